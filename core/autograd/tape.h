@@ -1,0 +1,99 @@
+/* The context of one forward and backward: sticky status, memory of the step, tape, leaves, ranks.
+ *
+ * In a module's forward, ops take the context and return a tensor; the first error sticks in
+ * cx->status, after which every op returns NULL at once, and every op accepts NULL inputs by
+ * returning NULL. So model code has no error plumbing; whoever started the forward asks
+ * oct_context_status once.
+ *
+ * Backward: nodes run in reverse order of recording. A node's backward reads its output's gradient
+ * (node->output->grad), computes the gradient of each input that needs one into a pool buffer and
+ * hands it over with oct_give_grad, and adds parameter gradients leaf by leaf through
+ * oct_leaf_grads_begin/end. After a node's backward its output's gradient goes back to the pool.
+ */
+#pragma once
+
+#include "core/base/arena.h"
+#include "core/base/collective.h"
+#include "core/base/leaves.h"
+#include "core/tensor/tensor.h"
+
+typedef struct oct_context oct_context;
+typedef struct oct_param oct_param;
+typedef struct oct_trace oct_trace;
+typedef struct oct_module oct_module;
+
+enum { OCT_MAX_INPUTS = 8 };
+
+struct oct_node {
+    const char *op; /* name of what was computed, for messages and traces */
+    /* NULL for ops without a backward (then no input needs a gradient). */
+    void (*backward)(oct_context *cx, oct_node *node);
+    oct_tensor *input[OCT_MAX_INPUTS];
+    int num_inputs;
+    oct_tensor *output;
+    oct_module *module; /* whose call made it, or NULL */
+    void *saved;        /* the op's own, from the arena */
+    oct_node *previous;
+};
+
+struct oct_context {
+    oct_status status; /* sticky */
+    oct_arena *arena;
+    oct_pool *pool;
+    oct_leaves leaves;              /* of this step; leaves.local covers the batch at hand */
+    const oct_collective *group;    /* never NULL */
+    bool record;                    /* keep a tape */
+    oct_node *last;                 /* tape */
+    oct_trace *trace;               /* records the graph while not NULL */
+    int trace_depth;                /* > 0 inside a leaf module's forward: its ops are not recorded */
+    oct_module *module;             /* innermost module being called; names the place in messages */
+};
+
+oct_status oct_context_create(oct_context **cx, const oct_collective *group) OCT_NODISCARD;
+void oct_context_destroy(oct_context **cx);
+
+/* Starts a step: clears tape and status, resets the arena, sets the leaves. Tensors of the last step
+ * are gone. record: a backward will follow. */
+void oct_context_begin(oct_context *cx, oct_leaves leaves, bool record);
+
+/* The sticky status; its record is the thread's. */
+oct_status oct_context_status(const oct_context *cx);
+
+/* Fails the context with a sentence (prefixed by the path of the module being called); returns NULL,
+ * so `return oct_context_fail(cx, ...)`. Keeps the first failure. */
+void *oct_context_fail(oct_context *cx, oct_status code, const char *format, ...) OCT_PRINTF(3, 4);
+
+/* True when the context is well and all n inputs are there: the first line of every op. */
+bool oct_ready(const oct_context *cx, oct_tensor *const *inputs, int n);
+
+/* A tensor in the arena, data not initialised. NULL on failure (sticky). */
+oct_tensor *oct_tensor_new(oct_context *cx, oct_dtype dtype, oct_shape shape);
+/* A tensor over memory of the caller. */
+oct_tensor *oct_tensor_view(oct_context *cx, oct_dtype dtype, oct_shape shape, void *data);
+void *oct_save(oct_context *cx, size_t bytes); /* arena memory for node->saved; NULL sticky */
+
+/* Records y as made by op from inputs. Sets y->needs_grad if any input needs one or `params` says
+ * that parameters do. Returns the node to fill in saved, or NULL when no backward will come. Also
+ * adds a function node to the running trace when outside of leaf modules. */
+oct_node *oct_record(oct_context *cx, const char *op, void (*backward)(oct_context *, oct_node *),
+                     oct_tensor *const *inputs, int n, bool params, oct_tensor *y);
+
+/* Scratch for the time of one op. Sticky failure and NULL when there is no memory. */
+void *oct_scratch(oct_context *cx, size_t bytes);
+void oct_scratch_end(oct_context *cx, void *block);
+
+/* Hands over a pool buffer holding d loss / d x: becomes x's gradient, or is added to it and given
+ * back. Does nothing but give it back when x needs none. */
+void oct_give_grad(oct_context *cx, oct_tensor *x, float *grad);
+/* Takes the output's gradient away from the node to change it in place. */
+float *oct_take_grad(oct_tensor *y);
+
+/* A parameter used by an op that records: counts its uses, so the last one in backward folds. */
+void oct_param_used(oct_context *cx, oct_param *param);
+/* Rows of leaf gradients (leaves.local x numel), zeroed at the first use of this backward; add to
+ * row i what leaf i contributes, then end. The last end folds them into the parameter's parts. */
+float *oct_leaf_grads_begin(oct_context *cx, oct_param *param);
+void oct_leaf_grads_end(oct_context *cx, oct_param *param);
+
+/* Runs the tape backward from `loss`, whose gradient has been given (oct_give_grad). */
+oct_status oct_backward(oct_context *cx, oct_tensor *loss) OCT_NODISCARD;

@@ -1,0 +1,28 @@
+/* What core and quant may ask of the other ranks. dist supplies the MPI one; the default is one
+ * process. Every function is collective: all ranks call it, in the same order. */
+#pragma once
+
+#include "core/base/leaves.h"
+#include "core/base/status.h"
+
+typedef struct oct_collective oct_collective;
+struct oct_collective {
+    int rank, size;
+    /* Sum over the leaves of the global batch along the fixed tree. parts: this rank's parts, one
+     * vector of n after another (as oct_tree_fold leaves them; overwritten); out: n, on every rank
+     * the same bits. A rank without leaves passes no parts. */
+    oct_status (*tree_sum_f32)(const oct_collective *self, const oct_leaves *leaves, float *parts,
+                               int64_t n, float *out);
+    oct_status (*tree_sum_f64)(const oct_collective *self, const oct_leaves *leaves, double *parts,
+                               int64_t n, double *out);
+    /* Element-wise maximum, in place. */
+    oct_status (*max_i64)(const oct_collective *self, int64_t *values, int64_t n);
+    oct_status (*broadcast)(const oct_collective *self, void *data, size_t bytes, int root);
+    /* dst on rank 0 (size * bytes, in rank order; NULL elsewhere). */
+    oct_status (*gather)(const oct_collective *self, const void *src, size_t bytes, void *dst);
+    /* OK if OK on all ranks; otherwise `mine` where this rank failed and OCT_PEER elsewhere, with
+     * the first failing rank's code and sentences copied into every record. */
+    oct_status (*agree)(const oct_collective *self, oct_status mine);
+};
+
+extern const oct_collective oct_collective_one; /* rank 0 of 1 */

@@ -1,0 +1,29 @@
+/* Which instruction sets this machine has. OCT_ISA=ref|avx2|avx512vnni narrows it at run time
+ * (an unknown word is an error at start). */
+#pragma once
+
+#include "core/base/status.h"
+
+typedef enum oct_isa {
+    OCT_ISA_REF,
+    OCT_ISA_AVX2,
+    OCT_ISA_AVX512VNNI, /* F, BW, DQ, VL and VNNI */
+} oct_isa;
+
+typedef unsigned oct_isa_set; /* bit per oct_isa; REF is always there */
+
+oct_isa_set oct_cpu_isa(void);                 /* CPUID narrowed by OCT_ISA; computed once */
+bool oct_isa_has(oct_isa_set set, oct_isa isa);
+const char *oct_isa_name(oct_isa isa);
+/* Checks OCT_ISA; call once at start. */
+oct_status oct_cpu_check(void) OCT_NODISCARD;
+const char *oct_cpu_model(void); /* /proc/cpuinfo's model name, or "unknown" */
+
+/* Baseline objects may carry faster copies of element-wise loops, chosen by the loader. Bits do not
+ * depend on the copy: -ffp-contract=off, and no sum is split over lanes. Not under sanitizers, which
+ * cannot run the loader's resolvers. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__x86_64__)
+#define OCT_CLONES
+#else
+#define OCT_CLONES __attribute__((target_clones("default", "avx2", "arch=x86-64-v4")))
+#endif

@@ -1,0 +1,51 @@
+/* The fixed shape of every sum over samples.
+ *
+ * The global batch is cut into leaves of `leaf` samples (the last may be short). A rank owns a
+ * contiguous run of leaves. A sum is taken inside each leaf in a fixed order, then over leaves by
+ * the balanced binary tree whose node (level j, index k) covers leaves [k 2^j, (k+1) 2^j) cut at
+ * `count`; a node with one child is that child. So no bit depends on the number of ranks: a rank
+ * folds its leaves into the maximal aligned subtrees of its range (parts), and the parts of all
+ * ranks are joined along the same tree.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct oct_leaves {
+    int64_t samples; /* of the global batch */
+    int64_t leaf;    /* samples in a full leaf */
+    int64_t count;   /* leaves in the global batch */
+    int64_t first;   /* first leaf of this rank */
+    int64_t local;   /* leaves of this rank; may be 0 in a short last batch */
+} oct_leaves;
+
+enum { OCT_MAX_PARTS = 128 }; /* 2 log2(count) + 1 with room */
+
+/* Rank `rank` of `size` owns leaves [rank*count/size, (rank+1)*count/size). */
+oct_leaves oct_leaves_split(int64_t samples, int64_t leaf, int rank, int size);
+
+/* Sample range of this rank in the global batch, and of local leaf i within the rank's samples. */
+int64_t oct_leaves_first_sample(const oct_leaves *leaves);
+int64_t oct_leaves_local_samples(const oct_leaves *leaves);
+int64_t oct_leaf_begin(const oct_leaves *leaves, int64_t i); /* offset in the local samples */
+int64_t oct_leaf_size(const oct_leaves *leaves, int64_t i);
+
+typedef struct oct_subtree {
+    int64_t first; /* leaf */
+    int64_t span;  /* 2^j, may reach beyond count */
+} oct_subtree;
+
+/* Maximal aligned subtrees of leaves [first, first+local) in ascending order; returns how many. */
+int oct_leaves_parts(const oct_leaves *leaves, oct_subtree parts[OCT_MAX_PARTS]);
+
+/* rows: `local` vectors of n, one a leaf. Folds them in place; afterwards row p (p < the returned
+ * number of parts) holds part p. */
+int oct_tree_fold_f32(const oct_leaves *leaves, float *rows, int64_t n);
+int oct_tree_fold_f64(const oct_leaves *leaves, double *rows, int64_t n);
+
+/* Joins the parts of all ranks (ascending leaf order, together covering [0, count)) into parts row 0.
+ * `vectors[p]` points to the vector of part p and is overwritten. */
+void oct_tree_join_f32(const oct_subtree *parts, float *const *vectors, int num_parts, int64_t n);
+void oct_tree_join_f64(const oct_subtree *parts, double *const *vectors, int num_parts, int64_t n);

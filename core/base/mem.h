@@ -1,0 +1,23 @@
+/* The only malloc. Blocks are aligned to 64 bytes and zeroed; live and peak bytes are counted. */
+#pragma once
+
+#include "core/base/status.h"
+
+#include <stdint.h>
+
+/* *block = count * size bytes, zeroed; OCT_RESOURCE with a sentence on overflow or exhaustion.
+ * count * size == 0 gives a valid block. */
+oct_status oct_alloc(void *block, size_t count, size_t size) OCT_NODISCARD; /* block: T ** */
+/* Frees *block and sets it to NULL; NULL is fine. */
+void oct_free(void *block); /* block: T ** */
+oct_status oct_strdup(char **copy, const char *text) OCT_NODISCARD;
+oct_status oct_format(char **text, const char *format, ...) OCT_NODISCARD OCT_PRINTF(2, 3);
+
+/* Grows *block (of *capacity elements of `size` bytes) to hold at least `need`; keeps contents. */
+oct_status oct_grow(void *block, size_t *capacity, size_t need, size_t size) OCT_NODISCARD;
+
+size_t oct_mem_live(void);
+size_t oct_mem_peak(void);
+void oct_mem_peak_reset(void);
+/* Tests: the n-th allocation from now fails (0 = never). */
+void oct_mem_fail_after(int64_t n);

@@ -1,0 +1,26 @@
+/* Strict numbers from text, near names, growing strings. */
+#pragma once
+
+#include "core/base/status.h"
+
+#include <stdint.h>
+
+/* The whole text is a finite decimal number in the C locale; false otherwise (also "", " 1", "1x",
+ * "nan", "1e999", "0x10"). */
+bool oct_parse_i64(const char *text, int64_t *value);
+bool oct_parse_f64(const char *text, double *value);
+bool oct_parse_bool(const char *text, bool *value); /* true, false */
+
+/* Nearest of `names` to `word` by Damerau-Levenshtein distance, or NULL when none is near (distance
+ * above a third of the length). */
+const char *oct_nearest(const char *word, const char *const *names, size_t count);
+
+typedef struct oct_text {
+    char *data; /* NUL-terminated, owned; NULL when empty */
+    size_t length, capacity;
+} oct_text;
+
+oct_status oct_text_add(oct_text *text, const char *format, ...) OCT_NODISCARD OCT_PRINTF(2, 3);
+void oct_text_free(oct_text *text);
+
+double oct_seconds(void); /* monotonic clock */

@@ -1,0 +1,119 @@
+/* Modules: named children, parameters, buffers, train/eval, hooks.
+ *
+ * A module is a struct whose first member is oct_module; its type is a table of functions. Children
+ * are registered with the address of the pointer that the module's own forward uses, so a pass can
+ * replace a child and the forward goes on unchanged:
+ *
+ *     typedef struct block { oct_module base; oct_module *conv, *bn; } block;
+ *     OCT_TRY(oct_module_add_child(&self->base, "conv", &self->conv));   (self->conv set before)
+ *     y = oct_call(cx, self->bn, oct_call(cx, self->conv, x));
+ */
+#pragma once
+
+#include "core/autograd/tape.h"
+#include "core/nn/param.h"
+
+typedef struct oct_module_type oct_module_type;
+typedef struct oct_hook oct_hook;
+
+struct oct_module_type {
+    const char *name; /* "conv2d" */
+    /* Computes the output of n inputs; sticky errors. Called through oct_module_call only. */
+    oct_tensor *(*forward)(oct_context *cx, oct_module *self, oct_tensor *const *x, int n);
+    /* Frees what the struct owns beside parameters, buffers and children; may be NULL. */
+    void (*destroy)(oct_module *self);
+    /* Text for the module table, such as "16 -> 32, 3x3, stride 2"; may be NULL. */
+    void (*describe)(const oct_module *self, char *text, size_t size);
+    /* A leaf is one node of a trace; containers (leaf false) are looked into. */
+    bool leaf;
+};
+
+typedef struct oct_child {
+    char *name;
+    oct_module **slot;
+} oct_child;
+
+/* State that is saved with the module but not trained. */
+typedef struct oct_buffer {
+    char *name;
+    oct_tensor tensor; /* owns its data; dtype and shape fixed from creation */
+} oct_buffer;
+
+struct oct_module {
+    const oct_module_type *type;
+    oct_module *parent; /* NULL for the root */
+    char *name;         /* in its parent; "" for the root */
+    bool training;      /* set by oct_module_train; new modules train */
+    oct_child *children;
+    size_t num_children, cap_children;
+    oct_param **params; /* owned */
+    size_t num_params, cap_params;
+    oct_buffer *buffers;
+    size_t num_buffers, cap_buffers;
+    oct_hook *pre_hooks, *hooks; /* in order of registration */
+    uint64_t next_hook;
+};
+
+/* Allocates a zeroed struct of `size` bytes (>= sizeof(oct_module)) as a module of this type. */
+oct_status oct_module_create(oct_module **module, const oct_module_type *type, size_t size) OCT_NODISCARD;
+/* Destroys the module with children, parameters and buffers; sets *module to NULL. */
+void oct_module_destroy(oct_module **module);
+
+/* Children are owned by the parent from then on. Names: [a-z0-9_]+, unique in the module. */
+oct_status oct_module_add_child(oct_module *self, const char *name, oct_module **slot) OCT_NODISCARD;
+/* Creates a parameter (zeros). decay: weight decay applies to it. */
+oct_status oct_module_add_param(oct_module *self, const char *name, oct_shape shape, bool decay,
+                                oct_param **param) OCT_NODISCARD;
+/* Creates a buffer (zeros) and returns its tensor, valid as long as the module lives. */
+oct_status oct_module_add_buffer(oct_module *self, const char *name, oct_dtype dtype, oct_shape shape,
+                                 void *data) OCT_NODISCARD; /* data: T **, set to the buffer's memory */
+
+/* Puts `replacement` where `old` stands; returns old detached (not destroyed). Hooks stay with old. */
+oct_status oct_module_replace(oct_module **root, oct_module *old, oct_module *replacement) OCT_NODISCARD;
+
+/* Runs pre hooks, forward, hooks. The only way a forward is called. */
+oct_tensor *oct_module_call(oct_context *cx, oct_module *module, oct_tensor *const *x, int n);
+static inline oct_tensor *oct_call(oct_context *cx, oct_module *module, oct_tensor *x)
+{
+    return oct_module_call(cx, module, &x, 1);
+}
+static inline oct_tensor *oct_call2(oct_context *cx, oct_module *module, oct_tensor *a, oct_tensor *b)
+{
+    return oct_module_call(cx, module, (oct_tensor *[]){a, b}, 2);
+}
+
+void oct_module_train(oct_module *module, bool training); /* recursive */
+
+/* Pre-order walk with children in order of registration; the callback may stop it with an error. */
+oct_status oct_module_walk(oct_module *root, oct_status (*visit)(void *user, oct_module *module), void *user)
+    OCT_NODISCARD;
+/* "layers.0.conv" into text; "" for the root. Returns text. */
+const char *oct_module_path(const oct_module *module, char text[256]);
+oct_module *oct_module_find(oct_module *root, const char *path); /* NULL if there is none */
+
+/* Named walk over all state of the tree in pre-order: parameters then buffers of each module, with
+ * the full path ("layers.0.conv.weight"). The order and names are the layout of checkpoints. */
+typedef struct oct_state_item {
+    const char *path;
+    oct_tensor *tensor; /* borrowed */
+    oct_param *param;   /* NULL for a buffer */
+} oct_state_item;
+oct_status oct_module_state(oct_module *root, oct_status (*visit)(void *user, const oct_state_item *item),
+                            void *user) OCT_NODISCARD;
+
+/* Hooks: a forward-pre hook sees (and may replace) the inputs, a forward hook the output.
+ * The handle removes it; removing twice or after the module's end is harmless. */
+typedef oct_tensor *(*oct_hook_fn)(oct_context *cx, oct_module *module, oct_tensor *value, void *user);
+typedef struct oct_hook_handle {
+    oct_module *module;
+    uint64_t id;
+} oct_hook_handle;
+/* A pre hook is called for input 0. Returning NULL keeps the value. */
+oct_status oct_module_pre_hook(oct_module *module, oct_hook_fn fn, void *user, oct_hook_handle *handle)
+    OCT_NODISCARD;
+oct_status oct_module_hook(oct_module *module, oct_hook_fn fn, void *user, oct_hook_handle *handle)
+    OCT_NODISCARD;
+void oct_hook_remove(oct_hook_handle *handle);
+/* Moves pre hooks of `from` to the end of `to`'s, likewise hooks; for passes. Handles stay valid. */
+void oct_module_move_pre_hooks(oct_module *from, oct_module *to);
+void oct_module_move_hooks(oct_module *from, oct_module *to);

@@ -1,0 +1,43 @@
+/* Parameters and their gradients.
+ *
+ * A parameter owns its value. During training its gradient lives as parts: one vector for each
+ * maximal aligned subtree of this rank's leaves (core/base/leaves.h). oct_params gathers all
+ * parameters of a module tree: the parts of all of them lie in one block, so the reduction over
+ * ranks is one call, and the totals lie in another, so the optimizer is one loop.
+ */
+#pragma once
+
+#include "core/autograd/tape.h"
+
+struct oct_param {
+    char *name;       /* in its module: "weight" */
+    oct_tensor value; /* f32, owned */
+    bool decay;
+    /* while a tape is alive: */
+    int uses;           /* recorded, not yet run backward */
+    float *rows;        /* leaf gradients between first begin and last end; pool memory */
+    /* bound by oct_params_bind: */
+    float *parts;       /* part p of this parameter at parts + p * stride */
+    int64_t stride;
+    int64_t offset;     /* in the blocks */
+    float *grad;        /* the total after oct_params_reduce */
+};
+
+typedef struct oct_params {
+    oct_param **items; /* pre-order of the module tree; borrowed */
+    size_t count;
+    int64_t numel;     /* of all */
+    float *parts;      /* max_parts x numel */
+    int max_parts;
+    float *grads;      /* numel */
+} oct_params;
+
+/* Collects the parameters below root. max_leaves: leaves this rank owns in a full batch, which
+ * bounds the number of parts. */
+oct_status oct_params_bind(oct_params *params, oct_module *root, const oct_leaves *full) OCT_NODISCARD;
+void oct_params_unbind(oct_params *params);
+
+/* Collective: sums parts over all ranks into grads. A parameter that no op used has gradient 0. */
+oct_status oct_params_reduce(oct_params *params, const oct_collective *group, const oct_leaves *leaves)
+    OCT_NODISCARD;
+void oct_params_zero(oct_params *params); /* before each step */

@@ -1,0 +1,55 @@
+/* Operations: each file of this folder defines one, with its backward beside its forward.
+ *
+ * All take the context and return a tensor of the step's arena, or NULL with the context failed
+ * (wrong shapes, a NULL input). Shapes: activations (N, H, W, C) or (N, F). Dtype is f32 except
+ * where said. Backwards are exact derivatives, sums over samples leaf by leaf.
+ */
+#pragma once
+
+#include "core/autograd/tape.h"
+#include "core/nn/param.h"
+
+typedef struct oct_conv_geometry {
+    int kernel_h, kernel_w, stride, padding, groups;
+} oct_conv_geometry;
+
+/* x (N, H, W, I), weight (O, kh, kw, I/groups), bias (O) or NULL -> (N, OH, OW, O). */
+oct_tensor *oct_conv2d(oct_context *cx, oct_tensor *x, oct_param *weight, oct_param *bias,
+                       oct_conv_geometry geometry);
+/* x (N, I), weight (O, I), bias (O) or NULL -> (N, O). */
+oct_tensor *oct_linear(oct_context *cx, oct_tensor *x, oct_param *weight, oct_param *bias);
+
+/* Batch statistics over the global batch (training) or the running ones. x (N, H, W, C) or (N, C).
+ * In training also updates the running values: r += momentum * (batch - r), variance unbiased. */
+typedef struct oct_bn_args {
+    oct_param *gamma, *beta;            /* (C) */
+    float *running_mean, *running_var;  /* (C) */
+    float eps, momentum;
+    bool batch_stats; /* training and not frozen */
+} oct_bn_args;
+oct_tensor *oct_batch_norm(oct_context *cx, oct_tensor *x, const oct_bn_args *args);
+
+oct_tensor *oct_relu(oct_context *cx, oct_tensor *x);
+oct_tensor *oct_relu6(oct_context *cx, oct_tensor *x);
+oct_tensor *oct_add(oct_context *cx, oct_tensor *a, oct_tensor *b);
+/* Along the last dimension. */
+oct_tensor *oct_concat(oct_context *cx, oct_tensor *const *x, int n);
+/* Square windows, padding never counts. f32 or u8 codes (order of codes = order of values); the
+ * gradient goes to the first maximum of a window in row-major order, as in PyTorch. */
+oct_tensor *oct_max_pool(oct_context *cx, oct_tensor *x, int kernel, int stride, int padding);
+/* Mean over kernel*kernel positions, no padding. */
+oct_tensor *oct_avg_pool(oct_context *cx, oct_tensor *x, int kernel, int stride);
+/* (N, H, W, C) -> (N, C). */
+oct_tensor *oct_global_avg_pool(oct_context *cx, oct_tensor *x);
+/* (N, ...) -> (N, F). f32 or codes; a view. */
+oct_tensor *oct_flatten(oct_context *cx, oct_tensor *x);
+
+/* Softmax cross-entropy with label smoothing, the mean over the global batch: logits (N, K), N labels
+ * in [0, K). Sums the two statistics over ranks (collective) and returns a scalar tensor to run
+ * oct_backward from; its backward needs no gradient given. */
+typedef struct oct_loss {
+    double loss_sum;  /* over the global batch, by the fixed tree: divide by leaves.samples */
+    int64_t correct;  /* top-1, global */
+} oct_loss;
+oct_tensor *oct_cross_entropy(oct_context *cx, oct_tensor *logits, const int32_t *labels,
+                              float smoothing, oct_loss *result);

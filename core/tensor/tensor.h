@@ -1,0 +1,81 @@
+/* Tensors: up to four dimensions, dense, row-major. Activations are NHWC, convolution weights OHWI.
+ *
+ * A tensor is a view: `data` belongs to the arena of the step (activations) or to the module
+ * (parameters, buffers). A tensor of codes (OCT_U8) carries its qparams: real value =
+ * scale * (code - zero_point). Its gradient, like every gradient, is float and is taken with respect
+ * to the real value.
+ */
+#pragma once
+
+#include "core/base/status.h"
+
+#include <stdint.h>
+
+/* name, C type, bytes */
+#define OCT_DTYPE_LIST(X)                                                                          \
+    X(F32, float)                                                                                  \
+    X(U8, uint8_t)                                                                                 \
+    X(S8, int8_t)                                                                                  \
+    X(S16, int16_t)                                                                                \
+    X(S32, int32_t)                                                                                \
+    X(F64, double)                                                                                 \
+    X(S64, int64_t)
+
+typedef enum oct_dtype {
+#define X(name, type) OCT_##name,
+    OCT_DTYPE_LIST(X)
+#undef X
+} oct_dtype;
+
+size_t oct_dtype_bytes(oct_dtype dtype);
+const char *oct_dtype_name(oct_dtype dtype); /* "f32", "u8" */
+
+enum { OCT_MAX_DIMS = 4 };
+
+typedef struct oct_shape {
+    int ndim;
+    int64_t dim[OCT_MAX_DIMS];
+} oct_shape;
+
+oct_shape oct_shape_of(int ndim, const int64_t *dims);
+#define OCT_SHAPE(...)                                                                             \
+    oct_shape_of((int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[]){__VA_ARGS__})
+int64_t oct_shape_numel(const oct_shape *shape); /* 1 for ndim 0; -1 on overflow or negative dim */
+bool oct_shape_equal(const oct_shape *a, const oct_shape *b);
+/* "(8, 28, 28, 32)" into text, which it returns. */
+const char *oct_shape_text(const oct_shape *shape, char text[96]);
+
+/* Per-tensor quantization of activations: code in [qmin, qmax], stored as the unsigned byte itself.
+ * zero_point is 0 (values after ReLU) or 128 (signed values). */
+typedef struct oct_qparams {
+    float scale;
+    int32_t zero_point;
+    int32_t qmin, qmax;
+} oct_qparams;
+
+typedef struct oct_node oct_node;
+
+typedef struct oct_tensor {
+    oct_dtype dtype;
+    oct_shape shape;
+    void *data;
+    oct_qparams q;   /* of codes; undefined for other dtypes */
+    bool needs_grad; /* a gradient is wanted, here or further up */
+    float *grad;     /* from the context's pool while a backward runs; NULL otherwise */
+    oct_node *node;  /* the tape node that made it, or NULL */
+    int64_t id;      /* its number in a trace, or -1 */
+} oct_tensor;
+
+static inline float *oct_f32(const oct_tensor *t)
+{
+    return (float *)t->data;
+}
+static inline uint8_t *oct_u8(const oct_tensor *t)
+{
+    return (uint8_t *)t->data;
+}
+static inline int64_t oct_dim(const oct_tensor *t, int i)
+{
+    return t->shape.dim[i];
+}
+int64_t oct_numel(const oct_tensor *t);

@@ -1,0 +1,30 @@
+/* Ranks: start, the collective interface over MPI point-to-point, end. The only folder that sees MPI.
+ *
+ * Every wait is a polled loop with a deadline, so a lost or stuck peer is named instead of hanging.
+ * Without a launcher (no mpirun) there is one rank and MPI is not started.
+ */
+#pragma once
+
+#include "core/base/collective.h"
+
+typedef struct oct_comm oct_comm;
+
+/* Starts MPI when launched by mpirun or srun (environment), else one process. Refuses srun without
+ * PMI (several tasks, each thinking it is alone) with OCT_USAGE. deadline_s: how long a wait may take. */
+oct_status oct_comm_open(oct_comm **comm, double deadline_s) OCT_NODISCARD;
+void oct_comm_close(oct_comm **comm); /* MPI_Finalize; clean end, all ranks */
+
+const oct_collective *oct_comm_collective(const oct_comm *comm);
+int oct_comm_rank(const oct_comm *comm);
+int oct_comm_size(const oct_comm *comm);
+const char *oct_comm_host(const oct_comm *comm);
+const char *oct_comm_library(const oct_comm *comm); /* "Open MPI 4.1.4", or "none" */
+
+/* Under a launcher or not, before MPI is started (environment only). rank is 0 without one. */
+bool oct_launched(int *rank, int *size);
+
+/* Ends the whole job from any rank with this exit status. The only MPI_Abort. */
+void oct_stop(int exit_status) __attribute__((noreturn));
+
+/* Same bits on all ranks? Collective: OCT_LOST naming the first rank that differs from rank 0. */
+oct_status oct_comm_same(const oct_comm *comm, const void *data, size_t bytes, const char *what) OCT_NODISCARD;

@@ -1,0 +1,47 @@
+/* Checkpoints: `<folder>/step-NNNNNNNN.h5` and `<folder>/manifest.json`.
+ *
+ * A file holds logical state only, no rank count, host or time: same state, same bytes. It is written
+ * aside, synced and renamed; the manifest (file names, sizes, SHA-256, newest first) is written last.
+ * Only what the manifest names exists. Loading goes newest first: size and digest on the raw bytes,
+ * then HDF5; a damaged file is reported (oct_log warning, naming file and reason) and the previous
+ * one is used. A folder whose manifest names checkpoints of which none is good is OCT_DATA.
+ */
+#pragma once
+
+#include "core/nn/module.h"
+#include "core/optim/optim.h"
+
+/* What is saved beside the tensors. */
+typedef struct oct_checkpoint_info {
+    int64_t step;        /* steps done since the start of the run */
+    char phase[32];      /* name of the phase that the module tree is in */
+    int64_t updates;     /* of the optimizer */
+    char *recipe;        /* identity text of the recipe; owned when loaded */
+} oct_checkpoint_info;
+
+/* Called by one rank. Datasets: "state/<path with '/' for '.'>" for every state item of root,
+ * "optimizer/slot0", ..., "info/...". Keeps the newest `keep` and deletes older ones only after the
+ * new one is committed. *file (may be NULL): oct_alloc'ed path of what was written. */
+oct_status oct_checkpoint_save(const char *folder, const oct_checkpoint_info *info, oct_module *root,
+                               const oct_optim *optim, int64_t keep, char **file) OCT_NODISCARD;
+
+/* The bytes of a checkpoint that has passed its digest. */
+typedef struct oct_checkpoint {
+    char *path;
+    void *bytes;
+    size_t size;
+    oct_checkpoint_info info;
+} oct_checkpoint;
+
+/* Newest good checkpoint of the folder; ckpt->bytes NULL and OCT_OK when the folder has none at all. */
+oct_status oct_checkpoint_newest(oct_checkpoint *ckpt, const char *folder) OCT_NODISCARD;
+/* A given file, checked against the manifest beside it when that names it. */
+oct_status oct_checkpoint_open(oct_checkpoint *ckpt, const char *path) OCT_NODISCARD;
+/* From bytes (a broadcast): reads info only. Takes bytes over. */
+oct_status oct_checkpoint_from_bytes(oct_checkpoint *ckpt, const char *path, void *bytes, size_t size)
+    OCT_NODISCARD;
+/* Fills every state item of root and the optimizer (NULL to leave out) from it; OCT_DATA naming the
+ * item when one is missing, has another shape, or the file holds items that the model does not have.
+ * Nothing is changed on failure. */
+oct_status oct_checkpoint_load(const oct_checkpoint *ckpt, oct_module *root, oct_optim *optim) OCT_NODISCARD;
+void oct_checkpoint_close(oct_checkpoint *ckpt);

@@ -1,0 +1,27 @@
+/* Whole files: read with a size cap, written aside, synced and renamed, SHA-256, locks. */
+#pragma once
+
+#include "core/base/status.h"
+
+#include <stdint.h>
+
+void oct_sha256(const void *data, size_t size, uint8_t digest[32]);
+typedef struct oct_sha256_state oct_sha256_state;
+oct_status oct_sha256_begin(oct_sha256_state **state) OCT_NODISCARD;
+void oct_sha256_add(oct_sha256_state *state, const void *data, size_t size);
+void oct_sha256_end(oct_sha256_state **state, uint8_t digest[32]); /* frees */
+const char *oct_hex(const uint8_t digest[32], char text[65]);
+
+/* Whole file into memory; OCT_DATA with path and reason when missing, a folder, or above `limit`.
+ * gzip is not undone. *bytes is oct_alloc'ed with a NUL behind. */
+oct_status oct_file_read(const char *path, size_t limit, void **bytes, size_t *size) OCT_NODISCARD;
+/* Temp name in the same folder (O_EXCL), write all, fsync, close, rename, fsync the folder. On
+ * failure (OCT_RESOURCE, path and reason) the old file is untouched and no temp file stays. */
+oct_status oct_file_write(const char *path, const void *bytes, size_t size) OCT_NODISCARD;
+oct_status oct_make_folders(const char *path) OCT_NODISCARD; /* like mkdir -p */
+bool oct_file_exists(const char *path);
+
+/* Exclusive lock of a run folder (`<folder>/lock`, holding host and pid): OCT_RESOURCE naming the holder when
+ * it is taken. The lock ends with the process. */
+oct_status oct_folder_lock(const char *folder, int *fd) OCT_NODISCARD;
+void oct_folder_unlock(int *fd);

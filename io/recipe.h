@@ -1,0 +1,56 @@
+/* Recipes: YAML over one list of keys (recipe_list.def), which also gives the defaults, the written
+ * out recipe, `octet help recipe` and `octet recipes`.
+ *
+ * libyaml's events carry exact positions; the walker here is strict: unknown, duplicate, malformed
+ * and out-of-range values are all reported in one run, each with file:line:column, the line with a
+ * caret, the nearest key or the allowed values. The same rules hold for key.path=value overrides.
+ */
+#pragma once
+
+#include "core/base/text.h"
+
+enum { OCT_RECIPE_LIST_MAX = 8, OCT_RECIPE_TEXT_MAX = 1024 };
+
+typedef enum oct_key_kind {
+    OCT_KEY_COUNT,  /* int64 in [min, max] */
+    OCT_KEY_REAL,   /* double in [min, max] */
+    OCT_KEY_BOOL,
+    OCT_KEY_WORD,   /* one of the words in `allowed`, separated by '|' */
+    OCT_KEY_TEXT,   /* any text, such as a path or name */
+    OCT_KEY_REALS,  /* list of up to OCT_RECIPE_LIST_MAX reals */
+} oct_key_kind;
+
+typedef struct oct_reals {
+    int count;
+    double value[OCT_RECIPE_LIST_MAX];
+} oct_reals;
+
+/* The resolved recipe: one field for each line of the list, named like the key with '_' for '.'. */
+typedef struct oct_recipe {
+#define OCT_KEY_FIELD_COUNT int64_t
+#define OCT_KEY_FIELD_REAL double
+#define OCT_KEY_FIELD_BOOL bool
+#define OCT_KEY_FIELD_WORD char *
+#define OCT_KEY_FIELD_TEXT char *
+#define OCT_KEY_FIELD_REALS oct_reals
+#define OCT_KEY(key, field, kind, def, min, max, allowed, same, help) OCT_KEY_FIELD_##kind field;
+#include "io/recipe_list.def"
+#undef OCT_KEY
+} oct_recipe;
+
+/* Reads `path` (or the text itself when text is not NULL; path then names it in messages), then the
+ * overrides ("key.path=value"). All problems in one record, OCT_USAGE; nothing half-filled. */
+oct_status oct_recipe_read(oct_recipe *recipe, const char *path, const char *text,
+                           const char *const *overrides, size_t num_overrides) OCT_NODISCARD;
+void oct_recipe_free(oct_recipe *recipe);
+
+/* The whole recipe as YAML, every key written out with its value. only_identity: leave out the keys
+ * that cannot change a bit of the result (output folder, threads, data path, logging), which is the
+ * text that checkpoints carry and that resume compares. */
+oct_status oct_recipe_write(const oct_recipe *recipe, bool only_identity, oct_text *out) OCT_NODISCARD;
+
+/* One line per key that differs: "optimizer.lr: 0.1 there, 0.2 here". Empty text: the same identity. */
+oct_status oct_recipe_compare(const oct_recipe *there, const oct_recipe *here, oct_text *out) OCT_NODISCARD;
+
+/* For help: key, type, range or words, default, one line of help, for every key. */
+oct_status oct_recipe_help(oct_text *out) OCT_NODISCARD;

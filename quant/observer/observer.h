@@ -1,0 +1,39 @@
+/* Observers: ranges of a tensor over training steps.
+ *
+ * What ranks exchange are the batch's min and max as order-preserving integer keys; the state is
+ * updated from the global values, so it is alike on all ranks and for any number of them.
+ * State has its final shape from creation: min, max (f32) and the number of updates. Adding one: a
+ * file in this folder and a line in observer_list.def.
+ */
+#pragma once
+
+#include "core/base/status.h"
+
+#include <stdint.h>
+
+typedef struct oct_range {
+    float min, max;  /* +inf, -inf before the first update */
+    int64_t updates;
+} oct_range;
+
+typedef struct oct_observer {
+    const char *name; /* "min_max", "moving_average" */
+    /* Merges the global batch's range into the state. averaging: recipe constant in (0, 1]. */
+    void (*update)(oct_range *state, float batch_min, float batch_max, float averaging);
+} oct_observer;
+
+#define OCT_OBSERVER(id, file) extern const oct_observer oct_observer_##file;
+#include "quant/observer/observer_list.def"
+#undef OCT_OBSERVER
+
+const oct_observer *oct_observer_find(const char *name); /* NULL */
+size_t oct_observer_count(void);
+const oct_observer *oct_observer_at(size_t i);
+
+/* Order-preserving keys: a < b as floats gives key(a) < key(b); -0 and +0 share one key. NaN maps to
+ * INT32_MAX so that a maximum shows it. */
+int32_t oct_float_key(float x);
+float oct_float_of_key(int32_t key);
+
+/* Per-channel ranges of rows x channels values (channel last), into min[channels], max[channels]. */
+void oct_channel_range(const float *x, int64_t rows, int64_t channels, float *min, float *max);

@@ -1,0 +1,31 @@
+/* The one routine that turns ranges into scales and zero points, used by training, convert, export
+ * and tests; and the one definition of quantize. */
+#pragma once
+
+#include "core/tensor/tensor.h"
+
+typedef enum oct_scheme { OCT_AFFINE, OCT_SYMMETRIC } oct_scheme;
+
+/* Range extended to zero; symmetric: scale = absmax / ((qmax-qmin)/2), zero_point the middle
+ * ((qmin+qmax+1)/2 for unsigned codes, 0 for signed); affine: scale = (max-min)/(qmax-qmin),
+ * zero_point = qmin - round_half_even(min/scale) cut to the range. scale >= eps (2^-23).
+ * Formulas: torch.ao.quantization UniformQuantizationObserverBase._calculate_qparams. min > max
+ * (never observed) gives scale 1, zero_point as for an empty range. */
+oct_qparams oct_qparams_of_range(float min, float max, oct_scheme scheme, int32_t qmin, int32_t qmax);
+
+/* Scale of one weight channel: absmax / 127, at least eps. */
+float oct_weight_scale(const float *weight, int64_t n);
+
+/* Weight codes of one channel: clamp(round_half_even(w * (1/scale)), -127, 127). */
+void oct_weight_codes(const float *weight, int64_t n, float scale, int8_t *codes);
+
+/* Code of a value: q = z + round_half_even(x * (1/scale)), clamped to [qmin, qmax]. mask (1 bit an
+ * element, bit i%8 of byte i/8; NULL to leave out): whether q before clamping was in the range,
+ * both ends included. min/max (NULL to leave out) of x over the block. */
+void oct_quantize(const float *x, int64_t n, oct_qparams q, uint8_t *codes, uint8_t *mask, float *min,
+                  float *max);
+void oct_dequantize(const uint8_t *codes, int64_t n, oct_qparams q, float *y);
+
+/* Plain fake quantization for comparison with PyTorch and for float islands. zero_point and range are
+ * logical (may be signed). mask: one byte an element, NULL to leave out. */
+void oct_fake_quantize(const float *x, int64_t n, oct_qparams q, float *y, uint8_t *mask);
