@@ -1,0 +1,20 @@
+/* Models by name, written as module trees that a user could have written. Adding one: a file in this
+ * folder and a line in model_list.def. */
+#pragma once
+
+#include "core/nn/modules.h"
+
+typedef struct oct_model_spec {
+    const char *name, *help;
+    int64_t min_size; /* smallest height and width that it takes */
+    /* Builds the model for inputs (h, w, c); parameters are zero until oct_init_parameters. */
+    oct_status (*build)(oct_module **root, int64_t h, int64_t w, int64_t c, int64_t classes);
+} oct_model_spec;
+
+#define OCT_MODEL(id, file) extern const oct_model_spec oct_model_##file;
+#include "launch/model/model_list.def"
+#undef OCT_MODEL
+
+const oct_model_spec *oct_model_find(const char *name);
+size_t oct_model_count(void);
+const oct_model_spec *oct_model_at(size_t i);

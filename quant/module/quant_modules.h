@@ -1,0 +1,58 @@
+/* The modules of a prepared model, and the stubs a user places.
+ *
+ * Each quantizes its output, never its input. In the states QAT and FROZEN the forward is the
+ * deployed integer arithmetic itself (quant/kernel/qops.h); in OFF and CALIBRATE it is the float
+ * model. The backward is straight-through: dX from dY and the weight codes, dW from dY and the
+ * activation codes; saved are codes and a mask bit per element.
+ */
+#pragma once
+
+#include "core/nn/modules.h"
+#include "core/base/text.h"
+#include "quant/kernel/qops.h"
+#include "quant/module/fake_quant.h"
+#include "quant/runtime/program.h"
+
+extern const oct_module_type oct_quant_stub_type, oct_dequant_stub_type, oct_qat_conv_type,
+    oct_qat_add_type, oct_qat_avg_pool_type;
+
+/* Identity until prepare gives it a fake-quant; then float -> codes. */
+typedef struct oct_quant_stub {
+    oct_module base;
+    oct_module *fake_quant; /* child, or NULL */
+} oct_quant_stub;
+oct_status oct_quant_stub_create(oct_module **m) OCT_NODISCARD;
+
+/* Codes -> float; identity on float. Stateless. */
+oct_status oct_dequant_stub_create(oct_module **m) OCT_NODISCARD;
+
+typedef enum oct_activation { OCT_ACT_NONE, OCT_ACT_RELU, OCT_ACT_RELU6 } oct_activation;
+
+/* conv2d or linear (+ batch norm) (+ relu or relu6). With live batch norm the codes of a training
+ * step come from the batch's statistics, taken exactly from the integer accumulators. */
+typedef struct oct_qat_conv {
+    oct_module base;
+    oct_module *layer;      /* child "conv" or "linear": the float module, which owns the weights */
+    oct_module *batch_norm; /* child "bn", or NULL */
+    oct_module *fake_quant; /* child, or NULL: the output leaves the integer domain as float */
+    oct_activation activation;
+    int8_t *codes, *packed; /* this step's weight codes, (O, K), and their packed form */
+    float *weight_scale;    /* (O) */
+    int64_t packed_bytes;
+} oct_qat_conv;
+
+typedef struct oct_qat_add {
+    oct_module base;
+    oct_module *fake_quant;
+    bool relu;
+} oct_qat_add;
+
+/* Average pools keep their input's qparams. kernel 0: global. */
+typedef struct oct_qat_avg_pool {
+    oct_module base;
+    int kernel, stride;
+} oct_qat_avg_pool;
+
+/* How the converter asks a leaf module for its integer steps: appended to the program. Inputs and
+ * output are value numbers of the program. NULL in the table: not convertible. */
+oct_status oct_qat_conv_emit(oct_module *self, oct_program *program, oct_step *step) OCT_NODISCARD;
