@@ -1,0 +1,40 @@
+/* Flags and environment, each for a reason: --oversubscribe for more ranks than cores, no binding so
+ * that tests running beside each other do not share one core, leave to run as root in containers,
+ * one OpenMP thread a rank, and no process_vm_readv, which containers may forbid. */
+#include "tests/support/mpirun.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_ARGS = 128 };
+
+static void set_environment(void)
+{
+    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+    setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+    setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 1);
+    setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 1);
+    setenv("OMP_NUM_THREADS", "1", 1);
+}
+
+oct_job oct_mpirun(int ranks, double timeout_s, const char *program, ...)
+{
+    char number[16], path[4096];
+    snprintf(number, sizeof(number), "%d", ranks);
+    snprintf(path, sizeof(path), "%s%s", strchr(program, '/') ? "" : OCT_BINARY_DIR "/ranks/",
+             program);
+
+    const char *argv[MAX_ARGS] = {"mpirun",    "-n",   number, "--oversubscribe",
+                                  "--bind-to", "none", path};
+    size_t count = 7;
+    va_list list;
+    va_start(list, program);
+    for (; count + 1 < MAX_ARGS; count++)
+        if (!(argv[count] = va_arg(list, const char *))) break;
+    va_end(list);
+
+    set_environment();
+    return oct_run_args(timeout_s, argv);
+}

@@ -1,0 +1,9 @@
+/* Starts a rank program under mpirun from a Criterion test; the one place in tests that knows the
+ * launcher's flags. Criterion and MPI_Init do not go together in one process (see tests/README.md). */
+#pragma once
+
+#include "tests/support/process.h"
+
+/* program: a name in the build's ranks folder ("rank_reduce"), or a path ("/..."); its arguments end
+ * with NULL. More ranks than cores are fine. */
+oct_job oct_mpirun(int ranks, double timeout_s, const char *program, ...) __attribute__((sentinel));
