@@ -4,6 +4,8 @@
  * tape nodes and what a backward needs.
  * oct_pool: buffers with an early end (gradients of activations, scratch): taken and given back,
  * reused by size, kept over steps, so a steady step allocates nothing.
+ *
+ * Both belong to the main thread: a thread of a parallel loop gets its scratch from outside the loop.
  */
 #pragma once
 
@@ -22,3 +24,5 @@ oct_status oct_pool_create(oct_pool **pool) OCT_NODISCARD;
 void oct_pool_destroy(oct_pool **pool);
 void *oct_pool_take(oct_pool *pool, size_t bytes); /* 64-byte aligned, not zeroed; NULL + record */
 void oct_pool_give(oct_pool *pool, void *block);   /* NULL is fine */
+/* Takes back all that was not given; who still holds a block holds it no longer. */
+void oct_pool_reset(oct_pool *pool);

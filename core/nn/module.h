@@ -51,7 +51,6 @@ struct oct_module {
     oct_buffer *buffers;
     size_t num_buffers, cap_buffers;
     oct_hook *pre_hooks, *hooks; /* in order of registration */
-    uint64_t next_hook;
 };
 
 /* Allocates a zeroed struct of `size` bytes (>= sizeof(oct_module)) as a module of this type. */
@@ -59,7 +58,8 @@ oct_status oct_module_create(oct_module **module, const oct_module_type *type, s
 /* Destroys the module with children, parameters and buffers; sets *module to NULL. */
 void oct_module_destroy(oct_module **module);
 
-/* Children are owned by the parent from then on. Names: [a-z0-9_]+, unique in the module. */
+/* Children are owned by the parent from then on; when the call fails, *slot is destroyed and NULL.
+ * Names: [a-z0-9_]+, at most 63 letters, unique among children, parameters and buffers. */
 oct_status oct_module_add_child(oct_module *self, const char *name, oct_module **slot) OCT_NODISCARD;
 /* Creates a parameter (zeros). decay: weight decay applies to it. */
 oct_status oct_module_add_param(oct_module *self, const char *name, oct_shape shape, bool decay,
@@ -68,10 +68,12 @@ oct_status oct_module_add_param(oct_module *self, const char *name, oct_shape sh
 oct_status oct_module_add_buffer(oct_module *self, const char *name, oct_dtype dtype, oct_shape shape,
                                  void *data) OCT_NODISCARD; /* data: T **, set to the buffer's memory */
 
-/* Puts `replacement` where `old` stands; returns old detached (not destroyed). Hooks stay with old. */
+/* Puts `replacement` where `old` stands, with its name and mode (train or eval); leaves old detached
+ * and nameless, not destroyed. Hooks stay with old. */
 oct_status oct_module_replace(oct_module **root, oct_module *old, oct_module *replacement) OCT_NODISCARD;
 
-/* Runs pre hooks, forward, hooks. The only way a forward is called. */
+/* Runs pre hooks, forward, hooks. The only way a forward is called. In a trace, a leaf module is one
+ * node together with its hooks. */
 oct_tensor *oct_module_call(oct_context *cx, oct_module *module, oct_tensor *const *x, int n);
 static inline oct_tensor *oct_call(oct_context *cx, oct_module *module, oct_tensor *x)
 {
@@ -102,7 +104,8 @@ oct_status oct_module_state(oct_module *root, oct_status (*visit)(void *user, co
                             void *user) OCT_NODISCARD;
 
 /* Hooks: a forward-pre hook sees (and may replace) the inputs, a forward hook the output.
- * The handle removes it; removing twice or after the module's end is harmless. */
+ * The handle removes it; removing twice or after the module's end is harmless. A hook may remove
+ * itself while it runs, but no other hook of its module. */
 typedef oct_tensor *(*oct_hook_fn)(oct_context *cx, oct_module *module, oct_tensor *value, void *user);
 typedef struct oct_hook_handle {
     oct_module *module;

@@ -1,0 +1,270 @@
+/* The tape and its context.
+ *
+ * Nodes are linked from the last to the first, so backward is a walk along the list. Parameter
+ * gradients are summed leaf by leaf into rows from the pool; the last use of a parameter in backward
+ * folds its rows along the fixed tree (core/base/leaves.h). What a dead branch of the forward left
+ * unfolded is folded when the walk ends.
+ */
+#include "core/autograd/tape.h"
+
+#include "core/base/cpu.h"
+#include "core/base/mem.h"
+#include "core/graph/trace.h"
+#include "core/nn/module.h"
+#include "core/nn/param.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef struct oct_open_rows {
+    oct_param *param;
+    struct oct_open_rows *next;
+} oct_open_rows;
+
+oct_status oct_context_create(oct_context **cx, const oct_collective *group)
+{
+    oct_status status = oct_alloc(cx, 1, sizeof **cx);
+    if (status != OCT_OK) return status;
+    (*cx)->group = group;
+    OCT_TRY_OUT(oct_arena_create(&(*cx)->arena));
+    OCT_TRY_OUT(oct_pool_create(&(*cx)->pool));
+out:
+    if (status != OCT_OK) oct_context_destroy(cx);
+    return status;
+}
+
+void oct_context_destroy(oct_context **cx)
+{
+    if (!*cx) return;
+    oct_arena_destroy(&(*cx)->arena);
+    oct_pool_destroy(&(*cx)->pool);
+    oct_free(cx);
+}
+
+void oct_context_begin(oct_context *cx, oct_leaves leaves, bool record)
+{
+    oct_arena_reset(cx->arena);
+    oct_pool_reset(cx->pool);
+    cx->status = OCT_OK;
+    cx->leaves = leaves;
+    cx->record = record;
+    cx->last = NULL;
+    cx->trace_depth = 0;
+    cx->module = NULL;
+    cx->open = NULL;
+}
+
+oct_status oct_context_status(const oct_context *cx)
+{
+    return cx->status;
+}
+
+void *oct_context_adopt(oct_context *cx, oct_status status)
+{
+    if (status == OCT_OK || cx->status != OCT_OK) return NULL;
+    cx->status = status;
+    char path[256];
+    if (cx->module && *oct_module_path(cx->module, path)) oct_fail_prefix("%s", path);
+    return NULL;
+}
+
+void *oct_context_fail(oct_context *cx, oct_status code, const char *format, ...)
+{
+    if (cx->status != OCT_OK) return NULL;
+    char text[4096];
+    va_list args;
+    va_start(args, format);
+    int written = vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    return oct_context_adopt(cx, oct_fail(code, "%s", written < 0 ? format : text));
+}
+
+bool oct_ready(const oct_context *cx, oct_tensor *const *inputs, int n)
+{
+    if (cx->status != OCT_OK) return false;
+    for (int i = 0; i < n; i++) {
+        if (!inputs[i]) return false;
+    }
+    return true;
+}
+
+void *oct_save(oct_context *cx, size_t bytes)
+{
+    if (cx->status != OCT_OK) return NULL;
+    void *memory = oct_arena_take(cx->arena, bytes);
+    return memory ? memory : oct_context_adopt(cx, oct_fail_code());
+}
+
+oct_tensor *oct_tensor_view(oct_context *cx, oct_dtype dtype, oct_shape shape, void *data)
+{
+    oct_tensor *tensor = oct_save(cx, sizeof *tensor);
+    if (tensor) *tensor = (oct_tensor){.dtype = dtype, .shape = shape, .data = data, .id = -1};
+    return tensor;
+}
+
+oct_tensor *oct_tensor_new(oct_context *cx, oct_dtype dtype, oct_shape shape)
+{
+    int64_t numel = oct_shape_numel(&shape);
+    size_t bytes;
+    if (numel < 0 || __builtin_mul_overflow((size_t)numel, oct_dtype_bytes(dtype), &bytes)) {
+        char text[96];
+        return oct_context_fail(cx, OCT_RESOURCE, "a tensor of shape %s does not fit into memory",
+                                oct_shape_text(&shape, text));
+    }
+    void *data = oct_save(cx, bytes);
+    return data ? oct_tensor_view(cx, dtype, shape, data) : NULL;
+}
+
+oct_node *oct_record(oct_context *cx, const char *op, void (*backward)(oct_context *, oct_node *),
+                     oct_tensor *const *inputs, int n, bool params, oct_tensor *y)
+{
+    if (!y || !oct_ready(cx, inputs, n)) return NULL;
+    if (n > OCT_MAX_INPUTS)
+        return oct_context_fail(cx, OCT_DEFECT, "%s has %d inputs; an op takes at most %d", op, n,
+                                OCT_MAX_INPUTS);
+    if (cx->trace && cx->trace_depth == 0) oct_trace_add(cx, NULL, op, inputs, n, y);
+    bool needed = params;
+    for (int i = 0; i < n; i++)
+        needed |= inputs[i]->needs_grad;
+    if (!cx->record || !needed) return NULL;
+    if (!backward)
+        return oct_context_fail(cx, OCT_DEFECT,
+                                "%s has no backward, but its input needs a gradient", op);
+    oct_node *node = oct_save(cx, sizeof *node);
+    if (!node) return NULL;
+    *node = (oct_node){.op = op,
+                       .backward = backward,
+                       .num_inputs = n,
+                       .output = y,
+                       .module = cx->module,
+                       .previous = cx->last};
+    for (int i = 0; i < n; i++)
+        node->input[i] = inputs[i];
+    cx->last = node;
+    y->needs_grad = true;
+    y->node = node;
+    return node;
+}
+
+void *oct_scratch(oct_context *cx, size_t bytes)
+{
+    if (cx->status != OCT_OK) return NULL;
+    void *block = oct_pool_take(cx->pool, bytes);
+    return block ? block : oct_context_adopt(cx, oct_fail_code());
+}
+
+void oct_scratch_end(oct_context *cx, void *block)
+{
+    oct_pool_give(cx->pool, block);
+}
+
+OCT_CLONES static void add(float *restrict sum, const float *restrict x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        sum[i] += x[i];
+}
+
+void oct_give_grad(oct_context *cx, oct_tensor *x, float *grad)
+{
+    if (!grad) return;
+    if (x->needs_grad && !x->grad && cx->status == OCT_OK) {
+        x->grad = grad;
+        return;
+    }
+    if (x->needs_grad && x->grad) add(x->grad, grad, oct_numel(x));
+    oct_pool_give(cx->pool, grad);
+}
+
+float *oct_take_grad(oct_tensor *y)
+{
+    float *grad = y->grad;
+    y->grad = NULL;
+    return grad;
+}
+
+void oct_param_used(oct_context *cx, oct_param *param)
+{
+    if (cx->record && cx->status == OCT_OK) param->uses++;
+}
+
+static size_t row_bytes(const oct_context *cx, const oct_param *param)
+{
+    return (size_t)cx->leaves.local * (size_t)oct_numel(&param->value) * sizeof(float);
+}
+
+float *oct_leaf_grads_begin(oct_context *cx, oct_param *param)
+{
+    if (cx->status != OCT_OK) return NULL;
+    if (!param->parts)
+        return oct_context_fail(cx, OCT_DEFECT, "parameter %s is not bound (oct_params_bind)",
+                                param->name);
+    if (param->folded)
+        return oct_context_fail(
+            cx, OCT_DEFECT, "parameter %s has its gradient already (oct_params_zero)", param->name);
+    if (param->rows) return param->rows;
+    oct_open_rows *open = oct_save(cx, sizeof *open);
+    float *rows = oct_scratch(cx, row_bytes(cx, param));
+    if (!open || !rows) return NULL;
+    memset(rows, 0, row_bytes(cx, param));
+    *open = (oct_open_rows){.param = param, .next = cx->open};
+    cx->open = open;
+    param->rows = rows;
+    return rows;
+}
+
+static void fold(oct_context *cx, oct_param *param)
+{
+    int64_t numel = oct_numel(&param->value);
+    int parts = oct_tree_fold_f32(&cx->leaves, param->rows, numel);
+    OCT_ASSERT(parts <= param->max_parts);
+    for (int p = 0; p < parts; p++)
+        memcpy(param->parts + p * param->stride, param->rows + p * numel,
+               (size_t)numel * sizeof(float));
+    oct_pool_give(cx->pool, param->rows);
+    param->rows = NULL;
+    param->folded = true;
+}
+
+void oct_leaf_grads_end(oct_context *cx, oct_param *param)
+{
+    if (cx->status != OCT_OK) return;
+    if (!param->rows || param->uses == 0) {
+        oct_context_fail(cx, OCT_DEFECT, "parameter %s: more gradients than uses (oct_param_used)",
+                         param->name);
+        return;
+    }
+    if (--param->uses == 0) fold(cx, param);
+}
+
+/* Parameters that a branch without a gradient used too, and all of a backward that failed. */
+static void close_open_rows(oct_context *cx)
+{
+    for (oct_open_rows *open = cx->open; open; open = open->next) {
+        oct_param *param = open->param;
+        if (param->rows && cx->status == OCT_OK) fold(cx, param);
+        oct_pool_give(cx->pool, param->rows);
+        param->rows = NULL;
+        param->uses = 0;
+    }
+    cx->open = NULL;
+}
+
+oct_status oct_backward(oct_context *cx, oct_tensor *loss)
+{
+    if (cx->status != OCT_OK) return cx->status;
+    if (!loss || !loss->node) {
+        oct_context_fail(cx, OCT_DEFECT, "backward was asked of a tensor that is not on the tape");
+        return cx->status;
+    }
+    for (oct_node *node = cx->last; node; node = node->previous) {
+        oct_tensor *y = node->output;
+        cx->module = node->module;
+        if (cx->status == OCT_OK && (y->grad || y == loss)) node->backward(cx, node);
+        oct_pool_give(cx->pool, oct_take_grad(y));
+    }
+    cx->module = NULL;
+    cx->last = NULL;
+    close_open_rows(cx);
+    return cx->status;
+}

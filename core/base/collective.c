@@ -1,0 +1,72 @@
+/* The collective of one process: what it has is already the whole. */
+#include "core/base/collective.h"
+
+#include <string.h>
+
+static oct_status only_part(const oct_leaves *leaves, int *num_parts)
+{
+    oct_subtree parts[OCT_MAX_PARTS];
+    OCT_CHECK(leaves->local == leaves->count, OCT_DEFECT,
+              "one process was asked to sum %lld leaves but owns %lld", (long long)leaves->count,
+              (long long)leaves->local);
+    *num_parts = oct_leaves_parts(leaves, parts);
+    return OCT_OK;
+}
+
+static oct_status one_tree_sum_f32(const oct_collective *self, const oct_leaves *leaves,
+                                   float *parts, int64_t n, float *out)
+{
+    (void)self;
+    int num_parts;
+    OCT_TRY(only_part(leaves, &num_parts));
+    for (int64_t i = 0; i < n; i++)
+        out[i] = num_parts ? parts[i] : 0;
+    return OCT_OK;
+}
+
+static oct_status one_tree_sum_f64(const oct_collective *self, const oct_leaves *leaves,
+                                   double *parts, int64_t n, double *out)
+{
+    (void)self;
+    int num_parts;
+    OCT_TRY(only_part(leaves, &num_parts));
+    for (int64_t i = 0; i < n; i++)
+        out[i] = num_parts ? parts[i] : 0;
+    return OCT_OK;
+}
+
+static oct_status one_max_i64(const oct_collective *self, int64_t *values, int64_t n)
+{
+    (void)self, (void)values, (void)n;
+    return OCT_OK;
+}
+
+static oct_status one_broadcast(const oct_collective *self, void *data, size_t bytes, int root)
+{
+    (void)self, (void)data, (void)bytes, (void)root;
+    return OCT_OK;
+}
+
+static oct_status one_gather(const oct_collective *self, const void *src, size_t bytes, void *dst)
+{
+    (void)self;
+    if (bytes) memcpy(dst, src, bytes);
+    return OCT_OK;
+}
+
+static oct_status one_agree(const oct_collective *self, oct_status mine)
+{
+    (void)self;
+    return mine;
+}
+
+const oct_collective oct_collective_one = {
+    .rank = 0,
+    .size = 1,
+    .tree_sum_f32 = one_tree_sum_f32,
+    .tree_sum_f64 = one_tree_sum_f64,
+    .max_i64 = one_max_i64,
+    .broadcast = one_broadcast,
+    .gather = one_gather,
+    .agree = one_agree,
+};

@@ -1,0 +1,179 @@
+/* Leaves, their maximal subtrees, and the two halves of a tree sum.
+ *
+ * Level by level from the bottom, row i takes row i + 2^j for i a multiple of 2^(j+1): inside an
+ * aligned subtree this is the tree itself, cut where the leaves end. The work goes by blocks of
+ * columns, so a block stays in the cache while the whole tree is summed over it.
+ */
+#include "core/base/leaves.h"
+
+#include "core/base/cpu.h"
+
+#include <string.h>
+
+enum { COLUMNS = 2048 };
+
+static int64_t smaller(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+oct_leaves oct_leaves_split(int64_t samples, int64_t leaf, int rank, int size)
+{
+    OCT_ASSERT(samples >= 0 && leaf > 0 && rank >= 0 && rank < size);
+    int64_t count = samples / leaf + (samples % leaf != 0);
+    int64_t first = count * rank / size;
+    int64_t end = count * (rank + 1) / size;
+    return (oct_leaves){samples, leaf, count, first, end - first};
+}
+
+int64_t oct_leaves_first_sample(const oct_leaves *leaves)
+{
+    return smaller(leaves->first * leaves->leaf, leaves->samples);
+}
+
+int64_t oct_leaves_local_samples(const oct_leaves *leaves)
+{
+    int64_t end = smaller((leaves->first + leaves->local) * leaves->leaf, leaves->samples);
+    return end - oct_leaves_first_sample(leaves);
+}
+
+int64_t oct_leaf_begin(const oct_leaves *leaves, int64_t i)
+{
+    return i * leaves->leaf;
+}
+
+int64_t oct_leaf_size(const oct_leaves *leaves, int64_t i)
+{
+    return smaller(leaves->leaf, leaves->samples - (leaves->first + i) * leaves->leaf);
+}
+
+/* Whether the aligned node [first, first + span) cut at `count` lies within leaves that end at
+ * `end`; a node that its left half already fills is that half, so it is not grown to. */
+static bool may_grow(int64_t first, int64_t span, int64_t end, int64_t count)
+{
+    if (first % (2 * span) != 0) return false;
+    return first + 2 * span <= end || (end == count && first + span < end);
+}
+
+int oct_leaves_parts(const oct_leaves *leaves, oct_subtree parts[OCT_MAX_PARTS])
+{
+    int n = 0;
+    int64_t end = leaves->first + leaves->local;
+    for (int64_t first = leaves->first; first < end;) {
+        int64_t span = 1;
+        while (may_grow(first, span, end, leaves->count))
+            span *= 2;
+        OCT_ASSERT(n < OCT_MAX_PARTS);
+        parts[n++] = (oct_subtree){first, span};
+        first += span;
+    }
+    return n;
+}
+
+OCT_CLONES static void add_f32(float *restrict sum, const float *restrict x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        sum[i] += x[i];
+}
+
+OCT_CLONES static void add_f64(double *restrict sum, const double *restrict x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        sum[i] += x[i];
+}
+
+static void fold_part_f32(int64_t count, float *rows, int64_t n, int64_t columns)
+{
+    for (int64_t step = 1; step < count; step *= 2) {
+        for (int64_t i = 0; i + step < count; i += 2 * step)
+            add_f32(rows + i * n, rows + (i + step) * n, columns);
+    }
+}
+
+static void fold_part_f64(int64_t count, double *rows, int64_t n, int64_t columns)
+{
+    for (int64_t step = 1; step < count; step *= 2) {
+        for (int64_t i = 0; i + step < count; i += 2 * step)
+            add_f64(rows + i * n, rows + (i + step) * n, columns);
+    }
+}
+
+/* Part p begins at row >= p, so moving in ascending order overwrites only rows already folded. */
+int oct_tree_fold_f32(const oct_leaves *leaves, float *rows, int64_t n)
+{
+    oct_subtree parts[OCT_MAX_PARTS];
+    int num_parts = oct_leaves_parts(leaves, parts);
+    for (int64_t c = 0; c < n; c += COLUMNS) {
+        int64_t columns = smaller(COLUMNS, n - c);
+        for (int p = 0; p < num_parts; p++) {
+            int64_t row = parts[p].first - leaves->first;
+            float *part = rows + row * n + c;
+            fold_part_f32(smaller(parts[p].span, leaves->local - row), part, n, columns);
+            if (row != p) memcpy(rows + p * n + c, part, (size_t)columns * sizeof *part);
+        }
+    }
+    return num_parts;
+}
+
+int oct_tree_fold_f64(const oct_leaves *leaves, double *rows, int64_t n)
+{
+    oct_subtree parts[OCT_MAX_PARTS];
+    int num_parts = oct_leaves_parts(leaves, parts);
+    for (int64_t c = 0; c < n; c += COLUMNS) {
+        int64_t columns = smaller(COLUMNS, n - c);
+        for (int p = 0; p < num_parts; p++) {
+            int64_t row = parts[p].first - leaves->first;
+            double *part = rows + row * n + c;
+            fold_part_f64(smaller(parts[p].span, leaves->local - row), part, n, columns);
+            if (row != p) memcpy(rows + p * n + c, part, (size_t)columns * sizeof *part);
+        }
+    }
+    return num_parts;
+}
+
+/* The walk over a tree whose lower nodes are parts; calls add(to, from) with numbers of parts. */
+typedef struct joint {
+    const oct_subtree *parts;
+    int num_parts, next;
+    float *const *f32;
+    double *const *f64;
+    int64_t n;
+} joint;
+
+/* Sums the node [lo, lo + span) into the vector of its first part. */
+static void join_node(joint *j, int64_t lo, int64_t span)
+{
+    int head = j->next;
+    OCT_ASSERT(span > 0 && j->parts[head].first == lo && j->parts[head].span <= span);
+    if (j->parts[head].span == span) {
+        j->next++;
+        return;
+    }
+    join_node(j, lo, span / 2);
+    int right = j->next;
+    if (right == j->num_parts || j->parts[right].first >= lo + span) return;
+    join_node(j, lo + span / 2, span / 2);
+    if (j->f32) add_f32(j->f32[head], j->f32[right], j->n);
+    if (j->f64) add_f64(j->f64[head], j->f64[right], j->n);
+}
+
+static void join(joint j)
+{
+    if (j.num_parts == 0) return;
+    const oct_subtree *last = &j.parts[j.num_parts - 1];
+    int64_t span = 1;
+    while (span < last->first + last->span)
+        span *= 2;
+    join_node(&j, 0, span);
+    OCT_ASSERT(j.next == j.num_parts);
+}
+
+void oct_tree_join_f32(const oct_subtree *parts, float *const *vectors, int num_parts, int64_t n)
+{
+    join((joint){.parts = parts, .num_parts = num_parts, .f32 = vectors, .n = n});
+}
+
+void oct_tree_join_f64(const oct_subtree *parts, double *const *vectors, int num_parts, int64_t n)
+{
+    join((joint){.parts = parts, .num_parts = num_parts, .f64 = vectors, .n = n});
+}

@@ -1,0 +1,125 @@
+/* Lines for people.
+ *
+ * Each line is put together whole and written in one call under one lock, so lines of threads never
+ * mix. The bar is a line without its end: before any other line it is wiped.
+ */
+#include "core/base/log.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { LINE_BYTES = 20480 };
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static oct_log_level shown = OCT_LOG_INFO;
+static bool speaking = true;
+static bool bar_stands;
+static FILE *file;
+
+static const char *word(oct_log_level level)
+{
+    switch (level) {
+    case OCT_LOG_ERROR:
+        return "error: ";
+    case OCT_LOG_WARN:
+        return "warning: ";
+    case OCT_LOG_INFO:
+    case OCT_LOG_VERBOSE:
+        break;
+    }
+    return "";
+}
+
+/* "octet: word: first line", the further lines of the text indented below. */
+static void compose(char line[LINE_BYTES], oct_log_level level, const char *text)
+{
+    int head = snprintf(line, LINE_BYTES, "octet: %s", word(level));
+    size_t used = (size_t)head;
+    size_t limit = LINE_BYTES - sizeof "\n   \n";
+    for (; *text && used < limit; text++) {
+        line[used++] = *text;
+        if (*text == '\n') {
+            memcpy(line + used, "   ", 3);
+            used += 3;
+        }
+    }
+    line[used++] = '\n';
+    line[used] = '\0';
+}
+
+static void wipe_bar(void)
+{
+    if (bar_stands) fputs("\r\033[K", stderr);
+    bar_stands = false;
+}
+
+/* A log that cannot be written must not stop a training run: say so once and go on without it. */
+static void append(const char *line)
+{
+    if (!file || (fputs(line, file) >= 0 && fflush(file) == 0)) return;
+    int error = errno;
+    fclose(file);
+    file = NULL;
+    fprintf(stderr, "octet: warning: the log file cannot be written (%s); going on without it\n",
+            strerror(error));
+}
+
+void oct_log_setup(oct_log_level level, bool speaks)
+{
+    pthread_mutex_lock(&lock);
+    shown = level;
+    speaking = speaks;
+    pthread_mutex_unlock(&lock);
+}
+
+oct_status oct_log_file(const char *path)
+{
+    FILE *opened = NULL;
+    if (path && speaking) {
+        opened = fopen(path, "ae");
+        OCT_CHECK(opened, OCT_RESOURCE, "%s: cannot be opened for the log: %s", path,
+                  strerror(errno));
+    }
+    pthread_mutex_lock(&lock);
+    if (file) fclose(file);
+    file = opened;
+    pthread_mutex_unlock(&lock);
+    return OCT_OK;
+}
+
+void oct_log(oct_log_level level, const char *format, ...)
+{
+    if (!speaking) return;
+    char text[LINE_BYTES], line[LINE_BYTES];
+    va_list args;
+    va_start(args, format);
+    int written = vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (written < 0) return;
+    compose(line, level, text);
+    pthread_mutex_lock(&lock);
+    if (level <= shown) {
+        wipe_bar();
+        fputs(line, stderr);
+        fflush(stderr);
+    }
+    append(line);
+    pthread_mutex_unlock(&lock);
+}
+
+void oct_log_bar(const char *format, ...)
+{
+    if (!speaking || shown < OCT_LOG_INFO) return;
+    pthread_mutex_lock(&lock);
+    wipe_bar();
+    va_list args;
+    va_start(args, format);
+    vfprintf(stderr, format, args);
+    va_end(args);
+    fflush(stderr);
+    bar_stands = true;
+    pthread_mutex_unlock(&lock);
+}

@@ -1,0 +1,152 @@
+/* The only door to malloc.
+ *
+ * A block comes from calloc with room in front for alignment and a header that holds its true
+ * address and size. calloc leaves the pages of a big block untouched until they are used, which
+ * zeroing by hand would not.
+ */
+#include "core/base/mem.h"
+
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ALIGN = 64 };
+
+typedef struct header {
+    void *base;
+    size_t bytes;
+} header;
+
+static _Atomic size_t live_bytes, peak_bytes;
+static _Atomic int64_t fail_countdown;
+
+/* Handles are T ** of any T; copying the bytes keeps the aliasing rules. */
+static void *load(const void *handle)
+{
+    void *block;
+    memcpy(&block, handle, sizeof block);
+    return block;
+}
+
+static void store(void *handle, void *block)
+{
+    memcpy(handle, &block, sizeof block);
+}
+
+static header *header_of(void *block)
+{
+    return (header *)block - 1;
+}
+
+static void count_in(size_t bytes)
+{
+    size_t live = atomic_fetch_add(&live_bytes, bytes) + bytes;
+    size_t peak = atomic_load(&peak_bytes);
+    while (live > peak && !atomic_compare_exchange_weak(&peak_bytes, &peak, live)) {
+    }
+}
+
+static bool told_to_fail(void)
+{
+    int64_t left = atomic_load(&fail_countdown);
+    while (left > 0) {
+        if (atomic_compare_exchange_weak(&fail_countdown, &left, left - 1)) return left == 1;
+    }
+    return false;
+}
+
+oct_status oct_alloc(void *block, size_t count, size_t size)
+{
+    store(block, NULL);
+    size_t bytes, total;
+    bool overflow = __builtin_mul_overflow(count, size, &bytes) ||
+                    __builtin_add_overflow(bytes, sizeof(header) + ALIGN, &total);
+    OCT_CHECK(!overflow, OCT_RESOURCE,
+              "out of memory: %zu elements of %zu bytes are more than any machine has", count,
+              size);
+    char *base = told_to_fail() ? NULL : calloc(1, total);
+    OCT_CHECK(
+        base, OCT_RESOURCE,
+        "out of memory: %zu bytes asked, %zu bytes in use; use a smaller batch or more memory",
+        bytes, oct_mem_live());
+    uintptr_t first = (uintptr_t)base + sizeof(header);
+    void *aligned = base + sizeof(header) + (ALIGN - first % ALIGN) % ALIGN;
+    *header_of(aligned) = (header){.base = base, .bytes = bytes};
+    count_in(bytes);
+    store(block, aligned);
+    return OCT_OK;
+}
+
+void oct_free(void *block)
+{
+    void *aligned = load(block);
+    if (!aligned) return;
+    atomic_fetch_sub(&live_bytes, header_of(aligned)->bytes);
+    free(header_of(aligned)->base);
+    store(block, NULL);
+}
+
+oct_status oct_strdup(char **copy, const char *text)
+{
+    size_t bytes = strlen(text) + 1;
+    char *block;
+    *copy = NULL;
+    OCT_TRY(oct_alloc(&block, bytes, 1));
+    memcpy(block, text, bytes);
+    *copy = block;
+    return OCT_OK;
+}
+
+oct_status oct_format(char **text, const char *format, ...)
+{
+    *text = NULL;
+    va_list args;
+    va_start(args, format);
+    int length = vsnprintf(NULL, 0, format, args);
+    va_end(args);
+    OCT_CHECK(length >= 0, OCT_DEFECT, "a text could not be formatted from \"%s\"", format);
+    char *block;
+    OCT_TRY(oct_alloc(&block, (size_t)length + 1, 1));
+    va_start(args, format);
+    vsnprintf(block, (size_t)length + 1, format, args);
+    va_end(args);
+    *text = block;
+    return OCT_OK;
+}
+
+oct_status oct_grow(void *block, size_t *capacity, size_t need, size_t size)
+{
+    if (need <= *capacity) return OCT_OK;
+    size_t wanted = *capacity < SIZE_MAX / 2 ? 2 * *capacity : need;
+    if (wanted < need) wanted = need;
+    if (wanted < 8) wanted = 8;
+    void *old = load(block), *grown;
+    OCT_TRY(oct_alloc(&grown, wanted, size));
+    if (old) memcpy(grown, old, *capacity * size);
+    oct_free(&old);
+    store(block, grown);
+    *capacity = wanted;
+    return OCT_OK;
+}
+
+size_t oct_mem_live(void)
+{
+    return atomic_load(&live_bytes);
+}
+
+size_t oct_mem_peak(void)
+{
+    return atomic_load(&peak_bytes);
+}
+
+void oct_mem_peak_reset(void)
+{
+    atomic_store(&peak_bytes, atomic_load(&live_bytes));
+}
+
+void oct_mem_fail_after(int64_t n)
+{
+    atomic_store(&fail_countdown, n);
+}

@@ -1,0 +1,149 @@
+/* The failure record of a thread.
+ *
+ * A failure must be sayable when memory is out, so the record is a fixed area of the thread: texts
+ * one after another, each ended by NUL. What does not fit is counted, and the last problem then says
+ * how many more there were.
+ */
+#include "core/base/status.h"
+
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { AREA = 16384, PROBLEMS = 64 };
+
+typedef struct record {
+    oct_status code;
+    size_t count;           /* problems held */
+    size_t more;            /* problems that found no room */
+    size_t begin[PROBLEMS]; /* in area */
+    size_t used;            /* bytes of area */
+    char area[AREA];
+    char more_text[64];
+} record;
+
+static _Thread_local record current;
+static void (*_Atomic stop_hook)(void);
+
+static const struct {
+    int exit;
+    const char *meaning;
+} statuses[] = {
+#define X(name, exit, text) {exit, text},
+    OCT_STATUS_LIST(X)
+#undef X
+};
+
+/* Formatted aside first: an argument may point into the record itself. */
+static void add(const char *format, va_list args)
+{
+    char text[AREA];
+    int written = vsnprintf(text, sizeof text, format, args);
+    if (written < 0) text[0] = '\0';
+    size_t bytes = strlen(text) + 1;
+    bool first = current.count == 0;
+    if (!first && (current.count == PROBLEMS - 1 || current.used + bytes > AREA)) {
+        current.more++;
+        snprintf(current.more_text, sizeof current.more_text, "and %zu more", current.more);
+        return;
+    }
+    memcpy(current.area + current.used, text, bytes);
+    current.begin[current.count++] = current.used;
+    current.used += bytes;
+}
+
+oct_status oct_fail(oct_status code, const char *format, ...)
+{
+    char text[AREA];
+    va_list args;
+    va_start(args, format);
+    int written = vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (written < 0) text[0] = '\0';
+    oct_fail_clear();
+    return oct_fail_add(code, "%s", text);
+}
+
+oct_status oct_fail_add(oct_status code, const char *format, ...)
+{
+    if (current.code == OCT_OK) {
+        oct_fail_clear();
+        current.code = code;
+    }
+    va_list args;
+    va_start(args, format);
+    add(format, args);
+    va_end(args);
+    return current.code;
+}
+
+oct_status oct_fail_prefix(const char *format, ...)
+{
+    if (current.count == 0) return current.code;
+    char text[AREA];
+    va_list args;
+    va_start(args, format);
+    int written = vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    size_t bytes = (size_t)written + 2;
+    if (written < 0 || current.used + bytes > AREA) return current.code;
+    memcpy(text + written, ": ", 2);
+    memmove(current.area + bytes, current.area, current.used);
+    memcpy(current.area, text, bytes);
+    for (size_t i = 1; i < current.count; i++)
+        current.begin[i] += bytes;
+    current.used += bytes;
+    return current.code;
+}
+
+void oct_fail_clear(void)
+{
+    current.code = OCT_OK;
+    current.count = 0;
+    current.more = 0;
+    current.used = 0;
+}
+
+oct_status oct_fail_code(void)
+{
+    return current.code;
+}
+
+size_t oct_fail_count(void)
+{
+    return current.count + (current.more > 0);
+}
+
+const char *oct_fail_text(size_t problem)
+{
+    if (problem < current.count) return current.area + current.begin[problem];
+    return problem == current.count && current.more > 0 ? current.more_text : "";
+}
+
+int oct_status_exit(oct_status status)
+{
+    return (size_t)status < OCT_COUNT(statuses) ? statuses[status].exit : statuses[OCT_DEFECT].exit;
+}
+
+const char *oct_status_meaning(oct_status status)
+{
+    return (size_t)status < OCT_COUNT(statuses) ? statuses[status].meaning
+                                                : statuses[OCT_DEFECT].meaning;
+}
+
+void oct_assert_hook(void (*stop)(void))
+{
+    atomic_store(&stop_hook, stop);
+}
+
+void oct_assert_failed(const char *condition, const char *file, int line)
+{
+    fprintf(stderr, "octet: error: %s:%d: broken invariant: %s; this is a defect in Octet\n", file,
+            line, condition);
+    fflush(stderr);
+    void (*stop)(void) = atomic_exchange(&stop_hook, NULL);
+    if (stop) stop();
+    abort();
+}

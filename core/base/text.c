@@ -1,0 +1,150 @@
+/* Strict numbers, near names, growing strings.
+ *
+ * Numbers are checked against their grammar before strtod or strtoll sees them, since both accept
+ * leading blanks, hexadecimal, "inf" and trailing text.
+ */
+#include "core/base/text.h"
+
+#include "core/base/mem.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { LONGEST_NAME = 63 };
+
+static const char *skip_digits(const char *text)
+{
+    return text + strspn(text, "0123456789");
+}
+
+static const char *skip_sign(const char *text)
+{
+    return *text == '-' || *text == '+' ? text + 1 : text;
+}
+
+bool oct_parse_i64(const char *text, int64_t *value)
+{
+    const char *digits = skip_sign(text), *end = skip_digits(digits);
+    if (end == digits || *end != '\0') return false;
+    errno = 0;
+    long long parsed = strtoll(text, NULL, 10);
+    if (errno == ERANGE) return false;
+    *value = parsed;
+    return true;
+}
+
+/* Where a decimal number such as 1, -0.5, .5, 1. or 2e-4 ends, or NULL when there is none. */
+static const char *decimal_end(const char *text)
+{
+    const char *whole = skip_sign(text), *end = skip_digits(whole);
+    int64_t digits = end - whole;
+    if (*end == '.') {
+        const char *fraction = end + 1;
+        end = skip_digits(fraction);
+        digits += end - fraction;
+    }
+    if (digits == 0) return NULL;
+    if (*end == 'e' || *end == 'E') {
+        const char *exponent = skip_sign(end + 1);
+        end = skip_digits(exponent);
+        if (end == exponent) return NULL;
+    }
+    return end;
+}
+
+bool oct_parse_f64(const char *text, double *value)
+{
+    const char *end = decimal_end(text);
+    if (!end || *end != '\0') return false;
+    char *parsed_end;
+    double parsed = strtod(text, &parsed_end);
+    if (parsed_end != end || !isfinite(parsed)) return false;
+    *value = parsed;
+    return true;
+}
+
+bool oct_parse_bool(const char *text, bool *value)
+{
+    bool yes = strcmp(text, "true") == 0;
+    if (!yes && strcmp(text, "false") != 0) return false;
+    *value = yes;
+    return true;
+}
+
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Edits (insert, delete, change, swap neighbours) from a to b; both at most LONGEST_NAME long. */
+static size_t distance(const char *a, const char *b)
+{
+    size_t rows[3][LONGEST_NAME + 1];
+    size_t *before = rows[0], *above = rows[1], *row = rows[2];
+    size_t length_a = strlen(a), length_b = strlen(b);
+    for (size_t j = 0; j <= length_b; j++)
+        row[j] = j;
+    for (size_t i = 1; i <= length_a; i++) {
+        size_t *free_row = before;
+        before = above;
+        above = row;
+        row = free_row;
+        row[0] = i;
+        for (size_t j = 1; j <= length_b; j++) {
+            row[j] = least(above[j - 1] + (a[i - 1] != b[j - 1]), 1 + least(above[j], row[j - 1]));
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+                row[j] = least(row[j], before[j - 2] + 1);
+        }
+    }
+    return row[length_b];
+}
+
+const char *oct_nearest(const char *word, const char *const *names, size_t count)
+{
+    const char *nearest = NULL;
+    size_t best = LONGEST_NAME + 1, length = strlen(word);
+    if (length > LONGEST_NAME) return NULL;
+    for (size_t i = 0; i < count; i++) {
+        size_t name_length = strlen(names[i]);
+        if (name_length > LONGEST_NAME) continue;
+        size_t edits = distance(word, names[i]);
+        bool near = 3 * edits <= (length > name_length ? length : name_length);
+        if (!near || edits >= best) continue;
+        best = edits;
+        nearest = names[i];
+    }
+    return nearest;
+}
+
+oct_status oct_text_add(oct_text *text, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    int length = vsnprintf(NULL, 0, format, args);
+    va_end(args);
+    OCT_CHECK(length >= 0, OCT_DEFECT, "a text could not be formatted from \"%s\"", format);
+    OCT_TRY(oct_grow(&text->data, &text->capacity, text->length + (size_t)length + 1, 1));
+    va_start(args, format);
+    vsnprintf(text->data + text->length, (size_t)length + 1, format, args);
+    va_end(args);
+    text->length += (size_t)length;
+    return OCT_OK;
+}
+
+void oct_text_free(oct_text *text)
+{
+    oct_free(&text->data);
+    *text = (oct_text){0};
+}
+
+double oct_seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}

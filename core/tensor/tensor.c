@@ -1,0 +1,73 @@
+/* Data types and shapes. */
+#include "core/tensor/tensor.h"
+
+#include <stdio.h>
+
+static const struct {
+    const char *name;
+    size_t bytes;
+} dtypes[] = {
+    [OCT_F32] = {"f32", sizeof(float)},   [OCT_U8] = {"u8", sizeof(uint8_t)},
+    [OCT_S8] = {"s8", sizeof(int8_t)},    [OCT_S16] = {"s16", sizeof(int16_t)},
+    [OCT_S32] = {"s32", sizeof(int32_t)}, [OCT_F64] = {"f64", sizeof(double)},
+    [OCT_S64] = {"s64", sizeof(int64_t)},
+};
+
+size_t oct_dtype_bytes(oct_dtype dtype)
+{
+    OCT_ASSERT((size_t)dtype < OCT_COUNT(dtypes));
+    return dtypes[dtype].bytes;
+}
+
+const char *oct_dtype_name(oct_dtype dtype)
+{
+    OCT_ASSERT((size_t)dtype < OCT_COUNT(dtypes));
+    return dtypes[dtype].name;
+}
+
+oct_shape oct_shape_of(int ndim, const int64_t *dims)
+{
+    OCT_ASSERT(ndim >= 0 && ndim <= OCT_MAX_DIMS);
+    oct_shape shape = {.ndim = ndim};
+    for (int i = 0; i < ndim; i++)
+        shape.dim[i] = dims[i];
+    return shape;
+}
+
+int64_t oct_shape_numel(const oct_shape *shape)
+{
+    int64_t numel = 1;
+    bool overflow = false;
+    for (int i = 0; i < shape->ndim; i++) {
+        if (shape->dim[i] < 0) return -1;
+        overflow |= __builtin_mul_overflow(numel, shape->dim[i], &numel);
+    }
+    return overflow ? -1 : numel;
+}
+
+bool oct_shape_equal(const oct_shape *a, const oct_shape *b)
+{
+    if (a->ndim != b->ndim) return false;
+    for (int i = 0; i < a->ndim; i++) {
+        if (a->dim[i] != b->dim[i]) return false;
+    }
+    return true;
+}
+
+const char *oct_shape_text(const oct_shape *shape, char text[96])
+{
+    const size_t size = 96;
+    size_t used = (size_t)snprintf(text, size, "(");
+    for (int i = 0; i < shape->ndim; i++) {
+        const char *comma = i ? ", " : "";
+        used +=
+            (size_t)snprintf(text + used, size - used, "%s%lld", comma, (long long)shape->dim[i]);
+    }
+    snprintf(text + used, size - used, ")");
+    return text;
+}
+
+int64_t oct_numel(const oct_tensor *t)
+{
+    return oct_shape_numel(&t->shape);
+}
