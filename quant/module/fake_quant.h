@@ -29,12 +29,13 @@ typedef struct oct_fake_quant {
     oct_module base;
     const oct_observer *observer;
     float averaging;
-    bool is_signed;        /* zero_point 128; otherwise values are >= 0 and zero_point is 0 */
+    bool is_signed; /* zero_point 128; otherwise values are >= 0 and zero_point is 0 */
     oct_quant_state state;
-    float *min, *max;      /* buffers of one element: the observer's range */
+    float *min, *max; /* buffers of one element: the observer's range */
     int64_t *updates;
     float *scale;
-    float batch_range[2];  /* this step's min and max on this rank; +inf, -inf when nothing was seen */
+    float
+        batch_range[2]; /* this step's min and max on this rank; +inf, -inf when nothing was seen */
 } oct_fake_quant;
 
 extern const oct_module_type oct_fake_quant_type;
@@ -64,4 +65,5 @@ void oct_quantizers_set_state(const oct_quantizers *quantizers, oct_quant_state 
 void oct_quantizers_keys(const oct_quantizers *quantizers, int64_t *keys);
 /* Updates observers and scales from the global keys and starts the next step's range. A quantizer
  * that saw nothing stays as it is; a range that is not finite is OCT_NUMERIC naming the module. */
-oct_status oct_quantizers_update(const oct_quantizers *quantizers, const int64_t *keys) OCT_NODISCARD;
+oct_status oct_quantizers_update(const oct_quantizers *quantizers,
+                                 const int64_t *keys) OCT_NODISCARD;

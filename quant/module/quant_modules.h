@@ -36,9 +36,6 @@ typedef struct oct_qat_conv {
     oct_module *batch_norm; /* child "bn", or NULL */
     oct_module *fake_quant; /* child, or NULL: the output leaves the integer domain as float */
     oct_activation activation;
-    int8_t *codes, *packed; /* this step's weight codes, (O, K), and their packed form */
-    float *weight_scale;    /* (O) */
-    int64_t packed_bytes;
 } oct_qat_conv;
 
 typedef struct oct_qat_add {
@@ -53,6 +50,21 @@ typedef struct oct_qat_avg_pool {
     int kernel, stride;
 } oct_qat_avg_pool;
 
-/* How the converter asks a leaf module for its integer steps: appended to the program. Inputs and
- * output are value numbers of the program. NULL in the table: not convertible. */
-oct_status oct_qat_conv_emit(oct_module *self, oct_program *program, oct_step *step) OCT_NODISCARD;
+/* Each takes its float modules over (pointers set to NULL), also on failure. fake_quant NULL: the
+ * output leaves the integer domain as float. */
+oct_status oct_qat_conv_create(oct_module **m, oct_module **float_layer, oct_module **batch_norm,
+                               oct_activation activation,
+                               oct_fake_quant **fake_quant) OCT_NODISCARD;
+oct_status oct_qat_add_create(oct_module **m, bool relu, oct_fake_quant **fake_quant) OCT_NODISCARD;
+oct_status oct_qat_avg_pool_create(oct_module **m, int kernel, int stride) OCT_NODISCARD;
+
+/* Largest number of products in one accumulator (kernel_h * kernel_w * input channels of a group)
+ * for which no sum can leave int32: K * 255 * 127 < 2^30, which leaves room for the bias. */
+enum { OCT_MAX_PRODUCTS = (1 << 30) / (255 * 127) };
+
+/* For the converter: the step that this layer is in eval mode on codes with qparams `in` and input
+ * planes of in_h x in_w (1 x 1 for linear layers). Fills conv, weight, bias, multiplier,
+ * weight_scale, lo and hi; multipliers come out >= 0 (a negative channel has its codes and bias
+ * negated, which changes no bit of the result). */
+oct_status oct_qat_conv_emit(oct_qat_conv *self, oct_qparams in, int64_t in_h, int64_t in_w,
+                             oct_step *step) OCT_NODISCARD;

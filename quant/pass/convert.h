@@ -6,5 +6,5 @@
 
 /* input as for prepare. islands (may be NULL) receives the paths of layers that stay float. The
  * program passes oct_program_check and computes, bit for bit, what root computes in eval mode. */
-oct_status oct_convert(oct_program *program, oct_module *root, oct_shape input, oct_text *islands)
-    OCT_NODISCARD;
+oct_status oct_convert(oct_program *program, oct_module *root, oct_shape input,
+                       oct_text *islands) OCT_NODISCARD;

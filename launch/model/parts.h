@@ -1,0 +1,23 @@
+/* Building blocks that several models share. */
+#pragma once
+
+#include "quant/module/quant_modules.h"
+
+/* Appends `create` to a sequential; for lists of layers: OCT_APPEND(seq, oct_relu_create(&item)). */
+#define OCT_APPEND(sequential, create)                                                             \
+    do {                                                                                           \
+        oct_module *item = NULL;                                                                   \
+        OCT_TRY(create);                                                                           \
+        OCT_TRY(oct_sequential_append(sequential, &item));                                         \
+    } while (0)
+
+/* Appends conv kernel x kernel (no bias, same padding), batch norm and, if asked, relu. */
+oct_status oct_append_conv_bn(oct_module *sequential, int64_t in, int64_t out, int kernel,
+                              int stride, bool relu) OCT_NODISCARD;
+
+/* Sets *slot to a new module from `create` and makes it the child `name` of self. */
+#define OCT_CHILD(self, name, slot, create)                                                        \
+    do {                                                                                           \
+        OCT_TRY(create);                                                                           \
+        OCT_TRY(oct_module_add_child(self, name, slot));                                           \
+    } while (0)

@@ -1,0 +1,99 @@
+/* resnet20: the CIFAR ResNet of He et al. 2016, section 4.2, with n = 3 (20 layers) and 1x1
+ * convolutions on the shortcuts that change shape.
+ */
+#include "launch/model/model.h"
+#include "launch/model/parts.h"
+
+typedef struct block {
+    oct_module base;
+    oct_module *body, *shortcut; /* shortcut NULL: identity */
+    oct_module *add, *relu;
+} block;
+
+static oct_tensor *block_forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
+{
+    block *b = (block *)self;
+    (void)n;
+    oct_tensor *y = oct_call(cx, b->body, x[0]);
+    oct_tensor *residual = b->shortcut ? oct_call(cx, b->shortcut, x[0]) : x[0];
+    return oct_call(cx, b->relu, oct_call2(cx, b->add, y, residual));
+}
+
+static const oct_module_type block_type = {.name = "residual_block", .forward = block_forward};
+
+static oct_status block_layers(block *b, int64_t in, int64_t out, int stride)
+{
+    oct_module *self = &b->base;
+    OCT_CHILD(self, "body", &b->body, oct_sequential_create(&b->body));
+    OCT_TRY(oct_append_conv_bn(b->body, in, out, 3, stride, true));
+    OCT_TRY(oct_append_conv_bn(b->body, out, out, 3, 1, false));
+    if (stride != 1 || in != out) {
+        OCT_CHILD(self, "shortcut", &b->shortcut, oct_sequential_create(&b->shortcut));
+        OCT_TRY(oct_append_conv_bn(b->shortcut, in, out, 1, stride, false));
+    }
+    OCT_CHILD(self, "add", &b->add, oct_add_create(&b->add));
+    OCT_CHILD(self, "relu", &b->relu, oct_relu_create(&b->relu));
+    return OCT_OK;
+}
+
+static oct_status block_create(oct_module **m, int64_t in, int64_t out, int stride)
+{
+    OCT_TRY(oct_module_create(m, &block_type, sizeof(block)));
+    oct_status status = block_layers((block *)*m, in, out, stride);
+    if (status != OCT_OK) oct_module_destroy(m);
+    return status;
+}
+
+typedef struct resnet {
+    oct_module base;
+    oct_module *quant, *stem, *blocks, *pool, *head, *dequant;
+} resnet;
+
+static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
+{
+    resnet *m = (resnet *)self;
+    (void)n;
+    oct_tensor *y = oct_call(cx, m->quant, x[0]);
+    y = oct_call(cx, m->blocks, oct_call(cx, m->stem, y));
+    y = oct_call(cx, m->head, oct_call(cx, m->pool, y));
+    return oct_call(cx, m->dequant, y);
+}
+
+static const oct_module_type resnet_type = {.name = "resnet", .forward = forward};
+
+static oct_status build_layers(resnet *m, int64_t c, int64_t classes)
+{
+    oct_module *self = &m->base;
+    OCT_CHILD(self, "quant", &m->quant, oct_quant_stub_create(&m->quant));
+    OCT_CHILD(self, "stem", &m->stem, oct_sequential_create(&m->stem));
+    OCT_TRY(oct_append_conv_bn(m->stem, c, 16, 3, 1, true));
+    OCT_CHILD(self, "blocks", &m->blocks, oct_sequential_create(&m->blocks));
+    int64_t in = 16;
+    for (int stage = 0; stage < 3; stage++) {
+        int64_t out = 16 << stage;
+        for (int i = 0; i < 3; i++) {
+            OCT_APPEND(m->blocks, block_create(&item, in, out, i == 0 && stage > 0 ? 2 : 1));
+            in = out;
+        }
+    }
+    OCT_CHILD(self, "pool", &m->pool, oct_global_avg_pool_create(&m->pool));
+    OCT_CHILD(self, "head", &m->head, oct_linear_create(&m->head, in, classes, true));
+    OCT_CHILD(self, "dequant", &m->dequant, oct_dequant_stub_create(&m->dequant));
+    return OCT_OK;
+}
+
+static oct_status build(oct_module **root, int64_t h, int64_t w, int64_t c, int64_t classes)
+{
+    (void)h, (void)w;
+    OCT_TRY(oct_module_create(root, &resnet_type, sizeof(resnet)));
+    oct_status status = build_layers((resnet *)*root, c, classes);
+    if (status != OCT_OK) oct_module_destroy(root);
+    return status;
+}
+
+const oct_model_spec oct_model_resnet20 = {
+    .name = "resnet20",
+    .help = "ResNet-20 for images of about 32x32",
+    .min_size = 8,
+    .build = build,
+};

@@ -1,0 +1,170 @@
+/* Fake-quants of activations and the step's exchange of their ranges. */
+#include "quant/module/fake_quant.h"
+
+#include "core/base/mem.h"
+
+#include <math.h>
+#include <stdio.h>
+
+static void describe(const oct_module *self, char *text, size_t size)
+{
+    const oct_fake_quant *fq = (const oct_fake_quant *)self;
+    oct_qparams q = oct_fake_quant_qparams(fq);
+    snprintf(text, size, "u8 [%d, %d], %s, scale %.9g, zero_point %d", q.qmin, q.qmax,
+             fq->observer->name, (double)q.scale, q.zero_point);
+}
+
+const oct_module_type oct_fake_quant_type = {
+    .name = "fake_quant",
+    .describe = describe,
+    .leaf = true,
+};
+
+static void forget_batch(oct_fake_quant *fq)
+{
+    fq->batch_range[0] = INFINITY;
+    fq->batch_range[1] = -INFINITY;
+}
+
+static oct_status add_state(oct_fake_quant *fq)
+{
+    oct_shape one = OCT_SHAPE(1);
+    OCT_TRY(oct_module_add_buffer(&fq->base, "min", OCT_F32, one, &fq->min));
+    OCT_TRY(oct_module_add_buffer(&fq->base, "max", OCT_F32, one, &fq->max));
+    OCT_TRY(oct_module_add_buffer(&fq->base, "updates", OCT_S64, one, &fq->updates));
+    OCT_TRY(oct_module_add_buffer(&fq->base, "scale", OCT_F32, one, &fq->scale));
+    fq->min[0] = INFINITY;
+    fq->max[0] = -INFINITY;
+    fq->scale[0] = 1.0f;
+    forget_batch(fq);
+    return OCT_OK;
+}
+
+oct_status oct_fake_quant_create(oct_fake_quant **fq, const oct_observer *observer, float averaging,
+                                 bool is_signed)
+{
+    oct_module *module = NULL;
+    OCT_TRY(oct_module_create(&module, &oct_fake_quant_type, sizeof(oct_fake_quant)));
+    oct_fake_quant *made = (oct_fake_quant *)module;
+    made->observer = observer;
+    made->averaging = averaging;
+    made->is_signed = is_signed;
+    oct_status status = add_state(made);
+    if (status != OCT_OK) {
+        oct_module_destroy(&module);
+        return status;
+    }
+    *fq = made;
+    return OCT_OK;
+}
+
+oct_qparams oct_fake_quant_qparams(const oct_fake_quant *fq)
+{
+    return (oct_qparams){
+        .scale = fq->scale[0], .zero_point = fq->is_signed ? 128 : 0, .qmin = 0, .qmax = 255};
+}
+
+static bool observes(const oct_fake_quant *fq, bool training)
+{
+    return training && (fq->state == OCT_QUANT_CALIBRATE || fq->state == OCT_QUANT_QAT);
+}
+
+void oct_fake_quant_observe(oct_fake_quant *fq, bool training, float min, float max)
+{
+    if (!observes(fq, training)) return;
+    /* Written so that a NaN stays and is found at the end of the step. */
+    if (!(min >= fq->batch_range[0])) fq->batch_range[0] = min;
+    if (!(max <= fq->batch_range[1])) fq->batch_range[1] = max;
+}
+
+void oct_fake_quant_observe_values(oct_fake_quant *fq, bool training, const float *x, int64_t n)
+{
+    if (!observes(fq, training) || n == 0) return;
+    float min = x[0], max = x[0];
+    bool finite = true;
+    for (int64_t i = 0; i < n; i++) {
+        min = x[i] < min ? x[i] : min;
+        max = x[i] > max ? x[i] : max;
+        finite &= isfinite(x[i]) != 0;
+    }
+    oct_fake_quant_observe(fq, training, finite ? min : NAN, finite ? max : NAN);
+}
+
+typedef struct collector {
+    oct_quantizers *list;
+    size_t capacity;
+} collector;
+
+static oct_status collect(void *user, oct_module *module)
+{
+    collector *c = user;
+    if (module->type != &oct_fake_quant_type) return OCT_OK;
+    OCT_TRY(oct_grow(&c->list->items, &c->capacity, c->list->count + 1, sizeof(oct_fake_quant *)));
+    c->list->items[c->list->count++] = (oct_fake_quant *)module;
+    return OCT_OK;
+}
+
+oct_status oct_quantizers_collect(oct_quantizers *quantizers, oct_module *root)
+{
+    *quantizers = (oct_quantizers){0};
+    collector c = {.list = quantizers};
+    oct_status status = oct_module_walk(root, collect, &c);
+    if (status != OCT_OK) oct_quantizers_free(quantizers);
+    return status;
+}
+
+void oct_quantizers_free(oct_quantizers *quantizers)
+{
+    oct_free(&quantizers->items);
+    quantizers->count = 0;
+}
+
+void oct_quantizers_set_state(const oct_quantizers *quantizers, oct_quant_state state)
+{
+    for (size_t i = 0; i < quantizers->count; i++) {
+        quantizers->items[i]->state = state;
+        forget_batch(quantizers->items[i]);
+    }
+}
+
+/* Key of "nothing seen", below the key of every float. */
+static const int64_t NOTHING = INT64_MIN;
+
+void oct_quantizers_keys(const oct_quantizers *quantizers, int64_t *keys)
+{
+    for (size_t i = 0; i < quantizers->count; i++) {
+        const float *range = quantizers->items[i]->batch_range;
+        bool seen = !(range[0] == INFINITY && range[1] == -INFINITY);
+        keys[2 * i] = seen ? oct_float_key(-range[0]) : NOTHING;
+        keys[2 * i + 1] = seen ? oct_float_key(range[1]) : NOTHING;
+    }
+}
+
+static void update_scale(oct_fake_quant *fq)
+{
+    oct_qparams q = fq->is_signed
+                        ? oct_qparams_of_range(fq->min[0], fq->max[0], OCT_SYMMETRIC, 0, 255)
+                        : oct_qparams_of_range(0.0f, fq->max[0], OCT_AFFINE, 0, 255);
+    fq->scale[0] = q.scale;
+}
+
+oct_status oct_quantizers_update(const oct_quantizers *quantizers, const int64_t *keys)
+{
+    for (size_t i = 0; i < quantizers->count; i++) {
+        oct_fake_quant *fq = quantizers->items[i];
+        forget_batch(fq);
+        if (keys[2 * i] == NOTHING || keys[2 * i + 1] == NOTHING) continue;
+        float min = -oct_float_of_key((int32_t)keys[2 * i]);
+        float max = oct_float_of_key((int32_t)keys[2 * i + 1]);
+        char path[256];
+        OCT_CHECK(isfinite(min) && isfinite(max), OCT_NUMERIC,
+                  "%s: the activation's range is not finite", oct_module_path(&fq->base, path));
+        oct_range range = {.min = fq->min[0], .max = fq->max[0], .updates = fq->updates[0]};
+        fq->observer->update(&range, min, max, fq->averaging);
+        fq->min[0] = range.min;
+        fq->max[0] = range.max;
+        fq->updates[0] = range.updates;
+        update_scale(fq);
+    }
+    return OCT_OK;
+}
