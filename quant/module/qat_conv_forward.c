@@ -1,0 +1,229 @@
+/* The integer forward of qat_conv, and the scratch that forward and backward share.
+ *
+ * With running statistics (evaluation, frozen batch norm, no batch norm) codes are made in one pass.
+ * With live batch norm the accumulators of this rank's samples are held in scratch: their sums give
+ * the batch's statistics, then the same accumulators are requantized.
+ */
+#include "quant/module/qat_conv_impl.h"
+
+#include <math.h>
+#include <omp.h>
+#include <string.h>
+
+static bool new_channels(oct_context *cx, oct_channels *ch, int64_t n)
+{
+    size_t words = (size_t)n * 4;
+    ch->scale = oct_save(cx, words);
+    ch->mean = oct_save(cx, words);
+    ch->inv_std = oct_save(cx, words);
+    ch->offset = oct_save(cx, words);
+    ch->bias = oct_save(cx, words);
+    ch->multiplier = oct_save(cx, words);
+    ch->effective = oct_save(cx, words);
+    ch->dead = oct_save(cx, (size_t)n);
+    return cx->status == OCT_OK;
+}
+
+static void silence_acc(const oct_channels *ch, int64_t rows, int64_t n, int32_t *acc)
+{
+    for (int64_t o = 0; o < n; o++)
+        for (int64_t i = 0; ch->dead[o] && i < rows; i++)
+            acc[i * n + o] = 0;
+}
+
+/* Per-leaf sums of the accumulators and their squares, in order of the pixels. */
+OCT_CLONES static void leaf_sums(const int32_t *acc, const int32_t *offset, int64_t rows, int64_t n,
+                                 double *sum)
+{
+    memset(sum, 0, (size_t)n * 2 * sizeof(double));
+    double *square = sum + n;
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t o = 0; o < n; o++) {
+            double a = acc[i * n + o] - offset[o];
+            sum[o] += a;
+            square[o] += a * a;
+        }
+}
+
+/* The batch's mean and inverse deviation over all ranks, and the update of the running values. */
+static void batch_statistics(oct_context *cx, const oct_qat_conv *m, const oct_qconv_shape *s,
+                             float input_scale, const int32_t *acc, oct_channels *ch)
+{
+    oct_layer l = oct_layer_of(m);
+    int64_t n = s->out_c, pixels = s->out_h * s->out_w, local = cx->leaves.local;
+    double *rows = oct_scratch(cx, (size_t)(local > 0 ? local : 1) * (size_t)n * 16);
+    double *total = oct_scratch(cx, (size_t)n * 16);
+    if (rows && total) {
+#pragma omp parallel for schedule(static)
+        for (int64_t i = 0; i < local; i++)
+            leaf_sums(acc + oct_leaf_begin(&cx->leaves, i) * pixels * n, ch->offset,
+                      oct_leaf_size(&cx->leaves, i) * pixels, n, rows + i * 2 * n);
+        oct_tree_fold_f64(&cx->leaves, rows, 2 * n);
+        oct_status status = cx->group->tree_sum_f64(cx->group, &cx->leaves, rows, 2 * n, total);
+        if (status != OCT_OK) cx->status = status;
+        double count = (double)(cx->leaves.samples * pixels);
+        double unbiased = count > 1 ? count / (count - 1) : 1;
+        for (int64_t o = 0; o < n && status == OCT_OK; o++) {
+            double scale = (double)input_scale * (double)ch->scale[o];
+            double acc_mean = total[o] / count;
+            double acc_var = total[n + o] / count - acc_mean * acc_mean;
+            double var = acc_var > 0 ? acc_var * scale * scale : 0;
+            double bias = l.bias ? (double)oct_f32(&l.bias->value)[o] : 0;
+            ch->mean[o] = (float)(acc_mean * scale + bias);
+            ch->inv_std[o] = (float)(1.0 / sqrt(var + (double)l.bn->eps));
+            float momentum = l.bn->momentum;
+            l.bn->running_mean[o] += momentum * (ch->mean[o] - l.bn->running_mean[o]);
+            l.bn->running_var[o] += momentum * ((float)(var * unbiased) - l.bn->running_var[o]);
+        }
+    }
+    oct_scratch_end(cx, total);
+    oct_scratch_end(cx, rows);
+}
+
+bool oct_work_begin(oct_context *cx, const oct_qconv_shape *s, bool want_acc, oct_work *w)
+{
+    const oct_kernel *kernel = oct_kernel_here();
+    int64_t local = cx->leaves.local, samples = oct_leaves_local_samples(&cx->leaves);
+    w->scratch_bytes = (oct_qconv_scratch_bytes(kernel, s) + 63) / 64 * 64;
+    w->packed = oct_scratch(cx, (size_t)oct_qconv_packed_bytes(kernel, s));
+    w->acc = want_acc ? oct_scratch(cx, (size_t)(samples * oct_out_numel(s)) * 4 + 64) : NULL;
+    w->ranges = oct_scratch(cx, (size_t)(local + 1) * 8);
+    w->scratch = oct_scratch(cx, (size_t)(w->scratch_bytes * omp_get_max_threads()) + 64);
+    for (int64_t i = 0; w->ranges && i < local; i++) {
+        w->ranges[2 * i] = INFINITY;
+        w->ranges[2 * i + 1] = -INFINITY;
+    }
+    return cx->status == OCT_OK;
+}
+
+void oct_work_end(oct_context *cx, oct_work *w)
+{
+    oct_scratch_end(cx, w->scratch);
+    oct_scratch_end(cx, w->ranges);
+    oct_scratch_end(cx, w->acc);
+    oct_scratch_end(cx, w->packed);
+}
+
+void oct_accumulate(oct_context *cx, const oct_qconv_shape *s, const oct_tensor *x,
+                    const oct_work *w, int32_t *acc)
+{
+    const oct_kernel *kernel = oct_kernel_here();
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < cx->leaves.local; i++) {
+        int64_t begin = oct_leaf_begin(&cx->leaves, i);
+        oct_qconv_accumulate(kernel, s, oct_leaf_size(&cx->leaves, i),
+                             oct_u8(x) + begin * oct_in_numel(s), (uint8_t)x->q.zero_point,
+                             w->packed, acc + begin * oct_out_numel(s),
+                             w->scratch + omp_get_thread_num() * w->scratch_bytes);
+    }
+}
+
+static void observe(const oct_qat_conv *m, oct_fake_quant *fq, const float *ranges, int64_t local)
+{
+    for (int64_t i = 0; i < local; i++)
+        oct_fake_quant_observe(fq, m->base.training, ranges[2 * i] * fq->scale[0],
+                               ranges[2 * i + 1] * fq->scale[0]);
+}
+
+/* Makes y from x. The order of collectives depends on the module's state only, never on the rank. */
+static void run_forward(oct_context *cx, const oct_qat_conv *m, const oct_tensor *x, oct_tensor *y,
+                        oct_qat_saved *sv, oct_work *w)
+{
+    const oct_kernel *kernel = oct_kernel_here();
+    const oct_qconv_shape *s = &sv->shape;
+    oct_layer l = oct_layer_of(m);
+    int64_t n = s->out_c, local = cx->leaves.local, pixels = s->out_h * s->out_w;
+    float out_scale = l.fq ? y->q.scale : 1.0f;
+
+    oct_quantize_weights(oct_f32(&l.weight->value), s, x->q.zero_point, sv->codes, sv->ch.scale,
+                         sv->ch.offset);
+    oct_qconv_pack(kernel, s, sv->codes, w->packed);
+    if (sv->live) {
+        oct_accumulate(cx, s, x, w, w->acc);
+        batch_statistics(cx, m, s, x->q.scale, w->acc, &sv->ch);
+        if (cx->status != OCT_OK) return;
+    } else if (l.bn) {
+        oct_running_statistics(l.bn, &sv->ch, n);
+    }
+    if (!oct_fold_channels(&l, x->q.scale, out_scale, &sv->ch, n)) {
+        oct_context_fail(cx, OCT_NUMERIC, "a weight, bias or batch-norm value is not finite");
+        return;
+    }
+    if (sv->live) {
+        silence_acc(&sv->ch, oct_leaves_local_samples(&cx->leaves) * pixels, n, w->acc);
+    } else if (memchr(sv->ch.dead, true, (size_t)n)) {
+        int8_t *codes = oct_save(cx, (size_t)(n * oct_products(s)));
+        if (!codes) return;
+        memcpy(codes, sv->codes, (size_t)(n * oct_products(s)));
+        oct_silence_codes(&sv->ch, s, codes);
+        oct_qconv_pack(kernel, s, codes, w->packed);
+    }
+
+    if (!l.fq) {
+        if (!sv->live) oct_accumulate(cx, s, x, w, w->acc);
+        oct_requant_float(oct_leaves_local_samples(&cx->leaves) * pixels, n, w->acc, sv->ch.bias,
+                          sv->ch.multiplier, oct_f32(y));
+        return;
+    }
+    oct_requant q = oct_requant_of(m, y->q, &sv->ch);
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < local; i++) {
+        int64_t begin = oct_leaf_begin(&cx->leaves, i), size = oct_leaf_size(&cx->leaves, i);
+        uint8_t *codes = oct_u8(y) + begin * oct_out_numel(s);
+        uint8_t *mask = sv->mask ? sv->mask + i * sv->mask_stride : NULL;
+        if (sv->live)
+            kernel->requantize(size * pixels, n, w->acc + begin * oct_out_numel(s), &q, codes, mask,
+                               w->ranges + 2 * i);
+        else
+            oct_qconv_forward(kernel, s, size, oct_u8(x) + begin * oct_in_numel(s),
+                              (uint8_t)x->q.zero_point, w->packed, &q, codes, mask,
+                              w->ranges + 2 * i,
+                              w->scratch + omp_get_thread_num() * w->scratch_bytes);
+    }
+    observe(m, l.fq, w->ranges, local);
+}
+
+oct_tensor *oct_qat_conv_integer(oct_context *cx, oct_qat_conv *m, oct_tensor *x)
+{
+    bool linear = m->layer->type == &oct_linear_type;
+    oct_qconv_shape s =
+        oct_qat_conv_shape(m, linear ? 1 : oct_dim(x, 1), linear ? 1 : oct_dim(x, 2));
+    int64_t samples = oct_dim(x, 0), local = cx->leaves.local;
+    char text[96];
+    if (x->shape.ndim != (linear ? 2 : 4) || oct_dim(x, x->shape.ndim - 1) != s.in_c ||
+        s.out_h < 1 || s.out_w < 1)
+        return oct_context_fail(cx, OCT_PREPARE, "input %s does not fit the layer",
+                                oct_shape_text(&x->shape, text));
+    oct_layer l = oct_layer_of(m);
+    if (l.fq && !oct_fake_quant_quantizes(l.fq))
+        return oct_context_fail(cx, OCT_PREPARE, "codes came in while its own fake-quant is off");
+
+    oct_shape out =
+        linear ? OCT_SHAPE(samples, s.out_c) : OCT_SHAPE(samples, s.out_h, s.out_w, s.out_c);
+    oct_tensor *y = oct_tensor_new(cx, l.fq ? OCT_U8 : OCT_F32, out);
+    oct_qat_saved *sv = oct_save(cx, sizeof *sv);
+    if (!y || !sv) return NULL;
+    if (l.fq) y->q = oct_fake_quant_qparams(l.fq);
+    *sv = (oct_qat_saved){.shape = s, .live = l.bn && m->base.training && !l.bn->frozen};
+    oct_node *node = oct_record(cx, "qat_conv", oct_qat_conv_backward, &x, 1, true, y);
+    if (node) {
+        node->saved = sv;
+        oct_param_used(cx, l.weight);
+        if (l.bias) oct_param_used(cx, l.bias);
+        if (l.bn) {
+            oct_param_used(cx, l.bn->gamma);
+            oct_param_used(cx, l.bn->beta);
+        }
+    }
+    if (node && l.fq) {
+        sv->mask_stride = (cx->leaves.leaf * oct_out_numel(&s) + 7) / 8;
+        sv->mask = oct_save(cx, (size_t)(sv->mask_stride * local));
+    }
+    sv->codes = oct_save(cx, (size_t)(s.out_c * oct_products(&s)));
+    if (!new_channels(cx, &sv->ch, s.out_c)) return NULL;
+    memset(sv->ch.dead, 0, (size_t)s.out_c);
+    oct_work w;
+    if (oct_work_begin(cx, &s, sv->live || !l.fq, &w)) run_forward(cx, m, x, y, sv, &w);
+    oct_work_end(cx, &w);
+    return cx->status == OCT_OK ? y : NULL;
+}
