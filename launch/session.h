@@ -19,12 +19,13 @@
 #include "launch/command.h"
 
 typedef struct oct_session {
+    const oct_args *args;
     oct_comm *comm;
     const oct_collective *group;
     bool agreed; /* the failure at hand is known to all ranks */
 } oct_session;
 
-/* Starts the ranks, and the log as -q and -v ask: rank 0 speaks. */
+/* Starts the ranks. (main has set up the log as -q and -v ask; rank 0 speaks.) */
 oct_status oct_session_open(oct_session *session, const oct_args *args) OCT_NODISCARD;
 
 /* Collective. OK if OK on all ranks; otherwise a failure on all of them. Rank 0's record then holds

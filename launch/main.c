@@ -1,0 +1,140 @@
+/* octet COMMAND: finds the command, parses its line, runs it, says what failed, exits. The only exit.
+ *
+ * Before ranks have found each other only the launcher's rank 0 speaks, so a mistake that all of them
+ * see is said once.
+ */
+#include "core/base/cpu.h"
+#include "core/base/log.h"
+#include "dist/comm.h"
+#include "launch/command.h"
+#include "launch/failure.h"
+#include "launch/help.h"
+#include "launch/output.h"
+#include "launch/ranks.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* A file opened by the program must never become its stdout: closed streams are filled. Writing to
+ * the filled ones fails, which is then reported where it can be. */
+static void prepare_process(void)
+{
+    while (true) {
+        int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+        if (fd < 0) break;
+        if (fd > STDERR_FILENO) {
+            close(fd);
+            break;
+        }
+        fcntl(fd, F_SETFD, 0);
+    }
+    signal(SIGPIPE, SIG_IGN); /* a closed pipe is an error of write */
+    signal(SIGXFSZ, SIG_IGN); /* and so is the limit on file sizes */
+}
+
+static oct_status print_text(oct_status (*make)(oct_text *out))
+{
+    oct_text text = {0};
+    oct_status status = make(&text);
+    if (status == OCT_OK) status = oct_print("%s", text.data);
+    oct_text_free(&text);
+    return status;
+}
+
+static oct_status print_help_of(const oct_command *command)
+{
+    oct_text text = {0};
+    oct_status status = oct_help_command(command, &text);
+    if (status == OCT_OK) status = oct_print("%s", text.data);
+    oct_text_free(&text);
+    return status;
+}
+
+static bool asks_for_help(int argc, char **argv)
+{
+    for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++)
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) return true;
+    return false;
+}
+
+static oct_status unknown_command(const char *name)
+{
+    const char *names[64];
+    size_t count = oct_command_count();
+    oct_text list = {0};
+    OCT_ASSERT(count <= OCT_COUNT(names));
+    for (size_t i = 0; i < count; i++) {
+        names[i] = oct_command_at(i)->name;
+        OCT_TRY(oct_text_add(&list, "%s%s", i ? ", " : "", names[i]));
+    }
+    const char *near = oct_nearest(name, names, count);
+    oct_status status =
+        oct_fail(OCT_USAGE, "command line: unknown %s '%s'%s%s%s\ncommands: %s\nsee octet help",
+                 name[0] == '-' ? "option" : "command", name, near ? "; did you mean '" : "",
+                 near ? near : "", near ? "'?" : "", list.data);
+    oct_text_free(&list);
+    return status;
+}
+
+/* --ranks of a parallel command is not the command's to see. */
+static oct_status start_ranks(const oct_command *command, const oct_args *args)
+{
+    if (!command->parallel) return OCT_OK;
+    for (size_t i = 0; command->options && command->options[i].name; i++)
+        if (strcmp(command->options[i].name, "--ranks") == 0 && args->option[i].given)
+            return oct_launch_ranks(args, args->option[i].count);
+    return OCT_OK;
+}
+
+static oct_status run_command(const oct_command *command, int argc, char **argv)
+{
+    static oct_args args;
+    int rank, size;
+    bool launched = oct_launched(&rank, &size);
+    OCT_TRY(oct_args_parse(&args, command, argc - 2, argv + 2));
+    args.argc = argc;
+    args.argv = argv;
+    OCT_CHECK(command->parallel || !launched || size == 1, OCT_USAGE,
+              "octet %s is for one process, but %d were started; run it without the launcher",
+              command->name, size);
+    OCT_TRY(start_ranks(command, &args));
+    oct_log_level level = args.quiet     ? OCT_LOG_ERROR
+                          : args.verbose ? OCT_LOG_VERBOSE
+                                         : OCT_LOG_INFO;
+    oct_log_setup(level, rank == 0);
+    return command->run(&args);
+}
+
+static oct_status run(int argc, char **argv, int rank)
+{
+    OCT_TRY(oct_cpu_check());
+    if (strcmp(argv[1], "--version") == 0)
+        return rank == 0 ? oct_print("octet %s\n", OCT_VERSION) : OCT_OK;
+    if (asks_for_help(1, argv + 1)) return rank == 0 ? print_text(oct_help_overview) : OCT_OK;
+    const oct_command *command = oct_command_find(argv[1]);
+    if (!command) return unknown_command(argv[1]);
+    if (asks_for_help(argc - 2, argv + 2)) return rank == 0 ? print_help_of(command) : OCT_OK;
+    return run_command(command, argc, argv);
+}
+
+int main(int argc, char **argv)
+{
+    int rank, size;
+    oct_launched(&rank, &size);
+    prepare_process();
+    if (argc < 2) {
+        oct_status status = rank == 0 ? print_text(oct_help_overview) : OCT_OK;
+        if (status == OCT_OK) status = oct_print_end();
+        oct_failure_print(status, argc, argv);
+        return oct_failure_exit(status == OCT_OK ? OCT_USAGE : status);
+    }
+
+    oct_status status = run(argc, argv, rank), ended = OCT_OK;
+    if (status == OCT_OK || status == OCT_NO) ended = oct_print_end();
+    if (ended != OCT_OK) status = ended;
+    if (rank == 0) oct_failure_print(status, argc, argv);
+    return oct_failure_exit(status);
+}

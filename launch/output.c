@@ -1,0 +1,39 @@
+/* stdout with every failure seen: the first one sticks in the stream's error flag, the reason is
+ * taken when it happens.
+ */
+#include "launch/output.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static oct_status cannot_write(void)
+{
+    return oct_fail(OCT_RESOURCE, "standard output: cannot write results: %s", strerror(errno));
+}
+
+oct_status oct_print(const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    int written = vprintf(format, list);
+    va_end(list);
+    return written < 0 ? cannot_write() : OCT_OK;
+}
+
+oct_status oct_print_json(json_t *document)
+{
+    OCT_CHECK(document, OCT_RESOURCE, "not enough memory for the results as JSON");
+    int failed = json_dumpf(document, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
+    json_decref(document);
+    if (failed) return cannot_write();
+    return oct_print("\n");
+}
+
+oct_status oct_print_end(void)
+{
+    if (fflush(stdout) != 0 || ferror(stdout)) return cannot_write();
+    return OCT_OK;
+}
