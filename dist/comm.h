@@ -27,4 +27,5 @@ bool oct_launched(int *rank, int *size);
 void oct_stop(int exit_status) __attribute__((noreturn));
 
 /* Same bits on all ranks? Collective: OCT_LOST naming the first rank that differs from rank 0. */
-oct_status oct_comm_same(const oct_comm *comm, const void *data, size_t bytes, const char *what) OCT_NODISCARD;
+oct_status oct_comm_same(const oct_comm *comm, const void *data, size_t bytes,
+                         const char *what) OCT_NODISCARD;

@@ -37,8 +37,11 @@ void oct_tmp_remove(oct_tmp *tmp)
 const char *oct_tmp_path(oct_tmp *tmp, const char *name)
 {
     char *path = tmp->names[tmp->next++ % 8];
-    int length = snprintf(path, sizeof(tmp->names[0]), "%s/%s", tmp->path, name);
-    cr_assert(length > 0 && (size_t)length < sizeof(tmp->names[0]), "%s: name too long", name);
+    size_t folder = strlen(tmp->path), length = strlen(name);
+    cr_assert(folder + 1 + length < sizeof(tmp->names[0]), "%s: name too long", name);
+    memcpy(path, tmp->path, folder);
+    path[folder] = '/';
+    memcpy(path + folder + 1, name, length + 1);
     return path;
 }
 

@@ -1,0 +1,117 @@
+/* Shared by the sources of dist only: what a communicator holds, and transfers in flight.
+ *
+ * A collective operation is: begin (takes the next sequence number), any number of receives and
+ * sends, wait; and again receives, sends, wait for its next phase. Between two ranks messages keep
+ * their order, so the next message from a rank must belong to the operation that this rank is in:
+ * the tag carries operation and sequence number, and any other message is a schedule gone wrong.
+ */
+#pragma once
+
+#include "dist/comm.h"
+
+#include <mpi.h>
+#include <stdint.h>
+
+/* What the ranks can be in together, as the user reads it. */
+#define OCT_EXCHANGE_LIST(X)                                                                       \
+    X(TREE_SUM, "sum over leaves")                                                                 \
+    X(MAX, "maximum")                                                                              \
+    X(BROADCAST, "broadcast")                                                                      \
+    X(GATHER, "gather")                                                                            \
+    X(AGREE, "agreement")                                                                          \
+    X(SAME, "comparison of ranks")                                                                 \
+    X(HOSTS, "start")                                                                              \
+    X(CLOSE, "end")
+
+typedef enum oct_exchange {
+#define X(name, text) OCT_EXCHANGE_##name,
+    OCT_EXCHANGE_LIST(X)
+#undef X
+} oct_exchange;
+
+enum { OCT_HOST_BYTES = 64 };
+
+typedef struct oct_transfer {
+    int peer;
+    bool receives;
+    size_t bytes;
+} oct_transfer;
+
+/* What changes while collectives run; they take the communicator as const. */
+typedef struct oct_comm_state {
+    MPI_Comm comm; /* a duplicate of the world, errors returned */
+    double deadline_s;
+    bool broken; /* a wait failed: nothing may be exchanged any more */
+
+    oct_exchange exchange; /* the operation this rank is in */
+    uint32_t sequence;
+
+    size_t posted, pending;
+    MPI_Request *requests;
+    size_t requests_capacity;
+    oct_transfer *transfers;
+    size_t transfers_capacity;
+    int *done;
+    size_t done_capacity;
+    MPI_Status *answers;
+    size_t answers_capacity;
+
+    /* Parts of all ranks for the batch seen last: rank r has [plan_begin[r], plan_begin[r+1]). */
+    int64_t plan_samples, plan_leaf;
+    oct_subtree *plan;
+    size_t plan_capacity;
+    int *plan_begin;
+
+    char *scratch;
+    size_t scratch_capacity;
+    void *vectors; /* pointers to the vectors of all parts */
+    size_t vectors_capacity;
+} oct_comm_state;
+
+struct oct_comm {
+    oct_collective face;   /* first: its functions find the rest behind it */
+    oct_comm_state *state; /* NULL without MPI */
+    char host[OCT_HOST_BYTES];
+    char library[OCT_HOST_BYTES];
+    char *hosts; /* of every rank, OCT_HOST_BYTES each */
+};
+
+/* launcher.c: OCT_USAGE when several tasks were started that cannot find each other. */
+oct_status oct_launcher_check(void) OCT_NODISCARD;
+oct_status oct_launcher_check_world(int size, const char *library) OCT_NODISCARD;
+void oct_launcher_prepare(void); /* before MPI_Init: signals, transport */
+
+/* exchange.c. `data` stays untouched until the wait. A transfer of 0 bytes is none. */
+oct_status oct_exchange_begin(const oct_comm *comm, oct_exchange exchange) OCT_NODISCARD;
+oct_status oct_exchange_receive(const oct_comm *comm, int peer, void *data,
+                                size_t bytes) OCT_NODISCARD;
+oct_status oct_exchange_send(const oct_comm *comm, int peer, const void *data,
+                             size_t bytes) OCT_NODISCARD;
+/* Waits for all transfers. patience multiplies the deadline: a rank that waits for an answer which
+ * itself waits for somebody gives up later, so that the one truly missing is named. */
+oct_status oct_exchange_wait(const oct_comm *comm, int patience) OCT_NODISCARD;
+/* "rank 2 (node7)" */
+const char *oct_rank_text(const oct_comm *comm, int rank, char text[128]);
+
+/* collect.c: the bodies of maximum and broadcast, inside an operation that has begun. */
+oct_status oct_exchange_max(const oct_comm *comm, int64_t *values, int64_t n) OCT_NODISCARD;
+oct_status oct_exchange_spread(const oct_comm *comm, void *data, size_t bytes,
+                               int root) OCT_NODISCARD;
+
+/* What oct_comm_open puts into the interface when there are several ranks. */
+oct_status oct_comm_tree_sum_f32(const oct_collective *self, const oct_leaves *leaves, float *parts,
+                                 int64_t n, float *out);
+oct_status oct_comm_tree_sum_f64(const oct_collective *self, const oct_leaves *leaves,
+                                 double *parts, int64_t n, double *out);
+oct_status oct_comm_max_i64(const oct_collective *self, int64_t *values, int64_t n);
+oct_status oct_comm_broadcast(const oct_collective *self, void *data, size_t bytes, int root);
+oct_status oct_comm_gather(const oct_collective *self, const void *src, size_t bytes, void *dst);
+oct_status oct_comm_agree(const oct_collective *self, oct_status mine);
+
+static inline const oct_comm *oct_comm_of(const oct_collective *self)
+{
+    return (const oct_comm *)self;
+}
+
+/* stop.c: ends the job as a defect; the assert hook. */
+void oct_stop_defect(void);

@@ -1,0 +1,231 @@
+/* Transfers in flight and the one wait loop of Octet.
+ *
+ * Nothing blocks inside MPI: the loop tests, spins for some microseconds, then yields, then sleeps,
+ * so more ranks than cores do not starve each other, and a clock that starts anew with each message
+ * ends it when a peer is gone. After a failed wait the communicator is broken: what is still in
+ * flight can be neither taken back nor trusted, so nothing is exchanged any more and the caller ends
+ * the job.
+ */
+#include "core/base/mem.h"
+#include "core/base/text.h"
+#include "dist/comm_impl.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+enum { PIECE_BYTES = 64 << 20, MAX_NAMED = 8 };
+enum { KIND_BITS = 4, SEQUENCE_MASK = 0x7ff }; /* a tag may have 15 bits everywhere */
+
+enum { AFTER_YOU_MAX = 10 };
+
+static const double spin_s = 50e-6, yield_s = 500e-6, sleep_max_s = 200e-6, after_you_s = 0.2;
+
+static const char *exchange_name(int exchange)
+{
+    static const char *const names[] = {
+#define X(name, text) text,
+        OCT_EXCHANGE_LIST(X)
+#undef X
+    };
+    return exchange >= 0 && (size_t)exchange < OCT_COUNT(names) ? names[exchange] : "nothing known";
+}
+
+static int exchange_tag(const oct_comm_state *s)
+{
+    return (int)s->exchange | (int)(s->sequence & SEQUENCE_MASK) << KIND_BITS;
+}
+
+const char *oct_rank_text(const oct_comm *comm, int rank, char text[128])
+{
+    if (comm->hosts)
+        snprintf(text, 128, "rank %d (%s)", rank, comm->hosts + (size_t)rank * OCT_HOST_BYTES);
+    else
+        snprintf(text, 128, "rank %d", rank);
+    return text;
+}
+
+static void sleep_for(double seconds)
+{
+    time_t whole = (time_t)seconds;
+    nanosleep(&(struct timespec){whole, (long)((seconds - (double)whole) * 1e9)}, NULL);
+}
+
+/* Several ranks usually find out at once and each will end the job. They go in the order of their
+ * ranks, so that the user reads the sentence of one. */
+static oct_status broken(const oct_comm *comm, oct_status status)
+{
+    int rank = comm->face.rank;
+    comm->state->broken = true;
+    comm->state->pending = comm->state->posted = 0;
+    sleep_for(after_you_s * (rank < AFTER_YOU_MAX ? rank : AFTER_YOU_MAX));
+    return status;
+}
+
+oct_status oct_exchange_begin(const oct_comm *comm, oct_exchange exchange)
+{
+    oct_comm_state *s = comm->state;
+    if (s->broken) {
+        if (oct_fail_code() != OCT_OK) return oct_fail_code();
+        return oct_fail(OCT_LOST, "ranks were lost in %s %u; nothing can be exchanged any more",
+                        exchange_name((int)s->exchange), s->sequence);
+    }
+    s->exchange = exchange;
+    s->sequence++;
+    return OCT_OK;
+}
+
+static oct_status mpi_failed(const oct_comm *comm, int peer, int error)
+{
+    char text[MPI_MAX_ERROR_STRING] = "", mine[128], other[128];
+    int length = 0;
+    MPI_Error_string(error, text, &length);
+    return broken(comm, oct_fail(OCT_LOST, "%s in %s %u with %s: %s",
+                                 oct_rank_text(comm, comm->face.rank, mine),
+                                 exchange_name((int)comm->state->exchange), comm->state->sequence,
+                                 oct_rank_text(comm, peer, other), text));
+}
+
+static oct_status post_piece(const oct_comm *comm, oct_transfer transfer, void *data)
+{
+    oct_comm_state *s = comm->state;
+    size_t need = s->posted + 1;
+    oct_status status = OCT_OK;
+    OCT_TRY_OUT(oct_grow(&s->requests, &s->requests_capacity, need, sizeof(*s->requests)));
+    OCT_TRY_OUT(oct_grow(&s->transfers, &s->transfers_capacity, need, sizeof(*s->transfers)));
+    OCT_TRY_OUT(oct_grow(&s->done, &s->done_capacity, need, sizeof(*s->done)));
+    OCT_TRY_OUT(oct_grow(&s->answers, &s->answers_capacity, need, sizeof(*s->answers)));
+
+    int error;
+    if (transfer.receives)
+        error = MPI_Irecv(data, (int)transfer.bytes, MPI_BYTE, transfer.peer, MPI_ANY_TAG, s->comm,
+                          &s->requests[s->posted]);
+    else
+        error = MPI_Isend(data, (int)transfer.bytes, MPI_BYTE, transfer.peer, exchange_tag(s),
+                          s->comm, &s->requests[s->posted]);
+    if (error != MPI_SUCCESS) return mpi_failed(comm, transfer.peer, error);
+    s->transfers[s->posted++] = transfer;
+    s->pending++;
+    return OCT_OK;
+out:
+    return broken(comm, status);
+}
+
+static oct_status post(const oct_comm *comm, oct_transfer transfer, void *data)
+{
+    size_t bytes = transfer.bytes;
+    for (size_t at = 0; at < bytes; at += PIECE_BYTES) {
+        transfer.bytes = bytes - at < PIECE_BYTES ? bytes - at : PIECE_BYTES;
+        OCT_TRY(post_piece(comm, transfer, (char *)data + at));
+    }
+    return OCT_OK;
+}
+
+oct_status oct_exchange_receive(const oct_comm *comm, int peer, void *data, size_t bytes)
+{
+    return post(comm, (oct_transfer){peer, true, bytes}, data);
+}
+
+oct_status oct_exchange_send(const oct_comm *comm, int peer, const void *data, size_t bytes)
+{
+    void *source;
+    memcpy(&source, &data, sizeof(source)); /* one post for both ways; a send only reads */
+    return post(comm, (oct_transfer){peer, false, bytes}, source);
+}
+
+/* Judges one finished transfer. */
+static oct_status check_answer(const oct_comm *comm, const oct_transfer *transfer,
+                               const MPI_Status *answer, int error)
+{
+    const oct_comm_state *s = comm->state;
+    char mine[128], other[128];
+    int bytes = 0;
+    if (!transfer->receives)
+        return error == MPI_SUCCESS ? OCT_OK : mpi_failed(comm, transfer->peer, error);
+
+    oct_rank_text(comm, comm->face.rank, mine);
+    oct_rank_text(comm, transfer->peer, other);
+    if (error != MPI_SUCCESS && error != MPI_ERR_TRUNCATE)
+        return mpi_failed(comm, transfer->peer, error);
+    if (answer->MPI_TAG != exchange_tag(s))
+        return broken(comm,
+                      oct_fail(OCT_LOST,
+                               "the ranks left their common order: %s is in %s %u, %s in %s %d; a "
+                               "plug-in or a decision that depends on the rank does that",
+                               mine, exchange_name((int)s->exchange), s->sequence & SEQUENCE_MASK,
+                               other, exchange_name(answer->MPI_TAG & ((1 << KIND_BITS) - 1)),
+                               answer->MPI_TAG >> KIND_BITS));
+    MPI_Get_count(answer, MPI_BYTE, &bytes);
+    if (error == MPI_ERR_TRUNCATE || (size_t)bytes != transfer->bytes)
+        return broken(comm, oct_fail(OCT_LOST,
+                                     "the ranks disagree about %s %u: %s sent a message of another "
+                                     "length than the %zu bytes that %s waits for",
+                                     exchange_name((int)s->exchange), s->sequence, other,
+                                     transfer->bytes, mine));
+    return OCT_OK;
+}
+
+/* The deadline is over: names who did not answer. */
+static oct_status late(const oct_comm *comm, double waited_s)
+{
+    const oct_comm_state *s = comm->state;
+    char names[MAX_NAMED * 130 + 64] = "", one[128], mine[128];
+    size_t length = 0;
+    int named = 0, more = 0, last = -1;
+    for (int rank = 0; rank < comm->face.size; rank++)
+        for (size_t i = 0; i < s->posted; i++) {
+            if (s->transfers[i].peer != rank || s->requests[i] == MPI_REQUEST_NULL || last == rank)
+                continue;
+            last = rank;
+            if (named == MAX_NAMED) {
+                more++;
+                continue;
+            }
+            length += (size_t)snprintf(names + length, sizeof(names) - length, "%s%s",
+                                       named ? ", " : "", oct_rank_text(comm, rank, one));
+            named++;
+        }
+    if (more > 0) snprintf(names + length, sizeof(names) - length, " and %d more", more);
+    return broken(comm,
+                  oct_fail(OCT_LOST,
+                           "no answer from %s: %s waited %.3g s in %s %u; stuck, stopped or cut "
+                           "off: look at that rank's host, then start again",
+                           names, oct_rank_text(comm, comm->face.rank, mine), waited_s,
+                           exchange_name((int)s->exchange), s->sequence));
+}
+
+static void idle(double quiet_s)
+{
+    if (quiet_s < spin_s) return;
+    if (quiet_s < yield_s) {
+        sched_yield();
+        return;
+    }
+    sleep_for(quiet_s / 10 < sleep_max_s ? quiet_s / 10 : sleep_max_s);
+}
+
+oct_status oct_exchange_wait(const oct_comm *comm, int patience)
+{
+    oct_comm_state *s = comm->state;
+    double quiet_since = oct_seconds();
+    while (s->pending > 0) {
+        int finished = 0;
+        int error = MPI_Testsome((int)s->posted, s->requests, &finished, s->done, s->answers);
+        if (error != MPI_SUCCESS && error != MPI_ERR_IN_STATUS)
+            return mpi_failed(comm, comm->face.rank, error);
+        for (int i = 0; i < finished; i++)
+            OCT_TRY(check_answer(comm, &s->transfers[s->done[i]], &s->answers[i],
+                                 error == MPI_SUCCESS ? MPI_SUCCESS : s->answers[i].MPI_ERROR));
+        double now = oct_seconds();
+        if (finished > 0) {
+            s->pending -= (size_t)finished;
+            quiet_since = now;
+            continue;
+        }
+        if (now - quiet_since > s->deadline_s * patience) return late(comm, now - quiet_since);
+        idle(now - quiet_since);
+    }
+    s->posted = 0;
+    return OCT_OK;
+}

@@ -1,0 +1,105 @@
+/* What the environment says about who started this process, before MPI does.
+ *
+ * A launcher that Octet's MPI cannot talk to is the worst start there is: N copies of a one-rank
+ * run, all writing the same files. srun without PMI and the mpirun of another MPI library both do
+ * that, silently; both are refused here.
+ */
+#include "core/base/text.h"
+#include "dist/comm_impl.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+/* mpirun's thread pool, not its main thread, forks this many ranks on one node. */
+static const int64_t launcher_forks_in_threads = 32;
+
+static bool env_number(const char *name, int *value)
+{
+    const char *text = getenv(name);
+    int64_t number = 0;
+    if (!text || !oct_parse_i64(text, &number) || number < 0 || number > INT32_MAX) return false;
+    *value = (int)number;
+    return true;
+}
+
+/* Tasks of the srun step that this process is in; 0 outside of one. A batch script knows
+ * SLURM_NTASKS too, but is no step of several tasks. */
+static int slurm_tasks(void)
+{
+    int tasks = 0, step = 0;
+    if (env_number("SLURM_STEP_NUM_TASKS", &tasks)) return tasks;
+    if (env_number("SLURM_STEP_ID", &step) || env_number("SLURM_STEPID", &step))
+        if (env_number("SLURM_NTASKS", &tasks)) return tasks;
+    return 0;
+}
+
+/* True when a process manager that an MPI library can ask has started this process. */
+static bool managed(int *rank, int *size)
+{
+    if (env_number("OMPI_COMM_WORLD_RANK", rank) && env_number("OMPI_COMM_WORLD_SIZE", size))
+        return true;
+    if (env_number("PMI_RANK", rank) && env_number("PMI_SIZE", size)) return true;
+    if (env_number("PMIX_RANK", rank)) {
+        int tasks = slurm_tasks();
+        *size = tasks > *rank ? tasks : *rank + 1;
+        return true;
+    }
+    return false;
+}
+
+bool oct_launched(int *rank, int *size)
+{
+    *rank = 0;
+    *size = 1;
+    if (managed(rank, size)) return true;
+    int tasks = slurm_tasks();
+    if (tasks <= 1) return false;
+    *size = tasks;
+    if (!env_number("SLURM_PROCID", rank)) *rank = 0;
+    return true;
+}
+
+oct_status oct_launcher_check(void)
+{
+    int rank = 0, size = 1;
+    if (managed(&rank, &size) || !oct_launched(&rank, &size)) return OCT_OK;
+    return oct_fail(OCT_USAGE,
+                    "srun started %d tasks without PMI, so each would train alone; use "
+                    "\"srun --mpi=pmix octet ...\", or mpirun inside the allocation",
+                    size);
+}
+
+oct_status oct_launcher_check_world(int size, const char *library)
+{
+    int rank = 0, wanted = 1;
+    if (!managed(&rank, &wanted) || size >= wanted) return OCT_OK;
+    return oct_fail(OCT_USAGE,
+                    "the launcher started %d ranks, but %s sees %d: the launcher belongs to "
+                    "another MPI library; use the mpirun of %s",
+                    wanted, library, size, library);
+}
+
+/* Containers forbid process_vm_readv, and the shared-memory transport of Open MPI does not look
+ * before it leaps. */
+static void choose_transport(void)
+{
+    char from = 1, to = 0;
+    struct iovec local = {&to, 1}, remote = {&from, 1};
+    if (process_vm_readv(getpid(), &local, 1, &remote, 1, 0) != 1)
+        setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 0);
+}
+
+void oct_launcher_prepare(void)
+{
+    int local = 0;
+    signal(SIGPIPE, SIG_IGN);
+    /* Ranks end with their mpirun, even when that is killed. The signal comes when the thread ends
+     * that forked us, hence only where that is mpirun's main thread. */
+    if (env_number("OMPI_COMM_WORLD_LOCAL_SIZE", &local) && local < launcher_forks_in_threads)
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+    choose_transport();
+}

@@ -1,0 +1,21 @@
+/* The end of the whole job, from any rank and at any time: before MPI starts, while peers wait, and
+ * after MPI has ended. */
+#include "dist/comm_impl.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+void oct_stop(int exit_status)
+{
+    int started = 0, ended = 0;
+    fflush(NULL);
+    MPI_Initialized(&started);
+    MPI_Finalized(&ended);
+    if (started && !ended) MPI_Abort(MPI_COMM_WORLD, exit_status);
+    _exit(exit_status);
+}
+
+void oct_stop_defect(void)
+{
+    oct_stop(oct_status_exit(OCT_DEFECT));
+}

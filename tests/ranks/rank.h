@@ -1,0 +1,42 @@
+/* For the rank programs: plain MPI programs that Criterion tests start under mpirun. A check that
+ * fails ends the whole job with exit status 1, so the test sees it. */
+#pragma once
+
+#include "core/base/status.h"
+#include "dist/comm.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define RANK_CHECK(comm, condition, ...)                                                           \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            fprintf(stderr, "rank %d, %s:%d: ", oct_comm_rank(comm), __FILE__, __LINE__);          \
+            fprintf(stderr, __VA_ARGS__);                                                          \
+            fputc('\n', stderr);                                                                   \
+            oct_stop(1);                                                                           \
+        }                                                                                          \
+    } while (0)
+
+/* A call that must succeed. */
+#define RANK_OK(comm, call)                                                                        \
+    do {                                                                                           \
+        if ((call) != OCT_OK) RANK_CHECK(comm, false, "%s: %s", #call, oct_fail_text(0));          \
+    } while (0)
+
+/* Prints the record as the command does, one line a problem; returns its exit status. */
+static inline int rank_report(oct_status status)
+{
+    for (size_t i = 0; i < oct_fail_count(); i++)
+        fprintf(stderr, "octet: error: %s\n", oct_fail_text(i));
+    return oct_status_exit(status);
+}
+
+static inline oct_comm *rank_open(double deadline_s)
+{
+    oct_comm *comm = NULL;
+    oct_status status = oct_comm_open(&comm, deadline_s);
+    if (status != OCT_OK) exit(rank_report(status));
+    return comm;
+}

@@ -1,0 +1,110 @@
+/* tree_sum on any number of ranks against the definition: for every element, plain recursion over
+ * the balanced binary tree of leaves. Bits must be equal. Prints "equal" from rank 0. */
+#include "core/base/mem.h"
+#include "core/base/rng.h"
+#include "tests/ranks/rank.h"
+
+enum { LEAF = 3, MAX_LEAVES = 20 };
+
+/* Element i of leaf l: numbers of very different sizes, so any other order shows. */
+static float leaf_value(int64_t l, int64_t i)
+{
+    uint32_t bits[4];
+    oct_philox(7, OCT_STREAM_TEST, (uint64_t)l * 100003u + (uint64_t)i, 0, bits);
+    float value = oct_uniform(bits[0]) - 0.5f;
+    return bits[1] % 3 == 0 ? value * 4096.0f : value;
+}
+
+static float tree_f32(int64_t lo, int64_t span, int64_t count, int64_t i)
+{
+    if (span == 1) return leaf_value(lo, i);
+    float left = tree_f32(lo, span / 2, count, i);
+    return lo + span / 2 < count ? left + tree_f32(lo + span / 2, span / 2, count, i) : left;
+}
+
+static double tree_f64(int64_t lo, int64_t span, int64_t count, int64_t i)
+{
+    if (span == 1) return (double)leaf_value(lo, i) / 3.0;
+    double left = tree_f64(lo, span / 2, count, i);
+    return lo + span / 2 < count ? left + tree_f64(lo + span / 2, span / 2, count, i) : left;
+}
+
+static int64_t root_span(int64_t count)
+{
+    int64_t span = 1;
+    while (span < count)
+        span *= 2;
+    return span;
+}
+
+static void check_f32(const oct_comm *comm, int64_t samples, int64_t n)
+{
+    const oct_collective *all = oct_comm_collective(comm);
+    oct_leaves leaves = oct_leaves_split(samples, LEAF, all->rank, all->size);
+    float *rows, *out;
+    RANK_OK(comm, oct_alloc(&rows, (size_t)(leaves.local * n), sizeof(*rows)));
+    RANK_OK(comm, oct_alloc(&out, (size_t)n, sizeof(*out)));
+    for (int64_t l = 0; l < leaves.local; l++)
+        for (int64_t i = 0; i < n; i++)
+            rows[l * n + i] = leaf_value(leaves.first + l, i);
+    if (leaves.local > 0) oct_tree_fold_f32(&leaves, rows, n);
+    RANK_OK(comm, all->tree_sum_f32(all, &leaves, leaves.local > 0 ? rows : NULL, n, out));
+    for (int64_t i = 0; i < n; i++) {
+        float want = tree_f32(0, root_span(leaves.count), leaves.count, i);
+        RANK_CHECK(comm, memcmp(&out[i], &want, sizeof(want)) == 0,
+                   "f32, %lld leaves, element %lld of %lld: got %a, wanted %a",
+                   (long long)leaves.count, (long long)i, (long long)n, (double)out[i],
+                   (double)want);
+    }
+    oct_free(&rows);
+    oct_free(&out);
+}
+
+static void check_f64(const oct_comm *comm, int64_t samples, int64_t n)
+{
+    const oct_collective *all = oct_comm_collective(comm);
+    oct_leaves leaves = oct_leaves_split(samples, LEAF, all->rank, all->size);
+    double *rows, *out;
+    RANK_OK(comm, oct_alloc(&rows, (size_t)(leaves.local * n), sizeof(*rows)));
+    RANK_OK(comm, oct_alloc(&out, (size_t)n, sizeof(*out)));
+    for (int64_t l = 0; l < leaves.local; l++)
+        for (int64_t i = 0; i < n; i++)
+            rows[l * n + i] = (double)leaf_value(leaves.first + l, i) / 3.0;
+    if (leaves.local > 0) oct_tree_fold_f64(&leaves, rows, n);
+    RANK_OK(comm, all->tree_sum_f64(all, &leaves, leaves.local > 0 ? rows : NULL, n, out));
+    for (int64_t i = 0; i < n; i++) {
+        double want = tree_f64(0, root_span(leaves.count), leaves.count, i);
+        RANK_CHECK(comm, memcmp(&out[i], &want, sizeof(want)) == 0,
+                   "f64, %lld leaves, element %lld of %lld: got %a, wanted %a",
+                   (long long)leaves.count, (long long)i, (long long)n, out[i], want);
+    }
+    oct_free(&rows);
+    oct_free(&out);
+}
+
+/* A batch without samples sums to zero. */
+static void check_empty(const oct_comm *comm)
+{
+    const oct_collective *all = oct_comm_collective(comm);
+    oct_leaves leaves = oct_leaves_split(0, LEAF, all->rank, all->size);
+    float out[3] = {1, 2, 3};
+    RANK_OK(comm, all->tree_sum_f32(all, &leaves, NULL, 3, out));
+    for (int i = 0; i < 3; i++)
+        RANK_CHECK(comm, out[i] == 0.0f, "empty batch: %g", (double)out[i]);
+}
+
+int main(void)
+{
+    static const int64_t lengths[] = {1, 2, 17, 511, 513, 3001};
+    oct_comm *comm = rank_open(20);
+    for (int64_t count = 1; count <= MAX_LEAVES; count++)
+        for (size_t k = 0; k < OCT_COUNT(lengths); k++) {
+            int64_t samples = count * LEAF - (k % 2 ? LEAF - 1 : 0); /* also a short last leaf */
+            check_f32(comm, samples, lengths[k]);
+            check_f64(comm, samples, lengths[k]);
+        }
+    check_empty(comm);
+    if (oct_comm_rank(comm) == 0) printf("equal on %d ranks\n", oct_comm_size(comm));
+    oct_comm_close(&comm);
+    return 0;
+}
