@@ -16,8 +16,11 @@ const char *oct_hex(const uint8_t digest[32], char text[65]);
  * gzip is not undone. *bytes is oct_alloc'ed with a NUL behind. */
 oct_status oct_file_read(const char *path, size_t limit, void **bytes, size_t *size) OCT_NODISCARD;
 /* Temp name in the same folder (O_EXCL), write all, fsync, close, rename, fsync the folder. On
- * failure (OCT_RESOURCE, path and reason) the old file is untouched and no temp file stays. */
+ * failure (OCT_RESOURCE, path and reason) the old file is untouched and no temp file stays; only when
+ * the last step fails is the new file there already, but not certain to outlive a power cut. */
 oct_status oct_file_write(const char *path, const void *bytes, size_t size) OCT_NODISCARD;
+/* Removes from a folder the temp files that killed writers left. For folders with one writer. */
+void oct_file_clean(const char *folder);
 oct_status oct_make_folders(const char *path) OCT_NODISCARD; /* like mkdir -p */
 bool oct_file_exists(const char *path);
 

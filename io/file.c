@@ -1,0 +1,331 @@
+/* Whole files.
+ *
+ * A file appears complete or not at all: it is written under a temporary name in its own folder,
+ * synced, renamed, and the folder is synced, since a rename is durable only with its folder. Space is
+ * reserved first, so a full disk is met before the first byte.
+ */
+#include "io/file.h"
+
+#include "core/base/log.h"
+#include "core/base/mem.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <openssl/evp.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct oct_sha256_state {
+    EVP_MD_CTX *context;
+};
+
+void oct_sha256(const void *data, size_t size, uint8_t digest[32])
+{
+    OCT_ASSERT(EVP_Digest(data, size, digest, NULL, EVP_sha256(), NULL) == 1);
+}
+
+oct_status oct_sha256_begin(oct_sha256_state **state)
+{
+    OCT_TRY(oct_alloc(state, 1, sizeof **state));
+    (*state)->context = EVP_MD_CTX_new();
+    if (!(*state)->context || EVP_DigestInit_ex((*state)->context, EVP_sha256(), NULL) != 1) {
+        EVP_MD_CTX_free((*state)->context);
+        oct_free(state);
+        return oct_fail(OCT_RESOURCE, "SHA-256 cannot be started: out of memory");
+    }
+    return OCT_OK;
+}
+
+void oct_sha256_add(oct_sha256_state *state, const void *data, size_t size)
+{
+    OCT_ASSERT(EVP_DigestUpdate(state->context, data, size) == 1);
+}
+
+void oct_sha256_end(oct_sha256_state **state, uint8_t digest[32])
+{
+    if (!*state) return;
+    OCT_ASSERT(EVP_DigestFinal_ex((*state)->context, digest, NULL) == 1);
+    EVP_MD_CTX_free((*state)->context);
+    oct_free(state);
+}
+
+const char *oct_hex(const uint8_t digest[32], char text[65])
+{
+    static const char digits[] = "0123456789abcdef";
+    for (int i = 0; i < 32; i++) {
+        text[2 * i] = digits[digest[i] >> 4];
+        text[2 * i + 1] = digits[digest[i] & 15];
+    }
+    text[64] = '\0';
+    return text;
+}
+
+/* What the machine denies is a matter of resources; all else is the file's own fault. */
+static oct_status read_failure(const char *path, int error)
+{
+    bool denied =
+        error == EACCES || error == EPERM || error == ENOMEM || error == EMFILE || error == ENFILE;
+    return oct_fail(denied ? OCT_RESOURCE : OCT_DATA, "%s: cannot be read: %s", path,
+                    strerror(error));
+}
+
+static oct_status too_large(const char *path, size_t limit)
+{
+    return oct_fail(OCT_DATA, "%s: is larger than the %zu bytes that are read at most", path,
+                    limit);
+}
+
+oct_status oct_file_read(const char *path, size_t limit, void **bytes, size_t *size)
+{
+    enum { STRIDE = 1 << 16 };
+    oct_status status = OCT_OK;
+    struct stat info;
+    char *data = NULL;
+    size_t used = 0, capacity = 0;
+
+    *bytes = NULL;
+    *size = 0;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    if (fd < 0) return read_failure(path, errno);
+    if (fstat(fd, &info) != 0) {
+        status = read_failure(path, errno);
+        goto out;
+    }
+    OCT_CHECK_OUT(!S_ISDIR(info.st_mode), OCT_DATA, "%s: is a folder, not a file", path);
+    if (S_ISREG(info.st_mode) && (uint64_t)info.st_size > limit) {
+        status = too_large(path, limit);
+        goto out;
+    }
+    /* The size is only a first guess: pipes have none and a file may grow. Beside the content there
+     * is room for the byte that would be too many and for the NUL. */
+    OCT_TRY_OUT(oct_grow(&data, &capacity, (size_t)info.st_size + 2, 1));
+    for (;;) {
+        if (capacity - used < 2) OCT_TRY_OUT(oct_grow(&data, &capacity, capacity + STRIDE, 1));
+        ssize_t got = read(fd, data + used, capacity - used - 1);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) {
+            status = read_failure(path, errno);
+            goto out;
+        }
+        if (got == 0) break;
+        used += (size_t)got;
+        if (used > limit) {
+            status = too_large(path, limit);
+            goto out;
+        }
+    }
+    data[used] = '\0';
+    *bytes = data;
+    *size = used;
+    data = NULL;
+out:
+    oct_free(&data);
+    close(fd);
+    return status;
+}
+
+static oct_status write_failure(const char *path, int error)
+{
+    bool full = error == ENOSPC || error == EDQUOT || error == EFBIG;
+    return oct_fail(OCT_RESOURCE, "%s: cannot be written: %s%s", path, strerror(error),
+                    full ? "; make room or choose another folder" : "");
+}
+
+/* Length of the folder part of a path, without the last slash; 0 for a bare name. */
+static size_t folder_length(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    if (!slash) return 0;
+    return slash == path ? 1 : (size_t)(slash - path);
+}
+
+/* 0 or an errno. */
+static int sync_folder(const char *folder)
+{
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return errno;
+    int error = fsync(fd) == 0 ? 0 : errno;
+    close(fd);
+    return error == EINVAL ? 0 : error; /* a file system whose folders need no sync */
+}
+
+/* 0 or an errno. */
+static int write_all(int fd, const char *bytes, size_t size)
+{
+    if (size > 0 && fallocate(fd, 0, 0, (off_t)size) != 0 && errno != EOPNOTSUPP &&
+        errno != ENOSYS && errno != EINTR)
+        return errno;
+    while (size > 0) {
+        ssize_t written = write(fd, bytes, size);
+        if (written < 0 && errno == EINTR) continue;
+        if (written < 0) return errno;
+        bytes += written;
+        size -= (size_t)written;
+    }
+    return fsync(fd) == 0 ? 0 : errno;
+}
+
+oct_status oct_file_write(const char *path, const void *bytes, size_t size)
+{
+    static atomic_uint count;
+    oct_status status = OCT_OK;
+    struct stat info;
+    char *temp = NULL, *folder = NULL;
+    bool made = false;
+    int error = 0;
+
+    /* Renaming over a device or a folder would do harm or nothing. */
+    OCT_CHECK(lstat(path, &info) != 0 || S_ISREG(info.st_mode) || S_ISLNK(info.st_mode),
+              OCT_RESOURCE, "%s: cannot be written: it is not a plain file", path);
+    size_t length = folder_length(path);
+    OCT_TRY_OUT(oct_format(&folder, "%.*s", length ? (int)length : 1, length ? path : "."));
+    OCT_TRY_OUT(
+        oct_format(&temp, "%s.%ld-%u.tmp", path, (long)getpid(), atomic_fetch_add(&count, 1)));
+    int fd = open(temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
+    made = fd >= 0;
+    if (!made) {
+        status = write_failure(path, errno);
+        goto out;
+    }
+    error = write_all(fd, bytes, size);
+    if (close(fd) != 0 && !error) error = errno;
+    if (!error && rename(temp, path) != 0) error = errno;
+    if (!error) {
+        made = false;
+        error = sync_folder(folder);
+    }
+    if (error) status = write_failure(path, error);
+out:
+    if (made) unlink(temp);
+    oct_free(&temp);
+    oct_free(&folder);
+    return status;
+}
+
+/* "name.PID-COUNT.tmp" */
+static bool is_temp(const char *name)
+{
+    static const char end[] = ".tmp";
+    size_t length = strlen(name);
+    if (length <= sizeof end - 1) return false;
+    const char *p = name + length - (sizeof end - 1);
+    if (strcmp(p, end) != 0) return false;
+    for (int part = 0; part < 2; part++) {
+        const char *behind = p;
+        while (p > name && isdigit((unsigned char)p[-1]))
+            p--;
+        if (p == behind || p == name || *--p != (part == 0 ? '-' : '.')) return false;
+    }
+    return p > name;
+}
+
+void oct_file_clean(const char *folder)
+{
+    DIR *dir = opendir(folder);
+    if (!dir) return;
+    for (struct dirent *entry = readdir(dir); entry; entry = readdir(dir)) {
+        if (is_temp(entry->d_name)) unlinkat(dirfd(dir), entry->d_name, 0);
+    }
+    closedir(dir);
+}
+
+static oct_status make_folder(const char *path)
+{
+    struct stat info;
+    if (mkdir(path, 0777) == 0) return OCT_OK;
+    int error = errno;
+    if (stat(path, &info) == 0) {
+        OCT_CHECK(S_ISDIR(info.st_mode), OCT_RESOURCE,
+                  "%s: is a file where a folder is needed; choose another place", path);
+        return OCT_OK;
+    }
+    return oct_fail(OCT_RESOURCE, "%s: the folder cannot be made: %s", path, strerror(error));
+}
+
+oct_status oct_make_folders(const char *path)
+{
+    oct_status status = OCT_OK;
+    char *copy = NULL;
+
+    OCT_TRY(oct_strdup(&copy, path));
+    for (char *p = copy; *p; p++) {
+        if (*p != '/' || p == copy || p[-1] == '/') continue;
+        *p = '\0';
+        OCT_TRY_OUT(make_folder(copy));
+        *p = '/';
+    }
+    status = make_folder(copy);
+out:
+    oct_free(&copy);
+    return status;
+}
+
+bool oct_file_exists(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) == 0;
+}
+
+/* Who the lock file says holds it; it is shown to people, so only printable letters. */
+static void read_holder(int fd, char *text, size_t size)
+{
+    ssize_t got = pread(fd, text, size - 1, 0);
+    size_t length = got > 0 ? (size_t)got : 0;
+    text[length] = '\0';
+    text[strcspn(text, "\n")] = '\0';
+    for (char *p = text; *p; p++) {
+        if (!isprint((unsigned char)*p)) *p = '?';
+    }
+    if (!*text) snprintf(text, size, "another process");
+}
+
+oct_status oct_folder_lock(const char *folder, int *fd)
+{
+    oct_status status = OCT_OK;
+    char *path = NULL, *holder = NULL;
+    char text[256], host[128] = "";
+
+    *fd = -1;
+    OCT_TRY_OUT(oct_format(&path, "%s/lock", folder));
+    int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+    if (file < 0) {
+        status = oct_fail(OCT_RESOURCE, "%s: cannot be locked: %s", path, strerror(errno));
+        goto out;
+    }
+    int error = flock(file, LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
+    if (error == EWOULDBLOCK) {
+        read_holder(file, text, sizeof text);
+        close(file);
+        status = oct_fail(OCT_RESOURCE,
+                          "%s: is in use by %s; wait until that ends or choose another folder",
+                          folder, text);
+        goto out;
+    }
+    /* Some network file systems know no locks; that must not forbid working there. */
+    if (error)
+        oct_log(OCT_LOG_WARN, "%s: cannot be locked (%s); see that only one run uses it", folder,
+                strerror(error));
+    *fd = file;
+    if (gethostname(host, sizeof host - 1) != 0) host[0] = '\0';
+    OCT_TRY_OUT(oct_format(&holder, "process %ld on host %s\n", (long)getpid(),
+                           host[0] ? host : "unknown"));
+    if (ftruncate(file, 0) != 0 || pwrite(file, holder, strlen(holder), 0) < 0)
+        status = oct_fail(OCT_RESOURCE, "%s: cannot be written: %s", path, strerror(errno));
+out:
+    if (status != OCT_OK) oct_folder_unlock(fd);
+    oct_free(&path);
+    oct_free(&holder);
+    return status;
+}
+
+void oct_folder_unlock(int *fd)
+{
+    if (*fd >= 0) close(*fd);
+    *fd = -1;
+}
