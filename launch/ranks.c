@@ -6,6 +6,7 @@
 
 #include "dist/comm.h"
 #include "io/recipe.h"
+#include "launch/progress.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -75,7 +76,7 @@ oct_status oct_launch_ranks(const oct_args *args, int64_t ranks)
     OCT_CHECK(!oct_launched(&rank, &size), OCT_USAGE,
               "command line: --ranks under a launcher; leave one of them out");
     OCT_TRY(threads_wanted(args, &threads));
-    bool bar = isatty(STDERR_FILENO) && !args->quiet;
+    bool bar = !args->quiet && oct_progress_terminal();
 
     const char *argv[OCT_ARGS_MAX + MPIRUN_WORDS];
     char number[24], program[4096];

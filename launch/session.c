@@ -1,8 +1,10 @@
-/* Agreement is dist's (collective->agree, which names the rank that failed); the session remembers
- * whether the failure at hand went through it, and so whether the ranks may end together.
+/* Whether ranks may end together depends on whether all of them know of the failure. Agreements are
+ * made in many places (trainer, evaluation, saving), so the session hands out the ranks through a
+ * thin wrapper that remembers whether the last thing they did together was to agree on a failure.
  */
 #include "launch/session.h"
 
+#include "core/base/mem.h"
 #include "launch/failure.h"
 
 #include <string.h>
@@ -11,36 +13,99 @@
  * disk and reading a data set must fit. */
 static const double deadline_s = 600;
 
+typedef struct oct_watched {
+    oct_collective face; /* first: its functions find the rest behind it */
+    const oct_collective *ranks;
+    bool agreed; /* on a failure, and nothing was done together since */
+} oct_watched;
+
+static const oct_collective *ranks_of(const oct_collective *self)
+{
+    oct_watched *watched = (oct_watched *)(uintptr_t)self;
+    watched->agreed = false;
+    return watched->ranks;
+}
+
+static oct_status tree_sum_f32(const oct_collective *self, const oct_leaves *leaves, float *parts,
+                               int64_t n, float *out)
+{
+    const oct_collective *ranks = ranks_of(self);
+    return ranks->tree_sum_f32(ranks, leaves, parts, n, out);
+}
+
+static oct_status tree_sum_f64(const oct_collective *self, const oct_leaves *leaves, double *parts,
+                               int64_t n, double *out)
+{
+    const oct_collective *ranks = ranks_of(self);
+    return ranks->tree_sum_f64(ranks, leaves, parts, n, out);
+}
+
+static oct_status max_i64(const oct_collective *self, int64_t *values, int64_t n)
+{
+    const oct_collective *ranks = ranks_of(self);
+    return ranks->max_i64(ranks, values, n);
+}
+
+static oct_status broadcast(const oct_collective *self, void *data, size_t bytes, int root)
+{
+    const oct_collective *ranks = ranks_of(self);
+    return ranks->broadcast(ranks, data, bytes, root);
+}
+
+static oct_status gather(const oct_collective *self, const void *src, size_t bytes, void *dst)
+{
+    const oct_collective *ranks = ranks_of(self);
+    return ranks->gather(ranks, src, bytes, dst);
+}
+
+static oct_status agree(const oct_collective *self, oct_status mine)
+{
+    const oct_collective *ranks = ranks_of(self);
+    oct_status status = ranks->agree(ranks, mine);
+    /* A lost rank has agreed to nothing. */
+    ((oct_watched *)(uintptr_t)self)->agreed = status != OCT_OK && oct_fail_code() != OCT_LOST;
+    return status;
+}
+
 oct_status oct_session_open(oct_session *session, const oct_args *args)
 {
     *session = (oct_session){.args = args};
     OCT_TRY(oct_comm_open(&session->comm, deadline_s));
-    session->group = oct_comm_collective(session->comm);
+    oct_status status = oct_alloc(&session->watched, 1, sizeof(*session->watched));
+    if (status != OCT_OK) oct_stop(oct_status_exit(status));
+
+    const oct_collective *ranks = oct_comm_collective(session->comm);
+    *session->watched = (oct_watched){
+        .face = {ranks->rank, ranks->size, tree_sum_f32, tree_sum_f64, max_i64, broadcast, gather,
+                 agree},
+        .ranks = ranks,
+    };
+    session->group = &session->watched->face;
     return OCT_OK;
 }
 
 oct_status oct_session_agree(oct_session *session, oct_status mine)
 {
-    oct_status status = session->group->agree(session->group, mine);
-    session->agreed = status != OCT_OK && oct_fail_code() != OCT_LOST;
-    return status;
+    return session->group->agree(session->group, mine);
 }
 
-static bool alike_on_all_ranks(oct_status status)
+static bool known_to_all(const oct_session *session, oct_status status)
 {
-    return status == OCT_PEER || status == OCT_NUMERIC || status == OCT_STOPPED || status == OCT_NO;
+    return status == OCT_OK || session->watched->agreed || status == OCT_PEER ||
+           status == OCT_NUMERIC || status == OCT_STOPPED || status == OCT_NO;
 }
 
 oct_status oct_session_end(oct_session *session, oct_status status)
 {
     const oct_collective *group = session->group;
-    bool lone = status != OCT_OK && !session->agreed && !alike_on_all_ranks(status);
-    if (lone && group->size > 1) {
+    if (group->size > 1 && !known_to_all(session, status)) {
         if (strncmp(oct_fail_text(0), "rank ", 5) != 0)
             oct_fail_prefix("rank %d (%s)", group->rank, oct_comm_host(session->comm));
         oct_failure_print(status, session->args->argc, session->args->argv);
         oct_stop(oct_failure_exit(status));
     }
     oct_comm_close(&session->comm);
+    oct_free(&session->watched);
+    session->group = NULL;
     return status;
 }

@@ -7,8 +7,8 @@
  * Three kinds of failure, and what `work` does with each:
  * - every rank alike by construction (a pure function of what all have: OCT_NUMERIC, OCT_STOPPED,
  *   OCT_NO): return it;
- * - may differ from rank to rank (files, memory at start, saving on rank 0): all ranks call
- *   oct_session_agree with what they have, then return what that gives;
+ * - may differ from rank to rank (files, memory at start, saving on rank 0): all ranks agree (here or
+ *   anywhere below through group->agree), then return what that gives;
  * - a failure on one rank between agreements, while the others wait for it: return it. The end of the
  *   session names the rank and stops the whole job.
  * Commands never print errors: main does, or the end of the session for a lone rank.
@@ -21,15 +21,16 @@
 typedef struct oct_session {
     const oct_args *args;
     oct_comm *comm;
-    const oct_collective *group;
-    bool agreed; /* the failure at hand is known to all ranks */
+    const oct_collective *group; /* the ranks, for all work of the command */
+    struct oct_watched *watched; /* what group is */
 } oct_session;
 
 /* Starts the ranks. (main has set up the log as -q and -v ask; rank 0 speaks.) */
 oct_status oct_session_open(oct_session *session, const oct_args *args) OCT_NODISCARD;
 
-/* Collective. OK if OK on all ranks; otherwise a failure on all of them. Rank 0's record then holds
- * what there is to say: its own problems, or those of the first rank that failed, which is named. */
+/* Collective: group->agree. OK if OK on all ranks; otherwise a failure on all of them, and rank 0's
+ * record holds what there is to say: its own problems, or those of the first rank that failed, which
+ * is named. */
 oct_status oct_session_agree(oct_session *session, oct_status mine) OCT_NODISCARD;
 
 /* Ends the ranks and passes `status` on. Does not return after a lone failure among several ranks. */
