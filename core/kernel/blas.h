@@ -1,0 +1,20 @@
+/* The one door to OpenBLAS: row-major single-precision matrix products on one thread.
+ *
+ * Bits of a product depend on the CPU's kernel family (oct_blas_core) and on the shape of the call,
+ * never on threads; callers choose shapes that no rank or thread count can change.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Sets OpenBLAS to one thread; called once before threads start, harmless again. */
+void oct_blas_init(void);
+/* Kernel family that OpenBLAS chose, such as "SkylakeX". */
+const char *oct_blas_core(void);
+
+/* c (m, n) = alpha * op(a) (m, k) * op(b) (k, n) + beta * c, where op transposes if asked. lda, ldb,
+ * ldc: floats between the rows as stored. beta 0 does not read c. */
+void oct_sgemm(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, float alpha,
+               const float *a, int64_t lda, const float *b, int64_t ldb, float beta, float *c,
+               int64_t ldc);

@@ -1,0 +1,63 @@
+/* The convolution module. */
+#include "core/nn/modules.h"
+#include "core/nn/modules_impl.h"
+
+#include <stdio.h>
+
+static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
+{
+    oct_conv2d_module *m = (oct_conv2d_module *)self;
+    if (!oct_needs_inputs(cx, self, n, 1)) return NULL;
+    return oct_conv2d(cx, x[0], m->weight, m->bias, m->geometry);
+}
+
+/* "16 -> 32, 3x3, stride 2, padding 1, groups 4, bias", without what is the default. */
+static void describe(const oct_module *self, char *text, size_t size)
+{
+    const oct_conv2d_module *m = (const oct_conv2d_module *)self;
+    const oct_conv_geometry *g = &m->geometry;
+    char stride[32] = "", padding[32] = "", groups[32] = "";
+    if (g->stride != 1) snprintf(stride, sizeof stride, ", stride %d", g->stride);
+    if (g->padding != 0) snprintf(padding, sizeof padding, ", padding %d", g->padding);
+    if (g->groups != 1) snprintf(groups, sizeof groups, ", groups %d", g->groups);
+    snprintf(text, size, "%lld -> %lld, %dx%d%s%s%s%s", (long long)m->in_channels,
+             (long long)m->out_channels, g->kernel_h, g->kernel_w, stride, padding, groups,
+             m->bias ? ", bias" : "");
+}
+
+const oct_module_type oct_conv2d_type = {
+    .name = "conv2d", .forward = forward, .describe = describe, .leaf = true};
+
+static oct_status check(int64_t in, int64_t out, const oct_conv_geometry *g)
+{
+    OCT_CHECK(in >= 1 && out >= 1, OCT_USAGE, "a conv2d cannot have %lld -> %lld channels",
+              (long long)in, (long long)out);
+    OCT_CHECK(g->kernel_h >= 1 && g->kernel_w >= 1 && g->stride >= 1 && g->padding >= 0, OCT_USAGE,
+              "a conv2d cannot have kernel %dx%d, stride %d and padding %d; kernel and stride must "
+              "be at least "
+              "1 and the padding at least 0",
+              g->kernel_h, g->kernel_w, g->stride, g->padding);
+    OCT_CHECK(g->groups >= 1 && in % g->groups == 0 && out % g->groups == 0, OCT_USAGE,
+              "a conv2d with %lld -> %lld channels cannot have %d groups; groups must divide both",
+              (long long)in, (long long)out, g->groups);
+    return OCT_OK;
+}
+
+oct_status oct_conv2d_create(oct_module **m, int64_t in, int64_t out, oct_conv_geometry g,
+                             bool bias)
+{
+    *m = NULL;
+    OCT_TRY(check(in, out, &g));
+    OCT_TRY(oct_module_create(m, &oct_conv2d_type, sizeof(oct_conv2d_module)));
+    oct_conv2d_module *self = (oct_conv2d_module *)*m;
+    self->geometry = g;
+    self->in_channels = in;
+    self->out_channels = out;
+    oct_status status;
+    OCT_TRY_OUT(oct_module_add_param(
+        *m, "weight", OCT_SHAPE(out, g.kernel_h, g.kernel_w, in / g.groups), true, &self->weight));
+    if (bias) OCT_TRY_OUT(oct_module_add_param(*m, "bias", OCT_SHAPE(out), false, &self->bias));
+out:
+    if (status != OCT_OK) oct_module_destroy(m);
+    return status;
+}

@@ -1,0 +1,65 @@
+/* Initial values. Each parameter draws from its own sequence, numbered by its place in the tree, so
+ * the values depend on the seed and the model alone. */
+#include "core/base/rng.h"
+#include "core/nn/modules.h"
+
+#include <math.h>
+
+typedef struct init_walk {
+    uint64_t seed;
+    uint32_t next; /* running number of the module's first parameter */
+} init_walk;
+
+static void fill(float *values, int64_t n, float value)
+{
+    for (int64_t i = 0; i < n; i++)
+        values[i] = value;
+}
+
+static void fill_kaiming(const init_walk *walk, uint32_t place, oct_param *param, int64_t fan)
+{
+    oct_fill_normal(oct_f32(&param->value), oct_numel(&param->value), walk->seed, OCT_STREAM_INIT,
+                    place, 0.0F, (float)sqrt(2.0 / (double)fan));
+}
+
+static void fill_zero(oct_param *param)
+{
+    if (param) fill(oct_f32(&param->value), oct_numel(&param->value), 0.0F);
+}
+
+static uint32_t place_of(const init_walk *walk, const oct_module *module, const oct_param *param)
+{
+    uint32_t i = 0;
+    while (module->params[i] != param)
+        i++;
+    return walk->next + i;
+}
+
+static oct_status init_module(void *user, oct_module *module)
+{
+    init_walk *walk = user;
+    if (module->type == &oct_conv2d_type) {
+        oct_conv2d_module *m = (oct_conv2d_module *)module;
+        const oct_conv_geometry *g = &m->geometry;
+        fill_kaiming(walk, place_of(walk, module, m->weight), m->weight,
+                     m->out_channels / g->groups * g->kernel_h * g->kernel_w);
+        fill_zero(m->bias);
+    } else if (module->type == &oct_linear_type) {
+        oct_linear_module *m = (oct_linear_module *)module;
+        fill_kaiming(walk, place_of(walk, module, m->weight), m->weight, m->in_features);
+        fill_zero(m->bias);
+    } else if (module->type == &oct_batch_norm_type) {
+        oct_batch_norm_module *m = (oct_batch_norm_module *)module;
+        fill(oct_f32(&m->gamma->value), m->channels, 1.0F);
+        fill_zero(m->beta);
+        fill(m->running_mean, m->channels, 0.0F);
+        fill(m->running_var, m->channels, 1.0F);
+    }
+    walk->next += (uint32_t)module->num_params;
+    return OCT_OK;
+}
+
+oct_status oct_init_parameters(oct_module *root, uint64_t seed)
+{
+    return oct_module_walk(root, init_module, &(init_walk){.seed = seed});
+}

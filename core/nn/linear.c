@@ -1,0 +1,39 @@
+/* The linear module. */
+#include "core/nn/modules.h"
+#include "core/nn/modules_impl.h"
+
+#include <stdio.h>
+
+static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
+{
+    oct_linear_module *m = (oct_linear_module *)self;
+    if (!oct_needs_inputs(cx, self, n, 1)) return NULL;
+    return oct_linear(cx, x[0], m->weight, m->bias);
+}
+
+static void describe(const oct_module *self, char *text, size_t size)
+{
+    const oct_linear_module *m = (const oct_linear_module *)self;
+    snprintf(text, size, "%lld -> %lld%s", (long long)m->in_features, (long long)m->out_features,
+             m->bias ? ", bias" : "");
+}
+
+const oct_module_type oct_linear_type = {
+    .name = "linear", .forward = forward, .describe = describe, .leaf = true};
+
+oct_status oct_linear_create(oct_module **m, int64_t in, int64_t out, bool bias)
+{
+    *m = NULL;
+    OCT_CHECK(in >= 1 && out >= 1, OCT_USAGE, "a linear layer cannot have %lld -> %lld features",
+              (long long)in, (long long)out);
+    OCT_TRY(oct_module_create(m, &oct_linear_type, sizeof(oct_linear_module)));
+    oct_linear_module *self = (oct_linear_module *)*m;
+    self->in_features = in;
+    self->out_features = out;
+    oct_status status;
+    OCT_TRY_OUT(oct_module_add_param(*m, "weight", OCT_SHAPE(out, in), true, &self->weight));
+    if (bias) OCT_TRY_OUT(oct_module_add_param(*m, "bias", OCT_SHAPE(out), false, &self->bias));
+out:
+    if (status != OCT_OK) oct_module_destroy(m);
+    return status;
+}

@@ -1,0 +1,44 @@
+/* Modules one after another. */
+#include "core/nn/modules.h"
+#include "core/nn/modules_impl.h"
+
+#include <stdio.h>
+
+static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
+{
+    oct_sequential_module *m = (oct_sequential_module *)self;
+    if (!oct_needs_inputs(cx, self, n, 1)) return NULL;
+    oct_tensor *y = x[0];
+    for (size_t i = 0; i < self->num_children; i++)
+        y = oct_call(cx, m->items[i], y);
+    return y;
+}
+
+static void describe(const oct_module *self, char *text, size_t size)
+{
+    snprintf(text, size, "%zu modules", self->num_children);
+}
+
+const oct_module_type oct_sequential_type = {
+    .name = "sequential", .forward = forward, .describe = describe};
+
+oct_status oct_sequential_create(oct_module **m)
+{
+    return oct_module_create(m, &oct_sequential_type, sizeof(oct_sequential_module));
+}
+
+oct_status oct_sequential_append(oct_module *sequential, oct_module **item)
+{
+    oct_sequential_module *self = (oct_sequential_module *)sequential;
+    size_t at = sequential->num_children;
+    if (at == OCT_SEQUENTIAL_MAX) {
+        oct_module_destroy(item);
+        return oct_fail(OCT_USAGE, "a sequential holds at most %d modules; put one inside another",
+                        OCT_SEQUENTIAL_MAX);
+    }
+    char name[24];
+    snprintf(name, sizeof name, "%zu", at);
+    self->items[at] = *item;
+    *item = NULL;
+    return oct_module_add_child(sequential, name, &self->items[at]);
+}

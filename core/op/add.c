@@ -1,0 +1,45 @@
+/* a + b, element by element. */
+#include "core/base/cpu.h"
+#include "core/op/op_impl.h"
+#include "core/op/ops.h"
+
+#include <string.h>
+
+OCT_CLONES
+static void sum_values(int64_t n, const float *a, const float *b, float *restrict y)
+{
+    for (int64_t i = 0; i < n; i++)
+        y[i] = a[i] + b[i];
+}
+
+static void add_backward(oct_context *cx, oct_node *node)
+{
+    oct_tensor *a = node->input[0], *b = node->input[1];
+    if (a->needs_grad && b->needs_grad) {
+        float *copy = oct_grad_new(cx, a);
+        if (!copy) return;
+        memcpy(copy, node->output->grad, (size_t)oct_numel(a) * sizeof(float));
+        oct_give_grad(cx, a, copy);
+    }
+    oct_give_grad(cx, b->needs_grad ? b : a, oct_take_grad(node->output));
+}
+
+oct_tensor *oct_add(oct_context *cx, oct_tensor *a, oct_tensor *b)
+{
+    oct_tensor *inputs[] = {a, b};
+    if (!oct_ready(cx, inputs, 2)) return NULL;
+    if (!oct_needs_f32(cx, "add", a) || !oct_needs_f32(cx, "add", b)) return NULL;
+    char a_text[96], b_text[96];
+    if (!oct_shape_equal(&a->shape, &b->shape))
+        return oct_context_fail(
+            cx, OCT_USAGE, "add takes two tensors of one shape, but has %s and %s",
+            oct_shape_text(&a->shape, a_text), oct_shape_text(&b->shape, b_text));
+    oct_tensor *y = oct_tensor_new(cx, OCT_F32, a->shape);
+    if (!y) return NULL;
+    int64_t samples = oct_dim(a, 0), n = samples ? oct_numel(a) / samples : 0;
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < samples; i++)
+        sum_values(n, oct_f32(a) + i * n, oct_f32(b) + i * n, oct_f32(y) + i * n);
+    oct_record(cx, "add", add_backward, inputs, 2, false, y);
+    return y;
+}

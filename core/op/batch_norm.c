@@ -1,0 +1,296 @@
+/* Batch normalization over the global batch (Ioffe and Szegedy 2015).
+ *
+ * In training two collective sums are taken over leaves in double: of x and x*x before forward, of
+ * grad_y and grad_y * (x - mean) before backward. Squares of floats are exact in double, so one pass
+ * is enough for the variance. Saved are mean and 1/sigma; x itself still lies in the step's memory.
+ */
+#include "core/base/cpu.h"
+#include "core/op/op_impl.h"
+#include "core/op/ops.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { LANES = 16 };
+
+typedef struct bn_saved {
+    oct_param *gamma, *beta;
+    float *mean, *inv; /* (C) used by forward */
+    int64_t count;     /* values a channel in the global batch */
+    bool batch_stats;
+} bn_saved;
+
+static int64_t positions_of(const oct_tensor *x)
+{
+    int64_t positions = 1;
+    for (int i = 1; i < x->shape.ndim - 1; i++)
+        positions *= oct_dim(x, i);
+    return positions;
+}
+
+/* sums (2, C) = over rows of x (rows, C) in order: x, x*x. A tail of channels has lanes to spare. */
+OCT_CLONES
+static void sum_values(int64_t rows, int64_t channels, const float *x, double *restrict sums)
+{
+    for (int64_t c0 = 0; c0 < channels; c0 += LANES) {
+        double sum[LANES] = {0}, square[LANES] = {0};
+        const float *row = x + c0;
+        if (channels - c0 >= LANES) {
+            for (int64_t r = 0; r < rows; r++, row += channels) {
+                for (int i = 0; i < LANES; i++) {
+                    double v = (double)row[i];
+                    sum[i] += v;
+                    square[i] += v * v;
+                }
+            }
+        } else {
+            for (int64_t r = 0; r < rows; r++, row += channels) {
+                for (int64_t i = 0; i < channels - c0; i++) {
+                    double v = (double)row[i];
+                    sum[i] += v;
+                    square[i] += v * v;
+                }
+            }
+        }
+        for (int64_t i = 0; i < LANES && c0 + i < channels; i++) {
+            sums[c0 + i] = sum[i];
+            sums[channels + c0 + i] = square[i];
+        }
+    }
+}
+
+/* sums (2, C) = over rows in order: grad, grad * (x - mean). */
+OCT_CLONES
+static void sum_grads(int64_t rows, int64_t channels, const float *grad, const float *x,
+                      const float *mean, double *restrict sums)
+{
+    for (int64_t c0 = 0; c0 < channels; c0 += LANES) {
+        double sum[LANES] = {0}, product[LANES] = {0}, middle[LANES] = {0};
+        const float *g = grad + c0, *v = x + c0;
+        for (int64_t i = 0; i < LANES && c0 + i < channels; i++)
+            middle[i] = (double)mean[c0 + i];
+        if (channels - c0 >= LANES) {
+            for (int64_t r = 0; r < rows; r++, g += channels, v += channels) {
+                for (int i = 0; i < LANES; i++) {
+                    sum[i] += (double)g[i];
+                    product[i] += (double)g[i] * ((double)v[i] - middle[i]);
+                }
+            }
+        } else {
+            for (int64_t r = 0; r < rows; r++, g += channels, v += channels) {
+                for (int64_t i = 0; i < channels - c0; i++) {
+                    sum[i] += (double)g[i];
+                    product[i] += (double)g[i] * ((double)v[i] - middle[i]);
+                }
+            }
+        }
+        for (int64_t i = 0; i < LANES && c0 + i < channels; i++) {
+            sums[c0 + i] = sum[i];
+            sums[channels + c0 + i] = product[i];
+        }
+    }
+}
+
+/* y = (x - mean) * scale + beta */
+OCT_CLONES
+static void normalize(int64_t rows, int64_t channels, const float *x, const float *mean,
+                      const float *scale, const float *beta, float *restrict y)
+{
+    for (int64_t r = 0; r < rows; r++, x += channels, y += channels) {
+        for (int64_t c = 0; c < channels; c++)
+            y[c] = (x[c] - mean[c]) * scale[c] + beta[c];
+    }
+}
+
+/* grad = scale * (grad - shift - (x - mean) * slope), in place */
+OCT_CLONES
+static void unnormalize(int64_t rows, int64_t channels, const float *x, const float *mean,
+                        const float *scale, const float *shift, const float *slope,
+                        float *restrict grad)
+{
+    for (int64_t r = 0; r < rows; r++, x += channels, grad += channels) {
+        for (int64_t c = 0; c < channels; c++)
+            grad[c] = scale[c] * (grad[c] - shift[c] - (x[c] - mean[c]) * slope[c]);
+    }
+}
+
+OCT_CLONES
+static void scale_rows(int64_t rows, int64_t channels, const float *scale, float *restrict grad)
+{
+    for (int64_t r = 0; r < rows; r++, grad += channels) {
+        for (int64_t c = 0; c < channels; c++)
+            grad[c] *= scale[c];
+    }
+}
+
+/* The global sums (2, C) from the leaves' rows. */
+static bool sum_over_ranks(oct_context *cx, double *rows, int64_t n, double *total)
+{
+    oct_tree_fold_f64(&cx->leaves, rows, n);
+    oct_context_adopt(cx, cx->group->tree_sum_f64(cx->group, &cx->leaves, rows, n, total));
+    return cx->status == OCT_OK;
+}
+
+/* Mean and 1/sigma of the batch into `saved`; the running values move towards the batch's. */
+static bool use_batch_stats(oct_context *cx, const oct_tensor *x, const oct_bn_args *args,
+                            bn_saved *saved)
+{
+    int64_t c = oct_dim(x, x->shape.ndim - 1), positions = positions_of(x);
+    double *rows = oct_scratch(cx, (size_t)((cx->leaves.local + 1) * 2 * c) * sizeof(double));
+    if (!rows) return false;
+    double *total = rows + cx->leaves.local * 2 * c;
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < cx->leaves.local; i++)
+        sum_values(oct_leaf_size(&cx->leaves, i) * positions, c,
+                   oct_f32(x) + oct_leaf_begin(&cx->leaves, i) * positions * c, rows + i * 2 * c);
+    bool done = sum_over_ranks(cx, rows, 2 * c, total);
+    double count = (double)saved->count;
+    for (int64_t k = 0; done && k < c; k++) {
+        double mean = total[k] / count, var = total[c + k] / count - mean * mean;
+        if (var < 0) var = 0;
+        saved->mean[k] = (float)mean;
+        saved->inv[k] = (float)(1.0 / sqrt(var + (double)args->eps));
+        args->running_mean[k] += args->momentum * ((float)mean - args->running_mean[k]);
+        args->running_var[k] +=
+            args->momentum * ((float)(var * count / (count - 1)) - args->running_var[k]);
+    }
+    oct_scratch_end(cx, rows);
+    return done;
+}
+
+static void use_running_stats(int64_t channels, const oct_bn_args *args, bn_saved *saved)
+{
+    memcpy(saved->mean, args->running_mean, (size_t)channels * sizeof(float));
+    for (int64_t c = 0; c < channels; c++)
+        saved->inv[c] = (float)(1.0 / sqrt((double)args->running_var[c] + (double)args->eps));
+}
+
+/* Each leaf's row of gamma's and beta's gradient from its sums. */
+static void give_param_grads(oct_context *cx, const bn_saved *v, int64_t channels,
+                             const double *rows)
+{
+    float *gamma = oct_leaf_grads_begin(cx, v->gamma), *beta = oct_leaf_grads_begin(cx, v->beta);
+    if (cx->status != OCT_OK) return;
+    for (int64_t i = 0; i < cx->leaves.local; i++, rows += 2 * channels) {
+        for (int64_t c = 0; c < channels; c++) {
+            beta[i * channels + c] += (float)rows[c];
+            gamma[i * channels + c] += (float)(rows[channels + c] * (double)v->inv[c]);
+        }
+    }
+    oct_leaf_grads_end(cx, v->gamma);
+    oct_leaf_grads_end(cx, v->beta);
+}
+
+/* grad_y becomes grad_x. total (2, C): the sums of the global batch, NULL for running statistics.
+ * work: 3 C floats. */
+static void input_grad(const oct_context *cx, const bn_saved *v, const oct_tensor *x,
+                       const double *total, float *work, float *grad)
+{
+    int64_t channels = oct_dim(x, x->shape.ndim - 1), positions = positions_of(x);
+    float *scale = work, *shift = work + channels, *slope = work + 2 * channels;
+    for (int64_t c = 0; c < channels; c++) {
+        scale[c] = oct_f32(&v->gamma->value)[c] * v->inv[c];
+        if (!total) continue;
+        shift[c] = (float)(total[c] / (double)v->count);
+        slope[c] =
+            (float)(total[channels + c] * (double)v->inv[c] * (double)v->inv[c] / (double)v->count);
+    }
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < cx->leaves.local; i++) {
+        int64_t rows = oct_leaf_size(&cx->leaves, i) * positions;
+        int64_t at = oct_leaf_begin(&cx->leaves, i) * positions * channels;
+        if (total)
+            unnormalize(rows, channels, oct_f32(x) + at, v->mean, scale, shift, slope, grad + at);
+        else
+            scale_rows(rows, channels, scale, grad + at);
+    }
+}
+
+static void batch_norm_backward(oct_context *cx, oct_node *node)
+{
+    const bn_saved *v = node->saved;
+    oct_tensor *x = node->input[0];
+    int64_t c = oct_dim(x, x->shape.ndim - 1), positions = positions_of(x);
+    double *rows = oct_scratch(cx, (size_t)((cx->leaves.local + 1) * 2 * c) * sizeof(double));
+    float *work = oct_scratch(cx, (size_t)(3 * c) * sizeof(float));
+    if (!rows || !work) goto out;
+
+    double *total = rows + cx->leaves.local * 2 * c;
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < cx->leaves.local; i++) {
+        int64_t at = oct_leaf_begin(&cx->leaves, i) * positions * c;
+        sum_grads(oct_leaf_size(&cx->leaves, i) * positions, c, node->output->grad + at,
+                  oct_f32(x) + at, v->mean, rows + i * 2 * c);
+    }
+    give_param_grads(cx, v, c, rows);
+    if (!x->needs_grad) goto out;
+    if (v->batch_stats && !sum_over_ranks(cx, rows, 2 * c, total)) goto out;
+    float *grad = oct_take_grad(node->output);
+    input_grad(cx, v, x, v->batch_stats ? total : NULL, work, grad);
+    oct_give_grad(cx, x, grad);
+out:
+    oct_scratch_end(cx, rows);
+    oct_scratch_end(cx, work);
+}
+
+static bool args_fit(oct_context *cx, const oct_tensor *x, const oct_bn_args *args, int64_t count)
+{
+    char text[96];
+    oct_shape_text(&x->shape, text);
+    int64_t c = x->shape.ndim >= 2 ? oct_dim(x, x->shape.ndim - 1) : -1;
+    if (c != oct_numel(&args->gamma->value) || c != oct_numel(&args->beta->value)) {
+        oct_context_fail(cx, OCT_USAGE, "batch_norm of %lld channels cannot take the input %s",
+                         (long long)oct_numel(&args->gamma->value), text);
+        return false;
+    }
+    if (args->batch_stats && count < 2) {
+        oct_context_fail(
+            cx, OCT_USAGE,
+            "batch_norm has %lld value a channel in the whole batch and needs 2 or more to train; "
+            "make the batch larger or freeze the batch norm",
+            (long long)count);
+        return false;
+    }
+    return true;
+}
+
+oct_tensor *oct_batch_norm(oct_context *cx, oct_tensor *x, const oct_bn_args *args)
+{
+    if (!oct_ready(cx, &x, 1)) return NULL;
+    if (!oct_needs_f32(cx, "batch_norm", x) || !oct_needs_batch(cx, "batch_norm", x)) return NULL;
+    int64_t positions = positions_of(x), c = oct_dim(x, x->shape.ndim - 1);
+    bn_saved v = {.gamma = args->gamma,
+                  .beta = args->beta,
+                  .count = cx->leaves.samples * positions,
+                  .batch_stats = args->batch_stats};
+    if (!args_fit(cx, x, args, v.count)) return NULL;
+
+    oct_tensor *y = oct_tensor_new(cx, OCT_F32, x->shape);
+    bn_saved *saved = oct_save(cx, sizeof *saved);
+    float *work = oct_save(cx, (size_t)(3 * c) * sizeof(float));
+    if (!y || !saved || !work) return NULL;
+    v.mean = work;
+    v.inv = work + c;
+    if (v.batch_stats) {
+        if (!use_batch_stats(cx, x, args, &v)) return NULL;
+    } else {
+        use_running_stats(c, args, &v);
+    }
+    *saved = v;
+
+    float *scale = work + 2 * c;
+    for (int64_t k = 0; k < c; k++)
+        scale[k] = oct_f32(&args->gamma->value)[k] * v.inv[k];
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < oct_dim(x, 0); i++)
+        normalize(positions, c, oct_f32(x) + i * positions * c, v.mean, scale,
+                  oct_f32(&args->beta->value), oct_f32(y) + i * positions * c);
+
+    oct_node *node = oct_record(cx, "batch_norm", batch_norm_backward, &x, 1, true, y);
+    if (node) {
+        node->saved = saved;
+        oct_param_used(cx, args->gamma);
+        oct_param_used(cx, args->beta);
+    }
+    return y;
+}

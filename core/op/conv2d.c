@@ -1,0 +1,59 @@
+/* Two-dimensional convolution with groups. */
+#include "core/op/convolve_impl.h"
+#include "core/op/op_impl.h"
+#include "core/op/ops.h"
+
+/* weight (O, kh, kw, I/groups) with the geometry's kernel, and groups that divide both channels. */
+static bool weight_fits(oct_context *cx, const oct_tensor *x, const oct_tensor *w,
+                        oct_conv_geometry g)
+{
+    char x_text[96], w_text[96];
+    oct_shape_text(&x->shape, x_text);
+    oct_shape_text(&w->shape, w_text);
+    bool fits = w->shape.ndim == 4 && x->shape.ndim == 4 && g.groups >= 1 &&
+                oct_dim(w, 1) == g.kernel_h && oct_dim(w, 2) == g.kernel_w &&
+                oct_dim(w, 0) % g.groups == 0 && oct_dim(w, 3) * g.groups == oct_dim(x, 3);
+    if (!fits)
+        oct_context_fail(
+            cx, OCT_USAGE,
+            "conv2d: input %s (N, H, W, I) and weight %s (O, kh, kw, I/groups) do not fit "
+            "together with kernel %dx%d and groups %d",
+            x_text, w_text, g.kernel_h, g.kernel_w, g.groups);
+    return fits;
+}
+
+oct_tensor *oct_conv2d(oct_context *cx, oct_tensor *x, oct_param *weight, oct_param *bias,
+                       oct_conv_geometry g)
+{
+    if (!oct_ready(cx, &x, 1)) return NULL;
+    const oct_tensor *w = &weight->value;
+    if (!oct_needs_f32(cx, "conv2d", x) || !oct_needs_batch(cx, "conv2d", x)) return NULL;
+    if (!weight_fits(cx, x, w, g) || !oct_bias_fits(cx, "conv2d", bias, oct_dim(w, 0))) return NULL;
+    if (g.kernel_h < 1 || g.kernel_w < 1 || g.stride < 1 || g.padding < 0)
+        return oct_context_fail(
+            cx, OCT_USAGE,
+            "conv2d cannot have kernel %dx%d, stride %d and padding %d; kernel and stride "
+            "must be at least 1 and the padding at least 0",
+            g.kernel_h, g.kernel_w, g.stride, g.padding);
+    oct_convolution v = {
+        .shape = {.in_h = oct_dim(x, 1),
+                  .in_w = oct_dim(x, 2),
+                  .in_c = oct_dim(x, 3),
+                  .out_h = oct_conv_out(oct_dim(x, 1), g.kernel_h, g.stride, g.padding),
+                  .out_w = oct_conv_out(oct_dim(x, 2), g.kernel_w, g.stride, g.padding),
+                  .out_c = oct_dim(w, 0),
+                  .kernel_h = g.kernel_h,
+                  .kernel_w = g.kernel_w,
+                  .stride = g.stride,
+                  .padding = g.padding,
+                  .groups = g.groups},
+        .weight = weight,
+        .bias = bias};
+    char text[96];
+    if (v.shape.out_h < 1 || v.shape.out_w < 1)
+        return oct_context_fail(
+            cx, OCT_USAGE, "conv2d: a %dx%d kernel with padding %d does not fit into the input %s",
+            g.kernel_h, g.kernel_w, g.padding, oct_shape_text(&x->shape, text));
+    return oct_convolve(cx, "conv2d", x, &v,
+                        OCT_SHAPE(oct_dim(x, 0), v.shape.out_h, v.shape.out_w, v.shape.out_c));
+}

@@ -1,0 +1,32 @@
+/* Linear layer. */
+#include "core/op/convolve_impl.h"
+#include "core/op/op_impl.h"
+#include "core/op/ops.h"
+
+oct_tensor *oct_linear(oct_context *cx, oct_tensor *x, oct_param *weight, oct_param *bias)
+{
+    if (!oct_ready(cx, &x, 1)) return NULL;
+    const oct_tensor *w = &weight->value;
+    if (!oct_needs_f32(cx, "linear", x) || !oct_needs_batch(cx, "linear", x)) return NULL;
+    char x_text[96], w_text[96];
+    if (x->shape.ndim != 2 || w->shape.ndim != 2 || oct_dim(x, 1) != oct_dim(w, 1))
+        return oct_context_fail(
+            cx, OCT_USAGE, "linear: input %s (N, I) and weight %s (O, I) do not fit together%s",
+            oct_shape_text(&x->shape, x_text), oct_shape_text(&w->shape, w_text),
+            x->shape.ndim == 4 ? "; put a flatten or a global average pool before" : "");
+    if (!oct_bias_fits(cx, "linear", bias, oct_dim(w, 0))) return NULL;
+    oct_convolution v = {.shape = {.in_h = 1,
+                                   .in_w = 1,
+                                   .in_c = oct_dim(x, 1),
+                                   .out_h = 1,
+                                   .out_w = 1,
+                                   .out_c = oct_dim(w, 0),
+                                   .kernel_h = 1,
+                                   .kernel_w = 1,
+                                   .stride = 1,
+                                   .padding = 0,
+                                   .groups = 1},
+                         .weight = weight,
+                         .bias = bias};
+    return oct_convolve(cx, "linear", x, &v, OCT_SHAPE(oct_dim(x, 0), oct_dim(w, 0)));
+}

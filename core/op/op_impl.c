@@ -1,0 +1,57 @@
+/* Checks that most ops make, so that their sentences are the same everywhere. */
+#include "core/op/op_impl.h"
+
+#include "core/kernel/conv.h"
+
+bool oct_needs_f32(oct_context *cx, const char *op, const oct_tensor *x)
+{
+    if (x->dtype == OCT_F32) return true;
+    oct_context_fail(cx, OCT_USAGE,
+                     "%s takes f32 values, but its input holds %s; dequantize it first", op,
+                     oct_dtype_name(x->dtype));
+    return false;
+}
+
+bool oct_needs_batch(oct_context *cx, const char *op, const oct_tensor *x)
+{
+    int64_t samples = oct_leaves_local_samples(&cx->leaves);
+    if (x->shape.ndim > 0 && oct_dim(x, 0) == samples) return true;
+    char text[96];
+    oct_context_fail(
+        cx, OCT_DEFECT,
+        "%s sums over the batch, but its input %s does not have the batch's %lld samples in front",
+        op, oct_shape_text(&x->shape, text), (long long)samples);
+    return false;
+}
+
+bool oct_needs_window(oct_context *cx, const char *op, const oct_tensor *x, int kernel, int stride,
+                      int padding, int64_t *oh, int64_t *ow)
+{
+    char text[96];
+    oct_shape_text(&x->shape, text);
+    if (x->shape.ndim != 4) {
+        oct_context_fail(cx, OCT_USAGE, "%s takes images (N, H, W, C), but its input is %s", op,
+                         text);
+        return false;
+    }
+    if (kernel < 1 || stride < 1 || padding < 0 || padding >= kernel) {
+        oct_context_fail(
+            cx, OCT_USAGE,
+            "%s cannot have kernel %d, stride %d and padding %d; kernel and stride must be at "
+            "least 1 and the padding below the kernel",
+            op, kernel, stride, padding);
+        return false;
+    }
+    *oh = oct_conv_out(oct_dim(x, 1), kernel, stride, padding);
+    *ow = oct_conv_out(oct_dim(x, 2), kernel, stride, padding);
+    if (*oh >= 1 && *ow >= 1) return true;
+    oct_context_fail(cx, OCT_USAGE,
+                     "%s: a %dx%d window with padding %d does not fit into the input %s", op,
+                     kernel, kernel, padding, text);
+    return false;
+}
+
+float *oct_grad_new(oct_context *cx, const oct_tensor *t)
+{
+    return oct_scratch(cx, (size_t)oct_numel(t) * sizeof(float));
+}

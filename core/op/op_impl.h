@@ -1,0 +1,18 @@
+/* What the ops share: checks of their inputs, and gradient buffers. */
+#pragma once
+
+#include "core/autograd/tape.h"
+
+/* Fails the context unless x holds f32 values. */
+bool oct_needs_f32(oct_context *cx, const char *op, const oct_tensor *x);
+
+/* Fails the context unless x holds as many samples as the context's leaves: for ops that sum over
+ * samples. */
+bool oct_needs_batch(oct_context *cx, const char *op, const oct_tensor *x);
+
+/* Fails the context unless a square window fits into x (N, H, W, C); *oh, *ow: positions. */
+bool oct_needs_window(oct_context *cx, const char *op, const oct_tensor *x, int kernel, int stride,
+                      int padding, int64_t *oh, int64_t *ow);
+
+/* A gradient buffer shaped as t, not initialised; NULL with the context failed. */
+float *oct_grad_new(oct_context *cx, const oct_tensor *t);
