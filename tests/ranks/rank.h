@@ -3,6 +3,7 @@
 #pragma once
 
 #include "core/base/status.h"
+#include "core/base/text.h"
 #include "dist/comm.h"
 
 #include <stdio.h>
@@ -31,6 +32,13 @@ static inline int rank_report(oct_status status)
     for (size_t i = 0; i < oct_fail_count(); i++)
         fprintf(stderr, "octet: error: %s\n", oct_fail_text(i));
     return oct_status_exit(status);
+}
+
+/* A number of the command line; -1 when it is none. */
+static inline int rank_number(const char *text)
+{
+    int64_t number;
+    return oct_parse_i64(text, &number) && number >= 0 && number < 1000 ? (int)number : -1;
 }
 
 static inline oct_comm *rank_open(double deadline_s)

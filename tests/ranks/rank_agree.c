@@ -15,7 +15,7 @@ static oct_status fail_as_asked(int rank, int argc, char **argv)
                 oct_fail_add(OCT_DATA, "problem %d: %0100d", k, k);
             return OCT_DATA;
         }
-        if (atoi(argv[i]) == rank && argv[i][0] >= '0' && argv[i][0] <= '9') {
+        if (rank_number(argv[i]) == rank) {
             oct_fail(OCT_DATA, "batch_%d.bin: truncated\nread 3 of 10 bytes", rank);
             return oct_fail_add(OCT_DATA, "second sentence of %d", rank);
         }

@@ -49,7 +49,7 @@ static void check_gather(const oct_comm *comm, const oct_collective *all, size_t
 
 int main(int argc, char **argv)
 {
-    int differ = argc > 1 && strncmp(argv[1], "--differ=", 9) == 0 ? atoi(argv[1] + 9) : -1;
+    int differ = argc > 1 && strncmp(argv[1], "--differ=", 9) == 0 ? rank_number(argv[1] + 9) : -1;
     oct_comm *comm = rank_open(20);
     const oct_collective *all = oct_comm_collective(comm);
     char weights[1003] = {0};

@@ -36,7 +36,7 @@ int main(int argc, char **argv)
 {
     if (argc < 3) return 2;
     if (strcmp(argv[1], "before") == 0) oct_stop(6); /* before MPI starts */
-    oct_comm *comm = rank_open(argc > 3 ? atof(argv[3]) : 1.0);
+    oct_comm *comm = rank_open(argc > 3 ? rank_number(argv[3]) : 1.0);
     const oct_collective *all = oct_comm_collective(comm);
     float *rows, *out;
     RANK_OK(comm, oct_alloc(&rows, (size_t)LEAVES * N, sizeof(*rows)));
@@ -44,7 +44,8 @@ int main(int argc, char **argv)
 
     oct_status status = OCT_OK;
     for (int step = 0; step < 20 && status == OCT_OK; step++) {
-        if (step == 10 && all->rank == atoi(argv[2])) status = misbehave(all, argv[1], rows, out);
+        if (step == 10 && all->rank == rank_number(argv[2]))
+            status = misbehave(all, argv[1], rows, out);
         if (status == OCT_OK) status = one_step(all, N, rows, out);
     }
     if (status != OCT_OK) {

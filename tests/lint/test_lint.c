@@ -1,0 +1,148 @@
+/* The lints can fail: each is run on a tiny tree with one fault, and on one without. */
+#include "core/base/status.h"
+#include "tests/support/process.h"
+#include "tests/support/tmp.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+
+static oct_job lint(const char *name, const oct_tmp *tree)
+{
+    char root[300], script[512];
+    snprintf(root, sizeof(root), "-DROOT=%s", tree->path);
+    snprintf(script, sizeof(script), OCT_SOURCE_DIR "/tests/lint/%s.cmake", name);
+    return oct_run(30, "cmake", root, "-P", script, NULL);
+}
+
+typedef struct fault {
+    const char *file, *text, *said;
+} fault;
+
+static void check_faults(const char *name, const fault *faults, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        oct_tmp tree;
+        oct_tmp_create(&tree);
+        oct_tmp_write_text(&tree, "core/base/good.c", "int good(void);\n");
+        oct_tmp_write_text(&tree, faults[i].file, faults[i].text);
+        oct_job job = lint(name, &tree);
+        cr_assert(job.exit_code != 0, "accepted: %s: %s\n%s", faults[i].file, faults[i].text,
+                  job.err);
+        oct_check_said(job, faults[i].file);
+        oct_check_said(job, faults[i].said);
+        oct_job_free(&job);
+        oct_tmp_remove(&tree);
+    }
+}
+
+static void check_good(const char *name, const fault *good, size_t count)
+{
+    oct_tmp tree;
+    oct_tmp_create(&tree);
+    for (size_t i = 0; i < count; i++)
+        oct_tmp_write_text(&tree, good[i].file, good[i].text);
+    oct_job job = lint(name, &tree);
+    oct_check_exit(job, 0);
+    oct_job_free(&job);
+    oct_tmp_remove(&tree);
+}
+
+Test(floor_plan, names_includes_that_point_upward, .timeout = 60)
+{
+    static const fault faults[] = {
+        {"core/op/x.c", "#include \"quant/qparams.h\"\n", "quant/qparams.h"},
+        {"core/base/x.c", "#include \"core/tensor/tensor.h\"\n", "core/tensor/tensor.h"},
+        {"quant/pass/x.c", "#include \"dist/comm.h\"\n", "dist/comm.h"},
+        {"quant/runtime/x.c", "#include \"core/autograd/tape.h\"\n", "core/autograd/tape.h"},
+        {"quant/kernel/x.h", "  #  include \"quant/observer/observer.h\"\n", "observer.h"},
+        {"dist/x.c", "#include \"io/recipe.h\"\n", "io/recipe.h"},
+        {"io/dataset/x.c", "#include \"dist/comm.h\"\n", "dist/comm.h"},
+        {"launch/x.c", "#include \"tests/support/tmp.h\"\n", "tests/support/tmp.h"},
+        {"core/nn/x.c", "#include \"x.h\"\n", "x.h"},
+        {"core/nn/x.c", "#include \"core/op/op_impl.h\"\n", "op_impl.h"},
+    };
+    check_faults("floor_plan", faults, OCT_COUNT(faults));
+}
+
+Test(floor_plan, accepts_what_points_down, .timeout = 60)
+{
+    static const fault good[] = {
+        {"core/op/x.c", "#include \"core/op/op_impl.h\"\n#include <math.h>\n", ""},
+        {"quant/runtime/x.c", "#include \"quant/kernel/kernel.h\"\n", ""},
+        {"launch/x.c", "#include \"dist/comm.h\"\n#include \"io/recipe.h\"\n", ""},
+    };
+    check_good("floor_plan", good, OCT_COUNT(good));
+}
+
+Test(banned_calls, names_what_has_another_door, .timeout = 60)
+{
+    static const fault faults[] = {
+        {"core/op/x.c", "void f(void) { g(malloc(3)); }\n", "core/base/mem.h"},
+        {"io/x.c", "void f(void *p)\n{\n    free (p);\n}\n", "core/base/mem.h"},
+        {"core/nn/x.c", "void f(void) { exit(1); }\n", "return a status"},
+        {"launch/plan.c", "void f(void) { abort(); }\n", "return a status"},
+        {"quant/x.c", "void f(int a) { assert(a); }\n", "OCT_ASSERT"},
+        {"tests/io/test_x.c", "int f(void) { return rand() + 1; }\n", "core/base/rng.h"},
+        {"io/x.c", "void f(char *a) { strcpy(a, \"b\"); }\n", "no bound"},
+        {"io/x.c", "int f(char *a) { return atoi(a); }\n", "oct_parse_i64"},
+        {"dist/x.c", "void f(void) { printf(\"a\"); }\n", "core/base/log.h"},
+        {"launch/x.c", "#include <mpi.h>\n", "MPI lives in dist"},
+        {"quant/x.c", "int f(void) { return MPI_Init(0, 0); }\n", "MPI lives in dist"},
+        {"io/checkpoint.c", "int f(void) { return H5Fclose(3); }\n", "HDF5 lives in"},
+        {"core/op/x.c", "void f(void) { cblas_sgemm(); }\n", "BLAS lives in"},
+        {"io/x.c", "/* \" */ void f(void) { exit(1); } /* \" */\n", "return a status"},
+        {"CMakeLists.txt", "add_compile_options(-ffast-math)\n", "changes bits"},
+    };
+    check_faults("banned_calls", faults, OCT_COUNT(faults));
+}
+
+Test(banned_calls, minds_neither_comments_nor_strings_nor_longer_names, .timeout = 60)
+{
+    static const fault good[] = {
+        {"core/op/x.c",
+         "/* never malloc(here) */\n// or exit(1)\nvoid f(void)\n{\n"
+         "    oct_alloc(\"exit(1) // printf(\");\n    oct_free(x);\n    pool->free(x);\n"
+         "    static_assert(1);\n    snprintf(a, 3, \"'\");\n    c = '\"'; d = \"malloc(3)\";\n}\n",
+         ""},
+        {"core/base/mem.c", "void f(void *p) { free(p); }\n", ""},
+        {"core/kernel/blas.c", "#include <cblas.h>\nvoid f(void) { cblas_sgemm(); }\n", ""},
+        {"dist/comm.c", "#include <mpi.h>\nvoid f(void) { MPI_Finalize(); }\n", ""},
+        {"io/hdf5.c", "#include <hdf5.h>\nint f(void) { return H5Fclose(3); }\n", ""},
+        {"launch/main.c", "int main(void) { printf(\"a\"); exit(0); }\n", ""},
+    };
+    check_good("banned_calls", good, OCT_COUNT(good));
+}
+
+Test(format, names_files_that_are_not_formatted, .timeout = 60)
+{
+    oct_tmp tree;
+    oct_tmp_create(&tree);
+    oct_tmp_write_text(&tree, ".clang-format", "BasedOnStyle: LLVM\n");
+    oct_tmp_write_text(&tree, "core/good.c", "int good(void);\n");
+    oct_job job = lint("format", &tree);
+    oct_check_exit(job, 0);
+    if (!oct_job_said(&job, "SKIPPED")) {
+        oct_job_free(&job);
+        oct_tmp_write_text(&tree, "core/bad.c", "int   bad( void );\n");
+        job = lint("format", &tree);
+        cr_assert(job.exit_code != 0, "accepted");
+        oct_check_said(job, "core/bad.c");
+        cr_assert(!oct_job_said(&job, "core/good.c"), "%s", job.err);
+    }
+    oct_job_free(&job);
+    oct_tmp_remove(&tree);
+}
+
+Test(lint, an_empty_tree_is_no_success, .timeout = 60)
+{
+    static const char *const names[] = {"floor_plan", "banned_calls"};
+    for (size_t i = 0; i < OCT_COUNT(names); i++) {
+        oct_tmp tree;
+        oct_tmp_create(&tree);
+        oct_job job = lint(names[i], &tree);
+        cr_assert(job.exit_code != 0, "%s accepts nothing", names[i]);
+        oct_check_said(job, "no sources under");
+        oct_job_free(&job);
+        oct_tmp_remove(&tree);
+    }
+}
