@@ -238,13 +238,22 @@ static void check_model(pass *p)
     for (size_t i = 0; i < p->trace.num_nodes; i++) {
         const oct_module *module = p->trace.nodes[i].module;
         stub |= module && module->type == &oct_quant_stub_type;
-        if (module && (module->type == &oct_qat_conv_type || module->type == &oct_qat_add_type))
-            PROBLEM(p, "%s: the model is prepared already", p->trace.nodes[i].path);
     }
     if (!stub)
         PROBLEM(p, "the model has no QuantStub; its forward must pass the input through one");
     if (p->domains[p->trace.output] != FLOAT)
         PROBLEM(p, "the model's output is quantized; pass it through a DeQuantStub");
+}
+
+static oct_status check_new(const pass *p)
+{
+    for (size_t i = 0; i < p->trace.num_nodes; i++) {
+        const oct_module *module = p->trace.nodes[i].module;
+        OCT_CHECK(!module ||
+                      (module->type != &oct_qat_conv_type && module->type != &oct_qat_add_type),
+                  OCT_PREPARE, "%s: the model is prepared already", p->trace.nodes[i].path);
+    }
+    return OCT_OK;
 }
 
 /* Carrying the plan out. */
@@ -376,6 +385,7 @@ oct_status oct_prepare(oct_module **root, oct_shape input, const oct_qconfig *qc
     OCT_TRY_OUT(oct_trace_run(&p.trace, *root, input));
     OCT_TRY_OUT(oct_alloc(&p.plan, p.trace.num_nodes, sizeof(decision)));
     OCT_TRY_OUT(oct_alloc(&p.domains, p.trace.num_values, sizeof(domain)));
+    OCT_TRY_OUT(check_new(&p));
     oct_fail_clear();
     for (size_t i = 0; i < p.trace.num_nodes; i++)
         plan_node(&p, &p.trace.nodes[i]);

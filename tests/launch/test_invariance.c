@@ -1,0 +1,184 @@
+/* The second promise, through the real program: one recipe gives the same files on any number of
+ * ranks and threads, and through kill -9 and a resume on another number of ranks.
+ *
+ * cnn-small runs on real Fashion-MNIST; resnet20 on made-up images in CIFAR-10's layout with random
+ * crops and flips. In both the last batch of an epoch is a single leaf, so some ranks have none.
+ */
+#include "tests/support/mpirun.h"
+#include "tests/support/tmp.h"
+
+#include "core/base/rng.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define FASHION OCT_SOURCE_DIR "/launch/recipes/fashion-mnist.yaml"
+#define CIFAR OCT_SOURCE_DIR "/launch/recipes/cifar10-resnet20.yaml"
+
+static oct_tmp tmp;
+
+static void make_tmp(void)
+{
+    oct_tmp_create(&tmp);
+}
+
+static void remove_tmp(void)
+{
+    oct_tmp_remove(&tmp);
+}
+
+TestSuite(invariance, .init = make_tmp, .fini = remove_tmp, .timeout = 400);
+
+/* A small data set in CIFAR-10's layout: noise with a brightness that tells the label. */
+static void write_cifar(int records)
+{
+    enum { RECORD = 3073 };
+    static unsigned char bytes[200 * RECORD];
+    for (int file = 0; file < 6; file++) {
+        for (int r = 0; r < records; r++) {
+            unsigned char *record = bytes + r * RECORD;
+            uint32_t draw[4];
+            oct_philox(7, OCT_STREAM_TEST, (uint64_t)(file * 1000 + r), 0, draw);
+            record[0] = (unsigned char)oct_below(draw[0], 10);
+            for (int i = 1; i < RECORD; i++) {
+                if (i % 4 == 1)
+                    oct_philox(9, OCT_STREAM_TEST, (uint64_t)(file * 1000 + r), (uint32_t)i, draw);
+                record[i] = (unsigned char)(draw[i % 4] % 64 + record[0] * 18);
+            }
+        }
+        char name[64];
+        if (file < 5)
+            snprintf(name, sizeof name, "cifar/data_batch_%d.bin", file + 1);
+        else
+            snprintf(name, sizeof name, "cifar/test_batch.bin");
+        oct_tmp_write(&tmp, name, bytes, (size_t)records * RECORD);
+    }
+}
+
+static void check_same_file(const char *a, const char *b, const char *file)
+{
+    char command[2048];
+    snprintf(command, sizeof command, "cmp %s/%s %s/%s", oct_tmp_path(&tmp, a), file,
+             oct_tmp_path(&tmp, b), file);
+    oct_job job = oct_run(20, "/bin/bash", "-c", command, NULL);
+    cr_assert(job.exit_code == 0, "%s and %s differ: %s%s", a, b, job.out, job.err);
+    oct_job_free(&job);
+}
+
+/* Every checkpoint that a run kept, and its int8 model. */
+static void check_same_run(const char *a, const char *b)
+{
+    char command[2048];
+    snprintf(
+        command, sizeof command,
+        "cd %s/checkpoints && test $(ls step-*.h5 | wc -l) -ge 2 && for f in step-*.h5; do cmp $f "
+        "%s/checkpoints/$f || exit 1; done; cd - >/dev/null; test \"$(cd %s/checkpoints; echo "
+        "*.h5)\" = \"$(cd %s/checkpoints; echo *.h5)\"",
+        oct_tmp_path(&tmp, a), oct_tmp_path(&tmp, b), oct_tmp_path(&tmp, a), oct_tmp_path(&tmp, b));
+    oct_job job = oct_run(20, "/bin/bash", "-c", command, NULL);
+    cr_assert(job.exit_code == 0, "checkpoints of %s and %s differ: %s%s", a, b, job.out, job.err);
+    oct_job_free(&job);
+    check_same_file(a, b, "model.int8.h5");
+}
+
+typedef struct setting {
+    const char *recipe;
+    const char *keys[20];
+} setting;
+
+static oct_job train(const setting *s, int ranks, int threads, const char *name)
+{
+    char output[512], count[32], data[512];
+    snprintf(output, sizeof output, "output=%s", oct_tmp_path(&tmp, name));
+    snprintf(count, sizeof count, "threads=%d", threads);
+    snprintf(data, sizeof data, "data.path=%s", oct_tmp_path(&tmp, "cifar"));
+    const char *a[24] = {"train", s->recipe, output, count};
+    int n = 4;
+    if (s->recipe[0] && strstr(s->recipe, "cifar")) a[n++] = data;
+    for (int i = 0; s->keys[i]; i++)
+        a[n++] = s->keys[i];
+    return oct_mpirun(ranks, 180, OCT_PROGRAM, a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8],
+                      a[9], a[10], a[11], a[12], a[13], a[14], a[15], a[16], a[17], a[18], NULL);
+}
+
+static void check_all_ranks(const setting *s)
+{
+    static const int runs[][2] = {{1, 1}, {1, 2}, {2, 1}, {2, 2}, {3, 1}, {4, 1}};
+    for (int i = 0; i < (int)(sizeof runs / sizeof runs[0]); i++) {
+        char name[64];
+        snprintf(name, sizeof name, "ranks%d-threads%d", runs[i][0], runs[i][1]);
+        oct_job job = train(s, runs[i][0], runs[i][1], name);
+        oct_check_exit(job, 0);
+        oct_job_free(&job);
+        if (i > 0) check_same_run("ranks1-threads1", name);
+    }
+}
+
+static const setting cnn = {
+    .recipe = FASHION,
+    .keys = {"batch.size=64", "data.train_limit=200", "data.test_limit=100", "float.epochs=1",
+             "calibrate.batches=2", "qat.epochs=2", "checkpoint.every=3", "checkpoint.keep=4",
+             "evaluate.every=0"},
+};
+
+static const setting resnet = {
+    .recipe = CIFAR,
+    .keys = {"batch.size=64", "data.train_limit=136", "data.test_limit=24", "float.epochs=1",
+             "float.warmup=0", "calibrate.batches=1", "qat.epochs=2", "checkpoint.every=2",
+             "checkpoint.keep=4", "evaluate.every=0"},
+};
+
+Test(invariance, cnn_small_gives_the_same_files_on_any_ranks_and_threads)
+{
+    check_all_ranks(&cnn);
+}
+
+Test(invariance, resnet20_with_crops_and_flips_gives_the_same_files_on_any_ranks_and_threads)
+{
+    write_cifar(30);
+    check_all_ranks(&resnet);
+}
+
+/* Kills the whole job, mpirun first, as soon as the checkpoint of `step` is there. */
+static void train_and_kill(const setting *s, int ranks, int step, const char *name)
+{
+    char keys[1024] = "", command[4096];
+    for (int i = 0; s->keys[i]; i++)
+        snprintf(keys + strlen(keys), sizeof keys - strlen(keys), " %s", s->keys[i]);
+    const char *out = oct_tmp_path(&tmp, name);
+    snprintf(
+        command, sizeof command,
+        "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1\n"
+        "mpirun --oversubscribe --bind-to none -n %d %s train %s%s output=%s </dev/null "
+        ">/dev/null 2>&1 &\n"
+        "for i in $(seq 3000); do [ -e %s/checkpoints/step-%08d.h5 ] && break; sleep 0.02; done\n"
+        "pkill -9 -f 'output=%s$'\n"
+        "sleep 0.3; ! pgrep -f 'octet train.*output=%s$'",
+        ranks, OCT_PROGRAM, s->recipe, keys, out, out, step, out, out);
+    oct_job job = oct_run(120, "/bin/bash", "-c", command, NULL);
+    oct_job_free(&job);
+    char path[600];
+    snprintf(path, sizeof path, "%s/checkpoints/manifest.json", out);
+    cr_assert(access(path, F_OK) == 0, "the run was killed before its first checkpoint");
+    snprintf(path, sizeof path, "%s/model.int8.h5", out);
+    cr_assert(access(path, F_OK) != 0, "the run had ended before it was killed");
+}
+
+Test(invariance, a_run_killed_twice_and_resumed_on_other_ranks_ends_in_the_same_files)
+{
+    setting longer = cnn;
+    longer.keys[1] = "data.train_limit=1000"; /* 16 steps an epoch: 16 float, 2 calibrate, 32 qat */
+    oct_job job = train(&longer, 2, 1, "undisturbed");
+    oct_check_exit(job, 0);
+    oct_job_free(&job);
+
+    train_and_kill(&longer, 2, 6, "killed");  /* in the middle of the float epoch */
+    train_and_kill(&longer, 3, 27, "killed"); /* in the middle of the first qat epoch */
+    job = train(&longer, 1, 1, "killed");
+    oct_check_exit(job, 0);
+    oct_job_free(&job);
+    check_same_run("undisturbed", "killed");
+}
