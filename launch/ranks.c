@@ -6,24 +6,17 @@
 
 #include "dist/comm.h"
 #include "io/recipe.h"
+#include "launch/job.h"
 #include "launch/progress.h"
 
 #include <errno.h>
 #include <inttypes.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 enum { MPIRUN_WORDS = 16 };
-
-static int64_t cores_here(void)
-{
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
-    return CPU_COUNT(&set);
-}
 
 size_t oct_ranks_command(const oct_args *args, int64_t ranks, int64_t threads, int64_t cores,
                          bool bar, const char *program, char number[24], const char **argv,
@@ -85,7 +78,7 @@ oct_status oct_launch_ranks(const oct_args *args, int64_t ranks)
     ssize_t length = readlink("/proc/self/exe", program, sizeof(program) - 1);
     OCT_CHECK(length > 0, OCT_RESOURCE, "/proc/self/exe: %s", strerror(errno));
     program[length] = '\0';
-    oct_ranks_command(args, ranks, threads, cores_here(), bar, program, number, argv,
+    oct_ranks_command(args, ranks, threads, oct_job_cores(), bar, program, number, argv,
                       OCT_COUNT(argv));
 
     if (geteuid() == 0) {

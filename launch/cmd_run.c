@@ -1,0 +1,151 @@
+/* octet run: the integer model on images of a file, and what it says about them. */
+#include "core/base/mem.h"
+#include "core/base/text.h"
+#include "io/loader.h"
+#include "io/model_file.h"
+#include "launch/command.h"
+#include "launch/file_kind.h"
+#include "launch/image_file.h"
+#include "launch/output.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+
+enum { INPUT, INDEX, COUNT };
+enum { SHOWN = 3, IMAGES_MAX = 1 << 20 };
+
+static const oct_option options[] = {
+    [INPUT] = {"--input", 'i', OCT_OPT_TEXT, "FILE", "IDX, CIFAR-10 batch, PGM, PPM or raw bytes",
+               0, 0},
+    [INDEX] = {"--index", 0, OCT_OPT_COUNT, "I", "first image of the file (default 0)", 0,
+               INT32_MAX},
+    [COUNT] = {"--count", 0, OCT_OPT_COUNT, "N", "how many images (default 1)", 1, IMAGES_MAX},
+    {0},
+};
+
+typedef struct guess {
+    int class;
+    double probability;
+} guess;
+
+/* The classes with the largest logits, and their softmax probabilities. */
+static int best_guesses(const float *logits, int classes, guess best[SHOWN])
+{
+    double sum = 0, largest = (double)logits[0];
+    int n = 0;
+    for (int k = 1; k < classes; k++)
+        largest = fmax(largest, (double)logits[k]);
+    for (int k = 0; k < classes; k++) {
+        double p = exp((double)logits[k] - largest);
+        int at = n < SHOWN ? n++ : SHOWN;
+        sum += p;
+        for (; at > 0 && best[at - 1].probability < p; at--)
+            if (at < SHOWN) best[at] = best[at - 1];
+        if (at < SHOWN) best[at] = (guess){k, p};
+    }
+    for (int i = 0; i < n; i++)
+        best[i].probability /= sum;
+    return n;
+}
+
+static oct_status print_guesses(int64_t index, const guess *best, int n)
+{
+    OCT_TRY(oct_print("image %" PRId64 ": class %d, %.1f %%", index, best[0].class,
+                      100 * best[0].probability));
+    for (int i = 1; i < n; i++)
+        OCT_TRY(oct_print("%s class %d %.1f %%", i == 1 ? "; then" : ",", best[i].class,
+                          100 * best[i].probability));
+    return oct_print("\n");
+}
+
+static json_t *guesses_json(int64_t index, const guess *best, int n)
+{
+    json_t *top = json_array();
+    for (int i = 0; i < n; i++)
+        json_array_append_new(top, json_pack("{s:i, s:f}", "class", best[i].class, "probability",
+                                             best[i].probability));
+    return json_pack("{s:I, s:i, s:o}", "image", (json_int_t)index, "class", best[0].class, "top",
+                     top);
+}
+
+static oct_status print_results(const oct_args *args, const float *logits, int classes,
+                                int64_t first, int64_t count, double seconds)
+{
+    json_t *images = args->json ? json_array() : NULL;
+    oct_status status = OCT_OK;
+    double each_ms = 1e3 * seconds / (double)count;
+    for (int64_t i = 0; i < count; i++) {
+        guess best[SHOWN];
+        int n = best_guesses(logits + i * classes, classes, best);
+        if (args->json)
+            json_array_append_new(images, guesses_json(first + i, best, n));
+        else
+            OCT_TRY_OUT(print_guesses(first + i, best, n));
+    }
+    if (!args->json) return oct_print("%.3f ms an image\n", each_ms);
+    return oct_print_json(json_pack("{s:s, s:f, s:o}", "model", args->word[0], "ms_per_image",
+                                    each_ms, "images", images));
+out:
+    json_decref(images);
+    return status;
+}
+
+/* One image after another, as a user of a single image would see it. */
+static oct_status run_images(const oct_model *model, const oct_args *args)
+{
+    const oct_value *in = &model->program.values[model->program.input];
+    int64_t first = args->option[INDEX].count, image = in->h * in->w * in->c;
+    int64_t count = args->option[COUNT].given ? args->option[COUNT].count : 1;
+    oct_runtime *runtime = NULL;
+    uint8_t *bytes = NULL;
+    float *x = NULL, *logits = NULL;
+    oct_status status = OCT_OK;
+    OCT_TRY_OUT(
+        oct_image_file_read(args->option[INPUT].text, in->h, in->w, in->c, first, count, &bytes));
+    OCT_TRY_OUT(oct_alloc(&x, (size_t)image, sizeof(float)));
+    OCT_TRY_OUT(oct_alloc(&logits, (size_t)count * (size_t)model->classes, sizeof(float)));
+    OCT_TRY_OUT(oct_runtime_create(&runtime, &model->program, 1));
+    double begin = oct_seconds();
+    for (int64_t i = 0; i < count; i++) {
+        oct_normalise(bytes + i * image, in->h * in->w, in->c, model->mean, model->std, x);
+        oct_runtime_run(runtime, 1, x, logits + i * model->classes);
+    }
+    double seconds = oct_seconds() - begin;
+    OCT_TRY_OUT(print_results(args, logits, model->classes, first, count, seconds));
+out:
+    oct_runtime_destroy(&runtime);
+    oct_free(&bytes);
+    oct_free(&x);
+    oct_free(&logits);
+    return status;
+}
+
+static oct_status run(const oct_args *args)
+{
+    const char *path = args->word[0];
+    oct_model model = {0};
+    oct_file_kind kind;
+    OCT_CHECK(args->option[INPUT].given, OCT_USAGE,
+              "command line: --input is missing; write octet run %s --input FILE", path);
+    OCT_TRY(oct_file_kind_of(path, &kind));
+    OCT_CHECK(kind == OCT_FILE_MODEL, OCT_DATA,
+              "%s: this is a %s, no int8 model; octet convert makes one from a checkpoint", path,
+              oct_file_kind_name(kind));
+    OCT_TRY(oct_model_load(&model, path));
+    oct_status status = run_images(&model, args);
+    oct_model_free(&model);
+    return status;
+}
+
+const oct_command oct_command_run = {
+    .name = "run",
+    .usage = "octet run MODEL --input FILE [--index I] [--count N]",
+    .summary = "runs an int8 model on images of a file",
+    .help = "Prints the three most likely classes of each image and the time it took.\n"
+            "octet run model.int8.h5 --input t10k-images-idx3-ubyte.gz --count 5",
+    .options = options,
+    .min_words = 1,
+    .max_words = 1,
+    .run = run,
+};

@@ -1,0 +1,81 @@
+/* HDF5 files begin with a signature; an int8 model is one of them with its own mark. Recipes have no
+ * mark, so anything that looks like text is taken for one and judged by the recipe's reader.
+ */
+#include "launch/file_kind.h"
+
+#include "io/model_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const unsigned char hdf5_signature[8] = {0x89, 'H', 'D', 'F', '\r', '\n', 0x1a, '\n'};
+
+static bool is_run_folder(const char *path)
+{
+    static const char *const marks[] = {"recipe.yaml", "checkpoints", "manifest.json"};
+    for (size_t i = 0; i < OCT_COUNT(marks); i++) {
+        char inside[4200];
+        int length = snprintf(inside, sizeof(inside), "%s/%s", path, marks[i]);
+        if (length < (int)sizeof(inside) && access(inside, F_OK) == 0) return true;
+    }
+    return false;
+}
+
+static bool is_text(const unsigned char *bytes, size_t size)
+{
+    for (size_t i = 0; i < size; i++)
+        if (bytes[i] < ' ' && bytes[i] != '\n' && bytes[i] != '\r' && bytes[i] != '\t')
+            return false;
+    return size > 0;
+}
+
+oct_status oct_file_kind_of(const char *path, oct_file_kind *kind)
+{
+    unsigned char head[512];
+    struct stat info;
+    OCT_CHECK(stat(path, &info) == 0, OCT_DATA, "%s: %s", path, strerror(errno));
+    if (S_ISDIR(info.st_mode)) {
+        OCT_CHECK(is_run_folder(path), OCT_DATA,
+                  "%s: this folder is no run folder: it holds neither recipe.yaml nor checkpoints",
+                  path);
+        *kind = OCT_FILE_RUN_FOLDER;
+        return OCT_OK;
+    }
+    OCT_CHECK(S_ISREG(info.st_mode), OCT_DATA, "%s: not a file", path);
+
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    OCT_CHECK(fd >= 0, OCT_DATA, "%s: %s", path, strerror(errno));
+    ssize_t size = read(fd, head, sizeof(head));
+    int error = errno;
+    close(fd);
+    OCT_CHECK(size >= 0, OCT_DATA, "%s: %s", path, strerror(error));
+    OCT_CHECK(size > 0, OCT_DATA, "%s: the file is empty", path);
+
+    if (size >= 8 && memcmp(head, hdf5_signature, 8) == 0)
+        *kind = oct_model_is(path) ? OCT_FILE_MODEL : OCT_FILE_CHECKPOINT;
+    else if (is_text(head, (size_t)size))
+        *kind = OCT_FILE_RECIPE;
+    else
+        return oct_fail(OCT_DATA, "%s: neither recipe, checkpoint, int8 model nor run folder",
+                        path);
+    return OCT_OK;
+}
+
+const char *oct_file_kind_name(oct_file_kind kind)
+{
+    switch (kind) {
+    case OCT_FILE_RECIPE:
+        return "recipe";
+    case OCT_FILE_CHECKPOINT:
+        return "checkpoint";
+    case OCT_FILE_MODEL:
+        return "int8 model";
+    case OCT_FILE_RUN_FOLDER:
+        return "run folder";
+    }
+    return "unknown";
+}

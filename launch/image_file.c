@@ -1,0 +1,175 @@
+/* The kind of file is found by its first bytes, raw bytes being what is left. zlib reads gzipped and
+ * plain files alike.
+ */
+#include "launch/image_file.h"
+
+#include "core/base/mem.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <zlib.h>
+
+enum { FILE_BYTES_MAX = 1 << 30, CHUNK = 1 << 20 };
+
+typedef struct image_file {
+    const char *path;
+    uint8_t *bytes;
+    size_t size, capacity;
+    int64_t h, w, c; /* wanted */
+} image_file;
+
+static oct_status read_all(image_file *f)
+{
+    struct stat info;
+    OCT_CHECK(stat(f->path, &info) == 0, OCT_DATA, "%s: %s", f->path, strerror(errno));
+    OCT_CHECK(S_ISREG(info.st_mode), OCT_DATA, "%s: not a file", f->path);
+    errno = 0;
+    gzFile file = gzopen(f->path, "rb");
+    OCT_CHECK(file, OCT_DATA, "%s: %s", f->path, errno ? strerror(errno) : "not enough memory");
+    oct_status status = OCT_OK;
+    int got = 1;
+    while (got > 0 && f->size <= FILE_BYTES_MAX) {
+        OCT_TRY_OUT(oct_grow(&f->bytes, &f->capacity, f->size + CHUNK, 1));
+        got = gzread(file, f->bytes + f->size, CHUNK);
+        if (got > 0) f->size += (size_t)got;
+    }
+    int code = Z_OK;
+    const char *reason = gzerror(file, &code);
+    OCT_CHECK_OUT(got >= 0 && code != Z_BUF_ERROR, OCT_DATA, "%s: damaged gzip data: %s", f->path,
+                  reason);
+    OCT_CHECK_OUT(f->size <= FILE_BYTES_MAX, OCT_DATA, "%s: larger than 1 GiB", f->path);
+    OCT_CHECK_OUT(f->size > 0, OCT_DATA, "%s: the file is empty", f->path);
+out:
+    gzclose(file);
+    return status;
+}
+
+static int64_t big_endian(const uint8_t *b)
+{
+    return (int64_t)b[0] << 24 | (int64_t)b[1] << 16 | (int64_t)b[2] << 8 | (int64_t)b[3];
+}
+
+static oct_status wrong_size(const image_file *f, int64_t h, int64_t w, int64_t c)
+{
+    return oct_fail(OCT_DATA,
+                    "%s: images of %" PRId64 "x%" PRId64 "x%" PRId64
+                    ", but the model takes %" PRId64 "x%" PRId64 "x%" PRId64,
+                    f->path, h, w, c, f->h, f->w, f->c);
+}
+
+/* Where the images begin and how many there are: magic 08 03 is count, h, w; 08 04 adds c. */
+static oct_status find_idx(const image_file *f, size_t *begin, int64_t *images)
+{
+    size_t ndim = f->bytes[3];
+    *begin = 4 + 4 * ndim;
+    OCT_CHECK(f->size >= *begin, OCT_DATA, "%s: the IDX header is cut short", f->path);
+    int64_t c = ndim == 4 ? big_endian(f->bytes + 16) : 1;
+    int64_t h = big_endian(f->bytes + 8), w = big_endian(f->bytes + 12);
+    *images = big_endian(f->bytes + 4);
+    if (h != f->h || w != f->w || c != f->c) return wrong_size(f, h, w, c);
+    int64_t there = (int64_t)(f->size - *begin) / (h * w * c);
+    OCT_CHECK(there >= *images, OCT_DATA,
+              "%s: the header says %" PRId64 " images, but there are only %" PRId64, f->path,
+              *images, there);
+    return OCT_OK;
+}
+
+/* A number of a PNM header; comments run from # to the end of the line. -1 if there is none. */
+static int64_t pnm_number(const image_file *f, size_t *at)
+{
+    int64_t value = -1;
+    while (*at < f->size && (strchr(" \t\r\n#", f->bytes[*at]) && f->bytes[*at])) {
+        bool comment = f->bytes[*at] == '#';
+        while (comment && *at < f->size && f->bytes[*at] != '\n')
+            (*at)++;
+        if (*at < f->size) (*at)++;
+    }
+    for (; *at < f->size && f->bytes[*at] >= '0' && f->bytes[*at] <= '9' && value < 100000; (*at)++)
+        value = (value < 0 ? 0 : value) * 10 + (f->bytes[*at] - '0');
+    return value;
+}
+
+static oct_status find_pnm(const image_file *f, size_t *begin, int64_t *images)
+{
+    int64_t c = f->bytes[1] == '6' ? 3 : 1;
+    *begin = 2;
+    int64_t w = pnm_number(f, begin), h = pnm_number(f, begin), most = pnm_number(f, begin);
+    OCT_CHECK(w > 0 && h > 0 && most > 0, OCT_DATA, "%s: the PGM or PPM header is damaged",
+              f->path);
+    OCT_CHECK(most == 255, OCT_DATA, "%s: values up to %" PRId64 "; convert it to 8 bits (255)",
+              f->path, most);
+    if (h != f->h || w != f->w || c != f->c) return wrong_size(f, h, w, c);
+    *begin += 1; /* one white space */
+    OCT_CHECK(f->size >= *begin + (size_t)(h * w * c), OCT_DATA, "%s: the image is cut short",
+              f->path);
+    *images = 1;
+    return OCT_OK;
+}
+
+/* CIFAR-10 stores a label, then the planes; the planes become pixels here, in place of the file. */
+enum { CIFAR_PLANE = 32 * 32, CIFAR_IMAGE = 3 * CIFAR_PLANE };
+
+static bool is_cifar(const image_file *f)
+{
+    bool fits = f->h == 32 && f->w == 32 && f->c == 3 && f->size % (CIFAR_IMAGE + 1) == 0;
+    return fits && f->size % CIFAR_IMAGE != 0;
+}
+
+static void take_cifar(image_file *f)
+{
+    size_t images = f->size / (CIFAR_IMAGE + 1);
+    for (size_t i = 0; i < images; i++) {
+        uint8_t planes[CIFAR_IMAGE];
+        memcpy(planes, f->bytes + i * (CIFAR_IMAGE + 1) + 1, CIFAR_IMAGE);
+        for (size_t p = 0; p < CIFAR_PLANE; p++)
+            for (size_t c = 0; c < 3; c++)
+                f->bytes[i * CIFAR_IMAGE + p * 3 + c] = planes[c * CIFAR_PLANE + p];
+    }
+    f->size = images * CIFAR_IMAGE;
+}
+
+static oct_status find_raw(const image_file *f, int64_t *images)
+{
+    int64_t image = f->h * f->w * f->c;
+    OCT_CHECK((int64_t)f->size % image == 0, OCT_DATA,
+              "%s: %zu bytes are no whole number of images; the model takes %" PRId64 "x%" PRId64
+              "x%" PRId64 " = %" PRId64 " bytes each (IDX, CIFAR-10, PGM, PPM or raw bytes)",
+              f->path, f->size, f->h, f->w, f->c, image);
+    *images = (int64_t)f->size / image;
+    return OCT_OK;
+}
+
+static oct_status find_images(image_file *f, size_t *begin, int64_t *images)
+{
+    const uint8_t *b = f->bytes;
+    *begin = 0;
+    if (f->size >= 4 && b[0] == 0 && b[1] == 0 && b[2] == 8 && (b[3] == 3 || b[3] == 4))
+        return find_idx(f, begin, images);
+    if (f->size >= 2 && b[0] == 'P' && (b[1] == '5' || b[1] == '6'))
+        return find_pnm(f, begin, images);
+    if (is_cifar(f)) take_cifar(f);
+    return find_raw(f, images);
+}
+
+oct_status oct_image_file_read(const char *path, int64_t h, int64_t w, int64_t c, int64_t first,
+                               int64_t count, uint8_t **bytes)
+{
+    image_file f = {.path = path, .h = h, .w = w, .c = c};
+    oct_status status = OCT_OK;
+    size_t begin = 0, image = (size_t)(h * w * c);
+    int64_t images = 0;
+    *bytes = NULL;
+    OCT_TRY_OUT(read_all(&f));
+    OCT_TRY_OUT(find_images(&f, &begin, &images));
+    OCT_CHECK_OUT(first < images && count <= images - first, OCT_USAGE,
+                  "command line: %" PRId64 " images from number %" PRId64
+                  " on, but %s holds %" PRId64 " (counted from 0)",
+                  count, first, path, images);
+    OCT_TRY_OUT(oct_alloc(bytes, (size_t)count, image));
+    memcpy(*bytes, f.bytes + begin + (size_t)first * image, (size_t)count * image);
+out:
+    oct_free(&f.bytes);
+    return status;
+}
