@@ -217,6 +217,9 @@ static oct_tensor *run_hooks(oct_context *cx, oct_hook *hook, oct_module *module
 
 static oct_tensor *run(oct_context *cx, oct_module *module, oct_tensor *const *x, int n)
 {
+    if (n > OCT_MAX_INPUTS)
+        return oct_context_fail(cx, OCT_DEFECT, "called with %d inputs; a module takes at most %d",
+                                n, OCT_MAX_INPUTS);
     oct_tensor *input[OCT_MAX_INPUTS];
     for (int i = 0; i < n; i++)
         input[i] = x[i];
@@ -244,9 +247,6 @@ oct_tensor *oct_module_call(oct_context *cx, oct_module *module, oct_tensor *con
     if (!oct_ready(cx, x, n)) return NULL;
     oct_module *caller = cx->module;
     cx->module = module;
-    if (n > OCT_MAX_INPUTS)
-        return oct_context_fail(cx, OCT_DEFECT, "called with %d inputs; a module takes at most %d",
-                                n, OCT_MAX_INPUTS);
     bool leaf = module->type->leaf;
     cx->trace_depth += leaf;
     oct_tensor *y = run(cx, module, x, n);

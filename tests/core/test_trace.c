@@ -1,0 +1,298 @@
+/* Traces of small models made of the test's own modules: a leaf (twice), functional ops, a container. */
+#include "core/base/mem.h"
+#include "core/graph/trace.h"
+
+#include <criterion/criterion.h>
+#include <string.h>
+
+/* A functional op: y = x + z. */
+static oct_tensor *plus(oct_context *cx, oct_tensor *x, oct_tensor *z)
+{
+    oct_tensor *inputs[] = {x, z};
+    if (!oct_ready(cx, inputs, 2)) return NULL;
+    oct_tensor *y = oct_tensor_new(cx, OCT_F32, x->shape);
+    if (y) oct_record(cx, "plus", NULL, inputs, 2, false, y);
+    return y;
+}
+
+/* A leaf whose own ops must not show. */
+static oct_tensor *twice_forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
+{
+    (void)self, (void)n;
+    return plus(cx, x[0], x[0]);
+}
+static const oct_module_type twice_type = {.name = "twice", .forward = twice_forward, .leaf = true};
+
+static oct_tensor *same_forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
+{
+    (void)cx, (void)self, (void)n;
+    return x[0];
+}
+static const oct_module_type same_type = {.name = "same", .forward = same_forward, .leaf = true};
+
+typedef struct net {
+    oct_module base;
+    oct_module *a, *b;
+    oct_tensor *(*body)(oct_context *cx, struct net *self, oct_tensor *x);
+} net;
+
+static oct_tensor *net_forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
+{
+    (void)n;
+    return ((net *)self)->body(cx, (net *)self, x[0]);
+}
+static const oct_module_type net_type = {.name = "net", .forward = net_forward};
+
+typedef oct_tensor *body_fn(oct_context *cx, net *self, oct_tensor *x);
+
+static oct_module *root;
+static oct_trace trace;
+
+static net *make_net(oct_module **module, body_fn *body, const oct_module_type *a,
+                     const oct_module_type *b)
+{
+    cr_assert_eq(oct_module_create(module, &net_type, sizeof(net)), OCT_OK);
+    net *self = (net *)*module;
+    self->body = body;
+    cr_assert_eq(oct_module_create(&self->a, a, sizeof(net)), OCT_OK);
+    cr_assert_eq(oct_module_create(&self->b, b, sizeof(net)), OCT_OK);
+    cr_assert_eq(oct_module_add_child(*module, "a", &self->a), OCT_OK);
+    cr_assert_eq(oct_module_add_child(*module, "b", &self->b), OCT_OK);
+    return self;
+}
+
+static oct_status run(void)
+{
+    return oct_trace_run(&trace, root, OCT_SHAPE(1, 4, 4, 3));
+}
+
+static void tear_down(void)
+{
+    oct_trace_free(&trace);
+    oct_module_destroy(&root);
+    OCT_ASSERT(oct_mem_live() == 0); /* Criterion does not count cr_assert in a teardown */
+}
+
+static void check_node(int64_t number, const char *op, const char *path, int64_t in0, int64_t in1,
+                       int64_t output)
+{
+    const oct_trace_node *node = &trace.nodes[number];
+    cr_assert_str_eq(node->op, op);
+    cr_assert_str_eq(node->path, path);
+    cr_assert_eq(node->num_inputs, in1 < 0 ? 1 : 2);
+    cr_assert_eq(node->input[0], in0);
+    if (in1 >= 0) cr_assert_eq(node->input[1], in1);
+    cr_assert_eq(node->output, output);
+    cr_assert_eq(trace.values[output].producer, number);
+}
+
+TestSuite(trace, .fini = tear_down);
+
+/* b(a(x)) + x, with b used once more on top. */
+static oct_tensor *residual(oct_context *cx, net *self, oct_tensor *x)
+{
+    oct_tensor *y = plus(cx, oct_call(cx, self->b, oct_call(cx, self->a, x)), x);
+    return oct_call(cx, self->b, y);
+}
+
+Test(trace, records_modules_and_functional_ops_in_order)
+{
+    make_net(&root, residual, &twice_type, &twice_type);
+    cr_assert_eq(run(), OCT_OK);
+    cr_assert_eq(trace.num_nodes, 4);
+    cr_assert_eq(trace.num_values, 5);
+    check_node(0, "twice", "a", 0, -1, 1);
+    check_node(1, "twice", "b", 1, -1, 2);
+    check_node(2, "plus", "", 2, 0, 3);
+    check_node(3, "twice", "b", 3, -1, 4);
+    cr_assert_eq(trace.nodes[0].module, ((net *)root)->a);
+    cr_assert_null(trace.nodes[2].module);
+    cr_assert_eq(trace.input, 0);
+    cr_assert_eq(trace.output, 4);
+    static const int64_t users[] = {2, 1, 1, 1, 1};
+    for (int i = 0; i < 5; i++) {
+        cr_assert_eq(trace.values[i].users, users[i]);
+        cr_assert_eq(trace.values[i].dtype, OCT_F32);
+        oct_shape shape = OCT_SHAPE(1, 4, 4, 3);
+        cr_assert(oct_shape_equal(&trace.values[i].shape, &shape));
+    }
+    cr_assert_eq(trace.values[0].producer, -1);
+    cr_assert_null(oct_trace_only_user(&trace, 0));
+    cr_assert_eq(oct_trace_only_user(&trace, 1), &trace.nodes[1]);
+    cr_assert_eq(oct_trace_only_user(&trace, 3), &trace.nodes[3]);
+    cr_assert_null(oct_trace_only_user(&trace, 4));
+}
+
+Test(trace, a_second_trace_starts_anew)
+{
+    make_net(&root, residual, &twice_type, &twice_type);
+    cr_assert_eq(run(), OCT_OK);
+    oct_trace_free(&trace);
+    cr_assert_eq(run(), OCT_OK);
+    cr_assert_eq(trace.num_nodes, 4);
+    check_node(2, "plus", "", 2, 0, 3);
+}
+
+static oct_tensor *nested(oct_context *cx, net *self, oct_tensor *x)
+{
+    return oct_call(cx, self->b, x);
+}
+
+static oct_tensor *functional(oct_context *cx, net *self, oct_tensor *x)
+{
+    return plus(cx, oct_call(cx, self->a, x), x);
+}
+
+Test(trace, an_op_carries_the_path_of_the_module_that_called_it)
+{
+    make_net(&root, nested, &same_type, &same_type);
+    oct_module *inner, *old = ((net *)root)->b;
+    make_net(&inner, functional, &twice_type, &twice_type);
+    cr_assert_eq(oct_module_replace(&root, old, inner), OCT_OK);
+    oct_module_destroy(&old);
+    cr_assert_eq(run(), OCT_OK);
+    cr_assert_eq(trace.num_nodes, 2);
+    check_node(0, "twice", "b.a", 0, -1, 1);
+    check_node(1, "plus", "b", 1, 0, 2);
+}
+
+static oct_tensor *both(oct_context *cx, net *self, oct_tensor *x)
+{
+    return plus(cx, oct_call(cx, self->a, x), x);
+}
+
+Test(trace, a_module_that_returns_its_input_has_an_output_of_its_own)
+{
+    make_net(&root, both, &same_type, &same_type);
+    cr_assert_eq(run(), OCT_OK);
+    check_node(0, "same", "a", 0, -1, 1);
+    check_node(1, "plus", "", 1, 0, 2);
+}
+
+static oct_tensor *squared(oct_context *cx, net *self, oct_tensor *x)
+{
+    (void)self;
+    return plus(cx, x, x);
+}
+
+Test(trace, a_node_that_reads_twice_is_one_user)
+{
+    make_net(&root, squared, &same_type, &same_type);
+    cr_assert_eq(run(), OCT_OK);
+    check_node(0, "plus", "", 0, 0, 1);
+    cr_assert_eq(trace.values[0].users, 1);
+    cr_assert_eq(oct_trace_only_user(&trace, 0), &trace.nodes[0]);
+}
+
+static oct_tensor *nothing(oct_context *cx, net *self, oct_tensor *x)
+{
+    (void)cx, (void)self;
+    return x;
+}
+
+Test(trace, the_output_may_be_the_input)
+{
+    make_net(&root, nothing, &same_type, &same_type);
+    cr_assert_eq(run(), OCT_OK);
+    cr_assert_eq(trace.num_nodes, 0);
+    cr_assert_eq(trace.output, trace.input);
+    cr_assert_null(oct_trace_only_user(&trace, 0));
+}
+
+static oct_tensor *output_and_more(oct_context *cx, net *self, oct_tensor *x)
+{
+    oct_tensor *y = oct_call(cx, self->a, x);
+    oct_call(cx, self->b, y);
+    return y;
+}
+
+Test(trace, the_output_has_no_only_user)
+{
+    make_net(&root, output_and_more, &twice_type, &twice_type);
+    cr_assert_eq(run(), OCT_OK);
+    cr_assert_eq(trace.output, 1);
+    cr_assert_eq(trace.values[1].users, 2);
+    cr_assert_null(oct_trace_only_user(&trace, 1));
+}
+
+static oct_tensor *constant(oct_context *cx, net *self, oct_tensor *x)
+{
+    (void)self;
+    return plus(cx, x, oct_tensor_new(cx, OCT_F32, x->shape));
+}
+
+static oct_tensor *only_constant(oct_context *cx, net *self, oct_tensor *x)
+{
+    (void)self;
+    return oct_tensor_new(cx, OCT_F32, x->shape);
+}
+
+Test(trace, tensors_from_elsewhere_are_an_error_that_names_the_reader)
+{
+    net *self = make_net(&root, constant, &same_type, &same_type);
+    cr_assert_eq(run(), OCT_PREPARE);
+    cr_assert(strstr(oct_fail_text(0), "input 1 of plus is not computed from the model's input"));
+    cr_assert_eq(trace.num_nodes, 0);
+    cr_assert_null(trace.values);
+    self->body = only_constant;
+    cr_assert_eq(run(), OCT_PREPARE);
+    cr_assert(strstr(oct_fail_text(0), "the model's output is not computed from its input"));
+}
+
+static oct_tensor *change(oct_context *cx, oct_module *module, oct_tensor *value, void *user)
+{
+    (void)module, (void)user;
+    return plus(cx, value, value);
+}
+
+Test(trace, the_hooks_of_a_leaf_are_inside_of_its_node)
+{
+    net *self = make_net(&root, residual, &twice_type, &twice_type);
+    cr_assert_eq(oct_module_pre_hook(self->a, change, NULL, NULL), OCT_OK);
+    cr_assert_eq(oct_module_hook(self->a, change, NULL, NULL), OCT_OK);
+    cr_assert_eq(run(), OCT_OK);
+    cr_assert_eq(trace.num_nodes, 4);
+    check_node(0, "twice", "a", 0, -1, 1);
+    check_node(1, "twice", "b", 1, -1, 2);
+}
+
+static oct_tensor *zero_input(oct_context *cx, net *self, oct_tensor *x)
+{
+    (void)cx;
+    cr_assert_eq(oct_dim(x, 0), 1);
+    for (int64_t i = 0; i < oct_numel(x); i++)
+        cr_assert_eq(oct_f32(x)[i], 0);
+    cr_assert_not(self->base.training);
+    cr_assert_not(self->a->training);
+    return x;
+}
+
+Test(trace, runs_in_eval_mode_on_one_sample_of_zeros_and_restores_every_mode)
+{
+    net *self = make_net(&root, zero_input, &same_type, &same_type);
+    self->b->training = false;
+    cr_assert_eq(oct_trace_run(&trace, root, OCT_SHAPE(7, 2, 2, 1)), OCT_OK);
+    cr_assert_eq(trace.values[0].shape.dim[0], 1);
+    cr_assert(self->base.training && self->a->training && !self->b->training);
+    oct_trace_free(&trace);
+    cr_assert_eq(oct_trace_run(&trace, root, OCT_SHAPE(1, -2)), OCT_PREPARE);
+    cr_assert(strstr(oct_fail_text(0), "input of shape (1, -2)"));
+}
+
+Test(trace, fails_cleanly_at_every_allocation)
+{
+    make_net(&root, residual, &twice_type, &twice_type);
+    size_t live = oct_mem_live();
+    int failures = 0;
+    for (int64_t n = 1; n < 30; n++) {
+        oct_mem_fail_after(n);
+        oct_status status = run();
+        oct_mem_fail_after(0);
+        cr_assert(status == OCT_OK || status == OCT_RESOURCE);
+        failures += status == OCT_RESOURCE;
+        oct_trace_free(&trace);
+        cr_assert_eq(oct_mem_live(), live);
+        cr_assert(root->training);
+    }
+    cr_assert(failures > 8 && failures < 29);
+}
