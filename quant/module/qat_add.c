@@ -1,8 +1,10 @@
 /* Residual add (+ relu) on codes: the two-multiplier integer form of quant/kernel/qops.h. */
+#include "quant/module/mask.h"
 #include "quant/module/quant_modules.h"
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 static oct_tensor *float_forward(oct_context *cx, oct_qat_add *m, oct_tensor *const *x)
 {
@@ -17,13 +19,11 @@ static oct_tensor *float_forward(oct_context *cx, oct_qat_add *m, oct_tensor *co
 /* Both inputs get the masked gradient: the sum's derivative is 1 for each. */
 static void backward(oct_context *cx, oct_node *node)
 {
-    const uint8_t *mask = node->saved;
     float *grad = oct_take_grad(node->output);
     int64_t n = oct_numel(node->output);
     float *copy = oct_scratch(cx, (size_t)n * 4 + 64);
-    if (copy)
-        for (int64_t i = 0; i < n; i++)
-            grad[i] = copy[i] = mask[i / 8] >> (i % 8) & 1 ? grad[i] : 0.0f;
+    oct_mask_apply(node->saved, n, grad);
+    if (copy) memcpy(copy, grad, (size_t)n * 4);
     oct_give_grad(cx, node->input[0], grad);
     oct_give_grad(cx, node->input[1], copy);
 }

@@ -7,6 +7,7 @@
 #include "quant/module/qat_conv_impl.h"
 
 #include "core/kernel/conv.h"
+#include "quant/module/mask.h"
 
 #include <omp.h>
 #include <string.h>
@@ -20,11 +21,8 @@ static void apply_mask(oct_context *cx, const oct_qat_saved *sv, float *grad)
     int64_t n = oct_out_numel(&sv->shape);
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < cx->leaves.local; i++) {
-        const uint8_t *mask = sv->mask + i * sv->mask_stride;
-        float *g = grad + oct_leaf_begin(&cx->leaves, i) * n;
-        int64_t count = oct_leaf_size(&cx->leaves, i) * n;
-        for (int64_t j = 0; j < count; j++)
-            g[j] = mask[j / 8] >> (j % 8) & 1 ? g[j] : 0.0f;
+        oct_mask_apply(sv->mask + i * sv->mask_stride, oct_leaf_size(&cx->leaves, i) * n,
+                       grad + oct_leaf_begin(&cx->leaves, i) * n);
     }
 }
 

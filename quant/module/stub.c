@@ -1,5 +1,6 @@
 /* QuantStub and DeQuantStub: where a tensor enters and leaves the quantized domain. Before prepare
  * both are identity, so one model definition serves float and QAT. */
+#include "quant/module/mask.h"
 #include "quant/module/quant_modules.h"
 
 #include <math.h>
@@ -21,11 +22,8 @@ static oct_tensor *pass(oct_context *cx, const char *op, oct_tensor *x)
 
 static void masked_backward(oct_context *cx, oct_node *node)
 {
-    const uint8_t *mask = node->saved;
     float *grad = oct_take_grad(node->output);
-    int64_t n = oct_numel(node->output);
-    for (int64_t i = 0; i < n; i++)
-        if (!(mask[i / 8] >> (i % 8) & 1)) grad[i] = 0.0f;
+    oct_mask_apply(node->saved, oct_numel(node->output), grad);
     oct_give_grad(cx, node->input[0], grad);
 }
 
