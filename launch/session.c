@@ -8,6 +8,7 @@
 #include "launch/failure.h"
 
 #include <string.h>
+#include <time.h>
 
 /* How long a rank may wait for another before that is called lost. Writing a checkpoint to a slow
  * disk and reading a data set must fit. */
@@ -95,15 +96,29 @@ static bool known_to_all(const oct_session *session, oct_status status)
            status == OCT_NUMERIC || status == OCT_STOPPED || status == OCT_NO;
 }
 
+/* Every survivor sees a lost rank by itself; the lowest one that is alive speaks, and its stop ends the
+ * others before their turn. */
+static void wait_for_turn(int rank)
+{
+    enum { TURNS_MAX = 16, TURN_MS = 250 };
+    int64_t ms = (rank < TURNS_MAX ? rank : TURNS_MAX) * TURN_MS;
+    nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL);
+}
+
+static void stop_alone(oct_session *session, oct_status status)
+{
+    int rank = session->group->rank;
+    if (oct_fail_code() == OCT_LOST)
+        wait_for_turn(rank);
+    else if (strncmp(oct_fail_text(0), "rank ", 5) != 0)
+        oct_fail_prefix("rank %d (%s)", rank, oct_comm_host(session->comm));
+    oct_failure_print(status, session->args->argc, session->args->argv);
+    oct_stop(oct_failure_exit(status));
+}
+
 oct_status oct_session_end(oct_session *session, oct_status status)
 {
-    const oct_collective *group = session->group;
-    if (group->size > 1 && !known_to_all(session, status)) {
-        if (strncmp(oct_fail_text(0), "rank ", 5) != 0)
-            oct_fail_prefix("rank %d (%s)", group->rank, oct_comm_host(session->comm));
-        oct_failure_print(status, session->args->argc, session->args->argv);
-        oct_stop(oct_failure_exit(status));
-    }
+    if (session->group->size > 1 && !known_to_all(session, status)) stop_alone(session, status);
     oct_comm_close(&session->comm);
     oct_free(&session->watched);
     session->group = NULL;

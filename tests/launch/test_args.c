@@ -1,0 +1,237 @@
+/* The command line: options in every form, and every mistake named in one go. */
+#include "launch/command.h"
+#include "launch/ranks.h"
+
+#include <criterion/criterion.h>
+#include <string.h>
+
+static oct_status never(const oct_args *args)
+{
+    (void)args;
+    return OCT_OK;
+}
+
+enum { OUTPUT, COUNT, FLAG };
+
+static const oct_option options[] = {
+    [OUTPUT] = {"--output", 'o', OCT_OPT_TEXT, "FILE", "where", 0, 0},
+    [COUNT] = {"--count", 0, OCT_OPT_COUNT, "N", "how many", 1, 10},
+    [FLAG] = {"--fast", 0, OCT_OPT_FLAG, NULL, "quick", 0, 0},
+    {0},
+};
+
+static const oct_command command = {
+    .name = "test",
+    .usage = "octet test FILE [MORE]",
+    .options = options,
+    .min_words = 1,
+    .max_words = 2,
+    .run = never,
+};
+
+static oct_args args;
+
+#define PARSE(...)                                                                                 \
+    oct_args_parse(&args, &command, (int)OCT_COUNT(((const char *[]){__VA_ARGS__})),               \
+                   (char **)(uintptr_t)(const char *[]){__VA_ARGS__})
+
+static void refused(oct_status status, const char *sentence)
+{
+    cr_assert_eq(status, OCT_USAGE, "accepted, wanted: %s", sentence);
+    cr_assert_eq(oct_fail_count(), 1u, "%zu problems, wanted one: %s", oct_fail_count(), sentence);
+    cr_assert_str_eq(oct_fail_text(0), sentence);
+}
+
+Test(args, takes_words_and_options_in_any_order)
+{
+    cr_assert_eq(PARSE("a", "--output", "x", "b", "--count=7", "--fast", "-q"), OCT_OK);
+    cr_assert_eq(args.num_words, 2u);
+    cr_assert_str_eq(args.word[0], "a");
+    cr_assert_str_eq(args.word[1], "b");
+    cr_assert(args.option[OUTPUT].given && args.option[COUNT].given && args.option[FLAG].given);
+    cr_assert_str_eq(args.option[OUTPUT].text, "x");
+    cr_assert_eq(args.option[COUNT].count, 7);
+    cr_assert(args.quiet && !args.verbose && !args.json && args.progress == NULL);
+}
+
+Test(args, takes_short_options_and_equal_signs_in_values)
+{
+    cr_assert_eq(PARSE("-o", "x", "a=b=c"), OCT_OK);
+    cr_assert_str_eq(args.option[OUTPUT].text, "x");
+    cr_assert_str_eq(args.word[0], "a=b=c");
+    cr_assert_eq(PARSE("--output=k=v", "a"), OCT_OK);
+    cr_assert_str_eq(args.option[OUTPUT].text, "k=v");
+}
+
+Test(args, two_dashes_end_the_options_and_one_dash_is_a_word)
+{
+    cr_assert_eq(PARSE("-", "--", "--fast"), OCT_OK);
+    cr_assert_eq(args.num_words, 2u);
+    cr_assert_str_eq(args.word[0], "-");
+    cr_assert_str_eq(args.word[1], "--fast");
+    cr_assert_not(args.option[FLAG].given);
+}
+
+Test(args, options_left_out_are_not_given)
+{
+    cr_assert_eq(PARSE("a"), OCT_OK);
+    cr_assert_not(args.option[OUTPUT].given || args.option[COUNT].given || args.option[FLAG].given);
+}
+
+Test(args, finds_options_by_name)
+{
+    cr_assert_eq(oct_args_index(&command, "--count"), (size_t)COUNT);
+    cr_assert_eq(oct_args_index(&command, "--output"), (size_t)OUTPUT);
+}
+
+Test(args, names_the_nearest_of_an_unknown_option)
+{
+    refused(PARSE("a", "--cuont=3"),
+            "command line: unknown option '--cuont' of octet test; did you mean '--count'?");
+    refused(PARSE("a", "--zebra"),
+            "command line: unknown option '--zebra' of octet test; see octet help test");
+    refused(PARSE("a", "--jsno"),
+            "command line: unknown option '--jsno' of octet test; did you mean '--json'?");
+    refused(PARSE("a", "-x"),
+            "command line: unknown option '-x' of octet test; see octet help test");
+}
+
+Test(args, refuses_counts_that_are_none)
+{
+    static const char *const wrong[] = {"3x",  "0.5", "nan", "1e3",
+                                        "0x3", " 3",  "ten", "99999999999999999999"};
+    for (size_t i = 0; i < OCT_COUNT(wrong); i++) {
+        char sentence[200];
+        snprintf(sentence, sizeof(sentence),
+                 "command line: --count %s: not a whole number; write --count N", wrong[i]);
+        refused(PARSE("a", "--count", wrong[i]), sentence);
+    }
+}
+
+Test(args, refuses_counts_out_of_range)
+{
+    refused(PARSE("a", "--count", "0"),
+            "command line: --count 0: out of range; allowed are 1 to 10");
+    refused(PARSE("a", "--count", "11"),
+            "command line: --count 11: out of range; allowed are 1 to 10");
+    refused(PARSE("a", "--count", "-1"),
+            "command line: --count -1: out of range; allowed are 1 to 10");
+}
+
+Test(args, refuses_missing_and_empty_values)
+{
+    refused(PARSE("a", "--output"),
+            "command line: --output: the value is missing; write --output FILE");
+    refused(PARSE("a", "--output="),
+            "command line: --output: the value is missing; write --output FILE");
+    refused(PARSE("a", "-o", ""),
+            "command line: --output: the value is missing; write --output FILE");
+    refused(PARSE("a", "--fast=yes"), "command line: --fast takes no value, got 'yes'");
+    refused(PARSE("a", ""), "command line: an empty word; leave it out");
+}
+
+Test(args, refuses_an_option_given_twice)
+{
+    refused(PARSE("a", "-o", "x", "--output", "y"),
+            "command line: --output is given twice; leave one out");
+    cr_assert_eq(PARSE("a", "--fast", "--fast"), OCT_OK, "a flag may be repeated");
+}
+
+Test(args, refuses_too_few_and_too_many_words)
+{
+    refused(PARSE("--fast"), "command line: something is missing; usage: octet test FILE [MORE]");
+    refused(PARSE("a", "b", "c"),
+            "command line: 'c' is one word too many; usage: octet test FILE [MORE]");
+}
+
+Test(args, refuses_contradictions_and_unknown_progress)
+{
+    refused(PARSE("a", "-q", "-v"), "command line: --quiet and --verbose exclude each other");
+    refused(PARSE("a", "--progress", "dots"),
+            "command line: --progress dots: allowed are bar, lines and none");
+    cr_assert_eq(PARSE("a", "--progress", "lines"), OCT_OK);
+    cr_assert_str_eq(args.progress, "lines");
+}
+
+Test(args, tells_all_mistakes_at_once)
+{
+    cr_assert_eq(PARSE("a", "--zebra", "--count", "x", "--output="), OCT_USAGE);
+    cr_assert_eq(oct_fail_count(), 3u);
+}
+
+Test(args, a_failure_of_before_is_forgotten)
+{
+    cr_assert_eq(PARSE("a", "--zebra"), OCT_USAGE);
+    cr_assert_eq(PARSE("a"), OCT_OK);
+}
+
+Test(args, every_command_is_in_order)
+{
+    for (size_t i = 0; i < oct_command_count(); i++) {
+        const oct_command *c = oct_command_at(i);
+        cr_assert(c->name && c->usage && c->summary && c->help && c->run, "command %zu", i);
+        cr_assert_eq(oct_command_find(c->name), c);
+        cr_assert_leq(c->min_words, c->max_words, "%s", c->name);
+        cr_assert_eq(strncmp(c->usage, "octet ", 6), 0, "%s", c->name);
+        for (const oct_option *o = c->options; o && o->name; o++) {
+            cr_assert(strncmp(o->name, "--", 2) == 0 && o->help, "%s %s", c->name, o->name);
+            cr_assert_eq(o->kind == OCT_OPT_FLAG, o->argument == NULL, "%s %s", c->name, o->name);
+        }
+    }
+    cr_assert_null(oct_command_find("tarin"));
+}
+
+/* --ranks */
+
+static size_t has(const char **argv, const char *word)
+{
+    size_t times = 0;
+    for (; *argv; argv++)
+        times += strcmp(*argv, word) == 0;
+    return times;
+}
+
+#define LINE(...)                                                                                  \
+    ((oct_args){.argc = (int)OCT_COUNT(((const char *[]){__VA_ARGS__})),                           \
+                .argv = (char **)(uintptr_t)(const char *[]){__VA_ARGS__}})
+
+Test(ranks, repeats_the_command_line_without_ranks)
+{
+    const char *argv[64];
+    char number[24];
+    oct_args line = LINE("octet", "train", "r.yaml", "--ranks", "3", "seed=5");
+    size_t n = oct_ranks_command(&line, 3, 1, 8, false, "/bin/octet", number, argv, 64);
+    static const char *const wanted[] = {"mpirun", "--quiet",    "-n",    "3",      "--bind-to",
+                                         "core",   "/bin/octet", "train", "r.yaml", "seed=5"};
+    cr_assert_eq(n, OCT_COUNT(wanted));
+    for (size_t i = 0; i < n; i++)
+        cr_assert_str_eq(argv[i], wanted[i]);
+    cr_assert_null(argv[n]);
+    line = LINE("octet", "train", "r.yaml", "--ranks=3");
+    oct_ranks_command(&line, 3, 1, 8, false, "/bin/octet", number, argv, 64);
+    cr_assert_eq(has(argv, "--ranks=3"), 0u);
+}
+
+Test(ranks, oversubscribes_and_frees_ranks_when_cores_are_few)
+{
+    const char *argv[64];
+    char number[24];
+    oct_args line = LINE("octet", "train", "r.yaml", "--ranks", "3");
+    oct_ranks_command(&line, 3, 1, 2, false, "octet", number, argv, 64);
+    cr_assert(has(argv, "--oversubscribe") == 1 && has(argv, "none") == 1);
+    oct_ranks_command(&line, 3, 4, 16, false, "octet", number, argv, 64);
+    cr_assert(has(argv, "--oversubscribe") == 0 && has(argv, "none") == 1, "threads share a core");
+}
+
+Test(ranks, passes_the_verdict_on_the_bar_unless_told)
+{
+    const char *argv[64];
+    char number[24];
+    oct_args line = LINE("octet", "train", "r.yaml", "--ranks", "2");
+    oct_ranks_command(&line, 2, 1, 2, true, "octet", number, argv, 64);
+    cr_assert_eq(has(argv, "bar"), 1u);
+    line = LINE("octet", "train", "r.yaml", "--ranks", "2", "--progress", "lines");
+    line.progress = "lines";
+    oct_ranks_command(&line, 2, 1, 2, true, "octet", number, argv, 64);
+    cr_assert(has(argv, "bar") == 0 && has(argv, "lines") == 1);
+}
