@@ -15,12 +15,13 @@
 #include <string.h>
 #include <time.h>
 
-enum { PIECE_BYTES = 64 << 20, MAX_NAMED = 8 };
+/* A piece is short enough that a transfer which moves is never quiet for long. */
+enum { PIECE_BYTES = 512 << 10, MAX_NAMED = 8 };
 enum { KIND_BITS = 4, SEQUENCE_MASK = 0x7ff }; /* a tag may have 15 bits everywhere */
 
 enum { AFTER_YOU_MAX = 10 };
 
-static const double spin_s = 50e-6, yield_s = 500e-6, sleep_max_s = 200e-6, after_you_s = 0.2;
+static const double spin_s = 50e-6, yield_s = 2e-3, sleep_s = 200e-6, after_you_s = 0.2;
 
 static const char *exchange_name(int exchange)
 {
@@ -198,11 +199,10 @@ static oct_status late(const oct_comm *comm, double waited_s)
 static void idle(double quiet_s)
 {
     if (quiet_s < spin_s) return;
-    if (quiet_s < yield_s) {
+    if (quiet_s < yield_s)
         sched_yield();
-        return;
-    }
-    sleep_for(quiet_s / 10 < sleep_max_s ? quiet_s / 10 : sleep_max_s);
+    else
+        sleep_for(sleep_s);
 }
 
 oct_status oct_exchange_wait(const oct_comm *comm, int patience)
