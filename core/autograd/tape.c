@@ -1,9 +1,9 @@
 /* The tape and its context.
  *
  * Nodes are linked from the last to the first, so backward is a walk along the list. Parameter
- * gradients are summed leaf by leaf into rows from the pool; the last use of a parameter in backward
- * folds its rows along the fixed tree (core/base/leaves.h). What a dead branch of the forward left
- * unfolded is folded when the walk ends.
+ * gradients are summed leaf by leaf into rows from the pool; the last use of a parameter in
+ * backward folds its rows along the fixed tree (core/base/leaves.h). What a dead branch of the
+ * forward left unfolded is folded when the walk ends.
  */
 #include "core/autograd/tape.h"
 

@@ -40,29 +40,29 @@ struct oct_context {
     oct_status status; /* sticky */
     oct_arena *arena;
     oct_pool *pool;
-    oct_leaves leaves;              /* of this step; leaves.local covers the batch at hand */
-    const oct_collective *group;    /* never NULL */
-    bool record;                    /* keep a tape */
-    oct_node *last;                 /* tape */
-    oct_trace *trace;               /* records the graph while not NULL */
-    int trace_depth;                /* > 0 inside a leaf module's forward: its ops are not recorded */
-    oct_module *module;             /* innermost module being called; names the place in messages */
-    struct oct_open_rows *open;     /* parameters whose leaf gradients await their fold */
+    oct_leaves leaves;           /* of this step; leaves.local covers the batch at hand */
+    const oct_collective *group; /* never NULL */
+    bool record;                 /* keep a tape */
+    oct_node *last;              /* tape */
+    oct_trace *trace;            /* records the graph while not NULL */
+    int trace_depth;             /* > 0 inside a leaf module's forward: its ops are not recorded */
+    oct_module *module;          /* innermost module being called; names the place in messages */
+    struct oct_open_rows *open;  /* parameters whose leaf gradients await their fold */
 };
 
 oct_status oct_context_create(oct_context **cx, const oct_collective *group) OCT_NODISCARD;
 void oct_context_destroy(oct_context **cx);
 
-/* Starts a step: clears tape and status, resets the arena, sets the leaves. Tensors of the last step
- * are gone, and all pool buffers go back, gradients of inputs among them. record: a backward will
- * follow. */
+/* Starts a step: clears tape and status, resets the arena, sets the leaves. Tensors of the last
+ * step are gone, and all pool buffers go back, gradients of inputs among them. record: a backward
+ * will follow. */
 void oct_context_begin(oct_context *cx, oct_leaves leaves, bool record);
 
 /* The sticky status; its record is the thread's. */
 oct_status oct_context_status(const oct_context *cx);
 
-/* Fails the context with a sentence (prefixed by the path of the module being called); returns NULL,
- * so `return oct_context_fail(cx, ...)`. Keeps the first failure. */
+/* Fails the context with a sentence (prefixed by the path of the module being called); returns
+ * NULL, so `return oct_context_fail(cx, ...)`. Keeps the first failure. */
 void *oct_context_fail(oct_context *cx, oct_status code, const char *format, ...) OCT_PRINTF(3, 4);
 
 /* The same for a failure that a call has already recorded; OCT_OK changes nothing. Returns NULL. */
@@ -100,8 +100,8 @@ void oct_param_used(oct_context *cx, oct_param *param);
 float *oct_leaf_grads_begin(oct_context *cx, oct_param *param);
 void oct_leaf_grads_end(oct_context *cx, oct_param *param);
 
-/* Runs the tape backward from `loss`, whose gradient has been given (oct_give_grad; an op that needs
- * none given runs anyway). The tape is spent afterwards. Gradients go back to the pool, except those
- * of tensors that no op made (inputs with needs_grad set): they stay until the next
+/* Runs the tape backward from `loss`, whose gradient has been given (oct_give_grad; an op that
+ * needs none given runs anyway). The tape is spent afterwards. Gradients go back to the pool,
+ * except those of tensors that no op made (inputs with needs_grad set): they stay until the next
  * oct_context_begin. Every parameter must be bound (oct_params_bind). */
 oct_status oct_backward(oct_context *cx, oct_tensor *loss) OCT_NODISCARD;

@@ -135,7 +135,7 @@ void oct_pool_destroy(oct_pool **pool)
     oct_free(pool);
 }
 
-/* Class of `bytes` and its size: (4 + quarter) * 2^(power - 2), so 64, 80, 96, 112, 128, 160, ... */
+/* Class of `bytes` and its size: (4 + quarter) * 2^(power - 2), so 64, 80, 96, 112, 128, 160. */
 static int class_of(size_t bytes, size_t *size)
 {
     if (bytes <= LINE) {

@@ -12,7 +12,7 @@ typedef enum oct_isa {
 
 typedef unsigned oct_isa_set; /* bit per oct_isa; REF is always there */
 
-oct_isa_set oct_cpu_isa(void);                 /* CPUID narrowed by OCT_ISA; computed once */
+oct_isa_set oct_cpu_isa(void); /* CPUID narrowed by OCT_ISA; computed once */
 bool oct_isa_has(oct_isa_set set, oct_isa isa);
 const char *oct_isa_name(oct_isa isa);
 /* Checks OCT_ISA; call once at start. */
@@ -20,8 +20,8 @@ oct_status oct_cpu_check(void) OCT_NODISCARD;
 const char *oct_cpu_model(void); /* /proc/cpuinfo's model name, or "unknown" */
 
 /* Baseline objects may carry faster copies of element-wise loops, chosen by the loader. Bits do not
- * depend on the copy: -ffp-contract=off, and no sum is split over lanes. Not under sanitizers, which
- * cannot run the loader's resolvers. */
+ * depend on the copy: -ffp-contract=off, and no sum is split over lanes. Not under sanitizers,
+ * which cannot run the loader's resolvers. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__x86_64__)
 #define OCT_CLONES
 #else

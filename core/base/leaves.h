@@ -45,7 +45,7 @@ int oct_leaves_parts(const oct_leaves *leaves, oct_subtree parts[OCT_MAX_PARTS])
 int oct_tree_fold_f32(const oct_leaves *leaves, float *rows, int64_t n);
 int oct_tree_fold_f64(const oct_leaves *leaves, double *rows, int64_t n);
 
-/* Joins the parts of all ranks (ascending leaf order, together covering [0, count)) into parts row 0.
- * `vectors[p]` points to the vector of part p and is overwritten. */
+/* Joins the parts of all ranks (ascending leaf order, together covering [0, count)) into parts row
+ * 0. `vectors[p]` points to the vector of part p and is overwritten. */
 void oct_tree_join_f32(const oct_subtree *parts, float *const *vectors, int num_parts, int64_t n);
 void oct_tree_join_f64(const oct_subtree *parts, double *const *vectors, int num_parts, int64_t n);

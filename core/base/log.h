@@ -4,7 +4,12 @@
 
 #include "core/base/status.h"
 
-typedef enum oct_log_level { OCT_LOG_ERROR, OCT_LOG_WARN, OCT_LOG_INFO, OCT_LOG_VERBOSE } oct_log_level;
+typedef enum oct_log_level {
+    OCT_LOG_ERROR,
+    OCT_LOG_WARN,
+    OCT_LOG_INFO,
+    OCT_LOG_VERBOSE
+} oct_log_level;
 
 /* Which lines go to stderr (default INFO) and whether this process speaks at all. */
 void oct_log_setup(oct_log_level level, bool speaks);

@@ -14,6 +14,8 @@
 
 enum { ALIGN = 64 };
 
+static const size_t ADDRESS_SPACE = (size_t)1 << 47; /* 128 TiB */
+
 typedef struct header {
     void *base;
     size_t bytes;
@@ -61,9 +63,10 @@ oct_status oct_alloc(void *block, size_t count, size_t size)
 {
     store(block, NULL);
     size_t bytes, total;
-    bool overflow = __builtin_mul_overflow(count, size, &bytes) ||
-                    __builtin_add_overflow(bytes, sizeof(header) + ALIGN, &total);
-    OCT_CHECK(!overflow, OCT_RESOURCE,
+    bool fits = !__builtin_mul_overflow(count, size, &bytes) &&
+                !__builtin_add_overflow(bytes, sizeof(header) + ALIGN, &total) &&
+                total <= ADDRESS_SPACE;
+    OCT_CHECK(fits, OCT_RESOURCE,
               "out of memory: %zu elements of %zu bytes are more than any machine has", count,
               size);
     char *base = told_to_fail() ? NULL : calloc(1, total);

@@ -78,7 +78,7 @@ void oct_fill_normal(float *x, int64_t n, uint64_t seed, uint32_t stream, uint32
     }
 }
 
-/* Fisher and Yates from the top; the position is the index of the draw, the epoch its sub-stream. */
+/* Fisher and Yates from the top; the position is the draw's index, the epoch its sub-stream. */
 void oct_permutation(int64_t *order, int64_t n, uint64_t seed, uint64_t epoch)
 {
     for (int64_t i = 0; i < n; i++)

@@ -15,10 +15,12 @@ typedef enum oct_stream {
 /* key = seed; counter = (index, stream, sub). Four 32-bit words. */
 void oct_philox(uint64_t seed, uint32_t stream, uint64_t index, uint32_t sub, uint32_t out[4]);
 
-float oct_uniform(uint32_t bits);                            /* [0, 1), multiples of 2^-24 */
-uint32_t oct_below(uint32_t bits, uint32_t n);               /* [0, n), by multiply-shift */
-void oct_fill_uniform(float *x, int64_t n, uint64_t seed, uint32_t stream, uint32_t sub, float lo, float hi);
-void oct_fill_normal(float *x, int64_t n, uint64_t seed, uint32_t stream, uint32_t sub, float mean, float std);
+float oct_uniform(uint32_t bits);              /* [0, 1), multiples of 2^-24 */
+uint32_t oct_below(uint32_t bits, uint32_t n); /* [0, n), by multiply-shift */
+void oct_fill_uniform(float *x, int64_t n, uint64_t seed, uint32_t stream, uint32_t sub, float lo,
+                      float hi);
+void oct_fill_normal(float *x, int64_t n, uint64_t seed, uint32_t stream, uint32_t sub, float mean,
+                     float std);
 
 /* A permutation of [0, n) as a pure function of (seed, epoch). */
 void oct_permutation(int64_t *order, int64_t n, uint64_t seed, uint64_t epoch);

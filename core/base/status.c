@@ -1,8 +1,8 @@
 /* The failure record of a thread.
  *
  * A failure must be sayable when memory is out, so the record is a fixed area of the thread: texts
- * one after another, each ended by NUL. What does not fit is counted, and the last problem then says
- * how many more there were.
+ * one after another, each ended by NUL. What does not fit is counted, and the last problem then
+ * says how many more there were.
  */
 #include "core/base/status.h"
 

@@ -46,7 +46,7 @@ oct_status oct_fail_prefix(const char *format, ...) OCT_PRINTF(1, 2);
 
 void oct_fail_clear(void);
 oct_status oct_fail_code(void);
-size_t oct_fail_count(void);                /* problems in the record */
+size_t oct_fail_count(void);               /* problems in the record */
 const char *oct_fail_text(size_t problem); /* valid until the next oct_fail* of this thread */
 
 int oct_status_exit(oct_status status);

@@ -36,5 +36,5 @@ void oct_trace_free(oct_trace *trace);
 oct_trace_node *oct_trace_only_user(const oct_trace *trace, int64_t value);
 
 /* For tape.c and module.c while cx->trace is set. */
-void oct_trace_add(oct_context *cx, oct_module *module, const char *op, oct_tensor *const *inputs, int n,
-                   oct_tensor *output);
+void oct_trace_add(oct_context *cx, oct_module *module, const char *op, oct_tensor *const *inputs,
+                   int n, oct_tensor *output);

@@ -229,8 +229,8 @@ static oct_tensor *run(oct_context *cx, oct_module *module, oct_tensor *const *x
     return run_hooks(cx, module->hooks, module, y);
 }
 
-/* A module that returns its input makes a value of its own in a trace, so that what reads the output
- * reads it from the module. */
+/* A module that returns its input makes a value of its own in a trace, so that what reads the
+ * output reads it from the module. */
 static oct_tensor *own_value(oct_context *cx, oct_tensor *const *x, int n, oct_tensor *y)
 {
     for (int i = 0; i < n; i++) {

@@ -54,32 +54,36 @@ struct oct_module {
 };
 
 /* Allocates a zeroed struct of `size` bytes (>= sizeof(oct_module)) as a module of this type. */
-oct_status oct_module_create(oct_module **module, const oct_module_type *type, size_t size) OCT_NODISCARD;
+oct_status oct_module_create(oct_module **module, const oct_module_type *type,
+                             size_t size) OCT_NODISCARD;
 /* Destroys the module with children, parameters and buffers; sets *module to NULL. */
 void oct_module_destroy(oct_module **module);
 
 /* Children are owned by the parent from then on; when the call fails, *slot is destroyed and NULL.
  * Names: [a-z0-9_]+, at most 63 letters, unique among children, parameters and buffers. */
-oct_status oct_module_add_child(oct_module *self, const char *name, oct_module **slot) OCT_NODISCARD;
+oct_status oct_module_add_child(oct_module *self, const char *name,
+                                oct_module **slot) OCT_NODISCARD;
 /* Creates a parameter (zeros). decay: weight decay applies to it. */
 oct_status oct_module_add_param(oct_module *self, const char *name, oct_shape shape, bool decay,
                                 oct_param **param) OCT_NODISCARD;
-/* Creates a buffer (zeros) and returns its tensor, valid as long as the module lives. */
-oct_status oct_module_add_buffer(oct_module *self, const char *name, oct_dtype dtype, oct_shape shape,
-                                 void *data) OCT_NODISCARD; /* data: T **, set to the buffer's memory */
+/* Creates a buffer (zeros). data: T **, set to its memory, which lives as long as the module. */
+oct_status oct_module_add_buffer(oct_module *self, const char *name, oct_dtype dtype,
+                                 oct_shape shape, void *data) OCT_NODISCARD;
 
-/* Puts `replacement` where `old` stands, with its name and mode (train or eval); leaves old detached
- * and nameless, not destroyed. Hooks stay with old. */
-oct_status oct_module_replace(oct_module **root, oct_module *old, oct_module *replacement) OCT_NODISCARD;
+/* Puts `replacement` where `old` stands, with its name and mode (train or eval); leaves old
+ * detached and nameless, not destroyed. Hooks stay with old. */
+oct_status oct_module_replace(oct_module **root, oct_module *old,
+                              oct_module *replacement) OCT_NODISCARD;
 
-/* Runs pre hooks, forward, hooks. The only way a forward is called. In a trace, a leaf module is one
- * node together with its hooks. */
+/* Runs pre hooks, forward, hooks. The only way a forward is called. In a trace, a leaf module is
+ * one node together with its hooks. */
 oct_tensor *oct_module_call(oct_context *cx, oct_module *module, oct_tensor *const *x, int n);
 static inline oct_tensor *oct_call(oct_context *cx, oct_module *module, oct_tensor *x)
 {
     return oct_module_call(cx, module, &x, 1);
 }
-static inline oct_tensor *oct_call2(oct_context *cx, oct_module *module, oct_tensor *a, oct_tensor *b)
+static inline oct_tensor *oct_call2(oct_context *cx, oct_module *module, oct_tensor *a,
+                                    oct_tensor *b)
 {
     return oct_module_call(cx, module, (oct_tensor *[]){a, b}, 2);
 }
@@ -87,8 +91,8 @@ static inline oct_tensor *oct_call2(oct_context *cx, oct_module *module, oct_ten
 void oct_module_train(oct_module *module, bool training); /* recursive */
 
 /* Pre-order walk with children in order of registration; the callback may stop it with an error. */
-oct_status oct_module_walk(oct_module *root, oct_status (*visit)(void *user, oct_module *module), void *user)
-    OCT_NODISCARD;
+oct_status oct_module_walk(oct_module *root, oct_status (*visit)(void *user, oct_module *module),
+                           void *user) OCT_NODISCARD;
 /* "layers.0.conv" into text; "" for the root. Returns text. */
 const char *oct_module_path(const oct_module *module, char text[256]);
 oct_module *oct_module_find(oct_module *root, const char *path); /* NULL if there is none */
@@ -100,23 +104,26 @@ typedef struct oct_state_item {
     oct_tensor *tensor; /* borrowed */
     oct_param *param;   /* NULL for a buffer */
 } oct_state_item;
-oct_status oct_module_state(oct_module *root, oct_status (*visit)(void *user, const oct_state_item *item),
+oct_status oct_module_state(oct_module *root,
+                            oct_status (*visit)(void *user, const oct_state_item *item),
                             void *user) OCT_NODISCARD;
 
 /* Hooks: a forward-pre hook sees (and may replace) the inputs, a forward hook the output.
  * The handle removes it; removing twice or after the module's end is harmless. A hook may remove
  * itself while it runs, but no other hook of its module. */
-typedef oct_tensor *(*oct_hook_fn)(oct_context *cx, oct_module *module, oct_tensor *value, void *user);
+typedef oct_tensor *(*oct_hook_fn)(oct_context *cx, oct_module *module, oct_tensor *value,
+                                   void *user);
 typedef struct oct_hook_handle {
     oct_module *module;
     uint64_t id;
 } oct_hook_handle;
 /* A pre hook is called for input 0. Returning NULL keeps the value. */
-oct_status oct_module_pre_hook(oct_module *module, oct_hook_fn fn, void *user, oct_hook_handle *handle)
-    OCT_NODISCARD;
-oct_status oct_module_hook(oct_module *module, oct_hook_fn fn, void *user, oct_hook_handle *handle)
-    OCT_NODISCARD;
+oct_status oct_module_pre_hook(oct_module *module, oct_hook_fn fn, void *user,
+                               oct_hook_handle *handle) OCT_NODISCARD;
+oct_status oct_module_hook(oct_module *module, oct_hook_fn fn, void *user,
+                           oct_hook_handle *handle) OCT_NODISCARD;
 void oct_hook_remove(oct_hook_handle *handle);
-/* Moves pre hooks of `from` to the end of `to`'s, likewise hooks; for passes. Handles stay valid. */
+/* Moves pre hooks of `from` to the end of `to`'s, likewise hooks; for passes. Handles stay valid.
+ */
 void oct_module_move_pre_hooks(oct_module *from, oct_module *to);
 void oct_module_move_hooks(oct_module *from, oct_module *to);

@@ -14,38 +14,39 @@ struct oct_param {
     oct_tensor value; /* f32, owned */
     bool decay;
     /* while a tape is alive: */
-    int uses;           /* recorded, not yet run backward */
-    float *rows;        /* leaf gradients between first begin and last end; pool memory */
+    int uses;    /* recorded, not yet run backward */
+    float *rows; /* leaf gradients between first begin and last end; pool memory */
     /* bound by oct_params_bind: */
-    float *parts;       /* part p of this parameter at parts + p * stride */
+    float *parts; /* part p of this parameter at parts + p * stride */
     int64_t stride;
-    int64_t offset;     /* in the blocks */
+    int64_t offset; /* in the blocks */
     int max_parts;
-    bool folded;        /* in this step */
-    float *grad;        /* the total after oct_params_reduce */
+    bool folded; /* in this step */
+    float *grad; /* the total after oct_params_reduce */
 };
 
 /* Zeros. The name is copied; shape and memory are fixed from here on. For core/nn/module.c. */
-oct_status oct_param_create(oct_param **param, const char *name, oct_shape shape, bool decay)
-    OCT_NODISCARD;
+oct_status oct_param_create(oct_param **param, const char *name, oct_shape shape,
+                            bool decay) OCT_NODISCARD;
 void oct_param_destroy(oct_param **param);
 
 typedef struct oct_params {
     oct_param **items; /* pre-order of the module tree; borrowed */
     size_t count;
-    int64_t numel;     /* of all */
-    float *parts;      /* max_parts x numel */
+    int64_t numel; /* of all */
+    float *parts;  /* max_parts x numel */
     int max_parts;
-    float *grads;      /* numel */
+    float *grads; /* numel */
 } oct_params;
 
-/* Collects the parameters below root. full: the leaves of a full batch on this rank, which bound the
- * number of parts of every smaller batch. Unbind before the module tree changes or ends. */
-oct_status oct_params_bind(oct_params *params, oct_module *root, const oct_leaves *full) OCT_NODISCARD;
+/* Collects the parameters below root. full: the leaves of a full batch on this rank, which bound
+ * the number of parts of every smaller batch. Unbind before the module tree changes or ends. */
+oct_status oct_params_bind(oct_params *params, oct_module *root,
+                           const oct_leaves *full) OCT_NODISCARD;
 void oct_params_unbind(oct_params *params);
 
 /* Collective: sums parts over all ranks into grads. A parameter that no op used has gradient 0. */
-oct_status oct_params_reduce(oct_params *params, const oct_collective *group, const oct_leaves *leaves)
-    OCT_NODISCARD;
+oct_status oct_params_reduce(oct_params *params, const oct_collective *group,
+                             const oct_leaves *leaves) OCT_NODISCARD;
 /* Before the forward of each step: forgets what the last one left. */
 void oct_params_zero(oct_params *params);

@@ -1,9 +1,9 @@
 /* Tensors: up to four dimensions, dense, row-major. Activations are NHWC, convolution weights OHWI.
  *
  * A tensor is a view: `data` belongs to the arena of the step (activations) or to the module
- * (parameters, buffers). A tensor of codes (OCT_U8) carries its qparams: real value =
- * scale * (code - zero_point). Its gradient, like every gradient, is float and is taken with respect
- * to the real value.
+ * (parameters, buffers). A tensor of codes (OCT_U8) carries its qparams: real value = scale * (code
+ * - zero_point). Its gradient, like every gradient, is float and is taken with respect to the real
+ * value.
  */
 #pragma once
 
@@ -39,7 +39,8 @@ typedef struct oct_shape {
 
 oct_shape oct_shape_of(int ndim, const int64_t *dims);
 #define OCT_SHAPE(...)                                                                             \
-    oct_shape_of((int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[]){__VA_ARGS__})
+    oct_shape_of((int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)),                        \
+                 (int64_t[]){__VA_ARGS__})
 int64_t oct_shape_numel(const oct_shape *shape); /* 1 for ndim 0; -1 on overflow or negative dim */
 bool oct_shape_equal(const oct_shape *a, const oct_shape *b);
 /* "(8, 28, 28, 32)" into text, which it returns. */

@@ -1,4 +1,5 @@
-/* Traces of small models made of the test's own modules: a leaf (twice), functional ops, a container. */
+/* Traces of small models made of the test's own modules: a leaf (twice), functional ops, a
+ * container. */
 #include "core/base/mem.h"
 #include "core/graph/trace.h"
 

@@ -1,0 +1,53 @@
+/* Instruction sets: REF is always there, OCT_ISA narrows, unknown words are refused. */
+#include "core/base/cpu.h"
+
+#include <criterion/criterion.h>
+#include <stdlib.h>
+#include <string.h>
+
+Test(cpu, the_reference_is_always_there)
+{
+    unsetenv("OCT_ISA");
+    cr_assert(oct_isa_has(oct_cpu_isa(), OCT_ISA_REF));
+    cr_assert_eq(oct_cpu_check(), OCT_OK);
+    cr_assert_gt(strlen(oct_cpu_model()), 0);
+}
+
+Test(cpu, the_environment_narrows_to_the_reference)
+{
+    setenv("OCT_ISA", "ref", 1);
+    cr_assert_eq(oct_cpu_check(), OCT_OK);
+    cr_assert_eq(oct_cpu_isa(), 1u << OCT_ISA_REF);
+}
+
+Test(cpu, the_environment_narrows_to_avx2)
+{
+    setenv("OCT_ISA", "avx2", 1);
+    cr_assert_eq(oct_cpu_check(), OCT_OK);
+    cr_assert_not(oct_isa_has(oct_cpu_isa(), OCT_ISA_AVX512VNNI));
+#if defined(__x86_64__)
+    cr_assert_eq(oct_isa_has(oct_cpu_isa(), OCT_ISA_AVX2), __builtin_cpu_supports("avx2") != 0);
+#endif
+}
+
+Test(cpu, an_unknown_word_is_a_usage_error_with_the_choice)
+{
+    setenv("OCT_ISA", "avx3", 1);
+    cr_assert_eq(oct_cpu_check(), OCT_USAGE);
+    cr_assert_str_eq(oct_fail_text(0),
+                     "OCT_ISA: \"avx3\" is no instruction set, did you mean avx2; "
+                     "use ref, avx2 or avx512vnni");
+    setenv("OCT_ISA", "", 1);
+    cr_assert_eq(oct_cpu_check(), OCT_USAGE);
+    cr_assert_str_eq(oct_fail_text(0),
+                     "OCT_ISA: \"\" is no instruction set; use ref, avx2 or avx512vnni");
+}
+
+Test(cpu, names_are_those_of_the_environment)
+{
+    static const oct_isa isas[] = {OCT_ISA_REF, OCT_ISA_AVX2, OCT_ISA_AVX512VNNI};
+    for (size_t i = 0; i < OCT_COUNT(isas); i++) {
+        setenv("OCT_ISA", oct_isa_name(isas[i]), 1);
+        cr_assert_eq(oct_cpu_check(), OCT_OK);
+    }
+}
