@@ -1,3 +1,4 @@
+# shellcheck shell=bash disable=SC2034
 # Debian packages: sourced by launch/quickstart and tests/run.
 #
 #   oct_install_packages NAME...   installs those that are missing and says which; silent otherwise

@@ -199,11 +199,11 @@ Test(fault, a_rank_that_is_only_late_is_waited_for, .timeout = 90)
     oct_job_free(&job);
 }
 
-Test(fault, ranks_end_with_their_mpirun, .timeout = 90)
+Test(fault, ranks_end_with_their_mpirun_even_stopped_ones, .timeout = 90)
 {
     static const char script[] =
         "mpirun -n 2 --oversubscribe --bind-to none " OCT_BINARY_DIR
-        "/ranks/rank_fault sleep 1 50 >/dev/null 2>&1 & job=$!\n"
+        "/ranks/rank_fault stopped 1 50 >/dev/null 2>&1 & job=$!\n"
         "for i in $(seq 100); do\n"
         "  ranks=$(cat /proc/$job/task/*/children); set -- $ranks; [ $# = 2 ] && break; sleep 0.1\n"
         "done\n"

@@ -38,7 +38,7 @@ function(ban_calls words allowed because)
 endfunction()
 
 ban_calls("malloc|calloc|realloc|free|aligned_alloc|posix_memalign|strdup|strndup|asprintf|alloca"
-    "core/base/mem\\.c" "memory comes from core/base/mem.h, which counts it")
+    "core/base/mem\\.c|tests/" "memory comes from core/base/mem.h, which counts it")
 ban_calls("exit|_exit|_Exit|quick_exit|abort"
     "launch/main\\.c|core/base/status\\.c|dist/stop\\.c|tests/"
     "return a status; the job ends in launch/main.c or by oct_stop")
