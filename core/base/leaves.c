@@ -151,7 +151,7 @@ static void join_node(joint *j, int64_t lo, int64_t span)
     }
     join_node(j, lo, span / 2);
     int right = j->next;
-    if (right == j->num_parts || j->parts[right].first >= lo + span) return;
+    if (right == j->num_parts) return; /* the leaves end in the left half */
     join_node(j, lo + span / 2, span / 2);
     if (j->f32) add_f32(j->f32[head], j->f32[right], j->n);
     if (j->f64) add_f64(j->f64[head], j->f64[right], j->n);
