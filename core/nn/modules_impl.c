@@ -4,8 +4,8 @@
 bool oct_needs_inputs(oct_context *cx, const oct_module *self, int n, int wanted)
 {
     if (n == wanted) return true;
-    oct_context_fail(cx, OCT_USAGE, "a %s takes %d input%s, but was called with %d",
-                     self->type->name, wanted, wanted == 1 ? "" : "s", n);
+    oct_context_fail(cx, OCT_USAGE, "%s takes %d input%s, but was called with %d", self->type->name,
+                     wanted, wanted == 1 ? "" : "s", n);
     return false;
 }
 

@@ -6,7 +6,7 @@ static oct_tensor *concat_forward(oct_context *cx, oct_module *self, oct_tensor 
 {
     if (n < 2)
         return oct_context_fail(cx, OCT_USAGE,
-                                "a %s takes two or more inputs, but was called with %d",
+                                "%s takes two or more inputs, but was called with %d",
                                 self->type->name, n);
     return oct_concat(cx, x, n);
 }

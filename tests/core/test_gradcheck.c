@@ -1,0 +1,291 @@
+/* Every op's backward against central differences of its forward.
+ *
+ * The loss is the sum of the outputs times fixed random weights, summed in double. Inputs lie on a
+ * grid without ties and away from kinks (rig_fill), and the difference step is below half the grid's.
+ */
+#include "tests/core/op_rig.h"
+
+#include <math.h>
+
+/* Differences of float forwards: rounding of 1e-6 of the output over the step, and for batch norm the
+ * curvature. A wrong backward is off by far more. */
+static const double tolerance = 1e-2;
+
+static double loss_of(rig *r, const float *weight)
+{
+    oct_tensor *y = rig_run(r, false);
+    cr_assert(y, "%s", oct_fail_text(0));
+    double sum = 0;
+    for (int64_t i = 0; i < oct_numel(y); i++)
+        sum += (double)oct_f32(y)[i] * (double)weight[i];
+    return sum;
+}
+
+static void check_values(rig *r, const float *weight, float *values, const float *grad, int64_t n,
+                         float step, const char *what)
+{
+    double largest = 0;
+    for (int64_t i = 0; i < n; i++)
+        largest = fmax(largest, fabs((double)grad[i]));
+    for (int64_t i = 0; i < n; i++) {
+        float old = values[i], up = old + step, down = old - step;
+        values[i] = up;
+        double high = loss_of(r, weight);
+        values[i] = down;
+        double low = loss_of(r, weight);
+        values[i] = old;
+        double want = (high - low) / ((double)up - (double)down);
+        cr_assert(fabs((double)grad[i] - want) <= tolerance * (0.1 + largest),
+                  "%s: element %lld of %lld: backward says %.6g, differences say %.6g", what,
+                  (long long)i, (long long)n, (double)grad[i], want);
+    }
+}
+
+static float *copy_of(const float *x, int64_t n)
+{
+    float *copy = rig_take((size_t)n, sizeof(float));
+    memcpy(copy, x, (size_t)n * sizeof(float));
+    return copy;
+}
+
+/* Checks the gradients of all inputs and parameters, and ends the rig. */
+static void check_grads(rig *r, float step)
+{
+    oct_tensor *y = rig_run(r, true);
+    cr_assert(y, "%s", oct_fail_text(0));
+    float *weight = rig_take((size_t)oct_numel(y), sizeof(float)), *grad[RIG_INPUTS];
+    oct_fill_uniform(weight, oct_numel(y), 3, OCT_STREAM_TEST, 9, -1, 1);
+    rig_backward(r, y, weight);
+    for (int i = 0; i < r->num_inputs; i++) {
+        cr_assert(r->input[i].grad, "input %d got no gradient", i);
+        grad[i] = copy_of(r->input[i].grad, oct_numel(&r->input[i]));
+    }
+    for (int i = 0; i < r->num_inputs; i++) {
+        check_values(r, weight, oct_f32(&r->input[i]), grad[i], oct_numel(&r->input[i]), step,
+                     "input");
+        oct_free(&grad[i]);
+    }
+    for (size_t i = 0; i < r->params.count; i++) {
+        oct_param *p = r->params.items[i];
+        check_values(r, weight, oct_f32(&p->value), p->grad, oct_numel(&p->value), step, p->name);
+    }
+    oct_free(&weight);
+    rig_end(r);
+}
+
+static void check_conv(oct_shape shape, int64_t out, oct_conv_geometry g, int64_t leaf)
+{
+    oct_module *conv;
+    RIG_OK(oct_conv2d_create(&conv, shape.dim[3], out, g, true));
+    rig r = rig_of(conv, rig_call_root, shape.dim[0], leaf);
+    rig_input(&r, shape, 0.05F);
+    check_grads(&r, 0.25F); /* linear in each value, so a large step is exact */
+}
+
+Test(gradcheck, conv2d)
+{
+    check_conv(OCT_SHAPE(5, 5, 4, 3), 4, (oct_conv_geometry){3, 3, 1, 1, 1}, 2);
+    check_conv(OCT_SHAPE(3, 9, 8, 2), 3, (oct_conv_geometry){3, 3, 1, 1, 1}, 2);
+    check_conv(OCT_SHAPE(3, 6, 7, 2), 3, (oct_conv_geometry){3, 2, 2, 1, 1}, 2);
+    check_conv(OCT_SHAPE(3, 5, 5, 3), 2, (oct_conv_geometry){1, 1, 1, 0, 1}, 8);
+    check_conv(OCT_SHAPE(3, 5, 5, 3), 2, (oct_conv_geometry){1, 1, 2, 0, 1}, 1);
+}
+
+Test(gradcheck, conv2d_with_groups)
+{
+    check_conv(OCT_SHAPE(3, 5, 5, 4), 6, (oct_conv_geometry){3, 3, 1, 1, 2}, 2);
+    check_conv(OCT_SHAPE(3, 6, 5, 4), 4, (oct_conv_geometry){3, 3, 2, 1, 4}, 2);
+    check_conv(OCT_SHAPE(3, 9, 8, 3), 3, (oct_conv_geometry){5, 3, 1, 2, 3}, 2);
+}
+
+Test(gradcheck, linear)
+{
+    oct_module *linear;
+    RIG_OK(oct_linear_create(&linear, 7, 4, true));
+    rig r = rig_of(linear, rig_call_root, 5, 2);
+    rig_input(&r, OCT_SHAPE(5, 7), 0.05F);
+    check_grads(&r, 0.25F);
+}
+
+static void check_batch_norm(oct_shape shape, int64_t leaf, bool frozen)
+{
+    oct_module *bn;
+    RIG_OK(oct_batch_norm_create(&bn, shape.dim[shape.ndim - 1]));
+    oct_batch_norm_module *self = (oct_batch_norm_module *)bn;
+    self->frozen = frozen;
+    self->momentum = frozen ? 0.0F : 0.1F;
+    rig r = rig_of(bn, rig_call_root, shape.dim[0], leaf);
+    for (int64_t c = 0; c < self->channels; c++) {
+        oct_f32(&self->gamma->value)[c] = c == 0 ? -0.7F : 0.5F + (float)c;
+        self->running_mean[c] = 0.3F * (float)c;
+        self->running_var[c] = 1.5F + (float)c;
+    }
+    rig_input(&r, shape, 0.05F);
+    check_grads(&r, 0.01F);
+}
+
+Test(gradcheck, batch_norm_with_batch_statistics)
+{
+    check_batch_norm(OCT_SHAPE(5, 3, 3, 3), 2, false);
+    check_batch_norm(OCT_SHAPE(3, 2, 1, 19), 2, false);
+    check_batch_norm(OCT_SHAPE(7, 4), 3, false);
+}
+
+Test(gradcheck, batch_norm_with_running_statistics)
+{
+    check_batch_norm(OCT_SHAPE(5, 3, 3, 3), 2, true);
+    check_batch_norm(OCT_SHAPE(7, 4), 3, true);
+}
+
+static oct_tensor *relu_of(oct_context *cx, oct_module *root, oct_tensor *const *x, int n)
+{
+    (void)root, (void)n;
+    return oct_relu(cx, x[0]);
+}
+
+static oct_tensor *relu6_of(oct_context *cx, oct_module *root, oct_tensor *const *x, int n)
+{
+    (void)root, (void)n;
+    return oct_relu6(cx, x[0]);
+}
+
+static oct_tensor *max_pool_of(oct_context *cx, oct_module *root, oct_tensor *const *x, int n)
+{
+    (void)root, (void)n;
+    return oct_max_pool(cx, x[0], 3, 2, 1);
+}
+
+static oct_tensor *max_pool_even_of(oct_context *cx, oct_module *root, oct_tensor *const *x, int n)
+{
+    (void)root, (void)n;
+    return oct_max_pool(cx, x[0], 2, 2, 0);
+}
+
+static oct_tensor *avg_pool_of(oct_context *cx, oct_module *root, oct_tensor *const *x, int n)
+{
+    (void)root, (void)n;
+    return oct_avg_pool(cx, x[0], 3, 2);
+}
+
+static oct_tensor *global_avg_pool_of(oct_context *cx, oct_module *root, oct_tensor *const *x,
+                                      int n)
+{
+    (void)root, (void)n;
+    return oct_global_avg_pool(cx, x[0]);
+}
+
+static oct_tensor *flatten_of(oct_context *cx, oct_module *root, oct_tensor *const *x, int n)
+{
+    (void)root, (void)n;
+    return oct_flatten(cx, x[0]);
+}
+
+static oct_tensor *add_of(oct_context *cx, oct_module *root, oct_tensor *const *x, int n)
+{
+    (void)root, (void)n;
+    return oct_add(cx, x[0], x[1]);
+}
+
+static oct_tensor *double_of(oct_context *cx, oct_module *root, oct_tensor *const *x, int n)
+{
+    (void)root, (void)n;
+    return oct_add(cx, x[0], x[0]);
+}
+
+static oct_tensor *concat_of(oct_context *cx, oct_module *root, oct_tensor *const *x, int n)
+{
+    (void)root;
+    return oct_concat(cx, x, n);
+}
+
+static void check_op(rig_forward forward, oct_shape shape)
+{
+    rig r = rig_of(NULL, forward, shape.dim[0], 2);
+    rig_input(&r, shape, 0.05F);
+    check_grads(&r, 0.02F);
+}
+
+Test(gradcheck, activations)
+{
+    check_op(relu_of, OCT_SHAPE(3, 4, 5, 3));
+    check_op(relu6_of, OCT_SHAPE(3, 10, 11, 3)); /* values up to 24 */
+    check_op(relu_of, OCT_SHAPE(3, 7));
+}
+
+Test(gradcheck, pools)
+{
+    check_op(max_pool_of, OCT_SHAPE(3, 6, 5, 3));
+    check_op(max_pool_even_of, OCT_SHAPE(3, 7, 4, 17));
+    check_op(avg_pool_of, OCT_SHAPE(3, 7, 6, 3));
+    check_op(global_avg_pool_of, OCT_SHAPE(3, 3, 5, 4));
+}
+
+Test(gradcheck, flatten)
+{
+    check_op(flatten_of, OCT_SHAPE(3, 2, 3, 4));
+}
+
+Test(gradcheck, add_of_two_and_of_one_twice)
+{
+    rig r = rig_of(NULL, add_of, 3, 2);
+    rig_input(&r, OCT_SHAPE(3, 2, 3, 4), 0.05F);
+    rig_input(&r, OCT_SHAPE(3, 2, 3, 4), 0.05F);
+    check_grads(&r, 0.02F);
+    check_op(double_of, OCT_SHAPE(3, 5));
+}
+
+Test(gradcheck, concat_of_three)
+{
+    rig r = rig_of(NULL, concat_of, 3, 2);
+    rig_input(&r, OCT_SHAPE(3, 2, 2, 4), 0.05F);
+    rig_input(&r, OCT_SHAPE(3, 2, 2, 1), 0.05F);
+    rig_input(&r, OCT_SHAPE(3, 2, 2, 3), 0.05F);
+    check_grads(&r, 0.02F);
+}
+
+static const int32_t labels[5] = {3, 0, 2, 3, 1};
+static oct_loss loss;
+
+static oct_tensor *cross_entropy_of(oct_context *cx, oct_module *root, oct_tensor *const *x, int n)
+{
+    (void)root, (void)n;
+    return oct_cross_entropy(cx, x[0], labels, 0.1F, &loss);
+}
+
+Test(gradcheck, cross_entropy_with_smoothing)
+{
+    rig r = rig_of(NULL, cross_entropy_of, 5, 2);
+    rig_input(&r, OCT_SHAPE(5, 4), 0.3F);
+    oct_tensor *y = rig_run(&r, true);
+    rig_backward(&r, y, NULL);
+    float *grad = copy_of(r.input[0].grad, 20);
+    for (int64_t i = 0; i < 20; i++) {
+        float *x = oct_f32(&r.input[0]) + i, old = *x;
+        *x = old + 0.0078125F;
+        rig_run(&r, false);
+        double high = loss.loss_sum / 5;
+        *x = old - 0.0078125F;
+        rig_run(&r, false);
+        double want = (high - loss.loss_sum / 5) / 0.015625;
+        *x = old;
+        cr_assert(fabs((double)grad[i] - want) < 1e-5, "element %lld: got %.7g, wanted %.7g",
+                  (long long)i, (double)grad[i], want);
+    }
+    oct_free(&grad);
+    rig_end(&r);
+}
+
+static oct_tensor *twice_conv(oct_context *cx, oct_module *root, oct_tensor *const *x, int n)
+{
+    (void)n;
+    return oct_call(cx, root, oct_relu(cx, oct_call(cx, root, x[0])));
+}
+
+Test(gradcheck, a_convolution_used_twice_sums_both_uses)
+{
+    oct_module *conv;
+    RIG_OK(oct_conv2d_create(&conv, 2, 2, (oct_conv_geometry){3, 3, 1, 1, 1}, false));
+    rig r = rig_of(conv, twice_conv, 3, 2);
+    rig_input(&r, OCT_SHAPE(3, 4, 4, 2), 0.05F);
+    check_grads(&r, 0.001F);
+}

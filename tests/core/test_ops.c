@@ -1,0 +1,458 @@
+/* Ops against PyTorch's values, at their edges, and in the sentences with which they refuse. */
+#include "tests/core/op_rig.h"
+#include "tests/golden/core_golden.h"
+
+#include <math.h>
+#include <omp.h>
+
+/* Sums of up to a hundred floats of order 1, in another order than PyTorch's. */
+static const double near = 2e-5;
+
+#define CHECK_GOLDEN(got, want)                                                                    \
+    oct_check_near_f32((got), (want), (int64_t)OCT_COUNT(want), near, near, #want)
+
+static void set_values(void *to, const float *from, size_t count)
+{
+    memcpy(to, from, count * sizeof(float));
+}
+#define SET(to, from) set_values((to), (from), OCT_COUNT(from))
+
+static void add_input(rig *r, oct_shape shape, const float *values)
+{
+    rig_input(r, shape, 1);
+    set_values(r->input[r->num_inputs - 1].data, values, (size_t)oct_shape_numel(&shape));
+}
+
+static rig conv_rig(oct_shape x, const float *values, int64_t out, oct_conv_geometry g,
+                    const float *w, const float *b)
+{
+    oct_module *m;
+    RIG_OK(oct_conv2d_create(&m, x.dim[3], out, g, true));
+    oct_conv2d_module *conv = (oct_conv2d_module *)m;
+    rig r = rig_of(m, rig_call_root, x.dim[0], 2);
+    set_values(conv->weight->value.data, w, (size_t)oct_numel(&conv->weight->value));
+    set_values(conv->bias->value.data, b, (size_t)out);
+    add_input(&r, x, values);
+    return r;
+}
+
+#define CHECK_GOLDEN_CONV(name, shape, out, ...)                                                   \
+    do {                                                                                           \
+        rig r = conv_rig(shape, golden_##name##_x, out, (oct_conv_geometry)__VA_ARGS__,            \
+                         golden_##name##_w, golden_##name##_b);                                    \
+        oct_tensor *y = rig_run(&r, true);                                                         \
+        cr_assert(y, "%s", oct_fail_text(0));                                                      \
+        cr_assert_eq(oct_numel(y), (int64_t)OCT_COUNT(golden_##name##_y));                         \
+        CHECK_GOLDEN(oct_f32(y), golden_##name##_y);                                               \
+        rig_backward(&r, y, golden_##name##_grad_y);                                               \
+        CHECK_GOLDEN(r.input[0].grad, golden_##name##_grad_x);                                     \
+        CHECK_GOLDEN(r.params.items[0]->grad, golden_##name##_grad_w);                             \
+        CHECK_GOLDEN(r.params.items[1]->grad, golden_##name##_grad_b);                             \
+        rig_end(&r);                                                                               \
+    } while (0)
+
+Test(ops, convolutions_agree_with_pytorch)
+{
+    CHECK_GOLDEN_CONV(conv, OCT_SHAPE(3, 7, 6, 3), 4, {3, 3, 2, 1, 1});
+    CHECK_GOLDEN_CONV(conv_groups, OCT_SHAPE(3, 9, 8, 4), 6, {3, 3, 1, 1, 2});
+    CHECK_GOLDEN_CONV(conv_depth, OCT_SHAPE(3, 5, 6, 4), 4, {3, 3, 1, 1, 4});
+}
+
+static rig bn_rig(bool training)
+{
+    oct_module *m;
+    RIG_OK(oct_batch_norm_create(&m, 3));
+    oct_module_train(m, training);
+    rig r = rig_of(m, rig_call_root, 5, 2);
+    SET(r.params.items[0]->value.data, golden_bn_gamma);
+    SET(r.params.items[1]->value.data, golden_bn_beta);
+    add_input(&r, OCT_SHAPE(5, 2, 3, 3), golden_bn_x);
+    return r;
+}
+
+Test(ops, batch_norm_agrees_with_pytorch_in_training)
+{
+    rig r = bn_rig(true);
+    const oct_batch_norm_module *bn = (const oct_batch_norm_module *)r.root;
+    oct_tensor *y = rig_run(&r, true);
+    CHECK_GOLDEN(oct_f32(y), golden_bn_y);
+    rig_backward(&r, y, golden_bn_grad_y);
+    CHECK_GOLDEN(r.input[0].grad, golden_bn_grad_x);
+    CHECK_GOLDEN(r.params.items[0]->grad, golden_bn_grad_gamma);
+    CHECK_GOLDEN(r.params.items[1]->grad, golden_bn_grad_beta);
+    CHECK_GOLDEN(bn->running_mean, golden_bn_mean);
+    CHECK_GOLDEN(bn->running_var, golden_bn_var);
+    rig_end(&r);
+}
+
+Test(ops, batch_norm_agrees_with_pytorch_in_evaluation)
+{
+    rig r = bn_rig(false);
+    const oct_batch_norm_module *bn = (const oct_batch_norm_module *)r.root;
+    SET(bn->running_mean, golden_bn_mean);
+    SET(bn->running_var, golden_bn_var);
+    CHECK_GOLDEN(oct_f32(rig_run(&r, false)), golden_bn_eval_y);
+    CHECK_GOLDEN(bn->running_mean, golden_bn_mean);
+    rig_end(&r);
+}
+
+static oct_tensor *max_pool_of(oct_context *cx, oct_module *root, oct_tensor *const *x, int n)
+{
+    (void)root, (void)n;
+    return oct_max_pool(cx, x[0], 3, 2, 1);
+}
+
+static oct_tensor *avg_pool_of(oct_context *cx, oct_module *root, oct_tensor *const *x, int n)
+{
+    (void)root, (void)n;
+    return oct_avg_pool(cx, x[0], 2, 2);
+}
+
+#define CHECK_GOLDEN_POOL(name)                                                                    \
+    do {                                                                                           \
+        rig r = rig_of(NULL, name##_of, 2, 1);                                                     \
+        add_input(&r, OCT_SHAPE(2, 7, 6, 2), golden_##name##_x);                                   \
+        oct_tensor *y = rig_run(&r, true);                                                         \
+        cr_assert_eq(oct_numel(y), (int64_t)OCT_COUNT(golden_##name##_y));                         \
+        CHECK_GOLDEN(oct_f32(y), golden_##name##_y);                                               \
+        rig_backward(&r, y, golden_##name##_grad_y);                                               \
+        CHECK_GOLDEN(r.input[0].grad, golden_##name##_grad_x);                                     \
+        rig_end(&r);                                                                               \
+    } while (0)
+
+Test(ops, pools_agree_with_pytorch_also_where_maxima_tie)
+{
+    CHECK_GOLDEN_POOL(max_pool);
+    CHECK_GOLDEN_POOL(avg_pool);
+}
+
+static int32_t labels[6] = {0, 4, 2, 2, 1, 3};
+static oct_loss loss;
+
+static oct_tensor *cross_entropy_of(oct_context *cx, oct_module *root, oct_tensor *const *x, int n)
+{
+    (void)root, (void)n;
+    return oct_cross_entropy(cx, x[0], labels, 0.1F, &loss);
+}
+
+Test(ops, cross_entropy_with_smoothing_agrees_with_pytorch)
+{
+    rig r = rig_of(NULL, cross_entropy_of, 6, 4);
+    add_input(&r, OCT_SHAPE(6, 5), golden_ce_z);
+    oct_tensor *y = rig_run(&r, true);
+    CHECK_GOLDEN(oct_f32(y), golden_ce_loss);
+    cr_assert_float_eq(loss.loss_sum / 6, (double)golden_ce_loss[0], near);
+    rig_backward(&r, y, NULL);
+    CHECK_GOLDEN(r.input[0].grad, golden_ce_grad);
+    rig_end(&r);
+}
+
+Test(ops, cross_entropy_counts_correct_samples_and_survives_large_logits)
+{
+    rig r = rig_of(NULL, cross_entropy_of, 3, 2);
+    add_input(&r, OCT_SHAPE(3, 5),
+              (float[]){1e4F, 0, 0, 0, 0, 0, -1e4F, 0, 0, 1e4F, 0, 0, 1, 0, 3e4F});
+    oct_tensor *y = rig_run(&r, true);
+    cr_assert_eq(loss.correct, 2);
+    cr_assert(isfinite(loss.loss_sum));
+    rig_backward(&r, y, NULL);
+    for (int64_t i = 0; i < 15; i++)
+        cr_assert(isfinite(r.input[0].grad[i]));
+    rig_end(&r);
+}
+
+Test(ops, a_label_out_of_range_names_the_sample)
+{
+    rig r = rig_of(NULL, cross_entropy_of, 6, 4);
+    add_input(&r, OCT_SHAPE(6, 5), golden_ce_z);
+    labels[4] = 5;
+    cr_assert_null(rig_run(&r, true));
+    cr_assert_eq(oct_context_status(r.cx), OCT_DATA);
+    cr_assert_str_eq(oct_fail_text(0),
+                     "sample 4 of the batch has label 5, but the model has 5 classes; "
+                     "labels must be 0 to 4");
+    labels[4] = -1;
+    cr_assert_null(rig_run(&r, true));
+    cr_assert(strstr(oct_fail_text(0), "label -1"));
+    rig_end(&r);
+}
+
+/* The other rank's part of a sum, as a collective of two ranks would add it. */
+static oct_status sum_with_bad_peer(const oct_collective *self, const oct_leaves *leaves,
+                                    double *parts, int64_t n, double *out)
+{
+    (void)self, (void)leaves;
+    for (int64_t i = 0; i < n; i++)
+        out[i] = parts[i] + (i == n - 1 ? 1 : 0);
+    return OCT_OK;
+}
+
+Test(ops, a_bad_label_on_another_rank_fails_here_too)
+{
+    rig r = rig_of(NULL, cross_entropy_of, 6, 8);
+    add_input(&r, OCT_SHAPE(6, 5), golden_ce_z);
+    oct_collective two = oct_collective_one;
+    two.tree_sum_f64 = sum_with_bad_peer;
+    r.cx->group = &two;
+    cr_assert_null(rig_run(&r, true));
+    cr_assert_eq(oct_context_status(r.cx), OCT_PEER);
+    rig_end(&r);
+}
+
+Test(ops, activations_keep_nan_and_stop_gradients_at_their_bounds)
+{
+    oct_context *cx;
+    RIG_OK(oct_context_create(&cx, &oct_collective_one));
+    oct_context_begin(cx, oct_leaves_split(1, 8, 0, 1), true);
+    float values[] = {-1, 0, 0.5F, 6, 7, NAN};
+    oct_tensor x = {.shape = OCT_SHAPE(1, 6), .data = values, .needs_grad = true, .id = -1};
+    oct_tensor *relu = oct_relu(cx, &x), *relu6 = oct_relu6(cx, &x);
+    oct_check_bits_f32(oct_f32(relu), (float[]){0, 0, 0.5F, 6, 7}, 5, "relu");
+    oct_check_bits_f32(oct_f32(relu6), (float[]){0, 0, 0.5F, 6, 6}, 5, "relu6");
+    cr_assert(isnan(oct_f32(relu)[5]) && isnan(oct_f32(relu6)[5]));
+    for (int i = 0; i < 2; i++) {
+        float *grad = oct_pool_take(cx->pool, sizeof values);
+        for (int k = 0; k < 6; k++)
+            grad[k] = 1;
+        oct_give_grad(cx, i == 0 ? relu : relu6, grad);
+    }
+    RIG_OK(oct_backward(cx, relu6));
+    oct_check_bits_f32(x.grad, (float[]){0, 0, 2, 1, 1, 2}, 6, "gradients of both");
+    oct_context_destroy(&cx);
+}
+
+Test(ops, max_pool_of_codes_equals_that_of_values_and_keeps_the_scale)
+{
+    float values[60];
+    uint8_t codes[60];
+    for (int i = 0; i < 60; i++)
+        values[i] = (float)(codes[i] = (uint8_t)(i * 37 % 11 + 120));
+    oct_context *cx;
+    RIG_OK(oct_context_create(&cx, &oct_collective_one));
+    oct_context_begin(cx, oct_leaves_split(1, 8, 0, 1), true);
+    oct_tensor x = {.shape = OCT_SHAPE(1, 5, 4, 3), .data = values, .needs_grad = true, .id = -1};
+    oct_tensor q = x;
+    q.dtype = OCT_U8;
+    q.data = codes;
+    q.q = (oct_qparams){.scale = 0.25F, .zero_point = 128, .qmax = 255};
+    oct_tensor *y = oct_max_pool(cx, &x, 3, 1, 1), *yq = oct_max_pool(cx, &q, 3, 1, 1);
+    cr_assert_eq(yq->dtype, OCT_U8);
+    cr_assert_eq(yq->q.zero_point, 128);
+    cr_assert(oct_shape_equal(&y->shape, &yq->shape));
+    for (int64_t i = 0; i < oct_numel(y); i++)
+        cr_assert_eq((float)oct_u8(yq)[i], oct_f32(y)[i]);
+    for (int i = 0; i < 2; i++) {
+        float *grad = oct_pool_take(cx->pool, (size_t)oct_numel(y) * sizeof(float));
+        for (int64_t k = 0; k < oct_numel(y); k++)
+            grad[k] = (float)k;
+        oct_give_grad(cx, i == 0 ? y : yq, grad);
+    }
+    RIG_OK(oct_backward(cx, yq));
+    oct_check_bits_f32(q.grad, x.grad, 60, "gradient of codes");
+    oct_context_destroy(&cx);
+}
+
+Test(ops, flatten_is_a_view_that_keeps_the_scale)
+{
+    oct_context *cx;
+    RIG_OK(oct_context_create(&cx, &oct_collective_one));
+    oct_context_begin(cx, oct_leaves_split(2, 8, 0, 1), false);
+    uint8_t codes[12];
+    oct_tensor x = {.dtype = OCT_U8, .shape = OCT_SHAPE(2, 1, 2, 3), .data = codes, .id = -1};
+    x.q.scale = 0.5F;
+    oct_tensor *y = oct_flatten(cx, &x);
+    cr_assert_eq(y->data, (void *)codes);
+    cr_assert_eq(y->q.scale, 0.5F);
+    oct_shape want = OCT_SHAPE(2, 6);
+    cr_assert(oct_shape_equal(&y->shape, &want));
+    oct_context_destroy(&cx);
+}
+
+/* A net with every kind of layer that holds parameters. */
+static oct_module *small_net(void)
+{
+    oct_module *net, *m;
+    RIG_OK(oct_sequential_create(&net));
+    RIG_OK(oct_conv2d_create(&m, 3, 8, (oct_conv_geometry){3, 3, 1, 1, 1}, false));
+    rig_append(net, m);
+    RIG_OK(oct_batch_norm_create(&m, 8));
+    rig_append(net, m);
+    RIG_OK(oct_relu_create(&m));
+    rig_append(net, m);
+    RIG_OK(oct_conv2d_create(&m, 8, 8, (oct_conv_geometry){3, 3, 2, 1, 8}, true));
+    rig_append(net, m);
+    RIG_OK(oct_max_pool_create(&m, 2, 2, 0));
+    rig_append(net, m);
+    RIG_OK(oct_flatten_create(&m));
+    rig_append(net, m);
+    RIG_OK(oct_linear_create(&m, 8 * 3 * 3, 5, true));
+    rig_append(net, m);
+    return net;
+}
+
+static oct_tensor *net_loss(oct_context *cx, oct_module *root, oct_tensor *const *x, int n)
+{
+    static const int32_t net_labels[] = {1, 4, 0, 2, 3, 3, 1, 0, 2, 4, 1};
+    (void)n;
+    return oct_cross_entropy(cx, oct_call(cx, root, x[0]), net_labels, 0.0F, &loss);
+}
+
+Test(ops, gradients_do_not_depend_on_the_number_of_threads)
+{
+    float *grads[3], *grad_x[3];
+    int64_t numel = 0;
+    for (int threads = 1; threads <= 3; threads++) {
+        omp_set_num_threads(threads);
+        rig r = rig_of(small_net(), net_loss, 11, 2);
+        rig_input(&r, OCT_SHAPE(11, 12, 12, 3), 0.001F);
+        RIG_OK(oct_init_parameters(r.root, 3));
+        rig_backward(&r, rig_run(&r, true), NULL);
+        numel = r.params.numel;
+        grads[threads - 1] = rig_take((size_t)numel, sizeof(float));
+        set_values(grads[threads - 1], r.params.grads, (size_t)numel);
+        grad_x[threads - 1] = rig_take((size_t)oct_numel(&r.input[0]), sizeof(float));
+        set_values(grad_x[threads - 1], r.input[0].grad, (size_t)oct_numel(&r.input[0]));
+        rig_end(&r);
+    }
+    double size = 0;
+    for (int64_t i = 0; i < numel; i++)
+        size += fabs((double)grads[0][i]);
+    cr_assert(size > 0.1, "the gradients are all but zero");
+    for (int i = 1; i < 3; i++) {
+        oct_check_bits_f32(grads[i], grads[0], numel, "parameters");
+        oct_check_bits_f32(grad_x[i], grad_x[0], 11 * 12 * 12 * 3, "input");
+    }
+}
+
+/* The same leaf in two batches of different size, at different places and with different neighbours. */
+static void check_leaf_stands_alone(oct_shape shape, int64_t out, oct_conv_geometry g)
+{
+    const int64_t leaf = 4;
+    int64_t numel = shape.dim[1] * shape.dim[2] * shape.dim[3];
+    oct_module *a_conv, *b_conv;
+    RIG_OK(oct_conv2d_create(&a_conv, shape.dim[3], out, g, true));
+    RIG_OK(oct_conv2d_create(&b_conv, shape.dim[3], out, g, true));
+    rig a = rig_of(a_conv, rig_call_root, 3 * leaf, leaf),
+        b = rig_of(b_conv, rig_call_root, 2 * leaf, leaf);
+    shape.dim[0] = 3 * leaf;
+    rig_input(&a, shape, 0.001F);
+    shape.dim[0] = 2 * leaf;
+    rig_input(&b, shape, 0.003F);
+    set_values(b.input[0].data, oct_f32(&a.input[0]) + 2 * leaf * numel, (size_t)(leaf * numel));
+    oct_tensor *ya = rig_run(&a, false), *yb = rig_run(&b, false);
+    int64_t n = leaf * oct_numel(yb) / (2 * leaf);
+    oct_check_bits_f32(oct_f32(yb), oct_f32(ya) + 2 * n, n, "leaf");
+    rig_end(&a);
+    rig_end(&b);
+}
+
+Test(ops, a_convolution_of_a_leaf_does_not_depend_on_the_batch)
+{
+    check_leaf_stands_alone(OCT_SHAPE(0, 12, 12, 16), 24, (oct_conv_geometry){3, 3, 1, 1, 1});
+    check_leaf_stands_alone(OCT_SHAPE(0, 4, 4, 64), 24, (oct_conv_geometry){3, 3, 1, 1, 1});
+    check_leaf_stands_alone(OCT_SHAPE(0, 7, 5, 33), 33, (oct_conv_geometry){3, 3, 2, 1, 33});
+}
+
+/* The sums of a batch that lies on other ranks. */
+static oct_status sum_of_others(const oct_collective *self, const oct_leaves *leaves, double *parts,
+                                int64_t n, double *out)
+{
+    (void)self, (void)leaves, (void)parts;
+    for (int64_t i = 0; i < n; i++)
+        out[i] = i + 1 == n ? 0 : 500;
+    return OCT_OK;
+}
+
+Test(ops, a_rank_without_samples_follows_the_batch_of_the_others)
+{
+    rig r = rig_of(small_net(), net_loss, 11, 2);
+    const oct_batch_norm_module *bn = (const oct_batch_norm_module *)oct_module_find(r.root, "1");
+    oct_collective others = oct_collective_one;
+    others.tree_sum_f64 = sum_of_others;
+    r.cx->group = &others;
+    r.leaves.first = r.leaves.local = 0;
+    rig_input(&r, OCT_SHAPE(0, 12, 12, 3), 1);
+    oct_tensor *y = rig_run(&r, true);
+    cr_assert(y, "%s", oct_fail_text(0));
+    cr_assert_eq(loss.loss_sum, 500);
+    cr_assert_float_eq((double)bn->running_mean[0], 0.1 * 500 / (11 * 144), 1e-6);
+    RIG_OK(oct_backward(r.cx, y));
+    rig_end(&r);
+}
+
+static void check_refused(oct_tensor *y, oct_context *cx, const char *sentence)
+{
+    cr_assert_null(y);
+    cr_assert_eq(oct_context_status(cx), OCT_USAGE);
+    cr_assert(strstr(oct_fail_text(0), sentence), "\"%s\" lacks \"%s\"", oct_fail_text(0),
+              sentence);
+    oct_context_begin(cx, oct_leaves_split(2, 8, 0, 1), false);
+}
+
+Test(ops, wrong_shapes_are_refused_with_the_shapes_named)
+{
+    oct_module *conv, *linear, *bn;
+    RIG_OK(oct_conv2d_create(&conv, 3, 4, (oct_conv_geometry){3, 3, 1, 0, 1}, false));
+    RIG_OK(oct_linear_create(&linear, 7, 4, false));
+    RIG_OK(oct_batch_norm_create(&bn, 3));
+    oct_context *cx;
+    RIG_OK(oct_context_create(&cx, &oct_collective_one));
+    oct_context_begin(cx, oct_leaves_split(2, 8, 0, 1), false);
+    float *data = rig_take(1000, sizeof *data);
+    oct_tensor image = {.shape = OCT_SHAPE(2, 2, 5, 3), .data = data, .id = -1};
+    oct_tensor wide = {.shape = OCT_SHAPE(2, 5, 5, 4), .data = data, .id = -1};
+    oct_tensor row = {.shape = OCT_SHAPE(2, 6), .data = data, .id = -1};
+    oct_tensor codes = {.dtype = OCT_U8, .shape = OCT_SHAPE(2, 6), .data = data, .id = -1};
+
+    check_refused(oct_call(cx, conv, &wide), cx,
+                  "input (2, 5, 5, 4) (N, H, W, I) and weight (4, 3, 3, 3)");
+    check_refused(oct_call(cx, conv, &image), cx,
+                  "3x3 kernel with padding 0 does not fit into the input (2, 2, 5, 3)");
+    check_refused(oct_call(cx, linear, &row), cx, "input (2, 6) (N, I) and weight (4, 7)");
+    check_refused(oct_call(cx, linear, &image), cx, "put a flatten");
+    check_refused(oct_call(cx, bn, &wide), cx,
+                  "batch_norm of 3 channels cannot take the input (2, 5, 5, 4)");
+    check_refused(oct_relu(cx, &codes), cx, "relu takes f32 values, but its input holds u8");
+    check_refused(oct_add(cx, &row, &image), cx, "(2, 6) and (2, 2, 5, 3)");
+    check_refused(oct_concat(cx, (oct_tensor *[]){&row, &image}, 2), cx, "(2, 6) and (2, 2, 5, 3)");
+    check_refused(oct_max_pool(cx, &image, 3, 1, 0), cx,
+                  "3x3 window with padding 0 does not fit into the input (2, 2, 5, 3)");
+    check_refused(oct_max_pool(cx, &image, 2, 1, 2), cx, "padding below the kernel");
+    check_refused(oct_avg_pool(cx, &row, 2, 1), cx,
+                  "takes images (N, H, W, C), but its input is (2, 6)");
+    check_refused(oct_global_avg_pool(cx, &row), cx,
+                  "takes images (N, H, W, C), but its input is (2, 6)");
+    check_refused(oct_cross_entropy(cx, &image, labels, 0, &loss), cx,
+                  "takes logits (N, K), but its input is (2, 2, 5, 3)");
+    oct_free(&data);
+    oct_module_destroy(&conv);
+    oct_module_destroy(&linear);
+    oct_module_destroy(&bn);
+    oct_context_destroy(&cx);
+}
+
+Test(ops, batch_norm_refuses_to_train_on_one_value_a_channel)
+{
+    oct_module *bn;
+    RIG_OK(oct_batch_norm_create(&bn, 4));
+    rig r = rig_of(bn, rig_call_root, 1, 8);
+    rig_input(&r, OCT_SHAPE(1, 4), 1);
+    cr_assert_null(rig_run(&r, true));
+    cr_assert(strstr(oct_fail_text(0), "needs 2 or more to train"));
+    rig_end(&r);
+}
+
+Test(ops, a_failed_context_and_a_missing_input_give_nothing)
+{
+    oct_context *cx;
+    RIG_OK(oct_context_create(&cx, &oct_collective_one));
+    oct_context_begin(cx, oct_leaves_split(1, 8, 0, 1), false);
+    cr_assert_null(oct_add(cx, oct_relu(cx, NULL), NULL));
+    cr_assert_eq(oct_context_status(cx), OCT_OK);
+    oct_context_fail(cx, OCT_DATA, "first");
+    float value = 1;
+    oct_tensor x = {.shape = OCT_SHAPE(1, 1), .data = &value, .id = -1};
+    cr_assert_null(oct_relu(cx, &x));
+    cr_assert_str_eq(oct_fail_text(0), "first");
+    oct_context_destroy(&cx);
+}
