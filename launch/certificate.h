@@ -1,0 +1,34 @@
+/* The proof that a converted model computes what was trained: QAT evaluation and integer program over
+ * the whole test set, every logit compared bit for bit, and every layer on the golden images. */
+#pragma once
+
+#include "io/model_file.h"
+#include "launch/trainer.h"
+
+enum { OCT_GOLDEN_IMAGES = 8 };
+
+typedef struct oct_conversion {
+    oct_module *root; /* prepared, its scales frozen */
+    const oct_recipe *recipe;
+    const oct_dataset *test_data;
+    uint8_t checkpoint_digest[32];
+    double float_accuracy; /* percent; -1: not known */
+} oct_conversion;
+
+/* Collective. Fills *model on every rank (the digest of the logits on rank 0), to be freed by the
+ * caller. OCT_NO on all ranks, and an empty model, when anything differs. */
+oct_status oct_certify(oct_model *model, const oct_conversion *conversion,
+                       const oct_collective *group) OCT_NODISCARD;
+
+/* SHA-256 of each value of the program for each golden image: count x num_values x 32. */
+oct_status oct_golden_digests(const oct_program *program, const float *images, int64_t count,
+                              uint8_t *digests) OCT_NODISCARD;
+
+/* Not collective: logits of this rank's samples by the integer program. */
+oct_status oct_program_evaluate(const oct_program *program, const oct_recipe *recipe,
+                                const oct_dataset *data, const oct_leaves *leaves,
+                                float *logits) OCT_NODISCARD;
+
+/* Bytes of what a layer multiplies and adds: parameters in float; codes, biases and multipliers. */
+int64_t oct_float_bytes(oct_module *root);
+int64_t oct_int8_bytes(const oct_program *program);

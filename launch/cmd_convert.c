@@ -1,0 +1,182 @@
+/* octet convert: checkpoint to int8 model, with the certificate that both compute the same. */
+#include "core/base/mem.h"
+#include "io/file.h"
+#include "launch/certificate.h"
+#include "launch/command.h"
+#include "launch/file_kind.h"
+#include "launch/job.h"
+#include "launch/output.h"
+#include "launch/progress.h"
+#include "launch/run_folder.h"
+
+enum { OUTPUT, DATA, RANKS };
+
+typedef struct conversion {
+    oct_session *session;
+    const oct_args *args;
+    oct_checkpoint checkpoint;
+    char *output;
+    oct_recipe recipe;
+    oct_dataset data;
+    oct_module *root;
+    oct_model model;
+} conversion;
+
+static oct_status open_checkpoint(conversion *c)
+{
+    const char *path = c->args->word[0];
+    oct_file_kind kind;
+    OCT_TRY(oct_file_kind_of(path, &kind));
+    OCT_CHECK(kind == OCT_FILE_CHECKPOINT || kind == OCT_FILE_RUN_FOLDER, OCT_DATA,
+              "%s: is %s %s; convert takes a checkpoint or a run folder", path,
+              kind == OCT_FILE_MODEL ? "an" : "a", oct_file_kind_name(kind));
+    if (kind == OCT_FILE_CHECKPOINT) return oct_checkpoint_open(&c->checkpoint, path);
+
+    char *folder = NULL;
+    OCT_TRY(oct_run_path(path, "checkpoints", &folder));
+    oct_status status = oct_checkpoint_newest(&c->checkpoint, folder);
+    if (status == OCT_OK && !c->checkpoint.bytes)
+        status = oct_fail(OCT_DATA, "%s: there is no checkpoint in it yet", path);
+    oct_free(&folder);
+    return status;
+}
+
+static oct_status check_phase(const conversion *c)
+{
+    oct_phase phase;
+    OCT_CHECK(oct_phase_of_name(c->checkpoint.info.phase, &phase), OCT_DATA,
+              "%s: there is no phase '%s'", c->checkpoint.path, c->checkpoint.info.phase);
+    OCT_CHECK(
+        phase == OCT_PHASE_QAT_SCALES_FROZEN, OCT_PREPARE,
+        "%s: scales still move (phase %s, step %lld); train on with the same `octet train` command "
+        "until the phase %s, and convert a checkpoint of that",
+        c->checkpoint.path, c->checkpoint.info.phase, (long long)c->checkpoint.info.step,
+        oct_phase_name(OCT_PHASE_QAT_SCALES_FROZEN));
+    return OCT_OK;
+}
+
+/* Without -o the model goes where the run itself puts it. */
+static oct_status find_output(conversion *c)
+{
+    char *folder = NULL;
+    if (c->args->option[OUTPUT].given) return oct_strdup(&c->output, c->args->option[OUTPUT].text);
+    OCT_TRY(oct_run_folder_of(c->checkpoint.path, &folder));
+    OCT_CHECK(folder, OCT_USAGE, "command line: say where the model goes: -o MODEL.int8.h5");
+    oct_status status = oct_run_path(folder, "model.int8.h5", &c->output);
+    oct_free(&folder);
+    return status;
+}
+
+static oct_status open_all(conversion *c)
+{
+    const char *data = c->args->option[DATA].given ? c->args->option[DATA].text : NULL;
+    OCT_TRY(open_checkpoint(c));
+    OCT_TRY(check_phase(c));
+    OCT_TRY(find_output(c));
+    return oct_job_recipe(&c->recipe, c->checkpoint.path, c->checkpoint.info.recipe, data);
+}
+
+static double float_accuracy(const conversion *c)
+{
+    char *folder = NULL;
+    if (oct_run_folder_of(c->checkpoint.path, &folder) != OCT_OK || !folder) return -1;
+    double accuracy = oct_run_float_accuracy(folder);
+    oct_free(&folder);
+    return accuracy;
+}
+
+static oct_status print(const conversion *c)
+{
+    const oct_certificate *proof = &c->model.certificate;
+    double accuracy = 100.0 * (double)proof->correct / (double)proof->images;
+    int64_t float_bytes = oct_float_bytes(c->root), int8_bytes = oct_int8_bytes(&c->model.program);
+    char images[32], logits[32], before[32], after[32];
+    if (c->args->json)
+        return oct_print_json(json_pack(
+            "{s:i, s:s, s:s, s:f, s:f, s:I, s:I, s:I, s:I, s:I}", "schema_version", 1, "checkpoint",
+            c->checkpoint.path, "model", c->output, "qat_accuracy", proof->qat_accuracy,
+            "int8_accuracy", accuracy, "images", (json_int_t)proof->images, "logits",
+            (json_int_t)(proof->images * c->model.classes), "logits_differ",
+            (json_int_t)proof->logits_differ, "float_bytes", (json_int_t)float_bytes, "int8_bytes",
+            (json_int_t)int8_bytes));
+    OCT_TRY(oct_print("%-20s %.2f %% (QAT evaluation %.2f %%)\n", "int8 accuracy", accuracy,
+                      proof->qat_accuracy));
+    OCT_TRY(oct_print("%-20s 0 of %s (%s images)\n", "logits that differ",
+                      oct_text_count(proof->images * c->model.classes, logits),
+                      oct_text_count(proof->images, images)));
+    OCT_TRY(oct_print("%-20s %s to %s bytes\n", "parameters", oct_text_count(float_bytes, before),
+                      oct_text_count(int8_bytes, after)));
+    return oct_print("%-20s %s\n", "int8 model", c->output);
+}
+
+static oct_status certify(conversion *c)
+{
+    oct_conversion work = {
+        .recipe = &c->recipe,
+        .test_data = &c->data,
+        .float_accuracy = float_accuracy(c),
+    };
+    bool prepared;
+    oct_sha256(c->checkpoint.bytes, c->checkpoint.size, work.checkpoint_digest);
+    oct_status status = oct_load_model(&c->root, &c->checkpoint, &c->recipe, &c->data, &prepared);
+    OCT_TRY(oct_session_agree(c->session, status));
+    work.root = c->root;
+    return oct_certify(&c->model, &work, c->session->group);
+}
+
+static oct_status work(conversion *c)
+{
+    OCT_TRY(oct_session_agree(c->session, open_all(c)));
+    c->recipe.threads = oct_job_share_of_cores();
+    oct_job_threads(c->session, c->recipe.threads);
+    OCT_TRY(oct_job_data(c->session, &c->recipe, OCT_TEST, &c->data));
+    OCT_TRY(certify(c));
+    bool first = c->session->group->rank == 0;
+    oct_status status = first ? oct_model_save(c->output, &c->model) : OCT_OK;
+    OCT_TRY(oct_session_agree(c->session, status));
+    return first ? print(c) : OCT_OK;
+}
+
+static oct_status run(const oct_args *args)
+{
+    oct_session session;
+    conversion c = {.session = &session, .args = args};
+    OCT_TRY(oct_session_open(&session, args));
+    oct_status status = oct_session_end(&session, work(&c));
+    oct_checkpoint_close(&c.checkpoint);
+    oct_model_free(&c.model);
+    oct_module_destroy(&c.root);
+    oct_recipe_free(&c.recipe);
+    oct_dataset_free(&c.data);
+    oct_free(&c.output);
+    return status;
+}
+
+static const oct_option options[] = {
+    [OUTPUT] = {"--output", 'o', OCT_OPT_TEXT, "MODEL",
+                "where the model goes; default: its run folder", 0, 0},
+    [DATA] = {"--data", 0, OCT_OPT_TEXT, "FOLDER",
+              "where the data set lies, if not where the run had it", 0, 0},
+    [RANKS] = {"--ranks", 0, OCT_OPT_COUNT, "N", "start mpirun with N ranks", 1, 4096},
+    {0},
+};
+
+const oct_command oct_command_convert = {
+    .name = "convert",
+    .usage = "octet convert CHECKPOINT|RUN-FOLDER [-o MODEL] [--data FOLDER]",
+    .summary = "checkpoint to int8 model, with the proof that both compute the same",
+    .help =
+        "Takes a checkpoint whose scales are frozen (the end of a run) and writes the integer "
+        "model.\n"
+        "Before it is saved, QAT evaluation and integer model are compared on the whole test set, "
+        "bit\n"
+        "for bit; the outcome is the certificate inside the file, which `octet verify` repeats.\n"
+        "`octet train` does this by itself at the end of a run.\n"
+        "\n"
+        "    octet convert runs/a -o a.int8.h5\n",
+    .options = options,
+    .min_words = 1,
+    .max_words = 1,
+    .parallel = true,
+    .run = run,
+};

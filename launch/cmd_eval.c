@@ -1,0 +1,202 @@
+/* octet eval: accuracy of a checkpoint or an int8 model on the test data of its recipe. */
+#include "core/base/mem.h"
+#include "io/model_file.h"
+#include "launch/certificate.h"
+#include "launch/command.h"
+#include "launch/file_kind.h"
+#include "launch/job.h"
+#include "launch/output.h"
+#include "launch/progress.h"
+#include "launch/run_folder.h"
+
+enum { DATA, REQUIRE, RANKS };
+
+/* What is evaluated, and what came out. */
+typedef struct subject {
+    oct_session *session;
+    const oct_args *args;
+    oct_file_kind kind;
+    oct_checkpoint checkpoint;
+    oct_model model;
+    oct_recipe recipe;
+    oct_dataset data;
+    double required; /* percent; -1: nothing */
+    int64_t correct;
+    double seconds;
+} subject;
+
+static const char *path_of(const subject *s)
+{
+    return s->args->word[0];
+}
+
+static oct_status read_required(subject *s)
+{
+    s->required = -1;
+    if (!s->args->option[REQUIRE].given) return OCT_OK;
+    const char *text = s->args->option[REQUIRE].text;
+    OCT_CHECK(oct_parse_f64(text, &s->required) && s->required >= 0 && s->required <= 100,
+              OCT_USAGE, "command line: --require '%s': must be a number of percent from 0 to 100",
+              text);
+    return OCT_OK;
+}
+
+static oct_status open_newest(subject *s)
+{
+    char *folder = NULL;
+    OCT_TRY(oct_run_path(path_of(s), "checkpoints", &folder));
+    oct_status status = oct_checkpoint_newest(&s->checkpoint, folder);
+    if (status == OCT_OK && !s->checkpoint.bytes)
+        status = oct_fail(OCT_DATA, "%s: there is no checkpoint in it yet", path_of(s));
+    oct_free(&folder);
+    return status;
+}
+
+static oct_status open_file(subject *s)
+{
+    OCT_TRY(oct_file_kind_of(path_of(s), &s->kind));
+    OCT_CHECK(s->kind != OCT_FILE_RECIPE, OCT_DATA,
+              "%s: is a recipe; eval takes a checkpoint, a run folder or an int8 model",
+              path_of(s));
+    if (s->kind == OCT_FILE_MODEL)
+        OCT_TRY(oct_model_load(&s->model, path_of(s)));
+    else if (s->kind == OCT_FILE_RUN_FOLDER)
+        OCT_TRY(open_newest(s));
+    else
+        OCT_TRY(oct_checkpoint_open(&s->checkpoint, path_of(s)));
+
+    const char *text = s->kind == OCT_FILE_MODEL ? s->model.recipe : s->checkpoint.info.recipe;
+    const char *data = s->args->option[DATA].given ? s->args->option[DATA].text : NULL;
+    return oct_job_recipe(&s->recipe, path_of(s), text, data);
+}
+
+static oct_status check_data(const subject *s)
+{
+    const oct_value *input = &s->model.program.values[s->model.program.input];
+    const oct_dataset *d = &s->data;
+    OCT_CHECK(d->count > 0, OCT_DATA, "data.path: there are no test images");
+    if (s->kind != OCT_FILE_MODEL) return OCT_OK;
+    OCT_CHECK(input->h == d->h && input->w == d->w && input->c == d->c &&
+                  s->model.classes == d->classes,
+              OCT_DATA,
+              "%s: takes images of %lld x %lld x %lld and knows %d classes; the data has %lld x "
+              "%lld x %lld "
+              "and %d",
+              path_of(s), (long long)input->h, (long long)input->w, (long long)input->c,
+              s->model.classes, (long long)d->h, (long long)d->w, (long long)d->c, d->classes);
+    return OCT_OK;
+}
+
+static oct_status evaluate_checkpoint(subject *s)
+{
+    oct_module *model = NULL;
+    bool prepared;
+    oct_status status = oct_load_model(&model, &s->checkpoint, &s->recipe, &s->data, &prepared);
+    OCT_TRY_OUT(oct_session_agree(s->session, status));
+    double begin = oct_seconds();
+    OCT_TRY_OUT(oct_evaluate(model, s->session->group, &s->recipe, &s->data, &s->correct, NULL));
+    s->seconds = oct_seconds() - begin;
+out:
+    oct_module_destroy(&model);
+    return status;
+}
+
+static oct_status evaluate_model(subject *s)
+{
+    const oct_collective *group = s->session->group;
+    oct_leaves leaves = oct_evaluation_leaves(&s->recipe, &s->data, group);
+    int64_t samples = oct_leaves_local_samples(&leaves), classes = s->data.classes;
+    float *logits = NULL;
+    double begin = oct_seconds();
+    oct_status status = oct_alloc(&logits, (size_t)(samples * classes), sizeof(float));
+    if (status == OCT_OK)
+        status = oct_program_evaluate(&s->model.program, &s->recipe, &s->data, &leaves, logits);
+    OCT_TRY_OUT(oct_session_agree(s->session, status));
+    const uint8_t *labels = s->data.labels + oct_leaves_first_sample(&leaves);
+    OCT_TRY_OUT(
+        oct_sum_count(group, oct_count_correct(logits, labels, samples, classes), &s->correct));
+    s->seconds = oct_seconds() - begin;
+out:
+    oct_free(&logits);
+    return status;
+}
+
+static oct_status print(const subject *s, double accuracy)
+{
+    bool model = s->kind == OCT_FILE_MODEL;
+    const char *phase = model ? "int8" : s->checkpoint.info.phase;
+    double rate = s->seconds > 0 ? (double)s->data.count / s->seconds : 0;
+    char correct[32], images[32], per_s[32];
+    if (s->args->json) {
+        json_t *result = json_pack("{s:i, s:s, s:s, s:s, s:f, s:I, s:I, s:f}", "schema_version", 1,
+                                   "file", model ? path_of(s) : s->checkpoint.path, "kind",
+                                   model ? "int8 model" : "checkpoint", "phase", phase, "accuracy",
+                                   accuracy, "correct", (json_int_t)s->correct, "images",
+                                   (json_int_t)s->data.count, "images_per_s", rate);
+        if (result && s->required >= 0)
+            json_object_set_new(result, "reached", json_boolean(accuracy >= s->required));
+        return oct_print_json(result);
+    }
+    OCT_TRY(oct_print("%-12s %s (%s)\n", "file", model ? path_of(s) : s->checkpoint.path, phase));
+    OCT_TRY(oct_print("%-12s %.2f %%\n", "accuracy", accuracy));
+    OCT_TRY(oct_print("%-12s %s of %s\n", "correct", oct_text_count(s->correct, correct),
+                      oct_text_count(s->data.count, images)));
+    return oct_print("%-12s %s\n", "images/s", oct_text_count((int64_t)rate, per_s));
+}
+
+static oct_status work(subject *s)
+{
+    OCT_TRY(oct_session_agree(s->session, open_file(s)));
+    s->recipe.threads = oct_job_share_of_cores();
+    oct_job_threads(s->session, s->recipe.threads);
+    OCT_TRY(oct_job_data(s->session, &s->recipe, OCT_TEST, &s->data));
+    OCT_TRY(oct_session_agree(s->session, check_data(s)));
+    OCT_TRY(s->kind == OCT_FILE_MODEL ? evaluate_model(s) : evaluate_checkpoint(s));
+
+    double accuracy = 100.0 * (double)s->correct / (double)s->data.count;
+    if (s->session->group->rank == 0) OCT_TRY(print(s, accuracy));
+    OCT_CHECK(accuracy >= s->required, OCT_NO,
+              "%s: accuracy %.2f %% is below the %g %% that --require asks for", path_of(s),
+              accuracy, s->required);
+    return OCT_OK;
+}
+
+static oct_status run(const oct_args *args)
+{
+    oct_session session;
+    subject s = {.session = &session, .args = args};
+    OCT_TRY(read_required(&s));
+    OCT_TRY(oct_session_open(&session, args));
+    oct_status status = oct_session_end(&session, work(&s));
+    oct_checkpoint_close(&s.checkpoint);
+    oct_model_free(&s.model);
+    oct_recipe_free(&s.recipe);
+    oct_dataset_free(&s.data);
+    return status;
+}
+
+static const oct_option options[] = {
+    [DATA] = {"--data", 0, OCT_OPT_TEXT, "FOLDER",
+              "where the data set lies, if not where the run had it", 0, 0},
+    [REQUIRE] = {"--require", 0, OCT_OPT_TEXT, "PERCENT",
+                 "exit status 1 when the accuracy is below", 0, 0},
+    [RANKS] = {"--ranks", 0, OCT_OPT_COUNT, "N", "start mpirun with N ranks", 1, 4096},
+    {0},
+};
+
+const oct_command oct_command_eval = {
+    .name = "eval",
+    .usage = "octet eval FILE [--data FOLDER] [--require PERCENT]",
+    .summary = "accuracy of a checkpoint, a run folder or an int8 model on the test data",
+    .help = "FILE is a checkpoint, a run folder (its newest checkpoint) or an int8 model. The "
+            "recipe inside\n"
+            "says which data; a checkpoint of the float phase is evaluated in float.\n"
+            "\n"
+            "    octet eval runs/a/model.int8.h5 --require 92\n"
+            "    octet eval runs/a --ranks 2\n",
+    .options = options,
+    .min_words = 1,
+    .max_words = 1,
+    .parallel = true,
+    .run = run,
+};

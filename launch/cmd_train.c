@@ -1,0 +1,109 @@
+/* octet train: the command line of a run, and its result as a table or as JSON. */
+#include "launch/command.h"
+#include "launch/output.h"
+#include "launch/progress.h"
+#include "launch/session.h"
+#include "launch/training.h"
+
+#include <stdio.h>
+
+static oct_status print_accuracy(const char *name, const json_t *value)
+{
+    if (!json_is_number(value)) return oct_print("%-28s not measured\n", name);
+    return oct_print("%-28s %.2f %%\n", name, json_number_value(value));
+}
+
+static oct_status print_bytes(const char *name, const json_t *value)
+{
+    char text[32];
+    return oct_print("%-28s %s bytes\n", name, oct_text_count(json_integer_value(value), text));
+}
+
+static oct_status print_rates(json_t *rates)
+{
+    const char *phase;
+    json_t *rate;
+    json_object_foreach(rates, phase, rate)
+    {
+        char name[64], text[32];
+        snprintf(name, sizeof(name), "%s, images/s", phase);
+        if (json_is_number(rate))
+            OCT_TRY(oct_print("%-28s %s\n", name,
+                              oct_text_count((int64_t)json_number_value(rate), text)));
+    }
+    return OCT_OK;
+}
+
+static oct_status print_table(const json_t *result)
+{
+    char differ[32], logits[32], images[32];
+    OCT_TRY(print_accuracy("float accuracy", json_object_get(result, "float_accuracy")));
+    OCT_TRY(print_accuracy("QAT accuracy", json_object_get(result, "qat_accuracy")));
+    OCT_TRY(print_accuracy("int8 accuracy", json_object_get(result, "int8_accuracy")));
+    OCT_TRY(oct_print(
+        "%-28s %s of %s (%s images, QAT evaluation against int8 model)\n", "logits that differ",
+        oct_text_count(json_integer_value(json_object_get(result, "logits_differ")), differ),
+        oct_text_count(json_integer_value(json_object_get(result, "logits")), logits),
+        oct_text_count(json_integer_value(json_object_get(result, "images")), images)));
+    OCT_TRY(print_bytes("float parameters", json_object_get(result, "float_bytes")));
+    OCT_TRY(print_bytes("int8 parameters", json_object_get(result, "int8_bytes")));
+    OCT_TRY(print_rates(json_object_get(result, "images_per_s")));
+    OCT_TRY(oct_print("%-28s %s\n", "checkpoint",
+                      json_string_value(json_object_get(result, "checkpoint"))));
+    OCT_TRY(
+        oct_print("%-28s %s\n", "int8 model", json_string_value(json_object_get(result, "model"))));
+    return oct_print("%-28s %s\n", "sha256 of the int8 model",
+                     json_string_value(json_object_get(result, "model_sha256")));
+}
+
+static oct_status train(oct_session *session, const oct_args *args, const oct_recipe *recipe)
+{
+    json_t *result = NULL;
+    oct_status status = oct_train(session, args, recipe, &result);
+    if (status != OCT_OK || !result) return status;
+    if (args->json) return oct_print_json(result);
+    status = print_table(result);
+    json_decref(result);
+    return status;
+}
+
+static oct_status run(const oct_args *args)
+{
+    oct_recipe recipe;
+    oct_session session;
+    OCT_TRY(oct_recipe_read(&recipe, args->word[0], NULL, args->word + 1, args->num_words - 1));
+    oct_status status = oct_session_open(&session, args);
+    if (status == OCT_OK) status = oct_session_end(&session, train(&session, args, &recipe));
+    oct_recipe_free(&recipe);
+    return status;
+}
+
+static const oct_option options[] = {
+    {"--ranks", 0, OCT_OPT_COUNT, "N", "start mpirun with N ranks; the bits are those of one rank",
+     1, 4096},
+    {0},
+};
+
+const oct_command oct_command_train = {
+    .name = "train",
+    .usage = "octet train RECIPE [key=value ...] [--ranks N]",
+    .summary = "trains float, calibrates, trains quantized, converts; resumes by itself",
+    .help =
+        "Takes the recipe through its phases and ends with an int8 model and its certificate.\n"
+        "Everything goes into the folder `output` of the recipe. The same command again continues\n"
+        "where the newest good checkpoint stands, on any number of ranks, and ends with the same\n"
+        "bytes; a run that is finished only prints its results.\n"
+        "\n"
+        "key=value changes a key of the recipe for this run; `octet help recipe` lists all keys.\n"
+        "Ctrl-C, SIGTERM and SIGUSR1 stop after the current step with a checkpoint, exit status "
+        "75.\n"
+        "\n"
+        "    octet train launch/recipes/fashion-mnist.yaml output=runs/a\n"
+        "    octet train launch/recipes/fashion-mnist.yaml output=runs/b --ranks 2\n"
+        "    mpirun -n 4 octet train my.yaml qat.epochs=3\n",
+    .options = options,
+    .min_words = 1,
+    .max_words = OCT_ARGS_MAX,
+    .parallel = true,
+    .run = run,
+};

@@ -1,0 +1,151 @@
+/* Evaluation: the logits of a data set in evaluation mode, samples split over ranks in whole leaves.
+ *
+ * Samples are taken leaf by leaf of the data set, whatever the number of ranks, and no op in
+ * evaluation mode sums over samples, so every logit has the same bits on any number of ranks. The
+ * forward of a rank communicates with nobody; ranks meet only to agree and to add up.
+ */
+#include "launch/trainer.h"
+
+#include "core/base/mem.h"
+
+#include <string.h>
+
+/* Bounds the memory of a forward that keeps all activations of its batch until the end. */
+enum { BATCH_SAMPLES = 64 };
+
+oct_leaves oct_evaluation_leaves(const oct_recipe *recipe, const oct_dataset *data,
+                                 const oct_collective *group)
+{
+    return oct_leaves_split(data->count, recipe->batch_leaf, group->rank, group->size);
+}
+
+int64_t oct_evaluation_batch(const oct_recipe *recipe)
+{
+    int64_t leaves = BATCH_SAMPLES / recipe->batch_leaf;
+    if (leaves < recipe->threads) leaves = recipe->threads;
+    return leaves * recipe->batch_leaf;
+}
+
+void oct_evaluation_images(const oct_recipe *recipe, const oct_dataset *data, int64_t first,
+                           int64_t n, float *images)
+{
+    float mean[OCT_RECIPE_LIST_MAX], std[OCT_RECIPE_LIST_MAX];
+    for (int64_t c = 0; c < data->c; c++) {
+        mean[c] = (float)recipe->data_mean.value[c];
+        std[c] = (float)recipe->data_std.value[c];
+    }
+    int64_t pixels = data->h * data->w;
+    oct_normalise(data->images + first * pixels * data->c, n * pixels, data->c, mean, std, images);
+}
+
+int64_t oct_count_correct(const float *logits, const uint8_t *labels, int64_t samples,
+                          int64_t classes)
+{
+    int64_t correct = 0;
+    for (int64_t i = 0; i < samples; i++) {
+        const float *row = logits + i * classes;
+        int64_t best = 0;
+        for (int64_t k = 1; k < classes; k++)
+            if (row[k] > row[best]) best = k;
+        correct += best == labels[i];
+    }
+    return correct;
+}
+
+static oct_status forward_batch(oct_context *cx, oct_module *model, const oct_recipe *recipe,
+                                const oct_dataset *data, float *images, int64_t n, float *logits)
+{
+    oct_context_begin(cx, oct_leaves_split(n, recipe->batch_leaf, 0, 1), false);
+    oct_tensor *x = oct_tensor_view(cx, OCT_F32, OCT_SHAPE(n, data->h, data->w, data->c), images);
+    oct_tensor *y = oct_call(cx, model, x);
+    OCT_TRY(oct_context_status(cx));
+    OCT_CHECK(y->dtype == OCT_F32 && oct_numel(y) == n * data->classes, OCT_DEFECT,
+              "the model gave %lld values for %lld samples of %d classes", (long long)oct_numel(y),
+              (long long)n, data->classes);
+    memcpy(logits, y->data, (size_t)(n * data->classes) * sizeof(float));
+    return OCT_OK;
+}
+
+oct_status oct_evaluate_local(oct_module *model, const oct_recipe *recipe, const oct_dataset *data,
+                              const oct_leaves *leaves, float *logits)
+{
+    int64_t samples = oct_leaves_local_samples(leaves), first = oct_leaves_first_sample(leaves);
+    int64_t batch = oct_evaluation_batch(recipe);
+    bool training = model->training;
+    oct_context *cx = NULL;
+    float *images = NULL;
+    oct_status status = OCT_OK;
+
+    oct_module_train(model, false);
+    OCT_TRY_OUT(oct_context_create(&cx, &oct_collective_one));
+    OCT_TRY_OUT(oct_alloc(&images, (size_t)(batch * data->h * data->w * data->c), sizeof(float)));
+    for (int64_t at = 0; at < samples; at += batch) {
+        int64_t n = samples - at < batch ? samples - at : batch;
+        oct_evaluation_images(recipe, data, first + at, n, images);
+        OCT_TRY_OUT(forward_batch(cx, model, recipe, data, images, n, logits + at * data->classes));
+    }
+out:
+    oct_module_train(model, training);
+    oct_free(&images);
+    oct_context_destroy(&cx);
+    return status;
+}
+
+/* Counts are small integers, so a float64 sum over one leaf for each rank is exact. */
+oct_status oct_sum_count(const oct_collective *group, int64_t mine, int64_t *total)
+{
+    oct_leaves ranks = oct_leaves_split(group->size, 1, group->rank, group->size);
+    double part = (double)mine, sum = 0;
+    OCT_TRY(group->tree_sum_f64(group, &ranks, &part, 1, &sum));
+    *total = (int64_t)sum;
+    return OCT_OK;
+}
+
+/* A gather moves the same number of bytes from each rank: shares are padded to the largest. */
+oct_status oct_gather_rows(const oct_collective *group, const oct_leaves *leaves, int64_t row,
+                           const float *mine, float *all)
+{
+    int64_t share = (leaves->count / group->size + 1) * leaves->leaf * row;
+    float *padded = NULL, *gathered = NULL;
+    oct_status status = OCT_OK;
+
+    OCT_TRY_OUT(oct_alloc(&padded, (size_t)share, sizeof(float)));
+    if (group->rank == 0)
+        OCT_TRY_OUT(oct_alloc(&gathered, (size_t)group->size * (size_t)share, sizeof(float)));
+    int64_t local = oct_leaves_local_samples(leaves);
+    if (local > 0) memcpy(padded, mine, (size_t)(local * row) * sizeof(float));
+    OCT_TRY_OUT(group->gather(group, padded, (size_t)share * sizeof(float), gathered));
+    for (int rank = 0; group->rank == 0 && rank < group->size; rank++) {
+        oct_leaves theirs = oct_leaves_split(leaves->samples, leaves->leaf, rank, group->size);
+        int64_t samples = oct_leaves_local_samples(&theirs);
+        if (samples > 0)
+            memcpy(all + oct_leaves_first_sample(&theirs) * row, gathered + rank * share,
+                   (size_t)(samples * row) * sizeof(float));
+    }
+out:
+    oct_free(&padded);
+    oct_free(&gathered);
+    return status;
+}
+
+oct_status oct_evaluate(oct_module *model, const oct_collective *group, const oct_recipe *recipe,
+                        const oct_dataset *data, int64_t *correct, float *logits)
+{
+    oct_leaves leaves = oct_evaluation_leaves(recipe, data, group);
+    int64_t samples = oct_leaves_local_samples(&leaves);
+    float *mine = NULL;
+    oct_status status = oct_alloc(&mine, (size_t)(samples * data->classes), sizeof(float));
+    if (status == OCT_OK) status = oct_evaluate_local(model, recipe, data, &leaves, mine);
+    OCT_TRY_OUT(group->agree(group, status));
+
+    const uint8_t *labels = data->labels + oct_leaves_first_sample(&leaves);
+    OCT_TRY_OUT(
+        oct_sum_count(group, oct_count_correct(mine, labels, samples, data->classes), correct));
+    /* Only rank 0 has a place for logits, but all take part in bringing them there. */
+    int64_t wanted = logits != NULL;
+    OCT_TRY_OUT(group->max_i64(group, &wanted, 1));
+    if (wanted) OCT_TRY_OUT(oct_gather_rows(group, &leaves, data->classes, mine, logits));
+out:
+    oct_free(&mine);
+    return status;
+}

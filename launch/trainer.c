@@ -1,0 +1,493 @@
+/* The trainer: one step after another through the phases of the plan.
+ *
+ * A step takes this rank's leaves of the global batch through forward and backward, sums gradients
+ * over all leaves, and then meets the other ranks once more in the control reduction, which carries
+ * all that is small: did a number go wrong, does somebody want to stop, and the observers' ranges.
+ * Everything a rank does after that meeting follows from numbers that are alike on all ranks.
+ */
+#include "launch/trainer.h"
+
+#include "core/base/mem.h"
+#include "core/base/text.h"
+#include "launch/model/model.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* The control reduction's numbers; the observers' keys follow. */
+enum { CONTROL_NOT_FINITE, CONTROL_STOP, CONTROL_KEYS };
+
+static int64_t full_batch(const oct_recipe *recipe, const oct_dataset *data)
+{
+    return data->count < recipe->batch_size ? data->count : recipe->batch_size;
+}
+
+static void check_model(const oct_recipe *recipe, const oct_dataset *data)
+{
+    const oct_model_spec *spec = oct_model_find(recipe->model_name);
+    if (!spec) {
+        const char *names[16];
+        size_t count = 0;
+        for (; count < oct_model_count() && count < OCT_COUNT(names); count++)
+            names[count] = oct_model_at(count)->name;
+        const char *near = oct_nearest(recipe->model_name, names, count);
+        oct_fail_add(OCT_USAGE, "model.name: there is no model '%s'; %s%s%s", recipe->model_name,
+                     near ? "did you mean '" : "see `octet help models`", near ? near : "",
+                     near ? "'?" : "");
+    } else if (data->h < spec->min_size || data->w < spec->min_size) {
+        oct_fail_add(
+            OCT_USAGE,
+            "model.name: %s needs images of at least %lld x %lld pixels, those of data.path are "
+            "%lld x %lld; use another model",
+            spec->name, (long long)spec->min_size, (long long)spec->min_size, (long long)data->h,
+            (long long)data->w);
+    }
+}
+
+static void check_channels(const char *key, const oct_reals *list, const oct_dataset *data)
+{
+    if (list->count == data->c) return;
+    oct_fail_add(OCT_USAGE,
+                 "%s: %d values, but the images have %lld channels; give one for each channel", key,
+                 list->count, (long long)data->c);
+}
+
+static void check_data(const oct_recipe *recipe, const oct_dataset *train, const oct_dataset *test)
+{
+    check_channels("data.mean", &recipe->data_mean, train);
+    check_channels("data.std", &recipe->data_std, train);
+    if (train->h != test->h || train->w != test->w || train->c != test->c)
+        oct_fail_add(
+            OCT_USAGE,
+            "data.path: training images are %lld x %lld x %lld, test images %lld x %lld x %lld; "
+            "both must have the same size",
+            (long long)train->h, (long long)train->w, (long long)train->c, (long long)test->h,
+            (long long)test->w, (long long)test->c);
+    if (test->classes > train->classes)
+        oct_fail_add(OCT_USAGE,
+                     "data.path: %d classes in the test data, but %d in the training data",
+                     test->classes, train->classes);
+    if (recipe->data_crop_padding >= train->h || recipe->data_crop_padding >= train->w)
+        oct_fail_add(
+            OCT_USAGE,
+            "data.crop_padding: %lld pixels around images of %lld x %lld; use less than the image",
+            (long long)recipe->data_crop_padding, (long long)train->h, (long long)train->w);
+    if (oct_plan_of(recipe, train->count).steps_per_epoch == 0)
+        oct_fail_add(
+            OCT_USAGE,
+            "data.drop_last: %lld training images make no full batch of %lld; use a smaller "
+            "batch.size or data.drop_last=false",
+            (long long)train->count, (long long)recipe->batch_size);
+}
+
+static void check_ranks(const oct_recipe *recipe, const oct_dataset *train, int ranks)
+{
+    int64_t batch = full_batch(recipe, train);
+    int64_t leaves = (batch + recipe->batch_leaf - 1) / recipe->batch_leaf;
+    if (ranks <= leaves) return;
+    oct_fail_add(
+        OCT_USAGE,
+        "more ranks (%d) than leaves (%lld): batch.size %lld / batch.leaf %lld; use at most %lld "
+        "ranks, a smaller batch.leaf or a larger batch.size",
+        ranks, (long long)leaves, (long long)batch, (long long)recipe->batch_leaf,
+        (long long)leaves);
+}
+
+oct_status oct_run_check(const oct_recipe *recipe, const oct_dataset *train_data,
+                         const oct_dataset *test_data, int ranks)
+{
+    oct_fail_clear();
+    if (train_data->count == 0) oct_fail_add(OCT_USAGE, "data.path: there are no training images");
+    if (test_data->count == 0) oct_fail_add(OCT_USAGE, "data.path: there are no test images");
+    if (oct_fail_count() > 0) return OCT_USAGE;
+    check_model(recipe, train_data);
+    check_data(recipe, train_data, test_data);
+    check_ranks(recipe, train_data, ranks);
+    if (!oct_observer_find(recipe->quant_observer))
+        oct_fail_add(OCT_USAGE, "quant.observer: there is no observer '%s'",
+                     recipe->quant_observer);
+    if (!oct_target_find(recipe->quant_target))
+        oct_fail_add(OCT_USAGE, "quant.target: there is no target '%s'", recipe->quant_target);
+    return oct_fail_count() > 0 ? OCT_USAGE : OCT_OK;
+}
+
+oct_status oct_build_model(oct_module **model, const oct_recipe *recipe, const oct_dataset *data)
+{
+    *model = NULL;
+    const oct_model_spec *spec = oct_model_find(recipe->model_name);
+    OCT_CHECK(spec, OCT_USAGE, "model.name: there is no model '%s'; see `octet help models`",
+              recipe->model_name);
+    OCT_TRY(spec->build(model, data->h, data->w, data->c, data->classes));
+    oct_status status = oct_init_parameters(*model, (uint64_t)recipe->seed);
+    if (status != OCT_OK) oct_module_destroy(model);
+    return status;
+}
+
+static oct_status prepare(oct_module **model, const oct_recipe *recipe, const oct_dataset *data)
+{
+    oct_qconfig qconfig = {
+        .observer = oct_observer_find(recipe->quant_observer),
+        .averaging = (float)recipe->quant_averaging,
+        .float_output = recipe->quant_float_output,
+        .target = oct_target_find(recipe->quant_target),
+    };
+    return oct_prepare(model, OCT_SHAPE(1, data->h, data->w, data->c), &qconfig, NULL);
+}
+
+/* What a prepared model does in a phase. Calibration observes the float model as it is: its batch norm
+ * neither uses nor moves by the batch's statistics. */
+static void set_phase(oct_module *model, const oct_quantizers *quantizers, oct_phase phase)
+{
+    oct_quant_state state = OCT_QUANT_QAT;
+    if (phase == OCT_PHASE_CALIBRATE) state = OCT_QUANT_CALIBRATE;
+    if (phase == OCT_PHASE_QAT_SCALES_FROZEN) state = OCT_QUANT_FROZEN;
+    oct_freeze_batch_norm(model, phase != OCT_PHASE_QAT);
+    oct_quantizers_set_state(quantizers, state);
+}
+
+static oct_status start_optimizer(oct_trainer *trainer)
+{
+    const oct_recipe *recipe = trainer->recipe;
+    oct_optim_config config = {
+        .kind = strcmp(recipe->optimizer_kind, "adamw") == 0 ? OCT_ADAMW : OCT_SGD,
+        .momentum = (float)recipe->optimizer_momentum,
+        .nesterov = recipe->optimizer_nesterov,
+        .beta1 = (float)recipe->optimizer_beta1,
+        .beta2 = (float)recipe->optimizer_beta2,
+        .eps = (float)recipe->optimizer_eps,
+        .weight_decay = (float)recipe->optimizer_weight_decay,
+    };
+    OCT_TRY(oct_optim_create(&trainer->optim, &config, &trainer->params));
+    trainer->has_optim = true;
+    return OCT_OK;
+}
+
+static void end_optimizer(oct_trainer *trainer)
+{
+    if (trainer->has_optim) oct_optim_destroy(&trainer->optim);
+    trainer->has_optim = false;
+}
+
+static oct_status bind_parameters(oct_trainer *trainer)
+{
+    const oct_collective *group = trainer->group;
+    oct_leaves full = oct_leaves_split(full_batch(trainer->recipe, trainer->train_data),
+                                       trainer->recipe->batch_leaf, group->rank, group->size);
+    oct_params_unbind(&trainer->params);
+    return oct_params_bind(&trainer->params, trainer->model, &full);
+}
+
+static oct_status allocate_control(oct_trainer *trainer)
+{
+    oct_free(&trainer->control);
+    return oct_alloc(&trainer->control, CONTROL_KEYS + 2 * trainer->quantizers.count,
+                     sizeof(int64_t));
+}
+
+static oct_status enter_calibration(oct_trainer *trainer)
+{
+    end_optimizer(trainer);
+    oct_params_unbind(&trainer->params);
+    OCT_TRY(prepare(&trainer->model, trainer->recipe, trainer->train_data));
+    trainer->prepared = true;
+    OCT_TRY(oct_quantizers_collect(&trainer->quantizers, trainer->model));
+    OCT_TRY(allocate_control(trainer));
+    oct_module_train(trainer->model, true);
+    return bind_parameters(trainer);
+}
+
+/* Walks through the phases up to this one; empty phases leave their mark all the same. */
+static oct_status enter(oct_trainer *trainer, oct_phase phase)
+{
+    while (trainer->phase < phase) {
+        trainer->phase++;
+        if (trainer->phase == OCT_PHASE_CALIBRATE) OCT_TRY(enter_calibration(trainer));
+        if (trainer->phase == OCT_PHASE_QAT) OCT_TRY(start_optimizer(trainer));
+        set_phase(trainer->model, &trainer->quantizers, trainer->phase);
+    }
+    return OCT_OK;
+}
+
+/* A model that cannot be prepared shall be known now and not after the float phase. */
+static oct_status try_prepare(const oct_recipe *recipe, const oct_dataset *data)
+{
+    oct_module *model = NULL;
+    OCT_TRY(oct_build_model(&model, recipe, data));
+    oct_status status = prepare(&model, recipe, data);
+    oct_module_destroy(&model);
+    return status;
+}
+
+static oct_status start_loader(oct_trainer *trainer)
+{
+    const oct_recipe *recipe = trainer->recipe;
+    oct_loader *loader = &trainer->loader;
+    OCT_TRY(oct_loader_init(loader, trainer->train_data));
+    loader->seed = (uint64_t)recipe->seed;
+    loader->batch = recipe->batch_size;
+    loader->leaf = recipe->batch_leaf;
+    loader->shuffle = true;
+    loader->drop_last = recipe->data_drop_last;
+    loader->crop_padding = (int)recipe->data_crop_padding;
+    loader->flip = recipe->data_flip;
+    for (int64_t c = 0; c < trainer->train_data->c; c++) {
+        loader->mean[c] = (float)recipe->data_mean.value[c];
+        loader->std[c] = (float)recipe->data_std.value[c];
+    }
+    return OCT_OK;
+}
+
+/* Room for the largest share that this rank can have of any batch: a short batch may give one leaf
+ * more to a rank than the full batch does. */
+static oct_status allocate_batch(oct_trainer *trainer)
+{
+    const oct_dataset *data = trainer->train_data;
+    int64_t leaf = trainer->recipe->batch_leaf;
+    int64_t leaves = (full_batch(trainer->recipe, data) + leaf - 1) / leaf;
+    size_t samples = (size_t)((leaves + trainer->group->size - 1) / trainer->group->size * leaf);
+    size_t image = (size_t)(data->h * data->w * data->c);
+    OCT_TRY(oct_alloc(&trainer->images, samples, image * sizeof(float)));
+    return oct_alloc(&trainer->labels, samples, sizeof(int32_t));
+}
+
+oct_status oct_trainer_create(oct_trainer *trainer, const oct_recipe *recipe,
+                              const oct_collective *group, const oct_dataset *train_data,
+                              const oct_dataset *test_data)
+{
+    oct_status status = OCT_OK;
+    *trainer = (oct_trainer){
+        .recipe = recipe,
+        .group = group,
+        .train_data = train_data,
+        .test_data = test_data,
+        .saved_step = -1,
+    };
+    OCT_TRY(oct_run_check(recipe, train_data, test_data, group->size));
+    trainer->plan = oct_plan_of(recipe, train_data->count);
+    OCT_TRY_OUT(try_prepare(recipe, train_data));
+    OCT_TRY_OUT(oct_build_model(&trainer->model, recipe, train_data));
+    oct_module_train(trainer->model, true);
+    OCT_TRY_OUT(bind_parameters(trainer));
+    OCT_TRY_OUT(start_optimizer(trainer));
+    OCT_TRY_OUT(allocate_control(trainer));
+    OCT_TRY_OUT(oct_context_create(&trainer->context, group));
+    OCT_TRY_OUT(start_loader(trainer));
+    OCT_TRY_OUT(allocate_batch(trainer));
+out:
+    if (status != OCT_OK) oct_trainer_destroy(trainer);
+    return status;
+}
+
+void oct_trainer_destroy(oct_trainer *trainer)
+{
+    oct_context_destroy(&trainer->context);
+    end_optimizer(trainer);
+    oct_params_unbind(&trainer->params);
+    oct_quantizers_free(&trainer->quantizers);
+    oct_module_destroy(&trainer->model);
+    oct_loader_deinit(&trainer->loader);
+    oct_free(&trainer->control);
+    oct_free(&trainer->images);
+    oct_free(&trainer->labels);
+}
+
+bool oct_trainer_done(const oct_trainer *trainer)
+{
+    return trainer->step >= oct_plan_steps(&trainer->plan);
+}
+
+static oct_status fetch(oct_trainer *trainer, oct_leaves *leaves)
+{
+    int64_t epoch, step_in_epoch;
+    const oct_collective *group = trainer->group;
+    oct_plan_position(&trainer->plan, trainer->step, &epoch, &step_in_epoch);
+    int64_t samples = oct_loader_samples(&trainer->loader, step_in_epoch);
+    *leaves = oct_leaves_split(samples, trainer->recipe->batch_leaf, group->rank, group->size);
+    return oct_loader_fetch(&trainer->loader, epoch, step_in_epoch, leaves, trainer->images,
+                            trainer->labels);
+}
+
+static oct_status forward(oct_trainer *trainer, const oct_leaves *leaves, bool learn,
+                          oct_tensor **loss, oct_loss *sums)
+{
+    const oct_dataset *data = trainer->train_data;
+    oct_context *cx = trainer->context;
+    int64_t samples = oct_leaves_local_samples(leaves);
+    oct_params_zero(&trainer->params);
+    oct_context_begin(cx, *leaves, learn);
+    oct_tensor *x = oct_tensor_view(cx, OCT_F32, OCT_SHAPE(samples, data->h, data->w, data->c),
+                                    trainer->images);
+    oct_tensor *logits = oct_call(cx, trainer->model, x);
+    *loss = oct_cross_entropy(cx, logits, trainer->labels,
+                              (float)trainer->recipe->loss_label_smoothing, sums);
+    return oct_context_status(cx);
+}
+
+static oct_status backward(oct_trainer *trainer, const oct_leaves *leaves, oct_tensor *loss)
+{
+    OCT_TRY(oct_backward(trainer->context, loss));
+    return oct_params_reduce(&trainer->params, trainer->group, leaves);
+}
+
+/* All exponent bits set is infinity or NaN; the loop has no branch so that it runs at memory speed. */
+static bool all_finite(const float *x, int64_t n)
+{
+    uint32_t bad = 0;
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, x + i, sizeof(bits));
+        bad |= (bits & 0x7f800000u) == 0x7f800000u;
+    }
+    return !bad;
+}
+
+static oct_status not_finite(const oct_trainer *trainer, double loss)
+{
+    oct_place place = oct_plan_place(&trainer->plan, trainer->step);
+    const char *part = trainer->phase == OCT_PHASE_FLOAT ? "float" : "qat";
+    double lr =
+        trainer->phase == OCT_PHASE_FLOAT ? trainer->recipe->float_lr : trainer->recipe->qat_lr;
+    char newest[64] = "there is no checkpoint yet";
+    if (trainer->saved_step >= 0)
+        snprintf(newest, sizeof(newest), "newest good checkpoint step-%08lld.h5",
+                 (long long)trainer->saved_step);
+    return oct_fail(
+        OCT_NUMERIC,
+        "step %lld (epoch %lld, phase %s): the %s not finite; lower %s.lr (now %g), or give "
+        "it %s.warmup; %s",
+        (long long)trainer->step + 1, (long long)place.epoch, oct_phase_name(trainer->phase),
+        isfinite(loss) ? "gradient is" : "loss is", part, lr, part, newest);
+}
+
+/* The one small meeting of the step. Afterwards all ranks know the same. */
+static oct_status meet(oct_trainer *trainer, bool learn, double loss, bool *stop)
+{
+    const oct_collective *group = trainer->group;
+    int64_t *control = trainer->control;
+    bool finite =
+        isfinite(loss) && (!learn || all_finite(trainer->params.grads, trainer->params.numel));
+    control[CONTROL_NOT_FINITE] = !finite;
+    control[CONTROL_STOP] = trainer->stop;
+    if (trainer->quantizers.count > 0)
+        oct_quantizers_keys(&trainer->quantizers, control + CONTROL_KEYS);
+    OCT_TRY(
+        group->max_i64(group, control, (int64_t)(CONTROL_KEYS + 2 * trainer->quantizers.count)));
+    if (control[CONTROL_NOT_FINITE]) return not_finite(trainer, loss);
+    *stop = control[CONTROL_STOP] != 0;
+    return OCT_OK;
+}
+
+static oct_status update(oct_trainer *trainer, bool learn)
+{
+    if (learn)
+        oct_optim_step(&trainer->optim, &trainer->params,
+                       (float)oct_plan_lr(&trainer->plan, trainer->recipe, trainer->step));
+    if (trainer->quantizers.count == 0) return OCT_OK;
+    oct_status status =
+        oct_quantizers_update(&trainer->quantizers, trainer->control + CONTROL_KEYS);
+    if (status != OCT_OK)
+        oct_fail_prefix("step %lld (phase %s)", (long long)trainer->step + 1,
+                        oct_phase_name(trainer->phase));
+    return status;
+}
+
+oct_status oct_trainer_step(oct_trainer *trainer, oct_step_result *result)
+{
+    oct_leaves leaves;
+    oct_tensor *loss = NULL;
+    oct_loss sums = {0};
+    *result = (oct_step_result){0};
+
+    OCT_TRY(enter(trainer, oct_plan_phase(&trainer->plan, trainer->step)));
+    bool learn = trainer->phase != OCT_PHASE_CALIBRATE;
+    OCT_TRY(fetch(trainer, &leaves));
+    OCT_TRY(forward(trainer, &leaves, learn, &loss, &sums));
+    if (learn) OCT_TRY(backward(trainer, &leaves, loss));
+    OCT_TRY(meet(trainer, learn, sums.loss_sum, &result->stop));
+    OCT_TRY(update(trainer, learn));
+
+    result->loss = sums.loss_sum / (double)leaves.samples;
+    result->correct = sums.correct;
+    result->samples = leaves.samples;
+    trainer->step++;
+    if (oct_trainer_done(trainer)) OCT_TRY(enter(trainer, OCT_PHASE_QAT_SCALES_FROZEN));
+    return OCT_OK;
+}
+
+oct_status oct_trainer_save(oct_trainer *trainer, const char *folder, char **file)
+{
+    oct_text identity = {0};
+    oct_status status = OCT_OK;
+    if (file) *file = NULL;
+    if (trainer->group->rank != 0) return OCT_OK;
+
+    OCT_TRY_OUT(oct_recipe_write(trainer->recipe, true, &identity));
+    oct_checkpoint_info info = {
+        .step = trainer->step,
+        .updates = trainer->has_optim ? trainer->optim.updates : 0,
+        .recipe = identity.data,
+    };
+    snprintf(info.phase, sizeof(info.phase), "%s", oct_phase_name(trainer->phase));
+    OCT_TRY_OUT(oct_checkpoint_save(folder, &info, trainer->model,
+                                    trainer->has_optim ? &trainer->optim : NULL,
+                                    trainer->recipe->checkpoint_keep, file));
+out:
+    oct_text_free(&identity);
+    return status;
+}
+
+/* A checkpoint is taken after a step, so it stands in that step's phase; the last one in the last
+ * phase, whatever the lengths. */
+static oct_status phase_of_checkpoint(const oct_checkpoint *checkpoint, oct_phase *phase)
+{
+    OCT_CHECK(oct_phase_of_name(checkpoint->info.phase, phase), OCT_DATA,
+              "%s: there is no phase '%s'; the checkpoint is of another version of Octet",
+              checkpoint->path, checkpoint->info.phase);
+    return OCT_OK;
+}
+
+oct_status oct_trainer_restore(oct_trainer *trainer, const oct_checkpoint *checkpoint)
+{
+    oct_phase phase;
+    int64_t step = checkpoint->info.step, steps = oct_plan_steps(&trainer->plan);
+    OCT_TRY(phase_of_checkpoint(checkpoint, &phase));
+    OCT_CHECK(step > 0 && step <= steps, OCT_DATA, "%s: step %lld, but the run has steps 1 to %lld",
+              checkpoint->path, (long long)step, (long long)steps);
+    oct_phase expected =
+        step == steps ? OCT_PHASE_QAT_SCALES_FROZEN : oct_plan_phase(&trainer->plan, step - 1);
+    OCT_CHECK(
+        phase == expected, OCT_DATA,
+        "%s: stands in phase %s, but step %lld of this run is in phase %s; the training data or "
+        "the recipe changed",
+        checkpoint->path, checkpoint->info.phase, (long long)step, oct_phase_name(expected));
+    OCT_TRY(enter(trainer, phase));
+    OCT_TRY(oct_checkpoint_load(checkpoint, trainer->model,
+                                trainer->has_optim ? &trainer->optim : NULL));
+    if (trainer->has_optim) trainer->optim.updates = checkpoint->info.updates;
+    trainer->step = step;
+    trainer->saved_step = step;
+    return OCT_OK;
+}
+
+oct_status oct_load_model(oct_module **model, const oct_checkpoint *checkpoint,
+                          const oct_recipe *recipe, const oct_dataset *data, bool *prepared)
+{
+    oct_phase phase;
+    oct_quantizers quantizers = {0};
+    oct_status status = OCT_OK;
+    *model = NULL;
+    OCT_TRY(phase_of_checkpoint(checkpoint, &phase));
+    *prepared = phase != OCT_PHASE_FLOAT;
+    OCT_TRY_OUT(oct_build_model(model, recipe, data));
+    if (*prepared) {
+        OCT_TRY_OUT(prepare(model, recipe, data));
+        OCT_TRY_OUT(oct_quantizers_collect(&quantizers, *model));
+        set_phase(*model, &quantizers, phase);
+    }
+    OCT_TRY_OUT(oct_checkpoint_load(checkpoint, *model, NULL));
+out:
+    oct_quantizers_free(&quantizers);
+    if (status != OCT_OK) oct_module_destroy(model);
+    return status;
+}

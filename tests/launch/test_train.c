@@ -1,0 +1,462 @@
+/* The trainer on a small data set in memory: every bit of the end follows from recipe and data, not
+ * from threads or from where a run was taken up again. */
+#include "launch/certificate.h"
+#include "launch/trainer.h"
+#include "core/base/rng.h"
+#include "core/base/mem.h"
+#include "io/file.h"
+#include "tests/support/tmp.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <omp.h>
+#include <string.h>
+
+enum { SIZE = 8, TRAIN = 40, TEST = 22, CLASSES = 10 };
+
+/* 3 steps an epoch, the last one short: float 0-2, calibrate 3-4, qat 5-6, batch norm frozen 7-8,
+ * scales frozen 9-10. */
+static const char recipe_text[] = "schema: 1\n"
+                                  "model: {name: cnn-small}\n"
+                                  "batch: {size: 16, leaf: 4}\n"
+                                  "data: {crop_padding: 1, flip: true}\n"
+                                  "float: {epochs: 1, lr: 0.05}\n"
+                                  "calibrate: {batches: 2}\n"
+                                  "qat: {epochs: 2, lr: 0.02, freeze_batch_norm: 0.34, "
+                                  "freeze_scales: 0.67}\n";
+enum { STEPS = 11 };
+
+static oct_dataset train_data, test_data;
+static oct_tmp tmp;
+
+/* Noise with a brightness that tells the label. */
+static oct_dataset make_data(int64_t count, uint32_t sub)
+{
+    oct_dataset data = {.count = count, .h = SIZE, .w = SIZE, .c = 1, .classes = CLASSES};
+    cr_assert_eq(oct_alloc(&data.images, (size_t)count, SIZE * SIZE), OCT_OK);
+    cr_assert_eq(oct_alloc(&data.labels, (size_t)count, 1), OCT_OK);
+    for (int64_t i = 0; i < count; i++) {
+        data.labels[i] = (uint8_t)(i % CLASSES);
+        for (int64_t p = 0; p < SIZE * SIZE; p++) {
+            uint32_t draw[4];
+            oct_philox(3, OCT_STREAM_TEST, (uint64_t)(i * SIZE * SIZE + p), sub, draw);
+            data.images[i * SIZE * SIZE + p] = (uint8_t)(draw[0] % 64 + data.labels[i] * 18u);
+        }
+    }
+    return data;
+}
+
+static void set_up(void)
+{
+    train_data = make_data(TRAIN, 0);
+    test_data = make_data(TEST, 1);
+    oct_tmp_create(&tmp);
+}
+
+static void tear_down(void)
+{
+    oct_tmp_remove(&tmp);
+}
+
+TestSuite(train, .init = set_up, .fini = tear_down, .timeout = 60);
+
+static oct_recipe make_recipe(const char *override)
+{
+    oct_recipe recipe;
+    oct_status status =
+        oct_recipe_read(&recipe, "test.yaml", recipe_text, &override, override ? 1 : 0);
+    cr_assert_eq(status, OCT_OK, "%s", status ? oct_fail_text(0) : "");
+    return recipe;
+}
+
+static void start(oct_trainer *trainer, const oct_recipe *recipe)
+{
+    oct_status status =
+        oct_trainer_create(trainer, recipe, &oct_collective_one, &train_data, &test_data);
+    cr_assert_eq(status, OCT_OK, "%s", status ? oct_fail_text(0) : "");
+}
+
+static void run_to(oct_trainer *trainer, int64_t step)
+{
+    oct_step_result result;
+    while (trainer->step < step) {
+        oct_status status = oct_trainer_step(trainer, &result);
+        cr_assert_eq(status, OCT_OK, "%s", status ? oct_fail_text(0) : "");
+        cr_assert(isfinite(result.loss) && result.samples > 0);
+    }
+}
+
+static oct_status add_state(void *user, const oct_state_item *item)
+{
+    oct_sha256_add(user, item->path, strlen(item->path));
+    oct_sha256_add(user, item->tensor->data,
+                   (size_t)oct_numel(item->tensor) * oct_dtype_bytes(item->tensor->dtype));
+    return OCT_OK;
+}
+
+/* SHA-256 of all state: parameters, buffers, optimizer. */
+typedef struct state_digest {
+    uint8_t bytes[32];
+} state_digest;
+
+static state_digest digest_of(const oct_trainer *trainer)
+{
+    state_digest digest;
+    oct_sha256_state *state;
+    cr_assert_eq(oct_sha256_begin(&state), OCT_OK);
+    cr_assert_eq(oct_module_state(trainer->model, add_state, state), OCT_OK);
+    for (int s = 0; trainer->has_optim && s < trainer->optim.num_slots; s++)
+        oct_sha256_add(state, trainer->optim.slot[s], (size_t)trainer->optim.numel * sizeof(float));
+    oct_sha256_end(&state, digest.bytes);
+    return digest;
+}
+
+static bool same(state_digest a, state_digest b)
+{
+    return memcmp(a.bytes, b.bytes, sizeof(a.bytes)) == 0;
+}
+
+static state_digest digest_of_run(const oct_recipe *recipe)
+{
+    oct_trainer trainer;
+    start(&trainer, recipe);
+    run_to(&trainer, STEPS);
+    cr_assert(oct_trainer_done(&trainer));
+    state_digest digest = digest_of(&trainer);
+    oct_trainer_destroy(&trainer);
+    return digest;
+}
+
+Test(train, one_two_and_three_threads_give_the_same_bits)
+{
+    oct_recipe recipe = make_recipe(NULL);
+    omp_set_num_threads(1);
+    state_digest one = digest_of_run(&recipe);
+    for (int threads = 2; threads <= 3; threads++) {
+        omp_set_num_threads(threads);
+        cr_assert(same(one, digest_of_run(&recipe)), "%d threads differ from one", threads);
+    }
+}
+
+Test(train, another_seed_gives_other_bits)
+{
+    oct_recipe recipe = make_recipe(NULL), other = make_recipe("seed=2");
+    cr_assert_not(same(digest_of_run(&recipe), digest_of_run(&other)));
+}
+
+static void restore(oct_trainer *trainer, const char *folder)
+{
+    oct_checkpoint checkpoint;
+    oct_status status = oct_checkpoint_newest(&checkpoint, folder);
+    cr_assert_eq(status, OCT_OK, "%s", status ? oct_fail_text(0) : "");
+    cr_assert_not_null(checkpoint.bytes);
+    status = oct_trainer_restore(trainer, &checkpoint);
+    cr_assert_eq(status, OCT_OK, "%s", status ? oct_fail_text(0) : "");
+    oct_checkpoint_close(&checkpoint);
+}
+
+static void check_restored(const char *override)
+{
+    oct_recipe recipe = make_recipe(override);
+    state_digest undisturbed = digest_of_run(&recipe);
+    for (int64_t step = 1; step <= STEPS; step++) {
+        oct_trainer first, second;
+        char name[32];
+        snprintf(name, sizeof(name), "step%lld", (long long)step);
+        const char *folder = oct_tmp_path(&tmp, name);
+        start(&first, &recipe);
+        run_to(&first, step);
+        cr_assert_eq(oct_trainer_save(&first, folder, NULL), OCT_OK);
+        oct_trainer_destroy(&first);
+
+        start(&second, &recipe);
+        restore(&second, folder);
+        cr_assert_eq(second.step, step);
+        run_to(&second, STEPS);
+        cr_assert(same(undisturbed, digest_of(&second)), "taken up at step %lld", (long long)step);
+        oct_trainer_destroy(&second);
+    }
+}
+
+Test(train, a_run_taken_up_after_any_step_ends_like_the_undisturbed_one)
+{
+    check_restored(NULL);
+}
+
+Test(train, a_run_with_adamw_can_be_taken_up_as_well)
+{
+    check_restored("optimizer.kind=adamw");
+}
+
+Test(train, phases_follow_the_plan_and_the_end_is_frozen)
+{
+    oct_recipe recipe = make_recipe(NULL);
+    oct_trainer trainer;
+    start(&trainer, &recipe);
+    cr_assert_not(trainer.prepared);
+    run_to(&trainer, 4);
+    cr_assert_eq(trainer.phase, OCT_PHASE_CALIBRATE);
+    cr_assert(trainer.prepared && trainer.quantizers.count > 0 && !trainer.has_optim);
+    run_to(&trainer, 6);
+    cr_assert_eq(trainer.phase, OCT_PHASE_QAT);
+    cr_assert(trainer.has_optim);
+    run_to(&trainer, STEPS);
+    cr_assert_eq(trainer.phase, OCT_PHASE_QAT_SCALES_FROZEN);
+    for (size_t i = 0; i < trainer.quantizers.count; i++)
+        cr_assert_eq(trainer.quantizers.items[i]->state, OCT_QUANT_FROZEN);
+    oct_trainer_destroy(&trainer);
+}
+
+static state_digest digest_of_weights(const oct_trainer *trainer)
+{
+    state_digest digest;
+    oct_sha256_state *state;
+    cr_assert_eq(oct_sha256_begin(&state), OCT_OK);
+    for (size_t i = 0; i < trainer->params.count; i++) {
+        const oct_tensor *value = &trainer->params.items[i]->value;
+        oct_sha256_add(state, value->data, (size_t)oct_numel(value) * sizeof(float));
+    }
+    oct_sha256_end(&state, digest.bytes);
+    return digest;
+}
+
+static oct_status collect_running_mean(void *user, const oct_state_item *item)
+{
+    if (strstr(item->path, "running_mean"))
+        oct_sha256_add(user, item->tensor->data, 32 * sizeof(float));
+    return OCT_OK;
+}
+
+static state_digest digest_of_means(const oct_trainer *trainer)
+{
+    state_digest digest;
+    oct_sha256_state *state;
+    cr_assert_eq(oct_sha256_begin(&state), OCT_OK);
+    cr_assert_eq(oct_module_state(trainer->model, collect_running_mean, state), OCT_OK);
+    oct_sha256_end(&state, digest.bytes);
+    return digest;
+}
+
+Test(train, calibration_moves_ranges_but_neither_weights_nor_batch_norm)
+{
+    oct_recipe recipe = make_recipe(NULL);
+    oct_trainer trainer;
+    start(&trainer, &recipe);
+    run_to(&trainer, 4); /* the first batch of two */
+    state_digest weights = digest_of_weights(&trainer), means = digest_of_means(&trainer);
+    cr_assert_eq(*trainer.quantizers.items[0]->updates, 1);
+    run_to(&trainer, 5);
+    cr_assert_eq(*trainer.quantizers.items[0]->updates, 2);
+    cr_assert(same(weights, digest_of_weights(&trainer)));
+    cr_assert(same(means, digest_of_means(&trainer)));
+    run_to(&trainer, 6);
+    cr_assert_not(same(weights, digest_of_weights(&trainer)));
+    cr_assert_not(same(means, digest_of_means(&trainer)));
+    oct_trainer_destroy(&trainer);
+}
+
+static void check_end(const char *override)
+{
+    oct_recipe recipe = make_recipe(override);
+    oct_trainer trainer;
+    start(&trainer, &recipe);
+    run_to(&trainer, oct_plan_steps(&trainer.plan));
+    cr_assert_eq(trainer.phase, OCT_PHASE_QAT_SCALES_FROZEN, "%s", override);
+
+    oct_model model;
+    oct_conversion conversion = {trainer.model, &recipe, &test_data, {0}, -1};
+    oct_status status = oct_certify(&model, &conversion, &oct_collective_one);
+    cr_assert_eq(status, OCT_OK, "%s: %s", override, status ? oct_fail_text(0) : "");
+    cr_assert_eq(model.certificate.logits_differ, 0);
+    cr_assert_eq(model.certificate.images, TEST);
+    cr_assert_eq(model.certificate.golden_count, OCT_GOLDEN_IMAGES);
+    oct_model_free(&model);
+    oct_trainer_destroy(&trainer);
+}
+
+Test(train, a_finished_run_can_be_converted_whatever_the_lengths_of_its_phases)
+{
+    check_end("qat.epochs=0");
+    check_end("float.epochs=0");
+    check_end("qat.freeze_scales=1");
+    check_end("qat.freeze_scales=0");
+}
+
+Test(train, checkpoints_of_the_same_state_have_the_same_bytes)
+{
+    oct_recipe recipe = make_recipe(NULL);
+    void *bytes[2];
+    size_t size[2];
+    for (int i = 0; i < 2; i++) {
+        oct_trainer trainer;
+        char *file;
+        omp_set_num_threads(i + 1);
+        start(&trainer, &recipe);
+        run_to(&trainer, 7);
+        cr_assert_eq(oct_trainer_save(&trainer, oct_tmp_path(&tmp, i ? "b" : "a"), &file), OCT_OK);
+        cr_assert_eq(oct_file_read(file, 1 << 30, &bytes[i], &size[i]), OCT_OK);
+        oct_trainer_destroy(&trainer);
+    }
+    cr_assert_eq(size[0], size[1]);
+    cr_assert_eq(memcmp(bytes[0], bytes[1], size[0]), 0);
+}
+
+Test(train, evaluation_has_the_same_bits_alone_and_in_company)
+{
+    oct_recipe recipe = make_recipe(NULL);
+    oct_trainer trainer;
+    float all[TEST * CLASSES], one[CLASSES];
+    int64_t correct;
+    start(&trainer, &recipe);
+    run_to(&trainer, STEPS);
+    state_digest before = digest_of(&trainer);
+    cr_assert_eq(
+        oct_evaluate(trainer.model, &oct_collective_one, &recipe, &test_data, &correct, all),
+        OCT_OK);
+    cr_assert(same(before, digest_of(&trainer)), "evaluation moved the state");
+    cr_assert(trainer.model->training, "training mode comes back");
+    cr_assert_eq(correct, oct_count_correct(all, test_data.labels, TEST, CLASSES));
+    for (int64_t i = 0; i < TEST; i++) {
+        oct_dataset single = test_data;
+        single.images += i * SIZE * SIZE;
+        single.count = 1;
+        cr_assert_eq(
+            oct_evaluate(trainer.model, &oct_collective_one, &recipe, &single, &correct, one),
+            OCT_OK);
+        cr_assert_eq(memcmp(one, all + i * CLASSES, sizeof(one)), 0, "image %lld", (long long)i);
+    }
+    oct_trainer_destroy(&trainer);
+}
+
+Test(train, the_first_of_equal_logits_counts)
+{
+    static const float logits[] = {1, 1, 0, 0, 2, 2};
+    static const uint8_t labels[] = {0, 2};
+    cr_assert_eq(oct_count_correct(logits, labels, 2, 3), 1);
+}
+
+Test(train, a_loss_that_is_not_finite_names_step_phase_remedy_and_checkpoint)
+{
+    oct_recipe recipe = make_recipe(NULL);
+    oct_trainer trainer;
+    oct_step_result result;
+    start(&trainer, &recipe);
+    run_to(&trainer, 6);
+    trainer.saved_step = 5;
+    oct_param *last = trainer.params.items[trainer.params.count - 1];
+    oct_f32(&last->value)[0] = NAN;
+    cr_assert_eq(oct_trainer_step(&trainer, &result), OCT_NUMERIC);
+    const char *text = oct_fail_text(0);
+    cr_assert(strstr(text, "step 7 (epoch 1, phase qat)"), "%s", text);
+    cr_assert(strstr(text, "loss is not finite"), "%s", text);
+    cr_assert(strstr(text, "lower qat.lr (now 0.02)"), "%s", text);
+    cr_assert(strstr(text, "step-00000005.h5"), "%s", text);
+    oct_trainer_destroy(&trainer);
+}
+
+Test(train, a_request_to_stop_comes_back_with_the_step)
+{
+    oct_recipe recipe = make_recipe(NULL);
+    oct_trainer trainer;
+    oct_step_result result;
+    start(&trainer, &recipe);
+    cr_assert_eq(oct_trainer_step(&trainer, &result), OCT_OK);
+    cr_assert_not(result.stop);
+    trainer.stop = true;
+    cr_assert_eq(oct_trainer_step(&trainer, &result), OCT_OK);
+    cr_assert(result.stop);
+    cr_assert_eq(trainer.step, 2);
+    oct_trainer_destroy(&trainer);
+}
+
+static bool some_problem_says(const char *words)
+{
+    for (size_t i = 0; i < oct_fail_count(); i++)
+        if (strstr(oct_fail_text(i), words)) return true;
+    return false;
+}
+
+Test(train, all_that_does_not_fit_is_said_at_once)
+{
+    oct_recipe recipe = make_recipe("data.mean=[0.5, 0.5, 0.5]");
+    recipe.model_name = (char[]){"cnn-smal"};
+    recipe.data_drop_last = true;
+    recipe.batch_size = 41;
+    recipe.data_crop_padding = SIZE;
+    oct_dataset wide = test_data;
+    wide.w = 9;
+    cr_assert_eq(oct_run_check(&recipe, &train_data, &wide, 12), OCT_USAGE);
+    cr_assert(some_problem_says("did you mean 'cnn-small'"));
+    cr_assert(some_problem_says("data.mean: 3 values, but the images have 1 channels"));
+    cr_assert(some_problem_says("both must have the same size"));
+    cr_assert(some_problem_says("data.crop_padding: 8 pixels"));
+    cr_assert(some_problem_says("40 training images make no full batch of 41"));
+    cr_assert(some_problem_says("more ranks (12) than leaves (10)"));
+    cr_assert_eq(oct_fail_count(), 6);
+}
+
+Test(train, images_too_small_for_the_model_are_refused)
+{
+    oct_recipe recipe = make_recipe(NULL);
+    oct_dataset small_train = train_data, small_test = test_data;
+    small_train.h = small_train.w = small_test.h = small_test.w = 4;
+    cr_assert_eq(oct_run_check(&recipe, &small_train, &small_test, 1), OCT_USAGE);
+    cr_assert(some_problem_says("needs images of at least 8 x 8 pixels"), "%s", oct_fail_text(0));
+    small_test.count = 0;
+    cr_assert_eq(oct_run_check(&recipe, &small_train, &small_test, 1), OCT_USAGE);
+    cr_assert(some_problem_says("no test images"));
+}
+
+Test(train, a_checkpoint_that_cannot_be_of_this_run_is_refused)
+{
+    oct_recipe recipe = make_recipe(NULL), shorter = make_recipe("float.epochs=0");
+    oct_trainer trainer;
+    oct_checkpoint checkpoint;
+    const char *folder = oct_tmp_path(&tmp, "a");
+    start(&trainer, &recipe);
+    run_to(&trainer, 3);
+    cr_assert_eq(oct_trainer_save(&trainer, folder, NULL), OCT_OK);
+    oct_trainer_destroy(&trainer);
+
+    start(&trainer, &shorter);
+    cr_assert_eq(oct_checkpoint_newest(&checkpoint, folder), OCT_OK);
+    cr_assert_eq(oct_trainer_restore(&trainer, &checkpoint), OCT_DATA);
+    cr_assert(strstr(oct_fail_text(0), "phase float"), "%s", oct_fail_text(0));
+    checkpoint.info.step = 100;
+    cr_assert_eq(oct_trainer_restore(&trainer, &checkpoint), OCT_DATA);
+    cr_assert(strstr(oct_fail_text(0), "steps 1 to 8"), "%s", oct_fail_text(0));
+    oct_checkpoint_close(&checkpoint);
+    oct_trainer_destroy(&trainer);
+}
+
+Test(train, a_checkpoint_can_be_loaded_for_evaluation_in_each_phase)
+{
+    oct_recipe recipe = make_recipe(NULL);
+    oct_trainer trainer;
+    start(&trainer, &recipe);
+    static const int64_t steps[] = {2, 4, 6, 8, STEPS};
+    for (size_t i = 0; i < OCT_COUNT(steps); i++) {
+        char name[32];
+        snprintf(name, sizeof(name), "at%lld", (long long)steps[i]);
+        const char *folder = oct_tmp_path(&tmp, name);
+        run_to(&trainer, steps[i]);
+        cr_assert_eq(oct_trainer_save(&trainer, folder, NULL), OCT_OK);
+
+        oct_checkpoint checkpoint;
+        oct_module *model;
+        bool prepared;
+        int64_t there, here;
+        float a[TEST * CLASSES], b[TEST * CLASSES];
+        cr_assert_eq(oct_checkpoint_newest(&checkpoint, folder), OCT_OK);
+        oct_status status = oct_load_model(&model, &checkpoint, &recipe, &test_data, &prepared);
+        cr_assert_eq(status, OCT_OK, "%s", status ? oct_fail_text(0) : "");
+        cr_assert_eq(prepared, steps[i] > 3);
+        const oct_collective *one = &oct_collective_one;
+        cr_assert_eq(oct_evaluate(trainer.model, one, &recipe, &test_data, &there, a), OCT_OK);
+        cr_assert_eq(oct_evaluate(model, one, &recipe, &test_data, &here, b), OCT_OK);
+        cr_assert_eq(memcmp(a, b, sizeof(a)), 0, "step %lld", (long long)steps[i]);
+        oct_module_destroy(&model);
+        oct_checkpoint_close(&checkpoint);
+    }
+    oct_trainer_destroy(&trainer);
+}
