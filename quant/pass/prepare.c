@@ -348,9 +348,13 @@ static oct_status write_line(pass *p, const oct_trace_node *node, const decision
     char text[256] = "";
     const oct_module *module = node->module;
     if (module && module->type->describe) module->type->describe(module, text, sizeof text);
-    const char *kind = p->domains[node->output] == FLOAT            ? "float"
-                       : p->domains[node->output] == CODES_UNSIGNED ? "u8, zero_point 0"
-                                                                    : "u8, zero_point 128";
+    const oct_trace_node *tail = d->activation   ? d->activation
+                                 : d->batch_norm ? d->batch_norm
+                                                 : node;
+    domain out = p->domains[tail->output];
+    const char *kind = out == FLOAT            ? "float"
+                       : out == CODES_UNSIGNED ? "u8, zero_point 0"
+                                               : "u8, zero_point 128";
     OCT_TRY(oct_text_add(p->report, "%-28s %-16s %-36s -> %s\n",
                          node->path[0] ? node->path : "(model)",
                          module ? module->type->name : node->op, text, kind));
