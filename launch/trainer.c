@@ -342,22 +342,31 @@ static bool all_finite(const float *x, int64_t n)
     return !bad;
 }
 
-static oct_status not_finite(const oct_trainer *trainer, double loss)
+/* Numbers go wrong alike on all ranks: what is wrong, where, what to do, what is left. */
+static oct_status went_wrong(const oct_trainer *trainer, const char *what)
 {
     oct_place place = oct_plan_place(&trainer->plan, trainer->step);
-    const char *part = trainer->phase == OCT_PHASE_FLOAT ? "float" : "qat";
-    double lr =
-        trainer->phase == OCT_PHASE_FLOAT ? trainer->recipe->float_lr : trainer->recipe->qat_lr;
+    bool is_float = trainer->phase == OCT_PHASE_FLOAT;
+    const char *part = is_float ? "float" : "qat";
+    double lr = is_float ? trainer->recipe->float_lr : trainer->recipe->qat_lr;
     char newest[64] = "there is no checkpoint yet";
     if (trainer->saved_step >= 0)
         snprintf(newest, sizeof(newest), "newest good checkpoint step-%08lld.h5",
                  (long long)trainer->saved_step);
     return oct_fail(
         OCT_NUMERIC,
-        "step %lld (epoch %lld, phase %s): the %s not finite; lower %s.lr (now %g), or give "
-        "it %s.warmup; %s",
-        (long long)trainer->step + 1, (long long)place.epoch, oct_phase_name(trainer->phase),
-        isfinite(loss) ? "gradient is" : "loss is", part, lr, part, newest);
+        "step %lld (epoch %lld, phase %s): %s; lower %s.lr (now %g), or give it %s.warmup; %s",
+        (long long)trainer->step + 1, (long long)place.epoch, oct_phase_name(trainer->phase), what,
+        part, lr, part, newest);
+}
+
+/* Passes the failure of a part of the step on. */
+static oct_status part_failed(const oct_trainer *trainer, oct_status status)
+{
+    char what[512];
+    if (status != OCT_NUMERIC) return status;
+    snprintf(what, sizeof(what), "%s", oct_fail_text(0));
+    return went_wrong(trainer, what);
 }
 
 /* The one small meeting of the step. Afterwards all ranks know the same. */
@@ -373,7 +382,9 @@ static oct_status meet(oct_trainer *trainer, bool learn, double loss, bool *stop
         oct_quantizers_keys(&trainer->quantizers, control + CONTROL_KEYS);
     OCT_TRY(
         group->max_i64(group, control, (int64_t)(CONTROL_KEYS + 2 * trainer->quantizers.count)));
-    if (control[CONTROL_NOT_FINITE]) return not_finite(trainer, loss);
+    if (control[CONTROL_NOT_FINITE])
+        return went_wrong(trainer,
+                          isfinite(loss) ? "a gradient is not finite" : "the loss is not finite");
     *stop = control[CONTROL_STOP] != 0;
     return OCT_OK;
 }
@@ -384,32 +395,31 @@ static oct_status update(oct_trainer *trainer, bool learn)
         oct_optim_step(&trainer->optim, &trainer->params,
                        (float)oct_plan_lr(&trainer->plan, trainer->recipe, trainer->step));
     if (trainer->quantizers.count == 0) return OCT_OK;
-    oct_status status =
-        oct_quantizers_update(&trainer->quantizers, trainer->control + CONTROL_KEYS);
-    if (status != OCT_OK)
-        oct_fail_prefix("step %lld (phase %s)", (long long)trainer->step + 1,
-                        oct_phase_name(trainer->phase));
-    return status;
+    return oct_quantizers_update(&trainer->quantizers, trainer->control + CONTROL_KEYS);
 }
 
-oct_status oct_trainer_step(oct_trainer *trainer, oct_step_result *result)
+static oct_status take_step(oct_trainer *trainer, oct_step_result *result)
 {
     oct_leaves leaves;
     oct_tensor *loss = NULL;
     oct_loss sums = {0};
-    *result = (oct_step_result){0};
-
-    OCT_TRY(enter(trainer, oct_plan_phase(&trainer->plan, trainer->step)));
     bool learn = trainer->phase != OCT_PHASE_CALIBRATE;
     OCT_TRY(fetch(trainer, &leaves));
-    OCT_TRY(forward(trainer, &leaves, learn, &loss, &sums));
-    if (learn) OCT_TRY(backward(trainer, &leaves, loss));
+    OCT_TRY(part_failed(trainer, forward(trainer, &leaves, learn, &loss, &sums)));
+    if (learn) OCT_TRY(part_failed(trainer, backward(trainer, &leaves, loss)));
     OCT_TRY(meet(trainer, learn, sums.loss_sum, &result->stop));
-    OCT_TRY(update(trainer, learn));
-
+    OCT_TRY(part_failed(trainer, update(trainer, learn)));
     result->loss = sums.loss_sum / (double)leaves.samples;
     result->correct = sums.correct;
     result->samples = leaves.samples;
+    return OCT_OK;
+}
+
+oct_status oct_trainer_step(oct_trainer *trainer, oct_step_result *result)
+{
+    *result = (oct_step_result){0};
+    OCT_TRY(enter(trainer, oct_plan_phase(&trainer->plan, trainer->step)));
+    OCT_TRY(take_step(trainer, result));
     trainer->step++;
     if (oct_trainer_done(trainer)) OCT_TRY(enter(trainer, OCT_PHASE_QAT_SCALES_FROZEN));
     return OCT_OK;
