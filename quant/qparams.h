@@ -11,7 +11,8 @@ typedef enum oct_scheme { OCT_AFFINE, OCT_SYMMETRIC } oct_scheme;
  * zero_point = qmin - round_half_even(min/scale) cut to the range. scale >= eps (2^-23).
  * Formulas: torch.ao.quantization UniformQuantizationObserverBase._calculate_qparams. min > max
  * (never observed) gives scale 1, zero_point as for an empty range. */
-oct_qparams oct_qparams_of_range(float min, float max, oct_scheme scheme, int32_t qmin, int32_t qmax);
+oct_qparams oct_qparams_of_range(float min, float max, oct_scheme scheme, int32_t qmin,
+                                 int32_t qmax);
 
 /* Scale of one weight channel: absmax / 127, at least eps. */
 float oct_weight_scale(const float *weight, int64_t n);
@@ -22,8 +23,8 @@ void oct_weight_codes(const float *weight, int64_t n, float scale, int8_t *codes
 /* Code of a value: q = z + round_half_even(x * (1/scale)), clamped to [qmin, qmax]. mask (1 bit an
  * element, bit i%8 of byte i/8; NULL to leave out): whether q before clamping was in the range,
  * both ends included. min/max (NULL to leave out) of x over the block. */
-void oct_quantize(const float *x, int64_t n, oct_qparams q, uint8_t *codes, uint8_t *mask, float *min,
-                  float *max);
+void oct_quantize(const float *x, int64_t n, oct_qparams q, uint8_t *codes, uint8_t *mask,
+                  float *min, float *max);
 void oct_dequantize(const uint8_t *codes, int64_t n, oct_qparams q, float *y);
 
 /* Plain fake quantization for comparison with PyTorch and for float islands. zero_point and range are

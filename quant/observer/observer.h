@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 typedef struct oct_range {
-    float min, max;  /* +inf, -inf before the first update */
+    float min, max; /* +inf, -inf before the first update */
     int64_t updates;
 } oct_range;
 

@@ -1,0 +1,145 @@
+/* Ranges to scales, and values to codes. The arithmetic is float32 in the order of PyTorch, so that the
+ * same statistics give the same scales: tests/golden holds PyTorch's own answers. */
+#include "quant/qparams.h"
+
+#include "core/base/cpu.h"
+#include "quant/kernel/bits.h"
+
+#include <math.h>
+
+static const float least_scale = 0x1p-23f; /* FLT_EPSILON, as PyTorch's observers */
+
+static float at_least(float scale)
+{
+    return scale < least_scale ? least_scale : scale; /* NaN stays NaN */
+}
+
+/* NaN gives `low`. */
+static float cut(float x, float low, float high)
+{
+    const float above = x > low ? x : low;
+    return above < high ? above : high;
+}
+
+oct_qparams oct_qparams_of_range(float min, float max, oct_scheme scheme, int32_t qmin,
+                                 int32_t qmax)
+{
+    oct_qparams q = {.scale = 1.0f, .qmin = qmin, .qmax = qmax};
+    const bool observed = !(min > max);
+    if (!observed) min = max = 0.0f;
+    if (min > 0.0f) min = 0.0f;
+    if (max < 0.0f) max = 0.0f;
+    const float codes = (float)(qmax - qmin);
+    if (scheme == OCT_SYMMETRIC) {
+        const float largest = -min > max ? -min : max;
+        if (observed) q.scale = at_least(largest / (codes / 2.0f));
+        q.zero_point = qmin < 0 ? 0 : (qmin + qmax + 1) / 2;
+    } else {
+        if (observed) q.scale = at_least((max - min) / codes);
+        const float steps = rintf(min / q.scale);
+        q.zero_point = (int32_t)cut((float)qmin - steps, (float)qmin, (float)qmax);
+    }
+    return q;
+}
+
+float oct_weight_scale(const float *weight, int64_t n)
+{
+    /* Magnitudes compare as integers; NaN is the largest of them, so it is not lost. */
+    uint32_t largest = 0;
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, weight + i, sizeof bits);
+        bits &= 0x7fffffffu;
+        largest = bits > largest ? bits : largest;
+    }
+    float absmax;
+    memcpy(&absmax, &largest, sizeof absmax);
+    return at_least(absmax / 127.0f);
+}
+
+OCT_CLONES
+void oct_weight_codes(const float *weight, int64_t n, float scale, int8_t *codes)
+{
+    const float one_over = 1.0f / scale;
+    for (int64_t i = 0; i < n; i++) {
+        float r = rintf(weight[i] * one_over);
+        r = r > -127.0f ? r : -127.0f;
+        r = r < 127.0f ? r : 127.0f;
+        codes[i] = (int8_t)(int32_t)r;
+    }
+}
+
+/* Order-preserving keys within the loop (-0 just below +0), so that minimum and maximum vectorise and
+ * NaN ends up at one of the ends. */
+static int32_t key_of(float x)
+{
+    int32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits ^ ((bits >> 31) & INT32_MAX);
+}
+
+static float float_of(int32_t key)
+{
+    int32_t bits = key ^ ((key >> 31) & INT32_MAX);
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+OCT_CLONES
+static void quantize_block(const float *restrict x, int64_t n, oct_qparams q,
+                           uint8_t *restrict codes, uint8_t *restrict flags, int32_t range[2])
+{
+    const float one_over = 1.0f / q.scale, zero_point = (float)q.zero_point;
+    const float qmin = (float)q.qmin, qmax = (float)q.qmax;
+    int32_t least = range[0], most = range[1];
+    for (int64_t i = 0; i < n; i++) {
+        const float code = zero_point + rintf(x[i] * one_over);
+        float clamped = code > qmin ? code : qmin;
+        clamped = clamped < qmax ? clamped : qmax;
+        codes[i] = (uint8_t)(int32_t)clamped;
+        flags[i] = (uint8_t)(code == clamped);
+        const int32_t key = key_of(x[i]);
+        least = key < least ? key : least;
+        most = key > most ? key : most;
+    }
+    range[0] = least;
+    range[1] = most;
+}
+
+void oct_quantize(const float *x, int64_t n, oct_qparams q, uint8_t *codes, uint8_t *mask,
+                  float *min, float *max)
+{
+    uint8_t flags[OCT_FLAG_BLOCK];
+    int32_t range[2] = {key_of(INFINITY), key_of(-INFINITY)};
+    for (int64_t i = 0; i < n; i += OCT_FLAG_BLOCK) {
+        const int64_t count = n - i < OCT_FLAG_BLOCK ? n - i : OCT_FLAG_BLOCK;
+        quantize_block(x + i, count, q, codes + i, flags, range);
+        if (mask) oct_bits_pack(flags, count, mask + i / 8);
+    }
+    float low = float_of(range[0]) + 0.0f, high = float_of(range[1]) + 0.0f;
+    if (isnan(low) || isnan(high)) low = high = NAN;
+    if (min) *min = low;
+    if (max) *max = high;
+}
+
+OCT_CLONES
+void oct_dequantize(const uint8_t *codes, int64_t n, oct_qparams q, float *y)
+{
+    for (int64_t i = 0; i < n; i++)
+        y[i] = (float)(codes[i] - q.zero_point) * q.scale;
+}
+
+OCT_CLONES
+void oct_fake_quantize(const float *x, int64_t n, oct_qparams q, float *y, uint8_t *mask)
+{
+    const float one_over = 1.0f / q.scale, zero_point = (float)q.zero_point;
+    const float qmin = (float)q.qmin, qmax = (float)q.qmax;
+    for (int64_t i = 0; i < n; i++) {
+        const float code = zero_point + rintf(x[i] * one_over);
+        float clamped = code > qmin ? code : qmin;
+        clamped = clamped < qmax ? clamped : qmax;
+        y[i] = (clamped - zero_point) * q.scale;
+        if (mask) mask[i] = (uint8_t)(code == clamped);
+    }
+}

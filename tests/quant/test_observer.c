@@ -1,0 +1,114 @@
+/* Observers against PyTorch's own sequences (tests/golden/make_quant_golden.py), keys, channel ranges. */
+#include "quant/observer/observer.h"
+
+#include "tests/golden/quant_golden.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <string.h>
+
+static float as_float(uint32_t bits)
+{
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+static uint32_t as_bits(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+static const oct_range unseen = {.min = INFINITY, .max = -INFINITY};
+
+static void follow(const char *name, float averaging, const uint32_t *states)
+{
+    const oct_observer *observer = oct_observer_find(name);
+    cr_assert_not_null(observer);
+    oct_range state = unseen;
+    for (size_t i = 0; i < OCT_COUNT(golden_batches) / 2; i++) {
+        observer->update(&state, as_float(golden_batches[2 * i]),
+                         as_float(golden_batches[2 * i + 1]), averaging);
+        cr_assert(as_bits(state.min) == states[2 * i] && as_bits(state.max) == states[2 * i + 1],
+                  "%s, batch %zu: [%a, %a], PyTorch [%a, %a]", name, i, (double)state.min,
+                  (double)state.max, (double)as_float(states[2 * i]),
+                  (double)as_float(states[2 * i + 1]));
+        cr_assert_eq(state.updates, (int64_t)i + 1);
+    }
+}
+
+Test(observer, min_max_follows_pytorch)
+{
+    follow("min_max", 0.01f, golden_min_max);
+}
+
+Test(observer, moving_average_follows_pytorch)
+{
+    follow("moving_average", 0.01f, golden_average_01);
+    follow("moving_average", 0.3f, golden_average_3);
+    follow("moving_average", 1.0f, golden_average_1);
+}
+
+Test(observer, of_every_kind_ignores_a_batch_that_was_not_seen)
+{
+    for (size_t i = 0; i < oct_observer_count(); i++) {
+        const oct_observer *observer = oct_observer_at(i);
+        oct_range state = unseen;
+        observer->update(&state, INFINITY, -INFINITY, 0.5f);
+        cr_assert(state.min == INFINITY && state.max == -INFINITY && state.updates == 0);
+        observer->update(&state, -1.0f, 2.0f, 0.5f);
+        cr_assert(state.min == -1.0f && state.max == 2.0f && state.updates == 1);
+        observer->update(&state, INFINITY, -INFINITY, 0.5f);
+        cr_assert(state.min == -1.0f && state.max == 2.0f && state.updates == 1);
+    }
+}
+
+Test(observer, is_found_by_its_name_only)
+{
+    for (size_t i = 0; i < oct_observer_count(); i++)
+        cr_assert_eq(oct_observer_find(oct_observer_at(i)->name), oct_observer_at(i));
+    cr_assert_null(oct_observer_find("minmax"));
+    cr_assert_null(oct_observer_find(""));
+}
+
+Test(float_key, keeps_the_order_of_floats_and_comes_back)
+{
+    const float ascending[] = {-INFINITY, -3e38f, -1.5f, -1.0f, -1e-38f, -1e-45f, 0.0f,
+                               1e-45f,    1e-38f, 1.0f,  1.5f,  3e38f,   INFINITY};
+    for (size_t i = 0; i < OCT_COUNT(ascending); i++) {
+        cr_assert_eq(as_bits(oct_float_of_key(oct_float_key(ascending[i]))), as_bits(ascending[i]));
+        if (i > 0) cr_assert_lt(oct_float_key(ascending[i - 1]), oct_float_key(ascending[i]));
+    }
+    cr_assert_eq(oct_float_key(-0.0f), oct_float_key(0.0f));
+    cr_assert_eq(oct_float_key(NAN), INT32_MAX);
+    cr_assert_eq(oct_float_key(-NAN), INT32_MAX);
+    cr_assert(isnan(oct_float_of_key(INT32_MAX)));
+    cr_assert_lt(oct_float_key(INFINITY), INT32_MAX);
+}
+
+Test(channel_range, equals_pytorchs_per_channel_observer)
+{
+    /* PyTorch's channels are rows; ours are columns. */
+    float x[GOLDEN_TAPS][GOLDEN_CHANNELS], min[GOLDEN_CHANNELS], max[GOLDEN_CHANNELS];
+    for (int c = 0; c < GOLDEN_CHANNELS; c++)
+        for (int i = 0; i < GOLDEN_TAPS; i++)
+            x[i][c] = as_float(golden_weight[c * GOLDEN_TAPS + i]);
+    oct_channel_range(&x[0][0], GOLDEN_TAPS, GOLDEN_CHANNELS, min, max);
+    for (int c = 0; c < GOLDEN_CHANNELS; c++) {
+        cr_assert_eq(min[c], as_float(golden_channel_min[c]));
+        cr_assert_eq(max[c], as_float(golden_channel_max[c]));
+    }
+}
+
+Test(channel_range, of_nothing_is_empty_and_of_nan_is_nan)
+{
+    float min[2], max[2];
+    oct_channel_range(NULL, 0, 2, min, max);
+    cr_assert(min[0] == INFINITY && max[1] == -INFINITY);
+    const float x[] = {1.0f, -0.0f, NAN, -0.0f, 2.0f, -0.0f};
+    oct_channel_range(x, 3, 2, min, max);
+    cr_assert(isnan(min[0]) && isnan(max[0]));
+    cr_assert(as_bits(min[1]) == 0 && as_bits(max[1]) == 0);
+}
