@@ -1,0 +1,216 @@
+/* Convolution over codes without im2col.
+ *
+ * With NHWC codes the taps of one window row are contiguous, so an output position is a pointer and a
+ * window is a table of offsets (kernel.h: oct_taps). Output lines are worked in blocks of some 64 to 256
+ * positions, whose accumulators stay in cache between product and requantizer; a block may span
+ * samples, so small planes share the reading of the weights too. Only where a border must be filled, or
+ * a run of codes is not a whole number of tiles, are the input lines of a block copied (once, with
+ * their border) into a stripe of scratch.
+ */
+#include "quant/kernel/qops.h"
+
+#include "quant/kernel/bits.h"
+
+enum { ALIGN = 64 };
+
+typedef struct conv_plan {
+    bool depthwise;
+    bool copies;           /* input lines go through the stripe */
+    int64_t taps, run;     /* runs of codes in a window of a group, and their length */
+    int64_t pitch;         /* bytes from one input line to the next, in x or in the stripe */
+    int64_t lines, pixels; /* of a block */
+    int64_t group_bytes;   /* packed weights of one group */
+    /* Scratch, in bytes from its start. */
+    int64_t rows_at, stripe_at, acc_at, mask_at, bytes;
+} conv_plan;
+
+static int64_t smaller(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+static int64_t aligned(int64_t bytes)
+{
+    return (bytes + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+static conv_plan plan_of(const oct_kernel *kernel, const oct_qconv_shape *s)
+{
+    conv_plan p = {.depthwise = s->groups > 1 && s->groups == s->in_c && s->groups == s->out_c};
+    const int64_t group_c = s->in_c / s->groups, group_o = s->out_c / s->groups;
+    const int64_t window = (int64_t)s->kernel_h * s->kernel_w;
+    p.taps = s->groups == 1 ? s->kernel_h : window;
+    p.run = s->groups == 1 ? s->kernel_w * s->in_c : group_c;
+    /* Kernels read whole tiles of a run, and depthwise ones whole blocks of 16 channels. */
+    const bool whole = p.depthwise ? s->in_c % 16 == 0 : p.run % kernel->k_tile == 0;
+    p.copies = s->padding > 0 || !whole;
+    p.pitch = (s->in_w + 2 * s->padding) * s->in_c;
+    p.group_bytes = p.depthwise ? kernel->depthwise_bytes(s->in_c, window)
+                                : oct_packed_taps_bytes(kernel, group_o, p.taps, p.run);
+
+    const int64_t wanted = smaller(larger(8192 / s->out_c, 64), 256);
+    p.lines = larger(wanted / s->out_w, 1);
+    p.pixels = p.lines * s->out_w;
+    const int64_t samples = (p.lines - 1) / s->out_h + 2; /* that a block may touch */
+    const int64_t stripe_lines = p.lines * s->stride + samples * larger(s->kernel_h - s->stride, 0);
+    p.rows_at = aligned(p.taps * (int64_t)sizeof(int64_t));
+    p.stripe_at = p.rows_at + aligned(p.pixels * (int64_t)sizeof(uint8_t *));
+    p.acc_at = p.stripe_at + (p.copies ? aligned(stripe_lines * p.pitch + ALIGN) : 0);
+    p.mask_at = p.acc_at + aligned(p.pixels * s->out_c * (int64_t)sizeof(int32_t));
+    p.bytes = p.mask_at + aligned(p.pixels * s->out_c / 8 + 1);
+    return p;
+}
+
+int64_t oct_qconv_packed_bytes(const oct_kernel *kernel, const oct_qconv_shape *s)
+{
+    const conv_plan p = plan_of(kernel, s);
+    return p.depthwise ? p.group_bytes : p.group_bytes * s->groups;
+}
+
+void oct_qconv_pack(const oct_kernel *kernel, const oct_qconv_shape *s, const int8_t *codes,
+                    int8_t *packed)
+{
+    const conv_plan p = plan_of(kernel, s);
+    const int64_t group_o = s->out_c / s->groups;
+    if (p.depthwise) {
+        kernel->depthwise_pack(s->in_c, p.taps, codes, packed);
+        return;
+    }
+    for (int64_t g = 0; g < s->groups; g++)
+        oct_pack_taps(kernel, group_o, p.taps, p.run, codes + g * group_o * p.taps * p.run,
+                      packed + g * p.group_bytes);
+}
+
+int64_t oct_qconv_scratch_bytes(const oct_kernel *kernel, const oct_qconv_shape *s)
+{
+    return plan_of(kernel, s).bytes;
+}
+
+static void set_offsets(const conv_plan *p, const oct_qconv_shape *s, int64_t *offset)
+{
+    for (int64_t t = 0; t < p->taps; t++) {
+        int64_t y = s->groups == 1 ? t : t / s->kernel_w, x = s->groups == 1 ? 0 : t % s->kernel_w;
+        offset[t] = y * p->pitch + x * s->in_c;
+    }
+}
+
+/* One input line with its border; y may lie outside the plane. */
+static void copy_line(const oct_qconv_shape *s, const uint8_t *plane, int64_t y, uint8_t fill,
+                      uint8_t *out)
+{
+    const size_t border = (size_t)(s->padding * s->in_c), inner = (size_t)(s->in_w * s->in_c);
+    if (y < 0 || y >= s->in_h) {
+        memset(out, fill, inner + 2 * border);
+        return;
+    }
+    memset(out, fill, border);
+    memcpy(out + border, plane + y * (int64_t)inner, inner);
+    memset(out + border + inner, fill, border);
+}
+
+/* Points rows at the window corners of `count` output lines from line `first` on, lines counted over
+ * all samples. */
+static void set_rows(const conv_plan *p, const oct_qconv_shape *s, const uint8_t *x, uint8_t fill,
+                     int64_t first, int64_t count, uint8_t *stripe, const uint8_t **rows)
+{
+    for (int64_t line = first, end; line < first + count; line = end) {
+        const int64_t sample = line / s->out_h, y = line % s->out_h;
+        end = smaller((sample + 1) * s->out_h, first + count);
+        const uint8_t *plane = x + sample * s->in_h * s->in_w * s->in_c;
+        const uint8_t *corner = plane + y * s->stride * p->pitch;
+        if (p->copies) {
+            const int64_t lines = (end - line - 1) * s->stride + s->kernel_h;
+            corner = stripe;
+            for (int64_t i = 0; i < lines; i++, stripe += p->pitch)
+                copy_line(s, plane, y * s->stride - s->padding + i, fill, stripe);
+        }
+        for (int64_t l = line; l < end; l++, corner += s->stride * p->pitch)
+            for (int64_t ox = 0; ox < s->out_w; ox++)
+                *rows++ = corner + ox * s->stride * s->in_c;
+    }
+    /* What kernels read behind the last run is multiplied by zero weights, but it must exist. */
+    if (p->copies) memset(stripe, 0, ALIGN);
+}
+
+static void multiply(const oct_kernel *kernel, const conv_plan *p, const oct_qconv_shape *s,
+                     int64_t pixels, const int64_t *offset, const uint8_t **rows,
+                     const int8_t *packed, int32_t *acc)
+{
+    const oct_taps taps = {.count = p->taps, .k = p->run, .offset = offset};
+    if (p->depthwise) {
+        kernel->depthwise(pixels, s->in_c, &taps, rows, packed, acc);
+        return;
+    }
+    const int64_t group_c = s->in_c / s->groups, group_o = s->out_c / s->groups;
+    for (int64_t g = 0; g < s->groups; g++) {
+        kernel->conv(pixels, group_o, &taps, rows, packed + g * p->group_bytes, acc + g * group_o,
+                     s->out_c);
+        for (int64_t i = 0; i < pixels && g + 1 < s->groups; i++)
+            rows[i] += group_c;
+    }
+}
+
+void oct_qconv_accumulate(const oct_kernel *kernel, const oct_qconv_shape *s, int64_t samples,
+                          const uint8_t *x, uint8_t x_zero_point, const int8_t *packed,
+                          int32_t *acc, void *scratch)
+{
+    const conv_plan p = plan_of(kernel, s);
+    uint8_t *at = scratch;
+    int64_t *offset = scratch;
+    const uint8_t **rows = (const uint8_t **)(void *)(at + p.rows_at);
+    const int64_t total = samples * s->out_h;
+    set_offsets(&p, s, offset);
+    for (int64_t line = 0; line < total; line += p.lines) {
+        const int64_t count = smaller(p.lines, total - line);
+        set_rows(&p, s, x, x_zero_point, line, count, at + p.stripe_at, rows);
+        multiply(kernel, &p, s, count * s->out_w, offset, rows, packed,
+                 acc + line * s->out_w * s->out_c);
+    }
+}
+
+void oct_qconv_forward(const oct_kernel *kernel, const oct_qconv_shape *s, int64_t samples,
+                       const uint8_t *x, uint8_t x_zero_point, const int8_t *packed,
+                       const oct_requant *q, uint8_t *codes, uint8_t *mask, float *range,
+                       void *scratch)
+{
+    const conv_plan p = plan_of(kernel, s);
+    uint8_t *at = scratch, *block_mask = at + p.mask_at;
+    int64_t *offset = scratch;
+    const uint8_t **rows = (const uint8_t **)(void *)(at + p.rows_at);
+    int32_t *acc = (int32_t *)(void *)(at + p.acc_at);
+    const int64_t total = samples * s->out_h;
+    set_offsets(&p, s, offset);
+    for (int64_t line = 0; line < total; line += p.lines) {
+        const int64_t pixels = smaller(p.lines, total - line) * s->out_w;
+        const int64_t first = line * s->out_w * s->out_c;
+        set_rows(&p, s, x, x_zero_point, line, pixels / s->out_w, at + p.stripe_at, rows);
+        multiply(kernel, &p, s, pixels, offset, rows, packed, acc);
+        /* A block that starts inside a byte of the mask makes its bits aside. */
+        const bool whole = first % 8 == 0;
+        uint8_t *bits = !mask ? NULL : whole ? mask + first / 8 : block_mask;
+        kernel->requantize(pixels, s->out_c, acc, q, codes + first, bits, range);
+        if (mask && !whole) oct_bits_append(mask, first, block_mask, pixels * s->out_c);
+    }
+}
+
+int64_t oct_qconv_bound(const oct_qconv_shape *s, const int8_t *codes, int64_t channel,
+                        int32_t bias, int32_t x_lo, int32_t x_hi)
+{
+    const int64_t k = (int64_t)s->kernel_h * s->kernel_w * (s->in_c / s->groups);
+    const int8_t *w = codes + channel * k;
+    /* most, least: of the whole sum; above, below: of any partial sum, in any order. */
+    int64_t most = 0, least = 0, above = 0, below = 0;
+    for (int64_t i = 0; i < k; i++) {
+        const int64_t a = (int64_t)w[i] * x_lo, b = (int64_t)w[i] * x_hi;
+        most += larger(a, b);
+        least += smaller(a, b);
+        above += larger(larger(a, b), 0);
+        below += smaller(smaller(a, b), 0);
+    }
+    return larger(larger(most + bias, -(least + bias)), larger(above, -below));
+}

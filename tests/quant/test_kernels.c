@@ -1,0 +1,309 @@
+/* Every kernel table that this machine runs against plain loops written here. */
+#include "quant/kernel/kernel.h"
+
+#include "core/base/mem.h"
+#include "tests/quant/quant_random.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const oct_kernel *const all_kernels[] = {
+#define OCT_KERNEL(ISA, isa) &oct_kernel_##isa,
+#include "quant/kernel/kernel_list.def"
+#undef OCT_KERNEL
+};
+
+static bool runs_here(const oct_kernel *kernel)
+{
+    return oct_isa_has(oct_cpu_isa(), kernel->isa);
+}
+
+static void *room(int64_t count, size_t size)
+{
+    void *block = NULL;
+    cr_assert_eq(oct_alloc(&block, (size_t)count, size), OCT_OK);
+    return block;
+}
+
+static const oct_isa_set only_ref = 1u << OCT_ISA_REF;
+static const oct_isa_set with_avx2 = 1u << OCT_ISA_REF | 1u << OCT_ISA_AVX2;
+static const oct_isa_set with_vnni =
+    1u << OCT_ISA_REF | 1u << OCT_ISA_AVX2 | 1u << OCT_ISA_AVX512VNNI;
+
+Test(kernel_select, takes_the_best_of_the_set_and_always_ends)
+{
+    cr_assert_eq(oct_kernel_select(only_ref), &oct_kernel_ref);
+    cr_assert_eq(oct_kernel_select(with_avx2), &oct_kernel_avx2);
+    cr_assert_eq(oct_kernel_select(with_vnni), &oct_kernel_avx512vnni);
+    cr_assert_eq(oct_kernel_select(1u << OCT_ISA_REF | 1u << OCT_ISA_AVX512VNNI),
+                 &oct_kernel_avx512vnni);
+    cr_assert_eq(oct_kernel_select(0), &oct_kernel_ref);
+    cr_assert_eq(all_kernels[OCT_COUNT(all_kernels) - 1], &oct_kernel_ref);
+}
+
+Test(kernel_select, has_tables_that_name_their_instruction_set)
+{
+    for (size_t i = 0; i < OCT_COUNT(all_kernels); i++)
+        cr_assert_str_eq(all_kernels[i]->name, oct_isa_name(all_kernels[i]->isa));
+}
+
+/* Criterion runs each test in a process of its own, and the machine is asked once in each. */
+Test(kernel_here, obeys_oct_isa_ref)
+{
+    setenv("OCT_ISA", "ref", 1);
+    cr_assert_eq(oct_kernel_here(), &oct_kernel_ref);
+}
+
+Test(kernel_here, obeys_oct_isa_avx2)
+{
+    setenv("OCT_ISA", "avx2", 1);
+    const oct_kernel *kernel = oct_kernel_here();
+    cr_assert(kernel == &oct_kernel_avx2 || kernel == &oct_kernel_ref);
+    cr_assert_eq(kernel, oct_kernel_select(oct_cpu_isa()));
+}
+
+Test(kernel_here, is_the_best_of_this_machine)
+{
+    unsetenv("OCT_ISA");
+    cr_assert_eq(oct_kernel_here(), oct_kernel_select(oct_cpu_isa()));
+}
+
+/* lda and ldc larger than needed; what lies between must stay untouched. */
+static void check_gemm(const oct_kernel *kernel, dice *d, int64_t m, int64_t n, int64_t k)
+{
+    const int64_t padded = (k + kernel->k_tile - 1) / kernel->k_tile * kernel->k_tile;
+    const int64_t lda = padded + roll_between(d, 0, 5), ldc = n + roll_between(d, 0, 5);
+    uint8_t *a = room(m * lda, 1);
+    int8_t *w = room(n * k, 1), *packed = room(oct_packed_bytes(kernel, n, k), 1);
+    int32_t *acc = room(m * ldc, sizeof *acc);
+    roll_bytes(d, a, m * lda);
+    roll_weights(d, w, n * k);
+    memset(acc, 0x5a, (size_t)(m * ldc) * sizeof *acc);
+    oct_pack_weights(kernel, n, k, w, packed);
+    kernel->gemm(m, n, k, a, lda, packed, acc, ldc);
+    for (int64_t i = 0; i < m; i++) {
+        for (int64_t j = 0; j < ldc; j++) {
+            int32_t sum = j < n ? 0 : 0x5a5a5a5a;
+            for (int64_t x = 0; j < n && x < k; x++)
+                sum += a[i * lda + x] * w[j * k + x];
+            cr_assert_eq(acc[i * ldc + j], sum, "%s %lldx%lldx%lld at (%lld, %lld): %d, not %d",
+                         kernel->name, (long long)m, (long long)n, (long long)k, (long long)i,
+                         (long long)j, acc[i * ldc + j], sum);
+        }
+    }
+    oct_free(&a);
+    oct_free(&w);
+    oct_free(&packed);
+    oct_free(&acc);
+}
+
+Test(gemm, is_exact_on_every_instruction_set)
+{
+    for (size_t i = 0; i < OCT_COUNT(all_kernels); i++) {
+        if (!runs_here(all_kernels[i])) continue;
+        dice d = {.seed = 7};
+        for (int round = 0; round < 150; round++)
+            check_gemm(all_kernels[i], &d, roll_between(&d, 1, 40), roll_between(&d, 1, 150),
+                       roll_between(&d, 1, 70));
+        for (int64_t columns = 1; columns <= 82; columns++)
+            check_gemm(all_kernels[i], &d, 1 + columns % 9, columns, 5);
+        check_gemm(all_kernels[i], &d, 200, 33, 9);
+        check_gemm(all_kernels[i], &d, 0, 3, 3);
+    }
+}
+
+Test(gemm, does_not_saturate_at_the_ends_of_codes)
+{
+    enum { K = 4096 };
+    static uint8_t a[K];
+    static int8_t w[2 * K], packed[16 * K * 2];
+    memset(a, 255, K);
+    memset(w, 127, K);
+    memset(w + K, -127, K);
+    for (size_t i = 0; i < OCT_COUNT(all_kernels); i++) {
+        if (!runs_here(all_kernels[i])) continue;
+        int32_t acc[2];
+        cr_assert_leq(oct_packed_bytes(all_kernels[i], 2, K), (int64_t)sizeof packed);
+        oct_pack_weights(all_kernels[i], 2, K, w, packed);
+        all_kernels[i]->gemm(1, 2, K, a, K, packed, acc, 2);
+        cr_assert(acc[0] == K * 255 * 127 && acc[1] == -K * 255 * 127, "%s", all_kernels[i]->name);
+    }
+}
+
+/* The definition in kernel.h, in double where the float product is then rounded by a cast. */
+static uint8_t oracle_code(float v, const oct_requant *q, bool *pass)
+{
+    double r = nearbyint((double)v);
+    *pass = r >= q->lo && r <= q->hi && !(q->relu && v <= 0) && v < q->six;
+    return (uint8_t)((r < q->lo ? q->lo : r > q->hi ? q->hi : (int32_t)r) + q->zero_point);
+}
+
+static float oracle_clip(float v, const oct_requant *q)
+{
+    if (q->relu && v < 0) v = 0;
+    return v > q->six ? q->six : v;
+}
+
+/* Sums near ties and ends for multipliers that are powers of two, and anything otherwise. */
+static int32_t roll_sum(dice *d)
+{
+    switch (roll_between(d, 0, 5)) {
+    case 0:
+        return (int32_t)roll_between(d, -40, 40);
+    case 1:
+        return (int32_t)roll_between(d, -3000, 3000);
+    case 2:
+        return roll(d) & 1 ? (1 << 30) - 1 : -(1 << 30);
+    default:
+        return (int32_t)roll(d) >> roll_between(d, 1, 20);
+    }
+}
+
+static float roll_multiplier(dice *d)
+{
+    static const float chosen[] = {0.5f,  0.25f,    -0.5f,    0.125f, 0.0f,   -0.0f, 1.0f,
+                                   2e-3f, -1.3e-3f, 0x1p-12f, 1e30f,  -1e30f, 3e38f, 0x1.8p-8f};
+    if (roll(d) & 1) return chosen[oct_below(roll(d), OCT_COUNT(chosen))];
+    return oct_uniform(roll(d)) * 0.01f;
+}
+
+static oct_requant roll_requant(dice *d, int64_t n, int32_t *bias, float *multiplier)
+{
+    for (int64_t c = 0; c < n; c++) {
+        bias[c] = (int32_t)roll_between(d, -50, 50);
+        multiplier[c] = roll_multiplier(d);
+    }
+    oct_requant q = {.bias = bias,
+                     .multiplier = multiplier,
+                     .zero_point = roll(d) & 1 ? 128 : 0,
+                     .relu = roll(d) & 1,
+                     .six = INFINITY};
+    q.lo = q.relu || q.zero_point == 0 ? 0 : -128;
+    q.hi = 255 - q.zero_point;
+    if (roll_between(d, 0, 3) == 0) {
+        q.six = (float)roll_between(d, 20, 60) + 0.5f * (float)(roll(d) & 1);
+        q.hi = (int32_t)q.six;
+    }
+    return q;
+}
+
+static void check_requantize(const oct_kernel *kernel, dice *d, int64_t m, int64_t n)
+{
+    const int64_t count = m * n;
+    int32_t *acc = room(count, sizeof *acc), *bias = room(n, sizeof *bias);
+    float *multiplier = room(n, sizeof *multiplier), range[2] = {INFINITY, -INFINITY};
+    uint8_t *codes = room(count + 64, 1), *bare = room(count + 64, 1),
+            *mask = room(count / 8 + 64, 1);
+    const oct_requant q = roll_requant(d, n, bias, multiplier);
+    for (int64_t i = 0; i < count; i++)
+        acc[i] = roll_sum(d);
+    memset(codes, 0xa5, (size_t)count + 64);
+    memset(mask, 0xa5, (size_t)count / 8 + 64);
+
+    kernel->requantize(m, n, acc, &q, codes, mask, range);
+    float low = INFINITY, high = -INFINITY;
+    for (int64_t i = 0; i < count; i++) {
+        const float v = (float)(acc[i] + bias[i % n]) * multiplier[i % n];
+        bool pass;
+        const uint8_t code = oracle_code(v, &q, &pass);
+        low = fminf(low, oracle_clip(v, &q));
+        high = fmaxf(high, oracle_clip(v, &q));
+        cr_assert_eq(codes[i], code, "%s %lldx%lld, v %a: %d, not %d", kernel->name, (long long)m,
+                     (long long)n, (double)v, codes[i], code);
+        cr_assert_eq(mask[i / 8] >> (i % 8) & 1, pass, "%s %lldx%lld, v %a: mask", kernel->name,
+                     (long long)m, (long long)n, (double)v);
+    }
+    for (int64_t i = count; i < (count + 7) / 8 * 8; i++)
+        cr_assert_eq(mask[i / 8] >> (i % 8) & 1, 0, "bits behind the last are zero");
+    cr_assert_eq(mask[(count + 7) / 8], 0xa5);
+    cr_assert_eq(codes[count], 0xa5);
+    const float expected[2] = {low + 0.0f, high + 0.0f};
+    cr_assert_arr_eq(range, expected, sizeof range, "%s: [%a, %a], not [%a, %a]", kernel->name,
+                     (double)range[0], (double)range[1], (double)low, (double)high);
+
+    /* Leaving out mask or range changes nothing else. */
+    float alone[2] = {INFINITY, -INFINITY};
+    kernel->requantize(m, n, acc, &q, bare, NULL, NULL);
+    cr_assert_arr_eq(bare, codes, (size_t)count);
+    kernel->requantize(m, n, acc, &q, bare, NULL, alone);
+    cr_assert_arr_eq(bare, codes, (size_t)count);
+    cr_assert_arr_eq(alone, range, sizeof range);
+    uint8_t *again = room(count / 8 + 64, 1);
+    kernel->requantize(m, n, acc, &q, bare, again, NULL);
+    cr_assert_arr_eq(again, mask, (size_t)(count + 7) / 8);
+    oct_free(&again);
+    oct_free(&acc);
+    oct_free(&bias);
+    oct_free(&multiplier);
+    oct_free(&codes);
+    oct_free(&bare);
+    oct_free(&mask);
+}
+
+Test(requantize, follows_the_definition_on_every_instruction_set)
+{
+    for (size_t i = 0; i < OCT_COUNT(all_kernels); i++) {
+        if (!runs_here(all_kernels[i])) continue;
+        dice d = {.seed = 11};
+        for (int round = 0; round < 400; round++)
+            check_requantize(all_kernels[i], &d, roll_between(&d, 1, 20), roll_between(&d, 1, 70));
+        for (int64_t n = 1; n <= 40; n++)
+            check_requantize(all_kernels[i], &d, 8, n);
+    }
+}
+
+Test(requantize, rounds_ties_to_even)
+{
+    const int32_t bias = 0, acc[] = {1, 3, 5, -1, -3, -5, 2, 0};
+    const float half = 0.5f;
+    const oct_requant q = {.bias = &bias,
+                           .multiplier = &half,
+                           .lo = -128,
+                           .hi = 127,
+                           .zero_point = 128,
+                           .six = INFINITY};
+    const uint8_t expected[] = {128, 130, 130, 128, 126, 126, 129, 128};
+    for (size_t i = 0; i < OCT_COUNT(all_kernels); i++) {
+        if (!runs_here(all_kernels[i])) continue;
+        uint8_t codes[8], mask;
+        all_kernels[i]->requantize(8, 1, acc, &q, codes, &mask, NULL);
+        cr_assert_arr_eq(codes, expected, sizeof codes, "%s", all_kernels[i]->name);
+        cr_assert_eq(mask, 0xff);
+    }
+}
+
+Test(requantize, merges_into_the_range_it_is_given)
+{
+    const int32_t bias = 0, acc[] = {10, 20};
+    const float one = 1.0f;
+    const oct_requant q = {.bias = &bias, .multiplier = &one, .hi = 255, .six = INFINITY};
+    for (size_t i = 0; i < OCT_COUNT(all_kernels); i++) {
+        if (!runs_here(all_kernels[i])) continue;
+        float range[2] = {-3.0f, 15.0f};
+        uint8_t codes[2];
+        all_kernels[i]->requantize(2, 1, acc, &q, codes, NULL, range);
+        cr_assert(range[0] == -3.0f && range[1] == 20.0f, "%s", all_kernels[i]->name);
+        all_kernels[i]->requantize(0, 1, acc, &q, codes, NULL, range);
+        cr_assert(range[0] == -3.0f && range[1] == 20.0f, "%s", all_kernels[i]->name);
+    }
+}
+
+Test(requantize, shows_a_multiplier_that_is_not_finite_in_the_range)
+{
+    const float broken[] = {NAN, INFINITY, -INFINITY};
+    int32_t bias[20] = {0}, acc[20] = {0};
+    for (size_t i = 0; i < OCT_COUNT(all_kernels); i++) {
+        if (!runs_here(all_kernels[i])) continue;
+        for (size_t j = 0; j < OCT_COUNT(broken); j++) {
+            float multiplier[20] = {[17] = broken[j]}, range[2] = {INFINITY, -INFINITY};
+            const oct_requant q = {
+                .bias = bias, .multiplier = multiplier, .lo = 3, .hi = 255, .six = INFINITY};
+            uint8_t codes[20];
+            all_kernels[i]->requantize(1, 20, acc, &q, codes, NULL, range);
+            cr_assert(isnan(range[0]) && isnan(range[1]), "%s", all_kernels[i]->name);
+            cr_assert_eq(codes[17], 3);
+        }
+    }
+}
