@@ -1,0 +1,69 @@
+/* First fit over intervals. A value lives from the step that makes it to its last use; in order of
+ * creation each takes the lowest offset where it overlaps no value that lives at the same time. */
+#include "quant/runtime/planner.h"
+
+#include "core/base/mem.h"
+
+enum { UNIT = 64 };
+
+typedef struct interval {
+    int64_t value, first, last; /* steps, both included */
+    int64_t offset, bytes;
+} interval;
+
+size_t oct_value_bytes(const oct_value *value)
+{
+    return (size_t)(value->h * value->w * value->c) * oct_dtype_bytes(value->dtype);
+}
+
+static int64_t last_use(const oct_program *program, int64_t made, int32_t value)
+{
+    int64_t last = made;
+    for (int64_t i = made + 1; i < program->num_steps; i++) {
+        const oct_step *step = &program->steps[i];
+        if (step->input[0] == value || (step->kind == OCT_STEP_ADD && step->input[1] == value))
+            last = i;
+    }
+    return last;
+}
+
+/* Moves behind each obstacle until none is left; obstacles only push upwards, so this ends. */
+static int64_t lowest_fit(const interval *placed, int64_t count, const interval *x)
+{
+    int64_t offset = 0;
+    for (int64_t i = 0; i < count; i++) {
+        const interval *p = &placed[i];
+        const bool together = p->first <= x->last && x->first <= p->last;
+        if (together && p->offset < offset + x->bytes && offset < p->offset + p->bytes) {
+            offset = p->offset + p->bytes;
+            i = -1;
+        }
+    }
+    return offset;
+}
+
+oct_status oct_plan_values(const oct_program *program, int64_t *offsets, int64_t *bytes)
+{
+    interval *placed = NULL;
+    OCT_TRY(oct_alloc(&placed, (size_t)program->num_steps, sizeof *placed));
+    for (int64_t v = 0; v < program->num_values; v++)
+        offsets[v] = -1;
+    int64_t count = 0;
+    *bytes = 0;
+    for (int64_t i = 0; i < program->num_steps; i++) {
+        const int32_t value = program->steps[i].output;
+        if (value == program->output) continue;
+        const int64_t size = (int64_t)oct_value_bytes(&program->values[value]);
+        interval *x = &placed[count];
+        *x = (interval){.value = value,
+                        .first = i,
+                        .last = last_use(program, i, value),
+                        .bytes = (size + UNIT - 1) / UNIT * UNIT};
+        x->offset = lowest_fit(placed, count, x);
+        offsets[value] = x->offset;
+        if (x->offset + x->bytes > *bytes) *bytes = x->offset + x->bytes;
+        count++;
+    }
+    oct_free(&placed);
+    return OCT_OK;
+}
