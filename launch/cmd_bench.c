@@ -13,6 +13,7 @@
 
 #include <inttypes.h>
 #include <jansson.h>
+#include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +30,8 @@ static const oct_option options[] = {
     [MODE] = {"--mode", 0, OCT_OPT_TEXT, "float|qat", "step: which (default qat)", 0, 0},
     [IMAGE] = {"--image", 0, OCT_OPT_TEXT, "HxWxC", "step: size of the images (default 32x32x3)", 0,
                0},
-    [THREADS] = {"--threads", 0, OCT_OPT_COUNT, "T", "step: threads of a rank (default 1)", 1, 256},
+    [THREADS] = {"--threads", 0, OCT_OPT_COUNT, "T", "step, infer: threads of a rank (default 1)",
+                 1, 256},
     [RANKS] = {"--ranks", 0, OCT_OPT_COUNT, "N", "step, reduce: start N ranks", 1, 4096},
     {0},
 };
@@ -173,6 +175,7 @@ out:
 static oct_status bench_infer(const oct_args *args)
 {
     int64_t batch = option_or(args, BATCH, 64), steps = option_or(args, STEPS, 10);
+    int64_t threads = option_or(args, THREADS, 1);
     oct_model model = {0};
     oct_runtime *runtime = NULL;
     float *x = NULL, *y = NULL;
@@ -180,6 +183,7 @@ static oct_status bench_infer(const oct_args *args)
     oct_status status = OCT_OK;
     OCT_CHECK(args->num_words == 2, OCT_USAGE, "command line: write octet bench infer MODEL");
     OCT_TRY(oct_model_load(&model, args->word[1]));
+    omp_set_num_threads((int)threads);
     const oct_value *in = &model.program.values[model.program.input];
     size_t image = (size_t)(in->h * in->w * in->c);
     OCT_TRY_OUT(oct_alloc(&x, (size_t)batch * image, sizeof(float)));
@@ -193,15 +197,17 @@ static oct_status bench_infer(const oct_args *args)
         if (i >= 0) seconds[i] = oct_seconds() - begin;
     }
     double each = median(seconds, steps), rate = (double)batch / each;
-    status = args->json
-                 ? oct_print_json(json_pack("{s:s, s:s, s:I, s:f, s:f, s:s}", "bench", "infer",
-                                            "model", args->word[1], "batch", (json_int_t)batch,
-                                            "ms", 1e3 * each, "images_per_second", rate, "kernel",
-                                            oct_kernel_here()->name))
-                 : oct_print("infer %s, batch %" PRId64 ", 1 thread, %s: %.3f ms, %.0f images/s, "
-                             "%.1f MB\n",
-                             args->word[1], batch, oct_kernel_here()->name, 1e3 * each, rate,
-                             (double)oct_runtime_bytes(runtime) / 1e6);
+    if (args->json)
+        status = oct_print_json(json_pack(
+            "{s:s, s:s, s:I, s:I, s:f, s:f, s:s}", "bench", "infer", "model", args->word[1],
+            "batch", (json_int_t)batch, "threads", (json_int_t)threads, "ms", 1e3 * each,
+            "images_per_second", rate, "kernel", oct_kernel_here()->name));
+    else
+        status = oct_print("infer %s, batch %" PRId64 ", %" PRId64 " thread%s, %s: %.3f ms, "
+                           "%.0f images/s, %.1f MB\n",
+                           args->word[1], batch, threads, threads > 1 ? "s" : "",
+                           oct_kernel_here()->name, 1e3 * each, rate,
+                           (double)oct_runtime_bytes(runtime) / 1e6);
 out:
     oct_runtime_destroy(&runtime);
     oct_model_free(&model);

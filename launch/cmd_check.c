@@ -8,7 +8,6 @@
 #include "io/model_file.h"
 #include "launch/command.h"
 #include "launch/file_kind.h"
-#include "launch/job.h"
 #include "launch/output.h"
 #include "launch/progress.h"
 #include "launch/trainer.h"
@@ -40,6 +39,14 @@ typedef struct verdict {
     double step_seconds;
     int64_t step_bytes; /* of one rank, data set included */
 } verdict;
+
+static oct_status load_data(verdict *v)
+{
+    const oct_recipe *r = &v->recipe;
+    OCT_TRY(
+        oct_dataset_load(&v->train, r->data_format, r->data_path, OCT_TRAIN, r->data_train_limit));
+    return oct_dataset_load(&v->test, r->data_format, r->data_path, OCT_TEST, r->data_test_limit);
+}
 
 static oct_status count_item(void *user, const oct_state_item *item)
 {
@@ -105,8 +112,7 @@ static oct_status judge(verdict *v, const oct_args *args)
 {
     v->ranks = args->option[RANKS].given ? (int)args->option[RANKS].count : 1;
     OCT_TRY(oct_recipe_read(&v->recipe, args->word[0], NULL, args->word + 1, args->num_words - 1));
-    OCT_TRY(oct_job_load(&v->recipe, OCT_TRAIN, &v->train));
-    OCT_TRY(oct_job_load(&v->recipe, OCT_TEST, &v->test));
+    OCT_TRY(load_data(v));
     OCT_TRY(oct_run_check(&v->recipe, &v->train, &v->test, v->ranks));
     v->plan = oct_plan_of(&v->recipe, v->train.count);
     int64_t batch = v->recipe.batch_size < v->train.count ? v->recipe.batch_size : v->train.count;

@@ -10,13 +10,13 @@ static const oct_option options[] = {
 
 static oct_status run(const oct_args *args)
 {
-    const char *format = args->option[FORMAT].given ? args->option[FORMAT].text : "";
+    OCT_CHECK(args->option[FORMAT].given, OCT_USAGE,
+              "command line: --format is missing; write octet export %s --format F", args->word[0]);
     return oct_fail(
         OCT_USAGE,
-        "command line: --format %s: this version exports no other format yet; %s is the "
-        "int8 model itself: octet run executes it, octet inspect --json lists its layers "
-        "with codes' scales and zero points",
-        format, args->word[0]);
+        "command line: --format %s: no other format can be written yet; octet run executes the "
+        "int8 model as it is, octet inspect --json lists its layers, scales and zero points",
+        args->option[FORMAT].text);
 }
 
 const oct_command oct_command_export = {

@@ -50,8 +50,8 @@ static oct_status make_help(const char *topic, oct_text *out)
     for (size_t i = 0; i < oct_command_count() && count < OCT_COUNT(names); i++)
         names[count++] = oct_command_at(i)->name;
     const char *near = oct_nearest(topic, names, count);
-    return oct_fail(OCT_USAGE, "command line: no help on '%s'%s%s%s; see octet help", topic,
-                    near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+    return oct_fail(OCT_USAGE, "command line: no help on '%s'; %s%s%s", topic,
+                    near ? "did you mean '" : "see octet help", near ? near : "", near ? "'?" : "");
 }
 
 static oct_status run(const oct_args *args)

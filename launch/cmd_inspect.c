@@ -32,38 +32,45 @@ static oct_status digest_of_file(const char *path, size_t *size, char hex[65])
 
 typedef struct tensors {
     oct_h5 *file;
-    const char *group;
-    json_t *json; /* an array, or NULL to print lines */
+    char path[2048]; /* of the group at hand */
+    json_t *json;    /* an array, or NULL to print lines */
     int64_t count, bytes;
 } tensors;
 
-static oct_status visit_tensor(void *user, const char *name)
+static oct_status print_tensor(tensors *t)
 {
-    tensors *t = user;
-    char path[600], shape_text[96];
+    char shape_text[96];
     oct_dtype dtype;
     oct_shape shape;
-    snprintf(path, sizeof(path), "%s/%s", t->group, name);
-    OCT_TRY(oct_h5_look(t->file, path, &dtype, &shape));
+    OCT_TRY(oct_h5_look(t->file, t->path, &dtype, &shape));
     t->count++;
     t->bytes += oct_shape_numel(&shape) * (int64_t)oct_dtype_bytes(dtype);
     oct_shape_text(&shape, shape_text);
-    if (!t->json) return oct_print("  %-44s %-4s %s\n", name, oct_dtype_name(dtype), shape_text);
-    json_array_append_new(t->json, json_pack("{s:s, s:s, s:s}", "name", path, "dtype",
+    if (!t->json) return oct_print("  %-44s %-4s %s\n", t->path, oct_dtype_name(dtype), shape_text);
+    json_array_append_new(t->json, json_pack("{s:s, s:s, s:s}", "name", t->path, "dtype",
                                              oct_dtype_name(dtype), "shape", shape_text));
     return OCT_OK;
 }
 
+/* A group is a module: its members come below it. */
+static oct_status visit(void *user, const char *name)
+{
+    tensors *t = user;
+    size_t length = strlen(t->path);
+    int more =
+        snprintf(t->path + length, sizeof(t->path) - length, "%s%s", length ? "/" : "", name);
+    OCT_CHECK(more >= 0 && (size_t)more < sizeof(t->path) - length, OCT_DATA,
+              "%s: a name is too long", t->path);
+    oct_status status = oct_h5_is_group(t->file, t->path) ? oct_h5_list(t->file, t->path, visit, t)
+                                                          : print_tensor(t);
+    t->path[length] = '\0';
+    return status;
+}
+
 static oct_status list_tensors(tensors *t)
 {
-    static const char *const groups[] = {"state", "optimizer"};
-    for (size_t i = 0; i < OCT_COUNT(groups); i++) {
-        t->group = groups[i];
-        if (!oct_h5_has(t->file, t->group)) continue;
-        if (!t->json) OCT_TRY(oct_print("%s\n", t->group));
-        OCT_TRY(oct_h5_list(t->file, t->group, visit_tensor, t));
-    }
-    return OCT_OK;
+    OCT_TRY(visit(t, "state"));
+    return oct_h5_has(t->file, "optimizer") ? visit(t, "optimizer") : OCT_OK;
 }
 
 static oct_status print_checkpoint(const oct_checkpoint *c, const char *hex, tensors *t, bool json)
@@ -100,7 +107,7 @@ static oct_status inspect_checkpoint(const char *path, bool json)
     OCT_TRY(oct_checkpoint_open(&checkpoint, path));
     oct_sha256(checkpoint.bytes, checkpoint.size, digest);
     oct_hex(digest, hex);
-    OCT_TRY_OUT(oct_h5_open(&t.file, checkpoint.bytes, checkpoint.size, path));
+    OCT_TRY_OUT(oct_h5_open_sealed(&t.file, checkpoint.bytes, checkpoint.size, path));
     OCT_TRY_OUT(print_checkpoint(&checkpoint, hex, &t, json));
 out:
     oct_h5_close(&t.file);

@@ -132,8 +132,9 @@ static oct_status print_one(const recipe_list *list, const char *wanted)
         }
     }
     const char *near = oct_nearest(wanted, names, list->count);
-    return oct_fail(OCT_USAGE, "command line: no recipe '%s'%s%s%s; octet recipes lists them",
-                    wanted, near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+    return oct_fail(OCT_USAGE, "command line: no recipe '%s'; %s%s%s", wanted,
+                    near ? "did you mean '" : "octet recipes lists them", near ? near : "",
+                    near ? "'?" : "");
 }
 
 static oct_status run(const oct_args *args)

@@ -76,7 +76,7 @@ static oct_status print_results(const oct_args *args, const float *logits, int c
     oct_status status = OCT_OK;
     double each_ms = 1e3 * seconds / (double)count;
     for (int64_t i = 0; i < count; i++) {
-        guess best[SHOWN];
+        guess best[SHOWN] = {0};
         int n = best_guesses(logits + i * classes, classes, best);
         if (args->json)
             json_array_append_new(images, guesses_json(first + i, best, n));

@@ -68,7 +68,8 @@ static oct_status end(findings *f, const char *kind, oct_status status)
 static oct_status load_test_data(const findings *f, const oct_recipe *recipe, oct_dataset *data,
                                  bool *there)
 {
-    oct_status status = oct_job_load(recipe, OCT_TEST, data);
+    oct_status status = oct_dataset_load(data, recipe->data_format, recipe->data_path, OCT_TEST,
+                                         recipe->data_test_limit);
     *there = status == OCT_OK;
     if (status != OCT_DATA || f->data_path) return status;
     return NOT_VERIFIED(f, "test data: %s; --data PATH says where it is", oct_fail_text(0));

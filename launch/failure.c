@@ -8,6 +8,18 @@
 #include <stdio.h>
 #include <string.h>
 
+static bool silent;
+
+void oct_failure_silence(void)
+{
+    silent = true;
+}
+
+bool oct_failure_silent(void)
+{
+    return silent;
+}
+
 static oct_status add_problem(oct_text *out, oct_status status, const char *problem)
 {
     /* An answer that is no, and a stop that was asked for, are no errors. */
@@ -56,7 +68,7 @@ int oct_failure_exit(oct_status status)
 
 void oct_failure_print(oct_status status, int argc, char **argv)
 {
-    if (status == OCT_OK || (status == OCT_PEER && oct_fail_count() == 0)) return;
+    if (silent || status == OCT_OK || (status == OCT_PEER && oct_fail_count() == 0)) return;
     oct_text out = {0};
     /* Without memory for the text the sentence goes out piece by piece. */
     if (compose(&out, status, argc, argv) == OCT_OK)

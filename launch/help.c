@@ -2,6 +2,7 @@
 #include "launch/help.h"
 
 #include <stdio.h>
+#include <string.h>
 
 static const struct {
     const char *name, *what;
@@ -57,8 +58,11 @@ static oct_status add_options(const oct_option *options, oct_text *out)
 
 oct_status oct_help_command(const oct_command *command, oct_text *out)
 {
-    OCT_TRY(oct_text_add(out, "%s\n\nUsage: %s\n\n%s\n", command->summary, command->usage,
-                         command->help));
+    size_t length = strlen(command->help);
+    while (length > 0 && command->help[length - 1] == '\n')
+        length--;
+    OCT_TRY(oct_text_add(out, "%s\n\nUsage: %s\n\n%.*s\n", command->summary, command->usage,
+                         (int)length, command->help));
     if (command->options) OCT_TRY(oct_text_add(out, "\nOptions\n"));
     OCT_TRY(add_options(command->options, out));
     OCT_TRY(oct_text_add(out, "\nOptions of every command\n"));

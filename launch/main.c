@@ -15,7 +15,9 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 /* A file opened by the program must never become its stdout: closed streams are filled. Writing to
@@ -111,6 +113,7 @@ static oct_status run_command(const oct_command *command, int argc, char **argv)
 static oct_status run(int argc, char **argv, int rank)
 {
     OCT_TRY(oct_cpu_check());
+    if (argc < 2) return rank == 0 ? print_text(oct_help_overview) : OCT_OK;
     if (strcmp(argv[1], "--version") == 0)
         return rank == 0 ? oct_print("octet %s\n", OCT_VERSION) : OCT_OK;
     if (asks_for_help(1, argv + 1)) return rank == 0 ? print_text(oct_help_overview) : OCT_OK;
@@ -120,21 +123,33 @@ static oct_status run(int argc, char **argv, int rank)
     return run_command(command, argc, argv);
 }
 
+/* Ranks that have not met yet may all have found the same mistake, or only this one may have. Under
+ * mpirun rank 0 tells: if it fails too, its exit is the end of all. The same wait keeps the others
+ * from exiting first, which would cut off what rank 0 says. */
+static void say_after_rank_0(oct_status status, int rank, int argc, char **argv)
+{
+    enum { WAIT_S = 5 };
+    char host[64] = "";
+    if (!getenv("OMPI_COMM_WORLD_RANK")) return;
+    nanosleep(&(struct timespec){.tv_sec = WAIT_S}, NULL);
+    if (oct_failure_silent()) return;
+    if (gethostname(host, sizeof(host) - 1) != 0) host[0] = '?';
+    oct_fail_prefix("rank %d (%s)", rank, host);
+    oct_failure_print(status, argc, argv);
+}
+
 int main(int argc, char **argv)
 {
     int rank, size;
     oct_launched(&rank, &size);
     prepare_process();
-    if (argc < 2) {
-        oct_status status = rank == 0 ? print_text(oct_help_overview) : OCT_OK;
-        if (status == OCT_OK) status = oct_print_end();
-        oct_failure_print(status, argc, argv);
-        return oct_failure_exit(status == OCT_OK ? OCT_USAGE : status);
-    }
-
     oct_status status = run(argc, argv, rank), ended = OCT_OK;
     if (status == OCT_OK || status == OCT_NO) ended = oct_print_end();
     if (ended != OCT_OK) status = ended;
-    if (rank == 0) oct_failure_print(status, argc, argv);
+    if (status == OCT_OK) return oct_status_exit(argc < 2 ? OCT_USAGE : OCT_OK);
+    if (rank == 0)
+        oct_failure_print(status, argc, argv);
+    else
+        say_after_rank_0(status, rank, argc, argv);
     return oct_failure_exit(status);
 }

@@ -116,9 +116,22 @@ static void stop_alone(oct_session *session, oct_status status)
     oct_stop(oct_failure_exit(status));
 }
 
+/* Said before the ranks part: the first that exits with a failure may be the end of all of them. */
+static void end_together(oct_session *session, oct_status status)
+{
+    if (session->group->rank == 0)
+        oct_failure_print(status, session->args->argc, session->args->argv);
+    oct_failure_silence();
+}
+
 oct_status oct_session_end(oct_session *session, oct_status status)
 {
-    if (session->group->size > 1 && !known_to_all(session, status)) stop_alone(session, status);
+    if (status != OCT_OK && session->group->size > 1) {
+        if (known_to_all(session, status))
+            end_together(session, status);
+        else
+            stop_alone(session, status);
+    }
     oct_comm_close(&session->comm);
     oct_free(&session->watched);
     session->group = NULL;

@@ -3,6 +3,7 @@
 #include "launch/ranks.h"
 
 #include <criterion/criterion.h>
+#include <stdio.h>
 #include <string.h>
 
 static oct_status never(const oct_args *args)
