@@ -1,5 +1,5 @@
 /* The one door to HDF5: files are built and read as images in memory (core driver), so writing to
- * disk, syncing and digests are ours. Images are deterministic: no times, latest format. Reading is
+ * disk, syncing and digests are ours. Images are deterministic: no times, format of HDF5 1.8. Reading is
  * strict: hard links only, no filters, plain fixed-size types, expected shape and type before any
  * allocation. HDF5's own error printing is off; failures become oct_status with the object's name. */
 #pragma once
@@ -10,26 +10,43 @@ typedef struct oct_h5 oct_h5;
 
 oct_status oct_h5_create(oct_h5 **file) OCT_NODISCARD;
 /* image: `size` bytes, borrowed until close. `name` for messages. */
-oct_status oct_h5_open(oct_h5 **file, const void *image, size_t size, const char *name) OCT_NODISCARD;
+oct_status oct_h5_open(oct_h5 **file, const void *image, size_t size,
+                       const char *name) OCT_NODISCARD;
 void oct_h5_close(oct_h5 **file);
 /* The finished image; *bytes is oct_alloc'ed. Closes nothing. */
 oct_status oct_h5_image(oct_h5 *file, void **bytes, size_t *size) OCT_NODISCARD;
 
-/* path: "group/.../name", parents are made. Shapes of up to 4 dimensions, any may be 0. */
-oct_status oct_h5_write(oct_h5 *file, const char *path, oct_dtype dtype, oct_shape shape, const void *data)
-    OCT_NODISCARD;
+/* Sealed files, which checkpoints and models are: an image followed by its SHA-256. HDF5 tools read
+ * over the last 32 bytes. A damaged image can crash HDF5, so it sees no byte of an unproven one. */
+enum { OCT_SEAL_BYTES = 32 };
+bool oct_h5_sealed(const void *bytes, size_t size); /* does the seal fit? */
+oct_status oct_h5_seal(oct_h5 *file, void **bytes,
+                       size_t *size) OCT_NODISCARD; /* as oct_h5_image */
+/* As oct_h5_open; OCT_DATA when the seal does not fit, whose sentence holds "SHA-256 differs". */
+oct_status oct_h5_open_sealed(oct_h5 **file, const void *bytes, size_t size,
+                              const char *name) OCT_NODISCARD;
+
+/* path: "group/.../name", at most 32 names of 255 bytes; parents are made. Shapes of up to 4 dimensions, any may be 0. */
+oct_status oct_h5_write(oct_h5 *file, const char *path, oct_dtype dtype, oct_shape shape,
+                        const void *data) OCT_NODISCARD;
 /* Reads into `data`, refusing when the stored dtype or shape differs. */
-oct_status oct_h5_read(oct_h5 *file, const char *path, oct_dtype dtype, oct_shape shape, void *data)
-    OCT_NODISCARD;
+oct_status oct_h5_read(oct_h5 *file, const char *path, oct_dtype dtype, oct_shape shape,
+                       void *data) OCT_NODISCARD;
+/* Allocates *data (a T **; oct_alloc) after the same checks, then reads. NULL on failure. */
+oct_status oct_h5_read_new(oct_h5 *file, const char *path, oct_dtype dtype, oct_shape shape,
+                           void *data) OCT_NODISCARD;
 /* What is there; OCT_DATA when it is missing. */
-oct_status oct_h5_look(oct_h5 *file, const char *path, oct_dtype *dtype, oct_shape *shape) OCT_NODISCARD;
+oct_status oct_h5_look(oct_h5 *file, const char *path, oct_dtype *dtype,
+                       oct_shape *shape) OCT_NODISCARD;
 bool oct_h5_has(oct_h5 *file, const char *path);
+bool oct_h5_is_group(oct_h5 *file, const char *path);
 /* Text as u8 datasets; *text is oct_alloc'ed, at most `limit` bytes. */
 oct_status oct_h5_write_text(oct_h5 *file, const char *path, const char *text) OCT_NODISCARD;
-oct_status oct_h5_read_text(oct_h5 *file, const char *path, size_t limit, char **text) OCT_NODISCARD;
+oct_status oct_h5_read_text(oct_h5 *file, const char *path, size_t limit,
+                            char **text) OCT_NODISCARD;
 oct_status oct_h5_write_i64(oct_h5 *file, const char *path, int64_t value) OCT_NODISCARD;
-oct_status oct_h5_read_i64(oct_h5 *file, const char *path, int64_t min, int64_t max, int64_t *value)
-    OCT_NODISCARD;
+oct_status oct_h5_read_i64(oct_h5 *file, const char *path, int64_t min, int64_t max,
+                           int64_t *value) OCT_NODISCARD;
 /* Names in a group in alphabetical order; calls visit for each. */
 oct_status oct_h5_list(oct_h5 *file, const char *group,
                        oct_status (*visit)(void *user, const char *name), void *user) OCT_NODISCARD;

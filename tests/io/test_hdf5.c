@@ -1,0 +1,589 @@
+/* Includes hdf5.h itself to make the files that must be refused and to read ours independently. */
+#include "io/hdf5.h"
+
+#include "core/base/mem.h"
+#include "io/file.h"
+#include "tests/support/process.h"
+#include "tests/support/tmp.h"
+
+#include <criterion/criterion.h>
+#include <hdf5.h>
+#include <malloc.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static void check_said(const char *text)
+{
+    cr_assert(strstr(oct_fail_text(0), text), "'%s' does not say '%s'", oct_fail_text(0), text);
+}
+
+#define MUST(call) cr_assert_eq((call), OCT_OK, "%s", oct_fail_text(0))
+
+/* Reopens what has been written. */
+static oct_h5 *reopen(oct_h5 **h5, void **bytes)
+{
+    size_t size;
+    MUST(oct_h5_image(*h5, bytes, &size));
+    oct_h5_close(h5);
+    MUST(oct_h5_open(h5, *bytes, size, "test.h5"));
+    return *h5;
+}
+
+Test(hdf5, gives_back_every_type_and_shape)
+{
+    static const oct_dtype dtypes[] = {OCT_F32, OCT_U8, OCT_S8, OCT_S16, OCT_S32, OCT_F64, OCT_S64};
+    const oct_shape shapes[] = {{.ndim = 0},        OCT_SHAPE(0),          OCT_SHAPE(1),
+                                OCT_SHAPE(1000),    OCT_SHAPE(3, 0, 2),    OCT_SHAPE(7, 5),
+                                OCT_SHAPE(2, 3, 4), OCT_SHAPE(2, 3, 4, 5), OCT_SHAPE(70, 1, 90, 3)};
+    static uint8_t data[70 * 90 * 3 * 8 + 8], back[70 * 90 * 3 * 8 + 8];
+    char path[64];
+    oct_h5 *h5;
+    void *bytes;
+
+    for (size_t i = 0; i < sizeof data; i++)
+        data[i] = (uint8_t)(i * 37 + i / 256); /* NaN payloads and all */
+    MUST(oct_h5_create(&h5));
+    for (size_t d = 0; d < OCT_COUNT(dtypes); d++) {
+        for (size_t s = 0; s < OCT_COUNT(shapes); s++) {
+            snprintf(path, sizeof path, "a/%s/%zu", oct_dtype_name(dtypes[d]), s);
+            MUST(oct_h5_write(h5, path, dtypes[d], shapes[s], data + d));
+        }
+    }
+    reopen(&h5, &bytes);
+    for (size_t d = 0; d < OCT_COUNT(dtypes); d++) {
+        for (size_t s = 0; s < OCT_COUNT(shapes); s++) {
+            oct_dtype dtype;
+            oct_shape shape;
+            size_t size = (size_t)oct_shape_numel(&shapes[s]) * oct_dtype_bytes(dtypes[d]);
+            snprintf(path, sizeof path, "a/%s/%zu", oct_dtype_name(dtypes[d]), s);
+            MUST(oct_h5_look(h5, path, &dtype, &shape));
+            cr_assert(dtype == dtypes[d] && oct_shape_equal(&shape, &shapes[s]));
+            memset(back, 0xee, sizeof back);
+            MUST(oct_h5_read(h5, path, dtypes[d], shapes[s], back));
+            cr_assert_eq(memcmp(back, data + d, size), 0, "%s", path);
+            cr_assert_eq(back[size], 0xee);
+            void *fresh;
+            MUST(oct_h5_read_new(h5, path, dtypes[d], shapes[s], &fresh));
+            cr_assert_eq(memcmp(fresh, data + d, size), 0, "%s", path);
+            oct_free(&fresh);
+        }
+    }
+    oct_h5_close(&h5);
+    oct_free(&bytes);
+    cr_assert_eq(oct_mem_live(), 0);
+}
+
+Test(hdf5, gives_back_texts_and_numbers)
+{
+    oct_h5 *h5;
+    void *bytes;
+    char *text;
+    int64_t value;
+    MUST(oct_h5_create(&h5));
+    MUST(oct_h5_write_text(h5, "text", "a: 1\nb: \xc3\xa9\n"));
+    MUST(oct_h5_write_text(h5, "empty", ""));
+    MUST(oct_h5_write(h5, "nul", OCT_U8, OCT_SHAPE(3), "a\0b"));
+    MUST(oct_h5_write_i64(h5, "least", INT64_MIN));
+    reopen(&h5, &bytes);
+    MUST(oct_h5_read_text(h5, "text", 100, &text));
+    cr_assert_str_eq(text, "a: 1\nb: \xc3\xa9\n");
+    oct_free(&text);
+    MUST(oct_h5_read_text(h5, "empty", 0, &text));
+    cr_assert_str_eq(text, "");
+    oct_free(&text);
+    cr_assert_eq(oct_h5_read_text(h5, "text", 5, &text), OCT_DATA);
+    check_said("more than the 5 allowed");
+    cr_assert_null(text);
+    cr_assert_eq(oct_h5_read_text(h5, "nul", 5, &text), OCT_DATA);
+    check_said("NUL");
+    cr_assert_null(text);
+    cr_assert_eq(oct_h5_read_text(h5, "least", 5, &text), OCT_DATA);
+    check_said("least is not a text");
+    MUST(oct_h5_read_i64(h5, "least", INT64_MIN, 0, &value));
+    cr_assert_eq(value, INT64_MIN);
+    cr_assert_eq(oct_h5_read_i64(h5, "least", -5, 5, &value), OCT_DATA);
+    check_said("test.h5: least is -9223372036854775808, outside -5 to 5");
+    oct_h5_close(&h5);
+    oct_free(&bytes);
+    cr_assert_eq(oct_mem_live(), 0);
+}
+
+Test(hdf5, says_what_is_missing_or_other_than_expected)
+{
+    float x[12] = {0};
+    oct_h5 *h5;
+    void *bytes;
+    MUST(oct_h5_create(&h5));
+    MUST(oct_h5_write(h5, "g/x", OCT_F32, OCT_SHAPE(3, 4), x));
+    reopen(&h5, &bytes);
+    cr_assert_eq(oct_h5_read(h5, "g/x", OCT_F32, OCT_SHAPE(4, 3), x), OCT_DATA);
+    check_said("test.h5: g/x is f32 (3, 4), not f32 (4, 3)");
+    cr_assert_eq(oct_h5_read(h5, "g/x", OCT_S32, OCT_SHAPE(3, 4), x), OCT_DATA);
+    check_said("not s32 (3, 4)");
+    cr_assert_eq(oct_h5_read(h5, "g/y", OCT_F32, OCT_SHAPE(3, 4), x), OCT_DATA);
+    check_said("g/y is missing");
+    cr_assert_eq(oct_h5_read(h5, "g", OCT_F32, OCT_SHAPE(3, 4), x), OCT_DATA);
+    check_said("g is not a data set");
+    cr_assert_eq(oct_h5_read(h5, "g/x/z", OCT_F32, OCT_SHAPE(3, 4), x), OCT_DATA);
+    static const char *const bad[] = {"", "/", "/g/x", "g/", "g//x", "./g/x", "g/.", "."};
+    for (size_t i = 0; i < OCT_COUNT(bad); i++)
+        cr_assert_eq(oct_h5_read(h5, bad[i], OCT_F32, OCT_SHAPE(3, 4), x), OCT_DATA, "%s", bad[i]);
+    cr_assert(oct_h5_has(h5, "g") && oct_h5_has(h5, "g/x") && !oct_h5_has(h5, "x"));
+    cr_assert(oct_h5_is_group(h5, "g") && !oct_h5_is_group(h5, "g/x"));
+    oct_h5_close(&h5);
+    oct_free(&bytes);
+    cr_assert_eq(oct_mem_live(), 0);
+}
+
+Test(hdf5, refuses_to_write_bad_or_taken_names)
+{
+    char deep[80] = "a", name[300];
+    oct_h5 *h5;
+    for (int i = 1; i < 33; i++)
+        strcat(deep, "/a");
+    memset(name, 'n', sizeof name - 1);
+    name[sizeof name - 1] = '\0';
+    MUST(oct_h5_create(&h5));
+    MUST(oct_h5_write_i64(h5, "x/y", 1));
+    const char *bad[] = {"", "x", "x/y", "x/y/z", "x/", "/x", "a//b", deep, name, "a/.", "./a"};
+    for (size_t i = 0; i < OCT_COUNT(bad); i++) {
+        cr_assert_eq(oct_h5_write_i64(h5, bad[i], 1), OCT_RESOURCE, "'%s'", bad[i]);
+        check_said("cannot be written");
+    }
+    cr_assert_eq(oct_h5_write(h5, "n", OCT_F32, OCT_SHAPE(INT64_MAX, 4), NULL), OCT_RESOURCE);
+    oct_h5_close(&h5);
+    cr_assert_eq(oct_mem_live(), 0);
+}
+
+static oct_status add_name(void *user, const char *name)
+{
+    char *text = user;
+    strcat(strcat(text, name), " ");
+    return OCT_OK;
+}
+
+static oct_status stop_at_two(void *user, const char *name)
+{
+    (void)name;
+    return ++*(int *)user == 2 ? OCT_STOPPED : OCT_OK;
+}
+
+Test(hdf5, lists_names_in_alphabetical_order)
+{
+    char text[400] = "", name[32];
+    int visits = 0;
+    oct_h5 *h5;
+    void *bytes;
+    MUST(oct_h5_create(&h5));
+    for (int i = 12; i-- > 0;) {
+        snprintf(name, sizeof name, "g/%d", i);
+        MUST(oct_h5_write_i64(h5, name, i));
+    }
+    MUST(oct_h5_write_i64(h5, "h", 0));
+    reopen(&h5, &bytes);
+    MUST(oct_h5_list(h5, "g", add_name, text));
+    cr_assert_str_eq(text, "0 1 10 11 2 3 4 5 6 7 8 9 ");
+    text[0] = '\0';
+    MUST(oct_h5_list(h5, "", add_name, text));
+    cr_assert_str_eq(text, "g h ");
+    cr_assert_eq(oct_h5_list(h5, "g", stop_at_two, &visits), OCT_STOPPED);
+    cr_assert_eq(visits, 2);
+    cr_assert_eq(oct_h5_list(h5, "h", add_name, text), OCT_DATA);
+    check_said("h is not a group");
+    cr_assert_eq(oct_h5_list(h5, "i", add_name, text), OCT_DATA);
+    oct_h5_close(&h5);
+    oct_free(&bytes);
+    cr_assert_eq(oct_mem_live(), 0);
+}
+
+/* An image with a bit of everything, also a group of more names than fit into its header. */
+static void build(void **bytes, size_t *size)
+{
+    float x[1000];
+    char path[64];
+    oct_h5 *h5;
+    for (int i = 0; i < 1000; i++)
+        x[i] = (float)i / 3;
+    MUST(oct_h5_create(&h5));
+    for (int i = 0; i < 40; i++) {
+        snprintf(path, sizeof path, "state/layers/%d/conv/weight", i);
+        MUST(oct_h5_write(h5, path, OCT_F32, OCT_SHAPE(5, i % 7, 11), x));
+    }
+    MUST(oct_h5_write_text(h5, "info/text", "some text"));
+    MUST(oct_h5_write_i64(h5, "info/step", 7));
+    MUST(oct_h5_seal(h5, bytes, size));
+    oct_h5_close(&h5);
+}
+
+static void churn(int seed)
+{
+    void *blocks[200] = {0};
+    for (int i = 0; i < 2000; i++) {
+        void **block = &blocks[(i * 31 + seed) % 200];
+        size_t size = (size_t)(i * 97 + seed * 13) % 9000 + 1;
+        free(*block);
+        *block = malloc(size);
+        memset(*block, i, size);
+    }
+    for (int i = 0; i < 200; i++)
+        free(blocks[i]);
+}
+
+Test(hdf5, equal_contents_give_equal_bytes_whatever_lies_in_the_heap)
+{
+    void *first, *again;
+    size_t size, length;
+    build(&first, &size);
+    for (int i = 1; i < 4; i++) {
+#ifndef __SANITIZE_ADDRESS__
+        cr_assert_eq(mallopt(M_PERTURB, i * 77), 1);
+#endif
+        churn(i);
+        sleep(i == 1); /* a time stamp would differ */
+        build(&again, &length);
+        cr_assert_eq(length, size);
+        cr_assert_eq(memcmp(first, again, size), 0);
+        oct_free(&again);
+    }
+    oct_free(&first);
+}
+
+/* Run as a program of its own by the next test. */
+Test(hdf5, prints_the_digest_of_its_image)
+{
+    uint8_t digest[32];
+    char text[65];
+    void *bytes;
+    size_t size;
+    const char *path = getenv("OCT_TEST_DIGEST");
+    build(&bytes, &size);
+    oct_sha256(bytes, size, digest);
+    oct_free(&bytes);
+    if (path) MUST(oct_file_write(path, oct_hex(digest, text), 64));
+}
+
+Test(hdf5, equal_contents_give_equal_bytes_in_every_process)
+{
+    oct_tmp tmp;
+    char texts[2][65] = {""};
+    oct_tmp_create(&tmp);
+    for (int i = 0; i < 2; i++) {
+        char self[4096] = "";
+        void *bytes;
+        size_t size;
+        const char *path = oct_tmp_path(&tmp, i ? "one" : "two");
+        cr_assert(readlink("/proc/self/exe", self, sizeof self - 1) > 0);
+        unsetenv("BXFI_MAP"); /* by which Criterion tells a child that it is one */
+        setenv("OCT_TEST_DIGEST", path, 1);
+        setenv("MALLOC_PERTURB_", i ? "165" : "90", 1);
+        oct_job job = oct_run(20, self, "--filter", "hdf5/prints_the_digest_of_its_image", NULL);
+        oct_check_exit(job, 0);
+        oct_job_free(&job);
+        MUST(oct_file_read(path, 64, &bytes, &size));
+        snprintf(texts[i], sizeof texts[i], "%s", (char *)bytes);
+        oct_free(&bytes);
+    }
+    cr_assert_str_eq(texts[0], texts[1]);
+    oct_tmp_remove(&tmp);
+}
+
+Test(hdf5, other_readers_open_a_sealed_file_as_it_lies_on_the_disk)
+{
+    oct_tmp tmp;
+    void *bytes;
+    size_t size;
+    int64_t step = 0;
+    oct_tmp_create(&tmp);
+    build(&bytes, &size);
+    const char *path = oct_tmp_path(&tmp, "a.h5");
+    MUST(oct_file_write(path, bytes, size));
+    hid_t file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
+    cr_assert(file >= 0);
+    hid_t dataset = H5Dopen2(file, "/info/step", H5P_DEFAULT);
+    cr_assert(H5Dread(dataset, H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, &step) >= 0);
+    cr_assert_eq(step, 7);
+    H5Dclose(dataset);
+    H5Fclose(file);
+    oct_free(&bytes);
+    oct_tmp_remove(&tmp);
+}
+
+Test(hdf5, every_flip_and_every_truncation_breaks_the_seal)
+{
+    void *bytes;
+    size_t size;
+    oct_h5 *h5;
+    build(&bytes, &size);
+    uint8_t *byte = bytes;
+    cr_assert(oct_h5_sealed(bytes, size));
+    for (size_t i = 0; i < size; i += i < 200 ? 1 : 23) {
+        byte[i] ^= (uint8_t)(1 << i % 8);
+        cr_assert_not(oct_h5_sealed(bytes, size), "%zu", i);
+        byte[i] ^= (uint8_t)(1 << i % 8);
+    }
+    for (size_t i = 0; i < size; i += i < 200 ? 1 : 29)
+        cr_assert_not(oct_h5_sealed(bytes, i), "%zu", i);
+    cr_assert_eq(oct_h5_open_sealed(&h5, bytes, size - 1, "x.h5"), OCT_DATA);
+    check_said("x.h5: is damaged: its SHA-256 differs");
+    cr_assert_null(h5);
+    MUST(oct_h5_open_sealed(&h5, bytes, size, "x.h5"));
+    oct_h5_close(&h5);
+    oct_free(&bytes);
+}
+
+Test(hdf5, refuses_what_is_not_hdf5)
+{
+    oct_h5 *h5;
+    char zeros[2000] = {0};
+    cr_assert_eq(oct_h5_open(&h5, zeros, sizeof zeros, "x.h5"), OCT_DATA);
+    check_said("x.h5: is not an HDF5 file");
+    cr_assert_null(h5);
+    cr_assert_eq(oct_h5_open(&h5, zeros, 0, "x.h5"), OCT_DATA);
+    cr_assert_eq(oct_h5_open(&h5, NULL, 0, "x.h5"), OCT_DATA);
+    cr_assert_eq(oct_mem_live(), 0);
+}
+
+Test(hdf5, several_images_are_open_at_once)
+{
+    oct_h5 *a, *b;
+    void *x, *y;
+    int64_t value;
+    MUST(oct_h5_create(&a));
+    MUST(oct_h5_create(&b));
+    MUST(oct_h5_write_i64(a, "v", 1));
+    MUST(oct_h5_write_i64(b, "v", 2));
+    reopen(&a, &x);
+    reopen(&b, &y);
+    MUST(oct_h5_read_i64(a, "v", 0, 9, &value));
+    cr_assert_eq(value, 1);
+    MUST(oct_h5_read_i64(b, "v", 0, 9, &value));
+    cr_assert_eq(value, 2);
+    oct_h5_close(&a);
+    oct_h5_close(&b);
+    oct_free(&x);
+    oct_free(&y);
+}
+
+Test(hdf5, survives_a_lack_of_memory_at_every_place)
+{
+    float x[4] = {0};
+    for (int64_t n = 1;; n++) {
+        oct_h5 *h5 = NULL;
+        void *bytes = NULL, *fresh = NULL;
+        size_t size;
+        oct_mem_fail_after(n);
+        oct_status status = oct_h5_create(&h5);
+        if (status == OCT_OK) status = oct_h5_write(h5, "x", OCT_F32, OCT_SHAPE(4), x);
+        if (status == OCT_OK) status = oct_h5_seal(h5, &bytes, &size);
+        oct_h5_close(&h5);
+        if (status == OCT_OK) status = oct_h5_open_sealed(&h5, bytes, size, "x.h5");
+        if (status == OCT_OK) status = oct_h5_read_new(h5, "x", OCT_F32, OCT_SHAPE(4), &fresh);
+        if (status == OCT_OK) status = oct_h5_list(h5, "", stop_at_two, &(int){0});
+        oct_mem_fail_after(0);
+        oct_h5_close(&h5);
+        oct_free(&bytes);
+        oct_free(&fresh);
+        cr_assert_eq(oct_mem_live(), 0);
+        if (status == OCT_OK) break;
+        cr_assert_eq(status, OCT_RESOURCE);
+        cr_assert(n < 50);
+    }
+}
+
+/* Crafted files: whatever HDF5 can express and Octet does not take. */
+
+static hid_t crafted;
+
+static void craft(void)
+{
+    hid_t options = H5Pcreate(H5P_FILE_ACCESS);
+    H5Pset_fapl_core(options, 1 << 16, 0);
+    crafted = H5Fcreate("crafted", H5F_ACC_TRUNC, H5P_DEFAULT, options);
+    H5Pclose(options);
+    cr_assert(crafted >= 0);
+}
+
+static void dataset(const char *name, hid_t type, int ndim, const hsize_t *dims, hid_t options)
+{
+    hid_t space = H5Screate_simple(ndim, dims, NULL);
+    hid_t id = H5Dcreate2(crafted, name, type, space, H5P_DEFAULT, options, H5P_DEFAULT);
+    cr_assert(id >= 0, "%s", name);
+    H5Dclose(id);
+    H5Sclose(space);
+}
+
+static void *crafted_bytes;
+
+static oct_h5 *open_crafted(void)
+{
+    oct_h5 *h5;
+    H5Fflush(crafted, H5F_SCOPE_GLOBAL);
+    ssize_t size = H5Fget_file_image(crafted, NULL, 0);
+    crafted_bytes = malloc((size_t)size);
+    H5Fget_file_image(crafted, crafted_bytes, (size_t)size);
+    H5Fclose(crafted);
+    MUST(oct_h5_open(&h5, crafted_bytes, (size_t)size, "crafted.h5"));
+    return h5;
+}
+
+static void check_refused(oct_h5 *h5, const char *path, const char *why)
+{
+    oct_dtype dtype;
+    oct_shape shape;
+    cr_assert_eq(oct_h5_look(h5, path, &dtype, &shape), OCT_DATA, "%s", path);
+    check_said(why);
+}
+
+Test(hdf5, takes_a_plain_data_set_made_by_others)
+{
+    hsize_t dims[] = {4};
+    int32_t data[4] = {1, -2, 3, -4}, back[4];
+    craft();
+    H5Gclose(H5Gcreate2(crafted, "g", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+    dataset("g/x", H5T_STD_I32LE, 1, dims, H5P_DEFAULT);
+    hid_t id = H5Dopen2(crafted, "g/x", H5P_DEFAULT);
+    H5Dwrite(id, H5T_NATIVE_INT32, H5S_ALL, H5S_ALL, H5P_DEFAULT, data);
+    H5Dclose(id);
+    hid_t compact = H5Pcreate(H5P_DATASET_CREATE);
+    H5Pset_layout(compact, H5D_COMPACT);
+    dataset("compact", H5T_STD_I32LE, 1, dims, compact);
+    oct_h5 *h5 = open_crafted();
+    MUST(oct_h5_read(h5, "g/x", OCT_S32, OCT_SHAPE(4), back));
+    cr_assert_eq(memcmp(back, data, sizeof data), 0);
+    MUST(oct_h5_read(h5, "compact", OCT_S32, OCT_SHAPE(4), back));
+    cr_assert_eq(back[3], 0);
+    oct_h5_close(&h5);
+}
+
+Test(hdf5, follows_no_soft_and_no_external_link)
+{
+    hsize_t dims[] = {4};
+    char text[64] = "";
+    craft();
+    H5Gclose(H5Gcreate2(crafted, "g", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+    dataset("x", H5T_STD_U8LE, 1, dims, H5P_DEFAULT);
+    H5Lcreate_soft("/x", crafted, "soft", H5P_DEFAULT, H5P_DEFAULT);
+    H5Lcreate_soft("/nothing", crafted, "dangling", H5P_DEFAULT, H5P_DEFAULT);
+    H5Lcreate_soft("/g", crafted, "soft_group", H5P_DEFAULT, H5P_DEFAULT);
+    H5Lcreate_external("/etc/passwd", "/x", crafted, "external", H5P_DEFAULT, H5P_DEFAULT);
+    oct_h5 *h5 = open_crafted();
+    check_refused(h5, "soft", "soft is a link to elsewhere");
+    check_refused(h5, "dangling", "is a link to elsewhere");
+    check_refused(h5, "soft_group/x", "is a link to elsewhere");
+    check_refused(h5, "external", "is a link to elsewhere");
+    cr_assert_eq(oct_h5_list(h5, "", add_name, text), OCT_DATA);
+    check_said("link to elsewhere");
+    cr_assert_str_eq(text, "");
+    cr_assert_not(oct_h5_has(h5, "soft"));
+    oct_h5_close(&h5);
+}
+
+Test(hdf5, a_circle_of_hard_links_ends)
+{
+    char path[400] = "g";
+    craft();
+    H5Gclose(H5Gcreate2(crafted, "g", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+    H5Lcreate_hard(crafted, "g", crafted, "g/g", H5P_DEFAULT, H5P_DEFAULT);
+    for (int i = 0; i < 100; i++)
+        strcat(path, "/g");
+    oct_h5 *h5 = open_crafted();
+    cr_assert(oct_h5_is_group(h5, "g/g/g/g"));
+    cr_assert_not(oct_h5_is_group(h5, path));
+    oct_h5_close(&h5);
+}
+
+Test(hdf5, takes_only_its_own_types)
+{
+    hsize_t dims[] = {2};
+    hid_t text = H5Tcopy(H5T_C_S1), variable = H5Tcopy(H5T_C_S1), odd = H5Tcopy(H5T_STD_I32LE);
+    H5Tset_size(text, 8);
+    H5Tset_size(variable, H5T_VARIABLE);
+    H5Tset_precision(odd, 17);
+    hid_t pair = H5Tcreate(H5T_COMPOUND, 8);
+    H5Tinsert(pair, "a", 0, H5T_STD_I32LE);
+    H5Tinsert(pair, "b", 4, H5T_IEEE_F32LE);
+    hsize_t three[] = {3};
+    const hid_t types[] = {H5T_IEEE_F32BE,
+                           H5T_STD_I64BE,
+                           H5T_STD_U16LE,
+                           H5T_STD_U32LE,
+                           H5T_STD_U64LE,
+                           text,
+                           variable,
+                           odd,
+                           pair,
+                           H5Tenum_create(H5T_STD_I32LE),
+                           H5Tvlen_create(H5T_STD_I32LE),
+                           H5Tarray_create2(H5T_STD_I32LE, 1, three),
+                           H5T_STD_REF_OBJ,
+                           H5T_STD_B8LE,
+                           H5Tcreate(H5T_OPAQUE, 4)};
+    char name[16];
+    craft();
+    H5Tenum_insert(types[9], "one", &(int32_t){1});
+    for (size_t i = 0; i < OCT_COUNT(types); i++) {
+        snprintf(name, sizeof name, "t%zu", i);
+        dataset(name, types[i], 1, dims, H5P_DEFAULT);
+    }
+    oct_h5 *h5 = open_crafted();
+    for (size_t i = 0; i < OCT_COUNT(types); i++) {
+        snprintf(name, sizeof name, "t%zu", i);
+        check_refused(h5, name, "has a data type that Octet does not write");
+    }
+    oct_h5_close(&h5);
+}
+
+Test(hdf5, takes_only_plain_storage_within_the_file)
+{
+    hsize_t dims[] = {64};
+    craft();
+    hid_t chunked = H5Pcreate(H5P_DATASET_CREATE), deflated, external, mapped;
+    H5Pset_chunk(chunked, 1, dims);
+    dataset("chunked", H5T_STD_U8LE, 1, dims, chunked);
+    deflated = H5Pcopy(chunked);
+    H5Pset_deflate(deflated, 5);
+    dataset("deflated", H5T_STD_U8LE, 1, dims, deflated);
+    external = H5Pcreate(H5P_DATASET_CREATE);
+    H5Pset_external(external, "/etc/passwd", 0, 64);
+    dataset("external", H5T_STD_U8LE, 1, dims, external);
+    mapped = H5Pcreate(H5P_DATASET_CREATE);
+    hid_t space = H5Screate_simple(1, dims, NULL);
+    H5Pset_virtual(mapped, space, "/etc/passwd", "/x", space);
+    dataset("mapped", H5T_STD_U8LE, 1, dims, mapped);
+    oct_h5 *h5 = open_crafted();
+    check_refused(h5, "chunked", "is stored in chunks, compressed or in other files");
+    check_refused(h5, "deflated", "is stored in chunks, compressed or in other files");
+    check_refused(h5, "external", "is stored in chunks, compressed or in other files");
+    check_refused(h5, "mapped", "is stored in chunks, compressed or in other files");
+    oct_h5_close(&h5);
+}
+
+Test(hdf5, refuses_shapes_larger_than_what_is_stored)
+{
+    hsize_t huge[] = {1ULL << 40}, wide[] = {1ULL << 31, 1ULL << 31, 1ULL << 31},
+            many[] = {1, 1, 1, 1, 1}, late[] = {10};
+    float *data;
+    craft();
+    dataset("huge", H5T_IEEE_F32LE, 1, huge, H5P_DEFAULT);
+    dataset("late", H5T_IEEE_F32LE, 1, late, H5P_DEFAULT); /* never written: only a fill value */
+    hid_t chunked = H5Pcreate(H5P_DATASET_CREATE);
+    hsize_t chunk[] = {1, 1, 1};
+    H5Pset_chunk(chunked, 3, chunk);
+    dataset("wide", H5T_STD_U8LE, 3, wide, chunked);
+    dataset("many", H5T_STD_U8LE, 5, many, H5P_DEFAULT);
+    hid_t null = H5Screate(H5S_NULL);
+    H5Dclose(
+        H5Dcreate2(crafted, "null", H5T_STD_U8LE, null, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+    oct_h5 *h5 = open_crafted();
+    check_refused(h5, "huge", "huge is larger than what is stored of it");
+    check_refused(h5, "late", "late is larger than what is stored of it");
+    check_refused(h5, "wide", "wide has a shape that no tensor has");
+    check_refused(h5, "many", "many has a shape that no tensor has");
+    check_refused(h5, "null", "null has a shape that no tensor has");
+    cr_assert_eq(oct_h5_read_new(h5, "huge", OCT_F32, OCT_SHAPE(1LL << 40), &data), OCT_DATA);
+    cr_assert_null(data);
+    cr_assert_eq(oct_mem_peak() < (1 << 20), true);
+    oct_h5_close(&h5);
+}
