@@ -1,10 +1,13 @@
 /* Checkpoints: `<folder>/step-NNNNNNNN.h5` and `<folder>/manifest.json`.
  *
- * A file holds logical state only, no rank count, host or time: same state, same bytes. It is written
- * aside, synced and renamed; the manifest (file names, sizes, SHA-256, newest first) is written last.
- * Only what the manifest names exists. Loading goes newest first: size and digest on the raw bytes,
- * then HDF5; a damaged file is reported (oct_log warning, naming file and reason) and the previous
- * one is used. A folder whose manifest names checkpoints of which none is good is OCT_DATA.
+ * A file holds logical state only, no rank count, host or time: same state, same bytes. It is an HDF5
+ * image followed by the SHA-256 of the image, so it proves itself. It is written aside, synced and
+ * renamed; the manifest (file names, sizes, SHA-256 of the whole files, newest first) is written last.
+ * Only what the manifest names exists; a manifest that is lost or damaged is replaced, with a warning,
+ * by the step files that prove themselves. Loading goes newest first: size and digests on the raw
+ * bytes, then HDF5; a damaged file is reported (oct_log warning, naming file and reason) and the
+ * previous one is used. A folder whose manifest names checkpoints of which none is good is OCT_DATA,
+ * and so is one of a newer version of Octet, which is never skipped or overwritten.
  */
 #pragma once
 
@@ -13,17 +16,20 @@
 
 /* What is saved beside the tensors. */
 typedef struct oct_checkpoint_info {
-    int64_t step;        /* steps done since the start of the run */
-    char phase[32];      /* name of the phase that the module tree is in */
-    int64_t updates;     /* of the optimizer */
-    char *recipe;        /* identity text of the recipe; owned when loaded */
+    int64_t step;    /* steps done since the start of the run */
+    char phase[32];  /* name of the phase that the module tree is in */
+    int64_t updates; /* of the optimizer */
+    char *recipe;    /* identity text of the recipe; owned when loaded */
 } oct_checkpoint_info;
 
-/* Called by one rank. Datasets: "state/<path with '/' for '.'>" for every state item of root,
- * "optimizer/slot0", ..., "info/...". Keeps the newest `keep` and deletes older ones only after the
- * new one is committed. *file (may be NULL): oct_alloc'ed path of what was written. */
-oct_status oct_checkpoint_save(const char *folder, const oct_checkpoint_info *info, oct_module *root,
-                               const oct_optim *optim, int64_t keep, char **file) OCT_NODISCARD;
+/* Called by one rank, the only writer of the folder, which is made if need be. Datasets:
+ * "state/<path with '/' for '.'>" for every state item of root, "optimizer/slot0", ..., "info/...".
+ * Checkpoints of the same or later steps are superseded. Keeps the newest `keep` (>= 1) and deletes
+ * others only after the new one is committed; on failure nothing has changed. *file (may be NULL):
+ * oct_alloc'ed path of what was written. */
+oct_status oct_checkpoint_save(const char *folder, const oct_checkpoint_info *info,
+                               oct_module *root, const oct_optim *optim, int64_t keep,
+                               char **file) OCT_NODISCARD;
 
 /* The bytes of a checkpoint that has passed its digest. */
 typedef struct oct_checkpoint {
@@ -35,13 +41,14 @@ typedef struct oct_checkpoint {
 
 /* Newest good checkpoint of the folder; ckpt->bytes NULL and OCT_OK when the folder has none at all. */
 oct_status oct_checkpoint_newest(oct_checkpoint *ckpt, const char *folder) OCT_NODISCARD;
-/* A given file, checked against the manifest beside it when that names it. */
+/* A given file, checked against its own digest and the manifest beside it when that names it. */
 oct_status oct_checkpoint_open(oct_checkpoint *ckpt, const char *path) OCT_NODISCARD;
-/* From bytes (a broadcast): reads info only. Takes bytes over. */
-oct_status oct_checkpoint_from_bytes(oct_checkpoint *ckpt, const char *path, void *bytes, size_t size)
-    OCT_NODISCARD;
-/* Fills every state item of root and the optimizer (NULL to leave out) from it; OCT_DATA naming the
- * item when one is missing, has another shape, or the file holds items that the model does not have.
+/* From bytes (a broadcast): reads info only. Takes bytes over, also on failure. */
+oct_status oct_checkpoint_from_bytes(oct_checkpoint *ckpt, const char *path, void *bytes,
+                                     size_t size) OCT_NODISCARD;
+/* Fills every state item of root and the optimizer with its count of updates (NULL to leave out) from
+ * it; OCT_DATA naming the item when one is missing, has another shape, or the file holds items that the model does not have.
  * Nothing is changed on failure. */
-oct_status oct_checkpoint_load(const oct_checkpoint *ckpt, oct_module *root, oct_optim *optim) OCT_NODISCARD;
+oct_status oct_checkpoint_load(const oct_checkpoint *ckpt, oct_module *root,
+                               oct_optim *optim) OCT_NODISCARD;
 void oct_checkpoint_close(oct_checkpoint *ckpt);

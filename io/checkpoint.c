@@ -1,0 +1,433 @@
+/* Checkpoints.
+ *
+ * Saving: image in memory, file, manifest, and only then are older files deleted; whatever step fails,
+ * the manifest on the disk names files that are there. Loading: everything is read into memory of its
+ * own before the first value of the model changes.
+ */
+#include "io/checkpoint.h"
+
+#include "core/base/log.h"
+#include "core/base/mem.h"
+#include "core/base/text.h"
+#include "io/file.h"
+#include "io/hdf5.h"
+#include "io/manifest.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { FORMAT = 1, RECIPE_BYTES_MAX = 1 << 20, ITEM_PATH = 512 };
+
+/* "state/layers/0/conv/weight" of "layers.0.conv.weight" */
+static void item_path(char text[ITEM_PATH], const char *path)
+{
+    snprintf(text, ITEM_PATH, "state/%s", path);
+    for (char *p = text; *p; p++) {
+        if (*p == '.') *p = '/';
+    }
+}
+
+static void slot_path(char text[ITEM_PATH], int slot)
+{
+    snprintf(text, ITEM_PATH, "optimizer/slot%d", slot);
+}
+
+static oct_status write_item(void *user, const oct_state_item *item)
+{
+    char path[ITEM_PATH];
+    item_path(path, item->path);
+    return oct_h5_write(user, path, item->tensor->dtype, item->tensor->shape, item->tensor->data);
+}
+
+static oct_status write_all(oct_h5 *h5, const oct_checkpoint_info *info, oct_module *root,
+                            const oct_optim *optim)
+{
+    char path[ITEM_PATH];
+    OCT_TRY(oct_h5_write_i64(h5, "info/format", FORMAT));
+    OCT_TRY(oct_h5_write_i64(h5, "info/step", info->step));
+    OCT_TRY(oct_h5_write_text(h5, "info/phase", info->phase));
+    OCT_TRY(oct_h5_write_i64(h5, "info/updates", info->updates));
+    OCT_TRY(oct_h5_write_text(h5, "info/recipe", info->recipe ? info->recipe : ""));
+    OCT_TRY(oct_module_state(root, write_item, h5));
+    for (int i = 0; optim && i < optim->num_slots; i++) {
+        slot_path(path, i);
+        OCT_TRY(oct_h5_write(h5, path, OCT_F32, OCT_SHAPE(optim->numel), optim->slot[i]));
+    }
+    return OCT_OK;
+}
+
+/* Deletes the files that the old manifest named and the new one does not. */
+static void delete_dropped(const char *folder, const oct_manifest *old, const oct_manifest *new)
+{
+    char name[OCT_CHECKPOINT_NAME], *path;
+    for (size_t i = 0; i < old->count; i++) {
+        const oct_manifest_entry *entry = &old->entries[i];
+        if (entry->damaged || oct_manifest_find(new, entry->step)) continue;
+        if (oct_format(&path, "%s/%s", folder, oct_checkpoint_name(entry->step, name)) != OCT_OK)
+            return;
+        unlink(path);
+        oct_free(&path);
+    }
+}
+
+/* Writes the file, then the manifest. A file that the manifest could not name is taken back, unless
+ * it stands in the place of one that is named. */
+static oct_status commit(const char *folder, const char *path, const void *bytes, size_t size,
+                         int64_t step, int64_t keep)
+{
+    oct_status status = OCT_OK;
+    oct_manifest old = {0}, new = {0};
+    oct_manifest_entry entry = {.step = step, .bytes = size};
+
+    OCT_TRY_OUT(oct_manifest_read(&old, folder));
+    OCT_TRY_OUT(oct_alloc(&new.entries, old.count + 1, sizeof *new.entries));
+    new.count = old.count;
+    new.capacity = old.count + 1;
+    if (old.count > 0) memcpy(new.entries, old.entries, old.count * sizeof *old.entries);
+    oct_sha256(bytes, size, entry.digest);
+    OCT_TRY_OUT(oct_manifest_add(&new, &entry, keep));
+
+    OCT_TRY_OUT(oct_file_write(path, bytes, size));
+    status = oct_manifest_write(&new, folder);
+    if (status != OCT_OK && !oct_manifest_find(&old, step)) unlink(path);
+    if (status == OCT_OK) delete_dropped(folder, &old, &new);
+out:
+    oct_manifest_free(&old);
+    oct_manifest_free(&new);
+    return status;
+}
+
+oct_status oct_checkpoint_save(const char *folder, const oct_checkpoint_info *info,
+                               oct_module *root, const oct_optim *optim, int64_t keep, char **file)
+{
+    oct_status status = OCT_OK;
+    char name[OCT_CHECKPOINT_NAME], *path = NULL;
+    oct_h5 *h5 = NULL;
+    void *bytes = NULL;
+    size_t size;
+
+    if (file) *file = NULL;
+    OCT_ASSERT(info->step >= 0 && keep >= 1);
+    OCT_TRY_OUT(oct_make_folders(folder));
+    oct_file_clean(folder);
+    OCT_TRY_OUT(oct_h5_create(&h5));
+    OCT_TRY_OUT(write_all(h5, info, root, optim));
+    OCT_TRY_OUT(oct_h5_seal(h5, &bytes, &size));
+    oct_h5_close(&h5);
+    OCT_TRY_OUT(oct_format(&path, "%s/%s", folder, oct_checkpoint_name(info->step, name)));
+    OCT_TRY_OUT(commit(folder, path, bytes, size, info->step, keep));
+    if (file) {
+        *file = path;
+        path = NULL;
+    }
+out:
+    oct_h5_close(&h5);
+    oct_free(&bytes);
+    oct_free(&path);
+    return status;
+}
+
+static oct_status read_info(oct_h5 *h5, const char *path, oct_checkpoint_info *info, bool *newer)
+{
+    char *phase = NULL;
+    int64_t format;
+
+    OCT_TRY(oct_h5_read_i64(h5, "info/format", 1, INT64_MAX, &format));
+    *newer = format > FORMAT;
+    OCT_CHECK(!*newer, OCT_DATA,
+              "%s: has checkpoint format %lld and this Octet knows format %d; use a newer Octet",
+              path, (long long)format, FORMAT);
+    OCT_TRY(oct_h5_read_i64(h5, "info/step", 0, INT64_MAX, &info->step));
+    OCT_TRY(oct_h5_read_i64(h5, "info/updates", 0, INT64_MAX, &info->updates));
+    OCT_TRY(oct_h5_read_text(h5, "info/phase", sizeof info->phase - 1, &phase));
+    snprintf(info->phase, sizeof info->phase, "%s", phase);
+    oct_free(&phase);
+    return oct_h5_read_text(h5, "info/recipe", RECIPE_BYTES_MAX, &info->recipe);
+}
+
+/* Takes the bytes over; a checkpoint comes out whole or empty. */
+static oct_status adopt(oct_checkpoint *ckpt, const char *path, void *bytes, size_t size,
+                        bool *newer)
+{
+    oct_status status = OCT_OK;
+    oct_h5 *h5 = NULL;
+
+    *newer = false;
+    *ckpt = (oct_checkpoint){.bytes = bytes, .size = size};
+    OCT_TRY_OUT(oct_strdup(&ckpt->path, path));
+    OCT_TRY_OUT(oct_h5_open_sealed(&h5, bytes, size, path));
+    status = read_info(h5, path, &ckpt->info, newer);
+out:
+    oct_h5_close(&h5);
+    if (status != OCT_OK) oct_checkpoint_close(ckpt);
+    return status;
+}
+
+/* entry: what the manifest says of the file, or NULL. */
+static oct_status open_file(oct_checkpoint *ckpt, const char *path, const oct_manifest_entry *entry,
+                            bool *newer)
+{
+    uint8_t digest[32];
+    void *bytes = NULL;
+    size_t size;
+
+    *newer = false;
+    *ckpt = (oct_checkpoint){0};
+    OCT_CHECK(oct_file_exists(path), OCT_DATA, "%s: there is no such file", path);
+    OCT_TRY(oct_file_read(path, oct_checkpoint_limit, &bytes, &size));
+    if (entry && !entry->damaged) {
+        oct_sha256(bytes, size, digest);
+        oct_status status = OCT_OK;
+        if (size != entry->bytes)
+            status = oct_fail(OCT_DATA, "%s: is damaged: it has %zu bytes instead of %llu", path,
+                              size, (unsigned long long)entry->bytes);
+        else if (memcmp(digest, entry->digest, sizeof digest) != 0)
+            status = oct_fail(OCT_DATA, "%s: is damaged: its SHA-256 differs", path);
+        if (status != OCT_OK) {
+            oct_free(&bytes);
+            return status;
+        }
+    }
+    OCT_TRY(adopt(ckpt, path, bytes, size, newer));
+    if (entry && ckpt->info.step != entry->step) {
+        oct_status status = oct_fail(OCT_DATA, "%s: holds step %lld, not the step of its name",
+                                     path, (long long)ckpt->info.step);
+        oct_checkpoint_close(ckpt);
+        return status;
+    }
+    return OCT_OK;
+}
+
+/* The failure at hand without path and kind: "its SHA-256 differs". */
+static const char *reason(const char *path)
+{
+    static const char kind[] = "is damaged: ";
+    const char *text = oct_fail_text(0);
+    size_t length = strlen(path);
+    if (strncmp(text, path, length) == 0 && strncmp(text + length, ": ", 2) == 0)
+        text += length + 2;
+    return strncmp(text, kind, sizeof kind - 1) == 0 ? text + sizeof kind - 1 : text;
+}
+
+oct_status oct_checkpoint_newest(oct_checkpoint *ckpt, const char *folder)
+{
+    oct_status status = OCT_OK;
+    char name[OCT_CHECKPOINT_NAME], *path = NULL;
+    oct_manifest manifest = {0};
+    oct_text bad = {0};
+    bool newer;
+
+    *ckpt = (oct_checkpoint){0};
+    OCT_TRY_OUT(oct_manifest_read(&manifest, folder));
+    for (size_t i = 0; i < manifest.count && !ckpt->bytes; i++) {
+        const oct_manifest_entry *entry = &manifest.entries[i];
+        oct_checkpoint_name(entry->step, name);
+        oct_free(&path);
+        OCT_TRY_OUT(oct_format(&path, "%s/%s", folder, name));
+        status = open_file(ckpt, path, entry, &newer);
+        if (status == OCT_OK) break;
+        if (status != OCT_DATA || newer) goto out;
+        OCT_TRY_OUT(
+            oct_text_add(&bad, "%s%s is damaged (%s)", bad.length ? ", " : "", name, reason(path)));
+    }
+    if (ckpt->bytes && bad.length)
+        oct_log(OCT_LOG_WARN, "checkpoint %s: using %s", bad.data, name);
+    else if (!ckpt->bytes && manifest.count > 0)
+        status =
+            oct_fail(OCT_DATA,
+                     "%s: no checkpoint is good: %s; restore one from a copy, or choose another "
+                     "output folder to start anew",
+                     folder, bad.data);
+    if (ckpt->bytes) oct_fail_clear();
+out:
+    if (status != OCT_OK) oct_checkpoint_close(ckpt);
+    oct_free(&path);
+    oct_text_free(&bad);
+    oct_manifest_free(&manifest);
+    return status;
+}
+
+oct_status oct_checkpoint_open(oct_checkpoint *ckpt, const char *path)
+{
+    oct_status status = OCT_OK;
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    oct_manifest manifest = {0};
+    char *folder = NULL;
+    int64_t step;
+    bool newer;
+
+    *ckpt = (oct_checkpoint){0};
+    if (!oct_checkpoint_name_step(name, &step)) return open_file(ckpt, path, NULL, &newer);
+    OCT_TRY_OUT(slash ? oct_format(&folder, "%.*s", (int)(slash - path) + 1, path)
+                      : oct_strdup(&folder, "."));
+    OCT_TRY_OUT(oct_manifest_read(&manifest, folder));
+    status = open_file(ckpt, path, oct_manifest_find(&manifest, step), &newer);
+out:
+    oct_free(&folder);
+    oct_manifest_free(&manifest);
+    return status;
+}
+
+oct_status oct_checkpoint_from_bytes(oct_checkpoint *ckpt, const char *path, void *bytes,
+                                     size_t size)
+{
+    bool newer;
+    return adopt(ckpt, path, bytes, size, &newer);
+}
+
+/* What a model and its optimizer want from a checkpoint. */
+typedef struct wanted {
+    char *path;
+    oct_dtype dtype;
+    oct_shape shape;
+    void *data;
+    size_t bytes, offset; /* in the memory that is read into */
+} wanted;
+
+typedef struct want_list {
+    wanted *items;
+    size_t count, capacity, bytes;
+} want_list;
+
+static oct_status want(want_list *list, const char *path, oct_dtype dtype, oct_shape shape,
+                       void *data)
+{
+    OCT_TRY(oct_grow(&list->items, &list->capacity, list->count + 1, sizeof *list->items));
+    wanted *item = &list->items[list->count];
+    size_t bytes = (size_t)oct_shape_numel(&shape) * oct_dtype_bytes(dtype);
+    *item = (wanted){NULL, dtype, shape, data, bytes, list->bytes};
+    OCT_TRY(oct_strdup(&item->path, path));
+    list->count++;
+    list->bytes += bytes;
+    return OCT_OK;
+}
+
+static oct_status want_item(void *user, const oct_state_item *item)
+{
+    char path[ITEM_PATH];
+    item_path(path, item->path);
+    return want(user, path, item->tensor->dtype, item->tensor->shape, item->tensor->data);
+}
+
+static oct_status want_all(want_list *list, oct_module *root, oct_optim *optim)
+{
+    char path[ITEM_PATH];
+    OCT_TRY(oct_module_state(root, want_item, list));
+    for (int i = 0; optim && i < optim->num_slots; i++) {
+        slot_path(path, i);
+        OCT_TRY(want(list, path, OCT_F32, OCT_SHAPE(optim->numel), optim->slot[i]));
+    }
+    return OCT_OK;
+}
+
+static int by_path(const void *a, const void *b)
+{
+    return strcmp(((const wanted *)a)->path, ((const wanted *)b)->path);
+}
+
+/* The data sets of a file that nobody wants: how many, and the names of the first. */
+typedef struct surplus {
+    oct_h5 *h5;
+    const char *file;
+    const want_list *list; /* sorted by path */
+    char path[ITEM_PATH * 2];
+    size_t seen, count;
+    oct_text names;
+} surplus;
+
+static oct_status find_surplus(void *user, const char *name)
+{
+    enum { SEEN_MAX = 100000, NAMED = 3 };
+    surplus *s = user;
+    size_t length = strlen(s->path);
+
+    OCT_CHECK(++s->seen <= SEEN_MAX, OCT_DATA, "%s: holds more than %d items", s->file, SEEN_MAX);
+    OCT_CHECK(length + strlen(name) + 2 <= sizeof s->path, OCT_DATA,
+              "%s: holds names that are too long", s->file);
+    snprintf(s->path + length, sizeof s->path - length, "%s%s", length ? "/" : "", name);
+    if (oct_h5_is_group(s->h5, s->path)) {
+        OCT_TRY(oct_h5_list(s->h5, s->path, find_surplus, s));
+    } else {
+        wanted key = {.path = s->path};
+        bool known = s->list->count > 0 &&
+                     bsearch(&key, s->list->items, s->list->count, sizeof *s->list->items, by_path);
+        if (!known && ++s->count <= NAMED)
+            OCT_TRY(oct_text_add(&s->names, "%s%s", s->count > 1 ? ", " : "", s->path));
+    }
+    s->path[length] = '\0';
+    return OCT_OK;
+}
+
+/* Exactly the wanted items, no fewer and no more. */
+static oct_status check_items(oct_h5 *h5, const char *file, const want_list *list, bool optimizer)
+{
+    oct_status status = OCT_OK;
+    surplus s = {.h5 = h5, .file = file, .list = list};
+    const char *first = NULL;
+    size_t missing = 0;
+
+    for (size_t i = list->count; i-- > 0;) {
+        if (oct_h5_has(h5, list->items[i].path)) continue;
+        first = list->items[i].path;
+        missing++;
+    }
+    OCT_CHECK(
+        missing == 0, OCT_DATA,
+        "%s: is a checkpoint of another model: it lacks %zu of the %zu items of this one, the "
+        "first is %s",
+        file, missing, list->count, first);
+    static const char *const groups[] = {"state", "optimizer"};
+    for (size_t i = 0; i < (optimizer ? 2U : 1U); i++) {
+        if (!oct_h5_has(h5, groups[i])) continue;
+        snprintf(s.path, sizeof s.path, "%s", groups[i]);
+        OCT_TRY_OUT(oct_h5_list(h5, s.path, find_surplus, &s));
+    }
+    OCT_CHECK_OUT(
+        s.count == 0, OCT_DATA,
+        "%s: is a checkpoint of another model: %zu of its items are not in this one, such as "
+        "%s",
+        file, s.count, s.names.data);
+out:
+    oct_text_free(&s.names);
+    return status;
+}
+
+oct_status oct_checkpoint_load(const oct_checkpoint *ckpt, oct_module *root, oct_optim *optim)
+{
+    oct_status status = OCT_OK;
+    want_list list = {0};
+    oct_h5 *h5 = NULL;
+    uint8_t *bytes = NULL;
+
+    OCT_TRY_OUT(oct_h5_open_sealed(&h5, ckpt->bytes, ckpt->size, ckpt->path));
+    OCT_TRY_OUT(want_all(&list, root, optim));
+    if (list.count > 0) qsort(list.items, list.count, sizeof *list.items, by_path);
+    OCT_TRY_OUT(check_items(h5, ckpt->path, &list, optim != NULL));
+    OCT_TRY_OUT(oct_alloc(&bytes, list.bytes, 1));
+    for (size_t i = 0; i < list.count; i++) {
+        const wanted *item = &list.items[i];
+        OCT_TRY_OUT(oct_h5_read(h5, item->path, item->dtype, item->shape, bytes + item->offset));
+    }
+    for (size_t i = 0; i < list.count; i++) {
+        const wanted *item = &list.items[i];
+        if (item->bytes > 0) memcpy(item->data, bytes + item->offset, item->bytes);
+    }
+    if (optim) optim->updates = ckpt->info.updates;
+out:
+    for (size_t i = 0; i < list.count; i++)
+        oct_free(&list.items[i].path);
+    oct_free(&list.items);
+    oct_free(&bytes);
+    oct_h5_close(&h5);
+    return status;
+}
+
+void oct_checkpoint_close(oct_checkpoint *ckpt)
+{
+    oct_free(&ckpt->path);
+    oct_free(&ckpt->bytes);
+    oct_free(&ckpt->info.recipe);
+    *ckpt = (oct_checkpoint){0};
+}

@@ -1,0 +1,45 @@
+/* Which checkpoints a folder has: `manifest.json`, written last and so the commit of each save.
+ *
+ *     {"schema": 1, "checkpoints": [
+ *       {"file": "step-00000400.h5", "step": 400, "bytes": 23456, "sha256": "..."},
+ *       {"file": "step-00000200.h5", "step": 200, "bytes": 23456, "sha256": "..."}
+ *     ]}
+ *
+ * It is read strictly: no other keys, no duplicates, steps falling, names that follow from the steps
+ * and so never lead out of the folder. */
+#pragma once
+
+#include "core/base/status.h"
+
+#include <stdint.h>
+
+enum { OCT_CHECKPOINT_NAME = 32 };
+static const size_t oct_checkpoint_limit = (size_t)1 << 36; /* bytes of one file that is read */
+
+typedef struct oct_manifest_entry {
+    int64_t step;
+    uint64_t bytes;     /* of the file */
+    uint8_t digest[32]; /* SHA-256 of the file */
+    bool damaged;       /* found by a scan and its own seal does not fit */
+} oct_manifest_entry;
+
+typedef struct oct_manifest {
+    oct_manifest_entry *entries; /* newest first */
+    size_t count, capacity;
+} oct_manifest;
+
+/* "step-00000400.h5" into text, which it returns. */
+const char *oct_checkpoint_name(int64_t step, char text[OCT_CHECKPOINT_NAME]);
+bool oct_checkpoint_name_step(const char *name, int64_t *step);
+
+/* A folder without manifest and step files, or no folder, gives none. When only the manifest is lost
+ * or damaged, a warning says so and the step files are read instead. OCT_DATA for the manifest of a
+ * newer Octet. */
+oct_status oct_manifest_read(oct_manifest *manifest, const char *folder) OCT_NODISCARD;
+/* In front; drops damaged entries and those of the same or later steps, then all behind `keep`. */
+oct_status oct_manifest_add(oct_manifest *manifest, const oct_manifest_entry *entry,
+                            int64_t keep) OCT_NODISCARD;
+/* NULL when there is none. */
+const oct_manifest_entry *oct_manifest_find(const oct_manifest *manifest, int64_t step);
+oct_status oct_manifest_write(const oct_manifest *manifest, const char *folder) OCT_NODISCARD;
+void oct_manifest_free(oct_manifest *manifest);
