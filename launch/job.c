@@ -47,9 +47,9 @@ static void warn_of_machine(int64_t threads)
     else if (ranks * threads > all)
         oct_log(
             OCT_LOG_WARN,
-            "%lld ranks of %lld threads on %lld cores; fewer of them are faster, and give the same "
-            "bits",
-            (long long)ranks, (long long)threads, (long long)all);
+            "%lld rank%s of %lld thread%s on %lld cores; fewer are faster, and give the same bits",
+            (long long)ranks, ranks == 1 ? "" : "s", (long long)threads, threads == 1 ? "" : "s",
+            (long long)all);
     if (core_type && *core_type)
         oct_log(
             OCT_LOG_WARN,

@@ -143,6 +143,8 @@ void oct_progress_step(oct_progress *progress, oct_phase phase, int64_t step,
 
 void oct_progress_phase_end(oct_progress *progress, oct_phase phase, int64_t step)
 {
+    if (progress->bar)
+        progress->since = progress->phase; /* the line that stays tells of all of it */
     if (isfinite(progress->every)) show(progress, phase, step, true);
     progress->phase = (oct_window){0};
 }

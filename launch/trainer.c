@@ -89,9 +89,9 @@ static void check_ranks(const oct_recipe *recipe, const oct_dataset *train, int 
     oct_fail_add(
         OCT_USAGE,
         "more ranks (%d) than leaves (%lld): batch.size %lld / batch.leaf %lld; use at most %lld "
-        "ranks, a smaller batch.leaf or a larger batch.size",
+        "rank%s, a smaller batch.leaf or a larger batch.size",
         ranks, (long long)leaves, (long long)batch, (long long)recipe->batch_leaf,
-        (long long)leaves);
+        (long long)leaves, leaves == 1 ? "" : "s");
 }
 
 oct_status oct_run_check(const oct_recipe *recipe, const oct_dataset *train_data,

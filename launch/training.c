@@ -100,22 +100,24 @@ static void record_phase(run *r, oct_phase phase)
                                   rounded(oct_window_rate(w), 0.1)));
 }
 
+/* images_per_s: 0 when it was not measured. */
 static void record_evaluation(run *r, oct_phase phase, int64_t correct, int64_t images,
-                              double seconds)
+                              double images_per_s)
 {
-    char count[32], rate[32];
-    double per_s = seconds > 0 ? (double)images / seconds : 0;
+    char count[32], rate[32], speed[64] = "";
     oct_place place = oct_plan_place(&r->trainer.plan, r->trainer.step - 1);
-    oct_log(OCT_LOG_INFO, "%s  epoch %lld/%lld  test accuracy %.2f %%  (%s images, %s img/s)",
+    if (images_per_s > 0)
+        snprintf(speed, sizeof(speed), ", %s img/s", oct_text_count((int64_t)images_per_s, rate));
+    oct_log(OCT_LOG_INFO, "%s  epoch %lld/%lld  test accuracy %.2f %%  (%s images%s)",
             oct_phase_name(phase), (long long)place.epoch, (long long)place.epochs,
-            percent(correct, images), oct_text_count(images, count),
-            oct_text_count((int64_t)per_s, rate));
-    oct_run_folder_record(
-        &r->folder, json_pack("{s:s, s:I, s:s, s:I, s:I, s:I, s:f, s:f}", "kind", "eval", "step",
-                              (json_int_t)r->trainer.step, "phase", oct_phase_name(phase), "epoch",
-                              (json_int_t)place.epoch, "images", (json_int_t)images, "correct",
-                              (json_int_t)correct, "accuracy", percent(correct, images),
-                              "images_per_s", rounded(per_s, 0.1)));
+            percent(correct, images), oct_text_count(images, count), speed);
+    json_t *record = json_pack("{s:s, s:I, s:s, s:I, s:I, s:I, s:f}", "kind", "eval", "step",
+                               (json_int_t)r->trainer.step, "phase", oct_phase_name(phase), "epoch",
+                               (json_int_t)place.epoch, "images", (json_int_t)images, "correct",
+                               (json_int_t)correct, "accuracy", percent(correct, images));
+    if (record && images_per_s > 0)
+        json_object_set_new(record, "images_per_s", json_real(rounded(images_per_s, 0.1)));
+    oct_run_folder_record(&r->folder, record);
 }
 
 /* Evaluation and checkpoints. */
@@ -127,7 +129,8 @@ static oct_status evaluate(run *r, oct_phase phase)
     OCT_TRY(oct_session_agree(r->session, oct_evaluate(r->trainer.model, r->session->group,
                                                        r->recipe, &r->test_data, &correct, NULL)));
     if (first_rank(r))
-        record_evaluation(r, phase, correct, r->test_data.count, oct_seconds() - begin);
+        record_evaluation(r, phase, correct, r->test_data.count,
+                          (double)r->test_data.count / (oct_seconds() - begin));
     if (phase == OCT_PHASE_FLOAT) r->float_accuracy = percent(correct, r->test_data.count);
     return OCT_OK;
 }
@@ -290,12 +293,11 @@ static oct_status make_result(run *r, const oct_model *model, const char *checkp
 }
 
 static oct_status write_model(run *r, const oct_model *model, const char *checkpoint,
-                              double seconds, json_t **result)
+                              json_t **result)
 {
     const oct_certificate *c = &model->certificate;
     record_evaluation(r, OCT_PHASE_QAT_SCALES_FROZEN,
-                      (int64_t)(c->qat_accuracy * (double)c->images / 100.0 + 0.5), c->images,
-                      seconds);
+                      (int64_t)(c->qat_accuracy * (double)c->images / 100.0 + 0.5), c->images, 0);
     OCT_TRY(oct_model_save(r->model_path, model));
     return make_result(r, model, checkpoint, result);
 }
@@ -310,13 +312,12 @@ static oct_status convert(run *r, json_t **result)
     };
     oct_model model = {0};
     char *checkpoint = NULL;
-    double begin = oct_seconds();
     oct_status status = OCT_OK;
     if (first_rank(r))
         status = digest_checkpoint(r->checkpoints, conversion.checkpoint_digest, &checkpoint);
     OCT_TRY_OUT(oct_session_agree(r->session, status));
     OCT_TRY_OUT(oct_session_agree(r->session, oct_certify(&model, &conversion, r->session->group)));
-    if (first_rank(r)) status = write_model(r, &model, checkpoint, oct_seconds() - begin, result);
+    if (first_rank(r)) status = write_model(r, &model, checkpoint, result);
     status = oct_session_agree(r->session, status);
 out:
     oct_model_free(&model);
@@ -409,13 +410,14 @@ static void say_what_comes(const run *r)
             (long long)data->h, (long long)data->w, (long long)data->c, data->classes,
             oct_text_count(data->count, train), oct_text_count(r->test_data.count, test));
     oct_log(OCT_LOG_INFO,
-            "%d rank%s of %lld thread%s; float %lld epochs, calibrate %lld batches, qat %lld "
-            "epochs (batch "
-            "norm frozen at step %lld, scales at step %lld of %lld)",
+            "%d rank%s of %lld thread%s; %lld steps: float to %lld, calibrate to %lld, qat to %lld "
+            "(batch "
+            "norm frozen after %lld, scales after %lld)",
             size, size == 1 ? "" : "s", (long long)recipe->threads, recipe->threads == 1 ? "" : "s",
-            (long long)recipe->float_epochs, (long long)recipe->calibrate_batches,
-            (long long)recipe->qat_epochs, (long long)plan->begin[OCT_PHASE_QAT_BN_FROZEN],
-            (long long)plan->begin[OCT_PHASE_QAT_SCALES_FROZEN], (long long)oct_plan_steps(plan));
+            (long long)oct_plan_steps(plan), (long long)plan->begin[OCT_PHASE_CALIBRATE],
+            (long long)plan->begin[OCT_PHASE_QAT], (long long)oct_plan_steps(plan),
+            (long long)plan->begin[OCT_PHASE_QAT_BN_FROZEN],
+            (long long)plan->begin[OCT_PHASE_QAT_SCALES_FROZEN]);
 }
 
 static oct_status start(run *r)
