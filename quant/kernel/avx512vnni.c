@@ -20,7 +20,7 @@ enum { PANEL = 16, MAX_ROWS = 8, ROW_CHUNK = 96 };
 
 INLINE __mmask16 first_lanes(int64_t count)
 {
-    return count >= 16 ? 0xffff : (__mmask16)((1u << count) - 1);
+    return (__mmask16)(count >= 16 ? 0xffffu : (1u << count) - 1);
 }
 
 /* Sums are vectors of int32 by type too: as __m512i, whose elements have 64 bits, the compiler holds

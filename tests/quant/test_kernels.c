@@ -307,3 +307,50 @@ Test(requantize, shows_a_multiplier_that_is_not_finite_in_the_range)
         }
     }
 }
+
+Test(requantize, lets_no_gradient_pass_at_the_corners_of_relu_and_relu6)
+{
+    /* v is -0.25, 0, 0.25, 39.75, 40, 40.25; the codes of all of them are within the bounds. */
+    enum { N = 6 };
+    const int32_t acc[N] = {-1, 0, 1, 159, 160, 161};
+    int32_t many[8 * N], bias[8 * N] = {0};
+    float quarter[8 * N];
+    uint8_t codes[8 * N], mask[N];
+    for (int j = 0; j < 8 * N; j++) {
+        many[j] = acc[j % N];
+        quarter[j] = 0.25f;
+    }
+    const oct_requant q = {
+        .bias = bias, .multiplier = quarter, .hi = 255, .relu = true, .six = 40.0f};
+    for (size_t i = 0; i < OCT_COUNT(all_kernels); i++) {
+        if (!runs_here(all_kernels[i])) continue;
+        for (int repeat = 1; repeat <= 8; repeat++) { /* whole vectors and their tails */
+            float range[2] = {INFINITY, -INFINITY};
+            all_kernels[i]->requantize(1, repeat * N, many, &q, codes, mask, range);
+            for (int j = 0; j < repeat * N; j++)
+                cr_assert_eq(mask[j / 8] >> (j % 8) & 1, j % N == 2 || j % N == 3, "%s: element %d",
+                             all_kernels[i]->name, j);
+            cr_assert(range[0] == 0.0f && range[1] == 40.0f);
+        }
+    }
+}
+
+Test(requantize, has_one_zero_in_its_range)
+{
+    int32_t acc[20] = {0}, bias[20] = {0};
+    float multiplier[20];
+    uint8_t codes[20];
+    const oct_requant q = {.bias = bias, .multiplier = multiplier, .hi = 255, .six = INFINITY};
+    for (int sign = -1; sign <= 1; sign += 2) {
+        for (int c = 0; c < 20; c++)
+            multiplier[c] = (float)sign;
+        for (size_t i = 0; i < OCT_COUNT(all_kernels); i++) {
+            if (!runs_here(all_kernels[i])) continue;
+            float range[2] = {INFINITY, -INFINITY};
+            all_kernels[i]->requantize(1, 20, acc, &q, codes, NULL, range);
+            cr_assert(range[0] == 0.0f && range[1] == 0.0f && !signbit(range[0]) &&
+                          !signbit(range[1]),
+                      "%s", all_kernels[i]->name);
+        }
+    }
+}

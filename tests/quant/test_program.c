@@ -205,8 +205,12 @@ Test(program_check, refuses_adds_that_could_overflow_or_do_not_fit_their_values)
     add->shift = 31;
     cr_assert_eq(oct_program_check(&p), OCT_DATA);
     *add = good;
-    add->zb = 0;
-    refused("step 3 (add \"block.add\"): its zero points are not those of its values");
+    int32_t *const zero_points[] = {&add->za, &add->zb, &add->zero_point};
+    for (size_t i = 0; i < OCT_COUNT(zero_points); i++) {
+        *zero_points[i] = 64;
+        refused("step 3 (add \"block.add\"): its zero points are not those of its values");
+        *add = good;
+    }
     *add = good;
     add->hi = 256;
     refused("step 3 (add \"block.add\"): bounds 0 to 256 are not within the codes of value 4");
