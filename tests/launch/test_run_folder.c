@@ -1,4 +1,5 @@
 #include "launch/run_folder.h"
+#include "core/base/mem.h"
 #include "io/file.h"
 #include "tests/support/tmp.h"
 
@@ -13,9 +14,19 @@ static void make_tmp(void)
     oct_tmp_create(&tmp);
 }
 
+/* What the tests hold until their end. */
+static oct_recipe recipes[4];
+static size_t num_recipes;
+static void *text;
+static char *run_of;
+
 static void remove_tmp(void)
 {
     oct_tmp_remove(&tmp);
+    while (num_recipes > 0)
+        oct_recipe_free(&recipes[--num_recipes]);
+    oct_free(&text);
+    oct_free(&run_of);
 }
 
 TestSuite(run_folder, .init = make_tmp, .fini = remove_tmp);
@@ -23,14 +34,15 @@ TestSuite(run_folder, .init = make_tmp, .fini = remove_tmp);
 static oct_recipe recipe_for(const char *output, const char *override)
 {
     char word[600];
-    oct_recipe recipe;
+    cr_assert_lt(num_recipes, OCT_COUNT(recipes));
+    oct_recipe *recipe = &recipes[num_recipes];
     snprintf(word, sizeof(word), "output=%s", output);
     const char *overrides[] = {word, override};
-    oct_status status =
-        oct_recipe_read(&recipe, "test.yaml", "schema: 1\nmodel:\n  name: cnn-small\n", overrides,
-                        override ? 2 : 1);
+    oct_status status = oct_recipe_read(
+        recipe, "test.yaml", "schema: 1\nmodel:\n  name: cnn-small\n", overrides, override ? 2 : 1);
     cr_assert_eq(status, OCT_OK, "%s", status ? oct_fail_text(0) : "");
-    return recipe;
+    num_recipes++;
+    return *recipe;
 }
 
 static oct_run_folder opened(const oct_recipe *recipe, int64_t step)
@@ -50,10 +62,10 @@ static void record(oct_run_folder *folder, const char *kind, const char *phase, 
 
 static char *text_of(const char *path)
 {
-    void *bytes;
     size_t size;
-    cr_assert_eq(oct_file_read(path, 1 << 20, &bytes, &size), OCT_OK);
-    return bytes;
+    oct_free(&text);
+    cr_assert_eq(oct_file_read(path, 1 << 20, &text, &size), OCT_OK);
+    return text;
 }
 
 Test(run_folder, a_folder_that_is_missing_or_empty_or_only_locked_is_free)
@@ -119,12 +131,12 @@ Test(run_folder, records_beyond_the_resumed_step_are_dropped_and_none_stands_twi
     record(&folder, "step", "qat", 30);
     oct_run_folder_close(&folder);
 
-    char *text = text_of(oct_tmp_path(&tmp, "a/metrics.jsonl"));
-    cr_assert_eq(strncmp(text, "{\"schema_version\":1,", 20), 0, "%s", text);
+    char *lines_of = text_of(oct_tmp_path(&tmp, "a/metrics.jsonl"));
+    cr_assert_eq(strncmp(lines_of, "{\"schema_version\":1,", 20), 0, "%s", lines_of);
     int lines = 0, thirty = 0;
-    for (char *at = text; (at = strchr(at, '\n')); at++)
+    for (char *at = lines_of; (at = strchr(at, '\n')); at++)
         lines++;
-    for (char *at = text; (at = strstr(at, "\"step\":30")); at++)
+    for (char *at = lines_of; (at = strstr(at, "\"step\":30")); at++)
         thirty++;
     cr_assert_eq(lines, 4);
     cr_assert_eq(thirty, 1);
@@ -142,10 +154,10 @@ Test(run_folder, a_record_that_was_cut_short_is_dropped)
     folder = opened(&recipe, 100);
     record(&folder, "step", "float", 20);
     oct_run_folder_close(&folder);
-    char *text = text_of(oct_tmp_path(&tmp, "a/metrics.jsonl"));
-    cr_assert_null(strstr(text, "\"ste{"), "%s", text);
-    cr_assert_not_null(strstr(text, "\"step\":20"));
-    cr_assert_not_null(strstr(text, "\"step\":10"));
+    char *lines_of = text_of(oct_tmp_path(&tmp, "a/metrics.jsonl"));
+    cr_assert_null(strstr(lines_of, "\"ste{"), "%s", lines_of);
+    cr_assert_not_null(strstr(lines_of, "\"step\":20"));
+    cr_assert_not_null(strstr(lines_of, "\"step\":10"));
 }
 
 Test(run_folder, accuracy_of_the_float_phase_is_its_newest_evaluation)
@@ -208,25 +220,30 @@ Test(run_folder, sessions_are_added_to_run_json)
     json_t *sessions = json_object_get(root, "sessions");
     cr_assert_eq(json_array_size(sessions), 2);
     cr_assert_eq(json_integer_value(json_object_get(json_array_get(sessions, 1), "ranks")), 3);
+    json_decref(root);
+}
+
+/* The run that `path` belongs to, or NULL. */
+static const char *run_folder_of(const char *path)
+{
+    oct_free(&run_of);
+    cr_assert_eq(oct_run_folder_of(path, &run_of), OCT_OK);
+    return run_of;
 }
 
 Test(run_folder, models_and_checkpoints_know_their_run)
 {
     static const char *const inside[] = {"a", "a/model.int8.h5", "a/checkpoints/step-00000001.h5"};
-    char *folder;
     oct_tmp_write_text(&tmp, "a/recipe.yaml", "schema: 1\n");
     oct_tmp_write_text(&tmp, "a/model.int8.h5", "");
     oct_tmp_write_text(&tmp, "a/checkpoints/step-00000001.h5", "");
     oct_tmp_write_text(&tmp, "a/other/step-00000001.h5", "");
     for (size_t i = 0; i < OCT_COUNT(inside); i++) {
-        cr_assert_eq(oct_run_folder_of(oct_tmp_path(&tmp, inside[i]), &folder), OCT_OK);
+        const char *folder = run_folder_of(oct_tmp_path(&tmp, inside[i]));
         cr_assert_not_null(folder, "%s", inside[i]);
         cr_assert_str_eq(folder, oct_tmp_path(&tmp, "a"));
     }
-    cr_assert_eq(oct_run_folder_of(oct_tmp_path(&tmp, "a/other/step-00000001.h5"), &folder),
-                 OCT_OK);
-    cr_assert_null(folder);
-    cr_assert_eq(oct_run_folder_of("x", &folder), OCT_OK);
-    cr_assert_eq(oct_run_folder_of("", &folder), OCT_OK);
-    cr_assert_null(folder);
+    cr_assert_null(run_folder_of(oct_tmp_path(&tmp, "a/other/step-00000001.h5")));
+    cr_assert_null(run_folder_of("x"));
+    cr_assert_null(run_folder_of(""));
 }

@@ -55,20 +55,31 @@ static void set_up(void)
     omp_set_num_threads(1); /* tests run side by side */
 }
 
+/* What make_recipe gave out. */
+static oct_recipe recipes[8];
+static size_t num_recipes;
+
 static void tear_down(void)
 {
     oct_tmp_remove(&tmp);
+    oct_dataset_free(&train_data);
+    oct_dataset_free(&test_data);
+    while (num_recipes > 0)
+        oct_recipe_free(&recipes[--num_recipes]);
 }
 
 TestSuite(train, .init = set_up, .fini = tear_down, .timeout = 60);
 
+/* A copy for the test to change; its texts live until the end of the test. */
 static oct_recipe make_recipe(const char *override)
 {
-    oct_recipe recipe;
+    cr_assert_lt(num_recipes, OCT_COUNT(recipes));
+    oct_recipe *recipe = &recipes[num_recipes];
     oct_status status =
-        oct_recipe_read(&recipe, "test.yaml", recipe_text, &override, override ? 1 : 0);
+        oct_recipe_read(recipe, "test.yaml", recipe_text, &override, override ? 1 : 0);
     cr_assert_eq(status, OCT_OK, "%s", status ? oct_fail_text(0) : "");
-    return recipe;
+    num_recipes++;
+    return *recipe;
 }
 
 static void start(oct_trainer *trainer, const oct_recipe *recipe)
@@ -297,10 +308,13 @@ Test(train, checkpoints_of_the_same_state_have_the_same_bytes)
         run_to(&trainer, 7);
         cr_assert_eq(oct_trainer_save(&trainer, oct_tmp_path(&tmp, i ? "b" : "a"), &file), OCT_OK);
         cr_assert_eq(oct_file_read(file, 1 << 30, &bytes[i], &size[i]), OCT_OK);
+        oct_free(&file);
         oct_trainer_destroy(&trainer);
     }
     cr_assert_eq(size[0], size[1]);
     cr_assert_eq(memcmp(bytes[0], bytes[1], size[0]), 0);
+    oct_free(&bytes[0]);
+    oct_free(&bytes[1]);
 }
 
 Test(train, evaluation_has_the_same_bits_alone_and_in_company)
