@@ -1,0 +1,493 @@
+/* One value of a recipe: from text by strict rules, and back to text that gives the same value.
+ *
+ * A number stands without quotes and is decimal; nothing is guessed. What is not accepted but has an
+ * obvious meaning (1e3 for a count, yes for true) is refused with the text to write instead.
+ */
+#include "io/recipe_impl.h"
+
+#include "core/base/mem.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int32_t oct_utf8(const char *text, const char *end, size_t *bytes)
+{
+    static const int32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+    const unsigned char *s = (const unsigned char *)text;
+    size_t n = s[0] < 0x80   ? 1
+               : s[0] < 0xc0 ? 0
+               : s[0] < 0xe0 ? 2
+               : s[0] < 0xf0 ? 3
+               : s[0] < 0xf8 ? 4
+                             : 0;
+    *bytes = 1;
+    if (n == 1) return s[0];
+    if (n == 0 || (size_t)(end - text) < n) return -1;
+    int32_t code = s[0] & (0x7f >> n);
+    for (size_t i = 1; i < n; i++) {
+        if ((s[i] & 0xc0) != 0x80) return -1;
+        code = code << 6 | (s[i] & 0x3f);
+    }
+    bool surrogate = code >= 0xd800 && code <= 0xdfff;
+    if (code < least[n] || code > 0x10ffff || surrogate) return -1;
+    *bytes = n;
+    return code;
+}
+
+oct_shown oct_show(const char *text, size_t length)
+{
+    enum { LONGEST = 60 };
+    oct_shown shown;
+    size_t used = 0, bytes;
+    const char *end = text + length;
+    for (; text < end; text += bytes) {
+        int32_t code = oct_utf8(text, end, &bytes);
+        if (used + bytes > LONGEST) {
+            memcpy(shown.text + used, "...", 3);
+            used += 3;
+            break;
+        }
+        bool mask = code < 0x20 || (code >= 0x7f && code < 0xa0);
+        memcpy(shown.text + used, mask ? "?" : text, mask ? 1 : bytes);
+        used += mask ? 1 : bytes;
+    }
+    shown.text[used] = '\0';
+    return shown;
+}
+
+static void OCT_PRINTF(2, 3) say(oct_flaw *flaw, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(flaw->text, sizeof flaw->text, format, args);
+    va_end(args);
+}
+
+/* "1 to 256", or the only number. */
+static const char *range(const oct_key *key, oct_shown *text)
+{
+    bool whole = key->kind == OCT_KEY_COUNT;
+    if (key->min >= key->max)
+        snprintf(text->text, sizeof text->text, "only %.15g is allowed", key->min);
+    else if (whole)
+        snprintf(text->text, sizeof text->text, "allowed are %" PRId64 " to %" PRId64,
+                 (int64_t)key->min, (int64_t)key->max);
+    else
+        snprintf(text->text, sizeof text->text, "allowed are %.15g to %.15g", key->min, key->max);
+    return text->text;
+}
+
+/* "sgd, adamw" */
+static const char *words(const oct_key *key, oct_flaw *text)
+{
+    size_t used = 0;
+    for (const char *c = key->allowed; *c && used + 3 < sizeof text->text; c++) {
+        text->text[used++] = *c == '|' ? ',' : *c;
+        if (*c == '|') text->text[used++] = ' ';
+    }
+    text->text[used] = '\0';
+    return text->text;
+}
+
+const char *oct_key_expects(const oct_key *key, oct_flaw *text)
+{
+    oct_flaw list;
+    bool none = key->standard && strcmp(key->standard, "[]") == 0;
+    switch (key->kind) {
+    case OCT_KEY_COUNT:
+        say(text, "a whole number from %" PRId64 " to %" PRId64, (int64_t)key->min,
+            (int64_t)key->max);
+        break;
+    case OCT_KEY_REAL:
+        say(text, "a number from %.15g to %.15g", key->min, key->max);
+        break;
+    case OCT_KEY_BOOL:
+        say(text, "true or false");
+        break;
+    case OCT_KEY_WORD:
+        say(text, "one of %s", words(key, &list));
+        break;
+    case OCT_KEY_TEXT:
+        say(text, "a text");
+        break;
+    case OCT_KEY_REALS:
+        say(text, "a list of numbers such as %s", none ? "[1, 2]" : key->standard);
+        break;
+    }
+    return text->text;
+}
+
+/* The text without the underscores that some languages allow in numbers. */
+static void without_underscores(const oct_scalar *value, oct_shown *text)
+{
+    size_t used = 0;
+    for (size_t i = 0; i < value->length && used + 1 < sizeof text->text; i++)
+        if (value->text[i] != '_') text->text[used++] = value->text[i];
+    text->text[used] = '\0';
+}
+
+/* A number in quotes, or with underscores: what to write instead. Otherwise false. */
+static bool has_obvious_number(const oct_scalar *value, oct_flaw *flaw, const char *what)
+{
+    oct_shown shown = oct_show(value->text, value->length), bare;
+    double number;
+    without_underscores(value, &bare);
+    bool obvious = oct_parse_f64(bare.text, &number);
+    if (!value->plain && obvious)
+        say(flaw, "\"%s\" is text, not %s; write it without quotes", shown.text, what);
+    else if (obvious && strchr(value->text, '_'))
+        say(flaw, "'%s' is not %s; write %s", shown.text, what, bare.text);
+    return flaw->text[0] != '\0';
+}
+
+static void parse_count(const oct_key *key, const oct_scalar *value, int64_t *field, oct_flaw *flaw)
+{
+    const char *what = "a whole number";
+    oct_shown shown = oct_show(value->text, value->length), allowed;
+    int64_t number;
+    double real;
+    if (value->plain && oct_parse_i64(value->text, &number)) {
+        if ((double)number >= key->min && (double)number <= key->max)
+            *field = number;
+        else
+            say(flaw, "%s is out of range; %s", shown.text, range(key, &allowed));
+        return;
+    }
+    if (has_obvious_number(value, flaw, what)) return;
+    bool digits = value->text[strspn(value->text, "+-0123456789")] == '\0';
+    bool is_real = value->plain && oct_parse_f64(value->text, &real);
+    if (is_real && digits)
+        say(flaw, "%s is out of range; %s", shown.text, range(key, &allowed));
+    else if (is_real && real >= key->min && real <= key->max && floor(real) >= real)
+        say(flaw, "'%s' is not %s; write %" PRId64, shown.text, what, (int64_t)real);
+    else
+        say(flaw, "'%s' is not %s; %s", shown.text, what, range(key, &allowed));
+}
+
+static void parse_real(const oct_key *key, const oct_scalar *value, double *field, oct_flaw *flaw)
+{
+    const char *what = "a finite number";
+    oct_shown shown = oct_show(value->text, value->length), allowed;
+    double number;
+    if (value->plain && oct_parse_f64(value->text, &number)) {
+        if (number >= key->min && number <= key->max)
+            *field = number + 0.0; /* -0 becomes 0 */
+        else
+            say(flaw, "%s is out of range; %s", shown.text, range(key, &allowed));
+    } else if (!has_obvious_number(value, flaw, what)) {
+        say(flaw, "'%s' is not %s; %s", shown.text, what, range(key, &allowed));
+    }
+}
+
+static bool is_one_of(const char *text, const char *const *list)
+{
+    for (; *list; list++)
+        if (strcmp(text, *list) == 0) return true;
+    return false;
+}
+
+static void parse_bool(const oct_scalar *value, bool *field, oct_flaw *flaw)
+{
+    static const char *const yes[] = {"yes",  "Yes",  "YES", "on", "On", "ON",
+                                      "True", "TRUE", "y",   "1",  NULL};
+    static const char *const no[] = {"no",    "No",    "NO", "off", "Off", "OFF",
+                                     "False", "FALSE", "n",  "0",   NULL};
+    oct_shown shown = oct_show(value->text, value->length);
+    bool parsed;
+    bool fits = oct_parse_bool(value->text, &parsed);
+    if (fits && value->plain)
+        *field = parsed;
+    else if (fits)
+        say(flaw, "\"%s\" is text, not true or false; write it without quotes", shown.text);
+    else
+        say(flaw, "'%s' is not true or false; write %s", shown.text,
+            is_one_of(value->text, yes)  ? "true"
+            : is_one_of(value->text, no) ? "false"
+                                         : "true or false");
+}
+
+static const char *nearest_word(const oct_key *key, const char *text, oct_shown *near)
+{
+    enum { WORDS = 16 };
+    oct_shown word[WORDS];
+    const char *names[WORDS];
+    size_t count = 0;
+    for (const char *at = key->allowed; count < WORDS; count++) {
+        size_t length = strcspn(at, "|");
+        word[count] = oct_show(at, length);
+        names[count] = word[count].text;
+        if (at[length] == '\0') {
+            count++;
+            break;
+        }
+        at += length + 1;
+    }
+    const char *found = oct_nearest(text, names, count);
+    if (!found) return NULL;
+    *near = oct_show(found, strlen(found));
+    return near->text;
+}
+
+static oct_status set_text(char **field, const char *text)
+{
+    char *copy;
+    OCT_TRY(oct_strdup(&copy, text));
+    oct_free(field);
+    *field = copy;
+    return OCT_OK;
+}
+
+static oct_status parse_word(const oct_key *key, const oct_scalar *value, char **field,
+                             oct_flaw *flaw)
+{
+    oct_shown shown = oct_show(value->text, value->length), near;
+    oct_flaw all;
+    const char *at = key->allowed;
+    for (size_t length; *at; at += length + (at[length] == '|')) {
+        length = strcspn(at, "|");
+        if (length == value->length && memcmp(at, value->text, length) == 0)
+            return set_text(field, value->text);
+    }
+    bool found = nearest_word(key, value->text, &near) != NULL;
+    say(flaw, "'%s' is not known; %s%s%sallowed %s %s", shown.text, found ? "did you mean '" : "",
+        found ? near.text : "", found ? "'? " : "", strchr(key->allowed, '|') ? "are" : "is only",
+        words(key, &all));
+    return OCT_OK;
+}
+
+/* A text is shown on terminals and written to files of lines: no control characters. */
+static oct_status parse_text(const oct_key *key, const oct_scalar *value, char **field,
+                             oct_flaw *flaw)
+{
+    const char *end = value->text + value->length;
+    size_t bytes;
+    if (value->length > OCT_RECIPE_TEXT_MAX) {
+        say(flaw, "a text of %zu bytes; at most %d are allowed", value->length,
+            OCT_RECIPE_TEXT_MAX);
+        return OCT_OK;
+    }
+    if (value->length == 0 && !(key->standard && key->standard[0] == '\0')) {
+        say(flaw, "an empty text; write at least one character");
+        return OCT_OK;
+    }
+    for (const char *at = value->text; at < end; at += bytes) {
+        int32_t code = oct_utf8(at, end, &bytes);
+        if (code < 0) {
+            say(flaw, "byte 0x%02x is not UTF-8; write the text in UTF-8", (unsigned char)*at);
+            return OCT_OK;
+        }
+        if (code < 0x20 || (code >= 0x7f && code < 0xa0)) {
+            say(flaw, "a control character (U+%04X) in a text; leave it out", (unsigned)code);
+            return OCT_OK;
+        }
+    }
+    return set_text(field, value->text);
+}
+
+void oct_key_parse_item(const oct_key *key, oct_reals *list, const oct_scalar *item, oct_flaw *flaw)
+{
+    double value = 0;
+    oct_flaw own = {""};
+    if (list->count == OCT_RECIPE_LIST_MAX) {
+        say(flaw, "more than %d values; a list holds at most %d", OCT_RECIPE_LIST_MAX,
+            OCT_RECIPE_LIST_MAX);
+        return;
+    }
+    if (item->length == 0 && item->plain)
+        say(&own, "an empty value; leave out the comma or write a number");
+    else
+        parse_real(key, item, &value, &own);
+    if (own.text[0])
+        say(flaw, "item %d: %.600s", list->count + 1, own.text);
+    else
+        list->value[list->count++] = value;
+}
+
+static const char *skip_blanks(const char *text)
+{
+    return text + strspn(text, " ");
+}
+
+/* "[0.1, 0.2]", as it stands on the command line. */
+static void parse_list(const oct_key *key, const oct_scalar *value, oct_reals *field,
+                       oct_flaw *flaw)
+{
+    oct_reals list = {0};
+    oct_shown shown = oct_show(value->text, value->length);
+    const char *text = value->text, *end = text + value->length;
+    double number;
+    bool brackets = value->length >= 2 && text[0] == '[' && end[-1] == ']';
+    if (!value->plain || !brackets) {
+        oct_flaw expects;
+        if (value->plain && oct_parse_f64(text, &number))
+            say(flaw, "%s is not a list; write [%s]", shown.text, shown.text);
+        else
+            say(flaw, "'%s' is not a list; write %s", shown.text, oct_key_expects(key, &expects));
+        return;
+    }
+    end--;
+    text = skip_blanks(text + 1);
+    while (text < end && flaw->text[0] == '\0') {
+        char item[64];
+        size_t length = strcspn(text, ",]"), kept;
+        for (kept = length; kept > 0 && text[kept - 1] == ' ';)
+            kept--;
+        if (kept >= sizeof item) kept = sizeof item - 1;
+        memcpy(item, text, kept);
+        item[kept] = '\0';
+        oct_key_parse_item(key, &list, &(oct_scalar){item, kept, true}, flaw);
+        if (text + length < end && text[length] == ']' && !flaw->text[0])
+            say(flaw, "'%s' goes on after its first ]; write one list", shown.text);
+        text = skip_blanks(text + length + 1);
+    }
+    if (flaw->text[0] == '\0') *field = list;
+}
+
+bool oct_scalar_is_null(const oct_scalar *value)
+{
+    return value->plain && (strcmp(value->text, "null") == 0 || strcmp(value->text, "~") == 0);
+}
+
+static void say_empty(const oct_key *key, oct_flaw *flaw)
+{
+    oct_flaw expects;
+    oct_key_expects(key, &expects);
+    if (!key->standard)
+        say(flaw, "empty value; write %.500s", expects.text);
+    else
+        say(flaw, "empty value; write %.500s, or null for the default (%s)", expects.text,
+            *key->standard ? key->standard : "\"\"");
+}
+
+oct_status oct_key_parse(const oct_key *key, oct_recipe *recipe, const oct_scalar *value,
+                         oct_flaw *flaw)
+{
+    void *field = oct_key_field(key, recipe);
+    flaw->text[0] = '\0';
+    if (oct_scalar_is_null(value)) return oct_key_reset(key, recipe);
+    if (value->length == 0 && (value->plain || key->kind != OCT_KEY_TEXT)) {
+        say_empty(key, flaw);
+        return OCT_OK;
+    }
+    if (strlen(value->text) != value->length) {
+        say(flaw, "a NUL character in the value; leave it out");
+        return OCT_OK;
+    }
+    switch (key->kind) {
+    case OCT_KEY_COUNT:
+        parse_count(key, value, field, flaw);
+        return OCT_OK;
+    case OCT_KEY_REAL:
+        parse_real(key, value, field, flaw);
+        return OCT_OK;
+    case OCT_KEY_BOOL:
+        parse_bool(value, field, flaw);
+        return OCT_OK;
+    case OCT_KEY_REALS:
+        parse_list(key, value, field, flaw);
+        return OCT_OK;
+    case OCT_KEY_WORD:
+        return parse_word(key, value, field, flaw);
+    case OCT_KEY_TEXT:
+        return parse_text(key, value, field, flaw);
+    }
+    return OCT_OK;
+}
+
+oct_status oct_key_reset(const oct_key *key, oct_recipe *recipe)
+{
+    oct_flaw flaw;
+    if (!key->standard) {
+        oct_free(oct_key_field(key, recipe));
+        return OCT_OK;
+    }
+    bool plain = key->standard[0] != '\0';
+    OCT_TRY(oct_key_parse(key, recipe, &(oct_scalar){key->standard, strlen(key->standard), plain},
+                          &flaw));
+    OCT_CHECK(flaw.text[0] == '\0', OCT_DEFECT, "the default of %s: %s", key->name, flaw.text);
+    return OCT_OK;
+}
+
+/* The fewest digits, from 15 on, that give the same double. */
+static oct_status print_real(double value, oct_text *out)
+{
+    char text[40];
+    for (int digits = 15; digits <= 17; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, value);
+        double back = strtod(text, NULL);
+        if (memcmp(&back, &value, sizeof value) == 0) break;
+    }
+    return oct_text_add(out, "%s", text);
+}
+
+/* May the text stand without quotes, for any YAML reader? */
+static bool is_plain(const char *text)
+{
+    static const char *const taken[] = {"null", "true", "false", "yes", "no",
+                                        "on",   "off",  "y",     "n",   NULL};
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+    static const char more[] = "0123456789_./-";
+    if (!text[0] || (!strchr(letters, text[0]) && text[0] != '/')) return false;
+    for (const char *c = text; *c; c++)
+        if (!strchr(letters, *c) && !strchr(more, *c)) return false;
+    char small[8] = "";
+    for (size_t i = 0; text[i] && i + 1 < sizeof small; i++)
+        small[i] = (char)(text[i] | 0x20);
+    return strlen(text) >= sizeof small || !is_one_of(small, taken);
+}
+
+/* In double quotes. Line and paragraph separators and the like would not come back as they are. */
+static oct_status print_quoted(const char *text, oct_text *out)
+{
+    const char *end = text + strlen(text);
+    size_t bytes;
+    OCT_TRY(oct_text_add(out, "\""));
+    for (; text < end; text += bytes) {
+        int32_t code = oct_utf8(text, end, &bytes);
+        bool escape =
+            code == 0x2028 || code == 0x2029 || code == 0xfeff || code == 0xfffe || code == 0xffff;
+        if (escape)
+            OCT_TRY(oct_text_add(out, "\\u%04X", (unsigned)code));
+        else if (code == '"' || code == '\\')
+            OCT_TRY(oct_text_add(out, "\\%c", (char)code));
+        else
+            OCT_TRY(oct_text_add(out, "%.*s", (int)bytes, text));
+    }
+    return oct_text_add(out, "\"");
+}
+
+static oct_status print_list(const oct_reals *list, oct_text *out)
+{
+    OCT_TRY(oct_text_add(out, "["));
+    for (int i = 0; i < list->count; i++) {
+        OCT_TRY(oct_text_add(out, "%s", i ? ", " : ""));
+        OCT_TRY(print_real(list->value[i], out));
+    }
+    return oct_text_add(out, "]");
+}
+
+oct_status oct_key_print(const oct_key *key, const oct_recipe *recipe, oct_text *out)
+{
+    const void *field = (const char *)recipe + key->offset;
+    const char *text;
+    switch (key->kind) {
+    case OCT_KEY_COUNT:
+        return oct_text_add(out, "%" PRId64, *(const int64_t *)field);
+    case OCT_KEY_REAL:
+        return print_real(*(const double *)field, out);
+    case OCT_KEY_BOOL:
+        return oct_text_add(out, "%s", *(const bool *)field ? "true" : "false");
+    case OCT_KEY_REALS:
+        return print_list(field, out);
+    case OCT_KEY_WORD:
+    case OCT_KEY_TEXT:
+        text = *(char *const *)field;
+        if (!text) return oct_text_add(out, "null");
+        return is_plain(text) ? oct_text_add(out, "%s", text) : print_quoted(text, out);
+    }
+    return OCT_OK;
+}

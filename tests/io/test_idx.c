@@ -1,0 +1,325 @@
+/* The IDX format, plain and gzipped: what is read, and every way in which a file can lie. */
+#include "core/base/mem.h"
+#include "core/base/text.h"
+#include "io/dataset/dataset.h"
+#include "io/file.h"
+#include "tests/support/tmp.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+#include <zlib.h>
+
+enum { COUNT = 5, H = 3, W = 4, IMAGE = H * W, ROOM = 4096 };
+
+typedef struct bytes {
+    uint8_t data[ROOM];
+    size_t size;
+} bytes;
+
+static void put(bytes *b, uint32_t value)
+{
+    for (int shift = 24; shift >= 0; shift -= 8)
+        b->data[b->size++] = (uint8_t)(value >> shift);
+}
+
+static bytes make_images(uint32_t magic, uint32_t count, uint32_t h, uint32_t w, size_t pixels)
+{
+    bytes b = {.size = 0};
+    put(&b, magic);
+    put(&b, count);
+    put(&b, h);
+    put(&b, w);
+    for (size_t i = 0; i < pixels; i++)
+        b.data[b.size++] = (uint8_t)(i * 37 + 5);
+    return b;
+}
+
+static bytes make_labels(uint32_t magic, uint32_t count, size_t labels)
+{
+    bytes b = {.size = 0};
+    put(&b, magic);
+    put(&b, count);
+    for (size_t i = 0; i < labels; i++)
+        b.data[b.size++] = (uint8_t)(i * 7 % 10);
+    return b;
+}
+
+static bytes gzipped(const bytes *plain)
+{
+    bytes b = {.size = 0};
+    z_stream z = {.next_in = (Bytef *)(uintptr_t)plain->data, .avail_in = (uInt)plain->size};
+    z.next_out = b.data;
+    z.avail_out = ROOM;
+    cr_assert(deflateInit2(&z, 9, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY) == Z_OK);
+    cr_assert(deflate(&z, Z_FINISH) == Z_STREAM_END);
+    b.size = z.total_out;
+    deflateEnd(&z);
+    return b;
+}
+
+#define IMAGES "train-images-idx3-ubyte"
+#define LABELS "train-labels-idx1-ubyte"
+
+static const char *write_bytes(oct_tmp *tmp, const char *name, bytes b)
+{
+    return oct_tmp_write(tmp, name, b.data, b.size);
+}
+
+static bytes good_images(void)
+{
+    return make_images(0x803, COUNT, H, W, COUNT * IMAGE);
+}
+
+static bytes good_labels(void)
+{
+    return make_labels(0x801, COUNT, COUNT);
+}
+
+static void check_good(const char *folder)
+{
+    oct_dataset data;
+    uint8_t both[COUNT * IMAGE + COUNT], digest[32];
+    bytes images = good_images(), labels = good_labels();
+    cr_assert(oct_dataset_load(&data, "idx", folder, OCT_TRAIN, 0) == OCT_OK, "%s",
+              oct_fail_text(0));
+    cr_assert(data.count == COUNT && data.h == H && data.w == W && data.c == 1 &&
+              data.classes == 10);
+    cr_assert(memcmp(data.images, images.data + 16, COUNT * IMAGE) == 0);
+    cr_assert(memcmp(data.labels, labels.data + 8, COUNT) == 0);
+    memcpy(both, data.images, COUNT * IMAGE);
+    memcpy(both + COUNT * IMAGE, data.labels, COUNT);
+    oct_sha256(both, sizeof both, digest);
+    cr_assert(memcmp(data.digest, digest, 32) == 0);
+    oct_dataset_free(&data);
+    cr_assert(oct_mem_live() == 0);
+}
+
+Test(idx, plain_and_gzipped_files_give_the_same_data)
+{
+    oct_tmp tmp;
+    bytes images = good_images(), labels = good_labels();
+    oct_tmp_create(&tmp);
+    write_bytes(&tmp, "plain/" IMAGES, images);
+    write_bytes(&tmp, "plain/" LABELS, labels);
+    write_bytes(&tmp, "mixed/" IMAGES ".gz", gzipped(&images));
+    write_bytes(&tmp, "mixed/" LABELS, labels);
+    write_bytes(&tmp, "gz/" IMAGES ".gz", gzipped(&images));
+    write_bytes(&tmp, "gz/" LABELS ".gz", gzipped(&labels));
+    check_good(oct_tmp_path(&tmp, "plain"));
+    check_good(oct_tmp_path(&tmp, "mixed"));
+    check_good(oct_tmp_path(&tmp, "gz"));
+    oct_tmp_remove(&tmp);
+}
+
+Test(idx, the_test_split_has_its_own_files_and_a_limit_keeps_the_first)
+{
+    oct_tmp tmp;
+    oct_dataset all, some;
+    oct_tmp_create(&tmp);
+    write_bytes(&tmp, "t10k-images-idx3-ubyte", good_images());
+    write_bytes(&tmp, "t10k-labels-idx1-ubyte", good_labels());
+    cr_assert(oct_dataset_load(&all, "idx", tmp.path, OCT_TEST, 100) == OCT_OK);
+    cr_assert(oct_dataset_load(&some, "idx", tmp.path, OCT_TEST, 2) == OCT_OK);
+    cr_assert(all.count == COUNT && some.count == 2);
+    cr_assert(memcmp(all.images, some.images, 2 * IMAGE) == 0);
+    cr_assert(memcmp(all.digest, some.digest, 32) != 0);
+    oct_dataset_free(&all);
+    oct_dataset_free(&some);
+    oct_tmp_remove(&tmp);
+}
+
+static void check_refused(const char *folder, const char *where, const char *sentence)
+{
+    oct_dataset data;
+    char want[1000];
+    oct_mem_peak_reset();
+    cr_assert(oct_dataset_load(&data, "idx", folder, OCT_TRAIN, 0) == OCT_DATA, "accepted: %s",
+              sentence);
+    snprintf(want, sizeof want, "%s: %s", where, sentence);
+    cr_assert_str_eq(oct_fail_text(0), want);
+    cr_assert(data.images == NULL && data.labels == NULL && data.count == 0);
+    cr_assert(oct_mem_live() == 0);
+    cr_assert(oct_mem_peak() < 1 << 20, "%zu bytes were taken", oct_mem_peak());
+}
+
+static void check_bad_images(oct_tmp *tmp, bytes images, const char *sentence)
+{
+    write_bytes(tmp, LABELS, good_labels());
+    const char *path = write_bytes(tmp, IMAGES, images);
+    check_refused(tmp->path, path, sentence);
+    remove(path);
+}
+
+static void check_bad_gzip(oct_tmp *tmp, bytes gz, const char *sentence)
+{
+    write_bytes(tmp, LABELS, good_labels());
+    const char *path = write_bytes(tmp, IMAGES ".gz", gz);
+    check_refused(tmp->path, path, sentence);
+    remove(path);
+}
+
+Test(idx, bad_headers_and_sizes_are_named_before_anything_is_allocated)
+{
+    oct_tmp tmp;
+    bytes b;
+    oct_tmp_create(&tmp);
+    b = good_images();
+    b.size = 0;
+    check_bad_images(&tmp, b, "0 bytes are too short for an IDX header of 16 bytes");
+    b.size = 15;
+    check_bad_images(&tmp, b, "15 bytes are too short for an IDX header of 16 bytes");
+    check_bad_images(&tmp, make_images(0x801, COUNT, H, W, COUNT * IMAGE),
+                     "not an IDX file of 3 dimensions: magic number 0x00000801 where 0x00000803 is "
+                     "expected");
+    check_bad_images(&tmp, make_images(0x803, 0, H, W, 0), "declares 0 samples");
+    check_bad_images(&tmp, make_images(0x803, COUNT, 0, W, 0),
+                     "declares images of 0 x 4; allowed are sides of 1 to 4096");
+    check_bad_images(&tmp, make_images(0x803, COUNT, H, 4097, 0),
+                     "declares images of 3 x 4097; allowed are sides of 1 to 4096");
+    check_bad_images(&tmp, make_images(0x803, COUNT, H, W, COUNT * IMAGE - 1),
+                     "declares 60 bytes of data, but holds 59");
+    check_bad_images(&tmp, make_images(0x803, COUNT, H, W, COUNT * IMAGE + 2),
+                     "declares 60 bytes of data, but holds 62");
+    check_bad_images(&tmp, make_images(0x803, 0xffffffff, 4096, 4096, 7),
+                     "declares 72057594021150720 bytes of data, but holds 7");
+    oct_tmp_remove(&tmp);
+}
+
+Test(idx, bad_gzip_streams_are_named)
+{
+    oct_tmp tmp;
+    bytes plain = good_images(), gz = gzipped(&plain), b;
+    char want[200];
+    oct_tmp_create(&tmp);
+
+    for (size_t size = 2; size < gz.size; size++) {
+        b = gz;
+        b.size = size;
+        snprintf(want, sizeof want,
+                 "cut short: the gzip stream has no end within the %zu bytes of the file; fetch it "
+                 "again",
+                 size);
+        check_bad_gzip(&tmp, b, want);
+    }
+    b = gz;
+    b.data[b.size - 8] ^= 1;
+    check_bad_gzip(&tmp, b, "damaged gzip stream (incorrect data check); fetch it again");
+    b = gz;
+    memcpy(b.data + b.size, "garbage", 7);
+    b.size += 7;
+    check_bad_gzip(&tmp, b, "7 bytes of something else follow the gzip stream");
+
+    plain = make_images(0x803, COUNT, H, W, COUNT * IMAGE - 1);
+    check_bad_gzip(&tmp, gzipped(&plain), "declares 60 bytes of data, but holds 59");
+    plain = make_images(0x803, COUNT, H, W, COUNT * IMAGE + 9);
+    check_bad_gzip(&tmp, gzipped(&plain), "declares 60 bytes of data, but holds more than 60");
+    plain = good_images();
+    plain.size = 9;
+    check_bad_gzip(&tmp, gzipped(&plain), "9 bytes are too short for an IDX header of 16 bytes");
+
+    plain = make_images(0x803, 0xffffffff, 4096, 4096, 10);
+    gz = gzipped(&plain);
+    snprintf(want, sizeof want,
+             "declares 72057594021150720 bytes of data, but its %zu bytes of gzip cannot hold more "
+             "than %zu",
+             gz.size, gz.size * 1032);
+    check_bad_gzip(&tmp, gz, want);
+    oct_tmp_remove(&tmp);
+}
+
+/* No flipped bit of a gzip stream changes what is read: it is met, or it was in a field that means
+ * nothing for the data (time, system, level). */
+Test(idx, a_flipped_bit_never_changes_the_data)
+{
+    oct_tmp tmp;
+    bytes plain = good_images(), gz = gzipped(&plain);
+    int refused = 0;
+    oct_tmp_create(&tmp);
+    write_bytes(&tmp, LABELS, good_labels());
+    for (size_t bit = 0; bit < 8 * gz.size; bit++) {
+        oct_dataset data;
+        bytes b = gz;
+        b.data[bit / 8] ^= (uint8_t)(1 << bit % 8);
+        write_bytes(&tmp, IMAGES ".gz", b);
+        oct_status status = oct_dataset_load(&data, "idx", tmp.path, OCT_TRAIN, 0);
+        cr_assert(status == OCT_OK || status == OCT_DATA, "bit %zu: %s", bit, oct_fail_text(0));
+        refused += status == OCT_DATA;
+        if (status == OCT_OK)
+            cr_assert(memcmp(data.images, plain.data + 16, COUNT * IMAGE) == 0, "bit %zu", bit);
+        oct_dataset_free(&data);
+    }
+    cr_assert(refused > (int)(8 * (gz.size - 10)) - 8);
+    oct_tmp_remove(&tmp);
+}
+
+Test(idx, images_and_labels_must_belong_together)
+{
+    oct_tmp tmp;
+    oct_tmp_create(&tmp);
+    write_bytes(&tmp, IMAGES, good_images());
+    write_bytes(&tmp, LABELS, make_labels(0x801, COUNT + 1, COUNT + 1));
+    check_refused(tmp.path, tmp.path,
+                  IMAGES " declares 5 images, but " LABELS
+                         " 6 labels; they do not belong together");
+    bytes labels = good_labels();
+    labels.data[8 + 3] = 11;
+    const char *path = write_bytes(&tmp, LABELS, labels);
+    check_refused(tmp.path, path, "label 11 at index 3 is out of range 0..9");
+    path = write_bytes(&tmp, LABELS, good_images());
+    check_refused(tmp.path, path,
+                  "not an IDX file of 1 dimensions: magic number 0x00000803 where 0x00000801 is "
+                  "expected");
+    oct_tmp_remove(&tmp);
+}
+
+#define FILES                                                                                      \
+    "it is to hold train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte and "  \
+    "t10k-labels-idx1-ubyte, each plain or .gz, as the Debian package dataset-fashion-mnist does"
+
+Test(idx, what_is_missing_is_named_with_the_remedy)
+{
+    oct_tmp tmp;
+    oct_tmp_create(&tmp);
+    write_bytes(&tmp, IMAGES, good_images());
+    check_refused(tmp.path, tmp.path, "neither " LABELS " nor " LABELS ".gz is there; " FILES);
+    const char *path = oct_tmp_path(&tmp, "none");
+    check_refused(path, path,
+                  "there is no such folder; " FILES "; say data.path=FOLDER for another place");
+    oct_tmp_remove(&tmp);
+}
+
+Test(idx, an_unknown_format_is_refused)
+{
+    oct_dataset data;
+    cr_assert(oct_dataset_load(&data, "idxx", NULL, OCT_TRAIN, 0) == OCT_USAGE);
+    cr_assert_str_eq(oct_fail_text(0),
+                     "data.format: there is no format 'idxx'; did you mean 'idx'?");
+    cr_assert(oct_dataset_load(&data, "tfrecord", NULL, OCT_TRAIN, 0) == OCT_USAGE);
+    cr_assert_str_eq(oct_fail_text(0),
+                     "data.format: there is no format 'tfrecord'; see octet help data");
+    cr_assert(oct_dataset_find("idx") == oct_dataset_at(0));
+    cr_assert(oct_dataset_formats() >= 2);
+}
+
+Test(idx, memory_that_runs_out_leaves_nothing)
+{
+    oct_tmp tmp;
+    oct_dataset data;
+    bytes images = good_images();
+    int failures = 0;
+    oct_tmp_create(&tmp);
+    write_bytes(&tmp, IMAGES ".gz", gzipped(&images));
+    write_bytes(&tmp, LABELS, good_labels());
+    for (int64_t n = 1; n < 100; n++) {
+        oct_mem_fail_after(n);
+        oct_status status = oct_dataset_load(&data, "idx", tmp.path, OCT_TRAIN, 0);
+        oct_mem_fail_after(0);
+        if (status == OCT_OK) break;
+        failures++;
+        cr_assert(status == OCT_RESOURCE && oct_mem_live() == 0);
+    }
+    cr_assert(failures > 5 && failures < 99);
+    oct_dataset_free(&data);
+    oct_tmp_remove(&tmp);
+}
