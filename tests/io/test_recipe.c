@@ -161,8 +161,11 @@ static const struct {
     {"%YAML 1.1\n---\n" HEAD, "r.yaml:1:1: a directive (%...); recipes have none: leave it out"},
     {HEAD "---\nseed: 1\n",
      "r.yaml:2:1: a second document begins; a recipe is one document: leave out this '---'"},
-    {HEAD "\tseed: 1\n",
-     "r.yaml:2:1: not valid YAML: found character that cannot start any token (while scanning for "
+    {HEAD "\tseed: 1\n", "r.yaml:2:1: not valid YAML: found a tab character that violates "
+                         "indentation (while scanning a "
+                         "plain scalar); indent with spaces, not with tabs"},
+    {HEAD "data:\n\tflip: true\n",
+     "r.yaml:3:1: not valid YAML: found character that cannot start any token (while scanning for "
      "the next token); indent with spaces, not with tabs"},
     {HEAD "name: a: b\n", "r.yaml:2:8: not valid YAML: mapping values are not allowed in this "
                           "context; see the indentation; a text with ': ' in it needs quotes"},
