@@ -134,6 +134,7 @@ static oct_status read_info(oct_h5 *h5, const char *path, oct_checkpoint_info *i
     char *phase = NULL;
     int64_t format;
 
+    OCT_CHECK(!oct_h5_has(h5, "program"), OCT_DATA, "%s: is an int8 model, not a checkpoint", path);
     OCT_TRY(oct_h5_read_i64(h5, "info/format", 1, INT64_MAX, &format));
     *newer = format > FORMAT;
     OCT_CHECK(!*newer, OCT_DATA,

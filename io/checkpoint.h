@@ -31,7 +31,7 @@ oct_status oct_checkpoint_save(const char *folder, const oct_checkpoint_info *in
                                oct_module *root, const oct_optim *optim, int64_t keep,
                                char **file) OCT_NODISCARD;
 
-/* The bytes of a checkpoint that has passed its digest. */
+/* The bytes of a checkpoint that has passed its digests. */
 typedef struct oct_checkpoint {
     char *path;
     void *bytes;
@@ -47,8 +47,8 @@ oct_status oct_checkpoint_open(oct_checkpoint *ckpt, const char *path) OCT_NODIS
 oct_status oct_checkpoint_from_bytes(oct_checkpoint *ckpt, const char *path, void *bytes,
                                      size_t size) OCT_NODISCARD;
 /* Fills every state item of root and the optimizer with its count of updates (NULL to leave out) from
- * it; OCT_DATA naming the item when one is missing, has another shape, or the file holds items that the model does not have.
- * Nothing is changed on failure. */
+ * it. OCT_DATA naming the item when one is missing or has another shape, or when the file holds items
+ * that the model does not have. Nothing is changed on failure. */
 oct_status oct_checkpoint_load(const oct_checkpoint *ckpt, oct_module *root,
                                oct_optim *optim) OCT_NODISCARD;
 void oct_checkpoint_close(oct_checkpoint *ckpt);

@@ -472,6 +472,7 @@ static oct_status read_certificate(oct_h5 *h5, oct_certificate *c)
 static oct_status read_format(oct_h5 *h5)
 {
     int64_t format;
+    OCT_CHECK(oct_h5_is_group(h5, "program"), OCT_DATA, "is not an int8 model");
     OCT_TRY(oct_h5_read_i64(h5, "info/format", 1, INT64_MAX, &format));
     OCT_CHECK(format <= FORMAT, OCT_DATA,
               "has model format %lld and this Octet knows format %d; use a newer Octet",

@@ -1,16 +1,16 @@
 /* The int8 model file (`*.int8.h5`): integer program, how to feed it, golden vectors, certificate.
- * The last 32 bytes of the file's user data are not HDF5: the file is the HDF5 image followed by the
- * SHA-256 of the image, checked before HDF5 sees a byte. */
+ * The file is sealed as io/hdf5.h says: the SHA-256 behind the image is checked before HDF5 sees a
+ * byte. Equal models give equal bytes. */
 #pragma once
 
 #include "quant/runtime/program.h"
 
 typedef struct oct_certificate {
-    int64_t images;         /* test images compared when it was made */
-    int64_t logits_differ;  /* logits that differed in any bit between QAT evaluation and program: 0 */
-    int64_t correct;        /* of those images, by the program */
-    double float_accuracy;  /* -1 unknown; percent */
-    double qat_accuracy;    /* percent, by QAT evaluation */
+    int64_t images;            /* test images compared when it was made */
+    int64_t logits_differ;     /* logits of QAT evaluation and program that differ in any bit: 0 */
+    int64_t correct;           /* of those images, by the program */
+    double float_accuracy;     /* percent; -1 unknown */
+    double qat_accuracy;       /* percent, by QAT evaluation */
     uint8_t logits_digest[32]; /* SHA-256 of the float logits of QAT evaluation over the test set */
     uint8_t data_digest[32];   /* of the test set */
     int64_t golden_count;      /* golden inputs */
@@ -20,20 +20,21 @@ typedef struct oct_certificate {
 
 typedef struct oct_model {
     oct_program program;
-    char *recipe;             /* full identity text; owned */
-    char *data_format;        /* owned */
+    char *recipe;      /* full identity text; owned */
+    char *data_format; /* owned */
     float mean[4], std[4];
-    int classes;
+    int classes; /* numbers in the program's output */
     uint8_t checkpoint_digest[32];
-    int64_t *overflow_bound;  /* per step of the program: largest |accumulator|, 0 where none; owned */
-    float *golden_input;      /* golden_count x input; owned */
-    uint8_t *golden_digest;   /* golden_count x num_values x 32: SHA-256 of each value; owned */
+    int64_t *overflow_bound; /* per step: largest |accumulator|, 0 where none; owned */
+    float *golden_input;     /* golden_count x input; owned */
+    uint8_t *golden_digest;  /* golden_count x num_values x 32: SHA-256 of each value; owned */
     oct_certificate certificate;
 } oct_model;
 
+/* Saves nothing that could not be loaded: the same checks, OCT_DATA. */
 oct_status oct_model_save(const char *path, const oct_model *model) OCT_NODISCARD;
 /* Everything is checked: digest, ranges, then oct_program_check. */
 oct_status oct_model_load(oct_model *model, const char *path) OCT_NODISCARD;
 void oct_model_free(oct_model *model);
-/* Does the file look like an int8 model (trailer or group present)? No message. */
+/* Is the file undamaged, and an int8 model? No message. */
 bool oct_model_is(const char *path);

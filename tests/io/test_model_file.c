@@ -1,0 +1,711 @@
+#include "io/model_file.h"
+
+#include "core/base/mem.h"
+#include "core/base/rng.h"
+#include "io/file.h"
+#include "io/hdf5.h"
+#include "tests/support/tmp.h"
+
+#include <criterion/criterion.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+static oct_tmp tmp;
+static char model_path[512], other_path[512];
+
+static void start(void)
+{
+    oct_tmp_create(&tmp);
+    snprintf(model_path, sizeof model_path, "%s", oct_tmp_path(&tmp, "net.int8.h5"));
+    snprintf(other_path, sizeof other_path, "%s", oct_tmp_path(&tmp, "other.int8.h5"));
+}
+
+static void end(void)
+{
+    oct_tmp_remove(&tmp);
+}
+
+TestSuite(model_file, .init = start, .fini = end, .timeout = 60);
+
+#define MUST(call) cr_assert_eq((call), OCT_OK, "%s", oct_fail_text(0))
+
+/* The last line of each test: what fails after a test does not count. */
+static void check_nothing_held(void)
+{
+    cr_assert_eq(oct_mem_live(), 0, "%zu bytes are still held", oct_mem_live());
+}
+
+static void check_said(const char *text)
+{
+    cr_assert(strstr(oct_fail_text(0), text), "'%s' does not say '%s'", oct_fail_text(0), text);
+}
+
+/* A model with every kind of step, and different numbers in every field. */
+
+enum { STEPS = 7, VALUES = 8, GOLDEN = 3, CLASSES = 5, INPUT = 8 * 8 * 3 };
+
+static oct_value codes(int64_t h, int64_t w, int64_t c, float scale)
+{
+    return (oct_value){OCT_U8, h, w, c, {scale, 128, 0, 255}};
+}
+
+static oct_step step(oct_step_kind kind, const char *name, int32_t a, int32_t b, int32_t output)
+{
+    oct_step s = {.kind = kind, .input = {a, b}, .output = output};
+    snprintf(s.name, sizeof s.name, "%s", name);
+    return s;
+}
+
+static void add_arrays(oct_step *s)
+{
+    const oct_qconv_shape *c = &s->conv;
+    size_t weights = (size_t)(c->out_c * c->kernel_h * c->kernel_w * (c->in_c / c->groups));
+    size_t channels = (size_t)c->out_c;
+    MUST(oct_alloc(&s->weight, weights, sizeof *s->weight));
+    MUST(oct_alloc(&s->bias, channels, sizeof *s->bias));
+    MUST(oct_alloc(&s->multiplier, channels, sizeof *s->multiplier));
+    MUST(oct_alloc(&s->weight_scale, channels, sizeof *s->weight_scale));
+    for (size_t i = 0; i < weights; i++)
+        s->weight[i] = (int8_t)((int)(i * 37 % 255) - 127);
+    for (size_t i = 0; i < channels; i++) {
+        s->bias[i] = (int32_t)i * 1001 - 3000;
+        s->multiplier[i] = 0.001F / (float)(i + 3);
+        s->weight_scale[i] = 0.02F / (float)(i + 7);
+    }
+}
+
+static void make(oct_model *m)
+{
+    *m = (oct_model){.mean = {0.1F, 0.2F, 0.3F}, .std = {0.4F, 0.5F, 0.6F}, .classes = CLASSES};
+    oct_program *p = &m->program;
+    *p = (oct_program){.num_steps = STEPS, .num_values = VALUES, .input = 0, .output = 7};
+    MUST(oct_alloc(&p->steps, STEPS, sizeof *p->steps));
+    MUST(oct_alloc(&p->values, VALUES, sizeof *p->values));
+    p->values[0] = (oct_value){.dtype = OCT_F32, .h = 8, .w = 8, .c = 3};
+    p->values[1] = codes(8, 8, 3, 0.01F);
+    p->values[2] = codes(8, 8, 4, 0.02F);
+    p->values[3] = codes(8, 8, 4, 0.03F);
+    p->values[4] = codes(8, 8, 4, 0.04F);
+    p->values[5] = codes(4, 4, 4, 0.04F);
+    p->values[6] = codes(1, 1, 4, 0.04F);
+    p->values[7] = (oct_value){.dtype = OCT_F32, .h = 1, .w = 1, .c = CLASSES};
+
+    p->steps[0] = step(OCT_STEP_QUANTIZE, "quant", 0, 0, 1);
+    p->steps[1] = step(OCT_STEP_CONV, "layers.0.conv", 1, 0, 2);
+    p->steps[1].conv = (oct_qconv_shape){8, 8, 3, 8, 8, 4, 3, 3, 1, 1, 1};
+    p->steps[1].lo = 0;
+    p->steps[1].hi = 120;
+    p->steps[2] = step(OCT_STEP_CONV, "layers.1.conv", 2, 0, 3);
+    p->steps[2].conv = (oct_qconv_shape){8, 8, 4, 8, 8, 4, 3, 3, 1, 1, 2};
+    p->steps[2].lo = -100;
+    p->steps[2].hi = 127;
+    p->steps[3] = step(OCT_STEP_ADD, "add", 2, 3, 4);
+    p->steps[3].add = oct_qadd_of(p->values[2].q, p->values[3].q, p->values[4].q, true);
+    p->steps[4] = step(OCT_STEP_MAX_POOL, "pool", 4, 0, 5);
+    p->steps[4].conv = (oct_qconv_shape){8, 8, 4, 4, 4, 4, 2, 2, 2, 0, 1};
+    p->steps[5] = step(OCT_STEP_AVG_POOL, "average", 5, 0, 6);
+    p->steps[5].conv = (oct_qconv_shape){4, 4, 4, 1, 1, 4, 4, 4, 1, 0, 1};
+    p->steps[6] = step(OCT_STEP_CONV_FLOAT, "head", 6, 0, 7);
+    p->steps[6].conv = (oct_qconv_shape){1, 1, 4, 1, 1, CLASSES, 1, 1, 1, 0, 1};
+    add_arrays(&p->steps[1]);
+    add_arrays(&p->steps[2]);
+    add_arrays(&p->steps[6]);
+    MUST(oct_program_check(p));
+
+    MUST(oct_strdup(&m->recipe, "model: test\n"));
+    MUST(oct_strdup(&m->data_format, "cifar10"));
+    MUST(oct_alloc(&m->overflow_bound, STEPS, sizeof *m->overflow_bound));
+    m->overflow_bound[1] = 1234567;
+    m->overflow_bound[6] = INT32_MAX;
+    MUST(oct_alloc(&m->golden_input, GOLDEN * INPUT, sizeof *m->golden_input));
+    MUST(oct_alloc(&m->golden_digest, (size_t)GOLDEN * VALUES * 32, 1));
+    for (int i = 0; i < GOLDEN * INPUT; i++)
+        m->golden_input[i] = (float)i / 17.0F - 3.0F;
+    for (int i = 0; i < GOLDEN * VALUES * 32; i++)
+        m->golden_digest[i] = (uint8_t)(i * 7 + i / 256);
+    oct_certificate *c = &m->certificate;
+    *c = (oct_certificate){.images = 10000,
+                           .correct = 9123,
+                           .float_accuracy = 91.5,
+                           .qat_accuracy = 91.23,
+                           .golden_count = GOLDEN,
+                           .num_islands = 2};
+    for (int i = 0; i < 32; i++) {
+        m->checkpoint_digest[i] = (uint8_t)(i + 1);
+        c->logits_digest[i] = (uint8_t)(i + 101);
+        c->data_digest[i] = (uint8_t)(i + 201);
+    }
+    MUST(oct_strdup(&c->islands, "a.b\nc\n"));
+}
+
+/* Equal in every field, or a failed test that names the field. */
+#define SAME(field) cr_assert(memcmp(&a->field, &b->field, sizeof a->field) == 0, #field)
+#define SAME_ARRAY(field, count)                                                                   \
+    cr_assert(memcmp(a->field, b->field, (size_t)(count) * sizeof *a->field) == 0, #field)
+
+static void check_same_step(const oct_step *a, const oct_step *b)
+{
+    SAME(kind);
+    cr_assert_str_eq(a->name, b->name);
+    SAME(input);
+    SAME(output);
+    SAME(conv.in_h);
+    SAME(conv.in_w);
+    SAME(conv.in_c);
+    SAME(conv.out_h);
+    SAME(conv.out_w);
+    SAME(conv.out_c);
+    SAME(conv.kernel_h);
+    SAME(conv.kernel_w);
+    SAME(conv.stride);
+    SAME(conv.padding);
+    SAME(conv.groups);
+    SAME(lo);
+    SAME(hi);
+    SAME(add.ma);
+    SAME(add.mb);
+    SAME(add.shift);
+    SAME(add.za);
+    SAME(add.zb);
+    SAME(add.lo);
+    SAME(add.hi);
+    SAME(add.zero_point);
+    SAME(add.relu);
+    cr_assert_eq(!a->weight, !b->weight);
+    if (!a->weight) return;
+    SAME_ARRAY(weight,
+               a->conv.out_c * a->conv.kernel_h * a->conv.kernel_w * a->conv.in_c / a->conv.groups);
+    SAME_ARRAY(bias, a->conv.out_c);
+    SAME_ARRAY(multiplier, a->conv.out_c);
+    SAME_ARRAY(weight_scale, a->conv.out_c);
+}
+
+static void check_same(const oct_model *a, const oct_model *b)
+{
+    SAME(program.num_steps);
+    SAME(program.num_values);
+    SAME(program.input);
+    SAME(program.output);
+    for (int i = 0; i < STEPS; i++)
+        check_same_step(&a->program.steps[i], &b->program.steps[i]);
+    for (int i = 0; i < VALUES; i++) {
+        SAME(program.values[i].dtype);
+        SAME(program.values[i].h);
+        SAME(program.values[i].w);
+        SAME(program.values[i].c);
+        SAME(program.values[i].q);
+    }
+    cr_assert_str_eq(a->recipe, b->recipe);
+    cr_assert_str_eq(a->data_format, b->data_format);
+    SAME(mean);
+    SAME(std);
+    SAME(classes);
+    SAME(checkpoint_digest);
+    SAME_ARRAY(overflow_bound, STEPS);
+    SAME_ARRAY(golden_input, GOLDEN * INPUT);
+    SAME_ARRAY(golden_digest, GOLDEN * VALUES * 32);
+    SAME(certificate.images);
+    SAME(certificate.logits_differ);
+    SAME(certificate.correct);
+    SAME(certificate.float_accuracy);
+    SAME(certificate.qat_accuracy);
+    SAME(certificate.logits_digest);
+    SAME(certificate.data_digest);
+    SAME(certificate.golden_count);
+    SAME(certificate.num_islands);
+    cr_assert_str_eq(a->certificate.islands, b->certificate.islands);
+}
+
+Test(model_file, brings_back_every_field)
+{
+    oct_model saved, loaded;
+    make(&saved);
+    MUST(oct_model_save(model_path, &saved));
+    MUST(oct_model_load(&loaded, model_path));
+    check_same(&saved, &loaded);
+    oct_model_free(&saved);
+    oct_model_free(&loaded);
+    cr_assert_null(loaded.program.steps);
+    check_nothing_held();
+}
+
+Test(model_file, may_lack_texts_and_golden_vectors)
+{
+    oct_model m, loaded;
+    make(&m);
+    oct_free(&m.recipe);
+    oct_free(&m.data_format);
+    oct_free(&m.certificate.islands);
+    oct_free(&m.golden_input);
+    oct_free(&m.golden_digest);
+    m.certificate.golden_count = 0;
+    MUST(oct_model_save(model_path, &m));
+    MUST(oct_model_load(&loaded, model_path));
+    cr_assert_str_eq(loaded.recipe, "");
+    cr_assert_str_eq(loaded.data_format, "");
+    cr_assert_null(loaded.certificate.islands);
+    cr_assert_eq(loaded.certificate.golden_count, 0);
+    oct_model_free(&m);
+    oct_model_free(&loaded);
+    check_nothing_held();
+}
+
+Test(model_file, equal_models_give_equal_bytes)
+{
+    oct_model a, b;
+    void *first, *second;
+    size_t size, length;
+    make(&a);
+    MUST(oct_model_save(model_path, &a));
+    oct_model_free(&a);
+    sleep(1);
+    make(&b);
+    /* What is not part of the model must not be part of the file. */
+    memset(b.program.steps[3].name + 10, 'x', 20);
+    b.program.values[0].q = (oct_qparams){3.0F, 1, 2, 3};
+    MUST(oct_model_save(other_path, &b));
+    oct_model_free(&b);
+    MUST(oct_file_read(model_path, 1 << 20, &first, &size));
+    MUST(oct_file_read(other_path, 1 << 20, &second, &length));
+    cr_assert(size == length && memcmp(first, second, size) == 0);
+    oct_free(&first);
+    oct_free(&second);
+    check_nothing_held();
+}
+
+static void write_raw(const char *path, const void *bytes, size_t size)
+{
+    FILE *file = fopen(path, "wb");
+    fwrite(bytes, 1, size, file);
+    fclose(file);
+}
+
+Test(model_file, no_flipped_byte_and_no_truncation_is_accepted)
+{
+    oct_model m;
+    void *bytes;
+    size_t size;
+    make(&m);
+    MUST(oct_model_save(model_path, &m));
+    oct_model_free(&m);
+    MUST(oct_file_read(model_path, 1 << 20, &bytes, &size));
+    for (size_t i = 0; i < size; i += 11) {
+        ((uint8_t *)bytes)[i] ^= (uint8_t)(1 << i % 8);
+        write_raw(other_path, bytes, size);
+        cr_assert_eq(oct_model_load(&m, other_path), OCT_DATA, "flip at %zu", i);
+        if (i % 64 == 0) cr_assert_not(oct_model_is(other_path));
+        ((uint8_t *)bytes)[i] ^= (uint8_t)(1 << i % 8);
+    }
+    check_said("other.int8.h5: is damaged: its SHA-256 differs");
+    for (size_t length = 0; length < size; length += 31) {
+        write_raw(other_path, bytes, length);
+        cr_assert_eq(oct_model_load(&m, other_path), OCT_DATA, "%zu bytes", length);
+    }
+    cr_assert_null(m.recipe);
+    oct_free(&bytes);
+    check_nothing_held();
+}
+
+Test(model_file, knows_a_model_when_it_sees_one)
+{
+    oct_model m;
+    oct_h5 *h5;
+    void *bytes;
+    size_t size;
+    make(&m);
+    MUST(oct_model_save(model_path, &m));
+    oct_model_free(&m);
+    cr_assert(oct_model_is(model_path));
+    cr_assert_not(oct_model_is(tmp.path));
+    cr_assert_not(oct_model_is(oct_tmp_path(&tmp, "missing")));
+    cr_assert_not(oct_model_is(oct_tmp_write_text(&tmp, "recipe.yaml", "schema: 1\n")));
+    cr_assert_not(oct_model_is(oct_tmp_write_text(&tmp, "empty", "")));
+    MUST(oct_h5_create(&h5));
+    MUST(oct_h5_write_i64(h5, "state/program", 1)); /* sealed, but no model */
+    MUST(oct_h5_seal(h5, &bytes, &size));
+    oct_h5_close(&h5);
+    const char *checkpoint = oct_tmp_write(&tmp, "checkpoint.h5", bytes, size);
+    cr_assert_not(oct_model_is(checkpoint));
+    oct_free(&bytes);
+    cr_assert_eq(oct_fail_count(), 0, "it is silent");
+    cr_assert_eq(oct_model_load(&m, checkpoint), OCT_DATA);
+    check_said("checkpoint.h5: is not an int8 model");
+    check_nothing_held();
+}
+
+Test(model_file, says_when_there_is_no_file_or_no_room)
+{
+    oct_model m, loaded;
+    struct rlimit limit;
+    cr_assert_eq(oct_model_load(&loaded, model_path), OCT_DATA);
+    check_said("net.int8.h5: cannot be read: No such file");
+    make(&m);
+    signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &limit);
+    limit.rlim_cur = 1000;
+    cr_assert_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    cr_assert_eq(oct_model_save(model_path, &m), OCT_RESOURCE);
+    check_said("net.int8.h5: cannot be written");
+    cr_assert_not(oct_file_exists(model_path));
+    oct_model_free(&m);
+    check_nothing_held();
+}
+
+Test(model_file, saves_nothing_that_could_not_be_loaded)
+{
+    oct_model m;
+    make(&m);
+    m.program.steps[1].input[0] = 5;
+    cr_assert_eq(oct_model_save(model_path, &m), OCT_DATA);
+    check_said("net.int8.h5: step 1");
+    m.program.steps[1].input[0] = 1;
+    m.classes = 6;
+    cr_assert_eq(oct_model_save(model_path, &m), OCT_DATA);
+    check_said("6 classes, but the output has 5 numbers");
+    m.classes = CLASSES;
+    m.program.steps[1].name[3] = '\n';
+    cr_assert_eq(oct_model_save(model_path, &m), OCT_DATA);
+    check_said("the name of step 1 is not a line of text");
+    cr_assert_not(oct_file_exists(model_path));
+    oct_model_free(&m);
+    check_nothing_held();
+}
+
+/* Files with good seals and wrong contents: each copies the good file but for one data set. */
+
+typedef struct copy {
+    oct_h5 *from, *to;
+    const char *path;                                     /* of the odd one, or NULL */
+    void (*change)(void *data, size_t bytes, void *user); /* NULL: leave it out */
+    void *user;
+    const char *text; /* or instead of it */
+    bool found;
+    char at[256];
+} copy;
+
+static oct_status copy_item(void *user, const char *name)
+{
+    copy *c = user;
+    size_t length = strlen(c->at);
+    oct_dtype dtype;
+    oct_shape shape;
+    void *data;
+    snprintf(c->at + length, sizeof c->at - length, "%s%s", length ? "/" : "", name);
+    bool odd = c->path && strcmp(c->at, c->path) == 0;
+    c->found |= odd;
+    if (oct_h5_is_group(c->from, c->at)) {
+        MUST(oct_h5_list(c->from, c->at, copy_item, c));
+    } else if (odd && c->text) {
+        MUST(oct_h5_write_text(c->to, c->at, c->text));
+    } else if (!odd || c->change) {
+        MUST(oct_h5_look(c->from, c->at, &dtype, &shape));
+        MUST(oct_h5_read_new(c->from, c->at, dtype, shape, &data));
+        size_t bytes = (size_t)oct_shape_numel(&shape) * oct_dtype_bytes(dtype);
+        if (odd) c->change(data, bytes, c->user);
+        MUST(oct_h5_write(c->to, c->at, dtype, shape, data));
+        oct_free(&data);
+    }
+    c->at[length] = '\0';
+    return OCT_OK;
+}
+
+static oct_status load_changed(const void *bytes, size_t size, copy c)
+{
+    oct_model m;
+    void *changed;
+    size_t length;
+    MUST(oct_h5_open_sealed(&c.from, bytes, size, "good"));
+    MUST(oct_h5_create(&c.to));
+    MUST(oct_h5_list(c.from, "", copy_item, &c));
+    MUST(oct_h5_seal(c.to, &changed, &length));
+    oct_h5_close(&c.from);
+    oct_h5_close(&c.to);
+    cr_assert(c.found || !c.path, "%s", c.path);
+    write_raw(other_path, changed, length);
+    oct_free(&changed);
+    oct_status status = oct_model_load(&m, other_path);
+    if (status == OCT_OK)
+        MUST(oct_program_check(&m.program));
+    else
+        cr_assert_null(m.program.steps);
+    oct_model_free(&m);
+    return status;
+}
+
+typedef struct cell {
+    size_t index;
+    int64_t value;
+} cell;
+
+static void set_cell(void *data, size_t bytes, void *user)
+{
+    const cell *c = user;
+    cr_assert(c->index < bytes / 8);
+    ((int64_t *)data)[c->index] = c->value;
+}
+
+static void set_nan(void *data, size_t bytes, void *user)
+{
+    (void)user;
+    memset(data, 0xff, bytes);
+}
+
+static void good_model(void **bytes, size_t *size)
+{
+    oct_model m;
+    make(&m);
+    MUST(oct_model_save(model_path, &m));
+    oct_model_free(&m);
+    MUST(oct_file_read(model_path, 1 << 20, bytes, size));
+}
+
+Test(model_file, names_what_is_missing)
+{
+    static const char *const needed[] = {"info/format",
+                                         "info/recipe",
+                                         "info/data_format",
+                                         "info/mean",
+                                         "info/std",
+                                         "info/classes",
+                                         "info/checkpoint_digest",
+                                         "program/num_steps",
+                                         "program/num_values",
+                                         "program/input",
+                                         "program/output",
+                                         "program/steps",
+                                         "program/step_kinds",
+                                         "program/step_names",
+                                         "program/values",
+                                         "program/value_scales",
+                                         "program/value_types",
+                                         "program/overflow_bound",
+                                         "program/weights/1/codes",
+                                         "program/weights/2/bias",
+                                         "program/weights/6/multiplier",
+                                         "program/weights/6/scale",
+                                         "certificate/images",
+                                         "certificate/logits_differ",
+                                         "certificate/correct",
+                                         "certificate/float_accuracy",
+                                         "certificate/qat_accuracy",
+                                         "certificate/logits_digest",
+                                         "certificate/data_digest",
+                                         "certificate/golden_count",
+                                         "certificate/num_islands",
+                                         "golden/input",
+                                         "golden/digest"};
+    void *bytes;
+    size_t size;
+    good_model(&bytes, &size);
+    MUST(load_changed(bytes, size, (copy){0}));
+    for (size_t i = 0; i < OCT_COUNT(needed); i++) {
+        char said[128];
+        snprintf(said, sizeof said, "other.int8.h5: int8 model: %s is missing", needed[i]);
+        cr_assert_eq(load_changed(bytes, size, (copy){.path = needed[i]}), OCT_DATA, "%s",
+                     needed[i]);
+        check_said(said);
+    }
+    MUST(load_changed(bytes, size, (copy){.path = "certificate/islands"}));
+    oct_free(&bytes);
+    check_nothing_held();
+}
+
+Test(model_file, refuses_numbers_out_of_range)
+{
+    enum { STEP_COLUMNS = 25, VALUE_COLUMNS = 6 };
+    static const struct {
+        const char *path;
+        cell cell;
+        const char *said;
+    } cases[] = {
+        {"info/format", {0, 2}, "has model format 2 and this Octet knows format 1; use a newer"},
+        {"info/format", {0, 0}, "info/format is 0"},
+        {"info/classes", {0, 4}, "4 classes, but the output has 5 numbers"},
+        {"info/classes", {0, 70000}, "info/classes is 70000"},
+        {"program/num_steps", {0, 0}, "program/num_steps is 0"},
+        {"program/num_steps", {0, 4097}, "program/num_steps is 4097, outside 1 to 4096"},
+        {"program/num_steps", {0, INT64_MAX}, "outside 1 to 4096"},
+        {"program/num_steps", {0, 6}, "program/steps is s64 (7, 25), not s64 (6, 25)"},
+        {"program/num_values", {0, 8193}, "outside 1 to 8192"},
+        {"program/num_values", {0, 9}, "program/values is s64 (8, 6), not s64 (9, 6)"},
+        {"program/input", {0, 8}, "program/input is 8, outside 0 to 7"},
+        {"program/output", {0, -1}, "program/output is -1"},
+        {"program/steps", {0, 1LL << 32}, "step 0: its input[0] is 4294967296"},
+        {"program/steps", {STEP_COLUMNS, -1}, "step 1 (conv \"layers.0.conv\")"},
+        {"program/steps", {STEP_COLUMNS, 100}, "input value 100 does not exist"},
+        {"program/steps", {STEP_COLUMNS + 8, 70000}, "step 1: its conv.out_c is 70000"},
+        {"program/steps", {STEP_COLUMNS + 8, 0}, "its sizes are not those of a convolution"},
+        {"program/steps", {STEP_COLUMNS + 8, 5}, "codes is s8 (4, 3, 3, 3), not s8 (5, 3, 3, 3)"},
+        {"program/steps", {STEP_COLUMNS + 9, 65536}, "not s8 (4, 65536, 3, 3)"},
+        {"program/steps", {STEP_COLUMNS + 13, 0}, "its sizes are not those of a convolution"},
+        {"program/steps", {STEP_COLUMNS + 13, 2}, "its sizes are not those of a convolution"},
+        {"program/steps", {STEP_COLUMNS + 14, 121}, "bounds 121 to 120 are not within"},
+        {"program/steps", {3 * STEP_COLUMNS + 18, 32}, "step 3: its add.shift is 32"},
+        {"program/steps", {3 * STEP_COLUMNS + 24, 2}, "step 3: its add.relu is 2"},
+        {"program/values", {0, 0}, "value 0: its h is 0"},
+        {"program/values", {2, 65537}, "value 0: its c is 65537"},
+        {"program/values", {VALUE_COLUMNS + 5, 256}, "value 1: its codes 0 to 256"},
+        {"program/overflow_bound", {1, -1}, "the overflow bound of step 1 is outside 32 bits"},
+        {"program/overflow_bound", {1, 1LL << 31}, "the overflow bound of step 1"},
+        {"certificate/golden_count", {0, 65537}, "certificate/golden_count is 65537"},
+        {"certificate/golden_count", {0, 4}, "golden/input is f32 (3, 192), not f32 (4, 192)"},
+        {"certificate/correct", {0, 10001}, "certificate/correct is 10001, outside 0 to 10000"},
+        {"certificate/images", {0, -1}, "certificate/images is -1"},
+        {"certificate/num_islands", {0, 5000}, "certificate/num_islands is 5000"},
+    };
+    void *bytes;
+    size_t size;
+    good_model(&bytes, &size);
+    for (size_t i = 0; i < OCT_COUNT(cases); i++) {
+        cell c = cases[i].cell;
+        copy changed = {.path = cases[i].path, .change = set_cell, .user = &c};
+        cr_assert_eq(load_changed(bytes, size, changed), OCT_DATA, "case %zu: %s", i,
+                     cases[i].said);
+        check_said(cases[i].said);
+    }
+    oct_free(&bytes);
+    check_nothing_held();
+}
+
+Test(model_file, refuses_numbers_that_are_none)
+{
+    static const char *const floats[] = {"info/mean",
+                                         "info/std",
+                                         "program/value_scales",
+                                         "program/weights/1/multiplier",
+                                         "program/weights/6/scale",
+                                         "certificate/float_accuracy",
+                                         "certificate/qat_accuracy"};
+    void *bytes;
+    size_t size;
+    good_model(&bytes, &size);
+    for (size_t i = 0; i < OCT_COUNT(floats); i++)
+        cr_assert_eq(load_changed(bytes, size, (copy){.path = floats[i], .change = set_nan}),
+                     OCT_DATA, "%s", floats[i]);
+    oct_free(&bytes);
+    check_nothing_held();
+}
+
+Test(model_file, refuses_texts_of_another_form)
+{
+    static const struct {
+        const char *path, *text, *said;
+    } cases[] = {
+        {"program/step_kinds", "", "program/step_kinds does not have 7 lines"},
+        {"program/step_kinds", "quantize\nconv\nconv\nadd\nmax_pool\navg_pool\nconv_float",
+         "does not have 7 lines"},
+        {"program/step_kinds", "quantize\nconv\nconv\nadd\nmax_pool\navg_pool\nconv_float\nadd\n",
+         "does not have 7 lines"},
+        {"program/step_kinds", "quantize\nconv\nconv\nadd\nmax_pool\navg_pool\nsoftmax\n",
+         "step 6 is of a kind that this Octet does not know"},
+        {"program/step_kinds", "quantize\nconv\nconv\nconv\nmax_pool\navg_pool\nconv_float\n",
+         "step 3: its sizes are not those of a convolution"},
+        {"program/step_names", "a\nb\n\033[2J\nd\ne\nf\ng\n", "the name of step 2"},
+        {"program/step_names", "a\nb\n\nd\ne\nf\ng\n", "step 2: its name is empty"},
+        {"program/value_types", "f32\nu8\nu8\nu8\nu8\nu8\ns8\nf32\n",
+         "value 6 is neither u8 nor f32"},
+        {"program/value_types", "f32\nu8\nu8\nu8\nu8\nu8\nf32\nf32\n", "value 6 is not u8"},
+        {"info/data_format", "cifar\033[31m", "a text holds control characters"},
+        {"certificate/islands", "a\x7f", "a text holds control characters"},
+    };
+    void *bytes;
+    size_t size;
+    good_model(&bytes, &size);
+    for (size_t i = 0; i < OCT_COUNT(cases); i++) {
+        copy changed = {.path = cases[i].path, .text = cases[i].text};
+        cr_assert_eq(load_changed(bytes, size, changed), OCT_DATA, "case %zu: %s", i,
+                     cases[i].said);
+        check_said(cases[i].said);
+    }
+    char long_name[200] = "a\nb\n";
+    memset(long_name + 4, 'c', 128);
+    memcpy(long_name + 132, "\nd\ne\nf\ng\n", sizeof "\nd\ne\nf\ng\n");
+    cr_assert_eq(load_changed(bytes, size, (copy){.path = "program/step_names", .text = long_name}),
+                 OCT_DATA);
+    check_said("the name of step 2 is too long");
+    oct_free(&bytes);
+    check_nothing_held();
+}
+
+static void change_bits(void *data, size_t bytes, void *user)
+{
+    const uint32_t *random = user;
+    if (bytes == 0) return;
+    uint8_t *byte = data;
+    byte[random[0] % bytes] ^= (uint8_t)(1 << random[1] % 8);
+    if (random[2] % 2) byte[random[2] % bytes] = (uint8_t)random[3];
+}
+
+Test(model_file, random_changes_behind_a_good_seal_do_no_harm)
+{
+    static const char *const paths[] = {"info/mean",
+                                        "info/std",
+                                        "info/classes",
+                                        "program/num_steps",
+                                        "program/num_values",
+                                        "program/input",
+                                        "program/output",
+                                        "program/steps",
+                                        "program/steps",
+                                        "program/steps",
+                                        "program/step_kinds",
+                                        "program/step_names",
+                                        "program/values",
+                                        "program/values",
+                                        "program/value_scales",
+                                        "program/value_types",
+                                        "program/overflow_bound",
+                                        "program/weights/1/codes",
+                                        "program/weights/2/bias",
+                                        "program/weights/6/multiplier",
+                                        "certificate/images",
+                                        "certificate/golden_count",
+                                        "certificate/islands"};
+    int refused = 0, accepted = 0;
+    void *bytes;
+    size_t size;
+    good_model(&bytes, &size);
+    for (uint64_t i = 0; i < 700; i++) {
+        uint32_t random[4];
+        oct_philox(20, OCT_STREAM_TEST, i, 0, random);
+        copy changed = {.path = paths[i % OCT_COUNT(paths)], .change = change_bits, .user = random};
+        oct_status status = load_changed(bytes, size, changed);
+        cr_assert(status == OCT_OK || status == OCT_DATA, "%s", oct_fail_text(0));
+        *(status == OCT_OK ? &accepted : &refused) += 1;
+    }
+    cr_assert(refused > 200 && accepted > 50, "%d refused, %d accepted", refused, accepted);
+    oct_free(&bytes);
+    check_nothing_held();
+}
+
+Test(model_file, survives_a_lack_of_memory_at_every_place)
+{
+    oct_model m, loaded;
+    make(&m);
+    size_t live = oct_mem_live();
+    for (int64_t n = 1;; n++) {
+        oct_mem_fail_after(n);
+        oct_status status = oct_model_save(model_path, &m);
+        oct_mem_fail_after(0);
+        cr_assert_eq(oct_mem_live(), live);
+        if (status == OCT_OK) break;
+        cr_assert_eq(status, OCT_RESOURCE);
+        cr_assert_not(oct_file_exists(model_path));
+    }
+    for (int64_t n = 1;; n++) {
+        oct_mem_fail_after(n);
+        oct_status status = oct_model_load(&loaded, model_path);
+        oct_mem_fail_after(0);
+        if (status == OCT_OK) break;
+        cr_assert_eq(status, OCT_RESOURCE, "%s", oct_fail_text(0));
+        cr_assert_eq(oct_mem_live(), live);
+    }
+    check_same(&m, &loaded);
+    oct_model_free(&m);
+    oct_model_free(&loaded);
+    check_nothing_held();
+}
