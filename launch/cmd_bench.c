@@ -7,6 +7,7 @@
 #include "core/base/rng.h"
 #include "core/base/text.h"
 #include "io/model_file.h"
+#include "launch/file_kind.h"
 #include "launch/job.h"
 #include "launch/output.h"
 #include "launch/trainer.h"
@@ -182,6 +183,7 @@ static oct_status bench_infer(const oct_args *args)
     double *seconds = NULL;
     oct_status status = OCT_OK;
     OCT_CHECK(args->num_words == 2, OCT_USAGE, "command line: write octet bench infer MODEL");
+    OCT_TRY(oct_file_need_model(args->word[1]));
     OCT_TRY(oct_model_load(&model, args->word[1]));
     omp_set_num_threads((int)threads);
     const oct_value *in = &model.program.values[model.program.input];

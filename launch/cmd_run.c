@@ -125,13 +125,9 @@ static oct_status run(const oct_args *args)
 {
     const char *path = args->word[0];
     oct_model model = {0};
-    oct_file_kind kind;
     OCT_CHECK(args->option[INPUT].given, OCT_USAGE,
               "command line: --input is missing; write octet run %s --input FILE", path);
-    OCT_TRY(oct_file_kind_of(path, &kind));
-    OCT_CHECK(kind == OCT_FILE_MODEL, OCT_DATA,
-              "%s: this is a %s, no int8 model; octet convert makes one from a checkpoint", path,
-              oct_file_kind_name(kind));
+    OCT_TRY(oct_file_need_model(path));
     OCT_TRY(oct_model_load(&model, path));
     oct_status status = run_images(&model, args);
     oct_model_free(&model);

@@ -79,3 +79,13 @@ const char *oct_file_kind_name(oct_file_kind kind)
     }
     return "unknown";
 }
+
+oct_status oct_file_need_model(const char *path)
+{
+    oct_file_kind kind;
+    OCT_TRY(oct_file_kind_of(path, &kind));
+    OCT_CHECK(kind == OCT_FILE_MODEL, OCT_DATA,
+              "%s: this is a %s, no int8 model; octet convert makes one from a checkpoint", path,
+              oct_file_kind_name(kind));
+    return OCT_OK;
+}

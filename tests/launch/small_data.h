@@ -1,0 +1,100 @@
+/* Small data sets and a recipe, for tests that run the program. Random pixels, all ten classes. */
+#pragma once
+
+#include "tests/support/process.h"
+
+#include <criterion/criterion.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static inline void small_put(FILE *file, uint32_t word)
+{
+    uint8_t bytes[4] = {(uint8_t)(word >> 24), (uint8_t)(word >> 16), (uint8_t)(word >> 8),
+                        (uint8_t)word};
+    fwrite(bytes, 1, 4, file);
+}
+
+static inline FILE *small_create(const char *folder, const char *name)
+{
+    char path[600];
+    snprintf(path, sizeof(path), "%s/%s", folder, name);
+    FILE *file = fopen(path, "wb");
+    cr_assert(file != NULL, "%s", path);
+    return file;
+}
+
+/* 1 channel, side x side. */
+static inline void small_idx(const char *folder, const char *split, uint32_t count, uint32_t side)
+{
+    char name[64];
+    uint32_t state = 1;
+    snprintf(name, sizeof(name), "%s-images-idx3-ubyte", split);
+    FILE *file = small_create(folder, name);
+    small_put(file, 0x803), small_put(file, count), small_put(file, side), small_put(file, side);
+    for (uint32_t i = 0; i < count * side * side; i++)
+        fputc((int)((state = state * 1664525u + 1013904223u) >> 24), file);
+    fclose(file);
+    snprintf(name, sizeof(name), "%s-labels-idx1-ubyte", split);
+    file = small_create(folder, name);
+    small_put(file, 0x801), small_put(file, count);
+    for (uint32_t i = 0; i < count; i++)
+        fputc((int)(i % 10), file);
+    fclose(file);
+}
+
+static inline void small_cifar(const char *folder)
+{
+    static const char *const names[] = {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin",
+                                        "data_batch_4.bin", "data_batch_5.bin", "test_batch.bin"};
+    for (size_t n = 0; n < sizeof(names) / sizeof(*names); n++) {
+        FILE *file = small_create(folder, names[n]);
+        for (int i = 0; i < 8 * 3073; i++)
+            fputc(i % 3073 == 0 ? i / 3073 : i * 7 % 256, file);
+        fclose(file);
+    }
+}
+
+/* 3 float, 1 calibration and 3 QAT steps on the IDX set in data/, into new/. */
+static const char *const small_recipe = "schema: 1\n"
+                                        "output: new\n"
+                                        "model:\n"
+                                        "  name: cnn-small\n"
+                                        "data:\n"
+                                        "  path: data\n"
+                                        "batch:\n"
+                                        "  size: 32\n"
+                                        "  leaf: 4\n"
+                                        "float:\n"
+                                        "  epochs: 1\n"
+                                        "  lr: 0.01\n"
+                                        "calibrate:\n"
+                                        "  batches: 1\n"
+                                        "qat:\n"
+                                        "  epochs: 1\n"
+                                        "checkpoint:\n"
+                                        "  every: 2\n";
+
+static inline void small_shell(const char *folder, const char *command)
+{
+    char line[1200];
+    snprintf(line, sizeof(line), "cd %s && %s", folder, command);
+    cr_assert(system(line) == 0, "%s", line);
+}
+
+/* Fills a folder with data/, cifar/, r.yaml and run/, a finished run of it. */
+static inline void small_start(const char *folder)
+{
+    char path[400];
+    small_shell(folder, "mkdir data cifar");
+    snprintf(path, sizeof(path), "%s/data", folder);
+    small_idx(path, "train", 96, 12);
+    small_idx(path, "t10k", 40, 12);
+    snprintf(path, sizeof(path), "%s/cifar", folder);
+    small_cifar(path);
+    FILE *file = small_create(folder, "r.yaml");
+    fputs(small_recipe, file);
+    fclose(file);
+    small_shell(folder, OCT_PROGRAM " train r.yaml output=run > log 2>&1 || { cat log; exit 1; }");
+    small_shell(folder, "rm log");
+}

@@ -1,0 +1,405 @@
+/* The program as a user meets it: what each command says and how it ends, alone and under mpirun. */
+#include "core/base/mem.h"
+#include "io/model_file.h"
+#include "launch/command.h"
+#include "tests/launch/small_data.h"
+#include "tests/support/mpirun.h"
+#include "tests/support/tmp.h"
+
+#include <criterion/criterion.h>
+#include <jansson.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { SECONDS = 60 };
+
+static oct_tmp tmp;
+static oct_job job;
+
+/* A folder with data, recipe and run, which becomes the working folder. */
+static void with_run(void)
+{
+    oct_tmp_create(&tmp);
+    small_start(tmp.path);
+    cr_assert(chdir(tmp.path) == 0);
+}
+
+static void clean_up(void)
+{
+    oct_job_free(&job);
+    oct_tmp_remove(&tmp);
+}
+
+TestSuite(cli, .fini = clean_up);
+
+#define OCTET(...) (oct_job_free(&job), job = oct_run(SECONDS, OCT_PROGRAM, __VA_ARGS__, NULL))
+
+/* Help. */
+
+Test(cli, without_words_shows_the_commands_and_ends_with_2)
+{
+    job = oct_run(SECONDS, OCT_PROGRAM, NULL);
+    oct_check_exit(job, 2);
+    for (size_t i = 0; i < oct_command_count(); i++)
+        oct_check_said(job, oct_command_at(i)->summary);
+    cr_assert_str_eq(job.err, "");
+}
+
+Test(cli, help_shows_every_exit_code)
+{
+    OCTET("help");
+    oct_check_exit(job, 0);
+#define X(name, code, meaning)                                                                     \
+    if (OCT_##name != OCT_PEER) oct_check_said(job, meaning);
+    OCT_STATUS_LIST(X)
+#undef X
+}
+
+Test(cli, help_of_a_command_is_the_same_in_both_spellings)
+{
+    for (size_t i = 0; i < oct_command_count(); i++) {
+        const char *name = oct_command_at(i)->name;
+        OCTET("help", name);
+        oct_check_exit(job, 0);
+        oct_check_said(job, oct_command_at(i)->usage);
+        oct_job other = oct_run(SECONDS, OCT_PROGRAM, name, "--help", NULL);
+        oct_check_exit(other, 0);
+        cr_assert_str_eq(other.out, job.out);
+        oct_job_free(&other);
+    }
+}
+
+Test(cli, help_knows_recipe_keys_models_data_and_targets)
+{
+    OCTET("help", "recipe");
+    oct_check_exit(job, 0);
+    oct_check_said(job, "qat.freeze_scales");
+    OCTET("help", "models");
+    oct_check_said(job, "resnet20");
+    OCTET("help", "data");
+    oct_check_said(job, "/usr/share/datasets/fashion-mnist");
+    OCTET("help", "targets");
+    oct_check_said(job, "x86");
+}
+
+Test(cli, help_is_quick_and_the_version_is_short)
+{
+    OCTET("help");
+    cr_assert_lt(job.seconds, 1.0, "%.3f s", job.seconds);
+    OCTET("--version");
+    oct_check_exit(job, 0);
+    cr_assert_str_eq(job.out, "octet " OCT_VERSION "\n");
+}
+
+Test(cli, recipes_lists_what_it_can_print)
+{
+    OCTET("recipes");
+    oct_check_exit(job, 0);
+    oct_check_said(job, "fashion-mnist");
+    OCTET("recipes", "fashion-mnist");
+    oct_check_exit(job, 0);
+    oct_check_said(job, "cnn-small");
+}
+
+/* Commands on a run. */
+
+Test(cli, check_of_a_good_recipe_judges_and_writes_nothing)
+{
+    with_run();
+    OCTET("check", "r.yaml", "--ranks", "3", "output=never");
+    oct_check_exit(job, 0);
+    oct_check_said(job, "96 training and 40 test images of 12x12x1, 10 classes");
+    oct_check_said(job, "8 leaves of 4 samples; 3 ranks: 2 or 3 each");
+    oct_check_said(job, "3 steps an epoch");
+    oct_check_said(job, "nothing stands in the way");
+    cr_assert_neq(access("never", F_OK), 0);
+}
+
+/* The predicted size is that of the tensors in the file. */
+Test(cli, check_predicts_the_size_of_a_checkpoint)
+{
+    with_run();
+    OCTET("check", "r.yaml", "--json");
+    oct_check_exit(job, 0);
+    json_t *said = json_loads(job.out, 0, NULL);
+    cr_assert_not_null(said, "%s", job.out);
+    json_int_t predicted = json_integer_value(json_object_get(said, "checkpoint_bytes"));
+    json_int_t parameters = json_integer_value(json_object_get(said, "parameters"));
+    json_decref(said);
+    char bytes[64];
+    OCTET("inspect", "run/checkpoints/step-00000007.h5");
+    oct_check_exit(job, 0);
+    snprintf(bytes, sizeof(bytes), "tensors, %lld,%03lld,%03lld bytes",
+             (long long)predicted / 1000000, (long long)predicted / 1000 % 1000,
+             (long long)predicted % 1000);
+    oct_check_said(job, bytes);
+    snprintf(bytes, sizeof(bytes), "f32  (%lld)", (long long)parameters);
+    oct_check_said(job, bytes);
+}
+
+Test(cli, inspect_knows_all_kinds_of_files)
+{
+    with_run();
+    OCTET("inspect", "run/model.int8.h5");
+    oct_check_exit(job, 0);
+    oct_check_said(job, "features.0");
+    oct_check_said(job, "12x12x32");
+    oct_check_said(job, "0 logits differ");
+    OCTET("inspect", "run");
+    oct_check_exit(job, 0);
+    oct_check_said(job, "step 7, phase qat-scales-frozen");
+    OCTET("inspect", "r.yaml");
+    oct_check_exit(job, 0);
+    oct_check_said(job, "freeze_scales");
+    OCTET("inspect", "run/checkpoints/step-00000007.h5");
+    oct_check_exit(job, 0);
+    oct_check_said(job, "state/features/0/conv/weight");
+    oct_check_said(job, "optimizer/slot0");
+}
+
+Test(cli, run_says_what_the_images_are_in_every_format)
+{
+    with_run();
+    OCTET("run", "run/model.int8.h5", "--input", "data/t10k-images-idx3-ubyte", "--index", "5",
+          "--count", "2");
+    oct_check_exit(job, 0);
+    oct_check_said(job, "image 5: class ");
+    oct_check_said(job, "image 6: class ");
+    oct_check_said(job, "ms an image");
+
+    /* The same pixels from a picture, from raw bytes and from a gzipped file: the same answer. */
+    char wanted[256];
+    snprintf(wanted, sizeof(wanted), "%s", strstr(job.out, "image 5:") + strlen("image 5:"));
+    wanted[strcspn(wanted, "\n") + 1] = '\0';
+    small_shell(".", "tail -c +737 data/t10k-images-idx3-ubyte | head -c 144 > raw");
+    small_shell(".", "{ printf 'P5\\n# a comment\\n12 12\\n255\\n'; cat raw; } > x.pgm");
+    small_shell(".", "gzip -k raw");
+    static const char *const files[] = {"raw", "x.pgm", "raw.gz"};
+    for (size_t i = 0; i < OCT_COUNT(files); i++) {
+        OCTET("run", "run/model.int8.h5", "--input", files[i]);
+        oct_check_exit(job, 0);
+        oct_check_said(job, wanted);
+    }
+}
+
+Test(cli, verify_repeats_the_certificate)
+{
+    with_run();
+    OCTET("verify", "run/model.int8.h5");
+    oct_check_exit(job, 0);
+    oct_check_said(job, "verified: 8 golden inputs, all 9 layers bit for bit");
+    oct_check_said(job, "verified: 40 test images: every logit as QAT evaluation computed it");
+    OCTET("verify", "run/checkpoints/step-00000007.h5");
+    oct_check_exit(job, 0);
+    oct_check_said(job, "every tensor of cnn-small");
+}
+
+Test(cli, verify_says_when_the_test_data_is_not_here)
+{
+    with_run();
+    small_shell(".", "mv data elsewhere");
+    OCTET("verify", "run/model.int8.h5");
+    oct_check_exit(job, 0);
+    oct_check_said(job, "not verified: test data: ");
+    OCTET("verify", "run/model.int8.h5", "--data", "elsewhere");
+    oct_check_exit(job, 0);
+    oct_check_said(job, "verified: 40 test images");
+}
+
+Test(cli, verify_refuses_other_data_when_it_was_named)
+{
+    with_run();
+    small_shell(".",
+                "cp -r data other && printf x | dd of=other/t10k-images-idx3-ubyte bs=1 seek=99 "
+                "conv=notrunc status=none");
+    OCTET("verify", "run/model.int8.h5", "--data", "other");
+    oct_check_exit(job, 3);
+    oct_check_said(job, "not the test data of the certificate");
+}
+
+/* A model whose file is whole, but whose certificate says something else. */
+static void change_model(void (*change)(oct_model *model))
+{
+    oct_model model = {0};
+    cr_assert_eq(oct_model_load(&model, "run/model.int8.h5"), OCT_OK);
+    change(&model);
+    cr_assert_eq(oct_model_save("changed.int8.h5", &model), OCT_OK);
+    oct_model_free(&model);
+}
+
+static void change_golden(oct_model *model)
+{
+    int64_t value = model->program.steps[3].output;
+    model->golden_digest[(2 * model->program.num_values + value) * 32] ^= 1;
+}
+
+static void change_logits(oct_model *model)
+{
+    model->certificate.logits_digest[31] ^= 1;
+}
+
+static void change_weight(oct_model *model)
+{
+    model->program.steps[1].weight[0] ^= 1;
+}
+
+Test(cli, verify_names_the_first_layer_that_differs)
+{
+    with_run();
+    change_model(change_golden);
+    OCTET("verify", "changed.int8.h5");
+    oct_check_exit(job, 1);
+    oct_check_said(job, "golden input 2: layer features.6 is the first that differs");
+}
+
+Test(cli, verify_finds_one_weight_that_was_changed)
+{
+    with_run();
+    change_model(change_weight);
+    OCTET("verify", "changed.int8.h5");
+    oct_check_exit(job, 1);
+    oct_check_said(job, "golden input 0: layer features.0 is the first that differs");
+}
+
+Test(cli, verify_finds_logits_that_differ)
+{
+    with_run();
+    change_model(change_logits);
+    OCTET("verify", "changed.int8.h5", "--data", "data");
+    oct_check_exit(job, 1);
+    oct_check_said(job, "the logits of the test set are not those of the certificate");
+}
+
+Test(cli, json_is_one_document)
+{
+    with_run();
+    static const char *const lines[][6] = {
+        {"check", "r.yaml", "--json"},
+        {"check", "run/model.int8.h5", "--json"},
+        {"inspect", "run", "--json"},
+        {"inspect", "r.yaml", "--json"},
+        {"inspect", "run/model.int8.h5", "--json"},
+        {"inspect", "run/checkpoints/step-00000007.h5", "--json"},
+        {"verify", "run/model.int8.h5", "--json"},
+        {"run", "run/model.int8.h5", "--input", "data/t10k-images-idx3-ubyte", "--json"},
+        {"recipes", "--json"},
+        {"eval", "run", "--json"},
+        {"bench", "infer", "run/model.int8.h5", "--steps=2", "--json"},
+    };
+    for (size_t i = 0; i < OCT_COUNT(lines); i++) {
+        const char *const *w = lines[i];
+        oct_job_free(&job);
+        job = oct_run(SECONDS, OCT_PROGRAM, w[0], w[1], w[2], w[3], w[4], w[5], NULL);
+        oct_check_exit(job, 0);
+        json_error_t error;
+        json_t *document = json_loads(job.out, 0, &error);
+        cr_assert_not_null(document, "%s %s: %s\n%s", w[0], w[1], error.text, job.out);
+        json_decref(document);
+    }
+}
+
+Test(cli, bench_gives_one_line_a_figure)
+{
+    with_run();
+    OCTET("bench", "step", "--image", "8x8x1", "--batch", "16", "--steps", "2");
+    oct_check_exit(job, 0);
+    oct_check_said(job, "step cnn-small qat, batch 16, 1 rank of 1 thread: ");
+    OCTET("bench", "infer", "run/model.int8.h5", "--steps", "2");
+    oct_check_exit(job, 0);
+    oct_check_said(job, "images/s");
+    OCTET("bench", "reduce");
+    oct_check_exit(job, 0);
+    oct_check_said(job, "1000 floats over 1 rank:");
+}
+
+/* Ranks. */
+
+Test(cli, ranks_gives_the_bits_of_one_rank)
+{
+    with_run();
+    OCTET("train", "r.yaml", "output=three", "--ranks", "3", "-q");
+    oct_check_exit(job, 0);
+    small_shell(".", "cmp run/model.int8.h5 three/model.int8.h5");
+    small_shell(".", "cmp run/checkpoints/step-00000007.h5 three/checkpoints/step-00000007.h5");
+}
+
+Test(cli, ranks_keeps_exit_code_and_sentence)
+{
+    with_run();
+    OCTET("train", "r.yaml", "--ranks", "3", "batch.size=8");
+    oct_check_exit(job, 2);
+    cr_assert_eq(oct_job_said_times(&job, "octet: error: more ranks (3) than leaves (2)"), 1, "%s",
+                 job.err);
+    OCTET("train", "r.yaml", "--ranks", "2", "data.path=nowhere");
+    oct_check_exit(job, 3);
+    cr_assert_eq(oct_job_said_times(&job, "octet: error: nowhere: there is no such folder"), 1,
+                 "%s", job.err);
+}
+
+/* A wrong recipe is found before mpirun is. */
+Test(cli, ranks_judges_the_recipe_before_it_starts_any)
+{
+    with_run();
+    small_shell(".", "mkdir none");
+    setenv("PATH", "none", 1);
+    OCTET("train", "r.yaml", "--ranks", "2", "batch.size=10x");
+    oct_check_exit(job, 2);
+    OCTET("train", "r.yaml", "--ranks", "2");
+    oct_check_exit(job, 7);
+    oct_check_said(job, "--ranks 2: mpirun cannot be started");
+}
+
+Test(cli, ranks_under_mpirun_is_refused_once)
+{
+    job = oct_mpirun(2, SECONDS, OCT_PROGRAM, "bench", "reduce", "--ranks", "2", NULL);
+    oct_check_exit(job, 2);
+    cr_assert_eq(oct_job_said_times(&job, "--ranks under a launcher; leave one of them out"), 1,
+                 "%s", job.err);
+}
+
+Test(cli, commands_for_one_process_refuse_mpirun_once)
+{
+    job = oct_mpirun(3, SECONDS, OCT_PROGRAM, "help", NULL);
+    oct_check_exit(job, 2);
+    cr_assert_eq(oct_job_said_times(&job, "octet help is for one process, but 3 were started"), 1,
+                 "%s", job.err);
+}
+
+Test(cli, an_mpirun_of_one_is_no_reason_to_refuse)
+{
+    job = oct_mpirun(1, SECONDS, OCT_PROGRAM, "help", NULL);
+    oct_check_exit(job, 0);
+}
+
+Test(cli, version_under_mpirun_is_said_once)
+{
+    job = oct_mpirun(3, SECONDS, OCT_PROGRAM, "--version", NULL);
+    oct_check_exit(job, 0);
+    cr_assert_eq(oct_job_said_times(&job, "octet " OCT_VERSION), 1, "%s", job.out);
+}
+
+/* One rank alone has a mistake that the others do not see. */
+Test(cli, a_mistake_of_one_rank_is_said_with_its_number)
+{
+    with_run();
+    job = oct_mpirun(2, SECONDS, "/bin/bash", "-c",
+                     "f=r.yaml; [ $OMPI_COMM_WORLD_RANK = 1 ] && f=missing.yaml; exec " OCT_PROGRAM
+                     " train $f output=lone",
+                     NULL);
+    oct_check_exit(job, 3);
+    cr_assert_eq(oct_job_said_times(&job, "missing.yaml: cannot be read"), 1, "%s", job.err);
+    oct_check_said(job, "octet: error: rank 1 (");
+}
+
+Test(cli, data_that_is_missing_on_one_rank_is_said_once_with_its_number)
+{
+    with_run();
+    job = oct_mpirun(3, SECONDS, "/bin/bash", "-c",
+                     "d=data; [ $OMPI_COMM_WORLD_RANK = 2 ] && d=nowhere; exec " OCT_PROGRAM
+                     " train r.yaml output=lone data.path=$d",
+                     NULL);
+    oct_check_exit(job, 3);
+    cr_assert_eq(oct_job_said_times(&job, "nowhere: there is no such folder"), 1, "%s", job.err);
+    oct_check_said(job, "octet: error: rank 2 (");
+    cr_assert_neq(access("lone", F_OK), 0, "a folder was made");
+}
