@@ -97,7 +97,7 @@ static const char *array_path(char path[64], int64_t step, const char *name)
 }
 
 /* Overflow cannot happen: each factor is at most DIM_MAX and the first product at most weights_max. */
-static bool weight_shape(const oct_qconv_shape *s, oct_shape *shape)
+static bool weight_shape(const oct_conv_shape *s, oct_shape *shape)
 {
     if (s->out_c < 1 || s->kernel_h < 1 || s->kernel_w < 1 || s->in_c < 1 || s->groups < 1 ||
         s->out_c > DIM_MAX || s->kernel_h > DIM_MAX || s->kernel_w > DIM_MAX || s->in_c > DIM_MAX ||

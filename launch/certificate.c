@@ -43,7 +43,7 @@ int64_t oct_int8_bytes(const oct_program *program)
     int64_t bytes = 0;
     for (int64_t i = 0; i < program->num_steps; i++) {
         const oct_step *step = &program->steps[i];
-        const oct_qconv_shape *s = &step->conv;
+        const oct_conv_shape *s = &step->conv;
         if (step->kind != OCT_STEP_CONV && step->kind != OCT_STEP_CONV_FLOAT) continue;
         bytes += s->out_c * s->kernel_h * s->kernel_w * (s->in_c / s->groups);
         bytes += s->out_c * (int64_t)(sizeof(*step->bias) + sizeof(*step->multiplier));

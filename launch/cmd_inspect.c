@@ -136,14 +136,14 @@ static const char *value_text(const oct_value *v, char text[64])
 static int64_t step_parameters(const oct_step *s)
 {
     if (!s->weight) return 0;
-    const oct_qconv_shape *c = &s->conv;
+    const oct_conv_shape *c = &s->conv;
     return c->out_c * c->kernel_h * c->kernel_w * (c->in_c / c->groups) + c->out_c;
 }
 
 /* "3x3", "3x3 s2"; nothing for steps without a window. */
 static const char *window_text(const oct_step *s, char text[64])
 {
-    const oct_qconv_shape *c = &s->conv;
+    const oct_conv_shape *c = &s->conv;
     text[0] = '\0';
     if (!s->weight && s->kind != OCT_STEP_MAX_POOL && s->kind != OCT_STEP_AVG_POOL) return text;
     int used = snprintf(text, 64, "%dx%d", c->kernel_h, c->kernel_w);

@@ -489,12 +489,6 @@ static void depthwise_backward_weight(const oct_conv_shape *s, int64_t samples, 
     }
 }
 
-int64_t oct_conv_out(int64_t in, int kernel, int stride, int padding)
-{
-    int64_t room = in + 2 * (int64_t)padding - kernel;
-    return room < 0 ? 0 : room / stride + 1;
-}
-
 static size_t depthwise_scratch_bytes(const oct_conv_shape *s)
 {
     return floats(tap_floats(s)) + tap_list_bytes(s);

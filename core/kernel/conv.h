@@ -8,17 +8,11 @@
  */
 #pragma once
 
+#include "core/tensor/conv_shape.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-typedef struct oct_conv_shape {
-    int64_t in_h, in_w, in_c, out_h, out_w, out_c;
-    int kernel_h, kernel_w, stride, padding, groups;
-} oct_conv_shape;
-
-/* Positions of a window along one side; below 1 when it does not fit. */
-int64_t oct_conv_out(int64_t in, int kernel, int stride, int padding);
 
 /* y (n, OH, OW, O) = x (n, H, W, I) * weight + bias (O; NULL for none). */
 size_t oct_conv_forward_scratch_bytes(const oct_conv_shape *s, int64_t samples);

@@ -39,7 +39,7 @@ static int64_t aligned(int64_t bytes)
     return (bytes + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-static conv_plan plan_of(const oct_kernel *kernel, const oct_qconv_shape *s)
+static conv_plan plan_of(const oct_kernel *kernel, const oct_conv_shape *s)
 {
     conv_plan p = {.depthwise = s->groups > 1 && s->groups == s->in_c && s->groups == s->out_c};
     const int64_t group_c = s->in_c / s->groups, group_o = s->out_c / s->groups;
@@ -66,13 +66,13 @@ static conv_plan plan_of(const oct_kernel *kernel, const oct_qconv_shape *s)
     return p;
 }
 
-int64_t oct_qconv_packed_bytes(const oct_kernel *kernel, const oct_qconv_shape *s)
+int64_t oct_qconv_packed_bytes(const oct_kernel *kernel, const oct_conv_shape *s)
 {
     const conv_plan p = plan_of(kernel, s);
     return p.depthwise ? p.group_bytes : p.group_bytes * s->groups;
 }
 
-void oct_qconv_pack(const oct_kernel *kernel, const oct_qconv_shape *s, const int8_t *codes,
+void oct_qconv_pack(const oct_kernel *kernel, const oct_conv_shape *s, const int8_t *codes,
                     int8_t *packed)
 {
     const conv_plan p = plan_of(kernel, s);
@@ -86,12 +86,12 @@ void oct_qconv_pack(const oct_kernel *kernel, const oct_qconv_shape *s, const in
                       packed + g * p.group_bytes);
 }
 
-int64_t oct_qconv_scratch_bytes(const oct_kernel *kernel, const oct_qconv_shape *s)
+int64_t oct_qconv_scratch_bytes(const oct_kernel *kernel, const oct_conv_shape *s)
 {
     return plan_of(kernel, s).bytes;
 }
 
-static void set_offsets(const conv_plan *p, const oct_qconv_shape *s, int64_t *offset)
+static void set_offsets(const conv_plan *p, const oct_conv_shape *s, int64_t *offset)
 {
     for (int64_t t = 0; t < p->taps; t++) {
         int64_t y = s->groups == 1 ? t : t / s->kernel_w, x = s->groups == 1 ? 0 : t % s->kernel_w;
@@ -100,7 +100,7 @@ static void set_offsets(const conv_plan *p, const oct_qconv_shape *s, int64_t *o
 }
 
 /* One input line with its border; y may lie outside the plane. */
-static void copy_line(const oct_qconv_shape *s, const uint8_t *plane, int64_t y, uint8_t fill,
+static void copy_line(const oct_conv_shape *s, const uint8_t *plane, int64_t y, uint8_t fill,
                       uint8_t *out)
 {
     const size_t border = (size_t)(s->padding * s->in_c), inner = (size_t)(s->in_w * s->in_c);
@@ -115,7 +115,7 @@ static void copy_line(const oct_qconv_shape *s, const uint8_t *plane, int64_t y,
 
 /* Points rows at the window corners of `count` output lines from line `first` on, lines counted over
  * all samples. */
-static void set_rows(const conv_plan *p, const oct_qconv_shape *s, const uint8_t *x, uint8_t fill,
+static void set_rows(const conv_plan *p, const oct_conv_shape *s, const uint8_t *x, uint8_t fill,
                      int64_t first, int64_t count, uint8_t *stripe, const uint8_t **rows)
 {
     for (int64_t line = first, end; line < first + count; line = end) {
@@ -137,7 +137,7 @@ static void set_rows(const conv_plan *p, const oct_qconv_shape *s, const uint8_t
     if (p->copies) memset(stripe, 0, ALIGN);
 }
 
-static void multiply(const oct_kernel *kernel, const conv_plan *p, const oct_qconv_shape *s,
+static void multiply(const oct_kernel *kernel, const conv_plan *p, const oct_conv_shape *s,
                      int64_t pixels, const int64_t *offset, const uint8_t **rows,
                      const int8_t *packed, int32_t *acc)
 {
@@ -155,7 +155,7 @@ static void multiply(const oct_kernel *kernel, const conv_plan *p, const oct_qco
     }
 }
 
-void oct_qconv_accumulate(const oct_kernel *kernel, const oct_qconv_shape *s, int64_t samples,
+void oct_qconv_accumulate(const oct_kernel *kernel, const oct_conv_shape *s, int64_t samples,
                           const uint8_t *x, uint8_t x_zero_point, const int8_t *packed,
                           int32_t *acc, void *scratch)
 {
@@ -173,7 +173,7 @@ void oct_qconv_accumulate(const oct_kernel *kernel, const oct_qconv_shape *s, in
     }
 }
 
-void oct_qconv_forward(const oct_kernel *kernel, const oct_qconv_shape *s, int64_t samples,
+void oct_qconv_forward(const oct_kernel *kernel, const oct_conv_shape *s, int64_t samples,
                        const uint8_t *x, uint8_t x_zero_point, const int8_t *packed,
                        const oct_requant *q, uint8_t *codes, uint8_t *mask, float *range,
                        void *scratch)
@@ -198,8 +198,8 @@ void oct_qconv_forward(const oct_kernel *kernel, const oct_qconv_shape *s, int64
     }
 }
 
-int64_t oct_qconv_bound(const oct_qconv_shape *s, const int8_t *codes, int64_t channel,
-                        int32_t bias, int32_t x_lo, int32_t x_hi)
+int64_t oct_qconv_bound(const oct_conv_shape *s, const int8_t *codes, int64_t channel, int32_t bias,
+                        int32_t x_lo, int32_t x_hi)
 {
     const int64_t k = (int64_t)s->kernel_h * s->kernel_w * (s->in_c / s->groups);
     const int8_t *w = codes + channel * k;

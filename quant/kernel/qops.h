@@ -4,27 +4,23 @@
 #pragma once
 
 #include "quant/kernel/kernel.h"
+#include "core/tensor/conv_shape.h"
 #include "core/tensor/tensor.h"
 
-typedef struct oct_qconv_shape {
-    int64_t in_h, in_w, in_c, out_h, out_w, out_c;
-    int kernel_h, kernel_w, stride, padding, groups;
-} oct_qconv_shape; /* a linear layer: h = w = kernel = 1 */
-
-int64_t oct_qconv_packed_bytes(const oct_kernel *kernel, const oct_qconv_shape *s);
+int64_t oct_qconv_packed_bytes(const oct_kernel *kernel, const oct_conv_shape *s);
 /* codes (O, kh, kw, I/groups) */
-void oct_qconv_pack(const oct_kernel *kernel, const oct_qconv_shape *s, const int8_t *codes,
+void oct_qconv_pack(const oct_kernel *kernel, const oct_conv_shape *s, const int8_t *codes,
                     int8_t *packed);
-int64_t oct_qconv_scratch_bytes(const oct_kernel *kernel, const oct_qconv_shape *s);
+int64_t oct_qconv_scratch_bytes(const oct_kernel *kernel, const oct_conv_shape *s);
 
 /* Accumulators of `samples` samples: acc (samples, OH, OW, O) = sum of x codes (padding counts as
  * x_zero_point) times weight codes; the zero point is NOT subtracted (it is in the bias). */
-void oct_qconv_accumulate(const oct_kernel *kernel, const oct_qconv_shape *s, int64_t samples,
+void oct_qconv_accumulate(const oct_kernel *kernel, const oct_conv_shape *s, int64_t samples,
                           const uint8_t *x, uint8_t x_zero_point, const int8_t *packed,
                           int32_t *acc, void *scratch);
 /* Single pass: accumulate and requantize block by block. mask starts at bit 0 and has
  * samples*OH*OW*O bits. Results are those of accumulate followed by requantize, bit for bit. */
-void oct_qconv_forward(const oct_kernel *kernel, const oct_qconv_shape *s, int64_t samples,
+void oct_qconv_forward(const oct_kernel *kernel, const oct_conv_shape *s, int64_t samples,
                        const uint8_t *x, uint8_t x_zero_point, const int8_t *packed,
                        const oct_requant *q, uint8_t *codes, uint8_t *mask, float *range,
                        void *scratch);
@@ -56,5 +52,5 @@ void oct_qavg_pool(int64_t samples, int64_t h, int64_t w, int64_t c, int kernel_
 
 /* Largest |acc| or |acc + bias| that can occur, partial sums included; must be below 2^31. x_lo, x_hi:
  * stored codes of x. */
-int64_t oct_qconv_bound(const oct_qconv_shape *s, const int8_t *codes, int64_t channel,
-                        int32_t bias, int32_t x_lo, int32_t x_hi);
+int64_t oct_qconv_bound(const oct_conv_shape *s, const int8_t *codes, int64_t channel, int32_t bias,
+                        int32_t x_lo, int32_t x_hi);

@@ -26,49 +26,34 @@ oct_layer oct_layer_of(const oct_qat_conv *m)
     return l;
 }
 
-oct_qconv_shape oct_qat_conv_shape(const oct_qat_conv *m, int64_t in_h, int64_t in_w)
+oct_conv_shape oct_qat_conv_shape(const oct_qat_conv *m, int64_t in_h, int64_t in_w)
 {
     if (m->layer->type == &oct_linear_type) {
         const oct_linear_module *l = (const oct_linear_module *)m->layer;
-        return (oct_qconv_shape){.in_h = 1,
-                                 .in_w = 1,
-                                 .in_c = l->in_features,
-                                 .out_h = 1,
-                                 .out_w = 1,
-                                 .out_c = l->out_features,
-                                 .kernel_h = 1,
-                                 .kernel_w = 1,
-                                 .stride = 1,
-                                 .groups = 1};
+        return (oct_conv_shape){.in_h = 1,
+                                .in_w = 1,
+                                .in_c = l->in_features,
+                                .out_h = 1,
+                                .out_w = 1,
+                                .out_c = l->out_features,
+                                .kernel_h = 1,
+                                .kernel_w = 1,
+                                .stride = 1,
+                                .groups = 1};
     }
     const oct_conv2d_module *c = (const oct_conv2d_module *)m->layer;
     oct_conv_geometry g = c->geometry;
-    return (oct_qconv_shape){.in_h = in_h,
-                             .in_w = in_w,
-                             .in_c = c->in_channels,
-                             .out_h = (in_h + 2 * g.padding - g.kernel_h) / g.stride + 1,
-                             .out_w = (in_w + 2 * g.padding - g.kernel_w) / g.stride + 1,
-                             .out_c = c->out_channels,
-                             .kernel_h = g.kernel_h,
-                             .kernel_w = g.kernel_w,
-                             .stride = g.stride,
-                             .padding = g.padding,
-                             .groups = g.groups};
-}
-
-int64_t oct_products(const oct_qconv_shape *s)
-{
-    return (int64_t)s->kernel_h * s->kernel_w * (s->in_c / s->groups);
-}
-
-int64_t oct_out_numel(const oct_qconv_shape *s) /* of one sample */
-{
-    return s->out_h * s->out_w * s->out_c;
-}
-
-int64_t oct_in_numel(const oct_qconv_shape *s)
-{
-    return s->in_h * s->in_w * s->in_c;
+    return (oct_conv_shape){.in_h = in_h,
+                            .in_w = in_w,
+                            .in_c = c->in_channels,
+                            .out_h = oct_conv_out(in_h, g.kernel_h, g.stride, g.padding),
+                            .out_w = oct_conv_out(in_w, g.kernel_w, g.stride, g.padding),
+                            .out_c = c->out_channels,
+                            .kernel_h = g.kernel_h,
+                            .kernel_w = g.kernel_w,
+                            .stride = g.stride,
+                            .padding = g.padding,
+                            .groups = g.groups};
 }
 
 /* The float model, with its output observed: states OFF and CALIBRATE. */
@@ -96,10 +81,10 @@ static oct_tensor *float_forward(oct_context *cx, oct_qat_conv *m, oct_tensor *x
     return y;
 }
 
-void oct_quantize_weights(const float *weight, const oct_qconv_shape *s, int32_t zero_point,
+void oct_quantize_weights(const float *weight, const oct_conv_shape *s, int32_t zero_point,
                           int8_t *codes, float *scale, int32_t *offset)
 {
-    int64_t k = oct_products(s);
+    int64_t k = oct_conv_depth(s);
 #pragma omp parallel for schedule(static)
     for (int64_t o = 0; o < s->out_c; o++) {
         scale[o] = oct_weight_scale(weight + o * k, k);
@@ -138,10 +123,10 @@ bool oct_fold_channels(const oct_layer *l, float input_scale, float output_scale
     return true;
 }
 
-void oct_silence_codes(const oct_channels *ch, const oct_qconv_shape *s, int8_t *codes)
+void oct_silence_codes(const oct_channels *ch, const oct_conv_shape *s, int8_t *codes)
 {
     for (int64_t o = 0; o < s->out_c; o++)
-        if (ch->dead[o]) memset(codes + o * oct_products(s), 0, (size_t)oct_products(s));
+        if (ch->dead[o]) memset(codes + o * oct_conv_depth(s), 0, (size_t)oct_conv_depth(s));
 }
 
 oct_requant oct_requant_of(const oct_qat_conv *m, oct_qparams out, const oct_channels *ch)
@@ -227,8 +212,8 @@ oct_status oct_qat_conv_emit(oct_qat_conv *self, oct_qparams in, int64_t in_h, i
 {
     oct_status status = OCT_OK;
     oct_layer l = oct_layer_of(self);
-    oct_qconv_shape s = oct_qat_conv_shape(self, in_h, in_w);
-    int64_t n = s.out_c, k = oct_products(&s);
+    oct_conv_shape s = oct_qat_conv_shape(self, in_h, in_w);
+    int64_t n = s.out_c, k = oct_conv_depth(&s);
     oct_channels ch = {0};
     step->conv = s;
     step->kind = l.fq ? OCT_STEP_CONV : OCT_STEP_CONV_FLOAT;

@@ -18,7 +18,7 @@
 static void apply_mask(oct_context *cx, const oct_qat_saved *sv, float *grad)
 {
     if (!sv->mask) return;
-    int64_t n = oct_out_numel(&sv->shape);
+    int64_t n = oct_conv_out_numel(&sv->shape);
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < cx->leaves.local; i++) {
         oct_mask_apply(sv->mask + i * sv->mask_stride, oct_leaf_size(&cx->leaves, i) * n,
@@ -72,10 +72,10 @@ static void batch_norm_backward(oct_context *cx, const oct_qat_conv *m, const oc
                                 const oct_tensor *x, const oct_work *w, float *grad)
 {
     oct_layer l = oct_layer_of(m);
-    const oct_qconv_shape *s = &sv->shape;
+    const oct_conv_shape *s = &sv->shape;
     int64_t n = s->out_c, pixels = s->out_h * s->out_w, local = cx->leaves.local;
     int64_t samples = oct_leaves_local_samples(&cx->leaves);
-    int32_t *acc = oct_scratch(cx, (size_t)(samples * oct_out_numel(s)) * 4 + 64);
+    int32_t *acc = oct_scratch(cx, (size_t)(samples * oct_conv_out_numel(s)) * 4 + 64);
     double *rows = oct_scratch(cx, (size_t)(local + 1) * (size_t)n * 16);
     double *total = oct_scratch(cx, (size_t)n * 16);
     float *factor = oct_scratch(cx, (size_t)n * 4 * 5);
@@ -92,7 +92,7 @@ static void batch_norm_backward(oct_context *cx, const oct_qat_conv *m, const oc
         const float *hat = (const float *)(const void *)acc;
 #pragma omp parallel for schedule(static)
         for (int64_t i = 0; i < local; i++) {
-            int64_t at = oct_leaf_begin(&cx->leaves, i) * oct_out_numel(s);
+            int64_t at = oct_leaf_begin(&cx->leaves, i) * oct_conv_out_numel(s);
             int64_t count = oct_leaf_size(&cx->leaves, i) * pixels;
             normalise_acc(count, n, sv->ch.offset, a, b, acc + at);
             leaf_bn_sums(grad + at, hat + at, count, n, rows + i * 2 * n);
@@ -111,7 +111,7 @@ static void batch_norm_backward(oct_context *cx, const oct_qat_conv *m, const oc
         }
 #pragma omp parallel for schedule(static)
         for (int64_t i = 0; i < local; i++) {
-            int64_t at = oct_leaf_begin(&cx->leaves, i) * oct_out_numel(s);
+            int64_t at = oct_leaf_begin(&cx->leaves, i) * oct_conv_out_numel(s);
             bn_input_grad(grad + at, hat + at, oct_leaf_size(&cx->leaves, i) * pixels, n, gain,
                           mean, dot);
         }
@@ -122,41 +122,26 @@ static void batch_norm_backward(oct_context *cx, const oct_qat_conv *m, const oc
     oct_scratch_end(cx, acc);
 }
 
-static oct_conv_shape float_shape(const oct_qconv_shape *s)
-{
-    return (oct_conv_shape){.in_h = s->in_h,
-                            .in_w = s->in_w,
-                            .in_c = s->in_c,
-                            .out_h = s->out_h,
-                            .out_w = s->out_w,
-                            .out_c = s->out_c,
-                            .kernel_h = s->kernel_h,
-                            .kernel_w = s->kernel_w,
-                            .stride = s->stride,
-                            .padding = s->padding,
-                            .groups = s->groups};
-}
-
 /* dX = dC * (codes * s_w), handed over to x. */
 static void input_backward(oct_context *cx, const oct_qat_saved *sv, oct_tensor *x,
                            const float *grad)
 {
-    oct_conv_shape s = float_shape(&sv->shape);
-    int64_t k = oct_products(&sv->shape), leaf = cx->leaves.leaf;
-    size_t bytes = (oct_conv_backward_data_scratch_bytes(&s, leaf) + 63) / 64 * 64;
+    const oct_conv_shape *s = &sv->shape;
+    int64_t k = oct_conv_depth(s), leaf = cx->leaves.leaf;
+    size_t bytes = (oct_conv_backward_data_scratch_bytes(s, leaf) + 63) / 64 * 64;
     float *grad_x = oct_scratch(cx, (size_t)oct_numel(x) * 4 + 64);
-    float *weight = oct_scratch(cx, (size_t)(s.out_c * k) * 4);
+    float *weight = oct_scratch(cx, (size_t)(s->out_c * k) * 4);
     char *scratch = oct_scratch(cx, bytes * (size_t)omp_get_max_threads() + 64);
     if (cx->status == OCT_OK) {
-        for (int64_t o = 0; o < s.out_c; o++)
+        for (int64_t o = 0; o < s->out_c; o++)
             for (int64_t i = 0; i < k; i++)
                 weight[o * k + i] = (float)sv->codes[o * k + i] * sv->ch.scale[o];
 #pragma omp parallel for schedule(static)
         for (int64_t i = 0; i < cx->leaves.local; i++) {
             int64_t begin = oct_leaf_begin(&cx->leaves, i);
-            oct_conv_backward_data(&s, oct_leaf_size(&cx->leaves, i),
-                                   grad + begin * oct_out_numel(&sv->shape), weight,
-                                   grad_x + begin * oct_in_numel(&sv->shape),
+            oct_conv_backward_data(s, oct_leaf_size(&cx->leaves, i),
+                                   grad + begin * oct_conv_out_numel(s), weight,
+                                   grad_x + begin * oct_conv_in_numel(s),
                                    scratch + (size_t)omp_get_thread_num() * bytes);
         }
     }
@@ -169,9 +154,9 @@ static void input_backward(oct_context *cx, const oct_qat_saved *sv, oct_tensor 
 static void weight_backward(oct_context *cx, const oct_layer *l, const oct_qat_saved *sv,
                             const oct_tensor *x, float *grad)
 {
-    oct_conv_shape s = float_shape(&sv->shape);
-    int64_t n = oct_out_numel(&sv->shape), leaf = cx->leaves.leaf;
-    size_t bytes = (oct_conv_backward_weight_codes_scratch_bytes(&s, leaf) + 63) / 64 * 64;
+    const oct_conv_shape *s = &sv->shape;
+    int64_t n = oct_conv_out_numel(s), leaf = cx->leaves.leaf;
+    size_t bytes = (oct_conv_backward_weight_codes_scratch_bytes(s, leaf) + 63) / 64 * 64;
     char *scratch = oct_scratch(cx, bytes * (size_t)omp_get_max_threads() + 64);
     float *bias_rows = l->bias ? oct_leaf_grads_begin(cx, l->bias) : NULL;
     float *rows = oct_leaf_grads_begin(cx, l->weight);
@@ -181,13 +166,13 @@ static void weight_backward(oct_context *cx, const oct_layer *l, const oct_qat_s
             int64_t begin = oct_leaf_begin(&cx->leaves, i), size = oct_leaf_size(&cx->leaves, i);
             float *g = grad + begin * n;
             if (bias_rows)
-                oct_bias_backward(size * s.out_h * s.out_w, s.out_c, g, bias_rows + i * s.out_c);
+                oct_bias_backward(size * s->out_h * s->out_w, s->out_c, g,
+                                  bias_rows + i * s->out_c);
             for (int64_t j = 0; j < size * n; j++)
                 g[j] *= x->q.scale;
-            oct_conv_backward_weight_codes(
-                &s, size, g, oct_u8(x) + begin * oct_in_numel(&sv->shape), x->q.zero_point,
-                rows + i * s.out_c * oct_products(&sv->shape),
-                scratch + (size_t)omp_get_thread_num() * bytes);
+            oct_conv_backward_weight_codes(s, size, g, oct_u8(x) + begin * oct_conv_in_numel(s),
+                                           x->q.zero_point, rows + i * s->out_c * oct_conv_depth(s),
+                                           scratch + (size_t)omp_get_thread_num() * bytes);
         }
     }
     oct_leaf_grads_end(cx, l->weight);

@@ -46,7 +46,7 @@ OCT_CLONES static void leaf_sums(const int32_t *acc, const int32_t *offset, int6
 }
 
 /* The batch's mean and inverse deviation over all ranks, and the update of the running values. */
-static void batch_statistics(oct_context *cx, const oct_qat_conv *m, const oct_qconv_shape *s,
+static void batch_statistics(oct_context *cx, const oct_qat_conv *m, const oct_conv_shape *s,
                              float input_scale, const int32_t *acc, oct_channels *ch)
 {
     oct_layer l = oct_layer_of(m);
@@ -80,13 +80,13 @@ static void batch_statistics(oct_context *cx, const oct_qat_conv *m, const oct_q
     oct_scratch_end(cx, rows);
 }
 
-bool oct_work_begin(oct_context *cx, const oct_qconv_shape *s, bool want_acc, oct_work *w)
+bool oct_work_begin(oct_context *cx, const oct_conv_shape *s, bool want_acc, oct_work *w)
 {
     const oct_kernel *kernel = oct_kernel_here();
     int64_t local = cx->leaves.local, samples = oct_leaves_local_samples(&cx->leaves);
     w->scratch_bytes = (oct_qconv_scratch_bytes(kernel, s) + 63) / 64 * 64;
     w->packed = oct_scratch(cx, (size_t)oct_qconv_packed_bytes(kernel, s));
-    w->acc = want_acc ? oct_scratch(cx, (size_t)(samples * oct_out_numel(s)) * 4 + 64) : NULL;
+    w->acc = want_acc ? oct_scratch(cx, (size_t)(samples * oct_conv_out_numel(s)) * 4 + 64) : NULL;
     w->ranges = oct_scratch(cx, (size_t)(local + 1) * 8);
     w->scratch = oct_scratch(cx, (size_t)(w->scratch_bytes * omp_get_max_threads()) + 64);
     for (int64_t i = 0; w->ranges && i < local; i++) {
@@ -104,7 +104,7 @@ void oct_work_end(oct_context *cx, oct_work *w)
     oct_scratch_end(cx, w->packed);
 }
 
-void oct_accumulate(oct_context *cx, const oct_qconv_shape *s, const oct_tensor *x,
+void oct_accumulate(oct_context *cx, const oct_conv_shape *s, const oct_tensor *x,
                     const oct_work *w, int32_t *acc)
 {
     const oct_kernel *kernel = oct_kernel_here();
@@ -112,8 +112,8 @@ void oct_accumulate(oct_context *cx, const oct_qconv_shape *s, const oct_tensor 
     for (int64_t i = 0; i < cx->leaves.local; i++) {
         int64_t begin = oct_leaf_begin(&cx->leaves, i);
         oct_qconv_accumulate(kernel, s, oct_leaf_size(&cx->leaves, i),
-                             oct_u8(x) + begin * oct_in_numel(s), (uint8_t)x->q.zero_point,
-                             w->packed, acc + begin * oct_out_numel(s),
+                             oct_u8(x) + begin * oct_conv_in_numel(s), (uint8_t)x->q.zero_point,
+                             w->packed, acc + begin * oct_conv_out_numel(s),
                              w->scratch + omp_get_thread_num() * w->scratch_bytes);
     }
 }
@@ -130,7 +130,7 @@ static void run_forward(oct_context *cx, const oct_qat_conv *m, const oct_tensor
                         oct_qat_saved *sv, oct_work *w)
 {
     const oct_kernel *kernel = oct_kernel_here();
-    const oct_qconv_shape *s = &sv->shape;
+    const oct_conv_shape *s = &sv->shape;
     oct_layer l = oct_layer_of(m);
     int64_t n = s->out_c, local = cx->leaves.local, pixels = s->out_h * s->out_w;
     float out_scale = l.fq ? y->q.scale : 1.0f;
@@ -152,9 +152,9 @@ static void run_forward(oct_context *cx, const oct_qat_conv *m, const oct_tensor
     if (sv->live) {
         silence_acc(&sv->ch, oct_leaves_local_samples(&cx->leaves) * pixels, n, w->acc);
     } else if (memchr(sv->ch.dead, true, (size_t)n)) {
-        int8_t *codes = oct_save(cx, (size_t)(n * oct_products(s)));
+        int8_t *codes = oct_save(cx, (size_t)(n * oct_conv_depth(s)));
         if (!codes) return;
-        memcpy(codes, sv->codes, (size_t)(n * oct_products(s)));
+        memcpy(codes, sv->codes, (size_t)(n * oct_conv_depth(s)));
         oct_silence_codes(&sv->ch, s, codes);
         oct_qconv_pack(kernel, s, codes, w->packed);
     }
@@ -169,13 +169,13 @@ static void run_forward(oct_context *cx, const oct_qat_conv *m, const oct_tensor
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < local; i++) {
         int64_t begin = oct_leaf_begin(&cx->leaves, i), size = oct_leaf_size(&cx->leaves, i);
-        uint8_t *codes = oct_u8(y) + begin * oct_out_numel(s);
+        uint8_t *codes = oct_u8(y) + begin * oct_conv_out_numel(s);
         uint8_t *mask = sv->mask ? sv->mask + i * sv->mask_stride : NULL;
         if (sv->live)
-            kernel->requantize(size * pixels, n, w->acc + begin * oct_out_numel(s), &q, codes, mask,
-                               w->ranges + 2 * i);
+            kernel->requantize(size * pixels, n, w->acc + begin * oct_conv_out_numel(s), &q, codes,
+                               mask, w->ranges + 2 * i);
         else
-            oct_qconv_forward(kernel, s, size, oct_u8(x) + begin * oct_in_numel(s),
+            oct_qconv_forward(kernel, s, size, oct_u8(x) + begin * oct_conv_in_numel(s),
                               (uint8_t)x->q.zero_point, w->packed, &q, codes, mask,
                               w->ranges + 2 * i,
                               w->scratch + omp_get_thread_num() * w->scratch_bytes);
@@ -186,7 +186,7 @@ static void run_forward(oct_context *cx, const oct_qat_conv *m, const oct_tensor
 oct_tensor *oct_qat_conv_integer(oct_context *cx, oct_qat_conv *m, oct_tensor *x)
 {
     bool linear = m->layer->type == &oct_linear_type;
-    oct_qconv_shape s =
+    oct_conv_shape s =
         oct_qat_conv_shape(m, linear ? 1 : oct_dim(x, 1), linear ? 1 : oct_dim(x, 2));
     int64_t samples = oct_dim(x, 0), local = cx->leaves.local;
     char text[96];
@@ -216,10 +216,10 @@ oct_tensor *oct_qat_conv_integer(oct_context *cx, oct_qat_conv *m, oct_tensor *x
         }
     }
     if (node && l.fq) {
-        sv->mask_stride = (cx->leaves.leaf * oct_out_numel(&s) + 7) / 8;
+        sv->mask_stride = (cx->leaves.leaf * oct_conv_out_numel(&s) + 7) / 8;
         sv->mask = oct_save(cx, (size_t)(sv->mask_stride * local));
     }
-    sv->codes = oct_save(cx, (size_t)(s.out_c * oct_products(&s)));
+    sv->codes = oct_save(cx, (size_t)(s.out_c * oct_conv_depth(&s)));
     if (!new_channels(cx, &sv->ch, s.out_c)) return NULL;
     memset(sv->ch.dead, 0, (size_t)s.out_c);
     oct_work w;

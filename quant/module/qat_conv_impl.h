@@ -17,7 +17,7 @@ typedef struct oct_channels {
 } oct_channels;
 
 typedef struct oct_qat_saved {
-    oct_qconv_shape shape;
+    oct_conv_shape shape;
     oct_channels ch;
     int8_t *codes;       /* (O, K) */
     uint8_t *mask;       /* leaf by leaf, each from a byte of its own; NULL for a float output */
@@ -42,13 +42,10 @@ typedef struct oct_work {
 } oct_work;
 
 oct_layer oct_layer_of(const oct_qat_conv *m);
-oct_qconv_shape oct_qat_conv_shape(const oct_qat_conv *m, int64_t in_h, int64_t in_w);
-int64_t oct_products(const oct_qconv_shape *s);  /* K: terms of one accumulator */
-int64_t oct_out_numel(const oct_qconv_shape *s); /* of one sample */
-int64_t oct_in_numel(const oct_qconv_shape *s);
+oct_conv_shape oct_qat_conv_shape(const oct_qat_conv *m, int64_t in_h, int64_t in_w);
 
 /* This step's weight codes: per channel, symmetric, by this step's absmax. */
-void oct_quantize_weights(const float *weight, const oct_qconv_shape *s, int32_t zero_point,
+void oct_quantize_weights(const float *weight, const oct_conv_shape *s, int32_t zero_point,
                           int8_t *codes, float *scale, int32_t *offset);
 /* mean and inv_std of the running statistics. */
 void oct_running_statistics(const oct_batch_norm_module *bn, oct_channels *ch, int64_t n);
@@ -56,16 +53,16 @@ void oct_running_statistics(const oct_batch_norm_module *bn, oct_channels *ch, i
 bool oct_fold_channels(const oct_layer *l, float input_scale, float output_scale, oct_channels *ch,
                        int64_t n);
 /* A dead channel's accumulator counts as 0: without weights it is. */
-void oct_silence_codes(const oct_channels *ch, const oct_qconv_shape *s, int8_t *codes);
+void oct_silence_codes(const oct_channels *ch, const oct_conv_shape *s, int8_t *codes);
 /* Bounds of the codes and of the gradient, by the activation. */
 oct_requant oct_requant_of(const oct_qat_conv *m, oct_qparams out, const oct_channels *ch);
 
 /* Scratch for one forward or backward over the local samples; false when the context has failed.
  * Always to be ended. */
-bool oct_work_begin(oct_context *cx, const oct_qconv_shape *s, bool want_acc, oct_work *w);
+bool oct_work_begin(oct_context *cx, const oct_conv_shape *s, bool want_acc, oct_work *w);
 void oct_work_end(oct_context *cx, oct_work *w);
 /* Accumulators of all local samples, from packed weights in w. */
-void oct_accumulate(oct_context *cx, const oct_qconv_shape *s, const oct_tensor *x,
+void oct_accumulate(oct_context *cx, const oct_conv_shape *s, const oct_tensor *x,
                     const oct_work *w, int32_t *acc);
 
 oct_tensor *oct_qat_conv_integer(oct_context *cx, oct_qat_conv *m, oct_tensor *x);

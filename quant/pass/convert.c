@@ -106,17 +106,17 @@ static oct_status emit_pool(builder *b, const oct_trace_node *node, oct_step_kin
     oct_value in = *input_value(b, node, 0);
     OCT_TRY(new_value(b, node->output, OCT_U8, in.q, &step->output));
     const oct_value *out = &b->program->values[step->output];
-    step->conv = (oct_qconv_shape){.in_h = in.h,
-                                   .in_w = in.w,
-                                   .in_c = in.c,
-                                   .out_h = out->h,
-                                   .out_w = out->w,
-                                   .out_c = out->c,
-                                   .kernel_h = kernel ? kernel : (int)in.h,
-                                   .kernel_w = kernel ? kernel : (int)in.w,
-                                   .stride = stride,
-                                   .padding = padding,
-                                   .groups = 1};
+    step->conv = (oct_conv_shape){.in_h = in.h,
+                                  .in_w = in.w,
+                                  .in_c = in.c,
+                                  .out_h = out->h,
+                                  .out_w = out->w,
+                                  .out_c = out->c,
+                                  .kernel_h = kernel ? kernel : (int)in.h,
+                                  .kernel_w = kernel ? kernel : (int)in.w,
+                                  .stride = stride,
+                                  .padding = padding,
+                                  .groups = 1};
     return OCT_OK;
 }
 

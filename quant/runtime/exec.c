@@ -83,12 +83,12 @@ static int64_t within(int64_t value, int64_t low, int64_t high)
 
 /* Samples whose accumulators a step that ends in float keeps aside: small planes go together, so that
  * the weights are read once for all of them. */
-static int64_t float_chunk(const oct_qconv_shape *s)
+static int64_t float_chunk(const oct_conv_shape *s)
 {
     return within(256 / (s->out_h * s->out_w), 1, 256);
 }
 
-static int64_t float_acc_bytes(const oct_qconv_shape *s)
+static int64_t float_acc_bytes(const oct_conv_shape *s)
 {
     return aligned(float_chunk(s) * s->out_h * s->out_w * s->out_c * (int64_t)sizeof(int32_t));
 }
@@ -96,7 +96,7 @@ static int64_t float_acc_bytes(const oct_qconv_shape *s)
 static int64_t step_scratch(const oct_runtime *rt, const oct_step *step)
 {
     if (!multiplies(step)) return 0;
-    const oct_qconv_shape *s = &step->conv;
+    const oct_conv_shape *s = &step->conv;
     int64_t bytes = aligned(oct_qconv_scratch_bytes(rt->kernel, s));
     if (step->kind == OCT_STEP_CONV_FLOAT) bytes += float_acc_bytes(s);
     return bytes;
@@ -182,7 +182,7 @@ static void *value_out(const oct_runtime *rt, const frame *f, int32_t value)
 static void run_conv_float(const oct_runtime *rt, const frame *f, const oct_step *step,
                            const int8_t *packed, const uint8_t *x, float *y)
 {
-    const oct_qconv_shape *s = &step->conv;
+    const oct_conv_shape *s = &step->conv;
     const int64_t in = s->in_h * s->in_w * s->in_c, pixels = s->out_h * s->out_w;
     const uint8_t zero_point = (uint8_t)rt->program->values[step->input[0]].q.zero_point;
     int32_t *acc = f->scratch;
@@ -212,7 +212,7 @@ static void run_conv(const oct_runtime *rt, const frame *f, const oct_step *step
 static void run_step(const oct_runtime *rt, const frame *f, int64_t number)
 {
     const oct_step *step = &rt->program->steps[number];
-    const oct_qconv_shape *s = &step->conv;
+    const oct_conv_shape *s = &step->conv;
     const oct_value *made = &rt->program->values[step->output];
     const int64_t numel = f->samples * made->h * made->w * made->c;
     const void *x = value_in(rt, f, step->input[0]);

@@ -79,7 +79,7 @@ static oct_status check_value(const oct_program *program, int64_t number)
 /* Sizes of a window and the arithmetic of the output plane, which pools and convolutions share. */
 static oct_status check_window(const oct_step *step, int most_padding)
 {
-    const oct_qconv_shape *s = &step->conv;
+    const oct_conv_shape *s = &step->conv;
     OCT_CHECK(is_size(s->in_h) && is_size(s->in_w) && is_size(s->in_c) && is_size(s->out_h) &&
                   is_size(s->out_w) && is_size(s->out_c),
               OCT_DATA, "its sizes are not within 1 to %d", MAX_DIM);
@@ -98,20 +98,20 @@ static oct_status check_window(const oct_step *step, int most_padding)
 }
 
 /* A value may enter flattened: NHWC makes that a mere view. */
-static bool fits_input(const oct_qconv_shape *s, const oct_value *value)
+static bool fits_input(const oct_conv_shape *s, const oct_value *value)
 {
     if (s->in_h == value->h && s->in_w == value->w && s->in_c == value->c) return true;
     return s->in_h == 1 && s->in_w == 1 && s->in_c == value_numel(value);
 }
 
-static bool fits_output(const oct_qconv_shape *s, const oct_value *value)
+static bool fits_output(const oct_conv_shape *s, const oct_value *value)
 {
     return s->out_h == value->h && s->out_w == value->w && s->out_c == value->c;
 }
 
 static oct_status check_conv(const oct_program *program, const oct_step *step)
 {
-    const oct_qconv_shape *s = &step->conv;
+    const oct_conv_shape *s = &step->conv;
     const oct_value *in = &program->values[step->input[0]], *out = &program->values[step->output];
     OCT_TRY(check_window(step, MAX_WINDOW));
     OCT_CHECK(s->groups >= 1 && s->in_c % s->groups == 0 && s->out_c % s->groups == 0, OCT_DATA,
@@ -168,7 +168,7 @@ static oct_status check_add(const oct_program *program, const oct_step *step)
 
 static oct_status check_pool(const oct_program *program, const oct_step *step)
 {
-    const oct_qconv_shape *s = &step->conv;
+    const oct_conv_shape *s = &step->conv;
     const oct_value *in = &program->values[step->input[0]], *out = &program->values[step->output];
     const bool largest = step->kind == OCT_STEP_MAX_POOL;
     /* No window may lie in the border alone. */

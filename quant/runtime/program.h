@@ -26,13 +26,13 @@ typedef struct oct_step {
     char name[128];   /* the module's path */
     int32_t input[2]; /* value numbers */
     int32_t output;
-    oct_qconv_shape conv; /* CONV*; pools use in_*, out_*, kernel, stride, padding */
-    int8_t *weight;       /* codes (O, kh, kw, I/groups), owned */
-    int32_t *bias;        /* (O), owned */
-    float *multiplier;    /* (O), owned */
-    float *weight_scale;  /* (O), owned: for inspection and export */
-    int32_t lo, hi;       /* CONV: logical bounds */
-    oct_qadd add;         /* ADD */
+    oct_conv_shape conv; /* CONV*; pools use in_*, out_*, kernel, stride, padding */
+    int8_t *weight;      /* codes (O, kh, kw, I/groups), owned */
+    int32_t *bias;       /* (O), owned */
+    float *multiplier;   /* (O), owned */
+    float *weight_scale; /* (O), owned: for inspection and export */
+    int32_t lo, hi;      /* CONV: logical bounds */
+    oct_qadd add;        /* ADD */
 } oct_step;
 
 typedef struct oct_value {

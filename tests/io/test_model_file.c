@@ -62,7 +62,7 @@ static oct_step step(oct_step_kind kind, const char *name, int32_t a, int32_t b,
 
 static void add_arrays(oct_step *s)
 {
-    const oct_qconv_shape *c = &s->conv;
+    const oct_conv_shape *c = &s->conv;
     size_t weights = (size_t)(c->out_c * c->kernel_h * c->kernel_w * (c->in_c / c->groups));
     size_t channels = (size_t)c->out_c;
     MUST(oct_alloc(&s->weight, weights, sizeof *s->weight));
@@ -96,21 +96,21 @@ static void make(oct_model *m)
 
     p->steps[0] = step(OCT_STEP_QUANTIZE, "quant", 0, 0, 1);
     p->steps[1] = step(OCT_STEP_CONV, "layers.0.conv", 1, 0, 2);
-    p->steps[1].conv = (oct_qconv_shape){8, 8, 3, 8, 8, 4, 3, 3, 1, 1, 1};
+    p->steps[1].conv = (oct_conv_shape){8, 8, 3, 8, 8, 4, 3, 3, 1, 1, 1};
     p->steps[1].lo = 0;
     p->steps[1].hi = 120;
     p->steps[2] = step(OCT_STEP_CONV, "layers.1.conv", 2, 0, 3);
-    p->steps[2].conv = (oct_qconv_shape){8, 8, 4, 8, 8, 4, 3, 3, 1, 1, 2};
+    p->steps[2].conv = (oct_conv_shape){8, 8, 4, 8, 8, 4, 3, 3, 1, 1, 2};
     p->steps[2].lo = -100;
     p->steps[2].hi = 127;
     p->steps[3] = step(OCT_STEP_ADD, "add", 2, 3, 4);
     p->steps[3].add = oct_qadd_of(p->values[2].q, p->values[3].q, p->values[4].q, true);
     p->steps[4] = step(OCT_STEP_MAX_POOL, "pool", 4, 0, 5);
-    p->steps[4].conv = (oct_qconv_shape){8, 8, 4, 4, 4, 4, 2, 2, 2, 0, 1};
+    p->steps[4].conv = (oct_conv_shape){8, 8, 4, 4, 4, 4, 2, 2, 2, 0, 1};
     p->steps[5] = step(OCT_STEP_AVG_POOL, "average", 5, 0, 6);
-    p->steps[5].conv = (oct_qconv_shape){4, 4, 4, 1, 1, 4, 4, 4, 1, 0, 1};
+    p->steps[5].conv = (oct_conv_shape){4, 4, 4, 1, 1, 4, 4, 4, 1, 0, 1};
     p->steps[6] = step(OCT_STEP_CONV_FLOAT, "head", 6, 0, 7);
-    p->steps[6].conv = (oct_qconv_shape){1, 1, 4, 1, 1, CLASSES, 1, 1, 1, 0, 1};
+    p->steps[6].conv = (oct_conv_shape){1, 1, 4, 1, 1, CLASSES, 1, 1, 1, 0, 1};
     add_arrays(&p->steps[1]);
     add_arrays(&p->steps[2]);
     add_arrays(&p->steps[6]);

@@ -35,7 +35,7 @@ static inline oct_step *program_step(oct_program *p, oct_step_kind kind, const c
 }
 
 /* Weights and multipliers by a simple rule of `seed`. */
-static inline void program_weights(oct_step *step, oct_qconv_shape s, int32_t lo, int32_t hi,
+static inline void program_weights(oct_step *step, oct_conv_shape s, int32_t lo, int32_t hi,
                                    int seed)
 {
     const int64_t n = s.out_c * s.kernel_h * s.kernel_w * (s.in_c / s.groups);
@@ -56,20 +56,20 @@ static inline void program_weights(oct_step *step, oct_qconv_shape s, int32_t lo
     }
 }
 
-static inline oct_qconv_shape program_shape(int64_t h, int64_t w, int64_t in_c, int64_t out_c,
-                                            int kernel, int stride, int padding, int groups)
+static inline oct_conv_shape program_shape(int64_t h, int64_t w, int64_t in_c, int64_t out_c,
+                                           int kernel, int stride, int padding, int groups)
 {
-    return (oct_qconv_shape){.in_h = h,
-                             .in_w = w,
-                             .in_c = in_c,
-                             .out_h = (h + 2 * padding - kernel) / stride + 1,
-                             .out_w = (w + 2 * padding - kernel) / stride + 1,
-                             .out_c = out_c,
-                             .kernel_h = kernel,
-                             .kernel_w = kernel,
-                             .stride = stride,
-                             .padding = padding,
-                             .groups = groups};
+    return (oct_conv_shape){.in_h = h,
+                            .in_w = w,
+                            .in_c = in_c,
+                            .out_h = (h + 2 * padding - kernel) / stride + 1,
+                            .out_w = (w + 2 * padding - kernel) / stride + 1,
+                            .out_c = out_c,
+                            .kernel_h = kernel,
+                            .kernel_w = kernel,
+                            .stride = stride,
+                            .padding = padding,
+                            .groups = groups};
 }
 
 /* Every kind of step: a stem, a residual block with a depthwise filter, both pools, a linear layer out

@@ -117,8 +117,8 @@ Test(program_check, refuses_unknown_kinds_and_names_without_an_end)
 
 Test(program_check, refuses_convolutions_whose_sizes_do_not_fit)
 {
-    oct_qconv_shape *s = &p.steps[STEM].conv;
-    const oct_qconv_shape good = *s;
+    oct_conv_shape *s = &p.steps[STEM].conv;
+    const oct_conv_shape good = *s;
     s->out_h = 8;
     refused("step 1 (conv \"stem\"): output plane 8 x 8 does not follow from its input, kernel, "
             "stride and padding");
@@ -226,8 +226,8 @@ Test(program_check, refuses_adds_that_could_overflow_or_do_not_fit_their_values)
 
 Test(program_check, refuses_pools_that_requantize_or_have_empty_windows)
 {
-    oct_qconv_shape *s = &p.steps[POOL].conv;
-    const oct_qconv_shape good = *s;
+    oct_conv_shape *s = &p.steps[POOL].conv;
+    const oct_conv_shape good = *s;
     p.values[5].q.scale = 0.05f;
     refused("step 4 (max_pool \"pool\"): its output is quantized otherwise than its input");
     p.values[5].q.scale = 0.04f;

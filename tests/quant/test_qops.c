@@ -27,24 +27,24 @@ static void *room(int64_t count, size_t size)
     return block;
 }
 
-static oct_qconv_shape shape_of(int64_t h, int64_t w, int64_t in_c, int64_t out_c, int kernel_h,
-                                int kernel_w, int stride, int padding, int groups)
+static oct_conv_shape shape_of(int64_t h, int64_t w, int64_t in_c, int64_t out_c, int kernel_h,
+                               int kernel_w, int stride, int padding, int groups)
 {
-    return (oct_qconv_shape){.in_h = h,
-                             .in_w = w,
-                             .in_c = in_c,
-                             .out_h = (h + 2 * padding - kernel_h) / stride + 1,
-                             .out_w = (w + 2 * padding - kernel_w) / stride + 1,
-                             .out_c = out_c,
-                             .kernel_h = kernel_h,
-                             .kernel_w = kernel_w,
-                             .stride = stride,
-                             .padding = padding,
-                             .groups = groups};
+    return (oct_conv_shape){.in_h = h,
+                            .in_w = w,
+                            .in_c = in_c,
+                            .out_h = (h + 2 * padding - kernel_h) / stride + 1,
+                            .out_w = (w + 2 * padding - kernel_w) / stride + 1,
+                            .out_c = out_c,
+                            .kernel_h = kernel_h,
+                            .kernel_w = kernel_w,
+                            .stride = stride,
+                            .padding = padding,
+                            .groups = groups};
 }
 
 /* One sum, straight from the definition. */
-static int32_t oracle_sum(const oct_qconv_shape *s, const uint8_t *x, uint8_t zero_point,
+static int32_t oracle_sum(const oct_conv_shape *s, const uint8_t *x, uint8_t zero_point,
                           const int8_t *w, int64_t oy, int64_t ox, int64_t o)
 {
     const int64_t group_c = s->in_c / s->groups, group = o / (s->out_c / s->groups);
@@ -64,7 +64,7 @@ static int32_t oracle_sum(const oct_qconv_shape *s, const uint8_t *x, uint8_t ze
 
 /* accumulate against the definition; forward against accumulate and requantize, bit for bit. x is
  * exactly as large as needed, so that a sanitizer build sees a read beyond it. */
-static void check_conv(const oct_kernel *kernel, dice *d, const oct_qconv_shape *s, int64_t samples)
+static void check_conv(const oct_kernel *kernel, dice *d, const oct_conv_shape *s, int64_t samples)
 {
     const int64_t in = s->in_h * s->in_w * s->in_c, pixels = s->out_h * s->out_w;
     const int64_t out = samples * pixels * s->out_c;
@@ -131,7 +131,7 @@ static void check_conv(const oct_kernel *kernel, dice *d, const oct_qconv_shape 
     oct_free(&expected_mask);
 }
 
-static oct_qconv_shape roll_shape(dice *d)
+static oct_conv_shape roll_shape(dice *d)
 {
     const int kernel_h = (int)roll_between(d, 1, 5), kernel_w = (int)roll_between(d, 1, 5);
     const int padding = (int)roll_between(d, 0, 3), stride = (int)roll_between(d, 1, 3);
@@ -152,7 +152,7 @@ Test(qconv, equals_direct_convolution_on_random_shapes)
         if (!runs_here(all_kernels[i])) continue;
         dice d = {.seed = 21};
         for (int round = 0; round < 200; round++) {
-            const oct_qconv_shape s = roll_shape(&d);
+            const oct_conv_shape s = roll_shape(&d);
             check_conv(all_kernels[i], &d, &s, roll_between(&d, 1, 4));
         }
     }
@@ -168,20 +168,20 @@ Test(qconv, equals_direct_convolution_for_depthwise_filters)
             for (int kernel = 1; kernel <= 5; kernel += 2) {
                 const int stride = (int)roll_between(&d, 1, 2),
                           padding = roll(&d) & 1 ? kernel / 2 : 0;
-                const oct_qconv_shape s = shape_of(7, 6, channels[j], channels[j], kernel, kernel,
-                                                   stride, padding, (int)channels[j]);
+                const oct_conv_shape s = shape_of(7, 6, channels[j], channels[j], kernel, kernel,
+                                                  stride, padding, (int)channels[j]);
                 check_conv(all_kernels[i], &d, &s, 2);
             }
         }
         /* Several filters a channel go the general way. */
-        const oct_qconv_shape twice = shape_of(5, 5, 6, 12, 3, 3, 1, 1, 6);
+        const oct_conv_shape twice = shape_of(5, 5, 6, 12, 3, 3, 1, 1, 6);
         check_conv(all_kernels[i], &d, &twice, 2);
     }
 }
 
 Test(qconv, equals_direct_convolution_for_layers_of_networks)
 {
-    const oct_qconv_shape shapes[] = {
+    const oct_conv_shape shapes[] = {
         shape_of(28, 28, 1, 8, 5, 5, 1, 2, 1),   /* first layer of a small network */
         shape_of(32, 32, 3, 16, 3, 3, 1, 1, 1),  /* of an RGB one */
         shape_of(1, 1, 400, 120, 1, 1, 1, 0, 1), /* linear */
@@ -374,7 +374,7 @@ Test(qconv_bound, is_reached_and_never_passed)
 {
     dice d = {.seed = 51};
     for (int round = 0; round < 200; round++) {
-        const oct_qconv_shape s = shape_of(3, 3, 4, 2, 3, 3, 1, 0, 1);
+        const oct_conv_shape s = shape_of(3, 3, 4, 2, 3, 3, 1, 0, 1);
         int8_t w[2 * 36];
         uint8_t x[36];
         roll_weights(&d, w, 72);
@@ -401,7 +401,7 @@ Test(qconv_bound, is_reached_and_never_passed)
         }
         if (lo == 0) cr_assert_leq(bound, reached + llabs((int64_t)bias));
     }
-    const oct_qconv_shape deep = shape_of(1, 1, 66312, 1, 1, 1, 1, 0, 1);
+    const oct_conv_shape deep = shape_of(1, 1, 66312, 1, 1, 1, 1, 0, 1);
     int8_t *w = room(66312, 1);
     memset(w, 127, 66312);
     cr_assert_gt(oct_qconv_bound(&deep, w, 0, 0, 0, 255), INT32_MAX);

@@ -31,7 +31,7 @@ static void by_reference(const oct_program *p, int64_t samples, uint8_t *values[
     memcpy(values[0], input, (size_t)samples * oct_value_bytes(&p->values[0]));
     for (int64_t i = 0; i < p->num_steps; i++) {
         const oct_step *step = &p->steps[i];
-        const oct_qconv_shape *s = &step->conv;
+        const oct_conv_shape *s = &step->conv;
         const oct_value *made = &p->values[step->output];
         const int64_t n = samples * made->h * made->w * made->c;
         const uint8_t *x = values[step->input[0]];
