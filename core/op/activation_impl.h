@@ -1,0 +1,13 @@
+/* Activations: one value in, one value out, with a gradient that the output alone decides. */
+#pragma once
+
+#include "core/autograd/tape.h"
+
+typedef struct oct_activation {
+    const char *name;
+    void (*forward)(int64_t n, const float *x, float *restrict y);
+    /* Clears the gradient where the output says that none passes. */
+    void (*mask_grad)(int64_t n, const float *y, float *restrict grad);
+} oct_activation;
+
+oct_tensor *oct_activate(oct_context *cx, oct_tensor *x, const oct_activation *activation);
