@@ -3,13 +3,19 @@
 
 #include <string.h>
 
-static oct_status only_part(const oct_leaves *leaves, int *num_parts)
+/* The sum is the only part; that of no leaves at all is zero. */
+static oct_status copy_only_part(const oct_leaves *leaves, const void *parts, size_t bytes,
+                                 void *out)
 {
-    oct_subtree parts[OCT_MAX_PARTS];
+    oct_subtree list[OCT_MAX_PARTS];
     OCT_CHECK(leaves->local == leaves->count, OCT_DEFECT,
               "one process was asked to sum %lld leaves but owns %lld", (long long)leaves->count,
               (long long)leaves->local);
-    *num_parts = oct_leaves_parts(leaves, parts);
+    if (bytes == 0) return OCT_OK;
+    if (oct_leaves_parts(leaves, list))
+        memmove(out, parts, bytes);
+    else
+        memset(out, 0, bytes);
     return OCT_OK;
 }
 
@@ -17,22 +23,14 @@ static oct_status one_tree_sum_f32(const oct_collective *self, const oct_leaves 
                                    float *parts, int64_t n, float *out)
 {
     (void)self;
-    int num_parts;
-    OCT_TRY(only_part(leaves, &num_parts));
-    for (int64_t i = 0; i < n; i++)
-        out[i] = num_parts ? parts[i] : 0;
-    return OCT_OK;
+    return copy_only_part(leaves, parts, (size_t)n * sizeof *out, out);
 }
 
 static oct_status one_tree_sum_f64(const oct_collective *self, const oct_leaves *leaves,
                                    double *parts, int64_t n, double *out)
 {
     (void)self;
-    int num_parts;
-    OCT_TRY(only_part(leaves, &num_parts));
-    for (int64_t i = 0; i < n; i++)
-        out[i] = num_parts ? parts[i] : 0;
-    return OCT_OK;
+    return copy_only_part(leaves, parts, (size_t)n * sizeof *out, out);
 }
 
 static oct_status one_max_i64(const oct_collective *self, int64_t *values, int64_t n)

@@ -70,68 +70,67 @@ int oct_leaves_parts(const oct_leaves *leaves, oct_subtree parts[OCT_MAX_PARTS])
     return n;
 }
 
-OCT_CLONES static void add_f32(float *restrict sum, const float *restrict x, int64_t n)
+OCT_CLONES static void add_f32(void *sum, const void *x, int64_t n)
 {
+    float *restrict to = sum;
+    const float *restrict from = x;
     for (int64_t i = 0; i < n; i++)
-        sum[i] += x[i];
+        to[i] += from[i];
 }
 
-OCT_CLONES static void add_f64(double *restrict sum, const double *restrict x, int64_t n)
+OCT_CLONES static void add_f64(void *sum, const void *x, int64_t n)
 {
+    double *restrict to = sum;
+    const double *restrict from = x;
     for (int64_t i = 0; i < n; i++)
-        sum[i] += x[i];
+        to[i] += from[i];
 }
 
-static void fold_part_f32(int64_t count, float *rows, int64_t n, int64_t columns)
+/* What folding has to know of the elements of a row. */
+typedef struct element {
+    size_t bytes;
+    void (*add)(void *sum, const void *x, int64_t n);
+} element;
+
+static void fold_part(const element *e, int64_t count, char *rows, size_t row_bytes,
+                      int64_t columns)
 {
     for (int64_t step = 1; step < count; step *= 2) {
         for (int64_t i = 0; i + step < count; i += 2 * step)
-            add_f32(rows + i * n, rows + (i + step) * n, columns);
-    }
-}
-
-static void fold_part_f64(int64_t count, double *rows, int64_t n, int64_t columns)
-{
-    for (int64_t step = 1; step < count; step *= 2) {
-        for (int64_t i = 0; i + step < count; i += 2 * step)
-            add_f64(rows + i * n, rows + (i + step) * n, columns);
+            e->add(rows + (size_t)i * row_bytes, rows + (size_t)(i + step) * row_bytes, columns);
     }
 }
 
 /* Part p begins at row >= p, so moving in ascending order overwrites only rows already folded. */
-int oct_tree_fold_f32(const oct_leaves *leaves, float *rows, int64_t n)
+static int fold(const element *e, const oct_leaves *leaves, char *rows, int64_t n)
 {
     oct_subtree parts[OCT_MAX_PARTS];
     int num_parts = oct_leaves_parts(leaves, parts);
+    size_t row_bytes = (size_t)n * e->bytes;
     for (int64_t c = 0; c < n; c += COLUMNS) {
         int64_t columns = smaller(COLUMNS, n - c);
+        char *block = rows + (size_t)c * e->bytes;
         for (int p = 0; p < num_parts; p++) {
             int64_t row = parts[p].first - leaves->first;
-            float *part = rows + row * n + c;
-            fold_part_f32(smaller(parts[p].span, leaves->local - row), part, n, columns);
-            if (row != p) memcpy(rows + p * n + c, part, (size_t)columns * sizeof *part);
+            char *part = block + (size_t)row * row_bytes, *home = block + (size_t)p * row_bytes;
+            fold_part(e, smaller(parts[p].span, leaves->local - row), part, row_bytes, columns);
+            if (part != home) memcpy(home, part, (size_t)columns * e->bytes);
         }
     }
     return num_parts;
+}
+
+int oct_tree_fold_f32(const oct_leaves *leaves, float *rows, int64_t n)
+{
+    return fold(&(element){sizeof *rows, add_f32}, leaves, (char *)rows, n);
 }
 
 int oct_tree_fold_f64(const oct_leaves *leaves, double *rows, int64_t n)
 {
-    oct_subtree parts[OCT_MAX_PARTS];
-    int num_parts = oct_leaves_parts(leaves, parts);
-    for (int64_t c = 0; c < n; c += COLUMNS) {
-        int64_t columns = smaller(COLUMNS, n - c);
-        for (int p = 0; p < num_parts; p++) {
-            int64_t row = parts[p].first - leaves->first;
-            double *part = rows + row * n + c;
-            fold_part_f64(smaller(parts[p].span, leaves->local - row), part, n, columns);
-            if (row != p) memcpy(rows + p * n + c, part, (size_t)columns * sizeof *part);
-        }
-    }
-    return num_parts;
+    return fold(&(element){sizeof *rows, add_f64}, leaves, (char *)rows, n);
 }
 
-/* The walk over a tree whose lower nodes are parts; calls add(to, from) with numbers of parts. */
+/* The walk over a tree whose lower nodes are parts; vectors of one kind are there, one a part. */
 typedef struct joint {
     const oct_subtree *parts;
     int num_parts, next;

@@ -138,6 +138,31 @@ Test(leaves, folded_and_joined_is_the_tree_bit_for_bit)
     }
 }
 
+/* Wider than the block of columns that a fold keeps in the cache. */
+Test(leaves, a_wide_row_is_folded_as_its_columns_alone)
+{
+    enum { WIDE = 5000, ROWS = 11 };
+    static double wide[ROWS][WIDE], columns[WIDE][ROWS];
+    static float wide32[ROWS][WIDE], columns32[WIDE][ROWS];
+    oct_leaves l = {20, 1, 20, 3, ROWS};
+    for (int c = 0; c < WIDE; c++) {
+        oct_fill_normal(columns32[c], ROWS, 7, OCT_STREAM_TEST, (uint32_t)c, 0, 1e3f);
+        for (int r = 0; r < ROWS; r++) {
+            wide32[r][c] = columns32[c][r];
+            wide[r][c] = columns[c][r] = 1.0 / 3 * (double)columns32[c][r];
+        }
+    }
+    int n = oct_tree_fold_f32(&l, wide32[0], WIDE);
+    cr_assert(n > 1 && oct_tree_fold_f64(&l, wide[0], WIDE) == n);
+    for (int c = 0; c < WIDE; c++) {
+        cr_assert_eq(oct_tree_fold_f32(&l, columns32[c], 1), n);
+        cr_assert_eq(oct_tree_fold_f64(&l, columns[c], 1), n);
+        for (int p = 0; p < n; p++)
+            cr_assert(wide32[p][c] == columns32[c][p] && wide[p][c] == columns[c][p],
+                      "part %d, column %d", p, c);
+    }
+}
+
 Test(leaves, each_part_is_its_node_of_the_tree)
 {
     fill(99);
