@@ -245,10 +245,10 @@ static oct_status bench_product(const oct_args *args, const oct_kernel *kernel, 
     memset(a, 3, (size_t)(m * lda));
     memset(w, 2, (size_t)(n * k));
     oct_pack_weights(kernel, n, k, w, packed);
-    kernel->gemm(m, n, k, a, lda, packed, acc, n);
+    oct_gemm(kernel, m, n, k, a, lda, packed, acc, n);
     double begin = oct_seconds(), seconds = 0;
     for (; seconds < 0.05; seconds = oct_seconds() - begin, calls++)
-        kernel->gemm(m, n, k, a, lda, packed, acc, n);
+        oct_gemm(kernel, m, n, k, a, lda, packed, acc, n);
     double gops = 2e-9 * (double)(m * n * k) * (double)calls / seconds;
     status = args->json ? oct_print_json(json_pack("{s:s, s:s, s:s, s:f}", "bench", "kernels",
                                                    "kernel", kernel->name, "product",

@@ -8,12 +8,13 @@
  */
 #include "quant/kernel/bits.h"
 #include "quant/kernel/requant.h"
+#include "quant/kernel/simd.h"
 
 #include <immintrin.h>
 
 #define INLINE static inline __attribute__((always_inline))
 
-enum { PANEL = 16, ROWS = 4, ROW_CHUNK = 96, TILE_BYTES = PANEL * 4 * 2 };
+enum { PANEL = 16, ROWS = 4, TILE_BYTES = PANEL * 4 * 2 };
 
 INLINE __m256i load(const void *at)
 {
@@ -88,41 +89,16 @@ static void conv(int64_t m, int64_t n, const oct_taps *taps, const uint8_t *cons
     }
 }
 
-static void gemm(int64_t m, int64_t n, int64_t k, const uint8_t *a, int64_t lda,
-                 const int8_t *packed, int32_t *acc, int64_t ldc)
-{
-    const oct_taps whole = {.count = 1, .k = k, .offset = (const int64_t[]){0}};
-    const uint8_t *rows[ROW_CHUNK];
-    for (int64_t i = 0; i < m; i += ROW_CHUNK) {
-        int64_t count = m - i < ROW_CHUNK ? m - i : ROW_CHUNK;
-        for (int64_t r = 0; r < count; r++)
-            rows[r] = a + (i + r) * lda;
-        conv(count, n, &whole, rows, packed, acc + i * ldc, ldc);
-    }
-}
-
-enum { DEEP = 16 }; /* channels of a depthwise block */
+enum { LANES = 2, DEEP = OCT_INTERLEAVED(LANES) }; /* channels of a depthwise block */
 
 static int64_t depthwise_bytes(int64_t channels, int64_t taps)
 {
-    return (channels + DEEP - 1) / DEEP * ((taps + 1) / 2) * (DEEP * 2 * 2);
+    return oct_interleaved_bytes(LANES, channels, taps);
 }
 
-/* Unpacking 16-bit codes of two taps works inside 128-bit lanes: the low halves give channels 0-3 and
- * 8-11, the high ones 4-7 and 12-15. [C/16][taps/2][half 2][lane 2][4 channels][2 taps], 16 bits. */
 static void depthwise_pack(int64_t channels, int64_t taps, const int8_t *w, int8_t *packed)
 {
-    for (int64_t c = 0; c < channels; c += DEEP)
-        for (int64_t t = 0; t < taps; t += 2)
-            for (int half = 0; half < 2; half++)
-                for (int lane = 0; lane < 2; lane++)
-                    for (int j = 0; j < 4; j++)
-                        for (int tap = 0; tap < 2; tap++, packed += 2) {
-                            int64_t channel = c + 8 * lane + 4 * half + j;
-                            bool real = channel < channels && t + tap < taps;
-                            int16_t wide = real ? w[channel * taps + t + tap] : 0;
-                            memcpy(packed, &wide, 2);
-                        }
+    oct_interleaved_pack(LANES, channels, taps, w, packed);
 }
 
 INLINE __m256i load16(const uint8_t *x)
@@ -133,13 +109,13 @@ INLINE __m256i load16(const uint8_t *x)
 static void depthwise(int64_t m, int64_t channels, const oct_taps *taps, const uint8_t *const *rows,
                       const int8_t *packed, int32_t *acc)
 {
-    const int64_t block_bytes = (taps->count + 1) / 2 * (DEEP * 2 * 2);
+    const int64_t block_bytes = oct_interleaved_bytes(LANES, DEEP, taps->count);
     for (int64_t c = 0; c < channels; c += DEEP, packed += block_bytes) {
         for (int64_t i = 0; i < m; i++) {
             const uint8_t *x = rows[i] + c;
             const int8_t *w = packed;
             __m256i low = _mm256_setzero_si256(), high = low;
-            for (int64_t t = 0; t < taps->count; t += 2, w += DEEP * 2 * 2) {
+            for (int64_t t = 0; t < taps->count; t += 2, w += DEEP * 4) {
                 const __m256i a = load16(x + taps->offset[t]);
                 const __m256i b =
                     t + 1 < taps->count ? load16(x + taps->offset[t + 1]) : _mm256_setzero_si256();
@@ -175,7 +151,7 @@ INLINE void requantize_as(const bool masked, const bool ranged, int64_t m, int64
     const __m256 floor = _mm256_set1_ps(limits.floor), six = _mm256_set1_ps(limits.six);
     const __m256i zero_point = _mm256_set1_epi32(limits.zero_point);
     __m256 least = _mm256_set1_ps(INFINITY), most = _mm256_set1_ps(-INFINITY);
-    float low = INFINITY, high = -INFINITY;
+    float tail[2] = {INFINITY, -INFINITY};
     oct_bit_writer bits = {.out = mask};
     for (int64_t i = 0; i < m; i++, acc += n, codes += n) {
         int64_t c = 0;
@@ -207,8 +183,7 @@ INLINE void requantize_as(const bool masked, const bool ranged, int64_t m, int64
             if (masked) oct_bits_put(&bits, pass, 1);
             if (ranged) {
                 const float clipped = oct_requant_clip(v, &limits);
-                low = clipped < low ? clipped : low;
-                high = clipped > high ? clipped : high;
+                oct_requant_range_merge(tail, clipped, clipped);
             }
         }
     }
@@ -217,28 +192,14 @@ INLINE void requantize_as(const bool masked, const bool ranged, int64_t m, int64
         float lows[8], highs[8];
         _mm256_storeu_ps(lows, least);
         _mm256_storeu_ps(highs, most);
-        for (int lane = 0; lane < 8; lane++) {
-            low = lows[lane] < low ? lows[lane] : low;
-            high = highs[lane] > high ? highs[lane] : high;
-        }
-        range[0] = low < range[0] ? low : range[0];
-        range[1] = high > range[1] ? high : range[1];
+        for (int lane = 0; lane < 8; lane++)
+            oct_requant_range_merge(range, lows[lane], highs[lane]);
+        oct_requant_range_merge(range, tail[0], tail[1]);
         oct_requant_range_end(q, n, range);
     }
 }
 
-static void requantize(int64_t m, int64_t n, const int32_t *acc, const oct_requant *q,
-                       uint8_t *codes, uint8_t *mask, float *range)
-{
-    if (mask && range)
-        requantize_as(true, true, m, n, acc, q, codes, mask, range);
-    else if (mask)
-        requantize_as(true, false, m, n, acc, q, codes, mask, range);
-    else if (range)
-        requantize_as(false, true, m, n, acc, q, codes, mask, range);
-    else
-        requantize_as(false, false, m, n, acc, q, codes, mask, range);
-}
+OCT_REQUANTIZE(requantize_as)
 
 const oct_kernel oct_kernel_avx2 = {
     .isa = OCT_ISA_AVX2,
@@ -247,7 +208,6 @@ const oct_kernel oct_kernel_avx2 = {
     .k_tile = 4,
     .tile_bytes = TILE_BYTES,
     .pack_tile = pack_tile,
-    .gemm = gemm,
     .conv = conv,
     .depthwise_bytes = depthwise_bytes,
     .depthwise_pack = depthwise_pack,

@@ -11,12 +11,13 @@
  */
 #include "quant/kernel/bits.h"
 #include "quant/kernel/requant.h"
+#include "quant/kernel/simd.h"
 
 #include <immintrin.h>
 
 #define INLINE static inline __attribute__((always_inline))
 
-enum { PANEL = 16, MAX_ROWS = 8, ROW_CHUNK = 96 };
+enum { PANEL = 16, MAX_ROWS = 8 };
 
 INLINE __mmask16 first_lanes(int64_t count)
 {
@@ -178,39 +179,16 @@ static void conv(int64_t m, int64_t n, const oct_taps *taps, const uint8_t *cons
     }
 }
 
-static void gemm(int64_t m, int64_t n, int64_t k, const uint8_t *a, int64_t lda,
-                 const int8_t *packed, int32_t *acc, int64_t ldc)
-{
-    const oct_taps whole = {.count = 1, .k = k, .offset = (const int64_t[]){0}};
-    const uint8_t *rows[ROW_CHUNK];
-    for (int64_t i = 0; i < m; i += ROW_CHUNK) {
-        int64_t count = m - i < ROW_CHUNK ? m - i : ROW_CHUNK;
-        for (int64_t r = 0; r < count; r++)
-            rows[r] = a + (i + r) * lda;
-        conv(count, n, &whole, rows, packed, acc + i * ldc, ldc);
-    }
-}
-
-enum { DEEP = 64 }; /* channels of a depthwise block */
+enum { LANES = 4, DEEP = OCT_INTERLEAVED(LANES) }; /* channels of a depthwise block */
 
 static int64_t depthwise_bytes(int64_t channels, int64_t taps)
 {
-    return (channels + DEEP - 1) / DEEP * ((taps + 3) / 4) * (DEEP * 4);
+    return oct_interleaved_bytes(LANES, channels, taps);
 }
 
-/* [C/64][taps/4][vector 4][lane 4][4 channels][4 taps] */
 static void depthwise_pack(int64_t channels, int64_t taps, const int8_t *w, int8_t *packed)
 {
-    for (int64_t c = 0; c < channels; c += DEEP)
-        for (int64_t t = 0; t < taps; t += 4)
-            for (int vector = 0; vector < 4; vector++)
-                for (int lane = 0; lane < 4; lane++)
-                    for (int j = 0; j < 4; j++)
-                        for (int tap = 0; tap < 4; tap++) {
-                            int64_t channel = c + 16 * lane + 4 * vector + j;
-                            bool real = channel < channels && t + tap < taps;
-                            *packed++ = real ? w[channel * taps + t + tap] : 0;
-                        }
+    oct_interleaved_pack(LANES, channels, taps, w, packed);
 }
 
 /* One output position, up to 64 channels from x on. */
@@ -256,7 +234,7 @@ INLINE void depthwise_block(const oct_taps *taps, const uint8_t *x, __mmask64 li
 static void depthwise(int64_t m, int64_t channels, const oct_taps *taps, const uint8_t *const *rows,
                       const int8_t *packed, int32_t *acc)
 {
-    const int64_t block_bytes = (taps->count + 3) / 4 * (DEEP * 4);
+    const int64_t block_bytes = oct_interleaved_bytes(LANES, DEEP, taps->count);
     for (int64_t c = 0; c < channels; c += DEEP, packed += block_bytes) {
         const int64_t left = channels - c < DEEP ? channels - c : DEEP;
         const __mmask64 live = ~(__mmask64)0 >> (DEEP - left);
@@ -308,25 +286,12 @@ INLINE void requantize_as(const bool masked, const bool ranged, int64_t m, int64
     }
     if (masked) oct_bits_end(&bits);
     if (ranged) {
-        float low = _mm512_reduce_min_ps(least), high = _mm512_reduce_max_ps(most);
-        range[0] = low < range[0] ? low : range[0];
-        range[1] = high > range[1] ? high : range[1];
+        oct_requant_range_merge(range, _mm512_reduce_min_ps(least), _mm512_reduce_max_ps(most));
         oct_requant_range_end(q, n, range);
     }
 }
 
-static void requantize(int64_t m, int64_t n, const int32_t *acc, const oct_requant *q,
-                       uint8_t *codes, uint8_t *mask, float *range)
-{
-    if (mask && range)
-        requantize_as(true, true, m, n, acc, q, codes, mask, range);
-    else if (mask)
-        requantize_as(true, false, m, n, acc, q, codes, mask, range);
-    else if (range)
-        requantize_as(false, true, m, n, acc, q, codes, mask, range);
-    else
-        requantize_as(false, false, m, n, acc, q, codes, mask, range);
-}
+OCT_REQUANTIZE(requantize_as)
 
 const oct_kernel oct_kernel_avx512vnni = {
     .isa = OCT_ISA_AVX512VNNI,
@@ -335,7 +300,6 @@ const oct_kernel oct_kernel_avx512vnni = {
     .k_tile = 4,
     .tile_bytes = PANEL * 4,
     .pack_tile = pack_tile,
-    .gemm = gemm,
     .conv = conv,
     .depthwise_bytes = depthwise_bytes,
     .depthwise_pack = depthwise_pack,

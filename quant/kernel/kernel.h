@@ -35,18 +35,13 @@ typedef struct oct_taps {
 typedef struct oct_kernel {
     oct_isa isa;
     const char *name;
-    int col_tile; /* columns of a packed panel */
-    int k_tile; /* K (of a gemm, of a run of taps) is padded to a multiple of this with zero weights */
+    int col_tile;   /* columns of a packed panel */
+    int k_tile;     /* a run of taps is padded to a multiple of this with zero weights */
     int tile_bytes; /* of one packed tile of col_tile x k_tile weights */
     void (*pack_tile)(const int8_t *tile, int8_t *packed); /* tile (col_tile, k_tile) */
 
-    /* acc[m][n] = sum_k a[m][k] * b[n][k]: a u8 rows of stride lda (readable up to k padded to k_tile),
-     * packed from oct_pack_weights, acc rows of stride ldc. Exact. */
-    void (*gemm)(int64_t m, int64_t n, int64_t k, const uint8_t *a, int64_t lda,
-                 const int8_t *packed, int32_t *acc, int64_t ldc);
-
-    /* The same over taps: acc[m][n] = sum_t sum_k rows[m][offset[t] + k] * b[n][t][k]; every run is
-     * readable up to k padded to k_tile; packed from oct_pack_taps. */
+    /* acc[m][n] = sum_t sum_k rows[m][offset[t] + k] * b[n][t][k]; every run is readable up to k padded
+     * to k_tile; packed from oct_pack_taps, acc rows of stride ldc. Exact. */
     void (*conv)(int64_t m, int64_t n, const oct_taps *taps, const uint8_t *const *rows,
                  const int8_t *packed, int32_t *acc, int64_t ldc);
 
@@ -82,3 +77,8 @@ void oct_pack_weights(const oct_kernel *kernel, int64_t n, int64_t k, const int8
 int64_t oct_packed_taps_bytes(const oct_kernel *kernel, int64_t n, int64_t taps, int64_t k);
 void oct_pack_taps(const oct_kernel *kernel, int64_t n, int64_t taps, int64_t k, const int8_t *w,
                    int8_t *packed);
+
+/* acc[m][n] = sum_k a[m][k] * b[n][k]: a u8 rows of stride lda (readable up to k padded to k_tile),
+ * packed from oct_pack_weights, acc rows of stride ldc. Exact. */
+void oct_gemm(const oct_kernel *kernel, int64_t m, int64_t n, int64_t k, const uint8_t *a,
+              int64_t lda, const int8_t *packed, int32_t *acc, int64_t ldc);

@@ -25,14 +25,6 @@ static void conv(int64_t m, int64_t n, const oct_taps *taps, const uint8_t *cons
     }
 }
 
-static void gemm(int64_t m, int64_t n, int64_t k, const uint8_t *a, int64_t lda,
-                 const int8_t *packed, int32_t *acc, int64_t ldc)
-{
-    const oct_taps whole = {.count = 1, .k = k, .offset = (const int64_t[]){0}};
-    for (int64_t i = 0; i < m; i++)
-        conv(1, n, &whole, &(const uint8_t *){a + i * lda}, packed, acc + i * ldc, ldc);
-}
-
 static int64_t depthwise_bytes(int64_t channels, int64_t taps)
 {
     return channels * taps;
@@ -69,8 +61,7 @@ static void requantize(int64_t m, int64_t n, const int32_t *acc, const oct_requa
         if (mask && pass) mask[i / 8] = (uint8_t)(mask[i / 8] | 1u << (i % 8));
         if (range) {
             float clipped = oct_requant_clip(v, &limits);
-            range[0] = clipped < range[0] ? clipped : range[0];
-            range[1] = clipped > range[1] ? clipped : range[1];
+            oct_requant_range_merge(range, clipped, clipped);
         }
     }
     if (range) oct_requant_range_end(q, n, range);
@@ -83,7 +74,6 @@ const oct_kernel oct_kernel_ref = {
     .k_tile = 1,
     .tile_bytes = 1,
     .pack_tile = pack_tile,
-    .gemm = gemm,
     .conv = conv,
     .depthwise_bytes = depthwise_bytes,
     .depthwise_pack = depthwise_pack,

@@ -38,6 +38,12 @@ static inline float oct_requant_clip(float v, const oct_requant_limits *limits)
     return clipped < limits->six ? clipped : limits->six;
 }
 
+static inline void oct_requant_range_merge(float *range, float low, float high)
+{
+    range[0] = low < range[0] ? low : range[0];
+    range[1] = high > range[1] ? high : range[1];
+}
+
 /* Ends a range: -0 becomes +0, and a multiplier that is not finite shows. */
 static inline void oct_requant_range_end(const oct_requant *q, int64_t n, float *range)
 {

@@ -82,7 +82,7 @@ static void check_gemm(const oct_kernel *kernel, dice *d, int64_t m, int64_t n, 
     roll_weights(d, w, n * k);
     memset(acc, 0x5a, (size_t)(m * ldc) * sizeof *acc);
     oct_pack_weights(kernel, n, k, w, packed);
-    kernel->gemm(m, n, k, a, lda, packed, acc, ldc);
+    oct_gemm(kernel, m, n, k, a, lda, packed, acc, ldc);
     for (int64_t i = 0; i < m; i++) {
         for (int64_t j = 0; j < ldc; j++) {
             int32_t sum = j < n ? 0 : 0x5a5a5a5a;
@@ -127,7 +127,7 @@ Test(gemm, does_not_saturate_at_the_ends_of_codes)
         int32_t acc[2];
         cr_assert_leq(oct_packed_bytes(all_kernels[i], 2, K), (int64_t)sizeof packed);
         oct_pack_weights(all_kernels[i], 2, K, w, packed);
-        all_kernels[i]->gemm(1, 2, K, a, K, packed, acc, 2);
+        oct_gemm(all_kernels[i], 1, 2, K, a, K, packed, acc, 2);
         cr_assert(acc[0] == K * 255 * 127 && acc[1] == -K * 255 * 127, "%s", all_kernels[i]->name);
     }
 }
