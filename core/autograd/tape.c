@@ -250,6 +250,13 @@ static void close_open_rows(oct_context *cx)
     cx->open = NULL;
 }
 
+bool oct_sum_over_ranks(oct_context *cx, double *rows, int64_t n, double *total)
+{
+    oct_tree_fold_f64(&cx->leaves, rows, n);
+    oct_context_adopt(cx, cx->group->tree_sum_f64(cx->group, &cx->leaves, rows, n, total));
+    return cx->status == OCT_OK;
+}
+
 oct_status oct_backward(oct_context *cx, oct_tensor *loss)
 {
     if (cx->status != OCT_OK) return cx->status;

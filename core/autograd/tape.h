@@ -100,6 +100,10 @@ void oct_param_used(oct_context *cx, oct_param *param);
 float *oct_leaf_grads_begin(oct_context *cx, oct_param *param);
 void oct_leaf_grads_end(oct_context *cx, oct_param *param);
 
+/* total (n) = the sum over all leaves of all ranks of rows (leaves.local, n), which are folded in
+ * place. False when the context has failed. A collective call. */
+bool oct_sum_over_ranks(oct_context *cx, double *rows, int64_t n, double *total);
+
 /* Runs the tape backward from `loss`, whose gradient has been given (oct_give_grad; an op that
  * needs none given runs anyway). The tape is spent afterwards. Gradients go back to the pool,
  * except those of tensors that no op made (inputs with needs_grad set): they stay until the next

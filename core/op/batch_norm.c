@@ -4,14 +4,12 @@
  * grad_y and grad_y * (x - mean) before backward. Squares of floats are exact in double, so one pass
  * is enough for the variance. Saved are mean and 1/sigma; x itself still lies in the step's memory.
  */
-#include "core/base/cpu.h"
+#include "core/kernel/batch_norm.h"
 #include "core/op/op_impl.h"
 #include "core/op/ops.h"
 
 #include <math.h>
 #include <string.h>
-
-enum { LANES = 16 };
 
 typedef struct bn_saved {
     oct_param *gamma, *beta;
@@ -28,109 +26,6 @@ static int64_t positions_of(const oct_tensor *x)
     return positions;
 }
 
-/* sums (2, C) = over rows of x (rows, C) in order: x, x*x. A tail of channels has lanes to spare. */
-OCT_CLONES
-static void sum_values(int64_t rows, int64_t channels, const float *x, double *restrict sums)
-{
-    for (int64_t c0 = 0; c0 < channels; c0 += LANES) {
-        double sum[LANES] = {0}, square[LANES] = {0};
-        const float *row = x + c0;
-        if (channels - c0 >= LANES) {
-            for (int64_t r = 0; r < rows; r++, row += channels) {
-                for (int i = 0; i < LANES; i++) {
-                    double v = (double)row[i];
-                    sum[i] += v;
-                    square[i] += v * v;
-                }
-            }
-        } else {
-            for (int64_t r = 0; r < rows; r++, row += channels) {
-                for (int64_t i = 0; i < channels - c0; i++) {
-                    double v = (double)row[i];
-                    sum[i] += v;
-                    square[i] += v * v;
-                }
-            }
-        }
-        for (int64_t i = 0; i < LANES && c0 + i < channels; i++) {
-            sums[c0 + i] = sum[i];
-            sums[channels + c0 + i] = square[i];
-        }
-    }
-}
-
-/* sums (2, C) = over rows in order: grad, grad * (x - mean). */
-OCT_CLONES
-static void sum_grads(int64_t rows, int64_t channels, const float *grad, const float *x,
-                      const float *mean, double *restrict sums)
-{
-    for (int64_t c0 = 0; c0 < channels; c0 += LANES) {
-        double sum[LANES] = {0}, product[LANES] = {0}, middle[LANES] = {0};
-        const float *g = grad + c0, *v = x + c0;
-        for (int64_t i = 0; i < LANES && c0 + i < channels; i++)
-            middle[i] = (double)mean[c0 + i];
-        if (channels - c0 >= LANES) {
-            for (int64_t r = 0; r < rows; r++, g += channels, v += channels) {
-                for (int i = 0; i < LANES; i++) {
-                    sum[i] += (double)g[i];
-                    product[i] += (double)g[i] * ((double)v[i] - middle[i]);
-                }
-            }
-        } else {
-            for (int64_t r = 0; r < rows; r++, g += channels, v += channels) {
-                for (int64_t i = 0; i < channels - c0; i++) {
-                    sum[i] += (double)g[i];
-                    product[i] += (double)g[i] * ((double)v[i] - middle[i]);
-                }
-            }
-        }
-        for (int64_t i = 0; i < LANES && c0 + i < channels; i++) {
-            sums[c0 + i] = sum[i];
-            sums[channels + c0 + i] = product[i];
-        }
-    }
-}
-
-/* y = (x - mean) * scale + beta */
-OCT_CLONES
-static void normalize(int64_t rows, int64_t channels, const float *x, const float *mean,
-                      const float *scale, const float *beta, float *restrict y)
-{
-    for (int64_t r = 0; r < rows; r++, x += channels, y += channels) {
-        for (int64_t c = 0; c < channels; c++)
-            y[c] = (x[c] - mean[c]) * scale[c] + beta[c];
-    }
-}
-
-/* grad = scale * (grad - shift - (x - mean) * slope), in place */
-OCT_CLONES
-static void unnormalize(int64_t rows, int64_t channels, const float *x, const float *mean,
-                        const float *scale, const float *shift, const float *slope,
-                        float *restrict grad)
-{
-    for (int64_t r = 0; r < rows; r++, x += channels, grad += channels) {
-        for (int64_t c = 0; c < channels; c++)
-            grad[c] = scale[c] * (grad[c] - shift[c] - (x[c] - mean[c]) * slope[c]);
-    }
-}
-
-OCT_CLONES
-static void scale_rows(int64_t rows, int64_t channels, const float *scale, float *restrict grad)
-{
-    for (int64_t r = 0; r < rows; r++, grad += channels) {
-        for (int64_t c = 0; c < channels; c++)
-            grad[c] *= scale[c];
-    }
-}
-
-/* The global sums (2, C) from the leaves' rows. */
-static bool sum_over_ranks(oct_context *cx, double *rows, int64_t n, double *total)
-{
-    oct_tree_fold_f64(&cx->leaves, rows, n);
-    oct_context_adopt(cx, cx->group->tree_sum_f64(cx->group, &cx->leaves, rows, n, total));
-    return cx->status == OCT_OK;
-}
-
 /* Mean and 1/sigma of the batch into `saved`; the running values move towards the batch's. */
 static bool use_batch_stats(oct_context *cx, const oct_tensor *x, const oct_bn_args *args,
                             bn_saved *saved)
@@ -141,9 +36,10 @@ static bool use_batch_stats(oct_context *cx, const oct_tensor *x, const oct_bn_a
     double *total = rows + cx->leaves.local * 2 * c;
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < cx->leaves.local; i++)
-        sum_values(oct_leaf_size(&cx->leaves, i) * positions, c,
-                   oct_f32(x) + oct_leaf_begin(&cx->leaves, i) * positions * c, rows + i * 2 * c);
-    bool done = sum_over_ranks(cx, rows, 2 * c, total);
+        oct_bn_sum_values(oct_leaf_size(&cx->leaves, i) * positions, c,
+                          oct_f32(x) + oct_leaf_begin(&cx->leaves, i) * positions * c,
+                          rows + i * 2 * c);
+    bool done = oct_sum_over_ranks(cx, rows, 2 * c, total);
     double count = (double)saved->count;
     for (int64_t k = 0; done && k < c; k++) {
         double mean = total[k] / count, var = total[c + k] / count - mean * mean;
@@ -200,9 +96,10 @@ static void input_grad(const oct_context *cx, const bn_saved *v, const oct_tenso
         int64_t rows = oct_leaf_size(&cx->leaves, i) * positions;
         int64_t at = oct_leaf_begin(&cx->leaves, i) * positions * channels;
         if (total)
-            unnormalize(rows, channels, oct_f32(x) + at, v->mean, scale, shift, slope, grad + at);
+            oct_bn_input_grad(rows, channels, oct_f32(x) + at, v->mean, scale, shift, slope,
+                              grad + at);
         else
-            scale_rows(rows, channels, scale, grad + at);
+            oct_scale_rows(rows, channels, scale, grad + at);
     }
 }
 
@@ -219,12 +116,12 @@ static void batch_norm_backward(oct_context *cx, oct_node *node)
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < cx->leaves.local; i++) {
         int64_t at = oct_leaf_begin(&cx->leaves, i) * positions * c;
-        sum_grads(oct_leaf_size(&cx->leaves, i) * positions, c, node->output->grad + at,
-                  oct_f32(x) + at, v->mean, rows + i * 2 * c);
+        oct_bn_sum_grads(oct_leaf_size(&cx->leaves, i) * positions, c, node->output->grad + at,
+                         oct_f32(x) + at, v->mean, rows + i * 2 * c);
     }
     give_param_grads(cx, v, c, rows);
     if (!x->needs_grad) goto out;
-    if (v->batch_stats && !sum_over_ranks(cx, rows, 2 * c, total)) goto out;
+    if (v->batch_stats && !oct_sum_over_ranks(cx, rows, 2 * c, total)) goto out;
     float *grad = oct_take_grad(node->output);
     input_grad(cx, v, x, v->batch_stats ? total : NULL, work, grad);
     oct_give_grad(cx, x, grad);
@@ -283,8 +180,8 @@ oct_tensor *oct_batch_norm(oct_context *cx, oct_tensor *x, const oct_bn_args *ar
         scale[k] = oct_f32(&args->gamma->value)[k] * v.inv[k];
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < oct_dim(x, 0); i++)
-        normalize(positions, c, oct_f32(x) + i * positions * c, v.mean, scale,
-                  oct_f32(&args->beta->value), oct_f32(y) + i * positions * c);
+        oct_bn_normalize(positions, c, oct_f32(x) + i * positions * c, v.mean, scale,
+                         oct_f32(&args->beta->value), oct_f32(y) + i * positions * c);
 
     oct_node *node = oct_record(cx, "batch_norm", batch_norm_backward, &x, 1, true, y);
     if (node) {

@@ -6,6 +6,7 @@
  */
 #include "quant/module/qat_conv_impl.h"
 
+#include "core/kernel/batch_norm.h"
 #include "core/kernel/conv.h"
 #include "quant/module/mask.h"
 
@@ -37,27 +38,6 @@ OCT_CLONES static void normalise_acc(int64_t rows, int64_t n, const int32_t *off
         }
 }
 
-OCT_CLONES static void leaf_bn_sums(const float *grad, const float *hat, int64_t rows, int64_t n,
-                                    double *sum)
-{
-    memset(sum, 0, (size_t)n * 2 * sizeof(double));
-    double *dot = sum + n;
-    for (int64_t i = 0; i < rows; i++)
-        for (int64_t o = 0; o < n; o++) {
-            double g = (double)grad[i * n + o];
-            sum[o] += g;
-            dot[o] += g * (double)hat[i * n + o];
-        }
-}
-
-OCT_CLONES static void bn_input_grad(float *grad, const float *hat, int64_t rows, int64_t n,
-                                     const float *gain, const float *mean, const float *mean_dot)
-{
-    for (int64_t i = 0; i < rows; i++)
-        for (int64_t o = 0; o < n; o++)
-            grad[i * n + o] = gain[o] * (grad[i * n + o] - mean[o] - hat[i * n + o] * mean_dot[o]);
-}
-
 static void add_rows(oct_context *cx, oct_param *param, const double *sums, int64_t n, int64_t at,
                      int64_t stride)
 {
@@ -78,15 +58,16 @@ static void batch_norm_backward(oct_context *cx, const oct_qat_conv *m, const oc
     int32_t *acc = oct_scratch(cx, (size_t)(samples * oct_conv_out_numel(s)) * 4 + 64);
     double *rows = oct_scratch(cx, (size_t)(local + 1) * (size_t)n * 16);
     double *total = oct_scratch(cx, (size_t)n * 16);
-    float *factor = oct_scratch(cx, (size_t)n * 4 * 5);
+    float *factor = oct_scratch(cx, (size_t)n * 4 * 6);
     if (cx->status == OCT_OK) {
         float *a = factor, *b = a + n, *gain = b + n, *mean = gain + n, *dot = mean + n;
+        float *zero = dot + n; /* the mean of x^, for loops that take one */
         for (int64_t o = 0; o < n; o++) {
             float bias = l.bias ? oct_f32(&l.bias->value)[o] : 0.0f;
             a[o] = x->q.scale * sv->ch.scale[o] * sv->ch.inv_std[o];
             b[o] = (bias - sv->ch.mean[o]) * sv->ch.inv_std[o];
             gain[o] = oct_f32(&l.bn->gamma->value)[o] * sv->ch.inv_std[o];
-            mean[o] = dot[o] = 0.0f;
+            mean[o] = dot[o] = zero[o] = 0.0f;
         }
         oct_accumulate(cx, s, x, w, acc);
         const float *hat = (const float *)(const void *)acc;
@@ -95,16 +76,14 @@ static void batch_norm_backward(oct_context *cx, const oct_qat_conv *m, const oc
             int64_t at = oct_leaf_begin(&cx->leaves, i) * oct_conv_out_numel(s);
             int64_t count = oct_leaf_size(&cx->leaves, i) * pixels;
             normalise_acc(count, n, sv->ch.offset, a, b, acc + at);
-            leaf_bn_sums(grad + at, hat + at, count, n, rows + i * 2 * n);
+            oct_bn_sum_grads(count, n, grad + at, hat + at, zero, rows + i * 2 * n);
         }
         add_rows(cx, l.bn->beta, rows, n, 0, 2 * n);
         add_rows(cx, l.bn->gamma, rows, n, n, 2 * n);
         if (sv->live) {
-            oct_tree_fold_f64(&cx->leaves, rows, 2 * n);
-            oct_status status = cx->group->tree_sum_f64(cx->group, &cx->leaves, rows, 2 * n, total);
-            if (status != OCT_OK) cx->status = status;
+            bool summed = oct_sum_over_ranks(cx, rows, 2 * n, total);
             double count = (double)(cx->leaves.samples * pixels);
-            for (int64_t o = 0; o < n && status == OCT_OK; o++) {
+            for (int64_t o = 0; summed && o < n; o++) {
                 mean[o] = (float)(total[o] / count);
                 dot[o] = (float)(total[n + o] / count);
             }
@@ -112,8 +91,8 @@ static void batch_norm_backward(oct_context *cx, const oct_qat_conv *m, const oc
 #pragma omp parallel for schedule(static)
         for (int64_t i = 0; i < local; i++) {
             int64_t at = oct_leaf_begin(&cx->leaves, i) * oct_conv_out_numel(s);
-            bn_input_grad(grad + at, hat + at, oct_leaf_size(&cx->leaves, i) * pixels, n, gain,
-                          mean, dot);
+            oct_bn_input_grad(oct_leaf_size(&cx->leaves, i) * pixels, n, hat + at, zero, gain, mean,
+                              dot, grad + at);
         }
     }
     oct_scratch_end(cx, factor);

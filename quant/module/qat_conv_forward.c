@@ -58,12 +58,10 @@ static void batch_statistics(oct_context *cx, const oct_qat_conv *m, const oct_c
         for (int64_t i = 0; i < local; i++)
             leaf_sums(acc + oct_leaf_begin(&cx->leaves, i) * pixels * n, ch->offset,
                       oct_leaf_size(&cx->leaves, i) * pixels, n, rows + i * 2 * n);
-        oct_tree_fold_f64(&cx->leaves, rows, 2 * n);
-        oct_status status = cx->group->tree_sum_f64(cx->group, &cx->leaves, rows, 2 * n, total);
-        if (status != OCT_OK) cx->status = status;
+        bool summed = oct_sum_over_ranks(cx, rows, 2 * n, total);
         double count = (double)(cx->leaves.samples * pixels);
         double unbiased = count > 1 ? count / (count - 1) : 1;
-        for (int64_t o = 0; o < n && status == OCT_OK; o++) {
+        for (int64_t o = 0; summed && o < n; o++) {
             double scale = (double)input_scale * (double)ch->scale[o];
             double acc_mean = total[o] / count;
             double acc_var = total[n + o] / count - acc_mean * acc_mean;

@@ -1,0 +1,24 @@
+/* The loops of batch norm over rows of channels, x (rows, C): of the float op and, on normalised
+ * accumulators, of quantized convolutions. */
+#pragma once
+
+#include <stdint.h>
+
+/* sums (2, C) = over rows in order: x, x*x. */
+void oct_bn_sum_values(int64_t rows, int64_t channels, const float *x, double *restrict sums);
+
+/* sums (2, C) = over rows in order: grad, grad * (x - mean). */
+void oct_bn_sum_grads(int64_t rows, int64_t channels, const float *grad, const float *x,
+                      const float *mean, double *restrict sums);
+
+/* y = (x - mean) * scale + beta */
+void oct_bn_normalize(int64_t rows, int64_t channels, const float *x, const float *mean,
+                      const float *scale, const float *beta, float *restrict y);
+
+/* grad = scale * (grad - shift - (x - mean) * slope), in place */
+void oct_bn_input_grad(int64_t rows, int64_t channels, const float *x, const float *mean,
+                       const float *scale, const float *shift, const float *slope,
+                       float *restrict grad);
+
+/* grad = scale * grad, in place */
+void oct_scale_rows(int64_t rows, int64_t channels, const float *scale, float *restrict grad);
