@@ -2,6 +2,7 @@
 #include "core/base/mem.h"
 #include "io/dataset/dataset.h"
 #include "io/file.h"
+#include "tests/io/data_memory.h"
 #include "tests/support/tmp.h"
 
 #include <criterion/criterion.h>
@@ -126,19 +127,8 @@ Test(cifar10, without_a_folder_it_says_how_to_name_one)
 Test(cifar10, memory_that_runs_out_leaves_nothing)
 {
     oct_tmp tmp;
-    oct_dataset data;
-    int failures = 0;
     oct_tmp_create(&tmp);
     write_all(&tmp);
-    for (int64_t n = 1; n < 100; n++) {
-        oct_mem_fail_after(n);
-        oct_status status = oct_dataset_load(&data, "cifar10", tmp.path, OCT_TRAIN, 0);
-        oct_mem_fail_after(0);
-        if (status == OCT_OK) break;
-        failures++;
-        cr_assert(status == OCT_RESOURCE && oct_mem_live() == 0);
-    }
-    cr_assert(failures > 5 && failures < 99);
-    oct_dataset_free(&data);
+    check_memory_that_runs_out("cifar10", tmp.path);
     oct_tmp_remove(&tmp);
 }

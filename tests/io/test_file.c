@@ -1,6 +1,7 @@
 #include "io/file.h"
 
 #include "core/base/mem.h"
+#include "tests/support/check_status.h"
 #include "tests/support/tmp.h"
 
 #include <criterion/criterion.h>
@@ -39,11 +40,6 @@ static void check_content(const char *path, const void *wanted, size_t size)
     oct_free(&bytes);
 }
 
-static void check_said(const char *text)
-{
-    cr_assert(strstr(oct_fail_text(0), text), "'%s' does not say '%s'", oct_fail_text(0), text);
-}
-
 static size_t count_files(void)
 {
     DIR *dir = opendir(tmp.path);
@@ -66,7 +62,7 @@ Test(file, gives_back_what_was_written_whatever_the_size)
         check_content(path, bytes, sizes[i]);
     }
     cr_assert_eq(count_files(), 1);
-    cr_assert_eq(oct_mem_live(), 0);
+    check_nothing_held();
 }
 
 Test(file, writes_beside_the_working_folder)
@@ -127,7 +123,7 @@ Test(file, read_survives_a_lack_of_memory)
     cr_assert_eq(oct_file_read(path, 10, &bytes, &size), OCT_RESOURCE);
     cr_assert_null(bytes);
     oct_mem_fail_after(0);
-    cr_assert_eq(oct_mem_live(), 0);
+    check_nothing_held();
 }
 
 Test(file, a_full_disk_leaves_the_old_file_and_nothing_else)
@@ -206,7 +202,7 @@ Test(file, makes_folders_with_their_parents)
     cr_assert_eq(oct_make_folders(oct_tmp_path(&tmp, "file/x")), OCT_RESOURCE);
     check_said("is a file where a folder is needed");
     cr_assert_eq(oct_make_folders(oct_tmp_path(&tmp, "file")), OCT_RESOURCE);
-    cr_assert_eq(oct_mem_live(), 0);
+    check_nothing_held();
 }
 
 Test(file, sha256_has_the_digests_of_fips_180)
@@ -228,7 +224,7 @@ Test(file, sha256_has_the_digests_of_fips_180)
     cr_assert_null(state);
     cr_assert_eq(memcmp(digest, pieces, 32), 0);
     oct_sha256_end(&state, pieces);
-    cr_assert_eq(oct_mem_live(), 0);
+    check_nothing_held();
 }
 
 Test(file, a_locked_folder_names_its_holder)
@@ -246,7 +242,7 @@ Test(file, a_locked_folder_names_its_holder)
     cr_assert_eq(oct_folder_lock(tmp.path, &other), OCT_OK);
     oct_folder_unlock(&other);
     oct_folder_unlock(&other);
-    cr_assert_eq(oct_mem_live(), 0);
+    check_nothing_held();
 }
 
 Test(file, a_lock_ends_with_its_process)

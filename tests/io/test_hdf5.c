@@ -3,6 +3,7 @@
 
 #include "core/base/mem.h"
 #include "io/file.h"
+#include "tests/support/check_status.h"
 #include "tests/support/process.h"
 #include "tests/support/tmp.h"
 
@@ -13,13 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-static void check_said(const char *text)
-{
-    cr_assert(strstr(oct_fail_text(0), text), "'%s' does not say '%s'", oct_fail_text(0), text);
-}
-
-#define MUST(call) cr_assert_eq((call), OCT_OK, "%s", oct_fail_text(0))
 
 /* Reopens what has been written. */
 static oct_h5 *reopen(oct_h5 **h5, void **bytes)
@@ -72,7 +66,7 @@ Test(hdf5, gives_back_every_type_and_shape)
     }
     oct_h5_close(&h5);
     oct_free(&bytes);
-    cr_assert_eq(oct_mem_live(), 0);
+    check_nothing_held();
 }
 
 Test(hdf5, gives_back_texts_and_numbers)
@@ -107,7 +101,7 @@ Test(hdf5, gives_back_texts_and_numbers)
     check_said("test.h5: least is -9223372036854775808, outside -5 to 5");
     oct_h5_close(&h5);
     oct_free(&bytes);
-    cr_assert_eq(oct_mem_live(), 0);
+    check_nothing_held();
 }
 
 Test(hdf5, says_what_is_missing_or_other_than_expected)
@@ -134,7 +128,7 @@ Test(hdf5, says_what_is_missing_or_other_than_expected)
     cr_assert(oct_h5_is_group(h5, "g") && !oct_h5_is_group(h5, "g/x"));
     oct_h5_close(&h5);
     oct_free(&bytes);
-    cr_assert_eq(oct_mem_live(), 0);
+    check_nothing_held();
 }
 
 Test(hdf5, refuses_to_write_bad_or_taken_names)
@@ -154,7 +148,7 @@ Test(hdf5, refuses_to_write_bad_or_taken_names)
     }
     cr_assert_eq(oct_h5_write(h5, "n", OCT_F32, OCT_SHAPE(INT64_MAX, 4), NULL), OCT_RESOURCE);
     oct_h5_close(&h5);
-    cr_assert_eq(oct_mem_live(), 0);
+    check_nothing_held();
 }
 
 static oct_status add_name(void *user, const char *name)
@@ -195,7 +189,7 @@ Test(hdf5, lists_names_in_alphabetical_order)
     cr_assert_eq(oct_h5_list(h5, "i", add_name, text), OCT_DATA);
     oct_h5_close(&h5);
     oct_free(&bytes);
-    cr_assert_eq(oct_mem_live(), 0);
+    check_nothing_held();
 }
 
 /* An image with a bit of everything, also a group of more names than fit into its header. */
@@ -342,7 +336,7 @@ Test(hdf5, refuses_what_is_not_hdf5)
     cr_assert_null(h5);
     cr_assert_eq(oct_h5_open(&h5, zeros, 0, "x.h5"), OCT_DATA);
     cr_assert_eq(oct_h5_open(&h5, NULL, 0, "x.h5"), OCT_DATA);
-    cr_assert_eq(oct_mem_live(), 0);
+    check_nothing_held();
 }
 
 Test(hdf5, several_images_are_open_at_once)

@@ -3,6 +3,7 @@
 #include "core/base/text.h"
 #include "io/dataset/dataset.h"
 #include "io/file.h"
+#include "tests/io/data_memory.h"
 #include "tests/support/tmp.h"
 
 #include <criterion/criterion.h>
@@ -305,21 +306,10 @@ Test(idx, an_unknown_format_is_refused)
 Test(idx, memory_that_runs_out_leaves_nothing)
 {
     oct_tmp tmp;
-    oct_dataset data;
     bytes images = good_images();
-    int failures = 0;
     oct_tmp_create(&tmp);
     write_bytes(&tmp, IMAGES ".gz", gzipped(&images));
     write_bytes(&tmp, LABELS, good_labels());
-    for (int64_t n = 1; n < 100; n++) {
-        oct_mem_fail_after(n);
-        oct_status status = oct_dataset_load(&data, "idx", tmp.path, OCT_TRAIN, 0);
-        oct_mem_fail_after(0);
-        if (status == OCT_OK) break;
-        failures++;
-        cr_assert(status == OCT_RESOURCE && oct_mem_live() == 0);
-    }
-    cr_assert(failures > 5 && failures < 99);
-    oct_dataset_free(&data);
+    check_memory_that_runs_out("idx", tmp.path);
     oct_tmp_remove(&tmp);
 }

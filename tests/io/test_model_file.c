@@ -4,6 +4,7 @@
 #include "core/base/rng.h"
 #include "io/file.h"
 #include "io/hdf5.h"
+#include "tests/support/check_status.h"
 #include "tests/support/tmp.h"
 
 #include <criterion/criterion.h>
@@ -30,19 +31,6 @@ static void end(void)
 }
 
 TestSuite(model_file, .init = start, .fini = end, .timeout = 60);
-
-#define MUST(call) cr_assert_eq((call), OCT_OK, "%s", oct_fail_text(0))
-
-/* The last line of each test: what fails after a test does not count. */
-static void check_nothing_held(void)
-{
-    cr_assert_eq(oct_mem_live(), 0, "%zu bytes are still held", oct_mem_live());
-}
-
-static void check_said(const char *text)
-{
-    cr_assert(strstr(oct_fail_text(0), text), "'%s' does not say '%s'", oct_fail_text(0), text);
-}
 
 /* A model with every kind of step, and different numbers in every field. */
 

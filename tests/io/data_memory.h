@@ -1,0 +1,24 @@
+/* The memory that loading a data set takes. */
+#pragma once
+
+#include "core/base/mem.h"
+#include "io/dataset/dataset.h"
+
+#include <criterion/criterion.h>
+
+/* Loads with each allocation failing in turn, until one load works. */
+static inline void check_memory_that_runs_out(const char *format, const char *path)
+{
+    oct_dataset data;
+    int failures = 0;
+    for (int64_t n = 1; n < 100; n++) {
+        oct_mem_fail_after(n);
+        oct_status status = oct_dataset_load(&data, format, path, OCT_TRAIN, 0);
+        oct_mem_fail_after(0);
+        if (status == OCT_OK) break;
+        failures++;
+        cr_assert(status == OCT_RESOURCE && oct_mem_live() == 0);
+    }
+    cr_assert(failures > 5 && failures < 99);
+    oct_dataset_free(&data);
+}
