@@ -72,9 +72,10 @@ static bool observes(const oct_fake_quant *fq, bool training)
 void oct_fake_quant_observe(oct_fake_quant *fq, bool training, float min, float max)
 {
     if (!observes(fq, training)) return;
-    /* Written so that a NaN stays and is found at the end of the step. */
-    if (!(min >= fq->batch_range[0])) fq->batch_range[0] = min;
-    if (!(max <= fq->batch_range[1])) fq->batch_range[1] = max;
+    /* A NaN, once taken, stays and is found at the end of the step. */
+    float *range = fq->batch_range;
+    if (min < range[0] || isnan(min)) range[0] = min;
+    if (max > range[1] || isnan(max)) range[1] = max;
 }
 
 void oct_fake_quant_observe_values(oct_fake_quant *fq, bool training, const float *x, int64_t n)

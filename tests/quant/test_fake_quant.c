@@ -1,6 +1,6 @@
 /* Quantization and plain fake quantization of values: codes, masks and gradients against PyTorch's own
  * answers (tests/golden/make_quant_golden.py), bit for bit; and what PyTorch leaves undefined. */
-#include "quant/qparams.h"
+#include "quant/module/fake_quant.h"
 
 #include "tests/golden/quant_golden.h"
 
@@ -122,4 +122,25 @@ Test(quantize, saturates_values_far_beyond_the_codes)
     cr_assert(codes[0] == 255 && codes[1] == 0 && codes[2] == 255 && codes[3] == 0 && mask == 0);
     oct_fake_quantize(x, 4, q, y, flags);
     cr_assert(y[0] == 127 * 0.1f && y[1] == -128 * 0.1f && flags[0] == 0 && flags[1] == 0);
+}
+
+Test(fake_quant, keeps_a_nan_of_any_leaf_until_the_end_of_the_step)
+{
+    const float ends[] = {-1.0f, NAN, 2.0f};
+    for (int place = 0; place < 3; place++) {
+        oct_fake_quant *fq = NULL;
+        cr_assert(oct_fake_quant_create(&fq, oct_observer_find("min_max"), 0.01f, true) == OCT_OK);
+        oct_quantizers all = {.items = &fq, .count = 1};
+        int64_t keys[2];
+        oct_quantizers_set_state(&all, OCT_QUANT_QAT);
+        for (int leaf = 0; leaf < 3; leaf++) {
+            float end = ends[(leaf + place) % 3];
+            oct_fake_quant_observe(fq, true, end, end);
+        }
+        oct_quantizers_keys(&all, keys);
+        cr_assert_eq(oct_quantizers_update(&all, keys), OCT_NUMERIC, "NaN at %d was lost",
+                     (4 - place) % 3);
+        oct_module *module = &fq->base;
+        oct_module_destroy(&module);
+    }
 }
