@@ -12,7 +12,7 @@ void oct_requant_float(int64_t rows, int64_t channels, const int32_t *acc, const
 {
     for (int64_t r = 0; r < rows; r++, acc += channels, y += channels)
         for (int64_t c = 0; c < channels; c++)
-            y[c] = (float)(acc[c] + bias[c]) * multiplier[c];
+            y[c] = (float)(acc[c] + bias[c]) * multiplier[c] + 0.0f; /* -0 becomes +0 */
 }
 
 enum { MOST_SHIFT = 30, MOST_MULTIPLIER = 1 << 21 };

@@ -25,7 +25,8 @@ void oct_qconv_forward(const oct_kernel *kernel, const oct_conv_shape *s, int64_
                        const oct_requant *q, uint8_t *codes, uint8_t *mask, float *range,
                        void *scratch);
 
-/* y = (float)(acc + bias[c]) * multiplier[c]: an output that leaves the integer domain. */
+/* y = (float)(acc + bias[c]) * multiplier[c]: an output that leaves the integer domain. A zero is +0,
+ * so that negating a channel's codes, bias and multiplier changes no bit. */
 void oct_requant_float(int64_t rows, int64_t channels, const int32_t *acc, const int32_t *bias,
                        const float *multiplier, float *y);
 

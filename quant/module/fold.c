@@ -17,8 +17,12 @@ oct_fold oct_fold_channel(float input_scale, float weight_scale, double gain, do
         const double steps = 1 << 20;
         fold.dead = true;
         fold.weight_scale = (float)(fabs(shift) / steps / (double)input_scale);
+        fold.bias = shift > 0 ? (int32_t)steps : -(int32_t)steps;
+        if (!(fold.weight_scale > 0)) { /* nothing to carry, but a scale is positive */
+            fold.weight_scale = weight_scale;
+            fold.bias = 0;
+        }
         acc_scale = input_scale * fold.weight_scale;
-        fold.bias = shift > 0 ? (int32_t)steps : shift < 0 ? -(int32_t)steps : 0;
     }
     fold.multiplier = acc_scale / output_scale;
     return fold;

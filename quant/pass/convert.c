@@ -137,6 +137,10 @@ static oct_status emit(builder *b, const oct_trace_node *node)
     if (type == &oct_quant_stub_type && ((const oct_quant_stub *)node->module)->fake_quant)
         return emit_stub(b, node);
     if (type == &oct_dequant_stub_type) return emit_dequant(b, node);
+    if (type == &oct_identity_type) { /* on float too: a batch norm fused into the last layer */
+        b->value_of[node->output] = b->value_of[node->input[0]];
+        return OCT_OK;
+    }
     if (b->value_of[node->input[0]] < 0 || input_value(b, node, 0)->dtype != OCT_U8)
         return note_island(b, node);
     if (type == &oct_qat_conv_type) return emit_conv(b, node);
@@ -149,8 +153,7 @@ static oct_status emit(builder *b, const oct_trace_node *node)
         const oct_qat_avg_pool *m = (const oct_qat_avg_pool *)node->module;
         return emit_pool(b, node, OCT_STEP_AVG_POOL, m->kernel, m->kernel ? m->stride : 1, 0);
     }
-    if (type == &oct_flatten_type || type == &oct_identity_type ||
-        strcmp(node->op, "flatten") == 0) {
+    if (type == &oct_flatten_type || strcmp(node->op, "flatten") == 0) {
         b->value_of[node->output] =
             b->value_of[node->input[0]]; /* the same codes in the same order */
         return OCT_OK;

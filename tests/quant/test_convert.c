@@ -25,10 +25,8 @@ static void check_same(net *n)
     oct_program_free(&program);
 }
 
-static void finish(net *n, bool float_output)
+static void train_and_check(net *n)
 {
-    APPEND(n, oct_dequant_stub_create(&item));
-    OK(net_prepare(n, float_output, true));
     net_enter(n, OCT_QUANT_QAT, false);
     for (int step = 0; step < 3; step++) { /* statistics and scales move */
         net_forward(n, false);
@@ -36,6 +34,13 @@ static void finish(net *n, bool float_output)
     }
     check_same(n);
     net_end(n);
+}
+
+static void finish(net *n, bool float_output)
+{
+    APPEND(n, oct_dequant_stub_create(&item));
+    OK(net_prepare(n, float_output, true));
+    train_and_check(n);
 }
 
 Test(convert, conv_batch_norm_relu_with_odd_sizes_and_negative_and_zero_gamma)
@@ -68,6 +73,39 @@ Test(convert, groups_relu6_pools_flatten_and_linear_with_a_float_output)
     APPEND(&n, oct_relu_create(&item));
     APPEND(&n, oct_linear_create(&item, 20, 3, true));
     finish(&n, true);
+}
+
+/* A conv with batch norm, prepared, whose channel `o` has no weights and no beta: what is left of it
+ * is a zero. Channel 1 has a negative gamma. */
+static void net_with_silent_channel(net *n, bool float_output, int64_t o)
+{
+    net_begin(n, 6, 6, 2, 4, 2);
+    APPEND(n, oct_quant_stub_create(&item));
+    APPEND(n, oct_conv2d_create(&item, 2, 3, conv3x3(1, 1), false));
+    APPEND(n, oct_batch_norm_create(&item, 3));
+    APPEND(n, oct_dequant_stub_create(&item));
+    OK(net_prepare(n, float_output, true));
+    oct_conv2d_module *conv = (oct_conv2d_module *)oct_module_find(n->root, "1.conv");
+    oct_batch_norm_module *bn = (oct_batch_norm_module *)oct_module_find(n->root, "1.bn");
+    memset(oct_f32(&conv->weight->value) + o * 18, 0, 18 * sizeof(float));
+    oct_f32(&bn->beta->value)[o] = 0.0f;
+    bn->running_mean[o] = 0.0f;
+}
+
+Test(convert, a_zero_has_no_sign_whatever_that_of_gamma)
+{
+    net n;
+    net_with_silent_channel(&n, true, 1);
+    train_and_check(&n);
+}
+
+Test(convert, channels_whose_gamma_and_beta_are_zero)
+{
+    for (int float_output = 0; float_output < 2; float_output++) {
+        net n;
+        net_with_silent_channel(&n, float_output, 2);
+        train_and_check(&n);
+    }
 }
 
 /* conv -> (relu) and a shortcut, added. */

@@ -217,6 +217,16 @@ Test(requant_float, is_the_scaled_sum)
     cr_assert(y[3] == (float)((1 << 25) + 1) * 0.5f && y[4] == -1.75f && y[5] == 9 * 0.1f);
 }
 
+/* Convert makes multipliers positive by negating sums, which a zero does not survive otherwise. */
+Test(requant_float, gives_a_zero_without_sign)
+{
+    const int32_t acc[] = {5}, bias[] = {-5};
+    const float multiplier[] = {-0.25f};
+    float y[1];
+    oct_requant_float(1, 1, acc, bias, multiplier, y);
+    cr_assert(y[0] == 0.0f && !signbit(y[0]));
+}
+
 static oct_qparams roll_qparams(dice *d)
 {
     return (oct_qparams){.scale = ldexpf(1.0f + oct_uniform(roll(d)), (int)roll_between(d, -6, -2)),
