@@ -166,7 +166,7 @@ static void plan_stub(pass *p, oct_trace_node *node)
 /* Modules and ops that work on codes as they do on float. */
 static bool takes_codes(const oct_trace_node *node)
 {
-    if (!node->module) return strcmp(node->op, "flatten") == 0 || strcmp(node->op, "max_pool") == 0;
+    if (!node->module) return strcmp(node->op, "flatten") == 0;
     return is(node, &oct_max_pool_type) || is(node, &oct_flatten_type) ||
            is(node, &oct_identity_type);
 }
@@ -219,14 +219,15 @@ static void plan_node(pass *p, oct_trace_node *node)
     }
 }
 
-/* One call site per module with state: a second one would want a range of its own. */
+/* One call site per module that changes: a second one would want a range of its own, or still needs
+ * what the module was. */
 static void check_shared(pass *p)
 {
     for (size_t i = 0; i < p->trace.num_nodes; i++) {
         const oct_trace_node *node = &p->trace.nodes[i];
-        if (p->plan[i].what == KEEP) continue;
-        for (size_t j = i + 1; j < p->trace.num_nodes; j++)
-            if (p->trace.nodes[j].module == node->module)
+        for (size_t j = i + 1; node->module && j < p->trace.num_nodes; j++)
+            if (p->trace.nodes[j].module == node->module &&
+                (p->plan[i].what != KEEP || p->plan[j].what != KEEP))
                 PROBLEM(p, "%s: is called more than once; use a module of its own for each call",
                         node->path);
     }

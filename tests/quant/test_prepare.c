@@ -188,32 +188,37 @@ Test(prepare, refuses_sums_that_could_overflow)
     net_end(&n);
 }
 
-/* One conv called twice, and a functional op on codes. */
+/* One conv called twice, and functional ops on codes. */
+typedef enum odd_way { TWICE, FIRST_ON_FLOAT, FUNCTIONAL_ADD, FUNCTIONAL_POOL } odd_way;
+
 typedef struct odd {
     oct_module base;
     oct_module *quant, *conv, *dequant;
-    bool functional;
+    odd_way way;
 } odd;
 
 static oct_tensor *odd_forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
 {
     odd *m = (odd *)self;
     (void)n;
-    oct_tensor *a = oct_call(cx, m->quant, x[0]);
+    oct_tensor *first = m->way == FIRST_ON_FLOAT ? oct_call(cx, m->conv, x[0]) : x[0];
+    oct_tensor *a = oct_call(cx, m->quant, first);
     oct_tensor *b = oct_call(cx, m->conv, a);
-    b = m->functional ? oct_add(cx, b, a) : oct_call(cx, m->conv, b);
+    if (m->way == TWICE) b = oct_call(cx, m->conv, b);
+    if (m->way == FUNCTIONAL_ADD) b = oct_add(cx, b, a);
+    if (m->way == FUNCTIONAL_POOL) b = oct_max_pool(cx, b, 2, 2, 0);
     return oct_call(cx, m->dequant, b);
 }
 
 static const oct_module_type odd_type = {.name = "odd", .forward = odd_forward};
 
-static void odd_net(net *n, bool functional)
+static void odd_net(net *n, odd_way way)
 {
     begin(n);
     oct_module_destroy(&n->root);
     OK(oct_module_create(&n->root, &odd_type, sizeof(odd)));
     odd *m = (odd *)n->root;
-    m->functional = functional;
+    m->way = way;
     OK(oct_quant_stub_create(&m->quant));
     OK(oct_module_add_child(n->root, "quant", &m->quant));
     OK(oct_conv2d_create(&m->conv, 3, 3, conv3x3(1, 1), true));
@@ -225,7 +230,15 @@ static void odd_net(net *n, bool functional)
 Test(prepare, refuses_a_layer_that_is_called_twice)
 {
     net n;
-    odd_net(&n, false);
+    odd_net(&n, TWICE);
+    check_refused(&n, 0, "conv: is called more than once");
+    net_end(&n);
+}
+
+Test(prepare, refuses_a_layer_that_is_called_on_float_before_it_is_called_on_codes)
+{
+    net n;
+    odd_net(&n, FIRST_ON_FLOAT);
     check_refused(&n, 0, "conv: is called more than once");
     net_end(&n);
 }
@@ -233,7 +246,15 @@ Test(prepare, refuses_a_layer_that_is_called_twice)
 Test(prepare, refuses_a_functional_op_on_codes_and_names_the_place)
 {
     net n;
-    odd_net(&n, true);
+    odd_net(&n, FUNCTIONAL_ADD);
     check_refused(&n, 0, "the model: calls the op 'add' on quantized values");
+    net_end(&n);
+}
+
+Test(prepare, refuses_a_functional_max_pool_on_codes_that_convert_could_not_express)
+{
+    net n;
+    odd_net(&n, FUNCTIONAL_POOL);
+    check_refused(&n, 0, "the model: calls the op 'max_pool' on quantized values");
     net_end(&n);
 }
