@@ -10,18 +10,20 @@ typedef struct oct_loader {
     uint64_t seed;
     int64_t batch, leaf;
     bool shuffle;
-    bool drop_last;  /* otherwise a short last batch */
+    bool drop_last; /* otherwise a short last batch */
     int crop_padding; /* zero-pad by this much (with the mean, i.e. 0 after normalising) and crop back */
-    bool flip;       /* left-right with probability 1/2 */
+    bool flip;        /* left-right with probability 1/2 */
     float mean[4], std[4]; /* per channel, of values in [0, 1] */
-    int64_t *order;  /* of the epoch at hand; owned */
-    int64_t order_epoch; /* -1: none */
+    int64_t *order;        /* of the epoch at hand; owned */
+    int64_t order_epoch;   /* -1: none */
 } oct_loader;
 
-oct_status oct_loader_init(oct_loader *loader, const oct_dataset *data) OCT_NODISCARD; /* plain defaults */
+/* With plain defaults. */
+oct_status oct_loader_init(oct_loader *loader, const oct_dataset *data) OCT_NODISCARD;
 void oct_loader_deinit(oct_loader *loader);
 int64_t oct_loader_steps(const oct_loader *loader); /* per epoch */
-int64_t oct_loader_samples(const oct_loader *loader, int64_t step_in_epoch); /* in that global batch */
+/* In that global batch. */
+int64_t oct_loader_samples(const oct_loader *loader, int64_t step_in_epoch);
 
 /* Fills this rank's samples of the step: images (local, h, w, c) normalised floats, labels (local). */
 oct_status oct_loader_fetch(oct_loader *loader, int64_t epoch, int64_t step_in_epoch,

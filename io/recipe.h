@@ -12,12 +12,12 @@
 enum { OCT_RECIPE_LIST_MAX = 8, OCT_RECIPE_TEXT_MAX = 1024 };
 
 typedef enum oct_key_kind {
-    OCT_KEY_COUNT,  /* int64 in [min, max] */
-    OCT_KEY_REAL,   /* double in [min, max] */
+    OCT_KEY_COUNT, /* int64 in [min, max] */
+    OCT_KEY_REAL,  /* double in [min, max] */
     OCT_KEY_BOOL,
-    OCT_KEY_WORD,   /* one of the words in `allowed`, separated by '|' */
-    OCT_KEY_TEXT,   /* any text, such as a path or name */
-    OCT_KEY_REALS,  /* list of up to OCT_RECIPE_LIST_MAX reals */
+    OCT_KEY_WORD,  /* one of the words in `allowed`, separated by '|' */
+    OCT_KEY_TEXT,  /* any text, such as a path or name */
+    OCT_KEY_REALS, /* list of up to OCT_RECIPE_LIST_MAX reals */
 } oct_key_kind;
 
 typedef struct oct_reals {
@@ -47,10 +47,12 @@ void oct_recipe_free(oct_recipe *recipe);
 /* The whole recipe as YAML, every key written out with its value. only_identity: leave out the keys
  * that cannot change a bit of the result (output folder, threads, data path, logging), which is the
  * text that checkpoints carry and that resume compares. */
-oct_status oct_recipe_write(const oct_recipe *recipe, bool only_identity, oct_text *out) OCT_NODISCARD;
+oct_status oct_recipe_write(const oct_recipe *recipe, bool only_identity,
+                            oct_text *out) OCT_NODISCARD;
 
 /* One line per key that differs: "optimizer.lr: 0.1 there, 0.2 here". Empty text: the same identity. */
-oct_status oct_recipe_compare(const oct_recipe *there, const oct_recipe *here, oct_text *out) OCT_NODISCARD;
+oct_status oct_recipe_compare(const oct_recipe *there, const oct_recipe *here,
+                              oct_text *out) OCT_NODISCARD;
 
 /* For help: key, type, range or words, default, one line of help, for every key. */
 oct_status oct_recipe_help(oct_text *out) OCT_NODISCARD;

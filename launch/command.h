@@ -55,6 +55,7 @@ size_t oct_command_count(void);
 const oct_command *oct_command_at(size_t i);
 
 /* Parses argv behind the command's name; OCT_USAGE with every problem. Sets all but argc and argv. */
-oct_status oct_args_parse(oct_args *args, const oct_command *command, int argc, char **argv) OCT_NODISCARD;
+oct_status oct_args_parse(oct_args *args, const oct_command *command, int argc,
+                          char **argv) OCT_NODISCARD;
 /* Index into args->option by name; the table must hold it. */
 size_t oct_args_index(const oct_command *command, const char *name);

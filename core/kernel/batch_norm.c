@@ -1,5 +1,5 @@
-/* The loops of batch norm. Sums keep some channels at a time in registers over all rows; each channel's
- * terms come in the order of the rows, in double, so the bits do not depend on that. */
+/* The loops of batch norm. Sums keep some channels at a time in registers over all rows; the terms of
+ * each channel come in the order of the rows, in double, so the bits do not depend on that. */
 #include "core/kernel/batch_norm.h"
 
 #include "core/base/cpu.h"

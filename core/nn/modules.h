@@ -43,10 +43,11 @@ typedef struct oct_sequential_module {
     oct_module *items[OCT_SEQUENTIAL_MAX];
 } oct_sequential_module;
 
-oct_status oct_conv2d_create(oct_module **m, int64_t in, int64_t out, oct_conv_geometry g, bool bias)
-    OCT_NODISCARD;
+oct_status oct_conv2d_create(oct_module **m, int64_t in, int64_t out, oct_conv_geometry g,
+                             bool bias) OCT_NODISCARD;
 oct_status oct_linear_create(oct_module **m, int64_t in, int64_t out, bool bias) OCT_NODISCARD;
-oct_status oct_batch_norm_create(oct_module **m, int64_t channels) OCT_NODISCARD; /* eps 1e-5, 0.1 */
+/* eps 1e-5, momentum 0.1 */
+oct_status oct_batch_norm_create(oct_module **m, int64_t channels) OCT_NODISCARD;
 oct_status oct_relu_create(oct_module **m) OCT_NODISCARD;
 oct_status oct_relu6_create(oct_module **m) OCT_NODISCARD;
 oct_status oct_max_pool_create(oct_module **m, int kernel, int stride, int padding) OCT_NODISCARD;

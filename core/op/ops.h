@@ -22,8 +22,8 @@ oct_tensor *oct_linear(oct_context *cx, oct_tensor *x, oct_param *weight, oct_pa
 /* Batch statistics over the global batch (training) or the running ones. x (N, H, W, C) or (N, C).
  * In training also updates the running values: r += momentum * (batch - r), variance unbiased. */
 typedef struct oct_bn_args {
-    oct_param *gamma, *beta;            /* (C) */
-    float *running_mean, *running_var;  /* (C) */
+    oct_param *gamma, *beta;           /* (C) */
+    float *running_mean, *running_var; /* (C) */
     float eps, momentum;
     bool batch_stats; /* training and not frozen */
 } oct_bn_args;
@@ -48,8 +48,8 @@ oct_tensor *oct_flatten(oct_context *cx, oct_tensor *x);
  * in [0, K). Sums the two statistics over ranks (collective) and returns a scalar tensor to run
  * oct_backward from; its backward needs no gradient given. */
 typedef struct oct_loss {
-    double loss_sum;  /* over the global batch, by the fixed tree: divide by leaves.samples */
-    int64_t correct;  /* top-1, global */
+    double loss_sum; /* over the global batch, by the fixed tree: divide by leaves.samples */
+    int64_t correct; /* top-1, global */
 } oct_loss;
 oct_tensor *oct_cross_entropy(oct_context *cx, oct_tensor *logits, const int32_t *labels,
                               float smoothing, oct_loss *result);

@@ -10,7 +10,7 @@ typedef struct oct_optim_config {
     float momentum; /* SGD */
     bool nesterov;
     float beta1, beta2, eps; /* AdamW */
-    float weight_decay; /* on parameters with decay set; SGD: added to the gradient; AdamW: decoupled */
+    float weight_decay;      /* where decay is set; SGD: added to the gradient; AdamW: decoupled */
 } oct_optim_config;
 
 typedef struct oct_optim {
@@ -21,8 +21,8 @@ typedef struct oct_optim {
     int64_t updates; /* done so far (AdamW's bias correction) */
 } oct_optim;
 
-oct_status oct_optim_create(oct_optim *optim, const oct_optim_config *config, const oct_params *params)
-    OCT_NODISCARD;
+oct_status oct_optim_create(oct_optim *optim, const oct_optim_config *config,
+                            const oct_params *params) OCT_NODISCARD;
 void oct_optim_destroy(oct_optim *optim);
 /* One update from params->grads. Formulas as torch.optim.SGD and torch.optim.AdamW, in float. */
 void oct_optim_step(oct_optim *optim, oct_params *params, float lr);

@@ -7,11 +7,11 @@ typedef enum oct_schedule_kind { OCT_CONSTANT, OCT_STEP, OCT_COSINE } oct_schedu
 
 typedef struct oct_schedule {
     oct_schedule_kind kind;
-    double lr;        /* peak */
-    double final_lr;  /* cosine: value reached at the end */
-    int64_t warmup;   /* steps of linear rise from lr/warmup to lr */
-    int64_t total;    /* steps of the phase */
-    double gamma;     /* step: factor at each milestone */
+    double lr;       /* peak */
+    double final_lr; /* cosine: value reached at the end */
+    int64_t warmup;  /* steps of linear rise from lr/warmup to lr */
+    int64_t total;   /* steps of the phase */
+    double gamma;    /* step: factor at each milestone */
     int64_t milestone[8];
     int num_milestones;
 } oct_schedule;

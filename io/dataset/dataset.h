@@ -12,8 +12,8 @@ typedef enum oct_split { OCT_TRAIN, OCT_TEST } oct_split;
 typedef struct oct_dataset {
     int64_t count, h, w, c;
     int classes;
-    uint8_t *images; /* count x h x w x c, owned */
-    uint8_t *labels; /* count, each < classes; owned */
+    uint8_t *images;    /* count x h x w x c, owned */
+    uint8_t *labels;    /* count, each < classes; owned */
     uint8_t digest[32]; /* SHA-256 over images then labels */
 } oct_dataset;
 
@@ -33,6 +33,6 @@ size_t oct_dataset_formats(void);
 const oct_dataset_format *oct_dataset_at(size_t i);
 
 /* limit > 0 keeps the first `limit` samples. On failure *data is empty. */
-oct_status oct_dataset_load(oct_dataset *data, const char *format, const char *folder, oct_split split,
-                            int64_t limit) OCT_NODISCARD;
+oct_status oct_dataset_load(oct_dataset *data, const char *format, const char *folder,
+                            oct_split split, int64_t limit) OCT_NODISCARD;
 void oct_dataset_free(oct_dataset *data);

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Writes core_golden.h beside this file: what PyTorch computes, for the tests of core.
 
-usage: make_core_golden.py        (needs Debian's python3-torch)
+usage: make_core_golden.py && clang-format-14 -i core_golden.h   (needs Debian's python3-torch)
 
 Activations are stored as (N, H, W, C), convolution weights as (O, kh, kw, I/groups).
 """
