@@ -4,16 +4,7 @@
 # strings do not count.
 cmake_minimum_required(VERSION 3.21)
 
-set(files "")
-foreach(folder core quant dist io launch tests)
-    file(GLOB_RECURSE found RELATIVE ${ROOT}
-        ${ROOT}/${folder}/*.c ${ROOT}/${folder}/*.h ${ROOT}/${folder}/*.inc)
-    list(APPEND files ${found})
-endforeach()
-list(LENGTH files count)
-if(count EQUAL 0)
-    message(FATAL_ERROR "no sources under \"${ROOT}\"")
-endif()
+include(${CMAKE_CURRENT_LIST_DIR}/sources.cmake)
 
 # Strings first (one may hold "//"), but a quote in a comment must not open one: so whatever begins
 # first wins, comment or string, and becomes a blank.
