@@ -3,6 +3,7 @@
 
 #include "core/base/mem.h"
 #include "quant/runtime/program.h"
+#include "tests/quant/shapes.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -59,17 +60,7 @@ static inline void program_weights(oct_step *step, oct_conv_shape s, int32_t lo,
 static inline oct_conv_shape program_shape(int64_t h, int64_t w, int64_t in_c, int64_t out_c,
                                            int kernel, int stride, int padding, int groups)
 {
-    return (oct_conv_shape){.in_h = h,
-                            .in_w = w,
-                            .in_c = in_c,
-                            .out_h = (h + 2 * padding - kernel) / stride + 1,
-                            .out_w = (w + 2 * padding - kernel) / stride + 1,
-                            .out_c = out_c,
-                            .kernel_h = kernel,
-                            .kernel_w = kernel,
-                            .stride = stride,
-                            .padding = padding,
-                            .groups = groups};
+    return shape_of(h, w, in_c, out_c, kernel, kernel, stride, padding, groups);
 }
 
 /* Every kind of step: a stem, a residual block with a depthwise filter, both pools, a linear layer out

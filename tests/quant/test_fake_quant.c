@@ -3,24 +3,11 @@
 #include "quant/module/fake_quant.h"
 
 #include "tests/golden/quant_golden.h"
+#include "tests/support/float_bits.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
 #include <string.h>
-
-static float as_float(uint32_t bits)
-{
-    float x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
-static uint32_t as_bits(float x)
-{
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return bits;
-}
 
 Test(fake_quantize, equals_pytorch_with_masks_and_gradients)
 {

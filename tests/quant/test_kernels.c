@@ -1,31 +1,13 @@
 /* Every kernel table that this machine runs against plain loops written here. */
 #include "quant/kernel/kernel.h"
 
-#include "core/base/mem.h"
+#include "tests/quant/every_kernel.h"
 #include "tests/quant/quant_random.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-static const oct_kernel *const all_kernels[] = {
-#define OCT_KERNEL(ISA, isa) &oct_kernel_##isa,
-#include "quant/kernel/kernel_list.def"
-#undef OCT_KERNEL
-};
-
-static bool runs_here(const oct_kernel *kernel)
-{
-    return oct_isa_has(oct_cpu_isa(), kernel->isa);
-}
-
-static void *room(int64_t count, size_t size)
-{
-    void *block = NULL;
-    cr_assert_eq(oct_alloc(&block, (size_t)count, size), OCT_OK);
-    return block;
-}
 
 static const oct_isa_set only_ref = 1u << OCT_ISA_REF;
 static const oct_isa_set with_avx2 = 1u << OCT_ISA_REF | 1u << OCT_ISA_AVX2;

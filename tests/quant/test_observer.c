@@ -2,24 +2,10 @@
 #include "quant/observer/observer.h"
 
 #include "tests/golden/quant_golden.h"
+#include "tests/support/float_bits.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
-#include <string.h>
-
-static float as_float(uint32_t bits)
-{
-    float x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
-static uint32_t as_bits(float x)
-{
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return bits;
-}
 
 static const oct_range unseen = {.min = INFINITY, .max = -INFINITY};
 

@@ -1,47 +1,14 @@
 /* The integer layers against direct loops written here, on every instruction set of this machine. */
 #include "quant/kernel/qops.h"
 
-#include "core/base/mem.h"
+#include "tests/quant/every_kernel.h"
 #include "tests/quant/quant_random.h"
+#include "tests/quant/shapes.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-static const oct_kernel *const all_kernels[] = {
-#define OCT_KERNEL(ISA, isa) &oct_kernel_##isa,
-#include "quant/kernel/kernel_list.def"
-#undef OCT_KERNEL
-};
-
-static bool runs_here(const oct_kernel *kernel)
-{
-    return oct_isa_has(oct_cpu_isa(), kernel->isa);
-}
-
-static void *room(int64_t count, size_t size)
-{
-    void *block = NULL;
-    cr_assert_eq(oct_alloc(&block, (size_t)count, size), OCT_OK);
-    return block;
-}
-
-static oct_conv_shape shape_of(int64_t h, int64_t w, int64_t in_c, int64_t out_c, int kernel_h,
-                               int kernel_w, int stride, int padding, int groups)
-{
-    return (oct_conv_shape){.in_h = h,
-                            .in_w = w,
-                            .in_c = in_c,
-                            .out_h = (h + 2 * padding - kernel_h) / stride + 1,
-                            .out_w = (w + 2 * padding - kernel_w) / stride + 1,
-                            .out_c = out_c,
-                            .kernel_h = kernel_h,
-                            .kernel_w = kernel_w,
-                            .stride = stride,
-                            .padding = padding,
-                            .groups = groups};
-}
 
 /* One sum, straight from the definition. */
 static int32_t oracle_sum(const oct_conv_shape *s, const uint8_t *x, uint8_t zero_point,
