@@ -49,9 +49,9 @@ static oct_status make_help(const char *topic, oct_text *out)
     size_t count = 4;
     for (size_t i = 0; i < oct_command_count() && count < OCT_COUNT(names); i++)
         names[count++] = oct_command_at(i)->name;
-    const char *near = oct_nearest(topic, names, count);
-    return oct_fail(OCT_USAGE, "command line: no help on '%s'; %s%s%s", topic,
-                    near ? "did you mean '" : "see octet help", near ? near : "", near ? "'?" : "");
+    char hint[OCT_HINT_BYTES];
+    return oct_fail(OCT_USAGE, "command line: no help on '%s'; %s", topic,
+                    oct_did_you_mean(hint, topic, names, count, "see octet help"));
 }
 
 static oct_status run(const oct_args *args)

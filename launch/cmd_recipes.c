@@ -131,10 +131,9 @@ static oct_status print_one(const recipe_list *list, const char *wanted)
             return status;
         }
     }
-    const char *near = oct_nearest(wanted, names, list->count);
-    return oct_fail(OCT_USAGE, "command line: no recipe '%s'; %s%s%s", wanted,
-                    near ? "did you mean '" : "octet recipes lists them", near ? near : "",
-                    near ? "'?" : "");
+    char hint[OCT_HINT_BYTES];
+    return oct_fail(OCT_USAGE, "command line: no recipe '%s'; %s", wanted,
+                    oct_did_you_mean(hint, wanted, names, list->count, "octet recipes lists them"));
 }
 
 static oct_status run(const oct_args *args)

@@ -5,6 +5,8 @@
  */
 #include "launch/trainer.h"
 
+#include "core/base/whole.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -13,11 +15,6 @@ static const char *const phase_names[] = {
     OCT_PHASE_LIST(X)
 #undef X
 };
-
-static int64_t smaller(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
 
 /* Batch norm whose statistics still move would undo the promise of frozen scales, so it freezes no
  * later than they do. */
@@ -29,7 +26,8 @@ oct_plan oct_plan_of(const oct_recipe *recipe, int64_t train_samples)
                             : train_samples / batch + (train_samples % batch != 0);
     int64_t qat = recipe->qat_epochs * per_epoch;
     int64_t scales = (int64_t)floor(recipe->qat_freeze_scales * (double)qat);
-    int64_t norms = smaller((int64_t)floor(recipe->qat_freeze_batch_norm * (double)qat), scales);
+    int64_t norms =
+        oct_smaller((int64_t)floor(recipe->qat_freeze_batch_norm * (double)qat), scales);
 
     oct_plan plan = {.steps_per_epoch = per_epoch};
     plan.begin[OCT_PHASE_FLOAT] = 0;
@@ -106,7 +104,7 @@ oct_place oct_plan_place(const oct_plan *plan, int64_t step)
     part_of(plan, step, &begin, &end);
     oct_place place = {.step = step - begin, .steps = end - begin};
     place.epochs = (place.steps + per_epoch - 1) / per_epoch;
-    place.epoch = smaller(place.step / per_epoch + 1, place.epochs);
+    place.epoch = oct_smaller(place.step / per_epoch + 1, place.epochs);
     return place;
 }
 

@@ -31,10 +31,10 @@ static void check_model(const oct_recipe *recipe, const oct_dataset *data)
         size_t count = 0;
         for (; count < oct_model_count() && count < OCT_COUNT(names); count++)
             names[count] = oct_model_at(count)->name;
-        const char *near = oct_nearest(recipe->model_name, names, count);
-        oct_fail_add(OCT_USAGE, "model.name: there is no model '%s'; %s%s%s", recipe->model_name,
-                     near ? "did you mean '" : "see `octet help models`", near ? near : "",
-                     near ? "'?" : "");
+        char hint[OCT_HINT_BYTES];
+        oct_fail_add(
+            OCT_USAGE, "model.name: there is no model '%s'; %s", recipe->model_name,
+            oct_did_you_mean(hint, recipe->model_name, names, count, "see `octet help models`"));
     } else if (data->h < spec->min_size || data->w < spec->min_size) {
         oct_fail_add(
             OCT_USAGE,

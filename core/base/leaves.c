@@ -7,15 +7,11 @@
 #include "core/base/leaves.h"
 
 #include "core/base/cpu.h"
+#include "core/base/whole.h"
 
 #include <string.h>
 
 enum { COLUMNS = 2048 };
-
-static int64_t smaller(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
 
 oct_leaves oct_leaves_split(int64_t samples, int64_t leaf, int rank, int size)
 {
@@ -28,12 +24,12 @@ oct_leaves oct_leaves_split(int64_t samples, int64_t leaf, int rank, int size)
 
 int64_t oct_leaves_first_sample(const oct_leaves *leaves)
 {
-    return smaller(leaves->first * leaves->leaf, leaves->samples);
+    return oct_smaller(leaves->first * leaves->leaf, leaves->samples);
 }
 
 int64_t oct_leaves_local_samples(const oct_leaves *leaves)
 {
-    int64_t end = smaller((leaves->first + leaves->local) * leaves->leaf, leaves->samples);
+    int64_t end = oct_smaller((leaves->first + leaves->local) * leaves->leaf, leaves->samples);
     return end - oct_leaves_first_sample(leaves);
 }
 
@@ -44,7 +40,7 @@ int64_t oct_leaf_begin(const oct_leaves *leaves, int64_t i)
 
 int64_t oct_leaf_size(const oct_leaves *leaves, int64_t i)
 {
-    return smaller(leaves->leaf, leaves->samples - (leaves->first + i) * leaves->leaf);
+    return oct_smaller(leaves->leaf, leaves->samples - (leaves->first + i) * leaves->leaf);
 }
 
 /* Whether the aligned node [first, first + span) cut at `count` lies within leaves that end at
@@ -108,12 +104,12 @@ static int fold(const element *e, const oct_leaves *leaves, char *rows, int64_t 
     int num_parts = oct_leaves_parts(leaves, parts);
     size_t row_bytes = (size_t)n * e->bytes;
     for (int64_t c = 0; c < n; c += COLUMNS) {
-        int64_t columns = smaller(COLUMNS, n - c);
+        int64_t columns = oct_smaller(COLUMNS, n - c);
         char *block = rows + (size_t)c * e->bytes;
         for (int p = 0; p < num_parts; p++) {
             int64_t row = parts[p].first - leaves->first;
             char *part = block + (size_t)row * row_bytes, *home = block + (size_t)p * row_bytes;
-            fold_part(e, smaller(parts[p].span, leaves->local - row), part, row_bytes, columns);
+            fold_part(e, oct_smaller(parts[p].span, leaves->local - row), part, row_bytes, columns);
             if (part != home) memcpy(home, part, (size_t)columns * e->bytes);
         }
     }

@@ -121,6 +121,15 @@ const char *oct_nearest(const char *word, const char *const *names, size_t count
     return nearest;
 }
 
+const char *oct_did_you_mean(char text[OCT_HINT_BYTES], const char *word, const char *const *names,
+                             size_t count, const char *otherwise)
+{
+    const char *near = oct_nearest(word, names, count);
+    if (!near) return otherwise;
+    snprintf(text, OCT_HINT_BYTES, "did you mean '%s'?", near);
+    return text;
+}
+
 oct_status oct_text_add(oct_text *text, const char *format, ...)
 {
     va_list args;

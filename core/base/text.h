@@ -14,6 +14,10 @@ bool oct_parse_bool(const char *text, bool *value); /* true, false */
 /* Nearest of `names` to `word` by Damerau-Levenshtein distance, or NULL when none is near (distance
  * above a third of the length). */
 const char *oct_nearest(const char *word, const char *const *names, size_t count);
+/* "did you mean 'NAME'?" when a name is near, `otherwise` when none is; may lie in text. */
+enum { OCT_HINT_BYTES = 128 };
+const char *oct_did_you_mean(char text[OCT_HINT_BYTES], const char *word, const char *const *names,
+                             size_t count, const char *otherwise);
 
 typedef struct oct_text {
     char *data; /* NUL-terminated, owned; NULL when empty */

@@ -13,6 +13,7 @@
 #include "core/kernel/conv.h"
 
 #include "core/base/cpu.h"
+#include "core/base/whole.h"
 #include "core/kernel/blas.h"
 
 #include <string.h>
@@ -40,16 +41,6 @@ typedef struct block {
     int64_t positions; /* in all */
 } block;
 
-static int64_t min64(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
-static int64_t max64(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
 static size_t floats(int64_t count)
 {
     return ((size_t)count * sizeof(float) + 63) / 64 * 64;
@@ -62,12 +53,12 @@ static void *behind(void *scratch, int64_t count)
 
 static void plan_blocks(window *w)
 {
-    int64_t target = max64(BLOCK_ROWS, BLOCK_FLOATS / max64(w->depth, 1));
+    int64_t target = oct_larger(BLOCK_ROWS, BLOCK_FLOATS / oct_larger(w->depth, 1));
     int64_t positions = w->out_h * w->out_w;
     int64_t blocks = (positions + target - 1) / target;
 
     w->rows = (w->out_h + blocks - 1) / blocks;
-    w->samples = max64(1, target / positions);
+    w->samples = oct_larger(1, target / positions);
     w->in_place =
         w->kernel_h == 1 && w->kernel_w == 1 && w->stride == 1 && w->pad_h == 0 && w->pad_w == 0;
 }
@@ -109,11 +100,6 @@ static window turned_window_of(const oct_conv_shape *s)
     return w;
 }
 
-static bool is_depthwise(const oct_conv_shape *s)
-{
-    return s->groups > 1 && s->groups == s->in_c && s->groups == s->out_c;
-}
-
 static bool is_pointwise(const oct_conv_shape *s)
 {
     return s->kernel_h == 1 && s->kernel_w == 1 && s->stride == 1 && s->padding == 0;
@@ -129,7 +115,7 @@ static bool is_turned(const oct_conv_shape *s)
 static int64_t column_floats(const window *w, int64_t samples)
 {
     if (w->in_place) return 0;
-    return min64(w->samples, samples) * w->rows * w->out_w * w->depth;
+    return oct_smaller(w->samples, samples) * w->rows * w->out_w * w->depth;
 }
 
 static bool next_block(const window *w, int64_t samples, block *b)
@@ -142,8 +128,8 @@ static bool next_block(const window *w, int64_t samples, block *b)
         }
     }
     if (b->sample >= samples) return false;
-    b->samples = min64(w->samples, samples - b->sample);
-    b->rows = min64(w->rows, w->out_h - b->row);
+    b->samples = oct_smaller(w->samples, samples - b->sample);
+    b->rows = oct_smaller(w->rows, w->out_h - b->row);
     b->positions = b->samples * b->rows * w->out_w;
     return true;
 }
@@ -157,8 +143,8 @@ static int64_t first_position(const window *w, const block *b)
 /* Kernel columns [*begin, *end) that lie inside the image where the window starts at `start`. */
 static void inside(int64_t start, int64_t kernel, int64_t size, int64_t *begin, int64_t *end)
 {
-    *begin = min64(max64(-start, 0), kernel);
-    *end = max64(min64(kernel, size - start), *begin);
+    *begin = oct_smaller(oct_larger(-start, 0), kernel);
+    *end = oct_larger(oct_smaller(kernel, size - start), *begin);
 }
 
 static void gather_span(const window *w, const float *row, int64_t start, float *col)
@@ -462,7 +448,7 @@ static void outputs_inside(const oct_conv_shape *s, int64_t kx, int64_t *begin, 
 {
     int64_t left = s->padding - kx, right = s->in_w - 1 + s->padding - kx;
     *begin = left > 0 ? (left + s->stride - 1) / s->stride : 0;
-    *end = right < 0 ? 0 : min64(s->out_w, right / s->stride + 1);
+    *end = right < 0 ? 0 : oct_smaller(s->out_w, right / s->stride + 1);
 }
 
 static void depthwise_backward_weight(const oct_conv_shape *s, int64_t samples, const float *grad_y,
@@ -496,7 +482,7 @@ static size_t depthwise_scratch_bytes(const oct_conv_shape *s)
 
 size_t oct_conv_forward_scratch_bytes(const oct_conv_shape *s, int64_t samples)
 {
-    if (is_depthwise(s)) return depthwise_scratch_bytes(s);
+    if (oct_conv_is_depthwise(s)) return depthwise_scratch_bytes(s);
     window w = window_of(s);
     return floats(column_floats(&w, samples));
 }
@@ -504,7 +490,7 @@ size_t oct_conv_forward_scratch_bytes(const oct_conv_shape *s, int64_t samples)
 void oct_conv_forward(const oct_conv_shape *s, int64_t samples, const float *x, const float *weight,
                       const float *bias, float *y, void *scratch)
 {
-    if (is_depthwise(s)) {
+    if (oct_conv_is_depthwise(s)) {
         depthwise_forward(s, samples, x, weight, bias, y, scratch);
         return;
     }
@@ -519,7 +505,7 @@ static int64_t weight_floats(const oct_conv_shape *s)
 
 size_t oct_conv_backward_data_scratch_bytes(const oct_conv_shape *s, int64_t samples)
 {
-    if (is_depthwise(s)) return depthwise_scratch_bytes(s);
+    if (oct_conv_is_depthwise(s)) return depthwise_scratch_bytes(s);
     window w = is_turned(s) ? turned_window_of(s) : window_of(s);
     return floats(column_floats(&w, samples)) + (is_turned(s) ? floats(weight_floats(s)) : 0);
 }
@@ -527,7 +513,7 @@ size_t oct_conv_backward_data_scratch_bytes(const oct_conv_shape *s, int64_t sam
 void oct_conv_backward_data(const oct_conv_shape *s, int64_t samples, const float *grad_y,
                             const float *weight, float *grad_x, void *scratch)
 {
-    if (is_depthwise(s)) {
+    if (oct_conv_is_depthwise(s)) {
         depthwise_backward_data(s, samples, grad_y, weight, grad_x, scratch);
     } else if (is_turned(s)) {
         window w = turned_window_of(s);
@@ -547,7 +533,7 @@ size_t oct_conv_backward_weight_scratch_bytes(const oct_conv_shape *s, int64_t s
 void oct_conv_backward_weight(const oct_conv_shape *s, int64_t samples, const float *grad_y,
                               const float *x, float *grad_weight, void *scratch)
 {
-    if (is_depthwise(s)) {
+    if (oct_conv_is_depthwise(s)) {
         depthwise_backward_weight(s, samples, grad_y, x, grad_weight, scratch);
         return;
     }
@@ -574,7 +560,7 @@ static void decode(int64_t n, const uint8_t *codes, int32_t zero_point, float *r
 /* Samples whose codes are decoded together: those of one block. */
 static int64_t decoded_samples(const oct_conv_shape *s, int64_t samples)
 {
-    return min64(is_depthwise(s) ? 1 : window_of(s).samples, samples);
+    return oct_smaller(oct_conv_is_depthwise(s) ? 1 : window_of(s).samples, samples);
 }
 
 size_t oct_conv_backward_weight_codes_scratch_bytes(const oct_conv_shape *s, int64_t samples)
@@ -590,7 +576,7 @@ void oct_conv_backward_weight_codes(const oct_conv_shape *s, int64_t samples, co
 {
     int64_t group = decoded_samples(s, samples), numel = s->in_h * s->in_w * s->in_c;
     for (int64_t n = 0; n < samples; n += group) {
-        int64_t now = min64(group, samples - n);
+        int64_t now = oct_smaller(group, samples - n);
         decode(now * numel, codes + n * numel, zero_point, scratch);
         oct_conv_backward_weight(s, now, grad_y + n * s->out_h * s->out_w * s->out_c, scratch,
                                  grad_weight, behind(scratch, group * numel));

@@ -21,3 +21,8 @@ int64_t oct_conv_out_numel(const oct_conv_shape *s)
 {
     return s->out_h * s->out_w * s->out_c;
 }
+
+bool oct_conv_is_depthwise(const oct_conv_shape *s)
+{
+    return s->groups > 1 && s->groups == s->in_c && s->groups == s->out_c;
+}

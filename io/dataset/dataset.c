@@ -40,10 +40,9 @@ static oct_status unknown_format(const char *name)
     const char *names[OCT_COUNT(formats)];
     for (size_t i = 0; i < OCT_COUNT(formats); i++)
         names[i] = formats[i]->name;
-    const char *near = oct_nearest(name, names, OCT_COUNT(formats));
-    return oct_fail(OCT_USAGE, "data.format: there is no format '%s'; %s%s%s", name,
-                    near ? "did you mean '" : "see octet help data", near ? near : "",
-                    near ? "'?" : "");
+    char hint[OCT_HINT_BYTES];
+    return oct_fail(OCT_USAGE, "data.format: there is no format '%s'; %s", name,
+                    oct_did_you_mean(hint, name, names, OCT_COUNT(formats), "see octet help data"));
 }
 
 static oct_status check_folder(const oct_dataset_format *format, const char *folder)

@@ -9,6 +9,7 @@
  */
 #include "quant/kernel/qops.h"
 
+#include "core/base/whole.h"
 #include "quant/kernel/bits.h"
 
 enum { ALIGN = 64 };
@@ -24,24 +25,9 @@ typedef struct conv_plan {
     int64_t rows_at, stripe_at, acc_at, mask_at, bytes;
 } conv_plan;
 
-static int64_t smaller(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
-static int64_t larger(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
-static int64_t aligned(int64_t bytes)
-{
-    return (bytes + ALIGN - 1) / ALIGN * ALIGN;
-}
-
 static conv_plan plan_of(const oct_kernel *kernel, const oct_conv_shape *s)
 {
-    conv_plan p = {.depthwise = s->groups > 1 && s->groups == s->in_c && s->groups == s->out_c};
+    conv_plan p = {.depthwise = oct_conv_is_depthwise(s)};
     const int64_t group_c = s->in_c / s->groups, group_o = s->out_c / s->groups;
     const int64_t window = (int64_t)s->kernel_h * s->kernel_w;
     p.taps = s->groups == 1 ? s->kernel_h : window;
@@ -53,16 +39,17 @@ static conv_plan plan_of(const oct_kernel *kernel, const oct_conv_shape *s)
     p.group_bytes = p.depthwise ? kernel->depthwise_bytes(s->in_c, window)
                                 : oct_packed_taps_bytes(kernel, group_o, p.taps, p.run);
 
-    const int64_t wanted = smaller(larger(8192 / s->out_c, 64), 256);
-    p.lines = larger(wanted / s->out_w, 1);
+    const int64_t wanted = oct_smaller(oct_larger(8192 / s->out_c, 64), 256);
+    p.lines = oct_larger(wanted / s->out_w, 1);
     p.pixels = p.lines * s->out_w;
     const int64_t samples = (p.lines - 1) / s->out_h + 2; /* that a block may touch */
-    const int64_t stripe_lines = p.lines * s->stride + samples * larger(s->kernel_h - s->stride, 0);
-    p.rows_at = aligned(p.taps * (int64_t)sizeof(int64_t));
-    p.stripe_at = p.rows_at + aligned(p.pixels * (int64_t)sizeof(uint8_t *));
-    p.acc_at = p.stripe_at + (p.copies ? aligned(stripe_lines * p.pitch + ALIGN) : 0);
-    p.mask_at = p.acc_at + aligned(p.pixels * s->out_c * (int64_t)sizeof(int32_t));
-    p.bytes = p.mask_at + aligned(p.pixels * s->out_c / 8 + 1);
+    const int64_t stripe_lines =
+        p.lines * s->stride + samples * oct_larger(s->kernel_h - s->stride, 0);
+    p.rows_at = oct_round_up(p.taps * (int64_t)sizeof(int64_t), ALIGN);
+    p.stripe_at = p.rows_at + oct_round_up(p.pixels * (int64_t)sizeof(uint8_t *), ALIGN);
+    p.acc_at = p.stripe_at + (p.copies ? oct_round_up(stripe_lines * p.pitch + ALIGN, ALIGN) : 0);
+    p.mask_at = p.acc_at + oct_round_up(p.pixels * s->out_c * (int64_t)sizeof(int32_t), ALIGN);
+    p.bytes = p.mask_at + oct_round_up(p.pixels * s->out_c / 8 + 1, ALIGN);
     return p;
 }
 
@@ -120,7 +107,7 @@ static void set_rows(const conv_plan *p, const oct_conv_shape *s, const uint8_t 
 {
     for (int64_t line = first, end; line < first + count; line = end) {
         const int64_t sample = line / s->out_h, y = line % s->out_h;
-        end = smaller((sample + 1) * s->out_h, first + count);
+        end = oct_smaller((sample + 1) * s->out_h, first + count);
         const uint8_t *plane = x + sample * s->in_h * s->in_w * s->in_c;
         const uint8_t *corner = plane + y * s->stride * p->pitch;
         if (p->copies) {
@@ -166,7 +153,7 @@ void oct_qconv_accumulate(const oct_kernel *kernel, const oct_conv_shape *s, int
     const int64_t total = samples * s->out_h;
     set_offsets(&p, s, offset);
     for (int64_t line = 0; line < total; line += p.lines) {
-        const int64_t count = smaller(p.lines, total - line);
+        const int64_t count = oct_smaller(p.lines, total - line);
         set_rows(&p, s, x, x_zero_point, line, count, at + p.stripe_at, rows);
         multiply(kernel, &p, s, count * s->out_w, offset, rows, packed,
                  acc + line * s->out_w * s->out_c);
@@ -186,7 +173,7 @@ void oct_qconv_forward(const oct_kernel *kernel, const oct_conv_shape *s, int64_
     const int64_t total = samples * s->out_h;
     set_offsets(&p, s, offset);
     for (int64_t line = 0; line < total; line += p.lines) {
-        const int64_t pixels = smaller(p.lines, total - line) * s->out_w;
+        const int64_t pixels = oct_smaller(p.lines, total - line) * s->out_w;
         const int64_t first = line * s->out_w * s->out_c;
         set_rows(&p, s, x, x_zero_point, line, pixels / s->out_w, at + p.stripe_at, rows);
         multiply(kernel, &p, s, pixels, offset, rows, packed, acc);
@@ -207,10 +194,10 @@ int64_t oct_qconv_bound(const oct_conv_shape *s, const int8_t *codes, int64_t ch
     int64_t most = 0, least = 0, above = 0, below = 0;
     for (int64_t i = 0; i < k; i++) {
         const int64_t a = (int64_t)w[i] * x_lo, b = (int64_t)w[i] * x_hi;
-        most += larger(a, b);
-        least += smaller(a, b);
-        above += larger(larger(a, b), 0);
-        below += smaller(smaller(a, b), 0);
+        most += oct_larger(a, b);
+        least += oct_smaller(a, b);
+        above += oct_larger(oct_larger(a, b), 0);
+        below += oct_smaller(oct_smaller(a, b), 0);
     }
-    return larger(larger(most + bias, -(least + bias)), larger(above, -below));
+    return oct_larger(oct_larger(most + bias, -(least + bias)), oct_larger(above, -below));
 }

@@ -9,6 +9,7 @@
 #include "quant/runtime/planner.h"
 
 #include "core/base/mem.h"
+#include "core/base/whole.h"
 #include "quant/qparams.h"
 
 #include <math.h>
@@ -46,11 +47,6 @@ typedef struct frame {
     void *scratch;
 } frame;
 
-static int64_t aligned(int64_t bytes)
-{
-    return (bytes + ALIGN - 1) / ALIGN * ALIGN;
-}
-
 static bool multiplies(const oct_step *step)
 {
     return step->kind == OCT_STEP_CONV || step->kind == OCT_STEP_CONV_FLOAT;
@@ -62,7 +58,7 @@ static oct_status pack_weights(oct_runtime *rt)
     for (int64_t i = 0; i < program->num_steps; i++)
         if (multiplies(&program->steps[i]))
             rt->weight_bytes +=
-                aligned(oct_qconv_packed_bytes(rt->kernel, &program->steps[i].conv));
+                oct_round_up(oct_qconv_packed_bytes(rt->kernel, &program->steps[i].conv), ALIGN);
     OCT_TRY(oct_alloc(&rt->weights, (size_t)rt->weight_bytes, 1));
     OCT_TRY(oct_alloc(&rt->packed, (size_t)program->num_steps, sizeof *rt->packed));
     int8_t *next = rt->weights;
@@ -71,7 +67,7 @@ static oct_status pack_weights(oct_runtime *rt)
         if (!multiplies(step)) continue;
         rt->packed[i] = next;
         oct_qconv_pack(rt->kernel, &step->conv, step->weight, next);
-        next += aligned(oct_qconv_packed_bytes(rt->kernel, &step->conv));
+        next += oct_round_up(oct_qconv_packed_bytes(rt->kernel, &step->conv), ALIGN);
     }
     return OCT_OK;
 }
@@ -90,14 +86,15 @@ static int64_t float_chunk(const oct_conv_shape *s)
 
 static int64_t float_acc_bytes(const oct_conv_shape *s)
 {
-    return aligned(float_chunk(s) * s->out_h * s->out_w * s->out_c * (int64_t)sizeof(int32_t));
+    return oct_round_up(float_chunk(s) * s->out_h * s->out_w * s->out_c * (int64_t)sizeof(int32_t),
+                        ALIGN);
 }
 
 static int64_t step_scratch(const oct_runtime *rt, const oct_step *step)
 {
     if (!multiplies(step)) return 0;
     const oct_conv_shape *s = &step->conv;
-    int64_t bytes = aligned(oct_qconv_scratch_bytes(rt->kernel, s));
+    int64_t bytes = oct_round_up(oct_qconv_scratch_bytes(rt->kernel, s), ALIGN);
     if (step->kind == OCT_STEP_CONV_FLOAT) bytes += float_acc_bytes(s);
     return bytes;
 }

@@ -86,6 +86,17 @@ static const char *nearest(const char *word)
     return oct_nearest(word, names, OCT_COUNT(names));
 }
 
+Test(text, a_hint_names_what_is_near_or_where_to_look)
+{
+    static const char *const names[] = {"relu",
+                                        "a_name_of_sixty_three_characters_that_is_as_long_as_"
+                                        "names_may_be_"};
+    char text[OCT_HINT_BYTES];
+    cr_assert_str_eq(oct_did_you_mean(text, "rely", names, 2, "see there"), "did you mean 'relu'?");
+    cr_assert_str_eq(oct_did_you_mean(text, "zzz", names, 2, "see there"), "see there");
+    cr_assert(strstr(oct_did_you_mean(text, names[1], names, 2, ""), "may_be_'?"));
+}
+
 Test(text, near_names_are_found)
 {
     cr_assert_str_eq(nearest("learning_rat"), "learning_rate");

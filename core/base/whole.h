@@ -1,0 +1,20 @@
+/* Whole numbers: the smaller, the larger, and the next multiple. */
+#pragma once
+
+#include <stdint.h>
+
+static inline int64_t oct_smaller(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static inline int64_t oct_larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* The next multiple of `step` that is not below `n`; n not negative. */
+static inline int64_t oct_round_up(int64_t n, int64_t step)
+{
+    return (n + step - 1) / step * step;
+}
