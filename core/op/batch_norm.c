@@ -26,7 +26,8 @@ static int64_t positions_of(const oct_tensor *x)
     return positions;
 }
 
-/* Mean and 1/sigma of the batch into `saved`; the running values move towards the batch's. */
+/* Mean and 1/sigma of the batch into `saved`; the running values move towards the batch's. One that is
+ * not finite would spoil evaluation and checkpoints while the loss may still look well. */
 static bool use_batch_stats(oct_context *cx, const oct_tensor *x, const oct_bn_args *args,
                             bn_saved *saved)
 {
@@ -41,6 +42,7 @@ static bool use_batch_stats(oct_context *cx, const oct_tensor *x, const oct_bn_a
                           rows + i * 2 * c);
     bool done = oct_sum_over_ranks(cx, rows, 2 * c, total);
     double count = (double)saved->count;
+    bool finite = true;
     for (int64_t k = 0; done && k < c; k++) {
         double mean = total[k] / count, var = total[c + k] / count - mean * mean;
         if (var < 0) var = 0;
@@ -49,9 +51,11 @@ static bool use_batch_stats(oct_context *cx, const oct_tensor *x, const oct_bn_a
         args->running_mean[k] += args->momentum * ((float)mean - args->running_mean[k]);
         args->running_var[k] +=
             args->momentum * ((float)(var * count / (count - 1)) - args->running_var[k]);
+        finite &= isfinite(args->running_mean[k]) && isfinite(args->running_var[k]);
     }
     oct_scratch_end(cx, rows);
-    return done;
+    if (!finite) oct_context_fail(cx, OCT_NUMERIC, "the batch's mean or variance is not finite");
+    return done && finite;
 }
 
 static void use_running_stats(int64_t channels, const oct_bn_args *args, bn_saved *saved)

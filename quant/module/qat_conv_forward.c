@@ -61,6 +61,7 @@ static void batch_statistics(oct_context *cx, const oct_qat_conv *m, const oct_c
         bool summed = oct_sum_over_ranks(cx, rows, 2 * n, total);
         double count = (double)(cx->leaves.samples * pixels);
         double unbiased = count > 1 ? count / (count - 1) : 1;
+        bool finite = true;
         for (int64_t o = 0; summed && o < n; o++) {
             double scale = (double)input_scale * (double)ch->scale[o];
             double acc_mean = total[o] / count;
@@ -72,7 +73,10 @@ static void batch_statistics(oct_context *cx, const oct_qat_conv *m, const oct_c
             float momentum = l.bn->momentum;
             l.bn->running_mean[o] += momentum * (ch->mean[o] - l.bn->running_mean[o]);
             l.bn->running_var[o] += momentum * ((float)(var * unbiased) - l.bn->running_var[o]);
+            finite &= isfinite(l.bn->running_mean[o]) && isfinite(l.bn->running_var[o]);
         }
+        if (!finite)
+            oct_context_fail(cx, OCT_NUMERIC, "the batch's mean or variance is not finite");
     }
     oct_scratch_end(cx, total);
     oct_scratch_end(cx, rows);

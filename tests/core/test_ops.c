@@ -456,3 +456,18 @@ Test(ops, a_failed_context_and_a_missing_input_give_nothing)
     cr_assert_str_eq(oct_fail_text(0), "first");
     oct_context_destroy(&cx);
 }
+
+Test(ops, batch_norm_refuses_statistics_that_overflow)
+{
+    oct_module *bn;
+    oct_context *cx;
+    float values[] = {1e30F, -1e30F, 2e30F, 5};
+    RIG_OK(oct_batch_norm_create(&bn, 1));
+    RIG_OK(oct_context_create(&cx, &oct_collective_one));
+    oct_context_begin(cx, oct_leaves_split(4, 2, 0, 1), false);
+    oct_call(cx, bn, oct_tensor_view(cx, OCT_F32, OCT_SHAPE(4, 1), values));
+    cr_assert_eq(oct_context_status(cx), OCT_NUMERIC);
+    cr_assert_str_eq(oct_fail_text(0), "the batch's mean or variance is not finite");
+    oct_context_destroy(&cx);
+    oct_module_destroy(&bn);
+}

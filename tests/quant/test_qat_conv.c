@@ -307,3 +307,19 @@ Test(qat_conv, scales_follow_the_step_before_and_stay_when_frozen)
     cr_assert_eq(fq->scale[0], after);
     net_end(&n);
 }
+
+Test(qat_conv, statistics_that_overflow_are_an_error_that_names_the_layer)
+{
+    net n;
+    build(&n, (variant){.batch_norm = true, .live = true, .stride = 1});
+    oct_conv2d_module *conv = (oct_conv2d_module *)oct_module_find(n.root, "1.conv");
+    for (int64_t i = 0; i < oct_numel(&conv->weight->value); i++)
+        oct_f32(&conv->weight->value)[i] *= 1e25f;
+    oct_context_begin(n.cx, n.leaves, false);
+    oct_shape shape = n.input;
+    shape.dim[0] = n.leaves.samples;
+    oct_call(n.cx, n.root, oct_tensor_view(n.cx, OCT_F32, shape, n.x));
+    cr_assert_eq(oct_context_status(n.cx), OCT_NUMERIC);
+    cr_assert_str_eq(oct_fail_text(0), "1: the batch's mean or variance is not finite");
+    net_end(&n);
+}
