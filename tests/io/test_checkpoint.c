@@ -1,3 +1,5 @@
+/* Checkpoints: what a save leaves behind, which file is the newest good one, and every way in which a
+ * file or a manifest can be damaged, foreign, too new or not fit the model. */
 #include "io/checkpoint.h"
 
 #include "core/base/log.h"

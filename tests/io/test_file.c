@@ -1,3 +1,4 @@
+/* Whole files: written wholly or not at all, read in full, folders made, locked and cleaned. */
 #include "io/file.h"
 
 #include "core/base/mem.h"

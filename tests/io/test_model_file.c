@@ -1,3 +1,5 @@
+/* The int8 model file: what is saved comes back, equal models give equal bytes, and a file that lies is
+ * refused with its name before it can do harm. */
 #include "io/model_file.h"
 
 #include "core/base/mem.h"

@@ -1,3 +1,4 @@
+/* What a run shows: counts, times, when there is a bar, and the rate over the last steps. */
 #include "launch/progress.h"
 
 #include <criterion/criterion.h>
