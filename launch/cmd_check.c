@@ -66,15 +66,8 @@ static oct_status judge_model(verdict *v)
     const oct_recipe *r = &v->recipe;
     oct_module *model = NULL;
     oct_status status = OCT_OK;
-    oct_qconfig qconfig = {
-        .observer = oct_observer_find(r->quant_observer),
-        .averaging = (float)r->quant_averaging,
-        .float_output = r->quant_float_output,
-        .target = oct_target_find(r->quant_target),
-    };
     OCT_TRY(oct_build_model(&model, r, &v->train));
-    OCT_TRY_OUT(oct_prepare(&model, OCT_SHAPE(1, v->train.h, v->train.w, v->train.c), &qconfig,
-                            &v->report));
+    OCT_TRY_OUT(oct_prepare_model(&model, r, &v->train, &v->report));
     OCT_TRY_OUT(oct_module_state(model, count_item, v));
     int64_t slots = strcmp(r->optimizer_kind, "adamw") == 0 ? 2 : 1;
     v->checkpoint_bytes += slots * v->parameters * (int64_t)sizeof(float);

@@ -90,6 +90,12 @@ oct_status oct_session_agree(oct_session *session, oct_status mine)
     return session->group->agree(session->group, mine);
 }
 
+void oct_session_forgive(oct_session *session)
+{
+    oct_fail_clear();
+    session->watched->agreed = false;
+}
+
 static bool known_to_all(const oct_session *session, oct_status status)
 {
     return status == OCT_OK || session->watched->agreed || status == OCT_PEER ||

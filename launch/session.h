@@ -33,5 +33,8 @@ oct_status oct_session_open(oct_session *session, const oct_args *args) OCT_NODI
  * is named. */
 oct_status oct_session_agree(oct_session *session, oct_status mine) OCT_NODISCARD;
 
+/* After an agreed failure that the command goes on from: forgets it. */
+void oct_session_forgive(oct_session *session);
+
 /* Ends the ranks and passes `status` on. Does not return after a lone failure among several ranks. */
 oct_status oct_session_end(oct_session *session, oct_status status) OCT_NODISCARD;

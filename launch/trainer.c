@@ -10,6 +10,7 @@
 #include "core/base/mem.h"
 #include "core/base/text.h"
 #include "launch/model/model.h"
+#include "quant/pass/convert.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -124,7 +125,8 @@ oct_status oct_build_model(oct_module **model, const oct_recipe *recipe, const o
     return status;
 }
 
-static oct_status prepare(oct_module **model, const oct_recipe *recipe, const oct_dataset *data)
+oct_status oct_prepare_model(oct_module **model, const oct_recipe *recipe, const oct_dataset *data,
+                             oct_text *report)
 {
     oct_qconfig qconfig = {
         .observer = oct_observer_find(recipe->quant_observer),
@@ -132,7 +134,7 @@ static oct_status prepare(oct_module **model, const oct_recipe *recipe, const oc
         .float_output = recipe->quant_float_output,
         .target = oct_target_find(recipe->quant_target),
     };
-    return oct_prepare(model, OCT_SHAPE(1, data->h, data->w, data->c), &qconfig, NULL);
+    return oct_prepare(model, OCT_SHAPE(1, data->h, data->w, data->c), &qconfig, report);
 }
 
 /* What a prepared model does in a phase. Calibration observes the float model as it is: its batch norm
@@ -189,7 +191,7 @@ static oct_status enter_calibration(oct_trainer *trainer)
 {
     end_optimizer(trainer);
     oct_params_unbind(&trainer->params);
-    OCT_TRY(prepare(&trainer->model, trainer->recipe, trainer->train_data));
+    OCT_TRY(oct_prepare_model(&trainer->model, trainer->recipe, trainer->train_data, NULL));
     trainer->prepared = true;
     OCT_TRY(oct_quantizers_collect(&trainer->quantizers, trainer->model));
     OCT_TRY(allocate_control(trainer));
@@ -209,12 +211,21 @@ static oct_status enter(oct_trainer *trainer, oct_phase phase)
     return OCT_OK;
 }
 
-/* A model that cannot be prepared shall be known now and not after the float phase. */
-static oct_status try_prepare(const oct_recipe *recipe, const oct_dataset *data)
+/* A model that cannot be prepared or converted shall be known now and not after the float phase. */
+static oct_status try_deploy(const oct_recipe *recipe, const oct_dataset *data)
 {
     oct_module *model = NULL;
-    OCT_TRY(oct_build_model(&model, recipe, data));
-    oct_status status = prepare(&model, recipe, data);
+    oct_quantizers quantizers = {0};
+    oct_program program = {0};
+    oct_status status = OCT_OK;
+    OCT_TRY_OUT(oct_build_model(&model, recipe, data));
+    OCT_TRY_OUT(oct_prepare_model(&model, recipe, data, NULL));
+    OCT_TRY_OUT(oct_quantizers_collect(&quantizers, model));
+    set_phase(model, &quantizers, OCT_PHASE_QAT_SCALES_FROZEN);
+    OCT_TRY_OUT(oct_convert(&program, model, OCT_SHAPE(1, data->h, data->w, data->c), NULL));
+out:
+    oct_program_free(&program);
+    oct_quantizers_free(&quantizers);
     oct_module_destroy(&model);
     return status;
 }
@@ -265,7 +276,7 @@ oct_status oct_trainer_create(oct_trainer *trainer, const oct_recipe *recipe,
     };
     OCT_TRY(oct_run_check(recipe, train_data, test_data, group->size));
     trainer->plan = oct_plan_of(recipe, train_data->count);
-    OCT_TRY_OUT(try_prepare(recipe, train_data));
+    OCT_TRY_OUT(try_deploy(recipe, train_data));
     OCT_TRY_OUT(oct_build_model(&trainer->model, recipe, train_data));
     oct_module_train(trainer->model, true);
     OCT_TRY_OUT(bind_parameters(trainer));
@@ -491,7 +502,7 @@ oct_status oct_load_model(oct_module **model, const oct_checkpoint *checkpoint,
     *prepared = phase != OCT_PHASE_FLOAT;
     OCT_TRY_OUT(oct_build_model(model, recipe, data));
     if (*prepared) {
-        OCT_TRY_OUT(prepare(model, recipe, data));
+        OCT_TRY_OUT(oct_prepare_model(model, recipe, data, NULL));
         OCT_TRY_OUT(oct_quantizers_collect(&quantizers, *model));
         set_phase(*model, &quantizers, phase);
     }

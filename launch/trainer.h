@@ -128,6 +128,9 @@ oct_status oct_gather_rows(const oct_collective *group, const oct_leaves *leaves
 /* Builds the float model of a recipe for a data set, with initial parameters. */
 oct_status oct_build_model(oct_module **model, const oct_recipe *recipe,
                            const oct_dataset *data) OCT_NODISCARD;
+/* Prepares it as the recipe asks; report as for oct_prepare. */
+oct_status oct_prepare_model(oct_module **model, const oct_recipe *recipe, const oct_dataset *data,
+                             oct_text *report) OCT_NODISCARD;
 /* Builds the model in the phase of a checkpoint (prepared if it was) and loads its state. */
 oct_status oct_load_model(oct_module **model, const oct_checkpoint *checkpoint,
                           const oct_recipe *recipe, const oct_dataset *data,

@@ -144,7 +144,7 @@ static oct_status forgive_failed_save(run *r, oct_status status)
             "%s\nno checkpoint of step %lld; the run goes on and tries again at step %lld",
             oct_fail_text(0), (long long)r->trainer.step,
             (long long)(r->trainer.step + r->recipe->checkpoint_every));
-    oct_fail_clear();
+    oct_session_forgive(r->session);
     return OCT_OK;
 }
 

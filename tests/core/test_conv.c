@@ -249,11 +249,13 @@ Test(conv, no_samples_leave_everything_as_it_was)
     oct_conv_shape s = SHAPE(5, 5, 2, 2, 3, 3, 1, 1, 1);
     s.out_h = s.out_w = 5;
     float w[36] = {0}, grad[36] = {3}, *nothing = take(0, 1);
+    void *scratch = take(oct_conv_backward_data_scratch_bytes(&s, 0), 1);
     oct_conv_forward(&s, 0, nothing, w, NULL, nothing, nothing);
-    oct_conv_backward_data(&s, 0, nothing, w, nothing,
-                           take(oct_conv_backward_data_scratch_bytes(&s, 0), 1));
+    oct_conv_backward_data(&s, 0, nothing, w, nothing, scratch);
     oct_conv_backward_weight(&s, 0, nothing, nothing, grad, nothing);
     cr_assert_eq(grad[0], 3);
+    oct_free(&scratch);
+    oct_free(&nothing);
 }
 
 Test(conv, a_bias_gradient_is_the_sum_over_rows_in_order)

@@ -322,6 +322,10 @@ Test(ops, gradients_do_not_depend_on_the_number_of_threads)
         oct_check_bits_f32(grads[i], grads[0], numel, "parameters");
         oct_check_bits_f32(grad_x[i], grad_x[0], 11 * 12 * 12 * 3, "input");
     }
+    for (int i = 0; i < 3; i++) {
+        oct_free(&grads[i]);
+        oct_free(&grad_x[i]);
+    }
 }
 
 /* The same leaf in two batches of different size, at different places and with different neighbours. */
