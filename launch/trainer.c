@@ -131,6 +131,7 @@ oct_status oct_prepare_model(oct_module **model, const oct_recipe *recipe, const
     oct_qconfig qconfig = {
         .observer = oct_observer_find(recipe->quant_observer),
         .averaging = (float)recipe->quant_averaging,
+        .current_scales = strcmp(recipe->quant_scales, "current") == 0,
         .float_output = recipe->quant_float_output,
         .target = oct_target_find(recipe->quant_target),
     };

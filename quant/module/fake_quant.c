@@ -169,3 +169,12 @@ oct_status oct_quantizers_update(const oct_quantizers *quantizers, const int64_t
     }
     return OCT_OK;
 }
+
+oct_status oct_fake_quant_settle(oct_fake_quant *fq, const oct_collective *group)
+{
+    int64_t keys[2];
+    oct_quantizers only = {.items = &fq, .count = 1};
+    oct_quantizers_keys(&only, keys);
+    OCT_TRY(group->max_i64(group, keys, 2));
+    return oct_quantizers_update(&only, keys);
+}

@@ -5,6 +5,8 @@
  * Delayed scales: the scale used in a step comes from the statistics up to the step before. A forward
  * notes its batch's min and max; at the end of the step the trainer exchanges them as keys and
  * updates the state (oct_quantizers_*).
+ * Current scales: the batch is observed first and quantized with the scale that follows, as PyTorch
+ * does; each layer computes its range in a pass of its own and the ranks meet at each fake-quant.
  */
 #pragma once
 
@@ -29,6 +31,7 @@ typedef struct oct_fake_quant {
     oct_module base;
     const oct_observer *observer;
     float averaging;
+    bool current;   /* scales of this very step */
     bool is_signed; /* zero_point 128; otherwise values are >= 0 and zero_point is 0 */
     oct_quant_state state;
     float *min, *max; /* buffers of one element: the observer's range */
@@ -51,6 +54,15 @@ static inline bool oct_fake_quant_quantizes(const oct_fake_quant *fq)
 {
     return fq->state == OCT_QUANT_QAT || fq->state == OCT_QUANT_FROZEN;
 }
+
+/* Whether a forward in this mode has to settle the scale before it quantizes. */
+static inline bool oct_fake_quant_settles(const oct_fake_quant *fq, bool training)
+{
+    return fq->current && training && fq->state == OCT_QUANT_QAT;
+}
+/* Collective: merges the range that the forward has noted over all ranks and updates observer and
+ * scale at once. OCT_NUMERIC as oct_quantizers_update. */
+oct_status oct_fake_quant_settle(oct_fake_quant *fq, const oct_collective *group) OCT_NODISCARD;
 
 /* All fake-quants below a module, in order of the tree: alike on every rank. */
 typedef struct oct_quantizers {

@@ -46,11 +46,20 @@ static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const 
     int64_t numel = oct_numel(y);
     oct_node *node = oct_record(cx, "qat_add", backward, x, 2, false, y);
     if (node && !(node->saved = oct_save(cx, (size_t)(numel + 7) / 8))) return NULL;
-    oct_qadd q = oct_qadd_of(x[0]->q, x[1]->q, y->q, m->relu);
     float range[2] = {INFINITY, -INFINITY};
+    bool settle = oct_fake_quant_settles(fq, self->training);
+    if (settle) { /* a pass with an output scale of 1 sees the real range */
+        oct_qparams real = {.scale = 1.0f, .qmin = y->q.qmin, .qmax = y->q.qmax};
+        oct_qadd q = oct_qadd_of(x[0]->q, x[1]->q, real, m->relu);
+        oct_qadd_forward(numel, oct_u8(x[0]), oct_u8(x[1]), &q, oct_u8(y), NULL, range);
+        if (numel > 0) oct_fake_quant_observe(fq, true, range[0], range[1]);
+        oct_context_adopt(cx, oct_fake_quant_settle(fq, cx->group));
+        y->q = oct_fake_quant_qparams(fq);
+    }
+    oct_qadd q = oct_qadd_of(x[0]->q, x[1]->q, y->q, m->relu);
     oct_qadd_forward(numel, oct_u8(x[0]), oct_u8(x[1]), &q, oct_u8(y), node ? node->saved : NULL,
                      range);
-    if (numel > 0)
+    if (numel > 0 && !settle)
         oct_fake_quant_observe(fq, self->training, range[0] * y->q.scale, range[1] * y->q.scale);
     return y;
 }

@@ -120,69 +120,118 @@ void oct_accumulate(oct_context *cx, const oct_conv_shape *s, const oct_tensor *
     }
 }
 
-static void observe(const oct_qat_conv *m, oct_fake_quant *fq, const float *ranges, int64_t local)
+/* Notes the leaves' ranges, which are in units of the output scale. */
+static void observe(oct_context *cx, const oct_qat_conv *m, float scale, const float *ranges)
 {
-    for (int64_t i = 0; i < local; i++)
-        oct_fake_quant_observe(fq, m->base.training, ranges[2 * i] * fq->scale[0],
-                               ranges[2 * i + 1] * fq->scale[0]);
+    for (int64_t i = 0; i < cx->leaves.local; i++)
+        oct_fake_quant_observe((oct_fake_quant *)m->fake_quant, m->base.training,
+                               ranges[2 * i] * scale, ranges[2 * i + 1] * scale);
+}
+
+static bool fold(oct_context *cx, const oct_layer *l, const oct_tensor *x, float out_scale,
+                 oct_qat_saved *sv)
+{
+    if (oct_fold_channels(l, x->q.scale, out_scale, &sv->ch, sv->shape.out_c)) return true;
+    oct_context_fail(cx, OCT_NUMERIC, "a weight, bias or batch-norm value is not finite");
+    return false;
+}
+
+/* Codes, masks and ranges from accumulators that are held. */
+static void requantize_held(oct_context *cx, const oct_requant *q, const oct_qat_saved *sv,
+                            uint8_t *mask, const oct_work *w, oct_tensor *y)
+{
+    const oct_kernel *kernel = oct_kernel_here();
+    int64_t n = sv->shape.out_c, pixels = sv->shape.out_h * sv->shape.out_w;
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < cx->leaves.local; i++) {
+        int64_t begin = oct_leaf_begin(&cx->leaves, i) * oct_conv_out_numel(&sv->shape);
+        kernel->requantize(oct_leaf_size(&cx->leaves, i) * pixels, n, w->acc + begin, q,
+                           oct_u8(y) + begin, mask ? mask + i * sv->mask_stride : NULL,
+                           w->ranges + 2 * i);
+    }
+}
+
+/* The same in one pass from the input's codes. */
+static void convolve_codes(oct_context *cx, const oct_requant *q, const oct_qat_saved *sv,
+                           const oct_work *w, const oct_tensor *x, oct_tensor *y)
+{
+    const oct_conv_shape *s = &sv->shape;
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < cx->leaves.local; i++) {
+        int64_t begin = oct_leaf_begin(&cx->leaves, i);
+        oct_qconv_forward(oct_kernel_here(), s, oct_leaf_size(&cx->leaves, i),
+                          oct_u8(x) + begin * oct_conv_in_numel(s), (uint8_t)x->q.zero_point,
+                          w->packed, q, oct_u8(y) + begin * oct_conv_out_numel(s),
+                          sv->mask ? sv->mask + i * sv->mask_stride : NULL, w->ranges + 2 * i,
+                          w->scratch + omp_get_thread_num() * w->scratch_bytes);
+    }
+}
+
+/* Current scales: requantizing with an output scale of 1 shows the real range, which then gives the
+ * scale. The codes of that pass are overwritten. */
+static void settle_scale(oct_context *cx, const oct_qat_conv *m, const oct_tensor *x,
+                         oct_qat_saved *sv, oct_work *w, oct_tensor *y)
+{
+    oct_fake_quant *fq = (oct_fake_quant *)m->fake_quant;
+    oct_layer l = oct_layer_of(m);
+    const oct_conv_shape *s = &sv->shape;
+    int64_t positions = oct_leaves_local_samples(&cx->leaves) * s->out_h * s->out_w;
+    oct_qparams real = y->q;
+    real.scale = 1.0f;
+    if (!fold(cx, &l, x, real.scale, sv)) return;
+    silence_acc(&sv->ch, positions, s->out_c, w->acc);
+    oct_requant q = oct_requant_of(m, real, &sv->ch);
+    requantize_held(cx, &q, sv, NULL, w, y);
+    observe(cx, m, real.scale, w->ranges);
+    oct_context_adopt(cx, oct_fake_quant_settle(fq, cx->group));
+    y->q = oct_fake_quant_qparams(fq);
+}
+
+/* Weights of dead channels are zero in what the kernel multiplies, not in what backward sees. */
+static void pack_without_dead(oct_context *cx, const oct_qat_saved *sv, oct_work *w)
+{
+    size_t bytes = (size_t)(sv->shape.out_c * oct_conv_depth(&sv->shape));
+    int8_t *codes = oct_scratch(cx, bytes);
+    if (!codes) return;
+    memcpy(codes, sv->codes, bytes);
+    oct_silence_codes(&sv->ch, &sv->shape, codes);
+    oct_qconv_pack(oct_kernel_here(), &sv->shape, codes, w->packed);
+    oct_scratch_end(cx, codes);
 }
 
 /* Makes y from x. The order of collectives depends on the module's state only, never on the rank. */
 static void run_forward(oct_context *cx, const oct_qat_conv *m, const oct_tensor *x, oct_tensor *y,
                         oct_qat_saved *sv, oct_work *w)
 {
-    const oct_kernel *kernel = oct_kernel_here();
     const oct_conv_shape *s = &sv->shape;
     oct_layer l = oct_layer_of(m);
-    int64_t n = s->out_c, local = cx->leaves.local, pixels = s->out_h * s->out_w;
-    float out_scale = l.fq ? y->q.scale : 1.0f;
+    int64_t n = s->out_c;
+    int64_t positions = oct_leaves_local_samples(&cx->leaves) * s->out_h * s->out_w;
 
     oct_quantize_weights(oct_f32(&l.weight->value), s, x->q.zero_point, sv->codes, sv->ch.scale,
                          sv->ch.offset);
-    oct_qconv_pack(kernel, s, sv->codes, w->packed);
-    if (sv->live) {
-        oct_accumulate(cx, s, x, w, w->acc);
+    oct_qconv_pack(oct_kernel_here(), s, sv->codes, w->packed);
+    if (sv->held) oct_accumulate(cx, s, x, w, w->acc);
+    if (sv->live)
         batch_statistics(cx, m, s, x->q.scale, w->acc, &sv->ch);
-        if (cx->status != OCT_OK) return;
-    } else if (l.bn) {
+    else if (l.bn)
         oct_running_statistics(l.bn, &sv->ch, n);
-    }
-    if (!oct_fold_channels(&l, x->q.scale, out_scale, &sv->ch, n)) {
-        oct_context_fail(cx, OCT_NUMERIC, "a weight, bias or batch-norm value is not finite");
-        return;
-    }
-    if (sv->live) {
-        silence_acc(&sv->ch, oct_leaves_local_samples(&cx->leaves) * pixels, n, w->acc);
-    } else if (memchr(sv->ch.dead, true, (size_t)n)) {
-        int8_t *codes = oct_save(cx, (size_t)(n * oct_conv_depth(s)));
-        if (!codes) return;
-        memcpy(codes, sv->codes, (size_t)(n * oct_conv_depth(s)));
-        oct_silence_codes(&sv->ch, s, codes);
-        oct_qconv_pack(kernel, s, codes, w->packed);
-    }
+    if (cx->status == OCT_OK && sv->settle) settle_scale(cx, m, x, sv, w, y);
+    if (cx->status != OCT_OK || !fold(cx, &l, x, l.fq ? y->q.scale : 1.0f, sv)) return;
 
+    bool dead = memchr(sv->ch.dead, true, (size_t)n) != NULL;
+    if (dead && sv->held) silence_acc(&sv->ch, positions, n, w->acc);
+    if (dead && !sv->held) pack_without_dead(cx, sv, w);
     if (!l.fq) {
-        if (!sv->live) oct_accumulate(cx, s, x, w, w->acc);
-        oct_requant_float(oct_leaves_local_samples(&cx->leaves) * pixels, n, w->acc, sv->ch.bias,
-                          sv->ch.multiplier, oct_f32(y));
+        oct_requant_float(positions, n, w->acc, sv->ch.bias, sv->ch.multiplier, oct_f32(y));
         return;
     }
     oct_requant q = oct_requant_of(m, y->q, &sv->ch);
-#pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < local; i++) {
-        int64_t begin = oct_leaf_begin(&cx->leaves, i), size = oct_leaf_size(&cx->leaves, i);
-        uint8_t *codes = oct_u8(y) + begin * oct_conv_out_numel(s);
-        uint8_t *mask = sv->mask ? sv->mask + i * sv->mask_stride : NULL;
-        if (sv->live)
-            kernel->requantize(size * pixels, n, w->acc + begin * oct_conv_out_numel(s), &q, codes,
-                               mask, w->ranges + 2 * i);
-        else
-            oct_qconv_forward(kernel, s, size, oct_u8(x) + begin * oct_conv_in_numel(s),
-                              (uint8_t)x->q.zero_point, w->packed, &q, codes, mask,
-                              w->ranges + 2 * i,
-                              w->scratch + omp_get_thread_num() * w->scratch_bytes);
-    }
-    observe(m, l.fq, w->ranges, local);
+    if (sv->held)
+        requantize_held(cx, &q, sv, sv->mask, w, y);
+    else
+        convolve_codes(cx, &q, sv, w, x, y);
+    if (!sv->settle) observe(cx, m, y->q.scale, w->ranges);
 }
 
 oct_tensor *oct_qat_conv_integer(oct_context *cx, oct_qat_conv *m, oct_tensor *x)
@@ -207,6 +256,8 @@ oct_tensor *oct_qat_conv_integer(oct_context *cx, oct_qat_conv *m, oct_tensor *x
     if (!y || !sv) return NULL;
     if (l.fq) y->q = oct_fake_quant_qparams(l.fq);
     *sv = (oct_qat_saved){.shape = s, .live = l.bn && m->base.training && !l.bn->frozen};
+    sv->settle = l.fq && oct_fake_quant_settles(l.fq, m->base.training);
+    sv->held = sv->live || sv->settle || !l.fq;
     oct_node *node = oct_record(cx, "qat_conv", oct_qat_conv_backward, &x, 1, true, y);
     if (node) {
         node->saved = sv;
@@ -225,7 +276,7 @@ oct_tensor *oct_qat_conv_integer(oct_context *cx, oct_qat_conv *m, oct_tensor *x
     if (!new_channels(cx, &sv->ch, s.out_c)) return NULL;
     memset(sv->ch.dead, 0, (size_t)s.out_c);
     oct_work w;
-    if (oct_work_begin(cx, &s, sv->live || !l.fq, &w)) run_forward(cx, m, x, y, sv, &w);
+    if (oct_work_begin(cx, &s, sv->held, &w)) run_forward(cx, m, x, y, sv, &w);
     oct_work_end(cx, &w);
     return cx->status == OCT_OK ? y : NULL;
 }

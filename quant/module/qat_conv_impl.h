@@ -22,7 +22,9 @@ typedef struct oct_qat_saved {
     int8_t *codes;       /* (O, K) */
     uint8_t *mask;       /* leaf by leaf, each from a byte of its own; NULL for a float output */
     int64_t mask_stride; /* bytes */
-    bool live;
+    bool live;           /* batch norm by the batch's statistics */
+    bool settle;         /* the scale follows from this step's range */
+    bool held;           /* accumulators of all samples are held before codes are made */
 } oct_qat_saved;
 
 /* The float layer behind the module, conv2d and linear alike. */
@@ -35,7 +37,7 @@ typedef struct oct_layer {
 /* What a forward or backward works with; scratch that ends with the op. */
 typedef struct oct_work {
     int8_t *packed;
-    int32_t *acc;  /* live batch norm and float outputs */
+    int32_t *acc;  /* of all samples, when they are held */
     float *ranges; /* 2 a leaf */
     char *scratch;
     int64_t scratch_bytes; /* of one thread */

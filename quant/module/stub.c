@@ -45,10 +45,16 @@ static oct_tensor *quant_forward(oct_context *cx, oct_module *self, oct_tensor *
     y->q = oct_fake_quant_qparams(fq);
     oct_node *node = oct_record(cx, "quantize", masked_backward, x, 1, false, y);
     if (node && !(node->saved = oct_save(cx, (size_t)(numel + 7) / 8))) return NULL;
+    if (oct_fake_quant_settles(fq, self->training)) {
+        oct_fake_quant_observe_values(fq, true, oct_f32(x[0]), numel);
+        oct_context_adopt(cx, oct_fake_quant_settle(fq, cx->group));
+        y->q = oct_fake_quant_qparams(fq);
+    }
     float range[2] = {INFINITY, -INFINITY};
     oct_quantize(oct_f32(x[0]), numel, y->q, oct_u8(y), node ? node->saved : NULL, &range[0],
                  &range[1]);
-    if (numel > 0) oct_fake_quant_observe(fq, self->training, range[0], range[1]);
+    if (numel > 0 && !oct_fake_quant_settles(fq, self->training))
+        oct_fake_quant_observe(fq, self->training, range[0], range[1]);
     return y;
 }
 

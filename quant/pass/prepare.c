@@ -271,7 +271,9 @@ static oct_status to_identity(pass *p, oct_trace_node *node, oct_module **detach
 
 static oct_status new_fake_quant(const pass *p, bool is_signed, oct_fake_quant **fq)
 {
-    return oct_fake_quant_create(fq, p->config->observer, p->config->averaging, is_signed);
+    OCT_TRY(oct_fake_quant_create(fq, p->config->observer, p->config->averaging, is_signed));
+    (*fq)->current = p->config->current_scales;
+    return OCT_OK;
 }
 
 /* Puts the new module in the head's place, with the head's pre hooks and the tail's hooks. */

@@ -11,6 +11,7 @@
 typedef struct oct_qconfig {
     const oct_observer *observer;
     float averaging;
+    bool current_scales; /* observe, then quantize; otherwise delayed scales */
     bool
         float_output; /* the last conv or linear before a DeQuantStub hands over its float result */
     const oct_target *target;

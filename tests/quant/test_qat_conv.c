@@ -323,3 +323,39 @@ Test(qat_conv, statistics_that_overflow_are_an_error_that_names_the_layer)
     cr_assert_str_eq(oct_fail_text(0), "1: the batch's mean or variance is not finite");
     net_end(&n);
 }
+
+/* Current scales: a step that starts from a useless scale ends, in the same forward, with the scale of
+ * its own range, and its codes use the whole of it. */
+Test(qat_conv, current_scales_follow_the_step_itself)
+{
+    for (int live = 0; live < 2; live++) {
+        net n;
+        build(&n, (variant){.batch_norm = true, .live = live != 0, .stride = 1});
+        for (size_t i = 0; i < n.quantizers.count; i++) {
+            oct_fake_quant *fq = n.quantizers.items[i];
+            fq->current = true;
+            fq->updates[0] = 0; /* as before the first batch, whose range is then taken as it is */
+            fq->scale[0] = 1000.0f;
+        }
+        oct_tensor *y = net_forward(&n, false);
+        float most = 0;
+        for (int64_t i = 0; i < oct_numel(y); i++)
+            most = fmaxf(most, oct_f32(y)[i]);
+        oct_fake_quant *fq = (oct_fake_quant *)oct_module_find(n.root, "1.fake_quant");
+        cr_assert_float_eq(most, 255.0f * fq->scale[0], 1e-6f);
+        cr_assert_float_eq(most, fq->max[0], 1e-5f);
+        cr_assert_eq(fq->updates[0], 1);
+        net_update(&n);
+        cr_assert_eq(fq->updates[0], 1, "the end of the step has nothing left to add");
+
+        /* The same codes as a delayed step that starts from this scale. */
+        float *kept = malloc((size_t)oct_numel(y) * 4);
+        int64_t numel = oct_numel(y);
+        memcpy(kept, y->data, (size_t)numel * 4);
+        for (size_t i = 0; i < n.quantizers.count; i++)
+            n.quantizers.items[i]->current = false;
+        oct_check_bits_f32(oct_f32(net_forward(&n, false)), kept, numel, "codes");
+        free(kept);
+        net_end(&n);
+    }
+}
