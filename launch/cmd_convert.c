@@ -59,7 +59,12 @@ static oct_status check_phase(const conversion *c)
 static oct_status find_output(conversion *c)
 {
     char *folder = NULL;
-    if (c->args->option[OUTPUT].given) return oct_strdup(&c->output, c->args->option[OUTPUT].text);
+    if (c->args->option[OUTPUT].given) {
+        const char *path = c->args->option[OUTPUT].text;
+        OCT_CHECK(!oct_file_exists(path) || oct_model_is(path), OCT_USAGE,
+                  "command line: -o %s: is there and is no int8 model; name another file", path);
+        return oct_strdup(&c->output, path);
+    }
     OCT_TRY(oct_run_folder_of(c->checkpoint.path, &folder));
     OCT_CHECK(folder, OCT_USAGE, "command line: say where the model goes: -o MODEL.int8.h5");
     oct_status status = oct_run_path(folder, "model.int8.h5", &c->output);

@@ -35,11 +35,12 @@ oct_status oct_help_overview(oct_text *out)
     OCT_TRY(oct_text_add(out, "\nMore: octet help COMMAND, and\n"));
     for (size_t i = 0; i < OCT_COUNT(topics); i++)
         OCT_TRY(oct_text_add(out, "  octet help %-8s %s\n", topics[i].name, topics[i].what));
-    OCT_TRY(oct_text_add(out,
-                         "\nFirst steps\n"
-                         "  octet recipes                       the shipped recipes\n"
-                         "  octet check fashion-mnist.yaml      judges it before anything starts\n"
-                         "  octet train fashion-mnist.yaml --ranks 2\n"));
+    OCT_TRY(oct_text_add(
+        out, "\nFirst steps\n"
+             "  octet recipes                            the shipped recipes\n"
+             "  octet recipes fashion-mnist > my.yaml    one of them, to edit\n"
+             "  octet check my.yaml                      judges it before anything starts\n"
+             "  octet train my.yaml --ranks 2\n"));
     return add_exit_codes(out);
 }
 
