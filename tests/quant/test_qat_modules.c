@@ -89,6 +89,7 @@ static void check_doubler(bool relu, bool current)
 
     double sx = (double)in->scale[0], sy = (double)out->scale[0], zero = relu ? 0 : 128;
     double most = 0;
+    double widest = 0; /* of the sums */
     int clipped = 0;
     for (int i = 0; i < NUMEL; i++)
         most = fmax(most, fabs((double)n.x[i]));
@@ -99,6 +100,7 @@ static void check_doubler(bool relu, bool current)
         double code = code_of(sum, sy, zero, &out_pass);
         if (relu) out_pass &= sum > 0;
         clipped += !in_pass + !out_pass;
+        widest = fmax(widest, relu ? sum : fabs(sum));
         /* multipliers of 20 bits: a sum next to a tie may go the other way */
         bool tie = fabs(fabs(sum / sy - floor(sum / sy)) - 0.5) < 1e-3;
         cr_assert_float_eq(got[i], code * sy, tie ? sy * 1.01 : 1e-5, "element %d: %g, wanted %g",
@@ -108,6 +110,7 @@ static void check_doubler(bool relu, bool current)
             cr_assert_float_eq(x->grad[i], want, 1e-6, "gradient %d: %g, wanted %g", i,
                                (double)x->grad[i], want);
     }
+    if (current) cr_assert_float_eq(sy, widest / (relu ? 255 : 127.5), 1e-5);
     if (!current) cr_assert(clipped > 10, "nothing was clipped, so no mask was tried");
     net_end(&n);
 }
