@@ -29,7 +29,7 @@ oct_status oct_dequant_stub_create(oct_module **m) OCT_NODISCARD;
 typedef enum oct_activation { OCT_ACT_NONE, OCT_ACT_RELU, OCT_ACT_RELU6 } oct_activation;
 
 /* conv2d or linear (+ batch norm) (+ relu or relu6). With live batch norm the codes of a training
- * step come from the batch's statistics, taken exactly from the integer accumulators. */
+ * step come from the batch's statistics, summed from the integer accumulators in double. */
 typedef struct oct_qat_conv {
     oct_module base;
     oct_module *layer;      /* child "conv" or "linear": the float module, which owns the weights */
