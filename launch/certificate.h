@@ -12,12 +12,14 @@ typedef struct oct_conversion {
     const oct_recipe *recipe;
     const oct_dataset *test_data;
     uint8_t checkpoint_digest[32];
-    double float_accuracy; /* percent; -1: not known */
+    int64_t layers_compared; /* set by oct_certify: on every golden image; not stored */
 } oct_conversion;
 
 /* Collective. Fills *model on every rank (the digest of the logits on rank 0), to be freed by the
- * caller. OCT_NO on all ranks, and an empty model, when anything differs. */
-oct_status oct_certify(oct_model *model, const oct_conversion *conversion,
+ * caller. The model follows from the checkpoint and the test data alone: the float accuracy, which
+ * only the log of the run knows, stays out. OCT_NO on all ranks, and an empty model, when anything
+ * differs; OCT_DEFECT when a layer escaped the comparison. */
+oct_status oct_certify(oct_model *model, oct_conversion *conversion,
                        const oct_collective *group) OCT_NODISCARD;
 
 /* SHA-256 of each value of the program for each golden image: count x num_values x 32. */

@@ -81,15 +81,6 @@ static oct_status open_all(conversion *c)
     return oct_job_recipe(&c->recipe, c->checkpoint.path, c->checkpoint.info.recipe, data);
 }
 
-static double float_accuracy(const conversion *c)
-{
-    char *folder = NULL;
-    if (oct_run_folder_of(c->checkpoint.path, &folder) != OCT_OK || !folder) return -1;
-    double accuracy = oct_run_float_accuracy(folder);
-    oct_free(&folder);
-    return accuracy;
-}
-
 static oct_status print(const conversion *c)
 {
     const oct_certificate *proof = &c->model.certificate;
@@ -119,7 +110,6 @@ static oct_status certify(conversion *c)
     oct_conversion work = {
         .recipe = &c->recipe,
         .test_data = &c->data,
-        .float_accuracy = float_accuracy(c),
     };
     bool prepared;
     oct_sha256(c->checkpoint.bytes, c->checkpoint.size, work.checkpoint_digest);

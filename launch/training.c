@@ -280,7 +280,7 @@ static oct_status make_result(run *r, const oct_model *model, const char *checkp
     *result = json_pack(
         "{s:i, s:s, s:I, s:o, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:o, s:s, s:s, s:s, s:I, s:s}",
         "schema_version", RESULT_VERSION, "kind", "result", "step", (json_int_t)r->trainer.step,
-        "float_accuracy", known(c->float_accuracy), "qat_accuracy", c->qat_accuracy,
+        "float_accuracy", known(r->float_accuracy), "qat_accuracy", c->qat_accuracy,
         "int8_accuracy", percent(c->correct, c->images), "images", (json_int_t)c->images, "logits",
         (json_int_t)(c->images * model->classes), "logits_differ", (json_int_t)c->logits_differ,
         "float_bytes", (json_int_t)oct_float_bytes(r->trainer.model), "int8_bytes",
@@ -308,7 +308,6 @@ static oct_status convert(run *r, json_t **result)
         .root = r->trainer.model,
         .recipe = r->recipe,
         .test_data = &r->test_data,
-        .float_accuracy = r->float_accuracy,
     };
     oct_model model = {0};
     char *checkpoint = NULL;

@@ -194,3 +194,27 @@ Test(invariance, a_run_killed_twice_and_resumed_on_other_ranks_ends_in_the_same_
     oct_job_free(&job);
     check_same_run("undisturbed", "killed");
 }
+
+/* The model holds nothing of the run's log: metrics.jsonl, and with it the float accuracy, is not
+ * beside the copy. */
+Test(invariance, a_copied_checkpoint_converts_to_the_bytes_of_the_run)
+{
+    char checkpoint[600], model[600], command[2048];
+    oct_job job = train(&cnn, 1, 1, "run");
+    oct_check_exit(job, 0);
+    oct_job_free(&job);
+    snprintf(checkpoint, sizeof checkpoint, "%s/end.h5", oct_tmp_path(&tmp, "elsewhere"));
+    snprintf(model, sizeof model, "%s/model.int8.h5", oct_tmp_path(&tmp, "elsewhere"));
+    snprintf(command, sizeof command,
+             "grep -q '\"float_accuracy\": *[0-9]' %s/metrics.jsonl && mkdir %s && "
+             "cp $(ls %s/checkpoints/step-*.h5 | tail -n 1) %s",
+             oct_tmp_path(&tmp, "run"), oct_tmp_path(&tmp, "elsewhere"), oct_tmp_path(&tmp, "run"),
+             checkpoint);
+    job = oct_run(20, "/bin/bash", "-c", command, NULL);
+    oct_check_exit(job, 0);
+    oct_job_free(&job);
+    job = oct_run(60, OCT_PROGRAM, "convert", checkpoint, "-o", model, NULL);
+    oct_check_exit(job, 0);
+    oct_job_free(&job);
+    check_same_file("run", "elsewhere", "model.int8.h5");
+}

@@ -277,12 +277,14 @@ static void check_end(const char *override)
     cr_assert_eq(trainer.phase, OCT_PHASE_QAT_SCALES_FROZEN, "%s", override);
 
     oct_model model;
-    oct_conversion conversion = {trainer.model, &recipe, &test_data, {0}, -1};
+    oct_conversion conversion = {.root = trainer.model, .recipe = &recipe, .test_data = &test_data};
     oct_status status = oct_certify(&model, &conversion, &oct_collective_one);
     cr_assert_eq(status, OCT_OK, "%s: %s", override, status ? oct_fail_text(0) : "");
     cr_assert_eq(model.certificate.logits_differ, 0);
     cr_assert_eq(model.certificate.images, TEST);
     cr_assert_eq(model.certificate.golden_count, OCT_GOLDEN_IMAGES);
+    cr_assert_eq(conversion.layers_compared, model.program.num_steps, "a layer was not compared");
+    cr_assert_eq(model.certificate.float_accuracy, -1);
     oct_model_free(&model);
     oct_trainer_destroy(&trainer);
 }
