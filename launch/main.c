@@ -81,13 +81,16 @@ static oct_status unknown_command(const char *name)
     return status;
 }
 
+/* Of the ranks that this process started and waited for; below 0: it started none. */
+static int ranks_exit = -1;
+
 /* --ranks of a parallel command is not the command's to see. */
 static oct_status start_ranks(const oct_command *command, const oct_args *args)
 {
     if (!command->parallel) return OCT_OK;
     for (size_t i = 0; command->options && command->options[i].name; i++)
         if (strcmp(command->options[i].name, "--ranks") == 0 && args->option[i].given)
-            return oct_launch_ranks(args, args->option[i].count);
+            return oct_launch_ranks(args, args->option[i].count, &ranks_exit);
     return OCT_OK;
 }
 
@@ -103,6 +106,7 @@ static oct_status run_command(const oct_command *command, int argc, char **argv)
               "octet %s is for one process, but %d were started; run it without the launcher",
               command->name, size);
     OCT_TRY(start_ranks(command, &args));
+    if (ranks_exit >= 0) return OCT_OK;
     oct_log_level level = args.quiet     ? OCT_LOG_ERROR
                           : args.verbose ? OCT_LOG_VERBOSE
                                          : OCT_LOG_INFO;
@@ -146,6 +150,7 @@ int main(int argc, char **argv)
     oct_status status = run(argc, argv, rank), ended = OCT_OK;
     if (status == OCT_OK || status == OCT_NO) ended = oct_print_end();
     if (ended != OCT_OK) status = ended;
+    if (status == OCT_OK && ranks_exit >= 0) return ranks_exit;
     if (status == OCT_OK) return oct_status_exit(argc < 2 ? OCT_USAGE : OCT_OK);
     if (rank == 0)
         oct_failure_print(status, argc, argv);

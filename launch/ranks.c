@@ -1,6 +1,10 @@
 /* What a user of mpirun has to know and --ranks knows for him: more ranks than cores need
  * --oversubscribe; mpirun pins each rank to one core, which threads must not share; root needs two
  * variables; and the bar must be decided here, where stderr is still the user's.
+ *
+ * And that Ctrl-C makes mpirun kill its ranks within a second, before a checkpoint is written. So it
+ * runs in a process group of its own, which the terminal's signals do not reach, and gets SIGUSR1
+ * instead, which it passes on at once. A second request ends it as Ctrl-C does.
  */
 #include "launch/ranks.h"
 
@@ -10,10 +14,15 @@
 #include "launch/progress.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { MPIRUN_WORDS = 16 };
@@ -62,7 +71,78 @@ static oct_status threads_wanted(const oct_args *args, int64_t *threads)
     return OCT_OK;
 }
 
-oct_status oct_launch_ranks(const oct_args *args, int64_t ranks)
+/* Of the one mpirun that this process starts. */
+static struct {
+    volatile sig_atomic_t pid, first; /* first: the signal that asked to stop, or 0 */
+    volatile sig_atomic_t again;      /* a second one came: no longer a polite request */
+    struct timespec asked;            /* when the first came; only the handler uses it */
+} mpirun;
+
+/* timeout(1) sends its signal twice, to the process and to its group: what comes within a second is
+ * the same request. */
+static void ask_to_stop(int signal_number)
+{
+    int saved_errno = errno;
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    if (!mpirun.first) {
+        mpirun.first = signal_number;
+        mpirun.asked = now;
+        kill(mpirun.pid, SIGUSR1);
+    } else if (signal_number != SIGUSR1 && now.tv_sec - mpirun.asked.tv_sec > 1) {
+        mpirun.again = 1;
+        kill(mpirun.pid, SIGINT);
+    }
+    errno = saved_errno;
+}
+
+/* In the child. Without stdin, which stops a background group that reads from the terminal. Returns
+ * when mpirun cannot be started. */
+static void become_mpirun(const char **argv, const sigset_t *mask)
+{
+    setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (null >= 0) dup2(null, STDIN_FILENO);
+    sigprocmask(SIG_SETMASK, mask, NULL);
+    execvp(argv[0], (char *const *)(uintptr_t)argv);
+}
+
+/* Signals are passed on from here; the status is the shell's: 128 + s after an end by signal s. */
+static oct_status wait_for_mpirun(pid_t pid, const sigset_t *signals, const sigset_t *mask,
+                                  int *exit_status)
+{
+    int ended;
+    struct sigaction action = {.sa_handler = ask_to_stop, .sa_flags = SA_RESTART};
+    action.sa_mask = *signals;
+    mpirun.pid = pid;
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGUSR1, &action, NULL);
+    sigprocmask(SIG_SETMASK, mask, NULL);
+    while (waitpid(pid, &ended, 0) < 0)
+        OCT_CHECK(errno == EINTR, OCT_LOST, "mpirun: %s", strerror(errno));
+    *exit_status = WIFSIGNALED(ended) ? 128 + WTERMSIG(ended) : WEXITSTATUS(ended);
+    return OCT_OK;
+}
+
+/* Ranks that do not listen for SIGUSR1, and those of a second request, have ended as the user asked:
+ * that is the end by his signal. Others that a signal ended are lost. */
+static oct_status judge_end(const oct_args *args, int *exit_status)
+{
+    if (mpirun.again || (mpirun.first && *exit_status == 128 + SIGUSR1)) {
+        *exit_status = 128 + mpirun.first;
+        return OCT_OK;
+    }
+    int signal_number = *exit_status - 128;
+    if (signal_number <= 0) return OCT_OK;
+    bool continues = strcmp(args->argv[1], "train") == 0;
+    return oct_fail(OCT_LOST, "a rank was ended by signal %d (%s)%s", signal_number,
+                    strsignal(signal_number),
+                    continues ? "; the same command continues from the newest checkpoint" : "");
+}
+
+oct_status oct_launch_ranks(const oct_args *args, int64_t ranks, int *exit_status)
 {
     int rank, size;
     int64_t threads = 1;
@@ -85,8 +165,19 @@ oct_status oct_launch_ranks(const oct_args *args, int64_t ranks)
         setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
         setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
     }
+    sigset_t signals, mask;
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGINT);
+    sigaddset(&signals, SIGTERM);
+    sigaddset(&signals, SIGUSR1);
+    sigprocmask(SIG_BLOCK, &signals, &mask); /* until there is somebody to pass them on to */
     fflush(NULL);
-    execvp(argv[0], (char *const *)(uintptr_t)argv);
+    pid_t pid = fork();
+    if (pid > 0) {
+        OCT_TRY(wait_for_mpirun(pid, &signals, &mask, exit_status));
+        return judge_end(args, exit_status);
+    }
+    if (pid == 0) become_mpirun(argv, &mask);
     return oct_fail(
         OCT_RESOURCE,
         "--ranks %s: mpirun cannot be started (%s); install it (Debian: openmpi-bin), or "

@@ -3,9 +3,12 @@
 
 #include "launch/command.h"
 
-/* Replaces this process by mpirun, so its exit status is the command's. Returns only on failure. A
- * recipe among the words is read first: its mistakes are told before any rank starts. */
-oct_status oct_launch_ranks(const oct_args *args, int64_t ranks) OCT_NODISCARD;
+/* Runs mpirun and waits; OCT_OK: *exit_status is the command's. A recipe among the words is read
+ * first: its mistakes are told before any rank starts. SIGINT, SIGTERM and SIGUSR1 reach the ranks as
+ * a SIGUSR1; a second SIGINT or SIGTERM ends them. OCT_LOST: a signal ended a rank. Where mpirun
+ * cannot be started, the child returns too, with OCT_RESOURCE and the sentence; the parent returns
+ * the child's exit status. */
+oct_status oct_launch_ranks(const oct_args *args, int64_t ranks, int *exit_status) OCT_NODISCARD;
 
 /* The command line that is run: fills argv (`capacity` pointers, ended by NULL; strings are borrowed,
  * the number of ranks is written into `number`) and returns its length. threads: of each rank. bar:
