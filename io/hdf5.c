@@ -221,6 +221,8 @@ static hid_t file_type(oct_dtype dtype)
         return H5T_IEEE_F32LE;
     case OCT_U8:
         return H5T_STD_U8LE;
+    case OCT_U16:
+        return H5T_STD_U16LE;
     case OCT_S8:
         return H5T_STD_I8LE;
     case OCT_S16:
@@ -242,6 +244,8 @@ static hid_t memory_type(oct_dtype dtype)
         return H5T_NATIVE_FLOAT;
     case OCT_U8:
         return H5T_NATIVE_UINT8;
+    case OCT_U16:
+        return H5T_NATIVE_UINT16;
     case OCT_S8:
         return H5T_NATIVE_INT8;
     case OCT_S16:

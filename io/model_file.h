@@ -9,24 +9,23 @@ typedef struct oct_certificate {
     int64_t images;            /* test images compared when it was made */
     int64_t logits_differ;     /* logits of QAT evaluation and program that differ in any bit: 0 */
     int64_t correct;           /* of those images, by the program */
-    double float_accuracy;     /* percent; -1 unknown */
     double qat_accuracy;       /* percent, by QAT evaluation */
     uint8_t logits_digest[32]; /* SHA-256 of the float logits of QAT evaluation over the test set */
     uint8_t data_digest[32];   /* of the test set */
     int64_t golden_count;      /* golden inputs */
     int64_t num_islands;       /* layers that stay float */
-    char *islands;             /* their paths, one a line; owned, may be NULL */
+    char *islands;             /* a line for each, and for unrolled blocks; owned, may be NULL */
 } oct_certificate;
 
 typedef struct oct_model {
     oct_program program;
-    char *recipe;      /* full identity text; owned */
-    char *data_format; /* owned */
-    float mean[4], std[4];
-    int classes; /* numbers in the program's output */
+    char *recipe;          /* full identity text; owned */
+    char *data_format;     /* owned */
+    float mean[4], std[4]; /* of the channels of input 0 */
+    int classes;           /* numbers in the program's output */
     uint8_t checkpoint_digest[32];
     int64_t *overflow_bound; /* per step: largest |accumulator|, 0 where none; owned */
-    float *golden_input;     /* golden_count x input; owned */
+    float *golden_input;     /* golden_count x all inputs; owned */
     uint8_t *golden_digest;  /* golden_count x num_values x 32: SHA-256 of each value; owned */
     oct_certificate certificate;
 } oct_model;

@@ -33,9 +33,12 @@ void *oct_key_field(const oct_key *key, oct_recipe *recipe)
 
 void oct_recipe_free(oct_recipe *recipe)
 {
-    for (size_t i = 0; i < OCT_KEYS; i++)
-        if (oct_keys[i].kind == OCT_KEY_WORD || oct_keys[i].kind == OCT_KEY_TEXT)
-            oct_free(oct_key_field(&oct_keys[i], recipe));
+    for (size_t i = 0; i < OCT_KEYS; i++) {
+        void *field = oct_key_field(&oct_keys[i], recipe);
+        oct_list nothing = {0};
+        if (oct_keys[i].kind == OCT_KEY_WORD || oct_keys[i].kind == OCT_KEY_TEXT) oct_free(field);
+        if (oct_keys[i].kind == OCT_KEY_TEXTS) oct_key_take_list(&oct_keys[i], recipe, &nothing);
+    }
     *recipe = (oct_recipe){0};
 }
 
@@ -133,6 +136,8 @@ static oct_status add_range(oct_text *out, const oct_key *key)
         return add_words(out, key->allowed, ", ");
     case OCT_KEY_TEXT:
         return oct_text_add(out, "text");
+    case OCT_KEY_TEXTS:
+        return oct_text_add(out, "list of texts");
     }
     return OCT_OK;
 }

@@ -9,7 +9,7 @@
 
 #include "core/base/text.h"
 
-enum { OCT_RECIPE_LIST_MAX = 8, OCT_RECIPE_TEXT_MAX = 1024 };
+enum { OCT_RECIPE_LIST_MAX = 8, OCT_RECIPE_TEXTS_MAX = 256, OCT_RECIPE_TEXT_MAX = 1024 };
 
 typedef enum oct_key_kind {
     OCT_KEY_COUNT, /* int64 in [min, max] */
@@ -18,12 +18,18 @@ typedef enum oct_key_kind {
     OCT_KEY_WORD,  /* one of the words in `allowed`, separated by '|' */
     OCT_KEY_TEXT,  /* any text, such as a path or name */
     OCT_KEY_REALS, /* list of up to OCT_RECIPE_LIST_MAX reals */
+    OCT_KEY_TEXTS, /* list of up to OCT_RECIPE_TEXTS_MAX texts, none twice */
 } oct_key_kind;
 
 typedef struct oct_reals {
     int count;
     double value[OCT_RECIPE_LIST_MAX];
 } oct_reals;
+
+typedef struct oct_texts {
+    int count;
+    char *value[OCT_RECIPE_TEXTS_MAX];
+} oct_texts;
 
 /* The resolved recipe: one field for each line of the list, named like the key with '_' for '.'. */
 typedef struct oct_recipe {
@@ -33,13 +39,16 @@ typedef struct oct_recipe {
 #define OCT_KEY_FIELD_WORD char *
 #define OCT_KEY_FIELD_TEXT char *
 #define OCT_KEY_FIELD_REALS oct_reals
+#define OCT_KEY_FIELD_TEXTS oct_texts
 #define OCT_KEY(key, field, kind, def, min, max, allowed, same, help) OCT_KEY_FIELD_##kind field;
 #include "io/recipe_list.def"
 #undef OCT_KEY
 } oct_recipe;
 
 /* Reads `path` (or the text itself when text is not NULL; path then names it in messages), then the
- * overrides ("key.path=value"). All problems in one record, OCT_USAGE; nothing half-filled. */
+ * overrides ("key.path=value"). All problems in one record, OCT_USAGE; nothing half-filled. The layers
+ * that a sensitivity table names (quant.sensitivity) move to quant.int16_layers here, so what is
+ * read is complete in itself. */
 oct_status oct_recipe_read(oct_recipe *recipe, const char *path, const char *text,
                            const char *const *overrides, size_t num_overrides) OCT_NODISCARD;
 void oct_recipe_free(oct_recipe *recipe);

@@ -3,6 +3,7 @@
  * recipe.c        the table, writing, comparing, help
  * recipe_value.c  one value: from text, to text
  * recipe_read.c   YAML and command line, with all their mistakes
+ * recipe_keys.c   keys that do not go together, and what follows from several keys
  */
 #pragma once
 
@@ -48,9 +49,19 @@ typedef struct oct_flaw {
 /* Sets the field from the text, or fills the flaw and leaves the field. Fails on memory only. */
 oct_status oct_key_parse(const oct_key *key, oct_recipe *recipe, const oct_scalar *value,
                          oct_flaw *flaw) OCT_NODISCARD;
-/* Adds one item to a list; an item may only be a number. */
-void oct_key_parse_item(const oct_key *key, oct_reals *list, const oct_scalar *item,
-                        oct_flaw *flaw);
+/* A list while it is read: of numbers or of texts, as the key's kind says. */
+typedef struct oct_list {
+    int count;
+    oct_reals reals;
+    oct_texts texts;
+} oct_list;
+bool oct_key_is_list(const oct_key *key);
+/* Adds one item to a list of the key's kind, or fills the flaw. Fails on memory only. */
+oct_status oct_key_parse_item(const oct_key *key, oct_list *list, const oct_scalar *item,
+                              oct_flaw *flaw) OCT_NODISCARD;
+/* Hands the list over to the field. */
+void oct_key_take_list(const oct_key *key, oct_recipe *recipe, oct_list *list);
+void oct_list_free(oct_list *list);
 oct_status oct_key_reset(const oct_key *key, oct_recipe *recipe) OCT_NODISCARD; /* the default */
 bool oct_scalar_is_null(const oct_scalar *value);
 
@@ -59,6 +70,16 @@ void *oct_key_field(const oct_key *key, oct_recipe *recipe);
 oct_status oct_key_print(const oct_key *key, const oct_recipe *recipe, oct_text *out) OCT_NODISCARD;
 /* "a whole number from 1 to 256", "true or false". */
 const char *oct_key_expects(const oct_key *key, oct_flaw *text);
+
+/* Keys together, after all of them were read: reports what does not go together, and adds what follows
+ * from several. Fails on memory only. */
+typedef struct oct_recipe_reader oct_recipe_reader;
+oct_status oct_recipe_check_keys(const oct_recipe_reader *r, oct_recipe *recipe) OCT_NODISCARD;
+bool oct_key_bad(const oct_recipe_reader *r, size_t key);   /* its value was refused */
+bool oct_key_given(const oct_recipe_reader *r, size_t key); /* not left to its default */
+/* A problem of one key (a == b) or of two, at the place where they were given. */
+void oct_keys_report(const oct_recipe_reader *r, size_t a, size_t b, const char *format, ...)
+    OCT_PRINTF(4, 5);
 
 /* The character at `text` (below `end`) and its bytes, or -1 when it is not UTF-8. */
 int32_t oct_utf8(const char *text, const char *end, size_t *bytes);

@@ -27,7 +27,7 @@ typedef struct place {
     const char *override;
 } place;
 
-typedef struct reader {
+typedef struct oct_recipe_reader {
     const char *file;       /* for messages */
     const char *text, *end; /* of the file */
     oct_recipe *recipe;
@@ -165,7 +165,9 @@ static void refuse_extras(const reader *r)
         anchor = e->data.mapping_start.anchor;
         tag = e->data.mapping_start.tag;
     } else if (e->type == YAML_ALIAS_EVENT) {
-        report(r, &p, NULL, "an alias (*...); recipes have none: write the value out");
+        report(r, &p, NULL,
+               "an alias (*...); recipes have none: write the value out, or put a text that "
+               "begins with * in quotes");
     }
     if (anchor) report(r, &p, NULL, "an anchor (&...); recipes have none: leave it out");
     if (tag) report(r, &p, NULL, "a tag (!...); recipes have none: leave it out");
@@ -327,28 +329,36 @@ static oct_status take_scalar(reader *r, const oct_key *key, const place *p,
     return OCT_OK;
 }
 
+static oct_status read_item(reader *r, const oct_key *key, oct_list *list, oct_flaw *flaw)
+{
+    const char *what = key->kind == OCT_KEY_REALS ? "number" : "text";
+    if (r->event.type == YAML_SCALAR_EVENT) {
+        oct_scalar value = event_scalar(&r->event);
+        return oct_key_parse_item(key, list, &value, flaw);
+    }
+    snprintf(flaw->text, sizeof flaw->text, "item %d is not a %s; write %ss only", list->count + 1,
+             what, what);
+    return skip_node(r);
+}
+
 /* One problem a list is enough. */
 static oct_status read_list(reader *r, const oct_key *key)
 {
     bool *bad = &r->bad[key - oct_keys];
-    oct_reals list = {0};
+    oct_list list = {0};
+    oct_status status = OCT_OK;
     for (;;) {
         oct_flaw flaw = {""};
-        OCT_TRY(next(r));
+        OCT_TRY_OUT(next(r));
         place p = here(r);
         if (r->event.type == YAML_SEQUENCE_END_EVENT) break;
-        if (r->event.type == YAML_SCALAR_EVENT) {
-            oct_scalar value = event_scalar(&r->event);
-            oct_key_parse_item(key, &list, &value, &flaw);
-        } else {
-            snprintf(flaw.text, sizeof flaw.text, "item %d is not a number; write numbers only",
-                     list.count + 1);
-            OCT_TRY(skip_node(r));
-        }
+        OCT_TRY_OUT(read_item(r, key, &list, &flaw));
         if (flaw.text[0] && !*bad) refuse_value(r, key, &p, flaw.text);
     }
-    if (!*bad) *(oct_reals *)oct_key_field(key, r->recipe) = list;
-    return OCT_OK;
+    if (!*bad) oct_key_take_list(key, r->recipe, &list);
+out:
+    oct_list_free(&list);
+    return status;
 }
 
 static oct_status read_value(reader *r, const oct_key *key)
@@ -360,7 +370,7 @@ static oct_status read_value(reader *r, const oct_key *key)
         oct_scalar value = event_scalar(&r->event);
         return take_scalar(r, key, &p, &value);
     }
-    if (list && key->kind == OCT_KEY_REALS) return read_list(r, key);
+    if (list && oct_key_is_list(key)) return read_list(r, key);
     r->bad[key - oct_keys] = true;
     if (r->event.type == YAML_ALIAS_EVENT) return OCT_OK; /* is on record */
     snprintf(what.text, sizeof what.text, "a %s where one value belongs; write %.500s",
@@ -547,73 +557,26 @@ static oct_status read_override(reader *r, const char *override)
     return take_scalar(r, key, &p, &(oct_scalar){value, strlen(value), true});
 }
 
-/* Where to point for a problem of two keys: to the one that was given, the command line first. */
-static const place *blame(const reader *r, size_t a, size_t b)
+bool oct_key_bad(const oct_recipe_reader *r, size_t key)
 {
-    return r->given[b].kind > r->given[a].kind ? &r->given[b] : &r->given[a];
+    return r->bad[key];
 }
 
-static void check_phase(const reader *r, size_t epochs, size_t schedule, size_t warmup,
-                        size_t milestones)
+bool oct_key_given(const oct_recipe_reader *r, size_t key)
 {
-    oct_recipe *recipe = r->recipe;
-    int64_t num_epochs = *(int64_t *)oct_key_field(&oct_keys[epochs], recipe);
-    double rise = *(double *)oct_key_field(&oct_keys[warmup], recipe);
-    const char *shape = *(char **)oct_key_field(&oct_keys[schedule], recipe);
-    const oct_reals *steps = oct_key_field(&oct_keys[milestones], recipe);
-    if (!r->bad[epochs] && !r->bad[warmup] && num_epochs > 0 && rise > (double)num_epochs)
-        report(r, blame(r, warmup, epochs), NULL,
-               "%s (%g) is longer than the phase, %s (%lld); write at most that",
-               oct_keys[warmup].name, rise, oct_keys[epochs].name, (long long)num_epochs);
-    if (r->bad[milestones]) return;
-    for (int i = 1; i < steps->count; i++)
-        if (steps->value[i] <= steps->value[i - 1]) {
-            report(r, &r->given[milestones], NULL,
-                   "%s: %g stands after %g; write them in ascending order",
-                   oct_keys[milestones].name, steps->value[i], steps->value[i - 1]);
-            break;
-        }
-    if (!r->bad[schedule] && strcmp(shape, "step") == 0 && steps->count == 0)
-        report(r, blame(r, schedule, milestones), NULL,
-               "%s is step, but %s is empty; write the epochs at which the rate falls, such as "
-               "[2, 3]",
-               oct_keys[schedule].name, oct_keys[milestones].name);
+    return r->given[key].kind != STANDARD;
 }
 
-static void check_channels(const reader *r)
+/* Points to the one that was given, the command line first. */
+void oct_keys_report(const oct_recipe_reader *r, size_t a, size_t b, const char *format, ...)
 {
-    const oct_recipe *recipe = r->recipe;
-    if (r->bad[OCT_KEY_AT_data_mean] || r->bad[OCT_KEY_AT_data_std]) return;
-    const place *p = blame(r, OCT_KEY_AT_data_mean, OCT_KEY_AT_data_std);
-    int means = recipe->data_mean.count, stds = recipe->data_std.count;
-    if (means != stds)
-        report(r, p, NULL,
-               "data.mean has %d values, but data.std %d; write one for each channel in both",
-               means, stds);
-    else if (means < 1 || means > 4)
-        report(r, p, NULL,
-               "data.mean and data.std have %d values; write one for each channel, 1 to 4", means);
-}
-
-/* Keys that do not go together. A key whose value was refused is not judged again. */
-static void check_keys(const reader *r)
-{
-    const oct_recipe *recipe = r->recipe;
-    if (!r->bad[OCT_KEY_AT_batch_leaf] && !r->bad[OCT_KEY_AT_batch_size] &&
-        recipe->batch_leaf > recipe->batch_size)
-        report(r, blame(r, OCT_KEY_AT_batch_leaf, OCT_KEY_AT_batch_size), NULL,
-               "batch.leaf (%lld) is larger than batch.size (%lld); write at most that",
-               (long long)recipe->batch_leaf, (long long)recipe->batch_size);
-    if (!r->bad[OCT_KEY_AT_float_epochs] && !r->bad[OCT_KEY_AT_qat_epochs] &&
-        recipe->float_epochs + recipe->qat_epochs < 1)
-        report(r, blame(r, OCT_KEY_AT_float_epochs, OCT_KEY_AT_qat_epochs), NULL,
-               "float.epochs and qat.epochs are both 0, so nothing would be trained; write at "
-               "least 1 for one of them");
-    check_channels(r);
-    check_phase(r, OCT_KEY_AT_float_epochs, OCT_KEY_AT_float_schedule, OCT_KEY_AT_float_warmup,
-                OCT_KEY_AT_float_milestones);
-    check_phase(r, OCT_KEY_AT_qat_epochs, OCT_KEY_AT_qat_schedule, OCT_KEY_AT_qat_warmup,
-                OCT_KEY_AT_qat_milestones);
+    char sentence[1500];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(sentence, sizeof sentence, format, args);
+    va_end(args);
+    const place *p = r->given[b].kind > r->given[a].kind ? &r->given[b] : &r->given[a];
+    report(r, p, NULL, "%s", sentence);
 }
 
 static void check_missing(const reader *r)
@@ -637,7 +600,7 @@ static oct_status read_all(reader *r, const char *const *overrides, size_t num_o
         OCT_TRY(read_override(r, overrides[i]));
     if (r->complete) {
         check_missing(r);
-        check_keys(r);
+        OCT_TRY(oct_recipe_check_keys(r, r->recipe));
     }
     return oct_fail_count() > 0 ? OCT_USAGE : OCT_OK;
 }

@@ -117,6 +117,9 @@ const char *oct_key_expects(const oct_key *key, oct_flaw *text)
     case OCT_KEY_REALS:
         say(text, "a list of numbers such as %s", none ? "[1, 2]" : key->standard);
         break;
+    case OCT_KEY_TEXTS:
+        say(text, "a list of texts such as [one, two]");
+        break;
     }
     return text->text;
 }
@@ -260,51 +263,115 @@ static oct_status parse_word(const oct_key *key, const oct_scalar *value, char *
 }
 
 /* A text is shown on terminals and written to files of lines: no control characters. */
-static oct_status parse_text(const oct_key *key, const oct_scalar *value, char **field,
-                             oct_flaw *flaw)
+static bool is_good_text(const oct_scalar *value, oct_flaw *flaw)
 {
     const char *end = value->text + value->length;
     size_t bytes;
     if (value->length > OCT_RECIPE_TEXT_MAX) {
         say(flaw, "a text of %zu bytes; at most %d are allowed", value->length,
             OCT_RECIPE_TEXT_MAX);
-        return OCT_OK;
-    }
-    if (value->length == 0 && !(key->standard && key->standard[0] == '\0')) {
-        say(flaw, "an empty text; write at least one character");
-        return OCT_OK;
+        return false;
     }
     for (const char *at = value->text; at < end; at += bytes) {
         int32_t code = oct_utf8(at, end, &bytes);
         if (code < 0) {
             say(flaw, "byte 0x%02x is not UTF-8; write the text in UTF-8", (unsigned char)*at);
-            return OCT_OK;
+            return false;
         }
         if (code < 0x20 || (code >= 0x7f && code < 0xa0)) {
             say(flaw, "a control character (U+%04X) in a text; leave it out", (unsigned)code);
-            return OCT_OK;
+            return false;
         }
     }
-    return set_text(field, value->text);
+    return true;
 }
 
-void oct_key_parse_item(const oct_key *key, oct_reals *list, const oct_scalar *item, oct_flaw *flaw)
+static oct_status parse_text(const oct_key *key, const oct_scalar *value, char **field,
+                             oct_flaw *flaw)
+{
+    if (value->length == 0 && !(key->standard && key->standard[0] == '\0')) {
+        say(flaw, "an empty text; write at least one character");
+        return OCT_OK;
+    }
+    return is_good_text(value, flaw) ? set_text(field, value->text) : OCT_OK;
+}
+
+bool oct_key_is_list(const oct_key *key)
+{
+    return key->kind == OCT_KEY_REALS || key->kind == OCT_KEY_TEXTS;
+}
+
+static void parse_real_item(const oct_key *key, oct_reals *list, const oct_scalar *item,
+                            oct_flaw *flaw)
 {
     double value = 0;
-    oct_flaw own = {""};
-    if (list->count == OCT_RECIPE_LIST_MAX) {
-        say(flaw, "more than %d values; a list holds at most %d", OCT_RECIPE_LIST_MAX,
-            OCT_RECIPE_LIST_MAX);
-        return;
-    }
     if (item->length == 0 && item->plain)
-        say(&own, "an empty value; leave out the comma or write a number");
+        say(flaw, "an empty value; leave out the comma or write a number");
     else
-        parse_real(key, item, &value, &own);
+        parse_real(key, item, &value, flaw);
+    if (flaw->text[0] == '\0') list->value[list->count++] = value;
+}
+
+static oct_status parse_text_item(oct_texts *list, const oct_scalar *item, oct_flaw *flaw)
+{
+    oct_shown shown = oct_show(item->text, item->length);
+    if (item->length == 0 && item->plain)
+        say(flaw, "an empty value; leave out the comma or write a text");
+    else if (item->length == 0)
+        say(flaw, "an empty text; write at least one character");
+    else if (strlen(item->text) != item->length)
+        say(flaw, "a NUL character in the text; leave it out");
+    else if (oct_scalar_is_null(item))
+        say(flaw, "'%s' is not a text; leave it out", shown.text);
+    else if (is_good_text(item, flaw))
+        for (int i = 0; i < list->count && flaw->text[0] == '\0'; i++)
+            if (strcmp(list->value[i], item->text) == 0)
+                say(flaw, "'%s' stands in the list twice; keep one of them", shown.text);
+    if (flaw->text[0]) return OCT_OK;
+    OCT_TRY(oct_strdup(&list->value[list->count], item->text));
+    list->count++;
+    return OCT_OK;
+}
+
+oct_status oct_key_parse_item(const oct_key *key, oct_list *list, const oct_scalar *item,
+                              oct_flaw *flaw)
+{
+    int most = key->kind == OCT_KEY_REALS ? OCT_RECIPE_LIST_MAX : OCT_RECIPE_TEXTS_MAX;
+    oct_flaw own = {""};
+    if (list->count == most) {
+        say(flaw, "more than %d values; a list holds at most %d", most, most);
+        return OCT_OK;
+    }
+    if (key->kind == OCT_KEY_REALS)
+        parse_real_item(key, &list->reals, item, &own);
+    else
+        OCT_TRY(parse_text_item(&list->texts, item, &own));
     if (own.text[0])
         say(flaw, "item %d: %.600s", list->count + 1, own.text);
     else
-        list->value[list->count++] = value;
+        list->count++;
+    return OCT_OK;
+}
+
+void oct_list_free(oct_list *list)
+{
+    for (int i = 0; i < list->texts.count; i++)
+        oct_free(&list->texts.value[i]);
+    *list = (oct_list){0};
+}
+
+void oct_key_take_list(const oct_key *key, oct_recipe *recipe, oct_list *list)
+{
+    void *field = oct_key_field(key, recipe);
+    oct_list old = {0};
+    if (key->kind == OCT_KEY_REALS) {
+        *(oct_reals *)field = list->reals;
+    } else {
+        old.texts = *(oct_texts *)field;
+        *(oct_texts *)field = list->texts;
+    }
+    *list = (oct_list){0};
+    oct_list_free(&old);
 }
 
 static const char *skip_blanks(const char *text)
@@ -312,39 +379,76 @@ static const char *skip_blanks(const char *text)
     return text + strspn(text, " ");
 }
 
-/* "[0.1, 0.2]", as it stands on the command line. */
-static void parse_list(const oct_key *key, const oct_scalar *value, oct_reals *field,
-                       oct_flaw *flaw)
+/* The item at `text`, which ends before `end`: its length. A text may stand in double quotes, and may
+ * then hold commas and brackets. */
+static size_t list_item(const oct_key *key, const char *text, const char *end, oct_scalar *item)
 {
-    oct_reals list = {0};
+    const char *close = text[0] == '"' ? memchr(text + 1, '"', (size_t)(end - text - 1)) : NULL;
+    if (key->kind == OCT_KEY_TEXTS && close) {
+        *item = (oct_scalar){text + 1, (size_t)(close - text - 1), false};
+        close = skip_blanks(close + 1);
+        if (*close == ',' || *close == ']') return (size_t)(close - text);
+    }
+    size_t length = strcspn(text, ",]"), kept = length;
+    while (kept > 0 && text[kept - 1] == ' ')
+        kept--;
+    *item = (oct_scalar){text, kept, true};
+    return length;
+}
+
+static oct_status parse_list_item(const oct_key *key, oct_list *list, const oct_scalar *item,
+                                  oct_flaw *flaw)
+{
+    char text[OCT_RECIPE_TEXT_MAX + 2]; /* longer ones are refused by their length */
+    size_t length = item->length < sizeof text ? item->length : sizeof text - 1;
+    memcpy(text, item->text, length);
+    text[length] = '\0';
+    return oct_key_parse_item(key, list, &(oct_scalar){text, length, item->plain}, flaw);
+}
+
+static void say_no_list(const oct_key *key, const oct_scalar *value, oct_flaw *flaw)
+{
+    oct_shown shown = oct_show(value->text, value->length);
+    oct_flaw expects;
+    double number;
+    bool bracketed = value->length > 0 && strpbrk(value->text, "[]");
+    bool one = key->kind == OCT_KEY_REALS ? oct_parse_f64(value->text, &number) : !bracketed;
+    if (value->plain && one)
+        say(flaw,
+            key->kind == OCT_KEY_REALS ? "%s is not a list; write [%s]"
+                                       : "'%s' is not a list; write [%s]",
+            shown.text, shown.text);
+    else
+        say(flaw, "'%s' is not a list; write %.500s", shown.text, oct_key_expects(key, &expects));
+}
+
+/* "[0.1, 0.2]", as it stands on the command line. */
+static oct_status parse_list(const oct_key *key, const oct_scalar *value, oct_recipe *recipe,
+                             oct_flaw *flaw)
+{
+    oct_list list = {0};
+    oct_status status = OCT_OK;
     oct_shown shown = oct_show(value->text, value->length);
     const char *text = value->text, *end = text + value->length;
-    double number;
     bool brackets = value->length >= 2 && text[0] == '[' && end[-1] == ']';
     if (!value->plain || !brackets) {
-        oct_flaw expects;
-        if (value->plain && oct_parse_f64(text, &number))
-            say(flaw, "%s is not a list; write [%s]", shown.text, shown.text);
-        else
-            say(flaw, "'%s' is not a list; write %s", shown.text, oct_key_expects(key, &expects));
-        return;
+        say_no_list(key, value, flaw);
+        return OCT_OK;
     }
     end--;
     text = skip_blanks(text + 1);
     while (text < end && flaw->text[0] == '\0') {
-        char item[64];
-        size_t length = strcspn(text, ",]"), kept;
-        for (kept = length; kept > 0 && text[kept - 1] == ' ';)
-            kept--;
-        if (kept >= sizeof item) kept = sizeof item - 1;
-        memcpy(item, text, kept);
-        item[kept] = '\0';
-        oct_key_parse_item(key, &list, &(oct_scalar){item, kept, true}, flaw);
+        oct_scalar item;
+        size_t length = list_item(key, text, end, &item);
+        OCT_TRY_OUT(parse_list_item(key, &list, &item, flaw));
         if (text + length < end && text[length] == ']' && !flaw->text[0])
             say(flaw, "'%s' goes on after its first ]; write one list", shown.text);
         text = skip_blanks(text + length + 1);
     }
-    if (flaw->text[0] == '\0') *field = list;
+    if (flaw->text[0] == '\0') oct_key_take_list(key, recipe, &list);
+out:
+    oct_list_free(&list);
+    return status;
 }
 
 bool oct_scalar_is_null(const oct_scalar *value)
@@ -388,8 +492,8 @@ oct_status oct_key_parse(const oct_key *key, oct_recipe *recipe, const oct_scala
         parse_bool(value, field, flaw);
         return OCT_OK;
     case OCT_KEY_REALS:
-        parse_list(key, value, field, flaw);
-        return OCT_OK;
+    case OCT_KEY_TEXTS:
+        return parse_list(key, value, recipe, flaw);
     case OCT_KEY_WORD:
         return parse_word(key, value, field, flaw);
     case OCT_KEY_TEXT:
@@ -470,6 +574,21 @@ static oct_status print_list(const oct_reals *list, oct_text *out)
     return oct_text_add(out, "]");
 }
 
+static oct_status print_text(const char *text, oct_text *out)
+{
+    return is_plain(text) ? oct_text_add(out, "%s", text) : print_quoted(text, out);
+}
+
+static oct_status print_texts(const oct_texts *list, oct_text *out)
+{
+    OCT_TRY(oct_text_add(out, "["));
+    for (int i = 0; i < list->count; i++) {
+        OCT_TRY(oct_text_add(out, "%s", i ? ", " : ""));
+        OCT_TRY(print_text(list->value[i], out));
+    }
+    return oct_text_add(out, "]");
+}
+
 oct_status oct_key_print(const oct_key *key, const oct_recipe *recipe, oct_text *out)
 {
     const void *field = (const char *)recipe + key->offset;
@@ -483,11 +602,13 @@ oct_status oct_key_print(const oct_key *key, const oct_recipe *recipe, oct_text 
         return oct_text_add(out, "%s", *(const bool *)field ? "true" : "false");
     case OCT_KEY_REALS:
         return print_list(field, out);
+    case OCT_KEY_TEXTS:
+        return print_texts(field, out);
     case OCT_KEY_WORD:
     case OCT_KEY_TEXT:
         text = *(char *const *)field;
         if (!text) return oct_text_add(out, "null");
-        return is_plain(text) ? oct_text_add(out, "%s", text) : print_quoted(text, out);
+        return print_text(text, out);
     }
     return OCT_OK;
 }

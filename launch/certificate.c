@@ -1,30 +1,27 @@
 /* Conversion with its certificate.
  *
  * Ranks share the test images as in evaluation; each runs QAT evaluation and integer program over its
- * own and compares bits. The golden images, the first of the test set, are compared layer by layer as
- * well: forward hooks take the digest of what each module of the QAT model hands over, the runtime's
- * watch that of each value of the program. The latter are stored with the model, so that any machine
- * can repeat the comparison from the file alone.
+ * own and compares bits. On the golden images, the first of the test set, every value of the program is
+ * compared as well, with what the QAT model computes at that place. The digests of these values are
+ * stored with the model, so that any machine can repeat the comparison from the file alone.
  */
 #include "launch/certificate.h"
 
 #include "core/base/mem.h"
+#include "core/kernel/blas.h"
 #include "io/file.h"
+#include "launch/job.h"
 #include "quant/pass/convert.h"
+#include "quant/runtime/step.h"
 
 #include <string.h>
 
 enum { DIGEST = 32 };
 
-static int64_t value_size(const oct_value *value)
-{
-    return value->h * value->w * value->c;
-}
-
 static size_t value_bytes(const oct_program *program, int64_t value)
 {
     const oct_value *v = &program->values[value];
-    return (size_t)value_size(v) * oct_dtype_bytes(v->dtype);
+    return (size_t)oct_value_numel(v) * oct_dtype_bytes(v->dtype);
 }
 
 int64_t oct_float_bytes(oct_module *root)
@@ -38,17 +35,58 @@ int64_t oct_float_bytes(oct_module *root)
     return bytes;
 }
 
+static int64_t weight_bytes(const oct_program *program, const oct_step *step)
+{
+    const oct_conv_shape *s = &step->conv;
+    const bool wide = oct_step_input(program, step, 0)->dtype == OCT_U16;
+    const int64_t bias = wide ? sizeof(int64_t) : sizeof(int32_t);
+    return s->out_c * oct_conv_depth(s) + s->out_c * (bias + (int64_t)sizeof(*step->multiplier));
+}
+
+static int64_t island_bytes(const oct_island *island)
+{
+    int64_t bytes = 0;
+    for (int64_t i = 0; i < island->num_arrays; i++) {
+        const oct_island_array *array = &island->arrays[i];
+        bytes += oct_shape_numel(&array->shape) * (int64_t)oct_dtype_bytes(array->dtype);
+    }
+    return bytes;
+}
+
 int64_t oct_int8_bytes(const oct_program *program)
 {
     int64_t bytes = 0;
     for (int64_t i = 0; i < program->num_steps; i++) {
         const oct_step *step = &program->steps[i];
-        const oct_conv_shape *s = &step->conv;
-        if (step->kind != OCT_STEP_CONV && step->kind != OCT_STEP_CONV_FLOAT) continue;
-        bytes += s->out_c * s->kernel_h * s->kernel_w * (s->in_c / s->groups);
-        bytes += s->out_c * (int64_t)(sizeof(*step->bias) + sizeof(*step->multiplier));
+        if (oct_step_type_of(step->kind)->weights) bytes += weight_bytes(program, step);
+        if (step->island) bytes += island_bytes(step->island);
+        if (step->table) bytes += step->table_size * (int64_t)sizeof(*step->table);
+        if (step->exponential) bytes += step->table_size * (int64_t)sizeof(*step->exponential);
     }
     return bytes;
+}
+
+int64_t oct_count_islands(const oct_program *program)
+{
+    int64_t islands = 0;
+    for (int64_t i = 0; i < program->num_steps; i++)
+        islands += program->steps[i].kind == OCT_STEP_FLOAT;
+    return islands;
+}
+
+oct_status oct_model_ready(const oct_model *model, const char *path)
+{
+    OCT_CHECK(
+        model->program.num_inputs == 1, OCT_DATA,
+        "%s: takes %d inputs, and this command feeds it one image; run it through the library "
+        "(quant/runtime/program.h)",
+        path, model->program.num_inputs);
+    if (oct_count_islands(&model->program) == 0) return OCT_OK;
+    oct_recipe recipe;
+    OCT_TRY(oct_job_recipe(&recipe, path, model->recipe, NULL));
+    oct_recipe_free(&recipe);
+    oct_blas_init();
+    return OCT_OK;
 }
 
 oct_status oct_program_evaluate(const oct_program *program, const oct_recipe *recipe,
@@ -60,17 +98,23 @@ oct_status oct_program_evaluate(const oct_program *program, const oct_recipe *re
     float *images = NULL;
     oct_status status = OCT_OK;
 
-    OCT_TRY_OUT(oct_runtime_create(&runtime, program, batch));
+    OCT_TRY_OUT(oct_runtime_create(&runtime, program, batch, &oct_module_islands));
     OCT_TRY_OUT(oct_alloc(&images, (size_t)(batch * data->h * data->w * data->c), sizeof(float)));
     for (int64_t at = 0; at < samples; at += batch) {
         int64_t n = samples - at < batch ? samples - at : batch;
         oct_evaluation_images(recipe, data, first + at, n, images);
-        oct_runtime_run(runtime, n, images, logits + at * data->classes);
+        OCT_TRY_OUT(
+            oct_runtime_run(runtime, n, (const float *[]){images}, logits + at * data->classes));
     }
 out:
     oct_free(&images);
     oct_runtime_destroy(&runtime);
     return status;
+}
+
+static oct_example example_of(const oct_dataset *data)
+{
+    return *OCT_EXAMPLE(OCT_SHAPE(1, data->h, data->w, data->c));
 }
 
 /* Golden vectors of the program. */
@@ -83,20 +127,41 @@ static void take_value(void *user, int64_t value, const oct_step *step, const vo
     oct_sha256(data, bytes, (uint8_t *)user + value * DIGEST);
 }
 
-oct_status oct_golden_digests(const oct_program *program, const float *images, int64_t count,
+int64_t oct_inputs_numel(const oct_program *program)
+{
+    int64_t numel = 0;
+    for (int i = 0; i < program->num_inputs; i++)
+        numel += oct_value_numel(&program->values[program->inputs[i]]);
+    return numel;
+}
+
+/* The inputs of one golden sample, which lie one behind the other. */
+static void split_inputs(const oct_program *program, const float *sample,
+                         const float *input[OCT_STEP_INPUTS])
+{
+    for (int i = 0; i < program->num_inputs; i++) {
+        input[i] = sample;
+        sample += oct_value_numel(&program->values[program->inputs[i]]);
+    }
+}
+
+oct_status oct_golden_digests(const oct_program *program, const float *samples, int64_t count,
                               uint8_t *digests)
 {
-    int64_t input = value_size(&program->values[program->input]);
+    const int64_t numel = oct_inputs_numel(program);
+    const float *input[OCT_STEP_INPUTS];
     oct_runtime *runtime = NULL;
     float *output = NULL;
     oct_status status = OCT_OK;
-    OCT_TRY_OUT(oct_runtime_create(&runtime, program, 1));
+    OCT_TRY_OUT(oct_runtime_create(&runtime, program, 1, &oct_module_islands));
     OCT_TRY_OUT(oct_alloc(&output, value_bytes(program, program->output), 1));
     for (int64_t i = 0; i < count; i++) {
-        const float *image = images + i * input;
         uint8_t *own = digests + i * program->num_values * DIGEST;
-        take_value(own, program->input, NULL, image, (size_t)input * sizeof(float));
-        oct_runtime_watch(runtime, 1, image, output, take_value, own);
+        split_inputs(program, samples + i * numel, input);
+        for (int k = 0; k < program->num_inputs; k++)
+            take_value(own, program->inputs[k], NULL, input[k],
+                       value_bytes(program, program->inputs[k]));
+        OCT_TRY_OUT(oct_runtime_watch(runtime, 1, input, output, take_value, own));
     }
 out:
     oct_free(&output);
@@ -106,65 +171,37 @@ out:
 
 /* The same values seen from the QAT model. */
 
-typedef struct layer {
-    const oct_step *step;
-    oct_hook_handle hook;
+typedef struct comparison {
+    const oct_program *program;
+    const uint8_t *expected; /* num_values x DIGEST */
+    bool *seen, *differs;    /* of each value */
+} comparison;
+
+static void compare_value(void *user, int64_t value, const void *data, size_t bytes)
+{
+    const comparison *c = user;
     uint8_t digest[DIGEST];
-    bool own_module;
-    size_t bytes; /* 0: did not run */
-} layer;
-
-static oct_tensor *take_output(oct_context *cx, oct_module *module, oct_tensor *value, void *user)
-{
-    (void)cx, (void)module;
-    layer *its = user;
-    its->bytes = (size_t)oct_numel(value) * oct_dtype_bytes(value->dtype);
-    oct_sha256(value->data, its->bytes, its->digest);
-    return NULL;
+    oct_sha256(data, bytes, digest);
+    c->seen[value] = true;
+    if (bytes != value_bytes(c->program, value) ||
+        memcmp(digest, c->expected + value * DIGEST, DIGEST) != 0)
+        c->differs[value] = true;
 }
 
-/* A module that is called at two places has one output after the other: not to be told apart here. */
-static bool has_own_module(const oct_program *program, const oct_step *step)
-{
-    for (int64_t i = 0; i < program->num_steps; i++)
-        if (&program->steps[i] != step && strcmp(program->steps[i].name, step->name) == 0)
-            return false;
-    return true;
-}
-
-static oct_status hook_layers(const oct_program *program, oct_module *root, layer *layers)
-{
-    for (int64_t i = 0; i < program->num_steps; i++) {
-        layers[i].step = &program->steps[i];
-        layers[i].own_module = has_own_module(program, layers[i].step);
-        oct_module *module = oct_module_find(root, layers[i].step->name);
-        if (module && layers[i].own_module)
-            OCT_TRY(oct_module_hook(module, take_output, &layers[i], &layers[i].hook));
-    }
-    return OCT_OK;
-}
-
-/* Takes what the hooks left, so that a layer that does not run on the next image is missed. */
-static oct_status compare_layers(const oct_program *program, layer *layers, int64_t image,
-                                 const uint8_t *digests, int64_t *compared)
+static oct_status judge_layers(const comparison *c, int64_t image, int64_t *compared)
 {
     *compared = 0;
-    for (int64_t i = 0; i < program->num_steps; i++) {
-        const oct_step *step = layers[i].step;
-        if (!layers[i].own_module) continue;
+    for (int64_t i = 0; i < c->program->num_steps; i++) {
+        const oct_step *step = &c->program->steps[i];
         OCT_CHECK(
-            layers[i].bytes > 0, OCT_DEFECT,
-            "layer %s of the int8 model did not run under this name in QAT evaluation of test "
-            "image %lld, so it was not compared; nothing was saved; please report this",
+            c->seen[step->output], OCT_DEFECT,
+            "layer %s of the int8 model was not seen in QAT evaluation of test image %lld, so "
+            "it was not compared; nothing was saved; please report this",
             step->name, (long long)image);
-        OCT_CHECK(layers[i].bytes == value_bytes(program, step->output) &&
-                      memcmp(layers[i].digest, digests + step->output * DIGEST, DIGEST) == 0,
-                  OCT_NO,
+        OCT_CHECK(!c->differs[step->output], OCT_NO,
                   "layer %s differs between QAT evaluation and int8 model on test image %lld; "
-                  "nothing was "
-                  "saved",
+                  "nothing was saved",
                   step->name, (long long)image);
-        layers[i].bytes = 0;
         (*compared)++;
     }
     return OCT_OK;
@@ -173,28 +210,24 @@ static oct_status compare_layers(const oct_program *program, layer *layers, int6
 static oct_status compare_golden(const oct_model *model, oct_conversion *conversion)
 {
     const oct_program *program = &model->program;
-    oct_dataset one = *conversion->test_data;
-    float logits[256], *all = logits;
-    layer *layers = NULL;
+    const size_t values = (size_t)program->num_values;
+    const int64_t numel = oct_inputs_numel(program);
+    comparison c = {.program = program};
+    oct_example example = example_of(conversion->test_data);
     oct_status status = OCT_OK;
-    OCT_CHECK(one.classes <= (int)OCT_COUNT(logits), OCT_USAGE,
-              "%d classes; at most %zu are supported", one.classes, OCT_COUNT(logits));
-    OCT_TRY(oct_alloc(&layers, (size_t)program->num_steps, sizeof(*layers)));
-    OCT_TRY_OUT(hook_layers(program, conversion->root, layers));
-    int64_t image_bytes = one.h * one.w * one.c;
-    one.count = 1;
+    OCT_TRY_OUT(oct_alloc(&c.seen, values, sizeof(bool)));
+    OCT_TRY_OUT(oct_alloc(&c.differs, values, sizeof(bool)));
     for (int64_t i = 0; i < model->certificate.golden_count; i++) {
-        oct_leaves leaf = oct_leaves_split(1, conversion->recipe->batch_leaf, 0, 1);
-        one.images = conversion->test_data->images + i * image_bytes;
-        OCT_TRY_OUT(oct_evaluate_local(conversion->root, conversion->recipe, &one, &leaf, all));
-        OCT_TRY_OUT(compare_layers(program, layers, i,
-                                   model->golden_digest + i * program->num_values * DIGEST,
-                                   &conversion->layers_compared));
+        memset(c.seen, 0, values * sizeof(bool));
+        memset(c.differs, 0, values * sizeof(bool));
+        c.expected = model->golden_digest + i * program->num_values * DIGEST;
+        example.data[0] = model->golden_input + i * numel;
+        OCT_TRY_OUT(oct_convert_watch(program, conversion->root, &example, compare_value, &c));
+        OCT_TRY_OUT(judge_layers(&c, i, &conversion->layers_compared));
     }
 out:
-    for (int64_t i = 0; i < program->num_steps; i++)
-        oct_hook_remove(&layers[i].hook);
-    oct_free(&layers);
+    oct_free(&c.seen);
+    oct_free(&c.differs);
     return status;
 }
 
@@ -217,8 +250,8 @@ static oct_status prove_bounds(oct_model *model)
     OCT_TRY(oct_alloc(&model->overflow_bound, (size_t)program->num_steps, sizeof(int64_t)));
     for (int64_t i = 0; i < program->num_steps; i++) {
         const oct_step *step = &program->steps[i];
-        if (step->kind != OCT_STEP_CONV && step->kind != OCT_STEP_CONV_FLOAT) continue;
-        oct_qparams x = program->values[step->input[0]].q;
+        if (!oct_step_type_of(step->kind)->weights) continue;
+        const oct_qparams x = oct_step_input(program, step, 0)->q;
         for (int64_t c = 0; c < step->conv.out_c; c++) {
             int64_t bound =
                 oct_qconv_bound(&step->conv, step->weight, c, step->bias[c], x.qmin, x.qmax);
@@ -243,18 +276,19 @@ static oct_status describe(oct_model *model, const oct_conversion *conversion)
     model->classes = conversion->test_data->classes;
     memcpy(model->checkpoint_digest, conversion->checkpoint_digest, DIGEST);
     memcpy(model->certificate.data_digest, conversion->test_data->digest, DIGEST);
-    model->certificate.float_accuracy = -1;
     return OCT_OK;
 }
 
 static oct_status convert(oct_model *model, const oct_conversion *conversion)
 {
-    const oct_dataset *data = conversion->test_data;
+    const oct_graph *graph = oct_graph_of(conversion->root);
+    const oct_target *target = conversion->target;
+    const oct_example example = example_of(conversion->test_data);
     oct_text islands = {0};
-    oct_status status = oct_convert(&model->program, conversion->root,
-                                    OCT_SHAPE(1, data->h, data->w, data->c), &islands);
-    for (size_t i = 0; i < islands.length; i++)
-        model->certificate.num_islands += islands.data[i] == '\n';
+    OCT_CHECK(graph, OCT_PREPARE, "the model is not prepared: train its QAT phase first");
+    oct_status status = oct_convert(&model->program, conversion->root, &example,
+                                    target ? target : graph->target, &islands);
+    model->certificate.num_islands = oct_count_islands(&model->program);
     model->certificate.islands = islands.data;
     return status;
 }

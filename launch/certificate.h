@@ -12,7 +12,8 @@ typedef struct oct_conversion {
     const oct_recipe *recipe;
     const oct_dataset *test_data;
     uint8_t checkpoint_digest[32];
-    int64_t layers_compared; /* set by oct_certify: on every golden image; not stored */
+    const oct_target *target; /* to convert for; NULL: what the model was prepared for */
+    int64_t layers_compared;  /* set by oct_certify: on every golden image; not stored */
 } oct_conversion;
 
 /* Collective. Fills *model on every rank (the digest of the logits on rank 0), to be freed by the
@@ -22,15 +23,23 @@ typedef struct oct_conversion {
 oct_status oct_certify(oct_model *model, oct_conversion *conversion,
                        const oct_collective *group) OCT_NODISCARD;
 
-/* SHA-256 of each value of the program for each golden image: count x num_values x 32. */
-oct_status oct_golden_digests(const oct_program *program, const float *images, int64_t count,
+/* SHA-256 of each value of the program for each golden sample (all inputs one behind the other):
+ * count x num_values x 32. */
+oct_status oct_golden_digests(const oct_program *program, const float *samples, int64_t count,
                               uint8_t *digests) OCT_NODISCARD;
+/* What commands that feed one image after another rely on: OCT_DATA when the program has several
+ * inputs. Loads the plug-ins that compute its float layers. */
+oct_status oct_model_ready(const oct_model *model, const char *path) OCT_NODISCARD;
+int64_t oct_inputs_numel(const oct_program *program); /* of one sample */
+/* Layers that stay float. */
+int64_t oct_count_islands(const oct_program *program);
 
 /* Not collective: logits of this rank's samples by the integer program. */
 oct_status oct_program_evaluate(const oct_program *program, const oct_recipe *recipe,
                                 const oct_dataset *data, const oct_leaves *leaves,
                                 float *logits) OCT_NODISCARD;
 
-/* Bytes of what a layer multiplies and adds: parameters in float; codes, biases and multipliers. */
+/* Bytes of what layers compute with: parameters in float; codes, biases, multipliers, tables and what
+ * stays float. */
 int64_t oct_float_bytes(oct_module *root);
 int64_t oct_int8_bytes(const oct_program *program);

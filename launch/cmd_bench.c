@@ -11,6 +11,7 @@
 #include "launch/job.h"
 #include "launch/output.h"
 #include "launch/trainer.h"
+#include "quant/pass/convert.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -173,6 +174,12 @@ out:
 
 /* infer */
 
+static int64_t sample_numbers(const oct_program *program, int32_t value)
+{
+    const oct_value *v = &program->values[value];
+    return v->h * v->w * v->c;
+}
+
 static oct_status bench_infer(const oct_args *args)
 {
     int64_t batch = option_or(args, BATCH, 64), steps = option_or(args, STEPS, 10);
@@ -186,16 +193,21 @@ static oct_status bench_infer(const oct_args *args)
     OCT_TRY(oct_file_need_model(args->word[1]));
     OCT_TRY(oct_model_load(&model, args->word[1]));
     omp_set_num_threads((int)threads);
-    const oct_value *in = &model.program.values[model.program.input];
-    size_t image = (size_t)(in->h * in->w * in->c);
-    OCT_TRY_OUT(oct_alloc(&x, (size_t)batch * image, sizeof(float)));
+    const oct_program *program = &model.program;
+    int64_t image = 0; /* numbers of a sample, over all inputs */
+    for (int i = 0; i < program->num_inputs; i++)
+        image += sample_numbers(program, program->inputs[i]);
+    OCT_TRY_OUT(oct_alloc(&x, (size_t)(batch * image), sizeof(float)));
     OCT_TRY_OUT(oct_alloc(&y, (size_t)(batch * model.classes), sizeof(float)));
     OCT_TRY_OUT(oct_alloc(&seconds, (size_t)steps, sizeof(double)));
-    OCT_TRY_OUT(oct_runtime_create(&runtime, &model.program, batch));
-    oct_fill_uniform(x, batch * (int64_t)image, SEED, OCT_STREAM_TEST, 0, -1.0F, 1.0F);
+    OCT_TRY_OUT(oct_runtime_create(&runtime, program, batch, &oct_module_islands));
+    oct_fill_uniform(x, batch * image, SEED, OCT_STREAM_TEST, 0, -1.0F, 1.0F);
+    const float *input[OCT_STEP_INPUTS] = {x};
+    for (int i = 1; i < program->num_inputs; i++)
+        input[i] = input[i - 1] + batch * sample_numbers(program, program->inputs[i - 1]);
     for (int64_t i = -1; i < steps; i++) {
         double begin = oct_seconds();
-        oct_runtime_run(runtime, batch, x, y);
+        OCT_TRY_OUT(oct_runtime_run(runtime, batch, input, y));
         if (i >= 0) seconds[i] = oct_seconds() - begin;
     }
     double each = median(seconds, steps), rate = (double)batch / each;

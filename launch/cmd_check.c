@@ -5,10 +5,12 @@
  */
 #include "core/base/mem.h"
 #include "core/kernel/blas.h"
+#include "io/file.h"
 #include "io/model_file.h"
 #include "launch/command.h"
 #include "launch/file_kind.h"
 #include "launch/output.h"
+#include "launch/plugin_load.h"
 #include "launch/progress.h"
 #include "launch/trainer.h"
 
@@ -18,7 +20,8 @@
 #include <omp.h>
 #include <string.h>
 
-enum { RANKS };
+enum { RANKS, REPORT };
+enum { REPORT_BYTES_MAX = 1 << 26 };
 enum {
     MEASURED_SAMPLES = 256,
     MEASURED_STEPS = 4
@@ -27,6 +30,8 @@ enum {
 static const oct_option options[] = {
     [RANKS] = {"--ranks", 0, OCT_OPT_COUNT, "N", "judge the recipe for N ranks (default 1)", 1,
                1 << 20},
+    [REPORT] = {"--report", 0, OCT_OPT_TEXT, "FILE",
+                "write the check report of prepare there instead of printing it", 0, 0},
     {0},
 };
 
@@ -107,10 +112,28 @@ out:
     return status;
 }
 
+/* A mistyped name must not cost a file. */
+static oct_status check_report_file(const char *path)
+{
+    static const char begin[] = "Check report of prepare";
+    void *bytes = NULL;
+    size_t size = 0;
+    if (!oct_file_exists(path)) return OCT_OK;
+    OCT_TRY(oct_file_read(path, REPORT_BYTES_MAX, &bytes, &size));
+    bool report = strncmp(bytes, begin, sizeof(begin) - 1) == 0;
+    oct_free(&bytes);
+    OCT_CHECK(report, OCT_USAGE,
+              "command line: --report %s: is there and is no check report; name another file",
+              path);
+    return OCT_OK;
+}
+
 static oct_status judge(verdict *v, const oct_args *args)
 {
+    if (args->option[REPORT].given) OCT_TRY(check_report_file(args->option[REPORT].text));
     v->ranks = args->option[RANKS].given ? (int)args->option[RANKS].count : 1;
     OCT_TRY(oct_recipe_read(&v->recipe, args->word[0], NULL, args->word + 1, args->num_words - 1));
+    OCT_TRY(oct_plugins_load(&v->recipe.plugins));
     OCT_TRY(load_data(v));
     OCT_TRY(oct_run_check(&v->recipe, &v->train, &v->test, v->ranks));
     v->plan = oct_plan_of(&v->recipe, v->train.count);
@@ -137,9 +160,11 @@ static oct_status print_phases(const verdict *v)
 }
 
 /* The report, two columns in. */
-static oct_status print_report(const verdict *v)
+static oct_status print_report(const verdict *v, const char *file)
 {
-    OCT_TRY(oct_print("prepared    for %s\n", v->recipe.quant_target));
+    OCT_TRY(oct_print("prepared    for %s, %s", v->recipe.quant_target, v->recipe.quant_method));
+    if (file) return oct_print("; the report is in %s\n", file);
+    OCT_TRY(oct_print("\n"));
     for (const char *line = v->report.data ? v->report.data : ""; *line;) {
         int length = (int)strcspn(line, "\n");
         OCT_TRY(oct_print("  %.*s\n", length, line));
@@ -148,7 +173,7 @@ static oct_status print_report(const verdict *v)
     return OCT_OK;
 }
 
-static oct_status print_text(const verdict *v, const char *path)
+static oct_status print_text(const verdict *v, const char *path, const char *report)
 {
     char a[32], b[32], c[32];
     const double mb = 1e6;
@@ -170,7 +195,7 @@ static oct_status print_text(const verdict *v, const char *path)
         OCT_TRY(oct_print("; %d ranks: %s or %s each\n", v->ranks, oct_text_count(least, b),
                           oct_text_count(most, c)));
     OCT_TRY(print_phases(v));
-    OCT_TRY(print_report(v));
+    OCT_TRY(print_report(v, report));
     OCT_TRY(oct_print("checkpoint  %.2f MB of state, %" PRId64 " kept\n",
                       (double)v->checkpoint_bytes / mb, v->recipe.checkpoint_keep));
     OCT_TRY(oct_print("memory      about %.0f MB a rank in the first phase, data sets included\n",
@@ -200,9 +225,11 @@ static oct_status print_json(const verdict *v, const char *path)
 static oct_status check_recipe(const oct_args *args)
 {
     verdict v = {0};
+    const char *file = args->option[REPORT].given ? args->option[REPORT].text : NULL;
     oct_status status = judge(&v, args);
+    if (status == OCT_OK && file) status = oct_file_write(file, v.report.data, v.report.length);
     if (status == OCT_OK)
-        status = args->json ? print_json(&v, args->word[0]) : print_text(&v, args->word[0]);
+        status = args->json ? print_json(&v, args->word[0]) : print_text(&v, args->word[0], file);
     oct_text_free(&v.report);
     oct_dataset_free(&v.train);
     oct_dataset_free(&v.test);
@@ -234,19 +261,22 @@ static oct_status run(const oct_args *args)
     OCT_CHECK(kind == OCT_FILE_MODEL, OCT_USAGE,
               "command line: %s is a %s; check judges a recipe or an int8 model, see octet inspect",
               args->word[0], oct_file_kind_name(kind));
-    OCT_CHECK(args->num_words == 1 && !args->option[RANKS].given, OCT_USAGE,
-              "command line: overrides and --ranks are for recipes; %s is an int8 model",
+    OCT_CHECK(args->num_words == 1 && !args->option[RANKS].given && !args->option[REPORT].given,
+              OCT_USAGE,
+              "command line: overrides, --ranks and --report are for recipes; %s is an int8 model",
               args->word[0]);
     return check_model(args);
 }
 
 const oct_command oct_command_check = {
     .name = "check",
-    .usage = "octet check RECIPE|MODEL [key=value ...] [--ranks N]",
+    .usage = "octet check RECIPE|MODEL [key=value ...] [--ranks N] [--report FILE]",
     .summary = "judges recipe, data, model and target; predicts memory, size and time",
-    .help = "Reads all that a run would read, prepares the model for its target, and trains two "
+    .help = "Reads all that a run would read, prepares the model for its target, and trains a few "
             "steps of\n"
-            "one rank's share to measure time and memory. Nothing is written.",
+            "one rank's share to measure time and memory. Prints the check report of prepare: what "
+            "becomes of\n"
+            "each module, what stays float and why. Nothing is written but the file of --report.",
     .options = options,
     .min_words = 1,
     .max_words = OCT_ARGS_MAX,

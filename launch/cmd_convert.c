@@ -9,7 +9,9 @@
 #include "launch/progress.h"
 #include "launch/run_folder.h"
 
-enum { OUTPUT, DATA, RANKS };
+#include <string.h>
+
+enum { OUTPUT, DATA, TARGET, RANKS };
 
 typedef struct conversion {
     oct_session *session;
@@ -20,6 +22,7 @@ typedef struct conversion {
     oct_dataset data;
     oct_module *root;
     oct_model model;
+    const oct_target *target; /* NULL: what the checkpoint was prepared for */
 } conversion;
 
 static oct_status open_checkpoint(conversion *c)
@@ -72,13 +75,38 @@ static oct_status find_output(conversion *c)
     return status;
 }
 
+static oct_status find_target(conversion *c)
+{
+    if (!c->args->option[TARGET].given) return OCT_OK;
+    const char *name = c->args->option[TARGET].text, *names[16];
+    char hint[OCT_HINT_BYTES];
+    size_t count = 0;
+    for (; count < oct_target_count() && count < OCT_COUNT(names); count++)
+        names[count] = oct_target_at(count)->name;
+    c->target = oct_target_find(name);
+    OCT_CHECK(c->target, OCT_USAGE, "command line: --target '%s': there is no such target; %s",
+              name, oct_did_you_mean(hint, name, names, count, "see `octet help targets`"));
+    return OCT_OK;
+}
+
 static oct_status open_all(conversion *c)
 {
     const char *data = c->args->option[DATA].given ? c->args->option[DATA].text : NULL;
+    OCT_TRY(find_target(c));
     OCT_TRY(open_checkpoint(c));
     OCT_TRY(check_phase(c));
     OCT_TRY(find_output(c));
     return oct_job_recipe(&c->recipe, c->checkpoint.path, c->checkpoint.info.recipe, data);
+}
+
+/* A line for each layer that stays float, and for what was unrolled. */
+static oct_status print_islands(const oct_certificate *proof)
+{
+    const char *line = proof->islands;
+    OCT_TRY(oct_print("%-20s %lld\n", "float layers", (long long)proof->num_islands));
+    for (const char *end; line && (end = strchr(line, '\n')); line = end + 1)
+        OCT_TRY(oct_print("%20s %.*s\n", "", (int)(end - line), line));
+    return OCT_OK;
 }
 
 static oct_status print(const conversion *c)
@@ -89,12 +117,14 @@ static oct_status print(const conversion *c)
     char images[32], logits[32], before[32], after[32];
     if (c->args->json)
         return oct_print_json(json_pack(
-            "{s:i, s:s, s:s, s:f, s:f, s:I, s:I, s:I, s:I, s:I}", "schema_version", 1, "checkpoint",
-            c->checkpoint.path, "model", c->output, "qat_accuracy", proof->qat_accuracy,
-            "int8_accuracy", accuracy, "images", (json_int_t)proof->images, "logits",
+            "{s:i, s:s, s:s, s:s, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:s}", "schema_version",
+            1, "checkpoint", c->checkpoint.path, "model", c->output, "target",
+            c->model.program.target, "qat_accuracy", proof->qat_accuracy, "int8_accuracy", accuracy,
+            "images", (json_int_t)proof->images, "logits",
             (json_int_t)(proof->images * c->model.classes), "logits_differ",
             (json_int_t)proof->logits_differ, "float_bytes", (json_int_t)float_bytes, "int8_bytes",
-            (json_int_t)int8_bytes));
+            (json_int_t)int8_bytes, "float_layers", (json_int_t)proof->num_islands, "islands",
+            proof->islands ? proof->islands : ""));
     OCT_TRY(oct_print("%-20s %.2f %% (QAT evaluation %.2f %%)\n", "int8 accuracy", accuracy,
                       proof->qat_accuracy));
     OCT_TRY(oct_print("%-20s 0 of %s (%s images)\n", "logits that differ",
@@ -102,6 +132,8 @@ static oct_status print(const conversion *c)
                       oct_text_count(proof->images, images)));
     OCT_TRY(oct_print("%-20s %s to %s bytes\n", "parameters", oct_text_count(float_bytes, before),
                       oct_text_count(int8_bytes, after)));
+    if (proof->islands) OCT_TRY(print_islands(proof));
+    OCT_TRY(oct_print("%-20s %s\n", "target", c->model.program.target));
     return oct_print("%-20s %s\n", "int8 model", c->output);
 }
 
@@ -110,6 +142,7 @@ static oct_status certify(conversion *c)
     oct_conversion work = {
         .recipe = &c->recipe,
         .test_data = &c->data,
+        .target = c->target,
     };
     bool prepared;
     oct_sha256(c->checkpoint.bytes, c->checkpoint.size, work.checkpoint_digest);
@@ -152,13 +185,15 @@ static const oct_option options[] = {
                 "where the model goes; default: its run folder", 0, 0},
     [DATA] = {"--data", 0, OCT_OPT_TEXT, "FOLDER",
               "where the data set lies, if not where the run had it", 0, 0},
+    [TARGET] = {"--target", 0, OCT_OPT_TEXT, "NAME",
+                "what the model shall run on: refused when it was trained for another", 0, 0},
     [RANKS] = {"--ranks", 0, OCT_OPT_COUNT, "N", "start mpirun with N ranks", 1, 4096},
     {0},
 };
 
 const oct_command oct_command_convert = {
     .name = "convert",
-    .usage = "octet convert CHECKPOINT|RUN-FOLDER [-o MODEL] [--data FOLDER]",
+    .usage = "octet convert CHECKPOINT|RUN-FOLDER [-o MODEL] [--data FOLDER] [--target NAME]",
     .summary = "checkpoint to int8 model, with the proof that both compute the same",
     .help =
         "Takes a checkpoint whose scales are frozen (the end of a run) and writes the integer "

@@ -58,12 +58,14 @@ static oct_status open_file(subject *s)
     OCT_CHECK(s->kind != OCT_FILE_RECIPE, OCT_DATA,
               "%s: is a recipe; eval takes a checkpoint, a run folder or an int8 model",
               path_of(s));
-    if (s->kind == OCT_FILE_MODEL)
+    if (s->kind == OCT_FILE_MODEL) {
         OCT_TRY(oct_model_load(&s->model, path_of(s)));
-    else if (s->kind == OCT_FILE_RUN_FOLDER)
+        OCT_TRY(oct_model_ready(&s->model, path_of(s)));
+    } else if (s->kind == OCT_FILE_RUN_FOLDER) {
         OCT_TRY(open_newest(s));
-    else
+    } else {
         OCT_TRY(oct_checkpoint_open(&s->checkpoint, path_of(s)));
+    }
 
     const char *text = s->kind == OCT_FILE_MODEL ? s->model.recipe : s->checkpoint.info.recipe;
     const char *data = s->args->option[DATA].given ? s->args->option[DATA].text : NULL;
@@ -72,10 +74,11 @@ static oct_status open_file(subject *s)
 
 static oct_status check_data(const subject *s)
 {
-    const oct_value *input = &s->model.program.values[s->model.program.input];
+    const oct_program *program = &s->model.program;
     const oct_dataset *d = &s->data;
     OCT_CHECK(d->count > 0, OCT_DATA, "data.path: there are no test images");
     if (s->kind != OCT_FILE_MODEL) return OCT_OK;
+    const oct_value *input = &program->values[program->inputs[0]];
     OCT_CHECK(input->h == d->h && input->w == d->w && input->c == d->c &&
                   s->model.classes == d->classes,
               OCT_DATA,

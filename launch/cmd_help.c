@@ -11,7 +11,7 @@
 static oct_status help_models(oct_text *out)
 {
     for (size_t i = 0; i < oct_model_count(); i++)
-        OCT_TRY(oct_text_add(out, "%-12s %s\n", oct_model_at(i)->name, oct_model_at(i)->help));
+        OCT_TRY(oct_text_add(out, "%-18s %s\n", oct_model_at(i)->name, oct_model_at(i)->help));
     return oct_text_add(
         out, "\nmodel.name of a recipe. A new one is a file in launch/model and a line in "
              "model_list.def.\n");

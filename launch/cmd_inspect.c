@@ -8,13 +8,16 @@
 #include "launch/command.h"
 #include "launch/file_kind.h"
 #include "launch/output.h"
+#include "launch/prepared_view.h"
 #include "launch/progress.h"
+#include "quant/runtime/step.h"
 
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 
+enum { GRAPH, TREE, DATA };
 enum { INSPECT_BYTES_MAX = 1 << 30 };
 
 static oct_status digest_of_file(const char *path, size_t *size, char hex[65])
@@ -117,16 +120,6 @@ out:
 
 /* An int8 model: one line for each step of its program. */
 
-static const char *step_kind(const oct_step *step)
-{
-    static const char *const names[] = {
-#define X(name, text) [OCT_STEP_##name] = text,
-        OCT_STEP_LIST(X)
-#undef X
-    };
-    return names[step->kind];
-}
-
 static const char *value_text(const oct_value *v, char text[64])
 {
     snprintf(text, 64, "%" PRId64 "x%" PRId64 "x%" PRId64, v->h, v->w, v->c);
@@ -145,7 +138,8 @@ static const char *window_text(const oct_step *s, char text[64])
 {
     const oct_conv_shape *c = &s->conv;
     text[0] = '\0';
-    if (!s->weight && s->kind != OCT_STEP_MAX_POOL && s->kind != OCT_STEP_AVG_POOL) return text;
+    bool layer = s->kind == OCT_STEP_CONV || s->kind == OCT_STEP_CONV_FLOAT;
+    if (!layer && s->kind != OCT_STEP_MAX_POOL && s->kind != OCT_STEP_AVG_POOL) return text;
     int used = snprintf(text, 64, "%dx%d", c->kernel_h, c->kernel_w);
     if (c->stride > 1) snprintf(text + used, 64 - (size_t)used, " s%d", c->stride);
     return text;
@@ -154,19 +148,21 @@ static const char *window_text(const oct_step *s, char text[64])
 static oct_status print_program(const oct_program *p)
 {
     char in[64], out[64], window[64], count[32];
-    OCT_TRY(oct_print("%3s  %-28s %-10s %-7s %-12s %-12s %10s  %-12s %s\n", "#", "layer", "kind",
-                      "window", "input", "output", "parameters", "scale", "zero point"));
+    OCT_TRY(oct_print("%3s  %-28s %-10s %-7s %-12s %-12s %10s  %-6s %-12s %s\n", "#", "layer",
+                      "kind", "window", "input", "output", "parameters", "type", "scale",
+                      "zero point"));
     for (int64_t i = 0; i < p->num_steps; i++) {
         const oct_step *s = &p->steps[i];
         const oct_value *v = &p->values[s->output];
         OCT_TRY(oct_print("%3" PRId64 "  %-28s %-10s %-7s %-12s %-12s %10s", i, s->name,
-                          step_kind(s), window_text(s, window),
+                          oct_step_type_of(s->kind)->name, window_text(s, window),
                           value_text(&p->values[s->input[0]], in), value_text(v, out),
                           oct_text_count(step_parameters(s), count)));
-        if (v->dtype == OCT_U8)
-            OCT_TRY(oct_print("  %-12.6g %d\n", (double)v->q.scale, v->q.zero_point));
+        if (v->dtype == OCT_F32)
+            OCT_TRY(oct_print("  %-6s\n", "float"));
         else
-            OCT_TRY(oct_print("  float\n"));
+            OCT_TRY(oct_print("  %-6s %-12.6g %d\n", oct_dtype_name(v->dtype), (double)v->q.scale,
+                              v->q.zero_point));
     }
     return OCT_OK;
 }
@@ -184,11 +180,12 @@ static json_t *program_json(const oct_program *p)
         json_array_append_new(
             array,
             json_pack("{s:s, s:s, s:s, s:s, s:I, s:s, s:f, s:i, s:o}", "name", s->name, "kind",
-                      step_kind(s), "input", value_text(&p->values[s->input[0]], in), "output",
-                      value_text(v, out), "parameters", (json_int_t)step_parameters(s), "dtype",
+                      oct_step_type_of(s->kind)->name, "input",
+                      value_text(&p->values[s->input[0]], in), "output", value_text(v, out),
+                      "parameters", (json_int_t)step_parameters(s), "dtype",
                       oct_dtype_name(v->dtype), "scale",
-                      v->dtype == OCT_U8 ? (double)v->q.scale : 0.0, "zero_point",
-                      v->dtype == OCT_U8 ? (int)v->q.zero_point : 0, "weight_scales", scales));
+                      v->dtype == OCT_F32 ? 0.0 : (double)v->q.scale, "zero_point",
+                      v->dtype == OCT_F32 ? 0 : (int)v->q.zero_point, "weight_scales", scales));
     }
     return array;
 }
@@ -203,14 +200,13 @@ static oct_status print_model(const oct_model *m, const char *path, size_t size,
         parameters += step_parameters(&m->program.steps[i]);
     if (json)
         return oct_print_json(json_pack(
-            "{s:s, s:s, s:I, s:s, s:s, s:i, s:I, s:{s:I, s:I, s:I, s:f, s:f, s:I, s:I}, s:s, s:o}",
+            "{s:s, s:s, s:I, s:s, s:s, s:i, s:I, s:{s:I, s:I, s:I, s:f, s:I, s:I}, s:s, s:o}",
             "kind", "int8 model", "file", path, "bytes", (json_int_t)size, "sha256", hex,
             "checkpoint", oct_hex(m->checkpoint_digest, from), "classes", m->classes, "parameters",
             (json_int_t)parameters, "certificate", "images", (json_int_t)c->images, "logits_differ",
-            (json_int_t)c->logits_differ, "correct", (json_int_t)c->correct, "float_accuracy",
-            c->float_accuracy, "qat_accuracy", c->qat_accuracy, "golden",
-            (json_int_t)c->golden_count, "float_layers", (json_int_t)c->num_islands, "recipe",
-            m->recipe, "layers", program_json(&m->program)));
+            (json_int_t)c->logits_differ, "correct", (json_int_t)c->correct, "qat_accuracy",
+            c->qat_accuracy, "golden", (json_int_t)c->golden_count, "float_layers",
+            (json_int_t)c->num_islands, "recipe", m->recipe, "layers", program_json(&m->program)));
 
     OCT_TRY(oct_print("int8 model  %s\nsize        %s bytes\nsha256      %s\n", path,
                       oct_text_count((int64_t)size, count), hex));
@@ -292,7 +288,14 @@ out:
 static oct_status run(const oct_args *args)
 {
     const char *path = args->word[0];
+    const char *data = args->option[DATA].given ? args->option[DATA].text : NULL;
+    bool graph = args->option[GRAPH].given, tree = args->option[TREE].given;
     oct_file_kind kind;
+    OCT_CHECK(!graph || !tree, OCT_USAGE, "command line: --graph or --tree, not both at once");
+    OCT_CHECK(!data || graph || tree, OCT_USAGE,
+              "command line: --data is for --graph and --tree; nothing else needs the data");
+    if (graph || tree)
+        return oct_print_view(path, graph ? OCT_VIEW_GRAPH : OCT_VIEW_TREE, data, args->json);
     OCT_TRY(oct_file_kind_of(path, &kind));
     switch (kind) {
     case OCT_FILE_CHECKPOINT:
@@ -307,11 +310,34 @@ static oct_status run(const oct_args *args)
     return OCT_OK;
 }
 
+static const oct_option options[] = {
+    [GRAPH] = {"--graph", 0, OCT_OPT_FLAG, NULL, "the graph of the prepared model, as a table", 0,
+               0},
+    [TREE] = {"--tree", 0, OCT_OPT_FLAG, NULL, "its modules with their quantizers, as a tree", 0,
+              0},
+    [DATA] = {"--data", 0, OCT_OPT_TEXT, "FOLDER",
+              "of these two: where the data set lies, if not where the recipe says", 0, 0},
+    {0},
+};
+
 const oct_command oct_command_inspect = {
     .name = "inspect",
-    .usage = "octet inspect FILE",
+    .usage = "octet inspect FILE [--graph | --tree] [--data FOLDER]",
     .summary = "shows what a checkpoint, int8 model, recipe or run folder holds",
-    .help = "Layers with shapes, scales and zero points, sizes and the SHA-256 of the file.",
+    .help = "Layers with shapes, scales and zero points, sizes and the SHA-256 of the file.\n"
+            "\n"
+            "--graph and --tree build the model of a recipe, checkpoint or run folder and prepare "
+            "it: the\n"
+            "graph has a line for each operation in the order in which they run, the tree a line "
+            "for each\n"
+            "module, with state, observer, range, scale and zero point of each quantizer as the "
+            "checkpoint\n"
+            "has them. The data set says which size the images have, so it must be there.\n"
+            "\n"
+            "    octet inspect runs/a/model.int8.h5\n"
+            "    octet inspect --graph my.yaml\n"
+            "    octet inspect --tree runs/a\n",
+    .options = options,
     .min_words = 1,
     .max_words = 1,
     .run = run,

@@ -3,10 +3,12 @@
 #include "core/base/text.h"
 #include "io/loader.h"
 #include "io/model_file.h"
+#include "launch/certificate.h"
 #include "launch/command.h"
 #include "launch/file_kind.h"
 #include "launch/image_file.h"
 #include "launch/output.h"
+#include "quant/pass/convert.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -94,7 +96,7 @@ out:
 /* One image after another, as a user of a single image would see it. */
 static oct_status run_images(const oct_model *model, const oct_args *args)
 {
-    const oct_value *in = &model->program.values[model->program.input];
+    const oct_value *in = &model->program.values[model->program.inputs[0]];
     int64_t first = args->option[INDEX].count, image = in->h * in->w * in->c;
     int64_t count = args->option[COUNT].given ? args->option[COUNT].count : 1;
     oct_runtime *runtime = NULL;
@@ -105,11 +107,11 @@ static oct_status run_images(const oct_model *model, const oct_args *args)
         oct_image_file_read(args->option[INPUT].text, in->h, in->w, in->c, first, count, &bytes));
     OCT_TRY_OUT(oct_alloc(&x, (size_t)image, sizeof(float)));
     OCT_TRY_OUT(oct_alloc(&logits, (size_t)count * (size_t)model->classes, sizeof(float)));
-    OCT_TRY_OUT(oct_runtime_create(&runtime, &model->program, 1));
+    OCT_TRY_OUT(oct_runtime_create(&runtime, &model->program, 1, &oct_module_islands));
     double begin = oct_seconds();
     for (int64_t i = 0; i < count; i++) {
         oct_normalise(bytes + i * image, in->h * in->w, in->c, model->mean, model->std, x);
-        oct_runtime_run(runtime, 1, x, logits + i * model->classes);
+        OCT_TRY_OUT(oct_runtime_run(runtime, 1, (const float *[]){x}, logits + i * model->classes));
     }
     double seconds = oct_seconds() - begin;
     OCT_TRY_OUT(print_results(args, logits, model->classes, first, count, seconds));
@@ -129,7 +131,8 @@ static oct_status run(const oct_args *args)
               "command line: --input is missing; write octet run %s --input FILE", path);
     OCT_TRY(oct_file_need_model(path));
     OCT_TRY(oct_model_load(&model, path));
-    oct_status status = run_images(&model, args);
+    oct_status status = oct_model_ready(&model, path);
+    if (status == OCT_OK) status = run_images(&model, args);
     oct_model_free(&model);
     return status;
 }

@@ -1,6 +1,7 @@
 /* octet train: the command line of a run, and its result as a table or as JSON. */
 #include "launch/command.h"
 #include "launch/output.h"
+#include "launch/plugin_load.h"
 #include "launch/progress.h"
 #include "launch/session.h"
 #include "launch/training.h"
@@ -59,6 +60,7 @@ static oct_status print_table(const json_t *result)
 static oct_status train(oct_session *session, const oct_args *args, const oct_recipe *recipe)
 {
     json_t *result = NULL;
+    OCT_TRY(oct_session_agree(session, oct_plugins_load(&recipe->plugins)));
     oct_status status = oct_train(session, args, recipe, &result);
     if (status != OCT_OK || !result) return status;
     if (args->json) return oct_print_json(result);

@@ -104,7 +104,7 @@ out:
 static oct_status compare_test_set(const findings *f, const oct_model *m, const oct_recipe *recipe,
                                    const oct_dataset *data)
 {
-    const oct_value *in = &m->program.values[m->program.input];
+    const oct_value *in = &m->program.values[m->program.inputs[0]];
     const oct_certificate *c = &m->certificate;
     char images[32];
     if (data->count != c->images || memcmp(data->digest, c->data_digest, DIGEST) != 0 ||
@@ -163,6 +163,7 @@ static oct_status verify_model(const findings *f)
     OCT_TRY(oct_model_load(&model, f->args->word[0]));
     OCT_TRY_OUT(VERIFIED(f, "file: digest, program of %" PRId64 " layers and its bounds",
                          model.program.num_steps));
+    OCT_TRY_OUT(oct_model_ready(&model, f->args->word[0]));
     OCT_TRY_OUT(verify_golden(f, &model));
     OCT_TRY_OUT(verify_test_set(f, &model));
 out:

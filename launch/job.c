@@ -6,6 +6,7 @@
 #include "core/base/mem.h"
 #include "core/kernel/blas.h"
 #include "io/file.h"
+#include "launch/plugin_load.h"
 #include "launch/run_folder.h"
 
 #include <omp.h>
@@ -75,6 +76,7 @@ oct_status oct_job_data(oct_session *session, const oct_recipe *recipe, oct_spli
                         oct_dataset *data)
 {
     bool train = split == OCT_TRAIN;
+    OCT_TRY(oct_plugins_same(session));
     int64_t limit = train ? recipe->data_train_limit : recipe->data_test_limit;
     oct_status status =
         oct_dataset_load(data, recipe->data_format, recipe->data_path, split, limit);
@@ -149,6 +151,8 @@ oct_status oct_job_recipe(oct_recipe *recipe, const char *file, const char *text
     if (data_path) OCT_TRY_OUT(oct_format(&override, "data.path=%s", data_path));
     const char *overrides[] = {override};
     OCT_TRY_OUT(oct_recipe_read(recipe, file, text, overrides, data_path && *data_path ? 1 : 0));
+    status = oct_plugins_load(&recipe->plugins);
+    if (status != OCT_OK) oct_recipe_free(recipe);
 out:
     oct_free(&override);
     oct_free(&found);
@@ -229,12 +233,13 @@ oct_status oct_job_describe(oct_session *session, const oct_args *args, const oc
     if (group->rank != 0) goto out;
 
     *description = json_pack(
-        "{s:s, s:s, s:o, s:i, s:I, s:o, s:s, s:s, s:s, s:s, s:o, s:{s:o, s:o}}", /* in this order */
+        "{s:s, s:s, s:o, s:i, s:I, s:o, s:s, s:s, s:s, s:s, s:o, s:o, "
+        "s:{s:o, s:o}}",
         "version", OCT_VERSION, "started", now(time_text), "command", command_line(args), "ranks",
         group->size, "threads", (json_int_t)recipe->threads, "hosts", hosts_of(hosts, group->size),
         "cpu", oct_cpu_model(), "isa", best_isa(), "mpi", oct_comm_library(session->comm),
-        "blas_core", oct_blas_core(), "environment", environment(), "data", "train",
-        data_record(train_data), "test", data_record(test_data));
+        "blas_core", oct_blas_core(), "plugins", oct_plugins_json(), "environment", environment(),
+        "data", "train", data_record(train_data), "test", data_record(test_data));
     OCT_CHECK_OUT(*description, OCT_RESOURCE, "run.json: out of memory");
 out:
     oct_free(&hosts);

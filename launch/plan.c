@@ -16,8 +16,7 @@ static const char *const phase_names[] = {
 #undef X
 };
 
-/* Batch norm whose statistics still move would undo the promise of frozen scales, so it freezes no
- * later than they do. */
+/* Batch norm freezes no later than the scales do: the recipe is refused otherwise. */
 oct_plan oct_plan_of(const oct_recipe *recipe, int64_t train_samples)
 {
     int64_t batch = recipe->batch_size;
@@ -26,8 +25,7 @@ oct_plan oct_plan_of(const oct_recipe *recipe, int64_t train_samples)
                             : train_samples / batch + (train_samples % batch != 0);
     int64_t qat = recipe->qat_epochs * per_epoch;
     int64_t scales = (int64_t)floor(recipe->qat_freeze_scales * (double)qat);
-    int64_t norms =
-        oct_smaller((int64_t)floor(recipe->qat_freeze_batch_norm * (double)qat), scales);
+    int64_t norms = (int64_t)floor(recipe->qat_freeze_batch_norm * (double)qat);
 
     oct_plan plan = {.steps_per_epoch = per_epoch};
     plan.begin[OCT_PHASE_FLOAT] = 0;

@@ -193,6 +193,15 @@ oct_status oct_run_folder_open(oct_run_folder *folder, const oct_recipe *recipe)
     return open_log(recipe->output);
 }
 
+oct_status oct_run_folder_report(oct_run_folder *folder, const oct_text *report)
+{
+    char *path = NULL;
+    OCT_TRY(oct_run_path(folder->path, "model_check_result.txt", &path));
+    oct_status status = oct_file_write(path, report->data, report->length);
+    oct_free(&path);
+    return status;
+}
+
 void oct_run_folder_close(oct_run_folder *folder)
 {
     if (folder->lock < 0 && folder->metrics < 0 && !folder->records) return;
@@ -310,6 +319,24 @@ static json_t *load_sessions(const char *path)
     return json_array();
 }
 
+/* Bits follow from a plug-in's code too, but only its path is in the recipe. */
+static void compare_plugins(const json_t *sessions, const json_t *session)
+{
+    const json_t *last = json_array_get(sessions, json_array_size(sessions) - 1);
+    const json_t *there = json_object_get(last, "plugins"), *plugin;
+    size_t i;
+    json_array_foreach(there, i, plugin)
+    {
+        const json_t *here = json_array_get(json_object_get(session, "plugins"), i);
+        const json_t *digest = json_object_get(plugin, "sha256");
+        if (!json_equal(digest, json_object_get(here, "sha256")))
+            oct_log(OCT_LOG_WARN,
+                    "plug-in %s is another one than that of the last session (run.json has both "
+                    "SHA-256); the bits may differ from those of a run without a stop",
+                    json_string_value(json_object_get(plugin, "name")));
+    }
+}
+
 oct_status oct_run_folder_session(oct_run_folder *folder, json_t *session)
 {
     char *path = NULL;
@@ -318,6 +345,7 @@ oct_status oct_run_folder_session(oct_run_folder *folder, json_t *session)
     oct_status status = OCT_OK;
     OCT_TRY_OUT(oct_run_path(folder->path, "run.json", &path));
     sessions = load_sessions(path);
+    compare_plugins(sessions, session);
     json_array_append(sessions, session);
     root = json_pack("{s:i, s:O}", "schema_version", RUN_VERSION, "sessions", sessions);
     OCT_TRY_OUT(oct_json_text(&text, root, JSON_INDENT(2)));

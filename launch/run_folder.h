@@ -1,4 +1,5 @@
-/* The run folder: recipe.yaml, run.json, metrics.jsonl, log.txt, checkpoints/, model.int8.h5, lock.
+/* The run folder: recipe.yaml, model_check_result.txt, run.json, metrics.jsonl, log.txt, checkpoints/,
+ * model.int8.h5, lock.
  *
  * Used by rank 0 only. What differs between machines is in run.json, metrics.jsonl and log.txt; the
  * other files have the same bytes wherever the run was made.
@@ -33,6 +34,8 @@ oct_status oct_run_folder_look(const oct_recipe *recipe, json_t **result) OCT_NO
  * it. Close also after a failure. */
 oct_status oct_run_folder_open(oct_run_folder *folder, const oct_recipe *recipe) OCT_NODISCARD;
 void oct_run_folder_close(oct_run_folder *folder);
+/* Writes model_check_result.txt, the check report of prepare. */
+oct_status oct_run_folder_report(oct_run_folder *folder, const oct_text *report) OCT_NODISCARD;
 
 /* Reads metrics.jsonl, drops what lies beyond `step` (and a line that was cut short), and goes on
  * behind it. */

@@ -9,7 +9,6 @@
 
 #include "core/base/mem.h"
 #include "core/base/text.h"
-#include "launch/model/model.h"
 #include "quant/pass/convert.h"
 
 #include <math.h>
@@ -22,131 +21,6 @@ enum { CONTROL_NOT_FINITE, CONTROL_STOP, CONTROL_KEYS };
 static int64_t full_batch(const oct_recipe *recipe, const oct_dataset *data)
 {
     return data->count < recipe->batch_size ? data->count : recipe->batch_size;
-}
-
-static void check_model(const oct_recipe *recipe, const oct_dataset *data)
-{
-    const oct_model_spec *spec = oct_model_find(recipe->model_name);
-    if (!spec) {
-        const char *names[16];
-        size_t count = 0;
-        for (; count < oct_model_count() && count < OCT_COUNT(names); count++)
-            names[count] = oct_model_at(count)->name;
-        char hint[OCT_HINT_BYTES];
-        oct_fail_add(
-            OCT_USAGE, "model.name: there is no model '%s'; %s", recipe->model_name,
-            oct_did_you_mean(hint, recipe->model_name, names, count, "see `octet help models`"));
-    } else if (data->h < spec->min_size || data->w < spec->min_size) {
-        oct_fail_add(
-            OCT_USAGE,
-            "model.name: %s needs images of at least %lld x %lld pixels, those of data.path are "
-            "%lld x %lld; use another model",
-            spec->name, (long long)spec->min_size, (long long)spec->min_size, (long long)data->h,
-            (long long)data->w);
-    }
-}
-
-static void check_channels(const char *key, const oct_reals *list, const oct_dataset *data)
-{
-    if (list->count == data->c) return;
-    oct_fail_add(OCT_USAGE,
-                 "%s: %d values, but the images have %lld channels; give one for each channel", key,
-                 list->count, (long long)data->c);
-}
-
-static void check_data(const oct_recipe *recipe, const oct_dataset *train, const oct_dataset *test)
-{
-    check_channels("data.mean", &recipe->data_mean, train);
-    check_channels("data.std", &recipe->data_std, train);
-    if (train->h != test->h || train->w != test->w || train->c != test->c)
-        oct_fail_add(
-            OCT_USAGE,
-            "data.path: training images are %lld x %lld x %lld, test images %lld x %lld x %lld; "
-            "both must have the same size",
-            (long long)train->h, (long long)train->w, (long long)train->c, (long long)test->h,
-            (long long)test->w, (long long)test->c);
-    if (test->classes > train->classes)
-        oct_fail_add(OCT_USAGE,
-                     "data.path: %d classes in the test data, but %d in the training data",
-                     test->classes, train->classes);
-    if (recipe->data_crop_padding >= train->h || recipe->data_crop_padding >= train->w)
-        oct_fail_add(
-            OCT_USAGE,
-            "data.crop_padding: %lld pixels around images of %lld x %lld; use less than the image",
-            (long long)recipe->data_crop_padding, (long long)train->h, (long long)train->w);
-    if (oct_plan_of(recipe, train->count).steps_per_epoch == 0)
-        oct_fail_add(
-            OCT_USAGE,
-            "data.drop_last: %lld training images make no full batch of %lld; use a smaller "
-            "batch.size or data.drop_last=false",
-            (long long)train->count, (long long)recipe->batch_size);
-}
-
-static void check_ranks(const oct_recipe *recipe, const oct_dataset *train, int ranks)
-{
-    int64_t batch = full_batch(recipe, train);
-    int64_t leaves = (batch + recipe->batch_leaf - 1) / recipe->batch_leaf;
-    if (ranks <= leaves) return;
-    oct_fail_add(
-        OCT_USAGE,
-        "more ranks (%d) than leaves (%lld): batch.size %lld / batch.leaf %lld; use at most %lld "
-        "rank%s, a smaller batch.leaf or a larger batch.size",
-        ranks, (long long)leaves, (long long)batch, (long long)recipe->batch_leaf,
-        (long long)leaves, leaves == 1 ? "" : "s");
-}
-
-oct_status oct_run_check(const oct_recipe *recipe, const oct_dataset *train_data,
-                         const oct_dataset *test_data, int ranks)
-{
-    oct_fail_clear();
-    if (train_data->count == 0) oct_fail_add(OCT_USAGE, "data.path: there are no training images");
-    if (test_data->count == 0) oct_fail_add(OCT_USAGE, "data.path: there are no test images");
-    if (oct_fail_count() > 0) return OCT_USAGE;
-    check_model(recipe, train_data);
-    check_data(recipe, train_data, test_data);
-    check_ranks(recipe, train_data, ranks);
-    if (!oct_observer_find(recipe->quant_observer))
-        oct_fail_add(OCT_USAGE, "quant.observer: there is no observer '%s'",
-                     recipe->quant_observer);
-    if (!oct_target_find(recipe->quant_target))
-        oct_fail_add(OCT_USAGE, "quant.target: there is no target '%s'", recipe->quant_target);
-    return oct_fail_count() > 0 ? OCT_USAGE : OCT_OK;
-}
-
-oct_status oct_build_model(oct_module **model, const oct_recipe *recipe, const oct_dataset *data)
-{
-    *model = NULL;
-    const oct_model_spec *spec = oct_model_find(recipe->model_name);
-    OCT_CHECK(spec, OCT_USAGE, "model.name: there is no model '%s'; see `octet help models`",
-              recipe->model_name);
-    OCT_TRY(spec->build(model, data->h, data->w, data->c, data->classes));
-    oct_status status = oct_init_parameters(*model, (uint64_t)recipe->seed);
-    if (status != OCT_OK) oct_module_destroy(model);
-    return status;
-}
-
-oct_status oct_prepare_model(oct_module **model, const oct_recipe *recipe, const oct_dataset *data,
-                             oct_text *report)
-{
-    oct_qconfig qconfig = {
-        .observer = oct_observer_find(recipe->quant_observer),
-        .averaging = (float)recipe->quant_averaging,
-        .current_scales = strcmp(recipe->quant_scales, "current") == 0,
-        .float_output = recipe->quant_float_output,
-        .target = oct_target_find(recipe->quant_target),
-    };
-    return oct_prepare(model, OCT_SHAPE(1, data->h, data->w, data->c), &qconfig, report);
-}
-
-/* What a prepared model does in a phase. Calibration observes the float model as it is: its batch norm
- * neither uses nor moves by the batch's statistics. */
-static void set_phase(oct_module *model, const oct_quantizers *quantizers, oct_phase phase)
-{
-    oct_quant_state state = OCT_QUANT_QAT;
-    if (phase == OCT_PHASE_CALIBRATE) state = OCT_QUANT_CALIBRATE;
-    if (phase == OCT_PHASE_QAT_SCALES_FROZEN) state = OCT_QUANT_FROZEN;
-    oct_freeze_batch_norm(model, phase != OCT_PHASE_QAT);
-    oct_quantizers_set_state(quantizers, state);
 }
 
 static oct_status start_optimizer(oct_trainer *trainer)
@@ -200,6 +74,16 @@ static oct_status enter_calibration(oct_trainer *trainer)
     return bind_parameters(trainer);
 }
 
+/* The batch norms' parameters go, so the optimizer starts anew with those that are left. */
+static oct_status fold(oct_trainer *trainer)
+{
+    end_optimizer(trainer);
+    oct_params_unbind(&trainer->params);
+    OCT_TRY(oct_fold_batch_norm(trainer->model));
+    OCT_TRY(bind_parameters(trainer));
+    return start_optimizer(trainer);
+}
+
 /* Walks through the phases up to this one; empty phases leave their mark all the same. */
 static oct_status enter(oct_trainer *trainer, oct_phase phase)
 {
@@ -207,23 +91,27 @@ static oct_status enter(oct_trainer *trainer, oct_phase phase)
         trainer->phase++;
         if (trainer->phase == OCT_PHASE_CALIBRATE) OCT_TRY(enter_calibration(trainer));
         if (trainer->phase == OCT_PHASE_QAT) OCT_TRY(start_optimizer(trainer));
-        set_phase(trainer->model, &trainer->quantizers, trainer->phase);
+        if (trainer->phase == OCT_PHASE_QAT_BN_FROZEN && trainer->recipe->qat_fold_batch_norm)
+            OCT_TRY(fold(trainer));
+        oct_set_phase(trainer->model, &trainer->quantizers, trainer->phase);
     }
     return OCT_OK;
 }
 
 /* A model that cannot be prepared or converted shall be known now and not after the float phase. */
-static oct_status try_deploy(const oct_recipe *recipe, const oct_dataset *data)
+static oct_status try_deploy(const oct_recipe *recipe, const oct_dataset *data, oct_text *report)
 {
     oct_module *model = NULL;
     oct_quantizers quantizers = {0};
     oct_program program = {0};
     oct_status status = OCT_OK;
     OCT_TRY_OUT(oct_build_model(&model, recipe, data));
-    OCT_TRY_OUT(oct_prepare_model(&model, recipe, data, NULL));
+    OCT_TRY_OUT(oct_prepare_model(&model, recipe, data, report));
     OCT_TRY_OUT(oct_quantizers_collect(&quantizers, model));
-    set_phase(model, &quantizers, OCT_PHASE_QAT_SCALES_FROZEN);
-    OCT_TRY_OUT(oct_convert(&program, model, OCT_SHAPE(1, data->h, data->w, data->c), NULL));
+    if (recipe->qat_fold_batch_norm) OCT_TRY_OUT(oct_fold_batch_norm(model));
+    oct_set_phase(model, &quantizers, OCT_PHASE_QAT_SCALES_FROZEN);
+    OCT_TRY_OUT(oct_convert(&program, model, OCT_EXAMPLE(OCT_SHAPE(1, data->h, data->w, data->c)),
+                            oct_target_find(recipe->quant_target), NULL));
 out:
     oct_program_free(&program);
     oct_quantizers_free(&quantizers);
@@ -277,7 +165,7 @@ oct_status oct_trainer_create(oct_trainer *trainer, const oct_recipe *recipe,
     };
     OCT_TRY(oct_run_check(recipe, train_data, test_data, group->size));
     trainer->plan = oct_plan_of(recipe, train_data->count);
-    OCT_TRY_OUT(try_deploy(recipe, train_data));
+    OCT_TRY_OUT(try_deploy(recipe, train_data, &trainer->report));
     OCT_TRY_OUT(oct_build_model(&trainer->model, recipe, train_data));
     oct_module_train(trainer->model, true);
     OCT_TRY_OUT(bind_parameters(trainer));
@@ -302,6 +190,7 @@ void oct_trainer_destroy(oct_trainer *trainer)
     oct_free(&trainer->control);
     oct_free(&trainer->images);
     oct_free(&trainer->labels);
+    oct_text_free(&trainer->report);
 }
 
 bool oct_trainer_done(const oct_trainer *trainer)
@@ -459,21 +348,11 @@ out:
     return status;
 }
 
-/* A checkpoint is taken after a step, so it stands in that step's phase; the last one in the last
- * phase, whatever the lengths. */
-static oct_status phase_of_checkpoint(const oct_checkpoint *checkpoint, oct_phase *phase)
-{
-    OCT_CHECK(oct_phase_of_name(checkpoint->info.phase, phase), OCT_DATA,
-              "%s: there is no phase '%s'; the checkpoint is of another version of Octet",
-              checkpoint->path, checkpoint->info.phase);
-    return OCT_OK;
-}
-
 oct_status oct_trainer_restore(oct_trainer *trainer, const oct_checkpoint *checkpoint)
 {
     oct_phase phase;
     int64_t step = checkpoint->info.step, steps = oct_plan_steps(&trainer->plan);
-    OCT_TRY(phase_of_checkpoint(checkpoint, &phase));
+    OCT_TRY(oct_checkpoint_phase(checkpoint, &phase));
     OCT_CHECK(step > 0 && step <= steps, OCT_DATA, "%s: step %lld, but the run has steps 1 to %lld",
               checkpoint->path, (long long)step, (long long)steps);
     oct_phase expected =
@@ -490,26 +369,4 @@ oct_status oct_trainer_restore(oct_trainer *trainer, const oct_checkpoint *check
     trainer->step = step;
     trainer->saved_step = step;
     return OCT_OK;
-}
-
-oct_status oct_load_model(oct_module **model, const oct_checkpoint *checkpoint,
-                          const oct_recipe *recipe, const oct_dataset *data, bool *prepared)
-{
-    oct_phase phase;
-    oct_quantizers quantizers = {0};
-    oct_status status = OCT_OK;
-    *model = NULL;
-    OCT_TRY(phase_of_checkpoint(checkpoint, &phase));
-    *prepared = phase != OCT_PHASE_FLOAT;
-    OCT_TRY_OUT(oct_build_model(model, recipe, data));
-    if (*prepared) {
-        OCT_TRY_OUT(oct_prepare_model(model, recipe, data, NULL));
-        OCT_TRY_OUT(oct_quantizers_collect(&quantizers, *model));
-        set_phase(*model, &quantizers, phase);
-    }
-    OCT_TRY_OUT(oct_checkpoint_load(checkpoint, *model, NULL));
-out:
-    oct_quantizers_free(&quantizers);
-    if (status != OCT_OK) oct_module_destroy(model);
-    return status;
 }

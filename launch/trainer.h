@@ -70,6 +70,7 @@ typedef struct oct_trainer {
     oct_loader loader;
     float *images; /* of this rank's samples */
     int32_t *labels;
+    oct_text report;    /* of prepare, which is tried at the start: what the model will become */
     int64_t saved_step; /* of the newest checkpoint, kept by the caller; -1: none */
     bool stop;          /* set by the caller: this rank asks all to stop */
 } oct_trainer;
@@ -80,6 +81,9 @@ typedef struct oct_step_result {
     int64_t correct, samples;
     bool stop; /* some rank asked to stop */
 } oct_step_result;
+
+/* Labels are bytes, and a certificate's rows have room for as many logits. */
+enum { OCT_CLASSES_MAX = 256 };
 
 /* Do recipe, data and number of ranks fit? OCT_USAGE with every problem. Names of models, observers
  * and targets are checked too. Any process can ask; nothing is built. */
@@ -131,6 +135,11 @@ oct_status oct_build_model(oct_module **model, const oct_recipe *recipe,
 /* Prepares it as the recipe asks; report as for oct_prepare. */
 oct_status oct_prepare_model(oct_module **model, const oct_recipe *recipe, const oct_dataset *data,
                              oct_text *report) OCT_NODISCARD;
+/* What a prepared model does in a phase (but folding, which changes it: oct_fold_batch_norm). */
+void oct_set_phase(oct_module *model, const oct_quantizers *quantizers, oct_phase phase);
+/* A checkpoint is taken after a step, so it stands in that step's phase; the last one in the last
+ * phase, whatever the lengths. */
+oct_status oct_checkpoint_phase(const oct_checkpoint *checkpoint, oct_phase *phase) OCT_NODISCARD;
 /* Builds the model in the phase of a checkpoint (prepared if it was) and loads its state. */
 oct_status oct_load_model(oct_module **model, const oct_checkpoint *checkpoint,
                           const oct_recipe *recipe, const oct_dataset *data,

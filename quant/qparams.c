@@ -42,6 +42,14 @@ oct_qparams oct_qparams_of_range(float min, float max, oct_scheme scheme, int32_
     return q;
 }
 
+float oct_pow2_ceil(float x)
+{
+    if (!isfinite(x)) return x;
+    int exponent;
+    const float fraction = frexpf(x, &exponent); /* in [0.5, 1) */
+    return ldexpf(1.0f, fraction == 0.5f ? exponent - 1 : exponent);
+}
+
 float oct_weight_scale(const float *weight, int64_t n)
 {
     /* Magnitudes compare as integers; NaN is the largest of them, so it is not lost. */
@@ -86,49 +94,59 @@ static float float_of(int32_t key)
     return x;
 }
 
-OCT_CLONES
-static void quantize_block(const float *restrict x, int64_t n, oct_qparams q,
-                           uint8_t *restrict codes, uint8_t *restrict flags, int32_t range[2])
-{
-    const float one_over = 1.0f / q.scale, zero_point = (float)q.zero_point;
-    const float qmin = (float)q.qmin, qmax = (float)q.qmax;
-    int32_t least = range[0], most = range[1];
-    for (int64_t i = 0; i < n; i++) {
-        const float code = zero_point + rintf(x[i] * one_over);
-        float clamped = code > qmin ? code : qmin;
-        clamped = clamped < qmax ? clamped : qmax;
-        codes[i] = (uint8_t)(int32_t)clamped;
-        flags[i] = (uint8_t)(code == clamped);
-        const int32_t key = key_of(x[i]);
-        least = key < least ? key : least;
-        most = key > most ? key : most;
+/* One text for both widths of codes. */
+#define OCT_QUANTIZE(code_t, block, quantize, dequantize)                                          \
+    OCT_CLONES                                                                                     \
+    static void block(const float *restrict x, int64_t n, oct_qparams q, code_t *restrict codes,   \
+                      uint8_t *restrict flags, int32_t range[2])                                   \
+    {                                                                                              \
+        const float one_over = 1.0f / q.scale, zero_point = (float)q.zero_point;                   \
+        const float qmin = (float)q.qmin, qmax = (float)q.qmax;                                    \
+        int32_t least = range[0], most = range[1];                                                 \
+        for (int64_t i = 0; i < n; i++) {                                                          \
+            const float code = zero_point + rintf(x[i] * one_over);                                \
+            float clamped = code > qmin ? code : qmin;                                             \
+            clamped = clamped < qmax ? clamped : qmax;                                             \
+            codes[i] = (code_t)(int32_t)clamped;                                                   \
+            flags[i] = (uint8_t)(code == clamped);                                                 \
+            const int32_t key = key_of(x[i]);                                                      \
+            least = key < least ? key : least;                                                     \
+            most = key > most ? key : most;                                                        \
+        }                                                                                          \
+        range[0] = least;                                                                          \
+        range[1] = most;                                                                           \
+    }                                                                                              \
+                                                                                                   \
+    void quantize(const float *x, int64_t n, oct_qparams q, code_t *codes, uint8_t *mask,          \
+                  float *min, float *max)                                                          \
+    {                                                                                              \
+        uint8_t flags[OCT_FLAG_BLOCK];                                                             \
+        int32_t range[2] = {key_of(INFINITY), key_of(-INFINITY)};                                  \
+        for (int64_t i = 0; i < n; i += OCT_FLAG_BLOCK) {                                          \
+            const int64_t count = n - i < OCT_FLAG_BLOCK ? n - i : OCT_FLAG_BLOCK;                 \
+            block(x + i, count, q, codes + i, flags, range);                                       \
+            if (mask) oct_bits_pack(flags, count, mask + i / 8);                                   \
+        }                                                                                          \
+        give_range(range, min, max);                                                               \
+    }                                                                                              \
+                                                                                                   \
+    OCT_CLONES                                                                                     \
+    void dequantize(const code_t *codes, int64_t n, oct_qparams q, float *y)                       \
+    {                                                                                              \
+        for (int64_t i = 0; i < n; i++)                                                            \
+            y[i] = (float)(codes[i] - q.zero_point) * q.scale;                                     \
     }
-    range[0] = least;
-    range[1] = most;
-}
 
-void oct_quantize(const float *x, int64_t n, oct_qparams q, uint8_t *codes, uint8_t *mask,
-                  float *min, float *max)
+static void give_range(const int32_t range[2], float *min, float *max)
 {
-    uint8_t flags[OCT_FLAG_BLOCK];
-    int32_t range[2] = {key_of(INFINITY), key_of(-INFINITY)};
-    for (int64_t i = 0; i < n; i += OCT_FLAG_BLOCK) {
-        const int64_t count = n - i < OCT_FLAG_BLOCK ? n - i : OCT_FLAG_BLOCK;
-        quantize_block(x + i, count, q, codes + i, flags, range);
-        if (mask) oct_bits_pack(flags, count, mask + i / 8);
-    }
     float low = float_of(range[0]) + 0.0f, high = float_of(range[1]) + 0.0f;
     if (isnan(low) || isnan(high)) low = high = NAN;
     if (min) *min = low;
     if (max) *max = high;
 }
 
-OCT_CLONES
-void oct_dequantize(const uint8_t *codes, int64_t n, oct_qparams q, float *y)
-{
-    for (int64_t i = 0; i < n; i++)
-        y[i] = (float)(codes[i] - q.zero_point) * q.scale;
-}
+OCT_QUANTIZE(uint8_t, quantize_block, oct_quantize, oct_dequantize)
+OCT_QUANTIZE(uint16_t, quantize_block16, oct_quantize16, oct_dequantize16)
 
 OCT_CLONES
 void oct_fake_quantize(const float *x, int64_t n, oct_qparams q, float *y, uint8_t *mask)

@@ -14,6 +14,10 @@ typedef enum oct_scheme { OCT_AFFINE, OCT_SYMMETRIC } oct_scheme;
 oct_qparams oct_qparams_of_range(float min, float max, oct_scheme scheme, int32_t qmin,
                                  int32_t qmax);
 
+/* The least power of two that is not below x; x is positive (infinity and NaN stay). Targets that
+ * requantize by shifting take every scale through it, of activations and of weights. */
+float oct_pow2_ceil(float x);
+
 /* Scale of one weight channel: absmax / 127, at least eps. */
 float oct_weight_scale(const float *weight, int64_t n);
 
@@ -26,6 +30,10 @@ void oct_weight_codes(const float *weight, int64_t n, float scale, int8_t *codes
 void oct_quantize(const float *x, int64_t n, oct_qparams q, uint8_t *codes, uint8_t *mask,
                   float *min, float *max);
 void oct_dequantize(const uint8_t *codes, int64_t n, oct_qparams q, float *y);
+/* The same for codes of 16 bits. */
+void oct_quantize16(const float *x, int64_t n, oct_qparams q, uint16_t *codes, uint8_t *mask,
+                    float *min, float *max);
+void oct_dequantize16(const uint16_t *codes, int64_t n, oct_qparams q, float *y);
 
 /* Plain fake quantization for comparison with PyTorch and for float islands. zero_point and range are
  * logical (may be signed). mask: one byte an element, NULL to leave out. */

@@ -50,7 +50,9 @@ void oct_context_begin(oct_context *cx, oct_leaves leaves, bool record)
     cx->leaves = leaves;
     cx->record = record;
     cx->last = NULL;
-    cx->trace_depth = 0;
+    cx->leaf_depth = 0;
+    cx->interceptor = NULL;
+    cx->args = (oct_op_args){0};
     cx->module = NULL;
     cx->open = NULL;
 }
@@ -99,7 +101,8 @@ void *oct_save(oct_context *cx, size_t bytes)
 oct_tensor *oct_tensor_view(oct_context *cx, oct_dtype dtype, oct_shape shape, void *data)
 {
     oct_tensor *tensor = oct_save(cx, sizeof *tensor);
-    if (tensor) *tensor = (oct_tensor){.dtype = dtype, .shape = shape, .data = data, .id = -1};
+    if (tensor)
+        *tensor = (oct_tensor){.dtype = dtype, .shape = shape, .data = data, .id = -1, .place = -1};
     return tensor;
 }
 
@@ -116,6 +119,17 @@ oct_tensor *oct_tensor_new(oct_context *cx, oct_dtype dtype, oct_shape shape)
     return data ? oct_tensor_view(cx, dtype, shape, data) : NULL;
 }
 
+bool oct_call_site(oct_context *cx, const char *op, const oct_op_args *args, oct_tensor *const *x,
+                   int n, oct_tensor **y)
+{
+    if (cx->leaf_depth > 0 || !oct_ready(cx, x, n)) return false;
+    oct_interceptor *root = cx->interceptor;
+    *y = NULL;
+    if (root && root->call(root, cx, NULL, op, args, x, n, y)) return true;
+    cx->args = *args;
+    return false;
+}
+
 oct_node *oct_record(oct_context *cx, const char *op, void (*backward)(oct_context *, oct_node *),
                      oct_tensor *const *inputs, int n, bool params, oct_tensor *y)
 {
@@ -123,7 +137,7 @@ oct_node *oct_record(oct_context *cx, const char *op, void (*backward)(oct_conte
     if (n > OCT_MAX_INPUTS)
         return oct_context_fail(cx, OCT_DEFECT, "%s has %d inputs; an op takes at most %d", op, n,
                                 OCT_MAX_INPUTS);
-    if (cx->trace && cx->trace_depth == 0) oct_trace_add(cx, NULL, op, inputs, n, y);
+    if (cx->trace && cx->leaf_depth == 0) oct_trace_add(cx, NULL, op, inputs, n, y);
     bool needed = params;
     for (int i = 0; i < n; i++)
         needed |= inputs[i]->needs_grad;

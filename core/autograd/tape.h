@@ -12,17 +12,13 @@
  */
 #pragma once
 
+#include "core/autograd/call.h"
 #include "core/base/arena.h"
 #include "core/base/collective.h"
 #include "core/base/leaves.h"
-#include "core/tensor/tensor.h"
 
-typedef struct oct_context oct_context;
 typedef struct oct_param oct_param;
 typedef struct oct_trace oct_trace;
-typedef struct oct_module oct_module;
-
-enum { OCT_MAX_INPUTS = 8 };
 
 struct oct_node {
     const char *op; /* name of what was computed, for messages and traces */
@@ -40,14 +36,16 @@ struct oct_context {
     oct_status status; /* sticky */
     oct_arena *arena;
     oct_pool *pool;
-    oct_leaves leaves;           /* of this step; leaves.local covers the batch at hand */
-    const oct_collective *group; /* never NULL */
-    bool record;                 /* keep a tape */
-    oct_node *last;              /* tape */
-    oct_trace *trace;            /* records the graph while not NULL */
-    int trace_depth;             /* > 0 inside a leaf module's forward: its ops are not recorded */
-    oct_module *module;          /* innermost module being called; names the place in messages */
-    struct oct_open_rows *open;  /* parameters whose leaf gradients await their fold */
+    oct_leaves leaves;            /* of this step; leaves.local covers the batch at hand */
+    const oct_collective *group;  /* never NULL */
+    bool record;                  /* keep a tape */
+    oct_node *last;               /* tape */
+    oct_trace *trace;             /* records the graph while not NULL */
+    oct_op_args args;             /* of the functional op at hand, for the trace */
+    oct_interceptor *interceptor; /* of the prepared root that runs, or NULL */
+    int leaf_depth;               /* > 0 inside a leaf module: what it calls is no call site */
+    oct_module *module;           /* innermost module being called; names the place in messages */
+    struct oct_open_rows *open;   /* parameters whose leaf gradients await their fold */
 };
 
 oct_status oct_context_create(oct_context **cx, const oct_collective *group) OCT_NODISCARD;

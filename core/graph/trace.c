@@ -1,7 +1,8 @@
 /* The graph of one forward.
  *
  * A tensor's number is its value's, given when it first appears; a tensor without a number was made
- * behind the trace's back, which is an error that names the reader.
+ * behind the trace's back, which is an error that names the reader. Scopes, of containers and of
+ * dynamic blocks, form a stack while the forward runs.
  */
 #include "core/graph/trace.h"
 
@@ -15,8 +16,18 @@ static oct_status add_value(oct_trace *trace, oct_tensor *tensor, int64_t produc
         oct_grow(&trace->values, &trace->cap_values, trace->num_values + 1, sizeof *trace->values));
     tensor->id = (int64_t)trace->num_values;
     trace->values[trace->num_values++] =
-        (oct_trace_value){.dtype = tensor->dtype, .shape = tensor->shape, .producer = producer};
+        (oct_trace_value){.dtype = tensor->dtype,
+                          .q = oct_is_codes(tensor) ? tensor->q : (oct_qparams){0},
+                          .shape = tensor->shape,
+                          .producer = producer};
+    if (trace->watch) trace->watch(trace->user, tensor->id, tensor);
     return OCT_OK;
+}
+
+/* The container whose forward is running. */
+static oct_module *module_of(const oct_trace *trace, int64_t scope)
+{
+    return scope < 0 ? NULL : trace->scopes[scope].module;
 }
 
 static bool reads(const oct_trace_node *node, int64_t value)
@@ -34,7 +45,8 @@ static oct_status connect(oct_trace *trace, oct_trace_node *node, oct_tensor *co
         int64_t value = inputs[i]->id;
         OCT_CHECK(value >= 0, OCT_PREPARE,
                   "input %d of %s is not computed from the model's input by modules and ops, so it "
-                  "has no place in the graph; compute it by an op or keep it inside of a module",
+                  "has no place in the graph; compute it by an op, outside of hooks, or keep it "
+                  "inside of a module",
                   i, node->op);
         if (!reads(node, value)) trace->values[value].users++;
         node->input[node->num_inputs++] = value;
@@ -42,13 +54,18 @@ static oct_status connect(oct_trace *trace, oct_trace_node *node, oct_tensor *co
     return OCT_OK;
 }
 
-static oct_status add_node(oct_trace *trace, const oct_module *place, oct_module *module,
-                           const char *op, oct_tensor *const *inputs, int n, oct_tensor *output)
+static oct_status add_node(oct_trace *trace, oct_module *place, oct_module *module, const char *op,
+                           const oct_op_args *args, oct_tensor *const *inputs, int n,
+                           oct_tensor *output)
 {
     char path[256] = "";
     OCT_TRY(oct_grow(&trace->nodes, &trace->cap_nodes, trace->num_nodes + 1, sizeof *trace->nodes));
     oct_trace_node *node = &trace->nodes[trace->num_nodes];
-    *node = (oct_trace_node){.module = module, .op = op};
+    *node = (oct_trace_node){.module = module,
+                             .op = op,
+                             .args = *args,
+                             .caller = module ? module_of(trace, trace->scope) : place,
+                             .scope = trace->scope};
     OCT_TRY(connect(trace, node, inputs, n));
     OCT_TRY(oct_strdup(&node->path, place ? oct_module_path(place, path) : ""));
     int64_t number = (int64_t)trace->num_nodes++;
@@ -61,20 +78,101 @@ void oct_trace_add(oct_context *cx, oct_module *module, const char *op, oct_tens
                    int n, oct_tensor *output)
 {
     if (!output || !oct_ready(cx, inputs, n)) return;
-    const oct_module *place = module ? module : cx->module;
-    oct_context_adopt(cx, add_node(cx->trace, place, module, op, inputs, n, output));
+    oct_module *place = module ? module : cx->module;
+    oct_context_adopt(cx, add_node(cx->trace, place, module, op, &cx->args, inputs, n, output));
+    cx->args = (oct_op_args){0};
 }
 
-static oct_status run(oct_context *cx, oct_trace *trace, oct_module *root, oct_shape shape)
+static bool in_block(const oct_trace *trace)
+{
+    int64_t scope = trace->scope;
+    while (scope >= 0 && !trace->scopes[scope].name)
+        scope = trace->scopes[scope].parent;
+    return scope >= 0;
+}
+
+static oct_status enter(oct_trace *trace, oct_module *module, const char *block,
+                        const oct_tensor *input)
+{
+    OCT_CHECK(!block || !in_block(trace), OCT_PREPARE,
+              "dynamic block \"%s\" begins inside of another one; blocks do not nest", block);
+    OCT_TRY(
+        oct_grow(&trace->scopes, &trace->cap_scopes, trace->num_scopes + 1, sizeof *trace->scopes));
+    oct_trace_scope *scope = &trace->scopes[trace->num_scopes];
+    *scope = (oct_trace_scope){.module = module,
+                               .begin = trace->num_nodes,
+                               .end = trace->num_nodes,
+                               .parent = trace->scope,
+                               .input = input ? input->id : -1,
+                               .output = -1};
+    if (block) OCT_TRY(oct_strdup(&scope->name, block));
+    trace->scope = (int64_t)trace->num_scopes++;
+    return OCT_OK;
+}
+
+void oct_trace_enter(oct_context *cx, oct_module *module, const char *block, oct_tensor *input)
+{
+    if (cx->status == OCT_OK) oct_context_adopt(cx, enter(cx->trace, module, block, input));
+}
+
+static void leave(oct_trace *trace, int64_t output)
+{
+    oct_trace_scope *scope = &trace->scopes[trace->scope];
+    scope->end = trace->num_nodes;
+    scope->output = output;
+    trace->scope = scope->parent;
+}
+
+void oct_trace_leave(oct_context *cx, oct_tensor *output)
+{
+    if (cx->status != OCT_OK) return;
+    const char *block = cx->trace->scopes[cx->trace->scope].name;
+    if (block)
+        oct_context_fail(cx, OCT_PREPARE,
+                         "dynamic block \"%s\" was not ended; call oct_dynamic_block_end on every "
+                         "way out of it",
+                         block);
+    else
+        leave(cx->trace, output ? output->id : -1);
+}
+
+void oct_trace_leave_block(oct_context *cx)
+{
+    if (cx->status != OCT_OK) return;
+    if (cx->trace->scope < 0 || !cx->trace->scopes[cx->trace->scope].name)
+        oct_context_fail(cx, OCT_PREPARE,
+                         "oct_dynamic_block_end ends no block that this module has begun");
+    else
+        leave(cx->trace, -1);
+}
+
+static oct_tensor *example_input(oct_context *cx, const oct_example *example, int i)
+{
+    oct_shape shape = example->shape[i];
+    shape.dim[0] = 1;
+    oct_tensor *x = oct_tensor_new(cx, OCT_F32, shape);
+    if (!x) return NULL;
+    const size_t bytes = (size_t)oct_numel(x) * sizeof(float);
+    if (example->data[i])
+        memcpy(x->data, example->data[i], bytes);
+    else
+        memset(x->data, 0, bytes);
+    return x;
+}
+
+static oct_status run(oct_context *cx, oct_trace *trace, oct_module *root,
+                      const oct_example *example)
 {
     oct_context_begin(cx, oct_leaves_split(1, 1, 0, 1), false);
-    oct_tensor *x = oct_tensor_new(cx, OCT_F32, shape);
-    if (!x) return oct_context_status(cx);
-    memset(x->data, 0, (size_t)oct_numel(x) * sizeof(float));
-    OCT_TRY(add_value(trace, x, -1));
-    trace->input = x->id;
+    oct_tensor *x[OCT_MAX_INPUTS];
+    for (int i = 0; i < example->count; i++) {
+        x[i] = example_input(cx, example, i);
+        if (!x[i]) return oct_context_status(cx);
+        OCT_TRY(add_value(trace, x[i], -1));
+        trace->inputs[trace->num_inputs++] = x[i]->id;
+    }
     cx->trace = trace;
-    const oct_tensor *y = oct_call(cx, root, x);
+    const oct_tensor *y = oct_module_call(cx, root, x, example->count);
     if (!y) return oct_context_status(cx);
     OCT_CHECK(y->id >= 0, OCT_PREPARE,
               "the model's output is not computed from its input by modules and ops");
@@ -104,20 +202,31 @@ static void restore_mode(oct_module *module, const bool **next)
         restore_mode(*module->children[i].slot, next);
 }
 
-oct_status oct_trace_run(oct_trace *trace, oct_module *root, oct_shape input)
+oct_status oct_trace_run(oct_trace *trace, oct_module *root, const oct_example *example)
 {
-    *trace = (oct_trace){0};
+    return oct_trace_watch(trace, root, example, NULL, NULL);
+}
+
+oct_status oct_trace_watch(oct_trace *trace, oct_module *root, const oct_example *example,
+                           oct_trace_watch_fn watch, void *user)
+{
+    *trace = (oct_trace){.scope = -1, .watch = watch, .user = user};
     modes kept = {0};
     oct_context *cx = NULL;
     oct_status status;
     char text[96];
-    OCT_CHECK(input.ndim > 0 && oct_shape_numel(&input) >= 0, OCT_PREPARE,
-              "a model cannot be traced on an input of shape %s", oct_shape_text(&input, text));
-    input.dim[0] = 1;
+    OCT_CHECK(example->count >= 1 && example->count <= OCT_MAX_INPUTS, OCT_PREPARE,
+              "a model cannot be traced on %d inputs; give 1 to %d", example->count,
+              OCT_MAX_INPUTS);
+    for (int i = 0; i < example->count; i++) {
+        const oct_shape *shape = &example->shape[i];
+        OCT_CHECK(shape->ndim > 0 && oct_shape_numel(shape) >= 0, OCT_PREPARE,
+                  "a model cannot be traced on an input of shape %s", oct_shape_text(shape, text));
+    }
     OCT_TRY_OUT(oct_module_walk(root, keep_mode, &kept));
     OCT_TRY_OUT(oct_context_create(&cx, &oct_collective_one));
     oct_module_train(root, false);
-    status = run(cx, trace, root, input);
+    status = run(cx, trace, root, example);
     restore_mode(root, &(const bool *){kept.training});
 out:
     oct_free(&kept.training);
@@ -130,8 +239,11 @@ void oct_trace_free(oct_trace *trace)
 {
     for (size_t i = 0; i < trace->num_nodes; i++)
         oct_free(&trace->nodes[i].path);
+    for (size_t i = 0; i < trace->num_scopes; i++)
+        oct_free(&trace->scopes[i].name);
     oct_free(&trace->nodes);
     oct_free(&trace->values);
+    oct_free(&trace->scopes);
     *trace = (oct_trace){0};
 }
 

@@ -7,34 +7,74 @@
 typedef struct oct_trace_node {
     oct_module *module; /* leaf module, or NULL for a functional op */
     const char *op;     /* module type's name, or the op's */
+    oct_op_args args;   /* of the op; of a module whose type tells them */
     char *path;         /* the module's path; for an op the path of the module that called it */
+    oct_module *caller; /* container whose forward made the call; NULL: called from outside */
+    bool hooked; /* a hook of the module put another tensor in place of its input or output */
     int64_t input[OCT_MAX_INPUTS]; /* value numbers */
     int num_inputs;
     int64_t output;
+    int64_t scope; /* innermost, or -1 */
 } oct_trace_node;
 
 typedef struct oct_trace_value {
     oct_dtype dtype;
+    oct_qparams q;    /* of codes */
     oct_shape shape;  /* with the example's batch of 1 */
-    int64_t producer; /* node, or -1 for the model's input */
+    int64_t producer; /* node, or -1 for an input of the model */
     int64_t users;    /* nodes that read it; the model's output counts as one */
 } oct_trace_value;
+
+/* The call of a container, or a run of a dynamic block (name not NULL): what was called meanwhile
+ * are the nodes [begin, end). Scopes are in order of their beginning. */
+typedef struct oct_trace_scope {
+    oct_module *module;
+    char *name; /* of the block; NULL for a container */
+    size_t begin, end;
+    int64_t parent;        /* scope, or -1 */
+    int64_t input, output; /* value numbers of a container's input 0 and output; -1 for a block */
+} oct_trace_scope;
 
 struct oct_trace {
     oct_trace_node *nodes;
     size_t num_nodes, cap_nodes;
     oct_trace_value *values;
     size_t num_values, cap_values;
-    int64_t input, output; /* value numbers */
+    oct_trace_scope *scopes;
+    size_t num_scopes, cap_scopes;
+    int64_t scope;                          /* open while tracing, or -1 */
+    int64_t inputs[OCT_MAX_INPUTS], output; /* value numbers */
+    int num_inputs;
+    void (*watch)(void *user, int64_t value, const oct_tensor *tensor); /* or NULL */
+    void *user;
 };
 
-/* Runs root in eval mode (restored afterwards) on zeros of shape (1, H, W, C) and records. */
-oct_status oct_trace_run(oct_trace *trace, oct_module *root, oct_shape input) OCT_NODISCARD;
+/* What a model is traced on: the shapes of its inputs, with any batch. */
+typedef struct oct_example {
+    int count;
+    oct_shape shape[OCT_MAX_INPUTS];
+    const float *data[OCT_MAX_INPUTS]; /* of one sample; NULL: zeros */
+} oct_example;
+#define OCT_EXAMPLE(...)                                                                           \
+    (&(oct_example){.count = (int)(sizeof((oct_shape[]){__VA_ARGS__}) / sizeof(oct_shape)),        \
+                    .shape = {__VA_ARGS__}})
+
+/* Runs root in eval mode (restored afterwards) on zeros of these shapes with a batch of 1 and
+ * records what is executed. */
+oct_status oct_trace_run(oct_trace *trace, oct_module *root,
+                         const oct_example *example) OCT_NODISCARD;
+/* Also shows each value as it is made, with its data. */
+typedef void (*oct_trace_watch_fn)(void *user, int64_t value, const oct_tensor *tensor);
+oct_status oct_trace_watch(oct_trace *trace, oct_module *root, const oct_example *example,
+                           oct_trace_watch_fn watch, void *user) OCT_NODISCARD;
 void oct_trace_free(oct_trace *trace);
 
 /* The one node that reads `value`, or NULL if there are several, none, or it is the output. */
 oct_trace_node *oct_trace_only_user(const oct_trace *trace, int64_t value);
 
-/* For tape.c and module.c while cx->trace is set. */
+/* For tape.c and module.c while cx->trace is set. Arguments are those of cx->args. */
 void oct_trace_add(oct_context *cx, oct_module *module, const char *op, oct_tensor *const *inputs,
                    int n, oct_tensor *output);
+void oct_trace_enter(oct_context *cx, oct_module *module, const char *block, oct_tensor *input);
+void oct_trace_leave(oct_context *cx, oct_tensor *output);
+void oct_trace_leave_block(oct_context *cx);

@@ -1,4 +1,4 @@
-/* Modules without state that act element by element: relu, relu6, identity, add. */
+/* Modules without state and arguments: relu, relu6, identity, add, mul, softmax. */
 #include "core/nn/modules.h"
 #include "core/nn/modules_impl.h"
 
@@ -17,33 +17,24 @@ static oct_tensor *identity_forward(oct_context *cx, oct_module *self, oct_tenso
     return oct_needs_inputs(cx, self, n, 1) ? x[0] : NULL;
 }
 
+static oct_tensor *softmax_forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
+{
+    return oct_needs_inputs(cx, self, n, 1) ? oct_softmax(cx, x[0]) : NULL;
+}
+
 static oct_tensor *add_forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
 {
     return oct_needs_inputs(cx, self, n, 2) ? oct_add(cx, x[0], x[1]) : NULL;
 }
 
-const oct_module_type oct_relu_type = {.name = "relu", .forward = relu_forward, .leaf = true};
-const oct_module_type oct_relu6_type = {.name = "relu6", .forward = relu6_forward, .leaf = true};
-const oct_module_type oct_identity_type = {
-    .name = "identity", .forward = identity_forward, .leaf = true};
-const oct_module_type oct_add_type = {.name = "add", .forward = add_forward, .leaf = true};
-
-oct_status oct_relu_create(oct_module **m)
+static oct_tensor *mul_forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
 {
-    return oct_plain_create(m, &oct_relu_type);
+    return oct_needs_inputs(cx, self, n, 2) ? oct_mul(cx, x[0], x[1]) : NULL;
 }
 
-oct_status oct_relu6_create(oct_module **m)
-{
-    return oct_plain_create(m, &oct_relu6_type);
-}
-
-oct_status oct_identity_create(oct_module **m)
-{
-    return oct_plain_create(m, &oct_identity_type);
-}
-
-oct_status oct_add_create(oct_module **m)
-{
-    return oct_plain_create(m, &oct_add_type);
-}
+OCT_PLAIN_MODULE(relu)
+OCT_PLAIN_MODULE(relu6)
+OCT_PLAIN_MODULE(identity)
+OCT_PLAIN_MODULE(softmax)
+OCT_PLAIN_MODULE(add)
+OCT_PLAIN_MODULE(mul)

@@ -2,6 +2,7 @@
 #include "core/nn/modules.h"
 #include "core/nn/modules_impl.h"
 
+#include <math.h>
 #include <stdio.h>
 
 static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
@@ -24,8 +25,36 @@ static void describe(const oct_module *self, char *text, size_t size)
     snprintf(text, size, "%lld channels%s", (long long)m->channels, m->frozen ? ", frozen" : "");
 }
 
-const oct_module_type oct_batch_norm_type = {
-    .name = "batch_norm", .forward = forward, .describe = describe, .leaf = true};
+static void get_args(const oct_module *self, oct_op_args *args)
+{
+    const oct_batch_norm_module *m = (const oct_batch_norm_module *)self;
+    *args = *OCT_OP_ARGS((double)m->channels, (double)m->eps, (double)m->momentum);
+}
+
+/* From channels, eps, momentum. */
+static oct_status create(oct_module **m, const oct_op_args *args)
+{
+    *m = NULL;
+    OCT_TRY(oct_args_count("batch_norm", args, 3));
+    float eps = (float)args->value[1], momentum = (float)args->value[2];
+    OCT_CHECK(eps > 0 && isfinite(eps) && momentum >= 0 && momentum <= 1, OCT_USAGE,
+              "a batch_norm cannot have eps %g and momentum %g; eps must be above 0 and the "
+              "momentum 0 to 1",
+              (double)eps, (double)momentum);
+    int64_t channels;
+    OCT_TRY(oct_args_whole("batch_norm", OCT_OP_ARGS(args->value[0]), 1, &channels));
+    OCT_TRY(oct_batch_norm_create(m, channels));
+    ((oct_batch_norm_module *)*m)->eps = eps;
+    ((oct_batch_norm_module *)*m)->momentum = momentum;
+    return OCT_OK;
+}
+
+const oct_module_type oct_batch_norm_type = {.name = "batch_norm",
+                                             .forward = forward,
+                                             .describe = describe,
+                                             .leaf = true,
+                                             .create = create,
+                                             .args = get_args};
 
 oct_status oct_batch_norm_create(oct_module **m, int64_t channels)
 {

@@ -38,7 +38,7 @@ static uint32_t place_of(const init_walk *walk, const oct_module *module, const 
 static oct_status init_module(void *user, oct_module *module)
 {
     init_walk *walk = user;
-    if (module->type == &oct_conv2d_type) {
+    if (module->type == &oct_conv2d_type || module->type == &oct_conv_transpose2d_type) {
         oct_conv2d_module *m = (oct_conv2d_module *)module;
         const oct_conv_geometry *g = &m->geometry;
         fill_kaiming(walk, place_of(walk, module, m->weight), m->weight,

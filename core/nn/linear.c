@@ -18,8 +18,26 @@ static void describe(const oct_module *self, char *text, size_t size)
              m->bias ? ", bias" : "");
 }
 
-const oct_module_type oct_linear_type = {
-    .name = "linear", .forward = forward, .describe = describe, .leaf = true};
+static void get_args(const oct_module *self, oct_op_args *args)
+{
+    const oct_linear_module *m = (const oct_linear_module *)self;
+    *args = *OCT_OP_ARGS((double)m->in_features, (double)m->out_features, m->bias != NULL);
+}
+
+static oct_status create(oct_module **m, const oct_op_args *args)
+{
+    *m = NULL;
+    int64_t a[3];
+    OCT_TRY(oct_args_whole("linear", args, 3, a));
+    return oct_linear_create(m, a[0], a[1], a[2] != 0);
+}
+
+const oct_module_type oct_linear_type = {.name = "linear",
+                                         .forward = forward,
+                                         .describe = describe,
+                                         .leaf = true,
+                                         .create = create,
+                                         .args = get_args};
 
 oct_status oct_linear_create(oct_module **m, int64_t in, int64_t out, bool bias)
 {

@@ -70,6 +70,8 @@ void oct_module_destroy(oct_module **module)
         oct_module_destroy(self->children[i].slot);
         oct_free(&self->children[i].name);
     }
+    /* Behind the children: their slots may be in it. */
+    if (self->interceptor) self->interceptor->destroy(self->interceptor);
     for (size_t i = 0; i < self->num_params; i++)
         oct_param_destroy(&self->params[i]);
     for (size_t i = 0; i < self->num_buffers; i++) {
@@ -142,6 +144,19 @@ oct_status oct_module_add_child(oct_module *self, const char *name, oct_module *
     return status;
 }
 
+void oct_module_remove_child(oct_module *self, oct_module **slot)
+{
+    size_t i = 0;
+    while (i < self->num_children && self->children[i].slot != slot)
+        i++;
+    OCT_ASSERT(i < self->num_children);
+    oct_module_destroy(slot);
+    oct_free(&self->children[i].name);
+    self->num_children--;
+    memmove(&self->children[i], &self->children[i + 1],
+            (self->num_children - i) * sizeof *self->children);
+}
+
 oct_status oct_module_add_param(oct_module *self, const char *name, oct_shape shape, bool decay,
                                 oct_param **param)
 {
@@ -163,7 +178,7 @@ oct_status oct_module_add_buffer(oct_module *self, const char *name, oct_dtype d
               oct_shape_text(&shape, text));
     OCT_TRY(
         oct_grow(&self->buffers, &self->cap_buffers, self->num_buffers + 1, sizeof *self->buffers));
-    oct_buffer buffer = {.tensor = {.dtype = dtype, .shape = shape, .id = -1}};
+    oct_buffer buffer = {.tensor = {.dtype = dtype, .shape = shape, .id = -1, .place = -1}};
     OCT_TRY(oct_strdup(&buffer.name, name));
     oct_status status = oct_alloc(&buffer.tensor.data, (size_t)numel, oct_dtype_bytes(dtype));
     if (status != OCT_OK) {
@@ -203,30 +218,52 @@ oct_status oct_module_replace(oct_module **root, oct_module *old, oct_module *re
     return OCT_OK;
 }
 
-/* The next is read before the call, since a hook may remove itself. */
+/* The next is read before the call, since a hook may remove itself. A tensor of its own stands for
+ * the value that it takes the place of. */
 static oct_tensor *run_hooks(oct_context *cx, oct_hook *hook, oct_module *module, oct_tensor *value)
 {
     while (hook && value && cx->status == OCT_OK) {
         oct_hook *next = hook->next;
         oct_tensor *changed = hook->fn(cx, module, value, hook->user);
+        if (changed && changed != value && changed->place < 0) changed->place = value->place;
         if (changed) value = changed;
         hook = next;
     }
     return value;
 }
 
-static oct_tensor *run(oct_context *cx, oct_module *module, oct_tensor *const *x, int n)
+/* As in a call of the module. */
+static oct_tensor *run_hooks_alone(oct_context *cx, oct_hook *list, oct_module *module,
+                                   oct_tensor *value)
 {
-    if (n > OCT_MAX_INPUTS)
-        return oct_context_fail(cx, OCT_DEFECT, "called with %d inputs; a module takes at most %d",
-                                n, OCT_MAX_INPUTS);
-    oct_tensor *input[OCT_MAX_INPUTS];
-    for (int i = 0; i < n; i++)
-        input[i] = x[i];
-    if (n > 0) input[0] = run_hooks(cx, module->pre_hooks, module, input[0]);
-    if (!oct_ready(cx, input, n)) return NULL;
-    oct_tensor *y = module->type->forward(cx, module, input, n);
-    return run_hooks(cx, module->hooks, module, y);
+    oct_module *caller = cx->module;
+    cx->module = module;
+    cx->leaf_depth += module->type->leaf;
+    value = run_hooks(cx, list, module, value);
+    cx->leaf_depth -= module->type->leaf;
+    cx->module = caller;
+    return value;
+}
+
+oct_tensor *oct_module_run_pre_hooks(oct_context *cx, oct_module *module, oct_tensor *value)
+{
+    return run_hooks_alone(cx, module->pre_hooks, module, value);
+}
+
+oct_tensor *oct_module_run_hooks(oct_context *cx, oct_module *module, oct_tensor *value)
+{
+    return run_hooks_alone(cx, module->hooks, module, value);
+}
+
+static oct_tensor *checked_forward(oct_context *cx, oct_module *module, oct_tensor *const *x, int n)
+{
+    oct_interceptor *own = cx->interceptor ? NULL : module->interceptor;
+    oct_tensor *y =
+        own && own->run ? own->run(own, cx, module, x, n) : module->type->forward(cx, module, x, n);
+    if (!y)
+        oct_context_fail(cx, OCT_DEFECT, "the forward of this %s gave no output",
+                         module->type->name);
+    return y;
 }
 
 /* A module that returns its input makes a value of its own in a trace, so that what reads the
@@ -242,24 +279,95 @@ static oct_tensor *own_value(oct_context *cx, oct_tensor *const *x, int n, oct_t
     return y;
 }
 
+static oct_tensor *traced(oct_context *cx, oct_module *leaf, oct_tensor *const *x, int n,
+                          oct_tensor *y, bool hooked)
+{
+    if (!y || !cx->trace || cx->leaf_depth > 0) return y;
+    y = own_value(cx, x, n, y);
+    if (!y) return NULL;
+    cx->args = (oct_op_args){0};
+    if (leaf->type->args) leaf->type->args(leaf, &cx->args);
+    oct_trace_add(cx, leaf, leaf->type->name, x, n, y);
+    if (hooked && cx->status == OCT_OK) cx->trace->nodes[cx->trace->num_nodes - 1].hooked = true;
+    return y;
+}
+
+oct_tensor *oct_module_execute(oct_context *cx, oct_module *leaf, oct_tensor *const *x, int n)
+{
+    if (!oct_ready(cx, x, n)) return NULL;
+    oct_module *caller = cx->module;
+    cx->module = leaf;
+    cx->leaf_depth++;
+    oct_tensor *y = checked_forward(cx, leaf, x, n);
+    cx->leaf_depth--;
+    y = traced(cx, leaf, x, n, y, false);
+    cx->module = caller;
+    return cx->status == OCT_OK ? y : NULL;
+}
+
+/* A leaf with its hooks: what they compute belongs to it. An answered call is no node of a trace:
+ * what the interceptor executes is. */
+static oct_tensor *call_leaf(oct_context *cx, oct_module *leaf, oct_tensor *const *x, int n)
+{
+    oct_tensor *input[OCT_MAX_INPUTS], *made = NULL;
+    for (int i = 0; i < n; i++)
+        input[i] = x[i];
+    cx->leaf_depth++;
+    if (n > 0) input[0] = run_hooks(cx, leaf->pre_hooks, leaf, input[0]);
+    cx->leaf_depth--;
+    if (!oct_ready(cx, input, n)) return NULL;
+    oct_interceptor *root = cx->leaf_depth == 0 ? cx->interceptor : NULL;
+    bool answered =
+        root && root->call(root, cx, leaf, leaf->type->name, OCT_NO_ARGS, input, n, &made);
+    cx->leaf_depth++;
+    if (!answered) made = checked_forward(cx, leaf, input, n);
+    oct_tensor *y = run_hooks(cx, leaf->hooks, leaf, made);
+    cx->leaf_depth--;
+    bool hooked = y != made || (n > 0 && input[0] != x[0]);
+    return answered ? y : traced(cx, leaf, x, n, y, hooked);
+}
+
+static oct_tensor *call_container(oct_context *cx, oct_module *module, oct_tensor *const *x, int n)
+{
+    oct_tensor *input[OCT_MAX_INPUTS];
+    bool scope = cx->trace && cx->leaf_depth == 0;
+    for (int i = 0; i < n; i++)
+        input[i] = x[i];
+    if (n > 0) input[0] = run_hooks(cx, module->pre_hooks, module, input[0]);
+    if (!oct_ready(cx, input, n)) return NULL;
+    if (scope) oct_trace_enter(cx, module, NULL, input[0]);
+    oct_tensor *y = checked_forward(cx, module, input, n);
+    if (scope) oct_trace_leave(cx, y);
+    return run_hooks(cx, module->hooks, module, y);
+}
+
 oct_tensor *oct_module_call(oct_context *cx, oct_module *module, oct_tensor *const *x, int n)
 {
     if (!oct_ready(cx, x, n)) return NULL;
     oct_module *caller = cx->module;
     cx->module = module;
-    bool leaf = module->type->leaf;
-    cx->trace_depth += leaf;
-    oct_tensor *y = run(cx, module, x, n);
-    cx->trace_depth -= leaf;
-    if (!y)
-        oct_context_fail(cx, OCT_DEFECT, "the forward of this %s gave no output",
-                         module->type->name);
-    if (y && leaf && cx->trace && cx->trace_depth == 0) {
-        y = own_value(cx, x, n, y);
-        if (y) oct_trace_add(cx, module, module->type->name, x, n, y);
-    }
+    oct_tensor *y = NULL;
+    if (n > OCT_MAX_INPUTS)
+        oct_context_fail(cx, OCT_DEFECT, "called with %d inputs; a module takes at most %d", n,
+                         OCT_MAX_INPUTS);
+    else
+        y = module->type->leaf ? call_leaf(cx, module, x, n) : call_container(cx, module, x, n);
     cx->module = caller;
     return cx->status == OCT_OK ? y : NULL;
+}
+
+void oct_dynamic_block_begin(oct_context *cx, oct_module *self, const char *name)
+{
+    if (cx->status != OCT_OK || cx->leaf_depth > 0) return;
+    if (cx->interceptor) cx->interceptor->block(cx->interceptor, cx, self, name);
+    if (cx->trace) oct_trace_enter(cx, self, name, NULL);
+}
+
+void oct_dynamic_block_end(oct_context *cx)
+{
+    if (cx->status != OCT_OK || cx->leaf_depth > 0) return;
+    if (cx->trace) oct_trace_leave_block(cx);
+    if (cx->interceptor) cx->interceptor->block(cx->interceptor, cx, NULL, NULL);
 }
 
 void oct_module_train(oct_module *module, bool training)

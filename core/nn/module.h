@@ -15,9 +15,10 @@
 
 typedef struct oct_module_type oct_module_type;
 typedef struct oct_hook oct_hook;
+struct oct_emitter;
 
 struct oct_module_type {
-    const char *name; /* "conv2d" */
+    const char *name; /* "conv2d"; of a leaf with a functional form: the op's */
     /* Computes the output of n inputs; sticky errors. Called through oct_module_call only. */
     oct_tensor *(*forward)(oct_context *cx, oct_module *self, oct_tensor *const *x, int n);
     /* Frees what the struct owns beside parameters, buffers and children; may be NULL. */
@@ -26,7 +27,20 @@ struct oct_module_type {
     void (*describe)(const oct_module *self, char *text, size_t size);
     /* A leaf is one node of a trace; containers (leaf false) are looked into. */
     bool leaf;
+    /* A module as a value: `create` makes one like `self` from what `args` tells. Both NULL when it
+     * has no such form; then it can neither be generated for a functional op nor stay float in a
+     * deployed model. */
+    oct_status (*create)(oct_module **m, const oct_op_args *args);
+    void (*args)(const oct_module *self, oct_op_args *args);
+    /* Writes the step that this module is in an integer program (quant/pass/emit.h); NULL: none. */
+    oct_status (*emit)(oct_module *self, struct oct_emitter *emitter);
 };
+
+/* Every type that can be made from arguments, by name: those of module_list.def, then those that
+ * plug-ins added. Types live as long as the process. */
+const oct_module_type *oct_module_type_find(const char *name); /* NULL */
+/* OCT_USAGE when the name is taken by another type. */
+oct_status oct_module_type_register(const oct_module_type *type) OCT_NODISCARD;
 
 typedef struct oct_child {
     char *name;
@@ -50,7 +64,8 @@ struct oct_module {
     size_t num_params, cap_params;
     oct_buffer *buffers;
     size_t num_buffers, cap_buffers;
-    oct_hook *pre_hooks, *hooks; /* in order of registration */
+    oct_hook *pre_hooks, *hooks;  /* in order of registration */
+    oct_interceptor *interceptor; /* of a prepared root, owned; NULL otherwise */
 };
 
 /* Allocates a zeroed struct of `size` bytes (>= sizeof(oct_module)) as a module of this type. */
@@ -63,6 +78,8 @@ void oct_module_destroy(oct_module **module);
  * Names: [a-z0-9_]+, at most 63 letters, unique among children, parameters and buffers. */
 oct_status oct_module_add_child(oct_module *self, const char *name,
                                 oct_module **slot) OCT_NODISCARD;
+/* Destroys the child in this slot, which becomes NULL. */
+void oct_module_remove_child(oct_module *self, oct_module **slot);
 /* Creates a parameter (zeros). decay: weight decay applies to it. */
 oct_status oct_module_add_param(oct_module *self, const char *name, oct_shape shape, bool decay,
                                 oct_param **param) OCT_NODISCARD;
@@ -87,6 +104,24 @@ static inline oct_tensor *oct_call2(oct_context *cx, oct_module *module, oct_ten
 {
     return oct_module_call(cx, module, (oct_tensor *[]){a, b}, 2);
 }
+
+/* For interceptors: the leaf's forward alone, without hooks and without asking the interceptor; a
+ * node of the trace, if one is taken. */
+oct_tensor *oct_module_execute(oct_context *cx, oct_module *leaf, oct_tensor *const *x, int n);
+/* Likewise the hooks alone: value or what they put in its place. */
+oct_tensor *oct_module_run_pre_hooks(oct_context *cx, oct_module *module, oct_tensor *value);
+oct_tensor *oct_module_run_hooks(oct_context *cx, oct_module *module, oct_tensor *value);
+
+/* A part of a forward that runs a changing number of times, or not at all. The body must call the
+ * same operations each time it runs. Blocks do not nest. Any forward may mark one; it costs nothing
+ * where no graph is kept:
+ *     for (int i = 0; i < n; i++) {
+ *         oct_dynamic_block_begin(cx, self, "conv_bn_add");
+ *         x = oct_add(cx, oct_call(cx, m->bn, oct_call(cx, m->conv, x)), y);
+ *         oct_dynamic_block_end(cx);
+ *     } */
+void oct_dynamic_block_begin(oct_context *cx, oct_module *self, const char *name);
+void oct_dynamic_block_end(oct_context *cx);
 
 void oct_module_train(oct_module *module, bool training); /* recursive */
 

@@ -6,8 +6,14 @@
 
 extern const oct_module_type oct_conv2d_type, oct_linear_type, oct_batch_norm_type, oct_relu_type,
     oct_relu6_type, oct_max_pool_type, oct_avg_pool_type, oct_global_avg_pool_type, oct_add_type,
-    oct_concat_type, oct_flatten_type, oct_identity_type, oct_sequential_type;
+    oct_concat_type, oct_flatten_type, oct_identity_type, oct_sequential_type,
+    oct_conv_transpose2d_type, oct_mul_type, oct_add_scalar_type, oct_mul_scalar_type,
+    oct_softmax_type, oct_interpolate_type, oct_reshape_type;
+#define OCT_ELEMENTWISE(name) extern const oct_module_type oct_##name##_type;
+#include "core/op/elementwise_list.def"
+#undef OCT_ELEMENTWISE
 
+/* conv2d and conv_transpose2d */
 typedef struct oct_conv2d_module {
     oct_module base;
     oct_param *weight; /* (O, kh, kw, I/groups) */
@@ -37,6 +43,28 @@ typedef struct oct_pool_module {
     int kernel, stride, padding;
 } oct_pool_module;
 
+typedef struct oct_elementwise_module { /* sigmoid, silu, hard_swish, leaky_relu */
+    oct_module base;
+    const oct_elementwise *function;
+    double args[2];
+} oct_elementwise_module;
+
+typedef struct oct_scalar_module { /* add_scalar, mul_scalar */
+    oct_module base;
+    double value;
+} oct_scalar_module;
+
+typedef struct oct_interpolate_module {
+    oct_module base;
+    int64_t out_h, out_w;
+    oct_interpolation mode;
+} oct_interpolate_module;
+
+typedef struct oct_reshape_module {
+    oct_module base;
+    oct_shape shape; /* dim[0] is ignored */
+} oct_reshape_module;
+
 enum { OCT_SEQUENTIAL_MAX = 64 };
 typedef struct oct_sequential_module {
     oct_module base;
@@ -53,7 +81,20 @@ oct_status oct_relu6_create(oct_module **m) OCT_NODISCARD;
 oct_status oct_max_pool_create(oct_module **m, int kernel, int stride, int padding) OCT_NODISCARD;
 oct_status oct_avg_pool_create(oct_module **m, int kernel, int stride) OCT_NODISCARD;
 oct_status oct_global_avg_pool_create(oct_module **m) OCT_NODISCARD;
-oct_status oct_add_create(oct_module **m) OCT_NODISCARD;    /* two inputs */
+oct_status oct_add_create(oct_module **m) OCT_NODISCARD; /* two inputs */
+oct_status oct_mul_create(oct_module **m) OCT_NODISCARD; /* two inputs */
+oct_status oct_add_scalar_create(oct_module **m, double value) OCT_NODISCARD;
+oct_status oct_mul_scalar_create(oct_module **m, double value) OCT_NODISCARD;
+oct_status oct_sigmoid_create(oct_module **m) OCT_NODISCARD;
+oct_status oct_silu_create(oct_module **m) OCT_NODISCARD;
+oct_status oct_hard_swish_create(oct_module **m) OCT_NODISCARD;
+oct_status oct_leaky_relu_create(oct_module **m, double negative_slope) OCT_NODISCARD;
+oct_status oct_softmax_create(oct_module **m) OCT_NODISCARD;
+oct_status oct_interpolate_create(oct_module **m, int64_t out_h, int64_t out_w,
+                                  oct_interpolation mode) OCT_NODISCARD;
+oct_status oct_reshape_create(oct_module **m, oct_shape shape) OCT_NODISCARD;
+oct_status oct_conv_transpose2d_create(oct_module **m, int64_t in, int64_t out, oct_conv_geometry g,
+                                       bool bias) OCT_NODISCARD;
 oct_status oct_concat_create(oct_module **m) OCT_NODISCARD; /* two or more inputs */
 oct_status oct_flatten_create(oct_module **m) OCT_NODISCARD;
 oct_status oct_identity_create(oct_module **m) OCT_NODISCARD;

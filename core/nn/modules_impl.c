@@ -1,6 +1,8 @@
 /* Small steps that every float module takes. */
 #include "core/nn/modules_impl.h"
 
+#include <math.h>
+
 bool oct_needs_inputs(oct_context *cx, const oct_module *self, int n, int wanted)
 {
     if (n == wanted) return true;
@@ -9,7 +11,35 @@ bool oct_needs_inputs(oct_context *cx, const oct_module *self, int n, int wanted
     return false;
 }
 
-oct_status oct_plain_create(oct_module **m, const oct_module_type *type)
+oct_status oct_args_count(const char *type, const oct_op_args *args, int count)
 {
+    OCT_CHECK(args->count == count, OCT_USAGE, "a %s is made from %d argument%s, but has %d", type,
+              count, count == 1 ? "" : "s", args->count);
+    return OCT_OK;
+}
+
+oct_status oct_args_whole(const char *type, const oct_op_args *args, int count, int64_t *whole)
+{
+    OCT_TRY(oct_args_count(type, args, count));
+    for (int i = 0; i < count; i++) {
+        double value = args->value[i];
+        OCT_CHECK(value == rint(value) && fabs(value) <= (double)INT32_MAX, OCT_USAGE,
+                  "argument %d of a %s is %g, but must be a whole number of at most 32 bits", i + 1,
+                  type, value);
+        whole[i] = (int64_t)value;
+    }
+    return OCT_OK;
+}
+
+oct_status oct_plain_create(oct_module **m, const oct_module_type *type, const oct_op_args *args)
+{
+    *m = NULL;
+    OCT_TRY(oct_args_count(type->name, args, 0));
     return oct_module_create(m, type, sizeof(oct_module));
+}
+
+void oct_plain_args(const oct_module *self, oct_op_args *args)
+{
+    (void)self;
+    *args = (oct_op_args){0};
 }

@@ -6,5 +6,29 @@
 /* Fails the context unless the module was called with `wanted` inputs. */
 bool oct_needs_inputs(oct_context *cx, const oct_module *self, int n, int wanted);
 
-/* Creates a module that has no state of its own. */
-oct_status oct_plain_create(oct_module **m, const oct_module_type *type) OCT_NODISCARD;
+/* Fails unless there are `count` arguments. */
+oct_status oct_args_count(const char *type, const oct_op_args *args, int count) OCT_NODISCARD;
+/* Reads exactly `count` arguments that are whole numbers of 32 bits; what they may be beyond that is
+ * checked by who makes the module. */
+oct_status oct_args_whole(const char *type, const oct_op_args *args, int count,
+                          int64_t *whole) OCT_NODISCARD;
+
+/* A leaf without state and arguments: its type and its create function; `id`_forward is there. */
+#define OCT_PLAIN_MODULE(id)                                                                       \
+    static oct_status id##_from(oct_module **m, const oct_op_args *args)                           \
+    {                                                                                              \
+        return oct_plain_create(m, &oct_##id##_type, args);                                        \
+    }                                                                                              \
+    const oct_module_type oct_##id##_type = {.name = #id,                                          \
+                                             .forward = id##_forward,                              \
+                                             .leaf = true,                                         \
+                                             .create = id##_from,                                  \
+                                             .args = oct_plain_args};                              \
+    oct_status oct_##id##_create(oct_module **m)                                                   \
+    {                                                                                              \
+        return oct_plain_create(m, &oct_##id##_type, OCT_NO_ARGS);                                 \
+    }
+
+oct_status oct_plain_create(oct_module **m, const oct_module_type *type,
+                            const oct_op_args *args) OCT_NODISCARD;
+void oct_plain_args(const oct_module *self, oct_op_args *args);

@@ -21,7 +21,8 @@ oct_status oct_param_create(oct_param **param, const char *name, oct_shape shape
     oct_param *created;
     oct_status status = oct_alloc(&created, 1, sizeof *created);
     if (status != OCT_OK) return status;
-    created->value = (oct_tensor){.dtype = OCT_F32, .shape = shape, .needs_grad = true, .id = -1};
+    created->value =
+        (oct_tensor){.dtype = OCT_F32, .shape = shape, .needs_grad = true, .id = -1, .place = -1};
     created->decay = decay;
     OCT_TRY_OUT(oct_strdup(&created->name, name));
     OCT_TRY_OUT(oct_alloc(&created->value.data, (size_t)numel, sizeof(float)));

@@ -18,7 +18,8 @@ static oct_tensor *avg_forward(oct_context *cx, oct_module *self, oct_tensor *co
     return oct_avg_pool(cx, x[0], m->kernel, m->stride);
 }
 
-static oct_tensor *global_forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
+static oct_tensor *global_avg_pool_forward(oct_context *cx, oct_module *self, oct_tensor *const *x,
+                                           int n)
 {
     return oct_needs_inputs(cx, self, n, 1) ? oct_global_avg_pool(cx, x[0]) : NULL;
 }
@@ -31,12 +32,47 @@ static void describe(const oct_module *self, char *text, size_t size)
     snprintf(text, size, "%dx%d, stride %d%s", m->kernel, m->kernel, m->stride, padding);
 }
 
-const oct_module_type oct_max_pool_type = {
-    .name = "max_pool", .forward = max_forward, .describe = describe, .leaf = true};
-const oct_module_type oct_avg_pool_type = {
-    .name = "avg_pool", .forward = avg_forward, .describe = describe, .leaf = true};
-const oct_module_type oct_global_avg_pool_type = {
-    .name = "global_avg_pool", .forward = global_forward, .leaf = true};
+static void max_args(const oct_module *self, oct_op_args *args)
+{
+    const oct_pool_module *m = (const oct_pool_module *)self;
+    *args = *OCT_OP_ARGS(m->kernel, m->stride, m->padding);
+}
+
+static void avg_args(const oct_module *self, oct_op_args *args)
+{
+    const oct_pool_module *m = (const oct_pool_module *)self;
+    *args = *OCT_OP_ARGS(m->kernel, m->stride);
+}
+
+static oct_status max_from(oct_module **m, const oct_op_args *args)
+{
+    *m = NULL;
+    int64_t a[3];
+    OCT_TRY(oct_args_whole("max_pool", args, 3, a));
+    return oct_max_pool_create(m, (int)a[0], (int)a[1], (int)a[2]);
+}
+
+static oct_status avg_from(oct_module **m, const oct_op_args *args)
+{
+    *m = NULL;
+    int64_t a[2];
+    OCT_TRY(oct_args_whole("avg_pool", args, 2, a));
+    return oct_avg_pool_create(m, (int)a[0], (int)a[1]);
+}
+
+const oct_module_type oct_max_pool_type = {.name = "max_pool",
+                                           .forward = max_forward,
+                                           .describe = describe,
+                                           .leaf = true,
+                                           .create = max_from,
+                                           .args = max_args};
+const oct_module_type oct_avg_pool_type = {.name = "avg_pool",
+                                           .forward = avg_forward,
+                                           .describe = describe,
+                                           .leaf = true,
+                                           .create = avg_from,
+                                           .args = avg_args};
+OCT_PLAIN_MODULE(global_avg_pool)
 
 static oct_status create(oct_module **m, const oct_module_type *type, int kernel, int stride,
                          int padding)
@@ -63,9 +99,4 @@ oct_status oct_max_pool_create(oct_module **m, int kernel, int stride, int paddi
 oct_status oct_avg_pool_create(oct_module **m, int kernel, int stride)
 {
     return create(m, &oct_avg_pool_type, kernel, stride, 0);
-}
-
-oct_status oct_global_avg_pool_create(oct_module **m)
-{
-    return oct_plain_create(m, &oct_global_avg_pool_type);
 }

@@ -4,19 +4,28 @@
 
 #include <stdio.h>
 
+/* Passes may add children that are no items. */
+static size_t count_items(const oct_sequential_module *m)
+{
+    size_t count = 0;
+    while (count < OCT_SEQUENTIAL_MAX && m->items[count])
+        count++;
+    return count;
+}
+
 static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
 {
     oct_sequential_module *m = (oct_sequential_module *)self;
     if (!oct_needs_inputs(cx, self, n, 1)) return NULL;
     oct_tensor *y = x[0];
-    for (size_t i = 0; i < self->num_children; i++)
+    for (size_t i = 0, count = count_items(m); i < count; i++)
         y = oct_call(cx, m->items[i], y);
     return y;
 }
 
 static void describe(const oct_module *self, char *text, size_t size)
 {
-    snprintf(text, size, "%zu modules", self->num_children);
+    snprintf(text, size, "%zu modules", count_items((const oct_sequential_module *)self));
 }
 
 const oct_module_type oct_sequential_type = {
@@ -30,7 +39,7 @@ oct_status oct_sequential_create(oct_module **m)
 oct_status oct_sequential_append(oct_module *sequential, oct_module **item)
 {
     oct_sequential_module *self = (oct_sequential_module *)sequential;
-    size_t at = sequential->num_children;
+    size_t at = count_items(self);
     if (at == OCT_SEQUENTIAL_MAX) {
         oct_module_destroy(item);
         return oct_fail(OCT_USAGE, "a sequential holds at most %d modules; put one inside another",

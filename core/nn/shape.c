@@ -1,6 +1,8 @@
-/* Modules that move values and change none: concat and flatten. */
+/* Modules that move values: concat, flatten, reshape, interpolate. */
 #include "core/nn/modules.h"
 #include "core/nn/modules_impl.h"
+
+#include <stdio.h>
 
 static oct_tensor *concat_forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
 {
@@ -16,16 +18,114 @@ static oct_tensor *flatten_forward(oct_context *cx, oct_module *self, oct_tensor
     return oct_needs_inputs(cx, self, n, 1) ? oct_flatten(cx, x[0]) : NULL;
 }
 
-const oct_module_type oct_concat_type = {.name = "concat", .forward = concat_forward, .leaf = true};
-const oct_module_type oct_flatten_type = {
-    .name = "flatten", .forward = flatten_forward, .leaf = true};
+OCT_PLAIN_MODULE(concat)
+OCT_PLAIN_MODULE(flatten)
 
-oct_status oct_concat_create(oct_module **m)
+static oct_tensor *reshape_forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
 {
-    return oct_plain_create(m, &oct_concat_type);
+    const oct_reshape_module *m = (const oct_reshape_module *)self;
+    return oct_needs_inputs(cx, self, n, 1) ? oct_reshape(cx, x[0], m->shape) : NULL;
 }
 
-oct_status oct_flatten_create(oct_module **m)
+/* "(N, 4, 4, 8)" */
+static void reshape_describe(const oct_module *self, char *text, size_t size)
 {
-    return oct_plain_create(m, &oct_flatten_type);
+    const oct_shape *shape = &((const oct_reshape_module *)self)->shape;
+    size_t used = (size_t)snprintf(text, size, "(N");
+    for (int i = 1; i < shape->ndim && used < size; i++)
+        used += (size_t)snprintf(text + used, size - used, ", %lld", (long long)shape->dim[i]);
+    if (used < size) snprintf(text + used, size - used, ")");
+}
+
+static void reshape_args(const oct_module *self, oct_op_args *args)
+{
+    const oct_shape *shape = &((const oct_reshape_module *)self)->shape;
+    *args = (oct_op_args){.count = shape->ndim - 1};
+    for (int i = 0; i < args->count; i++)
+        args->value[i] = (double)shape->dim[i + 1];
+}
+
+static oct_status reshape_from(oct_module **m, const oct_op_args *args)
+{
+    *m = NULL;
+    OCT_CHECK(args->count < OCT_MAX_DIMS, OCT_USAGE,
+              "a reshape has at most %d dimensions beside the batch, but has %d", OCT_MAX_DIMS - 1,
+              args->count);
+    oct_shape shape = {.ndim = args->count + 1, .dim = {1}};
+    OCT_TRY(oct_args_whole("reshape", args, args->count, shape.dim + 1));
+    return oct_reshape_create(m, shape);
+}
+
+const oct_module_type oct_reshape_type = {.name = "reshape",
+                                          .forward = reshape_forward,
+                                          .describe = reshape_describe,
+                                          .leaf = true,
+                                          .create = reshape_from,
+                                          .args = reshape_args};
+
+oct_status oct_reshape_create(oct_module **m, oct_shape shape)
+{
+    *m = NULL;
+    char text[96];
+    shape.dim[0] = 1;
+    OCT_CHECK(shape.ndim >= 1 && oct_shape_numel(&shape) >= 1, OCT_USAGE,
+              "a reshape cannot make samples of shape %s; each dimension must be at least 1",
+              oct_shape_text(&shape, text));
+    OCT_TRY(oct_module_create(m, &oct_reshape_type, sizeof(oct_reshape_module)));
+    ((oct_reshape_module *)*m)->shape = shape;
+    return OCT_OK;
+}
+
+static oct_tensor *interpolate_forward(oct_context *cx, oct_module *self, oct_tensor *const *x,
+                                       int n)
+{
+    const oct_interpolate_module *m = (const oct_interpolate_module *)self;
+    if (!oct_needs_inputs(cx, self, n, 1)) return NULL;
+    return oct_interpolate(cx, x[0], m->out_h, m->out_w, m->mode);
+}
+
+static void interpolate_describe(const oct_module *self, char *text, size_t size)
+{
+    const oct_interpolate_module *m = (const oct_interpolate_module *)self;
+    snprintf(text, size, "to %lldx%lld, %s", (long long)m->out_h, (long long)m->out_w,
+             m->mode == OCT_NEAREST ? "nearest" : "bilinear");
+}
+
+static void interpolate_args(const oct_module *self, oct_op_args *args)
+{
+    const oct_interpolate_module *m = (const oct_interpolate_module *)self;
+    *args = *OCT_OP_ARGS((double)m->out_h, (double)m->out_w, (double)m->mode);
+}
+
+static oct_status interpolate_from(oct_module **m, const oct_op_args *args)
+{
+    *m = NULL;
+    int64_t a[3];
+    OCT_TRY(oct_args_whole("interpolate", args, 3, a));
+    OCT_CHECK(a[2] == OCT_NEAREST || a[2] == OCT_BILINEAR, OCT_USAGE,
+              "an interpolate cannot have mode %lld; it is %d (nearest) or %d (bilinear)",
+              (long long)a[2], OCT_NEAREST, OCT_BILINEAR);
+    return oct_interpolate_create(m, a[0], a[1], (oct_interpolation)a[2]);
+}
+
+const oct_module_type oct_interpolate_type = {.name = "interpolate",
+                                              .forward = interpolate_forward,
+                                              .describe = interpolate_describe,
+                                              .leaf = true,
+                                              .create = interpolate_from,
+                                              .args = interpolate_args};
+
+oct_status oct_interpolate_create(oct_module **m, int64_t out_h, int64_t out_w,
+                                  oct_interpolation mode)
+{
+    *m = NULL;
+    OCT_CHECK(out_h >= 1 && out_w >= 1, OCT_USAGE,
+              "an interpolate cannot make %lldx%lld pixels; height and width must be at least 1",
+              (long long)out_h, (long long)out_w);
+    OCT_TRY(oct_module_create(m, &oct_interpolate_type, sizeof(oct_interpolate_module)));
+    oct_interpolate_module *self = (oct_interpolate_module *)*m;
+    self->out_h = out_h;
+    self->out_w = out_w;
+    self->mode = mode;
+    return OCT_OK;
 }

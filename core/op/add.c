@@ -26,15 +26,12 @@ static void add_backward(oct_context *cx, oct_node *node)
 
 oct_tensor *oct_add(oct_context *cx, oct_tensor *a, oct_tensor *b)
 {
-    oct_tensor *inputs[] = {a, b};
+    oct_tensor *inputs[] = {a, b}, *y;
+    if (oct_call_site(cx, "add", OCT_NO_ARGS, inputs, 2, &y)) return y;
     if (!oct_ready(cx, inputs, 2)) return NULL;
     if (!oct_needs_f32(cx, "add", a) || !oct_needs_f32(cx, "add", b)) return NULL;
-    char a_text[96], b_text[96];
-    if (!oct_shape_equal(&a->shape, &b->shape))
-        return oct_context_fail(
-            cx, OCT_USAGE, "add takes two tensors of one shape, but has %s and %s",
-            oct_shape_text(&a->shape, a_text), oct_shape_text(&b->shape, b_text));
-    oct_tensor *y = oct_tensor_new(cx, OCT_F32, a->shape);
+    if (!oct_needs_one_shape(cx, "add", a, b)) return NULL;
+    y = oct_tensor_new(cx, OCT_F32, a->shape);
     if (!y) return NULL;
     int64_t samples = oct_dim(a, 0), n = samples ? oct_numel(a) / samples : 0;
 #pragma omp parallel for schedule(static)

@@ -62,11 +62,13 @@ static void avg_pool_backward(oct_context *cx, oct_node *node)
 
 oct_tensor *oct_avg_pool(oct_context *cx, oct_tensor *x, int kernel, int stride)
 {
+    oct_tensor *y;
+    if (oct_call_site(cx, "avg_pool", OCT_OP_ARGS(kernel, stride), &x, 1, &y)) return y;
     if (!oct_ready(cx, &x, 1) || !oct_needs_f32(cx, "avg_pool", x)) return NULL;
     int64_t oh, ow;
     if (!oct_needs_window(cx, "avg_pool", x, kernel, stride, 0, &oh, &ow)) return NULL;
     pool_window p = {kernel, stride, oct_dim(x, 1), oct_dim(x, 2), oct_dim(x, 3), oh, ow};
-    oct_tensor *y = oct_tensor_new(cx, OCT_F32, OCT_SHAPE(oct_dim(x, 0), oh, ow, p.c));
+    y = oct_tensor_new(cx, OCT_F32, OCT_SHAPE(oct_dim(x, 0), oh, ow, p.c));
     if (!y) return NULL;
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < oct_dim(x, 0); i++)

@@ -47,6 +47,8 @@ oct_tensor *oct_concat(oct_context *cx, oct_tensor *const *x, int n)
     if (n < 1 || n > OCT_MAX_INPUTS)
         return oct_context_fail(cx, OCT_USAGE, "concat takes 1 to %d tensors, but has %d",
                                 OCT_MAX_INPUTS, n);
+    oct_tensor *y;
+    if (oct_call_site(cx, "concat", OCT_NO_ARGS, x, n, &y)) return y;
     if (!oct_ready(cx, x, n)) return NULL;
     oct_shape shape = x[0]->shape;
     int last = shape.ndim - 1;
@@ -66,7 +68,7 @@ oct_tensor *oct_concat(oct_context *cx, oct_tensor *const *x, int n)
                 oct_shape_text(&x[0]->shape, first_text), oct_shape_text(&same, text));
         shape.dim[last] += same.dim[last];
     }
-    oct_tensor *y = oct_tensor_new(cx, OCT_F32, shape);
+    y = oct_tensor_new(cx, OCT_F32, shape);
     if (!y) return NULL;
     int64_t at = 0;
     for (int i = 0; i < n; at += width(x[i]), i++)

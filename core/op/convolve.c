@@ -21,13 +21,15 @@ static conv_leaf leaf_at(const oct_context *cx, int64_t i)
     return (conv_leaf){oct_leaf_begin(&cx->leaves, i), oct_leaf_size(&cx->leaves, i)};
 }
 
-static void forward_leaf(const oct_convolution *v, conv_leaf leaf, const float *x, float *y,
-                         void *scratch)
+/* `together` samples a call: the bits of a matrix product depend on how many rows it has. */
+static void forward_leaf(const oct_convolution *v, conv_leaf leaf, int64_t together, const float *x,
+                         float *y, void *scratch)
 {
     const oct_conv_shape *s = &v->shape;
-    oct_conv_forward(s, leaf.size, x + leaf.begin * s->in_h * s->in_w * s->in_c,
-                     oct_f32(&v->weight->value), v->bias ? oct_f32(&v->bias->value) : NULL,
-                     y + leaf.begin * s->out_h * s->out_w * s->out_c, scratch);
+    for (int64_t n = leaf.begin, end = leaf.begin + leaf.size; n < end; n += together)
+        oct_conv_forward(s, together, x + n * s->in_h * s->in_w * s->in_c,
+                         oct_f32(&v->weight->value), v->bias ? oct_f32(&v->bias->value) : NULL,
+                         y + n * s->out_h * s->out_w * s->out_c, scratch);
 }
 
 /* The gradients of one leaf; grad_x, grad_bias may be NULL. */
@@ -85,9 +87,13 @@ oct_tensor *oct_convolve(oct_context *cx, const char *op, oct_tensor *x, const o
         return NULL;
     }
 #pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < cx->leaves.local; i++)
-        forward_leaf(v, leaf_at(cx, i), oct_f32(x), oct_f32(y),
+    for (int64_t i = 0; i < cx->leaves.local; i++) {
+        const conv_leaf leaf = leaf_at(cx, i);
+        /* Evaluation takes samples alone: so a deployed model, which knows no leaves, computes the
+         * same bits. */
+        forward_leaf(v, leaf, cx->record ? leaf.size : 1, oct_f32(x), oct_f32(y),
                      scratch + (size_t)omp_get_thread_num() * bytes);
+    }
     oct_scratch_end(cx, scratch);
 
     oct_node *node = oct_record(cx, op, conv_backward, &x, 1, true, y);

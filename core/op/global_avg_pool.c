@@ -41,6 +41,8 @@ static void global_avg_pool_backward(oct_context *cx, oct_node *node)
 
 oct_tensor *oct_global_avg_pool(oct_context *cx, oct_tensor *x)
 {
+    oct_tensor *y;
+    if (oct_call_site(cx, "global_avg_pool", OCT_NO_ARGS, &x, 1, &y)) return y;
     if (!oct_ready(cx, &x, 1) || !oct_needs_f32(cx, "global_avg_pool", x)) return NULL;
     char text[96];
     if (x->shape.ndim != 4 || oct_dim(x, 1) < 1 || oct_dim(x, 2) < 1)
@@ -48,7 +50,7 @@ oct_tensor *oct_global_avg_pool(oct_context *cx, oct_tensor *x)
                                 "global_avg_pool takes images (N, H, W, C), but its input is %s",
                                 oct_shape_text(&x->shape, text));
     int64_t positions = oct_dim(x, 1) * oct_dim(x, 2), c = oct_dim(x, 3);
-    oct_tensor *y = oct_tensor_new(cx, OCT_F32, OCT_SHAPE(oct_dim(x, 0), c));
+    y = oct_tensor_new(cx, OCT_F32, OCT_SHAPE(oct_dim(x, 0), c));
     if (!y) return NULL;
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < oct_dim(x, 0); i++)

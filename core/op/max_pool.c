@@ -38,13 +38,6 @@ static void raise_f32(int64_t n, const float *x, float *restrict y)
         y[i] = x[i] > y[i] || x[i] != x[i] ? x[i] : y[i];
 }
 
-OCT_CLONES
-static void raise_u8(int64_t n, const uint8_t *x, uint8_t *restrict y)
-{
-    for (int64_t i = 0; i < n; i++)
-        y[i] = x[i] > y[i] ? x[i] : y[i];
-}
-
 /* Moves grad to to where x is the maximum y, and leaves 0 behind: later maxima get nothing. */
 OCT_CLONES
 static void pass_f32(int64_t n, const float *x, const float *y, float *restrict grad,
@@ -57,15 +50,46 @@ static void pass_f32(int64_t n, const float *x, const float *y, float *restrict 
     }
 }
 
-OCT_CLONES
-static void pass_u8(int64_t n, const uint8_t *x, const uint8_t *y, float *restrict grad,
-                    float *restrict to)
-{
-    for (int64_t i = 0; i < n; i++) {
-        bool first = x[i] == y[i];
-        to[i] += first ? grad[i] : 0.0F;
-        grad[i] = first ? 0.0F : grad[i];
+/* The same two loops over codes. */
+#define CODE_LOOPS(name, type)                                                                     \
+    OCT_CLONES                                                                                     \
+    static void raise_##name(int64_t n, const type *x, type *restrict y)                           \
+    {                                                                                              \
+        for (int64_t i = 0; i < n; i++)                                                            \
+            y[i] = x[i] > y[i] ? x[i] : y[i];                                                      \
+    }                                                                                              \
+    OCT_CLONES                                                                                     \
+    static void pass_##name(int64_t n, const type *x, const type *y, float *restrict grad,         \
+                            float *restrict to)                                                    \
+    {                                                                                              \
+        for (int64_t i = 0; i < n; i++) {                                                          \
+            bool first = x[i] == y[i];                                                             \
+            to[i] += first ? grad[i] : 0.0F;                                                       \
+            grad[i] = first ? 0.0F : grad[i];                                                      \
+        }                                                                                          \
     }
+CODE_LOOPS(u8, uint8_t)
+CODE_LOOPS(u16, uint16_t)
+
+static void raise_any(oct_dtype dtype, int64_t n, const void *x, void *y)
+{
+    if (dtype == OCT_F32)
+        raise_f32(n, x, y);
+    else if (dtype == OCT_U8)
+        raise_u8(n, x, y);
+    else
+        raise_u16(n, x, y);
+}
+
+static void pass_any(oct_dtype dtype, int64_t n, const void *x, const void *y, float *grad,
+                     float *to)
+{
+    if (dtype == OCT_F32)
+        pass_f32(n, x, y, grad, to);
+    else if (dtype == OCT_U8)
+        pass_u8(n, x, y, grad, to);
+    else
+        pass_u16(n, x, y, grad, to);
 }
 
 static void pool_image(const pool_window *p, oct_dtype dtype, const char *x, char *y)
@@ -76,11 +100,7 @@ static void pool_image(const pool_window *p, oct_dtype dtype, const char *x, cha
         memcpy(y, x + (r.y0 * p->w + r.x0) * bytes, (size_t)bytes);
         for (int64_t i = 0; i < (r.y1 - r.y0) * (r.x1 - r.x0); i++) {
             int64_t iy = r.y0 + i / (r.x1 - r.x0), ix = r.x0 + i % (r.x1 - r.x0);
-            const char *from = x + (iy * p->w + ix) * bytes;
-            if (dtype == OCT_F32)
-                raise_f32(p->c, (const float *)(const void *)from, (float *)(void *)y);
-            else
-                raise_u8(p->c, (const uint8_t *)from, (uint8_t *)y);
+            raise_any(dtype, p->c, x + (iy * p->w + ix) * bytes, y);
         }
     }
 }
@@ -94,13 +114,8 @@ static void backward_image(const pool_window *p, oct_dtype dtype, const char *x,
         pool_range r = range_of(p, at / p->ow, at % p->ow);
         for (int64_t iy = r.y0; iy < r.y1; iy++) {
             for (int64_t ix = r.x0; ix < r.x1; ix++) {
-                const char *from = x + (iy * p->w + ix) * bytes;
-                float *to = grad_x + (iy * p->w + ix) * p->c;
-                if (dtype == OCT_F32)
-                    pass_f32(p->c, (const float *)(const void *)from,
-                             (const float *)(const void *)y, grad_y, to);
-                else
-                    pass_u8(p->c, (const uint8_t *)from, (const uint8_t *)y, grad_y, to);
+                int64_t at_x = iy * p->w + ix;
+                pass_any(dtype, p->c, x + at_x * bytes, y, grad_y, grad_x + at_x * p->c);
             }
         }
     }
@@ -125,15 +140,17 @@ static void max_pool_backward(oct_context *cx, oct_node *node)
 
 oct_tensor *oct_max_pool(oct_context *cx, oct_tensor *x, int kernel, int stride, int padding)
 {
+    oct_tensor *y;
+    if (oct_call_site(cx, "max_pool", OCT_OP_ARGS(kernel, stride, padding), &x, 1, &y)) return y;
     if (!oct_ready(cx, &x, 1)) return NULL;
-    if (x->dtype != OCT_F32 && x->dtype != OCT_U8)
-        return oct_context_fail(cx, OCT_USAGE,
-                                "max_pool takes f32 values or u8 codes, but its input holds %s",
-                                oct_dtype_name(x->dtype));
+    if (x->dtype != OCT_F32 && !oct_is_codes(x))
+        return oct_context_fail(
+            cx, OCT_USAGE, "max_pool takes f32 values or u8 or u16 codes, but its input holds %s",
+            oct_dtype_name(x->dtype));
     int64_t oh, ow;
     if (!oct_needs_window(cx, "max_pool", x, kernel, stride, padding, &oh, &ow)) return NULL;
     pool_window p = {kernel, stride, padding, oct_dim(x, 1), oct_dim(x, 2), oct_dim(x, 3), oh, ow};
-    oct_tensor *y = oct_tensor_new(cx, x->dtype, OCT_SHAPE(oct_dim(x, 0), oh, ow, p.c));
+    y = oct_tensor_new(cx, x->dtype, OCT_SHAPE(oct_dim(x, 0), oh, ow, p.c));
     if (!y) return NULL;
     y->q = x->q;
     int64_t size = (int64_t)oct_dtype_bytes(x->dtype);

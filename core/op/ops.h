@@ -8,6 +8,7 @@
 
 #include "core/autograd/tape.h"
 #include "core/nn/param.h"
+#include "core/op/elementwise.h"
 
 typedef struct oct_conv_geometry {
     int kernel_h, kernel_w, stride, padding, groups;
@@ -16,6 +17,15 @@ typedef struct oct_conv_geometry {
 /* x (N, H, W, I), weight (O, kh, kw, I/groups), bias (O) or NULL -> (N, OH, OW, O). */
 oct_tensor *oct_conv2d(oct_context *cx, oct_tensor *x, oct_param *weight, oct_param *bias,
                        oct_conv_geometry geometry);
+/* Transposed: x (N, H, W, I) -> (N, (H-1) stride - 2 padding + kernel_h, ..., O), groups 1. It is
+ * computed as the convolution of stride 1 and padding kernel - 1 - padding over x with stride - 1
+ * zeros between its values, and weight (O, kh, kw, I) is the weight of that convolution: PyTorch's,
+ * turned by 180 degrees. The kernel is square, padding < kernel. */
+oct_tensor *oct_conv_transpose2d(oct_context *cx, oct_tensor *x, oct_param *weight, oct_param *bias,
+                                 oct_conv_geometry geometry);
+/* The values of x (N, H, W, C) with spread - 1 rows and columns between them, of f32 zeros or of
+ * codes' zero_point: (N, (H-1) spread + 1, (W-1) spread + 1, C). */
+oct_tensor *oct_spread(oct_context *cx, oct_tensor *x, int spread);
 /* x (N, I), weight (O, I), bias (O) or NULL -> (N, O). */
 oct_tensor *oct_linear(oct_context *cx, oct_tensor *x, oct_param *weight, oct_param *bias);
 
@@ -32,9 +42,26 @@ oct_tensor *oct_batch_norm(oct_context *cx, oct_tensor *x, const oct_bn_args *ar
 oct_tensor *oct_relu(oct_context *cx, oct_tensor *x);
 oct_tensor *oct_relu6(oct_context *cx, oct_tensor *x);
 oct_tensor *oct_add(oct_context *cx, oct_tensor *a, oct_tensor *b);
+oct_tensor *oct_mul(oct_context *cx, oct_tensor *a, oct_tensor *b);
+oct_tensor *oct_add_scalar(oct_context *cx, oct_tensor *x, double value);
+oct_tensor *oct_mul_scalar(oct_context *cx, oct_tensor *x, double value);
+oct_tensor *oct_leaky_relu(oct_context *cx, oct_tensor *x, double negative_slope);
+oct_tensor *oct_sigmoid(oct_context *cx, oct_tensor *x);
+oct_tensor *oct_silu(oct_context *cx, oct_tensor *x);
+oct_tensor *oct_hard_swish(oct_context *cx, oct_tensor *x);
+/* Over the last dimension. */
+oct_tensor *oct_softmax(oct_context *cx, oct_tensor *x);
+/* (N, H, W, C) -> (N, out_h, out_w, C). Nearest: source = floor(out * in / size). Bilinear: pixel
+ * centres (align_corners false), edges repeated, as torch.nn.functional.interpolate. */
+typedef enum oct_interpolation { OCT_NEAREST, OCT_BILINEAR } oct_interpolation;
+oct_tensor *oct_interpolate(oct_context *cx, oct_tensor *x, int64_t out_h, int64_t out_w,
+                            oct_interpolation mode);
+/* The same values in another shape; dim[0] of `shape` is ignored and stays the batch. f32 or codes;
+ * a view. */
+oct_tensor *oct_reshape(oct_context *cx, oct_tensor *x, oct_shape shape);
 /* Along the last dimension. */
 oct_tensor *oct_concat(oct_context *cx, oct_tensor *const *x, int n);
-/* Square windows, padding never counts. f32 or u8 codes (order of codes = order of values); the
+/* Square windows, padding never counts. f32 or codes (order of codes = order of values); the
  * gradient goes to the first maximum of a window in row-major order, as in PyTorch. */
 oct_tensor *oct_max_pool(oct_context *cx, oct_tensor *x, int kernel, int stride, int padding);
 /* Mean over kernel*kernel positions, no padding. */

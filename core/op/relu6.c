@@ -23,6 +23,8 @@ static void mask_grad(int64_t n, const float *y, float *restrict grad)
 
 oct_tensor *oct_relu6(oct_context *cx, oct_tensor *x)
 {
+    oct_tensor *y;
+    if (oct_call_site(cx, "relu6", OCT_NO_ARGS, &x, 1, &y)) return y;
     static const oct_activation relu6 = {"relu6", forward_values, mask_grad};
     return oct_activate(cx, x, &relu6);
 }

@@ -7,10 +7,10 @@ static const struct {
     const char *name;
     size_t bytes;
 } dtypes[] = {
-    [OCT_F32] = {"f32", sizeof(float)},   [OCT_U8] = {"u8", sizeof(uint8_t)},
-    [OCT_S8] = {"s8", sizeof(int8_t)},    [OCT_S16] = {"s16", sizeof(int16_t)},
-    [OCT_S32] = {"s32", sizeof(int32_t)}, [OCT_F64] = {"f64", sizeof(double)},
-    [OCT_S64] = {"s64", sizeof(int64_t)},
+    [OCT_F32] = {"f32", sizeof(float)},    [OCT_U8] = {"u8", sizeof(uint8_t)},
+    [OCT_U16] = {"u16", sizeof(uint16_t)}, [OCT_S8] = {"s8", sizeof(int8_t)},
+    [OCT_S16] = {"s16", sizeof(int16_t)},  [OCT_S32] = {"s32", sizeof(int32_t)},
+    [OCT_F64] = {"f64", sizeof(double)},   [OCT_S64] = {"s64", sizeof(int64_t)},
 };
 
 size_t oct_dtype_bytes(oct_dtype dtype)

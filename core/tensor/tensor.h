@@ -1,9 +1,9 @@
 /* Tensors: up to four dimensions, dense, row-major. Activations are NHWC, convolution weights OHWI.
  *
  * A tensor is a view: `data` belongs to the arena of the step (activations) or to the module
- * (parameters, buffers). A tensor of codes (OCT_U8) carries its qparams: real value = scale * (code
- * - zero_point). Its gradient, like every gradient, is float and is taken with respect to the real
- * value.
+ * (parameters, buffers). A tensor of codes (OCT_U8, or OCT_U16 for 16-bit activations) carries its
+ * qparams: real value = scale * (code - zero_point). Its gradient, like every gradient, is float and
+ * is taken with respect to the real value.
  */
 #pragma once
 
@@ -15,6 +15,7 @@
 #define OCT_DTYPE_LIST(X)                                                                          \
     X(F32, float)                                                                                  \
     X(U8, uint8_t)                                                                                 \
+    X(U16, uint16_t)                                                                               \
     X(S8, int8_t)                                                                                  \
     X(S16, int16_t)                                                                                \
     X(S32, int32_t)                                                                                \
@@ -46,8 +47,9 @@ bool oct_shape_equal(const oct_shape *a, const oct_shape *b);
 /* "(8, 28, 28, 32)" into text, which it returns. */
 const char *oct_shape_text(const oct_shape *shape, char text[96]);
 
-/* Per-tensor quantization of activations: code in [qmin, qmax], stored as the unsigned byte itself.
- * zero_point is 0 (values after ReLU) or 128 (signed values). */
+/* Per-tensor quantization of activations: code in [qmin, qmax], stored as the unsigned number
+ * itself. zero_point is 0 (values after ReLU) or the middle (signed values: 128, of 16-bit codes
+ * 32768). */
 typedef struct oct_qparams {
     float scale;
     int32_t zero_point;
@@ -65,6 +67,7 @@ typedef struct oct_tensor {
     float *grad;     /* from the context's pool while a backward runs; NULL otherwise */
     oct_node *node;  /* the tape node that made it, or NULL */
     int64_t id;      /* its number in a trace, or -1 */
+    int64_t place;   /* its value in the prepared graph that runs, or -1 */
 } oct_tensor;
 
 static inline float *oct_f32(const oct_tensor *t)
@@ -74,6 +77,19 @@ static inline float *oct_f32(const oct_tensor *t)
 static inline uint8_t *oct_u8(const oct_tensor *t)
 {
     return (uint8_t *)t->data;
+}
+static inline uint16_t *oct_u16(const oct_tensor *t)
+{
+    return (uint16_t *)t->data;
+}
+static inline bool oct_is_codes(const oct_tensor *t)
+{
+    return t->dtype == OCT_U8 || t->dtype == OCT_U16;
+}
+/* U16 when the codes reach beyond a byte. */
+static inline oct_dtype oct_codes_dtype(oct_qparams q)
+{
+    return q.qmax > 255 ? OCT_U16 : OCT_U8;
 }
 static inline int64_t oct_dim(const oct_tensor *t, int i)
 {

@@ -57,4 +57,5 @@ const oct_model_spec oct_model_cnn_small = {
     .help = "4 convolutions (32, 32, 64, 64) and 2 linear layers, for small images",
     .min_size = 8,
     .build = build,
+    .fuse = oct_fuse_sequences,
 };

@@ -9,6 +9,8 @@ typedef struct oct_model_spec {
     int64_t min_size; /* smallest height and width that it takes */
     /* Builds the model for inputs (h, w, c); parameters are zero until oct_init_parameters. */
     oct_status (*build)(oct_module **root, int64_t h, int64_t w, int64_t c, int64_t classes);
+    /* For the method eager: fuses by hand (oct_fuse_module_lists). NULL: it cannot be prepared so. */
+    oct_status (*fuse)(oct_module **root);
 } oct_model_spec;
 
 #define OCT_MODEL(id, file) extern const oct_model_spec oct_model_##file;
@@ -18,3 +20,5 @@ typedef struct oct_model_spec {
 const oct_model_spec *oct_model_find(const char *name);
 size_t oct_model_count(void);
 const oct_model_spec *oct_model_at(size_t i);
+/* For plug-ins; specs live as long as the process. OCT_USAGE when the name is taken by another one. */
+oct_status oct_model_register(const oct_model_spec *spec) OCT_NODISCARD;

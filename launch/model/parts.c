@@ -1,6 +1,8 @@
 /* Building blocks that several models share. */
 #include "launch/model/parts.h"
 
+#include "quant/pass/prepare.h"
+
 oct_status oct_append_conv_bn(oct_module *sequential, int64_t in, int64_t out, int kernel,
                               int stride, bool relu)
 {
@@ -13,4 +15,39 @@ oct_status oct_append_conv_bn(oct_module *sequential, int64_t in, int64_t out, i
     OCT_APPEND(sequential, oct_batch_norm_create(&item, out));
     if (relu) OCT_APPEND(sequential, oct_relu_create(&item));
     return OCT_OK;
+}
+
+static bool is_one_of(const oct_module *m, const oct_module_type *a, const oct_module_type *b)
+{
+    return m->type == a || m->type == b;
+}
+
+/* How many items from `at` on can become one module. */
+static size_t run_length(const oct_module *sequential, size_t at)
+{
+    oct_module *const *items = ((const oct_sequential_module *)sequential)->items;
+    size_t end = at, count = sequential->num_children;
+    if (!is_one_of(items[end++], &oct_conv2d_type, &oct_linear_type)) return 1;
+    if (end < count && items[end]->type == &oct_batch_norm_type) end++;
+    if (end < count && is_one_of(items[end], &oct_relu_type, &oct_relu6_type)) end++;
+    return end - at;
+}
+
+static oct_status fuse_sequence(void *user, oct_module *module)
+{
+    (void)user;
+    if (module->type != &oct_sequential_type) return OCT_OK;
+    for (size_t at = 0, run; at < module->num_children; at += run) {
+        const char *names[3];
+        run = run_length(module, at);
+        for (size_t i = 0; i < run; i++)
+            names[i] = module->children[at + i].name;
+        if (run > 1) OCT_TRY(oct_fuse_modules(&module, names, run, false));
+    }
+    return OCT_OK;
+}
+
+oct_status oct_fuse_sequences(oct_module **root)
+{
+    return oct_module_walk(*root, fuse_sequence, NULL);
 }

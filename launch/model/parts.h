@@ -15,6 +15,13 @@
 oct_status oct_append_conv_bn(oct_module *sequential, int64_t in, int64_t out, int kernel,
                               int stride, bool relu) OCT_NODISCARD;
 
+/* Fuses by hand, for eager, what follows each other in the sequentials below *root: convolution or
+ * linear layer, batch norm, relu or relu6. */
+oct_status oct_fuse_sequences(oct_module **root) OCT_NODISCARD;
+
+/* A list of names for oct_fuse_modules and oct_fuse_module_lists. */
+#define OCT_NAMES(...) ((const char *const[]){__VA_ARGS__, NULL})
+
 /* Sets *slot to a new module from `create` and makes it the child `name` of self. */
 #define OCT_CHILD(self, name, slot, create)                                                        \
     do {                                                                                           \

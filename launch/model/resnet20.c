@@ -3,6 +3,7 @@
  */
 #include "launch/model/model.h"
 #include "launch/model/parts.h"
+#include "quant/pass/prepare.h"
 
 typedef struct block {
     oct_module base;
@@ -91,9 +92,23 @@ static oct_status build(oct_module **root, int64_t h, int64_t w, int64_t c, int6
     return status;
 }
 
+static oct_status fuse_block(void *user, oct_module *module)
+{
+    (void)user;
+    if (module->type != &block_type) return OCT_OK;
+    return oct_fuse_modules(&module, OCT_NAMES("add", "relu"), 2, false);
+}
+
+static oct_status fuse(oct_module **root)
+{
+    OCT_TRY(oct_module_walk(*root, fuse_block, NULL));
+    return oct_fuse_sequences(root);
+}
+
 const oct_model_spec oct_model_resnet20 = {
     .name = "resnet20",
     .help = "ResNet-20 for images of about 32x32",
     .min_size = 8,
     .build = build,
+    .fuse = fuse,
 };

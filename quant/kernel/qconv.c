@@ -6,11 +6,16 @@
  * samples, so small planes share the reading of the weights too. Only where a border must be filled, or
  * a run of codes is not a whole number of tiles, are the input lines of a block copied (once, with
  * their border) into a stripe of scratch.
+ *
+ * Codes of 16 bits are 256 * high + low byte: the stripe takes the high bytes, then the low ones, and
+ * two exact products of bytes make the sum.
  */
 #include "quant/kernel/qops.h"
 
 #include "core/base/whole.h"
 #include "quant/kernel/bits.h"
+
+#include <string.h>
 
 enum { ALIGN = 64 };
 
@@ -22,10 +27,10 @@ typedef struct conv_plan {
     int64_t lines, pixels; /* of a block */
     int64_t group_bytes;   /* packed weights of one group */
     /* Scratch, in bytes from its start. */
-    int64_t rows_at, stripe_at, acc_at, mask_at, bytes;
+    int64_t rows_at, stripe_at, acc_at, wide_at, mask_at, bytes;
 } conv_plan;
 
-static conv_plan plan_of(const oct_kernel *kernel, const oct_conv_shape *s)
+static conv_plan plan_of(const oct_kernel *kernel, const oct_conv_shape *s, bool wide)
 {
     conv_plan p = {.depthwise = oct_conv_is_depthwise(s)};
     const int64_t group_c = s->in_c / s->groups, group_o = s->out_c / s->groups;
@@ -34,7 +39,7 @@ static conv_plan plan_of(const oct_kernel *kernel, const oct_conv_shape *s)
     p.run = s->groups == 1 ? s->kernel_w * s->in_c : group_c;
     /* Kernels read whole tiles of a run, and depthwise ones whole blocks of 16 channels. */
     const bool whole = p.depthwise ? s->in_c % 16 == 0 : p.run % kernel->k_tile == 0;
-    p.copies = s->padding > 0 || !whole;
+    p.copies = wide || s->padding > 0 || !whole;
     p.pitch = (s->in_w + 2 * s->padding) * s->in_c;
     p.group_bytes = p.depthwise ? kernel->depthwise_bytes(s->in_c, window)
                                 : oct_packed_taps_bytes(kernel, group_o, p.taps, p.run);
@@ -48,21 +53,23 @@ static conv_plan plan_of(const oct_kernel *kernel, const oct_conv_shape *s)
     p.rows_at = oct_round_up(p.taps * (int64_t)sizeof(int64_t), ALIGN);
     p.stripe_at = p.rows_at + oct_round_up(p.pixels * (int64_t)sizeof(uint8_t *), ALIGN);
     p.acc_at = p.stripe_at + (p.copies ? oct_round_up(stripe_lines * p.pitch + ALIGN, ALIGN) : 0);
-    p.mask_at = p.acc_at + oct_round_up(p.pixels * s->out_c * (int64_t)sizeof(int32_t), ALIGN);
+    p.wide_at = p.acc_at + oct_round_up(p.pixels * s->out_c * (int64_t)sizeof(int32_t), ALIGN);
+    p.mask_at = p.wide_at;
+    if (wide) p.mask_at += oct_round_up(p.pixels * s->out_c * (int64_t)sizeof(int64_t), ALIGN);
     p.bytes = p.mask_at + oct_round_up(p.pixels * s->out_c / 8 + 1, ALIGN);
     return p;
 }
 
 int64_t oct_qconv_packed_bytes(const oct_kernel *kernel, const oct_conv_shape *s)
 {
-    const conv_plan p = plan_of(kernel, s);
+    const conv_plan p = plan_of(kernel, s, false);
     return p.depthwise ? p.group_bytes : p.group_bytes * s->groups;
 }
 
 void oct_qconv_pack(const oct_kernel *kernel, const oct_conv_shape *s, const int8_t *codes,
                     int8_t *packed)
 {
-    const conv_plan p = plan_of(kernel, s);
+    const conv_plan p = plan_of(kernel, s, false);
     const int64_t group_o = s->out_c / s->groups;
     if (p.depthwise) {
         kernel->depthwise_pack(s->in_c, p.taps, codes, packed);
@@ -73,9 +80,9 @@ void oct_qconv_pack(const oct_kernel *kernel, const oct_conv_shape *s, const int
                       packed + g * p.group_bytes);
 }
 
-int64_t oct_qconv_scratch_bytes(const oct_kernel *kernel, const oct_conv_shape *s)
+int64_t oct_qconv_scratch_bytes(const oct_kernel *kernel, const oct_conv_shape *s, oct_dtype in)
 {
-    return plan_of(kernel, s).bytes;
+    return plan_of(kernel, s, in == OCT_U16).bytes;
 }
 
 static void set_offsets(const conv_plan *p, const oct_conv_shape *s, int64_t *offset)
@@ -86,35 +93,64 @@ static void set_offsets(const conv_plan *p, const oct_conv_shape *s, int64_t *of
     }
 }
 
-/* One input line with its border; y may lie outside the plane. */
-static void copy_line(const oct_conv_shape *s, const uint8_t *plane, int64_t y, uint8_t fill,
+/* Input of a convolution, of which one byte of each code is looked at. */
+typedef struct plane_bytes {
+    const void *codes;
+    oct_dtype dtype;
+    bool high;    /* of 16-bit codes */
+    uint8_t fill; /* that byte of the zero point */
+} plane_bytes;
+
+static plane_bytes bytes_of(const oct_qcodes *x, bool high)
+{
+    return (plane_bytes){.codes = x->data,
+                         .dtype = oct_codes_dtype(x->q),
+                         .high = high,
+                         .fill = (uint8_t)(high ? x->q.zero_point >> 8 : x->q.zero_point)};
+}
+
+OCT_CLONES
+static void take_bytes(int64_t n, const uint16_t *restrict codes, int shift, uint8_t *restrict out)
+{
+    for (int64_t i = 0; i < n; i++)
+        out[i] = (uint8_t)(codes[i] >> shift);
+}
+
+/* One input line with its border; y may lie outside the plane. `at`: the line's first code. */
+static void copy_line(const oct_conv_shape *s, const plane_bytes *x, int64_t at, int64_t y,
                       uint8_t *out)
 {
-    const size_t border = (size_t)(s->padding * s->in_c), inner = (size_t)(s->in_w * s->in_c);
+    const int64_t border = s->padding * s->in_c, inner = s->in_w * s->in_c;
     if (y < 0 || y >= s->in_h) {
-        memset(out, fill, inner + 2 * border);
+        memset(out, x->fill, (size_t)(inner + 2 * border));
         return;
     }
-    memset(out, fill, border);
-    memcpy(out + border, plane + y * (int64_t)inner, inner);
-    memset(out + border + inner, fill, border);
+    memset(out, x->fill, (size_t)border);
+    if (x->dtype == OCT_U16)
+        take_bytes(inner, (const uint16_t *)x->codes + at, x->high ? 8 : 0, out + border);
+    else
+        memcpy(out + border, (const uint8_t *)x->codes + at, (size_t)inner);
+    memset(out + border + inner, x->fill, (size_t)border);
 }
 
 /* Points rows at the window corners of `count` output lines from line `first` on, lines counted over
  * all samples. */
-static void set_rows(const conv_plan *p, const oct_conv_shape *s, const uint8_t *x, uint8_t fill,
+static void set_rows(const conv_plan *p, const oct_conv_shape *s, const plane_bytes *x,
                      int64_t first, int64_t count, uint8_t *stripe, const uint8_t **rows)
 {
     for (int64_t line = first, end; line < first + count; line = end) {
         const int64_t sample = line / s->out_h, y = line % s->out_h;
         end = oct_smaller((sample + 1) * s->out_h, first + count);
-        const uint8_t *plane = x + sample * s->in_h * s->in_w * s->in_c;
-        const uint8_t *corner = plane + y * s->stride * p->pitch;
+        const int64_t plane = sample * s->in_h * s->in_w * s->in_c;
+        const uint8_t *corner = stripe;
         if (p->copies) {
             const int64_t lines = (end - line - 1) * s->stride + s->kernel_h;
-            corner = stripe;
-            for (int64_t i = 0; i < lines; i++, stripe += p->pitch)
-                copy_line(s, plane, y * s->stride - s->padding + i, fill, stripe);
+            for (int64_t i = 0; i < lines; i++, stripe += p->pitch) {
+                const int64_t at = y * s->stride - s->padding + i;
+                copy_line(s, x, plane + at * s->in_w * s->in_c, at, stripe);
+            }
+        } else {
+            corner = (const uint8_t *)x->codes + plane + y * s->stride * p->pitch;
         }
         for (int64_t l = line; l < end; l++, corner += s->stride * p->pitch)
             for (int64_t ox = 0; ox < s->out_w; ox++)
@@ -142,50 +178,109 @@ static void multiply(const oct_kernel *kernel, const conv_plan *p, const oct_con
     }
 }
 
-void oct_qconv_accumulate(const oct_kernel *kernel, const oct_conv_shape *s, int64_t samples,
-                          const uint8_t *x, uint8_t x_zero_point, const int8_t *packed,
-                          int32_t *acc, void *scratch)
+OCT_CLONES
+static void take_high(int64_t n, const int32_t *restrict high, int64_t *restrict acc)
 {
-    const conv_plan p = plan_of(kernel, s);
+    for (int64_t i = 0; i < n; i++)
+        acc[i] = INT64_C(256) * high[i];
+}
+
+OCT_CLONES
+static void add_low(int64_t n, const int32_t *restrict low, int64_t *restrict acc)
+{
+    for (int64_t i = 0; i < n; i++)
+        acc[i] += low[i];
+}
+
+/* A convolution at work: its plan and the parts of its scratch. */
+typedef struct worker {
+    const oct_kernel *kernel;
+    const oct_conv_shape *s;
+    conv_plan p;
+    const oct_qcodes *x;
+    const int8_t *packed;
+    int64_t *offset;
+    const uint8_t **rows;
+    uint8_t *stripe;
+    int32_t *acc;  /* of a block */
+    int64_t *wide; /* the same of 16-bit codes */
+    uint8_t *mask;
+} worker;
+
+static worker start(const oct_kernel *kernel, const oct_conv_shape *s, const oct_qcodes *x,
+                    const int8_t *packed, void *scratch)
+{
     uint8_t *at = scratch;
-    int64_t *offset = scratch;
-    const uint8_t **rows = (const uint8_t **)(void *)(at + p.rows_at);
-    const int64_t total = samples * s->out_h;
-    set_offsets(&p, s, offset);
-    for (int64_t line = 0; line < total; line += p.lines) {
-        const int64_t count = oct_smaller(p.lines, total - line);
-        set_rows(&p, s, x, x_zero_point, line, count, at + p.stripe_at, rows);
-        multiply(kernel, &p, s, count * s->out_w, offset, rows, packed,
-                 acc + line * s->out_w * s->out_c);
+    worker w = {.kernel = kernel,
+                .s = s,
+                .p = plan_of(kernel, s, oct_codes_dtype(x->q) == OCT_U16),
+                .x = x,
+                .packed = packed,
+                .offset = scratch};
+    w.rows = (const uint8_t **)(void *)(at + w.p.rows_at);
+    w.stripe = at + w.p.stripe_at;
+    w.acc = (int32_t *)(void *)(at + w.p.acc_at);
+    w.wide = (int64_t *)(void *)(at + w.p.wide_at);
+    w.mask = at + w.p.mask_at;
+    set_offsets(&w.p, s, w.offset);
+    return w;
+}
+
+static void block_of_bytes(const worker *w, bool high, int64_t line, int64_t count, int32_t *acc)
+{
+    const plane_bytes bytes = bytes_of(w->x, high);
+    set_rows(&w->p, w->s, &bytes, line, count, w->stripe, w->rows);
+    multiply(w->kernel, &w->p, w->s, count * w->s->out_w, w->offset, w->rows, w->packed, acc);
+}
+
+static void block_of_words(const worker *w, int64_t line, int64_t count, int64_t *acc)
+{
+    const int64_t n = count * w->s->out_w * w->s->out_c;
+    block_of_bytes(w, true, line, count, w->acc);
+    take_high(n, w->acc, acc);
+    block_of_bytes(w, false, line, count, w->acc);
+    add_low(n, w->acc, acc);
+}
+
+void oct_qconv_accumulate(const oct_kernel *kernel, const oct_conv_shape *s, int64_t samples,
+                          oct_qcodes x, const int8_t *packed, void *acc, void *scratch)
+{
+    const worker w = start(kernel, s, &x, packed, scratch);
+    const int64_t total = samples * s->out_h, line_n = s->out_w * s->out_c;
+    for (int64_t line = 0; line < total; line += w.p.lines) {
+        const int64_t count = oct_smaller(w.p.lines, total - line);
+        if (oct_codes_dtype(x.q) == OCT_U16)
+            block_of_words(&w, line, count, (int64_t *)acc + line * line_n);
+        else
+            block_of_bytes(&w, false, line, count, (int32_t *)acc + line * line_n);
     }
 }
 
 void oct_qconv_forward(const oct_kernel *kernel, const oct_conv_shape *s, int64_t samples,
-                       const uint8_t *x, uint8_t x_zero_point, const int8_t *packed,
-                       const oct_requant *q, uint8_t *codes, uint8_t *mask, float *range,
-                       void *scratch)
+                       oct_qcodes x, const int8_t *packed, const oct_finish *f, void *y,
+                       uint8_t *mask, float *range, void *scratch)
 {
-    const conv_plan p = plan_of(kernel, s);
-    uint8_t *at = scratch, *block_mask = at + p.mask_at;
-    int64_t *offset = scratch;
-    const uint8_t **rows = (const uint8_t **)(void *)(at + p.rows_at);
-    int32_t *acc = (int32_t *)(void *)(at + p.acc_at);
-    const int64_t total = samples * s->out_h;
-    set_offsets(&p, s, offset);
-    for (int64_t line = 0; line < total; line += p.lines) {
-        const int64_t pixels = oct_smaller(p.lines, total - line) * s->out_w;
-        const int64_t first = line * s->out_w * s->out_c;
-        set_rows(&p, s, x, x_zero_point, line, pixels / s->out_w, at + p.stripe_at, rows);
-        multiply(kernel, &p, s, pixels, offset, rows, packed, acc);
+    const worker w = start(kernel, s, &x, packed, scratch);
+    const bool wide = oct_codes_dtype(x.q) == OCT_U16;
+    const int64_t total = samples * s->out_h, out = (int64_t)oct_dtype_bytes(f->out);
+    for (int64_t line = 0; line < total; line += w.p.lines) {
+        const int64_t count = oct_smaller(w.p.lines, total - line);
+        const int64_t pixels = count * s->out_w, first = line * s->out_w * s->out_c;
+        const oct_finish part = oct_finish_at(f, first);
         /* A block that starts inside a byte of the mask makes its bits aside. */
         const bool whole = first % 8 == 0;
-        uint8_t *bits = !mask ? NULL : whole ? mask + first / 8 : block_mask;
-        kernel->requantize(pixels, s->out_c, acc, q, codes + first, bits, range);
-        if (mask && !whole) oct_bits_append(mask, first, block_mask, pixels * s->out_c);
+        uint8_t *bits = !mask ? NULL : whole ? mask + first / 8 : w.mask;
+        if (wide)
+            block_of_words(&w, line, count, w.wide);
+        else
+            block_of_bytes(&w, false, line, count, w.acc);
+        oct_finish_rows(kernel, &part, pixels, s->out_c, wide ? (void *)w.wide : w.acc,
+                        (uint8_t *)y + first * out, bits, range);
+        if (mask && !whole) oct_bits_append(mask, first, w.mask, pixels * s->out_c);
     }
 }
 
-int64_t oct_qconv_bound(const oct_conv_shape *s, const int8_t *codes, int64_t channel, int32_t bias,
+int64_t oct_qconv_bound(const oct_conv_shape *s, const int8_t *codes, int64_t channel, int64_t bias,
                         int32_t x_lo, int32_t x_hi)
 {
     const int64_t k = (int64_t)s->kernel_h * s->kernel_w * (s->in_c / s->groups);

@@ -3,7 +3,8 @@
  * the caller. No threads: callers run samples in parallel, each with its own scratch. */
 #pragma once
 
-#include "quant/kernel/kernel.h"
+#include "quant/kernel/finish.h"
+#include "quant/kernel/qcodes.h"
 #include "core/tensor/conv_shape.h"
 #include "core/tensor/tensor.h"
 
@@ -11,47 +12,34 @@ int64_t oct_qconv_packed_bytes(const oct_kernel *kernel, const oct_conv_shape *s
 /* codes (O, kh, kw, I/groups) */
 void oct_qconv_pack(const oct_kernel *kernel, const oct_conv_shape *s, const int8_t *codes,
                     int8_t *packed);
-int64_t oct_qconv_scratch_bytes(const oct_kernel *kernel, const oct_conv_shape *s);
+/* in: type of the codes that it will read. */
+int64_t oct_qconv_scratch_bytes(const oct_kernel *kernel, const oct_conv_shape *s, oct_dtype in);
 
-/* Accumulators of `samples` samples: acc (samples, OH, OW, O) = sum of x codes (padding counts as
- * x_zero_point) times weight codes; the zero point is NOT subtracted (it is in the bias). */
+/* Accumulators of `samples` samples: acc (samples, OH, OW, O) = sum of x codes (padding counts as the
+ * zero point) times weight codes, in int32, or in int64 of 16-bit codes; the zero point is NOT
+ * subtracted (it is in the bias). Exact. */
 void oct_qconv_accumulate(const oct_kernel *kernel, const oct_conv_shape *s, int64_t samples,
-                          const uint8_t *x, uint8_t x_zero_point, const int8_t *packed,
-                          int32_t *acc, void *scratch);
-/* Single pass: accumulate and requantize block by block. mask starts at bit 0 and has
- * samples*OH*OW*O bits. Results are those of accumulate followed by requantize, bit for bit. */
+                          oct_qcodes x, const int8_t *packed, void *acc, void *scratch);
+/* Single pass: accumulate and finish block by block. mask starts at bit 0 and has samples*OH*OW*O bits.
+ * Results are those of accumulate followed by oct_finish_rows, bit for bit. */
 void oct_qconv_forward(const oct_kernel *kernel, const oct_conv_shape *s, int64_t samples,
-                       const uint8_t *x, uint8_t x_zero_point, const int8_t *packed,
-                       const oct_requant *q, uint8_t *codes, uint8_t *mask, float *range,
-                       void *scratch);
+                       oct_qcodes x, const int8_t *packed, const oct_finish *f, void *y,
+                       uint8_t *mask, float *range, void *scratch);
 
-/* y = (float)(acc + bias[c]) * multiplier[c]: an output that leaves the integer domain. A zero is +0,
- * so that negating a channel's codes, bias and multiplier changes no bit. */
-void oct_requant_float(int64_t rows, int64_t channels, const int32_t *acc, const int32_t *bias,
-                       const float *multiplier, float *y);
-
-/* Residual add: t = ma*(a-za) + mb*(b-zb); r = (t + 2^(shift-1)) >> shift (arithmetic);
- * code = clamp(r, lo, hi) + zero_point; pass as in oct_requant with v = t * 2^-shift (relu: t > 0).
- * oct_qadd_of computes the multipliers: 20 bits for the larger ratio scale_x / scale_y. */
-typedef struct oct_qadd {
-    int32_t ma, mb;
-    int shift;
-    int32_t za, zb;
-    int32_t lo, hi, zero_point;
-    bool relu;
-} oct_qadd;
-oct_qadd oct_qadd_of(oct_qparams a, oct_qparams b, oct_qparams y, bool relu);
-void oct_qadd_forward(int64_t n, const uint8_t *a, const uint8_t *b, const oct_qadd *q,
-                      uint8_t *codes, uint8_t *mask, float *range);
-
-/* Pools over one or more samples; average pools keep the input's qparams:
- * code = round_half_even((float)(sum - count*z) * (1/count)) + z, cut to [qmin, qmax]. */
-void oct_qmax_pool(int64_t samples, int64_t h, int64_t w, int64_t c, int kernel, int stride,
-                   int padding, const uint8_t *x, uint8_t *y);
-void oct_qavg_pool(int64_t samples, int64_t h, int64_t w, int64_t c, int kernel_h, int kernel_w,
-                   int stride, oct_qparams q, const uint8_t *x, uint8_t *y);
-
-/* Largest |acc| or |acc + bias| that can occur, partial sums included; must be below 2^31. x_lo, x_hi:
- * stored codes of x. */
-int64_t oct_qconv_bound(const oct_conv_shape *s, const int8_t *codes, int64_t channel, int32_t bias,
+/* Largest |acc| or |acc + bias| that can occur, partial sums included; must be below 2^31 for 8-bit
+ * codes. x_lo, x_hi: stored codes of x. */
+int64_t oct_qconv_bound(const oct_conv_shape *s, const int8_t *codes, int64_t channel, int64_t bias,
                         int32_t x_lo, int32_t x_hi);
+
+/* One sample of codes (h, w, c) with spread - 1 rows and columns of the zero point between them:
+ * y ((h-1) spread + 1, (w-1) spread + 1, c), of the same type. */
+void oct_qspread(int64_t h, int64_t w, int64_t c, int spread, oct_qcodes x, void *y);
+
+/* A factor and a bias per channel: accumulators (code - z) * weight[c] * 2^15, weight -1, 0 or 1, in
+ * int32, or in int64 of 16-bit codes; then as f says. Nothing overflows while biases are within
+ * +-2^30, of 16-bit codes +-2^46. */
+enum { OCT_QAFFINE_BITS = 15 };
+int64_t oct_qaffine_scratch_bytes(int64_t channels);
+void oct_qaffine_forward(const oct_kernel *kernel, int64_t rows, int64_t channels, oct_qcodes x,
+                         const int8_t *weight, const oct_finish *f, void *y, uint8_t *mask,
+                         float *range, void *scratch);

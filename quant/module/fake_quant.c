@@ -2,16 +2,36 @@
 #include "quant/module/fake_quant.h"
 
 #include "core/base/mem.h"
+#include "quant/kernel/bits.h"
+#include "quant/module/mask.h"
 
 #include <math.h>
 #include <stdio.h>
+
+static const char *state_name(oct_quant_state state)
+{
+    static const char *const names[] = {
+#define X(name, text) text,
+        OCT_QUANT_STATE_LIST(X)
+#undef X
+    };
+    return names[state];
+}
 
 static void describe(const oct_module *self, char *text, size_t size)
 {
     const oct_fake_quant *fq = (const oct_fake_quant *)self;
     oct_qparams q = oct_fake_quant_qparams(fq);
-    snprintf(text, size, "u8 [%d, %d], %s, scale %.9g, zero_point %d", q.qmin, q.qmax,
-             fq->observer->name, (double)q.scale, q.zero_point);
+    char range[64] = "not seen";
+    if (fq->updates[0] > 0)
+        snprintf(range, sizeof range, "[%.9g, %.9g]", (double)fq->min[0], (double)fq->max[0]);
+    if (fq->fixed) snprintf(range, sizeof range, "fixed");
+    snprintf(text, size,
+             "state=%s, kind=%s, dtype=u%d, codes=[%d, %d], scheme=%s, observer=%s, range=%s, "
+             "scale=%.9g, zero_point=%d",
+             state_name(fq->state), fq->qconfig.fake_quant->name, fq->qconfig.bits, q.qmin, q.qmax,
+             q.zero_point ? "symmetric" : "affine", fq->qconfig.observer->name, range,
+             (double)q.scale, q.zero_point);
 }
 
 const oct_module_type oct_fake_quant_type = {
@@ -40,14 +60,14 @@ static oct_status add_state(oct_fake_quant *fq)
     return OCT_OK;
 }
 
-oct_status oct_fake_quant_create(oct_fake_quant **fq, const oct_observer *observer, float averaging,
-                                 bool is_signed)
+oct_status oct_fake_quant_create(oct_fake_quant **fq, const oct_qconfig *qconfig,
+                                 const oct_target *target, bool is_signed)
 {
     oct_module *module = NULL;
     OCT_TRY(oct_module_create(&module, &oct_fake_quant_type, sizeof(oct_fake_quant)));
     oct_fake_quant *made = (oct_fake_quant *)module;
-    made->observer = observer;
-    made->averaging = averaging;
+    made->qconfig = *qconfig;
+    made->target = target;
     made->is_signed = is_signed;
     oct_status status = add_state(made);
     if (status != OCT_OK) {
@@ -58,15 +78,31 @@ oct_status oct_fake_quant_create(oct_fake_quant **fq, const oct_observer *observ
     return OCT_OK;
 }
 
+static float of_target(const oct_fake_quant *fq, float scale)
+{
+    return fq->target->requantizer == OCT_REQUANT_SHIFT ? oct_pow2_ceil(scale) : scale;
+}
+
+void oct_fake_quant_fix(oct_fake_quant *fq, float scale)
+{
+    fq->fixed = true;
+    fq->scale[0] = of_target(fq, scale);
+}
+
 oct_qparams oct_fake_quant_qparams(const oct_fake_quant *fq)
 {
-    return (oct_qparams){
-        .scale = fq->scale[0], .zero_point = fq->is_signed ? 128 : 0, .qmin = 0, .qmax = 255};
+    bool centred = fq->is_signed || !fq->target->unsigned_codes;
+    return (oct_qparams){.scale = fq->scale[0],
+                         .zero_point = centred ? 1 << (fq->qconfig.bits - 1) : 0,
+                         .qmin = 0,
+                         .qmax = (1 << fq->qconfig.bits) - 1};
 }
 
 static bool observes(const oct_fake_quant *fq, bool training)
 {
-    return training && (fq->state == OCT_QUANT_CALIBRATE || fq->state == OCT_QUANT_QAT);
+    if (!training || fq->fixed) return false;
+    return fq->state == OCT_QUANT_CALIBRATE ||
+           (fq->state == OCT_QUANT_QAT && !fq->qconfig.fixed_scale);
 }
 
 void oct_fake_quant_observe(oct_fake_quant *fq, bool training, float min, float max)
@@ -89,6 +125,59 @@ void oct_fake_quant_observe_values(oct_fake_quant *fq, bool training, const floa
         finite &= isfinite(x[i]) != 0;
     }
     oct_fake_quant_observe(fq, training, finite ? min : NAN, finite ? max : NAN);
+}
+
+void oct_fake_quant_backward(const oct_fake_quant *fq, int64_t n, const uint8_t *mask, float *grad)
+{
+    if (fq->qconfig.fake_quant->backward)
+        fq->qconfig.fake_quant->backward(n, mask, grad);
+    else
+        oct_mask_apply(mask, n, grad);
+}
+
+/* What the backward of a rounding wants: the mask's bits follow. */
+typedef struct rounded {
+    const oct_fake_quant *fq;
+    uint8_t mask[];
+} rounded;
+
+static void round_backward(oct_context *cx, oct_node *node)
+{
+    const rounded *saved = node->saved;
+    float *grad = oct_take_grad(node->output);
+    oct_fake_quant_backward(saved->fq, oct_numel(node->output), saved->mask, grad);
+    oct_give_grad(cx, node->input[0], grad);
+}
+
+/* Values to their codes and back, which is what a quantized model would hand on. */
+static oct_tensor *round_to_codes(oct_context *cx, const oct_fake_quant *fq, oct_tensor *x)
+{
+    oct_tensor *y = oct_tensor_new(cx, OCT_F32, x->shape);
+    if (!y) return NULL;
+    int64_t n = oct_numel(x);
+    rounded *saved = NULL;
+    oct_node *node = oct_record(cx, "fake_quant", round_backward, &x, 1, false, y);
+    if (node) {
+        saved = oct_save(cx, sizeof *saved + (size_t)(n + 7) / 8);
+        if (!saved) return NULL;
+        saved->fq = fq;
+        node->saved = saved;
+    }
+    uint8_t flags[OCT_FLAG_BLOCK];
+    for (int64_t i = 0; i < n; i += OCT_FLAG_BLOCK) {
+        const int64_t count = n - i < OCT_FLAG_BLOCK ? n - i : OCT_FLAG_BLOCK;
+        oct_fake_quantize(oct_f32(x) + i, count, oct_fake_quant_qparams(fq), oct_f32(y) + i, flags);
+        if (saved) oct_bits_pack(flags, count, saved->mask + i / 8);
+    }
+    return y;
+}
+
+oct_tensor *oct_fake_quant_float(oct_context *cx, oct_fake_quant *fq, bool training, oct_tensor *y)
+{
+    if (!fq || !y) return y;
+    if (fq->state == OCT_QUANT_SIMULATE) return round_to_codes(cx, fq, y);
+    oct_fake_quant_observe_values(fq, training, oct_f32(y), oct_numel(y));
+    return y;
 }
 
 typedef struct collector {
@@ -141,12 +230,17 @@ void oct_quantizers_keys(const oct_quantizers *quantizers, int64_t *keys)
     }
 }
 
-static void update_scale(oct_fake_quant *fq)
+static oct_status update_scale(oct_fake_quant *fq)
 {
-    oct_qparams q = fq->is_signed
-                        ? oct_qparams_of_range(fq->min[0], fq->max[0], OCT_SYMMETRIC, 0, 255)
-                        : oct_qparams_of_range(0.0f, fq->max[0], OCT_AFFINE, 0, 255);
-    fq->scale[0] = q.scale;
+    char path[256];
+    const oct_fake_quant_kind *kind = fq->qconfig.fake_quant;
+    float scale = kind->scale(fq->min[0], fq->max[0], oct_fake_quant_qparams(fq));
+    OCT_CHECK(isfinite(scale) && scale > 0.0f, OCT_NUMERIC,
+              "%s: the fake-quant '%s' gave the scale %g for the range [%g, %g]",
+              oct_module_path(&fq->base, path), kind->name, (double)scale, (double)fq->min[0],
+              (double)fq->max[0]);
+    fq->scale[0] = of_target(fq, scale);
+    return OCT_OK;
 }
 
 oct_status oct_quantizers_update(const oct_quantizers *quantizers, const int64_t *keys)
@@ -161,11 +255,11 @@ oct_status oct_quantizers_update(const oct_quantizers *quantizers, const int64_t
         OCT_CHECK(isfinite(min) && isfinite(max), OCT_NUMERIC,
                   "%s: the activation's range is not finite", oct_module_path(&fq->base, path));
         oct_range range = {.min = fq->min[0], .max = fq->max[0], .updates = fq->updates[0]};
-        fq->observer->update(&range, min, max, fq->averaging);
+        fq->qconfig.observer->update(&range, min, max, fq->qconfig.averaging);
         fq->min[0] = range.min;
         fq->max[0] = range.max;
         fq->updates[0] = range.updates;
-        update_scale(fq);
+        OCT_TRY(update_scale(fq));
     }
     return OCT_OK;
 }

@@ -11,13 +11,14 @@
 #pragma once
 
 #include "core/nn/module.h"
-#include "quant/observer/observer.h"
-#include "quant/qparams.h"
+#include "quant/qconfig.h"
+#include "quant/target/target.h"
 
 /* What the quantizers of a model do. Observing happens in training mode only, whatever the state. */
 #define OCT_QUANT_STATE_LIST(X)                                                                    \
     X(OFF, "off")             /* neither: float */                                                 \
     X(CALIBRATE, "calibrate") /* observe the float model */                                        \
+    X(SIMULATE, "simulate")   /* float values, rounded to their codes: for sensitivity */          \
     X(QAT, "qat")             /* observe and quantize */                                           \
     X(FROZEN, "frozen")       /* quantize; scales stay */
 
@@ -29,10 +30,10 @@ typedef enum oct_quant_state {
 
 typedef struct oct_fake_quant {
     oct_module base;
-    const oct_observer *observer;
-    float averaging;
-    bool current;   /* scales of this very step */
-    bool is_signed; /* zero_point 128; otherwise values are >= 0 and zero_point is 0 */
+    oct_qconfig qconfig;
+    const oct_target *target;
+    bool is_signed; /* zero_point in the middle of the codes; otherwise values are >= 0, it is 0 */
+    bool fixed;     /* the scale is given and no range moves it (softmax) */
     oct_quant_state state;
     float *min, *max; /* buffers of one element: the observer's range */
     int64_t *updates;
@@ -43,9 +44,18 @@ typedef struct oct_fake_quant {
 
 extern const oct_module_type oct_fake_quant_type;
 
-oct_status oct_fake_quant_create(oct_fake_quant **fq, const oct_observer *observer, float averaging,
-                                 bool is_signed) OCT_NODISCARD;
+/* is_signed: values below 0 occur. Targets without unsigned codes put every zero_point in the middle;
+ * targets that shift round scales up to powers of two. */
+oct_status oct_fake_quant_create(oct_fake_quant **fq, const oct_qconfig *qconfig,
+                                 const oct_target *target, bool is_signed) OCT_NODISCARD;
+/* Gives a scale for good. */
+void oct_fake_quant_fix(oct_fake_quant *fq, float scale);
 oct_qparams oct_fake_quant_qparams(const oct_fake_quant *fq);
+/* The float path of every module that quantizes its output: observes y, or rounds it to its codes and
+ * back, as the state says. fq NULL and y NULL are fine. Returns y or what takes its place. */
+oct_tensor *oct_fake_quant_float(oct_context *cx, oct_fake_quant *fq, bool training, oct_tensor *y);
+/* Gradient through the quantizer, by the fake-quant's kind; mask as oct_mask_apply. */
+void oct_fake_quant_backward(const oct_fake_quant *fq, int64_t n, const uint8_t *mask, float *grad);
 /* Merges a range seen by a forward in training into the step's, when the state observes. */
 void oct_fake_quant_observe(oct_fake_quant *fq, bool training, float min, float max);
 /* The same from values in memory (float modules while calibrating). */
@@ -58,7 +68,8 @@ static inline bool oct_fake_quant_quantizes(const oct_fake_quant *fq)
 /* Whether a forward in this mode has to settle the scale before it quantizes. */
 static inline bool oct_fake_quant_settles(const oct_fake_quant *fq, bool training)
 {
-    return fq->current && training && fq->state == OCT_QUANT_QAT;
+    return fq->qconfig.current_scales && !fq->fixed && !fq->qconfig.fixed_scale && training &&
+           fq->state == OCT_QUANT_QAT;
 }
 /* Collective: merges the range that the forward has noted over all ranks and updates observer and
  * scale at once. OCT_NUMERIC as oct_quantizers_update. */

@@ -1,75 +1,90 @@
 /* Average pools on codes: the input's qparams serve the output too, so no fake-quant of its own. */
-#include "quant/module/quant_modules.h"
+#include "quant/module/quantized_impl.h"
+#include "quant/module/rule.h"
+#include "quant/pass/emit.h"
 
 #include <stdio.h>
+#include <string.h>
 
 typedef struct window {
     int64_t h, w, c, out_h, out_w;
     int kernel_h, kernel_w, stride;
 } window;
 
-static window window_of(const oct_qat_avg_pool *m, const oct_tensor *x)
+static window window_of(const oct_qat_avg_pool *m, int64_t h, int64_t w, int64_t c)
 {
-    window p = {.h = oct_dim(x, 1), .w = oct_dim(x, 2), .c = oct_dim(x, 3)};
-    p.kernel_h = m->kernel ? m->kernel : (int)p.h;
-    p.kernel_w = m->kernel ? m->kernel : (int)p.w;
+    window p = {.h = h, .w = w, .c = c};
+    p.kernel_h = m->kernel ? m->kernel : (int)h;
+    p.kernel_w = m->kernel ? m->kernel : (int)w;
     p.stride = m->kernel ? m->stride : 1;
-    p.out_h = (p.h - p.kernel_h) / p.stride + 1;
-    p.out_w = (p.w - p.kernel_w) / p.stride + 1;
+    p.out_h = (h - p.kernel_h) / p.stride + 1;
+    p.out_w = (w - p.kernel_w) / p.stride + 1;
     return p;
 }
 
+static window window_in(const oct_qat_avg_pool *m, const oct_tensor *x)
+{
+    return window_of(m, oct_dim(x, 1), oct_dim(x, 2), oct_dim(x, 3));
+}
+
 /* Each position of a window gets its share. */
+static void backward_plane(const window *p, const float *grad_y, float *grad_x)
+{
+    const float share = 1.0f / (float)(p->kernel_h * p->kernel_w);
+    memset(grad_x, 0, (size_t)(p->h * p->w * p->c) * sizeof(float));
+    for (int64_t at = 0; at < p->out_h * p->out_w; at++, grad_y += p->c) {
+        const int64_t y = at / p->out_w * p->stride, x = at % p->out_w * p->stride;
+        for (int64_t ky = 0; ky < p->kernel_h; ky++)
+            for (int64_t kx = 0; kx < p->kernel_w; kx++) {
+                float *to = grad_x + ((y + ky) * p->w + x + kx) * p->c;
+                for (int64_t c = 0; c < p->c; c++)
+                    to[c] += grad_y[c] * share;
+            }
+    }
+}
+
 static void backward(oct_context *cx, oct_node *node)
 {
     oct_tensor *x = node->input[0];
-    window p = window_of((const oct_qat_avg_pool *)node->module, x);
-    int64_t n = oct_numel(x);
-    const float *grad = node->output->grad;
-    float *grad_x = oct_scratch(cx, (size_t)n * 4 + 64);
-    if (!grad_x) return;
-    float share = 1.0f / (float)(p.kernel_h * p.kernel_w);
-    for (int64_t i = 0; i < n; i++)
-        grad_x[i] = 0.0f;
-    int64_t samples = oct_dim(x, 0);
-    for (int64_t s = 0; s < samples; s++)
-        for (int64_t oy = 0; oy < p.out_h; oy++)
-            for (int64_t ox = 0; ox < p.out_w; ox++) {
-                const float *g = grad + ((s * p.out_h + oy) * p.out_w + ox) * p.c;
-                for (int64_t ky = 0; ky < p.kernel_h; ky++)
-                    for (int64_t kx = 0; kx < p.kernel_w; kx++) {
-                        int64_t iy = oy * p.stride + ky, ix = ox * p.stride + kx;
-                        float *to = grad_x + ((s * p.h + iy) * p.w + ix) * p.c;
-                        for (int64_t c = 0; c < p.c; c++)
-                            to[c] += g[c] * share;
-                    }
-            }
-    oct_give_grad(cx, x, grad_x);
+    const window p = window_in((const oct_qat_avg_pool *)node->module, x);
+    float *grad = oct_scratch(cx, (size_t)oct_numel(x) * sizeof(float));
+    if (!grad) return;
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < oct_dim(x, 0); i++)
+        backward_plane(&p, node->output->grad + i * p.out_h * p.out_w * p.c,
+                       grad + i * p.h * p.w * p.c);
+    oct_give_grad(cx, x, grad);
 }
 
 static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
 {
     const oct_qat_avg_pool *m = (const oct_qat_avg_pool *)self;
-    if (!oct_ready(cx, x, n)) return NULL;
-    if (x[0]->dtype == OCT_F32)
+    const oct_wiring wiring = oct_wiring_of(cx, x, n, 1);
+    if (wiring == OCT_WIRED_BADLY) return NULL;
+    if (wiring == OCT_WIRED_FLOAT)
         return m->kernel ? oct_avg_pool(cx, x[0], m->kernel, m->stride)
                          : oct_global_avg_pool(cx, x[0]);
     char text[96];
-    if (x[0]->shape.ndim != 4)
+    if (x[0]->shape.ndim != 4 || oct_dim(x[0], 1) < 1 || oct_dim(x[0], 2) < 1)
         return oct_context_fail(cx, OCT_PREPARE, "input %s is not (N, H, W, C)",
                                 oct_shape_text(&x[0]->shape, text));
-    window p = window_of(m, x[0]);
-    int64_t samples = oct_dim(x[0], 0);
+    const window p = window_in(m, x[0]);
+    const int64_t samples = oct_dim(x[0], 0);
     if (p.kernel_h > p.h || p.kernel_w > p.w)
         return oct_context_fail(cx, OCT_PREPARE, "a window of %dx%d does not fit %s", p.kernel_h,
                                 p.kernel_w, oct_shape_text(&x[0]->shape, text));
-    oct_shape out = m->kernel ? OCT_SHAPE(samples, p.out_h, p.out_w, p.c) : OCT_SHAPE(samples, p.c);
-    oct_tensor *y = oct_tensor_new(cx, OCT_U8, out);
+    const oct_shape out =
+        m->kernel ? OCT_SHAPE(samples, p.out_h, p.out_w, p.c) : OCT_SHAPE(samples, p.c);
+    oct_tensor *y = oct_tensor_new(cx, x[0]->dtype, out);
     if (!y) return NULL;
     y->q = x[0]->q;
     oct_record(cx, "qat_avg_pool", backward, x, 1, false, y);
-    oct_qavg_pool(samples, p.h, p.w, p.c, p.kernel_h, p.kernel_w, p.stride, y->q, oct_u8(x[0]),
-                  oct_u8(y));
+    const oct_qcodes codes = oct_qcodes_of(x[0]);
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < samples; i++)
+        oct_qavg_pool(1, p.h, p.w, p.c, p.kernel_h, p.kernel_w, p.stride,
+                      oct_qcodes_from(codes, i * p.h * p.w * p.c),
+                      oct_qcodes_place(y->data, y->q, i * p.out_h * p.out_w * p.c));
     return y;
 }
 
@@ -82,11 +97,31 @@ static void describe(const oct_module *self, char *text, size_t size)
         snprintf(text, size, "global, input's qparams");
 }
 
+static oct_status emit(oct_module *self, oct_emitter *e)
+{
+    const oct_value in = *oct_emit_input(e, 0);
+    const window p = window_of((const oct_qat_avg_pool *)self, in.h, in.w, in.c);
+    oct_step *step;
+    OCT_TRY(oct_emit_step(e, OCT_STEP_AVG_POOL, &step));
+    step->conv = (oct_conv_shape){.in_h = p.h,
+                                  .in_w = p.w,
+                                  .in_c = p.c,
+                                  .out_h = p.out_h,
+                                  .out_w = p.out_w,
+                                  .out_c = p.c,
+                                  .kernel_h = p.kernel_h,
+                                  .kernel_w = p.kernel_w,
+                                  .stride = p.stride,
+                                  .groups = 1};
+    return oct_emit_output(e, step, in.dtype, in.q);
+}
+
 const oct_module_type oct_qat_avg_pool_type = {
     .name = "qat_avg_pool",
     .forward = forward,
     .describe = describe,
     .leaf = true,
+    .emit = emit,
 };
 
 oct_status oct_qat_avg_pool_create(oct_module **m, int kernel, int stride)
@@ -97,3 +132,18 @@ oct_status oct_qat_avg_pool_create(oct_module **m, int kernel, int stride)
     made->stride = stride;
     return OCT_OK;
 }
+
+static oct_status create(oct_module **made, oct_module **old)
+{
+    const oct_pool_module *m = (const oct_pool_module *)*old;
+    const bool global = (*old)->type == &oct_global_avg_pool_type;
+    const oct_status status =
+        oct_qat_avg_pool_create(made, global ? 0 : m->kernel, global ? 1 : m->stride);
+    oct_module_destroy(old);
+    return status;
+}
+
+const oct_quant_rule oct_quant_rule_avg_pool = {
+    .type = &oct_avg_pool_type, .scale = OCT_SCALE_INPUT, .create = create};
+const oct_quant_rule oct_quant_rule_global_avg_pool = {
+    .type = &oct_global_avg_pool_type, .scale = OCT_SCALE_INPUT, .create = create};

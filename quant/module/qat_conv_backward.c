@@ -6,98 +6,70 @@
  */
 #include "quant/module/qat_conv_impl.h"
 
-#include "core/kernel/batch_norm.h"
 #include "core/kernel/conv.h"
-#include "quant/module/mask.h"
 
 #include <omp.h>
 #include <string.h>
 
-/* The gradient of the convolution's output, in place of the output's gradient: mask, then batch norm
- * (which also gives the gradients of gamma and beta). */
-
-static void apply_mask(oct_context *cx, const oct_qat_saved *sv, float *grad)
-{
-    if (!sv->mask) return;
-    int64_t n = oct_conv_out_numel(&sv->shape);
-#pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < cx->leaves.local; i++) {
-        oct_mask_apply(sv->mask + i * sv->mask_stride, oct_leaf_size(&cx->leaves, i) * n,
-                       grad + oct_leaf_begin(&cx->leaves, i) * n);
+/* x^ = acc * a[o] + b[o], from accumulators; those of 8-bit inputs in place: int32 becomes float
+ * bits. */
+#define NORMALISE(name, acc_t)                                                                     \
+    OCT_CLONES static void name(int64_t rows, int64_t n, const acc_t *offset, const float *a,      \
+                                const float *b, const acc_t *acc, float *hat)                      \
+    {                                                                                              \
+        for (int64_t i = 0; i < rows; i++)                                                         \
+            for (int64_t o = 0; o < n; o++) {                                                      \
+                acc_t sum;                                                                         \
+                memcpy(&sum, &acc[i * n + o], sizeof sum);                                         \
+                hat[i * n + o] = (float)(sum - offset[o]) * a[o] + b[o];                           \
+            }                                                                                      \
     }
-}
+NORMALISE(normalise_acc, int32_t)
+NORMALISE(normalise_acc16, int64_t)
 
-/* x^ = acc * a[o] + b[o], from accumulators (in place: int32 becomes float bits). */
-OCT_CLONES static void normalise_acc(int64_t rows, int64_t n, const int32_t *offset, const float *a,
-                                     const float *b, int32_t *acc)
+/* What x^ comes from. */
+typedef struct convolved {
+    const oct_channels *ch;
+    int64_t n;
+    bool wide;
+    const void *acc;
+    const float *a, *b;
+} convolved;
+
+static void normalise_leaf(const void *args, int64_t at, int64_t rows, float *hat)
 {
-    for (int64_t i = 0; i < rows; i++)
-        for (int64_t o = 0; o < n; o++) {
-            float hat = (float)(acc[i * n + o] - offset[o]) * a[o] + b[o];
-            memcpy(&acc[i * n + o], &hat, sizeof hat);
-        }
+    const convolved *c = args;
+    if (c->wide)
+        normalise_acc16(rows, c->n, c->ch->offset, c->a, c->b, (const int64_t *)c->acc + at, hat);
+    else
+        normalise_acc(rows, c->n, c->ch->offset32, c->a, c->b, (const int32_t *)c->acc + at, hat);
 }
 
-static void add_rows(oct_context *cx, oct_param *param, const double *sums, int64_t n, int64_t at,
-                     int64_t stride)
-{
-    float *rows = oct_leaf_grads_begin(cx, param);
-    for (int64_t i = 0; rows && i < cx->leaves.local; i++)
-        for (int64_t o = 0; o < n; o++)
-            rows[i * n + o] += (float)sums[i * stride + at + o];
-    oct_leaf_grads_end(cx, param);
-}
-
-static void batch_norm_backward(oct_context *cx, const oct_qat_conv *m, const oct_qat_saved *sv,
+/* The gradient of the convolution's output, in place of that of the batch norm's output. */
+static void batch_norm_backward(oct_context *cx, const oct_layer *l, const oct_qat_saved *sv,
                                 const oct_tensor *x, const oct_work *w, float *grad)
 {
-    oct_layer l = oct_layer_of(m);
     const oct_conv_shape *s = &sv->shape;
-    int64_t n = s->out_c, pixels = s->out_h * s->out_w, local = cx->leaves.local;
-    int64_t samples = oct_leaves_local_samples(&cx->leaves);
-    int32_t *acc = oct_scratch(cx, (size_t)(samples * oct_conv_out_numel(s)) * 4 + 64);
-    double *rows = oct_scratch(cx, (size_t)(local + 1) * (size_t)n * 16);
-    double *total = oct_scratch(cx, (size_t)n * 16);
-    float *factor = oct_scratch(cx, (size_t)n * 4 * 6);
+    int64_t n = s->out_c;
+    int64_t numel = oct_leaves_local_samples(&cx->leaves) * oct_conv_out_numel(s);
+    const bool wide = x->dtype == OCT_U16;
+    void *acc = oct_scratch(cx, (size_t)numel * (wide ? 8 : 4) + 64);
+    float *hat = wide ? oct_scratch(cx, (size_t)numel * 4 + 64) : acc;
+    float *a = oct_scratch(cx, (size_t)n * 8), *b = a + n;
     if (cx->status == OCT_OK) {
-        float *a = factor, *b = a + n, *gain = b + n, *mean = gain + n, *dot = mean + n;
-        float *zero = dot + n; /* the mean of x^, for loops that take one */
         for (int64_t o = 0; o < n; o++) {
-            float bias = l.bias ? oct_f32(&l.bias->value)[o] : 0.0f;
+            float bias = l->bias ? oct_f32(&l->bias->value)[o] : 0.0f;
             a[o] = x->q.scale * sv->ch.scale[o] * sv->ch.inv_std[o];
             b[o] = (bias - sv->ch.mean[o]) * sv->ch.inv_std[o];
-            gain[o] = oct_f32(&l.bn->gamma->value)[o] * sv->ch.inv_std[o];
-            mean[o] = dot[o] = zero[o] = 0.0f;
         }
         oct_accumulate(cx, s, x, w, acc);
-        const float *hat = (const float *)(const void *)acc;
-#pragma omp parallel for schedule(static)
-        for (int64_t i = 0; i < local; i++) {
-            int64_t at = oct_leaf_begin(&cx->leaves, i) * oct_conv_out_numel(s);
-            int64_t count = oct_leaf_size(&cx->leaves, i) * pixels;
-            normalise_acc(count, n, sv->ch.offset, a, b, acc + at);
-            oct_bn_sum_grads(count, n, grad + at, hat + at, zero, rows + i * 2 * n);
-        }
-        add_rows(cx, l.bn->beta, rows, n, 0, 2 * n);
-        add_rows(cx, l.bn->gamma, rows, n, n, 2 * n);
-        if (sv->live) {
-            bool summed = oct_sum_over_ranks(cx, rows, 2 * n, total);
-            double count = (double)(cx->leaves.samples * pixels);
-            for (int64_t o = 0; summed && o < n; o++) {
-                mean[o] = (float)(total[o] / count);
-                dot[o] = (float)(total[n + o] / count);
-            }
-        }
-#pragma omp parallel for schedule(static)
-        for (int64_t i = 0; i < local; i++) {
-            int64_t at = oct_leaf_begin(&cx->leaves, i) * oct_conv_out_numel(s);
-            oct_bn_input_grad(oct_leaf_size(&cx->leaves, i) * pixels, n, hat + at, zero, gain, mean,
-                              dot, grad + at);
-        }
+        const convolved made = {&sv->ch, n, wide, acc, a, b};
+        const oct_normaliser normaliser = {normalise_leaf, &made, hat};
+        oct_normalised_backward(cx, l->bn, &sv->ch, sv->live, n, s->out_h * s->out_w, &normaliser,
+                                grad);
     }
-    oct_scratch_end(cx, factor);
-    oct_scratch_end(cx, total);
-    oct_scratch_end(cx, rows);
+    oct_scratch_end(cx, a);
+    if (wide) oct_scratch_end(cx, hat);
     oct_scratch_end(cx, acc);
 }
 
@@ -129,34 +101,74 @@ static void input_backward(oct_context *cx, const oct_qat_saved *sv, oct_tensor 
     oct_give_grad(cx, x, grad_x);
 }
 
+/* code - zero_point as floats, exactly. */
+OCT_CLONES static void logical_values(int64_t n, const uint16_t *codes, int32_t zero_point,
+                                      float *y)
+{
+    for (int64_t i = 0; i < n; i++)
+        y[i] = (float)(codes[i] - zero_point);
+}
+
+/* Scratch of one thread for the weights' gradient: of 16-bit inputs, first the leaf as floats. */
+typedef struct weight_room {
+    size_t values, bytes;
+} weight_room;
+
+static weight_room weight_room_of(const oct_conv_shape *s, int64_t leaf, bool wide)
+{
+    weight_room room = {0};
+    if (wide) room.values = ((size_t)(leaf * oct_conv_in_numel(s)) * 4 + 63) / 64 * 64;
+    size_t work = wide ? oct_conv_backward_weight_scratch_bytes(s, leaf)
+                       : oct_conv_backward_weight_codes_scratch_bytes(s, leaf);
+    room.bytes = room.values + (work + 63) / 64 * 64;
+    return room;
+}
+
 /* dW = s_x * (dC * (codes - z)) and the bias's gradient, leaf by leaf. Scales grad by s_x. */
 static void weight_backward(oct_context *cx, const oct_layer *l, const oct_qat_saved *sv,
                             const oct_tensor *x, float *grad)
 {
     const oct_conv_shape *s = &sv->shape;
-    int64_t n = oct_conv_out_numel(s), leaf = cx->leaves.leaf;
-    size_t bytes = (oct_conv_backward_weight_codes_scratch_bytes(s, leaf) + 63) / 64 * 64;
-    char *scratch = oct_scratch(cx, bytes * (size_t)omp_get_max_threads() + 64);
+    int64_t n = oct_conv_out_numel(s), in = oct_conv_in_numel(s);
+    const bool wide = x->dtype == OCT_U16;
+    const weight_room room = weight_room_of(s, cx->leaves.leaf, wide);
+    char *scratch = oct_scratch(cx, room.bytes * (size_t)omp_get_max_threads() + 64);
     float *bias_rows = l->bias ? oct_leaf_grads_begin(cx, l->bias) : NULL;
     float *rows = oct_leaf_grads_begin(cx, l->weight);
     if (cx->status == OCT_OK) {
 #pragma omp parallel for schedule(static)
         for (int64_t i = 0; i < cx->leaves.local; i++) {
             int64_t begin = oct_leaf_begin(&cx->leaves, i), size = oct_leaf_size(&cx->leaves, i);
-            float *g = grad + begin * n;
+            float *g = grad + begin * n, *dw = rows + i * s->out_c * oct_conv_depth(s);
+            char *mine = scratch + (size_t)omp_get_thread_num() * room.bytes;
             if (bias_rows)
                 oct_bias_backward(size * s->out_h * s->out_w, s->out_c, g,
                                   bias_rows + i * s->out_c);
             for (int64_t j = 0; j < size * n; j++)
                 g[j] *= x->q.scale;
-            oct_conv_backward_weight_codes(s, size, g, oct_u8(x) + begin * oct_conv_in_numel(s),
-                                           x->q.zero_point, rows + i * s->out_c * oct_conv_depth(s),
-                                           scratch + (size_t)omp_get_thread_num() * bytes);
+            if (wide) {
+                float *values = (float *)(void *)mine;
+                logical_values(size * in, oct_u16(x) + begin * in, x->q.zero_point, values);
+                oct_conv_backward_weight(s, size, g, values, dw, mine + room.values);
+            } else {
+                oct_conv_backward_weight_codes(s, size, g, oct_u8(x) + begin * in, x->q.zero_point,
+                                               dw, mine);
+            }
         }
     }
     oct_leaf_grads_end(cx, l->weight);
     if (l->bias) oct_leaf_grads_end(cx, l->bias);
     oct_scratch_end(cx, scratch);
+}
+
+/* The sum's derivative is 1 for each summand. */
+static void give_summand(oct_context *cx, oct_node *node, const float *grad)
+{
+    if (node->num_inputs < 2) return;
+    size_t bytes = (size_t)oct_numel(node->output) * 4;
+    float *copy = oct_scratch(cx, bytes + 64);
+    if (copy) memcpy(copy, grad, bytes);
+    oct_give_grad(cx, node->input[1], copy);
 }
 
 void oct_qat_conv_backward(oct_context *cx, oct_node *node)
@@ -167,12 +179,13 @@ void oct_qat_conv_backward(oct_context *cx, oct_node *node)
     oct_tensor *x = node->input[0];
     float *grad = oct_take_grad(node->output);
 
-    apply_mask(cx, sv, grad);
+    oct_clip_backward(cx, l.fq, sv->mask, sv->mask_stride, oct_conv_out_numel(&sv->shape), grad);
+    give_summand(cx, node, grad);
     if (l.bn) {
         oct_work w;
-        if (oct_work_begin(cx, &sv->shape, false, &w)) {
+        if (oct_work_begin(cx, &sv->shape, x->dtype, false, &w)) {
             oct_qconv_pack(oct_kernel_here(), &sv->shape, sv->codes, w.packed);
-            batch_norm_backward(cx, m, sv, x, &w, grad);
+            batch_norm_backward(cx, &l, sv, x, &w, grad);
         }
         oct_work_end(cx, &w);
     }

@@ -1,9 +1,12 @@
 /* The modules of a prepared model, and the stubs a user places.
  *
- * Each quantizes its output, never its input. In the states QAT and FROZEN the forward is the
- * deployed integer arithmetic itself (quant/kernel/qops.h); in OFF and CALIBRATE it is the float
- * model. The backward is straight-through: dX from dY and the weight codes, dW from dY and the
- * activation codes; saved are codes and a mask bit per element.
+ * Each quantizes its output, never its input. On codes the forward is the deployed integer arithmetic
+ * itself (quant/kernel); on float values, in the states OFF, CALIBRATE and SIMULATE, it is the float
+ * model. The backward is straight-through: derivatives at the dequantized codes, cut where the clip
+ * mask says so.
+ *
+ * All take their constants from their inputs' qparams at each call, so one module may meet inputs of
+ * different scales (a loop), and codes of 8 and 16 bits in any mixture.
  */
 #pragma once
 
@@ -12,14 +15,31 @@
 #include "quant/kernel/qops.h"
 #include "quant/module/fake_quant.h"
 #include "quant/runtime/program.h"
+#include "quant/target/target.h"
 
 extern const oct_module_type oct_quant_stub_type, oct_dequant_stub_type, oct_qat_conv_type,
-    oct_qat_add_type, oct_qat_avg_pool_type;
+    oct_qat_batch_norm_type, oct_qat_add_type, oct_qat_mul_type, oct_qat_lut_type,
+    oct_qat_softmax_type, oct_qat_concat_type, oct_qat_interpolate_type, oct_qat_avg_pool_type,
+    oct_qat_relu_type;
+
+/* How every module begins that has a fake-quant for its output. */
+typedef struct oct_quantized {
+    oct_module base;
+    /* Its child "fake_quant"; or another module's, borrowed, when two tensors share one quantizer;
+     * or NULL: the output leaves the integer domain as float. */
+    oct_module *fake_quant;
+    const oct_target *target; /* NULL before prepare */
+} oct_quantized;
+
+/* True for the types that begin with oct_quantized. */
+bool oct_is_quantized(const oct_module *m);
+/* Gives m its fake-quant: as a child (*fq becomes NULL, also on failure), or borrowed. */
+oct_status oct_quantized_adopt(oct_module *m, oct_fake_quant **fq) OCT_NODISCARD;
+void oct_quantized_borrow(oct_module *m, oct_fake_quant *fq);
 
 /* Identity until prepare gives it a fake-quant; then float -> codes. */
 typedef struct oct_quant_stub {
-    oct_module base;
-    oct_module *fake_quant; /* child, or NULL */
+    oct_quantized q;
 } oct_quant_stub;
 oct_status oct_quant_stub_create(oct_module **m) OCT_NODISCARD;
 
@@ -28,43 +48,90 @@ oct_status oct_dequant_stub_create(oct_module **m) OCT_NODISCARD;
 
 typedef enum oct_activation { OCT_ACT_NONE, OCT_ACT_RELU, OCT_ACT_RELU6 } oct_activation;
 
-/* conv2d or linear (+ batch norm) (+ relu or relu6). With live batch norm the codes of a training
- * step come from the batch's statistics, summed from the integer accumulators in double. */
+/* conv2d, conv_transpose2d or linear (+ batch norm) (+ add) (+ relu or relu6). With `add` it has two
+ * inputs, x and the other summand, and the sum is taken before anything is rounded. With live batch
+ * norm the codes of a training step come from the batch's statistics, summed from the integer
+ * accumulators in double. */
 typedef struct oct_qat_conv {
-    oct_module base;
+    oct_quantized q;
     oct_module *layer;      /* child "conv" or "linear": the float module, which owns the weights */
     oct_module *batch_norm; /* child "bn", or NULL */
-    oct_module *fake_quant; /* child, or NULL: the output leaves the integer domain as float */
+    bool borrows;           /* layer is another call site's child, whose batch norm is used too: */
+    const struct oct_qat_conv *lender; /* that one; or NULL */
+    bool add;
     oct_activation activation;
 } oct_qat_conv;
 
-typedef struct oct_qat_add {
-    oct_module base;
-    oct_module *fake_quant;
-    bool relu;
-} oct_qat_add;
+/* Takes its float modules over (pointers set to NULL), also on failure. */
+oct_status oct_qat_conv_create(oct_module **m, oct_module **float_layer, oct_module **batch_norm,
+                               bool add, oct_activation activation) OCT_NODISCARD;
+/* A further call site of the layer of `other`, whose weights it uses. */
+oct_status oct_qat_conv_create_shared(oct_module **m, const oct_qat_conv *other, bool add,
+                                      oct_activation activation) OCT_NODISCARD;
+/* Moves the batch norm's factor and shift into weights and bias and destroys the batch norm. The layer
+ * gets a bias if it has none. Weight codes (negated with gamma), integer biases, multipliers and so all
+ * codes of a forward with running statistics stay, bit for bit; except of a channel whose weight scale
+ * is at its floor of 2^-23, before or afterwards, unless it is carried by its bias alone for inputs
+ * like these. */
+oct_status oct_qat_conv_fold(oct_qat_conv *m, oct_qparams input) OCT_NODISCARD;
+/* The same on float modules, before prepare: layer becomes what layer and batch norm computed with
+ * running statistics, to float rounding. The batch norm itself is untouched. */
+oct_status oct_fold_float(oct_module *layer, const oct_batch_norm_module *batch_norm) OCT_NODISCARD;
 
-/* Average pools keep their input's qparams. kernel 0: global. */
-typedef struct oct_qat_avg_pool {
+/* A batch norm that follows no convolution (+ relu or relu6). */
+typedef struct oct_qat_batch_norm {
+    oct_quantized q;
+    oct_module *batch_norm; /* child "bn" */
+    oct_activation activation;
+} oct_qat_batch_norm;
+oct_status oct_qat_batch_norm_create(oct_module **m, oct_module **batch_norm,
+                                     oct_activation activation) OCT_NODISCARD;
+
+typedef struct oct_qat_binary { /* qat_add, qat_mul */
+    oct_quantized q;
+    bool relu;
+} oct_qat_binary;
+oct_status oct_qat_add_create(oct_module **m, bool relu) OCT_NODISCARD;
+oct_status oct_qat_mul_create(oct_module **m) OCT_NODISCARD;
+
+/* Elementwise functions by table: one entry a code. */
+typedef struct oct_qat_lut {
+    oct_quantized q;
+    /* child "function": a module whose type core/op/elementwise.h lists, or add_scalar, mul_scalar */
+    oct_module *function;
+    struct oct_lut_tables *tables; /* of the qparams last seen */
+} oct_qat_lut;
+oct_status oct_qat_lut_create(oct_module **m, oct_module **function) OCT_NODISCARD;
+
+/* Over the last dimension; exponentials by table, the quotient in integers. Adopting a fake-quant fixes
+ * its scale to oct_softmax_scale: 1/256 or 1/65536, of codes around a middle 1/128 or 1/32768. */
+float oct_softmax_scale(oct_qparams q);
+oct_status oct_qat_softmax_create(oct_module **m) OCT_NODISCARD;
+/* Inputs that have the output's qparams are copied, others requantized. */
+oct_status oct_qat_concat_create(oct_module **m) OCT_NODISCARD;
+
+/* These keep their input's qparams and have no fake-quant. */
+typedef struct oct_qat_avg_pool { /* kernel 0: global */
     oct_module base;
     int kernel, stride;
 } oct_qat_avg_pool;
-
-/* Each takes its float modules over (pointers set to NULL), also on failure. fake_quant NULL: the
- * output leaves the integer domain as float. */
-oct_status oct_qat_conv_create(oct_module **m, oct_module **float_layer, oct_module **batch_norm,
-                               oct_activation activation,
-                               oct_fake_quant **fake_quant) OCT_NODISCARD;
-oct_status oct_qat_add_create(oct_module **m, bool relu, oct_fake_quant **fake_quant) OCT_NODISCARD;
 oct_status oct_qat_avg_pool_create(oct_module **m, int kernel, int stride) OCT_NODISCARD;
 
-/* Largest number of products in one accumulator (kernel_h * kernel_w * input channels of a group)
- * for which no sum can leave int32: K * 255 * 127 < 2^30, which leaves room for the bias. */
-enum { OCT_MAX_PRODUCTS = (1 << 30) / (255 * 127) };
+typedef struct oct_qat_interpolate {
+    oct_module base;
+    int64_t out_h, out_w;
+    oct_interpolation mode;
+} oct_qat_interpolate;
+oct_status oct_qat_interpolate_create(oct_module **m, int64_t out_h, int64_t out_w,
+                                      oct_interpolation mode) OCT_NODISCARD;
 
-/* For the converter: the step that this layer is in eval mode on codes with qparams `in` and input
- * planes of in_h x in_w (1 x 1 for linear layers). Fills conv, weight, bias, multiplier,
- * weight_scale, lo and hi; multipliers come out >= 0 (a negative channel has its codes and bias
- * negated, which changes no bit of the result). */
-oct_status oct_qat_conv_emit(oct_qat_conv *self, oct_qparams in, int64_t in_h, int64_t in_w,
-                             oct_step *step) OCT_NODISCARD;
+typedef struct oct_qat_relu { /* code = max(code, zero_point); six: also at most the code of 6 */
+    oct_module base;
+    bool six;
+} oct_qat_relu;
+oct_status oct_qat_relu_create(oct_module **m, bool six) OCT_NODISCARD;
+
+/* Largest number of products in one accumulator (kernel_h * kernel_w * input channels of a group)
+ * for which no sum can leave int32: K * 255 * 127 < 2^30, which leaves room for the bias. 16-bit
+ * inputs are multiplied byte by byte into two such accumulators, so the same bound holds. */
+enum { OCT_MAX_PRODUCTS = (1 << 30) / (255 * 127) };

@@ -1,9 +1,8 @@
 /* QuantStub and DeQuantStub: where a tensor enters and leaves the quantized domain. Before prepare
  * both are identity, so one model definition serves float and QAT. */
-#include "quant/module/mask.h"
-#include "quant/module/quant_modules.h"
-
-#include <math.h>
+#include "core/base/whole.h"
+#include "quant/module/quantized_impl.h"
+#include "quant/pass/emit.h"
 
 /* A node of its own that changes nothing, so that a trace shows where the stub stands. */
 static void pass_backward(oct_context *cx, oct_node *node)
@@ -20,48 +19,59 @@ static oct_tensor *pass(oct_context *cx, const char *op, oct_tensor *x)
     return y;
 }
 
-static void masked_backward(oct_context *cx, oct_node *node)
+static void quantize_backward(oct_context *cx, oct_node *node)
 {
-    float *grad = oct_take_grad(node->output);
-    oct_mask_apply(node->saved, oct_numel(node->output), grad);
-    oct_give_grad(cx, node->input[0], grad);
+    oct_give_grad(cx, node->input[0], oct_quantized_grad(node));
+}
+
+static void quantize(const void *args, oct_qparams y, int64_t first, int64_t n, void *codes,
+                     uint8_t *mask, float *range)
+{
+    const float *x = (const float *)args + first;
+    float min, max;
+    if (oct_codes_dtype(y) == OCT_U8)
+        oct_quantize(x, n, y, codes, mask, &min, &max);
+    else
+        oct_quantize16(x, n, y, codes, mask, &min, &max);
+    if (range) oct_range_merge(range, min, max);
 }
 
 static oct_tensor *quant_forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
 {
-    oct_quant_stub *stub = (oct_quant_stub *)self;
-    if (!oct_ready(cx, x, n)) return NULL;
-    if (x[0]->dtype != OCT_F32)
+    oct_quantized *m = (oct_quantized *)self;
+    const oct_wiring wiring = oct_wiring_of(cx, x, n, 1);
+    if (wiring == OCT_WIRED_BADLY) return NULL;
+    if (wiring == OCT_WIRED_CODES)
         return oct_context_fail(cx, OCT_PREPARE,
                                 "a QuantStub got codes; put a DeQuantStub before it");
-    oct_fake_quant *fq = (oct_fake_quant *)stub->fake_quant;
-    int64_t numel = oct_numel(x[0]);
-    if (!fq || !oct_fake_quant_quantizes(fq)) {
-        if (fq) oct_fake_quant_observe_values(fq, self->training, oct_f32(x[0]), numel);
-        return pass(cx, "quant_stub", x[0]);
-    }
-    oct_tensor *y = oct_tensor_new(cx, OCT_U8, x[0]->shape);
-    if (!y) return NULL;
-    y->q = oct_fake_quant_qparams(fq);
-    oct_node *node = oct_record(cx, "quantize", masked_backward, x, 1, false, y);
-    if (node && !(node->saved = oct_save(cx, (size_t)(numel + 7) / 8))) return NULL;
-    if (oct_fake_quant_settles(fq, self->training)) {
-        oct_fake_quant_observe_values(fq, true, oct_f32(x[0]), numel);
-        oct_context_adopt(cx, oct_fake_quant_settle(fq, cx->group));
-        y->q = oct_fake_quant_qparams(fq);
-    }
-    float range[2] = {INFINITY, -INFINITY};
-    oct_quantize(oct_f32(x[0]), numel, y->q, oct_u8(y), node ? node->saved : NULL, &range[0],
-                 &range[1]);
-    if (numel > 0 && !oct_fake_quant_settles(fq, self->training))
-        oct_fake_quant_observe(fq, self->training, range[0], range[1]);
-    return y;
+    oct_fake_quant *fq = oct_quantized_fq(m);
+    if (!fq || !oct_fake_quant_quantizes(fq))
+        return oct_fake_quant_float(cx, fq, self->training, pass(cx, "quant_stub", x[0]));
+    const oct_making k = {.op = "quantize",
+                          .backward = quantize_backward,
+                          .shape = x[0]->shape,
+                          .row = 1,
+                          .make = quantize,
+                          .args = x[0]->data,
+                          .real_scale = 1.0f};
+    return oct_quantized_make(cx, m, x, 1, &k);
+}
+
+static oct_status quant_emit(oct_module *self, oct_emitter *e)
+{
+    const oct_fake_quant *fq = oct_quantized_fq((const oct_quantized *)self);
+    if (!fq) return oct_emit_same(e);
+    const oct_qparams q = oct_fake_quant_qparams(fq);
+    oct_step *step;
+    OCT_TRY(oct_emit_step(e, OCT_STEP_QUANTIZE, &step));
+    return oct_emit_output(e, step, oct_codes_dtype(q), q);
 }
 
 const oct_module_type oct_quant_stub_type = {
     .name = "quant_stub",
     .forward = quant_forward,
     .leaf = true,
+    .emit = quant_emit,
 };
 
 oct_status oct_quant_stub_create(oct_module **m)
@@ -69,22 +79,46 @@ oct_status oct_quant_stub_create(oct_module **m)
     return oct_module_create(m, &oct_quant_stub_type, sizeof(oct_quant_stub));
 }
 
+static void dequantize(const oct_tensor *x, float *y)
+{
+    const int64_t n = oct_numel(x);
+#pragma omp parallel for schedule(static)
+    for (int64_t first = 0; first < n; first += OCT_PART) {
+        const int64_t count = oct_smaller(n - first, OCT_PART);
+        if (x->dtype == OCT_U8)
+            oct_dequantize(oct_u8(x) + first, count, x->q, y + first);
+        else
+            oct_dequantize16(oct_u16(x) + first, count, x->q, y + first);
+    }
+}
+
 static oct_tensor *dequant_forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
 {
     (void)self;
-    if (!oct_ready(cx, x, n)) return NULL;
-    if (x[0]->dtype != OCT_U8) return pass(cx, "dequant_stub", x[0]);
+    const oct_wiring wiring = oct_wiring_of(cx, x, n, 1);
+    if (wiring == OCT_WIRED_BADLY) return NULL;
+    if (wiring == OCT_WIRED_FLOAT) return pass(cx, "dequant_stub", x[0]);
     oct_tensor *y = oct_tensor_new(cx, OCT_F32, x[0]->shape);
     if (!y) return NULL;
-    oct_dequantize(oct_u8(x[0]), oct_numel(x[0]), x[0]->q, oct_f32(y));
+    dequantize(x[0], oct_f32(y));
     oct_record(cx, "dequantize", pass_backward, x, 1, false, y);
     return y;
+}
+
+static oct_status dequant_emit(oct_module *self, oct_emitter *e)
+{
+    (void)self;
+    if (oct_emit_input(e, 0)->dtype == OCT_F32) return oct_emit_same(e); /* float already */
+    oct_step *step;
+    OCT_TRY(oct_emit_step(e, OCT_STEP_DEQUANTIZE, &step));
+    return oct_emit_output(e, step, OCT_F32, (oct_qparams){0});
 }
 
 const oct_module_type oct_dequant_stub_type = {
     .name = "dequant_stub",
     .forward = dequant_forward,
     .leaf = true,
+    .emit = dequant_emit,
 };
 
 oct_status oct_dequant_stub_create(oct_module **m)

@@ -10,22 +10,38 @@ static const oct_observer *const observers[] = {
 #undef OCT_OBSERVER
 };
 
-const oct_observer *oct_observer_find(const char *name)
-{
-    for (size_t i = 0; i < OCT_COUNT(observers); i++)
-        if (strcmp(observers[i]->name, name) == 0) return observers[i];
-    return NULL;
-}
+enum { ADDED_MAX = 64 };
+static const oct_observer *added[ADDED_MAX];
+static size_t num_added;
 
 size_t oct_observer_count(void)
 {
-    return OCT_COUNT(observers);
+    return OCT_COUNT(observers) + num_added;
 }
 
 const oct_observer *oct_observer_at(size_t i)
 {
-    OCT_ASSERT(i < OCT_COUNT(observers));
-    return observers[i];
+    OCT_ASSERT(i < oct_observer_count());
+    return i < OCT_COUNT(observers) ? observers[i] : added[i - OCT_COUNT(observers)];
+}
+
+const oct_observer *oct_observer_find(const char *name)
+{
+    for (size_t i = 0; i < oct_observer_count(); i++)
+        if (strcmp(oct_observer_at(i)->name, name) == 0) return oct_observer_at(i);
+    return NULL;
+}
+
+oct_status oct_observer_register(const oct_observer *observer)
+{
+    const oct_observer *there = oct_observer_find(observer->name);
+    if (there == observer) return OCT_OK;
+    OCT_CHECK(!there, OCT_USAGE, "there is an observer '%s' already; give yours another name",
+              observer->name);
+    OCT_CHECK(num_added < ADDED_MAX, OCT_USAGE, "observer '%s': plug-ins can add %d at most",
+              observer->name, ADDED_MAX);
+    added[num_added++] = observer;
+    return OCT_OK;
 }
 
 /* IEEE floats of one sign are ordered as their bits; negative ones the other way round. */

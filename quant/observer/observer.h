@@ -26,9 +26,13 @@ typedef struct oct_observer {
 #include "quant/observer/observer_list.def"
 #undef OCT_OBSERVER
 
+/* Those of the list, then those that plug-ins added. */
 const oct_observer *oct_observer_find(const char *name); /* NULL */
 size_t oct_observer_count(void);
 const oct_observer *oct_observer_at(size_t i);
+/* For plug-ins; observers live as long as the process. OCT_USAGE when the name is taken by another
+ * one. */
+oct_status oct_observer_register(const oct_observer *observer) OCT_NODISCARD;
 
 /* Order-preserving keys: a < b as floats gives key(a) < key(b); -0 and +0 share one key. NaN maps to
  * INT32_MAX so that a maximum shows it. */

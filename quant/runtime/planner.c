@@ -21,8 +21,8 @@ static int64_t last_use(const oct_program *program, int64_t made, int32_t value)
     int64_t last = made;
     for (int64_t i = made + 1; i < program->num_steps; i++) {
         const oct_step *step = &program->steps[i];
-        if (step->input[0] == value || (step->kind == OCT_STEP_ADD && step->input[1] == value))
-            last = i;
+        for (int k = 0; k < step->num_inputs; k++)
+            if (step->input[k] == value) last = i;
     }
     return last;
 }

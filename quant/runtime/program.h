@@ -4,15 +4,24 @@
 
 #include "quant/kernel/qops.h"
 
-/* name: meaning of the step */
+/* kind, name; each is described by step_<name>.c (step.h). */
 #define OCT_STEP_LIST(X)                                                                           \
-    X(QUANTIZE, "quantize")     /* float input -> codes */                                         \
-    X(CONV, "conv")             /* codes -> codes (linear layers too) */                           \
-    X(CONV_FLOAT, "conv_float") /* codes -> float, unquantized result */                           \
-    X(ADD, "add")                                                                                  \
-    X(MAX_POOL, "max_pool")                                                                        \
-    X(AVG_POOL, "avg_pool") /* global average pool: kernel = plane */                              \
-    X(DEQUANTIZE, "dequantize")
+    X(QUANTIZE, quantize)     /* float -> codes */                                                 \
+    X(CONV, conv)             /* codes (and a second summand's) -> codes; linear layers too */     \
+    X(CONV_FLOAT, conv_float) /* the same -> float, unquantized result */                          \
+    X(AFFINE, affine)         /* a factor and a bias per channel: batch norm on its own */         \
+    X(ADD, add)                                                                                    \
+    X(MUL, mul)                                                                                    \
+    X(LUT, lut)                 /* one table entry a code */                                       \
+    X(SOFTMAX, softmax)         /* over the channels */                                            \
+    X(CONCAT, concat)           /* along the channels */                                           \
+    X(INTERPOLATE, interpolate) /* nearest or bilinear; keeps qparams, as the next three do */     \
+    X(MAX_POOL, max_pool)                                                                          \
+    X(AVG_POOL, avg_pool) /* global average pool: kernel = plane */                                \
+    X(RELU, relu)         /* clamp to [lo, hi] */                                                  \
+    X(RESHAPE, reshape)   /* the same numbers in another shape, codes or float */                  \
+    X(DEQUANTIZE, dequantize)                                                                      \
+    X(FLOAT, float) /* a float island: run by the host's modules */
 
 typedef enum oct_step_kind {
 #define X(name, text) OCT_STEP_##name,
@@ -21,31 +30,64 @@ typedef enum oct_step_kind {
         OCT_STEP_KINDS
 } oct_step_kind;
 
+enum { OCT_STEP_INPUTS = 8, OCT_STEP_ARGS = 12 };
+
+/* A float layer that stays in the program: what made it, and its state. */
+typedef struct oct_island_array {
+    char *name; /* "weight" */
+    oct_dtype dtype;
+    oct_shape shape;
+    void *data;
+} oct_island_array;
+
+typedef struct oct_island {
+    char type[64]; /* of the module */
+    int num_args;
+    double args[OCT_STEP_ARGS];
+    int dims[OCT_STEP_INPUTS]; /* of each input as the module is called with it: 2, 3 or 4 */
+    oct_island_array *arrays;
+    int64_t num_arrays;
+} oct_island;
+
 typedef struct oct_step {
     oct_step_kind kind;
-    char name[128];   /* the module's path */
-    int32_t input[2]; /* value numbers */
+    char name[128]; /* the module's path */
+    int num_inputs;
+    int32_t input[OCT_STEP_INPUTS]; /* value numbers */
     int32_t output;
-    oct_conv_shape conv; /* CONV*; pools use in_*, out_*, kernel, stride, padding */
-    int8_t *weight;      /* codes (O, kh, kw, I/groups), owned */
-    int32_t *bias;       /* (O), owned */
-    float *multiplier;   /* (O), owned */
-    float *weight_scale; /* (O), owned: for inspection and export */
-    int32_t lo, hi;      /* CONV: logical bounds */
-    oct_qadd add;        /* ADD */
+    oct_conv_shape conv; /* CONV*, pools, INTERPOLATE (in_*, out_*) */
+    /* CONV* of a transposed convolution: the input is spread to `conv.in_*`, with spread - 1 zeros
+     * between values; 1: no. */
+    int spread;
+    int8_t *weight;       /* codes (O, kh, kw, I/groups), owned */
+    int64_t *bias;        /* (O), owned; within +-2^30 unless input 0 has 16 bits */
+    float *multiplier;    /* (O), owned; powers of two for OCT_REQUANT_SHIFT */
+    float *weight_scale;  /* (O), owned: for inspection and export */
+    float residual;       /* CONV* with two inputs: multiplier of the second's codes */
+    int32_t lo, hi;       /* CONV, AFFINE, RELU: logical bounds */
+    oct_qadd add;         /* ADD */
+    float factor;         /* MUL: multiplier of the codes' product */
+    bool bilinear;        /* INTERPOLATE; false: nearest */
+    uint16_t *table;      /* LUT: output codes by input code; owned */
+    int32_t *exponential; /* SOFTMAX: by distance from the largest code; owned */
+    int64_t table_size;   /* of table or exponential */
+    oct_island *island;   /* FLOAT; owned */
 } oct_step;
 
 typedef struct oct_value {
-    oct_dtype dtype; /* U8 or F32 */
+    oct_dtype dtype; /* U8, U16 or F32 */
     int64_t h, w, c; /* of one sample; flattened values have h = w = 1 */
-    oct_qparams q;   /* of U8 */
+    oct_qparams q;   /* of codes */
 } oct_value;
 
 typedef struct oct_program {
+    char target[32];
+    bool shift; /* requantize by shifts: OCT_REQUANT_SHIFT */
     int64_t num_steps, num_values;
     oct_step *steps;
     oct_value *values;
-    int32_t input, output; /* value numbers; both F32 */
+    int num_inputs;
+    int32_t inputs[OCT_STEP_INPUTS], output; /* value numbers; all F32 */
 } oct_program;
 
 void oct_program_free(oct_program *program);
@@ -55,19 +97,29 @@ void oct_program_free(oct_program *program);
  * pass through here before anything else touches them. */
 oct_status oct_program_check(const oct_program *program) OCT_NODISCARD;
 
+/* Who runs float islands; the integer runtime itself knows no float layer. Samples are run one by
+ * one, so results do not depend on who goes together in a batch. */
+typedef struct oct_island_host {
+    oct_status (*open)(void **state, const oct_program *program, const oct_step *step);
+    oct_status (*run)(void *state, int64_t samples, const float *const *input, float *output);
+    void (*close)(void *state);
+} oct_island_host;
+
 /* A program made ready for this machine: weights packed, one block of memory planned. */
 typedef struct oct_runtime oct_runtime;
-/* max_batch: samples per run call. The program is borrowed and must outlive the runtime. */
-oct_status oct_runtime_create(oct_runtime **runtime, const oct_program *program,
-                              int64_t max_batch) OCT_NODISCARD;
+/* max_batch: samples per run call. The program is borrowed and must outlive the runtime. host: NULL
+ * when there is none; OCT_PREPARE if the program has float islands then. */
+oct_status oct_runtime_create(oct_runtime **runtime, const oct_program *program, int64_t max_batch,
+                              const oct_island_host *host) OCT_NODISCARD;
 void oct_runtime_destroy(oct_runtime **runtime);
-/* input: samples x values[input], output: samples x values[output]. samples <= max_batch. Does not
- * allocate. */
-void oct_runtime_run(oct_runtime *runtime, int64_t samples, const float *input, float *output);
+/* input[i]: samples x values[inputs[i]], output: samples x values[output]. samples <= max_batch. Does
+ * not allocate and cannot fail without islands. */
+oct_status oct_runtime_run(oct_runtime *runtime, int64_t samples, const float *const *input,
+                           float *output) OCT_NODISCARD;
 /* Also calls watch for each value as it is made (data of all samples): certificates and golden
  * vectors look at every layer. watch NULL = run. */
 typedef void (*oct_watch_fn)(void *user, int64_t value, const oct_step *step, const void *data,
                              size_t bytes);
-void oct_runtime_watch(oct_runtime *runtime, int64_t samples, const float *input, float *output,
-                       oct_watch_fn watch, void *user);
+oct_status oct_runtime_watch(oct_runtime *runtime, int64_t samples, const float *const *input,
+                             float *output, oct_watch_fn watch, void *user) OCT_NODISCARD;
 size_t oct_runtime_bytes(const oct_runtime *runtime);

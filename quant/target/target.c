@@ -25,3 +25,20 @@ const oct_target *oct_target_find(const char *name)
         if (strcmp(targets[i]->name, name) == 0) return targets[i];
     return NULL;
 }
+
+static bool lists(const char *const *names, const char *name)
+{
+    for (; names && *names; names++)
+        if (strcmp(*names, name) == 0) return true;
+    return false;
+}
+
+bool oct_target_fuses(const oct_target *target, const char *fusion)
+{
+    return !lists(target->no_fusions, fusion);
+}
+
+bool oct_target_runs(const oct_target *target, const char *op)
+{
+    return !lists(target->no_ops, op);
+}

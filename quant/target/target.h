@@ -1,13 +1,25 @@
-/* What an accelerator allows, bound at prepare. One target so far; the table is where others go. */
+/* What an accelerator allows and how it computes: Horizon's march. Bound at prepare; training,
+ * evaluation and the deployed model follow its rules. Adding one: a file in this folder and a line in
+ * target_list.def. */
 #pragma once
 
 #include "core/base/status.h"
 
 #include <stdint.h>
 
+typedef enum oct_requantizer {
+    OCT_REQUANT_FLOAT, /* round_half_even((float)acc * multiplier) */
+    OCT_REQUANT_SHIFT, /* (acc + 2^(shift-1)) >> shift: scales are powers of two */
+} oct_requantizer;
+
 typedef struct oct_target {
     const char *name, *help;
-    bool fused_add_relu, fused_relu6; /* clamp bounds in the epilogue */
+    oct_requantizer requantizer;
+    bool unsigned_codes; /* zero_point 0 where values are >= 0; otherwise always the middle */
+    bool wide_codes;     /* 16-bit activations */
+    /* Names of pass/fusion_list.def and of quantized ops (rule_list.def) that it cannot run; NULL
+     * ends each list. A fusion that is missing falls apart into its members. */
+    const char *const *no_fusions, *const *no_ops;
     int64_t max_channels;
 } oct_target;
 
@@ -18,3 +30,5 @@ typedef struct oct_target {
 const oct_target *oct_target_find(const char *name); /* NULL */
 size_t oct_target_count(void);
 const oct_target *oct_target_at(size_t i);
+bool oct_target_fuses(const oct_target *target, const char *fusion);
+bool oct_target_runs(const oct_target *target, const char *op);

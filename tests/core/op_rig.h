@@ -55,8 +55,11 @@ static inline void rig_input(rig *r, oct_shape shape, float step)
 {
     int64_t n = oct_shape_numel(&shape);
     oct_tensor *x = &r->input[r->num_inputs++];
-    *x = (oct_tensor){
-        .shape = shape, .data = rig_take((size_t)n, sizeof(float)), .needs_grad = true, .id = -1};
+    *x = (oct_tensor){.shape = shape,
+                      .data = rig_take((size_t)n, sizeof(float)),
+                      .needs_grad = true,
+                      .id = -1,
+                      .place = -1};
     rig_fill(oct_f32(x), n, step, (uint64_t)r->num_inputs);
 }
 

@@ -98,6 +98,22 @@ Test(gradcheck, conv2d_with_groups)
     check_conv(OCT_SHAPE(3, 9, 8, 3), 3, (oct_conv_geometry){5, 3, 1, 2, 3}, 2);
 }
 
+static void check_conv_transpose(oct_shape shape, int64_t out, oct_conv_geometry g)
+{
+    oct_module *conv;
+    RIG_OK(oct_conv_transpose2d_create(&conv, shape.dim[3], out, g, true));
+    rig r = rig_of(conv, rig_call_root, shape.dim[0], 2);
+    rig_input(&r, shape, 0.05F);
+    check_grads(&r, 0.25F);
+}
+
+Test(gradcheck, conv_transpose2d)
+{
+    check_conv_transpose(OCT_SHAPE(3, 3, 4, 3), 2, (oct_conv_geometry){4, 4, 2, 1, 1});
+    check_conv_transpose(OCT_SHAPE(3, 3, 4, 2), 3, (oct_conv_geometry){3, 3, 1, 1, 1});
+    check_conv_transpose(OCT_SHAPE(3, 2, 3, 2), 2, (oct_conv_geometry){2, 2, 3, 0, 1});
+}
+
 Test(gradcheck, linear)
 {
     oct_module *linear;
@@ -198,6 +214,78 @@ static oct_tensor *concat_of(oct_context *cx, oct_module *root, oct_tensor *cons
     return oct_concat(cx, x, n);
 }
 
+static oct_tensor *mul_of(oct_context *cx, oct_module *root, oct_tensor *const *x, int n)
+{
+    (void)root, (void)n;
+    return oct_mul(cx, x[0], x[1]);
+}
+
+static oct_tensor *square_of(oct_context *cx, oct_module *root, oct_tensor *const *x, int n)
+{
+    (void)root, (void)n;
+    return oct_mul(cx, x[0], x[0]);
+}
+
+static oct_tensor *line_of(oct_context *cx, oct_module *root, oct_tensor *const *x, int n)
+{
+    (void)root, (void)n;
+    return oct_add_scalar(cx, oct_mul_scalar(cx, x[0], -1.5), 0.25);
+}
+
+static oct_tensor *sigmoid_of(oct_context *cx, oct_module *root, oct_tensor *const *x, int n)
+{
+    (void)root, (void)n;
+    return oct_sigmoid(cx, x[0]);
+}
+
+static oct_tensor *silu_of(oct_context *cx, oct_module *root, oct_tensor *const *x, int n)
+{
+    (void)root, (void)n;
+    return oct_silu(cx, x[0]);
+}
+
+static oct_tensor *hard_swish_of(oct_context *cx, oct_module *root, oct_tensor *const *x, int n)
+{
+    (void)root, (void)n;
+    return oct_hard_swish(cx, x[0]);
+}
+
+static oct_tensor *leaky_relu_of(oct_context *cx, oct_module *root, oct_tensor *const *x, int n)
+{
+    (void)root, (void)n;
+    return oct_leaky_relu(cx, x[0], 0.2);
+}
+
+static oct_tensor *softmax_of(oct_context *cx, oct_module *root, oct_tensor *const *x, int n)
+{
+    (void)root, (void)n;
+    return oct_softmax(cx, x[0]);
+}
+
+static oct_tensor *nearest_of(oct_context *cx, oct_module *root, oct_tensor *const *x, int n)
+{
+    (void)root, (void)n;
+    return oct_interpolate(cx, x[0], 6, 4, OCT_NEAREST);
+}
+
+static oct_tensor *bilinear_of(oct_context *cx, oct_module *root, oct_tensor *const *x, int n)
+{
+    (void)root, (void)n;
+    return oct_interpolate(cx, x[0], 7, 3, OCT_BILINEAR);
+}
+
+static oct_tensor *reshape_of(oct_context *cx, oct_module *root, oct_tensor *const *x, int n)
+{
+    (void)root, (void)n;
+    return oct_reshape(cx, x[0], OCT_SHAPE(0, 4, 1, 6));
+}
+
+static oct_tensor *spread_of(oct_context *cx, oct_module *root, oct_tensor *const *x, int n)
+{
+    (void)root, (void)n;
+    return oct_spread(cx, x[0], 3);
+}
+
 static void check_op(rig_forward forward, oct_shape shape)
 {
     rig r = rig_of(NULL, forward, shape.dim[0], 2);
@@ -210,6 +298,43 @@ Test(gradcheck, activations)
     check_op(relu_of, OCT_SHAPE(3, 4, 5, 3));
     check_op(relu6_of, OCT_SHAPE(3, 10, 11, 3)); /* values up to 24 */
     check_op(relu_of, OCT_SHAPE(3, 7));
+}
+
+Test(gradcheck, elementwise_functions)
+{
+    check_op(sigmoid_of, OCT_SHAPE(3, 4, 5, 3));
+    check_op(silu_of, OCT_SHAPE(3, 4, 5, 3));
+    check_op(hard_swish_of, OCT_SHAPE(3, 4, 5, 3));
+    check_op(leaky_relu_of, OCT_SHAPE(3, 7));
+    check_op(line_of, OCT_SHAPE(3, 7));
+}
+
+Test(gradcheck, mul_of_two_and_of_one_twice)
+{
+    rig r = rig_of(NULL, mul_of, 3, 2);
+    rig_input(&r, OCT_SHAPE(3, 2, 3, 4), 0.05F);
+    rig_input(&r, OCT_SHAPE(3, 2, 3, 4), 0.05F);
+    check_grads(&r, 0.02F);
+    check_op(square_of, OCT_SHAPE(3, 5));
+}
+
+Test(gradcheck, softmax)
+{
+    check_op(softmax_of, OCT_SHAPE(3, 9));
+    check_op(softmax_of, OCT_SHAPE(3, 2, 2, 4));
+}
+
+Test(gradcheck, interpolate)
+{
+    check_op(nearest_of, OCT_SHAPE(3, 3, 5, 2));
+    check_op(bilinear_of, OCT_SHAPE(3, 3, 5, 2));
+    check_op(bilinear_of, OCT_SHAPE(3, 1, 1, 4));
+}
+
+Test(gradcheck, reshape_and_spread)
+{
+    check_op(reshape_of, OCT_SHAPE(3, 2, 3, 4));
+    check_op(spread_of, OCT_SHAPE(3, 2, 3, 4));
 }
 
 Test(gradcheck, pools)

@@ -498,3 +498,158 @@ Test(hooks, that_fail_end_the_forward, .init = set_up, .fini = tear_down)
     cr_assert_str_eq(hook_log, "");
     cr_assert_str_eq(oct_fail_text(0), "b: not a number");
 }
+
+/* An interceptor that answers calls of one module with tenfold values, and logs what it meets. */
+typedef struct tenfold {
+    oct_interceptor base;
+    const oct_module *answered;
+    char log[200];
+    oct_module **slot; /* read when it is destroyed */
+} tenfold;
+
+static oct_tensor *tenfold_run(oct_interceptor *self, oct_context *context, oct_module *module,
+                               oct_tensor *const *x, int n)
+{
+    strcat(((tenfold *)self)->log, "run ");
+    context->interceptor = self;
+    oct_tensor *y = module->type->forward(context, module, x, n);
+    context->interceptor = NULL;
+    return y;
+}
+
+static bool tenfold_call(oct_interceptor *self, oct_context *context, oct_module *module,
+                         const char *op, const oct_op_args *args, oct_tensor *const *x, int n,
+                         oct_tensor **y)
+{
+    tenfold *me = (tenfold *)self;
+    cr_assert_eq(args->count, 0);
+    cr_assert_eq(context->leaf_depth, 0);
+    strcat(me->log, module ? module->name : op);
+    strcat(me->log, " ");
+    if (module != me->answered) return false;
+    *y = oct_module_execute(context, module, x, n);
+    if (*y) *oct_f32(*y) *= 10;
+    return true;
+}
+
+static void tenfold_block(oct_interceptor *self, oct_context *context, oct_module *module,
+                          const char *name)
+{
+    (void)context;
+    cr_assert(!module == !name);
+    strcat(((tenfold *)self)->log, name ? name : "end");
+    strcat(((tenfold *)self)->log, " ");
+}
+
+static bool slot_was_empty;
+
+static void tenfold_destroy(oct_interceptor *self)
+{
+    slot_was_empty = !*((tenfold *)self)->slot;
+}
+
+static tenfold *intercept(oct_module *module, const oct_module *answered)
+{
+    static tenfold t;
+    t = (tenfold){.base = {tenfold_run, tenfold_call, tenfold_block, tenfold_destroy},
+                  .answered = answered,
+                  .slot = &((pair *)root)->a};
+    module->interceptor = &t.base;
+    return &t;
+}
+
+Test(interceptor, answers_or_declines_each_leaf, .init = set_up, .fini = tear_down)
+{
+    const tenfold *t = intercept(root, oct_module_find(root, "b.a"));
+    cr_assert_eq(value_of_root(), 300);
+    cr_assert_str_eq(t->log, "run a a b ");
+    cr_assert_null(cx->interceptor);
+    cr_assert_null(cx->module);
+}
+
+Test(interceptor, without_functions_changes_nothing, .init = set_up, .fini = tear_down)
+{
+    tenfold *t = intercept(root, oct_module_find(root, "a"));
+    t->base.run = NULL;
+    cr_assert_eq(value_of_root(), 30);
+}
+
+Test(interceptor, of_a_part_does_not_run_inside_of_another, .init = set_up, .fini = tear_down)
+{
+    oct_module *inner = oct_module_find(root, "b");
+    const tenfold *t = intercept(root, NULL);
+    inner->interceptor = root->interceptor;
+    cr_assert_eq(value_of_root(), 30);
+    cr_assert_str_eq(t->log, "run a a b ");
+    root->interceptor = NULL;
+    cr_assert_eq(value_of_root(), 30);
+    cr_assert_str_eq(t->log, "run a a b run a b ");
+    inner->interceptor = NULL;
+}
+
+Test(interceptor, sees_inputs_after_pre_hooks_and_hooks_see_its_answer, .init = set_up,
+     .fini = tear_down)
+{
+    oct_module *a = oct_module_find(root, "a");
+    intercept(root, a);
+    cr_assert_eq(oct_module_pre_hook(a, double_hook, NULL, NULL), OCT_OK);
+    cr_assert_eq(oct_module_hook(a, log_hook, letter[1], NULL), OCT_OK);
+    cr_assert_str_eq(log_of_call(), "1");
+    cr_assert_eq(value_of_root(), 600);
+}
+
+Test(interceptor, goes_with_its_module_after_the_children, .init = set_up, .fini = tear_down)
+{
+    intercept(root, NULL);
+    oct_module_destroy(&root);
+    cr_assert(slot_was_empty);
+}
+
+static oct_tensor *in_blocks(oct_context *context, oct_module *self, oct_tensor *const *x, int n)
+{
+    (void)n;
+    oct_tensor *y = x[0];
+    for (int i = 0; i < 2; i++) {
+        oct_dynamic_block_begin(context, self, "twice");
+        y = oct_call(context, ((pair *)self)->a, y);
+        oct_dynamic_block_end(context);
+    }
+    return y;
+}
+
+Test(interceptor, hears_of_dynamic_blocks, .init = set_up, .fini = tear_down)
+{
+    static const oct_module_type looping = {.name = "looping", .forward = in_blocks};
+    root->type = &looping;
+    cr_assert_eq(value_of_root(), 4);
+    const tenfold *t = intercept(root, NULL);
+    cr_assert_eq(value_of_root(), 4);
+    cr_assert_str_eq(t->log, "run twice a end twice a end ");
+}
+
+Test(hooks, give_their_tensor_the_place_of_what_it_replaces, .init = set_up, .fini = tear_down)
+{
+    oct_module *a = oct_module_find(root, "a");
+    cr_assert_eq(oct_module_pre_hook(a, double_hook, NULL, NULL), OCT_OK);
+    oct_context_begin(cx, oct_leaves_split(1, 1, 0, 1), false);
+    oct_tensor *x = oct_tensor_view(cx, OCT_F32, OCT_SHAPE(1), &one);
+    x->place = 4;
+    const oct_tensor *y = oct_module_run_pre_hooks(cx, a, x);
+    cr_assert_neq(y, x);
+    cr_assert_eq(y->place, 4);
+    cr_assert_eq(*oct_f32(y), 2);
+    cr_assert_eq(oct_module_run_hooks(cx, a, x), x);
+}
+
+Test(module, executing_a_leaf_leaves_its_hooks_alone)
+{
+    oct_module *a = oct_module_find(root, "a");
+    cr_assert_eq(oct_module_pre_hook(a, double_hook, NULL, NULL), OCT_OK);
+    cr_assert_eq(oct_module_hook(a, double_hook, NULL, NULL), OCT_OK);
+    oct_context_begin(cx, oct_leaves_split(1, 1, 0, 1), false);
+    oct_tensor *x = oct_tensor_view(cx, OCT_F32, OCT_SHAPE(1), &one);
+    const oct_tensor *y = oct_module_execute(cx, a, &x, 1);
+    cr_assert_eq(*oct_f32(y), 2);
+    cr_assert_eq(cx->leaf_depth, 0);
+    cr_assert_null(oct_module_execute(cx, a, &(oct_tensor *){NULL}, 1));
+}

@@ -23,11 +23,14 @@ static void add_input(rig *r, oct_shape shape, const float *values)
     set_values(r->input[r->num_inputs - 1].data, values, (size_t)oct_shape_numel(&shape));
 }
 
-static rig conv_rig(oct_shape x, const float *values, int64_t out, oct_conv_geometry g,
-                    const float *w, const float *b)
+typedef oct_status (*conv_create)(oct_module **m, int64_t in, int64_t out, oct_conv_geometry g,
+                                  bool bias);
+
+static rig conv_rig(conv_create create, oct_shape x, const float *values, int64_t out,
+                    oct_conv_geometry g, const float *w, const float *b)
 {
     oct_module *m;
-    RIG_OK(oct_conv2d_create(&m, x.dim[3], out, g, true));
+    RIG_OK(create(&m, x.dim[3], out, g, true));
     oct_conv2d_module *conv = (oct_conv2d_module *)m;
     rig r = rig_of(m, rig_call_root, x.dim[0], 2);
     set_values(conv->weight->value.data, w, (size_t)oct_numel(&conv->weight->value));
@@ -36,9 +39,9 @@ static rig conv_rig(oct_shape x, const float *values, int64_t out, oct_conv_geom
     return r;
 }
 
-#define CHECK_GOLDEN_CONV(name, shape, out, ...)                                                   \
+#define CHECK_GOLDEN_CONV(name, create, shape, out, ...)                                           \
     do {                                                                                           \
-        rig r = conv_rig(shape, golden_##name##_x, out, (oct_conv_geometry)__VA_ARGS__,            \
+        rig r = conv_rig(create, shape, golden_##name##_x, out, (oct_conv_geometry)__VA_ARGS__,    \
                          golden_##name##_w, golden_##name##_b);                                    \
         oct_tensor *y = rig_run(&r, true);                                                         \
         cr_assert(y, "%s", oct_fail_text(0));                                                      \
@@ -53,9 +56,137 @@ static rig conv_rig(oct_shape x, const float *values, int64_t out, oct_conv_geom
 
 Test(ops, convolutions_agree_with_pytorch)
 {
-    CHECK_GOLDEN_CONV(conv, OCT_SHAPE(3, 7, 6, 3), 4, {3, 3, 2, 1, 1});
-    CHECK_GOLDEN_CONV(conv_groups, OCT_SHAPE(3, 9, 8, 4), 6, {3, 3, 1, 1, 2});
-    CHECK_GOLDEN_CONV(conv_depth, OCT_SHAPE(3, 5, 6, 4), 4, {3, 3, 1, 1, 4});
+    CHECK_GOLDEN_CONV(conv, oct_conv2d_create, OCT_SHAPE(3, 7, 6, 3), 4, {3, 3, 2, 1, 1});
+    CHECK_GOLDEN_CONV(conv_groups, oct_conv2d_create, OCT_SHAPE(3, 9, 8, 4), 6, {3, 3, 1, 1, 2});
+    CHECK_GOLDEN_CONV(conv_depth, oct_conv2d_create, OCT_SHAPE(3, 5, 6, 4), 4, {3, 3, 1, 1, 4});
+}
+
+Test(ops, transposed_convolutions_agree_with_pytorch)
+{
+    CHECK_GOLDEN_CONV(conv_transpose, oct_conv_transpose2d_create, OCT_SHAPE(3, 4, 3, 3), 4,
+                      {4, 4, 2, 1, 1});
+    CHECK_GOLDEN_CONV(conv_transpose_one, oct_conv_transpose2d_create, OCT_SHAPE(2, 4, 3, 3), 2,
+                      {3, 3, 1, 0, 1});
+}
+
+static oct_tensor *add_scalar_of(oct_context *cx, oct_module *root, oct_tensor *const *x, int n)
+{
+    (void)root, (void)n;
+    return oct_add_scalar(cx, x[0], 0.3);
+}
+
+static oct_tensor *mul_scalar_of(oct_context *cx, oct_module *root, oct_tensor *const *x, int n)
+{
+    (void)root, (void)n;
+    return oct_mul_scalar(cx, x[0], -1.7);
+}
+
+static oct_tensor *mul_of(oct_context *cx, oct_module *root, oct_tensor *const *x, int n)
+{
+    (void)root, (void)n;
+    return oct_mul(cx, x[0], x[1]);
+}
+
+static oct_tensor *sigmoid_of(oct_context *cx, oct_module *root, oct_tensor *const *x, int n)
+{
+    (void)root, (void)n;
+    return oct_sigmoid(cx, x[0]);
+}
+
+static oct_tensor *silu_of(oct_context *cx, oct_module *root, oct_tensor *const *x, int n)
+{
+    (void)root, (void)n;
+    return oct_silu(cx, x[0]);
+}
+
+static oct_tensor *hard_swish_of(oct_context *cx, oct_module *root, oct_tensor *const *x, int n)
+{
+    (void)root, (void)n;
+    return oct_hard_swish(cx, x[0]);
+}
+
+static oct_tensor *leaky_relu_of(oct_context *cx, oct_module *root, oct_tensor *const *x, int n)
+{
+    (void)root, (void)n;
+    return oct_leaky_relu(cx, x[0], 0.125);
+}
+
+static oct_tensor *softmax_of(oct_context *cx, oct_module *root, oct_tensor *const *x, int n)
+{
+    (void)root, (void)n;
+    return oct_softmax(cx, x[0]);
+}
+
+static oct_tensor *nearest_of(oct_context *cx, oct_module *root, oct_tensor *const *x, int n)
+{
+    (void)root, (void)n;
+    return oct_interpolate(cx, x[0], 3, 10, OCT_NEAREST);
+}
+
+static oct_tensor *bilinear_of(oct_context *cx, oct_module *root, oct_tensor *const *x, int n)
+{
+    (void)root, (void)n;
+    return oct_interpolate(cx, x[0], 3, 10, OCT_BILINEAR);
+}
+
+static oct_tensor *bilinear_up_of(oct_context *cx, oct_module *root, oct_tensor *const *x, int n)
+{
+    (void)root, (void)n;
+    return oct_interpolate(cx, x[0], 8, 6, OCT_BILINEAR);
+}
+
+#define CHECK_GOLDEN_FUNCTION(name, shape)                                                         \
+    do {                                                                                           \
+        rig r = rig_of(NULL, name##_of, (shape).dim[0], 2);                                        \
+        add_input(&r, shape, golden_##name##_x0);                                                  \
+        oct_tensor *y = rig_run(&r, true);                                                         \
+        cr_assert(y, "%s", oct_fail_text(0));                                                      \
+        cr_assert_eq(oct_numel(y), (int64_t)OCT_COUNT(golden_##name##_y));                         \
+        CHECK_GOLDEN(oct_f32(y), golden_##name##_y);                                               \
+        rig_backward(&r, y, golden_##name##_grad_y);                                               \
+        CHECK_GOLDEN(r.input[0].grad, golden_##name##_grad_x0);                                    \
+        rig_end(&r);                                                                               \
+    } while (0)
+
+Test(ops, elementwise_functions_agree_with_pytorch)
+{
+    CHECK_GOLDEN_FUNCTION(sigmoid, OCT_SHAPE(3, 7));
+    CHECK_GOLDEN_FUNCTION(silu, OCT_SHAPE(3, 7));
+    CHECK_GOLDEN_FUNCTION(hard_swish, OCT_SHAPE(3, 7));
+    CHECK_GOLDEN_FUNCTION(leaky_relu, OCT_SHAPE(3, 7));
+    CHECK_GOLDEN_FUNCTION(add_scalar, OCT_SHAPE(3, 7));
+    CHECK_GOLDEN_FUNCTION(mul_scalar, OCT_SHAPE(3, 7));
+}
+
+Test(ops, a_product_agrees_with_pytorch)
+{
+    rig r = rig_of(NULL, mul_of, 3, 2);
+    add_input(&r, OCT_SHAPE(3, 7), golden_mul_x0);
+    add_input(&r, OCT_SHAPE(3, 7), golden_mul_x1);
+    oct_tensor *y = rig_run(&r, true);
+    CHECK_GOLDEN(oct_f32(y), golden_mul_y);
+    rig_backward(&r, y, golden_mul_grad_y);
+    CHECK_GOLDEN(r.input[0].grad, golden_mul_grad_x0);
+    CHECK_GOLDEN(r.input[1].grad, golden_mul_grad_x1);
+    rig_end(&r);
+}
+
+Test(ops, softmax_and_interpolations_agree_with_pytorch)
+{
+    CHECK_GOLDEN_FUNCTION(softmax, OCT_SHAPE(4, 9));
+    CHECK_GOLDEN_FUNCTION(nearest, OCT_SHAPE(2, 4, 5, 3));
+    CHECK_GOLDEN_FUNCTION(bilinear, OCT_SHAPE(2, 4, 5, 3));
+    CHECK_GOLDEN_FUNCTION(bilinear_up, OCT_SHAPE(2, 4, 3, 2));
+}
+
+Test(ops, softmax_survives_large_values_and_keeps_nan)
+{
+    rig r = rig_of(NULL, softmax_of, 2, 2);
+    add_input(&r, OCT_SHAPE(2, 3), (float[]){3e4F, -3e4F, 3e4F, NAN, 0, 1});
+    const float *y = oct_f32(rig_run(&r, false));
+    oct_check_bits_f32(y, (float[]){0.5F, 0, 0.5F}, 3, "large values");
+    cr_assert(isnan(y[3]) && isnan(y[4]) && isnan(y[5]), "a NaN among the values is hidden");
+    rig_end(&r);
 }
 
 static rig bn_rig(bool training)
@@ -221,26 +352,30 @@ Test(ops, activations_keep_nan_and_stop_gradients_at_their_bounds)
     oct_context_destroy(&cx);
 }
 
-Test(ops, max_pool_of_codes_equals_that_of_values_and_keeps_the_scale)
+/* 60 values with ties, as f32 and as codes of `dtype`, and what max_pool makes of them. */
+static void check_max_pool_of_codes(oct_dtype dtype, int first)
 {
     float values[60];
-    uint8_t codes[60];
-    for (int i = 0; i < 60; i++)
-        values[i] = (float)(codes[i] = (uint8_t)(i * 37 % 11 + 120));
+    uint8_t bytes[60];
+    uint16_t words[60];
+    for (int i = 0; i < 60; i++) {
+        values[i] = (float)(words[i] = (uint16_t)(i * 37 % 11 + first));
+        bytes[i] = (uint8_t)words[i];
+    }
     oct_context *cx;
     RIG_OK(oct_context_create(&cx, &oct_collective_one));
     oct_context_begin(cx, oct_leaves_split(1, 8, 0, 1), true);
     oct_tensor x = {.shape = OCT_SHAPE(1, 5, 4, 3), .data = values, .needs_grad = true, .id = -1};
     oct_tensor q = x;
-    q.dtype = OCT_U8;
-    q.data = codes;
+    q.dtype = dtype;
+    q.data = dtype == OCT_U8 ? (void *)bytes : words;
     q.q = (oct_qparams){.scale = 0.25F, .zero_point = 128, .qmax = 255};
     oct_tensor *y = oct_max_pool(cx, &x, 3, 1, 1), *yq = oct_max_pool(cx, &q, 3, 1, 1);
-    cr_assert_eq(yq->dtype, OCT_U8);
+    cr_assert_eq(yq->dtype, dtype);
     cr_assert_eq(yq->q.zero_point, 128);
     cr_assert(oct_shape_equal(&y->shape, &yq->shape));
     for (int64_t i = 0; i < oct_numel(y); i++)
-        cr_assert_eq((float)oct_u8(yq)[i], oct_f32(y)[i]);
+        cr_assert_eq((float)(dtype == OCT_U8 ? oct_u8(yq)[i] : oct_u16(yq)[i]), oct_f32(y)[i]);
     for (int i = 0; i < 2; i++) {
         float *grad = oct_pool_take(cx->pool, (size_t)oct_numel(y) * sizeof(float));
         for (int64_t k = 0; k < oct_numel(y); k++)
@@ -252,19 +387,68 @@ Test(ops, max_pool_of_codes_equals_that_of_values_and_keeps_the_scale)
     oct_context_destroy(&cx);
 }
 
-Test(ops, flatten_is_a_view_that_keeps_the_scale)
+Test(ops, max_pool_of_codes_equals_that_of_values_and_keeps_the_scale)
+{
+    check_max_pool_of_codes(OCT_U8, 120);
+    check_max_pool_of_codes(OCT_U16, 250); /* on both sides of a byte's end */
+}
+
+static void check_view(const oct_tensor *y, const oct_tensor *x, oct_shape shape)
+{
+    cr_assert(y, "%s", oct_fail_text(0));
+    cr_assert_eq(y->data, x->data);
+    cr_assert_eq(y->dtype, x->dtype);
+    cr_assert_eq(y->q.scale, x->q.scale);
+    cr_assert_eq(y->id, -1);
+    cr_assert_eq(y->place, -1);
+    cr_assert(oct_shape_equal(&y->shape, &shape));
+}
+
+Test(ops, flatten_and_reshape_are_views_that_keep_the_scale)
 {
     oct_context *cx;
     RIG_OK(oct_context_create(&cx, &oct_collective_one));
     oct_context_begin(cx, oct_leaves_split(2, 8, 0, 1), false);
-    uint8_t codes[12];
-    oct_tensor x = {.dtype = OCT_U8, .shape = OCT_SHAPE(2, 1, 2, 3), .data = codes, .id = -1};
-    x.q.scale = 0.5F;
-    oct_tensor *y = oct_flatten(cx, &x);
-    cr_assert_eq(y->data, (void *)codes);
-    cr_assert_eq(y->q.scale, 0.5F);
-    oct_shape want = OCT_SHAPE(2, 6);
+    uint16_t codes[12];
+    oct_tensor x = {.dtype = OCT_U8,
+                    .shape = OCT_SHAPE(2, 1, 2, 3),
+                    .data = codes,
+                    .id = 3,
+                    .place = 4,
+                    .q = {.scale = 0.5F}};
+    for (int i = 0; i < 2; i++) {
+        check_view(oct_flatten(cx, &x), &x, OCT_SHAPE(2, 6));
+        check_view(oct_reshape(cx, &x, OCT_SHAPE(9, 3, 2)), &x, OCT_SHAPE(2, 3, 2));
+        x.dtype = OCT_U16;
+    }
+    oct_context_destroy(&cx);
+}
+
+Test(ops, spread_puts_the_zero_of_its_kind_between_values)
+{
+    oct_context *cx;
+    RIG_OK(oct_context_create(&cx, &oct_collective_one));
+    oct_context_begin(cx, oct_leaves_split(1, 8, 0, 1), false);
+    uint16_t words[] = {1000, 2000};
+    uint8_t bytes[] = {1, 2};
+    float values[] = {-1, 5};
+    oct_tensor x = {.dtype = OCT_U16, .shape = OCT_SHAPE(1, 1, 2, 1), .data = words};
+    x.q.zero_point = 32768;
+    const oct_tensor *y = oct_spread(cx, &x, 3);
+    oct_check_bytes(y->data, (uint16_t[]){1000, 32768, 32768, 2000}, 8, "u16");
+    cr_assert_eq(y->q.zero_point, 32768);
+    x.dtype = OCT_U8;
+    x.data = bytes;
+    x.q.zero_point = 128;
+    y = oct_spread(cx, &x, 2);
+    oct_check_bytes(y->data, (uint8_t[]){1, 128, 2}, 3, "u8");
+    x.dtype = OCT_F32;
+    x.data = values;
+    x.shape = OCT_SHAPE(1, 2, 1, 1);
+    y = oct_spread(cx, &x, 2);
+    oct_shape want = OCT_SHAPE(1, 3, 1, 1);
     cr_assert(oct_shape_equal(&y->shape, &want));
+    oct_check_bits_f32(y->data, (float[]){-1, 0, 5}, 3, "f32");
     oct_context_destroy(&cx);
 }
 
@@ -290,6 +474,28 @@ static oct_module *small_net(void)
     return net;
 }
 
+/* A net of what has no batch norm before it: up, bent, resized, multiplied. */
+static oct_module *upsampling_net(void)
+{
+    oct_module *net, *m;
+    RIG_OK(oct_sequential_create(&net));
+    RIG_OK(oct_conv_transpose2d_create(&m, 3, 4, (oct_conv_geometry){4, 4, 2, 1, 1}, true));
+    rig_append(net, m);
+    RIG_OK(oct_silu_create(&m));
+    rig_append(net, m);
+    RIG_OK(oct_interpolate_create(&m, 9, 7, OCT_BILINEAR));
+    rig_append(net, m);
+    RIG_OK(oct_softmax_create(&m));
+    rig_append(net, m);
+    RIG_OK(oct_mul_scalar_create(&m, 3));
+    rig_append(net, m);
+    RIG_OK(oct_reshape_create(&m, OCT_SHAPE(1, 9 * 7 * 4)));
+    rig_append(net, m);
+    RIG_OK(oct_linear_create(&m, 9 * 7 * 4, 5, true));
+    rig_append(net, m);
+    return net;
+}
+
 static oct_tensor *net_loss(oct_context *cx, oct_module *root, oct_tensor *const *x, int n)
 {
     static const int32_t net_labels[] = {1, 4, 0, 2, 3, 3, 1, 0, 2, 4, 1};
@@ -297,13 +503,13 @@ static oct_tensor *net_loss(oct_context *cx, oct_module *root, oct_tensor *const
     return oct_cross_entropy(cx, oct_call(cx, root, x[0]), net_labels, 0.0F, &loss);
 }
 
-Test(ops, gradients_do_not_depend_on_the_number_of_threads)
+static void check_threads(oct_module *(*create)(void))
 {
     float *grads[3], *grad_x[3];
     int64_t numel = 0;
     for (int threads = 1; threads <= 3; threads++) {
         omp_set_num_threads(threads);
-        rig r = rig_of(small_net(), net_loss, 11, 2);
+        rig r = rig_of(create(), net_loss, 11, 2);
         rig_input(&r, OCT_SHAPE(11, 12, 12, 3), 0.001F);
         RIG_OK(oct_init_parameters(r.root, 3));
         rig_backward(&r, rig_run(&r, true), NULL);
@@ -326,6 +532,12 @@ Test(ops, gradients_do_not_depend_on_the_number_of_threads)
         oct_free(&grads[i]);
         oct_free(&grad_x[i]);
     }
+}
+
+Test(ops, gradients_do_not_depend_on_the_number_of_threads)
+{
+    check_threads(small_net);
+    check_threads(upsampling_net);
 }
 
 /* The same leaf in two batches of different size, at different places and with different neighbours. */
@@ -433,6 +645,55 @@ Test(ops, wrong_shapes_are_refused_with_the_shapes_named)
     oct_module_destroy(&linear);
     oct_module_destroy(&bn);
     oct_context_destroy(&cx);
+}
+
+Test(ops, new_shapes_and_numbers_that_cannot_be_are_refused)
+{
+    oct_module *up;
+    RIG_OK(oct_conv_transpose2d_create(&up, 3, 4, (oct_conv_geometry){1, 1, 1, 0, 1}, false));
+    oct_param *weight = ((oct_conv2d_module *)up)->weight;
+    oct_context *cx;
+    RIG_OK(oct_context_create(&cx, &oct_collective_one));
+    oct_context_begin(cx, oct_leaves_split(2, 8, 0, 1), false);
+    float *data = rig_take(1000, sizeof *data);
+    oct_tensor image = {.shape = OCT_SHAPE(2, 2, 5, 3), .data = data, .id = -1};
+    oct_tensor wide = {.shape = OCT_SHAPE(2, 5, 5, 4), .data = data, .id = -1};
+    oct_tensor row = {.shape = OCT_SHAPE(2, 6), .data = data, .id = -1};
+    oct_tensor sums = {.dtype = OCT_S32, .shape = OCT_SHAPE(2, 2, 5, 3), .data = data, .id = -1};
+
+    check_refused(oct_mul(cx, &row, &image), cx,
+                  "mul takes two tensors of one shape, but has (2, 6) and (2, 2, 5, 3)");
+    check_refused(oct_add_scalar(cx, &row, (double)NAN), cx, "takes a finite number, but has nan");
+    check_refused(oct_mul_scalar(cx, &row, 1e39), cx, "takes a finite number, but has 1e+39");
+    check_refused(oct_leaky_relu(cx, &row, HUGE_VAL), cx, "takes finite numbers, but has inf");
+    check_refused(oct_sigmoid(cx, &sums), cx, "sigmoid takes f32 values, but its input holds s32");
+    check_refused(oct_reshape(cx, &image, OCT_SHAPE(0, 5, 5)), cx,
+                  "(2, 2, 5, 3) and (2, 5, 5) hold different numbers");
+    check_refused(oct_interpolate(cx, &row, 2, 2, OCT_NEAREST), cx,
+                  "takes images (N, H, W, C), but its input is (2, 6)");
+    check_refused(oct_interpolate(cx, &image, 0, 2, OCT_BILINEAR), cx, "cannot make 0x2 pixels");
+    check_refused(oct_interpolate(cx, &image, 2, 2, (oct_interpolation)7), cx, "in mode 7");
+    check_refused(oct_spread(cx, &image, 0), cx, "a distance of 1 or more");
+    check_refused(oct_spread(cx, &sums, 2), cx, "u8 or u16 codes, but its input holds s32");
+    check_refused(oct_call(cx, up, &wide), cx,
+                  "input (2, 5, 5, 4) (N, H, W, I) and weight (4, 1, 1, 3)");
+    check_refused(
+        oct_conv_transpose2d(cx, &image, weight, NULL, (oct_conv_geometry){1, 1, 1, 1, 1}), cx,
+        "the padding below the kernel");
+    oct_free(&data);
+    oct_module_destroy(&up);
+    oct_context_destroy(&cx);
+}
+
+Test(ops, a_transposed_convolution_whose_padding_takes_all_is_refused)
+{
+    oct_module *up;
+    RIG_OK(oct_conv_transpose2d_create(&up, 1, 1, (oct_conv_geometry){2, 2, 1, 1, 1}, false));
+    rig r = rig_of(up, rig_call_root, 2, 2);
+    rig_input(&r, OCT_SHAPE(2, 1, 1, 1), 1);
+    cr_assert_null(rig_run(&r, false));
+    cr_assert(strstr(oct_fail_text(0), "a padding of 1 leaves nothing of the input (2, 1, 1, 1)"));
+    rig_end(&r);
 }
 
 Test(ops, batch_norm_refuses_to_train_on_one_value_a_channel)

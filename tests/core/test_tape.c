@@ -431,3 +431,60 @@ Test(tape, a_rank_without_leaves_goes_through_with_no_parts)
     cr_assert_eq(backward(y), OCT_OK);
     cr_assert(f.u->folded);
 }
+
+/* Answers every call site with its first input. */
+typedef struct echo {
+    oct_interceptor base;
+    int calls;
+    const oct_module *caller;
+    oct_op_args args;
+} echo;
+
+static bool echo_call(oct_interceptor *self, oct_context *cx, oct_module *module, const char *op,
+                      const oct_op_args *args, oct_tensor *const *x, int n, oct_tensor **y)
+{
+    echo *me = (echo *)self;
+    cr_assert(!module && n == 2);
+    cr_assert_null(*y);
+    me->calls++;
+    me->caller = cx->module;
+    me->args = *args;
+    if (strcmp(op, "known") != 0) return false;
+    *y = x[0];
+    return true;
+}
+
+Test(tape, a_call_site_is_asked_of_the_interceptor_outside_of_leaves_only)
+{
+    echo e = {.base = {.call = echo_call}};
+    oct_tensor *x = begin(whole(), false), *inputs[] = {x, x}, *y;
+    cr_assert_not(oct_call_site(f.cx, "known", OCT_NO_ARGS, inputs, 2, &y));
+    f.cx->interceptor = &e.base;
+    f.cx->module = f.holder;
+    cr_assert(oct_call_site(f.cx, "known", OCT_OP_ARGS(3, 0.5), inputs, 2, &y));
+    cr_assert_eq(y, x);
+    cr_assert_eq(e.caller, f.holder);
+    cr_assert_eq(e.args.count, 2);
+    cr_assert_eq(e.args.value[1], 0.5);
+    cr_assert_not(oct_call_site(f.cx, "unknown", OCT_NO_ARGS, inputs, 2, &y));
+    cr_assert_eq(e.calls, 2);
+    f.cx->leaf_depth = 1;
+    cr_assert_not(oct_call_site(f.cx, "known", OCT_NO_ARGS, inputs, 2, &y));
+    f.cx->leaf_depth = 0;
+    inputs[1] = NULL;
+    cr_assert_not(oct_call_site(f.cx, "known", OCT_NO_ARGS, inputs, 2, &y));
+    inputs[1] = x;
+    oct_context_fail(f.cx, OCT_NUMERIC, "failed before");
+    cr_assert_not(oct_call_site(f.cx, "known", OCT_NO_ARGS, inputs, 2, &y));
+    cr_assert_eq(e.calls, 2);
+}
+
+Test(tape, a_new_step_has_no_interceptor_and_tensors_have_no_place)
+{
+    f.cx->interceptor = &(oct_interceptor){.call = echo_call};
+    const oct_tensor *x = begin(whole(), true);
+    cr_assert_null(f.cx->interceptor);
+    cr_assert_eq(x->place, -1);
+    cr_assert_eq(oct_tensor_new(f.cx, OCT_U16, OCT_SHAPE(2))->place, -1);
+    cr_assert_eq(f.u->value.place, -1);
+}

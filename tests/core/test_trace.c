@@ -64,7 +64,7 @@ static net *make_net(oct_module **module, body_fn *body, const oct_module_type *
 
 static oct_status run(void)
 {
-    return oct_trace_run(&trace, root, OCT_SHAPE(1, 4, 4, 3));
+    return oct_trace_run(&trace, root, OCT_EXAMPLE(OCT_SHAPE(1, 4, 4, 3)));
 }
 
 static void tear_down(void)
@@ -108,7 +108,7 @@ Test(trace, records_modules_and_functional_ops_in_order)
     check_node(3, "twice", "b", 3, -1, 4);
     cr_assert_eq(trace.nodes[0].module, ((net *)root)->a);
     cr_assert_null(trace.nodes[2].module);
-    cr_assert_eq(trace.input, 0);
+    cr_assert_eq(trace.inputs[0], 0);
     cr_assert_eq(trace.output, 4);
     static const int64_t users[] = {2, 1, 1, 1, 1};
     for (int i = 0; i < 5; i++) {
@@ -196,7 +196,7 @@ Test(trace, the_output_may_be_the_input)
     make_net(&root, nothing, &same_type, &same_type);
     cr_assert_eq(run(), OCT_OK);
     cr_assert_eq(trace.num_nodes, 0);
-    cr_assert_eq(trace.output, trace.input);
+    cr_assert_eq(trace.output, trace.inputs[0]);
     cr_assert_null(oct_trace_only_user(&trace, 0));
 }
 
@@ -257,6 +257,229 @@ Test(trace, the_hooks_of_a_leaf_are_inside_of_its_node)
     check_node(1, "twice", "b", 1, -1, 2);
 }
 
+Test(trace, tells_when_hooks_change_a_leafs_values)
+{
+    net *self = make_net(&root, residual, &twice_type, &twice_type);
+    cr_assert_eq(oct_module_pre_hook(self->a, change, NULL, NULL), OCT_OK);
+    cr_assert_eq(run(), OCT_OK);
+    cr_assert(trace.nodes[0].hooked && !trace.nodes[1].hooked);
+    oct_trace_free(&trace);
+    cr_assert_eq(oct_module_hook(self->b, change, NULL, NULL), OCT_OK);
+    cr_assert_eq(run(), OCT_OK);
+    cr_assert(trace.nodes[1].hooked && !trace.nodes[2].hooked && trace.nodes[3].hooked);
+}
+
+/* A functional op with a module form: a number is added. */
+static oct_tensor *raise_by(oct_context *cx, oct_tensor *x, double a, double b)
+{
+    oct_tensor *y;
+    if (oct_call_site(cx, "raise", OCT_OP_ARGS(a, b), &x, 1, &y)) return y;
+    if (!oct_ready(cx, &x, 1)) return NULL;
+    y = oct_tensor_new(cx, OCT_F32, x->shape);
+    if (y) oct_record(cx, "raise", NULL, &x, 1, false, y);
+    return y;
+}
+
+static void raise_args(const oct_module *self, oct_op_args *args)
+{
+    (void)self;
+    *args = *OCT_OP_ARGS(7);
+}
+
+static oct_tensor *raise_forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
+{
+    (void)self, (void)n;
+    return raise_by(cx, x[0], 8, 8);
+}
+static const oct_module_type raise_type = {
+    .name = "raise", .forward = raise_forward, .leaf = true, .args = raise_args};
+
+static oct_tensor *with_numbers(oct_context *cx, net *self, oct_tensor *x)
+{
+    oct_tensor *y = raise_by(cx, oct_call(cx, self->a, x), 1, 2.5);
+    return plus(cx, y, y);
+}
+
+Test(trace, records_the_arguments_of_ops_and_of_modules_that_tell_them)
+{
+    make_net(&root, with_numbers, &raise_type, &same_type);
+    cr_assert_eq(run(), OCT_OK);
+    cr_assert_eq(trace.num_nodes, 3);
+    cr_assert_eq(trace.nodes[0].args.count, 1);
+    cr_assert_eq(trace.nodes[0].args.value[0], 7);
+    cr_assert_eq(trace.nodes[1].args.count, 2);
+    cr_assert_eq(trace.nodes[1].args.value[0], 1);
+    cr_assert_eq(trace.nodes[1].args.value[1], 2.5);
+    cr_assert_eq(trace.nodes[2].args.count, 0);
+}
+
+static void check_scope(size_t number, const oct_module *module, size_t begin, size_t end,
+                        int64_t parent, int64_t input, int64_t output)
+{
+    const oct_trace_scope *scope = &trace.scopes[number];
+    cr_assert_eq(scope->module, module);
+    cr_assert_eq(scope->begin, begin);
+    cr_assert_eq(scope->end, end);
+    cr_assert_eq(scope->parent, parent);
+    cr_assert_eq(scope->input, input);
+    cr_assert_eq(scope->output, output);
+}
+
+/* a, then the container b, then an op */
+static oct_tensor *around(oct_context *cx, net *self, oct_tensor *x)
+{
+    oct_tensor *y = oct_call(cx, self->b, oct_call(cx, self->a, x));
+    return plus(cx, y, x);
+}
+
+static oct_module *add_inner(body_fn *body)
+{
+    oct_module *inner, *old = ((net *)root)->b;
+    make_net(&inner, body, &twice_type, &twice_type);
+    cr_assert_eq(oct_module_replace(&root, old, inner), OCT_OK);
+    oct_module_destroy(&old);
+    return inner;
+}
+
+Test(trace, the_calls_of_containers_are_nested_scopes)
+{
+    make_net(&root, around, &twice_type, &same_type);
+    oct_module *inner = add_inner(functional);
+    cr_assert_eq(run(), OCT_OK);
+    cr_assert_eq(trace.num_scopes, 2);
+    check_scope(0, root, 0, 4, -1, 0, 4);
+    check_scope(1, inner, 1, 3, 0, 1, 3);
+    cr_assert_null(trace.scopes[1].name);
+    static const int64_t scopes[] = {0, 1, 1, 0};
+    for (int i = 0; i < 4; i++) {
+        cr_assert_eq(trace.nodes[i].scope, scopes[i]);
+        cr_assert_eq(trace.nodes[i].caller, scopes[i] ? inner : root);
+    }
+}
+
+Test(trace, what_a_containers_hook_computes_stands_behind_its_scope)
+{
+    make_net(&root, around, &twice_type, &same_type);
+    oct_module *inner = add_inner(functional);
+    cr_assert_eq(oct_module_hook(inner, change, NULL, NULL), OCT_OK);
+    cr_assert_eq(run(), OCT_OK);
+    check_scope(1, inner, 1, 3, 0, 1, 3);
+    check_node(3, "plus", "b", 3, 3, 4);
+    cr_assert_eq(trace.nodes[3].caller, inner);
+    cr_assert_eq(trace.nodes[3].scope, 0);
+    check_node(4, "plus", "", 4, 0, 5);
+}
+
+static int loop_count;
+
+static oct_tensor *loop(oct_context *cx, net *self, oct_tensor *x)
+{
+    oct_tensor *y = x;
+    for (int i = 0; i < loop_count; i++) {
+        oct_dynamic_block_begin(cx, &self->base, "step");
+        y = plus(cx, oct_call(cx, self->a, y), x);
+        oct_dynamic_block_end(cx);
+    }
+    return oct_call(cx, self->b, y);
+}
+
+Test(trace, each_run_of_a_dynamic_block_is_a_scope)
+{
+    make_net(&root, loop, &twice_type, &twice_type);
+    loop_count = 2;
+    cr_assert_eq(run(), OCT_OK);
+    cr_assert_eq(trace.num_nodes, 5);
+    cr_assert_eq(trace.num_scopes, 3);
+    check_scope(0, root, 0, 5, -1, 0, 5);
+    check_scope(1, root, 0, 2, 0, -1, -1);
+    check_scope(2, root, 2, 4, 0, -1, -1);
+    cr_assert_str_eq(trace.scopes[2].name, "step");
+    cr_assert_eq(trace.nodes[2].scope, 2);
+    cr_assert_eq(trace.nodes[2].caller, root);
+    cr_assert_eq(trace.nodes[4].scope, 0);
+}
+
+static oct_tensor *nested_blocks(oct_context *cx, net *self, oct_tensor *x)
+{
+    oct_dynamic_block_begin(cx, &self->base, "outer");
+    oct_dynamic_block_begin(cx, &self->base, "inner");
+    return oct_call(cx, self->a, x);
+}
+
+static oct_tensor *open_block(oct_context *cx, net *self, oct_tensor *x)
+{
+    oct_dynamic_block_begin(cx, &self->base, "outer");
+    return oct_call(cx, self->a, x);
+}
+
+static oct_tensor *no_block(oct_context *cx, net *self, oct_tensor *x)
+{
+    oct_dynamic_block_end(cx);
+    return oct_call(cx, self->a, x);
+}
+
+Test(trace, blocks_neither_nest_nor_stay_open)
+{
+    net *self = make_net(&root, nested_blocks, &twice_type, &twice_type);
+    cr_assert_eq(run(), OCT_PREPARE);
+    cr_assert_str_eq(oct_fail_text(0),
+                     "dynamic block \"inner\" begins inside of another one; blocks do not nest");
+    self->body = open_block;
+    cr_assert_eq(run(), OCT_PREPARE);
+    cr_assert(strstr(oct_fail_text(0), "dynamic block \"outer\" was not ended"));
+    self->body = no_block;
+    cr_assert_eq(run(), OCT_PREPARE);
+    cr_assert(strstr(oct_fail_text(0), "ends no block that this module has begun"));
+}
+
+static oct_tensor *two_inputs(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
+{
+    cr_assert_eq(n, 2);
+    return plus(cx, oct_call(cx, ((net *)self)->a, x[1]), x[0]);
+}
+
+Test(trace, a_model_may_have_several_inputs)
+{
+    static const oct_module_type type = {.name = "two", .forward = two_inputs};
+    make_net(&root, nothing, &twice_type, &twice_type);
+    root->type = &type;
+    cr_assert_eq(
+        oct_trace_run(&trace, root, OCT_EXAMPLE(OCT_SHAPE(3, 2, 2, 1), OCT_SHAPE(3, 2, 2, 1))),
+        OCT_OK);
+    cr_assert_eq(trace.num_inputs, 2);
+    cr_assert_eq(trace.inputs[1], 1);
+    check_node(0, "twice", "a", 1, -1, 2);
+    check_node(1, "plus", "", 2, 0, 3);
+    oct_trace_free(&trace);
+    cr_assert_eq(oct_trace_run(&trace, root, &(oct_example){0}), OCT_PREPARE);
+    cr_assert_str_eq(oct_fail_text(0), "a model cannot be traced on 0 inputs; give 1 to 8");
+}
+
+typedef struct seen {
+    int count;
+    float first[8];
+} seen;
+
+static void see(void *user, int64_t value, const oct_tensor *tensor)
+{
+    seen *s = user;
+    cr_assert_eq(value, s->count);
+    s->first[s->count++] = oct_f32(tensor)[0];
+}
+
+Test(trace, runs_on_data_when_some_is_given_and_shows_each_value)
+{
+    static const float sample[2] = {3, 4};
+    seen s = {0};
+    oct_example example = {.count = 1, .shape = {OCT_SHAPE(5, 2)}, .data = {sample}};
+    make_net(&root, residual, &same_type, &same_type);
+    root->training = false;
+    cr_assert_eq(oct_trace_watch(&trace, root, &example, see, &s), OCT_OK);
+    cr_assert_eq(s.count, 5);
+    cr_assert_eq(s.first[0], 3);
+    cr_assert_eq(s.first[2], 3);
+}
+
 static oct_tensor *zero_input(oct_context *cx, net *self, oct_tensor *x)
 {
     (void)cx;
@@ -272,11 +495,11 @@ Test(trace, runs_in_eval_mode_on_one_sample_of_zeros_and_restores_every_mode)
 {
     net *self = make_net(&root, zero_input, &same_type, &same_type);
     self->b->training = false;
-    cr_assert_eq(oct_trace_run(&trace, root, OCT_SHAPE(7, 2, 2, 1)), OCT_OK);
+    cr_assert_eq(oct_trace_run(&trace, root, OCT_EXAMPLE(OCT_SHAPE(7, 2, 2, 1))), OCT_OK);
     cr_assert_eq(trace.values[0].shape.dim[0], 1);
     cr_assert(self->base.training && self->a->training && !self->b->training);
     oct_trace_free(&trace);
-    cr_assert_eq(oct_trace_run(&trace, root, OCT_SHAPE(1, -2)), OCT_PREPARE);
+    cr_assert_eq(oct_trace_run(&trace, root, OCT_EXAMPLE(OCT_SHAPE(1, -2))), OCT_PREPARE);
     cr_assert(strstr(oct_fail_text(0), "input of shape (1, -2)"));
 }
 

@@ -93,6 +93,40 @@ def put_cosine():
     arrays.append(("cosine_lr", rates))
 
 
+def put_conv_transpose(name, x_shape, w_shape, **args):
+    def turned(w):  # the weight of the convolution that it is: (O, I, kh, kw), by 180 degrees
+        return w.permute(1, 0, 2, 3).flip(2, 3)
+
+    x = torch.randn(x_shape, requires_grad=True)
+    w = torch.randn(w_shape, requires_grad=True)
+    b = torch.randn(w_shape[1], requires_grad=True)
+    y = F.conv_transpose2d(x, w, b, **args)
+    grad = torch.randn(y.shape)
+    y.backward(grad)
+    for part, t in (("x", x), ("w", turned(w)), ("b", b), ("y", y), ("grad_y", grad), ("grad_x", x.grad),
+                    ("grad_w", turned(w.grad)), ("grad_b", b.grad)):
+        put(f"{name}_{part}", t)
+
+
+def put_function(name, f, *shapes):
+    inputs = [(torch.randn(shape) * 3).requires_grad_() for shape in shapes]
+    with torch.no_grad():  # where functions have their corners
+        inputs[0].view(-1)[:4] = torch.tensor([-3.0, 0.0, 3.0, 20.0])
+    y = f(*inputs)
+    grad = torch.randn(y.shape)
+    y.backward(grad)
+    for number, t in enumerate(inputs):
+        put(f"{name}_x{number}", t)
+        put(f"{name}_grad_x{number}", t.grad)
+    put(f"{name}_y", y)
+    put(f"{name}_grad_y", grad)
+
+
+def resized(h, w, mode):
+    corners = {"align_corners": False} if mode == "bilinear" else {}
+    return lambda x: F.interpolate(x, (h, w), mode=mode, **corners)
+
+
 put_conv("conv", (3, 3, 7, 6), (4, 3, 3, 3), stride=2, padding=1)
 put_conv("conv_groups", (3, 4, 9, 8), (6, 2, 3, 3), padding=1, groups=2)
 put_conv("conv_depth", (3, 4, 5, 6), (4, 1, 3, 3), padding=1, groups=4)
@@ -104,6 +138,19 @@ put_optimizer("sgd", lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, weight_d
 put_optimizer("nesterov", lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=0.01, nesterov=True))
 put_optimizer("adamw", lambda p: torch.optim.AdamW(p, lr=0.01, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.1))
 put_cosine()
+put_conv_transpose("conv_transpose", (3, 3, 4, 3), (3, 4, 4, 4), stride=2, padding=1)
+put_conv_transpose("conv_transpose_one", (2, 3, 4, 3), (3, 2, 3, 3))
+put_function("sigmoid", torch.sigmoid, (3, 7))
+put_function("silu", F.silu, (3, 7))
+put_function("hard_swish", F.hardswish, (3, 7))
+put_function("leaky_relu", lambda x: F.leaky_relu(x, 0.125), (3, 7))
+put_function("add_scalar", lambda x: x + 0.3, (3, 7))
+put_function("mul_scalar", lambda x: x * -1.7, (3, 7))
+put_function("mul", torch.mul, (3, 7), (3, 7))
+put_function("softmax", lambda x: F.softmax(x, -1), (4, 9))
+put_function("nearest", resized(3, 10, "nearest"), (2, 3, 4, 5))
+put_function("bilinear", resized(3, 10, "bilinear"), (2, 3, 4, 5))
+put_function("bilinear_up", resized(8, 6, "bilinear"), (2, 2, 4, 3))
 
 with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "core_golden.h"), "w") as f:
     f.write(f"/* What PyTorch {torch.__version__} computes. Made by make_core_golden.py, never by hand. */\n")

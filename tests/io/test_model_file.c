@@ -36,7 +36,15 @@ TestSuite(model_file, .init = start, .fini = end, .timeout = 60);
 
 /* A model with every kind of step, and different numbers in every field. */
 
-enum { STEPS = 7, VALUES = 8, GOLDEN = 3, CLASSES = 5, INPUT = 8 * 8 * 3 };
+enum {
+    STEPS = 9,
+    VALUES = 11,
+    GOLDEN = 3,
+    CLASSES = 5,
+    SECOND = 6, /* numbers of the island's output */
+    INPUT = 8 * 8 * 3 + 4,
+    ISLAND = 7,
+};
 
 static oct_value codes(int64_t h, int64_t w, int64_t c, float scale)
 {
@@ -45,7 +53,8 @@ static oct_value codes(int64_t h, int64_t w, int64_t c, float scale)
 
 static oct_step step(oct_step_kind kind, const char *name, int32_t a, int32_t b, int32_t output)
 {
-    oct_step s = {.kind = kind, .input = {a, b}, .output = output};
+    oct_step s = {.kind = kind, .num_inputs = b < 0 ? 1 : 2, .input = {a, b < 0 ? 0 : b}};
+    s.output = output;
     snprintf(s.name, sizeof s.name, "%s", name);
     return s;
 }
@@ -62,17 +71,39 @@ static void add_arrays(oct_step *s)
     for (size_t i = 0; i < weights; i++)
         s->weight[i] = (int8_t)((int)(i * 37 % 255) - 127);
     for (size_t i = 0; i < channels; i++) {
-        s->bias[i] = (int32_t)i * 1001 - 3000;
+        s->bias[i] = (int64_t)i * 1001 - 3000;
         s->multiplier[i] = 0.001F / (float)(i + 3);
         s->weight_scale[i] = 0.02F / (float)(i + 7);
     }
 }
 
-static void make(oct_model *m)
+/* A linear layer that stays float. */
+static void add_island(oct_step *s)
 {
-    *m = (oct_model){.mean = {0.1F, 0.2F, 0.3F}, .std = {0.4F, 0.5F, 0.6F}, .classes = CLASSES};
-    oct_program *p = &m->program;
-    *p = (oct_program){.num_steps = STEPS, .num_values = VALUES, .input = 0, .output = 7};
+    MUST(oct_alloc(&s->island, 1, sizeof *s->island));
+    oct_island *island = s->island;
+    *island = (oct_island){.type = "linear", .num_args = 3, .args = {4, SECOND, 1}, .dims = {2}};
+    MUST(oct_alloc(&island->arrays, 2, sizeof *island->arrays));
+    island->num_arrays = 2;
+    for (int i = 0; i < 2; i++) {
+        oct_island_array *array = &island->arrays[i];
+        *array = (oct_island_array){.dtype = OCT_F32, .shape = OCT_SHAPE(SECOND)};
+        if (i == 0) array->shape = OCT_SHAPE(SECOND, 4);
+        MUST(oct_strdup(&array->name, i == 0 ? "weight" : "bias"));
+        MUST(oct_alloc(&array->data, SECOND * 4, sizeof(float)));
+        for (int k = 0; k < (i == 0 ? SECOND * 4 : SECOND); k++)
+            ((float *)array->data)[k] = (float)(k - 7 * i) / 5.0F;
+    }
+}
+
+static void make_program(oct_program *p)
+{
+    *p = (oct_program){.target = "x86",
+                       .num_steps = STEPS,
+                       .num_values = VALUES,
+                       .num_inputs = 2,
+                       .inputs = {0, 8},
+                       .output = 7};
     MUST(oct_alloc(&p->steps, STEPS, sizeof *p->steps));
     MUST(oct_alloc(&p->values, VALUES, sizeof *p->values));
     p->values[0] = (oct_value){.dtype = OCT_F32, .h = 8, .w = 8, .c = 3};
@@ -83,28 +114,43 @@ static void make(oct_model *m)
     p->values[5] = codes(4, 4, 4, 0.04F);
     p->values[6] = codes(1, 1, 4, 0.04F);
     p->values[7] = (oct_value){.dtype = OCT_F32, .h = 1, .w = 1, .c = CLASSES};
+    p->values[8] = (oct_value){.dtype = OCT_F32, .h = 1, .w = 1, .c = 4};
+    p->values[9] = (oct_value){.dtype = OCT_F32, .h = 1, .w = 1, .c = SECOND};
+    p->values[10] = (oct_value){OCT_U16, 1, 1, SECOND, {0.001F, 32768, 0, 65535}};
 
-    p->steps[0] = step(OCT_STEP_QUANTIZE, "quant", 0, 0, 1);
-    p->steps[1] = step(OCT_STEP_CONV, "layers.0.conv", 1, 0, 2);
+    p->steps[0] = step(OCT_STEP_QUANTIZE, "quant", 0, -1, 1);
+    p->steps[1] = step(OCT_STEP_CONV, "layers.0.conv", 1, -1, 2);
     p->steps[1].conv = (oct_conv_shape){8, 8, 3, 8, 8, 4, 3, 3, 1, 1, 1};
+    p->steps[1].spread = 1;
     p->steps[1].lo = 0;
     p->steps[1].hi = 120;
-    p->steps[2] = step(OCT_STEP_CONV, "layers.1.conv", 2, 0, 3);
+    p->steps[2] = step(OCT_STEP_CONV, "layers.1.conv", 2, -1, 3);
     p->steps[2].conv = (oct_conv_shape){8, 8, 4, 8, 8, 4, 3, 3, 1, 1, 2};
+    p->steps[2].spread = 1;
     p->steps[2].lo = -100;
     p->steps[2].hi = 127;
     p->steps[3] = step(OCT_STEP_ADD, "add", 2, 3, 4);
     p->steps[3].add = oct_qadd_of(p->values[2].q, p->values[3].q, p->values[4].q, true);
-    p->steps[4] = step(OCT_STEP_MAX_POOL, "pool", 4, 0, 5);
+    p->steps[4] = step(OCT_STEP_MAX_POOL, "pool", 4, -1, 5);
     p->steps[4].conv = (oct_conv_shape){8, 8, 4, 4, 4, 4, 2, 2, 2, 0, 1};
-    p->steps[5] = step(OCT_STEP_AVG_POOL, "average", 5, 0, 6);
+    p->steps[5] = step(OCT_STEP_AVG_POOL, "average", 5, -1, 6);
     p->steps[5].conv = (oct_conv_shape){4, 4, 4, 1, 1, 4, 4, 4, 1, 0, 1};
-    p->steps[6] = step(OCT_STEP_CONV_FLOAT, "head", 6, 0, 7);
+    p->steps[6] = step(OCT_STEP_CONV_FLOAT, "head", 6, -1, 7);
     p->steps[6].conv = (oct_conv_shape){1, 1, 4, 1, 1, CLASSES, 1, 1, 1, 0, 1};
+    p->steps[6].spread = 1;
+    p->steps[ISLAND] = step(OCT_STEP_FLOAT, "second", 8, -1, 9);
+    p->steps[8] = step(OCT_STEP_QUANTIZE, "wide", 9, -1, 10);
     add_arrays(&p->steps[1]);
     add_arrays(&p->steps[2]);
     add_arrays(&p->steps[6]);
+    add_island(&p->steps[ISLAND]);
     MUST(oct_program_check(p));
+}
+
+static void make(oct_model *m)
+{
+    *m = (oct_model){.mean = {0.1F, 0.2F, 0.3F}, .std = {0.4F, 0.5F, 0.6F}, .classes = CLASSES};
+    make_program(&m->program);
 
     MUST(oct_strdup(&m->recipe, "model: test\n"));
     MUST(oct_strdup(&m->data_format, "cifar10"));
@@ -120,7 +166,6 @@ static void make(oct_model *m)
     oct_certificate *c = &m->certificate;
     *c = (oct_certificate){.images = 10000,
                            .correct = 9123,
-                           .float_accuracy = 91.5,
                            .qat_accuracy = 91.23,
                            .golden_count = GOLDEN,
                            .num_islands = 2};
@@ -137,9 +182,26 @@ static void make(oct_model *m)
 #define SAME_ARRAY(field, count)                                                                   \
     cr_assert(memcmp(a->field, b->field, (size_t)(count) * sizeof *a->field) == 0, #field)
 
+static void check_same_island(const oct_island *a, const oct_island *b)
+{
+    cr_assert_str_eq(a->type, b->type);
+    SAME(num_args);
+    SAME(args);
+    SAME(dims);
+    SAME(num_arrays);
+    for (int64_t i = 0; i < a->num_arrays; i++) {
+        cr_assert_str_eq(a->arrays[i].name, b->arrays[i].name);
+        SAME(arrays[i].dtype);
+        cr_assert(oct_shape_equal(&a->arrays[i].shape, &b->arrays[i].shape));
+        const size_t bytes = (size_t)oct_shape_numel(&a->arrays[i].shape) * sizeof(float);
+        cr_assert(memcmp(a->arrays[i].data, b->arrays[i].data, bytes) == 0);
+    }
+}
+
 static void check_same_step(const oct_step *a, const oct_step *b)
 {
     SAME(kind);
+    SAME(num_inputs);
     cr_assert_str_eq(a->name, b->name);
     SAME(input);
     SAME(output);
@@ -154,6 +216,7 @@ static void check_same_step(const oct_step *a, const oct_step *b)
     SAME(conv.stride);
     SAME(conv.padding);
     SAME(conv.groups);
+    SAME(spread);
     SAME(lo);
     SAME(hi);
     SAME(add.ma);
@@ -165,6 +228,14 @@ static void check_same_step(const oct_step *a, const oct_step *b)
     SAME(add.hi);
     SAME(add.zero_point);
     SAME(add.relu);
+    SAME(residual);
+    SAME(factor);
+    SAME(bilinear);
+    SAME(table_size);
+    if (a->table) SAME_ARRAY(table, a->table_size);
+    if (a->exponential) SAME_ARRAY(exponential, a->table_size);
+    cr_assert_eq(!a->island, !b->island);
+    if (a->island) check_same_island(a->island, b->island);
     cr_assert_eq(!a->weight, !b->weight);
     if (!a->weight) return;
     SAME_ARRAY(weight,
@@ -178,7 +249,10 @@ static void check_same(const oct_model *a, const oct_model *b)
 {
     SAME(program.num_steps);
     SAME(program.num_values);
-    SAME(program.input);
+    cr_assert_str_eq(a->program.target, b->program.target);
+    SAME(program.shift);
+    SAME(program.num_inputs);
+    SAME(program.inputs);
     SAME(program.output);
     for (int i = 0; i < STEPS; i++)
         check_same_step(&a->program.steps[i], &b->program.steps[i]);
@@ -201,7 +275,6 @@ static void check_same(const oct_model *a, const oct_model *b)
     SAME(certificate.images);
     SAME(certificate.logits_differ);
     SAME(certificate.correct);
-    SAME(certificate.float_accuracy);
     SAME(certificate.qat_accuracy);
     SAME(certificate.logits_digest);
     SAME(certificate.data_digest);
@@ -464,9 +537,13 @@ Test(model_file, names_what_is_missing)
                                          "info/checkpoint_digest",
                                          "program/num_steps",
                                          "program/num_values",
-                                         "program/input",
+                                         "program/target",
+                                         "program/shift",
+                                         "program/num_inputs",
+                                         "program/inputs",
                                          "program/output",
                                          "program/steps",
+                                         "program/step_factors",
                                          "program/step_kinds",
                                          "program/step_names",
                                          "program/values",
@@ -477,10 +554,18 @@ Test(model_file, names_what_is_missing)
                                          "program/weights/2/bias",
                                          "program/weights/6/multiplier",
                                          "program/weights/6/scale",
+                                         "program/islands/7/type",
+                                         "program/islands/7/num_args",
+                                         "program/islands/7/num_arrays",
+                                         "program/islands/7/args",
+                                         "program/islands/7/dims",
+                                         "program/islands/7/shapes",
+                                         "program/islands/7/names",
+                                         "program/islands/7/arrays/0",
+                                         "program/islands/7/arrays/1",
                                          "certificate/images",
                                          "certificate/logits_differ",
                                          "certificate/correct",
-                                         "certificate/float_accuracy",
                                          "certificate/qat_accuracy",
                                          "certificate/logits_digest",
                                          "certificate/data_digest",
@@ -506,43 +591,69 @@ Test(model_file, names_what_is_missing)
 
 Test(model_file, refuses_numbers_out_of_range)
 {
-    enum { STEP_COLUMNS = 25, VALUE_COLUMNS = 6 };
+    enum { STEP_COLUMNS = 35, VALUE_COLUMNS = 6, OUT_C = 15, GROUPS = 20, LO = 22 };
     static const struct {
         const char *path;
         cell cell;
         const char *said;
     } cases[] = {
-        {"info/format", {0, 2}, "has model format 2 and this Octet knows format 1; use a newer"},
+        {"info/format", {0, 3}, "has model format 3 and this Octet knows format 2; use a newer"},
+        {"info/format",
+         {0, 1},
+         "has model format 1, which this Octet no longer reads (it knows format 2); convert its "
+         "checkpoint again"},
         {"info/format", {0, 0}, "info/format is 0"},
         {"info/classes", {0, 4}, "4 classes, but the output has 5 numbers"},
         {"info/classes", {0, 70000}, "info/classes is 70000"},
+        {"program/shift", {0, 2}, "program/shift is 2, outside 0 to 1"},
         {"program/num_steps", {0, 0}, "program/num_steps is 0"},
         {"program/num_steps", {0, 4097}, "program/num_steps is 4097, outside 1 to 4096"},
         {"program/num_steps", {0, INT64_MAX}, "outside 1 to 4096"},
-        {"program/num_steps", {0, 6}, "program/steps is s64 (7, 25), not s64 (6, 25)"},
+        {"program/num_steps", {0, 6}, "program/steps is s64 (9, 35), not s64 (6, 35)"},
         {"program/num_values", {0, 8193}, "outside 1 to 8192"},
-        {"program/num_values", {0, 9}, "program/values is s64 (8, 6), not s64 (9, 6)"},
-        {"program/input", {0, 8}, "program/input is 8, outside 0 to 7"},
+        {"program/num_values", {0, 12}, "program/values is s64 (11, 6), not s64 (12, 6)"},
+        {"program/num_inputs", {0, 0}, "program/num_inputs is 0, outside 1 to 8"},
+        {"program/num_inputs", {0, 9}, "program/num_inputs is 9, outside 1 to 8"},
+        {"program/num_inputs", {0, 1}, "value 8 is used before it is made"},
+        {"program/num_inputs", {0, 3}, "value 0 is an input of the program twice"},
+        {"program/inputs", {1, 11}, "input 1 is value 11, outside 0 to 10"},
+        {"program/inputs", {0, -1}, "input 0 is value -1, outside 0 to 10"},
         {"program/output", {0, -1}, "program/output is -1"},
-        {"program/steps", {0, 1LL << 32}, "step 0: its input[0] is 4294967296"},
-        {"program/steps", {STEP_COLUMNS, -1}, "step 1 (conv \"layers.0.conv\")"},
-        {"program/steps", {STEP_COLUMNS, 100}, "input value 100 does not exist"},
-        {"program/steps", {STEP_COLUMNS + 8, 70000}, "step 1: its conv.out_c is 70000"},
-        {"program/steps", {STEP_COLUMNS + 8, 0}, "its sizes are not those of a convolution"},
-        {"program/steps", {STEP_COLUMNS + 8, 5}, "codes is s8 (4, 3, 3, 3), not s8 (5, 3, 3, 3)"},
-        {"program/steps", {STEP_COLUMNS + 9, 65536}, "not s8 (4, 65536, 3, 3)"},
-        {"program/steps", {STEP_COLUMNS + 13, 0}, "its sizes are not those of a convolution"},
-        {"program/steps", {STEP_COLUMNS + 13, 2}, "its sizes are not those of a convolution"},
-        {"program/steps", {STEP_COLUMNS + 14, 121}, "bounds 121 to 120 are not within"},
-        {"program/steps", {3 * STEP_COLUMNS + 18, 32}, "step 3: its add.shift is 32"},
-        {"program/steps", {3 * STEP_COLUMNS + 24, 2}, "step 3: its add.relu is 2"},
+        {"program/steps", {0, 9}, "step 0: its num_inputs is 9"},
+        {"program/steps", {1, 1LL << 32}, "step 0: its input[0] is 4294967296"},
+        {"program/steps", {STEP_COLUMNS + 1, -1}, "step 1 (conv \"layers.0.conv\")"},
+        {"program/steps", {STEP_COLUMNS + 1, 100}, "input value 100 does not exist"},
+        {"program/steps", {STEP_COLUMNS + OUT_C, 70000}, "step 1: its conv.out_c is 70000"},
+        {"program/steps", {STEP_COLUMNS + OUT_C, 0}, "its sizes are not those of a convolution"},
+        {"program/steps",
+         {STEP_COLUMNS + OUT_C, 5},
+         "codes is s8 (4, 3, 3, 3), not s8 (5, 3, 3, 3)"},
+        {"program/steps", {STEP_COLUMNS + OUT_C + 1, 65536}, "not s8 (4, 65536, 3, 3)"},
+        {"program/steps", {STEP_COLUMNS + GROUPS, 0}, "its sizes are not those of a convolution"},
+        {"program/steps", {STEP_COLUMNS + GROUPS, 2}, "its sizes are not those of a convolution"},
+        {"program/steps", {STEP_COLUMNS + LO, 121}, "bounds 121 to 120 are not within"},
+        {"program/steps", {3 * STEP_COLUMNS + LO + 4, 63}, "step 3: its add.shift is 63"},
+        {"program/steps", {3 * STEP_COLUMNS + LO + 10, 2}, "step 3: its add.relu is 2"},
+        {"program/steps", {STEP_COLUMNS - 1, 65537}, "step 0: its table_size is 65537"},
+        {"program/islands/7/num_args",
+         {0, 13},
+         "program/islands/7/num_args is 13, outside 0 to 12"},
+        {"program/islands/7/num_args", {0, 2}, "program/islands/7/args is f64 (3), not f64 (2)"},
+        {"program/islands/7/num_arrays", {0, 65}, "num_arrays is 65, outside 0 to 64"},
+        {"program/islands/7/num_arrays", {0, 1}, "program/islands/7/shapes is s64 (2, 6)"},
+        {"program/islands/7/dims", {0, 7}, "its input 0 cannot have -1 dimensions"},
+        {"program/islands/7/shapes", {0, 77}, "arrays/0 is of a type or shape that cannot be"},
+        {"program/islands/7/shapes", {1, 5}, "arrays/0 is of a type or shape that cannot be"},
+        {"program/islands/7/shapes", {2, 1LL << 40}, "program/islands/7/arrays/0 is too large"},
+        {"program/islands/7/shapes", {2, 7}, "arrays/0 is f32 (6, 4), not f32 (7, 4)"},
         {"program/values", {0, 0}, "value 0: its h is 0"},
         {"program/values", {2, 65537}, "value 0: its c is 65537"},
         {"program/values", {VALUE_COLUMNS + 5, 256}, "value 1: its codes 0 to 256"},
+        {"program/values", {10 * VALUE_COLUMNS + 5, 255}, "value 10: its codes 0 to 255"},
         {"program/overflow_bound", {1, -1}, "the overflow bound of step 1 is outside 32 bits"},
         {"program/overflow_bound", {1, 1LL << 31}, "the overflow bound of step 1"},
         {"certificate/golden_count", {0, 65537}, "certificate/golden_count is 65537"},
-        {"certificate/golden_count", {0, 4}, "golden/input is f32 (3, 192), not f32 (4, 192)"},
+        {"certificate/golden_count", {0, 4}, "golden/input is f32 (3, 196), not f32 (4, 196)"},
         {"certificate/correct", {0, 10001}, "certificate/correct is 10001, outside 0 to 10000"},
         {"certificate/images", {0, -1}, "certificate/images is -1"},
         {"certificate/num_islands", {0, 5000}, "certificate/num_islands is 5000"},
@@ -568,7 +679,7 @@ Test(model_file, refuses_numbers_that_are_none)
                                          "program/value_scales",
                                          "program/weights/1/multiplier",
                                          "program/weights/6/scale",
-                                         "certificate/float_accuracy",
+                                         "program/islands/7/args",
                                          "certificate/qat_accuracy"};
     void *bytes;
     size_t size;
@@ -580,25 +691,31 @@ Test(model_file, refuses_numbers_that_are_none)
     check_nothing_held();
 }
 
+#define SIX "quantize\nconv\nconv\nadd\nmax_pool\navg_pool\n"
+
 Test(model_file, refuses_texts_of_another_form)
 {
     static const struct {
         const char *path, *text, *said;
     } cases[] = {
-        {"program/step_kinds", "", "program/step_kinds does not have 7 lines"},
-        {"program/step_kinds", "quantize\nconv\nconv\nadd\nmax_pool\navg_pool\nconv_float",
-         "does not have 7 lines"},
-        {"program/step_kinds", "quantize\nconv\nconv\nadd\nmax_pool\navg_pool\nconv_float\nadd\n",
-         "does not have 7 lines"},
-        {"program/step_kinds", "quantize\nconv\nconv\nadd\nmax_pool\navg_pool\nsoftmax\n",
+        {"program/step_kinds", "", "program/step_kinds does not have 9 lines"},
+        {"program/step_kinds", SIX "conv_float\nfloat\nquantize", "does not have 9 lines"},
+        {"program/step_kinds", SIX "conv_float\nfloat\nquantize\nadd\n", "does not have 9 lines"},
+        {"program/step_kinds", SIX "softmin\nfloat\nquantize\n",
          "step 6 is of a kind that this Octet does not know"},
-        {"program/step_kinds", "quantize\nconv\nconv\nconv\nmax_pool\navg_pool\nconv_float\n",
-         "step 3: its sizes are not those of a convolution"},
-        {"program/step_names", "a\nb\n\033[2J\nd\ne\nf\ng\n", "the name of step 2"},
-        {"program/step_names", "a\nb\n\nd\ne\nf\ng\n", "step 2: its name is empty"},
-        {"program/value_types", "f32\nu8\nu8\nu8\nu8\nu8\ns8\nf32\n",
-         "value 6 is neither u8 nor f32"},
-        {"program/value_types", "f32\nu8\nu8\nu8\nu8\nu8\nf32\nf32\n", "value 6 is not u8"},
+        {"program/step_kinds", SIX "conv_float\nconv\nquantize\n",
+         "step 7: its sizes are not those of a convolution"},
+        {"program/step_names", "a\nb\n\033[2J\nd\ne\nf\ng\nh\ni\n", "the name of step 2"},
+        {"program/step_names", "a\nb\n\nd\ne\nf\ng\nh\ni\n", "step 2: its name is empty"},
+        {"program/value_types", "f32\nu8\nu8\nu8\nu8\nu8\ns8\nf32\nf32\nf32\nu16\n",
+         "value 6 is none of u8, u16 and f32"},
+        {"program/value_types", "f32\nu8\nu8\nu8\nu8\nu8\nf32\nf32\nf32\nf32\nu16\n",
+         "value 6 is not codes"},
+        {"program/target", "x\03386", "the name of the program's target holds control characters"},
+        {"program/target", "a-name-that-is-longer-than-the-place-for-it", "program/target"},
+        {"program/islands/7/type", "Linear", "the type of its module is not a name"},
+        {"program/islands/7/names", "weight\n", "program/islands/7/names does not have 2 lines"},
+        {"program/islands/7/names", "weight\nb\033\n", "the name of its array 1 is not a name"},
         {"info/data_format", "cifar\033[31m", "a text holds control characters"},
         {"certificate/islands", "a\x7f", "a text holds control characters"},
     };
@@ -613,7 +730,7 @@ Test(model_file, refuses_texts_of_another_form)
     }
     char long_name[200] = "a\nb\n";
     memset(long_name + 4, 'c', 128);
-    memcpy(long_name + 132, "\nd\ne\nf\ng\n", sizeof "\nd\ne\nf\ng\n");
+    memcpy(long_name + 132, "\nd\ne\nf\ng\nh\ni\n", sizeof "\nd\ne\nf\ng\nh\ni\n");
     cr_assert_eq(load_changed(bytes, size, (copy){.path = "program/step_names", .text = long_name}),
                  OCT_DATA);
     check_said("the name of step 2 is too long");
@@ -637,8 +754,17 @@ Test(model_file, random_changes_behind_a_good_seal_do_no_harm)
                                         "info/classes",
                                         "program/num_steps",
                                         "program/num_values",
-                                        "program/input",
+                                        "program/target",
+                                        "program/num_inputs",
+                                        "program/inputs",
                                         "program/output",
+                                        "program/step_factors",
+                                        "program/islands/7/type",
+                                        "program/islands/7/args",
+                                        "program/islands/7/dims",
+                                        "program/islands/7/shapes",
+                                        "program/islands/7/names",
+                                        "program/islands/7/arrays/0",
                                         "program/steps",
                                         "program/steps",
                                         "program/steps",

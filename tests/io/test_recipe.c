@@ -153,8 +153,27 @@ static const struct {
     {HEAD "name: \"a\\eb\"\n",
      "r.yaml:2:7: name: a control character (U+001B) in a text; leave it out"},
     {"model: {name: }\n", "r.yaml:1:15: model.name: empty value; write a text"},
+    /* lists of texts */
+    {HEAD "plugins: a.so\n", "r.yaml:2:10: plugins: 'a.so' is not a list; write [a.so]"},
+    {HEAD "plugins: {a: 1}\n",
+     "r.yaml:2:10: plugins: a mapping where one value belongs; write a list "
+     "of texts such as [one, two]"},
+    {HEAD "plugins: [a, [b]]\n", "r.yaml:2:14: plugins: item 2 is not a text; write texts only"},
+    {HEAD "plugins: [a, a]\n",
+     "r.yaml:2:14: plugins: item 2: 'a' stands in the list twice; keep one of them"},
+    {HEAD "plugins: [a, '']\n",
+     "r.yaml:2:14: plugins: item 2: an empty text; write at least one character"},
+    {HEAD "plugins: [a, ~]\n", "r.yaml:2:14: plugins: item 2: '~' is not a text; leave it out"},
+    {HEAD "plugins:\n- a\n-\n",
+     "r.yaml:4:2: plugins: item 2: an empty value; leave out the comma or write a text"},
+    {HEAD "plugins: [\"\\e\"]\n",
+     "r.yaml:2:11: plugins: item 1: a control character (U+001B) in a text; leave it out"},
+    {HEAD "plugins: [\"a\\0b\"]\n",
+     "r.yaml:2:11: plugins: item 1: a NUL character in the text; leave it out"},
     /* YAML */
-    {HEAD "seed: *a\n", "r.yaml:2:7: an alias (*...); recipes have none: write the value out"},
+    {HEAD "seed: *a\n",
+     "r.yaml:2:7: an alias (*...); recipes have none: write the value out, or put a "
+     "text that begins with * in quotes"},
     {HEAD "seed: &a 1\n", "r.yaml:2:7: an anchor (&...); recipes have none: leave it out"},
     {HEAD "seed: !!int 1\n", "r.yaml:2:7: a tag (!...); recipes have none: leave it out"},
     {"--- !x\n" HEAD, "r.yaml:1:5: a tag (!...); recipes have none: leave it out"},
@@ -197,6 +216,19 @@ static const struct {
                                         "one for each channel in both"},
     {HEAD "data: {mean: [], std: []}\n",
      "r.yaml:2:8: data.mean and data.std have 0 values; write one for each channel, 1 to 4"},
+    {HEAD "qat: {freeze_batch_norm: 0.8}\n",
+     "r.yaml:2:7: qat.freeze_batch_norm (0.8) is later than qat.freeze_scales (0.75), but "
+     "statistics that move would move frozen scales; write at most 0.75"},
+    {HEAD "qat: {freeze_scales: 0.25}\n",
+     "r.yaml:2:7: qat.freeze_batch_norm (0.5) is later than qat.freeze_scales (0.25), but "
+     "statistics that move would move frozen scales; write at most 0.25"},
+    {HEAD "qat: {fold_batch_norm: true}\nquant: {batch_norm: folded}\n",
+     "r.yaml:2:7: qat.fold_batch_norm is true, but quant.batch_norm is folded, so there is nothing "
+     "left to fold; write qat.fold_batch_norm: false"},
+    {HEAD "quant: {bits: 12}\n", "r.yaml:2:9: quant.bits is 12; write 8 or 16"},
+    {HEAD "quant: {sensitivity_topk: 3}\n",
+     "r.yaml:2:9: there is no table whose rows could count; write quant.sensitivity: FILE, which "
+     "`octet sensitivity CHECKPOINT --output FILE` makes"},
 };
 
 Test(recipe, each_mistake_has_its_sentence)
@@ -236,6 +268,13 @@ static const struct {
                            "the comma or write a number"},
     {"data.mean=[1],[2]", "command line: 'data.mean=[1],[2]': '[1],[2]' goes on after its first ]; "
                           "write one list"},
+    {"plugins=a.so", "command line: 'plugins=a.so': 'a.so' is not a list; write [a.so]"},
+    {"plugins=[a,,b]", "command line: 'plugins=[a,,b]': item 2: an empty value; leave out the "
+                       "comma or write a text"},
+    {"plugins=[a],b]",
+     "command line: 'plugins=[a],b]': '[a],b]' goes on after its first ]; write one list"},
+    {"plugins=[a", "command line: 'plugins=[a': '[a' is not a list; write a list of texts such as "
+                   "[one, two]"},
     {"data.mean=[99]", "command line: 'data.mean=[99]': item 1: 99 is out of range; allowed are "
                        "-10 to 10"},
     {"batch.size=4", "command line: 'batch.size=4': batch.leaf (8) is larger than batch.size (4); "
@@ -431,6 +470,167 @@ Test(recipe, values_arrive_in_their_fields)
     cr_assert(recipe.data_flip && recipe.float_lr == 0.1 && recipe.qat_lr == 0.01);
     oct_recipe_free(&recipe);
     cr_assert(oct_mem_live() == 0);
+}
+
+static void check_texts(const oct_texts *list, const char *const *want, int count)
+{
+    cr_assert_eq(list->count, count);
+    for (int i = 0; i < count; i++)
+        cr_assert_str_eq(list->value[i], want[i]);
+}
+
+Test(recipe, lists_of_texts_arrive_and_are_written_as_they_were)
+{
+    static const char *const floats[] = {"layer1.*", "0", "a, b]", "true", "q\"q"};
+    static const char *const wide[] = {"head", "a,b", "x"};
+    oct_recipe first, second;
+    oct_text one = {0}, two = {0};
+    const char *override = "quant.int16_layers=[ head ,\"a,b\", x]";
+    cr_assert(oct_recipe_read(&first, "r.yaml",
+                              HEAD "quant:\n  float_layers: [layer1.*, 0, 'a, b]', true, 'q\"q']\n"
+                                   "  int16_layers: [other]\n",
+                              &override, 1) == OCT_OK,
+              "%s", oct_fail_text(0));
+    check_texts(&first.quant_float_layers, floats, 5);
+    check_texts(&first.quant_int16_layers, wide, 3);
+    cr_assert_eq(first.plugins.count, 0);
+    cr_assert(oct_recipe_write(&first, true, &one) == OCT_OK);
+    cr_assert(read_text(&second, one.data) == OCT_OK, "%s", oct_fail_text(0));
+    check_texts(&second.quant_float_layers, floats, 5);
+    check_texts(&second.quant_int16_layers, wide, 3);
+    cr_assert(oct_recipe_write(&second, true, &two) == OCT_OK);
+    cr_assert_str_eq(one.data, two.data);
+    oct_recipe_free(&first);
+    oct_recipe_free(&second);
+    oct_text_free(&one);
+    oct_text_free(&two);
+    cr_assert(oct_mem_live() == 0);
+}
+
+Test(recipe, lists_of_texts_have_a_longest_length)
+{
+    oct_recipe recipe;
+    oct_text text = {0};
+    cr_assert(oct_text_add(&text, HEAD "plugins: [a0") == OCT_OK);
+    for (int i = 1; i <= OCT_RECIPE_TEXTS_MAX; i++)
+        cr_assert(oct_text_add(&text, ", a%d", i) == OCT_OK);
+    cr_assert(oct_text_add(&text, "]\n") == OCT_OK);
+    cr_assert(read_text(&recipe, text.data) == OCT_USAGE);
+    cr_assert(strstr(oct_fail_text(0), "plugins: more than 256 values; a list holds at most 256"),
+              "%s", oct_fail_text(0));
+    oct_text_free(&text);
+    cr_assert(oct_mem_live() == 0);
+}
+
+#define TABLE "# octet sensitivity 1\n"
+
+static oct_status read_with_table(oct_recipe *recipe, const char *table, const char *more)
+{
+    oct_tmp tmp;
+    char override[600];
+    oct_tmp_create(&tmp);
+    snprintf(override, sizeof override, "quant.sensitivity=%s",
+             oct_tmp_write_text(&tmp, "table", table));
+    const char *overrides[] = {override, more, "quant.int16_layers=[b]"};
+    oct_status status = oct_recipe_read(recipe, "r.yaml", HEAD, overrides, 3);
+    oct_tmp_remove(&tmp);
+    return status;
+}
+
+Test(recipe, the_first_rows_of_a_sensitivity_table_become_16_bit_layers)
+{
+    static const char table[] = TABLE "# words\na activation -1.5 0.9 0.1\nb weight 2 0.9 0\n"
+                                      "  b\tactivation 3 1e-1 -0.5\r\n\nc activation inf 1 0";
+    static const struct {
+        const char *key;
+        int count;
+    } cases[] = {{"quant.sensitivity_topk=1", 2},
+                 {"quant.sensitivity_topk=2", 2},
+                 {"quant.sensitivity_topk=4", 3},
+                 {"quant.sensitivity_ratio=0.25", 2},
+                 {"quant.sensitivity_ratio=0.76", 3}};
+    static const char *const want[] = {"b", "a", "c"};
+    for (size_t i = 0; i < OCT_COUNT(cases); i++) {
+        oct_recipe recipe;
+        oct_text identity = {0};
+        cr_assert(read_with_table(&recipe, table, cases[i].key) == OCT_OK, "%s", oct_fail_text(0));
+        check_texts(&recipe.quant_int16_layers, want, cases[i].count);
+        cr_assert(oct_recipe_write(&recipe, true, &identity) == OCT_OK);
+        cr_assert(strstr(identity.data, "sensitivity") == NULL, "a checkpoint needs no table");
+        oct_text_free(&identity);
+        oct_recipe_free(&recipe);
+    }
+    cr_assert(oct_mem_live() == 0);
+}
+
+static const struct {
+    const char *table, *key, *problem;
+} table_mistakes[] = {
+    {TABLE, "quant.sensitivity_topk=1",
+     "quant.sensitivity: the sensitivity table is empty; make one with `octet sensitivity "
+     "CHECKPOINT`"},
+    {TABLE "a activation 1 1 0\n", "seed=1",
+     "quant.sensitivity: neither topk nor ratio says how many rows of the sensitivity table count; "
+     "give one"},
+    {TABLE "a activation 1 1 0\n", "quant.sensitivity_topk=2",
+     "quant.sensitivity: topk is 2, but the sensitivity table has 1 rows; give 1 to 1"},
+    {"a activation 1 1 0\n", "quant.sensitivity_topk=1",
+     "this is no sensitivity table: its first line is not '# octet sensitivity 1'; make one with "
+     "`octet sensitivity CHECKPOINT --output FILE`"},
+    {TABLE "a activation 1 1\n", "quant.sensitivity_topk=1",
+     ":2: a row has five words (path, activation or weight, sqnr_db, cosine, loss_change), this "
+     "one "
+     "has fewer"},
+    {TABLE "a activation 1 1 0 0\n", "quant.sensitivity_topk=1",
+     ":2: a row has five words (path, activation or weight, sqnr_db, cosine, loss_change), this "
+     "one "
+     "has more"},
+    {TABLE "\na bias 1 1 0\n", "quant.sensitivity_topk=1",
+     ":3: the second word is 'bias'; write activation or weight"},
+    {TABLE "a weight nan 1 0\n", "quant.sensitivity_topk=1",
+     ":2: sqnr_db is 'nan'; write a number or inf"},
+    {TABLE "a weight 1 inf 0\n", "quant.sensitivity_topk=1", ":2: cosine is 'inf'; write a number"},
+    {TABLE "a weight 1 1 0x1\n", "quant.sensitivity_topk=1",
+     ":2: loss_change is '0x1'; write a number"},
+    {TABLE "a weight 1 1 0\na activation 1 1 0\na weight 2 1 0\n", "quant.sensitivity_topk=1",
+     ":4: the weight of a stands here again; keep one of the rows"},
+    {TABLE "a weight 2 1 0\nb weight 1 1 0\n", "quant.sensitivity_topk=1",
+     ":3: sqnr_db 1 stands after 2; the most sensitive row, with the lowest, comes first"},
+};
+
+Test(recipe, each_mistake_in_a_sensitivity_table_has_its_sentence)
+{
+    for (size_t i = 0; i < OCT_COUNT(table_mistakes); i++) {
+        oct_recipe recipe;
+        cr_assert(read_with_table(&recipe, table_mistakes[i].table, table_mistakes[i].key) !=
+                  OCT_OK);
+        const char *text = oct_fail_text(0), *want = table_mistakes[i].problem;
+        cr_assert(oct_fail_count() == 1 && strlen(text) >= strlen(want) &&
+                      strcmp(text + strlen(text) - strlen(want), want) == 0,
+                  "\n--- got\n%s\n--- wanted\n%s", text, want);
+        cr_assert(oct_mem_live() == 0);
+    }
+}
+
+Test(recipe, topk_and_ratio_of_a_table_exclude_each_other)
+{
+    oct_recipe recipe;
+    const char *overrides[] = {"quant.sensitivity=none", "quant.sensitivity_topk=1",
+                               "quant.sensitivity_ratio=0.5"};
+    cr_assert(oct_recipe_read(&recipe, "r.yaml", HEAD, overrides, 2) == OCT_DATA, "no such file");
+    cr_assert(strstr(oct_fail_text(0), "none: "));
+    oct_tmp tmp;
+    char file[600];
+    oct_tmp_create(&tmp);
+    snprintf(file, sizeof file, "quant.sensitivity=%s",
+             oct_tmp_write_text(&tmp, "table", TABLE "a activation 1 1 0\n"));
+    overrides[0] = file;
+    cr_assert(oct_recipe_read(&recipe, "r.yaml", HEAD, overrides, 3) == OCT_USAGE);
+    check_first_line(0,
+                     "quant.sensitivity: topk 1 and ratio 0.5 both say how many rows of the "
+                     "sensitivity table count; give only one",
+                     "both");
+    oct_tmp_remove(&tmp);
 }
 
 Test(recipe, what_is_written_reads_back_the_same)

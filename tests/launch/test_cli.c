@@ -187,11 +187,50 @@ Test(cli, verify_repeats_the_certificate)
     with_run();
     OCTET("verify", "run/model.int8.h5");
     oct_check_exit(job, 0);
-    oct_check_said(job, "verified: 8 golden inputs, all 9 layers bit for bit");
+    oct_check_said(job, "verified: 8 golden inputs, all 10 layers bit for bit");
     oct_check_said(job, "verified: 40 test images: every logit as QAT evaluation computed it");
     OCTET("verify", "run/checkpoints/step-00000007.h5");
     oct_check_exit(job, 0);
     oct_check_said(job, "every tensor of cnn-small");
+}
+
+Test(cli, convert_refuses_another_target_than_the_one_trained_for)
+{
+    with_run();
+    OCTET("convert", "run", "-o", "again.int8.h5", "--target", "x86");
+    oct_check_exit(job, 0);
+    oct_check_said(job, "target               x86\n");
+    OCTET("convert", "run", "-o", "other.int8.h5", "--target", "pow2");
+    oct_check_exit(job, 4);
+    oct_check_said(job, "the model was prepared for x86 and learned that target's rounding, so it "
+                        "cannot be converted for pow2; train it with target pow2");
+    OCTET("convert", "run", "-o", "other.int8.h5", "--target", "x68");
+    oct_check_exit(job, 2);
+    oct_check_said(job, "--target 'x68': there is no such target; did you mean 'x86'?");
+    cr_assert(access("other.int8.h5", F_OK) != 0);
+}
+
+Test(cli, layers_that_stay_float_are_part_of_the_model_and_named)
+{
+    with_run();
+    OCTET("train", "r.yaml", "output=mixed", "quant.float_layers=[features.3]");
+    oct_check_exit(job, 0);
+    OCTET("convert", "mixed", "-o", "again.int8.h5", "--ranks", "2");
+    oct_check_exit(job, 0);
+    oct_check_said(job, "logits that differ   0 of 400");
+    oct_check_said(job, "float layers         ");
+    oct_check_said(job, "features.3 (conv2d): ");
+    small_shell(".", "cmp again.int8.h5 mixed/model.int8.h5");
+    OCTET("verify", "again.int8.h5", "--data", "data");
+    oct_check_exit(job, 0);
+    oct_check_said(job, "verified: 40 test images: every logit as QAT evaluation computed it");
+    OCTET("eval", "again.int8.h5", "--data", "data", "--ranks", "2");
+    oct_check_exit(job, 0);
+    OCTET("run", "again.int8.h5", "--input", "data/t10k-images-idx3-ubyte");
+    oct_check_exit(job, 0);
+    OCTET("inspect", "again.int8.h5");
+    oct_check_exit(job, 0);
+    oct_check_said(job, "features.3");
 }
 
 Test(cli, verify_says_when_the_test_data_is_not_here)

@@ -143,15 +143,40 @@ Test(invariance, resnet20_with_crops_and_flips_gives_the_same_files_on_any_ranks
     check_ranks(&resnet, 6);
 }
 
+static setting with(const setting *base, const char *a, const char *b)
+{
+    setting more = *base;
+    int keys = 0;
+    while (more.keys[keys])
+        keys++;
+    more.keys[keys] = a;
+    more.keys[keys + 1] = b;
+    return more;
+}
+
 Test(invariance, current_scales_give_the_same_files_on_any_ranks_and_threads)
 {
-    setting current = resnet;
-    int keys = 0;
-    while (current.keys[keys])
-        keys++;
-    current.keys[keys] = "quant.scales=current";
+    setting current = with(&resnet, "quant.scales=current", NULL);
     write_cifar(30);
     check_ranks(&current, 3);
+}
+
+Test(invariance, a_recorded_graph_with_16_bits_gives_the_same_files_on_any_ranks_and_threads)
+{
+    setting recorded = with(&cnn, "quant.method=symbolic", "quant.bits=16");
+    check_ranks(&recorded, 4);
+}
+
+Test(invariance, folding_in_training_gives_the_same_files_on_any_ranks_and_threads)
+{
+    setting folding = with(&cnn, "quant.method=jit", "qat.fold_batch_norm=true");
+    check_ranks(&folding, 4);
+}
+
+Test(invariance, a_second_target_gives_the_same_files_on_any_ranks_and_threads)
+{
+    setting pow2 = with(&cnn, "quant.target=pow2", "quant.batch_norm=folded");
+    check_ranks(&pow2, 4);
 }
 
 /* Kills the whole job, mpirun first, as soon as the checkpoint of `step` is there. */

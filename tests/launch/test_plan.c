@@ -49,11 +49,10 @@ Test(plan, drop_last_drops_the_short_batch_only)
     cr_assert_eq(oct_plan_of(&recipe, 1).steps_per_epoch, 1);
 }
 
-Test(plan, batch_norm_freezes_no_later_than_scales)
+Test(plan, batch_norm_and_scales_may_freeze_together)
 {
     oct_recipe recipe = base();
-    recipe.qat_freeze_batch_norm = 1;
-    recipe.qat_freeze_scales = 0.25;
+    recipe.qat_freeze_batch_norm = recipe.qat_freeze_scales = 0.25;
     oct_plan plan = oct_plan_of(&recipe, 50);
     check_begin(&plan, (int64_t[]){0, 10, 17, 22, 22, 37});
 }

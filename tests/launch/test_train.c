@@ -1,144 +1,8 @@
 /* The trainer on a small data set in memory: every bit of the end follows from recipe and data, not
  * from threads or from where a run was taken up again. */
-#include "launch/certificate.h"
-#include "launch/trainer.h"
-#include "core/base/rng.h"
-#include "core/base/mem.h"
-#include "io/file.h"
-#include "tests/support/tmp.h"
-
-#include <criterion/criterion.h>
-#include <math.h>
-#include <omp.h>
-#include <stdio.h>
-#include <string.h>
-
-enum { SIZE = 8, TRAIN = 40, TEST = 22, CLASSES = 10 };
-
-/* 3 steps an epoch, the last one short: float 0-2, calibrate 3-4, qat 5-6, batch norm frozen 7-8,
- * scales frozen 9-10. */
-static const char recipe_text[] = "schema: 1\n"
-                                  "model: {name: cnn-small}\n"
-                                  "batch: {size: 16, leaf: 4}\n"
-                                  "data: {crop_padding: 1, flip: true}\n"
-                                  "float: {epochs: 1, lr: 0.05}\n"
-                                  "calibrate: {batches: 2}\n"
-                                  "qat: {epochs: 2, lr: 0.02, freeze_batch_norm: 0.34, "
-                                  "freeze_scales: 0.67}\n";
-enum { STEPS = 11 };
-
-static oct_dataset train_data, test_data;
-static oct_tmp tmp;
-
-/* Noise with a brightness that tells the label. */
-static oct_dataset make_data(int64_t count, uint32_t sub)
-{
-    oct_dataset data = {.count = count, .h = SIZE, .w = SIZE, .c = 1, .classes = CLASSES};
-    cr_assert_eq(oct_alloc(&data.images, (size_t)count, SIZE * SIZE), OCT_OK);
-    cr_assert_eq(oct_alloc(&data.labels, (size_t)count, 1), OCT_OK);
-    for (int64_t i = 0; i < count; i++) {
-        data.labels[i] = (uint8_t)(i % CLASSES);
-        for (int64_t p = 0; p < SIZE * SIZE; p++) {
-            uint32_t draw[4];
-            oct_philox(3, OCT_STREAM_TEST, (uint64_t)(i * SIZE * SIZE + p), sub, draw);
-            data.images[i * SIZE * SIZE + p] = (uint8_t)(draw[0] % 64 + data.labels[i] * 18u);
-        }
-    }
-    return data;
-}
-
-static void set_up(void)
-{
-    train_data = make_data(TRAIN, 0);
-    test_data = make_data(TEST, 1);
-    oct_tmp_create(&tmp);
-    omp_set_num_threads(1); /* tests run side by side */
-}
-
-/* What make_recipe gave out. */
-static oct_recipe recipes[8];
-static size_t num_recipes;
-
-static void tear_down(void)
-{
-    oct_tmp_remove(&tmp);
-    oct_dataset_free(&train_data);
-    oct_dataset_free(&test_data);
-    while (num_recipes > 0)
-        oct_recipe_free(&recipes[--num_recipes]);
-}
+#include "tests/launch/train_rig.h"
 
 TestSuite(train, .init = set_up, .fini = tear_down, .timeout = 60);
-
-/* A copy for the test to change; its texts live until the end of the test. */
-static oct_recipe make_recipe(const char *override)
-{
-    cr_assert_lt(num_recipes, OCT_COUNT(recipes));
-    oct_recipe *recipe = &recipes[num_recipes];
-    oct_status status =
-        oct_recipe_read(recipe, "test.yaml", recipe_text, &override, override ? 1 : 0);
-    cr_assert_eq(status, OCT_OK, "%s", status ? oct_fail_text(0) : "");
-    num_recipes++;
-    return *recipe;
-}
-
-static void start(oct_trainer *trainer, const oct_recipe *recipe)
-{
-    oct_status status =
-        oct_trainer_create(trainer, recipe, &oct_collective_one, &train_data, &test_data);
-    cr_assert_eq(status, OCT_OK, "%s", status ? oct_fail_text(0) : "");
-}
-
-static void run_to(oct_trainer *trainer, int64_t step)
-{
-    oct_step_result result;
-    while (trainer->step < step) {
-        oct_status status = oct_trainer_step(trainer, &result);
-        cr_assert_eq(status, OCT_OK, "%s", status ? oct_fail_text(0) : "");
-        cr_assert(isfinite(result.loss) && result.samples > 0);
-    }
-}
-
-static oct_status add_state(void *user, const oct_state_item *item)
-{
-    oct_sha256_add(user, item->path, strlen(item->path));
-    oct_sha256_add(user, item->tensor->data,
-                   (size_t)oct_numel(item->tensor) * oct_dtype_bytes(item->tensor->dtype));
-    return OCT_OK;
-}
-
-/* SHA-256 of all state: parameters, buffers, optimizer. */
-typedef struct state_digest {
-    uint8_t bytes[32];
-} state_digest;
-
-static state_digest digest_of(const oct_trainer *trainer)
-{
-    state_digest digest;
-    oct_sha256_state *state;
-    cr_assert_eq(oct_sha256_begin(&state), OCT_OK);
-    cr_assert_eq(oct_module_state(trainer->model, add_state, state), OCT_OK);
-    for (int s = 0; trainer->has_optim && s < trainer->optim.num_slots; s++)
-        oct_sha256_add(state, trainer->optim.slot[s], (size_t)trainer->optim.numel * sizeof(float));
-    oct_sha256_end(&state, digest.bytes);
-    return digest;
-}
-
-static bool same(state_digest a, state_digest b)
-{
-    return memcmp(a.bytes, b.bytes, sizeof(a.bytes)) == 0;
-}
-
-static state_digest digest_of_run(const oct_recipe *recipe)
-{
-    oct_trainer trainer;
-    start(&trainer, recipe);
-    run_to(&trainer, STEPS);
-    cr_assert(oct_trainer_done(&trainer));
-    state_digest digest = digest_of(&trainer);
-    oct_trainer_destroy(&trainer);
-    return digest;
-}
 
 Test(train, one_two_and_three_threads_give_the_same_bits)
 {
@@ -155,17 +19,6 @@ Test(train, another_seed_gives_other_bits)
 {
     oct_recipe recipe = make_recipe(NULL), other = make_recipe("seed=2");
     cr_assert_not(same(digest_of_run(&recipe), digest_of_run(&other)));
-}
-
-static void restore(oct_trainer *trainer, const char *folder)
-{
-    oct_checkpoint checkpoint;
-    oct_status status = oct_checkpoint_newest(&checkpoint, folder);
-    cr_assert_eq(status, OCT_OK, "%s", status ? oct_fail_text(0) : "");
-    cr_assert_not_null(checkpoint.bytes);
-    status = oct_trainer_restore(trainer, &checkpoint);
-    cr_assert_eq(status, OCT_OK, "%s", status ? oct_fail_text(0) : "");
-    oct_checkpoint_close(&checkpoint);
 }
 
 static void check_restored(const char *override, int64_t every)
@@ -199,6 +52,16 @@ Test(train, a_run_taken_up_after_any_step_ends_like_the_undisturbed_one)
 Test(train, a_run_with_adamw_can_be_taken_up_as_well)
 {
     check_restored("optimizer.kind=adamw", 5);
+}
+
+Test(train, a_run_that_folds_batch_norm_can_be_taken_up_on_either_side)
+{
+    check_restored("qat.fold_batch_norm=true", 1);
+}
+
+Test(train, a_run_with_16_bits_by_the_recorded_graph_can_be_taken_up)
+{
+    check_restored("quant.bits=16 quant.method=symbolic quant.batch_norm=folded", 4);
 }
 
 Test(train, phases_follow_the_plan_and_the_end_is_frozen)
@@ -268,33 +131,12 @@ Test(train, calibration_moves_ranges_but_neither_weights_nor_batch_norm)
     oct_trainer_destroy(&trainer);
 }
 
-static void check_end(const char *override)
-{
-    oct_recipe recipe = make_recipe(override);
-    oct_trainer trainer;
-    start(&trainer, &recipe);
-    run_to(&trainer, oct_plan_steps(&trainer.plan));
-    cr_assert_eq(trainer.phase, OCT_PHASE_QAT_SCALES_FROZEN, "%s", override);
-
-    oct_model model;
-    oct_conversion conversion = {.root = trainer.model, .recipe = &recipe, .test_data = &test_data};
-    oct_status status = oct_certify(&model, &conversion, &oct_collective_one);
-    cr_assert_eq(status, OCT_OK, "%s: %s", override, status ? oct_fail_text(0) : "");
-    cr_assert_eq(model.certificate.logits_differ, 0);
-    cr_assert_eq(model.certificate.images, TEST);
-    cr_assert_eq(model.certificate.golden_count, OCT_GOLDEN_IMAGES);
-    cr_assert_eq(conversion.layers_compared, model.program.num_steps, "a layer was not compared");
-    cr_assert_eq(model.certificate.float_accuracy, -1);
-    oct_model_free(&model);
-    oct_trainer_destroy(&trainer);
-}
-
 Test(train, a_finished_run_can_be_converted_whatever_the_lengths_of_its_phases)
 {
     check_end("qat.epochs=0");
     check_end("float.epochs=0");
     check_end("qat.freeze_scales=1");
-    check_end("qat.freeze_scales=0");
+    check_end("qat.freeze_scales=0 qat.freeze_batch_norm=0");
 }
 
 Test(train, checkpoints_of_the_same_state_have_the_same_bytes)
@@ -402,13 +244,6 @@ Test(train, a_request_to_stop_comes_back_with_the_step)
     oct_trainer_destroy(&trainer);
 }
 
-static bool some_problem_says(const char *words)
-{
-    for (size_t i = 0; i < oct_fail_count(); i++)
-        if (strstr(oct_fail_text(i), words)) return true;
-    return false;
-}
-
 Test(train, all_that_does_not_fit_is_said_at_once)
 {
     oct_recipe recipe = make_recipe(NULL);
@@ -463,9 +298,9 @@ Test(train, a_checkpoint_that_cannot_be_of_this_run_is_refused)
     oct_trainer_destroy(&trainer);
 }
 
-Test(train, a_checkpoint_can_be_loaded_for_evaluation_in_each_phase)
+static void check_loaded(const char *keys)
 {
-    oct_recipe recipe = make_recipe(NULL);
+    oct_recipe recipe = make_recipe(keys);
     oct_trainer trainer;
     start(&trainer, &recipe);
     static const int64_t steps[] = {2, 4, 6, 8, STEPS};
@@ -493,4 +328,14 @@ Test(train, a_checkpoint_can_be_loaded_for_evaluation_in_each_phase)
         oct_checkpoint_close(&checkpoint);
     }
     oct_trainer_destroy(&trainer);
+}
+
+Test(train, a_checkpoint_can_be_loaded_for_evaluation_in_each_phase)
+{
+    check_loaded(NULL);
+}
+
+Test(train, a_checkpoint_with_folded_batch_norm_can_be_loaded_in_each_phase)
+{
+    check_loaded("qat.fold_batch_norm=true");
 }

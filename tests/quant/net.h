@@ -65,11 +65,12 @@ static inline oct_status net_prepare(net *n, bool float_output, bool zero_gamma)
 {
     OK(oct_init_parameters(n->root, 3));
     OK(oct_module_walk(n->root, net_randomise, &zero_gamma));
-    oct_qconfig config = {.observer = oct_observer_find("moving_average"),
-                          .averaging = 0.01f,
-                          .float_output = float_output,
-                          .target = oct_target_find("x86")};
-    oct_status status = oct_prepare(&n->root, n->input, &config, NULL);
+    oct_qconfig config = oct_qconfig_default();
+    config.float_output = float_output;
+    oct_qconfig_setter setter = oct_setter_default(&config);
+    oct_prepare_options options = {
+        .target = oct_target_find("x86"), .setters = &setter, .num_setters = 1};
+    oct_status status = oct_prepare(&n->root, OCT_EXAMPLE(n->input), &options, NULL);
     if (status != OCT_OK) return status;
     OK(oct_params_bind(&n->params, n->root, &n->leaves));
     OK(oct_quantizers_collect(&n->quantizers, n->root));

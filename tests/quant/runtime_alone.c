@@ -12,19 +12,28 @@ int main(void)
         {.dtype = OCT_F32, .h = 1, .w = 2, .c = 2},
     };
     oct_step steps[] = {
-        {.kind = OCT_STEP_QUANTIZE, .name = "quant", .input = {0}, .output = 1},
-        {.kind = OCT_STEP_DEQUANTIZE, .name = "dequant", .input = {1}, .output = 2},
+        {.kind = OCT_STEP_QUANTIZE, .name = "quant", .num_inputs = 1, .input = {0}, .output = 1},
+        {.kind = OCT_STEP_DEQUANTIZE,
+         .name = "dequant",
+         .num_inputs = 1,
+         .input = {1},
+         .output = 2},
     };
-    const oct_program program = {
-        .num_steps = 2, .num_values = 3, .steps = steps, .values = values, .input = 0, .output = 2};
+    const oct_program program = {.num_steps = 2,
+                                 .num_values = 3,
+                                 .steps = steps,
+                                 .values = values,
+                                 .num_inputs = 1,
+                                 .inputs = {0},
+                                 .output = 2};
     const float input[] = {1.2f, -0.2f, 1000.0f, -64.0f}, expected[] = {1.0f, 0.0f, 63.5f, -64.0f};
     float output[4];
     oct_runtime *runtime;
-    if (oct_runtime_create(&runtime, &program, 1) != OCT_OK) {
+    if (oct_runtime_create(&runtime, &program, 1, NULL) != OCT_OK ||
+        oct_runtime_run(runtime, 1, (const float *[]){input}, output) != OCT_OK) {
         fprintf(stderr, "runtime_alone: %s\n", oct_fail_text(0));
         return 1;
     }
-    oct_runtime_run(runtime, 1, input, output);
     oct_runtime_destroy(&runtime);
     for (int i = 0; i < 4; i++) {
         if (output[i] == expected[i]) continue;

@@ -10,10 +10,10 @@ static void check_same(net *n)
     oct_module_train(n->root, false);
     oct_quantizers_set_state(&n->quantizers, OCT_QUANT_FROZEN);
     oct_tensor *y = net_forward(n, false);
-    OK(oct_convert(&program, n->root, n->input, NULL));
-    OK(oct_runtime_create(&runtime, &program, n->leaves.samples));
+    OK(oct_convert(&program, n->root, OCT_EXAMPLE(n->input), oct_target_find("x86"), NULL));
+    OK(oct_runtime_create(&runtime, &program, n->leaves.samples, &oct_module_islands));
     float *out = calloc((size_t)oct_numel(y), 4);
-    oct_runtime_run(runtime, n->leaves.samples, n->x, out);
+    OK(oct_runtime_run(runtime, n->leaves.samples, (const float *[]){n->x}, out));
     /* y lives in the context of the forward; convert traced in one of its own. */
     oct_check_bits_f32(out, oct_f32(y), oct_numel(y), "output");
     bool differs = false;
@@ -160,11 +160,13 @@ Test(convert, refuses_scales_that_still_move)
     OK(net_prepare(&n, false, false));
     net_enter(&n, OCT_QUANT_QAT, true);
     oct_program program;
-    cr_assert_eq(oct_convert(&program, n.root, n.input, NULL), OCT_PREPARE);
+    cr_assert_eq(oct_convert(&program, n.root, OCT_EXAMPLE(n.input), oct_target_find("x86"), NULL),
+                 OCT_PREPARE);
     cr_assert(strstr(oct_fail_text(0), "scales still move"), "%s", oct_fail_text(0));
     net_end(&n);
 }
 
+/* A relu behind the DeQuantStub is part of the model all the same. */
 Test(convert, names_the_layers_that_stay_float)
 {
     net n;
@@ -177,9 +179,42 @@ Test(convert, names_the_layers_that_stay_float)
     net_enter(&n, OCT_QUANT_FROZEN, true);
     oct_program program;
     oct_text islands = {0};
-    cr_assert_eq(oct_convert(&program, n.root, n.input, &islands), OCT_PREPARE);
-    cr_assert_str_eq(islands.data, "3\n");
-    cr_assert(strstr(oct_fail_text(0), "3: relu stays float"), "%s", oct_fail_text(0));
+    OK(oct_convert(&program, n.root, OCT_EXAMPLE(n.input), oct_target_find("x86"), &islands));
+    cr_assert(strncmp(islands.data, "3 (relu): ", 10) == 0, "%s", islands.data);
+    cr_assert_str_eq(strchr(islands.data, '\n'), "\n", "one line");
     oct_text_free(&islands);
+    oct_program_free(&program);
+    check_same(&n);
+    net_end(&n);
+}
+
+Test(convert, refuses_another_target_than_the_one_prepared_for)
+{
+    net n;
+    net_begin(&n, 8, 8, 2, 4, 2);
+    APPEND(&n, oct_quant_stub_create(&item));
+    APPEND(&n, oct_conv2d_create(&item, 2, 3, conv3x3(1, 1), true));
+    APPEND(&n, oct_dequant_stub_create(&item));
+    OK(net_prepare(&n, false, false));
+    net_enter(&n, OCT_QUANT_FROZEN, true);
+    oct_program program;
+    cr_assert_eq(oct_convert(&program, n.root, OCT_EXAMPLE(n.input), oct_target_find("pow2"), NULL),
+                 OCT_PREPARE);
+    cr_assert_str_eq(oct_fail_text(0),
+                     "the model was prepared for x86 and learned that target's rounding, so it "
+                     "cannot be converted for pow2; train it with target pow2");
+    cr_assert_null(program.steps);
+    net_end(&n);
+}
+
+Test(convert, refuses_a_model_that_is_not_prepared)
+{
+    net n;
+    oct_program program;
+    net_begin(&n, 8, 8, 2, 4, 2);
+    APPEND(&n, oct_relu_create(&item));
+    cr_assert_eq(oct_convert(&program, n.root, OCT_EXAMPLE(n.input), oct_target_find("x86"), NULL),
+                 OCT_PREPARE);
+    cr_assert_str_eq(oct_fail_text(0), "the model is not prepared: train its QAT phase first");
     net_end(&n);
 }

@@ -3,6 +3,7 @@
 #include "quant/module/fake_quant.h"
 
 #include "tests/golden/quant_golden.h"
+#include "tests/support/check_status.h"
 #include "tests/support/float_bits.h"
 
 #include <criterion/criterion.h>
@@ -111,12 +112,231 @@ Test(quantize, saturates_values_far_beyond_the_codes)
     cr_assert(y[0] == 127 * 0.1f && y[1] == -128 * 0.1f && flags[0] == 0 && flags[1] == 0);
 }
 
+/* By the definition, one value after another. */
+Test(quantize, of_16_bits_is_that_of_8_with_more_codes)
+{
+    enum { N = 1500 };
+    static float x[N], y[N];
+    static uint16_t codes[N];
+    static uint8_t mask[N / 8 + 2];
+    const oct_qparams q = {0x1p-10f, 32768, 0, 65535};
+    float min, max;
+    for (int i = 0; i < N; i++)
+        x[i] = (float)((i * 7919) % 80000 - 40000) * 0x1p-10f + 0x1p-12f;
+    mask[(N + 7) / 8] = 0xa5;
+    oct_quantize16(x, N, q, codes, mask, &min, &max);
+    oct_dequantize16(codes, N, q, y);
+    cr_assert_eq(mask[(N + 7) / 8], 0xa5, "nothing behind the mask is touched");
+    float least = INFINITY, most = -INFINITY;
+    int clipped = 0;
+    for (int i = 0; i < N; i++) {
+        float code = 32768.0f + rintf(x[i] / q.scale);
+        float want = fminf(fmaxf(code, 0.0f), 65535.0f);
+        cr_assert_eq(codes[i], (uint16_t)want, "element %d", i);
+        cr_assert_eq(mask[i / 8] >> (i % 8) & 1, code == want);
+        cr_assert_eq(y[i], (want - 32768.0f) * q.scale);
+        least = fminf(least, x[i]);
+        most = fmaxf(most, x[i]);
+        clipped += code != want;
+    }
+    cr_assert(min == least && max == most && clipped > 100);
+}
+
+static oct_fake_quant *make(const oct_qconfig *qconfig, const oct_target *target, bool is_signed)
+{
+    oct_fake_quant *fq = NULL;
+    MUST(oct_fake_quant_create(&fq, qconfig, target, is_signed));
+    return fq;
+}
+
+static void destroy(oct_fake_quant *fq)
+{
+    oct_module *module = &fq->base;
+    oct_module_destroy(&module);
+}
+
+/* One step in which [min, max] is seen. */
+static oct_status step(oct_fake_quant *fq, float min, float max)
+{
+    oct_quantizers all = {.items = &fq, .count = 1};
+    int64_t keys[2];
+    oct_fake_quant_observe(fq, true, min, max);
+    oct_quantizers_keys(&all, keys);
+    return oct_quantizers_update(&all, keys);
+}
+
+Test(fake_quant, has_the_codes_of_its_bits_and_its_target)
+{
+    static const struct {
+        int bits;
+        const oct_target *target;
+        bool is_signed;
+        int32_t zero_point, qmax;
+        float scale; /* of the range [-1, 3] */
+    } cases[] = {
+        {8, &oct_target_x86, true, 128, 255, 3.0f / 127.5f},
+        {8, &oct_target_x86, false, 0, 255, 3.0f / 255.0f},
+        {16, &oct_target_x86, true, 32768, 65535, 3.0f / 32767.5f},
+        {16, &oct_target_x86, false, 0, 65535, 3.0f / 65535.0f},
+        {8, &oct_target_pow2, true, 128, 255, 0x1p-5f},
+        {8, &oct_target_pow2, false, 128, 255, 0x1p-5f},
+    };
+    for (size_t i = 0; i < OCT_COUNT(cases); i++) {
+        oct_qconfig qconfig = oct_qconfig_default();
+        qconfig.bits = cases[i].bits;
+        oct_fake_quant *fq = make(&qconfig, cases[i].target, cases[i].is_signed);
+        fq->state = OCT_QUANT_CALIBRATE;
+        MUST(step(fq, -1.0f, 3.0f));
+        oct_qparams q = oct_fake_quant_qparams(fq);
+        cr_assert(q.zero_point == cases[i].zero_point && q.qmin == 0 && q.qmax == cases[i].qmax);
+        cr_assert_eq(q.scale, cases[i].scale, "case %zu: %a", i, (double)q.scale);
+        cr_assert_eq(oct_codes_dtype(q), cases[i].bits == 8 ? OCT_U8 : OCT_U16);
+        destroy(fq);
+    }
+}
+
+Test(fake_quant, with_a_fixed_scale_is_moved_by_calibration_only)
+{
+    oct_qconfig qconfig = oct_qconfig_default();
+    qconfig.fixed_scale = qconfig.current_scales = true;
+    oct_fake_quant *fq = make(&qconfig, &oct_target_x86, false);
+    fq->state = OCT_QUANT_CALIBRATE;
+    MUST(step(fq, 0.0f, 255.0f));
+    cr_assert_eq(fq->scale[0], 1.0f);
+    fq->state = OCT_QUANT_QAT;
+    cr_assert(!oct_fake_quant_settles(fq, true));
+    MUST(step(fq, 0.0f, 510.0f));
+    cr_assert(fq->scale[0] == 1.0f && fq->updates[0] == 1);
+
+    oct_fake_quant_fix(fq, 0.3f);
+    fq->state = OCT_QUANT_CALIBRATE;
+    MUST(step(fq, 0.0f, 510.0f));
+    cr_assert(fq->scale[0] == 0.3f && fq->updates[0] == 1);
+    destroy(fq);
+    fq = make(&qconfig, &oct_target_pow2, false);
+    oct_fake_quant_fix(fq, 0.3f);
+    cr_assert_eq(fq->scale[0], 0.5f);
+    destroy(fq);
+}
+
+Test(fake_quant, observes_in_training_only_whatever_its_state)
+{
+    oct_qconfig qconfig = oct_qconfig_default();
+    oct_fake_quant *fq = make(&qconfig, &oct_target_x86, true);
+    const float x[] = {-1.0f, 1.0f};
+    for (int state = OCT_QUANT_OFF; state <= OCT_QUANT_FROZEN; state++) {
+        bool observes = state == OCT_QUANT_CALIBRATE || state == OCT_QUANT_QAT;
+        fq->state = (oct_quant_state)state;
+        oct_fake_quant_observe_values(fq, false, x, 2);
+        oct_fake_quant_observe(fq, false, -9.0f, 9.0f);
+        cr_assert(fq->batch_range[0] == INFINITY && fq->batch_range[1] == -INFINITY);
+        oct_fake_quant_observe_values(fq, true, x, 2);
+        cr_assert_eq(fq->batch_range[1] == 1.0f, observes);
+        fq->batch_range[0] = INFINITY;
+        fq->batch_range[1] = -INFINITY;
+    }
+    destroy(fq);
+}
+
+static float half_scale(float min, float max, oct_qparams q)
+{
+    (void)min;
+    return max / (float)q.qmax / 2.0f;
+}
+static float no_scale(float min, float max, oct_qparams q)
+{
+    return min + max + (float)q.qmin - 1e30f;
+}
+static void doubled(int64_t n, const uint8_t *mask, float *grad)
+{
+    for (int64_t i = 0; i < n; i++)
+        grad[i] *= mask[i / 8] >> (i % 8) & 1 ? 2.0f : 1.0f;
+}
+
+Test(fake_quant, of_a_users_kind_follows_its_rules)
+{
+    const oct_fake_quant_kind kind = {.name = "mine", .scale = half_scale, .backward = doubled},
+                              broken = {.name = "broken", .scale = no_scale};
+    oct_qconfig qconfig = oct_qconfig_default();
+    qconfig.fake_quant = &kind;
+    oct_fake_quant *fq = make(&qconfig, &oct_target_x86, false);
+    fq->state = OCT_QUANT_QAT;
+    MUST(step(fq, 0.0f, 510.0f));
+    cr_assert_eq(fq->scale[0], 1.0f);
+    float grad[] = {1.0f, 1.0f, 1.0f};
+    oct_fake_quant_backward(fq, 3, (const uint8_t[]){5}, grad);
+    cr_assert(grad[0] == 2.0f && grad[1] == 1.0f && grad[2] == 2.0f);
+    fq->qconfig.fake_quant = &oct_fake_quant_affine;
+    oct_fake_quant_backward(fq, 3, (const uint8_t[]){5}, grad);
+    cr_assert(grad[0] == 2.0f && grad[1] == 0.0f && grad[2] == 2.0f);
+    fq->qconfig.fake_quant = &broken;
+    cr_assert_eq(step(fq, 0.0f, 1.0f), OCT_NUMERIC);
+    cr_assert(strstr(oct_fail_text(0), "the fake-quant 'broken' gave the scale -1e+30"), "%s",
+              oct_fail_text(0));
+    destroy(fq);
+}
+
+Test(fake_quant, simulates_by_rounding_to_codes_with_a_straight_through_gradient)
+{
+    enum { N = 1000 };
+    static float x[N];
+    oct_context *cx = NULL;
+    oct_qconfig qconfig = oct_qconfig_default();
+    oct_fake_quant *fq = make(&qconfig, &oct_target_x86, true);
+    fq->scale[0] = 0.5f;
+    fq->state = OCT_QUANT_SIMULATE;
+    for (int i = 0; i < N; i++)
+        x[i] = (float)(i * 37 % N - N / 2) * 0.17f;
+    MUST(oct_context_create(&cx, &oct_collective_one));
+    oct_context_begin(cx, oct_leaves_split(1, 1, 0, 1), true);
+    oct_tensor *in = oct_tensor_view(cx, OCT_F32, OCT_SHAPE(1, N), x);
+    in->needs_grad = true;
+    oct_tensor *y = oct_fake_quant_float(cx, fq, true, in);
+    float *grad = oct_scratch(cx, N * sizeof(float));
+    for (int i = 0; i < N; i++)
+        grad[i] = 1.0f;
+    oct_give_grad(cx, y, grad);
+    MUST(oct_backward(cx, y));
+    for (int i = 0; i < N; i++) {
+        float code = rintf(x[i] * 2.0f), cut = fminf(fmaxf(code, -128.0f), 127.0f);
+        cr_assert_eq(oct_f32(y)[i], cut * 0.5f);
+        cr_assert_eq(in->grad[i], code == cut ? 1.0f : 0.0f, "gradient of %g", (double)x[i]);
+    }
+    cr_assert_eq(fq->batch_range[1], -INFINITY, "nothing is observed");
+    fq->state = OCT_QUANT_OFF;
+    cr_assert_eq(oct_fake_quant_float(cx, fq, true, in), in);
+    cr_assert_eq(oct_fake_quant_float(cx, NULL, true, in), in);
+    cr_assert_null(oct_fake_quant_float(cx, fq, true, NULL));
+    oct_context_destroy(&cx);
+    destroy(fq);
+    check_nothing_held();
+}
+
+Test(fake_quant, describes_all_that_decides_its_codes)
+{
+    char text[400];
+    oct_qconfig qconfig = oct_qconfig_default();
+    oct_fake_quant *fq = make(&qconfig, &oct_target_x86, true);
+    fq->base.type->describe(&fq->base, text, sizeof text);
+    cr_assert_str_eq(text, "state=off, kind=affine, dtype=u8, codes=[0, 255], scheme=symmetric, "
+                           "observer=moving_average, range=not seen, scale=1, zero_point=128");
+    fq->state = OCT_QUANT_QAT;
+    MUST(step(fq, -12.75f, 1.0f));
+    fq->base.type->describe(&fq->base, text, sizeof text);
+    cr_assert_str_eq(text, "state=qat, kind=affine, dtype=u8, codes=[0, 255], scheme=symmetric, "
+                           "observer=moving_average, range=[-12.75, 1], scale=0.100000001, "
+                           "zero_point=128");
+    destroy(fq);
+}
+
 Test(fake_quant, keeps_a_nan_of_any_leaf_until_the_end_of_the_step)
 {
     const float ends[] = {-1.0f, NAN, 2.0f};
     for (int place = 0; place < 3; place++) {
         oct_fake_quant *fq = NULL;
-        cr_assert(oct_fake_quant_create(&fq, oct_observer_find("min_max"), 0.01f, true) == OCT_OK);
+        oct_qconfig qconfig = oct_qconfig_default();
+        qconfig.observer = &oct_observer_min_max;
+        cr_assert(oct_fake_quant_create(&fq, &qconfig, &oct_target_x86, true) == OCT_OK);
         oct_quantizers all = {.items = &fq, .count = 1};
         int64_t keys[2];
         oct_quantizers_set_state(&all, OCT_QUANT_QAT);

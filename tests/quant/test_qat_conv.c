@@ -99,7 +99,7 @@ static void check_forward(variant v)
     const oct_conv2d_module *conv = (const oct_conv2d_module *)m->layer;
     const oct_batch_norm_module *bn = (const oct_batch_norm_module *)m->batch_norm;
     const oct_fake_quant *in = (const oct_fake_quant *)oct_module_find(n.root, "0.fake_quant");
-    const oct_fake_quant *out = (const oct_fake_quant *)m->fake_quant;
+    const oct_fake_quant *out = (const oct_fake_quant *)m->q.fake_quant;
     const float *bias = v.bias ? oct_f32(&conv->bias->value) : NULL;
 
     oracle r = {.x = malloc(N * H * W * C)};
@@ -130,11 +130,13 @@ static void check_forward(variant v)
             gain = (double)oct_f32(&bn->gamma->value)[o] * inv;
             shift = (double)oct_f32(&bn->beta->value)[o] + (shift - r.mean[o]) * gain;
         }
-        float acc_scale = in->scale[0] * (float)((double)r.sw[o] * gain), code;
+        /* Of the layer that has the gain in its weights and the shift as its bias. */
+        float effective = (float)(127.0 * (double)r.sw[o] * gain) / 127.0f;
+        float acc_scale = in->scale[0] * effective, code;
         if (gain == 0) { /* by its bias alone */
             code = nearbyintf((float)(shift / (double)out->scale[0]));
         } else {
-            int32_t b = (int32_t)nearbyint(shift / (double)acc_scale);
+            int32_t b = (int32_t)nearbyint((double)(float)shift / (double)acc_scale);
             code = nearbyintf((float)(r.acc[i] + b) * (acc_scale / out->scale[0]));
         }
         float top = v.relu6 ? fminf(255, nearbyintf(6.0f / out->scale[0])) : 255;
@@ -180,7 +182,7 @@ static void check_backward(variant v)
     const oct_conv2d_module *conv = (const oct_conv2d_module *)m->layer;
     oct_batch_norm_module *bn = (oct_batch_norm_module *)m->batch_norm;
     const oct_fake_quant *in = (const oct_fake_quant *)oct_module_find(n.root, "0.fake_quant");
-    const oct_fake_quant *out = (const oct_fake_quant *)m->fake_quant;
+    const oct_fake_quant *out = (const oct_fake_quant *)m->q.fake_quant;
 
     oct_tensor *y = net_forward(&n, true);
     int64_t out_numel = oct_numel(y);
@@ -333,7 +335,7 @@ Test(qat_conv, current_scales_follow_the_step_itself)
         build(&n, (variant){.batch_norm = true, .live = live != 0, .stride = 1});
         for (size_t i = 0; i < n.quantizers.count; i++) {
             oct_fake_quant *fq = n.quantizers.items[i];
-            fq->current = true;
+            fq->qconfig.current_scales = true;
             fq->updates[0] = 0; /* as before the first batch, whose range is then taken as it is */
             fq->scale[0] = 1000.0f;
         }
@@ -353,7 +355,7 @@ Test(qat_conv, current_scales_follow_the_step_itself)
         int64_t numel = oct_numel(y);
         memcpy(kept, y->data, (size_t)numel * 4);
         for (size_t i = 0; i < n.quantizers.count; i++)
-            n.quantizers.items[i]->current = false;
+            n.quantizers.items[i]->qconfig.current_scales = false;
         oct_check_bits_f32(oct_f32(net_forward(&n, false)), kept, numel, "codes");
         free(kept);
         net_end(&n);

@@ -1,176 +1,810 @@
-/* QuantStub, residual add and average pool on codes: forward and backward against scalar definitions,
- * with delayed and with current scales. (The convolution has test_qat_conv.c.)
+/* The elementwise modules and pools on codes: forward and backward against the float ops at the
+ * dequantized values, the integer program that they write against their own evaluation, and what they
+ * say when they are wired wrongly. (Convolutions have test_qat_conv.c.)
  */
-#include "tests/quant/net.h"
+#include "tests/quant/wiring.h"
+#include "tests/support/check_status.h"
 
 #include <math.h>
+#include <omp.h>
 
-enum { N = 5, H = 4, W = 4, C = 3, NUMEL = N * H * W * C };
+/* What a module shall compute. */
+typedef enum kind {
+    ADD,
+    ADD_RELU,
+    MUL,
+    SIGMOID,
+    SILU,
+    HARD_SWISH,
+    LEAKY_RELU,
+    ADD_SCALAR,
+    MUL_SCALAR,
+    SOFTMAX,
+    CONCAT,
+    NEAREST,
+    BILINEAR,
+    AVG_POOL,
+    GLOBAL_AVG_POOL,
+    RELU,
+    RELU6,
+    KINDS
+} kind;
 
-/* quant -> (add of the codes with themselves through a twin) -> dequant, as a tree of its own. */
-typedef struct doubler {
-    oct_module base;
-    oct_module *quant, *add, *relu, *dequant;
-} doubler;
-
-static oct_tensor *doubler_forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
+static int num_inputs(kind k)
 {
-    doubler *m = (doubler *)self;
-    (void)n;
-    oct_tensor *a = oct_call(cx, m->quant, x[0]);
-    oct_tensor *y = oct_call2(cx, m->add, a, a);
-    if (m->relu) y = oct_call(cx, m->relu, y);
-    return oct_call(cx, m->dequant, y);
+    return k <= MUL ? 2 : k == CONCAT ? 3 : 1;
 }
 
-static const oct_module_type doubler_type = {.name = "doubler", .forward = doubler_forward};
-
-static oct_status doubler_create(oct_module **root, bool relu)
+static bool has_fake_quant(kind k)
 {
-    OCT_TRY(oct_module_create(root, &doubler_type, sizeof(doubler)));
-    doubler *m = (doubler *)*root;
-    OCT_TRY(oct_quant_stub_create(&m->quant));
-    OCT_TRY(oct_module_add_child(*root, "quant", &m->quant));
-    OCT_TRY(oct_add_create(&m->add));
-    OCT_TRY(oct_module_add_child(*root, "add", &m->add));
-    if (relu) {
-        OCT_TRY(oct_relu_create(&m->relu));
-        OCT_TRY(oct_module_add_child(*root, "relu", &m->relu));
+    return k <= CONCAT;
+}
+
+static oct_tensor *float_op(oct_context *cx, kind k, oct_tensor *const *x)
+{
+    switch (k) {
+    case ADD:
+        return oct_add(cx, x[0], x[1]);
+    case ADD_RELU:
+        return oct_relu(cx, oct_add(cx, x[0], x[1]));
+    case MUL:
+        return oct_mul(cx, x[0], x[1]);
+    case SIGMOID:
+        return oct_sigmoid(cx, x[0]);
+    case SILU:
+        return oct_silu(cx, x[0]);
+    case HARD_SWISH:
+        return oct_hard_swish(cx, x[0]);
+    case LEAKY_RELU:
+        return oct_leaky_relu(cx, x[0], 0.1);
+    case ADD_SCALAR:
+        return oct_add_scalar(cx, x[0], -0.3);
+    case MUL_SCALAR:
+        return oct_mul_scalar(cx, x[0], -1.7);
+    case SOFTMAX:
+        return oct_softmax(cx, x[0]);
+    case CONCAT:
+        return oct_concat(cx, x, 3);
+    case NEAREST:
+        return oct_interpolate(cx, x[0], 7, 5, OCT_NEAREST);
+    case BILINEAR:
+        return oct_interpolate(cx, x[0], 7, 16, OCT_BILINEAR);
+    case AVG_POOL:
+        return oct_avg_pool(cx, x[0], 3, 2);
+    case GLOBAL_AVG_POOL:
+        return oct_global_avg_pool(cx, x[0]);
+    case RELU:
+        return oct_relu(cx, x[0]);
+    case RELU6:
+        return oct_relu6(cx, x[0]);
+    case KINDS:
+        break;
     }
-    OCT_TRY(oct_dequant_stub_create(&m->dequant));
-    return oct_module_add_child(*root, "dequant", &m->dequant);
+    return NULL;
 }
 
-static void begin_doubler(net *n, bool relu)
+/* The float module that prepare would find, made quantized by its rule. */
+static oct_module *by_rule(oct_module *module)
 {
-    net_begin(n, H, W, C, N, 2);
-    oct_module_destroy(&n->root);
-    OK(doubler_create(&n->root, relu));
-    OK(net_prepare(n, false, false));
-    net_enter(n, OCT_QUANT_QAT, false);
+    const oct_quant_rule *rule = oct_quant_rule_find(module->type);
+    oct_module *made = NULL;
+    OK(rule->create(&made, &module));
+    cr_assert(!module && made);
+    return made;
 }
 
-static oct_fake_quant *fake_quant(net *n, const char *path)
+static oct_module *make_module(kind k)
 {
-    oct_module *module = oct_module_find(n->root, path);
-    cr_assert(module != NULL, "%s", path);
-    return (oct_fake_quant *)module;
-}
-
-/* Logical code before clamping, and the code. */
-static double code_of(double value, double scale, double zero_point, bool *pass)
-{
-    double code = nearbyint(value / scale) + zero_point;
-    *pass = code >= 0 && code <= 255;
-    return fmin(fmax(code, 0), 255) - zero_point;
-}
-
-/* The gradient that net_backward gave the output, and the one that arrived at the input. */
-static void check_doubler(bool relu, bool current)
-{
-    net n;
-    begin_doubler(&n, relu);
-    oct_fake_quant *in = fake_quant(&n, "quant.fake_quant"),
-                   *out = fake_quant(&n, "add.fake_quant");
-    in->scale[0] *= 0.4f; /* so that both clip */
-    out->scale[0] *= 0.5f;
-    if (current) {
-        in->current = out->current = true;
-        in->updates[0] = out->updates[0] = 0;
+    oct_module *m = NULL;
+    switch (k) {
+    case ADD:
+        OK(oct_add_create(&m));
+        break;
+    case ADD_RELU:
+        OK(oct_qat_add_create(&m, true));
+        return m;
+    case MUL:
+        OK(oct_mul_create(&m));
+        break;
+    case SIGMOID:
+        OK(oct_sigmoid_create(&m));
+        break;
+    case SILU:
+        OK(oct_silu_create(&m));
+        break;
+    case HARD_SWISH:
+        OK(oct_hard_swish_create(&m));
+        break;
+    case LEAKY_RELU:
+        OK(oct_leaky_relu_create(&m, 0.1));
+        break;
+    case ADD_SCALAR:
+        OK(oct_add_scalar_create(&m, -0.3));
+        break;
+    case MUL_SCALAR:
+        OK(oct_mul_scalar_create(&m, -1.7));
+        break;
+    case SOFTMAX:
+        OK(oct_softmax_create(&m));
+        break;
+    case CONCAT:
+        OK(oct_concat_create(&m));
+        break;
+    case NEAREST:
+        OK(oct_interpolate_create(&m, 7, 5, OCT_NEAREST));
+        break;
+    case BILINEAR:
+        OK(oct_interpolate_create(&m, 7, 16, OCT_BILINEAR));
+        break;
+    case AVG_POOL:
+        OK(oct_avg_pool_create(&m, 3, 2));
+        break;
+    case GLOBAL_AVG_POOL:
+        OK(oct_global_avg_pool_create(&m));
+        break;
+    case RELU:
+        OK(oct_relu_create(&m));
+        break;
+    case RELU6:
+        OK(oct_relu6_create(&m));
+        break;
+    case KINDS:
+        break;
     }
-    oct_tensor *y = net_forward(&n, true);
-    float grad[NUMEL], got[NUMEL];
-    memcpy(got, y->data, sizeof got);
-    oct_fill_normal(grad, NUMEL, 11, OCT_STREAM_TEST, 1, 0.0f, 1.0f);
-    oct_tensor *x = y;
-    while (x->node)
-        x = x->node->input[0];
-    net_backward(&n, y);
+    return by_rule(m);
+}
 
-    double sx = (double)in->scale[0], sy = (double)out->scale[0], zero = relu ? 0 : 128;
-    double most = 0;
-    double widest = 0; /* of the sums */
-    int clipped = 0;
-    for (int i = 0; i < NUMEL; i++)
-        most = fmax(most, fabs((double)n.x[i]));
-    if (current) cr_assert_float_eq(sx, most / 127.5, 1e-6);
-    for (int i = 0; i < NUMEL; i++) {
-        bool in_pass, out_pass;
-        double sum = 2 * code_of((double)n.x[i], sx, 128, &in_pass) * sx;
-        double code = code_of(sum, sy, zero, &out_pass);
-        if (relu) out_pass &= sum > 0;
-        clipped += !in_pass + !out_pass;
-        widest = fmax(widest, relu ? sum : fabs(sum));
-        /* multipliers of 20 bits: a sum next to a tie may go the other way */
-        bool tie = fabs(fabs(sum / sy - floor(sum / sy)) - 0.5) < 1e-3;
-        cr_assert_float_eq(got[i], code * sy, tie ? sy * 1.01 : 1e-5, "element %d: %g, wanted %g",
-                           i, (double)got[i], code * sy);
-        double want = in_pass && out_pass ? 2 * (double)grad[i] : 0;
-        if (!tie)
-            cr_assert_float_eq(x->grad[i], want, 1e-6, "gradient %d: %g, wanted %g", i,
-                               (double)x->grad[i], want);
+enum { N = 9, H = 8, W = 8, C = 37 }; /* more than one part of elements */
+
+/* Quantizers such that values reach about +-4 and the output clips some of its own. */
+static quantizer quantizer_of(int bits, bool is_signed, float reach, const oct_target *target)
+{
+    const float codes = (float)(1 << (is_signed || !target->unsigned_codes ? bits - 1 : bits));
+    float scale = reach / codes;
+    if (target->requantizer == OCT_REQUANT_SHIFT) scale = oct_pow2_ceil(scale);
+    return (quantizer){.bits = bits, .is_signed = is_signed, .scale = scale};
+}
+
+static float output_reach(kind k)
+{
+    if (k == SIGMOID) return 0.9f;
+    return k == MUL ? 9 : k == ADD || k == ADD_RELU ? 5 : 3;
+}
+
+static void begin(bench *b, kind k, const char *target_name, int in_bits, int out_bits)
+{
+    const oct_target *target = oct_target_find(target_name);
+    oct_module *m = make_module(k);
+    const bool is_signed = !(k == ADD_RELU || k == SIGMOID || k == SOFTMAX);
+    if (has_fake_quant(k))
+        wiring_adopt(m, quantizer_of(out_bits, is_signed, output_reach(k), target), target);
+    quantizer q[3];
+    oct_shape shape[3];
+    for (int i = 0; i < 3; i++) {
+        /* The second input has the other width, and a scale of its own; so has the third. */
+        const int bits = i == 1 ? 24 - in_bits : in_bits;
+        q[i] = quantizer_of(bits, i != 2, i == 0 ? 4 : i == 1 ? 3.1f : 2.3f, target);
+        shape[i] = OCT_SHAPE(N, H, W, k == CONCAT ? C - 11 * i : C);
     }
-    if (current) cr_assert_float_eq(sy, widest / (relu ? 255 : 127.5), 1e-5);
-    if (!current) cr_assert(clipped > 10, "nothing was clipped, so no mask was tried");
-    net_end(&n);
+    bench_begin(b, target_name, m, num_inputs(k), shape, q);
+    if (k == RELU6) {
+        const int64_t numel = oct_shape_numel(&shape[0]);
+        oct_quantized *stub = (oct_quantized *)((wiring *)b->root)->stub[0];
+        ((oct_fake_quant *)stub->fake_quant)->scale[0] *= 2;
+        for (int64_t i = 0; i < numel; i++)
+            b->x[0][i] *= 1.9f;
+    }
 }
 
-Test(qat_modules, stub_and_add_are_their_definitions_and_mask_their_gradients)
+static oct_fake_quant *fake_quant(const bench *b, const char *path)
 {
-    check_doubler(false, false);
-    check_doubler(true, false);
+    oct_module *m = oct_module_find(b->root, path);
+    return (oct_fake_quant *)m;
 }
 
-Test(qat_modules, stub_and_add_settle_their_scales_in_the_step_itself)
+static oct_qparams stub_qparams(const bench *b, int i)
 {
-    check_doubler(false, true);
-    check_doubler(true, true);
+    const oct_quantized *stub = (const oct_quantized *)((const wiring *)b->root)->stub[i];
+    return oct_fake_quant_qparams((const oct_fake_quant *)stub->fake_quant);
 }
 
-/* quant -> average pool -> dequant; kernel 0: global. */
-static void check_pool(int kernel, int stride)
-{
-    net n;
-    net_begin(&n, H, W, C, N, 2);
-    APPEND(&n, oct_quant_stub_create(&item));
-    if (kernel)
-        APPEND(&n, oct_avg_pool_create(&item, kernel, stride));
-    else
-        APPEND(&n, oct_global_avg_pool_create(&item));
-    APPEND(&n, oct_dequant_stub_create(&item));
-    OK(net_prepare(&n, false, false));
-    net_enter(&n, OCT_QUANT_QAT, false);
-    oct_tensor *y = net_forward(&n, true), *x = y;
-    while (x->node)
-        x = x->node->input[0];
-    int k = kernel ? kernel : H, out = kernel ? (H - k) / stride + 1 : 1;
-    float got[NUMEL], grad[NUMEL];
-    memcpy(got, y->data, (size_t)oct_numel(y) * sizeof(float));
-    oct_fill_normal(grad, oct_numel(y), 11, OCT_STREAM_TEST, 1, 0.0f, 1.0f);
-    net_backward(&n, y);
+/* The float op at the values of the input codes, and its gradients for grad cut by the clip of y. */
+typedef struct reference {
+    oct_context *cx;
+    oct_tensor *x[WIRING_MOST], *y;
+} reference;
 
-    double scale = (double)fake_quant(&n, "0.fake_quant")->scale[0], want[NUMEL] = {0};
-    bool pass[NUMEL];
-    for (int i = 0; i < N * out * out * C; i++) {
-        int c = i % C, ox = i / C % out, oy = i / C / out % out, s = i / C / out / out;
-        double sum = 0;
-        for (int ky = 0; ky < k; ky++)
-            for (int kx = 0; kx < k; kx++) {
-                int at = ((s * H + oy * stride + ky) * W + ox * stride + kx) * C + c;
-                sum += code_of((double)n.x[at], scale, 128, &pass[at]);
-                want[at] += (double)grad[i] / (k * k);
+static void refer(reference *r, const bench *b, kind k)
+{
+    OK(oct_context_create(&r->cx, &oct_collective_one));
+    oct_context_begin(r->cx, b->leaves, true);
+    for (int i = 0; i < b->n; i++) {
+        r->x[i] = oct_tensor_new(r->cx, OCT_F32, b->shape[i]);
+        r->x[i]->needs_grad = true;
+        oct_fake_quantize(b->x[i], oct_numel(r->x[i]), stub_qparams(b, i), oct_f32(r->x[i]), NULL);
+    }
+    r->y = float_op(r->cx, k, r->x);
+    OK(oct_context_status(r->cx));
+}
+
+/* How far codes may be from the float op's values, in steps of the output. */
+static double tolerance(kind k, oct_qparams y)
+{
+    double steps = 0.502 + (y.qmax + 1) * 0x1p-22;      /* the op's own value is a float */
+    if (k == BILINEAR) steps += (y.qmax + 1) * 0x1p-10; /* places in steps of 1/2048 */
+    return steps;
+}
+
+static bool unclear(double steps, oct_qparams q, kind k)
+{
+    const double lo = q.qmin - q.zero_point - 0.5, hi = q.qmax - q.zero_point + 0.5;
+    return fabs(steps - lo) < 1e-2 || fabs(steps - hi) < 1e-2 ||
+           (k == ADD_RELU && fabs(steps) < 1e-2);
+}
+
+static void check_module(kind k, const char *target, int in_bits, int out_bits)
+{
+    bench b;
+    reference r;
+    begin(&b, k, target, in_bits, out_bits);
+    refer(&r, &b, k);
+    oct_tensor *y = bench_forward(&b, true);
+    cr_assert(oct_shape_equal(&y->shape, &r.y->shape));
+    const int64_t n = oct_numel(y);
+    const oct_qparams q = has_fake_quant(k)
+                              ? oct_fake_quant_qparams(fake_quant(&b, "middle.fake_quant"))
+                              : stub_qparams(&b, 0);
+    const double lo = q.qmin - q.zero_point, hi = q.qmax - q.zero_point, s = (double)q.scale;
+    float *grad = oct_scratch(r.cx, (size_t)n * sizeof *grad),
+          *cut = oct_scratch(r.cx, (size_t)n * 4);
+    oct_fill_normal(grad, n, 11, OCT_STREAM_TEST, 1, 0.0f, 1.0f);
+    int64_t clipped = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const double steps = (double)oct_f32(r.y)[i] / s, ideal = fmin(fmax(steps, lo), hi);
+        cr_assert_leq(fabs((double)oct_f32(y)[i] / s - ideal), tolerance(k, q),
+                      "%d: element %lld: %g steps, wanted %g", k, (long long)i,
+                      (double)oct_f32(y)[i] / s, ideal);
+        if (has_fake_quant(k) && unclear(steps, q, k)) grad[i] = 0;
+        const bool pass = !has_fake_quant(k) || (steps > lo - 0.5 && steps < hi + 0.5);
+        clipped += !pass;
+        cut[i] = pass ? grad[i] : 0;
+    }
+    if (strcmp(target, "x86") == 0 && k < SOFTMAX && k != ADD_SCALAR && k != HARD_SWISH &&
+        k != SILU && k != LEAKY_RELU)
+        cr_assert_gt(clipped, 10, "%d: nothing was clipped, so no mask was tried", k);
+    bench_backward(&b, y, grad);
+    oct_give_grad(r.cx, r.y, cut);
+    OK(oct_backward(r.cx, r.y));
+    /* Softmax takes its derivative from rounded codes, bilinear has rounded weights. */
+    const double absolute = k == SOFTMAX ? 2 * s : k == BILINEAR ? 4e-3 : 2e-6;
+    for (int i = 0; i < b.n; i++)
+        oct_check_near_f32(b.input[i]->grad, r.x[i]->grad, oct_numel(r.x[i]), absolute, 1e-5,
+                           "gradient");
+    oct_context_destroy(&r.cx);
+    bench_end(&b);
+}
+
+Test(qat_modules, are_the_float_ops_on_codes_forward_and_backward, .timeout = 300)
+{
+    for (kind k = 0; k < KINDS; k++)
+        for (int bits = 0; bits < 4; bits++)
+            check_module(k, "x86", bits & 1 ? 16 : 8, bits & 2 ? 16 : 8);
+}
+
+Test(qat_modules, follow_a_target_that_shifts, .timeout = 300)
+{
+    for (kind k = 0; k < KINDS; k++)
+        for (int bits = 0; bits < 4; bits++)
+            check_module(k, "pow2", bits & 1 ? 16 : 8, bits & 2 ? 16 : 8);
+}
+
+static void check_program(kind k, const char *target, int in_bits, int out_bits)
+{
+    bench b;
+    oct_program program;
+    oct_runtime *runtime = NULL;
+    begin(&b, k, target, in_bits, out_bits);
+    bench_state(&b, OCT_QUANT_FROZEN);
+    bench_program(&b, &program);
+    OK(oct_program_check(&program));
+    oct_module_train(b.root, false);
+    const oct_tensor *y = bench_forward(&b, false);
+    float *got = calloc((size_t)oct_numel(y), sizeof *got);
+    OK(oct_runtime_create(&runtime, &program, N, NULL));
+    OK(oct_runtime_run(runtime, N, (const float *const *)b.x, got));
+    oct_check_bits_f32(got, y->data, oct_numel(y), "the program's output");
+    oct_runtime_destroy(&runtime);
+    oct_program_free(&program);
+    free(got);
+    bench_end(&b);
+}
+
+Test(qat_modules, write_programs_that_compute_their_evaluation_bit_for_bit, .timeout = 300)
+{
+    for (kind k = 0; k < KINDS; k++)
+        for (int bits = 0; bits < 4; bits++) {
+            check_program(k, "x86", bits & 1 ? 16 : 8, bits & 2 ? 16 : 8);
+            check_program(k, "pow2", bits & 1 ? 16 : 8, bits & 2 ? 16 : 8);
+        }
+}
+
+Test(qat_modules, give_the_same_bits_on_one_and_on_more_threads, .timeout = 300)
+{
+    for (kind k = 0; k < KINDS; k++) {
+        bench b[2];
+        oct_tensor *y[2];
+        for (int i = 0; i < 2; i++) {
+            omp_set_num_threads(i ? 3 : 1);
+            begin(&b[i], k, "x86", 8, 8);
+            y[i] = bench_forward(&b[i], true);
+            if (i) oct_check_bits_f32(y[1]->data, y[0]->data, oct_numel(y[0]), "output");
+        }
+        float *grad = calloc((size_t)oct_numel(y[0]), sizeof *grad);
+        oct_fill_normal(grad, oct_numel(y[0]), 11, OCT_STREAM_TEST, 1, 0.0f, 1.0f);
+        for (int i = 0; i < 2; i++) {
+            omp_set_num_threads(i ? 3 : 1);
+            bench_backward(&b[i], y[i], grad);
+        }
+        for (int i = 0; i < b[0].n; i++)
+            oct_check_bits_f32(b[1].input[i]->grad, b[0].input[i]->grad,
+                               oct_shape_numel(&b[0].shape[i]), "gradient");
+        if (has_fake_quant(k)) {
+            const oct_fake_quant *one = fake_quant(&b[0], "middle.fake_quant"),
+                                 *more = fake_quant(&b[1], "middle.fake_quant");
+            cr_assert_arr_eq(one->batch_range, more->batch_range, sizeof one->batch_range);
+            cr_assert(one->fixed || one->batch_range[0] < one->batch_range[1]);
+        }
+        free(grad);
+        bench_end(&b[0]);
+        bench_end(&b[1]);
+    }
+}
+
+Test(qat_modules, observe_the_range_of_their_values_before_they_are_clipped, .timeout = 120)
+{
+    for (kind k = 0; k < SOFTMAX; k++) {
+        bench b;
+        reference r;
+        begin(&b, k, "x86", 8, 8);
+        refer(&r, &b, k);
+        bench_forward(&b, true);
+        float min = INFINITY, max = -INFINITY;
+        for (int64_t i = 0; i < oct_numel(r.y); i++) {
+            min = fminf(min, oct_f32(r.y)[i]);
+            max = fmaxf(max, oct_f32(r.y)[i]);
+        }
+        const float *range = fake_quant(&b, "middle.fake_quant")->batch_range;
+        oct_check_near_f32(&range[0], &min, 1, 1e-5, 1e-5, "least value");
+        oct_check_near_f32(&range[1], &max, 1, 1e-5, 1e-5, "largest value");
+        oct_module_train(b.root, false);
+        bench_state(&b, OCT_QUANT_QAT);
+        bench_forward(&b, false);
+        cr_assert(range[0] == INFINITY && range[1] == -INFINITY, "evaluation moved an observer");
+        oct_context_destroy(&r.cx);
+        bench_end(&b);
+    }
+}
+
+Test(qat_modules, settle_current_scales_on_the_values_of_the_step_itself, .timeout = 120)
+{
+    for (kind k = 0; k < KINDS; k++) {
+        if (!has_fake_quant(k)) continue;
+        bench b;
+        reference r;
+        begin(&b, k, "x86", 8, 8);
+        oct_quantizers all;
+        OK(oct_quantizers_collect(&all, b.root));
+        for (size_t i = 0; i < all.count; i++) {
+            all.items[i]->qconfig.current_scales = true;
+            if (!all.items[i]->fixed) all.items[i]->scale[0] = 77;
+        }
+        bench_forward(&b, true);
+        refer(&r, &b, k);
+        float most = 0;
+        for (int64_t i = 0; i < oct_numel(r.y); i++)
+            most = fmaxf(most, fabsf(oct_f32(r.y)[i]));
+        const oct_fake_quant *fq = fake_quant(&b, "middle.fake_quant");
+        const float want = fq->is_signed ? most / 127.5f : most / 255;
+        if (k != SOFTMAX) oct_check_near_f32(fq->scale, &want, 1, 0, 1e-5, "scale");
+        cr_assert(k != SOFTMAX || fq->scale[0] == 0x1p-8f);
+        oct_quantizers_free(&all);
+        oct_context_destroy(&r.cx);
+        bench_end(&b);
+    }
+}
+
+Test(qat_modules, are_the_float_model_in_the_float_states)
+{
+    for (kind k = 0; k < KINDS; k++)
+        for (oct_quant_state state = OCT_QUANT_OFF; state <= OCT_QUANT_CALIBRATE; state++) {
+            bench b;
+            begin(&b, k, "x86", 8, 8);
+            bench_state(&b, state);
+            const oct_tensor *y = bench_forward(&b, false);
+            const oct_tensor *want = float_op(b.cx, k, b.input);
+            oct_check_tensor(y, want, "float output");
+            if (has_fake_quant(k)) {
+                const oct_fake_quant *fq = fake_quant(&b, "middle.fake_quant");
+                const bool saw = fq->batch_range[0] <= fq->batch_range[1];
+                cr_assert_eq(saw, state == OCT_QUANT_CALIBRATE && !fq->fixed);
             }
-        cr_assert_float_eq(got[i], nearbyint(sum / (k * k)) * scale, 1e-5, "element %d", i);
-    }
-    for (int i = 0; i < NUMEL; i++)
-        cr_assert_float_eq(x->grad[i], want[i] == 0 || pass[i] ? want[i] : 0, 1e-6,
-                           "gradient %d: %g, wanted %g", i, (double)x->grad[i], want[i]);
-    net_end(&n);
+            bench_end(&b);
+        }
 }
 
-Test(qat_modules, average_pools_are_their_definition_forward_and_backward)
+/* Rounded values in float stand for the codes. */
+Test(qat_modules, round_to_their_codes_in_simulation)
 {
-    check_pool(2, 2);
-    check_pool(2, 1);
-    check_pool(0, 1);
+    for (kind k = 0; k < CONCAT; k++) {
+        bench b;
+        reference r;
+        begin(&b, k, "x86", 8, 8);
+        refer(&r, &b, k);
+        bench_state(&b, OCT_QUANT_SIMULATE);
+        const oct_tensor *y = bench_forward(&b, false);
+        const int64_t n = oct_numel(y);
+        float *want = calloc((size_t)n, sizeof *want);
+        oct_fake_quantize(oct_f32(r.y), n,
+                          oct_fake_quant_qparams(fake_quant(&b, "middle.fake_quant")), want, NULL);
+        oct_check_bits_f32(oct_f32(y), want, n, "simulated output");
+        free(want);
+        oct_context_destroy(&r.cx);
+        bench_end(&b);
+    }
+}
+
+/* The gradient of a clipped input stops at the stub. */
+Test(quant_stub, masks_what_it_clips_at_both_widths)
+{
+    for (int bits = 8; bits <= 16; bits += 8) {
+        bench b;
+        oct_module *relu = NULL;
+        OK(oct_qat_relu_create(&relu, false));
+        const oct_shape shape = OCT_SHAPE(3, 1, 1, 3);
+        bench_begin(&b, "x86", relu, 1, &shape, &(quantizer){bits, true, 1});
+        const float top = (float)(1 << (bits - 1));
+        const float x[9] = {top, top - 1, top - 0.5f, top - 0.6f, 0, 1, -1, 0.5f, 0.6f};
+        const float want[9] = {0, 1, 0, 1, 0, 1, 0, 0, 1};
+        const float values[9] = {top - 1, top - 1, top - 1, top - 1, 0, 1, 0, 0, 1};
+        float grad[9];
+        memcpy(b.x[0], x, sizeof x);
+        for (int i = 0; i < 9; i++)
+            grad[i] = 1;
+        oct_tensor *y = bench_forward(&b, true);
+        oct_check_bits_f32(oct_f32(y), values, 9, "values");
+        bench_backward(&b, y, grad);
+        oct_check_bits_f32(b.input[0]->grad, want, 9, "gradient");
+        bench_end(&b);
+    }
+}
+
+Test(quant_stub, lets_a_nan_be_found_at_the_end_of_the_step)
+{
+    for (int64_t at = 0; at < 60000; at += 29999) {
+        bench b;
+        oct_module *relu = NULL;
+        OK(oct_qat_relu_create(&relu, false));
+        const oct_shape shape = OCT_SHAPE(2, 100, 100, 3);
+        bench_begin(&b, "x86", relu, 1, &shape, &(quantizer){8, true, 1});
+        b.x[0][at] = NAN;
+        bench_forward(&b, true);
+        oct_quantizers all;
+        OK(oct_quantizers_collect(&all, b.root));
+        int64_t keys[2];
+        oct_quantizers_keys(&all, keys);
+        cr_assert_eq(oct_quantizers_update(&all, keys), OCT_NUMERIC);
+        cr_assert(strstr(oct_fail_text(0), "in0.fake_quant"), "%s", oct_fail_text(0));
+        oct_quantizers_free(&all);
+        bench_end(&b);
+    }
+}
+
+Test(stubs, are_identity_before_prepare)
+{
+    oct_module *quant = NULL, *dequant = NULL;
+    oct_context *cx = NULL;
+    OK(oct_quant_stub_create(&quant));
+    OK(oct_dequant_stub_create(&dequant));
+    OK(oct_context_create(&cx, &oct_collective_one));
+    oct_context_begin(cx, oct_leaves_split(1, 1, 0, 1), false);
+    oct_tensor *x = oct_tensor_new(cx, OCT_F32, OCT_SHAPE(1, 2));
+    oct_f32(x)[0] = NAN;
+    oct_f32(x)[1] = -3.5f;
+    oct_check_tensor(oct_call(cx, dequant, oct_call(cx, quant, x)), x, "through both stubs");
+    oct_module_destroy(&quant);
+    oct_module_destroy(&dequant);
+    oct_context_destroy(&cx);
+}
+
+/* Inputs that share the output's quantizer are copied, not observed, and no mask is needed. */
+Test(qat_concat, copies_inputs_of_its_own_qparams_and_leaves_their_observer_alone)
+{
+    bench b;
+    oct_module *concat = NULL;
+    const oct_target *target = oct_target_find("x86");
+    OK(oct_qat_concat_create(&concat));
+    const oct_shape shape[] = {OCT_SHAPE(N, H, W, 5), OCT_SHAPE(N, H, W, 8)};
+    const quantizer q = {8, true, 0.02f};
+    bench_begin(&b, "x86", concat, 2, shape, (quantizer[]){q, q});
+    oct_fake_quant *shared = fake_quant(&b, "in0.fake_quant");
+    oct_quantized_borrow(concat, shared);
+    cr_assert(((oct_quantized *)concat)->target == target &&
+              !oct_module_find(concat, "fake_quant"));
+    oct_tensor *y = bench_forward(&b, true);
+    float want[2] = {INFINITY, -INFINITY};
+    for (int64_t i = 0; i < oct_shape_numel(&shape[0]); i++) {
+        want[0] = fminf(want[0], b.x[0][i]);
+        want[1] = fmaxf(want[1], b.x[0][i]);
+    }
+    oct_check_bits_f32(shared->batch_range, want, 2, "what the stub saw");
+    for (int64_t i = 0; i < oct_numel(y); i++) {
+        const int64_t row = i / 13, c = i % 13;
+        const float x = c < 5 ? b.x[0][row * 5 + c] : b.x[1][row * 8 + c - 5];
+        cr_assert_leq(fabsf(oct_f32(y)[i] - x), 0.0101f);
+    }
+    bench_end(&b);
+}
+
+/* A loop: the same module with other scales each time, before the first backward. */
+Test(qat_lut, takes_slopes_of_the_scale_of_each_call)
+{
+    oct_module *lut = make_module(SILU);
+    const oct_target *target = oct_target_find("x86");
+    wiring_adopt(lut, (quantizer){8, true, 0.05f}, target);
+    oct_context *cx = NULL;
+    OK(oct_context_create(&cx, &oct_collective_one));
+    oct_context_begin(cx, oct_leaves_split(1, 1, 0, 1), true);
+    oct_tensor *x[3], *y[3];
+    const oct_qparams q[3] = {{0.01f, 128, 0, 255}, {0.0001f, 32768, 0, 65535}, {0.03f, 0, 0, 255}};
+    for (int i = 0; i < 3; i++) {
+        x[i] = oct_tensor_new(cx, oct_codes_dtype(q[i]), OCT_SHAPE(1, 2));
+        x[i]->q = q[i];
+        x[i]->needs_grad = true;
+        for (int j = 0; j < 2; j++)
+            if (i == 1)
+                oct_u16(x[i])[j] = (uint16_t)(30000 + 9000 * j);
+            else
+                oct_u8(x[i])[j] = (uint8_t)(50 + 100 * j);
+        y[i] = oct_call(cx, lut, x[i]);
+    }
+    OK(oct_context_status(cx));
+    for (int i = 2; i >= 0; i--) {
+        float *grad = oct_scratch(cx, 2 * sizeof *grad);
+        grad[0] = grad[1] = 1;
+        oct_give_grad(cx, y[i], grad);
+    }
+    OK(oct_backward(cx, y[2]));
+    for (int i = 0; i < 3; i++)
+        for (int j = 0; j < 2; j++) {
+            const int code = i == 1 ? oct_u16(x[i])[j] : oct_u8(x[i])[j];
+            const double v = (double)(code - q[i].zero_point) * (double)q[i].scale;
+            const double s = 1 / (1 + exp(-v));
+            cr_assert_float_eq(x[i]->grad[j], s * (1 + v * (1 - s)), 1e-6);
+            const double made = (oct_u8(y[i])[j] - 128) * 0.05;
+            cr_assert_float_eq(made, v * s, 0.026);
+        }
+    oct_module_destroy(&lut);
+    oct_context_destroy(&cx);
+}
+
+Test(qat_softmax, has_a_fixed_scale_that_the_target_decides)
+{
+    static const struct {
+        const char *target;
+        int bits;
+        float scale;
+        int zero_point;
+    } cases[] = {{"x86", 8, 0x1p-8f, 0},
+                 {"x86", 16, 0x1p-16f, 0},
+                 {"pow2", 8, 0x1p-7f, 128},
+                 {"pow2", 16, 0x1p-15f, 32768}};
+    for (size_t i = 0; i < OCT_COUNT(cases); i++) {
+        oct_module *m = make_module(SOFTMAX);
+        wiring_adopt(m, (quantizer){cases[i].bits, false, 3}, oct_target_find(cases[i].target));
+        const oct_fake_quant *fq = (const oct_fake_quant *)((oct_quantized *)m)->fake_quant;
+        const oct_qparams q = oct_fake_quant_qparams(fq);
+        cr_assert(fq->fixed && q.scale == cases[i].scale && q.zero_point == cases[i].zero_point);
+        oct_module_destroy(&m);
+    }
+}
+
+Test(qat_softmax, refuses_a_scale_that_integers_cannot_divide_by)
+{
+    bench b;
+    oct_module *m = make_module(SOFTMAX);
+    const oct_shape shape = OCT_SHAPE(1, 1, 1, 4);
+    bench_begin(&b, "x86", m, 1, &shape, &(quantizer){8, true, 0.3f});
+    oct_quantized_borrow(m, fake_quant(&b, "in0.fake_quant"));
+    cr_assert_null(bench_try(&b, false));
+    cr_assert_eq(oct_context_status(b.cx), OCT_PREPARE);
+    cr_assert(strstr(oct_fail_text(0), "give it a fake-quant of its own"), "%s", oct_fail_text(0));
+    bench_end(&b);
+}
+
+/* The float op takes codes as they are: training's side of the runtime's oct_qmax_pool. */
+Test(max_pool, of_codes_is_the_runtimes)
+{
+    for (int bits = 8; bits <= 16; bits += 8) {
+        const oct_qparams q = {1, 1 << (bits - 1), 0, (1 << bits) - 1};
+        oct_context *cx = NULL;
+        OK(oct_context_create(&cx, &oct_collective_one));
+        oct_context_begin(cx, oct_leaves_split(N, 2, 0, 1), false);
+        oct_tensor *x = oct_tensor_new(cx, oct_codes_dtype(q), OCT_SHAPE(N, H, W, C));
+        x->q = q;
+        float values[H * W * C];
+        for (int64_t i = 0; i < N; i++) {
+            oct_fill_uniform(values, H * W * C, 5, OCT_STREAM_TEST, (uint32_t)i, 0, (float)q.qmax);
+            for (int64_t j = 0; j < H * W * C; j++) {
+                const int32_t code = (int32_t)values[j] - q.zero_point;
+                oct_qcodes_store(&code, 1, q, x->data, i * H * W * C + j);
+            }
+        }
+        const oct_tensor *y = oct_max_pool(cx, x, 3, 2, 1);
+        OK(oct_context_status(cx));
+        oct_tensor *want = oct_tensor_new(cx, y->dtype, y->shape);
+        oct_qmax_pool(N, H, W, C, 3, 2, 1, oct_qcodes_of(x), want->data);
+        oct_check_tensor(y, want, "max_pool");
+        oct_context_destroy(&cx);
+    }
+}
+
+Test(qat_modules, are_told_apart_from_others)
+{
+    for (kind k = 0; k < KINDS; k++) {
+        oct_module *m = make_module(k);
+        char text[128] = "";
+        if (m->type->describe) m->type->describe(m, text, sizeof text);
+        cr_assert_eq(oct_is_quantized(m), has_fake_quant(k));
+        cr_assert(m->type->emit && m->type->leaf);
+        if (k == LEAKY_RELU) cr_assert(strstr(text, "leaky_relu by table"), "%s", text);
+        oct_module_destroy(&m);
+    }
+    oct_module *conv = NULL;
+    OK(oct_conv2d_create(&conv, 1, 1, (oct_conv_geometry){1, 1, 1, 0, 1}, false));
+    const oct_quant_rule *rule = oct_quant_rule_find(conv->type);
+    cr_assert(!oct_is_quantized(conv) && rule && rule->scale == OCT_SCALE_OWN && !rule->create);
+    cr_assert(!oct_quant_rule_find(&oct_sequential_type));
+    oct_module_destroy(&conv);
+    cr_assert(oct_quant_rule_sigmoid.non_negative && !oct_quant_rule_silu.non_negative);
+    cr_assert(oct_quant_rule_softmax.scale == OCT_SCALE_FIXED);
+    cr_assert(oct_quant_rule_concat.scale == OCT_SCALE_SHARED);
+    cr_assert(oct_quant_rule_max_pool.scale == OCT_SCALE_INPUT && !oct_quant_rule_max_pool.create);
+}
+
+/* What went wrong when `middle` got these inputs. */
+static void check_wiring(kind k, const oct_dtype *dtype, bool with_fake_quant, const char *want)
+{
+    oct_module *m = make_module(k);
+    oct_context *cx = NULL;
+    if (with_fake_quant) wiring_adopt(m, (quantizer){8, true, 1}, oct_target_find("x86"));
+    OK(oct_context_create(&cx, &oct_collective_one));
+    oct_context_begin(cx, oct_leaves_split(1, 1, 0, 1), false);
+    oct_tensor *x[3];
+    for (int i = 0; i < num_inputs(k); i++) {
+        x[i] = oct_tensor_new(cx, dtype[i], OCT_SHAPE(1, 2, 2, 2));
+        x[i]->q = (oct_qparams){1, 128, 0, 255};
+        memset(x[i]->data, 0, 8 * oct_dtype_bytes(dtype[i]));
+    }
+    cr_assert_null(oct_module_call(cx, m, x, num_inputs(k)));
+    cr_assert_eq(oct_context_status(cx), OCT_PREPARE);
+    cr_assert(strstr(oct_fail_text(0), want), "%s", oct_fail_text(0));
+    oct_module_destroy(&m);
+    oct_context_destroy(&cx);
+}
+
+Test(qat_modules, name_the_stub_that_is_missing)
+{
+    const oct_dtype mixed[] = {OCT_U8, OCT_F32, OCT_U8}, other[] = {OCT_F32, OCT_U8, OCT_U8};
+    const oct_dtype floats[] = {OCT_F32, OCT_F32, OCT_F32}, bytes[] = {OCT_U8, OCT_U8, OCT_U8};
+    for (kind k = 0; k <= CONCAT; k++) {
+        if (num_inputs(k) > 1) {
+            check_wiring(k, mixed, true,
+                         "input 0 is quantized and input 1 is float; put a QuantStub before the "
+                         "float one");
+            check_wiring(k, other, true, "input 1 is quantized and input 0 is float");
+        }
+        check_wiring(k, floats, true, "its input is float; put a QuantStub before it");
+        check_wiring(k, bytes, false, "no fake-quant for its output; prepare the model");
+    }
+}
+
+Test(qat_modules, refuse_shapes_that_do_not_fit)
+{
+    const quantizer q[] = {{8, true, 1}, {8, true, 1}};
+    const oct_shape shape[] = {OCT_SHAPE(1, 2, 2, 2), OCT_SHAPE(1, 3, 2, 2)};
+    static const struct {
+        kind k;
+        const char *want;
+    } cases[] = {{ADD, "inputs (1, 2, 2, 2) and (1, 3, 2, 2) differ in shape"},
+                 {MUL, "differ in shape"},
+                 {CONCAT, "cannot be joined"},
+                 {AVG_POOL, "a window of 3x3 does not fit (1, 2, 2, 2)"}};
+    for (size_t i = 0; i < OCT_COUNT(cases); i++) {
+        bench b;
+        oct_module *m = make_module(cases[i].k);
+        if (has_fake_quant(cases[i].k)) wiring_adopt(m, q[0], oct_target_find("x86"));
+        bench_begin(&b, "x86", m, cases[i].k == AVG_POOL ? 1 : 2, shape, q);
+        cr_assert_null(bench_try(&b, false));
+        cr_assert_eq(oct_context_status(b.cx), OCT_PREPARE);
+        cr_assert(strstr(oct_fail_text(0), cases[i].want), "%s", oct_fail_text(0));
+        cr_assert(strstr(oct_fail_text(0), "middle"), "%s", oct_fail_text(0));
+        bench_end(&b);
+    }
+}
+
+/* What a file might hold: each change makes the program one that may not run. */
+static void check_refused(kind k, void (*spoil)(oct_program *, oct_step *), const char *want)
+{
+    bench b;
+    oct_program program;
+    begin(&b, k, k == MUL ? "pow2" : "x86", 8, 8);
+    bench_state(&b, OCT_QUANT_FROZEN);
+    bench_program(&b, &program);
+    OK(oct_program_check(&program));
+    oct_step *step = &program.steps[b.n];
+    spoil(&program, step);
+    cr_assert_eq(oct_program_check(&program), OCT_DATA, "%s was not refused", want);
+    cr_assert(strstr(oct_fail_text(0), want), "%s", oct_fail_text(0));
+    cr_assert(strstr(oct_fail_text(0), "middle"), "%s", oct_fail_text(0));
+    oct_program_free(&program);
+    bench_end(&b);
+}
+
+#define SPOIL(name, change)                                                                        \
+    static void name(oct_program *p, oct_step *s)                                                  \
+    {                                                                                              \
+        (void)p;                                                                                   \
+        change;                                                                                    \
+    }
+
+SPOIL(negative_multiplier, s->add.ma = -1)
+SPOIL(large_multiplier, s->add.mb = INT64_C(1) << 38)
+SPOIL(large_shift, s->add.shift = 62)
+SPOIL(no_shift, s->add.shift = 0)
+SPOIL(other_zero_point, s->add.za++)
+SPOIL(wide_bounds, s->add.hi = 70000)
+SPOIL(nan_factor, s->factor = NAN)
+SPOIL(odd_factor, s->factor = 0.3f)
+SPOIL(no_table, oct_free(&s->table))
+SPOIL(short_table, s->table_size = 255)
+SPOIL(high_entry, s->table[7] = 256)
+SPOIL(other_scale, p->values[s->output].q.scale = 0.003f)
+SPOIL(first_exponential, s->exponential[0]--)
+SPOIL(negative_exponential, s->exponential[255] = -1)
+SPOIL(rising_exponential, s->exponential[9] = s->exponential[3] + 1)
+SPOIL(no_exponential, oct_free(&s->exponential))
+SPOIL(other_channels, p->values[s->output].c++; p->values[s->output + 1].c++)
+SPOIL(other_input_plane, s->conv.in_h++)
+SPOIL(other_output_plane, s->conv.out_w++)
+SPOIL(other_output_channels, s->conv.in_c--)
+SPOIL(high_bound, s->hi = 1 << 20)
+SPOIL(crossed_bounds, s->lo = s->hi + 1)
+
+Test(steps, refuse_programs_that_may_not_run, .timeout = 120)
+{
+    check_refused(ADD, negative_multiplier, "out of range");
+    check_refused(ADD, large_multiplier, "out of range");
+    check_refused(ADD, large_shift, "out of range");
+    check_refused(ADD, no_shift, "out of range");
+    check_refused(ADD, other_zero_point, "zero points are not those of its values");
+    check_refused(ADD, wide_bounds, "are not within the codes");
+    check_refused(ADD, other_channels, "differ in shape");
+    check_refused(MUL, nan_factor, "is not a power of two within 2^-60 and 2^60");
+    check_refused(MUL, odd_factor, "is not a power of two within 2^-60 and 2^60");
+    check_refused(SILU, no_table, "table is missing");
+    check_refused(SILU, short_table, "has not 256 entries");
+    check_refused(SILU, high_entry, "entry 7 of its table, 256, is no code");
+    check_refused(SOFTMAX, other_scale, "is not a power of two from 2^-16 to 1");
+    check_refused(SOFTMAX, first_exponential, "do not begin with");
+    check_refused(SOFTMAX, negative_exponential, "exponential 255");
+    check_refused(SOFTMAX, rising_exponential, "above the one before");
+    check_refused(SOFTMAX, no_exponential, "table is missing");
+    check_refused(CONCAT, other_channels, "channels together");
+    check_refused(BILINEAR, other_input_plane, "its input shape");
+    check_refused(BILINEAR, other_output_plane, "its output shape");
+    check_refused(BILINEAR, other_output_channels, "its input shape");
+    check_refused(BILINEAR, other_scale, "quantized otherwise");
+    check_refused(RELU, high_bound, "are not within the codes");
+    check_refused(RELU, crossed_bounds, "are not within the codes");
+    check_refused(RELU6, other_scale, "quantized otherwise");
 }

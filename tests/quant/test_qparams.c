@@ -73,3 +73,23 @@ Test(weights, that_are_not_numbers_show_in_the_scale)
     oct_weight_codes(w, 3, 1.0f, codes);
     cr_assert(codes[0] == 1 && codes[1] == -127 && codes[2] == 3);
 }
+
+Test(qparams, of_16_bits_have_256_times_finer_scales)
+{
+    oct_qparams affine = oct_qparams_of_range(0.0f, 65535.0f, OCT_AFFINE, 0, 65535);
+    cr_assert(affine.scale == 1.0f && affine.zero_point == 0);
+    oct_qparams symmetric = oct_qparams_of_range(-32767.5f, 3.0f, OCT_SYMMETRIC, 0, 65535);
+    cr_assert(symmetric.scale == 1.0f && symmetric.zero_point == 32768);
+}
+
+Test(qparams, round_up_to_powers_of_two)
+{
+    static const float cases[][2] = {
+        {1.0f, 1.0f},         {1.0000001f, 2.0f},   {0.75f, 1.0f},          {0.5f, 0.5f},
+        {3.0f, 4.0f},         {0x1p-23f, 0x1p-23f}, {0x1.8p-23f, 0x1p-22f}, {0x1p-140f, 0x1p-140f},
+        {0x1p126f, 0x1p126f}, {INFINITY, INFINITY}};
+    for (size_t i = 0; i < OCT_COUNT(cases); i++)
+        cr_assert_eq(oct_pow2_ceil(cases[i][0]), cases[i][1], "%a gave %a", (double)cases[i][0],
+                     (double)oct_pow2_ceil(cases[i][0]));
+    cr_assert(isnan(oct_pow2_ceil(NAN)));
+}

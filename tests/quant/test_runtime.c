@@ -2,18 +2,21 @@
  * and thread counts. */
 #include "quant/runtime/program.h"
 
-#include "quant/qparams.h"
 #include "quant/runtime/planner.h"
 #include "tests/quant/program_maker.h"
 #include "tests/quant/quant_random.h"
 
-#include <math.h>
 #include <omp.h>
 #include <stdlib.h>
 
 enum { SAMPLES = 37, INPUT = 9 * 8 * 3, CLASSES = 10 };
 
 static float input[SAMPLES * INPUT];
+
+static void run(oct_runtime *rt, int64_t samples, const float *x, float *y)
+{
+    cr_assert_eq(oct_runtime_run(rt, samples, (const float *[]){x}, y), OCT_OK);
+}
 
 static void fill_input(void)
 {
@@ -22,58 +25,36 @@ static void fill_input(void)
         input[i] = 6.0f * oct_uniform(roll(&d)) - 3.0f;
 }
 
-/* All values of all samples by the reference kernel, one layer after another. */
-static void by_reference(const oct_program *p, int64_t samples, uint8_t *values[8])
+/* All values of all samples by the reference kernel, one layer after another, each in memory of its
+ * own. */
+static void by_reference(const oct_program *p, int64_t samples, uint8_t **values)
 {
-    for (int v = 0; v < 8; v++)
+    const oct_kernel *ref = &oct_kernel_ref;
+    for (int64_t v = 0; v < p->num_values; v++)
         cr_assert_eq(oct_alloc(&values[v], (size_t)samples, oct_value_bytes(&p->values[v])),
                      OCT_OK);
     memcpy(values[0], input, (size_t)samples * oct_value_bytes(&p->values[0]));
     for (int64_t i = 0; i < p->num_steps; i++) {
         const oct_step *step = &p->steps[i];
-        const oct_conv_shape *s = &step->conv;
-        const oct_value *made = &p->values[step->output];
-        const int64_t n = samples * made->h * made->w * made->c;
-        const uint8_t *x = values[step->input[0]];
-        uint8_t *y = values[step->output];
-        const oct_qparams xq = p->values[step->input[0]].q;
-        if (step->kind == OCT_STEP_QUANTIZE)
-            oct_quantize((const float *)(const void *)x, n, made->q, y, NULL, NULL, NULL);
-        if (step->kind == OCT_STEP_ADD)
-            oct_qadd_forward(n, x, values[step->input[1]], &step->add, y, NULL, NULL);
-        if (step->kind == OCT_STEP_MAX_POOL)
-            oct_qmax_pool(samples, s->in_h, s->in_w, s->in_c, s->kernel_h, s->stride, s->padding, x,
-                          y);
-        if (step->kind == OCT_STEP_AVG_POOL)
-            oct_qavg_pool(samples, s->in_h, s->in_w, s->in_c, s->kernel_h, s->kernel_w, s->stride,
-                          made->q, x, y);
-        if (step->kind == OCT_STEP_DEQUANTIZE) oct_dequantize(x, n, xq, (float *)(void *)y);
-        if (step->kind != OCT_STEP_CONV && step->kind != OCT_STEP_CONV_FLOAT) continue;
-        const oct_kernel *ref = &oct_kernel_ref;
-        int8_t *packed = NULL;
-        int32_t *acc = NULL;
-        void *scratch = NULL;
-        cr_assert_eq(oct_alloc(&packed, (size_t)oct_qconv_packed_bytes(ref, s), 1), OCT_OK);
-        cr_assert_eq(oct_alloc(&scratch, (size_t)oct_qconv_scratch_bytes(ref, s), 1), OCT_OK);
-        cr_assert_eq(oct_alloc(&acc, (size_t)n, sizeof *acc), OCT_OK);
-        oct_qconv_pack(ref, s, step->weight, packed);
-        oct_qconv_accumulate(ref, s, samples, x, (uint8_t)xq.zero_point, packed, acc, scratch);
-        const oct_requant q = {step->bias, step->multiplier, step->lo, step->hi, made->q.zero_point,
-                               false,      INFINITY};
-        if (step->kind == OCT_STEP_CONV)
-            ref->requantize(n / made->c, made->c, acc, &q, y, NULL, NULL);
-        else
-            oct_requant_float(n / made->c, made->c, acc, step->bias, step->multiplier,
-                              (float *)(void *)y);
+        const oct_step_type *type = oct_step_type_of(step->kind);
+        const int64_t packed_bytes = type->pack ? type->packed_bytes(p, step, ref) : 0;
+        const int64_t bytes = type->scratch_bytes ? type->scratch_bytes(p, step, ref) : 0;
+        const void *x[OCT_STEP_INPUTS];
+        void *packed, *scratch;
+        cr_assert_eq(oct_alloc(&packed, (size_t)packed_bytes, 1), OCT_OK);
+        cr_assert_eq(oct_alloc(&scratch, (size_t)bytes, 1), OCT_OK);
+        if (type->pack) type->pack(p, step, ref, packed);
+        for (int k = 0; k < step->num_inputs; k++)
+            x[k] = values[step->input[k]];
+        type->run(&(oct_step_run){p, step, ref, packed, samples, x, values[step->output], scratch});
         oct_free(&packed);
         oct_free(&scratch);
-        oct_free(&acc);
     }
 }
 
-static void free_values(uint8_t *values[8])
+static void free_values(const oct_program *p, uint8_t **values)
 {
-    for (int v = 0; v < 8; v++)
+    for (int64_t v = 0; v < p->num_values; v++)
         oct_free(&values[v]);
 }
 
@@ -82,27 +63,62 @@ Test(runtime, gives_the_results_of_the_reference_for_every_batch)
     oct_program p;
     uint8_t *values[8];
     fill_input();
-    program_of_every_kind(&p);
+    program_small(&p);
     by_reference(&p, SAMPLES, values);
     const float *expected = (const float *)(const void *)values[p.output];
     cr_assert(expected[0] != expected[CLASSES], "samples differ");
     for (int64_t max_batch = 1; max_batch <= SAMPLES; max_batch += 12) {
         oct_runtime *rt;
-        cr_assert_eq(oct_runtime_create(&rt, &p, max_batch), OCT_OK);
+        cr_assert_eq(oct_runtime_create(&rt, &p, max_batch, NULL), OCT_OK);
         for (int64_t batch = 1; batch <= max_batch; batch += 5) {
             float output[SAMPLES * CLASSES];
             memset(output, 0x5a, sizeof output);
             for (int64_t n = 0; n < SAMPLES; n += batch) {
                 const int64_t count = SAMPLES - n < batch ? SAMPLES - n : batch;
-                oct_runtime_run(rt, count, input + n * INPUT, output + n * CLASSES);
+                run(rt, count, input + n * INPUT, output + n * CLASSES);
             }
             cr_assert_arr_eq(output, expected, sizeof output);
         }
-        oct_runtime_run(rt, 0, NULL, NULL);
+        run(rt, 0, NULL, NULL);
         oct_runtime_destroy(&rt);
         cr_assert_null(rt);
     }
-    free_values(values);
+    free_values(&p, values);
+    oct_program_free(&p);
+    cr_assert_eq(oct_mem_live(), 0);
+}
+
+Test(runtime, runs_every_other_kind_in_every_batch_and_on_any_threads)
+{
+    enum { IMAGE = 6 * 5 * 2, PROBABILITIES = 3 };
+    oct_program p;
+    uint8_t *values[MAKER_STEPS + 1];
+    float output[SAMPLES * PROBABILITIES];
+    fill_input();
+    program_of_other_kinds(&p);
+    by_reference(&p, SAMPLES, values);
+    for (int64_t v = 2; v < p.num_values; v++) { /* what is constant proves nothing */
+        const uint8_t *code = values[v];
+        const size_t bytes = oct_value_bytes(&p.values[v]);
+        bool differs = false;
+        for (size_t i = 1; i < bytes * SAMPLES; i++)
+            differs |= code[i] != code[i % 2];
+        cr_assert(differs, "value %lld", (long long)v);
+    }
+    for (int threads = 1; threads <= 4; threads++) {
+        oct_runtime *rt;
+        omp_set_num_threads(threads);
+        cr_assert_eq(oct_runtime_create(&rt, &p, SAMPLES, NULL), OCT_OK, "%s", oct_fail_text(0));
+        for (int64_t batch = 1; batch <= SAMPLES; batch += 9) {
+            memset(output, 0x5a, sizeof output);
+            for (int64_t n = 0; n < SAMPLES; n += batch)
+                run(rt, SAMPLES - n < batch ? SAMPLES - n : batch, input + n * IMAGE,
+                    output + n * PROBABILITIES);
+            cr_assert_arr_eq(output, values[p.output], sizeof output);
+        }
+        oct_runtime_destroy(&rt);
+    }
+    free_values(&p, values);
     oct_program_free(&p);
     cr_assert_eq(oct_mem_live(), 0);
 }
@@ -112,14 +128,14 @@ Test(runtime, does_not_depend_on_threads)
     oct_program p;
     float alone[SAMPLES * CLASSES], together[SAMPLES * CLASSES];
     fill_input();
-    program_of_every_kind(&p);
+    program_small(&p);
     for (int threads = 1; threads <= 5; threads++) {
         oct_runtime *rt;
         omp_set_num_threads(threads);
-        cr_assert_eq(oct_runtime_create(&rt, &p, SAMPLES), OCT_OK);
-        oct_runtime_run(rt, SAMPLES, input, threads == 1 ? alone : together);
+        cr_assert_eq(oct_runtime_create(&rt, &p, SAMPLES, NULL), OCT_OK);
+        run(rt, SAMPLES, input, threads == 1 ? alone : together);
         if (threads > 1) cr_assert_arr_eq(together, alone, sizeof alone);
-        oct_runtime_run(rt, 2, input, together); /* fewer samples than threads */
+        run(rt, 2, input, together); /* fewer samples than threads */
         cr_assert_arr_eq(together, alone, 2 * CLASSES * sizeof *alone);
         oct_runtime_destroy(&rt);
     }
@@ -152,18 +168,21 @@ Test(runtime_watch, shows_every_value_of_all_samples)
     oct_runtime *rt;
     float output[SAMPLES * CLASSES];
     fill_input();
-    program_of_every_kind(&p);
+    program_small(&p);
     by_reference(&p, SAMPLES, values);
-    cr_assert_eq(oct_runtime_create(&rt, &p, SAMPLES), OCT_OK);
+    cr_assert_eq(oct_runtime_create(&rt, &p, SAMPLES, NULL), OCT_OK);
     witness w = {.values = values, .program = &p, .samples = SAMPLES};
-    oct_runtime_watch(rt, SAMPLES, input, output, compare_value, &w);
+    cr_assert_eq(
+        oct_runtime_watch(rt, SAMPLES, (const float *[]){input}, output, compare_value, &w),
+        OCT_OK);
     cr_assert_eq(w.seen, p.num_steps);
     cr_assert_arr_eq(output, values[p.output], sizeof output);
     memset(output, 0, sizeof output);
-    oct_runtime_watch(rt, SAMPLES, input, output, NULL, NULL);
+    cr_assert_eq(oct_runtime_watch(rt, SAMPLES, (const float *[]){input}, output, NULL, NULL),
+                 OCT_OK);
     cr_assert_arr_eq(output, values[p.output], sizeof output);
     oct_runtime_destroy(&rt);
-    free_values(values);
+    free_values(&p, values);
     oct_program_free(&p);
 }
 
@@ -173,11 +192,11 @@ Test(runtime, does_not_allocate_while_running)
     oct_runtime *rt;
     float output[SAMPLES * CLASSES];
     fill_input();
-    program_of_every_kind(&p);
-    cr_assert_eq(oct_runtime_create(&rt, &p, SAMPLES), OCT_OK);
+    program_small(&p);
+    cr_assert_eq(oct_runtime_create(&rt, &p, SAMPLES, NULL), OCT_OK);
     const size_t live = oct_mem_live();
     oct_mem_peak_reset();
-    oct_runtime_run(rt, SAMPLES, input, output);
+    run(rt, SAMPLES, input, output);
     cr_assert_eq(oct_mem_peak(), live);
     cr_assert_leq(oct_runtime_bytes(rt), live);
     cr_assert_gt(oct_runtime_bytes(rt), 9 * 8 * 7 * SAMPLES);
@@ -188,14 +207,14 @@ Test(runtime, does_not_allocate_while_running)
 Test(runtime_create, reports_every_failed_allocation_and_leaves_nothing)
 {
     oct_program p;
-    program_of_every_kind(&p);
+    program_small(&p);
     const size_t before = oct_mem_live();
     oct_status status = OCT_RESOURCE;
     int64_t n = 1;
     for (; status != OCT_OK; n++) {
         oct_runtime *rt;
         oct_mem_fail_after(n);
-        status = oct_runtime_create(&rt, &p, 4);
+        status = oct_runtime_create(&rt, &p, 4, NULL);
         oct_mem_fail_after(0);
         cr_assert(status == OCT_OK || (status == OCT_RESOURCE && rt == NULL));
         oct_runtime_destroy(&rt);
@@ -209,13 +228,13 @@ Test(runtime_create, refuses_broken_programs_and_impossible_batches)
 {
     oct_program p;
     oct_runtime *rt;
-    program_of_every_kind(&p);
-    cr_assert_eq(oct_runtime_create(&rt, &p, 0), OCT_USAGE);
+    program_small(&p);
+    cr_assert_eq(oct_runtime_create(&rt, &p, 0, NULL), OCT_USAGE);
     cr_assert_str_eq(oct_fail_text(0), "a runtime for 0 samples cannot be made");
-    cr_assert_eq(oct_runtime_create(&rt, &p, INT64_MAX / 2), OCT_RESOURCE);
+    cr_assert_eq(oct_runtime_create(&rt, &p, INT64_MAX / 2, NULL), OCT_RESOURCE);
     cr_assert_not_null(strstr(oct_fail_text(0), "use a smaller batch"));
     p.steps[1].lo = -1;
-    cr_assert_eq(oct_runtime_create(&rt, &p, 1), OCT_DATA);
+    cr_assert_eq(oct_runtime_create(&rt, &p, 1, NULL), OCT_DATA);
     cr_assert_null(rt);
     oct_program_free(&p);
 }
@@ -226,14 +245,14 @@ Test(runtime, flattens_planes_and_dequantizes)
     oct_program p;
     oct_runtime *rt;
     program_begin(&p);
-    p.input = program_value(&p, OCT_F32, 3, 3, 3, 0.0f, 0);
+    const int32_t image = program_input(&p, 3, 3, 3);
     const int32_t x = program_value(&p, OCT_U8, 3, 3, 3, 0.5f, 128);
     const int32_t y = program_value(&p, OCT_U8, 1, 1, 2, 0.25f, 128);
     p.output = program_value(&p, OCT_F32, 1, 1, 2, 0.0f, 0);
-    program_step(&p, OCT_STEP_QUANTIZE, "quant", p.input, 0, x);
-    oct_step *linear = program_step(&p, OCT_STEP_CONV, "fc", x, 0, y);
+    program_step(&p, OCT_STEP_QUANTIZE, "quant", image, NONE, x);
+    oct_step *linear = program_step(&p, OCT_STEP_CONV, "fc", x, NONE, y);
     program_weights(linear, program_shape(1, 1, 27, 2, 1, 1, 0, 1), -128, 127, 1);
-    program_step(&p, OCT_STEP_DEQUANTIZE, "dequant", y, 0, p.output);
+    program_step(&p, OCT_STEP_DEQUANTIZE, "dequant", y, NONE, p.output);
     for (int o = 0; o < 2; o++) {
         linear->multiplier[o] = 0.5f;
         linear->bias[o] = 0;
@@ -242,9 +261,9 @@ Test(runtime, flattens_planes_and_dequantizes)
             linear->bias[o] -= 128 * linear->weight[o * 27 + i];
         }
     }
-    cr_assert_eq(oct_runtime_create(&rt, &p, 2), OCT_OK);
+    cr_assert_eq(oct_runtime_create(&rt, &p, 2, NULL), OCT_OK);
     float in[54] = {[13] = 2.0f, [14] = -3.5f, [27 + 13] = 100.0f, [27 + 14] = -0.5f}, out[4];
-    oct_runtime_run(rt, 2, in, out);
+    run(rt, 2, in, out);
     /* Codes 4, -7, 127 and -1 halved to even: 2, -4 (-3.5), 64 (63.5), 0 (-0.5). */
     cr_assert(out[0] == 0.5f && out[1] == -1.0f && out[2] == 16.0f && out[3] == 0.0f);
     oct_runtime_destroy(&rt);
@@ -255,9 +274,9 @@ Test(plan, shares_bytes_only_between_values_that_never_live_together)
 {
     oct_program p;
     int64_t offsets[8], bytes, total = 0;
-    program_of_every_kind(&p);
+    program_small(&p);
     cr_assert_eq(oct_plan_values(&p, offsets, &bytes), OCT_OK);
-    cr_assert(offsets[p.input] == -1 && offsets[p.output] == -1);
+    cr_assert(offsets[p.inputs[0]] == -1 && offsets[p.output] == -1);
     /* Lives, by hand: value v is made in step v - 1 and last used in the step given here. */
     const int last[8] = {0, 1, 3, 3, 4, 5, 6, 7};
     for (int a = 1; a < 7; a++) {
@@ -273,4 +292,104 @@ Test(plan, shares_bytes_only_between_values_that_never_live_together)
     }
     cr_assert_lt(bytes, total, "something is shared");
     oct_program_free(&p);
+}
+
+/* Two inputs and a float island, run by a host of the test's own. */
+
+enum { PLANE = 4 * 5, OUT = PLANE * 3 };
+
+typedef struct fake_island {
+    int64_t samples_seen;
+} fake_island;
+
+static int opened, closed, fail_open_at;
+static bool fail_run;
+
+static oct_status fake_open(void **state, const oct_program *program, const oct_step *step)
+{
+    cr_assert_eq(step, &program->steps[3]);
+    if (fail_open_at == opened + 1) return oct_fail(OCT_DATA, "cannot be opened");
+    opened++;
+    return oct_alloc(state, 1, sizeof(fake_island));
+}
+
+/* Each channel of the three is the sum of the two, times its number. */
+static oct_status fake_run(void *state, int64_t samples, const float *const *x, float *y)
+{
+    ((fake_island *)state)->samples_seen += samples;
+    if (fail_run) return oct_fail(OCT_NUMERIC, "cannot be run");
+    for (int64_t i = 0; i < samples * PLANE; i++)
+        for (int c = 0; c < 3; c++)
+            y[3 * i + c] = (x[0][2 * i] + x[0][2 * i + 1]) * (float)c;
+    return OCT_OK;
+}
+
+static void fake_close(void *state)
+{
+    closed++;
+    oct_free(&state);
+}
+
+static const oct_island_host fake_host = {fake_open, fake_run, fake_close};
+
+/* Multiples of the scales, so that codes say what they are. */
+static void two_inputs(float *a, float *b)
+{
+    for (int i = 0; i < SAMPLES * PLANE * 2; i++)
+        a[i] = 0.001f * (float)(i * 37 % 401 - 200);
+    for (int i = 0; i < SAMPLES * OUT; i++)
+        b[i] = 0.02f * (float)(i * 11 % 91 - 45);
+}
+
+Test(runtime, feeds_two_inputs_and_lets_the_host_run_islands)
+{
+    static float a[SAMPLES * PLANE * 2], b[SAMPLES * OUT], alone[SAMPLES * OUT], y[SAMPLES * OUT];
+    oct_program p;
+    program_with_island(&p);
+    two_inputs(a, b);
+    for (int threads = 1; threads <= 4; threads++) {
+        oct_runtime *rt;
+        omp_set_num_threads(threads);
+        opened = closed = 0;
+        cr_assert_eq(oct_runtime_create(&rt, &p, SAMPLES, &fake_host), OCT_OK);
+        cr_assert_eq(opened, threads, "each thread has its own");
+        cr_assert_eq(oct_runtime_run(rt, SAMPLES, (const float *[]){a, b}, y), OCT_OK);
+        if (threads == 1) memcpy(alone, y, sizeof y);
+        cr_assert_arr_eq(y, alone, sizeof y);
+        oct_runtime_destroy(&rt);
+        cr_assert_eq(closed, opened);
+    }
+    for (int i = 0; i < SAMPLES * OUT; i++) {
+        const float sum = (a[i / 3 * 2] + a[i / 3 * 2 + 1]) * (float)(i % 3);
+        const float real = sum + b[i], expected = real > 0 ? real : 0;
+        cr_assert_float_eq(alone[i], expected, 0.04 + 0.015 + 0.01, "%d: %g, not %g", i,
+                           (double)alone[i], (double)expected);
+    }
+    oct_program_free(&p);
+    cr_assert_eq(oct_mem_live(), 0);
+}
+
+Test(runtime, says_what_an_island_says_when_it_fails)
+{
+    static float a[SAMPLES * PLANE * 2], b[SAMPLES * OUT], y[SAMPLES * OUT];
+    oct_program p;
+    oct_runtime *rt;
+    program_with_island(&p);
+    omp_set_num_threads(3);
+    cr_assert_eq(oct_runtime_create(&rt, &p, SAMPLES, NULL), OCT_PREPARE);
+    cr_assert_str_eq(oct_fail_text(0),
+                     "the program has layers that stay float, which this runtime cannot run; "
+                     "quantize them, or run the model with the octet program");
+    fail_open_at = 2;
+    cr_assert_eq(oct_runtime_create(&rt, &p, SAMPLES, &fake_host), OCT_DATA);
+    cr_assert_eq(closed, opened);
+    fail_open_at = 0;
+    cr_assert_eq(oct_runtime_create(&rt, &p, SAMPLES, &fake_host), OCT_OK);
+    fail_run = true;
+    oct_fail_clear();
+    cr_assert_eq(oct_runtime_run(rt, SAMPLES, (const float *[]){a, b}, y), OCT_NUMERIC);
+    cr_assert_str_eq(oct_fail_text(0), "island: cannot be run");
+    oct_runtime_destroy(&rt);
+    oct_program_free(&p);
+    cr_assert_eq(oct_mem_live(), 0);
 }

@@ -1,0 +1,46 @@
+/* Call sites: what a model's forward calls, one after another.
+ *
+ * A call site is the call of a leaf module, or of an op outside of leaf modules (a functional op).
+ * The trace writes them down; an interceptor, which a prepared model has, may answer them in place
+ * of what the forward names: so a user's forward stays as it is while its operations change.
+ */
+#pragma once
+
+#include "core/tensor/tensor.h"
+
+typedef struct oct_context oct_context;
+typedef struct oct_module oct_module;
+
+enum { OCT_MAX_INPUTS = 8, OCT_MAX_ARGS = 12 };
+
+/* What an operation takes beside tensors, in the order of its type's create: kernel, stride, ... */
+typedef struct oct_op_args {
+    int count;
+    double value[OCT_MAX_ARGS];
+} oct_op_args;
+
+#define OCT_OP_ARGS(...)                                                                           \
+    (&(oct_op_args){.count = (int)(sizeof((double[]){__VA_ARGS__}) / sizeof(double)),              \
+                    .value = {__VA_ARGS__}})
+#define OCT_NO_ARGS (&(oct_op_args){0})
+
+typedef struct oct_interceptor oct_interceptor;
+struct oct_interceptor {
+    /* Runs the root that it belongs to, in place of the root's forward. */
+    oct_tensor *(*run)(oct_interceptor *self, oct_context *cx, oct_module *root,
+                       oct_tensor *const *x, int n);
+    /* A call site, its module's pre hooks done; module NULL: a functional op. True: answered, with
+     * *y or the context failed. False: the forward's own operation runs. */
+    bool (*call)(oct_interceptor *self, oct_context *cx, oct_module *module, const char *op,
+                 const oct_op_args *args, oct_tensor *const *x, int n, oct_tensor **y);
+    /* A dynamic block begins (name), or the innermost one ends (NULL). */
+    void (*block)(oct_interceptor *self, oct_context *cx, oct_module *module, const char *name);
+    void (*destroy)(oct_interceptor *self);
+};
+
+/* The first line of every op that has a module form (core/nn/module_list.def):
+ *     oct_tensor *y;
+ *     if (oct_call_site(cx, "relu", OCT_NO_ARGS, &x, 1, &y)) return y;
+ * True when the interceptor answered. Also keeps the arguments for the trace. */
+bool oct_call_site(oct_context *cx, const char *op, const oct_op_args *args, oct_tensor *const *x,
+                   int n, oct_tensor **y);

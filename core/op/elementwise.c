@@ -1,0 +1,79 @@
+/* Elementwise functions: the op that all of them are, and their table. */
+#include "core/op/elementwise.h"
+
+#include "core/op/op_impl.h"
+
+#include <math.h>
+#include <string.h>
+
+static const oct_elementwise *const functions[] = {
+#define OCT_ELEMENTWISE(name) &oct_elementwise_##name,
+#include "core/op/elementwise_list.def"
+#undef OCT_ELEMENTWISE
+};
+
+const oct_elementwise *oct_elementwise_find(const char *name)
+{
+    for (size_t i = 0; i < OCT_COUNT(functions); i++)
+        if (strcmp(functions[i]->name, name) == 0) return functions[i];
+    return NULL;
+}
+
+/* A function with its numbers. */
+typedef struct applied {
+    const oct_elementwise *function;
+    double args[2];
+} applied;
+
+static void apply(const applied *a, int64_t n, const float *x, float *y)
+{
+    for (int64_t i = 0; i < n; i++)
+        y[i] = (float)a->function->value((double)x[i], a->args);
+}
+
+static void apply_slope(const applied *a, int64_t n, const float *x, float *grad)
+{
+    for (int64_t i = 0; i < n; i++)
+        grad[i] = (float)((double)grad[i] * a->function->slope((double)x[i], a->args));
+}
+
+static void elementwise_backward(oct_context *cx, oct_node *node)
+{
+    oct_tensor *x = node->input[0];
+    int64_t samples = oct_dim(x, 0), n = samples ? oct_numel(x) / samples : 0;
+    float *grad = oct_take_grad(node->output);
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < samples; i++)
+        apply_slope(node->saved, n, oct_f32(x) + i * n, grad + i * n);
+    oct_give_grad(cx, x, grad);
+}
+
+oct_tensor *oct_elementwise_apply(oct_context *cx, const oct_elementwise *f, const double *args,
+                                  oct_tensor *x)
+{
+    if (!args) args = f->default_args;
+    oct_op_args all = {.count = f->num_args};
+    applied a = {.function = f};
+    for (int i = 0; i < f->num_args; i++) {
+        if (!isfinite(args[i]))
+            return oct_context_fail(cx, OCT_USAGE, "%s takes finite numbers, but has %g", f->name,
+                                    args[i]);
+        all.value[i] = a.args[i] = args[i];
+    }
+    oct_tensor *y;
+    if (oct_call_site(cx, f->name, &all, &x, 1, &y)) return y;
+    if (!oct_ready(cx, &x, 1) || !oct_needs_f32(cx, f->name, x)) return NULL;
+    y = oct_tensor_new(cx, OCT_F32, x->shape);
+    if (!y) return NULL;
+    int64_t samples = oct_dim(x, 0), n = samples ? oct_numel(x) / samples : 0;
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < samples; i++)
+        apply(&a, n, oct_f32(x) + i * n, oct_f32(y) + i * n);
+    oct_node *node = oct_record(cx, f->name, elementwise_backward, &x, 1, false, y);
+    if (node) {
+        applied *saved = node->saved = oct_save(cx, sizeof *saved);
+        if (!saved) return NULL;
+        *saved = a;
+    }
+    return y;
+}

@@ -1,0 +1,24 @@
+/* Elementwise functions with a derivative: one file each in core/op/elementwise/, one line each in
+ * elementwise_list.def. From that follow the op, the module, and on quantized values the table of
+ * 256 or 65536 entries. Values are computed in double and rounded once. */
+#pragma once
+
+#include "core/autograd/tape.h"
+
+typedef struct oct_elementwise {
+    const char *name;
+    int num_args;
+    double default_args[2];
+    bool non_negative; /* its values are >= 0 */
+    double (*value)(double x, const double *args);
+    double (*slope)(double x, const double *args);
+} oct_elementwise;
+
+#define OCT_ELEMENTWISE(name) extern const oct_elementwise oct_elementwise_##name;
+#include "core/op/elementwise_list.def"
+#undef OCT_ELEMENTWISE
+
+const oct_elementwise *oct_elementwise_find(const char *name); /* NULL */
+/* y = f(x). args: f->num_args numbers; NULL: the defaults. f32. */
+oct_tensor *oct_elementwise_apply(oct_context *cx, const oct_elementwise *f, const double *args,
+                                  oct_tensor *x);

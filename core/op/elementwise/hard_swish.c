@@ -1,0 +1,22 @@
+/* x * min(max(x + 3, 0), 6) / 6. Slopes at -3 and 3 are PyTorch's: those above. */
+#include "core/op/ops.h"
+
+static double value(double x, const double *args)
+{
+    (void)args;
+    return x < -3 ? 0 : x > 3 ? x : x * (x + 3) / 6;
+}
+
+static double slope(double x, const double *args)
+{
+    (void)args;
+    return x < -3 ? 0 : x >= 3 ? 1 : x / 3 + 0.5;
+}
+
+const oct_elementwise oct_elementwise_hard_swish = {
+    .name = "hard_swish", .value = value, .slope = slope};
+
+oct_tensor *oct_hard_swish(oct_context *cx, oct_tensor *x)
+{
+    return oct_elementwise_apply(cx, &oct_elementwise_hard_swish, NULL, x);
+}

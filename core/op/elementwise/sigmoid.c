@@ -1,0 +1,24 @@
+/* 1 / (1 + exp(-x)) */
+#include "core/op/ops.h"
+
+#include <math.h>
+
+static double value(double x, const double *args)
+{
+    (void)args;
+    return 1 / (1 + exp(-x));
+}
+
+static double slope(double x, const double *args)
+{
+    double y = value(x, args);
+    return y * (1 - y);
+}
+
+const oct_elementwise oct_elementwise_sigmoid = {
+    .name = "sigmoid", .non_negative = true, .value = value, .slope = slope};
+
+oct_tensor *oct_sigmoid(oct_context *cx, oct_tensor *x)
+{
+    return oct_elementwise_apply(cx, &oct_elementwise_sigmoid, NULL, x);
+}

@@ -1,0 +1,24 @@
+/* x * sigmoid(x) */
+#include "core/op/ops.h"
+
+#include <math.h>
+
+static double value(double x, const double *args)
+{
+    (void)args;
+    return x / (1 + exp(-x));
+}
+
+static double slope(double x, const double *args)
+{
+    (void)args;
+    double sigmoid = 1 / (1 + exp(-x));
+    return sigmoid * (1 + x * (1 - sigmoid));
+}
+
+const oct_elementwise oct_elementwise_silu = {.name = "silu", .value = value, .slope = slope};
+
+oct_tensor *oct_silu(oct_context *cx, oct_tensor *x)
+{
+    return oct_elementwise_apply(cx, &oct_elementwise_silu, NULL, x);
+}

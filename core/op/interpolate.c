@@ -1,0 +1,135 @@
+/* Images in another size: the nearest pixel, or the four around mixed. */
+#include "core/base/cpu.h"
+#include "core/base/whole.h"
+#include "core/op/op_impl.h"
+#include "core/op/ops.h"
+
+#include <string.h>
+
+typedef struct resize {
+    oct_interpolation mode;
+    int64_t h, w, c, oh, ow;
+} resize;
+
+/* Where an output position lies between two input positions, along one side. */
+typedef struct tap {
+    int64_t low, high;
+    float weight; /* of high */
+} tap;
+
+/* In whole numbers up to the last division: (2 at + 1) in / out - 1 in units of half pixels. */
+static tap tap_of(oct_interpolation mode, int64_t at, int64_t in, int64_t out)
+{
+    if (mode == OCT_NEAREST) return (tap){.low = at * in / out, .high = at * in / out};
+    int64_t place = oct_larger((2 * at + 1) * in - out, 0), low = place / (2 * out);
+    return (tap){.low = low,
+                 .high = oct_smaller(low + 1, in - 1),
+                 .weight = (float)((double)(place % (2 * out)) / (double)(2 * out))};
+}
+
+/* The four pixels around an output pixel and the weights of the second row and column. */
+typedef struct corners {
+    int64_t at[4];
+    float wy, wx;
+} corners;
+
+static corners corners_of(const resize *r, int64_t at)
+{
+    tap y = tap_of(r->mode, at / r->ow, r->h, r->oh), x = tap_of(r->mode, at % r->ow, r->w, r->ow);
+    return (corners){.at = {(y.low * r->w + x.low) * r->c, (y.low * r->w + x.high) * r->c,
+                            (y.high * r->w + x.low) * r->c, (y.high * r->w + x.high) * r->c},
+                     .wy = y.weight,
+                     .wx = x.weight};
+}
+
+OCT_CLONES
+static void mix(int64_t n, const corners *p, const float *x, float *restrict y)
+{
+    const float *a = x + p->at[0], *b = x + p->at[1], *c = x + p->at[2], *d = x + p->at[3];
+    float wy = p->wy, wx = p->wx, vy = 1 - wy, vx = 1 - wx;
+    for (int64_t i = 0; i < n; i++)
+        y[i] = vy * (vx * a[i] + wx * b[i]) + wy * (vx * c[i] + wx * d[i]);
+}
+
+OCT_CLONES
+static void add_scaled(int64_t n, float weight, const float *grad_y, float *restrict grad_x)
+{
+    for (int64_t i = 0; i < n; i++)
+        grad_x[i] += weight * grad_y[i];
+}
+
+static void resize_image(const resize *r, const float *x, float *y)
+{
+    for (int64_t at = 0; at < r->oh * r->ow; at++, y += r->c) {
+        corners p = corners_of(r, at);
+        if (r->mode == OCT_NEAREST)
+            memcpy(y, x + p.at[0], (size_t)r->c * sizeof(float));
+        else
+            mix(r->c, &p, x, y);
+    }
+}
+
+static void backward_image(const resize *r, const float *grad_y, float *grad_x)
+{
+    memset(grad_x, 0, (size_t)(r->h * r->w * r->c) * sizeof(float));
+    for (int64_t at = 0; at < r->oh * r->ow; at++, grad_y += r->c) {
+        corners p = corners_of(r, at);
+        float vy = 1 - p.wy, vx = 1 - p.wx;
+        float weight[4] = {vy * vx, vy * p.wx, p.wy * vx, p.wy * p.wx};
+        for (int i = 0; i < (r->mode == OCT_NEAREST ? 1 : 4); i++)
+            add_scaled(r->c, weight[i], grad_y, grad_x + p.at[i]);
+    }
+}
+
+static void interpolate_backward(oct_context *cx, oct_node *node)
+{
+    oct_tensor *x = node->input[0];
+    const resize *r = node->saved;
+    float *grad = oct_grad_new(cx, x);
+    if (!grad) return;
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < oct_dim(x, 0); i++)
+        backward_image(r, node->output->grad + i * r->oh * r->ow * r->c,
+                       grad + i * r->h * r->w * r->c);
+    oct_give_grad(cx, x, grad);
+}
+
+static bool fits(oct_context *cx, const oct_tensor *x, int64_t out_h, int64_t out_w,
+                 oct_interpolation mode)
+{
+    char text[96];
+    bool image = x->shape.ndim == 4 && oct_dim(x, 1) >= 1 && oct_dim(x, 2) >= 1;
+    if (!image)
+        oct_context_fail(cx, OCT_USAGE,
+                         "interpolate takes images (N, H, W, C), but its input is %s",
+                         oct_shape_text(&x->shape, text));
+    else if (out_h < 1 || out_w < 1 || (mode != OCT_NEAREST && mode != OCT_BILINEAR))
+        oct_context_fail(cx, OCT_USAGE,
+                         "interpolate cannot make %lldx%lld pixels in mode %d; height and width "
+                         "must be at least 1 and the mode %d (nearest) or %d (bilinear)",
+                         (long long)out_h, (long long)out_w, (int)mode, OCT_NEAREST, OCT_BILINEAR);
+    return cx->status == OCT_OK;
+}
+
+oct_tensor *oct_interpolate(oct_context *cx, oct_tensor *x, int64_t out_h, int64_t out_w,
+                            oct_interpolation mode)
+{
+    oct_tensor *y;
+    oct_op_args args = {.count = 3, .value = {(double)out_h, (double)out_w, (double)mode}};
+    if (oct_call_site(cx, "interpolate", &args, &x, 1, &y)) return y;
+    if (!oct_ready(cx, &x, 1) || !oct_needs_f32(cx, "interpolate", x)) return NULL;
+    if (!fits(cx, x, out_h, out_w, mode)) return NULL;
+    resize r = {mode, oct_dim(x, 1), oct_dim(x, 2), oct_dim(x, 3), out_h, out_w};
+    y = oct_tensor_new(cx, OCT_F32, OCT_SHAPE(oct_dim(x, 0), out_h, out_w, r.c));
+    if (!y) return NULL;
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < oct_dim(x, 0); i++)
+        resize_image(&r, oct_f32(x) + i * r.h * r.w * r.c, oct_f32(y) + i * r.oh * r.ow * r.c);
+    oct_node *node = oct_record(cx, "interpolate", interpolate_backward, &x, 1, false, y);
+    if (node) {
+        resize *saved = node->saved = oct_save(cx, sizeof *saved);
+        if (!saved) return NULL;
+        *saved = r;
+    }
+    return y;
+}

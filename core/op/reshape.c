@@ -1,0 +1,38 @@
+/* The values of each sample in another shape: the same memory. */
+#include "core/op/op_impl.h"
+#include "core/op/ops.h"
+
+static void reshape_backward(oct_context *cx, oct_node *node)
+{
+    oct_give_grad(cx, node->input[0], oct_take_grad(node->output));
+}
+
+static int64_t sample_numel(oct_shape shape)
+{
+    shape.dim[0] = 1;
+    return oct_shape_numel(&shape);
+}
+
+oct_tensor *oct_reshape(oct_context *cx, oct_tensor *x, oct_shape shape)
+{
+    oct_tensor *y;
+    oct_op_args args = {.count = shape.ndim > 0 ? shape.ndim - 1 : 0};
+    for (int i = 0; i < args.count; i++)
+        args.value[i] = (double)shape.dim[i + 1];
+    if (oct_call_site(cx, "reshape", &args, &x, 1, &y)) return y;
+    if (!oct_ready(cx, &x, 1)) return NULL;
+    char from[96], to[96];
+    bool fits =
+        x->shape.ndim >= 1 && shape.ndim >= 1 && sample_numel(x->shape) == sample_numel(shape);
+    shape.dim[0] = oct_dim(x, 0);
+    if (!fits)
+        return oct_context_fail(cx, OCT_USAGE,
+                                "reshape keeps the values of each sample, but %s and %s hold "
+                                "different numbers of them",
+                                oct_shape_text(&x->shape, from), oct_shape_text(&shape, to));
+    y = oct_tensor_view(cx, x->dtype, shape, x->data);
+    if (!y) return NULL;
+    y->q = x->q;
+    oct_record(cx, "reshape", reshape_backward, &x, 1, false, y);
+    return y;
+}

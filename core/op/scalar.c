@@ -1,0 +1,82 @@
+/* A tensor and one number: their sum or product, element by element. */
+#include "core/base/cpu.h"
+#include "core/op/op_impl.h"
+#include "core/op/ops.h"
+
+#include <math.h>
+
+OCT_CLONES
+static void add_value(int64_t n, float value, const float *x, float *restrict y)
+{
+    for (int64_t i = 0; i < n; i++)
+        y[i] = x[i] + value;
+}
+
+OCT_CLONES
+static void multiply(int64_t n, float value, const float *x, float *restrict y)
+{
+    for (int64_t i = 0; i < n; i++)
+        y[i] = x[i] * value;
+}
+
+OCT_CLONES
+static void multiply_in_place(int64_t n, float value, float *x)
+{
+    for (int64_t i = 0; i < n; i++)
+        x[i] *= value;
+}
+
+static void add_scalar_backward(oct_context *cx, oct_node *node)
+{
+    oct_give_grad(cx, node->input[0], oct_take_grad(node->output));
+}
+
+static void mul_scalar_backward(oct_context *cx, oct_node *node)
+{
+    const float *value = node->saved;
+    int64_t samples = oct_dim(node->output, 0), n = samples ? oct_numel(node->output) / samples : 0;
+    float *grad = oct_take_grad(node->output);
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < samples; i++)
+        multiply_in_place(n, *value, grad + i * n);
+    oct_give_grad(cx, node->input[0], grad);
+}
+
+/* The output, filled by `fill`; NULL with the context failed. */
+static oct_tensor *filled(oct_context *cx, const char *op, oct_tensor *x, double value,
+                          void (*fill)(int64_t n, float value, const float *x, float *restrict y))
+{
+    if (!oct_ready(cx, &x, 1) || !oct_needs_f32(cx, op, x)) return NULL;
+    if (!isfinite((float)value))
+        return oct_context_fail(cx, OCT_USAGE, "%s takes a finite number, but has %g", op, value);
+    oct_tensor *y = oct_tensor_new(cx, OCT_F32, x->shape);
+    if (!y) return NULL;
+    int64_t samples = oct_dim(x, 0), n = samples ? oct_numel(x) / samples : 0;
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < samples; i++)
+        fill(n, (float)value, oct_f32(x) + i * n, oct_f32(y) + i * n);
+    return y;
+}
+
+oct_tensor *oct_add_scalar(oct_context *cx, oct_tensor *x, double value)
+{
+    oct_tensor *y;
+    if (oct_call_site(cx, "add_scalar", OCT_OP_ARGS(value), &x, 1, &y)) return y;
+    y = filled(cx, "add_scalar", x, value, add_value);
+    if (y) oct_record(cx, "add_scalar", add_scalar_backward, &x, 1, false, y);
+    return y;
+}
+
+oct_tensor *oct_mul_scalar(oct_context *cx, oct_tensor *x, double value)
+{
+    oct_tensor *y;
+    if (oct_call_site(cx, "mul_scalar", OCT_OP_ARGS(value), &x, 1, &y)) return y;
+    y = filled(cx, "mul_scalar", x, value, multiply);
+    oct_node *node = y ? oct_record(cx, "mul_scalar", mul_scalar_backward, &x, 1, false, y) : NULL;
+    if (node) {
+        float *saved = node->saved = oct_save(cx, sizeof *saved);
+        if (!saved) return NULL;
+        *saved = (float)value;
+    }
+    return y;
+}

@@ -1,0 +1,167 @@
+/* Keys of a recipe together: those that contradict each other, and the layers that a sensitivity table
+ * adds. A key whose value was refused is not judged again. */
+#include "core/base/mem.h"
+#include "io/recipe_impl.h"
+#include "io/sensitivity_file.h"
+
+#include <string.h>
+
+static bool all_good(const oct_recipe_reader *r, size_t a, size_t b)
+{
+    return !oct_key_bad(r, a) && !oct_key_bad(r, b);
+}
+
+static void check_phase(const oct_recipe_reader *r, oct_recipe *recipe, size_t epochs,
+                        size_t schedule, size_t warmup, size_t milestones)
+{
+    int64_t num_epochs = *(int64_t *)oct_key_field(&oct_keys[epochs], recipe);
+    double rise = *(double *)oct_key_field(&oct_keys[warmup], recipe);
+    const char *shape = *(char **)oct_key_field(&oct_keys[schedule], recipe);
+    const oct_reals *steps = oct_key_field(&oct_keys[milestones], recipe);
+    if (all_good(r, epochs, warmup) && num_epochs > 0 && rise > (double)num_epochs)
+        oct_keys_report(r, warmup, epochs,
+                        "%s (%g) is longer than the phase, %s (%lld); write at most that",
+                        oct_keys[warmup].name, rise, oct_keys[epochs].name, (long long)num_epochs);
+    if (oct_key_bad(r, milestones)) return;
+    for (int i = 1; i < steps->count; i++)
+        if (steps->value[i] <= steps->value[i - 1]) {
+            oct_keys_report(r, milestones, milestones,
+                            "%s: %g stands after %g; write them in ascending order",
+                            oct_keys[milestones].name, steps->value[i], steps->value[i - 1]);
+            break;
+        }
+    if (!oct_key_bad(r, schedule) && strcmp(shape, "step") == 0 && steps->count == 0)
+        oct_keys_report(r, schedule, milestones,
+                        "%s is step, but %s is empty; write the epochs at which the rate falls, "
+                        "such as [2, 3]",
+                        oct_keys[schedule].name, oct_keys[milestones].name);
+}
+
+static void check_phases(const oct_recipe_reader *r, oct_recipe *recipe)
+{
+    size_t norm = OCT_KEY_AT_qat_freeze_batch_norm, scales = OCT_KEY_AT_qat_freeze_scales;
+    if (all_good(r, OCT_KEY_AT_float_epochs, OCT_KEY_AT_qat_epochs) &&
+        recipe->float_epochs + recipe->qat_epochs < 1)
+        oct_keys_report(r, OCT_KEY_AT_float_epochs, OCT_KEY_AT_qat_epochs,
+                        "float.epochs and qat.epochs are both 0, so nothing would be trained; "
+                        "write at least 1 for one of them");
+    if (all_good(r, norm, scales) && recipe->qat_freeze_batch_norm > recipe->qat_freeze_scales)
+        oct_keys_report(r, norm, scales,
+                        "qat.freeze_batch_norm (%g) is later than qat.freeze_scales (%g), but "
+                        "statistics that move would move frozen scales; write at most %g",
+                        recipe->qat_freeze_batch_norm, recipe->qat_freeze_scales,
+                        recipe->qat_freeze_scales);
+    check_phase(r, recipe, OCT_KEY_AT_float_epochs, OCT_KEY_AT_float_schedule,
+                OCT_KEY_AT_float_warmup, OCT_KEY_AT_float_milestones);
+    check_phase(r, recipe, OCT_KEY_AT_qat_epochs, OCT_KEY_AT_qat_schedule, OCT_KEY_AT_qat_warmup,
+                OCT_KEY_AT_qat_milestones);
+}
+
+static void check_channels(const oct_recipe_reader *r, const oct_recipe *recipe)
+{
+    size_t mean = OCT_KEY_AT_data_mean, std = OCT_KEY_AT_data_std;
+    if (!all_good(r, mean, std)) return;
+    int means = recipe->data_mean.count, stds = recipe->data_std.count;
+    if (means != stds)
+        oct_keys_report(
+            r, mean, std,
+            "data.mean has %d values, but data.std %d; write one for each channel in both", means,
+            stds);
+    else if (means < 1 || means > 4)
+        oct_keys_report(r, mean, std,
+                        "data.mean and data.std have %d values; write one for each channel, 1 to 4",
+                        means);
+}
+
+static void check_batch_norm(const oct_recipe_reader *r, const oct_recipe *recipe)
+{
+    size_t fold = OCT_KEY_AT_qat_fold_batch_norm, mode = OCT_KEY_AT_quant_batch_norm;
+    if (all_good(r, fold, mode) && recipe->qat_fold_batch_norm &&
+        strcmp(recipe->quant_batch_norm, "folded") == 0)
+        oct_keys_report(r, fold, mode,
+                        "qat.fold_batch_norm is true, but quant.batch_norm is folded, so there is "
+                        "nothing left to fold; write qat.fold_batch_norm: false");
+}
+
+static void check_bits(const oct_recipe_reader *r, const oct_recipe *recipe)
+{
+    size_t bits = OCT_KEY_AT_quant_bits;
+    if (!oct_key_bad(r, bits) && recipe->quant_bits != 8 && recipe->quant_bits != 16)
+        oct_keys_report(r, bits, bits, "quant.bits is %lld; write 8 or 16",
+                        (long long)recipe->quant_bits);
+}
+
+/* Is one of the keys of a table given although there is none? */
+static void check_without_table(const oct_recipe_reader *r, const oct_recipe *recipe)
+{
+    size_t topk = OCT_KEY_AT_quant_sensitivity_topk, ratio = OCT_KEY_AT_quant_sensitivity_ratio;
+    if (all_good(r, topk, ratio) &&
+        (recipe->quant_sensitivity_topk > 0 || recipe->quant_sensitivity_ratio > 0.0))
+        oct_keys_report(r, topk, ratio,
+                        "there is no table whose rows could count; write quant.sensitivity: FILE, "
+                        "which `octet sensitivity CHECKPOINT --output FILE` makes");
+}
+
+static oct_status add_layer(oct_texts *layers, const char *path)
+{
+    for (int i = 0; i < layers->count; i++)
+        if (strcmp(layers->value[i], path) == 0) return OCT_OK;
+    OCT_CHECK(layers->count < OCT_RECIPE_TEXTS_MAX, OCT_USAGE,
+              "quant.int16_layers has %d layers with those of the table; give 16 bits to all "
+              "layers (quant.bits: 16) or to fewer",
+              OCT_RECIPE_TEXTS_MAX);
+    OCT_TRY(oct_strdup(&layers->value[layers->count], path));
+    layers->count++;
+    return OCT_OK;
+}
+
+static oct_status add_layers(oct_recipe *recipe, const oct_sensitivity *table)
+{
+    oct_qconfig_setter setter;
+    OCT_TRY(oct_setter_sensitive(&setter, table, recipe->quant_sensitivity_topk,
+                                 recipe->quant_sensitivity_ratio, 16, recipe->quant_int16_fixed));
+    for (size_t i = 0; i < setter.rows; i++)
+        if (strcmp(table->rows[i].tensor, "activation") == 0)
+            OCT_TRY(add_layer(&recipe->quant_int16_layers, table->rows[i].path));
+    /* The recipe is complete now, also where it is written to. */
+    recipe->quant_sensitivity[0] = '\0';
+    recipe->quant_sensitivity_topk = 0;
+    recipe->quant_sensitivity_ratio = 0;
+    return OCT_OK;
+}
+
+/* The most sensitive layers of the table get 16 bits. Its problems stand behind those of the keys. */
+static oct_status use_table(const oct_recipe_reader *r, oct_recipe *recipe)
+{
+    size_t file = OCT_KEY_AT_quant_sensitivity;
+    oct_sensitivity table = {0};
+    if (oct_key_bad(r, file) ||
+        !all_good(r, OCT_KEY_AT_quant_sensitivity_topk, OCT_KEY_AT_quant_sensitivity_ratio))
+        return OCT_OK;
+    if (recipe->quant_sensitivity[0] == '\0') {
+        check_without_table(r, recipe);
+        return OCT_OK;
+    }
+    if (oct_fail_count() > 0) return OCT_OK; /* a failure to read begins a record of its own */
+    oct_status status = oct_sensitivity_read(&table, recipe->quant_sensitivity);
+    if (status == OCT_OK) {
+        status = add_layers(recipe, &table);
+        if (status == OCT_USAGE) oct_fail_prefix("quant.sensitivity");
+    }
+    oct_sensitivity_free(&table);
+    return status;
+}
+
+oct_status oct_recipe_check_keys(const oct_recipe_reader *r, oct_recipe *recipe)
+{
+    if (all_good(r, OCT_KEY_AT_batch_leaf, OCT_KEY_AT_batch_size) &&
+        recipe->batch_leaf > recipe->batch_size)
+        oct_keys_report(r, OCT_KEY_AT_batch_leaf, OCT_KEY_AT_batch_size,
+                        "batch.leaf (%lld) is larger than batch.size (%lld); write at most that",
+                        (long long)recipe->batch_leaf, (long long)recipe->batch_size);
+    check_channels(r, recipe);
+    check_phases(r, recipe);
+    check_batch_norm(r, recipe);
+    check_bits(r, recipe);
+    return use_table(r, recipe);
+}

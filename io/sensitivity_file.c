@@ -1,0 +1,172 @@
+/* Sensitivity tables: words between blanks, one row a line, everything checked. */
+#include "io/sensitivity_file.h"
+
+#include "core/base/mem.h"
+#include "io/file.h"
+#include "io/recipe_impl.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FILE_LIMIT = 1 << 20, COLUMNS = 5 };
+static const char first_line[] = "# octet sensitivity 1";
+
+/* The fewest digits that give the same double. */
+static oct_status print_number(double value, oct_text *out)
+{
+    char text[40];
+    for (int digits = 6; digits <= 17; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, value);
+        if (!(strtod(text, NULL) < value) && !(strtod(text, NULL) > value)) break;
+    }
+    return oct_text_add(out, "  %-12s", text);
+}
+
+static oct_status print_row(const oct_sensitivity_row *row, int width, oct_text *out)
+{
+    OCT_TRY(oct_text_add(out, "%-*s  %-10s", width, row->path, row->tensor));
+    OCT_TRY(print_number(row->sqnr, out));
+    OCT_TRY(print_number(row->cosine, out));
+    OCT_TRY(print_number(row->loss_change, out));
+    while (out->data[out->length - 1] == ' ')
+        out->data[--out->length] = '\0';
+    return oct_text_add(out, "\n");
+}
+
+oct_status oct_sensitivity_print(const oct_sensitivity *table, const char *comment, oct_text *out)
+{
+    int width = 4;
+    for (size_t i = 0; i < table->count; i++)
+        if ((int)strlen(table->rows[i].path) > width) width = (int)strlen(table->rows[i].path);
+    OCT_TRY(oct_text_add(out, "%s\n", first_line));
+    while (comment && *comment) {
+        size_t length = strcspn(comment, "\n");
+        OCT_TRY(oct_text_add(out, "# %.*s\n", (int)length, comment));
+        comment += length + (comment[length] == '\n');
+    }
+    OCT_TRY(oct_text_add(out, "# %-*s  %-10s  %-12s  %-12s  %s\n", width - 2, "path", "tensor",
+                         "sqnr_db", "cosine", "loss_change"));
+    for (size_t i = 0; i < table->count; i++)
+        OCT_TRY(print_row(&table->rows[i], width, out));
+    return OCT_OK;
+}
+
+void oct_sensitivity_free(oct_sensitivity *table)
+{
+    oct_free(&table->rows);
+    table->count = 0;
+}
+
+typedef struct line_reader {
+    const char *path;
+    size_t line;
+    oct_sensitivity *table;
+    size_t capacity;
+} line_reader;
+
+static oct_status read_number(const line_reader *r, const char *what, const char *word,
+                              bool may_be_infinite, double *value)
+{
+    if (may_be_infinite && strcmp(word, "inf") == 0) {
+        *value = INFINITY;
+        return OCT_OK;
+    }
+    oct_shown shown = oct_show(word, strlen(word));
+    OCT_CHECK(oct_parse_f64(word, value), OCT_DATA, "%s:%zu: %s is '%s'; write a number%s", r->path,
+              r->line, what, shown.text, may_be_infinite ? " or inf" : "");
+    return OCT_OK;
+}
+
+static oct_status check_row(const line_reader *r, const oct_sensitivity_row *row)
+{
+    const oct_sensitivity *t = r->table;
+    for (size_t i = 0; i < t->count; i++)
+        OCT_CHECK(strcmp(t->rows[i].path, row->path) != 0 ||
+                      strcmp(t->rows[i].tensor, row->tensor) != 0,
+                  OCT_DATA, "%s:%zu: the %s of %s stands here again; keep one of the rows", r->path,
+                  r->line, row->tensor, row->path);
+    OCT_CHECK(t->count == 0 || t->rows[t->count - 1].sqnr <= row->sqnr, OCT_DATA,
+              "%s:%zu: sqnr_db %g stands after %g; the most sensitive row, with the lowest, comes "
+              "first",
+              r->path, r->line, row->sqnr, t->rows[t->count - 1].sqnr);
+    return OCT_OK;
+}
+
+static oct_status read_row(line_reader *r, char *const word[COLUMNS])
+{
+    oct_sensitivity *t = r->table;
+    oct_sensitivity_row row = {0};
+    oct_shown tensor = oct_show(word[1], strlen(word[1]));
+    OCT_CHECK(strlen(word[0]) < sizeof row.path, OCT_DATA,
+              "%s:%zu: the path has %zu letters; a module's has less than %zu", r->path, r->line,
+              strlen(word[0]), sizeof row.path);
+    OCT_CHECK(strcmp(word[1], "activation") == 0 || strcmp(word[1], "weight") == 0, OCT_DATA,
+              "%s:%zu: the second word is '%s'; write activation or weight", r->path, r->line,
+              tensor.text);
+    memcpy(row.path, word[0], strlen(word[0]) + 1);
+    memcpy(row.tensor, word[1], strlen(word[1]) + 1);
+    OCT_TRY(read_number(r, "sqnr_db", word[2], true, &row.sqnr));
+    OCT_TRY(read_number(r, "cosine", word[3], false, &row.cosine));
+    OCT_TRY(read_number(r, "loss_change", word[4], false, &row.loss_change));
+    OCT_TRY(check_row(r, &row));
+    OCT_TRY(oct_grow(&t->rows, &r->capacity, t->count + 1, sizeof *t->rows));
+    t->rows[t->count++] = row;
+    return OCT_OK;
+}
+
+/* Cuts the line into words, which end in place. */
+static oct_status read_line(line_reader *r, char *line)
+{
+    char *word[COLUMNS + 1];
+    int count = 0;
+    if (line[0] == '#') return OCT_OK;
+    for (char *at = line + strspn(line, " \t"); *at && count <= COLUMNS;) {
+        word[count++] = at;
+        at += strcspn(at, " \t");
+        if (*at) *at++ = '\0';
+        at += strspn(at, " \t");
+    }
+    if (count == 0) return OCT_OK;
+    OCT_CHECK(count == COLUMNS, OCT_DATA,
+              "%s:%zu: a row has five words (path, activation or weight, sqnr_db, cosine, "
+              "loss_change), this one has %s",
+              r->path, r->line, count > COLUMNS ? "more" : "fewer");
+    return read_row(r, word);
+}
+
+static oct_status read_lines(line_reader *r, char *text)
+{
+    size_t length = strcspn(text, "\r\n");
+    OCT_CHECK(length == strlen(first_line) && memcmp(text, first_line, length) == 0, OCT_DATA,
+              "%s: this is no sensitivity table: its first line is not '%s'; make one with `octet "
+              "sensitivity CHECKPOINT --output FILE`",
+              r->path, first_line);
+    while (*text) {
+        length = strcspn(text, "\n");
+        char *next = text + length + (text[length] == '\n');
+        text[length] = '\0';
+        if (length > 0 && text[length - 1] == '\r') text[length - 1] = '\0';
+        r->line++;
+        OCT_TRY(read_line(r, text));
+        text = next;
+    }
+    return OCT_OK;
+}
+
+oct_status oct_sensitivity_read(oct_sensitivity *table, const char *path)
+{
+    void *bytes = NULL;
+    size_t size;
+    line_reader r = {.path = path, .table = table};
+    *table = (oct_sensitivity){0};
+    OCT_TRY(oct_file_read(path, FILE_LIMIT, &bytes, &size));
+    oct_status status =
+        strlen(bytes) == size
+            ? read_lines(&r, bytes)
+            : oct_fail(OCT_DATA, "%s: this is no sensitivity table: it is not text", path);
+    oct_free(&bytes);
+    if (status != OCT_OK) oct_sensitivity_free(table);
+    return status;
+}

@@ -1,0 +1,17 @@
+# cmake --install build/release --prefix DIR: the program, its recipes, the headers and liboctet.a,
+# which `pkg-config octet` finds. The headers keep their paths: #include "core/nn/modules.h". The
+# tree may be moved afterwards.
+set(OCT_PC_LIBS "${OpenMP_C_FLAGS} -pthread -ldl -lm")
+foreach(library IN LISTS MPI_C_LIBRARIES)
+    string(PREPEND OCT_PC_LIBS "${library} ")
+endforeach()
+configure_file(${PROJECT_SOURCE_DIR}/launch/octet.pc.in ${PROJECT_BINARY_DIR}/octet.pc @ONLY)
+
+install(TARGETS octet liboctet RUNTIME DESTINATION bin ARCHIVE DESTINATION lib)
+install(FILES ${PROJECT_BINARY_DIR}/octet.pc DESTINATION lib/pkgconfig)
+install(DIRECTORY launch/recipes DESTINATION share/octet)
+install(DIRECTORY core quant dist io DESTINATION include/octet
+    FILES_MATCHING PATTERN "*.h" PATTERN "*.def" PATTERN "*_impl.h" EXCLUDE PATTERN "simd.h" EXCLUDE)
+install(FILES launch/plugin.h DESTINATION include/octet/launch)
+install(FILES launch/model/model.h launch/model/model_list.def launch/model/parts.h
+    DESTINATION include/octet/launch/model)

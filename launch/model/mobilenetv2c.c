@@ -1,0 +1,140 @@
+/* mobilenetv2c: MobileNetV2 (Sandler et al. 2018, table 2) for 32x32 images, with stride 1 in the stem
+ * and in the first stage that would halve the image; with relu6, or with relu.
+ */
+#include "launch/model/model.h"
+#include "launch/model/parts.h"
+
+typedef oct_status (*create_fn)(oct_module **m);
+
+static oct_status append_conv_bn(oct_module *sequential, int64_t in, int64_t out, int kernel,
+                                 int stride, int groups, create_fn activation)
+{
+    oct_conv_geometry geometry = {kernel, kernel, stride, kernel / 2, groups};
+    OCT_APPEND(sequential, oct_conv2d_create(&item, in, out, geometry, false));
+    OCT_APPEND(sequential, oct_batch_norm_create(&item, out));
+    if (activation) OCT_APPEND(sequential, activation(&item));
+    return OCT_OK;
+}
+
+typedef struct block {
+    oct_module base;
+    oct_module *body, *add; /* add NULL: no residual */
+} block;
+
+static oct_tensor *block_forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
+{
+    block *b = (block *)self;
+    (void)n;
+    oct_tensor *y = oct_call(cx, b->body, x[0]);
+    return b->add ? oct_call2(cx, b->add, x[0], y) : y;
+}
+
+static const oct_module_type block_type = {.name = "inverted_residual", .forward = block_forward};
+
+static oct_status block_layers(block *b, int64_t in, int64_t out, int stride, int expand,
+                               create_fn activation)
+{
+    oct_module *self = &b->base;
+    int64_t wide = in * expand;
+    OCT_CHILD(self, "body", &b->body, oct_sequential_create(&b->body));
+    if (expand != 1) OCT_TRY(append_conv_bn(b->body, in, wide, 1, 1, 1, activation));
+    OCT_TRY(append_conv_bn(b->body, wide, wide, 3, stride, (int)wide, activation));
+    OCT_TRY(append_conv_bn(b->body, wide, out, 1, 1, 1, NULL));
+    if (stride == 1 && in == out) OCT_CHILD(self, "add", &b->add, oct_add_create(&b->add));
+    return OCT_OK;
+}
+
+static oct_status block_create(oct_module **m, int64_t in, int64_t out, int stride, int expand,
+                               create_fn activation)
+{
+    OCT_TRY(oct_module_create(m, &block_type, sizeof(block)));
+    oct_status status = block_layers((block *)*m, in, out, stride, expand, activation);
+    if (status != OCT_OK) oct_module_destroy(m);
+    return status;
+}
+
+typedef struct mobilenet {
+    oct_module base;
+    oct_module *quant, *stem, *blocks, *top, *pool, *head, *dequant;
+} mobilenet;
+
+static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
+{
+    mobilenet *m = (mobilenet *)self;
+    (void)n;
+    oct_tensor *y = oct_call(cx, m->stem, oct_call(cx, m->quant, x[0]));
+    y = oct_call(cx, m->top, oct_call(cx, m->blocks, y));
+    y = oct_call(cx, m->head, oct_call(cx, m->pool, y));
+    return oct_call(cx, m->dequant, y);
+}
+
+static const oct_module_type mobilenet_type = {.name = "mobilenet", .forward = forward};
+
+static oct_status append_blocks(oct_module *blocks, int64_t in, create_fn activation)
+{
+    static const struct {
+        int expand, channels, count, stride;
+    } stages[] = {{1, 16, 1, 1}, {6, 24, 2, 1},  {6, 32, 3, 2}, {6, 64, 4, 2},
+                  {6, 96, 3, 1}, {6, 160, 3, 2}, {6, 320, 1, 1}};
+    for (size_t s = 0; s < OCT_COUNT(stages); s++) {
+        for (int i = 0; i < stages[s].count; i++) {
+            OCT_APPEND(blocks,
+                       block_create(&item, in, stages[s].channels, i == 0 ? stages[s].stride : 1,
+                                    stages[s].expand, activation));
+            in = stages[s].channels;
+        }
+    }
+    return OCT_OK;
+}
+
+static oct_status build_layers(mobilenet *m, int64_t c, int64_t classes, create_fn activation)
+{
+    oct_module *self = &m->base;
+    OCT_CHILD(self, "quant", &m->quant, oct_quant_stub_create(&m->quant));
+    OCT_CHILD(self, "stem", &m->stem, oct_sequential_create(&m->stem));
+    OCT_TRY(append_conv_bn(m->stem, c, 32, 3, 1, 1, activation));
+    OCT_CHILD(self, "blocks", &m->blocks, oct_sequential_create(&m->blocks));
+    OCT_TRY(append_blocks(m->blocks, 32, activation));
+    OCT_CHILD(self, "top", &m->top, oct_sequential_create(&m->top));
+    OCT_TRY(append_conv_bn(m->top, 320, 1280, 1, 1, 1, activation));
+    OCT_CHILD(self, "pool", &m->pool, oct_global_avg_pool_create(&m->pool));
+    OCT_CHILD(self, "head", &m->head, oct_linear_create(&m->head, 1280, classes, true));
+    OCT_CHILD(self, "dequant", &m->dequant, oct_dequant_stub_create(&m->dequant));
+    return OCT_OK;
+}
+
+static oct_status build_with(oct_module **root, int64_t c, int64_t classes, create_fn activation)
+{
+    OCT_TRY(oct_module_create(root, &mobilenet_type, sizeof(mobilenet)));
+    oct_status status = build_layers((mobilenet *)*root, c, classes, activation);
+    if (status != OCT_OK) oct_module_destroy(root);
+    return status;
+}
+
+static oct_status build(oct_module **root, int64_t h, int64_t w, int64_t c, int64_t classes)
+{
+    (void)h, (void)w;
+    return build_with(root, c, classes, oct_relu6_create);
+}
+
+static oct_status build_relu(oct_module **root, int64_t h, int64_t w, int64_t c, int64_t classes)
+{
+    (void)h, (void)w;
+    return build_with(root, c, classes, oct_relu_create);
+}
+
+const oct_model_spec oct_model_mobilenetv2c = {
+    .name = "mobilenetv2c",
+    .help = "MobileNetV2 with relu6, for images of about 32x32",
+    .min_size = 8,
+    .build = build,
+    .fuse = oct_fuse_sequences,
+};
+
+const oct_model_spec oct_model_mobilenetv2c_relu = {
+    .name = "mobilenetv2c-relu",
+    .help = "the same with relu",
+    .min_size = 8,
+    .build = build_relu,
+    .fuse = oct_fuse_sequences,
+};

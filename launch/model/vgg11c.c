@@ -1,0 +1,76 @@
+/* vgg11c: VGG-11 with batch norm for 32x32 images (Simonyan and Zisserman 2015, configuration A): every
+ * convolution has a bias and a batch norm, and so has the first of two linear layers.
+ */
+#include "launch/model/model.h"
+#include "launch/model/parts.h"
+
+typedef struct vgg {
+    oct_module base;
+    oct_module *features, *avgpool, *quant, *dequant, *classifier;
+} vgg;
+
+static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
+{
+    vgg *m = (vgg *)self;
+    (void)n;
+    oct_tensor *y = oct_call(cx, m->quant, x[0]);
+    y = oct_call(cx, m->features, y); /* (N, H/32, W/32, 512) */
+    y = oct_call(cx, m->avgpool, y);  /* (N, 512) */
+    y = oct_call(cx, m->classifier, y);
+    return oct_call(cx, m->dequant, y);
+}
+
+static const oct_module_type vgg_type = {.name = "vgg", .forward = forward};
+
+static oct_status append_layer(oct_module *features, int64_t in, int64_t out)
+{
+    oct_conv_geometry geometry = {3, 3, 1, 1, 1};
+    OCT_APPEND(features, oct_conv2d_create(&item, in, out, geometry, true));
+    OCT_APPEND(features, oct_batch_norm_create(&item, out));
+    OCT_APPEND(features, oct_relu_create(&item));
+    return OCT_OK;
+}
+
+static oct_status build_layers(vgg *m, int64_t c, int64_t classes)
+{
+    enum { POOL = 0 };
+    static const int64_t layers[] = {64,  POOL, 128,  POOL, 256, 256, POOL,
+                                     512, 512,  POOL, 512,  512, POOL};
+    oct_module *self = &m->base;
+    OCT_CHILD(self, "features", &m->features, oct_sequential_create(&m->features));
+    OCT_CHILD(self, "avgpool", &m->avgpool, oct_global_avg_pool_create(&m->avgpool));
+    OCT_CHILD(self, "quant", &m->quant, oct_quant_stub_create(&m->quant));
+    OCT_CHILD(self, "dequant", &m->dequant, oct_dequant_stub_create(&m->dequant));
+    OCT_CHILD(self, "classifier", &m->classifier, oct_sequential_create(&m->classifier));
+
+    for (size_t i = 0; i < OCT_COUNT(layers); i++) {
+        if (layers[i] == POOL) {
+            OCT_APPEND(m->features, oct_max_pool_create(&item, 2, 2, 0));
+            continue;
+        }
+        OCT_TRY(append_layer(m->features, c, layers[i]));
+        c = layers[i];
+    }
+    OCT_APPEND(m->classifier, oct_linear_create(&item, c, 512, true));
+    OCT_APPEND(m->classifier, oct_batch_norm_create(&item, 512));
+    OCT_APPEND(m->classifier, oct_relu_create(&item));
+    OCT_APPEND(m->classifier, oct_linear_create(&item, 512, classes, true));
+    return OCT_OK;
+}
+
+static oct_status build(oct_module **root, int64_t h, int64_t w, int64_t c, int64_t classes)
+{
+    (void)h, (void)w;
+    OCT_TRY(oct_module_create(root, &vgg_type, sizeof(vgg)));
+    oct_status status = build_layers((vgg *)*root, c, classes);
+    if (status != OCT_OK) oct_module_destroy(root);
+    return status;
+}
+
+const oct_model_spec oct_model_vgg11c = {
+    .name = "vgg11c",
+    .help = "VGG-11 with batch norm for images of 32x32 or more",
+    .min_size = 32,
+    .build = build,
+    .fuse = oct_fuse_sequences,
+};

@@ -1,0 +1,39 @@
+/* Plug-ins: a user's own layers, observers, fake-quants and models in a shared library that a recipe
+ * names (`plugins: [path, ...]`).
+ *
+ * The library is built against the installed headers and links nothing of Octet: it uses whatever
+ * of it is wanted through the program that loads it.
+ *
+ *     cc -shared -fPIC -o mine.so mine.c $(pkg-config --cflags octet)
+ *
+ * It exports one function, oct_plugin_entry, that tells what it brings. Everything that it points to
+ * lives as long as the process. tests/plugin/ has an example of each part.
+ *
+ * A layer that trains needs `forward` with a backward (oct_record, as the files of core/op do). One
+ * that has no integer form stays float in a prepared model, with a line in the check report; it can
+ * be converted when its type has `create` and `args`.
+ */
+#pragma once
+
+#include "launch/model/model.h"
+#include "quant/module/fake_quant_kind.h"
+#include "quant/observer/observer.h"
+
+/* What program and plug-in must agree on: the number of this interface, which changes with the
+ * meaning of what they share, and the sizes of the structs behind it. */
+#define OCT_PLUGIN_ABI                                                                             \
+    ((uint64_t)1 << 48 | (uint64_t)sizeof(oct_module) << 32 |                                      \
+     (uint64_t)sizeof(oct_context) << 16 |                                                         \
+     (uint64_t)(sizeof(oct_tensor) + sizeof(oct_module_type)))
+
+/* Each list ends with NULL; a list itself may be NULL. */
+typedef struct oct_plugin {
+    uint64_t abi;                               /* OCT_PLUGIN_ABI; always the first member */
+    const char *name;                           /* [a-z0-9_-]+: for messages and run.json */
+    const oct_module_type *const *module_types; /* those that have `create`, to be found by name */
+    const oct_observer *const *observers;       /* quant.observer */
+    const oct_fake_quant_kind *const *fake_quants; /* quant.fake_quant */
+    const oct_model_spec *const *models;           /* model.name */
+} oct_plugin;
+
+__attribute__((visibility("default"))) const oct_plugin *oct_plugin_entry(void);

@@ -1,0 +1,161 @@
+/* Sums of two tensors of codes: bytes in 32 bits, anything wider in 64 bits. */
+#include "core/base/cpu.h"
+#include "core/base/whole.h"
+#include "quant/kernel/bits.h"
+#include "quant/kernel/qcodes.h"
+
+#include <math.h>
+
+/* What keeps sums from overflowing. Bytes: |code - zero_point| <= 255 and 0 <= ma, mb <= 2^21, so |t|
+ * <= 2 * 2^21 * 255 < 2^30, and the rounding term is at most 2^29. Wide: 65535 and 2^37, so |t| <
+ * 2^54, and the rounding term is at most 2^59. */
+typedef struct limits {
+    int bits, most_shift;
+    int64_t most_multiplier;
+} limits;
+
+static bool is_wide(oct_qparams q)
+{
+    return oct_codes_dtype(q) == OCT_U16;
+}
+
+static limits limits_of(oct_qparams a, oct_qparams b, oct_qparams y)
+{
+    return is_wide(a) || is_wide(b) || is_wide(y)
+               ? (limits){.bits = 36, .most_shift = 60, .most_multiplier = INT64_C(1) << 37}
+               : (limits){.bits = 20, .most_shift = 30, .most_multiplier = INT64_C(1) << 21};
+}
+
+static int64_t fixed_point(double ratio, int shift, const limits *l)
+{
+    const double wide = nearbyint(ldexp(ratio, shift));
+    return wide < (double)l->most_multiplier ? (int64_t)wide : l->most_multiplier;
+}
+
+oct_qadd oct_qadd_of(oct_qparams a, oct_qparams b, oct_qparams y, bool relu)
+{
+    const limits l = limits_of(a, b, y);
+    const double ratio_a = (double)a.scale / (double)y.scale,
+                 ratio_b = (double)b.scale / (double)y.scale;
+    int exponent;
+    (void)frexp(fmax(ratio_a, ratio_b), &exponent);
+    const int shift = (int)oct_larger(oct_smaller(l.bits - exponent, l.most_shift), 1);
+    const int32_t lo = y.qmin - y.zero_point;
+    return (oct_qadd){.ma = fixed_point(ratio_a, shift, &l),
+                      .mb = fixed_point(ratio_b, shift, &l),
+                      .shift = shift,
+                      .za = a.zero_point,
+                      .zb = b.zero_point,
+                      .lo = relu && lo < 0 ? 0 : lo,
+                      .hi = y.qmax - y.zero_point,
+                      .zero_point = y.zero_point,
+                      .relu = relu};
+}
+
+bool oct_qadd_fits(const oct_qadd *add, oct_qparams a, oct_qparams b, oct_qparams y)
+{
+    const limits l = limits_of(a, b, y);
+    return add->ma >= 0 && add->ma <= l.most_multiplier && add->mb >= 0 &&
+           add->mb <= l.most_multiplier && add->shift >= 1 && add->shift <= l.most_shift;
+}
+
+OCT_CLONES
+static void add_bytes(int64_t n, const uint8_t *restrict a, const uint8_t *restrict b,
+                      const oct_qadd *q, uint8_t *restrict codes)
+{
+    const int32_t ma = (int32_t)q->ma, mb = (int32_t)q->mb, za = q->za, zb = q->zb;
+    const int32_t lo = q->lo, hi = q->hi;
+    const int32_t half = 1 << (q->shift - 1), shift = q->shift, zero_point = q->zero_point;
+    for (int64_t i = 0; i < n; i++) {
+        const int32_t t = ma * (a[i] - za) + mb * (b[i] - zb);
+        int32_t r = (t + half) >> shift;
+        r = r < lo ? lo : r;
+        r = r > hi ? hi : r;
+        codes[i] = (uint8_t)(r + zero_point);
+    }
+}
+
+/* The same with flags and the least and largest t. */
+OCT_CLONES
+static void add_bytes_watched(int64_t n, const uint8_t *restrict a, const uint8_t *restrict b,
+                              const oct_qadd *q, uint8_t *restrict codes, uint8_t *restrict flags,
+                              int64_t sums[2])
+{
+    const int32_t ma = (int32_t)q->ma, mb = (int32_t)q->mb, za = q->za, zb = q->zb;
+    const int32_t lo = q->lo, hi = q->hi;
+    const int32_t half = 1 << (q->shift - 1), shift = q->shift, zero_point = q->zero_point;
+    const int32_t floor = q->relu ? 0 : INT32_MIN;
+    int32_t least = INT32_MAX, most = INT32_MIN;
+    for (int64_t i = 0; i < n; i++) {
+        const int32_t t = ma * (a[i] - za) + mb * (b[i] - zb);
+        const int32_t whole = (t + half) >> shift;
+        int32_t r = whole < lo ? lo : whole;
+        r = r > hi ? hi : r;
+        codes[i] = (uint8_t)(r + zero_point);
+        flags[i] = (uint8_t)((whole == r) & (t > floor));
+        least = t < least ? t : least;
+        most = t > most ? t : most;
+    }
+    sums[0] = oct_smaller(sums[0], least);
+    sums[1] = oct_larger(sums[1], most);
+}
+
+/* a becomes the logical codes of the sums. */
+OCT_CLONES
+static void add_wide(int64_t n, int32_t *restrict a, const int32_t *restrict b, const oct_qadd *q,
+                     uint8_t *restrict flags, int64_t sums[2])
+{
+    const int64_t ma = q->ma, mb = q->mb, half = INT64_C(1) << (q->shift - 1);
+    const int64_t lo = q->lo, hi = q->hi, floor = q->relu ? 0 : INT64_MIN;
+    int64_t least = sums[0], most = sums[1];
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t t = ma * a[i] + mb * b[i];
+        const int64_t whole = (t + half) >> q->shift;
+        int64_t r = whole < lo ? lo : whole;
+        r = r > hi ? hi : r;
+        a[i] = (int32_t)r;
+        flags[i] = (uint8_t)((whole == r) & (t > floor));
+        least = t < least ? t : least;
+        most = t > most ? t : most;
+    }
+    sums[0] = least;
+    sums[1] = most;
+}
+
+/* Conversion and scaling keep order, so the ends of t give the ends of the values. */
+static void merge_range(const oct_qadd *q, const int64_t sums[2], float scale, float *range)
+{
+    const int64_t least = q->relu ? oct_larger(sums[0], 0) : sums[0];
+    const int64_t most = q->relu ? oct_larger(sums[1], 0) : sums[1];
+    const float low = ldexpf((float)least, -q->shift) * scale;
+    const float high = ldexpf((float)most, -q->shift) * scale;
+    range[0] = low < range[0] ? low : range[0];
+    range[1] = high > range[1] ? high : range[1];
+}
+
+void oct_qadd_forward(int64_t n, oct_qcodes a, oct_qcodes b, const oct_qadd *add, oct_qparams y,
+                      void *codes, uint8_t *mask, float *range)
+{
+    const bool bytes = !is_wide(a.q) && !is_wide(b.q) && !is_wide(y);
+    if (bytes && !mask && !range) {
+        add_bytes(n, a.data, b.data, add, codes);
+        return;
+    }
+    int32_t left[OCT_FLAG_BLOCK], right[OCT_FLAG_BLOCK];
+    uint8_t flags[OCT_FLAG_BLOCK];
+    int64_t sums[2] = {INT64_MAX, INT64_MIN};
+    for (int64_t i = 0; i < n; i += OCT_FLAG_BLOCK) {
+        const int64_t count = oct_smaller(n - i, OCT_FLAG_BLOCK);
+        if (bytes) {
+            add_bytes_watched(count, (const uint8_t *)a.data + i, (const uint8_t *)b.data + i, add,
+                              (uint8_t *)codes + i, flags, sums);
+        } else {
+            oct_qcodes_load(a, i, count, left);
+            oct_qcodes_load(b, i, count, right);
+            add_wide(count, left, right, add, flags, sums);
+            oct_qcodes_store(left, count, y, codes, i);
+        }
+        if (mask) oct_bits_pack(flags, count, mask + i / 8);
+    }
+    if (range && n > 0) merge_range(add, sums, y.scale, range);
+}

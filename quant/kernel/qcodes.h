@@ -1,0 +1,104 @@
+/* The integer layers without weights, on codes of 8 and 16 bits in any mixture: what training,
+ * evaluation and the runtime all call, so their codes cannot differ.
+ *
+ * Codes lie in memory as bytes or as 16-bit numbers, as oct_codes_dtype of their qparams says. "Wide"
+ * below: some input or the output has 16 bits. No allocation, no threads: callers cut elements, rows
+ * or samples into parts, each beginning at a multiple of 8 elements where a mask is asked for.
+ *
+ * mask: 1 bit an element, bit i%8 of byte i/8: the code was not clipped. range[2]: the least and
+ * largest real value before rounding are merged into it. NULL leaves either out.
+ *
+ * shift: the target requantizes by shifts (target.h): scales are powers of two, a ratio of scales
+ * 2^-k rounds half up, (acc + 2^(k-1)) >> k. Otherwise multipliers are floats, half to even.
+ */
+#pragma once
+
+#include "core/tensor/tensor.h"
+
+typedef struct oct_qcodes {
+    oct_qparams q;
+    const void *data;
+} oct_qcodes;
+
+oct_qcodes oct_qcodes_of(const oct_tensor *x);
+/* From element `first` on. */
+oct_qcodes oct_qcodes_from(oct_qcodes x, int64_t first);
+void *oct_qcodes_place(void *codes, oct_qparams q, int64_t first);
+
+/* logical[i] = code - zero_point of n elements from `first` on; and back, for values within the
+ * codes. */
+void oct_qcodes_load(oct_qcodes x, int64_t first, int64_t n, int32_t *logical);
+void oct_qcodes_store(const int32_t *logical, int64_t n, oct_qparams q, void *codes, int64_t first);
+/* Merges the least and largest real value of the codes into range. */
+void oct_qcodes_range(oct_qcodes x, int64_t n, float *range);
+
+/* Sum: t = ma*(a-za) + mb*(b-zb); r = (t + 2^(shift-1)) >> shift (arithmetic);
+ * code = clamp(r, lo, hi) + zero_point; pass = lo <= r <= hi, and with relu also t > 0.
+ * oct_qadd_of computes the multipliers: 20 bits, wide 36 bits, for the larger ratio scale_x /
+ * scale_y; ratios of powers of two are exact while they are less than that far apart, so both kinds
+ * of targets add alike. */
+typedef struct oct_qadd {
+    int64_t ma, mb;
+    int shift;
+    int32_t za, zb;
+    int32_t lo, hi, zero_point;
+    bool relu;
+} oct_qadd;
+oct_qadd oct_qadd_of(oct_qparams a, oct_qparams b, oct_qparams y, bool relu);
+/* Multipliers and shift are such that no sum can overflow. */
+bool oct_qadd_fits(const oct_qadd *add, oct_qparams a, oct_qparams b, oct_qparams y);
+void oct_qadd_forward(int64_t n, oct_qcodes a, oct_qcodes b, const oct_qadd *add, oct_qparams y,
+                      void *codes, uint8_t *mask, float *range);
+
+/* Product: p = (a-za)*(b-zb), exact; r = round_half_even((float)p * factor), wide in double; or by
+ * shifts, factor being a power of two. code = clamp(r) + zero_point. factor = scale_a * scale_b /
+ * scale_y, kept within [2^-60, 2^60]. */
+float oct_qmul_factor(oct_qparams a, oct_qparams b, oct_qparams y);
+bool oct_qmul_fits(float factor, bool shift);
+void oct_qmul_forward(int64_t n, oct_qcodes a, oct_qcodes b, float factor, bool shift,
+                      oct_qparams y, void *codes, uint8_t *mask, float *range);
+
+/* Entries of a table with one entry a code: 256 or 65536. */
+int64_t oct_qtable_size(oct_qparams x);
+/* code = table[x] */
+void oct_qlut_forward(int64_t n, oct_qcodes x, const uint16_t *table, oct_qparams y, void *codes);
+
+/* Softmax over rows of k codes: e = exponential[largest code of the row - x], code =
+ * round_half_up(e / (sum of e * scale_y)) + zero_point, cut to qmax; in whole numbers, because
+ * scale_y is 2^-b, b <= 16. exponential[d] = round(2^30 * exp(-d * scale_x)) for d from 0 to
+ * oct_qtable_size(x) - 1. */
+void oct_qsoftmax_exponential(oct_qparams x, int32_t *exponential);
+bool oct_qsoftmax_fits(oct_qparams y);
+enum { OCT_QSOFTMAX_ONE = 1 << 30, OCT_QSOFTMAX_MOST = 65536 /* codes in a row */ };
+void oct_qsoftmax_forward(int64_t rows, int64_t k, oct_qcodes x, const int32_t *exponential,
+                          oct_qparams y, void *codes, uint8_t *mask);
+
+/* Rows of the inputs (rows, c[i]) side by side. Codes that have y's qparams are copied; others
+ * become r = round_half_even((float)(x-zx) * (float)(scale_x / scale_y)), or by shifts; code =
+ * clamp(r) + zero_point. mask[i] is of input i's elements, NULL: left out. */
+bool oct_qparams_equal(oct_qparams a, oct_qparams b);
+void oct_qconcat_forward(int64_t rows, int n, const oct_qcodes *x, const int64_t *c, bool shift,
+                         oct_qparams y, void *codes, uint8_t *const *mask);
+
+/* code = clamp(x - z, lo, hi) + z: relu and relu6. The qparams stay. */
+void oct_qclamp_forward(int64_t n, oct_qcodes x, int32_t lo, int32_t hi, void *codes);
+
+/* Pools over one or more samples, which keep the input's qparams. Average:
+ * code = round_half_even((float)(sum - count*z) * (1/count)) + z, cut to [qmin, qmax]; 16 bits in
+ * double; on every target, since 1/count is no ratio of scales. */
+void oct_qmax_pool(int64_t samples, int64_t h, int64_t w, int64_t c, int kernel, int stride,
+                   int padding, oct_qcodes x, void *codes);
+void oct_qavg_pool(int64_t samples, int64_t h, int64_t w, int64_t c, int kernel_h, int kernel_w,
+                   int stride, oct_qcodes x, void *codes);
+
+/* Other sizes of planes, keeping the qparams. Nearest: source = floor(at * in / out). Bilinear: pixel
+ * centres, edges repeated; the place between two pixels in steps of 1/2048, half up; code =
+ * (sum over the four pixels of wy * wx * x + 2^21) >> 22. */
+enum { OCT_QTAP_ONE = 2048 };
+typedef struct oct_qtap {
+    int64_t low, high;
+    int32_t weight; /* of high; low's is OCT_QTAP_ONE - weight */
+} oct_qtap;
+oct_qtap oct_qtap_of(bool bilinear, int64_t at, int64_t in, int64_t out);
+void oct_qinterpolate_forward(int64_t samples, int64_t h, int64_t w, int64_t c, int64_t out_h,
+                              int64_t out_w, bool bilinear, oct_qcodes x, void *codes);

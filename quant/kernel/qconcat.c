@@ -1,0 +1,119 @@
+/* Rows side by side, requantized where scales differ. */
+#include "core/base/cpu.h"
+#include "core/base/whole.h"
+#include "quant/kernel/bits.h"
+#include "quant/kernel/qcodes.h"
+
+#include <math.h>
+#include <string.h>
+
+/* From one scale to another. */
+typedef struct ratio {
+    bool shift;
+    float factor;
+    int up, down;
+    int32_t lo, hi;
+} ratio;
+
+static ratio ratio_of(oct_qparams x, oct_qparams y, bool shift)
+{
+    const double factor = (double)x.scale / (double)y.scale;
+    int exponent;
+    (void)frexp(factor, &exponent);
+    const int power = exponent - 1;
+    return (ratio){.shift = shift,
+                   .factor = (float)fmin(fmax(factor, 0x1p-60), 0x1p60),
+                   .up = (int)oct_larger(oct_smaller(power, 24), 0),
+                   .down = (int)oct_larger(oct_smaller(-power, 60), 0),
+                   .lo = y.qmin - y.zero_point,
+                   .hi = y.qmax - y.zero_point};
+}
+
+OCT_CLONES
+static void scale(int64_t n, const ratio *q, int32_t *restrict logical, uint8_t *restrict flags)
+{
+    const float lo = (float)q->lo, hi = (float)q->hi, factor = q->factor;
+    for (int64_t i = 0; i < n; i++) {
+        const float r = rintf((float)logical[i] * factor);
+        float clamped = r > lo ? r : lo;
+        clamped = clamped < hi ? clamped : hi;
+        logical[i] = (int32_t)clamped;
+        flags[i] = (uint8_t)(r == clamped);
+    }
+}
+
+/* By 2^up and 2^-down, one of them 0. No overflow: |logical| < 2^16 and up <= 24; the rounding term is
+ * at most 2^59. 2^24 takes every code but 0 beyond all codes, as a larger factor does. */
+OCT_CLONES
+static void scale_shifted(int64_t n, const ratio *q, int32_t *restrict logical,
+                          uint8_t *restrict flags)
+{
+    const int64_t lo = q->lo, hi = q->hi, factor = INT64_C(1) << q->up;
+    const int64_t half = q->down > 0 ? INT64_C(1) << (q->down - 1) : 0;
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t r = (logical[i] * factor + half) >> q->down;
+        int64_t clamped = r < lo ? lo : r;
+        clamped = clamped > hi ? hi : clamped;
+        logical[i] = (int32_t)clamped;
+        flags[i] = (uint8_t)(r == clamped);
+    }
+}
+
+/* Where an input's columns lie in the output's rows. */
+typedef struct columns {
+    int64_t first, count, stride;
+} columns;
+
+static void copy(int64_t rows, const columns *to, oct_qcodes x, void *codes)
+{
+    const size_t bytes = oct_dtype_bytes(oct_codes_dtype(x.q));
+    for (int64_t i = 0; i < rows; i++)
+        memcpy(oct_qcodes_place(codes, x.q, i * to->stride + to->first),
+               oct_qcodes_from(x, i * to->count).data, (size_t)to->count * bytes);
+}
+
+/* Codes of a block of the input, wherever its rows end. */
+static void spread(const columns *to, int64_t at, int64_t n, const int32_t *logical, oct_qparams y,
+                   void *codes)
+{
+    for (int64_t i = 0; i < n;) {
+        const int64_t row = (at + i) / to->count, column = (at + i) % to->count;
+        const int64_t count = oct_smaller(to->count - column, n - i);
+        oct_qcodes_store(logical + i, count, y, codes, row * to->stride + to->first + column);
+        i += count;
+    }
+}
+
+static void requantize(int64_t rows, const columns *to, oct_qcodes x, const ratio *q, oct_qparams y,
+                       void *codes, uint8_t *mask)
+{
+    int32_t logical[OCT_FLAG_BLOCK];
+    uint8_t flags[OCT_FLAG_BLOCK];
+    for (int64_t at = 0, n = rows * to->count; at < n; at += OCT_FLAG_BLOCK) {
+        const int64_t count = oct_smaller(n - at, OCT_FLAG_BLOCK);
+        oct_qcodes_load(x, at, count, logical);
+        if (q->shift)
+            scale_shifted(count, q, logical, flags);
+        else
+            scale(count, q, logical, flags);
+        spread(to, at, count, logical, y, codes);
+        if (mask) oct_bits_pack(flags, count, mask + at / 8);
+    }
+}
+
+void oct_qconcat_forward(int64_t rows, int n, const oct_qcodes *x, const int64_t *c, bool shift,
+                         oct_qparams y, void *codes, uint8_t *const *mask)
+{
+    columns to = {0};
+    for (int i = 0; i < n; i++)
+        to.stride += c[i];
+    for (int i = 0; i < n; i++) {
+        to.count = c[i];
+        const ratio q = ratio_of(x[i].q, y, shift);
+        if (oct_qparams_equal(x[i].q, y))
+            copy(rows, &to, x[i], codes);
+        else
+            requantize(rows, &to, x[i], &q, y, codes, mask ? mask[i] : NULL);
+        to.first += c[i];
+    }
+}

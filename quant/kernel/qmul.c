@@ -1,0 +1,129 @@
+/* Products of two tensors of codes. */
+#include "core/base/cpu.h"
+#include "core/base/whole.h"
+#include "quant/kernel/bits.h"
+#include "quant/kernel/qcodes.h"
+
+#include <math.h>
+
+/* Logical codes of a block, their flags and the ends of the products. */
+typedef struct block {
+    int32_t a[OCT_FLAG_BLOCK], b[OCT_FLAG_BLOCK]; /* a becomes the result */
+    uint8_t flags[OCT_FLAG_BLOCK];
+    int64_t least, most;
+    int32_t lo, hi;
+} block;
+
+float oct_qmul_factor(oct_qparams a, oct_qparams b, oct_qparams y)
+{
+    const double factor = (double)a.scale * (double)b.scale / (double)y.scale;
+    return (float)fmin(fmax(factor, 0x1p-60), 0x1p60);
+}
+
+bool oct_qmul_fits(float factor, bool shift)
+{
+    int exponent;
+    return factor >= 0x1p-60f && factor <= 0x1p60f && (!shift || frexpf(factor, &exponent) == 0.5f);
+}
+
+/* Products of bytes have 17 bits, so their floats are exact. */
+OCT_CLONES
+static void multiply_bytes(int64_t n, float factor, block *restrict k)
+{
+    const float lo = (float)k->lo, hi = (float)k->hi;
+    int32_t least = INT32_MAX, most = INT32_MIN;
+    for (int64_t i = 0; i < n; i++) {
+        const int32_t p = k->a[i] * k->b[i];
+        const float r = rintf((float)p * factor);
+        float clamped = r > lo ? r : lo;
+        clamped = clamped < hi ? clamped : hi;
+        k->a[i] = (int32_t)clamped;
+        k->flags[i] = (uint8_t)(r == clamped);
+        least = p < least ? p : least;
+        most = p > most ? p : most;
+    }
+    k->least = oct_smaller(k->least, least);
+    k->most = oct_larger(k->most, most);
+}
+
+/* Products of 16-bit codes have 33 bits, which a double holds. */
+OCT_CLONES
+static void multiply_wide(int64_t n, double factor, block *restrict k)
+{
+    const double lo = k->lo, hi = k->hi;
+    int64_t least = k->least, most = k->most;
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t p = (int64_t)k->a[i] * k->b[i];
+        const double r = rint((double)p * factor);
+        double clamped = r > lo ? r : lo;
+        clamped = clamped < hi ? clamped : hi;
+        k->a[i] = (int32_t)clamped;
+        k->flags[i] = (uint8_t)(r == clamped);
+        least = p < least ? p : least;
+        most = p > most ? p : most;
+    }
+    k->least = least;
+    k->most = most;
+}
+
+/* By 2^up and 2^-down, one of them 0. No overflow: |p| < 2^32 and up <= 24, so 2^56; the rounding term
+ * is at most 2^59. */
+OCT_CLONES
+static void multiply_shifted(int64_t n, int up, int down, block *restrict k)
+{
+    const int64_t lo = k->lo, hi = k->hi, half = down > 0 ? INT64_C(1) << (down - 1) : 0;
+    int64_t least = k->least, most = k->most;
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t p = (int64_t)k->a[i] * k->b[i];
+        const int64_t r = (p * (INT64_C(1) << up) + half) >> down;
+        int64_t clamped = r < lo ? lo : r;
+        clamped = clamped > hi ? hi : clamped;
+        k->a[i] = (int32_t)clamped;
+        k->flags[i] = (uint8_t)(r == clamped);
+        least = p < least ? p : least;
+        most = p > most ? p : most;
+    }
+    k->least = least;
+    k->most = most;
+}
+
+/* A factor beyond 2^24 takes every product but 0 beyond all codes, as 2^24 does. */
+static void multiply_by_shift(int64_t n, float factor, block *k)
+{
+    int exponent;
+    (void)frexpf(factor, &exponent);
+    const int power = exponent - 1;
+    multiply_shifted(n, (int)oct_larger(oct_smaller(power, 24), 0), (int)oct_larger(-power, 0), k);
+}
+
+static void merge_range(const block *k, double scale, float *range)
+{
+    const float low = (float)((double)k->least * scale), high = (float)((double)k->most * scale);
+    range[0] = low < range[0] ? low : range[0];
+    range[1] = high > range[1] ? high : range[1];
+}
+
+void oct_qmul_forward(int64_t n, oct_qcodes a, oct_qcodes b, float factor, bool shift,
+                      oct_qparams y, void *codes, uint8_t *mask, float *range)
+{
+    const bool wide = oct_codes_dtype(a.q) == OCT_U16 || oct_codes_dtype(b.q) == OCT_U16 ||
+                      oct_codes_dtype(y) == OCT_U16;
+    block k = {.least = INT64_MAX,
+               .most = INT64_MIN,
+               .lo = y.qmin - y.zero_point,
+               .hi = y.qmax - y.zero_point};
+    for (int64_t i = 0; i < n; i += OCT_FLAG_BLOCK) {
+        const int64_t count = oct_smaller(n - i, OCT_FLAG_BLOCK);
+        oct_qcodes_load(a, i, count, k.a);
+        oct_qcodes_load(b, i, count, k.b);
+        if (shift)
+            multiply_by_shift(count, factor, &k);
+        else if (wide)
+            multiply_wide(count, (double)factor, &k);
+        else
+            multiply_bytes(count, factor, &k);
+        oct_qcodes_store(k.a, count, y, codes, i);
+        if (mask) oct_bits_pack(k.flags, count, mask + i / 8);
+    }
+    if (range && n > 0) merge_range(&k, (double)a.q.scale * (double)b.q.scale, range);
+}

@@ -1,0 +1,43 @@
+/* One training step after another, for programs of one's own: forward, softmax cross-entropy, backward,
+ * the sum over all ranks, optimizer, observers. The octet program's trainer (launch/trainer.h) has
+ * phases, checkpoints and checks around the same calls.
+ *
+ * Batches are given by the shape of the global batch; x and labels hold this rank's samples of it, as
+ * oct_leaves_split(shape.dim[0], leaf, rank, size) shares them out: with one rank, all of them.
+ */
+#pragma once
+
+#include "core/op/ops.h"
+#include "core/optim/optim.h"
+#include "quant/module/fake_quant.h"
+
+typedef struct oct_learner {
+    oct_module *root; /* borrowed */
+    const oct_collective *group;
+    oct_optim_config config;
+    int64_t batch, leaf;
+    oct_context *context;
+    oct_params params;
+    oct_optim optim;
+    oct_quantizers quantizers; /* none before prepare */
+    int64_t *keys;
+} oct_learner;
+
+/* batch: samples of the largest global batch. leaf: samples in a leaf, the unit of every sum over
+ * samples. */
+oct_status oct_learner_create(oct_learner *learner, oct_module *root,
+                              const oct_optim_config *config, int64_t batch, int64_t leaf,
+                              const oct_collective *group) OCT_NODISCARD;
+void oct_learner_destroy(oct_learner *learner);
+/* To be called when the tree has changed (oct_prepare, oct_fold_batch_norm): takes up its parameters
+ * and quantizers as they are now; the optimizer starts anew. */
+oct_status oct_learner_rebind(oct_learner *learner, oct_module *root) OCT_NODISCARD;
+
+/* Collective: one step at this learning rate. OCT_NUMERIC when the loss is not finite; nothing is
+ * updated then. */
+oct_status oct_learner_step(oct_learner *learner, oct_shape shape, float *x, const int32_t *labels,
+                            float lr, oct_loss *loss) OCT_NODISCARD;
+/* Collective: a forward that learns nothing, in the mode and state that root is in: in training mode
+ * observers see it (calibration). y (may be NULL): the output of this rank's samples, f32. */
+oct_status oct_learner_forward(oct_learner *learner, oct_shape shape, float *x,
+                               float *y) OCT_NODISCARD;

@@ -1,0 +1,14 @@
+/* The fake-quant of PyTorch: the scale that just holds the observed range, and a gradient that passes
+ * where nothing was clipped. */
+#include "quant/module/fake_quant_kind.h"
+
+/* zero_point 0 means that no value is below it. */
+static float scale(float min, float max, oct_qparams q)
+{
+    oct_qparams found = q.zero_point == 0
+                            ? oct_qparams_of_range(0.0f, max, OCT_AFFINE, q.qmin, q.qmax)
+                            : oct_qparams_of_range(min, max, OCT_SYMMETRIC, q.qmin, q.qmax);
+    return found.scale;
+}
+
+const oct_fake_quant_kind oct_fake_quant_affine = {.name = "affine", .scale = scale};

@@ -1,0 +1,358 @@
+/* A batch norm that follows no convolution (+ relu or relu6), on codes: a factor and a bias per channel,
+ * as qat_conv has them, with a weight of 1 whose scale 2^-15 leaves room for the bias.
+ *
+ * With live batch norm the statistics are sums over the codes themselves: whole numbers, which double
+ * holds exactly, leaf by leaf in order of the rows.
+ */
+#include "core/base/mem.h"
+#include "quant/module/qat_conv_impl.h"
+#include "quant/module/quantized_impl.h"
+#include "quant/pass/emit.h"
+
+#include <omp.h>
+#include <stdio.h>
+#include <string.h>
+
+static const float weight_scale = 1.0f / (float)(1 << OCT_QAFFINE_BITS);
+
+typedef struct saved {
+    oct_channels ch;
+    int8_t *weight;
+    uint8_t *mask; /* leaf by leaf, each from a byte of its own */
+    int64_t mask_stride;
+    bool live;
+} saved;
+
+/* What a call works on: n channels, `pixels` rows of them in a sample. */
+typedef struct call {
+    const oct_qat_batch_norm *m;
+    oct_layer l;
+    const oct_tensor *x;
+    oct_tensor *y;
+    int64_t n, pixels;
+    saved *sv;
+    float *ranges; /* 2 a leaf */
+    char *scratch;
+    int64_t scratch_bytes; /* of one thread */
+} call;
+
+static oct_layer layer_of(const oct_qat_batch_norm *m)
+{
+    return (oct_layer){.bn = (oct_batch_norm_module *)m->batch_norm,
+                       .fq = (oct_fake_quant *)m->q.fake_quant};
+}
+
+static oct_tensor *float_forward(oct_context *cx, const oct_qat_batch_norm *m, oct_tensor *x)
+{
+    oct_layer l = layer_of(m);
+    oct_bn_args args = {.gamma = l.bn->gamma,
+                        .beta = l.bn->beta,
+                        .running_mean = l.bn->running_mean,
+                        .running_var = l.bn->running_var,
+                        .eps = l.bn->eps,
+                        .momentum = l.bn->momentum,
+                        .batch_stats = m->q.base.training && !l.bn->frozen};
+    oct_tensor *y = oct_batch_norm(cx, x, &args);
+    if (m->activation == OCT_ACT_RELU) y = oct_relu(cx, y);
+    if (m->activation == OCT_ACT_RELU6) y = oct_relu6(cx, y);
+    return oct_fake_quant_float(cx, l.fq, m->q.base.training, y);
+}
+
+/* Sums of code - zero_point and of its square. */
+#define LEAF_SUMS(name, code_t)                                                                    \
+    OCT_CLONES static void name(const code_t *x, int32_t zero_point, int64_t rows, int64_t n,      \
+                                double *sum)                                                       \
+    {                                                                                              \
+        memset(sum, 0, (size_t)n * 2 * sizeof(double));                                            \
+        double *square = sum + n;                                                                  \
+        for (int64_t i = 0; i < rows; i++)                                                         \
+            for (int64_t o = 0; o < n; o++) {                                                      \
+                double a = (double)(x[i * n + o] - zero_point);                                    \
+                sum[o] += a;                                                                       \
+                square[o] += a * a;                                                                \
+            }                                                                                      \
+    }
+LEAF_SUMS(leaf_sums, uint8_t)
+LEAF_SUMS(leaf_sums16, uint16_t)
+
+static void batch_statistics(oct_context *cx, const call *c)
+{
+    const oct_leaves *leaves = &cx->leaves;
+    const oct_qcodes x = oct_qcodes_of(c->x);
+    int64_t n = c->n;
+    double *rows = oct_scratch(cx, (size_t)(leaves->local + 1) * (size_t)n * 16);
+    double *total = oct_scratch(cx, (size_t)n * 24);
+    if (rows && total) {
+        double *scale = total + 2 * n;
+#pragma omp parallel for schedule(static)
+        for (int64_t i = 0; i < leaves->local; i++) {
+            const void *codes = oct_qcodes_from(x, oct_leaf_begin(leaves, i) * c->pixels * n).data;
+            int64_t count = oct_leaf_size(leaves, i) * c->pixels;
+            if (c->x->dtype == OCT_U16)
+                leaf_sums16(codes, x.q.zero_point, count, n, rows + i * 2 * n);
+            else
+                leaf_sums(codes, x.q.zero_point, count, n, rows + i * 2 * n);
+        }
+        for (int64_t o = 0; o < n; o++)
+            scale[o] = (double)x.q.scale;
+        if (oct_sum_over_ranks(cx, rows, 2 * n, total))
+            oct_take_statistics(cx, c->l.bn, total, (double)(leaves->samples * c->pixels), scale,
+                                NULL, &c->sv->ch);
+    }
+    oct_scratch_end(cx, total);
+    oct_scratch_end(cx, rows);
+}
+
+static void start_channels(oct_channels *ch, int64_t n)
+{
+    for (int64_t o = 0; o < n; o++) {
+        ch->scale[o] = weight_scale;
+        ch->offset[o] = 0;
+        ch->silent[o] = false;
+    }
+}
+
+static void set_weights(const oct_channels *ch, int64_t n, int8_t *weight)
+{
+    for (int64_t o = 0; o < n; o++)
+        weight[o] = !ch->dead[o];
+}
+
+/* Codes, masks (unless NULL) and ranges for an output like `out`. */
+static void make_codes(oct_context *cx, const call *c, oct_qparams out, uint8_t *mask)
+{
+    saved *sv = c->sv;
+    if (!oct_fold_channels(&c->l, c->x->q, out.scale, &sv->ch, c->n)) {
+        oct_context_fail(cx, OCT_NUMERIC, "a batch-norm value is not finite");
+        return;
+    }
+    set_weights(&sv->ch, c->n, sv->weight);
+    const oct_finish f = oct_finish_of(&c->l, c->m->activation, c->x->q, &out, NULL, &sv->ch);
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < cx->leaves.local; i++) {
+        int64_t begin = oct_leaf_begin(&cx->leaves, i) * c->pixels * c->n;
+        oct_qaffine_forward(oct_kernel_here(), oct_leaf_size(&cx->leaves, i) * c->pixels, c->n,
+                            oct_qcodes_from(oct_qcodes_of(c->x), begin), sv->weight, &f,
+                            oct_qcodes_place(c->y->data, out, begin),
+                            mask ? mask + i * sv->mask_stride : NULL, c->ranges + 2 * i,
+                            c->scratch + omp_get_thread_num() * c->scratch_bytes);
+    }
+}
+
+static void run_forward(oct_context *cx, const call *c)
+{
+    const bool training = c->m->q.base.training;
+    const bool settles = oct_fake_quant_settles(c->l.fq, training);
+    start_channels(&c->sv->ch, c->n);
+    if (c->sv->live)
+        batch_statistics(cx, c);
+    else
+        oct_running_statistics(c->l.bn, &c->sv->ch, c->n);
+    if (cx->status == OCT_OK && settles) { /* a scale of 1 shows the real range */
+        oct_qparams real = c->y->q;
+        real.scale = 1.0f;
+        make_codes(cx, c, real, NULL);
+        oct_observe_leaves(cx, c->l.fq, training, real.scale, c->ranges);
+        oct_context_adopt(cx, oct_fake_quant_settle(c->l.fq, cx->group));
+        c->y->q = oct_fake_quant_qparams(c->l.fq);
+    }
+    if (cx->status != OCT_OK) return;
+    make_codes(cx, c, c->y->q, c->sv->mask);
+    if (!settles) oct_observe_leaves(cx, c->l.fq, training, c->y->q.scale, c->ranges);
+}
+
+/* What x^ comes from. */
+typedef struct codes_of {
+    oct_qcodes x;
+    int64_t n;
+    const float *a, *b;
+} codes_of;
+
+/* x^ = (code - zero_point) * a[o] + b[o] */
+#define NORMALISE(name, code_t)                                                                    \
+    OCT_CLONES static void name(const code_t *x, int32_t zero_point, int64_t rows, int64_t n,      \
+                                const float *a, const float *b, float *hat)                        \
+    {                                                                                              \
+        for (int64_t i = 0; i < rows; i++)                                                         \
+            for (int64_t o = 0; o < n; o++)                                                        \
+                hat[i * n + o] = (float)(x[i * n + o] - zero_point) * a[o] + b[o];                 \
+    }
+NORMALISE(normalise, uint8_t)
+NORMALISE(normalise16, uint16_t)
+
+static void normalise_leaf(const void *args, int64_t at, int64_t rows, float *hat)
+{
+    const codes_of *c = args;
+    const oct_qcodes x = oct_qcodes_from(c->x, at);
+    if (oct_codes_dtype(x.q) == OCT_U16)
+        normalise16(x.data, x.q.zero_point, rows, c->n, c->a, c->b, hat);
+    else
+        normalise(x.data, x.q.zero_point, rows, c->n, c->a, c->b, hat);
+}
+
+static void backward(oct_context *cx, oct_node *node)
+{
+    const oct_qat_batch_norm *m = (const oct_qat_batch_norm *)node->module;
+    const saved *sv = node->saved;
+    const oct_layer l = layer_of(m);
+    oct_tensor *x = node->input[0];
+    int64_t n = l.bn->channels, pixels = x->shape.ndim == 4 ? oct_dim(x, 1) * oct_dim(x, 2) : 1;
+    float *grad = oct_take_grad(node->output);
+    oct_clip_backward(cx, l.fq, sv->mask, sv->mask_stride, pixels * n, grad);
+    float *hat = oct_scratch(cx, (size_t)oct_numel(x) * 4 + 64);
+    float *a = oct_scratch(cx, (size_t)n * 8), *b = a + n;
+    if (cx->status == OCT_OK) {
+        for (int64_t o = 0; o < n; o++) {
+            a[o] = x->q.scale * sv->ch.inv_std[o];
+            b[o] = -sv->ch.mean[o] * sv->ch.inv_std[o];
+        }
+        const codes_of codes = {oct_qcodes_of(x), n, a, b};
+        const oct_normaliser normaliser = {normalise_leaf, &codes, hat};
+        oct_normalised_backward(cx, l.bn, &sv->ch, sv->live, n, pixels, &normaliser, grad);
+    }
+    oct_scratch_end(cx, a);
+    oct_scratch_end(cx, hat);
+    oct_give_grad(cx, x, grad);
+}
+
+static bool begin(oct_context *cx, call *c)
+{
+    c->scratch_bytes = oct_qaffine_scratch_bytes(c->n);
+    c->ranges = oct_scratch(cx, (size_t)(cx->leaves.local + 1) * 8);
+    c->scratch = oct_scratch(cx, (size_t)(c->scratch_bytes * omp_get_max_threads()));
+    if (c->ranges) oct_start_ranges(c->ranges, cx->leaves.local);
+    return cx->status == OCT_OK;
+}
+
+static oct_tensor *integer_forward(oct_context *cx, const oct_qat_batch_norm *m, oct_tensor *x)
+{
+    const oct_layer l = layer_of(m);
+    char text[96];
+    if ((x->shape.ndim != 2 && x->shape.ndim != 4) ||
+        oct_dim(x, x->shape.ndim - 1) != l.bn->channels)
+        return oct_context_fail(cx, OCT_PREPARE, "input %s does not have its %lld channels",
+                                oct_shape_text(&x->shape, text), (long long)l.bn->channels);
+    if (oct_quantized_shifts(&m->q))
+        return oct_context_fail(cx, OCT_PREPARE,
+                                "target %s shifts and has no place for a batch norm; fold it",
+                                m->q.target->name);
+    const oct_qparams q = oct_fake_quant_qparams(l.fq);
+    oct_tensor *y = oct_tensor_new(cx, oct_codes_dtype(q), x->shape);
+    saved *sv = oct_save(cx, sizeof *sv);
+    if (!y || !sv) return NULL;
+    y->q = q;
+    call c = {.m = m, .l = l, .x = x, .y = y, .n = l.bn->channels, .sv = sv};
+    c.pixels = x->shape.ndim == 4 ? oct_dim(x, 1) * oct_dim(x, 2) : 1;
+    *sv = (saved){.live = m->q.base.training && !l.bn->frozen};
+    oct_node *node = oct_record(cx, "qat_batch_norm", backward, &x, 1, true, y);
+    if (node) {
+        node->saved = sv;
+        oct_param_used(cx, l.bn->gamma);
+        oct_param_used(cx, l.bn->beta);
+        sv->mask_stride = (cx->leaves.leaf * c.pixels * c.n + 7) / 8;
+        sv->mask = oct_save(cx, (size_t)(sv->mask_stride * cx->leaves.local));
+    }
+    sv->weight = oct_save(cx, (size_t)c.n);
+    if (!oct_channels_save(cx, &sv->ch, c.n)) return NULL;
+    if (begin(cx, &c)) run_forward(cx, &c);
+    oct_scratch_end(cx, c.scratch);
+    oct_scratch_end(cx, c.ranges);
+    return cx->status == OCT_OK ? y : NULL;
+}
+
+static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
+{
+    const oct_qat_batch_norm *m = (const oct_qat_batch_norm *)self;
+    switch (oct_quantized_wiring(cx, &m->q, x, n, 1)) {
+    case OCT_WIRED_CODES:
+        return integer_forward(cx, m, x[0]);
+    case OCT_WIRED_FLOAT:
+        return float_forward(cx, m, x[0]);
+    case OCT_WIRED_BADLY:
+        break;
+    }
+    return NULL;
+}
+
+static void describe(const oct_module *self, char *text, size_t size)
+{
+    static const char *const activation[] = {"", " + relu", " + relu6"};
+    snprintf(text, size, "batch_norm%s",
+             activation[((const oct_qat_batch_norm *)self)->activation]);
+}
+
+/* The plane as a depthwise 1x1 convolution. */
+static oct_conv_shape plane_shape(const oct_value *in)
+{
+    return (oct_conv_shape){.in_h = in->h,
+                            .in_w = in->w,
+                            .in_c = in->c,
+                            .out_h = in->h,
+                            .out_w = in->w,
+                            .out_c = in->c,
+                            .kernel_h = 1,
+                            .kernel_w = 1,
+                            .stride = 1,
+                            .groups = (int)in->c};
+}
+
+static oct_status fill_step(const oct_qat_batch_norm *m, const oct_value *in, oct_step *step)
+{
+    oct_status status;
+    const oct_layer l = layer_of(m);
+    const oct_qparams out = oct_fake_quant_qparams(l.fq);
+    const int64_t n = l.bn->channels;
+    oct_channels ch = {0};
+    step->conv = plane_shape(in);
+    step->spread = 1;
+    OCT_TRY_OUT(oct_alloc(&step->weight, (size_t)n, 1));
+    OCT_TRY_OUT(oct_channels_alloc(&ch, n));
+    start_channels(&ch, n);
+    oct_running_statistics(l.bn, &ch, n);
+    OCT_CHECK_OUT(oct_fold_channels(&l, in->q, out.scale, &ch, n), OCT_NUMERIC,
+                  "%s: a batch-norm value is not finite", step->name);
+    set_weights(&ch, n, step->weight);
+    OCT_TRY_OUT(oct_step_take_channels(step, &ch, n, 1));
+    const oct_finish f = oct_finish_of(&l, m->activation, in->q, &out, NULL, &ch);
+    oct_step_take_bounds(step, &f);
+out:
+    oct_channels_free(&ch);
+    return status;
+}
+
+static oct_status emit(oct_module *self, struct oct_emitter *e)
+{
+    const oct_qat_batch_norm *m = (const oct_qat_batch_norm *)self;
+    const oct_value in = *oct_emit_input(e, 0);
+    oct_step *step;
+    OCT_TRY(oct_emit_step(e, OCT_STEP_AFFINE, &step));
+    OCT_CHECK(in.dtype != OCT_F32, OCT_PREPARE, "%s: its input is float where codes should come",
+              step->name);
+    OCT_TRY(fill_step(m, &in, step));
+    const oct_qparams q = oct_fake_quant_qparams((const oct_fake_quant *)m->q.fake_quant);
+    return oct_emit_output(e, step, oct_codes_dtype(q), q);
+}
+
+const oct_module_type oct_qat_batch_norm_type = {
+    .name = "qat_batch_norm",
+    .forward = forward,
+    .describe = describe,
+    .leaf = true,
+    .emit = emit,
+};
+
+oct_status oct_qat_batch_norm_create(oct_module **m, oct_module **batch_norm,
+                                     oct_activation activation)
+{
+    oct_status status = oct_module_create(m, &oct_qat_batch_norm_type, sizeof(oct_qat_batch_norm));
+    if (status == OCT_OK) {
+        oct_qat_batch_norm *made = (oct_qat_batch_norm *)*m;
+        made->activation = activation;
+        made->batch_norm = *batch_norm;
+        *batch_norm = NULL;
+        status = oct_module_add_child(*m, "bn", &made->batch_norm);
+        if (status != OCT_OK) oct_module_destroy(m);
+    }
+    oct_module_destroy(batch_norm);
+    return status;
+}

@@ -1,0 +1,180 @@
+/* Codes side by side, along the last dimension.
+ *
+ * Where the graph is known, the inputs and the output share one fake-quant, and codes are copied. Where
+ * an input has another scale, its codes are requantized, with a clip mask of its own.
+ */
+#include "core/base/whole.h"
+#include "quant/module/quantized_impl.h"
+#include "quant/module/rule.h"
+#include "quant/pass/emit.h"
+
+#include <string.h>
+
+/* What the backward wants; also describes the work. */
+typedef struct joined {
+    int n;
+    int64_t rows, width, c[OCT_MAX_INPUTS];
+    uint8_t *mask[OCT_MAX_INPUTS]; /* NULL: copied */
+} joined;
+
+static int64_t width_of(const oct_tensor *x)
+{
+    return oct_dim(x, x->shape.ndim - 1);
+}
+
+static bool fits(oct_context *cx, oct_tensor *const *x, int n)
+{
+    char a[96], b[96];
+    for (int i = 0; i < n; i++) {
+        oct_shape shape = x[i]->shape;
+        if (shape.ndim >= 2 && width_of(x[i]) >= 1) {
+            shape.dim[shape.ndim - 1] = width_of(x[0]);
+            if (oct_shape_equal(&shape, &x[0]->shape)) continue;
+        }
+        oct_context_fail(cx, OCT_PREPARE,
+                         "inputs %s and %s cannot be joined: they may differ in the last dimension "
+                         "alone, of two or more",
+                         oct_shape_text(&x[0]->shape, a), oct_shape_text(&x[i]->shape, b));
+        return false;
+    }
+    return true;
+}
+
+static void gather(const joined *j, int input, int64_t first_column, const float *grad_y,
+                   float *grad)
+{
+    const int64_t c = j->c[input];
+#pragma omp parallel for schedule(static)
+    for (int64_t row = 0; row < j->rows; row++)
+        memcpy(grad + row * c, grad_y + row * j->width + first_column, (size_t)c * sizeof(float));
+}
+
+static void backward(oct_context *cx, oct_node *node)
+{
+    const joined *j = node->saved;
+    const oct_quantized *m = (const oct_quantized *)node->module;
+    int64_t first = 0;
+    for (int i = 0; i < j->n; first += j->c[i++]) {
+        oct_tensor *x = node->input[i];
+        const int64_t numel = oct_numel(x);
+        float *grad = x->needs_grad ? oct_scratch(cx, (size_t)numel * sizeof(float)) : NULL;
+        if (!grad) continue;
+        gather(j, i, first, node->output->grad, grad);
+        if (j->mask[i]) oct_quantized_cut(m, j->mask[i], numel, grad);
+        oct_give_grad(cx, x, grad);
+    }
+}
+
+static void observe(const oct_tensor *x, oct_fake_quant *fq)
+{
+    const int64_t numel = oct_numel(x);
+    const oct_qcodes codes = oct_qcodes_of(x);
+    float range[2] = {INFINITY, -INFINITY};
+#pragma omp parallel
+    {
+        float mine[2] = {INFINITY, -INFINITY};
+#pragma omp for schedule(static)
+        for (int64_t first = 0; first < numel; first += OCT_PART)
+            oct_qcodes_range(oct_qcodes_from(codes, first), oct_smaller(numel - first, OCT_PART),
+                             mine);
+#pragma omp critical(oct_concat_range)
+        oct_range_merge(range, mine[0], mine[1]);
+    }
+    oct_fake_quant_observe(fq, true, range[0], range[1]);
+}
+
+/* Codes of a shared fake-quant were observed by those who made them. */
+static void observe_inputs(oct_context *cx, const oct_quantized *m, oct_tensor *const *x, int n)
+{
+    oct_fake_quant *fq = oct_quantized_fq(m);
+    const oct_qparams q = oct_fake_quant_qparams(fq);
+    const bool own = fq->base.parent == &m->base;
+    if (!m->base.training) return;
+    for (int i = 0; i < n; i++)
+        if (own || !oct_qparams_equal(x[i]->q, q)) observe(x[i], fq);
+    if (oct_fake_quant_settles(fq, true))
+        oct_context_adopt(cx, oct_fake_quant_settle(fq, cx->group));
+}
+
+/* The masks of the inputs that are requantized. */
+static joined *save(oct_context *cx, const joined *work, oct_tensor *const *x, oct_qparams y)
+{
+    joined *saved = oct_save(cx, sizeof *saved);
+    if (!saved) return NULL;
+    *saved = *work;
+    for (int i = 0; i < work->n; i++)
+        if (!oct_qparams_equal(x[i]->q, y))
+            saved->mask[i] = oct_save(cx, (size_t)(oct_numel(x[i]) + 7) / 8);
+    return cx->status == OCT_OK ? saved : NULL;
+}
+
+/* Rows of a part are a multiple of 8, so each input's mask begins at a byte. */
+static void join(const joined *j, bool shift, oct_tensor *const *x, oct_tensor *y)
+{
+    const int64_t part = oct_round_up(oct_larger(OCT_PART / j->width, 1), 8);
+#pragma omp parallel for schedule(static)
+    for (int64_t first = 0; first < j->rows; first += part) {
+        oct_qcodes from[OCT_MAX_INPUTS];
+        uint8_t *mask[OCT_MAX_INPUTS];
+        for (int i = 0; i < j->n; i++) {
+            from[i] = oct_qcodes_from(oct_qcodes_of(x[i]), first * j->c[i]);
+            mask[i] = j->mask[i] ? j->mask[i] + first * j->c[i] / 8 : NULL;
+        }
+        oct_qconcat_forward(oct_smaller(j->rows - first, part), j->n, from, j->c, shift, y->q,
+                            oct_qcodes_place(y->data, y->q, first * j->width), mask);
+    }
+}
+
+static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
+{
+    oct_quantized *m = (oct_quantized *)self;
+    const oct_wiring wiring = oct_quantized_wiring(cx, m, x, n, 1);
+    if (wiring == OCT_WIRED_BADLY) return NULL;
+    if (wiring == OCT_WIRED_FLOAT)
+        return oct_fake_quant_float(cx, oct_quantized_fq(m), self->training, oct_concat(cx, x, n));
+    if (!fits(cx, x, n)) return NULL;
+    joined j = {.n = n};
+    for (int i = 0; i < n; i++)
+        j.width += j.c[i] = width_of(x[i]);
+    j.rows = oct_numel(x[0]) / j.c[0];
+    oct_shape shape = x[0]->shape;
+    shape.dim[shape.ndim - 1] = j.width;
+    observe_inputs(cx, m, x, n);
+    const oct_qparams q = oct_fake_quant_qparams(oct_quantized_fq(m));
+    oct_tensor *y = oct_tensor_new(cx, oct_codes_dtype(q), shape);
+    if (!y) return NULL;
+    y->q = q;
+    oct_node *node = oct_record(cx, "qat_concat", backward, x, n, false, y);
+    if (node && !(node->saved = save(cx, &j, x, q))) return NULL;
+    join(node ? node->saved : &j, oct_quantized_shifts(m), x, y);
+    return y;
+}
+
+static oct_status emit(oct_module *self, oct_emitter *e)
+{
+    const oct_qparams q = oct_fake_quant_qparams(oct_quantized_fq((const oct_quantized *)self));
+    oct_step *step;
+    OCT_TRY(oct_emit_step(e, OCT_STEP_CONCAT, &step));
+    return oct_emit_output(e, step, oct_codes_dtype(q), q);
+}
+
+const oct_module_type oct_qat_concat_type = {
+    .name = "qat_concat",
+    .forward = forward,
+    .leaf = true,
+    .emit = emit,
+};
+
+oct_status oct_qat_concat_create(oct_module **m)
+{
+    return oct_module_create(m, &oct_qat_concat_type, sizeof(oct_quantized));
+}
+
+static oct_status create(oct_module **made, oct_module **old)
+{
+    oct_module_destroy(old);
+    return oct_qat_concat_create(made);
+}
+
+const oct_quant_rule oct_quant_rule_concat = {
+    .type = &oct_concat_type, .scale = OCT_SCALE_SHARED, .create = create};

@@ -1,0 +1,153 @@
+/* What the modules share that quantize their output: where their fake-quant comes from, what inputs
+ * they take, and how their codes are made.
+ *
+ * An output is made in parts that threads share; a part's mask begins at a byte and a range is a
+ * minimum and a maximum, so no bit depends on who makes which part.
+ */
+#include "quant/module/quantized_impl.h"
+
+#include "core/base/whole.h"
+
+bool oct_is_quantized(const oct_module *m)
+{
+    const oct_module_type *const types[] = {
+        &oct_quant_stub_type, &oct_qat_conv_type, &oct_qat_batch_norm_type, &oct_qat_add_type,
+        &oct_qat_mul_type,    &oct_qat_lut_type,  &oct_qat_softmax_type,    &oct_qat_concat_type,
+    };
+    for (size_t i = 0; i < OCT_COUNT(types); i++)
+        if (m->type == types[i]) return true;
+    return false;
+}
+
+oct_status oct_quantized_adopt(oct_module *m, oct_fake_quant **fq)
+{
+    oct_quantized *q = (oct_quantized *)m;
+    OCT_ASSERT(oct_is_quantized(m) && !q->fake_quant);
+    q->fake_quant = &(*fq)->base;
+    q->target = (*fq)->target;
+    if (m->type == &oct_qat_softmax_type)
+        oct_fake_quant_fix(*fq, oct_softmax_scale(oct_fake_quant_qparams(*fq)));
+    *fq = NULL;
+    return oct_module_add_child(m, "fake_quant", &q->fake_quant);
+}
+
+void oct_quantized_borrow(oct_module *m, oct_fake_quant *fq)
+{
+    oct_quantized *q = (oct_quantized *)m;
+    OCT_ASSERT(oct_is_quantized(m) && !q->fake_quant);
+    q->fake_quant = &fq->base;
+    q->target = fq->target;
+}
+
+oct_wiring oct_wiring_of(oct_context *cx, oct_tensor *const *x, int n, int least)
+{
+    if (!oct_ready(cx, x, n)) return OCT_WIRED_BADLY;
+    if (n < least) {
+        oct_context_fail(cx, OCT_USAGE, "it takes %d inputs, but got %d", least, n);
+        return OCT_WIRED_BADLY;
+    }
+    for (int i = 1; i < n; i++) {
+        if (oct_is_codes(x[i]) == oct_is_codes(x[0])) continue;
+        const bool first = oct_is_codes(x[0]);
+        oct_context_fail(cx, OCT_PREPARE,
+                         "input %d is quantized and input %d is float; put a QuantStub before the "
+                         "float one",
+                         first ? 0 : i, first ? i : 0);
+        return OCT_WIRED_BADLY;
+    }
+    return oct_is_codes(x[0]) ? OCT_WIRED_CODES : OCT_WIRED_FLOAT;
+}
+
+oct_wiring oct_quantized_wiring(oct_context *cx, const oct_quantized *m, oct_tensor *const *x,
+                                int n, int least)
+{
+    const oct_wiring wiring = oct_wiring_of(cx, x, n, least);
+    const oct_fake_quant *fq = oct_quantized_fq(m);
+    if (wiring == OCT_WIRED_CODES && !fq)
+        oct_context_fail(cx, OCT_PREPARE,
+                         "its input is quantized, but it has no fake-quant for its output; prepare "
+                         "the model, or put a DeQuantStub before it");
+    else if (wiring == OCT_WIRED_FLOAT && fq && oct_fake_quant_quantizes(fq))
+        oct_context_fail(cx, OCT_PREPARE,
+                         "its output is quantized, but its input is float; put a QuantStub before "
+                         "it");
+    else
+        return wiring;
+    return OCT_WIRED_BADLY;
+}
+
+bool oct_same_shapes(oct_context *cx, const oct_tensor *a, const oct_tensor *b)
+{
+    char left[96], right[96];
+    if (oct_shape_equal(&a->shape, &b->shape)) return true;
+    oct_context_fail(cx, OCT_PREPARE, "inputs %s and %s differ in shape",
+                     oct_shape_text(&a->shape, left), oct_shape_text(&b->shape, right));
+    return false;
+}
+
+static void make(const oct_making *k, const oct_tensor *y, uint8_t *mask, float *range)
+{
+    const int64_t numel = oct_numel(y);
+    const int64_t part = k->row * oct_round_up(oct_larger(OCT_PART / k->row, 1), 8);
+    if (k->begin) k->begin(k->args, y->q);
+#pragma omp parallel if (numel > part)
+    {
+        float mine[2] = {INFINITY, -INFINITY};
+#pragma omp for schedule(static)
+        for (int64_t first = 0; first < numel; first += part)
+            k->make(k->args, y->q, first, oct_smaller(numel - first, part),
+                    oct_qcodes_place(y->data, y->q, first), mask ? mask + first / 8 : NULL,
+                    range ? mine : NULL);
+        if (range) {
+#pragma omp critical(oct_quantized_range)
+            oct_range_merge(range, mine[0], mine[1]);
+        }
+    }
+}
+
+/* The real range does not depend on the output's scale: a pass with another one shows it. */
+static void settle(oct_context *cx, oct_quantized *m, const oct_making *k, oct_tensor *y)
+{
+    oct_fake_quant *fq = oct_quantized_fq(m);
+    float range[2] = {INFINITY, -INFINITY};
+    y->q.scale = k->real_scale;
+    make(k, y, NULL, range);
+    oct_fake_quant_observe(fq, true, range[0], range[1]);
+    oct_context_adopt(cx, oct_fake_quant_settle(fq, cx->group));
+    y->q = oct_fake_quant_qparams(fq);
+}
+
+oct_tensor *oct_quantized_make(oct_context *cx, oct_quantized *m, oct_tensor *const *x, int n,
+                               const oct_making *k)
+{
+    oct_fake_quant *fq = oct_quantized_fq(m);
+    const bool training = m->base.training, settles = oct_fake_quant_settles(fq, training);
+    const oct_qparams q = oct_fake_quant_qparams(fq);
+    oct_tensor *y = oct_tensor_new(cx, oct_codes_dtype(q), k->shape);
+    if (!y) return NULL;
+    y->q = q;
+    oct_node *node = oct_record(cx, k->op, k->backward, x, n, false, y);
+    if (node && !(node->saved = oct_save(cx, (size_t)(oct_numel(y) + 7) / 8))) return NULL;
+    if (settles) settle(cx, m, k, y);
+    float range[2] = {INFINITY, -INFINITY};
+    make(k, y, node ? node->saved : NULL, training && !settles ? range : NULL);
+    if (training && !settles) oct_fake_quant_observe(fq, true, range[0], range[1]);
+    return y;
+}
+
+void oct_quantized_cut(const oct_quantized *m, const uint8_t *mask, int64_t n, float *grad)
+{
+    const oct_fake_quant *fq = oct_quantized_fq(m);
+#pragma omp parallel for schedule(static)
+    for (int64_t first = 0; first < n; first += OCT_PART)
+        oct_fake_quant_backward(fq, oct_smaller(n - first, OCT_PART), mask + first / 8,
+                                grad + first);
+}
+
+float *oct_quantized_grad(oct_node *node)
+{
+    float *grad = oct_take_grad(node->output);
+    oct_quantized_cut((const oct_quantized *)node->module, node->saved, oct_numel(node->output),
+                      grad);
+    return grad;
+}

@@ -1,0 +1,60 @@
+/* What the modules share that make codes from codes. */
+#pragma once
+
+#include "quant/module/quant_modules.h"
+
+#include <math.h>
+
+typedef enum oct_wiring { OCT_WIRED_BADLY, OCT_WIRED_FLOAT, OCT_WIRED_CODES } oct_wiring;
+
+/* Whether the inputs are float or codes, all alike; otherwise, and when there are fewer than `least`
+ * or the context has failed already, BADLY with the context failed. */
+oct_wiring oct_wiring_of(oct_context *cx, oct_tensor *const *x, int n, int least);
+/* The same for a module with a fake-quant, which must be there for codes, and must not quantize when
+ * the inputs are float. */
+oct_wiring oct_quantized_wiring(oct_context *cx, const oct_quantized *m, oct_tensor *const *x,
+                                int n, int least);
+static inline oct_fake_quant *oct_quantized_fq(const oct_quantized *m)
+{
+    return (oct_fake_quant *)m->fake_quant;
+}
+/* The target requantizes by shifts. */
+static inline bool oct_quantized_shifts(const oct_quantized *m)
+{
+    return m->target->requantizer == OCT_REQUANT_SHIFT;
+}
+bool oct_same_shapes(oct_context *cx, const oct_tensor *a, const oct_tensor *b);
+
+/* How an output is made, part by part; threads share the parts. */
+typedef struct oct_making {
+    const char *op; /* on the tape */
+    void (*backward)(oct_context *cx, oct_node *node);
+    oct_shape shape;
+    int64_t row; /* elements that stay in one part; 1 */
+    /* Constants for an output with these qparams, into args; NULL: none. */
+    void (*begin)(void *args, oct_qparams y);
+    /* n elements from `first` on, which is a multiple of 8; codes and mask are those of `first`. mask
+     * and range may be NULL, range is of real values. */
+    void (*make)(const void *args, oct_qparams y, int64_t first, int64_t n, void *codes,
+                 uint8_t *mask, float *range);
+    void *args;
+    float real_scale; /* of the pass that only looks for the range (current scales) */
+} oct_making;
+
+/* Makes the output; settles a current scale first, notes the range in training. node->saved becomes
+ * the clip mask. */
+oct_tensor *oct_quantized_make(oct_context *cx, oct_quantized *m, oct_tensor *const *x, int n,
+                               const oct_making *making);
+/* Takes the gradient of the node's output and cuts it by a mask of such a node. */
+float *oct_quantized_grad(oct_node *node);
+/* Cuts a gradient by the module's fake-quant. */
+void oct_quantized_cut(const oct_quantized *m, const uint8_t *mask, int64_t n, float *grad);
+
+enum { OCT_PART = 1 << 14 }; /* elements of a part */
+
+/* Takes another part's range in; a NaN, once taken, stays. */
+static inline void oct_range_merge(float *range, float min, float max)
+{
+    if (min < range[0] || isnan(min)) range[0] = min;
+    if (max > range[1] || isnan(max)) range[1] = max;
+}

@@ -1,0 +1,28 @@
+/* What becomes of a float module on quantized values: one rule a type, listed in rule_list.def. */
+#pragma once
+
+#include "core/nn/module.h"
+
+/* Where an output's scale comes from. */
+typedef enum oct_output_scale {
+    OCT_SCALE_OWN,    /* its own fake-quant */
+    OCT_SCALE_INPUT,  /* input 0's: the same values or averages of them */
+    OCT_SCALE_SHARED, /* one for output and all inputs together, where the graph is known */
+    OCT_SCALE_FIXED,  /* 1/256 (8 bits), 1/65536: values in [0, 1] */
+} oct_output_scale;
+
+typedef struct oct_quant_rule {
+    const oct_module_type *type; /* of the float module */
+    oct_output_scale scale;
+    bool non_negative; /* OWN: its values are >= 0 */
+    /* Makes the quantized module, without a fake-quant yet, and takes *old over (NULL afterwards,
+     * also on failure). NULL: the float module itself works on codes. */
+    oct_status (*create)(oct_module **made, oct_module **old);
+} oct_quant_rule;
+
+#define OCT_QUANT_RULE(name) extern const oct_quant_rule oct_quant_rule_##name;
+#include "quant/module/rule_list.def"
+#undef OCT_QUANT_RULE
+
+/* NULL: the type has no quantized form. */
+const oct_quant_rule *oct_quant_rule_find(const oct_module_type *type);

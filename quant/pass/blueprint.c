@@ -1,0 +1,360 @@
+/* What each call site of the model is: the first step of prepare. The model runs twice on the example,
+ * so that a forward that changes from call to call is found here and not in training. */
+#include "quant/pass/blueprint.h"
+
+#include "core/base/mem.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Whether two runs make the same call at these nodes. Values that a dynamic block made are not
+ * compared: the block may have run another number of times. */
+static bool same_call(const oct_graph *a, const oct_graph_node *x, const oct_graph *b,
+                      const oct_graph_node *y)
+{
+    if (x->called != y->called || strcmp(x->op, y->op) != 0 || strcmp(x->path, y->path) != 0 ||
+        x->num_called != y->num_called || x->args.count != y->args.count ||
+        memcmp(x->args.value, y->args.value, (size_t)x->args.count * sizeof(double)) != 0)
+        return false;
+    for (int i = 0; i < x->num_called; i++) {
+        int64_t p = a->values[x->called_input[i]].producer;
+        int64_t q = b->values[y->called_input[i]].producer;
+        bool in_block = (p >= 0 && a->nodes[p].block >= 0) || (q >= 0 && b->nodes[q].block >= 0);
+        if (!in_block && (p < 0) != (q < 0)) return false;
+        if (!in_block && p >= 0 && strcmp(a->nodes[p].path, b->nodes[q].path) != 0) return false;
+    }
+    return true;
+}
+
+static const oct_graph_node *next_static(const oct_graph *g, size_t *i)
+{
+    while (*i < g->num_nodes && g->nodes[*i].block >= 0)
+        ++*i;
+    return *i < g->num_nodes ? &g->nodes[(*i)++] : NULL;
+}
+
+static const char *call_text(const oct_graph_node *node, char text[320])
+{
+    if (!node)
+        snprintf(text, 320, "nothing more");
+    else if (node->called)
+        snprintf(text, 320, "%s (%s)", node->path, node->op);
+    else
+        snprintf(text, 320, "the op '%s'%s%s", node->op, *node->path ? " in " : "", node->path);
+    return text;
+}
+
+static oct_status compare_runs(const oct_graph *a, const oct_graph *b)
+{
+    char one[320], two[320];
+    for (size_t i = 0, j = 0;;) {
+        const oct_graph_node *x = next_static(a, &i), *y = next_static(b, &j);
+        if (!x && !y) return OCT_OK;
+        if (x && y && same_call(a, x, b, y)) continue;
+        return oct_fail(OCT_PREPARE,
+                        "two forwards of the model differ: one calls %s where the other calls %s; "
+                        "put what changes into a dynamic block (oct_dynamic_block_begin and _end) "
+                        "and use jit or jit_strip",
+                        call_text(x, one), call_text(y, two));
+    }
+}
+
+/* The graph of the richer of two runs: a dynamic block may have been left out in one. */
+static oct_status trace_twice(oct_blueprint *plan, const oct_example *example)
+{
+    oct_trace again = {0};
+    oct_graph *other = NULL;
+    oct_status status = OCT_OK;
+    OCT_TRY(oct_trace_run(&plan->trace, *plan->root, example));
+    OCT_TRY(oct_graph_create(&plan->graph, &plan->trace, *plan->root));
+    if (plan->options->method == OCT_METHOD_EAGER) return OCT_OK; /* its forward just runs */
+    OCT_TRY(oct_trace_run(&again, *plan->root, example));
+    OCT_TRY_OUT(oct_graph_create(&other, &again, *plan->root));
+    OCT_TRY_OUT(compare_runs(plan->graph, other));
+    if (other->num_nodes > plan->graph->num_nodes) {
+        oct_graph *graph = plan->graph;
+        oct_trace trace = plan->trace;
+        plan->graph = other, plan->trace = again;
+        other = graph, again = trace;
+    }
+out:
+    oct_graph_destroy(&other);
+    oct_trace_free(&again);
+    return status;
+}
+
+static oct_role role_of(const oct_graph_node *node, const oct_blueprint_node *p)
+{
+    const oct_module_type *called = node->called ? node->called->type : NULL;
+    if (called == &oct_quant_stub_type) return OCT_ROLE_QUANT_STUB;
+    if (called == &oct_dequant_stub_type) return OCT_ROLE_DEQUANT_STUB;
+    if (called && oct_is_quantized(node->called)) return OCT_ROLE_FUSED;
+    oct_member member = oct_member_of(p->type);
+    if (oct_is_layer(member)) return OCT_ROLE_LAYER;
+    if (member == OCT_MEMBER_BN) return OCT_ROLE_BATCH_NORM;
+    return p->rule ? OCT_ROLE_RULE : OCT_ROLE_FLOAT;
+}
+
+/* How many call sites before this one take a name from the same row of generated names. */
+static int number_of(const oct_blueprint *plan, size_t i, const char *op)
+{
+    int number = 0;
+    for (size_t k = 0; k < i; k++) {
+        const oct_blueprint_node *p = &plan->nodes[k];
+        const oct_graph_node *node = &plan->graph->nodes[k];
+        if (p->number >= 0 && p->parent == plan->nodes[i].parent && strcmp(node->op, op) == 0)
+            number++;
+    }
+    return number;
+}
+
+/* The module of a call site, or the one that could be made for it. */
+static oct_status describe_node(oct_blueprint *plan, size_t i)
+{
+    const oct_graph_node *node = &plan->graph->nodes[i];
+    oct_blueprint_node *p = &plan->nodes[i];
+    *p = (oct_blueprint_node){.number = -1, .place = (int64_t)i, .member = {(int64_t)i}};
+    p->num_members = 1;
+    p->type = node->called ? node->called->type : oct_module_type_find(node->op);
+    p->rule = p->type ? oct_quant_rule_find(p->type) : NULL;
+    p->role = role_of(node, p);
+    p->parent = node->called ? node->called->parent : node->caller;
+    if (node->called && oct_blueprint_first_call(plan, (int64_t)i))
+        return oct_strdup(&p->path, node->path);
+    p->number = number_of(plan, i, node->op);
+    char parent[256];
+    oct_module_path(p->parent, parent);
+    return oct_format(&p->path, "%s%s_generated_%s_%d", parent, *parent ? "." : "", node->op,
+                      p->number);
+}
+
+/* Behind a QuantStub and in front of a DeQuantStub, for jit_strip; `before` also tells eager where a
+ * QuantStub is missing. */
+static void find_region(oct_blueprint *plan)
+{
+    const oct_graph *g = plan->graph;
+    bool stub = false, unstub = false;
+    for (size_t i = 0; i < g->num_nodes; i++) {
+        stub |= plan->nodes[i].role == OCT_ROLE_QUANT_STUB;
+        unstub |= plan->nodes[i].role == OCT_ROLE_DEQUANT_STUB;
+    }
+    for (int i = 0; i < g->num_inputs; i++)
+        plan->values[g->inputs[i]].after = !stub;
+    for (size_t i = 0; i < g->num_nodes; i++) {
+        const oct_graph_node *node = &g->nodes[i];
+        bool after = plan->nodes[i].role == OCT_ROLE_QUANT_STUB;
+        for (int k = 0; k < node->num_called; k++)
+            after |= plan->values[node->called_input[k]].after;
+        plan->values[node->output].after = after && plan->nodes[i].role != OCT_ROLE_DEQUANT_STUB;
+    }
+    if (!unstub && plan->options->method != OCT_METHOD_EAGER) plan->values[g->output].before = true;
+    for (size_t i = g->num_nodes; i-- > 0;) {
+        const oct_graph_node *node = &g->nodes[i];
+        bool before = plan->values[node->output].before;
+        if (plan->nodes[i].role == OCT_ROLE_DEQUANT_STUB) before = true;
+        if (plan->nodes[i].role == OCT_ROLE_QUANT_STUB) before = false;
+        for (int k = 0; k < node->num_called; k++)
+            plan->values[node->called_input[k]].before |= before;
+    }
+}
+
+/* Whether a node may be quantized, and if not, why. */
+static oct_status judge_node(oct_blueprint *plan, size_t i)
+{
+    oct_blueprint_node *p = &plan->nodes[i];
+    const oct_graph_node *node = &plan->graph->nodes[i];
+    const char *op = oct_blueprint_type(plan, (int64_t)i);
+    p->qconfig = oct_qconfig_of(plan->options->setters, plan->options->num_setters,
+                                &(oct_qconfig_place){.path = p->path, .type = op});
+    if (p->role == OCT_ROLE_DEQUANT_STUB) return OCT_OK;
+    if (p->role == OCT_ROLE_FLOAT)
+        return oct_blueprint_note(p, "stays float: %s has no quantized form", op);
+    if (!plan->graph->nodes[i].called && !p->type->create)
+        return oct_blueprint_note(p, "stays float: %s cannot be made a module", op);
+    if (p->qconfig.none) return oct_blueprint_note(p, "stays float: its qconfig is none");
+    if (p->role == OCT_ROLE_QUANT_STUB) {
+        p->eligible = true;
+        return OCT_OK;
+    }
+    if (!oct_target_runs(plan->target, op))
+        return oct_blueprint_note(p, "stays float: target %s cannot run %s", plan->target->name,
+                                  op);
+    if (plan->options->method == OCT_METHOD_JIT_STRIP &&
+        (!plan->values[node->output].after || !plan->values[node->output].before))
+        return oct_blueprint_note(p, "stays float: it does not stand between a QuantStub and a "
+                                     "DeQuantStub (jit_strip)");
+    p->eligible = true;
+    return OCT_OK;
+}
+
+static oct_status note_without_stubs(oct_blueprint *plan)
+{
+    for (size_t i = 0; i < plan->graph->num_nodes; i++)
+        if (plan->nodes[i].role == OCT_ROLE_QUANT_STUB ||
+            plan->nodes[i].role == OCT_ROLE_DEQUANT_STUB)
+            return OCT_OK;
+    if (plan->options->method != OCT_METHOD_JIT_STRIP || plan->graph->num_nodes == 0) return OCT_OK;
+    return oct_blueprint_note(
+        &plan->nodes[0], "the model has no QuantStub and no DeQuantStub: jit_strip did as jit");
+}
+
+oct_status oct_blueprint_create(oct_blueprint *plan, const oct_example *example)
+{
+    OCT_TRY(trace_twice(plan, example));
+    oct_graph *g = plan->graph;
+    g->root = *plan->root;
+    g->method = plan->options->method;
+    g->target = plan->target;
+    OCT_CHECK(g->method != OCT_METHOD_SYMBOLIC || g->num_blocks == 0, OCT_PREPARE,
+              "symbolic keeps no control flow, and the forward has the dynamic block '%s'; prepare "
+              "with jit or jit_strip",
+              g->blocks[0].name);
+    OCT_TRY(oct_alloc(&plan->nodes, g->num_nodes, sizeof *plan->nodes));
+    OCT_TRY(oct_alloc(&plan->values, g->num_values, sizeof *plan->values));
+    for (size_t v = 0; v < g->num_values; v++)
+        plan->values[v].group = OCT_NOWHERE;
+    for (size_t i = 0; i < g->num_nodes; i++)
+        OCT_TRY(describe_node(plan, i));
+    find_region(plan);
+    for (size_t i = 0; i < g->num_nodes; i++)
+        OCT_TRY(judge_node(plan, i));
+    return note_without_stubs(plan);
+}
+
+void oct_blueprint_free(oct_blueprint *plan)
+{
+    bool attached = plan->graph && oct_graph_of(*plan->root) == plan->graph;
+    for (size_t i = 0; plan->nodes && i < plan->graph->num_nodes; i++) {
+        oct_free(&plan->nodes[i].path);
+        oct_free(&plan->nodes[i].why);
+    }
+    oct_free(&plan->nodes);
+    oct_free(&plan->values);
+    if (!attached) oct_graph_destroy(&plan->graph);
+    oct_trace_free(&plan->trace);
+}
+
+static bool reads(const oct_graph *g, int64_t node, int64_t value)
+{
+    for (int k = 0; k < g->nodes[node].num_called; k++)
+        if (g->nodes[node].called_input[k] == value) return true;
+    for (size_t r = 0; r < g->num_reads; r++)
+        if (g->reads[r].node == node && g->reads[r].value == value) return true;
+    return false;
+}
+
+int64_t oct_blueprint_only_reader(const oct_blueprint *plan, int64_t value)
+{
+    const oct_graph *g = plan->graph;
+    int64_t reader = OCT_NOWHERE;
+    if (value == g->output) return OCT_NOWHERE;
+    for (size_t i = 0; i < g->num_nodes; i++) {
+        if (!reads(g, (int64_t)i, value)) continue;
+        if (reader >= 0) return OCT_NOWHERE;
+        reader = (int64_t)i;
+    }
+    return reader;
+}
+
+int64_t oct_blueprint_last(const oct_blueprint *plan, int64_t place)
+{
+    const oct_blueprint_node *p = &plan->nodes[place];
+    return p->member[p->num_members - 1];
+}
+
+int64_t oct_blueprint_member(const oct_blueprint *plan, int64_t place, oct_member kind)
+{
+    const oct_blueprint_node *p = &plan->nodes[place];
+    for (int i = 0; i < p->num_members; i++)
+        if (oct_member_of(plan->nodes[p->member[i]].type) == kind) return p->member[i];
+    return OCT_NOWHERE;
+}
+
+int64_t oct_blueprint_layer(const oct_blueprint *plan, int64_t place)
+{
+    int64_t first = plan->nodes[place].member[0];
+    return plan->nodes[first].role == OCT_ROLE_LAYER ? first : OCT_NOWHERE;
+}
+
+bool oct_blueprint_runs(const oct_blueprint *plan, int64_t node)
+{
+    return plan->nodes[node].place == node;
+}
+
+bool oct_blueprint_first_call(const oct_blueprint *plan, int64_t node)
+{
+    const oct_graph_node *nodes = plan->graph->nodes;
+    for (int64_t i = 0; i < node; i++)
+        if (nodes[i].called == nodes[node].called) return false;
+    return true;
+}
+
+int64_t oct_blueprint_calls(const oct_blueprint *plan, const oct_module *module)
+{
+    int64_t calls = 0;
+    for (size_t i = 0; i < plan->graph->num_nodes; i++)
+        calls += plan->graph->nodes[i].called == module;
+    return calls;
+}
+
+const char *oct_blueprint_type(const oct_blueprint *plan, int64_t node)
+{
+    const oct_module *called = plan->graph->nodes[node].called;
+    if (plan->nodes[node].role != OCT_ROLE_FUSED) return plan->graph->nodes[node].op;
+    if (called->type == &oct_qat_conv_type)
+        return ((const oct_qat_conv *)called)->layer->type->name;
+    return called->type == &oct_qat_batch_norm_type ? oct_batch_norm_type.name : oct_add_type.name;
+}
+
+/* A batch norm has nothing that a second module could borrow. */
+bool oct_blueprint_one_module(const oct_blueprint *plan, int64_t place)
+{
+    const oct_blueprint_node *p = &plan->nodes[place];
+    const oct_module *called = plan->graph->nodes[p->member[0]].called;
+    if (plan->options->method == OCT_METHOD_EAGER) return true;
+    return called &&
+           (called->type == &oct_batch_norm_type || called->type == &oct_qat_batch_norm_type);
+}
+
+const char *oct_blueprint_name(const oct_blueprint *plan, int64_t i, char text[320])
+{
+    const oct_graph_node *node = &plan->graph->nodes[i];
+    if (node->called)
+        snprintf(text, 320, "%s", node->path);
+    else
+        snprintf(text, 320, "the op '%s'%s%s", node->op, *node->path ? " in " : "", node->path);
+    return text;
+}
+
+const char *oct_blueprint_maker(const oct_blueprint *plan, int64_t value, char text[320])
+{
+    const oct_graph *g = plan->graph;
+    int64_t producer = g->values[value].producer;
+    if (producer >= 0) return oct_blueprint_name(plan, producer, text);
+    for (int i = 0; i < g->num_inputs; i++)
+        if (g->inputs[i] == value) snprintf(text, 320, "input_%d", i);
+    return text;
+}
+
+oct_status oct_blueprint_note(oct_blueprint_node *node, const char *format, ...)
+{
+    if (node->why) return OCT_OK;
+    char text[512];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    return oct_strdup(&node->why, text);
+}
+
+oct_output_scale oct_blueprint_scale(const oct_blueprint_node *node)
+{
+    return node->role == OCT_ROLE_RULE && !node->fusion ? node->rule->scale : OCT_SCALE_OWN;
+}
+
+bool oct_blueprint_follows(const oct_blueprint_node *node)
+{
+    oct_output_scale scale = oct_blueprint_scale(node);
+    return scale == OCT_SCALE_INPUT || scale == OCT_SCALE_SHARED;
+}

@@ -1,0 +1,118 @@
+/* What prepare decides before it changes anything. Each step of the pipeline reads and completes the
+ * blueprint: blueprint.c (what each call site is), fuse.c (what runs together), place.c or eager.c (what is
+ * quantized, which values are codes and share a scale), check.c (problems); apply.c carries it out. */
+#pragma once
+
+#include "quant/module/rule.h"
+#include "quant/pass/fusion.h"
+#include "quant/pass/prepare.h"
+
+enum { OCT_NOWHERE = -1 };
+
+typedef enum oct_role {
+    OCT_ROLE_FLOAT, /* has no quantized form */
+    OCT_ROLE_QUANT_STUB,
+    OCT_ROLE_DEQUANT_STUB,
+    OCT_ROLE_LAYER,
+    OCT_ROLE_BATCH_NORM,
+    OCT_ROLE_FUSED, /* by hand (oct_fuse_modules) */
+    OCT_ROLE_RULE,  /* by its rule */
+} oct_role;
+
+typedef struct oct_blueprint_node {
+    const oct_module_type
+        *type; /* of the float module that is, or could be, called; NULL: no form */
+    const oct_quant_rule *rule;
+    oct_role role;
+    oct_module *parent; /* container for a module that is generated here */
+    int number;         /* in the name of such a module */
+    char *path;         /* of the called module, or the one that a generated module would have */
+    oct_qconfig qconfig;
+    bool eligible;            /* may be quantized */
+    bool quantized;           /* will be; of a fusion at the node that runs it */
+    bool codes;               /* its output is made as codes */
+    bool passes;              /* a QuantStub that hands codes on */
+    int64_t place;            /* the node that runs it: itself, or that of its fusion */
+    const oct_fusion *fusion; /* at the place: what runs there; NULL: the node alone */
+    int64_t member[OCT_MAX_MEMBERS];
+    int num_members;
+    int64_t input[OCT_MAX_INPUTS]; /* at the place: what it reads, aliases resolved */
+    int num_inputs;
+    char *why; /* it stays float, or another note */
+} oct_blueprint_node;
+
+typedef struct oct_blueprint_value {
+    bool after, before;        /* a QuantStub, a DeQuantStub on every way; see region */
+    bool codes;                /* made as codes */
+    bool quantize, dequantize; /* needs a generated stub */
+    int64_t group;             /* union-find: values of one scale; OCT_NOWHERE: never codes */
+    /* of the group, at its root */
+    bool has_producer, is_signed, fixed;
+    oct_qconfig qconfig;
+    oct_fake_quant *fq;
+} oct_blueprint_value;
+
+typedef struct oct_blueprint {
+    oct_module **root;
+    const oct_prepare_options *options;
+    const oct_target *target;
+    oct_graph *graph;
+    oct_trace trace;
+    oct_blueprint_node *nodes;   /* as in graph */
+    oct_blueprint_value *values; /* as in graph */
+    size_t problems;
+    oct_status status; /* of what ran short while problems were gathered */
+} oct_blueprint;
+
+#define OCT_PROBLEM(p, ...) ((void)oct_fail_add(OCT_PREPARE, __VA_ARGS__), (void)(p)->problems++)
+
+/* blueprint.c */
+oct_status oct_blueprint_create(oct_blueprint *plan, const oct_example *example) OCT_NODISCARD;
+void oct_blueprint_free(oct_blueprint *plan);
+/* The one node that reads a value, or OCT_NOWHERE. */
+int64_t oct_blueprint_only_reader(const oct_blueprint *plan, int64_t value);
+int64_t oct_blueprint_last(const oct_blueprint *plan,
+                           int64_t place); /* member of what runs at a place */
+int64_t oct_blueprint_member(const oct_blueprint *plan, int64_t place, oct_member kind);
+int64_t oct_blueprint_layer(const oct_blueprint *plan, int64_t place); /* or OCT_NOWHERE */
+bool oct_blueprint_runs(const oct_blueprint *plan,
+                        int64_t node); /* is the place of what it belongs to */
+/* Whether this is the first node that calls its module; and how many do. */
+bool oct_blueprint_first_call(const oct_blueprint *plan, int64_t node);
+int64_t oct_blueprint_calls(const oct_blueprint *plan, const oct_module *module);
+/* "conv1", "input_0", "the add in layer1": who makes a value, or what a node is, for sentences. */
+const char *oct_blueprint_maker(const oct_blueprint *plan, int64_t value, char text[320]);
+const char *oct_blueprint_name(const oct_blueprint *plan, int64_t node, char text[320]);
+/* Keeps the first sentence that is given. */
+oct_status oct_blueprint_note(oct_blueprint_node *node, const char *format, ...) OCT_NODISCARD
+    OCT_PRINTF(2, 3);
+oct_output_scale oct_blueprint_scale(const oct_blueprint_node *node);
+const char *oct_blueprint_type(const oct_blueprint *plan,
+                               int64_t node); /* "conv2d", for setters, targets */
+bool oct_blueprint_one_module(const oct_blueprint *plan,
+                              int64_t place); /* answers every call of its module */
+bool oct_blueprint_follows(
+    const oct_blueprint_node *node); /* keeps its input's scale; quantized if it is */
+
+/* In this order. */
+oct_status oct_blueprint_fuse(oct_blueprint *plan) OCT_NODISCARD;
+oct_status oct_blueprint_place(oct_blueprint *plan) OCT_NODISCARD; /* graph methods */
+oct_status oct_blueprint_eager(oct_blueprint *plan) OCT_NODISCARD; /* eager */
+oct_status oct_blueprint_group(oct_blueprint *plan) OCT_NODISCARD;
+oct_status oct_blueprint_check(oct_blueprint *plan) OCT_NODISCARD;
+oct_status oct_blueprint_apply(oct_blueprint *plan) OCT_NODISCARD;
+
+/* place.c, for eager.c too: the qconfig of what runs at a place and with it what its output is; and what
+ * a stub gets. */
+void oct_blueprint_settle(oct_blueprint *plan, int64_t place);
+void oct_blueprint_quant_stub(oct_blueprint *plan, int64_t node);
+void oct_blueprint_dequant_stub(oct_blueprint *plan, int64_t node);
+
+/* check.c: the place of the fusion inside of which a value vanishes, or OCT_NOWHERE. */
+int64_t oct_blueprint_vanishes_in(const oct_blueprint *plan, int64_t value);
+
+/* group.c */
+int64_t oct_blueprint_group_of(oct_blueprint *plan, int64_t value); /* its root, or OCT_NOWHERE */
+oct_module *oct_blueprint_stub_parent(const oct_blueprint *plan, int64_t value);
+/* "layer1._generated_quant_stub_0" */
+const char *oct_blueprint_stub_path(const oct_blueprint *plan, int64_t value, char text[320]);

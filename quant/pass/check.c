@@ -1,0 +1,319 @@
+/* What could fail later fails here: all problems of the plan, before anything is changed. */
+#include "quant/pass/blueprint.h"
+
+#include "core/base/mem.h"
+
+#include "core/base/mem.h"
+
+#include <string.h>
+
+static oct_module *layer_of(const oct_blueprint *plan, int64_t place)
+{
+    int64_t layer = oct_blueprint_layer(plan, place);
+    oct_module *called = plan->graph->nodes[plan->nodes[place].member[0]].called;
+    if (layer >= 0) return called;
+    return called && called->type == &oct_qat_conv_type ? ((oct_qat_conv *)called)->layer : NULL;
+}
+
+static bool has_norm(const oct_blueprint *plan, int64_t place)
+{
+    const oct_module *called = plan->graph->nodes[place].called;
+    if (oct_blueprint_member(plan, place, OCT_MEMBER_BN) >= 0) return true;
+    if (!called || plan->nodes[place].role != OCT_ROLE_FUSED) return false;
+    return called->type == &oct_qat_batch_norm_type ||
+           (called->type == &oct_qat_conv_type && ((const oct_qat_conv *)called)->batch_norm);
+}
+
+static void check_layer(oct_blueprint *plan, int64_t place)
+{
+    const oct_module *layer = layer_of(plan, place);
+    if (!layer) return;
+    char path[256];
+    oct_module_path(layer, path);
+    int64_t products = oct_layer_products(layer), channels = oct_layer_channels(layer);
+    if (products > OCT_MAX_PRODUCTS)
+        OCT_PROBLEM(plan,
+                    "%s: %lld products in one sum could overflow int32; at most %d are allowed, so "
+                    "split the layer or set its qconfig to none",
+                    path, (long long)products, OCT_MAX_PRODUCTS);
+    if (channels > plan->target->max_channels)
+        OCT_PROBLEM(plan,
+                    "%s: has %lld channels, and target %s allows at most %lld; split the layer or "
+                    "set its qconfig to none",
+                    path, (long long)channels, plan->target->name,
+                    (long long)plan->target->max_channels);
+}
+
+static void check_norm(oct_blueprint *plan, int64_t place)
+{
+    const oct_blueprint_node *p = &plan->nodes[place];
+    if (plan->target->requantizer != OCT_REQUANT_SHIFT || plan->options->fold_batch_norm) return;
+    if (has_norm(plan, place))
+        OCT_PROBLEM(plan,
+                    "%s: target %s shifts and has no place for a live batch norm; fold it "
+                    "(quant.batch_norm: folded)",
+                    p->path, plan->target->name);
+}
+
+static void check_members(oct_blueprint *plan, int64_t place)
+{
+    const oct_blueprint_node *p = &plan->nodes[place];
+    oct_module *modules[OCT_MAX_MEMBERS];
+    int count = 0;
+    for (int i = 0; i < p->num_members; i++) {
+        oct_module *called = plan->graph->nodes[p->member[i]].called;
+        if (called) modules[count++] = called;
+    }
+    if (count > 1 && oct_members_agree(modules, count) != OCT_OK) plan->problems++;
+}
+
+static bool drops(oct_blueprint *plan, int64_t place, const char *path)
+{
+    if (!plan->options->drop_hooks) return false;
+    plan->status =
+        oct_blueprint_note(&plan->nodes[place], "hooks of %s were dropped by fusion", path);
+    return true;
+}
+
+/* The first member's pre hooks and the last one's hooks live on; the values of others are gone. */
+static void check_hooks(oct_blueprint *plan, int64_t place)
+{
+    const oct_blueprint_node *p = &plan->nodes[place];
+    const oct_graph_node *nodes = plan->graph->nodes;
+    const char *first = nodes[p->member[0]].path;
+    for (int i = 0; i < p->num_members; i++) {
+        const oct_graph_node *member = &nodes[p->member[i]];
+        bool pre = i > 0 && member->called && member->called->pre_hooks;
+        bool post = i < p->num_members - 1 && member->called && member->called->hooks;
+        if ((!pre && !post) || drops(plan, place, member->path)) continue;
+        if (pre)
+            OCT_PROBLEM(plan,
+                        "%s: its forward-pre hook would be lost when it is fused with %s (%s); put "
+                        "it on %s, the first one, or let prepare drop hooks",
+                        member->path, first, p->fusion->name, first);
+        if (post)
+            OCT_PROBLEM(plan,
+                        "%s: its forward hook would be lost when it is fused (%s); put it on the "
+                        "last one of the fused modules, or let prepare drop hooks",
+                        member->path, p->fusion->name);
+    }
+}
+
+int64_t oct_blueprint_vanishes_in(const oct_blueprint *plan, int64_t value)
+{
+    int64_t producer = value < 0 ? -1 : plan->graph->values[value].producer;
+    if (producer < 0) return OCT_NOWHERE;
+    int64_t place = plan->nodes[producer].place;
+    return oct_blueprint_last(plan, place) == producer ? OCT_NOWHERE : place;
+}
+
+/* A container's hook that would see a value from inside of a fusion. */
+static void check_scope(oct_blueprint *plan, const oct_trace_scope *scope)
+{
+    char path[256];
+    int64_t in = oct_blueprint_vanishes_in(plan, scope->input),
+            out = oct_blueprint_vanishes_in(plan, scope->output);
+    oct_module_path(scope->module, path);
+    if (scope->module->pre_hooks && in >= 0 && !drops(plan, in, path))
+        OCT_PROBLEM(
+            plan,
+            "%s: its forward-pre hook would see a value that fusion (%s) removes; put it on "
+            "a module at the fusion's end, or let prepare drop hooks",
+            path, plan->nodes[in].fusion->name);
+    if (scope->module->hooks && out >= 0 && !drops(plan, out, path))
+        OCT_PROBLEM(plan,
+                    "%s: its forward hook would see a value that fusion (%s) removes; put it on a "
+                    "module at the fusion's end, or let prepare drop hooks",
+                    path, plan->nodes[out].fusion->name);
+}
+
+static const oct_module *norm_at(const oct_blueprint *plan, int64_t place)
+{
+    int64_t norm = oct_blueprint_member(plan, place, OCT_MEMBER_BN);
+    return norm < 0 ? NULL : plan->graph->nodes[norm].called;
+}
+
+/* One batch norm for several calls has one activation. */
+static bool same_tail(const oct_blueprint *plan, int64_t a, int64_t b)
+{
+    const oct_fusion *x = plan->nodes[a].fusion, *y = plan->nodes[b].fusion;
+    return oct_blueprint_layer(plan, a) >= 0 || x == y;
+}
+
+/* A module with weights that is called several times becomes the same thing at each call. */
+static void check_shared(oct_blueprint *plan, int64_t i)
+{
+    const oct_graph *g = plan->graph;
+    const oct_blueprint_node *p = &plan->nodes[i];
+    bool weights =
+        p->role == OCT_ROLE_LAYER || p->role == OCT_ROLE_BATCH_NORM || p->role == OCT_ROLE_FUSED;
+    bool eager = plan->options->method == OCT_METHOD_EAGER;
+    if (!g->nodes[i].called || (!weights && !eager) || oct_blueprint_first_call(plan, i)) return;
+    for (int64_t k = 0; k < i; k++) {
+        if (g->nodes[k].called != g->nodes[i].called) continue;
+        int64_t a = plan->nodes[k].place, b = p->place;
+        if (plan->nodes[a].quantized == plan->nodes[b].quantized && same_tail(plan, a, b) &&
+            norm_at(plan, a) == norm_at(plan, b) && layer_of(plan, a) == layer_of(plan, b))
+            return;
+        OCT_PROBLEM(plan,
+                    "%s: is called more than once, and the calls would become different things "
+                    "(quantized or not, fused with a batch norm or not); use a module of its own "
+                    "for each call",
+                    g->nodes[i].path);
+        return;
+    }
+}
+
+/* In a block every run must find what the first one found: codes, or float. */
+static void check_carried(oct_blueprint *plan, const oct_graph_read *read)
+{
+    const oct_graph *g = plan->graph;
+    const oct_graph_node *node = &g->nodes[read->node];
+    int64_t first = g->values[node->called_input[read->input]].alias;
+    int64_t later = g->values[read->value].alias;
+    char maker[320], name[320];
+    if (node->block < 0 || plan->values[first].codes == plan->values[later].codes) return;
+    OCT_PROBLEM(plan,
+                "dynamic block '%s': %s gets %s values from %s in its first run and others later; "
+                "quantize all that enters the block (with a QuantStub before it) or nothing of it",
+                g->blocks[node->block].name, oct_blueprint_name(plan, read->node, name),
+                plan->values[first].codes ? "quantized" : "float",
+                oct_blueprint_maker(plan, first, maker));
+}
+
+/* Whether a block was traced in one run only, so that nothing is known of what it hands to itself. */
+static bool ran_once(const oct_graph *g, int block)
+{
+    for (size_t r = 0; r < g->num_reads; r++)
+        if (g->nodes[g->reads[r].node].block == block) return false;
+    return true;
+}
+
+static void check_block(oct_blueprint *plan, int block)
+{
+    const oct_graph *g = plan->graph;
+    bool entered[2] = {false}, made[2] = {false};
+    if (!ran_once(g, block)) return;
+    for (size_t i = g->blocks[block].begin; i < g->blocks[block].end; i++) {
+        for (int k = 0; k < g->nodes[i].num_called; k++) {
+            int64_t value = g->values[g->nodes[i].called_input[k]].alias;
+            int64_t producer = g->values[value].producer;
+            bool outside = producer < 0 || g->nodes[producer].block != block;
+            if (outside) entered[plan->values[value].codes] = true;
+        }
+        if (i + 1 == g->blocks[block].end)
+            made[plan->values[g->values[g->nodes[i].output].alias].codes] = true;
+    }
+    if ((entered[0] && made[1]) || (entered[1] && made[0]))
+        OCT_PROBLEM(
+            plan,
+            "dynamic block '%s': what enters it and what it makes are not both quantized or "
+            "both float, so it could not run a second time; quantize all that enters it "
+            "(with a QuantStub before it) or nothing of it",
+            g->blocks[block].name);
+}
+
+/* What stays float must be describable in a model file. */
+static void check_island(oct_blueprint *plan, int64_t i)
+{
+    const oct_blueprint_node *p = &plan->nodes[i];
+    char name[320];
+    bool stub = p->role == OCT_ROLE_QUANT_STUB || p->role == OCT_ROLE_DEQUANT_STUB;
+    if (plan->nodes[p->place].quantized || stub) return;
+    if (p->type && p->type->create && (p->type->args || !plan->graph->nodes[i].called)) return;
+    oct_blueprint_name(plan, i, name);
+    if (!p->type)
+        OCT_PROBLEM(
+            plan,
+            "%s has no module form, so it could be neither replaced nor deployed; compute it "
+            "in a leaf module of your own, or outside of the model",
+            name);
+    else
+        OCT_PROBLEM(plan,
+                    "%s: its type %s has no `create` and `args`, so it could not be deployed; give "
+                    "it both (core/nn/module.h)",
+                    name, p->type->name);
+}
+
+static void check_node(oct_blueprint *plan, int64_t i)
+{
+    check_shared(plan, i);
+    check_island(plan, i);
+    if (!oct_blueprint_runs(plan, i) || !plan->nodes[i].quantized) return;
+    check_layer(plan, i);
+    check_norm(plan, i);
+    check_members(plan, i);
+    check_hooks(plan, i);
+}
+
+static void check_any_qconfig(oct_blueprint *plan)
+{
+    size_t count = plan->graph->num_nodes;
+    for (size_t i = 0; i < count; i++)
+        if (!plan->nodes[i].qconfig.none) return;
+    if (count > 0)
+        OCT_PROBLEM(plan, "no module has a qconfig, so nothing would be quantized; give one to "
+                          "those that shall be (oct_setter_default: to all)");
+}
+
+/* Every path that a setter may mean: modules of the tree and those that would be generated. */
+typedef struct paths {
+    char **text;
+    size_t count, capacity;
+} paths;
+
+static oct_status add_path(paths *all, const char *path)
+{
+    OCT_TRY(oct_grow(&all->text, &all->capacity, all->count + 1, sizeof *all->text));
+    return oct_strdup(&all->text[all->count++], path);
+}
+
+static oct_status add_module_path(void *user, oct_module *module)
+{
+    char path[256];
+    return add_path(user, oct_module_path(module, path));
+}
+
+static oct_status gather_paths(const oct_blueprint *plan, paths *all)
+{
+    char path[320];
+    OCT_TRY(oct_module_walk(*plan->root, add_module_path, all));
+    for (size_t i = 0; i < plan->graph->num_nodes; i++)
+        OCT_TRY(add_path(all, plan->nodes[i].path));
+    for (size_t v = 0; v < plan->graph->num_values; v++)
+        if (plan->values[v].quantize)
+            OCT_TRY(add_path(all, oct_blueprint_stub_path(plan, (int64_t)v, path)));
+    return OCT_OK;
+}
+
+/* A name that fits nothing is a mistake: of a path, or of a table of another model. */
+static void check_names(oct_blueprint *plan)
+{
+    paths all = {0};
+    const oct_prepare_options *o = plan->options;
+    size_t before = oct_fail_count();
+    plan->status = gather_paths(plan, &all);
+    if (plan->status == OCT_OK &&
+        oct_qconfig_check_names(o->setters, o->num_setters, (const char *const *)all.text,
+                                all.count) != OCT_OK)
+        plan->problems += oct_fail_count() - before;
+    for (size_t i = 0; i < all.count; i++)
+        oct_free(&all.text[i]);
+    oct_free(&all.text);
+}
+
+oct_status oct_blueprint_check(oct_blueprint *plan)
+{
+    const oct_graph *g = plan->graph;
+    check_names(plan);
+    check_any_qconfig(plan);
+    for (size_t i = 0; i < g->num_nodes; i++)
+        check_node(plan, (int64_t)i);
+    for (size_t i = 0; i < g->num_scopes; i++)
+        check_scope(plan, &g->scopes[i]);
+    for (size_t i = 0; i < g->num_reads; i++)
+        check_carried(plan, &g->reads[i]);
+    for (size_t i = 0; i < g->num_blocks; i++)
+        check_block(plan, (int)i);
+    return plan->status;
+}

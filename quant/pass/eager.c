@@ -1,0 +1,164 @@
+/* Placing without a graph to change: the user's stubs say where codes begin and end, and where they do
+ * not fit the modules between them, prepare says which stub is missing and where. */
+#include "quant/pass/blueprint.h"
+
+#include <stdio.h>
+
+static bool is_codes(const oct_blueprint *plan, int64_t node, int input)
+{
+    return plan->values[plan->nodes[node].input[input]].codes;
+}
+
+static bool any_codes(const oct_blueprint *plan, int64_t node)
+{
+    for (int k = 0; k < plan->nodes[node].num_inputs; k++)
+        if (is_codes(plan, node, k)) return true;
+    return false;
+}
+
+static void quantize(oct_blueprint *plan, int64_t node)
+{
+    plan->nodes[node].quantized = true;
+    oct_blueprint_settle(plan, node);
+}
+
+static void miss_quant_stub(oct_blueprint *plan, int64_t node, int input)
+{
+    char maker[320];
+    const oct_blueprint_node *p = &plan->nodes[node];
+    oct_blueprint_maker(plan, p->input[input], maker);
+    OCT_PROBLEM(plan,
+                "%s: works on quantized values, but what it gets from %s is float; put a QuantStub "
+                "between %s and %s, or set the qconfig of %s to none",
+                p->path, maker, maker, p->path, p->path);
+}
+
+static void miss_dequant_stub(oct_blueprint *plan, int64_t node, int input)
+{
+    char maker[320];
+    const oct_blueprint_node *p = &plan->nodes[node];
+    oct_blueprint_maker(plan, p->input[input], maker);
+    OCT_PROBLEM(plan,
+                "%s: gets quantized values from %s, but it %s; put a DeQuantStub between %s and %s",
+                p->path, maker, p->why ? p->why : "stays float", maker, p->path);
+}
+
+/* An op between modules: works on codes as it is, or has to be a module. */
+static void place_op(oct_blueprint *plan, int64_t node)
+{
+    const oct_graph_node *n = &plan->graph->nodes[node];
+    oct_blueprint_node *p = &plan->nodes[node];
+    char name[320], maker[320];
+    if (!any_codes(plan, node)) return;
+    oct_blueprint_name(plan, node, name);
+    if (p->rule && !p->rule->create) {
+        p->quantized = true;
+        p->codes = plan->values[n->output].codes = true;
+        return;
+    }
+    if (!p->rule) {
+        OCT_PROBLEM(plan,
+                    "%s gets quantized values from %s and has no quantized form; put a DeQuantStub "
+                    "before it",
+                    name, oct_blueprint_maker(plan, p->input[0], maker));
+        return;
+    }
+    OCT_PROBLEM(plan,
+                "%s works on quantized values, and eager cannot put a module there; give the "
+                "forward a module for it (oct_%s_create), or prepare with jit",
+                name, p->type->name);
+    p->codes = plan->values[n->output].codes = true;
+}
+
+/* "features.0", "features.1", "features.2" of what belongs together around an unfused batch norm. */
+static int around_norm(const oct_blueprint *plan, int64_t norm, const char *names[3])
+{
+    const oct_graph *g = plan->graph;
+    int count = 0;
+    int64_t before = g->values[g->nodes[norm].called_input[0]].producer;
+    if (before >= 0 && plan->nodes[before].role == OCT_ROLE_LAYER &&
+        oct_blueprint_only_reader(plan, g->nodes[before].output) == norm)
+        names[count++] = g->nodes[before].path;
+    names[count++] = g->nodes[norm].path;
+    int64_t after = oct_blueprint_only_reader(plan, g->nodes[norm].output);
+    if (after < 0 || !g->nodes[after].called) return count;
+    oct_member member = oct_member_of(plan->nodes[after].type);
+    if (member == OCT_MEMBER_RELU || member == OCT_MEMBER_RELU6)
+        names[count++] = g->nodes[after].path;
+    return count;
+}
+
+/* Alone, with nothing that it could be fused with, a batch norm has a quantized form. */
+static void place_norm(oct_blueprint *plan, int64_t node)
+{
+    const char *names[3];
+    char list[3 * 264] = "";
+    int count = around_norm(plan, node, names);
+    size_t used = 0;
+    for (int i = 0; i < count; i++)
+        used += (size_t)snprintf(list + used, sizeof list - used, "%s\"%s\"", i > 0 ? ", " : "",
+                                 names[i]);
+    if (count > 1)
+        OCT_PROBLEM(plan,
+                    "%s: a batch norm between quantized modules is not fused; call this before "
+                    "prepare:\noct_fuse_modules(&model, (const char *[]){%s}, %d, false)",
+                    plan->nodes[node].path, list, count);
+    quantize(plan, node);
+}
+
+static void place_module(oct_blueprint *plan, int64_t node)
+{
+    oct_blueprint_node *p = &plan->nodes[node];
+    bool any = any_codes(plan, node);
+    if (!any && (!p->eligible || oct_blueprint_follows(p) ||
+                 !plan->values[plan->graph->nodes[node].output].before))
+        return;
+    for (int k = 0; k < p->num_inputs; k++) {
+        if (p->eligible && !is_codes(plan, node, k)) miss_quant_stub(plan, node, k);
+        if (!p->eligible && is_codes(plan, node, k)) miss_dequant_stub(plan, node, k);
+    }
+    if (!p->eligible) return;
+    if (p->role == OCT_ROLE_BATCH_NORM)
+        place_norm(plan, node);
+    else
+        quantize(plan, node);
+}
+
+static void place_node(oct_blueprint *plan, int64_t node)
+{
+    const oct_blueprint_node *p = &plan->nodes[node];
+    if (!plan->graph->nodes[node].called)
+        place_op(plan, node);
+    else if (p->role == OCT_ROLE_QUANT_STUB)
+        oct_blueprint_quant_stub(plan, node);
+    else if (p->role == OCT_ROLE_DEQUANT_STUB)
+        oct_blueprint_dequant_stub(plan, node);
+    else
+        place_module(plan, node);
+}
+
+static bool has_quant_stub(const oct_blueprint *plan)
+{
+    for (size_t i = 0; i < plan->graph->num_nodes; i++)
+        if (plan->nodes[i].role == OCT_ROLE_QUANT_STUB) return true;
+    return false;
+}
+
+oct_status oct_blueprint_eager(oct_blueprint *plan)
+{
+    const oct_graph *g = plan->graph;
+    char maker[320];
+    for (size_t i = 0; i < g->num_nodes; i++)
+        place_node(plan, (int64_t)i);
+    if (plan->values[g->output].codes) {
+        oct_blueprint_maker(plan, g->output, maker);
+        OCT_PROBLEM(plan,
+                    "the model's output is quantized: it comes from %s; put a DeQuantStub between "
+                    "%s and the end of the forward",
+                    maker, maker);
+    }
+    if (plan->problems == 0 && !has_quant_stub(plan))
+        OCT_PROBLEM(plan, "the model has no QuantStub, so eager would quantize nothing; pass the "
+                          "input through one, or prepare with jit");
+    return OCT_OK;
+}

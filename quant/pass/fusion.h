@@ -1,0 +1,41 @@
+/* The fusions of fusion_list.def, for prepare and for fusing by name. */
+#pragma once
+
+#include "core/nn/modules.h"
+#include "quant/module/quant_modules.h"
+
+typedef enum oct_member {
+    OCT_MEMBER_NONE, /* no fusion has it */
+    OCT_MEMBER_CONV,
+    OCT_MEMBER_LINEAR,
+    OCT_MEMBER_BN,
+    OCT_MEMBER_ADD,
+    OCT_MEMBER_RELU,
+    OCT_MEMBER_RELU6,
+} oct_member;
+
+enum { OCT_MAX_MEMBERS = 4 };
+
+typedef struct oct_fusion {
+    const char *name;
+    oct_member members[OCT_MAX_MEMBERS]; /* NONE behind the last */
+    int count;
+} oct_fusion;
+
+size_t oct_fusion_count(void);
+const oct_fusion *oct_fusion_at(size_t i); /* longest first */
+
+oct_member oct_member_of(const oct_module_type *type); /* of a float module; NULL is fine */
+bool oct_fusion_has(const oct_fusion *fusion, oct_member member);
+oct_activation oct_fusion_activation(const oct_fusion *fusion);
+bool oct_is_layer(oct_member member); /* has weights: CONV or LINEAR */
+
+int64_t oct_layer_channels(const oct_module *layer); /* of its output; of conv2d, ..., linear */
+int64_t oct_layer_products(const oct_module *layer); /* in one of its sums */
+
+/* Whether modules of types that fit can be fused: the same mode, a batch norm of the layer's channels.
+ * Adds to the record what does not agree, naming both modules. */
+oct_status oct_members_agree(oct_module *const *members, int count) OCT_NODISCARD;
+
+/* Drops hooks; their handles become void. */
+oct_status oct_drop_hooks(oct_module *module, bool pre, bool post) OCT_NODISCARD;

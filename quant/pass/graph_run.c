@@ -1,0 +1,530 @@
+/* How a prepared graph runs.
+ *
+ * A forward walks over the touched nodes in recorded order. Each tensor knows the value that it is
+ * (oct_tensor.place), so a call site is compared with its node by what is called and by what is
+ * passed. `symbolic` calls the same call sites itself, in the place of the user's forward, so there is
+ * one way to run a node.
+ *
+ * All state of a forward lies in the step's memory; a failed forward leaves nothing behind.
+ */
+#include "quant/pass/graph_run.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { NO_BLOCK = -1, UNKNOWN_BLOCK = -2 };
+
+/* A value in the other kind, codes or float, and the tensor that it was made from. */
+typedef struct converted {
+    const oct_tensor *from;
+    oct_tensor *to;
+} converted;
+
+struct oct_graph_run {
+    converted *converted; /* of each value */
+    oct_tensor **made;    /* symbolic: of each value */
+    size_t next;          /* touched nodes before it have been met; those of blocks do not count */
+    int block;            /* that runs: its number, NO_BLOCK or UNKNOWN_BLOCK */
+    size_t block_next;    /* the same within its run */
+    bool hooks;           /* symbolic: a container's hooks run, whose ops are their own affair */
+};
+
+/* A call, as it is made. */
+typedef struct call_site {
+    const oct_module *module, *caller; /* module NULL: a functional op */
+    const char *op;
+    const oct_op_args *args;
+    oct_tensor *const *x;
+    int n;
+} call_site;
+
+enum { SITE_BYTES = 384 };
+#define CHANGING                                                                                   \
+    "; control flow that changes from step to step must be in a dynamic block "                    \
+    "(oct_dynamic_block_begin)"
+
+static const char *site_text(char text[SITE_BYTES], bool module, const char *op, const char *path)
+{
+    if (module)
+        snprintf(text, SITE_BYTES, "%s \"%s\"", op, path);
+    else if (*path)
+        snprintf(text, SITE_BYTES, "op %s in \"%s\"", op, path);
+    else
+        snprintf(text, SITE_BYTES, "op %s in the model's own forward", op);
+    return text;
+}
+
+static const char *node_text(char text[SITE_BYTES], const oct_graph_node *node)
+{
+    return site_text(text, node->called, node->op, node->path);
+}
+
+static const char *call_text(char text[SITE_BYTES], const call_site *site)
+{
+    char path[256] = "";
+    const oct_module *place = site->module ? site->module : site->caller;
+    if (place) oct_module_path(place, path);
+    return site_text(text, site->module, site->op, path);
+}
+
+static const char *value_text(char text[SITE_BYTES], const oct_graph *graph, int64_t value)
+{
+    int64_t producer = graph->values[value].producer;
+    if (producer >= 0) return node_text(text, &graph->nodes[producer]);
+    snprintf(text, SITE_BYTES, "the model's input");
+    for (int i = 0; i < graph->num_inputs && graph->num_inputs > 1; i++) {
+        if (graph->inputs[i] == value) snprintf(text, SITE_BYTES, "the model's input %d", i);
+    }
+    return text;
+}
+
+/* The sentence names the place itself. */
+static void *refuse(oct_context *cx, const char *sentence)
+{
+    oct_module *module = cx->module;
+    cx->module = NULL;
+    oct_context_fail(cx, OCT_PREPARE, "%s", sentence);
+    cx->module = module;
+    return NULL;
+}
+
+static bool is_planned_codes(const oct_graph *graph, const oct_tensor *x)
+{
+    return x->place >= 0 && x->place < (int64_t)graph->num_values && graph->values[x->place].codes;
+}
+
+static bool is_free(const oct_graph *graph, int64_t value)
+{
+    int64_t producer = graph->values[value].producer;
+    return producer >= 0 && graph->nodes[producer].action == OCT_NODE_FREE;
+}
+
+/* Whether a reader may meet any tensor in the place of this value: it comes into a block's run from
+ * outside, or out of a block. `block` is the reader's. */
+static bool is_open(const oct_graph *graph, int block, int64_t value)
+{
+    int64_t producer = graph->values[value].producer;
+    int made_in = producer >= 0 ? graph->nodes[producer].block : NO_BLOCK;
+    return made_in != block && (made_in != NO_BLOCK || block != NO_BLOCK);
+}
+
+/* Whether x may be what was recorded as `value`. Untouched float values have no place of their own:
+ * what is passed among them is what the forward computes. */
+static bool fits(const oct_graph *graph, int block, int64_t recorded, const oct_tensor *x)
+{
+    int64_t value = graph->values[recorded].alias;
+    if (x->place == value || is_open(graph, block, value)) return true;
+    return is_free(graph, value) && !is_planned_codes(graph, x);
+}
+
+static bool is_site(const oct_graph_node *node, const call_site *site)
+{
+    if (node->called || site->module) return node->called == site->module;
+    return node->caller == site->caller && strcmp(node->op, site->op) == 0;
+}
+
+static bool same_args(const oct_op_args *a, const oct_op_args *b)
+{
+    return a->count == b->count &&
+           memcmp(a->value, b->value, (size_t)a->count * sizeof a->value[0]) == 0;
+}
+
+/* The first input that is not the recorded one, or -1. */
+static int odd_input(const oct_graph *graph, const oct_graph_node *node, const call_site *site)
+{
+    for (int i = 0; i < site->n; i++) {
+        if (!fits(graph, node->block, node->called_input[i], site->x[i])) return i;
+    }
+    return -1;
+}
+
+static bool fits_node(const oct_graph *graph, const oct_graph_node *node, const call_site *site)
+{
+    return is_site(node, site) && site->n == node->num_called &&
+           (site->module || same_args(site->args, &node->args)) && odd_input(graph, node, site) < 0;
+}
+
+/* The touched node that comes next: of the block that runs, or outside of all blocks. */
+static const oct_graph_node *expected(const oct_graph *graph)
+{
+    const struct oct_graph_run *run = graph->run;
+    if (run->block == UNKNOWN_BLOCK) return NULL;
+    bool inside = run->block != NO_BLOCK;
+    size_t end = inside ? graph->blocks[run->block].end : graph->num_nodes;
+    for (size_t i = inside ? run->block_next : run->next; i < end; i++) {
+        const oct_graph_node *node = &graph->nodes[i];
+        if (node->action != OCT_NODE_FREE && node->block == run->block) return node;
+    }
+    return NULL;
+}
+
+static void advance(oct_graph *graph, const oct_graph_node *node)
+{
+    size_t next = (size_t)(node - graph->nodes) + 1;
+    if (graph->run->block != NO_BLOCK)
+        graph->run->block_next = next;
+    else
+        graph->run->next = next;
+}
+
+/* Whether the forward may run this call by itself: no quantized value is in it, and either an
+ * untouched node is such a call or no touched one is. */
+static bool is_own_affair(const oct_graph *graph, const call_site *site)
+{
+    bool touched = false;
+    for (int i = 0; i < site->n; i++) {
+        if (is_planned_codes(graph, site->x[i])) return false;
+    }
+    for (size_t i = 0; i < graph->num_nodes; i++) {
+        if (!is_site(&graph->nodes[i], site)) continue;
+        if (graph->nodes[i].action == OCT_NODE_FREE) return true;
+        touched = true;
+    }
+    return !touched;
+}
+
+static void refuse_order(oct_context *cx, const oct_graph *graph, const oct_graph_node *node,
+                         const call_site *site)
+{
+    char found[SITE_BYTES], wanted[SITE_BYTES], text[1024];
+    call_text(found, site);
+    int block = graph->run->block;
+    if (block == UNKNOWN_BLOCK)
+        snprintf(
+            text, sizeof text,
+            "%s is called in a dynamic block that did not run when the graph was recorded; let "
+            "the example's forward run each block at least once",
+            found);
+    else if (node)
+        snprintf(text, sizeof text, "%s is called where %s was recorded%s", found,
+                 node_text(wanted, node), CHANGING);
+    else if (block != NO_BLOCK)
+        snprintf(
+            text, sizeof text,
+            "%s is called where dynamic block \"%s\" was recorded to end; a block must call the "
+            "same operations each time it runs",
+            found, graph->blocks[block].name);
+    else
+        snprintf(text, sizeof text, "%s is called where no further operation was recorded%s", found,
+                 CHANGING);
+    refuse(cx, text);
+}
+
+/* The right operation at the right time, but not as it was recorded. */
+static void refuse_form(oct_context *cx, const oct_graph *graph, const oct_graph_node *node,
+                        const call_site *site)
+{
+    char found[SITE_BYTES], wanted[SITE_BYTES], text[1024];
+    call_text(found, site);
+    int odd = site->n == node->num_called ? odd_input(graph, node, site) : -1;
+    if (site->n != node->num_called)
+        snprintf(text, sizeof text, "%s is called with %d inputs and was recorded with %d%s", found,
+                 site->n, node->num_called, CHANGING);
+    else if (odd >= 0)
+        snprintf(text, sizeof text,
+                 "input %d of %s is not the value that was recorded, which comes from %s%s", odd,
+                 found, value_text(wanted, graph, graph->values[node->called_input[odd]].alias),
+                 CHANGING);
+    else
+        snprintf(text, sizeof text,
+                 "%s is called with other numbers (sizes, strides, ...) than were recorded; its "
+                 "quantized form has those of the example",
+                 found);
+    refuse(cx, text);
+}
+
+/* A module that no call names: its hooks are run here. */
+static oct_tensor *run_with_hooks(oct_context *cx, oct_module *module, oct_tensor **x, int n)
+{
+    if (n > 0) x[0] = oct_module_run_pre_hooks(cx, module, x[0]);
+    return oct_module_run_hooks(cx, module, oct_module_execute(cx, module, x, n));
+}
+
+/* The tensor in the kind that the reader wants. */
+static oct_tensor *adapt(oct_context *cx, const oct_graph *graph, oct_wants wants, int64_t recorded,
+                         oct_tensor *x)
+{
+    bool placed = x->place >= 0 && x->place < (int64_t)graph->num_values;
+    int64_t number = placed && (graph->values[x->place].codes || !is_free(graph, recorded))
+                         ? x->place
+                         : recorded;
+    const oct_graph_value *value = &graph->values[number];
+    if (wants == OCT_WANTS_ANY || (wants == OCT_WANTS_CODES) == value->codes) return x;
+    oct_module *module = value->codes ? value->dequantize : value->quantize;
+    if (!module)
+        return oct_context_fail(cx, OCT_PREPARE,
+                                "an input comes as %s and was recorded as %s; let the example's "
+                                "forward run each dynamic block at least twice",
+                                value->codes ? "codes" : "float", value->codes ? "float" : "codes");
+    converted *kept = &graph->run->converted[number];
+    if (kept->from != x)
+        *kept = (converted){.from = x, .to = run_with_hooks(cx, module, (oct_tensor *[]){x}, 1)};
+    return kept->to;
+}
+
+/* Which of the tensors that the call passes is input i of the node's module. */
+static int passed_as(const oct_graph *graph, const oct_graph_node *node, int i)
+{
+    int64_t value = graph->values[node->input[i]].alias;
+    for (int k = 0; k < node->num_called; k++) {
+        int j = (i + k) % node->num_called;
+        if (graph->values[node->called_input[j]].alias == value) return j;
+    }
+    return -1;
+}
+
+static void hand_on(oct_context *cx, oct_node *node)
+{
+    oct_give_grad(cx, node->input[0], oct_take_grad(node->output));
+}
+
+/* The same values as a tensor of its own, so that it can have a place of its own. */
+static oct_tensor *view_of(oct_context *cx, oct_tensor *x)
+{
+    oct_tensor *view = oct_save(cx, sizeof *view);
+    if (!view) return NULL;
+    *view = *x;
+    view->node = NULL;
+    cx->leaf_depth++; /* no operation of the model */
+    oct_record(cx, "view", hand_on, &x, 1, false, view);
+    cx->leaf_depth--;
+    return view;
+}
+
+static oct_tensor *run_node(oct_context *cx, const oct_graph *graph, const oct_graph_node *node,
+                            oct_tensor *const *x)
+{
+    oct_tensor *input[OCT_MAX_INPUTS];
+    for (int i = 0; i < node->num_inputs; i++) {
+        int j = passed_as(graph, node, i);
+        if (j < 0)
+            return oct_context_fail(cx, OCT_DEFECT, "input %d of the plan is not passed here", i);
+        int64_t recorded = graph->values[node->called_input[j]].alias;
+        input[i] = adapt(cx, graph, node->wants, recorded, x[j]);
+        if (!input[i]) return NULL;
+    }
+    oct_tensor *y = node->module == node->called
+                        ? oct_module_execute(cx, node->module, input, node->num_inputs)
+                        : run_with_hooks(cx, node->module, input, node->num_inputs);
+    bool known = y && y->place >= 0;
+    for (int i = 0; i < node->num_inputs; i++)
+        known |= y == input[i];
+    if (y && known) y = view_of(cx, y);
+    if (y) y->place = node->output;
+    return y;
+}
+
+bool oct_graph_call(oct_interceptor *self, oct_context *cx, oct_module *module, const char *op,
+                    const oct_op_args *args, oct_tensor *const *x, int n, oct_tensor **y)
+{
+    oct_graph *graph = (oct_graph *)self;
+    if (graph->run->hooks || n > OCT_MAX_INPUTS) return false;
+    call_site site = {module, module ? NULL : cx->module, op, args, x, n};
+    const oct_graph_node *node = expected(graph);
+    if (node && fits_node(graph, node, &site)) {
+        advance(graph, node);
+        *y = node->action == OCT_NODE_PASS ? x[0] : run_node(cx, graph, node, x);
+        return true;
+    }
+    if (is_own_affair(graph, &site)) return false;
+    if (node && is_site(node, &site))
+        refuse_form(cx, graph, node, &site);
+    else
+        refuse_order(cx, graph, node, &site);
+    return true;
+}
+
+static int find_block(const oct_graph *graph, const oct_module *module, const char *name)
+{
+    for (size_t i = 0; i < graph->num_blocks; i++) {
+        if (graph->blocks[i].module == module && strcmp(graph->blocks[i].name, name) == 0)
+            return (int)i;
+    }
+    return UNKNOWN_BLOCK;
+}
+
+static void begin_block(oct_context *cx, oct_graph *graph, const oct_module *module,
+                        const char *name)
+{
+    if (graph->run->block != NO_BLOCK) {
+        oct_context_fail(cx, OCT_PREPARE,
+                         "dynamic block \"%s\" begins before another one has ended; blocks do not "
+                         "nest, and oct_dynamic_block_end belongs on every way out",
+                         name);
+        return;
+    }
+    graph->run->block = find_block(graph, module, name);
+    if (graph->run->block >= 0) graph->run->block_next = graph->blocks[graph->run->block].begin;
+}
+
+static void end_block(oct_context *cx, oct_graph *graph)
+{
+    char wanted[SITE_BYTES], text[1024];
+    const oct_graph_node *node = expected(graph);
+    if (graph->run->block == NO_BLOCK) {
+        oct_context_fail(cx, OCT_PREPARE, "oct_dynamic_block_end ends no block");
+    } else if (node) {
+        snprintf(text, sizeof text,
+                 "dynamic block \"%s\" ends where %s was recorded; a block must call the same "
+                 "operations each time it runs",
+                 graph->blocks[graph->run->block].name, node_text(wanted, node));
+        refuse(cx, text);
+    }
+    graph->run->block = NO_BLOCK;
+}
+
+void oct_graph_block_mark(oct_interceptor *self, oct_context *cx, oct_module *module,
+                          const char *name)
+{
+    if (name)
+        begin_block(cx, (oct_graph *)self, module, name);
+    else
+        end_block(cx, (oct_graph *)self);
+}
+
+/* Runs a container's hooks at its scope's begin or end. What they compute is in the graph already, so
+ * another tensor would be computed twice. */
+static void run_scope_hooks(oct_context *cx, oct_graph *graph, const oct_trace_scope *scope,
+                            bool begin)
+{
+    int64_t number = begin ? scope->input : scope->output;
+    oct_tensor *value = number < 0 ? NULL : graph->run->made[number];
+    if (scope->parent < 0 || !value) return; /* the root's run where it is called */
+    cx->module = scope->module;
+    graph->run->hooks = true;
+    const oct_tensor *changed = begin ? oct_module_run_pre_hooks(cx, scope->module, value)
+                                      : oct_module_run_hooks(cx, scope->module, value);
+    graph->run->hooks = false;
+    if (changed != value)
+        oct_context_fail(
+            cx, OCT_PREPARE,
+            "a hook returns another tensor than it was given; in method symbolic what a "
+            "container's hook computes belongs to the graph already: let it return "
+            "NULL, or prepare with method jit");
+}
+
+/* Closes the scopes that end before this node, and those inside of `parent` (-1: none) before its
+ * next child opens. */
+static int64_t close_scopes(oct_context *cx, oct_graph *graph, int64_t open, size_t node,
+                            int64_t keep)
+{
+    while (open >= 0 && open != keep && graph->scopes[open].end <= node) {
+        run_scope_hooks(cx, graph, &graph->scopes[open], false);
+        open = graph->scopes[open].parent;
+    }
+    return open;
+}
+
+static oct_tensor *execute_node(oct_context *cx, oct_graph *graph, const oct_graph_node *node)
+{
+    oct_tensor *x[OCT_MAX_INPUTS], *y = NULL;
+    for (int i = 0; i < node->num_called; i++)
+        x[i] = graph->run->made[node->called_input[i]];
+    cx->module = node->caller;
+    if (node->called) return oct_module_call(cx, node->called, x, node->num_called);
+    if (node->action == OCT_NODE_FREE) return run_with_hooks(cx, node->module, x, node->num_called);
+    oct_graph_call(&graph->interceptor, cx, NULL, node->op, &node->args, x, node->num_called, &y);
+    return y;
+}
+
+/* The recorded forward, in the place of the user's. */
+static oct_tensor *execute(oct_context *cx, oct_graph *graph, oct_tensor *const *x)
+{
+    size_t next = 0;
+    int64_t open = -1;
+    for (int i = 0; i < graph->num_inputs; i++)
+        graph->run->made[graph->inputs[i]] = x[i];
+    for (size_t i = 0; i <= graph->num_nodes && cx->status == OCT_OK; i++) {
+        for (; next < graph->num_scopes && graph->scopes[next].begin == i; next++) {
+            close_scopes(cx, graph, open, i, graph->scopes[next].parent);
+            open = (int64_t)next;
+            run_scope_hooks(cx, graph, &graph->scopes[next], true);
+        }
+        open = close_scopes(cx, graph, open, i, -1);
+        if (i == graph->num_nodes || cx->status != OCT_OK) break;
+        const oct_graph_node *node = &graph->nodes[i];
+        graph->run->made[node->output] = execute_node(cx, graph, node);
+    }
+    return cx->status == OCT_OK ? graph->run->made[graph->output] : NULL;
+}
+
+/* Everything that was recorded has run, and y is what was recorded as the output. */
+static oct_tensor *finish(oct_context *cx, oct_graph *graph, oct_tensor *y)
+{
+    char wanted[SITE_BYTES], text[1024];
+    if (graph->run->block != NO_BLOCK)
+        return oct_context_fail(
+            cx, OCT_PREPARE,
+            "a dynamic block was not ended; call oct_dynamic_block_end on every "
+            "way out of it");
+    const oct_graph_node *node = expected(graph);
+    if (node) {
+        snprintf(text, sizeof text, "the forward ended before %s, which was recorded%s",
+                 node_text(wanted, node), CHANGING);
+        return refuse(cx, text);
+    }
+    if (is_planned_codes(graph, y) && !fits(graph, NO_BLOCK, graph->output, y)) {
+        snprintf(text, sizeof text,
+                 "the forward returns another value than was recorded, which comes from %s%s",
+                 value_text(wanted, graph, graph->output), CHANGING);
+        return refuse(cx, text);
+    }
+    if (is_planned_codes(graph, y) && graph->values[y->place].dequantize)
+        y = adapt(cx, graph, OCT_WANTS_FLOAT, y->place, y);
+    if (y) y->place = -1;
+    return y;
+}
+
+static struct oct_graph_run *new_run(oct_context *cx, const oct_graph *graph)
+{
+    struct oct_graph_run *run = oct_save(cx, sizeof *run);
+    converted *kept = oct_save(cx, graph->num_values * sizeof *kept);
+    oct_tensor **made = oct_save(cx, graph->num_values * sizeof *made);
+    if (!run || !kept || !made) return NULL;
+    memset(kept, 0, graph->num_values * sizeof *kept);
+    memset(made, 0, graph->num_values * sizeof(oct_tensor *));
+    *run = (struct oct_graph_run){.converted = kept, .made = made, .block = NO_BLOCK};
+    return run;
+}
+
+/* Gives the inputs their places; a tensor that is passed twice is two values. */
+static bool bind(oct_context *cx, const oct_graph *graph, oct_tensor *const *x, oct_tensor **input)
+{
+    for (int i = 0; i < graph->num_inputs; i++) {
+        input[i] = x[i];
+        for (int j = 0; j < i; j++) {
+            if (x[j] == x[i]) input[i] = view_of(cx, x[i]);
+        }
+        if (!input[i]) return false;
+        input[i]->place = graph->inputs[i];
+    }
+    return true;
+}
+
+oct_tensor *oct_graph_forward(oct_interceptor *self, oct_context *cx, oct_module *root,
+                              oct_tensor *const *x, int n)
+{
+    oct_graph *graph = (oct_graph *)self;
+    struct oct_graph_run *outer = graph->run;
+    oct_tensor *input[OCT_MAX_INPUTS], *y = NULL;
+    int64_t places[OCT_MAX_INPUTS];
+    if (n != graph->num_inputs)
+        return oct_context_fail(cx, OCT_USAGE,
+                                "the model was prepared with %d inputs, but called with %d",
+                                graph->num_inputs, n);
+    graph->run = new_run(cx, graph);
+    for (int i = 0; i < n; i++)
+        places[i] = x[i]->place;
+    if (graph->run && bind(cx, graph, x, input)) {
+        cx->interceptor = self;
+        y = graph->method == OCT_METHOD_SYMBOLIC ? execute(cx, graph, input)
+                                                 : root->type->forward(cx, root, input, n);
+        cx->module = root;
+        if (y && cx->status == OCT_OK) y = finish(cx, graph, y);
+        cx->interceptor = NULL;
+    }
+    for (int i = 0; i < n; i++)
+        x[i]->place = places[i];
+    graph->run = outer;
+    return y;
+}

@@ -1,0 +1,200 @@
+/* What is quantized, and where codes are made and taken back, in the methods that know the graph: each
+ * call site that can be is quantized wherever it stands; those that only move values follow their
+ * input, so that no float value is quantized for their sake alone. */
+#include "quant/pass/blueprint.h"
+
+/* Shapes values only: what comes out is the unquantized result still. */
+static bool only_moves(const oct_blueprint_node *p)
+{
+    return p->role == OCT_ROLE_RULE && p->rule->scale == OCT_SCALE_INPUT && !p->rule->create;
+}
+
+static bool is_read(const oct_blueprint *plan, int64_t value)
+{
+    const oct_graph *g = plan->graph;
+    for (size_t i = 0; i < g->num_nodes; i++)
+        for (int k = 0; k < g->nodes[i].num_called; k++)
+            if (g->nodes[i].called_input[k] == value) return true;
+    return false;
+}
+
+/* The last layer before a DeQuantStub, or before the output of a model that needs none. */
+static bool before_dequant(const oct_blueprint *plan, int64_t place)
+{
+    const oct_graph *g = plan->graph;
+    int64_t value = g->nodes[oct_blueprint_last(plan, place)].output;
+    bool eager = plan->options->method == OCT_METHOD_EAGER;
+    for (;;) {
+        if (value == g->output) return !eager && !is_read(plan, value);
+        int64_t reader = oct_blueprint_only_reader(plan, value);
+        if (reader < 0) return false;
+        if (plan->nodes[reader].role == OCT_ROLE_DEQUANT_STUB) return true;
+        if (!only_moves(&plan->nodes[reader])) return false;
+        value = g->nodes[reader].output;
+    }
+}
+
+/* A conv or linear whose result nothing is done to. */
+static bool is_plain_layer(const oct_blueprint *plan, int64_t place)
+{
+    const oct_blueprint_node *p = &plan->nodes[place];
+    const oct_module *called = plan->graph->nodes[place].called;
+    if (p->role == OCT_ROLE_FUSED && called->type == &oct_qat_conv_type)
+        return ((const oct_qat_conv *)called)->activation == OCT_ACT_NONE;
+    if (p->fusion && (oct_fusion_has(p->fusion, OCT_MEMBER_ADD) ||
+                      oct_fusion_activation(p->fusion) != OCT_ACT_NONE))
+        return false;
+    return oct_blueprint_layer(plan, place) >= 0;
+}
+
+void oct_blueprint_settle(oct_blueprint *plan, int64_t place)
+{
+    oct_blueprint_node *p = &plan->nodes[place];
+    oct_qconfig_place where = {.path = p->path,
+                               .type = oct_blueprint_type(plan, p->member[0]),
+                               .before_dequant = is_plain_layer(plan, place) &&
+                                                 plan->graph->nodes[place].block < 0 &&
+                                                 before_dequant(plan, place)};
+    p->qconfig = oct_qconfig_of(plan->options->setters, plan->options->num_setters, &where);
+    p->qconfig.float_output &= where.before_dequant;
+    p->codes = p->quantized && !p->qconfig.float_output;
+    plan->values[plan->graph->nodes[place].output].codes = p->codes;
+}
+
+static bool gets_codes(const oct_blueprint *plan, const oct_blueprint_node *p, int first, int last)
+{
+    for (int k = first; k < last; k++)
+        if (plan->values[p->input[k]].codes) return true;
+    return false;
+}
+
+void oct_blueprint_quant_stub(oct_blueprint *plan, int64_t i)
+{
+    oct_blueprint_node *p = &plan->nodes[i];
+    char maker[320];
+    if (gets_codes(plan, p, 0, 1))
+        OCT_PROBLEM(
+            plan,
+            "%s: what it gets from %s is quantized already; remove this QuantStub, or put a "
+            "DeQuantStub before it",
+            p->path, oct_blueprint_maker(plan, p->input[0], maker));
+    p->quantized = p->eligible;
+    oct_blueprint_settle(plan, i);
+}
+
+/* Behind what was quantized on its own accord, with no other stub of the user's before it, a QuantStub
+ * has nothing to do: its tensor has a quantizer. */
+static oct_status pass_stub_by(oct_blueprint *plan, int64_t i)
+{
+    oct_blueprint_node *p = &plan->nodes[i];
+    oct_graph *g = plan->graph;
+    char maker[320];
+    p->passes = true;
+    g->values[g->nodes[i].output].alias = p->input[0];
+    return oct_blueprint_note(p, "does nothing: what it gets from %s is quantized already",
+                              oct_blueprint_maker(plan, p->input[0], maker));
+}
+
+static oct_status place_quant_stub(oct_blueprint *plan, int64_t i)
+{
+    const oct_blueprint_node *p = &plan->nodes[i];
+    if (gets_codes(plan, p, 0, 1) && !plan->values[plan->graph->nodes[i].called_input[0]].after)
+        return pass_stub_by(plan, i);
+    oct_blueprint_quant_stub(plan, i);
+    return OCT_OK;
+}
+
+void oct_blueprint_dequant_stub(oct_blueprint *plan, int64_t i)
+{
+    int64_t producer = plan->graph->values[plan->nodes[i].input[0]].producer;
+    if (producer >= 0 && plan->nodes[producer].role == OCT_ROLE_DEQUANT_STUB)
+        OCT_PROBLEM(plan, "%s: follows the DeQuantStub %s directly; remove one of them",
+                    plan->nodes[i].path, plan->nodes[producer].path);
+}
+
+static oct_status place_node(oct_blueprint *plan, int64_t i)
+{
+    oct_blueprint_node *p = &plan->nodes[i];
+    for (int k = 0; k < p->num_inputs; k++)
+        p->input[k] = plan->graph->values[p->input[k]].alias;
+    if (p->role == OCT_ROLE_QUANT_STUB) return place_quant_stub(plan, i);
+    if (p->role == OCT_ROLE_DEQUANT_STUB) {
+        oct_blueprint_dequant_stub(plan, i);
+    } else if (p->eligible) {
+        oct_output_scale scale = oct_blueprint_scale(p);
+        p->quantized = scale == OCT_SCALE_INPUT    ? gets_codes(plan, p, 0, 1)
+                       : scale == OCT_SCALE_SHARED ? gets_codes(plan, p, 0, p->num_inputs)
+                                                   : true;
+        oct_blueprint_settle(plan, i);
+    }
+    return OCT_OK;
+}
+
+/* Shifting cannot multiply by a batch norm's factor, which only a layer's weights can take in. */
+static oct_status leave_lone_norm(oct_blueprint *plan, int64_t i)
+{
+    oct_blueprint_node *p = &plan->nodes[i];
+    if (p->role != OCT_ROLE_BATCH_NORM || p->place != i || oct_blueprint_layer(plan, i) >= 0 ||
+        plan->target->requantizer != OCT_REQUANT_SHIFT || !p->eligible)
+        return OCT_OK;
+    p->eligible = false;
+    return oct_blueprint_note(
+        p,
+        "stays float: target %s shifts and cannot run a batch norm that follows "
+        "no convolution",
+        plan->target->name);
+}
+
+static void want(oct_blueprint *plan, int64_t node, int64_t value)
+{
+    const oct_blueprint_node *p = &plan->nodes[node];
+    oct_blueprint_value *v = &plan->values[value];
+    if (p->role == OCT_ROLE_DEQUANT_STUB || p->passes) return;
+    bool codes = p->quantized && p->role != OCT_ROLE_QUANT_STUB;
+    v->quantize |= codes && !v->codes;
+    v->dequantize |= !codes && v->codes;
+}
+
+/* What a later run of a block reads counts when it enters what runs there. */
+static bool enters(const oct_blueprint *plan, const oct_graph_read *read)
+{
+    const oct_graph *g = plan->graph;
+    const oct_blueprint_node *p = &plan->nodes[plan->nodes[read->node].place];
+    int64_t first = g->values[g->nodes[read->node].called_input[read->input]].alias;
+    for (int k = 0; k < p->num_inputs; k++)
+        if (p->input[k] == first) return true;
+    return false;
+}
+
+static void place_stubs(oct_blueprint *plan)
+{
+    const oct_graph *g = plan->graph;
+    for (size_t i = 0; i < g->num_nodes; i++)
+        for (int k = 0; oct_blueprint_runs(plan, (int64_t)i) && k < plan->nodes[i].num_inputs; k++)
+            want(plan, (int64_t)i, plan->nodes[i].input[k]);
+    for (size_t r = 0; r < g->num_reads; r++)
+        if (enters(plan, &g->reads[r]))
+            want(plan, plan->nodes[g->reads[r].node].place, g->values[g->reads[r].value].alias);
+    oct_blueprint_value *output = &plan->values[g->values[g->output].alias];
+    output->dequantize |= output->codes;
+}
+
+static oct_status note_follower(oct_blueprint *plan, int64_t i)
+{
+    oct_blueprint_node *p = &plan->nodes[i];
+    if (p->role != OCT_ROLE_RULE || !p->eligible || p->quantized || !oct_blueprint_runs(plan, i))
+        return OCT_OK;
+    return oct_blueprint_note(p, "stays float, as its input is");
+}
+
+oct_status oct_blueprint_place(oct_blueprint *plan)
+{
+    for (int64_t i = 0; i < (int64_t)plan->graph->num_nodes; i++)
+        if (oct_blueprint_runs(plan, i)) {
+            OCT_TRY(leave_lone_norm(plan, i));
+            OCT_TRY(place_node(plan, i));
+            OCT_TRY(note_follower(plan, i));
+        }
+    place_stubs(plan);
+    return OCT_OK;
+}

@@ -1,0 +1,92 @@
+/* How one module quantizes its output, and the setters that decide it.
+ *
+ * A setter refines the qconfig of a module; a list of them goes from high to low priority, so it is
+ * applied from its end and an earlier setter overwrites what a later one said (Horizon's
+ * qconfig_setter tuple). A module without a qconfig (`none`) stays float.
+ */
+#pragma once
+
+#include "core/base/status.h"
+#include "quant/module/fake_quant_kind.h"
+#include "quant/observer/observer.h"
+#include "quant/target/target.h"
+
+typedef struct oct_qconfig {
+    bool none; /* stays float */
+    const oct_observer *observer;
+    const oct_fake_quant_kind *fake_quant;
+    float averaging;     /* observer's constant in (0, 1] */
+    int bits;            /* of activation codes: 8 or 16; weights have 8 */
+    bool current_scales; /* observe, then quantize; otherwise delayed scales */
+    bool fixed_scale;    /* the scale stays as calibration left it */
+    bool float_output; /* a conv or linear before a DeQuantStub hands over its unquantized result */
+} oct_qconfig;
+
+/* moving_average, averaging 0.01, 8 bits, delayed scales. */
+oct_qconfig oct_qconfig_default(void);
+
+/* What a setter may look at. */
+typedef struct oct_qconfig_place {
+    const char *path;    /* "layer1.0.conv1"; generated modules too: "layer1.0._generated_add_0" */
+    const char *type;    /* of the float module that gives the quantized op its name: "conv2d" */
+    bool before_dequant; /* the last conv or linear before a DeQuantStub or the model's output */
+} oct_qconfig_place;
+
+typedef struct oct_qconfig_setter oct_qconfig_setter;
+struct oct_qconfig_setter {
+    const char *name; /* for the check report: "by name layer1.*" */
+    void (*refine)(const oct_qconfig_setter *self, const oct_qconfig_place *place,
+                   oct_qconfig *qconfig);
+    const oct_qconfig *qconfig; /* what default, by_name and by_type put in place; borrowed */
+    const char *pattern;        /* by_name: path with * and ?; by_type: type name; borrowed */
+    const struct oct_sensitivity *table; /* sensitive: borrowed */
+    size_t rows;                         /* sensitive: the table's first rows count */
+    int bits;                            /* sensitive */
+    bool fixed_scale;                    /* sensitive */
+};
+
+/* The template under all others. */
+oct_qconfig_setter oct_setter_default(const oct_qconfig *qconfig);
+/* Modules whose path fits the pattern get `qconfig`; NULL: stay float. A pattern without * or ? fits
+ * the module and everything below it. */
+oct_qconfig_setter oct_setter_by_name(const char *pattern, const oct_qconfig *qconfig);
+oct_qconfig_setter oct_setter_by_type(const char *type, const oct_qconfig *qconfig);
+/* High-precision output: sets float_output where the place is before_dequant. */
+oct_qconfig_setter oct_setter_float_output(void);
+/* The most sensitive layers (the table's rows of activations; weights have 8 bits in any case) get 8-bit weights and `bits`-bit activations (Horizon's
+ * sensitive_op_qat_8bit_weight_16bit_act_qconfig_setter; fixed: ..._fixed_act_...). The table is cut
+ * to its first topk rows, or to ceil(count * ratio), before anything else is asked. OCT_USAGE when
+ * the table is empty, when both or neither of topk (0: not given) and ratio (0: not given) are
+ * given, when topk is beyond the table's length or ratio outside (0, 1]. */
+oct_status oct_setter_sensitive(oct_qconfig_setter *setter, const struct oct_sensitivity *table,
+                                int64_t topk, double ratio, int bits,
+                                bool fixed_scale) OCT_NODISCARD;
+
+/* Applies the setters to a place. */
+oct_qconfig oct_qconfig_of(const oct_qconfig_setter *setters, size_t count,
+                           const oct_qconfig_place *place);
+
+/* Can modules be quantized so on this target (NULL: on any)? OCT_PREPARE with what is wrong; the
+ * caller adds the path. */
+oct_status oct_qconfig_check(const oct_qconfig *qconfig, const oct_target *target) OCT_NODISCARD;
+/* The same for all that setters put in place, with their names. */
+oct_status oct_setters_check(const oct_qconfig_setter *setters, size_t count,
+                             const oct_target *target) OCT_NODISCARD;
+/* Does every name that the setters give (by_name patterns, rows of tables that count) fit one of the
+ * paths? OCT_PREPARE with a problem for each that fits none, and the nearest paths. */
+oct_status oct_qconfig_check_names(const oct_qconfig_setter *setters, size_t count,
+                                   const char *const *paths, size_t num_paths) OCT_NODISCARD;
+
+/* A sensitivity table: one row a quantizer, the most sensitive first. */
+typedef struct oct_sensitivity_row {
+    char path[256];  /* of the module that makes the tensor or owns the weight */
+    char tensor[12]; /* "activation" or "weight" */
+    double sqnr;     /* dB, of the model's output with only this quantizer on, against float */
+    double cosine;
+    double loss_change; /* against the float model's loss */
+} oct_sensitivity_row;
+
+typedef struct oct_sensitivity {
+    oct_sensitivity_row *rows;
+    size_t count;
+} oct_sensitivity;

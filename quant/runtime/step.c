@@ -1,0 +1,137 @@
+/* The kinds of steps, and what their checks share. */
+#include "quant/runtime/step.h"
+
+#include <math.h>
+
+enum { MAX_DIM = 65536, MAX_WINDOW = 1024 };
+
+static const int64_t max_weight_bytes = INT64_C(1) << 31; /* of one step */
+static const int64_t max_spread = INT64_C(1) << 28;       /* codes */
+
+static const oct_step_type *const types[OCT_STEP_KINDS] = {
+#define X(kind, name) [OCT_STEP_##kind] = &oct_step_##name,
+    OCT_STEP_LIST(X)
+#undef X
+};
+
+const oct_step_type *oct_step_type_of(oct_step_kind kind)
+{
+    return types[kind];
+}
+
+int64_t oct_value_numel(const oct_value *value)
+{
+    return value->h * value->w * value->c;
+}
+
+bool oct_same_qparams(oct_qparams a, oct_qparams b)
+{
+    return a.scale == b.scale && a.zero_point == b.zero_point && a.qmin == b.qmin &&
+           a.qmax == b.qmax;
+}
+
+static bool is_size(int64_t dim)
+{
+    return dim >= 1 && dim <= MAX_DIM;
+}
+
+oct_status oct_check_window(const oct_step *step, int most_padding)
+{
+    const oct_conv_shape *s = &step->conv;
+    OCT_CHECK(is_size(s->in_h) && is_size(s->in_w) && is_size(s->in_c) && is_size(s->out_h) &&
+                  is_size(s->out_w) && is_size(s->out_c),
+              OCT_DATA, "its sizes are not within 1 to %d", MAX_DIM);
+    OCT_CHECK(s->kernel_h >= 1 && s->kernel_h <= MAX_WINDOW && s->kernel_w >= 1 &&
+                  s->kernel_w <= MAX_WINDOW && s->stride >= 1 && s->stride <= MAX_WINDOW,
+              OCT_DATA, "its kernel and stride are not within 1 to %d", MAX_WINDOW);
+    OCT_CHECK(s->padding >= 0 && s->padding <= most_padding, OCT_DATA,
+              "padding %d is not within 0 to %d", s->padding, most_padding);
+    const int64_t room_h = s->in_h + 2 * s->padding - s->kernel_h;
+    const int64_t room_w = s->in_w + 2 * s->padding - s->kernel_w;
+    OCT_CHECK(room_h >= 0 && room_w >= 0, OCT_DATA, "its kernel is larger than its input");
+    OCT_CHECK(s->out_h == room_h / s->stride + 1 && s->out_w == room_w / s->stride + 1, OCT_DATA,
+              "output plane %lld x %lld does not follow from its input, kernel, stride and padding",
+              (long long)s->out_h, (long long)s->out_w);
+    return OCT_OK;
+}
+
+/* A value may enter flattened: NHWC makes that a mere view. */
+static bool fits_input(const oct_conv_shape *s, const oct_value *value)
+{
+    if (s->in_h == value->h && s->in_w == value->w && s->in_c == value->c) return true;
+    return s->in_h == 1 && s->in_w == 1 && s->in_c == oct_value_numel(value);
+}
+
+static oct_status check_spread(const oct_step *step, const oct_value *value)
+{
+    const oct_conv_shape *s = &step->conv;
+    OCT_CHECK(step->spread <= MAX_WINDOW &&
+                  (step->kind == OCT_STEP_CONV || step->kind == OCT_STEP_CONV_FLOAT),
+              OCT_DATA, "its input cannot be spread by %d", step->spread);
+    OCT_CHECK(s->in_c == value->c && s->in_h == (value->h - 1) * step->spread + 1 &&
+                  s->in_w == (value->w - 1) * step->spread + 1,
+              OCT_DATA, "its input shape is not that of value %d spread by %d", step->input[0],
+              step->spread);
+    OCT_CHECK(s->in_h * s->in_w <= max_spread / s->in_c, OCT_DATA,
+              "one sample of its spread input has more than 2^28 codes");
+    return OCT_OK;
+}
+
+oct_status oct_check_plane(const oct_program *program, const oct_step *step)
+{
+    const oct_conv_shape *s = &step->conv;
+    const oct_value *in = oct_step_input(program, step, 0), *out = oct_step_output(program, step);
+    if (step->spread > 1)
+        OCT_TRY(check_spread(step, in));
+    else
+        OCT_CHECK(fits_input(s, in), OCT_DATA, "its input shape is not that of value %d",
+                  step->input[0]);
+    OCT_CHECK(s->out_h == out->h && s->out_w == out->w && s->out_c == out->c, OCT_DATA,
+              "its output shape is not that of value %d", step->output);
+    return OCT_OK;
+}
+
+oct_status oct_check_weights(const oct_step *step)
+{
+    const oct_conv_shape *s = &step->conv;
+    OCT_CHECK(s->groups >= 1 && s->in_c % s->groups == 0 && s->out_c % s->groups == 0, OCT_DATA,
+              "%d groups do not divide %lld input and %lld output channels", s->groups,
+              (long long)s->in_c, (long long)s->out_c);
+    OCT_CHECK(step->weight && step->bias && step->multiplier && step->weight_scale, OCT_DATA,
+              "weights, biases, multipliers or weight scales are missing");
+    /* Each factor is at most 2^17, so neither product overflows. */
+    const int64_t taps = (int64_t)s->kernel_h * s->kernel_w * (s->in_c / s->groups);
+    OCT_CHECK(taps <= max_weight_bytes / s->out_c, OCT_DATA, "its weights take more than 2 GiB");
+    for (int64_t c = 0; c < s->out_c; c++) {
+        OCT_CHECK(isfinite(step->multiplier[c]), OCT_DATA, "multiplier %lld is not finite",
+                  (long long)c);
+        OCT_CHECK(isfinite(step->weight_scale[c]) && step->weight_scale[c] > 0.0f, OCT_DATA,
+                  "weight scale %lld is not a positive finite number", (long long)c);
+    }
+    return OCT_OK;
+}
+
+oct_status oct_check_same_shape(const oct_program *program, const oct_step *step, int i)
+{
+    const oct_value *x = oct_step_input(program, step, i), *y = oct_step_output(program, step);
+    OCT_CHECK(x->h == y->h && x->w == y->w && x->c == y->c, OCT_DATA,
+              "its input %d and output differ in shape", i);
+    return OCT_OK;
+}
+
+oct_status oct_check_bounds(const oct_program *program, const oct_step *step, int32_t lo,
+                            int32_t hi)
+{
+    const oct_qparams *q = &oct_step_output(program, step)->q;
+    OCT_CHECK(lo <= hi && lo >= q->qmin - q->zero_point && hi <= q->qmax - q->zero_point, OCT_DATA,
+              "bounds %d to %d are not within the codes of value %d", lo, hi, step->output);
+    return OCT_OK;
+}
+
+oct_status oct_check_same_qparams(const oct_program *program, const oct_step *step)
+{
+    OCT_CHECK(
+        oct_same_qparams(oct_step_input(program, step, 0)->q, oct_step_output(program, step)->q),
+        OCT_DATA, "its output is quantized otherwise than its input");
+    return OCT_OK;
+}

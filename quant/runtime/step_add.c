@@ -1,0 +1,28 @@
+/* Residual add of two tensors of codes. */
+#include "quant/runtime/step.h"
+
+static oct_status check(const oct_program *program, const oct_step *step)
+{
+    const oct_value *a = oct_step_input(program, step, 0), *b = oct_step_input(program, step, 1);
+    const oct_value *y = oct_step_output(program, step);
+    const oct_qadd *add = &step->add;
+    OCT_TRY(oct_check_same_shape(program, step, 0));
+    OCT_TRY(oct_check_same_shape(program, step, 1));
+    OCT_CHECK(oct_qadd_fits(add, a->q, b->q, y->q), OCT_DATA,
+              "its multipliers %lld, %lld and shift %d are out of range", (long long)add->ma,
+              (long long)add->mb, add->shift);
+    OCT_CHECK(add->za == a->q.zero_point && add->zb == b->q.zero_point &&
+                  add->zero_point == y->q.zero_point,
+              OCT_DATA, "its zero points are not those of its values");
+    return oct_check_bounds(program, step, add->lo, add->hi);
+}
+
+static void run(const oct_step_run *r)
+{
+    const oct_value *y = oct_step_output(r->program, r->step);
+    oct_qadd_forward(r->samples * oct_value_numel(y), oct_step_codes(r, 0), oct_step_codes(r, 1),
+                     &r->step->add, y->q, r->output, NULL, NULL);
+}
+
+const oct_step_type oct_step_add = {
+    .name = "add", .least_inputs = 2, .most_inputs = 2, .check = check, .run = run};

@@ -1,0 +1,71 @@
+/* A factor and a bias per channel: a batch norm on its own. `conv` is its plane as a depthwise 1x1
+ * convolution, whose weight is 1, or 0 in a channel that is its bias alone, or -1 where the factor is
+ * negative. */
+#include "quant/runtime/step_conv_impl.h"
+
+#include "core/base/whole.h"
+
+enum { ALIGN = 64 };
+
+static oct_status check(const oct_program *program, const oct_step *step)
+{
+    const oct_conv_shape *s = &step->conv;
+    const bool wide = oct_step_input(program, step, 0)->dtype == OCT_U16;
+    const int64_t limit = INT64_C(1) << (wide ? 46 : 30);
+    OCT_TRY(oct_check_window(step, 0));
+    OCT_TRY(oct_check_plane(program, step));
+    OCT_TRY(oct_check_weights(step));
+    OCT_CHECK(oct_conv_is_depthwise(s) && s->kernel_h == 1 && s->kernel_w == 1 && s->stride == 1,
+              OCT_DATA, "it is not a depthwise 1x1 convolution of stride 1");
+    for (int64_t c = 0; c < s->out_c; c++) {
+        OCT_CHECK(step->weight[c] >= -1 && step->weight[c] <= 1, OCT_DATA,
+                  "weight %lld is not -1, 0 or 1", (long long)c);
+        OCT_CHECK(step->bias[c] >= -limit && step->bias[c] <= limit, OCT_DATA,
+                  "bias %lld is not within %d bits", (long long)c, wide ? 46 : 30);
+    }
+    return oct_finish_check(program, step);
+}
+
+static int64_t packed_bytes(const oct_program *program, const oct_step *step,
+                            const oct_kernel *kernel)
+{
+    (void)program;
+    (void)kernel;
+    return step->conv.out_c * (int64_t)sizeof(int32_t);
+}
+
+static void pack(const oct_program *program, const oct_step *step, const oct_kernel *kernel,
+                 void *packed)
+{
+    (void)kernel;
+    const bool used = oct_step_input(program, step, 0)->dtype == OCT_U8;
+    int32_t *bias = packed;
+    for (int64_t c = 0; c < step->conv.out_c; c++)
+        bias[c] = used ? (int32_t)step->bias[c] : 0;
+}
+
+static int64_t scratch_bytes(const oct_program *program, const oct_step *step,
+                             const oct_kernel *kernel)
+{
+    (void)program;
+    (void)kernel;
+    return oct_qaffine_scratch_bytes(step->conv.out_c);
+}
+
+static void run(const oct_step_run *r)
+{
+    const oct_conv_shape *s = &r->step->conv;
+    const oct_finish f = oct_step_finish(r, r->packed);
+    oct_qaffine_forward(r->kernel, r->samples * s->out_h * s->out_w, s->out_c, oct_step_codes(r, 0),
+                        r->step->weight, &f, r->output, NULL, NULL, r->scratch);
+}
+
+const oct_step_type oct_step_affine = {.name = "affine",
+                                       .least_inputs = 1,
+                                       .most_inputs = 1,
+                                       .weights = true,
+                                       .check = check,
+                                       .packed_bytes = packed_bytes,
+                                       .pack = pack,
+                                       .scratch_bytes = scratch_bytes,
+                                       .run = run};

@@ -1,0 +1,21 @@
+/* Mean of a window, rounded to a code of the same scale. */
+#include "quant/runtime/step.h"
+
+static oct_status check(const oct_program *program, const oct_step *step)
+{
+    const oct_conv_shape *s = &step->conv;
+    OCT_TRY(oct_check_window(step, 0));
+    OCT_TRY(oct_check_plane(program, step));
+    OCT_CHECK(s->in_c == s->out_c, OCT_DATA, "its output has other channels than its input");
+    return oct_check_same_qparams(program, step);
+}
+
+static void run(const oct_step_run *r)
+{
+    const oct_conv_shape *s = &r->step->conv;
+    oct_qavg_pool(r->samples, s->in_h, s->in_w, s->in_c, s->kernel_h, s->kernel_w, s->stride,
+                  oct_step_codes(r, 0), r->output);
+}
+
+const oct_step_type oct_step_avg_pool = {
+    .name = "avg_pool", .least_inputs = 1, .most_inputs = 1, .check = check, .run = run};

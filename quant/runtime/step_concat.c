@@ -1,0 +1,35 @@
+/* Channels side by side, requantized where scales differ. */
+#include "quant/runtime/step.h"
+
+static oct_status check(const oct_program *program, const oct_step *step)
+{
+    const oct_value *y = oct_step_output(program, step);
+    int64_t channels = 0;
+    for (int i = 0; i < step->num_inputs; i++) {
+        const oct_value *x = oct_step_input(program, step, i);
+        OCT_CHECK(x->h == y->h && x->w == y->w, OCT_DATA, "its input %d has another plane", i);
+        channels += x->c;
+    }
+    OCT_CHECK(channels == y->c, OCT_DATA, "its inputs have %lld channels together, its output %lld",
+              (long long)channels, (long long)y->c);
+    return OCT_OK;
+}
+
+static void run(const oct_step_run *r)
+{
+    const oct_value *y = oct_step_output(r->program, r->step);
+    oct_qcodes x[OCT_STEP_INPUTS];
+    int64_t c[OCT_STEP_INPUTS];
+    for (int i = 0; i < r->step->num_inputs; i++) {
+        x[i] = oct_step_codes(r, i);
+        c[i] = oct_step_input(r->program, r->step, i)->c;
+    }
+    oct_qconcat_forward(r->samples * y->h * y->w, r->step->num_inputs, x, c, r->program->shift,
+                        y->q, r->output, NULL);
+}
+
+const oct_step_type oct_step_concat = {.name = "concat",
+                                       .least_inputs = 1,
+                                       .most_inputs = OCT_STEP_INPUTS,
+                                       .check = check,
+                                       .run = run};

@@ -1,0 +1,184 @@
+/* Convolutions, transposed ones and linear layers, with or without a second summand. What `pack`
+ * writes: weights in the kernel's layout, then biases as int32, which 8-bit layers take. */
+#include "quant/runtime/step_conv_impl.h"
+
+#include "core/base/whole.h"
+
+#include <math.h>
+
+enum { ALIGN = 64, MAX_WINDOW = 1024 };
+
+static const int64_t wide_limit = INT64_C(1) << 47;
+
+static oct_dtype summand_dtype(const oct_program *program, const oct_step *step)
+{
+    return step->num_inputs > 1 ? oct_step_input(program, step, 1)->dtype : OCT_U8;
+}
+
+static oct_arithmetic arithmetic_of(const oct_program *program, const oct_step *step)
+{
+    return oct_arithmetic_of(program->shift, oct_step_input(program, step, 0)->dtype,
+                             summand_dtype(program, step), oct_step_output(program, step)->dtype);
+}
+
+static oct_status check_multipliers(const oct_program *program, const oct_step *step)
+{
+    for (int64_t c = 0; program->shift && c < step->conv.out_c; c++) {
+        int exponent;
+        OCT_CHECK(frexpf(step->multiplier[c], &exponent) == 0.5f, OCT_DATA,
+                  "multiplier %lld is not a power of two, but the program requantizes by shifts",
+                  (long long)c);
+    }
+    return OCT_OK;
+}
+
+oct_status oct_finish_check(const oct_program *program, const oct_step *step)
+{
+    OCT_TRY(check_multipliers(program, step));
+    if (step->num_inputs > 1) {
+        OCT_CHECK(!program->shift, OCT_DATA,
+                  "it has a second summand, which a program that requantizes by shifts cannot add");
+        OCT_TRY(oct_check_same_shape(program, step, 1));
+        OCT_CHECK(isfinite(step->residual) && step->residual > 0.0f, OCT_DATA,
+                  "the multiplier of its second summand is not a positive finite number");
+    }
+    if (oct_step_output(program, step)->dtype != OCT_F32)
+        return oct_check_bounds(program, step, step->lo, step->hi);
+    OCT_CHECK(step->lo == 0 && (step->hi == 0 || step->hi == 6 || step->hi == INT32_MAX), OCT_DATA,
+              "bounds %d to %d are neither those of relu nor of relu6", step->lo, step->hi);
+    return OCT_OK;
+}
+
+/* The sums of channel c with these codes. */
+static bool sums_stay_within(const oct_step *step, int64_t c, int64_t bias, oct_qparams q,
+                             int64_t limit)
+{
+    return bias >= -limit && bias <= limit &&
+           oct_qconv_bound(&step->conv, step->weight, c, bias, q.qmin, q.qmax) < limit;
+}
+
+oct_status oct_conv_check(const oct_program *program, const oct_step *step)
+{
+    const oct_conv_shape *s = &step->conv;
+    const oct_value *in = oct_step_input(program, step, 0);
+    const bool wide = in->dtype == OCT_U16;
+    const oct_qparams byte = {.qmax = 255};
+    OCT_TRY(oct_check_window(step, MAX_WINDOW));
+    OCT_TRY(oct_check_plane(program, step));
+    OCT_TRY(oct_check_weights(step));
+    const int64_t limit = INT64_C(1) << 31;
+    for (int64_t c = 0; c < s->out_c; c++) {
+        const int64_t bias = step->bias[c];
+        OCT_CHECK(wide || sums_stay_within(step, c, bias, in->q, limit), OCT_DATA,
+                  "the sums of channel %lld can leave 32 bits", (long long)c);
+        OCT_CHECK(!wide || (sums_stay_within(step, c, 0, byte, limit) &&
+                            sums_stay_within(step, c, bias, in->q, wide_limit)),
+                  OCT_DATA, "the sums of channel %lld can leave 48 bits", (long long)c);
+    }
+    return oct_finish_check(program, step);
+}
+
+static int64_t weight_bytes(const oct_step *step, const oct_kernel *kernel)
+{
+    return oct_round_up(oct_qconv_packed_bytes(kernel, &step->conv), ALIGN);
+}
+
+int64_t oct_conv_packed_bytes(const oct_program *program, const oct_step *step,
+                              const oct_kernel *kernel)
+{
+    (void)program;
+    return weight_bytes(step, kernel) + step->conv.out_c * (int64_t)sizeof(int32_t);
+}
+
+void oct_conv_pack(const oct_program *program, const oct_step *step, const oct_kernel *kernel,
+                   void *packed)
+{
+    int32_t *bias = (int32_t *)(void *)((int8_t *)packed + weight_bytes(step, kernel));
+    const bool used = arithmetic_of(program, step) == OCT_ARITHMETIC_FLOAT;
+    oct_qconv_pack(kernel, &step->conv, step->weight, packed);
+    for (int64_t c = 0; c < step->conv.out_c; c++)
+        bias[c] = used ? (int32_t)step->bias[c] : 0;
+}
+
+oct_finish oct_step_finish(const oct_step_run *r, const int32_t *bias)
+{
+    const oct_step *step = r->step;
+    const oct_value *in = oct_step_input(r->program, step, 0);
+    const oct_value *out = oct_step_output(r->program, step);
+    oct_finish f = {.arithmetic = arithmetic_of(r->program, step),
+                    .acc = in->dtype == OCT_U16 ? OCT_S64 : OCT_S32,
+                    .out = out->dtype,
+                    .q = {.bias = bias,
+                          .multiplier = step->multiplier,
+                          .lo = step->lo,
+                          .hi = step->hi,
+                          .zero_point = out->q.zero_point,
+                          .six = INFINITY},
+                    .bias = step->bias};
+    if (out->dtype == OCT_F32) {
+        f.q.relu = step->hi != 0;
+        if (step->hi == 6) f.q.six = 6.0f;
+    }
+    if (step->num_inputs > 1) {
+        f.summand = oct_step_codes(r, 1);
+        f.summand_multiplier = step->residual;
+    }
+    return f;
+}
+
+/* One spread sample. */
+static int64_t spread_bytes(const oct_program *program, const oct_step *step)
+{
+    if (step->spread <= 1) return 0;
+    return oct_round_up(oct_conv_in_numel(&step->conv) *
+                            (int64_t)oct_dtype_bytes(oct_step_input(program, step, 0)->dtype),
+                        ALIGN);
+}
+
+int64_t oct_conv_scratch_bytes(const oct_program *program, const oct_step *step,
+                               const oct_kernel *kernel)
+{
+    return spread_bytes(program, step) +
+           oct_qconv_scratch_bytes(kernel, &step->conv, oct_step_input(program, step, 0)->dtype);
+}
+
+/* Transposed: sample by sample, each spread first. */
+static void run_spread(const oct_step_run *r, const oct_finish *f, const oct_qcodes *x)
+{
+    const oct_step *step = r->step;
+    const oct_conv_shape *s = &step->conv;
+    const oct_value *in = oct_step_input(r->program, step, 0);
+    const int64_t out = oct_conv_out_numel(s), out_bytes = (int64_t)oct_dtype_bytes(f->out);
+    uint8_t *scratch = (uint8_t *)r->scratch + spread_bytes(r->program, step);
+    for (int64_t n = 0; n < r->samples; n++) {
+        const oct_qcodes sample = oct_qcodes_from(*x, n * oct_value_numel(in));
+        const oct_qcodes spread = {.q = x->q, .data = r->scratch};
+        oct_qspread(in->h, in->w, in->c, step->spread, sample, r->scratch);
+        const oct_finish part = oct_finish_at(f, n * out);
+        oct_qconv_forward(r->kernel, s, 1, spread, r->packed, &part,
+                          (uint8_t *)r->output + n * out * out_bytes, NULL, NULL, scratch);
+    }
+}
+
+void oct_conv_run(const oct_step_run *r)
+{
+    const oct_qcodes x = oct_step_codes(r, 0);
+    const int8_t *weight = r->packed;
+    const void *bias = weight + weight_bytes(r->step, r->kernel);
+    const oct_finish f = oct_step_finish(r, bias);
+    if (r->step->spread > 1)
+        run_spread(r, &f, &x);
+    else
+        oct_qconv_forward(r->kernel, &r->step->conv, r->samples, x, weight, &f, r->output, NULL,
+                          NULL, r->scratch);
+}
+
+const oct_step_type oct_step_conv = {.name = "conv",
+                                     .least_inputs = 1,
+                                     .most_inputs = 2,
+                                     .weights = true,
+                                     .check = oct_conv_check,
+                                     .packed_bytes = oct_conv_packed_bytes,
+                                     .pack = oct_conv_pack,
+                                     .scratch_bytes = oct_conv_scratch_bytes,
+                                     .run = oct_conv_run};

@@ -1,0 +1,13 @@
+/* Convolutions and linear layers that hand over their unquantized result. */
+#include "quant/runtime/step_conv_impl.h"
+
+const oct_step_type oct_step_conv_float = {.name = "conv_float",
+                                           .least_inputs = 1,
+                                           .most_inputs = 2,
+                                           .float_out = true,
+                                           .weights = true,
+                                           .check = oct_conv_check,
+                                           .packed_bytes = oct_conv_packed_bytes,
+                                           .pack = oct_conv_pack,
+                                           .scratch_bytes = oct_conv_scratch_bytes,
+                                           .run = oct_conv_run};

@@ -1,0 +1,24 @@
+/* A plane in another size: the nearest pixel, or four mixed. */
+#include "quant/runtime/step.h"
+
+static oct_status check(const oct_program *program, const oct_step *step)
+{
+    const oct_conv_shape *s = &step->conv;
+    const oct_value *x = oct_step_input(program, step, 0), *y = oct_step_output(program, step);
+    OCT_CHECK(s->in_h == x->h && s->in_w == x->w && s->in_c == x->c, OCT_DATA,
+              "its input shape is not that of value %d", step->input[0]);
+    OCT_CHECK(s->out_h == y->h && s->out_w == y->w && s->out_c == y->c, OCT_DATA,
+              "its output shape is not that of value %d", step->output);
+    OCT_CHECK(s->in_c == s->out_c, OCT_DATA, "its output has other channels than its input");
+    return oct_check_same_qparams(program, step);
+}
+
+static void run(const oct_step_run *r)
+{
+    const oct_conv_shape *s = &r->step->conv;
+    oct_qinterpolate_forward(r->samples, s->in_h, s->in_w, s->in_c, s->out_h, s->out_w,
+                             r->step->bilinear, oct_step_codes(r, 0), r->output);
+}
+
+const oct_step_type oct_step_interpolate = {
+    .name = "interpolate", .least_inputs = 1, .most_inputs = 1, .check = check, .run = run};

@@ -1,0 +1,23 @@
+/* Largest code of a square window; padding never counts. */
+#include "quant/runtime/step.h"
+
+static oct_status check(const oct_program *program, const oct_step *step)
+{
+    const oct_conv_shape *s = &step->conv;
+    /* No window may lie in the border alone. */
+    OCT_TRY(oct_check_window(step, s->kernel_h / 2));
+    OCT_CHECK(s->kernel_h == s->kernel_w, OCT_DATA, "its kernel is not square");
+    OCT_TRY(oct_check_plane(program, step));
+    OCT_CHECK(s->in_c == s->out_c, OCT_DATA, "its output has other channels than its input");
+    return oct_check_same_qparams(program, step);
+}
+
+static void run(const oct_step_run *r)
+{
+    const oct_conv_shape *s = &r->step->conv;
+    oct_qmax_pool(r->samples, s->in_h, s->in_w, s->in_c, s->kernel_h, s->stride, s->padding,
+                  oct_step_codes(r, 0), r->output);
+}
+
+const oct_step_type oct_step_max_pool = {
+    .name = "max_pool", .least_inputs = 1, .most_inputs = 1, .check = check, .run = run};

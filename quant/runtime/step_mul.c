@@ -1,0 +1,22 @@
+/* Product of two tensors of codes. */
+#include "quant/runtime/step.h"
+
+static oct_status check(const oct_program *program, const oct_step *step)
+{
+    OCT_TRY(oct_check_same_shape(program, step, 0));
+    OCT_TRY(oct_check_same_shape(program, step, 1));
+    OCT_CHECK(oct_qmul_fits(step->factor, program->shift), OCT_DATA,
+              "its factor %g is not %s within 2^-60 and 2^60", (double)step->factor,
+              program->shift ? "a power of two" : "a number");
+    return OCT_OK;
+}
+
+static void run(const oct_step_run *r)
+{
+    const oct_value *y = oct_step_output(r->program, r->step);
+    oct_qmul_forward(r->samples * oct_value_numel(y), oct_step_codes(r, 0), oct_step_codes(r, 1),
+                     r->step->factor, r->program->shift, y->q, r->output, NULL, NULL);
+}
+
+const oct_step_type oct_step_mul = {
+    .name = "mul", .least_inputs = 2, .most_inputs = 2, .check = check, .run = run};

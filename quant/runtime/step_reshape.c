@@ -1,0 +1,29 @@
+/* The same numbers in another shape, codes or float. */
+#include "quant/runtime/step.h"
+
+#include <string.h>
+
+static oct_status check(const oct_program *program, const oct_step *step)
+{
+    const oct_value *x = oct_step_input(program, step, 0), *y = oct_step_output(program, step);
+    OCT_CHECK(x->dtype == y->dtype, OCT_DATA, "its input is %s, its output %s",
+              oct_dtype_name(x->dtype), oct_dtype_name(y->dtype));
+    OCT_CHECK(oct_value_numel(x) == oct_value_numel(y), OCT_DATA,
+              "its input has %lld numbers, its output %lld", (long long)oct_value_numel(x),
+              (long long)oct_value_numel(y));
+    return x->dtype == OCT_F32 ? OCT_OK : oct_check_same_qparams(program, step);
+}
+
+static void run(const oct_step_run *r)
+{
+    const oct_value *y = oct_step_output(r->program, r->step);
+    const size_t bytes = (size_t)oct_value_numel(y) * oct_dtype_bytes(y->dtype);
+    memcpy(r->output, r->input[0], (size_t)r->samples * bytes);
+}
+
+const oct_step_type oct_step_reshape = {.name = "reshape",
+                                        .least_inputs = 1,
+                                        .most_inputs = 1,
+                                        .any_domain = true,
+                                        .check = check,
+                                        .run = run};

@@ -1,0 +1,38 @@
+/* Softmax over the channels. */
+#include "quant/runtime/step.h"
+
+/* The largest code's own term is all of 1, so that no sum is 0, and terms only fall from there. */
+static oct_status check_exponential(const oct_step *step)
+{
+    const int32_t *e = step->exponential;
+    OCT_CHECK(e[0] == OCT_QSOFTMAX_ONE, OCT_DATA, "its exponentials do not begin with %d",
+              OCT_QSOFTMAX_ONE);
+    for (int64_t d = 1; d < step->table_size; d++)
+        OCT_CHECK(e[d] >= 0 && e[d] <= e[d - 1], OCT_DATA,
+                  "exponential %lld is below 0 or above the one before", (long long)d);
+    return OCT_OK;
+}
+
+static oct_status check(const oct_program *program, const oct_step *step)
+{
+    const oct_qparams x = oct_step_input(program, step, 0)->q;
+    const oct_value *y = oct_step_output(program, step);
+    OCT_TRY(oct_check_same_shape(program, step, 0));
+    OCT_CHECK(y->c <= OCT_QSOFTMAX_MOST, OCT_DATA, "it has more than %d channels",
+              OCT_QSOFTMAX_MOST);
+    OCT_CHECK(oct_qsoftmax_fits(y->q), OCT_DATA,
+              "the scale of value %d is not a power of two from 2^-16 to 1", step->output);
+    OCT_CHECK(step->exponential && step->table_size == oct_qtable_size(x), OCT_DATA,
+              "its table is missing or has not %lld entries", (long long)oct_qtable_size(x));
+    return check_exponential(step);
+}
+
+static void run(const oct_step_run *r)
+{
+    const oct_value *y = oct_step_output(r->program, r->step);
+    oct_qsoftmax_forward(r->samples * y->h * y->w, y->c, oct_step_codes(r, 0), r->step->exponential,
+                         y->q, r->output, NULL);
+}
+
+const oct_step_type oct_step_softmax = {
+    .name = "softmax", .least_inputs = 1, .most_inputs = 1, .check = check, .run = run};

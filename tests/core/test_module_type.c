@@ -1,0 +1,150 @@
+/* Module types by name, and modules made from arguments. */
+#include "tests/core/op_rig.h"
+
+#include <math.h>
+#include <stdio.h>
+
+/* One module of each listed type, with arguments that are not the defaults. */
+static const struct {
+    const char *name;
+    oct_op_args args;
+    const char *text; /* of describe; NULL: none */
+} listed[] = {
+    {"conv2d", {8, {4, 6, 3, 1, 2, 1, 2, 1}}, "4 -> 6, 3x1, stride 2, padding 1, groups 2, bias"},
+    {"conv_transpose2d", {8, {4, 6, 3, 3, 2, 1, 1, 0}}, "4 -> 6, 3x3, stride 2, padding 1"},
+    {"linear", {3, {7, 3, 1}}, "7 -> 3, bias"},
+    {"batch_norm", {3, {5, 0.125, 0.25}}, "5 channels"},
+    {"relu", {0}, NULL},
+    {"relu6", {0}, NULL},
+    {"add", {0}, NULL},
+    {"mul", {0}, NULL},
+    {"add_scalar", {1, {-0.1}}, "-0.1"},
+    {"mul_scalar", {1, {3}}, "3"},
+    {"concat", {0}, NULL},
+    {"max_pool", {3, {3, 2, 1}}, "3x3, stride 2, padding 1"},
+    {"avg_pool", {2, {3, 2}}, "3x3, stride 2"},
+    {"global_avg_pool", {0}, NULL},
+    {"flatten", {0}, NULL},
+    {"reshape", {3, {4, 2, 8}}, "(N, 4, 2, 8)"},
+    {"interpolate", {3, {8, 9, 1}}, "to 8x9, bilinear"},
+    {"softmax", {0}, NULL},
+    {"identity", {0}, NULL},
+    {"sigmoid", {0}, ""},
+    {"silu", {0}, ""},
+    {"hard_swish", {0}, ""},
+    {"leaky_relu", {1, {0.2}}, "0.2"},
+};
+
+static oct_module *make(const char *name, const oct_op_args *args)
+{
+    const oct_module_type *type = oct_module_type_find(name);
+    cr_assert(type && type->create && type->args, "%s", name);
+    oct_module *m;
+    RIG_OK(type->create(&m, args));
+    cr_assert_eq(m->type, type);
+    return m;
+}
+
+Test(module_type, a_module_made_from_arguments_tells_them_again, .timeout = 60)
+{
+    for (size_t i = 0; i < OCT_COUNT(listed); i++) {
+        oct_module *m = make(listed[i].name, &listed[i].args);
+        oct_op_args args;
+        m->type->args(m, &args);
+        cr_assert_eq(args.count, listed[i].args.count, "%s", listed[i].name);
+        for (int a = 0; a < args.count; a++)
+            cr_assert_eq(args.value[a], listed[i].args.value[a], "%s: argument %d", listed[i].name,
+                         a + 1);
+        char text[128];
+        cr_assert_eq(m->type->describe != NULL, listed[i].text != NULL, "%s", listed[i].name);
+        if (listed[i].text) {
+            m->type->describe(m, text, sizeof text);
+            cr_assert_str_eq(text, listed[i].text);
+        }
+        oct_module_destroy(&m);
+    }
+}
+
+Test(module_type, a_type_refuses_too_many_arguments, .timeout = 60)
+{
+    for (size_t i = 0; i < OCT_COUNT(listed); i++) {
+        oct_op_args args = listed[i].args;
+        args.value[args.count++] = 1;
+        oct_module *m = (oct_module *)1;
+        cr_assert_eq(oct_module_type_find(listed[i].name)->create(&m, &args), OCT_USAGE, "%s",
+                     listed[i].name);
+        cr_assert_null(m);
+        cr_assert(strstr(oct_fail_text(0), listed[i].name), "%s", oct_fail_text(0));
+    }
+}
+
+static void check_refused(const char *name, const oct_op_args *args, const char *sentence)
+{
+    oct_module *m = (oct_module *)1;
+    cr_assert_eq(oct_module_type_find(name)->create(&m, args), OCT_USAGE, "%s", name);
+    cr_assert_null(m);
+    cr_assert(strstr(oct_fail_text(0), sentence), "\"%s\" lacks \"%s\"", oct_fail_text(0),
+              sentence);
+}
+
+Test(module_type, arguments_out_of_range_are_refused, .timeout = 60)
+{
+    check_refused("max_pool", OCT_OP_ARGS(2.5, 1, 0),
+                  "argument 1 of a max_pool is 2.5, but must be a whole number");
+    check_refused("max_pool", OCT_OP_ARGS(1e12, 1, 0), "at most 32 bits");
+    check_refused("avg_pool", OCT_OP_ARGS((double)NAN, 1), "is nan");
+    check_refused("max_pool", OCT_OP_ARGS(2, 2), "made from 3 arguments, but has 2");
+    check_refused("relu", OCT_OP_ARGS(1), "made from 0 arguments, but has 1");
+    check_refused("conv2d", OCT_OP_ARGS(6, 4, 3, 3, 1, 1, 4, 0), "groups must divide both");
+    check_refused("conv_transpose2d", OCT_OP_ARGS(6, 4, 3, 2, 1, 1, 1, 0), "must be square");
+    check_refused("conv_transpose2d", OCT_OP_ARGS(6, 4, 3, 3, 1, 3, 1, 0), "below the kernel");
+    check_refused("conv_transpose2d", OCT_OP_ARGS(6, 0, 3, 3, 1, 1, 1, 0), "6 -> 0 channels");
+    check_refused("linear", OCT_OP_ARGS(0, 4, 0), "0 -> 4 features");
+    check_refused("batch_norm", OCT_OP_ARGS(4, 0, 0.1), "eps must be above 0");
+    check_refused("batch_norm", OCT_OP_ARGS(4, 1e-5, 2), "momentum 0 to 1");
+    check_refused("batch_norm", OCT_OP_ARGS(0, 1e-5, 0.1), "0 channels");
+    check_refused("interpolate", OCT_OP_ARGS(4, 0, 0), "cannot make 4x0 pixels");
+    check_refused("interpolate", OCT_OP_ARGS(4, 4, 2), "cannot have mode 2");
+    check_refused("reshape", OCT_OP_ARGS(4, 0), "each dimension must be at least 1");
+    check_refused("reshape", OCT_OP_ARGS(1, 1, 1, 1), "at most 3 dimensions");
+    check_refused("leaky_relu", OCT_OP_ARGS(HUGE_VAL), "finite numbers");
+    check_refused("add_scalar", OCT_OP_ARGS((double)NAN), "a finite number");
+}
+
+Test(module_type, a_type_is_added_once_and_takes_no_name_of_another, .timeout = 60)
+{
+    static const oct_module_type bare = {.name = "mine"};
+    oct_module_type mine = oct_relu_type, other = oct_relu_type;
+    mine.name = other.name = "mine";
+    cr_assert_null(oct_module_type_find("mine"));
+    cr_assert_eq(oct_module_type_register(&bare), OCT_USAGE);
+    cr_assert(strstr(oct_fail_text(0), "give it create and args"));
+    RIG_OK(oct_module_type_register(&mine));
+    RIG_OK(oct_module_type_register(&mine));
+    cr_assert_eq(oct_module_type_find("mine"), &mine);
+    cr_assert_eq(oct_module_type_register(&other), OCT_USAGE);
+    cr_assert(strstr(oct_fail_text(0), "a module type \"mine\" already"));
+    other.name = "conv2d";
+    cr_assert_eq(oct_module_type_register(&other), OCT_USAGE);
+    RIG_OK(oct_module_type_register(&oct_conv2d_type));
+}
+
+Test(module_type, types_have_an_end, .timeout = 60)
+{
+    static oct_module_type types[65];
+    static char names[65][24];
+    for (int i = 0; i < 65; i++) {
+        snprintf(names[i], sizeof names[i], "type_%d", i);
+        types[i] = oct_relu_type;
+        types[i].name = names[i];
+        cr_assert_eq(oct_module_type_register(&types[i]), i < 64 ? OCT_OK : OCT_USAGE);
+    }
+    cr_assert(strstr(oct_fail_text(0), "\"type_64\" is one too many; plug-ins may add 64"));
+}
+
+Test(module_type, elementwise_functions_are_found_by_name, .timeout = 60)
+{
+    cr_assert_eq(oct_elementwise_find("silu"), &oct_elementwise_silu);
+    cr_assert_null(oct_elementwise_find("relu"));
+    cr_assert_eq(oct_elementwise_find("leaky_relu")->default_args[0], 0.01);
+}

@@ -1,0 +1,23 @@
+/* Octet installed into a folder of a test's, as a user has it, and the example plug-in built there. */
+#pragma once
+
+#include "tests/launch/small_data.h"
+
+/* Into octet/. Commands behind this find it by pkg-config. */
+static inline void installed_octet(const char *folder)
+{
+    char path[600];
+    small_shell(folder, "cmake --install " OCT_BINARY_DIR " --prefix \"$PWD/octet\" >log 2>&1 || "
+                        "{ cat log; exit 1; }");
+    snprintf(path, sizeof(path), "%s/octet/lib/pkgconfig", folder);
+    cr_assert(setenv("PKG_CONFIG_PATH", path, 1) == 0);
+}
+
+/* Also plugin/, with plugin/example.so: from the installed headers alone. */
+static inline void installed_plugin(const char *folder)
+{
+    installed_octet(folder);
+    small_shell(folder, "cp -r " OCT_SOURCE_DIR "/tests/plugin plugin && make -C plugin "
+                        "CFLAGS='-O2 -Wall -Wextra -Wpedantic -Werror' >log 2>&1 || "
+                        "{ cat log; exit 1; }");
+}

@@ -1,0 +1,124 @@
+/* What prepare makes of a model, as a user sees it: octet inspect --graph and --tree, octet check's
+ * report, and model_check_result.txt of a run. */
+#include "tests/launch/small_data.h"
+#include "tests/support/tmp.h"
+
+#include <criterion/criterion.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { SECONDS = 60 };
+
+static oct_tmp tmp;
+static oct_job job;
+
+static void start(void)
+{
+    oct_tmp_create(&tmp);
+    small_start(tmp.path);
+    cr_assert(chdir(tmp.path) == 0);
+}
+
+static void clean_up(void)
+{
+    oct_job_free(&job);
+    oct_tmp_remove(&tmp);
+}
+
+TestSuite(inspect, .init = start, .fini = clean_up, .timeout = 120);
+
+#define OCTET(...) (oct_job_free(&job), job = oct_run(SECONDS, OCT_PROGRAM, __VA_ARGS__, NULL))
+
+static void check_refused(const char *sentence)
+{
+    oct_check_exit(job, 2);
+    cr_assert_eq(oct_job_said_times(&job, sentence), 1, "%s\n%s", sentence, job.err);
+    cr_assert_eq(oct_job_said_times(&job, "octet: error: "), 1, "%s", job.err);
+}
+
+Test(inspect, the_graph_of_recipe_and_checkpoint_is_the_same_table)
+{
+    OCTET("inspect", "--graph", "r.yaml");
+    oct_check_exit(job, 0);
+    char *recipe = strdup(job.out);
+    cr_assert(strstr(recipe, "placeholder") && strstr(recipe, "call_module"), "%s", recipe);
+    OCTET("inspect", "--graph", "run");
+    oct_check_exit(job, 0);
+    cr_assert_str_eq(job.out, recipe);
+    free(recipe);
+}
+
+Test(inspect, the_tree_of_a_checkpoint_has_its_ranges)
+{
+    OCTET("inspect", "--tree", "r.yaml");
+    oct_check_exit(job, 0);
+    oct_check_said(job, "(fake_quant): fake_quant(");
+    oct_check_said(job, "range=not seen");
+    oct_check_said(job, "(weight_fake_quant): fake_quant(dtype=s8");
+    OCTET("inspect", "--tree", "run");
+    oct_check_exit(job, 0);
+    oct_check_said(job, "state=frozen");
+    cr_assert(!oct_job_said(&job, "range=not seen"), "%s", job.out);
+}
+
+Test(inspect, a_checkpoint_of_the_float_phase_is_a_float_tree_and_can_still_be_drawn)
+{
+    OCTET("train", "r.yaml", "output=early", "float.epochs=1", "checkpoint.keep=100");
+    oct_check_exit(job, 0);
+    OCTET("inspect", "--tree", "early/checkpoints/step-00000002.h5");
+    oct_check_exit(job, 0);
+    oct_check_said(job, "conv2d(");
+    cr_assert(!oct_job_said(&job, "fake_quant"), "%s", job.out);
+    OCTET("inspect", "--graph", "early/checkpoints/step-00000002.h5");
+    oct_check_exit(job, 0);
+    oct_check_said(job, "call_module");
+}
+
+Test(inspect, json_has_the_quantizers_one_by_one)
+{
+    OCTET("inspect", "--tree", "run", "--json");
+    oct_check_exit(job, 0);
+    json_t *root = json_loads(job.out, 0, NULL);
+    const json_t *quantizers = json_object_get(root, "quantizers");
+    cr_assert_eq(json_array_size(quantizers), 9, "%s", job.out);
+    for (size_t i = 0; i < json_array_size(quantizers); i++) {
+        const json_t *q = json_array_get(quantizers, i);
+        cr_assert_gt(json_real_value(json_object_get(q, "scale")), 0);
+        cr_assert_gt(json_integer_value(json_object_get(q, "updates")), 0);
+    }
+    cr_assert(json_is_string(json_object_get(root, "tree")));
+    json_decref(root);
+}
+
+Test(inspect, check_writes_the_report_that_the_run_writes)
+{
+    OCTET("check", "r.yaml", "--report", "report.txt");
+    oct_check_exit(job, 0);
+    oct_check_said(job, "the report is in report.txt");
+    small_shell(tmp.path, "cmp report.txt run/model_check_result.txt");
+    OCTET("check", "r.yaml");
+    oct_check_exit(job, 0);
+    oct_check_said(job, "Modules, in the order in which they run");
+    OCTET("check", "r.yaml", "--report", "report.txt"); /* again, over itself */
+    oct_check_exit(job, 0);
+}
+
+Test(inspect, wrong_uses_are_one_sentence)
+{
+    OCTET("inspect", "--graph", "--tree", "run");
+    check_refused("command line: --graph or --tree, not both at once");
+    OCTET("inspect", "run", "--data", "data");
+    check_refused("command line: --data is for --graph and --tree; nothing else needs the data");
+    OCTET("inspect", "--graph", "run/model.int8.h5");
+    check_refused("command line: run/model.int8.h5 is an int8 model, whose modules are steps of a "
+                  "program now");
+    OCTET("check", "r.yaml", "--report", "r.yaml");
+    check_refused("command line: --report r.yaml: is there and is no check report; name another "
+                  "file");
+    OCTET("check", "run/model.int8.h5", "--report", "x");
+    check_refused("command line: overrides, --ranks and --report are for recipes");
+    OCTET("inspect", "--tree", "run", "--data", "nowhere");
+    oct_check_exit(job, 3);
+}

@@ -1,0 +1,79 @@
+/* What `cmake --install` leaves behind is enough: headers that stand alone, a library, a program that
+ * finds its recipes, and the README's network builds against them. */
+#include "tests/launch/installed.h"
+#include "tests/support/tmp.h"
+
+#include <criterion/criterion.h>
+#include <unistd.h>
+
+enum { SECONDS = 120 };
+
+static oct_tmp tmp;
+static oct_job job;
+
+static void start(void)
+{
+    oct_tmp_create(&tmp);
+    cr_assert(chdir(tmp.path) == 0);
+    installed_octet(tmp.path);
+}
+
+static void clean_up(void)
+{
+    oct_job_free(&job);
+    oct_tmp_remove(&tmp);
+}
+
+TestSuite(install, .init = start, .fini = clean_up, .timeout = 300);
+
+static void shell(const char *script)
+{
+    oct_job_free(&job);
+    job = oct_run(SECONDS, "bash", "-c", script, NULL);
+}
+
+Test(install, every_header_compiles_alone_and_strictly)
+{
+    shell("cd octet/include/octet && for h in $(find . -name '*.h' | cut -c3-); do "
+          "echo \"#include \\\"$h\\\"\" | cc -x c -fsyntax-only -Wall -Wextra -Wpedantic -Werror "
+          "$(pkg-config --cflags octet) - || echo failed: $h; done; find . -name '*_impl.h'");
+    oct_check_exit(job, 0);
+    cr_assert_str_eq(job.out, "");
+}
+
+Test(install, the_tree_may_be_moved_and_the_program_finds_its_recipes)
+{
+    shell("mv octet elsewhere && elsewhere/bin/octet recipes fashion-mnist >r.yaml && "
+          "cmp r.yaml elsewhere/share/octet/recipes/fashion-mnist.yaml && "
+          "elsewhere/bin/octet --version && "
+          "PKG_CONFIG_PATH=elsewhere/lib/pkgconfig pkg-config --variable=prefix octet");
+    oct_check_exit(job, 0);
+    oct_check_said(job, "octet " OCT_VERSION "\n");
+    oct_check_said(job, "elsewhere");
+}
+
+Test(install, only_names_of_octet_are_exported)
+{
+    shell("nm -D --defined-only octet/bin/octet | awk '$2 == \"T\" { print $3 }' | "
+          "grep -v '^oct_' | grep -vE '^(_start|_init|_fini|main)$'; "
+          "nm -D --defined-only octet/bin/octet | grep -c ' T oct_prepare$'");
+    oct_check_exit(job, 0);
+    cr_assert_str_eq(job.out, "1\n");
+}
+
+Test(install, the_network_of_the_readme_trains_and_runs_in_integers)
+{
+    shell("cc -Wall -Wextra -Wpedantic -Werror -O1 -o net " OCT_SOURCE_DIR
+          "/tests/example/own_network.c $(pkg-config --cflags --libs octet) && ./net");
+    oct_check_exit(job, 0);
+    oct_check_said(job, "the same bits in integers");
+}
+
+/* The listing is the file, so what is shown is what was tested. */
+Test(install, the_listing_in_the_readme_is_the_program_that_is_tested)
+{
+    shell("cd " OCT_SOURCE_DIR " && awk '/^```c$/ { on = 1; next } /^```$/ { on = 0 } on' "
+          "quant/README.md | cmp - tests/example/own_network.c && "
+          "test $(wc -l <tests/example/own_network.c) -lt 80");
+    oct_check_exit(job, 0);
+}

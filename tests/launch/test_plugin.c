@@ -1,0 +1,218 @@
+/* Custom parts: a layer, an observer and a fake-quant of a user's own and a model that uses them, built
+ * from the installed headers, train, resume and convert like built-in ones. */
+#include "tests/launch/installed.h"
+#include "tests/support/mpirun.h"
+#include "tests/support/tmp.h"
+
+#include <criterion/criterion.h>
+#include <unistd.h>
+
+enum { SECONDS = 90 };
+
+static oct_tmp tmp;
+static oct_job job;
+
+static const char *const recipe = "schema: 1\n"
+                                  "plugins: [plugin/example.so]\n"
+                                  "output: new\n"
+                                  "model: {name: gated-net}\n"
+                                  "data: {path: data}\n"
+                                  "batch: {size: 32, leaf: 4}\n"
+                                  "float: {epochs: 1, lr: 0.01}\n"
+                                  "calibrate: {batches: 1}\n"
+                                  "qat: {epochs: 3}\n"
+                                  "quant: {observer: shrunk, fake_quant: leaky}\n"
+                                  "checkpoint: {every: 2}\n";
+
+static void start(void)
+{
+    oct_tmp_create(&tmp);
+    cr_assert(chdir(tmp.path) == 0);
+    installed_plugin(tmp.path);
+    small_shell(tmp.path, "mkdir data");
+    small_idx("data", "train", 96, 12);
+    small_idx("data", "t10k", 40, 12);
+    oct_tmp_write_text(&tmp, "r.yaml", recipe);
+}
+
+static void clean_up(void)
+{
+    oct_job_free(&job);
+    oct_tmp_remove(&tmp);
+}
+
+TestSuite(plugin, .init = start, .fini = clean_up, .timeout = 300);
+
+#define PROGRAM "octet/bin/octet"
+#define OCTET(...) (oct_job_free(&job), job = oct_run(SECONDS, PROGRAM, __VA_ARGS__, NULL))
+
+static void shell(const char *script)
+{
+    oct_job_free(&job);
+    job = oct_run(SECONDS, "bash", "-c", script, NULL);
+}
+
+Test(plugin, a_model_of_custom_parts_has_the_same_bytes_on_any_number_of_ranks)
+{
+    OCTET("train", "r.yaml", "output=one");
+    oct_check_exit(job, 0);
+    OCTET("train", "r.yaml", "output=two", "--ranks", "2");
+    oct_check_exit(job, 0);
+    OCTET("train", "r.yaml", "output=three", "--ranks", "3");
+    oct_check_exit(job, 0);
+    shell("cd one && for f in checkpoints/*.h5 model.int8.h5 model_check_result.txt; do "
+          "cmp $f ../two/$f && cmp $f ../three/$f || exit 1; done");
+    oct_check_exit(job, 0);
+    shell("grep -A5 plugins one/run.json; sha256sum plugin/example.so");
+    oct_check_said(job, "\"name\": \"example\"");
+    char digest[65];
+    snprintf(digest, sizeof(digest), "%.64s", strstr(job.out, "  plugin/example.so") - 64);
+    cr_assert_eq(oct_job_said_times(&job, digest), 2, "%s", job.out);
+}
+
+Test(plugin, a_trained_model_is_evaluated_converted_verified_and_run)
+{
+    OCTET("train", "r.yaml", "--ranks", "2");
+    oct_check_exit(job, 0);
+    oct_check_said(job, "0 of 400");
+    OCTET("eval", "new");
+    oct_check_exit(job, 0);
+    OCTET("convert", "new", "-o", "again.int8.h5", "--ranks", "2");
+    oct_check_exit(job, 0);
+    shell("cmp again.int8.h5 new/model.int8.h5");
+    oct_check_exit(job, 0);
+    OCTET("eval", "again.int8.h5", "--data", "data");
+    oct_check_exit(job, 0);
+    OCTET("verify", "again.int8.h5", "--data", "data");
+    oct_check_exit(job, 0);
+    oct_check_said(job, "40 test images");
+    OCTET("run", "again.int8.h5", "--input", "data/t10k-images-idx3-ubyte", "--count", "3");
+    oct_check_exit(job, 0);
+    OCTET("inspect", "again.int8.h5");
+    oct_check_exit(job, 0);
+    oct_check_said(job, "gate");
+}
+
+Test(plugin, a_killed_run_goes_on_to_the_same_bytes)
+{
+    OCTET("train", "r.yaml", "output=whole");
+    oct_check_exit(job, 0);
+    shell("set -m; " PROGRAM " train r.yaml checkpoint.every=1 --ranks 2 & "
+          "until [ -e new/checkpoints/step-00000004.h5 ]; do kill -0 $! || break; done; "
+          "kill -KILL -$!; wait $!; " PROGRAM " train r.yaml --ranks 2 || exit 1; "
+          "cmp new/model.int8.h5 whole/model.int8.h5");
+    oct_check_exit(job, 0);
+    cr_assert(!oct_job_said(&job, "is another one"), "%s", job.err);
+}
+
+Test(plugin, another_library_at_resume_is_said)
+{
+    shell("timeout --preserve-status -s INT 1 " PROGRAM
+          " train r.yaml qat.epochs=4000 checkpoint.every=1 -q; "
+          "make -C plugin clean && make -C plugin CFLAGS=-O1 >log && "
+          "timeout --preserve-status -s INT 1 " PROGRAM
+          " train r.yaml qat.epochs=4000 checkpoint.every=1");
+    oct_check_exit(job, 75);
+    oct_check_said(job, "plug-in example is another one than that of the last session");
+}
+
+Test(plugin, report_graph_and_tree_show_the_custom_parts)
+{
+    OCTET("check", "r.yaml", "--report", "report.txt");
+    oct_check_exit(job, 0);
+    shell("cat report.txt");
+    oct_check_said(job, "gate: stays float: channel_gate has no quantized form");
+    oct_check_said(job, "own range (shrunk)");
+    OCTET("inspect", "--graph", "r.yaml");
+    oct_check_exit(job, 0);
+    oct_check_said(job, "gate");
+    OCTET("inspect", "--tree", "r.yaml");
+    oct_check_exit(job, 0);
+    oct_check_said(job, "(gate): channel_gate(16 channels)");
+    oct_check_said(job, "observer=shrunk");
+    oct_check_said(job, "kind=leaky");
+}
+
+/* What may be wrong with a plug-in: one sentence, said once, and nothing is started. */
+static void check_refused(const char *plugin, const char *sentence)
+{
+    char override[600];
+    snprintf(override, sizeof(override), "plugins=[%s]", plugin);
+    OCTET("train", "r.yaml", override, "--ranks", "2");
+    oct_check_exit(job, 2);
+    cr_assert_eq(oct_job_said_times(&job, sentence), 1, "%s\n%s", sentence, job.err);
+    cr_assert_eq(oct_job_said_times(&job, "octet: error: "), 1, "%s", job.err);
+    cr_assert(access("new", F_OK) != 0);
+}
+
+/* plugin/NAME.so from one line of C. */
+static void build(const char *name, const char *code)
+{
+    char script[2000];
+    snprintf(script, sizeof(script),
+             "cat >%s.c <<'END'\n#include \"launch/plugin.h\"\n%s\nEND\n"
+             "cc -shared -fPIC -o %s.so %s.c $(pkg-config --cflags octet)",
+             name, code, name, name);
+    shell(script);
+    oct_check_exit(job, 0);
+}
+
+Test(plugin, each_fault_of_a_library_is_one_sentence)
+{
+    check_refused("nowhere.so",
+                  "plugins: nowhere.so: there is no such file; a relative path begins "
+                  "at the current folder, and OCT_PLUGIN_PATH names folders to "
+                  "search");
+    check_refused("r.yaml", "plugins: r.yaml: cannot be loaded: ");
+    build("empty", "int nothing;");
+    check_refused("empty.so", "plugins: empty.so: is a library, but no plug-in: it exports no "
+                              "oct_plugin_entry");
+    build("unresolved", "void missing_part(void); const oct_plugin *oct_plugin_entry(void) "
+                        "{ missing_part(); return 0; }");
+    check_refused("unresolved.so", "undefined symbol: missing_part");
+    build("old", "static const oct_plugin p = {.abi = 1, .name = \"old\"};"
+                 "const oct_plugin *oct_plugin_entry(void) { return &p; }");
+    check_refused("old.so", "plugins: old.so: was built for version 1 of the plug-in interface");
+    build("bare", "const oct_plugin *oct_plugin_entry(void) { return 0; }");
+    check_refused("bare.so", "plugins: bare.so: its oct_plugin_entry returned nothing");
+}
+
+#define PLUGIN(name, list)                                                                         \
+    "static const oct_plugin p = {.abi = OCT_PLUGIN_ABI, .name = " name "," list "};"              \
+    "const oct_plugin *oct_plugin_entry(void) { return &p; }"
+
+Test(plugin, names_that_are_taken_or_none_are_refused)
+{
+    build("nameless", PLUGIN("\"My Parts\"", ""));
+    check_refused("nameless.so", "plugins: nameless.so: the plug-in's own name is missing or no "
+                                 "name");
+    build("twice", PLUGIN("\"example\"", ""));
+    check_refused("plugin/example.so,twice.so", "plugins: twice.so: there is a plug-in example "
+                                                "already, from ");
+    build("model", "static oct_status b(oct_module **m, int64_t h, int64_t w, int64_t c, int64_t n)"
+                   "{ (void)m, (void)h, (void)w, (void)c, (void)n; return OCT_OK; }"
+                   "static const oct_model_spec s = {\"cnn-small\", \"mine\", 1, b};" PLUGIN(
+                       "\"model\"", ".models = (const oct_model_spec *[]){&s, 0}"));
+    check_refused("model.so", "plugins: model.so: there is a model 'cnn-small' already");
+    build("observer", "static const oct_observer o = {\"median\", 0};" PLUGIN(
+                          "\"observer\"", ".observers = (const oct_observer *[]){&o, 0}"));
+    check_refused("observer.so", "plugins: observer.so: observer median lacks a function");
+}
+
+Test(plugin, a_folder_to_search_stands_for_the_path)
+{
+    shell("mkdir elsewhere && mv plugin/example.so elsewhere && "
+          "OCT_PLUGIN_PATH=/nowhere:elsewhere " PROGRAM " train r.yaml");
+    oct_check_exit(job, 0);
+}
+
+Test(plugin, ranks_with_different_libraries_are_refused)
+{
+    shell("mkdir a b && cp plugin/example.so a && make -C plugin clean && "
+          "make -C plugin CFLAGS=-O1 >log && cp plugin/example.so b && rm plugin/example.so && "
+          "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; "
+          "mpirun --oversubscribe -n 1 -x OCT_PLUGIN_PATH=a " PROGRAM " train r.yaml : "
+          "-n 1 -x OCT_PLUGIN_PATH=b " PROGRAM " train r.yaml");
+    oct_check_exit(job, 6);
+    oct_check_said(job, "plug-ins");
+}

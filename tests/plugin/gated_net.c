@@ -1,0 +1,50 @@
+/* A model with the layer of one's own in its middle. */
+#include "example.h"
+#include "launch/model/parts.h"
+
+typedef struct gated_net {
+    oct_module base;
+    oct_module *quant, *stem, *gate, *pool, *head, *dequant;
+} gated_net;
+
+static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
+{
+    gated_net *m = (gated_net *)self;
+    (void)n;
+    oct_tensor *y = oct_call(cx, m->stem, oct_call(cx, m->quant, x[0]));
+    y = oct_call(cx, m->gate, y);
+    y = oct_call(cx, m->pool, oct_relu(cx, y)); /* a function where a layer is not worth it */
+    return oct_call(cx, m->dequant, oct_call(cx, m->head, y));
+}
+
+static const oct_module_type type = {.name = "gated_net", .forward = forward};
+
+static oct_status build_layers(gated_net *m, int64_t c, int64_t classes)
+{
+    oct_module *self = &m->base;
+    OCT_CHILD(self, "quant", &m->quant, oct_quant_stub_create(&m->quant));
+    OCT_CHILD(self, "stem", &m->stem, oct_sequential_create(&m->stem));
+    OCT_TRY(oct_append_conv_bn(m->stem, c, 16, 3, 2, true));
+    OCT_TRY(oct_append_conv_bn(m->stem, 16, 16, 3, 1, true));
+    OCT_CHILD(self, "gate", &m->gate, channel_gate_create(&m->gate, 16));
+    OCT_CHILD(self, "pool", &m->pool, oct_global_avg_pool_create(&m->pool));
+    OCT_CHILD(self, "head", &m->head, oct_linear_create(&m->head, 16, classes, true));
+    OCT_CHILD(self, "dequant", &m->dequant, oct_dequant_stub_create(&m->dequant));
+    return OCT_OK;
+}
+
+static oct_status build(oct_module **root, int64_t h, int64_t w, int64_t c, int64_t classes)
+{
+    (void)h, (void)w;
+    OCT_TRY(oct_module_create(root, &type, sizeof(gated_net)));
+    oct_status status = build_layers((gated_net *)*root, c, classes);
+    if (status != OCT_OK) oct_module_destroy(root);
+    return status;
+}
+
+const oct_model_spec gated_net_model = {
+    .name = "gated-net",
+    .help = "2 convolutions, a gate for each channel, 1 linear layer",
+    .min_size = 8,
+    .build = build,
+};

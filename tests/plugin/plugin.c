@@ -1,0 +1,16 @@
+/* What the plug-in brings, and the one function that says so. */
+#include "example.h"
+
+static const oct_plugin plugin = {
+    .abi = OCT_PLUGIN_ABI,
+    .name = "example",
+    .module_types = (const oct_module_type *[]){&channel_gate_type, NULL},
+    .observers = (const oct_observer *[]){&shrunk_observer, NULL},
+    .fake_quants = (const oct_fake_quant_kind *[]){&leaky_fake_quant, NULL},
+    .models = (const oct_model_spec *[]){&gated_net_model, NULL},
+};
+
+const oct_plugin *oct_plugin_entry(void)
+{
+    return &plugin;
+}

@@ -1,0 +1,117 @@
+/* A qat_conv of any kind between stubs, with random parameters. */
+#pragma once
+
+#include "tests/quant/wiring.h"
+
+#include <math.h>
+
+typedef enum conv_kind {
+    CONV_PLAIN,      /* 3x3, padding 1 */
+    CONV_STRIDED,    /* stride 2, two groups */
+    CONV_DEPTHWISE,  /* one filter a channel */
+    CONV_TRANSPOSED, /* 3x3, stride 2, padding 1 */
+    CONV_LINEAR,
+    CONV_KINDS,
+} conv_kind;
+
+enum { CASE_N = 5, CASE_H = 5, CASE_W = 4, CASE_C = 6, CASE_O = 6 };
+
+typedef struct conv_case {
+    conv_kind kind;
+    const char *target;
+    int in_bits, add_bits, out_bits; /* add_bits 0: no summand; out_bits 0: float output */
+    bool batch_norm, live, bias;
+    oct_activation activation;
+} conv_case;
+
+static inline oct_conv_geometry case_geometry(conv_kind kind)
+{
+    oct_conv_geometry g = {.kernel_h = 3, .kernel_w = 3, .stride = 1, .padding = 1, .groups = 1};
+    if (kind == CONV_STRIDED || kind == CONV_TRANSPOSED) g.stride = 2;
+    if (kind == CONV_STRIDED) g.groups = 2;
+    if (kind == CONV_DEPTHWISE) g.groups = CASE_C;
+    return g;
+}
+
+static inline oct_shape case_input(conv_kind kind)
+{
+    return kind == CONV_LINEAR ? OCT_SHAPE(CASE_N, CASE_C)
+                               : OCT_SHAPE(CASE_N, CASE_H, CASE_W, CASE_C);
+}
+
+static inline oct_shape case_output(conv_kind kind)
+{
+    switch (kind) {
+    case CONV_STRIDED:
+        return OCT_SHAPE(CASE_N, 3, 2, CASE_O);
+    case CONV_TRANSPOSED:
+        return OCT_SHAPE(CASE_N, 2 * CASE_H - 1, 2 * CASE_W - 1, CASE_O);
+    case CONV_LINEAR:
+        return OCT_SHAPE(CASE_N, CASE_O);
+    case CONV_PLAIN:
+    case CONV_DEPTHWISE:
+    case CONV_KINDS:
+        break;
+    }
+    return OCT_SHAPE(CASE_N, CASE_H, CASE_W, CASE_O);
+}
+
+static inline oct_module *case_layer(const conv_case *v)
+{
+    oct_module *layer = NULL;
+    if (v->kind == CONV_LINEAR)
+        OK(oct_linear_create(&layer, CASE_C, CASE_O, v->bias));
+    else if (v->kind == CONV_TRANSPOSED)
+        OK(oct_conv_transpose2d_create(&layer, CASE_C, CASE_O, case_geometry(v->kind), v->bias));
+    else
+        OK(oct_conv2d_create(&layer, CASE_C, CASE_O, case_geometry(v->kind), v->bias));
+    for (size_t i = 0; i < layer->num_params; i++)
+        oct_fill_normal(oct_f32(&layer->params[i]->value), oct_numel(&layer->params[i]->value), 13,
+                        OCT_STREAM_TEST, (uint32_t)i, 0.0f, i ? 0.3f : 0.25f);
+    return layer;
+}
+
+/* A negative gamma, and one that is 0. */
+static inline oct_module *case_batch_norm(int64_t channels)
+{
+    oct_module *bn = NULL;
+    OK(oct_batch_norm_create(&bn, channels));
+    oct_batch_norm_module *m = (oct_batch_norm_module *)bn;
+    for (int64_t c = 0; c < channels; c++) {
+        oct_f32(&m->gamma->value)[c] = (c % 3 == 1 ? -1.0f : 1.0f) * (0.6f + 0.15f * (float)c);
+        oct_f32(&m->beta->value)[c] = 0.37f * (float)(c % 4) - 0.4f;
+        m->running_mean[c] = 0.11f * (float)(c % 5) - 0.2f;
+        m->running_var[c] = 0.7f + 0.3f * (float)(c % 3);
+    }
+    oct_f32(&m->gamma->value)[channels - 1] = 0.0f;
+    return bn;
+}
+
+static inline oct_qat_conv *case_conv(const bench *b)
+{
+    return (oct_qat_conv *)((wiring *)b->root)->middle;
+}
+
+static inline void case_begin(bench *b, const conv_case *v)
+{
+    oct_module *layer = case_layer(v), *m = NULL;
+    oct_module *bn = v->batch_norm ? case_batch_norm(CASE_O) : NULL;
+    const bool wide = v->out_bits == 16, pow2 = strcmp(v->target, "pow2") == 0;
+    OK(oct_qat_conv_create(&m, &layer, &bn, v->add_bits > 0, v->activation));
+    cr_assert(!layer && !bn);
+    if (((oct_qat_conv *)m)->batch_norm)
+        ((oct_batch_norm_module *)((oct_qat_conv *)m)->batch_norm)->frozen = !v->live;
+    /* So that both ends of the codes are met. */
+    const float scale = pow2 ? 0x1p-6f : 0.013f;
+    if (v->out_bits)
+        wiring_adopt(
+            m, (quantizer){v->out_bits, v->activation == OCT_ACT_NONE, wide ? scale / 256 : scale},
+            oct_target_find(v->target));
+    ((oct_quantized *)m)->target = oct_target_find(v->target);
+    const quantizer q[2] = {
+        {v->in_bits, true, ldexpf(pow2 ? 1.0f : 1.3f, v->in_bits == 16 ? -14 : -6)},
+        {v->add_bits ? v->add_bits : 8, true,
+         ldexpf(pow2 ? 1.0f : 1.1f, v->add_bits == 16 ? -14 : -6)}};
+    const oct_shape shape[2] = {case_input(v->kind), case_output(v->kind)};
+    bench_begin(b, v->target, m, v->add_bits ? 2 : 1, shape, q);
+}

@@ -1,0 +1,286 @@
+/* Fusing: by name, and by prepare; the model computes in float what it did, and names that are wrong
+ * are answered with those that exist. */
+#include "tests/quant/graph_nets.h"
+
+#include <math.h>
+
+static oct_module *chain_of(rig *r)
+{
+    oct_module *root = NULL, *features = NULL;
+    OK(oct_sequential_create(&root));
+    OK(oct_sequential_create(&features));
+    APPEND(root, oct_quant_stub_create(&item));
+    APPEND(features, oct_conv2d_create(&item, 3, 4, rig_same(3), false));
+    APPEND(features, oct_batch_norm_create(&item, 4));
+    APPEND(features, oct_relu_create(&item));
+    APPEND(features, oct_conv_transpose2d_create(&item, 4, 4, rig_same(3), true));
+    APPEND(features, oct_batch_norm_create(&item, 4));
+    APPEND(features, oct_relu6_create(&item));
+    OK(oct_sequential_append(root, &features));
+    APPEND(root, oct_max_pool_create(&item, 2, 2, 0));
+    APPEND(root, oct_batch_norm_create(&item, 4));
+    APPEND(root, oct_relu_create(&item));
+    APPEND(root, oct_flatten_create(&item));
+    APPEND(root, oct_linear_create(&item, 36, 5, true));
+    APPEND(root, oct_batch_norm_create(&item, 5));
+    APPEND(root, oct_linear_create(&item, 5, 2, true));
+    APPEND(root, oct_dequant_stub_create(&item));
+    rig_begin(r, root, OCT_EXAMPLE(OCT_SHAPE(1, 6, 6, 3)));
+    return root;
+}
+
+static oct_status randomise(void *user, oct_module *m)
+{
+    (void)user;
+    if (m->type != &oct_batch_norm_type) return OCT_OK;
+    oct_batch_norm_module *bn = (oct_batch_norm_module *)m;
+    for (int64_t c = 0; c < bn->channels; c++) {
+        oct_f32(&bn->gamma->value)[c] = c % 2 ? -0.7f : 1.3f;
+        oct_f32(&bn->beta->value)[c] = 0.2f * (float)c - 0.3f;
+        bn->running_mean[c] = 0.1f * (float)c;
+        bn->running_var[c] = 0.5f + 0.3f * (float)c;
+    }
+    return OCT_OK;
+}
+
+/* Outputs of training (batch statistics) and of evaluation. */
+static void outputs(rig *r, float out[2][16])
+{
+    oct_module_train(r->root, false);
+    memcpy(out[1], rig_forward(r)->data, sizeof out[1]);
+    oct_module_train(r->root, true);
+    memcpy(out[0], rig_forward(r)->data, sizeof out[0]);
+}
+
+static const char *const by_hand[][4] = {
+    {"1.0", "1.1", "1.2"}, {"1.3", "1.4", "1.5"}, {"3", "4"}, {"6", "7"}};
+
+static void fuse_by_hand(rig *r)
+{
+    const char *const *lists[OCT_COUNT(by_hand) + 1] = {0};
+    for (size_t i = 0; i < OCT_COUNT(by_hand); i++)
+        lists[i] = by_hand[i];
+    OK(oct_fuse_module_lists(&r->root, lists, false));
+}
+
+Test(fuse, by_name_is_exact_in_float_in_both_modes)
+{
+    rig r;
+    float before[2][16], after[2][16];
+    chain_of(&r);
+    OK(oct_module_walk(r.root, randomise, NULL));
+    outputs(&r, before);
+    OK(oct_module_walk(r.root, randomise, NULL)); /* training moved the running statistics */
+    fuse_by_hand(&r);
+    outputs(&r, after);
+    cr_assert_arr_eq(before, after, sizeof before);
+    cr_assert_eq(oct_module_find(r.root, "1.0")->type, &oct_qat_conv_type);
+    cr_assert_eq(oct_module_find(r.root, "3")->type, &oct_qat_batch_norm_type);
+    static const char *const away[] = {"1.1", "1.2", "1.4", "1.5", "4", "7"};
+    for (size_t i = 0; i < OCT_COUNT(away); i++)
+        cr_assert_eq(oct_module_find(r.root, away[i])->type, &oct_identity_type, "%s", away[i]);
+    cr_assert_eq(oct_module_find(r.root, "1.0")->training, true);
+    rig_end(&r);
+}
+
+/* What was fused by hand is completed in its place, by eager and by the others, to the same bits as what
+ * prepare fuses itself. */
+Test(fuse, by_name_and_by_prepare_make_the_same_model)
+{
+    static const oct_prepare_method methods[] = {OCT_METHOD_JIT, OCT_METHOD_EAGER,
+                                                 OCT_METHOD_JIT_STRIP, OCT_METHOD_SYMBOLIC};
+    double losses[OCT_COUNT(methods)][3];
+    for (size_t i = 0; i < OCT_COUNT(methods); i++) {
+        rig r;
+        chain_of(&r);
+        if (i > 0) fuse_by_hand(&r);
+        oct_prepare_options options = rig_options(methods[i]);
+        rig_prepare(&r, &options);
+        cr_assert_eq(r.quantizers.count, 6, "%zu", r.quantizers.count);
+        rig_calibrate(&r);
+        OK(oct_set_fake_quant(r.root, OCT_STATE_QAT));
+        for (int step = 0; step < 3; step++)
+            losses[i][step] = rig_step(&r);
+        rig_convert(&r);
+        cr_assert_arr_eq(losses[i], losses[0], sizeof losses[0], "method %zu", i);
+        rig_end(&r);
+    }
+}
+
+/* The sums of a residual block, in float, in both modes and with folded batch norm. */
+Test(fuse, by_prepare_is_exact_in_float)
+{
+    for (size_t k = 0; k < OCT_COUNT(net_kinds); k++) {
+        rig r;
+        float before[2][16], after[2][16];
+        net_kind_begin(&r, &net_kinds[k], true);
+        OK(oct_module_walk(r.root, randomise, NULL));
+        outputs(&r, before);
+        OK(oct_module_walk(r.root, randomise, NULL));
+        oct_prepare_options options = rig_options(OCT_METHOD_JIT);
+        rig_prepare(&r, &options);
+        OK(oct_set_fake_quant(r.root, OCT_STATE_FLOAT));
+        outputs(&r, after);
+        cr_assert_arr_eq(before, after, sizeof before, "%s", net_kinds[k].name);
+        rig_end(&r);
+    }
+}
+
+Test(fuse, with_folded_batch_norm_evaluation_stays_to_rounding)
+{
+    rig r;
+    float before[2][16], after[2][16];
+    net_kind_begin(&r, &net_kinds[0], true);
+    OK(oct_module_walk(r.root, randomise, NULL));
+    outputs(&r, before);
+    OK(oct_module_walk(r.root, randomise, NULL));
+    oct_prepare_options options = rig_options(OCT_METHOD_JIT);
+    options.fold_batch_norm = true;
+    rig_prepare(&r, &options);
+    cr_assert_eq(rig_count(r.root, &oct_batch_norm_type), 0);
+    OK(oct_set_fake_quant(r.root, OCT_STATE_FLOAT));
+    outputs(&r, after);
+    for (int i = 0; i < 16; i++)
+        cr_assert_float_eq(before[1][i], after[1][i], 1e-5f * (1 + fabsf(before[1][i])));
+    rig_end(&r);
+}
+
+static void refuse(rig *r, const char *const *names, size_t count, const char *sentence)
+{
+    size_t norms = rig_count(r->root, &oct_batch_norm_type);
+    REFUSED(oct_fuse_modules(&r->root, names, count, false), OCT_PREPARE, sentence);
+    cr_assert_eq(rig_count(r->root, &oct_batch_norm_type), norms);
+    cr_assert_eq(rig_count(r->root, &oct_identity_type), 0, "nothing changed");
+}
+
+Test(fuse, an_unknown_name_is_answered_with_those_that_exist)
+{
+    rig r;
+    chain_of(&r);
+    refuse(&r, (const char *[]){"1.conv2d", "1.batch_norm"}, 2,
+           "1.conv2d: there is no 'conv2d' in 1, which has 0, 1, 2, 3, 4, 5");
+    cr_assert_eq(oct_fail_count(), 2, "each name that is wrong");
+    refuse(&r, (const char *[]){"features.0", "1.1"}, 2,
+           "features.0: there is no 'features' in the model, which has 0, 1, 2");
+    refuse(&r, (const char *[]){"1.0.weights", "1.1"}, 2,
+           "there is no 'weights' in 1.0, which has no parts");
+    rig_end(&r);
+
+    net_kind_begin(&r, &net_kinds[0], true);
+    refuse(&r, (const char *[]){"block.conv", "block.bn1"}, 2, "did you mean 'conv1'?");
+    rig_end(&r);
+}
+
+Test(fuse, a_sequence_that_no_pattern_fits_is_told_the_patterns)
+{
+    rig r;
+    chain_of(&r);
+    refuse(&r, (const char *[]){"1.1", "1.0"}, 2,
+           "1.1, 1.0: no fusion fits batch_norm, conv2d in this order; these can be fused by name: "
+           "conv_bn_relu,");
+    refuse(&r, (const char *[]){"1.0", "1.1", "2"}, 3, "conv2d, batch_norm, max_pool");
+    refuse(&r, (const char *[]){"1.0"}, 1, "1 names are to be fused; give 2 to 4");
+    rig_end(&r);
+}
+
+Test(fuse, members_that_do_not_agree_are_refused)
+{
+    rig r;
+    chain_of(&r);
+    refuse(&r, (const char *[]){"6", "3"}, 2,
+           "3 has 4 channels and 6 makes 5; they cannot be fused");
+    oct_module_train(oct_module_find(r.root, "1.1"), false);
+    refuse(&r, (const char *[]){"1.0", "1.1", "1.2"}, 3,
+           "1.0 is in train mode and 1.1 in eval mode");
+    rig_end(&r);
+}
+
+Test(fuse, a_module_is_fused_once)
+{
+    rig r;
+    chain_of(&r);
+    const char *const a[] = {"1.0", "1.1", "1.2", NULL}, *const b[] = {"1.3", "1.1", NULL};
+    const char *const *const lists[] = {a, b, NULL};
+    REFUSED(oct_fuse_module_lists(&r.root, lists, false), OCT_PREPARE, "1.1 is named twice");
+    cr_assert_eq(rig_count(r.root, &oct_identity_type), 0, "all or nothing");
+    OK(oct_fuse_modules(&r.root, a, 3, false));
+    REFUSED(oct_fuse_modules(&r.root, a, 3, false), OCT_PREPARE, "1.0 is fused already (qat_conv)");
+    rig_end(&r);
+}
+
+Test(fuse, lists_are_all_or_nothing)
+{
+    rig r;
+    chain_of(&r);
+    const char *const a[] = {"1.0", "1.1", NULL}, *const b[] = {"1.3", "1.9", NULL};
+    const char *const *const lists[] = {a, b, NULL};
+    REFUSED(oct_fuse_module_lists(&r.root, lists, false), OCT_PREPARE, "1.9");
+    cr_assert_eq(oct_module_find(r.root, "1.0")->type, &oct_conv2d_type);
+    rig_end(&r);
+}
+
+/* A sum with its relu, both modules, in eager. */
+typedef struct sum_net {
+    oct_module base;
+    oct_module *quant, *conv, *add, *relu, *pool, *dequant;
+} sum_net;
+
+static oct_tensor *sum_forward(oct_context *cx, oct_module *self, oct_tensor *const *in, int n)
+{
+    sum_net *m = (sum_net *)self;
+    (void)n;
+    oct_tensor *x = oct_call(cx, m->quant, in[0]);
+    x = oct_call(cx, m->relu, oct_call2(cx, m->add, oct_call(cx, m->conv, x), x));
+    return oct_call(cx, m->dequant, oct_call(cx, m->pool, x));
+}
+
+static const oct_module_type sum_type = {.name = "sum", .forward = sum_forward};
+
+Test(fuse, a_sum_and_its_relu_by_name)
+{
+    rig r;
+    oct_module *root = NULL;
+    OK(oct_module_create(&root, &sum_type, sizeof(sum_net)));
+    sum_net *m = (sum_net *)root;
+    CHILD(m, quant, oct_quant_stub_create(&m->quant));
+    CHILD(m, conv, oct_conv2d_create(&m->conv, 3, 3, rig_same(3), true));
+    CHILD(m, add, oct_add_create(&m->add));
+    CHILD(m, relu, oct_relu_create(&m->relu));
+    CHILD(m, pool, oct_global_avg_pool_create(&m->pool));
+    CHILD(m, dequant, oct_dequant_stub_create(&m->dequant));
+    rig_begin(&r, root, OCT_EXAMPLE(OCT_SHAPE(1, 6, 6, 3)));
+    REFUSED(oct_fuse_modules(&r.root, (const char *[]){"conv", "add", "relu"}, 3, false),
+            OCT_PREPARE, "no fusion fits conv2d, add, relu");
+    OK(oct_fuse_modules(&r.root, (const char *[]){"add", "relu"}, 2, false));
+    oct_prepare_options options = rig_options(OCT_METHOD_EAGER);
+    rig_prepare(&r, &options);
+    cr_assert(m->add->type == &oct_qat_add_type && ((oct_qat_binary *)m->add)->relu);
+    rig_calibrate(&r);
+    OK(oct_set_fake_quant(r.root, OCT_STATE_QAT));
+    rig_step(&r);
+    rig_convert(&r);
+    rig_end(&r);
+}
+
+/* Folding what was fused by hand. */
+Test(fuse, by_name_then_folded)
+{
+    rig r;
+    chain_of(&r);
+    OK(oct_module_walk(r.root, randomise, NULL));
+    float before[2][16], after[2][16];
+    outputs(&r, before);
+    OK(oct_module_walk(r.root, randomise, NULL));
+    fuse_by_hand(&r);
+    oct_prepare_options options = rig_options(OCT_METHOD_EAGER);
+    options.fold_batch_norm = true;
+    rig_prepare(&r, &options);
+    cr_assert_eq(rig_count(r.root, &oct_batch_norm_type), 1, "the lone one, behind the pool");
+    OK(oct_set_fake_quant(r.root, OCT_STATE_FLOAT));
+    outputs(&r, after);
+    /* A weight may move to the centre of its code: half of 1/127 of the channel's largest, in each of
+     * two layers. */
+    for (int i = 0; i < 16; i++)
+        cr_assert_float_eq(before[1][i], after[1][i], 0.05f * (1 + fabsf(before[1][i])));
+    rig_end(&r);
+}

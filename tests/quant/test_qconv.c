@@ -1,0 +1,345 @@
+/* Convolutions of codes, their spreading and their bounds, and the affine layer, against direct loops
+ * written here, on every instruction set of this machine. */
+#include "quant/kernel/qops.h"
+
+#include "tests/quant/finish_oracle.h"
+#include "tests/quant/shapes.h"
+
+#include <stdlib.h>
+
+static int64_t code_at(oct_qcodes x, int64_t i)
+{
+    return oct_codes_dtype(x.q) == OCT_U16 ? ((const uint16_t *)x.data)[i]
+                                           : ((const uint8_t *)x.data)[i];
+}
+
+/* One sum, straight from the definition; x is one sample. */
+static int64_t oracle_sum(const oct_conv_shape *s, oct_qcodes x, const int8_t *w, int64_t oy,
+                          int64_t ox, int64_t o)
+{
+    const int64_t group_c = s->in_c / s->groups, group = o / (s->out_c / s->groups);
+    int64_t sum = 0;
+    for (int64_t ky = 0; ky < s->kernel_h; ky++)
+        for (int64_t kx = 0; kx < s->kernel_w; kx++)
+            for (int64_t c = 0; c < group_c; c++) {
+                const int64_t y = oy * s->stride - s->padding + ky,
+                              at = ox * s->stride - s->padding + kx;
+                const bool inside = y >= 0 && y < s->in_h && at >= 0 && at < s->in_w;
+                const int64_t code =
+                    inside ? code_at(x, (y * s->in_w + at) * s->in_c + group * group_c + c)
+                           : x.q.zero_point;
+                sum += code * w[((o * s->kernel_h + ky) * s->kernel_w + kx) * group_c + c];
+            }
+    return sum;
+}
+
+/* accumulate against the definition. */
+static void check_sums(const oct_kernel *kernel, const oct_conv_shape *s, int64_t samples,
+                       oct_qcodes x, const int8_t *w, const void *acc)
+{
+    const int64_t in = s->in_h * s->in_w * s->in_c, pixels = s->out_h * s->out_w;
+    for (int64_t i = 0; i < samples * pixels * s->out_c; i++) {
+        const int64_t pixel = i / s->out_c % pixels, sample = i / s->out_c / pixels;
+        const int64_t sum = oracle_sum(s, oct_qcodes_from(x, sample * in), w, pixel / s->out_w,
+                                       pixel % s->out_w, i % s->out_c);
+        const int64_t got =
+            oct_codes_dtype(x.q) == OCT_U16 ? ((const int64_t *)acc)[i] : ((const int32_t *)acc)[i];
+        cr_assert_eq(got, sum,
+                     "%s: %lldx%lldx%lld -> %lld, kernel %dx%d, stride %d, padding %d, groups %d, "
+                     "element %lld: %lld, not %lld",
+                     kernel->name, (long long)s->in_h, (long long)s->in_w, (long long)s->in_c,
+                     (long long)s->out_c, s->kernel_h, s->kernel_w, s->stride, s->padding,
+                     s->groups, (long long)i, (long long)got, (long long)sum);
+    }
+}
+
+/* Any of the layers that there are: codes of 8 or 16 bits in and out, or float out, a summand, shifts. */
+static oct_finish roll_layer(dice *d, bool wide, int64_t out, int64_t n, int32_t *bias32,
+                             int64_t *bias, float *multiplier, uint8_t *summand)
+{
+    static const oct_dtype outs[] = {OCT_U8, OCT_U8, OCT_U16, OCT_F32};
+    const oct_dtype to = outs[oct_below(roll(d), OCT_COUNT(outs))];
+    const bool shift = roll_between(d, 0, 3) == 0, add = !shift && roll(d) & 1;
+    const bool wide_summand = add && roll(d) & 1;
+    const oct_arithmetic arithmetic =
+        oct_arithmetic_of(shift, wide ? OCT_U16 : OCT_U8, wide_summand ? OCT_U16 : OCT_U8, to);
+    oct_finish f = roll_finish(d, arithmetic, wide, to, n, bias32, bias, multiplier);
+    for (int64_t c = 0; c < n; c++)
+        multiplier[c] *= 0x1p-8f;
+    if (!add) return f;
+    roll_bytes(d, summand, out * 2);
+    f.summand = (oct_qcodes){.q = roll_qparams(d, wide_summand), .data = summand};
+    f.summand_multiplier = 0.75f;
+    return f;
+}
+
+/* forward against the oracle on the accumulators; x is exactly as large as needed, so that a sanitizer
+ * build sees a read beyond it. */
+static void check_width(const oct_kernel *kernel, dice *d, const oct_conv_shape *s, int64_t samples,
+                        bool wide)
+{
+    const int64_t in = s->in_h * s->in_w * s->in_c, pixels = s->out_h * s->out_w;
+    const int64_t out = samples * pixels * s->out_c, width = wide ? 2 : 1;
+    const int64_t weights = s->out_c * s->kernel_h * s->kernel_w * (s->in_c / s->groups);
+    const int64_t scratch_bytes = oct_qconv_scratch_bytes(kernel, s, wide ? OCT_U16 : OCT_U8);
+    uint8_t *codes = malloc((size_t)(samples * in * width)); /* oct_alloc leaves room behind */
+    int8_t *w = room(weights, 1), *packed = room(oct_qconv_packed_bytes(kernel, s), 1);
+    int32_t *bias32 = room(s->out_c, 4);
+    int64_t *bias = room(s->out_c, 8);
+    float *multiplier = room(s->out_c, 4), range[2] = {INFINITY, -INFINITY};
+    uint8_t *summand = room(out, 2), *mask = room((out + 7) / 8, 1);
+    void *scratch = room(scratch_bytes, 1), *acc = room(out, 8), *y = room(out, 4),
+         *bare = room(out, 4);
+    const oct_qcodes x = {.q = roll_qparams(d, wide), .data = codes};
+    const oct_finish f = roll_layer(d, wide, out, s->out_c, bias32, bias, multiplier, summand);
+    roll_bytes(d, codes, samples * in * width);
+    roll_weights(d, w, weights);
+
+    oct_qconv_pack(kernel, s, w, packed);
+    memset(acc, 0x5a, (size_t)out * 8);
+    memset(scratch, 0x5a, (size_t)scratch_bytes);
+    oct_qconv_accumulate(kernel, s, samples, x, packed, acc, scratch);
+    check_sums(kernel, s, samples, x, w, acc);
+
+    memset(mask, 0x5a, (size_t)(out + 7) / 8);
+    oct_qconv_forward(kernel, s, samples, x, packed, &f, y, mask, range, scratch);
+    check_finished(kernel->name, &f, out, s->out_c, acc, y, mask, range);
+    oct_qconv_forward(kernel, s, samples, x, packed, &f, bare, NULL, NULL, scratch);
+    cr_assert_arr_eq(bare, y, (size_t)out * oct_dtype_bytes(f.out));
+
+    free(codes);
+    oct_free(&w);
+    oct_free(&packed);
+    oct_free(&bias32);
+    oct_free(&bias);
+    oct_free(&multiplier);
+    oct_free(&summand);
+    oct_free(&mask);
+    oct_free(&scratch);
+    oct_free(&acc);
+    oct_free(&y);
+    oct_free(&bare);
+}
+
+static void check_conv(const oct_kernel *kernel, dice *d, const oct_conv_shape *s, int64_t samples)
+{
+    check_width(kernel, d, s, samples, false);
+    check_width(kernel, d, s, samples, true);
+}
+
+static oct_conv_shape roll_shape(dice *d)
+{
+    const int kernel_h = (int)roll_between(d, 1, 5), kernel_w = (int)roll_between(d, 1, 5);
+    const int padding = (int)roll_between(d, 0, 3), stride = (int)roll_between(d, 1, 3);
+    const int64_t h = roll_between(d, kernel_h, 12), w = roll_between(d, kernel_w, 12);
+    int groups = 1;
+    int64_t in_c = roll_between(d, 1, 20), out_c = roll_between(d, 1, 40);
+    if (roll_between(d, 0, 2) == 0) {
+        groups = (int)roll_between(d, 1, 4);
+        in_c = groups * roll_between(d, 1, 9);
+        out_c = groups * roll_between(d, 1, 9);
+    }
+    return shape_of(h, w, in_c, out_c, kernel_h, kernel_w, stride, padding, groups);
+}
+
+Test(qconv, equals_direct_convolution_on_random_shapes)
+{
+    for (size_t i = 0; i < OCT_COUNT(all_kernels); i++) {
+        if (!runs_here(all_kernels[i])) continue;
+        dice d = {.seed = 21};
+        for (int round = 0; round < 200; round++) {
+            const oct_conv_shape s = roll_shape(&d);
+            check_conv(all_kernels[i], &d, &s, roll_between(&d, 1, 4));
+        }
+    }
+}
+
+Test(qconv, equals_direct_convolution_for_depthwise_filters)
+{
+    static const int64_t channels[] = {2, 3, 7, 8, 15, 16, 17, 24, 32, 33, 48, 63, 64, 65, 96, 130};
+    for (size_t i = 0; i < OCT_COUNT(all_kernels); i++) {
+        if (!runs_here(all_kernels[i])) continue;
+        dice d = {.seed = 22};
+        for (size_t j = 0; j < OCT_COUNT(channels); j++) {
+            for (int kernel = 1; kernel <= 5; kernel += 2) {
+                const int stride = (int)roll_between(&d, 1, 2),
+                          padding = roll(&d) & 1 ? kernel / 2 : 0;
+                const oct_conv_shape s = shape_of(7, 6, channels[j], channels[j], kernel, kernel,
+                                                  stride, padding, (int)channels[j]);
+                check_conv(all_kernels[i], &d, &s, 2);
+            }
+        }
+        /* Several filters a channel go the general way. */
+        const oct_conv_shape twice = shape_of(5, 5, 6, 12, 3, 3, 1, 1, 6);
+        check_conv(all_kernels[i], &d, &twice, 2);
+    }
+}
+
+Test(qconv, equals_direct_convolution_for_layers_of_networks)
+{
+    const oct_conv_shape shapes[] = {
+        shape_of(28, 28, 1, 8, 5, 5, 1, 2, 1),   /* first layer of a small network */
+        shape_of(32, 32, 3, 16, 3, 3, 1, 1, 1),  /* of an RGB one */
+        shape_of(1, 1, 400, 120, 1, 1, 1, 0, 1), /* linear */
+        shape_of(1, 1, 84, 10, 1, 1, 1, 0, 1),
+        shape_of(1, 1, 37, 3, 1, 1, 1, 0, 1),  /* linear with an odd width */
+        shape_of(8, 8, 32, 24, 1, 1, 1, 0, 1), /* pointwise */
+        shape_of(8, 8, 16, 32, 1, 1, 2, 0, 1), /* a shortcut */
+        shape_of(4, 4, 64, 65, 3, 3, 1, 1, 1), /* a deep, small plane */
+        shape_of(2, 2, 16, 16, 3, 3, 1, 1, 1),
+        shape_of(3, 300, 4, 5, 3, 3, 1, 1, 1), /* lines longer than a block */
+        shape_of(4, 4, 8, 7, 4, 4, 1, 0, 1),   /* the window is the plane */
+        shape_of(1, 1, 4, 9, 3, 3, 1, 1, 1),   /* mostly border */
+        shape_of(5, 5, 4, 300, 2, 2, 2, 0, 1),
+    };
+    for (size_t i = 0; i < OCT_COUNT(all_kernels); i++) {
+        if (!runs_here(all_kernels[i])) continue;
+        dice d = {.seed = 23};
+        for (size_t j = 0; j < OCT_COUNT(shapes); j++) {
+            check_conv(all_kernels[i], &d, &shapes[j], 3);
+            check_conv(all_kernels[i], &d, &shapes[j], shapes[j].in_h == 1 ? 300 : 1);
+        }
+        check_conv(all_kernels[i], &d, &shapes[6], 0);
+    }
+}
+
+/* The ends of everything: products of bytes that fill int32 are joined without loss. */
+Test(qconv, sums_16_bit_codes_exactly_at_their_ends)
+{
+    enum { K = 33152 }; /* a multiple of every tile, next to OCT_MAX_PRODUCTS */
+    const oct_conv_shape s = shape_of(1, 1, K, 2, 1, 1, 1, 0, 1);
+    static uint16_t x[K];
+    static int8_t w[2 * K];
+    for (int i = 0; i < K; i++) {
+        x[i] = 65535;
+        w[i] = 127;
+        w[K + i] = -127;
+    }
+    for (size_t i = 0; i < OCT_COUNT(all_kernels); i++) {
+        const oct_kernel *kernel = all_kernels[i];
+        if (!runs_here(kernel)) continue;
+        int8_t *packed = room(oct_qconv_packed_bytes(kernel, &s), 1);
+        void *scratch = room(oct_qconv_scratch_bytes(kernel, &s, OCT_U16), 1);
+        const oct_qcodes codes = {.q = {.zero_point = 32768, .qmax = 65535}, .data = x};
+        int64_t acc[2];
+        oct_qconv_pack(kernel, &s, w, packed);
+        oct_qconv_accumulate(kernel, &s, 1, codes, packed, acc, scratch);
+        cr_assert_eq(acc[0], INT64_C(127) * 65535 * K);
+        cr_assert_eq(acc[1], INT64_C(-127) * 65535 * K);
+        oct_free(&packed);
+        oct_free(&scratch);
+    }
+}
+
+Test(qspread, puts_zero_points_between_the_codes)
+{
+    dice d = {.seed = 29};
+    for (int round = 0; round < 100; round++) {
+        const int64_t h = roll_between(&d, 1, 6), w = roll_between(&d, 1, 6),
+                      c = roll_between(&d, 1, 9);
+        const int spread = (int)roll_between(&d, 1, 4);
+        const oct_qcodes x = {.q = roll_qparams(&d, round & 1), .data = room(h * w * c, 2)};
+        const int64_t oh = (h - 1) * spread + 1, ow = (w - 1) * spread + 1;
+        oct_qcodes y = {.q = x.q, .data = room(oh * ow * c, 2)};
+        roll_bytes(&d, (void *)(uintptr_t)x.data, h * w * c * 2);
+        oct_qspread(h, w, c, spread, x, (void *)(uintptr_t)y.data);
+        for (int64_t i = 0; i < oh * ow * c; i++) {
+            const int64_t at_y = i / c / ow, at_x = i / c % ow;
+            const bool own = at_y % spread == 0 && at_x % spread == 0;
+            const int64_t from = (at_y / spread * w + at_x / spread) * c + i % c;
+            cr_assert_eq(code_at(y, i), own ? code_at(x, from) : x.q.zero_point);
+        }
+        void *x_data = (void *)(uintptr_t)x.data, *y_data = (void *)(uintptr_t)y.data;
+        oct_free(&x_data);
+        oct_free(&y_data);
+    }
+}
+
+static void check_affine(const oct_kernel *kernel, dice *d, bool wide, int64_t rows, int64_t n)
+{
+    const int64_t count = rows * n;
+    void *codes = room(count, 2), *acc = room(count, 8), *y = room(count, 4),
+         *scratch = room(oct_qaffine_scratch_bytes(n), 1);
+    int8_t *weight = room(n, 1);
+    int32_t *bias32 = room(n, 4);
+    int64_t *bias = room(n, 8);
+    float *multiplier = room(n, 4), range[2] = {INFINITY, -INFINITY};
+    uint8_t *summand = room(count, 2), *mask = room((count + 7) / 8, 1);
+    const oct_qcodes x = {.q = roll_qparams(d, wide), .data = codes};
+    const oct_finish f = roll_layer(d, wide, count, n, bias32, bias, multiplier, summand);
+    roll_bytes(d, codes, count * 2);
+    for (int64_t c = 0; c < n; c++)
+        weight[c] = (int8_t)roll_between(d, -1, 1);
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t sum = (code_at(x, i) - x.q.zero_point) * weight[i % n] * 32768;
+        if (wide)
+            ((int64_t *)acc)[i] = sum;
+        else
+            ((int32_t *)acc)[i] = (int32_t)sum;
+    }
+    oct_qaffine_forward(kernel, rows, n, x, weight, &f, y, mask, range, scratch);
+    check_finished(kernel->name, &f, count, n, acc, y, mask, range);
+    oct_free(&codes);
+    oct_free(&acc);
+    oct_free(&y);
+    oct_free(&scratch);
+    oct_free(&weight);
+    oct_free(&bias32);
+    oct_free(&bias);
+    oct_free(&multiplier);
+    oct_free(&summand);
+    oct_free(&mask);
+}
+
+Test(qaffine, scales_each_channel)
+{
+    for (size_t i = 0; i < OCT_COUNT(all_kernels); i++) {
+        if (!runs_here(all_kernels[i])) continue;
+        dice d = {.seed = 30};
+        for (int round = 0; round < 100; round++)
+            check_affine(all_kernels[i], &d, round & 1, roll_between(&d, 1, 60),
+                         roll_between(&d, 1, 70));
+        check_affine(all_kernels[i], &d, false, 700, 5);
+        check_affine(all_kernels[i], &d, true, 3, 1300);
+        check_affine(all_kernels[i], &d, true, 0, 3);
+    }
+}
+
+Test(qconv_bound, is_reached_and_never_passed)
+{
+    dice d = {.seed = 51};
+    for (int round = 0; round < 200; round++) {
+        const oct_conv_shape s = shape_of(3, 3, 4, 2, 3, 3, 1, 0, 1);
+        int8_t w[2 * 36];
+        uint8_t x[36];
+        roll_weights(&d, w, 72);
+        const int32_t lo = (int32_t)roll_between(&d, 0, 100),
+                      hi = (int32_t)roll_between(&d, 100, 255);
+        const int32_t bias = (int32_t)roll_between(&d, -900000, 900000);
+        const int64_t bound = oct_qconv_bound(&s, w, 1, bias, lo, hi);
+        int64_t reached = 0;
+        for (int sign = -1; sign <= 1; sign += 2) {
+            int64_t sum = bias;
+            for (int i = 0; i < 36; i++)
+                sum += (int64_t)w[36 + i] * (w[36 + i] * sign > 0 ? hi : lo);
+            reached = llabs(sum) > reached ? llabs(sum) : reached;
+        }
+        cr_assert_geq(bound, reached);
+        for (int trial = 0; trial < 20; trial++) {
+            int64_t sum = 0;
+            for (int i = 0; i < 36; i++) {
+                x[i] = (uint8_t)roll_between(&d, lo, hi);
+                sum += (int64_t)x[i] * w[36 + i];
+                cr_assert_leq(llabs(sum), bound, "partial sums count");
+            }
+            cr_assert_leq(llabs(sum + bias), bound);
+        }
+        if (lo == 0) cr_assert_leq(bound, reached + llabs((int64_t)bias));
+    }
+    const oct_conv_shape deep = shape_of(1, 1, 66312, 1, 1, 1, 1, 0, 1);
+    int8_t *w = room(66312, 1);
+    memset(w, 127, 66312);
+    cr_assert_gt(oct_qconv_bound(&deep, w, 0, 0, 0, 255), INT32_MAX);
+    cr_assert_eq(oct_qconv_bound(&deep, w, 0, -5, 0, 1), 66312 * 127);
+    oct_free(&w);
+}

@@ -1,0 +1,268 @@
+/* "Prepare in Detail": the four methods on the example network, whose loop runs a random number of
+ * times, which has two inputs with a stub each, work before the stubs and behind them that is not to
+ * be quantized, and a forward that does other things in training than in evaluation. */
+#include "tests/seeds/rig.h"
+
+#include <math.h>
+
+typedef struct example {
+    oct_module base;
+    oct_module *quant0, *quant1, *dequant, *conv, *bn, *classifier;
+    int loops;
+    bool marked, restless; /* restless: one more turn at each call */
+} example;
+
+static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const *in, int n)
+{
+    example *m = (example *)self;
+    (void)n;
+    oct_tensor *input = oct_add_scalar(cx, in[0], -128 / 128.0);
+    oct_tensor *x = oct_call(cx, m->quant0, input), *y = oct_call(cx, m->quant1, in[1]);
+    for (int i = 0; i < m->loops; i++) {
+        if (m->marked) oct_dynamic_block_begin(cx, self, "conv_bn_add");
+        x = oct_call(cx, m->conv, x);
+        x = oct_call(cx, m->bn, x);
+        x = oct_add(cx, x, y);
+        if (m->marked) oct_dynamic_block_end(cx);
+    }
+    m->loops += m->restless;
+    x = oct_flatten(cx, oct_call(cx, m->classifier, x));
+    x = oct_call(cx, m->dequant, x);
+    return self->training ? x : oct_softmax(cx, x);
+}
+
+static const oct_module_type example_type = {.name = "example", .forward = forward};
+
+static example *begin(rig *r, int loops, bool marked)
+{
+    oct_module *root = NULL;
+    OK(oct_module_create(&root, &example_type, sizeof(example)));
+    example *m = (example *)root;
+    m->loops = loops;
+    m->marked = marked;
+    CHILD(m, quant0, oct_quant_stub_create(&m->quant0));
+    CHILD(m, quant1, oct_quant_stub_create(&m->quant1));
+    CHILD(m, dequant, oct_dequant_stub_create(&m->dequant));
+    CHILD(m, conv, oct_conv2d_create(&m->conv, 3, 3, rig_same(1), true));
+    CHILD(m, bn, oct_batch_norm_create(&m->bn, 3));
+    oct_conv_geometry whole = {.kernel_h = 6, .kernel_w = 6, .stride = 1, .groups = 1};
+    CHILD(m, classifier, oct_conv2d_create(&m->classifier, 3, 2, whole, true));
+    rig_begin(r, root, OCT_EXAMPLE(OCT_SHAPE(1, 6, 6, 3), OCT_SHAPE(1, 6, 6, 3)));
+    return m;
+}
+
+Test(prepare_in_detail, jit_strip_keeps_the_loop_and_fuses_in_it)
+{
+    rig r;
+    example *m = begin(&r, 2, true);
+    oct_prepare_options options = rig_options(OCT_METHOD_JIT_STRIP);
+    rig_prepare(&r, &options);
+
+    /* conv and bn went into the generated add; the forward still calls all three. */
+    cr_assert_eq(m->conv->type, &oct_identity_type);
+    cr_assert_eq(m->bn->type, &oct_identity_type);
+    oct_module *made = oct_module_find(r.root, "_generated_add_0");
+    cr_assert(made && made->type == &oct_qat_conv_type && ((oct_qat_conv *)made)->add);
+    cr_assert_null(oct_module_find(r.root, "_generated_add_1"), "one module for all turns");
+    cr_assert_eq(rig_count(r.root, &oct_fake_quant_type), 4, "quant0, quant1, sum, classifier");
+
+    rig_calibrate(&r);
+    OK(oct_set_fake_quant(r.root, OCT_STATE_QAT));
+    double first = 0, last = 0;
+    for (int step = 0; step < 40; step++) {
+        m->loops = 1 + step % 4;
+        last = rig_step(&r);
+        cr_assert(isfinite(last));
+        if (step == 0) first = last;
+    }
+    cr_assert_lt(last, first, "it trains");
+
+    /* The deployed program has as many turns as the example. */
+    for (m->loops = 0; m->loops < 4; m->loops++)
+        rig_convert(&r);
+    rig_end(&r);
+}
+
+Test(prepare_in_detail, the_printed_graph_and_tree_show_what_happened)
+{
+    rig r;
+    begin(&r, 2, true);
+    oct_prepare_options options = rig_options(OCT_METHOD_JIT_STRIP);
+    oct_text report = {0}, table = {0}, tree = {0};
+    OK(rig_try(&r, &options, &report));
+    OK(oct_graph_table(oct_graph_of(r.root), &table));
+    OK(oct_tree_write(&tree, r.root));
+    static const char *const rows[] = {"opcode",     "placeholder", "call_module",      "quant0",
+                                       "quant1",     "get_attr",    "_generated_add_0", "scope_end",
+                                       "classifier", "output"};
+    for (size_t i = 0; i < OCT_COUNT(rows); i++)
+        cr_assert(strstr(table.data, rows[i]), "no %s in\n%s", rows[i], table.data);
+    static const char *const lines[] = {
+        "(quant0)",   "(conv): identity", "(bn): identity", "(_generated_add_0): qat_conv",
+        "fake_quant", "moving_average",   "scale",          "zero_point"};
+    for (size_t i = 0; i < OCT_COUNT(lines); i++)
+        cr_assert(strstr(tree.data, lines[i]), "no %s in\n%s", lines[i], tree.data);
+    cr_assert(strstr(report.data, "conv_bn_add"), "no dynamic block in\n%s", report.data);
+    oct_text_free(&tree);
+    oct_text_free(&table);
+    oct_text_free(&report);
+    rig_end(&r);
+}
+
+Test(prepare_in_detail, replacing_and_fusing_leave_the_float_model_as_it_was)
+{
+    rig r;
+    begin(&r, 2, true);
+    oct_module_train(r.root, false);
+    float before[16], after[16];
+    memcpy(before, rig_forward(&r)->data, sizeof before);
+    oct_module_train(r.root, true);
+    oct_prepare_options options = rig_options(OCT_METHOD_JIT_STRIP);
+    rig_prepare(&r, &options);
+    oct_module_train(r.root, false);
+    OK(oct_set_fake_quant(r.root, OCT_STATE_FLOAT));
+    memcpy(after, rig_forward(&r)->data, sizeof after);
+    cr_assert_arr_eq(after, before, sizeof before);
+    rig_end(&r);
+}
+
+Test(prepare_in_detail, an_unmarked_loop_that_changes_is_refused)
+{
+    rig r;
+    example *m = begin(&r, 2, false);
+    oct_prepare_options options = rig_options(OCT_METHOD_JIT_STRIP);
+    rig_prepare(&r, &options);
+    rig_calibrate(&r);
+    OK(oct_set_fake_quant(r.root, OCT_STATE_QAT));
+    rig_step(&r); /* two turns, as recorded */
+    m->loops = 3;
+    rig_call(&r, false);
+    REFUSED(oct_context_status(r.cx), OCT_PREPARE, "conv");
+    cr_assert(rig_says("dynamic"));
+    m->loops = 1;
+    rig_call(&r, false);
+    REFUSED(oct_context_status(r.cx), OCT_PREPARE, "classifier");
+    m->loops = 2; /* and goes on where it is as recorded */
+    rig_step(&r);
+    rig_end(&r);
+}
+
+Test(prepare_in_detail, a_loop_that_changes_while_it_is_traced_is_refused)
+{
+    static const oct_prepare_method methods[] = {OCT_METHOD_SYMBOLIC, OCT_METHOD_JIT,
+                                                 OCT_METHOD_JIT_STRIP};
+    for (size_t i = 0; i < OCT_COUNT(methods); i++) {
+        rig r;
+        begin(&r, 1, false)->restless = true;
+        oct_prepare_options options = rig_options(methods[i]);
+        REFUSED(rig_try(&r, &options, NULL), OCT_PREPARE, "conv");
+        rig_end(&r);
+    }
+}
+
+Test(prepare_in_detail, symbolic_has_no_dynamic_blocks)
+{
+    rig r;
+    begin(&r, 2, true);
+    oct_prepare_options options = rig_options(OCT_METHOD_SYMBOLIC);
+    REFUSED(rig_try(&r, &options, NULL), OCT_PREPARE, "conv_bn_add");
+    cr_assert(rig_says("jit"), "the remedy is named");
+    rig_end(&r);
+}
+
+Test(prepare_in_detail, eager_asks_for_modules_by_hand)
+{
+    rig r;
+    begin(&r, 2, false);
+    oct_prepare_options options = rig_options(OCT_METHOD_EAGER);
+    REFUSED(rig_try(&r, &options, NULL), OCT_PREPARE, "add");
+    rig_end(&r);
+}
+
+Test(prepare_in_detail, jit_quantizes_what_lies_outside_of_the_stubs_too)
+{
+    rig r;
+    begin(&r, 2, true);
+    oct_prepare_options options = rig_options(OCT_METHOD_JIT);
+    rig_prepare(&r, &options);
+    oct_module *softmax = oct_module_find(r.root, "_generated_softmax_0");
+    cr_assert(softmax && softmax->type == &oct_qat_softmax_type);
+    rig_end(&r);
+
+    begin(&r, 2, true);
+    options = rig_options(OCT_METHOD_JIT_STRIP);
+    rig_prepare(&r, &options);
+    cr_assert_null(oct_module_find(r.root, "_generated_softmax_0"));
+    rig_end(&r);
+}
+
+Test(prepare_in_detail, states_refuse_what_they_must_not_do)
+{
+    rig r;
+    begin(&r, 2, true);
+    oct_prepare_options options = rig_options(OCT_METHOD_JIT_STRIP);
+    rig_prepare(&r, &options);
+    rig_calibrate(&r);
+    oct_module_train(r.root, false);
+    REFUSED(oct_set_fake_quant(r.root, OCT_STATE_QAT), OCT_USAGE, "oct_module_train");
+    OK(oct_set_fake_quant(r.root, OCT_STATE_VALIDATION));
+    int64_t updates = r.quantizers.items[0]->updates[0];
+    rig_forward(&r);
+    rig_update(&r);
+    cr_assert_eq(r.quantizers.items[0]->updates[0], updates, "validation data moves no observer");
+    oct_module_train(r.root, true);
+    REFUSED(oct_set_fake_quant(r.root, OCT_STATE_VALIDATION), OCT_USAGE, "oct_module_train");
+    OK(oct_set_fake_quant(r.root, OCT_STATE_QAT));
+    rig_end(&r);
+}
+
+Test(prepare_in_detail, the_target_comes_first)
+{
+    rig r;
+    begin(&r, 2, true);
+    oct_prepare_options options = rig_options(OCT_METHOD_JIT_STRIP);
+    options.target = NULL;
+    REFUSED(rig_try(&r, &options, NULL), OCT_USAGE, "target");
+    rig_end(&r);
+}
+
+/* sensitive_op_qat_8bit_weight_16bit_fixed_act_qconfig_setter(table, ratio), default underneath. */
+Test(prepare_in_detail, sensitive_layers_get_sixteen_bits)
+{
+    rig r;
+    begin(&r, 2, true);
+    oct_sensitivity_row rows[] = {{.path = "_generated_add_0", .tensor = "activation", .sqnr = 10},
+                                  {.path = "quant0", .tensor = "activation", .sqnr = 20},
+                                  {.path = "quant1", .tensor = "activation", .sqnr = 30}};
+    oct_sensitivity table = {.rows = rows, .count = OCT_COUNT(rows)};
+    oct_qconfig qconfig = oct_qconfig_default();
+    oct_qconfig_setter setters[2];
+    setters[1] = oct_setter_default(&qconfig);
+    oct_qconfig_setter *sensitive = &setters[0];
+    REFUSED(oct_setter_sensitive(sensitive, &table, 1, 0.2, 16, true), OCT_USAGE, "topk");
+    REFUSED(oct_setter_sensitive(sensitive, &table, 0, 0, 16, true), OCT_USAGE, "topk");
+    REFUSED(oct_setter_sensitive(sensitive, &table, 0, 1.5, 16, true), OCT_USAGE, "ratio");
+    REFUSED(oct_setter_sensitive(sensitive, &(oct_sensitivity){0}, 1, 0, 16, true), OCT_USAGE,
+            "empty");
+    OK(oct_setter_sensitive(sensitive, &table, 0, 0.2, 16, true));
+
+    oct_prepare_options options = rig_options(OCT_METHOD_JIT_STRIP);
+    options.setters = setters;
+    options.num_setters = 2;
+    rig_prepare(&r, &options);
+    for (size_t i = 0; i < r.quantizers.count; i++) {
+        char path[256];
+        oct_module_path(r.quantizers.items[i]->base.parent, path);
+        bool wide = strcmp(path, "_generated_add_0") == 0;
+        cr_assert_eq(r.quantizers.items[i]->qconfig.bits, wide ? 16 : 8, "%s", path);
+        cr_assert_eq(r.quantizers.items[i]->qconfig.fixed_scale, wide, "%s", path);
+    }
+    rig_calibrate(&r);
+    OK(oct_set_fake_quant(r.root, OCT_STATE_QAT));
+    float scale = r.quantizers.items[r.quantizers.count - 1]->scale[0];
+    for (int step = 0; step < 5; step++)
+        rig_step(&r);
+    cr_assert_eq(r.quantizers.items[r.quantizers.count - 1]->scale[0], scale, "fixed");
+    rig_convert(&r); /* 16-bit codes in the deployed model, bit for bit */
+    rig_end(&r);
+}
