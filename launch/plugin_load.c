@@ -164,8 +164,9 @@ static oct_status load(const char *path)
     OCT_CHECK(num_loaded < PLUGINS_MAX, OCT_USAGE, "plugins: at most %d", PLUGINS_MAX);
     struct loaded *new = &loaded[num_loaded];
     memcpy(new->path, real, sizeof(real));
-    OCT_TRY(digest_file(real, new->digest));
-    if (add(new) != OCT_OK) return oct_fail_prefix("plugins: %s", path);
+    oct_status status = digest_file(real, new->digest);
+    if (status == OCT_OK) status = add(new);
+    if (status != OCT_OK) return oct_fail_prefix("plugins: %s", path);
     num_loaded++;
     return OCT_OK;
 }
