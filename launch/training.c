@@ -377,6 +377,8 @@ static oct_status open_folder(run *r)
     const char *output = r->recipe->output;
     oct_status status = OCT_OK;
     if (first_rank(r)) status = oct_run_folder_open(&r->folder, r->recipe);
+    if (first_rank(r) && status == OCT_OK)
+        status = oct_run_folder_report(&r->folder, &r->trainer.report);
     OCT_TRY(oct_session_agree(r->session, status));
     status = oct_run_path(output, "checkpoints", &r->checkpoints);
     if (status == OCT_OK) status = oct_run_path(output, "model.int8.h5", &r->model_path);
