@@ -13,7 +13,7 @@
 
 #define OK(call) cr_assert((call) == OCT_OK, "%s", oct_fail_count() ? oct_fail_text(0) : #call)
 
-enum { DEPLOY_SAMPLES = 7, DEPLOY_LEAF = 3, DEPLOY_PARTS = 8 };
+enum { DEPLOY_SAMPLES = 19, DEPLOY_LEAF = 8, DEPLOY_PARTS = 8 };
 
 /* A model whose forward a test writes: its children are m[0], m[1], ..., named a, b, ... */
 typedef struct parts {
