@@ -9,8 +9,8 @@ Test(tensor, dtypes_know_name_and_size)
         oct_dtype dtype;
         const char *name;
         size_t bytes;
-    } all[] = {{OCT_F32, "f32", 4}, {OCT_U8, "u8", 1},   {OCT_S8, "s8", 1},  {OCT_S16, "s16", 2},
-               {OCT_S32, "s32", 4}, {OCT_F64, "f64", 8}, {OCT_S64, "s64", 8}};
+    } all[] = {{OCT_F32, "f32", 4}, {OCT_U8, "u8", 1},   {OCT_U16, "u16", 2}, {OCT_S8, "s8", 1},
+               {OCT_S16, "s16", 2}, {OCT_S32, "s32", 4}, {OCT_F64, "f64", 8}, {OCT_S64, "s64", 8}};
     for (size_t i = 0; i < OCT_COUNT(all); i++) {
         cr_assert_eq((size_t)all[i].dtype, i);
         cr_assert_str_eq(oct_dtype_name(all[i].dtype), all[i].name);
