@@ -501,6 +501,7 @@ Test(hdf5, takes_only_its_own_types)
     hsize_t three[] = {3};
     const hid_t types[] = {H5T_IEEE_F32BE,
                            H5T_STD_I64BE,
+                           H5T_STD_U16BE,
                            H5T_STD_U32LE,
                            H5T_STD_U64LE,
                            text,

@@ -76,7 +76,8 @@ static inline oct_recipe make_recipe(const char *keys)
     const char *overrides[16];
     size_t count = 0;
     snprintf(text, sizeof text, "%s", keys ? keys : "");
-    for (char *key = strtok(text, " "); key; key = strtok(NULL, " "))
+    for (char *save = NULL, *key = strtok_r(text, " ", &save); key;
+         key = strtok_r(NULL, " ", &save))
         overrides[count++] = key;
     cr_assert_lt(num_recipes, OCT_COUNT(recipes));
     oct_recipe *recipe = &recipes[num_recipes];
