@@ -14,7 +14,7 @@ static oct_status help_models(oct_text *out)
         OCT_TRY(oct_text_add(out, "%-18s %s\n", oct_model_at(i)->name, oct_model_at(i)->help));
     return oct_text_add(
         out, "\nmodel.name of a recipe. A new one is a file in launch/model and a line in "
-             "model_list.def.\n");
+             "model_list.def,\nor comes with a plug-in (recipe key plugins, launch/plugin.h).\n");
 }
 
 static oct_status help_data(oct_text *out)

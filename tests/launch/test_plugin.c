@@ -93,25 +93,33 @@ Test(plugin, a_trained_model_is_evaluated_converted_verified_and_run)
     oct_check_said(job, "gate");
 }
 
+/* The first of two ranks is killed at a step that no two runs of this test share. */
 Test(plugin, a_killed_run_goes_on_to_the_same_bytes)
 {
-    OCTET("train", "r.yaml", "output=whole");
+    OCTET("train", "r.yaml", "output=whole", "qat.epochs=30");
     oct_check_exit(job, 0);
-    shell("set -m; " PROGRAM " train r.yaml checkpoint.every=1 --ranks 2 & "
-          "until [ -e new/checkpoints/step-00000004.h5 ]; do kill -0 $! || break; done; "
-          "kill -KILL -$!; wait $!; " PROGRAM " train r.yaml --ranks 2 || exit 1; "
-          "cmp new/model.int8.h5 whole/model.int8.h5");
+    shell(PROGRAM " train r.yaml qat.epochs=30 checkpoint.every=1 --ranks 2 & "
+                  "until [ -e new/checkpoints/manifest.json ]; do kill -0 $! || exit 99; done; "
+                  "read -r m </proc/$!/task/$!/children; "
+                  "read -r rank more </proc/$m/task/$m/children; kill -KILL $rank; wait $!");
+    oct_check_exit(job, 6);
+    OCTET("train", "r.yaml", "qat.epochs=30", "--ranks", "2");
     oct_check_exit(job, 0);
     cr_assert(!oct_job_said(&job, "is another one"), "%s", job.err);
+    shell("cmp new/model.int8.h5 whole/model.int8.h5");
+    oct_check_exit(job, 0);
 }
+
+/* Trains until a checkpoint is there that is newer than this call, then asks to stop; $1: more words. */
+#define TRAIN_A_LITTLE                                                                             \
+    "little() { touch begin; " PROGRAM " train r.yaml qat.epochs=10000 checkpoint.every=1 $1 & "   \
+    "until [ -n \"$(find new/checkpoints -name 'step-*.h5' -newer begin 2>/dev/null)\" ]; do "     \
+    "kill -0 $! || return 99; sleep 0.05; done; kill -TERM $!; wait $!; }; "
 
 Test(plugin, another_library_at_resume_is_said)
 {
-    shell("timeout --preserve-status -s INT 1 " PROGRAM
-          " train r.yaml qat.epochs=4000 checkpoint.every=1 -q; "
-          "make -C plugin clean && make -C plugin CFLAGS=-O1 >log && "
-          "timeout --preserve-status -s INT 1 " PROGRAM
-          " train r.yaml qat.epochs=4000 checkpoint.every=1");
+    shell(TRAIN_A_LITTLE "little -q; make -C plugin clean >log && "
+                         "make -C plugin CFLAGS=-O1 >log && little");
     oct_check_exit(job, 75);
     oct_check_said(job, "plug-in example is another one than that of the last session");
 }
