@@ -263,6 +263,32 @@ Test(qat_batch_norm, its_step_computes_the_evaluation_bit_for_bit)
     each_variant(check_step);
 }
 
+/* A plane of one channel is no depthwise convolution elsewhere. */
+Test(qat_batch_norm, takes_a_single_channel)
+{
+    oct_module *bn = case_batch_norm(1), *m = NULL;
+    oct_f32(&((oct_batch_norm_module *)bn)->gamma->value)[0] = -0.8f;
+    OK(oct_qat_batch_norm_create(&m, &bn, OCT_ACT_NONE));
+    wiring_adopt(m, (quantizer){8, true, 0.02f}, oct_target_find("x86"));
+    bench b;
+    const quantizer in = {8, true, 0.02f};
+    const oct_shape shape = OCT_SHAPE(3, 4, 3, 1);
+    oct_program program;
+    oct_runtime *runtime = NULL;
+    float got[36];
+    bench_begin(&b, "x86", m, 1, &shape, &in);
+    bench_program(&b, &program);
+    OK(oct_program_check(&program));
+    oct_module_train(b.root, false);
+    const oct_tensor *y = bench_forward(&b, false);
+    OK(oct_runtime_create(&runtime, &program, 3, NULL));
+    OK(oct_runtime_run(runtime, 3, (const float *const *)b.x, got));
+    oct_check_bits_f32(got, y->data, 36, "the program's output");
+    oct_runtime_destroy(&runtime);
+    oct_program_free(&program);
+    bench_end(&b);
+}
+
 Test(qat_batch_norm, threads_change_no_bit)
 {
     bench b[2];
