@@ -4,6 +4,9 @@
 
 #include <stdio.h>
 
+TestSuite(islands, .timeout = 120);
+TestSuite(programs, .timeout = 120);
+
 static const oct_prepare_method graph_methods[] = {OCT_METHOD_JIT, OCT_METHOD_JIT_STRIP,
                                                    OCT_METHOD_SYMBOLIC};
 
