@@ -10,13 +10,15 @@ static oct_status add_indent(oct_text *text, int depth)
 }
 
 /* Weights are quantized anew in each step, by their largest value of each output channel. */
-static oct_status add_weight(oct_text *text, const oct_module *layer, int depth)
+static oct_status add_weight(oct_text *text, const oct_qat_conv *conv, int depth)
 {
-    const oct_tensor *weight = &layer->params[0]->value;
+    const oct_target *target = conv->q.target;
+    const oct_tensor *weight = &conv->layer->params[0]->value;
     int64_t channels = oct_dim(weight, 0), n = oct_numel(weight) / channels;
     float least = INFINITY, most = 0;
     for (int64_t c = 0; c < channels; c++) {
         float scale = oct_weight_scale(oct_f32(weight) + c * n, n);
+        if (target && target->requantizer == OCT_REQUANT_SHIFT) scale = oct_pow2_ceil(scale);
         least = fminf(least, scale);
         most = fmaxf(most, scale);
     }
@@ -59,7 +61,7 @@ static oct_status add_members(oct_text *text, const oct_module *module, int dept
     for (size_t i = 0; i < module->num_children; i++)
         OCT_TRY(add_module(text, *module->children[i].slot, depth));
     if (is_prepared(module)) OCT_TRY(add_borrowed(text, module, depth));
-    if (conv && !conv->borrows) OCT_TRY(add_weight(text, conv->layer, depth));
+    if (conv && !conv->borrows) OCT_TRY(add_weight(text, conv, depth));
     return OCT_OK;
 }
 

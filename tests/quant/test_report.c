@@ -2,6 +2,7 @@
 #include "core/base/mem.h"
 #include "tests/quant/graph_nets.h"
 
+#include <math.h>
 #include <stdio.h>
 
 TestSuite(report, .timeout = 60);
@@ -217,6 +218,26 @@ Test(report, tree_shows_each_quantizer_where_it_belongs)
     OK(oct_tree_write(&tree, r.root));
     check_says(&tree, "state=calibrate");
     cr_assert(!strstr(tree.data, "range=not seen"), "%s", tree.data);
+    oct_text_free(&tree);
+    rig_end(&r);
+}
+
+/* As the layer itself takes them: powers of two where the target shifts. */
+Test(report, tree_shows_the_scales_that_the_target_has)
+{
+    rig r;
+    oct_text tree = {0};
+    oct_prepare_options options = rig_options(OCT_METHOD_JIT_STRIP);
+    options.target = oct_target_find("pow2");
+    options.fold_batch_norm = true;
+    net_kind_begin(&r, kind_of("shared"), true);
+    rig_prepare(&r, &options);
+    OK(oct_tree_write(&tree, r.root));
+    for (const char *at = tree.data; (at = strstr(at, "channels=4, scale=")); at++) {
+        double least = 0, most = 0;
+        cr_assert_eq(sscanf(at, "channels=4, scale=%lf..%lf", &least, &most), 2);
+        cr_assert(log2(least) == rint(log2(least)) && log2(most) == rint(log2(most)), "%.40s", at);
+    }
     oct_text_free(&tree);
     rig_end(&r);
 }
