@@ -235,8 +235,8 @@ static oct_status make_node(work *w, int64_t place)
     return settle(w, place, &made);
 }
 
-/* Hooks of members that the user gave up; and the last member's, which now belong to the fusion. */
-static oct_status move_hooks(work *w, int64_t place)
+/* Those of members that the user gave up. */
+static oct_status drop_member_hooks(work *w, int64_t place)
 {
     const oct_blueprint_node *p = &w->plan->nodes[place];
     for (int i = 0; i < p->num_members; i++) {
@@ -247,6 +247,7 @@ static oct_status move_hooks(work *w, int64_t place)
     return OCT_OK;
 }
 
+/* The last member's hooks belong to the fused module; of one that is called elsewhere too, they stay. */
 static oct_status hand_hooks_on(work *w, int64_t place)
 {
     const oct_module *called = w->graph->nodes[oct_blueprint_last(w->plan, place)].called;
@@ -268,14 +269,19 @@ static oct_status drop_scope_hooks(work *w)
     return OCT_OK;
 }
 
+static bool runs_quantized(const work *w, int64_t i)
+{
+    return oct_blueprint_runs(w->plan, i) && w->plan->nodes[i].quantized;
+}
+
 static oct_status make_all(work *w)
 {
+    const int64_t count = (int64_t)w->graph->num_nodes;
     OCT_TRY(drop_scope_hooks(w));
-    for (int64_t i = 0; i < (int64_t)w->graph->num_nodes; i++)
-        if (oct_blueprint_runs(w->plan, i) && w->plan->nodes[i].quantized) {
-            OCT_TRY(move_hooks(w, i));
-            OCT_TRY(make_node(w, i));
-        }
+    for (int64_t i = 0; i < count; i++)
+        if (runs_quantized(w, i)) OCT_TRY(drop_member_hooks(w, i));
+    for (int64_t i = 0; i < count; i++)
+        if (runs_quantized(w, i)) OCT_TRY(make_node(w, i));
     return OCT_OK;
 }
 
@@ -290,8 +296,7 @@ static oct_status empty_slots(work *w)
         oct_module_destroy(&old);
     }
     for (int64_t i = 0; i < (int64_t)w->graph->num_nodes; i++)
-        if (oct_blueprint_runs(w->plan, i) && w->plan->nodes[i].quantized)
-            OCT_TRY(hand_hooks_on(w, i));
+        if (runs_quantized(w, i)) OCT_TRY(hand_hooks_on(w, i));
     return OCT_OK;
 }
 

@@ -257,6 +257,14 @@ int64_t oct_blueprint_only_reader(const oct_blueprint *plan, int64_t value)
     return reader;
 }
 
+bool oct_blueprint_ran_once(const oct_blueprint *plan, int block)
+{
+    const oct_graph *g = plan->graph;
+    for (size_t r = 0; r < g->num_reads; r++)
+        if (g->nodes[g->reads[r].node].block == block) return false;
+    return true;
+}
+
 int64_t oct_blueprint_last(const oct_blueprint *plan, int64_t place)
 {
     const oct_blueprint_node *p = &plan->nodes[place];
@@ -310,11 +318,9 @@ const char *oct_blueprint_type(const oct_blueprint *plan, int64_t node)
 /* A batch norm has nothing that a second module could borrow. */
 bool oct_blueprint_one_module(const oct_blueprint *plan, int64_t place)
 {
-    const oct_blueprint_node *p = &plan->nodes[place];
-    const oct_module *called = plan->graph->nodes[p->member[0]].called;
+    const oct_module_type *type = plan->nodes[plan->nodes[place].member[0]].type;
     if (plan->options->method == OCT_METHOD_EAGER) return true;
-    return called &&
-           (called->type == &oct_batch_norm_type || called->type == &oct_qat_batch_norm_type);
+    return type == &oct_batch_norm_type || type == &oct_qat_batch_norm_type;
 }
 
 const char *oct_blueprint_name(const oct_blueprint *plan, int64_t i, char text[320])

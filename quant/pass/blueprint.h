@@ -71,6 +71,8 @@ oct_status oct_blueprint_create(oct_blueprint *plan, const oct_example *example)
 void oct_blueprint_free(oct_blueprint *plan);
 /* The one node that reads a value, or OCT_NOWHERE. */
 int64_t oct_blueprint_only_reader(const oct_blueprint *plan, int64_t value);
+/* Whether a block was traced in one run only, so that nothing is known of what it hands to itself. */
+bool oct_blueprint_ran_once(const oct_blueprint *plan, int block);
 int64_t oct_blueprint_last(const oct_blueprint *plan,
                            int64_t place); /* member of what runs at a place */
 int64_t oct_blueprint_member(const oct_blueprint *plan, int64_t place, oct_member kind);

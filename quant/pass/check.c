@@ -181,19 +181,11 @@ static void check_carried(oct_blueprint *plan, const oct_graph_read *read)
                 oct_blueprint_maker(plan, first, maker));
 }
 
-/* Whether a block was traced in one run only, so that nothing is known of what it hands to itself. */
-static bool ran_once(const oct_graph *g, int block)
-{
-    for (size_t r = 0; r < g->num_reads; r++)
-        if (g->nodes[g->reads[r].node].block == block) return false;
-    return true;
-}
-
 static void check_block(oct_blueprint *plan, int block)
 {
     const oct_graph *g = plan->graph;
     bool entered[2] = {false}, made[2] = {false};
-    if (!ran_once(g, block)) return;
+    if (!oct_blueprint_ran_once(plan, block)) return;
     for (size_t i = g->blocks[block].begin; i < g->blocks[block].end; i++) {
         for (int k = 0; k < g->nodes[i].num_called; k++) {
             int64_t value = g->values[g->nodes[i].called_input[k]].alias;
@@ -219,8 +211,23 @@ static void check_island(oct_blueprint *plan, int64_t i)
     const oct_blueprint_node *p = &plan->nodes[i];
     char name[320];
     bool stub = p->role == OCT_ROLE_QUANT_STUB || p->role == OCT_ROLE_DEQUANT_STUB;
+    const oct_module *called = plan->graph->nodes[i].called;
     if (plan->nodes[p->place].quantized || stub) return;
-    if (p->type && p->type->create && (p->type->args || !plan->graph->nodes[i].called)) return;
+    if (p->role == OCT_ROLE_FUSED) {
+        OCT_PROBLEM(
+            plan,
+            "%s: was fused by name but %s, where it could not be deployed; do not fuse what "
+            "is to stay float",
+            p->path, p->why ? p->why : "gets float values");
+        return;
+    }
+    if (called && called->num_children > 0)
+        OCT_PROBLEM(
+            plan,
+            "%s: a %s that stays float has modules of its own, which a deployed model cannot "
+            "hold; make it a container, or give it parameters instead",
+            p->path, called->type->name);
+    if (p->type && p->type->create && (p->type->args || !called)) return;
     oct_blueprint_name(plan, i, name);
     if (!p->type)
         OCT_PROBLEM(

@@ -92,11 +92,11 @@ oct_status oct_members_agree(oct_module *const *members, int count)
             continue;
         int64_t channels = ((const oct_batch_norm_module *)members[i])->channels;
         if (channels != oct_layer_channels(members[0]))
-            status = oct_fail_add(OCT_PREPARE,
-                                  "%s has %lld channels and %s makes %lld; they cannot be fused, so "
-                                  "give the batch norm the channels of the layer",
-                                  b, (long long)channels, a,
-                                  (long long)oct_layer_channels(members[0]));
+            status =
+                oct_fail_add(OCT_PREPARE,
+                             "%s has %lld channels and %s makes %lld; they cannot be fused, so "
+                             "give the batch norm the channels of the layer",
+                             b, (long long)channels, a, (long long)oct_layer_channels(members[0]));
     }
     return status;
 }

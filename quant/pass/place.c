@@ -166,9 +166,27 @@ static bool enters(const oct_blueprint *plan, const oct_graph_read *read)
     return false;
 }
 
+/* Of a block that ran once in the trace, nobody knows which of its inputs is its own result later: the
+ * result can be had in float where one of them is wanted so. */
+static void place_in_block(oct_blueprint *plan, const oct_graph_block *block)
+{
+    const oct_graph *g = plan->graph;
+    if (block->begin == block->end) return;
+    int64_t result = g->values[g->nodes[block->end - 1].output].alias;
+    for (size_t i = block->begin; i < block->end && plan->values[result].codes; i++)
+        for (int k = 0; oct_blueprint_runs(plan, (int64_t)i) && k < plan->nodes[i].num_inputs;
+             k++) {
+            int64_t producer = g->values[plan->nodes[i].input[k]].producer;
+            bool outside = producer < (int64_t)block->begin;
+            if (outside) want(plan, (int64_t)i, result);
+        }
+}
+
 static void place_stubs(oct_blueprint *plan)
 {
     const oct_graph *g = plan->graph;
+    for (size_t b = 0; b < g->num_blocks; b++)
+        if (oct_blueprint_ran_once(plan, (int)b)) place_in_block(plan, &g->blocks[b]);
     for (size_t i = 0; i < g->num_nodes; i++)
         for (int k = 0; oct_blueprint_runs(plan, (int64_t)i) && k < plan->nodes[i].num_inputs; k++)
             want(plan, (int64_t)i, plan->nodes[i].input[k]);

@@ -1,5 +1,6 @@
 /* Fusing: by name, and by prepare; the model computes in float what it did, and names that are wrong
  * are answered with those that exist. */
+#include "core/base/mem.h"
 #include "tests/quant/graph_nets.h"
 
 #include <math.h>
@@ -282,5 +283,39 @@ Test(fuse, by_name_then_folded)
      * two layers. */
     for (int i = 0; i < 16; i++)
         cr_assert_float_eq(before[1][i], after[1][i], 0.05f * (1 + fabsf(before[1][i])));
+    rig_end(&r);
+}
+
+Test(fuse, what_is_fused_by_name_cannot_stay_float)
+{
+    rig r;
+    chain_of(&r);
+    fuse_by_hand(&r);
+    oct_qconfig qconfig = oct_qconfig_default();
+    oct_qconfig_setter setters[] = {oct_setter_by_name("1.3", NULL), oct_setter_default(&qconfig)};
+    oct_prepare_options options = rig_options(OCT_METHOD_JIT);
+    options.setters = setters;
+    options.num_setters = 2;
+    REFUSED(rig_try(&r, &options, NULL), OCT_PREPARE,
+            "1.3: was fused by name but stays float: its qconfig is none");
+    cr_assert_eq(oct_fail_count(), 1);
+    rig_end(&r);
+}
+
+/* Eager has quantizers of its own for each module; each tensor still has one. */
+Test(fuse, eager_gives_each_tensor_one_quantizer)
+{
+    rig r;
+    oct_tensor_quantizer *list = NULL;
+    size_t count = 0;
+    chain_of(&r);
+    fuse_by_hand(&r);
+    oct_prepare_options options = rig_options(OCT_METHOD_EAGER);
+    rig_prepare(&r, &options);
+    OK(oct_graph_quantizers(oct_graph_of(r.root), &list, &count));
+    for (size_t a = 0; a < count; a++)
+        for (size_t b = 0; b < a; b++)
+            cr_assert_neq(list[a].value, list[b].value);
+    oct_free(&list);
     rig_end(&r);
 }

@@ -302,3 +302,159 @@ Test(methods, what_only_moves_values_follows_its_input)
         rig_end(&r);
     }
 }
+
+/* A loop in a dynamic block: conv, batch norm and a sum, any number of times. */
+typedef struct loop_net {
+    oct_module base;
+    oct_module *quant0, *quant1, *conv, *bn, *head, *dequant;
+    int turns;
+} loop_net;
+
+static oct_tensor *loop_forward(oct_context *cx, oct_module *self, oct_tensor *const *in, int n)
+{
+    loop_net *m = (loop_net *)self;
+    (void)n;
+    oct_tensor *x = oct_call(cx, m->quant0, in[0]), *y = oct_call(cx, m->quant1, in[1]);
+    for (int i = 0; i < m->turns; i++) {
+        oct_dynamic_block_begin(cx, self, "conv_bn_add");
+        x = oct_add(cx, oct_call(cx, m->bn, oct_call(cx, m->conv, x)), y);
+        oct_dynamic_block_end(cx);
+    }
+    x = oct_flatten(cx, oct_global_avg_pool(cx, oct_relu(cx, x)));
+    return oct_call(cx, m->dequant, oct_call(cx, m->head, x));
+}
+
+static const oct_module_type loop_type = {.name = "loop", .forward = loop_forward};
+
+static loop_net *loop_begin(rig *r, int turns)
+{
+    oct_module *root = NULL;
+    OK(oct_module_create(&root, &loop_type, sizeof(loop_net)));
+    loop_net *m = (loop_net *)root;
+    m->turns = turns;
+    CHILD(m, quant0, oct_quant_stub_create(&m->quant0));
+    CHILD(m, quant1, oct_quant_stub_create(&m->quant1));
+    CHILD(m, conv, oct_conv2d_create(&m->conv, 3, 3, rig_same(3), true));
+    CHILD(m, bn, oct_batch_norm_create(&m->bn, 3));
+    CHILD(m, head, oct_linear_create(&m->head, 3, 2, true));
+    CHILD(m, dequant, oct_dequant_stub_create(&m->dequant));
+    rig_begin(r, root, OCT_EXAMPLE(OCT_SHAPE(1, 6, 6, 3), OCT_SHAPE(1, 6, 6, 3)));
+    return m;
+}
+
+/* Traced with one turn or with several, prepared for the whole model or from stub to stub, with the conv
+ * quantized or an island in each turn: the same loop, trained with another count at each step. */
+static void train_loop(oct_prepare_method method, int traced, bool island, double losses[6])
+{
+    rig r;
+    loop_net *m = loop_begin(&r, traced);
+    oct_qconfig qconfig = oct_qconfig_default();
+    oct_qconfig_setter setters[] = {oct_setter_by_name("conv", NULL), oct_setter_default(&qconfig)};
+    oct_prepare_options options = rig_options(method);
+    options.setters = island ? setters : &setters[1];
+    options.num_setters = island ? 2 : 1;
+    rig_prepare(&r, &options);
+    cr_assert_null(oct_module_find(r.root, "_generated_add_1"));
+    m->turns = 2;
+    rig_calibrate(&r);
+    OK(oct_set_fake_quant(r.root, OCT_STATE_QAT));
+    for (int step = 0; step < 6; step++) {
+        m->turns = step % 4;
+        losses[step] = rig_step(&r);
+    }
+    for (m->turns = 0; m->turns < 4; m->turns++)
+        rig_convert(&r);
+    rig_end(&r);
+}
+
+Test(methods, keep_a_loop_that_runs_any_number_of_times, .timeout = 120)
+{
+    static const oct_prepare_method methods[] = {OCT_METHOD_JIT, OCT_METHOD_JIT_STRIP};
+    for (int island = 0; island < 2; island++) {
+        double first[6], losses[6];
+        train_loop(OCT_METHOD_JIT, 2, island, first);
+        for (size_t i = 0; i < OCT_COUNT(methods); i++)
+            for (int traced = 1; traced < 4; traced++) {
+                train_loop(methods[i], traced, island, losses);
+                cr_assert_arr_eq(losses, first, sizeof first, "%s traced with %d turns",
+                                 oct_method_name(methods[i]), traced);
+            }
+    }
+}
+
+/* A QuantStub without a qconfig quantizes nothing: what needs codes gets a stub of its own. */
+Test(methods, a_stub_may_have_no_qconfig)
+{
+    for (size_t i = 0; i < OCT_COUNT(graph_methods); i++) {
+        rig r;
+        oct_qconfig qconfig = oct_qconfig_default();
+        oct_qconfig_setter setters[] = {oct_setter_by_name("quant", NULL),
+                                        oct_setter_default(&qconfig)};
+        net_kind_begin(&r, &net_kinds[0], true);
+        oct_prepare_options options = rig_options(graph_methods[i]);
+        options.setters = setters;
+        options.num_setters = 2;
+        rig_prepare(&r, &options);
+        cr_assert_null(((oct_quantized *)oct_module_find(r.root, "quant"))->fake_quant);
+        cr_assert_not_null(oct_module_find(r.root, "_generated_quant_stub_0"));
+        rig_calibrate(&r);
+        OK(oct_set_fake_quant(r.root, OCT_STATE_QAT));
+        rig_step(&r);
+        rig_convert(&r);
+        rig_end(&r);
+    }
+}
+
+/* One relu for everything, some of it behind the stubs: its slot serves the float calls. */
+typedef struct relu_net {
+    oct_module base;
+    oct_module *quant, *conv, *pool, *relu, *head, *dequant;
+} relu_net;
+
+static oct_tensor *relu_forward(oct_context *cx, oct_module *self, oct_tensor *const *in, int n)
+{
+    relu_net *m = (relu_net *)self;
+    (void)n;
+    oct_tensor *x = oct_call(cx, m->quant, oct_call(cx, m->relu, in[0]));
+    x = oct_call(cx, m->relu, oct_call(cx, m->conv, x));
+    x = oct_call(cx, m->relu, oct_call(cx, m->pool, x));
+    x = oct_call(cx, m->relu, x);
+    x = oct_call(cx, m->dequant, oct_call(cx, m->head, x));
+    return oct_call(cx, m->relu, x);
+}
+
+static const oct_module_type relu_net_type = {.name = "relus", .forward = relu_forward};
+
+static void relu_begin(rig *r)
+{
+    oct_module *root = NULL;
+    OK(oct_module_create(&root, &relu_net_type, sizeof(relu_net)));
+    relu_net *m = (relu_net *)root;
+    CHILD(m, quant, oct_quant_stub_create(&m->quant));
+    CHILD(m, conv, oct_conv2d_create(&m->conv, 3, 4, rig_same(3), true));
+    CHILD(m, pool, oct_global_avg_pool_create(&m->pool));
+    CHILD(m, relu, oct_relu_create(&m->relu));
+    CHILD(m, head, oct_linear_create(&m->head, 4, 2, true));
+    CHILD(m, dequant, oct_dequant_stub_create(&m->dequant));
+    rig_begin(r, root, OCT_EXAMPLE(OCT_SHAPE(1, 6, 6, 3)));
+}
+
+Test(methods, a_stateless_module_may_be_called_anywhere)
+{
+    double losses[OCT_COUNT(graph_methods)][3];
+    for (size_t i = 0; i < OCT_COUNT(graph_methods); i++) {
+        rig r;
+        relu_begin(&r);
+        oct_prepare_options options = rig_options(graph_methods[i]);
+        rig_prepare(&r, &options);
+        cr_assert_eq(oct_module_find(r.root, "relu")->type, &oct_relu_type, "for the first call");
+        cr_assert_eq(rig_count(r.root, &oct_qat_relu_type), 2, "behind the pool, twice");
+        rig_calibrate(&r);
+        OK(oct_set_fake_quant(r.root, OCT_STATE_QAT));
+        for (int step = 0; step < 3; step++)
+            losses[i][step] = rig_step(&r);
+        cr_assert_arr_eq(losses[i], losses[0], sizeof losses[0]);
+        rig_convert(&r);
+        rig_end(&r);
+    }
+}
