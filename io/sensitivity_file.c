@@ -7,37 +7,36 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-enum { FILE_LIMIT = 1 << 20, COLUMNS = 5 };
+enum {
+    FILE_LIMIT = 1 << 20,
+    COLUMNS = 5,
+    NUMBER_BYTES = 330 /* the largest double, and 8 digits */
+};
 static const char first_line[] = "# octet sensitivity 1";
 
-/* The fewest digits that give the same double. */
-static oct_status print_number(double value, oct_text *out)
+/* Digits for people; a small negative number is not "-0.000". */
+static void round_number(double value, int digits, char text[NUMBER_BYTES])
 {
-    char text[40];
-    for (int digits = 6; digits <= 17; digits++) {
-        snprintf(text, sizeof text, "%.*g", digits, value);
-        if (!(strtod(text, NULL) < value) && !(strtod(text, NULL) > value)) break;
-    }
-    return oct_text_add(out, "  %-12s", text);
+    snprintf(text, NUMBER_BYTES, "%.*f", digits, value);
+    if (text[0] == '-' && text[1 + strspn(text + 1, "0.")] == '\0')
+        memmove(text, text + 1, strlen(text));
 }
 
 static oct_status print_row(const oct_sensitivity_row *row, int width, oct_text *out)
 {
-    OCT_TRY(oct_text_add(out, "%-*s  %-10s", width, row->path, row->tensor));
-    OCT_TRY(print_number(row->sqnr, out));
-    OCT_TRY(print_number(row->cosine, out));
-    OCT_TRY(print_number(row->loss_change, out));
-    while (out->data[out->length - 1] == ' ')
-        out->data[--out->length] = '\0';
-    return oct_text_add(out, "\n");
+    char sqnr[NUMBER_BYTES], cosine[NUMBER_BYTES], loss[NUMBER_BYTES];
+    round_number(row->sqnr, 4, sqnr);
+    round_number(row->cosine, 8, cosine);
+    round_number(row->loss_change, 6, loss);
+    return oct_text_add(out, "%-*s  %-10s  %9s  %11s  %11s\n", width, row->path, row->tensor, sqnr,
+                        cosine, loss);
 }
 
 oct_status oct_sensitivity_print(const oct_sensitivity *table, const char *comment, oct_text *out)
 {
-    int width = 4;
+    int width = 6; /* of "# path" */
     for (size_t i = 0; i < table->count; i++)
         if ((int)strlen(table->rows[i].path) > width) width = (int)strlen(table->rows[i].path);
     OCT_TRY(oct_text_add(out, "%s\n", first_line));
@@ -46,7 +45,7 @@ oct_status oct_sensitivity_print(const oct_sensitivity *table, const char *comme
         OCT_TRY(oct_text_add(out, "# %.*s\n", (int)length, comment));
         comment += length + (comment[length] == '\n');
     }
-    OCT_TRY(oct_text_add(out, "# %-*s  %-10s  %-12s  %-12s  %s\n", width - 2, "path", "tensor",
+    OCT_TRY(oct_text_add(out, "# %-*s  %-10s  %9s  %11s  %11s\n", width - 2, "path", "tensor",
                          "sqnr_db", "cosine", "loss_change"));
     for (size_t i = 0; i < table->count; i++)
         OCT_TRY(print_row(&table->rows[i], width, out));

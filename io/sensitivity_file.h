@@ -12,7 +12,7 @@
 #include "core/base/text.h"
 #include "quant/qconfig.h"
 
-/* comment: lines without '#', or NULL. Reading the text gives the same table in every bit. */
+/* comment: lines without '#', or NULL. Numbers are rounded for people, to 4, 8 and 6 decimals. */
 oct_status oct_sensitivity_print(const oct_sensitivity *table, const char *comment,
                                  oct_text *out) OCT_NODISCARD;
 /* Strict; OCT_DATA with the file's line and the remedy. The table is then empty. */

@@ -1,9 +1,11 @@
 /* Recipes: what is read, what is written, and the sentence for every mistake. */
 #include "core/base/mem.h"
 #include "io/recipe.h"
+#include "io/sensitivity_file.h"
 #include "tests/support/tmp.h"
 
 #include <criterion/criterion.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -561,6 +563,23 @@ Test(recipe, the_first_rows_of_a_sensitivity_table_become_16_bit_layers)
         oct_recipe_free(&recipe);
     }
     cr_assert(oct_mem_live() == 0);
+}
+
+Test(recipe, a_sensitivity_table_is_printed_in_columns)
+{
+    oct_text text = {0};
+    oct_sensitivity_row rows[] = {
+        {.path = "a.b", .tensor = "activation", .sqnr = -1.25, .cosine = 0.5, .loss_change = 1},
+        {.path = "conv1", .tensor = "weight", .sqnr = 20, .cosine = 1, .loss_change = -1e-9},
+        {.path = "c", .tensor = "weight", .sqnr = INFINITY, .cosine = 1},
+    };
+    cr_assert(oct_sensitivity_print(&(oct_sensitivity){rows, 3}, "one\ntwo", &text) == OCT_OK);
+    cr_assert_str_eq(text.data, TABLE "# one\n# two\n"
+                                      "# path  tensor        sqnr_db       cosine  loss_change\n"
+                                      "a.b     activation    -1.2500   0.50000000     1.000000\n"
+                                      "conv1   weight        20.0000   1.00000000     0.000000\n"
+                                      "c       weight            inf   1.00000000     0.000000\n");
+    oct_text_free(&text);
 }
 
 static const struct {
