@@ -68,7 +68,7 @@ static void check_methods(const net_kind *kind, bool stubs, oct_prepare_options 
     free(first.state.bytes);
 }
 
-Test(methods, give_the_same_bits_on_every_network_with_stubs_and_without, .timeout = 300)
+Test(methods, give_the_same_bits_on_every_network_with_stubs_and_without)
 {
     for (size_t k = 0; k < OCT_COUNT(net_kinds); k++) {
         check_methods(&net_kinds[k], true, rig_options(OCT_METHOD_JIT));
@@ -76,7 +76,7 @@ Test(methods, give_the_same_bits_on_every_network_with_stubs_and_without, .timeo
     }
 }
 
-Test(methods, give_the_same_bits_with_folded_batch_norm_and_shared_ranges, .timeout = 300)
+Test(methods, give_the_same_bits_with_folded_batch_norm_and_shared_ranges)
 {
     oct_prepare_options options = rig_options(OCT_METHOD_JIT);
     options.fold_batch_norm = true;
@@ -86,7 +86,7 @@ Test(methods, give_the_same_bits_with_folded_batch_norm_and_shared_ranges, .time
 }
 
 /* A module of a residual block without a qconfig: an island in the middle of quantized values. */
-Test(methods, leave_a_part_in_float_alike, .timeout = 300)
+Test(methods, leave_a_part_in_float_alike)
 {
     static const char *const parts[] = {"block.conv2", "block.conv1", "block._generated_add_0",
                                         "block.bn1",   "stem",        "head"};
@@ -101,7 +101,7 @@ Test(methods, leave_a_part_in_float_alike, .timeout = 300)
     }
 }
 
-Test(methods, give_the_same_bits_with_sixteen_bits_in_between, .timeout = 300)
+Test(methods, give_the_same_bits_with_sixteen_bits_in_between)
 {
     oct_qconfig wide = oct_qconfig_default(), qconfig = oct_qconfig_default();
     wide.bits = 16;
@@ -114,7 +114,7 @@ Test(methods, give_the_same_bits_with_sixteen_bits_in_between, .timeout = 300)
     check_methods(&net_kinds[0], true, options);
 }
 
-Test(methods, do_the_same_for_a_target_that_shifts, .timeout = 300)
+Test(methods, do_the_same_for_a_target_that_shifts)
 {
     oct_prepare_options options = rig_options(OCT_METHOD_JIT);
     options.target = oct_target_find("pow2");
@@ -367,7 +367,7 @@ static void train_loop(oct_prepare_method method, int traced, bool island, doubl
     rig_end(&r);
 }
 
-Test(methods, keep_a_loop_that_runs_any_number_of_times, .timeout = 120)
+Test(methods, keep_a_loop_that_runs_any_number_of_times)
 {
     static const oct_prepare_method methods[] = {OCT_METHOD_JIT, OCT_METHOD_JIT_STRIP};
     for (int island = 0; island < 2; island++) {
