@@ -486,7 +486,7 @@ static void check_settles(const conv_case *v)
     bench_end(&b);
 }
 
-Test(qat_conv_mixed, current_scales_are_those_of_the_sum, .timeout = 60)
+Test(qat_conv_mixed, current_scales_are_those_of_the_sum, .timeout = 300)
 {
     for (int bits = 8; bits <= 16; bits += 8)
         for (int add = 0; add <= 16; add += 8)
