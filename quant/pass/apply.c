@@ -80,10 +80,24 @@ static oct_status take_out(work *w, slot *s, oct_module **module)
     return status;
 }
 
+/* The name of a first call's module whose slot other calls need: behind those that the plan knows. */
+static int number_behind(const work *w, int64_t node)
+{
+    const oct_graph_node *n = &w->graph->nodes[node];
+    int number = 0;
+    for (size_t i = 0; i < w->graph->num_nodes; i++) {
+        const oct_blueprint_node *p = &w->plan->nodes[i];
+        bool same =
+            p->parent == w->plan->nodes[node].parent && strcmp(w->graph->nodes[i].op, n->op) == 0;
+        if (same && p->number >= number) number = p->number + 1;
+    }
+    return number;
+}
+
 /* Gives what was made for a node its place in the tree. */
 static oct_status settle(work *w, int64_t node, oct_module **made)
 {
-    const oct_blueprint_node *p = &w->plan->nodes[node];
+    oct_blueprint_node *p = &w->plan->nodes[node];
     const oct_graph_node *n = &w->graph->nodes[node];
     slot *s = n->called ? slot_of(w, n->called) : NULL;
     char name[64];
@@ -95,7 +109,7 @@ static oct_status settle(work *w, int64_t node, oct_module **made)
         oct_module_destroy(&old);
         return OCT_OK;
     }
-    if (p->number < 0) return oct_graph_add_module(w->graph, p->parent, n->op, made);
+    if (p->number < 0) p->number = number_behind(w, node);
     snprintf(name, sizeof name, "_generated_%s_%d", n->op, p->number);
     return oct_graph_add_named(w->graph, p->parent, name, made);
 }

@@ -23,6 +23,7 @@ typedef struct converted {
 struct oct_graph_run {
     converted *converted; /* of each value */
     oct_tensor **made;    /* symbolic: of each value */
+    bool *met;            /* of each untouched node: was called, in a block in this run of it */
     size_t next;          /* touched nodes before it have been met; those of blocks do not count */
     int block;            /* that runs: its number, NO_BLOCK or UNKNOWN_BLOCK */
     size_t block_next;    /* the same within its run */
@@ -183,6 +184,28 @@ static bool is_own_affair(const oct_graph *graph, const call_site *site)
     return !touched;
 }
 
+/* The first untouched node that such a call may be and that has not been met, or NULL. Calls of one
+ * module, or of one op in one forward, are told apart by their order where nothing else does. */
+static const oct_graph_node *untouched(const oct_graph *graph, const call_site *site)
+{
+    const struct oct_graph_run *run = graph->run;
+    if (run->block == UNKNOWN_BLOCK) return NULL;
+    bool inside = run->block != NO_BLOCK;
+    size_t end = inside ? graph->blocks[run->block].end : graph->num_nodes;
+    for (size_t i = inside ? graph->blocks[run->block].begin : 0; i < end; i++) {
+        const oct_graph_node *node = &graph->nodes[i];
+        if (node->action == OCT_NODE_FREE && node->block == run->block && !run->met[i] &&
+            fits_node(graph, node, site))
+            return node;
+    }
+    return NULL;
+}
+
+static void meet(const oct_graph *graph, const oct_graph_node *node)
+{
+    graph->run->met[node - graph->nodes] = true;
+}
+
 static void refuse_order(oct_context *cx, const oct_graph *graph, const oct_graph_node *node,
                          const call_site *site)
 {
@@ -320,13 +343,15 @@ bool oct_graph_call(oct_interceptor *self, oct_context *cx, oct_module *module, 
     oct_graph *graph = (oct_graph *)self;
     if (graph->run->hooks || n > OCT_MAX_INPUTS) return false;
     call_site site = {module, module ? NULL : cx->module, op, args, x, n};
-    const oct_graph_node *node = expected(graph);
-    if (node && fits_node(graph, node, &site)) {
+    const oct_graph_node *node = expected(graph), *other = untouched(graph, &site);
+    bool own = is_own_affair(graph, &site);
+    if (node && fits_node(graph, node, &site) && !(own && other && other < node)) {
         advance(graph, node);
         *y = node->action == OCT_NODE_PASS ? x[0] : run_node(cx, graph, node, x);
         return true;
     }
-    if (is_own_affair(graph, &site)) return false;
+    if (own && other) meet(graph, other);
+    if (own) return false;
     if (node && is_site(node, &site))
         refuse_form(cx, graph, node, &site);
     else
@@ -354,7 +379,10 @@ static void begin_block(oct_context *cx, oct_graph *graph, const oct_module *mod
         return;
     }
     graph->run->block = find_block(graph, module, name);
-    if (graph->run->block >= 0) graph->run->block_next = graph->blocks[graph->run->block].begin;
+    if (graph->run->block < 0) return;
+    const oct_graph_block *block = &graph->blocks[graph->run->block];
+    graph->run->block_next = block->begin;
+    memset(graph->run->met + block->begin, 0, block->end - block->begin);
 }
 
 static void end_block(oct_context *cx, oct_graph *graph)
@@ -422,7 +450,10 @@ static oct_tensor *execute_node(oct_context *cx, oct_graph *graph, const oct_gra
         x[i] = graph->run->made[node->called_input[i]];
     cx->module = node->caller;
     if (node->called) return oct_module_call(cx, node->called, x, node->num_called);
-    if (node->action == OCT_NODE_FREE) return run_with_hooks(cx, node->module, x, node->num_called);
+    if (node->action == OCT_NODE_FREE) {
+        meet(graph, node);
+        return run_with_hooks(cx, node->module, x, node->num_called);
+    }
     oct_graph_call(&graph->interceptor, cx, NULL, node->op, &node->args, x, node->num_called, &y);
     return y;
 }
@@ -480,10 +511,12 @@ static struct oct_graph_run *new_run(oct_context *cx, const oct_graph *graph)
     struct oct_graph_run *run = oct_save(cx, sizeof *run);
     converted *kept = oct_save(cx, graph->num_values * sizeof *kept);
     oct_tensor **made = oct_save(cx, graph->num_values * sizeof *made);
-    if (!run || !kept || !made) return NULL;
+    bool *met = oct_save(cx, graph->num_nodes);
+    if (!run || !kept || !made || !met) return NULL;
     memset(kept, 0, graph->num_values * sizeof *kept);
     memset(made, 0, graph->num_values * sizeof(oct_tensor *));
-    *run = (struct oct_graph_run){.converted = kept, .made = made, .block = NO_BLOCK};
+    memset(met, 0, graph->num_nodes);
+    *run = (struct oct_graph_run){.converted = kept, .made = made, .met = met, .block = NO_BLOCK};
     return run;
 }
 

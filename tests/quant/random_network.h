@@ -1,0 +1,764 @@
+/* Random networks: a plan drawn from a seed, and module trees made of it. A body is a container whose
+ * forward interprets a list of operations over the values made so far; a body may loop, in a marked
+ * dynamic block. The same plan gives the same tree as often as one likes. */
+#pragma once
+
+#include "core/base/rng.h"
+#include "quant/pass/convert.h"
+#include "quant/pass/report.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    RN_OPS = 28,
+    RN_VALUES = RN_OPS + 2,
+    RN_CHILDREN = RN_OPS,
+    RN_BODIES = 6,
+    RN_SETTERS = 6,
+    RN_PATHS = 96,
+    RN_CHANNELS = 24, /* of a value, at most */
+};
+
+/* name, draws out of their sum */
+#define RN_KINDS(X)                                                                                \
+    X(CONV, "conv2d", 20)                                                                          \
+    X(CONV_TRANSPOSE, "conv_transpose2d", 4)                                                       \
+    X(LINEAR, "linear", 8)                                                                         \
+    X(BATCH_NORM, "batch_norm", 8)                                                                 \
+    X(RELU, "relu", 8)                                                                             \
+    X(RELU6, "relu6", 4)                                                                           \
+    X(ADD, "add", 12)                                                                              \
+    X(MUL, "mul", 5)                                                                               \
+    X(CONCAT, "concat", 7)                                                                         \
+    X(MAX_POOL, "max_pool", 4)                                                                     \
+    X(AVG_POOL, "avg_pool", 3)                                                                     \
+    X(GLOBAL_POOL, "global_avg_pool", 2)                                                           \
+    X(FLATTEN, "flatten", 2)                                                                       \
+    X(RESHAPE, "reshape", 2)                                                                       \
+    X(INTERPOLATE, "interpolate", 4)                                                               \
+    X(SIGMOID, "sigmoid", 3)                                                                       \
+    X(SILU, "silu", 2)                                                                             \
+    X(HARD_SWISH, "hard_swish", 2)                                                                 \
+    X(LEAKY_RELU, "leaky_relu", 2)                                                                 \
+    X(SOFTMAX, "softmax", 2)                                                                       \
+    X(ADD_SCALAR, "add_scalar", 2)                                                                 \
+    X(MUL_SCALAR, "mul_scalar", 2)                                                                 \
+    X(IDENTITY, "identity", 1)                                                                     \
+    X(OWN, "random_own", 1)                                                                        \
+    X(QUANT, "quant_stub", 1)                                                                      \
+    X(DEQUANT, "dequant_stub", 1)                                                                  \
+    X(BODY, "body", 6)
+
+typedef enum rn_kind {
+#define X(id, name, weight) RN_##id,
+    RN_KINDS(X)
+#undef X
+        RN_COUNT
+} rn_kind;
+
+static const char *const rn_names[] = {
+#define X(id, name, weight) name,
+    RN_KINDS(X)
+#undef X
+};
+
+/* What an operation is, whether a module or a function. */
+typedef struct rn_layer {
+    rn_kind kind;
+    int inputs;
+    oct_shape in[3], out; /* with a batch of 1 */
+    oct_conv_geometry g;  /* also of pools */
+    bool bias;
+    double number;
+    oct_interpolation mode;
+    int body;
+} rn_layer;
+
+typedef struct rn_op {
+    rn_layer layer;
+    int in[3];  /* values */
+    int child;  /* -1: a function */
+    int number; /* of all operations of the plan */
+} rn_op;
+
+typedef struct rn_body {
+    int inputs, num_ops, num_values, num_children, output;
+    int first; /* value that may be read: those before it have stubs behind them */
+    oct_shape shape[RN_VALUES];
+    bool used[RN_VALUES], loops;
+    rn_op ops[RN_OPS];
+    rn_layer child[RN_CHILDREN];
+    char path[64]; /* with a dot behind it; "" of the root */
+} rn_body;
+
+typedef struct rn_plan {
+    uint64_t seed, state;
+    uint64_t
+        skipped; /* operations left out where their input has their output's shape: to shrink */
+    int limit, drawn; /* operations */
+    rn_body body[RN_BODIES];
+    int num_bodies;
+    bool has_loop, stubs_all_around;
+    int num_stubs;
+    char paths[RN_PATHS][96];
+    int num_paths;
+    int runs; /* of each loop, in the next forward */
+    oct_qconfig base, wide;
+    oct_qconfig_setter setters[RN_SETTERS];
+    oct_prepare_options options;
+    oct_example example;
+} rn_plan;
+
+static inline uint32_t rn_draw(rn_plan *p, uint32_t n)
+{
+    uint32_t bits[4];
+    oct_philox(p->seed, OCT_STREAM_TEST, p->state++, 7, bits);
+    return oct_below(bits[0], n);
+}
+
+static inline bool rn_chance(rn_plan *p, uint32_t percent)
+{
+    return rn_draw(p, 100) < percent;
+}
+
+/* The user's own layer: a leaf of several ops, which no target knows. */
+typedef struct rn_own {
+    oct_module base;
+    double factor;
+} rn_own;
+
+static oct_tensor *rn_own_forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
+{
+    (void)n;
+    return oct_add(cx, oct_mul_scalar(cx, x[0], ((rn_own *)self)->factor), oct_sigmoid(cx, x[0]));
+}
+
+static oct_status rn_own_create(oct_module **m, const oct_op_args *args);
+
+static void rn_own_args(const oct_module *self, oct_op_args *args)
+{
+    *args = *OCT_OP_ARGS(((const rn_own *)self)->factor);
+}
+
+static const oct_module_type rn_own_type = {.name = "random_own",
+                                            .forward = rn_own_forward,
+                                            .leaf = true,
+                                            .create = rn_own_create,
+                                            .args = rn_own_args};
+
+static oct_status rn_own_create(oct_module **m, const oct_op_args *args)
+{
+    OCT_CHECK(args->count == 1, OCT_USAGE, "random_own takes a factor");
+    OCT_TRY(oct_module_create(m, &rn_own_type, sizeof(rn_own)));
+    ((rn_own *)*m)->factor = args->value[0];
+    return OCT_OK;
+}
+
+/* Shapes: what an operation of this kind may be on its inputs. */
+
+static inline int64_t rn_channels(const oct_shape *s)
+{
+    return s->dim[s->ndim - 1];
+}
+
+static inline bool rn_plane(const oct_shape *s)
+{
+    return s->ndim == 4;
+}
+
+static inline bool rn_conv(rn_plan *p, rn_layer *l, bool keep)
+{
+    const oct_shape *s = &l->in[0];
+    int64_t in = rn_channels(s), out = 1 + rn_draw(p, rn_chance(p, 20) ? RN_CHANNELS : 9);
+    int kernel = rn_chance(p, 50) ? 3 : rn_chance(p, 80) ? 1 : 2;
+    int stride = rn_chance(p, 25) ? 2 : 1, groups = 1;
+    if (!rn_plane(s)) return false;
+    if (keep) out = in, stride = 1, kernel = kernel == 2 ? 3 : kernel;
+    if (rn_chance(p, 20)) groups = (int)in, out = in * (keep || rn_chance(p, 70) ? 1 : 2);
+    if (groups == 1 && in % 2 == 0 && out % 2 == 0 && rn_chance(p, 10)) groups = 2;
+    int padding = rn_chance(p, 80) || keep ? kernel / 2 : 0;
+    l->g = (oct_conv_geometry){kernel, kernel, stride, padding, groups};
+    l->bias = rn_chance(p, 50);
+    int64_t h = s->dim[1] + 2 * padding - kernel, w = s->dim[2] + 2 * padding - kernel;
+    if (h < 0 || w < 0 || out > RN_CHANNELS) return false;
+    l->out = OCT_SHAPE(1, h / stride + 1, w / stride + 1, out);
+    return true;
+}
+
+static inline bool rn_conv_transpose(rn_plan *p, rn_layer *l)
+{
+    const oct_shape *s = &l->in[0];
+    int kernel = 2 + (int)rn_draw(p, 2), stride = 1 + (int)rn_draw(p, 2);
+    int padding = (int)rn_draw(p, (uint32_t)kernel);
+    if (!rn_plane(s)) return false;
+    l->g = (oct_conv_geometry){kernel, kernel, stride, padding, 1};
+    l->bias = rn_chance(p, 50);
+    int64_t h = (s->dim[1] - 1) * stride - 2 * padding + kernel;
+    int64_t w = (s->dim[2] - 1) * stride - 2 * padding + kernel;
+    l->out = OCT_SHAPE(1, h, w, 1 + rn_draw(p, 8));
+    return h > 0 && w > 0 && h <= 10 && w <= 10;
+}
+
+static inline bool rn_pool(rn_plan *p, rn_layer *l)
+{
+    const oct_shape *s = &l->in[0];
+    int kernel = 1 + (int)rn_draw(p, 3), stride = 1 + (int)rn_draw(p, 2);
+    int padding = l->kind == RN_MAX_POOL ? (int)rn_draw(p, (uint32_t)kernel / 2 + 1) : 0;
+    if (!rn_plane(s)) return false;
+    l->g = (oct_conv_geometry){kernel, kernel, stride, padding, 1};
+    int64_t h = s->dim[1] + 2 * padding - kernel, w = s->dim[2] + 2 * padding - kernel;
+    l->out = OCT_SHAPE(1, h / stride + 1, w / stride + 1, rn_channels(s));
+    return h >= 0 && w >= 0;
+}
+
+static inline bool rn_reshape(rn_plan *p, rn_layer *l)
+{
+    int64_t n = oct_shape_numel(&l->in[0]), h = 1 + rn_draw(p, 4), w = 1 + rn_draw(p, 4);
+    l->out = rn_chance(p, 25) ? OCT_SHAPE(1, n) : OCT_SHAPE(1, h, w, n / (h * w));
+    return l->out.ndim == 2 || (n % (h * w) == 0 && n / (h * w) <= RN_CHANNELS);
+}
+
+static inline bool rn_concat(rn_layer *l)
+{
+    int64_t channels = 0;
+    for (int i = 0; i < l->inputs; i++) {
+        for (int d = 0; d < l->in[0].ndim - 1; d++)
+            if (l->in[i].ndim != l->in[0].ndim || l->in[i].dim[d] != l->in[0].dim[d]) return false;
+        channels += rn_channels(&l->in[i]);
+    }
+    l->out = l->in[0];
+    l->out.dim[l->out.ndim - 1] = channels;
+    return channels <= (l->out.ndim == 4 ? RN_CHANNELS : 400);
+}
+
+static inline bool rn_flat(rn_plan *p, rn_layer *l)
+{
+    int64_t plane = l->in[0].dim[1] * l->in[0].dim[2];
+    if (l->in[0].ndim != (l->kind == RN_LINEAR ? 2 : 4)) return false;
+    l->bias = rn_chance(p, 60);
+    l->out = OCT_SHAPE(1, l->kind == RN_LINEAR    ? (int64_t)(1 + rn_draw(p, 12))
+                          : l->kind == RN_FLATTEN ? plane * rn_channels(&l->in[0])
+                                                  : rn_channels(&l->in[0]));
+    return true;
+}
+
+static inline bool rn_interpolate(rn_plan *p, rn_layer *l)
+{
+    l->mode = rn_chance(p, 50) ? OCT_NEAREST : OCT_BILINEAR;
+    l->out = OCT_SHAPE(1, 1 + rn_draw(p, 9), 1 + rn_draw(p, 9), rn_channels(&l->in[0]));
+    return rn_plane(&l->in[0]);
+}
+
+/* Draws the rest of an operation; false: its inputs do not suit. keep: the output has the input's shape. */
+static inline bool rn_settle(rn_plan *p, rn_layer *l, bool keep)
+{
+    l->out = l->in[0];
+    l->number = (double)((int)rn_draw(p, 17) - 8) / 4;
+    if (l->kind == RN_LEAKY_RELU) l->number = (1 + rn_draw(p, 4)) * 0.125;
+    if (l->kind == RN_CONV) return rn_conv(p, l, keep);
+    if (l->kind == RN_ADD || l->kind == RN_MUL) return oct_shape_equal(&l->in[0], &l->in[1]);
+    if (l->kind == RN_BATCH_NORM) return rn_channels(&l->in[0]) <= 64;
+    if (l->kind == RN_SIGMOID || l->kind == RN_BATCH_NORM || l->kind == RN_OWN) return true;
+    if (l->kind >= RN_SILU && l->kind <= RN_IDENTITY) return true;
+    if (l->kind == RN_RELU || l->kind == RN_RELU6) return true;
+    if (keep || l->kind == RN_BODY) return false;
+    if (l->kind == RN_QUANT || l->kind == RN_DEQUANT) return true;
+    if (l->kind == RN_CONV_TRANSPOSE) return rn_conv_transpose(p, l);
+    if (l->kind == RN_MAX_POOL || l->kind == RN_AVG_POOL) return rn_pool(p, l);
+    if (l->kind == RN_RESHAPE) return rn_reshape(p, l);
+    if (l->kind == RN_CONCAT) return rn_concat(l);
+    if (l->kind == RN_INTERPOLATE) return rn_interpolate(p, l);
+    return rn_flat(p, l);
+}
+
+static inline bool rn_is_function(rn_kind kind)
+{
+    return kind != RN_CONV && kind != RN_CONV_TRANSPOSE && kind != RN_LINEAR &&
+           kind != RN_BATCH_NORM && kind < RN_IDENTITY;
+}
+
+/* A child that could do this too, or -1: modules are called twice and thrice. */
+static inline int rn_shared(rn_plan *p, const rn_body *b, rn_layer *l)
+{
+    int first = b->num_children ? (int)rn_draw(p, (uint32_t)b->num_children) : 0;
+    for (int i = 0; i < b->num_children; i++) {
+        int c = (first + i) % b->num_children;
+        const rn_layer *child = &b->child[c];
+        bool same = child->kind == l->kind && child->inputs == l->inputs;
+        for (int k = 0; same && k < l->inputs; k++)
+            same = oct_shape_equal(&child->in[k], &l->in[k]);
+        if (!same || l->kind == RN_QUANT) continue;
+        *l = *child;
+        return c;
+    }
+    return -1;
+}
+
+static inline int rn_add_child(rn_plan *p, rn_body *b, const rn_layer *l)
+{
+    b->child[b->num_children] = *l;
+    char path[96];
+    snprintf(path, sizeof path, "%sc%d", b->path, b->num_children);
+    if (p->num_paths < RN_PATHS) memcpy(p->paths[p->num_paths++], path, sizeof path);
+    return b->num_children++;
+}
+
+static inline void rn_append(rn_plan *p, rn_body *b, const rn_layer *l, const int *in, int child)
+{
+    rn_op *op = &b->ops[b->num_ops++];
+    *op = (rn_op){.layer = *l, .child = child, .number = p->drawn++};
+    for (int k = 0; k < l->inputs; k++) {
+        op->in[k] = in[k];
+        b->used[in[k]] = true;
+    }
+    b->shape[b->num_values++] = l->out;
+}
+
+/* Mostly what was made last; sometimes what nobody has read yet, or anything. */
+static inline int rn_pick(rn_plan *p, const rn_body *b)
+{
+    int first = b->first;
+    if (rn_chance(p, 50)) return b->num_values - 1;
+    for (int v = b->num_values - 1; v >= first && rn_chance(p, 75); v--)
+        if (!b->used[v]) return v;
+    return first + (int)rn_draw(p, (uint32_t)(b->num_values - first));
+}
+
+/* A further operand: another value of the first one's shape, if there is one, sometimes the same. */
+static inline int rn_pick_other(rn_plan *p, const rn_body *b, int first)
+{
+    int from = (int)rn_draw(p, (uint32_t)(b->num_values - b->first));
+    for (int i = 0; i < b->num_values - b->first && !rn_chance(p, 8); i++) {
+        int v = b->first + (from + i) % (b->num_values - b->first);
+        if (v != first && oct_shape_equal(&b->shape[v], &b->shape[first])) return v;
+    }
+    return rn_chance(p, 30) ? first : rn_pick(p, b);
+}
+
+/* What tends to follow, so that there is something to fuse. */
+static inline rn_kind rn_pick_kind(rn_plan *p, const rn_body *b)
+{
+    static const int weights[] = {
+#define X(id, name, weight) weight,
+        RN_KINDS(X)
+#undef X
+    };
+    rn_kind last = b->num_ops ? b->ops[b->num_ops - 1].layer.kind : RN_COUNT;
+    bool layer = last == RN_CONV || last == RN_CONV_TRANSPOSE || last == RN_LINEAR;
+    if (layer && rn_chance(p, 50)) return RN_BATCH_NORM;
+    if ((layer || last == RN_BATCH_NORM) && rn_chance(p, 30)) return RN_ADD;
+    if ((layer || last == RN_BATCH_NORM || last == RN_ADD) && rn_chance(p, 45))
+        return rn_chance(p, 75) ? RN_RELU : RN_RELU6;
+    int sum = 0, drawn;
+    for (int k = 0; k < RN_COUNT; k++)
+        sum += weights[k];
+    drawn = (int)rn_draw(p, (uint32_t)sum);
+    for (int k = 0;; k++)
+        if ((drawn -= weights[k]) < 0) return (rn_kind)k;
+}
+
+static inline void rn_grow(rn_plan *p, int body, int ops);
+
+/* A body inside of this one: a container, or a loop over its first input. */
+static inline bool rn_nest(rn_plan *p, rn_body *b, rn_layer *l)
+{
+    if (p->num_bodies == RN_BODIES || b->loops || p->num_paths > RN_PATHS / 2) return false;
+    l->body = p->num_bodies++;
+    rn_body *made = &p->body[l->body];
+    char path[sizeof made->path];
+    int paths = p->num_paths;
+    *made = (rn_body){.inputs = l->inputs, .num_values = l->inputs, .loops = rn_chance(p, 35)};
+    snprintf(path, sizeof path, "%.40sc%d.", b->path, b->num_children);
+    memcpy(made->path, path, sizeof path);
+    for (int k = 0; k < l->inputs; k++)
+        made->shape[k] = l->in[k];
+    rn_grow(p, l->body, 2 + (int)rn_draw(p, 5));
+    l->out = made->shape[made->output];
+    if (made->num_ops == 0) { /* there is no such body */
+        p->num_bodies = l->body;
+        p->num_paths = paths;
+        return false;
+    }
+    p->has_loop |= made->loops;
+    return true;
+}
+
+static inline bool rn_step(rn_plan *p, int body)
+{
+    rn_body *b = &p->body[body];
+    rn_layer l = {.kind = rn_pick_kind(p, b), .inputs = 1};
+    int in[3], child = -1;
+    if (l.kind == RN_ADD || l.kind == RN_MUL) l.inputs = 2;
+    if (l.kind == RN_CONCAT) l.inputs = 2 + (int)rn_draw(p, 2);
+    if (l.kind == RN_BODY) l.inputs = 1 + (int)rn_draw(p, 2);
+    for (int k = 0; k < l.inputs; k++) {
+        in[k] = k == 0 ? rn_pick(p, b) : rn_pick_other(p, b, in[0]);
+        l.in[k] = b->shape[in[k]];
+    }
+    bool shared = rn_chance(p, 20);
+    if (shared) child = rn_shared(p, b, &l);
+    if (child >= 0 && b->loops && !oct_shape_equal(&l.out, &l.in[0])) return false;
+    if (child < 0) {
+        bool fits = l.kind == RN_BODY ? rn_nest(p, b, &l) : rn_settle(p, &l, b->loops);
+        if (!fits) return false;
+        bool module = !rn_is_function(l.kind) || rn_chance(p, 40);
+        if (module) child = rn_add_child(p, b, &l);
+    }
+    p->num_stubs += l.kind == RN_QUANT || l.kind == RN_DEQUANT;
+    rn_append(p, b, &l, in, child);
+    return true;
+}
+
+/* Of a loop the first input's shape goes through all of it; its output is the last value. */
+static inline void rn_grow(rn_plan *p, int body, int ops)
+{
+    rn_body *b = &p->body[body];
+    for (int tries = 0; tries < 40 && b->num_ops < ops && p->drawn < p->limit; tries++)
+        rn_step(p, body);
+    b->output = b->num_values - 1;
+    if (!b->loops) return;
+    while (b->output >= b->inputs && !oct_shape_equal(&b->shape[b->output], &b->shape[0]))
+        b->output--;
+    if (b->output < b->inputs) b->num_ops = 0; /* not what a loop could hand to itself */
+}
+
+static inline void rn_stub(rn_plan *p, rn_kind kind, int value)
+{
+    rn_body *b = &p->body[0];
+    rn_layer l = {.kind = kind, .inputs = 1, .in = {b->shape[value]}, .out = b->shape[value]};
+    rn_append(p, b, &l, &value, rn_add_child(p, b, &l));
+    p->num_stubs++;
+}
+
+static inline void rn_draw_root(rn_plan *p)
+{
+    rn_body *b = &p->body[p->num_bodies++];
+    int inputs = b->inputs = b->num_values = rn_chance(p, 25) ? 2 : 1;
+    bool around = p->stubs_all_around = rn_chance(p, 50);
+    p->example.count = inputs;
+    for (int k = 0; k < inputs; k++) {
+        bool flat = rn_chance(p, 8);
+        int64_t h = 1 + rn_draw(p, 8), w = 1 + rn_draw(p, 8), c = 1 + rn_draw(p, 6);
+        if (k > 0 && rn_chance(p, 50))
+            b->shape[k] = b->shape[0];
+        else
+            b->shape[k] = flat ? OCT_SHAPE(1, 1 + h * c) : OCT_SHAPE(1, h, w, c);
+        p->example.shape[k] = b->shape[k];
+    }
+    for (int k = 0; k < inputs; k++) {
+        if (!around && !rn_chance(p, 15)) continue;
+        rn_stub(p, RN_QUANT, k);
+    }
+    if (around) b->first = inputs;
+    rn_grow(p, 0, RN_OPS - 6 - (int)rn_draw(p, 18));
+    if (around || rn_chance(p, 15)) rn_stub(p, RN_DEQUANT, b->num_values - 1);
+    b->output = b->num_values - 1;
+}
+
+/* Setters and options; what the target forbids is not asked for. */
+static inline void rn_draw_options(rn_plan *p)
+{
+    bool shift = rn_chance(p, 20);
+    int n = 0;
+    p->base = oct_qconfig_default();
+    p->base.current_scales = rn_chance(p, 30);
+    if (rn_chance(p, 30)) p->base.observer = oct_observer_find("min_max");
+    if (!shift && rn_chance(p, 10)) p->base.bits = 16;
+    p->base.float_output = rn_chance(p, 20);
+    p->wide = p->base;
+    p->wide.bits = 16;
+    for (int k = 0; k < 4 && p->num_paths; k++) {
+        const char *path = p->paths[rn_draw(p, (uint32_t)p->num_paths)];
+        bool none = rn_chance(p, 40), wide = rn_chance(p, 40);
+        if (none)
+            p->setters[n++] = oct_setter_by_name(path, NULL);
+        else if (wide && !shift)
+            p->setters[n++] = oct_setter_by_name(path, &p->wide);
+        if (rn_chance(p, 50)) break;
+    }
+    if (rn_chance(p, 20)) p->setters[n++] = oct_setter_float_output();
+    p->setters[n++] = oct_setter_default(&p->base);
+    p->options = (oct_prepare_options){.target = oct_target_find(shift ? "pow2" : "x86"),
+                                       .setters = p->setters,
+                                       .num_setters = (size_t)n,
+                                       .fold_batch_norm = shift || rn_chance(p, 15),
+                                       .shared_range = rn_chance(p, 20)};
+}
+
+/* limit: operations at most. */
+static inline void rn_plan_draw(rn_plan *p, uint64_t seed, int limit)
+{
+    *p = (rn_plan){.seed = seed, .limit = limit, .runs = 2};
+    rn_draw_root(p);
+    rn_draw_options(p);
+}
+
+/* Whether to hand input 0 on instead; stubs stay where they are. */
+static inline bool rn_skips(const rn_plan *p, const rn_op *op)
+{
+    const rn_layer *l = &op->layer;
+    return op->number < 64 && p->skipped >> op->number & 1 && l->kind != RN_QUANT &&
+           l->kind != RN_DEQUANT && oct_shape_equal(&l->in[0], &l->out);
+}
+
+/* A body's module. */
+typedef struct rn_module {
+    oct_module base;
+    oct_module *child[RN_CHILDREN];
+    const rn_plan *plan;
+    const rn_body *body;
+} rn_module;
+
+static inline oct_tensor *rn_function(oct_context *cx, const rn_layer *l, oct_tensor *const *x)
+{
+    const oct_conv_geometry *g = &l->g;
+    switch ((int)l->kind) {
+    case RN_RELU:
+        return oct_relu(cx, x[0]);
+    case RN_RELU6:
+        return oct_relu6(cx, x[0]);
+    case RN_ADD:
+        return oct_add(cx, x[0], x[1]);
+    case RN_MUL:
+        return oct_mul(cx, x[0], x[1]);
+    case RN_CONCAT:
+        return oct_concat(cx, x, l->inputs);
+    case RN_MAX_POOL:
+        return oct_max_pool(cx, x[0], g->kernel_h, g->stride, g->padding);
+    case RN_AVG_POOL:
+        return oct_avg_pool(cx, x[0], g->kernel_h, g->stride);
+    case RN_GLOBAL_POOL:
+        return oct_global_avg_pool(cx, x[0]);
+    case RN_FLATTEN:
+        return oct_flatten(cx, x[0]);
+    case RN_RESHAPE:
+        return oct_reshape(cx, x[0], l->out);
+    case RN_INTERPOLATE:
+        return oct_interpolate(cx, x[0], l->out.dim[1], l->out.dim[2], l->mode);
+    case RN_SIGMOID:
+        return oct_sigmoid(cx, x[0]);
+    case RN_SILU:
+        return oct_silu(cx, x[0]);
+    case RN_HARD_SWISH:
+        return oct_hard_swish(cx, x[0]);
+    case RN_LEAKY_RELU:
+        return oct_leaky_relu(cx, x[0], l->number);
+    case RN_SOFTMAX:
+        return oct_softmax(cx, x[0]);
+    case RN_ADD_SCALAR:
+        return oct_add_scalar(cx, x[0], l->number);
+    default:
+        return oct_mul_scalar(cx, x[0], l->number);
+    }
+}
+
+/* One pass through a body's operations. */
+static inline oct_tensor *rn_pass(oct_context *cx, rn_module *m, oct_tensor *const *in)
+{
+    const rn_body *b = m->body;
+    oct_tensor *value[RN_VALUES] = {0};
+    memcpy(value, in, (size_t)b->inputs * sizeof *in);
+    for (int i = 0; i < b->num_ops; i++) {
+        const rn_op *op = &b->ops[i];
+        const rn_layer *l = &op->layer;
+        oct_tensor *x[3] = {value[op->in[0]], value[op->in[1]], value[op->in[2]]}, *y = x[0];
+        if (!rn_skips(m->plan, op))
+            y = op->child < 0 ? rn_function(cx, l, x)
+                              : oct_module_call(cx, m->child[op->child], x, l->inputs);
+        value[b->inputs + i] = y;
+    }
+    return value[b->output];
+}
+
+static oct_tensor *rn_forward(oct_context *cx, oct_module *self, oct_tensor *const *in, int n)
+{
+    rn_module *m = (rn_module *)self;
+    oct_tensor *x[2] = {in[0], n > 1 ? in[1] : NULL};
+    if (!m->body->loops) return rn_pass(cx, m, x);
+    for (int i = 0; i < m->plan->runs; i++) {
+        oct_dynamic_block_begin(cx, self, "turn");
+        x[0] = rn_pass(cx, m, x);
+        oct_dynamic_block_end(cx);
+    }
+    return x[0];
+}
+
+static const oct_module_type rn_type = {.name = "random", .forward = rn_forward};
+
+static inline oct_status rn_build_body(oct_module **m, const rn_plan *p, int body);
+
+static inline oct_status rn_build(oct_module **m, const rn_plan *p, const rn_layer *l)
+{
+    const oct_conv_geometry *g = &l->g;
+    int64_t in = rn_channels(&l->in[0]), out = rn_channels(&l->out);
+    switch ((int)l->kind) {
+    case RN_CONV:
+        return oct_conv2d_create(m, in, out, *g, l->bias);
+    case RN_CONV_TRANSPOSE:
+        return oct_conv_transpose2d_create(m, in, out, *g, l->bias);
+    case RN_LINEAR:
+        return oct_linear_create(m, in, out, l->bias);
+    case RN_BATCH_NORM:
+        return oct_batch_norm_create(m, in);
+    case RN_RELU:
+        return oct_relu_create(m);
+    case RN_RELU6:
+        return oct_relu6_create(m);
+    case RN_ADD:
+        return oct_add_create(m);
+    case RN_MUL:
+        return oct_mul_create(m);
+    case RN_CONCAT:
+        return oct_concat_create(m);
+    case RN_MAX_POOL:
+        return oct_max_pool_create(m, g->kernel_h, g->stride, g->padding);
+    case RN_AVG_POOL:
+        return oct_avg_pool_create(m, g->kernel_h, g->stride);
+    case RN_GLOBAL_POOL:
+        return oct_global_avg_pool_create(m);
+    case RN_FLATTEN:
+        return oct_flatten_create(m);
+    case RN_RESHAPE:
+        return oct_reshape_create(m, l->out);
+    case RN_INTERPOLATE:
+        return oct_interpolate_create(m, l->out.dim[1], l->out.dim[2], l->mode);
+    case RN_SIGMOID:
+        return oct_sigmoid_create(m);
+    case RN_SILU:
+        return oct_silu_create(m);
+    case RN_HARD_SWISH:
+        return oct_hard_swish_create(m);
+    case RN_LEAKY_RELU:
+        return oct_leaky_relu_create(m, l->number);
+    case RN_SOFTMAX:
+        return oct_softmax_create(m);
+    case RN_ADD_SCALAR:
+        return oct_add_scalar_create(m, l->number);
+    case RN_MUL_SCALAR:
+        return oct_mul_scalar_create(m, l->number);
+    case RN_IDENTITY:
+        return oct_identity_create(m);
+    case RN_OWN:
+        return rn_own_create(m, OCT_OP_ARGS(l->number));
+    case RN_QUANT:
+        return oct_quant_stub_create(m);
+    case RN_DEQUANT:
+        return oct_dequant_stub_create(m);
+    default:
+        return rn_build_body(m, p, l->body);
+    }
+}
+
+static inline oct_status rn_build_body(oct_module **m, const rn_plan *p, int body)
+{
+    OCT_TRY(oct_module_create(m, &rn_type, sizeof(rn_module)));
+    rn_module *made = (rn_module *)*m;
+    made->plan = p;
+    made->body = &p->body[body];
+    for (int c = 0; c < made->body->num_children; c++) {
+        char name[8];
+        snprintf(name, sizeof name, "c%d", c);
+        OCT_TRY(rn_build(&made->child[c], p, &made->body->child[c]));
+        OCT_TRY(oct_module_add_child(*m, name, &made->child[c]));
+    }
+    return OCT_OK;
+}
+
+/* Gammas below 0 and of 0, running statistics that are not those of a new layer. */
+static inline oct_status rn_randomise(void *user, oct_module *m)
+{
+    rn_plan *draws = user;
+    if (m->type != &oct_batch_norm_type) return OCT_OK;
+    oct_batch_norm_module *bn = (oct_batch_norm_module *)m;
+    for (int64_t c = 0; c < bn->channels; c++) {
+        float sign = rn_chance(draws, 5) ? 0.0f : rn_chance(draws, 30) ? -1.0f : 1.0f;
+        oct_f32(&bn->gamma->value)[c] = sign * (0.4f + 0.1f * (float)rn_draw(draws, 10));
+        oct_f32(&bn->beta->value)[c] = 0.1f * (float)rn_draw(draws, 12) - 0.5f;
+        bn->running_mean[c] = 0.05f * (float)rn_draw(draws, 8) - 0.2f;
+        bn->running_var[c] = 0.3f + 0.2f * (float)rn_draw(draws, 6);
+    }
+    return OCT_OK;
+}
+
+/* The float model of a plan. */
+static inline oct_status rn_create(oct_module **root, const rn_plan *p)
+{
+    rn_plan draws = {.seed = p->seed, .state = 1 << 20};
+    OCT_TRY(rn_build_body(root, p, 0));
+    OCT_TRY(oct_init_parameters(*root, p->seed));
+    return oct_module_walk(*root, rn_randomise, &draws);
+}
+
+/* Whether every value reaches the output. */
+static inline bool rn_all_used(const rn_plan *p)
+{
+    for (int i = 0; i < p->num_bodies; i++) {
+        const rn_body *b = &p->body[i];
+        if (b->output != b->num_values - 1) return false;
+        for (int v = 0; v < b->output; v++)
+            if (!b->used[v]) return false;
+    }
+    return true;
+}
+
+/* Whether jit_strip quantizes what the other methods do. */
+static inline bool rn_alike(const rn_plan *p)
+{
+    bool around = p->stubs_all_around && p->num_stubs == p->example.count + 1;
+    return (around || p->num_stubs == 0) && rn_all_used(p);
+}
+
+/* Whether anything that a body makes with this child reaches its output. */
+static inline bool rn_reaches(const rn_plan *p, int body, int child)
+{
+    const rn_body *b = &p->body[body];
+    bool live[RN_VALUES] = {0};
+    live[b->output] = true;
+    for (int i = b->num_ops - 1; i >= 0; i--) {
+        const rn_op *op = &b->ops[i];
+        if (!live[b->inputs + i]) continue;
+        if (op->child == child) return true;
+        for (int k = 0; k < op->layer.inputs; k++)
+            live[op->in[k]] = true;
+    }
+    return false;
+}
+
+static inline void rn_print_body(const rn_plan *p, int body, FILE *out)
+{
+    const rn_body *b = &p->body[body];
+    char text[96];
+    fprintf(out, "  body %d%s '%s' of %d inputs gives v%d\n", body, b->loops ? " (loop)" : "",
+            b->path, b->inputs, b->output);
+    for (int i = 0; i < b->num_ops; i++) {
+        const rn_op *op = &b->ops[i];
+        const rn_layer *l = &op->layer;
+        fprintf(out, "    v%d = %s%s(", b->inputs + i, rn_skips(p, op) ? "skip " : "",
+                rn_names[l->kind]);
+        for (int k = 0; k < l->inputs; k++)
+            fprintf(out, "%sv%d", k ? ", " : "", op->in[k]);
+        fprintf(out, ")");
+        if (op->child >= 0) fprintf(out, " by %sc%d", b->path, op->child);
+        fprintf(out, " -> %s k%d s%d p%d g%d bias %d, %g, mode %d\n", oct_shape_text(&l->out, text),
+                l->g.kernel_h, l->g.stride, l->g.padding, l->g.groups, l->bias, l->number, l->mode);
+        if (l->kind == RN_BODY) rn_print_body(p, l->body, out);
+    }
+}
+
+static inline void rn_print(const rn_plan *p, FILE *out)
+{
+    char text[96];
+    fprintf(out, "network %llu: target %s, fold %d, shared range %d, current %d, bits %d, %s\n",
+            (unsigned long long)p->seed, p->options.target->name, p->options.fold_batch_norm,
+            p->options.shared_range, p->base.current_scales, p->base.bits, p->base.observer->name);
+    for (size_t i = 0; i < p->options.num_setters; i++)
+        fprintf(out, "  setter %s%s\n", p->setters[i].pattern ? p->setters[i].pattern : "",
+                p->setters[i].qconfig == NULL       ? ": none"
+                : p->setters[i].qconfig->bits == 16 ? ": 16 bits"
+                                                    : "");
+    for (int k = 0; k < p->example.count; k++)
+        fprintf(out, "  input %s\n", oct_shape_text(&p->example.shape[k], text));
+    rn_print_body(p, 0, out);
+}
