@@ -1,44 +1,32 @@
 /* The table of fake-quant kinds, from its list and from plug-ins. */
 #include "quant/module/fake_quant_kind.h"
 
-#include <string.h>
+#include "core/base/registry.h"
 
-static const oct_fake_quant_kind *const kinds[] = {
+static const void *const listed[] = {
 #define OCT_FAKE_QUANT_KIND(id, file) &oct_fake_quant_##file,
 #include "quant/module/fake_quant_kind_list.def"
 #undef OCT_FAKE_QUANT_KIND
 };
-
-enum { ADDED_MAX = 64 };
-static const oct_fake_quant_kind *added[ADDED_MAX];
-static size_t num_added;
+static oct_registry kinds = {
+    .what = "a fake-quant", .listed = listed, .num_listed = OCT_COUNT(listed)};
 
 size_t oct_fake_quant_kind_count(void)
 {
-    return OCT_COUNT(kinds) + num_added;
+    return oct_registry_count(&kinds);
 }
 
 const oct_fake_quant_kind *oct_fake_quant_kind_at(size_t i)
 {
-    OCT_ASSERT(i < oct_fake_quant_kind_count());
-    return i < OCT_COUNT(kinds) ? kinds[i] : added[i - OCT_COUNT(kinds)];
+    return oct_registry_at(&kinds, i);
 }
 
 const oct_fake_quant_kind *oct_fake_quant_kind_find(const char *name)
 {
-    for (size_t i = 0; i < oct_fake_quant_kind_count(); i++)
-        if (strcmp(oct_fake_quant_kind_at(i)->name, name) == 0) return oct_fake_quant_kind_at(i);
-    return NULL;
+    return oct_registry_find(&kinds, name);
 }
 
 oct_status oct_fake_quant_kind_register(const oct_fake_quant_kind *kind)
 {
-    const oct_fake_quant_kind *there = oct_fake_quant_kind_find(kind->name);
-    if (there == kind) return OCT_OK;
-    OCT_CHECK(!there, OCT_USAGE, "there is a fake-quant '%s' already; give yours another name",
-              kind->name);
-    OCT_CHECK(num_added < ADDED_MAX, OCT_USAGE, "fake-quant '%s': plug-ins can add %d at most",
-              kind->name, ADDED_MAX);
-    added[num_added++] = kind;
-    return OCT_OK;
+    return oct_registry_add(&kinds, kind);
 }

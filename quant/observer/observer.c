@@ -1,47 +1,37 @@
 /* The table of observers, the keys that ranks exchange, and ranges of channels. */
 #include "quant/observer/observer.h"
 
+#include "core/base/registry.h"
+
 #include <math.h>
 #include <string.h>
 
-static const oct_observer *const observers[] = {
+static const void *const listed[] = {
 #define OCT_OBSERVER(id, file) &oct_observer_##file,
 #include "quant/observer/observer_list.def"
 #undef OCT_OBSERVER
 };
-
-enum { ADDED_MAX = 64 };
-static const oct_observer *added[ADDED_MAX];
-static size_t num_added;
+static oct_registry observers = {
+    .what = "an observer", .listed = listed, .num_listed = OCT_COUNT(listed)};
 
 size_t oct_observer_count(void)
 {
-    return OCT_COUNT(observers) + num_added;
+    return oct_registry_count(&observers);
 }
 
 const oct_observer *oct_observer_at(size_t i)
 {
-    OCT_ASSERT(i < oct_observer_count());
-    return i < OCT_COUNT(observers) ? observers[i] : added[i - OCT_COUNT(observers)];
+    return oct_registry_at(&observers, i);
 }
 
 const oct_observer *oct_observer_find(const char *name)
 {
-    for (size_t i = 0; i < oct_observer_count(); i++)
-        if (strcmp(oct_observer_at(i)->name, name) == 0) return oct_observer_at(i);
-    return NULL;
+    return oct_registry_find(&observers, name);
 }
 
 oct_status oct_observer_register(const oct_observer *observer)
 {
-    const oct_observer *there = oct_observer_find(observer->name);
-    if (there == observer) return OCT_OK;
-    OCT_CHECK(!there, OCT_USAGE, "there is an observer '%s' already; give yours another name",
-              observer->name);
-    OCT_CHECK(num_added < ADDED_MAX, OCT_USAGE, "observer '%s': plug-ins can add %d at most",
-              observer->name, ADDED_MAX);
-    added[num_added++] = observer;
-    return OCT_OK;
+    return oct_registry_add(&observers, observer);
 }
 
 /* IEEE floats of one sign are ordered as their bits; negative ones the other way round. */
