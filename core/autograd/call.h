@@ -23,6 +23,7 @@ typedef struct oct_op_args {
     (&(oct_op_args){.count = (int)(sizeof((double[]){__VA_ARGS__}) / sizeof(double)),              \
                     .value = {__VA_ARGS__}})
 #define OCT_NO_ARGS (&(oct_op_args){0})
+bool oct_op_args_equal(const oct_op_args *a, const oct_op_args *b);
 
 typedef struct oct_interceptor oct_interceptor;
 struct oct_interceptor {

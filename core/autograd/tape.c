@@ -119,6 +119,12 @@ oct_tensor *oct_tensor_new(oct_context *cx, oct_dtype dtype, oct_shape shape)
     return data ? oct_tensor_view(cx, dtype, shape, data) : NULL;
 }
 
+bool oct_op_args_equal(const oct_op_args *a, const oct_op_args *b)
+{
+    return a->count == b->count &&
+           memcmp(a->value, b->value, (size_t)a->count * sizeof a->value[0]) == 0;
+}
+
 bool oct_call_site(oct_context *cx, const char *op, const oct_op_args *args, oct_tensor *const *x,
                    int n, oct_tensor **y)
 {
@@ -171,6 +177,11 @@ void *oct_scratch(oct_context *cx, size_t bytes)
 void oct_scratch_end(oct_context *cx, void *block)
 {
     oct_pool_give(cx->pool, block);
+}
+
+float *oct_grad_new(oct_context *cx, const oct_tensor *t)
+{
+    return oct_scratch(cx, (size_t)oct_numel(t) * sizeof(float));
 }
 
 OCT_CLONES static void add(float *restrict sum, const float *restrict x, int64_t n)

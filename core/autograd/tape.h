@@ -85,6 +85,8 @@ oct_node *oct_record(oct_context *cx, const char *op, void (*backward)(oct_conte
 void *oct_scratch(oct_context *cx, size_t bytes);
 void oct_scratch_end(oct_context *cx, void *block);
 
+/* A pool buffer for a gradient of t, not initialised, to be handed over. Sticky failure and NULL. */
+float *oct_grad_new(oct_context *cx, const oct_tensor *t);
 /* Hands over a pool buffer holding d loss / d x: becomes x's gradient, or is added to it and given
  * back. Does nothing but give it back when x needs none. */
 void oct_give_grad(oct_context *cx, oct_tensor *x, float *grad);

@@ -59,8 +59,3 @@ bool oct_needs_window(oct_context *cx, const char *op, const oct_tensor *x, int 
                      kernel, kernel, padding, text);
     return false;
 }
-
-float *oct_grad_new(oct_context *cx, const oct_tensor *t)
-{
-    return oct_scratch(cx, (size_t)oct_numel(t) * sizeof(float));
-}

@@ -1,4 +1,4 @@
-/* What the ops share: checks of their inputs, and gradient buffers. */
+/* What the ops share: checks of their inputs. */
 #pragma once
 
 #include "core/autograd/tape.h"
@@ -16,6 +16,3 @@ bool oct_needs_one_shape(oct_context *cx, const char *op, const oct_tensor *a, c
 /* Fails the context unless a square window fits into x (N, H, W, C); *oh, *ow: positions. */
 bool oct_needs_window(oct_context *cx, const char *op, const oct_tensor *x, int kernel, int stride,
                       int padding, int64_t *oh, int64_t *ow);
-
-/* A gradient buffer shaped as t, not initialised; NULL with the context failed. */
-float *oct_grad_new(oct_context *cx, const oct_tensor *t);

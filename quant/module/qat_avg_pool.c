@@ -47,7 +47,7 @@ static void backward(oct_context *cx, oct_node *node)
 {
     oct_tensor *x = node->input[0];
     const window p = window_in((const oct_qat_avg_pool *)node->module, x);
-    float *grad = oct_scratch(cx, (size_t)oct_numel(x) * sizeof(float));
+    float *grad = oct_grad_new(cx, x);
     if (!grad) return;
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < oct_dim(x, 0); i++)

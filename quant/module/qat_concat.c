@@ -56,11 +56,10 @@ static void backward(oct_context *cx, oct_node *node)
     int64_t first = 0;
     for (int i = 0; i < j->n; first += j->c[i++]) {
         oct_tensor *x = node->input[i];
-        const int64_t numel = oct_numel(x);
-        float *grad = x->needs_grad ? oct_scratch(cx, (size_t)numel * sizeof(float)) : NULL;
+        float *grad = x->needs_grad ? oct_grad_new(cx, x) : NULL;
         if (!grad) continue;
         gather(j, i, first, node->output->grad, grad);
-        if (j->mask[i]) oct_quantized_cut(m, j->mask[i], numel, grad);
+        if (j->mask[i]) oct_quantized_cut(m, j->mask[i], oct_numel(x), grad);
         oct_give_grad(cx, x, grad);
     }
 }

@@ -48,7 +48,7 @@ static void backward(oct_context *cx, oct_node *node)
 {
     oct_tensor *x = node->input[0];
     const resize r = resize_of((const oct_qat_interpolate *)node->module, x);
-    float *grad = oct_scratch(cx, (size_t)oct_numel(x) * sizeof(float));
+    float *grad = oct_grad_new(cx, x);
     if (!grad) return;
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < oct_dim(x, 0); i++)

@@ -14,8 +14,7 @@ static bool same_call(const oct_graph *a, const oct_graph_node *x, const oct_gra
                       const oct_graph_node *y)
 {
     if (x->called != y->called || strcmp(x->op, y->op) != 0 || strcmp(x->path, y->path) != 0 ||
-        x->num_called != y->num_called || x->args.count != y->args.count ||
-        memcmp(x->args.value, y->args.value, (size_t)x->args.count * sizeof(double)) != 0)
+        x->num_called != y->num_called || !oct_op_args_equal(&x->args, &y->args))
         return false;
     for (int i = 0; i < x->num_called; i++) {
         int64_t p = a->values[x->called_input[i]].producer;
@@ -239,8 +238,14 @@ static bool reads(const oct_graph *g, int64_t node, int64_t value)
 {
     for (int k = 0; k < g->nodes[node].num_called; k++)
         if (g->nodes[node].called_input[k] == value) return true;
+    return false;
+}
+
+/* From one run of a block to the next, whose first run gets another value in its place. */
+static bool is_carried(const oct_graph *g, int64_t value)
+{
     for (size_t r = 0; r < g->num_reads; r++)
-        if (g->reads[r].node == node && g->reads[r].value == value) return true;
+        if (g->reads[r].value == value) return true;
     return false;
 }
 
@@ -248,7 +253,7 @@ int64_t oct_blueprint_only_reader(const oct_blueprint *plan, int64_t value)
 {
     const oct_graph *g = plan->graph;
     int64_t reader = OCT_NOWHERE;
-    if (value == g->output) return OCT_NOWHERE;
+    if (value == g->output || is_carried(g, value)) return OCT_NOWHERE;
     for (size_t i = 0; i < g->num_nodes; i++) {
         if (!reads(g, (int64_t)i, value)) continue;
         if (reader >= 0) return OCT_NOWHERE;

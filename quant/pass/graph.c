@@ -199,12 +199,6 @@ static oct_status node_differs(const oct_trace_scope *run, const oct_trace_node 
     return differ(run, text);
 }
 
-static bool same_args(const oct_op_args *a, const oct_op_args *b)
-{
-    return a->count == b->count &&
-           memcmp(a->value, b->value, (size_t)a->count * sizeof a->value[0]) == 0;
-}
-
 static bool is_within(const oct_trace_value *value, const oct_trace_scope *run)
 {
     return value->producer >= (int64_t)run->begin && value->producer < (int64_t)run->end;
@@ -235,7 +229,7 @@ static oct_status merge_node(builder *b, size_t number, int64_t repeat)
     if (traced->module != first->called || traced->caller != first->caller ||
         strcmp(traced->op, first->op) != 0 || traced->num_inputs != first->num_called)
         return node_differs(run, traced, first, "is called");
-    if (!same_args(&traced->args, &first->args))
+    if (!oct_op_args_equal(&traced->args, &first->args))
         return node_differs(run, traced, first, "has other arguments");
     for (int i = 0; i < traced->num_inputs; i++) {
         int64_t value = graph->values[traced->input[i]].alias, expected = first->called_input[i];
