@@ -24,12 +24,6 @@ int64_t oct_value_numel(const oct_value *value)
     return value->h * value->w * value->c;
 }
 
-bool oct_same_qparams(oct_qparams a, oct_qparams b)
-{
-    return a.scale == b.scale && a.zero_point == b.zero_point && a.qmin == b.qmin &&
-           a.qmax == b.qmax;
-}
-
 static bool is_size(int64_t dim)
 {
     return dim >= 1 && dim <= MAX_DIM;
@@ -131,7 +125,7 @@ oct_status oct_check_bounds(const oct_program *program, const oct_step *step, in
 oct_status oct_check_same_qparams(const oct_program *program, const oct_step *step)
 {
     OCT_CHECK(
-        oct_same_qparams(oct_step_input(program, step, 0)->q, oct_step_output(program, step)->q),
+        oct_qparams_equal(oct_step_input(program, step, 0)->q, oct_step_output(program, step)->q),
         OCT_DATA, "its output is quantized otherwise than its input");
     return OCT_OK;
 }

@@ -74,4 +74,3 @@ oct_status oct_check_bounds(const oct_program *program, const oct_step *step, in
                             int32_t hi) OCT_NODISCARD;
 /* The output's codes mean what input 0's do. */
 oct_status oct_check_same_qparams(const oct_program *program, const oct_step *step) OCT_NODISCARD;
-bool oct_same_qparams(oct_qparams a, oct_qparams b);

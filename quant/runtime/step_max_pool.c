@@ -4,8 +4,7 @@
 static oct_status check(const oct_program *program, const oct_step *step)
 {
     const oct_conv_shape *s = &step->conv;
-    /* No window may lie in the border alone. */
-    OCT_TRY(oct_check_window(step, s->kernel_h / 2));
+    OCT_TRY(oct_check_window(step, s->kernel_h - 1)); /* no window lies in the border alone */
     OCT_CHECK(s->kernel_h == s->kernel_w, OCT_DATA, "its kernel is not square");
     OCT_TRY(oct_check_plane(program, step));
     OCT_CHECK(s->in_c == s->out_c, OCT_DATA, "its output has other channels than its input");

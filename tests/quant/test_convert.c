@@ -56,6 +56,17 @@ Test(convert, conv_batch_norm_relu_with_odd_sizes_and_negative_and_zero_gamma)
     finish(&n, false);
 }
 
+Test(convert, max_pools_whose_windows_lie_in_the_border_but_for_a_pixel)
+{
+    net n;
+    net_begin(&n, 7, 6, 3, 5, 2);
+    APPEND(&n, oct_quant_stub_create(&item));
+    APPEND(&n, oct_conv2d_create(&item, 3, 4, conv3x3(1, 1), true));
+    APPEND(&n, oct_max_pool_create(&item, 3, 2, 2));
+    APPEND(&n, oct_conv2d_create(&item, 4, 3, conv3x3(1, 1), true));
+    finish(&n, false);
+}
+
 Test(convert, groups_relu6_pools_flatten_and_linear_with_a_float_output)
 {
     net n;
