@@ -229,6 +229,35 @@ Test(train, numbers_that_go_wrong_in_a_layer_name_step_and_layer)
     cr_assert(strstr(text, "newest good checkpoint step-00000005.h5"), "%s", text);
 }
 
+/* 6 steps, which are two epochs, in each phase: what is needed is there after the first epoch. */
+static void check_steady(const char *keys)
+{
+    char all[512];
+    snprintf(all, sizeof all, "float.epochs=2 calibrate.batches=6 qat.epochs=6 %s", keys);
+    oct_recipe recipe = make_recipe(all);
+    oct_trainer trainer;
+    oct_step_result result;
+    start(&trainer, &recipe);
+    for (int64_t in_phase = 0; !oct_trainer_done(&trainer); in_phase++) {
+        if (oct_plan_phase(&trainer.plan, trainer.step) != trainer.phase) in_phase = 0;
+        oct_mem_fail_after(in_phase >= 3 ? 1 : 0);
+        oct_status status = oct_trainer_step(&trainer, &result);
+        oct_mem_fail_after(0);
+        cr_assert_eq(status, OCT_OK, "%s: step %d: %s", keys, (int)trainer.step,
+                     status ? oct_fail_text(0) : "");
+    }
+    oct_trainer_destroy(&trainer);
+}
+
+Test(train, a_steady_step_allocates_nothing)
+{
+    check_steady("");
+    check_steady("quant.method=symbolic quant.bits=16");
+    check_steady("quant.method=eager quant.scales=current");
+    check_steady("model.name=fpn-small quant.method=jit qat.fold_batch_norm=true");
+    check_steady("model.name=mobilenetv2c quant.shared_range=true");
+}
+
 Test(train, a_request_to_stop_comes_back_with_the_step)
 {
     oct_recipe recipe = make_recipe(NULL);
