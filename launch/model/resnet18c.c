@@ -119,11 +119,11 @@ static oct_status fuse_block(void *user, oct_module *module)
     OCT_CHILD(module, "relu1", &b->relu1, oct_relu_create(&b->relu1));
     OCT_CHILD(module, "add", &b->add, oct_add_create(&b->add));
     OCT_CHILD(module, "relu2", &b->relu2, oct_relu_create(&b->relu2));
-    return oct_fuse_module_lists(&module,
-                                 (const char *const *const[]){OCT_NAMES("conv1", "bn1", "relu1"),
-                                                              OCT_NAMES("conv2", "bn2"),
-                                                              OCT_NAMES("add", "relu2"), NULL},
-                                 false);
+    return oct_fuse_module_lists(
+        &module,
+        (const char *const *const[]){OCT_NAMES("conv1", "bn1", "relu1"),
+                                     OCT_NAMES("conv2", "bn2", "add", "relu2"), NULL},
+        false);
 }
 
 static oct_status fuse(oct_module **root)

@@ -103,9 +103,23 @@ static oct_tensor *float_forward(oct_context *cx, oct_qat_conv *m, oct_tensor *x
     return oct_fake_quant_float(cx, l.fq, m->q.base.training, y);
 }
 
+/* Names do not tell which summand the layer computes, so a forward with the other one first would
+ * silently compute something else. A prepared graph knows. */
+static bool in_order(oct_context *cx, const oct_qat_conv *m, oct_tensor *const *x, int n)
+{
+    if (!m->ordered || cx->interceptor || n == 0 || !x[0] || x[0]->data == m->handed_on)
+        return true;
+    oct_context_fail(cx, OCT_PREPARE,
+                     "the first summand does not come from the layers that were fused into this "
+                     "add; swap the summands in the forward, or prepare with jit without fusing "
+                     "them by name");
+    return false;
+}
+
 static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
 {
     oct_qat_conv *m = (oct_qat_conv *)self;
+    if (!in_order(cx, m, x, n)) return NULL;
     const int wanted = m->add ? 2 : 1;
     const oct_wiring wiring = m->q.fake_quant ? oct_quantized_wiring(cx, &m->q, x, n, wanted)
                                               : oct_wiring_of(cx, x, n, wanted);

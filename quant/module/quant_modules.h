@@ -60,6 +60,9 @@ typedef struct oct_qat_conv {
     const struct oct_qat_conv *lender; /* that one; or NULL */
     bool add;
     oct_activation activation;
+    /* Fused by name with an add: what its layers' place hands on must be the first summand. */
+    bool ordered;
+    const void *handed_on; /* data of this forward */
 } oct_qat_conv;
 
 /* Takes its float modules over (pointers set to NULL), also on failure. */

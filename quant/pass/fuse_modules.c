@@ -69,17 +69,11 @@ static bool is_fused(const oct_module *m)
            m->type == &oct_qat_add_type;
 }
 
-/* Of those that can be fused by name: a sum reads a second value, which names do not tell. */
-static bool by_name(const oct_fusion *fusion)
-{
-    return !oct_fusion_has(fusion, OCT_MEMBER_ADD) || fusion->members[0] == OCT_MEMBER_ADD;
-}
-
 static const oct_fusion *fitting(const list *l)
 {
     for (size_t f = 0; f < oct_fusion_count(); f++) {
         const oct_fusion *fusion = oct_fusion_at(f);
-        bool fits = by_name(fusion) && fusion->count == l->count;
+        bool fits = fusion->count == l->count;
         for (int i = 0; i < l->count && fits; i++)
             fits = oct_member_of(l->modules[i]->type) == fusion->members[i];
         if (fits) return fusion;
@@ -97,9 +91,8 @@ static oct_status no_pattern(const list *l)
             status = oct_text_add(&types, "%s%s", i > 0 ? ", " : "", l->modules[i]->type->name);
     }
     for (size_t f = 0; f < oct_fusion_count() && status == OCT_OK; f++)
-        if (by_name(oct_fusion_at(f)))
-            status = oct_text_add(&patterns, "%s%s", patterns.length > 0 ? ", " : "",
-                                  oct_fusion_at(f)->name);
+        status = oct_text_add(&patterns, "%s%s", patterns.length > 0 ? ", " : "",
+                              oct_fusion_at(f)->name);
     if (status == OCT_OK)
         status = oct_fail_add(OCT_PREPARE,
                               "%s: no fusion fits %s in this order; these can be fused by name: %s",
@@ -188,13 +181,39 @@ static oct_status make_fused(const oct_fusion *fusion, oct_module **taken, oct_m
     for (int i = 0; i < fusion->count; i++)
         if (fusion->members[i] == OCT_MEMBER_BN) norm = &taken[i];
     if (oct_is_layer(fusion->members[0]))
-        return oct_qat_conv_create(made, &taken[0], norm ? norm : &none, false, activation);
+        return oct_qat_conv_create(made, &taken[0], norm ? norm : &none,
+                                   oct_fusion_has(fusion, OCT_MEMBER_ADD), activation);
     if (norm) return oct_qat_batch_norm_create(made, norm, activation);
     return oct_qat_add_create(made, activation == OCT_ACT_RELU);
 }
 
+/* Where the fused module stands: in the first member's place; with a sum in the sum's, since there both
+ * summands are at hand. */
+static int place_of(const oct_fusion *fusion)
+{
+    for (int i = 0; i < fusion->count; i++)
+        if (fusion->members[i] == OCT_MEMBER_ADD) return i;
+    return 0;
+}
+
+static oct_tensor *note_handed_on(oct_context *cx, oct_module *module, oct_tensor *value,
+                                  void *fused)
+{
+    (void)cx, (void)module;
+    ((oct_qat_conv *)fused)->handed_on = value->data;
+    return NULL;
+}
+
+/* The identity before the sum tells the fused module which summand is its own. */
+static oct_status watch_order(oct_module *before, oct_module *made)
+{
+    ((oct_qat_conv *)made)->ordered = true;
+    return oct_module_hook(before, note_handed_on, made, NULL);
+}
+
 static oct_status fuse(oct_module **root, list *l)
 {
+    int place = place_of(l->fusion);
     oct_module *taken[OCT_MAX_MEMBERS] = {0}, *made = NULL;
     oct_status status = OCT_OK;
     for (int i = 0; i < l->count && status == OCT_OK; i++) {
@@ -207,8 +226,9 @@ static oct_status fuse(oct_module **root, list *l)
     for (int i = 0; i < l->count; i++)
         oct_module_destroy(&taken[i]);
     if (status != OCT_OK) return status;
-    oct_module *holder = l->modules[0], *last = l->modules[l->count - 1];
-    status = oct_module_replace(root, holder, made);
+    oct_module *holder = l->modules[place], *last = l->modules[l->count - 1];
+    if (place > 0) status = watch_order(l->modules[place - 1], made);
+    if (status == OCT_OK) status = oct_module_replace(root, holder, made);
     if (status != OCT_OK) {
         oct_module_destroy(&made);
         return status;

@@ -38,9 +38,11 @@ oct_status oct_prepare(oct_module **root, const oct_example *example,
                        const oct_prepare_options *options, oct_text *report) OCT_NODISCARD;
 
 /* Fuses by hand, for eager: `names` are paths below `root` of modules that follow each other, such as
- * {"conv1", "bn1", "relu"}. The fused module takes the first one's place, the others become identity;
- * the model computes what it did. Hooks: the first member's pre hooks and the last one's hooks move
- * to the fused module; any other is an error unless drop_hooks. OCT_PREPARE, nothing changed, when a
+ * {"conv1", "bn1", "relu"} or {"conv2", "bn2", "add", "relu"}. The fused module takes the first one's
+ * place, or the add's, whose first input must then be what the members before it make (a forward that
+ * passes it second fails); the others become identity; the model computes what it did. Hooks: the first
+ * member's pre hooks stay before its input and the last one's hooks move to the fused module; any
+ * other is an error unless drop_hooks. OCT_PREPARE, nothing changed, when a
  * name is unknown (naming those that exist), no pattern of fusion_list.def fits, members are in
  * different modes, channel counts differ, or the batch norm has other channels. */
 oct_status oct_fuse_modules(oct_module **root, const char *const *names, size_t count,

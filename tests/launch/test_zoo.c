@@ -92,8 +92,8 @@ static void check_same_codes(const char *a, const char *b)
 
 typedef enum eager_kind {
     NOT_EAGER,
-    EAGER,         /* trains, but rounds before sums that graphs take in high precision */
-    EAGER_AS_GRAPH /* trains the same bits: has no such sums */
+    EAGER,         /* trains, but fuses other sums than graphs do */
+    EAGER_AS_GRAPH /* trains the same bits: has no sums */
 } eager_kind;
 
 static void check_model(const char *model, eager_kind eager)

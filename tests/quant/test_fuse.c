@@ -178,7 +178,7 @@ Test(fuse, a_sequence_that_no_pattern_fits_is_told_the_patterns)
     chain_of(&r);
     refuse(&r, (const char *[]){"1.1", "1.0"}, 2,
            "1.1, 1.0: no fusion fits batch_norm, conv2d in this order; these can be fused by name: "
-           "conv_bn_relu,");
+           "conv_bn_add_relu,");
     refuse(&r, (const char *[]){"1.0", "1.1", "2"}, 3, "conv2d, batch_norm, max_pool");
     refuse(&r, (const char *[]){"1.0"}, 1, "1 names are to be fused; give 2 to 4");
     rig_end(&r);
@@ -223,35 +223,83 @@ Test(fuse, lists_are_all_or_nothing)
 /* A sum with its relu, both modules, in eager. */
 typedef struct sum_net {
     oct_module base;
-    oct_module *quant, *conv, *add, *relu, *pool, *dequant;
+    oct_module *quant, *stem, *conv, *add, *relu, *pool, *dequant;
+    bool swapped;
 } sum_net;
 
 static oct_tensor *sum_forward(oct_context *cx, oct_module *self, oct_tensor *const *in, int n)
 {
     sum_net *m = (sum_net *)self;
     (void)n;
-    oct_tensor *x = oct_call(cx, m->quant, in[0]);
-    x = oct_call(cx, m->relu, oct_call2(cx, m->add, oct_call(cx, m->conv, x), x));
+    oct_tensor *x = oct_call(cx, m->quant, in[0]), *other = oct_call(cx, m->stem, x);
+    x = oct_call(cx, m->conv, x);
+    x = m->swapped ? oct_call2(cx, m->add, other, x) : oct_call2(cx, m->add, x, other);
+    x = oct_call(cx, m->relu, x);
     return oct_call(cx, m->dequant, oct_call(cx, m->pool, x));
 }
 
 static const oct_module_type sum_type = {.name = "sum", .forward = sum_forward};
 
-Test(fuse, a_sum_and_its_relu_by_name)
+static sum_net *sum_begin(rig *r)
 {
-    rig r;
     oct_module *root = NULL;
     OK(oct_module_create(&root, &sum_type, sizeof(sum_net)));
     sum_net *m = (sum_net *)root;
     CHILD(m, quant, oct_quant_stub_create(&m->quant));
+    CHILD(m, stem, oct_conv2d_create(&m->stem, 3, 3, rig_same(1), true));
     CHILD(m, conv, oct_conv2d_create(&m->conv, 3, 3, rig_same(3), true));
     CHILD(m, add, oct_add_create(&m->add));
     CHILD(m, relu, oct_relu_create(&m->relu));
     CHILD(m, pool, oct_global_avg_pool_create(&m->pool));
     CHILD(m, dequant, oct_dequant_stub_create(&m->dequant));
-    rig_begin(&r, root, OCT_EXAMPLE(OCT_SHAPE(1, 6, 6, 3)));
-    REFUSED(oct_fuse_modules(&r.root, (const char *[]){"conv", "add", "relu"}, 3, false),
-            OCT_PREPARE, "no fusion fits conv2d, add, relu");
+    rig_begin(r, root, OCT_EXAMPLE(OCT_SHAPE(1, 6, 6, 3)));
+    return m;
+}
+
+/* By name and in eager as by the graph: the sum in high precision, at the add's place. */
+Test(fuse, a_layer_and_its_sum_by_name)
+{
+    float before[2][16], after[2][16], bits[2][16];
+    for (int by_graph = 0; by_graph < 2; by_graph++) {
+        rig r;
+        sum_net *m = sum_begin(&r);
+        outputs(&r, before);
+        if (!by_graph)
+            OK(oct_fuse_modules(&r.root, (const char *[]){"conv", "add", "relu"}, 3, false));
+        outputs(&r, after);
+        cr_assert_arr_eq(before, after, sizeof before, "exact in float");
+        oct_prepare_options options =
+            rig_options(by_graph ? OCT_METHOD_JIT_STRIP : OCT_METHOD_EAGER);
+        rig_prepare(&r, &options);
+        cr_assert(m->add->type == &oct_qat_conv_type && ((oct_qat_conv *)m->add)->add);
+        cr_assert_eq(m->conv->type, &oct_identity_type);
+        rig_calibrate(&r);
+        OK(oct_set_fake_quant(r.root, OCT_STATE_QAT));
+        for (int step = 0; step < 3; step++)
+            rig_step(&r);
+        rig_convert(&r);
+        memcpy(bits[by_graph], rig_forward(&r)->data, sizeof bits[by_graph]);
+        rig_end(&r);
+    }
+    cr_assert_arr_eq(bits[0], bits[1], sizeof bits[0]);
+}
+
+Test(fuse, a_sum_with_the_layer_second_is_never_silently_wrong)
+{
+    rig r;
+    sum_begin(&r)->swapped = true;
+    OK(oct_fuse_modules(&r.root, (const char *[]){"conv", "add", "relu"}, 3, false));
+    rig_call(&r, false);
+    REFUSED(oct_context_status(r.cx), OCT_PREPARE, "swap the summands");
+    oct_prepare_options options = rig_options(OCT_METHOD_EAGER);
+    REFUSED(rig_try(&r, &options, NULL), OCT_PREPARE, "swap the summands");
+    rig_end(&r);
+}
+
+Test(fuse, a_sum_and_its_relu_by_name)
+{
+    rig r;
+    sum_net *m = sum_begin(&r);
     OK(oct_fuse_modules(&r.root, (const char *[]){"add", "relu"}, 2, false));
     oct_prepare_options options = rig_options(OCT_METHOD_EAGER);
     rig_prepare(&r, &options);
