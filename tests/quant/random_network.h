@@ -88,6 +88,7 @@ typedef struct rn_body {
     int first; /* value that may be read: those before it have stubs behind them */
     oct_shape shape[RN_VALUES];
     bool used[RN_VALUES], loops;
+    bool made[RN_VALUES]; /* by arithmetic: not an input in another shape */
     rn_op ops[RN_OPS];
     rn_layer child[RN_CHILDREN];
     char path[64]; /* with a dot behind it; "" of the root */
@@ -313,6 +314,11 @@ static inline void rn_append(rn_plan *p, rn_body *b, const rn_layer *l, const in
         op->in[k] = in[k];
         b->used[in[k]] = true;
     }
+    bool moves = l->kind == RN_IDENTITY || l->kind == RN_RESHAPE || l->kind == RN_FLATTEN ||
+                 l->kind == RN_QUANT || l->kind == RN_DEQUANT;
+    const rn_body *body = &p->body[l->body];
+    if (l->kind == RN_BODY) moves = !body->made[body->output];
+    b->made[b->num_values] = b->made[in[0]] || !moves;
     b->shape[b->num_values++] = l->out;
 }
 
@@ -453,6 +459,10 @@ static inline void rn_draw_root(rn_plan *p)
     }
     if (around) b->first = inputs;
     rn_grow(p, 0, RN_OPS - 6 - (int)rn_draw(p, 18));
+    int last = b->num_values - 1;
+    rn_layer shift = {.kind = RN_ADD_SCALAR, .inputs = 1, .number = 0.5};
+    shift.in[0] = shift.out = b->shape[last];
+    if (!b->made[last]) rn_append(p, b, &shift, &last, -1);
     if (around || rn_chance(p, 15)) rn_stub(p, RN_DEQUANT, b->num_values - 1);
     b->output = b->num_values - 1;
 }

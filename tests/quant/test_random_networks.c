@@ -728,7 +728,7 @@ static long setting(const char *name, long otherwise)
 
 Test(random_networks, keep_every_promise, .timeout = 100000)
 {
-    long networks = setting("OCT_RANDOM_NETWORKS", 150), first = setting("OCT_RANDOM_FIRST", 1);
+    long networks = setting("OCT_RANDOM_NETWORKS", 200), first = setting("OCT_RANDOM_FIRST", 1);
     tally count = {0};
     int failed = 0;
     rn_plan *plan = malloc(sizeof *plan);
