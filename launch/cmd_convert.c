@@ -33,22 +33,13 @@ static oct_status open_checkpoint(conversion *c)
     OCT_CHECK(kind == OCT_FILE_CHECKPOINT || kind == OCT_FILE_RUN_FOLDER, OCT_DATA,
               "%s: is %s %s; convert takes a checkpoint or a run folder", path,
               kind == OCT_FILE_MODEL ? "an" : "a", oct_file_kind_name(kind));
-    if (kind == OCT_FILE_CHECKPOINT) return oct_checkpoint_open(&c->checkpoint, path);
-
-    char *folder = NULL;
-    OCT_TRY(oct_run_path(path, "checkpoints", &folder));
-    oct_status status = oct_checkpoint_newest(&c->checkpoint, folder);
-    if (status == OCT_OK && !c->checkpoint.bytes)
-        status = oct_fail(OCT_DATA, "%s: there is no checkpoint in it yet", path);
-    oct_free(&folder);
-    return status;
+    return oct_job_checkpoint(&c->checkpoint, path, kind);
 }
 
 static oct_status check_phase(const conversion *c)
 {
     oct_phase phase;
-    OCT_CHECK(oct_phase_of_name(c->checkpoint.info.phase, &phase), OCT_DATA,
-              "%s: there is no phase '%s'", c->checkpoint.path, c->checkpoint.info.phase);
+    OCT_TRY(oct_checkpoint_phase(&c->checkpoint, &phase));
     OCT_CHECK(
         phase == OCT_PHASE_QAT_SCALES_FROZEN, OCT_PREPARE,
         "%s: scales still move (phase %s, step %lld); train on with the same `octet train` command "

@@ -7,7 +7,6 @@
 #include "launch/job.h"
 #include "launch/output.h"
 #include "launch/progress.h"
-#include "launch/run_folder.h"
 
 enum { DATA, REQUIRE, RANKS };
 
@@ -41,17 +40,6 @@ static oct_status read_required(subject *s)
     return OCT_OK;
 }
 
-static oct_status open_newest(subject *s)
-{
-    char *folder = NULL;
-    OCT_TRY(oct_run_path(path_of(s), "checkpoints", &folder));
-    oct_status status = oct_checkpoint_newest(&s->checkpoint, folder);
-    if (status == OCT_OK && !s->checkpoint.bytes)
-        status = oct_fail(OCT_DATA, "%s: there is no checkpoint in it yet", path_of(s));
-    oct_free(&folder);
-    return status;
-}
-
 static oct_status open_file(subject *s)
 {
     OCT_TRY(oct_file_kind_of(path_of(s), &s->kind));
@@ -61,10 +49,8 @@ static oct_status open_file(subject *s)
     if (s->kind == OCT_FILE_MODEL) {
         OCT_TRY(oct_model_load(&s->model, path_of(s)));
         OCT_TRY(oct_model_ready(&s->model, path_of(s)));
-    } else if (s->kind == OCT_FILE_RUN_FOLDER) {
-        OCT_TRY(open_newest(s));
     } else {
-        OCT_TRY(oct_checkpoint_open(&s->checkpoint, path_of(s)));
+        OCT_TRY(oct_job_checkpoint(&s->checkpoint, path_of(s), s->kind));
     }
 
     const char *text = s->kind == OCT_FILE_MODEL ? s->model.recipe : s->checkpoint.info.recipe;

@@ -7,7 +7,6 @@
 #include "launch/file_kind.h"
 #include "launch/job.h"
 #include "launch/output.h"
-#include "launch/run_folder.h"
 #include "launch/trainer.h"
 #include "quant/pass/sensitivity.h"
 
@@ -31,25 +30,28 @@ static oct_status open_checkpoint(survey *s)
 {
     const char *path = s->args->word[0];
     oct_file_kind kind;
-    char *folder = NULL;
     OCT_TRY(oct_file_kind_of(path, &kind));
     OCT_CHECK(kind == OCT_FILE_CHECKPOINT || kind == OCT_FILE_RUN_FOLDER, OCT_DATA,
               "%s: is %s %s; sensitivity takes a checkpoint or a run folder", path,
               kind == OCT_FILE_MODEL ? "an" : "a", oct_file_kind_name(kind));
-    if (kind == OCT_FILE_CHECKPOINT) return oct_checkpoint_open(&s->checkpoint, path);
+    return oct_job_checkpoint(&s->checkpoint, path, kind);
+}
 
-    OCT_TRY(oct_run_path(path, "checkpoints", &folder));
-    oct_status status = oct_checkpoint_newest(&s->checkpoint, folder);
-    if (status == OCT_OK && !s->checkpoint.bytes)
-        status = oct_fail(OCT_DATA, "%s: there is no checkpoint in it yet", path);
-    oct_free(&folder);
-    return status;
+/* A mistyped name must not cost a file; nor may it be found after the measurement. */
+static oct_status check_output(const oct_args *args)
+{
+    if (!args->option[OUTPUT].given) return OCT_OK;
+    const char *path = args->option[OUTPUT].text;
+    OCT_CHECK(!oct_file_exists(path) || oct_sensitivity_is(path), OCT_USAGE,
+              "command line: -o %s: is there and is no sensitivity table; name another file", path);
+    return OCT_OK;
 }
 
 static oct_status open_all(survey *s)
 {
     oct_phase phase;
     const char *data = s->args->option[DATA].given ? s->args->option[DATA].text : NULL;
+    OCT_TRY(check_output(s->args));
     OCT_TRY(open_checkpoint(s));
     OCT_TRY(oct_checkpoint_phase(&s->checkpoint, &phase));
     OCT_CHECK(phase != OCT_PHASE_FLOAT, OCT_PREPARE,

@@ -141,6 +141,21 @@ out:
     return status;
 }
 
+oct_status oct_job_checkpoint(oct_checkpoint *checkpoint, const char *path, oct_file_kind kind)
+{
+    char *folder = NULL;
+    if (kind != OCT_FILE_RUN_FOLDER) return oct_checkpoint_open(checkpoint, path);
+    OCT_TRY(oct_run_path(path, "checkpoints", &folder));
+    oct_status status = oct_checkpoint_newest(checkpoint, folder);
+    if (status == OCT_OK && !checkpoint->bytes)
+        status = oct_fail(OCT_DATA,
+                          "%s: there is no checkpoint in it yet; go on with the `octet train` "
+                          "command that made it",
+                          path);
+    oct_free(&folder);
+    return status;
+}
+
 oct_status oct_job_recipe(oct_recipe *recipe, const char *file, const char *text,
                           const char *data_path)
 {

@@ -5,6 +5,7 @@
 #include "io/checkpoint.h"
 #include "io/dataset/dataset.h"
 #include "io/recipe.h"
+#include "launch/file_kind.h"
 #include "launch/session.h"
 
 #include <jansson.h>
@@ -21,8 +22,13 @@ oct_status oct_job_data(oct_session *session, const oct_recipe *recipe, oct_spli
 /* Collective: rank 0's checkpoint (bytes NULL: none) on every rank. */
 oct_status oct_job_share(oct_session *session, oct_checkpoint *checkpoint) OCT_NODISCARD;
 
-/* The recipe inside of a checkpoint or model; its plug-ins are loaded. Where its data lies is not part of it: that comes from
- * data_path (NULL: the run folder that `file` is in, else the format's own place). */
+/* A checkpoint, or the newest one of a run folder. OCT_DATA when the folder has none. */
+oct_status oct_job_checkpoint(oct_checkpoint *checkpoint, const char *path,
+                              oct_file_kind kind) OCT_NODISCARD;
+
+/* The recipe inside of a checkpoint or model; its plug-ins are loaded. Where its data lies is not part
+ * of it: that comes from data_path (NULL: the run folder that `file` is in, else the format's own
+ * place). */
 oct_status oct_job_recipe(oct_recipe *recipe, const char *file, const char *text,
                           const char *data_path) OCT_NODISCARD;
 

@@ -5,7 +5,6 @@
 #include "launch/job.h"
 #include "launch/output.h"
 #include "launch/plugin_load.h"
-#include "launch/run_folder.h"
 #include "launch/trainer.h"
 #include "quant/pass/report.h"
 
@@ -33,20 +32,6 @@ out:
     return status;
 }
 
-static oct_status open_newest(subject *s, const char *folder)
-{
-    char *checkpoints = NULL;
-    OCT_TRY(oct_run_path(folder, "checkpoints", &checkpoints));
-    oct_status status = oct_checkpoint_newest(&s->checkpoint, checkpoints);
-    if (status == OCT_OK && !s->checkpoint.bytes)
-        status = oct_fail(OCT_DATA,
-                          "%s: there is no checkpoint in it yet; octet inspect of its "
-                          "recipe.yaml shows the model as prepared",
-                          folder);
-    oct_free(&checkpoints);
-    return status;
-}
-
 static oct_status open_file(subject *s, const char *path, const char *data_path)
 {
     OCT_TRY(oct_file_kind_of(path, &s->kind));
@@ -55,8 +40,7 @@ static oct_status open_file(subject *s, const char *path, const char *data_path)
               "inspect without --graph and --tree shows them",
               path);
     if (s->kind == OCT_FILE_RECIPE) return read_recipe(s, path, data_path);
-    OCT_TRY(s->kind == OCT_FILE_RUN_FOLDER ? open_newest(s, path)
-                                           : oct_checkpoint_open(&s->checkpoint, path));
+    OCT_TRY(oct_job_checkpoint(&s->checkpoint, path, s->kind));
     return oct_job_recipe(&s->recipe, s->checkpoint.path, s->checkpoint.info.recipe, data_path);
 }
 
