@@ -124,12 +124,6 @@ static bool is_site(const oct_graph_node *node, const call_site *site)
     return node->caller == site->caller && strcmp(node->op, site->op) == 0;
 }
 
-static bool same_args(const oct_op_args *a, const oct_op_args *b)
-{
-    return a->count == b->count &&
-           memcmp(a->value, b->value, (size_t)a->count * sizeof a->value[0]) == 0;
-}
-
 /* The first input that is not the recorded one, or -1. */
 static int odd_input(const oct_graph *graph, const oct_graph_node *node, const call_site *site)
 {
@@ -142,7 +136,8 @@ static int odd_input(const oct_graph *graph, const oct_graph_node *node, const c
 static bool fits_node(const oct_graph *graph, const oct_graph_node *node, const call_site *site)
 {
     return is_site(node, site) && site->n == node->num_called &&
-           (site->module || same_args(site->args, &node->args)) && odd_input(graph, node, site) < 0;
+           (site->module || oct_op_args_equal(site->args, &node->args)) &&
+           odd_input(graph, node, site) < 0;
 }
 
 /* The touched node that comes next: of the block that runs, or outside of all blocks. */
