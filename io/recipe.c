@@ -144,7 +144,7 @@ static oct_status add_range(oct_text *out, const oct_key *key)
 
 static oct_status help_line(oct_text *out, const oct_key *key)
 {
-    enum { RANGE = 28, DEFAULT = RANGE + 27, HELP = DEFAULT + 16 };
+    enum { RANGE = 28, DEFAULT = RANGE + 34, HELP = DEFAULT + 16 };
     size_t begin = out->length;
     const char *standard = !key->standard   ? "must be given"
                            : *key->standard ? key->standard
@@ -160,7 +160,7 @@ static oct_status help_line(oct_text *out, const oct_key *key)
 
 oct_status oct_recipe_help(oct_text *out)
 {
-    OCT_TRY(oct_text_add(out, "%-27s %-26s %-15s %s\n", "KEY", "VALUE", "DEFAULT", "MEANING"));
+    OCT_TRY(oct_text_add(out, "%-27s %-33s %-15s %s\n", "KEY", "VALUE", "DEFAULT", "MEANING"));
     for (size_t i = 0; i < OCT_KEYS; i++)
         OCT_TRY(help_line(out, &oct_keys[i]));
     return OCT_OK;

@@ -93,11 +93,23 @@ static oct_status check_row(const line_reader *r, const oct_sensitivity_row *row
     return OCT_OK;
 }
 
+/* Blanks cannot be there, and a pattern would name more than its row. */
+static bool may_be_path(const char *text)
+{
+    for (; *text; text++)
+        if ((unsigned char)*text <= ' ' || *text == 0x7f || *text == '*' || *text == '?')
+            return false;
+    return true;
+}
+
 static oct_status read_row(line_reader *r, char *const word[COLUMNS])
 {
     oct_sensitivity *t = r->table;
     oct_sensitivity_row row = {0};
-    oct_shown tensor = oct_show(word[1], strlen(word[1]));
+    oct_shown path = oct_show(word[0], strlen(word[0])),
+              tensor = oct_show(word[1], strlen(word[1]));
+    OCT_CHECK(may_be_path(word[0]), OCT_DATA, "%s:%zu: '%s' is no path of a module", r->path,
+              r->line, path.text);
     OCT_CHECK(strlen(word[0]) < sizeof row.path, OCT_DATA,
               "%s:%zu: the path has %zu letters; a module's has less than %zu", r->path, r->line,
               strlen(word[0]), sizeof row.path);
@@ -135,10 +147,16 @@ static oct_status read_line(line_reader *r, char *line)
     return read_row(r, word);
 }
 
+static bool begins_as_table(const char *text)
+{
+    return strcspn(text, "\r\n") == strlen(first_line) &&
+           strncmp(text, first_line, strlen(first_line)) == 0;
+}
+
 static oct_status read_lines(line_reader *r, char *text)
 {
-    size_t length = strcspn(text, "\r\n");
-    OCT_CHECK(length == strlen(first_line) && memcmp(text, first_line, length) == 0, OCT_DATA,
+    size_t length;
+    OCT_CHECK(begins_as_table(text), OCT_DATA,
               "%s: this is no sensitivity table: its first line is not '%s'; make one with `octet "
               "sensitivity CHECKPOINT --output FILE`",
               r->path, first_line);
@@ -168,4 +186,17 @@ oct_status oct_sensitivity_read(oct_sensitivity *table, const char *path)
     oct_free(&bytes);
     if (status != OCT_OK) oct_sensitivity_free(table);
     return status;
+}
+
+bool oct_sensitivity_is(const char *path)
+{
+    void *bytes = NULL;
+    size_t size;
+    if (oct_file_read(path, FILE_LIMIT, &bytes, &size) != OCT_OK) {
+        oct_fail_clear();
+        return false;
+    }
+    bool table = begins_as_table(bytes);
+    oct_free(&bytes);
+    return table;
 }

@@ -17,4 +17,6 @@ oct_status oct_sensitivity_print(const oct_sensitivity *table, const char *comme
                                  oct_text *out) OCT_NODISCARD;
 /* Strict; OCT_DATA with the file's line and the remedy. The table is then empty. */
 oct_status oct_sensitivity_read(oct_sensitivity *table, const char *path) OCT_NODISCARD;
+/* Whether the file is there and begins as a table. */
+bool oct_sensitivity_is(const char *path);
 void oct_sensitivity_free(oct_sensitivity *table);

@@ -31,7 +31,7 @@ oct_status oct_help_overview(oct_text *out)
                          OCT_VERSION));
     for (size_t i = 0; i < oct_command_count(); i++)
         OCT_TRY(
-            oct_text_add(out, "  %-9s %s\n", oct_command_at(i)->name, oct_command_at(i)->summary));
+            oct_text_add(out, "  %-11s %s\n", oct_command_at(i)->name, oct_command_at(i)->summary));
     OCT_TRY(oct_text_add(out, "\nMore: octet help COMMAND, and\n"));
     for (size_t i = 0; i < OCT_COUNT(topics); i++)
         OCT_TRY(oct_text_add(out, "  octet help %-8s %s\n", topics[i].name, topics[i].what));
