@@ -151,11 +151,13 @@ static int64_t phase_steps(const verdict *v, int phase)
 static oct_status print_phases(const verdict *v)
 {
     char count[32];
-    OCT_TRY(oct_print("phases      %s steps an epoch\n",
-                      oct_text_count(v->plan.steps_per_epoch, count)));
+    OCT_TRY(oct_print("phases      %s step%s an epoch\n",
+                      oct_text_count(v->plan.steps_per_epoch, count),
+                      v->plan.steps_per_epoch == 1 ? "" : "s"));
     for (int p = 0; p < OCT_PHASES; p++)
-        OCT_TRY(oct_print("  %-18s %9s steps\n", oct_phase_name((oct_phase)p),
-                          oct_text_count(phase_steps(v, p), count)));
+        OCT_TRY(oct_print("  %-18s %9s step%s\n", oct_phase_name((oct_phase)p),
+                          oct_text_count(phase_steps(v, p), count),
+                          phase_steps(v, p) == 1 ? "" : "s"));
     return OCT_OK;
 }
 

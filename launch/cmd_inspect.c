@@ -126,11 +126,23 @@ static const char *value_text(const oct_value *v, char text[64])
     return text;
 }
 
+/* Of a float layer: all that it keeps, a batch norm's statistics too. */
 static int64_t step_parameters(const oct_step *s)
 {
-    if (!s->weight) return 0;
+    int64_t kept = 0;
+    for (int64_t i = 0; s->island && i < s->island->num_arrays; i++)
+        kept += oct_shape_numel(&s->island->arrays[i].shape);
+    if (!s->weight) return kept;
     const oct_conv_shape *c = &s->conv;
     return c->out_c * c->kernel_h * c->kernel_w * (c->in_c / c->groups) + c->out_c;
+}
+
+/* "conv"; of a float layer "float linear". */
+static const char *kind_text(const oct_step *s, char text[80])
+{
+    const char *kind = oct_step_type_of(s->kind)->name;
+    snprintf(text, 80, s->island ? "%s %s" : "%s", kind, s->island ? s->island->type : "");
+    return text;
 }
 
 /* "3x3", "3x3 s2"; nothing for steps without a window. */
@@ -145,21 +157,38 @@ static const char *window_text(const oct_step *s, char text[64])
     return text;
 }
 
+typedef struct columns {
+    int name, kind;
+} columns;
+
+static columns columns_of(const oct_program *p)
+{
+    char kind[80];
+    columns c = {5, 10};
+    for (int64_t i = 0; i < p->num_steps; i++) {
+        int name = (int)strlen(p->steps[i].name), type = (int)strlen(kind_text(&p->steps[i], kind));
+        if (name > c.name) c.name = name;
+        if (type > c.kind) c.kind = type;
+    }
+    return c;
+}
+
 static oct_status print_program(const oct_program *p)
 {
-    char in[64], out[64], window[64], count[32];
-    OCT_TRY(oct_print("%3s  %-28s %-10s %-7s %-12s %-12s %10s  %-6s %-12s %s\n", "#", "layer",
-                      "kind", "window", "input", "output", "parameters", "type", "scale",
-                      "zero point"));
+    char kind[80], in[64], out[64], window[64], count[32];
+    const columns c = columns_of(p);
+    OCT_TRY(oct_print("%3s  %-*s  %-*s  %-7s %-12s %-12s %10s  %-6s %-12s %s\n", "#", c.name,
+                      "layer", c.kind, "kind", "window", "input", "output", "parameters", "type",
+                      "scale", "zero point"));
     for (int64_t i = 0; i < p->num_steps; i++) {
         const oct_step *s = &p->steps[i];
         const oct_value *v = &p->values[s->output];
-        OCT_TRY(oct_print("%3" PRId64 "  %-28s %-10s %-7s %-12s %-12s %10s", i, s->name,
-                          oct_step_type_of(s->kind)->name, window_text(s, window),
+        OCT_TRY(oct_print("%3" PRId64 "  %-*s  %-*s  %-7s %-12s %-12s %10s", i, c.name, s->name,
+                          c.kind, kind_text(s, kind), window_text(s, window),
                           value_text(&p->values[s->input[0]], in), value_text(v, out),
                           oct_text_count(step_parameters(s), count)));
         if (v->dtype == OCT_F32)
-            OCT_TRY(oct_print("  %-6s\n", "float"));
+            OCT_TRY(oct_print("  float\n"));
         else
             OCT_TRY(oct_print("  %-6s %-12.6g %d\n", oct_dtype_name(v->dtype), (double)v->q.scale,
                               v->q.zero_point));
@@ -219,8 +248,7 @@ static oct_status print_model(const oct_model *m, const char *path, size_t size,
     OCT_TRY(oct_print("%.2f %% right; %" PRId64 " golden inputs; %" PRId64 " layers in float\n",
                       c->images ? 100.0 * (double)c->correct / (double)c->images : 0.0,
                       c->golden_count, c->num_islands));
-    if (c->islands && c->islands[0]) OCT_TRY(oct_print("%s\n", c->islands));
-    return OCT_OK;
+    return oct_print("%s", c->islands ? c->islands : "");
 }
 
 static oct_status inspect_model(const char *path, bool json)

@@ -7,6 +7,7 @@
 #include "launch/plugin.h"
 
 #include <dlfcn.h>
+#include <elf.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
@@ -146,13 +147,32 @@ static oct_status add(struct loaded *new)
     return register_parts(new->plugin);
 }
 
-static oct_status digest_file(const char *path, uint8_t digest[32])
+/* dlopen maps what the header tells and dies of a file that was cut short. */
+static bool is_whole(const uint8_t *bytes, size_t size)
+{
+    Elf64_Ehdr head;
+    if (size < sizeof(head)) return true; /* dlopen says what it is */
+    memcpy(&head, bytes, sizeof(head));
+    if (memcmp(head.e_ident, ELFMAG, SELFMAG) != 0 || head.e_ident[EI_CLASS] != ELFCLASS64)
+        return true;
+    for (size_t i = 0; i < head.e_phnum; i++) {
+        Elf64_Phdr part;
+        if (head.e_phoff > size || (size - head.e_phoff) / sizeof(part) <= i) return false;
+        memcpy(&part, bytes + head.e_phoff + i * sizeof(part), sizeof(part));
+        if (part.p_offset > size || part.p_filesz > size - part.p_offset) return false;
+    }
+    return true;
+}
+
+static oct_status read_file(const char *path, uint8_t digest[32])
 {
     void *bytes = NULL;
     size_t size = 0;
     OCT_TRY(oct_file_read(path, PLUGIN_BYTES_MAX, &bytes, &size));
+    bool whole = is_whole(bytes, size);
     oct_sha256(bytes, size, digest);
     oct_free(&bytes);
+    OCT_CHECK(whole, OCT_USAGE, "is cut short; build or copy it again");
     return OCT_OK;
 }
 
@@ -164,7 +184,7 @@ static oct_status load(const char *path)
     OCT_CHECK(num_loaded < PLUGINS_MAX, OCT_USAGE, "plugins: at most %d", PLUGINS_MAX);
     struct loaded *new = &loaded[num_loaded];
     memcpy(new->path, real, sizeof(real));
-    oct_status status = digest_file(real, new->digest);
+    oct_status status = read_file(real, new->digest);
     if (status == OCT_OK) status = add(new);
     if (status != OCT_OK) return oct_fail_prefix("plugins: %s", path);
     num_loaded++;

@@ -412,11 +412,11 @@ static void say_what_comes(const run *r)
             oct_text_count(data->count, train), oct_text_count(r->test_data.count, test));
     oct_log(OCT_LOG_INFO,
             "%d rank%s of %lld thread%s; %lld steps: float to %lld, calibrate to %lld, qat to %lld "
-            "(batch "
-            "norm frozen after %lld, scales after %lld)",
+            "(batch norm %s after %lld, scales frozen after %lld)",
             size, size == 1 ? "" : "s", (long long)recipe->threads, recipe->threads == 1 ? "" : "s",
             (long long)oct_plan_steps(plan), (long long)plan->begin[OCT_PHASE_CALIBRATE],
             (long long)plan->begin[OCT_PHASE_QAT], (long long)oct_plan_steps(plan),
+            recipe->qat_fold_batch_norm ? "folded" : "frozen",
             (long long)plan->begin[OCT_PHASE_QAT_BN_FROZEN],
             (long long)plan->begin[OCT_PHASE_QAT_SCALES_FROZEN]);
 }

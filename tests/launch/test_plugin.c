@@ -172,6 +172,10 @@ Test(plugin, each_fault_of_a_library_is_one_sentence)
                   "at the current folder, and OCT_PLUGIN_PATH names folders to "
                   "search");
     check_refused("r.yaml", "plugins: r.yaml: cannot be loaded: ");
+    shell("for n in 10 100 3000; do head -c $n plugin/example.so >cut$n.so; done");
+    check_refused("cut10.so", "plugins: cut10.so: cannot be loaded: ");
+    check_refused("cut100.so", "plugins: cut100.so: is cut short; build or copy it again");
+    check_refused("cut3000.so", "plugins: cut3000.so: is cut short; build or copy it again");
     build("empty", "int nothing;");
     check_refused("empty.so", "plugins: empty.so: is a library, but no plug-in: it exports no "
                               "oct_plugin_entry");
