@@ -256,9 +256,19 @@ static void check_node(oct_blueprint *plan, int64_t i)
 static void check_any_qconfig(oct_blueprint *plan)
 {
     size_t count = plan->graph->num_nodes;
+    const oct_prepare_options *o = plan->options;
+    const oct_qconfig_setter *given = NULL, *taken = NULL; /* to all, and away again */
     for (size_t i = 0; i < count; i++)
         if (!plan->nodes[i].qconfig.none) return;
-    if (count > 0)
+    for (size_t i = 0; i < o->num_setters; i++) {
+        const oct_qconfig_setter *s = &o->setters[i];
+        if (s->qconfig && !s->pattern) given = s;
+        if (!s->qconfig && s->pattern) taken = s;
+    }
+    if (count > 0 && given && taken)
+        OCT_PROBLEM(plan, "%s: every module stays float, so nothing would be quantized; name fewer",
+                    taken->name);
+    else if (count > 0)
         OCT_PROBLEM(plan, "no module has a qconfig, so nothing would be quantized; give one to "
                           "those that shall be (oct_setter_default: to all)");
 }

@@ -175,6 +175,25 @@ static void judge_stub(oct_blueprint *plan, int64_t value)
     plan->values[value].qconfig = q;
 }
 
+/* A member of a fusion, or what follows its input, that asks for more bits than it gets: whoever named
+ * it wants to know. */
+static oct_status note_unheard(oct_blueprint *plan, int64_t i)
+{
+    const oct_graph *g = plan->graph;
+    oct_blueprint_node *p = &plan->nodes[i];
+    int64_t group = oct_blueprint_group_of(plan, g->nodes[p->place].output);
+    if (group < 0 || p->qconfig.none || p->qconfig.bits <= plan->values[group].qconfig.bits)
+        return OCT_OK;
+    char stub[320];
+    int64_t producer = g->values[group].producer;
+    const char *decides = plan->values[group].quantize || producer < 0
+                              ? oct_blueprint_stub_path(plan, group, stub)
+                              : plan->nodes[producer].path;
+    return oct_blueprint_note(
+        p, "its qconfig asks for %d-bit codes, but how wide they are is decided by that of %s",
+        p->qconfig.bits, decides);
+}
+
 oct_status oct_blueprint_group(oct_blueprint *plan)
 {
     size_t num_values = plan->graph->num_values, num_nodes = plan->graph->num_nodes;
@@ -189,5 +208,7 @@ oct_status oct_blueprint_group(oct_blueprint *plan)
         if (oct_blueprint_runs(plan, (int64_t)i)) join_calls(plan, (int64_t)i);
     for (size_t v = 0; v < num_values; v++)
         if (plan->values[v].group >= 0) gather(plan, (int64_t)v);
+    for (size_t i = 0; i < num_nodes; i++)
+        OCT_TRY(note_unheard(plan, (int64_t)i));
     return OCT_OK;
 }

@@ -41,6 +41,13 @@ static bool is_stub(const oct_graph_node *node)
     return type == &oct_quant_stub_type || type == &oct_dequant_stub_type;
 }
 
+/* Nothing is computed here: the user's own identity, or what is left of a module fused by name. */
+static bool hands_on(const oct_graph_node *node)
+{
+    return node->action == OCT_NODE_PASS ||
+           (node->module && node->module->type == &oct_identity_type);
+}
+
 /* A float operation in the middle of integers. */
 static bool is_island(const oct_graph *g, const oct_graph_node *node)
 {
@@ -144,6 +151,16 @@ static const char *fusion_words(const char *fusion, char text[320])
     return text;
 }
 
+/* Of a module fused by name, which no node tells: what it says of itself, up to the first comma. */
+static const char *own_fusion_words(const oct_module *module, char text[320])
+{
+    text[0] = '\0';
+    if (module && module->type->describe) module->type->describe(module, text, 320);
+    text[strcspn(text, ",")] = '\0';
+    if (!strstr(text, " + ")) text[0] = '\0';
+    return text;
+}
+
 enum { PLACE, BECOMES, FUSION, CODES, COLUMNS };
 
 typedef struct row {
@@ -190,17 +207,21 @@ static oct_status add_node(table *t, const oct_graph *g, const oct_graph_node *n
     char place[320];
     const oct_graph_value *output = output_of(g, node);
     OCT_TRY(new_row(t, &r));
-    if (node->action == OCT_NODE_PASS) {
-        const oct_graph_node *whole = fused_into(g, node);
+    if (hands_on(node)) {
+        bool part = node->action == OCT_NODE_PASS && fused_into(g, node);
         called_name(node, r->cell[PLACE]);
         snprintf(r->cell[BECOMES], sizeof(r->cell[BECOMES]), "%s%s",
-                 whole ? "part of " : "hands its input on", whole ? place_of(whole, place) : "");
-        return OCT_OK;
+                 part ? "part of " : "hands its input on",
+                 part ? place_of(fused_into(g, node), place) : "");
+        return node->action == OCT_NODE_PASS ? OCT_OK : add_stubs(t, output);
     }
     place_of(node, r->cell[PLACE]);
     snprintf(r->cell[BECOMES], sizeof(r->cell[BECOMES]), "%s",
              node->module ? node->module->type->name : node->op);
-    fusion_words(node->fusion, r->cell[FUSION]);
+    if (node->fusion)
+        fusion_words(node->fusion, r->cell[FUSION]);
+    else
+        own_fusion_words(node->module, r->cell[FUSION]);
     scale_words(output->codes ? output->fq : NULL, node->module, r->cell[CODES]);
     r->computes = arithmetic(g, node);
     return add_stubs(t, output);
@@ -343,7 +364,8 @@ static oct_status find_island(findings *f, const oct_graph_node *node)
     OCT_TRY(oct_text_add(f->text, "%s", place_of(node, place)));
     if (count > 1)
         OCT_TRY(oct_text_add(f->text, " to %s (%d operations)", place_of(last, place), count));
-    OCT_TRY(oct_text_add(f->text, ": %s", node->note ? node->note : "stays float"));
+    OCT_TRY(oct_text_add(f->text, ": %s%s", count > 1 ? "each " : "",
+                         node->note ? node->note : "stays float"));
     return add_cost(f, node, last);
 }
 
@@ -515,7 +537,7 @@ static oct_status add_head(oct_text *text, const oct_graph *g)
     size_t nodes = 0, integers = 0;
     for (size_t i = 0; i < g->num_nodes; i++) {
         const oct_graph_node *node = &g->nodes[i];
-        if (node->action == OCT_NODE_PASS || is_stub(node)) continue;
+        if (hands_on(node) || is_stub(node)) continue;
         nodes++;
         integers += in_integers(g, node);
     }
@@ -535,7 +557,7 @@ static const char words[] =
     "zero_point)\n"
     "  own range    the scale follows from the smallest and largest values that training sees "
     "here\n"
-    "  shared with  two tensors with one scale, so that numbers pass between them unchanged\n"
+    "  shared with  tensors with one scale, so that numbers pass between them unchanged\n"
     "  part of      computed inside of the module that is named, without rounding in between\n";
 
 oct_status oct_report_write(oct_text *text, const oct_module *root)

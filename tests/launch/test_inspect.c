@@ -105,6 +105,38 @@ Test(inspect, check_writes_the_report_that_the_run_writes)
     oct_check_exit(job, 0);
 }
 
+Test(inspect, the_report_of_eager_shows_what_was_fused_by_name)
+{
+    OCTET("check", "r.yaml", "quant.method=eager");
+    oct_check_exit(job, 0);
+    oct_check_said(job, "9 operations, 9 in integers, 0 in float");
+    oct_check_said(job, "features.0   qat_conv      conv2d + batch_norm + relu  u8");
+    oct_check_said(job, "features.1   hands its input on\n");
+}
+
+Test(inspect, the_report_says_when_a_member_of_a_fusion_asks_in_vain)
+{
+    OCTET("check", "r.yaml", "quant.int16_layers=[features.2, flatten]");
+    oct_check_exit(job, 0);
+    oct_check_said(job, "features.2: its qconfig asks for 16-bit codes, but how wide they are is "
+                        "decided by that of features.0.");
+    oct_check_said(job, "flatten: its qconfig asks for 16-bit codes, but how wide they are is "
+                        "decided by that of features.10.");
+    OCTET("check", "r.yaml", "quant.int16_layers=[features.*]");
+    oct_check_exit(job, 0);
+    cr_assert(!oct_job_said(&job, "how wide they are"), "%s", job.out);
+}
+
+Test(inspect, a_float_layer_of_an_int8_model_has_its_type_and_parameters)
+{
+    OCTET("train", "r.yaml", "output=island", "quant.float_layers=[head.0]");
+    oct_check_exit(job, 0);
+    OCTET("inspect", "island/model.int8.h5");
+    oct_check_exit(job, 0);
+    oct_check_said(job, "head.0                        float linear");
+    oct_check_said(job, "140,138 parameters");
+}
+
 Test(inspect, wrong_uses_are_one_sentence)
 {
     OCTET("inspect", "--graph", "--tree", "run");
