@@ -5,18 +5,23 @@
 #include <math.h>
 #include <stdio.h>
 
+oct_bn_args oct_batch_norm_args(const oct_batch_norm_module *m, bool training)
+{
+    return (oct_bn_args){.gamma = m->gamma,
+                         .beta = m->beta,
+                         .running_mean = m->running_mean,
+                         .running_var = m->running_var,
+                         .eps = m->eps,
+                         .momentum = m->momentum,
+                         .batch_stats = training && !m->frozen};
+}
+
 static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
 {
     oct_batch_norm_module *m = (oct_batch_norm_module *)self;
     if (!oct_needs_inputs(cx, self, n, 1)) return NULL;
-    return oct_batch_norm(cx, x[0],
-                          &(oct_bn_args){.gamma = m->gamma,
-                                         .beta = m->beta,
-                                         .running_mean = m->running_mean,
-                                         .running_var = m->running_var,
-                                         .eps = m->eps,
-                                         .momentum = m->momentum,
-                                         .batch_stats = self->training && !m->frozen});
+    const oct_bn_args args = oct_batch_norm_args(m, self->training);
+    return oct_batch_norm(cx, x[0], &args);
 }
 
 static void describe(const oct_module *self, char *text, size_t size)

@@ -76,6 +76,8 @@ oct_status oct_conv2d_create(oct_module **m, int64_t in, int64_t out, oct_conv_g
 oct_status oct_linear_create(oct_module **m, int64_t in, int64_t out, bool bias) OCT_NODISCARD;
 /* eps 1e-5, momentum 0.1 */
 oct_status oct_batch_norm_create(oct_module **m, int64_t channels) OCT_NODISCARD;
+/* What the module asks of oct_batch_norm in a step of training or of evaluation. */
+oct_bn_args oct_batch_norm_args(const oct_batch_norm_module *m, bool training);
 oct_status oct_relu_create(oct_module **m) OCT_NODISCARD;
 oct_status oct_relu6_create(oct_module **m) OCT_NODISCARD;
 oct_status oct_max_pool_create(oct_module **m, int kernel, int stride, int padding) OCT_NODISCARD;

@@ -45,16 +45,8 @@ static oct_layer layer_of(const oct_qat_batch_norm *m)
 static oct_tensor *float_forward(oct_context *cx, const oct_qat_batch_norm *m, oct_tensor *x)
 {
     oct_layer l = layer_of(m);
-    oct_bn_args args = {.gamma = l.bn->gamma,
-                        .beta = l.bn->beta,
-                        .running_mean = l.bn->running_mean,
-                        .running_var = l.bn->running_var,
-                        .eps = l.bn->eps,
-                        .momentum = l.bn->momentum,
-                        .batch_stats = m->q.base.training && !l.bn->frozen};
-    oct_tensor *y = oct_batch_norm(cx, x, &args);
-    if (m->activation == OCT_ACT_RELU) y = oct_relu(cx, y);
-    if (m->activation == OCT_ACT_RELU6) y = oct_relu6(cx, y);
+    const oct_bn_args args = oct_batch_norm_args(l.bn, m->q.base.training);
+    oct_tensor *y = oct_float_activation(cx, m->activation, oct_batch_norm(cx, x, &args));
     return oct_fake_quant_float(cx, l.fq, m->q.base.training, y);
 }
 
@@ -276,9 +268,8 @@ static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const 
 
 static void describe(const oct_module *self, char *text, size_t size)
 {
-    static const char *const activation[] = {"", " + relu", " + relu6"};
-    snprintf(text, size, "batch_norm%s",
-             activation[((const oct_qat_batch_norm *)self)->activation]);
+    const oct_qat_batch_norm *m = (const oct_qat_batch_norm *)self;
+    snprintf(text, size, "batch_norm%s", oct_activation_words(m->activation));
 }
 
 /* The plane as a depthwise 1x1 convolution. */

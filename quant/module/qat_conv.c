@@ -75,6 +75,19 @@ oct_conv_shape oct_qat_conv_shape(const oct_qat_conv *m, int64_t in_h, int64_t i
                             .groups = g.groups};
 }
 
+oct_tensor *oct_float_activation(oct_context *cx, oct_activation activation, oct_tensor *y)
+{
+    if (activation == OCT_ACT_RELU) return oct_relu(cx, y);
+    return activation == OCT_ACT_RELU6 ? oct_relu6(cx, y) : y;
+}
+
+const char *oct_activation_words(oct_activation activation)
+{
+    static const char *const words[] = {
+        [OCT_ACT_NONE] = "", [OCT_ACT_RELU] = " + relu", [OCT_ACT_RELU6] = " + relu6"};
+    return words[activation];
+}
+
 /* The float model, with its output observed or rounded. */
 static oct_tensor *float_forward(oct_context *cx, oct_qat_conv *m, oct_tensor *x, oct_tensor *r)
 {
@@ -88,19 +101,12 @@ static oct_tensor *float_forward(oct_context *cx, oct_qat_conv *m, oct_tensor *x
     else
         y = oct_conv2d(cx, x, l.weight, l.bias, ((oct_conv2d_module *)m->layer)->geometry);
     if (l.bn) {
-        oct_bn_args args = {.gamma = l.bn->gamma,
-                            .beta = l.bn->beta,
-                            .running_mean = l.bn->running_mean,
-                            .running_var = l.bn->running_var,
-                            .eps = l.bn->eps,
-                            .momentum = l.bn->momentum,
-                            .batch_stats = m->q.base.training && !l.bn->frozen};
+        const oct_bn_args args = oct_batch_norm_args(l.bn, m->q.base.training);
         y = oct_batch_norm(cx, y, &args);
     }
     if (m->add) y = oct_add(cx, y, r);
-    if (m->activation == OCT_ACT_RELU) y = oct_relu(cx, y);
-    if (m->activation == OCT_ACT_RELU6) y = oct_relu6(cx, y);
-    return oct_fake_quant_float(cx, l.fq, m->q.base.training, y);
+    return oct_fake_quant_float(cx, l.fq, m->q.base.training,
+                                oct_float_activation(cx, m->activation, y));
 }
 
 /* Names do not tell which summand the layer computes, so a forward with the other one first would
@@ -132,10 +138,9 @@ static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const 
 static void describe(const oct_module *self, char *text, size_t size)
 {
     const oct_qat_conv *m = (const oct_qat_conv *)self;
-    static const char *const activation[] = {"", " + relu", " + relu6"};
     snprintf(text, size, "%s%s%s%s%s%s", m->layer->type->name,
              owner_of(m)->batch_norm ? " + batch_norm" : "", m->add ? " + add" : "",
-             activation[m->activation], m->lender ? ", shared weights" : "",
+             oct_activation_words(m->activation), m->lender ? ", shared weights" : "",
              m->q.fake_quant ? "" : ", float output");
 }
 

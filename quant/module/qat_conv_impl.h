@@ -58,6 +58,10 @@ bool oct_qat_conv_transposes(const oct_qat_conv *m);
  * spread input. */
 oct_conv_shape oct_qat_conv_shape(const oct_qat_conv *m, int64_t in_h, int64_t in_w);
 
+/* The activation as a float op, and " + relu" for descriptions. */
+oct_tensor *oct_float_activation(oct_context *cx, oct_activation activation, oct_tensor *y);
+const char *oct_activation_words(oct_activation activation);
+
 /* This step's weight codes, with ch's scale, offset and silent: per channel, symmetric, by this step's
  * absmax. */
 void oct_quantize_weights(const oct_layer *l, const oct_conv_shape *s, oct_qparams in,
