@@ -5,6 +5,7 @@
 #include "core/base/mem.h"
 #include "io/file.h"
 #include "io/model_program.h"
+#include "quant/runtime/step.h"
 
 #include <math.h>
 #include <string.h>
@@ -17,17 +18,6 @@ enum {
     CHANNELS_MAX = 4, /* of an input, as mean and std have room for */
 };
 static const size_t file_bytes_max = (size_t)1 << 34, text_bytes_max = (size_t)1 << 20;
-
-/* Numbers of all inputs together. */
-static int64_t input_numel(const oct_program *program)
-{
-    int64_t numel = 0;
-    for (int i = 0; i < program->num_inputs; i++) {
-        const oct_value *value = &program->values[program->inputs[i]];
-        numel += value->h * value->w * value->c;
-    }
-    return numel;
-}
 
 static oct_status write_certificate(oct_h5 *h5, const oct_certificate *c)
 {
@@ -61,7 +51,7 @@ static oct_status write_model(oct_h5 *h5, const oct_model *model)
     OCT_TRY(oct_h5_write(h5, "program/overflow_bound", OCT_S64, OCT_SHAPE(program->num_steps),
                          model->overflow_bound));
     OCT_TRY(write_certificate(h5, &model->certificate));
-    OCT_TRY(oct_h5_write(h5, "golden/input", OCT_F32, OCT_SHAPE(golden, input_numel(program)),
+    OCT_TRY(oct_h5_write(h5, "golden/input", OCT_F32, OCT_SHAPE(golden, oct_inputs_numel(program)),
                          model->golden_input));
     return oct_h5_write(h5, "golden/digest", OCT_U8, OCT_SHAPE(golden, program->num_values, DIGEST),
                         model->golden_digest);
@@ -198,8 +188,8 @@ static oct_status read_model(oct_h5 *h5, oct_model *model)
     OCT_TRY(read_certificate(h5, &model->certificate));
     OCT_TRY(check_model(model));
     const int64_t golden = model->certificate.golden_count;
-    OCT_TRY(oct_h5_read_new(h5, "golden/input", OCT_F32, OCT_SHAPE(golden, input_numel(program)),
-                            &model->golden_input));
+    OCT_TRY(oct_h5_read_new(h5, "golden/input", OCT_F32,
+                            OCT_SHAPE(golden, oct_inputs_numel(program)), &model->golden_input));
     return oct_h5_read_new(h5, "golden/digest", OCT_U8,
                            OCT_SHAPE(golden, program->num_values, DIGEST), &model->golden_digest);
 }

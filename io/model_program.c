@@ -17,9 +17,8 @@
 enum {
     STEPS_MAX = OCT_MODEL_STEPS_MAX,
     VALUES_MAX = OCT_MODEL_VALUES_MAX,
-    DIM_MAX = 65536,
+    DIM_MAX = OCT_DIM_MAX,
     TABLE_MAX = 65536,
-    ISLAND_ARRAYS_MAX = 64,
 };
 static const int64_t weights_max = (int64_t)1 << 31;
 static const size_t text_bytes_max = (size_t)1 << 20;
@@ -460,8 +459,8 @@ static oct_status read_island_arrays(oct_h5 *h5, int64_t i, oct_island *island)
     oct_status status = OCT_OK;
     int64_t *shapes = NULL, count;
     char path[64];
-    OCT_TRY(oct_h5_read_i64(h5, part_path(path, "islands", i, "num_arrays"), 0, ISLAND_ARRAYS_MAX,
-                            &count));
+    OCT_TRY(oct_h5_read_i64(h5, part_path(path, "islands", i, "num_arrays"), 0,
+                            OCT_ISLAND_ARRAYS_MAX, &count));
     OCT_TRY(oct_alloc(&island->arrays, (size_t)count, sizeof *island->arrays));
     island->num_arrays = count;
     OCT_TRY_OUT(oct_h5_read_new(h5, part_path(path, "islands", i, "shapes"), OCT_S64,

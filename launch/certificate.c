@@ -18,12 +18,6 @@
 
 enum { DIGEST = 32 };
 
-static size_t value_bytes(const oct_program *program, int64_t value)
-{
-    const oct_value *v = &program->values[value];
-    return (size_t)oct_value_numel(v) * oct_dtype_bytes(v->dtype);
-}
-
 int64_t oct_float_bytes(oct_module *root)
 {
     int64_t numel = 0;
@@ -127,14 +121,6 @@ static void take_value(void *user, int64_t value, const oct_step *step, const vo
     oct_sha256(data, bytes, (uint8_t *)user + value * DIGEST);
 }
 
-int64_t oct_inputs_numel(const oct_program *program)
-{
-    int64_t numel = 0;
-    for (int i = 0; i < program->num_inputs; i++)
-        numel += oct_value_numel(&program->values[program->inputs[i]]);
-    return numel;
-}
-
 /* The inputs of one golden sample, which lie one behind the other. */
 static void split_inputs(const oct_program *program, const float *sample,
                          const float *input[OCT_STEP_INPUTS])
@@ -154,13 +140,13 @@ oct_status oct_golden_digests(const oct_program *program, const float *samples, 
     float *output = NULL;
     oct_status status = OCT_OK;
     OCT_TRY_OUT(oct_runtime_create(&runtime, program, 1, &oct_module_islands));
-    OCT_TRY_OUT(oct_alloc(&output, value_bytes(program, program->output), 1));
+    OCT_TRY_OUT(oct_alloc(&output, oct_value_bytes(&program->values[program->output]), 1));
     for (int64_t i = 0; i < count; i++) {
         uint8_t *own = digests + i * program->num_values * DIGEST;
         split_inputs(program, samples + i * numel, input);
         for (int k = 0; k < program->num_inputs; k++)
             take_value(own, program->inputs[k], NULL, input[k],
-                       value_bytes(program, program->inputs[k]));
+                       oct_value_bytes(&program->values[program->inputs[k]]));
         OCT_TRY_OUT(oct_runtime_watch(runtime, 1, input, output, take_value, own));
     }
 out:
@@ -183,7 +169,7 @@ static void compare_value(void *user, int64_t value, const void *data, size_t by
     uint8_t digest[DIGEST];
     oct_sha256(data, bytes, digest);
     c->seen[value] = true;
-    if (bytes != value_bytes(c->program, value) ||
+    if (bytes != oct_value_bytes(&c->program->values[value]) ||
         memcmp(digest, c->expected + value * DIGEST, DIGEST) != 0)
         c->differs[value] = true;
 }

@@ -30,7 +30,6 @@ oct_status oct_golden_digests(const oct_program *program, const float *samples, 
 /* What commands that feed one image after another rely on: OCT_DATA when the program has several
  * inputs. Loads the plug-ins that compute its float layers. */
 oct_status oct_model_ready(const oct_model *model, const char *path) OCT_NODISCARD;
-int64_t oct_inputs_numel(const oct_program *program); /* of one sample */
 /* Layers that stay float. */
 int64_t oct_count_islands(const oct_program *program);
 

@@ -3,6 +3,7 @@
 #include "quant/runtime/planner.h"
 
 #include "core/base/mem.h"
+#include "quant/runtime/step.h"
 
 enum { UNIT = 64 };
 
@@ -10,11 +11,6 @@ typedef struct interval {
     int64_t value, first, last; /* steps, both included */
     int64_t offset, bytes;
 } interval;
-
-size_t oct_value_bytes(const oct_value *value)
-{
-    return (size_t)(value->h * value->w * value->c) * oct_dtype_bytes(value->dtype);
-}
 
 static int64_t last_use(const oct_program *program, int64_t made, int32_t value)
 {

@@ -4,8 +4,6 @@
 
 #include "quant/runtime/program.h"
 
-size_t oct_value_bytes(const oct_value *value); /* of one sample */
-
 /* offsets[num_values] and *bytes for one sample, in units of 64; n samples use n times both. The
  * program's inputs and output belong to the caller and get no place (-1). */
 oct_status oct_plan_values(const oct_program *program, int64_t *offsets,

@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { MAX_STEPS = 65536, MAX_DIM = 65536 };
+enum { MAX_STEPS = 65536 };
 
 static const int64_t max_value_bytes = INT64_C(1) << 30; /* of one sample */
 
@@ -40,11 +40,6 @@ void oct_program_free(oct_program *program)
     *program = (oct_program){0};
 }
 
-static bool is_size(int64_t dim)
-{
-    return dim >= 1 && dim <= MAX_DIM;
-}
-
 static oct_status check_codes(const oct_value *value, int64_t number)
 {
     const oct_qparams *q = &value->q;
@@ -63,9 +58,9 @@ static oct_status check_value(const oct_program *program, int64_t number)
     const oct_value *value = &program->values[number];
     OCT_CHECK(value->dtype == OCT_U8 || value->dtype == OCT_U16 || value->dtype == OCT_F32,
               OCT_DATA, "value %lld: its type is none of u8, u16 and f32", (long long)number);
-    OCT_CHECK(is_size(value->h) && is_size(value->w) && is_size(value->c), OCT_DATA,
+    OCT_CHECK(oct_is_size(value->h) && oct_is_size(value->w) && oct_is_size(value->c), OCT_DATA,
               "value %lld: its shape (%lld, %lld, %lld) is not within 1 to %d", (long long)number,
-              (long long)value->h, (long long)value->w, (long long)value->c, MAX_DIM);
+              (long long)value->h, (long long)value->w, (long long)value->c, OCT_DIM_MAX);
     OCT_CHECK(oct_value_numel(value) <= max_value_bytes / (int64_t)sizeof(float), OCT_DATA,
               "value %lld: one sample takes more than 1 GiB", (long long)number);
     return value->dtype == OCT_F32 ? OCT_OK : check_codes(value, number);

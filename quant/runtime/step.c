@@ -3,8 +3,6 @@
 
 #include <math.h>
 
-enum { MAX_DIM = 65536, MAX_WINDOW = 1024 };
-
 static const int64_t max_weight_bytes = INT64_C(1) << 31; /* of one step */
 static const int64_t max_spread = INT64_C(1) << 28;       /* codes */
 
@@ -24,20 +22,28 @@ int64_t oct_value_numel(const oct_value *value)
     return value->h * value->w * value->c;
 }
 
-static bool is_size(int64_t dim)
+size_t oct_value_bytes(const oct_value *value)
 {
-    return dim >= 1 && dim <= MAX_DIM;
+    return (size_t)oct_value_numel(value) * oct_dtype_bytes(value->dtype);
+}
+
+int64_t oct_inputs_numel(const oct_program *program)
+{
+    int64_t numel = 0;
+    for (int i = 0; i < program->num_inputs; i++)
+        numel += oct_value_numel(&program->values[program->inputs[i]]);
+    return numel;
 }
 
 oct_status oct_check_window(const oct_step *step, int most_padding)
 {
     const oct_conv_shape *s = &step->conv;
-    OCT_CHECK(is_size(s->in_h) && is_size(s->in_w) && is_size(s->in_c) && is_size(s->out_h) &&
-                  is_size(s->out_w) && is_size(s->out_c),
-              OCT_DATA, "its sizes are not within 1 to %d", MAX_DIM);
-    OCT_CHECK(s->kernel_h >= 1 && s->kernel_h <= MAX_WINDOW && s->kernel_w >= 1 &&
-                  s->kernel_w <= MAX_WINDOW && s->stride >= 1 && s->stride <= MAX_WINDOW,
-              OCT_DATA, "its kernel and stride are not within 1 to %d", MAX_WINDOW);
+    OCT_CHECK(oct_is_size(s->in_h) && oct_is_size(s->in_w) && oct_is_size(s->in_c) &&
+                  oct_is_size(s->out_h) && oct_is_size(s->out_w) && oct_is_size(s->out_c),
+              OCT_DATA, "its sizes are not within 1 to %d", OCT_DIM_MAX);
+    OCT_CHECK(s->kernel_h >= 1 && s->kernel_h <= OCT_WINDOW_MAX && s->kernel_w >= 1 &&
+                  s->kernel_w <= OCT_WINDOW_MAX && s->stride >= 1 && s->stride <= OCT_WINDOW_MAX,
+              OCT_DATA, "its kernel and stride are not within 1 to %d", OCT_WINDOW_MAX);
     OCT_CHECK(s->padding >= 0 && s->padding <= most_padding, OCT_DATA,
               "padding %d is not within 0 to %d", s->padding, most_padding);
     const int64_t room_h = s->in_h + 2 * s->padding - s->kernel_h;
@@ -59,7 +65,7 @@ static bool fits_input(const oct_conv_shape *s, const oct_value *value)
 static oct_status check_spread(const oct_step *step, const oct_value *value)
 {
     const oct_conv_shape *s = &step->conv;
-    OCT_CHECK(step->spread <= MAX_WINDOW &&
+    OCT_CHECK(step->spread <= OCT_WINDOW_MAX &&
                   (step->kind == OCT_STEP_CONV || step->kind == OCT_STEP_CONV_FLOAT),
               OCT_DATA, "its input cannot be spread by %d", step->spread);
     OCT_CHECK(s->in_c == value->c && s->in_h == (value->h - 1) * step->spread + 1 &&

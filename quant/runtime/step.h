@@ -50,11 +50,21 @@ static inline const oct_value *oct_step_output(const oct_program *program, const
 {
     return &program->values[step->output];
 }
-int64_t oct_value_numel(const oct_value *value); /* of one sample */
+/* Of one sample. */
+int64_t oct_value_numel(const oct_value *value);
+size_t oct_value_bytes(const oct_value *value);
+int64_t oct_inputs_numel(const oct_program *program); /* all inputs together */
 /* Input i, when it is codes. */
 static inline oct_qcodes oct_step_codes(const oct_step_run *r, int i)
 {
     return (oct_qcodes){.q = oct_step_input(r->program, r->step, i)->q, .data = r->input[i]};
+}
+
+/* What files and checks bound alike. */
+enum { OCT_DIM_MAX = 65536, OCT_WINDOW_MAX = 1024, OCT_ISLAND_ARRAYS_MAX = 64 };
+static inline bool oct_is_size(int64_t dim)
+{
+    return dim >= 1 && dim <= OCT_DIM_MAX;
 }
 
 /* For checks, before which inputs, output and their types are known to be right. */

@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-enum { ALIGN = 64, MAX_WINDOW = 1024 };
+enum { ALIGN = 64 };
 
 static const int64_t wide_limit = INT64_C(1) << 47;
 
@@ -63,7 +63,7 @@ oct_status oct_conv_check(const oct_program *program, const oct_step *step)
     const oct_value *in = oct_step_input(program, step, 0);
     const bool wide = in->dtype == OCT_U16;
     const oct_qparams byte = {.qmax = 255};
-    OCT_TRY(oct_check_window(step, MAX_WINDOW));
+    OCT_TRY(oct_check_window(step, OCT_WINDOW_MAX));
     OCT_TRY(oct_check_plane(program, step));
     OCT_TRY(oct_check_weights(step));
     const int64_t limit = INT64_C(1) << 31;

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { MAX_ARRAYS = 64, LONGEST_NAME = 63 };
+enum { LONGEST_NAME = 63 };
 
 static const int64_t max_array_bytes = INT64_C(1) << 31;
 
@@ -50,10 +50,10 @@ static oct_status check(const oct_program *program, const oct_step *step)
     for (int i = 0; i < step->num_inputs; i++)
         OCT_CHECK(has_dims(oct_step_input(program, step, i), island->dims[i]), OCT_DATA,
                   "its input %d cannot have %d dimensions", i, island->dims[i]);
-    OCT_CHECK(island->num_arrays >= 0 && island->num_arrays <= MAX_ARRAYS &&
+    OCT_CHECK(island->num_arrays >= 0 && island->num_arrays <= OCT_ISLAND_ARRAYS_MAX &&
                   (island->num_arrays == 0 || island->arrays),
               OCT_DATA, "%lld arrays; 0 to %d are allowed", (long long)island->num_arrays,
-              MAX_ARRAYS);
+              OCT_ISLAND_ARRAYS_MAX);
     for (int64_t i = 0; i < island->num_arrays; i++)
         OCT_TRY(check_array(&island->arrays[i], i));
     return OCT_OK;

@@ -3,6 +3,7 @@
 #include "quant/runtime/program.h"
 
 #include "quant/runtime/planner.h"
+#include "quant/runtime/step.h"
 #include "tests/quant/program_maker.h"
 #include "tests/quant/quant_random.h"
 
