@@ -153,60 +153,15 @@ Test(gradcheck, batch_norm_with_running_statistics)
     check_batch_norm(OCT_SHAPE(7, 4), 3, true);
 }
 
-static oct_tensor *relu_of(oct_context *cx, oct_module *root, oct_tensor *const *x, int n)
-{
-    (void)root, (void)n;
-    return oct_relu(cx, x[0]);
-}
-
-static oct_tensor *relu6_of(oct_context *cx, oct_module *root, oct_tensor *const *x, int n)
-{
-    (void)root, (void)n;
-    return oct_relu6(cx, x[0]);
-}
-
-static oct_tensor *max_pool_of(oct_context *cx, oct_module *root, oct_tensor *const *x, int n)
-{
-    (void)root, (void)n;
-    return oct_max_pool(cx, x[0], 3, 2, 1);
-}
-
-static oct_tensor *max_pool_even_of(oct_context *cx, oct_module *root, oct_tensor *const *x, int n)
-{
-    (void)root, (void)n;
-    return oct_max_pool(cx, x[0], 2, 2, 0);
-}
-
-static oct_tensor *avg_pool_of(oct_context *cx, oct_module *root, oct_tensor *const *x, int n)
-{
-    (void)root, (void)n;
-    return oct_avg_pool(cx, x[0], 3, 2);
-}
-
-static oct_tensor *global_avg_pool_of(oct_context *cx, oct_module *root, oct_tensor *const *x,
-                                      int n)
-{
-    (void)root, (void)n;
-    return oct_global_avg_pool(cx, x[0]);
-}
-
-static oct_tensor *flatten_of(oct_context *cx, oct_module *root, oct_tensor *const *x, int n)
-{
-    (void)root, (void)n;
-    return oct_flatten(cx, x[0]);
-}
-
-static oct_tensor *add_of(oct_context *cx, oct_module *root, oct_tensor *const *x, int n)
-{
-    (void)root, (void)n;
-    return oct_add(cx, x[0], x[1]);
-}
-
-static oct_tensor *double_of(oct_context *cx, oct_module *root, oct_tensor *const *x, int n)
-{
-    (void)root, (void)n;
-    return oct_add(cx, x[0], x[0]);
-}
+RIG_FORWARD(relu_of, oct_relu(cx, x[0]))
+RIG_FORWARD(relu6_of, oct_relu6(cx, x[0]))
+RIG_FORWARD(max_pool_of, oct_max_pool(cx, x[0], 3, 2, 1))
+RIG_FORWARD(max_pool_even_of, oct_max_pool(cx, x[0], 2, 2, 0))
+RIG_FORWARD(avg_pool_of, oct_avg_pool(cx, x[0], 3, 2))
+RIG_FORWARD(global_avg_pool_of, oct_global_avg_pool(cx, x[0]))
+RIG_FORWARD(flatten_of, oct_flatten(cx, x[0]))
+RIG_FORWARD(add_of, oct_add(cx, x[0], x[1]))
+RIG_FORWARD(double_of, oct_add(cx, x[0], x[0]))
 
 static oct_tensor *concat_of(oct_context *cx, oct_module *root, oct_tensor *const *x, int n)
 {
@@ -214,77 +169,18 @@ static oct_tensor *concat_of(oct_context *cx, oct_module *root, oct_tensor *cons
     return oct_concat(cx, x, n);
 }
 
-static oct_tensor *mul_of(oct_context *cx, oct_module *root, oct_tensor *const *x, int n)
-{
-    (void)root, (void)n;
-    return oct_mul(cx, x[0], x[1]);
-}
-
-static oct_tensor *square_of(oct_context *cx, oct_module *root, oct_tensor *const *x, int n)
-{
-    (void)root, (void)n;
-    return oct_mul(cx, x[0], x[0]);
-}
-
-static oct_tensor *line_of(oct_context *cx, oct_module *root, oct_tensor *const *x, int n)
-{
-    (void)root, (void)n;
-    return oct_add_scalar(cx, oct_mul_scalar(cx, x[0], -1.5), 0.25);
-}
-
-static oct_tensor *sigmoid_of(oct_context *cx, oct_module *root, oct_tensor *const *x, int n)
-{
-    (void)root, (void)n;
-    return oct_sigmoid(cx, x[0]);
-}
-
-static oct_tensor *silu_of(oct_context *cx, oct_module *root, oct_tensor *const *x, int n)
-{
-    (void)root, (void)n;
-    return oct_silu(cx, x[0]);
-}
-
-static oct_tensor *hard_swish_of(oct_context *cx, oct_module *root, oct_tensor *const *x, int n)
-{
-    (void)root, (void)n;
-    return oct_hard_swish(cx, x[0]);
-}
-
-static oct_tensor *leaky_relu_of(oct_context *cx, oct_module *root, oct_tensor *const *x, int n)
-{
-    (void)root, (void)n;
-    return oct_leaky_relu(cx, x[0], 0.2);
-}
-
-static oct_tensor *softmax_of(oct_context *cx, oct_module *root, oct_tensor *const *x, int n)
-{
-    (void)root, (void)n;
-    return oct_softmax(cx, x[0]);
-}
-
-static oct_tensor *nearest_of(oct_context *cx, oct_module *root, oct_tensor *const *x, int n)
-{
-    (void)root, (void)n;
-    return oct_interpolate(cx, x[0], 6, 4, OCT_NEAREST);
-}
-
-static oct_tensor *bilinear_of(oct_context *cx, oct_module *root, oct_tensor *const *x, int n)
-{
-    (void)root, (void)n;
-    return oct_interpolate(cx, x[0], 7, 3, OCT_BILINEAR);
-}
-
-static oct_tensor *reshape_of(oct_context *cx, oct_module *root, oct_tensor *const *x, int n)
-{
-    (void)root, (void)n;
-    return oct_reshape(cx, x[0], OCT_SHAPE(0, 4, 1, 6));
-}
-
-static oct_tensor *spread_of(oct_context *cx, oct_module *root, oct_tensor *const *x, int n)
-{
-    (void)root, (void)n;
-    return oct_spread(cx, x[0], 3);
-}
+RIG_FORWARD(mul_of, oct_mul(cx, x[0], x[1]))
+RIG_FORWARD(square_of, oct_mul(cx, x[0], x[0]))
+RIG_FORWARD(line_of, oct_add_scalar(cx, oct_mul_scalar(cx, x[0], -1.5), 0.25))
+RIG_FORWARD(sigmoid_of, oct_sigmoid(cx, x[0]))
+RIG_FORWARD(silu_of, oct_silu(cx, x[0]))
+RIG_FORWARD(hard_swish_of, oct_hard_swish(cx, x[0]))
+RIG_FORWARD(leaky_relu_of, oct_leaky_relu(cx, x[0], 0.2))
+RIG_FORWARD(softmax_of, oct_softmax(cx, x[0]))
+RIG_FORWARD(nearest_of, oct_interpolate(cx, x[0], 6, 4, OCT_NEAREST))
+RIG_FORWARD(bilinear_of, oct_interpolate(cx, x[0], 7, 3, OCT_BILINEAR))
+RIG_FORWARD(reshape_of, oct_reshape(cx, x[0], OCT_SHAPE(0, 4, 1, 6)))
+RIG_FORWARD(spread_of, oct_spread(cx, x[0], 3))
 
 static void check_op(rig_forward forward, oct_shape shape)
 {
@@ -371,11 +267,7 @@ Test(gradcheck, concat_of_three)
 static const int32_t labels[5] = {3, 0, 2, 3, 1};
 static oct_loss loss;
 
-static oct_tensor *cross_entropy_of(oct_context *cx, oct_module *root, oct_tensor *const *x, int n)
-{
-    (void)root, (void)n;
-    return oct_cross_entropy(cx, x[0], labels, 0.1F, &loss);
-}
+RIG_FORWARD(cross_entropy_of, oct_cross_entropy(cx, x[0], labels, 0.1F, &loss))
 
 Test(gradcheck, cross_entropy_with_smoothing)
 {

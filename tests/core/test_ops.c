@@ -69,71 +69,17 @@ Test(ops, transposed_convolutions_agree_with_pytorch)
                       {3, 3, 1, 0, 1});
 }
 
-static oct_tensor *add_scalar_of(oct_context *cx, oct_module *root, oct_tensor *const *x, int n)
-{
-    (void)root, (void)n;
-    return oct_add_scalar(cx, x[0], 0.3);
-}
-
-static oct_tensor *mul_scalar_of(oct_context *cx, oct_module *root, oct_tensor *const *x, int n)
-{
-    (void)root, (void)n;
-    return oct_mul_scalar(cx, x[0], -1.7);
-}
-
-static oct_tensor *mul_of(oct_context *cx, oct_module *root, oct_tensor *const *x, int n)
-{
-    (void)root, (void)n;
-    return oct_mul(cx, x[0], x[1]);
-}
-
-static oct_tensor *sigmoid_of(oct_context *cx, oct_module *root, oct_tensor *const *x, int n)
-{
-    (void)root, (void)n;
-    return oct_sigmoid(cx, x[0]);
-}
-
-static oct_tensor *silu_of(oct_context *cx, oct_module *root, oct_tensor *const *x, int n)
-{
-    (void)root, (void)n;
-    return oct_silu(cx, x[0]);
-}
-
-static oct_tensor *hard_swish_of(oct_context *cx, oct_module *root, oct_tensor *const *x, int n)
-{
-    (void)root, (void)n;
-    return oct_hard_swish(cx, x[0]);
-}
-
-static oct_tensor *leaky_relu_of(oct_context *cx, oct_module *root, oct_tensor *const *x, int n)
-{
-    (void)root, (void)n;
-    return oct_leaky_relu(cx, x[0], 0.125);
-}
-
-static oct_tensor *softmax_of(oct_context *cx, oct_module *root, oct_tensor *const *x, int n)
-{
-    (void)root, (void)n;
-    return oct_softmax(cx, x[0]);
-}
-
-static oct_tensor *nearest_of(oct_context *cx, oct_module *root, oct_tensor *const *x, int n)
-{
-    (void)root, (void)n;
-    return oct_interpolate(cx, x[0], 3, 10, OCT_NEAREST);
-}
-
-static oct_tensor *bilinear_of(oct_context *cx, oct_module *root, oct_tensor *const *x, int n)
-{
-    (void)root, (void)n;
-    return oct_interpolate(cx, x[0], 3, 10, OCT_BILINEAR);
-}
-
-static oct_tensor *bilinear_up_of(oct_context *cx, oct_module *root, oct_tensor *const *x, int n)
-{
-    (void)root, (void)n;
-    return oct_interpolate(cx, x[0], 8, 6, OCT_BILINEAR);
-}
+RIG_FORWARD(add_scalar_of, oct_add_scalar(cx, x[0], 0.3))
+RIG_FORWARD(mul_scalar_of, oct_mul_scalar(cx, x[0], -1.7))
+RIG_FORWARD(mul_of, oct_mul(cx, x[0], x[1]))
+RIG_FORWARD(sigmoid_of, oct_sigmoid(cx, x[0]))
+RIG_FORWARD(silu_of, oct_silu(cx, x[0]))
+RIG_FORWARD(hard_swish_of, oct_hard_swish(cx, x[0]))
+RIG_FORWARD(leaky_relu_of, oct_leaky_relu(cx, x[0], 0.125))
+RIG_FORWARD(softmax_of, oct_softmax(cx, x[0]))
+RIG_FORWARD(nearest_of, oct_interpolate(cx, x[0], 3, 10, OCT_NEAREST))
+RIG_FORWARD(bilinear_of, oct_interpolate(cx, x[0], 3, 10, OCT_BILINEAR))
+RIG_FORWARD(bilinear_up_of, oct_interpolate(cx, x[0], 8, 6, OCT_BILINEAR))
 
 #define CHECK_GOLDEN_FUNCTION(name, shape)                                                         \
     do {                                                                                           \
@@ -227,17 +173,8 @@ Test(ops, batch_norm_agrees_with_pytorch_in_evaluation)
     rig_end(&r);
 }
 
-static oct_tensor *max_pool_of(oct_context *cx, oct_module *root, oct_tensor *const *x, int n)
-{
-    (void)root, (void)n;
-    return oct_max_pool(cx, x[0], 3, 2, 1);
-}
-
-static oct_tensor *avg_pool_of(oct_context *cx, oct_module *root, oct_tensor *const *x, int n)
-{
-    (void)root, (void)n;
-    return oct_avg_pool(cx, x[0], 2, 2);
-}
+RIG_FORWARD(max_pool_of, oct_max_pool(cx, x[0], 3, 2, 1))
+RIG_FORWARD(avg_pool_of, oct_avg_pool(cx, x[0], 2, 2))
 
 #define CHECK_GOLDEN_POOL(name)                                                                    \
     do {                                                                                           \
@@ -260,11 +197,7 @@ Test(ops, pools_agree_with_pytorch_also_where_maxima_tie)
 static int32_t labels[6] = {0, 4, 2, 2, 1, 3};
 static oct_loss loss;
 
-static oct_tensor *cross_entropy_of(oct_context *cx, oct_module *root, oct_tensor *const *x, int n)
-{
-    (void)root, (void)n;
-    return oct_cross_entropy(cx, x[0], labels, 0.1F, &loss);
-}
+RIG_FORWARD(cross_entropy_of, oct_cross_entropy(cx, x[0], labels, 0.1F, &loss))
 
 Test(ops, cross_entropy_with_smoothing_agrees_with_pytorch)
 {
