@@ -3,8 +3,6 @@
 
 #include "core/base/mem.h"
 
-#include "core/base/mem.h"
-
 #include <string.h>
 
 static oct_module *layer_of(const oct_blueprint *plan, int64_t place)
@@ -70,8 +68,9 @@ static void check_members(oct_blueprint *plan, int64_t place)
 static bool drops(oct_blueprint *plan, int64_t place, const char *path)
 {
     if (!plan->options->drop_hooks) return false;
-    plan->status =
+    oct_status status =
         oct_blueprint_note(&plan->nodes[place], "hooks of %s were dropped by fusion", path);
+    if (plan->status == OCT_OK) plan->status = status;
     return true;
 }
 
