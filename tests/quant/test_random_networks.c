@@ -5,6 +5,7 @@
  * OCT_RANDOM_NETWORKS=N tries N networks, OCT_RANDOM_FIRST=S begins with seed S. A network that fails is
  * shrunk and printed. */
 #include "core/base/mem.h"
+#include "core/base/text.h"
 #include "tests/quant/random_network.h"
 
 #include <criterion/criterion.h>
@@ -723,7 +724,9 @@ static void shrink(rn_plan *plan)
 static long setting(const char *name, long otherwise)
 {
     const char *text = getenv(name);
-    return text ? atol(text) : otherwise;
+    int64_t given = otherwise;
+    cr_assert(!text || oct_parse_i64(text, &given), "%s=%s is no whole number", name, text);
+    return (long)given;
 }
 
 Test(random_networks, keep_every_promise, .timeout = 100000)
