@@ -272,6 +272,17 @@ static void check_any_qconfig(oct_blueprint *plan)
                           "those that shall be (oct_setter_default: to all)");
 }
 
+/* With qconfigs, but none where codes could be. */
+static void check_any_quantized(oct_blueprint *plan)
+{
+    if (plan->problems > 0) return;
+    for (size_t i = 0; i < plan->graph->num_nodes; i++)
+        if (plan->nodes[i].quantized) return;
+    OCT_PROBLEM(plan, "nothing would be quantized: no module that has a quantized form gets "
+                      "quantized values; give the QuantStub a qconfig, or prepare with jit, which "
+                      "does not ask for stubs");
+}
+
 /* Every path that a setter may mean: modules of the tree and those that would be generated. */
 typedef struct paths {
     char **text;
@@ -331,5 +342,6 @@ oct_status oct_blueprint_check(oct_blueprint *plan)
         check_carried(plan, &g->reads[i]);
     for (size_t i = 0; i < g->num_blocks; i++)
         check_block(plan, (int)i);
+    check_any_quantized(plan);
     return plan->status;
 }

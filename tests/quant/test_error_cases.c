@@ -138,6 +138,20 @@ Test(error_cases, no_qconfig_anywhere)
     }
 }
 
+/* Stubs decide in jit_strip: without theirs, nothing gets codes. */
+Test(error_cases, a_qconfig_where_nothing_can_be_quantized)
+{
+    rig r;
+    begin(&r);
+    oct_qconfig qconfig = oct_qconfig_default();
+    oct_qconfig_setter setters[] = {oct_setter_by_name("0", NULL), oct_setter_default(&qconfig)};
+    oct_prepare_options options = rig_options(OCT_METHOD_JIT_STRIP);
+    options.setters = setters;
+    options.num_setters = 2;
+    REFUSED(rig_try(&r, &options, NULL), OCT_PREPARE, "nothing would be quantized");
+    rig_end(&r);
+}
+
 /* A QAT module without qconfig or of a wrong source cannot be: only prepare makes them. An observer in
  * place of its class cannot be either: a qconfig holds a pointer to the table entry. What is left: */
 Test(error_cases, qconfigs_that_make_no_sense)
