@@ -6,7 +6,9 @@
 #include "core/base/mem.h"
 #include "core/base/rng.h"
 #include "core/base/text.h"
+#include "core/base/whole.h"
 #include "io/model_file.h"
+#include "launch/certificate.h"
 #include "launch/file_kind.h"
 #include "launch/job.h"
 #include "launch/output.h"
@@ -21,7 +23,7 @@
 #include <string.h>
 
 enum { MODEL, BATCH, STEPS, MODE, IMAGE, THREADS, RANKS };
-enum { SEED = 7, REPETITIONS_MAX = 10000 };
+enum { SEED = 7, REPETITIONS_MAX = 10000, LEAF = 8 };
 
 static const oct_option options[] = {
     [MODEL] = {"--model", 0, OCT_OPT_TEXT, "NAME", "step: a model of octet help models", 0, 0},
@@ -100,12 +102,13 @@ static oct_status step_recipe(const oct_args *args, const oct_dataset *data, int
     oct_status status = oct_text_add(
         &text,
         "schema: 1\nmodel:\n  name: %s\nthreads: %" PRId64 "\ndata:\n  mean: %s\n  std: %s\n"
-        "batch:\n  size: %" PRId64 "\nfloat:\n  epochs: %" PRId64 "\n  lr: 0.001\ncalibrate:\n"
+        "batch:\n  size: %" PRId64 "\n  leaf: %" PRId64 "\nfloat:\n  epochs: %" PRId64
+        "\n  lr: 0.001\ncalibrate:\n"
         "  batches: 1\nqat:\n  epochs: %" PRId64 "\n  lr: 0.001\n  freeze_batch_norm: 1\n"
         "  freeze_scales: 1\n",
         args->option[MODEL].given ? args->option[MODEL].text : "cnn-small",
         option_or(args, THREADS, 1), ones[data->c - 1], ones[data->c - 1], data->count,
-        qat ? 0 : steps, qat ? steps : 1);
+        oct_smaller(LEAF, data->count), qat ? 0 : steps, qat ? steps : 1);
     if (status == OCT_OK) status = oct_recipe_read(recipe, "octet bench", text.data, NULL, 0);
     oct_text_free(&text);
     return status;
@@ -192,6 +195,7 @@ static oct_status bench_infer(const oct_args *args)
     OCT_CHECK(args->num_words == 2, OCT_USAGE, "command line: write octet bench infer MODEL");
     OCT_TRY(oct_file_need_model(args->word[1]));
     OCT_TRY(oct_model_load(&model, args->word[1]));
+    OCT_TRY_OUT(oct_model_ready(&model, args->word[1]));
     omp_set_num_threads((int)threads);
     const oct_program *program = &model.program;
     int64_t image = 0; /* numbers of a sample, over all inputs */

@@ -167,7 +167,10 @@ oct_status oct_job_recipe(oct_recipe *recipe, const char *file, const char *text
     const char *overrides[] = {override};
     OCT_TRY_OUT(oct_recipe_read(recipe, file, text, overrides, data_path && *data_path ? 1 : 0));
     status = oct_plugins_load(&recipe->plugins);
-    if (status != OCT_OK) oct_recipe_free(recipe);
+    if (status != OCT_OK) {
+        oct_fail_prefix("%s", file); /* who wants them */
+        oct_recipe_free(recipe);
+    }
 out:
     oct_free(&override);
     oct_free(&found);

@@ -88,6 +88,11 @@ Test(plugin, a_trained_model_is_evaluated_converted_verified_and_run)
     oct_check_said(job, "40 test images");
     OCTET("run", "again.int8.h5", "--input", "data/t10k-images-idx3-ubyte", "--count", "3");
     oct_check_exit(job, 0);
+    shell("mkdir away && cd away && ../" PROGRAM " eval ../again.int8.h5 --data ../data");
+    oct_check_exit(job, 2);
+    oct_check_said(job, "../again.int8.h5: plugins: plugin/example.so: there is no such file");
+    OCTET("bench", "infer", "again.int8.h5", "--steps", "1");
+    oct_check_exit(job, 0);
     OCTET("inspect", "again.int8.h5");
     oct_check_exit(job, 0);
     oct_check_said(job, "gate");
