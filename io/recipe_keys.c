@@ -115,13 +115,34 @@ static oct_status add_layer(oct_texts *layers, const char *path)
     return OCT_OK;
 }
 
+static bool is_activation(const oct_sensitivity_row *row)
+{
+    return strcmp(row->tensor, "activation") == 0;
+}
+
+/* Rows that would change nothing are not what was meant. */
+static oct_status check_rows(const oct_sensitivity *table, size_t rows)
+{
+    size_t first = 0;
+    while (first < table->count && !is_activation(&table->rows[first]))
+        first++;
+    OCT_CHECK(first < table->count, OCT_USAGE,
+              "the sensitivity table has rows of weights only, which keep 8 bits; leave it out");
+    OCT_CHECK(first < rows, OCT_USAGE,
+              "the first %zu rows of the sensitivity table are of weights, which keep 8 bits; the "
+              "first activation is row %zu, so write quant.sensitivity_topk: %zu or more",
+              rows, first + 1, first + 1);
+    return OCT_OK;
+}
+
 static oct_status add_layers(oct_recipe *recipe, const oct_sensitivity *table)
 {
     oct_qconfig_setter setter;
     OCT_TRY(oct_setter_sensitive(&setter, table, recipe->quant_sensitivity_topk,
                                  recipe->quant_sensitivity_ratio, 16, recipe->quant_int16_fixed));
+    OCT_TRY(check_rows(table, setter.rows));
     for (size_t i = 0; i < setter.rows; i++)
-        if (strcmp(table->rows[i].tensor, "activation") == 0)
+        if (is_activation(&table->rows[i]))
             OCT_TRY(add_layer(&recipe->quant_int16_layers, table->rows[i].path));
     /* The recipe is complete now, also where it is written to. */
     recipe->quant_sensitivity[0] = '\0';

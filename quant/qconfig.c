@@ -191,9 +191,9 @@ static void check_pattern(const char *setter, const char *pattern, const char *c
     for (size_t i = 0; i < count; i++)
         if (fits_path(pattern, paths[i])) return;
     char hint[OCT_HINT_BYTES];
-    oct_fail_add(OCT_PREPARE, "%s '%s': no module that can be quantized has this path; %s", setter,
-                 pattern,
-                 oct_did_you_mean(hint, pattern, paths, count, "`octet check` lists them"));
+    oct_fail_add(
+        OCT_PREPARE, "%s '%s': no module that can be quantized has this path; %s", setter, pattern,
+        oct_did_you_mean(hint, pattern, paths, count, "`octet check` without it lists them"));
 }
 
 static void check_rows(const oct_qconfig_setter *setter, const char *const *paths, size_t count)

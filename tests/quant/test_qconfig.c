@@ -218,9 +218,9 @@ Test(qconfig, names_that_fit_nothing_are_said_with_the_nearest)
                      "by name 'layer1.conv3': no module that can be quantized has "
                      "this path; did you mean 'layer1.conv1'?");
     cr_assert_str_eq(oct_fail_text(1), "by name 'tail.*': no module that can be quantized has this "
-                                       "path; `octet check` lists them");
+                                       "path; `octet check` without it lists them");
     cr_assert_str_eq(oct_fail_text(2), "sensitive 'a': no module that can be quantized has this "
-                                       "path; `octet check` lists them");
+                                       "path; `octet check` without it lists them");
     oct_fail_clear();
     MUST(oct_qconfig_check_names(setters + 4, 2, paths, OCT_COUNT(paths)));
 }
