@@ -3,6 +3,7 @@
 
 #include "core/base/mem.h"
 #include "core/kernel/blas.h"
+#include "quant/pass/graph.h"
 
 #include <math.h>
 #include <string.h>
@@ -25,6 +26,7 @@ oct_status oct_learner_rebind(oct_learner *learner, oct_module *root)
     oct_leaves full = split(learner, learner->batch);
     unbind(learner);
     learner->root = root;
+    learner->graph = oct_graph_of(root);
     OCT_TRY(oct_params_bind(&learner->params, root, &full));
     OCT_TRY(oct_optim_create(&learner->optim, &learner->config, &learner->params));
     OCT_TRY(oct_quantizers_collect(&learner->quantizers, root));
@@ -52,6 +54,14 @@ void oct_learner_destroy(oct_learner *learner)
     oct_context_destroy(&learner->context);
 }
 
+/* A step would leave the prepared model's quantizers without ranges. */
+static oct_status check_bound(const oct_learner *l)
+{
+    OCT_CHECK(oct_graph_of(l->root) == l->graph, OCT_USAGE,
+              "the model was prepared behind the learner's back; call oct_learner_rebind first");
+    return OCT_OK;
+}
+
 static oct_tensor *forward(oct_learner *l, oct_shape shape, float *x, bool learn)
 {
     oct_leaves leaves = split(l, shape.dim[0]);
@@ -74,6 +84,7 @@ oct_status oct_learner_step(oct_learner *learner, oct_shape shape, float *x, con
 {
     oct_context *cx = learner->context;
     oct_leaves leaves = split(learner, shape.dim[0]);
+    OCT_TRY(check_bound(learner));
     oct_params_zero(&learner->params);
     oct_tensor *y = oct_cross_entropy(cx, forward(learner, shape, x, true), labels, 0.0f, loss);
     OCT_TRY(oct_context_status(cx));
@@ -87,6 +98,7 @@ oct_status oct_learner_step(oct_learner *learner, oct_shape shape, float *x, con
 
 oct_status oct_learner_forward(oct_learner *learner, oct_shape shape, float *x, float *y)
 {
+    OCT_TRY(check_bound(learner));
     oct_tensor *output = forward(learner, shape, x, false);
     OCT_TRY(oct_context_status(learner->context));
     OCT_CHECK(output->dtype == OCT_F32, OCT_USAGE,

@@ -20,6 +20,7 @@ typedef struct oct_learner {
     oct_params params;
     oct_optim optim;
     oct_quantizers quantizers; /* none before prepare */
+    const void *graph;         /* of the prepare that this was bound behind, or NULL */
     int64_t *keys;
 } oct_learner;
 

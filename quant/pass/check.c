@@ -49,7 +49,7 @@ static void check_norm(oct_blueprint *plan, int64_t place)
     if (has_norm(plan, place))
         OCT_PROBLEM(plan,
                     "%s: target %s shifts and has no place for a live batch norm; fold it "
-                    "(quant.batch_norm: folded)",
+                    "(options.fold_batch_norm; in a recipe, quant.batch_norm: folded)",
                     p->path, plan->target->name);
 }
 

@@ -190,10 +190,10 @@ static oct_status check_frozen(oct_module *root)
         status = oct_fail(OCT_PREPARE, "the model is not prepared: train its QAT phase first");
     for (size_t i = 0; i < all.count && status == OCT_OK; i++)
         if (all.items[i]->state != OCT_QUANT_FROZEN)
-            status =
-                oct_fail(OCT_PREPARE,
-                         "activation scales still move; convert a checkpoint of the phase in which "
-                         "scales are frozen (the end of the run)");
+            status = oct_fail(
+                OCT_PREPARE,
+                "activation scales still move; call oct_set_fake_quant(root, "
+                "OCT_STATE_VALIDATION) first, or convert a checkpoint of the end of a run");
     oct_quantizers_free(&all);
     return status;
 }

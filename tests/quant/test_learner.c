@@ -42,6 +42,8 @@ Test(learner, learns_in_float_and_quantized)
     double before = steps(&r, &learner, 1), after = steps(&r, &learner, 20);
     cr_assert_lt(after, 0.8 * before);
     MUST(oct_prepare(&r.root, &r.example, &options, NULL));
+    REFUSED(oct_learner_forward(&learner, batch_of(&r), r.x[0], y), OCT_USAGE,
+            "the model was prepared behind the learner's back; call oct_learner_rebind first");
     MUST(oct_learner_rebind(&learner, r.root));
     MUST(oct_set_fake_quant(r.root, OCT_STATE_CALIBRATION));
     MUST(oct_learner_forward(&learner, batch_of(&r), r.x[0], y));
