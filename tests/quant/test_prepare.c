@@ -262,7 +262,7 @@ Test(prepare, obeys_the_target)
     oct_prepare_options options = options_of(OCT_METHOD_JIT);
     options.target = oct_target_find("pow2");
     stubs_around_conv(&n);
-    check_refused(&n, &options, "fold it (quant.batch_norm: folded)");
+    check_refused(&n, &options, "fold it (options.fold_batch_norm; ");
     options.fold_batch_norm = true;
     OK(try_prepare(&n, &options));
     cr_assert_null(oct_module_find(n.root, "1.bn"));
