@@ -138,17 +138,20 @@ Test(error_cases, no_qconfig_anywhere)
     }
 }
 
-/* Stubs decide in jit_strip: without theirs, nothing gets codes. */
+/* Only the DeQuantStub has a qconfig. (Where only the QuantStub has none, one is generated.) */
 Test(error_cases, a_qconfig_where_nothing_can_be_quantized)
 {
     rig r;
     begin(&r);
     oct_qconfig qconfig = oct_qconfig_default();
-    oct_qconfig_setter setters[] = {oct_setter_by_name("0", NULL), oct_setter_default(&qconfig)};
+    oct_qconfig_setter setters[] = {oct_setter_by_name("0", NULL), oct_setter_by_name("1", NULL),
+                                    oct_setter_by_name("2", NULL), oct_setter_by_name("3", NULL),
+                                    oct_setter_by_name("4", NULL), oct_setter_by_name("5", NULL),
+                                    oct_setter_default(&qconfig)};
     oct_prepare_options options = rig_options(OCT_METHOD_JIT_STRIP);
     options.setters = setters;
-    options.num_setters = 2;
-    REFUSED(rig_try(&r, &options, NULL), OCT_PREPARE, "nothing would be quantized");
+    options.num_setters = OCT_COUNT(setters);
+    REFUSED(rig_try(&r, &options, NULL), OCT_PREPARE, "nothing would be quantized: no module");
     rig_end(&r);
 }
 
