@@ -33,7 +33,7 @@ static void quantize(rig *r)
 }
 
 /* Several hooks at each end of a fusion, on a module of a nested container. */
-Test(hooks, of_first_and_last_member_survive_in_order, .timeout = 60)
+Test(hooks, of_first_and_last_member_survive_in_order)
 {
     for (size_t i = 0; i < OCT_COUNT(graph_methods); i++) {
         rig r;
@@ -155,7 +155,7 @@ Test(hooks, of_a_container_that_ends_inside_of_a_fusion_are_refused_or_dropped)
 
 /* Every member, before and behind: the two ends live, all others are named; and dropping drops only
  * those. */
-Test(hooks, in_all_places_of_a_fusion, .timeout = 120)
+Test(hooks, in_all_places_of_a_fusion)
 {
     static const char *const members[] = {"inner.conv", "inner.bn", "relu"};
     for (int member = 0; member < 3; member++)
@@ -189,7 +189,7 @@ Test(hooks, in_all_places_of_a_fusion, .timeout = 120)
         }
 }
 
-Test(hooks, that_are_added_after_prepare_run, .timeout = 60)
+Test(hooks, that_are_added_after_prepare_run)
 {
     for (size_t i = 0; i < OCT_COUNT(graph_methods); i++) {
         rig r;

@@ -284,14 +284,14 @@ static void check_module(kind k, const char *target, int in_bits, int out_bits)
     bench_end(&b);
 }
 
-Test(qat_modules, are_the_float_ops_on_codes_forward_and_backward, .timeout = 300)
+Test(qat_modules, are_the_float_ops_on_codes_forward_and_backward)
 {
     for (kind k = 0; k < KINDS; k++)
         for (int bits = 0; bits < 4; bits++)
             check_module(k, "x86", bits & 1 ? 16 : 8, bits & 2 ? 16 : 8);
 }
 
-Test(qat_modules, follow_a_target_that_shifts, .timeout = 300)
+Test(qat_modules, follow_a_target_that_shifts)
 {
     for (kind k = 0; k < KINDS; k++)
         for (int bits = 0; bits < 4; bits++)
@@ -319,7 +319,7 @@ static void check_program(kind k, const char *target, int in_bits, int out_bits)
     bench_end(&b);
 }
 
-Test(qat_modules, write_programs_that_compute_their_evaluation_bit_for_bit, .timeout = 300)
+Test(qat_modules, write_programs_that_compute_their_evaluation_bit_for_bit)
 {
     for (kind k = 0; k < KINDS; k++)
         for (int bits = 0; bits < 4; bits++) {
@@ -328,7 +328,7 @@ Test(qat_modules, write_programs_that_compute_their_evaluation_bit_for_bit, .tim
         }
 }
 
-Test(qat_modules, give_the_same_bits_on_one_and_on_more_threads, .timeout = 300)
+Test(qat_modules, give_the_same_bits_on_one_and_on_more_threads)
 {
     for (kind k = 0; k < KINDS; k++) {
         bench b[2];
@@ -360,7 +360,7 @@ Test(qat_modules, give_the_same_bits_on_one_and_on_more_threads, .timeout = 300)
     }
 }
 
-Test(qat_modules, observe_the_range_of_their_values_before_they_are_clipped, .timeout = 120)
+Test(qat_modules, observe_the_range_of_their_values_before_they_are_clipped)
 {
     for (kind k = 0; k < SOFTMAX; k++) {
         bench b;
@@ -385,7 +385,7 @@ Test(qat_modules, observe_the_range_of_their_values_before_they_are_clipped, .ti
     }
 }
 
-Test(qat_modules, settle_current_scales_on_the_values_of_the_step_itself, .timeout = 120)
+Test(qat_modules, settle_current_scales_on_the_values_of_the_step_itself)
 {
     for (kind k = 0; k < KINDS; k++) {
         if (!has_fake_quant(k)) continue;
@@ -780,7 +780,7 @@ SPOIL(other_output_channels, s->conv.in_c--)
 SPOIL(high_bound, s->hi = 1 << 20)
 SPOIL(crossed_bounds, s->lo = s->hi + 1)
 
-Test(steps, refuse_programs_that_may_not_run, .timeout = 120)
+Test(steps, refuse_programs_that_may_not_run)
 {
     check_refused(ADD, negative_multiplier, "out of range");
     check_refused(ADD, large_multiplier, "out of range");
