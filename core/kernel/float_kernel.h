@@ -1,0 +1,37 @@
+/* Float kernels: one table of functions for each instruction set, best first in float_kernel_list.def,
+ * the scalar reference last. Choice is a pure function of the instruction set.
+ *
+ * All tables give the same bits: float products are fused multiply-adds (one rounding) in the order of
+ * the words; bfloat16 products are those of VDPBF16PS: of each pair the second first, each a fused
+ * multiply-add of exact products, round to nearest even, denormals as zeros. A machine without that
+ * instruction computes the same with floats: its words of bfloat16 operands are floats that hold
+ * rounded values, two words a pair with the second element first.
+ */
+#pragma once
+
+#include "core/base/cpu.h"
+#include "core/product/product.h"
+
+typedef enum oct_numerics {
+    OCT_NUMERICS_F32,
+    OCT_NUMERICS_BF16, /* operands of the backward of quantized layers are rounded to bfloat16 */
+} oct_numerics;
+
+typedef struct oct_float_kernel {
+    oct_isa isa;
+    const char *name;
+    int col_tile; /* columns of a panel; a tile is col_tile words */
+    bool native_bf16;
+    oct_product_fn *f32;
+    oct_product_fn *bf16; /* words as said above */
+} oct_float_kernel;
+
+#define OCT_FLOAT_KERNEL(ISA, isa) extern const oct_float_kernel oct_float_kernel_##isa;
+#include "core/kernel/float_kernel_list.def"
+#undef OCT_FLOAT_KERNEL
+
+const oct_float_kernel *oct_float_kernel_select(oct_isa_set have);
+const oct_float_kernel *oct_float_kernel_here(void); /* of this machine and OCT_ISA */
+
+/* "f32", "bf16". */
+const char *oct_numerics_name(oct_numerics numerics);

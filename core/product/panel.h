@@ -1,0 +1,201 @@
+/* The microkernel: a template that a kernel file includes once for each kind of word.
+ *
+ * A block of `rows` rows by `panels` panels of accumulators stays in registers while all words of the
+ * rows go by: each word is spread over a vector once and meets the tiles of all panels. Rows and panels
+ * are spelled out instead of being arrays, which the compiler would keep in memory; each shape is a
+ * function of its own, so that registers are given to one at a time.
+ *
+ * Before including, define
+ *     PANEL_NAME          the name of the oct_product_fn that results
+ *     PANEL_LANES         columns of a panel
+ *     PANEL_TILE          bytes of a tile
+ *     PANEL_ROWS_1 .. _4  most rows of a block with so many panels (at most 8; 0: not so many panels)
+ *     PANEL_SUM           vector of accumulators, an element of which is a PANEL_ELEMENT
+ *     PANEL_WORD, PANEL_WEIGHT                 a word spread, a tile loaded
+ *     PANEL_ZERO()                             -> PANEL_SUM
+ *     PANEL_SPREAD(at), PANEL_TILE_AT(at)      -> PANEL_WORD, PANEL_WEIGHT; at: const char *
+ *     PANEL_MADD(sum, word, weight)            -> PANEL_SUM
+ *     PANEL_READ(from, count), PANEL_WRITE(to, count, sum)   the first count columns (may be >= LANES)
+ * They are undefined again at the end.
+ */
+#include "core/product/product.h"
+
+#include <stddef.h>
+
+#define PANEL_JOIN2(a, b) a##b
+#define PANEL_JOIN(a, b) PANEL_JOIN2(a, b)
+#define PANEL_OWN(name) PANEL_JOIN(PANEL_NAME, name)
+#define PANEL_INLINE static inline __attribute__((always_inline))
+
+/* One row of a block: a vector for each panel. */
+typedef struct PANEL_OWN(_quad) {
+    PANEL_SUM p0, p1, p2, p3;
+} PANEL_OWN(_quad);
+
+typedef struct PANEL_OWN(_tiles) {
+    PANEL_WEIGHT p0, p1, p2, p3;
+} PANEL_OWN(_tiles);
+
+/* The columns at hand: a few panels from `column` on. */
+typedef struct PANEL_OWN(_span) {
+    const oct_product *p;
+    const char *panel;
+    int64_t column, left; /* columns from here to the end */
+} PANEL_OWN(_span);
+
+PANEL_INLINE PANEL_OWN(_quad)
+    PANEL_OWN(_start)(const int panels, bool add, const PANEL_ELEMENT *acc, int64_t left)
+{
+    PANEL_OWN(_quad) sum = {PANEL_ZERO(), PANEL_ZERO(), PANEL_ZERO(), PANEL_ZERO()};
+    if (!add) return sum;
+    sum.p0 = PANEL_READ(acc, left);
+    if (panels > 1) sum.p1 = PANEL_READ(acc + PANEL_LANES, left - PANEL_LANES);
+    if (panels > 2) sum.p2 = PANEL_READ(acc + 2 * PANEL_LANES, left - 2 * PANEL_LANES);
+    if (panels > 3) sum.p3 = PANEL_READ(acc + 3 * PANEL_LANES, left - 3 * PANEL_LANES);
+    return sum;
+}
+
+PANEL_INLINE void PANEL_OWN(_end)(const int panels, const PANEL_OWN(_quad) * sum,
+                                  PANEL_ELEMENT *acc, int64_t left)
+{
+    PANEL_WRITE(acc, left, sum->p0);
+    if (panels > 1) PANEL_WRITE(acc + PANEL_LANES, left - PANEL_LANES, sum->p1);
+    if (panels > 2) PANEL_WRITE(acc + 2 * PANEL_LANES, left - 2 * PANEL_LANES, sum->p2);
+    if (panels > 3) PANEL_WRITE(acc + 3 * PANEL_LANES, left - 3 * PANEL_LANES, sum->p3);
+}
+
+PANEL_INLINE PANEL_OWN(_tiles) PANEL_OWN(_load)(const int panels, const char *tile, int64_t stride)
+{
+    PANEL_OWN(_tiles) w;
+    w.p0 = PANEL_TILE_AT(tile);
+    w.p1 = panels > 1 ? PANEL_TILE_AT(tile + stride) : w.p0;
+    w.p2 = panels > 2 ? PANEL_TILE_AT(tile + 2 * stride) : w.p0;
+    w.p3 = panels > 3 ? PANEL_TILE_AT(tile + 3 * stride) : w.p0;
+    return w;
+}
+
+PANEL_INLINE void PANEL_OWN(_step)(const int panels, PANEL_OWN(_quad) * sum, const char *at,
+                                   const PANEL_OWN(_tiles) * w)
+{
+    const PANEL_WORD word = PANEL_SPREAD(at);
+    sum->p0 = PANEL_MADD(sum->p0, word, w->p0);
+    if (panels > 1) sum->p1 = PANEL_MADD(sum->p1, word, w->p1);
+    if (panels > 2) sum->p2 = PANEL_MADD(sum->p2, word, w->p2);
+    if (panels > 3) sum->p3 = PANEL_MADD(sum->p3, word, w->p3);
+}
+
+PANEL_INLINE void PANEL_OWN(_block)(const int rows, const int panels, const PANEL_OWN(_span) * s,
+                                    const oct_row *row)
+{
+#define PANEL_EACH_ROW(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
+#define PANEL_BEGIN(r)                                                                             \
+    PANEL_OWN(_quad) sum##r = {0};                                                                 \
+    const char *x##r = NULL;                                                                       \
+    if (r < rows) sum##r = PANEL_OWN(_start)(panels, s->p->add, acc + row[r].acc, s->left);
+#define PANEL_AIM(r)                                                                               \
+    if (r < rows) x##r = x + row[r].x + run->x;
+#define PANEL_STEP(r)                                                                              \
+    if (r < rows) PANEL_OWN(_step)(panels, &sum##r, x##r + at, &w);
+#define PANEL_FINISH(r)                                                                            \
+    if (r < rows) PANEL_OWN(_end)(panels, &sum##r, acc + row[r].acc, s->left);
+
+    const char *const x = s->p->x;
+    PANEL_ELEMENT *const acc = (PANEL_ELEMENT *)s->p->acc + s->column;
+    const int64_t stride = s->p->panel_bytes;
+    PANEL_EACH_ROW(PANEL_BEGIN)
+    const oct_run *run = s->p->runs;
+    for (int64_t t = 0; t < s->p->num_runs; t++, run++) {
+        const char *tile = s->panel + run->tile * PANEL_TILE;
+        const int64_t bytes = run->words * 4;
+        PANEL_EACH_ROW(PANEL_AIM)
+        for (int64_t at = 0; at < bytes; at += 4, tile += PANEL_TILE) {
+            const PANEL_OWN(_tiles) w = PANEL_OWN(_load)(panels, tile, stride);
+            PANEL_EACH_ROW(PANEL_STEP)
+        }
+    }
+    PANEL_EACH_ROW(PANEL_FINISH)
+#undef PANEL_EACH_ROW
+#undef PANEL_BEGIN
+#undef PANEL_AIM
+#undef PANEL_STEP
+#undef PANEL_FINISH
+}
+
+typedef void PANEL_OWN(_fn)(const PANEL_OWN(_span) * s, const oct_row *row);
+
+#define PANEL_SHAPE(rows, panels)                                                                  \
+    static __attribute__((noinline)) void PANEL_JOIN(PANEL_OWN(_), rows##x##panels)(               \
+        const PANEL_OWN(_span) * s, const oct_row *row)                                            \
+    {                                                                                              \
+        if (rows <= PANEL_ROWS_##panels) PANEL_OWN(_block)(rows, panels, s, row);                  \
+    }
+#define PANEL_SHAPES(panels)                                                                       \
+    PANEL_SHAPE(1, panels)                                                                         \
+    PANEL_SHAPE(2, panels)                                                                         \
+    PANEL_SHAPE(3, panels)                                                                         \
+    PANEL_SHAPE(4, panels)                                                                         \
+    PANEL_SHAPE(5, panels)                                                                         \
+    PANEL_SHAPE(6, panels)                                                                         \
+    PANEL_SHAPE(7, panels)                                                                         \
+    PANEL_SHAPE(8, panels)
+PANEL_SHAPES(1)
+PANEL_SHAPES(2)
+PANEL_SHAPES(3)
+PANEL_SHAPES(4)
+#define PANEL_ENTRY(rows, panels) PANEL_JOIN(PANEL_OWN(_), rows##x##panels)
+#define PANEL_ENTRIES(panels)                                                                      \
+    {                                                                                              \
+        PANEL_ENTRY(1, panels), PANEL_ENTRY(2, panels), PANEL_ENTRY(3, panels),                    \
+            PANEL_ENTRY(4, panels), PANEL_ENTRY(5, panels), PANEL_ENTRY(6, panels),                \
+            PANEL_ENTRY(7, panels), PANEL_ENTRY(8, panels)                                         \
+    }
+
+static void PANEL_NAME(const oct_product *p)
+{
+    static PANEL_OWN(_fn) *const shapes[4][8] = {PANEL_ENTRIES(1), PANEL_ENTRIES(2),
+                                                 PANEL_ENTRIES(3), PANEL_ENTRIES(4)};
+    static const int most_rows[4] = {PANEL_ROWS_1, PANEL_ROWS_2, PANEL_ROWS_3, PANEL_ROWS_4};
+    const int64_t most = PANEL_ROWS_4 ? 4 : PANEL_ROWS_3 ? 3 : PANEL_ROWS_2 ? 2 : 1;
+    int64_t left = (p->n + PANEL_LANES - 1) / PANEL_LANES, column = 0;
+    while (left > 0) {
+        int64_t take = left < most ? left : most;
+        if (left == most + 1 && most > 2) take = most - 1; /* not one alone at the end */
+        const PANEL_OWN(_span)
+            s = {.p = p,
+                 .panel = (const char *)p->packed + column / PANEL_LANES * p->panel_bytes,
+                 .column = column,
+                 .left = p->n - column};
+        for (int64_t i = 0, count; i < p->m; i += count) {
+            count = p->m - i < most_rows[take - 1] ? p->m - i : most_rows[take - 1];
+            shapes[take - 1][count - 1](&s, p->rows + i);
+        }
+        left -= take;
+        column += take * PANEL_LANES;
+    }
+}
+
+#undef PANEL_NAME
+#undef PANEL_LANES
+#undef PANEL_TILE
+#undef PANEL_ROWS_1
+#undef PANEL_ROWS_2
+#undef PANEL_ROWS_3
+#undef PANEL_ROWS_4
+#undef PANEL_SUM
+#undef PANEL_ELEMENT
+#undef PANEL_WORD
+#undef PANEL_WEIGHT
+#undef PANEL_ZERO
+#undef PANEL_SPREAD
+#undef PANEL_TILE_AT
+#undef PANEL_MADD
+#undef PANEL_READ
+#undef PANEL_WRITE
+#undef PANEL_JOIN2
+#undef PANEL_JOIN
+#undef PANEL_OWN
+#undef PANEL_INLINE
+#undef PANEL_SHAPE
+#undef PANEL_SHAPES
+#undef PANEL_ENTRY
+#undef PANEL_ENTRIES

@@ -1,0 +1,42 @@
+/* The one shape of every product: rows of words times packed panels of weights.
+ *
+ * A word is four bytes of a row: one float, two bfloat16 or four codes. A packed panel holds, for each
+ * word of a row, a tile: what that word is multiplied with in each of the panel's columns. A row is not
+ * gathered; it is a start in x, and a list of runs says which words behind it count and which tiles of
+ * the panel they meet. So a convolution reads its input where it lies, and taps that fall into the
+ * padding are runs that are not listed.
+ *
+ * Words are taken in the order of the runs, each column in one accumulator from its start on, so the
+ * bits of a result depend on the runs alone: not on how many rows or columns a call has, nor on how an
+ * instruction set blocks them.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct oct_run {
+    int64_t x;    /* bytes behind a row's start */
+    int64_t tile; /* first tile of it in each panel */
+    int64_t words;
+} oct_run;
+
+typedef struct oct_row {
+    int64_t x;   /* bytes behind oct_product.x */
+    int64_t acc; /* elements behind oct_product.acc: of column 0 */
+} oct_row;
+
+typedef struct oct_product {
+    const void *x;
+    const oct_row *rows;
+    int64_t m;
+    const oct_run *runs;
+    int64_t num_runs;
+    const void *packed; /* panels of col_tile columns, panel_bytes apart */
+    int64_t panel_bytes;
+    int64_t n; /* columns; of the last panel only so many are written */
+    void *acc; /* int32 of codes, float otherwise */
+    bool add;  /* continues the sums in acc instead of starting at 0 */
+} oct_product;
+
+typedef void oct_product_fn(const oct_product *p);
