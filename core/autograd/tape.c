@@ -3,10 +3,11 @@
  * Nodes are linked from the last to the first, so backward is a walk along the list. Parameter
  * gradients are summed leaf by leaf into rows from the pool; the last use of a parameter in
  * backward folds its rows along the fixed tree (core/base/leaves.h). What a dead branch of the
- * forward left unfolded is folded when the walk ends.
+ * forward left unfolded is folded when the walk ends. Large parameters are in leaf_stream.c.
  */
 #include "core/autograd/tape.h"
 
+#include "core/autograd/tape_impl.h"
 #include "core/base/cpu.h"
 #include "core/base/mem.h"
 #include "core/graph/trace.h"
@@ -27,6 +28,7 @@ oct_status oct_context_create(oct_context **cx, const oct_collective *group)
     oct_status status = oct_alloc(cx, 1, sizeof **cx);
     if (status != OCT_OK) return status;
     (*cx)->group = group;
+    (*cx)->numerics = OCT_NUMERICS_BF16;
     OCT_TRY_OUT(oct_arena_create(&(*cx)->arena));
     OCT_TRY_OUT(oct_pool_create(&(*cx)->pool));
 out:
@@ -201,6 +203,14 @@ void oct_give_grad(oct_context *cx, oct_tensor *x, float *grad)
     oct_pool_give(cx->pool, grad);
 }
 
+float *oct_grad_open(oct_context *cx, oct_tensor *x, bool *add)
+{
+    *add = x->grad != NULL;
+    if (!x->needs_grad || cx->status != OCT_OK) return NULL;
+    if (!x->grad) x->grad = oct_grad_new(cx, x);
+    return x->grad;
+}
+
 float *oct_take_grad(oct_tensor *y)
 {
     float *grad = y->grad;
@@ -218,15 +228,29 @@ static size_t row_bytes(const oct_context *cx, const oct_param *param)
     return (size_t)cx->leaves.local * (size_t)oct_numel(&param->value) * sizeof(float);
 }
 
+static void too_many_gradients(oct_context *cx, const oct_param *param)
+{
+    oct_context_fail(cx, OCT_DEFECT, "parameter %s: more gradients than uses (oct_param_used)",
+                     param->name);
+}
+
+bool oct_param_open(oct_context *cx, const oct_param *param)
+{
+    if (cx->status != OCT_OK) return false;
+    if (!param->parts)
+        oct_context_fail(cx, OCT_DEFECT, "parameter %s is not bound (oct_params_bind)",
+                         param->name);
+    else if (param->folded)
+        oct_context_fail(cx, OCT_DEFECT, "parameter %s has its gradient already (oct_params_zero)",
+                         param->name);
+    else if (param->uses == 0)
+        too_many_gradients(cx, param);
+    return cx->status == OCT_OK;
+}
+
 float *oct_leaf_grads_begin(oct_context *cx, oct_param *param)
 {
-    if (cx->status != OCT_OK) return NULL;
-    if (!param->parts)
-        return oct_context_fail(cx, OCT_DEFECT, "parameter %s is not bound (oct_params_bind)",
-                                param->name);
-    if (param->folded)
-        return oct_context_fail(
-            cx, OCT_DEFECT, "parameter %s has its gradient already (oct_params_zero)", param->name);
+    if (!oct_param_open(cx, param)) return NULL;
     if (param->rows) return param->rows;
     oct_open_rows *open = oct_save(cx, sizeof *open);
     float *rows = oct_scratch(cx, row_bytes(cx, param));
@@ -243,9 +267,14 @@ static void fold(oct_context *cx, oct_param *param)
     int64_t numel = oct_numel(&param->value);
     int parts = oct_tree_fold_f32(&cx->leaves, param->rows, numel);
     OCT_ASSERT(parts <= param->max_parts);
-    for (int p = 0; p < parts; p++)
-        memcpy(param->parts + p * param->stride, param->rows + p * numel,
-               (size_t)numel * sizeof(float));
+    for (int p = 0; p < parts; p++) {
+        const float *row = param->rows + p * numel;
+        float *part = param->parts + p * param->stride;
+        if (param->turn.turn)
+            param->turn.turn(&param->turn, row, part);
+        else
+            memcpy(part, row, (size_t)numel * sizeof(float));
+    }
     oct_pool_give(cx->pool, param->rows);
     param->rows = NULL;
     param->folded = true;
@@ -254,12 +283,10 @@ static void fold(oct_context *cx, oct_param *param)
 void oct_leaf_grads_end(oct_context *cx, oct_param *param)
 {
     if (cx->status != OCT_OK) return;
-    if (!param->rows || param->uses == 0) {
-        oct_context_fail(cx, OCT_DEFECT, "parameter %s: more gradients than uses (oct_param_used)",
-                         param->name);
-        return;
-    }
-    if (--param->uses == 0) fold(cx, param);
+    if (!param->rows || param->uses == 0)
+        too_many_gradients(cx, param);
+    else if (--param->uses == 0)
+        fold(cx, param);
 }
 
 /* Parameters that a branch without a gradient used too, and all of a backward that failed. */

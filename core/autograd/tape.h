@@ -16,6 +16,7 @@
 #include "core/base/arena.h"
 #include "core/base/collective.h"
 #include "core/base/leaves.h"
+#include "core/kernel/float_kernel.h"
 
 typedef struct oct_param oct_param;
 typedef struct oct_trace oct_trace;
@@ -39,6 +40,7 @@ struct oct_context {
     oct_leaves leaves;            /* of this step; leaves.local covers the batch at hand */
     const oct_collective *group;  /* never NULL */
     bool record;                  /* keep a tape */
+    oct_numerics numerics;        /* of the backward of quantized layers */
     oct_node *last;               /* tape */
     oct_trace *trace;             /* records the graph while not NULL */
     oct_op_args args;             /* of the functional op at hand, for the trace */
@@ -90,15 +92,54 @@ float *oct_grad_new(oct_context *cx, const oct_tensor *t);
 /* Hands over a pool buffer holding d loss / d x: becomes x's gradient, or is added to it and given
  * back. Does nothing but give it back when x needs none. */
 void oct_give_grad(oct_context *cx, oct_tensor *x, float *grad);
+/* x's gradient buffer to work into directly: the one it has, to be added to (*add), or a new one that
+ * becomes x's gradient and is not initialised (not *add). NULL when x needs none or on failure. */
+float *oct_grad_open(oct_context *cx, oct_tensor *x, bool *add);
 /* Takes the output's gradient away from the node to change it in place. */
 float *oct_take_grad(oct_tensor *y);
 
 /* A parameter used by an op that records: counts its uses, so the last one in backward folds. */
 void oct_param_used(oct_context *cx, oct_param *param);
 /* Rows of leaf gradients (leaves.local x numel), zeroed at the first use of this backward; add to
- * row i what leaf i contributes, then end. The last end folds them into the parameter's parts. */
+ * row i what leaf i contributes, then end. The last end folds them into the parameter's parts. For
+ * small parameters; large ones take the stream below. */
 float *oct_leaf_grads_begin(oct_context *cx, oct_param *param);
 void oct_leaf_grads_end(oct_context *cx, oct_param *param);
+
+/* The same for a large parameter, without a row for each leaf: leaves go by in groups of consecutive
+ * local leaves, as many as there are threads. After a group its rows are folded as far as the tree
+ * allows, so only the subtrees that wait for their neighbour are kept (a row for each level). A
+ * parameter with several uses in this step keeps all its rows instead, because a leaf's
+ * contributions are added before leaves are.
+ *
+ *     oct_leaf_stream stream;
+ *     oct_leaf_stream_begin(cx, &stream, weight, turn);
+ *     for (int64_t first = 0, end; oct_leaf_stream_next(cx, &stream, &first, &end);)
+ *         parallel for leaves i in [first, end): add to oct_leaf_stream_row(&stream, i)
+ *     oct_leaf_stream_end(cx, &stream);
+ *
+ * Rows are zeroed, numel floats. turn: rows are in a layout of the op's own, of which `turn` makes the
+ * parameter's once the sum is done (elementwise moves only; NULL: the parameter's own layout); every
+ * use of a parameter in a step has the same one. next ends when the context has failed; end comes in
+ * any case. */
+typedef struct oct_leaf_turn {
+    void (*turn)(const struct oct_leaf_turn *turn, const float *row, float *value);
+    int64_t groups, depth, outs; /* for the function */
+} oct_leaf_turn;
+
+typedef struct oct_leaf_stream {
+    oct_param *param;
+    const oct_leaf_turn *turn;
+    int64_t first, end;            /* local leaves at hand */
+    float *all;                    /* rows of all leaves, or NULL: */
+    struct oct_leaf_pending *some; /* those at hand and the sums that wait */
+} oct_leaf_stream;
+
+void oct_leaf_stream_begin(oct_context *cx, oct_leaf_stream *stream, oct_param *param,
+                           const oct_leaf_turn *turn);
+bool oct_leaf_stream_next(oct_context *cx, oct_leaf_stream *stream, int64_t *first, int64_t *end);
+float *oct_leaf_stream_row(const oct_leaf_stream *stream, int64_t leaf);
+void oct_leaf_stream_end(oct_context *cx, oct_leaf_stream *stream);
 
 /* total (n) = the sum over all leaves of all ranks of rows (leaves.local, n), which are folded in
  * place. False when the context has failed. A collective call. */

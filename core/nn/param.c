@@ -131,6 +131,7 @@ void oct_params_zero(oct_params *params)
         oct_param *param = params->items[i];
         param->uses = 0;
         param->rows = NULL;
+        param->turn = (oct_leaf_turn){0};
         param->folded = false;
     }
 }

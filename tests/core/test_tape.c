@@ -208,6 +208,26 @@ Test(tape, a_chain_multiplies_and_a_fork_adds)
     cr_assert_null(a->grad);
 }
 
+Test(tape, a_gradient_can_be_worked_into_where_it_lies)
+{
+    bool add;
+    oct_tensor *x = begin(whole(), true);
+    cr_assert_null(oct_grad_open(f.cx, x, &add), "it needs none");
+    x->needs_grad = true;
+    float *grad = oct_grad_open(f.cx, x, &add);
+    cr_assert(grad && grad == x->grad && !add);
+    memcpy(grad, f.g, sizeof f.g);
+    cr_assert_eq(oct_grad_open(f.cx, x, &add), grad);
+    cr_assert(add);
+    float *more = oct_grad_new(f.cx, x);
+    memcpy(more, f.g, sizeof f.g);
+    oct_give_grad(f.cx, x, more);
+    cr_assert_eq(x->grad, grad);
+    cr_assert_eq(grad[1], 2 * f.g[1]);
+    oct_context_fail(f.cx, OCT_NUMERIC, "no more");
+    cr_assert_null(oct_grad_open(f.cx, x, &add));
+}
+
 Test(tape, a_parameter_used_twice_folds_once)
 {
     oct_tensor *x = begin(whole(), true);

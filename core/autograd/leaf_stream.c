@@ -1,0 +1,219 @@
+/* Gradients of large parameters: a sum over leaves that is taken while they go by.
+ *
+ * The tree over the leaves of a part is summed like a binary counter counts: after leaf i (from 0) as
+ * many pairs of equal subtrees are joined as i + 1 has zeros at its end, and those left over wait on a
+ * stack, lower leaves below. Where a part ends within the tree, what waits is joined from the top: a
+ * node with one child is that child. The joins of a group are listed first and then done block by block
+ * of columns, so each row goes through memory once.
+ */
+#include "core/autograd/tape_impl.h"
+#include "core/base/cpu.h"
+#include "core/base/whole.h"
+#include "core/nn/param.h"
+
+#include <omp.h>
+#include <string.h>
+
+enum { COLUMNS = 2048, LEVELS = 64 };
+
+/* sum = left + right, or left where there is no right. */
+typedef struct join {
+    float *sum;
+    const float *left, *right;
+} join;
+
+/* One block of scratch: this, its three lists, then the rows. */
+typedef struct oct_leaf_pending {
+    oct_subtree parts[OCT_MAX_PARTS];
+    int num_parts, part; /* the part at hand */
+    float *waiting[LEVELS];
+    int height;
+    float **row;    /* of the leaves at hand */
+    float **unused; /* rows to take from */
+    int64_t num_unused;
+    join *joins; /* of the group */
+    int num_joins;
+} oct_leaf_pending;
+
+static int64_t group_size(const oct_leaves *leaves)
+{
+    return oct_smaller(omp_get_max_threads(), leaves->local);
+}
+
+static int64_t leaves_in(const oct_leaves *leaves, const oct_subtree *part)
+{
+    return oct_smaller(part->span, leaves->first + leaves->local - part->first);
+}
+
+/* The most rows that a group and what waits before it ever need: after n leaves of a part as many
+ * subtrees wait as n has ones. */
+static int64_t rows_needed(const oct_leaves *leaves)
+{
+    oct_subtree parts[OCT_MAX_PARTS];
+    int num_parts = oct_leaves_parts(leaves, parts);
+    int64_t most = 0, group = group_size(leaves);
+    for (int p = 0; p < num_parts; p++) {
+        for (int64_t n = 0; n < leaves_in(leaves, &parts[p]); n++) {
+            int64_t leaf = parts[p].first - leaves->first + n;
+            if (leaf % group == 0) most = oct_larger(most, __builtin_popcountll((uint64_t)n));
+        }
+    }
+    return most + group;
+}
+
+/* Row after row, each at the beginning of a cache line. */
+static bool take_rows(oct_context *cx, oct_leaf_stream *stream)
+{
+    const oct_leaves *leaves = &cx->leaves;
+    size_t group = (size_t)group_size(leaves), rows = (size_t)rows_needed(leaves);
+    size_t joins = 2 * group + LEVELS;
+    size_t row_bytes = ((size_t)oct_numel(&stream->param->value) * sizeof(float) + 63) / 64 * 64;
+    size_t head =
+        sizeof(oct_leaf_pending) + joins * sizeof(join) + (group + rows) * sizeof(float *);
+    head = (head + 63) / 64 * 64;
+    char *block = oct_scratch(cx, head + rows * row_bytes);
+    if (!block) return false;
+    oct_leaf_pending *some = stream->some = (oct_leaf_pending *)(void *)block;
+    *some = (oct_leaf_pending){.num_unused = (int64_t)rows};
+    some->num_parts = oct_leaves_parts(leaves, some->parts);
+    some->joins = (join *)(void *)(some + 1);
+    some->row = (float **)(void *)(some->joins + joins);
+    some->unused = some->row + group;
+    for (size_t i = 0; i < rows; i++)
+        some->unused[i] = (float *)(void *)(block + head + i * row_bytes);
+    return true;
+}
+
+void oct_leaf_stream_begin(oct_context *cx, oct_leaf_stream *stream, oct_param *param,
+                           const oct_leaf_turn *turn)
+{
+    *stream = (oct_leaf_stream){.param = param, .turn = turn};
+    if (!oct_param_open(cx, param)) return;
+    if (param->rows || param->uses > 1) {
+        stream->all = oct_leaf_grads_begin(cx, param);
+        if (turn) param->turn = *turn;
+    } else {
+        take_rows(cx, stream);
+    }
+}
+
+OCT_CLONES static void add(float *sum, const float *left, const float *right, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        sum[i] = left[i] + right[i];
+}
+
+static void join_columns(const oct_leaf_pending *some, int64_t column, int64_t columns)
+{
+    for (int i = 0; i < some->num_joins; i++) {
+        const join *j = &some->joins[i];
+        if (j->right)
+            add(j->sum + column, j->left + column, j->right + column, columns);
+        else
+            memcpy(j->sum + column, j->left + column, (size_t)columns * sizeof(float));
+    }
+}
+
+static void do_joins(oct_leaf_pending *some, int64_t numel)
+{
+    int64_t blocks = (numel + COLUMNS - 1) / COLUMNS;
+#pragma omp parallel for schedule(static)
+    for (int64_t b = 0; b < blocks; b++)
+        join_columns(some, b * COLUMNS, oct_smaller(COLUMNS, numel - b * COLUMNS));
+    some->num_joins = 0;
+}
+
+/* The two subtrees on top of the stack become one. */
+static void join_top(oct_leaf_pending *some)
+{
+    float *right = some->waiting[--some->height], *left = some->waiting[some->height - 1];
+    some->joins[some->num_joins++] = (join){left, left, right};
+    some->unused[some->num_unused++] = right;
+}
+
+/* The sum of the part at hand lies in the one row that waits; its last join may write it in place. */
+static void end_part(oct_leaf_stream *stream)
+{
+    oct_leaf_pending *some = stream->some;
+    const oct_param *param = stream->param;
+    float *row = some->waiting[--some->height], *part = param->parts + some->part * param->stride;
+    join *last = some->num_joins > 0 ? &some->joins[some->num_joins - 1] : NULL;
+    OCT_ASSERT(some->height == 0 && some->part < param->max_parts);
+    if (stream->turn) {
+        do_joins(some, oct_numel(&param->value));
+        stream->turn->turn(stream->turn, row, part);
+    } else if (last && last->sum == row) {
+        last->sum = part;
+    } else {
+        some->joins[some->num_joins++] = (join){part, row, NULL};
+    }
+    some->unused[some->num_unused++] = row;
+    some->part++;
+}
+
+/* Counts leaf `first + i` in, whose row is the i-th of the group. */
+static void count_leaf(const oct_leaves *leaves, oct_leaf_stream *stream, int64_t i)
+{
+    oct_leaf_pending *some = stream->some;
+    const oct_subtree *part = &some->parts[some->part];
+    int64_t n = leaves->first + stream->first + i - part->first + 1;
+    bool ends = n == leaves_in(leaves, part);
+    some->waiting[some->height++] = some->row[i];
+    for (int64_t count = n; some->height > 1 && (ends || count % 2 == 0); count /= 2)
+        join_top(some);
+    if (ends) end_part(stream);
+}
+
+static void count_group(const oct_context *cx, oct_leaf_stream *stream)
+{
+    for (int64_t i = 0; i < stream->end - stream->first; i++)
+        count_leaf(&cx->leaves, stream, i);
+    do_joins(stream->some, oct_numel(&stream->param->value));
+}
+
+static void open_group(const oct_leaf_stream *stream)
+{
+    oct_leaf_pending *some = stream->some;
+    int64_t size = stream->end - stream->first;
+    for (int64_t i = 0; i < size; i++)
+        some->row[i] = some->unused[--some->num_unused];
+    OCT_ASSERT(some->num_unused >= 0);
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < size; i++)
+        memset(some->row[i], 0, (size_t)oct_numel(&stream->param->value) * sizeof(float));
+}
+
+bool oct_leaf_stream_next(oct_context *cx, oct_leaf_stream *stream, int64_t *first, int64_t *end)
+{
+    const oct_leaves *leaves = &cx->leaves;
+    if (cx->status != OCT_OK) return false;
+    if (stream->some && stream->end > stream->first) count_group(cx, stream);
+    stream->first = stream->end;
+    if (stream->first == leaves->local) return false;
+    int64_t size = stream->all ? leaves->local : group_size(leaves);
+    stream->end = oct_smaller(stream->first + size, leaves->local);
+    if (stream->some) open_group(stream);
+    *first = stream->first;
+    *end = stream->end;
+    return true;
+}
+
+float *oct_leaf_stream_row(const oct_leaf_stream *stream, int64_t leaf)
+{
+    if (stream->some) return stream->some->row[leaf - stream->first];
+    return stream->all + leaf * oct_numel(&stream->param->value);
+}
+
+void oct_leaf_stream_end(oct_context *cx, oct_leaf_stream *stream)
+{
+    oct_param *param = stream->param;
+    if (stream->all) {
+        oct_leaf_grads_end(cx, param);
+        return;
+    }
+    oct_scratch_end(cx, stream->some);
+    if (cx->status != OCT_OK) return;
+    OCT_ASSERT(stream->first == cx->leaves.local); /* every leaf went by */
+    param->uses--;
+    param->folded = true;
+}

@@ -1,0 +1,252 @@
+/* The stream of leaf gradients gives the bits of the tree over all rows, for every split of leaves over
+ * ranks, every number of threads, layouts of the op's own, and parameters used more than once. */
+#include "core/autograd/tape.h"
+#include "core/base/mem.h"
+#include "core/base/rng.h"
+#include "core/nn/module.h"
+#include "core/nn/param.h"
+
+#include <criterion/criterion.h>
+#include <omp.h>
+#include <string.h>
+
+enum { GROUPS = 2, DEPTH = 3, OUTS = 5, NUMEL = GROUPS * DEPTH * OUTS, LEAF = 3, MAX_LEAVES = 70 };
+
+static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
+{
+    (void)cx, (void)self, (void)n;
+    return x[0];
+}
+
+static const oct_module_type holder_type = {.name = "holder", .forward = forward};
+
+static oct_module *holder;
+static oct_param *weight;
+static oct_context *cx;
+
+static void set_up(void)
+{
+    cr_assert_eq(oct_module_create(&holder, &holder_type, sizeof *holder), OCT_OK);
+    cr_assert_eq(oct_module_add_param(holder, "w", OCT_SHAPE(NUMEL), true, &weight), OCT_OK);
+    cr_assert_eq(oct_context_create(&cx, &oct_collective_one), OCT_OK);
+}
+
+static void tear_down(void)
+{
+    oct_context_destroy(&cx);
+    oct_module_destroy(&holder);
+    OCT_ASSERT(oct_mem_live() == 0);
+}
+
+TestSuite(leaf_stream, .init = set_up, .fini = tear_down);
+
+/* The turned layout has outs as its columns. */
+static void turn(const oct_leaf_turn *t, const float *row, float *value)
+{
+    for (int64_t g = 0; g < t->groups; g++)
+        for (int64_t d = 0; d < t->depth; d++)
+            for (int64_t o = 0; o < t->outs; o++)
+                value[(g * t->outs + o) * t->depth + d] = row[(g * t->depth + d) * t->outs + o];
+}
+
+static const oct_leaf_turn turned = {turn, GROUPS, DEPTH, OUTS};
+
+/* What use `use` contributes to a leaf, a function of the leaf's place in the whole batch. */
+static void term(int64_t leaf, int use, float row[NUMEL])
+{
+    oct_fill_normal(row, NUMEL, 3, OCT_STREAM_TEST, (uint32_t)(8 * leaf + use), 0, 10.0F);
+}
+
+static void begin(const oct_leaves *leaves, int uses)
+{
+    oct_context_begin(cx, *leaves, true);
+    for (int i = 0; i < uses; i++)
+        oct_param_used(cx, weight);
+}
+
+static void stream_use(int use, const oct_leaf_turn *layout)
+{
+    oct_leaf_stream stream;
+    int64_t seen = 0;
+    oct_leaf_stream_begin(cx, &stream, weight, layout);
+    for (int64_t first = 0, end; oct_leaf_stream_next(cx, &stream, &first, &end);) {
+        cr_assert(first == seen && end > first && end <= cx->leaves.local);
+        seen = end;
+#pragma omp parallel for schedule(static)
+        for (int64_t i = first; i < end; i++) {
+            float add[NUMEL], *row = oct_leaf_stream_row(&stream, i);
+            term(cx->leaves.first + i, use, add);
+            for (int k = 0; k < NUMEL; k++)
+                row[k] += add[k];
+        }
+    }
+    oct_leaf_stream_end(cx, &stream);
+    cr_assert_eq(oct_context_status(cx), OCT_OK);
+    cr_assert_eq(seen, cx->leaves.local);
+}
+
+/* The same by the definition: all rows, then the tree. Uses come in reverse, as in a backward. */
+static int define(const oct_leaves *leaves, int uses, const oct_leaf_turn *layout,
+                  float parts[][NUMEL])
+{
+    static float rows[MAX_LEAVES][NUMEL];
+    memset(rows, 0, sizeof rows);
+    for (int64_t i = 0; i < leaves->local; i++) {
+        for (int use = 0; use < uses; use++) {
+            float add[NUMEL];
+            term(leaves->first + i, use, add);
+            for (int k = 0; k < NUMEL; k++)
+                rows[i][k] += add[k];
+        }
+    }
+    int num_parts = oct_tree_fold_f32(leaves, rows[0], NUMEL);
+    for (int p = 0; p < num_parts; p++) {
+        if (layout)
+            layout->turn(layout, rows[p], parts[p]);
+        else
+            memcpy(parts[p], rows[p], sizeof parts[p]);
+    }
+    return num_parts;
+}
+
+static void compare(const oct_leaves *leaves, int uses, const oct_leaf_turn *layout)
+{
+    static float want[OCT_MAX_PARTS][NUMEL];
+    oct_params params;
+    cr_assert_eq(oct_params_bind(&params, holder, leaves), OCT_OK);
+    begin(leaves, uses);
+    for (int use = 0; use < uses; use++)
+        stream_use(use, layout);
+    cr_assert_eq(weight->uses, 0);
+    cr_assert(weight->folded && !weight->rows);
+    int num_parts = define(leaves, uses, layout, want);
+    cr_assert_arr_eq(params.parts, want, (size_t)num_parts * sizeof want[0],
+                     "%d uses, leaves %d to %d of %d, %d threads", uses, (int)leaves->first,
+                     (int)(leaves->first + leaves->local), (int)leaves->count,
+                     omp_get_max_threads());
+    oct_params_unbind(&params);
+}
+
+Test(leaf_stream, every_split_gives_the_bits_of_the_tree)
+{
+    for (int threads = 1; threads <= 5; threads += 2) {
+        omp_set_num_threads(threads);
+        for (int64_t samples = 0; samples <= 22 * LEAF; samples += 2)
+            for (int size = 1; size <= 5; size++)
+                for (int rank = 0; rank < size; rank++) {
+                    oct_leaves leaves = oct_leaves_split(samples, LEAF, rank, size);
+                    compare(&leaves, 1, samples % 4 ? &turned : NULL);
+                }
+    }
+}
+
+Test(leaf_stream, many_leaves)
+{
+    for (int threads = 1; threads <= 9; threads++) {
+        omp_set_num_threads(threads);
+        for (int64_t count = 58; count <= MAX_LEAVES; count++) {
+            oct_leaves leaves = oct_leaves_split(count * LEAF - 1, LEAF, 0, 1);
+            compare(&leaves, 1, NULL);
+            leaves = oct_leaves_split(count * LEAF, LEAF, 1, 3);
+            compare(&leaves, 1, &turned);
+        }
+    }
+}
+
+Test(leaf_stream, a_parameter_used_often_adds_within_each_leaf_first)
+{
+    for (int uses = 2; uses <= 3; uses++)
+        for (int rank = 0; rank < 3; rank++) {
+            oct_leaves leaves = oct_leaves_split(11 * LEAF + 1, LEAF, rank, 3);
+            compare(&leaves, uses, NULL);
+            compare(&leaves, uses, &turned);
+        }
+}
+
+/* A row for each level of the tree, one for each thread and one more. */
+Test(leaf_stream, it_keeps_a_row_for_each_level)
+{
+    oct_param *large;
+    oct_params params;
+    const size_t row = 1000000 * sizeof(float);
+    cr_assert_eq(oct_module_add_param(holder, "large", OCT_SHAPE(1000000), true, &large), OCT_OK);
+    oct_leaves leaves = oct_leaves_split(64, 1, 0, 1);
+    cr_assert_eq(oct_params_bind(&params, holder, &leaves), OCT_OK);
+    for (int threads = 1; threads <= 4; threads++) {
+        omp_set_num_threads(threads);
+        oct_context_destroy(&cx);
+        cr_assert_eq(oct_context_create(&cx, &oct_collective_one), OCT_OK);
+        oct_params_zero(&params);
+        begin(&leaves, 0);
+        oct_param_used(cx, large);
+        oct_mem_peak_reset();
+        size_t before = oct_mem_live();
+        oct_leaf_stream stream;
+        oct_leaf_stream_begin(cx, &stream, large, NULL);
+        for (int64_t first = 0, end; oct_leaf_stream_next(cx, &stream, &first, &end);) {
+        }
+        oct_leaf_stream_end(cx, &stream);
+        size_t rows = (oct_mem_peak() - before) / row; /* and what the pool rounds up */
+        cr_assert_leq(rows, (size_t)(6 + 1 + threads) * 5 / 4);
+    }
+    oct_params_unbind(&params);
+}
+
+Test(leaf_stream, misuse_is_a_defect_and_a_failed_context_ends_it)
+{
+    oct_leaves leaves = oct_leaves_split(4 * LEAF, LEAF, 0, 1);
+    oct_leaf_stream stream;
+    int64_t first, end;
+    begin(&leaves, 1);
+    oct_leaf_stream_begin(cx, &stream, weight, NULL);
+    cr_assert_not(oct_leaf_stream_next(cx, &stream, &first, &end));
+    oct_leaf_stream_end(cx, &stream);
+    cr_assert_str_eq(oct_fail_text(0), "parameter w is not bound (oct_params_bind)");
+
+    oct_params params;
+    cr_assert_eq(oct_params_bind(&params, holder, &leaves), OCT_OK);
+    begin(&leaves, 1);
+    stream_use(0, NULL);
+    oct_leaf_stream_begin(cx, &stream, weight, NULL);
+    cr_assert_not(oct_leaf_stream_next(cx, &stream, &first, &end));
+    oct_leaf_stream_end(cx, &stream);
+    cr_assert_eq(oct_context_status(cx), OCT_DEFECT);
+
+    oct_params_zero(&params);
+    begin(&leaves, 0);
+    oct_leaf_stream_begin(cx, &stream, weight, NULL);
+    cr_assert_not(oct_leaf_stream_next(cx, &stream, &first, &end));
+    oct_leaf_stream_end(cx, &stream);
+    cr_assert(strstr(oct_fail_text(0), "more gradients than uses"));
+
+    begin(&leaves, 1);
+    oct_leaf_stream_begin(cx, &stream, weight, NULL);
+    cr_assert(oct_leaf_stream_next(cx, &stream, &first, &end));
+    oct_context_fail(cx, OCT_NUMERIC, "halfway");
+    cr_assert_not(oct_leaf_stream_next(cx, &stream, &first, &end));
+    oct_leaf_stream_end(cx, &stream);
+    cr_assert_not(weight->folded);
+    oct_params_unbind(&params);
+}
+
+Test(leaf_stream, without_memory_it_fails_and_leaves_nothing)
+{
+    oct_leaves leaves = oct_leaves_split(8 * LEAF, LEAF, 0, 1);
+    oct_params params;
+    cr_assert_eq(oct_params_bind(&params, holder, &leaves), OCT_OK);
+    for (int uses = 1; uses <= 2; uses++) {
+        oct_context_destroy(&cx);
+        cr_assert_eq(oct_context_create(&cx, &oct_collective_one), OCT_OK);
+        oct_params_zero(&params);
+        begin(&leaves, uses);
+        oct_mem_fail_after(1);
+        oct_leaf_stream stream;
+        int64_t first, end;
+        oct_leaf_stream_begin(cx, &stream, weight, &turned);
+        cr_assert_not(oct_leaf_stream_next(cx, &stream, &first, &end));
+        oct_leaf_stream_end(cx, &stream);
+        oct_mem_fail_after(0);
+        cr_assert_eq(oct_context_status(cx), OCT_RESOURCE);
+    }
+    oct_params_unbind(&params);
+}
