@@ -60,29 +60,34 @@ static conv_plan plan_of(const oct_kernel *kernel, const oct_conv_shape *s, bool
     return p;
 }
 
-int64_t oct_qconv_packed_bytes(const oct_kernel *kernel, const oct_conv_shape *s)
+static bool is_wide(oct_qparams in)
 {
-    const conv_plan p = plan_of(kernel, s, false);
+    return oct_codes_dtype(in) == OCT_U16;
+}
+
+int64_t oct_qconv_ready_bytes(const oct_kernel *kernel, const oct_conv_shape *s, oct_qparams in)
+{
+    const conv_plan p = plan_of(kernel, s, is_wide(in));
     return p.depthwise ? p.group_bytes : p.group_bytes * s->groups;
 }
 
-void oct_qconv_pack(const oct_kernel *kernel, const oct_conv_shape *s, const int8_t *codes,
-                    int8_t *packed)
+void oct_qconv_ready(const oct_kernel *kernel, const oct_conv_shape *s, oct_qparams in,
+                     const int8_t *codes, void *ready)
 {
-    const conv_plan p = plan_of(kernel, s, false);
+    const conv_plan p = plan_of(kernel, s, is_wide(in));
     const int64_t group_o = s->out_c / s->groups;
     if (p.depthwise) {
-        kernel->depthwise_pack(s->in_c, p.taps, codes, packed);
+        kernel->depthwise_pack(s->in_c, p.taps, codes, ready);
         return;
     }
     for (int64_t g = 0; g < s->groups; g++)
         oct_pack_taps(kernel, group_o, p.taps, p.run, codes + g * group_o * p.taps * p.run,
-                      packed + g * p.group_bytes);
+                      (int8_t *)ready + g * p.group_bytes);
 }
 
-int64_t oct_qconv_scratch_bytes(const oct_kernel *kernel, const oct_conv_shape *s, oct_dtype in)
+int64_t oct_qconv_scratch_bytes(const oct_kernel *kernel, const oct_conv_shape *s, oct_qparams in)
 {
-    return plan_of(kernel, s, in == OCT_U16).bytes;
+    return plan_of(kernel, s, is_wide(in)).bytes;
 }
 
 static void set_offsets(const conv_plan *p, const oct_conv_shape *s, int64_t *offset)
@@ -204,24 +209,22 @@ typedef struct worker {
     uint8_t *stripe;
     int32_t *acc;  /* of a block */
     int64_t *wide; /* the same of 16-bit codes */
-    uint8_t *mask;
 } worker;
 
 static worker start(const oct_kernel *kernel, const oct_conv_shape *s, const oct_qcodes *x,
-                    const int8_t *packed, void *scratch)
+                    const void *ready, void *scratch)
 {
     uint8_t *at = scratch;
     worker w = {.kernel = kernel,
                 .s = s,
-                .p = plan_of(kernel, s, oct_codes_dtype(x->q) == OCT_U16),
+                .p = plan_of(kernel, s, is_wide(x->q)),
                 .x = x,
-                .packed = packed,
+                .packed = ready,
                 .offset = scratch};
     w.rows = (const uint8_t **)(void *)(at + w.p.rows_at);
     w.stripe = at + w.p.stripe_at;
     w.acc = (int32_t *)(void *)(at + w.p.acc_at);
     w.wide = (int64_t *)(void *)(at + w.p.wide_at);
-    w.mask = at + w.p.mask_at;
     set_offsets(&w.p, s, w.offset);
     return w;
 }
@@ -242,42 +245,71 @@ static void block_of_words(const worker *w, int64_t line, int64_t count, int64_t
     add_low(n, w->acc, acc);
 }
 
-void oct_qconv_accumulate(const oct_kernel *kernel, const oct_conv_shape *s, int64_t samples,
-                          oct_qcodes x, const int8_t *packed, void *acc, void *scratch)
+void oct_qconv_visit(const oct_kernel *kernel, const oct_conv_shape *s, int64_t samples,
+                     oct_qcodes x, const void *ready, oct_acc_visit *visit, void *args,
+                     void *scratch)
 {
-    const worker w = start(kernel, s, &x, packed, scratch);
+    const worker w = start(kernel, s, &x, ready, scratch);
+    const int64_t total = samples * s->out_h;
+    for (int64_t line = 0; line < total; line += w.p.lines) {
+        const int64_t count = oct_smaller(w.p.lines, total - line);
+        if (is_wide(x.q))
+            block_of_words(&w, line, count, w.wide);
+        else
+            block_of_bytes(&w, false, line, count, w.acc);
+        visit(args, line * s->out_w, count * s->out_w, is_wide(x.q) ? (void *)w.wide : w.acc);
+    }
+}
+
+void oct_qconv_accumulate(const oct_kernel *kernel, const oct_conv_shape *s, int64_t samples,
+                          oct_qcodes x, const void *ready, void *acc, void *scratch)
+{
+    const worker w = start(kernel, s, &x, ready, scratch);
     const int64_t total = samples * s->out_h, line_n = s->out_w * s->out_c;
     for (int64_t line = 0; line < total; line += w.p.lines) {
         const int64_t count = oct_smaller(w.p.lines, total - line);
-        if (oct_codes_dtype(x.q) == OCT_U16)
+        if (is_wide(x.q))
             block_of_words(&w, line, count, (int64_t *)acc + line * line_n);
         else
             block_of_bytes(&w, false, line, count, (int32_t *)acc + line * line_n);
     }
 }
 
-void oct_qconv_forward(const oct_kernel *kernel, const oct_conv_shape *s, int64_t samples,
-                       oct_qcodes x, const int8_t *packed, const oct_finish *f, void *y,
-                       uint8_t *mask, float *range, void *scratch)
+/* What finishes blocks, and where to. */
+typedef struct finisher {
+    const oct_kernel *kernel;
+    const oct_finish *f;
+    int64_t channels;
+    uint8_t *y, *mask;
+    float *range;
+    uint8_t *aside; /* bits of a block that starts inside a byte of the mask */
+} finisher;
+
+static void finish_block(void *args, int64_t position, int64_t positions, void *acc)
 {
-    const worker w = start(kernel, s, &x, packed, scratch);
-    const bool wide = oct_codes_dtype(x.q) == OCT_U16;
-    const int64_t total = samples * s->out_h, out = (int64_t)oct_dtype_bytes(f->out);
-    for (int64_t line = 0; line < total; line += w.p.lines) {
-        const int64_t count = oct_smaller(w.p.lines, total - line);
-        const int64_t pixels = count * s->out_w, first = line * s->out_w * s->out_c;
-        const oct_finish part = oct_finish_at(f, first);
-        /* A block that starts inside a byte of the mask makes its bits aside. */
-        const bool whole = first % 8 == 0;
-        uint8_t *bits = !mask ? NULL : whole ? mask + first / 8 : w.mask;
-        if (wide)
-            block_of_words(&w, line, count, w.wide);
-        else
-            block_of_bytes(&w, false, line, count, w.acc);
-        oct_finish_rows(kernel, &part, pixels, s->out_c, wide ? (void *)w.wide : w.acc,
-                        (uint8_t *)y + first * out, bits, range);
-        if (mask && !whole) oct_bits_append(mask, first, w.mask, pixels * s->out_c);
-    }
+    const finisher *to = args;
+    const int64_t first = position * to->channels;
+    const oct_finish part = oct_finish_at(to->f, first);
+    const bool whole = first % 8 == 0;
+    uint8_t *bits = !to->mask ? NULL : whole ? to->mask + first / 8 : to->aside;
+    oct_finish_rows(to->kernel, &part, positions, to->channels, acc,
+                    to->y + first * (int64_t)oct_dtype_bytes(part.out), bits, to->range);
+    if (bits && !whole) oct_bits_append(to->mask, first, bits, positions * to->channels);
+}
+
+void oct_qconv_forward(const oct_kernel *kernel, const oct_conv_shape *s, int64_t samples,
+                       oct_qcodes x, const void *ready, const oct_finish *f, void *y, uint8_t *mask,
+                       float *range, void *scratch)
+{
+    const conv_plan p = plan_of(kernel, s, is_wide(x.q));
+    finisher to = {.kernel = kernel,
+                   .f = f,
+                   .channels = s->out_c,
+                   .y = y,
+                   .mask = mask,
+                   .range = range,
+                   .aside = (uint8_t *)scratch + p.mask_at};
+    oct_qconv_visit(kernel, s, samples, x, ready, finish_block, &to, scratch);
 }
 
 int64_t oct_qconv_bound(const oct_conv_shape *s, const int8_t *codes, int64_t channel, int64_t bias,

@@ -8,23 +8,31 @@
 #include "core/tensor/conv_shape.h"
 #include "core/tensor/tensor.h"
 
-int64_t oct_qconv_packed_bytes(const oct_kernel *kernel, const oct_conv_shape *s);
-/* codes (O, kh, kw, I/groups) */
-void oct_qconv_pack(const oct_kernel *kernel, const oct_conv_shape *s, const int8_t *codes,
-                    int8_t *packed);
-/* in: type of the codes that it will read. */
-int64_t oct_qconv_scratch_bytes(const oct_kernel *kernel, const oct_conv_shape *s, oct_dtype in);
+/* A layer made ready for codes of the qparams `in`: packed weights and the tables of its geometry, of
+ * 64-byte alignment; read only, shared by threads. codes (O, kh, kw, I/groups). */
+int64_t oct_qconv_ready_bytes(const oct_kernel *kernel, const oct_conv_shape *s, oct_qparams in);
+void oct_qconv_ready(const oct_kernel *kernel, const oct_conv_shape *s, oct_qparams in,
+                     const int8_t *codes, void *ready);
+int64_t oct_qconv_scratch_bytes(const oct_kernel *kernel, const oct_conv_shape *s, oct_qparams in);
 
+/* Takes the accumulators (positions, O) of a block of output positions, of which `position` is the
+ * first, counted over all samples. They are the visitor's to change. */
+typedef void oct_acc_visit(void *args, int64_t position, int64_t positions, void *acc);
+/* Calls `visit` for one block of output positions after the other, in ascending order and without gaps.
+ * Blocks depend on the shape alone. */
+void oct_qconv_visit(const oct_kernel *kernel, const oct_conv_shape *s, int64_t samples,
+                     oct_qcodes x, const void *ready, oct_acc_visit *visit, void *args,
+                     void *scratch);
 /* Accumulators of `samples` samples: acc (samples, OH, OW, O) = sum of x codes (padding counts as the
  * zero point) times weight codes, in int32, or in int64 of 16-bit codes; the zero point is NOT
  * subtracted (it is in the bias). Exact. */
 void oct_qconv_accumulate(const oct_kernel *kernel, const oct_conv_shape *s, int64_t samples,
-                          oct_qcodes x, const int8_t *packed, void *acc, void *scratch);
+                          oct_qcodes x, const void *ready, void *acc, void *scratch);
 /* Single pass: accumulate and finish block by block. mask starts at bit 0 and has samples*OH*OW*O bits.
  * Results are those of accumulate followed by oct_finish_rows, bit for bit. */
 void oct_qconv_forward(const oct_kernel *kernel, const oct_conv_shape *s, int64_t samples,
-                       oct_qcodes x, const int8_t *packed, const oct_finish *f, void *y,
-                       uint8_t *mask, float *range, void *scratch);
+                       oct_qcodes x, const void *ready, const oct_finish *f, void *y, uint8_t *mask,
+                       float *range, void *scratch);
 
 /* Largest |acc| or |acc + bias| that can occur, partial sums included; must be below 2^31 for 8-bit
  * codes. x_lo, x_hi: stored codes of x. */

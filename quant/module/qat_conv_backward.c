@@ -183,8 +183,8 @@ void oct_qat_conv_backward(oct_context *cx, oct_node *node)
     give_summand(cx, node, grad);
     if (l.bn) {
         oct_work w;
-        if (oct_work_begin(cx, &sv->shape, x->dtype, false, &w)) {
-            oct_qconv_pack(oct_kernel_here(), &sv->shape, sv->codes, w.packed);
+        if (oct_work_begin(cx, &sv->shape, x->q, false, &w)) {
+            oct_qconv_ready(oct_kernel_here(), &sv->shape, x->q, sv->codes, w.ready);
             batch_norm_backward(cx, &l, sv, x, &w, grad);
         }
         oct_work_end(cx, &w);

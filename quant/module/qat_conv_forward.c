@@ -76,14 +76,15 @@ static void batch_statistics(oct_context *cx, const oct_layer *l, const oct_conv
     oct_scratch_end(cx, rows);
 }
 
-bool oct_work_begin(oct_context *cx, const oct_conv_shape *s, oct_dtype in, bool want_acc,
+bool oct_work_begin(oct_context *cx, const oct_conv_shape *s, oct_qparams in, bool want_acc,
                     oct_work *w)
 {
     const oct_kernel *kernel = oct_kernel_here();
     int64_t local = cx->leaves.local, samples = oct_leaves_local_samples(&cx->leaves);
-    size_t acc_bytes = (size_t)(samples * oct_conv_out_numel(s)) * (in == OCT_U16 ? 8 : 4);
+    size_t acc_bytes =
+        (size_t)(samples * oct_conv_out_numel(s)) * (oct_codes_dtype(in) == OCT_U16 ? 8 : 4);
     w->scratch_bytes = (oct_qconv_scratch_bytes(kernel, s, in) + 63) / 64 * 64;
-    w->packed = oct_scratch(cx, (size_t)oct_qconv_packed_bytes(kernel, s));
+    w->ready = oct_scratch(cx, (size_t)oct_qconv_ready_bytes(kernel, s, in));
     w->acc = want_acc ? oct_scratch(cx, acc_bytes + 64) : NULL;
     w->ranges = oct_scratch(cx, (size_t)(local + 1) * 8);
     w->scratch = oct_scratch(cx, (size_t)(w->scratch_bytes * omp_get_max_threads()) + 64);
@@ -96,7 +97,7 @@ void oct_work_end(oct_context *cx, oct_work *w)
     oct_scratch_end(cx, w->scratch);
     oct_scratch_end(cx, w->ranges);
     oct_scratch_end(cx, w->acc);
-    oct_scratch_end(cx, w->packed);
+    oct_scratch_end(cx, w->ready);
 }
 
 /* Element `at` of accumulators. */
@@ -119,7 +120,7 @@ void oct_accumulate(oct_context *cx, const oct_conv_shape *s, const oct_tensor *
         int64_t begin = oct_leaf_begin(&cx->leaves, i);
         oct_qconv_accumulate(kernel, s, oct_leaf_size(&cx->leaves, i),
                              oct_qcodes_from(oct_qcodes_of(x), begin * oct_conv_in_numel(s)),
-                             w->packed, acc_at(x, acc, begin * oct_conv_out_numel(s)),
+                             w->ready, acc_at(x, acc, begin * oct_conv_out_numel(s)),
                              w->scratch + omp_get_thread_num() * w->scratch_bytes);
     }
 }
@@ -158,8 +159,8 @@ static void convolve_codes(oct_context *cx, const oct_finish *f, const oct_qat_s
         int64_t begin = oct_leaf_begin(&cx->leaves, i);
         const oct_finish part = oct_finish_at(f, begin * oct_conv_out_numel(s));
         oct_qconv_forward(oct_kernel_here(), s, oct_leaf_size(&cx->leaves, i),
-                          oct_qcodes_from(oct_qcodes_of(x), begin * oct_conv_in_numel(s)),
-                          w->packed, &part, output_at(y, begin * oct_conv_out_numel(s)),
+                          oct_qcodes_from(oct_qcodes_of(x), begin * oct_conv_in_numel(s)), w->ready,
+                          &part, output_at(y, begin * oct_conv_out_numel(s)),
                           sv->mask ? sv->mask + i * sv->mask_stride : NULL, w->ranges + 2 * i,
                           w->scratch + omp_get_thread_num() * w->scratch_bytes);
     }
@@ -196,14 +197,15 @@ static void settle_scale(oct_context *cx, const call *c, oct_qat_saved *sv, oct_
 }
 
 /* Weights of dead channels are zero in what the kernel multiplies, not in what backward sees. */
-static void pack_without_dead(oct_context *cx, const oct_qat_saved *sv, oct_work *w)
+static void ready_without_dead(oct_context *cx, oct_qparams in, const oct_qat_saved *sv,
+                               oct_work *w)
 {
     size_t bytes = (size_t)(sv->shape.out_c * oct_conv_depth(&sv->shape));
     int8_t *codes = oct_scratch(cx, bytes);
     if (!codes) return;
     memcpy(codes, sv->codes, bytes);
     oct_silence_codes(&sv->ch, &sv->shape, codes);
-    oct_qconv_pack(oct_kernel_here(), &sv->shape, codes, w->packed);
+    oct_qconv_ready(oct_kernel_here(), &sv->shape, in, codes, w->ready);
     oct_scratch_end(cx, codes);
 }
 
@@ -216,7 +218,7 @@ static void run_forward(oct_context *cx, const call *c, oct_qat_saved *sv, oct_w
     int64_t positions = oct_leaves_local_samples(&cx->leaves) * s->out_h * s->out_w;
 
     oct_quantize_weights(l, s, c->x->q, sv->codes, &sv->ch);
-    oct_qconv_pack(oct_kernel_here(), s, sv->codes, w->packed);
+    oct_qconv_ready(oct_kernel_here(), s, c->x->q, sv->codes, w->ready);
     if (sv->held) oct_accumulate(cx, s, c->x, w, w->acc);
     if (sv->live)
         batch_statistics(cx, l, s, c->x->q, w->acc, &sv->ch);
@@ -227,7 +229,7 @@ static void run_forward(oct_context *cx, const call *c, oct_qat_saved *sv, oct_w
 
     bool dead = memchr(sv->ch.dead, true, (size_t)n) != NULL;
     if (dead && sv->held) silence_acc(&sv->ch, c->x->dtype, positions, n, w->acc);
-    if (dead && !sv->held) pack_without_dead(cx, sv, w);
+    if (dead && !sv->held) ready_without_dead(cx, c->x->q, sv, w);
     const oct_finish f = finish_of(c, l->fq ? &c->y->q : NULL, sv);
     if (sv->held)
         finish_held(cx, &f, sv, sv->mask, w, c->x, c->y);
@@ -314,7 +316,7 @@ oct_tensor *oct_qat_conv_integer(oct_context *cx, oct_qat_conv *m, oct_tensor *x
     if (!oct_channels_save(cx, &sv->ch, s.out_c)) return NULL;
     const call c = {.m = m, .l = l, .x = x, .r = r, .y = y};
     oct_work w;
-    if (oct_work_begin(cx, &s, x->dtype, sv->held, &w)) run_forward(cx, &c, sv, &w);
+    if (oct_work_begin(cx, &s, x->q, sv->held, &w)) run_forward(cx, &c, sv, &w);
     oct_work_end(cx, &w);
     return cx->status == OCT_OK ? y : NULL;
 }

@@ -45,7 +45,7 @@ typedef struct oct_layer {
 
 /* What a forward or backward works with; scratch that ends with the op. */
 typedef struct oct_work {
-    int8_t *packed;
+    void *ready;   /* the layer's weights, for the integer kernels */
     void *acc;     /* of all samples, when they are held: int32, of 16-bit inputs int64 */
     float *ranges; /* 2 a leaf */
     char *scratch;
@@ -117,10 +117,10 @@ void oct_normalised_backward(oct_context *cx, const oct_batch_norm_module *bn,
 
 /* Scratch for one forward or backward over the local samples; false when the context has failed.
  * Always to be ended. */
-bool oct_work_begin(oct_context *cx, const oct_conv_shape *s, oct_dtype in, bool want_acc,
+bool oct_work_begin(oct_context *cx, const oct_conv_shape *s, oct_qparams in, bool want_acc,
                     oct_work *w);
 void oct_work_end(oct_context *cx, oct_work *w);
-/* Accumulators of all local samples, from packed weights in w. */
+/* Accumulators of all local samples, from the ready weights in w. */
 void oct_accumulate(oct_context *cx, const oct_conv_shape *s, const oct_tensor *x,
                     const oct_work *w, void *acc);
 

@@ -1,5 +1,5 @@
 /* Convolutions, transposed ones and linear layers, with or without a second summand. What `pack`
- * writes: weights in the kernel's layout, then biases as int32, which 8-bit layers take. */
+ * writes: weights made ready, then biases as int32, which 8-bit layers take. */
 #include "quant/runtime/step_conv_impl.h"
 
 #include "core/base/whole.h"
@@ -78,24 +78,25 @@ oct_status oct_conv_check(const oct_program *program, const oct_step *step)
     return oct_finish_check(program, step);
 }
 
-static int64_t weight_bytes(const oct_step *step, const oct_kernel *kernel)
+static int64_t weight_bytes(const oct_program *program, const oct_step *step,
+                            const oct_kernel *kernel)
 {
-    return oct_round_up(oct_qconv_packed_bytes(kernel, &step->conv), ALIGN);
+    const oct_qparams in = oct_step_input(program, step, 0)->q;
+    return oct_round_up(oct_qconv_ready_bytes(kernel, &step->conv, in), ALIGN);
 }
 
 int64_t oct_conv_packed_bytes(const oct_program *program, const oct_step *step,
                               const oct_kernel *kernel)
 {
-    (void)program;
-    return weight_bytes(step, kernel) + step->conv.out_c * (int64_t)sizeof(int32_t);
+    return weight_bytes(program, step, kernel) + step->conv.out_c * (int64_t)sizeof(int32_t);
 }
 
 void oct_conv_pack(const oct_program *program, const oct_step *step, const oct_kernel *kernel,
                    void *packed)
 {
-    int32_t *bias = (int32_t *)(void *)((int8_t *)packed + weight_bytes(step, kernel));
+    int32_t *bias = (int32_t *)(void *)((int8_t *)packed + weight_bytes(program, step, kernel));
     const bool used = arithmetic_of(program, step) == OCT_ARITHMETIC_FLOAT;
-    oct_qconv_pack(kernel, &step->conv, step->weight, packed);
+    oct_qconv_ready(kernel, &step->conv, oct_step_input(program, step, 0)->q, step->weight, packed);
     for (int64_t c = 0; c < step->conv.out_c; c++)
         bias[c] = used ? (int32_t)step->bias[c] : 0;
 }
@@ -139,7 +140,7 @@ int64_t oct_conv_scratch_bytes(const oct_program *program, const oct_step *step,
                                const oct_kernel *kernel)
 {
     return spread_bytes(program, step) +
-           oct_qconv_scratch_bytes(kernel, &step->conv, oct_step_input(program, step, 0)->dtype);
+           oct_qconv_scratch_bytes(kernel, &step->conv, oct_step_input(program, step, 0)->q);
 }
 
 /* Transposed: sample by sample, each spread first. */
@@ -164,7 +165,7 @@ void oct_conv_run(const oct_step_run *r)
 {
     const oct_qcodes x = oct_step_codes(r, 0);
     const int8_t *weight = r->packed;
-    const void *bias = weight + weight_bytes(r->step, r->kernel);
+    const void *bias = weight + weight_bytes(r->program, r->step, r->kernel);
     const oct_finish f = oct_step_finish(r, bias);
     if (r->step->spread > 1)
         run_spread(r, &f, &x);

@@ -33,6 +33,21 @@ static int64_t oracle_sum(const oct_conv_shape *s, oct_qcodes x, const int8_t *w
     return sum;
 }
 
+/* Accumulators that a visit has shown, in the order in which it did. */
+typedef struct visited {
+    char *acc;
+    int64_t position, bytes; /* of a position */
+} visited;
+
+static void keep_and_spoil(void *args, int64_t position, int64_t positions, void *acc)
+{
+    visited *v = args;
+    cr_assert(position == v->position && positions > 0);
+    memcpy(v->acc + position * v->bytes, acc, (size_t)(positions * v->bytes));
+    memset(acc, 0x5a, (size_t)(positions * v->bytes));
+    v->position += positions;
+}
+
 /* accumulate against the definition. */
 static void check_sums(const oct_kernel *kernel, const oct_conv_shape *s, int64_t samples,
                        oct_qcodes x, const int8_t *w, const void *acc)
@@ -81,35 +96,40 @@ static void check_width(const oct_kernel *kernel, dice *d, const oct_conv_shape 
     const int64_t in = s->in_h * s->in_w * s->in_c, pixels = s->out_h * s->out_w;
     const int64_t out = samples * pixels * s->out_c, width = wide ? 2 : 1;
     const int64_t weights = s->out_c * s->kernel_h * s->kernel_w * (s->in_c / s->groups);
-    const int64_t scratch_bytes = oct_qconv_scratch_bytes(kernel, s, wide ? OCT_U16 : OCT_U8);
     uint8_t *codes = malloc((size_t)(samples * in * width)); /* oct_alloc leaves room behind */
-    int8_t *w = room(weights, 1), *packed = room(oct_qconv_packed_bytes(kernel, s), 1);
+    int8_t *w = room(weights, 1);
     int32_t *bias32 = room(s->out_c, 4);
     int64_t *bias = room(s->out_c, 8);
     float *multiplier = room(s->out_c, 4), range[2] = {INFINITY, -INFINITY};
     uint8_t *summand = room(out, 2), *mask = room((out + 7) / 8, 1);
-    void *scratch = room(scratch_bytes, 1), *acc = room(out, 8), *y = room(out, 4),
-         *bare = room(out, 4);
+    void *acc = room(out, 8), *y = room(out, 4), *bare = room(out, 4);
     const oct_qcodes x = {.q = roll_qparams(d, wide), .data = codes};
+    const int64_t scratch_bytes = oct_qconv_scratch_bytes(kernel, s, x.q);
+    void *ready = room(oct_qconv_ready_bytes(kernel, s, x.q), 1), *scratch = room(scratch_bytes, 1);
     const oct_finish f = roll_layer(d, wide, out, s->out_c, bias32, bias, multiplier, summand);
     roll_bytes(d, codes, samples * in * width);
     roll_weights(d, w, weights);
 
-    oct_qconv_pack(kernel, s, w, packed);
+    oct_qconv_ready(kernel, s, x.q, w, ready);
     memset(acc, 0x5a, (size_t)out * 8);
     memset(scratch, 0x5a, (size_t)scratch_bytes);
-    oct_qconv_accumulate(kernel, s, samples, x, packed, acc, scratch);
+    oct_qconv_accumulate(kernel, s, samples, x, ready, acc, scratch);
     check_sums(kernel, s, samples, x, w, acc);
+    visited seen = {.acc = room(out, 8), .bytes = s->out_c * (wide ? 8 : 4)};
+    oct_qconv_visit(kernel, s, samples, x, ready, keep_and_spoil, &seen, scratch);
+    cr_assert_eq(seen.position, samples * pixels);
+    cr_assert_arr_eq(seen.acc, acc, (size_t)(seen.position * seen.bytes));
+    oct_free(&seen.acc);
 
     memset(mask, 0x5a, (size_t)(out + 7) / 8);
-    oct_qconv_forward(kernel, s, samples, x, packed, &f, y, mask, range, scratch);
+    oct_qconv_forward(kernel, s, samples, x, ready, &f, y, mask, range, scratch);
     check_finished(kernel->name, &f, out, s->out_c, acc, y, mask, range);
-    oct_qconv_forward(kernel, s, samples, x, packed, &f, bare, NULL, NULL, scratch);
+    oct_qconv_forward(kernel, s, samples, x, ready, &f, bare, NULL, NULL, scratch);
     cr_assert_arr_eq(bare, y, (size_t)out * oct_dtype_bytes(f.out));
 
     free(codes);
     oct_free(&w);
-    oct_free(&packed);
+    oct_free(&ready);
     oct_free(&bias32);
     oct_free(&bias);
     oct_free(&multiplier);
@@ -218,15 +238,15 @@ Test(qconv, sums_16_bit_codes_exactly_at_their_ends)
     for (size_t i = 0; i < OCT_COUNT(all_kernels); i++) {
         const oct_kernel *kernel = all_kernels[i];
         if (!runs_here(kernel)) continue;
-        int8_t *packed = room(oct_qconv_packed_bytes(kernel, &s), 1);
-        void *scratch = room(oct_qconv_scratch_bytes(kernel, &s, OCT_U16), 1);
         const oct_qcodes codes = {.q = {.zero_point = 32768, .qmax = 65535}, .data = x};
+        void *ready = room(oct_qconv_ready_bytes(kernel, &s, codes.q), 1);
+        void *scratch = room(oct_qconv_scratch_bytes(kernel, &s, codes.q), 1);
         int64_t acc[2];
-        oct_qconv_pack(kernel, &s, w, packed);
-        oct_qconv_accumulate(kernel, &s, 1, codes, packed, acc, scratch);
+        oct_qconv_ready(kernel, &s, codes.q, w, ready);
+        oct_qconv_accumulate(kernel, &s, 1, codes, ready, acc, scratch);
         cr_assert_eq(acc[0], INT64_C(127) * 65535 * K);
         cr_assert_eq(acc[1], INT64_C(-127) * 65535 * K);
-        oct_free(&packed);
+        oct_free(&ready);
         oct_free(&scratch);
     }
 }
