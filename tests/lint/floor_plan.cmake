@@ -2,14 +2,15 @@
 cmake_minimum_required(VERSION 3.21)
 
 # What a folder may include, by the beginning of the path. The longest folder that fits a file counts.
-set(folders core/base core/tensor core/kernel core quant/kernel quant/runtime quant dist io launch)
+set(folders core/base core/tensor core/product core/kernel core quant/kernel quant/runtime quant dist io launch)
 set(may_core/base    core/base/)
 set(may_core/tensor  core/base/ core/tensor/)
-set(may_core/kernel  core/base/ core/tensor/ core/kernel/)
+set(may_core/product core/base/ core/tensor/ core/product/)
+set(may_core/kernel  core/base/ core/tensor/ core/product/ core/kernel/)
 set(may_core         core/)
 # The integer runtime links without tape, graph and MPI.
-set(may_quant/kernel  core/base/ core/tensor/ quant/kernel/ quant/qparams.h)
-set(may_quant/runtime core/base/ core/tensor/ quant/kernel/ quant/qparams.h quant/runtime/)
+set(may_quant/kernel  core/base/ core/tensor/ core/product/ quant/kernel/ quant/qparams.h)
+set(may_quant/runtime core/base/ core/tensor/ core/product/ quant/kernel/ quant/qparams.h quant/runtime/)
 set(may_quant        core/ quant/)
 set(may_dist         core/ dist/)
 set(may_io           core/ quant/ io/)
