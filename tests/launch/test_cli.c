@@ -337,21 +337,12 @@ Test(cli, json_is_one_document)
     }
 }
 
-Test(cli, bench_gives_one_line_a_figure)
+Test(cli, bench_times_a_model_file)
 {
     with_run();
-    OCTET("bench", "step", "--image", "8x8x1", "--batch", "16", "--steps", "2");
-    oct_check_exit(job, 0);
-    oct_check_said(job, "step cnn-small qat, batch 16, 1 rank of 1 thread: ");
-    OCTET("bench", "step", "--image", "8x8x1", "--batch", "2", "--steps",
-          "2"); /* less than a leaf */
-    oct_check_exit(job, 0);
     OCTET("bench", "infer", "run/model.int8.h5", "--steps", "2");
     oct_check_exit(job, 0);
     oct_check_said(job, "images/s");
-    OCTET("bench", "reduce");
-    oct_check_exit(job, 0);
-    oct_check_said(job, "1000 floats over 1 rank:");
 }
 
 /* Ranks. */

@@ -1,0 +1,46 @@
+/* How figures are told. */
+#include "launch/bench/bench.h"
+
+#include "launch/output.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+oct_status oct_bench_give(oct_bench *bench, json_t *figure, const char *format, ...)
+{
+    OCT_CHECK(figure, OCT_RESOURCE, "not enough memory for the results as JSON");
+    if (bench->figures) {
+        OCT_CHECK(json_array_append_new(bench->figures, figure) == 0, OCT_RESOURCE,
+                  "not enough memory for the results as JSON");
+        return OCT_OK;
+    }
+    json_decref(figure);
+    char line[512];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(line, sizeof line, format, list);
+    va_end(list);
+    return oct_print("%s\n", line);
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double oct_median(double *values, int64_t n)
+{
+    qsort(values, (size_t)n, sizeof(double), by_value);
+    return values[n / 2];
+}
+
+const char *oct_bench_isa(void)
+{
+    oct_isa_set have = oct_cpu_isa();
+    unsigned best = 0;
+    while (have >> (best + 1))
+        best++;
+    return oct_isa_name((oct_isa)best);
+}
