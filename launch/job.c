@@ -250,14 +250,15 @@ oct_status oct_job_describe(oct_session *session, const oct_args *args, const oc
     OCT_TRY_OUT(group->gather(group, host, sizeof(host), hosts));
     if (group->rank != 0) goto out;
 
-    *description = json_pack(
-        "{s:s, s:s, s:o, s:i, s:I, s:o, s:s, s:s, s:s, s:s, s:o, s:o, "
-        "s:{s:o, s:o}}",
-        "version", OCT_VERSION, "started", now(time_text), "command", command_line(args), "ranks",
-        group->size, "threads", (json_int_t)recipe->threads, "hosts", hosts_of(hosts, group->size),
-        "cpu", oct_cpu_model(), "isa", best_isa(), "mpi", oct_comm_library(session->comm),
-        "blas_core", oct_blas_core(), "plugins", oct_plugins_json(), "environment", environment(),
-        "data", "train", data_record(train_data), "test", data_record(test_data));
+    *description =
+        json_pack("{s:s, s:s, s:o, s:i, s:I, s:o, s:s, s:s, s:s, s:s, s:s, s:o, s:o, "
+                  "s:{s:o, s:o}}",
+                  "version", OCT_VERSION, "started", now(time_text), "command", command_line(args),
+                  "ranks", group->size, "threads", (json_int_t)recipe->threads, "hosts",
+                  hosts_of(hosts, group->size), "cpu", oct_cpu_model(), "isa", best_isa(),
+                  "numerics", recipe->numerics, "mpi", oct_comm_library(session->comm), "blas_core",
+                  oct_blas_core(), "plugins", oct_plugins_json(), "environment", environment(),
+                  "data", "train", data_record(train_data), "test", data_record(test_data));
     OCT_CHECK_OUT(*description, OCT_RESOURCE, "run.json: out of memory");
 out:
     oct_free(&hosts);
