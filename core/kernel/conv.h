@@ -35,5 +35,14 @@ void oct_conv_backward_weight_codes(const oct_conv_shape *s, int64_t samples, co
                                     const uint8_t *codes, int32_t zero_point, float *grad_weight,
                                     void *scratch);
 
+/* What a weight gradient is multiplied with: floats, or the exact whole numbers code - zero_point
+ * (bytes, or 16-bit codes). Padding is the value 0. */
+typedef struct oct_conv_input {
+    const float *values;  /* or NULL */
+    const uint8_t *codes; /* or NULL */
+    const uint16_t *codes16;
+    int32_t zero_point;
+} oct_conv_input;
+
 /* grad_bias (channels) += sum over rows of grad_y (rows, channels), in order. */
 void oct_bias_backward(int64_t rows, int64_t channels, const float *grad_y, float *grad_bias);

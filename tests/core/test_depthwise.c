@@ -1,0 +1,259 @@
+/* Depthwise kernels against a direct loop in double. Values are multiples of 1/8 in a small range, so
+ * every product and sum is exact in float and results must be equal to the bit. */
+#include "core/kernel/depthwise.h"
+
+#include "core/base/mem.h"
+#include "tests/support/check_tensor.h"
+
+typedef struct layer {
+    int64_t samples, x_numel, y_numel, w_numel;
+    oct_conv_shape s;
+    float *x, *weight, *bias, *grad;
+    uint8_t *codes;              /* 8 x + 128 */
+    uint16_t *codes16;           /* 8 x + 40000 */
+    int8_t *weight_codes;        /* 8 weight */
+    double *y, *grad_x, *grad_w; /* what is right, without the bias */
+} layer;
+
+static void *take(int64_t count, size_t size)
+{
+    void *block;
+    cr_assert_eq(oct_alloc(&block, (size_t)count, size), OCT_OK);
+    return block;
+}
+
+static float value(uint64_t *state)
+{
+    *state = *state * 6364136223846793005U + 1442695040888963407U;
+    return (float)((int)(*state >> 59) - 16) / 8.0F;
+}
+
+static void compute(layer *l)
+{
+    const oct_conv_shape *s = &l->s;
+    for (int64_t at = 0; at < l->y_numel; at++) {
+        int64_t c = at % s->out_c, ox = at / s->out_c % s->out_w;
+        int64_t oy = at / s->out_c / s->out_w % s->out_h, n = at / (s->out_c * s->out_w * s->out_h);
+        for (int64_t t = 0; t < (int64_t)s->kernel_h * s->kernel_w; t++) {
+            int64_t iy = oy * s->stride - s->padding + t / s->kernel_w;
+            int64_t ix = ox * s->stride - s->padding + t % s->kernel_w;
+            if (iy < 0 || iy >= s->in_h || ix < 0 || ix >= s->in_w) continue;
+            int64_t x = ((n * s->in_h + iy) * s->in_w + ix) * s->in_c + c;
+            int64_t w = c * s->kernel_h * s->kernel_w + t;
+            l->y[at] += (double)l->x[x] * (double)l->weight[w];
+            l->grad_x[x] += (double)l->grad[at] * (double)l->weight[w];
+            l->grad_w[w] += (double)l->grad[at] * (double)l->x[x];
+        }
+    }
+}
+
+static layer layer_of(int64_t samples, int64_t h, int64_t w, int64_t channels, int kernel_h,
+                      int kernel_w, int stride, int padding)
+{
+    layer l = {.samples = samples,
+               .s = {.in_h = h,
+                     .in_w = w,
+                     .in_c = channels,
+                     .out_h = oct_conv_out(h, kernel_h, stride, padding),
+                     .out_w = oct_conv_out(w, kernel_w, stride, padding),
+                     .out_c = channels,
+                     .kernel_h = kernel_h,
+                     .kernel_w = kernel_w,
+                     .stride = stride,
+                     .padding = padding,
+                     .groups = (int)channels}};
+    uint64_t state = 7;
+    l.x_numel = samples * oct_conv_in_numel(&l.s);
+    l.y_numel = samples * oct_conv_out_numel(&l.s);
+    l.w_numel = channels * kernel_h * kernel_w;
+    l.x = take(l.x_numel, sizeof(float));
+    l.codes = take(l.x_numel, 1);
+    l.codes16 = take(l.x_numel, 2);
+    l.weight = take(l.w_numel, sizeof(float));
+    l.weight_codes = take(l.w_numel, 1);
+    l.bias = take(channels, sizeof(float));
+    l.grad = take(l.y_numel, sizeof(float));
+    l.y = take(l.y_numel, sizeof(double));
+    l.grad_x = take(l.x_numel, sizeof(double));
+    l.grad_w = take(l.w_numel, sizeof(double));
+    for (int64_t i = 0; i < l.x_numel; i++) {
+        l.x[i] = value(&state);
+        l.codes[i] = (uint8_t)(8 * l.x[i] + 128);
+        l.codes16[i] = (uint16_t)(8 * l.x[i] + 40000);
+    }
+    for (int64_t i = 0; i < l.w_numel; i++) {
+        l.weight[i] = value(&state);
+        l.weight_codes[i] = (int8_t)(8 * l.weight[i]);
+    }
+    for (int64_t i = 0; i < channels; i++)
+        l.bias[i] = value(&state);
+    for (int64_t i = 0; i < l.y_numel; i++)
+        l.grad[i] = value(&state);
+    compute(&l);
+    return l;
+}
+
+static void free_layer(layer *l)
+{
+    oct_free(&l->x);
+    oct_free(&l->codes);
+    oct_free(&l->codes16);
+    oct_free(&l->weight);
+    oct_free(&l->weight_codes);
+    oct_free(&l->bias);
+    oct_free(&l->grad);
+    oct_free(&l->y);
+    oct_free(&l->grad_x);
+    oct_free(&l->grad_w);
+}
+
+static void check_forward(const layer *l)
+{
+    const oct_conv_shape *s = &l->s;
+    float *y = take(l->y_numel, sizeof(float));
+    void *ready = take(1, oct_depthwise_ready_bytes(s));
+    void *scratch = take(1, oct_depthwise_forward_scratch_bytes(s));
+    oct_depthwise_forward_ready(s, l->weight, ready);
+    for (int with_bias = 0; with_bias < 2; with_bias++) {
+        oct_depthwise_forward(s, l->samples, l->x, ready, with_bias ? l->bias : NULL, y, scratch);
+        for (int64_t i = 0; i < l->y_numel; i++) {
+            double bias = with_bias ? (double)l->bias[i % s->out_c] : 0;
+            cr_assert((double)y[i] == l->y[i] + bias, "y[%lld]", (long long)i);
+        }
+    }
+    oct_free(&y);
+    oct_free(&ready);
+    oct_free(&scratch);
+}
+
+static void check_backward_data(const layer *l)
+{
+    const oct_conv_shape *s = &l->s;
+    float *grad_x = take(l->x_numel, sizeof(float));
+    void *ready = take(1, oct_depthwise_ready_bytes(s));
+    void *scratch = take(1, oct_depthwise_backward_data_scratch_bytes(s));
+    oct_depthwise_backward_data_ready(s, l->weight, NULL, ready);
+    oct_depthwise_backward_data(s, l->samples, l->grad, ready, grad_x, false, scratch);
+    for (int64_t i = 0; i < l->x_numel; i++)
+        cr_assert((double)grad_x[i] == l->grad_x[i], "grad_x[%lld]", (long long)i);
+    oct_depthwise_backward_data_ready(s, NULL, l->weight_codes, ready);
+    oct_depthwise_backward_data(s, l->samples, l->grad, ready, grad_x, true, scratch);
+    for (int64_t i = 0; i < l->x_numel; i++)
+        cr_assert((double)grad_x[i] == 9 * l->grad_x[i], "added grad_x[%lld]", (long long)i);
+    oct_free(&grad_x);
+    oct_free(&ready);
+    oct_free(&scratch);
+}
+
+static void check_backward_weight_of(const layer *l, const oct_conv_input *x, double scale)
+{
+    const oct_conv_shape *s = &l->s;
+    float *grad_w = take(l->w_numel, sizeof(float)), *factor = take(s->in_c, sizeof(float));
+    void *scratch = take(1, oct_depthwise_backward_weight_scratch_bytes(s));
+    for (int64_t c = 0; c < s->in_c; c++)
+        factor[c] = (float)(c % 3);
+    oct_depthwise_backward_weight(s, l->samples, l->grad, x, NULL, grad_w, scratch);
+    oct_depthwise_backward_weight(s, l->samples, l->grad, x, factor, grad_w, scratch);
+    for (int64_t i = 0; i < l->w_numel; i++) {
+        double times = 1 + (double)factor[i / (s->kernel_h * s->kernel_w)];
+        cr_assert((double)grad_w[i] == times * scale * l->grad_w[i], "grad_w[%lld]", (long long)i);
+    }
+    oct_free(&grad_w);
+    oct_free(&factor);
+    oct_free(&scratch);
+}
+
+static void check_layer(int64_t samples, int64_t h, int64_t w, int64_t channels, int kernel_h,
+                        int kernel_w, int stride, int padding)
+{
+    layer l = layer_of(samples, h, w, channels, kernel_h, kernel_w, stride, padding);
+    check_forward(&l);
+    check_backward_data(&l);
+    check_backward_weight_of(&l, &(oct_conv_input){.values = l.x}, 1);
+    check_backward_weight_of(&l, &(oct_conv_input){.codes = l.codes, .zero_point = 128}, 8);
+    check_backward_weight_of(&l, &(oct_conv_input){.codes16 = l.codes16, .zero_point = 40000}, 8);
+    free_layer(&l);
+}
+
+Test(depthwise, three_by_three_layers_equal_the_direct_loop)
+{
+    check_layer(2, 9, 8, 16, 3, 3, 1, 1);
+    check_layer(2, 9, 8, 5, 3, 3, 1, 1);
+    check_layer(2, 8, 11, 33, 3, 3, 2, 1);
+    check_layer(3, 4, 4, 48, 3, 3, 1, 1);
+    check_layer(1, 1, 1, 16, 3, 3, 1, 1);
+}
+
+Test(depthwise, five_by_five_layers_equal_the_direct_loop)
+{
+    check_layer(2, 9, 8, 32, 5, 5, 1, 2);
+    check_layer(2, 9, 8, 19, 5, 5, 2, 2);
+}
+
+Test(depthwise, odd_kernels_strides_and_paddings_equal_the_direct_loop)
+{
+    check_layer(2, 7, 10, 37, 5, 3, 1, 2);
+    check_layer(2, 2, 2, 33, 7, 7, 2, 3);
+    check_layer(2, 9, 9, 4, 2, 2, 4, 0);
+    check_layer(2, 9, 9, 16, 1, 1, 2, 0);
+    check_layer(2, 6, 6, 16, 1, 3, 1, 2);
+    check_layer(2, 10, 13, 17, 2, 4, 3, 1);
+    check_layer(2, 10, 10, 16, 3, 3, 1, 0);
+    check_layer(2, 10, 10, 16, 3, 3, 1, 3);
+}
+
+Test(depthwise, planes_of_several_blocks_equal_the_direct_loop)
+{
+    check_layer(2, 50, 70, 40, 3, 3, 1, 1);
+    check_layer(1, 61, 70, 40, 3, 3, 2, 1);
+    check_layer(1, 41, 40, 100, 5, 5, 1, 2);
+}
+
+/* Values whose sums are rounded: what differs in order or in the path it takes differs in bits. */
+static float rough(int64_t i)
+{
+    return (float)(i * 7919 % 1009 - 500) / 997.0F;
+}
+
+Test(depthwise, bits_do_not_depend_on_the_samples_of_a_call_nor_on_the_tail_of_channels)
+{
+    enum { SAMPLES = 3, H = 12, W = 9, WIDE = 32, NARROW = 20 };
+    layer wide = layer_of(SAMPLES, H, W, WIDE, 3, 3, 1, 1);
+    layer narrow = layer_of(SAMPLES, H, W, NARROW, 3, 3, 1, 1);
+    for (int64_t i = 0; i < wide.x_numel; i++)
+        wide.x[i] = rough(i);
+    for (int64_t i = 0; i < narrow.x_numel; i++)
+        narrow.x[i] = wide.x[i / NARROW * WIDE + i % NARROW];
+    for (int64_t i = 0; i < wide.w_numel; i++)
+        wide.weight[i] = rough(i * 31);
+    float *y = take(wide.y_numel, sizeof(float)), *part = take(narrow.y_numel, sizeof(float));
+    void *ready = take(1, oct_depthwise_ready_bytes(&wide.s));
+    void *scratch = take(1, oct_depthwise_forward_scratch_bytes(&wide.s) +
+                                oct_depthwise_forward_scratch_bytes(&narrow.s));
+    oct_depthwise_forward_ready(&wide.s, wide.weight, ready);
+    oct_depthwise_forward(&wide.s, SAMPLES, wide.x, ready, wide.bias, y, scratch);
+    oct_depthwise_forward_ready(&narrow.s, wide.weight, ready);
+    for (int64_t n = 0; n < SAMPLES; n++)
+        oct_depthwise_forward(&narrow.s, 1, narrow.x + n * H * W * NARROW, ready, wide.bias,
+                              part + n * H * W * NARROW, scratch);
+    for (int64_t i = 0; i < narrow.y_numel; i++)
+        oct_check_bits_f32(part + i, y + i / NARROW * WIDE + i % NARROW, 1, "y");
+    oct_free(&y);
+    oct_free(&part);
+    oct_free(&ready);
+    oct_free(&scratch);
+    free_layer(&wide);
+    free_layer(&narrow);
+}
+
+Test(depthwise, no_samples_leave_a_weight_gradient_as_it_was)
+{
+    layer l = layer_of(1, 5, 5, 3, 3, 3, 1, 1);
+    void *scratch = take(1, oct_depthwise_backward_weight_scratch_bytes(&l.s));
+    l.weight[4] = 3;
+    oct_depthwise_backward_weight(&l.s, 0, l.grad, &(oct_conv_input){.values = l.x}, NULL, l.weight,
+                                  scratch);
+    cr_assert_eq(l.weight[4], 3);
+    oct_free(&scratch);
+    free_layer(&l);
+}
