@@ -223,7 +223,7 @@ static json_t *hosts_of(const char *names, int size)
 static const char *best_isa(void)
 {
     oct_isa best = OCT_ISA_REF;
-    for (int isa = OCT_ISA_REF; isa <= OCT_ISA_AVX512VNNI; isa++)
+    for (int isa = OCT_ISA_REF; isa < OCT_ISA_COUNT; isa++)
         if (oct_isa_has(oct_cpu_isa(), (oct_isa)isa)) best = (oct_isa)isa;
     return oct_isa_name(best);
 }

@@ -1,13 +1,19 @@
-/* Which instruction sets this machine has. OCT_ISA=ref|avx2|avx512vnni narrows it at run time
- * (an unknown word is an error at start). */
+/* Which instruction sets this machine has. OCT_ISA narrows it at run time to the set it names and those
+ * before it: ref, avx2, avxvnni, avx512vnni, avx512bf16, or on ARM ref, neon, neondot (an unknown word is
+ * an error at start). */
 #pragma once
 
 #include "core/base/status.h"
 
 typedef enum oct_isa {
     OCT_ISA_REF,
-    OCT_ISA_AVX2,
+    OCT_ISA_AVX2,       /* and FMA */
+    OCT_ISA_AVXVNNI,    /* VNNI in the VEX encoding, for vectors of 256 bits */
     OCT_ISA_AVX512VNNI, /* F, BW, DQ, VL and VNNI */
+    OCT_ISA_AVX512BF16, /* the same and BF16 */
+    OCT_ISA_NEON,
+    OCT_ISA_NEONDOT, /* NEON with the products of four bytes */
+    OCT_ISA_COUNT,
 } oct_isa;
 
 typedef unsigned oct_isa_set; /* bit per oct_isa; REF is always there */

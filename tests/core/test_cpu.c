@@ -20,14 +20,24 @@ Test(cpu, the_environment_narrows_to_the_reference)
     cr_assert_eq(oct_cpu_isa(), 1u << OCT_ISA_REF);
 }
 
+#if defined(__x86_64__)
 Test(cpu, the_environment_narrows_to_avx2)
 {
     setenv("OCT_ISA", "avx2", 1);
     cr_assert_eq(oct_cpu_check(), OCT_OK);
-    cr_assert_not(oct_isa_has(oct_cpu_isa(), OCT_ISA_AVX512VNNI));
-#if defined(__x86_64__)
-    cr_assert_eq(oct_isa_has(oct_cpu_isa(), OCT_ISA_AVX2), __builtin_cpu_supports("avx2") != 0);
-#endif
+    for (int isa = OCT_ISA_AVX2 + 1; isa < OCT_ISA_COUNT; isa++)
+        cr_assert_not(oct_isa_has(oct_cpu_isa(), (oct_isa)isa), "%s", oct_isa_name((oct_isa)isa));
+    cr_assert_eq(oct_isa_has(oct_cpu_isa(), OCT_ISA_AVX2),
+                 __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"));
+}
+
+Test(cpu, bfloat16_is_left_out_of_what_avx512vnni_allows)
+{
+    setenv("OCT_ISA", "avx512vnni", 1);
+    cr_assert_eq(oct_cpu_check(), OCT_OK);
+    cr_assert_not(oct_isa_has(oct_cpu_isa(), OCT_ISA_AVX512BF16));
+    cr_assert_eq(oct_isa_has(oct_cpu_isa(), OCT_ISA_AVX512VNNI),
+                 __builtin_cpu_supports("avx512vnni") != 0);
 }
 
 Test(cpu, an_unknown_word_is_a_usage_error_with_the_choice)
@@ -36,18 +46,20 @@ Test(cpu, an_unknown_word_is_a_usage_error_with_the_choice)
     cr_assert_eq(oct_cpu_check(), OCT_USAGE);
     cr_assert_str_eq(oct_fail_text(0),
                      "OCT_ISA: \"avx3\" is no instruction set, did you mean avx2; "
-                     "use ref, avx2 or avx512vnni");
+                     "use ref, avx2, avxvnni, avx512vnni or avx512bf16");
     setenv("OCT_ISA", "", 1);
     cr_assert_eq(oct_cpu_check(), OCT_USAGE);
     cr_assert_str_eq(oct_fail_text(0),
-                     "OCT_ISA: \"\" is no instruction set; use ref, avx2 or avx512vnni");
+                     "OCT_ISA: \"\" is no instruction set; use ref, avx2, avxvnni, avx512vnni or avx512bf16");
 }
 
 Test(cpu, names_are_those_of_the_environment)
 {
-    static const oct_isa isas[] = {OCT_ISA_REF, OCT_ISA_AVX2, OCT_ISA_AVX512VNNI};
+    static const oct_isa isas[] = {OCT_ISA_REF, OCT_ISA_AVX2, OCT_ISA_AVXVNNI, OCT_ISA_AVX512VNNI,
+                                   OCT_ISA_AVX512BF16};
     for (size_t i = 0; i < OCT_COUNT(isas); i++) {
         setenv("OCT_ISA", oct_isa_name(isas[i]), 1);
         cr_assert_eq(oct_cpu_check(), OCT_OK);
     }
 }
+#endif

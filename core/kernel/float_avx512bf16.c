@@ -1,0 +1,41 @@
+/* The same as avx512, with the instruction for bfloat16. */
+#include "core/kernel/float_avx512.h"
+
+#include "core/kernel/float_kernel.h"
+
+#include <string.h>
+
+static inline int32_t word_at(const char *at)
+{
+    int32_t word;
+    memcpy(&word, at, sizeof word);
+    return word;
+}
+
+#define PANEL_NAME bf16
+#define PANEL_LANES 16
+#define PANEL_TILE 64
+#define PANEL_ROWS_1 8
+#define PANEL_ROWS_2 8
+#define PANEL_ROWS_3 8
+#define PANEL_ROWS_4 6
+#define PANEL_SUM __m512
+#define PANEL_ELEMENT float
+#define PANEL_WORD __m512bh
+#define PANEL_WEIGHT __m512bh
+#define PANEL_ZERO() _mm512_setzero_ps()
+#define PANEL_SPREAD(at) ((__m512bh)_mm512_set1_epi32(word_at(at)))
+#define PANEL_TILE_AT(at) ((__m512bh)_mm512_loadu_si512(at))
+#define PANEL_MADD(sum, word, weight) _mm512_dpbf16_ps(sum, word, weight)
+#define PANEL_READ(from, count) _mm512_maskz_loadu_ps(oct_first_columns(count), from)
+#define PANEL_WRITE(to, count, sum) _mm512_mask_storeu_ps(to, oct_first_columns(count), sum)
+#include "core/product/panel.h"
+
+const oct_float_kernel oct_float_kernel_avx512bf16 = {
+    .isa = OCT_ISA_AVX512BF16,
+    .name = "avx512bf16",
+    .col_tile = 16,
+    .native_bf16 = true,
+    .f32 = oct_product_f32_avx512,
+    .bf16 = bf16,
+};

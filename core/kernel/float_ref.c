@@ -1,0 +1,45 @@
+/* The definition of the float products: plain loops over fmaf. */
+#include "core/kernel/float_kernel.h"
+
+#include "core/kernel/flush.h"
+
+#include <math.h>
+
+enum { TILE = 4 };
+
+static float value_at(const oct_product *p, int64_t row, int64_t column, float sum)
+{
+    const char *panel = (const char *)p->packed + column / TILE * p->panel_bytes;
+    const float *weights = (const float *)(const void *)panel + column % TILE;
+    for (const oct_run *run = p->runs; run < p->runs + p->num_runs; run++) {
+        const char *x = (const char *)p->x + p->rows[row].x + run->x;
+        for (int64_t i = 0; i < run->words; i++)
+            sum = fmaf(((const float *)(const void *)x)[i], weights[(run->tile + i) * TILE], sum);
+    }
+    return sum;
+}
+
+static __attribute__((noinline)) void f32(const oct_product *p)
+{
+    for (int64_t row = 0; row < p->m; row++) {
+        float *acc = (float *)p->acc + p->rows[row].acc;
+        for (int64_t column = 0; column < p->n; column++)
+            acc[column] = value_at(p, row, column, p->add ? acc[column] : 0.0F);
+    }
+}
+
+static void bf16(const oct_product *p)
+{
+    const oct_float_mode before = oct_flush_begin();
+    f32(p);
+    oct_flush_end(before);
+}
+
+const oct_float_kernel oct_float_kernel_ref = {
+    .isa = OCT_ISA_REF,
+    .name = "ref",
+    .col_tile = TILE,
+    .native_bf16 = false,
+    .f32 = f32,
+    .bf16 = bf16,
+};

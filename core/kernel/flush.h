@@ -1,0 +1,41 @@
+/* Denormals as zeros, as the bfloat16 instructions have them, around products that stand in for those.
+ * Set the mode in one function and compute in another that is not inlined: the compiler knows nothing of
+ * the mode. */
+#pragma once
+
+#include <stdint.h>
+
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+
+typedef unsigned oct_float_mode;
+
+static inline oct_float_mode oct_flush_begin(void)
+{
+    const oct_float_mode before = _mm_getcsr();
+    _mm_setcsr(before | 0x8040); /* flush to zero, denormals are zeros */
+    return before;
+}
+
+static inline void oct_flush_end(oct_float_mode before)
+{
+    _mm_setcsr(before);
+}
+#elif defined(__aarch64__)
+typedef uint64_t oct_float_mode;
+
+static inline oct_float_mode oct_flush_begin(void)
+{
+    oct_float_mode before;
+    __asm__ volatile("mrs %0, fpcr" : "=r"(before));
+    __asm__ volatile("msr fpcr, %0" : : "r"(before | 1U << 24) : "memory");
+    return before;
+}
+
+static inline void oct_flush_end(oct_float_mode before)
+{
+    __asm__ volatile("msr fpcr, %0" : : "r"(before) : "memory");
+}
+#else
+#error "the mode in which this processor takes denormals as zeros belongs here"
+#endif
