@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MODEL, BATCH, STEPS, MODE, IMAGE, THREADS, RANKS };
+enum { MODEL, BATCH, STEPS, MODE, NUMERICS, IMAGE, THREADS, RANKS };
 
 static const oct_option options[] = {
     [MODEL] = {"--model", 0, OCT_OPT_TEXT, "NAME",
@@ -16,6 +16,8 @@ static const oct_option options[] = {
                "repetitions that count (default: step 10, infer half a second)", 1,
                OCT_BENCH_REPETITIONS_MAX},
     [MODE] = {"--mode", 0, OCT_OPT_TEXT, "float|qat", "step: which (default qat)", 0, 0},
+    [NUMERICS] = {"--numerics", 0, OCT_OPT_TEXT, "bf16|f32",
+                  "step: of the backward of QAT (default bf16)", 0, 0},
     [IMAGE] = {"--image", 0, OCT_OPT_TEXT, "HxWxC",
                "step, infer --model: size of the images (default 32x32x3)", 0, 0},
     [THREADS] = {"--threads", 0, OCT_OPT_COUNT, "T", "step, infer: threads of a rank (default 1)",
@@ -75,6 +77,16 @@ static oct_status read_mode(oct_bench *bench)
     return OCT_OK;
 }
 
+static oct_status read_numerics(oct_bench *bench)
+{
+    const oct_args *args = bench->args;
+    const char *word = args->option[NUMERICS].given ? args->option[NUMERICS].text : "bf16";
+    OCT_CHECK(strcmp(word, "bf16") == 0 || strcmp(word, "f32") == 0, OCT_USAGE,
+              "command line: --numerics %s: bf16 or f32", word);
+    bench->numerics = word;
+    return OCT_OK;
+}
+
 static oct_status read_bench(oct_bench *bench)
 {
     const oct_args *args = bench->args;
@@ -84,6 +96,7 @@ static oct_status read_bench(oct_bench *bench)
     bench->threads = count_or(args, THREADS, 1);
     bench->repetitions = count_or(args, STEPS, 0);
     OCT_TRY(read_mode(bench));
+    OCT_TRY(read_numerics(bench));
     return read_image_size(bench);
 }
 
@@ -128,7 +141,8 @@ const oct_command oct_command_bench = {
         "step     a training step of --model on random images: all that `octet train` does for "
         "one\n"
         "infer    the int8 model MODEL, or --model made on the spot, on random images\n"
-        "kernels  integer products by every instruction set of this processor\n"
+        "kernels  the products of training on the layers of residual networks, by every "
+        "instruction set\n"
         "reduce   the sum over ranks; start it with --ranks or mpirun\n"
         "\n"
         "A figure is the median of repetitions, after 3 that do not count. Memory is the peak "

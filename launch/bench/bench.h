@@ -22,6 +22,7 @@ typedef struct oct_bench {
     int64_t batch, threads; /* threads: of a rank */
     int64_t repetitions;    /* 0: as many as the figure needs */
     bool qat;               /* step: QAT or float */
+    const char *numerics;   /* step: of the backward of QAT, the recipe's words */
     json_t *figures;        /* with --json: an array */
 } oct_bench;
 

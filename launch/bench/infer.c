@@ -102,16 +102,16 @@ static oct_status tell(inference *f, oct_bench *bench)
     const double gops = 2e-9 * (double)work / each;
     return oct_bench_give(
         bench,
-        json_pack("{s:s, s:s, s:I, s:I, s:s, s:i, s:I, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:I,"
+        json_pack("{s:s, s:s, s:s, s:I, s:I, s:s, s:i, s:I, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:I,"
                   " s:f}",
-                  "bench", "infer", "model", model, "batch", (json_int_t)bench->batch, "threads",
-                  (json_int_t)bench->threads, "isa", oct_bench_isa(), "warm_up", OCT_BENCH_WARM_UP,
-                  "steps", (json_int_t)f->runs, "step_ms", 1e3 * each, "step_ms_least",
-                  1e3 * f->seconds[0], "images_per_s", rate, "peak_bytes_above_start",
-                  (json_int_t)memory.larger, "peak_bytes_allocated", (json_int_t)memory.allocated,
-                  "peak_bytes_resident", (json_int_t)memory.resident, "model_bytes",
-                  (json_int_t)oct_int8_bytes(f->program), "multiply_adds", (json_int_t)work, "gops",
-                  gops),
+                  "bench", "infer", "model", model, "numerics", "int8", "batch",
+                  (json_int_t)bench->batch, "threads", (json_int_t)bench->threads, "isa",
+                  oct_bench_isa(), "warm_up", OCT_BENCH_WARM_UP, "steps", (json_int_t)f->runs,
+                  "step_ms", 1e3 * each, "step_ms_least", 1e3 * f->seconds[0], "images_per_s", rate,
+                  "peak_bytes_above_start", (json_int_t)memory.larger, "peak_bytes_allocated",
+                  (json_int_t)memory.allocated, "peak_bytes_resident", (json_int_t)memory.resident,
+                  "model_bytes", (json_int_t)oct_int8_bytes(f->program), "multiply_adds",
+                  (json_int_t)work, "gops", gops),
         "infer %s, batch %" PRId64 ", %" PRId64 " thread%s, %s: %.3f ms, %.0f images/s, %.1f MB, "
         "%.1f Gop/s",
         model, bench->batch, bench->threads, bench->threads > 1 ? "s" : "", oct_bench_isa(),

@@ -37,13 +37,13 @@ static oct_status write_recipe(const oct_bench *bench, int64_t float_steps, int6
     const char *half = halves[bench->c - 1];
     const bool moved = bench->h == 32 && bench->w == 32 && bench->c == 3;
     return oct_text_add(text,
-                        "schema: 1\nmodel:\n  name: %s\nthreads: %" PRId64
+                        "schema: 1\nmodel:\n  name: %s\nnumerics: %s\nthreads: %" PRId64
                         "\ndata:\n  mean: %s\n  std: %s\n  crop_padding: %d\n  flip: %s\n"
                         "batch:\n  size: %" PRId64 "\n  leaf: %" PRId64
                         "\nfloat:\n  epochs: %" PRId64 "\n  lr: 0.001\ncalibrate:\n  batches: 1\n"
                         "qat:\n  epochs: %" PRId64 "\n  lr: 0.001\n  freeze_batch_norm: 1\n"
                         "  freeze_scales: 1\n",
-                        bench->model, bench->threads, half, half, moved ? 4 : 0,
+                        bench->model, bench->numerics, bench->threads, half, half, moved ? 4 : 0,
                         moved ? "true" : "false", bench->batch, oct_smaller(LEAF, bench->batch),
                         float_steps, qat_steps);
 }

@@ -60,23 +60,25 @@ static oct_status tell(oct_bench *bench, const step_figure *f)
 {
     const int ranks = bench->session->group->size;
     const char *mode = bench->qat ? "qat" : "float";
+    const char *numerics = bench->qat ? bench->numerics : "f32";
     const double rate = (double)bench->batch / f->seconds, ms = 1e3 * f->seconds;
     const double gops = 2e-9 * (double)f->multiply_adds / f->seconds;
     return oct_bench_give(
         bench,
-        json_pack("{s:s, s:s, s:s, s:I, s:i, s:I, s:s, s:i, s:I, s:f, s:f, s:f, s:I, s:I, s:I, s:I,"
-                  " s:f}",
-                  "bench", "step", "model", bench->model, "mode", mode, "batch",
-                  (json_int_t)bench->batch, "ranks", ranks, "threads", (json_int_t)bench->threads,
-                  "isa", oct_bench_isa(), "warm_up", OCT_BENCH_WARM_UP, "steps",
-                  (json_int_t)bench->repetitions, "step_ms", ms, "step_ms_least", 1e3 * f->least,
-                  "images_per_s", rate, "peak_bytes_above_start", (json_int_t)f->memory.larger,
-                  "peak_bytes_allocated", (json_int_t)f->memory.allocated, "peak_bytes_resident",
-                  (json_int_t)f->memory.resident, "multiply_adds", (json_int_t)f->multiply_adds,
-                  "gops", gops),
-        "step %s %s, batch %" PRId64 ", %d rank%s of %" PRId64 " thread%s: %.2f ms, %.0f images/s, "
+        json_pack(
+            "{s:s, s:s, s:s, s:s, s:I, s:i, s:I, s:s, s:i, s:I, s:f, s:f, s:f, s:I, s:I, s:I, s:I,"
+            " s:f}",
+            "bench", "step", "model", bench->model, "mode", mode, "numerics", numerics, "batch",
+            (json_int_t)bench->batch, "ranks", ranks, "threads", (json_int_t)bench->threads, "isa",
+            oct_bench_isa(), "warm_up", OCT_BENCH_WARM_UP, "steps", (json_int_t)bench->repetitions,
+            "step_ms", ms, "step_ms_least", 1e3 * f->least, "images_per_s", rate,
+            "peak_bytes_above_start", (json_int_t)f->memory.larger, "peak_bytes_allocated",
+            (json_int_t)f->memory.allocated, "peak_bytes_resident", (json_int_t)f->memory.resident,
+            "multiply_adds", (json_int_t)f->multiply_adds, "gops", gops),
+        "step %s %s, %s, batch %" PRId64 ", %d rank%s of %" PRId64
+        " thread%s: %.2f ms, %.0f images/s, "
         "%.1f MB, %.1f Gop/s",
-        bench->model, mode, bench->batch, ranks, ranks > 1 ? "s" : "", bench->threads,
+        bench->model, mode, numerics, bench->batch, ranks, ranks > 1 ? "s" : "", bench->threads,
         bench->threads > 1 ? "s" : "", ms, rate, (double)f->memory.larger / 1e6, gops);
 }
 

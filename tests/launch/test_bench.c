@@ -49,7 +49,7 @@ Test(bench, a_step_is_one_line)
 {
     OCTET("bench", "step", "--image", "8x8x1", "--batch", "16", "--steps", "2");
     oct_check_exit(job, 0);
-    oct_check_said(job, "step cnn-small qat, batch 16, 1 rank of 1 thread: ");
+    oct_check_said(job, "step cnn-small qat, bf16, batch 16, 1 rank of 1 thread: ");
     OCTET("bench", "step", "--image", "8x8x1", "--batch", "2", "--steps",
           "2"); /* less than a leaf */
     oct_check_exit(job, 0);
@@ -67,9 +67,19 @@ Test(bench, a_step_is_one_object)
     check_word(document, "bench", "step");
     check_word(document, "model", "cnn-small");
     check_word(document, "mode", "float");
+    check_word(document, "numerics", "f32");
     check_word(document, "isa", oct_bench_isa());
     for (size_t i = 0; i < OCT_COUNT(numbers); i++)
         check_positive(document, numbers[i]);
+}
+
+Test(bench, numerics_are_those_asked_for)
+{
+    OCTET("bench", "step", "--image", "8x8x1", "--batch", "8", "--steps", "1", "--numerics", "f32",
+          "--json");
+    read_json();
+    check_word(document, "mode", "qat");
+    check_word(document, "numerics", "f32");
 }
 
 Test(bench, inference_makes_a_model_of_the_zoo_on_the_spot)
@@ -93,6 +103,15 @@ Test(bench, several_lines_are_an_array)
     check_positive(json_array_get(document, 0), "step_ms");
     OCTET("bench", "reduce");
     oct_check_said(job, "1000 floats over 1 rank:");
+}
+
+Test(bench, kernels_are_an_array_of_every_layer)
+{
+    OCTET("bench", "kernels", "--steps", "1", "--json");
+    read_json();
+    cr_assert_geq(json_array_size(document), 12);
+    for (size_t i = 0; i < json_array_size(document); i++)
+        check_positive(json_array_get(document, i), "gops");
 }
 
 /* Work. */
