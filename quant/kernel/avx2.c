@@ -2,19 +2,27 @@
  * is exact in int32; vpmaddubsw, which saturates at 16 bits, is never used, so the results are those
  * of every other instruction set.
  *
- * Product: panels of 16 columns, weights as 16-bit pairs. A 4-byte broadcast of a row holds codes
- * k0 k1 k2 k3; masking leaves (k0, k2) and shifting (k1, k3) as 16-bit pairs, so the panel is
- * [N/16][K/4][pair 2][16][2] with the weights in that order.
+ * Product: panels of 8 columns, weights as 16-bit pairs. A 4-byte broadcast of a row holds codes
+ * k0 k1 k2 k3; masking leaves (k0, k2) and shifting (k1, k3) as 16-bit pairs, so a tile is
+ * [pair 2][8][2] with the weights in that order.
  */
 #include "quant/kernel/bits.h"
 #include "quant/kernel/requant.h"
 #include "quant/kernel/simd.h"
 
 #include <immintrin.h>
+#include <string.h>
 
 #define INLINE static inline __attribute__((always_inline))
 
-enum { PANEL = 16, ROWS = 4, TILE_BYTES = PANEL * 4 * 2 };
+enum { COLUMNS = 8, TILE_BYTES = COLUMNS * OCT_WORD * 2 };
+
+typedef int32_t lanes __attribute__((vector_size(32)));
+
+/* The even and the odd of four codes or weights, as 16-bit pairs. */
+typedef struct pairs {
+    __m256i even, odd;
+} pairs;
 
 INLINE __m256i load(const void *at)
 {
@@ -27,113 +35,98 @@ INLINE __m256i first_lanes(int64_t count)
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(count < 8 ? (int)count : 8), lane);
 }
 
+INLINE pairs spread(const char *at)
+{
+    int32_t word;
+    memcpy(&word, at, sizeof word);
+    const __m256i codes = _mm256_set1_epi32(word);
+    return (pairs){_mm256_and_si256(codes, _mm256_set1_epi16(0xff)), _mm256_srli_epi16(codes, 8)};
+}
+
+INLINE pairs load_tile(const char *at)
+{
+    return (pairs){load(at), load(at + 32)};
+}
+
+INLINE lanes add_pair(lanes sum, __m256i codes, __m256i w)
+{
+    return (lanes)_mm256_add_epi32((__m256i)sum, _mm256_madd_epi16(codes, w));
+}
+
+INLINE lanes add_products(lanes sum, pairs codes, pairs w)
+{
+    return add_pair(add_pair(sum, codes.even, w.even), codes.odd, w.odd);
+}
+
+INLINE lanes read_lanes(const int32_t *acc, int64_t count)
+{
+    return (lanes)_mm256_maskload_epi32(acc, first_lanes(count));
+}
+
+INLINE void write_lanes(int32_t *acc, int64_t count, lanes sum)
+{
+    if (count >= COLUMNS)
+        _mm256_storeu_si256((__m256i *)(void *)acc, (__m256i)sum);
+    else if (count > 0)
+        _mm256_maskstore_epi32(acc, first_lanes(count), (__m256i)sum);
+}
+
 static void pack_tile(const int8_t *tile, int8_t *packed)
 {
-    int16_t wide[PANEL * 4];
+    int16_t wide[COLUMNS * OCT_WORD];
     for (int pair = 0; pair < 2; pair++)
-        for (int c = 0; c < PANEL; c++)
+        for (int c = 0; c < COLUMNS; c++)
             for (int i = 0; i < 2; i++)
-                wide[(pair * PANEL + c) * 2 + i] = tile[c * 4 + pair + 2 * i];
+                wide[(pair * COLUMNS + c) * 2 + i] = tile[c * OCT_WORD + pair + 2 * i];
     memcpy(packed, wide, sizeof wide);
 }
 
-/* `rows` rows by one panel. */
-INLINE void multiply(const int rows, int64_t columns, const oct_taps *taps,
-                     const uint8_t *const *row, const int8_t *w, int32_t *acc, int64_t ldc)
+#define PANEL_NAME product
+#define PANEL_LANES COLUMNS
+#define PANEL_TILE TILE_BYTES
+#define PANEL_ROWS_1 8
+#define PANEL_ROWS_2 4
+#define PANEL_ROWS_3 0
+#define PANEL_ROWS_4 0
+#define PANEL_SUM lanes
+#define PANEL_ELEMENT int32_t
+#define PANEL_WORD pairs
+#define PANEL_WEIGHT pairs
+#define PANEL_ZERO() ((lanes){0})
+#define PANEL_SPREAD(at) spread(at)
+#define PANEL_TILE_AT(at) load_tile(at)
+#define PANEL_MADD(sum, word, w) add_products(sum, word, w)
+#define PANEL_READ(from, count) read_lanes(from, count)
+#define PANEL_WRITE(to, count, sum) write_lanes(to, count, sum)
+#include "core/product/panel.h"
+
+/* 16 channels of two lines as 16-bit pairs. Unpacking works inside 128-bit lanes, so first each lane is
+ * given the channels that will end there. */
+INLINE __m256i widen(const uint8_t *at, int64_t count)
 {
-    const __m256i low_bytes = _mm256_set1_epi16(0xff);
-    __m256i sum[ROWS][2];
-#pragma GCC unroll 4
-    for (int r = 0; r < rows; r++)
-        sum[r][0] = sum[r][1] = _mm256_setzero_si256();
-
-    const int64_t k = (taps->k + 3) & ~(int64_t)3;
-    for (int64_t t = 0; t < taps->count; t++) {
-        const int64_t offset = taps->offset[t];
-        for (int64_t at = 0; at < k; at += 4, w += TILE_BYTES) {
-            const __m256i even0 = load(w), even1 = load(w + 32);
-            const __m256i odd0 = load(w + 64), odd1 = load(w + 96);
-#pragma GCC unroll 4
-            for (int r = 0; r < rows; r++) {
-                int32_t four;
-                memcpy(&four, row[r] + offset + at, 4);
-                const __m256i codes = _mm256_set1_epi32(four);
-                const __m256i even = _mm256_and_si256(codes, low_bytes);
-                const __m256i odd = _mm256_srli_epi16(codes, 8);
-                sum[r][0] = _mm256_add_epi32(sum[r][0], _mm256_madd_epi16(even, even0));
-                sum[r][1] = _mm256_add_epi32(sum[r][1], _mm256_madd_epi16(even, even1));
-                sum[r][0] = _mm256_add_epi32(sum[r][0], _mm256_madd_epi16(odd, odd0));
-                sum[r][1] = _mm256_add_epi32(sum[r][1], _mm256_madd_epi16(odd, odd1));
-            }
-        }
-    }
-
-#pragma GCC unroll 4
-    for (int r = 0; r < rows; r++) {
-        _mm256_maskstore_epi32(acc + r * ldc, first_lanes(columns), sum[r][0]);
-        if (columns > 8)
-            _mm256_maskstore_epi32(acc + r * ldc + 8, first_lanes(columns - 8), sum[r][1]);
-    }
+    uint8_t codes[16] = {0};
+    if (count < 16) at = memcpy(codes, at, (size_t)count);
+    const __m256i wide = _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(const void *)at));
+    return _mm256_permute4x64_epi64(wide, 0xd8);
 }
 
-static void conv(int64_t m, int64_t n, const oct_taps *taps, const uint8_t *const *rows,
-                 const int8_t *packed, int32_t *acc, int64_t ldc)
+INLINE void weave(const uint8_t *const *at, int64_t count, int8_t *out)
 {
-    const int64_t panel_stride = taps->count * ((taps->k + 3) / 4) * TILE_BYTES;
-    for (int64_t c = 0; c < n; c += PANEL, packed += panel_stride) {
-        int64_t i = 0;
-        for (; i + ROWS <= m; i += ROWS)
-            multiply(ROWS, n - c, taps, rows + i, packed, acc + i * ldc + c, ldc);
-        for (; i < m; i++)
-            multiply(1, n - c, taps, rows + i, packed, acc + i * ldc + c, ldc);
-    }
+    const __m256i a = widen(at[0], count), b = widen(at[1], count);
+    _mm256_storeu_si256((__m256i *)(void *)out, _mm256_unpacklo_epi16(a, b));
+    _mm256_storeu_si256((__m256i *)(void *)(out + 32), _mm256_unpackhi_epi16(a, b));
 }
 
-enum { LANES = 2, DEEP = OCT_INTERLEAVED(LANES) }; /* channels of a depthwise block */
-
-static int64_t depthwise_bytes(int64_t channels, int64_t taps)
-{
-    return oct_interleaved_bytes(LANES, channels, taps);
-}
-
-static void depthwise_pack(int64_t channels, int64_t taps, const int8_t *w, int8_t *packed)
-{
-    oct_interleaved_pack(LANES, channels, taps, w, packed);
-}
-
-INLINE __m256i load16(const uint8_t *x)
-{
-    return _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(const void *)x));
-}
-
-static void depthwise(int64_t m, int64_t channels, const oct_taps *taps, const uint8_t *const *rows,
-                      const int8_t *packed, int32_t *acc)
-{
-    const int64_t block_bytes = oct_interleaved_bytes(LANES, DEEP, taps->count);
-    for (int64_t c = 0; c < channels; c += DEEP, packed += block_bytes) {
-        for (int64_t i = 0; i < m; i++) {
-            const uint8_t *x = rows[i] + c;
-            const int8_t *w = packed;
-            __m256i low = _mm256_setzero_si256(), high = low;
-            for (int64_t t = 0; t < taps->count; t += 2, w += DEEP * 4) {
-                const __m256i a = load16(x + taps->offset[t]);
-                const __m256i b =
-                    t + 1 < taps->count ? load16(x + taps->offset[t + 1]) : _mm256_setzero_si256();
-                low =
-                    _mm256_add_epi32(low, _mm256_madd_epi16(_mm256_unpacklo_epi16(a, b), load(w)));
-                high = _mm256_add_epi32(
-                    high, _mm256_madd_epi16(_mm256_unpackhi_epi16(a, b), load(w + 32)));
-            }
-            int32_t *out = acc + i * channels + c;
-            const int64_t left = channels - c;
-            _mm256_maskstore_epi32(out, first_lanes(left),
-                                   _mm256_permute2x128_si256(low, high, 0x20));
-            if (left > 8)
-                _mm256_maskstore_epi32(out + 8, first_lanes(left - 8),
-                                       _mm256_permute2x128_si256(low, high, 0x31));
-        }
-    }
-}
+#define BRAID_NAME depthwise
+#define BRAID_TAPS 2
+#define BRAID_CHANNELS 16
+#define BRAID_LANES 8
+#define BRAID_SUM lanes
+#define BRAID_ZERO() ((lanes){0})
+#define BRAID_MADD(sum, woven, w) add_pair(sum, load(woven), load(w))
+#define BRAID_STORE(acc, count, sum) write_lanes(acc, count, sum)
+#define BRAID_WEAVE(at, count, out) weave(at, count, out)
+#include "quant/kernel/braid.h"
 
 INLINE void store_codes(uint8_t *codes, __m256i code)
 {
@@ -204,11 +197,10 @@ OCT_REQUANTIZE(requantize_as)
 const oct_kernel oct_kernel_avx2 = {
     .isa = OCT_ISA_AVX2,
     .name = "avx2",
-    .col_tile = PANEL,
-    .k_tile = 4,
+    .col_tile = COLUMNS,
     .tile_bytes = TILE_BYTES,
     .pack_tile = pack_tile,
-    .conv = conv,
+    .product = product,
     .depthwise_bytes = depthwise_bytes,
     .depthwise_pack = depthwise_pack,
     .depthwise = depthwise,

@@ -1,16 +1,14 @@
 /* Integer kernels: one table of functions for each instruction set, best first in kernel_list.def,
  * the scalar reference last. All variants give the same bits; the reference is the definition.
  *
- * Convolutions and linear layers are a matrix product of code rows with packed weights, exact in
- * int32. The rows of a convolution are not gathered: an output position is a pointer to the corner of
- * its window, and a table of offsets says where its runs of codes lie, so nothing is copied but the
- * border.
+ * Convolutions and linear layers are products of rows of codes with packed weights
+ * (core/product/product.h), exact in int32: a word is four codes, a tile what it meets in each column.
+ * Depthwise convolutions go line by line.
  */
 #pragma once
 
 #include "core/base/cpu.h"
-
-#include <stdint.h>
+#include "core/product/product.h"
 
 /* How an int32 accumulator becomes an unsigned code, per output channel c:
  *     r = round_half_even( (float)(acc + bias[c]) * multiplier[c] )
@@ -26,31 +24,34 @@ typedef struct oct_requant {
     float six; /* upper clip of relu6 in units of the output scale; +inf without */
 } oct_requant;
 
-/* Where the codes of one output position lie: `count` runs of k codes, run t at row + offset[t]. */
-typedef struct oct_taps {
-    int64_t count, k;
-    const int64_t *offset;
-} oct_taps;
+enum { OCT_WORD = 4 }; /* codes */
+
+/* One line of output of a convolution with one filter a channel:
+ *     acc[x][c] = sum over ky, kx of line[ky][x * stride + kx - padding][c] * w[c][ky][kx]
+ * where a place outside the input's columns, or on a line that is NULL, is `fill`. */
+typedef struct oct_depthwise {
+    int64_t channels, in_w, out_w;
+    int kernel_h, kernel_w, stride, padding;
+    uint8_t fill;
+    const uint8_t *const *line; /* (kernel_h), each (in_w, channels) */
+    const int8_t *packed;       /* from depthwise_pack */
+    int32_t *acc;               /* (out_w, channels) */
+    void *scratch;              /* oct_depthwise_scratch, 64-byte aligned */
+} oct_depthwise;
 
 typedef struct oct_kernel {
     oct_isa isa;
     const char *name;
-    int col_tile;   /* columns of a packed panel */
-    int k_tile;     /* a run of taps is padded to a multiple of this with zero weights */
-    int tile_bytes; /* of one packed tile of col_tile x k_tile weights */
-    void (*pack_tile)(const int8_t *tile, int8_t *packed); /* tile (col_tile, k_tile) */
+    int col_tile;   /* columns of a panel */
+    int tile_bytes; /* of a packed tile of col_tile words of weights */
+    void (*pack_tile)(const int8_t *tile, int8_t *packed); /* tile (col_tile, OCT_WORD) */
+    oct_product_fn *product;
 
-    /* acc[m][n] = sum_t sum_k rows[m][offset[t] + k] * b[n][t][k]; every run is readable up to k padded
-     * to k_tile; packed from oct_pack_taps, acc rows of stride ldc. Exact. */
-    void (*conv)(int64_t m, int64_t n, const oct_taps *taps, const uint8_t *const *rows,
-                 const int8_t *packed, int32_t *acc, int64_t ldc);
-
-    /* One filter a channel: acc[m][c] = sum_t rows[m][offset[t] + c] * w[c][t]; taps->k is 1. Rows are
-     * readable up to channels padded to 16; acc is contiguous. w (channels, count). */
-    int64_t (*depthwise_bytes)(int64_t channels, int64_t taps);
-    void (*depthwise_pack)(int64_t channels, int64_t taps, const int8_t *w, int8_t *packed);
-    void (*depthwise)(int64_t m, int64_t channels, const oct_taps *taps, const uint8_t *const *rows,
-                      const int8_t *packed, int32_t *acc);
+    int64_t (*depthwise_bytes)(int64_t channels, int kernel_h, int kernel_w);
+    /* w (channels, kernel_h, kernel_w) */
+    void (*depthwise_pack)(int64_t channels, int kernel_h, int kernel_w, const int8_t *w,
+                           int8_t *packed);
+    void (*depthwise)(const oct_depthwise *d);
 
     /* Rows of acc (m x n, contiguous rows of n) to codes. mask: bit i of it is element i of this call,
      * whole bytes are written (callers keep m * n of each call but the last a multiple of 8); NULL to
@@ -69,16 +70,21 @@ typedef struct oct_kernel {
 const oct_kernel *oct_kernel_select(oct_isa_set have);
 const oct_kernel *oct_kernel_here(void); /* of this machine and OCT_ISA */
 
-/* Packed size in bytes, and packing of w (n x k, row-major) for this kernel. */
+/* Packed size in bytes of one group of columns, and the packing of w (n, taps, k): runs of k codes,
+ * each filled up to whole words; panels of col_tile columns. */
+int64_t oct_packed_taps_bytes(const oct_kernel *kernel, int64_t n, int64_t taps, int64_t k);
+int64_t oct_panel_bytes(const oct_kernel *kernel, int64_t taps, int64_t k);
+void oct_pack_taps(const oct_kernel *kernel, int64_t n, int64_t taps, int64_t k, const int8_t *w,
+                   int8_t *packed);
+/* The same for a plain matrix (n, k). */
 int64_t oct_packed_bytes(const oct_kernel *kernel, int64_t n, int64_t k);
 void oct_pack_weights(const oct_kernel *kernel, int64_t n, int64_t k, const int8_t *w,
                       int8_t *packed);
-/* The same for taps: w (n, taps, k), each run padded to k_tile. */
-int64_t oct_packed_taps_bytes(const oct_kernel *kernel, int64_t n, int64_t taps, int64_t k);
-void oct_pack_taps(const oct_kernel *kernel, int64_t n, int64_t taps, int64_t k, const int8_t *w,
-                   int8_t *packed);
 
-/* acc[m][n] = sum_k a[m][k] * b[n][k]: a u8 rows of stride lda (readable up to k padded to k_tile),
- * packed from oct_pack_weights, acc rows of stride ldc. Exact. */
+/* acc[m][n] = sum_k a[m][k] * b[n][k]: a u8 rows of stride lda (readable up to whole words), packed from
+ * oct_pack_weights, acc rows of stride ldc. Exact. */
 void oct_gemm(const oct_kernel *kernel, int64_t m, int64_t n, int64_t k, const uint8_t *a,
               int64_t lda, const int8_t *packed, int32_t *acc, int64_t ldc);
+
+/* Bytes of scratch of oct_depthwise for so many columns of output, of every kernel table. */
+int64_t oct_depthwise_scratch(int kernel_h, int kernel_w, int stride, int64_t out_w);

@@ -1,18 +1,21 @@
 /* Convolution over codes without im2col.
  *
- * With NHWC codes the taps of one window row are contiguous, so an output position is a pointer and a
- * window is a table of offsets (kernel.h: oct_taps). Output lines are worked in blocks of some 64 to 256
- * positions, whose accumulators stay in cache between product and requantizer; a block may span
- * samples, so small planes share the reading of the weights too. Only where a border must be filled, or
- * a run of codes is not a whole number of tiles, are the input lines of a block copied (once, with
- * their border) into a stripe of scratch.
+ * Positions are worked in blocks of whole lines, or of whole samples where planes are small, whose
+ * accumulators stay in cache between product and requantizer. There are three ways to them:
+ *     window  rows of the product are pointers into the input, and taps in the padding are not even
+ *             listed (core/product/window.h): where codes of a tap are whole words and padding counts
+ *             as 0;
+ *     stripe  the input lines of a block are copied once, with their border, into a stripe of scratch,
+ *             where the taps of a window line are one run of codes: otherwise;
+ *     lines   one filter a channel: line by line (quant/kernel/kernel.h).
  *
- * Codes of 16 bits are 256 * high + low byte: the stripe takes the high bytes, then the low ones, and
- * two exact products of bytes make the sum.
+ * Codes of 16 bits are 256 * high + low byte: a stripe takes the high bytes, then the low ones, and two
+ * exact sums of products of bytes are joined.
  */
 #include "quant/kernel/qops.h"
 
 #include "core/base/whole.h"
+#include "core/product/window.h"
 #include "quant/kernel/bits.h"
 
 #include <string.h>
@@ -20,98 +23,212 @@
 enum { ALIGN = 64 };
 
 typedef struct conv_plan {
-    bool depthwise;
+    bool wide, depthwise;
     bool copies;           /* input lines go through the stripe */
     int64_t taps, run;     /* runs of codes in a window of a group, and their length */
-    int64_t pitch;         /* bytes from one input line to the next, in x or in the stripe */
-    int64_t lines, pixels; /* of a block */
+    int64_t border;        /* codes at each end of a line of the stripe */
+    int64_t pitch;         /* bytes from one line of the stripe to the next */
+    int64_t period, lines; /* of a block: samples, and lines of each */
+    int64_t positions;     /* of the largest block */
+    int64_t stripe_lines;  /* of one sample of a block */
     int64_t group_bytes;   /* packed weights of one group */
+    int64_t tables_at;     /* what is ready: weights, then tables */
     /* Scratch, in bytes from its start. */
-    int64_t rows_at, stripe_at, acc_at, wide_at, mask_at, bytes;
+    int64_t acc_at, wide_at, mask_at, line_at, braid_at, bytes;
 } conv_plan;
 
-static conv_plan plan_of(const oct_kernel *kernel, const oct_conv_shape *s, bool wide)
+static oct_window_layout layout_of(const oct_conv_shape *s)
 {
-    conv_plan p = {.depthwise = oct_conv_is_depthwise(s)};
-    const int64_t group_c = s->in_c / s->groups, group_o = s->out_c / s->groups;
-    const int64_t window = (int64_t)s->kernel_h * s->kernel_w;
-    p.taps = s->groups == 1 ? s->kernel_h : window;
-    p.run = s->groups == 1 ? s->kernel_w * s->in_c : group_c;
-    /* Kernels read whole tiles of a run, and depthwise ones whole blocks of 16 channels. */
-    const bool whole = p.depthwise ? s->in_c % 16 == 0 : p.run % kernel->k_tile == 0;
-    p.copies = wide || s->padding > 0 || !whole;
-    p.pitch = (s->in_w + 2 * s->padding) * s->in_c;
-    p.group_bytes = p.depthwise ? kernel->depthwise_bytes(s->in_c, window)
-                                : oct_packed_taps_bytes(kernel, group_o, p.taps, p.run);
+    return (oct_window_layout){.pixel_bytes = s->in_c,
+                               .tap_words = s->in_c / s->groups / OCT_WORD,
+                               .acc_stride = s->out_c,
+                               .wanted = oct_smaller(oct_larger(16384 / s->out_c, 64), 256)};
+}
 
-    const int64_t wanted = oct_smaller(oct_larger(8192 / s->out_c, 64), 256);
-    p.lines = oct_larger(wanted / s->out_w, 1);
-    p.pixels = p.lines * s->out_w;
-    const int64_t samples = (p.lines - 1) / s->out_h + 2; /* that a block may touch */
-    const int64_t stripe_lines =
-        p.lines * s->stride + samples * oct_larger(s->kernel_h - s->stride, 0);
-    p.rows_at = oct_round_up(p.taps * (int64_t)sizeof(int64_t), ALIGN);
-    p.stripe_at = p.rows_at + oct_round_up(p.pixels * (int64_t)sizeof(uint8_t *), ALIGN);
-    p.acc_at = p.stripe_at + (p.copies ? oct_round_up(stripe_lines * p.pitch + ALIGN, ALIGN) : 0);
-    p.wide_at = p.acc_at + oct_round_up(p.pixels * s->out_c * (int64_t)sizeof(int32_t), ALIGN);
-    p.mask_at = p.wide_at;
-    if (wide) p.mask_at += oct_round_up(p.pixels * s->out_c * (int64_t)sizeof(int64_t), ALIGN);
-    p.bytes = p.mask_at + oct_round_up(p.pixels * s->out_c / 8 + 1, ALIGN);
+/* Blocks of `wanted` positions or somewhat less, but at least a line, all about the same. */
+static void plan_blocks(conv_plan *p, const oct_conv_shape *s, int64_t wanted)
+{
+    const int64_t most = oct_larger(wanted / s->out_w, 1);
+    const int64_t blocks = (s->out_h + most - 1) / most;
+    p->period = oct_larger(wanted / (s->out_h * s->out_w), 1);
+    p->lines = p->period > 1 ? s->out_h : (s->out_h + blocks - 1) / blocks;
+    p->positions = oct_larger(wanted, s->out_w);
+}
+
+static conv_plan plan_of(const oct_kernel *kernel, const oct_conv_shape *s, oct_qparams in)
+{
+    const int64_t group_c = s->in_c / s->groups, group_o = s->out_c / s->groups;
+    conv_plan p = {.wide = oct_codes_dtype(in) == OCT_U16, .depthwise = oct_conv_is_depthwise(s)};
+    const bool bordered = s->padding > 0 && in.zero_point != 0;
+    p.copies = p.wide || (!p.depthwise && (bordered || group_c % OCT_WORD != 0));
+    p.taps = s->groups == 1 ? s->kernel_h : (int64_t)s->kernel_h * s->kernel_w;
+    p.run = s->groups == 1 ? s->kernel_w * s->in_c : group_c;
+    p.group_bytes = p.depthwise ? kernel->depthwise_bytes(s->in_c, s->kernel_h, s->kernel_w)
+                                : oct_packed_taps_bytes(kernel, group_o, p.taps, p.run);
+    p.tables_at = oct_round_up(p.depthwise ? p.group_bytes : p.group_bytes * s->groups, ALIGN);
+    plan_blocks(&p, s, layout_of(s).wanted);
+
+    p.border = s->padding * s->in_c;
+    p.pitch = s->in_w * s->in_c + 2 * p.border;
+    p.stripe_lines = (p.lines - 1) * s->stride + s->kernel_h;
+    const int64_t stripe = p.copies ? p.period * p.stripe_lines * p.pitch + OCT_WORD : 0;
+    const int64_t sums = p.positions * s->out_c;
+    const int64_t braid =
+        p.depthwise ? oct_depthwise_scratch(s->kernel_h, s->kernel_w, s->stride, s->out_w) : 0;
+    p.acc_at = oct_round_up(stripe, ALIGN);
+    p.wide_at = p.acc_at + oct_round_up(sums * (int64_t)sizeof(int32_t), ALIGN);
+    p.mask_at = p.wide_at + (p.wide ? oct_round_up(sums * (int64_t)sizeof(int64_t), ALIGN) : 0);
+    p.line_at = p.mask_at + oct_round_up(sums / 8 + 1, ALIGN);
+    p.braid_at = p.line_at + oct_round_up(s->kernel_h * (int64_t)sizeof(uint8_t *), ALIGN);
+    p.bytes = p.braid_at + oct_round_up(braid, ALIGN);
     return p;
 }
 
-static bool is_wide(oct_qparams in)
+/* Tables of the geometry, behind the weights. Only the way's own are there. */
+typedef struct conv_tables {
+    oct_window window; /* window */
+    oct_row *rows;     /* stripe: of a whole block */
+    oct_run *runs;
+} conv_tables;
+
+static int64_t tables_bytes(const conv_plan *p, const oct_conv_shape *s)
 {
-    return oct_codes_dtype(in) == OCT_U16;
+    const oct_window_layout layout = layout_of(s);
+    if (p->depthwise) return 0;
+    if (!p->copies)
+        return (int64_t)(sizeof(conv_tables) + oct_window_bytes(s, OCT_FORWARD, &layout));
+    return (int64_t)sizeof(conv_tables) + p->positions * (int64_t)sizeof(oct_row) +
+           p->taps * (int64_t)sizeof(oct_run);
 }
 
 int64_t oct_qconv_ready_bytes(const oct_kernel *kernel, const oct_conv_shape *s, oct_qparams in)
 {
-    const conv_plan p = plan_of(kernel, s, is_wide(in));
-    return p.depthwise ? p.group_bytes : p.group_bytes * s->groups;
+    const conv_plan p = plan_of(kernel, s, in);
+    return p.tables_at + tables_bytes(&p, s);
+}
+
+static void list_stripe(const conv_plan *p, const oct_conv_shape *s, conv_tables *t)
+{
+    t->rows = (oct_row *)(void *)(t + 1);
+    t->runs = (oct_run *)(void *)(t->rows + p->positions);
+    const int64_t words = (p->run + OCT_WORD - 1) / OCT_WORD;
+    oct_row *row = t->rows;
+    for (int64_t n = 0; n < p->period; n++)
+        for (int64_t line = 0; line < p->lines; line++)
+            for (int64_t x = 0; x < s->out_w; x++, row++) {
+                const int64_t at = n * p->stripe_lines + line * s->stride;
+                *row = (oct_row){.x = at * p->pitch + x * s->stride * s->in_c,
+                                 .acc = (row - t->rows) * s->out_c};
+            }
+    for (int64_t i = 0; i < p->taps; i++) {
+        const int64_t ky = s->groups == 1 ? i : i / s->kernel_w;
+        const int64_t kx = s->groups == 1 ? 0 : i % s->kernel_w;
+        t->runs[i] =
+            (oct_run){.x = ky * p->pitch + kx * s->in_c, .tile = i * words, .words = words};
+    }
 }
 
 void oct_qconv_ready(const oct_kernel *kernel, const oct_conv_shape *s, oct_qparams in,
                      const int8_t *codes, void *ready)
 {
-    const conv_plan p = plan_of(kernel, s, is_wide(in));
+    const conv_plan p = plan_of(kernel, s, in);
+    const oct_window_layout layout = layout_of(s);
     const int64_t group_o = s->out_c / s->groups;
+    int8_t *packed = ready;
     if (p.depthwise) {
-        kernel->depthwise_pack(s->in_c, p.taps, codes, ready);
+        kernel->depthwise_pack(s->in_c, s->kernel_h, s->kernel_w, codes, packed);
         return;
     }
     for (int64_t g = 0; g < s->groups; g++)
         oct_pack_taps(kernel, group_o, p.taps, p.run, codes + g * group_o * p.taps * p.run,
-                      (int8_t *)ready + g * p.group_bytes);
+                      packed + g * p.group_bytes);
+    conv_tables *t = (conv_tables *)(void *)(packed + p.tables_at);
+    if (p.copies)
+        list_stripe(&p, s, t);
+    else
+        oct_window_init(&t->window, s, OCT_FORWARD, &layout, t + 1);
 }
 
 int64_t oct_qconv_scratch_bytes(const oct_kernel *kernel, const oct_conv_shape *s, oct_qparams in)
 {
-    return plan_of(kernel, s, is_wide(in)).bytes;
+    return plan_of(kernel, s, in).bytes;
 }
 
-static void set_offsets(const conv_plan *p, const oct_conv_shape *s, int64_t *offset)
+/* A convolution at work: its plan, what is ready and the parts of its scratch. */
+typedef struct worker {
+    const oct_kernel *kernel;
+    const oct_conv_shape *s;
+    conv_plan p;
+    const oct_qcodes *x;
+    const int8_t *packed;
+    const conv_tables *tables;
+    uint8_t *stripe;
+    int32_t *acc;         /* of a block */
+    int64_t *wide;        /* the same of 16-bit codes */
+    const uint8_t **line; /* depthwise: the input lines of one of output */
+    void *braid;
+} worker;
+
+/* Whole lines of a few samples. */
+typedef struct block {
+    int64_t sample, samples, line, lines;
+} block;
+
+static worker start(const oct_kernel *kernel, const oct_conv_shape *s, const oct_qcodes *x,
+                    const void *ready, void *scratch)
 {
-    for (int64_t t = 0; t < p->taps; t++) {
-        int64_t y = s->groups == 1 ? t : t / s->kernel_w, x = s->groups == 1 ? 0 : t % s->kernel_w;
-        offset[t] = y * p->pitch + x * s->in_c;
+    uint8_t *at = scratch;
+    worker w = {.kernel = kernel,
+                .s = s,
+                .p = plan_of(kernel, s, x->q),
+                .x = x,
+                .packed = ready,
+                .stripe = scratch};
+    w.tables = (const conv_tables *)(const void *)(w.packed + w.p.tables_at);
+    w.acc = (int32_t *)(void *)(at + w.p.acc_at);
+    w.wide = (int64_t *)(void *)(at + w.p.wide_at);
+    w.line = (const uint8_t **)(void *)(at + w.p.line_at);
+    w.braid = at + w.p.braid_at;
+    return w;
+}
+
+/* A convolution's product, group by group. */
+static void multiply(const worker *w, oct_product p)
+{
+    const oct_conv_shape *s = w->s;
+    const int64_t group_c = s->in_c / s->groups, group_o = s->out_c / s->groups;
+    const char *x = p.x;
+    int32_t *acc = p.acc;
+    p.panel_bytes = oct_panel_bytes(w->kernel, w->p.taps, w->p.run);
+    p.n = group_o;
+    for (int64_t g = 0; g < s->groups; g++) {
+        p.x = x + g * group_c;
+        p.acc = acc + g * group_o;
+        p.packed = w->packed + g * w->p.group_bytes;
+        w->kernel->product(&p);
     }
 }
 
-/* Input of a convolution, of which one byte of each code is looked at. */
-typedef struct plane_bytes {
-    const void *codes;
-    oct_dtype dtype;
-    bool high;    /* of 16-bit codes */
-    uint8_t fill; /* that byte of the zero point */
-} plane_bytes;
-
-static plane_bytes bytes_of(const oct_qcodes *x, bool high)
+static void block_of_window(const worker *w, const block *b, int32_t *acc)
 {
-    return (plane_bytes){.codes = x->data,
-                         .dtype = oct_codes_dtype(x->q),
-                         .high = high,
-                         .fill = (uint8_t)(high ? x->q.zero_point >> 8 : x->q.zero_point)};
+    const oct_window *window = &w->tables->window;
+    const oct_window_block *lines = &window->blocks[b->line / w->p.lines];
+    const uint8_t *x = (const uint8_t *)w->x->data + b->sample * window->x_bytes;
+    OCT_ASSERT(window->period == w->p.period && lines->position == b->line * w->s->out_w);
+    for (int64_t i = 0; i < lines->classes; i++)
+        multiply(w, oct_window_product(window, &window->classes[lines->first_class + i], b->samples,
+                                       x, acc));
+}
+
+/* Which byte of each code a stripe holds, and that byte of the zero point. */
+typedef struct half {
+    int shift; /* 8: the high bytes */
+    uint8_t fill;
+} half;
+
+static half half_of(oct_qparams q, int shift)
+{
+    return (half){.shift = shift, .fill = (uint8_t)(q.zero_point >> shift)};
 }
 
 OCT_CLONES
@@ -121,66 +238,94 @@ static void take_bytes(int64_t n, const uint16_t *restrict codes, int shift, uin
         out[i] = (uint8_t)(codes[i] >> shift);
 }
 
-/* One input line with its border; y may lie outside the plane. `at`: the line's first code. */
-static void copy_line(const oct_conv_shape *s, const plane_bytes *x, int64_t at, int64_t y,
-                      uint8_t *out)
+/* Line y of a sample, which may lie outside the plane, with its border. */
+static void copy_line(const worker *w, half h, int64_t sample, int64_t y, uint8_t *out)
 {
-    const int64_t border = s->padding * s->in_c, inner = s->in_w * s->in_c;
+    const oct_conv_shape *s = w->s;
+    const int64_t border = w->p.border, inner = s->in_w * s->in_c;
+    const int64_t at = (sample * s->in_h + y) * inner;
     if (y < 0 || y >= s->in_h) {
-        memset(out, x->fill, (size_t)(inner + 2 * border));
+        memset(out, h.fill, (size_t)w->p.pitch);
         return;
     }
-    memset(out, x->fill, (size_t)border);
-    if (x->dtype == OCT_U16)
-        take_bytes(inner, (const uint16_t *)x->codes + at, x->high ? 8 : 0, out + border);
+    memset(out, h.fill, (size_t)border);
+    if (w->p.wide)
+        take_bytes(inner, (const uint16_t *)w->x->data + at, h.shift, out + border);
     else
-        memcpy(out + border, (const uint8_t *)x->codes + at, (size_t)inner);
-    memset(out + border + inner, x->fill, (size_t)border);
+        memcpy(out + border, (const uint8_t *)w->x->data + at, (size_t)inner);
+    memset(out + border + inner, h.fill, (size_t)border);
 }
 
-/* Points rows at the window corners of `count` output lines from line `first` on, lines counted over
- * all samples. */
-static void set_rows(const conv_plan *p, const oct_conv_shape *s, const plane_bytes *x,
-                     int64_t first, int64_t count, uint8_t *stripe, const uint8_t **rows)
+static void fill_stripe(const worker *w, const block *b, half h)
 {
-    for (int64_t line = first, end; line < first + count; line = end) {
-        const int64_t sample = line / s->out_h, y = line % s->out_h;
-        end = oct_smaller((sample + 1) * s->out_h, first + count);
-        const int64_t plane = sample * s->in_h * s->in_w * s->in_c;
-        const uint8_t *corner = stripe;
-        if (p->copies) {
-            const int64_t lines = (end - line - 1) * s->stride + s->kernel_h;
-            for (int64_t i = 0; i < lines; i++, stripe += p->pitch) {
-                const int64_t at = y * s->stride - s->padding + i;
-                copy_line(s, x, plane + at * s->in_w * s->in_c, at, stripe);
-            }
-        } else {
-            corner = (const uint8_t *)x->codes + plane + y * s->stride * p->pitch;
+    const oct_conv_shape *s = w->s;
+    const int64_t lines = (b->lines - 1) * s->stride + s->kernel_h;
+    const int64_t top = b->line * s->stride - s->padding;
+    uint8_t *out = w->stripe;
+    for (int64_t n = b->sample; n < b->sample + b->samples; n++)
+        for (int64_t i = 0; i < lines; i++, out += w->p.pitch)
+            copy_line(w, h, n, top + i, out);
+    memset(out, 0, OCT_WORD); /* the last run is read to the end of its word */
+}
+
+/* Of all samples of a period but the last block of a plane may have fewer lines. */
+static void block_of_stripe(const worker *w, const block *b, int32_t *acc)
+{
+    multiply(w, (oct_product){.x = w->stripe,
+                              .rows = w->tables->rows,
+                              .m = b->samples * b->lines * w->s->out_w,
+                              .runs = w->tables->runs,
+                              .num_runs = w->p.taps,
+                              .acc = acc});
+}
+
+/* The lines of input that line `y` of output looks at; of the stripe, which has no outside, its own. */
+static void aim(const worker *w, int64_t sample, int64_t y, int64_t in_stripe)
+{
+    const oct_conv_shape *s = w->s;
+    for (int64_t ky = 0; ky < s->kernel_h; ky++) {
+        const int64_t at = y * s->stride - s->padding + ky;
+        if (w->p.copies)
+            w->line[ky] = w->stripe + (in_stripe + ky) * w->p.pitch;
+        else if (at < 0 || at >= s->in_h)
+            w->line[ky] = NULL;
+        else
+            w->line[ky] = (const uint8_t *)w->x->data + (sample * s->in_h + at) * s->in_w * s->in_c;
+    }
+}
+
+static void block_of_lines(const worker *w, const block *b, half h, int32_t *acc)
+{
+    const oct_conv_shape *s = w->s;
+    oct_depthwise d = {.channels = s->in_c,
+                       .in_w = w->p.copies ? w->p.pitch / s->in_c : s->in_w,
+                       .out_w = s->out_w,
+                       .kernel_h = s->kernel_h,
+                       .kernel_w = s->kernel_w,
+                       .stride = s->stride,
+                       .padding = w->p.copies ? 0 : s->padding,
+                       .fill = h.fill,
+                       .line = w->line,
+                       .packed = w->packed,
+                       .acc = acc,
+                       .scratch = w->braid};
+    for (int64_t n = 0; n < b->samples; n++)
+        for (int64_t y = 0; y < b->lines; y++, d.acc += s->out_w * s->out_c) {
+            aim(w, b->sample + n, b->line + y, n * w->p.stripe_lines + y * s->stride);
+            w->kernel->depthwise(&d);
         }
-        for (int64_t l = line; l < end; l++, corner += s->stride * p->pitch)
-            for (int64_t ox = 0; ox < s->out_w; ox++)
-                *rows++ = corner + ox * s->stride * s->in_c;
-    }
-    /* What kernels read behind the last run is multiplied by zero weights, but it must exist. */
-    if (p->copies) memset(stripe, 0, ALIGN);
 }
 
-static void multiply(const oct_kernel *kernel, const conv_plan *p, const oct_conv_shape *s,
-                     int64_t pixels, const int64_t *offset, const uint8_t **rows,
-                     const int8_t *packed, int32_t *acc)
+static void block_of_bytes(const worker *w, const block *b, int shift, int32_t *acc)
 {
-    const oct_taps taps = {.count = p->taps, .k = p->run, .offset = offset};
-    if (p->depthwise) {
-        kernel->depthwise(pixels, s->in_c, &taps, rows, packed, acc);
-        return;
-    }
-    const int64_t group_c = s->in_c / s->groups, group_o = s->out_c / s->groups;
-    for (int64_t g = 0; g < s->groups; g++) {
-        kernel->conv(pixels, group_o, &taps, rows, packed + g * p->group_bytes, acc + g * group_o,
-                     s->out_c);
-        for (int64_t i = 0; i < pixels && g + 1 < s->groups; i++)
-            rows[i] += group_c;
-    }
+    const half h = half_of(w->x->q, shift);
+    if (w->p.copies) fill_stripe(w, b, h);
+    if (w->p.depthwise)
+        block_of_lines(w, b, h, acc);
+    else if (w->p.copies)
+        block_of_stripe(w, b, acc);
+    else
+        block_of_window(w, b, acc);
 }
 
 OCT_CLONES
@@ -197,52 +342,37 @@ static void add_low(int64_t n, const int32_t *restrict low, int64_t *restrict ac
         acc[i] += low[i];
 }
 
-/* A convolution at work: its plan and the parts of its scratch. */
-typedef struct worker {
-    const oct_kernel *kernel;
-    const oct_conv_shape *s;
-    conv_plan p;
-    const oct_qcodes *x;
-    const int8_t *packed;
-    int64_t *offset;
-    const uint8_t **rows;
-    uint8_t *stripe;
-    int32_t *acc;  /* of a block */
-    int64_t *wide; /* the same of 16-bit codes */
-} worker;
-
-static worker start(const oct_kernel *kernel, const oct_conv_shape *s, const oct_qcodes *x,
-                    const void *ready, void *scratch)
+static void block_of_words(const worker *w, const block *b, int64_t *acc)
 {
-    uint8_t *at = scratch;
-    worker w = {.kernel = kernel,
-                .s = s,
-                .p = plan_of(kernel, s, is_wide(x->q)),
-                .x = x,
-                .packed = ready,
-                .offset = scratch};
-    w.rows = (const uint8_t **)(void *)(at + w.p.rows_at);
-    w.stripe = at + w.p.stripe_at;
-    w.acc = (int32_t *)(void *)(at + w.p.acc_at);
-    w.wide = (int64_t *)(void *)(at + w.p.wide_at);
-    set_offsets(&w.p, s, w.offset);
-    return w;
-}
-
-static void block_of_bytes(const worker *w, bool high, int64_t line, int64_t count, int32_t *acc)
-{
-    const plane_bytes bytes = bytes_of(w->x, high);
-    set_rows(&w->p, w->s, &bytes, line, count, w->stripe, w->rows);
-    multiply(w->kernel, &w->p, w->s, count * w->s->out_w, w->offset, w->rows, w->packed, acc);
-}
-
-static void block_of_words(const worker *w, int64_t line, int64_t count, int64_t *acc)
-{
-    const int64_t n = count * w->s->out_w * w->s->out_c;
-    block_of_bytes(w, true, line, count, w->acc);
+    const int64_t n = b->samples * b->lines * w->s->out_w * w->s->out_c;
+    block_of_bytes(w, b, 8, w->acc);
     take_high(n, w->acc, acc);
-    block_of_bytes(w, false, line, count, w->acc);
+    block_of_bytes(w, b, 0, w->acc);
     add_low(n, w->acc, acc);
+}
+
+/* Block by block, into `all` or, where that is NULL, into scratch; each is shown to `visit` unless that
+ * is NULL. */
+static void work(const worker *w, int64_t samples, void *all, oct_acc_visit *visit, void *args)
+{
+    const oct_conv_shape *s = w->s;
+    const int64_t element = w->p.wide ? 8 : 4;
+    block b = {0};
+    for (; b.sample < samples; b.sample += w->p.period) {
+        b.samples = oct_smaller(w->p.period, samples - b.sample);
+        for (b.line = 0; b.line < s->out_h; b.line += w->p.lines) {
+            b.lines = oct_smaller(w->p.lines, s->out_h - b.line);
+            const int64_t position = (b.sample * s->out_h + b.line) * s->out_w;
+            void *acc = all         ? (char *)all + position * s->out_c * element
+                        : w->p.wide ? (void *)w->wide
+                                    : w->acc;
+            if (w->p.wide)
+                block_of_words(w, &b, acc);
+            else
+                block_of_bytes(w, &b, 0, acc);
+            if (visit) visit(args, position, b.samples * b.lines * s->out_w, acc);
+        }
+    }
 }
 
 void oct_qconv_visit(const oct_kernel *kernel, const oct_conv_shape *s, int64_t samples,
@@ -250,29 +380,14 @@ void oct_qconv_visit(const oct_kernel *kernel, const oct_conv_shape *s, int64_t 
                      void *scratch)
 {
     const worker w = start(kernel, s, &x, ready, scratch);
-    const int64_t total = samples * s->out_h;
-    for (int64_t line = 0; line < total; line += w.p.lines) {
-        const int64_t count = oct_smaller(w.p.lines, total - line);
-        if (is_wide(x.q))
-            block_of_words(&w, line, count, w.wide);
-        else
-            block_of_bytes(&w, false, line, count, w.acc);
-        visit(args, line * s->out_w, count * s->out_w, is_wide(x.q) ? (void *)w.wide : w.acc);
-    }
+    work(&w, samples, NULL, visit, args);
 }
 
 void oct_qconv_accumulate(const oct_kernel *kernel, const oct_conv_shape *s, int64_t samples,
                           oct_qcodes x, const void *ready, void *acc, void *scratch)
 {
     const worker w = start(kernel, s, &x, ready, scratch);
-    const int64_t total = samples * s->out_h, line_n = s->out_w * s->out_c;
-    for (int64_t line = 0; line < total; line += w.p.lines) {
-        const int64_t count = oct_smaller(w.p.lines, total - line);
-        if (is_wide(x.q))
-            block_of_words(&w, line, count, (int64_t *)acc + line * line_n);
-        else
-            block_of_bytes(&w, false, line, count, (int32_t *)acc + line * line_n);
-    }
+    work(&w, samples, acc, NULL, NULL);
 }
 
 /* What finishes blocks, and where to. */
@@ -301,7 +416,7 @@ void oct_qconv_forward(const oct_kernel *kernel, const oct_conv_shape *s, int64_
                        oct_qcodes x, const void *ready, const oct_finish *f, void *y, uint8_t *mask,
                        float *range, void *scratch)
 {
-    const conv_plan p = plan_of(kernel, s, is_wide(x.q));
+    const conv_plan p = plan_of(kernel, s, x.q);
     finisher to = {.kernel = kernel,
                    .f = f,
                    .channels = s->out_c,

@@ -34,6 +34,13 @@ void oct_qconv_forward(const oct_kernel *kernel, const oct_conv_shape *s, int64_
                        oct_qcodes x, const void *ready, const oct_finish *f, void *y, uint8_t *mask,
                        float *range, void *scratch);
 
+/* Sums over rows of accumulators (rows, n), for the statistics of a batch: with a = acc - offset[c] as a
+ * double, sum[c] += a and sum[n + c] += a * a, in the order of the rows. */
+void oct_acc_sums(int64_t rows, int64_t n, const int32_t *restrict acc,
+                  const int32_t *restrict offset, double *restrict sum);
+void oct_acc_sums16(int64_t rows, int64_t n, const int64_t *restrict acc,
+                    const int64_t *restrict offset, double *restrict sum); /* of 16-bit codes */
+
 /* Largest |acc| or |acc + bias| that can occur, partial sums included; must be below 2^31 for 8-bit
  * codes. x_lo, x_hi: stored codes of x. */
 int64_t oct_qconv_bound(const oct_conv_shape *s, const int8_t *codes, int64_t channel, int64_t bias,

@@ -5,45 +5,55 @@
 
 static void pack_tile(const int8_t *tile, int8_t *packed)
 {
-    packed[0] = tile[0];
+    memcpy(packed, tile, OCT_WORD);
 }
 
-static void conv(int64_t m, int64_t n, const oct_taps *taps, const uint8_t *const *rows,
-                 const int8_t *packed, int32_t *acc, int64_t ldc)
+static int32_t sum_of(const oct_product *p, const uint8_t *x, const int8_t *panel)
 {
-    for (int64_t i = 0; i < m; i++) {
-        const int8_t *w = packed;
-        for (int64_t j = 0; j < n; j++) {
-            int32_t sum = 0;
-            for (int64_t t = 0; t < taps->count; t++, w += taps->k) {
-                const uint8_t *x = rows[i] + taps->offset[t];
-                for (int64_t k = 0; k < taps->k; k++)
-                    sum += x[k] * w[k];
-            }
-            acc[i * ldc + j] = sum;
-        }
+    int32_t sum = 0;
+    for (int64_t r = 0; r < p->num_runs; r++) {
+        const oct_run *run = &p->runs[r];
+        for (int64_t i = 0; i < run->words * OCT_WORD; i++)
+            sum += x[run->x + i] * panel[run->tile * OCT_WORD + i];
+    }
+    return sum;
+}
+
+static void product(const oct_product *p)
+{
+    for (int64_t i = 0; i < p->m; i++) {
+        const uint8_t *x = (const uint8_t *)p->x + p->rows[i].x;
+        int32_t *acc = (int32_t *)p->acc + p->rows[i].acc;
+        for (int64_t c = 0; c < p->n; c++)
+            acc[c] = (p->add ? acc[c] : 0) +
+                     sum_of(p, x, (const int8_t *)p->packed + c * p->panel_bytes);
     }
 }
 
-static int64_t depthwise_bytes(int64_t channels, int64_t taps)
+static int64_t depthwise_bytes(int64_t channels, int kernel_h, int kernel_w)
 {
-    return channels * taps;
+    return channels * kernel_h * kernel_w;
 }
 
-static void depthwise_pack(int64_t channels, int64_t taps, const int8_t *w, int8_t *packed)
+static void depthwise_pack(int64_t channels, int kernel_h, int kernel_w, const int8_t *w,
+                           int8_t *packed)
 {
-    memcpy(packed, w, (size_t)(channels * taps));
+    memcpy(packed, w, (size_t)(channels * kernel_h * kernel_w));
 }
 
-static void depthwise(int64_t m, int64_t channels, const oct_taps *taps, const uint8_t *const *rows,
-                      const int8_t *packed, int32_t *acc)
+static void depthwise(const oct_depthwise *d)
 {
-    for (int64_t i = 0; i < m; i++) {
-        for (int64_t c = 0; c < channels; c++) {
+    for (int64_t x = 0; x < d->out_w; x++) {
+        for (int64_t c = 0; c < d->channels; c++) {
+            const int8_t *w = d->packed + c * d->kernel_h * d->kernel_w;
             int32_t sum = 0;
-            for (int64_t t = 0; t < taps->count; t++)
-                sum += rows[i][taps->offset[t] + c] * packed[c * taps->count + t];
-            acc[i * channels + c] = sum;
+            for (int ky = 0; ky < d->kernel_h; ky++)
+                for (int kx = 0; kx < d->kernel_w; kx++) {
+                    const int64_t at = x * d->stride + kx - d->padding;
+                    const bool inside = d->line[ky] && at >= 0 && at < d->in_w;
+                    sum += (inside ? d->line[ky][at * d->channels + c] : d->fill) * *w++;
+                }
+            d->acc[x * d->channels + c] = sum;
         }
     }
 }
@@ -71,10 +81,9 @@ const oct_kernel oct_kernel_ref = {
     .isa = OCT_ISA_REF,
     .name = "ref",
     .col_tile = 1,
-    .k_tile = 1,
-    .tile_bytes = 1,
+    .tile_bytes = OCT_WORD,
     .pack_tile = pack_tile,
-    .conv = conv,
+    .product = product,
     .depthwise_bytes = depthwise_bytes,
     .depthwise_pack = depthwise_pack,
     .depthwise = depthwise,

@@ -55,7 +55,7 @@ Test(kernel_here, is_the_best_of_this_machine)
 /* lda and ldc larger than needed; what lies between must stay untouched. */
 static void check_gemm(const oct_kernel *kernel, dice *d, int64_t m, int64_t n, int64_t k)
 {
-    const int64_t padded = (k + kernel->k_tile - 1) / kernel->k_tile * kernel->k_tile;
+    const int64_t padded = (k + OCT_WORD - 1) / OCT_WORD * OCT_WORD;
     const int64_t lda = padded + roll_between(d, 0, 5), ldc = n + roll_between(d, 0, 5);
     uint8_t *a = room(m * lda, 1);
     int8_t *w = room(n * k, 1), *packed = room(oct_packed_bytes(kernel, n, k), 1);

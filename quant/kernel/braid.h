@@ -1,0 +1,139 @@
+/* Depthwise convolutions by braids, of every SIMD table: a template that a kernel file includes once,
+ * and the order of its weights.
+ *
+ * The taps of a column that a word can hold (4 codes, or 2 of 16 bits) are woven together: word c of
+ * what results holds them for channel c, as the product's instruction wants them. A line of output
+ * weaves each column once, for a block of channels that stays in the first-level cache, and then every
+ * position is a sum over kernel_w woven columns. What lies outside is woven as `fill`, so that there
+ * are no edges.
+ *
+ * Weights are [C/16][kernel_w][kernel_h/taps][16 channels][taps], filled up with zeros.
+ *
+ * Before including with BRAID_NAME defined as the name of the function that results, define
+ *     BRAID_TAPS          taps that are woven together: 4 or 2
+ *     BRAID_CHANNELS      of a block: a multiple of 16, at most OCT_BRAID_MOST
+ *     BRAID_LANES         channels of a vector: a divisor of 16
+ *     BRAID_SUM           vector of BRAID_LANES int32
+ *     BRAID_ZERO()                         -> BRAID_SUM
+ *     BRAID_MADD(sum, woven, weight)       -> BRAID_SUM; both const int8_t *, of one vector
+ *     BRAID_STORE(acc, count, sum)         the first count lanes (may be >= LANES)
+ *     BRAID_WEAVE(at, count, out)          const uint8_t *at[BRAID_TAPS], of which count channels may be
+ *                                          read (<= CHANNELS) -> CHANNELS words
+ */
+#include "quant/kernel/kernel.h"
+
+#include <string.h>
+
+enum {
+    OCT_BRAID_WORD = 4,   /* bytes */
+    OCT_BRAID_LANES = 16, /* channels that weights lie side by side of */
+    OCT_BRAID_MOST = 64,  /* channels of a block */
+    OCT_BRAID_LEAST = 2,  /* taps of a word */
+};
+
+int64_t oct_braided_bytes(int taps, int64_t channels, int kernel_h, int kernel_w);
+void oct_braided_pack(int taps, int64_t channels, int kernel_h, int kernel_w, const int8_t *w,
+                      int8_t *packed);
+
+#ifdef BRAID_NAME
+
+enum { BRAID_BYTES = BRAID_CHANNELS * OCT_BRAID_WORD }; /* of a woven column, a group of taps */
+
+/* A block of channels of a line. */
+typedef struct braid {
+    const oct_depthwise *d;
+    int64_t first, count; /* channels */
+    int64_t groups;       /* of taps of a column */
+    int64_t columns;
+    int8_t *woven; /* (columns, groups, BRAID_BYTES) */
+} braid;
+
+static void weave_group(const braid *b, int64_t group)
+{
+    const oct_depthwise *d = b->d;
+    uint8_t fill[BRAID_CHANNELS];
+    const uint8_t *at[BRAID_TAPS], *outside[BRAID_TAPS];
+    int64_t step[BRAID_TAPS];
+    memset(fill, d->fill, sizeof fill);
+    for (int tap = 0; tap < BRAID_TAPS; tap++) {
+        const int64_t ky = group * BRAID_TAPS + tap;
+        const uint8_t *line = ky < d->kernel_h ? d->line[ky] : NULL;
+        outside[tap] = fill;
+        at[tap] = line ? line + b->first : fill;
+        step[tap] = line ? d->channels : 0;
+    }
+    int8_t *out = b->woven + group * BRAID_BYTES;
+    const int64_t pitch = b->groups * BRAID_BYTES;
+    for (int64_t x = 0; x < b->columns; x++, out += pitch) {
+        if (x < d->padding || x >= d->padding + d->in_w) {
+            BRAID_WEAVE(outside, b->count, out);
+            continue;
+        }
+        BRAID_WEAVE(at, b->count, out);
+        for (int tap = 0; tap < BRAID_TAPS; tap++)
+            at[tap] += step[tap];
+    }
+}
+
+/* `positions` (at most 4) positions of a vector of channels. */
+static inline __attribute__((always_inline)) void braid_sums(const braid *b, const int positions,
+                                                             const int8_t *woven, const int8_t *w,
+                                                             int32_t *acc, int64_t live)
+{
+    const oct_depthwise *d = b->d;
+    const int64_t pitch = b->groups * BRAID_BYTES, apart = d->stride * pitch;
+    BRAID_SUM s0 = BRAID_ZERO(), s1 = s0, s2 = s0, s3 = s0;
+    for (int64_t group = 0; group < b->groups * d->kernel_w; group++) {
+        s0 = BRAID_MADD(s0, woven, w);
+        if (positions > 1) s1 = BRAID_MADD(s1, woven + apart, w);
+        if (positions > 2) s2 = BRAID_MADD(s2, woven + 2 * apart, w);
+        if (positions > 3) s3 = BRAID_MADD(s3, woven + 3 * apart, w);
+        woven += BRAID_BYTES;
+        w += OCT_BRAID_LANES * OCT_BRAID_WORD;
+    }
+    BRAID_STORE(acc, live, s0);
+    if (positions > 1) BRAID_STORE(acc + d->channels, live, s1);
+    if (positions > 2) BRAID_STORE(acc + 2 * d->channels, live, s2);
+    if (positions > 3) BRAID_STORE(acc + 3 * d->channels, live, s3);
+}
+
+static void BRAID_NAME(const oct_depthwise *d)
+{
+    braid b = {.d = d,
+               .groups = (d->kernel_h + BRAID_TAPS - 1) / BRAID_TAPS,
+               .columns = (d->out_w - 1) * d->stride + d->kernel_w,
+               .woven = d->scratch};
+    const int64_t weights = b.groups * d->kernel_w * OCT_BRAID_LANES * OCT_BRAID_WORD;
+    const int64_t apart = d->stride * b.groups * BRAID_BYTES;
+    for (; b.first < d->channels; b.first += BRAID_CHANNELS) {
+        const int64_t left = d->channels - b.first;
+        b.count = left < BRAID_CHANNELS ? left : BRAID_CHANNELS;
+        for (int64_t group = 0; group < b.groups; group++)
+            weave_group(&b, group);
+        for (int64_t c = 0; c < b.count; c += BRAID_LANES) {
+            const int64_t channel = b.first + c, live = d->channels - channel;
+            const int8_t *w = d->packed + channel / OCT_BRAID_LANES * weights +
+                              channel % OCT_BRAID_LANES * OCT_BRAID_WORD;
+            const int8_t *woven = b.woven + c * OCT_BRAID_WORD;
+            int32_t *acc = d->acc + channel;
+            int64_t x = 0;
+            for (; x + 4 <= d->out_w; x += 4)
+                braid_sums(&b, 4, woven + x * apart, w, acc + x * d->channels, live);
+            for (; x < d->out_w; x++)
+                braid_sums(&b, 1, woven + x * apart, w, acc + x * d->channels, live);
+        }
+    }
+}
+
+static int64_t depthwise_bytes(int64_t channels, int kernel_h, int kernel_w)
+{
+    return oct_braided_bytes(BRAID_TAPS, channels, kernel_h, kernel_w);
+}
+
+static void depthwise_pack(int64_t channels, int kernel_h, int kernel_w, const int8_t *w,
+                           int8_t *packed)
+{
+    oct_braided_pack(BRAID_TAPS, channels, kernel_h, kernel_w, w, packed);
+}
+
+#endif

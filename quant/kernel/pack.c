@@ -1,0 +1,114 @@
+/* What is the same for every kernel table: the order of packed weights, and the plain matrix product,
+ * whose rows have one run. */
+#include "quant/kernel/braid.h"
+#include "quant/kernel/kernel.h"
+
+#include <string.h>
+
+static int64_t whole(int64_t count, int64_t step)
+{
+    return (count + step - 1) / step;
+}
+
+int64_t oct_panel_bytes(const oct_kernel *kernel, int64_t taps, int64_t k)
+{
+    return taps * whole(k, OCT_WORD) * kernel->tile_bytes;
+}
+
+int64_t oct_packed_taps_bytes(const oct_kernel *kernel, int64_t n, int64_t taps, int64_t k)
+{
+    return whole(n, kernel->col_tile) * oct_panel_bytes(kernel, taps, k);
+}
+
+/* A run of k weights of `columns` columns, `pitch` apart. */
+static int8_t *pack_run(const oct_kernel *kernel, int64_t columns, int64_t k, int64_t pitch,
+                        const int8_t *w, int8_t *packed)
+{
+    enum { MOST_COLUMNS = 16 };
+    int8_t tile[MOST_COLUMNS * OCT_WORD] = {0};
+    OCT_ASSERT(kernel->col_tile <= MOST_COLUMNS);
+    for (int64_t at = 0; at < k; at += OCT_WORD, packed += kernel->tile_bytes) {
+        if (k - at < OCT_WORD) memset(tile, 0, sizeof tile);
+        for (int64_t c = 0; c < columns; c++) {
+            const int8_t *from = w + c * pitch + at;
+            if (k - at >= OCT_WORD)
+                memcpy(tile + c * OCT_WORD, from, OCT_WORD);
+            else
+                memcpy(tile + c * OCT_WORD, from, (size_t)(k - at));
+        }
+        kernel->pack_tile(tile, packed);
+    }
+    return packed;
+}
+
+void oct_pack_taps(const oct_kernel *kernel, int64_t n, int64_t taps, int64_t k, const int8_t *w,
+                   int8_t *packed)
+{
+    const int64_t pitch = taps * k;
+    for (int64_t col = 0; col < n; col += kernel->col_tile) {
+        const int64_t columns = n - col < kernel->col_tile ? n - col : kernel->col_tile;
+        for (int64_t tap = 0; tap < taps; tap++)
+            packed = pack_run(kernel, columns, k, pitch, w + col * pitch + tap * k, packed);
+    }
+}
+
+int64_t oct_packed_bytes(const oct_kernel *kernel, int64_t n, int64_t k)
+{
+    return oct_packed_taps_bytes(kernel, n, 1, k);
+}
+
+void oct_pack_weights(const oct_kernel *kernel, int64_t n, int64_t k, const int8_t *w,
+                      int8_t *packed)
+{
+    oct_pack_taps(kernel, n, 1, k, w, packed);
+}
+
+void oct_gemm(const oct_kernel *kernel, int64_t m, int64_t n, int64_t k, const uint8_t *a,
+              int64_t lda, const int8_t *packed, int32_t *acc, int64_t ldc)
+{
+    enum { ROWS = 96 }; /* of one call, whose table and codes stay in the first-level cache */
+    const oct_run whole_row = {.words = whole(k, OCT_WORD)};
+    oct_row rows[ROWS];
+    for (int64_t i = 0; i < m; i += ROWS) {
+        const int64_t count = m - i < ROWS ? m - i : ROWS;
+        for (int64_t r = 0; r < count; r++)
+            rows[r] = (oct_row){.x = (i + r) * lda, .acc = (i + r) * ldc};
+        const oct_product p = {.x = a,
+                               .rows = rows,
+                               .m = count,
+                               .runs = &whole_row,
+                               .num_runs = 1,
+                               .packed = packed,
+                               .panel_bytes = oct_panel_bytes(kernel, 1, k),
+                               .n = n,
+                               .acc = acc};
+        kernel->product(&p);
+    }
+}
+
+int64_t oct_depthwise_scratch(int kernel_h, int kernel_w, int stride, int64_t out_w)
+{
+    const int64_t columns = (out_w - 1) * stride + kernel_w;
+    return columns * whole(kernel_h, OCT_BRAID_LEAST) * OCT_BRAID_MOST * OCT_BRAID_WORD;
+}
+
+int64_t oct_braided_bytes(int taps, int64_t channels, int kernel_h, int kernel_w)
+{
+    return whole(channels, OCT_BRAID_LANES) * kernel_w * whole(kernel_h, taps) * OCT_BRAID_LANES *
+           OCT_BRAID_WORD;
+}
+
+void oct_braided_pack(int taps, int64_t channels, int kernel_h, int kernel_w, const int8_t *w,
+                      int8_t *packed)
+{
+    const int width = OCT_BRAID_WORD / taps;
+    for (int64_t c = 0; c < channels; c += OCT_BRAID_LANES)
+        for (int kx = 0; kx < kernel_w; kx++)
+            for (int ky = 0; ky < kernel_h; ky += taps)
+                for (int64_t lane = c; lane < c + OCT_BRAID_LANES; lane++)
+                    for (int tap = ky; tap < ky + taps; tap++, packed += width) {
+                        const bool real = lane < channels && tap < kernel_h;
+                        const int32_t code = real ? w[(lane * kernel_h + tap) * kernel_w + kx] : 0;
+                        memcpy(packed, &code, (size_t)width); /* its low bytes */
+                    }
+}
