@@ -172,6 +172,7 @@ oct_status oct_trainer_create(oct_trainer *trainer, const oct_recipe *recipe,
     OCT_TRY_OUT(start_optimizer(trainer));
     OCT_TRY_OUT(allocate_control(trainer));
     OCT_TRY_OUT(oct_context_create(&trainer->context, group));
+    trainer->context->spends = true;
     OCT_TRY_OUT(start_loader(trainer));
     OCT_TRY_OUT(allocate_batch(trainer));
 out:

@@ -1,7 +1,7 @@
 /* The tape and its context.
  *
  * Nodes are linked from the last to the first, so backward is a walk along the list. Parameter
- * gradients are summed leaf by leaf into rows from the pool; the last use of a parameter in
+ * gradients are summed leaf by leaf into borrowed rows; the last use of a parameter in
  * backward folds its rows along the fixed tree (core/base/leaves.h). What a dead branch of the
  * forward left unfolded is folded when the walk ends. Large parameters are in leaf_stream.c.
  */
@@ -18,11 +18,6 @@
 #include <stdio.h>
 #include <string.h>
 
-typedef struct oct_open_rows {
-    oct_param *param;
-    struct oct_open_rows *next;
-} oct_open_rows;
-
 oct_status oct_context_create(oct_context **cx, const oct_collective *group)
 {
     oct_status status = oct_alloc(cx, 1, sizeof **cx);
@@ -30,7 +25,6 @@ oct_status oct_context_create(oct_context **cx, const oct_collective *group)
     (*cx)->group = group;
     (*cx)->numerics = OCT_NUMERICS_BF16;
     OCT_TRY_OUT(oct_arena_create(&(*cx)->arena));
-    OCT_TRY_OUT(oct_pool_create(&(*cx)->pool));
 out:
     if (status != OCT_OK) oct_context_destroy(cx);
     return status;
@@ -40,14 +34,12 @@ void oct_context_destroy(oct_context **cx)
 {
     if (!*cx) return;
     oct_arena_destroy(&(*cx)->arena);
-    oct_pool_destroy(&(*cx)->pool);
     oct_free(cx);
 }
 
 void oct_context_begin(oct_context *cx, oct_leaves leaves, bool record)
 {
     oct_arena_reset(cx->arena);
-    oct_pool_reset(cx->pool);
     cx->status = OCT_OK;
     cx->leaves = leaves;
     cx->record = record;
@@ -153,6 +145,7 @@ oct_node *oct_record(oct_context *cx, const char *op, void (*backward)(oct_conte
     if (!backward)
         return oct_context_fail(cx, OCT_DEFECT,
                                 "%s has no backward, but its input needs a gradient", op);
+    size_t mark = oct_arena_mark(cx->arena);
     oct_node *node = oct_save(cx, sizeof *node);
     if (!node) return NULL;
     *node = (oct_node){.op = op,
@@ -160,6 +153,7 @@ oct_node *oct_record(oct_context *cx, const char *op, void (*backward)(oct_conte
                        .num_inputs = n,
                        .output = y,
                        .module = cx->module,
+                       .mark = mark,
                        .previous = cx->last};
     for (int i = 0; i < n; i++)
         node->input[i] = inputs[i];
@@ -172,13 +166,13 @@ oct_node *oct_record(oct_context *cx, const char *op, void (*backward)(oct_conte
 void *oct_scratch(oct_context *cx, size_t bytes)
 {
     if (cx->status != OCT_OK) return NULL;
-    void *block = oct_pool_take(cx->pool, bytes);
+    void *block = oct_arena_borrow(cx->arena, bytes);
     return block ? block : oct_context_adopt(cx, oct_fail_code());
 }
 
 void oct_scratch_end(oct_context *cx, void *block)
 {
-    oct_pool_give(cx->pool, block);
+    oct_arena_give(cx->arena, block);
 }
 
 float *oct_grad_new(oct_context *cx, const oct_tensor *t)
@@ -200,7 +194,7 @@ void oct_give_grad(oct_context *cx, oct_tensor *x, float *grad)
         return;
     }
     if (x->needs_grad && x->grad) add(x->grad, grad, oct_numel(x));
-    oct_pool_give(cx->pool, grad);
+    oct_arena_give(cx->arena, grad);
 }
 
 float *oct_grad_open(oct_context *cx, oct_tensor *x, bool *add)
@@ -252,12 +246,11 @@ float *oct_leaf_grads_begin(oct_context *cx, oct_param *param)
 {
     if (!oct_param_open(cx, param)) return NULL;
     if (param->rows) return param->rows;
-    oct_open_rows *open = oct_save(cx, sizeof *open);
     float *rows = oct_scratch(cx, row_bytes(cx, param));
-    if (!open || !rows) return NULL;
+    if (!rows) return NULL;
     memset(rows, 0, row_bytes(cx, param));
-    *open = (oct_open_rows){.param = param, .next = cx->open};
-    cx->open = open;
+    param->next_open = cx->open;
+    cx->open = param;
     param->rows = rows;
     return rows;
 }
@@ -275,7 +268,7 @@ static void fold(oct_context *cx, oct_param *param)
         else
             memcpy(part, row, (size_t)numel * sizeof(float));
     }
-    oct_pool_give(cx->pool, param->rows);
+    oct_arena_give(cx->arena, param->rows);
     param->rows = NULL;
     param->folded = true;
 }
@@ -292,10 +285,9 @@ void oct_leaf_grads_end(oct_context *cx, oct_param *param)
 /* Parameters that a branch without a gradient used too, and all of a backward that failed. */
 static void close_open_rows(oct_context *cx)
 {
-    for (oct_open_rows *open = cx->open; open; open = open->next) {
-        oct_param *param = open->param;
+    for (oct_param *param = cx->open; param; param = param->next_open) {
         if (param->rows && cx->status == OCT_OK) fold(cx, param);
-        oct_pool_give(cx->pool, param->rows);
+        oct_arena_give(cx->arena, param->rows);
         param->rows = NULL;
         param->uses = 0;
     }
@@ -316,11 +308,14 @@ oct_status oct_backward(oct_context *cx, oct_tensor *loss)
         oct_context_fail(cx, OCT_DEFECT, "backward was asked of a tensor that is not on the tape");
         return cx->status;
     }
-    for (oct_node *node = cx->last; node; node = node->previous) {
+    for (oct_node *node = cx->last, *previous; node; node = previous) {
         oct_tensor *y = node->output;
+        previous = node->previous;
         cx->module = node->module;
         if (cx->status == OCT_OK && (y->grad || y == loss)) node->backward(cx, node);
-        oct_pool_give(cx->pool, oct_take_grad(y));
+        oct_arena_give(cx->arena, oct_take_grad(y));
+        /* Nodes before this one know nothing that was made after it. */
+        if (cx->spends) oct_arena_rewind(cx->arena, node->mark);
     }
     cx->module = NULL;
     cx->last = NULL;

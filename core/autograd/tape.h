@@ -8,7 +8,7 @@
  * Backward: nodes run in reverse order of recording. A node's backward reads its output's gradient
  * (node->output->grad), computes the gradient of each input that needs one into a pool buffer and
  * hands it over with oct_give_grad, and adds parameter gradients leaf by leaf through
- * oct_leaf_grads_begin/end. After a node's backward its output's gradient goes back to the pool.
+ * oct_leaf_grads_begin/end. After a node's backward its output's gradient is given back.
  */
 #pragma once
 
@@ -30,16 +30,19 @@ struct oct_node {
     oct_tensor *output;
     oct_module *module; /* whose call made it, or NULL */
     void *saved;        /* the op's own, from the arena */
+    size_t mark;        /* of the arena before it */
     oct_node *previous;
 };
 
 struct oct_context {
     oct_status status; /* sticky */
     oct_arena *arena;
-    oct_pool *pool;
     oct_leaves leaves;            /* of this step; leaves.local covers the batch at hand */
     const oct_collective *group;  /* never NULL */
     bool record;                  /* keep a tape */
+    bool spends;                  /* backward gives back what the forward made while it goes, so */
+                                  /* tensors that ops made may not be read after it; set by who */
+                                  /* begins steps, kept over them */
     oct_numerics numerics;        /* of the backward of quantized layers */
     oct_node *last;               /* tape */
     oct_trace *trace;             /* records the graph while not NULL */
@@ -47,14 +50,14 @@ struct oct_context {
     oct_interceptor *interceptor; /* of the prepared root that runs, or NULL */
     int leaf_depth;               /* > 0 inside a leaf module: what it calls is no call site */
     oct_module *module;           /* innermost module being called; names the place in messages */
-    struct oct_open_rows *open;   /* parameters whose leaf gradients await their fold */
+    oct_param *open;              /* parameters whose leaf gradients await their fold */
 };
 
 oct_status oct_context_create(oct_context **cx, const oct_collective *group) OCT_NODISCARD;
 void oct_context_destroy(oct_context **cx);
 
 /* Starts a step: clears tape and status, resets the arena, sets the leaves. Tensors of the last
- * step are gone, and all pool buffers go back, gradients of inputs among them. record: a backward
+ * step are gone, and all borrowed buffers go back, gradients of inputs among them. record: a backward
  * will follow. */
 void oct_context_begin(oct_context *cx, oct_leaves leaves, bool record);
 
@@ -87,9 +90,9 @@ oct_node *oct_record(oct_context *cx, const char *op, void (*backward)(oct_conte
 void *oct_scratch(oct_context *cx, size_t bytes);
 void oct_scratch_end(oct_context *cx, void *block);
 
-/* A pool buffer for a gradient of t, not initialised, to be handed over. Sticky failure and NULL. */
+/* A borrowed buffer for a gradient of t, not initialised, to be handed over. Sticky failure and NULL. */
 float *oct_grad_new(oct_context *cx, const oct_tensor *t);
-/* Hands over a pool buffer holding d loss / d x: becomes x's gradient, or is added to it and given
+/* Hands over a borrowed buffer holding d loss / d x: becomes x's gradient, or is added to it and given
  * back. Does nothing but give it back when x needs none. */
 void oct_give_grad(oct_context *cx, oct_tensor *x, float *grad);
 /* x's gradient buffer to work into directly: the one it has, to be added to (*add), or a new one that
@@ -146,7 +149,7 @@ void oct_leaf_stream_end(oct_context *cx, oct_leaf_stream *stream);
 bool oct_sum_over_ranks(oct_context *cx, double *rows, int64_t n, double *total);
 
 /* Runs the tape backward from `loss`, whose gradient has been given (oct_give_grad; an op that
- * needs none given runs anyway). The tape is spent afterwards. Gradients go back to the pool,
+ * needs none given runs anyway). The tape is spent afterwards. Gradients are given back,
  * except those of tensors that no op made (inputs with needs_grad set): they stay until the next
  * oct_context_begin. Every parameter must be bound (oct_params_bind). */
 oct_status oct_backward(oct_context *cx, oct_tensor *loss) OCT_NODISCARD;

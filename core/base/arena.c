@@ -1,193 +1,268 @@
 /* Memory of one step.
  *
- * The arena takes chunks from the memory door as it needs them. A reset of an arena that needed
- * several frees them all and remembers how much was used; the next take then gets one chunk of that
- * size. So from the second step of a kind on, there is one chunk and no allocation.
+ * Chunks form a stack; the lowest is the block that a reset makes, the others are for a step that needs
+ * more. Positions count through all of them, so a mark is one number.
  *
- * The pool rounds sizes up to four classes per power of two (at most a quarter is wasted) and keeps
- * a free list per class. A header of one cache line in front of each block knows its class.
+ * Lent blocks lie in the lowest chunk, linked from its top downwards, each behind a header of one cache
+ * line; the gaps between them are found by walking, of which there are few. The smallest gap that fits
+ * serves, the room above the taken memory last. What fits nowhere is a block of its own.
  */
 #include "core/base/arena.h"
 
 #include "core/base/mem.h"
 
-enum { LINE = 64, MIN_CHUNK = 1 << 20, CLASSES = 4 * 64 };
+enum { LINE = 64, MIN_CHUNK = 1 << 20, GROWTH = 8 };
 
 typedef struct chunk {
     struct chunk *previous;
     char *data;
-    size_t size, used;
+    size_t size;
+    size_t start; /* position of data */
 } chunk;
+
+/* In front of a lent block; `size` counts it. */
+typedef struct block {
+    struct block *above, *below; /* neighbours by address, or of the list of those on their own */
+    size_t size;
+    bool taken, alone;
+} block;
 
 struct oct_arena {
     chunk *top;
-    size_t used;   /* since the reset, in all chunks */
-    size_t wanted; /* size of the next chunk, at least */
+    chunk *ground;              /* the lowest, once a reset has told its size */
+    size_t position;            /* bytes taken */
+    block *highest, *lowest;    /* lent of the ground */
+    block *alone;               /* lent blocks of their own */
+    size_t lent;                /* bytes, headers too */
+    size_t beyond, most_beyond; /* bytes in blocks and chunks besides the ground, now and at most */
     size_t peak;
+    size_t wanted; /* size of the ground to be made; 0: none */
 };
 
-typedef struct block {
-    struct block *next;      /* of all blocks of the pool */
-    struct block *next_free; /* of the same class */
-    int class;
-    bool taken;
-} block;
+_Static_assert(sizeof(block) <= LINE, "the header of a lent block fits its cache line");
 
-struct oct_pool {
-    block *all;
-    block *free[CLASSES];
-};
-
-_Static_assert(sizeof(block) <= LINE, "the header of a pool block fits its cache line");
-
-static bool round_up(size_t bytes, size_t *rounded)
+static bool round_up(size_t bytes, size_t more, size_t *rounded)
 {
     if (bytes == 0) bytes = 1;
-    if (__builtin_add_overflow(bytes, (size_t)LINE - 1, rounded)) return false;
+    if (__builtin_add_overflow(bytes, more + LINE - 1, rounded)) {
+        oct_fail(OCT_RESOURCE, "out of memory: %zu bytes asked", bytes);
+        return false;
+    }
     *rounded &= ~(size_t)(LINE - 1);
     return true;
 }
 
-static void free_chunks(oct_arena *arena)
+static void count_beyond(oct_arena *arena, size_t bytes)
 {
-    while (arena->top) {
-        chunk *top = arena->top;
-        arena->top = top->previous;
-        oct_free(&top->data);
-        oct_free(&top);
-    }
+    arena->beyond += bytes;
+    if (arena->beyond > arena->most_beyond) arena->most_beyond = arena->beyond;
+}
+
+static void count_use(oct_arena *arena)
+{
+    size_t use = arena->position + arena->lent;
+    if (use > arena->peak) arena->peak = use;
 }
 
 oct_status oct_arena_create(oct_arena **arena)
 {
-    OCT_TRY(oct_alloc(arena, 1, sizeof **arena));
-    (*arena)->wanted = MIN_CHUNK;
-    return OCT_OK;
+    return oct_alloc(arena, 1, sizeof **arena);
+}
+
+static void drop_top(oct_arena *arena)
+{
+    chunk *top = arena->top;
+    arena->top = top->previous;
+    if (top == arena->ground) arena->ground = NULL;
+    oct_free(&top->data);
+    oct_free(&top);
 }
 
 void oct_arena_destroy(oct_arena **arena)
 {
-    if (*arena) free_chunks(*arena);
+    if (!*arena) return;
+    oct_arena_reset(*arena);
+    while ((*arena)->top)
+        drop_top(*arena);
     oct_free(arena);
 }
 
-static oct_status add_chunk(oct_arena *arena, size_t bytes)
+static oct_status add_chunk(oct_arena *arena, size_t size)
 {
     chunk *added;
     OCT_TRY(oct_alloc(&added, 1, sizeof *added));
-    added->size = bytes > arena->wanted ? bytes : arena->wanted;
-    oct_status status = oct_alloc(&added->data, added->size, 1);
+    oct_status status = oct_alloc(&added->data, size, 1);
     if (status != OCT_OK) {
         oct_free(&added);
         return status;
     }
+    added->size = size;
+    added->start = arena->position;
     added->previous = arena->top;
     arena->top = added;
-    arena->wanted = arena->used / 4 > MIN_CHUNK ? arena->used / 4 : MIN_CHUNK;
     return OCT_OK;
+}
+
+static bool make_ground(oct_arena *arena)
+{
+    if (arena->wanted == 0) return true;
+    if (add_chunk(arena, arena->wanted) != OCT_OK) return false;
+    arena->ground = arena->top;
+    arena->wanted = 0;
+    return true;
+}
+
+/* What lies between the taken memory and the lent in the chunk on top. */
+static size_t room(const oct_arena *arena)
+{
+    const chunk *top = arena->top;
+    if (!top) return 0;
+    size_t end = top->size;
+    if (top == arena->ground && arena->lowest) end = (size_t)((char *)arena->lowest - top->data);
+    return end - (arena->position - top->start);
 }
 
 void *oct_arena_take(oct_arena *arena, size_t bytes)
 {
     size_t rounded;
-    if (!round_up(bytes, &rounded)) {
-        oct_fail(OCT_RESOURCE, "out of memory: %zu bytes asked", bytes);
-        return NULL;
+    if (!round_up(bytes, 0, &rounded) || !make_ground(arena)) return NULL;
+    if (room(arena) < rounded) {
+        size_t size = arena->position / GROWTH;
+        if (size < MIN_CHUNK) size = MIN_CHUNK;
+        if (size < rounded) size = rounded;
+        if (add_chunk(arena, size) != OCT_OK) return NULL;
+        count_beyond(arena, size);
     }
-    if (!arena->top || arena->top->size - arena->top->used < rounded) {
-        if (add_chunk(arena, rounded) != OCT_OK) return NULL;
-    }
-    void *taken = arena->top->data + arena->top->used;
-    arena->top->used += rounded;
-    arena->used += rounded;
-    if (arena->used > arena->peak) arena->peak = arena->used;
+    void *taken = arena->top->data + (arena->position - arena->top->start);
+    arena->position += rounded;
+    count_use(arena);
     return taken;
+}
+
+size_t oct_arena_mark(const oct_arena *arena)
+{
+    return arena->position;
+}
+
+void oct_arena_rewind(oct_arena *arena, size_t mark)
+{
+    OCT_ASSERT(mark <= arena->position);
+    while (arena->top && arena->top != arena->ground && arena->top->start >= mark) {
+        arena->beyond -= arena->top->size;
+        drop_top(arena);
+    }
+    arena->position = mark;
+}
+
+/* The smallest gap of at least `size` bytes, by the block above it (NULL: the top of the ground). */
+static bool find_gap(const oct_arena *arena, size_t size, block **above, char **end)
+{
+    const chunk *ground = arena->ground;
+    size_t best = SIZE_MAX;
+    char *bottom = ground->data + ground->size;
+    for (block *b = arena->highest, *upper = NULL; b; upper = b, b = b->below) {
+        size_t gap = (size_t)(bottom - ((char *)b + b->size));
+        if (gap >= size && gap < best) {
+            best = gap;
+            *above = upper;
+            *end = bottom;
+        }
+        bottom = (char *)b;
+    }
+    if (best < SIZE_MAX) return true;
+    const chunk *over = arena->top;
+    while (over != ground && over->previous != ground)
+        over = over->previous;
+    size_t taken = over == ground ? arena->position : over->start;
+    *above = arena->lowest;
+    *end = bottom;
+    return (size_t)(bottom - ground->data) - taken >= size;
+}
+
+static block *place(oct_arena *arena, size_t size)
+{
+    block *above;
+    char *end;
+    if (!arena->ground || !find_gap(arena, size, &above, &end)) return NULL;
+    block *head = (block *)(void *)(end - size);
+    *head = (block){.above = above, .below = above ? above->below : arena->highest};
+    *(above ? &above->below : &arena->highest) = head;
+    *(head->below ? &head->below->above : &arena->lowest) = head;
+    return head;
+}
+
+static block *place_alone(oct_arena *arena, size_t size)
+{
+    block *head;
+    if (oct_alloc(&head, 1, size) != OCT_OK) return NULL;
+    *head = (block){.below = arena->alone, .alone = true};
+    if (head->below) head->below->above = head;
+    arena->alone = head;
+    count_beyond(arena, size);
+    return head;
+}
+
+void *oct_arena_borrow(oct_arena *arena, size_t bytes)
+{
+    size_t size;
+    if (!round_up(bytes, LINE, &size) || !make_ground(arena)) return NULL;
+    block *head = place(arena, size);
+    if (!head && !(head = place_alone(arena, size))) return NULL;
+    head->size = size;
+    head->taken = true;
+    arena->lent += size;
+    count_use(arena);
+    return (char *)head + LINE;
+}
+
+static void unlink_alone(oct_arena *arena, block *head)
+{
+    *(head->above ? &head->above->below : &arena->alone) = head->below;
+    if (head->below) head->below->above = head->above;
+    arena->beyond -= head->size;
+    oct_free(&head);
+}
+
+static void unlink_placed(oct_arena *arena, block *head)
+{
+    *(head->above ? &head->above->below : &arena->highest) = head->below;
+    *(head->below ? &head->below->above : &arena->lowest) = head->above;
+}
+
+void oct_arena_give(oct_arena *arena, void *memory)
+{
+    if (!memory) return;
+    block *head = (block *)(void *)((char *)memory - LINE);
+    OCT_ASSERT(head->taken);
+    head->taken = false;
+    arena->lent -= head->size;
+    if (head->alone)
+        unlink_alone(arena, head);
+    else
+        unlink_placed(arena, head);
+}
+
+/* One block of what was needed will do: of the peak, or, where gaps made that too small, of more. */
+static void plan_ground(oct_arena *arena)
+{
+    const chunk *ground = arena->ground;
+    bool had_room = ground && ground->size >= arena->peak;
+    arena->wanted = had_room ? ground->size + arena->most_beyond : arena->peak;
+    arena->most_beyond = 0;
+    if (ground) drop_top(arena);
 }
 
 void oct_arena_reset(oct_arena *arena)
 {
-    if (arena->top && arena->top->previous) {
-        free_chunks(arena);
-        arena->wanted = arena->used;
-    } else if (arena->top) {
-        arena->top->used = 0;
-    }
-    arena->used = 0;
+    while (arena->alone)
+        unlink_alone(arena, arena->alone);
+    arena->highest = arena->lowest = NULL;
+    arena->lent = 0;
+    oct_arena_rewind(arena, 0);
+    if (arena->most_beyond > 0) plan_ground(arena);
 }
 
 size_t oct_arena_peak(const oct_arena *arena)
 {
     return arena->peak;
-}
-
-oct_status oct_pool_create(oct_pool **pool)
-{
-    return oct_alloc(pool, 1, sizeof **pool);
-}
-
-void oct_pool_destroy(oct_pool **pool)
-{
-    while (*pool && (*pool)->all) {
-        block *head = (*pool)->all;
-        (*pool)->all = head->next;
-        oct_free(&head);
-    }
-    oct_free(pool);
-}
-
-/* Class of `bytes` and its size: (4 + quarter) * 2^(power - 2), so 64, 80, 96, 112, 128, 160. */
-static int class_of(size_t bytes, size_t *size)
-{
-    if (bytes <= LINE) {
-        *size = LINE;
-        return 4 * 6;
-    }
-    int power = 63 - __builtin_clzll(bytes - 1); /* 2^power < bytes <= 2^(power+1) */
-    size_t quarter = (size_t)1 << (power - 2);
-    size_t quarters = (bytes - ((size_t)1 << power) + quarter - 1) / quarter; /* 1 to 4 */
-    *size = ((size_t)1 << power) + quarters * quarter;
-    return 4 * power + (int)quarters;
-}
-
-void *oct_pool_take(oct_pool *pool, size_t bytes)
-{
-    if (bytes > SIZE_MAX / 4) {
-        oct_fail(OCT_RESOURCE, "out of memory: %zu bytes asked", bytes);
-        return NULL;
-    }
-    size_t size;
-    int class = class_of(bytes, &size);
-    block *head = pool->free[class];
-    if (head) {
-        pool->free[class] = head->next_free;
-    } else {
-        if (oct_alloc(&head, 1, LINE + size) != OCT_OK) return NULL;
-        head->class = class;
-        head->next = pool->all;
-        pool->all = head;
-    }
-    head->taken = true;
-    return (char *)head + LINE;
-}
-
-static void put_back(oct_pool *pool, block *head)
-{
-    head->taken = false;
-    head->next_free = pool->free[head->class];
-    pool->free[head->class] = head;
-}
-
-void oct_pool_give(oct_pool *pool, void *memory)
-{
-    if (!memory) return;
-    block *head = (block *)(void *)((char *)memory - LINE);
-    OCT_ASSERT(head->taken);
-    put_back(pool, head);
-}
-
-void oct_pool_reset(oct_pool *pool)
-{
-    for (block *head = pool->all; head; head = head->next) {
-        if (head->taken) put_back(pool, head);
-    }
 }

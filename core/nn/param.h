@@ -14,8 +14,9 @@ struct oct_param {
     oct_tensor value; /* f32, owned */
     bool decay;
     /* while a tape is alive: */
-    int uses;           /* recorded, not yet run backward */
-    float *rows;        /* leaf gradients between first begin and last end; pool memory */
+    int uses;                    /* recorded, not yet run backward */
+    float *rows;                 /* leaf gradients between first begin and last end; borrowed */
+    struct oct_param *next_open; /* of those with rows, in their context */
     oct_leaf_turn turn; /* from the rows' layout to the parameter's; no function: it is the same */
     /* bound by oct_params_bind: */
     float *parts; /* part p of this parameter at parts + p * stride */

@@ -98,7 +98,7 @@ static inline void rig_backward(rig *r, oct_tensor *y, const float *grad)
 {
     if (grad) {
         size_t bytes = (size_t)oct_numel(y) * sizeof(float);
-        float *copy = oct_pool_take(r->cx->pool, bytes);
+        float *copy = oct_scratch(r->cx, bytes);
         memcpy(copy, grad, bytes);
         oct_give_grad(r->cx, y, copy);
     }

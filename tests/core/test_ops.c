@@ -275,7 +275,7 @@ Test(ops, activations_keep_nan_and_stop_gradients_at_their_bounds)
     oct_check_bits_f32(oct_f32(relu6), (float[]){0, 0, 0.5F, 6, 6}, 5, "relu6");
     cr_assert(isnan(oct_f32(relu)[5]) && isnan(oct_f32(relu6)[5]));
     for (int i = 0; i < 2; i++) {
-        float *grad = oct_pool_take(cx->pool, sizeof values);
+        float *grad = oct_scratch(cx, sizeof values);
         for (int k = 0; k < 6; k++)
             grad[k] = 1;
         oct_give_grad(cx, i == 0 ? relu : relu6, grad);
@@ -310,7 +310,7 @@ static void check_max_pool_of_codes(oct_dtype dtype, int first)
     for (int64_t i = 0; i < oct_numel(y); i++)
         cr_assert_eq((float)(dtype == OCT_U8 ? oct_u8(yq)[i] : oct_u16(yq)[i]), oct_f32(y)[i]);
     for (int i = 0; i < 2; i++) {
-        float *grad = oct_pool_take(cx->pool, (size_t)oct_numel(y) * sizeof(float));
+        float *grad = oct_scratch(cx, (size_t)oct_numel(y) * sizeof(float));
         for (int64_t k = 0; k < oct_numel(y); k++)
             grad[k] = (float)k;
         oct_give_grad(cx, i == 0 ? y : yq, grad);
