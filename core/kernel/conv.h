@@ -1,48 +1,73 @@
-/* Float convolution on raw pointers: forward, and backward to data and weights. NHWC activations,
- * OHWI weights (O, kh, kw, I/groups). A linear layer is the shape with h = w = kernel = 1.
+/* Convolution products on raw pointers, forward and backward. NHWC activations, OHWI weights
+ * (O, kh, kw, I/groups). A linear layer is the shape with h = w = kernel = 1; its samples are the
+ * positions.
  *
- * A call works on the samples of one leaf (or fewer). Bits depend on the shape, on the samples and
- * on how many the call has; so call it leaf by leaf and they depend neither on ranks nor threads.
- * Nothing is allocated: each function takes scratch of its *_scratch_bytes, 64-byte aligned, that no
- * other thread uses meanwhile.
+ * One op makes its operand of the weights ready once (oct_conv_*_ready), then works leaf by leaf. Every
+ * element of y and grad_x is a sum in a fixed order that depends on the shape alone, so no bit of them
+ * depends on how many samples a call has; a weight gradient is a sum over the samples of the call, in
+ * order, so call it leaf by leaf. Nothing is allocated: ready operands and scratch are of the sizes that
+ * the *_bytes functions tell, 64-byte aligned; scratch is used by no other thread meanwhile. A ready
+ * operand is read only and shared by threads.
  */
 #pragma once
 
+#include "core/kernel/float_kernel.h"
 #include "core/tensor/conv_shape.h"
 
-#include <stdbool.h>
 #include <stddef.h>
-#include <stdint.h>
 
-/* y (n, OH, OW, O) = x (n, H, W, I) * weight + bias (O; NULL for none). */
-size_t oct_conv_forward_scratch_bytes(const oct_conv_shape *s, int64_t samples);
-void oct_conv_forward(const oct_conv_shape *s, int64_t samples, const float *x, const float *weight,
-                      const float *bias, float *y, void *scratch);
+/* y (n, OH, OW, O) = x (n, H, W, I) * weight + bias (O; NULL for none); float. */
+size_t oct_conv_forward_ready_bytes(const oct_float_kernel *k, const oct_conv_shape *s);
+void oct_conv_forward_ready(const oct_float_kernel *k, const oct_conv_shape *s, const float *weight,
+                            void *ready);
+size_t oct_conv_forward_scratch_bytes(const oct_float_kernel *k, const oct_conv_shape *s);
+void oct_conv_forward(const oct_float_kernel *k, const oct_conv_shape *s, int64_t samples,
+                      const float *x, const void *ready, const float *bias, float *y,
+                      void *scratch);
 
-/* grad_x (n, H, W, I), overwritten. */
-size_t oct_conv_backward_data_scratch_bytes(const oct_conv_shape *s, int64_t samples);
-void oct_conv_backward_data(const oct_conv_shape *s, int64_t samples, const float *grad_y,
-                            const float *weight, float *grad_x, void *scratch);
+/* The gradient of the output as an operand of both backward products: rows (positions) of
+ * oct_conv_grad_row_bytes each. Writes `rows` rows from grad_y (rows, O), each channel times factor[o]
+ * (NULL: as they are), rounded to bfloat16 when numerics say so. A part of a sample may be written at a
+ * time. In float32 without a factor a row is that of grad_y, which may be taken as it is. */
+size_t oct_conv_grad_row_bytes(const oct_float_kernel *k, oct_numerics numerics,
+                               const oct_conv_shape *s);
+void oct_conv_grad_rows(const oct_float_kernel *k, oct_numerics numerics, const oct_conv_shape *s,
+                        int64_t rows, const float *grad_y, const float *factor, void *out);
 
-/* grad_weight += sum over the samples in order. */
-size_t oct_conv_backward_weight_scratch_bytes(const oct_conv_shape *s, int64_t samples);
-void oct_conv_backward_weight(const oct_conv_shape *s, int64_t samples, const float *grad_y,
-                              const float *x, float *grad_weight, void *scratch);
+/* grad_x (n, H, W, I) = or += the transposed convolution of grad rows. weight: floats, which bfloat16
+ * numerics round; NULL: codes (weights as whole numbers, exact in both) instead. */
+size_t oct_conv_backward_data_ready_bytes(const oct_float_kernel *k, oct_numerics numerics,
+                                          const oct_conv_shape *s);
+void oct_conv_backward_data_ready(const oct_float_kernel *k, oct_numerics numerics,
+                                  const oct_conv_shape *s, const float *weight, const int8_t *codes,
+                                  void *ready);
+size_t oct_conv_backward_data_scratch_bytes(const oct_float_kernel *k, oct_numerics numerics,
+                                            const oct_conv_shape *s);
+void oct_conv_backward_data(const oct_float_kernel *k, oct_numerics numerics,
+                            const oct_conv_shape *s, int64_t samples, const void *grad,
+                            const void *ready, float *grad_x, bool add, void *scratch);
 
-/* The same where x is (float)(code - zero_point); padding is the value 0, so not the code 0. */
-size_t oct_conv_backward_weight_codes_scratch_bytes(const oct_conv_shape *s, int64_t samples);
-void oct_conv_backward_weight_codes(const oct_conv_shape *s, int64_t samples, const float *grad_y,
-                                    const uint8_t *codes, int32_t zero_point, float *grad_weight,
-                                    void *scratch);
-
-/* What a weight gradient is multiplied with: floats, or the exact whole numbers code - zero_point
- * (bytes, or 16-bit codes). Padding is the value 0. */
+/* What a weight gradient is multiplied with: floats, which bfloat16 numerics round, or the exact whole
+ * numbers code - zero_point (of bytes, or of 16-bit codes: those are not exact in bfloat16 and are always
+ * multiplied in float32). Padding is the value 0. One of the three is given. */
 typedef struct oct_conv_input {
     const float *values;  /* or NULL */
     const uint8_t *codes; /* or NULL */
     const uint16_t *codes16;
     int32_t zero_point;
 } oct_conv_input;
+
+/* grad_weight[k][o] += factor[o] * sum over the samples in order; factor NULL: 1. The layout is TURNED:
+ * for each group (depth, O/groups), with depth = (kh, kw, I/groups) in this order: outputs are the
+ * columns of the product. oct_conv_turn puts a finished sum into the layout of the weights. */
+size_t oct_conv_backward_weight_scratch_bytes(const oct_float_kernel *k, oct_numerics numerics,
+                                              const oct_conv_shape *s, int64_t samples);
+void oct_conv_backward_weight(const oct_float_kernel *k, oct_numerics numerics,
+                              const oct_conv_shape *s, int64_t samples, const void *grad,
+                              const oct_conv_input *x, const float *factor, float *turned,
+                              void *scratch);
+/* turned (groups, depth, outs) to weight (groups, outs, depth). */
+void oct_conv_turn(int64_t groups, int64_t depth, int64_t outs, const float *turned, float *weight);
 
 /* grad_bias (channels) += sum over rows of grad_y (rows, channels), in order. */
 void oct_bias_backward(int64_t rows, int64_t channels, const float *grad_y, float *grad_bias);

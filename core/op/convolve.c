@@ -1,100 +1,148 @@
-/* Convolutions forward and backward over the leaves of the batch. Threads take whole leaves, so each
- * call of the kernel, and with it every bit, is the same whatever their number. */
+/* Convolutions forward and backward. The weights are made ready once; then threads take whole leaves, so
+ * each call of the kernel, and with it every bit, is the same whatever their number. */
 #include "core/op/convolve_impl.h"
 
 #include "core/op/op_impl.h"
 
 #include <omp.h>
 
-static size_t max_size(size_t a, size_t b)
-{
-    return a > b ? a : b;
-}
-
-/* What differs from leaf to leaf. */
+/* Samples of a leaf, as offsets into x and y. */
 typedef struct conv_leaf {
-    int64_t begin, size; /* samples */
+    int64_t samples, x, y;
 } conv_leaf;
 
-static conv_leaf leaf_at(const oct_context *cx, int64_t i)
+static conv_leaf leaf_at(const oct_context *cx, const oct_conv_shape *s, int64_t i)
 {
-    return (conv_leaf){oct_leaf_begin(&cx->leaves, i), oct_leaf_size(&cx->leaves, i)};
+    const int64_t begin = oct_leaf_begin(&cx->leaves, i);
+    return (conv_leaf){.samples = oct_leaf_size(&cx->leaves, i),
+                       .x = begin * oct_conv_in_numel(s),
+                       .y = begin * oct_conv_out_numel(s)};
 }
 
-/* `together` samples a call: the bits of a matrix product depend on how many rows it has. */
-static void forward_leaf(const oct_convolution *v, conv_leaf leaf, int64_t together, const float *x,
-                         float *y, void *scratch)
+/* Scratch of all threads, a whole number of cache lines each. */
+typedef struct thread_scratch {
+    char *all;
+    size_t bytes;
+} thread_scratch;
+
+static thread_scratch thread_scratch_begin(oct_context *cx, size_t bytes)
 {
-    const oct_conv_shape *s = &v->shape;
-    for (int64_t n = leaf.begin, end = leaf.begin + leaf.size; n < end; n += together)
-        oct_conv_forward(s, together, x + n * s->in_h * s->in_w * s->in_c,
-                         oct_f32(&v->weight->value), v->bias ? oct_f32(&v->bias->value) : NULL,
-                         y + n * s->out_h * s->out_w * s->out_c, scratch);
+    thread_scratch t = {.bytes = (bytes + 63) / 64 * 64};
+    t.all = oct_scratch(cx, t.bytes * (size_t)omp_get_max_threads() + 64);
+    return t;
 }
 
-/* The gradients of one leaf; grad_x, grad_bias may be NULL. */
-static void backward_leaf(const oct_convolution *v, conv_leaf leaf, const float *x,
-                          const float *grad_y, float *grad_x, float *grad_weight, float *grad_bias,
-                          void *scratch)
+static char *thread_scratch_here(thread_scratch t)
+{
+    return t.all + (size_t)omp_get_thread_num() * t.bytes;
+}
+
+/* Gradients in float32 are operands as they are: see oct_conv_grad_rows. */
+static void data_backward(oct_context *cx, const oct_convolution *v, oct_tensor *x,
+                          const float *grad_y)
+{
+    const oct_float_kernel *k = oct_float_kernel_here();
+    const oct_conv_shape *s = &v->shape;
+    bool add;
+    float *grad_x = oct_grad_open(cx, x, &add);
+    if (!grad_x) return;
+    thread_scratch scratch =
+        thread_scratch_begin(cx, oct_conv_backward_data_scratch_bytes(k, OCT_NUMERICS_F32, s));
+    void *ready = oct_scratch(cx, oct_conv_backward_data_ready_bytes(k, OCT_NUMERICS_F32, s));
+    if (cx->status == OCT_OK) {
+        oct_conv_backward_data_ready(k, OCT_NUMERICS_F32, s, oct_f32(&v->weight->value), NULL,
+                                     ready);
+#pragma omp parallel for schedule(static)
+        for (int64_t i = 0; i < cx->leaves.local; i++) {
+            const conv_leaf leaf = leaf_at(cx, s, i);
+            oct_conv_backward_data(k, OCT_NUMERICS_F32, s, leaf.samples, grad_y + leaf.y, ready,
+                                   grad_x + leaf.x, add, thread_scratch_here(scratch));
+        }
+    }
+    oct_scratch_end(cx, ready);
+    oct_scratch_end(cx, scratch.all);
+}
+
+static void turn_weight(const oct_leaf_turn *turn, const float *row, float *value)
+{
+    oct_conv_turn(turn->groups, turn->depth, turn->outs, row, value);
+}
+
+static void weight_backward(oct_context *cx, const oct_convolution *v, const float *x,
+                            const float *grad_y)
+{
+    const oct_float_kernel *k = oct_float_kernel_here();
+    const oct_conv_shape *s = &v->shape;
+    const oct_leaf_turn turn = {turn_weight, s->groups, oct_conv_depth(s), s->out_c / s->groups};
+    thread_scratch scratch = thread_scratch_begin(
+        cx, oct_conv_backward_weight_scratch_bytes(k, OCT_NUMERICS_F32, s, cx->leaves.leaf));
+    oct_leaf_stream stream;
+    oct_leaf_stream_begin(cx, &stream, v->weight, &turn);
+    for (int64_t first = 0, end; oct_leaf_stream_next(cx, &stream, &first, &end);) {
+#pragma omp parallel for schedule(static)
+        for (int64_t i = first; i < end; i++) {
+            const conv_leaf leaf = leaf_at(cx, s, i);
+            const oct_conv_input input = {.values = x + leaf.x};
+            oct_conv_backward_weight(k, OCT_NUMERICS_F32, s, leaf.samples, grad_y + leaf.y, &input,
+                                     NULL, oct_leaf_stream_row(&stream, i),
+                                     thread_scratch_here(scratch));
+        }
+    }
+    oct_leaf_stream_end(cx, &stream);
+    oct_scratch_end(cx, scratch.all);
+}
+
+static void bias_backward(oct_context *cx, const oct_convolution *v, const float *grad_y)
 {
     const oct_conv_shape *s = &v->shape;
-    int64_t in = leaf.begin * s->in_h * s->in_w * s->in_c, positions = s->out_h * s->out_w;
-    grad_y += leaf.begin * positions * s->out_c;
-    oct_conv_backward_weight(s, leaf.size, grad_y, x + in, grad_weight, scratch);
-    if (grad_bias) oct_bias_backward(leaf.size * positions, s->out_c, grad_y, grad_bias);
-    if (grad_x)
-        oct_conv_backward_data(s, leaf.size, grad_y, oct_f32(&v->weight->value), grad_x + in,
-                               scratch);
+    float *rows = oct_leaf_grads_begin(cx, v->bias);
+    if (!rows) return;
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < cx->leaves.local; i++) {
+        const conv_leaf leaf = leaf_at(cx, s, i);
+        oct_bias_backward(leaf.samples * s->out_h * s->out_w, s->out_c, grad_y + leaf.y,
+                          rows + i * s->out_c);
+    }
+    oct_leaf_grads_end(cx, v->bias);
 }
 
 static void conv_backward(oct_context *cx, oct_node *node)
 {
     const oct_convolution *v = node->saved;
-    oct_tensor *x = node->input[0];
-    float *grad_x = NULL;
-    if (x->needs_grad && !(grad_x = oct_grad_new(cx, x))) return;
+    const float *grad_y = node->output->grad;
+    weight_backward(cx, v, oct_f32(node->input[0]), grad_y);
+    if (v->bias && cx->status == OCT_OK) bias_backward(cx, v, grad_y);
+    if (cx->status == OCT_OK) data_backward(cx, v, node->input[0], grad_y);
+}
 
-    size_t bytes = max_size(oct_conv_backward_data_scratch_bytes(&v->shape, cx->leaves.leaf),
-                            oct_conv_backward_weight_scratch_bytes(&v->shape, cx->leaves.leaf));
-    bytes = (bytes + 63) / 64 * 64;
-    char *scratch = oct_scratch(cx, bytes * (size_t)omp_get_max_threads());
-    float *grad_weight = oct_leaf_grads_begin(cx, v->weight);
-    float *grad_bias = v->bias ? oct_leaf_grads_begin(cx, v->bias) : NULL;
-
+/* y (of all local leaves) from weights that are made ready for it. */
+static void forward(oct_context *cx, const oct_convolution *v, const float *x, float *y)
+{
+    const oct_float_kernel *k = oct_float_kernel_here();
+    const oct_conv_shape *s = &v->shape;
+    const float *bias = v->bias ? oct_f32(&v->bias->value) : NULL;
+    thread_scratch scratch = thread_scratch_begin(cx, oct_conv_forward_scratch_bytes(k, s));
+    void *ready = oct_scratch(cx, oct_conv_forward_ready_bytes(k, s));
     if (cx->status == OCT_OK) {
-        int64_t numel = oct_numel(&v->weight->value);
+        oct_conv_forward_ready(k, s, oct_f32(&v->weight->value), ready);
 #pragma omp parallel for schedule(static)
-        for (int64_t i = 0; i < cx->leaves.local; i++)
-            backward_leaf(v, leaf_at(cx, i), oct_f32(x), node->output->grad, grad_x,
-                          grad_weight + i * numel,
-                          grad_bias ? grad_bias + i * v->shape.out_c : NULL,
-                          scratch + (size_t)omp_get_thread_num() * bytes);
-        oct_leaf_grads_end(cx, v->weight);
-        if (v->bias) oct_leaf_grads_end(cx, v->bias);
+        for (int64_t i = 0; i < cx->leaves.local; i++) {
+            const conv_leaf leaf = leaf_at(cx, s, i);
+            oct_conv_forward(k, s, leaf.samples, x + leaf.x, ready, bias, y + leaf.y,
+                             thread_scratch_here(scratch));
+        }
     }
-    oct_scratch_end(cx, scratch);
-    if (grad_x) oct_give_grad(cx, x, grad_x);
+    oct_scratch_end(cx, ready);
+    oct_scratch_end(cx, scratch.all);
 }
 
 oct_tensor *oct_convolve(oct_context *cx, const char *op, oct_tensor *x, const oct_convolution *v,
                          oct_shape shape)
 {
     oct_tensor *y = oct_tensor_new(cx, OCT_F32, shape);
-    size_t bytes = (oct_conv_forward_scratch_bytes(&v->shape, cx->leaves.leaf) + 63) / 64 * 64;
-    char *scratch = oct_scratch(cx, bytes * (size_t)omp_get_max_threads());
-    if (!y || !scratch) {
-        oct_scratch_end(cx, scratch);
-        return NULL;
-    }
-#pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < cx->leaves.local; i++) {
-        const conv_leaf leaf = leaf_at(cx, i);
-        /* Evaluation takes samples alone: so a deployed model, which knows no leaves, computes the
-         * same bits. */
-        forward_leaf(v, leaf, cx->record ? leaf.size : 1, oct_f32(x), oct_f32(y),
-                     scratch + (size_t)omp_get_thread_num() * bytes);
-    }
-    oct_scratch_end(cx, scratch);
+    if (!y) return NULL;
+    forward(cx, v, oct_f32(x), oct_f32(y));
+    if (cx->status != OCT_OK) return NULL;
 
     oct_node *node = oct_record(cx, op, conv_backward, &x, 1, true, y);
     if (node) {

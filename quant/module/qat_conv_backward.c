@@ -77,88 +77,89 @@ static void batch_norm_backward(oct_context *cx, const oct_layer *l, const oct_q
 static void input_backward(oct_context *cx, const oct_qat_saved *sv, oct_tensor *x,
                            const float *grad)
 {
+    const oct_float_kernel *kernel = oct_float_kernel_here();
     const oct_conv_shape *s = &sv->shape;
-    int64_t k = oct_conv_depth(s), leaf = cx->leaves.leaf;
-    size_t bytes = (oct_conv_backward_data_scratch_bytes(s, leaf) + 63) / 64 * 64;
+    int64_t k = oct_conv_depth(s);
+    size_t bytes = oct_conv_backward_data_scratch_bytes(kernel, OCT_NUMERICS_F32, s);
+    bytes = (bytes + 63) / 64 * 64;
     float *grad_x = oct_scratch(cx, (size_t)oct_numel(x) * 4 + 64);
     float *weight = oct_scratch(cx, (size_t)(s->out_c * k) * 4);
+    void *ready = oct_scratch(cx, oct_conv_backward_data_ready_bytes(kernel, OCT_NUMERICS_F32, s));
     char *scratch = oct_scratch(cx, bytes * (size_t)omp_get_max_threads() + 64);
     if (cx->status == OCT_OK) {
         for (int64_t o = 0; o < s->out_c; o++)
             for (int64_t i = 0; i < k; i++)
                 weight[o * k + i] = (float)sv->codes[o * k + i] * sv->ch.scale[o];
+        oct_conv_backward_data_ready(kernel, OCT_NUMERICS_F32, s, weight, NULL, ready);
 #pragma omp parallel for schedule(static)
         for (int64_t i = 0; i < cx->leaves.local; i++) {
             int64_t begin = oct_leaf_begin(&cx->leaves, i);
-            oct_conv_backward_data(s, oct_leaf_size(&cx->leaves, i),
-                                   grad + begin * oct_conv_out_numel(s), weight,
-                                   grad_x + begin * oct_conv_in_numel(s),
+            oct_conv_backward_data(kernel, OCT_NUMERICS_F32, s, oct_leaf_size(&cx->leaves, i),
+                                   grad + begin * oct_conv_out_numel(s), ready,
+                                   grad_x + begin * oct_conv_in_numel(s), false,
                                    scratch + (size_t)omp_get_thread_num() * bytes);
         }
     }
     oct_scratch_end(cx, scratch);
+    oct_scratch_end(cx, ready);
     oct_scratch_end(cx, weight);
     oct_give_grad(cx, x, grad_x);
 }
 
-/* code - zero_point as floats, exactly. */
-OCT_CLONES static void logical_values(int64_t n, const uint16_t *codes, int32_t zero_point,
-                                      float *y)
+static void turn_weight(const oct_leaf_turn *turn, const float *row, float *value)
 {
-    for (int64_t i = 0; i < n; i++)
-        y[i] = (float)(codes[i] - zero_point);
+    oct_conv_turn(turn->groups, turn->depth, turn->outs, row, value);
 }
 
-/* Scratch of one thread for the weights' gradient: of 16-bit inputs, first the leaf as floats. */
-typedef struct weight_room {
-    size_t values, bytes;
-} weight_room;
-
-static weight_room weight_room_of(const oct_conv_shape *s, int64_t leaf, bool wide)
-{
-    weight_room room = {0};
-    if (wide) room.values = ((size_t)(leaf * oct_conv_in_numel(s)) * 4 + 63) / 64 * 64;
-    size_t work = wide ? oct_conv_backward_weight_scratch_bytes(s, leaf)
-                       : oct_conv_backward_weight_codes_scratch_bytes(s, leaf);
-    room.bytes = room.values + (work + 63) / 64 * 64;
-    return room;
-}
-
-/* dW = s_x * (dC * (codes - z)) and the bias's gradient, leaf by leaf. Scales grad by s_x. */
+/* dW = s_x * (dC * (codes - z)), leaf by leaf. */
 static void weight_backward(oct_context *cx, const oct_layer *l, const oct_qat_saved *sv,
-                            const oct_tensor *x, float *grad)
+                            const oct_tensor *x, const float *grad)
 {
+    const oct_float_kernel *kernel = oct_float_kernel_here();
     const oct_conv_shape *s = &sv->shape;
     int64_t n = oct_conv_out_numel(s), in = oct_conv_in_numel(s);
-    const bool wide = x->dtype == OCT_U16;
-    const weight_room room = weight_room_of(s, cx->leaves.leaf, wide);
-    char *scratch = oct_scratch(cx, room.bytes * (size_t)omp_get_max_threads() + 64);
-    float *bias_rows = l->bias ? oct_leaf_grads_begin(cx, l->bias) : NULL;
-    float *rows = oct_leaf_grads_begin(cx, l->weight);
-    if (cx->status == OCT_OK) {
+    const oct_leaf_turn turn = {turn_weight, s->groups, oct_conv_depth(s), s->out_c / s->groups};
+    size_t bytes =
+        oct_conv_backward_weight_scratch_bytes(kernel, OCT_NUMERICS_F32, s, cx->leaves.leaf);
+    bytes = (bytes + 63) / 64 * 64;
+    char *scratch = oct_scratch(cx, bytes * (size_t)omp_get_max_threads() + 64);
+    float *factor = oct_scratch(cx, (size_t)s->out_c * sizeof *factor);
+    for (int64_t o = 0; factor && o < s->out_c; o++)
+        factor[o] = x->q.scale;
+    oct_leaf_stream stream;
+    oct_leaf_stream_begin(cx, &stream, l->weight, &turn);
+    for (int64_t first = 0, end; oct_leaf_stream_next(cx, &stream, &first, &end);) {
 #pragma omp parallel for schedule(static)
-        for (int64_t i = 0; i < cx->leaves.local; i++) {
-            int64_t begin = oct_leaf_begin(&cx->leaves, i), size = oct_leaf_size(&cx->leaves, i);
-            float *g = grad + begin * n, *dw = rows + i * s->out_c * oct_conv_depth(s);
-            char *mine = scratch + (size_t)omp_get_thread_num() * room.bytes;
-            if (bias_rows)
-                oct_bias_backward(size * s->out_h * s->out_w, s->out_c, g,
-                                  bias_rows + i * s->out_c);
-            for (int64_t j = 0; j < size * n; j++)
-                g[j] *= x->q.scale;
-            if (wide) {
-                float *values = (float *)(void *)mine;
-                logical_values(size * in, oct_u16(x) + begin * in, x->q.zero_point, values);
-                oct_conv_backward_weight(s, size, g, values, dw, mine + room.values);
-            } else {
-                oct_conv_backward_weight_codes(s, size, g, oct_u8(x) + begin * in, x->q.zero_point,
-                                               dw, mine);
-            }
+        for (int64_t i = first; i < end; i++) {
+            int64_t begin = oct_leaf_begin(&cx->leaves, i);
+            oct_conv_input input = {.zero_point = x->q.zero_point};
+            if (x->dtype == OCT_U16)
+                input.codes16 = oct_u16(x) + begin * in;
+            else
+                input.codes = oct_u8(x) + begin * in;
+            oct_conv_backward_weight(kernel, OCT_NUMERICS_F32, s, oct_leaf_size(&cx->leaves, i),
+                                     grad + begin * n, &input, factor,
+                                     oct_leaf_stream_row(&stream, i),
+                                     scratch + (size_t)omp_get_thread_num() * bytes);
         }
     }
-    oct_leaf_grads_end(cx, l->weight);
-    if (l->bias) oct_leaf_grads_end(cx, l->bias);
+    oct_leaf_stream_end(cx, &stream);
+    oct_scratch_end(cx, factor);
     oct_scratch_end(cx, scratch);
+}
+
+static void bias_backward(oct_context *cx, const oct_layer *l, const oct_qat_saved *sv,
+                          const float *grad)
+{
+    const oct_conv_shape *s = &sv->shape;
+    float *rows = oct_leaf_grads_begin(cx, l->bias);
+    if (!rows) return;
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < cx->leaves.local; i++)
+        oct_bias_backward(oct_leaf_size(&cx->leaves, i) * s->out_h * s->out_w, s->out_c,
+                          grad + oct_leaf_begin(&cx->leaves, i) * oct_conv_out_numel(s),
+                          rows + i * s->out_c);
+    oct_leaf_grads_end(cx, l->bias);
 }
 
 /* The sum's derivative is 1 for each summand. */
@@ -191,5 +192,6 @@ void oct_qat_conv_backward(oct_context *cx, oct_node *node)
     }
     if (x->needs_grad && cx->status == OCT_OK) input_backward(cx, sv, x, grad);
     if (cx->status == OCT_OK) weight_backward(cx, &l, sv, x, grad);
+    if (l.bias && cx->status == OCT_OK) bias_backward(cx, &l, sv, grad);
     oct_scratch_end(cx, grad);
 }

@@ -1,18 +1,49 @@
-/* Float convolution kernels against a direct loop in double. Inputs are multiples of 1/8 in a small
- * range, so every product and every sum here is exact in float: results must be equal to the bit,
- * whatever the order of summation. */
+/* Float convolution kernels. Where inputs are multiples of 1/8 in a small range, every product and every
+ * sum is exact in float32 and the operands are exact in bfloat16: results must be those of a direct loop
+ * in double, to the bit. Other inputs are judged by a bound on rounding, and every table against the
+ * reference to the bit. */
+#include "core/kernel/bf16.h"
 #include "core/kernel/blas.h"
 #include "core/kernel/conv.h"
 
 #include "core/base/mem.h"
 #include "tests/support/check_tensor.h"
 
+#include <math.h>
+#include <stdio.h>
+
+/* A sum of n products that are rounded once each, and n sums: within n units of rounding of the sum of
+ * magnitudes; twice that leaves room for the factor and what was there before. */
+static const double unit = 0x1p-24;
+/* Sums and products below the smallest normal float may be flushed. */
+static const double smallest = 0x1p-126;
+
+static const oct_numerics both_numerics[] = {OCT_NUMERICS_F32, OCT_NUMERICS_BF16};
+
+static const oct_float_kernel *const tables[] = {
+#define OCT_FLOAT_KERNEL(ISA, isa) &oct_float_kernel_##isa,
+#include "core/kernel/float_kernel_list.def"
+#undef OCT_FLOAT_KERNEL
+};
+
+/* Tables that this machine can run. */
+static bool is_here(const oct_float_kernel *k)
+{
+    return oct_isa_has(oct_cpu_isa(), k->isa);
+}
+
 typedef struct example {
     int64_t samples;
     oct_conv_shape s;
-    float *x, *w, *bias, *y, *grad_y, *grad_x, *grad_w;
+    float *x, *w, *bias, *grad_y, *factor;
     uint8_t *codes;
+    uint16_t *codes16;
+    int8_t *weight_codes;
 } example;
+
+typedef struct results {
+    float *y, *grad_x, *grad_w, *grad_w8, *grad_w16;
+} results;
 
 static void *take(size_t count, size_t size)
 {
@@ -21,10 +52,18 @@ static void *take(size_t count, size_t size)
     return block;
 }
 
+/* Multiples of 1/8 in [-2, 2). */
 static float value(uint64_t *state)
 {
     *state = *state * 6364136223846793005U + 1442695040888963407U;
     return (float)((int)(*state >> 59) - 16) / 8.0F;
+}
+
+/* Any sign and fraction, and so many powers of two up to 16. */
+static float wild_value(uint64_t *state, int powers)
+{
+    float fraction = value(state) + value(state) / 64 + value(state) / 4096 + value(state) / 65536;
+    return ldexpf(fraction, (int)(*state >> 40 & 0xffff) % powers + 4 - powers);
 }
 
 static int64_t x_numel(const example *e)
@@ -42,7 +81,8 @@ static int64_t w_numel(const example *e)
     return e->s.out_c * e->s.kernel_h * e->s.kernel_w * (e->s.in_c / e->s.groups);
 }
 
-static example example_of(int64_t samples, oct_conv_shape s)
+/* powers 0: exact values. Codes are 8 x + 128 and 8 x + 300 of exact values. */
+static example example_of(int64_t samples, oct_conv_shape s, int powers)
 {
     s.out_h = oct_conv_out(s.in_h, s.kernel_h, s.stride, s.padding);
     s.out_w = oct_conv_out(s.in_w, s.kernel_w, s.stride, s.padding);
@@ -50,22 +90,29 @@ static example example_of(int64_t samples, oct_conv_shape s)
     uint64_t state = 7;
     e.x = take((size_t)x_numel(&e), sizeof(float));
     e.codes = take((size_t)x_numel(&e), 1);
+    e.codes16 = take((size_t)x_numel(&e), 2);
     e.w = take((size_t)w_numel(&e), sizeof(float));
+    e.weight_codes = take((size_t)w_numel(&e), 1);
     e.bias = take((size_t)s.out_c, sizeof(float));
-    e.y = take((size_t)y_numel(&e), sizeof(float));
+    e.factor = take((size_t)s.out_c, sizeof(float));
     e.grad_y = take((size_t)y_numel(&e), sizeof(float));
-    e.grad_x = take((size_t)x_numel(&e), sizeof(float));
-    e.grad_w = take((size_t)w_numel(&e), sizeof(float));
     for (int64_t i = 0; i < x_numel(&e); i++) {
-        e.x[i] = value(&state);
-        e.codes[i] = (uint8_t)(int)(e.x[i] * 8 + 128);
+        float v = value(&state);
+        e.x[i] = powers ? wild_value(&state, powers) : v;
+        e.codes[i] = (uint8_t)(int)(v * 8 + 128);
+        e.codes16[i] = (uint16_t)(int)(v * 8 + 300);
     }
-    for (int64_t i = 0; i < w_numel(&e); i++)
-        e.w[i] = value(&state);
-    for (int64_t i = 0; i < s.out_c; i++)
+    for (int64_t i = 0; i < w_numel(&e); i++) {
+        float v = value(&state);
+        e.w[i] = powers ? wild_value(&state, powers) : v;
+        e.weight_codes[i] = (int8_t)(v * 8);
+    }
+    for (int64_t i = 0; i < s.out_c; i++) {
         e.bias[i] = value(&state);
+        e.factor[i] = i % 3 ? 2 : 0.5F;
+    }
     for (int64_t i = 0; i < y_numel(&e); i++)
-        e.grad_y[i] = value(&state);
+        e.grad_y[i] = powers ? wild_value(&state, powers) : value(&state);
     return e;
 }
 
@@ -73,12 +120,107 @@ static void free_example(example *e)
 {
     oct_free(&e->x);
     oct_free(&e->codes);
+    oct_free(&e->codes16);
     oct_free(&e->w);
+    oct_free(&e->weight_codes);
     oct_free(&e->bias);
-    oct_free(&e->y);
+    oct_free(&e->factor);
     oct_free(&e->grad_y);
-    oct_free(&e->grad_x);
-    oct_free(&e->grad_w);
+}
+
+static void free_results(results *r)
+{
+    oct_free(&r->y);
+    oct_free(&r->grad_x);
+    oct_free(&r->grad_w);
+    oct_free(&r->grad_w8);
+    oct_free(&r->grad_w16);
+}
+
+/* Memory of garbage, as scratch and ready operands are. */
+static void *take_dirty(size_t size)
+{
+    void *block = take(size + 1, 1);
+    memset(block, 0xff, size);
+    return block;
+}
+
+static float *forward(const example *e, const oct_float_kernel *k, int64_t together)
+{
+    float *y = take((size_t)y_numel(e), sizeof *y);
+    void *ready = take_dirty(oct_conv_forward_ready_bytes(k, &e->s));
+    void *scratch = take_dirty(oct_conv_forward_scratch_bytes(k, &e->s));
+    oct_conv_forward_ready(k, &e->s, e->w, ready);
+    for (int64_t n = 0; n < e->samples; n += together)
+        oct_conv_forward(k, &e->s, together, e->x + n * oct_conv_in_numel(&e->s), ready, e->bias,
+                         y + n * oct_conv_out_numel(&e->s), scratch);
+    oct_free(&ready);
+    oct_free(&scratch);
+    return y;
+}
+
+/* From 99 on when it adds. */
+static float *backward_data(const example *e, const oct_float_kernel *k, oct_numerics numerics,
+                            const char *rows, bool codes, bool add, int64_t together)
+{
+    const size_t row = oct_conv_grad_row_bytes(k, numerics, &e->s);
+    float *grad_x = take((size_t)x_numel(e), sizeof *grad_x);
+    void *ready = take_dirty(oct_conv_backward_data_ready_bytes(k, numerics, &e->s));
+    void *scratch = take_dirty(oct_conv_backward_data_scratch_bytes(k, numerics, &e->s));
+    for (int64_t i = 0; i < x_numel(e); i++)
+        grad_x[i] = 99;
+    oct_conv_backward_data_ready(k, numerics, &e->s, codes ? NULL : e->w, e->weight_codes, ready);
+    for (int64_t n = 0; n < e->samples; n += together)
+        oct_conv_backward_data(k, numerics, &e->s, together,
+                               rows + (size_t)(n * e->s.out_h * e->s.out_w) * row, ready,
+                               grad_x + n * oct_conv_in_numel(&e->s), add, scratch);
+    oct_free(&ready);
+    oct_free(&scratch);
+    return grad_x;
+}
+
+/* In the layout of the weights, from i % 5 on. */
+static float *backward_weight(const example *e, const oct_float_kernel *k, oct_numerics numerics,
+                              const char *rows, const oct_conv_input *x)
+{
+    const int64_t depth = oct_conv_depth(&e->s), outs = e->s.out_c / e->s.groups;
+    float *grad = take((size_t)w_numel(e), sizeof *grad), *turned = take((size_t)w_numel(e), 4);
+    void *scratch =
+        take_dirty(oct_conv_backward_weight_scratch_bytes(k, numerics, &e->s, e->samples));
+    for (int64_t i = 0; i < w_numel(e); i++) {
+        const int64_t g = i / (depth * outs), at = i / outs % depth, o = i % outs;
+        turned[i] = (float)(((g * outs + o) * depth + at) % 5);
+    }
+    oct_conv_backward_weight(k, numerics, &e->s, e->samples, rows, x, e->factor, turned, scratch);
+    oct_conv_turn(e->s.groups, depth, outs, turned, grad);
+    oct_free(&scratch);
+    oct_free(&turned);
+    return grad;
+}
+
+static char *grad_rows(const example *e, const oct_float_kernel *k, oct_numerics numerics,
+                       const float *factor)
+{
+    const int64_t rows = e->samples * e->s.out_h * e->s.out_w;
+    char *out = take_dirty((size_t)rows * oct_conv_grad_row_bytes(k, numerics, &e->s));
+    oct_conv_grad_rows(k, numerics, &e->s, rows, e->grad_y, factor, out);
+    return out;
+}
+
+static results run(const example *e, const oct_float_kernel *k, oct_numerics numerics,
+                   int64_t together)
+{
+    char *rows = grad_rows(e, k, numerics, NULL);
+    results r = {
+        .y = forward(e, k, together),
+        .grad_x = backward_data(e, k, numerics, rows, false, false, together),
+        .grad_w = backward_weight(e, k, numerics, rows, &(oct_conv_input){.values = e->x}),
+        .grad_w8 = backward_weight(e, k, numerics, rows,
+                                   &(oct_conv_input){.codes = e->codes, .zero_point = 128}),
+        .grad_w16 = backward_weight(e, k, numerics, rows,
+                                    &(oct_conv_input){.codes16 = e->codes16, .zero_point = 300})};
+    oct_free(&rows);
+    return r;
 }
 
 /* Calls visit for every product of the convolution: offsets into x, w and y. */
@@ -105,68 +247,122 @@ static void each_product(const example *e, void (*visit)(void *, int64_t, int64_
                             }
 }
 
+/* The direct loop, in double, and the sums of magnitudes that bounds are made of. */
 typedef struct reference {
     const example *e;
-    double *y, *grad_x, *grad_w;
+    oct_numerics numerics;
+    double *y, *grad_x, *grad_w, *grad_w8;
+    double *most_y, *most_grad_x, *most_grad_w;
 } reference;
+
+static double operand(const reference *r, float v)
+{
+    return (double)(r->numerics == OCT_NUMERICS_BF16 ? oct_bf16_value(oct_bf16_of(v)) : v);
+}
 
 static void add_product(void *user, int64_t x, int64_t w, int64_t y)
 {
     reference *r = user;
-    r->y[y] += (double)r->e->x[x] * (double)r->e->w[w];
-    r->grad_x[x] += (double)r->e->grad_y[y] * (double)r->e->w[w];
-    r->grad_w[w] += (double)r->e->grad_y[y] * (double)r->e->x[x];
+    const example *e = r->e;
+    const double g = operand(r, e->grad_y[y]), f = (double)e->factor[y % e->s.out_c];
+    const double forward = (double)e->x[x] * (double)e->w[w], data = g * operand(r, e->w[w]);
+    const double weight = f * g * operand(r, e->x[x]);
+    r->y[y] += forward;
+    r->most_y[y] += fabs(forward);
+    r->grad_x[x] += data;
+    r->most_grad_x[x] += fabs(data);
+    r->grad_w[w] += weight;
+    r->most_grad_w[w] += fabs(weight);
+    r->grad_w8[w] += f * g * (e->codes[x] - 128);
 }
 
-static void check_exact(const float *got, const double *want, int64_t n, const char *what)
+static reference reference_of(const example *e, oct_numerics numerics)
+{
+    reference r = {.e = e,
+                   .numerics = oct_conv_is_depthwise(&e->s) ? OCT_NUMERICS_F32 : numerics,
+                   .y = take((size_t)y_numel(e), sizeof(double)),
+                   .most_y = take((size_t)y_numel(e), sizeof(double)),
+                   .grad_x = take((size_t)x_numel(e), sizeof(double)),
+                   .most_grad_x = take((size_t)x_numel(e), sizeof(double)),
+                   .grad_w = take((size_t)w_numel(e), sizeof(double)),
+                   .grad_w8 = take((size_t)w_numel(e), sizeof(double)),
+                   .most_grad_w = take((size_t)w_numel(e), sizeof(double))};
+    for (int64_t i = 0; i < y_numel(e); i++) {
+        r.y[i] = (double)e->bias[i % e->s.out_c];
+        r.most_y[i] = fabs(r.y[i]);
+    }
+    for (int64_t i = 0; i < w_numel(e); i++)
+        r.grad_w[i] = r.grad_w8[i] = r.most_grad_w[i] = (double)(i % 5);
+    each_product(e, add_product, &r);
+    return r;
+}
+
+static void free_reference(reference *r)
+{
+    oct_free(&r->y);
+    oct_free(&r->most_y);
+    oct_free(&r->grad_x);
+    oct_free(&r->most_grad_x);
+    oct_free(&r->grad_w);
+    oct_free(&r->grad_w8);
+    oct_free(&r->most_grad_w);
+}
+
+static void check_exact(const float *got, const double *want, int64_t n, const char *table,
+                        const char *what)
 {
     for (int64_t i = 0; i < n; i++)
-        cr_assert((double)got[i] == want[i], "%s: element %lld of %lld: got %.9g, wanted %.9g",
-                  what, (long long)i, (long long)n, (double)got[i], want[i]);
+        cr_assert((double)got[i] == want[i], "%s, %s: element %lld of %lld: got %.9g, wanted %.9g",
+                  table, what, (long long)i, (long long)n, (double)got[i], want[i]);
+}
+
+/* most: sums of magnitudes; of `terms` terms each. */
+static void check_close(const float *got, const double *want, const double *most, int64_t terms,
+                        int64_t n, const char *table, const char *what)
+{
+    for (int64_t i = 0; i < n; i++) {
+        const double bound = 2 * (double)(terms + 2) * (unit * most[i] + smallest);
+        cr_assert(fabs((double)got[i] - want[i]) <= bound,
+                  "%s, %s: element %lld of %lld: got %.9g, wanted %.9g within %.3g", table, what,
+                  (long long)i, (long long)n, (double)got[i], want[i], bound);
+    }
+}
+
+/* Sums that go on in grad_x, from weights that are codes: 8 times those of the exact weights. */
+static void check_added_codes(const example *e, const oct_float_kernel *k, oct_numerics numerics,
+                              const reference *want)
+{
+    char *rows = grad_rows(e, k, numerics, NULL);
+    float *got = backward_data(e, k, numerics, rows, true, true, e->samples);
+    for (int64_t i = 0; i < x_numel(e); i++)
+        cr_assert((double)got[i] == 99 + 8 * want->grad_x[i], "%s: element %lld", k->name,
+                  (long long)i);
+    oct_free(&got);
+    oct_free(&rows);
+}
+
+static void check_table(const example *e, const oct_float_kernel *k, oct_numerics numerics,
+                        const reference *want)
+{
+    results got = run(e, k, numerics, e->samples);
+    check_exact(got.y, want->y, y_numel(e), k->name, "y");
+    check_exact(got.grad_x, want->grad_x, x_numel(e), k->name, "grad_x");
+    check_exact(got.grad_w, want->grad_w, w_numel(e), k->name, "grad_w");
+    check_exact(got.grad_w8, want->grad_w8, w_numel(e), k->name, "grad_w of codes");
+    check_exact(got.grad_w16, want->grad_w8, w_numel(e), k->name, "grad_w of 16-bit codes");
+    check_added_codes(e, k, numerics, want);
+    free_results(&got);
 }
 
 static void check_example(int64_t samples, oct_conv_shape s)
 {
-    example e = example_of(samples, s);
-    reference r = {.e = &e,
-                   .y = take((size_t)y_numel(&e), sizeof(double)),
-                   .grad_x = take((size_t)x_numel(&e), sizeof(double)),
-                   .grad_w = take((size_t)w_numel(&e), sizeof(double))};
-    for (int64_t i = 0; i < y_numel(&e); i++)
-        r.y[i] = (double)e.bias[i % s.out_c];
-    for (int64_t i = 0; i < w_numel(&e); i++)
-        e.grad_w[i] = (float)(r.grad_w[i] = (double)(i % 5));
-    for (int64_t i = 0; i < x_numel(&e); i++)
-        e.grad_x[i] = 99;
-    each_product(&e, add_product, &r);
-
-    void *scratch = take(oct_conv_forward_scratch_bytes(&e.s, samples), 1);
-    oct_conv_forward(&e.s, samples, e.x, e.w, e.bias, e.y, scratch);
-    oct_free(&scratch);
-    check_exact(e.y, r.y, y_numel(&e), "y");
-
-    scratch = take(oct_conv_backward_data_scratch_bytes(&e.s, samples), 1);
-    oct_conv_backward_data(&e.s, samples, e.grad_y, e.w, e.grad_x, scratch);
-    oct_free(&scratch);
-    check_exact(e.grad_x, r.grad_x, x_numel(&e), "grad_x");
-
-    scratch = take(oct_conv_backward_weight_scratch_bytes(&e.s, samples), 1);
-    oct_conv_backward_weight(&e.s, samples, e.grad_y, e.x, e.grad_w, scratch);
-    oct_free(&scratch);
-    check_exact(e.grad_w, r.grad_w, w_numel(&e), "grad_w");
-
-    /* codes are 8 x + 128, so their gradient is 8 times that of x; both are exact */
-    float *grad = take((size_t)w_numel(&e), sizeof(float));
-    scratch = take(oct_conv_backward_weight_codes_scratch_bytes(&e.s, samples), 1);
-    oct_conv_backward_weight_codes(&e.s, samples, e.grad_y, e.codes, 128, grad, scratch);
-    oct_free(&scratch);
-    for (int64_t i = 0; i < w_numel(&e); i++)
-        r.grad_w[i] = 8 * (r.grad_w[i] - (double)(i % 5));
-    check_exact(grad, r.grad_w, w_numel(&e), "grad_w of codes");
-    oct_free(&grad);
-    oct_free(&r.y);
-    oct_free(&r.grad_x);
-    oct_free(&r.grad_w);
+    example e = example_of(samples, s, 0);
+    for (size_t n = 0; n < OCT_COUNT(both_numerics); n++) {
+        reference want = reference_of(&e, both_numerics[n]);
+        for (size_t t = 0; t < OCT_COUNT(tables); t++)
+            if (is_here(tables[t])) check_table(&e, tables[t], both_numerics[n], &want);
+        free_reference(&want);
+    }
     free_example(&e);
 }
 
@@ -244,18 +440,133 @@ Test(conv, images_of_several_blocks_equal_the_direct_loop)
     check_example(1, SHAPE(40, 40, 16, 8, 3, 3, 2, 1, 1));
 }
 
+static void check_same(const results *a, const results *b, const example *e, const char *what)
+{
+    char text[64];
+    snprintf(text, sizeof text, "y, %s", what);
+    oct_check_bits_f32(a->y, b->y, y_numel(e), text);
+    snprintf(text, sizeof text, "grad_x, %s", what);
+    oct_check_bits_f32(a->grad_x, b->grad_x, x_numel(e), text);
+    snprintf(text, sizeof text, "grad_w, %s", what);
+    oct_check_bits_f32(a->grad_w, b->grad_w, w_numel(e), text);
+    oct_check_bits_f32(a->grad_w8, b->grad_w8, w_numel(e), text);
+    oct_check_bits_f32(a->grad_w16, b->grad_w16, w_numel(e), text);
+}
+
+/* The reference within the bound of rounding; every table, and every number of samples a call, equal to
+ * it. */
+static void check_wild(int64_t samples, oct_conv_shape s, int powers)
+{
+    example e = example_of(samples, s, powers);
+    for (size_t n = 0; n < OCT_COUNT(both_numerics); n++) {
+        reference want = reference_of(&e, both_numerics[n]);
+        results first = run(&e, &oct_float_kernel_ref, both_numerics[n], samples);
+        const int64_t depth = oct_conv_depth(&e.s);
+        const int64_t outs = e.s.out_c / e.s.groups * e.s.kernel_h * e.s.kernel_w;
+        const int64_t positions = samples * e.s.out_h * e.s.out_w;
+        check_close(first.y, want.y, want.most_y, depth, y_numel(&e), "ref", "y");
+        check_close(first.grad_x, want.grad_x, want.most_grad_x, outs, x_numel(&e), "ref",
+                    "grad_x");
+        check_close(first.grad_w, want.grad_w, want.most_grad_w, positions, w_numel(&e), "ref",
+                    "grad_w");
+        for (size_t t = 0; t < OCT_COUNT(tables); t++) {
+            if (!is_here(tables[t])) continue;
+            results got = run(&e, tables[t], both_numerics[n], 1);
+            check_same(&got, &first, &e, tables[t]->name);
+            free_results(&got);
+        }
+        free_results(&first);
+        free_reference(&want);
+    }
+    free_example(&e);
+}
+
+static int64_t pick(uint64_t *state, int64_t least, int64_t most)
+{
+    *state = *state * 6364136223846793005U + 1442695040888963407U;
+    return least + (int64_t)((*state >> 33) % (uint64_t)(most - least + 1));
+}
+
+static oct_conv_shape random_shape(uint64_t *state)
+{
+    const int groups = pick(state, 0, 3) ? 1 : (int)pick(state, 2, 4);
+    const int kernel = (int)pick(state, 1, 7);
+    oct_conv_shape s = {.in_h = pick(state, 1, 14),
+                        .in_w = pick(state, 1, 14),
+                        .in_c = pick(state, 1, 70 / groups) * groups,
+                        .out_c = pick(state, 1, 70 / groups) * groups,
+                        .kernel_h = kernel,
+                        .kernel_w = pick(state, 0, 2) ? kernel : (int)pick(state, 1, 7),
+                        .stride = (int)pick(state, 1, 3),
+                        .padding = (int)pick(state, 0, 3),
+                        .groups = groups};
+    if (s.in_h + 2 * s.padding < s.kernel_h) s.in_h = s.kernel_h;
+    if (s.in_w + 2 * s.padding < s.kernel_w) s.in_w = s.kernel_w;
+    return s;
+}
+
+Test(conv, all_tables_give_the_bits_of_the_reference)
+{
+    uint64_t state = 3;
+    for (int i = 0; i < 60; i++)
+        check_wild(pick(&state, 1, 3), random_shape(&state), i % 4 ? 12 : 120);
+}
+
+Test(conv, all_tables_give_the_bits_of_the_reference_in_several_blocks)
+{
+    check_wild(3, SHAPE(33, 31, 5, 20, 3, 3, 1, 1, 1), 12);
+    check_wild(2, SHAPE(40, 67, 3, 7, 5, 5, 2, 2, 1), 12);
+    check_wild(1, SHAPE(50, 50, 24, 6, 3, 3, 1, 1, 1), 12);
+}
+
+Test(conv, gradient_rows_are_scaled_and_rounded)
+{
+    oct_conv_shape s = SHAPE(1, 1, 4, 3, 1, 1, 1, 0, 1);
+    s.out_h = s.out_w = 1;
+    const float grad[] = {1, -2, 1.01171875F, 4, NAN, 3}, factor[] = {2, 0.5F, 1};
+    float rows[6];
+    for (size_t t = 0; t < OCT_COUNT(tables); t++) {
+        const oct_float_kernel *k = tables[t];
+        oct_conv_grad_rows(k, OCT_NUMERICS_F32, &s, 2, grad, factor, rows);
+        cr_assert_eq(rows[2], 1.01171875F);
+        cr_assert_eq(rows[3], 8);
+    }
+    uint16_t halves[2][4];
+    cr_assert_eq(oct_conv_grad_row_bytes(tables[0], OCT_NUMERICS_BF16, &s),
+                 tables[0]->native_bf16 ? 8 : 16);
+    if (!tables[0]->native_bf16) return;
+    oct_conv_grad_rows(tables[0], OCT_NUMERICS_BF16, &s, 2, grad, factor, halves);
+    cr_assert_eq(halves[0][0], 0x4000);
+    cr_assert_eq(halves[0][1], 0xbf80);
+    cr_assert_eq(halves[0][2], 0x3f82); /* a tie, to even */
+    cr_assert_eq(halves[0][3], 0);
+    cr_assert(isnan((double)oct_bf16_value(halves[1][1])));
+}
+
+Test(conv, choice_of_a_table_follows_the_instruction_sets)
+{
+    const oct_isa_set ref = 1u << OCT_ISA_REF;
+    cr_assert_eq(oct_float_kernel_select(ref), &oct_float_kernel_ref);
+#if defined(__x86_64__)
+    const oct_isa_set avx2 = ref | 1u << OCT_ISA_AVX2, vnni = avx2 | 1u << OCT_ISA_AVX512VNNI;
+    cr_assert_eq(oct_float_kernel_select(avx2), &oct_float_kernel_avx2);
+    cr_assert_eq(oct_float_kernel_select(vnni), &oct_float_kernel_avx512);
+    cr_assert_eq(oct_float_kernel_select(vnni | 1u << OCT_ISA_AVX512BF16),
+                 &oct_float_kernel_avx512bf16);
+#endif
+}
+
 Test(conv, no_samples_leave_everything_as_it_was)
 {
-    oct_conv_shape s = SHAPE(5, 5, 2, 2, 3, 3, 1, 1, 1);
-    s.out_h = s.out_w = 5;
-    float w[36] = {0}, grad[36] = {3}, *nothing = take(0, 1);
-    void *scratch = take(oct_conv_backward_data_scratch_bytes(&s, 0), 1);
-    oct_conv_forward(&s, 0, nothing, w, NULL, nothing, nothing);
-    oct_conv_backward_data(&s, 0, nothing, w, nothing, scratch);
-    oct_conv_backward_weight(&s, 0, nothing, nothing, grad, nothing);
-    cr_assert_eq(grad[0], 3);
-    oct_free(&scratch);
-    oct_free(&nothing);
+    for (size_t t = 0; t < OCT_COUNT(tables); t++) {
+        if (!is_here(tables[t])) continue;
+        example e = example_of(0, SHAPE(5, 5, 2, 2, 3, 3, 1, 1, 1), 0);
+        results r = run(&e, tables[t], OCT_NUMERICS_BF16, 1);
+        for (int64_t i = 0; i < w_numel(&e); i++)
+            cr_assert_eq(r.grad_w[i], (float)(i % 5));
+        free_results(&r);
+        free_example(&e);
+    }
 }
 
 Test(conv, a_bias_gradient_is_the_sum_over_rows_in_order)
