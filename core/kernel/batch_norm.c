@@ -1,71 +1,170 @@
-/* The loops of batch norm. Sums keep some channels at a time in registers over all rows; the terms of
- * each channel come in the order of the rows, in double, so the bits do not depend on that. */
+/* The loops of batch norm. Sums go by blocks of rows that the cache holds, and inside of one keep some
+ * channels at a time in registers; the terms of each channel come in the order of the rows, in double,
+ * so the bits do not depend on that. Reading some channels of one row after the other is no order that
+ * a processor foresees, so each row asks for a line of the next block. */
 #include "core/kernel/batch_norm.h"
 
 #include "core/base/cpu.h"
+#include "core/base/whole.h"
 
-enum { LANES = 16 };
+#include <string.h>
 
-/* A tail of channels has lanes to spare. */
-OCT_CLONES
-void oct_bn_sum_values(int64_t rows, int64_t channels, const float *x, double *restrict sums)
+enum {
+    LANES = 4, /* doubles of a vector */
+    MANY = 4,  /* vectors of channels at a time */
+    BLOCK_BYTES =
+        32 * 1024, /* of each array: first-level caches are smaller, second-level larger */
+};
+
+typedef double doubles __attribute__((vector_size(LANES * 8), aligned(8), may_alias));
+typedef float floats __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
+
+static int64_t block_rows(int64_t channels)
 {
-    for (int64_t c0 = 0; c0 < channels; c0 += LANES) {
-        double sum[LANES] = {0}, square[LANES] = {0};
-        const float *row = x + c0;
-        if (channels - c0 >= LANES) {
-            for (int64_t r = 0; r < rows; r++, row += channels) {
-                for (int i = 0; i < LANES; i++) {
-                    double v = (double)row[i];
-                    sum[i] += v;
-                    square[i] += v * v;
-                }
-            }
-        } else {
-            for (int64_t r = 0; r < rows; r++, row += channels) {
-                for (int64_t i = 0; i < channels - c0; i++) {
-                    double v = (double)row[i];
-                    sum[i] += v;
-                    square[i] += v * v;
-                }
-            }
+    return oct_larger(1, BLOCK_BYTES / (channels * (int64_t)sizeof(float)));
+}
+
+#define WIDEN(x) __builtin_convertvector(*(const floats *)(x), doubles)
+
+/* The arrays of sums at some channels: of each row's values, and of what they are multiplied with. */
+typedef struct bn_rows {
+    int64_t rows, channels;
+    const float *grad, *x; /* at the first of these channels */
+    const float *mean;
+    double *sum, *product;
+    const float *next_grad, *next_x; /* part of the next block, a line for each row */
+} bn_rows;
+
+_Static_assert(LANES *MANY * sizeof(float) == 64, "a row's channels at a time are a cache line");
+
+/* sum += x, product += x * x of `vectors` vectors of channels. */
+static inline __attribute__((always_inline)) void add_values(int vectors, bn_rows v)
+{
+    doubles sum[MANY], product[MANY];
+    for (int i = 0; i < vectors; i++) {
+        sum[i] = *(const doubles *)(v.sum + i * LANES);
+        product[i] = *(const doubles *)(v.product + i * LANES);
+    }
+    for (int64_t r = 0; r < v.rows; r++, v.x += v.channels) {
+        __builtin_prefetch(v.next_x + r * LANES * MANY);
+        for (int i = 0; i < vectors; i++) {
+            doubles x = WIDEN(v.x + i * LANES);
+            sum[i] += x;
+            product[i] += x * x;
         }
-        for (int64_t i = 0; i < LANES && c0 + i < channels; i++) {
-            sums[c0 + i] = sum[i];
-            sums[channels + c0 + i] = square[i];
+    }
+    for (int i = 0; i < vectors; i++) {
+        *(doubles *)(v.sum + i * LANES) = sum[i];
+        *(doubles *)(v.product + i * LANES) = product[i];
+    }
+}
+
+/* sum += grad, product += grad * (x - mean). */
+static inline __attribute__((always_inline)) void add_grads(int vectors, bn_rows v)
+{
+    doubles sum[MANY], product[MANY], mean[MANY];
+    for (int i = 0; i < vectors; i++) {
+        sum[i] = *(const doubles *)(v.sum + i * LANES);
+        product[i] = *(const doubles *)(v.product + i * LANES);
+        mean[i] = WIDEN(v.mean + i * LANES);
+    }
+    for (int64_t r = 0; r < v.rows; r++, v.grad += v.channels, v.x += v.channels) {
+        __builtin_prefetch(v.next_grad + r * LANES * MANY);
+        __builtin_prefetch(v.next_x + r * LANES * MANY);
+        for (int i = 0; i < vectors; i++) {
+            doubles grad = WIDEN(v.grad + i * LANES);
+            sum[i] += grad;
+            product[i] += grad * (WIDEN(v.x + i * LANES) - mean[i]);
+        }
+    }
+    for (int i = 0; i < vectors; i++) {
+        *(doubles *)(v.sum + i * LANES) = sum[i];
+        *(doubles *)(v.product + i * LANES) = product[i];
+    }
+}
+
+/* The same rows from channel c on. */
+static bn_rows at_channel(bn_rows v, int64_t c)
+{
+    int64_t next = v.rows * (v.channels + c);
+    v.next_x = v.x + next;
+    v.x += c;
+    if (v.grad) {
+        v.next_grad = v.grad + next;
+        v.grad += c;
+        v.mean += c;
+    }
+    v.sum += c;
+    v.product += c;
+    return v;
+}
+
+OCT_CLONES
+static void add_block_values(bn_rows v)
+{
+    int64_t c = 0;
+    for (; c + MANY * LANES <= v.channels; c += MANY * LANES)
+        add_values(MANY, at_channel(v, c));
+    for (; c + LANES <= v.channels; c += LANES)
+        add_values(1, at_channel(v, c));
+    for (; c < v.channels; c++) {
+        for (int64_t r = 0; r < v.rows; r++) {
+            double x = (double)v.x[r * v.channels + c];
+            v.sum[c] += x;
+            v.product[c] += x * x;
         }
     }
 }
 
 OCT_CLONES
+static void add_block_grads(bn_rows v)
+{
+    int64_t c = 0;
+    for (; c + MANY * LANES <= v.channels; c += MANY * LANES)
+        add_grads(MANY, at_channel(v, c));
+    for (; c + LANES <= v.channels; c += LANES)
+        add_grads(1, at_channel(v, c));
+    for (; c < v.channels; c++) {
+        for (int64_t r = 0; r < v.rows; r++) {
+            double grad = (double)v.grad[r * v.channels + c];
+            v.sum[c] += grad;
+            v.product[c] += grad * ((double)v.x[r * v.channels + c] - (double)v.mean[c]);
+        }
+    }
+}
+
+/* All rows of v by blocks; clears the sums first. */
+static void add_by_blocks(bn_rows v, void (*add_block)(bn_rows v))
+{
+    int64_t left = v.rows, block = block_rows(v.channels);
+    memset(v.sum, 0, (size_t)v.channels * sizeof(double));
+    memset(v.product, 0, (size_t)v.channels * sizeof(double));
+    for (; left > 0; left -= v.rows) {
+        v.rows = oct_smaller(block, left);
+        add_block(v);
+        v.x += v.rows * v.channels;
+        if (v.grad) v.grad += v.rows * v.channels;
+    }
+}
+
+void oct_bn_sum_values(int64_t rows, int64_t channels, const float *x, double *restrict sums)
+{
+    bn_rows v = {
+        .rows = rows, .channels = channels, .x = x, .sum = sums, .product = sums + channels};
+    add_by_blocks(v, add_block_values);
+}
+
 void oct_bn_sum_grads(int64_t rows, int64_t channels, const float *grad, const float *x,
                       const float *mean, double *restrict sums)
 {
-    for (int64_t c0 = 0; c0 < channels; c0 += LANES) {
-        double sum[LANES] = {0}, product[LANES] = {0}, middle[LANES] = {0};
-        const float *g = grad + c0, *v = x + c0;
-        for (int64_t i = 0; i < LANES && c0 + i < channels; i++)
-            middle[i] = (double)mean[c0 + i];
-        if (channels - c0 >= LANES) {
-            for (int64_t r = 0; r < rows; r++, g += channels, v += channels) {
-                for (int i = 0; i < LANES; i++) {
-                    sum[i] += (double)g[i];
-                    product[i] += (double)g[i] * ((double)v[i] - middle[i]);
-                }
-            }
-        } else {
-            for (int64_t r = 0; r < rows; r++, g += channels, v += channels) {
-                for (int64_t i = 0; i < channels - c0; i++) {
-                    sum[i] += (double)g[i];
-                    product[i] += (double)g[i] * ((double)v[i] - middle[i]);
-                }
-            }
-        }
-        for (int64_t i = 0; i < LANES && c0 + i < channels; i++) {
-            sums[c0 + i] = sum[i];
-            sums[channels + c0 + i] = product[i];
-        }
-    }
+    bn_rows v = {.rows = rows,
+                 .channels = channels,
+                 .grad = grad,
+                 .x = x,
+                 .mean = mean,
+                 .sum = sums,
+                 .product = sums + channels};
+    add_by_blocks(v, add_block_grads);
 }
 
 OCT_CLONES

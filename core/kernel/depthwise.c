@@ -21,7 +21,8 @@ enum {
     BLOCK_BYTES = 256 * 1024, /* of source and results: about; a part of a second-level cache */
 };
 
-typedef float lanes __attribute__((vector_size(64), aligned(4), may_alias));
+/* Half of a strip's lanes: the nine taps, or sums, of a 3x3 kernel fit into 16 registers of these. */
+typedef float half __attribute__((vector_size(LANES * 2), aligned(4), may_alias));
 
 /* Where a source plane lies in its strip, and the results that windows over the strip have. */
 typedef struct strip {
@@ -104,7 +105,7 @@ static void take_floats(int64_t n, const float *x, int64_t x_step, int64_t count
 {
     for (int64_t i = 0; i < n; i++, x += x_step, to += to_step) {
         if (count == LANES)
-            *(lanes *)to = *(const lanes *)x;
+            memcpy(to, x, LANES * sizeof(float));
         else
             memcpy(to, x, (size_t)count * sizeof(float));
     }
@@ -182,20 +183,20 @@ static inline __attribute__((always_inline)) void
 multiply_small(int kernel_h, int kernel_w, const windows *v, const float *weight,
                const float *start, int64_t start_step, float *y, int64_t y_step)
 {
-    lanes w[25];
+    half w[25];
     for (int t = 0; t < kernel_h * kernel_w; t++)
-        w[t] = *(const lanes *)(weight + t * LANES);
+        w[t] = *(const half *)(weight + t * LANES);
     for (int64_t l = 0; l < v->lines; l++) {
         const float *x = v->strip + l * v->down;
         for (int64_t c = 0; c < v->columns; c++, x += v->across, start += start_step, y += y_step) {
-            lanes sum = *(const lanes *)start;
+            half sum = *(const half *)start;
 #pragma GCC unroll 5
             for (int ky = 0; ky < kernel_h; ky++) {
 #pragma GCC unroll 5
                 for (int kx = 0; kx < kernel_w; kx++)
-                    sum += *(const lanes *)(x + ky * v->width + kx * LANES) * w[ky * kernel_w + kx];
+                    sum += *(const half *)(x + ky * v->width + kx * LANES) * w[ky * kernel_w + kx];
             }
-            *(lanes *)y = sum;
+            *(half *)y = sum;
         }
     }
 }
@@ -221,13 +222,13 @@ static void multiply_any(const windows *v, const float *weight, const float *sta
     for (int64_t l = 0; l < v->lines; l++) {
         const float *x = v->strip + l * v->down;
         for (int64_t c = 0; c < v->columns; c++, x += v->across, start += start_step, y += y_step) {
-            lanes sum = *(const lanes *)start;
+            half sum = *(const half *)start;
             const float *w = weight;
             for (int64_t ky = 0; ky < v->kernel_h; ky++) {
                 for (int64_t kx = 0; kx < v->kernel_w; kx++, w += LANES)
-                    sum += *(const lanes *)(x + ky * v->width + kx * LANES) * *(const lanes *)w;
+                    sum += *(const half *)(x + ky * v->width + kx * LANES) * *(const half *)w;
             }
-            *(lanes *)y = sum;
+            *(half *)y = sum;
         }
     }
 }
@@ -238,23 +239,23 @@ static inline __attribute__((always_inline)) void add_products_small(int kernel_
                                                                      const float *grad,
                                                                      int64_t grad_step, float *sums)
 {
-    lanes sum[25];
+    half sum[25];
     for (int t = 0; t < kernel_h * kernel_w; t++)
-        sum[t] = *(const lanes *)(sums + t * LANES);
+        sum[t] = *(const half *)(sums + t * LANES);
     for (int64_t l = 0; l < v->lines; l++) {
         const float *x = v->strip + l * v->down;
         for (int64_t c = 0; c < v->columns; c++, x += v->across, grad += grad_step) {
-            lanes g = *(const lanes *)grad;
+            half g = *(const half *)grad;
 #pragma GCC unroll 5
             for (int ky = 0; ky < kernel_h; ky++) {
 #pragma GCC unroll 5
                 for (int kx = 0; kx < kernel_w; kx++)
-                    sum[ky * kernel_w + kx] += *(const lanes *)(x + ky * v->width + kx * LANES) * g;
+                    sum[ky * kernel_w + kx] += *(const half *)(x + ky * v->width + kx * LANES) * g;
             }
         }
     }
     for (int t = 0; t < kernel_h * kernel_w; t++)
-        *(lanes *)(sums + t * LANES) = sum[t];
+        *(half *)(sums + t * LANES) = sum[t];
 }
 
 OCT_CLONES
@@ -275,13 +276,13 @@ static void add_products_any(const windows *v, const float *grad, int64_t grad_s
     for (int64_t t = 0; t < v->kernel_h * v->kernel_w; t++, sums += LANES) {
         const float *tap = v->strip + t / v->kernel_w * v->width + t % v->kernel_w * LANES;
         const float *g = grad;
-        lanes sum = *(const lanes *)sums;
+        half sum = *(const half *)sums;
         for (int64_t l = 0; l < v->lines; l++) {
             const float *x = tap + l * v->down;
             for (int64_t c = 0; c < v->columns; c++, x += v->across, g += grad_step)
-                sum += *(const lanes *)x * *(const lanes *)g;
+                sum += *(const half *)x * *(const half *)g;
         }
-        *(lanes *)sums = sum;
+        *(half *)sums = sum;
     }
 }
 
@@ -297,25 +298,32 @@ static windows windows_of(const strip *p, const float *filled, int64_t lines)
                      .kernel_w = p->kernel_w};
 }
 
-static void multiply(const windows *v, const float *weight, const float *start, int64_t start_step,
-                     float *y, int64_t y_step)
+typedef void multiply_fn(const windows *v, const float *weight, const float *start,
+                         int64_t start_step, float *y, int64_t y_step);
+typedef void add_products_fn(const windows *v, const float *grad, int64_t grad_step, float *sums);
+
+static bool is_square(const windows *v, int64_t size)
 {
-    if (v->kernel_h == 3 && v->kernel_w == 3)
-        multiply_3x3(v, weight, start, start_step, y, y_step);
-    else if (v->kernel_h == 5 && v->kernel_w == 5)
-        multiply_5x5(v, weight, start, start_step, y, y_step);
-    else
-        multiply_any(v, weight, start, start_step, y, y_step);
+    return v->kernel_h == size && v->kernel_w == size;
 }
 
-static void add_products(const windows *v, const float *grad, int64_t grad_step, float *sums)
+static void multiply(windows v, const float *weight, const float *start, int64_t start_step,
+                     float *y, int64_t y_step)
 {
-    if (v->kernel_h == 3 && v->kernel_w == 3)
-        add_products_3x3(v, grad, grad_step, sums);
-    else if (v->kernel_h == 5 && v->kernel_w == 5)
-        add_products_5x5(v, grad, grad_step, sums);
-    else
-        add_products_any(v, grad, grad_step, sums);
+    multiply_fn *f = is_square(&v, 3)   ? multiply_3x3
+                     : is_square(&v, 5) ? multiply_5x5
+                                        : multiply_any;
+    for (int i = 0; i < LANES; i += LANES / 2, v.strip += LANES / 2)
+        f(&v, weight + i, start + i, start_step, y + i, y_step);
+}
+
+static void add_products(windows v, const float *grad, int64_t grad_step, float *sums)
+{
+    add_products_fn *f = is_square(&v, 3)   ? add_products_3x3
+                         : is_square(&v, 5) ? add_products_5x5
+                                            : add_products_any;
+    for (int i = 0; i < LANES; i += LANES / 2, v.strip += LANES / 2)
+        f(&v, grad + i, grad_step, sums + i);
 }
 
 /* Scratch: a strip, then a block of whole vectors for a tail of channels, then what a caller adds. */
@@ -341,7 +349,7 @@ static void multiply_tail(const windows *v, const float *weight, const float *bi
 {
     int64_t n = v->lines * v->columns;
     if (add) take_floats(n, y, y_step, count, dense, LANES);
-    multiply(v, weight, add ? dense : bias, add ? LANES : 0, dense, LANES);
+    multiply(*v, weight, add ? dense : bias, add ? LANES : 0, dense, LANES);
     for (int64_t i = 0; i < n; i++)
         memcpy(y + i * y_step, dense + i * LANES, (size_t)count * sizeof(float));
 }
@@ -365,7 +373,7 @@ static void slide(const strip *p, int64_t samples, const oct_conv_input *x, cons
                 if (count < LANES)
                     multiply_tail(&v, w, first, count, add, dense, to, p->channels);
                 else
-                    multiply(&v, w, add ? to : first, add ? p->channels : 0, to, p->channels);
+                    multiply(v, w, add ? to : first, add ? p->channels : 0, to, p->channels);
             }
         }
     }
@@ -456,7 +464,7 @@ void oct_depthwise_backward_weight(const oct_conv_shape *s, int64_t samples, con
                 fill(&p, x, n * in + c, count, line, v.lines, filled);
                 if (count < LANES)
                     take_floats(v.lines * v.columns, g, s->out_c, count, dense, LANES);
-                add_products(&v, count < LANES ? dense : g, count < LANES ? LANES : s->out_c,
+                add_products(v, count < LANES ? dense : g, count < LANES ? LANES : s->out_c,
                              sums + c * taps);
             }
         }
