@@ -5,7 +5,6 @@
 
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 oct_status oct_bench_give(oct_bench *bench, json_t *figure, const char *format, ...)
 {
@@ -22,18 +21,6 @@ oct_status oct_bench_give(oct_bench *bench, json_t *figure, const char *format, 
     vsnprintf(line, sizeof line, format, list);
     va_end(list);
     return oct_print("%s\n", line);
-}
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-double oct_median(double *values, int64_t n)
-{
-    qsort(values, (size_t)n, sizeof(double), by_value);
-    return values[n / 2];
 }
 
 const char *oct_bench_isa(void)

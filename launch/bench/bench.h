@@ -36,8 +36,5 @@ oct_status oct_bench_reduce(oct_bench *bench) OCT_NODISCARD;
 oct_status oct_bench_give(oct_bench *bench, json_t *figure, const char *format, ...) OCT_NODISCARD
     OCT_PRINTF(3, 4);
 
-/* Of n > 0 values, which are sorted. */
-double oct_median(double *values, int64_t n);
-
 /* Word of the best instruction set in use (core/base/cpu.h). */
 const char *oct_bench_isa(void);

@@ -1,5 +1,6 @@
 /* octet bench reduce: what does the sum over ranks cost beside a copy of the same bytes? */
 #include "launch/bench/bench.h"
+#include "launch/bench/laps.h"
 
 #include "core/base/mem.h"
 #include "core/base/text.h"

@@ -4,97 +4,82 @@
  * and ranks, the meeting of the observers, the optimizer.
  */
 #include "launch/bench/bench.h"
-#include "launch/bench/gauge.h"
+#include "launch/bench/peak.h"
 #include "launch/bench/rehearsal.h"
+#include "launch/bench/timed.h"
 #include "launch/bench/work.h"
 
-#include "core/base/mem.h"
-#include "core/base/text.h"
+#include <string.h>
 
-#include <inttypes.h>
-
-typedef struct step_figure {
-    double seconds, least; /* median and least of the repetitions */
-    oct_gauge_peak memory;
-    int64_t multiply_adds; /* of the batch */
-} step_figure;
+enum { STEPS = 10 };
 
 /* Steps that do not count, then those that do. In QAT the first one of them calibrates. */
-static oct_status time_steps(oct_trainer *trainer, double *seconds, int64_t steps)
+static oct_status time_steps(oct_trainer *trainer, oct_laps *laps)
 {
     oct_step_result result;
-    for (int64_t i = -OCT_BENCH_WARM_UP; i < steps; i++) {
-        double begin = oct_seconds();
+    for (int i = 0; i < OCT_BENCH_WARM_UP; i++)
         OCT_TRY(oct_trainer_step(trainer, &result));
-        if (i >= 0) seconds[i] = oct_seconds() - begin;
+    while (laps->count < laps->room) {
+        oct_lap_begin(laps);
+        OCT_TRY(oct_trainer_step(trainer, &result));
+        oct_lap_end(laps);
     }
+    return OCT_OK;
+}
+
+/* Forward and backward each at the peak of its numbers. */
+static oct_status find_peak(const oct_bench *bench, double forward, double backward, oct_timed *t)
+{
+    oct_peak peak;
+    OCT_TRY(oct_peak_measure(oct_cpu_isa(), &peak));
+    const bool bf16 = strcmp(t->numerics, "bf16") == 0;
+    const double seconds = forward / peak.gops[bench->qat ? OCT_ROOF_INT8 : OCT_ROOF_F32] +
+                           backward / peak.gops[bf16 ? OCT_ROOF_BF16 : OCT_ROOF_F32];
+    t->operations = forward + backward;
+    t->peak = t->operations / seconds;
     return OCT_OK;
 }
 
 /* The steps of the figure are followed by as many as make the trainer's model one that converts, since
  * the program tells what there was to compute. */
-static oct_status count_work(oct_rehearsal *run, int64_t *multiply_adds)
+static oct_status count_work(const oct_bench *bench, oct_rehearsal *run, oct_timed *t)
 {
     oct_program program = {0};
     OCT_TRY(oct_rehearsal_convert(run, &program));
-    oct_work work = oct_program_work(&program);
-    *multiply_adds = run->recipe.batch_size * (work.forward + work.grad_weight + work.grad_input);
+    const oct_work work = oct_program_work(&program);
+    const double each = 2.0 * (double)bench->batch;
     oct_program_free(&program);
-    return OCT_OK;
+    return find_peak(bench, each * (double)work.forward,
+                     each * (double)(work.grad_weight + work.grad_input), t);
 }
 
-static oct_status measure(oct_bench *bench, oct_rehearsal *run, double *seconds,
-                          step_figure *figure)
+static oct_status measure(const oct_bench *bench, oct_rehearsal *run, oct_laps *laps, oct_timed *t)
 {
-    const int64_t steps = bench->repetitions, all = steps + OCT_BENCH_WARM_UP;
+    const int64_t steps = laps->room + OCT_BENCH_WARM_UP;
     oct_gauge gauge = oct_gauge_begin();
-    OCT_TRY(oct_rehearsal_begin(run, bench, bench->qat ? 0 : all, bench->qat ? all : 0));
-    OCT_TRY(time_steps(&run->trainer, seconds, steps));
-    figure->memory = oct_gauge_read(&gauge);
-    figure->seconds = oct_median(seconds, steps);
-    figure->least = seconds[0];
-    return count_work(run, &figure->multiply_adds);
-}
-
-static oct_status tell(oct_bench *bench, const step_figure *f)
-{
-    const int ranks = bench->session->group->size;
-    const char *mode = bench->qat ? "qat" : "float";
-    const char *numerics = bench->qat ? bench->numerics : "f32";
-    const double rate = (double)bench->batch / f->seconds, ms = 1e3 * f->seconds;
-    const double gops = 2e-9 * (double)f->multiply_adds / f->seconds;
-    return oct_bench_give(
-        bench,
-        json_pack(
-            "{s:s, s:s, s:s, s:s, s:I, s:i, s:I, s:s, s:i, s:I, s:f, s:f, s:f, s:I, s:I, s:I, s:I,"
-            " s:f}",
-            "bench", "step", "model", bench->model, "mode", mode, "numerics", numerics, "batch",
-            (json_int_t)bench->batch, "ranks", ranks, "threads", (json_int_t)bench->threads, "isa",
-            oct_bench_isa(), "warm_up", OCT_BENCH_WARM_UP, "steps", (json_int_t)bench->repetitions,
-            "step_ms", ms, "step_ms_least", 1e3 * f->least, "images_per_s", rate,
-            "peak_bytes_above_start", (json_int_t)f->memory.larger, "peak_bytes_allocated",
-            (json_int_t)f->memory.allocated, "peak_bytes_resident", (json_int_t)f->memory.resident,
-            "multiply_adds", (json_int_t)f->multiply_adds, "gops", gops),
-        "step %s %s, %s, batch %" PRId64 ", %d rank%s of %" PRId64
-        " thread%s: %.2f ms, %.0f images/s, "
-        "%.1f MB, %.1f Gop/s",
-        bench->model, mode, numerics, bench->batch, ranks, ranks > 1 ? "s" : "", bench->threads,
-        bench->threads > 1 ? "s" : "", ms, rate, (double)f->memory.larger / 1e6, gops);
+    OCT_TRY(oct_rehearsal_begin(run, bench, bench->qat ? 0 : steps, bench->qat ? steps : 0));
+    OCT_TRY(time_steps(&run->trainer, laps));
+    t->memory = oct_gauge_read(&gauge);
+    return count_work(bench, run, t);
 }
 
 oct_status oct_bench_step(oct_bench *bench)
 {
     oct_rehearsal run = {0};
-    step_figure figure;
-    double *seconds = NULL;
+    oct_laps laps = {0};
     oct_status status = OCT_OK;
     if (!bench->model) bench->model = "cnn-small";
-    if (bench->repetitions == 0) bench->repetitions = 10;
-    OCT_TRY_OUT(oct_alloc(&seconds, (size_t)bench->repetitions, sizeof(double)));
-    OCT_TRY_OUT(measure(bench, &run, seconds, &figure));
-    if (bench->session->group->rank == 0) OCT_TRY_OUT(tell(bench, &figure));
+    oct_timed timed = {
+        .bench = "step",
+        .model = bench->model,
+        .mode = bench->qat ? "qat" : "float",
+        .numerics = bench->qat ? bench->numerics : "f32",
+    };
+    OCT_TRY_OUT(oct_laps_create(&laps, bench->repetitions > 0 ? bench->repetitions : STEPS));
+    OCT_TRY_OUT(measure(bench, &run, &laps, &timed));
+    if (bench->session->group->rank == 0) OCT_TRY_OUT(oct_timed_give(bench, &timed, &laps));
 out:
     oct_rehearsal_end(&run);
-    oct_free(&seconds);
+    oct_laps_free(&laps);
     return status;
 }

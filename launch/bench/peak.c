@@ -1,0 +1,140 @@
+/* A block of products whose runs read the same few words again and again. */
+#include "launch/bench/peak.h"
+
+#include "core/base/mem.h"
+#include "core/base/rng.h"
+#include "launch/bench/bench.h"
+#include "launch/bench/laps.h"
+
+#include <string.h>
+
+/* ROWS can be cut into blocks of 6 and of 8 without a rest; panels and one row of words together take
+ * half of a small first-level cache. */
+enum { ROWS = 24, PANELS = 4, PANEL_BYTES = 4096, RUNS = 16, ROUNDS = 20, WORD = 4 };
+static const double ROUND_SECONDS = 0.002;
+
+typedef struct block {
+    oct_product_fn *product;
+    oct_product args;
+    void *words, *panels, *acc;
+    oct_row rows[ROWS];
+    oct_run runs[RUNS];
+    int64_t products_a_word;
+} block;
+
+static oct_status make_block(block *b, oct_product_fn *product, int col_tile, int tile_bytes,
+                             int products_a_word)
+{
+    const int64_t words = PANEL_BYTES / tile_bytes, n = (int64_t)PANELS * col_tile;
+    b->product = product;
+    b->products_a_word = products_a_word;
+    OCT_TRY(oct_alloc(&b->words, (size_t)words, WORD));
+    OCT_TRY(oct_alloc(&b->panels, PANELS, PANEL_BYTES));
+    OCT_TRY(oct_alloc(&b->acc, ROWS, (size_t)n * WORD));
+    for (int64_t i = 0; i < ROWS; i++)
+        b->rows[i] = (oct_row){.x = 0, .acc = i * n};
+    for (int64_t i = 0; i < RUNS; i++)
+        b->runs[i] = (oct_run){.x = 0, .tile = 0, .words = words};
+    b->args = (oct_product){
+        .x = b->words,
+        .rows = b->rows,
+        .m = ROWS,
+        .runs = b->runs,
+        .num_runs = RUNS,
+        .packed = b->panels,
+        .panel_bytes = PANEL_BYTES,
+        .n = n,
+        .acc = b->acc,
+    };
+    return OCT_OK;
+}
+
+static void free_block(block *b)
+{
+    oct_free(&b->words);
+    oct_free(&b->panels);
+    oct_free(&b->acc);
+}
+
+static double best_gops(block *b)
+{
+    const oct_product *p = &b->args;
+    const double operations =
+        2.0 * (double)(p->m * p->n * RUNS * b->runs[0].words * b->products_a_word);
+    double best = 0;
+    for (int round = 0; round < ROUNDS; round++) {
+        double begin = oct_cpu_seconds(), passed = 0;
+        int64_t calls = 0;
+        for (; passed < ROUND_SECONDS; passed = oct_cpu_seconds() - begin, calls++)
+            b->product(p);
+        double gops = 1e-9 * operations * (double)calls / passed;
+        if (gops > best) best = gops;
+    }
+    return best;
+}
+
+static uint8_t random_byte(int64_t i)
+{
+    uint32_t bits[4];
+    oct_philox(OCT_BENCH_SEED, OCT_STREAM_TEST, (uint64_t)i, 0, bits);
+    return (uint8_t)bits[0];
+}
+
+static oct_status measure_int8(const oct_kernel *k, double *gops)
+{
+    enum { TILE_MAX = 64 }; /* codes of a tile before it is packed */
+    block b = {0};
+    int8_t tile[TILE_MAX];
+    oct_status status = OCT_OK;
+    const int codes = k->col_tile * OCT_WORD;
+    OCT_ASSERT(codes <= TILE_MAX);
+    OCT_TRY_OUT(make_block(&b, k->product, k->col_tile, k->tile_bytes, OCT_WORD));
+    for (int64_t i = 0; i < b.runs[0].words * WORD; i++)
+        ((uint8_t *)b.words)[i] = random_byte(i);
+    for (int64_t at = 0; at + k->tile_bytes <= PANELS * PANEL_BYTES; at += k->tile_bytes) {
+        for (int i = 0; i < codes; i++)
+            tile[i] = (int8_t)(random_byte(at + i) % 255 - 127);
+        k->pack_tile(tile, (int8_t *)b.panels + at);
+    }
+    *gops = best_gops(&b);
+out:
+    free_block(&b);
+    return status;
+}
+
+/* Values that bfloat16 holds: alone in a word, or two of them where `pairs`. */
+static void fill_rounded(void *place, int64_t words, bool pairs)
+{
+    float *x = place;
+    oct_fill_uniform(x, words, OCT_BENCH_SEED, OCT_STREAM_TEST, 0, -1.0F, 1.0F);
+    for (int64_t i = 0; i < words; i++) {
+        uint32_t bits;
+        memcpy(&bits, x + i, sizeof bits);
+        bits &= 0xffff0000u;
+        if (pairs) bits |= bits >> 16;
+        memcpy(x + i, &bits, sizeof bits);
+    }
+}
+
+static oct_status measure_float(const oct_float_kernel *k, bool bf16, double *gops)
+{
+    block b = {0};
+    oct_status status = OCT_OK;
+    const bool pairs = bf16 && k->native_bf16;
+    OCT_TRY_OUT(
+        make_block(&b, bf16 ? k->bf16 : k->f32, k->col_tile, k->col_tile * WORD, pairs ? 2 : 1));
+    fill_rounded(b.words, b.runs[0].words, pairs);
+    fill_rounded(b.panels, PANELS * PANEL_BYTES / WORD, pairs);
+    *gops = best_gops(&b);
+out:
+    free_block(&b);
+    return status;
+}
+
+oct_status oct_peak_measure(oct_isa_set have, oct_peak *peak)
+{
+    const oct_float_kernel *floats = oct_float_kernel_select(have);
+    OCT_TRY(measure_int8(oct_kernel_select(have), &peak->gops[OCT_ROOF_INT8]));
+    OCT_TRY(measure_float(floats, true, &peak->gops[OCT_ROOF_BF16]));
+    return measure_float(floats, false, &peak->gops[OCT_ROOF_F32]);
+}
