@@ -91,24 +91,25 @@ PANEL_INLINE void PANEL_OWN(_block)(const int rows, const int panels, const PANE
 #define PANEL_BEGIN(r)                                                                             \
     PANEL_OWN(_quad) sum##r = {0};                                                                 \
     const char *x##r = NULL;                                                                       \
-    if (r < rows) sum##r = PANEL_OWN(_start)(panels, s->p->add, acc + row[r].acc, s->left);
-#define PANEL_AIM(r)                                                                               \
-    if (r < rows) x##r = x + row[r].x + run->x;
+    if (r < rows) {                                                                                \
+        sum##r = PANEL_OWN(_start)(panels, add, acc + row[r].acc, left);                           \
+        x##r = x + row[r].x;                                                                       \
+    }
 #define PANEL_STEP(r)                                                                              \
     if (r < rows) PANEL_OWN(_step)(panels, &sum##r, x##r + at, &w);
 #define PANEL_FINISH(r)                                                                            \
-    if (r < rows) PANEL_OWN(_end)(panels, &sum##r, acc + row[r].acc, s->left);
+    if (r < rows) PANEL_OWN(_end)(panels, &sum##r, acc + row[r].acc, left);
 
     const char *const x = s->p->x;
     PANEL_ELEMENT *const acc = (PANEL_ELEMENT *)s->p->acc + s->column;
-    const int64_t stride = s->p->panel_bytes;
+    const int64_t stride = s->p->panel_bytes, left = s->left;
+    const bool add = s->p->add;
+    const oct_run *run = s->p->runs, *const end = run + s->p->num_runs;
     PANEL_EACH_ROW(PANEL_BEGIN)
-    const oct_run *run = s->p->runs;
-    for (int64_t t = 0; t < s->p->num_runs; t++, run++) {
+    for (; run < end; run++) {
         const char *tile = s->panel + run->tile * PANEL_TILE;
-        const int64_t bytes = run->words * 4;
-        PANEL_EACH_ROW(PANEL_AIM)
-        for (int64_t at = 0; at < bytes; at += 4, tile += PANEL_TILE) {
+        const int64_t last = run->x + run->words * 4;
+        for (int64_t at = run->x; at < last; at += 4, tile += PANEL_TILE) {
             const PANEL_OWN(_tiles) w = PANEL_OWN(_load)(panels, tile, stride);
             PANEL_EACH_ROW(PANEL_STEP)
         }
@@ -116,7 +117,6 @@ PANEL_INLINE void PANEL_OWN(_block)(const int rows, const int panels, const PANE
     PANEL_EACH_ROW(PANEL_FINISH)
 #undef PANEL_EACH_ROW
 #undef PANEL_BEGIN
-#undef PANEL_AIM
 #undef PANEL_STEP
 #undef PANEL_FINISH
 }
