@@ -135,23 +135,32 @@ INLINE void store_codes(uint8_t *codes, __m256i code)
     _mm_storel_epi64((__m128i *)(void *)codes, _mm_packus_epi16(words, words));
 }
 
-INLINE void requantize_as(const bool masked, const bool ranged, int64_t m, int64_t n,
-                          const int32_t *acc, const oct_requant *q, uint8_t *codes, uint8_t *mask,
-                          float *range)
+INLINE void requantize_as(const bool masked, const bool ranged, const bool added, int64_t m,
+                          int64_t n, const int32_t *acc, const oct_requant *q, uint8_t *codes,
+                          uint8_t *mask, float *range)
 {
     const oct_requant_limits limits = oct_requant_limits_of(q);
     const __m256 lo = _mm256_set1_ps(limits.lo), hi = _mm256_set1_ps(limits.hi);
     const __m256 floor = _mm256_set1_ps(limits.floor), six = _mm256_set1_ps(limits.six);
     const __m256i zero_point = _mm256_set1_epi32(limits.zero_point);
+    const __m256i summand_zero = _mm256_set1_epi32(q->summand_zero_point);
+    const __m256 summand_factor = _mm256_set1_ps(q->summand_multiplier);
     __m256 least = _mm256_set1_ps(INFINITY), most = _mm256_set1_ps(-INFINITY);
     float tail[2] = {INFINITY, -INFINITY};
     oct_bit_writer bits = {.out = mask};
     for (int64_t i = 0; i < m; i++, acc += n, codes += n) {
+        const int64_t first = i * n;
         int64_t c = 0;
         for (; c + 8 <= n; c += 8) {
             const __m256i sum = _mm256_add_epi32(load(acc + c), load(q->bias + c));
-            const __m256 v =
-                _mm256_mul_ps(_mm256_cvtepi32_ps(sum), _mm256_loadu_ps(q->multiplier + c));
+            __m256 v = _mm256_mul_ps(_mm256_cvtepi32_ps(sum), _mm256_loadu_ps(q->multiplier + c));
+            if (added) {
+                const __m128i codes8 =
+                    _mm_loadl_epi64((const __m128i *)(const void *)(q->summand + first + c));
+                const __m256i s = _mm256_cvtepu8_epi32(codes8);
+                const __m256 whole = _mm256_cvtepi32_ps(_mm256_sub_epi32(s, summand_zero));
+                v = _mm256_add_ps(v, _mm256_mul_ps(whole, summand_factor));
+            }
             const __m256 r = _mm256_round_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
             store_codes(codes + c, _mm256_add_epi32(
                                        _mm256_cvtps_epi32(_mm256_min_ps(_mm256_max_ps(r, lo), hi)),
@@ -170,7 +179,7 @@ INLINE void requantize_as(const bool masked, const bool ranged, int64_t m, int64
             }
         }
         for (; c < n; c++) {
-            const float v = (float)(acc[c] + q->bias[c]) * q->multiplier[c];
+            const float v = oct_requant_value(q, first + c, c, acc[c]);
             bool pass;
             codes[c] = oct_requant_one(v, &limits, &pass);
             if (masked) oct_bits_put(&bits, pass, 1);
@@ -192,7 +201,7 @@ INLINE void requantize_as(const bool masked, const bool ranged, int64_t m, int64
     }
 }
 
-OCT_REQUANTIZE(requantize_as)
+OCT_REQUANTIZE(oct_requantize_avx2, requantize_as)
 
 const oct_kernel oct_kernel_avx2 = {
     .isa = OCT_ISA_AVX2,
@@ -204,5 +213,5 @@ const oct_kernel oct_kernel_avx2 = {
     .depthwise_bytes = depthwise_bytes,
     .depthwise_pack = depthwise_pack,
     .depthwise = depthwise,
-    .requantize = requantize,
+    .requantize = oct_requantize_avx2,
 };

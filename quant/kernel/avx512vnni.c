@@ -104,14 +104,17 @@ INLINE void weave(const uint8_t *const *at, int64_t count, int8_t *out)
 #define BRAID_WEAVE(at, count, out) weave(at, count, out)
 #include "quant/kernel/braid.h"
 
-INLINE void requantize_as(const bool masked, const bool ranged, int64_t m, int64_t n,
-                          const int32_t *acc, const oct_requant *q, uint8_t *codes, uint8_t *mask,
-                          float *range)
+INLINE void requantize_as(const bool masked, const bool ranged, const bool added, int64_t m,
+                          int64_t n, const int32_t *acc, const oct_requant *q, uint8_t *codes,
+                          uint8_t *mask, float *range)
 {
     const oct_requant_limits limits = oct_requant_limits_of(q);
     const __m512 lo = _mm512_set1_ps(limits.lo), hi = _mm512_set1_ps(limits.hi);
     const __m512 floor = _mm512_set1_ps(limits.floor), six = _mm512_set1_ps(limits.six);
     const __m512i zero_point = _mm512_set1_epi32(limits.zero_point);
+    const __m512i summand_zero = _mm512_set1_epi32(q->summand_zero_point);
+    const __m512 summand_factor = _mm512_set1_ps(q->summand_multiplier);
+    const uint8_t *summand = q->summand;
     __m512 least = _mm512_set1_ps(INFINITY), most = _mm512_set1_ps(-INFINITY);
     oct_bit_writer bits = {.out = mask};
     for (int64_t i = 0; i < m; i++) {
@@ -120,8 +123,14 @@ INLINE void requantize_as(const bool masked, const bool ranged, int64_t m, int64
             const __mmask16 live = first_lanes(count);
             const __m512i sum = _mm512_add_epi32(_mm512_maskz_loadu_epi32(live, acc),
                                                  _mm512_maskz_loadu_epi32(live, q->bias + c));
-            const __m512 v = _mm512_mul_ps(_mm512_cvtepi32_ps(sum),
-                                           _mm512_maskz_loadu_ps(live, q->multiplier + c));
+            __m512 v = _mm512_mul_ps(_mm512_cvtepi32_ps(sum),
+                                     _mm512_maskz_loadu_ps(live, q->multiplier + c));
+            if (added) {
+                const __m512i s = _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(live, summand));
+                const __m512 whole = _mm512_cvtepi32_ps(_mm512_sub_epi32(s, summand_zero));
+                v = _mm512_add_ps(v, _mm512_mul_ps(whole, summand_factor));
+                summand += 16;
+            }
             const __m512 r = _mm512_roundscale_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
             const __m512i code = _mm512_add_epi32(
                 _mm512_cvtps_epi32(_mm512_min_ps(_mm512_max_ps(r, lo), hi)), zero_point);
@@ -144,6 +153,7 @@ INLINE void requantize_as(const bool masked, const bool ranged, int64_t m, int64
         }
         acc -= (16 - n % 16) % 16;
         codes -= (16 - n % 16) % 16;
+        if (added) summand -= (16 - n % 16) % 16;
     }
     if (masked) oct_bits_end(&bits);
     if (ranged) {
@@ -152,17 +162,17 @@ INLINE void requantize_as(const bool masked, const bool ranged, int64_t m, int64
     }
 }
 
-OCT_REQUANTIZE(requantize_as)
+static OCT_REQUANTIZE(requantize, requantize_as)
 
-const oct_kernel oct_kernel_avx512vnni = {
-    .isa = OCT_ISA_AVX512VNNI,
-    .name = "avx512vnni",
-    .col_tile = COLUMNS,
-    .tile_bytes = TILE_BYTES,
-    .pack_tile = pack_tile,
-    .product = product,
-    .depthwise_bytes = depthwise_bytes,
-    .depthwise_pack = depthwise_pack,
-    .depthwise = depthwise,
-    .requantize = requantize,
+    const oct_kernel oct_kernel_avx512vnni = {
+        .isa = OCT_ISA_AVX512VNNI,
+        .name = "avx512vnni",
+        .col_tile = COLUMNS,
+        .tile_bytes = TILE_BYTES,
+        .pack_tile = pack_tile,
+        .product = product,
+        .depthwise_bytes = depthwise_bytes,
+        .depthwise_pack = depthwise_pack,
+        .depthwise = depthwise,
+        .requantize = requantize,
 };

@@ -115,24 +115,23 @@ static inline float float_of(int32_t key)
     return x;
 }
 
-/* v and r to codes; with flags and the ends of the clipped v as floats, whose order rounding keeps. */
-#define CODES(name, value_t, code_t)                                                               \
+#define CODES(name, code_t)                                                                        \
     OCT_CLONES                                                                                     \
-    static void name(int64_t n, const value_t *restrict r, const oct_requant_limits *limits,       \
+    static void name(int64_t n, const double *restrict r, const oct_requant_limits *limits,        \
                      code_t *restrict codes)                                                       \
     {                                                                                              \
-        const value_t lo = (value_t)limits->lo, hi = (value_t)limits->hi;                          \
+        const double lo = (double)limits->lo, hi = (double)limits->hi;                             \
         const int32_t zero_point = limits->zero_point;                                             \
         for (int64_t i = 0; i < n; i++) {                                                          \
-            value_t cut = r[i] > lo ? r[i] : lo;                                                   \
+            double cut = r[i] > lo ? r[i] : lo;                                                    \
             cut = cut < hi ? cut : hi;                                                             \
             codes[i] = (code_t)((int32_t)cut + zero_point);                                        \
         }                                                                                          \
     }
-CODES(codes_float, float, uint8_t)
-CODES(codes_wide, double, uint8_t)
-CODES(codes_wide16, double, uint16_t)
+CODES(codes_wide, uint8_t)
+CODES(codes_wide16, uint16_t)
 
+/* Flags, and the ends of the clipped v as floats, whose order rounding keeps. */
 #define WATCH(name, value_t)                                                                       \
     OCT_CLONES                                                                                     \
     static void name(int64_t n, const value_t *restrict v, const value_t *restrict r,              \
@@ -177,6 +176,7 @@ typedef struct job {
     bool watched;
 } job;
 
+/* A float output: the requantizer makes the codes. */
 static void finish_float(const job *j, const span *s, const void *acc, int64_t first, void *y,
                          uint8_t *flags, int32_t range[2])
 {
@@ -190,10 +190,7 @@ static void finish_float(const job *j, const span *s, const void *acc, int64_t f
                   f->summand_multiplier, v);
     round_float(count, v, r);
     if (j->watched) watch_float(count, v, r, &j->limits, flags, range);
-    if (f->out == OCT_F32)
-        leave_float(count, v, &j->limits, (float *)y + first);
-    else
-        codes_float(count, r, &j->limits, (uint8_t *)y + first);
+    leave_float(count, v, &j->limits, (float *)y + first);
 }
 
 static void finish_wide(const job *j, const span *s, const void *acc, int64_t first, void *y,
@@ -272,12 +269,17 @@ static void finish_blocks(const oct_finish *f, int64_t m, int64_t n, const void 
 void oct_finish_rows(const oct_kernel *kernel, const oct_finish *f, int64_t m, int64_t n,
                      const void *acc, void *y, uint8_t *mask, float *range)
 {
-    const bool plain =
-        f->arithmetic == OCT_ARITHMETIC_FLOAT && f->out == OCT_U8 && !f->summand.data;
-    if (plain)
-        kernel->requantize(m, n, acc, &f->q, y, mask, range);
-    else
+    if (f->arithmetic != OCT_ARITHMETIC_FLOAT || f->out != OCT_U8) {
         finish_blocks(f, m, n, acc, y, mask, range);
+        return;
+    }
+    oct_requant q = f->q;
+    if (f->summand.data) {
+        q.summand = f->summand.data;
+        q.summand_zero_point = f->summand.q.zero_point;
+        q.summand_multiplier = f->summand_multiplier;
+    }
+    kernel->requantize(m, n, acc, &q, y, mask, range);
 }
 
 oct_finish oct_finish_at(const oct_finish *f, int64_t first)

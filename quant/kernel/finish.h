@@ -1,6 +1,6 @@
-/* How the accumulators of a layer become its output: everything that the requantizer of the kernel
- * tables (8-bit codes, one summand) does not do, in loops that give the same bits on every instruction
- * set. In units of the output scale, for channel c,
+/* How the accumulators of a layer become its output: by the requantizer of the
+ * kernel tables where 8-bit codes become 8-bit codes, otherwise in loops that give the same bits on
+ * every instruction set. In units of the output scale, for channel c,
  *
  *     v = (acc + bias[c]) * multiplier[c] + (s - z_s) * summand_multiplier
  *

@@ -10,18 +10,24 @@
 #include "core/base/cpu.h"
 #include "core/product/product.h"
 
-/* How an int32 accumulator becomes an unsigned code, per output channel c:
- *     r = round_half_even( (float)(acc + bias[c]) * multiplier[c] )
+/* How an int32 accumulator becomes an unsigned code, per output channel c, every operation rounding to
+ * float:
+ *     v = (float)(acc + bias[c]) * multiplier[c]
+ *     v += (float)(s - summand_zero_point) * summand_multiplier   where there is a second summand s
+ *     r = round_half_even(v)
  *     code = clamp(r, lo, hi) + zero_point
- *     pass = lo <= r <= hi, and with `relu` also v > 0, and with `six` also v < six   (v before rounding)
+ *     pass = lo <= r <= hi, and with `relu` also v > 0, and with `six` also v < six
  * acc + bias wraps never: prepare proves the bound. bias already holds -zero_point_x * sum(w). */
 typedef struct oct_requant {
     const int32_t *bias;     /* (C) */
     const float *multiplier; /* (C), may be negative or zero */
     int32_t lo, hi;          /* logical codes: stored minus zero_point */
     int32_t zero_point;
-    bool relu; /* gradient of max(0, .) */
-    float six; /* upper clip of relu6 in units of the output scale; +inf without */
+    bool relu;              /* gradient of max(0, .) */
+    float six;              /* upper clip of relu6 in units of the output scale; +inf without */
+    const uint8_t *summand; /* codes, as many as accumulators; NULL: none */
+    int32_t summand_zero_point;
+    float summand_multiplier;
 } oct_requant;
 
 enum { OCT_WORD = 4 }; /* codes */

@@ -65,7 +65,7 @@ static void requantize(int64_t m, int64_t n, const int32_t *acc, const oct_requa
     if (mask) memset(mask, 0, (size_t)((m * n + 7) / 8));
     for (int64_t i = 0; i < m * n; i++) {
         int64_t c = i % n;
-        float v = (float)(acc[i] + q->bias[c]) * q->multiplier[c];
+        float v = oct_requant_value(q, i, c, acc[i]);
         bool pass;
         codes[i] = oct_requant_one(v, &limits, &pass);
         if (mask && pass) mask[i / 8] = (uint8_t)(mask[i / 8] | 1u << (i % 8));

@@ -3,18 +3,31 @@
 
 #include "quant/kernel/kernel.h"
 
-/* Defines requantize from `as`, which is inlined and first takes whether there is a mask and whether
- * there is a range: its loops ask neither. */
-#define OCT_REQUANTIZE(as)                                                                         \
-    static void requantize(int64_t m, int64_t n, const int32_t *acc, const oct_requant *q,         \
-                           uint8_t *codes, uint8_t *mask, float *range)                            \
+/* Defines `name` as a requantizer from `as`, which is inlined and first takes whether there is a mask,
+ * whether there is a range and whether there is a second summand: its loops ask none of them. */
+#define OCT_REQUANTIZE(name, as)                                                                   \
+    void name(int64_t m, int64_t n, const int32_t *acc, const oct_requant *q, uint8_t *codes,      \
+              uint8_t *mask, float *range)                                                         \
     {                                                                                              \
-        if (mask && range)                                                                         \
-            as(true, true, m, n, acc, q, codes, mask, range);                                      \
-        else if (mask)                                                                             \
-            as(true, false, m, n, acc, q, codes, mask, range);                                     \
-        else if (range)                                                                            \
-            as(false, true, m, n, acc, q, codes, mask, range);                                     \
+        if (q->summand)                                                                            \
+            OCT_REQUANTIZE_AS(as, true);                                                           \
         else                                                                                       \
-            as(false, false, m, n, acc, q, codes, mask, range);                                    \
+            OCT_REQUANTIZE_AS(as, false);                                                          \
     }
+#define OCT_REQUANTIZE_AS(as, added)                                                               \
+    do {                                                                                           \
+        if (mask && range)                                                                         \
+            as(true, true, added, m, n, acc, q, codes, mask, range);                               \
+        else if (mask)                                                                             \
+            as(true, false, added, m, n, acc, q, codes, mask, range);                              \
+        else if (range)                                                                            \
+            as(false, true, added, m, n, acc, q, codes, mask, range);                              \
+        else                                                                                       \
+            as(false, false, added, m, n, acc, q, codes, mask, range);                             \
+    } while (0)
+
+/* avx2.c's, which every set of 256 bits has, and neon.c's. */
+void oct_requantize_neon(int64_t m, int64_t n, const int32_t *acc, const oct_requant *q,
+                         uint8_t *codes, uint8_t *mask, float *range);
+void oct_requantize_avx2(int64_t m, int64_t n, const int32_t *acc, const oct_requant *q,
+                         uint8_t *codes, uint8_t *mask, float *range);

@@ -1,4 +1,5 @@
-/* Every kernel table, and memory for its operands. */
+/* Every kernel table, and memory for its operands. The kernels for AVX-VNNI are there a second time, built
+ * from the same instruction of AVX-512 VNNI, so that a machine with only that can test them. */
 #pragma once
 
 #include "core/base/mem.h"
@@ -6,7 +7,14 @@
 
 #include <criterion/criterion.h>
 
+#if defined(__x86_64__)
+extern const oct_kernel oct_kernel_avxvnni_evex; /* tests/support/avxvnni_evex.c */
+#endif
+
 static const oct_kernel *const all_kernels[] = {
+#if defined(__x86_64__)
+    &oct_kernel_avxvnni_evex,
+#endif
 #define OCT_KERNEL(ISA, isa) &oct_kernel_##isa,
 #include "quant/kernel/kernel_list.def"
 #undef OCT_KERNEL
@@ -14,6 +22,9 @@ static const oct_kernel *const all_kernels[] = {
 
 static inline bool runs_here(const oct_kernel *kernel)
 {
+#if defined(__x86_64__)
+    if (kernel == &oct_kernel_avxvnni_evex) return oct_isa_has(oct_cpu_isa(), OCT_ISA_AVX512VNNI);
+#endif
     return oct_isa_has(oct_cpu_isa(), kernel->isa);
 }
 

@@ -11,6 +11,8 @@
 
 static const oct_isa_set only_ref = 1u << OCT_ISA_REF;
 static const oct_isa_set with_avx2 = 1u << OCT_ISA_REF | 1u << OCT_ISA_AVX2;
+static const oct_isa_set with_avxvnni =
+    1u << OCT_ISA_REF | 1u << OCT_ISA_AVX2 | 1u << OCT_ISA_AVXVNNI;
 static const oct_isa_set with_vnni =
     1u << OCT_ISA_REF | 1u << OCT_ISA_AVX2 | 1u << OCT_ISA_AVX512VNNI;
 
@@ -18,7 +20,10 @@ Test(kernel_select, takes_the_best_of_the_set_and_always_ends)
 {
     cr_assert_eq(oct_kernel_select(only_ref), &oct_kernel_ref);
     cr_assert_eq(oct_kernel_select(with_avx2), &oct_kernel_avx2);
+    cr_assert_eq(oct_kernel_select(with_avxvnni), &oct_kernel_avxvnni);
     cr_assert_eq(oct_kernel_select(with_vnni), &oct_kernel_avx512vnni);
+    cr_assert_eq(oct_kernel_select(with_vnni | 1u << OCT_ISA_AVXVNNI), &oct_kernel_avx512vnni);
+    cr_assert_eq(oct_kernel_select(with_vnni | 1u << OCT_ISA_AVX512BF16), &oct_kernel_avx512vnni);
     cr_assert_eq(oct_kernel_select(1u << OCT_ISA_REF | 1u << OCT_ISA_AVX512VNNI),
                  &oct_kernel_avx512vnni);
     cr_assert_eq(oct_kernel_select(0), &oct_kernel_ref);
@@ -178,16 +183,24 @@ static void check_requantize(const oct_kernel *kernel, dice *d, int64_t m, int64
     float *multiplier = room(n, sizeof *multiplier), range[2] = {INFINITY, -INFINITY};
     uint8_t *codes = room(count + 64, 1), *bare = room(count + 64, 1),
             *mask = room(count / 8 + 64, 1);
-    const oct_requant q = roll_requant(d, n, bias, multiplier);
+    uint8_t *summand = room(count, 1);
+    oct_requant q = roll_requant(d, n, bias, multiplier);
     for (int64_t i = 0; i < count; i++)
         acc[i] = roll_sum(d);
+    if (roll(d) & 1) {
+        roll_bytes(d, summand, count);
+        q.summand = summand;
+        q.summand_zero_point = roll(d) & 1 ? 128 : 0;
+        q.summand_multiplier = roll(d) & 1 ? 0.75f : 1.37f;
+    }
     memset(codes, 0xa5, (size_t)count + 64);
     memset(mask, 0xa5, (size_t)count / 8 + 64);
 
     kernel->requantize(m, n, acc, &q, codes, mask, range);
     float low = INFINITY, high = -INFINITY;
     for (int64_t i = 0; i < count; i++) {
-        const float v = (float)(acc[i] + bias[i % n]) * multiplier[i % n];
+        float v = (float)(acc[i] + bias[i % n]) * multiplier[i % n];
+        if (q.summand) v += (float)(summand[i] - q.summand_zero_point) * q.summand_multiplier;
         bool pass;
         const uint8_t code = oracle_code(v, &q, &pass);
         low = fminf(low, oracle_clip(v, &q));
@@ -216,6 +229,7 @@ static void check_requantize(const oct_kernel *kernel, dice *d, int64_t m, int64
     kernel->requantize(m, n, acc, &q, bare, again, NULL);
     cr_assert_arr_eq(again, mask, (size_t)(count + 7) / 8);
     oct_free(&again);
+    oct_free(&summand);
     oct_free(&acc);
     oct_free(&bias);
     oct_free(&multiplier);

@@ -1,0 +1,107 @@
+/* NEON kernels: codes and weights as 16-bit numbers, whose products vmlal adds exactly in int32.
+ *
+ * Product: panels of 4 columns; a tile is, for each code of a word, its weight in each column.
+ */
+#include "quant/kernel/neon.h"
+
+#include <string.h>
+
+enum { COLUMNS = 4, TILE_BYTES = COLUMNS * OCT_WORD * 2 };
+
+/* Weights of codes 0 and 1, and of 2 and 3. */
+typedef struct halves {
+    int16x8_t low, high;
+} halves;
+
+INLINE int16x4_t spread(const char *at)
+{
+    uint32_t word;
+    memcpy(&word, at, sizeof word);
+    return vget_low_s16(vreinterpretq_s16_u16(vmovl_u8(vcreate_u8(word))));
+}
+
+INLINE halves load_tile(const char *at)
+{
+    const int16_t *w = (const int16_t *)(const void *)at;
+    return (halves){vld1q_s16(w), vld1q_s16(w + 8)};
+}
+
+INLINE int32x4_t add_products(int32x4_t sum, int16x4_t codes, halves w)
+{
+    sum = vmlal_lane_s16(sum, vget_low_s16(w.low), codes, 0);
+    sum = vmlal_lane_s16(sum, vget_high_s16(w.low), codes, 1);
+    sum = vmlal_lane_s16(sum, vget_low_s16(w.high), codes, 2);
+    return vmlal_lane_s16(sum, vget_high_s16(w.high), codes, 3);
+}
+
+static void pack_tile(const int8_t *tile, int8_t *packed)
+{
+    int16_t wide[COLUMNS * OCT_WORD];
+    for (int k = 0; k < OCT_WORD; k++)
+        for (int c = 0; c < COLUMNS; c++)
+            wide[k * COLUMNS + c] = tile[c * OCT_WORD + k];
+    memcpy(packed, wide, sizeof wide);
+}
+
+#define PANEL_NAME product
+#define PANEL_LANES COLUMNS
+#define PANEL_TILE TILE_BYTES
+#define PANEL_ROWS_1 8
+#define PANEL_ROWS_2 6
+#define PANEL_ROWS_3 4
+#define PANEL_ROWS_4 4
+#define PANEL_SUM int32x4_t
+#define PANEL_ELEMENT int32_t
+#define PANEL_WORD int16x4_t
+#define PANEL_WEIGHT halves
+#define PANEL_ZERO() vdupq_n_s32(0)
+#define PANEL_SPREAD(at) spread(at)
+#define PANEL_TILE_AT(at) load_tile(at)
+#define PANEL_MADD(sum, word, w) add_products(sum, word, w)
+#define PANEL_READ(from, count) oct_neon_read(from, count)
+#define PANEL_WRITE(to, count, sum) oct_neon_write(to, count, sum)
+#include "core/product/panel.h"
+
+/* 16 channels of two lines as pairs of 16-bit numbers. */
+INLINE void weave(const uint8_t *const *at, int64_t count, int8_t *out)
+{
+    const uint8x16_t a = oct_neon_codes(at[0], count), b = oct_neon_codes(at[1], count);
+    uint16_t *to = (uint16_t *)(void *)out;
+    vst2q_u16(to, ((uint16x8x2_t){{vmovl_u8(vget_low_u8(a)), vmovl_u8(vget_low_u8(b))}}));
+    vst2q_u16(to + 16, ((uint16x8x2_t){{vmovl_u8(vget_high_u8(a)), vmovl_u8(vget_high_u8(b))}}));
+}
+
+INLINE int32x4_t add_pair(int32x4_t sum, const int8_t *woven, const int8_t *w)
+{
+    const int16x8_t x = vld1q_s16((const int16_t *)(const void *)woven);
+    const int16x8_t y = vld1q_s16((const int16_t *)(const void *)w);
+    const int32x4_t low = vmull_s16(vget_low_s16(x), vget_low_s16(y));
+    const int32x4_t high = vmull_s16(vget_high_s16(x), vget_high_s16(y));
+    return vaddq_s32(sum, vpaddq_s32(low, high));
+}
+
+#define BRAID_NAME depthwise
+#define BRAID_TAPS 2
+#define BRAID_CHANNELS 16
+#define BRAID_LANES OCT_NEON_LANES
+#define BRAID_SUM int32x4_t
+#define BRAID_ZERO() vdupq_n_s32(0)
+#define BRAID_MADD(sum, woven, w) add_pair(sum, woven, w)
+#define BRAID_STORE(acc, count, sum) oct_neon_write(acc, count, sum)
+#define BRAID_WEAVE(at, count, out) weave(at, count, out)
+#include "quant/kernel/braid.h"
+
+OCT_REQUANTIZE(oct_requantize_neon, oct_neon_requantize_as)
+
+const oct_kernel oct_kernel_neon = {
+    .isa = OCT_ISA_NEON,
+    .name = "neon",
+    .col_tile = COLUMNS,
+    .tile_bytes = TILE_BYTES,
+    .pack_tile = pack_tile,
+    .product = product,
+    .depthwise_bytes = depthwise_bytes,
+    .depthwise_pack = depthwise_pack,
+    .depthwise = depthwise,
+    .requantize = oct_requantize_neon,
+};

@@ -1,0 +1,102 @@
+/* NEON kernels with sdot, which sums four products s8 x s8 exactly into int32. Unsigned codes are taken as
+ * code - 128, which flipping the top bit makes; 128 times the weights' sum, which is missing then, is a
+ * property of a tile of weights and is added with each word.
+ *
+ * Product: panels of 4 columns.
+ */
+#include "quant/kernel/neon.h"
+
+#include <string.h>
+
+enum { COLUMNS = 4, TILE_BYTES = COLUMNS * OCT_WORD };
+
+/* Weights, and what is missing. */
+typedef struct tile {
+    int8x16_t w;
+    int32x4_t missing;
+} tile;
+
+INLINE int8x16_t less_128(uint8x16_t codes)
+{
+    return vreinterpretq_s8_u8(veorq_u8(codes, vdupq_n_u8(0x80)));
+}
+
+INLINE int8x16_t spread(const char *at)
+{
+    uint32_t word;
+    memcpy(&word, at, sizeof word);
+    return less_128(vreinterpretq_u8_u32(vdupq_n_u32(word)));
+}
+
+INLINE tile load_tile(const void *at)
+{
+    const int8x16_t w = vld1q_s8(at);
+    const int32x4_t sum = vdotq_s32(vdupq_n_s32(0), w, vdupq_n_s8(1));
+    return (tile){w, vshlq_n_s32(sum, 7)};
+}
+
+INLINE int32x4_t add_products(int32x4_t sum, int8x16_t codes, tile t)
+{
+    return vdotq_s32(vaddq_s32(sum, t.missing), codes, t.w);
+}
+
+static void pack_tile(const int8_t *from, int8_t *packed)
+{
+    memcpy(packed, from, TILE_BYTES);
+}
+
+#define PANEL_NAME product
+#define PANEL_LANES COLUMNS
+#define PANEL_TILE TILE_BYTES
+#define PANEL_ROWS_1 8
+#define PANEL_ROWS_2 8
+#define PANEL_ROWS_3 6
+#define PANEL_ROWS_4 5
+#define PANEL_SUM int32x4_t
+#define PANEL_ELEMENT int32_t
+#define PANEL_WORD int8x16_t
+#define PANEL_WEIGHT tile
+#define PANEL_ZERO() vdupq_n_s32(0)
+#define PANEL_SPREAD(at) spread(at)
+#define PANEL_TILE_AT(at) load_tile(at)
+#define PANEL_MADD(sum, word, w) add_products(sum, word, w)
+#define PANEL_READ(from, count) oct_neon_read(from, count)
+#define PANEL_WRITE(to, count, sum) oct_neon_write(to, count, sum)
+#include "core/product/panel.h"
+
+/* 16 channels of four lines, side by side. */
+INLINE void weave(const uint8_t *const *at, int64_t count, int8_t *out)
+{
+    vst4q_u8((uint8_t *)out,
+             ((uint8x16x4_t){{oct_neon_codes(at[0], count), oct_neon_codes(at[1], count),
+                              oct_neon_codes(at[2], count), oct_neon_codes(at[3], count)}}));
+}
+
+INLINE int32x4_t add_woven(int32x4_t sum, const int8_t *woven, const int8_t *w)
+{
+    return add_products(sum, less_128(vreinterpretq_u8_s8(vld1q_s8(woven))), load_tile(w));
+}
+
+#define BRAID_NAME depthwise
+#define BRAID_TAPS 4
+#define BRAID_CHANNELS 16
+#define BRAID_LANES OCT_NEON_LANES
+#define BRAID_SUM int32x4_t
+#define BRAID_ZERO() vdupq_n_s32(0)
+#define BRAID_MADD(sum, woven, w) add_woven(sum, woven, w)
+#define BRAID_STORE(acc, count, sum) oct_neon_write(acc, count, sum)
+#define BRAID_WEAVE(at, count, out) weave(at, count, out)
+#include "quant/kernel/braid.h"
+
+const oct_kernel oct_kernel_neondot = {
+    .isa = OCT_ISA_NEONDOT,
+    .name = "neondot",
+    .col_tile = COLUMNS,
+    .tile_bytes = TILE_BYTES,
+    .pack_tile = pack_tile,
+    .product = product,
+    .depthwise_bytes = depthwise_bytes,
+    .depthwise_pack = depthwise_pack,
+    .depthwise = depthwise,
+    .requantize = oct_requantize_neon,
+};

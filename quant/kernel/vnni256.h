@@ -1,0 +1,125 @@
+/* VNNI kernels for vectors of 256 bits: vpdpbusd sums four products u8 x s8 exactly into int32. Of AVX-VNNI
+ * by avxvnni.c; a test builds the same from the instruction of AVX-512 VNNI, for machines that have only
+ * that. Before including, define
+ *     VNNI256_TABLE             the name of the table
+ *     VNNI256_MADD(sum, u, s)   the instruction
+ *
+ * Product: panels of 8 columns; a register block is up to 6 rows by 2 panels.
+ */
+#include "quant/kernel/simd.h"
+
+#include <immintrin.h>
+#include <string.h>
+
+#define INLINE static inline __attribute__((always_inline))
+
+enum { COLUMNS = 8, TILE_BYTES = COLUMNS * OCT_WORD };
+
+typedef int32_t lanes __attribute__((vector_size(32)));
+
+INLINE __m256i load(const void *at)
+{
+    return _mm256_loadu_si256((const __m256i *)at);
+}
+
+INLINE __m256i first_lanes(int64_t count)
+{
+    const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32(count < 8 ? (int)count : 8), lane);
+}
+
+INLINE lanes spread(const char *at)
+{
+    int32_t word;
+    memcpy(&word, at, sizeof word);
+    return (lanes)_mm256_set1_epi32(word);
+}
+
+INLINE lanes add_products(lanes sum, lanes codes, lanes w)
+{
+    return (lanes)VNNI256_MADD((__m256i)sum, (__m256i)codes, (__m256i)w);
+}
+
+INLINE lanes read_lanes(const int32_t *acc, int64_t count)
+{
+    return (lanes)_mm256_maskload_epi32(acc, first_lanes(count));
+}
+
+INLINE void write_lanes(int32_t *acc, int64_t count, lanes sum)
+{
+    if (count >= COLUMNS)
+        _mm256_storeu_si256((__m256i *)(void *)acc, (__m256i)sum);
+    else if (count > 0)
+        _mm256_maskstore_epi32(acc, first_lanes(count), (__m256i)sum);
+}
+
+static void pack_tile(const int8_t *tile, int8_t *packed)
+{
+    memcpy(packed, tile, TILE_BYTES);
+}
+
+#define PANEL_NAME product
+#define PANEL_LANES COLUMNS
+#define PANEL_TILE TILE_BYTES
+#define PANEL_ROWS_1 8
+#define PANEL_ROWS_2 6
+#define PANEL_ROWS_3 0
+#define PANEL_ROWS_4 0
+#define PANEL_SUM lanes
+#define PANEL_ELEMENT int32_t
+#define PANEL_WORD lanes
+#define PANEL_WEIGHT lanes
+#define PANEL_ZERO() ((lanes){0})
+#define PANEL_SPREAD(at) spread(at)
+#define PANEL_TILE_AT(at) ((lanes)load(at))
+#define PANEL_MADD(sum, word, w) add_products(sum, word, w)
+#define PANEL_READ(from, count) read_lanes(from, count)
+#define PANEL_WRITE(to, count, sum) write_lanes(to, count, sum)
+#include "core/product/panel.h"
+
+/* 32 codes, of which count exist. Unpacking works inside 128-bit lanes, so each lane l is given the groups
+ * of four channels that will end there: of vector v, channels 8 v + 4 l and following. */
+INLINE __m256i deal(const uint8_t *at, int64_t count)
+{
+    uint8_t codes[32] = {0};
+    if (count < 32) at = memcpy(codes, at, (size_t)count);
+    const __m256i order = _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7);
+    return _mm256_permutevar8x32_epi32(load(at), order);
+}
+
+INLINE void weave(const uint8_t *const *at, int64_t count, int8_t *out)
+{
+    const __m256i a = deal(at[0], count), b = deal(at[1], count);
+    const __m256i c = deal(at[2], count), d = deal(at[3], count);
+    const __m256i ab_low = _mm256_unpacklo_epi8(a, b), ab_high = _mm256_unpackhi_epi8(a, b);
+    const __m256i cd_low = _mm256_unpacklo_epi8(c, d), cd_high = _mm256_unpackhi_epi8(c, d);
+    __m256i *to = (__m256i *)(void *)out;
+    _mm256_storeu_si256(to, _mm256_unpacklo_epi16(ab_low, cd_low));
+    _mm256_storeu_si256(to + 1, _mm256_unpackhi_epi16(ab_low, cd_low));
+    _mm256_storeu_si256(to + 2, _mm256_unpacklo_epi16(ab_high, cd_high));
+    _mm256_storeu_si256(to + 3, _mm256_unpackhi_epi16(ab_high, cd_high));
+}
+
+#define BRAID_NAME depthwise
+#define BRAID_TAPS 4
+#define BRAID_CHANNELS 32
+#define BRAID_LANES 8
+#define BRAID_SUM lanes
+#define BRAID_ZERO() ((lanes){0})
+#define BRAID_MADD(sum, woven, w) add_products(sum, (lanes)load(woven), (lanes)load(w))
+#define BRAID_STORE(acc, count, sum) write_lanes(acc, count, sum)
+#define BRAID_WEAVE(at, count, out) weave(at, count, out)
+#include "quant/kernel/braid.h"
+
+const oct_kernel VNNI256_TABLE = {
+    .isa = OCT_ISA_AVXVNNI,
+    .name = "avxvnni",
+    .col_tile = COLUMNS,
+    .tile_bytes = TILE_BYTES,
+    .pack_tile = pack_tile,
+    .product = product,
+    .depthwise_bytes = depthwise_bytes,
+    .depthwise_pack = depthwise_pack,
+    .depthwise = depthwise,
+    .requantize = oct_requantize_avx2,
+};
