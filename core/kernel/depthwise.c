@@ -18,7 +18,7 @@
 
 enum {
     LANES = 16,
-    BLOCK_BYTES = 256 * 1024, /* of source and results: about; a part of a second-level cache */
+    BLOCK_BYTES = 128 * 1024, /* of source and results: this block and the next stay in the cache */
 };
 
 /* Half of a strip's lanes: the nine taps, or sums, of a 3x3 kernel fit into 16 registers of these. */
@@ -97,13 +97,15 @@ static int64_t vectors_of(int64_t channels)
     return (channels + LANES - 1) / LANES;
 }
 
-/* Taking channels out: `n` positions of `count` channels, x_step apart, to vectors to_step apart. */
+/* Taking channels out: `n` positions of `count` channels, x_step apart, to vectors to_step apart. That is
+ * no order that a processor foresees, so every position asks for a part of the block at `next`. */
 
 OCT_CLONES
-static void take_floats(int64_t n, const float *x, int64_t x_step, int64_t count, float *to,
-                        int64_t to_step)
+static void take_floats(int64_t n, const float *x, int64_t x_step, int64_t count, const float *next,
+                        float *to, int64_t to_step)
 {
     for (int64_t i = 0; i < n; i++, x += x_step, to += to_step) {
+        __builtin_prefetch(next + i * LANES);
         if (count == LANES)
             memcpy(to, x, LANES * sizeof(float));
         else
@@ -114,10 +116,11 @@ static void take_floats(int64_t n, const float *x, int64_t x_step, int64_t count
 #define TAKE_CODES(name, code_t)                                                                   \
     OCT_CLONES                                                                                     \
     static void name(int64_t n, const code_t *restrict x, int64_t x_step, int64_t count,           \
-                     int32_t zero_point, float *restrict to, int64_t to_step)                      \
+                     const code_t *next, int32_t zero_point, float *restrict to, int64_t to_step)  \
     {                                                                                              \
         if (count == LANES) {                                                                      \
             for (int64_t i = 0; i < n; i++, x += x_step, to += to_step) {                          \
+                __builtin_prefetch(next + i * LANES);                                              \
                 for (int c = 0; c < LANES; c++)                                                    \
                     to[c] = (float)(x[c] - zero_point);                                            \
             }                                                                                      \
@@ -133,14 +136,14 @@ TAKE_CODES(take_u16, uint16_t)
 
 /* n positions of the source, from element `at` on. */
 static void take(const oct_conv_input *x, int64_t at, int64_t n, int64_t x_step, int64_t count,
-                 float *to, int64_t to_step)
+                 int64_t next, float *to, int64_t to_step)
 {
     if (x->values)
-        take_floats(n, x->values + at, x_step, count, to, to_step);
+        take_floats(n, x->values + at, x_step, count, x->values + next, to, to_step);
     else if (x->codes)
-        take_u8(n, x->codes + at, x_step, count, x->zero_point, to, to_step);
+        take_u8(n, x->codes + at, x_step, count, x->codes + next, x->zero_point, to, to_step);
     else
-        take_u16(n, x->codes16 + at, x_step, count, x->zero_point, to, to_step);
+        take_u16(n, x->codes16 + at, x_step, count, x->codes16 + next, x->zero_point, to, to_step);
 }
 
 /* Positions [*begin, *end) of the source that lie in a strip of `size`. */
@@ -151,21 +154,23 @@ static void inside(int64_t size, int64_t pad, int64_t spread, int64_t from, int6
     *end = oct_larger(*begin, oct_smaller(from, (size - 1 - pad + spread) / spread));
 }
 
-/* The strip of `count` channels for the results' lines from `line` on; x from the sample's first channel
- * of them on. Columns that no source position meets were cleared before. */
-static void fill(const strip *p, const oct_conv_input *x, int64_t at, int64_t count, int64_t line,
+/* The strip of up to LANES channels from c on, for the results' lines from `line` on; the sample begins
+ * at element `at` of x. Columns that no source position meets were cleared before. */
+static void fill(const strip *p, const oct_conv_input *x, int64_t at, int64_t c, int64_t line,
                  int64_t lines, float *to)
 {
-    int64_t begin, end;
+    int64_t count = oct_smaller(LANES, p->channels - c), begin, end;
     inside(p->width, p->pad_w, p->spread, p->from_w, &begin, &end);
+    int64_t here = line * p->step / p->spread, behind = (line + lines) * p->step / p->spread;
+    int64_t next = at + behind * p->from_w * p->channels + (behind - here) * p->from_w * c;
     for (int64_t u = 0; u < strip_lines(p, lines); u++, to += p->width * LANES) {
-        int64_t v = line * p->step + u - p->pad_h;
-        if (v < 0 || v % p->spread != 0 || v / p->spread >= p->from_h)
+        int64_t v = line * p->step + u - p->pad_h, from = v / p->spread;
+        if (v < 0 || v % p->spread != 0 || from >= p->from_h)
             memset(to, 0, (size_t)(p->width * LANES) * sizeof(float));
         else
-            take(x, at + (v / p->spread * p->from_w + begin) * p->channels, end - begin,
-                 p->channels, count, to + (begin * p->spread + p->pad_w) * LANES,
-                 p->spread * LANES);
+            take(x, at + (from * p->from_w + begin) * p->channels + c, end - begin, p->channels,
+                 count, next + (from - here) * p->from_w * LANES,
+                 to + (begin * p->spread + p->pad_w) * LANES, p->spread * LANES);
     }
 }
 
@@ -176,6 +181,7 @@ typedef struct windows {
     int64_t across, down; /* floats from one window to the next */
     int64_t lines, columns;
     int64_t kernel_h, kernel_w;
+    const float *next; /* part of the next block of rows: half a vector for each position */
 } windows;
 
 /* y = start + sum over taps in order; start and y advance by their steps at every position. */
@@ -187,8 +193,9 @@ multiply_small(int kernel_h, int kernel_w, const windows *v, const float *weight
     for (int t = 0; t < kernel_h * kernel_w; t++)
         w[t] = *(const half *)(weight + t * LANES);
     for (int64_t l = 0; l < v->lines; l++) {
-        const float *x = v->strip + l * v->down;
+        const float *x = v->strip + l * v->down, *next = v->next + l * v->columns * (LANES / 2);
         for (int64_t c = 0; c < v->columns; c++, x += v->across, start += start_step, y += y_step) {
+            __builtin_prefetch(next + c * (LANES / 2));
             half sum = *(const half *)start;
 #pragma GCC unroll 5
             for (int ky = 0; ky < kernel_h; ky++) {
@@ -220,8 +227,9 @@ static void multiply_any(const windows *v, const float *weight, const float *sta
                          int64_t start_step, float *y, int64_t y_step)
 {
     for (int64_t l = 0; l < v->lines; l++) {
-        const float *x = v->strip + l * v->down;
+        const float *x = v->strip + l * v->down, *next = v->next + l * v->columns * (LANES / 2);
         for (int64_t c = 0; c < v->columns; c++, x += v->across, start += start_step, y += y_step) {
+            __builtin_prefetch(next + c * (LANES / 2));
             half sum = *(const half *)start;
             const float *w = weight;
             for (int64_t ky = 0; ky < v->kernel_h; ky++) {
@@ -243,8 +251,9 @@ static inline __attribute__((always_inline)) void add_products_small(int kernel_
     for (int t = 0; t < kernel_h * kernel_w; t++)
         sum[t] = *(const half *)(sums + t * LANES);
     for (int64_t l = 0; l < v->lines; l++) {
-        const float *x = v->strip + l * v->down;
+        const float *x = v->strip + l * v->down, *next = v->next + l * v->columns * (LANES / 2);
         for (int64_t c = 0; c < v->columns; c++, x += v->across, grad += grad_step) {
+            __builtin_prefetch(next + c * (LANES / 2));
             half g = *(const half *)grad;
 #pragma GCC unroll 5
             for (int ky = 0; ky < kernel_h; ky++) {
@@ -286,7 +295,9 @@ static void add_products_any(const windows *v, const float *grad, int64_t grad_s
     }
 }
 
-static windows windows_of(const strip *p, const float *filled, int64_t lines)
+/* rows: of results, (positions, C), at the block's first position; c: the channels' first. */
+static windows windows_of(const strip *p, const float *filled, int64_t lines, const float *rows,
+                          int64_t c)
 {
     return (windows){.strip = filled,
                      .width = p->width * LANES,
@@ -295,7 +306,15 @@ static windows windows_of(const strip *p, const float *filled, int64_t lines)
                      .lines = lines,
                      .columns = p->to_w,
                      .kernel_h = p->kernel_h,
-                     .kernel_w = p->kernel_w};
+                     .kernel_w = p->kernel_w,
+                     .next = rows + lines * p->to_w * (p->channels + c)};
+}
+
+/* From the first half of a vector of channels to the second. */
+static void take_second_half(windows *v)
+{
+    v->strip += LANES / 2;
+    v->next += v->lines * v->columns * (LANES / 2);
 }
 
 typedef void multiply_fn(const windows *v, const float *weight, const float *start,
@@ -313,7 +332,7 @@ static void multiply(windows v, const float *weight, const float *start, int64_t
     multiply_fn *f = is_square(&v, 3)   ? multiply_3x3
                      : is_square(&v, 5) ? multiply_5x5
                                         : multiply_any;
-    for (int i = 0; i < LANES; i += LANES / 2, v.strip += LANES / 2)
+    for (int i = 0; i < LANES; i += LANES / 2, take_second_half(&v))
         f(&v, weight + i, start + i, start_step, y + i, y_step);
 }
 
@@ -322,7 +341,7 @@ static void add_products(windows v, const float *grad, int64_t grad_step, float 
     add_products_fn *f = is_square(&v, 3)   ? add_products_3x3
                          : is_square(&v, 5) ? add_products_5x5
                                             : add_products_any;
-    for (int i = 0; i < LANES; i += LANES / 2, v.strip += LANES / 2)
+    for (int i = 0; i < LANES; i += LANES / 2, take_second_half(&v))
         f(&v, grad + i, grad_step, sums + i);
 }
 
@@ -348,7 +367,7 @@ static void multiply_tail(const windows *v, const float *weight, const float *bi
                           bool add, float *dense, float *y, int64_t y_step)
 {
     int64_t n = v->lines * v->columns;
-    if (add) take_floats(n, y, y_step, count, dense, LANES);
+    if (add) take_floats(n, y, y_step, count, y, dense, LANES);
     multiply(*v, weight, add ? dense : bias, add ? LANES : 0, dense, LANES);
     for (int64_t i = 0; i < n; i++)
         memcpy(y + i * y_step, dense + i * LANES, (size_t)count * sizeof(float));
@@ -363,13 +382,15 @@ static void slide(const strip *p, int64_t samples, const oct_conv_input *x, cons
     memset(scratch, 0, (size_t)strip_floats(p) * sizeof(float));
     for (int64_t n = 0; n < samples; n++, y += p->to_h * p->to_w * p->channels) {
         for (int64_t line = 0; line < p->to_h; line += p->max_lines) {
-            windows v = windows_of(p, scratch, oct_smaller(p->max_lines, p->to_h - line));
+            int64_t lines = oct_smaller(p->max_lines, p->to_h - line);
+            float *rows = y + line * p->to_w * p->channels;
             for (int64_t c = 0; c < p->channels; c += LANES) {
+                windows v = windows_of(p, scratch, lines, rows, c);
                 int64_t count = oct_smaller(LANES, p->channels - c);
-                float *to = y + line * p->to_w * p->channels + c, first[LANES] = {0};
+                float *to = rows + c, first[LANES] = {0};
                 const float *w = weight + c * taps;
                 if (bias) memcpy(first, bias + c, (size_t)count * sizeof(float));
-                fill(p, x, n * from + c, count, line, v.lines, scratch);
+                fill(p, x, n * from, c, line, lines, scratch);
                 if (count < LANES)
                     multiply_tail(&v, w, first, count, add, dense, to, p->channels);
                 else
@@ -457,14 +478,16 @@ void oct_depthwise_backward_weight(const oct_conv_shape *s, int64_t samples, con
     memset(scratch, 0, oct_depthwise_backward_weight_scratch_bytes(s));
     for (int64_t n = 0; n < samples; n++, grad += s->out_h * s->out_w * s->out_c) {
         for (int64_t line = 0; line < s->out_h; line += p.max_lines) {
-            windows v = windows_of(&p, filled, oct_smaller(p.max_lines, s->out_h - line));
+            int64_t lines = oct_smaller(p.max_lines, s->out_h - line);
+            const float *rows = grad + line * s->out_w * s->out_c;
             for (int64_t c = 0; c < s->in_c; c += LANES) {
+                windows v = windows_of(&p, filled, lines, rows, c);
                 int64_t count = oct_smaller(LANES, s->in_c - c);
-                const float *g = grad + line * s->out_w * s->out_c + c;
-                fill(&p, x, n * in + c, count, line, v.lines, filled);
+                fill(&p, x, n * in, c, line, lines, filled);
                 if (count < LANES)
-                    take_floats(v.lines * v.columns, g, s->out_c, count, dense, LANES);
-                add_products(v, count < LANES ? dense : g, count < LANES ? LANES : s->out_c,
+                    take_floats(lines * v.columns, rows + c, s->out_c, count, rows + c, dense,
+                                LANES);
+                add_products(v, count < LANES ? dense : rows + c, count < LANES ? LANES : s->out_c,
                              sums + c * taps);
             }
         }
