@@ -27,24 +27,6 @@ int64_t oct_words_of(const oct_float_kernel *k, bool pairs, int64_t values)
     return k->native_bf16 ? count : 2 * count;
 }
 
-OCT_CLONES
-void oct_store_pairs(const oct_float_kernel *k, const uint16_t *first, const uint16_t *second,
-                     void *tile)
-{
-    const int columns = k->col_tile;
-    if (k->native_bf16) {
-        uint32_t *words = tile;
-        for (int c = 0; c < columns; c++)
-            words[c] = first[c] | (uint32_t)second[c] << 16;
-    } else {
-        float *words = tile;
-        for (int c = 0; c < columns; c++) {
-            words[c] = oct_bf16_value(second[c]);
-            words[columns + c] = oct_bf16_value(first[c]);
-        }
-    }
-}
-
 /* Begins every ready operand; its tables and panels lie behind it. */
 typedef struct conv_ready {
     oct_window window;
@@ -211,40 +193,35 @@ static void scale_rows(int64_t rows, int64_t channels, const float *from, const 
     }
 }
 
+/* Rows of an even number of channels, or of groups that have one. */
 OCT_CLONES
-static void round_scaled(int64_t n, const float *from, const float *factor, uint16_t *restrict to)
+static void round_rows(int64_t rows, int64_t channels, const float *from, const float *factor,
+                       uint16_t *restrict to)
 {
-    for (int64_t i = 0; i < n; i++)
-        to[i] = oct_bf16_of(from[i] * factor[i]);
-}
-
-OCT_CLONES
-static void round_values(int64_t n, const float *from, uint16_t *restrict to)
-{
-    for (int64_t i = 0; i < n; i++)
-        to[i] = oct_bf16_of(from[i]);
-}
-
-static void round_pairs(int64_t n, const float *from, const float *factor, float *to)
-{
-    for (int64_t i = 0; i < n; i++)
-        to[i ^ 1] = oct_bf16_value(oct_bf16_of(factor ? from[i] * factor[i] : from[i]));
-    if (n % 2) to[n - 1] = 0;
+    if (!factor) {
+        for (int64_t i = 0; i < rows * channels; i++)
+            to[i] = oct_bf16_of(from[i]);
+        return;
+    }
+    for (int64_t r = 0; r < rows; r++, from += channels, to += channels) {
+        for (int64_t c = 0; c < channels; c++)
+            to[c] = oct_bf16_of(from[c] * factor[c]);
+    }
 }
 
 /* One row of one group: channels in pairs, filled up with 0. */
 static void round_row(const oct_float_kernel *k, int64_t n, const float *from, const float *factor,
                       void *to)
 {
-    if (!k->native_bf16) {
-        round_pairs(n, from, factor, to);
-        return;
+    for (int64_t i = 0; i < n; i++) {
+        const uint16_t half = oct_bf16_of(factor ? from[i] * factor[i] : from[i]);
+        if (k->native_bf16)
+            ((uint16_t *)to)[i] = half;
+        else
+            ((float *)to)[i ^ 1] = oct_bf16_value(half);
     }
-    if (factor)
-        round_scaled(n, from, factor, to);
-    else
-        round_values(n, from, to);
-    if (n % 2) ((uint16_t *)to)[n] = 0;
+    if (n % 2 && k->native_bf16) ((uint16_t *)to)[n] = 0;
+    if (n % 2 && !k->native_bf16) ((float *)to)[n - 1] = 0;
 }
 
 void oct_conv_grad_rows(const oct_float_kernel *k, oct_numerics numerics, const oct_conv_shape *s,
@@ -256,6 +233,10 @@ void oct_conv_grad_rows(const oct_float_kernel *k, oct_numerics numerics, const 
             scale_rows(rows, s->out_c, grad_y, factor, out);
         else
             memcpy(out, grad_y, (size_t)(rows * s->out_c) * sizeof *grad_y);
+        return;
+    }
+    if (k->native_bf16 && outs % 2 == 0) {
+        round_rows(rows, s->out_c, grad_y, factor, out);
         return;
     }
     const int64_t bytes = oct_words_of(k, true, outs) * 4;
@@ -272,37 +253,46 @@ typedef struct weights {
     const int8_t *codes;
 } weights;
 
-/* Values from `at` on, and zeros behind. */
-static void read_weights(const weights *w, int64_t at, int64_t count, float value[OCT_MAX_COL_TILE])
+/* count values from `at` on, as bfloat16, and zeros behind. */
+static inline __attribute__((always_inline)) void
+read_halves(const weights *w, int64_t at, int64_t count, uint16_t half[OCT_MAX_COL_TILE])
 {
-    for (int64_t c = 0; c < count; c++)
-        value[c] = w->values ? w->values[at + c] : (float)w->codes[at + c];
-    for (int64_t c = count; c < OCT_MAX_COL_TILE; c++)
-        value[c] = 0;
-}
-
-/* The rows (o, tap, c .. c + count) of a group as the words of tap's tiles. */
-OCT_CLONES
-static void pack_tap(const oct_float_kernel *k, bool pairs, const weights *w, int64_t at,
-                     int64_t outs, int64_t depth, int64_t count, float *tile)
-{
-    float value[OCT_MAX_COL_TILE];
-    if (!pairs) {
-        for (int64_t o = 0; o < outs; o++, tile += k->col_tile) {
-            read_weights(w, at + o * depth, count, value);
-            memcpy(tile, value, (size_t)k->col_tile * sizeof *tile);
-        }
+    if (w->values && count == OCT_MAX_COL_TILE) {
+        for (int c = 0; c < OCT_MAX_COL_TILE; c++)
+            half[c] = oct_bf16_of(w->values[at + c]);
         return;
     }
+    if (count == OCT_MAX_COL_TILE) {
+        for (int c = 0; c < OCT_MAX_COL_TILE; c++)
+            half[c] = oct_bf16_of((float)w->codes[at + c]);
+        return;
+    }
+    memset(half, 0, OCT_MAX_COL_TILE * sizeof *half);
+    for (int64_t c = 0; c < count; c++)
+        half[c] = oct_bf16_of(w->values ? w->values[at + c] : (float)w->codes[at + c]);
+}
+
+/* Columns [c, c + count) of one tap of a group: weights are `depth` apart from one output to the next. */
+OCT_CLONES
+static void pack_pairs(const oct_float_kernel *k, const weights *w, int64_t at, int64_t outs,
+                       int64_t depth, int64_t count, char *tile)
+{
     for (int64_t o = 0; o < outs; o += 2) {
-        uint16_t pair[2][OCT_MAX_COL_TILE] = {{0}};
-        for (int64_t i = 0; i < 2 && o + i < outs; i++) {
-            read_weights(w, at + (o + i) * depth, count, value);
-            for (int c = 0; c < OCT_MAX_COL_TILE; c++)
-                pair[i][c] = oct_bf16_of(value[c]);
-        }
-        oct_store_pairs(k, pair[0], pair[1], tile);
-        tile += k->col_tile * (k->native_bf16 ? 1 : 2);
+        uint16_t first[OCT_MAX_COL_TILE], second[OCT_MAX_COL_TILE] = {0};
+        read_halves(w, at + o * depth, count, first);
+        if (o + 1 < outs) read_halves(w, at + (o + 1) * depth, count, second);
+        tile = oct_store_pairs(k, first, second, tile);
+    }
+}
+
+static void pack_floats(const oct_float_kernel *k, const weights *w, int64_t at, int64_t outs,
+                        int64_t depth, int64_t count, float *tile)
+{
+    for (int64_t o = 0; o < outs; o++, at += depth, tile += k->col_tile) {
+        for (int64_t c = 0; c < count; c++)
+            tile[c] = w->values ? w->values[at + c] : (float)w->codes[at + c];
+        for (int64_t c = count; c < k->col_tile; c++)
+            tile[c] = 0;
     }
 }
 
@@ -325,14 +315,18 @@ void oct_conv_backward_data_ready(const oct_float_kernel *k, oct_numerics numeri
     const side d = backward_side(k, numerics, s);
     const weights w = {weight, codes};
     const int64_t outs = s->out_c / s->groups, depth = oct_conv_depth(s);
-    const int64_t words = d.layout.tap_words * k->col_tile;
-    float *tile = (float *)(void *)ready_begin(k, s, &d, ready);
+    const int64_t tap_bytes = d.layout.tap_words * k->col_tile * 4;
+    char *tile = ready_begin(k, s, &d, ready);
     for (int64_t g = 0; g < s->groups; g++) {
         for (int64_t c = 0; c < d.columns; c += k->col_tile) {
             const int64_t count = oct_smaller(k->col_tile, d.columns - c);
-            for (int64_t t = 0; t < d.taps; t++, tile += words)
-                pack_tap(k, numerics == OCT_NUMERICS_BF16, &w, g * outs * depth + t * d.columns + c,
-                         outs, depth, count, tile);
+            for (int64_t t = 0; t < d.taps; t++, tile += tap_bytes) {
+                const int64_t at = g * outs * depth + t * d.columns + c;
+                if (numerics == OCT_NUMERICS_BF16)
+                    pack_pairs(k, &w, at, outs, depth, count, tile);
+                else
+                    pack_floats(k, &w, at, outs, depth, count, (float *)(void *)tile);
+            }
         }
     }
 }

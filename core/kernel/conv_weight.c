@@ -20,8 +20,9 @@
 
 enum {
     BLOCK_WORDS = 1024, /* of a row, about: 64 columns of panels are 256 KiB */
-    TILE_ROWS = 240,    /* a whole number of the microkernel's blocks */
-    TILE_COLUMNS = 64,
+    CHUNK_SUMS = 32768, /* sums that are finished together: they stay in the second-level cache */
+    CHUNK_ROWS = 24,    /* a whole number of the microkernel's blocks */
+    MOST_CHUNKS = 10,
     STRIP = 64,             /* positions of a line that are turned at a time */
     STRIP_CHANNELS = 16,    /* of so many channels */
     MERGED_POSITIONS = 256, /* planes with fewer are put in one line where there is one tap */
@@ -42,8 +43,7 @@ typedef struct plan {
     int64_t line, sample, plane;   /* values from one to the next */
     bool few_rows;                 /* of one ky */
     int64_t panels, panel_bytes;
-    int64_t spans, span; /* groups of columns that are multiplied at once */
-    int64_t tiles;       /* of sums, in all */
+    int64_t chunk; /* rows that are multiplied at once */
 } plan;
 
 /* One tap: any shape of the positions will do; pairs want lines of even length. */
@@ -95,14 +95,9 @@ static plan plan_of(const oct_float_kernel *k, oct_numerics numerics, const oct_
 
     p.panels = (p.outs + k->col_tile - 1) / k->col_tile;
     p.panel_bytes = p.block_samples * p.block_lines * p.line_words * k->col_tile * 4;
-    p.spans = (p.outs + TILE_COLUMNS - 1) / TILE_COLUMNS;
-    p.span = (p.panels + p.spans - 1) / p.spans * k->col_tile;
-    p.spans = (p.outs + p.span - 1) / p.span;
-    const int64_t rows = s->kernel_w * p.ins;
-    p.few_rows = rows < FEW_ROWS;
-    const int64_t chunks = p.few_rows ? (s->kernel_h * rows + TILE_ROWS - 1) / TILE_ROWS
-                                      : s->kernel_h * ((rows + TILE_ROWS - 1) / TILE_ROWS);
-    p.tiles = p.blocks > 1 ? p.spans * chunks : 1;
+    p.few_rows = s->kernel_w * p.ins < FEW_ROWS;
+    const int64_t chunks = CHUNK_SUMS / (p.outs * CHUNK_ROWS);
+    p.chunk = oct_larger(oct_smaller(chunks, MOST_CHUNKS), 1) * CHUNK_ROWS;
     return p;
 }
 
@@ -112,7 +107,8 @@ typedef struct room {
     float *sums;
     oct_row *rows;
     oct_run *runs;
-    float *values, *turned; /* (STRIP, STRIP_CHANNELS) and turned */
+    float *values;  /* (STRIP, STRIP_CHANNELS), or turned */
+    uint8_t *codes; /* turned */
 } room;
 
 static void *carve(size_t *at, void *scratch, size_t bytes)
@@ -126,14 +122,14 @@ static void *carve(size_t *at, void *scratch, size_t bytes)
 static size_t room_of(const plan *p, void *scratch, room *r)
 {
     size_t at = 0;
-    const size_t strip = (size_t)STRIP * STRIP_CHANNELS * sizeof(float);
+    const int64_t rows = p->blocks > 1 ? oct_conv_depth(&p->s) : p->chunk;
     r->planes = carve(&at, scratch, (size_t)(p->ins * p->plane * p->element));
     r->panels = carve(&at, scratch, (size_t)(p->panels * p->panel_bytes));
-    r->sums = carve(&at, scratch, (size_t)(p->tiles * TILE_ROWS * TILE_COLUMNS) * sizeof(float));
-    r->rows = carve(&at, scratch, TILE_ROWS * sizeof(oct_row));
+    r->sums = carve(&at, scratch, (size_t)(rows * p->outs) * sizeof(float));
+    r->rows = carve(&at, scratch, (size_t)p->chunk * sizeof(oct_row));
     r->runs = carve(&at, scratch, (size_t)(p->block_samples * p->block_lines) * sizeof(oct_run));
-    r->values = carve(&at, scratch, strip);
-    r->turned = carve(&at, scratch, strip);
+    r->values = carve(&at, scratch, (size_t)STRIP * STRIP_CHANNELS * sizeof(float));
+    r->codes = carve(&at, scratch, (size_t)STRIP * STRIP_CHANNELS);
     return at;
 }
 
@@ -143,77 +139,104 @@ typedef struct block {
     bool first, last;
 } block;
 
-/* A piece of a line of the input: what the columns of one phase, from the `column`-th on, hold. */
+/* A piece of a line: `columns` columns from `column` on in the planes of `channels` channels, from the
+ * values `at` behind the start of x on, `pitch` apart. */
 typedef struct strip {
-    int64_t channel, channels; /* of the group */
-    int64_t column, columns;
+    int64_t channels, column, columns;
+    int64_t at, pitch;
+    char *line; /* of the first of the planes */
 } strip;
 
+/* The whole numbers of turned codes as bfloat16, exactly. */
 OCT_CLONES
-static void read_codes(int64_t rows, int64_t columns, const uint8_t *from, int64_t pitch,
-                       int32_t zero_point, float *to)
+static void write_halves(const strip *t, const uint8_t *codes, int32_t zero_point, int64_t plane)
 {
-    for (int64_t r = 0; r < rows; r++) {
-        for (int64_t c = 0; c < columns; c++)
-            to[r * STRIP_CHANNELS + c] = (float)(from[r * pitch + c] - zero_point);
+    uint16_t *to = (uint16_t *)(void *)t->line + t->column;
+    for (int64_t c = 0; c < t->channels; c++, codes += STRIP, to += plane) {
+        for (int64_t i = 0; i < t->columns; i++) {
+            const float value = (float)(codes[i] - zero_point);
+            uint32_t bits;
+            memcpy(&bits, &value, sizeof bits);
+            to[i] = (uint16_t)(bits >> 16);
+        }
     }
 }
 
 OCT_CLONES
-static void read_codes16(int64_t rows, int64_t columns, const uint16_t *from, int64_t pitch,
-                         int32_t zero_point, float *to)
-{
-    for (int64_t r = 0; r < rows; r++) {
-        for (int64_t c = 0; c < columns; c++)
-            to[r * STRIP_CHANNELS + c] = (float)(from[r * pitch + c] - zero_point);
-    }
-}
-
-OCT_CLONES
-static void round_strip(int64_t n, const float *from, uint16_t *to)
+static void decode(int64_t n, const uint8_t *codes, int32_t zero_point, float *to)
 {
     for (int64_t i = 0; i < n; i++)
-        to[i] = oct_bf16_of(from[i]);
+        to[i] = (float)(codes[i] - zero_point);
 }
 
-/* Values of a strip into a plane's line, from column `at` of it on. */
-static void write_strip(const plan *p, const float *from, int64_t at, int64_t n, char *line)
+OCT_CLONES
+static void decode16(const strip *t, const uint16_t *codes, int32_t zero_point, float *to)
 {
-    if (p->element == 2) {
-        round_strip(n, from, (uint16_t *)(void *)line + at);
-        return;
+    for (int64_t i = 0; i < t->columns; i++, codes += t->pitch) {
+        for (int64_t c = 0; c < t->channels; c++)
+            to[i * STRIP_CHANNELS + c] = (float)(codes[c] - zero_point);
     }
-    float *to = (float *)(void *)line;
-    if (!p->pairs) {
-        memcpy(to + at, from, (size_t)n * sizeof *to);
-        return;
-    }
-    for (int64_t i = 0; i < n; i++) {
+}
+
+/* One channel's values in pairs with the second first; the second copy has those that begin at odd
+ * columns. */
+static void write_swapped(const plan *p, const float *from, const strip *t, float *line)
+{
+    for (int64_t i = 0; i < t->columns; i++) {
+        const int64_t at = t->column + i;
         const float value = oct_bf16_value(oct_bf16_of(from[i]));
-        to[(at + i) ^ 1] = value;
-        /* the second copy, of pairs that begin at odd columns */
-        if (p->copies == 2 && at + i > 0) to[p->phases * p->pitch + ((at + i - 1) ^ 1)] = value;
+        line[at ^ 1] = value;
+        if (p->copies == 2 && at > 0) line[p->phases * p->pitch + ((at - 1) ^ 1)] = value;
     }
 }
 
-static void turn_strip(const plan *p, const oct_conv_input *x, int64_t from, const strip *t,
-                       char *line, const room *r)
+/* Turned values (channels, STRIP) into the planes, rounded. */
+OCT_CLONES
+static void write_rounded(const plan *p, const float *values, const strip *t)
 {
-    const int64_t pitch = p->s.stride * p->s.in_c;
-    const float *values = r->values;
-    int64_t values_pitch = STRIP_CHANNELS;
-    if (x->codes) {
-        read_codes(t->columns, t->channels, x->codes + from, pitch, x->zero_point, r->values);
-    } else if (x->codes16) {
-        read_codes16(t->columns, t->channels, x->codes16 + from, pitch, x->zero_point, r->values);
-    } else {
-        values = x->values + from;
-        values_pitch = pitch;
+    for (int64_t c = 0; c < t->channels; c++, values += STRIP) {
+        char *line = t->line + c * p->plane * p->element;
+        if (!p->k->native_bf16) {
+            write_swapped(p, values, t, (float *)(void *)line);
+            continue;
+        }
+        uint16_t *to = (uint16_t *)(void *)line + t->column;
+        for (int64_t i = 0; i < t->columns; i++)
+            to[i] = oct_bf16_of(values[i]);
     }
-    oct_turn_f32(t->columns, t->channels, values, values_pitch, r->turned, STRIP);
+}
+
+static void turn_codes(const plan *p, const oct_conv_input *x, const strip *t, const room *r)
+{
+    const uint8_t *end = x->codes + p->samples * oct_conv_in_numel(&p->s);
+    oct_turn_bytes(t->columns, x->codes + t->at, t->pitch, end, r->codes, STRIP);
+    if (p->element == 2) {
+        write_halves(t, r->codes, x->zero_point, p->plane);
+        return;
+    }
+    decode(t->channels * STRIP, r->codes, x->zero_point, r->values);
+    if (p->pairs) {
+        write_rounded(p, r->values, t);
+        return;
+    }
     for (int64_t c = 0; c < t->channels; c++)
-        write_strip(p, r->turned + c * STRIP, t->column, t->columns,
-                    line + (t->channel + c) * p->plane * p->element);
+        memcpy((float *)(void *)t->line + c * p->plane + t->column, r->values + c * STRIP,
+               (size_t)t->columns * sizeof(float));
+}
+
+static void turn_values(const plan *p, const oct_conv_input *x, const strip *t, const room *r)
+{
+    if (x->codes16) {
+        decode16(t, x->codes16 + t->at, x->zero_point, r->values);
+        oct_turn_f32(t->columns, t->channels, r->values, STRIP_CHANNELS,
+                     (float *)(void *)t->line + t->column, p->plane);
+    } else if (p->pairs) {
+        oct_turn_f32(t->columns, t->channels, x->values + t->at, t->pitch, r->values, STRIP);
+        write_rounded(p, r->values, t);
+    } else {
+        oct_turn_f32(t->columns, t->channels, x->values + t->at, t->pitch,
+                     (float *)(void *)t->line + t->column, p->plane);
+    }
 }
 
 static void clear_line(const plan *p, char *line)
@@ -222,23 +245,45 @@ static void clear_line(const plan *p, char *line)
         memset(line + c * p->plane * p->element, 0, (size_t)(p->line * p->element));
 }
 
-/* One line of all planes of a group; from: offset of the input's line and of the group. */
-static void turn_line(const plan *p, const oct_conv_input *x, int64_t from, char *line,
-                      const room *r)
+/* Zeros beside what lies in the image: columns [begin, end) of a line of all planes. */
+static void clear_columns(const plan *p, char *line, int64_t begin, int64_t end)
+{
+    for (int64_t at = begin; at < end; at++) {
+        for (int64_t c = 0; c < p->ins; c++) {
+            if (p->element == 2)
+                ((uint16_t *)(void *)line)[c * p->plane + at] = 0;
+            else
+                ((float *)(void *)line)[c * p->plane + at] = 0;
+        }
+    }
+}
+
+/* One line of all planes of a group; at: where the input's line and the group begin. */
+static void turn_line(const plan *p, const oct_conv_input *x, int64_t at, char *line, const room *r)
 {
     const oct_conv_shape *s = &p->s;
-    clear_line(p, line);
-    for (int64_t phase = 0; phase < p->phases; phase++) {
+    const bool swapped = p->pairs && p->element == 4;
+    if (swapped) clear_line(p, line);
+    for (int64_t phase = 0; phase < p->phases; phase++, line += p->pitch * p->element) {
         const int64_t left = s->padding - phase, right = s->in_w - 1 + left;
-        const int64_t begin = left > 0 ? (left + s->stride - 1) / s->stride : 0;
-        const int64_t end = right < 0 ? 0 : oct_smaller(p->pitch, right / s->stride + 1);
-        for (int64_t at = begin; at < end; at += STRIP) {
-            const int64_t pixel = at * s->stride - left;
+        const int64_t first = left > 0 ? (left + s->stride - 1) / s->stride : 0;
+        const int64_t begin = oct_smaller(first, p->pitch);
+        const int64_t inside = right < 0 ? 0 : oct_smaller(p->pitch, right / s->stride + 1);
+        const int64_t end = oct_larger(inside, begin);
+        if (!swapped) clear_columns(p, line, 0, begin);
+        if (!swapped) clear_columns(p, line, end, p->pitch);
+        for (int64_t column = begin; column < end; column += STRIP) {
             for (int64_t c = 0; c < p->ins; c += STRIP_CHANNELS) {
-                const strip t = {c, oct_smaller(STRIP_CHANNELS, p->ins - c), at,
-                                 oct_smaller(STRIP, end - at)};
-                turn_strip(p, x, from + pixel * s->in_c + c, &t,
-                           line + phase * p->pitch * p->element, r);
+                const strip t = {.channels = oct_smaller(STRIP_CHANNELS, p->ins - c),
+                                 .column = column,
+                                 .columns = oct_smaller(STRIP, end - column),
+                                 .at = at + (column * s->stride - left) * s->in_c + c,
+                                 .pitch = s->stride * s->in_c,
+                                 .line = line + c * p->plane * p->element};
+                if (x->codes)
+                    turn_codes(p, x, &t, r);
+                else
+                    turn_values(p, x, &t, r);
             }
         }
     }
@@ -253,62 +298,72 @@ static void make_planes(const plan *p, const oct_conv_input *x, int64_t group, c
         for (int64_t l = 0; l < lines; l++) {
             if (l % s->stride >= s->kernel_h) continue; /* no tap looks at it */
             const int64_t y = b->line * s->stride + l - s->padding;
+            const int64_t from = ((b->sample + n) * s->in_h + y) * s->in_w * s->in_c;
             char *line = r->planes + (n * p->sample + l * p->line) * p->element;
             if (y < 0 || y >= s->in_h)
                 clear_line(p, line);
             else
-                turn_line(p, x,
-                          ((b->sample + n) * s->in_h + y) * s->in_w * s->in_c + group * p->ins,
-                          line, r);
+                turn_line(p, x, from + group * p->ins, line, r);
         }
     }
 }
 
 /* Columns [column, column + count) of a row of a group's gradient as bfloat16; zeros behind. */
-static void read_halves(const plan *p, const char *row, int64_t column, int64_t count,
-                        uint16_t half[OCT_MAX_COL_TILE])
+static inline __attribute__((always_inline)) void read_halves(const plan *p, const char *row,
+                                                              int64_t column, int64_t count,
+                                                              uint16_t half[OCT_MAX_COL_TILE])
 {
-    if (p->k->native_bf16) {
-        memcpy(half, (const uint16_t *)(const void *)row + column, (size_t)count * sizeof *half);
-    } else {
-        for (int64_t c = 0; c < count; c++)
-            half[c] = oct_bf16_of(((const float *)(const void *)row)[(column + c) ^ 1]);
-    }
-    memset(half + count, 0, (size_t)(OCT_MAX_COL_TILE - count) * sizeof *half);
-}
-
-static void store_floats(const plan *p, const char *row, int64_t column, int64_t count, float *tile)
-{
-    uint16_t half[OCT_MAX_COL_TILE];
-    memset(tile, 0, (size_t)p->k->col_tile * sizeof *tile);
-    if (!p->grad_pairs) {
-        memcpy(tile, (const float *)(const void *)row + column, (size_t)count * sizeof *tile);
+    if (p->k->native_bf16 && count == OCT_MAX_COL_TILE) {
+        memcpy(half, row + column * 2, OCT_MAX_COL_TILE * sizeof *half);
         return;
     }
-    read_halves(p, row, column, count, half);
-    for (int64_t c = 0; c < count; c++)
-        tile[c] = oct_bf16_value(half[c]);
+    memset(half, 0, OCT_MAX_COL_TILE * sizeof *half);
+    for (int64_t c = 0; c < count; c++) {
+        if (p->k->native_bf16)
+            half[c] = ((const uint16_t *)(const void *)row)[column + c];
+        else
+            half[c] = oct_bf16_of(((const float *)(const void *)row)[(column + c) ^ 1]);
+    }
 }
 
-/* The words of one line of the output into each panel, from the rows of its positions. */
+/* A line of the output as words of one panel, from rows (positions) that are row_bytes apart. */
+OCT_CLONES
+static void pack_pairs(const plan *p, const char *row, int64_t row_bytes, int64_t column,
+                       int64_t count, char *tile)
+{
+    for (int64_t at = 0; at < p->s.out_w; at += 2, row += 2 * row_bytes) {
+        uint16_t first[OCT_MAX_COL_TILE], second[OCT_MAX_COL_TILE] = {0};
+        read_halves(p, row, column, count, first);
+        if (at + 1 < p->s.out_w) read_halves(p, row + row_bytes, column, count, second);
+        tile = oct_store_pairs(p->k, first, second, tile);
+    }
+}
+
+static void pack_floats(const plan *p, const char *row, int64_t row_bytes, int64_t column,
+                        int64_t count, float *tile)
+{
+    for (int64_t at = 0; at < p->s.out_w; at++, row += row_bytes, tile += p->k->col_tile) {
+        const float *values = (const float *)(const void *)row + column;
+        if (!p->grad_pairs && count == OCT_MAX_COL_TILE) {
+            memcpy(tile, values, OCT_MAX_COL_TILE * sizeof *tile);
+            continue;
+        }
+        uint16_t half[OCT_MAX_COL_TILE];
+        if (p->grad_pairs) read_halves(p, row, column, count, half);
+        for (int64_t c = 0; c < p->k->col_tile; c++)
+            tile[c] = c >= count ? 0 : p->grad_pairs ? oct_bf16_value(half[c]) : values[c];
+    }
+}
+
 static void pack_line(const plan *p, const char *rows, int64_t row_bytes, char *panel)
 {
-    const int64_t positions = p->pairs ? 2 : 1, tile = p->k->col_tile;
-    const int64_t words = p->line_words / ((p->s.out_w + positions - 1) / positions);
-    for (int64_t at = 0; at < p->s.out_w; at += positions, rows += positions * row_bytes) {
-        for (int64_t i = 0; i < p->panels; i++) {
-            char *to = panel + i * p->panel_bytes;
-            const int64_t count = oct_smaller(tile, p->outs - i * tile);
-            uint16_t pair[2][OCT_MAX_COL_TILE] = {{0}};
-            if (!p->pairs) {
-                store_floats(p, rows, i * tile, count, (float *)(void *)to);
-                continue;
-            }
-            read_halves(p, rows, i * tile, count, pair[0]);
-            if (at + 1 < p->s.out_w) read_halves(p, rows + row_bytes, i * tile, count, pair[1]);
-            oct_store_pairs(p->k, pair[0], pair[1], to);
-        }
-        panel += words * tile * 4;
+    const int64_t tile = p->k->col_tile;
+    for (int64_t i = 0; i < p->panels; i++, panel += p->panel_bytes) {
+        const int64_t count = oct_smaller(tile, p->outs - i * tile);
+        if (p->pairs)
+            pack_pairs(p, rows, row_bytes, i * tile, count, panel);
+        else
+            pack_floats(p, rows, row_bytes, i * tile, count, (float *)(void *)panel);
     }
 }
 
@@ -347,17 +402,20 @@ static void lines_inside(const plan *p, const block *b, int64_t ky, int64_t *lin
     *lines = oct_larger(end - first, 0);
 }
 
-/* The next kernel rows after those in c; false at the end. The same ones for every block, because sums
- * go on from block to block. */
+/* The next kernel rows after those in c; false at the end. */
 static bool next_kernel_rows(const plan *p, const block *b, kernel_rows *c)
 {
+    int64_t line, lines;
     c->first = c->end;
     if (c->first == p->s.kernel_h) return false;
     if (p->few_rows) {
         *c = (kernel_rows){0, p->s.kernel_h, 0, b->lines};
-    } else {
-        lines_inside(p, b, c->first, &c->line, &c->lines);
-        c->end++;
+        return true;
+    }
+    lines_inside(p, b, c->end++, &c->line, &c->lines);
+    for (; c->end < p->s.kernel_h; c->end++) {
+        lines_inside(p, b, c->end, &line, &lines);
+        if (line != c->line || lines != c->lines) break;
     }
     return true;
 }
@@ -391,52 +449,51 @@ static int64_t row_start(const plan *p, int64_t at)
 }
 
 OCT_CLONES
-static void add_scaled(int64_t n, const float *from, const float *factor, float *restrict to)
+static void add_scaled(int64_t rows, int64_t n, const float *from, const float *factor,
+                       float *restrict to)
 {
-    if (factor) {
+    if (!factor) {
+        for (int64_t i = 0; i < rows * n; i++)
+            to[i] += from[i];
+        return;
+    }
+    for (int64_t r = 0; r < rows; r++, from += n, to += n) {
         for (int64_t i = 0; i < n; i++)
             to[i] += factor[i] * from[i];
-    } else {
-        for (int64_t i = 0; i < n; i++)
-            to[i] += from[i];
     }
 }
 
-/* The products of rows [first, first + count) with all columns; after the last block they are done. */
-static float *multiply_rows(const plan *p, oct_product *product, const block *b, int64_t first,
-                            const room *r, float *sums, const float *factor, float *turned)
+/* Rows [first, first + m) of the product; after the last block they are done. */
+static void multiply_rows(const plan *p, oct_product *product, const block *b, int64_t first,
+                          const room *r, const float *factor, float *turned)
 {
-    oct_product_fn *multiply = p->pairs ? p->k->bf16 : p->k->f32;
+    float *sums = p->blocks > 1 ? r->sums + first * p->outs : r->sums;
     for (int64_t i = 0; i < product->m; i++)
-        r->rows[i] = (oct_row){row_start(p, first + i), i * TILE_COLUMNS};
-    for (int64_t c = 0; c < p->outs; c += p->span) {
-        product->n = oct_smaller(p->span, p->outs - c);
-        product->packed = r->panels + c / p->k->col_tile * p->panel_bytes;
-        product->acc = sums;
-        multiply(product);
-        for (int64_t i = 0; b->last && i < product->m; i++)
-            add_scaled(product->n, sums + i * TILE_COLUMNS, factor ? factor + c : NULL,
-                       turned + (first + i) * p->outs + c);
-        if (p->tiles > 1) sums += TILE_ROWS * TILE_COLUMNS;
-    }
-    return sums;
+        r->rows[i] = (oct_row){row_start(p, first + i), i * p->outs};
+    product->acc = sums;
+    if (p->pairs)
+        p->k->bf16(product);
+    else
+        p->k->f32(product);
+    if (b->last) add_scaled(product->m, p->outs, sums, factor, turned + first * p->outs);
 }
 
 static void multiply_block(const plan *p, const block *b, const room *r, const float *factor,
                            float *turned)
 {
     const int64_t rows = p->s.kernel_w * p->ins;
-    float *sums = r->sums;
     oct_product product = {.x = r->planes,
                            .rows = r->rows,
                            .runs = r->runs,
+                           .packed = r->panels,
                            .panel_bytes = p->panel_bytes,
+                           .n = p->outs,
                            .add = !b->first};
     for (kernel_rows c = {0}; next_kernel_rows(p, b, &c);) {
         product.num_runs = list_runs(p, b, &c, r->runs);
         for (int64_t at = c.first * rows; at < c.end * rows; at += product.m) {
-            product.m = oct_smaller(TILE_ROWS, c.end * rows - at);
-            sums = multiply_rows(p, &product, b, at, r, sums, factor, turned);
+            product.m = oct_smaller(p->chunk, c.end * rows - at);
+            multiply_rows(p, &product, b, at, r, factor, turned);
         }
     }
 }

@@ -1,4 +1,4 @@
-/* Four by four values at a time, which every machine has vectors for. */
+/* In vectors of 16 bytes, which every machine has. */
 #include "core/kernel/turn.h"
 
 #include <string.h>
@@ -46,4 +46,48 @@ void oct_turn_f32(int64_t rows, int64_t columns, const float *from, int64_t from
     turn_rest(rows, columns - whole, from + whole, from_pitch, to + whole * to_pitch, to_pitch);
     turn_rest(rows - whole_rows, whole, from + whole_rows * from_pitch, from_pitch, to + whole_rows,
               to_pitch);
+}
+
+typedef uint8_t bytes __attribute__((vector_size(OCT_TURN_BYTES)));
+
+static inline bytes bytes_at(const uint8_t *at, const uint8_t *end)
+{
+    bytes value = {0};
+    if (end - at >= OCT_TURN_BYTES)
+        memcpy(&value, at, sizeof value);
+    else if (end > at)
+        memcpy(&value, at, (size_t)(end - at));
+    return value;
+}
+
+/* Four rounds of interleaving the first half of the vectors with the second: each takes the lowest bit
+ * of a row's number to the top of a column's. */
+static inline void turn_sixteen(const bytes row[16], uint8_t *to, int64_t to_pitch)
+{
+    const bytes low = {0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23};
+    const bytes high = {8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+    bytes a[16], b[16];
+#define ROUND(from, into)                                                                          \
+    for (int i = 0; i < 8; i++) {                                                                  \
+        into[2 * i] = __builtin_shuffle(from[i], from[i + 8], low);                                \
+        into[2 * i + 1] = __builtin_shuffle(from[i], from[i + 8], high);                           \
+    }
+    ROUND(row, a)
+    ROUND(a, b)
+    ROUND(b, a)
+    ROUND(a, b)
+#undef ROUND
+    for (int i = 0; i < 16; i++)
+        memcpy(to + i * to_pitch, &b[i], sizeof b[i]);
+}
+
+void oct_turn_bytes(int64_t rows, const uint8_t *from, int64_t from_pitch, const uint8_t *end,
+                    uint8_t *to, int64_t to_pitch)
+{
+    for (int64_t r = 0; r < rows; r += 16, from += 16 * from_pitch, to += 16) {
+        bytes row[16] = {{0}};
+        for (int i = 0; i < 16 && r + i < rows; i++)
+            row[i] = bytes_at(from + i * from_pitch, end);
+        turn_sixteen(row, to, to_pitch);
+    }
 }
