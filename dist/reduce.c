@@ -126,11 +126,11 @@ static void join_chunk(const sum_job *sum)
     if (sum->width == sizeof(float)) {
         float **vectors = s->vectors;
         oct_tree_join_f32(s->plan, vectors, parts, elements);
-        memcpy(place, vectors[0], chunk_bytes(sum, rank));
+        if (place != (char *)vectors[0]) memcpy(place, vectors[0], chunk_bytes(sum, rank));
     } else {
         double **vectors = s->vectors;
         oct_tree_join_f64(s->plan, vectors, parts, elements);
-        memcpy(place, vectors[0], chunk_bytes(sum, rank));
+        if (place != (char *)vectors[0]) memcpy(place, vectors[0], chunk_bytes(sum, rank));
     }
 }
 

@@ -9,6 +9,7 @@
 
 #include "core/base/mem.h"
 #include "core/base/text.h"
+#include "launch/trainer_impl.h"
 #include "quant/pass/convert.h"
 
 #include <math.h>
@@ -62,6 +63,17 @@ static oct_status allocate_control(oct_trainer *trainer)
                      sizeof(int64_t));
 }
 
+/* The phases differ in what they need, so each starts with memory of its own. */
+static oct_status renew_context(oct_trainer *trainer)
+{
+    oct_context_destroy(&trainer->context);
+    OCT_TRY(oct_context_create(&trainer->context, trainer->group));
+    trainer->context->spends = true;
+    trainer->context->numerics =
+        strcmp(trainer->recipe->numerics, "bf16") == 0 ? OCT_NUMERICS_BF16 : OCT_NUMERICS_F32;
+    return OCT_OK;
+}
+
 static oct_status enter_calibration(oct_trainer *trainer)
 {
     end_optimizer(trainer);
@@ -89,6 +101,7 @@ static oct_status enter(oct_trainer *trainer, oct_phase phase)
 {
     while (trainer->phase < phase) {
         trainer->phase++;
+        OCT_TRY(renew_context(trainer));
         if (trainer->phase == OCT_PHASE_CALIBRATE) OCT_TRY(enter_calibration(trainer));
         if (trainer->phase == OCT_PHASE_QAT) OCT_TRY(start_optimizer(trainer));
         if (trainer->phase == OCT_PHASE_QAT_BN_FROZEN && trainer->recipe->qat_fold_batch_norm)
@@ -148,6 +161,7 @@ static oct_status allocate_batch(oct_trainer *trainer)
     size_t samples = (size_t)((leaves + trainer->group->size - 1) / trainer->group->size * leaf);
     size_t image = (size_t)(data->h * data->w * data->c);
     OCT_TRY(oct_alloc(&trainer->images, samples, image * sizeof(float)));
+    OCT_TRY(oct_alloc(&trainer->logits, samples, (size_t)data->classes * sizeof(float)));
     return oct_alloc(&trainer->labels, samples, sizeof(int32_t));
 }
 
@@ -171,8 +185,7 @@ oct_status oct_trainer_create(oct_trainer *trainer, const oct_recipe *recipe,
     OCT_TRY_OUT(bind_parameters(trainer));
     OCT_TRY_OUT(start_optimizer(trainer));
     OCT_TRY_OUT(allocate_control(trainer));
-    OCT_TRY_OUT(oct_context_create(&trainer->context, group));
-    trainer->context->spends = true;
+    OCT_TRY_OUT(renew_context(trainer));
     OCT_TRY_OUT(start_loader(trainer));
     OCT_TRY_OUT(allocate_batch(trainer));
 out:
@@ -191,6 +204,7 @@ void oct_trainer_destroy(oct_trainer *trainer)
     oct_free(&trainer->control);
     oct_free(&trainer->images);
     oct_free(&trainer->labels);
+    oct_free(&trainer->logits);
     oct_text_free(&trainer->report);
 }
 
@@ -216,11 +230,18 @@ static oct_status forward(oct_trainer *trainer, const oct_leaves *leaves, bool l
     const oct_dataset *data = trainer->train_data;
     oct_context *cx = trainer->context;
     int64_t samples = oct_leaves_local_samples(leaves);
+    bool done = false;
     oct_params_zero(&trainer->params);
+    if (!learn) OCT_TRY(oct_calibrate_logits(trainer, leaves, &done));
     oct_context_begin(cx, *leaves, learn);
-    oct_tensor *x = oct_tensor_view(cx, OCT_F32, OCT_SHAPE(samples, data->h, data->w, data->c),
-                                    trainer->images);
-    oct_tensor *logits = oct_call(cx, trainer->model, x);
+    oct_tensor *logits;
+    if (done)
+        logits = oct_tensor_view(cx, OCT_F32, OCT_SHAPE(samples, data->classes), trainer->logits);
+    else
+        logits =
+            oct_call(cx, trainer->model,
+                     oct_tensor_view(cx, OCT_F32, OCT_SHAPE(samples, data->h, data->w, data->c),
+                                     trainer->images));
     *loss = oct_cross_entropy(cx, logits, trainer->labels,
                               (float)trainer->recipe->loss_label_smoothing, sums);
     return oct_context_status(cx);

@@ -70,6 +70,7 @@ typedef struct oct_trainer {
     oct_loader loader;
     float *images; /* of this rank's samples */
     int32_t *labels;
+    float *logits;      /* of a calibration step, which runs a few leaves at a time */
     oct_text report;    /* of prepare, which is tried at the start: what the model will become */
     int64_t saved_step; /* of the newest checkpoint, kept by the caller; -1: none */
     bool stop;          /* set by the caller: this rank asks all to stop */

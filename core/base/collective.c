@@ -12,10 +12,10 @@ static oct_status copy_only_part(const oct_leaves *leaves, const void *parts, si
               "one process was asked to sum %lld leaves but owns %lld", (long long)leaves->count,
               (long long)leaves->local);
     if (bytes == 0) return OCT_OK;
-    if (oct_leaves_parts(leaves, list))
-        memmove(out, parts, bytes);
-    else
+    if (!oct_leaves_parts(leaves, list))
         memset(out, 0, bytes);
+    else if (out != parts)
+        memmove(out, parts, bytes);
     return OCT_OK;
 }
 

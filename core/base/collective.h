@@ -10,7 +10,7 @@ struct oct_collective {
     int rank, size;
     /* Sum over the leaves of the global batch along the fixed tree. parts: this rank's parts, one
      * vector of n after another (as oct_tree_fold leaves them; overwritten); out: n, on every rank
-     * the same bits. A rank without leaves passes no parts. */
+     * the same bits; may be the first part. A rank without leaves passes no parts. */
     oct_status (*tree_sum_f32)(const oct_collective *self, const oct_leaves *leaves, float *parts,
                                int64_t n, float *out);
     oct_status (*tree_sum_f64)(const oct_collective *self, const oct_leaves *leaves, double *parts,

@@ -1,4 +1,4 @@
-/* Parameters and the two blocks that hold all their gradients.
+/* Parameters and the block that holds all their gradients.
  *
  * How many parts a run of leaves can have: a run of 2^(k+1) - 2 leaves in the worst place is cut
  * into 1, 2, ..., 2^(k-1), 2^(k-1), ..., 2, 1 leaves, 2k parts; a run in between has one more than
@@ -78,7 +78,7 @@ oct_status oct_params_bind(oct_params *params, oct_module *root, const oct_leave
     OCT_TRY_OUT(oct_module_walk(root, collect_params, params));
     size_t numel = (size_t)params->numel;
     OCT_TRY_OUT(oct_alloc(&params->parts, (size_t)params->max_parts, numel * sizeof(float)));
-    OCT_TRY_OUT(oct_alloc(&params->grads, numel, sizeof(float)));
+    params->grads = params->parts;
     for (size_t i = 0; i < params->count; i++) {
         oct_param *param = params->items[i];
         param->parts = params->parts + param->offset;
@@ -103,7 +103,6 @@ void oct_params_unbind(oct_params *params)
     }
     oct_free(&params->items);
     oct_free(&params->parts);
-    oct_free(&params->grads);
     *params = (oct_params){0};
 }
 

@@ -3,7 +3,7 @@
  * A parameter owns its value. During training its gradient lives as parts: one vector for each
  * maximal aligned subtree of this rank's leaves (core/base/leaves.h). oct_params gathers all
  * parameters of a module tree: the parts of all of them lie in one block, so the reduction over
- * ranks is one call, and the totals lie in another, so the optimizer is one loop.
+ * ranks is one call, and the totals take the place of the first parts, so the optimizer is one loop.
  */
 #pragma once
 
@@ -24,7 +24,7 @@ struct oct_param {
     int64_t offset; /* in the blocks */
     int max_parts;
     bool folded; /* in this step */
-    float *grad; /* the total after oct_params_reduce */
+    float *grad; /* the total after oct_params_reduce, in place of part 0 */
 };
 
 /* Zeros. The name is copied; shape and memory are fixed from here on. For core/nn/module.c. */
@@ -38,7 +38,7 @@ typedef struct oct_params {
     int64_t numel; /* of all */
     float *parts;  /* max_parts x numel */
     int max_parts;
-    float *grads; /* numel */
+    float *grads; /* numel: part 0, which the total replaces */
 } oct_params;
 
 /* Collects the parameters below root. full: the leaves of a full batch on this rank, which bound

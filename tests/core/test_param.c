@@ -89,10 +89,8 @@ Test(param, reducing_gives_parts_and_zero_for_the_unused)
 {
     oct_leaves full = oct_leaves_split(24, 8, 0, 1);
     cr_assert_eq(oct_params_bind(&params, root, &full), OCT_OK);
-    for (int i = 0; i < 11; i++) {
+    for (int i = 0; i < 11; i++)
         params.parts[i] = (float)i;
-        params.grads[i] = -1;
-    }
     p[1]->folded = true;
     cr_assert_eq(oct_params_reduce(&params, &oct_collective_one, &full), OCT_OK);
     for (int i = 0; i < 11; i++)
@@ -126,7 +124,7 @@ Test(param, binding_fails_cleanly_at_every_allocation)
 {
     oct_leaves full = oct_leaves_split(64, 8, 0, 1);
     size_t live = oct_mem_live();
-    for (int64_t n = 1; n <= 3; n++) {
+    for (int64_t n = 1; n <= 2; n++) {
         oct_mem_fail_after(n);
         cr_assert_eq(oct_params_bind(&params, root, &full), OCT_RESOURCE);
         cr_assert_eq(oct_mem_live(), live);

@@ -37,6 +37,26 @@ static int64_t root_span(int64_t count)
     return span;
 }
 
+static void fill_parts(const oct_leaves *leaves, float *rows, int64_t n)
+{
+    for (int64_t l = 0; l < leaves->local; l++)
+        for (int64_t i = 0; i < n; i++)
+            rows[l * n + i] = leaf_value(leaves->first + l, i);
+    if (leaves->local > 0) oct_tree_fold_f32(leaves, rows, n);
+}
+
+static void compare_f32(const oct_comm *comm, const oct_leaves *leaves, const float *sum, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        float want = tree_f32(0, root_span(leaves->count), leaves->count, i);
+        RANK_CHECK(comm, memcmp(&sum[i], &want, sizeof(want)) == 0,
+                   "f32, %lld leaves, element %lld of %lld: got %a, wanted %a",
+                   (long long)leaves->count, (long long)i, (long long)n, (double)sum[i],
+                   (double)want);
+    }
+}
+
+/* Into a vector of its own, and in place of the first part. */
 static void check_f32(const oct_comm *comm, int64_t samples, int64_t n)
 {
     const oct_collective *all = oct_comm_collective(comm);
@@ -44,17 +64,11 @@ static void check_f32(const oct_comm *comm, int64_t samples, int64_t n)
     float *rows, *out;
     RANK_OK(comm, oct_alloc(&rows, (size_t)(leaves.local * n), sizeof(*rows)));
     RANK_OK(comm, oct_alloc(&out, (size_t)n, sizeof(*out)));
-    for (int64_t l = 0; l < leaves.local; l++)
-        for (int64_t i = 0; i < n; i++)
-            rows[l * n + i] = leaf_value(leaves.first + l, i);
-    if (leaves.local > 0) oct_tree_fold_f32(&leaves, rows, n);
-    RANK_OK(comm, all->tree_sum_f32(all, &leaves, leaves.local > 0 ? rows : NULL, n, out));
-    for (int64_t i = 0; i < n; i++) {
-        float want = tree_f32(0, root_span(leaves.count), leaves.count, i);
-        RANK_CHECK(comm, memcmp(&out[i], &want, sizeof(want)) == 0,
-                   "f32, %lld leaves, element %lld of %lld: got %a, wanted %a",
-                   (long long)leaves.count, (long long)i, (long long)n, (double)out[i],
-                   (double)want);
+    for (int in_place = 0; in_place < 2; in_place++) {
+        float *sum = in_place && leaves.local > 0 ? rows : out;
+        fill_parts(&leaves, rows, n);
+        RANK_OK(comm, all->tree_sum_f32(all, &leaves, leaves.local > 0 ? rows : NULL, n, sum));
+        compare_f32(comm, &leaves, sum, n);
     }
     oct_free(&rows);
     oct_free(&out);
