@@ -7,12 +7,10 @@
 #include "launch/bench/bench.h"
 #include "launch/bench/laps.h"
 #include "launch/bench/product.h"
-#include "launch/bench/work.h"
 
 #include "core/base/mem.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 
 enum { ROUNDS = 7 };
 static const double ROUND_SECONDS = 0.01;
@@ -29,18 +27,17 @@ static oct_conv_shape shape_of(size_t layer, bool depthwise)
 }
 
 /* Median seconds of a call, of the processor's time: nothing here waits. */
-static oct_status time_calls(const oct_bench *bench, const oct_product_kind *kind,
-                             oct_layer_product *p, double *each)
+static oct_status time_calls(const oct_bench *bench, oct_layer_product *p, double *each)
 {
     const int64_t rounds = bench->repetitions > 0 ? bench->repetitions : ROUNDS;
     double *seconds = NULL;
     OCT_TRY(oct_alloc(&seconds, (size_t)rounds, sizeof(double)));
-    kind->call(p);
+    p->kind->call(p);
     for (int64_t i = 0; i < rounds; i++) {
         double begin = oct_cpu_seconds(), passed = 0;
         int64_t calls = 0;
         for (; passed < ROUND_SECONDS; passed = oct_cpu_seconds() - begin, calls++)
-            kind->call(p);
+            p->kind->call(p);
         seconds[i] = passed / (double)calls;
     }
     *each = oct_median(seconds, rounds);
@@ -48,57 +45,87 @@ static oct_status time_calls(const oct_bench *bench, const oct_product_kind *kin
     return OCT_OK;
 }
 
-static oct_status tell(oct_bench *bench, const oct_product_kind *kind, const oct_layer_product *p,
-                       double seconds)
+static oct_status tell(oct_bench *bench, const char *isa, const oct_layer_product *p,
+                       double seconds, const oct_peak *peak)
 {
     const oct_conv_shape *s = &p->shape;
-    const bool depthwise = oct_conv_is_depthwise(s);
-    const double work = (double)(OCT_PRODUCT_SAMPLES * oct_conv_work(s, 1));
-    const double gops = 2e-9 * work / seconds;
-    char layer[64];
-    snprintf(layer, sizeof layer, "%s 3x3, %" PRId64 " channels, %" PRId64 "x%" PRId64,
-             depthwise ? "depthwise" : "conv", s->in_c, s->in_h, s->in_w);
+    const char *layer = oct_conv_is_depthwise(s) ? "depthwise 3x3" : "conv 3x3";
+    const double gops = 2e-9 * (double)oct_product_work(p) / seconds;
+    const double most = peak->gops[p->kind->roof], percent = 100.0 * gops / most;
     return oct_bench_give(
         bench,
-        json_pack("{s:s, s:s, s:s, s:s, s:I, s:I, s:b, s:i, s:f, s:f}", "bench", "kernels", "isa",
-                  p->integers->name, "product", kind->name, "layer", layer, "channels",
-                  (json_int_t)s->in_c, "side", (json_int_t)s->in_h, "depthwise", depthwise,
-                  "samples", OCT_PRODUCT_SAMPLES, "step_ms", 1e3 * seconds, "gops", gops),
-        "%-12s %-22s %-34s %8.1f Gop/s", p->integers->name, kind->name, layer, gops);
+        json_pack("{s:s, s:s, s:s, s:s, s:I, s:I, s:i, s:i, s:f, s:f, s:f, s:f}", "bench",
+                  "kernels", "isa", isa, "product", p->kind->name, "layer", layer, "channels",
+                  (json_int_t)s->in_c, "side", (json_int_t)s->in_h, "batch", OCT_PRODUCT_SAMPLES,
+                  "threads", 1, "step_ms", 1e3 * seconds, "gops", gops, "gops_peak", most,
+                  "percent_of_peak", percent),
+        "%-12s %-21s %-14s %3" PRId64 " channels %2" PRId64 "x%-2" PRId64
+        " %7.1f Gop/s of %5.1f (%2.0f %%)",
+        isa, p->kind->name, layer, s->in_c, s->in_h, s->in_w, gops, most, percent);
 }
 
-static oct_status bench_layer(oct_bench *bench, const oct_product_kind *kind,
-                              const oct_kernel *kernel, oct_conv_shape shape)
+/* What there is with one set of instructions. */
+typedef struct bench_set {
+    const char *isa;
+    const oct_kernel *integers; /* NULL: nothing new in this set */
+    const oct_float_kernel *floats;
+    bool last; /* the best set of this machine: what knows no sets is timed there, once */
+    oct_peak peak;
+} bench_set;
+
+/* Depthwise products of floats are the same for all sets and numerics; OpenBLAS has none. */
+static bool has(const bench_set *set, const oct_product_kind *kind, bool depthwise)
 {
-    oct_layer_product p = {.shape = shape, .integers = kernel};
+    if (kind->roof == OCT_ROOF_INT8) return set->integers;
+    if (depthwise) return set->last && kind->roof == OCT_ROOF_F32 && !kind->anchor;
+    return kind->anchor ? set->last : set->floats != NULL;
+}
+
+static oct_status bench_layer(oct_bench *bench, const bench_set *set, const oct_product_kind *kind,
+                              oct_conv_shape shape)
+{
+    oct_layer_product p = {
+        .kind = kind,
+        .shape = shape,
+        .integers = set->integers,
+        .floats = set->floats,
+    };
     oct_status status = OCT_OK;
     double seconds;
     OCT_TRY_OUT(kind->make(&p));
-    OCT_TRY_OUT(time_calls(bench, kind, &p, &seconds));
-    OCT_TRY_OUT(tell(bench, kind, &p, seconds));
+    OCT_TRY_OUT(time_calls(bench, &p, &seconds));
+    OCT_TRY_OUT(tell(bench, set->isa, &p, seconds, &set->peak));
 out:
     oct_product_free(&p);
     return status;
 }
 
-/* What there is up to this instruction set, when it brings anything new. */
-static oct_status bench_isa(oct_bench *bench, oct_isa_set have)
+static oct_status bench_set_of(oct_bench *bench, oct_isa isa)
 {
-    const oct_kernel *kernel = oct_kernel_select(have);
-    if (have >> kernel->isa > 1) return OCT_OK;
+    const oct_isa_set have = oct_cpu_isa() & ((2U << isa) - 1);
+    bench_set set = {
+        .isa = oct_isa_name(isa),
+        .integers = oct_kernel_select(have),
+        .floats = oct_float_kernel_select(have),
+        .last = have == oct_cpu_isa(),
+    };
+    OCT_TRY(oct_peak_measure(have, &set.peak));
+    if (set.integers->isa != isa) set.integers = NULL;
+    if (set.floats->isa != isa && !set.last) set.floats = NULL;
     for (int depthwise = 0; depthwise < 2; depthwise++)
-        for (size_t kind = 0; kind < oct_product_kinds(); kind++)
+        for (size_t i = 0; i < oct_product_kinds(); i++)
             for (size_t layer = 0; layer < OCT_COUNT(layers); layer++)
-                OCT_TRY(bench_layer(bench, oct_product_kind_at(kind), kernel,
-                                    shape_of(layer, depthwise)));
+                if (has(&set, oct_product_kind_at(i), depthwise))
+                    OCT_TRY(bench_layer(bench, &set, oct_product_kind_at(i),
+                                        shape_of(layer, depthwise)));
     return OCT_OK;
 }
 
 oct_status oct_bench_kernels(oct_bench *bench)
 {
-    const oct_isa_set have = oct_cpu_isa(), only_reference = 1U << OCT_ISA_REF;
-    if (have == only_reference) return bench_isa(bench, have);
+    const oct_isa_set have = oct_cpu_isa();
+    if (have == 1U << OCT_ISA_REF) return bench_set_of(bench, OCT_ISA_REF);
     for (unsigned isa = OCT_ISA_REF + 1; have >> isa; isa++)
-        if (oct_isa_has(have, (oct_isa)isa)) OCT_TRY(bench_isa(bench, have & ((2U << isa) - 1)));
+        if (oct_isa_has(have, (oct_isa)isa)) OCT_TRY(bench_set_of(bench, (oct_isa)isa));
     return OCT_OK;
 }

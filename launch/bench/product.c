@@ -3,20 +3,20 @@
 
 #include "core/base/mem.h"
 #include "core/base/rng.h"
+#include "core/kernel/blas.h"
 #include "launch/bench/bench.h"
+#include "launch/bench/work.h"
 
 static const oct_qparams after_relu = {.scale = 0.05F, .zero_point = 0, .qmin = 0, .qmax = 255};
 
-/* Any codes from `least` on. */
-static oct_status random_codes(void *block, int64_t n, uint32_t sub, uint8_t least)
+static oct_status random_codes(void *block, int64_t n, uint32_t sub)
 {
     OCT_TRY(oct_alloc(block, (size_t)n, 1));
     uint8_t *codes = *(uint8_t **)block;
     for (int64_t i = 0; i < n; i++) {
         uint32_t bits[4];
         if (i % 16 == 0) oct_philox(OCT_BENCH_SEED, OCT_STREAM_TEST, (uint64_t)i / 16, sub, bits);
-        uint8_t code = (uint8_t)(bits[i % 16 / 4] >> (8 * (i % 4)));
-        codes[i] = code < least ? least : code;
+        codes[i] = (uint8_t)(bits[i % 16 / 4] >> (8 * (i % 4)));
     }
     return OCT_OK;
 }
@@ -35,8 +35,8 @@ static oct_status make_integers(oct_layer_product *p)
     const oct_kernel *k = p->integers;
     const oct_conv_shape *s = &p->shape;
     const int64_t weights = s->out_c * oct_conv_depth(s);
-    OCT_TRY(random_codes(&p->operand[CODES], OCT_PRODUCT_SAMPLES * oct_conv_in_numel(s), 0, 0));
-    OCT_TRY(random_codes(&p->operand[WEIGHTS], weights, 1, 0));
+    OCT_TRY(random_codes(&p->operand[CODES], OCT_PRODUCT_SAMPLES * oct_conv_in_numel(s), 0));
+    OCT_TRY(random_codes(&p->operand[WEIGHTS], weights, 1));
     int8_t *codes = p->operand[WEIGHTS];
     for (int64_t i = 0; i < weights; i++)
         if (codes[i] == INT8_MIN) codes[i] = -INT8_MAX;
@@ -54,8 +54,131 @@ static void multiply_integers(oct_layer_product *p)
                          p->operand[RESULT], p->operand[SCRATCH]);
 }
 
+/* Floats: x or gradient, weights, ready, result, scratch. The gradient is in rows as both products of a
+ * backward take it. */
+
+enum { VALUES = CODES };
+
+static oct_status random_floats(void *block, int64_t n, uint32_t sub)
+{
+    OCT_TRY(oct_alloc(block, (size_t)n, sizeof(float)));
+    oct_fill_uniform(*(float **)block, n, OCT_BENCH_SEED, OCT_STREAM_TEST, sub, -1.0F, 1.0F);
+    return OCT_OK;
+}
+
+static oct_numerics numerics_of(const oct_layer_product *p)
+{
+    return p->kind->roof == OCT_ROOF_BF16 ? OCT_NUMERICS_BF16 : OCT_NUMERICS_F32;
+}
+
+static oct_status make_forward(oct_layer_product *p)
+{
+    const oct_float_kernel *k = p->floats;
+    const oct_conv_shape *s = &p->shape;
+    OCT_TRY(random_floats(&p->operand[VALUES], OCT_PRODUCT_SAMPLES * oct_conv_in_numel(s), 0));
+    OCT_TRY(random_floats(&p->operand[WEIGHTS], s->out_c * oct_conv_depth(s), 1));
+    OCT_TRY(oct_alloc(&p->operand[READY], oct_conv_forward_ready_bytes(k, s), 1));
+    OCT_TRY(oct_alloc(&p->operand[RESULT], (size_t)outputs(s), sizeof(float)));
+    OCT_TRY(oct_alloc(&p->operand[SCRATCH], oct_conv_forward_scratch_bytes(k, s), 1));
+    oct_conv_forward_ready(k, s, p->operand[WEIGHTS], p->operand[READY]);
+    return OCT_OK;
+}
+
+static void forward(oct_layer_product *p)
+{
+    oct_conv_forward(p->floats, &p->shape, OCT_PRODUCT_SAMPLES, p->operand[VALUES],
+                     p->operand[READY], NULL, p->operand[RESULT], p->operand[SCRATCH]);
+}
+
+static oct_status random_gradient(oct_layer_product *p, void *block)
+{
+    const oct_conv_shape *s = &p->shape;
+    const int64_t rows = OCT_PRODUCT_SAMPLES * s->out_h * s->out_w;
+    float *grad_y = NULL;
+    OCT_TRY(oct_alloc(block, (size_t)rows, oct_conv_grad_row_bytes(p->floats, numerics_of(p), s)));
+    OCT_TRY(random_floats(&grad_y, outputs(s), 2));
+    oct_conv_grad_rows(p->floats, numerics_of(p), s, rows, grad_y, NULL, *(void **)block);
+    oct_free(&grad_y);
+    return OCT_OK;
+}
+
+static oct_status make_grad_input(oct_layer_product *p)
+{
+    const oct_float_kernel *k = p->floats;
+    const oct_conv_shape *s = &p->shape;
+    const oct_numerics numerics = numerics_of(p);
+    OCT_TRY(random_gradient(p, &p->operand[VALUES]));
+    OCT_TRY(random_floats(&p->operand[WEIGHTS], s->out_c * oct_conv_depth(s), 1));
+    OCT_TRY(oct_alloc(&p->operand[READY], oct_conv_backward_data_ready_bytes(k, numerics, s), 1));
+    OCT_TRY(oct_alloc(&p->operand[RESULT], OCT_PRODUCT_SAMPLES * (size_t)oct_conv_in_numel(s),
+                      sizeof(float)));
+    OCT_TRY(
+        oct_alloc(&p->operand[SCRATCH], oct_conv_backward_data_scratch_bytes(k, numerics, s), 1));
+    oct_conv_backward_data_ready(k, numerics, s, p->operand[WEIGHTS], NULL, p->operand[READY]);
+    return OCT_OK;
+}
+
+static void grad_input(oct_layer_product *p)
+{
+    oct_conv_backward_data(p->floats, numerics_of(p), &p->shape, OCT_PRODUCT_SAMPLES,
+                           p->operand[VALUES], p->operand[READY], p->operand[RESULT], false,
+                           p->operand[SCRATCH]);
+}
+
+/* The input in the place of the weights: codes where QAT has them, floats in float training. */
+static oct_status make_grad_weight(oct_layer_product *p)
+{
+    const oct_conv_shape *s = &p->shape;
+    const oct_numerics numerics = numerics_of(p);
+    const int64_t inputs = OCT_PRODUCT_SAMPLES * oct_conv_in_numel(s);
+    OCT_TRY(random_gradient(p, &p->operand[VALUES]));
+    OCT_TRY(numerics == OCT_NUMERICS_BF16 ? random_codes(&p->operand[WEIGHTS], inputs, 0)
+                                          : random_floats(&p->operand[WEIGHTS], inputs, 0));
+    OCT_TRY(oct_alloc(&p->operand[RESULT], (size_t)(s->out_c * oct_conv_depth(s)), sizeof(float)));
+    return oct_alloc(
+        &p->operand[SCRATCH],
+        oct_conv_backward_weight_scratch_bytes(p->floats, numerics, s, OCT_PRODUCT_SAMPLES), 1);
+}
+
+static void grad_weight(oct_layer_product *p)
+{
+    oct_conv_input x = {.zero_point = 0};
+    if (numerics_of(p) == OCT_NUMERICS_BF16)
+        x.codes = p->operand[WEIGHTS];
+    else
+        x.values = p->operand[WEIGHTS];
+    oct_conv_backward_weight(p->floats, numerics_of(p), &p->shape, OCT_PRODUCT_SAMPLES,
+                             p->operand[VALUES], &x, NULL, p->operand[RESULT], p->operand[SCRATCH]);
+}
+
+/* The same product by OpenBLAS, as if the windows of the input had been gathered before: an anchor. */
+
+static oct_status make_blas(oct_layer_product *p)
+{
+    const oct_conv_shape *s = &p->shape;
+    const int64_t rows = OCT_PRODUCT_SAMPLES * s->out_h * s->out_w, depth = oct_conv_depth(s);
+    oct_blas_init();
+    OCT_TRY(random_floats(&p->operand[VALUES], rows * depth, 0));
+    OCT_TRY(random_floats(&p->operand[WEIGHTS], s->out_c * depth, 1));
+    return oct_alloc(&p->operand[RESULT], (size_t)outputs(s), sizeof(float));
+}
+
+static void blas(oct_layer_product *p)
+{
+    const oct_conv_shape *s = &p->shape;
+    const int64_t rows = OCT_PRODUCT_SAMPLES * s->out_h * s->out_w, depth = oct_conv_depth(s);
+    oct_sgemm(false, true, rows, s->out_c, depth, 1.0F, p->operand[VALUES], depth,
+              p->operand[WEIGHTS], depth, 0.0F, p->operand[RESULT], s->out_c);
+}
+
 static const oct_product_kind kinds[] = {
-    {"int8 forward", make_integers, multiply_integers},
+    {"int8 forward", OCT_ROOF_INT8, false, make_integers, multiply_integers},
+    {"bf16 input gradient", OCT_ROOF_BF16, false, make_grad_input, grad_input},
+    {"bf16 weight gradient", OCT_ROOF_BF16, false, make_grad_weight, grad_weight},
+    {"f32 forward", OCT_ROOF_F32, false, make_forward, forward},
+    {"f32 input gradient", OCT_ROOF_F32, false, make_grad_input, grad_input},
+    {"f32 weight gradient", OCT_ROOF_F32, false, make_grad_weight, grad_weight},
+    {"OpenBLAS sgemm", OCT_ROOF_F32, true, make_blas, blas},
 };
 
 size_t oct_product_kinds(void)
@@ -72,4 +195,11 @@ void oct_product_free(oct_layer_product *p)
 {
     for (int i = 0; i < OCT_PRODUCT_OPERANDS; i++)
         oct_free(&p->operand[i]);
+}
+
+int64_t oct_product_work(const oct_layer_product *p)
+{
+    const oct_conv_shape *s = &p->shape;
+    return p->kind->anchor ? outputs(s) * oct_conv_depth(s)
+                           : OCT_PRODUCT_SAMPLES * oct_conv_work(s, 1);
 }

@@ -2,23 +2,28 @@
  * kernels times. */
 #pragma once
 
-#include "core/tensor/conv_shape.h"
+#include "core/kernel/conv.h"
+#include "launch/bench/peak.h"
 #include "quant/kernel/qops.h"
 
 enum { OCT_PRODUCT_SAMPLES = 8 }; /* a leaf */
 
-/* One product of one layer on one instruction set. Operands of blocks of bytes, in the order in which the
- * kind of product knows them. */
+/* A kind of product, of one layer, on one instruction set. */
 enum { OCT_PRODUCT_OPERANDS = 5 };
 typedef struct oct_layer_product {
+    const struct oct_product_kind *kind;
     oct_conv_shape shape;
     const oct_kernel *integers;
-    void *operand[OCT_PRODUCT_OPERANDS];
+    const oct_float_kernel *floats;
+    void *operand[OCT_PRODUCT_OPERANDS]; /* owned; the kind knows what they are */
 } oct_layer_product;
 
 typedef struct oct_product_kind {
     const char *name;
-    /* Allocates and fills the operands; what fails is freed by oct_product_free. */
+    oct_roof roof;
+    bool
+        anchor; /* not Octet's: the same on every instruction set, and gathers and multiplies padding */
+    /* Allocates and fills the operands; oct_product_free frees what a failure left. */
     oct_status (*make)(oct_layer_product *p);
     void (*call)(oct_layer_product *p);
 } oct_product_kind;
@@ -26,3 +31,5 @@ typedef struct oct_product_kind {
 size_t oct_product_kinds(void);
 const oct_product_kind *oct_product_kind_at(size_t i);
 void oct_product_free(oct_layer_product *p);
+/* Multiply-adds of a call. */
+int64_t oct_product_work(const oct_layer_product *p);
