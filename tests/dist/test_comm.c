@@ -214,7 +214,7 @@ Test(fault, ranks_end_with_their_mpirun_even_stopped_ones, .timeout = 90)
         "echo looked\n";
     setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
     setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
-    oct_job job = oct_run(LIMIT_S, "bash", "-c", script, NULL);
+    oct_job job = oct_job_run(LIMIT_S, "bash", "-c", script, NULL);
     oct_check_exit(job, 0);
     oct_check_said(job, "looked");
     cr_assert(!oct_job_said(&job, "alive"), "%s", job.out);
@@ -227,7 +227,7 @@ Test(fault, ranks_end_with_their_mpirun_even_stopped_ones, .timeout = 90)
 
 Test(start, without_a_launcher_there_is_one_rank_and_no_mpi, .timeout = 30)
 {
-    oct_job job = oct_run(LIMIT_S, HELLO, NULL);
+    oct_job job = oct_job_run(LIMIT_S, HELLO, NULL);
     oct_check_exit(job, 0);
     oct_check_said(job, "rank 0 of 1, none, host known");
     oct_job_free(&job);
@@ -247,12 +247,12 @@ Test(start, srun_without_pmi_is_refused_with_the_remedy, .timeout = 30)
 {
     setenv("SLURM_STEP_NUM_TASKS", "4", 1);
     setenv("SLURM_PROCID", "2", 1);
-    oct_job job = oct_run(LIMIT_S, HELLO, NULL);
+    oct_job job = oct_job_run(LIMIT_S, HELLO, NULL);
     oct_check_exit(job, 2);
     oct_check_said(job, "srun started 4 tasks without PMI");
     oct_check_said(job, "srun --mpi=pmix");
     oct_job_free(&job);
-    job = oct_run(LIMIT_S, HELLO, "environment", NULL);
+    job = oct_job_run(LIMIT_S, HELLO, "environment", NULL);
     oct_check_said(job, "launched 1 rank 2 of 4");
     oct_job_free(&job);
 }
@@ -261,12 +261,12 @@ Test(start, a_batch_script_or_a_step_of_one_task_is_no_launcher, .timeout = 30)
 {
     setenv("SLURM_NTASKS", "8", 1);
     setenv("SLURM_PROCID", "0", 1);
-    oct_job job = oct_run(LIMIT_S, HELLO, NULL);
+    oct_job job = oct_job_run(LIMIT_S, HELLO, NULL);
     oct_check_exit(job, 0);
     oct_check_said(job, "rank 0 of 1, none");
     oct_job_free(&job);
     setenv("SLURM_STEP_NUM_TASKS", "1", 1);
-    job = oct_run(LIMIT_S, HELLO, NULL);
+    job = oct_job_run(LIMIT_S, HELLO, NULL);
     oct_check_exit(job, 0);
     oct_job_free(&job);
 }
@@ -275,7 +275,7 @@ Test(start, the_mpirun_of_another_library_is_refused, .timeout = 60)
 {
     setenv("PMI_RANK", "2", 1);
     setenv("PMI_SIZE", "4", 1);
-    oct_job job = oct_run(LIMIT_S, HELLO, NULL);
+    oct_job job = oct_job_run(LIMIT_S, HELLO, NULL);
     oct_check_exit(job, 2);
     oct_check_said(job, "the launcher started 4 ranks, but Open MPI ");
     oct_check_said(job, "another MPI library");

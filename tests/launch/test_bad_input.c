@@ -146,7 +146,7 @@ static oct_job run_script(const parameter *p, const bad_case *c)
         "exit $code\n",
         prelude, launcher, p->folder, place, place, c->setup, place, place, c->run, place);
     cr_assert(length < (int)sizeof(script), "%s: too long", c->name);
-    return oct_run(60, "bash", "-c", script, NULL);
+    return oct_job_run(60, "bash", "-c", script, NULL);
 }
 
 static bool same_files(const parameter *p)

@@ -19,7 +19,7 @@ static void clean_up(void)
 
 TestSuite(bench, .fini = clean_up, .timeout = 120);
 
-#define OCTET(...) (oct_job_free(&job), job = oct_run(SECONDS, OCT_PROGRAM, __VA_ARGS__, NULL))
+#define OCTET(...) (oct_job_free(&job), job = oct_job_run(SECONDS, OCT_PROGRAM, __VA_ARGS__, NULL))
 
 static void read_json(void)
 {

@@ -32,13 +32,13 @@ static void clean_up(void)
 
 TestSuite(cli, .fini = clean_up);
 
-#define OCTET(...) (oct_job_free(&job), job = oct_run(SECONDS, OCT_PROGRAM, __VA_ARGS__, NULL))
+#define OCTET(...) (oct_job_free(&job), job = oct_job_run(SECONDS, OCT_PROGRAM, __VA_ARGS__, NULL))
 
 /* Help. */
 
 Test(cli, without_words_shows_the_commands_and_ends_with_2)
 {
-    job = oct_run(SECONDS, OCT_PROGRAM, NULL);
+    job = oct_job_run(SECONDS, OCT_PROGRAM, NULL);
     oct_check_exit(job, 2);
     for (size_t i = 0; i < oct_command_count(); i++)
         oct_check_said(job, oct_command_at(i)->summary);
@@ -62,7 +62,7 @@ Test(cli, help_of_a_command_is_the_same_in_both_spellings)
         OCTET("help", name);
         oct_check_exit(job, 0);
         oct_check_said(job, oct_command_at(i)->usage);
-        oct_job other = oct_run(SECONDS, OCT_PROGRAM, name, "--help", NULL);
+        oct_job other = oct_job_run(SECONDS, OCT_PROGRAM, name, "--help", NULL);
         oct_check_exit(other, 0);
         cr_assert_str_eq(other.out, job.out);
         oct_job_free(&other);
@@ -328,7 +328,7 @@ Test(cli, json_is_one_document)
     for (size_t i = 0; i < OCT_COUNT(lines); i++) {
         const char *const *w = lines[i];
         oct_job_free(&job);
-        job = oct_run(SECONDS, OCT_PROGRAM, w[0], w[1], w[2], w[3], w[4], w[5], NULL);
+        job = oct_job_run(SECONDS, OCT_PROGRAM, w[0], w[1], w[2], w[3], w[4], w[5], NULL);
         oct_check_exit(job, 0);
         json_error_t error;
         json_t *document = json_loads(job.out, 0, &error);

@@ -29,7 +29,7 @@ static void clean_up(void)
 
 TestSuite(inspect, .init = start, .fini = clean_up, .timeout = 120);
 
-#define OCTET(...) (oct_job_free(&job), job = oct_run(SECONDS, OCT_PROGRAM, __VA_ARGS__, NULL))
+#define OCTET(...) (oct_job_free(&job), job = oct_job_run(SECONDS, OCT_PROGRAM, __VA_ARGS__, NULL))
 
 static void check_refused(const char *sentence)
 {

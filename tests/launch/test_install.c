@@ -29,7 +29,7 @@ TestSuite(install, .init = start, .fini = clean_up, .timeout = 300);
 static void shell(const char *script)
 {
     oct_job_free(&job);
-    job = oct_run(SECONDS, "bash", "-c", script, NULL);
+    job = oct_job_run(SECONDS, "bash", "-c", script, NULL);
 }
 
 Test(install, every_header_compiles_alone_and_strictly)

@@ -63,7 +63,7 @@ static void check_same_file(const char *a, const char *b, const char *file)
     char command[2048];
     snprintf(command, sizeof command, "cmp %s/%s %s/%s", oct_tmp_path(&tmp, a), file,
              oct_tmp_path(&tmp, b), file);
-    oct_job job = oct_run(20, "/bin/bash", "-c", command, NULL);
+    oct_job job = oct_job_run(20, "/bin/bash", "-c", command, NULL);
     cr_assert(job.exit_code == 0, "%s and %s differ: %s%s", a, b, job.out, job.err);
     oct_job_free(&job);
 }
@@ -78,7 +78,7 @@ static void check_same_run(const char *a, const char *b)
         "%s/checkpoints/$f || exit 1; done; cd - >/dev/null; test \"$(cd %s/checkpoints; echo "
         "*.h5)\" = \"$(cd %s/checkpoints; echo *.h5)\"",
         oct_tmp_path(&tmp, a), oct_tmp_path(&tmp, b), oct_tmp_path(&tmp, a), oct_tmp_path(&tmp, b));
-    oct_job job = oct_run(20, "/bin/bash", "-c", command, NULL);
+    oct_job job = oct_job_run(20, "/bin/bash", "-c", command, NULL);
     cr_assert(job.exit_code == 0, "checkpoints of %s and %s differ: %s%s", a, b, job.out, job.err);
     oct_job_free(&job);
     check_same_file(a, b, "model.int8.h5");
@@ -195,7 +195,7 @@ static void train_and_kill(const setting *s, int ranks, int step, const char *na
         "pkill -9 -f 'output=%s$'\n"
         "sleep 0.3; ! pgrep -f 'octet train.*output=%s$'",
         ranks, OCT_PROGRAM, s->recipe, keys, out, out, step, out, out);
-    oct_job job = oct_run(120, "/bin/bash", "-c", command, NULL);
+    oct_job job = oct_job_run(120, "/bin/bash", "-c", command, NULL);
     oct_job_free(&job);
     char path[600];
     snprintf(path, sizeof path, "%s/checkpoints/manifest.json", out);
@@ -235,10 +235,10 @@ Test(invariance, a_copied_checkpoint_converts_to_the_bytes_of_the_run)
              "cp $(ls %s/checkpoints/step-*.h5 | tail -n 1) %s",
              oct_tmp_path(&tmp, "run"), oct_tmp_path(&tmp, "elsewhere"), oct_tmp_path(&tmp, "run"),
              checkpoint);
-    job = oct_run(20, "/bin/bash", "-c", command, NULL);
+    job = oct_job_run(20, "/bin/bash", "-c", command, NULL);
     oct_check_exit(job, 0);
     oct_job_free(&job);
-    job = oct_run(60, OCT_PROGRAM, "convert", checkpoint, "-o", model, NULL);
+    job = oct_job_run(60, OCT_PROGRAM, "convert", checkpoint, "-o", model, NULL);
     oct_check_exit(job, 0);
     oct_job_free(&job);
     check_same_file("run", "elsewhere", "model.int8.h5");

@@ -44,12 +44,12 @@ static void clean_up(void)
 TestSuite(plugin, .init = start, .fini = clean_up, .timeout = 300);
 
 #define PROGRAM "octet/bin/octet"
-#define OCTET(...) (oct_job_free(&job), job = oct_run(SECONDS, PROGRAM, __VA_ARGS__, NULL))
+#define OCTET(...) (oct_job_free(&job), job = oct_job_run(SECONDS, PROGRAM, __VA_ARGS__, NULL))
 
 static void shell(const char *script)
 {
     oct_job_free(&job);
-    job = oct_run(SECONDS, "bash", "-c", script, NULL);
+    job = oct_job_run(SECONDS, "bash", "-c", script, NULL);
 }
 
 Test(plugin, a_model_of_custom_parts_has_the_same_bytes_on_any_number_of_ranks)

@@ -11,7 +11,7 @@ static oct_tmp tmp;
 
 static oct_job shell(const char *command)
 {
-    return oct_run(60, "/bin/bash", "-c", command, NULL);
+    return oct_job_run(60, "/bin/bash", "-c", command, NULL);
 }
 
 /* A folder with data and a finished run of it, new/, with all its checkpoints. */
@@ -20,8 +20,8 @@ static void set_up(void)
     oct_tmp_create(&tmp);
     cr_assert_eq(chdir(tmp.path), 0);
     small_start(tmp.path);
-    oct_job job = oct_run(60, OCT_PROGRAM, "train", "r.yaml", "checkpoint.every=1",
-                          "checkpoint.keep=9", NULL);
+    oct_job job = oct_job_run(60, OCT_PROGRAM, "train", "r.yaml", "checkpoint.every=1",
+                              "checkpoint.keep=9", NULL);
     oct_check_exit(job, 0);
     oct_job_free(&job);
 }
@@ -65,7 +65,7 @@ Test(sensitivity, gives_the_same_table_on_1_2_and_3_ranks)
 
 Test(sensitivity, is_json_on_request_with_the_same_rows)
 {
-    oct_job job = oct_run(60, OCT_PROGRAM, "sensitivity", "new", "--json", "-o", "table", NULL);
+    oct_job job = oct_job_run(60, OCT_PROGRAM, "sensitivity", "new", "--json", "-o", "table", NULL);
     oct_check_exit(job, 0);
     oct_tmp_write_text(&tmp, "json", job.out);
     oct_job_free(&job);
@@ -75,25 +75,25 @@ Test(sensitivity, is_json_on_request_with_the_same_rows)
 
 Test(sensitivity, of_a_recipe_makes_layers_of_16_bits_and_a_certified_model)
 {
-    oct_job job = oct_run(60, OCT_PROGRAM, "sensitivity", "new", "-o", "table", NULL);
+    oct_job job = oct_job_run(60, OCT_PROGRAM, "sensitivity", "new", "-o", "table", NULL);
     oct_check_exit(job, 0);
     oct_job_free(&job);
-    job = oct_run(60, OCT_PROGRAM, "train", "r.yaml", "output=wide", "quant.sensitivity=table",
-                  "quant.sensitivity_topk=4", NULL);
+    job = oct_job_run(60, OCT_PROGRAM, "train", "r.yaml", "output=wide", "quant.sensitivity=table",
+                      "quant.sensitivity_topk=4", NULL);
     oct_check_exit(job, 0);
     oct_job_free(&job);
     must("for p in $(grep -v '^#' table | head -n 4 | awk '$2 == \"activation\" {print $1}'); do "
          "grep -q \"int16_layers:.*$p\" wide/recipe.yaml || exit 1; done");
     /* The checkpoint knows its layers; the table may go. */
     must("rm table");
-    job = oct_run(60, OCT_PROGRAM, "verify", "wide/model.int8.h5", NULL);
+    job = oct_job_run(60, OCT_PROGRAM, "verify", "wide/model.int8.h5", NULL);
     oct_check_exit(job, 0);
     oct_job_free(&job);
-    job = oct_run(60, OCT_PROGRAM, "convert", "wide", "-o", "again.int8.h5", NULL);
+    job = oct_job_run(60, OCT_PROGRAM, "convert", "wide", "-o", "again.int8.h5", NULL);
     oct_check_exit(job, 0);
     oct_job_free(&job);
     must("cmp again.int8.h5 wide/model.int8.h5");
-    job = oct_run(60, OCT_PROGRAM, "inspect", "--tree", "wide", NULL);
+    job = oct_job_run(60, OCT_PROGRAM, "inspect", "--tree", "wide", NULL);
     oct_check_exit(job, 0);
     oct_check_said(job, "dtype=u16");
     oct_job_free(&job);
@@ -101,12 +101,13 @@ Test(sensitivity, of_a_recipe_makes_layers_of_16_bits_and_a_certified_model)
 
 Test(sensitivity, wants_a_calibrated_checkpoint)
 {
-    oct_job job = oct_run(20, OCT_PROGRAM, "sensitivity", "new/checkpoints/step-00000001.h5", NULL);
+    oct_job job =
+        oct_job_run(20, OCT_PROGRAM, "sensitivity", "new/checkpoints/step-00000001.h5", NULL);
     oct_check_exit(job, 4);
     oct_check_said(job, "stands in the phase float and has no quantizers yet; take a checkpoint of "
                         "the phase calibrate or later");
     oct_job_free(&job);
-    job = oct_run(20, OCT_PROGRAM, "sensitivity", "new/model.int8.h5", NULL);
+    job = oct_job_run(20, OCT_PROGRAM, "sensitivity", "new/model.int8.h5", NULL);
     oct_check_exit(job, 3);
     oct_check_said(job, "sensitivity takes a checkpoint or a run folder");
     oct_job_free(&job);

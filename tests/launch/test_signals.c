@@ -45,7 +45,7 @@ static void train_and(const char *action)
     char script[1024];
     snprintf(script, sizeof(script), TRAIN "%s; wait $!", action);
     oct_job_free(&job);
-    job = oct_run(SECONDS, "bash", "-c", script, "bash", OCT_PROGRAM, NULL);
+    job = oct_job_run(SECONDS, "bash", "-c", script, "bash", OCT_PROGRAM, NULL);
 }
 
 static void check_stopped(void)
@@ -84,8 +84,8 @@ Test(signals, a_killed_rank_is_named_and_the_same_command_continues)
 
 Test(signals, without_mpirun_it_is_said_once)
 {
-    job = oct_run(SECONDS, "env", "PATH=/nowhere", OCT_PROGRAM, "train", "r.yaml", "--ranks", "2",
-                  NULL);
+    job = oct_job_run(SECONDS, "env", "PATH=/nowhere", OCT_PROGRAM, "train", "r.yaml", "--ranks",
+                      "2", NULL);
     oct_check_exit(job, 7);
     cr_assert_eq(oct_job_said_times(&job, "mpirun cannot be started"), 1, "%s", job.err);
 }

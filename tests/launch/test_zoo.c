@@ -66,7 +66,7 @@ static void check(const char *a, const char *b, const char *script, const char *
     char first[600], second[600];
     snprintf(first, sizeof first, "%s", oct_tmp_path(&tmp, a));
     snprintf(second, sizeof second, "%s", oct_tmp_path(&tmp, b));
-    oct_job job = oct_run(60, "/bin/bash", "-c", script, "check", first, second, NULL);
+    oct_job job = oct_job_run(60, "/bin/bash", "-c", script, "check", first, second, NULL);
     cr_assert(job.exit_code == 0, "%s: %s and %s differ\n%s%s", what, a, b, job.out, job.err);
     oct_job_free(&job);
 }

@@ -11,7 +11,7 @@ static oct_job lint(const char *name, const oct_tmp *tree)
     char root[300], script[512];
     snprintf(root, sizeof(root), "-DROOT=%s", tree->path);
     snprintf(script, sizeof(script), OCT_SOURCE_DIR "/tests/lint/%s.cmake", name);
-    return oct_run(30, "cmake", root, "-P", script, NULL);
+    return oct_job_run(30, "cmake", root, "-P", script, NULL);
 }
 
 typedef struct fault {

@@ -133,7 +133,7 @@ oct_job oct_run_args(double timeout_s, const char *const *argv)
     return job;
 }
 
-oct_job oct_run(double timeout_s, const char *program, ...)
+oct_job oct_job_run(double timeout_s, const char *program, ...)
 {
     const char *argv[MAX_ARGS] = {program};
     va_list list;

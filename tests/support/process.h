@@ -16,8 +16,8 @@ typedef struct oct_job {
     char *out, *err; /* NUL-terminated, never NULL */
 } oct_job;
 
-/* The command line ends with NULL: oct_run(10, OCT_PROGRAM, "check", "x.yaml", NULL). */
-oct_job oct_run(double timeout_s, const char *program, ...) __attribute__((sentinel));
+/* The command line ends with NULL: oct_job_run(10, OCT_PROGRAM, "check", "x.yaml", NULL). */
+oct_job oct_job_run(double timeout_s, const char *program, ...) __attribute__((sentinel));
 oct_job oct_run_args(double timeout_s, const char *const *argv);
 void oct_job_free(oct_job *job);
 
