@@ -11,10 +11,10 @@
 enum { COLUMNS = 4, TILE_BYTES = COLUMNS * OCT_WORD };
 
 /* Weights, and what is missing. */
-typedef struct tile {
+typedef struct weights {
     int8x16_t w;
     int32x4_t missing;
-} tile;
+} weights;
 
 INLINE int8x16_t less_128(uint8x16_t codes)
 {
@@ -28,14 +28,14 @@ INLINE int8x16_t spread(const char *at)
     return less_128(vreinterpretq_u8_u32(vdupq_n_u32(word)));
 }
 
-INLINE tile load_tile(const void *at)
+INLINE weights load_tile(const void *at)
 {
     const int8x16_t w = vld1q_s8(at);
     const int32x4_t sum = vdotq_s32(vdupq_n_s32(0), w, vdupq_n_s8(1));
-    return (tile){w, vshlq_n_s32(sum, 7)};
+    return (weights){w, vshlq_n_s32(sum, 7)};
 }
 
-INLINE int32x4_t add_products(int32x4_t sum, int8x16_t codes, tile t)
+INLINE int32x4_t add_products(int32x4_t sum, int8x16_t codes, weights t)
 {
     return vdotq_s32(vaddq_s32(sum, t.missing), codes, t.w);
 }
@@ -55,7 +55,7 @@ static void pack_tile(const int8_t *from, int8_t *packed)
 #define PANEL_SUM int32x4_t
 #define PANEL_ELEMENT int32_t
 #define PANEL_WORD int8x16_t
-#define PANEL_WEIGHT tile
+#define PANEL_WEIGHT weights
 #define PANEL_ZERO() vdupq_n_s32(0)
 #define PANEL_SPREAD(at) spread(at)
 #define PANEL_TILE_AT(at) load_tile(at)
