@@ -50,16 +50,23 @@ float oct_pow2_ceil(float x)
     return ldexpf(1.0f, fraction == 0.5f ? exponent - 1 : exponent);
 }
 
-float oct_weight_scale(const float *weight, int64_t n)
+/* Magnitudes compare as integers; NaN is the largest of them, so it is not lost. */
+OCT_CLONES
+static uint32_t largest_magnitude(const float *x, int64_t n)
 {
-    /* Magnitudes compare as integers; NaN is the largest of them, so it is not lost. */
     uint32_t largest = 0;
     for (int64_t i = 0; i < n; i++) {
         uint32_t bits;
-        memcpy(&bits, weight + i, sizeof bits);
+        memcpy(&bits, x + i, sizeof bits);
         bits &= 0x7fffffffu;
         largest = bits > largest ? bits : largest;
     }
+    return largest;
+}
+
+float oct_weight_scale(const float *weight, int64_t n)
+{
+    const uint32_t largest = largest_magnitude(weight, n);
     float absmax;
     memcpy(&absmax, &largest, sizeof absmax);
     return at_least(absmax / 127.0f);

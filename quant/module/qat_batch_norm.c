@@ -5,6 +5,7 @@
  * holds exactly, leaf by leaf in order of the rows.
  */
 #include "core/base/mem.h"
+#include "core/base/whole.h"
 #include "quant/module/qat_conv_impl.h"
 #include "quant/module/quantized_impl.h"
 #include "quant/pass/emit.h"
@@ -153,13 +154,6 @@ static void run_forward(oct_context *cx, const call *c)
     if (!settles) oct_observe_leaves(cx, c->l.fq, training, c->y->q.scale, c->ranges);
 }
 
-/* What x^ comes from. */
-typedef struct codes_of {
-    oct_qcodes x;
-    int64_t n;
-    const float *a, *b;
-} codes_of;
-
 /* x^ = (code - zero_point) * a[o] + b[o] */
 #define NORMALISE(name, code_t)                                                                    \
     OCT_CLONES static void name(const code_t *x, int32_t zero_point, int64_t rows, int64_t n,      \
@@ -172,14 +166,70 @@ typedef struct codes_of {
 NORMALISE(normalise, uint8_t)
 NORMALISE(normalise16, uint16_t)
 
-static void normalise_leaf(const void *args, int64_t at, int64_t rows, float *hat)
+/* What a backward works on. */
+typedef struct way_back {
+    const oct_fake_quant *fq;
+    const saved *sv;
+    oct_qcodes x;
+    int64_t pixels;
+    oct_norm_grad norm;
+    const float *a, *b; /* of x^ */
+    float *grad;
+    float *hat; /* a part of oct_part_floats for each thread */
+} way_back;
+
+static void normalise_part(const way_back *w, int64_t at, int64_t rows, float *hat)
 {
-    const codes_of *c = args;
-    const oct_qcodes x = oct_qcodes_from(c->x, at);
+    const oct_qcodes x = oct_qcodes_from(w->x, at);
     if (oct_codes_dtype(x.q) == OCT_U16)
-        normalise16(x.data, x.q.zero_point, rows, c->n, c->a, c->b, hat);
+        normalise16(x.data, x.q.zero_point, rows, w->norm.n, w->a, w->b, hat);
     else
-        normalise(x.data, x.q.zero_point, rows, c->n, c->a, c->b, hat);
+        normalise(x.data, x.q.zero_point, rows, w->norm.n, w->a, w->b, hat);
+}
+
+static void sum_leaf(const oct_context *cx, const way_back *w, int64_t i)
+{
+    const int64_t n = w->norm.n, rows = oct_leaf_size(&cx->leaves, i) * w->pixels;
+    const int64_t begin = oct_leaf_begin(&cx->leaves, i) * w->pixels * n;
+    float *hat = w->hat + omp_get_thread_num() * oct_part_floats(n);
+    oct_clip_leaf(w->fq, w->sv->mask + i * w->sv->mask_stride, rows * n, w->grad + begin);
+    for (int64_t row = 0, count; row < rows; row += count) {
+        count = oct_smaller(oct_part_rows(n), rows - row);
+        normalise_part(w, begin + row * n, count, hat);
+        oct_norm_grad_sum(
+            &w->norm, i,
+            &(oct_norm_rows){.rows = count, .hat.made = hat, .grad = w->grad + begin + row * n});
+    }
+}
+
+static void turn_leaf(const oct_context *cx, const way_back *w, int64_t i)
+{
+    const int64_t n = w->norm.n, rows = oct_leaf_size(&cx->leaves, i) * w->pixels;
+    float *grad = w->grad + oct_leaf_begin(&cx->leaves, i) * w->pixels * n;
+    float *hat = w->hat + omp_get_thread_num() * oct_part_floats(n);
+    for (int64_t row = 0, count; row < rows; row += count) {
+        float *part = grad + row * n;
+        count = oct_smaller(oct_part_rows(n), rows - row);
+        if (w->sv->live) {
+            normalise_part(w, part - w->grad, count, hat);
+            oct_norm_grad_live(&w->norm,
+                               &(oct_norm_rows){.rows = count, .hat.made = hat, .grad = part},
+                               false, part);
+        } else {
+            oct_norm_grad_frozen(&w->norm, count, part, part);
+        }
+    }
+}
+
+static void run_backward(oct_context *cx, const oct_layer *l, way_back *w)
+{
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < cx->leaves.local; i++)
+        sum_leaf(cx, w, i);
+    if (!oct_norm_grad_settle(cx, l->bn, &w->sv->ch, w->sv->live, w->pixels, &w->norm)) return;
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < cx->leaves.local; i++)
+        turn_leaf(cx, w, i);
 }
 
 static void backward(oct_context *cx, oct_node *node)
@@ -188,23 +238,27 @@ static void backward(oct_context *cx, oct_node *node)
     const saved *sv = node->saved;
     const oct_layer l = layer_of(m);
     oct_tensor *x = node->input[0];
-    int64_t n = l.bn->channels, pixels = x->shape.ndim == 4 ? oct_dim(x, 1) * oct_dim(x, 2) : 1;
-    float *grad = oct_take_grad(node->output);
-    oct_clip_backward(cx, l.fq, sv->mask, sv->mask_stride, pixels * n, grad);
-    float *hat = oct_scratch(cx, (size_t)oct_numel(x) * 4 + 64);
+    const int64_t n = l.bn->channels;
+    way_back w = {.fq = l.fq,
+                  .sv = sv,
+                  .x = oct_qcodes_of(x),
+                  .pixels = x->shape.ndim == 4 ? oct_dim(x, 1) * oct_dim(x, 2) : 1,
+                  .grad = oct_take_grad(node->output)};
+    w.hat = oct_scratch(cx, (size_t)(oct_part_floats(n) * omp_get_max_threads()) * sizeof *w.hat);
     float *a = oct_scratch(cx, (size_t)n * 8), *b = a + n;
-    if (cx->status == OCT_OK) {
+    if (oct_norm_grad_begin(cx, n, &w.norm)) {
         for (int64_t o = 0; o < n; o++) {
             a[o] = x->q.scale * sv->ch.inv_std[o];
             b[o] = -sv->ch.mean[o] * sv->ch.inv_std[o];
         }
-        const codes_of codes = {oct_qcodes_of(x), n, a, b};
-        const oct_normaliser normaliser = {normalise_leaf, &codes, hat};
-        oct_normalised_backward(cx, l.bn, &sv->ch, sv->live, n, pixels, &normaliser, grad);
+        w.a = a;
+        w.b = b;
+        run_backward(cx, &l, &w);
     }
+    oct_norm_grad_end(cx, &w.norm);
     oct_scratch_end(cx, a);
-    oct_scratch_end(cx, hat);
-    oct_give_grad(cx, x, grad);
+    oct_scratch_end(cx, w.hat);
+    oct_give_grad(cx, x, w.grad);
 }
 
 static bool begin(oct_context *cx, call *c)

@@ -1,81 +1,271 @@
 /* The backward of what follows an integer sum in the quantized layers: quantizer and activation, then
- * batch norm. */
-#include "core/kernel/batch_norm.h"
+ * batch norm. Loops hold 16 or 8 channels in registers while the rows go by; sums are taken in double,
+ * each channel's terms in order of the rows, so no bit depends on how many are held. */
 #include "quant/module/mask.h"
 #include "quant/module/qat_conv_impl.h"
 
-void oct_clip_backward(oct_context *cx, const oct_fake_quant *fq, const uint8_t *mask,
-                       int64_t mask_stride, int64_t n, float *grad)
+#include "core/base/cpu.h"
+
+#include <string.h>
+
+bool oct_clips_in_parts(const oct_fake_quant *fq)
 {
-    if (!mask) return;
-#pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < cx->leaves.local; i++) {
-        int64_t count = oct_leaf_size(&cx->leaves, i) * n;
-        float *leaf = grad + oct_leaf_begin(&cx->leaves, i) * n;
-        if (fq)
-            oct_fake_quant_backward(fq, count, mask + i * mask_stride, leaf);
-        else
-            oct_mask_apply(mask + i * mask_stride, count, leaf);
+    return !fq || !fq->qconfig.fake_quant->backward;
+}
+
+void oct_clip_leaf(const oct_fake_quant *fq, const uint8_t *mask, int64_t n, float *grad)
+{
+    if (fq)
+        oct_fake_quant_backward(fq, n, mask, grad);
+    else
+        oct_mask_apply(mask, n, grad);
+}
+
+void oct_clip_part(const uint8_t *mask, int64_t first, int64_t n, float *grad)
+{
+    for (; n > 0 && first % 8 != 0; first++, grad++, n--)
+        if (!(mask[first / 8] >> (first % 8) & 1)) *grad = 0.0f;
+    oct_mask_apply(mask + first / 8, n, grad);
+}
+
+bool oct_norm_grad_begin(oct_context *cx, int64_t n, oct_norm_grad *v)
+{
+    *v = (oct_norm_grad){.n = n};
+    v->gain = oct_scratch(cx, (size_t)n * 3 * sizeof *v->gain);
+    v->sums = oct_scratch(cx, (size_t)(cx->leaves.local + 1) * (size_t)n * 2 * sizeof *v->sums);
+    if (!v->gain || !v->sums) return false;
+    v->mean = v->gain + n;
+    v->dot = v->mean + n;
+    memset(v->sums, 0, (size_t)cx->leaves.local * (size_t)n * 2 * sizeof *v->sums);
+    return true;
+}
+
+void oct_norm_grad_end(oct_context *cx, oct_norm_grad *v)
+{
+    oct_scratch_end(cx, v->sums);
+    oct_scratch_end(cx, v->gain);
+}
+
+/* Vectors are handed from function to function, but all of those are inlined. */
+#pragma GCC diagnostic ignored "-Wpsabi"
+
+typedef float eight __attribute__((vector_size(32), aligned(4), may_alias));
+typedef int32_t whole __attribute__((vector_size(32), aligned(4), may_alias));
+typedef double wide __attribute__((vector_size(64), aligned(8), may_alias));
+
+#define INLINE static inline __attribute__((always_inline))
+
+/* Eight bits of a mask, from bit `at` on, as eight elements that are 0 or all ones. */
+INLINE whole bits_at(const uint8_t *mask, uint64_t at)
+{
+    const whole bit = {1, 2, 4, 8, 16, 32, 64, 128};
+    uint16_t two;
+    memcpy(&two, mask + at / 8, sizeof two);
+    const int32_t bits = two >> at % 8;
+    return (bit & bits) == bit;
+}
+
+/* Constants of x^ for eight channels. */
+typedef struct affine {
+    whole offset;
+    eight a, b;
+} affine;
+
+INLINE affine affine_at(const bool made, const oct_hat *hat, int64_t c)
+{
+    affine f = {0};
+    if (made) return f;
+    f.offset = *(const whole *)(hat->offset + c);
+    f.a = *(const eight *)(hat->a + c);
+    f.b = *(const eight *)(hat->b + c);
+    return f;
+}
+
+INLINE eight hat_at(const bool made, const oct_hat *hat, const affine *f, int64_t i)
+{
+    if (made) return *(const eight *)(hat->made + i);
+    return __builtin_convertvector(*(const whole *)(hat->acc + i) - f->offset, eight) * f->a + f->b;
+}
+
+INLINE float hat_of_one(const oct_hat *hat, int64_t c, int64_t i)
+{
+    if (hat->made) return hat->made[i];
+    return (float)(hat->acc[i] - hat->offset[c]) * hat->a[c] + hat->b[c];
+}
+
+/* Eight elements of g, clipped. The next part is fetched: rows are gone through some channels at a time,
+ * which no processor foresees. */
+INLINE eight grad_at(const oct_norm_rows *r, int64_t part, int64_t i)
+{
+    const eight grad = *(const eight *)(r->grad + i);
+    __builtin_prefetch(r->grad + part + i);
+    if (!r->mask) return grad;
+    return (eight)((whole)grad & bits_at(r->mask, (uint64_t)(r->first + i)));
+}
+
+INLINE float grad_of_one(const oct_norm_rows *r, int64_t i)
+{
+    const int64_t at = r->first + i;
+    return !r->mask || (r->mask[at / 8] >> at % 8 & 1) ? r->grad[i] : 0.0f;
+}
+
+INLINE void sum_eight(const bool made, const oct_norm_rows *r, const affine *f, int64_t part,
+                      int64_t i, wide *sum, wide *product)
+{
+    const wide g = __builtin_convertvector(grad_at(r, part, i), wide);
+    *sum += g;
+    *product += g * __builtin_convertvector(hat_at(made, &r->hat, f, i), wide);
+}
+
+INLINE void sum_one(const oct_norm_rows *r, int64_t n, int64_t c, double *total)
+{
+    for (int64_t i = c; i < r->rows * n; i += n) {
+        const double g = (double)grad_of_one(r, i);
+        total[c] += g;
+        total[n + c] += g * (double)hat_of_one(&r->hat, c, i);
     }
 }
 
-/* Gradient rows of a parameter with n elements: sums[i * stride + at ..] of leaf i. */
-static void add_leaf_sums(oct_context *cx, oct_param *param, const double *sums, int64_t n,
-                          int64_t at, int64_t stride)
+INLINE void sum_rows(const bool made, const oct_norm_rows *r, int64_t n, double *total)
+{
+    const int64_t end = r->rows * n;
+    int64_t c = 0;
+    for (; c + 16 <= n; c += 16) {
+        const affine f0 = affine_at(made, &r->hat, c), f1 = affine_at(made, &r->hat, c + 8);
+        wide *sum = (wide *)(total + c), *product = (wide *)(total + n + c);
+        wide s0 = sum[0], s1 = sum[1], p0 = product[0], p1 = product[1];
+        for (int64_t i = c; i < end; i += n) {
+            sum_eight(made, r, &f0, end, i, &s0, &p0);
+            sum_eight(made, r, &f1, end, i + 8, &s1, &p1);
+        }
+        sum[0] = s0;
+        sum[1] = s1;
+        product[0] = p0;
+        product[1] = p1;
+    }
+    for (; c + 8 <= n; c += 8) {
+        const affine f = affine_at(made, &r->hat, c);
+        wide s = *(wide *)(total + c), p = *(wide *)(total + n + c);
+        for (int64_t i = c; i < end; i += n)
+            sum_eight(made, r, &f, end, i, &s, &p);
+        *(wide *)(total + c) = s;
+        *(wide *)(total + n + c) = p;
+    }
+    for (; c < n; c++)
+        sum_one(r, n, c, total);
+}
+
+OCT_CLONES
+static void sum_made(const oct_norm_rows *r, int64_t n, double *total)
+{
+    const oct_norm_rows own = *r; /* which nothing that is written can change */
+    sum_rows(true, &own, n, total);
+}
+
+OCT_CLONES
+static void sum_acc(const oct_norm_rows *r, int64_t n, double *total)
+{
+    const oct_norm_rows own = *r;
+    sum_rows(false, &own, n, total);
+}
+
+void oct_norm_grad_sum(const oct_norm_grad *v, int64_t leaf, const oct_norm_rows *r)
+{
+    (r->hat.made ? sum_made : sum_acc)(r, v->n, v->sums + leaf * 2 * v->n);
+}
+
+/* Gradient rows of a parameter of n elements from the leaves' sums at `at`. */
+static void add_leaf_sums(oct_context *cx, oct_param *param, const oct_norm_grad *v, int64_t at)
 {
     float *rows = oct_leaf_grads_begin(cx, param);
     for (int64_t i = 0; rows && i < cx->leaves.local; i++)
-        for (int64_t o = 0; o < n; o++)
-            rows[i * n + o] += (float)sums[i * stride + at + o];
+        for (int64_t o = 0; o < v->n; o++)
+            rows[i * v->n + o] += (float)v->sums[i * 2 * v->n + at + o];
     oct_leaf_grads_end(cx, param);
 }
 
 /* The means over the global batch of the gradient and of its product with x^: in training they too
  * depend on every input. */
-static void batch_means(oct_context *cx, double *rows, int64_t n, double count, float *mean,
-                        float *dot)
+static void batch_means(oct_context *cx, double count, oct_norm_grad *v)
 {
-    double *total = oct_scratch(cx, (size_t)n * 16);
-    if (total && oct_sum_over_ranks(cx, rows, 2 * n, total)) {
+    const int64_t n = v->n;
+    double *total = oct_scratch(cx, (size_t)n * 2 * sizeof *total);
+    if (total && oct_sum_over_ranks(cx, v->sums, 2 * n, total)) {
         for (int64_t o = 0; o < n; o++) {
-            mean[o] = (float)(total[o] / count);
-            dot[o] = (float)(total[n + o] / count);
+            v->mean[o] = (float)(total[o] / count);
+            v->dot[o] = (float)(total[n + o] / count);
         }
     }
     oct_scratch_end(cx, total);
 }
 
-void oct_normalised_backward(oct_context *cx, const oct_batch_norm_module *bn,
-                             const oct_channels *ch, bool live, int64_t n, int64_t pixels,
-                             const oct_normaliser *x, float *grad)
+bool oct_norm_grad_settle(oct_context *cx, const oct_batch_norm_module *bn, const oct_channels *ch,
+                          bool live, int64_t pixels, oct_norm_grad *v)
 {
-    const oct_leaves *leaves = &cx->leaves;
-    double *rows = oct_scratch(cx, (size_t)(leaves->local + 1) * (size_t)n * 16);
-    float *factor = oct_scratch(cx, (size_t)n * 4 * 4);
-    if (rows && factor) {
-        float *gain = factor, *mean = gain + n, *dot = mean + n;
-        float *zero = dot + n; /* the mean of x^, for loops that take one */
-        for (int64_t o = 0; o < n; o++) {
-            gain[o] = oct_f32(&bn->gamma->value)[o] * ch->inv_std[o];
-            mean[o] = dot[o] = zero[o] = 0.0f;
-        }
-#pragma omp parallel for schedule(static)
-        for (int64_t i = 0; i < leaves->local; i++) {
-            int64_t at = oct_leaf_begin(leaves, i) * pixels * n;
-            int64_t count = oct_leaf_size(leaves, i) * pixels;
-            x->leaf(x->args, at, count, x->hat + at);
-            oct_bn_sum_grads(count, n, grad + at, x->hat + at, zero, rows + i * 2 * n);
-        }
-        add_leaf_sums(cx, bn->beta, rows, n, 0, 2 * n);
-        add_leaf_sums(cx, bn->gamma, rows, n, n, 2 * n);
-        if (live) batch_means(cx, rows, n, (double)(leaves->samples * pixels), mean, dot);
-#pragma omp parallel for schedule(static)
-        for (int64_t i = 0; i < leaves->local; i++) {
-            int64_t at = oct_leaf_begin(leaves, i) * pixels * n;
-            oct_bn_input_grad(oct_leaf_size(leaves, i) * pixels, n, x->hat + at, zero, gain, mean,
-                              dot, grad + at);
+    for (int64_t o = 0; o < v->n; o++) {
+        v->gain[o] = oct_f32(&bn->gamma->value)[o] * ch->inv_std[o];
+        v->mean[o] = v->dot[o] = 0.0f;
+    }
+    add_leaf_sums(cx, bn->beta, v, 0);
+    add_leaf_sums(cx, bn->gamma, v, v->n);
+    if (live) batch_means(cx, (double)(cx->leaves.samples * pixels), v);
+    return cx->status == OCT_OK;
+}
+
+INLINE void live_rows(const bool made, const oct_norm_grad *v, const oct_norm_rows *r, bool keep,
+                      float *out)
+{
+    const int64_t n = v->n, end = r->rows * n;
+    int64_t c = 0;
+    for (; c + 8 <= n; c += 8) {
+        const affine f = affine_at(made, &r->hat, c);
+        const eight gain = *(const eight *)(v->gain + c), mean = *(const eight *)(v->mean + c);
+        const eight dot = *(const eight *)(v->dot + c);
+        for (int64_t i = c; i < end; i += n) {
+            const eight grad = grad_at(r, end, i);
+            if (keep) *(eight *)(r->grad + i) = grad;
+            *(eight *)(out + i) = gain * (grad - mean - hat_at(made, &r->hat, &f, i) * dot);
         }
     }
-    oct_scratch_end(cx, factor);
-    oct_scratch_end(cx, rows);
+    for (; c < n; c++)
+        for (int64_t i = c; i < end; i += n) {
+            const float grad = grad_of_one(r, i);
+            if (keep) r->grad[i] = grad;
+            out[i] = v->gain[c] * (grad - v->mean[c] - hat_of_one(&r->hat, c, i) * v->dot[c]);
+        }
+}
+
+OCT_CLONES
+static void live_made(const oct_norm_grad *v, const oct_norm_rows *r, bool keep, float *out)
+{
+    const oct_norm_grad norm = *v;
+    const oct_norm_rows own = *r;
+    live_rows(true, &norm, &own, keep, out);
+}
+
+OCT_CLONES
+static void live_acc(const oct_norm_grad *v, const oct_norm_rows *r, bool keep, float *out)
+{
+    const oct_norm_grad norm = *v;
+    const oct_norm_rows own = *r;
+    live_rows(false, &norm, &own, keep, out);
+}
+
+void oct_norm_grad_live(const oct_norm_grad *v, const oct_norm_rows *r, bool keep, float *out)
+{
+    (r->hat.made ? live_made : live_acc)(v, r, keep, out);
+}
+
+OCT_CLONES
+static void frozen_rows(int64_t rows, int64_t n, const float *restrict gain, const float *grad,
+                        float *out)
+{
+    for (int64_t r = 0; r < rows; r++, grad += n, out += n)
+        for (int64_t c = 0; c < n; c++)
+            out[c] = gain[c] * grad[c];
+}
+
+void oct_norm_grad_frozen(const oct_norm_grad *v, int64_t rows, const float *grad, float *out)
+{
+    frozen_rows(rows, v->n, v->gain, grad, out);
 }

@@ -1,197 +1,312 @@
-/* The straight-through backward of qat_conv. With dY masked by the clip mask, and x^ from accumulators
- * computed again (cheaper than keeping four bytes an element):
- *     dC = gamma/sigma * (dY - mean(dY) - x^ mean(dY x^))   live batch norm
- *     dC = gamma/sigma * dY                                 frozen
- *     dX = dC * (weight codes * s_w),  dW = dC * (codes - z) * s_x  leaf by leaf.
+/* The straight-through backward of qat_conv. With g the output's gradient where nothing was clipped:
+ *     dC = gamma/sigma * (g - mean(g) - x^ mean(g x^))   live batch norm
+ *     dC = gamma/sigma * g                               frozen; g without batch norm
+ *     dX = (dC s_w) * codes,   dW = s_x/s_w * (dC s_w) * (codes - z)
+ * in up to two sweeps over the leaves. The first sums what the batch norm's own
+ * gradients need, x^ coming from accumulators (computing them again is cheaper than keeping four bytes
+ * an element from the forward on). The second turns a leaf into rows of dC s_w, the one operand of both
+ * products, whose other operands are whole numbers; so nothing else is rounded where numerics are
+ * bfloat16.
  */
 #include "quant/module/qat_conv_impl.h"
 
+#include "core/base/whole.h"
 #include "core/kernel/conv.h"
 
 #include <omp.h>
 #include <string.h>
 
-/* x^ = acc * a[o] + b[o], from accumulators; those of 8-bit inputs in place: int32 becomes float
- * bits. */
-#define NORMALISE(name, acc_t)                                                                     \
-    OCT_CLONES static void name(int64_t rows, int64_t n, const acc_t *offset, const float *a,      \
-                                const float *b, const acc_t *acc, float *hat)                      \
-    {                                                                                              \
-        for (int64_t i = 0; i < rows; i++)                                                         \
-            for (int64_t o = 0; o < n; o++) {                                                      \
-                acc_t sum;                                                                         \
-                memcpy(&sum, &acc[i * n + o], sizeof sum);                                         \
-                hat[i * n + o] = (float)(sum - offset[o]) * a[o] + b[o];                           \
-            }                                                                                      \
-    }
-NORMALISE(normalise_acc, int32_t)
-NORMALISE(normalise_acc16, int64_t)
+/* Parts of a thread's memory, in bytes from its start: a part of floats, a leaf's operand rows, and what
+ * the products work with. */
+typedef struct room_plan {
+    size_t rows, products, bytes;
+} room_plan;
 
-/* What x^ comes from. */
-typedef struct convolved {
-    const oct_channels *ch;
-    int64_t n;
-    bool wide;
-    const void *acc;
-    const float *a, *b;
-} convolved;
+/* A backward at work. */
+typedef struct call {
+    oct_layer l;
+    const oct_qat_saved *sv;
+    oct_tensor *x;
+    float *grad;  /* of the output */
+    bool summand; /* which wants it clipped */
+    oct_work w;   /* with batch norm, and so are the next two */
+    oct_norm_grad norm;
+    float *a, *b; /* x^ = (acc - offset) * a + b */
+    /* Of the second sweep: */
+    const oct_float_kernel *kernel;
+    oct_numerics numerics;
+    float *grad_x; /* NULL: not wanted */
+    bool add_x;    /* it holds something already */
+    void *weight;  /* operand of the gradient to the input */
+    float *factor; /* s_x / s_w */
+    float *bias;   /* its gradient, a row for each leaf; or NULL */
+    size_t row_bytes;
+    room_plan room;
+    char *rooms; /* one for each thread */
+} call;
 
-static void normalise_leaf(const void *args, int64_t at, int64_t rows, float *hat)
+/* x^ from accumulators of 16-bit inputs. */
+OCT_CLONES
+static void normalise(int64_t rows, int64_t n, const int64_t *offset, const float *a,
+                      const float *b, const int64_t *acc, float *restrict hat)
 {
-    const convolved *c = args;
-    if (c->wide)
-        normalise_acc16(rows, c->n, c->ch->offset, c->a, c->b, (const int64_t *)c->acc + at, hat);
+    for (int64_t i = 0; i < rows; i++, acc += n, hat += n)
+        for (int64_t o = 0; o < n; o++)
+            hat[o] = (float)(acc[o] - offset[o]) * a[o] + b[o];
+}
+
+/* x^ of rows of a block of accumulators from `first` on; part: where it may be made. */
+static oct_hat hat_of(const call *c, const void *acc, int64_t first, int64_t rows, float *part)
+{
+    const int64_t n = c->sv->shape.out_c;
+    if (c->x->dtype == OCT_U16) {
+        normalise(rows, n, c->sv->ch.offset, c->a, c->b, (const int64_t *)acc + first * n, part);
+        return (oct_hat){.made = part};
+    }
+    return (oct_hat){.acc = (const int32_t *)acc + first * n,
+                     .offset = c->sv->ch.offset32,
+                     .a = c->a,
+                     .b = c->b};
+}
+
+/* A leaf in one of the sweeps. */
+typedef struct leaf {
+    const call *c;
+    int64_t i;
+    float *grad;
+    const uint8_t *mask; /* of what is clipped part by part, or NULL */
+    float *part;
+    char *rows; /* second sweep */
+} leaf;
+
+/* What cannot be clipped part by part is by the first sweep that there is. */
+static leaf leaf_of(const oct_context *cx, const call *c, int64_t i, bool first)
+{
+    const oct_qat_saved *sv = c->sv;
+    const int64_t n = oct_conv_out_numel(&sv->shape);
+    leaf f = {.c = c, .i = i, .grad = c->grad + oct_leaf_begin(&cx->leaves, i) * n};
+    if (!sv->mask) return f;
+    const uint8_t *mask = sv->mask + i * sv->mask_stride;
+    if (oct_clips_in_parts(c->l.fq))
+        f.mask = mask;
+    else if (first)
+        oct_clip_leaf(c->l.fq, mask, oct_leaf_size(&cx->leaves, i) * n, f.grad);
+    return f;
+}
+
+/* Rows of a block that begins at `position`, from the block's row `row` on. */
+static oct_norm_rows part_of(const leaf *f, int64_t position, int64_t row, int64_t rows,
+                             const void *acc)
+{
+    const int64_t at = (position + row) * f->c->sv->shape.out_c;
+    return (oct_norm_rows){.rows = rows,
+                           .hat = hat_of(f->c, acc, row, rows, f->part),
+                           .mask = f->mask,
+                           .first = at,
+                           .grad = f->grad + at};
+}
+
+/* First sweep. */
+static void sum_block(void *args, int64_t position, int64_t positions, void *acc)
+{
+    const leaf *f = args;
+    const int64_t most = oct_part_rows(f->c->sv->shape.out_c);
+    for (int64_t row = 0, rows; row < positions; row += rows) {
+        rows = oct_smaller(most, positions - row);
+        const oct_norm_rows part = part_of(f, position, row, rows, acc);
+        oct_norm_grad_sum(&f->c->norm, f->i, &part);
+    }
+}
+
+/* A part of dC becomes operand rows. */
+static void take_part(const leaf *f, int64_t position, int64_t rows, const float *grad)
+{
+    const call *c = f->c;
+    const oct_conv_shape *s = &c->sv->shape;
+    if (c->bias) oct_bias_backward(rows, s->out_c, grad, c->bias + f->i * s->out_c);
+    oct_conv_grad_rows(c->kernel, c->numerics, s, rows, grad, c->sv->ch.scale,
+                       f->rows + (size_t)position * c->row_bytes);
+}
+
+/* Second sweep, of live batch norm. */
+static void turn_block(void *args, int64_t position, int64_t positions, void *acc)
+{
+    const leaf *f = args;
+    const int64_t most = oct_part_rows(f->c->sv->shape.out_c);
+    for (int64_t row = 0, rows; row < positions; row += rows) {
+        rows = oct_smaller(most, positions - row);
+        const oct_norm_rows part = part_of(f, position, row, rows, acc);
+        oct_norm_grad_live(&f->c->norm, &part, f->c->summand, f->part);
+        take_part(f, position + row, rows, f->part);
+    }
+}
+
+/* The same where no accumulators are needed. */
+static void turn_plain(const leaf *f, int64_t positions)
+{
+    const call *c = f->c;
+    const int64_t n = c->sv->shape.out_c;
+    for (int64_t row = 0, rows; row < positions; row += rows) {
+        float *grad = f->grad + row * n;
+        rows = oct_smaller(oct_part_rows(n), positions - row);
+        if (f->mask) oct_clip_part(f->mask, row * n, rows * n, grad);
+        if (c->l.bn) oct_norm_grad_frozen(&c->norm, rows, grad, f->part);
+        take_part(f, row, rows, c->l.bn ? f->part : grad);
+    }
+}
+
+static char *room_of_thread(const call *c)
+{
+    return c->rooms + (size_t)omp_get_thread_num() * c->room.bytes;
+}
+
+static void sum_leaf(const oct_context *cx, const call *c, int64_t i)
+{
+    leaf f = leaf_of(cx, c, i, true);
+    f.part = (float *)(void *)room_of_thread(c);
+    oct_work_first(cx, &c->w, i, sum_block, &f);
+}
+
+static oct_conv_input input_of(const call *c, int64_t begin)
+{
+    oct_conv_input x = {.zero_point = c->x->q.zero_point};
+    if (c->x->dtype == OCT_U16)
+        x.codes16 = oct_u16(c->x) + begin;
     else
-        normalise_acc(rows, c->n, c->ch->offset32, c->a, c->b, (const int32_t *)c->acc + at, hat);
+        x.codes = oct_u8(c->x) + begin;
+    return x;
 }
 
-/* The gradient of the convolution's output, in place of that of the batch norm's output. */
-static void batch_norm_backward(oct_context *cx, const oct_layer *l, const oct_qat_saved *sv,
-                                const oct_tensor *x, const oct_work *w, float *grad)
+/* weight: what the leaf's gradient of the weights, turned, is added to. */
+static void multiply_leaf(const oct_context *cx, const call *c, int64_t i, float *weight)
 {
-    const oct_conv_shape *s = &sv->shape;
-    int64_t n = s->out_c;
-    int64_t numel = oct_leaves_local_samples(&cx->leaves) * oct_conv_out_numel(s);
-    const bool wide = x->dtype == OCT_U16;
-    void *acc = oct_scratch(cx, (size_t)numel * (wide ? 8 : 4) + 64);
-    float *hat = wide ? oct_scratch(cx, (size_t)numel * 4 + 64) : acc;
-    float *a = oct_scratch(cx, (size_t)n * 8), *b = a + n;
-    if (cx->status == OCT_OK) {
-        for (int64_t o = 0; o < n; o++) {
-            float bias = l->bias ? oct_f32(&l->bias->value)[o] : 0.0f;
-            a[o] = x->q.scale * sv->ch.scale[o] * sv->ch.inv_std[o];
-            b[o] = (bias - sv->ch.mean[o]) * sv->ch.inv_std[o];
-        }
-        oct_accumulate(cx, s, x, w, acc);
-        const convolved made = {&sv->ch, n, wide, acc, a, b};
-        const oct_normaliser normaliser = {normalise_leaf, &made, hat};
-        oct_normalised_backward(cx, l->bn, &sv->ch, sv->live, n, s->out_h * s->out_w, &normaliser,
-                                grad);
-    }
-    oct_scratch_end(cx, a);
-    if (wide) oct_scratch_end(cx, hat);
-    oct_scratch_end(cx, acc);
+    const oct_conv_shape *s = &c->sv->shape;
+    const int64_t samples = oct_leaf_size(&cx->leaves, i);
+    const int64_t begin = oct_leaf_begin(&cx->leaves, i) * oct_conv_in_numel(s);
+    leaf f = leaf_of(cx, c, i, !c->l.bn);
+    char *room = room_of_thread(c);
+    f.part = (float *)(void *)room;
+    f.rows = room + c->room.rows;
+    if (c->l.bn && c->sv->live)
+        oct_work_again(cx, &c->w, i, turn_block, &f);
+    else
+        turn_plain(&f, samples * s->out_h * s->out_w);
+    if (c->grad_x)
+        oct_conv_backward_data(c->kernel, c->numerics, s, samples, f.rows, c->weight,
+                               c->grad_x + begin, c->add_x, room + c->room.products);
+    const oct_conv_input x = input_of(c, begin);
+    oct_conv_backward_weight(c->kernel, c->numerics, s, samples, f.rows, &x, c->factor, weight,
+                             room + c->room.products);
 }
 
-/* dX = dC * (codes * s_w), handed over to x. */
-static void input_backward(oct_context *cx, const oct_qat_saved *sv, oct_tensor *x,
-                           const float *grad)
-{
-    const oct_float_kernel *kernel = oct_float_kernel_here();
-    const oct_conv_shape *s = &sv->shape;
-    int64_t k = oct_conv_depth(s);
-    size_t bytes = oct_conv_backward_data_scratch_bytes(kernel, OCT_NUMERICS_F32, s);
-    bytes = (bytes + 63) / 64 * 64;
-    float *grad_x = oct_scratch(cx, (size_t)oct_numel(x) * 4 + 64);
-    float *weight = oct_scratch(cx, (size_t)(s->out_c * k) * 4);
-    void *ready = oct_scratch(cx, oct_conv_backward_data_ready_bytes(kernel, OCT_NUMERICS_F32, s));
-    char *scratch = oct_scratch(cx, bytes * (size_t)omp_get_max_threads() + 64);
-    if (cx->status == OCT_OK) {
-        for (int64_t o = 0; o < s->out_c; o++)
-            for (int64_t i = 0; i < k; i++)
-                weight[o * k + i] = (float)sv->codes[o * k + i] * sv->ch.scale[o];
-        oct_conv_backward_data_ready(kernel, OCT_NUMERICS_F32, s, weight, NULL, ready);
-#pragma omp parallel for schedule(static)
-        for (int64_t i = 0; i < cx->leaves.local; i++) {
-            int64_t begin = oct_leaf_begin(&cx->leaves, i);
-            oct_conv_backward_data(kernel, OCT_NUMERICS_F32, s, oct_leaf_size(&cx->leaves, i),
-                                   grad + begin * oct_conv_out_numel(s), ready,
-                                   grad_x + begin * oct_conv_in_numel(s), false,
-                                   scratch + (size_t)omp_get_thread_num() * bytes);
-        }
-    }
-    oct_scratch_end(cx, scratch);
-    oct_scratch_end(cx, ready);
-    oct_scratch_end(cx, weight);
-    oct_give_grad(cx, x, grad_x);
-}
-
-static void turn_weight(const oct_leaf_turn *turn, const float *row, float *value)
+static void turn(const oct_leaf_turn *turn, const float *row, float *value)
 {
     oct_conv_turn(turn->groups, turn->depth, turn->outs, row, value);
 }
 
-/* dW = s_x * (dC * (codes - z)), leaf by leaf. */
-static void weight_backward(oct_context *cx, const oct_layer *l, const oct_qat_saved *sv,
-                            const oct_tensor *x, const float *grad)
+oct_leaf_turn oct_qat_conv_turn(const oct_conv_shape *s)
 {
-    const oct_float_kernel *kernel = oct_float_kernel_here();
-    const oct_conv_shape *s = &sv->shape;
-    int64_t n = oct_conv_out_numel(s), in = oct_conv_in_numel(s);
-    const oct_leaf_turn turn = {turn_weight, s->groups, oct_conv_depth(s), s->out_c / s->groups};
-    size_t bytes =
-        oct_conv_backward_weight_scratch_bytes(kernel, OCT_NUMERICS_F32, s, cx->leaves.leaf);
-    bytes = (bytes + 63) / 64 * 64;
-    char *scratch = oct_scratch(cx, bytes * (size_t)omp_get_max_threads() + 64);
-    float *factor = oct_scratch(cx, (size_t)s->out_c * sizeof *factor);
-    for (int64_t o = 0; factor && o < s->out_c; o++)
-        factor[o] = x->q.scale;
+    return (oct_leaf_turn){.turn = turn,
+                           .groups = s->groups,
+                           .depth = oct_conv_depth(s),
+                           .outs = s->out_c / s->groups};
+}
+
+static void multiply(oct_context *cx, call *c)
+{
     oct_leaf_stream stream;
-    oct_leaf_stream_begin(cx, &stream, l->weight, &turn);
+    c->bias = c->l.bias ? oct_leaf_grads_begin(cx, c->l.bias) : NULL;
+    oct_leaf_stream_begin(cx, &stream, c->l.weight, &c->sv->turn);
     for (int64_t first = 0, end; oct_leaf_stream_next(cx, &stream, &first, &end);) {
 #pragma omp parallel for schedule(static)
-        for (int64_t i = first; i < end; i++) {
-            int64_t begin = oct_leaf_begin(&cx->leaves, i);
-            oct_conv_input input = {.zero_point = x->q.zero_point};
-            if (x->dtype == OCT_U16)
-                input.codes16 = oct_u16(x) + begin * in;
-            else
-                input.codes = oct_u8(x) + begin * in;
-            oct_conv_backward_weight(kernel, OCT_NUMERICS_F32, s, oct_leaf_size(&cx->leaves, i),
-                                     grad + begin * n, &input, factor,
-                                     oct_leaf_stream_row(&stream, i),
-                                     scratch + (size_t)omp_get_thread_num() * bytes);
-        }
+        for (int64_t i = first; i < end; i++)
+            multiply_leaf(cx, c, i, oct_leaf_stream_row(&stream, i));
     }
     oct_leaf_stream_end(cx, &stream);
-    oct_scratch_end(cx, factor);
-    oct_scratch_end(cx, scratch);
+    if (c->l.bias) oct_leaf_grads_end(cx, c->l.bias);
 }
 
-static void bias_backward(oct_context *cx, const oct_layer *l, const oct_qat_saved *sv,
-                          const float *grad)
+static size_t aligned(size_t bytes)
 {
-    const oct_conv_shape *s = &sv->shape;
-    float *rows = oct_leaf_grads_begin(cx, l->bias);
-    if (!rows) return;
+    return (bytes + 63) / 64 * 64;
+}
+
+static bool begin_rooms(oct_context *cx, call *c)
+{
+    const oct_conv_shape *s = &c->sv->shape;
+    const int64_t most = cx->leaves.leaf;
+    const size_t data = oct_conv_backward_data_scratch_bytes(c->kernel, c->numerics, s);
+    const size_t weight = oct_conv_backward_weight_scratch_bytes(c->kernel, c->numerics, s, most);
+    c->row_bytes = oct_conv_grad_row_bytes(c->kernel, c->numerics, s);
+    c->room.rows = aligned((size_t)oct_part_floats(s->out_c) * sizeof(float));
+    c->room.products = c->room.rows + aligned((size_t)(most * s->out_h * s->out_w) * c->row_bytes);
+    c->room.bytes = c->room.products + aligned(data > weight ? data : weight);
+    c->rooms = oct_scratch(cx, c->room.bytes * (size_t)omp_get_max_threads());
+    return c->rooms;
+}
+
+/* First sweep, and the sums over all ranks. */
+static void norm_backward(oct_context *cx, call *c)
+{
+    const oct_qat_saved *sv = c->sv;
+    const oct_channels *ch = &sv->ch;
+    for (int64_t o = 0; o < sv->shape.out_c; o++) {
+        const float bias = c->l.bias ? oct_f32(&c->l.bias->value)[o] : 0.0f;
+        c->a[o] = c->x->q.scale * ch->scale[o] * ch->inv_std[o];
+        c->b[o] = (bias - ch->mean[o]) * ch->inv_std[o];
+    }
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < cx->leaves.local; i++)
-        oct_bias_backward(oct_leaf_size(&cx->leaves, i) * s->out_h * s->out_w, s->out_c,
-                          grad + oct_leaf_begin(&cx->leaves, i) * oct_conv_out_numel(s),
-                          rows + i * s->out_c);
-    oct_leaf_grads_end(cx, l->bias);
+        sum_leaf(cx, c, i);
+    oct_norm_grad_settle(cx, c->l.bn, ch, sv->live, sv->shape.out_h * sv->shape.out_w, &c->norm);
 }
 
-/* The sum's derivative is 1 for each summand. */
-static void give_summand(oct_context *cx, oct_node *node, const float *grad)
+/* Second sweep. */
+static void products_backward(oct_context *cx, call *c)
 {
-    if (node->num_inputs < 2) return;
-    size_t bytes = (size_t)oct_numel(node->output) * 4;
-    float *copy = oct_scratch(cx, bytes + 64);
-    if (copy) memcpy(copy, grad, bytes);
-    oct_give_grad(cx, node->input[1], copy);
+    const oct_qat_saved *sv = c->sv;
+    const oct_conv_shape *s = &sv->shape;
+    for (int64_t o = 0; o < s->out_c; o++)
+        c->factor[o] = c->x->q.scale / sv->ch.scale[o];
+    if (c->x->needs_grad) {
+        c->weight = oct_scratch(cx, oct_conv_backward_data_ready_bytes(c->kernel, c->numerics, s));
+        if (!c->weight) return;
+        oct_conv_backward_data_ready(c->kernel, c->numerics, s, NULL, sv->codes, c->weight);
+        c->grad_x = oct_grad_open(cx, c->x, &c->add_x);
+        if (!c->grad_x) return;
+    }
+    multiply(cx, c);
 }
 
 void oct_qat_conv_backward(oct_context *cx, oct_node *node)
 {
     const oct_qat_conv *m = (const oct_qat_conv *)node->module;
     const oct_qat_saved *sv = node->saved;
-    oct_layer l = oct_layer_of(m);
-    oct_tensor *x = node->input[0];
-    float *grad = oct_take_grad(node->output);
-
-    oct_clip_backward(cx, l.fq, sv->mask, sv->mask_stride, oct_conv_out_numel(&sv->shape), grad);
-    give_summand(cx, node, grad);
-    if (l.bn) {
-        oct_work w;
-        if (oct_work_begin(cx, &sv->shape, x->q, false, &w)) {
-            oct_qconv_ready(oct_kernel_here(), &sv->shape, x->q, sv->codes, w.ready);
-            batch_norm_backward(cx, &l, sv, x, &w, grad);
-        }
-        oct_work_end(cx, &w);
+    const int64_t n = sv->shape.out_c;
+    call c = {.l = oct_layer_of(m),
+              .sv = sv,
+              .x = node->input[0],
+              .grad = oct_take_grad(node->output),
+              .summand = node->num_inputs > 1,
+              .kernel = oct_float_kernel_here(),
+              .numerics = cx->numerics};
+    c.factor = oct_scratch(cx, (size_t)n * 3 * sizeof *c.factor);
+    if (c.factor && begin_rooms(cx, &c)) {
+        c.a = c.factor + n;
+        c.b = c.a + n;
+        if (c.l.bn && oct_norm_grad_begin(cx, n, &c.norm) &&
+            oct_work_begin(cx, m, &sv->shape, c.x, sv->codes, sv->live, &c.w))
+            norm_backward(cx, &c);
+        if (cx->status == OCT_OK) products_backward(cx, &c);
     }
-    if (x->needs_grad && cx->status == OCT_OK) input_backward(cx, sv, x, grad);
-    if (cx->status == OCT_OK) weight_backward(cx, &l, sv, x, grad);
-    if (l.bias && cx->status == OCT_OK) bias_backward(cx, &l, sv, grad);
-    oct_scratch_end(cx, grad);
+    oct_scratch_end(cx, c.weight);
+    oct_work_end(cx, &c.w);
+    oct_norm_grad_end(cx, &c.norm);
+    oct_scratch_end(cx, c.rooms);
+    oct_scratch_end(cx, c.factor);
+    /* The derivative of a sum is 1: what was clipped is the other summand's gradient too. */
+    if (c.summand)
+        oct_give_grad(cx, node->input[1], c.grad);
+    else
+        oct_scratch_end(cx, c.grad);
 }

@@ -2,7 +2,9 @@
  * evaluation and convert alike. */
 #include "quant/module/qat_conv_impl.h"
 
+#include "core/base/cpu.h"
 #include "core/base/mem.h"
+#include "core/base/whole.h"
 #include "quant/module/fold.h"
 
 #include <math.h>
@@ -47,6 +49,26 @@ void oct_channels_free(oct_channels *ch)
 #undef X
 }
 
+/* The sum of codes, and whether all are 0; in parts whose sums fit into 32 bits. */
+OCT_CLONES
+static int64_t sum_codes(const int8_t *codes, int64_t n, bool *silent)
+{
+    const int64_t part = 1 << 20;
+    int64_t sum = 0;
+    int8_t any = 0;
+    for (int64_t first = 0; first < n; first += part) {
+        const int64_t end = oct_smaller(first + part, n);
+        int32_t some = 0;
+        for (int64_t i = first; i < end; i++) {
+            some += codes[i];
+            any |= codes[i];
+        }
+        sum += some;
+    }
+    *silent = any == 0;
+    return sum;
+}
+
 void oct_quantize_weights(const oct_layer *l, const oct_conv_shape *s, oct_qparams in,
                           int8_t *codes, oct_channels *ch)
 {
@@ -57,15 +79,8 @@ void oct_quantize_weights(const oct_layer *l, const oct_conv_shape *s, oct_qpara
         float scale = oct_weight_scale(weight + o * k, k);
         if (l->shift) scale = oct_pow2_ceil(scale);
         oct_weight_codes(weight + o * k, k, scale, codes + o * k);
-        int64_t sum = 0;
-        int8_t any = 0;
-        for (int64_t i = 0; i < k; i++) {
-            sum += codes[o * k + i];
-            any |= codes[o * k + i];
-        }
         ch->scale[o] = scale;
-        ch->silent[o] = any == 0;
-        ch->offset[o] = in.zero_point * sum;
+        ch->offset[o] = in.zero_point * sum_codes(codes + o * k, k, &ch->silent[o]);
         ch->offset32[o] = in.qmax > UINT8_MAX ? 0 : (int32_t)ch->offset[o];
     }
 }

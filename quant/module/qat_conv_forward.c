@@ -1,15 +1,13 @@
-/* The integer forward of qat_conv, and the scratch that forward and backward share.
+/* The integer forward of qat_conv.
  *
- * With running statistics (evaluation, frozen batch norm, no batch norm) codes are made in one pass.
- * With live batch norm the accumulators of this rank's samples are held in scratch: their sums give
- * the batch's statistics, then the same accumulators are requantized. Accumulators are exact whole
- * numbers, of 16-bit inputs too; their sums and the sums of their squares are taken in double, leaf by
- * leaf in order of the pixels.
+ * With running statistics (evaluation, frozen batch norm, no batch norm) codes are made in one pass over
+ * the accumulators. With live batch norm a first pass gives the batch's statistics, a second one the
+ * codes. Accumulators are exact whole numbers, of 16-bit inputs too; their sums and the sums of their
+ * squares are taken in double, leaf by leaf in order of the pixels.
  */
 #include "quant/module/qat_conv_impl.h"
 
 #include <math.h>
-#include <omp.h>
 #include <string.h>
 
 #define SILENCE(name, acc_t)                                                                       \
@@ -30,213 +28,163 @@ static void silence_acc(const oct_channels *ch, oct_dtype in, int64_t rows, int6
         silence(ch->dead, rows, n, acc);
 }
 
-/* Per-leaf sums of the accumulators and their squares, in order of the pixels. */
-#define LEAF_SUMS(name, acc_t)                                                                     \
-    OCT_CLONES static void name(const acc_t *acc, const acc_t *offset, int64_t rows, int64_t n,    \
-                                double *sum)                                                       \
-    {                                                                                              \
-        memset(sum, 0, (size_t)n * 2 * sizeof(double));                                            \
-        double *square = sum + n;                                                                  \
-        for (int64_t i = 0; i < rows; i++)                                                         \
-            for (int64_t o = 0; o < n; o++) {                                                      \
-                double a = (double)(acc[i * n + o] - offset[o]);                                   \
-                sum[o] += a;                                                                       \
-                square[o] += a * a;                                                                \
-            }                                                                                      \
-    }
-LEAF_SUMS(leaf_sums, int32_t)
-LEAF_SUMS(leaf_sums16, int64_t)
+/* Where a leaf's sums go. */
+typedef struct summer {
+    const oct_work *w;
+    const oct_channels *ch;
+    double *sum; /* (2, O) */
+} summer;
+
+static void sum_block(void *args, int64_t position, int64_t positions, void *acc)
+{
+    const summer *s = args;
+    (void)position;
+    if (s->w->x->dtype == OCT_U16)
+        oct_acc_sums16(positions, s->w->shape.out_c, acc, s->ch->offset, s->sum);
+    else
+        oct_acc_sums(positions, s->w->shape.out_c, acc, s->ch->offset32, s->sum);
+}
 
 /* The batch's mean and inverse deviation over all ranks, and the update of the running values. */
-static void batch_statistics(oct_context *cx, const oct_layer *l, const oct_conv_shape *s,
-                             oct_qparams in, const void *acc, oct_channels *ch)
+static void batch_statistics(oct_context *cx, const oct_layer *l, const oct_work *w,
+                             oct_channels *ch)
 {
-    int64_t n = s->out_c, pixels = s->out_h * s->out_w, local = cx->leaves.local;
-    double *rows = oct_scratch(cx, (size_t)(local > 0 ? local : 1) * (size_t)n * 16);
+    const int64_t n = w->shape.out_c, local = cx->leaves.local;
+    const int64_t count = cx->leaves.samples * w->shape.out_h * w->shape.out_w;
+    double *rows = oct_scratch(cx, (size_t)(local + 1) * (size_t)n * 16);
     double *total = oct_scratch(cx, (size_t)n * 24);
     if (rows && total) {
-        const bool wide = oct_codes_dtype(in) == OCT_U16;
         double *scale = total + 2 * n;
+        memset(rows, 0, (size_t)local * (size_t)n * 16);
 #pragma omp parallel for schedule(static)
-        for (int64_t i = 0; i < local; i++) {
-            int64_t at = oct_leaf_begin(&cx->leaves, i) * pixels * n;
-            int64_t count = oct_leaf_size(&cx->leaves, i) * pixels;
-            if (wide)
-                leaf_sums16((const int64_t *)acc + at, ch->offset, count, n, rows + i * 2 * n);
-            else
-                leaf_sums((const int32_t *)acc + at, ch->offset32, count, n, rows + i * 2 * n);
-        }
+        for (int64_t i = 0; i < local; i++)
+            oct_work_first(cx, w, i, sum_block, &(summer){w, ch, rows + i * 2 * n});
         for (int64_t o = 0; o < n; o++)
-            scale[o] = (double)in.scale * (double)ch->scale[o];
+            scale[o] = (double)w->x->q.scale * (double)ch->scale[o];
         if (oct_sum_over_ranks(cx, rows, 2 * n, total))
-            oct_take_statistics(cx, l->bn, total, (double)(cx->leaves.samples * pixels), scale,
+            oct_take_statistics(cx, l->bn, total, (double)count, scale,
                                 l->bias ? oct_f32(&l->bias->value) : NULL, ch);
     }
     oct_scratch_end(cx, total);
     oct_scratch_end(cx, rows);
 }
 
-bool oct_work_begin(oct_context *cx, const oct_conv_shape *s, oct_qparams in, bool want_acc,
-                    oct_work *w)
-{
-    const oct_kernel *kernel = oct_kernel_here();
-    int64_t local = cx->leaves.local, samples = oct_leaves_local_samples(&cx->leaves);
-    size_t acc_bytes =
-        (size_t)(samples * oct_conv_out_numel(s)) * (oct_codes_dtype(in) == OCT_U16 ? 8 : 4);
-    w->scratch_bytes = (oct_qconv_scratch_bytes(kernel, s, in) + 63) / 64 * 64;
-    w->ready = oct_scratch(cx, (size_t)oct_qconv_ready_bytes(kernel, s, in));
-    w->acc = want_acc ? oct_scratch(cx, acc_bytes + 64) : NULL;
-    w->ranges = oct_scratch(cx, (size_t)(local + 1) * 8);
-    w->scratch = oct_scratch(cx, (size_t)(w->scratch_bytes * omp_get_max_threads()) + 64);
-    if (w->ranges) oct_start_ranges(w->ranges, local);
-    return cx->status == OCT_OK;
-}
-
-void oct_work_end(oct_context *cx, oct_work *w)
-{
-    oct_scratch_end(cx, w->scratch);
-    oct_scratch_end(cx, w->ranges);
-    oct_scratch_end(cx, w->acc);
-    oct_scratch_end(cx, w->ready);
-}
-
-/* Element `at` of accumulators. */
-static void *acc_at(const oct_tensor *x, void *acc, int64_t at)
-{
-    return (char *)acc + at * (x->dtype == OCT_U16 ? 8 : 4);
-}
-
-static void *output_at(const oct_tensor *y, int64_t at)
-{
-    return (char *)y->data + at * (int64_t)oct_dtype_bytes(y->dtype);
-}
-
-void oct_accumulate(oct_context *cx, const oct_conv_shape *s, const oct_tensor *x,
-                    const oct_work *w, void *acc)
-{
-    const oct_kernel *kernel = oct_kernel_here();
-#pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < cx->leaves.local; i++) {
-        int64_t begin = oct_leaf_begin(&cx->leaves, i);
-        oct_qconv_accumulate(kernel, s, oct_leaf_size(&cx->leaves, i),
-                             oct_qcodes_from(oct_qcodes_of(x), begin * oct_conv_in_numel(s)),
-                             w->ready, acc_at(x, acc, begin * oct_conv_out_numel(s)),
-                             w->scratch + omp_get_thread_num() * w->scratch_bytes);
-    }
-}
-
-static bool fold(oct_context *cx, const oct_layer *l, const oct_tensor *x, float out_scale,
-                 oct_qat_saved *sv)
-{
-    if (oct_fold_channels(l, x->q, out_scale, &sv->ch, sv->shape.out_c)) return true;
-    oct_context_fail(cx, OCT_NUMERIC, "a weight, bias or batch-norm value is not finite");
-    return false;
-}
-
-/* Outputs, masks and ranges from accumulators that are held. */
-static void finish_held(oct_context *cx, const oct_finish *f, const oct_qat_saved *sv,
-                        uint8_t *mask, const oct_work *w, const oct_tensor *x, oct_tensor *y)
-{
-    const oct_kernel *kernel = oct_kernel_here();
-    int64_t n = sv->shape.out_c, pixels = sv->shape.out_h * sv->shape.out_w;
-#pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < cx->leaves.local; i++) {
-        int64_t begin = oct_leaf_begin(&cx->leaves, i) * oct_conv_out_numel(&sv->shape);
-        const oct_finish part = oct_finish_at(f, begin);
-        oct_finish_rows(kernel, &part, oct_leaf_size(&cx->leaves, i) * pixels, n,
-                        acc_at(x, w->acc, begin), output_at(y, begin),
-                        mask ? mask + i * sv->mask_stride : NULL, w->ranges + 2 * i);
-    }
-}
-
-/* The same in one pass from the input's codes. */
-static void convolve_codes(oct_context *cx, const oct_finish *f, const oct_qat_saved *sv,
-                           const oct_work *w, const oct_tensor *x, oct_tensor *y)
-{
-    const oct_conv_shape *s = &sv->shape;
-#pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < cx->leaves.local; i++) {
-        int64_t begin = oct_leaf_begin(&cx->leaves, i);
-        const oct_finish part = oct_finish_at(f, begin * oct_conv_out_numel(s));
-        oct_qconv_forward(oct_kernel_here(), s, oct_leaf_size(&cx->leaves, i),
-                          oct_qcodes_from(oct_qcodes_of(x), begin * oct_conv_in_numel(s)), w->ready,
-                          &part, output_at(y, begin * oct_conv_out_numel(s)),
-                          sv->mask ? sv->mask + i * sv->mask_stride : NULL, w->ranges + 2 * i,
-                          w->scratch + omp_get_thread_num() * w->scratch_bytes);
-    }
-}
-
-/* Input, second summand (or NULL) and output of a call. */
+/* A call: its input, second summand (or NULL) and output, and what it works with. */
 typedef struct call {
     const oct_qat_conv *m;
     oct_layer l;
     const oct_tensor *x, *r;
     oct_tensor *y;
+    oct_qat_saved *sv;
+    oct_work w;
+    float *ranges; /* 2 a leaf */
 } call;
 
-static oct_finish finish_of(const call *c, const oct_qparams *out, const oct_qat_saved *sv)
-{
-    return oct_finish_of(&c->l, c->m->activation, c->x->q, out, c->r, &sv->ch);
-}
-
-/* Current scales: finishing with an output scale of 1 shows the real range, which then gives the
- * scale. The codes of that pass are overwritten. */
-static void settle_scale(oct_context *cx, const call *c, oct_qat_saved *sv, oct_work *w)
-{
-    const oct_conv_shape *s = &sv->shape;
-    int64_t positions = oct_leaves_local_samples(&cx->leaves) * s->out_h * s->out_w;
-    oct_qparams real = c->y->q;
-    real.scale = 1.0f;
-    if (!fold(cx, &c->l, c->x, real.scale, sv)) return;
-    silence_acc(&sv->ch, c->x->dtype, positions, s->out_c, w->acc);
-    const oct_finish f = finish_of(c, &real, sv);
-    finish_held(cx, &f, sv, NULL, w, c->x, c->y);
-    oct_observe_leaves(cx, c->l.fq, c->m->q.base.training, real.scale, w->ranges);
-    oct_context_adopt(cx, oct_fake_quant_settle(c->l.fq, cx->group));
-    c->y->q = oct_fake_quant_qparams(c->l.fq);
-}
-
 /* Weights of dead channels are zero in what the kernel multiplies, not in what backward sees. */
-static void ready_without_dead(oct_context *cx, oct_qparams in, const oct_qat_saved *sv,
-                               oct_work *w)
+static void ready_without_dead(oct_context *cx, const call *c)
 {
+    const oct_qat_saved *sv = c->sv;
     size_t bytes = (size_t)(sv->shape.out_c * oct_conv_depth(&sv->shape));
     int8_t *codes = oct_scratch(cx, bytes);
     if (!codes) return;
     memcpy(codes, sv->codes, bytes);
     oct_silence_codes(&sv->ch, &sv->shape, codes);
-    oct_qconv_ready(oct_kernel_here(), &sv->shape, in, codes, w->ready);
+    oct_qconv_ready(oct_kernel_here(), &sv->shape, c->x->q, codes, c->w.ready);
     oct_scratch_end(cx, codes);
 }
 
-/* Makes y. The order of collectives depends on the module's state only, never on the rank. */
-static void run_forward(oct_context *cx, const call *c, oct_qat_saved *sv, oct_work *w)
+/* The constants for an output scale. */
+static bool fold(oct_context *cx, const call *c, float out_scale)
 {
-    const oct_conv_shape *s = &sv->shape;
-    const oct_layer *l = &c->l;
-    int64_t n = s->out_c;
-    int64_t positions = oct_leaves_local_samples(&cx->leaves) * s->out_h * s->out_w;
-
-    oct_quantize_weights(l, s, c->x->q, sv->codes, &sv->ch);
-    oct_qconv_ready(oct_kernel_here(), s, c->x->q, sv->codes, w->ready);
-    if (sv->held) oct_accumulate(cx, s, c->x, w, w->acc);
-    if (sv->live)
-        batch_statistics(cx, l, s, c->x->q, w->acc, &sv->ch);
-    else if (l->bn)
-        oct_running_statistics(l->bn, &sv->ch, n);
-    if (cx->status == OCT_OK && sv->settle) settle_scale(cx, c, sv, w);
-    if (cx->status != OCT_OK || !fold(cx, l, c->x, l->fq ? c->y->q.scale : 1.0f, sv)) return;
-
-    bool dead = memchr(sv->ch.dead, true, (size_t)n) != NULL;
-    if (dead && sv->held) silence_acc(&sv->ch, c->x->dtype, positions, n, w->acc);
-    if (dead && !sv->held) ready_without_dead(cx, c->x->q, sv, w);
-    const oct_finish f = finish_of(c, l->fq ? &c->y->q : NULL, sv);
-    if (sv->held)
-        finish_held(cx, &f, sv, sv->mask, w, c->x, c->y);
+    const int64_t n = c->sv->shape.out_c;
+    oct_channels *ch = &c->sv->ch;
+    if (!oct_fold_channels(&c->l, c->x->q, out_scale, ch, n)) {
+        oct_context_fail(cx, OCT_NUMERIC, "a weight, bias or batch-norm value is not finite");
+        return false;
+    }
+    if (!memchr(ch->dead, true, (size_t)n)) return true;
+    if (c->w.held)
+        silence_acc(ch, c->x->dtype,
+                    oct_leaves_local_samples(&cx->leaves) * c->sv->shape.out_h * c->sv->shape.out_w,
+                    n, c->w.held);
     else
-        convolve_codes(cx, &f, sv, w, c->x, c->y);
+        ready_without_dead(cx, c);
+    return cx->status == OCT_OK;
+}
+
+/* Outputs, mask (unless NULL) and range of leaf i. */
+static void finish_leaf(const oct_context *cx, const call *c, const oct_finish *f, uint8_t *mask,
+                        int64_t i)
+{
+    const oct_conv_shape *s = &c->w.shape;
+    const oct_kernel *kernel = oct_kernel_here();
+    const int64_t samples = oct_leaf_size(&cx->leaves, i);
+    const int64_t begin = oct_leaf_begin(&cx->leaves, i) * oct_conv_out_numel(s);
+    const oct_finish part = oct_finish_at(f, begin);
+    char *y = (char *)c->y->data + begin * (int64_t)oct_dtype_bytes(c->y->dtype);
+    if (mask) mask += i * c->sv->mask_stride;
+    if (c->w.held)
+        oct_finish_rows(kernel, &part, samples * s->out_h * s->out_w, s->out_c,
+                        oct_work_held(cx, &c->w, i), y, mask, c->ranges + 2 * i);
+    else
+        oct_qconv_forward(kernel, s, samples, oct_work_input(cx, &c->w, i), c->w.ready, &part, y,
+                          mask, c->ranges + 2 * i, oct_work_scratch(&c->w));
+}
+
+/* All outputs; out NULL: as floats. */
+static void finish(oct_context *cx, const call *c, const oct_qparams *out, uint8_t *mask)
+{
+    const oct_finish f = oct_finish_of(&c->l, c->m->activation, c->x->q, out, c->r, &c->sv->ch);
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < cx->leaves.local; i++)
+        finish_leaf(cx, c, &f, mask, i);
+}
+
+/* Current scales: finishing with an output scale of 1 shows the real range, which then gives the
+ * scale. The codes of that pass are overwritten. */
+static void settle_scale(oct_context *cx, const call *c)
+{
+    oct_qparams real = c->y->q;
+    real.scale = 1.0f;
+    if (!fold(cx, c, real.scale)) return;
+    finish(cx, c, &real, NULL);
+    oct_observe_leaves(cx, c->l.fq, c->m->q.base.training, real.scale, c->ranges);
+    oct_context_adopt(cx, oct_fake_quant_settle(c->l.fq, cx->group));
+    c->y->q = oct_fake_quant_qparams(c->l.fq);
+}
+
+/* Makes y. The order of collectives depends on the module's state only, never on the rank. */
+static void make_output(oct_context *cx, const call *c)
+{
+    const oct_qat_saved *sv = c->sv;
+    const oct_layer *l = &c->l;
+    if (sv->live) {
+        batch_statistics(cx, l, &c->w, &c->sv->ch);
+    } else {
+        if (l->bn) oct_running_statistics(l->bn, &c->sv->ch, sv->shape.out_c);
+#pragma omp parallel for schedule(static)
+        for (int64_t i = 0; i < cx->leaves.local; i++)
+            oct_work_first(cx, &c->w, i, NULL, NULL);
+    }
+    if (cx->status == OCT_OK && sv->settle) settle_scale(cx, c);
+    if (cx->status != OCT_OK || !fold(cx, c, l->fq ? c->y->q.scale : 1.0f)) return;
+    finish(cx, c, l->fq ? &c->y->q : NULL, sv->mask);
     if (l->fq && !sv->settle)
-        oct_observe_leaves(cx, l->fq, c->m->q.base.training, c->y->q.scale, w->ranges);
+        oct_observe_leaves(cx, l->fq, c->m->q.base.training, c->y->q.scale, c->ranges);
+}
+
+static void run_forward(oct_context *cx, call *c)
+{
+    const oct_qat_saved *sv = c->sv;
+    c->ranges = oct_scratch(cx, (size_t)(cx->leaves.local + 1) * 2 * sizeof *c->ranges);
+    if (c->ranges) {
+        oct_start_ranges(c->ranges, cx->leaves.local);
+        oct_quantize_weights(&c->l, &sv->shape, c->x->q, sv->codes, &c->sv->ch);
+        if (oct_work_begin(cx, c->m, &sv->shape, c->x, sv->codes, sv->live || sv->settle, &c->w))
+            make_output(cx, c);
+        oct_work_end(cx, &c->w);
+    }
+    oct_scratch_end(cx, c->ranges);
 }
 
 static bool input_fits(oct_context *cx, const oct_qat_conv *m, const oct_tensor *x,
@@ -301,22 +249,20 @@ oct_tensor *oct_qat_conv_integer(oct_context *cx, oct_qat_conv *m, oct_tensor *x
     y->q = q;
     *sv = (oct_qat_saved){.shape = s, .live = l.bn && m->q.base.training && !l.bn->frozen};
     sv->settle = l.fq && oct_fake_quant_settles(l.fq, m->q.base.training);
-    sv->held = sv->live || sv->settle;
     oct_tensor *inputs[] = {x, r};
     oct_node *node = oct_record(cx, "qat_conv", oct_qat_conv_backward, inputs, r ? 2 : 1, true, y);
     if (node) {
         node->saved = sv;
+        sv->turn = oct_qat_conv_turn(&s);
         use_params(cx, &l);
     }
     if (node && (l.fq || m->activation != OCT_ACT_NONE)) {
         sv->mask_stride = (cx->leaves.leaf * oct_conv_out_numel(&s) + 7) / 8;
-        sv->mask = oct_save(cx, (size_t)(sv->mask_stride * cx->leaves.local));
+        sv->mask = oct_save(cx, (size_t)(sv->mask_stride * cx->leaves.local + 1));
     }
     sv->codes = oct_save(cx, (size_t)(s.out_c * oct_conv_depth(&s)));
     if (!oct_channels_save(cx, &sv->ch, s.out_c)) return NULL;
-    const call c = {.m = m, .l = l, .x = x, .r = r, .y = y};
-    oct_work w;
-    if (oct_work_begin(cx, &s, x->q, sv->held, &w)) run_forward(cx, &c, sv, &w);
-    oct_work_end(cx, &w);
+    call c = {.m = m, .l = l, .x = x, .r = r, .y = y, .sv = sv};
+    run_forward(cx, &c);
     return cx->status == OCT_OK ? y : NULL;
 }

@@ -1,5 +1,6 @@
 /* What the files of qat_conv share: qat_conv.c (the module and its step), qat_conv_constants.c,
- * qat_conv_forward.c, qat_conv_backward.c, qat_conv_fold.c; and of it, what qat_batch_norm needs too. */
+ * qat_conv_work.c, qat_conv_forward.c, qat_conv_backward.c, qat_conv_fold.c; and of it, what
+ * qat_batch_norm needs too. */
 #pragma once
 
 #include "quant/module/quant_modules.h"
@@ -29,10 +30,10 @@ typedef struct oct_qat_saved {
     oct_channels ch;
     int8_t *codes; /* (O, K) */
     uint8_t *mask; /* leaf by leaf, each from a byte of its own; NULL when nothing is clipped */
-    int64_t mask_stride; /* bytes */
+    int64_t mask_stride; /* bytes; the last leaf is followed by one more */
     bool live;           /* batch norm by the batch's statistics */
     bool settle;         /* the scale follows from this step's range */
-    bool held;           /* accumulators of all samples are held before codes are made */
+    oct_leaf_turn turn;  /* of the weights' gradient */
 } oct_qat_saved;
 
 /* The float layer behind the module, whichever it is. */
@@ -43,11 +44,15 @@ typedef struct oct_layer {
     bool shift; /* the target requantizes by shifts: every scale is a power of two */
 } oct_layer;
 
-/* What a forward or backward works with; scratch that ends with the op. */
+/* What a forward or backward works with: the layer made ready, and the accumulators of this rank's
+ * samples, which are gone through leaf by leaf, a block of positions at a time; several times where batch
+ * norm or the scale follow from them. Scratch that ends with the op. */
 typedef struct oct_work {
-    void *ready;   /* the layer's weights, for the integer kernels */
-    void *acc;     /* of all samples, when they are held: int32, of 16-bit inputs int64 */
-    float *ranges; /* 2 a leaf */
+    oct_conv_shape shape;
+    const oct_tensor *x;
+    void *ready; /* the layer's weights, for the integer kernels */
+    char *held;  /* accumulators of all samples: int32, of 16-bit inputs int64. NULL: every pass
+                  * computes them */
     char *scratch;
     int64_t scratch_bytes; /* of one thread */
 } oct_work;
@@ -93,37 +98,89 @@ void oct_step_take_bounds(oct_step *step, const oct_finish *f);
 void oct_observe_leaves(oct_context *cx, oct_fake_quant *fq, bool training, float scale,
                         const float *ranges);
 void oct_start_ranges(float *ranges, int64_t leaves);
-/* Through activation and quantizer, leaf by leaf: masks are mask_stride bytes apart, n elements a
- * sample. mask NULL: nothing was clipped. */
-void oct_clip_backward(oct_context *cx, const oct_fake_quant *fq, const uint8_t *mask,
-                       int64_t mask_stride, int64_t n, float *grad);
+/* Gradient through activation and quantizer of one leaf; fq NULL: the activation alone. */
+void oct_clip_leaf(const oct_fake_quant *fq, const uint8_t *mask, int64_t n, float *grad);
+/* Whether that may be done in parts, from element `first` of the leaf on; and that. */
+bool oct_clips_in_parts(const oct_fake_quant *fq);
+void oct_clip_part(const uint8_t *mask, int64_t first, int64_t n, float *grad);
 /* The batch's mean and variance of real values that are scale[o] * a + bias, from totals over a and
  * a*a (2, n) of `count` values: mean and inv_std in ch, and the update of the running values. False
  * when the context has failed. */
 bool oct_take_statistics(oct_context *cx, oct_batch_norm_module *bn, const double *total,
                          double count, const double *scale, const float *bias, oct_channels *ch);
 
-/* Makes x^, what batch norm has normalised, of `rows` rows of a leaf from element `at` on. */
-typedef struct oct_normaliser {
-    void (*leaf)(const void *args, int64_t at, int64_t rows, float *hat);
-    const void *args;
-    float *hat; /* of all local samples, filled leaf by leaf */
-} oct_normaliser;
-/* Backward of a batch norm of n channels over `pixels` rows a sample, in place of its output's
- * gradient; also the gradients of gamma and beta. */
-void oct_normalised_backward(oct_context *cx, const oct_batch_norm_module *bn,
-                             const oct_channels *ch, bool live, int64_t n, int64_t pixels,
-                             const oct_normaliser *x, float *grad);
+/* Backward of a batch norm of n channels, in two sweeps over rows of g, the masked gradient of its
+ * output, and x^, what it has normalised:
+ *     dC = gamma/sigma * (g - mean(g) - x^ mean(g x^))   live
+ *     dC = gamma/sigma * g                               frozen
+ * begin; `sum` of every row, each leaf's in order; settle, which adds the gradients of gamma and beta;
+ * `live` or `frozen` of every row, where out may be grad, or the memory of x^; end, always. Rows are best
+ * worked in parts that stay in the first-level cache. */
+typedef struct oct_norm_grad {
+    int64_t n;
+    float *gain, *mean, *dot; /* (n) */
+    double *sums;             /* (local leaves, 2, n): g, g x^ */
+} oct_norm_grad;
 
-/* Scratch for one forward or backward over the local samples; false when the context has failed.
- * Always to be ended. */
-bool oct_work_begin(oct_context *cx, const oct_conv_shape *s, oct_qparams in, bool want_acc,
-                    oct_work *w);
+/* x^ (rows, n): as it is made, or (acc - offset[c]) * a[c] + b[c]. */
+typedef struct oct_hat {
+    const float *made; /* or NULL: */
+    const int32_t *acc, *offset;
+    const float *a, *b;
+} oct_hat;
+
+/* Some rows of a leaf. mask: the leaf's, of which element `first` is grad's first, and of which one byte
+ * behind the last bit can be read; NULL: grad is clipped. */
+typedef struct oct_norm_rows {
+    int64_t rows;
+    oct_hat hat;
+    const uint8_t *mask;
+    int64_t first;
+    float *grad;
+} oct_norm_rows;
+
+bool oct_norm_grad_begin(oct_context *cx, int64_t n, oct_norm_grad *v);
+void oct_norm_grad_sum(const oct_norm_grad *v, int64_t leaf, const oct_norm_rows *r);
+/* A collective call when live. pixels: rows of a sample. False when the context has failed. */
+bool oct_norm_grad_settle(oct_context *cx, const oct_batch_norm_module *bn, const oct_channels *ch,
+                          bool live, int64_t pixels, oct_norm_grad *v);
+/* keep: grad is clipped in its place, too. */
+void oct_norm_grad_live(const oct_norm_grad *v, const oct_norm_rows *r, bool keep, float *out);
+/* Of what is clipped. */
+void oct_norm_grad_frozen(const oct_norm_grad *v, int64_t rows, const float *grad, float *out);
+void oct_norm_grad_end(oct_context *cx, oct_norm_grad *v);
+
+/* Rows of n channels in such a part, and their floats. */
+static inline int64_t oct_part_rows(int64_t n)
+{
+    return n < 2048 ? 4096 / n : 1;
+}
+
+static inline int64_t oct_part_floats(int64_t n)
+{
+    return oct_part_rows(n) * n;
+}
+
+/* Begins with the weights of codes. more: there will be more than one pass; then accumulators are held
+ * where computing them again would cost more than their way through memory (which changes no bit).
+ * False when the context has failed. Always to be ended. */
+bool oct_work_begin(oct_context *cx, const oct_qat_conv *m, const oct_conv_shape *s,
+                    const oct_tensor *x, const int8_t *codes, bool more, oct_work *w);
 void oct_work_end(oct_context *cx, oct_work *w);
-/* Accumulators of all local samples, from the ready weights in w. */
-void oct_accumulate(oct_context *cx, const oct_conv_shape *s, const oct_tensor *x,
-                    const oct_work *w, void *acc);
+/* The first pass over local leaf i, and those that follow; positions are counted within the leaf. visit
+ * may change what it is handed unless a further pass follows. first: visit may be NULL. */
+void oct_work_first(const oct_context *cx, const oct_work *w, int64_t i, oct_acc_visit *visit,
+                    void *args);
+void oct_work_again(const oct_context *cx, const oct_work *w, int64_t i, oct_acc_visit *visit,
+                    void *args);
+/* Where leaf i's codes begin in x, and its accumulators where they are held. */
+oct_qcodes oct_work_input(const oct_context *cx, const oct_work *w, int64_t i);
+char *oct_work_held(const oct_context *cx, const oct_work *w, int64_t i);
+/* The scratch of this thread. */
+void *oct_work_scratch(const oct_work *w);
 
 /* r: the second summand, or NULL. */
 oct_tensor *oct_qat_conv_integer(oct_context *cx, oct_qat_conv *m, oct_tensor *x, oct_tensor *r);
 void oct_qat_conv_backward(oct_context *cx, oct_node *node);
+/* From the layout in which backward sums the weights' gradient to their own. */
+oct_leaf_turn oct_qat_conv_turn(const oct_conv_shape *s);

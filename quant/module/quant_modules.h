@@ -48,6 +48,13 @@ oct_status oct_dequant_stub_create(oct_module **m) OCT_NODISCARD;
 
 typedef enum oct_activation { OCT_ACT_NONE, OCT_ACT_RELU, OCT_ACT_RELU6 } oct_activation;
 
+/* Whether accumulators are held between the passes over them; no bit depends on it. */
+typedef enum oct_hold {
+    OCT_HOLD_BY_SHAPE, /* where that is the cheaper way */
+    OCT_HOLD_NEVER,    /* for tests */
+    OCT_HOLD_ALWAYS,
+} oct_hold;
+
 /* conv2d, conv_transpose2d or linear (+ batch norm) (+ add) (+ relu or relu6). With `add` it has two
  * inputs, x and the other summand, and the sum is taken before anything is rounded. With live batch
  * norm the codes of a training step come from the batch's statistics, summed from the integer
@@ -63,6 +70,7 @@ typedef struct oct_qat_conv {
     /* Fused by name with an add: what its layers' place hands on must be the first summand. */
     bool ordered;
     const void *handed_on; /* data of this forward */
+    oct_hold hold;
 } oct_qat_conv;
 
 /* Takes its float modules over (pointers set to NULL), also on failure. */

@@ -184,6 +184,7 @@ static void check_backward(variant v)
     const oct_fake_quant *in = (const oct_fake_quant *)oct_module_find(n.root, "0.fake_quant");
     const oct_fake_quant *out = (const oct_fake_quant *)m->q.fake_quant;
 
+    n.cx->numerics = OCT_NUMERICS_F32;
     oct_tensor *y = net_forward(&n, true);
     int64_t out_numel = oct_numel(y);
     float *top = malloc((size_t)out_numel * 4);

@@ -338,6 +338,7 @@ static void check_backward(const conv_case *v)
     case_begin(&b, v);
     const oct_qparams q = output_qparams(&b);
     oracle_begin(&o, &b, v, v->live, q.scale);
+    b.cx->numerics = OCT_NUMERICS_F32;
     OK(oct_params_bind(&params, b.root, &b.leaves));
     float *grad = calloc((size_t)o.out, 4), *cut = calloc((size_t)o.out, 4),
           *got = calloc((size_t)params.numel, 4);
@@ -423,45 +424,112 @@ Test(qat_conv_mixed, programs_compute_the_evaluation_bit_for_bit, .timeout = 300
     each_case(check_program);
 }
 
+/* One training step of a case, and what may be done otherwise in it. */
+typedef struct way {
+    int threads;
+    oct_hold hold;
+    oct_numerics numerics;
+    bool current_scales;
+} way;
+
+typedef struct stepped {
+    bench b;
+    oct_params params;
+    oct_tensor *y;
+} stepped;
+
+static void stepped_begin(stepped *s, const conv_case *v, way w)
+{
+    omp_set_num_threads(w.threads);
+    case_begin(&s->b, v);
+    s->b.cx->numerics = w.numerics;
+    case_conv(&s->b)->hold = w.hold;
+    if (v->out_bits)
+        ((oct_fake_quant *)case_conv(&s->b)->q.fake_quant)->qconfig.current_scales =
+            w.current_scales;
+    OK(oct_params_bind(&s->params, s->b.root, &s->b.leaves));
+    oct_params_zero(&s->params);
+    s->y = bench_forward(&s->b, true);
+    float *grad = calloc((size_t)oct_numel(s->y), sizeof *grad);
+    oct_fill_normal(grad, oct_numel(s->y), 11, OCT_STREAM_TEST, 1, 0.0f, 1.0f);
+    bench_backward(&s->b, s->y, grad);
+    OK(oct_params_reduce(&s->params, &oct_collective_one, &s->b.leaves));
+    free(grad);
+}
+
+static void stepped_end(stepped *s)
+{
+    oct_params_unbind(&s->params);
+    bench_end(&s->b);
+}
+
+static void check_same(const conv_case *v, way first, way second)
+{
+    stepped s[2];
+    stepped_begin(&s[0], v, first);
+    stepped_begin(&s[1], v, second);
+    oct_check_bits_f32(s[1].y->data, s[0].y->data, oct_numel(s[0].y), "output");
+    oct_check_bits_f32(s[1].params.grads, s[0].params.grads, s[0].params.numel, "parameters");
+    for (int i = 0; i < s[0].b.n; i++)
+        oct_check_bits_f32(s[1].b.input[i]->grad, s[0].b.input[i]->grad,
+                           oct_shape_numel(&s[0].b.shape[i]), "gradient");
+    stepped_end(&s[0]);
+    stepped_end(&s[1]);
+}
+
 static void check_threads(const conv_case *v)
 {
-    bench b[2];
-    oct_tensor *y[2];
-    for (int i = 0; i < 2; i++) {
-        omp_set_num_threads(i ? 3 : 1);
-        case_begin(&b[i], v);
-        y[i] = bench_forward(&b[i], true);
-    }
-    oct_check_bits_f32(y[1]->data, y[0]->data, oct_numel(y[0]), "output");
-    float *grad = calloc((size_t)oct_numel(y[0]), sizeof *grad);
-    oct_fill_normal(grad, oct_numel(y[0]), 11, OCT_STREAM_TEST, 1, 0.0f, 1.0f);
-    for (int i = 0; i < 2; i++) {
-        omp_set_num_threads(i ? 3 : 1);
-        oct_params params = {0};
-        OK(oct_params_bind(&params, b[i].root, &b[i].leaves));
-        oct_params_zero(&params);
-        bench_backward(&b[i], bench_forward(&b[i], true), grad);
-        oct_params_unbind(&params);
-    }
-    for (int i = 0; i < b[0].n; i++)
-        oct_check_bits_f32(b[1].input[i]->grad, b[0].input[i]->grad,
-                           oct_shape_numel(&b[0].shape[i]), "gradient");
-    free(grad);
-    bench_end(&b[0]);
-    bench_end(&b[1]);
+    for (oct_numerics numerics = OCT_NUMERICS_F32; numerics <= OCT_NUMERICS_BF16; numerics++)
+        check_same(v, (way){.threads = 1, .numerics = numerics},
+                   (way){.threads = 3, .numerics = numerics});
 }
 
 Test(qat_conv_mixed, threads_change_no_bit, .timeout = 300)
 {
-    for (int bits = 8; bits <= 16; bits += 8)
-        check_threads(&(conv_case){.kind = CONV_PLAIN,
-                                   .target = "x86",
-                                   .in_bits = bits,
-                                   .add_bits = bits,
-                                   .out_bits = bits,
-                                   .batch_norm = true,
-                                   .live = true,
-                                   .activation = OCT_ACT_RELU});
+    each_case(check_threads);
+}
+
+static void check_hold(const conv_case *v)
+{
+    for (int current = 0; current < 2; current++)
+        check_same(v, (way){.threads = 2, .hold = OCT_HOLD_NEVER, .current_scales = current},
+                   (way){.threads = 2, .hold = OCT_HOLD_ALWAYS, .current_scales = current});
+}
+
+Test(qat_conv_mixed, accumulators_held_or_computed_again_change_no_bit, .timeout = 300)
+{
+    each_case(check_hold);
+}
+
+/* Rounding to bfloat16 is off by 2^-9 of a value at most; sums of random terms stay well below. */
+static void check_numerics(const conv_case *v)
+{
+    const double bound = 0x1p-8;
+    stepped s[2];
+    stepped_begin(&s[0], v, (way){.threads = 1, .numerics = OCT_NUMERICS_F32});
+    stepped_begin(&s[1], v, (way){.threads = 1, .numerics = OCT_NUMERICS_BF16});
+    oct_check_bits_f32(s[1].y->data, s[0].y->data, oct_numel(s[0].y), "output");
+    for (size_t i = 0; i < s[0].params.count; i++) {
+        const oct_param *p = s[0].params.items[i];
+        const float *f32 = s[0].params.grads + p->offset, *bf16 = s[1].params.grads + p->offset;
+        const int64_t n = oct_numel(&p->value);
+        if (p->value.shape.ndim == 1) /* of biases and batch norms nothing is rounded */
+            oct_check_bits_f32(bf16, f32, n, p->name);
+        else
+            cr_assert_leq(distance(bf16, f32, n), bound, "kind %d: %s is off by %g", v->kind,
+                          p->name, distance(bf16, f32, n));
+    }
+    const int64_t n = oct_numel(s[0].b.input[0]);
+    const double off = distance(s[1].b.input[0]->grad, s[0].b.input[0]->grad, n);
+    cr_assert_leq(off, bound, "kind %d: the input is off by %g", v->kind, off);
+    if (v->kind == CONV_PLAIN) cr_assert_gt(off, 0, "nothing was rounded");
+    stepped_end(&s[0]);
+    stepped_end(&s[1]);
+}
+
+Test(qat_conv_mixed, bfloat16_is_float32_to_its_rounding, .timeout = 300)
+{
+    each_case(check_numerics);
 }
 
 /* Current scales: the range is that of the sum, before it is clipped to codes. */
