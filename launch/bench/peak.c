@@ -3,6 +3,7 @@
 
 #include "core/base/mem.h"
 #include "core/base/rng.h"
+#include "core/product/product.h"
 #include "launch/bench/bench.h"
 #include "launch/bench/laps.h"
 

@@ -8,7 +8,9 @@
 #pragma once
 
 #include "core/base/cpu.h"
-#include "core/product/product.h"
+
+#include <stdbool.h>
+#include <stdint.h>
 
 /* How an int32 accumulator becomes an unsigned code, per output channel c, every operation rounding to
  * float:
@@ -45,13 +47,15 @@ typedef struct oct_depthwise {
     void *scratch;              /* oct_depthwise_scratch, 64-byte aligned */
 } oct_depthwise;
 
+struct oct_product; /* core/product/product.h */
+
 typedef struct oct_kernel {
     oct_isa isa;
     const char *name;
     int col_tile;   /* columns of a panel */
     int tile_bytes; /* of a packed tile of col_tile words of weights */
     void (*pack_tile)(const int8_t *tile, int8_t *packed); /* tile (col_tile, OCT_WORD) */
-    oct_product_fn *product;
+    void (*product)(const struct oct_product *p);
 
     int64_t (*depthwise_bytes)(int64_t channels, int kernel_h, int kernel_w);
     /* w (channels, kernel_h, kernel_w) */

@@ -1,6 +1,7 @@
 /* What is the same for every kernel table: the order of packed weights, and the plain matrix product,
  * whose rows have one run. */
 #include "quant/kernel/braid.h"
+#include "core/product/product.h"
 #include "quant/kernel/kernel.h"
 
 #include <string.h>

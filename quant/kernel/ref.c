@@ -1,4 +1,5 @@
 /* The scalar reference: the definition of every integer kernel, and the judge of the fast ones. */
+#include "core/product/product.h"
 #include "quant/kernel/requant.h"
 
 #include <string.h>
