@@ -67,18 +67,19 @@ static oct_status tell(oct_bench *bench, const char *isa, const oct_layer_produc
 /* What there is with one set of instructions. */
 typedef struct bench_set {
     const char *isa;
-    const oct_kernel *integers; /* NULL: nothing new in this set */
+    const oct_kernel *integers;
     const oct_float_kernel *floats;
-    bool last; /* the best set of this machine: what knows no sets is timed there, once */
+    bool own_integers, own_floats; /* not those of a lesser set */
+    bool last; /* the best set of this machine: what knows no sets is timed beside it, once */
     oct_peak peak;
 } bench_set;
 
 /* Depthwise products of floats are the same for all sets and numerics; OpenBLAS has none. */
 static bool has(const bench_set *set, const oct_product_kind *kind, bool depthwise)
 {
-    if (kind->roof == OCT_ROOF_INT8) return set->integers;
+    if (kind->roof == OCT_ROOF_INT8) return set->own_integers;
     if (depthwise) return set->last && kind->roof == OCT_ROOF_F32 && !kind->anchor;
-    return kind->anchor ? set->last : set->floats != NULL;
+    return kind->anchor ? set->last : set->own_floats;
 }
 
 static oct_status bench_layer(oct_bench *bench, const bench_set *set, const oct_product_kind *kind,
@@ -107,11 +108,11 @@ static oct_status bench_set_of(oct_bench *bench, oct_isa isa)
         .isa = oct_isa_name(isa),
         .integers = oct_kernel_select(have),
         .floats = oct_float_kernel_select(have),
-        .last = have == oct_cpu_isa(),
+        .last = have == oct_cpu_isa() && isa != OCT_ISA_REF,
     };
+    set.own_integers = set.integers->isa == isa;
+    set.own_floats = set.floats->isa == isa;
     OCT_TRY(oct_peak_measure(have, &set.peak));
-    if (set.integers->isa != isa) set.integers = NULL;
-    if (set.floats->isa != isa && !set.last) set.floats = NULL;
     for (int depthwise = 0; depthwise < 2; depthwise++)
         for (size_t i = 0; i < oct_product_kinds(); i++)
             for (size_t layer = 0; layer < OCT_COUNT(layers); layer++)
