@@ -7,6 +7,7 @@
  */
 #include "launch/trainer.h"
 
+#include "core/base/cpu.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
 #include "launch/trainer_impl.h"
@@ -254,7 +255,7 @@ static oct_status backward(oct_trainer *trainer, const oct_leaves *leaves, oct_t
 }
 
 /* All exponent bits set is infinity or NaN; the loop has no branch so that it runs at memory speed. */
-static bool all_finite(const float *x, int64_t n)
+OCT_CLONES static bool all_finite(const float *x, int64_t n)
 {
     uint32_t bad = 0;
     for (int64_t i = 0; i < n; i++) {

@@ -31,7 +31,8 @@ typedef struct oct_leaf_pending {
     float **row;    /* of the leaves at hand */
     float **unused; /* rows to take from */
     int64_t num_unused;
-    join *joins; /* of the group */
+    float *part_row; /* the only part's memory, or NULL */
+    join *joins;     /* of the group */
     int num_joins;
 } oct_leaf_pending;
 
@@ -61,26 +62,31 @@ static int64_t rows_needed(const oct_leaves *leaves)
     return most + group;
 }
 
-/* Row after row, each at the beginning of a cache line. */
+/* Row after row, each at the beginning of a cache line. Where all leaves make one part, its own memory
+ * is a row too, until the last join: of two rows one is another. */
 static bool take_rows(oct_context *cx, oct_leaf_stream *stream)
 {
     const oct_leaves *leaves = &cx->leaves;
-    size_t group = (size_t)group_size(leaves), rows = (size_t)rows_needed(leaves);
+    oct_leaf_pending start = {0};
+    start.num_parts = oct_leaves_parts(leaves, start.parts);
+    if (start.num_parts == 1 && leaves->local > 1) start.part_row = stream->param->parts;
+    size_t group = (size_t)group_size(leaves);
+    size_t rows = (size_t)rows_needed(leaves) - (start.part_row != NULL);
     size_t joins = 2 * group + LEVELS;
     size_t row_bytes = ((size_t)oct_numel(&stream->param->value) * sizeof(float) + 63) / 64 * 64;
     size_t head =
-        sizeof(oct_leaf_pending) + joins * sizeof(join) + (group + rows) * sizeof(float *);
+        sizeof(oct_leaf_pending) + joins * sizeof(join) + (group + rows + 1) * sizeof(float *);
     head = (head + 63) / 64 * 64;
     char *block = oct_scratch(cx, head + rows * row_bytes);
     if (!block) return false;
     oct_leaf_pending *some = stream->some = (oct_leaf_pending *)(void *)block;
-    *some = (oct_leaf_pending){.num_unused = (int64_t)rows};
-    some->num_parts = oct_leaves_parts(leaves, some->parts);
+    *some = start;
     some->joins = (join *)(void *)(some + 1);
     some->row = (float **)(void *)(some->joins + joins);
     some->unused = some->row + group;
+    if (some->part_row) some->unused[some->num_unused++] = some->part_row;
     for (size_t i = 0; i < rows; i++)
-        some->unused[i] = (float *)(void *)(block + head + i * row_bytes);
+        some->unused[some->num_unused++] = (float *)(void *)(block + head + i * row_bytes);
     return true;
 }
 
@@ -127,8 +133,10 @@ static void do_joins(oct_leaf_pending *some, int64_t numel)
 static void join_top(oct_leaf_pending *some)
 {
     float *right = some->waiting[--some->height], *left = some->waiting[some->height - 1];
-    some->joins[some->num_joins++] = (join){left, left, right};
-    some->unused[some->num_unused++] = right;
+    float *sum = left == some->part_row ? right : left;
+    some->joins[some->num_joins++] = (join){sum, left, right};
+    some->unused[some->num_unused++] = sum == left ? right : left;
+    some->waiting[some->height - 1] = sum;
 }
 
 /* The sum of the part at hand lies in the one row that waits; its last join may write it in place. */
