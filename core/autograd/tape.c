@@ -205,6 +205,30 @@ float *oct_grad_open(oct_context *cx, oct_tensor *x, bool *add)
     return x->grad;
 }
 
+/* x gets grad too, which stays as it is. */
+static void share_grad(oct_context *cx, oct_tensor *x, const float *grad)
+{
+    bool sum;
+    float *to = oct_grad_open(cx, x, &sum);
+    if (!to) return;
+    int64_t samples = oct_dim(x, 0), n = samples ? oct_numel(x) / samples : 0;
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < samples; i++) {
+        if (sum)
+            add(to + i * n, grad + i * n, n);
+        else
+            memcpy(to + i * n, grad + i * n, (size_t)n * sizeof(float));
+    }
+}
+
+void oct_give_grad_to_both(oct_context *cx, oct_tensor *a, oct_tensor *b, float *grad)
+{
+    if (!grad) return;
+    oct_tensor *heir = !b->needs_grad || (a->needs_grad && b->grad) ? a : b;
+    share_grad(cx, heir == a ? b : a, grad);
+    oct_give_grad(cx, heir, grad);
+}
+
 float *oct_take_grad(oct_tensor *y)
 {
     float *grad = y->grad;

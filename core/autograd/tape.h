@@ -95,6 +95,9 @@ float *oct_grad_new(oct_context *cx, const oct_tensor *t);
 /* Hands over a borrowed buffer holding d loss / d x: becomes x's gradient, or is added to it and given
  * back. Does nothing but give it back when x needs none. */
 void oct_give_grad(oct_context *cx, oct_tensor *x, float *grad);
+/* The same of a sum a + b, whose gradient is that of both: one gets the buffer, one that has no gradient
+ * yet where there is one; to the other it is added or copied. */
+void oct_give_grad_to_both(oct_context *cx, oct_tensor *a, oct_tensor *b, float *grad);
 /* x's gradient buffer to work into directly: the one it has, to be added to (*add), or a new one that
  * becomes x's gradient and is not initialised (not *add). NULL when x needs none or on failure. */
 float *oct_grad_open(oct_context *cx, oct_tensor *x, bool *add);

@@ -3,8 +3,6 @@
 #include "core/op/op_impl.h"
 #include "core/op/ops.h"
 
-#include <string.h>
-
 OCT_CLONES
 static void sum_values(int64_t n, const float *a, const float *b, float *restrict y)
 {
@@ -14,14 +12,7 @@ static void sum_values(int64_t n, const float *a, const float *b, float *restric
 
 static void add_backward(oct_context *cx, oct_node *node)
 {
-    oct_tensor *a = node->input[0], *b = node->input[1];
-    if (a->needs_grad && b->needs_grad) {
-        float *copy = oct_grad_new(cx, a);
-        if (!copy) return;
-        memcpy(copy, node->output->grad, (size_t)oct_numel(a) * sizeof(float));
-        oct_give_grad(cx, a, copy);
-    }
-    oct_give_grad(cx, b->needs_grad ? b : a, oct_take_grad(node->output));
+    oct_give_grad_to_both(cx, node->input[0], node->input[1], oct_take_grad(node->output));
 }
 
 oct_tensor *oct_add(oct_context *cx, oct_tensor *a, oct_tensor *b)

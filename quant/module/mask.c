@@ -1,23 +1,17 @@
-/* Masking of gradients, eight elements a byte: floats are kept or cleared as bit patterns, which a
- * compiler turns into vector code. */
+/* Masking of gradients, eight elements a byte: floats are kept or cleared as bit patterns. */
 #include "quant/module/mask.h"
 
 #include "core/base/cpu.h"
 
-#include <string.h>
+typedef uint32_t words __attribute__((vector_size(32), aligned(4), may_alias));
 
 OCT_CLONES
 void oct_mask_apply(const uint8_t *mask, int64_t n, float *grad)
 {
-    static const uint32_t bit[8] = {1, 2, 4, 8, 16, 32, 64, 128};
+    const words bit = {1, 2, 4, 8, 16, 32, 64, 128};
     int64_t whole = n / 8;
-    for (int64_t i = 0; i < whole; i++) {
-        uint32_t word[8];
-        memcpy(word, grad + 8 * i, sizeof word);
-        for (int b = 0; b < 8; b++)
-            word[b] &= mask[i] & bit[b] ? UINT32_MAX : 0;
-        memcpy(grad + 8 * i, word, sizeof word);
-    }
+    for (int64_t i = 0; i < whole; i++)
+        *(words *)(grad + 8 * i) &= (words)((bit & mask[i]) == bit);
     for (int64_t i = 8 * whole; i < n; i++)
-        if (!(mask[i / 8] & bit[i % 8])) grad[i] = 0.0f;
+        if (!(mask[i / 8] & (1U << i % 8))) grad[i] = 0.0F;
 }

@@ -5,7 +5,6 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 typedef struct sum {
     oct_qcodes a, b;
@@ -30,11 +29,7 @@ static void make(const void *args, oct_qparams y, int64_t first, int64_t n, void
 /* Both inputs get the masked gradient: the sum's derivative is 1 for each. */
 static void backward(oct_context *cx, oct_node *node)
 {
-    const size_t bytes = (size_t)oct_numel(node->output) * sizeof(float);
-    float *grad = oct_quantized_grad(node), *copy = oct_scratch(cx, bytes);
-    if (copy) memcpy(copy, grad, bytes);
-    oct_give_grad(cx, node->input[0], grad);
-    oct_give_grad(cx, node->input[1], copy);
+    oct_give_grad_to_both(cx, node->input[0], node->input[1], oct_quantized_grad(node));
 }
 
 static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)

@@ -1,4 +1,5 @@
 /* Average pools on codes: the input's qparams serve the output too, so no fake-quant of its own. */
+#include "core/base/cpu.h"
 #include "quant/module/quantized_impl.h"
 #include "quant/module/rule.h"
 #include "quant/pass/emit.h"
@@ -28,6 +29,13 @@ static window window_in(const oct_qat_avg_pool *m, const oct_tensor *x)
 }
 
 /* Each position of a window gets its share. */
+OCT_CLONES
+static void add_shares(int64_t n, const float *grad_y, float share, float *restrict grad_x)
+{
+    for (int64_t i = 0; i < n; i++)
+        grad_x[i] += grad_y[i] * share;
+}
+
 static void backward_plane(const window *p, const float *grad_y, float *grad_x)
 {
     const float share = 1.0f / (float)(p->kernel_h * p->kernel_w);
@@ -35,11 +43,8 @@ static void backward_plane(const window *p, const float *grad_y, float *grad_x)
     for (int64_t at = 0; at < p->out_h * p->out_w; at++, grad_y += p->c) {
         const int64_t y = at / p->out_w * p->stride, x = at % p->out_w * p->stride;
         for (int64_t ky = 0; ky < p->kernel_h; ky++)
-            for (int64_t kx = 0; kx < p->kernel_w; kx++) {
-                float *to = grad_x + ((y + ky) * p->w + x + kx) * p->c;
-                for (int64_t c = 0; c < p->c; c++)
-                    to[c] += grad_y[c] * share;
-            }
+            for (int64_t kx = 0; kx < p->kernel_w; kx++)
+                add_shares(p->c, grad_y, share, grad_x + ((y + ky) * p->w + x + kx) * p->c);
     }
 }
 
