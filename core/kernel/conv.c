@@ -15,6 +15,9 @@
  * the panels of weights go by. */
 enum { WANTED_POSITIONS = 512 };
 
+/* Columns that are packed at once: a cache line of codes. A multiple of every table's panel. */
+enum { PACKED_COLUMNS = 64 };
+
 size_t oct_aligned(size_t bytes)
 {
     return (bytes + 63) / 64 * 64;
@@ -253,46 +256,69 @@ typedef struct weights {
     const int8_t *codes;
 } weights;
 
+static inline __attribute__((always_inline)) void halves_of_codes(const int8_t *restrict codes,
+                                                                  uint16_t *restrict half)
+{
+    for (int c = 0; c < OCT_MAX_COL_TILE; c++)
+        half[c] = oct_bf16_of((float)codes[c]);
+}
+
+static inline __attribute__((always_inline)) void halves_of_values(const float *restrict values,
+                                                                   uint16_t *restrict half)
+{
+    for (int c = 0; c < OCT_MAX_COL_TILE; c++)
+        half[c] = oct_bf16_of(values[c]);
+}
+
 /* count values from `at` on, as bfloat16, and zeros behind. */
 static inline __attribute__((always_inline)) void
 read_halves(const weights *w, int64_t at, int64_t count, uint16_t half[OCT_MAX_COL_TILE])
 {
-    if (w->values && count == OCT_MAX_COL_TILE) {
-        for (int c = 0; c < OCT_MAX_COL_TILE; c++)
-            half[c] = oct_bf16_of(w->values[at + c]);
-        return;
+    if (count == OCT_MAX_COL_TILE && w->values) {
+        halves_of_values(w->values + at, half);
+    } else if (count == OCT_MAX_COL_TILE) {
+        halves_of_codes(w->codes + at, half);
+    } else {
+        memset(half, 0, OCT_MAX_COL_TILE * sizeof *half);
+        for (int64_t c = 0; c < count; c++)
+            half[c] = oct_bf16_of(w->values ? w->values[at + c] : (float)w->codes[at + c]);
     }
-    if (count == OCT_MAX_COL_TILE) {
-        for (int c = 0; c < OCT_MAX_COL_TILE; c++)
-            half[c] = oct_bf16_of((float)w->codes[at + c]);
-        return;
-    }
-    memset(half, 0, OCT_MAX_COL_TILE * sizeof *half);
-    for (int64_t c = 0; c < count; c++)
-        half[c] = oct_bf16_of(w->values ? w->values[at + c] : (float)w->codes[at + c]);
 }
 
-/* Columns [c, c + count) of one tap of a group: weights are `depth` apart from one output to the next. */
+/* So many columns of one tap of a group, from weight `at` on: weights are `depth` apart from one output
+ * to the next. */
 OCT_CLONES
 static void pack_pairs(const oct_float_kernel *k, const weights *w, int64_t at, int64_t outs,
-                       int64_t depth, int64_t count, char *tile)
+                       int64_t depth, int64_t columns, char *tile, int64_t panel_bytes)
 {
-    for (int64_t o = 0; o < outs; o += 2) {
-        uint16_t first[OCT_MAX_COL_TILE], second[OCT_MAX_COL_TILE] = {0};
-        read_halves(w, at + o * depth, count, first);
-        if (o + 1 < outs) read_halves(w, at + (o + 1) * depth, count, second);
-        tile = oct_store_pairs(k, first, second, tile);
+    for (int64_t o = 0; o < outs; o += 2, at += 2 * depth) {
+        char *to = tile, *next = tile;
+        for (int64_t c = 0; c < columns; c += k->col_tile, to += panel_bytes) {
+            const int64_t count = oct_smaller(k->col_tile, columns - c);
+            uint16_t first[OCT_MAX_COL_TILE], second[OCT_MAX_COL_TILE] = {0};
+            read_halves(w, at + c, count, first);
+            if (o + 1 < outs) read_halves(w, at + depth + c, count, second);
+            char *end = oct_store_pairs(k, first, second, to);
+            if (c == 0) next = end;
+        }
+        tile = next;
     }
 }
 
 static void pack_floats(const oct_float_kernel *k, const weights *w, int64_t at, int64_t outs,
-                        int64_t depth, int64_t count, float *tile)
+                        int64_t depth, int64_t columns, char *tile, int64_t panel_bytes)
 {
-    for (int64_t o = 0; o < outs; o++, at += depth, tile += k->col_tile) {
-        for (int64_t c = 0; c < count; c++)
-            tile[c] = w->values ? w->values[at + c] : (float)w->codes[at + c];
-        for (int64_t c = count; c < k->col_tile; c++)
-            tile[c] = 0;
+    for (int64_t o = 0; o < outs; o++, at += depth, tile += k->col_tile * 4) {
+        char *to = tile;
+        for (int64_t c = 0; c < columns; c += k->col_tile, to += panel_bytes) {
+            float *values = (float *)(void *)to;
+            for (int64_t i = 0; i < k->col_tile; i++) {
+                const int64_t from = at + c + i;
+                values[i] = c + i >= columns ? 0
+                            : w->values      ? w->values[from]
+                                             : (float)w->codes[from];
+            }
+        }
     }
 }
 
@@ -315,18 +341,19 @@ void oct_conv_backward_data_ready(const oct_float_kernel *k, oct_numerics numeri
     const side d = backward_side(k, numerics, s);
     const weights w = {weight, codes};
     const int64_t outs = s->out_c / s->groups, depth = oct_conv_depth(s);
-    const int64_t tap_bytes = d.layout.tap_words * k->col_tile * 4;
-    char *tile = ready_begin(k, s, &d, ready);
+    const int64_t tap_bytes = d.layout.tap_words * k->col_tile * 4, bytes = panel_bytes_of(k, &d);
+    char *panel = ready_begin(k, s, &d, ready);
     for (int64_t g = 0; g < s->groups; g++) {
-        for (int64_t c = 0; c < d.columns; c += k->col_tile) {
-            const int64_t count = oct_smaller(k->col_tile, d.columns - c);
-            for (int64_t t = 0; t < d.taps; t++, tile += tap_bytes) {
+        for (int64_t c = 0; c < d.columns; c += PACKED_COLUMNS) {
+            const int64_t columns = oct_smaller(PACKED_COLUMNS, d.columns - c);
+            for (int64_t t = 0; t < d.taps; t++) {
                 const int64_t at = g * outs * depth + t * d.columns + c;
                 if (numerics == OCT_NUMERICS_BF16)
-                    pack_pairs(k, &w, at, outs, depth, count, tile);
+                    pack_pairs(k, &w, at, outs, depth, columns, panel + t * tap_bytes, bytes);
                 else
-                    pack_floats(k, &w, at, outs, depth, count, (float *)(void *)tile);
+                    pack_floats(k, &w, at, outs, depth, columns, panel + t * tap_bytes, bytes);
             }
+            panel += (columns + k->col_tile - 1) / k->col_tile * bytes;
         }
     }
 }

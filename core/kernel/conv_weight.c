@@ -147,17 +147,40 @@ typedef struct strip {
     char *line; /* of the first of the planes */
 } strip;
 
-/* The whole numbers of turned codes as bfloat16, exactly. */
+/* n codes as bfloat16, exactly: whole numbers of at most eight bits. */
+static inline __attribute__((always_inline)) void
+to_halves(const int n, const uint8_t *restrict codes, int32_t zero_point, uint16_t *restrict to)
+{
+    uint16_t half[16];
+    for (int i = 0; i < n; i++) {
+        const float value = (float)(codes[i] - zero_point);
+        uint32_t bits;
+        memcpy(&bits, &value, sizeof bits);
+        half[i] = (uint16_t)(bits >> 16);
+    }
+    memcpy(to, half, (size_t)n * sizeof *half);
+}
+
+/* Turned codes into the planes, in vectors of one length, of which the last may overlap: lines are
+ * short. */
 OCT_CLONES
 static void write_halves(const strip *t, const uint8_t *codes, int32_t zero_point, int64_t plane)
 {
     uint16_t *to = (uint16_t *)(void *)t->line + t->column;
+    const int64_t n = t->columns;
     for (int64_t c = 0; c < t->channels; c++, codes += STRIP, to += plane) {
-        for (int64_t i = 0; i < t->columns; i++) {
-            const float value = (float)(codes[i] - zero_point);
-            uint32_t bits;
-            memcpy(&bits, &value, sizeof bits);
-            to[i] = (uint16_t)(bits >> 16);
+        if (n >= 16) {
+            for (int64_t i = 0; i < n; i = i + 16 < n && i + 32 > n ? n - 16 : i + 16)
+                to_halves(16, codes + i, zero_point, to + i);
+        } else if (n >= 8) {
+            to_halves(8, codes, zero_point, to);
+            to_halves(8, codes + n - 8, zero_point, to + n - 8);
+        } else if (n >= 4) {
+            to_halves(4, codes, zero_point, to);
+            to_halves(4, codes + n - 4, zero_point, to + n - 4);
+        } else {
+            for (int64_t i = 0; i < n; i++)
+                to_halves(1, codes + i, zero_point, to + i);
         }
     }
 }
