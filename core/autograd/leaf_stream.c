@@ -22,7 +22,6 @@ typedef struct join {
     const float *left, *right;
 } join;
 
-/* One block of scratch: this, its three lists, then the rows. */
 typedef struct oct_leaf_pending {
     oct_subtree parts[OCT_MAX_PARTS];
     int num_parts, part; /* the part at hand */
@@ -30,7 +29,8 @@ typedef struct oct_leaf_pending {
     int height;
     float **row;    /* of the leaves at hand */
     float **unused; /* rows to take from */
-    int64_t num_unused;
+    float **own;    /* rows that are borrowed */
+    int64_t rows, num_unused, num_own;
     float *part_row; /* the only part's memory, or NULL */
     join *joins;     /* of the group */
     int num_joins;
@@ -62,32 +62,47 @@ static int64_t rows_needed(const oct_leaves *leaves)
     return most + group;
 }
 
-/* Row after row, each at the beginning of a cache line. Where all leaves make one part, its own memory
- * is a row too, until the last join: of two rows one is another. */
-static bool take_rows(oct_context *cx, oct_leaf_stream *stream)
+/* This and its lists in one block; false when there is no memory. */
+static bool take_lists(oct_context *cx, oct_leaf_stream *stream)
 {
     const oct_leaves *leaves = &cx->leaves;
-    oct_leaf_pending start = {0};
+    oct_leaf_pending start = {.rows = rows_needed(leaves)};
     start.num_parts = oct_leaves_parts(leaves, start.parts);
     if (start.num_parts == 1 && leaves->local > 1) start.part_row = stream->param->parts;
-    size_t group = (size_t)group_size(leaves);
-    size_t rows = (size_t)rows_needed(leaves) - (start.part_row != NULL);
-    size_t joins = 2 * group + LEVELS;
-    size_t row_bytes = ((size_t)oct_numel(&stream->param->value) * sizeof(float) + 63) / 64 * 64;
-    size_t head =
-        sizeof(oct_leaf_pending) + joins * sizeof(join) + (group + rows + 1) * sizeof(float *);
-    head = (head + 63) / 64 * 64;
-    char *block = oct_scratch(cx, head + rows * row_bytes);
-    if (!block) return false;
-    oct_leaf_pending *some = stream->some = (oct_leaf_pending *)(void *)block;
+    size_t group = (size_t)group_size(leaves), joins = 2 * group + LEVELS;
+    size_t pointers = group + 2 * (size_t)start.rows;
+    oct_leaf_pending *some =
+        oct_scratch(cx, sizeof *some + joins * sizeof(join) + pointers * sizeof(float *));
+    if (!some) return false;
     *some = start;
     some->joins = (join *)(void *)(some + 1);
     some->row = (float **)(void *)(some->joins + joins);
     some->unused = some->row + group;
-    if (some->part_row) some->unused[some->num_unused++] = some->part_row;
-    for (size_t i = 0; i < rows; i++)
-        some->unused[some->num_unused++] = (float *)(void *)(block + head + i * row_bytes);
+    some->own = some->unused + some->rows;
+    stream->some = some;
     return true;
+}
+
+/* A block for each row, which finds room more easily than all in one. Where all leaves make one part,
+ * its own memory is a row too, until the last join: of two rows one is another. */
+static void take_rows(oct_context *cx, oct_leaf_stream *stream)
+{
+    if (!take_lists(cx, stream)) return;
+    oct_leaf_pending *some = stream->some;
+    if (some->part_row) some->unused[some->num_unused++] = some->part_row;
+    while (some->num_unused < some->rows) {
+        float *row = oct_scratch(cx, (size_t)oct_numel(&stream->param->value) * sizeof(float));
+        if (!row) return;
+        some->own[some->num_own++] = some->unused[some->num_unused++] = row;
+    }
+}
+
+static void give_rows(oct_context *cx, oct_leaf_pending *some)
+{
+    if (!some) return;
+    while (some->num_own > 0)
+        oct_scratch_end(cx, some->own[--some->num_own]);
+    oct_scratch_end(cx, some);
 }
 
 void oct_leaf_stream_begin(oct_context *cx, oct_leaf_stream *stream, oct_param *param,
@@ -219,7 +234,7 @@ void oct_leaf_stream_end(oct_context *cx, oct_leaf_stream *stream)
         oct_leaf_grads_end(cx, param);
         return;
     }
-    oct_scratch_end(cx, stream->some);
+    give_rows(cx, stream->some);
     if (cx->status != OCT_OK) return;
     OCT_ASSERT(stream->first == cx->leaves.local); /* every leaf went by */
     param->uses--;

@@ -11,7 +11,7 @@
 
 #include "core/base/mem.h"
 
-enum { LINE = 64, MIN_CHUNK = 1 << 20, GROWTH = 8 };
+enum { LINE = 64, MIN_CHUNK = 1 << 20, GROWTH = 8, GROWTH_OF_GAPS = 16 };
 
 typedef struct chunk {
     struct chunk *previous;
@@ -24,6 +24,7 @@ typedef struct chunk {
 typedef struct block {
     struct block *above, *below; /* neighbours by address, or of the list of those on their own */
     size_t size;
+    size_t missing; /* of a block of its own: how much longer the ground would have to be */
     bool taken, alone;
 } block;
 
@@ -34,7 +35,7 @@ struct oct_arena {
     block *highest, *lowest;    /* lent of the ground */
     block *alone;               /* lent blocks of their own */
     size_t lent;                /* bytes, headers too */
-    size_t beyond, most_beyond; /* bytes in blocks and chunks besides the ground, now and at most */
+    size_t beyond, most_beyond; /* bytes for which the ground had no room, now and at most */
     size_t peak;
     size_t wanted; /* size of the ground to be made; 0: none */
 };
@@ -154,6 +155,17 @@ void oct_arena_rewind(oct_arena *arena, size_t mark)
     arena->position = mark;
 }
 
+/* Between the taken memory of the ground and the lent. */
+static size_t middle_gap(const oct_arena *arena)
+{
+    const chunk *ground = arena->ground, *over = arena->top;
+    while (over != ground && over->previous != ground)
+        over = over->previous;
+    size_t taken = over == ground ? arena->position : over->start;
+    char *end = arena->lowest ? (char *)arena->lowest : ground->data + ground->size;
+    return (size_t)(end - ground->data) - taken;
+}
+
 /* The smallest gap of at least `size` bytes, by the block above it (NULL: the top of the ground). */
 static bool find_gap(const oct_arena *arena, size_t size, block **above, char **end)
 {
@@ -170,13 +182,9 @@ static bool find_gap(const oct_arena *arena, size_t size, block **above, char **
         bottom = (char *)b;
     }
     if (best < SIZE_MAX) return true;
-    const chunk *over = arena->top;
-    while (over != ground && over->previous != ground)
-        over = over->previous;
-    size_t taken = over == ground ? arena->position : over->start;
     *above = arena->lowest;
     *end = bottom;
-    return (size_t)(bottom - ground->data) - taken >= size;
+    return middle_gap(arena) >= size;
 }
 
 static block *place(oct_arena *arena, size_t size)
@@ -195,10 +203,12 @@ static block *place_alone(oct_arena *arena, size_t size)
 {
     block *head;
     if (oct_alloc(&head, 1, size) != OCT_OK) return NULL;
-    *head = (block){.below = arena->alone, .alone = true};
+    bool only = arena->ground && !arena->alone;
+    *head = (block){
+        .below = arena->alone, .missing = only ? size - middle_gap(arena) : size, .alone = true};
     if (head->below) head->below->above = head;
     arena->alone = head;
-    count_beyond(arena, size);
+    count_beyond(arena, head->missing);
     return head;
 }
 
@@ -219,7 +229,7 @@ static void unlink_alone(oct_arena *arena, block *head)
 {
     *(head->above ? &head->above->below : &arena->alone) = head->below;
     if (head->below) head->below->above = head->above;
-    arena->beyond -= head->size;
+    arena->beyond -= head->missing;
     oct_free(&head);
 }
 
@@ -242,12 +252,16 @@ void oct_arena_give(oct_arena *arena, void *memory)
         unlink_placed(arena, head);
 }
 
-/* One block of what was needed will do: of the peak, or, where gaps made that too small, of more. */
+/* One block of what was needed will do: of the peak, or, where gaps made that too small, of more, and
+ * enough more that it is soon found. */
 static void plan_ground(oct_arena *arena)
 {
     const chunk *ground = arena->ground;
-    bool had_room = ground && ground->size >= arena->peak;
-    arena->wanted = had_room ? ground->size + arena->most_beyond : arena->peak;
+    arena->wanted = arena->peak;
+    if (ground && ground->size >= arena->peak) {
+        size_t least = ground->size / GROWTH_OF_GAPS;
+        arena->wanted = ground->size + (arena->most_beyond > least ? arena->most_beyond : least);
+    }
     arena->most_beyond = 0;
     if (ground) drop_top(arena);
 }
