@@ -201,7 +201,7 @@ INLINE void requantize_as(const bool masked, const bool ranged, const bool added
     }
 }
 
-OCT_REQUANTIZE(oct_requantize_avx2, requantize_as)
+OCT_REQUANTIZE(requantize_as)
 
 const oct_kernel oct_kernel_avx2 = {
     .isa = OCT_ISA_AVX2,
@@ -213,5 +213,5 @@ const oct_kernel oct_kernel_avx2 = {
     .depthwise_bytes = depthwise_bytes,
     .depthwise_pack = depthwise_pack,
     .depthwise = depthwise,
-    .requantize = oct_requantize_avx2,
+    .requantize = requantize,
 };

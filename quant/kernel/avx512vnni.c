@@ -104,75 +104,102 @@ INLINE void weave(const uint8_t *const *at, int64_t count, int8_t *out)
 #define BRAID_WEAVE(at, count, out) weave(at, count, out)
 #include "quant/kernel/braid.h"
 
+/* The requantizer at work: constants of a call, what it has found, and where it is. */
+typedef struct requantizer {
+    __m512 lo, hi, floor, six, summand_factor;
+    __m512i zero_point, summand_zero;
+    __m512 least, most;
+    oct_bit_writer bits;
+    const int32_t *acc;
+    const uint8_t *summand;
+    uint8_t *codes;
+} requantizer;
+
+/* `count` elements from channel c on, 16 if whole. */
+INLINE void requantize_some(const bool masked, const bool ranged, const bool added,
+                            const bool whole, int count, const oct_requant *q, int64_t c,
+                            requantizer *z)
+{
+    const __mmask16 live = whole ? (__mmask16)0xffff : first_lanes(count);
+    const __m512i acc = whole ? _mm512_loadu_si512(z->acc) : _mm512_maskz_loadu_epi32(live, z->acc);
+    const __m512i bias =
+        whole ? _mm512_loadu_si512(q->bias + c) : _mm512_maskz_loadu_epi32(live, q->bias + c);
+    const __m512 multiplier =
+        whole ? _mm512_loadu_ps(q->multiplier + c) : _mm512_maskz_loadu_ps(live, q->multiplier + c);
+    __m512 v = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_add_epi32(acc, bias)), multiplier);
+    if (added) {
+        const __m128i s = whole ? _mm_loadu_si128((const __m128i *)(const void *)z->summand)
+                                : _mm_maskz_loadu_epi8(live, z->summand);
+        const __m512i logical = _mm512_sub_epi32(_mm512_cvtepu8_epi32(s), z->summand_zero);
+        v = _mm512_add_ps(v, _mm512_mul_ps(_mm512_cvtepi32_ps(logical), z->summand_factor));
+        z->summand += count;
+    }
+    const __m512 r = _mm512_roundscale_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    const __m512 cut = _mm512_min_ps(_mm512_max_ps(r, z->lo), z->hi);
+    const __m128i code =
+        _mm512_cvtepi32_epi8(_mm512_add_epi32(_mm512_cvtps_epi32(cut), z->zero_point));
+    if (whole)
+        _mm_storeu_si128((__m128i *)(void *)z->codes, code);
+    else
+        _mm_mask_storeu_epi8(z->codes, live, code);
+    if (masked) {
+        __mmask16 pass = _mm512_mask_cmp_ps_mask(live, r, z->lo, _CMP_GE_OQ);
+        pass = _mm512_mask_cmp_ps_mask(pass, r, z->hi, _CMP_LE_OQ);
+        pass = _mm512_mask_cmp_ps_mask(pass, v, z->floor, _CMP_GT_OQ);
+        pass = _mm512_mask_cmp_ps_mask(pass, v, z->six, _CMP_LT_OQ);
+        oct_bits_put(&z->bits, pass, count);
+    }
+    if (ranged) {
+        const __m512 clipped = _mm512_min_ps(_mm512_max_ps(v, z->floor), z->six);
+        z->least = _mm512_mask_min_ps(z->least, live, clipped, z->least);
+        z->most = _mm512_mask_max_ps(z->most, live, clipped, z->most);
+    }
+    z->acc += count;
+    z->codes += count;
+}
+
 INLINE void requantize_as(const bool masked, const bool ranged, const bool added, int64_t m,
                           int64_t n, const int32_t *acc, const oct_requant *q, uint8_t *codes,
                           uint8_t *mask, float *range)
 {
     const oct_requant_limits limits = oct_requant_limits_of(q);
-    const __m512 lo = _mm512_set1_ps(limits.lo), hi = _mm512_set1_ps(limits.hi);
-    const __m512 floor = _mm512_set1_ps(limits.floor), six = _mm512_set1_ps(limits.six);
-    const __m512i zero_point = _mm512_set1_epi32(limits.zero_point);
-    const __m512i summand_zero = _mm512_set1_epi32(q->summand_zero_point);
-    const __m512 summand_factor = _mm512_set1_ps(q->summand_multiplier);
-    const uint8_t *summand = q->summand;
-    __m512 least = _mm512_set1_ps(INFINITY), most = _mm512_set1_ps(-INFINITY);
-    oct_bit_writer bits = {.out = mask};
+    requantizer z = {.lo = _mm512_set1_ps(limits.lo),
+                     .hi = _mm512_set1_ps(limits.hi),
+                     .floor = _mm512_set1_ps(limits.floor),
+                     .six = _mm512_set1_ps(limits.six),
+                     .summand_factor = _mm512_set1_ps(q->summand_multiplier),
+                     .zero_point = _mm512_set1_epi32(limits.zero_point),
+                     .summand_zero = _mm512_set1_epi32(q->summand_zero_point),
+                     .least = _mm512_set1_ps(INFINITY),
+                     .most = _mm512_set1_ps(-INFINITY),
+                     .bits = {.out = mask},
+                     .acc = acc,
+                     .summand = q->summand,
+                     .codes = codes};
     for (int64_t i = 0; i < m; i++) {
-        for (int64_t c = 0; c < n; c += 16, acc += 16, codes += 16) {
-            const int count = n - c < 16 ? (int)(n - c) : 16;
-            const __mmask16 live = first_lanes(count);
-            const __m512i sum = _mm512_add_epi32(_mm512_maskz_loadu_epi32(live, acc),
-                                                 _mm512_maskz_loadu_epi32(live, q->bias + c));
-            __m512 v = _mm512_mul_ps(_mm512_cvtepi32_ps(sum),
-                                     _mm512_maskz_loadu_ps(live, q->multiplier + c));
-            if (added) {
-                const __m512i s = _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(live, summand));
-                const __m512 whole = _mm512_cvtepi32_ps(_mm512_sub_epi32(s, summand_zero));
-                v = _mm512_add_ps(v, _mm512_mul_ps(whole, summand_factor));
-                summand += 16;
-            }
-            const __m512 r = _mm512_roundscale_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-            const __m512i code = _mm512_add_epi32(
-                _mm512_cvtps_epi32(_mm512_min_ps(_mm512_max_ps(r, lo), hi)), zero_point);
-            if (count == 16)
-                _mm_storeu_si128((__m128i *)(void *)codes, _mm512_cvtepi32_epi8(code));
-            else
-                _mm_mask_storeu_epi8(codes, live, _mm512_cvtepi32_epi8(code));
-            if (masked) {
-                __mmask16 pass = _mm512_mask_cmp_ps_mask(live, r, lo, _CMP_GE_OQ);
-                pass = _mm512_mask_cmp_ps_mask(pass, r, hi, _CMP_LE_OQ);
-                pass = _mm512_mask_cmp_ps_mask(pass, v, floor, _CMP_GT_OQ);
-                pass = _mm512_mask_cmp_ps_mask(pass, v, six, _CMP_LT_OQ);
-                oct_bits_put(&bits, pass, count);
-            }
-            if (ranged) {
-                const __m512 clipped = _mm512_min_ps(_mm512_max_ps(v, floor), six);
-                least = _mm512_mask_min_ps(least, live, clipped, least);
-                most = _mm512_mask_max_ps(most, live, clipped, most);
-            }
-        }
-        acc -= (16 - n % 16) % 16;
-        codes -= (16 - n % 16) % 16;
-        if (added) summand -= (16 - n % 16) % 16;
+        int64_t c = 0;
+        for (; c + 16 <= n; c += 16)
+            requantize_some(masked, ranged, added, true, 16, q, c, &z);
+        if (c < n) requantize_some(masked, ranged, added, false, (int)(n - c), q, c, &z);
     }
-    if (masked) oct_bits_end(&bits);
+    if (masked) oct_bits_end(&z.bits);
     if (ranged) {
-        oct_requant_range_merge(range, _mm512_reduce_min_ps(least), _mm512_reduce_max_ps(most));
+        oct_requant_range_merge(range, _mm512_reduce_min_ps(z.least), _mm512_reduce_max_ps(z.most));
         oct_requant_range_end(q, n, range);
     }
 }
 
-static OCT_REQUANTIZE(requantize, requantize_as)
+OCT_REQUANTIZE(requantize_as)
 
-    const oct_kernel oct_kernel_avx512vnni = {
-        .isa = OCT_ISA_AVX512VNNI,
-        .name = "avx512vnni",
-        .col_tile = COLUMNS,
-        .tile_bytes = TILE_BYTES,
-        .pack_tile = pack_tile,
-        .product = product,
-        .depthwise_bytes = depthwise_bytes,
-        .depthwise_pack = depthwise_pack,
-        .depthwise = depthwise,
-        .requantize = requantize,
+const oct_kernel oct_kernel_avx512vnni = {
+    .isa = OCT_ISA_AVX512VNNI,
+    .name = "avx512vnni",
+    .col_tile = COLUMNS,
+    .tile_bytes = TILE_BYTES,
+    .pack_tile = pack_tile,
+    .product = product,
+    .depthwise_bytes = depthwise_bytes,
+    .depthwise_pack = depthwise_pack,
+    .depthwise = depthwise,
+    .requantize = requantize,
 };

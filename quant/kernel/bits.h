@@ -6,24 +6,30 @@
 
 enum { OCT_FLAG_BLOCK = 512 }; /* elements whose flags loops keep as bytes before packing */
 
-/* Bits written one group after another. */
+/* Bits written one group after another; words of 32 bits go out as they fill. */
 typedef struct oct_bit_writer {
     uint8_t *out;
     uint64_t pending;
     int count;
 } oct_bit_writer;
 
+/* count: at most 32. */
 static inline void oct_bits_put(oct_bit_writer *w, uint32_t bits, int count)
 {
     w->pending |= (uint64_t)bits << w->count;
     w->count += count;
-    for (; w->count >= 8; w->count -= 8, w->pending >>= 8)
-        *w->out++ = (uint8_t)w->pending;
+    if (w->count < 32) return;
+    const uint32_t word = (uint32_t)w->pending;
+    memcpy(w->out, &word, sizeof word);
+    w->out += sizeof word;
+    w->pending >>= 32;
+    w->count -= 32;
 }
 
 static inline void oct_bits_end(oct_bit_writer *w)
 {
-    if (w->count > 0) *w->out = (uint8_t)w->pending;
+    for (; w->count > 0; w->count -= 8, w->pending >>= 8)
+        *w->out++ = (uint8_t)w->pending;
 }
 
 /* n flags of one byte (0 or 1) to bits; the multiplication gathers eight of them in the top byte. */

@@ -88,6 +88,13 @@ INLINE int32x4_t add_woven(int32x4_t sum, const int8_t *woven, const int8_t *w)
 #define BRAID_WEAVE(at, count, out) weave(at, count, out)
 #include "quant/kernel/braid.h"
 
+/* NEON's: whatever has sdot has it too. */
+static void requantize(int64_t m, int64_t n, const int32_t *acc, const oct_requant *q,
+                       uint8_t *codes, uint8_t *mask, float *range)
+{
+    oct_kernel_neon.requantize(m, n, acc, q, codes, mask, range);
+}
+
 const oct_kernel oct_kernel_neondot = {
     .isa = OCT_ISA_NEONDOT,
     .name = "neondot",
@@ -98,5 +105,5 @@ const oct_kernel oct_kernel_neondot = {
     .depthwise_bytes = depthwise_bytes,
     .depthwise_pack = depthwise_pack,
     .depthwise = depthwise,
-    .requantize = oct_requantize_neon,
+    .requantize = requantize,
 };

@@ -3,11 +3,11 @@
 
 #include "quant/kernel/kernel.h"
 
-/* Defines `name` as a requantizer from `as`, which is inlined and first takes whether there is a mask,
+/* Defines requantize from `as`, which is inlined and first takes whether there is a mask,
  * whether there is a range and whether there is a second summand: its loops ask none of them. */
-#define OCT_REQUANTIZE(name, as)                                                                   \
-    void name(int64_t m, int64_t n, const int32_t *acc, const oct_requant *q, uint8_t *codes,      \
-              uint8_t *mask, float *range)                                                         \
+#define OCT_REQUANTIZE(as)                                                                         \
+    static void requantize(int64_t m, int64_t n, const int32_t *acc, const oct_requant *q,         \
+                           uint8_t *codes, uint8_t *mask, float *range)                            \
     {                                                                                              \
         if (q->summand)                                                                            \
             OCT_REQUANTIZE_AS(as, true);                                                           \
@@ -25,9 +25,3 @@
         else                                                                                       \
             as(false, false, added, m, n, acc, q, codes, mask, range);                             \
     } while (0)
-
-/* avx2.c's, which every set of 256 bits has, and neon.c's. */
-void oct_requantize_neon(int64_t m, int64_t n, const int32_t *acc, const oct_requant *q,
-                         uint8_t *codes, uint8_t *mask, float *range);
-void oct_requantize_avx2(int64_t m, int64_t n, const int32_t *acc, const oct_requant *q,
-                         uint8_t *codes, uint8_t *mask, float *range);

@@ -6,7 +6,7 @@
  *
  * Product: panels of 8 columns; a register block is up to 6 rows by 2 panels.
  */
-#include "quant/kernel/simd.h"
+#include "quant/kernel/kernel.h"
 
 #include <immintrin.h>
 #include <string.h>
@@ -111,6 +111,13 @@ INLINE void weave(const uint8_t *const *at, int64_t count, int8_t *out)
 #define BRAID_WEAVE(at, count, out) weave(at, count, out)
 #include "quant/kernel/braid.h"
 
+/* AVX2's: whatever has VNNI has it too. */
+static void requantize(int64_t m, int64_t n, const int32_t *acc, const oct_requant *q,
+                       uint8_t *codes, uint8_t *mask, float *range)
+{
+    oct_kernel_avx2.requantize(m, n, acc, q, codes, mask, range);
+}
+
 const oct_kernel VNNI256_TABLE = {
     .isa = OCT_ISA_AVXVNNI,
     .name = "avxvnni",
@@ -121,5 +128,5 @@ const oct_kernel VNNI256_TABLE = {
     .depthwise_bytes = depthwise_bytes,
     .depthwise_pack = depthwise_pack,
     .depthwise = depthwise,
-    .requantize = oct_requantize_avx2,
+    .requantize = requantize,
 };
