@@ -4,7 +4,6 @@
 #include "quant/kernel/qcodes.h"
 
 #include <math.h>
-#include <string.h>
 
 typedef struct span {
     int64_t first, end;
@@ -17,44 +16,55 @@ static span window_of(int64_t out, int stride, int padding, int kernel, int64_t 
     return (span){oct_larger(first, 0), oct_smaller(end, size)};
 }
 
-#define OCT_LARGER(name, code_t)                                                                   \
+/* The largest codes of a window of the plane (H, w, c), 16 channels at a time. */
+#define OCT_LARGEST(name, code_t, lanes)                                                           \
+    typedef code_t lanes                                                                           \
+        __attribute__((vector_size(16 * sizeof(code_t)), aligned(sizeof(code_t)), may_alias));     \
+                                                                                                   \
     OCT_CLONES                                                                                     \
-    static void name(int64_t n, const code_t *restrict x, code_t *restrict y)                      \
+    static void name(span in_y, span in_x, int64_t w, int64_t c, const code_t *plane, code_t *y)   \
     {                                                                                              \
-        for (int64_t i = 0; i < n; i++)                                                            \
-            y[i] = x[i] > y[i] ? x[i] : y[i];                                                      \
+        int64_t i = 0;                                                                             \
+        for (; i + 16 <= c; i += 16) {                                                             \
+            lanes most = {0};                                                                      \
+            for (int64_t iy = in_y.first; iy < in_y.end; iy++) {                                   \
+                for (int64_t ix = in_x.first; ix < in_x.end; ix++) {                               \
+                    const lanes x = *(const lanes *)(plane + (iy * w + ix) * c + i);               \
+                    const lanes larger = (lanes)(x > most);                                        \
+                    most = (x & larger) | (most & ~larger);                                        \
+                }                                                                                  \
+            }                                                                                      \
+            *(lanes *)(y + i) = most;                                                              \
+        }                                                                                          \
+        for (; i < c; i++) {                                                                       \
+            y[i] = 0;                                                                              \
+            for (int64_t iy = in_y.first; iy < in_y.end; iy++) {                                   \
+                for (int64_t ix = in_x.first; ix < in_x.end; ix++) {                               \
+                    const code_t x = plane[(iy * w + ix) * c + i];                                 \
+                    y[i] = x > y[i] ? x : y[i];                                                    \
+                }                                                                                  \
+            }                                                                                      \
+        }                                                                                          \
     }
 
-OCT_LARGER(take_larger8, uint8_t)
-OCT_LARGER(take_larger16, uint16_t)
-
-static void take_larger(int64_t c, oct_qcodes x, void *codes)
-{
-    if (oct_codes_dtype(x.q) == OCT_U8)
-        take_larger8(c, x.data, codes);
-    else
-        take_larger16(c, x.data, codes);
-}
+OCT_LARGEST(largest8, uint8_t, lanes8)
+OCT_LARGEST(largest16, uint16_t, lanes16)
 
 void oct_qmax_pool(int64_t samples, int64_t h, int64_t w, int64_t c, int kernel, int stride,
                    int padding, oct_qcodes x, void *codes)
 {
     const int64_t out_h = (h + 2 * padding - kernel) / stride + 1;
     const int64_t out_w = (w + 2 * padding - kernel) / stride + 1;
-    const size_t pixel = (size_t)c * oct_dtype_bytes(oct_codes_dtype(x.q));
-    uint8_t *y = codes;
-    for (int64_t n = 0; n < samples; n++) {
-        const oct_qcodes plane = oct_qcodes_from(x, n * h * w * c);
-        for (int64_t oy = 0; oy < out_h; oy++) {
-            const span in_y = window_of(oy, stride, padding, kernel, h);
-            for (int64_t ox = 0; ox < out_w; ox++, y += pixel) {
-                const span in_x = window_of(ox, stride, padding, kernel, w);
-                memset(y, 0, pixel);
-                for (int64_t iy = in_y.first; iy < in_y.end; iy++)
-                    for (int64_t ix = in_x.first; ix < in_x.end; ix++)
-                        take_larger(c, oct_qcodes_from(plane, (iy * w + ix) * c), y);
-            }
-        }
+    const bool bytes = oct_codes_dtype(x.q) == OCT_U8;
+    for (int64_t i = 0; i < samples * out_h * out_w; i++) {
+        const span in_y = window_of(i / out_w % out_h, stride, padding, kernel, h);
+        const span in_x = window_of(i % out_w, stride, padding, kernel, w);
+        const void *plane = oct_qcodes_from(x, i / (out_h * out_w) * h * w * c).data;
+        void *y = oct_qcodes_place(codes, x.q, i * c);
+        if (bytes)
+            largest8(in_y, in_x, w, c, plane, y);
+        else
+            largest16(in_y, in_x, w, c, plane, y);
     }
 }
 
