@@ -368,3 +368,37 @@ Test(train, a_checkpoint_with_folded_batch_norm_can_be_loaded_in_each_phase)
 {
     check_loaded("qat.fold_batch_norm=true");
 }
+
+/* A hook of the user's that sums over the batch, whoever runs it and on however many leaves. */
+static oct_tensor *sum_over_batch(oct_context *cx, oct_module *module, oct_tensor *value,
+                                  void *user)
+{
+    double rows[16] = {0}, total = 0;
+    (void)module;
+    for (int64_t i = 0; i < cx->leaves.local; i++)
+        for (int64_t s = 0; s < oct_leaf_size(&cx->leaves, i); s++)
+            rows[i] += (double)oct_f32(value)[(oct_leaf_begin(&cx->leaves, i) + s) * CLASSES];
+    if (oct_sum_over_ranks(cx, rows, 1, &total)) ((double *)user)[cx->leaves.local] += total;
+    return NULL;
+}
+
+Test(train, a_calibration_that_sums_over_the_batch_sees_it_whole)
+{
+    oct_recipe recipe = make_recipe("data.drop_last=true");
+    oct_trainer plain, summing;
+    double sums[17] = {0};
+    start(&plain, &recipe);
+    start(&summing, &recipe);
+    int64_t calibration = plain.plan.begin[OCT_PHASE_CALIBRATE];
+    run_to(&plain, calibration + 1);
+    run_to(&summing, calibration + 1);
+    oct_hook_handle handle;
+    cr_assert_eq(oct_module_hook(summing.model, sum_over_batch, sums, &handle), OCT_OK);
+    run_to(&plain, calibration + 2);
+    run_to(&summing, calibration + 2);
+    for (int64_t leaves = 0; leaves < 17; leaves++)
+        cr_assert_eq(sums[leaves] != 0, leaves == 4, "a sum over %d leaves", (int)leaves);
+    cr_assert(same(digest_of(&plain), digest_of(&summing)), "and the ranges are the same");
+    oct_trainer_destroy(&plain);
+    oct_trainer_destroy(&summing);
+}

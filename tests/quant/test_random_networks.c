@@ -591,11 +591,12 @@ static oct_status show(const oct_collective *self, const oct_leaves *leaves, con
             }                                                                                      \
             count += more;                                                                         \
         }                                                                                          \
+        oct_status met = meet(c); /* both have copies, and out may be the first part */            \
         oct_tree_join_##suffix(trees, vectors, count, n);                                          \
         memcpy(out, vectors[0], (size_t)n * sizeof(type));                                         \
         for (int p = 0; p < count; p++)                                                            \
             free(vectors[p]);                                                                      \
-        return meet(c);                                                                            \
+        return met;                                                                                \
     }
 SUM(f32, float)
 SUM(f64, double)
