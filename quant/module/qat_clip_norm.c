@@ -81,9 +81,12 @@ INLINE affine affine_at(const bool made, const oct_hat *hat, int64_t c)
     return f;
 }
 
-INLINE eight hat_at(const bool made, const oct_hat *hat, const affine *f, int64_t i)
+/* Eight elements of x^. Here as below the next part is fetched: rows are gone through some channels at a
+ * time, which no processor foresees. */
+INLINE eight hat_at(const bool made, const oct_hat *hat, const affine *f, int64_t part, int64_t i)
 {
     if (made) return *(const eight *)(hat->made + i);
+    __builtin_prefetch(hat->acc + part + i);
     return __builtin_convertvector(*(const whole *)(hat->acc + i) - f->offset, eight) * f->a + f->b;
 }
 
@@ -93,8 +96,7 @@ INLINE float hat_of_one(const oct_hat *hat, int64_t c, int64_t i)
     return (float)(hat->acc[i] - hat->offset[c]) * hat->a[c] + hat->b[c];
 }
 
-/* Eight elements of g, clipped. The next part is fetched: rows are gone through some channels at a time,
- * which no processor foresees. */
+/* Eight elements of g, clipped. */
 INLINE eight grad_at(const oct_norm_rows *r, int64_t part, int64_t i)
 {
     const eight grad = *(const eight *)(r->grad + i);
@@ -114,7 +116,7 @@ INLINE void sum_eight(const bool made, const oct_norm_rows *r, const affine *f, 
 {
     const wide g = __builtin_convertvector(grad_at(r, part, i), wide);
     *sum += g;
-    *product += g * __builtin_convertvector(hat_at(made, &r->hat, f, i), wide);
+    *product += g * __builtin_convertvector(hat_at(made, &r->hat, f, part, i), wide);
 }
 
 INLINE void sum_one(const oct_norm_rows *r, int64_t n, int64_t c, double *total)
@@ -224,7 +226,7 @@ INLINE void live_rows(const bool made, const oct_norm_grad *v, const oct_norm_ro
         for (int64_t i = c; i < end; i += n) {
             const eight grad = grad_at(r, end, i);
             if (keep) *(eight *)(r->grad + i) = grad;
-            *(eight *)(out + i) = gain * (grad - mean - hat_at(made, &r->hat, &f, i) * dot);
+            *(eight *)(out + i) = gain * (grad - mean - hat_at(made, &r->hat, &f, end, i) * dot);
         }
     }
     for (; c < n; c++)

@@ -153,7 +153,7 @@ void oct_norm_grad_end(oct_context *cx, oct_norm_grad *v);
 /* Rows of n channels in such a part, and their floats. */
 static inline int64_t oct_part_rows(int64_t n)
 {
-    return n < 2048 ? 4096 / n : 1;
+    return n < 1024 ? 2048 / n : 1;
 }
 
 static inline int64_t oct_part_floats(int64_t n)
