@@ -256,33 +256,19 @@ typedef struct weights {
     const int8_t *codes;
 } weights;
 
-static inline __attribute__((always_inline)) void halves_of_codes(const int8_t *restrict codes,
-                                                                  uint16_t *restrict half)
-{
-    for (int c = 0; c < OCT_MAX_COL_TILE; c++)
-        half[c] = oct_bf16_of((float)codes[c]);
-}
-
-static inline __attribute__((always_inline)) void halves_of_values(const float *restrict values,
-                                                                   uint16_t *restrict half)
-{
-    for (int c = 0; c < OCT_MAX_COL_TILE; c++)
-        half[c] = oct_bf16_of(values[c]);
-}
-
-/* count values from `at` on, as bfloat16, and zeros behind. */
+/* So many columns as bfloat16, and zeros behind. */
 static inline __attribute__((always_inline)) void
-read_halves(const weights *w, int64_t at, int64_t count, uint16_t half[OCT_MAX_COL_TILE])
+read_halves(const weights *w, int64_t at, int64_t columns, uint32_t *restrict half)
 {
-    if (count == OCT_MAX_COL_TILE && w->values) {
-        halves_of_values(w->values + at, half);
-    } else if (count == OCT_MAX_COL_TILE) {
-        halves_of_codes(w->codes + at, half);
+    if (w->values) {
+        for (int64_t c = 0; c < columns; c++)
+            half[c] = oct_bf16_word(w->values[at + c]);
     } else {
-        memset(half, 0, OCT_MAX_COL_TILE * sizeof *half);
-        for (int64_t c = 0; c < count; c++)
-            half[c] = oct_bf16_of(w->values ? w->values[at + c] : (float)w->codes[at + c]);
+        for (int64_t c = 0; c < columns; c++)
+            half[c] = oct_bf16_word((float)w->codes[at + c]);
     }
+    for (int64_t c = columns; c < PACKED_COLUMNS; c++)
+        half[c] = 0;
 }
 
 /* So many columns of one tap of a group, from weight `at` on: weights are `depth` apart from one output
@@ -292,16 +278,15 @@ static void pack_pairs(const oct_float_kernel *k, const weights *w, int64_t at, 
                        int64_t depth, int64_t columns, char *tile, int64_t panel_bytes)
 {
     for (int64_t o = 0; o < outs; o += 2, at += 2 * depth) {
-        char *to = tile, *next = tile;
-        for (int64_t c = 0; c < columns; c += k->col_tile, to += panel_bytes) {
-            const int64_t count = oct_smaller(k->col_tile, columns - c);
-            uint16_t first[OCT_MAX_COL_TILE], second[OCT_MAX_COL_TILE] = {0};
-            read_halves(w, at + c, count, first);
-            if (o + 1 < outs) read_halves(w, at + depth + c, count, second);
-            char *end = oct_store_pairs(k, first, second, to);
-            if (c == 0) next = end;
+        uint32_t first[PACKED_COLUMNS], second[PACKED_COLUMNS];
+        read_halves(w, at, columns, first);
+        read_halves(w, at + depth, o + 1 < outs ? columns : 0, second);
+        char *to = tile;
+        tile = oct_store_pairs(k, first, second, to);
+        for (int64_t c = k->col_tile; c < columns; c += k->col_tile) {
+            to += panel_bytes;
+            oct_store_pairs(k, first + c, second + c, to);
         }
-        tile = next;
     }
 }
 

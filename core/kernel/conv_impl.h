@@ -12,24 +12,25 @@ size_t oct_aligned(size_t bytes); /* to the next 64 */
 /* Words that so many values of a row take; bfloat16 ones come in pairs. */
 int64_t oct_words_of(const oct_float_kernel *k, bool pairs, int64_t values);
 
-/* The tile (or two, see float_kernel.h) of a pair; returns where the next one goes. */
+/* The tile (or two, see float_kernel.h) of a pair of rows of bfloat16, each in the lower half of a word;
+ * returns where the next one goes. */
 static inline __attribute__((always_inline)) char *oct_store_pairs(const oct_float_kernel *k,
-                                                                   const uint16_t *first,
-                                                                   const uint16_t *second,
+                                                                   const uint32_t *first,
+                                                                   const uint32_t *second,
                                                                    char *tile)
 {
     if (k->native_bf16) {
         uint32_t words[OCT_MAX_COL_TILE]; /* a native tile has so many columns */
         for (int c = 0; c < OCT_MAX_COL_TILE; c++)
-            words[c] = first[c] | (uint32_t)second[c] << 16;
+            words[c] = first[c] | second[c] << 16;
         memcpy(tile, words, sizeof words);
         return tile + sizeof words;
     }
     float *values = (float *)(void *)tile;
     const int columns = k->col_tile;
     for (int c = 0; c < columns; c++) {
-        values[c] = oct_bf16_value(second[c]);
-        values[columns + c] = oct_bf16_value(first[c]);
+        values[c] = oct_bf16_value((uint16_t)second[c]);
+        values[columns + c] = oct_bf16_value((uint16_t)first[c]);
     }
     return tile + 2 * columns * (int)sizeof *values;
 }

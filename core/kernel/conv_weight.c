@@ -331,13 +331,20 @@ static void make_planes(const plan *p, const oct_conv_input *x, int64_t group, c
     }
 }
 
+static inline __attribute__((always_inline)) void copy_halves(const uint16_t *restrict from,
+                                                              uint32_t *restrict half)
+{
+    for (int c = 0; c < OCT_MAX_COL_TILE; c++)
+        half[c] = from[c];
+}
+
 /* Columns [column, column + count) of a row of a group's gradient as bfloat16; zeros behind. */
 static inline __attribute__((always_inline)) void read_halves(const plan *p, const char *row,
                                                               int64_t column, int64_t count,
-                                                              uint16_t half[OCT_MAX_COL_TILE])
+                                                              uint32_t half[OCT_MAX_COL_TILE])
 {
     if (p->k->native_bf16 && count == OCT_MAX_COL_TILE) {
-        memcpy(half, row + column * 2, OCT_MAX_COL_TILE * sizeof *half);
+        copy_halves((const uint16_t *)(const void *)row + column, half);
         return;
     }
     memset(half, 0, OCT_MAX_COL_TILE * sizeof *half);
@@ -345,7 +352,7 @@ static inline __attribute__((always_inline)) void read_halves(const plan *p, con
         if (p->k->native_bf16)
             half[c] = ((const uint16_t *)(const void *)row)[column + c];
         else
-            half[c] = oct_bf16_of(((const float *)(const void *)row)[(column + c) ^ 1]);
+            half[c] = oct_bf16_word(((const float *)(const void *)row)[(column + c) ^ 1]);
     }
 }
 
@@ -355,7 +362,7 @@ static void pack_pairs(const plan *p, const char *row, int64_t row_bytes, int64_
                        int64_t count, char *tile)
 {
     for (int64_t at = 0; at < p->s.out_w; at += 2, row += 2 * row_bytes) {
-        uint16_t first[OCT_MAX_COL_TILE], second[OCT_MAX_COL_TILE] = {0};
+        uint32_t first[OCT_MAX_COL_TILE], second[OCT_MAX_COL_TILE] = {0};
         read_halves(p, row, column, count, first);
         if (at + 1 < p->s.out_w) read_halves(p, row + row_bytes, column, count, second);
         tile = oct_store_pairs(p->k, first, second, tile);
@@ -371,10 +378,12 @@ static void pack_floats(const plan *p, const char *row, int64_t row_bytes, int64
             memcpy(tile, values, OCT_MAX_COL_TILE * sizeof *tile);
             continue;
         }
-        uint16_t half[OCT_MAX_COL_TILE];
+        uint32_t half[OCT_MAX_COL_TILE];
         if (p->grad_pairs) read_halves(p, row, column, count, half);
         for (int64_t c = 0; c < p->k->col_tile; c++)
-            tile[c] = c >= count ? 0 : p->grad_pairs ? oct_bf16_value(half[c]) : values[c];
+            tile[c] = c >= count      ? 0
+                      : p->grad_pairs ? oct_bf16_value((uint16_t)half[c])
+                                      : values[c];
     }
 }
 
