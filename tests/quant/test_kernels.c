@@ -1,4 +1,5 @@
 /* Every kernel table that this machine runs against plain loops written here. */
+#include "core/product/product.h"
 #include "quant/kernel/kernel.h"
 
 #include "tests/quant/every_kernel.h"
@@ -98,6 +99,54 @@ Test(gemm, is_exact_on_every_instruction_set)
             check_gemm(all_kernels[i], &d, 1 + columns % 9, columns, 5);
         check_gemm(all_kernels[i], &d, 200, 33, 9);
         check_gemm(all_kernels[i], &d, 0, 3, 3);
+    }
+}
+
+/* Two runs of a row, taken out of order and in two calls, of which the second continues the first's
+ * sums. */
+static void check_continued(const oct_kernel *kernel, dice *d, int64_t n)
+{
+    enum { M = 11, WORDS = 5, K = WORDS * OCT_WORD };
+    uint8_t a[M * K];
+    int8_t *w = room(n * K, 1), *packed = room(oct_packed_bytes(kernel, n, K), 1);
+    int32_t *whole = room(M * n, sizeof *whole), *parts = room(M * n, sizeof *parts);
+    oct_row rows[M];
+    const oct_run late = {.x = 2 * OCT_WORD, .tile = 2, .words = 3}, early = {.words = 2};
+    roll_bytes(d, a, sizeof a);
+    roll_weights(d, w, n * K);
+    for (int64_t i = 0; i < M; i++)
+        rows[i] = (oct_row){.x = i * K, .acc = (M - 1 - i) * n};
+    oct_pack_weights(kernel, n, K, w, packed);
+    oct_gemm(kernel, M, n, K, a, K, packed, whole, n);
+    oct_product p = {.x = a,
+                     .rows = rows,
+                     .m = M,
+                     .runs = &late,
+                     .num_runs = 1,
+                     .packed = packed,
+                     .panel_bytes = oct_panel_bytes(kernel, 1, K),
+                     .n = n,
+                     .acc = parts};
+    kernel->product(&p);
+    p.runs = &early;
+    p.add = true;
+    kernel->product(&p);
+    for (int64_t i = 0; i < M; i++)
+        cr_assert_arr_eq(parts + (M - 1 - i) * n, whole + i * n, (size_t)n * sizeof *whole,
+                         "%s: %lld columns, row %lld", kernel->name, (long long)n, (long long)i);
+    oct_free(&w);
+    oct_free(&packed);
+    oct_free(&whole);
+    oct_free(&parts);
+}
+
+Test(product, continues_sums_run_by_run)
+{
+    for (size_t i = 0; i < OCT_COUNT(all_kernels); i++) {
+        if (!runs_here(all_kernels[i])) continue;
+        dice d = {.seed = 8};
+        for (int64_t n = 1; n <= 70; n++)
+            check_continued(all_kernels[i], &d, n);
     }
 }
 
