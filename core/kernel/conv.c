@@ -15,9 +15,6 @@
  * the panels of weights go by. */
 enum { WANTED_POSITIONS = 512 };
 
-/* Columns that are packed at once: a cache line of codes. A multiple of every table's panel. */
-enum { PACKED_COLUMNS = 64 };
-
 size_t oct_aligned(size_t bytes)
 {
     return (bytes + 63) / 64 * 64;
@@ -267,7 +264,7 @@ read_halves(const weights *w, int64_t at, int64_t columns, uint32_t *restrict ha
         for (int64_t c = 0; c < columns; c++)
             half[c] = oct_bf16_word((float)w->codes[at + c]);
     }
-    for (int64_t c = columns; c < PACKED_COLUMNS; c++)
+    for (int64_t c = columns; c < OCT_PACKED_COLUMNS; c++)
         half[c] = 0;
 }
 
@@ -278,7 +275,7 @@ static void pack_pairs(const oct_float_kernel *k, const weights *w, int64_t at, 
                        int64_t depth, int64_t columns, char *tile, int64_t panel_bytes)
 {
     for (int64_t o = 0; o < outs; o += 2, at += 2 * depth) {
-        uint32_t first[PACKED_COLUMNS], second[PACKED_COLUMNS];
+        uint32_t first[OCT_PACKED_COLUMNS], second[OCT_PACKED_COLUMNS];
         read_halves(w, at, columns, first);
         read_halves(w, at + depth, o + 1 < outs ? columns : 0, second);
         char *to = tile;
@@ -329,8 +326,8 @@ void oct_conv_backward_data_ready(const oct_float_kernel *k, oct_numerics numeri
     const int64_t tap_bytes = d.layout.tap_words * k->col_tile * 4, bytes = panel_bytes_of(k, &d);
     char *panel = ready_begin(k, s, &d, ready);
     for (int64_t g = 0; g < s->groups; g++) {
-        for (int64_t c = 0; c < d.columns; c += PACKED_COLUMNS) {
-            const int64_t columns = oct_smaller(PACKED_COLUMNS, d.columns - c);
+        for (int64_t c = 0; c < d.columns; c += OCT_PACKED_COLUMNS) {
+            const int64_t columns = oct_smaller(OCT_PACKED_COLUMNS, d.columns - c);
             for (int64_t t = 0; t < d.taps; t++) {
                 const int64_t at = g * outs * depth + t * d.columns + c;
                 if (numerics == OCT_NUMERICS_BF16)

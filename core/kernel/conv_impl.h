@@ -5,7 +5,12 @@
 #include "core/kernel/conv.h"
 #include "core/product/window.h"
 
-enum { OCT_MAX_COL_TILE = 16 };
+enum {
+    OCT_MAX_COL_TILE = 16,
+    /* Columns that are packed at once, in a loop that vectors take well: a cache line of codes. A
+     * multiple of every table's panel. */
+    OCT_PACKED_COLUMNS = 64,
+};
 
 size_t oct_aligned(size_t bytes); /* to the next 64 */
 

@@ -331,41 +331,68 @@ static void make_planes(const plan *p, const oct_conv_input *x, int64_t group, c
     }
 }
 
-static inline __attribute__((always_inline)) void copy_halves(const uint16_t *restrict from,
-                                                              uint32_t *restrict half)
+/* Columns [column, column + count) of a row of a group's gradient as bfloat16. */
+static void read_halves(const plan *p, const char *row, int64_t column, int64_t count,
+                        uint16_t *half)
 {
-    for (int c = 0; c < OCT_MAX_COL_TILE; c++)
-        half[c] = from[c];
-}
-
-/* Columns [column, column + count) of a row of a group's gradient as bfloat16; zeros behind. */
-static inline __attribute__((always_inline)) void read_halves(const plan *p, const char *row,
-                                                              int64_t column, int64_t count,
-                                                              uint32_t half[OCT_MAX_COL_TILE])
-{
-    if (p->k->native_bf16 && count == OCT_MAX_COL_TILE) {
-        copy_halves((const uint16_t *)(const void *)row + column, half);
+    if (p->k->native_bf16) {
+        memcpy(half, row + column * 2, (size_t)count * sizeof *half);
         return;
     }
-    memset(half, 0, OCT_MAX_COL_TILE * sizeof *half);
-    for (int64_t c = 0; c < count; c++) {
-        if (p->k->native_bf16)
-            half[c] = ((const uint16_t *)(const void *)row)[column + c];
-        else
-            half[c] = oct_bf16_word(((const float *)(const void *)row)[(column + c) ^ 1]);
+    for (int64_t c = 0; c < count; c++)
+        half[c] = oct_bf16_of(((const float *)(const void *)row)[(column + c) ^ 1]);
+}
+
+static inline __attribute__((always_inline)) void join(int64_t count,
+                                                       const uint16_t *restrict first,
+                                                       const uint16_t *restrict second,
+                                                       uint32_t *restrict words)
+{
+    for (int64_t c = 0; c < count; c++)
+        words[c] = first[c] | (uint32_t)second[c] << 16;
+}
+
+/* A line of the output as words of the panels of `count` columns, from rows (positions) that are
+ * row_bytes apart. */
+OCT_CLONES
+static void pack_native(const plan *p, const char *row, int64_t row_bytes, int64_t column,
+                        int64_t count, char *tile)
+{
+    static const uint16_t nothing[OCT_PACKED_COLUMNS];
+    const int64_t whole = count / OCT_MAX_COL_TILE * OCT_MAX_COL_TILE;
+    for (int64_t at = 0; at < p->s.out_w; at += 2, row += 2 * row_bytes) {
+        const uint16_t *first = (const uint16_t *)(const void *)row + column;
+        const uint16_t *second = (const uint16_t *)(const void *)(row + row_bytes) + column;
+        if (at + 1 == p->s.out_w) second = nothing;
+        char *to = tile;
+        for (int64_t c = 0; c < whole; c += OCT_MAX_COL_TILE, to += p->panel_bytes)
+            join(OCT_MAX_COL_TILE, first + c, second + c, (uint32_t *)(void *)to);
+        if (whole < count) {
+            memset(to, 0, OCT_MAX_COL_TILE * sizeof(uint32_t));
+            join(count - whole, first + whole, second + whole, (uint32_t *)(void *)to);
+        }
+        tile += OCT_MAX_COL_TILE * sizeof(uint32_t);
     }
 }
 
-/* A line of the output as words of one panel, from rows (positions) that are row_bytes apart. */
-OCT_CLONES
-static void pack_pairs(const plan *p, const char *row, int64_t row_bytes, int64_t column,
-                       int64_t count, char *tile)
+/* The same of floats, two words a pair with the second first. */
+static void pack_swapped(const plan *p, const char *row, int64_t row_bytes, int64_t column,
+                         int64_t count, char *tile)
 {
+    const int64_t columns = p->k->col_tile;
     for (int64_t at = 0; at < p->s.out_w; at += 2, row += 2 * row_bytes) {
-        uint32_t first[OCT_MAX_COL_TILE], second[OCT_MAX_COL_TILE] = {0};
-        read_halves(p, row, column, count, first);
-        if (at + 1 < p->s.out_w) read_halves(p, row + row_bytes, column, count, second);
-        tile = oct_store_pairs(p->k, first, second, tile);
+        uint16_t pair[2][OCT_PACKED_COLUMNS] = {{0}};
+        read_halves(p, row, column, count, pair[0]);
+        if (at + 1 < p->s.out_w) read_halves(p, row + row_bytes, column, count, pair[1]);
+        char *to = tile;
+        for (int64_t c = 0; c < count; c += columns, to += p->panel_bytes) {
+            float *values = (float *)(void *)to;
+            for (int64_t i = 0; i < columns; i++) {
+                values[i] = oct_bf16_value(pair[1][c + i]);
+                values[columns + i] = oct_bf16_value(pair[0][c + i]);
+            }
+        }
+        tile += 2 * columns * (int64_t)sizeof(float);
     }
 }
 
@@ -378,7 +405,7 @@ static void pack_floats(const plan *p, const char *row, int64_t row_bytes, int64
             memcpy(tile, values, OCT_MAX_COL_TILE * sizeof *tile);
             continue;
         }
-        uint32_t half[OCT_MAX_COL_TILE];
+        uint16_t half[OCT_MAX_COL_TILE];
         if (p->grad_pairs) read_halves(p, row, column, count, half);
         for (int64_t c = 0; c < p->k->col_tile; c++)
             tile[c] = c >= count      ? 0
@@ -389,13 +416,15 @@ static void pack_floats(const plan *p, const char *row, int64_t row_bytes, int64
 
 static void pack_line(const plan *p, const char *rows, int64_t row_bytes, char *panel)
 {
-    const int64_t tile = p->k->col_tile;
-    for (int64_t i = 0; i < p->panels; i++, panel += p->panel_bytes) {
-        const int64_t count = oct_smaller(tile, p->outs - i * tile);
-        if (p->pairs)
-            pack_pairs(p, rows, row_bytes, i * tile, count, panel);
+    const int64_t tile = p->k->col_tile, step = p->pairs ? OCT_PACKED_COLUMNS : tile;
+    for (int64_t c = 0; c < p->outs; c += step, panel += step / tile * p->panel_bytes) {
+        const int64_t count = oct_smaller(step, p->outs - c);
+        if (p->pairs && p->k->native_bf16)
+            pack_native(p, rows, row_bytes, c, count, panel);
+        else if (p->pairs)
+            pack_swapped(p, rows, row_bytes, c, count, panel);
         else
-            pack_floats(p, rows, row_bytes, i * tile, count, (float *)(void *)panel);
+            pack_floats(p, rows, row_bytes, c, count, (float *)(void *)panel);
     }
 }
 
