@@ -150,6 +150,8 @@ static const struct {
      "r.yaml:2:19: float.schedule: 'x' is not known; allowed are constant, step, cosine"},
     {HEAD "quant: {scales: recent}\n",
      "r.yaml:2:17: quant.scales: 'recent' is not known; allowed are delayed, current"},
+    {HEAD "numerics: float\n",
+     "r.yaml:2:11: numerics: 'float' is not known; allowed are bf16, f32"},
     {HEAD "output: ''\n", "r.yaml:2:9: output: an empty text; write at least one character"},
     {HEAD "name: \"a\\0b\"\n", "r.yaml:2:7: name: a NUL character in the value; leave it out"},
     {HEAD "name: \"a\\eb\"\n",

@@ -30,6 +30,17 @@ Test(quant_keys, each_run_ends_in_an_integer_model_of_the_same_bits)
     check_end("quant.shared_range=true");
 }
 
+Test(quant_keys, numerics_are_those_of_the_recipe)
+{
+    oct_recipe recipe = make_recipe(NULL);
+    const state_digest standard = digest_of_run(&recipe);
+    recipe = make_recipe("numerics=bf16");
+    cr_assert(same(standard, digest_of_run(&recipe)));
+    recipe = make_recipe("numerics=f32");
+    cr_assert_not(same(standard, digest_of_run(&recipe)));
+    check_end("numerics=f32");
+}
+
 Test(quant_keys, a_second_target_ends_in_an_integer_model_of_the_same_bits)
 {
     check_end("quant.target=pow2 quant.batch_norm=folded");
