@@ -1,0 +1,317 @@
+/* The operands of the gradient of weights: planes of the input and panels of the gradient. */
+#include "core/base/cpu.h"
+#include "core/base/whole.h"
+#include "core/kernel/conv_weight_impl.h"
+#include "core/kernel/turn.h"
+
+#include <string.h>
+
+/* A piece of a line: `columns` columns from `column` on in the planes of `channels` channels, from the
+ * values `at` behind the start of x on, `pitch` apart. */
+typedef struct strip {
+    int64_t channels, column, columns;
+    int64_t at, pitch;
+    char *line; /* of the first of the planes */
+} strip;
+
+/* n codes as bfloat16, exactly: whole numbers of at most eight bits. */
+static inline __attribute__((always_inline)) void
+to_halves(const int n, const uint8_t *restrict codes, int32_t zero_point, uint16_t *restrict to)
+{
+    uint16_t half[16];
+    for (int i = 0; i < n; i++) {
+        const float value = (float)(codes[i] - zero_point);
+        uint32_t bits;
+        memcpy(&bits, &value, sizeof bits);
+        half[i] = (uint16_t)(bits >> 16);
+    }
+    memcpy(to, half, (size_t)n * sizeof *half);
+}
+
+/* Turned codes into the planes, in vectors of one length, of which the last may overlap: lines are
+ * short. */
+OCT_CLONES
+static void write_halves(const strip *t, const uint8_t *codes, int32_t zero_point, int64_t plane)
+{
+    uint16_t *to = (uint16_t *)(void *)t->line + t->column;
+    const int64_t n = t->columns;
+    for (int64_t c = 0; c < t->channels; c++, codes += OCT_STRIP, to += plane) {
+        if (n >= 16) {
+            for (int64_t i = 0; i < n; i = i + 16 < n && i + 32 > n ? n - 16 : i + 16)
+                to_halves(16, codes + i, zero_point, to + i);
+        } else if (n >= 8) {
+            to_halves(8, codes, zero_point, to);
+            to_halves(8, codes + n - 8, zero_point, to + n - 8);
+        } else if (n >= 4) {
+            to_halves(4, codes, zero_point, to);
+            to_halves(4, codes + n - 4, zero_point, to + n - 4);
+        } else {
+            for (int64_t i = 0; i < n; i++)
+                to_halves(1, codes + i, zero_point, to + i);
+        }
+    }
+}
+
+OCT_CLONES
+static void decode(int64_t n, const uint8_t *codes, int32_t zero_point, float *to)
+{
+    for (int64_t i = 0; i < n; i++)
+        to[i] = (float)(codes[i] - zero_point);
+}
+
+OCT_CLONES
+static void decode16(const strip *t, const uint16_t *codes, int32_t zero_point, float *to)
+{
+    for (int64_t i = 0; i < t->columns; i++, codes += t->pitch) {
+        for (int64_t c = 0; c < t->channels; c++)
+            to[i * OCT_STRIP_CHANNELS + c] = (float)(codes[c] - zero_point);
+    }
+}
+
+/* One channel's values in pairs with the second first; the second copy has those that begin at odd
+ * columns. */
+static void write_swapped(const oct_weight_plan *p, const float *from, const strip *t, float *line)
+{
+    for (int64_t i = 0; i < t->columns; i++) {
+        const int64_t at = t->column + i;
+        const float value = oct_bf16_value(oct_bf16_of(from[i]));
+        line[at ^ 1] = value;
+        if (p->copies == 2 && at > 0) line[p->phases * p->pitch + ((at - 1) ^ 1)] = value;
+    }
+}
+
+/* Turned values (channels, OCT_STRIP) into the planes, rounded. */
+OCT_CLONES
+static void write_rounded(const oct_weight_plan *p, const float *values, const strip *t)
+{
+    for (int64_t c = 0; c < t->channels; c++, values += OCT_STRIP) {
+        char *line = t->line + c * p->plane * p->element;
+        if (!p->k->native_bf16) {
+            write_swapped(p, values, t, (float *)(void *)line);
+            continue;
+        }
+        uint16_t *to = (uint16_t *)(void *)line + t->column;
+        for (int64_t i = 0; i < t->columns; i++)
+            to[i] = oct_bf16_of(values[i]);
+    }
+}
+
+static void turn_codes(const oct_weight_plan *p, const oct_conv_input *x, const strip *t,
+                       const oct_weight_room *r)
+{
+    const uint8_t *end = x->codes + p->samples * oct_conv_in_numel(&p->s);
+    oct_turn_bytes(t->columns, x->codes + t->at, t->pitch, end, r->codes, OCT_STRIP);
+    if (p->element == 2) {
+        write_halves(t, r->codes, x->zero_point, p->plane);
+        return;
+    }
+    decode(t->channels * OCT_STRIP, r->codes, x->zero_point, r->values);
+    if (p->pairs) {
+        write_rounded(p, r->values, t);
+        return;
+    }
+    for (int64_t c = 0; c < t->channels; c++)
+        memcpy((float *)(void *)t->line + c * p->plane + t->column, r->values + c * OCT_STRIP,
+               (size_t)t->columns * sizeof(float));
+}
+
+static void turn_values(const oct_weight_plan *p, const oct_conv_input *x, const strip *t,
+                        const oct_weight_room *r)
+{
+    if (x->codes16) {
+        decode16(t, x->codes16 + t->at, x->zero_point, r->values);
+        oct_turn_f32(t->columns, t->channels, r->values, OCT_STRIP_CHANNELS,
+                     (float *)(void *)t->line + t->column, p->plane);
+    } else if (p->pairs) {
+        oct_turn_f32(t->columns, t->channels, x->values + t->at, t->pitch, r->values, OCT_STRIP);
+        write_rounded(p, r->values, t);
+    } else {
+        oct_turn_f32(t->columns, t->channels, x->values + t->at, t->pitch,
+                     (float *)(void *)t->line + t->column, p->plane);
+    }
+}
+
+static void clear_line(const oct_weight_plan *p, char *line)
+{
+    for (int64_t c = 0; c < p->ins; c++)
+        memset(line + c * p->plane * p->element, 0, (size_t)(p->line * p->element));
+}
+
+/* Zeros beside what lies in the image: columns [begin, end) of a line of all planes. */
+static void clear_columns(const oct_weight_plan *p, char *line, int64_t begin, int64_t end)
+{
+    for (int64_t at = begin; at < end; at++) {
+        for (int64_t c = 0; c < p->ins; c++) {
+            if (p->element == 2)
+                ((uint16_t *)(void *)line)[c * p->plane + at] = 0;
+            else
+                ((float *)(void *)line)[c * p->plane + at] = 0;
+        }
+    }
+}
+
+/* One line of all planes of a group; at: where the input's line and the group begin. */
+static void turn_line(const oct_weight_plan *p, const oct_conv_input *x, int64_t at, char *line,
+                      const oct_weight_room *r)
+{
+    const oct_conv_shape *s = &p->s;
+    const bool swapped = p->pairs && p->element == 4;
+    if (swapped) clear_line(p, line);
+    for (int64_t phase = 0; phase < p->phases; phase++, line += p->pitch * p->element) {
+        const int64_t left = s->padding - phase, right = s->in_w - 1 + left;
+        const int64_t first = left > 0 ? (left + s->stride - 1) / s->stride : 0;
+        const int64_t begin = oct_smaller(first, p->pitch);
+        const int64_t inside = right < 0 ? 0 : oct_smaller(p->pitch, right / s->stride + 1);
+        const int64_t end = oct_larger(inside, begin);
+        if (!swapped) clear_columns(p, line, 0, begin);
+        if (!swapped) clear_columns(p, line, end, p->pitch);
+        for (int64_t column = begin; column < end; column += OCT_STRIP) {
+            for (int64_t c = 0; c < p->ins; c += OCT_STRIP_CHANNELS) {
+                const strip t = {.channels = oct_smaller(OCT_STRIP_CHANNELS, p->ins - c),
+                                 .column = column,
+                                 .columns = oct_smaller(OCT_STRIP, end - column),
+                                 .at = at + (column * s->stride - left) * s->in_c + c,
+                                 .pitch = s->stride * s->in_c,
+                                 .line = line + c * p->plane * p->element};
+                if (x->codes)
+                    turn_codes(p, x, &t, r);
+                else
+                    turn_values(p, x, &t, r);
+            }
+        }
+    }
+}
+
+void oct_weight_planes(const oct_weight_plan *p, const oct_conv_input *x, int64_t group,
+                       const oct_weight_block *b, const oct_weight_room *r)
+{
+    const oct_conv_shape *s = &p->s;
+    const int64_t lines = (b->lines - 1) * s->stride + s->kernel_h;
+    for (int64_t n = 0; n < b->samples; n++) {
+        for (int64_t l = 0; l < lines; l++) {
+            if (l % s->stride >= s->kernel_h) continue; /* no tap looks at it */
+            const int64_t y = b->line * s->stride + l - s->padding;
+            const int64_t from = ((b->sample + n) * s->in_h + y) * s->in_w * s->in_c;
+            char *line = r->planes + (n * p->sample + l * p->line) * p->element;
+            if (y < 0 || y >= s->in_h)
+                clear_line(p, line);
+            else
+                turn_line(p, x, from + group * p->ins, line, r);
+        }
+    }
+}
+
+/* Columns [column, column + count) of a row of a group's gradient as bfloat16. */
+static void read_halves(const oct_weight_plan *p, const char *row, int64_t column, int64_t count,
+                        uint16_t *half)
+{
+    if (p->k->native_bf16) {
+        memcpy(half, row + column * 2, (size_t)count * sizeof *half);
+        return;
+    }
+    for (int64_t c = 0; c < count; c++)
+        half[c] = oct_bf16_of(((const float *)(const void *)row)[(column + c) ^ 1]);
+}
+
+static inline __attribute__((always_inline)) void join(int64_t count,
+                                                       const uint16_t *restrict first,
+                                                       const uint16_t *restrict second,
+                                                       uint32_t *restrict words)
+{
+    for (int64_t c = 0; c < count; c++)
+        words[c] = first[c] | (uint32_t)second[c] << 16;
+}
+
+/* A line of the output as words of the panels of `count` columns, from rows (positions) that are
+ * row_bytes apart. */
+OCT_CLONES
+static void pack_native(const oct_weight_plan *p, const char *row, int64_t row_bytes,
+                        int64_t column, int64_t count, char *tile)
+{
+    static const uint16_t nothing[OCT_PACKED_COLUMNS];
+    const int64_t whole = count / OCT_MAX_COL_TILE * OCT_MAX_COL_TILE;
+    for (int64_t at = 0; at < p->s.out_w; at += 2, row += 2 * row_bytes) {
+        const uint16_t *first = (const uint16_t *)(const void *)row + column;
+        const uint16_t *second = (const uint16_t *)(const void *)(row + row_bytes) + column;
+        if (at + 1 == p->s.out_w) second = nothing;
+        char *to = tile;
+        for (int64_t c = 0; c < whole; c += OCT_MAX_COL_TILE, to += p->panel_bytes)
+            join(OCT_MAX_COL_TILE, first + c, second + c, (uint32_t *)(void *)to);
+        if (whole < count) {
+            memset(to, 0, OCT_MAX_COL_TILE * sizeof(uint32_t));
+            join(count - whole, first + whole, second + whole, (uint32_t *)(void *)to);
+        }
+        tile += OCT_MAX_COL_TILE * sizeof(uint32_t);
+    }
+}
+
+/* The same of floats, two words a pair with the second first. */
+static void pack_swapped(const oct_weight_plan *p, const char *row, int64_t row_bytes,
+                         int64_t column, int64_t count, char *tile)
+{
+    const int64_t columns = p->k->col_tile;
+    for (int64_t at = 0; at < p->s.out_w; at += 2, row += 2 * row_bytes) {
+        uint16_t pair[2][OCT_PACKED_COLUMNS] = {{0}};
+        read_halves(p, row, column, count, pair[0]);
+        if (at + 1 < p->s.out_w) read_halves(p, row + row_bytes, column, count, pair[1]);
+        char *to = tile;
+        for (int64_t c = 0; c < count; c += columns, to += p->panel_bytes) {
+            float *values = (float *)(void *)to;
+            for (int64_t i = 0; i < columns; i++) {
+                values[i] = oct_bf16_value(pair[1][c + i]);
+                values[columns + i] = oct_bf16_value(pair[0][c + i]);
+            }
+        }
+        tile += 2 * columns * (int64_t)sizeof(float);
+    }
+}
+
+static void pack_floats(const oct_weight_plan *p, const char *row, int64_t row_bytes,
+                        int64_t column, int64_t count, float *tile)
+{
+    for (int64_t at = 0; at < p->s.out_w; at++, row += row_bytes, tile += p->k->col_tile) {
+        const float *values = (const float *)(const void *)row + column;
+        if (!p->grad_pairs && count == OCT_MAX_COL_TILE) {
+            memcpy(tile, values, OCT_MAX_COL_TILE * sizeof *tile);
+            continue;
+        }
+        uint16_t half[OCT_MAX_COL_TILE];
+        if (p->grad_pairs) read_halves(p, row, column, count, half);
+        for (int64_t c = 0; c < p->k->col_tile; c++)
+            tile[c] = c >= count      ? 0
+                      : p->grad_pairs ? oct_bf16_value((uint16_t)half[c])
+                                      : values[c];
+    }
+}
+
+static void pack_line(const oct_weight_plan *p, const char *rows, int64_t row_bytes, char *panel)
+{
+    const int64_t tile = p->k->col_tile, step = p->pairs ? OCT_PACKED_COLUMNS : tile;
+    for (int64_t c = 0; c < p->outs; c += step, panel += step / tile * p->panel_bytes) {
+        const int64_t count = oct_smaller(step, p->outs - c);
+        if (p->pairs && p->k->native_bf16)
+            pack_native(p, rows, row_bytes, c, count, panel);
+        else if (p->pairs)
+            pack_swapped(p, rows, row_bytes, c, count, panel);
+        else
+            pack_floats(p, rows, row_bytes, c, count, (float *)(void *)panel);
+    }
+}
+
+void oct_weight_panels(const oct_weight_plan *p, const void *grad, int64_t group,
+                       const oct_weight_block *b, const oct_weight_room *r)
+{
+    const oct_conv_shape *s = &p->s;
+    const int64_t group_bytes = oct_words_of(p->k, p->grad_pairs, p->outs) * 4;
+    const int64_t row_bytes = s->groups * group_bytes;
+    char *to = r->panels;
+    for (int64_t n = b->sample; n < b->sample + b->samples; n++) {
+        for (int64_t l = b->line; l < b->line + b->lines; l++) {
+            pack_line(p,
+                      (const char *)grad + (n * s->out_h + l) * s->out_w * row_bytes +
+                          group * group_bytes,
+                      row_bytes, to);
+            to += p->line_words * p->k->col_tile * 4;
+        }
+    }
+}
