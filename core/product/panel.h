@@ -16,6 +16,10 @@
  *     PANEL_SPREAD(at), PANEL_TILE_AT(at)      -> PANEL_WORD, PANEL_WEIGHT; at: const char *
  *     PANEL_MADD(sum, word, weight)            -> PANEL_SUM
  *     PANEL_READ(from, count), PANEL_WRITE(to, count, sum)   the first count columns (may be >= LANES)
+ * or, in place of the last two, where sums are not written but become something else at once (and
+ * oct_product.add is false),
+ *     PANEL_LEAVE(panels, p, column, to, s0, s1, s2, s3)     a row's sums from `column` on, of so many
+ *                                                           panels; to: PANEL_ELEMENT *
  * They are undefined again at the end.
  */
 #include "core/product/product.h"
@@ -43,11 +47,26 @@ typedef struct PANEL_OWN(_span) {
     int64_t column, left; /* columns from here to the end */
 } PANEL_OWN(_span);
 
+#ifdef PANEL_LEAVE
 PANEL_INLINE PANEL_OWN(_quad)
-    PANEL_OWN(_start)(const int panels, bool add, const PANEL_ELEMENT *acc, int64_t left)
+    PANEL_OWN(_start)(const int panels, const PANEL_OWN(_span) * s, const PANEL_ELEMENT *acc)
 {
+    (void)panels, (void)s, (void)acc;
+    return (PANEL_OWN(_quad)){PANEL_ZERO(), PANEL_ZERO(), PANEL_ZERO(), PANEL_ZERO()};
+}
+
+PANEL_INLINE void PANEL_OWN(_end)(const int panels, const PANEL_OWN(_span) * s,
+                                  const PANEL_OWN(_quad) * sum, PANEL_ELEMENT *acc)
+{
+    PANEL_LEAVE(panels, s->p, s->column, acc, sum->p0, sum->p1, sum->p2, sum->p3);
+}
+#else
+PANEL_INLINE PANEL_OWN(_quad)
+    PANEL_OWN(_start)(const int panels, const PANEL_OWN(_span) * s, const PANEL_ELEMENT *acc)
+{
+    const int64_t left = s->left;
     PANEL_OWN(_quad) sum = {PANEL_ZERO(), PANEL_ZERO(), PANEL_ZERO(), PANEL_ZERO()};
-    if (!add) return sum;
+    if (!s->p->add) return sum;
     sum.p0 = PANEL_READ(acc, left);
     if (panels > 1) sum.p1 = PANEL_READ(acc + PANEL_LANES, left - PANEL_LANES);
     if (panels > 2) sum.p2 = PANEL_READ(acc + 2 * PANEL_LANES, left - 2 * PANEL_LANES);
@@ -55,14 +74,16 @@ PANEL_INLINE PANEL_OWN(_quad)
     return sum;
 }
 
-PANEL_INLINE void PANEL_OWN(_end)(const int panels, const PANEL_OWN(_quad) * sum,
-                                  PANEL_ELEMENT *acc, int64_t left)
+PANEL_INLINE void PANEL_OWN(_end)(const int panels, const PANEL_OWN(_span) * s,
+                                  const PANEL_OWN(_quad) * sum, PANEL_ELEMENT *acc)
 {
+    const int64_t left = s->left;
     PANEL_WRITE(acc, left, sum->p0);
     if (panels > 1) PANEL_WRITE(acc + PANEL_LANES, left - PANEL_LANES, sum->p1);
     if (panels > 2) PANEL_WRITE(acc + 2 * PANEL_LANES, left - 2 * PANEL_LANES, sum->p2);
     if (panels > 3) PANEL_WRITE(acc + 3 * PANEL_LANES, left - 3 * PANEL_LANES, sum->p3);
 }
+#endif
 
 PANEL_INLINE PANEL_OWN(_tiles) PANEL_OWN(_load)(const int panels, const char *tile, int64_t stride)
 {
@@ -92,18 +113,17 @@ PANEL_INLINE void PANEL_OWN(_block)(const int rows, const int panels, const PANE
     PANEL_OWN(_quad) sum##r = {0};                                                                 \
     const char *x##r = NULL;                                                                       \
     if (r < rows) {                                                                                \
-        sum##r = PANEL_OWN(_start)(panels, add, acc + row[r].acc, left);                           \
+        sum##r = PANEL_OWN(_start)(panels, s, acc + row[r].acc);                                   \
         x##r = x + row[r].x;                                                                       \
     }
 #define PANEL_STEP(r)                                                                              \
     if (r < rows) PANEL_OWN(_step)(panels, &sum##r, x##r + at, &w);
 #define PANEL_FINISH(r)                                                                            \
-    if (r < rows) PANEL_OWN(_end)(panels, &sum##r, acc + row[r].acc, left);
+    if (r < rows) PANEL_OWN(_end)(panels, s, &sum##r, acc + row[r].acc);
 
     const char *const x = s->p->x;
     PANEL_ELEMENT *const acc = (PANEL_ELEMENT *)s->p->acc + s->column;
-    const int64_t stride = s->p->panel_bytes, left = s->left;
-    const bool add = s->p->add;
+    const int64_t stride = s->p->panel_bytes;
     const oct_run *run = s->p->runs, *const end = run + s->p->num_runs;
     PANEL_EACH_ROW(PANEL_BEGIN)
     for (; run < end; run++) {
@@ -191,6 +211,7 @@ static void PANEL_NAME(const oct_product *p)
 #undef PANEL_MADD
 #undef PANEL_READ
 #undef PANEL_WRITE
+#undef PANEL_LEAVE
 #undef PANEL_JOIN2
 #undef PANEL_JOIN
 #undef PANEL_OWN

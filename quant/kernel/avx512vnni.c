@@ -75,6 +75,121 @@ static void pack_tile(const int8_t *tile, int8_t *packed)
 #define PANEL_WRITE(to, count, sum) write_lanes(to, count, sum)
 #include "core/product/panel.h"
 
+/* What makes codes of sums while they are in registers. */
+typedef struct coder {
+    __m512 hi, summand_factor;
+    __m512i zero_point, lo_code, summand_zero; /* in 16 bits, 8 bits, 32 bits */
+    const int32_t *bias;
+    const float *multiplier;
+    const uint8_t *summand; /* NULL: none */
+    const uint8_t *codes;   /* element 0 of the call: where its summand is */
+} coder;
+
+static coder coder_of(const oct_requant *q, const uint8_t *codes)
+{
+    return (coder){.hi = _mm512_set1_ps((float)q->hi),
+                   .summand_factor = _mm512_set1_ps(q->summand_multiplier),
+                   .zero_point = _mm512_set1_epi16((int16_t)q->zero_point),
+                   .lo_code = _mm512_set1_epi8((int8_t)(q->lo + q->zero_point)),
+                   .summand_zero = _mm512_set1_epi32(q->summand_zero_point),
+                   .bias = q->bias,
+                   .multiplier = q->multiplier,
+                   .summand = q->summand,
+                   .codes = codes};
+}
+
+/* Logical codes, but for the lower bound, of `count` channels from `channel` on, 16 if whole; `to` is
+ * where the codes will be. Conversion rounds half to even; what is too small for it, or not a number,
+ * becomes the least int32. */
+INLINE __m512i logical_of(const coder *z, const bool whole, int64_t count, lanes sum,
+                          int64_t channel, const uint8_t *to)
+{
+    const __mmask16 live = whole ? (__mmask16)0xffff : first_lanes(count);
+    const __m512i bias = whole ? _mm512_loadu_si512(z->bias + channel)
+                               : _mm512_maskz_loadu_epi32(live, z->bias + channel);
+    const __m512 multiplier = whole ? _mm512_loadu_ps(z->multiplier + channel)
+                                    : _mm512_maskz_loadu_ps(live, z->multiplier + channel);
+    __m512 v = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_add_epi32((__m512i)sum, bias)), multiplier);
+    if (z->summand) {
+        const uint8_t *at = z->summand + (to - z->codes);
+        const __m128i s = whole ? _mm_loadu_si128((const __m128i *)(const void *)at)
+                                : _mm_maskz_loadu_epi8(live, at);
+        const __m512i logical = _mm512_sub_epi32(_mm512_cvtepu8_epi32(s), z->summand_zero);
+        v = _mm512_add_ps(v, _mm512_mul_ps(_mm512_cvtepi32_ps(logical), z->summand_factor));
+    }
+    return _mm512_cvtps_epi32(_mm512_min_ps(z->hi, v));
+}
+
+/* Logical codes of four vectors to codes, vector by vector. Packing saturates, and works inside 128-bit
+ * lanes, which are put in order last. */
+INLINE __m512i codes_of(const coder *z, __m512i a, __m512i b, __m512i c, __m512i d)
+{
+    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    const __m512i ab = _mm512_adds_epi16(_mm512_packs_epi32(a, b), z->zero_point);
+    const __m512i cd = _mm512_adds_epi16(_mm512_packs_epi32(c, d), z->zero_point);
+    const __m512i codes = _mm512_max_epu8(_mm512_packus_epi16(ab, cd), z->lo_code);
+    return _mm512_permutexvar_epi32(order, codes);
+}
+
+INLINE void write_codes(const int vectors, uint8_t *to, __m512i codes)
+{
+    if (vectors == 4) {
+        _mm512_storeu_si512(to, codes);
+        return;
+    }
+    if (vectors == 1)
+        _mm_storeu_si128((__m128i *)(void *)to, _mm512_castsi512_si128(codes));
+    else
+        _mm256_storeu_si256((__m256i *)(void *)to, _mm512_castsi512_si256(codes));
+    if (vectors == 3)
+        _mm_storeu_si128((__m128i *)(void *)(to + 32), _mm512_extracti32x4_epi32(codes, 2));
+}
+
+/* A row's sums of up to 64 columns. */
+INLINE void leave(const int panels, const oct_product *p, int64_t column, uint8_t *to, lanes s0,
+                  lanes s1, lanes s2, lanes s3)
+{
+    const coder *z = p->finish;
+    const int64_t left = p->n - column;
+    const __m512i zero = _mm512_setzero_si512();
+#define LEAVE_AS(whole)                                                                            \
+    codes_of(z, logical_of(z, whole, left, s0, column, to),                                        \
+             panels > 1 ? logical_of(z, whole, left - 16, s1, column + 16, to + 16) : zero,        \
+             panels > 2 ? logical_of(z, whole, left - 32, s2, column + 32, to + 32) : zero,        \
+             panels > 3 ? logical_of(z, whole, left - 48, s3, column + 48, to + 48) : zero)
+    if (left >= panels * COLUMNS)
+        write_codes(panels, to, LEAVE_AS(true));
+    else
+        _mm512_mask_storeu_epi8(to, ~(__mmask64)0 >> (64 - left), LEAVE_AS(false));
+#undef LEAVE_AS
+}
+
+#define PANEL_NAME product_left
+#define PANEL_LANES COLUMNS
+#define PANEL_TILE TILE_BYTES
+#define PANEL_ROWS_1 8
+#define PANEL_ROWS_2 8
+#define PANEL_ROWS_3 8
+#define PANEL_ROWS_4 6
+#define PANEL_SUM lanes
+#define PANEL_ELEMENT uint8_t
+#define PANEL_WORD lanes
+#define PANEL_WEIGHT lanes
+#define PANEL_ZERO() ((lanes){0})
+#define PANEL_SPREAD(at) spread(at)
+#define PANEL_TILE_AT(at) load_lanes(at)
+#define PANEL_MADD(sum, word, w) add_products(sum, word, w)
+#define PANEL_LEAVE(panels, p, column, to, a, b, c, d) leave(panels, p, column, to, a, b, c, d)
+#include "core/product/panel.h"
+
+static void product_codes(const oct_product *p, const oct_requant *q)
+{
+    const coder z = coder_of(q, p->acc);
+    oct_product finished = *p;
+    finished.finish = &z;
+    product_left(&finished);
+}
+
 /* 64 channels of four lines. Unpacking works inside 128-bit lanes, so first each lane l is given the
  * groups of four channels that will end there: of vector v, channels 16 v + 4 l and following. */
 INLINE void weave(const uint8_t *const *at, int64_t count, int8_t *out)
@@ -93,6 +208,36 @@ INLINE void weave(const uint8_t *const *at, int64_t count, int8_t *out)
     _mm512_storeu_si512(out + 192, _mm512_unpackhi_epi16(ab_high, cd_high));
 }
 
+INLINE void leave_position(uint8_t *to, int64_t live, __m128i codes)
+{
+    if (live >= COLUMNS)
+        _mm_storeu_si128((__m128i *)(void *)to, codes);
+    else
+        _mm_mask_storeu_epi8(to, first_lanes(live), codes);
+}
+
+/* 16 channels of one position or of four. */
+INLINE void leave_positions(const int positions, const oct_depthwise *d, int64_t channel,
+                            int64_t at, lanes s0, lanes s1, lanes s2, lanes s3)
+{
+    const coder *z = d->finish;
+    const int64_t live = d->channels - channel, step = d->channels;
+    uint8_t *to = d->codes + at;
+    const __m512i zero = _mm512_setzero_si512();
+#define LEAVE_AS(whole)                                                                            \
+    codes_of(z, logical_of(z, whole, live, s0, channel, to),                                       \
+             positions > 1 ? logical_of(z, whole, live, s1, channel, to + step) : zero,            \
+             positions > 1 ? logical_of(z, whole, live, s2, channel, to + 2 * step) : zero,        \
+             positions > 1 ? logical_of(z, whole, live, s3, channel, to + 3 * step) : zero)
+    const __m512i codes = live >= COLUMNS ? LEAVE_AS(true) : LEAVE_AS(false);
+#undef LEAVE_AS
+    leave_position(to, live, _mm512_castsi512_si128(codes));
+    if (positions == 1) return;
+    leave_position(to + step, live, _mm512_extracti32x4_epi32(codes, 1));
+    leave_position(to + 2 * step, live, _mm512_extracti32x4_epi32(codes, 2));
+    leave_position(to + 3 * step, live, _mm512_extracti32x4_epi32(codes, 3));
+}
+
 #define BRAID_NAME depthwise
 #define BRAID_TAPS 4
 #define BRAID_CHANNELS 64
@@ -102,7 +247,16 @@ INLINE void weave(const uint8_t *const *at, int64_t count, int8_t *out)
 #define BRAID_MADD(sum, woven, w) add_products(sum, load_lanes(woven), load_lanes(w))
 #define BRAID_STORE(acc, count, sum) write_lanes(acc, count, sum)
 #define BRAID_WEAVE(at, count, out) weave(at, count, out)
+#define BRAID_LEAVE leave_positions
 #include "quant/kernel/braid.h"
+
+static void depthwise_codes(const oct_depthwise *d, const oct_requant *q)
+{
+    const coder z = coder_of(q, d->codes);
+    oct_depthwise finished = *d;
+    finished.finish = &z;
+    depthwise(&finished);
+}
 
 /* The requantizer at work: constants of a call, what it has found, and where it is. */
 typedef struct requantizer {
@@ -201,5 +355,7 @@ const oct_kernel oct_kernel_avx512vnni = {
     .depthwise_bytes = depthwise_bytes,
     .depthwise_pack = depthwise_pack,
     .depthwise = depthwise,
+    .product_codes = product_codes,
+    .depthwise_codes = depthwise_codes,
     .requantize = requantize,
 };

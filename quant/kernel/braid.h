@@ -17,6 +17,10 @@
  *     BRAID_ZERO()                         -> BRAID_SUM
  *     BRAID_MADD(sum, woven, weight)       -> BRAID_SUM; both const int8_t *, of one vector
  *     BRAID_STORE(acc, count, sum)         the first count lanes (may be >= LANES)
+ *     BRAID_LEAVE(positions, d, channel, at, s0, s1, s2, s3)
+ *                                          where d->finish is there: the sums of 1 or 4 positions, of
+ *                                          LANES channels from `channel` on, to codes; element `at` is
+ *                                          the first. May be left out
  *     BRAID_WEAVE(at, count, out)          const uint8_t *at[BRAID_TAPS], of which count channels may be
  *                                          read (<= CHANNELS) -> CHANNELS words
  */
@@ -78,10 +82,12 @@ static void weave_group(const braid *b, int64_t group)
 /* `positions` (at most 4) positions of a vector of channels. */
 static inline __attribute__((always_inline)) void braid_sums(const braid *b, const int positions,
                                                              const int8_t *woven, const int8_t *w,
-                                                             int32_t *acc, int64_t live)
+                                                             int64_t x, int64_t channel)
 {
     const oct_depthwise *d = b->d;
     const int64_t pitch = b->groups * BRAID_BYTES, apart = d->stride * pitch;
+    const int64_t live = d->channels - channel, at = x * d->channels + channel;
+    woven += x * apart;
     BRAID_SUM s0 = BRAID_ZERO(), s1 = s0, s2 = s0, s3 = s0;
     for (int64_t group = 0; group < b->groups * d->kernel_w; group++) {
         s0 = BRAID_MADD(s0, woven, w);
@@ -91,6 +97,13 @@ static inline __attribute__((always_inline)) void braid_sums(const braid *b, con
         woven += BRAID_BYTES;
         w += OCT_BRAID_LANES * OCT_BRAID_WORD;
     }
+#ifdef BRAID_LEAVE
+    if (d->finish) {
+        BRAID_LEAVE(positions, d, channel, at, s0, s1, s2, s3);
+        return;
+    }
+#endif
+    int32_t *acc = d->acc + at;
     BRAID_STORE(acc, live, s0);
     if (positions > 1) BRAID_STORE(acc + d->channels, live, s1);
     if (positions > 2) BRAID_STORE(acc + 2 * d->channels, live, s2);
@@ -104,23 +117,21 @@ static void BRAID_NAME(const oct_depthwise *d)
                .columns = (d->out_w - 1) * d->stride + d->kernel_w,
                .woven = d->scratch};
     const int64_t weights = b.groups * d->kernel_w * OCT_BRAID_LANES * OCT_BRAID_WORD;
-    const int64_t apart = d->stride * b.groups * BRAID_BYTES;
     for (; b.first < d->channels; b.first += BRAID_CHANNELS) {
         const int64_t left = d->channels - b.first;
         b.count = left < BRAID_CHANNELS ? left : BRAID_CHANNELS;
         for (int64_t group = 0; group < b.groups; group++)
             weave_group(&b, group);
         for (int64_t c = 0; c < b.count; c += BRAID_LANES) {
-            const int64_t channel = b.first + c, live = d->channels - channel;
+            const int64_t channel = b.first + c;
             const int8_t *w = d->packed + channel / OCT_BRAID_LANES * weights +
                               channel % OCT_BRAID_LANES * OCT_BRAID_WORD;
             const int8_t *woven = b.woven + c * OCT_BRAID_WORD;
-            int32_t *acc = d->acc + channel;
             int64_t x = 0;
             for (; x + 4 <= d->out_w; x += 4)
-                braid_sums(&b, 4, woven + x * apart, w, acc + x * d->channels, live);
+                braid_sums(&b, 4, woven, w, x, channel);
             for (; x < d->out_w; x++)
-                braid_sums(&b, 1, woven + x * apart, w, acc + x * d->channels, live);
+                braid_sums(&b, 1, woven, w, x, channel);
         }
     }
 }

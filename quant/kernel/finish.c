@@ -266,19 +266,30 @@ static void finish_blocks(const oct_finish *f, int64_t m, int64_t n, const void 
     if (f->summand.data && !isfinite(f->summand_multiplier)) range[0] = range[1] = NAN;
 }
 
-void oct_finish_rows(const oct_kernel *kernel, const oct_finish *f, int64_t m, int64_t n,
-                     const void *acc, void *y, uint8_t *mask, float *range)
+bool oct_finish_requantizes(const oct_finish *f)
 {
-    if (f->arithmetic != OCT_ARITHMETIC_FLOAT || f->out != OCT_U8) {
-        finish_blocks(f, m, n, acc, y, mask, range);
-        return;
-    }
+    return f->arithmetic == OCT_ARITHMETIC_FLOAT && f->out == OCT_U8;
+}
+
+oct_requant oct_finish_requant(const oct_finish *f)
+{
     oct_requant q = f->q;
     if (f->summand.data) {
         q.summand = f->summand.data;
         q.summand_zero_point = f->summand.q.zero_point;
         q.summand_multiplier = f->summand_multiplier;
     }
+    return q;
+}
+
+void oct_finish_rows(const oct_kernel *kernel, const oct_finish *f, int64_t m, int64_t n,
+                     const void *acc, void *y, uint8_t *mask, float *range)
+{
+    if (!oct_finish_requantizes(f)) {
+        finish_blocks(f, m, n, acc, y, mask, range);
+        return;
+    }
+    const oct_requant q = oct_finish_requant(f);
     kernel->requantize(m, n, acc, &q, y, mask, range);
 }
 

@@ -52,6 +52,9 @@ typedef struct oct_finish {
  * alone for a float output. */
 void oct_finish_rows(const oct_kernel *kernel, const oct_finish *f, int64_t m, int64_t n,
                      const void *acc, void *y, uint8_t *mask, float *range);
+/* The requantizer of a kernel table does it, with these constants. */
+bool oct_finish_requantizes(const oct_finish *f);
+oct_requant oct_finish_requant(const oct_finish *f);
 /* The same for the part of a layer that begins `first` elements behind its beginning: where the codes
  * of the second summand are read. */
 oct_finish oct_finish_at(const oct_finish *f, int64_t first);

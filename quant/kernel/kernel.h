@@ -44,6 +44,8 @@ typedef struct oct_depthwise {
     const uint8_t *const *line; /* (kernel_h), each (in_w, channels) */
     const int8_t *packed;       /* from depthwise_pack */
     int32_t *acc;               /* (out_w, channels) */
+    uint8_t *codes;             /* depthwise_codes: the same in place of acc */
+    const void *finish;         /* what makes codes, as in oct_product */
     void *scratch;              /* oct_depthwise_scratch, 64-byte aligned */
 } oct_depthwise;
 
@@ -62,6 +64,12 @@ typedef struct oct_kernel {
     void (*depthwise_pack)(int64_t channels, int kernel_h, int kernel_w, const int8_t *w,
                            int8_t *packed);
     void (*depthwise)(const oct_depthwise *d);
+
+    /* Both finished at once, as requantize does it without mask and range, element 0 of q's columns
+     * and of its summand being element 0 of the call's: accumulators are never in memory. acc of p
+     * are codes, and nothing is added to them. NULL: one after the other. */
+    void (*product_codes)(const struct oct_product *p, const oct_requant *q);
+    void (*depthwise_codes)(const oct_depthwise *d, const oct_requant *q);
 
     /* Rows of acc (m x n, contiguous rows of n) to codes. mask: bit i of it is element i of this call,
      * whole bytes are written (callers keep m * n of each call but the last a multiple of 8); NULL to

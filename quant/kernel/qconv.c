@@ -22,6 +22,14 @@
 
 enum { ALIGN = 64 };
 
+/* Weights that a block reads for one class of positions after the other stay in the second-level cache
+ * when they are not many; of more, some columns at a time are taken through all classes. */
+static const int64_t heavy_bytes = 256 * 1024;
+enum {
+    HEAVY_COLUMNS = 64, /* a multiple of every kernel's col_tile */
+    CLASSES = 16,       /* of a block at a time; 9 of 3 x 3 filters in small planes */
+};
+
 typedef struct conv_plan {
     bool wide, depthwise;
     bool copies;           /* input lines go through the stripe */
@@ -163,9 +171,11 @@ typedef struct worker {
     const int8_t *packed;
     const conv_tables *tables;
     uint8_t *stripe;
-    int32_t *acc;         /* of a block */
-    int64_t *wide;        /* the same of 16-bit codes */
-    const uint8_t **line; /* depthwise: the input lines of one of output */
+    const oct_requant *codes; /* sums become codes at once; NULL: they are accumulators */
+    uint8_t *y;               /* those codes, of all samples */
+    int32_t *acc;             /* of a block */
+    int64_t *wide;            /* the same of 16-bit codes */
+    const uint8_t **line;     /* depthwise: the input lines of one of output */
     void *braid;
 } worker;
 
@@ -192,32 +202,63 @@ static worker start(const oct_kernel *kernel, const oct_conv_shape *s, const oct
     return w;
 }
 
-/* A convolution's product, group by group. */
-static void multiply(const worker *w, oct_product p)
+/* How codes are made of the sums of what begins at channel `channel` and in y at `to`. */
+static oct_requant requant_at(const worker *w, int64_t channel, const uint8_t *to)
+{
+    oct_requant q = *w->codes;
+    q.bias += channel;
+    q.multiplier += channel;
+    if (q.summand) q.summand += to - w->y;
+    return q;
+}
+
+/* The product of columns from `first` on of group g. out: of the block, accumulators or codes. */
+static void multiply_columns(const worker *w, const oct_product *of, int64_t g, int64_t first,
+                             int64_t columns, void *out)
 {
     const oct_conv_shape *s = w->s;
-    const int64_t group_c = s->in_c / s->groups, group_o = s->out_c / s->groups;
-    const char *x = p.x;
-    int32_t *acc = p.acc;
+    const int64_t channel = g * (s->out_c / s->groups) + first;
+    oct_product p = *of;
     p.panel_bytes = oct_panel_bytes(w->kernel, w->p.taps, w->p.run);
-    p.n = group_o;
-    for (int64_t g = 0; g < s->groups; g++) {
-        p.x = x + g * group_c;
-        p.acc = acc + g * group_o;
-        p.packed = w->packed + g * w->p.group_bytes;
+    p.x = (const char *)of->x + g * (s->in_c / s->groups);
+    p.packed = w->packed + g * w->p.group_bytes + first / w->kernel->col_tile * p.panel_bytes;
+    p.n = columns;
+    if (w->codes) {
+        uint8_t *to = (uint8_t *)out + channel;
+        const oct_requant q = requant_at(w, channel, to);
+        p.acc = to;
+        w->kernel->product_codes(&p, &q);
+    } else {
+        p.acc = (int32_t *)out + channel;
         w->kernel->product(&p);
     }
 }
 
-static void block_of_window(const worker *w, const block *b, int32_t *acc)
+/* A convolution's products over a block, group by group. */
+static void multiply(const worker *w, const oct_product *p, int64_t count, void *out)
+{
+    const int64_t columns = w->s->out_c / w->s->groups;
+    const int64_t most = w->p.group_bytes > heavy_bytes ? HEAVY_COLUMNS : columns;
+    for (int64_t g = 0; g < w->s->groups; g++)
+        for (int64_t first = 0; first < columns; first += most)
+            for (int64_t i = 0; i < count; i++)
+                multiply_columns(w, &p[i], g, first, oct_smaller(most, columns - first), out);
+}
+
+static void block_of_window(const worker *w, const block *b, void *out)
 {
     const oct_window *window = &w->tables->window;
     const oct_window_block *lines = &window->blocks[b->line / w->p.lines];
     const uint8_t *x = (const uint8_t *)w->x->data + b->sample * window->x_bytes;
     OCT_ASSERT(window->period == w->p.period && lines->position == b->line * w->s->out_w);
-    for (int64_t i = 0; i < lines->classes; i++)
-        multiply(w, oct_window_product(window, &window->classes[lines->first_class + i], b->samples,
-                                       x, acc));
+    const oct_window_class *class = &window->classes[lines->first_class];
+    oct_product p[CLASSES];
+    for (int64_t first = 0, count; first < lines->classes; first += count) {
+        count = oct_smaller(lines->classes - first, CLASSES);
+        for (int64_t i = 0; i < count; i++)
+            p[i] = oct_window_product(window, &class[first + i], b -> samples, x, NULL);
+        multiply(w, p, count, out);
+    }
 }
 
 /* Which byte of each code a stripe holds, and that byte of the zero point. */
@@ -269,14 +310,14 @@ static void fill_stripe(const worker *w, const block *b, half h)
 }
 
 /* Of all samples of a period but the last block of a plane may have fewer lines. */
-static void block_of_stripe(const worker *w, const block *b, int32_t *acc)
+static void block_of_stripe(const worker *w, const block *b, void *out)
 {
-    multiply(w, (oct_product){.x = w->stripe,
-                              .rows = w->tables->rows,
-                              .m = b->samples * b->lines * w->s->out_w,
-                              .runs = w->tables->runs,
-                              .num_runs = w->p.taps,
-                              .acc = acc});
+    const oct_product p = {.x = w->stripe,
+                           .rows = w->tables->rows,
+                           .m = b->samples * b->lines * w->s->out_w,
+                           .runs = w->tables->runs,
+                           .num_runs = w->p.taps};
+    multiply(w, &p, 1, out);
 }
 
 /* The lines of input that line `y` of output looks at; of the stripe, which has no outside, its own. */
@@ -294,7 +335,7 @@ static void aim(const worker *w, int64_t sample, int64_t y, int64_t in_stripe)
     }
 }
 
-static void block_of_lines(const worker *w, const block *b, half h, int32_t *acc)
+static void block_of_lines(const worker *w, const block *b, half h, void *out)
 {
     const oct_conv_shape *s = w->s;
     oct_depthwise d = {.channels = s->in_c,
@@ -307,25 +348,32 @@ static void block_of_lines(const worker *w, const block *b, half h, int32_t *acc
                        .fill = h.fill,
                        .line = w->line,
                        .packed = w->packed,
-                       .acc = acc,
                        .scratch = w->braid};
-    for (int64_t n = 0; n < b->samples; n++)
-        for (int64_t y = 0; y < b->lines; y++, d.acc += s->out_w * s->out_c) {
-            aim(w, b->sample + n, b->line + y, n * w->p.stripe_lines + y * s->stride);
+    for (int64_t i = 0; i < b->samples * b->lines; i++) {
+        const int64_t n = i / b->lines, y = i % b->lines, at = i * s->out_w * s->out_c;
+        aim(w, b->sample + n, b->line + y, n * w->p.stripe_lines + y * s->stride);
+        if (w->codes) {
+            d.codes = (uint8_t *)out + at;
+            const oct_requant q = requant_at(w, 0, d.codes);
+            w->kernel->depthwise_codes(&d, &q);
+        } else {
+            d.acc = (int32_t *)out + at;
             w->kernel->depthwise(&d);
         }
+    }
 }
 
-static void block_of_bytes(const worker *w, const block *b, int shift, int32_t *acc)
+/* out: accumulators of the block, or its codes. */
+static void block_of_bytes(const worker *w, const block *b, int shift, void *out)
 {
     const half h = half_of(w->x->q, shift);
     if (w->p.copies) fill_stripe(w, b, h);
     if (w->p.depthwise)
-        block_of_lines(w, b, h, acc);
+        block_of_lines(w, b, h, out);
     else if (w->p.copies)
-        block_of_stripe(w, b, acc);
+        block_of_stripe(w, b, out);
     else
-        block_of_window(w, b, acc);
+        block_of_window(w, b, out);
 }
 
 OCT_CLONES
@@ -356,7 +404,7 @@ static void block_of_words(const worker *w, const block *b, int64_t *acc)
 static void work(const worker *w, int64_t samples, void *all, oct_acc_visit *visit, void *args)
 {
     const oct_conv_shape *s = w->s;
-    const int64_t element = w->p.wide ? 8 : 4;
+    const int64_t element = w->codes ? 1 : w->p.wide ? 8 : 4;
     block b = {0};
     for (; b.sample < samples; b.sample += w->p.period) {
         b.samples = oct_smaller(w->p.period, samples - b.sample);
@@ -390,6 +438,15 @@ void oct_qconv_accumulate(const oct_kernel *kernel, const oct_conv_shape *s, int
     work(&w, samples, acc, NULL, NULL);
 }
 
+/* As oct_qconv_forward, where codes can be made while sums are in registers. */
+static void work_codes(worker *w, int64_t samples, const oct_finish *f, uint8_t *y)
+{
+    const oct_requant q = oct_finish_requant(f);
+    w->codes = &q;
+    w->y = y;
+    work(w, samples, y, NULL, NULL);
+}
+
 /* What finishes blocks, and where to. */
 typedef struct finisher {
     const oct_kernel *kernel;
@@ -416,15 +473,19 @@ void oct_qconv_forward(const oct_kernel *kernel, const oct_conv_shape *s, int64_
                        oct_qcodes x, const void *ready, const oct_finish *f, void *y, uint8_t *mask,
                        float *range, void *scratch)
 {
-    const conv_plan p = plan_of(kernel, s, x.q);
+    worker w = start(kernel, s, &x, ready, scratch);
+    if (!mask && !range && kernel->product_codes && oct_finish_requantizes(f)) {
+        work_codes(&w, samples, f, y);
+        return;
+    }
     finisher to = {.kernel = kernel,
                    .f = f,
                    .channels = s->out_c,
                    .y = y,
                    .mask = mask,
                    .range = range,
-                   .aside = (uint8_t *)scratch + p.mask_at};
-    oct_qconv_visit(kernel, s, samples, x, ready, finish_block, &to, scratch);
+                   .aside = (uint8_t *)scratch + w.p.mask_at};
+    work(&w, samples, NULL, finish_block, &to);
 }
 
 int64_t oct_qconv_bound(const oct_conv_shape *s, const int8_t *codes, int64_t channel, int64_t bias,
