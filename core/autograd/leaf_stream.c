@@ -201,9 +201,6 @@ static void open_group(const oct_leaf_stream *stream)
     for (int64_t i = 0; i < size; i++)
         some->row[i] = some->unused[--some->num_unused];
     OCT_ASSERT(some->num_unused >= 0);
-#pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < size; i++)
-        memset(some->row[i], 0, (size_t)oct_numel(&stream->param->value) * sizeof(float));
 }
 
 bool oct_leaf_stream_next(oct_context *cx, oct_leaf_stream *stream, int64_t *first, int64_t *end)
@@ -221,8 +218,9 @@ bool oct_leaf_stream_next(oct_context *cx, oct_leaf_stream *stream, int64_t *fir
     return true;
 }
 
-float *oct_leaf_stream_row(const oct_leaf_stream *stream, int64_t leaf)
+float *oct_leaf_stream_row(const oct_leaf_stream *stream, int64_t leaf, bool *add)
 {
+    *add = stream->all != NULL;
     if (stream->some) return stream->some->row[leaf - stream->first];
     return stream->all + leaf * oct_numel(&stream->param->value);
 }

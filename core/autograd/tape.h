@@ -121,13 +121,14 @@ void oct_leaf_grads_end(oct_context *cx, oct_param *param);
  *     oct_leaf_stream stream;
  *     oct_leaf_stream_begin(cx, &stream, weight, turn);
  *     for (int64_t first = 0, end; oct_leaf_stream_next(cx, &stream, &first, &end);)
- *         parallel for leaves i in [first, end): add to oct_leaf_stream_row(&stream, i)
+ *         parallel for leaves i in [first, end): write or add to oct_leaf_stream_row(&stream, i, &add)
  *     oct_leaf_stream_end(cx, &stream);
  *
- * Rows are zeroed, numel floats. turn: rows are in a layout of the op's own, of which `turn` makes the
- * parameter's once the sum is done (elementwise moves only; NULL: the parameter's own layout); every
- * use of a parameter in a step has the same one. next ends when the context has failed; end comes in
- * any case. */
+ * Rows are numel floats, to be added to (*add) or fresh (not *add): not initialised, and to be written
+ * whole, with the bits of adding to zeros (-0 becomes 0), so which rows are fresh shows in no result.
+ * turn: rows are in a layout of the op's own, of which `turn` makes the parameter's once the sum is done
+ * (elementwise moves only; NULL: the parameter's own layout); every use of a parameter in a step has the
+ * same one. next ends when the context has failed; end comes in any case. */
 typedef struct oct_leaf_turn {
     void (*turn)(const struct oct_leaf_turn *turn, const float *row, float *value);
     int64_t groups, depth, outs; /* for the function */
@@ -144,7 +145,7 @@ typedef struct oct_leaf_stream {
 void oct_leaf_stream_begin(oct_context *cx, oct_leaf_stream *stream, oct_param *param,
                            const oct_leaf_turn *turn);
 bool oct_leaf_stream_next(oct_context *cx, oct_leaf_stream *stream, int64_t *first, int64_t *end);
-float *oct_leaf_stream_row(const oct_leaf_stream *stream, int64_t leaf);
+float *oct_leaf_stream_row(const oct_leaf_stream *stream, int64_t leaf, bool *add);
 void oct_leaf_stream_end(oct_context *cx, oct_leaf_stream *stream);
 
 /* total (n) = the sum over all leaves of all ranks of rows (leaves.local, n), which are folded in

@@ -57,14 +57,15 @@ typedef struct oct_conv_input {
     int32_t zero_point;
 } oct_conv_input;
 
-/* grad_weight[k][o] += factor[o] * sum over the samples in order; factor NULL: 1. The layout is TURNED:
- * for each group (depth, O/groups), with depth = (kh, kw, I/groups) in this order: outputs are the
- * columns of the product. oct_conv_turn puts a finished sum into the layout of the weights. */
+/* grad_weight[k][o] = or += factor[o] * sum over the samples in order; factor NULL: 1. Not `add` gives
+ * the bits of adding to zeros, so -0 becomes 0; what lies there is not read. The layout is TURNED: for
+ * each group (depth, O/groups), with depth = (kh, kw, I/groups) in this order: outputs are the columns of
+ * the product. oct_conv_turn puts a finished sum into the layout of the weights. */
 size_t oct_conv_backward_weight_scratch_bytes(const oct_float_kernel *k, oct_numerics numerics,
                                               const oct_conv_shape *s, int64_t samples);
 void oct_conv_backward_weight(const oct_float_kernel *k, oct_numerics numerics,
                               const oct_conv_shape *s, int64_t samples, const void *grad,
-                              const oct_conv_input *x, const float *factor, float *turned,
+                              const oct_conv_input *x, const float *factor, float *turned, bool add,
                               void *scratch);
 /* turned (groups, depth, outs) to weight (groups, outs, depth). */
 void oct_conv_turn(int64_t groups, int64_t depth, int64_t outs, const float *turned, float *weight);

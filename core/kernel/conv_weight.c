@@ -11,6 +11,8 @@
 #include "core/kernel/depthwise.h"
 #include "core/kernel/turn.h"
 
+#include <string.h>
+
 enum {
     BLOCK_WORDS = 1024, /* of a row, about: 64 columns of panels are 256 KiB */
     CHUNK_SUMS = 32768, /* sums that are finished together: they stay in the second-level cache */
@@ -162,25 +164,37 @@ static int64_t row_start(const oct_weight_plan *p, int64_t at)
            p->element;
 }
 
+/* Where a group's sums go. */
+typedef struct result {
+    const float *factor; /* NULL: 1 */
+    float *turned;
+    bool add;
+} result;
+
+static inline __attribute__((always_inline)) void
+write_scaled(int64_t n, const bool add, const float *from, const float *factor, float *restrict to)
+{
+    for (int64_t i = 0; i < n; i++)
+        to[i] = (add ? to[i] : 0.0F) + (factor ? factor[i] * from[i] : from[i]);
+}
+
 OCT_CLONES
-static void add_scaled(int64_t rows, int64_t n, const float *from, const float *factor,
+static void write_sums(int64_t rows, int64_t n, const float *from, const result *y,
                        float *restrict to)
 {
-    if (!factor) {
-        for (int64_t i = 0; i < rows * n; i++)
-            to[i] += from[i];
-        return;
-    }
     for (int64_t r = 0; r < rows; r++, from += n, to += n) {
-        for (int64_t i = 0; i < n; i++)
-            to[i] += factor[i] * from[i];
+        if (y->factor && y->add)
+            write_scaled(n, true, from, y->factor, to);
+        else if (y->factor)
+            write_scaled(n, false, from, y->factor, to);
+        else
+            write_scaled(n, y->add, from, NULL, to);
     }
 }
 
 /* Rows [first, first + m) of the product; after the last block they are done. */
 static void multiply_rows(const oct_weight_plan *p, oct_product *product, const oct_weight_block *b,
-                          int64_t first, const oct_weight_room *r, const float *factor,
-                          float *turned)
+                          int64_t first, const oct_weight_room *r, const result *y)
 {
     float *sums = p->blocks > 1 ? r->sums + first * p->outs : r->sums;
     for (int64_t i = 0; i < product->m; i++)
@@ -190,11 +204,11 @@ static void multiply_rows(const oct_weight_plan *p, oct_product *product, const 
         p->k->bf16(product);
     else
         p->k->f32(product);
-    if (b->last) add_scaled(product->m, p->outs, sums, factor, turned + first * p->outs);
+    if (b->last) write_sums(product->m, p->outs, sums, y, y->turned + first * p->outs);
 }
 
 static void multiply_block(const oct_weight_plan *p, const oct_weight_block *b,
-                           const oct_weight_room *r, const float *factor, float *turned)
+                           const oct_weight_room *r, const result *y)
 {
     const int64_t rows = p->s.kernel_w * p->ins;
     oct_product product = {.x = r->planes,
@@ -208,14 +222,13 @@ static void multiply_block(const oct_weight_plan *p, const oct_weight_block *b,
         product.num_runs = list_runs(p, b, &c, r->runs);
         for (int64_t at = c.first * rows; at < c.end * rows; at += product.m) {
             product.m = oct_smaller(p->chunk, c.end * rows - at);
-            multiply_rows(p, &product, b, at, r, factor, turned);
+            multiply_rows(p, &product, b, at, r, y);
         }
     }
 }
 
 static void backward_group(const oct_weight_plan *p, int64_t group, const void *grad,
-                           const oct_conv_input *x, const float *factor, float *turned,
-                           const oct_weight_room *r)
+                           const oct_conv_input *x, const result *y, const oct_weight_room *r)
 {
     oct_weight_block b = {.first = true};
     for (; b.sample < p->samples; b.sample += b.samples) {
@@ -225,7 +238,7 @@ static void backward_group(const oct_weight_plan *p, int64_t group, const void *
             b.last = b.sample + b.samples == p->samples && b.line + b.lines == p->s.out_h;
             oct_weight_planes(p, x, group, &b, r);
             oct_weight_panels(p, grad, group, &b, r);
-            multiply_block(p, &b, r, factor, turned);
+            multiply_block(p, &b, r, y);
             b.first = false;
         }
     }
@@ -244,19 +257,22 @@ size_t oct_conv_backward_weight_scratch_bytes(const oct_float_kernel *k, oct_num
 
 void oct_conv_backward_weight(const oct_float_kernel *k, oct_numerics numerics,
                               const oct_conv_shape *s, int64_t samples, const void *grad,
-                              const oct_conv_input *x, const float *factor, float *turned,
+                              const oct_conv_input *x, const float *factor, float *turned, bool add,
                               void *scratch)
 {
     if (oct_conv_is_depthwise(s)) {
-        oct_depthwise_backward_weight(s, samples, grad, x, factor, turned, scratch);
+        oct_depthwise_backward_weight(s, samples, grad, x, factor, turned, add, scratch);
         return;
     }
+    const int64_t group = oct_conv_depth(s) * (s->out_c / s->groups);
+    if (samples == 0 && !add) memset(turned, 0, (size_t)(s->groups * group) * sizeof *turned);
     const oct_weight_plan p = plan_of(k, numerics, s, samples, x->codes16 != NULL);
     oct_weight_room r;
     room_of(&p, scratch, &r);
-    for (int64_t g = 0; g < s->groups; g++)
-        backward_group(&p, g, grad, x, factor ? factor + g * p.outs : NULL,
-                       turned + g * oct_conv_depth(s) * p.outs, &r);
+    for (int64_t g = 0; g < s->groups; g++) {
+        const result y = {factor ? factor + g * p.outs : NULL, turned + g * group, add};
+        backward_group(&p, g, grad, x, &y, &r);
+    }
 }
 
 void oct_conv_turn(int64_t groups, int64_t depth, int64_t outs, const float *turned, float *weight)

@@ -470,7 +470,7 @@ size_t oct_depthwise_backward_weight_scratch_bytes(const oct_conv_shape *s)
 
 void oct_depthwise_backward_weight(const oct_conv_shape *s, int64_t samples, const float *grad,
                                    const oct_conv_input *x, const float *factor, float *grad_weight,
-                                   void *scratch)
+                                   bool add, void *scratch)
 {
     strip p = forward_strip(s);
     float *filled = scratch, *dense = filled + strip_floats(&p), *sums = dense + dense_floats(&p);
@@ -494,7 +494,8 @@ void oct_depthwise_backward_weight(const oct_conv_shape *s, int64_t samples, con
     }
     for (int64_t c = 0; c < s->in_c; c++) {
         for (int64_t t = 0; t < taps; t++)
-            grad_weight[c * taps + t] +=
+            grad_weight[c * taps + t] =
+                (add ? grad_weight[c * taps + t] : 0.0F) +
                 (factor ? factor[c] : 1.0F) * sums[(c / LANES * taps + t) * LANES + c % LANES];
     }
 }

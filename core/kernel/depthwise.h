@@ -26,9 +26,9 @@ size_t oct_depthwise_backward_data_scratch_bytes(const oct_conv_shape *s);
 void oct_depthwise_backward_data(const oct_conv_shape *s, int64_t samples, const float *grad,
                                  const void *ready, float *grad_x, bool add, void *scratch);
 
-/* grad_weight (C, kh, kw) += factor[c] * sum over the samples in order; factor NULL: 1. With a group a
- * channel the turned layout of conv.h is that of the weights. */
+/* grad_weight (C, kh, kw) = (the bits of adding to 0) or += factor[c] * sum over the samples in order;
+ * factor NULL: 1. With a group a channel the turned layout of conv.h is that of the weights. */
 size_t oct_depthwise_backward_weight_scratch_bytes(const oct_conv_shape *s);
 void oct_depthwise_backward_weight(const oct_conv_shape *s, int64_t samples, const float *grad,
                                    const oct_conv_input *x, const float *factor, float *grad_weight,
-                                   void *scratch);
+                                   bool add, void *scratch);

@@ -83,9 +83,10 @@ static void weight_backward(oct_context *cx, const oct_convolution *v, const flo
         for (int64_t i = first; i < end; i++) {
             const conv_leaf leaf = leaf_at(cx, s, i);
             const oct_conv_input input = {.values = x + leaf.x};
+            bool add;
+            float *row = oct_leaf_stream_row(&stream, i, &add);
             oct_conv_backward_weight(k, OCT_NUMERICS_F32, s, leaf.samples, grad_y + leaf.y, &input,
-                                     NULL, oct_leaf_stream_row(&stream, i),
-                                     thread_scratch_here(scratch));
+                                     NULL, row, add, thread_scratch_here(scratch));
         }
     }
     oct_leaf_stream_end(cx, &stream);

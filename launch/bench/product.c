@@ -148,7 +148,8 @@ static void grad_weight(oct_layer_product *p)
     else
         x.values = p->operand[WEIGHTS];
     oct_conv_backward_weight(p->floats, numerics_of(p), &p->shape, OCT_PRODUCT_SAMPLES,
-                             p->operand[VALUES], &x, NULL, p->operand[RESULT], p->operand[SCRATCH]);
+                             p->operand[VALUES], &x, NULL, p->operand[RESULT], false,
+                             p->operand[SCRATCH]);
 }
 
 /* The same product by OpenBLAS, as if the windows of the input had been gathered before: an anchor. */

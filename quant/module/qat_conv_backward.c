@@ -177,8 +177,8 @@ static oct_conv_input input_of(const call *c, int64_t begin)
     return x;
 }
 
-/* weight: what the leaf's gradient of the weights, turned, is added to. */
-static void multiply_leaf(const oct_context *cx, const call *c, int64_t i, float *weight)
+/* weight: the leaf's gradient of the weights, turned, is written there or added to it. */
+static void multiply_leaf(const oct_context *cx, const call *c, int64_t i, float *weight, bool add)
 {
     const oct_conv_shape *s = &c->sv->shape;
     const int64_t samples = oct_leaf_size(&cx->leaves, i);
@@ -195,7 +195,7 @@ static void multiply_leaf(const oct_context *cx, const call *c, int64_t i, float
         oct_conv_backward_data(c->kernel, c->numerics, s, samples, f.rows, c->weight,
                                c->grad_x + begin, c->add_x, room + c->room.products);
     const oct_conv_input x = input_of(c, begin);
-    oct_conv_backward_weight(c->kernel, c->numerics, s, samples, f.rows, &x, c->factor, weight,
+    oct_conv_backward_weight(c->kernel, c->numerics, s, samples, f.rows, &x, c->factor, weight, add,
                              room + c->room.products);
 }
 
@@ -219,8 +219,11 @@ static void multiply(oct_context *cx, call *c)
     oct_leaf_stream_begin(cx, &stream, c->l.weight, &c->sv->turn);
     for (int64_t first = 0, end; oct_leaf_stream_next(cx, &stream, &first, &end);) {
 #pragma omp parallel for schedule(static)
-        for (int64_t i = first; i < end; i++)
-            multiply_leaf(cx, c, i, oct_leaf_stream_row(&stream, i));
+        for (int64_t i = first; i < end; i++) {
+            bool add;
+            float *row = oct_leaf_stream_row(&stream, i, &add);
+            multiply_leaf(cx, c, i, row, add);
+        }
     }
     oct_leaf_stream_end(cx, &stream);
     if (c->l.bias) oct_leaf_grads_end(cx, c->l.bias);

@@ -11,6 +11,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 /* A sum of n products that are rounded once each, and n sums: within n units of rounding of the sum of
  * magnitudes; twice that leaves room for the factor and what was there before. */
@@ -191,7 +192,8 @@ static float *backward_weight(const example *e, const oct_float_kernel *k, oct_n
         const int64_t g = i / (depth * outs), at = i / outs % depth, o = i % outs;
         turned[i] = (float)(((g * outs + o) * depth + at) % 5);
     }
-    oct_conv_backward_weight(k, numerics, &e->s, e->samples, rows, x, e->factor, turned, scratch);
+    oct_conv_backward_weight(k, numerics, &e->s, e->samples, rows, x, e->factor, turned, true,
+                             scratch);
     oct_conv_turn(e->s.groups, depth, outs, turned, grad);
     oct_free(&scratch);
     oct_free(&turned);
@@ -341,6 +343,38 @@ static void check_added_codes(const example *e, const oct_float_kernel *k, oct_n
     oct_free(&rows);
 }
 
+/* Written over garbage: the bits of adding to zeros. The first channel's sums are 0 and its factor is
+ * negative, so their products are -0, which nothing may keep. */
+static void check_fresh(const example *e, const oct_float_kernel *k, oct_numerics numerics)
+{
+    const int64_t numel = w_numel(e);
+    const oct_conv_input x = {.codes = e->codes, .zero_point = 128};
+    float *zeros = take((size_t)numel, sizeof *zeros), *fresh = take_dirty((size_t)numel * 4);
+    float *factor = take((size_t)e->s.out_c, sizeof *factor);
+    void *scratch =
+        take_dirty(oct_conv_backward_weight_scratch_bytes(k, numerics, &e->s, e->samples));
+    memcpy(factor, e->factor, (size_t)e->s.out_c * sizeof *factor);
+    factor[0] = -1;
+    for (int64_t i = 0; i < y_numel(e); i += e->s.out_c)
+        e->grad_y[i] = 0;
+    char *rows = grad_rows(e, k, numerics, NULL);
+    for (int scaled = 0; scaled < 2; scaled++) {
+        const float *by = scaled ? factor : NULL;
+        memset(zeros, 0, (size_t)numel * sizeof *zeros);
+        oct_conv_backward_weight(k, numerics, &e->s, e->samples, rows, &x, by, zeros, true,
+                                 scratch);
+        oct_conv_backward_weight(k, numerics, &e->s, e->samples, rows, &x, by, fresh, false,
+                                 scratch);
+        oct_check_bits_f32(fresh, zeros, numel, k->name);
+        cr_assert_not(signbit(fresh[0]));
+    }
+    oct_free(&rows);
+    oct_free(&zeros);
+    oct_free(&fresh);
+    oct_free(&factor);
+    oct_free(&scratch);
+}
+
 static void check_table(const example *e, const oct_float_kernel *k, oct_numerics numerics,
                         const reference *want)
 {
@@ -356,14 +390,17 @@ static void check_table(const example *e, const oct_float_kernel *k, oct_numeric
 
 static void check_example(int64_t samples, oct_conv_shape s)
 {
-    example e = example_of(samples, s, 0);
+    example e = example_of(samples, s, 0), f = example_of(samples, s, 0);
     for (size_t n = 0; n < OCT_COUNT(both_numerics); n++) {
         reference want = reference_of(&e, both_numerics[n]);
         for (size_t t = 0; t < OCT_COUNT(tables); t++)
             if (is_here(tables[t])) check_table(&e, tables[t], both_numerics[n], &want);
         free_reference(&want);
+        for (size_t t = 0; t < OCT_COUNT(tables); t++)
+            if (is_here(tables[t])) check_fresh(&f, tables[t], both_numerics[n]);
     }
     free_example(&e);
+    free_example(&f);
 }
 
 #define SHAPE(h, w, i, o, kh, kw, st, pad, g)                                                      \
@@ -556,7 +593,7 @@ Test(conv, choice_of_a_table_follows_the_instruction_sets)
 #endif
 }
 
-Test(conv, no_samples_leave_everything_as_it_was)
+Test(conv, no_samples_leave_everything_as_it_was_and_make_zeros_of_what_is_fresh)
 {
     for (size_t t = 0; t < OCT_COUNT(tables); t++) {
         if (!is_here(tables[t])) continue;
@@ -564,6 +601,7 @@ Test(conv, no_samples_leave_everything_as_it_was)
         results r = run(&e, tables[t], OCT_NUMERICS_BF16, 1);
         for (int64_t i = 0; i < w_numel(&e); i++)
             cr_assert_eq(r.grad_w[i], (float)(i % 5));
+        check_fresh(&e, tables[t], OCT_NUMERICS_BF16);
         free_results(&r);
         free_example(&e);
     }

@@ -150,10 +150,11 @@ static void check_backward_weight_of(const layer *l, const oct_conv_input *x, do
     const oct_conv_shape *s = &l->s;
     float *grad_w = take(l->w_numel, sizeof(float)), *factor = take(s->in_c, sizeof(float));
     void *scratch = take(1, oct_depthwise_backward_weight_scratch_bytes(s));
+    memset(grad_w, 0xff, (size_t)l->w_numel * sizeof *grad_w);
     for (int64_t c = 0; c < s->in_c; c++)
         factor[c] = (float)(c % 3);
-    oct_depthwise_backward_weight(s, l->samples, l->grad, x, NULL, grad_w, scratch);
-    oct_depthwise_backward_weight(s, l->samples, l->grad, x, factor, grad_w, scratch);
+    oct_depthwise_backward_weight(s, l->samples, l->grad, x, NULL, grad_w, false, scratch);
+    oct_depthwise_backward_weight(s, l->samples, l->grad, x, factor, grad_w, true, scratch);
     for (int64_t i = 0; i < l->w_numel; i++) {
         double times = 1 + (double)factor[i / (s->kernel_h * s->kernel_w)];
         cr_assert((double)grad_w[i] == times * scale * l->grad_w[i], "grad_w[%lld]", (long long)i);
@@ -252,7 +253,7 @@ Test(depthwise, no_samples_leave_a_weight_gradient_as_it_was)
     void *scratch = take(1, oct_depthwise_backward_weight_scratch_bytes(&l.s));
     l.weight[4] = 3;
     oct_depthwise_backward_weight(&l.s, 0, l.grad, &(oct_conv_input){.values = l.x}, NULL, l.weight,
-                                  scratch);
+                                  true, scratch);
     cr_assert_eq(l.weight[4], 3);
     oct_free(&scratch);
     free_layer(&l);

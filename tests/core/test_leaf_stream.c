@@ -74,10 +74,11 @@ static void stream_use(int use, const oct_leaf_turn *layout)
         seen = end;
 #pragma omp parallel for schedule(static)
         for (int64_t i = first; i < end; i++) {
-            float add[NUMEL], *row = oct_leaf_stream_row(&stream, i);
-            term(cx->leaves.first + i, use, add);
+            bool add;
+            float terms[NUMEL], *row = oct_leaf_stream_row(&stream, i, &add);
+            term(cx->leaves.first + i, use, terms);
             for (int k = 0; k < NUMEL; k++)
-                row[k] += add[k];
+                row[k] = (add ? row[k] : 0) + terms[k];
         }
     }
     oct_leaf_stream_end(cx, &stream);
@@ -184,6 +185,10 @@ Test(leaf_stream, it_keeps_a_row_for_each_level)
         oct_leaf_stream stream;
         oct_leaf_stream_begin(cx, &stream, large, NULL);
         for (int64_t first = 0, end; oct_leaf_stream_next(cx, &stream, &first, &end);) {
+            bool add;
+            for (int64_t i = first; i < end; i++)
+                memset(oct_leaf_stream_row(&stream, i, &add), 0, row);
+            cr_assert_not(add);
         }
         oct_leaf_stream_end(cx, &stream);
         size_t rows = (oct_mem_peak() - before) / row; /* and what the pool rounds up */
