@@ -18,23 +18,28 @@ enum {
     CHUNK_SUMS = 32768, /* sums that are finished together: they stay in the second-level cache */
     CHUNK_ROWS = 24,    /* a whole number of the microkernel's blocks */
     MOST_CHUNKS = 10,
-    MERGED_POSITIONS = 256, /* planes with fewer are put in one line where there is one tap */
+    MERGED_POSITIONS = 256, /* odd planes with fewer are put in one line where there is one tap */
     FEW_ROWS = 64,          /* fewer of a ky are not worth a product of their own */
 };
 
-/* One tap: any shape of the positions will do; pairs want lines of even length. */
+/* One tap: any shape of the positions will do. Long lines are turned in whole vectors, and pairs want
+ * lines of even length. A block is enough for what is put in one line, however many samples there are. */
 static oct_conv_shape simplified(const oct_conv_shape *s, int64_t *samples)
 {
     oct_conv_shape one = *s;
     if (s->kernel_h != 1 || s->kernel_w != 1 || s->stride != 1 || s->padding != 0) return one;
-    if (s->in_w % 2 == 0) return one;
-    if (s->in_h % 2 == 0) {
+    const int64_t plane = s->in_h * s->in_w;
+    const bool even = plane % 2 == 0;
+    if (even ? plane * *samples <= BLOCK_WORDS : plane < MERGED_POSITIONS) {
+        one.in_h = 1;
+        one.in_w = plane * *samples;
+        *samples = *samples > 0;
+    } else if (even && plane <= BLOCK_WORDS) {
+        one.in_h = 1;
+        one.in_w = plane;
+    } else if (even && s->in_w % 2 != 0) {
         one.in_h /= 2;
         one.in_w *= 2;
-    } else if (s->in_h * s->in_w < MERGED_POSITIONS) {
-        one.in_h = 1;
-        one.in_w = s->in_h * s->in_w * *samples;
-        *samples = *samples > 0;
     }
     one.out_h = one.in_h;
     one.out_w = one.in_w;
