@@ -5,7 +5,8 @@
  * what results holds them for channel c, as the product's instruction wants them. A line of output
  * weaves each column once, for a block of channels that stays in the first-level cache, and then every
  * position is a sum over kernel_w woven columns. What lies outside is woven as `fill`, so that there
- * are no edges.
+ * are no edges. Columns are far apart, which no processor foresees, so weaving fetches what the next line
+ * of output weaves.
  *
  * Weights are [C/16][kernel_w][kernel_h/taps][16 channels][taps], filled up with zeros.
  *
@@ -57,7 +58,7 @@ static void weave_group(const braid *b, int64_t group)
     const oct_depthwise *d = b->d;
     uint8_t fill[BRAID_CHANNELS];
     const uint8_t *at[BRAID_TAPS], *outside[BRAID_TAPS];
-    int64_t step[BRAID_TAPS];
+    int64_t step[BRAID_TAPS], below[BRAID_TAPS];
     memset(fill, d->fill, sizeof fill);
     for (int tap = 0; tap < BRAID_TAPS; tap++) {
         const int64_t ky = group * BRAID_TAPS + tap;
@@ -65,6 +66,7 @@ static void weave_group(const braid *b, int64_t group)
         outside[tap] = fill;
         at[tap] = line ? line + b->first : fill;
         step[tap] = line ? d->channels : 0;
+        below[tap] = line ? d->stride * d->in_w * d->channels : 0;
     }
     int8_t *out = b->woven + group * BRAID_BYTES;
     const int64_t pitch = b->groups * BRAID_BYTES;
@@ -74,8 +76,10 @@ static void weave_group(const braid *b, int64_t group)
             continue;
         }
         BRAID_WEAVE(at, b->count, out);
-        for (int tap = 0; tap < BRAID_TAPS; tap++)
+        for (int tap = 0; tap < BRAID_TAPS; tap++) {
+            __builtin_prefetch(at[tap] + below[tap]);
             at[tap] += step[tap];
+        }
     }
 }
 
