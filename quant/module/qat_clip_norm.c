@@ -55,14 +55,21 @@ typedef double wide __attribute__((vector_size(64), aligned(8), may_alias));
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* Eight bits of a mask, from bit `at` on, as eight elements that are 0 or all ones. */
-INLINE whole bits_at(const uint8_t *mask, uint64_t at)
+/* What loops are made for: x^ as it is made; and masks of which eight elements always share a byte. */
+typedef struct kind {
+    bool made, bytes;
+} kind;
+
+static bool has_bytes(const oct_norm_rows *r, int64_t n)
+{
+    return r->mask && r->first % 8 == 0 && n % 8 == 0;
+}
+
+/* Eight elements that are 0 where their bits, the lowest eight, are. */
+INLINE eight clip(int32_t bits, eight grad)
 {
     const whole bit = {1, 2, 4, 8, 16, 32, 64, 128};
-    uint16_t two;
-    memcpy(&two, mask + at / 8, sizeof two);
-    const int32_t bits = two >> at % 8;
-    return (bit & bits) == bit;
+    return (eight)((whole)grad & ((bit & bits) == bit));
 }
 
 /* Constants of x^ for eight channels. */
@@ -71,10 +78,10 @@ typedef struct affine {
     eight a, b;
 } affine;
 
-INLINE affine affine_at(const bool made, const oct_hat *hat, int64_t c)
+INLINE affine affine_at(const kind k, const oct_hat *hat, int64_t c)
 {
     affine f = {0};
-    if (made) return f;
+    if (k.made) return f;
     f.offset = *(const whole *)(hat->offset + c);
     f.a = *(const eight *)(hat->a + c);
     f.b = *(const eight *)(hat->b + c);
@@ -83,9 +90,9 @@ INLINE affine affine_at(const bool made, const oct_hat *hat, int64_t c)
 
 /* Eight elements of x^. Here as below the next part is fetched: rows are gone through some channels at a
  * time, which no processor foresees. */
-INLINE eight hat_at(const bool made, const oct_hat *hat, const affine *f, int64_t part, int64_t i)
+INLINE eight hat_at(const kind k, const oct_hat *hat, const affine *f, int64_t part, int64_t i)
 {
-    if (made) return *(const eight *)(hat->made + i);
+    if (k.made) return *(const eight *)(hat->made + i);
     __builtin_prefetch(hat->acc + part + i);
     return __builtin_convertvector(*(const whole *)(hat->acc + i) - f->offset, eight) * f->a + f->b;
 }
@@ -97,12 +104,16 @@ INLINE float hat_of_one(const oct_hat *hat, int64_t c, int64_t i)
 }
 
 /* Eight elements of g, clipped. */
-INLINE eight grad_at(const oct_norm_rows *r, int64_t part, int64_t i)
+INLINE eight grad_at(const kind k, const oct_norm_rows *r, int64_t part, int64_t i)
 {
     const eight grad = *(const eight *)(r->grad + i);
+    const uint64_t at = (uint64_t)(r->first + i);
+    uint16_t two;
     __builtin_prefetch(r->grad + part + i);
+    if (k.bytes) return clip(r->mask[at / 8], grad);
     if (!r->mask) return grad;
-    return (eight)((whole)grad & bits_at(r->mask, (uint64_t)(r->first + i)));
+    memcpy(&two, r->mask + at / 8, sizeof two);
+    return clip(two >> at % 8, grad);
 }
 
 INLINE float grad_of_one(const oct_norm_rows *r, int64_t i)
@@ -111,12 +122,12 @@ INLINE float grad_of_one(const oct_norm_rows *r, int64_t i)
     return !r->mask || (r->mask[at / 8] >> at % 8 & 1) ? r->grad[i] : 0.0f;
 }
 
-INLINE void sum_eight(const bool made, const oct_norm_rows *r, const affine *f, int64_t part,
+INLINE void sum_eight(const kind k, const oct_norm_rows *r, const affine *f, int64_t part,
                       int64_t i, wide *sum, wide *product)
 {
-    const wide g = __builtin_convertvector(grad_at(r, part, i), wide);
+    const wide g = __builtin_convertvector(grad_at(k, r, part, i), wide);
     *sum += g;
-    *product += g * __builtin_convertvector(hat_at(made, &r->hat, f, part, i), wide);
+    *product += g * __builtin_convertvector(hat_at(k, &r->hat, f, part, i), wide);
 }
 
 INLINE void sum_one(const oct_norm_rows *r, int64_t n, int64_t c, double *total)
@@ -128,17 +139,17 @@ INLINE void sum_one(const oct_norm_rows *r, int64_t n, int64_t c, double *total)
     }
 }
 
-INLINE void sum_rows(const bool made, const oct_norm_rows *r, int64_t n, double *total)
+INLINE void sum_rows(const kind k, const oct_norm_rows *r, int64_t n, double *total)
 {
     const int64_t end = r->rows * n;
     int64_t c = 0;
     for (; c + 16 <= n; c += 16) {
-        const affine f0 = affine_at(made, &r->hat, c), f1 = affine_at(made, &r->hat, c + 8);
+        const affine f0 = affine_at(k, &r->hat, c), f1 = affine_at(k, &r->hat, c + 8);
         wide *sum = (wide *)(total + c), *product = (wide *)(total + n + c);
         wide s0 = sum[0], s1 = sum[1], p0 = product[0], p1 = product[1];
         for (int64_t i = c; i < end; i += n) {
-            sum_eight(made, r, &f0, end, i, &s0, &p0);
-            sum_eight(made, r, &f1, end, i + 8, &s1, &p1);
+            sum_eight(k, r, &f0, end, i, &s0, &p0);
+            sum_eight(k, r, &f1, end, i + 8, &s1, &p1);
         }
         sum[0] = s0;
         sum[1] = s1;
@@ -146,10 +157,10 @@ INLINE void sum_rows(const bool made, const oct_norm_rows *r, int64_t n, double 
         product[1] = p1;
     }
     for (; c + 8 <= n; c += 8) {
-        const affine f = affine_at(made, &r->hat, c);
+        const affine f = affine_at(k, &r->hat, c);
         wide s = *(wide *)(total + c), p = *(wide *)(total + n + c);
         for (int64_t i = c; i < end; i += n)
-            sum_eight(made, r, &f, end, i, &s, &p);
+            sum_eight(k, r, &f, end, i, &s, &p);
         *(wide *)(total + c) = s;
         *(wide *)(total + n + c) = p;
     }
@@ -161,14 +172,20 @@ OCT_CLONES
 static void sum_made(const oct_norm_rows *r, int64_t n, double *total)
 {
     const oct_norm_rows own = *r; /* which nothing that is written can change */
-    sum_rows(true, &own, n, total);
+    if (has_bytes(r, n))
+        sum_rows((kind){.made = true, .bytes = true}, &own, n, total);
+    else
+        sum_rows((kind){.made = true}, &own, n, total);
 }
 
 OCT_CLONES
 static void sum_acc(const oct_norm_rows *r, int64_t n, double *total)
 {
     const oct_norm_rows own = *r;
-    sum_rows(false, &own, n, total);
+    if (has_bytes(r, n))
+        sum_rows((kind){.bytes = true}, &own, n, total);
+    else
+        sum_rows((kind){0}, &own, n, total);
 }
 
 void oct_norm_grad_sum(const oct_norm_grad *v, int64_t leaf, const oct_norm_rows *r)
@@ -214,19 +231,19 @@ bool oct_norm_grad_settle(oct_context *cx, const oct_batch_norm_module *bn, cons
     return cx->status == OCT_OK;
 }
 
-INLINE void live_rows(const bool made, const oct_norm_grad *v, const oct_norm_rows *r, bool keep,
+INLINE void live_rows(const kind k, const oct_norm_grad *v, const oct_norm_rows *r, bool keep,
                       float *out)
 {
     const int64_t n = v->n, end = r->rows * n;
     int64_t c = 0;
     for (; c + 8 <= n; c += 8) {
-        const affine f = affine_at(made, &r->hat, c);
+        const affine f = affine_at(k, &r->hat, c);
         const eight gain = *(const eight *)(v->gain + c), mean = *(const eight *)(v->mean + c);
         const eight dot = *(const eight *)(v->dot + c);
         for (int64_t i = c; i < end; i += n) {
-            const eight grad = grad_at(r, end, i);
+            const eight grad = grad_at(k, r, end, i);
             if (keep) *(eight *)(r->grad + i) = grad;
-            *(eight *)(out + i) = gain * (grad - mean - hat_at(made, &r->hat, &f, end, i) * dot);
+            *(eight *)(out + i) = gain * (grad - mean - hat_at(k, &r->hat, &f, end, i) * dot);
         }
     }
     for (; c < n; c++)
@@ -242,7 +259,10 @@ static void live_made(const oct_norm_grad *v, const oct_norm_rows *r, bool keep,
 {
     const oct_norm_grad norm = *v;
     const oct_norm_rows own = *r;
-    live_rows(true, &norm, &own, keep, out);
+    if (has_bytes(r, v->n))
+        live_rows((kind){.made = true, .bytes = true}, &norm, &own, keep, out);
+    else
+        live_rows((kind){.made = true}, &norm, &own, keep, out);
 }
 
 OCT_CLONES
@@ -250,7 +270,10 @@ static void live_acc(const oct_norm_grad *v, const oct_norm_rows *r, bool keep, 
 {
     const oct_norm_grad norm = *v;
     const oct_norm_rows own = *r;
-    live_rows(false, &norm, &own, keep, out);
+    if (has_bytes(r, v->n))
+        live_rows((kind){.bytes = true}, &norm, &own, keep, out);
+    else
+        live_rows((kind){0}, &norm, &own, keep, out);
 }
 
 void oct_norm_grad_live(const oct_norm_grad *v, const oct_norm_rows *r, bool keep, float *out)
