@@ -4,7 +4,9 @@
  * many pairs of equal subtrees are joined as i + 1 has zeros at its end, and those left over wait on a
  * stack, lower leaves below. Where a part ends within the tree, what waits is joined from the top: a
  * node with one child is that child. The joins of a group are listed first and then done block by block
- * of columns, so each row goes through memory once.
+ * of columns, so each row goes through memory once. A leaf whose left neighbour of the tree waits is
+ * added to it by who makes it, and needs neither a row nor a join: the bits are those of the join, since
+ * nothing that waits is -0.
  */
 #include "core/autograd/tape_impl.h"
 #include "core/base/cpu.h"
@@ -28,6 +30,7 @@ typedef struct oct_leaf_pending {
     float *waiting[LEVELS];
     int height;
     float **row;    /* of the leaves at hand */
+    bool adds;      /* the first of them is added to what waits on top */
     float **unused; /* rows to take from */
     float **own;    /* rows that are borrowed */
     int64_t rows, num_unused, num_own;
@@ -46,6 +49,12 @@ static int64_t leaves_in(const oct_leaves *leaves, const oct_subtree *part)
     return oct_smaller(part->span, leaves->first + leaves->local - part->first);
 }
 
+/* Whether a group that begins after n leaves of a part begins by adding to the leaf before it. */
+static bool begins_by_adding(int64_t n)
+{
+    return n % 2 == 1;
+}
+
 /* The most rows that a group and what waits before it ever need: after n leaves of a part as many
  * subtrees wait as n has ones. */
 static int64_t rows_needed(const oct_leaves *leaves)
@@ -56,7 +65,8 @@ static int64_t rows_needed(const oct_leaves *leaves)
     for (int p = 0; p < num_parts; p++) {
         for (int64_t n = 0; n < leaves_in(leaves, &parts[p]); n++) {
             int64_t leaf = parts[p].first - leaves->first + n;
-            if (leaf % group == 0) most = oct_larger(most, __builtin_popcountll((uint64_t)n));
+            int64_t rows = __builtin_popcountll((uint64_t)n) - begins_by_adding(n);
+            if (leaf % group == 0) most = oct_larger(most, rows);
         }
     }
     return most + group;
@@ -68,8 +78,9 @@ static bool take_lists(oct_context *cx, oct_leaf_stream *stream)
     const oct_leaves *leaves = &cx->leaves;
     oct_leaf_pending start = {.rows = rows_needed(leaves)};
     start.num_parts = oct_leaves_parts(leaves, start.parts);
-    if (start.num_parts == 1 && leaves->local > 1) start.part_row = stream->param->parts;
     size_t group = (size_t)group_size(leaves), joins = 2 * group + LEVELS;
+    bool last_is_join = leaves->local > 2 || (leaves->local == 2 && group == 2);
+    if (start.num_parts == 1 && last_is_join) start.part_row = stream->param->parts;
     size_t pointers = group + 2 * (size_t)start.rows;
     oct_leaf_pending *some =
         oct_scratch(cx, sizeof *some + joins * sizeof(join) + pointers * sizeof(float *));
@@ -174,15 +185,24 @@ static void end_part(oct_leaf_stream *stream)
     some->part++;
 }
 
+static int64_t leaves_before(const oct_leaves *leaves, const oct_leaf_stream *stream, int64_t leaf)
+{
+    const oct_leaf_pending *some = stream->some;
+    return leaves->first + leaf - some->parts[some->part].first;
+}
+
 /* Counts leaf `first + i` in, whose row is the i-th of the group. */
 static void count_leaf(const oct_leaves *leaves, oct_leaf_stream *stream, int64_t i)
 {
     oct_leaf_pending *some = stream->some;
     const oct_subtree *part = &some->parts[some->part];
-    int64_t n = leaves->first + stream->first + i - part->first + 1;
-    bool ends = n == leaves_in(leaves, part);
-    some->waiting[some->height++] = some->row[i];
-    for (int64_t count = n; some->height > 1 && (ends || count % 2 == 0); count /= 2)
+    int64_t count = leaves_before(leaves, stream, stream->first + i) + 1;
+    bool ends = count == leaves_in(leaves, part);
+    if (i == 0 && some->adds)
+        count /= 2;
+    else
+        some->waiting[some->height++] = some->row[i];
+    for (; some->height > 1 && (ends || count % 2 == 0); count /= 2)
         join_top(some);
     if (ends) end_part(stream);
 }
@@ -194,11 +214,12 @@ static void count_group(const oct_context *cx, oct_leaf_stream *stream)
     do_joins(stream->some, oct_numel(&stream->param->value));
 }
 
-static void open_group(const oct_leaf_stream *stream)
+static void open_group(const oct_leaves *leaves, const oct_leaf_stream *stream)
 {
     oct_leaf_pending *some = stream->some;
-    int64_t size = stream->end - stream->first;
-    for (int64_t i = 0; i < size; i++)
+    some->adds = begins_by_adding(leaves_before(leaves, stream, stream->first));
+    if (some->adds) some->row[0] = some->waiting[some->height - 1];
+    for (int64_t i = some->adds; i < stream->end - stream->first; i++)
         some->row[i] = some->unused[--some->num_unused];
     OCT_ASSERT(some->num_unused >= 0);
 }
@@ -212,7 +233,7 @@ bool oct_leaf_stream_next(oct_context *cx, oct_leaf_stream *stream, int64_t *fir
     if (stream->first == leaves->local) return false;
     int64_t size = stream->all ? leaves->local : group_size(leaves);
     stream->end = oct_smaller(stream->first + size, leaves->local);
-    if (stream->some) open_group(stream);
+    if (stream->some) open_group(leaves, stream);
     *first = stream->first;
     *end = stream->end;
     return true;
@@ -220,7 +241,7 @@ bool oct_leaf_stream_next(oct_context *cx, oct_leaf_stream *stream, int64_t *fir
 
 float *oct_leaf_stream_row(const oct_leaf_stream *stream, int64_t leaf, bool *add)
 {
-    *add = stream->all != NULL;
+    *add = stream->all || (stream->some->adds && leaf == stream->first);
     if (stream->some) return stream->some->row[leaf - stream->first];
     return stream->all + leaf * oct_numel(&stream->param->value);
 }

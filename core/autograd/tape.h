@@ -114,7 +114,7 @@ void oct_leaf_grads_end(oct_context *cx, oct_param *param);
 
 /* The same for a large parameter, without a row for each leaf: leaves go by in groups of consecutive
  * local leaves, as many as there are threads. After a group its rows are folded as far as the tree
- * allows, so only the subtrees that wait for their neighbour are kept (a row for each level). A
+ * allows, so only the subtrees that wait for their neighbour are kept (a row for each level at most). A
  * parameter with several uses in this step keeps all its rows instead, because a leaf's
  * contributions are added before leaves are.
  *
@@ -125,10 +125,12 @@ void oct_leaf_grads_end(oct_context *cx, oct_param *param);
  *     oct_leaf_stream_end(cx, &stream);
  *
  * Rows are numel floats, to be added to (*add) or fresh (not *add): not initialised, and to be written
- * whole, with the bits of adding to zeros (-0 becomes 0), so which rows are fresh shows in no result.
- * turn: rows are in a layout of the op's own, of which `turn` makes the parameter's once the sum is done
- * (elementwise moves only; NULL: the parameter's own layout); every use of a parameter in a step has the
- * same one. next ends when the context has failed; end comes in any case. */
+ * whole. A leaf contributes one float, rounded, to each element: it is written as 0 + it (-0 becomes 0) or
+ * added to what is there, this leaf's own or its left neighbour's of the tree, as a join of their rows
+ * would; so which rows are fresh shows in no result. turn: rows are in a layout of the op's own, of which
+ * `turn` makes the parameter's once the sum is done (elementwise moves only; NULL: the parameter's own
+ * layout); every use of a parameter in a step has the same one. next ends when the context has failed;
+ * end comes in any case. */
 typedef struct oct_leaf_turn {
     void (*turn)(const struct oct_leaf_turn *turn, const float *row, float *value);
     int64_t groups, depth, outs; /* for the function */

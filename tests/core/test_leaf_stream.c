@@ -164,7 +164,8 @@ Test(leaf_stream, a_parameter_used_often_adds_within_each_leaf_first)
         }
 }
 
-/* A row for each level of the tree, one for each thread and one more. */
+/* Of 64 leaves sums of 2, 4, ... 32 wait at most, beside a row for each thread; one of these rows is the
+ * parameter's own part. */
 Test(leaf_stream, it_keeps_a_row_for_each_level)
 {
     oct_param *large;
@@ -188,11 +189,10 @@ Test(leaf_stream, it_keeps_a_row_for_each_level)
             bool add;
             for (int64_t i = first; i < end; i++)
                 memset(oct_leaf_stream_row(&stream, i, &add), 0, row);
-            cr_assert_not(add);
         }
         oct_leaf_stream_end(cx, &stream);
-        size_t rows = (oct_mem_peak() - before) / row; /* and what the pool rounds up */
-        cr_assert_leq(rows, (size_t)(6 + 1 + threads) * 5 / 4);
+        size_t rows = (oct_mem_peak() - before) / row; /* the lists are less than one */
+        cr_assert_leq(rows, (size_t)(5 + threads - 1));
     }
     oct_params_unbind(&params);
 }
