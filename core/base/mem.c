@@ -11,8 +11,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
-enum { ALIGN = 64 };
+enum { ALIGN = 64, LARGE_PAGE = 2 << 20 };
 
 static const size_t ADDRESS_SPACE = (size_t)1 << 47; /* 128 TiB */
 
@@ -80,6 +81,19 @@ oct_status oct_alloc(void *block, size_t count, size_t size)
     count_in(bytes);
     store(block, aligned);
     return OCT_OK;
+}
+
+/* Of its whole large pages alone: what else lies in the same page is not asked about. */
+void oct_mem_dense(void *block, size_t bytes)
+{
+#ifdef MADV_HUGEPAGE
+    const uintptr_t first = ((uintptr_t)block + LARGE_PAGE - 1) / LARGE_PAGE * LARGE_PAGE;
+    const uintptr_t end = ((uintptr_t)block + bytes) / LARGE_PAGE * LARGE_PAGE;
+    if (first < end)
+        (void)madvise((char *)block + (first - (uintptr_t)block), end - first, MADV_HUGEPAGE);
+#else
+    (void)block, (void)bytes;
+#endif
 }
 
 void oct_free(void *block)

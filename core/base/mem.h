@@ -10,6 +10,9 @@
 oct_status oct_alloc(void *block, size_t count, size_t size) OCT_NODISCARD; /* block: T ** */
 /* Frees *block and sets it to NULL; NULL is fine. */
 void oct_free(void *block); /* block: T ** */
+/* Advice about a fresh block of so many bytes: all of it will be used, often. Where the system has
+ * larger pages, it may take them. */
+void oct_mem_dense(void *block, size_t bytes); /* block: T * */
 oct_status oct_strdup(char **copy, const char *text) OCT_NODISCARD;
 oct_status oct_format(char **text, const char *format, ...) OCT_NODISCARD OCT_PRINTF(2, 3);
 

@@ -78,7 +78,8 @@ static void pack_tile(const int8_t *tile, int8_t *packed)
 /* What makes codes of sums while they are in registers. */
 typedef struct coder {
     __m512 hi, summand_factor;
-    __m512i zero_point, lo_code, summand_zero; /* in 16 bits, 8 bits, 32 bits */
+    __m512i zero_point, lo_code;                   /* in 16 bits, 8 bits */
+    __m512i zero_point32, lo_code32, summand_zero; /* in 32 bits */
     const int32_t *bias;
     const float *multiplier;
     const uint8_t *summand; /* NULL: none */
@@ -91,6 +92,8 @@ static coder coder_of(const oct_requant *q, const uint8_t *codes)
                    .summand_factor = _mm512_set1_ps(q->summand_multiplier),
                    .zero_point = _mm512_set1_epi16((int16_t)q->zero_point),
                    .lo_code = _mm512_set1_epi8((int8_t)(q->lo + q->zero_point)),
+                   .zero_point32 = _mm512_set1_epi32(q->zero_point),
+                   .lo_code32 = _mm512_set1_epi32(q->lo + q->zero_point),
                    .summand_zero = _mm512_set1_epi32(q->summand_zero_point),
                    .bias = q->bias,
                    .multiplier = q->multiplier,
@@ -131,16 +134,29 @@ INLINE __m512i codes_of(const coder *z, __m512i a, __m512i b, __m512i c, __m512i
     return _mm512_permutexvar_epi32(order, codes);
 }
 
+/* The same for one vector alone. Nothing overflows: zero points are not negative. */
+INLINE __m128i codes_of_one(const coder *z, __m512i a)
+{
+    const __m512i code = _mm512_add_epi32(a, z->zero_point32);
+    return _mm512_cvtepi32_epi8(_mm512_max_epi32(code, z->lo_code32));
+}
+
+INLINE void write_one(uint8_t *to, int64_t live, __m128i codes)
+{
+    if (live >= COLUMNS)
+        _mm_storeu_si128((__m128i *)(void *)to, codes);
+    else
+        _mm_mask_storeu_epi8(to, first_lanes(live), codes);
+}
+
+/* Of two vectors or more. */
 INLINE void write_codes(const int vectors, uint8_t *to, __m512i codes)
 {
     if (vectors == 4) {
         _mm512_storeu_si512(to, codes);
         return;
     }
-    if (vectors == 1)
-        _mm_storeu_si128((__m128i *)(void *)to, _mm512_castsi512_si128(codes));
-    else
-        _mm256_storeu_si256((__m256i *)(void *)to, _mm512_castsi512_si256(codes));
+    _mm256_storeu_si256((__m256i *)(void *)to, _mm512_castsi512_si256(codes));
     if (vectors == 3)
         _mm_storeu_si128((__m128i *)(void *)(to + 32), _mm512_extracti32x4_epi32(codes, 2));
 }
@@ -152,9 +168,15 @@ INLINE void leave(const int panels, const oct_product *p, int64_t column, uint8_
     const coder *z = p->finish;
     const int64_t left = p->n - column;
     const __m512i zero = _mm512_setzero_si512();
+    if (panels == 1) {
+        const __m512i logical = left >= COLUMNS ? logical_of(z, true, left, s0, column, to)
+                                                : logical_of(z, false, left, s0, column, to);
+        write_one(to, left, codes_of_one(z, logical));
+        return;
+    }
 #define LEAVE_AS(whole)                                                                            \
     codes_of(z, logical_of(z, whole, left, s0, column, to),                                        \
-             panels > 1 ? logical_of(z, whole, left - 16, s1, column + 16, to + 16) : zero,        \
+             logical_of(z, whole, left - 16, s1, column + 16, to + 16),                            \
              panels > 2 ? logical_of(z, whole, left - 32, s2, column + 32, to + 32) : zero,        \
              panels > 3 ? logical_of(z, whole, left - 48, s3, column + 48, to + 48) : zero)
     if (left >= panels * COLUMNS)
@@ -208,14 +230,6 @@ INLINE void weave(const uint8_t *const *at, int64_t count, int8_t *out)
     _mm512_storeu_si512(out + 192, _mm512_unpackhi_epi16(ab_high, cd_high));
 }
 
-INLINE void leave_position(uint8_t *to, int64_t live, __m128i codes)
-{
-    if (live >= COLUMNS)
-        _mm_storeu_si128((__m128i *)(void *)to, codes);
-    else
-        _mm_mask_storeu_epi8(to, first_lanes(live), codes);
-}
-
 /* 16 channels of one position or of four. */
 INLINE void leave_positions(const int positions, const oct_depthwise *d, int64_t channel,
                             int64_t at, lanes s0, lanes s1, lanes s2, lanes s3)
@@ -223,19 +237,23 @@ INLINE void leave_positions(const int positions, const oct_depthwise *d, int64_t
     const coder *z = d->finish;
     const int64_t live = d->channels - channel, step = d->channels;
     uint8_t *to = d->codes + at;
-    const __m512i zero = _mm512_setzero_si512();
+    if (positions == 1) {
+        const __m512i logical = live >= COLUMNS ? logical_of(z, true, live, s0, channel, to)
+                                                : logical_of(z, false, live, s0, channel, to);
+        write_one(to, live, codes_of_one(z, logical));
+        return;
+    }
 #define LEAVE_AS(whole)                                                                            \
     codes_of(z, logical_of(z, whole, live, s0, channel, to),                                       \
-             positions > 1 ? logical_of(z, whole, live, s1, channel, to + step) : zero,            \
-             positions > 1 ? logical_of(z, whole, live, s2, channel, to + 2 * step) : zero,        \
-             positions > 1 ? logical_of(z, whole, live, s3, channel, to + 3 * step) : zero)
+             logical_of(z, whole, live, s1, channel, to + step),                                   \
+             logical_of(z, whole, live, s2, channel, to + 2 * step),                               \
+             logical_of(z, whole, live, s3, channel, to + 3 * step))
     const __m512i codes = live >= COLUMNS ? LEAVE_AS(true) : LEAVE_AS(false);
 #undef LEAVE_AS
-    leave_position(to, live, _mm512_castsi512_si128(codes));
-    if (positions == 1) return;
-    leave_position(to + step, live, _mm512_extracti32x4_epi32(codes, 1));
-    leave_position(to + 2 * step, live, _mm512_extracti32x4_epi32(codes, 2));
-    leave_position(to + 3 * step, live, _mm512_extracti32x4_epi32(codes, 3));
+    write_one(to, live, _mm512_castsi512_si128(codes));
+    write_one(to + step, live, _mm512_extracti32x4_epi32(codes, 1));
+    write_one(to + 2 * step, live, _mm512_extracti32x4_epi32(codes, 2));
+    write_one(to + 3 * step, live, _mm512_extracti32x4_epi32(codes, 3));
 }
 
 #define BRAID_NAME depthwise

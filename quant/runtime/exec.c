@@ -61,6 +61,7 @@ static oct_status pack_constants(oct_runtime *rt)
                 oct_round_up(type->packed_bytes(program, step, rt->kernel), ALIGN);
     }
     OCT_TRY(oct_alloc(&rt->constants, (size_t)rt->constant_bytes, 1));
+    oct_mem_dense(rt->constants, (size_t)rt->constant_bytes);
     OCT_TRY(oct_alloc(&rt->packed, (size_t)program->num_steps, sizeof *rt->packed));
     uint8_t *next = rt->constants;
     for (int64_t i = 0; i < program->num_steps; i++) {
