@@ -207,9 +207,10 @@ Test(qconv, equals_direct_convolution_for_layers_of_networks)
         shape_of(8, 8, 16, 32, 1, 1, 2, 0, 1), /* a shortcut */
         shape_of(4, 4, 64, 65, 3, 3, 1, 1, 1), /* a deep, small plane */
         shape_of(2, 2, 16, 16, 3, 3, 1, 1, 1),
-        shape_of(3, 300, 4, 5, 3, 3, 1, 1, 1), /* lines longer than a block */
-        shape_of(4, 4, 8, 7, 4, 4, 1, 0, 1),   /* the window is the plane */
-        shape_of(1, 1, 4, 9, 3, 3, 1, 1, 1),   /* mostly border */
+        shape_of(3, 3, 256, 130, 3, 3, 1, 1, 1), /* weights taken by some columns at a time */
+        shape_of(3, 300, 4, 5, 3, 3, 1, 1, 1),   /* lines longer than a block */
+        shape_of(4, 4, 8, 7, 4, 4, 1, 0, 1),     /* the window is the plane */
+        shape_of(1, 1, 4, 9, 3, 3, 1, 1, 1),     /* mostly border */
         shape_of(5, 5, 4, 300, 2, 2, 2, 0, 1),
     };
     for (size_t i = 0; i < OCT_COUNT(all_kernels); i++) {
