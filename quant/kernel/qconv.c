@@ -245,6 +245,17 @@ static void multiply(const worker *w, const oct_product *p, int64_t count, void 
                 multiply_columns(w, &p[i], g, first, oct_smaller(most, columns - first), out);
 }
 
+/* The class of most positions goes first: it has most to do while weights come from memory. */
+static void largest_first(oct_product *p, int64_t count)
+{
+    for (int64_t i = 1; i < count; i++) {
+        if (p[i].m <= p[0].m) continue;
+        const oct_product larger = p[i];
+        p[i] = p[0];
+        p[0] = larger;
+    }
+}
+
 static void block_of_window(const worker *w, const block *b, void *out)
 {
     const oct_window *window = &w->tables->window;
@@ -257,6 +268,7 @@ static void block_of_window(const worker *w, const block *b, void *out)
         count = oct_smaller(lines->classes - first, CLASSES);
         for (int64_t i = 0; i < count; i++)
             p[i] = oct_window_product(window, &class[first + i], b -> samples, x, NULL);
+        largest_first(p, count);
         multiply(w, p, count, out);
     }
 }
