@@ -93,7 +93,8 @@ static void *carve(size_t *at, void *scratch, size_t bytes)
 static size_t room_of(const oct_weight_plan *p, void *scratch, oct_weight_room *r)
 {
     size_t at = 0;
-    const int64_t rows = p->blocks > 1 ? oct_conv_depth(&p->s) : p->chunk;
+    const int64_t depth = oct_conv_depth(&p->s); /* fewer samples never need more room */
+    const int64_t rows = p->blocks > 1 ? depth : oct_smaller(p->chunk, depth);
     r->planes = carve(&at, scratch, (size_t)(p->ins * p->plane * p->element));
     r->panels = carve(&at, scratch, (size_t)(p->panels * p->panel_bytes));
     r->sums = carve(&at, scratch, (size_t)(rows * p->outs) * sizeof(float));

@@ -556,6 +556,25 @@ Test(conv, all_tables_give_the_bits_of_the_reference_in_several_blocks)
     check_wild(1, SHAPE(50, 50, 24, 6, 3, 3, 1, 1, 1), 12);
 }
 
+/* Scratch is taken for a full leaf; the last one of a batch may be short. */
+Test(conv, fewer_samples_never_need_more_room)
+{
+    const oct_float_kernel *k = oct_float_kernel_here();
+    uint64_t state = 3;
+    for (int i = 0; i < 300; i++) {
+        oct_conv_shape s = random_shape(&state);
+        s.out_h = oct_conv_out(s.in_h, s.kernel_h, s.stride, s.padding);
+        s.out_w = oct_conv_out(s.in_w, s.kernel_w, s.stride, s.padding);
+        size_t room = 0;
+        for (int64_t samples = 1; samples <= 12; samples++) {
+            const size_t bytes =
+                oct_conv_backward_weight_scratch_bytes(k, OCT_NUMERICS_BF16, &s, samples);
+            cr_assert_geq(bytes, room, "shape %d, %lld samples", i, (long long)samples);
+            room = bytes;
+        }
+    }
+}
+
 Test(conv, gradient_rows_are_scaled_and_rounded)
 {
     oct_conv_shape s = SHAPE(1, 1, 4, 3, 1, 1, 1, 0, 1);
