@@ -8,7 +8,6 @@
 #include "launch/certificate.h"
 
 #include "core/base/mem.h"
-#include "core/kernel/blas.h"
 #include "io/file.h"
 #include "launch/job.h"
 #include "quant/pass/convert.h"
@@ -79,7 +78,6 @@ oct_status oct_model_ready(const oct_model *model, const char *path)
     oct_recipe recipe;
     OCT_TRY(oct_job_recipe(&recipe, path, model->recipe, NULL));
     oct_recipe_free(&recipe);
-    oct_blas_init();
     return OCT_OK;
 }
 

@@ -4,7 +4,6 @@
  * the first phase on the real data, on this machine.
  */
 #include "core/base/mem.h"
-#include "core/kernel/blas.h"
 #include "io/file.h"
 #include "io/model_file.h"
 #include "launch/command.h"
@@ -95,7 +94,6 @@ static oct_status measure(verdict *v)
     double scale = (double)wanted / (double)share.batch_size;
     size_t before = oct_mem_live();
 
-    oct_blas_init();
     omp_set_num_threads((int)share.threads);
     OCT_TRY(oct_trainer_create(&trainer, &share, &oct_collective_one, &v->train, &v->test));
     double fastest = HUGE_VAL, begin;

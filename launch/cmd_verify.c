@@ -4,7 +4,6 @@
  * that is not on this machine, is said too and is no failure; a difference is OCT_NO.
  */
 #include "core/base/mem.h"
-#include "core/kernel/blas.h"
 #include "io/file.h"
 #include "launch/certificate.h"
 #include "launch/file_kind.h"
@@ -219,7 +218,6 @@ static oct_status run(const oct_args *args)
               oct_file_kind_name(kind));
     findings f = {args, args->option[DATA].given ? args->option[DATA].text : NULL, json_array(),
                   json_array()};
-    oct_blas_init();
     omp_set_num_threads((int)oct_job_cores());
     return end(&f, oct_file_kind_name(kind),
                kind == OCT_FILE_MODEL ? verify_model(&f) : verify_checkpoint(&f));

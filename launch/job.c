@@ -4,7 +4,6 @@
 #include "core/base/cpu.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
-#include "core/kernel/blas.h"
 #include "io/file.h"
 #include "launch/plugin_load.h"
 #include "launch/run_folder.h"
@@ -38,7 +37,6 @@ static int64_t local_ranks(void)
 static void warn_of_machine(int64_t threads)
 {
     int64_t cores = oct_job_cores(), ranks = local_ranks(), all = sysconf(_SC_NPROCESSORS_ONLN);
-    const char *core_type = getenv("OPENBLAS_CORETYPE");
     if (threads > cores)
         oct_log(
             OCT_LOG_WARN,
@@ -51,12 +49,6 @@ static void warn_of_machine(int64_t threads)
             "%lld rank%s of %lld thread%s on %lld cores; fewer are faster, and give the same bits",
             (long long)ranks, ranks == 1 ? "" : "s", (long long)threads, threads == 1 ? "" : "s",
             (long long)all);
-    if (core_type && *core_type)
-        oct_log(
-            OCT_LOG_WARN,
-            "OPENBLAS_CORETYPE=%s is set: float layers use those kernels whatever this processor "
-            "has, and their bits differ from a run without it; unset it for speed",
-            core_type);
 }
 
 int64_t oct_job_share_of_cores(void)
@@ -67,7 +59,6 @@ int64_t oct_job_share_of_cores(void)
 
 void oct_job_threads(const oct_session *session, int64_t threads)
 {
-    oct_blas_init();
     omp_set_num_threads((int)threads);
     if (session->group->rank == 0) warn_of_machine(threads);
 }
@@ -179,8 +170,7 @@ out:
 
 static json_t *environment(void)
 {
-    static const char *const prefixes[] = {"OPENBLAS_",        "OMP_",        "OCT_", "GOTO_",
-                                           "OMPI_COMM_WORLD_", "SLURM_JOB_ID"};
+    static const char *const prefixes[] = {"OMP_", "OCT_", "OMPI_COMM_WORLD_", "SLURM_JOB_ID"};
     json_t *object = json_object();
     for (char **entry = environ; *entry; entry++) {
         const char *equals = strchr(*entry, '=');
@@ -250,15 +240,14 @@ oct_status oct_job_describe(oct_session *session, const oct_args *args, const oc
     OCT_TRY_OUT(group->gather(group, host, sizeof(host), hosts));
     if (group->rank != 0) goto out;
 
-    *description =
-        json_pack("{s:s, s:s, s:o, s:i, s:I, s:o, s:s, s:s, s:s, s:s, s:s, s:o, s:o, "
-                  "s:{s:o, s:o}}",
-                  "version", OCT_VERSION, "started", now(time_text), "command", command_line(args),
-                  "ranks", group->size, "threads", (json_int_t)recipe->threads, "hosts",
-                  hosts_of(hosts, group->size), "cpu", oct_cpu_model(), "isa", best_isa(),
-                  "numerics", recipe->numerics, "mpi", oct_comm_library(session->comm), "blas_core",
-                  oct_blas_core(), "plugins", oct_plugins_json(), "environment", environment(),
-                  "data", "train", data_record(train_data), "test", data_record(test_data));
+    *description = json_pack(
+        "{s:s, s:s, s:o, s:i, s:I, s:o, s:s, s:s, s:s, s:s, s:o, s:o, "
+        "s:{s:o, s:o}}",
+        "version", OCT_VERSION, "started", now(time_text), "command", command_line(args), "ranks",
+        group->size, "threads", (json_int_t)recipe->threads, "hosts", hosts_of(hosts, group->size),
+        "cpu", oct_cpu_model(), "isa", best_isa(), "numerics", recipe->numerics, "mpi",
+        oct_comm_library(session->comm), "plugins", oct_plugins_json(), "environment",
+        environment(), "data", "train", data_record(train_data), "test", data_record(test_data));
     OCT_CHECK_OUT(*description, OCT_RESOURCE, "run.json: out of memory");
 out:
     oct_free(&hosts);

@@ -2,7 +2,6 @@
 #include "quant/learner.h"
 
 #include "core/base/mem.h"
-#include "core/kernel/blas.h"
 #include "quant/pass/graph.h"
 
 #include <math.h>
@@ -41,7 +40,6 @@ oct_status oct_learner_create(oct_learner *learner, oct_module *root,
     OCT_CHECK(batch > 0 && leaf > 0, OCT_USAGE,
               "a batch of %lld samples in leaves of %lld; both must be at least 1",
               (long long)batch, (long long)leaf);
-    oct_blas_init();
     oct_status status = oct_context_create(&learner->context, group);
     if (status == OCT_OK) status = oct_learner_rebind(learner, root);
     if (status != OCT_OK) oct_learner_destroy(learner);

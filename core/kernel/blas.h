@@ -1,7 +1,7 @@
 /* The one door to OpenBLAS: row-major single-precision matrix products on one thread.
  *
- * Bits of a product depend on the CPU's kernel family (oct_blas_core) and on the shape of the call,
- * never on threads; callers choose shapes that no rank or thread count can change.
+ * Its bits depend on the CPU's kernel family (oct_blas_core) and on the shape of the call, so no layer
+ * calls it; it is the independent judge of our own products, in tests and in `octet bench kernels`.
  */
 #pragma once
 

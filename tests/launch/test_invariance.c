@@ -8,6 +8,7 @@
 #include "tests/support/tmp.h"
 
 #include "core/base/rng.h"
+#include "core/base/status.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -141,6 +142,20 @@ Test(invariance, resnet20_with_crops_and_flips_gives_the_same_files_on_any_ranks
 {
     write_cifar(30);
     check_ranks(&resnet, 6);
+}
+
+/* Another instruction set than the best of this machine: other kernels, emulated bfloat16. */
+Test(invariance, resnet20_gives_the_same_files_on_any_instruction_set)
+{
+    static const char *const sets[] = {"avx512bf16", "avx512vnni", "avx2"};
+    write_cifar(30);
+    for (size_t i = 0; i < OCT_COUNT(sets); i++) {
+        setenv("OCT_ISA", sets[i], 1);
+        oct_job job = train(&resnet, 1, 1, sets[i]);
+        oct_check_exit(job, 0);
+        oct_job_free(&job);
+        if (i > 0) check_same_run(sets[0], sets[i]);
+    }
 }
 
 static setting with(const setting *base, const char *a, const char *b)
