@@ -177,10 +177,9 @@ size_t oct_conv_grad_row_bytes(const oct_float_kernel *k, oct_numerics numerics,
     return (size_t)backward_side(k, numerics, s).layout.pixel_bytes;
 }
 
-/* Whether rows of gradients are rounded and paired. */
-static bool grad_in_pairs(oct_numerics numerics, const oct_conv_shape *s)
+bool oct_conv_grad_rows_are_floats(oct_numerics numerics, const oct_conv_shape *s)
 {
-    return numerics == OCT_NUMERICS_BF16 && !oct_conv_is_depthwise(s);
+    return numerics == OCT_NUMERICS_F32 || oct_conv_is_depthwise(s);
 }
 
 OCT_CLONES
@@ -228,7 +227,7 @@ void oct_conv_grad_rows(const oct_float_kernel *k, oct_numerics numerics, const 
                         int64_t rows, const float *grad_y, const float *factor, void *out)
 {
     const int64_t outs = s->out_c / s->groups;
-    if (!grad_in_pairs(numerics, s)) {
+    if (oct_conv_grad_rows_are_floats(numerics, s)) {
         if (factor)
             scale_rows(rows, s->out_c, grad_y, factor, out);
         else

@@ -28,7 +28,8 @@ void oct_conv_forward(const oct_float_kernel *k, const oct_conv_shape *s, int64_
 /* The gradient of the output as an operand of both backward products: rows (positions) of
  * oct_conv_grad_row_bytes each. Writes `rows` rows from grad_y (rows, O), each channel times factor[o]
  * (NULL: as they are), rounded to bfloat16 when numerics say so. A part of a sample may be written at a
- * time. In float32 without a factor a row is that of grad_y, which may be taken as it is. */
+ * time. Where rows are floats they may be written without this function: grad_y times factor[o]. */
+bool oct_conv_grad_rows_are_floats(oct_numerics numerics, const oct_conv_shape *s);
 size_t oct_conv_grad_row_bytes(const oct_float_kernel *k, oct_numerics numerics,
                                const oct_conv_shape *s);
 void oct_conv_grad_rows(const oct_float_kernel *k, oct_numerics numerics, const oct_conv_shape *s,

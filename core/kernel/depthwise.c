@@ -373,13 +373,29 @@ static void multiply_tail(const windows *v, const float *weight, const float *bi
         memcpy(y + i * y_step, dense + i * LANES, (size_t)count * sizeof(float));
 }
 
+/* Zeros where nothing will be written: columns that no source position meets, and lanes of a tail. */
+static void clear(const strip *p, float *scratch)
+{
+    int64_t begin, end, lines = strip_lines(p, p->max_lines);
+    inside(p->width, p->pad_w, p->spread, p->from_w, &begin, &end);
+    if (p->spread > 1 || begin == end || p->channels % LANES != 0) {
+        memset(scratch, 0, scratch_bytes(p, 0));
+        return;
+    }
+    const int64_t left = p->pad_w + begin, right = p->pad_w + end;
+    for (int64_t l = 0; l < lines; l++, scratch += p->width * LANES) {
+        memset(scratch, 0, (size_t)(left * LANES) * sizeof(float));
+        memset(scratch + right * LANES, 0, (size_t)((p->width - right) * LANES) * sizeof(float));
+    }
+}
+
 /* All windows of `samples` samples: y = or += sum over taps, plus bias (NULL: none). */
 static void slide(const strip *p, int64_t samples, const oct_conv_input *x, const float *weight,
                   const float *bias, bool add, float *y, float *scratch)
 {
     float *dense = scratch + strip_floats(p);
     int64_t taps = p->kernel_h * p->kernel_w, from = p->from_h * p->from_w * p->channels;
-    memset(scratch, 0, (size_t)strip_floats(p) * sizeof(float));
+    clear(p, scratch);
     for (int64_t n = 0; n < samples; n++, y += p->to_h * p->to_w * p->channels) {
         for (int64_t line = 0; line < p->to_h; line += p->max_lines) {
             int64_t lines = oct_smaller(p->max_lines, p->to_h - line);
@@ -475,7 +491,8 @@ void oct_depthwise_backward_weight(const oct_conv_shape *s, int64_t samples, con
     strip p = forward_strip(s);
     float *filled = scratch, *dense = filled + strip_floats(&p), *sums = dense + dense_floats(&p);
     int64_t taps = taps_of(s), in = s->in_h * s->in_w * s->in_c;
-    memset(scratch, 0, oct_depthwise_backward_weight_scratch_bytes(s));
+    clear(&p, filled);
+    memset(sums, 0, (size_t)sums_floats(s) * sizeof *sums);
     for (int64_t n = 0; n < samples; n++, grad += s->out_h * s->out_w * s->out_c) {
         for (int64_t line = 0; line < s->out_h; line += p.max_lines) {
             int64_t lines = oct_smaller(p.max_lines, s->out_h - line);

@@ -213,7 +213,7 @@ static void turn_leaf(const oct_context *cx, const way_back *w, int64_t i)
         if (w->sv->live) {
             normalise_part(w, part - w->grad, count, hat);
             oct_norm_grad_live(&w->norm,
-                               &(oct_norm_rows){.rows = count, .hat.made = hat, .grad = part},
+                               &(oct_norm_rows){.rows = count, .hat.made = hat, .grad = part}, NULL,
                                false, part);
         } else {
             oct_norm_grad_frozen(&w->norm, count, part, part);

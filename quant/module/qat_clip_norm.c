@@ -231,8 +231,8 @@ bool oct_norm_grad_settle(oct_context *cx, const oct_batch_norm_module *bn, cons
     return cx->status == OCT_OK;
 }
 
-INLINE void live_rows(const kind k, const oct_norm_grad *v, const oct_norm_rows *r, bool keep,
-                      float *out)
+INLINE void live_rows(const kind k, const oct_norm_grad *v, const oct_norm_rows *r,
+                      const float *factor, bool keep, float *out)
 {
     const int64_t n = v->n, end = r->rows * n;
     int64_t c = 0;
@@ -240,45 +240,54 @@ INLINE void live_rows(const kind k, const oct_norm_grad *v, const oct_norm_rows 
         const affine f = affine_at(k, &r->hat, c);
         const eight gain = *(const eight *)(v->gain + c), mean = *(const eight *)(v->mean + c);
         const eight dot = *(const eight *)(v->dot + c);
+        eight times = (eight){0} + 1.0f;
+        if (factor) times = *(const eight *)(factor + c);
         for (int64_t i = c; i < end; i += n) {
             const eight grad = grad_at(k, r, end, i);
             if (keep) *(eight *)(r->grad + i) = grad;
-            *(eight *)(out + i) = gain * (grad - mean - hat_at(k, &r->hat, &f, end, i) * dot);
+            *(eight *)(out + i) =
+                gain * (grad - mean - hat_at(k, &r->hat, &f, end, i) * dot) * times;
         }
     }
-    for (; c < n; c++)
+    for (; c < n; c++) {
+        const float times = factor ? factor[c] : 1.0f;
         for (int64_t i = c; i < end; i += n) {
             const float grad = grad_of_one(r, i);
             if (keep) r->grad[i] = grad;
-            out[i] = v->gain[c] * (grad - v->mean[c] - hat_of_one(&r->hat, c, i) * v->dot[c]);
+            out[i] =
+                v->gain[c] * (grad - v->mean[c] - hat_of_one(&r->hat, c, i) * v->dot[c]) * times;
         }
+    }
 }
 
 OCT_CLONES
-static void live_made(const oct_norm_grad *v, const oct_norm_rows *r, bool keep, float *out)
+static void live_made(const oct_norm_grad *v, const oct_norm_rows *r, const float *factor,
+                      bool keep, float *out)
 {
     const oct_norm_grad norm = *v;
     const oct_norm_rows own = *r;
     if (has_bytes(r, v->n))
-        live_rows((kind){.made = true, .bytes = true}, &norm, &own, keep, out);
+        live_rows((kind){.made = true, .bytes = true}, &norm, &own, factor, keep, out);
     else
-        live_rows((kind){.made = true}, &norm, &own, keep, out);
+        live_rows((kind){.made = true}, &norm, &own, factor, keep, out);
 }
 
 OCT_CLONES
-static void live_acc(const oct_norm_grad *v, const oct_norm_rows *r, bool keep, float *out)
+static void live_acc(const oct_norm_grad *v, const oct_norm_rows *r, const float *factor, bool keep,
+                     float *out)
 {
     const oct_norm_grad norm = *v;
     const oct_norm_rows own = *r;
     if (has_bytes(r, v->n))
-        live_rows((kind){.bytes = true}, &norm, &own, keep, out);
+        live_rows((kind){.bytes = true}, &norm, &own, factor, keep, out);
     else
-        live_rows((kind){0}, &norm, &own, keep, out);
+        live_rows((kind){0}, &norm, &own, factor, keep, out);
 }
 
-void oct_norm_grad_live(const oct_norm_grad *v, const oct_norm_rows *r, bool keep, float *out)
+void oct_norm_grad_live(const oct_norm_grad *v, const oct_norm_rows *r, const float *factor,
+                        bool keep, float *out)
 {
-    (r->hat.made ? live_made : live_acc)(v, r, keep, out);
+    (r->hat.made ? live_made : live_acc)(v, r, factor, keep, out);
 }
 
 OCT_CLONES

@@ -132,11 +132,18 @@ static void take_part(const leaf *f, int64_t position, int64_t rows, const float
 static void turn_block(void *args, int64_t position, int64_t positions, void *acc)
 {
     const leaf *f = args;
-    const int64_t most = oct_part_rows(f->c->sv->shape.out_c);
+    const call *c = f->c;
+    const int64_t most = oct_part_rows(c->sv->shape.out_c);
+    const bool direct = !c->bias && oct_conv_grad_rows_are_floats(c->numerics, &c->sv->shape);
     for (int64_t row = 0, rows; row < positions; row += rows) {
         rows = oct_smaller(most, positions - row);
         const oct_norm_rows part = part_of(f, position, row, rows, acc);
-        oct_norm_grad_live(&f->c->norm, &part, f->c->summand, f->part);
+        if (direct) {
+            void *to = f->rows + (size_t)(position + row) * c->row_bytes;
+            oct_norm_grad_live(&c->norm, &part, c->sv->ch.scale, c->summand, to);
+            continue;
+        }
+        oct_norm_grad_live(&c->norm, &part, NULL, c->summand, f->part);
         take_part(f, position + row, rows, f->part);
     }
 }

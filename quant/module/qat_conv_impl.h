@@ -144,8 +144,9 @@ void oct_norm_grad_sum(const oct_norm_grad *v, int64_t leaf, const oct_norm_rows
 /* A collective call when live. pixels: rows of a sample. False when the context has failed. */
 bool oct_norm_grad_settle(oct_context *cx, const oct_batch_norm_module *bn, const oct_channels *ch,
                           bool live, int64_t pixels, oct_norm_grad *v);
-/* keep: grad is clipped in its place, too. */
-void oct_norm_grad_live(const oct_norm_grad *v, const oct_norm_rows *r, bool keep, float *out);
+/* out: times factor[o], unless that is NULL. keep: grad is clipped in its place, too. */
+void oct_norm_grad_live(const oct_norm_grad *v, const oct_norm_rows *r, const float *factor,
+                        bool keep, float *out);
 /* Of what is clipped. */
 void oct_norm_grad_frozen(const oct_norm_grad *v, int64_t rows, const float *grad, float *out);
 void oct_norm_grad_end(oct_context *cx, oct_norm_grad *v);
