@@ -97,6 +97,7 @@ static oct_status add_chunk(oct_arena *arena, size_t size)
         oct_free(&added);
         return status;
     }
+    oct_mem_dense(added->data, size);
     added->size = size;
     added->start = arena->position;
     added->previous = arena->top;
