@@ -263,6 +263,7 @@ static void plan_ground(oct_arena *arena)
         size_t least = ground->size / GROWTH_OF_GAPS;
         arena->wanted = ground->size + (arena->most_beyond > least ? arena->most_beyond : least);
     }
+    arena->wanted = (arena->wanted + LINE - 1) & ~(size_t)(LINE - 1); /* blocks lie at its end */
     arena->most_beyond = 0;
     if (ground) drop_top(arena);
 }

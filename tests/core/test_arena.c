@@ -162,6 +162,7 @@ static void work(oct_arena *arena)
         } else {
             lent[k] = oct_arena_borrow(arena, size[k] = (state >> 16) * 7);
             cr_assert_not_null(lent[k]);
+            cr_assert_eq((uintptr_t)lent[k] % 64, 0, "blocks begin at a cache line");
             memset(lent[k], k, size[k]);
         }
         if (i == 300) mark = oct_arena_mark(arena);
