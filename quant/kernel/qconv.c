@@ -436,18 +436,17 @@ static void work(const worker *w, int64_t samples, void *all, oct_acc_visit *vis
 }
 
 void oct_qconv_visit(const oct_kernel *kernel, const oct_conv_shape *s, int64_t samples,
-                     oct_qcodes x, const void *ready, oct_acc_visit *visit, void *args,
+                     oct_qcodes x, const void *ready, void *all, oct_acc_visit *visit, void *args,
                      void *scratch)
 {
     const worker w = start(kernel, s, &x, ready, scratch);
-    work(&w, samples, NULL, visit, args);
+    work(&w, samples, all, visit, args);
 }
 
 void oct_qconv_accumulate(const oct_kernel *kernel, const oct_conv_shape *s, int64_t samples,
                           oct_qcodes x, const void *ready, void *acc, void *scratch)
 {
-    const worker w = start(kernel, s, &x, ready, scratch);
-    work(&w, samples, acc, NULL, NULL);
+    oct_qconv_visit(kernel, s, samples, x, ready, acc, NULL, NULL, scratch);
 }
 
 /* As oct_qconv_forward, where codes can be made while sums are in registers. */

@@ -18,10 +18,11 @@ int64_t oct_qconv_scratch_bytes(const oct_kernel *kernel, const oct_conv_shape *
 /* Takes the accumulators (positions, O) of a block of output positions, of which `position` is the
  * first, counted over all samples. They are the visitor's to change. */
 typedef void oct_acc_visit(void *args, int64_t position, int64_t positions, void *acc);
-/* Calls `visit` for one block of output positions after the other, in ascending order and without gaps.
- * Blocks depend on the shape alone. */
+/* Calls `visit` (NULL: nothing) for one block of output positions after the other, in ascending order and
+ * without gaps. Blocks depend on the shape alone. all: where the accumulators of all samples stay, as the
+ * visitor leaves them; NULL: nowhere. */
 void oct_qconv_visit(const oct_kernel *kernel, const oct_conv_shape *s, int64_t samples,
-                     oct_qcodes x, const void *ready, oct_acc_visit *visit, void *args,
+                     oct_qcodes x, const void *ready, void *all, oct_acc_visit *visit, void *args,
                      void *scratch);
 /* Accumulators of `samples` samples: acc (samples, OH, OW, O) = sum of x codes (padding counts as the
  * zero point) times weight codes, in int32, or in int64 of 16-bit codes; the zero point is NOT

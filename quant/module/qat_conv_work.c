@@ -4,7 +4,6 @@
 #include "core/base/whole.h"
 
 #include <omp.h>
-#include <string.h>
 
 /* Terms of a sum from which on holding is the cheaper way: an accumulator's way to memory and back
  * costs as much as so many multiplications. */
@@ -58,40 +57,18 @@ void *oct_work_scratch(const oct_work *w)
     return w->scratch + omp_get_thread_num() * w->scratch_bytes;
 }
 
-static void compute(const oct_context *cx, const oct_work *w, int64_t i, oct_acc_visit *visit,
-                    void *args)
+/* all: where the accumulators of the leaf stay, or NULL. */
+static void compute(const oct_context *cx, const oct_work *w, int64_t i, void *all,
+                    oct_acc_visit *visit, void *args)
 {
     oct_qconv_visit(oct_kernel_here(), &w->shape, oct_leaf_size(&cx->leaves, i),
-                    oct_work_input(cx, w, i), w->ready, visit, args, oct_work_scratch(w));
-}
-
-/* Keeps a block and hands it on. */
-typedef struct keeper {
-    char *held;
-    int64_t bytes; /* of a position */
-    oct_acc_visit *visit;
-    void *args;
-} keeper;
-
-static void keep(void *args, int64_t position, int64_t positions, void *acc)
-{
-    const keeper *k = args;
-    memcpy(k->held + position * k->bytes, acc, (size_t)(positions * k->bytes));
-    if (k->visit) k->visit(k->args, position, positions, acc);
+                    oct_work_input(cx, w, i), w->ready, all, visit, args, oct_work_scratch(w));
 }
 
 void oct_work_first(const oct_context *cx, const oct_work *w, int64_t i, oct_acc_visit *visit,
                     void *args)
 {
-    if (w->held) {
-        keeper k = {.held = oct_work_held(cx, w, i),
-                    .bytes = w->shape.out_c * acc_bytes(w),
-                    .visit = visit,
-                    .args = args};
-        compute(cx, w, i, keep, &k);
-    } else if (visit) {
-        compute(cx, w, i, visit, args);
-    }
+    if (w->held || visit) compute(cx, w, i, w->held ? oct_work_held(cx, w, i) : NULL, visit, args);
 }
 
 void oct_work_again(const oct_context *cx, const oct_work *w, int64_t i, oct_acc_visit *visit,
@@ -101,5 +78,5 @@ void oct_work_again(const oct_context *cx, const oct_work *w, int64_t i, oct_acc
         visit(args, 0, oct_leaf_size(&cx->leaves, i) * w->shape.out_h * w->shape.out_w,
               oct_work_held(cx, w, i));
     else
-        compute(cx, w, i, visit, args);
+        compute(cx, w, i, NULL, visit, args);
 }

@@ -116,10 +116,16 @@ static void check_width(const oct_kernel *kernel, dice *d, const oct_conv_shape 
     oct_qconv_accumulate(kernel, s, samples, x, ready, acc, scratch);
     check_sums(kernel, s, samples, x, w, acc);
     visited seen = {.acc = room(out, 8), .bytes = s->out_c * (wide ? 8 : 4)};
-    oct_qconv_visit(kernel, s, samples, x, ready, keep_and_spoil, &seen, scratch);
+    oct_qconv_visit(kernel, s, samples, x, ready, NULL, keep_and_spoil, &seen, scratch);
     cr_assert_eq(seen.position, samples * pixels);
     cr_assert_arr_eq(seen.acc, acc, (size_t)(seen.position * seen.bytes));
     oct_free(&seen.acc);
+    visited kept = {.acc = room(out, 8), .bytes = seen.bytes};
+    void *all = room(out, 8);
+    oct_qconv_visit(kernel, s, samples, x, ready, all, keep_and_spoil, &kept, scratch);
+    cr_assert_arr_eq(kept.acc, acc, (size_t)(seen.position * seen.bytes));
+    oct_free(&kept.acc);
+    oct_free(&all);
 
     memset(mask, 0x5a, (size_t)(out + 7) / 8);
     oct_qconv_forward(kernel, s, samples, x, ready, &f, y, mask, range, scratch);
