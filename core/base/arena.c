@@ -11,7 +11,9 @@
 
 #include "core/base/mem.h"
 
-enum { LINE = 64, MIN_CHUNK = 1 << 20, GROWTH = 8, GROWTH_OF_GAPS = 16 };
+/* Chunks beyond the ground are hardly larger than what is taken: what is left of them is lost, they are
+ * many only in a first step, and that step's peak is a job's. */
+enum { LINE = 64, MIN_CHUNK = 16 << 10, GROWTH_OF_GAPS = 16 };
 
 typedef struct chunk {
     struct chunk *previous;
@@ -129,9 +131,7 @@ void *oct_arena_take(oct_arena *arena, size_t bytes)
     size_t rounded;
     if (!round_up(bytes, 0, &rounded) || !make_ground(arena)) return NULL;
     if (room(arena) < rounded) {
-        size_t size = arena->position / GROWTH;
-        if (size < MIN_CHUNK) size = MIN_CHUNK;
-        if (size < rounded) size = rounded;
+        size_t size = rounded < MIN_CHUNK ? MIN_CHUNK : rounded;
         if (add_chunk(arena, size) != OCT_OK) return NULL;
         count_beyond(arena, size);
     }
@@ -266,6 +266,7 @@ static void plan_ground(oct_arena *arena)
     arena->wanted = (arena->wanted + LINE - 1) & ~(size_t)(LINE - 1); /* blocks lie at its end */
     arena->most_beyond = 0;
     if (ground) drop_top(arena);
+    oct_mem_trim();
 }
 
 void oct_arena_reset(oct_arena *arena)

@@ -12,6 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 enum { ALIGN = 64, LARGE_PAGE = 2 << 20 };
 
@@ -84,6 +87,13 @@ oct_status oct_alloc(void *block, size_t count, size_t size)
 }
 
 /* Of its whole large pages alone: what else lies in the same page is not asked about. */
+void oct_mem_trim(void)
+{
+#ifdef __GLIBC__
+    (void)malloc_trim(0);
+#endif
+}
+
 void oct_mem_dense(void *block, size_t bytes)
 {
 #ifdef MADV_HUGEPAGE

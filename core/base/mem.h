@@ -10,6 +10,9 @@
 oct_status oct_alloc(void *block, size_t count, size_t size) OCT_NODISCARD; /* block: T ** */
 /* Frees *block and sets it to NULL; NULL is fine. */
 void oct_free(void *block); /* block: T ** */
+/* Gives memory that is free back to the system, where the allocator would rather keep it: after much was
+ * freed that will not be asked for again. */
+void oct_mem_trim(void);
 /* Advice about a fresh block of so many bytes: all of it will be used, often. Where the system has
  * larger pages, it may take them. */
 void oct_mem_dense(void *block, size_t bytes); /* block: T * */
