@@ -1,12 +1,13 @@
 /* Gradients of large parameters: a sum over leaves that is taken while they go by.
  *
- * The tree over the leaves of a part is summed like a binary counter counts: after leaf i (from 0) as
- * many pairs of equal subtrees are joined as i + 1 has zeros at its end, and those left over wait on a
- * stack, lower leaves below. Where a part ends within the tree, what waits is joined from the top: a
- * node with one child is that child. The joins of a group are listed first and then done block by block
- * of columns, so each row goes through memory once. A leaf whose left neighbour of the tree waits is
- * added to it by who makes it, and needs neither a row nor a join: the bits are those of the join, since
- * nothing that waits is -0.
+ * Twigs cut each part of the rank's leaves into subtrees of one size (the last may reach beyond the
+ * part's end), so the tree over the part is a tree over twigs. It is summed like a binary counter counts:
+ * after twig i (from 0) as many pairs of equal subtrees are joined as i + 1 has zeros at its end, and
+ * those left over wait on a stack, lower leaves below. Where a part ends within the tree, what waits is
+ * joined from the top: a node with one child is that child. The joins of a group are listed first and
+ * then done block by block of columns, so each row goes through memory once. A twig whose left neighbour
+ * of the tree waits is added to it by who makes it, and needs neither a row nor a join: the bits are
+ * those of the join, since nothing that waits is -0.
  */
 #include "core/autograd/tape_impl.h"
 #include "core/base/cpu.h"
@@ -27,9 +28,10 @@ typedef struct join {
 typedef struct oct_leaf_pending {
     oct_subtree parts[OCT_MAX_PARTS];
     int num_parts, part; /* the part at hand */
+    int64_t part_begin;  /* its first twig */
     float *waiting[LEVELS];
     int height;
-    float **row;    /* of the leaves at hand */
+    float **row;    /* of the twigs at hand */
     bool adds;      /* the first of them is added to what waits on top */
     float **unused; /* rows to take from */
     float **own;    /* rows that are borrowed */
@@ -39,9 +41,9 @@ typedef struct oct_leaf_pending {
     int num_joins;
 } oct_leaf_pending;
 
-static int64_t group_size(const oct_leaves *leaves)
+static int64_t group_size(const oct_leaf_stream *stream)
 {
-    return oct_smaller(omp_get_max_threads(), leaves->local);
+    return oct_smaller(omp_get_max_threads(), stream->num_twigs);
 }
 
 static int64_t leaves_in(const oct_leaves *leaves, const oct_subtree *part)
@@ -49,24 +51,29 @@ static int64_t leaves_in(const oct_leaves *leaves, const oct_subtree *part)
     return oct_smaller(part->span, leaves->first + leaves->local - part->first);
 }
 
-/* Whether a group that begins after n leaves of a part begins by adding to the leaf before it. */
+static int64_t twigs_in(const oct_leaves *leaves, const oct_leaf_stream *stream,
+                        const oct_subtree *part)
+{
+    return (leaves_in(leaves, part) + stream->leaves - 1) / stream->leaves;
+}
+
+/* Whether a group that begins after n twigs of a part begins by adding to the twig before it. */
 static bool begins_by_adding(int64_t n)
 {
     return n % 2 == 1;
 }
 
-/* The most rows that a group and what waits before it ever need: after n leaves of a part as many
+/* The most rows that a group and what waits before it ever need: after n twigs of a part as many
  * subtrees wait as n has ones. */
-static int64_t rows_needed(const oct_leaves *leaves)
+static int64_t rows_needed(const oct_leaves *leaves, const oct_leaf_stream *stream)
 {
     oct_subtree parts[OCT_MAX_PARTS];
     int num_parts = oct_leaves_parts(leaves, parts);
-    int64_t most = 0, group = group_size(leaves);
+    int64_t most = 0, group = group_size(stream), twig = 0;
     for (int p = 0; p < num_parts; p++) {
-        for (int64_t n = 0; n < leaves_in(leaves, &parts[p]); n++) {
-            int64_t leaf = parts[p].first - leaves->first + n;
+        for (int64_t n = 0; n < twigs_in(leaves, stream, &parts[p]); n++, twig++) {
             int64_t rows = __builtin_popcountll((uint64_t)n) - begins_by_adding(n);
-            if (leaf % group == 0) most = oct_larger(most, rows);
+            if (twig % group == 0) most = oct_larger(most, rows);
         }
     }
     return most + group;
@@ -76,10 +83,11 @@ static int64_t rows_needed(const oct_leaves *leaves)
 static bool take_lists(oct_context *cx, oct_leaf_stream *stream)
 {
     const oct_leaves *leaves = &cx->leaves;
-    oct_leaf_pending start = {.rows = rows_needed(leaves)};
+    const int64_t twigs = stream->num_twigs;
+    oct_leaf_pending start = {.rows = rows_needed(leaves, stream)};
     start.num_parts = oct_leaves_parts(leaves, start.parts);
-    size_t group = (size_t)group_size(leaves), joins = 2 * group + LEVELS;
-    bool last_is_join = leaves->local > 2 || (leaves->local == 2 && group == 2);
+    size_t group = (size_t)group_size(stream), joins = 2 * group + LEVELS;
+    bool last_is_join = twigs > 2 || (twigs == 2 && group == 2);
     if (start.num_parts == 1 && last_is_join) start.part_row = stream->param->parts;
     size_t pointers = group + 2 * (size_t)start.rows;
     oct_leaf_pending *some =
@@ -94,7 +102,7 @@ static bool take_lists(oct_context *cx, oct_leaf_stream *stream)
     return true;
 }
 
-/* A block for each row, which finds room more easily than all in one. Where all leaves make one part,
+/* A block for each row, which finds room more easily than all in one. Where all twigs make one part,
  * its own memory is a row too, until the last join: of two rows one is another. */
 static void take_rows(oct_context *cx, oct_leaf_stream *stream)
 {
@@ -116,17 +124,34 @@ static void give_rows(oct_context *cx, oct_leaf_pending *some)
     oct_scratch_end(cx, some);
 }
 
-void oct_leaf_stream_begin(oct_context *cx, oct_leaf_stream *stream, oct_param *param,
-                           const oct_leaf_turn *turn)
+int64_t oct_leaf_stream_leaves(const oct_context *cx, int64_t most)
 {
-    *stream = (oct_leaf_stream){.param = param, .turn = turn};
+    while (most > 1 && most * omp_get_max_threads() > cx->leaves.local)
+        most /= 2;
+    return most;
+}
+
+static void count_twigs(const oct_leaves *leaves, oct_leaf_stream *stream)
+{
+    oct_subtree parts[OCT_MAX_PARTS];
+    int num_parts = oct_leaves_parts(leaves, parts);
+    for (int p = 0; p < num_parts; p++)
+        stream->num_twigs += twigs_in(leaves, stream, &parts[p]);
+}
+
+void oct_leaf_stream_begin(oct_context *cx, oct_leaf_stream *stream, oct_param *param,
+                           int64_t leaves, const oct_leaf_turn *turn)
+{
+    OCT_ASSERT(leaves > 0 && (leaves & (leaves - 1)) == 0);
+    *stream = (oct_leaf_stream){.param = param, .turn = turn, .leaves = leaves};
     if (!oct_param_open(cx, param)) return;
     if (param->rows || param->uses > 1) {
+        stream->leaves = 1;
         stream->all = oct_leaf_grads_begin(cx, param);
         if (turn) param->turn = *turn;
-    } else {
-        take_rows(cx, stream);
     }
+    count_twigs(&cx->leaves, stream);
+    if (!stream->all) take_rows(cx, stream);
 }
 
 OCT_CLONES static void add(float *sum, const float *left, const float *right, int64_t n)
@@ -185,39 +210,35 @@ static void end_part(oct_leaf_stream *stream)
     some->part++;
 }
 
-static int64_t leaves_before(const oct_leaves *leaves, const oct_leaf_stream *stream, int64_t leaf)
-{
-    const oct_leaf_pending *some = stream->some;
-    return leaves->first + leaf - some->parts[some->part].first;
-}
-
-/* Counts leaf `first + i` in, whose row is the i-th of the group. */
-static void count_leaf(const oct_leaves *leaves, oct_leaf_stream *stream, int64_t i)
+/* Counts twig `first + i` in, whose row is the i-th of the group. */
+static void count_twig(const oct_leaves *leaves, oct_leaf_stream *stream, int64_t i)
 {
     oct_leaf_pending *some = stream->some;
-    const oct_subtree *part = &some->parts[some->part];
-    int64_t count = leaves_before(leaves, stream, stream->first + i) + 1;
-    bool ends = count == leaves_in(leaves, part);
+    const int64_t twigs = twigs_in(leaves, stream, &some->parts[some->part]);
+    int64_t count = stream->first + i - some->part_begin + 1;
+    bool ends = count == twigs;
     if (i == 0 && some->adds)
         count /= 2;
     else
         some->waiting[some->height++] = some->row[i];
     for (; some->height > 1 && (ends || count % 2 == 0); count /= 2)
         join_top(some);
-    if (ends) end_part(stream);
+    if (!ends) return;
+    end_part(stream);
+    some->part_begin += twigs;
 }
 
 static void count_group(const oct_context *cx, oct_leaf_stream *stream)
 {
     for (int64_t i = 0; i < stream->end - stream->first; i++)
-        count_leaf(&cx->leaves, stream, i);
+        count_twig(&cx->leaves, stream, i);
     do_joins(stream->some, oct_numel(&stream->param->value));
 }
 
-static void open_group(const oct_leaves *leaves, const oct_leaf_stream *stream)
+static void open_group(const oct_leaf_stream *stream)
 {
     oct_leaf_pending *some = stream->some;
-    some->adds = begins_by_adding(leaves_before(leaves, stream, stream->first));
+    some->adds = begins_by_adding(stream->first - some->part_begin);
     if (some->adds) some->row[0] = some->waiting[some->height - 1];
     for (int64_t i = some->adds; i < stream->end - stream->first; i++)
         some->row[i] = some->unused[--some->num_unused];
@@ -226,24 +247,43 @@ static void open_group(const oct_leaves *leaves, const oct_leaf_stream *stream)
 
 bool oct_leaf_stream_next(oct_context *cx, oct_leaf_stream *stream, int64_t *first, int64_t *end)
 {
-    const oct_leaves *leaves = &cx->leaves;
     if (cx->status != OCT_OK) return false;
     if (stream->some && stream->end > stream->first) count_group(cx, stream);
     stream->first = stream->end;
-    if (stream->first == leaves->local) return false;
-    int64_t size = stream->all ? leaves->local : group_size(leaves);
-    stream->end = oct_smaller(stream->first + size, leaves->local);
-    if (stream->some) open_group(leaves, stream);
+    if (stream->first == stream->num_twigs) return false;
+    int64_t size = stream->all ? stream->num_twigs : group_size(stream);
+    stream->end = oct_smaller(stream->first + size, stream->num_twigs);
+    if (stream->some) open_group(stream);
     *first = stream->first;
     *end = stream->end;
     return true;
 }
 
-float *oct_leaf_stream_row(const oct_leaf_stream *stream, int64_t leaf, bool *add)
+/* Of the group at hand. */
+static oct_leaf_twig leaves_of(const oct_leaves *leaves, const oct_leaf_stream *stream,
+                               int64_t twig)
 {
-    *add = stream->all || (stream->some->adds && leaf == stream->first);
-    if (stream->some) return stream->some->row[leaf - stream->first];
-    return stream->all + leaf * oct_numel(&stream->param->value);
+    const oct_subtree *part = &stream->some->parts[stream->some->part];
+    int64_t n = twig - stream->some->part_begin;
+    for (; n >= twigs_in(leaves, stream, part); part++)
+        n -= twigs_in(leaves, stream, part);
+    const int64_t first = n * stream->leaves, begin = part->first - leaves->first;
+    return (oct_leaf_twig){.first = begin + first,
+                           .end = begin +
+                                  oct_smaller(first + stream->leaves, leaves_in(leaves, part))};
+}
+
+oct_leaf_twig oct_leaf_stream_twig(const oct_context *cx, const oct_leaf_stream *stream,
+                                   int64_t twig)
+{
+    if (stream->all) {
+        float *row = stream->all + twig * oct_numel(&stream->param->value);
+        return (oct_leaf_twig){.first = twig, .end = twig + 1, .row = row, .add = true};
+    }
+    oct_leaf_twig t = leaves_of(&cx->leaves, stream, twig);
+    t.row = stream->some->row[twig - stream->first];
+    t.add = stream->some->adds && twig == stream->first;
+    return t;
 }
 
 void oct_leaf_stream_end(oct_context *cx, oct_leaf_stream *stream)
@@ -255,7 +295,7 @@ void oct_leaf_stream_end(oct_context *cx, oct_leaf_stream *stream)
     }
     give_rows(cx, stream->some);
     if (cx->status != OCT_OK) return;
-    OCT_ASSERT(stream->first == cx->leaves.local); /* every leaf went by */
+    OCT_ASSERT(stream->first == stream->num_twigs); /* every leaf went by */
     param->uses--;
     param->folded = true;
 }

@@ -112,25 +112,28 @@ void oct_param_used(oct_context *cx, oct_param *param);
 float *oct_leaf_grads_begin(oct_context *cx, oct_param *param);
 void oct_leaf_grads_end(oct_context *cx, oct_param *param);
 
-/* The same for a large parameter, without a row for each leaf: leaves go by in groups of consecutive
- * local leaves, as many as there are threads. After a group its rows are folded as far as the tree
- * allows, so only the subtrees that wait for their neighbour are kept (a row for each level at most). A
- * parameter with several uses in this step keeps all its rows instead, because a leaf's
+/* The same for a large parameter, without a row for each leaf. Leaves go by in twigs: of up to `leaves`
+ * leaves, a subtree of the tree over leaves, whose sum is one row. Twigs go by in groups of consecutive
+ * ones, as many as there are threads. After a group its rows are folded as far as the tree allows, so
+ * only the subtrees that wait for their neighbour are kept (a row for each level at most). A parameter
+ * with several uses in this step keeps the rows of all leaves instead, each a twig, because a leaf's
  * contributions are added before leaves are.
  *
  *     oct_leaf_stream stream;
- *     oct_leaf_stream_begin(cx, &stream, weight, turn);
+ *     oct_leaf_stream_begin(cx, &stream, weight, leaves, turn);
  *     for (int64_t first = 0, end; oct_leaf_stream_next(cx, &stream, &first, &end);)
- *         parallel for leaves i in [first, end): write or add to oct_leaf_stream_row(&stream, i, &add)
+ *         parallel for twigs i in [first, end): write or add to oct_leaf_stream_twig(cx, &stream, i).row
  *     oct_leaf_stream_end(cx, &stream);
  *
- * Rows are numel floats, to be added to (*add) or fresh (not *add): not initialised, and to be written
- * whole. A leaf contributes one float, rounded, to each element: it is written as 0 + it (-0 becomes 0) or
- * added to what is there, this leaf's own or its left neighbour's of the tree, as a join of their rows
- * would; so which rows are fresh shows in no result. turn: rows are in a layout of the op's own, of which
- * `turn` makes the parameter's once the sum is done (elementwise moves only; NULL: the parameter's own
- * layout); every use of a parameter in a step has the same one. next ends when the context has failed;
- * end comes in any case. */
+ * leaves: a power of two, oct_leaf_stream_leaves(cx, most) of the most that the op takes, so that all
+ * threads have work. Rows are numel floats, to be added to (add) or fresh (not add): not initialised, and
+ * to be written whole. A leaf contributes one float, rounded, to each element; what the tree makes of
+ * these over the twig is written as 0 + it (-0 becomes 0) or added to what is there, this leaf's own or
+ * the left neighbour's of the tree, as a join of their rows would; so neither twigs nor which rows are
+ * fresh show in a result. turn: rows are in a layout of the op's own, of which `turn` makes the
+ * parameter's once the sum is done (elementwise moves only; NULL: the parameter's own layout); every use
+ * of a parameter in a step has the same one. next ends when the context has failed; end comes in any
+ * case. */
 typedef struct oct_leaf_turn {
     void (*turn)(const struct oct_leaf_turn *turn, const float *row, float *value);
     int64_t groups, depth, outs; /* for the function */
@@ -139,15 +142,25 @@ typedef struct oct_leaf_turn {
 typedef struct oct_leaf_stream {
     oct_param *param;
     const oct_leaf_turn *turn;
-    int64_t first, end;            /* local leaves at hand */
+    int64_t leaves;                /* of a twig, at most */
+    int64_t num_twigs;             /* of this rank */
+    int64_t first, end;            /* twigs at hand */
     float *all;                    /* rows of all leaves, or NULL: */
     struct oct_leaf_pending *some; /* those at hand and the sums that wait */
 } oct_leaf_stream;
 
+typedef struct oct_leaf_twig {
+    int64_t first, end; /* local leaves */
+    float *row;
+    bool add;
+} oct_leaf_twig;
+
+int64_t oct_leaf_stream_leaves(const oct_context *cx, int64_t most);
 void oct_leaf_stream_begin(oct_context *cx, oct_leaf_stream *stream, oct_param *param,
-                           const oct_leaf_turn *turn);
+                           int64_t leaves, const oct_leaf_turn *turn);
 bool oct_leaf_stream_next(oct_context *cx, oct_leaf_stream *stream, int64_t *first, int64_t *end);
-float *oct_leaf_stream_row(const oct_leaf_stream *stream, int64_t leaf, bool *add);
+oct_leaf_twig oct_leaf_stream_twig(const oct_context *cx, const oct_leaf_stream *stream,
+                                   int64_t twig);
 void oct_leaf_stream_end(oct_context *cx, oct_leaf_stream *stream);
 
 /* total (n) = the sum over all leaves of all ranks of rows (leaves.local, n), which are folded in

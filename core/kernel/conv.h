@@ -4,8 +4,8 @@
  *
  * One op makes its operand of the weights ready once (oct_conv_*_ready), then works leaf by leaf. Every
  * element of y and grad_x is a sum in a fixed order that depends on the shape alone, so no bit of them
- * depends on how many samples a call has; a weight gradient is a sum over the samples of the call, in
- * order, so call it leaf by leaf. Nothing is allocated: ready operands and scratch are of the sizes that
+ * depends on how many samples a call has; a weight gradient is a sum over the samples of each leaf of the
+ * call, in order, and over leaves by their tree. Nothing is allocated: ready operands and scratch are of the sizes that
  * the *_bytes functions tell, 64-byte aligned; scratch is used by no other thread meanwhile. A ready
  * operand is read only and shared by threads.
  */
@@ -61,13 +61,21 @@ typedef struct oct_conv_input {
 /* grad_weight[k][o] = or += factor[o] * sum over the samples in order; factor NULL: 1. Not `add` gives
  * the bits of adding to zeros, so -0 becomes 0; what lies there is not read. The layout is TURNED: for
  * each group (depth, O/groups), with depth = (kh, kw, I/groups) in this order: outputs are the columns of
- * the product. oct_conv_turn puts a finished sum into the layout of the weights. */
+ * the product. oct_conv_turn puts a finished sum into the layout of the weights.
+ *
+ * A call has one leaf of up to `leaf` samples, or several full ones of which the last may be short, up to
+ * as many as _leaves tells (a power of two; 1 where nothing is gained). Their sums are joined by the
+ * balanced tree before they are written or added: the bits of a row for each and core/base/leaves.h.
+ * Scratch is that of calls of up to `leaves`. */
+int64_t oct_conv_backward_weight_leaves(const oct_float_kernel *k, oct_numerics numerics,
+                                        const oct_conv_shape *s, int64_t leaf);
 size_t oct_conv_backward_weight_scratch_bytes(const oct_float_kernel *k, oct_numerics numerics,
-                                              const oct_conv_shape *s, int64_t samples);
+                                              const oct_conv_shape *s, int64_t leaf,
+                                              int64_t leaves);
 void oct_conv_backward_weight(const oct_float_kernel *k, oct_numerics numerics,
-                              const oct_conv_shape *s, int64_t samples, const void *grad,
-                              const oct_conv_input *x, const float *factor, float *turned, bool add,
-                              void *scratch);
+                              const oct_conv_shape *s, int64_t samples, int64_t leaf,
+                              const void *grad, const oct_conv_input *x, const float *factor,
+                              float *turned, bool add, void *scratch);
 /* turned (groups, depth, outs) to weight (groups, outs, depth). */
 void oct_conv_turn(int64_t groups, int64_t depth, int64_t outs, const float *turned, float *weight);
 

@@ -4,6 +4,10 @@
  * They are made for one block of positions after the other; sums go on from block to block in tiles that
  * stay in cache while their product is at work. For the taps of a ky whose lines would be all zeros they
  * are not listed.
+ *
+ * Where a leaf has few positions and there are many sums, the way of the sums through memory would cost
+ * more than the products. Leaves that fit a block together are then worked side by side: the tree over
+ * them is summed in cache, some rows at a time, and only its result is written.
  */
 #include "core/base/cpu.h"
 #include "core/base/whole.h"
@@ -16,7 +20,10 @@
 enum {
     BLOCK_WORDS = 1024, /* of a row, about: 64 columns of panels are 256 KiB */
     CHUNK_SUMS = 32768, /* sums that are finished together: they stay in the second-level cache */
-    CHUNK_ROWS = 24,    /* a whole number of the microkernel's blocks */
+    TWIG_SUMS = 16384,   /* the same of each leaf that is worked beside others */
+    TWIG_WORDS = 256,   /* of a row, of such leaves together */
+    MOST_LEAVES = 1 << OCT_TWIG_LEVELS,
+    CHUNK_ROWS = 24, /* a whole number of the microkernel's blocks */
     MOST_CHUNKS = 10,
     MERGED_POSITIONS = 256, /* odd planes with fewer are put in one line where there is one tap */
     FEW_ROWS = 64,          /* fewer of a ky are not worth a product of their own */
@@ -77,9 +84,14 @@ static oct_weight_plan plan_of(const oct_float_kernel *k, oct_numerics numerics,
     p.panels = (p.outs + k->col_tile - 1) / k->col_tile;
     p.panel_bytes = p.block_samples * p.block_lines * p.line_words * k->col_tile * 4;
     p.few_rows = s->kernel_w * p.ins < FEW_ROWS;
-    const int64_t chunks = CHUNK_SUMS / (p.outs * CHUNK_ROWS);
-    p.chunk = oct_larger(oct_smaller(chunks, MOST_CHUNKS), 1) * CHUNK_ROWS;
     return p;
+}
+
+/* Rows that are multiplied at once. */
+static int64_t chunk_of(const oct_weight_plan *p, int64_t leaves)
+{
+    const int64_t chunks = (leaves > 1 ? TWIG_SUMS : CHUNK_SUMS) / (p->outs * CHUNK_ROWS);
+    return oct_larger(oct_smaller(chunks, MOST_CHUNKS), 1) * CHUNK_ROWS;
 }
 
 static void *carve(size_t *at, void *scratch, size_t bytes)
@@ -89,20 +101,37 @@ static void *carve(size_t *at, void *scratch, size_t bytes)
     return taken;
 }
 
-/* scratch NULL: only the size. */
-static size_t room_of(const oct_weight_plan *p, void *scratch, oct_weight_room *r)
+/* For so many leaves with this plan, or a smaller one. scratch NULL: only the size. */
+static size_t room_of(const oct_weight_plan *p, int64_t leaves, void *scratch, oct_weight_room *r)
 {
     size_t at = 0;
     const int64_t depth = oct_conv_depth(&p->s); /* fewer samples never need more room */
-    const int64_t rows = p->blocks > 1 ? depth : oct_smaller(p->chunk, depth);
-    r->planes = carve(&at, scratch, (size_t)(p->ins * p->plane * p->element));
-    r->panels = carve(&at, scratch, (size_t)(p->panels * p->panel_bytes));
-    r->sums = carve(&at, scratch, (size_t)(rows * p->outs) * sizeof(float));
-    r->rows = carve(&at, scratch, (size_t)p->chunk * sizeof(oct_row));
-    r->runs = carve(&at, scratch, (size_t)(p->block_samples * p->block_lines) * sizeof(oct_run));
+    r->chunk = chunk_of(p, leaves);
+    r->num_runs = p->block_samples * p->block_lines;
+    r->planes_bytes = oct_aligned((size_t)(p->ins * p->plane * p->element));
+    r->panels_bytes = oct_aligned((size_t)(p->panels * p->panel_bytes));
+    const int64_t rows = p->blocks > 1 ? depth : oct_smaller(r->chunk, depth);
+    const size_t sums = oct_aligned((size_t)(rows * p->outs) * sizeof(float));
+    r->planes = carve(&at, scratch, (size_t)leaves * r->planes_bytes);
+    r->panels = carve(&at, scratch, (size_t)leaves * r->panels_bytes);
+    r->runs = carve(&at, scratch, (size_t)(leaves * r->num_runs) * sizeof(oct_run));
+    r->sums = carve(&at, scratch, sums);
+    for (int i = 0; i < OCT_TWIG_LEVELS && leaves > 1; i++)
+        r->waiting[i] = carve(&at, scratch, sums);
+    r->rows = carve(&at, scratch, (size_t)r->chunk * sizeof(oct_row));
     r->values = carve(&at, scratch, (size_t)OCT_STRIP * OCT_STRIP_CHANNELS * sizeof(float));
     r->codes = carve(&at, scratch, (size_t)OCT_STRIP * OCT_STRIP_CHANNELS);
     return at;
+}
+
+/* That of leaf i. */
+static oct_weight_room room_for_leaf(const oct_weight_room *all, int64_t i)
+{
+    oct_weight_room r = *all;
+    r.planes += (size_t)i * r.planes_bytes;
+    r.panels += (size_t)i * r.panels_bytes;
+    r.runs += i * r.num_runs;
+    return r;
 }
 
 /* Kernel rows that are multiplied with the same lines of a block. */
@@ -170,12 +199,26 @@ static int64_t row_start(const oct_weight_plan *p, int64_t at)
            p->element;
 }
 
-/* Where a group's sums go. */
-typedef struct result {
-    const float *factor; /* NULL: 1 */
-    float *turned;
+/* What is multiplied, and where the sums of a group go. */
+typedef struct call {
+    const char *grad;
+    oct_conv_input x;
+    int64_t group;
+    const float *factor; /* of the group, or NULL: 1 */
+    float *turned;       /* of the group */
     bool add;
-} result;
+} call;
+
+/* From some samples on. */
+static call call_from(const call *c, int64_t grad_bytes, int64_t inputs)
+{
+    call from = *c;
+    from.grad += grad_bytes;
+    if (c->x.values) from.x.values += inputs;
+    if (c->x.codes) from.x.codes += inputs;
+    if (c->x.codes16) from.x.codes16 += inputs;
+    return from;
+}
 
 static inline __attribute__((always_inline)) void
 write_scaled(int64_t n, const bool add, const float *from, const float *factor, float *restrict to)
@@ -184,57 +227,69 @@ write_scaled(int64_t n, const bool add, const float *from, const float *factor, 
         to[i] = (add ? to[i] : 0.0F) + (factor ? factor[i] * from[i] : from[i]);
 }
 
+/* factor NULL: 1. */
 OCT_CLONES
-static void write_sums(int64_t rows, int64_t n, const float *from, const result *y,
+static void write_sums(int64_t rows, int64_t n, const float *from, const float *factor, bool add,
                        float *restrict to)
 {
     for (int64_t r = 0; r < rows; r++, from += n, to += n) {
-        if (y->factor && y->add)
-            write_scaled(n, true, from, y->factor, to);
-        else if (y->factor)
-            write_scaled(n, false, from, y->factor, to);
+        if (factor && add)
+            write_scaled(n, true, from, factor, to);
+        else if (factor)
+            write_scaled(n, false, from, factor, to);
         else
-            write_scaled(n, y->add, from, NULL, to);
+            write_scaled(n, add, from, NULL, to);
     }
 }
 
-/* Rows [first, first + m) of the product; after the last block they are done. */
-static void multiply_rows(const oct_weight_plan *p, oct_product *product, const oct_weight_block *b,
-                          int64_t first, const oct_weight_room *r, const result *y)
+static oct_product product_of(const oct_weight_plan *p, const oct_weight_room *r, bool add)
 {
-    float *sums = p->blocks > 1 ? r->sums + first * p->outs : r->sums;
-    for (int64_t i = 0; i < product->m; i++)
-        r->rows[i] = (oct_row){row_start(p, first + i), i * p->outs};
+    return (oct_product){.x = r->planes,
+                         .rows = r->rows,
+                         .runs = r->runs,
+                         .packed = r->panels,
+                         .panel_bytes = p->panel_bytes,
+                         .n = p->outs,
+                         .add = add};
+}
+
+/* Rows [first, first + m) of the product. */
+static void list_rows(const oct_weight_plan *p, int64_t first, int64_t m, oct_row *rows)
+{
+    for (int64_t i = 0; i < m; i++)
+        rows[i] = (oct_row){row_start(p, first + i), i * p->outs};
+}
+
+static void multiply_rows(const oct_weight_plan *p, oct_product *product, float *sums)
+{
     product->acc = sums;
     if (p->pairs)
         p->k->bf16(product);
     else
         p->k->f32(product);
-    if (b->last) write_sums(product->m, p->outs, sums, y, y->turned + first * p->outs);
 }
 
+/* After the last block sums are done. */
 static void multiply_block(const oct_weight_plan *p, const oct_weight_block *b,
-                           const oct_weight_room *r, const result *y)
+                           const oct_weight_room *r, const call *c)
 {
     const int64_t rows = p->s.kernel_w * p->ins;
-    oct_product product = {.x = r->planes,
-                           .rows = r->rows,
-                           .runs = r->runs,
-                           .packed = r->panels,
-                           .panel_bytes = p->panel_bytes,
-                           .n = p->outs,
-                           .add = !b->first};
-    for (kernel_rows c = {0}; next_kernel_rows(p, b, &c);) {
-        product.num_runs = list_runs(p, b, &c, r->runs);
-        for (int64_t at = c.first * rows; at < c.end * rows; at += product.m) {
-            product.m = oct_smaller(p->chunk, c.end * rows - at);
-            multiply_rows(p, &product, b, at, r, y);
+    oct_product product = product_of(p, r, !b->first);
+    for (kernel_rows ky = {0}; next_kernel_rows(p, b, &ky);) {
+        product.num_runs = list_runs(p, b, &ky, r->runs);
+        for (int64_t at = ky.first * rows; at < ky.end * rows; at += product.m) {
+            float *sums = p->blocks > 1 ? r->sums + at * p->outs : r->sums;
+            product.m = oct_smaller(r->chunk, ky.end * rows - at);
+            list_rows(p, at, product.m, r->rows);
+            multiply_rows(p, &product, sums);
+            if (b->last)
+                write_sums(product.m, p->outs, sums, c->factor, c->add, c->turned + at * p->outs);
         }
     }
 }
 
-static void backward_group(const oct_weight_plan *p, int64_t group, const void *grad,
-                           const oct_conv_input *x, const result *y, const oct_weight_room *r)
+/* One leaf, block by block. */
+static void multiply_leaf(const oct_weight_plan *p, const call *c, const oct_weight_room *r)
 {
     oct_weight_block b = {.first = true};
     for (; b.sample < p->samples; b.sample += b.samples) {
@@ -242,42 +297,162 @@ static void backward_group(const oct_weight_plan *p, int64_t group, const void *
         for (b.line = 0; b.line < p->s.out_h; b.line += b.lines) {
             b.lines = oct_smaller(p->block_lines, p->s.out_h - b.line);
             b.last = b.sample + b.samples == p->samples && b.line + b.lines == p->s.out_h;
-            oct_weight_planes(p, x, group, &b, r);
-            oct_weight_panels(p, grad, group, &b, r);
-            multiply_block(p, &b, r, y);
+            oct_weight_planes(p, &c->x, c->group, &b, r);
+            oct_weight_panels(p, c->grad, c->group, &b, r);
+            multiply_block(p, &b, r, c);
             b.first = false;
         }
     }
 }
 
+/* Leaves side by side, each of one block. */
+typedef struct twig_leaf {
+    oct_weight_plan plan;
+    oct_weight_block block;
+    oct_weight_room room;
+    kernel_rows rows;
+    int64_t num_runs;
+} twig_leaf;
+
+typedef struct twig {
+    int64_t leaves;
+    twig_leaf leaf[MOST_LEAVES];
+} twig;
+
+static void add_leaf(twig *t, const oct_weight_plan *p, const oct_weight_room *all)
+{
+    OCT_ASSERT(p->blocks == 1 && t->leaves < MOST_LEAVES);
+    OCT_ASSERT((size_t)(p->ins * p->plane * p->element) <= all->planes_bytes);
+    OCT_ASSERT((size_t)(p->panels * p->panel_bytes) <= all->panels_bytes);
+    t->leaf[t->leaves] = (twig_leaf){
+        .plan = *p,
+        .block = {.samples = p->samples, .lines = p->s.out_h, .first = true, .last = true},
+        .room = room_for_leaf(all, t->leaves),
+    };
+    t->leaves++;
+}
+
+/* The same kernel rows in all leaves. */
+static bool next_kernel_rows_of_all(twig *t)
+{
+    bool more = false;
+    for (int64_t i = 0; i < t->leaves; i++) {
+        twig_leaf *l = &t->leaf[i];
+        more = next_kernel_rows(&l->plan, &l->block, &l->rows);
+        if (more) l->num_runs = list_runs(&l->plan, &l->block, &l->rows, l->room.runs);
+    }
+    return more;
+}
+
+/* Rows [first, first + m), leaf by leaf: one is added to its left neighbour of the tree or waits for the
+ * right one, as in leaf_stream.c. */
+static void sum_chunk(const twig *t, int64_t first, int64_t m, const call *c)
+{
+    const int64_t n = t->leaf[0].plan.outs;
+    const oct_weight_room *r = &t->leaf[0].room;
+    int height = 0;
+    for (int64_t i = 0; i < t->leaves; i++) {
+        const twig_leaf *l = &t->leaf[i];
+        const bool adds = i % 2 == 1, ends = i + 1 == t->leaves;
+        int64_t count = adds ? (i + 1) / 2 : i + 1;
+        oct_product product = product_of(&l->plan, &l->room, false);
+        product.m = m;
+        product.num_runs = l->num_runs;
+        if (i == 0 || l->plan.plane != t->leaf[0].plan.plane)
+            list_rows(&l->plan, first, m, r->rows);
+        multiply_rows(&l->plan, &product, r->sums);
+        if (!adds) height++;
+        write_sums(m, n, r->sums, c->factor, adds, r->waiting[height - 1]);
+        for (; height > 1 && (ends || count % 2 == 0); count /= 2, height--)
+            write_sums(m, n, r->waiting[height - 1], NULL, true, r->waiting[height - 2]);
+    }
+    write_sums(m, n, r->waiting[0], NULL, c->add, c->turned + first * n);
+}
+
+/* One group. grad_bytes, inputs: of a full leaf. */
+static void multiply_twig(twig *t, const call *c, int64_t grad_bytes, int64_t inputs)
+{
+    const oct_weight_plan *p = &t->leaf[0].plan;
+    const int64_t rows = p->s.kernel_w * p->ins;
+    for (int64_t i = 0; i < t->leaves; i++) {
+        twig_leaf *l = &t->leaf[i];
+        const call own = call_from(c, i * grad_bytes, i * inputs);
+        l->rows = (kernel_rows){0};
+        oct_weight_planes(&l->plan, &own.x, own.group, &l->block, &l->room);
+        oct_weight_panels(&l->plan, own.grad, own.group, &l->block, &l->room);
+    }
+    while (next_kernel_rows_of_all(t)) {
+        const kernel_rows *ky = &t->leaf[0].rows;
+        for (int64_t at = ky->first * rows, m; at < ky->end * rows; at += m) {
+            m = oct_smaller(t->leaf[0].room.chunk, ky->end * rows - at);
+            sum_chunk(t, at, m, c);
+        }
+    }
+}
+
+int64_t oct_conv_backward_weight_leaves(const oct_float_kernel *k, oct_numerics numerics,
+                                        const oct_conv_shape *s, int64_t leaf)
+{
+    if (oct_conv_is_depthwise(s)) return 1;
+    const oct_weight_plan narrow = plan_of(k, numerics, s, leaf, false);
+    const oct_weight_plan wide = plan_of(k, numerics, s, leaf, true);
+    const int64_t words = narrow.block_samples * narrow.block_lines * narrow.line_words;
+    int64_t leaves = 1;
+    if (narrow.blocks > 1 || wide.blocks > 1) return 1;
+    while (leaves < MOST_LEAVES && 2 * leaves * words <= TWIG_WORDS)
+        leaves *= 2;
+    return leaves;
+}
+
 size_t oct_conv_backward_weight_scratch_bytes(const oct_float_kernel *k, oct_numerics numerics,
-                                              const oct_conv_shape *s, int64_t samples)
+                                              const oct_conv_shape *s, int64_t leaf, int64_t leaves)
 {
     if (oct_conv_is_depthwise(s)) return oct_depthwise_backward_weight_scratch_bytes(s);
-    oct_weight_room r;
-    const oct_weight_plan narrow = plan_of(k, numerics, s, samples, false);
-    const oct_weight_plan wide = plan_of(k, numerics, s, samples, true);
-    const size_t a = room_of(&narrow, NULL, &r), b = room_of(&wide, NULL, &r);
-    return a > b ? a : b;
+    size_t most = 0;
+    for (int wide = 0; wide <= 1; wide++) {
+        oct_weight_room r;
+        const oct_weight_plan p = plan_of(k, numerics, s, leaf, wide);
+        const size_t one = room_of(&p, 1, NULL, &r), all = room_of(&p, leaves, NULL, &r);
+        if (most < one) most = one;
+        if (most < all) most = all;
+    }
+    return most;
 }
 
 void oct_conv_backward_weight(const oct_float_kernel *k, oct_numerics numerics,
-                              const oct_conv_shape *s, int64_t samples, const void *grad,
-                              const oct_conv_input *x, const float *factor, float *turned, bool add,
-                              void *scratch)
+                              const oct_conv_shape *s, int64_t samples, int64_t leaf,
+                              const void *grad, const oct_conv_input *x, const float *factor,
+                              float *turned, bool add, void *scratch)
 {
     if (oct_conv_is_depthwise(s)) {
+        OCT_ASSERT(samples <= leaf);
         oct_depthwise_backward_weight(s, samples, grad, x, factor, turned, add, scratch);
         return;
     }
-    const int64_t group = oct_conv_depth(s) * (s->out_c / s->groups);
-    if (samples == 0 && !add) memset(turned, 0, (size_t)(s->groups * group) * sizeof *turned);
-    const oct_weight_plan p = plan_of(k, numerics, s, samples, x->codes16 != NULL);
+    const int64_t outs = s->out_c / s->groups, sums = oct_conv_depth(s) * outs;
+    if (samples == 0 && !add) memset(turned, 0, (size_t)(s->groups * sums) * sizeof *turned);
+    const bool wide = x->codes16;
+    const oct_weight_plan p = plan_of(k, numerics, s, oct_smaller(leaf, samples), wide);
+    const int64_t leaves = oct_larger((samples + leaf - 1) / leaf, 1);
     oct_weight_room r;
-    room_of(&p, scratch, &r);
-    for (int64_t g = 0; g < s->groups; g++) {
-        const result y = {factor ? factor + g * p.outs : NULL, turned + g * group, add};
-        backward_group(&p, g, grad, x, &y, &r);
+    room_of(&p, leaves, scratch, &r);
+    twig t = {0};
+    for (int64_t rest = samples; leaves > 1 && rest > 0; rest -= leaf) {
+        const oct_weight_plan last = plan_of(k, numerics, s, oct_smaller(leaf, rest), wide);
+        add_leaf(&t, &last, &r);
+    }
+    const int64_t row = (int64_t)oct_conv_grad_row_bytes(k, numerics, s);
+    for (int g = 0; g < s->groups; g++) {
+        const call c = {.grad = grad,
+                        .x = *x,
+                        .group = g,
+                        .factor = factor ? factor + g * outs : NULL,
+                        .turned = turned + g * sums,
+                        .add = add};
+        if (leaves > 1)
+            multiply_twig(&t, &c, leaf * s->out_h * s->out_w * row, leaf * oct_conv_in_numel(s));
+        else
+            multiply_leaf(&p, &c, &r);
     }
 }
 

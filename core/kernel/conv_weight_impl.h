@@ -13,6 +13,7 @@
 enum {
     OCT_STRIP = 64,          /* positions of a line that are turned at a time */
     OCT_STRIP_CHANNELS = 16, /* of so many channels */
+    OCT_TWIG_LEVELS = 3,     /* of the tree over leaves that are worked side by side */
 };
 
 typedef struct oct_weight_plan {
@@ -29,13 +30,16 @@ typedef struct oct_weight_plan {
     int64_t line, sample, plane;   /* values from one to the next */
     bool few_rows;                 /* of one ky */
     int64_t panels, panel_bytes;
-    int64_t chunk; /* rows that are multiplied at once */
 } oct_weight_plan;
 
-/* What scratch holds. */
+/* What scratch holds, for one leaf after the other. */
 typedef struct oct_weight_room {
     char *planes, *panels;
-    float *sums;
+    size_t planes_bytes, panels_bytes; /* of a leaf */
+    int64_t num_runs;
+    int64_t chunk;                   /* rows that are multiplied at once */
+    float *sums;                     /* of a chunk, or of all rows where there are several blocks */
+    float *waiting[OCT_TWIG_LEVELS]; /* sums of a chunk over subtrees of several leaves */
     oct_row *rows;
     oct_run *runs;
     float *values;  /* (OCT_STRIP, OCT_STRIP_CHANNELS), or turned */

@@ -6,17 +6,24 @@
 
 #include <omp.h>
 
-/* Samples of a leaf, as offsets into x and y. */
-typedef struct conv_leaf {
+/* Samples of some leaves, as offsets into x and y. */
+typedef struct conv_part {
     int64_t samples, x, y;
-} conv_leaf;
+} conv_part;
 
-static conv_leaf leaf_at(const oct_context *cx, const oct_conv_shape *s, int64_t i)
+static conv_part leaves_at(const oct_context *cx, const oct_conv_shape *s, int64_t first,
+                           int64_t end)
 {
-    const int64_t begin = oct_leaf_begin(&cx->leaves, i);
-    return (conv_leaf){.samples = oct_leaf_size(&cx->leaves, i),
+    const oct_leaves *l = &cx->leaves;
+    const int64_t begin = oct_leaf_begin(l, first);
+    return (conv_part){.samples = oct_leaf_begin(l, end - 1) + oct_leaf_size(l, end - 1) - begin,
                        .x = begin * oct_conv_in_numel(s),
                        .y = begin * oct_conv_out_numel(s)};
+}
+
+static conv_part leaf_at(const oct_context *cx, const oct_conv_shape *s, int64_t i)
+{
+    return leaves_at(cx, s, i, i + 1);
 }
 
 /* Scratch of all threads, a whole number of cache lines each. */
@@ -54,7 +61,7 @@ static void data_backward(oct_context *cx, const oct_convolution *v, oct_tensor 
                                      ready);
 #pragma omp parallel for schedule(static)
         for (int64_t i = 0; i < cx->leaves.local; i++) {
-            const conv_leaf leaf = leaf_at(cx, s, i);
+            const conv_part leaf = leaf_at(cx, s, i);
             oct_conv_backward_data(k, OCT_NUMERICS_F32, s, leaf.samples, grad_y + leaf.y, ready,
                                    grad_x + leaf.x, add, thread_scratch_here(scratch));
         }
@@ -74,19 +81,22 @@ static void weight_backward(oct_context *cx, const oct_convolution *v, const flo
     const oct_float_kernel *k = oct_float_kernel_here();
     const oct_conv_shape *s = &v->shape;
     const oct_leaf_turn turn = {turn_weight, s->groups, oct_conv_depth(s), s->out_c / s->groups};
+    const int64_t leaf = cx->leaves.leaf;
+    const int64_t leaves =
+        oct_leaf_stream_leaves(cx, oct_conv_backward_weight_leaves(k, OCT_NUMERICS_F32, s, leaf));
     thread_scratch scratch = thread_scratch_begin(
-        cx, oct_conv_backward_weight_scratch_bytes(k, OCT_NUMERICS_F32, s, cx->leaves.leaf));
+        cx, oct_conv_backward_weight_scratch_bytes(k, OCT_NUMERICS_F32, s, leaf, leaves));
     oct_leaf_stream stream;
-    oct_leaf_stream_begin(cx, &stream, v->weight, &turn);
+    oct_leaf_stream_begin(cx, &stream, v->weight, leaves, &turn);
     for (int64_t first = 0, end; oct_leaf_stream_next(cx, &stream, &first, &end);) {
 #pragma omp parallel for schedule(static)
         for (int64_t i = first; i < end; i++) {
-            const conv_leaf leaf = leaf_at(cx, s, i);
-            const oct_conv_input input = {.values = x + leaf.x};
-            bool add;
-            float *row = oct_leaf_stream_row(&stream, i, &add);
-            oct_conv_backward_weight(k, OCT_NUMERICS_F32, s, leaf.samples, grad_y + leaf.y, &input,
-                                     NULL, row, add, thread_scratch_here(scratch));
+            const oct_leaf_twig twig = oct_leaf_stream_twig(cx, &stream, i);
+            const conv_part part = leaves_at(cx, s, twig.first, twig.end);
+            const oct_conv_input input = {.values = x + part.x};
+            oct_conv_backward_weight(k, OCT_NUMERICS_F32, s, part.samples, leaf, grad_y + part.y,
+                                     &input, NULL, twig.row, twig.add,
+                                     thread_scratch_here(scratch));
         }
     }
     oct_leaf_stream_end(cx, &stream);
@@ -100,7 +110,7 @@ static void bias_backward(oct_context *cx, const oct_convolution *v, const float
     if (!rows) return;
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < cx->leaves.local; i++) {
-        const conv_leaf leaf = leaf_at(cx, s, i);
+        const conv_part leaf = leaf_at(cx, s, i);
         oct_bias_backward(leaf.samples * s->out_h * s->out_w, s->out_c, grad_y + leaf.y,
                           rows + i * s->out_c);
     }
@@ -128,7 +138,7 @@ static void forward(oct_context *cx, const oct_convolution *v, const float *x, f
         oct_conv_forward_ready(k, s, oct_f32(&v->weight->value), ready);
 #pragma omp parallel for schedule(static)
         for (int64_t i = 0; i < cx->leaves.local; i++) {
-            const conv_leaf leaf = leaf_at(cx, s, i);
+            const conv_part leaf = leaf_at(cx, s, i);
             oct_conv_forward(k, s, leaf.samples, x + leaf.x, ready, bias, y + leaf.y,
                              thread_scratch_here(scratch));
         }

@@ -54,9 +54,9 @@ static oct_status tell(oct_bench *bench, const char *isa, const oct_layer_produc
     const double most = peak->gops[p->kind->roof], percent = 100.0 * gops / most;
     return oct_bench_give(
         bench,
-        json_pack("{s:s, s:s, s:s, s:s, s:I, s:I, s:i, s:i, s:f, s:f, s:f, s:f}", "bench",
+        json_pack("{s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:i, s:f, s:f, s:f, s:f}", "bench",
                   "kernels", "isa", isa, "product", p->kind->name, "layer", layer, "channels",
-                  (json_int_t)s->in_c, "side", (json_int_t)s->in_h, "batch", OCT_PRODUCT_SAMPLES,
+                  (json_int_t)s->in_c, "side", (json_int_t)s->in_h, "batch", (json_int_t)p->samples,
                   "threads", 1, "step_ms", 1e3 * seconds, "gops", gops, "gops_peak", most,
                   "percent_of_peak", percent),
         "%-12s %-21s %-14s %3" PRId64 " channels %2" PRId64 "x%-2" PRId64
@@ -88,6 +88,7 @@ static oct_status bench_layer(oct_bench *bench, const bench_set *set, const oct_
     oct_layer_product p = {
         .kind = kind,
         .shape = shape,
+        .samples = OCT_PRODUCT_LEAF,
         .integers = set->integers,
         .floats = set->floats,
     };

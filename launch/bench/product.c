@@ -21,9 +21,9 @@ static oct_status random_codes(void *block, int64_t n, uint32_t sub)
     return OCT_OK;
 }
 
-static int64_t outputs(const oct_conv_shape *s)
+static int64_t outputs(const oct_layer_product *p)
 {
-    return OCT_PRODUCT_SAMPLES * oct_conv_out_numel(s);
+    return p->samples * oct_conv_out_numel(&p->shape);
 }
 
 /* int8: codes, weights, ready, accumulators, scratch. */
@@ -35,13 +35,13 @@ static oct_status make_integers(oct_layer_product *p)
     const oct_kernel *k = p->integers;
     const oct_conv_shape *s = &p->shape;
     const int64_t weights = s->out_c * oct_conv_depth(s);
-    OCT_TRY(random_codes(&p->operand[CODES], OCT_PRODUCT_SAMPLES * oct_conv_in_numel(s), 0));
+    OCT_TRY(random_codes(&p->operand[CODES], p->samples * oct_conv_in_numel(s), 0));
     OCT_TRY(random_codes(&p->operand[WEIGHTS], weights, 1));
     int8_t *codes = p->operand[WEIGHTS];
     for (int64_t i = 0; i < weights; i++)
         if (codes[i] == INT8_MIN) codes[i] = -INT8_MAX;
     OCT_TRY(oct_alloc(&p->operand[READY], (size_t)oct_qconv_ready_bytes(k, s, after_relu), 1));
-    OCT_TRY(oct_alloc(&p->operand[RESULT], (size_t)outputs(s), sizeof(int32_t)));
+    OCT_TRY(oct_alloc(&p->operand[RESULT], (size_t)outputs(p), sizeof(int32_t)));
     OCT_TRY(oct_alloc(&p->operand[SCRATCH], (size_t)oct_qconv_scratch_bytes(k, s, after_relu), 1));
     oct_qconv_ready(k, s, after_relu, codes, p->operand[READY]);
     return OCT_OK;
@@ -50,7 +50,7 @@ static oct_status make_integers(oct_layer_product *p)
 static void multiply_integers(oct_layer_product *p)
 {
     const oct_qcodes x = {.q = after_relu, .data = p->operand[CODES]};
-    oct_qconv_accumulate(p->integers, &p->shape, OCT_PRODUCT_SAMPLES, x, p->operand[READY],
+    oct_qconv_accumulate(p->integers, &p->shape, p->samples, x, p->operand[READY],
                          p->operand[RESULT], p->operand[SCRATCH]);
 }
 
@@ -75,10 +75,10 @@ static oct_status make_forward(oct_layer_product *p)
 {
     const oct_float_kernel *k = p->floats;
     const oct_conv_shape *s = &p->shape;
-    OCT_TRY(random_floats(&p->operand[VALUES], OCT_PRODUCT_SAMPLES * oct_conv_in_numel(s), 0));
+    OCT_TRY(random_floats(&p->operand[VALUES], p->samples * oct_conv_in_numel(s), 0));
     OCT_TRY(random_floats(&p->operand[WEIGHTS], s->out_c * oct_conv_depth(s), 1));
     OCT_TRY(oct_alloc(&p->operand[READY], oct_conv_forward_ready_bytes(k, s), 1));
-    OCT_TRY(oct_alloc(&p->operand[RESULT], (size_t)outputs(s), sizeof(float)));
+    OCT_TRY(oct_alloc(&p->operand[RESULT], (size_t)outputs(p), sizeof(float)));
     OCT_TRY(oct_alloc(&p->operand[SCRATCH], oct_conv_forward_scratch_bytes(k, s), 1));
     oct_conv_forward_ready(k, s, p->operand[WEIGHTS], p->operand[READY]);
     return OCT_OK;
@@ -86,17 +86,17 @@ static oct_status make_forward(oct_layer_product *p)
 
 static void forward(oct_layer_product *p)
 {
-    oct_conv_forward(p->floats, &p->shape, OCT_PRODUCT_SAMPLES, p->operand[VALUES],
-                     p->operand[READY], NULL, p->operand[RESULT], p->operand[SCRATCH]);
+    oct_conv_forward(p->floats, &p->shape, p->samples, p->operand[VALUES], p->operand[READY], NULL,
+                     p->operand[RESULT], p->operand[SCRATCH]);
 }
 
 static oct_status random_gradient(oct_layer_product *p, void *block)
 {
     const oct_conv_shape *s = &p->shape;
-    const int64_t rows = OCT_PRODUCT_SAMPLES * s->out_h * s->out_w;
+    const int64_t rows = p->samples * s->out_h * s->out_w;
     float *grad_y = NULL;
     OCT_TRY(oct_alloc(block, (size_t)rows, oct_conv_grad_row_bytes(p->floats, numerics_of(p), s)));
-    OCT_TRY(random_floats(&grad_y, outputs(s), 2));
+    OCT_TRY(random_floats(&grad_y, outputs(p), 2));
     oct_conv_grad_rows(p->floats, numerics_of(p), s, rows, grad_y, NULL, *(void **)block);
     oct_free(&grad_y);
     return OCT_OK;
@@ -110,8 +110,8 @@ static oct_status make_grad_input(oct_layer_product *p)
     OCT_TRY(random_gradient(p, &p->operand[VALUES]));
     OCT_TRY(random_floats(&p->operand[WEIGHTS], s->out_c * oct_conv_depth(s), 1));
     OCT_TRY(oct_alloc(&p->operand[READY], oct_conv_backward_data_ready_bytes(k, numerics, s), 1));
-    OCT_TRY(oct_alloc(&p->operand[RESULT], OCT_PRODUCT_SAMPLES * (size_t)oct_conv_in_numel(s),
-                      sizeof(float)));
+    OCT_TRY(
+        oct_alloc(&p->operand[RESULT], (size_t)(p->samples * oct_conv_in_numel(s)), sizeof(float)));
     OCT_TRY(
         oct_alloc(&p->operand[SCRATCH], oct_conv_backward_data_scratch_bytes(k, numerics, s), 1));
     oct_conv_backward_data_ready(k, numerics, s, p->operand[WEIGHTS], NULL, p->operand[READY]);
@@ -120,9 +120,8 @@ static oct_status make_grad_input(oct_layer_product *p)
 
 static void grad_input(oct_layer_product *p)
 {
-    oct_conv_backward_data(p->floats, numerics_of(p), &p->shape, OCT_PRODUCT_SAMPLES,
-                           p->operand[VALUES], p->operand[READY], p->operand[RESULT], false,
-                           p->operand[SCRATCH]);
+    oct_conv_backward_data(p->floats, numerics_of(p), &p->shape, p->samples, p->operand[VALUES],
+                           p->operand[READY], p->operand[RESULT], false, p->operand[SCRATCH]);
 }
 
 /* The input in the place of the weights: codes where QAT has them, floats in float training. */
@@ -130,14 +129,18 @@ static oct_status make_grad_weight(oct_layer_product *p)
 {
     const oct_conv_shape *s = &p->shape;
     const oct_numerics numerics = numerics_of(p);
-    const int64_t inputs = OCT_PRODUCT_SAMPLES * oct_conv_in_numel(s);
+    const int64_t leaves =
+        oct_conv_backward_weight_leaves(p->floats, numerics, s, OCT_PRODUCT_LEAF);
+    p->samples = leaves * OCT_PRODUCT_LEAF;
+    const int64_t inputs = p->samples * oct_conv_in_numel(s);
     OCT_TRY(random_gradient(p, &p->operand[VALUES]));
     OCT_TRY(numerics == OCT_NUMERICS_BF16 ? random_codes(&p->operand[WEIGHTS], inputs, 0)
                                           : random_floats(&p->operand[WEIGHTS], inputs, 0));
     OCT_TRY(oct_alloc(&p->operand[RESULT], (size_t)(s->out_c * oct_conv_depth(s)), sizeof(float)));
     return oct_alloc(
         &p->operand[SCRATCH],
-        oct_conv_backward_weight_scratch_bytes(p->floats, numerics, s, OCT_PRODUCT_SAMPLES), 1);
+        oct_conv_backward_weight_scratch_bytes(p->floats, numerics, s, OCT_PRODUCT_LEAF, leaves),
+        1);
 }
 
 static void grad_weight(oct_layer_product *p)
@@ -147,7 +150,7 @@ static void grad_weight(oct_layer_product *p)
         x.codes = p->operand[WEIGHTS];
     else
         x.values = p->operand[WEIGHTS];
-    oct_conv_backward_weight(p->floats, numerics_of(p), &p->shape, OCT_PRODUCT_SAMPLES,
+    oct_conv_backward_weight(p->floats, numerics_of(p), &p->shape, p->samples, OCT_PRODUCT_LEAF,
                              p->operand[VALUES], &x, NULL, p->operand[RESULT], false,
                              p->operand[SCRATCH]);
 }
@@ -157,17 +160,17 @@ static void grad_weight(oct_layer_product *p)
 static oct_status make_blas(oct_layer_product *p)
 {
     const oct_conv_shape *s = &p->shape;
-    const int64_t rows = OCT_PRODUCT_SAMPLES * s->out_h * s->out_w, depth = oct_conv_depth(s);
+    const int64_t rows = p->samples * s->out_h * s->out_w, depth = oct_conv_depth(s);
     oct_blas_init();
     OCT_TRY(random_floats(&p->operand[VALUES], rows * depth, 0));
     OCT_TRY(random_floats(&p->operand[WEIGHTS], s->out_c * depth, 1));
-    return oct_alloc(&p->operand[RESULT], (size_t)outputs(s), sizeof(float));
+    return oct_alloc(&p->operand[RESULT], (size_t)outputs(p), sizeof(float));
 }
 
 static void blas(oct_layer_product *p)
 {
     const oct_conv_shape *s = &p->shape;
-    const int64_t rows = OCT_PRODUCT_SAMPLES * s->out_h * s->out_w, depth = oct_conv_depth(s);
+    const int64_t rows = p->samples * s->out_h * s->out_w, depth = oct_conv_depth(s);
     oct_sgemm(false, true, rows, s->out_c, depth, 1.0F, p->operand[VALUES], depth,
               p->operand[WEIGHTS], depth, 0.0F, p->operand[RESULT], s->out_c);
 }
@@ -201,6 +204,5 @@ void oct_product_free(oct_layer_product *p)
 int64_t oct_product_work(const oct_layer_product *p)
 {
     const oct_conv_shape *s = &p->shape;
-    return p->kind->anchor ? outputs(s) * oct_conv_depth(s)
-                           : OCT_PRODUCT_SAMPLES * oct_conv_work(s, 1);
+    return p->kind->anchor ? outputs(p) * oct_conv_depth(s) : p->samples * oct_conv_work(s, 1);
 }

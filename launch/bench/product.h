@@ -1,18 +1,19 @@
-/* The products of a layer as training calls them, each on a leaf of random numbers: what octet bench
- * kernels times. */
+/* The products of a layer as training calls them, each on a leaf of random numbers (weight gradients on as
+ * many as are summed together): what octet bench kernels times. */
 #pragma once
 
 #include "core/kernel/conv.h"
 #include "launch/bench/peak.h"
 #include "quant/kernel/qops.h"
 
-enum { OCT_PRODUCT_SAMPLES = 8 }; /* a leaf */
+enum { OCT_PRODUCT_LEAF = 8 };
 
 /* A kind of product, of one layer, on one instruction set. */
 enum { OCT_PRODUCT_OPERANDS = 5 };
 typedef struct oct_layer_product {
     const struct oct_product_kind *kind;
     oct_conv_shape shape;
+    int64_t samples; /* of a call: a leaf, unless make says more */
     const oct_kernel *integers;
     const oct_float_kernel *floats;
     void *operand[OCT_PRODUCT_OPERANDS]; /* owned; the kind knows what they are */

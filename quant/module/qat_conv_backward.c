@@ -16,9 +16,10 @@
 #include <omp.h>
 #include <string.h>
 
-/* Parts of a thread's memory, in bytes from its start: a part of floats, a leaf's operand rows, and what
- * the products work with. */
+/* Parts of a thread's memory, in bytes from its start: a part of floats, the operand rows of up to so
+ * many leaves, and what the products work with. */
 typedef struct room_plan {
+    int64_t leaves;
     size_t rows, products, bytes;
 } room_plan;
 
@@ -184,26 +185,37 @@ static oct_conv_input input_of(const call *c, int64_t begin)
     return x;
 }
 
-/* weight: the leaf's gradient of the weights, turned, is written there or added to it. */
-static void multiply_leaf(const oct_context *cx, const call *c, int64_t i, float *weight, bool add)
+/* Operand rows of leaf i, from `rows` on, and the gradient to its input; returns its samples. */
+static int64_t turn_leaf(const oct_context *cx, const call *c, int64_t i, char *room, char *rows)
 {
     const oct_conv_shape *s = &c->sv->shape;
     const int64_t samples = oct_leaf_size(&cx->leaves, i);
-    const int64_t begin = oct_leaf_begin(&cx->leaves, i) * oct_conv_in_numel(s);
     leaf f = leaf_of(cx, c, i, !c->l.bn);
-    char *room = room_of_thread(c);
     f.part = (float *)(void *)room;
-    f.rows = room + c->room.rows;
+    f.rows = rows;
     if (c->l.bn && c->sv->live)
         oct_work_again(cx, &c->w, i, turn_block, &f);
     else
         turn_plain(&f, samples * s->out_h * s->out_w);
     if (c->grad_x)
-        oct_conv_backward_data(c->kernel, c->numerics, s, samples, f.rows, c->weight,
-                               c->grad_x + begin, c->add_x, room + c->room.products);
-    const oct_conv_input x = input_of(c, begin);
-    oct_conv_backward_weight(c->kernel, c->numerics, s, samples, f.rows, &x, c->factor, weight, add,
-                             room + c->room.products);
+        oct_conv_backward_data(c->kernel, c->numerics, s, samples, rows, c->weight,
+                               c->grad_x + oct_leaf_begin(&cx->leaves, i) * oct_conv_in_numel(s),
+                               c->add_x, room + c->room.products);
+    return samples;
+}
+
+static void multiply_twig(const oct_context *cx, const call *c, const oct_leaf_twig *twig)
+{
+    const oct_conv_shape *s = &c->sv->shape;
+    const size_t sample = (size_t)(s->out_h * s->out_w) * c->row_bytes;
+    char *room = room_of_thread(c), *rows = room + c->room.rows;
+    int64_t samples = 0;
+    for (int64_t i = twig->first; i < twig->end; i++)
+        samples += turn_leaf(cx, c, i, room, rows + (size_t)samples * sample);
+    const oct_conv_input x =
+        input_of(c, oct_leaf_begin(&cx->leaves, twig->first) * oct_conv_in_numel(s));
+    oct_conv_backward_weight(c->kernel, c->numerics, s, samples, cx->leaves.leaf, rows, &x,
+                             c->factor, twig->row, twig->add, room + c->room.products);
 }
 
 static void turn(const oct_leaf_turn *turn, const float *row, float *value)
@@ -223,13 +235,12 @@ static void multiply(oct_context *cx, call *c)
 {
     oct_leaf_stream stream;
     c->bias = c->l.bias ? oct_leaf_grads_begin(cx, c->l.bias) : NULL;
-    oct_leaf_stream_begin(cx, &stream, c->l.weight, &c->sv->turn);
+    oct_leaf_stream_begin(cx, &stream, c->l.weight, c->room.leaves, &c->sv->turn);
     for (int64_t first = 0, end; oct_leaf_stream_next(cx, &stream, &first, &end);) {
 #pragma omp parallel for schedule(static)
         for (int64_t i = first; i < end; i++) {
-            bool add;
-            float *row = oct_leaf_stream_row(&stream, i, &add);
-            multiply_leaf(cx, c, i, row, add);
+            const oct_leaf_twig twig = oct_leaf_stream_twig(cx, &stream, i);
+            multiply_twig(cx, c, &twig);
         }
     }
     oct_leaf_stream_end(cx, &stream);
@@ -244,12 +255,17 @@ static size_t aligned(size_t bytes)
 static bool begin_rooms(oct_context *cx, call *c)
 {
     const oct_conv_shape *s = &c->sv->shape;
-    const int64_t most = cx->leaves.leaf;
+    const int64_t samples = cx->leaves.leaf;
+    const int64_t leaves = oct_leaf_stream_leaves(
+        cx, oct_conv_backward_weight_leaves(c->kernel, c->numerics, s, samples));
     const size_t data = oct_conv_backward_data_scratch_bytes(c->kernel, c->numerics, s);
-    const size_t weight = oct_conv_backward_weight_scratch_bytes(c->kernel, c->numerics, s, most);
+    const size_t weight =
+        oct_conv_backward_weight_scratch_bytes(c->kernel, c->numerics, s, samples, leaves);
+    const int64_t positions = leaves * samples * s->out_h * s->out_w;
     c->row_bytes = oct_conv_grad_row_bytes(c->kernel, c->numerics, s);
+    c->room.leaves = leaves;
     c->room.rows = aligned((size_t)oct_part_floats(s->out_c) * sizeof(float));
-    c->room.products = c->room.rows + aligned((size_t)(most * s->out_h * s->out_w) * c->row_bytes);
+    c->room.products = c->room.rows + aligned((size_t)positions * c->row_bytes);
     c->room.bytes = c->room.products + aligned(data > weight ? data : weight);
     c->rooms = oct_scratch(cx, c->room.bytes * (size_t)omp_get_max_threads());
     return c->rooms;

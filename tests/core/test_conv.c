@@ -6,6 +6,7 @@
 #include "core/kernel/blas.h"
 #include "core/kernel/conv.h"
 
+#include "core/base/leaves.h"
 #include "core/base/mem.h"
 #include "tests/support/check_tensor.h"
 
@@ -186,13 +187,13 @@ static float *backward_weight(const example *e, const oct_float_kernel *k, oct_n
 {
     const int64_t depth = oct_conv_depth(&e->s), outs = e->s.out_c / e->s.groups;
     float *grad = take((size_t)w_numel(e), sizeof *grad), *turned = take((size_t)w_numel(e), 4);
-    void *scratch =
-        take_dirty(oct_conv_backward_weight_scratch_bytes(k, numerics, &e->s, e->samples));
+    const int64_t leaf = e->samples > 0 ? e->samples : 1;
+    void *scratch = take_dirty(oct_conv_backward_weight_scratch_bytes(k, numerics, &e->s, leaf, 1));
     for (int64_t i = 0; i < w_numel(e); i++) {
         const int64_t g = i / (depth * outs), at = i / outs % depth, o = i % outs;
         turned[i] = (float)(((g * outs + o) * depth + at) % 5);
     }
-    oct_conv_backward_weight(k, numerics, &e->s, e->samples, rows, x, e->factor, turned, true,
+    oct_conv_backward_weight(k, numerics, &e->s, e->samples, leaf, rows, x, e->factor, turned, true,
                              scratch);
     oct_conv_turn(e->s.groups, depth, outs, turned, grad);
     oct_free(&scratch);
@@ -347,12 +348,11 @@ static void check_added_codes(const example *e, const oct_float_kernel *k, oct_n
  * negative, so their products are -0, which nothing may keep. */
 static void check_fresh(const example *e, const oct_float_kernel *k, oct_numerics numerics)
 {
-    const int64_t numel = w_numel(e);
+    const int64_t numel = w_numel(e), leaf = e->samples > 0 ? e->samples : 1;
     const oct_conv_input x = {.codes = e->codes, .zero_point = 128};
     float *zeros = take((size_t)numel, sizeof *zeros), *fresh = take_dirty((size_t)numel * 4);
     float *factor = take((size_t)e->s.out_c, sizeof *factor);
-    void *scratch =
-        take_dirty(oct_conv_backward_weight_scratch_bytes(k, numerics, &e->s, e->samples));
+    void *scratch = take_dirty(oct_conv_backward_weight_scratch_bytes(k, numerics, &e->s, leaf, 1));
     memcpy(factor, e->factor, (size_t)e->s.out_c * sizeof *factor);
     factor[0] = -1;
     for (int64_t i = 0; i < y_numel(e); i += e->s.out_c)
@@ -361,9 +361,9 @@ static void check_fresh(const example *e, const oct_float_kernel *k, oct_numeric
     for (int scaled = 0; scaled < 2; scaled++) {
         const float *by = scaled ? factor : NULL;
         memset(zeros, 0, (size_t)numel * sizeof *zeros);
-        oct_conv_backward_weight(k, numerics, &e->s, e->samples, rows, &x, by, zeros, true,
+        oct_conv_backward_weight(k, numerics, &e->s, e->samples, leaf, rows, &x, by, zeros, true,
                                  scratch);
-        oct_conv_backward_weight(k, numerics, &e->s, e->samples, rows, &x, by, fresh, false,
+        oct_conv_backward_weight(k, numerics, &e->s, e->samples, leaf, rows, &x, by, fresh, false,
                                  scratch);
         oct_check_bits_f32(fresh, zeros, numel, k->name);
         cr_assert_not(signbit(fresh[0]));
@@ -568,10 +568,109 @@ Test(conv, fewer_samples_never_need_more_room)
         size_t room = 0;
         for (int64_t samples = 1; samples <= 12; samples++) {
             const size_t bytes =
-                oct_conv_backward_weight_scratch_bytes(k, OCT_NUMERICS_BF16, &s, samples);
+                oct_conv_backward_weight_scratch_bytes(k, OCT_NUMERICS_BF16, &s, samples, 1);
             cr_assert_geq(bytes, room, "shape %d, %lld samples", i, (long long)samples);
             room = bytes;
         }
+    }
+}
+
+/* The definition: a row for each leaf, and the tree. They begin at 0; the twig's is added to `start`. */
+static void sum_by_rows(const example *e, const oct_float_kernel *k, oct_numerics numerics,
+                        int64_t leaf, const char *rows, const oct_conv_input *x,
+                        const float *factor, float *sum)
+{
+    const oct_leaves leaves = oct_leaves_split(e->samples, leaf, 0, 1);
+    const size_t row = oct_conv_grad_row_bytes(k, numerics, &e->s);
+    const int64_t numel = w_numel(e);
+    float *each = take((size_t)(leaves.count * numel), sizeof *each);
+    void *scratch = take_dirty(oct_conv_backward_weight_scratch_bytes(k, numerics, &e->s, leaf, 1));
+    for (int64_t i = 0; i < leaves.count; i++) {
+        oct_conv_input from = *x;
+        const int64_t inputs = oct_leaf_begin(&leaves, i) * oct_conv_in_numel(&e->s);
+        const int64_t outputs = oct_leaf_begin(&leaves, i) * e->s.out_h * e->s.out_w;
+        if (x->values) from.values += inputs;
+        if (x->codes) from.codes += inputs;
+        if (x->codes16) from.codes16 += inputs;
+        oct_conv_backward_weight(k, numerics, &e->s, oct_leaf_size(&leaves, i), leaf,
+                                 rows + (size_t)outputs * row, &from, factor, each + i * numel,
+                                 false, scratch);
+    }
+    cr_assert_eq(oct_tree_fold_f32(&leaves, each, numel), 1);
+    memcpy(sum, each, (size_t)numel * sizeof *sum);
+    oct_free(&each);
+    oct_free(&scratch);
+}
+
+static void check_twig(const example *e, const oct_float_kernel *k, oct_numerics numerics,
+                       int64_t leaf, const oct_conv_input *x)
+{
+    const int64_t numel = w_numel(e);
+    const int64_t most = oct_conv_backward_weight_leaves(k, numerics, &e->s, leaf);
+    cr_assert_leq(e->samples, most * leaf);
+    float *want = take((size_t)numel, sizeof *want), *got = take_dirty((size_t)numel * 4);
+    char *rows = grad_rows(e, k, numerics, NULL);
+    void *scratch =
+        take_dirty(oct_conv_backward_weight_scratch_bytes(k, numerics, &e->s, leaf, most));
+    for (int scaled = 0; scaled < 2; scaled++) {
+        const float *factor = scaled ? e->factor : NULL;
+        sum_by_rows(e, k, numerics, leaf, rows, x, factor, want);
+        oct_conv_backward_weight(k, numerics, &e->s, e->samples, leaf, rows, x, factor, got, false,
+                                 scratch);
+        oct_check_bits_f32(got, want, numel, k->name);
+        oct_conv_backward_weight(k, numerics, &e->s, e->samples, leaf, rows, x, factor, got, true,
+                                 scratch);
+        for (int64_t i = 0; i < numel; i++)
+            want[i] += want[i];
+        oct_check_bits_f32(got, want, numel, k->name);
+    }
+    oct_free(&want);
+    oct_free(&got);
+    oct_free(&rows);
+    oct_free(&scratch);
+}
+
+/* Up to as many leaves as a call takes, of which the last may be short. Returns that number, of
+ * floats. */
+static int64_t check_twigs(oct_conv_shape s, int64_t leaf)
+{
+    s.out_h = oct_conv_out(s.in_h, s.kernel_h, s.stride, s.padding);
+    s.out_w = oct_conv_out(s.in_w, s.kernel_w, s.stride, s.padding);
+    for (size_t t = 0; t < OCT_COUNT(tables); t++) {
+        if (!is_here(tables[t])) continue;
+        for (size_t i = 0; i < OCT_COUNT(both_numerics); i++) {
+            const int64_t most =
+                oct_conv_backward_weight_leaves(tables[t], both_numerics[i], &s, leaf);
+            for (int64_t leaves = 1; leaves <= most; leaves++) {
+                const int64_t samples = leaves * leaf - (leaves % 3 ? leaf / 2 : 0);
+                example e = example_of(samples, s, 12);
+                check_twig(&e, tables[t], both_numerics[i], leaf, &(oct_conv_input){.values = e.x});
+                check_twig(&e, tables[t], both_numerics[i], leaf,
+                           &(oct_conv_input){.codes = e.codes, .zero_point = 128});
+                free_example(&e);
+            }
+        }
+    }
+    return oct_conv_backward_weight_leaves(oct_float_kernel_here(), OCT_NUMERICS_F32, &s, leaf);
+}
+
+Test(conv, leaves_that_are_worked_side_by_side_give_the_bits_of_the_tree_over_them)
+{
+    cr_assert_eq(check_twigs(SHAPE(4, 4, 20, 40, 3, 3, 1, 1, 1), 3), 4);
+    cr_assert_eq(check_twigs(SHAPE(1, 1, 70, 30, 1, 1, 1, 0, 1), 8), 8);
+    cr_assert_eq(check_twigs(SHAPE(7, 7, 12, 20, 1, 1, 1, 0, 1), 1), 4);
+    cr_assert_eq(check_twigs(SHAPE(8, 8, 12, 20, 1, 1, 1, 0, 1), 2), 2);
+    cr_assert_eq(check_twigs(SHAPE(5, 5, 12, 300, 3, 3, 2, 1, 4), 3), 8);
+    cr_assert_eq(check_twigs(SHAPE(16, 16, 3, 5, 3, 3, 1, 1, 1), 8), 1);
+    cr_assert_eq(check_twigs(SHAPE(4, 4, 8, 8, 3, 3, 1, 1, 8), 3), 1);
+}
+
+Test(conv, leaves_side_by_side_of_random_layers)
+{
+    uint64_t state = 11;
+    for (int i = 0; i < 12; i++) {
+        const oct_conv_shape s = random_shape(&state);
+        check_twigs(s, pick(&state, 1, 5));
     }
 }
 

@@ -1,5 +1,6 @@
 /* The stream of leaf gradients gives the bits of the tree over all rows, for every split of leaves over
- * ranks, every number of threads, layouts of the op's own, and parameters used more than once. */
+ * ranks, every number of threads, twigs of every size, layouts of the op's own, and parameters used more
+ * than once. */
 #include "core/autograd/tape.h"
 #include "core/base/mem.h"
 #include "core/base/rng.h"
@@ -64,26 +65,46 @@ static void begin(const oct_leaves *leaves, int uses)
         oct_param_used(cx, weight);
 }
 
-static void stream_use(int use, const oct_leaf_turn *layout)
+/* What the tree makes of the leaves [first, first + span) of the whole batch, cut at `end`. */
+static void sum_of(int64_t first, int64_t span, int64_t end, int use, float sum[NUMEL])
+{
+    if (span == 1) {
+        term(first, use, sum);
+        return;
+    }
+    sum_of(first, span / 2, end, use, sum);
+    if (first + span / 2 >= end) return;
+    float right[NUMEL];
+    sum_of(first + span / 2, span / 2, end, use, right);
+    for (int k = 0; k < NUMEL; k++)
+        sum[k] += right[k];
+}
+
+static void stream_use(int use, int64_t twig_leaves, const oct_leaf_turn *layout)
 {
     oct_leaf_stream stream;
-    int64_t seen = 0;
-    oct_leaf_stream_begin(cx, &stream, weight, layout);
+    int64_t twigs = 0, leaves = 0;
+    oct_leaf_stream_begin(cx, &stream, weight, twig_leaves, layout);
     for (int64_t first = 0, end; oct_leaf_stream_next(cx, &stream, &first, &end);) {
-        cr_assert(first == seen && end > first && end <= cx->leaves.local);
-        seen = end;
+        cr_assert(first == twigs && end > first);
+        twigs = end;
+        for (int64_t i = first; i < end; i++) {
+            const oct_leaf_twig t = oct_leaf_stream_twig(cx, &stream, i);
+            cr_assert(t.first == leaves && t.end > t.first && t.end - t.first <= twig_leaves);
+            leaves = t.end;
+        }
 #pragma omp parallel for schedule(static)
         for (int64_t i = first; i < end; i++) {
-            bool add;
-            float terms[NUMEL], *row = oct_leaf_stream_row(&stream, i, &add);
-            term(cx->leaves.first + i, use, terms);
+            const oct_leaf_twig t = oct_leaf_stream_twig(cx, &stream, i);
+            float sum[NUMEL];
+            sum_of(cx->leaves.first + t.first, stream.leaves, cx->leaves.first + t.end, use, sum);
             for (int k = 0; k < NUMEL; k++)
-                row[k] = (add ? row[k] : 0) + terms[k];
+                t.row[k] = (t.add ? t.row[k] : 0) + sum[k];
         }
     }
     oct_leaf_stream_end(cx, &stream);
     cr_assert_eq(oct_context_status(cx), OCT_OK);
-    cr_assert_eq(seen, cx->leaves.local);
+    cr_assert_eq(leaves, cx->leaves.local);
 }
 
 /* The same by the definition: all rows, then the tree. Uses come in reverse, as in a backward. */
@@ -110,21 +131,21 @@ static int define(const oct_leaves *leaves, int uses, const oct_leaf_turn *layou
     return num_parts;
 }
 
-static void compare(const oct_leaves *leaves, int uses, const oct_leaf_turn *layout)
+static void compare(const oct_leaves *leaves, int uses, int64_t twig, const oct_leaf_turn *layout)
 {
     static float want[OCT_MAX_PARTS][NUMEL];
     oct_params params;
     cr_assert_eq(oct_params_bind(&params, holder, leaves), OCT_OK);
     begin(leaves, uses);
     for (int use = 0; use < uses; use++)
-        stream_use(use, layout);
+        stream_use(use, twig, layout);
     cr_assert_eq(weight->uses, 0);
     cr_assert(weight->folded && !weight->rows);
     int num_parts = define(leaves, uses, layout, want);
     cr_assert_arr_eq(params.parts, want, (size_t)num_parts * sizeof want[0],
-                     "%d uses, leaves %d to %d of %d, %d threads", uses, (int)leaves->first,
-                     (int)(leaves->first + leaves->local), (int)leaves->count,
-                     omp_get_max_threads());
+                     "%d uses, leaves %d to %d of %d, twigs of %d, %d threads", uses,
+                     (int)leaves->first, (int)(leaves->first + leaves->local), (int)leaves->count,
+                     (int)twig, omp_get_max_threads());
     oct_params_unbind(&params);
 }
 
@@ -136,7 +157,8 @@ Test(leaf_stream, every_split_gives_the_bits_of_the_tree)
             for (int size = 1; size <= 5; size++)
                 for (int rank = 0; rank < size; rank++) {
                     oct_leaves leaves = oct_leaves_split(samples, LEAF, rank, size);
-                    compare(&leaves, 1, samples % 4 ? &turned : NULL);
+                    for (int64_t twig = 1; twig <= 8; twig *= 2)
+                        compare(&leaves, 1, twig, samples % 4 ? &turned : NULL);
                 }
     }
 }
@@ -147,11 +169,30 @@ Test(leaf_stream, many_leaves)
         omp_set_num_threads(threads);
         for (int64_t count = 58; count <= MAX_LEAVES; count++) {
             oct_leaves leaves = oct_leaves_split(count * LEAF - 1, LEAF, 0, 1);
-            compare(&leaves, 1, NULL);
+            compare(&leaves, 1, 1, NULL);
+            compare(&leaves, 1, 4, NULL);
             leaves = oct_leaves_split(count * LEAF, LEAF, 1, 3);
-            compare(&leaves, 1, &turned);
+            compare(&leaves, 1, 1, &turned);
+            compare(&leaves, 1, 8, &turned);
         }
     }
+}
+
+Test(leaf_stream, twigs_are_as_large_as_the_op_takes_and_threads_allow)
+{
+    oct_leaves leaves = oct_leaves_split(8 * LEAF - 1, LEAF, 0, 1);
+    begin(&leaves, 0);
+    omp_set_num_threads(1);
+    cr_assert_eq(oct_leaf_stream_leaves(cx, 1), 1);
+    cr_assert_eq(oct_leaf_stream_leaves(cx, 4), 4);
+    cr_assert_eq(oct_leaf_stream_leaves(cx, 16), 8);
+    omp_set_num_threads(2);
+    cr_assert_eq(oct_leaf_stream_leaves(cx, 16), 4);
+    omp_set_num_threads(5);
+    cr_assert_eq(oct_leaf_stream_leaves(cx, 16), 1);
+    leaves = oct_leaves_split(0, LEAF, 0, 1);
+    begin(&leaves, 0);
+    cr_assert_eq(oct_leaf_stream_leaves(cx, 16), 1);
 }
 
 Test(leaf_stream, a_parameter_used_often_adds_within_each_leaf_first)
@@ -159,8 +200,8 @@ Test(leaf_stream, a_parameter_used_often_adds_within_each_leaf_first)
     for (int uses = 2; uses <= 3; uses++)
         for (int rank = 0; rank < 3; rank++) {
             oct_leaves leaves = oct_leaves_split(11 * LEAF + 1, LEAF, rank, 3);
-            compare(&leaves, uses, NULL);
-            compare(&leaves, uses, &turned);
+            compare(&leaves, uses, 1, NULL);
+            compare(&leaves, uses, 4, &turned);
         }
 }
 
@@ -184,12 +225,10 @@ Test(leaf_stream, it_keeps_a_row_for_each_level)
         oct_mem_peak_reset();
         size_t before = oct_mem_live();
         oct_leaf_stream stream;
-        oct_leaf_stream_begin(cx, &stream, large, NULL);
-        for (int64_t first = 0, end; oct_leaf_stream_next(cx, &stream, &first, &end);) {
-            bool add;
+        oct_leaf_stream_begin(cx, &stream, large, 1, NULL);
+        for (int64_t first = 0, end; oct_leaf_stream_next(cx, &stream, &first, &end);)
             for (int64_t i = first; i < end; i++)
-                memset(oct_leaf_stream_row(&stream, i, &add), 0, row);
-        }
+                memset(oct_leaf_stream_twig(cx, &stream, i).row, 0, row);
         oct_leaf_stream_end(cx, &stream);
         size_t rows = (oct_mem_peak() - before) / row; /* the lists are less than one */
         cr_assert_leq(rows, (size_t)(5 + threads - 1));
@@ -203,7 +242,7 @@ Test(leaf_stream, misuse_is_a_defect_and_a_failed_context_ends_it)
     oct_leaf_stream stream;
     int64_t first, end;
     begin(&leaves, 1);
-    oct_leaf_stream_begin(cx, &stream, weight, NULL);
+    oct_leaf_stream_begin(cx, &stream, weight, 2, NULL);
     cr_assert_not(oct_leaf_stream_next(cx, &stream, &first, &end));
     oct_leaf_stream_end(cx, &stream);
     cr_assert_str_eq(oct_fail_text(0), "parameter w is not bound (oct_params_bind)");
@@ -211,21 +250,21 @@ Test(leaf_stream, misuse_is_a_defect_and_a_failed_context_ends_it)
     oct_params params;
     cr_assert_eq(oct_params_bind(&params, holder, &leaves), OCT_OK);
     begin(&leaves, 1);
-    stream_use(0, NULL);
-    oct_leaf_stream_begin(cx, &stream, weight, NULL);
+    stream_use(0, 1, NULL);
+    oct_leaf_stream_begin(cx, &stream, weight, 2, NULL);
     cr_assert_not(oct_leaf_stream_next(cx, &stream, &first, &end));
     oct_leaf_stream_end(cx, &stream);
     cr_assert_eq(oct_context_status(cx), OCT_DEFECT);
 
     oct_params_zero(&params);
     begin(&leaves, 0);
-    oct_leaf_stream_begin(cx, &stream, weight, NULL);
+    oct_leaf_stream_begin(cx, &stream, weight, 2, NULL);
     cr_assert_not(oct_leaf_stream_next(cx, &stream, &first, &end));
     oct_leaf_stream_end(cx, &stream);
     cr_assert(strstr(oct_fail_text(0), "more gradients than uses"));
 
     begin(&leaves, 1);
-    oct_leaf_stream_begin(cx, &stream, weight, NULL);
+    oct_leaf_stream_begin(cx, &stream, weight, 2, NULL);
     cr_assert(oct_leaf_stream_next(cx, &stream, &first, &end));
     oct_context_fail(cx, OCT_NUMERIC, "halfway");
     cr_assert_not(oct_leaf_stream_next(cx, &stream, &first, &end));
@@ -247,7 +286,7 @@ Test(leaf_stream, without_memory_it_fails_and_leaves_nothing)
         oct_mem_fail_after(1);
         oct_leaf_stream stream;
         int64_t first, end;
-        oct_leaf_stream_begin(cx, &stream, weight, &turned);
+        oct_leaf_stream_begin(cx, &stream, weight, 1, &turned);
         cr_assert_not(oct_leaf_stream_next(cx, &stream, &first, &end));
         oct_leaf_stream_end(cx, &stream);
         oct_mem_fail_after(0);
