@@ -3,8 +3,8 @@
  *     dC = gamma/sigma * g                               frozen; g without batch norm
  *     dX = (dC s_w) * codes,   dW = s_x/s_w * (dC s_w) * (codes - z)
  * in up to two sweeps over the leaves. The first sums what the batch norm's own
- * gradients need, x^ coming from accumulators (computing them again is cheaper than keeping four bytes
- * an element from the forward on). The second turns a leaf into rows of dC s_w, the one operand of both
+ * gradients need, x^ coming from accumulators, which are kept from the forward on or computed again
+ * (qat_conv_work.c). The second turns a leaf into rows of dC s_w, the one operand of both
  * products, whose other operands are whole numbers; so nothing else is rounded where numerics are
  * bfloat16.
  */
@@ -320,8 +320,7 @@ void oct_qat_conv_backward(oct_context *cx, oct_node *node)
     if (c.factor && begin_rooms(cx, &c)) {
         c.a = c.factor + n;
         c.b = c.a + n;
-        if (c.l.bn && oct_norm_grad_begin(cx, n, &c.norm) &&
-            oct_work_begin(cx, m, &sv->shape, c.x, sv->codes, sv->live, &c.w))
+        if (c.l.bn && oct_norm_grad_begin(cx, n, &c.norm) && oct_work_resume(cx, m, sv, c.x, &c.w))
             norm_backward(cx, &c);
         if (cx->status == OCT_OK) products_backward(cx, &c);
     }

@@ -103,6 +103,7 @@ static bool fold(oct_context *cx, const call *c, float out_scale)
         return false;
     }
     if (!memchr(ch->dead, true, (size_t)n)) return true;
+    c->sv->acc = NULL; /* what is silenced is not what backward wants to see */
     if (c->w.held)
         silence_acc(ch, c->x->dtype,
                     oct_leaves_local_samples(&cx->leaves) * c->sv->shape.out_h * c->sv->shape.out_w,
@@ -180,8 +181,7 @@ static void run_forward(oct_context *cx, call *c)
     if (c->ranges) {
         oct_start_ranges(c->ranges, cx->leaves.local);
         oct_quantize_weights(&c->l, &sv->shape, c->x->q, sv->codes, &c->sv->ch);
-        if (oct_work_begin(cx, c->m, &sv->shape, c->x, sv->codes, sv->live || sv->settle, &c->w))
-            make_output(cx, c);
+        if (oct_work_begin(cx, c->m, sv, c->x, sv->live || sv->settle, &c->w)) make_output(cx, c);
         oct_work_end(cx, &c->w);
     }
     oct_scratch_end(cx, c->ranges);
@@ -254,6 +254,7 @@ oct_tensor *oct_qat_conv_integer(oct_context *cx, oct_qat_conv *m, oct_tensor *x
     if (node) {
         node->saved = sv;
         sv->turn = oct_qat_conv_turn(&s);
+        if (sv->live) sv->acc = oct_work_keep(cx, m, &s, x);
         use_params(cx, &l);
     }
     if (node && (l.fq || m->activation != OCT_ACT_NONE)) {

@@ -31,6 +31,7 @@ typedef struct oct_qat_saved {
     int8_t *codes; /* (O, K) */
     uint8_t *mask; /* leaf by leaf, each from a byte of its own; NULL when nothing is clipped */
     int64_t mask_stride; /* bytes; the last leaf is followed by one more */
+    char *acc;           /* accumulators that are kept for the backward, or NULL */
     bool live;           /* batch norm by the batch's statistics */
     bool settle;         /* the scale follows from this step's range */
     oct_leaf_turn turn;  /* of the weights' gradient */
@@ -53,6 +54,8 @@ typedef struct oct_work {
     void *ready; /* the layer's weights, for the integer kernels */
     char *held;  /* accumulators of all samples: int32, of 16-bit inputs int64. NULL: every pass
                   * computes them */
+    bool kept;   /* what is held is the node's */
+    bool made;   /* and there from the forward */
     char *scratch;
     int64_t scratch_bytes; /* of one thread */
 } oct_work;
@@ -162,11 +165,18 @@ static inline int64_t oct_part_floats(int64_t n)
     return oct_part_rows(n) * n;
 }
 
-/* Begins with the weights of codes. more: there will be more than one pass; then accumulators are held
- * where computing them again would cost more than their way through memory (which changes no bit).
- * False when the context has failed. Always to be ended. */
-bool oct_work_begin(oct_context *cx, const oct_qat_conv *m, const oct_conv_shape *s,
-                    const oct_tensor *x, const int8_t *codes, bool more, oct_work *w);
+/* Memory for accumulators that the backward will ask for again, where keeping them is the better way (which
+ * changes no bit); NULL otherwise, or when the context has failed. */
+char *oct_work_keep(oct_context *cx, const oct_qat_conv *m, const oct_conv_shape *s,
+                    const oct_tensor *x);
+/* Begins with the saved codes of the weights. more: there will be more than one pass; then accumulators are
+ * held where computing them again would cost more than their way through memory (which changes no bit).
+ * resume: a backward's passes, with the accumulators that were kept if there are any. False when the
+ * context has failed. Always to be ended. */
+bool oct_work_begin(oct_context *cx, const oct_qat_conv *m, const oct_qat_saved *sv,
+                    const oct_tensor *x, bool more, oct_work *w);
+bool oct_work_resume(oct_context *cx, const oct_qat_conv *m, const oct_qat_saved *sv,
+                     const oct_tensor *x, oct_work *w);
 void oct_work_end(oct_context *cx, oct_work *w);
 /* The first pass over local leaf i, and those that follow; positions are counted within the leaf. visit
  * may change what it is handed unless a further pass follows. first: visit may be NULL. */

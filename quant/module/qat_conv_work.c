@@ -6,37 +6,60 @@
 #include <omp.h>
 
 /* Terms of a sum from which on holding is the cheaper way: an accumulator's way to memory and back
- * costs as much as so many multiplications. */
-enum { HELD_DEPTH = 200, ALIGN = 64 };
+ * costs as much as so many multiplications. KEPT: from which on accumulators stay from the forward to the
+ * backward, too. Layers of so many terms have small planes, and what they keep is given back before the
+ * gradients of the large planes need their room. */
+enum { HELD_DEPTH = 200, KEPT_DEPTH = 2000, ALIGN = 64 };
 
-static bool holds(const oct_qat_conv *m, const oct_conv_shape *s)
+static bool reaches(const oct_qat_conv *m, const oct_conv_shape *s, int64_t depth)
 {
     if (m->hold != OCT_HOLD_BY_SHAPE) return m->hold == OCT_HOLD_ALWAYS;
-    return oct_conv_depth(s) >= HELD_DEPTH;
+    return oct_conv_depth(s) >= depth;
 }
 
-static int64_t acc_bytes(const oct_work *w)
+static int64_t acc_bytes(const oct_tensor *x)
 {
-    return w->x->dtype == OCT_U16 ? 8 : 4;
+    return x->dtype == OCT_U16 ? 8 : 4;
 }
 
-bool oct_work_begin(oct_context *cx, const oct_qat_conv *m, const oct_conv_shape *s,
-                    const oct_tensor *x, const int8_t *codes, bool more, oct_work *w)
+static size_t held_bytes(const oct_context *cx, const oct_conv_shape *s, const oct_tensor *x)
+{
+    const int64_t numel = oct_leaves_local_samples(&cx->leaves) * oct_conv_out_numel(s);
+    return (size_t)(numel * acc_bytes(x)) + ALIGN;
+}
+
+char *oct_work_keep(oct_context *cx, const oct_qat_conv *m, const oct_conv_shape *s,
+                    const oct_tensor *x)
+{
+    return reaches(m, s, KEPT_DEPTH) ? oct_save(cx, held_bytes(cx, s, x)) : NULL;
+}
+
+bool oct_work_begin(oct_context *cx, const oct_qat_conv *m, const oct_qat_saved *sv,
+                    const oct_tensor *x, bool more, oct_work *w)
 {
     const oct_kernel *kernel = oct_kernel_here();
-    const int64_t numel = oct_leaves_local_samples(&cx->leaves) * oct_conv_out_numel(s);
-    *w = (oct_work){.shape = *s, .x = x};
+    const oct_conv_shape *s = &sv->shape;
+    *w = (oct_work){.shape = *s, .x = x, .held = sv->acc, .kept = sv->acc};
     w->scratch_bytes = oct_round_up(oct_qconv_scratch_bytes(kernel, s, x->q), ALIGN);
     w->ready = oct_scratch(cx, (size_t)oct_qconv_ready_bytes(kernel, s, x->q));
     w->scratch = oct_scratch(cx, (size_t)(w->scratch_bytes * omp_get_max_threads()));
-    if (more && holds(m, s)) w->held = oct_scratch(cx, (size_t)(numel * acc_bytes(w)) + ALIGN);
-    if (cx->status == OCT_OK) oct_qconv_ready(kernel, s, x->q, codes, w->ready);
+    if (more && !w->kept && reaches(m, s, HELD_DEPTH))
+        w->held = oct_scratch(cx, held_bytes(cx, s, x));
+    if (cx->status == OCT_OK) oct_qconv_ready(kernel, s, x->q, sv->codes, w->ready);
     return cx->status == OCT_OK;
+}
+
+bool oct_work_resume(oct_context *cx, const oct_qat_conv *m, const oct_qat_saved *sv,
+                     const oct_tensor *x, oct_work *w)
+{
+    if (!sv->acc) return oct_work_begin(cx, m, sv, x, sv->live, w);
+    *w = (oct_work){.shape = sv->shape, .x = x, .held = sv->acc, .kept = true, .made = true};
+    return true;
 }
 
 void oct_work_end(oct_context *cx, oct_work *w)
 {
-    oct_scratch_end(cx, w->held);
+    if (!w->kept) oct_scratch_end(cx, w->held);
     oct_scratch_end(cx, w->scratch);
     oct_scratch_end(cx, w->ready);
 }
@@ -49,7 +72,8 @@ oct_qcodes oct_work_input(const oct_context *cx, const oct_work *w, int64_t i)
 
 char *oct_work_held(const oct_context *cx, const oct_work *w, int64_t i)
 {
-    return w->held + oct_leaf_begin(&cx->leaves, i) * oct_conv_out_numel(&w->shape) * acc_bytes(w);
+    return w->held +
+           oct_leaf_begin(&cx->leaves, i) * oct_conv_out_numel(&w->shape) * acc_bytes(w->x);
 }
 
 void *oct_work_scratch(const oct_work *w)
@@ -68,7 +92,10 @@ static void compute(const oct_context *cx, const oct_work *w, int64_t i, void *a
 void oct_work_first(const oct_context *cx, const oct_work *w, int64_t i, oct_acc_visit *visit,
                     void *args)
 {
-    if (w->held || visit) compute(cx, w, i, w->held ? oct_work_held(cx, w, i) : NULL, visit, args);
+    if (w->made)
+        oct_work_again(cx, w, i, visit, args);
+    else if (w->held || visit)
+        compute(cx, w, i, w->held ? oct_work_held(cx, w, i) : NULL, visit, args);
 }
 
 void oct_work_again(const oct_context *cx, const oct_work *w, int64_t i, oct_acc_visit *visit,
