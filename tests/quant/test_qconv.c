@@ -81,6 +81,8 @@ static oct_finish roll_layer(dice *d, bool wide, int64_t out, int64_t n, int32_t
     oct_finish f = roll_finish(d, arithmetic, wide, to, n, bias32, bias, multiplier);
     for (int64_t c = 0; c < n; c++)
         multiplier[c] *= 0x1p-8f;
+    if (arithmetic == OCT_ARITHMETIC_FLOAT && roll_between(d, 0, 3) == 0)
+        multiplier[oct_below(roll(d), (uint32_t)n)] *= 0x1p40f; /* to beyond int32 */
     if (!add) return f;
     roll_bytes(d, summand, out * 2);
     f.summand = (oct_qcodes){.q = roll_qparams(d, wide_summand), .data = summand};
