@@ -20,7 +20,7 @@
 enum {
     BLOCK_WORDS = 1024, /* of a row, about: 64 columns of panels are 256 KiB */
     CHUNK_SUMS = 32768, /* sums that are finished together: they stay in the second-level cache */
-    TWIG_SUMS = 16384,   /* the same of each leaf that is worked beside others */
+    TWIG_SUMS = 16384,  /* the same of each leaf that is worked beside others */
     TWIG_WORDS = 256,   /* of a row, of such leaves together */
     MOST_LEAVES = 1 << OCT_TWIG_LEVELS,
     CHUNK_ROWS = 24, /* a whole number of the microkernel's blocks */
