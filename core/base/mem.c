@@ -86,7 +86,6 @@ oct_status oct_alloc(void *block, size_t count, size_t size)
     return OCT_OK;
 }
 
-/* Of its whole large pages alone: what else lies in the same page is not asked about. */
 void oct_mem_trim(void)
 {
 #ifdef __GLIBC__
@@ -94,6 +93,7 @@ void oct_mem_trim(void)
 #endif
 }
 
+/* Of its whole large pages alone: what else lies in the same page is not asked about. */
 void oct_mem_dense(void *block, size_t bytes)
 {
 #ifdef MADV_HUGEPAGE
