@@ -149,6 +149,14 @@ INLINE void write_one(uint8_t *to, int64_t live, __m128i codes)
         _mm_mask_storeu_epi8(to, first_lanes(live), codes);
 }
 
+/* The sums of one vector alone, of the `live` channels from `channel` on, to codes. */
+INLINE void leave_one(const coder *z, int64_t live, lanes sum, int64_t channel, uint8_t *to)
+{
+    const __m512i logical = live >= COLUMNS ? logical_of(z, true, live, sum, channel, to)
+                                            : logical_of(z, false, live, sum, channel, to);
+    write_one(to, live, codes_of_one(z, logical));
+}
+
 /* Of two vectors or more. */
 INLINE void write_codes(const int vectors, uint8_t *to, __m512i codes)
 {
@@ -169,9 +177,7 @@ INLINE void leave(const int panels, const oct_product *p, int64_t column, uint8_
     const int64_t left = p->n - column;
     const __m512i zero = _mm512_setzero_si512();
     if (panels == 1) {
-        const __m512i logical = left >= COLUMNS ? logical_of(z, true, left, s0, column, to)
-                                                : logical_of(z, false, left, s0, column, to);
-        write_one(to, left, codes_of_one(z, logical));
+        leave_one(z, left, s0, column, to);
         return;
     }
 #define LEAVE_AS(whole)                                                                            \
@@ -238,9 +244,7 @@ INLINE void leave_positions(const int positions, const oct_depthwise *d, int64_t
     const int64_t live = d->channels - channel, step = d->channels;
     uint8_t *to = d->codes + at;
     if (positions == 1) {
-        const __m512i logical = live >= COLUMNS ? logical_of(z, true, live, s0, channel, to)
-                                                : logical_of(z, false, live, s0, channel, to);
-        write_one(to, live, codes_of_one(z, logical));
+        leave_one(z, live, s0, channel, to);
         return;
     }
 #define LEAVE_AS(whole)                                                                            \
