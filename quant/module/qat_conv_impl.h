@@ -165,21 +165,22 @@ static inline int64_t oct_part_floats(int64_t n)
     return oct_part_rows(n) * n;
 }
 
-/* Memory for accumulators that the backward will ask for again, where keeping them is the better way (which
- * changes no bit); NULL otherwise, or when the context has failed. */
+/* Memory for accumulators that the backward will ask for again, where keeping them is the better way
+ * (which changes no bit); NULL otherwise, or when the context has failed. */
 char *oct_work_keep(oct_context *cx, const oct_qat_conv *m, const oct_conv_shape *s,
                     const oct_tensor *x);
-/* Begins with the saved codes of the weights. more: there will be more than one pass; then accumulators are
- * held where computing them again would cost more than their way through memory (which changes no bit).
- * resume: a backward's passes, with the accumulators that were kept if there are any. False when the
- * context has failed. Always to be ended. */
+/* Begins with the saved codes of the weights. more: there will be more than one pass; then accumulators
+ * are held where computing them again would cost more than their way through memory (which changes no
+ * bit). resume: a backward's passes, with the accumulators that were kept if there are any. False when
+ * the context has failed. Always to be ended. */
 bool oct_work_begin(oct_context *cx, const oct_qat_conv *m, const oct_qat_saved *sv,
                     const oct_tensor *x, bool more, oct_work *w);
 bool oct_work_resume(oct_context *cx, const oct_qat_conv *m, const oct_qat_saved *sv,
                      const oct_tensor *x, oct_work *w);
 void oct_work_end(oct_context *cx, oct_work *w);
 /* The first pass over local leaf i, and those that follow; positions are counted within the leaf. visit
- * may change what it is handed unless a further pass follows. first: visit may be NULL. */
+ * may change what it is handed unless a further pass follows, be it the backward's. first: visit may be
+ * NULL. */
 void oct_work_first(const oct_context *cx, const oct_work *w, int64_t i, oct_acc_visit *visit,
                     void *args);
 void oct_work_again(const oct_context *cx, const oct_work *w, int64_t i, oct_acc_visit *visit,

@@ -492,8 +492,8 @@ Test(qat_conv_mixed, threads_change_no_bit, .timeout = 300)
 static void check_hold(const conv_case *v)
 {
     for (int current = 0; current < 2; current++)
-        check_same(v, (way){.threads = 1, .hold = OCT_HOLD_NEVER, .current_scales = current},
-                   (way){.threads = 1, .hold = OCT_HOLD_ALWAYS, .current_scales = current});
+        check_same(v, (way){.threads = 2, .hold = OCT_HOLD_NEVER, .current_scales = current},
+                   (way){.threads = 2, .hold = OCT_HOLD_ALWAYS, .current_scales = current});
 }
 
 Test(qat_conv_mixed, accumulators_held_or_computed_again_change_no_bit, .timeout = 300)
