@@ -1,13 +1,10 @@
 /* Gradients of large parameters: a sum over leaves that is taken while they go by.
  *
  * Twigs cut each part of the rank's leaves into subtrees of one size (the last may reach beyond the
- * part's end), so the tree over the part is a tree over twigs. It is summed like a binary counter counts:
- * after twig i (from 0) as many pairs of equal subtrees are joined as i + 1 has zeros at its end, and
- * those left over wait on a stack, lower leaves below. Where a part ends within the tree, what waits is
- * joined from the top: a node with one child is that child. The joins of a group are listed first and
- * then done block by block of columns, so each row goes through memory once. A twig whose left neighbour
- * of the tree waits is added to it by who makes it, and needs neither a row nor a join: the bits are
- * those of the join, since nothing that waits is -0.
+ * part's end), so the tree over the part is a tree over twigs, summed as they go by (oct_tree_joins). The
+ * joins of a group are listed first and then done block by block of columns, so each row goes through
+ * memory once. A twig whose left neighbour of the tree waits is added to it by who makes it, and needs
+ * neither a row nor a join: the bits are those of the join, since nothing that waits is -0.
  */
 #include "core/autograd/tape_impl.h"
 #include "core/base/cpu.h"
@@ -215,15 +212,15 @@ static void count_twig(const oct_leaves *leaves, oct_leaf_stream *stream, int64_
 {
     oct_leaf_pending *some = stream->some;
     const int64_t twigs = twigs_in(leaves, stream, &some->parts[some->part]);
-    int64_t count = stream->first + i - some->part_begin + 1;
-    bool ends = count == twigs;
+    const int64_t twig = stream->first + i - some->part_begin;
+    int joins = oct_tree_joins(twig, twigs);
     if (i == 0 && some->adds)
-        count /= 2;
+        joins--; /* who made it has added it */
     else
         some->waiting[some->height++] = some->row[i];
-    for (; some->height > 1 && (ends || count % 2 == 0); count /= 2)
+    for (; joins > 0; joins--)
         join_top(some);
-    if (!ends) return;
+    if (twig + 1 < twigs) return;
     end_part(stream);
     some->part_begin += twigs;
 }

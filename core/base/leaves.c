@@ -27,10 +27,15 @@ int64_t oct_leaves_first_sample(const oct_leaves *leaves)
     return oct_smaller(leaves->first * leaves->leaf, leaves->samples);
 }
 
+int64_t oct_leaf_samples(const oct_leaves *leaves, int64_t first, int64_t end)
+{
+    return oct_smaller((leaves->first + end) * leaves->leaf, leaves->samples) -
+           oct_smaller((leaves->first + first) * leaves->leaf, leaves->samples);
+}
+
 int64_t oct_leaves_local_samples(const oct_leaves *leaves)
 {
-    int64_t end = oct_smaller((leaves->first + leaves->local) * leaves->leaf, leaves->samples);
-    return end - oct_leaves_first_sample(leaves);
+    return oct_leaf_samples(leaves, 0, leaves->local);
 }
 
 int64_t oct_leaf_begin(const oct_leaves *leaves, int64_t i)
@@ -64,6 +69,13 @@ int oct_leaves_parts(const oct_leaves *leaves, oct_subtree parts[OCT_MAX_PARTS])
         first += span;
     }
     return n;
+}
+
+int oct_tree_joins(int64_t i, int64_t count)
+{
+    OCT_ASSERT(i >= 0 && i < count);
+    if (i + 1 < count) return __builtin_ctzll((uint64_t)i + 1);
+    return __builtin_popcountll((uint64_t)i);
 }
 
 OCT_CLONES static void add_f32(void *sum, const void *x, int64_t n)

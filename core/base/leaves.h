@@ -31,6 +31,7 @@ int64_t oct_leaves_first_sample(const oct_leaves *leaves);
 int64_t oct_leaves_local_samples(const oct_leaves *leaves);
 int64_t oct_leaf_begin(const oct_leaves *leaves, int64_t i); /* offset in the local samples */
 int64_t oct_leaf_size(const oct_leaves *leaves, int64_t i);
+int64_t oct_leaf_samples(const oct_leaves *leaves, int64_t first, int64_t end); /* [first, end) */
 
 typedef struct oct_subtree {
     int64_t first; /* leaf */
@@ -39,6 +40,12 @@ typedef struct oct_subtree {
 
 /* Maximal aligned subtrees of leaves [first, first+local) in ascending order; returns how many. */
 int oct_leaves_parts(const oct_leaves *leaves, oct_subtree parts[OCT_MAX_PARTS]);
+
+/* The tree over `count` equal subtrees (the last may be cut short), summed as they go by, like a binary
+ * counter counts: what waits for its right neighbour stands on a stack, lower leaves below, and after
+ * subtree i so many times the two on top become one. After the last a single sum is left. At least once
+ * where i is odd: its left neighbour waits on top. */
+int oct_tree_joins(int64_t i, int64_t count);
 
 /* rows: `local` vectors of n, one a leaf. Folds them in place; afterwards row p (p < the returned
  * number of parts) holds part p. */

@@ -4,10 +4,10 @@
  *
  * One op makes its operand of the weights ready once (oct_conv_*_ready), then works leaf by leaf. Every
  * element of y and grad_x is a sum in a fixed order that depends on the shape alone, so no bit of them
- * depends on how many samples a call has; a weight gradient is a sum over the samples of each leaf of the
- * call, in order, and over leaves by their tree. Nothing is allocated: ready operands and scratch are of the sizes that
- * the *_bytes functions tell, 64-byte aligned; scratch is used by no other thread meanwhile. A ready
- * operand is read only and shared by threads.
+ * depends on how many samples a call has; a weight gradient is a sum over the samples of each leaf of
+ * the call, in order, and over leaves by their tree. Nothing is allocated: ready operands and scratch are
+ * of the sizes that the *_bytes functions tell, 64-byte aligned; scratch is used by no other thread
+ * meanwhile. A ready operand is read only and shared by threads.
  */
 #pragma once
 

@@ -10,6 +10,7 @@
  * them is summed in cache, some rows at a time, and only its result is written.
  */
 #include "core/base/cpu.h"
+#include "core/base/leaves.h"
 #include "core/base/whole.h"
 #include "core/kernel/conv_weight_impl.h"
 #include "core/kernel/depthwise.h"
@@ -114,7 +115,7 @@ static size_t room_of(const oct_weight_plan *p, int64_t leaves, void *scratch, o
     const size_t sums = oct_aligned((size_t)(rows * p->outs) * sizeof(float));
     r->planes = carve(&at, scratch, (size_t)leaves * r->planes_bytes);
     r->panels = carve(&at, scratch, (size_t)leaves * r->panels_bytes);
-    r->runs = carve(&at, scratch, (size_t)(leaves * r->num_runs) * sizeof(oct_run));
+    r->runs = carve(&at, scratch, (size_t)((leaves > 1 ? 2 : 1) * r->num_runs) * sizeof(oct_run));
     r->sums = carve(&at, scratch, sums);
     for (int i = 0; i < OCT_TWIG_LEVELS && leaves > 1; i++)
         r->waiting[i] = carve(&at, scratch, sums);
@@ -124,13 +125,12 @@ static size_t room_of(const oct_weight_plan *p, int64_t leaves, void *scratch, o
     return at;
 }
 
-/* That of leaf i. */
+/* With the planes and panels of leaf i. */
 static oct_weight_room room_for_leaf(const oct_weight_room *all, int64_t i)
 {
     oct_weight_room r = *all;
     r.planes += (size_t)i * r.planes_bytes;
     r.panels += (size_t)i * r.panels_bytes;
-    r.runs += i * r.num_runs;
     return r;
 }
 
@@ -305,86 +305,88 @@ static void multiply_leaf(const oct_weight_plan *p, const call *c, const oct_wei
     }
 }
 
-/* Leaves side by side, each of one block. */
+/* A leaf among others, in one block. */
 typedef struct twig_leaf {
     oct_weight_plan plan;
     oct_weight_block block;
-    oct_weight_room room;
     kernel_rows rows;
+    oct_run *runs;
     int64_t num_runs;
 } twig_leaf;
 
+/* Leaves side by side, of which the last may be short. */
 typedef struct twig {
     int64_t leaves;
-    twig_leaf leaf[MOST_LEAVES];
+    twig_leaf full, last;
+    oct_weight_room room;
 } twig;
 
-static void add_leaf(twig *t, const oct_weight_plan *p, const oct_weight_room *all)
+static twig_leaf twig_leaf_of(const oct_weight_plan *p, const oct_weight_room *room, oct_run *runs)
 {
-    OCT_ASSERT(p->blocks == 1 && t->leaves < MOST_LEAVES);
-    OCT_ASSERT((size_t)(p->ins * p->plane * p->element) <= all->planes_bytes);
-    OCT_ASSERT((size_t)(p->panels * p->panel_bytes) <= all->panels_bytes);
-    t->leaf[t->leaves] = (twig_leaf){
+    OCT_ASSERT(p->blocks == 1);
+    OCT_ASSERT((size_t)(p->ins * p->plane * p->element) <= room->planes_bytes);
+    OCT_ASSERT((size_t)(p->panels * p->panel_bytes) <= room->panels_bytes);
+    return (twig_leaf){
         .plan = *p,
         .block = {.samples = p->samples, .lines = p->s.out_h, .first = true, .last = true},
-        .room = room_for_leaf(all, t->leaves),
+        .runs = runs,
     };
-    t->leaves++;
 }
 
-/* The same kernel rows in all leaves. */
-static bool next_kernel_rows_of_all(twig *t)
+static const twig_leaf *leaf_of(const twig *t, int64_t i)
 {
-    bool more = false;
-    for (int64_t i = 0; i < t->leaves; i++) {
-        twig_leaf *l = &t->leaf[i];
-        more = next_kernel_rows(&l->plan, &l->block, &l->rows);
-        if (more) l->num_runs = list_runs(&l->plan, &l->block, &l->rows, l->room.runs);
-    }
-    return more;
+    return i + 1 < t->leaves ? &t->full : &t->last;
 }
 
-/* Rows [first, first + m), leaf by leaf: one is added to its left neighbour of the tree or waits for the
- * right one, as in leaf_stream.c. */
+static bool next_runs(twig_leaf *l)
+{
+    if (!next_kernel_rows(&l->plan, &l->block, &l->rows)) return false;
+    l->num_runs = list_runs(&l->plan, &l->block, &l->rows, l->runs);
+    return true;
+}
+
+/* Rows [first, first + m), leaf by leaf: an odd one is added to its left neighbour of the tree. */
 static void sum_chunk(const twig *t, int64_t first, int64_t m, const call *c)
 {
-    const int64_t n = t->leaf[0].plan.outs;
-    const oct_weight_room *r = &t->leaf[0].room;
+    const int64_t n = t->full.plan.outs;
+    float *const sums = t->room.sums, *const *waiting = t->room.waiting;
     int height = 0;
     for (int64_t i = 0; i < t->leaves; i++) {
-        const twig_leaf *l = &t->leaf[i];
-        const bool adds = i % 2 == 1, ends = i + 1 == t->leaves;
-        int64_t count = adds ? (i + 1) / 2 : i + 1;
-        oct_product product = product_of(&l->plan, &l->room, false);
+        const twig_leaf *l = leaf_of(t, i);
+        const oct_weight_room room = room_for_leaf(&t->room, i);
+        const bool adds = i % 2 == 1;
+        int joins = oct_tree_joins(i, t->leaves) - adds;
+        oct_product product = product_of(&l->plan, &room, false);
         product.m = m;
+        product.runs = l->runs;
         product.num_runs = l->num_runs;
-        if (i == 0 || l->plan.plane != t->leaf[0].plan.plane)
-            list_rows(&l->plan, first, m, r->rows);
-        multiply_rows(&l->plan, &product, r->sums);
+        if (i == 0 || l == &t->last) list_rows(&l->plan, first, m, room.rows);
+        multiply_rows(&l->plan, &product, sums);
         if (!adds) height++;
-        write_sums(m, n, r->sums, c->factor, adds, r->waiting[height - 1]);
-        for (; height > 1 && (ends || count % 2 == 0); count /= 2, height--)
-            write_sums(m, n, r->waiting[height - 1], NULL, true, r->waiting[height - 2]);
+        write_sums(m, n, sums, c->factor, adds, waiting[height - 1]);
+        for (; joins > 0; joins--, height--)
+            write_sums(m, n, waiting[height - 1], NULL, true, waiting[height - 2]);
     }
-    write_sums(m, n, r->waiting[0], NULL, c->add, c->turned + first * n);
+    write_sums(m, n, waiting[0], NULL, c->add, c->turned + first * n);
 }
 
 /* One group. grad_bytes, inputs: of a full leaf. */
 static void multiply_twig(twig *t, const call *c, int64_t grad_bytes, int64_t inputs)
 {
-    const oct_weight_plan *p = &t->leaf[0].plan;
-    const int64_t rows = p->s.kernel_w * p->ins;
+    const int64_t rows = t->full.plan.s.kernel_w * t->full.plan.ins;
     for (int64_t i = 0; i < t->leaves; i++) {
-        twig_leaf *l = &t->leaf[i];
+        const twig_leaf *l = leaf_of(t, i);
+        const oct_weight_room room = room_for_leaf(&t->room, i);
         const call own = call_from(c, i * grad_bytes, i * inputs);
-        l->rows = (kernel_rows){0};
-        oct_weight_planes(&l->plan, &own.x, own.group, &l->block, &l->room);
-        oct_weight_panels(&l->plan, own.grad, own.group, &l->block, &l->room);
+        oct_weight_planes(&l->plan, &own.x, own.group, &l->block, &room);
+        oct_weight_panels(&l->plan, own.grad, own.group, &l->block, &room);
     }
-    while (next_kernel_rows_of_all(t)) {
-        const kernel_rows *ky = &t->leaf[0].rows;
+    t->full.rows = t->last.rows = (kernel_rows){0};
+    while (next_runs(&t->full) && next_runs(&t->last)) {
+        const kernel_rows *ky = &t->full.rows;
+        OCT_ASSERT(ky->end == t->last.rows.end);
         for (int64_t at = ky->first * rows, m; at < ky->end * rows; at += m) {
-            m = oct_smaller(t->leaf[0].room.chunk, ky->end * rows - at);
+            m = oct_smaller(t->room.chunk, ky->end * rows - at);
             sum_chunk(t, at, m, c);
         }
     }
@@ -433,13 +435,14 @@ void oct_conv_backward_weight(const oct_float_kernel *k, oct_numerics numerics,
     if (samples == 0 && !add) memset(turned, 0, (size_t)(s->groups * sums) * sizeof *turned);
     const bool wide = x->codes16;
     const oct_weight_plan p = plan_of(k, numerics, s, oct_smaller(leaf, samples), wide);
-    const int64_t leaves = oct_larger((samples + leaf - 1) / leaf, 1);
-    oct_weight_room r;
-    room_of(&p, leaves, scratch, &r);
-    twig t = {0};
-    for (int64_t rest = samples; leaves > 1 && rest > 0; rest -= leaf) {
-        const oct_weight_plan last = plan_of(k, numerics, s, oct_smaller(leaf, rest), wide);
-        add_leaf(&t, &last, &r);
+    twig t = {.leaves = oct_larger((samples + leaf - 1) / leaf, 1)};
+    room_of(&p, t.leaves, scratch, &t.room);
+    if (t.leaves > 1) {
+        OCT_ASSERT(t.leaves <= MOST_LEAVES);
+        const int64_t rest = samples - (t.leaves - 1) * leaf;
+        const oct_weight_plan last = plan_of(k, numerics, s, rest, wide);
+        t.full = twig_leaf_of(&p, &t.room, t.room.runs);
+        t.last = twig_leaf_of(&last, &t.room, t.room.runs + t.room.num_runs);
     }
     const int64_t row = (int64_t)oct_conv_grad_row_bytes(k, numerics, s);
     for (int g = 0; g < s->groups; g++) {
@@ -449,10 +452,10 @@ void oct_conv_backward_weight(const oct_float_kernel *k, oct_numerics numerics,
                         .factor = factor ? factor + g * outs : NULL,
                         .turned = turned + g * sums,
                         .add = add};
-        if (leaves > 1)
+        if (t.leaves > 1)
             multiply_twig(&t, &c, leaf * s->out_h * s->out_w * row, leaf * oct_conv_in_numel(s));
         else
-            multiply_leaf(&p, &c, &r);
+            multiply_leaf(&p, &c, &t.room);
     }
 }
 

@@ -36,7 +36,7 @@ typedef struct oct_weight_plan {
 typedef struct oct_weight_room {
     char *planes, *panels;
     size_t planes_bytes, panels_bytes; /* of a leaf */
-    int64_t num_runs;
+    int64_t num_runs;                /* most of a leaf; two lists where there are several leaves */
     int64_t chunk;                   /* rows that are multiplied at once */
     float *sums;                     /* of a chunk, or of all rows where there are several blocks */
     float *waiting[OCT_TWIG_LEVELS]; /* sums of a chunk over subtrees of several leaves */

@@ -14,9 +14,8 @@ typedef struct conv_part {
 static conv_part leaves_at(const oct_context *cx, const oct_conv_shape *s, int64_t first,
                            int64_t end)
 {
-    const oct_leaves *l = &cx->leaves;
-    const int64_t begin = oct_leaf_begin(l, first);
-    return (conv_part){.samples = oct_leaf_begin(l, end - 1) + oct_leaf_size(l, end - 1) - begin,
+    const int64_t begin = oct_leaf_begin(&cx->leaves, first);
+    return (conv_part){.samples = oct_leaf_samples(&cx->leaves, first, end),
                        .x = begin * oct_conv_in_numel(s),
                        .y = begin * oct_conv_out_numel(s)};
 }

@@ -185,8 +185,8 @@ static oct_conv_input input_of(const call *c, int64_t begin)
     return x;
 }
 
-/* Operand rows of leaf i, from `rows` on, and the gradient to its input; returns its samples. */
-static int64_t turn_leaf(const oct_context *cx, const call *c, int64_t i, char *room, char *rows)
+/* Operand rows of leaf i, from `rows` on, and the gradient to its input. */
+static void turn_leaf(const oct_context *cx, const call *c, int64_t i, char *room, char *rows)
 {
     const oct_conv_shape *s = &c->sv->shape;
     const int64_t samples = oct_leaf_size(&cx->leaves, i);
@@ -201,21 +201,21 @@ static int64_t turn_leaf(const oct_context *cx, const call *c, int64_t i, char *
         oct_conv_backward_data(c->kernel, c->numerics, s, samples, rows, c->weight,
                                c->grad_x + oct_leaf_begin(&cx->leaves, i) * oct_conv_in_numel(s),
                                c->add_x, room + c->room.products);
-    return samples;
 }
 
 static void multiply_twig(const oct_context *cx, const call *c, const oct_leaf_twig *twig)
 {
     const oct_conv_shape *s = &c->sv->shape;
+    const oct_leaves *leaves = &cx->leaves;
+    const int64_t begin = oct_leaf_begin(leaves, twig->first);
     const size_t sample = (size_t)(s->out_h * s->out_w) * c->row_bytes;
     char *room = room_of_thread(c), *rows = room + c->room.rows;
-    int64_t samples = 0;
     for (int64_t i = twig->first; i < twig->end; i++)
-        samples += turn_leaf(cx, c, i, room, rows + (size_t)samples * sample);
-    const oct_conv_input x =
-        input_of(c, oct_leaf_begin(&cx->leaves, twig->first) * oct_conv_in_numel(s));
-    oct_conv_backward_weight(c->kernel, c->numerics, s, samples, cx->leaves.leaf, rows, &x,
-                             c->factor, twig->row, twig->add, room + c->room.products);
+        turn_leaf(cx, c, i, room, rows + (size_t)(oct_leaf_begin(leaves, i) - begin) * sample);
+    const oct_conv_input x = input_of(c, begin * oct_conv_in_numel(s));
+    oct_conv_backward_weight(c->kernel, c->numerics, s,
+                             oct_leaf_samples(leaves, twig->first, twig->end), leaves->leaf, rows,
+                             &x, c->factor, twig->row, twig->add, room + c->room.products);
 }
 
 static void turn(const oct_leaf_turn *turn, const float *row, float *value)

@@ -138,6 +138,25 @@ Test(leaves, folded_and_joined_is_the_tree_bit_for_bit)
     }
 }
 
+Test(leaves, joins_on_the_go_are_the_tree_bit_for_bit)
+{
+    for (int64_t count = 1; count <= 70; count++) {
+        const oct_leaves l = oct_leaves_split(count, 1, 0, 1);
+        float rows[70], stack[70];
+        int height = 0;
+        for (int64_t i = 0; i < count; i++) {
+            rows[i] = stack[height++] = 1.0F / (float)(3 * i + 1);
+            const int joins = oct_tree_joins(i, count);
+            cr_assert(joins >= i % 2 && joins < height);
+            for (int j = 0; j < joins; j++, height--)
+                stack[height - 2] += stack[height - 1];
+        }
+        cr_assert_eq(height, 1);
+        cr_assert_eq(oct_tree_fold_f32(&l, rows, 1), 1);
+        cr_assert_arr_eq(stack, rows, sizeof stack[0], "%d leaves", (int)count);
+    }
+}
+
 /* Wider than the block of columns that a fold keeps in the cache. */
 Test(leaves, a_wide_row_is_folded_as_its_columns_alone)
 {
