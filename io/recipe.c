@@ -85,11 +85,39 @@ static oct_status write_line(const oct_key *key, const oct_recipe *recipe, bool 
     return oct_text_add(out, "\n");
 }
 
+static oct_status has_default(const oct_key *key, const oct_recipe *recipe, bool *same)
+{
+    oct_recipe plain = {0};
+    oct_text a = {0}, b = {0};
+    oct_status status;
+    OCT_TRY_OUT(oct_key_reset(key, &plain));
+    OCT_TRY_OUT(oct_key_print(key, &plain, &a));
+    OCT_TRY_OUT(oct_key_print(key, recipe, &b));
+    *same = strcmp(a.data, b.data) == 0;
+out:
+    oct_text_free(&a);
+    oct_text_free(&b);
+    oct_recipe_free(&plain);
+    return status;
+}
+
+/* Whether a key stands in the identity of this recipe. */
+static oct_status in_identity(const oct_key *key, const oct_recipe *recipe, bool *in)
+{
+    *in = key->identity != 0;
+    if (key->identity != 2) return OCT_OK;
+    OCT_TRY(has_default(key, recipe, in));
+    *in = !*in;
+    return OCT_OK;
+}
+
 oct_status oct_recipe_write(const oct_recipe *recipe, bool only_identity, oct_text *out)
 {
     const oct_key *before = &oct_keys[0];
     for (const oct_key *key = oct_keys; key < oct_keys + OCT_KEYS; key++) {
-        if (only_identity && !key->identity) continue;
+        bool wanted = true;
+        if (only_identity) OCT_TRY(in_identity(key, recipe, &wanted));
+        if (!wanted) continue;
         if (!same_section(before, key))
             OCT_TRY(oct_text_add(out, "%s%.*s:\n", only_identity ? "" : "\n",
                                  (int)oct_key_section(key), key->name));

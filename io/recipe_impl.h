@@ -16,7 +16,7 @@ typedef struct oct_key {
     const char *standard; /* the default, as in a recipe; NULL: must be given */
     double min, max;
     const char *allowed;
-    bool identity;
+    int identity; /* see recipe_list.def */
     const char *help;
 } oct_key;
 
