@@ -7,7 +7,6 @@
  */
 #include "launch/trainer.h"
 
-#include "core/base/cpu.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
 #include "launch/trainer_impl.h"
@@ -254,18 +253,6 @@ static oct_status backward(oct_trainer *trainer, const oct_leaves *leaves, oct_t
     return oct_params_reduce(&trainer->params, trainer->group, leaves);
 }
 
-/* All exponent bits set is infinity or NaN; the loop has no branch so that it runs at memory speed. */
-OCT_CLONES static bool all_finite(const float *x, int64_t n)
-{
-    uint32_t bad = 0;
-    for (int64_t i = 0; i < n; i++) {
-        uint32_t bits;
-        memcpy(&bits, x + i, sizeof(bits));
-        bad |= (bits & 0x7f800000u) == 0x7f800000u;
-    }
-    return !bad;
-}
-
 /* Numbers go wrong alike on all ranks: what is wrong, where, what to do, what is left. */
 static oct_status went_wrong(const oct_trainer *trainer, const char *what)
 {
@@ -299,7 +286,7 @@ static oct_status meet(oct_trainer *trainer, bool learn, double loss, bool *stop
     const oct_collective *group = trainer->group;
     int64_t *control = trainer->control;
     bool finite =
-        isfinite(loss) && (!learn || all_finite(trainer->params.grads, trainer->params.numel));
+        isfinite(loss) && (!learn || oct_all_finite(trainer->params.grads, trainer->params.numel));
     control[CONTROL_NOT_FINITE] = !finite;
     control[CONTROL_STOP] = trainer->stop;
     if (trainer->quantizers.count > 0)
@@ -315,9 +302,11 @@ static oct_status meet(oct_trainer *trainer, bool learn, double loss, bool *stop
 
 static oct_status update(oct_trainer *trainer, bool learn)
 {
-    if (learn)
+    if (learn) {
         oct_optim_step(&trainer->optim, &trainer->params,
                        (float)oct_plan_lr(&trainer->plan, trainer->recipe, trainer->step));
+        OCT_TRY(oct_params_check_values(&trainer->params, trainer->model));
+    }
     if (trainer->quantizers.count == 0) return OCT_OK;
     return oct_quantizers_update(&trainer->quantizers, trainer->control + CONTROL_KEYS);
 }

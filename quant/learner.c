@@ -52,11 +52,14 @@ void oct_learner_destroy(oct_learner *learner)
     oct_context_destroy(&learner->context);
 }
 
-/* A step would leave the prepared model's quantizers without ranges. */
+/* A step on a tree that has changed would train what has left it, and leave new quantizers without
+ * ranges. */
 static oct_status check_bound(const oct_learner *l)
 {
-    OCT_CHECK(oct_graph_of(l->root) == l->graph, OCT_USAGE,
-              "the model was prepared behind the learner's back; call oct_learner_rebind first");
+    OCT_CHECK(oct_graph_of(l->root) == l->graph && oct_params_are_of(&l->params, l->root),
+              OCT_USAGE,
+              "the model has changed since its parameters were bound (prepare, folding); call "
+              "oct_learner_rebind first");
     return OCT_OK;
 }
 
@@ -90,7 +93,10 @@ oct_status oct_learner_step(oct_learner *learner, oct_shape shape, float *x, con
               "the loss is not finite; lower the learning rate (now %g)", (double)lr);
     OCT_TRY(oct_backward(cx, y));
     OCT_TRY(oct_params_reduce(&learner->params, learner->group, &leaves));
+    OCT_CHECK(oct_all_finite(learner->params.grads, learner->params.numel), OCT_NUMERIC,
+              "a gradient is not finite; lower the learning rate (now %g)", (double)lr);
     oct_optim_step(&learner->optim, &learner->params, lr);
+    OCT_TRY(oct_params_check_values(&learner->params, learner->root));
     return observe(learner);
 }
 

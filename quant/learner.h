@@ -30,12 +30,13 @@ oct_status oct_learner_create(oct_learner *learner, oct_module *root,
                               const oct_optim_config *config, int64_t batch, int64_t leaf,
                               const oct_collective *group) OCT_NODISCARD;
 void oct_learner_destroy(oct_learner *learner);
-/* To be called when the tree has changed (oct_prepare, oct_fold_batch_norm): takes up its parameters
- * and quantizers as they are now; the optimizer starts anew. */
+/* To be called when the tree has changed (oct_prepare, oct_fold_batch_norm), before the next step or
+ * forward: takes up its parameters and quantizers as they are now; the optimizer starts anew. */
 oct_status oct_learner_rebind(oct_learner *learner, oct_module *root) OCT_NODISCARD;
 
-/* Collective: one step at this learning rate. OCT_NUMERIC when the loss is not finite; nothing is
- * updated then. */
+/* Collective: one step at this learning rate. OCT_NUMERIC when the loss or a gradient is not finite;
+ * nothing is updated then. OCT_NUMERIC too when the update made a parameter not finite, which it names:
+ * the model is lost then, its last good state is whoever saved one. */
 oct_status oct_learner_step(oct_learner *learner, oct_shape shape, float *x, const int32_t *labels,
                             float lr, oct_loss *loss) OCT_NODISCARD;
 /* Collective: a forward that learns nothing, in the mode and state that root is in: in training mode

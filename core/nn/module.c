@@ -73,7 +73,7 @@ void oct_module_destroy(oct_module **module)
     /* Behind the children: their slots may be in it. */
     if (self->interceptor) self->interceptor->destroy(self->interceptor);
     for (size_t i = 0; i < self->num_params; i++)
-        oct_param_destroy(&self->params[i]);
+        oct_param_release(&self->params[i]);
     for (size_t i = 0; i < self->num_buffers; i++) {
         oct_free(&self->buffers[i].name);
         oct_free(&self->buffers[i].tensor.data);

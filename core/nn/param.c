@@ -24,20 +24,23 @@ oct_status oct_param_create(oct_param **param, const char *name, oct_shape shape
     created->value =
         (oct_tensor){.dtype = OCT_F32, .shape = shape, .needs_grad = true, .id = -1, .place = -1};
     created->decay = decay;
+    created->holders = 1;
     OCT_TRY_OUT(oct_strdup(&created->name, name));
     OCT_TRY_OUT(oct_alloc(&created->value.data, (size_t)numel, sizeof(float)));
     *param = created;
 out:
-    if (status != OCT_OK) oct_param_destroy(&created);
+    if (status != OCT_OK) oct_param_release(&created);
     return status;
 }
 
-void oct_param_destroy(oct_param **param)
+void oct_param_release(oct_param **param)
 {
-    if (!*param) return;
-    oct_free(&(*param)->name);
-    oct_free(&(*param)->value.data);
-    oct_free(param);
+    oct_param *held = *param;
+    *param = NULL;
+    if (!held || --held->holders > 0) return;
+    oct_free(&held->name);
+    oct_free(&held->value.data);
+    oct_free(&held);
 }
 
 static int bound_on_parts(const oct_leaves *full)
@@ -61,6 +64,7 @@ static oct_status collect_params(void *user, oct_module *module)
     oct_params *params = user;
     for (size_t i = 0; i < module->num_params; i++) {
         oct_param *param = module->params[i];
+        param->holders++;
         params->items[params->count++] = param;
         param->offset = params->numel;
         params->numel += oct_numel(&param->value);
@@ -96,14 +100,37 @@ void oct_params_unbind(oct_params *params)
 {
     for (size_t i = 0; i < params->count; i++) {
         oct_param *param = params->items[i];
-        param->parts = NULL;
-        param->grad = NULL;
-        param->stride = 0;
-        param->max_parts = 0;
+        if (param->parts && param->parts == params->parts + param->offset) {
+            param->parts = NULL;
+            param->grad = NULL;
+            param->stride = 0;
+            param->max_parts = 0;
+        }
+        oct_param_release(&params->items[i]);
     }
     oct_free(&params->items);
     oct_free(&params->parts);
     *params = (oct_params){0};
+}
+
+typedef struct comparison {
+    const oct_params *bound;
+    size_t seen;
+    bool same;
+} comparison;
+
+static oct_status compare_params(void *user, oct_module *module)
+{
+    comparison *c = user;
+    for (size_t i = 0; i < module->num_params; i++, c->seen++)
+        c->same &= c->seen < c->bound->count && c->bound->items[c->seen] == module->params[i];
+    return OCT_OK;
+}
+
+bool oct_params_are_of(const oct_params *params, oct_module *root)
+{
+    comparison c = {.bound = params, .same = true};
+    return oct_module_walk(root, compare_params, &c) == OCT_OK && c.same && c.seen == params->count;
 }
 
 oct_status oct_params_reduce(oct_params *params, const oct_collective *group,
@@ -133,4 +160,21 @@ void oct_params_zero(oct_params *params)
         param->turn = (oct_leaf_turn){0};
         param->folded = false;
     }
+}
+
+static oct_status name_not_finite(void *user, const oct_state_item *item)
+{
+    OCT_CHECK(item->param != user, OCT_NUMERIC,
+              "the update made a value of the parameter %s infinite or NaN", item->path);
+    return OCT_OK;
+}
+
+oct_status oct_params_check_values(const oct_params *params, oct_module *root)
+{
+    for (size_t i = 0; i < params->count; i++) {
+        const oct_param *param = params->items[i];
+        if (!oct_all_finite(oct_f32(&param->value), oct_numel(&param->value)))
+            OCT_TRY(oct_module_state(root, name_not_finite, params->items[i]));
+    }
+    return OCT_OK;
 }

@@ -96,3 +96,4 @@ static inline int64_t oct_dim(const oct_tensor *t, int i)
     return t->shape.dim[i];
 }
 int64_t oct_numel(const oct_tensor *t);
+bool oct_all_finite(const float *x, int64_t n);

@@ -131,3 +131,32 @@ Test(param, binding_fails_cleanly_at_every_allocation)
         cr_assert_null(p[0]->parts);
     }
 }
+
+Test(param, what_leaves_the_tree_lives_until_it_is_unbound)
+{
+    oct_leaves full = oct_leaves_split(8, 8, 0, 1);
+    cr_assert_eq(oct_params_bind(&params, root, &full), OCT_OK);
+    cr_assert(oct_params_are_of(&params, root));
+    oct_module_remove_child(root, &((plain *)root)->child);
+    cr_assert_not(oct_params_are_of(&params, root));
+    oct_f32(&params.items[2]->value)[0] = 1.0f; /* under sanitizers: it is there */
+    oct_params_unbind(&params);
+    cr_assert_eq(oct_params_bind(&params, root, &full), OCT_OK);
+    cr_assert_eq(params.count, 2);
+    cr_assert(oct_params_are_of(&params, root));
+}
+
+/* The last one to bind a parameter has it; an earlier one lets go of what is not its own any more. */
+Test(param, may_be_bound_twice)
+{
+    oct_params second = {0};
+    oct_leaves full = oct_leaves_split(8, 8, 0, 1);
+    cr_assert_eq(oct_params_bind(&params, root, &full), OCT_OK);
+    cr_assert_eq(oct_params_bind(&second, root, &full), OCT_OK);
+    oct_params_unbind(&params);
+    for (int i = 0; i < 3; i++)
+        cr_assert_eq(p[i]->grad, second.grads + p[i]->offset);
+    oct_params_unbind(&second);
+    for (int i = 0; i < 3; i++)
+        cr_assert(!p[i]->parts && !p[i]->grad);
+}
