@@ -6,6 +6,18 @@
 
 #include <string.h>
 
+oct_status oct_load_data(const oct_recipe *recipe, oct_split split, oct_dataset *data)
+{
+    const oct_dataset_source source = {
+        .format = recipe->data_format,
+        .folder = recipe->data_path,
+        .classes = recipe->data_classes,
+        .first_label = recipe->data_first_label,
+        .limit = split == OCT_TRAIN ? recipe->data_train_limit : recipe->data_test_limit,
+    };
+    return oct_dataset_load(data, &source, split);
+}
+
 oct_status oct_build_model(oct_module **model, const oct_recipe *recipe, const oct_dataset *data)
 {
     *model = NULL;

@@ -307,7 +307,7 @@ static int64_t count_different(const both *b, int64_t *first)
     return different;
 }
 
-static oct_status compare_logits(oct_certificate *certificate, const both *b, const uint8_t *labels,
+static oct_status compare_logits(oct_certificate *certificate, const both *b, const int32_t *labels,
                                  const oct_collective *group)
 {
     int64_t qat_correct, first;

@@ -50,10 +50,8 @@ typedef struct verdict {
 
 static oct_status load_data(verdict *v)
 {
-    const oct_recipe *r = &v->recipe;
-    OCT_TRY(
-        oct_dataset_load(&v->train, r->data_format, r->data_path, OCT_TRAIN, r->data_train_limit));
-    return oct_dataset_load(&v->test, r->data_format, r->data_path, OCT_TEST, r->data_test_limit);
+    OCT_TRY(oct_load_data(&v->recipe, OCT_TRAIN, &v->train));
+    return oct_load_data(&v->recipe, OCT_TEST, &v->test);
 }
 
 static oct_status count_item(void *user, const oct_state_item *item)

@@ -55,7 +55,9 @@ static oct_status open_file(subject *s)
 
     const char *text = s->kind == OCT_FILE_MODEL ? s->model.recipe : s->checkpoint.info.recipe;
     const char *data = s->args->option[DATA].given ? s->args->option[DATA].text : NULL;
-    return oct_job_recipe(&s->recipe, path_of(s), text, data);
+    OCT_TRY(oct_job_recipe(&s->recipe, path_of(s), text, data));
+    if (s->kind == OCT_FILE_MODEL) s->recipe.data_classes = s->model.classes;
+    return OCT_OK;
 }
 
 static oct_status check_data(const subject *s)
@@ -65,14 +67,11 @@ static oct_status check_data(const subject *s)
     OCT_CHECK(d->count > 0, OCT_DATA, "data.path: there are no test images");
     if (s->kind != OCT_FILE_MODEL) return OCT_OK;
     const oct_value *input = &program->values[program->inputs[0]];
-    OCT_CHECK(input->h == d->h && input->w == d->w && input->c == d->c &&
-                  s->model.classes == d->classes,
-              OCT_DATA,
-              "%s: takes images of %lld x %lld x %lld and knows %d classes; the data has %lld x "
-              "%lld x %lld "
-              "and %d",
-              path_of(s), (long long)input->h, (long long)input->w, (long long)input->c,
-              s->model.classes, (long long)d->h, (long long)d->w, (long long)d->c, d->classes);
+    OCT_CHECK(
+        input->h == d->h && input->w == d->w && input->c == d->c, OCT_DATA,
+        "%s: takes images of %lld x %lld x %lld, but those of the data are %lld x %lld x %lld",
+        path_of(s), (long long)input->h, (long long)input->w, (long long)input->c, (long long)d->h,
+        (long long)d->w, (long long)d->c);
     return OCT_OK;
 }
 
@@ -101,7 +100,7 @@ static oct_status evaluate_model(subject *s)
     if (status == OCT_OK)
         status = oct_program_evaluate(&s->model.program, &s->recipe, &s->data, &leaves, logits);
     OCT_TRY_OUT(oct_session_agree(s->session, status));
-    const uint8_t *labels = s->data.labels + oct_leaves_first_sample(&leaves);
+    const int32_t *labels = s->data.labels + oct_leaves_first_sample(&leaves);
     OCT_TRY_OUT(
         oct_sum_count(group, oct_count_correct(logits, labels, samples, classes), &s->correct));
     s->seconds = oct_seconds() - begin;

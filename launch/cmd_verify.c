@@ -67,8 +67,7 @@ static oct_status end(findings *f, const char *kind, oct_status status)
 static oct_status load_test_data(const findings *f, const oct_recipe *recipe, oct_dataset *data,
                                  bool *there)
 {
-    oct_status status = oct_dataset_load(data, recipe->data_format, recipe->data_path, OCT_TEST,
-                                         recipe->data_test_limit);
+    oct_status status = oct_load_data(recipe, OCT_TEST, data);
     *there = status == OCT_OK;
     if (status != OCT_DATA || f->data_path) return status;
     return NOT_VERIFIED(f, "test data: %s; --data PATH says where it is", oct_fail_text(0));
@@ -107,7 +106,7 @@ static oct_status compare_test_set(const findings *f, const oct_model *m, const 
     const oct_certificate *c = &m->certificate;
     char images[32];
     if (data->count != c->images || memcmp(data->digest, c->data_digest, DIGEST) != 0 ||
-        data->h != in->h || data->w != in->w || data->c != in->c || data->classes > m->classes) {
+        data->h != in->h || data->w != in->w || data->c != in->c) {
         OCT_CHECK(!f->data_path, OCT_DATA,
                   "%s: not the test data of the certificate (%" PRId64 " images here, %" PRId64
                   " there); give its folder with --data",
@@ -147,6 +146,7 @@ static oct_status verify_test_set(const findings *f, const oct_model *m)
     bool there = false;
     oct_status status = OCT_OK;
     OCT_TRY(oct_job_recipe(&recipe, f->args->word[0], m->recipe, f->data_path));
+    recipe.data_classes = m->classes;
     OCT_TRY_OUT(load_test_data(f, &recipe, &data, &there));
     if (there) OCT_TRY_OUT(compare_test_set(f, m, &recipe, &data));
 out:

@@ -38,7 +38,7 @@ void oct_evaluation_images(const oct_recipe *recipe, const oct_dataset *data, in
     oct_normalise(data->images + first * pixels * data->c, n * pixels, data->c, mean, std, images);
 }
 
-int64_t oct_count_correct(const float *logits, const uint8_t *labels, int64_t samples,
+int64_t oct_count_correct(const float *logits, const int32_t *labels, int64_t samples,
                           int64_t classes)
 {
     int64_t correct = 0;
@@ -138,7 +138,7 @@ oct_status oct_evaluate(oct_module *model, const oct_collective *group, const oc
     if (status == OCT_OK) status = oct_evaluate_local(model, recipe, data, &leaves, mine);
     OCT_TRY_OUT(group->agree(group, status));
 
-    const uint8_t *labels = data->labels + oct_leaves_first_sample(&leaves);
+    const int32_t *labels = data->labels + oct_leaves_first_sample(&leaves);
     OCT_TRY_OUT(
         oct_sum_count(group, oct_count_correct(mine, labels, samples, data->classes), correct));
     /* Only rank 0 has a place for logits, but all take part in bringing them there. */

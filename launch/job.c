@@ -7,6 +7,7 @@
 #include "io/file.h"
 #include "launch/plugin_load.h"
 #include "launch/run_folder.h"
+#include "launch/trainer.h"
 
 #include <omp.h>
 #include <sched.h>
@@ -68,12 +69,9 @@ oct_status oct_job_data(oct_session *session, const oct_recipe *recipe, oct_spli
 {
     bool train = split == OCT_TRAIN;
     OCT_TRY(oct_plugins_same(session));
-    int64_t limit = train ? recipe->data_train_limit : recipe->data_test_limit;
-    oct_status status =
-        oct_dataset_load(data, recipe->data_format, recipe->data_path, split, limit);
-    OCT_TRY(oct_session_agree(session, status));
-    status = oct_comm_same(session->comm, data->digest, sizeof(data->digest),
-                           train ? "training data" : "test data");
+    OCT_TRY(oct_session_agree(session, oct_load_data(recipe, split, data)));
+    oct_status status = oct_comm_same(session->comm, data->digest, sizeof(data->digest),
+                                      train ? "training data" : "test data");
     return oct_session_agree(session, status);
 }
 

@@ -47,7 +47,7 @@ static oct_status open_file(subject *s, const char *path, const char *data_path)
 static oct_status load_model(subject *s, oct_view view)
 {
     const oct_recipe *r = &s->recipe;
-    OCT_TRY(oct_dataset_load(&s->data, r->data_format, r->data_path, OCT_TEST, r->data_test_limit));
+    OCT_TRY(oct_load_data(r, OCT_TEST, &s->data));
     if (s->checkpoint.bytes)
         OCT_TRY(oct_load_model(&s->model, &s->checkpoint, r, &s->data, &s->prepared));
     else

@@ -98,14 +98,6 @@ static void check_data(const oct_recipe *recipe, const oct_dataset *train, const
             "both must have the same size",
             (long long)train->h, (long long)train->w, (long long)train->c, (long long)test->h,
             (long long)test->w, (long long)test->c);
-    if (test->classes > train->classes)
-        oct_fail_add(OCT_USAGE,
-                     "data.path: %d classes in the test data, but %d in the training data",
-                     test->classes, train->classes);
-    if (train->classes > OCT_CLASSES_MAX)
-        oct_fail_add(OCT_USAGE,
-                     "data.path: %d classes; an int8 model and its certificate hold at most %d",
-                     train->classes, OCT_CLASSES_MAX);
     if (recipe->data_crop_padding >= train->h || recipe->data_crop_padding >= train->w)
         oct_fail_add(
             OCT_USAGE,

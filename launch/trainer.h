@@ -83,9 +83,6 @@ typedef struct oct_step_result {
     bool stop; /* some rank asked to stop */
 } oct_step_result;
 
-/* Labels are bytes, and a certificate's rows have room for as many logits. */
-enum { OCT_CLASSES_MAX = 256 };
-
 /* Do recipe, data and number of ranks fit? OCT_USAGE with every problem. Names of models, observers
  * and targets are checked too. Any process can ask; nothing is built. */
 oct_status oct_run_check(const oct_recipe *recipe, const oct_dataset *train_data,
@@ -123,13 +120,16 @@ void oct_evaluation_images(const oct_recipe *recipe, const oct_dataset *data, in
 oct_status oct_evaluate_local(oct_module *model, const oct_recipe *recipe, const oct_dataset *data,
                               const oct_leaves *leaves, float *logits) OCT_NODISCARD;
 /* Samples whose largest logit (the first of equal ones) is at the label. */
-int64_t oct_count_correct(const float *logits, const uint8_t *labels, int64_t samples,
+int64_t oct_count_correct(const float *logits, const int32_t *labels, int64_t samples,
                           int64_t classes);
 /* Collective: sum over ranks of a count; and rows of all ranks in order of samples on rank 0. */
 oct_status oct_sum_count(const oct_collective *group, int64_t mine, int64_t *total) OCT_NODISCARD;
 oct_status oct_gather_rows(const oct_collective *group, const oct_leaves *leaves, int64_t row,
                            const float *mine, float *all) OCT_NODISCARD;
 
+/* One split of the data set that a recipe names. */
+oct_status oct_load_data(const oct_recipe *recipe, oct_split split,
+                         oct_dataset *data) OCT_NODISCARD;
 /* Builds the float model of a recipe for a data set, with initial parameters. */
 oct_status oct_build_model(oct_module **model, const oct_recipe *recipe,
                            const oct_dataset *data) OCT_NODISCARD;

@@ -9,19 +9,38 @@
 
 typedef enum oct_split { OCT_TRAIN, OCT_TEST } oct_split;
 
+/* An int8 model holds at most as many numbers in its output. */
+enum { OCT_CLASSES_MAX = 65536 };
+
 typedef struct oct_dataset {
     int64_t count, h, w, c;
     int classes;
-    uint8_t *images;    /* count x h x w x c, owned */
-    uint8_t *labels;    /* count, each < classes; owned */
-    uint8_t digest[32]; /* SHA-256 over images then labels */
+    uint8_t *images; /* count x h x w x c, owned */
+    int32_t *labels; /* count, each in [0, classes); owned */
+    uint8_t
+        digest[32]; /* SHA-256 over images then labels: bytes, or 32 bits each above 256 classes */
 } oct_dataset;
 
+/* What is to be loaded. */
+typedef struct oct_dataset_source {
+    const char *format;
+    const char *folder;  /* NULL or empty: the format's own */
+    int64_t classes;     /* 0: as many as the format fixes, or as the labels of both splits need */
+    int64_t first_label; /* the label in the files that becomes class 0 */
+    int64_t limit;       /* above 0: only the first so many samples */
+} oct_dataset_source;
+
 typedef struct oct_dataset_format {
-    const char *name;         /* "idx", "cifar10" */
-    const char *default_path; /* or NULL: the recipe must say data.path */
-    const char *files;        /* for help: what the folder holds */
+    const char *name;          /* "idx", "cifar10" */
+    const char *default_path;  /* or NULL: the recipe must say data.path */
+    const char *files;         /* for help: what the folder holds */
+    const char *label_file[2]; /* of each split, for messages */
+    int classes;               /* fixed by the format; 0: counted */
+    /* Fills all but classes and digest; labels as they are in the files. */
     oct_status (*load)(oct_dataset *data, const char *folder, oct_split split);
+    /* Of formats that count: only the labels of a split; NULL when the folder does not have it. */
+    oct_status (*read_labels)(int32_t **labels, int64_t *count, const char *folder,
+                              oct_split split);
 } oct_dataset_format;
 
 #define OCT_DATASET(id, file) extern const oct_dataset_format oct_dataset_##file;
@@ -32,7 +51,7 @@ const oct_dataset_format *oct_dataset_find(const char *name);
 size_t oct_dataset_formats(void);
 const oct_dataset_format *oct_dataset_at(size_t i);
 
-/* limit > 0 keeps the first `limit` samples. On failure *data is empty. */
-oct_status oct_dataset_load(oct_dataset *data, const char *format, const char *folder,
-                            oct_split split, int64_t limit) OCT_NODISCARD;
+/* On failure *data is empty. */
+oct_status oct_dataset_load(oct_dataset *data, const oct_dataset_source *source,
+                            oct_split split) OCT_NODISCARD;
 void oct_dataset_free(oct_dataset *data);

@@ -1,5 +1,5 @@
 /* The IDX format of MNIST and its successors: a big-endian header (magic number, one 32-bit size for
- * each dimension) and bytes, plain or gzipped.
+ * each dimension) and data, plain or gzipped. Images are bytes; labels may be wider, big-endian too.
  *
  * A file is read whole, so its real size is known before the header is believed. A plain file must
  * have exactly the declared size. A gzip stream cannot hold more than 1032 times its own size, which
@@ -16,10 +16,18 @@
 #include <zlib.h>
 
 #define FILES                                                                                      \
-    "it is to hold train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte and "  \
-    "t10k-labels-idx1-ubyte, each plain or .gz, as the Debian package dataset-fashion-mnist does"
+    "expected files: train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte "    \
+    "and t10k-labels-idx1-ubyte, each plain or .gz (Debian's package dataset-fashion-mnist has "   \
+    "them)"
 
-enum { CLASSES = 10, MAX_SIDE = 4096, MAX_DIMS = 3, DEFLATE_RATIO = 1032, GZIP_WINDOW = 15 + 16 };
+#define LABEL_FILES                                                                                \
+    {                                                                                              \
+        "train-labels-idx1-ubyte", "t10k-labels-idx1-ubyte"                                        \
+    }
+
+/* Types of elements, the third byte of the magic number. */
+enum { UNSIGNED_8 = 0x08, SIGNED_8 = 0x09, SIGNED_16 = 0x0b, SIGNED_32 = 0x0c };
+enum { MAX_SIDE = 4096, MAX_DIMS = 3, DEFLATE_RATIO = 1032, GZIP_WINDOW = 15 + 16 };
 
 static const size_t file_limit = (size_t)1 << 34;
 static const size_t chunk_limit = (size_t)1 << 30; /* zlib counts in 32 bits */
@@ -33,21 +41,21 @@ typedef struct source {
     z_stream inflate;
 } source;
 
-/* FOLDER/NAME, or FOLDER/NAME.gz when only that is there. */
+/* FOLDER/NAME, or FOLDER/NAME.gz when only that is there; NULL without either. */
 static oct_status find_path(char **path, const char *folder, const char *name)
 {
     OCT_TRY(oct_format(path, "%s/%s", folder, name));
     if (oct_file_exists(*path)) return OCT_OK;
     oct_free(path);
     OCT_TRY(oct_format(path, "%s/%s.gz", folder, name));
-    if (oct_file_exists(*path)) return OCT_OK;
-    oct_free(path);
-    return oct_fail(OCT_DATA, "%s: neither %s nor %s.gz is there; " FILES, folder, name, name);
+    if (!oct_file_exists(*path)) oct_free(path);
+    return OCT_OK;
 }
 
 static oct_status source_open(source *s, const char *folder, const char *name)
 {
     OCT_TRY(find_path(&s->path, folder, name));
+    OCT_CHECK(s->path, OCT_DATA, "%s: neither %s nor %s.gz is there; " FILES, folder, name, name);
     OCT_TRY(oct_file_read(s->path, file_limit, &s->bytes, &s->size));
     const uint8_t *bytes = s->bytes;
     if (s->size < 2 || bytes[0] != 0x1f || bytes[1] != 0x8b) return OCT_OK;
@@ -76,9 +84,9 @@ static oct_status inflate_failed(const source *s, int result)
     if (result == Z_BUF_ERROR)
         return oct_fail(OCT_DATA,
                         "%s: cut short: the gzip stream has no end within the %zu bytes of the "
-                        "file; fetch it again",
+                        "file; download it again",
                         s->path, s->size);
-    return oct_fail(OCT_DATA, "%s: damaged gzip stream (%s); fetch it again", s->path,
+    return oct_fail(OCT_DATA, "%s: damaged gzip stream (%s); download it again", s->path,
                     s->inflate.msg ? s->inflate.msg : zError(result));
 }
 
@@ -117,18 +125,37 @@ static uint32_t big_endian(const uint8_t *bytes)
     return (uint32_t)bytes[0] << 24 | (uint32_t)bytes[1] << 16 | (uint32_t)bytes[2] << 8 | bytes[3];
 }
 
-static oct_status read_header(source *s, int ndim, uint32_t dims[MAX_DIMS])
+/* Bytes of a label of this type; 0 for types that labels cannot have. */
+static int label_bytes(int type)
+{
+    if (type == UNSIGNED_8 || type == SIGNED_8) return 1;
+    if (type == SIGNED_16) return 2;
+    return type == SIGNED_32 ? 4 : 0;
+}
+
+static oct_status check_magic(const source *s, uint32_t magic, int ndim)
+{
+    bool labels = ndim == 1;
+    uint32_t wanted = (uint32_t)UNSIGNED_8 << 8 | (uint32_t)ndim;
+    bool good =
+        labels ? (magic & 0xffff00ffu) == 1 && label_bytes((int)(magic >> 8)) > 0 : magic == wanted;
+    OCT_CHECK(good, OCT_DATA,
+              "%s: not an IDX file of %d dimension%s: magic number 0x%08" PRIx32
+              " where 0x%08" PRIx32 "%s is expected",
+              s->path, ndim, labels ? "" : "s", magic, wanted,
+              labels ? ", or 0x09, 0x0b or 0x0c in place of 0x08," : "");
+    return OCT_OK;
+}
+
+static oct_status read_header(source *s, int ndim, int *type, uint32_t dims[MAX_DIMS])
 {
     uint8_t header[4 + 4 * MAX_DIMS];
     size_t size = 4 + 4 * (size_t)ndim, got;
-    uint32_t magic = 0x00000800u + (uint32_t)ndim;
     OCT_TRY(source_take(s, header, size, &got));
     OCT_CHECK(got == size, OCT_DATA, "%s: %zu bytes are too short for an IDX header of %zu bytes",
               s->path, got, size);
-    OCT_CHECK(big_endian(header) == magic, OCT_DATA,
-              "%s: not an IDX file of %d dimensions: magic number 0x%08" PRIx32
-              " where 0x%08" PRIx32 " is expected",
-              s->path, ndim, big_endian(header), magic);
+    OCT_TRY(check_magic(s, big_endian(header), ndim));
+    *type = header[2];
     for (int i = 0; i < ndim; i++)
         dims[i] = big_endian(header + 4 + 4 * i);
     OCT_CHECK(dims[0] > 0, OCT_DATA, "%s: declares 0 samples", s->path);
@@ -171,14 +198,14 @@ static oct_status read_data(source *s, uint64_t declared, uint8_t **data)
     return OCT_OK;
 }
 
-static oct_status read_idx(const char *folder, const char *name, int ndim, uint32_t dims[MAX_DIMS],
-                           uint8_t **data)
+static oct_status read_idx(const char *folder, const char *name, int ndim, int *type,
+                           uint32_t dims[MAX_DIMS], uint8_t **data)
 {
     source s = {0};
-    uint64_t declared = 1; /* at most 2^32 * 2^12 * 2^12 */
     oct_status status = OCT_OK;
     OCT_TRY_OUT(source_open(&s, folder, name));
-    OCT_TRY_OUT(read_header(&s, ndim, dims));
+    OCT_TRY_OUT(read_header(&s, ndim, type, dims));
+    uint64_t declared = (uint64_t)label_bytes(*type); /* at most 2^2 * 2^32 * 2^12 * 2^12 */
     for (int i = 0; i < ndim; i++)
         declared *= dims[i];
     OCT_TRY_OUT(read_data(&s, declared, data));
@@ -187,26 +214,65 @@ out:
     return status;
 }
 
+static int32_t label_at(const uint8_t *bytes, int type, size_t i)
+{
+    switch (type) {
+    case UNSIGNED_8:
+        return bytes[i];
+    case SIGNED_8:
+        return (int8_t)bytes[i];
+    case SIGNED_16:
+        return (int16_t)(bytes[2 * i] << 8 | bytes[2 * i + 1]);
+    default:
+        return (int32_t)big_endian(bytes + 4 * i);
+    }
+}
+
+static const char *const image_file[] = {"train-images-idx3-ubyte", "t10k-images-idx3-ubyte"};
+static const char *const label_file[] = LABEL_FILES;
+
+static oct_status take_labels(int32_t **labels, int64_t *count, const char *folder,
+                              const char *name)
+{
+    uint32_t dims[MAX_DIMS] = {0};
+    uint8_t *bytes = NULL;
+    int type = 0;
+    oct_status status = OCT_OK;
+    OCT_TRY_OUT(read_idx(folder, name, 1, &type, dims, &bytes));
+    OCT_TRY_OUT(oct_alloc(labels, dims[0], sizeof **labels));
+    for (size_t i = 0; i < dims[0]; i++)
+        (*labels)[i] = label_at(bytes, type, i);
+    *count = dims[0];
+out:
+    oct_free(&bytes);
+    return status;
+}
+
+static oct_status read_labels(int32_t **labels, int64_t *count, const char *folder, oct_split split)
+{
+    char *path = NULL;
+    *labels = NULL;
+    *count = 0;
+    OCT_TRY(find_path(&path, folder, label_file[split]));
+    bool there = path != NULL;
+    oct_free(&path);
+    return there ? take_labels(labels, count, folder, label_file[split]) : OCT_OK;
+}
+
 static oct_status load(oct_dataset *data, const char *folder, oct_split split)
 {
-    const char *images = split == OCT_TRAIN ? "train-images-idx3-ubyte" : "t10k-images-idx3-ubyte";
-    const char *labels = split == OCT_TRAIN ? "train-labels-idx1-ubyte" : "t10k-labels-idx1-ubyte";
-    uint32_t image_dims[MAX_DIMS], label_dims[MAX_DIMS];
-    OCT_TRY(read_idx(folder, images, 3, image_dims, &data->images));
-    OCT_TRY(read_idx(folder, labels, 1, label_dims, &data->labels));
-    OCT_CHECK(image_dims[0] == label_dims[0], OCT_DATA,
-              "%s: %s declares %" PRIu32 " images, but %s %" PRIu32 " labels; they do not belong "
+    const char *images = image_file[split], *labels = label_file[split];
+    uint32_t dims[MAX_DIMS] = {0};
+    int type = 0;
+    OCT_TRY(read_idx(folder, images, 3, &type, dims, &data->images));
+    OCT_TRY(take_labels(&data->labels, &data->count, folder, labels));
+    OCT_CHECK(dims[0] == data->count, OCT_DATA,
+              "%s: %s declares %" PRIu32 " images, but %s %" PRId64 " labels; they do not belong "
               "together",
-              folder, images, image_dims[0], labels, label_dims[0]);
-    for (uint32_t i = 0; i < label_dims[0]; i++)
-        OCT_CHECK(data->labels[i] < CLASSES, OCT_DATA,
-                  "%s/%s: label %d at index %" PRIu32 " is out of range 0..%d", folder, labels,
-                  data->labels[i], i, CLASSES - 1);
-    data->count = image_dims[0];
-    data->h = image_dims[1];
-    data->w = image_dims[2];
+              folder, images, dims[0], labels, data->count);
+    data->h = dims[1];
+    data->w = dims[2];
     data->c = 1;
-    data->classes = CLASSES;
     return OCT_OK;
 }
 
@@ -214,5 +280,7 @@ const oct_dataset_format oct_dataset_idx = {
     .name = "idx",
     .default_path = "/usr/share/datasets/fashion-mnist",
     .files = FILES,
+    .label_file = LABEL_FILES,
     .load = load,
+    .read_labels = read_labels,
 };

@@ -84,7 +84,7 @@ static oct_status run_all(survey *s, float *output)
 }
 
 /* Cross-entropy of one sample. */
-static double loss_of(const float *logits, int64_t n, uint8_t label)
+static double loss_of(const float *logits, int64_t n, int32_t label)
 {
     double largest = (double)logits[0], sum = 0;
     for (int64_t i = 1; i < n; i++)

@@ -12,7 +12,7 @@ typedef struct oct_sensitivity_data {
     int64_t leaf;
     oct_shape input; /* of one batch; dim[0] is not used */
     int64_t outputs; /* numbers of the output for each sample: logits */
-    const uint8_t *labels;
+    const int32_t *labels;
     /* Samples [first, first + n) in order. */
     void (*fetch)(void *user, int64_t first, int64_t n, float *input);
     void *user;

@@ -1,10 +1,17 @@
-/* The memory that loading a data set takes. */
+/* Loading a data set as a plain recipe does, and the memory that it takes. */
 #pragma once
 
 #include "core/base/mem.h"
 #include "io/dataset/dataset.h"
 
 #include <criterion/criterion.h>
+
+static inline oct_status load_plain(oct_dataset *data, const char *format, const char *folder,
+                                    oct_split split, int64_t limit)
+{
+    return oct_dataset_load(
+        data, &(oct_dataset_source){.format = format, .folder = folder, .limit = limit}, split);
+}
 
 /* Loads with each allocation failing in turn, until one load works. */
 static inline void check_memory_that_runs_out(const char *format, const char *path)
@@ -13,7 +20,7 @@ static inline void check_memory_that_runs_out(const char *format, const char *pa
     int failures = 0;
     for (int64_t n = 1; n < 100; n++) {
         oct_mem_fail_after(n);
-        oct_status status = oct_dataset_load(&data, format, path, OCT_TRAIN, 0);
+        oct_status status = load_plain(&data, format, path, OCT_TRAIN, 0);
         oct_mem_fail_after(0);
         if (status == OCT_OK) break;
         failures++;

@@ -44,7 +44,7 @@ Test(cifar10, five_files_become_one_set_of_nhwc_images)
     uint8_t digest[32];
     oct_tmp_create(&tmp);
     write_all(&tmp);
-    cr_assert(oct_dataset_load(&data, "cifar10", tmp.path, OCT_TRAIN, 0) == OCT_OK, "%s",
+    cr_assert(load_plain(&data, "cifar10", tmp.path, OCT_TRAIN, 0) == OCT_OK, "%s",
               oct_fail_text(0));
     cr_assert(data.count == 15 && data.h == 32 && data.w == 32 && data.c == 3 &&
               data.classes == 10);
@@ -56,12 +56,13 @@ Test(cifar10, five_files_become_one_set_of_nhwc_images)
     }
     static uint8_t both[15 * 3 * PLANE + 15];
     memcpy(both, data.images, 15 * 3 * PLANE);
-    memcpy(both + 15 * 3 * PLANE, data.labels, 15);
+    for (int i = 0; i < 15; i++)
+        both[15 * 3 * PLANE + i] = (uint8_t)data.labels[i];
     oct_sha256(both, sizeof both, digest);
     cr_assert(memcmp(digest, data.digest, 32) == 0);
     oct_dataset_free(&data);
 
-    cr_assert(oct_dataset_load(&data, "cifar10", tmp.path, OCT_TEST, 2) == OCT_OK);
+    cr_assert(load_plain(&data, "cifar10", tmp.path, OCT_TEST, 2) == OCT_OK);
     cr_assert(data.count == 2 && data.labels[0] == 5);
     oct_dataset_free(&data);
     oct_tmp_remove(&tmp);
@@ -73,7 +74,7 @@ static void check_refused(const char *folder, oct_split split, const char *path,
 {
     oct_dataset data;
     char want[1000];
-    cr_assert(oct_dataset_load(&data, "cifar10", folder, split, 0) == OCT_DATA);
+    cr_assert(load_plain(&data, "cifar10", folder, split, 0) == OCT_DATA);
     snprintf(want, sizeof want, "%s: %s", path, sentence);
     cr_assert_str_eq(oct_fail_text(0), want);
     cr_assert(data.images == NULL && data.labels == NULL && data.count == 0);
@@ -81,8 +82,8 @@ static void check_refused(const char *folder, oct_split split, const char *path,
 }
 
 #define FILES                                                                                      \
-    "it is to hold data_batch_1.bin to data_batch_5.bin and test_batch.bin of the binary version " \
-    "of CIFAR-10"
+    "expected files: data_batch_1.bin to data_batch_5.bin and test_batch.bin of the binary "       \
+    "version of CIFAR-10"
 
 Test(cifar10, bad_files_are_named)
 {
@@ -94,8 +95,8 @@ Test(cifar10, bad_files_are_named)
     fill(records, 0, 2);
     const char *path = oct_tmp_write(&tmp, "data_batch_4.bin", records, 2 * RECORD - 1);
     check_refused(tmp.path, OCT_TRAIN, path,
-                  "6145 bytes are not a whole number of records of 3073 bytes; fetch it again, and "
-                  "see that it is the binary version");
+                  "6145 bytes are not a whole number of records of 3073 bytes; download it again, "
+                  "and make sure that it is the binary version");
     records[RECORD] = 10;
     path = oct_tmp_write(&tmp, "data_batch_4.bin", records, 2 * RECORD);
     check_refused(tmp.path, OCT_TRAIN, path, "label 10 of record 1 is out of range 0..9");
@@ -108,20 +109,47 @@ Test(cifar10, bad_files_are_named)
     check_refused(tmp.path, OCT_TEST, path, "there is no such file; " FILES);
     path = oct_tmp_path(&tmp, "none");
     check_refused(path, OCT_TEST, path,
-                  "there is no such folder; " FILES "; say data.path=FOLDER for another place");
+                  "there is no such folder; " FILES "; data.path=FOLDER names another");
     path = oct_tmp_path(&tmp, "data_batch_1.bin");
     check_refused(path, OCT_TEST, path,
-                  "is a file, not a folder; say data.path=FOLDER, the folder that holds the files");
+                  "is a file, not a folder; data.path is the folder that holds the files");
     oct_tmp_remove(&tmp);
 }
 
 Test(cifar10, without_a_folder_it_says_how_to_name_one)
 {
     oct_dataset data;
-    cr_assert(oct_dataset_load(&data, "cifar10", "", OCT_TRAIN, 0) == OCT_USAGE);
-    cr_assert_str_eq(oct_fail_text(0),
-                     "data.path: the format cifar10 has no folder of its own; say "
-                     "data.path=FOLDER; " FILES);
+    cr_assert(load_plain(&data, "cifar10", "", OCT_TRAIN, 0) == OCT_USAGE);
+    cr_assert_str_eq(oct_fail_text(0), "data.path: the format cifar10 has no default folder; write "
+                                       "data.path=FOLDER; " FILES);
+}
+
+Test(cifar10, of_100_classes_the_fine_label_counts)
+{
+    enum { RECORD_100 = RECORD + 1 };
+    static uint8_t records[PER_FILE * RECORD_100];
+    oct_tmp tmp;
+    oct_dataset data;
+    oct_tmp_create(&tmp);
+    for (int i = 0; i < PER_FILE; i++) {
+        uint8_t *record = records + i * RECORD_100;
+        record[0] = 19; /* coarse */
+        record[1] = (uint8_t)(99 - i);
+        for (int j = 0; j < 3 * PLANE; j++)
+            record[2 + j] = pixel(i, j / PLANE, j % PLANE);
+    }
+    oct_tmp_write(&tmp, "train.bin", records, sizeof records);
+    cr_assert(load_plain(&data, "cifar100", tmp.path, OCT_TRAIN, 0) == OCT_OK, "%s",
+              oct_fail_text(0));
+    cr_assert(data.count == PER_FILE && data.classes == 100 && data.c == 3);
+    for (int i = 0; i < PER_FILE; i++)
+        cr_assert(data.labels[i] == 99 - i && data.images[i * 3 * PLANE + 1] == pixel(i, 1, 0));
+    oct_dataset_free(&data);
+    records[RECORD_100 + 1] = 100;
+    oct_tmp_write(&tmp, "train.bin", records, sizeof records);
+    cr_assert(load_plain(&data, "cifar100", tmp.path, OCT_TRAIN, 0) == OCT_DATA);
+    cr_assert(strstr(oct_fail_text(0), "train.bin: label 100 of record 1 is out of range 0..99"));
+    oct_tmp_remove(&tmp);
 }
 
 Test(cifar10, memory_that_runs_out_leaves_nothing)

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <zlib.h>
 
-enum { COUNT = 5, H = 3, W = 4, IMAGE = H * W, ROOM = 4096 };
+enum { COUNT = 5, H = 3, W = 4, IMAGE = H * W, ROOM = 8192 };
 
 typedef struct bytes {
     uint8_t data[ROOM];
@@ -82,14 +82,14 @@ static void check_good(const char *folder)
     oct_dataset data;
     uint8_t both[COUNT * IMAGE + COUNT], digest[32];
     bytes images = good_images(), labels = good_labels();
-    cr_assert(oct_dataset_load(&data, "idx", folder, OCT_TRAIN, 0) == OCT_OK, "%s",
-              oct_fail_text(0));
+    cr_assert(load_plain(&data, "idx", folder, OCT_TRAIN, 0) == OCT_OK, "%s", oct_fail_text(0));
     cr_assert(data.count == COUNT && data.h == H && data.w == W && data.c == 1 &&
-              data.classes == 10);
+              data.classes == 9);
     cr_assert(memcmp(data.images, images.data + 16, COUNT * IMAGE) == 0);
-    cr_assert(memcmp(data.labels, labels.data + 8, COUNT) == 0);
+    for (int i = 0; i < COUNT; i++)
+        cr_assert(data.labels[i] == labels.data[8 + i]);
     memcpy(both, data.images, COUNT * IMAGE);
-    memcpy(both + COUNT * IMAGE, data.labels, COUNT);
+    memcpy(both + COUNT * IMAGE, labels.data + 8, COUNT);
     oct_sha256(both, sizeof both, digest);
     cr_assert(memcmp(data.digest, digest, 32) == 0);
     oct_dataset_free(&data);
@@ -120,8 +120,8 @@ Test(idx, the_test_split_has_its_own_files_and_a_limit_keeps_the_first)
     oct_tmp_create(&tmp);
     write_bytes(&tmp, "t10k-images-idx3-ubyte", good_images());
     write_bytes(&tmp, "t10k-labels-idx1-ubyte", good_labels());
-    cr_assert(oct_dataset_load(&all, "idx", tmp.path, OCT_TEST, 100) == OCT_OK);
-    cr_assert(oct_dataset_load(&some, "idx", tmp.path, OCT_TEST, 2) == OCT_OK);
+    cr_assert(load_plain(&all, "idx", tmp.path, OCT_TEST, 100) == OCT_OK);
+    cr_assert(load_plain(&some, "idx", tmp.path, OCT_TEST, 2) == OCT_OK);
     cr_assert(all.count == COUNT && some.count == 2);
     cr_assert(memcmp(all.images, some.images, 2 * IMAGE) == 0);
     cr_assert(memcmp(all.digest, some.digest, 32) != 0);
@@ -135,8 +135,7 @@ static void check_refused(const char *folder, const char *where, const char *sen
     oct_dataset data;
     char want[1000];
     oct_mem_peak_reset();
-    cr_assert(oct_dataset_load(&data, "idx", folder, OCT_TRAIN, 0) == OCT_DATA, "accepted: %s",
-              sentence);
+    cr_assert(load_plain(&data, "idx", folder, OCT_TRAIN, 0) == OCT_DATA, "accepted: %s", sentence);
     snprintf(want, sizeof want, "%s: %s", where, sentence);
     cr_assert_str_eq(oct_fail_text(0), want);
     cr_assert(data.images == NULL && data.labels == NULL && data.count == 0);
@@ -197,15 +196,16 @@ Test(idx, bad_gzip_streams_are_named)
     for (size_t size = 2; size < gz.size; size++) {
         b = gz;
         b.size = size;
-        snprintf(want, sizeof want,
-                 "cut short: the gzip stream has no end within the %zu bytes of the file; fetch it "
-                 "again",
-                 size);
+        snprintf(
+            want, sizeof want,
+            "cut short: the gzip stream has no end within the %zu bytes of the file; download it "
+            "again",
+            size);
         check_bad_gzip(&tmp, b, want);
     }
     b = gz;
     b.data[b.size - 8] ^= 1;
-    check_bad_gzip(&tmp, b, "damaged gzip stream (incorrect data check); fetch it again");
+    check_bad_gzip(&tmp, b, "damaged gzip stream (incorrect data check); download it again");
     b = gz;
     memcpy(b.data + b.size, "garbage", 7);
     b.size += 7;
@@ -243,7 +243,7 @@ Test(idx, a_flipped_bit_never_changes_the_data)
         bytes b = gz;
         b.data[bit / 8] ^= (uint8_t)(1 << bit % 8);
         write_bytes(&tmp, IMAGES ".gz", b);
-        oct_status status = oct_dataset_load(&data, "idx", tmp.path, OCT_TRAIN, 0);
+        oct_status status = load_plain(&data, "idx", tmp.path, OCT_TRAIN, 0);
         cr_assert(status == OCT_OK || status == OCT_DATA, "bit %zu: %s", bit, oct_fail_text(0));
         refused += status == OCT_DATA;
         if (status == OCT_OK)
@@ -263,20 +263,17 @@ Test(idx, images_and_labels_must_belong_together)
     check_refused(tmp.path, tmp.path,
                   IMAGES " declares 5 images, but " LABELS
                          " 6 labels; they do not belong together");
-    bytes labels = good_labels();
-    labels.data[8 + 3] = 11;
-    const char *path = write_bytes(&tmp, LABELS, labels);
-    check_refused(tmp.path, path, "label 11 at index 3 is out of range 0..9");
-    path = write_bytes(&tmp, LABELS, good_images());
+    const char *path = write_bytes(&tmp, LABELS, good_images());
     check_refused(tmp.path, path,
-                  "not an IDX file of 1 dimensions: magic number 0x00000803 where 0x00000801 is "
-                  "expected");
+                  "not an IDX file of 1 dimension: magic number 0x00000803 where 0x00000801, or "
+                  "0x09, 0x0b or 0x0c in place of 0x08, is expected");
     oct_tmp_remove(&tmp);
 }
 
 #define FILES                                                                                      \
-    "it is to hold train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte and "  \
-    "t10k-labels-idx1-ubyte, each plain or .gz, as the Debian package dataset-fashion-mnist does"
+    "expected files: train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte "    \
+    "and t10k-labels-idx1-ubyte, each plain or .gz (Debian's package dataset-fashion-mnist has "   \
+    "them)"
 
 Test(idx, what_is_missing_is_named_with_the_remedy)
 {
@@ -285,22 +282,156 @@ Test(idx, what_is_missing_is_named_with_the_remedy)
     write_bytes(&tmp, IMAGES, good_images());
     check_refused(tmp.path, tmp.path, "neither " LABELS " nor " LABELS ".gz is there; " FILES);
     const char *path = oct_tmp_path(&tmp, "none");
-    check_refused(path, path,
-                  "there is no such folder; " FILES "; say data.path=FOLDER for another place");
+    check_refused(path, path, "there is no such folder; " FILES "; data.path=FOLDER names another");
     oct_tmp_remove(&tmp);
 }
 
 Test(idx, an_unknown_format_is_refused)
 {
     oct_dataset data;
-    cr_assert(oct_dataset_load(&data, "idxx", NULL, OCT_TRAIN, 0) == OCT_USAGE);
+    cr_assert(load_plain(&data, "idxx", NULL, OCT_TRAIN, 0) == OCT_USAGE);
     cr_assert_str_eq(oct_fail_text(0),
                      "data.format: there is no format 'idxx'; did you mean 'idx'?");
-    cr_assert(oct_dataset_load(&data, "tfrecord", NULL, OCT_TRAIN, 0) == OCT_USAGE);
+    cr_assert(load_plain(&data, "tfrecord", NULL, OCT_TRAIN, 0) == OCT_USAGE);
     cr_assert_str_eq(oct_fail_text(0),
                      "data.format: there is no format 'tfrecord'; see octet help data");
     cr_assert(oct_dataset_find("idx") == oct_dataset_at(0));
     cr_assert(oct_dataset_formats() >= 2);
+}
+
+/* A folder with images for these labels, of this IDX type, in both splits or in the first. */
+static void write_labelled(oct_tmp *tmp, const char *split, uint32_t type, const int32_t *label,
+                           uint32_t count)
+{
+    static const int width[] = {[0x08] = 1, [0x09] = 1, [0x0b] = 2, [0x0c] = 4};
+    char name[64];
+    bytes b = {.size = 0};
+    put(&b, type << 8 | 1);
+    put(&b, count);
+    for (uint32_t i = 0; i < count; i++)
+        for (int byte = width[type] - 1; byte >= 0; byte--)
+            b.data[b.size++] = (uint8_t)((uint32_t)label[i] >> 8 * byte);
+    snprintf(name, sizeof name, "%s-labels-idx1-ubyte", split);
+    write_bytes(tmp, name, b);
+    snprintf(name, sizeof name, "%s-images-idx3-ubyte", split);
+    write_bytes(tmp, name, make_images(0x803, count, H, W, count * IMAGE));
+}
+
+Test(idx, labels_of_every_type_are_read_and_classes_are_counted_over_both_splits)
+{
+    static const struct {
+        uint32_t type;
+        int32_t train[3], test[2];
+        int classes;
+    } sets[] = {
+        {0x08, {0, 1, 2}, {2, 1}, 3}, {0x08, {3, 1, 0}, {1, 2}, 4}, {0x09, {0, 5, 3}, {1, 2}, 6},
+        {0x0b, {0, 1, 2}, {3, 4}, 5}, {0x0c, {0, 1, 2}, {0, 7}, 8},
+    };
+    for (size_t s = 0; s < sizeof sets / sizeof *sets; s++) {
+        oct_tmp tmp;
+        oct_dataset data;
+        oct_tmp_create(&tmp);
+        write_labelled(&tmp, "train", sets[s].type, sets[s].train, 3);
+        write_labelled(&tmp, "t10k", sets[s].type, sets[s].test, 2);
+        for (int split = OCT_TRAIN; split <= OCT_TEST; split++) {
+            const int32_t *want = split == OCT_TRAIN ? sets[s].train : sets[s].test;
+            cr_assert(load_plain(&data, "idx", tmp.path, (oct_split)split, 0) == OCT_OK, "%s",
+                      oct_fail_text(0));
+            cr_assert(data.classes == sets[s].classes, "set %zu: %d", s, data.classes);
+            for (int i = 0; i < data.count; i++)
+                cr_assert(data.labels[i] == want[i]);
+            oct_dataset_free(&data);
+        }
+        oct_tmp_remove(&tmp);
+    }
+    cr_assert(oct_mem_live() == 0);
+}
+
+Test(idx, more_classes_than_a_byte_holds)
+{
+    enum { MANY = 300 };
+    int32_t labels[MANY];
+    oct_tmp tmp;
+    oct_dataset data;
+    uint8_t digest[32];
+    static uint8_t both[MANY * IMAGE + 4 * MANY];
+    for (int i = 0; i < MANY; i++) {
+        labels[i] = MANY - 1 - i;
+        both[MANY * IMAGE + 4 * i] = (uint8_t)labels[i];
+        both[MANY * IMAGE + 4 * i + 1] = (uint8_t)(labels[i] >> 8);
+    }
+    oct_tmp_create(&tmp);
+    write_labelled(&tmp, "train", 0x0b, labels, MANY);
+    cr_assert(load_plain(&data, "idx", tmp.path, OCT_TRAIN, 0) == OCT_OK, "%s", oct_fail_text(0));
+    cr_assert(data.classes == MANY && data.labels[0] == MANY - 1 && data.labels[MANY - 1] == 0);
+    memcpy(both, data.images, MANY * IMAGE);
+    oct_sha256(both, sizeof both, digest);
+    cr_assert(memcmp(digest, data.digest, 32) == 0);
+    oct_dataset_free(&data);
+    oct_tmp_remove(&tmp);
+}
+
+Test(idx, classes_can_be_said_and_may_begin_above_0)
+{
+    enum { LETTERS = 26 };
+    int32_t letters[LETTERS];
+    for (int i = 0; i < LETTERS; i++)
+        letters[i] = 1 + (i + 25) % LETTERS;
+    oct_tmp tmp;
+    oct_dataset data;
+    oct_tmp_create(&tmp);
+    write_labelled(&tmp, "train", 0x08, letters, LETTERS);
+    oct_dataset_source source = {.format = "idx", .folder = tmp.path};
+    cr_assert(oct_dataset_load(&data, &source, OCT_TRAIN) == OCT_OK);
+    cr_assert(data.classes == 27 && data.labels[0] == 26);
+    oct_dataset_free(&data);
+    source.first_label = 1;
+    cr_assert(oct_dataset_load(&data, &source, OCT_TRAIN) == OCT_OK);
+    cr_assert(data.classes == 26 && data.labels[0] == 25 && data.labels[1] == 0);
+    oct_dataset_free(&data);
+    source.classes = 40;
+    cr_assert(oct_dataset_load(&data, &source, OCT_TRAIN) == OCT_OK);
+    cr_assert(data.classes == 40 && data.labels[0] == 25);
+    oct_dataset_free(&data);
+    oct_tmp_remove(&tmp);
+}
+
+static void check_bad_labels(uint32_t type, const int32_t *labels, uint32_t count,
+                             oct_dataset_source source, const char *where, const char *sentence)
+{
+    oct_tmp tmp;
+    oct_dataset data;
+    char want[1000];
+    oct_tmp_create(&tmp);
+    write_labelled(&tmp, "train", type, labels, count);
+    source.format = "idx";
+    source.folder = tmp.path;
+    oct_mem_peak_reset();
+    cr_assert(oct_dataset_load(&data, &source, OCT_TRAIN) == OCT_DATA, "accepted: %s", sentence);
+    snprintf(want, sizeof want, "%s%s: %s", tmp.path, where, sentence);
+    cr_assert_str_eq(oct_fail_text(0), want);
+    cr_assert(oct_mem_live() == 0 && oct_mem_peak() < 1 << 20);
+    oct_tmp_remove(&tmp);
+}
+
+Test(idx, labels_that_are_no_classes_are_named)
+{
+    check_bad_labels(0x09, (int32_t[]){0, 1, -1}, 3, (oct_dataset_source){0}, "/" LABELS,
+                     "label -1 at index 2 is below the first label, 0");
+    check_bad_labels(0x0c, (int32_t[]){0, INT32_MIN}, 2, (oct_dataset_source){0}, "/" LABELS,
+                     "label -2147483648 at index 1 is below the first label, 0");
+    check_bad_labels(0x08, (int32_t[]){1, 2, 0}, 3, (oct_dataset_source){.first_label = 1},
+                     "/" LABELS,
+                     "label 0 at index 2 is below the first label, 1; set data.first_label to the "
+                     "smallest label");
+    check_bad_labels(0x08, (int32_t[]){1, 2, 11}, 3, (oct_dataset_source){.classes = 11},
+                     "/" LABELS, "label 11 at index 2 is out of range 0..10; raise data.classes");
+    check_bad_labels(0x0c, (int32_t[]){0, INT32_MAX}, 2, (oct_dataset_source){0}, "/" LABELS,
+                     "label 2147483647 at index 1 is out of range 0..65535; number the classes "
+                     "without gaps, from 0 on");
+    check_bad_labels(0x0c, (int32_t[]){0, 7, 60000}, 3, (oct_dataset_source){0}, "/" LABELS,
+                     "label 60000 at index 2, although only 3 different labels occur; number the "
+                     "classes without gaps, or write data.classes=60001 if that many are meant");
 }
 
 Test(idx, memory_that_runs_out_leaves_nothing)

@@ -12,14 +12,14 @@ static oct_dataset make_data(int64_t count)
 {
     oct_dataset data = {.count = count, .h = H, .w = W, .c = C, .classes = 200};
     cr_assert(oct_alloc(&data.images, (size_t)count, IMAGE) == OCT_OK);
-    cr_assert(oct_alloc(&data.labels, (size_t)count, 1) == OCT_OK);
+    cr_assert(oct_alloc(&data.labels, (size_t)count, sizeof *data.labels) == OCT_OK);
     for (int64_t i = 0; i < count * IMAGE; i++) {
         uint32_t words[4];
         oct_philox(9, OCT_STREAM_TEST, (uint64_t)i, 0, words);
         data.images[i] = (uint8_t)words[0];
     }
     for (int64_t i = 0; i < count; i++)
-        data.labels[i] = (uint8_t)i;
+        data.labels[i] = (int32_t)i;
     return data;
 }
 

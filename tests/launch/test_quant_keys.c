@@ -112,15 +112,6 @@ Test(quant_keys, that_a_target_does_not_allow_are_refused_with_the_remedy)
     cr_assert(some_problem_says("quant.int16_layers: target pow2 has no 16-bit activations"));
 }
 
-Test(quant_keys, more_classes_than_a_certificate_holds_are_refused)
-{
-    oct_recipe recipe = make_recipe(NULL);
-    oct_dataset many = train_data;
-    many.classes = 257;
-    cr_assert_eq(oct_run_check(&recipe, &many, &test_data, 1), OCT_USAGE);
-    cr_assert(some_problem_says("257 classes; an int8 model and its certificate hold at most 256"));
-}
-
 static void evaluate(oct_module *model, const oct_recipe *recipe, float *logits)
 {
     int64_t correct;

@@ -191,7 +191,7 @@ Test(train, evaluation_has_the_same_bits_alone_and_in_company)
 Test(train, the_first_of_equal_logits_counts)
 {
     static const float logits[] = {1, 1, 0, 0, 2, 2};
-    static const uint8_t labels[] = {0, 2};
+    static const int32_t labels[] = {0, 2};
     cr_assert_eq(oct_count_correct(logits, labels, 2, 3), 1);
 }
 

@@ -36,13 +36,14 @@ static inline oct_dataset make_data(int64_t count, uint32_t sub)
 {
     oct_dataset data = {.count = count, .h = SIZE, .w = SIZE, .c = 1, .classes = CLASSES};
     cr_assert_eq(oct_alloc(&data.images, (size_t)count, SIZE * SIZE), OCT_OK);
-    cr_assert_eq(oct_alloc(&data.labels, (size_t)count, 1), OCT_OK);
+    cr_assert_eq(oct_alloc(&data.labels, (size_t)count, sizeof *data.labels), OCT_OK);
     for (int64_t i = 0; i < count; i++) {
-        data.labels[i] = (uint8_t)(i % CLASSES);
+        data.labels[i] = (int32_t)(i % CLASSES);
         for (int64_t p = 0; p < SIZE * SIZE; p++) {
             uint32_t draw[4];
             oct_philox(3, OCT_STREAM_TEST, (uint64_t)(i * SIZE * SIZE + p), sub, draw);
-            data.images[i * SIZE * SIZE + p] = (uint8_t)(draw[0] % 64 + data.labels[i] * 18u);
+            data.images[i * SIZE * SIZE + p] =
+                (uint8_t)(draw[0] % 64 + (uint32_t)data.labels[i] * 18u);
         }
     }
     return data;

@@ -1,0 +1,79 @@
+/* Records of the CIFAR data sets, whose planar images are turned into NHWC while they are copied. */
+#include "io/dataset/cifar.h"
+
+#include "core/base/mem.h"
+#include "io/file.h"
+
+enum { SIDE = 32, PLANE = SIDE * SIDE, CHANNELS = 3, IMAGE = CHANNELS * PLANE, MAX_FILES = 8 };
+
+static const size_t file_limit = (size_t)1 << 30;
+
+typedef struct batch {
+    char *path;
+    void *bytes;
+    size_t size;
+} batch;
+
+static size_t record_bytes(const oct_cifar *layout)
+{
+    return (size_t)(layout->label_bytes + IMAGE);
+}
+
+static oct_status read_batch(batch *b, const char *folder, const char *name,
+                             const oct_cifar *layout)
+{
+    size_t record = record_bytes(layout);
+    OCT_TRY(oct_format(&b->path, "%s/%s", folder, name));
+    OCT_CHECK(oct_file_exists(b->path), OCT_DATA, "%s: there is no such file; %s", b->path,
+              layout->files);
+    OCT_TRY(oct_file_read(b->path, file_limit, &b->bytes, &b->size));
+    OCT_CHECK(b->size > 0, OCT_DATA, "%s: the file is empty", b->path);
+    OCT_CHECK(b->size % record == 0, OCT_DATA,
+              "%s: %zu bytes are not a whole number of records of %zu bytes; download it again, "
+              "and make sure that it is the binary version",
+              b->path, b->size, record);
+    const uint8_t *label = (const uint8_t *)b->bytes + layout->label_bytes - 1;
+    for (size_t i = 0; i < b->size / record; i++)
+        OCT_CHECK(label[i * record] < layout->classes, OCT_DATA,
+                  "%s: label %d of record %zu is out of range 0..%d", b->path, label[i * record], i,
+                  layout->classes - 1);
+    return OCT_OK;
+}
+
+static void copy_batch(oct_dataset *data, const batch *b, const oct_cifar *layout)
+{
+    size_t size = record_bytes(layout);
+    const uint8_t *record = b->bytes;
+    for (size_t i = 0; i < b->size / size; i++, record += size) {
+        const uint8_t *planes = record + layout->label_bytes;
+        uint8_t *image = data->images + data->count * IMAGE;
+        data->labels[data->count++] = planes[-1];
+        for (int c = 0; c < CHANNELS; c++)
+            for (int p = 0; p < PLANE; p++)
+                image[p * CHANNELS + c] = planes[c * PLANE + p];
+    }
+}
+
+oct_status oct_cifar_load(oct_dataset *data, const char *folder, const oct_cifar *layout)
+{
+    batch batches[MAX_FILES] = {0};
+    size_t records = 0;
+    oct_status status = OCT_OK;
+    OCT_ASSERT(layout->num_files <= MAX_FILES);
+    for (size_t i = 0; i < layout->num_files; i++) {
+        OCT_TRY_OUT(read_batch(&batches[i], folder, layout->names[i], layout));
+        records += batches[i].size / record_bytes(layout);
+    }
+    OCT_TRY_OUT(oct_alloc(&data->images, records, IMAGE));
+    OCT_TRY_OUT(oct_alloc(&data->labels, records, sizeof *data->labels));
+    data->h = data->w = SIDE;
+    data->c = CHANNELS;
+    for (size_t i = 0; i < layout->num_files; i++)
+        copy_batch(data, &batches[i], layout);
+out:
+    for (size_t i = 0; i < layout->num_files; i++) {
+        oct_free(&batches[i].bytes);
+        oct_free(&batches[i].path);
+    }
+    return status;
+}
