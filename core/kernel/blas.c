@@ -1,43 +1,70 @@
-/* OpenBLAS behind one function. The library keeps its threads to itself unless told otherwise, and
- * its results change with their number, so it gets one; our threads work on different leaves. */
+/* OpenBLAS behind one function, loaded when it is first asked for.
+ *
+ * No program of Octet is linked against it: it starts a thread for each core before main, and where
+ * memory is limited these threads keep a process from ending. It gets one thread here, before it is
+ * loaded, also because its results change with their number; our threads work on different leaves.
+ */
 #include "core/kernel/blas.h"
 
-#include "core/base/status.h"
-
-#include <cblas.h>
+#include <dlfcn.h>
 #include <limits.h>
 #include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
 
-static pthread_once_t once = PTHREAD_ONCE_INIT;
+/* Of cblas.h, which is not needed to build. */
+enum { ROW_MAJOR = 101, NO_TRANS = 111, TRANS = 112 };
 
-static void set_one_thread(void)
+static struct {
+    pthread_once_t once;
+    char reason[256]; /* why it is not there */
+    char *(*core_name)(void);
+    void (*sgemm)(int order, int trans_a, int trans_b, int m, int n, int k, float alpha,
+                  const float *a, int lda, const float *b, int ldb, float beta, float *c, int ldc);
+} blas = {.once = PTHREAD_ONCE_INIT};
+
+static void load(void)
 {
-    openblas_set_num_threads(1);
+    static const char name[] = "libopenblas.so.0";
+    setenv("OPENBLAS_NUM_THREADS", "1", 1);
+    void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    void *core_name = library ? dlsym(library, "openblas_get_corename") : NULL;
+    void *sgemm = core_name ? dlsym(library, "cblas_sgemm") : NULL;
+    const char *reason = sgemm ? NULL : dlerror();
+    if (!sgemm) {
+        strncpy(blas.reason, reason ? reason : name, sizeof(blas.reason) - 1);
+        return;
+    }
+    memcpy(&blas.core_name, &core_name, sizeof(core_name));
+    memcpy(&blas.sgemm, &sgemm, sizeof(sgemm));
 }
 
-void oct_blas_init(void)
+oct_status oct_blas_init(void)
 {
-    pthread_once(&once, set_one_thread);
+    pthread_once(&blas.once, load);
+    OCT_CHECK(blas.sgemm, OCT_RESOURCE, "OpenBLAS cannot be loaded: %s", blas.reason);
+    return OCT_OK;
 }
 
 const char *oct_blas_core(void)
 {
-    return openblas_get_corename();
+    OCT_ASSERT(blas.core_name);
+    return blas.core_name();
 }
 
-static blasint to_blas(int64_t value)
+static int to_blas(int64_t value)
 {
     OCT_ASSERT(value >= 0 && value <= INT_MAX);
-    return (blasint)value;
+    return (int)value;
 }
 
 void oct_sgemm(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, float alpha,
                const float *a, int64_t lda, const float *b, int64_t ldb, float beta, float *c,
                int64_t ldc)
 {
-    oct_blas_init();
+    OCT_ASSERT(blas.sgemm);
     if (m == 0 || n == 0) return;
-    cblas_sgemm(CblasRowMajor, trans_a ? CblasTrans : CblasNoTrans,
-                trans_b ? CblasTrans : CblasNoTrans, to_blas(m), to_blas(n), to_blas(k), alpha, a,
-                to_blas(lda), b, to_blas(ldb), beta, c, to_blas(ldc));
+    blas.sgemm(ROW_MAJOR, trans_a ? TRANS : NO_TRANS, trans_b ? TRANS : NO_TRANS, to_blas(m),
+               to_blas(n), to_blas(k), alpha, a, to_blas(lda), b, to_blas(ldb), beta, c,
+               to_blas(ldc));
 }

@@ -5,11 +5,13 @@
  */
 #pragma once
 
-#include <stdbool.h>
+#include "core/base/status.h"
+
 #include <stdint.h>
 
-/* Sets OpenBLAS to one thread; called once before threads start, harmless again. */
-void oct_blas_init(void);
+/* Loads OpenBLAS, with one thread: before the others, from one thread; harmless again. OCT_RESOURCE
+ * where it is not installed. */
+oct_status oct_blas_init(void) OCT_NODISCARD;
 /* Kernel family that OpenBLAS chose, such as "SkylakeX". */
 const char *oct_blas_core(void);
 

@@ -8,7 +8,9 @@
 #include "launch/bench/laps.h"
 #include "launch/bench/product.h"
 
+#include "core/base/log.h"
 #include "core/base/mem.h"
+#include "core/kernel/blas.h"
 
 #include <inttypes.h>
 
@@ -70,7 +72,8 @@ typedef struct bench_set {
     const oct_kernel *integers;
     const oct_float_kernel *floats;
     bool own_integers, own_floats; /* not those of a lesser set */
-    bool last; /* the best set of this machine: what knows no sets is timed beside it, once */
+    bool last;   /* the best set of this machine: what knows no sets is timed beside it, once */
+    bool anchor; /* the last one, and OpenBLAS is installed */
     oct_peak peak;
 } bench_set;
 
@@ -79,7 +82,7 @@ static bool has(const bench_set *set, const oct_product_kind *kind, bool depthwi
 {
     if (kind->roof == OCT_ROOF_INT8) return set->own_integers;
     if (depthwise) return set->last && kind->roof == OCT_ROOF_F32 && !kind->anchor;
-    return kind->anchor ? set->last : set->own_floats;
+    return kind->anchor ? set->anchor : set->own_floats;
 }
 
 static oct_status bench_layer(oct_bench *bench, const bench_set *set, const oct_product_kind *kind,
@@ -102,6 +105,14 @@ out:
     return status;
 }
 
+static bool has_anchor(void)
+{
+    if (oct_blas_init() == OCT_OK) return true;
+    oct_log(OCT_LOG_WARN, "%s; its lines are left out (Debian: libopenblas0)", oct_fail_text(0));
+    oct_fail_clear();
+    return false;
+}
+
 static oct_status bench_set_of(oct_bench *bench, oct_isa isa)
 {
     const oct_isa_set have = oct_cpu_isa() & ((2U << isa) - 1);
@@ -111,6 +122,7 @@ static oct_status bench_set_of(oct_bench *bench, oct_isa isa)
         .floats = oct_float_kernel_select(have),
         .last = have == oct_cpu_isa() && isa != OCT_ISA_REF,
     };
+    set.anchor = set.last && has_anchor();
     set.own_integers = set.integers->isa == isa;
     set.own_floats = set.floats->isa == isa;
     OCT_TRY(oct_peak_measure(have, &set.peak));

@@ -161,7 +161,7 @@ static oct_status make_blas(oct_layer_product *p)
 {
     const oct_conv_shape *s = &p->shape;
     const int64_t rows = p->samples * s->out_h * s->out_w, depth = oct_conv_depth(s);
-    oct_blas_init();
+    OCT_TRY(oct_blas_init());
     OCT_TRY(random_floats(&p->operand[VALUES], rows * depth, 0));
     OCT_TRY(random_floats(&p->operand[WEIGHTS], s->out_c * depth, 1));
     return oct_alloc(&p->operand[RESULT], (size_t)outputs(p), sizeof(float));

@@ -744,7 +744,7 @@ Test(conv, output_sizes_follow_the_window)
 
 Test(blas, products_with_transposed_operands_and_wide_rows)
 {
-    oct_blas_init();
+    cr_assert_eq(oct_blas_init(), OCT_OK, "%s", oct_fail_text(0));
     cr_assert(oct_blas_core()[0] != '\0');
     const float a[] = {1, 2, 9, 3, 4, 9}, b[] = {5, 6, 7, 8};
     float c[] = {1, 1, 1, 1};

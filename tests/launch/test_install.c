@@ -61,6 +61,15 @@ Test(install, only_names_of_octet_are_exported)
     cr_assert_str_eq(job.out, "1\n");
 }
 
+/* It would start a thread for each core in every process, for products that nobody asks of it. */
+Test(install, blas_is_imposed_on_nobody)
+{
+    shell("ldd octet/bin/octet | grep -i blas; pkg-config --libs octet | grep -i blas; "
+          "pkg-config --print-requires octet | grep -i blas; nm octet/lib/liboctet.a 2>/dev/null | "
+          "grep -E ' U (cblas|openblas)_'; echo looked");
+    cr_assert_str_eq(job.out, "looked\n");
+}
+
 Test(install, the_network_of_the_readme_trains_and_runs_in_integers)
 {
     shell("cc -Wall -Wextra -Wpedantic -Werror -O1 -o net " OCT_SOURCE_DIR
