@@ -91,19 +91,22 @@ oct_status oct_file_read(const char *path, size_t limit, void **bytes, size_t *s
 
     *bytes = NULL;
     *size = 0;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    /* Opening a pipe would wait for somebody to write into it. */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     if (fd < 0) return read_failure(path, errno);
     if (fstat(fd, &info) != 0) {
         status = read_failure(path, errno);
         goto out;
     }
     OCT_CHECK_OUT(!S_ISDIR(info.st_mode), OCT_DATA, "%s: is a folder, not a file", path);
-    if (S_ISREG(info.st_mode) && (uint64_t)info.st_size > limit) {
+    OCT_CHECK_OUT(S_ISREG(info.st_mode), OCT_DATA,
+                  "%s: is a pipe or a device, not a file; put its content into a file", path);
+    if ((uint64_t)info.st_size > limit) {
         status = too_large(path, limit);
         goto out;
     }
-    /* The size is only a first guess: pipes have none and a file may grow. Beside the content there
-     * is room for the byte that would be too many and for the NUL. */
+    /* The size is only a first guess: a file may grow. Beside the content there is room for the byte
+     * that would be too many and for the NUL. */
     OCT_TRY_OUT(oct_grow(&data, &capacity, (size_t)info.st_size + 2, 1));
     for (;;) {
         if (capacity - used < 2) OCT_TRY_OUT(oct_grow(&data, &capacity, capacity + STRIDE, 1));
@@ -209,7 +212,7 @@ out:
 }
 
 /* "name.PID-COUNT.tmp" */
-static bool is_temp(const char *name)
+bool oct_file_is_temp(const char *name)
 {
     static const char end[] = ".tmp";
     size_t length = strlen(name);
@@ -230,7 +233,7 @@ void oct_file_clean(const char *folder)
     DIR *dir = opendir(folder);
     if (!dir) return;
     for (struct dirent *entry = readdir(dir); entry; entry = readdir(dir)) {
-        if (is_temp(entry->d_name)) unlinkat(dirfd(dir), entry->d_name, 0);
+        if (oct_file_is_temp(entry->d_name)) unlinkat(dirfd(dir), entry->d_name, 0);
     }
     closedir(dir);
 }
