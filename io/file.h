@@ -12,7 +12,8 @@ void oct_sha256_add(oct_sha256_state *state, const void *data, size_t size);
 void oct_sha256_end(oct_sha256_state **state, uint8_t digest[32]); /* frees */
 const char *oct_hex(const uint8_t digest[32], char text[65]);
 
-/* Whole file into memory; OCT_DATA with path and reason when missing, a folder, or above `limit`.
+/* Whole file into memory; OCT_DATA with path and reason when missing, no regular file (a pipe is not
+ * waited for), or above `limit`.
  * gzip is not undone. *bytes is oct_alloc'ed with a NUL behind. */
 oct_status oct_file_read(const char *path, size_t limit, void **bytes, size_t *size) OCT_NODISCARD;
 /* Temp name in the same folder (O_EXCL), write all, fsync, close, rename, fsync the folder. On
@@ -21,6 +22,7 @@ oct_status oct_file_read(const char *path, size_t limit, void **bytes, size_t *s
 oct_status oct_file_write(const char *path, const void *bytes, size_t size) OCT_NODISCARD;
 /* Removes from a folder the temp files that killed writers left. For folders with one writer. */
 void oct_file_clean(const char *folder);
+bool oct_file_is_temp(const char *name);                     /* the bare name of such a file */
 oct_status oct_make_folders(const char *path) OCT_NODISCARD; /* like mkdir -p */
 bool oct_file_exists(const char *path);
 

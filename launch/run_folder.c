@@ -28,7 +28,8 @@ oct_status oct_run_path(const char *folder, const char *name, char **path)
     return oct_format(path, "%s/%s", folder, name);
 }
 
-/* A folder that somebody else uses is left alone; one with nothing but our lock is as good as empty. */
+/* A folder that somebody else uses is left alone. One with nothing but our lock and what a killed
+ * session was writing is as good as empty. */
 static oct_status look_for_strangers(const char *path, bool *empty)
 {
     *empty = true;
@@ -42,7 +43,9 @@ static oct_status look_for_strangers(const char *path, bool *empty)
     }
     for (struct dirent *entry; (entry = readdir(folder)) != NULL;) {
         const char *name = entry->d_name;
-        if (strcmp(name, ".") && strcmp(name, "..") && strcmp(name, "lock")) *empty = false;
+        if (strcmp(name, ".") && strcmp(name, "..") && strcmp(name, "lock") &&
+            !oct_file_is_temp(name))
+            *empty = false;
     }
     closedir(folder);
     return OCT_OK;
@@ -121,6 +124,22 @@ static bool file_has_digest(const char *path, const char *digest)
     return strcmp(oct_hex(sum, hex), digest) == 0;
 }
 
+static oct_status warn_of_lost_checkpoint(const char *folder, const json_t *result)
+{
+    char *path = NULL;
+    const char *written = json_string_value(json_object_get(result, "checkpoint"));
+    const char *slash = written ? strrchr(written, '/') : NULL;
+    if (!written) return OCT_OK;
+    OCT_TRY(oct_format(&path, "%s/checkpoints/%s", folder, slash ? slash + 1 : written));
+    if (!oct_file_exists(path))
+        oct_log(OCT_LOG_WARN,
+                "%s: the last checkpoint of this finished run is gone; its int8 model and results "
+                "are not touched by that",
+                path);
+    oct_free(&path);
+    return OCT_OK;
+}
+
 static oct_status find_result(const char *folder, json_t **result)
 {
     char *metrics = NULL, *model = NULL;
@@ -132,6 +151,7 @@ static oct_status find_result(const char *folder, json_t **result)
     const json_t *found = newest(records, "result", NULL);
     if (file_has_digest(model, json_string_value(json_object_get(found, "model_sha256"))))
         *result = json_deep_copy(found);
+    if (*result) status = warn_of_lost_checkpoint(folder, *result);
 out:
     json_decref(records);
     oct_free(&metrics);
@@ -184,11 +204,22 @@ static oct_status open_log(const char *folder)
     return status;
 }
 
+static oct_status remove_leftovers(const char *folder)
+{
+    char *checkpoints = NULL;
+    OCT_TRY(oct_run_path(folder, "checkpoints", &checkpoints));
+    oct_file_clean(folder);
+    oct_file_clean(checkpoints);
+    oct_free(&checkpoints);
+    return OCT_OK;
+}
+
 oct_status oct_run_folder_open(oct_run_folder *folder, const oct_recipe *recipe)
 {
     *folder = (oct_run_folder){.path = recipe->output, .lock = -1, .metrics = -1};
     OCT_TRY(oct_make_folders(recipe->output));
     OCT_TRY(oct_folder_lock(recipe->output, &folder->lock));
+    OCT_TRY(remove_leftovers(recipe->output));
     OCT_TRY(write_recipe(recipe->output, recipe));
     return open_log(recipe->output);
 }
@@ -233,16 +264,30 @@ static oct_status add_line(oct_text *text, const json_t *record)
     return oct_json_text(text, record, JSON_COMPACT);
 }
 
-/* A result belongs to the very end: a run that goes on from there makes it again. */
-static bool is_kept(const json_t *record, int64_t step)
+/* A result and the evaluation that goes with it belong to the very end: a run that goes on from there
+ * makes them again. */
+static bool is_kept(const json_t *record, int64_t step, int64_t last)
 {
     const char *kind = json_string_value(json_object_get(record, "kind"));
     const json_t *at = json_object_get(record, "step");
-    return kind && strcmp(kind, "format") && strcmp(kind, "result") && json_is_integer(at) &&
-           json_integer_value(at) <= step;
+    if (!kind || !strcmp(kind, "format") || !strcmp(kind, "result") || !json_is_integer(at))
+        return false;
+    if (!strcmp(kind, "eval") && json_integer_value(at) >= last) return false;
+    return json_integer_value(at) <= step;
 }
 
-oct_status oct_run_folder_rewind(oct_run_folder *folder, int64_t step)
+/* A checkpoint that was written and is not there any more was deleted, or is damaged. */
+static void warn_of_lost_steps(const oct_run_folder *folder, const json_t *records, int64_t step)
+{
+    const json_t *saved = newest(records, "checkpoint", NULL);
+    int64_t there = json_integer_value(json_object_get(saved, "step"));
+    if (there <= step) return;
+    oct_log(
+        OCT_LOG_WARN, "%s: the checkpoint of step %lld is gone%s; starting again from step %lld",
+        folder->path, (long long)there, step == 0 ? ", and no other is left" : "", (long long)step);
+}
+
+oct_status oct_run_folder_rewind(oct_run_folder *folder, int64_t step, int64_t last)
 {
     char *path = NULL;
     json_t *all = NULL;
@@ -250,11 +295,12 @@ oct_status oct_run_folder_rewind(oct_run_folder *folder, int64_t step)
     oct_status status = OCT_OK;
     OCT_TRY_OUT(oct_run_path(folder->path, "metrics.jsonl", &path));
     OCT_TRY_OUT(read_records(path, &all));
+    warn_of_lost_steps(folder, all, step);
     folder->records = json_array();
     json_array_append_new(folder->records, json_pack("{s:i, s:s}", "schema_version",
                                                      METRICS_VERSION, "kind", "format"));
     for (size_t i = 0; i < json_array_size(all); i++)
-        if (is_kept(json_array_get(all, i), step))
+        if (is_kept(json_array_get(all, i), step, last))
             json_array_append(folder->records, json_array_get(all, i));
     for (size_t i = 0; i < json_array_size(folder->records); i++)
         OCT_TRY_OUT(add_line(&text, json_array_get(folder->records, i)));

@@ -30,16 +30,17 @@ oct_status oct_run_path(const char *folder, const char *name, char **path) OCT_N
  * NULL. */
 oct_status oct_run_folder_look(const oct_recipe *recipe, json_t **result) OCT_NODISCARD;
 
-/* Makes the folder, locks it, writes recipe.yaml, opens log.txt. OCT_RESOURCE when a live run holds
+/* Makes the folder, locks it, removes what killed sessions were writing, writes recipe.yaml, opens log.txt. OCT_RESOURCE when a live run holds
  * it. Close also after a failure. */
 oct_status oct_run_folder_open(oct_run_folder *folder, const oct_recipe *recipe) OCT_NODISCARD;
 void oct_run_folder_close(oct_run_folder *folder);
 /* Writes model_check_result.txt, the check report of prepare. */
 oct_status oct_run_folder_report(oct_run_folder *folder, const oct_text *report) OCT_NODISCARD;
 
-/* Reads metrics.jsonl, drops what lies beyond `step` (and a line that was cut short), and goes on
- * behind it. */
-oct_status oct_run_folder_rewind(oct_run_folder *folder, int64_t step) OCT_NODISCARD;
+/* Reads metrics.jsonl, drops what lies beyond `step` and what is made at the end of the run, after its
+ * step `last` (and a line that was cut short), and goes on behind it. Warns when checkpoints beyond
+ * `step` were written. */
+oct_status oct_run_folder_rewind(oct_run_folder *folder, int64_t step, int64_t last) OCT_NODISCARD;
 /* Appends a record (takes the reference; NULL is out of memory). A disk that is full costs the record
  * and a warning, never the run. */
 void oct_run_folder_record(oct_run_folder *folder, json_t *record);

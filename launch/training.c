@@ -362,7 +362,9 @@ static oct_status resume(run *r)
                 r->recipe->output, (long long)r->trainer.step,
                 (long long)oct_plan_steps(&r->trainer.plan));
     }
-    if (first_rank(r)) status = oct_run_folder_rewind(&r->folder, r->trainer.step);
+    if (first_rank(r))
+        status =
+            oct_run_folder_rewind(&r->folder, r->trainer.step, oct_plan_steps(&r->trainer.plan));
     OCT_TRY_OUT(oct_session_agree(r->session, status));
     r->float_accuracy = first_rank(r) ? oct_run_float_accuracy(r->recipe->output) : -1;
     OCT_TRY_OUT(r->session->group->broadcast(r->session->group, &r->float_accuracy,

@@ -50,7 +50,7 @@ static oct_run_folder opened(const oct_recipe *recipe, int64_t step)
 {
     oct_run_folder folder;
     cr_assert_eq(oct_run_folder_open(&folder, recipe), OCT_OK);
-    cr_assert_eq(oct_run_folder_rewind(&folder, step), OCT_OK);
+    cr_assert_eq(oct_run_folder_rewind(&folder, step, 1000), OCT_OK);
     return folder;
 }
 
@@ -77,6 +77,21 @@ Test(run_folder, a_folder_that_is_missing_or_empty_or_only_locked_is_free)
     cr_assert_null(result);
     oct_tmp_write_text(&tmp, "new/lock", "");
     cr_assert_eq(oct_run_folder_look(&recipe, &result), OCT_OK);
+}
+
+Test(run_folder, what_a_killed_session_was_writing_is_nobodys_and_is_removed)
+{
+    static const char *const left[] = {"new/recipe.yaml.77-0.tmp", "new/checkpoints/a.h5.77-3.tmp"};
+    oct_recipe recipe = recipe_for(oct_tmp_path(&tmp, "new"), NULL);
+    json_t *result;
+    oct_tmp_write_text(&tmp, "new/lock", "");
+    oct_tmp_write_text(&tmp, left[0], "schema");
+    cr_assert_eq(oct_run_folder_look(&recipe, &result), OCT_OK, "%s", oct_fail_text(0));
+    oct_tmp_write_text(&tmp, left[1], "");
+    oct_run_folder folder = opened(&recipe, 0);
+    oct_run_folder_close(&folder);
+    for (size_t i = 0; i < OCT_COUNT(left); i++)
+        cr_assert_not(oct_file_exists(oct_tmp_path(&tmp, left[i])), "%s", left[i]);
 }
 
 Test(run_folder, foreign_files_are_left_alone)

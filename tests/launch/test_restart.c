@@ -1,0 +1,120 @@
+/* What a session finds in its folder after something went wrong with the last one: it goes on where
+ * that is possible, says what is gone, and writes no record twice. */
+#include "tests/launch/small_data.h"
+#include "tests/support/tmp.h"
+
+#include <criterion/criterion.h>
+#include <unistd.h>
+
+enum { SECONDS = 60 };
+
+static oct_tmp tmp;
+static oct_job job;
+
+static void start(void)
+{
+    oct_tmp_create(&tmp);
+    cr_assert(chdir(tmp.path) == 0);
+    small_shell(tmp.path, "mkdir data");
+    small_idx("data", "train", 96, 12);
+    small_idx("data", "t10k", 40, 12);
+    FILE *file = small_create(tmp.path, "r.yaml");
+    fputs(small_recipe, file);
+    fclose(file);
+}
+
+static void clean_up(void)
+{
+    oct_job_free(&job);
+    oct_tmp_remove(&tmp);
+}
+
+TestSuite(restart, .init = start, .fini = clean_up, .timeout = 200);
+
+static void train(void)
+{
+    oct_job_free(&job);
+    job = oct_job_run(SECONDS, OCT_PROGRAM, "train", "r.yaml", NULL);
+}
+
+static void finish_a_run(void)
+{
+    train();
+    oct_check_exit(job, 0);
+    cr_assert_eq(oct_job_said_times(&job, "is gone"), 0, "%s", job.err);
+}
+
+Test(restart, a_folder_that_was_killed_at_its_first_file_is_a_fresh_one)
+{
+    small_shell(tmp.path, "mkdir new; touch new/lock; echo sche >new/recipe.yaml.4711-0.tmp");
+    finish_a_run();
+    small_shell(tmp.path, "test -z \"$(find new -name '*.tmp')\"");
+}
+
+Test(restart, deleted_checkpoints_are_said_before_the_run_starts_again)
+{
+    finish_a_run();
+    small_shell(tmp.path, "rm -r new/checkpoints new/model.int8.h5");
+    train();
+    oct_check_exit(job, 0);
+    cr_assert_eq(oct_job_said_times(&job, "new: the checkpoint of step 7 is gone, and no other is "
+                                          "left; starting again from step 0"),
+                 1, "%s", job.err);
+}
+
+Test(restart, a_finished_run_says_that_its_last_checkpoint_is_gone)
+{
+    finish_a_run();
+    small_shell(tmp.path, "rm -r new/checkpoints");
+    train();
+    oct_check_exit(job, 0);
+    oct_check_said(job, "step-00000007.h5: the last checkpoint of this finished run is gone");
+    oct_check_said(job, "int8 accuracy");
+}
+
+Test(restart, an_end_that_was_killed_repeats_no_record)
+{
+    finish_a_run();
+    small_shell(tmp.path, "grep -c '\"eval\"' new/metrics.jsonl >count");
+    small_shell(tmp.path, "grep -v result new/metrics.jsonl >m; mv m new/metrics.jsonl; "
+                          "rm new/model.int8.h5");
+    finish_a_run();
+    small_shell(tmp.path, "test -z \"$(grep -oE '\"kind\":\"(eval|phase)\",\"step\":[0-9]+' "
+                          "new/metrics.jsonl | sort | uniq -d)\"");
+    small_shell(tmp.path, "test $(grep -c '\"eval\"' new/metrics.jsonl) = $(cat count)");
+}
+
+/* A library's thread that waits for memory for ever would keep the process here. */
+Test(restart, where_memory_is_limited_every_command_ends)
+{
+    for (int kilobytes = 24000; kilobytes <= 48000; kilobytes += 1500) {
+        char script[200];
+        snprintf(script, sizeof(script), "rm -rf new; ulimit -v %d; exec \"$1\" train r.yaml",
+                 kilobytes);
+        oct_job_free(&job);
+        job = oct_job_run(SECONDS, "bash", "-c", script, "bash", OCT_PROGRAM, NULL);
+        bool loader = job.exit_code == 127 || oct_job_said(&job, "error while loading");
+        cr_assert(!job.timed_out && (loader || job.exit_code == 7 || job.exit_code == 0),
+                  "%d KB: exit %d\n%s", kilobytes, job.exit_code, job.err);
+    }
+}
+
+Test(restart, a_pipe_is_no_file_for_any_command)
+{
+    static const char *const commands[][3] = {{"train", "pipe", NULL},
+                                              {"check", "pipe", NULL},
+                                              {"inspect", "pipe", NULL},
+                                              {"eval", "pipe", NULL},
+                                              {"verify", "pipe", NULL},
+                                              {"train", "r.yaml", "quant.sensitivity=pipe"},
+                                              {"train", "r.yaml", "plugins=[./pipe]"}};
+    small_shell(tmp.path, "mkfifo pipe");
+    for (size_t i = 0; i < sizeof(commands) / sizeof(*commands); i++) {
+        oct_job_free(&job);
+        job =
+            oct_job_run(SECONDS, OCT_PROGRAM, commands[i][0], commands[i][1], commands[i][2], NULL);
+        cr_assert(!job.timed_out && job.exit_code >= 2 && job.exit_code <= 3, "%s %s: exit %d\n%s",
+                  commands[i][0], commands[i][1], job.exit_code, job.err);
+        oct_check_said(job, "pipe");
+    }
+}
