@@ -1,5 +1,6 @@
 /* What prepare decides before it changes anything. Each step of the pipeline reads and completes the
- * blueprint: blueprint.c (what each call site is), fuse.c (what runs together), place.c or eager.c (what is
+ * blueprint: blueprint.c (what each call site is), fuse.c (what runs together), stubs.c (stubs that cannot be
+ * meant), place.c or eager.c (what is
  * quantized, which values are codes and share a scale), check.c (problems); apply.c carries it out. */
 #pragma once
 
@@ -103,6 +104,16 @@ oct_status oct_blueprint_eager(oct_blueprint *plan) OCT_NODISCARD; /* eager */
 oct_status oct_blueprint_group(oct_blueprint *plan) OCT_NODISCARD;
 oct_status oct_blueprint_check(oct_blueprint *plan) OCT_NODISCARD;
 oct_status oct_blueprint_apply(oct_blueprint *plan) OCT_NODISCARD;
+
+/* stubs.c, before anything is placed: QuantStubs and DeQuantStubs that cannot be meant where they are.
+ * Problems where stubs decide what is quantized (eager, jit_strip), notes where they do not, and where
+ * eager has better words for what is missing. */
+oct_status oct_blueprint_stubs(oct_blueprint *plan) OCT_NODISCARD;
+bool oct_blueprint_has(const oct_blueprint *plan, oct_role role);
+/* The line of a forward that passes x through a further stub of this container. */
+enum { OCT_STUB_LINE_BYTES = 192 };
+const char *oct_blueprint_stub_line(const oct_module *parent, bool quant,
+                                    char text[OCT_STUB_LINE_BYTES]);
 
 /* place.c, for eager.c too: the qconfig of what runs at a place and with it what its output is; and what
  * a stub gets. */

@@ -272,12 +272,12 @@ static void check_any_qconfig(oct_blueprint *plan)
                           "those that shall be (oct_setter_default: to all)");
 }
 
-/* With qconfigs, but none where codes could be. */
+/* With qconfigs, but none where codes could be: a QuantStub alone quantizes for nobody. */
 static void check_any_quantized(oct_blueprint *plan)
 {
     if (plan->problems > 0) return;
     for (size_t i = 0; i < plan->graph->num_nodes; i++)
-        if (plan->nodes[i].quantized) return;
+        if (plan->nodes[i].quantized && plan->nodes[i].role != OCT_ROLE_QUANT_STUB) return;
     OCT_PROBLEM(plan, "nothing would be quantized: no module that has a quantized form gets "
                       "quantized values; give the QuantStub a qconfig, or prepare with jit, which "
                       "does not ask for stubs");

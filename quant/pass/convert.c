@@ -71,8 +71,7 @@ static const char *note_of(const conversion *c, const oct_trace_node *node)
                                              strcmp(n->op, node->op) == 0;
         if (same && n->note) return n->note;
     }
-    return oct_quant_rule_find(type_of(node)) ? "no qconfig asks for its quantization"
-                                              : "it has no integer form";
+    return oct_quant_rule_find(type_of(node)) ? "what it gets is float" : "it has no integer form";
 }
 
 static oct_status check_island(const oct_emitter *e)

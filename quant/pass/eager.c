@@ -24,23 +24,37 @@ static void quantize(oct_blueprint *plan, int64_t node)
 
 static void miss_quant_stub(oct_blueprint *plan, int64_t node, int input)
 {
-    char maker[320];
+    char maker[320], line[OCT_STUB_LINE_BYTES];
     const oct_blueprint_node *p = &plan->nodes[node];
     oct_blueprint_maker(plan, p->input[input], maker);
     OCT_PROBLEM(plan,
                 "%s: works on quantized values, but what it gets from %s is float; put a QuantStub "
-                "between %s and %s, or set the qconfig of %s to none",
-                p->path, maker, maker, p->path, p->path);
+                "between %s and %s, or set the qconfig of %s to none:\n%s",
+                p->path, maker, maker, p->path, p->path,
+                oct_blueprint_stub_line(p->parent, true, line));
 }
 
 static void miss_dequant_stub(oct_blueprint *plan, int64_t node, int input)
 {
-    char maker[320];
+    char maker[320], line[OCT_STUB_LINE_BYTES];
     const oct_blueprint_node *p = &plan->nodes[node];
     oct_blueprint_maker(plan, p->input[input], maker);
-    OCT_PROBLEM(plan,
-                "%s: gets quantized values from %s, but it %s; put a DeQuantStub between %s and %s",
-                p->path, maker, p->why ? p->why : "stays float", maker, p->path);
+    OCT_PROBLEM(
+        plan,
+        "%s: gets quantized values from %s, but it %s; put a DeQuantStub between %s and %s:\n%s",
+        p->path, maker, p->why ? p->why : "stays float", maker, p->path,
+        oct_blueprint_stub_line(p->parent, false, line));
+}
+
+/* What has a qconfig and a quantized form, and floats to work on. */
+static void stay_float(oct_blueprint *plan, int64_t node)
+{
+    char maker[320];
+    oct_blueprint_node *p = &plan->nodes[node];
+    if (!p->eligible || p->num_inputs == 0) return;
+    oct_status status = oct_blueprint_note(p, "stays float: what it gets from %s is float",
+                                           oct_blueprint_maker(plan, p->input[0], maker));
+    if (plan->status == OCT_OK) plan->status = status;
 }
 
 /* An op between modules: works on codes as it is, or has to be a module. */
@@ -49,7 +63,10 @@ static void place_op(oct_blueprint *plan, int64_t node)
     const oct_graph_node *n = &plan->graph->nodes[node];
     oct_blueprint_node *p = &plan->nodes[node];
     char name[320], maker[320];
-    if (!any_codes(plan, node)) return;
+    if (!any_codes(plan, node)) {
+        stay_float(plan, node);
+        return;
+    }
     oct_blueprint_name(plan, node, name);
     if (p->rule && !p->rule->create) {
         p->quantized = true;
@@ -106,13 +123,24 @@ static void place_norm(oct_blueprint *plan, int64_t node)
     quantize(plan, node);
 }
 
+/* Whoever gives a module with weights a qconfig wants it quantized, wherever it stands. Others may work
+ * on floats outside of the stubs, such as a softmax behind the last one. */
+static bool wants_codes(const oct_blueprint *plan, int64_t node)
+{
+    const oct_blueprint_node *p = &plan->nodes[node];
+    bool weights =
+        p->role == OCT_ROLE_LAYER || p->role == OCT_ROLE_BATCH_NORM || p->role == OCT_ROLE_FUSED;
+    return p->eligible && !oct_blueprint_follows(p) &&
+           (weights || plan->values[plan->graph->nodes[node].output].before);
+}
+
 static void place_module(oct_blueprint *plan, int64_t node)
 {
     oct_blueprint_node *p = &plan->nodes[node];
-    bool any = any_codes(plan, node);
-    if (!any && (!p->eligible || oct_blueprint_follows(p) ||
-                 !plan->values[plan->graph->nodes[node].output].before))
+    if (!any_codes(plan, node) && !wants_codes(plan, node)) {
+        stay_float(plan, node);
         return;
+    }
     for (int k = 0; k < p->num_inputs; k++) {
         if (p->eligible && !is_codes(plan, node, k)) miss_quant_stub(plan, node, k);
         if (!p->eligible && is_codes(plan, node, k)) miss_dequant_stub(plan, node, k);
@@ -137,28 +165,34 @@ static void place_node(oct_blueprint *plan, int64_t node)
         place_module(plan, node);
 }
 
-static bool has_quant_stub(const oct_blueprint *plan)
+static void miss_first_stub(oct_blueprint *plan)
 {
-    for (size_t i = 0; i < plan->graph->num_nodes; i++)
-        if (plan->nodes[i].role == OCT_ROLE_QUANT_STUB) return true;
-    return false;
+    char line[OCT_STUB_LINE_BYTES];
+    OCT_PROBLEM(plan,
+                "the model has no QuantStub, so eager would quantize nothing; pass the input "
+                "through one, or prepare with jit:\n%s",
+                oct_blueprint_stub_line(*plan->root, true, line));
 }
 
 oct_status oct_blueprint_eager(oct_blueprint *plan)
 {
     const oct_graph *g = plan->graph;
-    char maker[320];
+    char maker[320], line[OCT_STUB_LINE_BYTES];
+    bool quant = oct_blueprint_has(plan, OCT_ROLE_QUANT_STUB);
+    if (plan->problems > 0) return OCT_OK; /* stubs that cannot be meant */
+    if (!quant && !oct_blueprint_has(plan, OCT_ROLE_DEQUANT_STUB)) {
+        miss_first_stub(plan);
+        return OCT_OK;
+    }
     for (size_t i = 0; i < g->num_nodes; i++)
         place_node(plan, (int64_t)i);
     if (plan->values[g->output].codes) {
         oct_blueprint_maker(plan, g->output, maker);
         OCT_PROBLEM(plan,
                     "the model's output is quantized: it comes from %s; put a DeQuantStub between "
-                    "%s and the end of the forward",
-                    maker, maker);
+                    "%s and the end of the forward:\n%s",
+                    maker, maker, oct_blueprint_stub_line(*plan->root, false, line));
     }
-    if (plan->problems == 0 && !has_quant_stub(plan))
-        OCT_PROBLEM(plan, "the model has no QuantStub, so eager would quantize nothing; pass the "
-                          "input through one, or prepare with jit");
-    return OCT_OK;
+    if (plan->problems == 0 && !quant) miss_first_stub(plan);
+    return plan->status;
 }

@@ -1,4 +1,5 @@
-/* Prepare: what a model is (blueprint.c), what runs together (fuse.c), what is quantized and where codes are
+/* Prepare: what a model is (blueprint.c), what runs together (fuse.c), which stubs cannot be meant
+ * (stubs.c), what is quantized and where codes are
  * made (place.c, eager.c), which values share a quantizer (group.c), what speaks against it (check.c);
  * and only a plan without problems is carried out (apply.c). */
 #include "quant/pass/prepare.h"
@@ -56,6 +57,7 @@ static oct_status decide(oct_blueprint *plan, const oct_example *example)
     OCT_TRY(oct_blueprint_create(plan, example));
     oct_fail_clear();
     OCT_TRY(oct_blueprint_fuse(plan));
+    OCT_TRY(oct_blueprint_stubs(plan));
     if (plan->options->method == OCT_METHOD_EAGER)
         OCT_TRY(oct_blueprint_eager(plan));
     else

@@ -171,3 +171,178 @@ Test(what_stubs_do, evaluation_quantizes_as_training_does)
     cr_assert(memcmp(training, rig_forward(&r)->data, sizeof training) != 0);
     rig_end(&r);
 }
+
+/* Two parts, with work between them that is not to be quantized; the second QuantStub may be forgotten. */
+typedef struct parts {
+    oct_module base;
+    oct_module *quant, *conv1, *dequant, *quant1, *conv2, *pool, *dequant1;
+} parts;
+
+static oct_tensor *parts_forward(oct_context *cx, oct_module *self, oct_tensor *const *in, int n)
+{
+    parts *m = (parts *)self;
+    (void)n;
+    oct_tensor *x = oct_call(cx, m->conv1, oct_call(cx, m->quant, in[0]));
+    x = oct_softmax(cx, oct_call(cx, m->dequant, x));
+    x = oct_call(cx, m->conv2, m->quant1 ? oct_call(cx, m->quant1, x) : x);
+    x = oct_call(cx, m->pool, x);
+    return m->dequant1 ? oct_call(cx, m->dequant1, x) : x;
+}
+
+static const oct_module_type parts_type = {.name = "parts", .forward = parts_forward};
+
+static parts *begin_parts(rig *r, bool quant1, bool dequant1)
+{
+    oct_module *root = NULL;
+    OK(oct_module_create(&root, &parts_type, sizeof(parts)));
+    parts *m = (parts *)root;
+    CHILD(m, quant, oct_quant_stub_create(&m->quant));
+    CHILD(m, conv1, oct_conv2d_create(&m->conv1, 3, 4, rig_same(3), true));
+    CHILD(m, dequant, oct_dequant_stub_create(&m->dequant));
+    if (quant1) CHILD(m, quant1, oct_quant_stub_create(&m->quant1));
+    CHILD(m, conv2, oct_conv2d_create(&m->conv2, 4, 2, rig_same(3), true));
+    CHILD(m, pool, oct_global_avg_pool_create(&m->pool));
+    if (dequant1) CHILD(m, dequant1, oct_dequant_stub_create(&m->dequant1));
+    rig_begin(r, root, OCT_EXAMPLE(OCT_SHAPE(1, 6, 6, 3)));
+    return m;
+}
+
+static void train_and_deploy(rig *r, const oct_prepare_options *options)
+{
+    rig_prepare(r, options);
+    rig_calibrate(r);
+    OK(oct_set_fake_quant(r->root, OCT_STATE_QAT));
+    rig_step(r);
+    rig_convert(r);
+}
+
+/* "eager mode will just swap all modules that has a qconfig, so user need to make sure the swap makes
+ * sense and set qconfig and place QuantStub/DeQuantStub correctly". */
+Test(what_stubs_do, eager_names_the_line_of_a_forgotten_second_stub)
+{
+    for (int dequant1 = 0; dequant1 < 2; dequant1++) {
+        rig r;
+        begin_parts(&r, false, dequant1);
+        oct_prepare_options options = rig_options(OCT_METHOD_EAGER);
+        REFUSED(rig_try(&r, &options, NULL), OCT_PREPARE,
+                "conv2: works on quantized values, but what it gets from the op 'softmax' is "
+                "float; put a QuantStub between the op 'softmax' and conv2, or set the qconfig of "
+                "conv2 to none:\nx = oct_call(cx, m->quant1, x);");
+        cr_assert_eq(oct_fail_count(), dequant1 ? 1 : 2, "and the DeQuantStub at the end");
+        rig_end(&r);
+    }
+    rig r;
+    begin_parts(&r, true, true);
+    oct_prepare_options options = rig_options(OCT_METHOD_EAGER);
+    train_and_deploy(&r, &options);
+    rig_end(&r);
+}
+
+/* Float on purpose, or because it has no weights: both in the report, with the reason. */
+Test(what_stubs_do, eager_reports_why_a_module_stays_float)
+{
+    rig r;
+    parts *m = begin_parts(&r, false, false);
+    oct_qconfig qconfig = oct_qconfig_default();
+    oct_qconfig_setter setters[] = {oct_setter_by_name("conv2", NULL),
+                                    oct_setter_default(&qconfig)};
+    oct_prepare_options options = rig_options(OCT_METHOD_EAGER);
+    options.setters = setters;
+    options.num_setters = 2;
+    oct_text report = {0}, islands = {0};
+    oct_program program = {0};
+    OK(rig_try(&r, &options, &report));
+    OK(oct_params_bind(&r.params, r.root, &r.leaves));
+    OK(oct_quantizers_collect(&r.quantizers, r.root));
+    cr_assert(strstr(report.data, "softmax(): stays float: what it gets from dequant is float"),
+              "%s", report.data);
+    cr_assert_eq(m->conv2->type, &oct_conv2d_type);
+    rig_calibrate(&r);
+    rig_freeze(&r);
+    oct_module_train(r.root, false);
+    OK(oct_convert(&program, r.root, &r.example, options.target, &islands));
+    cr_assert(strstr(islands.data, "what it gets from dequant is float"), "%s", islands.data);
+    oct_program_free(&program);
+    oct_text_free(&islands);
+    oct_text_free(&report);
+    rig_end(&r);
+}
+
+/* jit_strip quantizes between stubs, so a QuantStub without its DeQuantStub is one too many. */
+Test(what_stubs_do, jit_strip_names_the_stub_that_has_no_counterpart)
+{
+    rig r;
+    begin_parts(&r, true, false);
+    oct_prepare_options options = rig_options(OCT_METHOD_JIT_STRIP);
+    REFUSED(rig_try(&r, &options, NULL), OCT_PREPARE,
+            "quant1: no DeQuantStub follows this QuantStub, so nothing behind it would be "
+            "quantized; put one where its codes are to end, or remove the QuantStub:\nx = "
+            "oct_call(cx, m->dequant1, x);");
+    rig_end(&r);
+}
+
+static oct_tensor *swapped_forward(oct_context *cx, oct_module *self, oct_tensor *const *in, int n)
+{
+    chain *m = (chain *)self;
+    (void)n;
+    oct_tensor *x = oct_call(cx, m->conv1, oct_call(cx, m->dequant, in[0]));
+    x = oct_call(cx, m->pool, oct_call(cx, m->conv3, oct_call(cx, m->conv2, x)));
+    return oct_call(cx, m->quant, x);
+}
+
+/* A model in which every operation would stay float is refused; jit and symbolic, which find the
+ * boundary themselves, quantize it and say what the stubs do. */
+Test(what_stubs_do, swapped_stubs_are_found_in_every_method)
+{
+    static const oct_module_type swapped = {.name = "swapped", .forward = swapped_forward};
+    for (int method = 0; method < OCT_METHODS; method++) {
+        rig r;
+        begin(&r, true, true);
+        r.root->type = &swapped;
+        oct_prepare_options options = rig_options((oct_prepare_method)method);
+        oct_text report = {0};
+        if (method == OCT_METHOD_EAGER || method == OCT_METHOD_JIT_STRIP) {
+            REFUSED(rig_try(&r, &options, &report), OCT_PREPARE,
+                    "dequant and quant are swapped, so nothing would be quantized: dequant is a "
+                    "DeQuantStub, but what it gets from input_0 is float, and quant is a QuantStub "
+                    "that no DeQuantStub follows; pass what comes from input_0 through quant and "
+                    "what comes from pool through dequant");
+            cr_assert_eq(oct_fail_count(), 1);
+        } else {
+            OK(rig_try(&r, &options, &report));
+            cr_assert(strstr(report.data, "quant: does nothing: what it gets from pool") &&
+                          strstr(report.data, "dequant: does nothing: what it gets from input_0 is "
+                                              "float"),
+                      "%s", report.data);
+            OK(oct_params_bind(&r.params, r.root, &r.leaves));
+            OK(oct_quantizers_collect(&r.quantizers, r.root));
+            rig_calibrate(&r);
+            OK(oct_set_fake_quant(r.root, OCT_STATE_QAT));
+            rig_step(&r);
+            rig_convert(&r);
+        }
+        oct_text_free(&report);
+        rig_end(&r);
+    }
+}
+
+/* Only the stub would be quantized: every method says so. */
+Test(what_stubs_do, a_model_in_which_nothing_is_quantized_is_refused_in_every_method)
+{
+    oct_qconfig qconfig = oct_qconfig_default();
+    oct_qconfig_setter setters[] = {oct_setter_by_name("conv?", NULL),
+                                    oct_setter_by_name("pool", NULL), oct_setter_default(&qconfig)};
+    for (int method = 0; method < OCT_METHODS; method++) {
+        rig r;
+        begin(&r, true, true);
+        oct_prepare_options options = rig_options((oct_prepare_method)method);
+        options.setters = setters;
+        options.num_setters = OCT_COUNT(setters);
+        cr_assert_eq(rig_try(&r, &options, NULL), OCT_PREPARE, "%s",
+                     oct_method_name(options.method));
+        cr_assert(method == OCT_METHOD_EAGER ? rig_says("put a DeQuantStub between quant and conv1")
+                                             : rig_says("nothing would be quantized"),
+                  "%s", oct_fail_text(0));
+        rig_end(&r);
+    }
+}

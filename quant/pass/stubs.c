@@ -1,0 +1,117 @@
+/* Stubs that cannot be meant where they are: a DeQuantStub that no QuantStub stands before, and a
+ * QuantStub that no DeQuantStub follows although the model has some. Both together are swapped. */
+#include "quant/pass/blueprint.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static bool has_child(const oct_module *parent, const char *name)
+{
+    for (size_t i = 0; i < parent->num_children; i++)
+        if (strcmp(parent->children[i].name, name) == 0) return true;
+    return false;
+}
+
+const char *oct_blueprint_stub_line(const oct_module *parent, bool quant,
+                                    char text[OCT_STUB_LINE_BYTES])
+{
+    const char *kind = quant ? "quant" : "dequant";
+    char name[32];
+    int number = 0;
+    snprintf(name, sizeof name, "%s", kind);
+    while (has_child(parent, name))
+        snprintf(name, sizeof name, "%s%d", kind, ++number);
+    snprintf(text, OCT_STUB_LINE_BYTES,
+             "x = oct_call(cx, m->%s, x); /* made by oct_%s_stub_create(&m->%s) */", name, kind,
+             name);
+    return text;
+}
+
+bool oct_blueprint_has(const oct_blueprint *plan, oct_role role)
+{
+    for (size_t i = 0; i < plan->graph->num_nodes; i++)
+        if (plan->nodes[i].role == role) return true;
+    return false;
+}
+
+/* A DeQuantStub that gets floats on every way from the model's inputs. */
+static bool opens_nothing(const oct_blueprint *plan, int64_t node)
+{
+    return plan->nodes[node].role == OCT_ROLE_DEQUANT_STUB &&
+           !plan->values[plan->graph->nodes[node].called_input[0]].after;
+}
+
+/* A QuantStub whose codes no DeQuantStub takes on any way to the model's output. */
+static bool closes_nothing(const oct_blueprint *plan, int64_t node)
+{
+    return plan->nodes[node].role == OCT_ROLE_QUANT_STUB &&
+           oct_blueprint_has(plan, OCT_ROLE_DEQUANT_STUB) &&
+           !plan->values[plan->graph->nodes[node].output].before;
+}
+
+static int64_t first(const oct_blueprint *plan, bool (*is)(const oct_blueprint *, int64_t))
+{
+    for (int64_t i = 0; i < (int64_t)plan->graph->num_nodes; i++)
+        if (is(plan, i)) return i;
+    return OCT_NOWHERE;
+}
+
+static const char *maker_of(const oct_blueprint *plan, int64_t node, char text[320])
+{
+    return oct_blueprint_maker(plan, plan->graph->nodes[node].called_input[0], text);
+}
+
+static void refuse_swapped(oct_blueprint *plan, int64_t dequant, int64_t quant)
+{
+    char before[320], behind[320];
+    const char *a = plan->nodes[dequant].path, *b = plan->nodes[quant].path;
+    OCT_PROBLEM(plan,
+                "%s and %s are swapped, so nothing would be quantized: %s is a DeQuantStub, but "
+                "what it gets from %s is float, and %s is a QuantStub that no DeQuantStub follows; "
+                "pass what comes from %s through %s and what comes from %s through %s",
+                a, b, a, maker_of(plan, dequant, before), b, before, b,
+                maker_of(plan, quant, behind), a);
+}
+
+static void refuse_dequant(oct_blueprint *plan, int64_t node)
+{
+    char maker[320], line[OCT_STUB_LINE_BYTES];
+    const oct_blueprint_node *p = &plan->nodes[node];
+    OCT_PROBLEM(plan,
+                "%s: what it gets from %s is float, since no QuantStub stands before this "
+                "DeQuantStub; put one where its codes are to begin, or remove the DeQuantStub:\n%s",
+                p->path, maker_of(plan, node, maker),
+                oct_blueprint_stub_line(p->parent, true, line));
+}
+
+static void refuse_quant(oct_blueprint *plan, int64_t node)
+{
+    char line[OCT_STUB_LINE_BYTES];
+    const oct_blueprint_node *p = &plan->nodes[node];
+    OCT_PROBLEM(plan,
+                "%s: no DeQuantStub follows this QuantStub, so nothing behind it would be "
+                "quantized; put one where its codes are to end, or remove the QuantStub:\n%s",
+                p->path, oct_blueprint_stub_line(p->parent, false, line));
+}
+
+oct_status oct_blueprint_stubs(oct_blueprint *plan)
+{
+    char maker[320];
+    int64_t dequant = first(plan, opens_nothing), quant = first(plan, closes_nothing);
+    bool decide =
+        plan->options->method == OCT_METHOD_EAGER || plan->options->method == OCT_METHOD_JIT_STRIP;
+    if (decide && dequant >= 0 && quant >= 0) {
+        refuse_swapped(plan, dequant, quant);
+        return OCT_OK;
+    }
+    bool strip = plan->options->method == OCT_METHOD_JIT_STRIP;
+    for (int64_t i = 0; i < (int64_t)plan->graph->num_nodes; i++) {
+        if (strip && opens_nothing(plan, i)) refuse_dequant(plan, i);
+        if (strip && closes_nothing(plan, i)) refuse_quant(plan, i);
+        if (!strip && opens_nothing(plan, i))
+            OCT_TRY(oct_blueprint_note(&plan->nodes[i],
+                                       "does nothing: what it gets from %s is float",
+                                       maker_of(plan, i, maker)));
+    }
+    return OCT_OK;
+}
