@@ -12,6 +12,8 @@
  * A layer that trains needs `forward` with a backward (oct_record, as the files of core/op do). One
  * that has no integer form stays float in a prepared model, with a line in the check report; it can
  * be converted when its type has `create` and `args`.
+ *
+ * An observer gets the range of each step's values, or their histogram (quant/observer/observer.h).
  */
 #pragma once
 
@@ -22,7 +24,7 @@
 /* What program and plug-in must agree on: the number of this interface, which changes with the
  * meaning of what they share, and the sizes of the structs behind it. */
 #define OCT_PLUGIN_ABI                                                                             \
-    ((uint64_t)1 << 48 | (uint64_t)sizeof(oct_module) << 32 |                                      \
+    ((uint64_t)2 << 48 | (uint64_t)sizeof(oct_module) << 32 |                                      \
      (uint64_t)sizeof(oct_context) << 16 |                                                         \
      (uint64_t)(sizeof(oct_tensor) + sizeof(oct_module_type)))
 

@@ -71,7 +71,8 @@ static oct_status check_parts(const oct_plugin *p)
         OCT_TRY(check_part("module type", t->name, "_", t->forward && t->create && t->args));
     }
     for (size_t i = 0; p->observers && p->observers[i]; i++)
-        OCT_TRY(check_part("observer", p->observers[i]->name, "_-", p->observers[i]->update));
+        OCT_TRY(check_part("observer", p->observers[i]->name, "_-",
+                           p->observers[i]->update || p->observers[i]->count));
     for (size_t i = 0; p->fake_quants && p->fake_quants[i]; i++)
         OCT_TRY(check_part("fake-quant", p->fake_quants[i]->name, "_-", p->fake_quants[i]->scale));
     for (size_t i = 0; p->models && p->models[i]; i++)

@@ -293,6 +293,7 @@ static oct_status meet(oct_trainer *trainer, bool learn, double loss, bool *stop
         oct_quantizers_keys(&trainer->quantizers, control + CONTROL_KEYS);
     OCT_TRY(
         group->max_i64(group, control, (int64_t)(CONTROL_KEYS + 2 * trainer->quantizers.count)));
+    OCT_TRY(oct_quantizers_sum_counts(&trainer->quantizers, group));
     if (control[CONTROL_NOT_FINITE])
         return went_wrong(trainer,
                           isfinite(loss) ? "a gradient is not finite" : "the loss is not finite");

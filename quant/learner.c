@@ -77,6 +77,7 @@ static oct_status observe(oct_learner *l)
     if (l->quantizers.count == 0) return OCT_OK;
     oct_quantizers_keys(&l->quantizers, l->keys);
     OCT_TRY(l->group->max_i64(l->group, l->keys, (int64_t)(2 * l->quantizers.count)));
+    OCT_TRY(oct_quantizers_sum_counts(&l->quantizers, l->group));
     return oct_quantizers_update(&l->quantizers, l->keys);
 }
 

@@ -2,11 +2,13 @@
 #include "quant/module/fake_quant.h"
 
 #include "core/base/mem.h"
+#include "core/base/whole.h"
 #include "quant/kernel/bits.h"
 #include "quant/module/mask.h"
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 static const char *state_name(oct_quant_state state)
 {
@@ -34,8 +36,14 @@ static void describe(const oct_module *self, char *text, size_t size)
              (double)q.scale, q.zero_point);
 }
 
+static void destroy(oct_module *self)
+{
+    oct_free(&((oct_fake_quant *)self)->counts);
+}
+
 const oct_module_type oct_fake_quant_type = {
     .name = "fake_quant",
+    .destroy = destroy,
     .describe = describe,
     .leaf = true,
 };
@@ -44,6 +52,14 @@ static void forget_batch(oct_fake_quant *fq)
 {
     fq->batch_range[0] = INFINITY;
     fq->batch_range[1] = -INFINITY;
+    if (fq->counts) memset(fq->counts, 0, OCT_HISTOGRAM_BINS * sizeof *fq->counts);
+}
+
+static oct_status add_histogram(oct_fake_quant *fq)
+{
+    OCT_TRY(oct_module_add_buffer(&fq->base, "histogram", OCT_S64, OCT_SHAPE(OCT_HISTOGRAM_BINS),
+                                  &fq->kept));
+    return oct_alloc(&fq->counts, OCT_HISTOGRAM_BINS, sizeof *fq->counts);
 }
 
 static oct_status add_state(oct_fake_quant *fq)
@@ -53,6 +69,7 @@ static oct_status add_state(oct_fake_quant *fq)
     OCT_TRY(oct_module_add_buffer(&fq->base, "max", OCT_F32, one, &fq->max));
     OCT_TRY(oct_module_add_buffer(&fq->base, "updates", OCT_S64, one, &fq->updates));
     OCT_TRY(oct_module_add_buffer(&fq->base, "scale", OCT_F32, one, &fq->scale));
+    if (fq->qconfig.observer->count) OCT_TRY(add_histogram(fq));
     fq->min[0] = INFINITY;
     fq->max[0] = -INFINITY;
     fq->scale[0] = 1.0f;
@@ -114,9 +131,32 @@ void oct_fake_quant_observe(oct_fake_quant *fq, bool training, float min, float 
     if (max > range[1] || isnan(max)) range[1] = max;
 }
 
+bool oct_fake_quant_counts(const oct_fake_quant *fq, bool training)
+{
+    return fq->counts && observes(fq, training);
+}
+
+void oct_fake_quant_count(oct_fake_quant *fq, const int64_t *count)
+{
+#pragma omp critical(oct_fake_quant_count)
+    oct_histogram_merge(count, fq->counts);
+}
+
+static void count_values(oct_fake_quant *fq, const float *x, int64_t n)
+{
+    enum { PART = 1 << 16 };
+#pragma omp parallel for schedule(static)
+    for (int64_t first = 0; first < n; first += PART) {
+        int64_t count[OCT_HISTOGRAM_BINS] = {0};
+        oct_histogram_add(x + first, oct_smaller(n - first, PART), count);
+        oct_fake_quant_count(fq, count);
+    }
+}
+
 void oct_fake_quant_observe_values(oct_fake_quant *fq, bool training, const float *x, int64_t n)
 {
     if (!observes(fq, training) || n == 0) return;
+    if (fq->counts) count_values(fq, x, n);
     float min = x[0], max = x[0];
     bool finite = true;
     for (int64_t i = 0; i < n; i++) {
@@ -243,25 +283,79 @@ static oct_status update_scale(oct_fake_quant *fq)
     return OCT_OK;
 }
 
+static void observe(oct_fake_quant *fq, const oct_seen *batch)
+{
+    const oct_observer *observer = fq->qconfig.observer;
+    const float averaging = fq->qconfig.averaging;
+    oct_range range = {.min = fq->min[0], .max = fq->max[0], .updates = fq->updates[0]};
+    if (observer->count)
+        observer->count(&range, fq->kept, batch, averaging);
+    else
+        observer->update(&range, batch->min, batch->max, averaging);
+    fq->min[0] = range.min;
+    fq->max[0] = range.max;
+    fq->updates[0] = range.updates;
+}
+
+static oct_status update_one(oct_fake_quant *fq, const int64_t keys[2])
+{
+    if (keys[0] == NOTHING || keys[1] == NOTHING) return OCT_OK;
+    const oct_seen batch = {.min = -oct_float_of_key((int32_t)keys[0]),
+                            .max = oct_float_of_key((int32_t)keys[1]),
+                            .count = fq->counts};
+    char path[256];
+    OCT_CHECK(isfinite(batch.min) && isfinite(batch.max), OCT_NUMERIC,
+              "%s: the activation's range is not finite", oct_module_path(&fq->base, path));
+    observe(fq, &batch);
+    return update_scale(fq);
+}
+
 oct_status oct_quantizers_update(const oct_quantizers *quantizers, const int64_t *keys)
 {
     for (size_t i = 0; i < quantizers->count; i++) {
-        oct_fake_quant *fq = quantizers->items[i];
-        forget_batch(fq);
-        if (keys[2 * i] == NOTHING || keys[2 * i + 1] == NOTHING) continue;
-        float min = -oct_float_of_key((int32_t)keys[2 * i]);
-        float max = oct_float_of_key((int32_t)keys[2 * i + 1]);
-        char path[256];
-        OCT_CHECK(isfinite(min) && isfinite(max), OCT_NUMERIC,
-                  "%s: the activation's range is not finite", oct_module_path(&fq->base, path));
-        oct_range range = {.min = fq->min[0], .max = fq->max[0], .updates = fq->updates[0]};
-        fq->qconfig.observer->update(&range, min, max, fq->qconfig.averaging);
-        fq->min[0] = range.min;
-        fq->max[0] = range.max;
-        fq->updates[0] = range.updates;
-        OCT_TRY(update_scale(fq));
+        oct_status status = update_one(quantizers->items[i], keys + 2 * i);
+        forget_batch(quantizers->items[i]);
+        OCT_TRY(status);
     }
     return OCT_OK;
+}
+
+/* Counts below 2^53 are exact in double, and so are their sums: ranks are the leaves of a sum that there is
+ * anyway. */
+static oct_status sum_over_ranks(double *counts, int64_t n, const oct_collective *group)
+{
+    const oct_leaves ranks = oct_leaves_split(group->size, 1, group->rank, group->size);
+    return group->tree_sum_f64(group, &ranks, counts, n, counts);
+}
+
+/* One histogram behind the other, to `all` or back. */
+static void move_counts(const oct_quantizers *quantizers, double *all, bool back)
+{
+    for (size_t i = 0; i < quantizers->count; i++) {
+        int64_t *counts = quantizers->items[i]->counts;
+        if (!oct_fake_quant_counts(quantizers->items[i], true)) continue;
+        for (int bin = 0; bin < OCT_HISTOGRAM_BINS; bin++, all++) {
+            if (back)
+                counts[bin] = (int64_t)*all;
+            else
+                *all = (double)counts[bin];
+        }
+    }
+}
+
+oct_status oct_quantizers_sum_counts(const oct_quantizers *quantizers, const oct_collective *group)
+{
+    double *all = NULL;
+    int64_t n = 0;
+    for (size_t i = 0; i < quantizers->count; i++)
+        if (oct_fake_quant_counts(quantizers->items[i], true)) n += OCT_HISTOGRAM_BINS;
+    if (n == 0 || group->size == 1) return OCT_OK;
+    OCT_TRY(oct_alloc(&all, (size_t)n, sizeof *all));
+    move_counts(quantizers, all, false);
+    const oct_status status = sum_over_ranks(all, n, group);
+    if (status == OCT_OK) move_counts(quantizers, all, true);
+    oct_free(&all);
+    return status;
 }
 
 oct_status oct_fake_quant_settle(oct_fake_quant *fq, const oct_collective *group)
@@ -270,5 +364,6 @@ oct_status oct_fake_quant_settle(oct_fake_quant *fq, const oct_collective *group
     oct_quantizers only = {.items = &fq, .count = 1};
     oct_quantizers_keys(&only, keys);
     OCT_TRY(group->max_i64(group, keys, 2));
+    OCT_TRY(oct_quantizers_sum_counts(&only, group));
     return oct_quantizers_update(&only, keys);
 }

@@ -4,7 +4,8 @@
  *
  * Delayed scales: the scale used in a step comes from the statistics up to the step before. A forward
  * notes its batch's min and max; at the end of the step the trainer exchanges them as keys and
- * updates the state (oct_quantizers_*).
+ * updates the state (oct_quantizers_*). For an observer that counts (observer.h) the forward shows its
+ * values once more, as they are before they are rounded, and the counts are summed over the ranks.
  * Current scales: the batch is observed first and quantized with the scale that follows, as PyTorch
  * does; each layer computes its range in a pass of its own and the ranks meet at each fake-quant.
  */
@@ -38,8 +39,11 @@ typedef struct oct_fake_quant {
     float *min, *max; /* buffers of one element: the observer's range */
     int64_t *updates;
     float *scale;
+    int64_t
+        *kept; /* buffer of OCT_HISTOGRAM_BINS: the observer's histogram, if it counts, or NULL */
     float
         batch_range[2]; /* this step's min and max on this rank; +inf, -inf when nothing was seen */
+    int64_t *counts;    /* and its histogram; NULL as above */
 } oct_fake_quant;
 
 extern const oct_module_type oct_fake_quant_type;
@@ -58,8 +62,12 @@ oct_tensor *oct_fake_quant_float(oct_context *cx, oct_fake_quant *fq, bool train
 void oct_fake_quant_backward(const oct_fake_quant *fq, int64_t n, const uint8_t *mask, float *grad);
 /* Merges a range seen by a forward in training into the step's, when the state observes. */
 void oct_fake_quant_observe(oct_fake_quant *fq, bool training, float min, float max);
-/* The same from values in memory (float modules while calibrating). */
+/* The same from values in memory (float modules while calibrating), which are counted, too. */
 void oct_fake_quant_observe_values(oct_fake_quant *fq, bool training, const float *x, int64_t n);
+/* Whether a forward in this mode shows its values beside their range, and that: `count` is a histogram of
+ * some of them. By any thread. */
+bool oct_fake_quant_counts(const oct_fake_quant *fq, bool training);
+void oct_fake_quant_count(oct_fake_quant *fq, const int64_t *count);
 static inline bool oct_fake_quant_quantizes(const oct_fake_quant *fq)
 {
     return fq->state == OCT_QUANT_QAT || fq->state == OCT_QUANT_FROZEN;
@@ -86,7 +94,10 @@ void oct_quantizers_free(oct_quantizers *quantizers);
 void oct_quantizers_set_state(const oct_quantizers *quantizers, oct_quant_state state);
 /* The step's ranges as 2 * count keys whose element-wise maximum over ranks is the global range. */
 void oct_quantizers_keys(const oct_quantizers *quantizers, int64_t *keys);
-/* Updates observers and scales from the global keys and starts the next step's range. A quantizer
+/* Collective where some observer counts: the step's counts of all ranks, on each of them. */
+oct_status oct_quantizers_sum_counts(const oct_quantizers *quantizers,
+                                     const oct_collective *group) OCT_NODISCARD;
+/* Updates observers and scales from the global keys and counts and starts the next step's. A quantizer
  * that saw nothing stays as it is; a range that is not finite is OCT_NUMERIC naming the module. */
 oct_status oct_quantizers_update(const oct_quantizers *quantizers,
                                  const int64_t *keys) OCT_NODISCARD;

@@ -1,4 +1,5 @@
 /* Residual add (+ relu) on codes: the two-multiplier integer form of quant/kernel/qcodes.h. */
+#include "quant/kernel/bits.h"
 #include "quant/module/quantized_impl.h"
 #include "quant/module/rule.h"
 #include "quant/pass/emit.h"
@@ -26,6 +27,18 @@ static void make(const void *args, oct_qparams y, int64_t first, int64_t n, void
                      codes, mask, range);
 }
 
+static void values(const void *args, int64_t first, int64_t n, float *v)
+{
+    const sum *s = args;
+    int32_t a[OCT_FLAG_BLOCK], b[OCT_FLAG_BLOCK];
+    oct_qcodes_load(s->a, first, n, a);
+    oct_qcodes_load(s->b, first, n, b);
+    for (int64_t i = 0; i < n; i++) {
+        v[i] = (float)a[i] * s->a.q.scale + (float)b[i] * s->b.q.scale;
+        if (s->relu && !(v[i] > 0.0f)) v[i] = 0.0f;
+    }
+}
+
 /* Both inputs get the masked gradient: the sum's derivative is 1 for each. */
 static void backward(oct_context *cx, oct_node *node)
 {
@@ -50,6 +63,7 @@ static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const 
                           .row = 1,
                           .begin = begin,
                           .make = make,
+                          .values = values,
                           .args = &s,
                           .real_scale = fmaxf(x[0]->q.scale, x[1]->q.scale)};
     return oct_quantized_make(cx, &m->q, x, 2, &k);

@@ -111,6 +111,29 @@ static void set_weights(const oct_channels *ch, int64_t n, int8_t *weight)
         weight[o] = !ch->dead[o];
 }
 
+static oct_finish finish_of(const call *c, oct_qparams out)
+{
+    return oct_finish_of(&c->l, c->m->activation, c->x->q, &out, NULL, &c->sv->ch);
+}
+
+/* As oct_work_values. */
+static void show_values(const oct_context *cx, const call *c, const oct_finish *f, int64_t leaf,
+                        oct_value_visit *visit, void *args, float *part)
+{
+    const int64_t rows = oct_leaf_size(&cx->leaves, leaf) * c->pixels;
+    const int64_t begin = oct_leaf_begin(&cx->leaves, leaf) * c->pixels * c->n;
+    oct_finish real = *f;
+    real.out = OCT_F32;
+    for (int64_t row = 0, count; row < rows; row += count) {
+        count = oct_smaller(oct_part_rows(c->n), rows - row);
+        oct_qaffine_forward(oct_kernel_here(), count, c->n,
+                            oct_qcodes_from(oct_qcodes_of(c->x), begin + row * c->n), c->sv->weight,
+                            &real, part, NULL, NULL,
+                            c->scratch + omp_get_thread_num() * c->scratch_bytes);
+        visit(args, row * c->n, count * c->n, part);
+    }
+}
+
 /* Codes, masks (unless NULL) and ranges for an output like `out`. */
 static void make_codes(oct_context *cx, const call *c, oct_qparams out, uint8_t *mask)
 {
@@ -120,7 +143,7 @@ static void make_codes(oct_context *cx, const call *c, oct_qparams out, uint8_t 
         return;
     }
     set_weights(&sv->ch, c->n, sv->weight);
-    const oct_finish f = oct_finish_of(&c->l, c->m->activation, c->x->q, &out, NULL, &sv->ch);
+    const oct_finish f = finish_of(c, out);
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < cx->leaves.local; i++) {
         int64_t begin = oct_leaf_begin(&cx->leaves, i) * c->pixels * c->n;
@@ -130,6 +153,24 @@ static void make_codes(oct_context *cx, const call *c, oct_qparams out, uint8_t 
                             mask ? mask + i * sv->mask_stride : NULL, c->ranges + 2 * i,
                             c->scratch + omp_get_thread_num() * c->scratch_bytes);
     }
+}
+
+/* A further pass, where the observer counts. */
+static void count(oct_context *cx, const call *c, oct_qparams out)
+{
+    if (!oct_fake_quant_counts(c->l.fq, c->m->q.base.training)) return;
+    const int64_t floats = oct_part_floats(c->n);
+    float *scratch = oct_scratch(cx, (size_t)(floats * omp_get_max_threads()) * sizeof *scratch);
+    if (!scratch) return;
+    const oct_finish f = finish_of(c, out);
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < cx->leaves.local; i++) {
+        oct_value_counter counter = {.scale = out.scale};
+        show_values(cx, c, &f, i, oct_count_values, &counter,
+                    scratch + omp_get_thread_num() * floats);
+        oct_fake_quant_count(c->l.fq, counter.count);
+    }
+    oct_scratch_end(cx, scratch);
 }
 
 static void run_forward(oct_context *cx, const call *c)
@@ -145,13 +186,16 @@ static void run_forward(oct_context *cx, const call *c)
         oct_qparams real = c->y->q;
         real.scale = 1.0f;
         make_codes(cx, c, real, NULL);
+        count(cx, c, real);
         oct_observe_leaves(cx, c->l.fq, training, real.scale, c->ranges);
         oct_context_adopt(cx, oct_fake_quant_settle(c->l.fq, cx->group));
         c->y->q = oct_fake_quant_qparams(c->l.fq);
     }
     if (cx->status != OCT_OK) return;
     make_codes(cx, c, c->y->q, c->sv->mask);
-    if (!settles) oct_observe_leaves(cx, c->l.fq, training, c->y->q.scale, c->ranges);
+    if (settles) return;
+    count(cx, c, c->y->q);
+    oct_observe_leaves(cx, c->l.fq, training, c->y->q.scale, c->ranges);
 }
 
 /* x^ = (code - zero_point) * a[o] + b[o] */

@@ -4,6 +4,7 @@
  * an input has another scale, its codes are requantized, with a clip mask of its own.
  */
 #include "core/base/whole.h"
+#include "quant/kernel/bits.h"
 #include "quant/module/quantized_impl.h"
 #include "quant/module/rule.h"
 #include "quant/pass/emit.h"
@@ -64,6 +65,31 @@ static void backward(oct_context *cx, oct_node *node)
     }
 }
 
+/* The values of n codes from `first` on. */
+static void values(oct_qcodes x, int64_t first, int64_t n, float *v)
+{
+    int32_t logical[OCT_FLAG_BLOCK];
+    oct_qcodes_load(x, first, n, logical);
+    for (int64_t i = 0; i < n; i++)
+        v[i] = (float)logical[i] * x.q.scale;
+}
+
+static void count(oct_qcodes x, int64_t numel, oct_fake_quant *fq)
+{
+#pragma omp parallel for schedule(static)
+    for (int64_t first = 0; first < numel; first += OCT_PART) {
+        int64_t count[OCT_HISTOGRAM_BINS] = {0};
+        const int64_t end = oct_smaller(numel, first + OCT_PART);
+        for (int64_t i = first; i < end; i += OCT_FLAG_BLOCK) {
+            const int64_t n = oct_smaller(end - i, OCT_FLAG_BLOCK);
+            float v[OCT_FLAG_BLOCK];
+            values(x, i, n, v);
+            oct_histogram_add(v, n, count);
+        }
+        oct_fake_quant_count(fq, count);
+    }
+}
+
 static void observe(const oct_tensor *x, oct_fake_quant *fq)
 {
     const int64_t numel = oct_numel(x);
@@ -80,6 +106,7 @@ static void observe(const oct_tensor *x, oct_fake_quant *fq)
         oct_range_merge(range, mine[0], mine[1]);
     }
     oct_fake_quant_observe(fq, true, range[0], range[1]);
+    if (oct_fake_quant_counts(fq, true)) count(codes, numel, fq);
 }
 
 /* Codes of a shared fake-quant were observed by those who made them. */

@@ -168,6 +168,20 @@ oct_finish oct_finish_of(const oct_layer *l, oct_activation activation, oct_qpar
     return f;
 }
 
+void oct_count_values(void *args, int64_t first, int64_t n, const float *v)
+{
+    enum { SOME = 256 };
+    oct_value_counter *counter = args;
+    float real[SOME];
+    (void)first;
+    for (int64_t i = 0; i < n; i += SOME) {
+        const int64_t some = oct_smaller(n - i, SOME);
+        for (int64_t k = 0; k < some; k++)
+            real[k] = v[i + k] * counter->scale;
+        oct_histogram_add(real, some, counter->count);
+    }
+}
+
 void oct_observe_leaves(oct_context *cx, oct_fake_quant *fq, bool training, float scale,
                         const float *ranges)
 {

@@ -8,6 +8,7 @@
 #include "quant/module/qat_conv_impl.h"
 
 #include <math.h>
+#include <omp.h>
 #include <string.h>
 
 #define SILENCE(name, acc_t)                                                                       \
@@ -141,6 +142,24 @@ static void finish(oct_context *cx, const call *c, const oct_qparams *out, uint8
         finish_leaf(cx, c, &f, mask, i);
 }
 
+/* A further pass, where the observer counts. */
+static void count(oct_context *cx, const call *c, const oct_qparams *out)
+{
+    const int64_t floats = oct_part_floats(c->w.shape.out_c);
+    if (!oct_fake_quant_counts(c->l.fq, c->m->q.base.training)) return;
+    float *scratch = oct_scratch(cx, (size_t)(floats * omp_get_max_threads()) * sizeof *scratch);
+    if (!scratch) return;
+    const oct_finish f = oct_finish_of(&c->l, c->m->activation, c->x->q, out, c->r, &c->sv->ch);
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < cx->leaves.local; i++) {
+        oct_value_counter counter = {.scale = out->scale};
+        oct_work_values(cx, &c->w, &f, i, oct_count_values, &counter,
+                        scratch + omp_get_thread_num() * floats);
+        oct_fake_quant_count(c->l.fq, counter.count);
+    }
+    oct_scratch_end(cx, scratch);
+}
+
 /* Current scales: finishing with an output scale of 1 shows the real range, which then gives the
  * scale. The codes of that pass are overwritten. */
 static void settle_scale(oct_context *cx, const call *c)
@@ -149,6 +168,7 @@ static void settle_scale(oct_context *cx, const call *c)
     real.scale = 1.0f;
     if (!fold(cx, c, real.scale)) return;
     finish(cx, c, &real, NULL);
+    count(cx, c, &real);
     oct_observe_leaves(cx, c->l.fq, c->m->q.base.training, real.scale, c->ranges);
     oct_context_adopt(cx, oct_fake_quant_settle(c->l.fq, cx->group));
     c->y->q = oct_fake_quant_qparams(c->l.fq);
@@ -170,8 +190,9 @@ static void make_output(oct_context *cx, const call *c)
     if (cx->status == OCT_OK && sv->settle) settle_scale(cx, c);
     if (cx->status != OCT_OK || !fold(cx, c, l->fq ? c->y->q.scale : 1.0f)) return;
     finish(cx, c, l->fq ? &c->y->q : NULL, sv->mask);
-    if (l->fq && !sv->settle)
-        oct_observe_leaves(cx, l->fq, c->m->q.base.training, c->y->q.scale, c->ranges);
+    if (!l->fq || sv->settle) return;
+    count(cx, c, &c->y->q);
+    oct_observe_leaves(cx, l->fq, c->m->q.base.training, c->y->q.scale, c->ranges);
 }
 
 static void run_forward(oct_context *cx, call *c)
@@ -181,7 +202,9 @@ static void run_forward(oct_context *cx, call *c)
     if (c->ranges) {
         oct_start_ranges(c->ranges, cx->leaves.local);
         oct_quantize_weights(&c->l, &sv->shape, c->x->q, sv->codes, &c->sv->ch);
-        if (oct_work_begin(cx, c->m, sv, c->x, sv->live || sv->settle, &c->w)) make_output(cx, c);
+        const bool more = sv->live || sv->settle ||
+                          (c->l.fq && oct_fake_quant_counts(c->l.fq, c->m->q.base.training));
+        if (oct_work_begin(cx, c->m, sv, c->x, more, &c->w)) make_output(cx, c);
         oct_work_end(cx, &c->w);
     }
     oct_scratch_end(cx, c->ranges);

@@ -97,6 +97,12 @@ oct_status oct_step_take_channels(oct_step *step, const oct_channels *ch, int64_
  * relu6. */
 void oct_step_take_bounds(oct_step *step, const oct_finish *f);
 
+/* A histogram of values that a pass shows, times scale: args of the visitor. */
+typedef struct oct_value_counter {
+    float scale;
+    int64_t count[OCT_HISTOGRAM_BINS];
+} oct_value_counter;
+void oct_count_values(void *args, int64_t first, int64_t n, const float *v);
 /* Notes leaves' ranges (2 each), which are in units of `scale`. */
 void oct_observe_leaves(oct_context *cx, oct_fake_quant *fq, bool training, float scale,
                         const float *ranges);
@@ -190,6 +196,14 @@ oct_qcodes oct_work_input(const oct_context *cx, const oct_work *w, int64_t i);
 char *oct_work_held(const oct_context *cx, const oct_work *w, int64_t i);
 /* The scratch of this thread. */
 void *oct_work_scratch(const oct_work *w);
+
+/* Takes n values, of which `first` is the first, counted within the leaf. */
+typedef void oct_value_visit(void *args, int64_t first, int64_t n, const float *v);
+/* Calls visit for all outputs of local leaf i in ascending order, as they are before f rounds them and behind its
+ * activation, in units of the scale that f is for. f's summand is that of leaf 0. A pass over the
+ * accumulators. scratch: of oct_part_floats. */
+void oct_work_values(const oct_context *cx, const oct_work *w, const oct_finish *f, int64_t i,
+                     oct_value_visit *visit, void *args, float *scratch);
 
 /* r: the second summand, or NULL. */
 oct_tensor *oct_qat_conv_integer(oct_context *cx, oct_qat_conv *m, oct_tensor *x, oct_tensor *r);

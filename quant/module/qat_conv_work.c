@@ -107,3 +107,36 @@ void oct_work_again(const oct_context *cx, const oct_work *w, int64_t i, oct_acc
     else
         compute(cx, w, i, NULL, visit, args);
 }
+
+/* Accumulators become values. */
+typedef struct finisher {
+    const oct_finish *f; /* of the leaf, with a float output */
+    int64_t n;
+    oct_value_visit *visit;
+    void *args;
+    float *scratch;
+} finisher;
+
+static void finish_block(void *args, int64_t position, int64_t positions, void *acc)
+{
+    const finisher *j = args;
+    const int64_t bytes = j->f->acc == OCT_S64 ? 8 : 4;
+    for (int64_t row = 0, rows; row < positions; row += rows) {
+        rows = oct_smaller(oct_part_rows(j->n), positions - row);
+        const int64_t first = (position + row) * j->n;
+        const oct_finish part = oct_finish_at(j->f, first);
+        oct_finish_rows(oct_kernel_here(), &part, rows, j->n, (char *)acc + row * j->n * bytes,
+                        j->scratch, NULL, NULL);
+        j->visit(j->args, first, rows * j->n, j->scratch);
+    }
+}
+
+void oct_work_values(const oct_context *cx, const oct_work *w, const oct_finish *f, int64_t i,
+                     oct_value_visit *visit, void *args, float *scratch)
+{
+    oct_finish leaf =
+        oct_finish_at(f, oct_leaf_begin(&cx->leaves, i) * oct_conv_out_numel(&w->shape));
+    leaf.out = OCT_F32;
+    oct_work_again(cx, w, i, finish_block,
+                   &(finisher){&leaf, w->shape.out_c, visit, args, scratch});
+}

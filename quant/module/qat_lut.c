@@ -149,6 +149,17 @@ static void make(const void *args, oct_qparams y, int64_t first, int64_t n, void
     }
 }
 
+static void values(const void *args, int64_t first, int64_t n, float *v)
+{
+    const look_up *l = args;
+    oct_qcodes stored = l->x;
+    int32_t code[OCT_FLAG_BLOCK];
+    stored.q.zero_point = 0;
+    oct_qcodes_load(stored, first, n, code);
+    for (int64_t i = 0; i < n; i++)
+        v[i] = (float)l->m->tables->value[code[i]];
+}
+
 static void backward(oct_context *cx, oct_node *node)
 {
     oct_qat_lut *m = (oct_qat_lut *)node->module;
@@ -176,6 +187,7 @@ static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const 
                                     oct_call(cx, m->function, x[0]));
     oct_context_adopt(cx, make_room(m, x[0]->q));
     if (cx->status != OCT_OK) return NULL;
+    make_values(m, x[0]->q);
     look_up l = {.m = m, .x = oct_qcodes_of(x[0])};
     const oct_making k = {.op = "qat_lut",
                           .backward = backward,
@@ -183,6 +195,7 @@ static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const 
                           .row = 1,
                           .begin = begin,
                           .make = make,
+                          .values = values,
                           .args = &l,
                           .real_scale = 1.0f};
     return oct_quantized_make(cx, &m->q, x, 1, &k);

@@ -25,6 +25,17 @@ static void make(const void *args, oct_qparams y, int64_t first, int64_t n, void
                      p->shift, y, codes, mask, range);
 }
 
+static void values(const void *args, int64_t first, int64_t n, float *v)
+{
+    const product *p = args;
+    const double scale = (double)p->a.q.scale * (double)p->b.q.scale;
+    int32_t a[OCT_FLAG_BLOCK], b[OCT_FLAG_BLOCK];
+    oct_qcodes_load(p->a, first, n, a);
+    oct_qcodes_load(p->b, first, n, b);
+    for (int64_t i = 0; i < n; i++)
+        v[i] = (float)((double)((int64_t)a[i] * b[i]) * scale);
+}
+
 /* grad *= the values of x */
 static void multiply(const oct_tensor *x, float *grad)
 {
@@ -70,6 +81,7 @@ static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const 
                           .row = 1,
                           .begin = begin,
                           .make = make,
+                          .values = values,
                           .args = &p,
                           .real_scale = 1.0f};
     return oct_quantized_make(cx, m, x, 2, &k);

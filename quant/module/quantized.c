@@ -7,6 +7,7 @@
 #include "quant/module/quantized_impl.h"
 
 #include "core/base/whole.h"
+#include "quant/kernel/bits.h"
 
 bool oct_is_quantized(const oct_module *m)
 {
@@ -105,6 +106,25 @@ static void make(const oct_making *k, const oct_tensor *y, uint8_t *mask, float 
     }
 }
 
+static void count_part(oct_fake_quant *fq, const oct_making *k, int64_t first, int64_t n)
+{
+    int64_t count[OCT_HISTOGRAM_BINS] = {0};
+    float v[OCT_FLAG_BLOCK];
+    for (int64_t i = 0; i < n; i += OCT_FLAG_BLOCK) {
+        const int64_t some = oct_smaller(n - i, OCT_FLAG_BLOCK);
+        k->values(k->args, first + i, some, v);
+        oct_histogram_add(v, some, count);
+    }
+    oct_fake_quant_count(fq, count);
+}
+
+static void count_values(oct_fake_quant *fq, const oct_making *k, int64_t numel)
+{
+#pragma omp parallel for schedule(static)
+    for (int64_t first = 0; first < numel; first += OCT_PART)
+        count_part(fq, k, first, oct_smaller(numel - first, OCT_PART));
+}
+
 /* The real range does not depend on the output's scale: a pass with another one shows it. */
 static void settle(oct_context *cx, oct_quantized *m, const oct_making *k, oct_tensor *y)
 {
@@ -128,6 +148,7 @@ oct_tensor *oct_quantized_make(oct_context *cx, oct_quantized *m, oct_tensor *co
     y->q = q;
     oct_node *node = oct_record(cx, k->op, k->backward, x, n, false, y);
     if (node && !(node->saved = oct_save(cx, (size_t)(oct_numel(y) + 7) / 8))) return NULL;
+    if (oct_fake_quant_counts(fq, training)) count_values(fq, k, oct_numel(y));
     if (settles) settle(cx, m, k, y);
     float range[2] = {INFINITY, -INFINITY};
     make(k, y, node ? node->saved : NULL, training && !settles ? range : NULL);

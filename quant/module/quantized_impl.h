@@ -37,11 +37,14 @@ typedef struct oct_making {
      * and range may be NULL, range is of real values. */
     void (*make)(const void *args, oct_qparams y, int64_t first, int64_t n, void *codes,
                  uint8_t *mask, float *range);
+    /* The real values of n elements from `first` on, before they are rounded; n <= OCT_FLAG_BLOCK. NULL
+     * where the scale is fixed for good. */
+    void (*values)(const void *args, int64_t first, int64_t n, float *v);
     void *args;
     float real_scale; /* of the pass that only looks for the range (current scales) */
 } oct_making;
 
-/* Makes the output; settles a current scale first, notes the range in training. node->saved becomes
+/* Makes the output; settles a current scale first, notes range and histogram in training. node->saved becomes
  * the clip mask. */
 oct_tensor *oct_quantized_make(oct_context *cx, oct_quantized *m, oct_tensor *const *x, int n,
                                const oct_making *making);

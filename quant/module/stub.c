@@ -4,6 +4,8 @@
 #include "quant/module/quantized_impl.h"
 #include "quant/pass/emit.h"
 
+#include <string.h>
+
 /* A node of its own that changes nothing, so that a trace shows where the stub stands. */
 static void pass_backward(oct_context *cx, oct_node *node)
 {
@@ -36,6 +38,11 @@ static void quantize(const void *args, oct_qparams y, int64_t first, int64_t n, 
     if (range) oct_range_merge(range, min, max);
 }
 
+static void quantized_values(const void *args, int64_t first, int64_t n, float *v)
+{
+    memcpy(v, (const float *)args + first, (size_t)n * sizeof *v);
+}
+
 static oct_tensor *quant_forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
 {
     oct_quantized *m = (oct_quantized *)self;
@@ -52,6 +59,7 @@ static oct_tensor *quant_forward(oct_context *cx, oct_module *self, oct_tensor *
                           .shape = x[0]->shape,
                           .row = 1,
                           .make = quantize,
+                          .values = quantized_values,
                           .args = x[0]->data,
                           .real_scale = 1.0f};
     return oct_quantized_make(cx, m, x, 1, &k);

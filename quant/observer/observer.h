@@ -1,13 +1,16 @@
 /* Observers: ranges of a tensor over training steps.
  *
- * What ranks exchange are the batch's min and max as order-preserving integer keys; the state is
- * updated from the global values, so it is alike on all ranks and for any number of them.
- * State has its final shape from creation: min, max (f32) and the number of updates. Adding one: a
- * file in this folder and a line in observer_list.def.
+ * What ranks exchange are the batch's min and max as order-preserving integer keys, and the counts of its
+ * histogram where an observer wants them; the state is updated from the global values, so it is alike on
+ * all ranks and for any number of them.
+ * State has its final shape from creation: min, max (f32) and the number of updates, and a
+ * histogram (s64) for an observer that counts. Adding one: a file in this folder and a line in
+ * observer_list.def.
  */
 #pragma once
 
 #include "core/base/status.h"
+#include "quant/observer/histogram.h"
 
 #include <stdint.h>
 
@@ -16,10 +19,20 @@ typedef struct oct_range {
     int64_t updates;
 } oct_range;
 
+/* What one step has shown, of all ranks. */
+typedef struct oct_seen {
+    float min, max;
+    const int64_t *count; /* OCT_HISTOGRAM_BINS; NULL where the observer does not count */
+} oct_seen;
+
+/* One of the two functions. averaging: recipe constant in (0, 1]. */
 typedef struct oct_observer {
     const char *name; /* "min_max", "moving_average" */
-    /* Merges the global batch's range into the state. averaging: recipe constant in (0, 1]. */
+    /* Merges the global batch's range into the state. */
     void (*update)(oct_range *state, float batch_min, float batch_max, float averaging);
+    /* The same for an observer that looks at all values, which costs a pass over them. kept: a histogram of
+     * its own, zeros in the beginning, that is saved with the state. */
+    void (*count)(oct_range *state, int64_t *kept, const oct_seen *batch, float averaging);
 } oct_observer;
 
 #define OCT_OBSERVER(id, file) extern const oct_observer oct_observer_##file;

@@ -6,6 +6,7 @@
 #include "core/base/rng.h"
 #include "quant/pass/convert.h"
 #include "quant/pass/report.h"
+#include "tests/quant/own_methods.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -495,6 +496,7 @@ static inline void rn_draw_options(rn_plan *p)
                                        .num_setters = (size_t)n,
                                        .fold_batch_norm = shift || rn_chance(p, 15),
                                        .shared_range = rn_chance(p, 20)};
+    if (rn_chance(p, 20)) p->base.observer = p->wide.observer = &percentile_observer;
 }
 
 /* limit: operations at most. */

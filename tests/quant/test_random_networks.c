@@ -162,6 +162,7 @@ static bool update(trial *t)
     WANT(2 * t->quantizers.count <= OCT_COUNT(keys), "too many quantizers");
     oct_quantizers_keys(&t->quantizers, keys);
     WORKS(t->group->max_i64(t->group, keys, (int64_t)(2 * t->quantizers.count)));
+    WORKS(oct_quantizers_sum_counts(&t->quantizers, t->group));
     WORKS(oct_quantizers_update(&t->quantizers, keys));
     return true;
 }

@@ -1,0 +1,78 @@
+/* The grid of histograms, and what is asked of them. */
+#include "quant/observer/histogram.h"
+
+#include <math.h>
+#include <string.h>
+
+/* A bin of one sign has so many bits of the float less; LEAST are those of 2^-32. */
+enum { DROPPED = 18, LEAST = (127 - 32) << 23 };
+
+int oct_histogram_bin(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    const uint32_t magnitude = bits & 0x7fffffffu;
+    if (magnitude < LEAST) return OCT_HISTOGRAM_ZERO;
+    uint32_t step = (magnitude - LEAST) >> DROPPED;
+    if (step >= OCT_HISTOGRAM_SIDE) step = OCT_HISTOGRAM_SIDE - 1;
+    const int distance = 1 + (int)step;
+    return bits >> 31 ? OCT_HISTOGRAM_ZERO - distance : OCT_HISTOGRAM_ZERO + distance;
+}
+
+/* The least magnitude of the bin that is so far from the middle. */
+static float magnitude_at(int distance)
+{
+    const uint32_t bits = LEAST + ((uint32_t)(distance - 1) << DROPPED);
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+float oct_histogram_low(int bin)
+{
+    const int distance = bin - OCT_HISTOGRAM_ZERO;
+    return distance > 0 ? magnitude_at(distance) : -magnitude_at(1 - distance);
+}
+
+float oct_histogram_high(int bin)
+{
+    return -oct_histogram_low(2 * OCT_HISTOGRAM_ZERO - bin);
+}
+
+void oct_histogram_add(const float *x, int64_t n, int64_t *count)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (!isnan(x[i])) count[oct_histogram_bin(x[i])]++;
+}
+
+void oct_histogram_merge(const int64_t *other, int64_t *count)
+{
+    for (int bin = 0; bin < OCT_HISTOGRAM_BINS; bin++)
+        count[bin] += other[bin];
+}
+
+int64_t oct_histogram_total(const int64_t *count)
+{
+    int64_t total = 0;
+    for (int bin = 0; bin < OCT_HISTOGRAM_BINS; bin++)
+        total += count[bin];
+    return total;
+}
+
+float oct_histogram_quantile(const int64_t *count, double share)
+{
+    const double wanted = share * (double)oct_histogram_total(count);
+    int64_t below = 0;
+    int last = OCT_HISTOGRAM_ZERO;
+    double part = 0;
+    for (int bin = 0; bin < OCT_HISTOGRAM_BINS; bin++) {
+        if (count[bin] == 0) continue;
+        last = bin;
+        part = (wanted - (double)below) / (double)count[bin];
+        below += count[bin];
+        if ((double)below >= wanted) break;
+    }
+    if (last == OCT_HISTOGRAM_ZERO) return 0.0f;
+    const double low = (double)oct_histogram_low(last), high = (double)oct_histogram_high(last);
+    return (float)(low + fmin(fmax(part, 0), 1) * (high - low));
+}

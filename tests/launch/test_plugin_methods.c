@@ -1,0 +1,91 @@
+/* Quantization methods of a user's own, built from the installed headers: they train on any number of ranks to the
+ * same bytes, resume, convert and verify like built-in ones. */
+#include "tests/launch/installed.h"
+#include "tests/support/mpirun.h"
+#include "tests/support/tmp.h"
+
+#include <criterion/criterion.h>
+#include <unistd.h>
+
+enum { SECONDS = 120 };
+
+static oct_tmp tmp;
+static oct_job job;
+
+static const char *const recipe = "schema: 1\n"
+                                  "plugins: [plugin/methods.so]\n"
+                                  "output: new\n"
+                                  "model: {name: cnn-small}\n"
+                                  "data: {path: data}\n"
+                                  "batch: {size: 32, leaf: 4}\n"
+                                  "float: {epochs: 1, lr: 0.01}\n"
+                                  "calibrate: {batches: 2}\n"
+                                  "qat: {epochs: 4}\n"
+                                  "checkpoint: {every: 2}\n";
+
+static void start(void)
+{
+    oct_tmp_create(&tmp);
+    cr_assert(chdir(tmp.path) == 0);
+    installed_plugin(tmp.path);
+    small_shell(tmp.path, "mkdir data");
+    small_idx("data", "train", 96, 16);
+    small_idx("data", "t10k", 40, 16);
+    oct_tmp_write_text(&tmp, "r.yaml", recipe);
+}
+
+static void clean_up(void)
+{
+    oct_job_free(&job);
+    oct_tmp_remove(&tmp);
+}
+
+TestSuite(plugin_methods, .init = start, .fini = clean_up, .timeout = 600);
+
+#define PROGRAM "octet/bin/octet"
+
+static void shell(const char *script)
+{
+    oct_job_free(&job);
+    job = oct_job_run(SECONDS, "bash", "-c", script, NULL);
+}
+
+/* Trains with these keys on 1, 2 and 3 ranks, once more killed and resumed, and proves the model. */
+static void check_life(const char *keys)
+{
+    char script[2000];
+    snprintf(script, sizeof(script),
+             "train() { " PROGRAM " train r.yaml %s \"$@\" || exit $?; }; "
+             "train output=one; train output=two --ranks 2; train output=three --ranks 3; "
+             "cd one && for f in checkpoints/*.h5 model.int8.h5 model_check_result.txt; do "
+             "cmp $f ../two/$f && cmp $f ../three/$f || exit 1; done",
+             keys);
+    shell(script);
+    oct_check_exit(job, 0);
+    oct_check_said(job, "0 of 400");
+    snprintf(script, sizeof(script),
+             PROGRAM " train r.yaml %s checkpoint.every=1 --ranks 2 & "
+                     "until [ -e new/checkpoints/manifest.json ]; do kill -0 $! || exit 99; done; "
+                     "read -r m </proc/$!/task/$!/children; "
+                     "read -r rank more </proc/$m/task/$m/children; kill -KILL $rank; wait $!; "
+                     "[ $? = 6 ] || exit 98; " PROGRAM " train r.yaml %s checkpoint.every=1 && "
+                     "cmp new/model.int8.h5 one/model.int8.h5",
+             keys, keys);
+    shell(script);
+    oct_check_exit(job, 0);
+    shell("sha256sum one/model.int8.h5; " PROGRAM " convert one -o again.int8.h5 --ranks 2 && "
+          "cmp again.int8.h5 one/model.int8.h5 && " PROGRAM
+          " verify again.int8.h5 --data data && " PROGRAM " eval again.int8.h5 --data data");
+    oct_check_exit(job, 0);
+    oct_check_said(job, "40 test images");
+}
+
+Test(plugin_methods, percentile_looks_at_all_values)
+{
+    check_life("quant.observer=percentile");
+    shell(PROGRAM " inspect --tree one && " PROGRAM " inspect one/checkpoints");
+    oct_check_exit(job, 0);
+    oct_check_said(job, "observer=percentile");
+    shell(PROGRAM " train r.yaml output=plain && cmp plain/model.int8.h5 one/model.int8.h5");
+    oct_check_exit(job, 1);
+}

@@ -1,0 +1,13 @@
+/* What the plug-in brings, and the one function that says so. */
+#include "methods.h"
+
+static const oct_plugin plugin = {
+    .abi = OCT_PLUGIN_ABI,
+    .name = "methods",
+    .observers = (const oct_observer *[]){&percentile_observer, NULL},
+};
+
+const oct_plugin *oct_plugin_entry(void)
+{
+    return &plugin;
+}
