@@ -385,9 +385,8 @@ static oct_status give_fake_quants(work *w)
 
 static bool reads_codes(const work *w, int64_t node)
 {
-    const oct_blueprint_node *p = &w->plan->nodes[node];
-    for (int k = 0; k < p->num_inputs; k++)
-        if (w->plan->values[p->input[k]].codes) return true;
+    for (int k = 0; k < w->graph->nodes[node].num_inputs; k++)
+        if (w->plan->values[oct_blueprint_input(w->plan, node, k)].codes) return true;
     return false;
 }
 
@@ -424,8 +423,6 @@ static oct_status write_node(work *w, int64_t node)
         OCT_TRY(write_float(w, node));
         n->module = w->made[node] ? w->made[node] : n->module;
     }
-    n->num_inputs = p->num_inputs;
-    memcpy(n->input, p->input, sizeof n->input);
     n->note = p->why;
     p->why = NULL;
     return OCT_OK;

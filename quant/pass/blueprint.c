@@ -14,9 +14,9 @@ static bool same_call(const oct_graph *a, const oct_graph_node *x, const oct_gra
                       const oct_graph_node *y)
 {
     if (x->called != y->called || strcmp(x->op, y->op) != 0 || strcmp(x->path, y->path) != 0 ||
-        x->num_called != y->num_called || !oct_op_args_equal(&x->args, &y->args))
+        x->num_inputs != y->num_inputs || !oct_op_args_equal(&x->args, &y->args))
         return false;
-    for (int i = 0; i < x->num_called; i++) {
+    for (int i = 0; i < x->num_inputs; i++) {
         int64_t p = a->values[x->called_input[i]].producer;
         int64_t q = b->values[y->called_input[i]].producer;
         bool in_block = (p >= 0 && a->nodes[p].block >= 0) || (q >= 0 && b->nodes[q].block >= 0);
@@ -143,7 +143,7 @@ static void find_region(oct_blueprint *plan)
     for (size_t i = 0; i < g->num_nodes; i++) {
         const oct_graph_node *node = &g->nodes[i];
         bool after = plan->nodes[i].role == OCT_ROLE_QUANT_STUB;
-        for (int k = 0; k < node->num_called; k++)
+        for (int k = 0; k < node->num_inputs; k++)
             after |= plan->values[node->called_input[k]].after;
         plan->values[node->output].after = after && plan->nodes[i].role != OCT_ROLE_DEQUANT_STUB;
     }
@@ -153,7 +153,7 @@ static void find_region(oct_blueprint *plan)
         bool before = plan->values[node->output].before;
         if (plan->nodes[i].role == OCT_ROLE_DEQUANT_STUB) before = true;
         if (plan->nodes[i].role == OCT_ROLE_QUANT_STUB) before = false;
-        for (int k = 0; k < node->num_called; k++)
+        for (int k = 0; k < node->num_inputs; k++)
             plan->values[node->called_input[k]].before |= before;
     }
 }
@@ -236,9 +236,14 @@ void oct_blueprint_free(oct_blueprint *plan)
 
 static bool reads(const oct_graph *g, int64_t node, int64_t value)
 {
-    for (int k = 0; k < g->nodes[node].num_called; k++)
+    for (int k = 0; k < g->nodes[node].num_inputs; k++)
         if (g->nodes[node].called_input[k] == value) return true;
     return false;
+}
+
+int64_t oct_blueprint_input(const oct_blueprint *plan, int64_t place, int k)
+{
+    return oct_graph_input(plan->graph, &plan->graph->nodes[place], k);
 }
 
 /* From one run of a block to the next, whose first run gets another value in its place. */

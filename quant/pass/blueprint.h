@@ -37,8 +37,6 @@ typedef struct oct_blueprint_node {
     const oct_fusion *fusion; /* at the place: what runs there; NULL: the node alone */
     int64_t member[OCT_MAX_MEMBERS];
     int num_members;
-    int64_t input[OCT_MAX_INPUTS]; /* at the place: what it reads, aliases resolved */
-    int num_inputs;
     char *why; /* it stays float, or another note */
 } oct_blueprint_node;
 
@@ -70,6 +68,8 @@ typedef struct oct_blueprint {
 /* blueprint.c */
 oct_status oct_blueprint_create(oct_blueprint *plan, const oct_example *example) OCT_NODISCARD;
 void oct_blueprint_free(oct_blueprint *plan);
+/* The value that input k of what runs at a place is. */
+int64_t oct_blueprint_input(const oct_blueprint *plan, int64_t place, int k);
 /* The one node that reads a value, or OCT_NOWHERE. */
 int64_t oct_blueprint_only_reader(const oct_blueprint *plan, int64_t value);
 /* Whether a block was traced in one run only, so that nothing is known of what it hands to itself. */

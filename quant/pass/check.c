@@ -168,8 +168,8 @@ static void check_carried(oct_blueprint *plan, const oct_graph_read *read)
 {
     const oct_graph *g = plan->graph;
     const oct_graph_node *node = &g->nodes[read->node];
-    int64_t first = g->values[node->called_input[read->input]].alias;
-    int64_t later = g->values[read->value].alias;
+    int64_t first = oct_graph_value_of(g, node->called_input[read->input]);
+    int64_t later = oct_graph_value_of(g, read->value);
     char maker[320], name[320];
     if (node->block < 0 || plan->values[first].codes == plan->values[later].codes) return;
     OCT_PROBLEM(plan,
@@ -186,14 +186,14 @@ static void check_block(oct_blueprint *plan, int block)
     bool entered[2] = {false}, made[2] = {false};
     if (!oct_blueprint_ran_once(plan, block)) return;
     for (size_t i = g->blocks[block].begin; i < g->blocks[block].end; i++) {
-        for (int k = 0; k < g->nodes[i].num_called; k++) {
-            int64_t value = g->values[g->nodes[i].called_input[k]].alias;
+        for (int k = 0; k < g->nodes[i].num_inputs; k++) {
+            int64_t value = oct_graph_value_of(g, g->nodes[i].called_input[k]);
             int64_t producer = g->values[value].producer;
             bool outside = producer < 0 || g->nodes[producer].block != block;
             if (outside) entered[plan->values[value].codes] = true;
         }
         if (i + 1 == g->blocks[block].end)
-            made[plan->values[g->values[g->nodes[i].output].alias].codes] = true;
+            made[plan->values[oct_graph_value_of(g, g->nodes[i].output)].codes] = true;
     }
     if ((entered[0] && made[1]) || (entered[1] && made[0]))
         OCT_PROBLEM(

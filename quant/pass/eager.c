@@ -6,12 +6,12 @@
 
 static bool is_codes(const oct_blueprint *plan, int64_t node, int input)
 {
-    return plan->values[plan->nodes[node].input[input]].codes;
+    return plan->values[oct_blueprint_input(plan, node, input)].codes;
 }
 
 static bool any_codes(const oct_blueprint *plan, int64_t node)
 {
-    for (int k = 0; k < plan->nodes[node].num_inputs; k++)
+    for (int k = 0; k < plan->graph->nodes[node].num_inputs; k++)
         if (is_codes(plan, node, k)) return true;
     return false;
 }
@@ -26,7 +26,7 @@ static void miss_quant_stub(oct_blueprint *plan, int64_t node, int input)
 {
     char maker[320], line[OCT_STUB_LINE_BYTES];
     const oct_blueprint_node *p = &plan->nodes[node];
-    oct_blueprint_maker(plan, p->input[input], maker);
+    oct_blueprint_maker(plan, oct_blueprint_input(plan, node, input), maker);
     OCT_PROBLEM(plan,
                 "%s: works on quantized values, but what it gets from %s is float; put a QuantStub "
                 "between %s and %s, or set the qconfig of %s to none:\n%s",
@@ -38,7 +38,7 @@ static void miss_dequant_stub(oct_blueprint *plan, int64_t node, int input)
 {
     char maker[320], line[OCT_STUB_LINE_BYTES];
     const oct_blueprint_node *p = &plan->nodes[node];
-    oct_blueprint_maker(plan, p->input[input], maker);
+    oct_blueprint_maker(plan, oct_blueprint_input(plan, node, input), maker);
     OCT_PROBLEM(
         plan,
         "%s: gets quantized values from %s, but it %s; put a DeQuantStub between %s and %s:\n%s",
@@ -51,9 +51,10 @@ static void stay_float(oct_blueprint *plan, int64_t node)
 {
     char maker[320];
     oct_blueprint_node *p = &plan->nodes[node];
-    if (!p->eligible || p->num_inputs == 0) return;
-    oct_status status = oct_blueprint_note(p, "stays float: what it gets from %s is float",
-                                           oct_blueprint_maker(plan, p->input[0], maker));
+    if (!p->eligible || plan->graph->nodes[node].num_inputs == 0) return;
+    oct_status status =
+        oct_blueprint_note(p, "stays float: what it gets from %s is float",
+                           oct_blueprint_maker(plan, oct_blueprint_input(plan, node, 0), maker));
     if (plan->status == OCT_OK) plan->status = status;
 }
 
@@ -77,7 +78,7 @@ static void place_op(oct_blueprint *plan, int64_t node)
         OCT_PROBLEM(plan,
                     "%s gets quantized values from %s and has no quantized form; put a DeQuantStub "
                     "before it",
-                    name, oct_blueprint_maker(plan, p->input[0], maker));
+                    name, oct_blueprint_maker(plan, oct_blueprint_input(plan, node, 0), maker));
         return;
     }
     OCT_PROBLEM(plan,
@@ -141,7 +142,7 @@ static void place_module(oct_blueprint *plan, int64_t node)
         stay_float(plan, node);
         return;
     }
-    for (int k = 0; k < p->num_inputs; k++) {
+    for (int k = 0; k < plan->graph->nodes[node].num_inputs; k++) {
         if (p->eligible && !is_codes(plan, node, k)) miss_quant_stub(plan, node, k);
         if (!p->eligible && is_codes(plan, node, k)) miss_dequant_stub(plan, node, k);
     }

@@ -27,7 +27,7 @@ static bool same_shape(const oct_blueprint *plan, int64_t a, int64_t b)
 static bool takes_operand(const oct_blueprint *plan, int64_t add, int64_t value, int *operand)
 {
     const oct_graph_node *node = &plan->graph->nodes[add];
-    if (node->num_called != 2) return false;
+    if (node->num_inputs != 2) return false;
     *operand = node->called_input[1] == value;
     return node->called_input[0] != node->called_input[1] &&
            same_shape(plan, node->called_input[0], node->called_input[1]);
@@ -104,8 +104,7 @@ static int64_t place_of(const oct_fusion *fusion, const match *m)
 
 static void take(oct_blueprint *plan, const oct_fusion *fusion, const match *m)
 {
-    const oct_graph *g = plan->graph;
-    int64_t place = place_of(fusion, m), head = m->member[0];
+    int64_t place = place_of(fusion, m);
     oct_blueprint_node *p = &plan->nodes[place];
     p->fusion = fusion;
     p->num_members = fusion->count;
@@ -113,10 +112,9 @@ static void take(oct_blueprint *plan, const oct_fusion *fusion, const match *m)
         p->member[k] = m->member[k];
         plan->nodes[m->member[k]].place = place;
     }
-    if (place == head) return;
-    p->num_inputs = 2;
-    p->input[0] = g->nodes[head].called_input[0];
-    p->input[1] = g->nodes[place].called_input[1 - m->operand];
+    if (place == m->member[0]) return;
+    plan->graph->nodes[place].operand[0] = m->operand; /* what the chain begins with, handed on */
+    plan->graph->nodes[place].operand[1] = 1 - m->operand;
 }
 
 static void try_fusion(oct_blueprint *plan, const oct_fusion *fusion, int64_t head)
@@ -139,18 +137,7 @@ static void set_aliases(oct_blueprint *plan)
     oct_graph *g = plan->graph;
     for (size_t i = 0; i < g->num_nodes; i++) {
         const oct_graph_node *node = &g->nodes[i];
-        if (passes(plan, i)) g->values[node->output].alias = g->values[node->called_input[0]].alias;
-    }
-    for (size_t i = 0; i < g->num_nodes; i++) {
-        oct_blueprint_node *p = &plan->nodes[i];
-        const oct_graph_node *node = &g->nodes[i];
-        if (p->num_inputs == 0) {
-            p->num_inputs = node->num_called;
-            for (int k = 0; k < node->num_called; k++)
-                p->input[k] = node->called_input[k];
-        }
-        for (int k = 0; k < p->num_inputs; k++)
-            p->input[k] = g->values[p->input[k]].alias;
+        if (passes(plan, i)) g->values[node->output].alias = node->called_input[0];
     }
 }
 

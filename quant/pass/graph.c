@@ -57,6 +57,18 @@ void oct_graph_attach(oct_graph *graph, oct_module *root)
     root->interceptor = &graph->interceptor;
 }
 
+int64_t oct_graph_value_of(const oct_graph *graph, int64_t value)
+{
+    while (graph->values[value].alias != value)
+        value = graph->values[value].alias;
+    return value;
+}
+
+int64_t oct_graph_input(const oct_graph *graph, const oct_graph_node *node, int i)
+{
+    return oct_graph_value_of(graph, node->called_input[node->operand[i]]);
+}
+
 /* From the trace's numbers to the graph's. */
 typedef struct builder {
     oct_graph *graph;
@@ -168,12 +180,13 @@ static oct_status keep_node(builder *b, const oct_trace_node *traced)
                              .module = traced->module,
                              .caller = traced->caller,
                              .args = traced->args,
-                             .num_called = traced->num_inputs,
                              .num_inputs = traced->num_inputs,
                              .output = traced->output,
                              .block = run >= 0 ? b->block_of[run] : -1};
-    for (int i = 0; i < traced->num_inputs; i++)
-        node->called_input[i] = node->input[i] = graph->values[traced->input[i]].alias;
+    for (int i = 0; i < traced->num_inputs; i++) {
+        node->called_input[i] = graph->values[traced->input[i]].alias;
+        node->operand[i] = i;
+    }
     graph->values[traced->output].producer = (int64_t)graph->num_nodes++;
     OCT_TRY(oct_strdup(&node->op, traced->op));
     return oct_strdup(&node->path, traced->path);
@@ -227,7 +240,7 @@ static oct_status merge_node(builder *b, size_t number, int64_t repeat)
     size_t counterpart = b->kept_before[first_run->begin] + (number - run->begin);
     const oct_graph_node *first = &graph->nodes[counterpart];
     if (traced->module != first->called || traced->caller != first->caller ||
-        strcmp(traced->op, first->op) != 0 || traced->num_inputs != first->num_called)
+        strcmp(traced->op, first->op) != 0 || traced->num_inputs != first->num_inputs)
         return node_differs(run, traced, first, "is called");
     if (!oct_op_args_equal(&traced->args, &first->args))
         return node_differs(run, traced, first, "has other arguments");
@@ -405,7 +418,7 @@ static oct_status check_value(const oct_graph *graph, int64_t number)
     const char *path = path_of_value(graph, number);
     OCT_CHECK(!made || !later, OCT_DEFECT, "the output of \"%s\" is quantized twice", path);
     if (value->codes && node && !made) /* codes that keep their input's scale */
-        made = graph->values[graph->values[node->input[0]].alias].fq;
+        made = graph->values[oct_graph_input(graph, node, 0)].fq;
     OCT_CHECK(value->fq == (later ? later : made) && (value->fq || !value->codes), OCT_DEFECT,
               "the output of \"%s\" has another quantizer than the one that makes its codes", path);
     return OCT_OK;

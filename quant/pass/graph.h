@@ -8,7 +8,7 @@
  * Values are numbered as in the trace that the graph comes from. A value is made either as codes or
  * as float; where a node wants the other kind, the value's `quantize` or `dequantize` module makes it,
  * once a forward. A node that is fused away hands its first input on (PASS); the value it would have
- * made is then an alias of that input.
+ * made is then that input (oct_graph_value_of).
  *
  * A forward that leaves the recorded order, outside of dynamic blocks and of FREE nodes, fails with
  * OCT_PREPARE naming the call site and what was expected; so does one that passes a value to another
@@ -40,10 +40,11 @@ typedef struct oct_graph_node {
     oct_module *caller; /* container whose forward makes the call */
     oct_op_args args;
     oct_module *module; /* RUN: what runs; borrowed from the module tree. FREE: as called */
-    int num_called, num_inputs;
+    int num_inputs;
     int64_t called_input[OCT_MAX_INPUTS]; /* values as the forward passes them */
-    /* Values that `module` gets, of a fused node its own: each the alias of one of called_input. */
-    int64_t input[OCT_MAX_INPUTS];
+    /* Input i of `module` is what the forward passes as operand[i]: an add that was fused with its
+     * second operand has the two the other way round. */
+    int operand[OCT_MAX_INPUTS];
     oct_wants wants; /* of all its inputs */
     int64_t output;
     int block;    /* number of its dynamic block, or -1 */
@@ -52,11 +53,11 @@ typedef struct oct_graph_node {
 } oct_graph_node;
 
 typedef struct oct_graph_value {
-    oct_shape shape;        /* with a batch of 1 */
-    int64_t producer;       /* node, or -1: an input of the model */
-    int64_t alias;          /* the value it is, when its node is PASS; otherwise itself */
-    bool codes;             /* it is made as codes */
-    oct_fake_quant *fq;     /* the one quantizer of its codes, however they are made; or NULL */
+    oct_shape shape;    /* with a batch of 1 */
+    int64_t producer;   /* node, or -1: an input of the model */
+    int64_t alias;      /* the value that its node hands on, when that is PASS; otherwise itself */
+    bool codes;         /* it is made as codes */
+    oct_fake_quant *fq; /* the one quantizer of its codes, however they are made; or NULL */
     oct_module *quantize;   /* generated QuantStub, when made as float and wanted as codes */
     oct_module *dequantize; /* generated DeQuantStub, when made as codes and wanted as float */
 } oct_graph_value;
@@ -108,6 +109,12 @@ typedef struct oct_graph {
 /* The graph of a prepared root; NULL when it is not prepared. Eager models have one too, for the
  * report and the target; it answers no calls. */
 oct_graph *oct_graph_of(const oct_module *root);
+
+/* The value that this one is: what its node hands on may be handed on in its turn, so aliases are
+ * followed whenever one asks, and never resolved for later. */
+int64_t oct_graph_value_of(const oct_graph *graph, int64_t value);
+/* The value that input i of the node's module is. */
+int64_t oct_graph_input(const oct_graph *graph, const oct_graph_node *node, int i);
 
 /* From a trace: nodes all FREE, values all float, blocks merged to their first run. Values keep their
  * numbers; those of later runs are aliases of the first run's and nothing reads them. OCT_PREPARE

@@ -113,7 +113,7 @@ static bool is_open(const oct_graph *graph, int block, int64_t value)
  * what is passed among them is what the forward computes. */
 static bool fits(const oct_graph *graph, int block, int64_t recorded, const oct_tensor *x)
 {
-    int64_t value = graph->values[recorded].alias;
+    int64_t value = oct_graph_value_of(graph, recorded);
     if (x->place == value || is_open(graph, block, value)) return true;
     return is_free(graph, value) && !is_planned_codes(graph, x);
 }
@@ -135,7 +135,7 @@ static int odd_input(const oct_graph *graph, const oct_graph_node *node, const c
 
 static bool fits_node(const oct_graph *graph, const oct_graph_node *node, const call_site *site)
 {
-    return is_site(node, site) && site->n == node->num_called &&
+    return is_site(node, site) && site->n == node->num_inputs &&
            (site->module || oct_op_args_equal(site->args, &node->args)) &&
            odd_input(graph, node, site) < 0;
 }
@@ -234,14 +234,15 @@ static void refuse_form(oct_context *cx, const oct_graph *graph, const oct_graph
 {
     char found[SITE_BYTES], wanted[SITE_BYTES], text[1024];
     call_text(found, site);
-    int odd = site->n == node->num_called ? odd_input(graph, node, site) : -1;
-    if (site->n != node->num_called)
+    int odd = site->n == node->num_inputs ? odd_input(graph, node, site) : -1;
+    if (site->n != node->num_inputs)
         snprintf(text, sizeof text, "%s is called with %d inputs and was recorded with %d%s", found,
-                 site->n, node->num_called, CHANGING);
+                 site->n, node->num_inputs, CHANGING);
     else if (odd >= 0)
         snprintf(text, sizeof text,
                  "input %d of %s is not the value that was recorded, which comes from %s%s", odd,
-                 found, value_text(wanted, graph, graph->values[node->called_input[odd]].alias),
+                 found,
+                 value_text(wanted, graph, oct_graph_value_of(graph, node->called_input[odd])),
                  CHANGING);
     else
         snprintf(text, sizeof text,
@@ -280,17 +281,6 @@ static oct_tensor *adapt(oct_context *cx, const oct_graph *graph, oct_wants want
     return kept->to;
 }
 
-/* Which of the tensors that the call passes is input i of the node's module. */
-static int passed_as(const oct_graph *graph, const oct_graph_node *node, int i)
-{
-    int64_t value = graph->values[node->input[i]].alias;
-    for (int k = 0; k < node->num_called; k++) {
-        int j = (i + k) % node->num_called;
-        if (graph->values[node->called_input[j]].alias == value) return j;
-    }
-    return -1;
-}
-
 static void hand_on(oct_context *cx, oct_node *node)
 {
     oct_give_grad(cx, node->input[0], oct_take_grad(node->output));
@@ -314,11 +304,8 @@ static oct_tensor *run_node(oct_context *cx, const oct_graph *graph, const oct_g
 {
     oct_tensor *input[OCT_MAX_INPUTS];
     for (int i = 0; i < node->num_inputs; i++) {
-        int j = passed_as(graph, node, i);
-        if (j < 0)
-            return oct_context_fail(cx, OCT_DEFECT, "input %d of the plan is not passed here", i);
-        int64_t recorded = graph->values[node->called_input[j]].alias;
-        input[i] = adapt(cx, graph, node->wants, recorded, x[j]);
+        int64_t recorded = oct_graph_input(graph, node, i);
+        input[i] = adapt(cx, graph, node->wants, recorded, x[node->operand[i]]);
         if (!input[i]) return NULL;
     }
     oct_tensor *y = node->module == node->called
@@ -441,15 +428,15 @@ static int64_t close_scopes(oct_context *cx, oct_graph *graph, int64_t open, siz
 static oct_tensor *execute_node(oct_context *cx, oct_graph *graph, const oct_graph_node *node)
 {
     oct_tensor *x[OCT_MAX_INPUTS], *y = NULL;
-    for (int i = 0; i < node->num_called; i++)
+    for (int i = 0; i < node->num_inputs; i++)
         x[i] = graph->run->made[node->called_input[i]];
     cx->module = node->caller;
-    if (node->called) return oct_module_call(cx, node->called, x, node->num_called);
+    if (node->called) return oct_module_call(cx, node->called, x, node->num_inputs);
     if (node->action == OCT_NODE_FREE) {
         meet(graph, node);
-        return run_with_hooks(cx, node->module, x, node->num_called);
+        return run_with_hooks(cx, node->module, x, node->num_inputs);
     }
-    oct_graph_call(&graph->interceptor, cx, NULL, node->op, &node->args, x, node->num_called, &y);
+    oct_graph_call(&graph->interceptor, cx, NULL, node->op, &node->args, x, node->num_inputs, &y);
     return y;
 }
 

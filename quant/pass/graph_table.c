@@ -93,7 +93,7 @@ static oct_status add_generated(table *t, const oct_module *module, const char *
 /* The row that makes a value in the kind that its reader wants. */
 static oct_status row_of(table *t, int64_t recorded, oct_wants wants, size_t *row)
 {
-    int64_t number = t->graph->values[recorded].alias;
+    int64_t number = oct_graph_value_of(t->graph, recorded);
     const oct_graph_value *value = &t->graph->values[number];
     const oct_module *module = value->codes ? value->dequantize : value->quantize;
     *row = t->row_of[recorded];
@@ -110,7 +110,7 @@ static oct_status row_of(table *t, int64_t recorded, oct_wants wants, size_t *ro
 static oct_status add_inputs(table *t, const oct_graph_node *node, oct_text *args)
 {
     oct_wants wants = node->action == OCT_NODE_RUN ? node->wants : OCT_WANTS_ANY;
-    for (int i = 0; i < node->num_called; i++) {
+    for (int i = 0; i < node->num_inputs; i++) {
         size_t row;
         OCT_TRY(row_of(t, node->called_input[i], wants, &row));
         OCT_TRY(add_arg(args, row_name(t, row)));

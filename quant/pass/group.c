@@ -47,10 +47,12 @@ static void join_node(oct_blueprint *plan, int64_t i)
     int64_t output = plan->graph->nodes[i].output;
     oct_output_scale scale = oct_blueprint_scale(p);
     if (!p->quantized || !p->codes) return;
-    if (scale == OCT_SCALE_INPUT) join(plan, output, p->input[0]);
+    if (scale == OCT_SCALE_INPUT) join(plan, output, oct_blueprint_input(plan, i, 0));
     if (scale != OCT_SCALE_SHARED || plan->options->method == OCT_METHOD_EAGER) return;
-    for (int k = 0; k < p->num_inputs; k++)
-        if (is_free(plan, p->input[k])) join(plan, output, p->input[k]);
+    for (int k = 0; k < plan->graph->nodes[i].num_inputs; k++) {
+        int64_t input = oct_blueprint_input(plan, i, k);
+        if (is_free(plan, input)) join(plan, output, input);
+    }
 }
 
 /* Calls of one module that have one range: as asked, or because one module answers them all. */
@@ -94,17 +96,17 @@ static void count_producer(oct_blueprint *plan, int64_t value, const oct_qconfig
 }
 
 /* A concat alone in its group: what it makes is as signed as what it gets. */
-static bool any_input_signed(oct_blueprint *plan, const oct_blueprint_node *p)
+static bool any_input_signed(oct_blueprint *plan, int64_t node)
 {
-    for (int k = 0; k < p->num_inputs; k++)
-        if (plan->values[root_of(plan, p->input[k])].is_signed) return true;
+    for (int k = 0; k < plan->graph->nodes[node].num_inputs; k++)
+        if (plan->values[root_of(plan, oct_blueprint_input(plan, node, k))].is_signed) return true;
     return false;
 }
 
-static void count_shared(oct_blueprint *plan, int64_t value, const oct_blueprint_node *p)
+static void count_shared(oct_blueprint *plan, int64_t value, int64_t node)
 {
     bool alone = !plan->values[root_of(plan, value)].has_producer;
-    count_producer(plan, value, &p->qconfig, alone && any_input_signed(plan, p));
+    count_producer(plan, value, &plan->nodes[node].qconfig, alone && any_input_signed(plan, node));
 }
 
 /* What makes the values of a group, in order. */
@@ -115,7 +117,7 @@ static void gather(oct_blueprint *plan, int64_t value)
     if (plan->values[value].quantize)
         count_producer(plan, value, &plan->values[value].qconfig, true);
     else if (oct_blueprint_scale(p) == OCT_SCALE_SHARED)
-        count_shared(plan, value, p);
+        count_shared(plan, value, producer);
     else if (oct_blueprint_scale(p) != OCT_SCALE_INPUT)
         count_producer(plan, value, &p->qconfig, !is_non_negative(plan, producer));
     if (makes_fixed(plan, value)) plan->values[root_of(plan, value)].fixed = true;
@@ -128,11 +130,11 @@ static oct_qconfig qconfig_of_reader(const oct_blueprint *plan, int64_t value)
         const oct_blueprint_node *p = &plan->nodes[i];
         if (!oct_blueprint_runs(plan, (int64_t)i) || !p->quantized) continue;
         if (p->role == OCT_ROLE_QUANT_STUB) continue;
-        for (int k = 0; k < p->num_inputs; k++)
-            if (p->input[k] == value) return p->qconfig;
+        for (int k = 0; k < g->nodes[i].num_inputs; k++)
+            if (oct_blueprint_input(plan, (int64_t)i, k) == value) return p->qconfig;
     }
     for (size_t r = 0; r < g->num_reads; r++)
-        if (g->values[g->reads[r].value].alias == value)
+        if (oct_graph_value_of(g, g->reads[r].value) == value)
             return plan->nodes[plan->nodes[g->reads[r].node].place].qconfig;
     return oct_qconfig_default();
 }

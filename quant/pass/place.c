@@ -13,7 +13,7 @@ static bool is_read(const oct_blueprint *plan, int64_t value)
 {
     const oct_graph *g = plan->graph;
     for (size_t i = 0; i < g->num_nodes; i++)
-        for (int k = 0; k < g->nodes[i].num_called; k++)
+        for (int k = 0; k < g->nodes[i].num_inputs; k++)
             if (g->nodes[i].called_input[k] == value) return true;
     return false;
 }
@@ -61,10 +61,10 @@ void oct_blueprint_settle(oct_blueprint *plan, int64_t place)
     plan->values[plan->graph->nodes[place].output].codes = p->codes;
 }
 
-static bool gets_codes(const oct_blueprint *plan, const oct_blueprint_node *p, int first, int last)
+static bool gets_codes(const oct_blueprint *plan, int64_t node, int inputs)
 {
-    for (int k = first; k < last; k++)
-        if (plan->values[p->input[k]].codes) return true;
+    for (int k = 0; k < inputs; k++)
+        if (plan->values[oct_blueprint_input(plan, node, k)].codes) return true;
     return false;
 }
 
@@ -72,12 +72,12 @@ void oct_blueprint_quant_stub(oct_blueprint *plan, int64_t i)
 {
     oct_blueprint_node *p = &plan->nodes[i];
     char maker[320];
-    if (gets_codes(plan, p, 0, 1))
+    if (gets_codes(plan, i, 1))
         OCT_PROBLEM(
             plan,
             "%s: what it gets from %s is quantized already; remove this QuantStub, or put a "
             "DeQuantStub before it",
-            p->path, oct_blueprint_maker(plan, p->input[0], maker));
+            p->path, oct_blueprint_maker(plan, oct_blueprint_input(plan, i, 0), maker));
     p->quantized = p->eligible;
     oct_blueprint_settle(plan, i);
 }
@@ -90,15 +90,14 @@ static oct_status pass_stub_by(oct_blueprint *plan, int64_t i)
     oct_graph *g = plan->graph;
     char maker[320];
     p->passes = true;
-    g->values[g->nodes[i].output].alias = p->input[0];
+    g->values[g->nodes[i].output].alias = g->nodes[i].called_input[0];
     return oct_blueprint_note(p, "does nothing: what it gets from %s is quantized already",
-                              oct_blueprint_maker(plan, p->input[0], maker));
+                              oct_blueprint_maker(plan, oct_blueprint_input(plan, i, 0), maker));
 }
 
 static oct_status place_quant_stub(oct_blueprint *plan, int64_t i)
 {
-    const oct_blueprint_node *p = &plan->nodes[i];
-    if (gets_codes(plan, p, 0, 1) && !plan->values[plan->graph->nodes[i].called_input[0]].after)
+    if (gets_codes(plan, i, 1) && !plan->values[plan->graph->nodes[i].called_input[0]].after)
         return pass_stub_by(plan, i);
     oct_blueprint_quant_stub(plan, i);
     return OCT_OK;
@@ -106,7 +105,7 @@ static oct_status place_quant_stub(oct_blueprint *plan, int64_t i)
 
 void oct_blueprint_dequant_stub(oct_blueprint *plan, int64_t i)
 {
-    int64_t producer = plan->graph->values[plan->nodes[i].input[0]].producer;
+    int64_t producer = plan->graph->values[oct_blueprint_input(plan, i, 0)].producer;
     if (producer >= 0 && plan->nodes[producer].role == OCT_ROLE_DEQUANT_STUB)
         OCT_PROBLEM(plan, "%s: follows the DeQuantStub %s directly; remove one of them",
                     plan->nodes[i].path, plan->nodes[producer].path);
@@ -115,16 +114,15 @@ void oct_blueprint_dequant_stub(oct_blueprint *plan, int64_t i)
 static oct_status place_node(oct_blueprint *plan, int64_t i)
 {
     oct_blueprint_node *p = &plan->nodes[i];
-    for (int k = 0; k < p->num_inputs; k++)
-        p->input[k] = plan->graph->values[p->input[k]].alias;
     if (p->role == OCT_ROLE_QUANT_STUB) return place_quant_stub(plan, i);
     if (p->role == OCT_ROLE_DEQUANT_STUB) {
         oct_blueprint_dequant_stub(plan, i);
     } else if (p->eligible) {
         oct_output_scale scale = oct_blueprint_scale(p);
-        p->quantized = scale == OCT_SCALE_INPUT    ? gets_codes(plan, p, 0, 1)
-                       : scale == OCT_SCALE_SHARED ? gets_codes(plan, p, 0, p->num_inputs)
-                                                   : true;
+        p->quantized = scale == OCT_SCALE_INPUT ? gets_codes(plan, i, 1)
+                       : scale == OCT_SCALE_SHARED
+                           ? gets_codes(plan, i, plan->graph->nodes[i].num_inputs)
+                           : true;
         oct_blueprint_settle(plan, i);
     }
     return OCT_OK;
@@ -159,10 +157,10 @@ static void want(oct_blueprint *plan, int64_t node, int64_t value)
 static bool enters(const oct_blueprint *plan, const oct_graph_read *read)
 {
     const oct_graph *g = plan->graph;
-    const oct_blueprint_node *p = &plan->nodes[plan->nodes[read->node].place];
-    int64_t first = g->values[g->nodes[read->node].called_input[read->input]].alias;
-    for (int k = 0; k < p->num_inputs; k++)
-        if (p->input[k] == first) return true;
+    int64_t place = plan->nodes[read->node].place;
+    int64_t first = oct_graph_value_of(g, g->nodes[read->node].called_input[read->input]);
+    for (int k = 0; k < g->nodes[place].num_inputs; k++)
+        if (oct_blueprint_input(plan, place, k) == first) return true;
     return false;
 }
 
@@ -172,11 +170,10 @@ static void place_in_block(oct_blueprint *plan, const oct_graph_block *block)
 {
     const oct_graph *g = plan->graph;
     if (block->begin == block->end) return;
-    int64_t result = g->values[g->nodes[block->end - 1].output].alias;
+    int64_t result = oct_graph_value_of(g, g->nodes[block->end - 1].output);
     for (size_t i = block->begin; i < block->end && plan->values[result].codes; i++)
-        for (int k = 0; oct_blueprint_runs(plan, (int64_t)i) && k < plan->nodes[i].num_inputs;
-             k++) {
-            int64_t producer = g->values[plan->nodes[i].input[k]].producer;
+        for (int k = 0; oct_blueprint_runs(plan, (int64_t)i) && k < g->nodes[i].num_inputs; k++) {
+            int64_t producer = g->values[oct_blueprint_input(plan, (int64_t)i, k)].producer;
             bool outside = producer < (int64_t)block->begin;
             if (outside) want(plan, (int64_t)i, result);
         }
@@ -188,12 +185,13 @@ static void place_stubs(oct_blueprint *plan)
     for (size_t b = 0; b < g->num_blocks; b++)
         if (oct_blueprint_ran_once(plan, (int)b)) place_in_block(plan, &g->blocks[b]);
     for (size_t i = 0; i < g->num_nodes; i++)
-        for (int k = 0; oct_blueprint_runs(plan, (int64_t)i) && k < plan->nodes[i].num_inputs; k++)
-            want(plan, (int64_t)i, plan->nodes[i].input[k]);
+        for (int k = 0; oct_blueprint_runs(plan, (int64_t)i) && k < g->nodes[i].num_inputs; k++)
+            want(plan, (int64_t)i, oct_blueprint_input(plan, (int64_t)i, k));
     for (size_t r = 0; r < g->num_reads; r++)
         if (enters(plan, &g->reads[r]))
-            want(plan, plan->nodes[g->reads[r].node].place, g->values[g->reads[r].value].alias);
-    oct_blueprint_value *output = &plan->values[g->values[g->output].alias];
+            want(plan, plan->nodes[g->reads[r].node].place,
+                 oct_graph_value_of(g, g->reads[r].value));
+    oct_blueprint_value *output = &plan->values[oct_graph_value_of(g, g->output)];
     output->dequantize |= output->codes;
 }
 

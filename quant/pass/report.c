@@ -54,7 +54,7 @@ static bool is_island(const oct_graph *g, const oct_graph_node *node)
     if (node->action == OCT_NODE_PASS || in_integers(g, node) || is_stub(node)) return false;
     if (output_of(g, node)->quantize || node->note) return true;
     for (int i = 0; i < node->num_inputs; i++)
-        if (g->values[node->input[i]].dequantize) return true;
+        if (g->values[oct_graph_input(g, node, i)].dequantize) return true;
     return false;
 }
 
@@ -101,7 +101,7 @@ static bool fused_forward(const oct_graph *g, const oct_graph_node *node)
 static const oct_graph_node *user_of(const oct_graph *g, const oct_graph_node *node)
 {
     for (const oct_graph_node *user = node + 1; user < g->nodes + g->num_nodes; user++)
-        for (int i = 0; i < user->num_called; i++)
+        for (int i = 0; i < user->num_inputs; i++)
             if (user->called_input[i] == node->output) return user;
     return NULL;
 }
@@ -327,7 +327,7 @@ static bool reads(const oct_graph *g, const oct_graph_node *first, const oct_gra
 {
     for (const oct_graph_node *node = first; node && node <= last; node = beside(g, node, 1))
         for (int i = 0; i < node->num_inputs; i++)
-            if (node->input[i] == value) return true;
+            if (oct_graph_input(g, node, i) == value) return true;
     return false;
 }
 

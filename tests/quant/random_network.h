@@ -499,6 +499,80 @@ static inline void rn_draw_options(rn_plan *p)
     if (rn_chance(p, 20)) p->base.observer = p->wide.observer = &percentile_observer;
 }
 
+/* Networks in order, each a few operations: what comes before a stub, the stub, `length` operations that
+ * may read what the stub made, in a loop or not, and a stub behind them. Number by number they are all
+ * that there are. */
+enum { RN_SMALL_FRAMES = 3 * 2 * 2 * 2, RN_SMALL_OPS = 6 };
+
+static inline long rn_small_count(int length)
+{
+    long count = RN_SMALL_FRAMES;
+    for (int i = 0; i < length; i++)
+        count *= RN_SMALL_OPS;
+    return count;
+}
+
+static inline int rn_small_append(rn_plan *p, int body, rn_kind kind, int a, int b)
+{
+    rn_body *in = &p->body[body];
+    rn_layer l = {.kind = kind, .inputs = kind == RN_ADD ? 2 : 1, .number = -1};
+    int values[2] = {a, b}, child = -1;
+    l.in[0] = l.in[1] = l.out = in->shape[a];
+    l.g = (oct_conv_geometry){1, 1, 1, 0, 1};
+    p->num_stubs += kind == RN_QUANT || kind == RN_DEQUANT;
+    if (!rn_is_function(kind)) child = rn_add_child(p, in, &l);
+    rn_append(p, in, &l, values, child);
+    return in->num_values - 1;
+}
+
+static inline int rn_small_ops(rn_plan *p, int body, long number, int length, int last, int base)
+{
+    static const rn_kind kinds[RN_SMALL_OPS] = {RN_CONV, RN_ADD,        RN_BATCH_NORM,
+                                                RN_RELU, RN_ADD_SCALAR, RN_QUANT};
+    for (int i = 0; i < length; i++, number /= RN_SMALL_OPS)
+        last = rn_small_append(p, body, kinds[number % RN_SMALL_OPS], last, base);
+    p->body[body].output = last;
+    return last;
+}
+
+static inline int rn_small_loop(rn_plan *p, long number, int length, int last)
+{
+    rn_body *loop = &p->body[p->num_bodies++];
+    rn_layer l = {.kind = RN_BODY, .inputs = 2, .body = 1};
+    l.in[0] = l.in[1] = l.out = p->body[0].shape[last];
+    *loop = (rn_body){.inputs = 2, .num_values = 2, .loops = true};
+    loop->shape[0] = loop->shape[1] = l.out;
+    snprintf(loop->path, sizeof loop->path, "c%d.", p->body[0].num_children);
+    int child = rn_add_child(p, &p->body[0], &l);
+    rn_small_ops(p, 1, number, length, 0, 1);
+    p->has_loop = true;
+    rn_append(p, &p->body[0], &l, (int[]){last, last}, child);
+    return p->body[0].num_values - 1;
+}
+
+static inline void rn_small(rn_plan *p, long number, int length)
+{
+    static const rn_kind before[] = {RN_COUNT, RN_ADD_SCALAR, RN_CONV};
+    *p = (rn_plan){.seed = (uint64_t)number, .runs = 2, .num_bodies = 1};
+    rn_body *root = &p->body[0];
+    *root = (rn_body){.inputs = 1, .num_values = 1, .shape = {OCT_SHAPE(1, 2, 2, 2)}};
+    p->example = (oct_example){.count = 1, .shape = {root->shape[0]}};
+    int pre = (int)(number % 3), last = 0;
+    bool stub = number / 3 % 2, tail = number / 6 % 2, loops = number / 12 % 2;
+    if (pre) last = rn_small_append(p, 0, before[pre], last, last);
+    if (stub) last = rn_small_append(p, 0, RN_QUANT, last, last);
+    number /= RN_SMALL_FRAMES;
+    last = loops ? rn_small_loop(p, number, length, last)
+                 : rn_small_ops(p, 0, number, length, last, last);
+    if (tail) last = rn_small_append(p, 0, RN_DEQUANT, last, last);
+    root->output = last;
+    p->stubs_all_around = !pre && stub && tail;
+    p->base = oct_qconfig_default();
+    p->setters[0] = oct_setter_default(&p->base);
+    p->options = (oct_prepare_options){
+        .target = oct_target_find("x86"), .setters = p->setters, .num_setters = 1};
+}
+
 /* limit: operations at most. */
 static inline void rn_plan_draw(rn_plan *p, uint64_t seed, int limit)
 {

@@ -196,8 +196,7 @@ static oct_graph_node *touch(size_t i, oct_node_action action)
     cr_assert_lt(i, graph->num_nodes);
     graph->nodes[i].action = action;
     if (action == OCT_NODE_PASS)
-        graph->values[graph->nodes[i].output].alias =
-            graph->values[graph->nodes[i].called_input[0]].alias;
+        graph->values[graph->nodes[i].output].alias = graph->nodes[i].called_input[0];
     return &graph->nodes[i];
 }
 
@@ -249,7 +248,7 @@ Test(graph, of_a_trace_is_all_float_and_free)
     cr_assert(!sum->called && !sum->module);
     cr_assert_eq(sum->args.count, 1);
     cr_assert(sum->called_input[0] == 2 && sum->called_input[1] == 0 && sum->output == 3);
-    cr_assert(sum->num_inputs == 2 && sum->input[0] == 2 && sum->input[1] == 0);
+    cr_assert(sum->num_inputs == 2 && sum->operand[0] == 0 && sum->operand[1] == 1);
     cr_assert_str_eq(graph->nodes[3].path, "c");
     cr_assert_eq(graph->nodes[3].called, model->part[2]);
     cr_assert_eq(graph->nodes[3].module, model->part[2]);
@@ -398,7 +397,6 @@ static void fuse_residual(oct_prepare_method method)
     oct_graph_node *sum = touch(2, OCT_NODE_RUN);
     sum->module = generate("plus", 'q', 5);
     sum->wants = OCT_WANTS_CODES;
-    sum->input[0] = 0;
     graph->values[sum->output].codes = true;
     quantize_input(0);
     touch(3, OCT_NODE_RUN)->wants = OCT_WANTS_FLOAT;
@@ -444,8 +442,8 @@ Test(graph, a_fused_module_gets_its_own_inputs_in_its_own_order)
     oct_graph_node *sum = touch(2, OCT_NODE_RUN);
     sum->module = ordered;
     MUST(oct_graph_add_module(graph, &model->base, "plus", &ordered));
-    sum->input[0] = 1; /* b's input */
-    sum->input[1] = graph->nodes[0].output;
+    sum->operand[0] = 1; /* b's input */
+    sum->operand[1] = 0;
     check_forward(2, 10 - 10 * 2, "forward a _generated_plus_0 ");
     graph->method = OCT_METHOD_SYMBOLIC;
     check_forward(2, 10 - 10 * 2, "a _generated_plus_0 ");
@@ -651,7 +649,6 @@ static void quantize_blocks(int traced)
     touch(0, OCT_NODE_PASS);
     touch(1, OCT_NODE_PASS);
     quantize(2, generate("plus", 'q', 2));
-    graph->nodes[2].input[0] = 0;
     quantize(3, model->part[2]);
     dequantize_output(graph->output);
     ((worker *)model->part[2])->factor = 1;

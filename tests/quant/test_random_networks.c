@@ -3,7 +3,7 @@
  * compute the same bits on any number of threads and ranks.
  *
  * OCT_RANDOM_NETWORKS=N tries N networks, OCT_RANDOM_FIRST=S begins with seed S. A network that fails is
- * shrunk and printed. */
+ * shrunk and printed. OCT_SMALL_NETWORKS=L tries all small networks of L operations between the stubs. */
 #include "core/base/mem.h"
 #include "core/base/text.h"
 #include "tests/quant/random_network.h"
@@ -683,7 +683,8 @@ static bool live_on_ranks(const trial *first, tally *count)
     return ok;
 }
 
-static bool check_network(const rn_plan *plan, tally *count)
+/* crowded: also on two threads and on two ranks. */
+static bool check_network(const rn_plan *plan, bool crowded, tally *count)
 {
     trial t;
     size_t held = oct_mem_live();
@@ -697,8 +698,9 @@ static bool check_network(const rn_plan *plan, tally *count)
     count->islands += t.islands;
     if (ok) at = "symbolic", ok = again(&t, OCT_METHOD_SYMBOLIC, 1, count);
     if (ok) at = "jit_strip", ok = again(&t, OCT_METHOD_JIT_STRIP, 1, count);
-    if (ok && !t.refused) at = "two threads", ok = again(&t, OCT_METHOD_JIT, 2, count);
-    if (ok && !t.refused) at = "two ranks", ok = live_on_ranks(&t, count);
+    crowded = crowded && !t.refused;
+    if (ok && crowded) at = "two threads", ok = again(&t, OCT_METHOD_JIT, 2, count);
+    if (ok && crowded) at = "two ranks", ok = live_on_ranks(&t, count);
     end(&t);
     if (ok && oct_mem_live() != held) ok = say("%zu bytes are left", oct_mem_live() - held);
     if (!ok) {
@@ -717,10 +719,10 @@ static void shrink(rn_plan *plan)
     snprintf(words, sizeof words, "%.47s", why);
     for (int i = 0; i < plan->drawn && i < 64; i++) {
         plan->skipped |= UINT64_C(1) << i;
-        if (check_network(plan, &ignored) || strncmp(why, words, sizeof words - 1) != 0)
+        if (check_network(plan, true, &ignored) || strncmp(why, words, sizeof words - 1) != 0)
             plan->skipped &= ~(UINT64_C(1) << i);
     }
-    check_network(plan, &ignored);
+    check_network(plan, true, &ignored);
 }
 
 static long setting(const char *name, long otherwise)
@@ -740,7 +742,7 @@ Test(random_networks, keep_every_promise, .timeout = 100000)
     cr_assert_eq(oct_module_type_register(&rn_own_type), OCT_OK);
     for (long i = 0; i < networks; i++) {
         rn_plan_draw(plan, (uint64_t)(first + i), 1000);
-        if (check_network(plan, &count)) continue;
+        if (check_network(plan, true, &count)) continue;
         fprintf(stderr, "seed %ld: %s\n", first + i, why);
         failed++;
         if (!getenv("OCT_RANDOM_SHRINK")) continue;
@@ -752,4 +754,26 @@ Test(random_networks, keep_every_promise, .timeout = 100000)
             count.prepared, count.compared, count.islands);
     free(plan);
     cr_assert_eq(failed, 0, "%d networks of %ld failed", failed, networks);
+}
+
+/* All of length 2, and some of length 3. */
+Test(random_networks, every_small_one_keeps_them, .timeout = 100000)
+{
+    long given = setting("OCT_SMALL_NETWORKS", 0), failed = 0;
+    tally count = {0};
+    rn_plan *plan = malloc(sizeof *plan);
+    for (int length = given ? (int)given : 2; length <= (given ? given : 3); length++) {
+        long step = !given && length == 3 ? 17 : 1;
+        for (long i = 0; i < rn_small_count(length); i += step) {
+            rn_small(plan, i, length);
+            if (check_network(plan, i % 16 == 0, &count)) continue;
+            fprintf(stderr, "number %ld of length %d: %s\n", i, length, why);
+            rn_print(plan, stderr);
+            failed++;
+        }
+    }
+    fprintf(stderr, "%d networks: %d prepared, %d comparisons\n", count.tried, count.prepared,
+            count.compared);
+    free(plan);
+    cr_assert_eq(failed, 0, "%ld networks failed", failed);
 }
