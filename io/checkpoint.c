@@ -75,7 +75,7 @@ static void delete_dropped(const char *folder, const oct_manifest *old, const oc
 /* Writes the file, then the manifest. A file that the manifest could not name is taken back, unless
  * it stands in the place of one that is named. */
 static oct_status commit(const char *folder, const char *path, const void *bytes, size_t size,
-                         int64_t step, int64_t keep)
+                         int64_t step, oct_keep keep)
 {
     oct_status status = OCT_OK;
     oct_manifest old = {0}, new = {0};
@@ -100,7 +100,7 @@ out:
 }
 
 oct_status oct_checkpoint_save(const char *folder, const oct_checkpoint_info *info,
-                               oct_module *root, const oct_optim *optim, int64_t keep, char **file)
+                               oct_module *root, const oct_optim *optim, oct_keep keep, char **file)
 {
     oct_status status = OCT_OK;
     char name[OCT_CHECKPOINT_NAME], *path = NULL;
@@ -109,7 +109,7 @@ oct_status oct_checkpoint_save(const char *folder, const oct_checkpoint_info *in
     size_t size;
 
     if (file) *file = NULL;
-    OCT_ASSERT(info->step >= 0 && keep >= 1);
+    OCT_ASSERT(info->step >= 0 && keep.newest >= 1);
     OCT_TRY_OUT(oct_make_folders(folder));
     oct_file_clean(folder);
     OCT_TRY_OUT(oct_h5_create(&h5));
@@ -212,7 +212,8 @@ static const char *reason(const char *path)
     return strncmp(text, kind, sizeof kind - 1) == 0 ? text + sizeof kind - 1 : text;
 }
 
-oct_status oct_checkpoint_newest(oct_checkpoint *ckpt, const char *folder)
+/* phase: NULL for any. */
+static oct_status find_newest(oct_checkpoint *ckpt, const char *folder, const char *phase)
 {
     oct_status status = OCT_OK;
     char name[OCT_CHECKPOINT_NAME], *path = NULL;
@@ -228,14 +229,16 @@ oct_status oct_checkpoint_newest(oct_checkpoint *ckpt, const char *folder)
         oct_free(&path);
         OCT_TRY_OUT(oct_format(&path, "%s/%s", folder, name));
         status = open_file(ckpt, path, entry, &newer);
-        if (status == OCT_OK) break;
+        if (status == OCT_OK && (!phase || strcmp(ckpt->info.phase, phase) == 0)) break;
+        oct_checkpoint_close(ckpt);
+        if (status == OCT_OK) continue;
         if (status != OCT_DATA || newer) goto out;
         OCT_TRY_OUT(
             oct_text_add(&bad, "%s%s is damaged (%s)", bad.length ? ", " : "", name, reason(path)));
     }
     if (ckpt->bytes && bad.length)
         oct_log(OCT_LOG_WARN, "checkpoint %s: using %s", bad.data, name);
-    else if (!ckpt->bytes && manifest.count > 0)
+    else if (!ckpt->bytes && bad.length)
         status =
             oct_fail(OCT_DATA,
                      "%s: no checkpoint is good: %s; restore one from a copy, or choose another "
@@ -248,6 +251,16 @@ out:
     oct_text_free(&bad);
     oct_manifest_free(&manifest);
     return status;
+}
+
+oct_status oct_checkpoint_newest(oct_checkpoint *ckpt, const char *folder)
+{
+    return find_newest(ckpt, folder, NULL);
+}
+
+oct_status oct_checkpoint_newest_in(oct_checkpoint *ckpt, const char *folder, const char *phase)
+{
+    return find_newest(ckpt, folder, phase);
 }
 
 oct_status oct_checkpoint_open(oct_checkpoint *ckpt, const char *path)
@@ -323,12 +336,28 @@ static oct_status want_all(want_list *list, oct_module *root, oct_optim *optim)
     return OCT_OK;
 }
 
+static void free_list(want_list *list)
+{
+    for (size_t i = 0; i < list->count; i++)
+        oct_free(&list->items[i].path);
+    oct_free(&list->items);
+}
+
 static int by_path(const void *a, const void *b)
 {
     return strcmp(((const wanted *)a)->path, ((const wanted *)b)->path);
 }
 
-/* The data sets of a file that nobody wants: how many, and the names of the first. */
+/* "head.2.bias" of "state/head/2/bias". */
+static void module_path(char text[ITEM_PATH], const char *path)
+{
+    snprintf(text, ITEM_PATH, "%s", path + strlen("state/"));
+    for (char *p = text; *p; p++) {
+        if (*p == '/') *p = '.';
+    }
+}
+
+/* The data sets of a file that nobody wants: how many, and the names of the first, or a line each. */
 typedef struct surplus {
     oct_h5 *h5;
     const char *file;
@@ -336,11 +365,24 @@ typedef struct surplus {
     char path[ITEM_PATH * 2];
     size_t seen, count;
     oct_text names;
+    oct_text *lines; /* NULL: only the names are wanted */
 } surplus;
+
+static oct_status add_surplus(surplus *s)
+{
+    enum { NAMED = 3 };
+    char name[ITEM_PATH];
+    if (s->lines) {
+        module_path(name, s->path);
+        return oct_text_add(s->lines, "%s: only there\n", name);
+    }
+    if (++s->count > NAMED) return OCT_OK;
+    return oct_text_add(&s->names, "%s%s", s->count > 1 ? ", " : "", s->path);
+}
 
 static oct_status find_surplus(void *user, const char *name)
 {
-    enum { SEEN_MAX = 100000, NAMED = 3 };
+    enum { SEEN_MAX = 100000 };
     surplus *s = user;
     size_t length = strlen(s->path);
 
@@ -354,8 +396,7 @@ static oct_status find_surplus(void *user, const char *name)
         wanted key = {.path = s->path};
         bool known = s->list->count > 0 &&
                      bsearch(&key, s->list->items, s->list->count, sizeof *s->list->items, by_path);
-        if (!known && ++s->count <= NAMED)
-            OCT_TRY(oct_text_add(&s->names, "%s%s", s->count > 1 ? ", " : "", s->path));
+        if (!known) OCT_TRY(add_surplus(s));
     }
     s->path[length] = '\0';
     return OCT_OK;
@@ -417,10 +458,45 @@ oct_status oct_checkpoint_load(const oct_checkpoint *ckpt, oct_module *root, oct
     }
     if (optim) optim->updates = ckpt->info.updates;
 out:
-    for (size_t i = 0; i < list.count; i++)
-        oct_free(&list.items[i].path);
-    oct_free(&list.items);
+    free_list(&list);
     oct_free(&bytes);
+    oct_h5_close(&h5);
+    return status;
+}
+
+static oct_status compare_item(oct_h5 *h5, const wanted *item, oct_text *out)
+{
+    char name[ITEM_PATH], there[96], here[96];
+    oct_dtype dtype;
+    oct_shape shape;
+    module_path(name, item->path);
+    if (!oct_h5_has(h5, item->path)) return oct_text_add(out, "%s: only here\n", name);
+    OCT_TRY(oct_h5_look(h5, item->path, &dtype, &shape));
+    oct_shape_text(&shape, there);
+    oct_shape_text(&item->shape, here);
+    if (dtype == item->dtype && strcmp(there, here) == 0) return OCT_OK;
+    return oct_text_add(out, "%s: %s %s there, %s %s here\n", name, oct_dtype_name(dtype), there,
+                        oct_dtype_name(item->dtype), here);
+}
+
+oct_status oct_checkpoint_compare(const oct_checkpoint *ckpt, oct_module *root,
+                                  oct_text *differences)
+{
+    oct_status status = OCT_OK;
+    want_list list = {0};
+    oct_h5 *h5 = NULL;
+    surplus s = {.file = ckpt->path, .list = &list, .path = "state", .lines = differences};
+
+    OCT_TRY_OUT(oct_h5_open_sealed(&h5, ckpt->bytes, ckpt->size, ckpt->path));
+    OCT_TRY_OUT(want_all(&list, root, NULL));
+    for (size_t i = 0; i < list.count; i++)
+        OCT_TRY_OUT(compare_item(h5, &list.items[i], differences));
+    if (list.count > 0) qsort(list.items, list.count, sizeof *list.items, by_path);
+    s.h5 = h5;
+    if (oct_h5_has(h5, s.path)) OCT_TRY_OUT(oct_h5_list(h5, s.path, find_surplus, &s));
+out:
+    free_list(&list);
+    oct_text_free(&s.names);
     oct_h5_close(&h5);
     return status;
 }

@@ -12,7 +12,9 @@
 #pragma once
 
 #include "core/nn/module.h"
+#include "core/base/text.h"
 #include "core/optim/optim.h"
+#include "io/manifest.h"
 
 /* What is saved beside the tensors. */
 typedef struct oct_checkpoint_info {
@@ -24,11 +26,11 @@ typedef struct oct_checkpoint_info {
 
 /* Called by one rank, the only writer of the folder, which is made if need be. Datasets:
  * "state/<path with '/' for '.'>" for every state item of root, "optimizer/slot0", ..., "info/...".
- * Checkpoints of the same or later steps are superseded. Keeps the newest `keep` (>= 1) and deletes
- * others only after the new one is committed; on failure nothing has changed. *file (may be NULL):
+ * Checkpoints of the same or later steps are superseded. Deletes those that `keep` does not name
+ * only after the new one is committed; on failure nothing has changed. *file (may be NULL):
  * oct_alloc'ed path of what was written. */
 oct_status oct_checkpoint_save(const char *folder, const oct_checkpoint_info *info,
-                               oct_module *root, const oct_optim *optim, int64_t keep,
+                               oct_module *root, const oct_optim *optim, oct_keep keep,
                                char **file) OCT_NODISCARD;
 
 /* The bytes of a checkpoint that has passed its digests. */
@@ -41,6 +43,9 @@ typedef struct oct_checkpoint {
 
 /* Newest good checkpoint of the folder; ckpt->bytes NULL and OCT_OK when the folder has none at all. */
 oct_status oct_checkpoint_newest(oct_checkpoint *ckpt, const char *folder) OCT_NODISCARD;
+/* The same among those of one phase. */
+oct_status oct_checkpoint_newest_in(oct_checkpoint *ckpt, const char *folder,
+                                    const char *phase) OCT_NODISCARD;
 /* A given file, checked against its own digest and the manifest beside it when that names it. */
 oct_status oct_checkpoint_open(oct_checkpoint *ckpt, const char *path) OCT_NODISCARD;
 /* From bytes (a broadcast): reads info only. Takes bytes over, also on failure. */
@@ -51,4 +56,8 @@ oct_status oct_checkpoint_from_bytes(oct_checkpoint *ckpt, const char *path, voi
  * that the model does not have. Nothing is changed on failure. */
 oct_status oct_checkpoint_load(const oct_checkpoint *ckpt, oct_module *root,
                                oct_optim *optim) OCT_NODISCARD;
+/* What keeps it from being loaded into root: a line for each item that only one of them has or that has
+ * another type or shape there ("head.2.bias: f32 (10) there, f32 (26) here"). Empty: nothing. */
+oct_status oct_checkpoint_compare(const oct_checkpoint *ckpt, oct_module *root,
+                                  oct_text *differences) OCT_NODISCARD;
 void oct_checkpoint_close(oct_checkpoint *ckpt);

@@ -217,15 +217,17 @@ out:
     return status;
 }
 
-oct_status oct_manifest_add(oct_manifest *manifest, const oct_manifest_entry *entry, int64_t keep)
+oct_status oct_manifest_add(oct_manifest *manifest, const oct_manifest_entry *entry, oct_keep keep)
 {
     OCT_TRY(append(manifest, entry));
     size_t kept = 1;
+    int64_t newest = 1;
     oct_manifest_entry *entries = manifest->entries;
     memmove(entries + 1, entries, (manifest->count - 1) * sizeof *entries);
     entries[0] = *entry;
-    for (size_t i = 1; i < manifest->count && (int64_t)kept < keep; i++) {
-        if (!entries[i].damaged && entries[i].step < entry->step) entries[kept++] = entries[i];
+    for (size_t i = 1; i < manifest->count; i++) {
+        if (entries[i].damaged || entries[i].step >= entry->step) continue;
+        if (newest++ < keep.newest || entries[i].step == keep.always) entries[kept++] = entries[i];
     }
     manifest->count = kept;
     return OCT_OK;

@@ -32,13 +32,19 @@ typedef struct oct_manifest {
 const char *oct_checkpoint_name(int64_t step, char text[OCT_CHECKPOINT_NAME]);
 bool oct_checkpoint_name_step(const char *name, int64_t *step);
 
+/* Which checkpoints stay: the newest ones, and one step for good. */
+typedef struct oct_keep {
+    int64_t newest; /* >= 1 */
+    int64_t always; /* 0: none */
+} oct_keep;
+
 /* A folder without manifest and step files, or no folder, gives none. When only the manifest is lost
  * or damaged, a warning says so and the step files are read instead. OCT_DATA for the manifest of a
  * newer Octet. */
 oct_status oct_manifest_read(oct_manifest *manifest, const char *folder) OCT_NODISCARD;
-/* In front; drops damaged entries and those of the same or later steps, then all behind `keep`. */
+/* In front; drops damaged entries and those of the same or later steps, then all that do not stay. */
 oct_status oct_manifest_add(oct_manifest *manifest, const oct_manifest_entry *entry,
-                            int64_t keep) OCT_NODISCARD;
+                            oct_keep keep) OCT_NODISCARD;
 /* NULL when there is none. */
 const oct_manifest_entry *oct_manifest_find(const oct_manifest *manifest, int64_t step);
 oct_status oct_manifest_write(const oct_manifest *manifest, const char *folder) OCT_NODISCARD;

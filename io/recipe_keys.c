@@ -37,10 +37,36 @@ static void check_phase(const oct_recipe_reader *r, oct_recipe *recipe, size_t e
                         oct_keys[schedule].name, oct_keys[milestones].name);
 }
 
+static bool is_digest(const char *text)
+{
+    return strlen(text) == 64 && strspn(text, "0123456789abcdef") == 64;
+}
+
+static void check_init(const oct_recipe_reader *r, const oct_recipe *recipe)
+{
+    size_t observers = OCT_KEY_AT_init_observers, epochs = OCT_KEY_AT_float_epochs;
+    size_t digest = OCT_KEY_AT_init_sha256;
+    bool starts_trained = recipe->init[0] || recipe->init_sha256[0];
+    if (all_good(r, observers, epochs) && recipe->init_observers && recipe->float_epochs > 0)
+        oct_keys_report(r, observers, epochs,
+                        "init_observers is true, but float.epochs is %lld, and the float phase "
+                        "would train without quantizers; write float.epochs: 0",
+                        (long long)recipe->float_epochs);
+    if (all_good(r, observers, OCT_KEY_AT_init) && recipe->init_observers && !starts_trained)
+        oct_keys_report(r, observers, OCT_KEY_AT_init,
+                        "init_observers is true, but there is no init; write init: FILE, a "
+                        "checkpoint of the phase calibrate or later");
+    if (!oct_key_bad(r, digest) && recipe->init_sha256[0] && !is_digest(recipe->init_sha256))
+        oct_keys_report(r, digest, digest,
+                        "init_sha256 is not a SHA-256 of 64 hexadecimal digits; leave it out, "
+                        "octet fills it in");
+}
+
 static void check_phases(const oct_recipe_reader *r, oct_recipe *recipe)
 {
     size_t norm = OCT_KEY_AT_qat_freeze_batch_norm, scales = OCT_KEY_AT_qat_freeze_scales;
-    if (all_good(r, OCT_KEY_AT_float_epochs, OCT_KEY_AT_qat_epochs) &&
+    bool starts_trained = recipe->init[0] || recipe->init_sha256[0];
+    if (all_good(r, OCT_KEY_AT_float_epochs, OCT_KEY_AT_qat_epochs) && !starts_trained &&
         recipe->float_epochs + recipe->qat_epochs < 1)
         oct_keys_report(r, OCT_KEY_AT_float_epochs, OCT_KEY_AT_qat_epochs,
                         "float.epochs and qat.epochs are both 0, so nothing would be trained; "
@@ -181,6 +207,7 @@ oct_status oct_recipe_check_keys(const oct_recipe_reader *r, oct_recipe *recipe)
                         "batch.leaf (%lld) is larger than batch.size (%lld); write at most that",
                         (long long)recipe->batch_leaf, (long long)recipe->batch_size);
     check_channels(r, recipe);
+    check_init(r, recipe);
     check_phases(r, recipe);
     check_batch_norm(r, recipe);
     check_bits(r, recipe);

@@ -8,6 +8,7 @@
 #include "io/model_file.h"
 #include "launch/command.h"
 #include "launch/file_kind.h"
+#include "launch/init.h"
 #include "launch/output.h"
 #include "launch/plugin_load.h"
 #include "launch/progress.h"
@@ -38,6 +39,7 @@ static const oct_option options[] = {
 typedef struct verdict {
     oct_recipe recipe;
     oct_dataset train, test;
+    oct_checkpoint init; /* bytes NULL: the run starts from initial values */
     int ranks;
     oct_plan plan;
     oct_text report; /* of prepare */
@@ -94,6 +96,7 @@ static oct_status measure(verdict *v)
 
     omp_set_num_threads((int)share.threads);
     OCT_TRY(oct_trainer_create(&trainer, &share, &oct_collective_one, &v->train, &v->test));
+    if (v->init.bytes) OCT_TRY_OUT(oct_trainer_start_from(&trainer, &v->init));
     double fastest = HUGE_VAL, begin;
     oct_mem_peak_reset();
     for (int step = 0; step < MEASURED_STEPS && !oct_trainer_done(&trainer); step++) {
@@ -130,6 +133,7 @@ static oct_status judge(verdict *v, const oct_args *args)
     v->ranks = args->option[RANKS].given ? (int)args->option[RANKS].count : 1;
     OCT_TRY(oct_recipe_read(&v->recipe, args->word[0], NULL, args->word + 1, args->num_words - 1));
     OCT_TRY(oct_plugins_load(&v->recipe.plugins));
+    OCT_TRY(oct_init_open(&v->recipe, &v->init));
     OCT_TRY(load_data(v));
     OCT_TRY(oct_run_check(&v->recipe, &v->train, &v->test, v->ranks));
     v->plan = oct_plan_of(&v->recipe, v->train.count);
@@ -184,6 +188,9 @@ static oct_status print_text(const verdict *v, const char *path, const char *rep
                       v->train.classes));
     OCT_TRY(oct_print("model       %s: %s parameters\n", v->recipe.model_name,
                       oct_text_count(v->parameters, a)));
+    if (v->init.bytes)
+        OCT_TRY(oct_print("init        %s: step %" PRId64 ", phase %s\n", v->init.path,
+                          v->init.info.step, v->init.info.phase));
     OCT_TRY(oct_print("batch       %s leaves of %s samples", oct_text_count(v->leaves, a),
                       oct_text_count(v->recipe.batch_leaf, b)));
     if (most == least)
@@ -229,6 +236,7 @@ static oct_status check_recipe(const oct_args *args)
     if (status == OCT_OK)
         status = args->json ? print_json(&v, args->word[0]) : print_text(&v, args->word[0], file);
     oct_text_free(&v.report);
+    oct_checkpoint_close(&v.init);
     oct_dataset_free(&v.train);
     oct_dataset_free(&v.test);
     oct_recipe_free(&v.recipe);

@@ -1,5 +1,6 @@
 /* octet train: the command line of a run, and its result as a table or as JSON. */
 #include "launch/command.h"
+#include "launch/init.h"
 #include "launch/output.h"
 #include "launch/plugin_load.h"
 #include "launch/progress.h"
@@ -57,11 +58,14 @@ static oct_status print_table(const json_t *result)
                      json_string_value(json_object_get(result, "model_sha256")));
 }
 
-static oct_status train(oct_session *session, const oct_args *args, const oct_recipe *recipe)
+static oct_status train(oct_session *session, const oct_args *args, oct_recipe *recipe)
 {
     json_t *result = NULL;
+    oct_checkpoint init;
     OCT_TRY(oct_session_agree(session, oct_plugins_load(&recipe->plugins)));
-    oct_status status = oct_train(session, args, recipe, &result);
+    oct_status status = oct_init_share(session, recipe, &init);
+    if (status == OCT_OK) status = oct_train(session, args, recipe, &init, &result);
+    oct_checkpoint_close(&init);
     if (status != OCT_OK || !result) return status;
     if (args->json) return oct_print_json(result);
     status = print_table(result);

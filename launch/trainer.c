@@ -343,6 +343,8 @@ oct_status oct_trainer_save(oct_trainer *trainer, const char *folder, char **fil
 {
     oct_text identity = {0};
     oct_status status = OCT_OK;
+    /* The end of the float phase may be the start of other runs. */
+    oct_keep keep = {trainer->recipe->checkpoint_keep, trainer->plan.begin[OCT_PHASE_CALIBRATE]};
     if (file) *file = NULL;
     if (trainer->group->rank != 0) return OCT_OK;
 
@@ -354,11 +356,29 @@ oct_status oct_trainer_save(oct_trainer *trainer, const char *folder, char **fil
     };
     snprintf(info.phase, sizeof(info.phase), "%s", oct_phase_name(trainer->phase));
     OCT_TRY_OUT(oct_checkpoint_save(folder, &info, trainer->model,
-                                    trainer->has_optim ? &trainer->optim : NULL,
-                                    trainer->recipe->checkpoint_keep, file));
+                                    trainer->has_optim ? &trainer->optim : NULL, keep, file));
 out:
     oct_text_free(&identity);
     return status;
+}
+
+static oct_status check_fit(const oct_checkpoint *checkpoint, oct_module *model, const char *name)
+{
+    oct_text differences = {0};
+    oct_status status = oct_checkpoint_compare(checkpoint, model, &differences);
+    if (status == OCT_OK && differences.length > 0)
+        status = oct_fail(OCT_USAGE, "init: %s does not fit %s; these parts differ:\n%s",
+                          checkpoint->path, name, differences.data);
+    oct_text_free(&differences);
+    return status;
+}
+
+oct_status oct_trainer_start_from(oct_trainer *trainer, const oct_checkpoint *checkpoint)
+{
+    const oct_recipe *recipe = trainer->recipe;
+    if (recipe->init_observers) OCT_TRY(enter(trainer, OCT_PHASE_CALIBRATE));
+    OCT_TRY(check_fit(checkpoint, trainer->model, recipe->model_name));
+    return oct_checkpoint_load(checkpoint, trainer->model, NULL);
 }
 
 oct_status oct_trainer_restore(oct_trainer *trainer, const oct_checkpoint *checkpoint)

@@ -24,6 +24,7 @@ typedef struct run {
     oct_session *session;
     const oct_args *args;
     const oct_recipe *recipe;
+    oct_checkpoint *init; /* what the run starts from; bytes NULL: its own initial values */
     oct_dataset train_data, test_data;
     oct_trainer trainer;
     oct_run_folder folder; /* rank 0 */
@@ -423,6 +424,20 @@ static void say_what_comes(const run *r)
             (long long)plan->begin[OCT_PHASE_QAT_SCALES_FROZEN]);
 }
 
+/* Before anything is written, so that weights that do not fit leave no trace; a checkpoint of the run
+ * itself replaces them later. */
+static oct_status start_from_init(run *r)
+{
+    oct_status status = OCT_OK;
+    if (!r->init->bytes) return OCT_OK;
+    status = oct_trainer_start_from(&r->trainer, r->init);
+    OCT_TRY(oct_session_agree(r->session, status));
+    oct_log(OCT_LOG_INFO, "weights of %s (step %lld, phase %s)", r->init->path,
+            (long long)r->init->info.step, r->init->info.phase);
+    oct_checkpoint_close(r->init);
+    return OCT_OK;
+}
+
 static oct_status start(run *r)
 {
     oct_job_threads(r->session, r->recipe->threads);
@@ -431,6 +446,7 @@ static oct_status start(run *r)
     OCT_TRY(
         oct_session_agree(r->session, oct_trainer_create(&r->trainer, r->recipe, r->session->group,
                                                          &r->train_data, &r->test_data)));
+    OCT_TRY(start_from_init(r));
     OCT_TRY(open_folder(r));
     say_what_comes(r);
     OCT_TRY(resume(r));
@@ -465,12 +481,13 @@ static oct_status find_finished(run *r, json_t **result, bool *finished)
 }
 
 oct_status oct_train(oct_session *session, const oct_args *args, const oct_recipe *recipe,
-                     json_t **result)
+                     oct_checkpoint *init, json_t **result)
 {
     run r = {
         .session = session,
         .args = args,
         .recipe = recipe,
+        .init = init,
         .folder = {.lock = -1, .metrics = -1},
         .float_accuracy = -1,
     };

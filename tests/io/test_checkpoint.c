@@ -163,7 +163,7 @@ static oct_checkpoint_info info_of(int64_t step, const kit *k)
 static oct_status save(const kit *k, int64_t step, int64_t keep)
 {
     oct_checkpoint_info info = info_of(step, k);
-    return oct_checkpoint_save(folder, &info, k->root, &k->optim, keep, NULL);
+    return oct_checkpoint_save(folder, &info, k->root, &k->optim, (oct_keep){.newest = keep}, NULL);
 }
 
 static const char *in_folder(const char *name)
@@ -221,7 +221,8 @@ Test(checkpoint, brings_back_every_bit_of_model_and_optimizer)
     make(&saved, LAYERS, 3);
     make(&loaded, LAYERS, 77);
     oct_checkpoint_info info = info_of(200, &saved);
-    MUST(oct_checkpoint_save(folder, &info, saved.root, &saved.optim, 3, &file));
+    MUST(oct_checkpoint_save(folder, &info, saved.root, &saved.optim, (oct_keep){.newest = 3},
+                             &file));
     cr_assert_str_eq(file, in_folder("step-00000200.h5"));
     oct_free(&file);
     check_folder("manifest.json step-00000200.h5");
@@ -770,7 +771,7 @@ Test(checkpoint, a_model_without_state_is_saved_and_loaded)
     oct_checkpoint ckpt;
     MUST(oct_module_create(&empty, &net_type, sizeof(net)));
     oct_checkpoint_info info = {.step = 0};
-    MUST(oct_checkpoint_save(folder, &info, empty, NULL, 3, NULL));
+    MUST(oct_checkpoint_save(folder, &info, empty, NULL, (oct_keep){.newest = 3}, NULL));
     MUST(oct_checkpoint_newest(&ckpt, folder));
     cr_assert_str_eq(ckpt.info.recipe, "");
     MUST(oct_checkpoint_load(&ckpt, empty, NULL));
@@ -836,7 +837,7 @@ Test(checkpoint, a_manifest_that_cannot_be_written_takes_the_file_back)
         oct_checkpoint_info info = {.step = step};
         oct_module *empty;
         MUST(oct_module_create(&empty, &net_type, sizeof(net)));
-        MUST(oct_checkpoint_save(folder, &info, empty, NULL, 100, NULL));
+        MUST(oct_checkpoint_save(folder, &info, empty, NULL, (oct_keep){.newest = 100}, NULL));
         oct_module_destroy(&empty);
     }
     void *bytes;
@@ -854,7 +855,8 @@ Test(checkpoint, a_manifest_that_cannot_be_written_takes_the_file_back)
     oct_checkpoint_info info = {.step = 50};
     oct_module *empty;
     MUST(oct_module_create(&empty, &net_type, sizeof(net)));
-    cr_assert_eq(oct_checkpoint_save(folder, &info, empty, NULL, 100, NULL), OCT_RESOURCE);
+    cr_assert_eq(oct_checkpoint_save(folder, &info, empty, NULL, (oct_keep){.newest = 100}, NULL),
+                 OCT_RESOURCE);
     check_said("manifest.json: cannot be written");
     folder_digest(after);
     cr_assert_eq(memcmp(before, after, 32), 0);
