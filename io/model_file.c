@@ -42,6 +42,7 @@ static oct_status write_model(oct_h5 *h5, const oct_model *model)
     OCT_TRY(oct_h5_write_text(h5, "info/recipe", model->recipe ? model->recipe : ""));
     OCT_TRY(
         oct_h5_write_text(h5, "info/data_format", model->data_format ? model->data_format : ""));
+    if (model->plugins) OCT_TRY(oct_h5_write_text(h5, "info/plugins", model->plugins));
     OCT_TRY(oct_h5_write(h5, "info/mean", OCT_F32, OCT_SHAPE(CHANNELS_MAX), model->mean));
     OCT_TRY(oct_h5_write(h5, "info/std", OCT_F32, OCT_SHAPE(CHANNELS_MAX), model->std));
     OCT_TRY(oct_h5_write_i64(h5, "info/classes", model->classes));
@@ -71,7 +72,7 @@ static oct_status check_model(const oct_model *model)
 {
     const oct_program *program = &model->program;
     const oct_certificate *c = &model->certificate;
-    const char *texts[] = {model->recipe, model->data_format, c->islands};
+    const char *texts[] = {model->recipe, model->data_format, model->plugins, c->islands};
 
     OCT_CHECK(program->num_steps >= 1 && program->num_steps <= OCT_MODEL_STEPS_MAX &&
                   program->num_values >= 1 && program->num_values <= OCT_MODEL_VALUES_MAX,
@@ -176,6 +177,8 @@ static oct_status read_model(oct_h5 *h5, oct_model *model)
     OCT_TRY(read_format(h5));
     OCT_TRY(oct_h5_read_text(h5, "info/recipe", text_bytes_max, &model->recipe));
     OCT_TRY(oct_h5_read_text(h5, "info/data_format", text_bytes_max, &model->data_format));
+    if (oct_h5_has(h5, "info/plugins"))
+        OCT_TRY(oct_h5_read_text(h5, "info/plugins", text_bytes_max, &model->plugins));
     OCT_TRY(oct_h5_read(h5, "info/mean", OCT_F32, OCT_SHAPE(CHANNELS_MAX), model->mean));
     OCT_TRY(oct_h5_read(h5, "info/std", OCT_F32, OCT_SHAPE(CHANNELS_MAX), model->std));
     OCT_TRY(oct_h5_read_i64(h5, "info/classes", 1, DIM_MAX, &classes));
@@ -222,6 +225,7 @@ void oct_model_free(oct_model *model)
 {
     oct_program_free(&model->program);
     oct_free(&model->recipe);
+    oct_free(&model->plugins);
     oct_free(&model->data_format);
     oct_free(&model->overflow_bound);
     oct_free(&model->golden_input);

@@ -19,7 +19,8 @@ typedef struct oct_certificate {
 
 typedef struct oct_model {
     oct_program program;
-    char *recipe;          /* full identity text; owned */
+    char *recipe;  /* full identity text; owned */
+    char *plugins; /* SHA-256 and path of each plug-in behind it, a line each; owned, may be NULL */
     char *data_format;     /* owned */
     float mean[4], std[4]; /* of the channels of input 0 */
     int classes;           /* numbers in the program's output */

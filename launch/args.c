@@ -14,13 +14,15 @@ static const oct_command *const commands[] = {
 #undef OCT_COMMAND
 };
 
-enum { JSON, QUIET, VERBOSE, PROGRESS };
+enum { JSON, QUIET, VERBOSE, PROGRESS, ALLOW_PLUGINS };
 
 const oct_option oct_common_options[] = {
     [JSON] = {"--json", 0, OCT_OPT_FLAG, NULL, "results as JSON on stdout", 0, 0},
     [QUIET] = {"--quiet", 'q', OCT_OPT_FLAG, NULL, "only errors", 0, 0},
     [VERBOSE] = {"--verbose", 'v', OCT_OPT_FLAG, NULL, "say more", 0, 0},
     [PROGRESS] = {"--progress", 0, OCT_OPT_TEXT, "bar|lines|none", "how progress is shown", 0, 0},
+    [ALLOW_PLUGINS] = {"--allow-plugins", 0, OCT_OPT_FLAG, NULL,
+                       "run the plug-ins that a checkpoint or model names: they are code", 0, 0},
     {0},
 };
 
@@ -175,6 +177,7 @@ static void take_common(parser *p)
     args->quiet = p->common[QUIET].given;
     args->verbose = p->common[VERBOSE].given;
     args->progress = p->common[PROGRESS].text;
+    args->allow_plugins = p->common[ALLOW_PLUGINS].given;
     if (args->quiet && args->verbose) PROBLEM("--quiet and --verbose exclude each other");
     const char *how = args->progress;
     if (how && strcmp(how, "bar") != 0 && strcmp(how, "lines") != 0 && strcmp(how, "none") != 0)

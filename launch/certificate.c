@@ -10,6 +10,7 @@
 #include "core/base/mem.h"
 #include "io/file.h"
 #include "launch/job.h"
+#include "launch/plugin_load.h"
 #include "quant/pass/convert.h"
 #include "quant/runtime/step.h"
 
@@ -76,7 +77,7 @@ oct_status oct_model_ready(const oct_model *model, const char *path)
         path, model->program.num_inputs);
     if (oct_count_islands(&model->program) == 0) return OCT_OK;
     oct_recipe recipe;
-    OCT_TRY(oct_job_recipe(&recipe, path, model->recipe, NULL));
+    OCT_TRY(oct_job_model_recipe(&recipe, path, model, NULL));
     oct_recipe_free(&recipe);
     return OCT_OK;
 }
@@ -248,9 +249,12 @@ static oct_status prove_bounds(oct_model *model)
 static oct_status describe(oct_model *model, const oct_conversion *conversion)
 {
     const oct_recipe *recipe = conversion->recipe;
-    oct_text identity = {0};
+    oct_text identity = {0}, plugins = {0};
     oct_status status = oct_recipe_write(recipe, true, &identity);
     model->recipe = identity.data;
+    OCT_TRY(status);
+    status = oct_plugins_record(&plugins);
+    model->plugins = plugins.data;
     OCT_TRY(status);
     OCT_TRY(oct_strdup(&model->data_format, recipe->data_format));
     for (int64_t c = 0; c < conversion->test_data->c; c++) {

@@ -87,7 +87,7 @@ static oct_status open_all(conversion *c)
     OCT_TRY(open_checkpoint(c));
     OCT_TRY(check_phase(c));
     OCT_TRY(find_output(c));
-    return oct_job_recipe(&c->recipe, c->checkpoint.path, c->checkpoint.info.recipe, data);
+    return oct_job_checkpoint_recipe(&c->recipe, &c->checkpoint, data);
 }
 
 /* A line for each layer that stays float, and for what was unrolled. */

@@ -53,9 +53,10 @@ static oct_status open_file(subject *s)
         OCT_TRY(oct_job_checkpoint(&s->checkpoint, path_of(s), s->kind));
     }
 
-    const char *text = s->kind == OCT_FILE_MODEL ? s->model.recipe : s->checkpoint.info.recipe;
     const char *data = s->args->option[DATA].given ? s->args->option[DATA].text : NULL;
-    OCT_TRY(oct_job_recipe(&s->recipe, path_of(s), text, data));
+    OCT_TRY(s->kind == OCT_FILE_MODEL
+                ? oct_job_model_recipe(&s->recipe, path_of(s), &s->model, data)
+                : oct_job_checkpoint_recipe(&s->recipe, &s->checkpoint, data));
     if (s->kind == OCT_FILE_MODEL) s->recipe.data_classes = s->model.classes;
     return OCT_OK;
 }

@@ -58,7 +58,7 @@ static oct_status open_all(survey *s)
               "%s: stands in the phase float and has no quantizers yet; take a checkpoint of the "
               "phase calibrate or later",
               s->checkpoint.path);
-    return oct_job_recipe(&s->recipe, s->checkpoint.path, s->checkpoint.info.recipe, data);
+    return oct_job_checkpoint_recipe(&s->recipe, &s->checkpoint, data);
 }
 
 static void fetch(void *user, int64_t first, int64_t n, float *input)

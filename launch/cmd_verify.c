@@ -145,7 +145,7 @@ static oct_status verify_test_set(const findings *f, const oct_model *m)
     oct_dataset data = {0};
     bool there = false;
     oct_status status = OCT_OK;
-    OCT_TRY(oct_job_recipe(&recipe, f->args->word[0], m->recipe, f->data_path));
+    OCT_TRY(oct_job_model_recipe(&recipe, f->args->word[0], m, f->data_path));
     recipe.data_classes = m->classes;
     OCT_TRY_OUT(load_test_data(f, &recipe, &data, &there));
     if (there) OCT_TRY_OUT(compare_test_set(f, m, &recipe, &data));
@@ -179,7 +179,7 @@ static oct_status verify_loads(const findings *f, const oct_checkpoint *checkpoi
     oct_module *model = NULL;
     bool there = false, prepared = false;
     oct_status status = OCT_OK;
-    OCT_TRY(oct_job_recipe(&recipe, f->args->word[0], checkpoint->info.recipe, f->data_path));
+    OCT_TRY(oct_job_checkpoint_recipe(&recipe, checkpoint, f->data_path));
     OCT_TRY_OUT(load_test_data(f, &recipe, &data, &there));
     if (there) {
         OCT_TRY_OUT(oct_load_model(&model, checkpoint, &recipe, &data, &prepared));

@@ -32,6 +32,7 @@ typedef struct oct_args {
     } option[32];
     bool json, quiet, verbose; /* --json, -q, -v: every command has them */
     const char *progress;      /* --progress bar|lines|none, or NULL */
+    bool allow_plugins;        /* --allow-plugins: those that a checkpoint or model names */
     int argc;                  /* the whole command line */
     char **argv;
 } oct_args;

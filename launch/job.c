@@ -145,8 +145,8 @@ oct_status oct_job_checkpoint(oct_checkpoint *checkpoint, const char *path, oct_
     return status;
 }
 
-oct_status oct_job_recipe(oct_recipe *recipe, const char *file, const char *text,
-                          const char *data_path)
+static oct_status recipe_of_file(oct_recipe *recipe, const char *file, const char *text,
+                                 const char *plugins, const char *data_path)
 {
     char *found = NULL, *override = NULL;
     oct_status status = OCT_OK;
@@ -155,7 +155,7 @@ oct_status oct_job_recipe(oct_recipe *recipe, const char *file, const char *text
     if (data_path) OCT_TRY_OUT(oct_format(&override, "data.path=%s", data_path));
     const char *overrides[] = {override};
     OCT_TRY_OUT(oct_recipe_read(recipe, file, text, overrides, data_path && *data_path ? 1 : 0));
-    status = oct_plugins_load(&recipe->plugins);
+    status = oct_plugins_load_of_file(&recipe->plugins, plugins);
     if (status != OCT_OK) {
         oct_fail_prefix("%s", file); /* who wants them */
         oct_recipe_free(recipe);
@@ -164,6 +164,18 @@ out:
     oct_free(&override);
     oct_free(&found);
     return status;
+}
+
+oct_status oct_job_checkpoint_recipe(oct_recipe *recipe, const oct_checkpoint *checkpoint,
+                                     const char *data_path)
+{
+    return recipe_of_file(recipe, checkpoint->path, checkpoint->info.recipe, NULL, data_path);
+}
+
+oct_status oct_job_model_recipe(oct_recipe *recipe, const char *file, const oct_model *model,
+                                const char *data_path)
+{
+    return recipe_of_file(recipe, file, model->recipe, model->plugins, data_path);
 }
 
 static json_t *environment(void)

@@ -4,6 +4,7 @@
 
 #include "io/checkpoint.h"
 #include "io/dataset/dataset.h"
+#include "io/model_file.h"
 #include "io/recipe.h"
 #include "launch/file_kind.h"
 #include "launch/session.h"
@@ -26,11 +27,13 @@ oct_status oct_job_share(oct_session *session, oct_checkpoint *checkpoint) OCT_N
 oct_status oct_job_checkpoint(oct_checkpoint *checkpoint, const char *path,
                               oct_file_kind kind) OCT_NODISCARD;
 
-/* The recipe inside of a checkpoint or model; its plug-ins are loaded. Where its data lies is not part
- * of it: that comes from data_path (NULL: the run folder that `file` is in, else the format's own
- * place). */
-oct_status oct_job_recipe(oct_recipe *recipe, const char *file, const char *text,
-                          const char *data_path) OCT_NODISCARD;
+/* The recipe inside of a checkpoint or model; its plug-ins are loaded, if they may be (plugin_load.h).
+ * Where its data lies is not part of it: that comes from data_path (NULL: the run folder that `file` is
+ * in, else the format's own place). */
+oct_status oct_job_checkpoint_recipe(oct_recipe *recipe, const oct_checkpoint *checkpoint,
+                                     const char *data_path) OCT_NODISCARD;
+oct_status oct_job_model_recipe(oct_recipe *recipe, const char *file, const oct_model *model,
+                                const char *data_path) OCT_NODISCARD;
 
 /* Collective. On rank 0 a new object with versions, hosts, processor, plug-ins, environment, command
  * line and data; NULL elsewhere. */

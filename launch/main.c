@@ -10,6 +10,7 @@
 #include "launch/failure.h"
 #include "launch/help.h"
 #include "launch/output.h"
+#include "launch/plugin_load.h"
 #include "launch/ranks.h"
 
 #include <fcntl.h>
@@ -111,6 +112,7 @@ static oct_status run_command(const oct_command *command, int argc, char **argv)
                           : args.verbose ? OCT_LOG_VERBOSE
                                          : OCT_LOG_INFO;
     oct_log_setup(level, rank == 0);
+    if (args.allow_plugins) oct_plugins_allow();
     return command->run(&args);
 }
 

@@ -1,45 +1,70 @@
-/* The only dlopen. What a plug-in brings is looked at before anything of it is registered, so that a
- * fault is a sentence and no crash later. */
+/* The only dlopen. A library is read once: those bytes are hashed, judged and loaded, from a memory file
+ * that nobody else can write. What a plug-in brings is looked at before anything of it is registered, so
+ * that a fault is a sentence and no crash later. */
 #include "launch/plugin_load.h"
 
+#include "core/base/log.h"
 #include "core/base/mem.h"
 #include "io/file.h"
 #include "launch/plugin.h"
 
 #include <dlfcn.h>
 #include <elf.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
-enum { PLUGINS_MAX = 16, PLUGIN_BYTES_MAX = 1 << 30 };
+enum { PLUGINS_MAX = 16, PLUGIN_BYTES_MAX = 1 << 30, TRUST_BYTES_MAX = 1 << 20, HEX = 64 };
 
 static struct loaded {
     const oct_plugin *plugin;
-    char path[PATH_MAX]; /* the real one */
+    char given[PATH_MAX]; /* as a recipe names it */
+    char path[PATH_MAX];  /* the real one */
     uint8_t digest[32];
+    int memory; /* the file that it was loaded from; its name must stay its own */
 } loaded[PLUGINS_MAX];
 static size_t num_loaded;
+static bool all_allowed;
 
-/* The file itself, or one of its name in a folder of OCT_PLUGIN_PATH. */
-static oct_status find_file(const char *path, char real[PATH_MAX])
+void oct_plugins_allow(void)
 {
-    if (realpath(path, real)) return OCT_OK;
+    all_allowed = true;
+}
+
+/* One of its name in a folder of OCT_PLUGIN_PATH. */
+static bool search(const char *path, char real[PATH_MAX])
+{
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     const char *folders = getenv("OCT_PLUGIN_PATH");
     while (folders && *folders) {
         int length = (int)strcspn(folders, ":");
         char candidate[PATH_MAX];
         int size = snprintf(candidate, sizeof(candidate), "%.*s/%s", length, folders, name);
-        if (size < (int)sizeof(candidate) && realpath(candidate, real)) return OCT_OK;
+        if (size < (int)sizeof(candidate) && realpath(candidate, real)) return true;
         folders += length + (folders[length] == ':');
     }
+    return false;
+}
+
+/* The file itself, or one of its name in the folders to search. What a checkpoint or a model names by
+ * a relative path is not looked for in the current folder, where a stranger may have put it. */
+static oct_status find_file(const char *path, bool named_by_file, char real[PATH_MAX])
+{
+    bool direct = !named_by_file || path[0] == '/';
+    if (direct && realpath(path, real)) return OCT_OK;
+    if (search(path, real)) return OCT_OK;
+    OCT_CHECK(direct, OCT_DATA,
+              "there is no such file in the folders of OCT_PLUGIN_PATH, which alone are searched "
+              "for the plug-ins that a checkpoint or model names; set OCT_PLUGIN_PATH=FOLDER");
     return oct_fail(OCT_USAGE,
-                    "plugins: %s: there is no such file; a relative path begins at the current "
-                    "folder, and OCT_PLUGIN_PATH names folders to search",
-                    path);
+                    "there is no such file; a relative path begins at the current folder, and "
+                    "OCT_PLUGIN_PATH names folders to search");
 }
 
 /* A word of letters that may stand in recipes, paths of modules and messages. */
@@ -105,9 +130,25 @@ static const char *reason(const char *path)
     return text;
 }
 
-static oct_status open_plugin(const char *path, const oct_plugin **plugin)
+/* A file in memory with these bytes, which nothing can change any more. */
+static oct_status memory_file(const uint8_t *bytes, size_t size, int *fd)
+{
+    *fd = memfd_create("octet-plugin", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    for (size_t at = 0; *fd >= 0 && at < size;) {
+        ssize_t written = write(*fd, bytes + at, size - at);
+        OCT_CHECK(written > 0, OCT_RESOURCE, "cannot be copied into memory: %s", strerror(errno));
+        at += (size_t)written;
+    }
+    OCT_CHECK(*fd >= 0 && fcntl(*fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK) == 0,
+              OCT_RESOURCE, "cannot be copied into memory: %s", strerror(errno));
+    return OCT_OK;
+}
+
+static oct_status open_plugin(int memory, const oct_plugin **plugin)
 {
     const oct_plugin *(*entry)(void) = NULL;
+    char path[64];
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", memory);
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     OCT_CHECK(library, OCT_USAGE, "cannot be loaded: %s", reason(path));
     void *symbol = dlsym(library, "oct_plugin_entry");
@@ -142,7 +183,7 @@ static oct_status check_own_name(const oct_plugin *plugin)
 
 static oct_status add(struct loaded *new)
 {
-    OCT_TRY(open_plugin(new->path, &new->plugin));
+    OCT_TRY(open_plugin(new->memory, &new->plugin));
     OCT_TRY(check_parts(new->plugin));
     OCT_TRY(check_own_name(new->plugin));
     return register_parts(new->plugin);
@@ -165,37 +206,132 @@ static bool is_whole(const uint8_t *bytes, size_t size)
     return true;
 }
 
-static oct_status read_file(const char *path, uint8_t digest[32])
+/* The list of digests that the user trusts: one a line, as sha256sum prints them. */
+static oct_status trust_list(char **path)
 {
-    void *bytes = NULL;
-    size_t size = 0;
-    OCT_TRY(oct_file_read(path, PLUGIN_BYTES_MAX, &bytes, &size));
-    bool whole = is_whole(bytes, size);
-    oct_sha256(bytes, size, digest);
-    oct_free(&bytes);
-    OCT_CHECK(whole, OCT_USAGE, "is cut short; build or copy it again");
+    const char *own = getenv("OCT_TRUSTED_PLUGINS"), *config = getenv("XDG_CONFIG_HOME");
+    const char *home = getenv("HOME");
+    if (own) return oct_strdup(path, own);
+    if (config && *config) return oct_format(path, "%s/octet/trusted-plugins", config);
+    return oct_format(path, "%s/.config/octet/trusted-plugins", home ? home : "");
+}
+
+static bool lists(const char *text, const char hex[HEX + 1])
+{
+    for (const char *line = text; line && *line;) {
+        if (strncmp(line, hex, HEX) == 0 && strchr(" \t\r\n", line[HEX])) return true;
+        line = strchr(line, '\n');
+        if (line) line++;
+    }
+    return false;
+}
+
+/* A checkpoint or a model is data until its user says that the code it names may run. */
+static oct_status check_trusted(const struct loaded *new)
+{
+    char hex[HEX + 1], *path = NULL;
+    void *text = NULL;
+    size_t size;
+    if (all_allowed) return OCT_OK;
+    oct_hex(new->digest, hex);
+    OCT_TRY(trust_list(&path));
+    bool trusted = false;
+    if (oct_file_exists(path) && oct_file_read(path, TRUST_BYTES_MAX, &text, &size) == OCT_OK)
+        trusted = lists(text, hex);
+    oct_status status = OCT_OK;
+    if (!trusted)
+        status = oct_fail(OCT_DATA,
+                          "%s is code that this file asks to run, and nobody said that it may; if "
+                          "you trust it, add --allow-plugins, or its SHA-256 to %s: %s",
+                          new->path, path, hex);
+    oct_free(&text);
+    oct_free(&path);
+    return status;
+}
+
+/* The library of which the file was made? A certificate speaks for that one only. */
+static oct_status check_recorded(const struct loaded *new, const char *recorded)
+{
+    char hex[HEX + 1];
+    if (!recorded || lists(recorded, oct_hex(new->digest, hex))) return OCT_OK;
+    OCT_CHECK(all_allowed, OCT_DATA,
+              "%s is not the library that this file was made with: its SHA-256 is another one; "
+              "--allow-plugins loads it all the same",
+              new->path);
+    oct_log(OCT_LOG_WARN, "plugins: %s is not the library that the file was made with", new->path);
     return OCT_OK;
 }
 
-static oct_status load(const char *path)
+/* Who names a plug-in: the user's own recipe, or a file that may come from anywhere. */
+typedef struct source {
+    bool file;
+    const char *recorded; /* digests that the file tells, or NULL */
+} source;
+
+static oct_status judge_and_add(struct loaded *new, const void *bytes, size_t size,
+                                const source *from)
+{
+    OCT_CHECK(is_whole(bytes, size), OCT_USAGE, "is cut short; build or copy it again");
+    if (from->file) OCT_TRY(check_trusted(new));
+    if (from->file) OCT_TRY(check_recorded(new, from->recorded));
+    OCT_TRY(memory_file(bytes, size, &new->memory));
+    return add(new);
+}
+
+static oct_status load_found(const char *given, const char *real, const source *from)
+{
+    OCT_CHECK(num_loaded < PLUGINS_MAX, OCT_USAGE, "at most %d plug-ins can be loaded",
+              PLUGINS_MAX);
+    struct loaded *new = &loaded[num_loaded];
+    void *bytes = NULL;
+    size_t size = 0;
+    *new = (struct loaded){.memory = -1};
+    snprintf(new->given, sizeof(new->given), "%s", given);
+    snprintf(new->path, sizeof(new->path), "%s", real);
+    OCT_TRY(oct_file_read(real, PLUGIN_BYTES_MAX, &bytes, &size));
+    oct_sha256(bytes, size, new->digest);
+    oct_status status = judge_and_add(new, bytes, size, from);
+    oct_free(&bytes);
+    if (status == OCT_OK)
+        num_loaded++;
+    else if (new->memory >= 0)
+        close(new->memory);
+    return status;
+}
+
+static oct_status load(const char *path, const source *from)
 {
     char real[PATH_MAX];
-    OCT_TRY(find_file(path, real));
-    if (find_loaded(real)) return OCT_OK;
-    OCT_CHECK(num_loaded < PLUGINS_MAX, OCT_USAGE, "plugins: at most %d", PLUGINS_MAX);
-    struct loaded *new = &loaded[num_loaded];
-    memcpy(new->path, real, sizeof(real));
-    oct_status status = read_file(real, new->digest);
-    if (status == OCT_OK) status = add(new);
-    if (status != OCT_OK) return oct_fail_prefix("plugins: %s", path);
-    num_loaded++;
+    for (size_t i = 0; i < num_loaded; i++)
+        if (strcmp(loaded[i].given, path) == 0) return OCT_OK;
+    OCT_TRY(find_file(path, from->file, real));
+    return find_loaded(real) ? OCT_OK : load_found(path, real, from);
+}
+
+static oct_status load_all(const oct_texts *paths, const source *from)
+{
+    for (int i = 0; i < paths->count; i++) {
+        oct_status status = load(paths->value[i], from);
+        if (status != OCT_OK) return oct_fail_prefix("plugins: %s", paths->value[i]);
+    }
     return OCT_OK;
 }
 
 oct_status oct_plugins_load(const oct_texts *paths)
 {
-    for (int i = 0; i < paths->count; i++)
-        OCT_TRY(load(paths->value[i]));
+    return load_all(paths, &(source){.file = false});
+}
+
+oct_status oct_plugins_load_of_file(const oct_texts *paths, const char *recorded)
+{
+    return load_all(paths, &(source){.file = true, .recorded = recorded});
+}
+
+oct_status oct_plugins_record(oct_text *out)
+{
+    char hex[HEX + 1];
+    for (size_t i = 0; i < num_loaded; i++)
+        OCT_TRY(oct_text_add(out, "%s  %s\n", oct_hex(loaded[i].digest, hex), loaded[i].given));
     return OCT_OK;
 }
 

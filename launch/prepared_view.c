@@ -41,7 +41,7 @@ static oct_status open_file(subject *s, const char *path, const char *data_path)
               path);
     if (s->kind == OCT_FILE_RECIPE) return read_recipe(s, path, data_path);
     OCT_TRY(oct_job_checkpoint(&s->checkpoint, path, s->kind));
-    return oct_job_recipe(&s->recipe, s->checkpoint.path, s->checkpoint.info.recipe, data_path);
+    return oct_job_checkpoint_recipe(&s->recipe, &s->checkpoint, data_path);
 }
 
 static oct_status load_model(subject *s, oct_view view)

@@ -75,27 +75,92 @@ Test(plugin, a_trained_model_is_evaluated_converted_verified_and_run)
     OCTET("train", "r.yaml", "--ranks", "2");
     oct_check_exit(job, 0);
     oct_check_said(job, "0 of 400");
-    OCTET("eval", "new");
+    cr_assert(setenv("OCT_PLUGIN_PATH", "plugin", 1) == 0);
+    OCTET("eval", "new", "--allow-plugins");
     oct_check_exit(job, 0);
-    OCTET("convert", "new", "-o", "again.int8.h5", "--ranks", "2");
+    OCTET("convert", "new", "-o", "again.int8.h5", "--allow-plugins", "--ranks", "2");
     oct_check_exit(job, 0);
     shell("cmp again.int8.h5 new/model.int8.h5");
     oct_check_exit(job, 0);
-    OCTET("eval", "again.int8.h5", "--data", "data");
+    OCTET("eval", "again.int8.h5", "--data", "data", "--allow-plugins");
     oct_check_exit(job, 0);
-    OCTET("verify", "again.int8.h5", "--data", "data");
+    OCTET("verify", "again.int8.h5", "--data", "data", "--allow-plugins");
     oct_check_exit(job, 0);
     oct_check_said(job, "40 test images");
-    OCTET("run", "again.int8.h5", "--input", "data/t10k-images-idx3-ubyte", "--count", "3");
+    OCTET("run", "again.int8.h5", "--input", "data/t10k-images-idx3-ubyte", "--count", "3",
+          "--allow-plugins");
     oct_check_exit(job, 0);
-    shell("mkdir away && cd away && ../" PROGRAM " eval ../again.int8.h5 --data ../data");
-    oct_check_exit(job, 2);
-    oct_check_said(job, "../again.int8.h5: plugins: plugin/example.so: there is no such file");
-    OCTET("bench", "infer", "again.int8.h5", "--steps", "1");
+    OCTET("bench", "infer", "again.int8.h5", "--steps", "1", "--allow-plugins");
     oct_check_exit(job, 0);
     OCTET("inspect", "again.int8.h5");
     oct_check_exit(job, 0);
     oct_check_said(job, "gate");
+}
+
+/* What a checkpoint or model names may be a stranger's: its library leaves a mark when it is run. */
+static const char *const marking = "cat >mark.c <<'END'\n#include <stdio.h>\n"
+                                   "__attribute__((constructor)) static void run(void)"
+                                   "{ fclose(fopen(\"ran\", \"w\")); }\nEND\n"
+                                   "make -C plugin clean >log && echo '#include \"../mark.c\"' "
+                                   ">>plugin/leaky.c && make -C plugin >log";
+
+static void check_not_run(const char *words, const char *sentence)
+{
+    static const char *const calls[] = {
+        "eval new/model.int8.h5 --data data",
+        "verify new/model.int8.h5 --data data",
+        "run new/model.int8.h5 --input data/t10k-images-idx3-ubyte",
+        "eval new --data data",
+        "convert new -o other.int8.h5",
+        "verify $(ls new/checkpoints/step-*.h5 | tail -n 1)",
+        "sensitivity new -o table",
+        "inspect --tree new",
+        "bench infer new/model.int8.h5",
+        "eval new --data data --ranks 2",
+    };
+    for (size_t i = 0; i < sizeof(calls) / sizeof(*calls); i++) {
+        char script[600];
+        snprintf(script, sizeof(script), "%s " PROGRAM " %s", words, calls[i]);
+        shell(script);
+        cr_assert(access("ran", F_OK) != 0, "%s ran the library", calls[i]);
+        oct_check_exit(job, 3);
+        cr_assert_eq(oct_job_said_times(&job, sentence), 1, "%s\n%s", calls[i], job.err);
+        cr_assert_eq(oct_job_said_times(&job, "octet: error: "), 1, "%s", job.err);
+    }
+}
+
+Test(plugin, the_code_that_a_file_names_runs_only_when_its_user_says_so)
+{
+    OCTET("train", "r.yaml");
+    oct_check_exit(job, 0);
+    shell("sha256sum plugin/example.so >made");
+    shell(marking);
+    oct_check_exit(job, 0);
+    check_not_run("", "plugin/example.so: there is no such file in the folders of OCT_PLUGIN_PATH");
+    check_not_run("OCT_PLUGIN_PATH=plugin", "plugin/example.so is code that this file asks to run");
+    check_not_run("OCT_TRUSTED_PLUGINS=made OCT_PLUGIN_PATH=plugin",
+                  "plugin/example.so is code that this file asks to run");
+
+    shell("sha256sum plugin/example.so >>made; OCT_TRUSTED_PLUGINS=made "
+          "OCT_PLUGIN_PATH=plugin " PROGRAM " eval new/model.int8.h5 --data data");
+    oct_check_exit(job, 3);
+    oct_check_said(job, "plugin/example.so is not the library that this file was made with");
+    cr_assert(access("ran", F_OK) != 0);
+    shell("OCT_PLUGIN_PATH=plugin " PROGRAM " eval new/model.int8.h5 --data data --allow-plugins");
+    oct_check_exit(job, 0);
+    oct_check_said(job, "is not the library that the file was made with");
+    cr_assert(access("ran", F_OK) == 0);
+}
+
+Test(plugin, a_library_of_the_users_list_needs_no_option)
+{
+    OCTET("train", "r.yaml");
+    oct_check_exit(job, 0);
+    shell("export OCT_PLUGIN_PATH=plugin XDG_CONFIG_HOME=$PWD/config; mkdir -p config/octet; "
+          "{ echo '# mine'; sha256sum plugin/example.so; } >config/octet/trusted-plugins; " PROGRAM
+          " eval new --data data && " PROGRAM " verify new/model.int8.h5 --data data");
+    oct_check_exit(job, 0);
+    oct_check_said(job, "40 test images");
 }
 
 /* The first of two ranks is killed at a step that no two runs of this test share. */

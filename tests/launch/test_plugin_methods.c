@@ -32,6 +32,9 @@ static void start(void)
     small_idx("data", "train", 96, 16);
     small_idx("data", "t10k", 40, 16);
     oct_tmp_write_text(&tmp, "r.yaml", recipe);
+    small_shell(tmp.path, "sha256sum plugin/*.so >trusted");
+    cr_assert(setenv("OCT_PLUGIN_PATH", "plugin", 1) == 0);
+    cr_assert(setenv("OCT_TRUSTED_PLUGINS", "trusted", 1) == 0);
 }
 
 static void clean_up(void)
