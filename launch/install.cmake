@@ -1,14 +1,21 @@
 # cmake --install build/release --prefix DIR: the program, its recipes, the headers and liboctet.a,
 # which `pkg-config octet` finds. The headers keep their paths: #include "core/nn/modules.h". The
 # tree may be moved afterwards.
+#
+# `pkg-config octet-runtime` is for programs that only run int8 models. Of the same archive they take
+# no part that trains, so they are linked with neither MPI nor libyaml.
 set(OCT_PC_LIBS "${OpenMP_C_FLAGS} -pthread -ldl -lm")
 foreach(library IN LISTS MPI_C_LIBRARIES)
     string(PREPEND OCT_PC_LIBS "${library} ")
 endforeach()
-configure_file(${PROJECT_SOURCE_DIR}/launch/octet.pc.in ${PROJECT_BINARY_DIR}/octet.pc @ONLY)
+foreach(pc octet octet-runtime)
+    configure_file(${PROJECT_SOURCE_DIR}/launch/${pc}.pc.in ${PROJECT_BINARY_DIR}/${pc}.pc @ONLY)
+endforeach()
 
 install(TARGETS octet liboctet RUNTIME DESTINATION bin ARCHIVE DESTINATION lib)
-install(FILES ${PROJECT_BINARY_DIR}/octet.pc DESTINATION lib/pkgconfig)
+install(FILES ${PROJECT_BINARY_DIR}/octet.pc ${PROJECT_BINARY_DIR}/octet-runtime.pc
+    DESTINATION lib/pkgconfig)
+install(FILES tests/example/own_network.c tests/example/deploy.c DESTINATION share/octet/examples)
 install(DIRECTORY launch/recipes DESTINATION share/octet)
 install(DIRECTORY core quant dist io DESTINATION include/octet
     FILES_MATCHING PATTERN "*.h" PATTERN "*.def" PATTERN "*_impl.h" EXCLUDE PATTERN "simd.h" EXCLUDE

@@ -86,3 +86,47 @@ Test(install, the_listing_in_the_readme_is_the_program_that_is_tested)
           "test $(wc -l <tests/example/own_network.c) -lt 80");
     oct_check_exit(job, 0);
 }
+
+/* Bytes of a real run's test images: IDX without its header. The model's own program says the same of
+ * them. */
+static void make_model(void)
+{
+    small_start(tmp.path);
+    shell("tail -c +17 data/t10k-images-idx3-ubyte >images.raw && "
+          "cc -Wall -Wextra -Wpedantic -Werror -O2 -o deploy octet/share/octet/examples/deploy.c "
+          "$(pkg-config --cflags --libs octet-runtime)");
+    oct_check_exit(job, 0);
+}
+
+Test(install, a_model_is_deployed_without_mpi_and_blas)
+{
+    make_model();
+    shell("./deploy run/model.int8.h5 images.raw | cut -d, -f1 >mine && "
+          "octet/bin/octet run run/model.int8.h5 --input data/t10k-images-idx3-ubyte --count 40 | "
+          "sed -n 's/^image [0-9]*: \\(class [0-9]*\\),.*/\\1/p' >octets && "
+          "test $(wc -l <mine) = 40 && cmp mine octets && test $(sort -u mine | wc -l) -gt 1");
+    oct_check_exit(job, 0);
+    shell("ldd deploy | grep -iE 'mpi|blas|yaml|jansson|open-(rte|pal)|hwloc'; echo looked; "
+          "ldd octet/bin/octet | grep -c libmpi");
+    oct_check_exit(job, 0);
+    cr_assert_str_eq(job.out, "looked\n1\n");
+}
+
+Test(install, a_deployed_program_says_what_is_wrong_with_a_model)
+{
+    make_model();
+    shell("printf x | dd of=run/model.int8.h5 bs=1 seek=9000 conv=notrunc status=none; "
+          "./deploy run/model.int8.h5 images.raw");
+    oct_check_exit(job, 1);
+    oct_check_said(job, "deploy: run/model.int8.h5: is damaged: its SHA-256 differs");
+    shell("./deploy run/checkpoints/step-00000007.h5 images.raw");
+    oct_check_exit(job, 1);
+    oct_check_said(job, "is not an int8 model");
+}
+
+Test(install, the_deployment_in_the_readme_is_the_program_that_is_tested)
+{
+    shell("cd " OCT_SOURCE_DIR " && awk '/^```c$/ { on = 1; next } /^```$/ { on = 0 } on' "
+          "launch/README.md | cmp - tests/example/deploy.c");
+    oct_check_exit(job, 0);
+}
