@@ -362,6 +362,7 @@ typedef struct surplus {
     oct_h5 *h5;
     const char *file;
     const want_list *list; /* sorted by path */
+    bool optimizer;        /* is wanted */
     char path[ITEM_PATH * 2];
     size_t seen, count;
     oct_text names;
@@ -380,6 +381,17 @@ static oct_status add_surplus(surplus *s)
     return oct_text_add(&s->names, "%s%s", s->count > 1 ? ", " : "", s->path);
 }
 
+static bool is_known(surplus *s)
+{
+    static const char *const info[] = {"info/format", "info/step", "info/updates", "info/phase",
+                                       "info/recipe"};
+    const wanted key = {.path = s->path};
+    for (size_t i = 0; i < OCT_COUNT(info); i++)
+        if (strcmp(info[i], s->path) == 0) return true;
+    return s->list->count > 0 &&
+           bsearch(&key, s->list->items, s->list->count, sizeof *s->list->items, by_path);
+}
+
 static oct_status find_surplus(void *user, const char *name)
 {
     enum { SEEN_MAX = 100000 };
@@ -390,13 +402,12 @@ static oct_status find_surplus(void *user, const char *name)
     OCT_CHECK(length + strlen(name) + 2 <= sizeof s->path, OCT_DATA,
               "%s: holds names that are too long", s->file);
     snprintf(s->path + length, sizeof s->path - length, "%s%s", length ? "/" : "", name);
-    if (oct_h5_is_group(s->h5, s->path)) {
+    if (!s->optimizer && strcmp(s->path, "optimizer") == 0) {
+        /* Nobody asks for it here. */
+    } else if (oct_h5_is_group(s->h5, s->path)) {
         OCT_TRY(oct_h5_list(s->h5, s->path, find_surplus, s));
-    } else {
-        wanted key = {.path = s->path};
-        bool known = s->list->count > 0 &&
-                     bsearch(&key, s->list->items, s->list->count, sizeof *s->list->items, by_path);
-        if (!known) OCT_TRY(add_surplus(s));
+    } else if (!is_known(s)) {
+        OCT_TRY(add_surplus(s));
     }
     s->path[length] = '\0';
     return OCT_OK;
@@ -406,7 +417,7 @@ static oct_status find_surplus(void *user, const char *name)
 static oct_status check_items(oct_h5 *h5, const char *file, const want_list *list, bool optimizer)
 {
     oct_status status = OCT_OK;
-    surplus s = {.h5 = h5, .file = file, .list = list};
+    surplus s = {.h5 = h5, .file = file, .list = list, .optimizer = optimizer};
     const char *first = NULL;
     size_t missing = 0;
 
@@ -420,12 +431,7 @@ static oct_status check_items(oct_h5 *h5, const char *file, const want_list *lis
         "%s: is a checkpoint of another model: it lacks %zu of the %zu items of this one, the "
         "first is %s",
         file, missing, list->count, first);
-    static const char *const groups[] = {"state", "optimizer"};
-    for (size_t i = 0; i < (optimizer ? 2U : 1U); i++) {
-        if (!oct_h5_has(h5, groups[i])) continue;
-        snprintf(s.path, sizeof s.path, "%s", groups[i]);
-        OCT_TRY_OUT(oct_h5_list(h5, s.path, find_surplus, &s));
-    }
+    OCT_TRY_OUT(oct_h5_list(h5, "", find_surplus, &s));
     OCT_CHECK_OUT(
         s.count == 0, OCT_DATA,
         "%s: is a checkpoint of another model: %zu of its items are not in this one, such as "

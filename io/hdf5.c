@@ -1,9 +1,9 @@
 /* HDF5 1.10 behind a narrow door.
  *
  * The library knows external files, plugins, links of several kinds, virtual and compressed data
- * sets and types within types. None of that is wanted from a file that somebody sent, so a path is
- * walked link by link and a data set is looked at from all sides before its bytes are read. The bytes
- * themselves must lie inside the image: what is not stored would be made up from a fill value.
+ * sets and types within types, and a crafted file can crash it. So an image is proven to hold nothing of
+ * that before the library opens it (hdf5_walk.h). What the walk found answers what there is; the library
+ * reads the numbers.
  *
  * Equal contents give equal images: no times, groups made by hand (HDF5 would give those it makes by
  * itself a time), space allocated in the order of writing, and memory that HDF5 clears. The format is
@@ -13,18 +13,27 @@
 
 #include "core/base/mem.h"
 #include "io/file.h"
+#include "io/hdf5_walk.h"
 
 #include <hdf5.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-enum { NAME_MAX_BYTES = 255, DEPTH_MAX = 32, NAMES_MAX = 100000 };
+enum { NAME_MAX_BYTES = OCT_H5_NAME_BYTES, DEPTH_MAX = OCT_H5_DEPTH };
+
+/* An object of a file that is read. */
+typedef struct entry {
+    const oct_h5_object *object;
+    bool read;
+} entry;
 
 struct oct_h5 {
     hid_t file;
     hid_t group_options, dataset_options; /* for what is created; -1 when only read */
-    size_t image_bytes;                   /* of a file that is read */
+    oct_h5_map map;
+    entry *entries; /* all of the map but the root, by group and name */
     char *name;
 };
 
@@ -57,10 +66,10 @@ static hid_t memory_options(const void *image, size_t size)
     return -1;
 }
 
-static oct_status new_handle(oct_h5 **file, const char *name, size_t image_bytes)
+static oct_status new_handle(oct_h5 **file, const char *name)
 {
     OCT_TRY(oct_alloc(file, 1, sizeof **file));
-    **file = (oct_h5){-1, -1, -1, image_bytes, NULL};
+    **file = (oct_h5){.file = -1, .group_options = -1, .dataset_options = -1};
     oct_status status = oct_strdup(&(*file)->name, name);
     if (status != OCT_OK) oct_free(file);
     return status;
@@ -71,7 +80,7 @@ oct_status oct_h5_create(oct_h5 **file)
     char name[64];
 
     *file = NULL;
-    OCT_TRY(new_handle(file, "HDF5 image", 0));
+    OCT_TRY(new_handle(file, "HDF5 image"));
     oct_h5 *h5 = *file;
     unique_name(name, sizeof name);
     hid_t access = memory_options(NULL, 0);
@@ -92,13 +101,39 @@ oct_status oct_h5_create(oct_h5 **file)
     return oct_fail(OCT_RESOURCE, "an HDF5 image cannot be made: out of memory");
 }
 
+static int by_group_and_name(const void *a, const void *b)
+{
+    const oct_h5_object *x = ((const entry *)a)->object, *y = ((const entry *)b)->object;
+    if (x->parent != y->parent) return x->parent < y->parent ? -1 : 1;
+    const size_t least = x->name_bytes < y->name_bytes ? x->name_bytes : y->name_bytes;
+    const int differ = memcmp(x->name, y->name, least);
+    if (differ != 0) return differ;
+    return x->name_bytes < y->name_bytes ? -1 : x->name_bytes > y->name_bytes;
+}
+
+/* Proves the image, before HDF5 sees it, and remembers what is in it. */
+static oct_status prove(oct_h5 *h5, const void *image, size_t size)
+{
+    OCT_TRY(oct_h5_walk(&h5->map, image, size));
+    const size_t count = h5->map.count - 1;
+    OCT_TRY(oct_alloc(&h5->entries, count, sizeof *h5->entries));
+    for (size_t i = 0; i < count; i++)
+        h5->entries[i].object = &h5->map.objects[i + 1];
+    if (count > 0) qsort(h5->entries, count, sizeof *h5->entries, by_group_and_name);
+    return OCT_OK;
+}
+
 oct_status oct_h5_open(oct_h5 **file, const void *image, size_t size, const char *name)
 {
     char unique[64];
 
     *file = NULL;
     OCT_CHECK(image && size > 0, OCT_DATA, "%s: is empty, not an HDF5 file", name);
-    OCT_TRY(new_handle(file, name, size));
+    OCT_TRY(new_handle(file, name));
+    if (prove(*file, image, size) != OCT_OK) {
+        oct_h5_close(file);
+        return oct_fail_prefix("%s", name);
+    }
     unique_name(unique, sizeof unique);
     hid_t access = memory_options(image, size);
     if (access >= 0) {
@@ -117,40 +152,10 @@ void oct_h5_close(oct_h5 **file)
     if (h5->group_options >= 0) H5Pclose(h5->group_options);
     if (h5->dataset_options >= 0) H5Pclose(h5->dataset_options);
     if (h5->file >= 0) H5Fclose(h5->file);
+    oct_h5_map_free(&h5->map);
+    oct_free(&h5->entries);
     oct_free(&h5->name);
     oct_free(file);
-}
-
-static uint32_t rotate(uint32_t x, int bits)
-{
-    return x << bits | x >> (32 - bits);
-}
-
-/* Bob Jenkins' lookup3 (2006) over the eleven words in front of a superblock's checksum, which is
- * what HDF5 prescribes for it. */
-static uint32_t superblock_checksum(const uint8_t *bytes)
-{
-    static const int turns[6] = {4, 6, 8, 16, 19, 4}, last_turns[7] = {14, 11, 25, 16, 4, 14, 24};
-    enum { WORDS = 11 };
-    uint32_t word[12] = {0}, x[3]; /* x: a, b, c; each turn of the loops moves on to the next one */
-    for (int i = 0; i < 4 * WORDS; i++)
-        word[i / 4] |= (uint32_t)bytes[i] << (8 * (i % 4));
-    for (int i = 0; i < 3; i++)
-        x[i] = 0xdeadbeef + 4 * WORDS;
-    for (int block = 0; block < 4; block++) {
-        for (int i = 0; i < 3; i++)
-            x[i] += word[3 * block + i];
-        for (int i = 0; i < 6 && block < 3; i++) {
-            uint32_t *a = &x[i % 3], *b = &x[(i + 1) % 3], *c = &x[(i + 2) % 3];
-            *a = (*a - *c) ^ rotate(*c, turns[i]);
-            *c += *b;
-        }
-    }
-    for (int i = 0; i < 7; i++) {
-        uint32_t *c = &x[(i + 2) % 3], *b = &x[(i + 1) % 3];
-        *c = (*c ^ *b) - rotate(*b, last_turns[i]);
-    }
-    return x[2];
 }
 
 /* H5Fget_file_image clears the flag "open for writing" in the superblock, but before HDF5 2.0 it
@@ -159,7 +164,7 @@ static void mend_superblock(uint8_t *image, size_t size)
 {
     enum { VERSION_AT = 8, CHECKSUM_AT = 44, END = 48 };
     OCT_ASSERT(size >= END && image[VERSION_AT] == 2);
-    uint32_t checksum = superblock_checksum(image);
+    uint32_t checksum = oct_h5_checksum(image, CHECKSUM_AT);
     for (int i = 0; i < 4; i++)
         image[CHECKSUM_AT + i] = (uint8_t)(checksum >> (8 * i));
 }
@@ -276,65 +281,53 @@ static bool next_name(path_walk *walk)
     walk->bad = length == 0 || length > NAME_MAX_BYTES || ++walk->depth > DEPTH_MAX ||
                 (!last && walk->rest[length + 1] == '\0') || (length == 1 && walk->rest[0] == '.');
     if (walk->bad) return false;
+    for (size_t i = 0; i < length; i++)
+        walk->bad |= walk->rest[i] < ' ' || walk->rest[i] > '~';
+    if (walk->bad) return false;
     memcpy(walk->name, walk->rest, length);
     walk->name[length] = '\0';
     walk->rest += length + !last;
     return true;
 }
 
-/* Opens the group or data set at path over hard links; -1 and *why when that does not go. */
-static hid_t find(oct_h5 *file, const char *path, H5I_type_t wanted, const char **why)
+/* What is at a path of a file that is read: true when there is something. The root is NULL. */
+static bool look_up(const oct_h5 *file, const char *path, entry **found)
 {
     path_walk walk = {.rest = path};
-    hid_t at = H5Gopen2(file->file, "/", H5P_DEFAULT);
+    oct_h5_object key = {.parent = 0};
 
-    *why = "is missing";
-    while (at >= 0 && next_name(&walk)) {
-        H5L_info_t link;
-        hid_t next = -1;
-        if (H5Iget_type(at) == H5I_GROUP && H5Lexists(at, walk.name, H5P_DEFAULT) > 0 &&
-            H5Lget_info(at, walk.name, &link, H5P_DEFAULT) >= 0) {
-            *why = link.type == H5L_TYPE_HARD ? "cannot be opened"
-                                              : "is a link to elsewhere, which is not followed";
-            if (link.type == H5L_TYPE_HARD) next = H5Oopen(at, walk.name, H5P_DEFAULT);
-        }
-        H5Oclose(at);
-        at = next;
-        if (at >= 0) *why = "is missing";
+    *found = NULL;
+    while (next_name(&walk)) {
+        key.name = walk.name;
+        key.name_bytes = strlen(walk.name);
+        *found = file->entries
+                     ? bsearch(&(entry){.object = &key}, file->entries, file->map.count - 1,
+                               sizeof *file->entries, by_group_and_name)
+                     : NULL;
+        if (!*found) return false;
+        key.parent = (size_t)((*found)->object - file->map.objects);
     }
-    if (walk.bad) *why = "is not a path that can be in a file";
-    if (at >= 0 && H5Iget_type(at) != wanted)
-        *why = wanted == H5I_GROUP ? "is not a group" : "is not a data set";
-    else if (at >= 0 && !walk.bad)
-        return at;
-    if (at >= 0) H5Oclose(at);
-    return -1;
+    return !walk.bad;
 }
 
-static oct_status find_dataset(oct_h5 *file, const char *path, hid_t *dataset)
+static oct_status find_dataset(const oct_h5 *file, const char *path, entry **found)
 {
-    const char *why;
-    *dataset = find(file, path, H5I_DATASET, &why);
-    OCT_CHECK(*dataset >= 0, OCT_DATA, "%s: %s %s", file->name, path, why);
+    OCT_CHECK(look_up(file, path, found), OCT_DATA, "%s: %s is missing", file->name, path);
+    OCT_CHECK(*found && !(*found)->object->group, OCT_DATA, "%s: %s is not a data set", file->name,
+              path);
     return OCT_OK;
-}
-
-static bool is_there(oct_h5 *file, const char *path, H5I_type_t wanted)
-{
-    const char *why;
-    hid_t found = find(file, path, wanted, &why);
-    if (found >= 0) H5Oclose(found);
-    return found >= 0;
 }
 
 bool oct_h5_has(oct_h5 *file, const char *path)
 {
-    return is_there(file, path, H5I_DATASET) || is_there(file, path, H5I_GROUP);
+    entry *found;
+    return look_up(file, path, &found);
 }
 
 bool oct_h5_is_group(oct_h5 *file, const char *path)
 {
-    return is_there(file, path, H5I_GROUP);
+    entry *found;
+    return look_up(file, path, &found) && (!found || found->object->group);
 }
 
 /* Opens the group in which `path` will be, making what is missing; walk->name is the last name. */
@@ -384,136 +377,78 @@ oct_status oct_h5_write(oct_h5 *file, const char *path, oct_dtype dtype, oct_sha
     return OCT_OK;
 }
 
-/* The one of our types that a data set has. */
-static bool dtype_of(hid_t dataset, oct_dtype *dtype)
-{
-    static const oct_dtype all[] = {
-#define X(name, type) OCT_##name,
-        OCT_DTYPE_LIST(X)
-#undef X
-    };
-    hid_t type = H5Dget_type(dataset);
-    bool known = false;
-    for (size_t i = 0; type >= 0 && i < OCT_COUNT(all) && !known; i++) {
-        known = H5Tequal(type, file_type(all[i])) > 0;
-        *dtype = all[i];
-    }
-    if (type >= 0) H5Tclose(type);
-    return known;
-}
-
-static bool shape_of(hid_t dataset, oct_shape *shape)
+/* Does HDF5 see the shape in a data set that the walk saw? It reads as many bytes as that has. */
+static bool has_shape(hid_t dataset, const oct_shape *shape)
 {
     hsize_t dims[OCT_MAX_DIMS] = {0};
     hid_t space = H5Dget_space(dataset);
-    int ndim = -1;
-    if (space >= 0) {
-        H5S_class_t kind = H5Sget_simple_extent_type(space);
-        if (kind == H5S_SCALAR || kind == H5S_SIMPLE) ndim = H5Sget_simple_extent_ndims(space);
-        if (ndim > OCT_MAX_DIMS ||
-            (ndim > 0 && H5Sget_simple_extent_dims(space, dims, NULL) != ndim))
-            ndim = -1;
-        H5Sclose(space);
-    }
-    if (ndim < 0) return false;
-    *shape = (oct_shape){.ndim = ndim};
-    for (int i = 0; i < ndim; i++) {
-        if (dims[i] > INT64_MAX) return false;
-        shape->dim[i] = (int64_t)dims[i];
-    }
-    return oct_shape_numel(shape) >= 0;
+    if (space < 0) return false;
+    bool same = H5Sget_simple_extent_ndims(space) == shape->ndim &&
+                (shape->ndim == 0 || H5Sget_simple_extent_dims(space, dims, NULL) == shape->ndim);
+    for (int i = 0; same && i < shape->ndim; i++)
+        same = dims[i] == (hsize_t)shape->dim[i];
+    H5Sclose(space);
+    return same;
 }
 
-/* Plain storage inside this file: contiguous or compact, no filters, no other files. */
-static bool stored_plainly(hid_t dataset)
+static bool has_type(hid_t dataset, oct_dtype dtype)
 {
-    hid_t options = H5Dget_create_plist(dataset);
-    if (options < 0) return false;
-    H5D_layout_t layout = H5Pget_layout(options);
-    bool plain = (layout == H5D_CONTIGUOUS || layout == H5D_COMPACT) &&
-                 H5Pget_nfilters(options) == 0 &&
-                 (layout == H5D_COMPACT || H5Pget_external_count(options) == 0);
-    H5Pclose(options);
-    return plain;
-}
-
-/* Are all the bytes there that the shape promises? */
-static bool stored_fully(const oct_h5 *file, hid_t dataset, uint64_t bytes)
-{
-    if (bytes == 0) return true;
-    if (bytes > file->image_bytes || H5Dget_storage_size(dataset) < bytes) return false;
-    hid_t options = H5Dget_create_plist(dataset);
-    if (options < 0) return false;
-    bool compact = H5Pget_layout(options) == H5D_COMPACT;
-    H5Pclose(options);
-    if (compact) return true;
-    haddr_t offset = H5Dget_offset(dataset);
-    return offset != HADDR_UNDEF && offset <= file->image_bytes - bytes;
-}
-
-/* Looks at an open data set from all sides. */
-static oct_status inspect(const oct_h5 *file, const char *path, hid_t dataset, oct_dtype *dtype,
-                          oct_shape *shape)
-{
-    uint64_t bytes;
-    OCT_CHECK(dtype_of(dataset, dtype), OCT_DATA,
-              "%s: %s has a data type that Octet does not write", file->name, path);
-    OCT_CHECK(shape_of(dataset, shape), OCT_DATA, "%s: %s has a shape that no tensor has",
-              file->name, path);
-    OCT_CHECK(stored_plainly(dataset), OCT_DATA,
-              "%s: %s is stored in chunks, compressed or in other files; store it contiguously",
-              file->name, path);
-    bool overflow =
-        __builtin_mul_overflow((uint64_t)oct_shape_numel(shape), oct_dtype_bytes(*dtype), &bytes);
-    OCT_CHECK(!overflow && stored_fully(file, dataset, bytes), OCT_DATA,
-              "%s: %s is larger than what is stored of it; the file is damaged", file->name, path);
-    return OCT_OK;
+    hid_t type = H5Dget_type(dataset);
+    if (type < 0) return false;
+    bool same = H5Tequal(type, file_type(dtype)) > 0;
+    H5Tclose(type);
+    return same;
 }
 
 oct_status oct_h5_look(oct_h5 *file, const char *path, oct_dtype *dtype, oct_shape *shape)
 {
-    hid_t dataset;
-    OCT_TRY(find_dataset(file, path, &dataset));
-    oct_status status = inspect(file, path, dataset, dtype, shape);
-    H5Dclose(dataset);
-    return status;
+    entry *found;
+    OCT_TRY(find_dataset(file, path, &found));
+    *dtype = found->object->dtype;
+    *shape = found->object->shape;
+    return OCT_OK;
 }
 
-static oct_status check_equal(const oct_h5 *file, const char *path, hid_t dataset, oct_dtype dtype,
-                              oct_shape shape)
+static oct_status check_equal(const oct_h5 *file, const char *path, const oct_h5_object *object,
+                              oct_dtype dtype, const oct_shape *shape)
 {
-    oct_dtype there;
-    oct_shape extent;
     char got[96], wanted[96];
-    OCT_TRY(inspect(file, path, dataset, &there, &extent));
-    OCT_CHECK(there == dtype && oct_shape_equal(&extent, &shape), OCT_DATA,
-              "%s: %s is %s %s, not %s %s", file->name, path, oct_dtype_name(there),
-              oct_shape_text(&extent, got), oct_dtype_name(dtype), oct_shape_text(&shape, wanted));
+    OCT_CHECK(object->dtype == dtype && oct_shape_equal(&object->shape, shape), OCT_DATA,
+              "%s: %s is %s %s, not %s %s", file->name, path, oct_dtype_name(object->dtype),
+              oct_shape_text(&object->shape, got), oct_dtype_name(dtype),
+              oct_shape_text(shape, wanted));
     return OCT_OK;
+}
+
+static bool read_data(const oct_h5 *file, const char *path, oct_dtype dtype, const oct_shape *shape,
+                      void *data)
+{
+    if (oct_shape_numel(shape) == 0) return true;
+    hid_t dataset = H5Dopen2(file->file, path, H5P_DEFAULT);
+    bool done = dataset >= 0 && has_shape(dataset, shape) && has_type(dataset, dtype) &&
+                H5Dread(dataset, memory_type(dtype), H5S_ALL, H5S_ALL, H5P_DEFAULT, data) >= 0;
+    if (dataset >= 0) H5Dclose(dataset);
+    return done;
 }
 
 /* block: NULL, or T ** to allocate what is read into. */
 static oct_status read_dataset(oct_h5 *file, const char *path, oct_dtype dtype, oct_shape shape,
                                void *data, void *block)
 {
-    oct_status status = OCT_OK;
-    hid_t dataset;
+    entry *found;
 
-    OCT_TRY(find_dataset(file, path, &dataset));
-    OCT_TRY_OUT(check_equal(file, path, dataset, dtype, shape));
-    size_t numel = (size_t)oct_shape_numel(&shape);
+    OCT_TRY(find_dataset(file, path, &found));
+    OCT_TRY(check_equal(file, path, found->object, dtype, &shape));
     if (block) {
-        OCT_TRY_OUT(oct_alloc(block, numel, oct_dtype_bytes(dtype)));
+        OCT_TRY(oct_alloc(block, (size_t)oct_shape_numel(&shape), oct_dtype_bytes(dtype)));
         memcpy(&data, block, sizeof data);
     }
-    if (numel > 0 &&
-        H5Dread(dataset, memory_type(dtype), H5S_ALL, H5S_ALL, H5P_DEFAULT, data) < 0) {
+    if (!read_data(file, path, dtype, &shape, data)) {
         if (block) oct_free(block);
-        status = oct_fail(OCT_DATA, "%s: %s cannot be read; the file is damaged", file->name, path);
+        return oct_fail(OCT_DATA, "%s: %s cannot be read; the file is damaged", file->name, path);
     }
-out:
-    H5Dclose(dataset);
-    return status;
+    found->read = true;
+    return OCT_OK;
 }
 
 oct_status oct_h5_read(oct_h5 *file, const char *path, oct_dtype dtype, oct_shape shape, void *data)
@@ -569,52 +504,58 @@ oct_status oct_h5_read_i64(oct_h5 *file, const char *path, int64_t min, int64_t 
     return OCT_OK;
 }
 
-/* Names collected while HDF5 iterates; nothing else is done inside the iteration. */
-typedef struct name_list {
-    char (*names)[NAME_MAX_BYTES + 1];
-    size_t count, capacity;
-    const char *why;
-    oct_status status;
-} name_list;
-
-static herr_t collect_name(hid_t group, const char *name, const H5L_info_t *link, void *user)
-{
-    name_list *list = user;
-    (void)group;
-    if (link->type != H5L_TYPE_HARD)
-        list->why = "holds a link to elsewhere, which is not followed";
-    else if (strlen(name) > NAME_MAX_BYTES)
-        list->why = "holds a name of more than 255 bytes";
-    else if (list->count == NAMES_MAX)
-        list->why = "holds more than 100000 names";
-    if (list->why) return -1;
-    list->status = oct_grow(&list->names, &list->capacity, list->count + 1, sizeof *list->names);
-    if (list->status != OCT_OK) return -1;
-    snprintf(list->names[list->count++], sizeof *list->names, "%s", name);
-    return 0;
-}
-
 oct_status oct_h5_list(oct_h5 *file, const char *group,
                        oct_status (*visit)(void *user, const char *name), void *user)
 {
-    oct_status status = OCT_OK;
-    name_list list = {0};
-    hsize_t index = 0;
-    const char *why;
-
-    hid_t id = find(file, group, H5I_GROUP, &why);
-    OCT_CHECK(id >= 0, OCT_DATA, "%s: %s %s", file->name, *group ? group : "/", why);
-    if (H5Literate(id, H5_INDEX_NAME, H5_ITER_INC, &index, collect_name, &list) < 0) {
-        status = list.status != OCT_OK
-                     ? list.status
-                     : oct_fail(OCT_DATA, "%s: %s %s", file->name, *group ? group : "/",
-                                list.why ? list.why : "cannot be listed; the file is damaged");
-        goto out;
+    entry *found;
+    OCT_CHECK(look_up(file, group, &found), OCT_DATA, "%s: %s is missing", file->name, group);
+    OCT_CHECK(!found || found->object->group, OCT_DATA, "%s: %s is not a group", file->name, group);
+    const size_t number = found ? (size_t)(found->object - file->map.objects) : 0;
+    size_t low = 0, high = file->map.count > 0 ? file->map.count - 1 : 0; /* of the first in it */
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if (file->entries[middle].object->parent < number)
+            low = middle + 1;
+        else
+            high = middle;
     }
-    for (size_t i = 0; i < list.count; i++)
-        OCT_TRY_OUT(visit(user, list.names[i]));
-out:
-    H5Gclose(id);
-    oct_free(&list.names);
-    return status;
+    for (size_t i = low; i + 1 < file->map.count; i++) {
+        const oct_h5_object *object = file->entries[i].object;
+        char name[NAME_MAX_BYTES + 1];
+        if (object->parent != number) break;
+        snprintf(name, sizeof name, "%.*s", (int)object->name_bytes, object->name);
+        OCT_TRY(visit(user, name));
+    }
+    return OCT_OK;
+}
+
+/* The path of an object, or its end when it is longer than there is room. */
+static const char *path_of(const oct_h5 *file, const oct_h5_object *object, char *text, size_t size)
+{
+    size_t at = size - 1;
+    text[at] = '\0';
+    for (; object->name && at > object->name_bytes; object = &file->map.objects[object->parent]) {
+        if (text[at] != '\0') text[--at] = '/';
+        at -= object->name_bytes;
+        memcpy(text + at, object->name, object->name_bytes);
+    }
+    return text + at;
+}
+
+oct_status oct_h5_check_all_read(oct_h5 *file)
+{
+    char text[1024];
+    size_t surplus = 0;
+    const oct_h5_object *first = NULL;
+    for (size_t i = 0; i + 1 < file->map.count; i++) {
+        const entry *e = &file->entries[i];
+        if (e->object->group || e->read) continue;
+        if (surplus++ == 0) first = e->object;
+    }
+    OCT_CHECK(surplus == 0, OCT_DATA,
+              "%s: holds %zu data set%s that this Octet does not know there, such as %s; use the "
+              "Octet that wrote it",
+              file->name, surplus, surplus == 1 ? "" : "s",
+              path_of(file, first, text, sizeof text));
+    return OCT_OK;
 }

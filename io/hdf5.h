@@ -1,7 +1,8 @@
 /* The one door to HDF5: files are built and read as images in memory (core driver), so writing to
- * disk, syncing and digests are ours. Images are deterministic: no times, format of HDF5 1.8. Reading is
- * strict: hard links only, no filters, plain fixed-size types, expected shape and type before any
- * allocation. HDF5's own error printing is off; failures become oct_status with the object's name. */
+ * disk, syncing and digests are ours. Images are deterministic: no times, format of HDF5 1.8. What is
+ * opened has first been proven to be as these functions write (hdf5_walk.h), so all data sets together are
+ * no larger than the image; type and shape are as expected before any allocation. HDF5's own error
+ * printing is off; failures become oct_status with the object's name. */
 #pragma once
 
 #include "core/tensor/tensor.h"
@@ -9,7 +10,8 @@
 typedef struct oct_h5 oct_h5;
 
 oct_status oct_h5_create(oct_h5 **file) OCT_NODISCARD;
-/* image: `size` bytes, borrowed until close. `name` for messages. */
+/* image: `size` bytes, borrowed until close. `name` for messages. OCT_DATA unless the image is as Octet
+ * writes them. */
 oct_status oct_h5_open(oct_h5 **file, const void *image, size_t size,
                        const char *name) OCT_NODISCARD;
 void oct_h5_close(oct_h5 **file);
@@ -26,7 +28,7 @@ oct_status oct_h5_seal(oct_h5 *file, void **bytes,
 oct_status oct_h5_open_sealed(oct_h5 **file, const void *bytes, size_t size,
                               const char *name) OCT_NODISCARD;
 
-/* path: "group/.../name", at most 32 names of 255 bytes; parents are made. Shapes of up to 4 dimensions, any may be 0. */
+/* path: "group/.../name", at most 32 names of 255 printable letters; parents are made. Shapes of up to 4 dimensions, any may be 0. */
 oct_status oct_h5_write(oct_h5 *file, const char *path, oct_dtype dtype, oct_shape shape,
                         const void *data) OCT_NODISCARD;
 /* Reads into `data`, refusing when the stored dtype or shape differs. */
@@ -35,7 +37,7 @@ oct_status oct_h5_read(oct_h5 *file, const char *path, oct_dtype dtype, oct_shap
 /* Allocates *data (a T **; oct_alloc) after the same checks, then reads. NULL on failure. */
 oct_status oct_h5_read_new(oct_h5 *file, const char *path, oct_dtype dtype, oct_shape shape,
                            void *data) OCT_NODISCARD;
-/* What is there; OCT_DATA when it is missing. */
+/* What is there; OCT_DATA when it is missing. These and the reading ones are for opened files. */
 oct_status oct_h5_look(oct_h5 *file, const char *path, oct_dtype *dtype,
                        oct_shape *shape) OCT_NODISCARD;
 bool oct_h5_has(oct_h5 *file, const char *path);
@@ -50,3 +52,5 @@ oct_status oct_h5_read_i64(oct_h5 *file, const char *path, int64_t min, int64_t 
 /* Names in a group in alphabetical order; calls visit for each. */
 oct_status oct_h5_list(oct_h5 *file, const char *group,
                        oct_status (*visit)(void *user, const char *name), void *user) OCT_NODISCARD;
+/* OCT_DATA naming one, unless every data set of the file has been read by now. */
+oct_status oct_h5_check_all_read(oct_h5 *file) OCT_NODISCARD;

@@ -193,8 +193,9 @@ static oct_status read_model(oct_h5 *h5, oct_model *model)
     const int64_t golden = model->certificate.golden_count;
     OCT_TRY(oct_h5_read_new(h5, "golden/input", OCT_F32,
                             OCT_SHAPE(golden, oct_inputs_numel(program)), &model->golden_input));
-    return oct_h5_read_new(h5, "golden/digest", OCT_U8,
-                           OCT_SHAPE(golden, program->num_values, DIGEST), &model->golden_digest);
+    OCT_TRY(oct_h5_read_new(h5, "golden/digest", OCT_U8,
+                            OCT_SHAPE(golden, program->num_values, DIGEST), &model->golden_digest));
+    return oct_h5_check_all_read(h5);
 }
 
 oct_status oct_model_load(oct_model *model, const char *path)

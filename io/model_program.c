@@ -429,6 +429,7 @@ static oct_status read_tables(oct_h5 *h5, int64_t i, oct_step *step)
 {
     char path[64];
     const oct_shape shape = OCT_SHAPE(step->table_size);
+    if (step->table_size == 0) return OCT_OK;
     if (oct_h5_has(h5, part_path(path, "tables", i, "codes")))
         OCT_TRY(oct_h5_read_new(h5, path, OCT_U16, shape, &step->table));
     if (oct_h5_has(h5, part_path(path, "tables", i, "exponential")))

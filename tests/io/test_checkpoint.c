@@ -4,6 +4,7 @@
 
 #include "core/base/log.h"
 #include "core/base/mem.h"
+#include "core/nn/modules.h"
 #include "io/file.h"
 #include "io/hdf5.h"
 #include "tests/support/check_status.h"
@@ -677,6 +678,12 @@ Test(checkpoint, tells_an_int8_model_from_a_checkpoint)
     check_nothing_held();
 }
 
+static oct_status stray_items(oct_h5 *h5)
+{
+    OCT_TRY(oct_h5_write_i64(h5, "stray/x", 0));
+    return oct_h5_write_i64(h5, "info/stray", 0);
+}
+
 /* Loading into a model that the checkpoint is not of. */
 
 static void check_load_refused(const char *file, kit *into, const char *why)
@@ -708,6 +715,20 @@ Test(checkpoint, refuses_another_model_and_changes_nothing)
                        "as state/l2/count, state/l2/flags, state/l2/nothing");
     oct_module_destroy(&small.root);
     oct_module_destroy(&large.root);
+    check_nothing_held();
+}
+
+Test(checkpoint, refuses_what_does_not_belong_into_it)
+{
+    oct_checkpoint ckpt;
+    oct_module *nothing;
+    MUST(oct_relu_create(&nothing));
+    craft("stray.h5", 1, 8, stray_items);
+    MUST(oct_checkpoint_open(&ckpt, in_folder("stray.h5")));
+    cr_assert_eq(oct_checkpoint_load(&ckpt, nothing, NULL), OCT_DATA);
+    check_said("2 of its items are not in this one, such as info/stray, stray/x");
+    oct_checkpoint_close(&ckpt);
+    oct_module_destroy(&nothing);
     check_nothing_held();
 }
 

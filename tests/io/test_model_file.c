@@ -526,6 +526,34 @@ static void good_model(void **bytes, size_t *size)
     MUST(oct_file_read(model_path, 1 << 20, bytes, size));
 }
 
+Test(model_file, refuses_what_does_not_belong_into_it)
+{
+    static const char *const surplus[] = {"stray", "info/stray", "program/weights/1/stray",
+                                          "program/tables/1/codes", "golden/stray/x"};
+    void *bytes, *changed;
+    size_t size, length;
+    good_model(&bytes, &size);
+    for (size_t i = 0; i < OCT_COUNT(surplus); i++) {
+        oct_model m;
+        copy c = {0};
+        MUST(oct_h5_open_sealed(&c.from, bytes, size, "good"));
+        MUST(oct_h5_create(&c.to));
+        MUST(oct_h5_list(c.from, "", copy_item, &c));
+        MUST(oct_h5_write(c.to, surplus[i], OCT_U16, OCT_SHAPE(0), NULL));
+        MUST(oct_h5_seal(c.to, &changed, &length));
+        oct_h5_close(&c.from);
+        oct_h5_close(&c.to);
+        write_raw(other_path, changed, length);
+        oct_free(&changed);
+        cr_assert_eq(oct_model_load(&m, other_path), OCT_DATA, "%s", surplus[i]);
+        check_said("holds 1 data set that this Octet does not know there");
+        check_said(surplus[i]);
+        oct_model_free(&m);
+    }
+    oct_free(&bytes);
+    check_nothing_held();
+}
+
 Test(model_file, names_what_is_missing)
 {
     static const char *const needed[] = {"info/format",

@@ -1,0 +1,500 @@
+/* The walk over an image: superblock, object headers and their messages, and what all of them claim.
+ *
+ * Whatever is reached claims its bytes first. The claims of a file that is in order lie beside each
+ * other, so together they are no more than the image; a file that leads in a circle or to one place
+ * twice runs out of bytes at once. That bounds time and memory; whether two claims lie over each other
+ * is looked at when all are there.
+ */
+#include "io/hdf5_walk_impl.h"
+
+#include "core/base/mem.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    OBJECT_PIECES = 32, /* a header and its continuations */
+    COMPACT_LINKS = 8,  /* in a header; more are stored densely */
+    TYPE_BYTES = 20,    /* of the longest datatype message */
+};
+
+/* Kinds of messages that we write (IV.A.2). */
+enum {
+    NIL = 0,
+    DATASPACE = 1,
+    LINK_INFO = 2,
+    DATATYPE = 3,
+    FILL_VALUE = 5,
+    LINK = 6,
+    LAYOUT = 8,
+    GROUP_INFO = 10,
+    CONTINUATION = 16,
+    KINDS
+};
+
+/* The flags of each kind of message: 1 for those that never change. The layout of an empty data set could
+ * still change: it has 0 or 1. */
+static const uint8_t message_flags[KINDS] = {
+    [DATATYPE] = 1, [FILL_VALUE] = 1, [LAYOUT] = 1, [GROUP_INFO] = 1};
+
+static bool has_flags(uint64_t kind, uint64_t flags)
+{
+    return flags == message_flags[kind] || (kind == LAYOUT && flags == 0);
+}
+
+/* lookup3 */
+
+static uint32_t rotate(uint32_t x, int bits)
+{
+    return x << bits | x >> (32 - bits);
+}
+
+uint32_t oct_h5_checksum(const void *bytes, size_t size)
+{
+    static const int turns[6] = {4, 6, 8, 16, 19, 4}, last_turns[7] = {14, 11, 25, 16, 4, 14, 24};
+    const uint8_t *next = bytes;
+    uint32_t x[3]; /* a, b, c; each turn of the loops moves on to the next one */
+    for (int i = 0; i < 3; i++)
+        x[i] = 0xdeadbeef + (uint32_t)size;
+    while (size > 0) {
+        const size_t now = size < 12 ? size : 12;
+        for (size_t i = 0; i < now; i++)
+            x[i / 4] += (uint32_t)next[i] << (8 * (i % 4));
+        next += now;
+        size -= now;
+        for (int i = 0; i < 6 && size > 0; i++) {
+            uint32_t *a = &x[i % 3], *b = &x[(i + 1) % 3], *c = &x[(i + 2) % 3];
+            *a = (*a - *c) ^ rotate(*c, turns[i]);
+            *c += *b;
+        }
+        for (int i = 0; i < 7 && size == 0; i++) {
+            uint32_t *c = &x[(i + 2) % 3], *b = &x[(i + 1) % 3];
+            *c = (*c ^ *b) - rotate(*b, last_turns[i]);
+        }
+    }
+    return x[2];
+}
+
+/* The cursor. */
+
+uint64_t oct_h5_take(oct_h5_cursor *c, size_t bytes)
+{
+    uint64_t value = 0;
+    if ((size_t)(c->end - c->next) < bytes) {
+        c->short_of = true;
+        c->next = c->end;
+        return 0;
+    }
+    for (size_t i = 0; i < bytes; i++)
+        value |= (uint64_t)*c->next++ << (8 * i);
+    return value;
+}
+
+bool oct_h5_take_word(oct_h5_cursor *c, const char *word)
+{
+    bool same = true;
+    for (; *word; word++)
+        same &= oct_h5_take(c, 1) == (unsigned char)*word;
+    return same && !c->short_of;
+}
+
+bool oct_h5_take_zeros(oct_h5_cursor *c)
+{
+    bool zero = true;
+    while (c->next < c->end)
+        zero &= *c->next++ == 0;
+    return zero;
+}
+
+bool oct_h5_take_checksum(oct_h5_cursor *c, const uint8_t *begin)
+{
+    const size_t bytes = (size_t)(c->next - begin);
+    const uint64_t there = oct_h5_take(c, 4);
+    return !c->short_of && there == oct_h5_checksum(begin, bytes);
+}
+
+/* Claims. */
+
+oct_status oct_h5_refuse(uint64_t at, const char *what)
+{
+    return oct_fail(OCT_DATA,
+                    "holds what Octet does not write (%s, at byte %llu); it is damaged or another "
+                    "program made it",
+                    what, (unsigned long long)at);
+}
+
+static oct_status claim(oct_h5_walker *w, oct_h5_extents *extents, uint64_t at, uint64_t bytes,
+                        oct_h5_cursor *c)
+{
+    OCT_H5_NEED(at <= w->size && bytes <= w->size - at, at, "something beyond the end of the file");
+    OCT_H5_NEED(bytes <= w->size - extents->bytes, at, "something that is reached twice");
+    OCT_TRY(oct_grow(&extents->all, &extents->capacity, extents->count + 1, sizeof *extents->all));
+    extents->all[extents->count++] = (oct_h5_extent){at, bytes};
+    extents->bytes += bytes;
+    *c = (oct_h5_cursor){.next = w->image + at, .end = w->image + at + bytes};
+    return OCT_OK;
+}
+
+oct_status oct_h5_claim(oct_h5_walker *w, uint64_t at, uint64_t bytes, oct_h5_cursor *c)
+{
+    return claim(w, &w->parts, at, bytes, c);
+}
+
+oct_status oct_h5_claim_entry(oct_h5_walker *w, uint64_t at, uint64_t bytes, oct_h5_cursor *c)
+{
+    return claim(w, &w->entries, at, bytes, c);
+}
+
+static int by_place(const void *a, const void *b)
+{
+    const oct_h5_extent *x = a, *y = b;
+    return x->at < y->at ? -1 : x->at > y->at;
+}
+
+static oct_status check_disjoint(oct_h5_extents *extents)
+{
+    oct_h5_extent *all = extents->all;
+    if (extents->count > 0) qsort(all, extents->count, sizeof *all, by_place);
+    for (size_t i = 1; i < extents->count; i++)
+        OCT_H5_NEED(all[i].at - all[i - 1].at >= all[i - 1].bytes, all[i].at,
+                    "something that lies over something else");
+    return OCT_OK;
+}
+
+/* Links. */
+
+static bool is_name(const char *name, size_t bytes)
+{
+    if (bytes == 0 || bytes > OCT_H5_NAME_BYTES || (bytes == 1 && *name == '.')) return false;
+    for (size_t i = 0; i < bytes; i++)
+        if (name[i] < ' ' || name[i] > '~' || name[i] == '/') return false;
+    return true;
+}
+
+oct_status oct_h5_take_link(oct_h5_cursor *c, uint64_t at, oct_h5_link *link)
+{
+    /* Version 1; flags 0: a hard link without creation order, its name's length in one byte. */
+    const bool plain = oct_h5_take(c, 1) == 1 && oct_h5_take(c, 1) == 0;
+    OCT_H5_NEED(plain, at, "a link of another kind");
+    link->name_bytes = (size_t)oct_h5_take(c, 1);
+    link->name = (const char *)c->next;
+    OCT_H5_NEED((size_t)(c->end - c->next) == link->name_bytes + 8, at, "a link of another size");
+    OCT_H5_NEED(is_name(link->name, link->name_bytes), at,
+                "a name that is too long or holds more than printable letters");
+    c->next += link->name_bytes;
+    link->target = oct_h5_take(c, 8);
+    return OCT_OK;
+}
+
+int oct_h5_compare_names(const oct_h5_link *a, const oct_h5_link *b)
+{
+    const size_t least = a->name_bytes < b->name_bytes ? a->name_bytes : b->name_bytes;
+    const int differ = memcmp(a->name, b->name, least);
+    if (differ != 0) return differ;
+    return a->name_bytes < b->name_bytes ? -1 : a->name_bytes > b->name_bytes;
+}
+
+/* Object headers. */
+
+/* What the messages of an object's header say. */
+typedef struct header {
+    uint64_t at;
+    bool has[KINDS];
+    oct_h5_object object; /* its dtype and shape */
+    uint64_t data, bytes; /* LAYOUT */
+    uint64_t heap, tree;  /* LINK_INFO */
+    oct_h5_link links[COMPACT_LINKS];
+    size_t num_links;
+    oct_h5_extent pieces[OBJECT_PIECES]; /* the continuations */
+    size_t num_pieces;
+} header;
+
+/* IV.A.2.b, version 2: a scalar, or up to four dimensions that cannot grow. */
+static bool take_dataspace(oct_h5_cursor *c, oct_shape *shape)
+{
+    const uint64_t version = oct_h5_take(c, 1), rank = oct_h5_take(c, 1);
+    const uint64_t flags = oct_h5_take(c, 1), kind = oct_h5_take(c, 1);
+    const uint64_t wanted =
+        rank > 0; /* flags: there are largest sizes; kind: simple, else scalar */
+    if (version != 2 || rank > OCT_MAX_DIMS || flags != wanted || kind != wanted) return false;
+    *shape = (oct_shape){.ndim = (int)rank};
+    uint64_t dims[2][OCT_MAX_DIMS] = {{0}};
+    for (int k = 0; k < 2; k++)
+        for (uint64_t i = 0; i < rank; i++)
+            dims[k][i] = oct_h5_take(c, 8);
+    for (uint64_t i = 0; i < rank; i++) {
+        if (dims[0][i] != dims[1][i] || dims[0][i] > INT64_MAX) return false;
+        shape->dim[i] = (int64_t)dims[0][i];
+    }
+    return oct_shape_numel(shape) >= 0;
+}
+
+/* IV.A.2.d, version 1: fixed-point numbers (class 0) and IEEE numbers (class 1), little-endian. Size and
+ * offset of the bits, then of IEEE numbers where exponent and mantissa lie, how long they are, and the
+ * exponent's bias. */
+static size_t datatype_message(oct_dtype dtype, uint8_t message[TYPE_BYTES])
+{
+    const uint8_t bytes = (uint8_t)oct_dtype_bytes(dtype), bits = (uint8_t)(8 * bytes);
+    const bool is_signed =
+        dtype == OCT_S8 || dtype == OCT_S16 || dtype == OCT_S32 || dtype == OCT_S64;
+    if (dtype == OCT_F32)
+        memcpy(message, "\x11\x20\x1f\0\x4\0\0\0\0\0\x20\0\x17\x8\0\x17\x7f\0\0\0", TYPE_BYTES);
+    else if (dtype == OCT_F64)
+        memcpy(message, "\x11\x20\x3f\0\x8\0\0\0\0\0\x40\0\x34\xb\0\x34\xff\x3\0\0", TYPE_BYTES);
+    else
+        memcpy(message, (uint8_t[12]){0x10, is_signed ? 8 : 0, 0, 0, bytes, 0, 0, 0, 0, 0, bits},
+               12);
+    return dtype == OCT_F32 || dtype == OCT_F64 ? TYPE_BYTES : 12;
+}
+
+static bool take_datatype(oct_h5_cursor *c, oct_dtype *dtype)
+{
+    static const oct_dtype all[] = {
+#define X(name, type) OCT_##name,
+        OCT_DTYPE_LIST(X)
+#undef X
+    };
+    const size_t size = (size_t)(c->end - c->next);
+    uint8_t message[TYPE_BYTES];
+    for (size_t i = 0; i < OCT_COUNT(all); i++) {
+        if (datatype_message(all[i], message) != size || memcmp(message, c->next, size) != 0)
+            continue;
+        *dtype = all[i];
+        c->next = c->end;
+        return true;
+    }
+    return false;
+}
+
+/* IV.A.2.i, version 3, class 1: contiguous. */
+static bool take_layout(oct_h5_cursor *c, header *h)
+{
+    const bool contiguous = oct_h5_take(c, 1) == 3 && oct_h5_take(c, 1) == 1;
+    h->data = oct_h5_take(c, 8);
+    h->bytes = oct_h5_take(c, 8);
+    return contiguous;
+}
+
+/* IV.A.2.c, version 0, without creation order. */
+static bool take_link_info(oct_h5_cursor *c, header *h)
+{
+    const bool plain = oct_h5_take(c, 2) == 0;
+    h->heap = oct_h5_take(c, 8);
+    h->tree = oct_h5_take(c, 8);
+    return plain && (h->heap == OCT_H5_NOWHERE) == (h->tree == OCT_H5_NOWHERE);
+}
+
+static oct_status take_continuation(oct_h5_cursor *c, header *h)
+{
+    OCT_H5_NEED(h->num_pieces < OBJECT_PIECES, h->at, "a header in too many pieces");
+    oct_h5_extent *piece = &h->pieces[h->num_pieces++];
+    piece->at = oct_h5_take(c, 8);
+    piece->bytes = oct_h5_take(c, 8);
+    return OCT_OK;
+}
+
+static oct_status take_compact_link(oct_h5_cursor *c, header *h)
+{
+    OCT_H5_NEED(h->num_links < COMPACT_LINKS, h->at, "a header with too many links");
+    oct_h5_link *link = &h->links[h->num_links];
+    OCT_TRY(oct_h5_take_link(c, h->at, link));
+    for (size_t i = 0; i < h->num_links; i++)
+        OCT_H5_NEED(oct_h5_compare_names(link, &h->links[i]) != 0, h->at,
+                    "a name that is there twice");
+    h->num_links++;
+    return OCT_OK;
+}
+
+static oct_status take_message(oct_h5_cursor *c, uint64_t kind, header *h)
+{
+    const bool repeats = kind == NIL || kind == LINK || kind == CONTINUATION;
+    OCT_H5_NEED(repeats || !h->has[kind], h->at, "a header that says a thing twice");
+    h->has[kind] = true;
+    bool good = true;
+    switch (kind) {
+    case NIL:
+        good = oct_h5_take_zeros(c);
+        break;
+    case DATASPACE:
+        good = take_dataspace(c, &h->object.shape);
+        break;
+    case LINK_INFO:
+        good = take_link_info(c, h);
+        break;
+    case DATATYPE:
+        good = take_datatype(c, &h->object.dtype);
+        break;
+    case FILL_VALUE: /* version 3; space is taken at once and never filled */
+        good = oct_h5_take(c, 2) == 0x0503;
+        break;
+    case LINK:
+        OCT_TRY(take_compact_link(c, h));
+        break;
+    case LAYOUT:
+        good = take_layout(c, h);
+        break;
+    case GROUP_INFO: /* version 0; nothing but defaults */
+        good = oct_h5_take(c, 2) == 0;
+        break;
+    case CONTINUATION:
+        OCT_TRY(take_continuation(c, h));
+        break;
+    default:
+        good = false;
+    }
+    OCT_H5_NEED(good && !c->short_of && c->next == c->end, h->at,
+                "a header with a message of another form");
+    return OCT_OK;
+}
+
+/* Messages and, behind the last, at most three unused bytes. */
+static oct_status take_messages(oct_h5_cursor *c, header *h)
+{
+    while (c->end - c->next >= 4) {
+        const uint64_t kind = oct_h5_take(c, 1), bytes = oct_h5_take(c, 2),
+                       flags = oct_h5_take(c, 1);
+        OCT_H5_NEED(kind < KINDS && has_flags(kind, flags) && bytes <= (uint64_t)(c->end - c->next),
+                    h->at, "a header with a message of another kind");
+        oct_h5_cursor message = {.next = c->next, .end = c->next + bytes};
+        c->next += bytes;
+        OCT_TRY(take_message(&message, kind, h));
+    }
+    OCT_H5_NEED(oct_h5_take_zeros(c), h->at, "a header with something behind its messages");
+    return OCT_OK;
+}
+
+/* One piece of a header, without its last four bytes, which hold the checksum. */
+static oct_status take_piece(oct_h5_cursor *c, const uint8_t *begin, header *h)
+{
+    oct_h5_cursor last = {.next = c->end - 4, .end = c->end};
+    OCT_H5_NEED(oct_h5_take_checksum(&last, begin), h->at, "a header with a wrong checksum");
+    c->end -= 4;
+    return take_messages(c, h);
+}
+
+/* IV.A.1.b: version 2, without times, attributes and creation order. */
+static oct_status read_header(oct_h5_walker *w, header *h)
+{
+    enum { PREFIX = 6 };
+    oct_h5_cursor c = {.next = w->image + w->size, .end = w->image + w->size};
+    if (h->at <= w->size) c.next = w->image + h->at;
+    const bool known = oct_h5_take_word(&c, "OHDR") && oct_h5_take(&c, 1) == 2;
+    const uint64_t flags = oct_h5_take(&c, 1);
+    OCT_H5_NEED(known && !c.short_of && flags <= 2, h->at, "no object header that Octet writes");
+    const size_t width = (size_t)1 << flags;
+    const uint64_t bytes = oct_h5_take(&c, width);
+    OCT_TRY(oct_h5_claim(w, h->at, PREFIX + width + bytes + 4, &c));
+    const uint8_t *begin = c.next;
+    c.next += PREFIX + width;
+    return take_piece(&c, begin, h);
+}
+
+/* IV.A.1.b, "Object Header Continuation Block" */
+static oct_status read_continuation(oct_h5_walker *w, const oct_h5_extent *piece, header *h)
+{
+    oct_h5_cursor c;
+    OCT_H5_NEED(piece->bytes >= 8, h->at, "a header with an empty piece");
+    OCT_TRY(oct_h5_claim(w, piece->at, piece->bytes, &c));
+    const uint8_t *begin = c.next;
+    OCT_H5_NEED(oct_h5_take_word(&c, "OCHK"), piece->at, "no piece of a header");
+    return take_piece(&c, begin, h);
+}
+
+static oct_status check_dataset(oct_h5_walker *w, const header *h)
+{
+    uint64_t bytes;
+    oct_h5_cursor data;
+    OCT_H5_NEED(h->has[DATASPACE] && h->has[DATATYPE] && h->has[FILL_VALUE] && h->has[LAYOUT] &&
+                    !h->has[LINK] && !h->has[GROUP_INFO],
+                h->at, "an object that is neither group nor data set");
+    const bool overflow = __builtin_mul_overflow((uint64_t)oct_shape_numel(&h->object.shape),
+                                                 oct_dtype_bytes(h->object.dtype), &bytes);
+    OCT_H5_NEED(!overflow && bytes == h->bytes, h->at,
+                "a data set whose bytes are not those of its shape");
+    if (bytes > 0) return oct_h5_claim(w, h->data, bytes, &data);
+    OCT_H5_NEED(h->data == OCT_H5_NOWHERE, h->at, "an empty data set that lies somewhere");
+    return OCT_OK;
+}
+
+static oct_status walk_group(oct_h5_walker *w, const header *h, size_t number, int depth)
+{
+    OCT_H5_NEED(h->has[GROUP_INFO] && !h->has[DATASPACE] && !h->has[DATATYPE] &&
+                    !h->has[FILL_VALUE] && !h->has[LAYOUT],
+                h->at, "an object that is neither group nor data set");
+    if (h->heap != OCT_H5_NOWHERE) {
+        OCT_H5_NEED(h->num_links == 0, h->at, "a group with links in two places");
+        return oct_h5_walk_dense(w, h->heap, h->tree, number, depth);
+    }
+    OCT_H5_NEED(h->num_links > 0 || number == 0, h->at, "a group with nothing in it");
+    for (size_t i = 0; i < h->num_links; i++)
+        OCT_TRY(oct_h5_follow(w, &h->links[i], number, depth));
+    return OCT_OK;
+}
+
+oct_status oct_h5_follow(oct_h5_walker *w, const oct_h5_link *link, size_t parent, int depth)
+{
+    oct_h5_map *map = w->map;
+    header h = {.at = link->target};
+
+    OCT_H5_NEED(depth <= OCT_H5_DEPTH, h.at, "names that are nested too deep");
+    OCT_TRY(read_header(w, &h));
+    for (size_t i = 0; i < h.num_pieces; i++)
+        OCT_TRY(read_continuation(w, &h.pieces[i], &h));
+    h.object.name = link->name;
+    h.object.name_bytes = link->name_bytes;
+    h.object.parent = parent;
+    h.object.group = h.has[LINK_INFO];
+    OCT_TRY(oct_grow(&map->objects, &map->capacity, map->count + 1, sizeof *map->objects));
+    const size_t number = map->count++;
+    map->objects[number] = h.object;
+    return h.object.group ? walk_group(w, &h, number, depth + 1) : check_dataset(w, &h);
+}
+
+/* II.A: version 2, at the beginning of the file, which it knows the end of. */
+static oct_status walk_superblock(oct_h5_walker *w)
+{
+    enum { BYTES = 48 };
+    static const char signature[] = "\x89HDF\r\n\x1a\n";
+    oct_h5_cursor c;
+    oct_h5_link root = {0};
+
+    OCT_CHECK(w->size >= BYTES && memcmp(w->image, signature, sizeof signature - 1) == 0, OCT_DATA,
+              "is not an HDF5 file");
+    OCT_TRY(oct_h5_claim(w, 0, BYTES, &c));
+    c.next += sizeof signature - 1;
+    /* Version, bytes of an address and of a length, flags; then what the addresses are counted from. */
+    const bool plain = oct_h5_take(&c, 4) == 0x00080802 && oct_h5_take(&c, 8) == 0 &&
+                       oct_h5_take(&c, 8) == OCT_H5_NOWHERE;
+    OCT_H5_NEED(plain, 0, "a superblock of another form");
+    OCT_H5_NEED(oct_h5_take(&c, 8) == w->size, 0, "a superblock of a file of another size");
+    root.target = oct_h5_take(&c, 8);
+    OCT_H5_NEED(oct_h5_take_checksum(&c, w->image), 0, "a superblock with a wrong checksum");
+    return oct_h5_follow(w, &root, 0, 0);
+}
+
+oct_status oct_h5_walk(oct_h5_map *map, const void *image, size_t size)
+{
+    oct_status status;
+    oct_h5_walker w = {.image = image, .size = size, .map = map};
+
+    *map = (oct_h5_map){0};
+    OCT_TRY_OUT(walk_superblock(&w));
+    if (!map->objects[0].group) {
+        status = oct_h5_refuse(0, "a data set in the place of the root group");
+        goto out;
+    }
+    OCT_TRY_OUT(check_disjoint(&w.parts));
+    status = check_disjoint(&w.entries);
+out:
+    oct_free(&w.parts.all);
+    oct_free(&w.entries.all);
+    oct_free(&w.block);
+    if (status != OCT_OK) oct_h5_map_free(map);
+    return status;
+}
+
+void oct_h5_map_free(oct_h5_map *map)
+{
+    oct_free(&map->objects);
+    *map = (oct_h5_map){0};
+}
