@@ -117,6 +117,16 @@ static void check_bits(const oct_recipe_reader *r, const oct_recipe *recipe)
                         (long long)recipe->quant_bits);
 }
 
+static void check_setters(const oct_recipe_reader *r, const oct_recipe *recipe)
+{
+    const size_t key = OCT_KEY_AT_quant_setters;
+    oct_setter_words words;
+    char flaw[512];
+    for (int i = 0; i < recipe->quant_setters.count && !oct_key_bad(r, key); i++)
+        if (!oct_setter_parse(&words, recipe->quant_setters.value[i], flaw))
+            oct_keys_report(r, key, key, "quant.setters: item %d: %s", i + 1, flaw);
+}
+
 /* Is one of the keys of a table given although there is none? */
 static void check_without_table(const oct_recipe_reader *r, const oct_recipe *recipe)
 {
@@ -211,5 +221,6 @@ oct_status oct_recipe_check_keys(const oct_recipe_reader *r, oct_recipe *recipe)
     check_phases(r, recipe);
     check_batch_norm(r, recipe);
     check_bits(r, recipe);
+    check_setters(r, recipe);
     return use_table(r, recipe);
 }

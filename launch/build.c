@@ -33,9 +33,18 @@ oct_status oct_build_model(oct_module **model, const oct_recipe *recipe, const o
 /* The setters of a recipe, from high to low priority, with the templates that they put in place. */
 typedef struct recipe_setters {
     oct_qconfig standard, wide;
+    oct_setter_words *words; /* of quant.setters, and their templates */
+    oct_qconfig *templates;
     oct_qconfig_setter *list;
     size_t count;
 } recipe_setters;
+
+static void free_setters(recipe_setters *s)
+{
+    oct_free(&s->words);
+    oct_free(&s->templates);
+    oct_free(&s->list);
+}
 
 static void add_setter(recipe_setters *s, const char *name, oct_qconfig_setter setter)
 {
@@ -43,12 +52,28 @@ static void add_setter(recipe_setters *s, const char *name, oct_qconfig_setter s
     s->list[s->count++] = setter;
 }
 
+static oct_status add_words(recipe_setters *s, const oct_texts *rows)
+{
+    char flaw[512];
+    for (int i = 0; i < rows->count; i++) {
+        OCT_CHECK(oct_setter_parse(&s->words[i], rows->value[i], flaw), OCT_USAGE,
+                  "quant.setters: item %d: %s", i + 1, flaw);
+        add_setter(s, "quant.setters",
+                   oct_setter_of_words(&s->words[i], &s->standard, &s->templates[i]));
+    }
+    return OCT_OK;
+}
+
 /* The float output comes first since it changes nothing else. */
 static oct_status make_setters(recipe_setters *s, const oct_recipe *recipe)
 {
     const oct_texts *floats = &recipe->quant_float_layers, *wide = &recipe->quant_int16_layers;
-    *s = (recipe_setters){.standard = oct_qconfig_default()};
-    OCT_TRY(oct_alloc(&s->list, (size_t)(floats->count + wide->count + 2), sizeof *s->list));
+    const oct_texts *rows = &recipe->quant_setters;
+    const size_t count = (size_t)(rows->count + floats->count + wide->count + 2);
+    OCT_TRY(oct_alloc(&s->list, count, sizeof *s->list));
+    OCT_TRY(oct_alloc(&s->words, (size_t)rows->count, sizeof *s->words));
+    OCT_TRY(oct_alloc(&s->templates, (size_t)rows->count, sizeof *s->templates));
+    s->standard = oct_qconfig_default();
     s->standard.observer = oct_observer_find(recipe->quant_observer);
     s->standard.fake_quant = oct_fake_quant_kind_find(recipe->quant_fake_quant);
     s->standard.averaging = (float)recipe->quant_averaging;
@@ -58,6 +83,7 @@ static oct_status make_setters(recipe_setters *s, const oct_recipe *recipe)
     s->wide.bits = 16;
     s->wide.fixed_scale = recipe->quant_int16_fixed;
     if (recipe->quant_float_output) add_setter(s, "quant.float_output", oct_setter_float_output());
+    OCT_TRY(add_words(s, rows));
     for (int i = 0; i < floats->count; i++)
         add_setter(s, "quant.float_layers", oct_setter_by_name(floats->value[i], NULL));
     for (int i = 0; i < wide->count; i++)
@@ -79,7 +105,7 @@ static oct_status fuse_by_hand(oct_module **model, const oct_recipe *recipe)
 oct_status oct_prepare_model(oct_module **model, const oct_recipe *recipe, const oct_dataset *data,
                              oct_text *report)
 {
-    recipe_setters setters;
+    recipe_setters setters = {0};
     oct_prepare_options options = {
         .target = oct_target_find(recipe->quant_target),
         .fold_batch_norm = strcmp(recipe->quant_batch_norm, "folded") == 0,
@@ -88,12 +114,13 @@ oct_status oct_prepare_model(oct_module **model, const oct_recipe *recipe, const
     OCT_CHECK(oct_method_find(recipe->quant_method, &options.method), OCT_USAGE,
               "quant.method: there is no method '%s'", recipe->quant_method);
     if (options.method == OCT_METHOD_EAGER) OCT_TRY(fuse_by_hand(model, recipe));
-    OCT_TRY(make_setters(&setters, recipe));
+    oct_status status = make_setters(&setters, recipe);
     options.setters = setters.list;
     options.num_setters = setters.count;
-    oct_status status =
-        oct_prepare(model, OCT_EXAMPLE(OCT_SHAPE(1, data->h, data->w, data->c)), &options, report);
-    oct_free(&setters.list);
+    if (status == OCT_OK)
+        status = oct_prepare(model, OCT_EXAMPLE(OCT_SHAPE(1, data->h, data->w, data->c)), &options,
+                             report);
+    free_setters(&setters);
     return status;
 }
 

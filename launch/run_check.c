@@ -54,6 +54,20 @@ static void check_model(const oct_recipe *recipe, const oct_dataset *data)
                      spec->name);
 }
 
+/* The key that asks for 16-bit activations, or NULL. */
+static const char *wide_key(const oct_recipe *recipe)
+{
+    oct_setter_words words;
+    char flaw[512];
+    if (recipe->quant_bits == 16) return "quant.bits";
+    if (recipe->quant_int16_layers.count > 0) return "quant.int16_layers";
+    for (int i = 0; i < recipe->quant_setters.count; i++)
+        if (oct_setter_parse(&words, recipe->quant_setters.value[i], flaw) &&
+            oct_setter_is_wide(&words))
+            return "quant.setters";
+    return NULL;
+}
+
 static void check_quant(const oct_recipe *recipe)
 {
     const oct_target *target = oct_target_find(recipe->quant_target);
@@ -65,12 +79,11 @@ static void check_quant(const oct_recipe *recipe)
                 oct_fake_quant_kind_count(), name_of_kind, "use affine");
     if (!target)
         oct_fail_add(OCT_USAGE, "quant.target: there is no target '%s'", recipe->quant_target);
-    else if (!target->wide_codes &&
-             (recipe->quant_bits == 16 || recipe->quant_int16_layers.count > 0))
+    else if (!target->wide_codes && wide_key(recipe))
         oct_fail_add(OCT_USAGE,
                      "%s: target %s has no 16-bit activations; leave the key out or use another "
                      "target",
-                     recipe->quant_bits == 16 ? "quant.bits" : "quant.int16_layers", target->name);
+                     wide_key(recipe), target->name);
     if (target && target->requantizer == OCT_REQUANT_SHIFT &&
         strcmp(recipe->quant_batch_norm, "folded") != 0)
         oct_fail_add(OCT_USAGE,

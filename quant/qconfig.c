@@ -4,6 +4,7 @@
 #include "core/base/text.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 oct_qconfig oct_qconfig_default(void)
@@ -145,6 +146,79 @@ oct_status oct_setter_sensitive(oct_qconfig_setter *setter, const struct oct_sen
     return OCT_OK;
 }
 
+/* Templates by name. */
+
+typedef struct oct_qconfig_template {
+    const char *name;
+    int bits; /* 0: stays float */
+    bool fixed_scale;
+} oct_qconfig_template;
+
+static const oct_qconfig_template templates[] = {
+    {"float", 0, false},  {"int8", 8, false},        {"int8_fixed", 8, true},
+    {"int16", 16, false}, {"int16_fixed", 16, true},
+};
+
+static const oct_qconfig_template *template_of(const char *name, char flaw[512])
+{
+    const char *names[OCT_COUNT(templates)];
+    char hint[OCT_HINT_BYTES];
+    for (size_t i = 0; i < OCT_COUNT(templates); i++) {
+        names[i] = templates[i].name;
+        if (strcmp(names[i], name) == 0) return &templates[i];
+    }
+    snprintf(flaw, 512, "there is no template '%.64s'; %s", name,
+             oct_did_you_mean(hint, name, names, OCT_COUNT(names),
+                              "write float, int8, int8_fixed, int16 or int16_fixed"));
+    return NULL;
+}
+
+bool oct_setter_parse(oct_setter_words *words, const char *text, char flaw[512])
+{
+    static const char prefix[] = "type:";
+    const char *equals = strrchr(text, '=');
+    *words = (oct_setter_words){.by_type = strncmp(text, prefix, strlen(prefix)) == 0};
+    const char *who = text + (words->by_type ? strlen(prefix) : 0);
+    size_t length = equals && equals > who ? (size_t)(equals - who) : 0;
+    if (length == 0 || length >= sizeof words->who) {
+        snprintf(flaw, 512,
+                 "'%.64s' is no setter; write PATH=TEMPLATE or type:NAME=TEMPLATE, such as "
+                 "head.*=int16 or type:linear=float",
+                 text);
+        return false;
+    }
+    memcpy(words->who, who, length);
+    words->qconfig = template_of(equals + 1, flaw);
+    return words->qconfig != NULL;
+}
+
+bool oct_setter_is_wide(const oct_setter_words *words)
+{
+    return words->qconfig->bits == 16;
+}
+
+oct_qconfig_setter oct_setter_of_words(const oct_setter_words *words, const oct_qconfig *standard,
+                                       oct_qconfig *qconfig)
+{
+    *qconfig = *standard;
+    qconfig->none = words->qconfig->bits == 0;
+    if (!qconfig->none) qconfig->bits = words->qconfig->bits;
+    qconfig->fixed_scale = words->qconfig->fixed_scale;
+    const oct_qconfig *given = qconfig->none ? NULL : qconfig;
+    return words->by_type ? oct_setter_by_type(words->who, given)
+                          : oct_setter_by_name(words->who, given);
+}
+
+const char *oct_setter_text(const oct_qconfig_setter *setter, char text[OCT_SETTER_BYTES])
+{
+    if (setter->pattern)
+        snprintf(text, OCT_SETTER_BYTES, "%s '%s%s'", setter->name,
+                 setter->refine == refine_by_type ? "type:" : "", setter->pattern);
+    else
+        snprintf(text, OCT_SETTER_BYTES, "%s", setter->name);
+    return text;
+}
+
 oct_qconfig oct_qconfig_of(const oct_qconfig_setter *setters, size_t count,
                            const oct_qconfig_place *place)
 {
@@ -152,6 +226,24 @@ oct_qconfig oct_qconfig_of(const oct_qconfig_setter *setters, size_t count,
     for (size_t i = count; i > 0; i--)
         setters[i - 1].refine(&setters[i - 1], place, &qconfig);
     return qconfig;
+}
+
+/* No template: whatever a setter says of a place makes it another one. */
+static bool is_blank(const oct_qconfig *q)
+{
+    return !q->none && !q->observer && !q->fake_quant && q->averaging == 0.0f && q->bits == 0 &&
+           !q->current_scales && !q->fixed_scale;
+}
+
+const oct_qconfig_setter *oct_qconfig_decider(const oct_qconfig_setter *setters, size_t count,
+                                              const oct_qconfig_place *place)
+{
+    for (size_t i = 0; i < count; i++) {
+        oct_qconfig qconfig = {0};
+        setters[i].refine(&setters[i], place, &qconfig);
+        if (!is_blank(&qconfig)) return &setters[i];
+    }
+    return NULL;
 }
 
 oct_status oct_qconfig_check(const oct_qconfig *qconfig, const oct_target *target)
@@ -211,6 +303,40 @@ oct_status oct_qconfig_check_names(const oct_qconfig_setter *setters, size_t cou
         if (setters[i].refine == refine_by_name)
             check_pattern(setters[i].name, setters[i].pattern, paths, num_paths);
         if (setters[i].table) check_rows(&setters[i], paths, num_paths);
+    }
+    return oct_fail_count() > before ? OCT_PREPARE : OCT_OK;
+}
+
+static bool is_listed(const char *word, const char *const *words, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(words[i], word) == 0) return true;
+    return false;
+}
+
+/* "it has add, conv2d, linear" */
+static const char *list_types(char text[512], const char *const *types, size_t count)
+{
+    size_t used = (size_t)snprintf(text, 512, "it has");
+    for (size_t i = 0; i < count; i++)
+        if (!is_listed(types[i], types, i) && used < 512 - 80)
+            used +=
+                (size_t)snprintf(text + used, 512 - used, "%s %.64s", i > 0 ? "," : "", types[i]);
+    return text;
+}
+
+oct_status oct_qconfig_check_types(const oct_qconfig_setter *setters, size_t count,
+                                   const char *const *types, size_t num_types)
+{
+    char hint[OCT_HINT_BYTES], all[512];
+    size_t before = oct_fail_count();
+    for (size_t i = 0; i < count; i++) {
+        const oct_qconfig_setter *s = &setters[i];
+        if (s->refine != refine_by_type || is_listed(s->pattern, types, num_types)) continue;
+        oct_fail_add(OCT_PREPARE, "%s 'type:%s': the model has no module or op of this type; %s",
+                     s->name, s->pattern,
+                     oct_did_you_mean(hint, s->pattern, types, num_types,
+                                      list_types(all, types, num_types)));
     }
     return oct_fail_count() > before ? OCT_PREPARE : OCT_OK;
 }

@@ -34,7 +34,7 @@ typedef struct oct_qconfig_place {
 
 typedef struct oct_qconfig_setter oct_qconfig_setter;
 struct oct_qconfig_setter {
-    const char *name; /* for the check report: "by name layer1.*" */
+    const char *name; /* for the check report: "by name"; of a recipe "quant.float_layers" */
     void (*refine)(const oct_qconfig_setter *self, const oct_qconfig_place *place,
                    oct_qconfig *qconfig);
     const oct_qconfig *qconfig; /* what default, by_name and by_type put in place; borrowed */
@@ -62,9 +62,33 @@ oct_status oct_setter_sensitive(oct_qconfig_setter *setter, const struct oct_sen
                                 int64_t topk, double ratio, int bits,
                                 bool fixed_scale) OCT_NODISCARD;
 
+/* Setters as words, as a recipe writes them (quant.setters): WHO=TEMPLATE, where WHO is a path pattern or
+ * type:NAME, and TEMPLATE is float, int8, int8_fixed, int16 or int16_fixed (bits of activations; fixed:
+ * the scale stays as calibration left it). */
+typedef struct oct_setter_words {
+    bool by_type;
+    char who[256];
+    const struct oct_qconfig_template *qconfig; /* of the words; static */
+} oct_setter_words;
+/* False with what is wrong and the remedy in `flaw`. */
+bool oct_setter_parse(oct_setter_words *words, const char *text, char flaw[512]);
+/* Does the template give 16-bit codes? */
+bool oct_setter_is_wide(const oct_setter_words *words);
+/* The setter that the words mean. *qconfig becomes the template on the base of `standard`; both
+ * pointers are borrowed by the setter. */
+oct_qconfig_setter oct_setter_of_words(const oct_setter_words *words, const oct_qconfig *standard,
+                                       oct_qconfig *qconfig);
+
 /* Applies the setters to a place. */
 oct_qconfig oct_qconfig_of(const oct_qconfig_setter *setters, size_t count,
                            const oct_qconfig_place *place);
+/* The setter of the highest priority that has something to say of the place beside its float output;
+ * NULL: none has. */
+const oct_qconfig_setter *oct_qconfig_decider(const oct_qconfig_setter *setters, size_t count,
+                                              const oct_qconfig_place *place);
+/* "by name 'layer1.*'", "quant.setters 'type:linear'", "default". Returns text. */
+enum { OCT_SETTER_BYTES = 384 };
+const char *oct_setter_text(const oct_qconfig_setter *setter, char text[OCT_SETTER_BYTES]);
 
 /* Can modules be quantized so on this target (NULL: on any)? OCT_PREPARE with what is wrong; the
  * caller adds the path. */
@@ -76,6 +100,10 @@ oct_status oct_setters_check(const oct_qconfig_setter *setters, size_t count,
  * paths? OCT_PREPARE with a problem for each that fits none, and the nearest paths. */
 oct_status oct_qconfig_check_names(const oct_qconfig_setter *setters, size_t count,
                                    const char *const *paths, size_t num_paths) OCT_NODISCARD;
+
+/* The same for types: is each that a by_type setter names among `types`, those that the model has? */
+oct_status oct_qconfig_check_types(const oct_qconfig_setter *setters, size_t count,
+                                   const char *const *types, size_t num_types) OCT_NODISCARD;
 
 /* A sensitivity table: one row a quantizer, the most sensitive first. */
 typedef struct oct_sensitivity_row {

@@ -425,7 +425,8 @@ static oct_status write_node(work *w, int64_t node)
     }
     n->note = p->why;
     p->why = NULL;
-    return OCT_OK;
+    char decider[OCT_SETTER_BYTES];
+    return p->decider ? oct_strdup(&n->decider, oct_setter_text(p->decider, decider)) : OCT_OK;
 }
 
 static oct_status write_graph(work *w)

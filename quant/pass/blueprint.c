@@ -164,14 +164,20 @@ static oct_status judge_node(oct_blueprint *plan, size_t i)
     oct_blueprint_node *p = &plan->nodes[i];
     const oct_graph_node *node = &plan->graph->nodes[i];
     const char *op = oct_blueprint_type(plan, (int64_t)i);
-    p->qconfig = oct_qconfig_of(plan->options->setters, plan->options->num_setters,
-                                &(oct_qconfig_place){.path = p->path, .type = op});
+    const oct_prepare_options *o = plan->options;
+    const oct_qconfig_place where = {.path = p->path, .type = op};
+    char decider[OCT_SETTER_BYTES];
+    p->qconfig = oct_qconfig_of(o->setters, o->num_setters, &where);
+    p->decider = oct_qconfig_decider(o->setters, o->num_setters, &where);
     if (p->role == OCT_ROLE_DEQUANT_STUB) return OCT_OK;
     if (p->role == OCT_ROLE_FLOAT)
         return oct_blueprint_note(p, "stays float: %s has no quantized form", op);
     if (!plan->graph->nodes[i].called && !p->type->create)
         return oct_blueprint_note(p, "stays float: %s cannot be made a module", op);
-    if (p->qconfig.none) return oct_blueprint_note(p, "stays float: its qconfig is none");
+    if (p->qconfig.none)
+        return oct_blueprint_note(p, "stays float: its qconfig is none (%s)",
+                                  p->decider ? oct_setter_text(p->decider, decider)
+                                             : "no setter gives it one");
     if (p->role == OCT_ROLE_QUANT_STUB) {
         p->eligible = true;
         return OCT_OK;

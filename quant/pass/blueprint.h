@@ -29,12 +29,13 @@ typedef struct oct_blueprint_node {
     int number;         /* in the name of such a module */
     char *path;         /* of the called module, or the one that a generated module would have */
     oct_qconfig qconfig;
-    bool eligible;            /* may be quantized */
-    bool quantized;           /* will be; of a fusion at the node that runs it */
-    bool codes;               /* its output is made as codes */
-    bool passes;              /* a QuantStub that hands codes on */
-    int64_t place;            /* the node that runs it: itself, or that of its fusion */
-    const oct_fusion *fusion; /* at the place: what runs there; NULL: the node alone */
+    const oct_qconfig_setter *decider; /* of its qconfig, or NULL */
+    bool eligible;                     /* may be quantized */
+    bool quantized;                    /* will be; of a fusion at the node that runs it */
+    bool codes;                        /* its output is made as codes */
+    bool passes;                       /* a QuantStub that hands codes on */
+    int64_t place;                     /* the node that runs it: itself, or that of its fusion */
+    const oct_fusion *fusion;          /* at the place: what runs there; NULL: the node alone */
     int64_t member[OCT_MAX_MEMBERS];
     int num_members;
     char *why; /* it stays float, or another note */

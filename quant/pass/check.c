@@ -283,6 +283,23 @@ static void check_any_quantized(oct_blueprint *plan)
                       "does not ask for stubs");
 }
 
+/* Likewise of a type. */
+static oct_status check_types(oct_blueprint *plan)
+{
+    const char **types;
+    size_t count = 0, before = oct_fail_count();
+    OCT_TRY(oct_alloc(&types, plan->graph->num_nodes + plan->graph->num_values, sizeof *types));
+    for (size_t i = 0; i < plan->graph->num_nodes; i++)
+        types[count++] = oct_blueprint_type(plan, (int64_t)i);
+    for (size_t v = 0; v < plan->graph->num_values; v++)
+        if (plan->values[v].quantize) types[count++] = oct_quant_stub_type.name;
+    if (oct_qconfig_check_types(plan->options->setters, plan->options->num_setters, types, count) !=
+        OCT_OK)
+        plan->problems += oct_fail_count() - before;
+    oct_free(&types);
+    return OCT_OK;
+}
+
 /* Every path that a setter may mean: modules of the tree and those that would be generated. */
 typedef struct paths {
     char **text;
@@ -333,6 +350,7 @@ oct_status oct_blueprint_check(oct_blueprint *plan)
 {
     const oct_graph *g = plan->graph;
     check_names(plan);
+    OCT_TRY(check_types(plan));
     check_any_qconfig(plan);
     for (size_t i = 0; i < g->num_nodes; i++)
         check_node(plan, (int64_t)i);

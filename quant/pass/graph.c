@@ -18,6 +18,7 @@ void oct_graph_destroy(oct_graph **graph)
         oct_free(&node->path);
         oct_free(&node->fusion);
         oct_free(&node->note);
+        oct_free(&node->decider);
     }
     for (size_t i = 0; i < self->num_blocks; i++)
         oct_free(&self->blocks[i].name);

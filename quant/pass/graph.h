@@ -47,9 +47,10 @@ typedef struct oct_graph_node {
     int operand[OCT_MAX_INPUTS];
     oct_wants wants; /* of all its inputs */
     int64_t output;
-    int block;    /* number of its dynamic block, or -1 */
-    char *fusion; /* "conv_bn_relu" on the node that runs a fused module; NULL otherwise */
-    char *note;   /* for the check report: why it stays float, what was moved; NULL: nothing */
+    int block;     /* number of its dynamic block, or -1 */
+    char *fusion;  /* "conv_bn_relu" on the node that runs a fused module; NULL otherwise */
+    char *note;    /* for the check report: why it stays float, what was moved; NULL: nothing */
+    char *decider; /* for it too: the setter that its qconfig comes from; NULL: nobody's */
 } oct_graph_node;
 
 typedef struct oct_graph_value {

@@ -56,6 +56,7 @@ void oct_blueprint_settle(oct_blueprint *plan, int64_t place)
                                                  plan->graph->nodes[place].block < 0 &&
                                                  before_dequant(plan, place)};
     p->qconfig = oct_qconfig_of(plan->options->setters, plan->options->num_setters, &where);
+    p->decider = oct_qconfig_decider(plan->options->setters, plan->options->num_setters, &where);
     p->qconfig.float_output &= where.before_dequant;
     p->codes = p->quantized && !p->qconfig.float_output;
     plan->values[plan->graph->nodes[place].output].codes = p->codes;

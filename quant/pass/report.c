@@ -161,7 +161,7 @@ static const char *own_fusion_words(const oct_module *module, char text[320])
     return text;
 }
 
-enum { PLACE, BECOMES, FUSION, CODES, COLUMNS };
+enum { PLACE, BECOMES, FUSION, CODES, DECIDER, COLUMNS };
 
 typedef struct row {
     char cell[COLUMNS][400];
@@ -171,6 +171,7 @@ typedef struct row {
 typedef struct table {
     row *rows;
     size_t count, capacity;
+    bool deciders; /* not all modules have their qconfig from one setter */
 } table;
 
 static oct_status new_row(table *t, row **made)
@@ -223,8 +224,21 @@ static oct_status add_node(table *t, const oct_graph *g, const oct_graph_node *n
     else
         own_fusion_words(node->module, r->cell[FUSION]);
     scale_words(output->codes ? output->fq : NULL, node->module, r->cell[CODES]);
+    if (t->deciders && node->decider)
+        snprintf(r->cell[DECIDER], sizeof(r->cell[DECIDER]), "%s", node->decider);
     r->computes = arithmetic(g, node);
     return add_stubs(t, output);
+}
+
+static bool many_decide(const oct_graph *g)
+{
+    const char *one = NULL;
+    for (size_t i = 0; i < g->num_nodes; i++) {
+        const char *decider = g->nodes[i].decider;
+        if (one && decider && strcmp(one, decider) != 0) return true;
+        if (decider) one = decider;
+    }
+    return false;
 }
 
 static oct_status fill_table(table *t, const oct_graph *g)
@@ -232,6 +246,8 @@ static oct_status fill_table(table *t, const oct_graph *g)
     row *head;
     OCT_TRY(new_row(t, &head));
     *head = (row){{"module", "becomes", "fused from", "codes of its output"}, "computes in"};
+    t->deciders = many_decide(g);
+    if (t->deciders) snprintf(head->cell[DECIDER], sizeof(head->cell[DECIDER]), "qconfig from");
     for (int i = 0; i < g->num_inputs; i++)
         OCT_TRY(add_stubs(t, &g->values[g->inputs[i]]));
     for (size_t i = 0; i < g->num_nodes; i++)
@@ -243,7 +259,7 @@ static oct_status print_row(oct_text *text, const row *r, const int widths[COLUM
 {
     size_t begin = text->length;
     for (int c = 0; c < COLUMNS; c++)
-        OCT_TRY(oct_text_add(text, "  %-*s", widths[c], r->cell[c]));
+        if (widths[c] > 0) OCT_TRY(oct_text_add(text, "  %-*s", widths[c], r->cell[c]));
     OCT_TRY(oct_text_add(text, "  %s", r->computes));
     while (text->length > begin && text->data[text->length - 1] == ' ')
         text->data[--text->length] = '\0';

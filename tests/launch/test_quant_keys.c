@@ -25,6 +25,8 @@ Test(quant_keys, each_run_ends_in_an_integer_model_of_the_same_bits)
     check_end("quant.int16_layers=[features.3] quant.int16_fixed=true");
     check_end("quant.int16_layers=[quant,features.0,head.*] quant.float_output=false");
     check_end("quant.float_layers=[features.3]");
+    check_end("quant.setters=[type:linear=float]");
+    check_end("quant.setters=[type:conv2d=int16_fixed,type:linear=float,*=int8]");
     check_end("quant.batch_norm=folded");
     check_end("qat.fold_batch_norm=true");
     check_end("quant.shared_range=true");
@@ -76,6 +78,38 @@ Test(quant_keys, layers_get_the_bits_that_the_recipe_names)
     oct_trainer_destroy(&trainer);
 }
 
+/* From high to low: quant.setters in their order, float_layers, int16_layers, quant.bits. */
+Test(quant_keys, setters_decide_in_the_order_of_the_recipe)
+{
+    oct_recipe recipe = make_recipe(
+        "quant.setters=[features.0=int8_fixed,type:conv2d=int16] quant.int16_layers=[head] "
+        "quant.float_layers=[features.3] quant.float_output=false");
+    oct_trainer trainer;
+    start(&trainer, &recipe);
+    run_to(&trainer, STEPS);
+    const oct_fake_quant *first = quantizer(&trainer, "features.0");
+    cr_assert(first->qconfig.bits == 8 && first->qconfig.fixed_scale && first->updates[0] == 2);
+    cr_assert_eq(quantizer(&trainer, "features.3")->qconfig.bits, 16,
+                 "the type comes before quant.float_layers");
+    cr_assert_eq(quantizer(&trainer, "head.0")->qconfig.bits, 16, "quant.int16_layers");
+    oct_trainer_destroy(&trainer);
+}
+
+/* An empty list leaves the identity of older runs as it was; another one is part of it. */
+Test(quant_keys, setters_belong_to_the_identity_when_there_are_any)
+{
+    static const char *const keys[] = {NULL, "quant.setters=[type:linear=float]"};
+    for (size_t i = 0; i < OCT_COUNT(keys); i++) {
+        oct_recipe recipe = make_recipe(keys[i]);
+        oct_text identity = {0};
+        cr_assert_eq(oct_recipe_write(&recipe, true, &identity), OCT_OK);
+        cr_assert_eq(strstr(identity.data, "setters: [\"type:linear=float\"]") != NULL ||
+                         strstr(identity.data, "setters: [type:linear=float]") != NULL,
+                     i == 1, "%s", identity.data);
+        oct_text_free(&identity);
+    }
+}
+
 static oct_status try_start(const char *keys)
 {
     oct_recipe recipe = make_recipe(keys);
@@ -94,6 +128,14 @@ Test(quant_keys, that_name_nothing_are_refused_before_the_first_step)
               "%s", oct_fail_text(0));
     cr_assert_eq(try_start("quant.float_layers=[tail*]"), OCT_PREPARE);
     cr_assert(some_problem_says("quant.float_layers 'tail*': no module"), "%s", oct_fail_text(0));
+    cr_assert_eq(try_start("quant.setters=[type:liner=float]"), OCT_PREPARE);
+    cr_assert(some_problem_says("quant.setters 'type:liner': the model has no module or op of this "
+                                "type; did you mean 'linear'?"),
+              "%s", oct_fail_text(0));
+    cr_assert_eq(try_start("quant.setters=[haed=int16]"), OCT_PREPARE);
+    cr_assert(some_problem_says("quant.setters 'haed': no module that can be quantized has this "
+                                "path; did you mean 'head'?"),
+              "%s", oct_fail_text(0));
     cr_assert_eq(try_start("quant.observer=min_mx quant.fake_quant=afine"), OCT_USAGE);
     cr_assert(some_problem_says("quant.observer: there is no observer 'min_mx'; did you mean "
                                 "'min_max'?"));
@@ -110,6 +152,10 @@ Test(quant_keys, that_a_target_does_not_allow_are_refused_with_the_remedy)
     cr_assert_eq(try_start("quant.target=pow2 quant.batch_norm=folded quant.int16_layers=[head]"),
                  OCT_USAGE);
     cr_assert(some_problem_says("quant.int16_layers: target pow2 has no 16-bit activations"));
+    cr_assert_eq(try_start("quant.target=pow2 quant.batch_norm=folded "
+                           "quant.setters=[type:linear=int16]"),
+                 OCT_USAGE);
+    cr_assert(some_problem_says("quant.setters: target pow2 has no 16-bit activations"));
 }
 
 static void evaluate(oct_module *model, const oct_recipe *recipe, float *logits)

@@ -58,7 +58,7 @@ static inline void set_up(void)
 }
 
 /* What make_recipe gave out. */
-static oct_recipe recipes[8];
+static oct_recipe recipes[16];
 static size_t num_recipes;
 
 static inline void tear_down(void)

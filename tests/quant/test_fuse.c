@@ -345,7 +345,7 @@ Test(fuse, what_is_fused_by_name_cannot_stay_float)
     options.setters = setters;
     options.num_setters = 2;
     REFUSED(rig_try(&r, &options, NULL), OCT_PREPARE,
-            "1.3: was fused by name but stays float: its qconfig is none");
+            "1.3: was fused by name but stays float: its qconfig is none (by name '1.3')");
     cr_assert_eq(oct_fail_count(), 1);
     rig_end(&r);
 }

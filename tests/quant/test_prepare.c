@@ -425,8 +425,8 @@ Test(prepare, eager_names_both_sides_of_a_part_that_stays_float)
     options.setters = setters;
     options.num_setters = 2;
     check_refused(&n, &options,
-                  "2: gets quantized values from 1, but it stays float: its qconfig is none; put a "
-                  "DeQuantStub between 1 and 2");
+                  "2: gets quantized values from 1, but it stays float: its qconfig is none (by "
+                  "name '2'); put a DeQuantStub between 1 and 2");
     cr_assert(
         says("3: works on quantized values, but what it gets from 2 is float; put a QuantStub "
              "between 2 and 3"));

@@ -3,6 +3,8 @@
 
 #include "tests/support/check_status.h"
 
+#include <stdio.h>
+
 static oct_qconfig eight, sixteen;
 
 static void set_up(void)
@@ -261,4 +263,100 @@ Test(qconfig, targets_say_what_they_fuse_and_run)
     cr_assert(oct_target_runs(&oct_target_pow2, "softmax"));
     const oct_target weak = {.no_ops = (const char *const[]){"softmax", NULL}};
     cr_assert(!oct_target_runs(&weak, "softmax") && oct_target_runs(&weak, "add"));
+}
+
+Test(qconfig, as_words_of_a_recipe)
+{
+    static const struct {
+        const char *text, *path, *type;
+        bool none, fixed;
+        int bits;
+    } cases[] = {
+        {"head=float", "head.0", "linear", true, false, 0},
+        {"type:linear=int16", "head", "linear", false, false, 16},
+        {"type:linear=int16_fixed", "head", "linear", false, true, 16},
+        {"*.conv?=int8_fixed", "a.conv1", "conv2d", false, true, 8},
+        {"a=b=int8", "a=b", "conv2d", false, false, 8}, /* the last sign separates */
+    };
+    oct_qconfig standard = eight, template;
+    standard.current_scales = true;
+    for (size_t i = 0; i < OCT_COUNT(cases); i++) {
+        oct_setter_words words;
+        char flaw[512];
+        cr_assert(oct_setter_parse(&words, cases[i].text, flaw), "%s", flaw);
+        oct_qconfig_setter setter = oct_setter_of_words(&words, &standard, &template);
+        oct_qconfig q = ask(&setter, 1, cases[i].path, cases[i].type, false);
+        cr_assert_eq(q.none, cases[i].none, "%s", cases[i].text);
+        if (q.none) continue;
+        cr_assert(q.bits == cases[i].bits && q.fixed_scale == cases[i].fixed && q.current_scales,
+                  "%s", cases[i].text);
+        cr_assert(ask(&setter, 1, "other", "add", false).none);
+        cr_assert_eq(oct_setter_is_wide(&words), q.bits == 16);
+    }
+}
+
+Test(qconfig, words_that_mean_nothing_are_refused_with_the_nearest)
+{
+    static const struct {
+        const char *text, *words;
+    } cases[] = {
+        {"head=int61", "there is no template 'int61'; did you mean 'int16'?"},
+        {"head=", "there is no template ''; write float, int8"},
+        {"head", "'head' is no setter; write PATH=TEMPLATE or type:NAME=TEMPLATE"},
+        {"=int8", "'=int8' is no setter"},
+        {"type:=int8", "'type:=int8' is no setter"},
+    };
+    oct_setter_words words;
+    char flaw[512], longest[400];
+    for (size_t i = 0; i < OCT_COUNT(cases); i++) {
+        cr_assert_not(oct_setter_parse(&words, cases[i].text, flaw), "%s", cases[i].text);
+        cr_assert(strstr(flaw, cases[i].words), "%s", flaw);
+    }
+    memset(longest, 'a', sizeof longest);
+    snprintf(longest + 300, sizeof longest - 300, "=int8");
+    cr_assert_not(oct_setter_parse(&words, longest, flaw));
+}
+
+/* Who decides is the highest one that speaks of a place, whether or not it changes anything. */
+Test(qconfig, names_the_setter_that_decided)
+{
+    char text[OCT_SETTER_BYTES];
+    oct_sensitivity_row row = {.path = "deep", .tensor = "activation"};
+    const oct_sensitivity one = {&row, 1};
+    oct_qconfig_setter sensitive;
+    MUST(oct_setter_sensitive(&sensitive, &one, 1, 0, 16, false));
+    oct_qconfig_setter setters[] = {oct_setter_float_output(), oct_setter_by_type("add", &eight),
+                                    oct_setter_by_name("a", NULL), sensitive,
+                                    oct_setter_default(&eight)};
+    static const struct {
+        const char *path, *type, *decider;
+    } cases[] = {{"a", "add", "by type 'type:add'"},
+                 {"a.b", "conv2d", "by name 'a'"},
+                 {"deep", "conv2d", "sensitive"},
+                 {"else", "conv2d", "default"}};
+    for (size_t i = 0; i < OCT_COUNT(cases); i++) {
+        oct_qconfig_place place = {cases[i].path, cases[i].type, true};
+        cr_assert_str_eq(
+            oct_setter_text(oct_qconfig_decider(setters, OCT_COUNT(setters), &place), text),
+            cases[i].decider);
+    }
+    oct_qconfig_place place = {"else", "conv2d", true};
+    cr_assert_null(oct_qconfig_decider(setters, 4, &place));
+}
+
+Test(qconfig, types_that_the_model_lacks_are_named_with_the_nearest)
+{
+    static const char *const types[] = {"conv2d", "conv2d", "linear", "add"};
+    oct_qconfig_setter setters[] = {oct_setter_by_type("linear", &eight),
+                                    oct_setter_by_type("liner", &eight),
+                                    oct_setter_by_type("softmax", NULL)};
+    oct_fail_clear();
+    MUST(oct_qconfig_check_types(setters, 1, types, OCT_COUNT(types)));
+    cr_assert_eq(oct_qconfig_check_types(setters, 3, types, OCT_COUNT(types)), OCT_PREPARE);
+    cr_assert_eq(oct_fail_count(), 2);
+    cr_assert_str_eq(oct_fail_text(0),
+                     "by type 'type:liner': the model has no module or op of this "
+                     "type; did you mean 'linear'?");
+    cr_assert_str_eq(oct_fail_text(1), "by type 'type:softmax': the model has no module or op of "
+                                       "this type; it has conv2d, linear, add");
 }

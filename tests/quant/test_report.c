@@ -139,10 +139,33 @@ Test(report, finds_float_islands_with_reason_and_cost)
     options.setters = setters;
     options.num_setters = 2;
     oct_text report = report_of("pair", &options);
-    check_says(&report, "conv2: stays float: its qconfig is none; for each sample, 108 codes are "
-                        "turned into floats before it and 144 floats are quantized behind it.");
+    check_says(
+        &report,
+        "conv2: stays float: its qconfig is none (by name 'conv2'); for each sample, "
+        "108 codes are turned into floats before it and 144 floats are quantized behind it.");
     check_says(&report, "_generated_dequant_stub_0");
     check_says(&report, "_generated_quant_stub_0");
+    oct_text_free(&report);
+}
+
+/* Where setters differ, the table has a column of who gave each module its qconfig. */
+Test(report, says_who_decided_for_each_module)
+{
+    oct_prepare_options options = rig_options(OCT_METHOD_JIT_STRIP);
+    oct_text report = report_of("pair", &options);
+    cr_assert_not(strstr(report.data, "qconfig from"), "one setter for all");
+    oct_text_free(&report);
+    oct_qconfig sixteen = oct_qconfig_default();
+    sixteen.bits = 16;
+    oct_qconfig_setter setters[] = {oct_setter_by_name("conv2", NULL),
+                                    oct_setter_by_type("conv2d", &sixteen), *options.setters};
+    options.setters = setters;
+    options.num_setters = 3;
+    report = report_of("pair", &options);
+    check_says(&report, "qconfig from");
+    check_says(&report, "by name 'conv2'");
+    check_says(&report, "by type 'type:conv2d'");
+    check_says(&report, "default");
     oct_text_free(&report);
 }
 
