@@ -45,6 +45,7 @@ void oct_context_begin(oct_context *cx, oct_leaves leaves, bool record)
     cx->record = record;
     cx->last = NULL;
     cx->leaf_depth = 0;
+    cx->hook = NULL;
     cx->interceptor = NULL;
     cx->args = (oct_op_args){0};
     cx->module = NULL;
@@ -137,7 +138,7 @@ oct_node *oct_record(oct_context *cx, const char *op, void (*backward)(oct_conte
     if (n > OCT_MAX_INPUTS)
         return oct_context_fail(cx, OCT_DEFECT, "%s has %d inputs; an op takes at most %d", op, n,
                                 OCT_MAX_INPUTS);
-    if (cx->trace && cx->leaf_depth == 0) oct_trace_add(cx, NULL, op, inputs, n, y);
+    if (cx->trace && cx->leaf_depth == 0) oct_trace_add(cx, NULL, op, inputs, n, y, NULL);
     bool needed = params;
     for (int i = 0; i < n; i++)
         needed |= inputs[i]->needs_grad;

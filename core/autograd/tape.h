@@ -50,6 +50,7 @@ struct oct_context {
     oct_interceptor *interceptor; /* of the prepared root that runs, or NULL */
     int leaf_depth;               /* > 0 inside a leaf module: what it calls is no call site */
     oct_module *module;           /* innermost module being called; names the place in messages */
+    oct_module *hook;             /* whose hooks run, or NULL: what they call are call sites too */
     oct_param *open;              /* parameters whose leaf gradients await their fold */
 };
 

@@ -54,17 +54,26 @@ static oct_status connect(oct_trace *trace, oct_trace_node *node, oct_tensor *co
     return OCT_OK;
 }
 
+/* A hook of a leaf calls for the container that holds it. */
+static oct_module *caller_of(const oct_trace *trace, oct_module *place, const oct_module *module)
+{
+    if (module) return module_of(trace, trace->scope);
+    return place && place->type->leaf ? place->parent : place;
+}
+
 static oct_status add_node(oct_trace *trace, oct_module *place, oct_module *module, const char *op,
                            const oct_op_args *args, oct_tensor *const *inputs, int n,
                            oct_tensor *output)
 {
     char path[256] = "";
+    OCT_CHECK(!module || module->parent || trace->scope < 0, OCT_PREPARE,
+              "a %s is called that is no part of the model; add it with oct_module_add_child", op);
     OCT_TRY(oct_grow(&trace->nodes, &trace->cap_nodes, trace->num_nodes + 1, sizeof *trace->nodes));
     oct_trace_node *node = &trace->nodes[trace->num_nodes];
     *node = (oct_trace_node){.module = module,
                              .op = op,
                              .args = *args,
-                             .caller = module ? module_of(trace, trace->scope) : place,
+                             .caller = caller_of(trace, place, module),
                              .scope = trace->scope};
     OCT_TRY(connect(trace, node, inputs, n));
     OCT_TRY(oct_strdup(&node->path, place ? oct_module_path(place, path) : ""));
@@ -75,12 +84,16 @@ static oct_status add_node(oct_trace *trace, oct_module *place, oct_module *modu
 }
 
 void oct_trace_add(oct_context *cx, oct_module *module, const char *op, oct_tensor *const *inputs,
-                   int n, oct_tensor *output)
+                   int n, oct_tensor *output, const oct_tensor *given)
 {
     if (!output || !oct_ready(cx, inputs, n)) return;
     oct_module *place = module ? module : cx->module;
     oct_context_adopt(cx, add_node(cx->trace, place, module, op, &cx->args, inputs, n, output));
     cx->args = (oct_op_args){0};
+    if (cx->status != OCT_OK) return;
+    oct_trace_node *node = &cx->trace->nodes[cx->trace->num_nodes - 1];
+    node->hook = cx->hook;
+    node->given = given ? given->id : n > 0 ? inputs[0]->id : -1;
 }
 
 static bool in_block(const oct_trace *trace)
@@ -110,9 +123,14 @@ static oct_status enter(oct_trace *trace, oct_module *module, const char *block,
     return OCT_OK;
 }
 
-void oct_trace_enter(oct_context *cx, oct_module *module, const char *block, oct_tensor *input)
+void oct_trace_enter(oct_context *cx, oct_module *module, const char *block, oct_tensor *input,
+                     const oct_tensor *given)
 {
     if (cx->status == OCT_OK) oct_context_adopt(cx, enter(cx->trace, module, block, input));
+    if (cx->status != OCT_OK) return;
+    oct_trace_scope *scope = &cx->trace->scopes[cx->trace->scope];
+    scope->hook = cx->hook;
+    scope->given = given ? given->id : -1;
 }
 
 static void leave(oct_trace *trace, int64_t output)

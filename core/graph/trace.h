@@ -1,5 +1,6 @@
 /* The graph of one forward: run the module once on an example and record leaf-module calls, ops
- * called outside of leaf modules (functional ops), and which tensor went where. */
+ * called outside of leaf modules (functional ops), and which tensor went where. What hooks call is
+ * part of it, but for the root's own: they see what goes into the model and what comes out. */
 #pragma once
 
 #include "core/nn/module.h"
@@ -9,8 +10,11 @@ typedef struct oct_trace_node {
     const char *op;     /* module type's name, or the op's */
     oct_op_args args;   /* of the op; of a module whose type tells them */
     char *path;         /* the module's path; for an op the path of the module that called it */
-    oct_module *caller; /* container whose forward made the call; NULL: called from outside */
-    bool hooked; /* a hook of the module put another tensor in place of its input or output */
+    oct_module
+        *caller;      /* container whose forward made the call, or that holds the leaf whose hook */
+                      /* did; NULL: called from outside */
+    oct_module *hook; /* a hook of this module made the call; NULL: a forward */
+    int64_t given;    /* of a module: what the caller passed, before its pre hooks; or -1 */
     int64_t input[OCT_MAX_INPUTS]; /* value numbers */
     int num_inputs;
     int64_t output;
@@ -31,8 +35,11 @@ typedef struct oct_trace_scope {
     oct_module *module;
     char *name; /* of the block; NULL for a container */
     size_t begin, end;
-    int64_t parent;        /* scope, or -1 */
-    int64_t input, output; /* value numbers of a container's input 0 and output; -1 for a block */
+    int64_t parent; /* scope, or -1 */
+    /* Value numbers of a container's input 0, behind its pre hooks (given: before them), and of its
+     * output, before its hooks; -1 for a block. */
+    int64_t input, given, output;
+    oct_module *hook; /* as of a node */
 } oct_trace_scope;
 
 struct oct_trace {
@@ -73,8 +80,10 @@ void oct_trace_free(oct_trace *trace);
 oct_trace_node *oct_trace_only_user(const oct_trace *trace, int64_t value);
 
 /* For tape.c and module.c while cx->trace is set. Arguments are those of cx->args. */
+/* given: what the caller passed as input 0 of a module, before its pre hooks; NULL: as inputs[0]. */
 void oct_trace_add(oct_context *cx, oct_module *module, const char *op, oct_tensor *const *inputs,
-                   int n, oct_tensor *output);
-void oct_trace_enter(oct_context *cx, oct_module *module, const char *block, oct_tensor *input);
+                   int n, oct_tensor *output, const oct_tensor *given);
+void oct_trace_enter(oct_context *cx, oct_module *module, const char *block, oct_tensor *input,
+                     const oct_tensor *given);
 void oct_trace_leave(oct_context *cx, oct_tensor *output);
 void oct_trace_leave_block(oct_context *cx);

@@ -218,17 +218,31 @@ oct_status oct_module_replace(oct_module **root, oct_module *old, oct_module *re
     return OCT_OK;
 }
 
-/* The next is read before the call, since a hook may remove itself. A tensor of its own stands for
- * the value that it takes the place of. */
+/* In a trace, what a hook puts in place of another tensor is a value of the graph. */
+static bool is_traced(oct_context *cx, const oct_tensor *changed)
+{
+    if (!cx->trace || cx->leaf_depth > 0 || changed->id >= 0) return true;
+    oct_context_fail(cx, OCT_PREPARE,
+                     "a hook puts a tensor in place of another that no operation of the model has "
+                     "computed; compute it by ops (core/op/ops.h) or modules, or let the hook "
+                     "return NULL");
+    return false;
+}
+
+/* The next is read before the call, since a hook may remove itself. A tensor that no interceptor knows
+ * stands for the value that it takes the place of. */
 static oct_tensor *run_hooks(oct_context *cx, oct_hook *hook, oct_module *module, oct_tensor *value)
 {
+    oct_module *outer = cx->hook;
+    cx->hook = module;
     while (hook && value && cx->status == OCT_OK) {
         oct_hook *next = hook->next;
         oct_tensor *changed = hook->fn(cx, module, value, hook->user);
         if (changed && changed != value && changed->place < 0) changed->place = value->place;
-        if (changed) value = changed;
+        if (changed && changed != value && is_traced(cx, changed)) value = changed;
         hook = next;
     }
+    cx->hook = outer;
     return value;
 }
 
@@ -238,9 +252,7 @@ static oct_tensor *run_hooks_alone(oct_context *cx, oct_hook *list, oct_module *
 {
     oct_module *caller = cx->module;
     cx->module = module;
-    cx->leaf_depth += module->type->leaf;
     value = run_hooks(cx, list, module, value);
-    cx->leaf_depth -= module->type->leaf;
     cx->module = caller;
     return value;
 }
@@ -280,15 +292,14 @@ static oct_tensor *own_value(oct_context *cx, oct_tensor *const *x, int n, oct_t
 }
 
 static oct_tensor *traced(oct_context *cx, oct_module *leaf, oct_tensor *const *x, int n,
-                          oct_tensor *y, bool hooked)
+                          oct_tensor *y, const oct_tensor *given)
 {
     if (!y || !cx->trace || cx->leaf_depth > 0) return y;
     y = own_value(cx, x, n, y);
     if (!y) return NULL;
     cx->args = (oct_op_args){0};
     if (leaf->type->args) leaf->type->args(leaf, &cx->args);
-    oct_trace_add(cx, leaf, leaf->type->name, x, n, y);
-    if (hooked && cx->status == OCT_OK) cx->trace->nodes[cx->trace->num_nodes - 1].hooked = true;
+    oct_trace_add(cx, leaf, leaf->type->name, x, n, y, given);
     return y;
 }
 
@@ -300,45 +311,61 @@ oct_tensor *oct_module_execute(oct_context *cx, oct_module *leaf, oct_tensor *co
     cx->leaf_depth++;
     oct_tensor *y = checked_forward(cx, leaf, x, n);
     cx->leaf_depth--;
-    y = traced(cx, leaf, x, n, y, false);
+    y = traced(cx, leaf, x, n, y, NULL);
     cx->module = caller;
     return cx->status == OCT_OK ? y : NULL;
 }
 
-/* A leaf with its hooks: what they compute belongs to it. An answered call is no node of a trace:
- * what the interceptor executes is. */
+/* What the leaf's forward computes belongs to it; what its hooks call is called around it. An answered
+ * call is no node of a trace: what the interceptor executes is. */
 static oct_tensor *call_leaf(oct_context *cx, oct_module *leaf, oct_tensor *const *x, int n)
 {
     oct_tensor *input[OCT_MAX_INPUTS], *made = NULL;
     for (int i = 0; i < n; i++)
         input[i] = x[i];
-    cx->leaf_depth++;
     if (n > 0) input[0] = run_hooks(cx, leaf->pre_hooks, leaf, input[0]);
-    cx->leaf_depth--;
     if (!oct_ready(cx, input, n)) return NULL;
     oct_interceptor *root = cx->leaf_depth == 0 ? cx->interceptor : NULL;
     bool answered =
         root && root->call(root, cx, leaf, leaf->type->name, OCT_NO_ARGS, input, n, &made);
     cx->leaf_depth++;
     if (!answered) made = checked_forward(cx, leaf, input, n);
-    oct_tensor *y = run_hooks(cx, leaf->hooks, leaf, made);
     cx->leaf_depth--;
-    bool hooked = y != made || (n > 0 && input[0] != x[0]);
-    return answered ? y : traced(cx, leaf, x, n, y, hooked);
+    if (!answered) made = traced(cx, leaf, input, n, made, n > 0 ? x[0] : NULL);
+    return run_hooks(cx, leaf->hooks, leaf, made);
+}
+
+/* The root's hooks see what goes into the model and what comes out, both float, and belong to no graph:
+ * a tensor of theirs would be missing in the deployed model. */
+static oct_tensor *run_root_hooks(oct_context *cx, oct_hook *list, oct_module *root,
+                                  oct_tensor *value)
+{
+    oct_trace *trace = cx->trace;
+    cx->trace = NULL;
+    oct_tensor *changed = run_hooks(cx, list, root, value);
+    cx->trace = trace;
+    if (trace && changed != value && cx->status == OCT_OK)
+        return oct_context_fail(cx, OCT_PREPARE,
+                                "a hook of the model itself puts another tensor in place of its "
+                                "input or output, which the deployed model cannot do; compute it "
+                                "in the model's forward, or by a hook of a module inside of it");
+    return changed;
 }
 
 static oct_tensor *call_container(oct_context *cx, oct_module *module, oct_tensor *const *x, int n)
 {
     oct_tensor *input[OCT_MAX_INPUTS];
     bool scope = cx->trace && cx->leaf_depth == 0;
+    oct_tensor *(*hooks)(oct_context *, oct_hook *, oct_module *, oct_tensor *) =
+        scope && cx->trace->scope < 0 ? run_root_hooks : run_hooks;
     for (int i = 0; i < n; i++)
         input[i] = x[i];
-    if (n > 0) input[0] = run_hooks(cx, module->pre_hooks, module, input[0]);
+    if (n > 0) input[0] = hooks(cx, module->pre_hooks, module, input[0]);
     if (!oct_ready(cx, input, n)) return NULL;
-    if (scope) oct_trace_enter(cx, module, NULL, input[0]);
+    if (scope) oct_trace_enter(cx, module, NULL, input[0], x[0]);
     oct_tensor *y = checked_forward(cx, module, input, n);
     if (scope) oct_trace_leave(cx, y);
-    return run_hooks(cx, module->hooks, module, y);
+    return hooks(cx, module->hooks, module, y);
 }
 
 oct_tensor *oct_module_call(oct_context *cx, oct_module *module, oct_tensor *const *x, int n)
@@ -360,7 +387,7 @@ void oct_dynamic_block_begin(oct_context *cx, oct_module *self, const char *name
 {
     if (cx->status != OCT_OK || cx->leaf_depth > 0) return;
     if (cx->interceptor) cx->interceptor->block(cx->interceptor, cx, self, name);
-    if (cx->trace) oct_trace_enter(cx, self, name, NULL);
+    if (cx->trace) oct_trace_enter(cx, self, name, NULL, NULL);
 }
 
 void oct_dynamic_block_end(oct_context *cx)

@@ -92,8 +92,8 @@ oct_status oct_module_add_buffer(oct_module *self, const char *name, oct_dtype d
 oct_status oct_module_replace(oct_module **root, oct_module *old,
                               oct_module *replacement) OCT_NODISCARD;
 
-/* Runs pre hooks, forward, hooks. The only way a forward is called. In a trace, a leaf module is
- * one node together with its hooks. */
+/* Runs pre hooks, forward, hooks. The only way a forward is called. In a trace, a leaf module is one
+ * node, and what its hooks call are nodes around it. */
 oct_tensor *oct_module_call(oct_context *cx, oct_module *module, oct_tensor *const *x, int n);
 static inline oct_tensor *oct_call(oct_context *cx, oct_module *module, oct_tensor *x)
 {
@@ -143,7 +143,10 @@ oct_status oct_module_state(oct_module *root,
                             oct_status (*visit)(void *user, const oct_state_item *item),
                             void *user) OCT_NODISCARD;
 
-/* Hooks: a forward-pre hook sees (and may replace) the inputs, a forward hook the output.
+/* Hooks: a forward-pre hook sees (and may replace) the inputs, a forward hook the output. The ops and
+ * modules that a hook calls are call sites like those of a forward, so a prepared model computes them in
+ * codes, or in float where they have no quantized form; modules must be part of the model. The hooks of
+ * the root see what goes into the model and what comes out, and belong to no graph.
  * The handle removes it; removing twice or after the module's end is harmless. A hook may remove
  * itself while it runs, but no other hook of its module. */
 typedef oct_tensor *(*oct_hook_fn)(oct_context *cx, oct_module *module, oct_tensor *value,

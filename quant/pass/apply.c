@@ -261,12 +261,20 @@ static oct_status drop_member_hooks(work *w, int64_t place)
     return OCT_OK;
 }
 
-/* The last member's hooks belong to the fused module; of one that is called elsewhere too, they stay. */
+static bool hooks_compute(const work *w, const oct_module *called)
+{
+    for (size_t i = 0; i < w->graph->num_nodes; i++)
+        if (w->graph->nodes[i].hook == called) return true;
+    return false;
+}
+
+/* The last member's hooks belong to the fused module. Of one that is called elsewhere too, they stay; and
+ * hooks that compute stay where the forward's order has them. */
 static oct_status hand_hooks_on(work *w, int64_t place)
 {
     const oct_module *called = w->graph->nodes[oct_blueprint_last(w->plan, place)].called;
     if (w->plan->nodes[place].num_members == 1 || !called) return OCT_OK;
-    if (oct_blueprint_calls(w->plan, called) == 1)
+    if (oct_blueprint_calls(w->plan, called) == 1 && !hooks_compute(w, called))
         oct_module_move_hooks(slot_of(w, called)->now, w->made[place]);
     return OCT_OK;
 }
@@ -390,17 +398,18 @@ static bool reads_codes(const work *w, int64_t node)
     return false;
 }
 
-/* A float op gets a module where nothing else could run it: in symbolic, and behind codes. */
+/* A float op gets a module where nothing else could run it: in symbolic, behind codes, and in a hook, whose
+ * result has a value of its own then. */
 static oct_status write_float(work *w, int64_t node)
 {
     oct_graph_node *n = &w->graph->nodes[node];
     bool symbolic = w->plan->options->method == OCT_METHOD_SYMBOLIC;
     bool eager = w->plan->options->method == OCT_METHOD_EAGER;
     bool behind = reads_codes(w, node);
-    n->action = behind ? OCT_NODE_RUN : OCT_NODE_FREE;
+    n->action = behind || n->hook ? OCT_NODE_RUN : OCT_NODE_FREE;
     n->module = n->called ? slot_of(w, n->called)->now : NULL;
     n->wants = w->plan->nodes[node].role == OCT_ROLE_DEQUANT_STUB ? OCT_WANTS_ANY : OCT_WANTS_FLOAT;
-    if (n->called || eager || (!symbolic && !behind)) return OCT_OK;
+    if (n->called || eager || (!symbolic && n->action == OCT_NODE_FREE)) return OCT_OK;
     oct_module *made = NULL;
     OCT_TRY(w->plan->nodes[node].type->create(&made, &n->args));
     return settle(w, node, &made);
@@ -437,7 +446,9 @@ static oct_status write_graph(work *w)
         OCT_TRY(write_node(w, (int64_t)i));
     for (size_t i = 0; i < w->graph->num_nodes; i++) {
         oct_graph_node *n = &w->graph->nodes[i];
+        const slot *hook = n->hook ? slot_of(w, n->hook) : NULL;
         if (n->called) n->called = slot_of(w, n->called)->now;
+        if (hook) n->hook = hook->now;
     }
     return OCT_OK;
 }

@@ -158,6 +158,37 @@ static void find_region(oct_blueprint *plan)
     }
 }
 
+static bool mark_inputs(oct_blueprint *plan, int64_t node)
+{
+    const oct_graph *g = plan->graph;
+    bool more = false;
+    for (int k = 0; k < g->nodes[node].num_inputs; k++) {
+        bool *live = &plan->values[g->nodes[node].called_input[k]].live;
+        more |= !*live;
+        *live = true;
+    }
+    for (size_t r = 0; r < g->num_reads; r++) {
+        bool *live = &plan->values[g->reads[r].value].live;
+        if (g->reads[r].node != node) continue;
+        more |= !*live;
+        *live = true;
+    }
+    return more;
+}
+
+/* What a block hands to its next run is read by nodes before it, so one pass need not be enough. */
+static void find_live(oct_blueprint *plan)
+{
+    const oct_graph *g = plan->graph;
+    bool more = true;
+    plan->values[g->output].live = true;
+    while (more) {
+        more = false;
+        for (int64_t i = (int64_t)g->num_nodes - 1; i >= 0; i--)
+            if (plan->values[g->nodes[i].output].live) more |= mark_inputs(plan, i);
+    }
+}
+
 /* Whether a node may be quantized, and if not, why. */
 static oct_status judge_node(oct_blueprint *plan, size_t i)
 {
@@ -170,6 +201,9 @@ static oct_status judge_node(oct_blueprint *plan, size_t i)
     p->qconfig = oct_qconfig_of(o->setters, o->num_setters, &where);
     p->decider = oct_qconfig_decider(o->setters, o->num_setters, &where);
     if (p->role == OCT_ROLE_DEQUANT_STUB) return OCT_OK;
+    if (node->hook && !plan->values[node->output].live)
+        return oct_blueprint_note(p,
+                                  "stays float: nothing of the model reads what this hook makes");
     if (p->role == OCT_ROLE_FLOAT)
         return oct_blueprint_note(p, "stays float: %s has no quantized form", op);
     if (!plan->graph->nodes[i].called && !p->type->create)
@@ -222,6 +256,7 @@ oct_status oct_blueprint_create(oct_blueprint *plan, const oct_example *example)
     for (size_t i = 0; i < g->num_nodes; i++)
         OCT_TRY(describe_node(plan, i));
     find_region(plan);
+    find_live(plan);
     for (size_t i = 0; i < g->num_nodes; i++)
         OCT_TRY(judge_node(plan, i));
     return note_without_stubs(plan);
@@ -345,7 +380,8 @@ const char *oct_blueprint_name(const oct_blueprint *plan, int64_t i, char text[3
     if (node->called)
         snprintf(text, 320, "%s", node->path);
     else
-        snprintf(text, 320, "the op '%s'%s%s", node->op, *node->path ? " in " : "", node->path);
+        snprintf(text, 320, "the op '%s'%s%s%s", node->op, *node->path ? " in " : "",
+                 node->hook ? "a hook of " : "", node->path);
     return text;
 }
 

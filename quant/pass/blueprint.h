@@ -42,6 +42,7 @@ typedef struct oct_blueprint_node {
 } oct_blueprint_node;
 
 typedef struct oct_blueprint_value {
+    bool live;                 /* the model's output depends on it */
     bool after, before;        /* a QuantStub, a DeQuantStub on every way; see region */
     bool codes;                /* made as codes */
     bool quantize, dequantize; /* needs a generated stub */

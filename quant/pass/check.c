@@ -241,8 +241,26 @@ static void check_island(oct_blueprint *plan, int64_t i)
                     name, p->type->name);
 }
 
+/* Whoever wonders why a layer is not fused with its batch norm wants to know. */
+static void note_hook_reader(oct_blueprint *plan, int64_t i)
+{
+    const oct_graph_node *node = &plan->graph->nodes[i];
+    char name[320];
+    for (int k = 0; node->hook && k < node->num_inputs; k++) {
+        int64_t producer = plan->graph->values[node->called_input[k]].producer;
+        oct_blueprint_node *p = producer < 0 ? NULL : &plan->nodes[producer];
+        if (!p || (p->role != OCT_ROLE_LAYER && p->role != OCT_ROLE_BATCH_NORM)) continue;
+        if (oct_blueprint_last(plan, p->place) == producer && p->num_members > 1) continue;
+        oct_status status =
+            oct_blueprint_note(p, "is not fused with what follows: %s works on what it makes",
+                               oct_blueprint_name(plan, i, name));
+        if (plan->status == OCT_OK) plan->status = status;
+    }
+}
+
 static void check_node(oct_blueprint *plan, int64_t i)
 {
+    note_hook_reader(plan, i);
     check_shared(plan, i);
     check_island(plan, i);
     if (!oct_blueprint_runs(plan, i) || !plan->nodes[i].quantized) return;

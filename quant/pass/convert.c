@@ -144,10 +144,6 @@ static oct_status emit(conversion *c)
 {
     oct_emitter *e = &c->emitter;
     const oct_trace_node *node = e->node;
-    OCT_CHECK(!node->hooked, OCT_PREPARE,
-              "%s: a hook puts another tensor in place of this module's input or output, which the "
-              "deployed model cannot do; remove the hook, or make it part of the model",
-              place_of(node));
     if (node->module && node->module->type->emit) return node->module->type->emit(node->module, e);
     if (is_op(node, "identity") || is_op(node, "flatten") || is_op(node, "reshape"))
         return oct_emit_same(e);
@@ -207,20 +203,44 @@ static oct_status check_target(const oct_graph *graph, const oct_target *target)
     return OCT_OK;
 }
 
+/* Nodes whose results the output depends on: what a hook computes for itself is not deployed. */
+static oct_status find_live(const oct_trace *trace, bool **live)
+{
+    bool *wanted;
+    OCT_TRY(oct_alloc(live, trace->num_nodes, sizeof **live));
+    oct_status status = oct_alloc(&wanted, trace->num_values, sizeof *wanted);
+    if (status != OCT_OK) {
+        oct_free(live);
+        return status;
+    }
+    wanted[trace->output] = true;
+    for (size_t i = trace->num_nodes; i-- > 0;) {
+        const oct_trace_node *node = &trace->nodes[i];
+        (*live)[i] = wanted[node->output];
+        for (int k = 0; (*live)[i] && k < node->num_inputs; k++)
+            wanted[node->input[k]] = true;
+    }
+    oct_free(&wanted);
+    return OCT_OK;
+}
+
 static oct_status emit_nodes(conversion *c)
 {
     oct_emitter *e = &c->emitter;
     const oct_trace *trace = e->trace;
     oct_program *program = e->program;
     oct_status failed = OCT_OK;
+    bool *live;
     program->num_inputs = trace->num_inputs;
     for (int i = 0; i < trace->num_inputs; i++)
         OCT_TRY(
             oct_emitter_value(e, trace->inputs[i], OCT_F32, (oct_qparams){0}, &program->inputs[i]));
+    OCT_TRY(find_live(trace, &live));
     for (size_t i = 0; i < trace->num_nodes && failed == OCT_OK; i++) {
         e->node = &trace->nodes[i];
-        failed = emit(c);
+        if (live[i]) failed = emit(c);
     }
+    oct_free(&live);
     OCT_TRY(failed);
     program->output = e->value_of[trace->output];
     OCT_CHECK(program->values[program->output].dtype == OCT_F32, OCT_PREPARE,

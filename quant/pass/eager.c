@@ -81,10 +81,16 @@ static void place_op(oct_blueprint *plan, int64_t node)
                     name, oct_blueprint_maker(plan, oct_blueprint_input(plan, node, 0), maker));
         return;
     }
-    OCT_PROBLEM(plan,
-                "%s works on quantized values, and eager cannot put a module there; give the "
-                "forward a module for it (oct_%s_create), or prepare with jit",
-                name, p->type->name);
+    if (n->hook)
+        OCT_PROBLEM(plan,
+                    "%s works on quantized values, and eager cannot put a module there; let the "
+                    "hook pass what it gets through a DeQuantStub first, or prepare with jit",
+                    name);
+    else
+        OCT_PROBLEM(plan,
+                    "%s works on quantized values, and eager cannot put a module there; give the "
+                    "forward a module for it (oct_%s_create), or prepare with jit",
+                    name, p->type->name);
     p->codes = plan->values[n->output].codes = true;
 }
 

@@ -9,8 +9,8 @@ typedef struct match {
 static bool available(const oct_blueprint *plan, int64_t node, oct_member kind)
 {
     const oct_blueprint_node *p = &plan->nodes[node];
-    return p->eligible && p->role != OCT_ROLE_FUSED && !p->fusion && p->place == node &&
-           oct_member_of(p->type) == kind;
+    return p->eligible && !plan->graph->nodes[node].hook && p->role != OCT_ROLE_FUSED &&
+           !p->fusion && p->place == node && oct_member_of(p->type) == kind;
 }
 
 static bool same_block(const oct_blueprint *plan, int64_t a, int64_t b)

@@ -180,6 +180,8 @@ static oct_status keep_node(builder *b, const oct_trace_node *traced)
     *node = (oct_graph_node){.called = traced->module,
                              .module = traced->module,
                              .caller = traced->caller,
+                             .hook = traced->hook,
+                             .given = traced->given < 0 ? -1 : graph->values[traced->given].alias,
                              .args = traced->args,
                              .num_inputs = traced->num_inputs,
                              .output = traced->output,
@@ -298,6 +300,7 @@ static void finish(builder *b)
     for (size_t i = 0; i < graph->num_scopes; i++) {
         oct_trace_scope *scope = &graph->scopes[i];
         scope->input = alias_or_none(graph, scope->input);
+        scope->given = alias_or_none(graph, scope->given);
         scope->output = alias_or_none(graph, scope->output);
     }
 }

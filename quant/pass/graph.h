@@ -15,6 +15,9 @@
  * reader than the recorded one. What happens to float values between untouched operations is the
  * forward's own affair.
  *
+ * What hooks call are nodes too, in no order: each is found again by the module whose hook it is, and a
+ * call of a hook that was not recorded is the hook's own affair. A hook moves with its module's place.
+ *
  * All runs of a module's dynamic block are one: its nodes are those of its first run in the trace,
  * and it may run at any time and any number of times. What comes into a run from outside of it, and
  * what is read of it afterwards, is whatever the forward passes.
@@ -37,7 +40,10 @@ typedef struct oct_graph_node {
     oct_module *called; /* leaf module that the forward calls here; NULL: a functional op */
     char *op;           /* the called module's type or the op, as first traced */
     char *path;         /* of the called module, or of the caller of the op */
-    oct_module *caller; /* container whose forward makes the call */
+    oct_module *
+        caller; /* container whose forward makes the call, or that holds the leaf whose hook does */
+    oct_module *hook; /* whose hook makes it; NULL: a forward */
+    int64_t given;    /* of a called module: the value that its pre hooks get; or -1 */
     oct_op_args args;
     oct_module *module; /* RUN: what runs; borrowed from the module tree. FREE: as called */
     int num_inputs;

@@ -23,16 +23,17 @@ typedef struct converted {
 struct oct_graph_run {
     converted *converted; /* of each value */
     oct_tensor **made;    /* symbolic: of each value */
-    bool *met;            /* of each untouched node: was called, in a block in this run of it */
-    size_t next;          /* touched nodes before it have been met; those of blocks do not count */
-    int block;            /* that runs: its number, NO_BLOCK or UNKNOWN_BLOCK */
-    size_t block_next;    /* the same within its run */
-    bool hooks;           /* symbolic: a container's hooks run, whose ops are their own affair */
+    bool *met;         /* of each node that is untouched or a hook's: was called, in a block in */
+                       /* this run of it */
+    size_t next;       /* touched nodes before it have been met; those of blocks do not count */
+    int block;         /* that runs: its number, NO_BLOCK or UNKNOWN_BLOCK */
+    size_t block_next; /* the same within its run */
 };
 
 /* A call, as it is made. */
 typedef struct call_site {
     const oct_module *module, *caller; /* module NULL: a functional op */
+    const oct_module *hook;
     const char *op;
     const oct_op_args *args;
     oct_tensor *const *x;
@@ -120,6 +121,7 @@ static bool fits(const oct_graph *graph, int block, int64_t recorded, const oct_
 
 static bool is_site(const oct_graph_node *node, const call_site *site)
 {
+    if (node->hook != site->hook) return false;
     if (node->called || site->module) return node->called == site->module;
     return node->caller == site->caller && strcmp(node->op, site->op) == 0;
 }
@@ -149,7 +151,7 @@ static const oct_graph_node *expected(const oct_graph *graph)
     size_t end = inside ? graph->blocks[run->block].end : graph->num_nodes;
     for (size_t i = inside ? run->block_next : run->next; i < end; i++) {
         const oct_graph_node *node = &graph->nodes[i];
-        if (node->action != OCT_NODE_FREE && node->block == run->block) return node;
+        if (node->action != OCT_NODE_FREE && !node->hook && node->block == run->block) return node;
     }
     return NULL;
 }
@@ -179,9 +181,10 @@ static bool is_own_affair(const oct_graph *graph, const call_site *site)
     return !touched;
 }
 
-/* The first untouched node that such a call may be and that has not been met, or NULL. Calls of one
- * module, or of one op in one forward, are told apart by their order where nothing else does. */
-static const oct_graph_node *untouched(const oct_graph *graph, const call_site *site)
+/* The first node that such a call may be, among those in no order that have not been met; or NULL.
+ * Calls of one module, or of one op in one forward, are told apart by their order where nothing else
+ * does. */
+static const oct_graph_node *unordered(const oct_graph *graph, const call_site *site)
 {
     const struct oct_graph_run *run = graph->run;
     if (run->block == UNKNOWN_BLOCK) return NULL;
@@ -189,8 +192,8 @@ static const oct_graph_node *untouched(const oct_graph *graph, const call_site *
     size_t end = inside ? graph->blocks[run->block].end : graph->num_nodes;
     for (size_t i = inside ? graph->blocks[run->block].begin : 0; i < end; i++) {
         const oct_graph_node *node = &graph->nodes[i];
-        if (node->action == OCT_NODE_FREE && node->block == run->block && !run->met[i] &&
-            fits_node(graph, node, site))
+        if ((node->action == OCT_NODE_FREE || node->hook) && node->block == run->block &&
+            !run->met[i] && fits_node(graph, node, site))
             return node;
     }
     return NULL;
@@ -319,17 +322,44 @@ static oct_tensor *run_node(oct_context *cx, const oct_graph *graph, const oct_g
     return y;
 }
 
+static oct_tensor *answer(oct_context *cx, oct_graph *graph, const oct_graph_node *node,
+                          oct_tensor *const *x)
+{
+    oct_tensor *y = node->action == OCT_NODE_PASS ? x[0] : run_node(cx, graph, node, x);
+    graph->run->made[node->output] = y;
+    return y;
+}
+
+/* A hook's call that was not recorded is made by the hook. */
+static bool answer_hook(oct_context *cx, oct_graph *graph, const call_site *site, oct_tensor **y)
+{
+    const oct_graph_node *node = unordered(graph, site);
+    if (!node) return false;
+    meet(graph, node);
+    if (node->action == OCT_NODE_FREE) return false;
+    *y = answer(cx, graph, node, site->x);
+    return true;
+}
+
+/* The container that makes a call: a hook of a leaf calls for the one that holds it. */
+static const oct_module *caller_of(const oct_context *cx, const oct_module *called)
+{
+    if (called) return NULL;
+    return cx->module && cx->module->type->leaf ? cx->module->parent : cx->module;
+}
+
 bool oct_graph_call(oct_interceptor *self, oct_context *cx, oct_module *module, const char *op,
                     const oct_op_args *args, oct_tensor *const *x, int n, oct_tensor **y)
 {
     oct_graph *graph = (oct_graph *)self;
-    if (graph->run->hooks || n > OCT_MAX_INPUTS) return false;
-    call_site site = {module, module ? NULL : cx->module, op, args, x, n};
-    const oct_graph_node *node = expected(graph), *other = untouched(graph, &site);
+    if (n > OCT_MAX_INPUTS) return false;
+    call_site site = {module, caller_of(cx, module), cx->hook, op, args, x, n};
+    if (site.hook) return answer_hook(cx, graph, &site, y);
+    const oct_graph_node *node = expected(graph), *other = unordered(graph, &site);
     bool own = is_own_affair(graph, &site);
     if (node && fits_node(graph, node, &site) && !(own && other && other < node)) {
         advance(graph, node);
-        *y = node->action == OCT_NODE_PASS ? x[0] : run_node(cx, graph, node, x);
+        *y = answer(cx, graph, node, x);
         return true;
     }
     if (own && other) meet(graph, other);
@@ -392,20 +422,18 @@ void oct_graph_block_mark(oct_interceptor *self, oct_context *cx, oct_module *mo
         end_block(cx, (oct_graph *)self);
 }
 
-/* Runs a container's hooks at its scope's begin or end. What they compute is in the graph already, so
- * another tensor would be computed twice. */
+/* Runs a container's hooks at its scope's begin or end. What they compute is in the graph when it was
+ * recorded; another tensor would reach those too that the hook does not stand before. */
 static void run_scope_hooks(oct_context *cx, oct_graph *graph, const oct_trace_scope *scope,
                             bool begin)
 {
-    int64_t number = begin ? scope->input : scope->output;
+    int64_t number = begin ? scope->given : scope->output;
     oct_tensor *value = number < 0 ? NULL : graph->run->made[number];
     if (scope->parent < 0 || !value) return; /* the root's run where it is called */
     cx->module = scope->module;
-    graph->run->hooks = true;
     const oct_tensor *changed = begin ? oct_module_run_pre_hooks(cx, scope->module, value)
                                       : oct_module_run_hooks(cx, scope->module, value);
-    graph->run->hooks = false;
-    if (changed != value)
+    if (changed && changed != value && changed->place == value->place)
         oct_context_fail(
             cx, OCT_PREPARE,
             "a hook returns another tensor than it was given; in method symbolic what a "
@@ -431,13 +459,24 @@ static oct_tensor *execute_node(oct_context *cx, oct_graph *graph, const oct_gra
     for (int i = 0; i < node->num_inputs; i++)
         x[i] = graph->run->made[node->called_input[i]];
     cx->module = node->caller;
-    if (node->called) return oct_module_call(cx, node->called, x, node->num_inputs);
+    if (node->called) {
+        if (node->given >= 0) x[0] = graph->run->made[node->given];
+        return oct_module_call(cx, node->called, x, node->num_inputs);
+    }
     if (node->action == OCT_NODE_FREE) {
         meet(graph, node);
         return run_with_hooks(cx, node->module, x, node->num_inputs);
     }
     oct_graph_call(&graph->interceptor, cx, NULL, node->op, &node->args, x, node->num_inputs, &y);
     return y;
+}
+
+/* What a module makes is kept where its call is answered; what recorded hooks made of it is another
+ * value, and has its place. */
+static void keep_made(const oct_graph *graph, const oct_graph_node *node, oct_tensor *y)
+{
+    oct_tensor **made = &graph->run->made[node->output];
+    if (node->action == OCT_NODE_FREE || !*made || !y || y->place == (*made)->place) *made = y;
 }
 
 /* The recorded forward, in the place of the user's. */
@@ -449,6 +488,7 @@ static oct_tensor *execute(oct_context *cx, oct_graph *graph, oct_tensor *const 
         graph->run->made[graph->inputs[i]] = x[i];
     for (size_t i = 0; i <= graph->num_nodes && cx->status == OCT_OK; i++) {
         for (; next < graph->num_scopes && graph->scopes[next].begin == i; next++) {
+            if (graph->scopes[next].hook) continue; /* called where the hook runs */
             close_scopes(cx, graph, open, i, graph->scopes[next].parent);
             open = (int64_t)next;
             run_scope_hooks(cx, graph, &graph->scopes[next], true);
@@ -456,7 +496,7 @@ static oct_tensor *execute(oct_context *cx, oct_graph *graph, oct_tensor *const 
         open = close_scopes(cx, graph, open, i, -1);
         if (i == graph->num_nodes || cx->status != OCT_OK) break;
         const oct_graph_node *node = &graph->nodes[i];
-        graph->run->made[node->output] = execute_node(cx, graph, node);
+        if (!node->hook) keep_made(graph, node, execute_node(cx, graph, node));
     }
     return cx->status == OCT_OK ? graph->run->made[graph->output] : NULL;
 }

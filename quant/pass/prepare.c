@@ -7,6 +7,7 @@
 #include "quant/pass/blueprint.h"
 #include "quant/pass/report.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static const char *const method_names[OCT_METHODS] = {"jit_strip", "jit", "symbolic", "eager"};
@@ -67,6 +68,40 @@ static oct_status decide(oct_blueprint *plan, const oct_example *example)
     return plan->problems > 0 ? OCT_PREPARE : OCT_OK;
 }
 
+static oct_status find_hooks(void *user, oct_module *module)
+{
+    *(bool *)user |= module->pre_hooks || module->hooks;
+    return OCT_OK;
+}
+
+/* Hooks may do something else with codes than with the floats that they were traced on, so they see codes
+ * once here: what fails would fail in the first step otherwise. */
+static oct_status rehearse_quantized(oct_module *root, const oct_quantizers *all,
+                                     const oct_example *example)
+{
+    oct_trace trace;
+    oct_quantizers_set_state(all, OCT_QUANT_FROZEN);
+    oct_status status = oct_trace_run(&trace, root, example);
+    oct_quantizers_set_state(all, OCT_QUANT_OFF);
+    if (status == OCT_OK) oct_trace_free(&trace);
+    if (status != OCT_USAGE && status != OCT_DEFECT) return status;
+    char text[1024];
+    snprintf(text, sizeof text, "%s", oct_fail_text(0));
+    return oct_fail(OCT_PREPARE, "%s (a forward with quantized values, as hooks see them)", text);
+}
+
+static oct_status rehearse(oct_module *root, const oct_example *example)
+{
+    bool hooks = false;
+    oct_quantizers all = {0};
+    OCT_TRY(oct_module_walk(root, find_hooks, &hooks));
+    if (!hooks) return OCT_OK;
+    OCT_TRY(oct_quantizers_collect(&all, root));
+    oct_status status = rehearse_quantized(root, &all, example);
+    oct_quantizers_free(&all);
+    return status;
+}
+
 oct_status oct_prepare(oct_module **root, const oct_example *example,
                        const oct_prepare_options *options, oct_text *report)
 {
@@ -75,6 +110,7 @@ oct_status oct_prepare(oct_module **root, const oct_example *example,
     oct_status status = decide(&plan, example);
     if (status == OCT_OK) status = oct_blueprint_apply(&plan);
     oct_blueprint_free(&plan);
+    if (status == OCT_OK) status = rehearse(*root, example);
     if (status == OCT_OK && report) status = oct_report_write(report, *root);
     return status;
 }

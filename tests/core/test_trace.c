@@ -246,27 +246,69 @@ static oct_tensor *change(oct_context *cx, oct_module *module, oct_tensor *value
     return plus(cx, value, value);
 }
 
-Test(trace, the_hooks_of_a_leaf_are_inside_of_its_node)
+/* An op of a hook stands in the container that holds the leaf, under the leaf's name. */
+Test(trace, what_the_hooks_of_a_leaf_call_stands_around_its_node)
 {
     net *self = make_net(&root, residual, &twice_type, &twice_type);
     cr_assert_eq(oct_module_pre_hook(self->a, change, NULL, NULL), OCT_OK);
     cr_assert_eq(oct_module_hook(self->a, change, NULL, NULL), OCT_OK);
     cr_assert_eq(run(), OCT_OK);
-    cr_assert_eq(trace.num_nodes, 4);
-    check_node(0, "twice", "a", 0, -1, 1);
-    check_node(1, "twice", "b", 1, -1, 2);
+    cr_assert_eq(trace.num_nodes, 6);
+    check_node(0, "plus", "a", 0, 0, 1);
+    check_node(1, "twice", "a", 1, -1, 2);
+    check_node(2, "plus", "a", 2, 2, 3);
+    check_node(3, "twice", "b", 3, -1, 4);
+    check_node(4, "plus", "", 4, 0, 5);
+    for (int i = 0; i < 6; i++) {
+        cr_assert_eq(trace.nodes[i].hook, i == 0 || i == 2 ? self->a : NULL);
+        cr_assert_eq(trace.nodes[i].caller, root);
+    }
+    cr_assert_eq(trace.nodes[1].given, 0, "what the caller passed");
+    cr_assert_eq(trace.nodes[3].given, 3);
 }
 
-Test(trace, tells_when_hooks_change_a_leafs_values)
+static oct_tensor *copy(oct_context *cx, oct_module *module, oct_tensor *value, void *user)
+{
+    (void)module, (void)user;
+    return oct_tensor_new(cx, OCT_F32, value->shape);
+}
+
+Test(trace, a_hooks_tensor_from_nowhere_is_an_error_that_names_the_module)
 {
     net *self = make_net(&root, residual, &twice_type, &twice_type);
-    cr_assert_eq(oct_module_pre_hook(self->a, change, NULL, NULL), OCT_OK);
-    cr_assert_eq(run(), OCT_OK);
-    cr_assert(trace.nodes[0].hooked && !trace.nodes[1].hooked);
-    oct_trace_free(&trace);
-    cr_assert_eq(oct_module_hook(self->b, change, NULL, NULL), OCT_OK);
-    cr_assert_eq(run(), OCT_OK);
-    cr_assert(trace.nodes[1].hooked && !trace.nodes[2].hooked && trace.nodes[3].hooked);
+    cr_assert_eq(oct_module_hook(self->b, copy, NULL, NULL), OCT_OK);
+    cr_assert_eq(run(), OCT_PREPARE);
+    cr_assert(strstr(oct_fail_text(0), "b: a hook puts a tensor in place of another that no "
+                                       "operation of the model has computed"),
+              "%s", oct_fail_text(0));
+}
+
+/* Those of the root see what goes into the model and what comes out. */
+Test(trace, the_roots_hooks_are_outside_and_may_not_change_its_values)
+{
+    make_net(&root, residual, &twice_type, &twice_type);
+    cr_assert_eq(oct_module_hook(root, change, NULL, NULL), OCT_OK);
+    cr_assert_eq(run(), OCT_PREPARE);
+    cr_assert(strstr(oct_fail_text(0), "a hook of the model itself puts another tensor"), "%s",
+              oct_fail_text(0));
+}
+
+static oct_tensor *call_stranger(oct_context *cx, oct_module *module, oct_tensor *value, void *user)
+{
+    (void)module;
+    return oct_call(cx, user, value);
+}
+
+Test(trace, a_module_outside_of_the_tree_is_an_error)
+{
+    oct_module *stranger;
+    net *self = make_net(&root, residual, &twice_type, &twice_type);
+    cr_assert_eq(oct_module_create(&stranger, &twice_type, sizeof(net)), OCT_OK);
+    cr_assert_eq(oct_module_hook(self->b, call_stranger, stranger, NULL), OCT_OK);
+    cr_assert_eq(run(), OCT_PREPARE);
+    cr_assert(strstr(oct_fail_text(0), "a twice is called that is no part of the model"), "%s",
+              oct_fail_text(0));
+    oct_module_destroy(&stranger);
 }
 
 /* A functional op with a module form: a number is added. */

@@ -290,3 +290,381 @@ Test(hooks, survive_fusing_by_name_as_they_do_prepare)
             rig_end(&r);
         }
 }
+
+/* Hooks that compute: their ops and modules are part of the graph. */
+
+typedef oct_tensor *op_fn(oct_context *cx, oct_tensor *x);
+
+static oct_tensor *pool(oct_context *cx, oct_tensor *x)
+{
+    return x->shape.ndim == 4 ? oct_max_pool(cx, x, 1, 1, 0)
+                              : oct_flatten(cx, x); /* codes or not */
+}
+
+static oct_tensor *scale(oct_context *cx, oct_tensor *x)
+{
+    return oct_mul_scalar(cx, x, 0.5);
+}
+
+static oct_tensor *gate(oct_context *cx, oct_tensor *x)
+{
+    return oct_mul(cx, x, oct_sigmoid(cx, x));
+}
+
+/* Its softmax stays float: see compute_options. */
+static oct_tensor *soften(oct_context *cx, oct_tensor *x)
+{
+    return oct_add(cx, oct_softmax(cx, x), x);
+}
+
+static oct_tensor *twice_float(oct_context *cx, oct_tensor *x)
+{
+    return oct_softmax(cx, oct_softmax(cx, x));
+}
+
+static op_fn *ops[] = {pool, scale, gate, soften, twice_float};
+
+static oct_tensor *replace(oct_context *cx, oct_module *module, oct_tensor *value, void *user)
+{
+    (void)module;
+    return (*(op_fn *const *)user)(cx, value);
+}
+
+/* Computes and keeps its result to itself. */
+static oct_tensor *watch(oct_context *cx, oct_module *module, oct_tensor *value, void *user)
+{
+    (void)module;
+    const oct_tensor *y = (*(op_fn *const *)user)(cx, value);
+    cr_assert(!y || y->dtype == OCT_F32 || user == &ops[0]);
+    return NULL;
+}
+
+static oct_prepare_options compute_options(oct_prepare_method method)
+{
+    static oct_qconfig qconfig;
+    static oct_qconfig_setter setters[2];
+    qconfig = oct_qconfig_default();
+    setters[0] = oct_setter_by_type("softmax", NULL);
+    setters[1] = oct_setter_default(&qconfig);
+    oct_prepare_options options = rig_options(method);
+    options.setters = setters;
+    options.num_setters = 2;
+    return options;
+}
+
+/* Trains, evaluates, converts and runs; the evaluation's output goes to `out`. */
+static void live_prepared(rig *r, float out[16])
+{
+    OK(oct_params_bind(&r->params, r->root, &r->leaves));
+    OK(oct_quantizers_collect(&r->quantizers, r->root));
+    quantize(r);
+    double first = rig_step(r), last = first;
+    for (int i = 0; i < 3; i++)
+        last = rig_step(r);
+    cr_assert_neq(first, last);
+    rig_freeze(r);
+    rig_convert(r);
+    oct_module_train(r->root, false);
+    memcpy(out, rig_forward(r)->data, 16 * sizeof *out);
+}
+
+static void live(rig *r, bool softmax, oct_prepare_method method, float out[16])
+{
+    oct_prepare_options options = softmax ? compute_options(method) : rig_options(method);
+    OK(rig_try(r, &options, NULL));
+    live_prepared(r, out);
+}
+
+/* Before and behind every module that no fusion swallows, what is put in place and what is not: each
+ * method that knows the graph gives the same bits, in training, evaluation and deployment. */
+static const char *const hooked[] = {"quant", "inner", "inner.conv", "relu", "pool"};
+
+static void compute_everywhere(oct_hook_fn hook, size_t op)
+{
+    for (size_t place = 0; place < OCT_COUNT(hooked); place++)
+        for (int pre = 0; pre < 2; pre++) {
+            float out[OCT_COUNT(graph_methods)][16];
+            for (size_t i = 0; i < OCT_COUNT(graph_methods); i++) {
+                rig r;
+                line_begin(&r);
+                oct_module *m = oct_module_find(r.root, hooked[place]);
+                void *user = &ops[op];
+                OK(pre ? oct_module_pre_hook(m, hook, user, NULL)
+                       : oct_module_hook(m, hook, user, NULL));
+                live(&r, ops[op] == soften || ops[op] == twice_float, graph_methods[i], out[i]);
+                rig_end(&r);
+            }
+            cr_assert_arr_eq(out[1], out[2], sizeof out[1], "op %zu, %s of %s: symbolic differs",
+                             op, pre ? "pre hook" : "hook", hooked[place]);
+            /* jit quantizes before the first stub, too */
+            if (place == 0 && pre) continue;
+            cr_assert_arr_eq(out[0], out[1], sizeof out[0], "op %zu, %s of %s: jit differs", op,
+                             pre ? "pre hook" : "hook", hooked[place]);
+        }
+}
+
+Test(hooks, that_replace_by_pooled_codes, .timeout = 120)
+{
+    compute_everywhere(replace, 0);
+}
+
+Test(hooks, that_replace_by_a_quantized_op, .timeout = 120)
+{
+    compute_everywhere(replace, 1);
+}
+
+Test(hooks, that_replace_by_several_ops, .timeout = 120)
+{
+    compute_everywhere(replace, 2);
+}
+
+Test(hooks, that_replace_by_float_and_quantized_ops, .timeout = 120)
+{
+    compute_everywhere(replace, 3);
+}
+
+Test(hooks, that_replace_by_float_ops, .timeout = 120)
+{
+    compute_everywhere(replace, 4);
+}
+
+Test(hooks, that_compute_for_themselves, .timeout = 120)
+{
+    compute_everywhere(watch, 1);
+    compute_everywhere(watch, 4);
+}
+
+typedef struct found {
+    oct_module *module[16];
+    size_t count;
+} found;
+
+static oct_status find_module(void *user, oct_module *module)
+{
+    found *all = user;
+    bool stub = module->type == &oct_quant_stub_type || module->type == &oct_dequant_stub_type;
+    if (module->parent && !stub) all->module[all->count++] = module;
+    return OCT_OK;
+}
+
+/* In networks with sums, branches, shared modules, ops in their forwards and containers, on every module:
+ * what prepare accepts trains, evaluates, converts and runs, and jit and symbolic have the same bits. */
+static bool compute_on(const net_kind *kind, size_t number, bool pre, oct_prepare_method method,
+                       float out[16])
+{
+    rig r;
+    found all = {0};
+    net_kind_begin(&r, kind, true);
+    OK(oct_module_walk(r.root, find_module, &all));
+    if (number >= all.count) {
+        rig_end(&r);
+        return false;
+    }
+    OK(pre ? oct_module_pre_hook(all.module[number], replace, &ops[2], NULL)
+           : oct_module_hook(all.module[number], replace, &ops[2], NULL));
+    oct_prepare_options options = rig_options(method);
+    if (rig_try(&r, &options, NULL) == OCT_OK)
+        live_prepared(&r, out);
+    else
+        cr_assert(rig_says("bn: is called more than once, and the calls would become different"),
+                  "%s", oct_fail_text(0));
+    rig_end(&r);
+    return true;
+}
+
+Test(hooks, that_compute_in_networks_of_all_kinds, .timeout = 120)
+{
+    size_t count = 0;
+    for (size_t k = 0; k < OCT_COUNT(net_kinds); k++)
+        for (int pre = 0; pre < 2; pre++) {
+            float jit[16] = {0}, symbolic[16] = {0};
+            for (size_t i = 0; compute_on(&net_kinds[k], i, pre, OCT_METHOD_JIT, jit); i++) {
+                compute_on(&net_kinds[k], i, pre, OCT_METHOD_SYMBOLIC, symbolic);
+                cr_assert_arr_eq(jit, symbolic, sizeof jit, "%s, module %zu", net_kinds[k].name, i);
+                count++;
+            }
+        }
+    cr_assert_geq(count, 40);
+}
+
+/* A feature pyramid: one hook keeps what another module's result is joined with later. */
+typedef struct pyramid {
+    oct_tensor *kept;
+    oct_module *conv; /* called by the hook: part of the model */
+} pyramid;
+
+static oct_tensor *keep(oct_context *cx, oct_module *module, oct_tensor *value, void *user)
+{
+    pyramid *p = user;
+    (void)module;
+    p->kept = oct_call(cx, p->conv, value);
+    return NULL;
+}
+
+static oct_tensor *join(oct_context *cx, oct_module *module, oct_tensor *value, void *user)
+{
+    (void)module;
+    return oct_add(cx, value, oct_relu(cx, ((pyramid *)user)->kept));
+}
+
+Test(hooks, that_collect_features_for_others)
+{
+    float out[OCT_COUNT(graph_methods)][16];
+    for (size_t i = 0; i < OCT_COUNT(graph_methods); i++) {
+        rig r;
+        pyramid p;
+        line *m = line_begin(&r);
+        OK(oct_conv2d_create(&p.conv, 3, 2, rig_same(1), true));
+        OK(oct_module_add_child(&m->base, "lateral", &p.conv));
+        OK(oct_init_parameters(r.root, 7));
+        OK(oct_module_pre_hook(oct_module_find(r.root, "inner.conv"), keep, &p, NULL));
+        OK(oct_module_hook(m->relu, join, &p, NULL));
+        live(&r, false, graph_methods[i], out[i]);
+        cr_assert_eq(oct_module_find(r.root, "lateral")->type, &oct_qat_conv_type);
+        cr_assert_eq(memcmp(out[0], out[i], sizeof out[0]), 0);
+        rig_end(&r);
+    }
+}
+
+/* In the middle of what would be fused a hook that computes keeps the parts apart, and the report says so. */
+Test(hooks, that_compute_inside_of_a_fusion_prevent_it)
+{
+    for (int member = 0; member < 2; member++) {
+        rig r;
+        float out[16];
+        oct_text report = {0};
+        line_begin(&r);
+        static const char *const members[] = {"inner.conv", "inner.bn"};
+        OK(oct_module_hook(oct_module_find(r.root, members[member]), watch, &ops[1], NULL));
+        oct_prepare_options options = rig_options(OCT_METHOD_JIT);
+        OK(rig_try(&r, &options, &report));
+        cr_assert(strstr(report.data,
+                         "is not fused with what follows: the op 'mul_scalar' in a hook "
+                         "of inner."),
+                  "%s", report.data);
+        oct_text_free(&report);
+        rig_end(&r);
+        line_begin(&r);
+        OK(oct_module_hook(oct_module_find(r.root, members[member]), watch, &ops[1], NULL));
+        live(&r, false, OCT_METHOD_JIT, out);
+        rig_end(&r);
+    }
+}
+
+/* Nothing stands between eager's forward and its operations, so a hook works on codes, or is refused with
+ * its module's name. */
+Test(hooks, that_compute_in_eager)
+{
+    static const char *const fused[] = {"inner.conv", "inner.bn", "relu"};
+    for (int op = 0; op < 3; op++)
+        for (int hooks = 0; hooks < 2; hooks++) {
+            rig r;
+            float out[16];
+            line *m = line_begin(&r);
+            OK(oct_fuse_modules(&r.root, fused, 3, false));
+            OK(oct_module_hook(m->relu, hooks ? replace : watch, &ops[op], NULL));
+            oct_prepare_options options = rig_options(OCT_METHOD_EAGER);
+            if (op == 0) {
+                live(&r, false, OCT_METHOD_EAGER, out);
+            } else {
+                REFUSED(rig_try(&r, &options, NULL), OCT_PREPARE,
+                        op == 1
+                            ? "the op 'mul_scalar' in a hook of relu works on quantized values, "
+                              "and eager cannot put a module there; let the hook pass what it "
+                              "gets through a DeQuantStub first, or prepare with jit"
+                            : "the op 'sigmoid' in a hook of relu works on quantized values");
+            }
+            rig_end(&r);
+        }
+}
+
+typedef struct through {
+    oct_module *dequant, *quant;
+} through;
+
+static oct_tensor *through_stubs(oct_context *cx, oct_module *module, oct_tensor *value, void *user)
+{
+    const through *t = user;
+    (void)module;
+    return oct_call(cx, t->quant, scale(cx, oct_call(cx, t->dequant, value)));
+}
+
+Test(hooks, that_pass_stubs_work_in_every_method)
+{
+    for (int method = 0; method < OCT_METHODS; method++) {
+        rig r;
+        through t;
+        float out[16];
+        static const char *const fused[] = {"inner.conv", "inner.bn", "relu"};
+        line *m = line_begin(&r);
+        OK(oct_dequant_stub_create(&t.dequant));
+        OK(oct_module_add_child(&m->base, "out_of_codes", &t.dequant));
+        OK(oct_quant_stub_create(&t.quant));
+        OK(oct_module_add_child(&m->base, "into_codes", &t.quant));
+        if (method == OCT_METHOD_EAGER) OK(oct_fuse_modules(&r.root, fused, 3, false));
+        OK(oct_module_hook(m->relu, through_stubs, &t, NULL));
+        live(&r, false, (oct_prepare_method)method, out);
+        rig_end(&r);
+    }
+}
+
+static oct_tensor *only_on_codes(oct_context *cx, oct_module *module, oct_tensor *value, void *user)
+{
+    (void)module, (void)user;
+    return oct_is_codes(value) ? oct_mul_scalar(cx, value, 0.5) : NULL;
+}
+
+static oct_tensor *from_nowhere(oct_context *cx, oct_module *module, oct_tensor *value, void *user)
+{
+    (void)module, (void)user;
+    return oct_tensor_new(cx, value->dtype, value->shape);
+}
+
+/* What a hook does with codes only is seen at prepare: it is called with codes there. */
+Test(hooks, that_fail_on_codes_fail_at_prepare)
+{
+    for (int method = 0; method < OCT_METHODS; method++)
+        for (int pre = 0; pre < 2; pre++) {
+            rig r;
+            line *m = line_begin(&r);
+            if (method == OCT_METHOD_EAGER)
+                OK(oct_fuse_modules(
+                    &r.root, (const char *const[]){"inner.conv", "inner.bn", "relu"}, 3, false));
+            OK(pre ? oct_module_pre_hook(m->pool, only_on_codes, NULL, NULL)
+                   : oct_module_hook(m->pool, only_on_codes, NULL, NULL));
+            oct_prepare_options options = rig_options((oct_prepare_method)method);
+            REFUSED(
+                rig_try(&r, &options, NULL), OCT_PREPARE,
+                "pool: mul_scalar takes f32 values, but its input holds u8; dequantize it first");
+            rig_end(&r);
+            m = line_begin(&r);
+            OK(pre ? oct_module_pre_hook(m->pool, from_nowhere, NULL, NULL)
+                   : oct_module_hook(m->pool, from_nowhere, NULL, NULL));
+            REFUSED(rig_try(&r, &options, NULL), OCT_PREPARE,
+                    "pool: a hook puts a tensor in place of another that no operation");
+            rig_end(&r);
+        }
+}
+
+/* The model's own hooks see its float input and output, whatever its inside does. */
+Test(hooks, of_the_root_compute_on_floats)
+{
+    for (int method = 0; method < OCT_METHODS; method++) {
+        rig r;
+        float out[16];
+        line_begin(&r);
+        if (method == OCT_METHOD_EAGER)
+            OK(oct_fuse_modules(&r.root, (const char *const[]){"inner.conv", "inner.bn", "relu"}, 3,
+                                false));
+        OK(oct_module_pre_hook(r.root, watch, &ops[2], NULL));
+        OK(oct_module_hook(r.root, watch, &ops[2], NULL));
+        live(&r, false, (oct_prepare_method)method, out);
+        rig_end(&r);
+        line_begin(&r);
+        OK(oct_module_hook(r.root, replace, &ops[1], NULL));
+        oct_prepare_options options = rig_options(OCT_METHOD_JIT);
+        REFUSED(rig_try(&r, &options, NULL), OCT_PREPARE,
+                "a hook of the model itself puts another tensor in place of its input or output");
+        rig_end(&r);
+    }
+}
