@@ -42,6 +42,12 @@ void oct_recipe_free(oct_recipe *recipe)
     *recipe = (oct_recipe){0};
 }
 
+const char *oct_recipe_wide_key(const oct_recipe *recipe, int layer)
+{
+    bool by_table = layer >= recipe->quant_int16_layers.count - recipe->table_layers;
+    return by_table ? "quant.sensitivity" : "quant.int16_layers";
+}
+
 static bool same_section(const oct_key *a, const oct_key *b)
 {
     size_t length = oct_key_section(a);

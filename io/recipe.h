@@ -43,6 +43,7 @@ typedef struct oct_recipe {
 #define OCT_KEY(key, field, kind, def, min, max, allowed, same, help) OCT_KEY_FIELD_##kind field;
 #include "io/recipe_list.def"
 #undef OCT_KEY
+    int table_layers; /* the last so many of quant_int16_layers come from a sensitivity table */
 } oct_recipe;
 
 /* Reads `path` (or the text itself when text is not NULL; path then names it in messages), then the
@@ -52,6 +53,9 @@ typedef struct oct_recipe {
 oct_status oct_recipe_read(oct_recipe *recipe, const char *path, const char *text,
                            const char *const *overrides, size_t num_overrides) OCT_NODISCARD;
 void oct_recipe_free(oct_recipe *recipe);
+
+/* The key that gave 16 bits to this layer of quant_int16_layers, for messages. */
+const char *oct_recipe_wide_key(const oct_recipe *recipe, int layer);
 
 /* The whole recipe as YAML, every key written out with its value. only_identity: leave out the keys
  * that cannot change a bit of the result (output folder, threads, data path, logging), which is the

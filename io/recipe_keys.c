@@ -177,9 +177,11 @@ static oct_status add_layers(oct_recipe *recipe, const oct_sensitivity *table)
     OCT_TRY(oct_setter_sensitive(&setter, table, recipe->quant_sensitivity_topk,
                                  recipe->quant_sensitivity_ratio, 16, recipe->quant_int16_fixed));
     OCT_TRY(check_rows(table, setter.rows));
+    int by_hand = recipe->quant_int16_layers.count;
     for (size_t i = 0; i < setter.rows; i++)
         if (is_activation(&table->rows[i]))
             OCT_TRY(add_layer(&recipe->quant_int16_layers, table->rows[i].path));
+    recipe->table_layers = recipe->quant_int16_layers.count - by_hand;
     /* The recipe is complete now, also where it is written to. */
     recipe->quant_sensitivity[0] = '\0';
     recipe->quant_sensitivity_topk = 0;
@@ -203,8 +205,8 @@ static oct_status use_table(const oct_recipe_reader *r, oct_recipe *recipe)
     oct_status status = oct_sensitivity_read(&table, recipe->quant_sensitivity);
     if (status == OCT_OK) {
         status = add_layers(recipe, &table);
-        if (status == OCT_USAGE) oct_fail_prefix("quant.sensitivity");
     }
+    if (status == OCT_USAGE || status == OCT_DATA) oct_fail_prefix("quant.sensitivity");
     oct_sensitivity_free(&table);
     return status;
 }

@@ -534,6 +534,17 @@ static void refuse_name(const reader *r, const place *p, const char *name, bool 
     }
 }
 
+/* "batch.size 64": a key and its value as two words, where one with = belongs. */
+static bool report_two_words(const reader *r, const char *word, const char *after)
+{
+    const oct_key *key = find_key(word);
+    if (!key || !after || strchr(after, '=') || find_key(after)) return false;
+    place p = {.kind = COMMAND_LINE, .override = word};
+    oct_shown value = oct_show(after, strlen(after));
+    report(r, &p, NULL, "a key and its value are one word; write %s=%s", key->name, value.text);
+    return true;
+}
+
 static oct_status read_override(reader *r, const char *override)
 {
     place p = {.kind = COMMAND_LINE, .override = override};
@@ -596,8 +607,12 @@ static oct_status read_all(reader *r, const char *const *overrides, size_t num_o
         OCT_TRY(oct_key_reset(&oct_keys[i], r->recipe));
     oct_status status = read_yaml(r);
     if (status != OCT_OK && status != OCT_USAGE) return status;
-    for (size_t i = 0; i < num_overrides; i++)
-        OCT_TRY(read_override(r, overrides[i]));
+    for (size_t i = 0; i < num_overrides; i++) {
+        if (report_two_words(r, overrides[i], i + 1 < num_overrides ? overrides[i + 1] : NULL))
+            i++;
+        else
+            OCT_TRY(read_override(r, overrides[i]));
+    }
     if (r->complete) {
         check_missing(r);
         OCT_TRY(oct_recipe_check_keys(r, r->recipe));

@@ -87,7 +87,7 @@ static oct_status make_setters(recipe_setters *s, const oct_recipe *recipe)
     for (int i = 0; i < floats->count; i++)
         add_setter(s, "quant.float_layers", oct_setter_by_name(floats->value[i], NULL));
     for (int i = 0; i < wide->count; i++)
-        add_setter(s, "quant.int16_layers", oct_setter_by_name(wide->value[i], &s->wide));
+        add_setter(s, oct_recipe_wide_key(recipe, i), oct_setter_by_name(wide->value[i], &s->wide));
     add_setter(s, "quant.*", oct_setter_default(&s->standard));
     return OCT_OK;
 }

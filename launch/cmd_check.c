@@ -12,6 +12,7 @@
 #include "launch/output.h"
 #include "launch/plugin_load.h"
 #include "launch/progress.h"
+#include "launch/shipped.h"
 #include "launch/trainer.h"
 
 #include <inttypes.h>
@@ -131,8 +132,9 @@ static oct_status judge(verdict *v, const oct_args *args)
 {
     if (args->option[REPORT].given) OCT_TRY(check_report_file(args->option[REPORT].text));
     v->ranks = args->option[RANKS].given ? (int)args->option[RANKS].count : 1;
-    OCT_TRY(oct_recipe_read(&v->recipe, args->word[0], NULL, args->word + 1, args->num_words - 1));
+    OCT_TRY(oct_recipe_of_args(&v->recipe, args));
     OCT_TRY(oct_plugins_load(&v->recipe.plugins));
+    OCT_TRY(oct_check_names(&v->recipe));
     OCT_TRY(oct_init_open(&v->recipe, &v->init));
     OCT_TRY(load_data(v));
     OCT_TRY(oct_run_check(&v->recipe, &v->train, &v->test, v->ranks));
@@ -262,8 +264,10 @@ static oct_status check_model(const oct_args *args)
 static oct_status run(const oct_args *args)
 {
     oct_file_kind kind;
+    OCT_TRY(oct_shipped_hint(args->word[0]));
     OCT_TRY(oct_file_kind_of(args->word[0], &kind));
     if (kind == OCT_FILE_RECIPE) return check_recipe(args);
+    OCT_TRY(oct_file_whole(args->word[0], kind));
     OCT_CHECK(kind == OCT_FILE_MODEL, OCT_USAGE,
               "command line: %s is a %s; check judges a recipe or an int8 model, see octet inspect",
               args->word[0], oct_file_kind_name(kind));

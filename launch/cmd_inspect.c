@@ -10,6 +10,7 @@
 #include "launch/output.h"
 #include "launch/prepared_view.h"
 #include "launch/progress.h"
+#include "launch/run_folder.h"
 #include "quant/runtime/step.h"
 
 #include <inttypes.h>
@@ -287,9 +288,10 @@ static oct_status inspect_run(const char *path, bool json)
 {
     oct_checkpoint newest = {0};
     oct_status status = OCT_OK;
-    char *checkpoints = NULL, *model = NULL;
-    OCT_TRY_OUT(oct_format(&checkpoints, "%s/checkpoints", path));
-    OCT_TRY_OUT(oct_format(&model, "%s/model.int8.h5", path));
+    char *checkpoints = NULL, *folder = NULL, *model = NULL;
+    OCT_TRY_OUT(oct_run_checkpoints(path, &checkpoints));
+    OCT_TRY_OUT(oct_run_folder_of(path, &folder));
+    OCT_TRY_OUT(oct_run_path(folder ? folder : path, "model.int8.h5", &model));
     OCT_TRY_OUT(oct_checkpoint_newest(&newest, checkpoints));
     bool converted = oct_file_exists(model);
     if (json)
@@ -309,6 +311,7 @@ static oct_status inspect_run(const char *path, bool json)
 out:
     oct_checkpoint_close(&newest);
     oct_free(&checkpoints);
+    oct_free(&folder);
     oct_free(&model);
     return status;
 }

@@ -5,6 +5,8 @@
 #include "launch/plugin_load.h"
 #include "launch/progress.h"
 #include "launch/session.h"
+#include "launch/shipped.h"
+#include "launch/trainer.h"
 #include "launch/training.h"
 
 #include <stdio.h>
@@ -63,6 +65,7 @@ static oct_status train(oct_session *session, const oct_args *args, oct_recipe *
     json_t *result = NULL;
     oct_checkpoint init;
     OCT_TRY(oct_session_agree(session, oct_plugins_load(&recipe->plugins)));
+    OCT_TRY(oct_session_agree(session, oct_check_names(recipe)));
     oct_status status = oct_init_share(session, recipe, &init);
     if (status == OCT_OK) status = oct_train(session, args, recipe, &init, &result);
     oct_checkpoint_close(&init);
@@ -77,7 +80,7 @@ static oct_status run(const oct_args *args)
 {
     oct_recipe recipe;
     oct_session session;
-    OCT_TRY(oct_recipe_read(&recipe, args->word[0], NULL, args->word + 1, args->num_words - 1));
+    OCT_TRY(oct_recipe_of_args(&recipe, args));
     oct_status status = oct_session_open(&session, args);
     if (status == OCT_OK) status = oct_session_end(&session, train(&session, args, &recipe));
     oct_recipe_free(&recipe);

@@ -3,8 +3,13 @@
  */
 #include "launch/file_kind.h"
 
+#include "core/base/mem.h"
+#include "io/file.h"
+#include "io/hdf5.h"
+#include "io/manifest.h"
 #include "io/model_file.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -14,9 +19,22 @@
 
 static const unsigned char hdf5_signature[8] = {0x89, 'H', 'D', 'F', '\r', '\n', 0x1a, '\n'};
 
+/* Is it the checkpoints/ of a run, even without its manifest? */
+static bool holds_checkpoints(const char *path)
+{
+    bool found = false;
+    int64_t step;
+    DIR *folder = opendir(path);
+    for (struct dirent *e; folder && !found && (e = readdir(folder)) != NULL;)
+        found = oct_checkpoint_name_step(e->d_name, &step);
+    if (folder) closedir(folder);
+    return found;
+}
+
 static bool is_run_folder(const char *path)
 {
     static const char *const marks[] = {"recipe.yaml", "checkpoints", "manifest.json"};
+    if (holds_checkpoints(path)) return true;
     for (size_t i = 0; i < OCT_COUNT(marks); i++) {
         char inside[4200];
         int length = snprintf(inside, sizeof(inside), "%s/%s", path, marks[i]);
@@ -80,10 +98,23 @@ const char *oct_file_kind_name(oct_file_kind kind)
     return "unknown";
 }
 
+oct_status oct_file_whole(const char *path, oct_file_kind kind)
+{
+    void *bytes = NULL;
+    size_t size;
+    if (kind != OCT_FILE_CHECKPOINT) return OCT_OK;
+    OCT_TRY(oct_file_read(path, oct_checkpoint_limit, &bytes, &size));
+    bool whole = oct_h5_sealed(bytes, size);
+    oct_free(&bytes);
+    OCT_CHECK(whole, OCT_DATA, "%s: is damaged: its SHA-256 differs", path);
+    return OCT_OK;
+}
+
 oct_status oct_file_need_model(const char *path)
 {
     oct_file_kind kind;
     OCT_TRY(oct_file_kind_of(path, &kind));
+    OCT_TRY(oct_file_whole(path, kind));
     OCT_CHECK(kind == OCT_FILE_MODEL, OCT_DATA,
               "%s: this is a %s, no int8 model; octet convert makes one from a checkpoint", path,
               oct_file_kind_name(kind));

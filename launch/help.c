@@ -20,7 +20,8 @@ static oct_status add_exit_codes(oct_text *out)
     if (OCT_##name != OCT_PEER) OCT_TRY(oct_text_add(out, "  %-3d %s\n", exit, meaning));
     OCT_STATUS_LIST(X)
 #undef X
-    return OCT_OK;
+    return oct_text_add(
+        out, "A reader that closes the pipe early, as in octet ... | head, is no error.\n");
 }
 
 oct_status oct_help_overview(oct_text *out)

@@ -18,7 +18,7 @@ static oct_status open_in_folder(const oct_recipe *recipe, oct_checkpoint *check
     const char *phase = oct_phase_name(OCT_PHASE_FLOAT);
     if (recipe->init_observers)
         return oct_job_checkpoint(checkpoint, recipe->init, OCT_FILE_RUN_FOLDER);
-    OCT_TRY(oct_run_path(recipe->init, "checkpoints", &folder));
+    OCT_TRY(oct_run_checkpoints(recipe->init, &folder));
     oct_status status = oct_checkpoint_newest_in(checkpoint, folder, phase);
     oct_free(&folder);
     if (status == OCT_OK && !checkpoint->bytes)

@@ -134,12 +134,12 @@ oct_status oct_job_checkpoint(oct_checkpoint *checkpoint, const char *path, oct_
 {
     char *folder = NULL;
     if (kind != OCT_FILE_RUN_FOLDER) return oct_checkpoint_open(checkpoint, path);
-    OCT_TRY(oct_run_path(path, "checkpoints", &folder));
+    OCT_TRY(oct_run_checkpoints(path, &folder));
     oct_status status = oct_checkpoint_newest(checkpoint, folder);
     if (status == OCT_OK && !checkpoint->bytes)
         status = oct_fail(OCT_DATA,
-                          "%s: there is no checkpoint in it yet; go on with the `octet train` "
-                          "command that made it",
+                          "%s: this run has no checkpoint yet; repeat the `octet train` command "
+                          "that started it",
                           path);
     oct_free(&folder);
     return status;

@@ -9,14 +9,19 @@
 #include <stdio.h>
 #include <string.h>
 
+static bool reader_left;
+
 static oct_status cannot_write(void)
 {
+    reader_left = errno == EPIPE;
+    if (reader_left) return OCT_OK;
     return oct_fail(OCT_RESOURCE, "standard output: cannot write results: %s", strerror(errno));
 }
 
 oct_status oct_print(const char *format, ...)
 {
     va_list list;
+    if (reader_left) return OCT_OK;
     va_start(list, format);
     int written = vprintf(format, list);
     va_end(list);
@@ -26,14 +31,15 @@ oct_status oct_print(const char *format, ...)
 oct_status oct_print_json(json_t *document)
 {
     OCT_CHECK(document, OCT_RESOURCE, "not enough memory for the results as JSON");
-    int failed = json_dumpf(document, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
+    int failed =
+        reader_left ? 0 : json_dumpf(document, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
     json_decref(document);
-    if (failed) return cannot_write();
+    if (failed) OCT_TRY(cannot_write());
     return oct_print("\n");
 }
 
 oct_status oct_print_end(void)
 {
-    if (fflush(stdout) != 0 || ferror(stdout)) return cannot_write();
-    return OCT_OK;
+    if (reader_left) return OCT_OK;
+    return fflush(stdout) != 0 || ferror(stdout) ? cannot_write() : OCT_OK;
 }

@@ -1,4 +1,5 @@
-/* Results on stdout. Writing may fail (a full disk, a closed pipe); then the command fails too. */
+/* Results on stdout. Writing may fail (a full disk); then the command fails too. A reader that closes
+ * its pipe early, as head does, has read enough: what is left is dropped and nothing has failed. */
 #pragma once
 
 #include "core/base/text.h"

@@ -12,6 +12,7 @@
 #include "io/recipe.h"
 #include "launch/job.h"
 #include "launch/progress.h"
+#include "launch/shipped.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -65,7 +66,7 @@ static oct_status threads_wanted(const oct_args *args, int64_t *threads)
     const char *ending = args->num_words ? strrchr(args->word[0], '.') : NULL;
     if (!ending || (strcmp(ending, ".yaml") != 0 && strcmp(ending, ".yml") != 0)) return OCT_OK;
     oct_recipe recipe;
-    OCT_TRY(oct_recipe_read(&recipe, args->word[0], NULL, args->word + 1, args->num_words - 1));
+    OCT_TRY(oct_recipe_of_args(&recipe, args));
     *threads = recipe.threads;
     oct_recipe_free(&recipe);
     return OCT_OK;

@@ -35,13 +35,40 @@ static void no_such(const char *key, const char *what, const char *wanted, size_
                  oct_did_you_mean(hint, wanted, names, count, otherwise));
 }
 
+static const char *name_of_format(size_t i)
+{
+    return oct_dataset_at(i)->name;
+}
+
+static void add_unknown_names(const oct_recipe *recipe)
+{
+    if (!oct_model_find(recipe->model_name))
+        no_such("model.name", "model", recipe->model_name, oct_model_count(), name_of_model,
+                "see `octet help models`");
+    if (!oct_dataset_find(recipe->data_format))
+        no_such("data.format", "format", recipe->data_format, oct_dataset_formats(), name_of_format,
+                "see `octet help data`");
+    if (!oct_observer_find(recipe->quant_observer))
+        no_such("quant.observer", "observer", recipe->quant_observer, oct_observer_count(),
+                name_of_observer, "use min_max or moving_average");
+    if (!oct_fake_quant_kind_find(recipe->quant_fake_quant))
+        no_such("quant.fake_quant", "fake-quant", recipe->quant_fake_quant,
+                oct_fake_quant_kind_count(), name_of_kind, "use affine");
+    if (!oct_target_find(recipe->quant_target))
+        oct_fail_add(OCT_USAGE, "quant.target: there is no target '%s'", recipe->quant_target);
+}
+
+oct_status oct_check_names(const oct_recipe *recipe)
+{
+    oct_fail_clear();
+    add_unknown_names(recipe);
+    return oct_fail_count() > 0 ? OCT_USAGE : OCT_OK;
+}
+
 static void check_model(const oct_recipe *recipe, const oct_dataset *data)
 {
     const oct_model_spec *spec = oct_model_find(recipe->model_name);
-    if (!spec)
-        no_such("model.name", "model", recipe->model_name, oct_model_count(), name_of_model,
-                "see `octet help models`");
-    else if (data->h < spec->min_size || data->w < spec->min_size)
+    if (spec && (data->h < spec->min_size || data->w < spec->min_size))
         oct_fail_add(
             OCT_USAGE,
             "model.name: %s needs images of at least %lld x %lld pixels, those of data.path are "
@@ -60,7 +87,7 @@ static const char *wide_key(const oct_recipe *recipe)
     oct_setter_words words;
     char flaw[512];
     if (recipe->quant_bits == 16) return "quant.bits";
-    if (recipe->quant_int16_layers.count > 0) return "quant.int16_layers";
+    if (recipe->quant_int16_layers.count > 0) return oct_recipe_wide_key(recipe, 0);
     for (int i = 0; i < recipe->quant_setters.count; i++)
         if (oct_setter_parse(&words, recipe->quant_setters.value[i], flaw) &&
             oct_setter_is_wide(&words))
@@ -71,15 +98,7 @@ static const char *wide_key(const oct_recipe *recipe)
 static void check_quant(const oct_recipe *recipe)
 {
     const oct_target *target = oct_target_find(recipe->quant_target);
-    if (!oct_observer_find(recipe->quant_observer))
-        no_such("quant.observer", "observer", recipe->quant_observer, oct_observer_count(),
-                name_of_observer, "use min_max or moving_average");
-    if (!oct_fake_quant_kind_find(recipe->quant_fake_quant))
-        no_such("quant.fake_quant", "fake-quant", recipe->quant_fake_quant,
-                oct_fake_quant_kind_count(), name_of_kind, "use affine");
-    if (!target)
-        oct_fail_add(OCT_USAGE, "quant.target: there is no target '%s'", recipe->quant_target);
-    else if (!target->wide_codes && wide_key(recipe))
+    if (target && !target->wide_codes && wide_key(recipe))
         oct_fail_add(OCT_USAGE,
                      "%s: target %s has no 16-bit activations; leave the key out or use another "
                      "target",
@@ -144,6 +163,7 @@ oct_status oct_run_check(const oct_recipe *recipe, const oct_dataset *train_data
     if (train_data->count == 0) oct_fail_add(OCT_USAGE, "data.path: there are no training images");
     if (test_data->count == 0) oct_fail_add(OCT_USAGE, "data.path: there are no test images");
     if (oct_fail_count() > 0) return OCT_USAGE;
+    add_unknown_names(recipe);
     check_model(recipe, train_data);
     check_data(recipe, train_data, test_data);
     check_ranks(recipe, train_data, ranks);

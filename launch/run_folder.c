@@ -419,6 +419,19 @@ static bool is_folder(const char *path)
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
+oct_status oct_run_checkpoints(const char *path, char **folder)
+{
+    OCT_TRY(oct_run_path(path, "checkpoints", folder));
+    if (is_folder(*folder)) return OCT_OK;
+    char *recipe = NULL;
+    oct_status status = oct_run_path(path, "recipe.yaml", &recipe);
+    bool run = status == OCT_OK && oct_file_exists(recipe);
+    oct_free(&recipe);
+    if (status != OCT_OK || run) return status;
+    oct_free(folder);
+    return oct_strdup(folder, path);
+}
+
 /* The folder itself, that of a model in it, that of a checkpoint in its checkpoints/. */
 oct_status oct_run_folder_of(const char *path, char **folder)
 {

@@ -51,6 +51,8 @@ const json_t *oct_run_folder_find(const oct_run_folder *folder, const char *kind
 /* Appends a session to run.json: takes the reference. */
 oct_status oct_run_folder_session(oct_run_folder *folder, json_t *session) OCT_NODISCARD;
 
+/* "<path>/checkpoints", or the path itself when it is such a folder. Owned by the caller. */
+oct_status oct_run_checkpoints(const char *path, char **folder) OCT_NODISCARD;
 /* The run folder that a checkpoint, model or folder belongs to: NULL if none. Owned by the caller. */
 oct_status oct_run_folder_of(const char *path, char **folder) OCT_NODISCARD;
 /* Test accuracy at the end of the float phase of the run, percent; -1 when it is not known. */

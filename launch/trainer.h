@@ -83,6 +83,9 @@ typedef struct oct_step_result {
     bool stop; /* some rank asked to stop */
 } oct_step_result;
 
+/* Does everything exist that the recipe names: model, data set format, observer, fake-quant, target?
+ * OCT_USAGE with every name that does not. Asked behind the loading of plug-ins. */
+oct_status oct_check_names(const oct_recipe *recipe) OCT_NODISCARD;
 /* Do recipe, data and number of ranks fit? OCT_USAGE with every problem. Names of models, observers
  * and targets are checked too. Any process can ask; nothing is built. */
 oct_status oct_run_check(const oct_recipe *recipe, const oct_dataset *train_data,

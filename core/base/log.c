@@ -10,6 +10,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 enum { LINE_BYTES = 20480 };
 
@@ -56,10 +57,19 @@ static void wipe_bar(void)
     bar_stands = false;
 }
 
+static const char *now(char text[24])
+{
+    time_t seconds = time(NULL);
+    struct tm parts;
+    strftime(text, 24, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&seconds, &parts));
+    return text;
+}
+
 /* A log that cannot be written must not stop a training run: say so once and go on without it. */
 static void append(const char *line)
 {
-    if (!file || (fputs(line, file) >= 0 && fflush(file) == 0)) return;
+    char time_text[24];
+    if (!file || (fprintf(file, "%s %s", now(time_text), line) >= 0 && fflush(file) == 0)) return;
     int error = errno;
     fclose(file);
     file = NULL;

@@ -14,7 +14,7 @@ typedef enum oct_log_level {
 /* Which lines go to stderr (default INFO) and whether this process speaks at all. */
 void oct_log_setup(oct_log_level level, bool speaks);
 
-/* Also append every line to this file, or NULL to stop. The path is copied. */
+/* Also append every line to this file, behind its time (UTC), or NULL to stop. The path is copied. */
 oct_status oct_log_file(const char *path) OCT_NODISCARD;
 
 /* "octet: text", "octet: warning: text", "octet: error: text". */

@@ -53,7 +53,17 @@ Test(log, a_silent_process_says_and_opens_nothing)
     cr_assert_stderr_eq_str("");
 }
 
-Test(log, the_file_gets_every_line_but_no_bar)
+/* Blanks out the digits of the times at the beginning of lines. */
+static void mask_times(char *text)
+{
+    for (char *line = text; line && *line; line = strchr(line, '\n')) {
+        if (*line == '\n') line++;
+        for (char *c = line; *c && *c != ' ' && *c != '\n'; c++)
+            if (*c >= '0' && *c <= '9') *c = '0';
+    }
+}
+
+Test(log, the_file_gets_every_line_with_its_time_but_no_bar)
 {
     char path[64], text[200] = "";
     snprintf(path, sizeof path, "/tmp/octet_test_log_%d", (int)getpid());
@@ -69,7 +79,9 @@ Test(log, the_file_gets_every_line_but_no_bar)
     fclose(file);
     unlink(path);
     cr_assert_gt(read, 0);
-    cr_assert_str_eq(text, "octet: hidden\noctet: warning: two\n   lines\n");
+    mask_times(text);
+    cr_assert_str_eq(text, "0000-00-00T00:00:00Z octet: hidden\n"
+                           "0000-00-00T00:00:00Z octet: warning: two\n   lines\n");
 }
 
 Test(log, a_file_that_cannot_be_opened_is_an_error)

@@ -436,3 +436,23 @@ Test(cli, data_that_is_missing_on_one_rank_is_said_once_with_its_number)
     oct_check_said(job, "octet: error: rank 2 (");
     cr_assert_neq(access("lone", F_OK), 0, "a folder was made");
 }
+
+/* A pipe. */
+
+Test(cli, a_reader_that_leaves_early_is_no_error)
+{
+    with_run();
+    static const char *const commands[] = {"help recipe", "recipes", "inspect run/model.int8.h5",
+                                           "inspect --json run/model.int8.h5",
+                                           "train r.yaml output=run"};
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        char line[400];
+        snprintf(line, sizeof line,
+                 "{ sleep 0.3; " OCT_PROGRAM " %s; echo \"ended with $?\" >&2; } | true",
+                 commands[i]);
+        oct_job_free(&job);
+        job = oct_job_run(SECONDS, "bash", "-c", line, NULL);
+        oct_check_said(job, "ended with 0");
+        cr_assert(!oct_job_said(&job, "error"), "%s\n%s", commands[i], job.err);
+    }
+}
