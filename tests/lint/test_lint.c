@@ -24,6 +24,7 @@ static void check_faults(const char *name, const fault *faults, size_t count)
         oct_tmp tree;
         oct_tmp_create(&tree);
         oct_tmp_write_text(&tree, "core/base/good.c", "int good(void);\n");
+        oct_tmp_write_text(&tree, "tests/lint/test_y.c", "\nTest(y, good)\n{\n}\n");
         oct_tmp_write_text(&tree, faults[i].file, faults[i].text);
         oct_job job = lint(name, &tree);
         cr_assert(job.exit_code != 0, "accepted: %s: %s\n%s", faults[i].file, faults[i].text,
@@ -113,6 +114,35 @@ Test(banned_calls, minds_neither_comments_nor_strings_nor_longer_names, .timeout
     check_good("banned_calls", good, OCT_COUNT(good));
 }
 
+Test(seeds_table, names_rows_without_a_test_that_exists, .timeout = 60)
+{
+#define ROW(...)                                                                                   \
+    "tests/seeds/README.md", "# table\n\n| n | sentence | test |\n|---|---|---|\n" __VA_ARGS__
+    static const fault faults[] = {
+        {ROW("| 000.1 | a | |\n"), "000.1: names no test"},
+        {ROW("| 000.2 | a | `seeds/test_x.c:runs` |\n"), "no test seeds/test_x.c:runs"},
+        {ROW("| 000.3 | a | `lint/test_y.c:good` `lint/test_y.c:goo` |\n"),
+         "no test lint/test_y.c:goo"},
+        {ROW("| 000.4 | a | `lint/test_y.c:good` |\n| 000.4 | b | `lint/test_y.c:good` |\n"),
+         "000.4: stands there twice"},
+        {ROW("no rows\n"), "has no rows"},
+    };
+#undef ROW
+    check_faults("seeds_table", faults, OCT_COUNT(faults));
+}
+
+Test(seeds_table, accepts_tests_that_exist, .timeout = 60)
+{
+    static const fault good[] = {
+        {"tests/lint/test_y.c", "\nTest(y, good, .timeout = 3)\n\nTest(y,\n     longer)\n", ""},
+        {"tests/seeds/README.md",
+         "| n | [s]; |\n| 000.1 | a; b [c] | `lint/test_y.c:good` |\n"
+         "| 000.2 | b | `lint/test_y.c:longer` |\n",
+         ""},
+    };
+    check_good("seeds_table", good, OCT_COUNT(good));
+}
+
 Test(format, names_files_that_are_not_formatted, .timeout = 60)
 {
     oct_tmp tree;
@@ -135,7 +165,7 @@ Test(format, names_files_that_are_not_formatted, .timeout = 60)
 
 Test(lint, an_empty_tree_is_no_success, .timeout = 60)
 {
-    static const char *const names[] = {"floor_plan", "banned_calls"};
+    static const char *const names[] = {"floor_plan", "banned_calls", "seeds_table"};
     for (size_t i = 0; i < OCT_COUNT(names); i++) {
         oct_tmp tree;
         oct_tmp_create(&tree);

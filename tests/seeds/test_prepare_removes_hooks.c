@@ -231,3 +231,63 @@ Test(prepare_removes_hooks, a_feature_pyramid_collects_by_hooks_before_and_after
         rig_end(&r);
     }
 }
+
+/* "Preserve all pre forward / post forward hooks except this one": what observes and quantizes is no hook
+ * here, so users' hooks neither hide it nor take it along. */
+Test(prepare_removes_hooks, observers_are_no_hooks)
+{
+    for (size_t i = 0; i < OCT_COUNT(methods); i++) {
+        rig r;
+        seen s = {0};
+        oct_hook_handle handle;
+        bottleneck *m = begin(&r);
+        OK(oct_module_hook(m->bn2, look, &s, &handle));
+        oct_prepare_options options = rig_options(methods[i]);
+        rig_prepare(&r, &options);
+        oct_module *const parts[] = {m->quant, m->conv_pw, m->bn1, m->relu1, m->pool, m->dequant};
+        for (size_t k = 0; k < OCT_COUNT(parts); k++)
+            cr_assert(!parts[k]->pre_hooks && !parts[k]->hooks, "part %zu", k);
+        oct_hook_remove(&handle);
+        forget(&s);
+        rig_calibrate(&r);
+        cr_assert_eq(s.calls, 0);
+        for (size_t k = 0; k < r.quantizers.count; k++)
+            cr_assert_eq(r.quantizers.items[k]->updates[0], 1, "it observes all the same");
+        rig_convert(&r);
+        rig_end(&r);
+    }
+}
+
+/* "The hooks will do some meaningful computation for both quantized and unquantized data": the same hook
+ * halves floats in calibration and codes in training, evaluation and the deployed model. */
+static oct_tensor *halve(oct_context *cx, oct_module *module, oct_tensor *value, void *user)
+{
+    seen *s = user;
+    (void)module;
+    oct_tensor *half = oct_mul_scalar(cx, value, 0.5);
+    s->calls++;
+    s->dtype = half ? half->dtype : OCT_F32;
+    return half;
+}
+
+Test(prepare_removes_hooks, a_hook_computes_on_floats_and_on_codes)
+{
+    for (size_t i = 0; i < OCT_COUNT(methods); i++)
+        for (int pre = 0; pre < 2; pre++) {
+            rig r;
+            seen s = {0};
+            bottleneck *m = begin(&r);
+            OK(pre ? oct_module_pre_hook(m->conv_pwl, halve, &s, NULL)
+                   : oct_module_hook(m->bn2, halve, &s, NULL));
+            oct_prepare_options options = rig_options(methods[i]);
+            rig_prepare(&r, &options);
+            rig_calibrate(&r);
+            cr_assert_eq(s.dtype, OCT_F32, "calibration runs the float model");
+            OK(oct_set_fake_quant(r.root, OCT_STATE_QAT));
+            for (int step = 0; step < 2; step++)
+                rig_step(&r);
+            cr_assert_eq(s.dtype, OCT_U8);
+            rig_convert(&r);
+            rig_end(&r);
+        }
+}

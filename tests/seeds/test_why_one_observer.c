@@ -107,3 +107,17 @@ Test(why_one_observer, preparing_twice_is_refused)
     REFUSED(rig_try(&r, &options, NULL), OCT_PREPARE, "prepared already");
     rig_end(&r);
 }
+
+/* "This is true for both PTQ and QAT": prepare, calibrate, convert, without a step of training. The
+ * deployed model has no observer, only the scales that they left. */
+Test(why_one_observer, calibration_alone_is_enough_to_deploy)
+{
+    rig r;
+    begin(&r);
+    oct_prepare_options options = rig_options(OCT_METHOD_JIT_STRIP);
+    rig_prepare(&r, &options);
+    for (int batch = 0; batch < 3; batch++)
+        rig_calibrate(&r);
+    rig_convert(&r);
+    rig_end(&r);
+}
