@@ -76,6 +76,7 @@ static oct_status make_setters(recipe_setters *s, const oct_recipe *recipe)
     s->standard = oct_qconfig_default();
     s->standard.observer = oct_observer_find(recipe->quant_observer);
     s->standard.fake_quant = oct_fake_quant_kind_find(recipe->quant_fake_quant);
+    s->standard.weight_fake_quant = oct_fake_quant_kind_find(recipe->quant_weight_fake_quant);
     s->standard.averaging = (float)recipe->quant_averaging;
     s->standard.bits = (int)recipe->quant_bits;
     s->standard.current_scales = strcmp(recipe->quant_scales, "current") == 0;

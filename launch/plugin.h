@@ -13,7 +13,9 @@
  * that has no integer form stays float in a prepared model, with a line in the check report; it can
  * be converted when its type has `create` and `args`.
  *
- * An observer gets the range of each step's values, or their histogram (quant/observer/observer.h).
+ * An observer gets the range of each step's values, or their histogram (quant/observer/observer.h). A
+ * fake-quant is of activations, of weights, or of both, and may learn its scales
+ * (quant/module/fake_quant_kind.h).
  */
 #pragma once
 
@@ -34,8 +36,9 @@ typedef struct oct_plugin {
     const char *name;                           /* [a-z0-9_-]+: for messages and run.json */
     const oct_module_type *const *module_types; /* those that have `create`, to be found by name */
     const oct_observer *const *observers;       /* quant.observer */
-    const oct_fake_quant_kind *const *fake_quants; /* quant.fake_quant */
-    const oct_model_spec *const *models;           /* model.name */
+    /* quant.fake_quant, quant.weight_fake_quant */
+    const oct_fake_quant_kind *const *fake_quants;
+    const oct_model_spec *const *models; /* model.name */
 } oct_plugin;
 
 __attribute__((visibility("default"))) const oct_plugin *oct_plugin_entry(void);

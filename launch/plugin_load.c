@@ -99,7 +99,8 @@ static oct_status check_parts(const oct_plugin *p)
         OCT_TRY(check_part("observer", p->observers[i]->name, "_-",
                            p->observers[i]->update || p->observers[i]->count));
     for (size_t i = 0; p->fake_quants && p->fake_quants[i]; i++)
-        OCT_TRY(check_part("fake-quant", p->fake_quants[i]->name, "_-", p->fake_quants[i]->scale));
+        OCT_TRY(check_part("fake-quant", p->fake_quants[i]->name, "_-",
+                           p->fake_quants[i]->scale || p->fake_quants[i]->weight_scale));
     for (size_t i = 0; p->models && p->models[i]; i++)
         OCT_TRY(check_part("model", p->models[i]->name, "_-",
                            p->models[i]->build && p->models[i]->help));

@@ -40,6 +40,16 @@ static const char *name_of_format(size_t i)
     return oct_dataset_at(i)->name;
 }
 
+static void check_kind(const char *key, const char *name, bool of_weights)
+{
+    const oct_fake_quant_kind *kind = oct_fake_quant_kind_find(name);
+    if (!kind)
+        no_such(key, "fake-quant", name, oct_fake_quant_kind_count(), name_of_kind, "use affine");
+    else if (of_weights ? !kind->weight_scale : !kind->scale)
+        oct_fail_add(OCT_USAGE, "%s: %s is for %s only; use another one, such as affine", key, name,
+                     of_weights ? "activations" : "weights");
+}
+
 static void add_unknown_names(const oct_recipe *recipe)
 {
     if (!oct_model_find(recipe->model_name))
@@ -51,9 +61,8 @@ static void add_unknown_names(const oct_recipe *recipe)
     if (!oct_observer_find(recipe->quant_observer))
         no_such("quant.observer", "observer", recipe->quant_observer, oct_observer_count(),
                 name_of_observer, "use min_max or moving_average");
-    if (!oct_fake_quant_kind_find(recipe->quant_fake_quant))
-        no_such("quant.fake_quant", "fake-quant", recipe->quant_fake_quant,
-                oct_fake_quant_kind_count(), name_of_kind, "use affine");
+    check_kind("quant.fake_quant", recipe->quant_fake_quant, false);
+    check_kind("quant.weight_fake_quant", recipe->quant_weight_fake_quant, true);
     if (!oct_target_find(recipe->quant_target))
         oct_fail_add(OCT_USAGE, "quant.target: there is no target '%s'", recipe->quant_target);
 }

@@ -250,7 +250,8 @@ static oct_status forward(oct_trainer *trainer, const oct_leaves *leaves, bool l
 static oct_status backward(oct_trainer *trainer, const oct_leaves *leaves, oct_tensor *loss)
 {
     OCT_TRY(oct_backward(trainer->context, loss));
-    return oct_params_reduce(&trainer->params, trainer->group, leaves);
+    OCT_TRY(oct_params_reduce(&trainer->params, trainer->group, leaves));
+    return oct_quantizers_backward(&trainer->quantizers);
 }
 
 /* Numbers go wrong alike on all ranks: what is wrong, where, what to do, what is left. */

@@ -11,6 +11,7 @@ oct_qconfig oct_qconfig_default(void)
 {
     return (oct_qconfig){.observer = &oct_observer_moving_average,
                          .fake_quant = &oct_fake_quant_affine,
+                         .weight_fake_quant = &oct_fake_quant_affine,
                          .averaging = 0.01f,
                          .bits = 8};
 }
@@ -253,6 +254,13 @@ oct_status oct_qconfig_check(const oct_qconfig *qconfig, const oct_target *targe
               "the qconfig has no observer; set one, or `none` to keep the module float");
     OCT_CHECK(qconfig->fake_quant, OCT_PREPARE,
               "the qconfig has no fake-quant; set one, such as oct_fake_quant_affine");
+    OCT_CHECK(qconfig->fake_quant->scale, OCT_PREPARE,
+              "the qconfig's fake-quant '%s' is for weights only; set one for activations",
+              qconfig->fake_quant->name);
+    const oct_fake_quant_kind *weights = qconfig->weight_fake_quant;
+    OCT_CHECK(!weights || weights->weight_scale, OCT_PREPARE,
+              "the qconfig's weight_fake_quant '%s' is for activations only; set one for weights",
+              weights ? weights->name : "");
     OCT_CHECK(qconfig->averaging > 0.0f && qconfig->averaging <= 1.0f, OCT_PREPARE,
               "the qconfig's averaging is %g; give a number above 0 and at most 1",
               (double)qconfig->averaging);

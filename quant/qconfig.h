@@ -15,8 +15,9 @@ typedef struct oct_qconfig {
     bool none; /* stays float */
     const oct_observer *observer;
     const oct_fake_quant_kind *fake_quant;
-    float averaging;     /* observer's constant in (0, 1] */
-    int bits;            /* of activation codes: 8 or 16; weights have 8 */
+    const oct_fake_quant_kind *weight_fake_quant; /* NULL: affine, as PyTorch's per channel */
+    float averaging;                              /* observer's constant in (0, 1] */
+    int bits;                                     /* of activation codes: 8 or 16; weights have 8 */
     bool current_scales; /* observe, then quantize; otherwise delayed scales */
     bool fixed_scale;    /* the scale stays as calibration left it */
     bool float_output; /* a conv or linear before a DeQuantStub hands over its unquantized result */

@@ -7,13 +7,6 @@
 
 #include <math.h>
 
-static const float least_scale = 0x1p-23f; /* FLT_EPSILON, as PyTorch's observers */
-
-static float at_least(float scale)
-{
-    return scale < least_scale ? least_scale : scale; /* NaN stays NaN */
-}
-
 /* NaN gives `low`. */
 static float cut(float x, float low, float high)
 {
@@ -32,10 +25,10 @@ oct_qparams oct_qparams_of_range(float min, float max, oct_scheme scheme, int32_
     const float codes = (float)(qmax - qmin);
     if (scheme == OCT_SYMMETRIC) {
         const float largest = -min > max ? -min : max;
-        if (observed) q.scale = at_least(largest / (codes / 2.0f));
+        if (observed) q.scale = oct_scale_at_least(largest / (codes / 2.0f));
         q.zero_point = qmin < 0 ? 0 : (qmin + qmax + 1) / 2;
     } else {
-        if (observed) q.scale = at_least((max - min) / codes);
+        if (observed) q.scale = oct_scale_at_least((max - min) / codes);
         const float steps = rintf(min / q.scale);
         q.zero_point = (int32_t)cut((float)qmin - steps, (float)qmin, (float)qmax);
     }
@@ -69,7 +62,7 @@ float oct_weight_scale(const float *weight, int64_t n)
     const uint32_t largest = largest_magnitude(weight, n);
     float absmax;
     memcpy(&absmax, &largest, sizeof absmax);
-    return at_least(absmax / 127.0f);
+    return oct_scale_at_least(absmax / 127.0f);
 }
 
 OCT_CLONES

@@ -14,6 +14,13 @@ typedef enum oct_scheme { OCT_AFFINE, OCT_SYMMETRIC } oct_scheme;
 oct_qparams oct_qparams_of_range(float min, float max, oct_scheme scheme, int32_t qmin,
                                  int32_t qmax);
 
+/* No scale is smaller: FLT_EPSILON, as in PyTorch's observers. NaN stays NaN. */
+#define OCT_LEAST_SCALE 0x1p-23f
+static inline float oct_scale_at_least(float scale)
+{
+    return scale < OCT_LEAST_SCALE ? OCT_LEAST_SCALE : scale;
+}
+
 /* The least power of two that is not below x; x is positive (infinity and NaN stay). Targets that
  * requantize by shifting take every scale through it, of activations and of weights. */
 float oct_pow2_ceil(float x);

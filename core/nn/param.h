@@ -15,6 +15,7 @@ struct oct_param {
     char *name;       /* in its module: "weight" */
     oct_tensor value; /* f32, owned */
     bool decay;
+    bool frozen; /* the optimizer leaves it as it is */
     int holders;
     /* while a tape is alive: */
     int uses;                    /* recorded, not yet run backward */

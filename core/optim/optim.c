@@ -28,6 +28,7 @@ void oct_optim_step(oct_optim *optim, oct_params *params, float lr)
     OCT_ASSERT(optim->numel == params->numel);
     optim->updates++;
     for (size_t i = 0; i < params->count; i++) {
+        if (params->items[i]->frozen) continue;
         if (optim->config.kind == OCT_SGD)
             oct_sgd_update(optim, params->items[i], lr);
         else

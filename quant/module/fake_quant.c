@@ -30,10 +30,10 @@ static void describe(const oct_module *self, char *text, size_t size)
     if (fq->fixed) snprintf(range, sizeof range, "fixed");
     snprintf(text, size,
              "state=%s, kind=%s, dtype=u%d, codes=[%d, %d], scheme=%s, observer=%s, range=%s, "
-             "scale=%.9g, zero_point=%d",
+             "scale=%.9g%s, zero_point=%d",
              state_name(fq->state), fq->qconfig.fake_quant->name, fq->qconfig.bits, q.qmin, q.qmax,
              q.zero_point ? "symmetric" : "affine", fq->qconfig.observer->name, range,
-             (double)q.scale, q.zero_point);
+             (double)q.scale, fq->learned ? ", learned" : "", q.zero_point);
 }
 
 static void destroy(oct_module *self)
@@ -62,13 +62,24 @@ static oct_status add_histogram(oct_fake_quant *fq)
     return oct_alloc(&fq->counts, OCT_HISTOGRAM_BINS, sizeof *fq->counts);
 }
 
+static oct_status add_scale(oct_fake_quant *fq)
+{
+    const oct_shape one = OCT_SHAPE(1);
+    if (!fq->qconfig.fake_quant->slope)
+        return oct_module_add_buffer(&fq->base, "scale", OCT_F32, one, &fq->scale);
+    OCT_TRY(oct_module_add_param(&fq->base, "scale", one, false, &fq->learned));
+    fq->scale = oct_f32(&fq->learned->value);
+    fq->learned->frozen = true;
+    return OCT_OK;
+}
+
 static oct_status add_state(oct_fake_quant *fq)
 {
     oct_shape one = OCT_SHAPE(1);
     OCT_TRY(oct_module_add_buffer(&fq->base, "min", OCT_F32, one, &fq->min));
     OCT_TRY(oct_module_add_buffer(&fq->base, "max", OCT_F32, one, &fq->max));
     OCT_TRY(oct_module_add_buffer(&fq->base, "updates", OCT_S64, one, &fq->updates));
-    OCT_TRY(oct_module_add_buffer(&fq->base, "scale", OCT_F32, one, &fq->scale));
+    OCT_TRY(add_scale(fq));
     if (fq->qconfig.observer->count) OCT_TRY(add_histogram(fq));
     fq->min[0] = INFINITY;
     fq->max[0] = -INFINITY;
@@ -104,12 +115,13 @@ void oct_fake_quant_fix(oct_fake_quant *fq, float scale)
 {
     fq->fixed = true;
     fq->scale[0] = of_target(fq, scale);
+    if (fq->learned) fq->learned->frozen = true;
 }
 
 oct_qparams oct_fake_quant_qparams(const oct_fake_quant *fq)
 {
     bool centred = fq->is_signed || !fq->target->unsigned_codes;
-    return (oct_qparams){.scale = fq->scale[0],
+    return (oct_qparams){.scale = of_target(fq, fq->scale[0]),
                          .zero_point = centred ? 1 << (fq->qconfig.bits - 1) : 0,
                          .qmin = 0,
                          .qmax = (1 << fq->qconfig.bits) - 1};
@@ -118,8 +130,8 @@ oct_qparams oct_fake_quant_qparams(const oct_fake_quant *fq)
 static bool observes(const oct_fake_quant *fq, bool training)
 {
     if (!training || fq->fixed) return false;
-    return fq->state == OCT_QUANT_CALIBRATE ||
-           (fq->state == OCT_QUANT_QAT && !fq->qconfig.fixed_scale);
+    if (fq->state != OCT_QUANT_QAT) return fq->state == OCT_QUANT_CALIBRATE;
+    return !fq->qconfig.fixed_scale && (!fq->learned || fq->updates[0] == 0);
 }
 
 void oct_fake_quant_observe(oct_fake_quant *fq, bool training, float min, float max)
@@ -175,6 +187,53 @@ void oct_fake_quant_backward(const oct_fake_quant *fq, int64_t n, const uint8_t 
         oct_mask_apply(mask, n, grad);
 }
 
+void oct_slope_sum_add(oct_slope_sum *sum, int64_t first, int64_t n, const float *v,
+                       const float *grad)
+{
+    float slope[OCT_FLAG_BLOCK];
+    for (int64_t i = 0; i < n; i += OCT_FLAG_BLOCK) {
+        const int64_t some = oct_smaller(n - i, OCT_FLAG_BLOCK);
+        sum->fq->qconfig.fake_quant->slope(some, v + i, sum->q, slope);
+        for (int64_t k = 0; k < some; k++)
+            sum->lane[(first + i + k) % 8] += (double)grad[i + k] * (double)slope[k];
+    }
+}
+
+float oct_slope_sum_end(const oct_slope_sum *sum, int64_t each)
+{
+    const oct_fake_quant_kind *kind = sum->fq->qconfig.fake_quant;
+    const double *lane = sum->lane;
+    const double total =
+        ((lane[0] + lane[1]) + (lane[2] + lane[3])) + ((lane[4] + lane[5]) + (lane[6] + lane[7]));
+    return (float)(kind->factor ? total * (double)kind->factor(each, sum->q) : total);
+}
+
+static float learn_leaf(const oct_context *cx, const oct_fake_quant *fq, int64_t leaf, int64_t each,
+                        const oct_shown_values *values, const float *grad)
+{
+    const int64_t begin = oct_leaf_begin(&cx->leaves, leaf) * each;
+    const int64_t count = oct_leaf_size(&cx->leaves, leaf) * each;
+    oct_slope_sum sum = {.fq = fq, .q = values->q};
+    float v[OCT_FLAG_BLOCK];
+    for (int64_t i = 0; i < count; i += OCT_FLAG_BLOCK) {
+        const int64_t some = oct_smaller(count - i, OCT_FLAG_BLOCK);
+        values->show(values->args, begin + i, some, v);
+        oct_slope_sum_add(&sum, i, some, v, grad + begin + i);
+    }
+    return oct_slope_sum_end(&sum, each);
+}
+
+void oct_fake_quant_learn(oct_context *cx, oct_fake_quant *fq, int64_t each,
+                          const oct_shown_values *values, const float *grad)
+{
+    float *rows = oct_leaf_grads_begin(cx, fq->learned);
+    if (!rows) return;
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < cx->leaves.local; i++)
+        rows[i] += learn_leaf(cx, fq, i, each, values, grad);
+    oct_leaf_grads_end(cx, fq->learned);
+}
+
 /* What the backward of a rounding wants: the mask's bits follow. */
 typedef struct rounded {
     const oct_fake_quant *fq;
@@ -222,12 +281,17 @@ oct_tensor *oct_fake_quant_float(oct_context *cx, oct_fake_quant *fq, bool train
 
 typedef struct collector {
     oct_quantizers *list;
-    size_t capacity;
+    size_t capacity, weight_capacity;
 } collector;
 
 static oct_status collect(void *user, oct_module *module)
 {
     collector *c = user;
+    if (module->type == &oct_weight_fake_quant_type) {
+        OCT_TRY(oct_grow(&c->list->weights, &c->weight_capacity, c->list->num_weights + 1,
+                         sizeof(oct_weight_fake_quant *)));
+        c->list->weights[c->list->num_weights++] = (oct_weight_fake_quant *)module;
+    }
     if (module->type != &oct_fake_quant_type) return OCT_OK;
     OCT_TRY(oct_grow(&c->list->items, &c->capacity, c->list->count + 1, sizeof(oct_fake_quant *)));
     c->list->items[c->list->count++] = (oct_fake_quant *)module;
@@ -246,15 +310,31 @@ oct_status oct_quantizers_collect(oct_quantizers *quantizers, oct_module *root)
 void oct_quantizers_free(oct_quantizers *quantizers)
 {
     oct_free(&quantizers->items);
-    quantizers->count = 0;
+    oct_free(&quantizers->weights);
+    *quantizers = (oct_quantizers){0};
 }
 
 void oct_quantizers_set_state(const oct_quantizers *quantizers, oct_quant_state state)
 {
     for (size_t i = 0; i < quantizers->count; i++) {
-        quantizers->items[i]->state = state;
-        forget_batch(quantizers->items[i]);
+        oct_fake_quant *fq = quantizers->items[i];
+        fq->state = state;
+        if (fq->learned)
+            fq->learned->frozen = state != OCT_QUANT_QAT || fq->fixed || fq->qconfig.fixed_scale;
+        forget_batch(fq);
     }
+    for (size_t i = 0; i < quantizers->num_weights; i++) {
+        oct_weight_fake_quant *wq = quantizers->weights[i];
+        wq->quantizes = state == OCT_QUANT_QAT || state == OCT_QUANT_FROZEN;
+        if (wq->scale) wq->scale->frozen = state != OCT_QUANT_QAT;
+    }
+}
+
+oct_status oct_quantizers_backward(const oct_quantizers *quantizers)
+{
+    for (size_t i = 0; i < quantizers->num_weights; i++)
+        OCT_TRY(oct_weight_fake_quant_backward(quantizers->weights[i]));
+    return OCT_OK;
 }
 
 /* Key of "nothing seen", below the key of every float. */
@@ -297,8 +377,19 @@ static void observe(oct_fake_quant *fq, const oct_seen *batch)
     fq->updates[0] = range.updates;
 }
 
+/* What the optimizer has made of a scale. */
+static oct_status check_learned(oct_fake_quant *fq)
+{
+    char path[256];
+    OCT_CHECK(isfinite(fq->scale[0]), OCT_NUMERIC, "%s: its learned scale is not finite",
+              oct_module_path(&fq->base, path));
+    fq->scale[0] = oct_scale_at_least(fq->scale[0]);
+    return OCT_OK;
+}
+
 static oct_status update_one(oct_fake_quant *fq, const int64_t keys[2])
 {
+    if (oct_fake_quant_learns(fq)) OCT_TRY(check_learned(fq));
     if (keys[0] == NOTHING || keys[1] == NOTHING) return OCT_OK;
     const oct_seen batch = {.min = -oct_float_of_key((int32_t)keys[0]),
                             .max = oct_float_of_key((int32_t)keys[1]),
@@ -317,6 +408,8 @@ oct_status oct_quantizers_update(const oct_quantizers *quantizers, const int64_t
         forget_batch(quantizers->items[i]);
         OCT_TRY(status);
     }
+    for (size_t i = 0; i < quantizers->num_weights; i++)
+        OCT_TRY(oct_weight_fake_quant_update(quantizers->weights[i]));
     return OCT_OK;
 }
 

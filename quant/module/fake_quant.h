@@ -6,12 +6,15 @@
  * notes its batch's min and max; at the end of the step the trainer exchanges them as keys and
  * updates the state (oct_quantizers_*). For an observer that counts (observer.h) the forward shows its
  * values once more, as they are before they are rounded, and the counts are summed over the ranks.
+ * A learned scale (fake_quant_kind.h) is a parameter in the state QAT: it begins with what calibration has left,
+ * or with what the first step shows, and no range moves it afterwards.
  * Current scales: the batch is observed first and quantized with the scale that follows, as PyTorch
  * does; each layer computes its range in a pass of its own and the ranks meet at each fake-quant.
  */
 #pragma once
 
 #include "core/nn/module.h"
+#include "quant/module/weight_fake_quant.h"
 #include "quant/qconfig.h"
 #include "quant/target/target.h"
 
@@ -39,6 +42,7 @@ typedef struct oct_fake_quant {
     float *min, *max; /* buffers of one element: the observer's range */
     int64_t *updates;
     float *scale;
+    oct_param *learned; /* whose value that is, where the kind has slopes; or NULL: a buffer */
     int64_t
         *kept; /* buffer of OCT_HISTOGRAM_BINS: the observer's histogram, if it counts, or NULL */
     float
@@ -76,9 +80,41 @@ static inline bool oct_fake_quant_quantizes(const oct_fake_quant *fq)
 /* Whether a forward in this mode has to settle the scale before it quantizes. */
 static inline bool oct_fake_quant_settles(const oct_fake_quant *fq, bool training)
 {
-    return fq->qconfig.current_scales && !fq->fixed && !fq->qconfig.fixed_scale && training &&
-           fq->state == OCT_QUANT_QAT;
+    return fq->qconfig.current_scales && !fq->learned && !fq->fixed && !fq->qconfig.fixed_scale &&
+           training && fq->state == OCT_QUANT_QAT;
 }
+/* Whether the scale is learned in this state, so that a use of it in a forward that is recorded is one of the
+ * parameter (oct_param_used), and every backward of such a use calls the next. */
+static inline bool oct_fake_quant_learns(const oct_fake_quant *fq)
+{
+    return fq && fq->learned && !fq->learned->frozen;
+}
+
+/* n values from `first` on, divided by the scale with which they were quantized, before they were rounded; n <=
+ * OCT_FLAG_BLOCK. */
+typedef struct oct_shown_values {
+    void (*show)(const void *args, int64_t first, int64_t n, float *v);
+    const void *args;
+    oct_qparams q; /* what they were quantized with */
+} oct_shown_values;
+/* Adds to the gradient of a learned scale what the values (leaves of the batch, one after the other, `each` in a
+ * sample) add, whose gradients are grad, not yet cut. */
+void oct_fake_quant_learn(oct_context *cx, oct_fake_quant *fq, int64_t each,
+                          const oct_shown_values *values, const float *grad);
+
+/* A sum of slopes times gradients, to which elements are added in ascending order, in parts of any size: what it
+ * becomes does not depend on them. */
+typedef struct oct_slope_sum {
+    const oct_fake_quant *fq;
+    oct_qparams q;
+    double lane[8];
+} oct_slope_sum;
+/* `first` is counted from the beginning of the sum. */
+void oct_slope_sum_add(oct_slope_sum *sum, int64_t first, int64_t n, const float *v,
+                       const float *grad);
+/* times the kind's factor for `each` values in a sample */
+float oct_slope_sum_end(const oct_slope_sum *sum, int64_t each);
+
 /* Collective: merges the range that the forward has noted over all ranks and updates observer and
  * scale at once. OCT_NUMERIC as oct_quantizers_update. */
 oct_status oct_fake_quant_settle(oct_fake_quant *fq, const oct_collective *group) OCT_NODISCARD;
@@ -87,17 +123,22 @@ oct_status oct_fake_quant_settle(oct_fake_quant *fq, const oct_collective *group
 typedef struct oct_quantizers {
     oct_fake_quant **items;
     size_t count;
+    oct_weight_fake_quant **weights; /* where weights have one of their own */
+    size_t num_weights;
 } oct_quantizers;
 
 oct_status oct_quantizers_collect(oct_quantizers *quantizers, oct_module *root) OCT_NODISCARD;
 void oct_quantizers_free(oct_quantizers *quantizers);
 void oct_quantizers_set_state(const oct_quantizers *quantizers, oct_quant_state state);
+/* Between oct_params_reduce and the optimizer: what becomes of the total gradients of weights with a fake-quant
+ * of their own. */
+oct_status oct_quantizers_backward(const oct_quantizers *quantizers) OCT_NODISCARD;
 /* The step's ranges as 2 * count keys whose element-wise maximum over ranks is the global range. */
 void oct_quantizers_keys(const oct_quantizers *quantizers, int64_t *keys);
 /* Collective where some observer counts: the step's counts of all ranks, on each of them. */
 oct_status oct_quantizers_sum_counts(const oct_quantizers *quantizers,
                                      const oct_collective *group) OCT_NODISCARD;
-/* Updates observers and scales from the global keys and counts and starts the next step's. A quantizer
- * that saw nothing stays as it is; a range that is not finite is OCT_NUMERIC naming the module. */
+/* After the optimizer: updates observers and scales from the global keys and counts and starts the next step's; a
+ * learned scale is kept positive. A quantizer that saw nothing stays as it is; a range that is not finite is OCT_NUMERIC naming the module. */
 oct_status oct_quantizers_update(const oct_quantizers *quantizers,
                                  const int64_t *keys) OCT_NODISCARD;

@@ -1,5 +1,5 @@
-/* The fake-quant of PyTorch: the scale that just holds the observed range, and a gradient that passes
- * where nothing was clipped. */
+/* The fake-quant of PyTorch: the scale that just holds the observed range, or the weights, and a gradient that
+ * passes where nothing was clipped. */
 #include "quant/module/fake_quant_kind.h"
 
 /* zero_point 0 means that no value is below it. */
@@ -11,4 +11,5 @@ static float scale(float min, float max, oct_qparams q)
     return found.scale;
 }
 
-const oct_fake_quant_kind oct_fake_quant_affine = {.name = "affine", .scale = scale};
+const oct_fake_quant_kind oct_fake_quant_affine = {
+    .name = "affine", .scale = scale, .weight_scale = oct_weight_scale};

@@ -13,6 +13,11 @@ typedef struct sum {
     oct_qadd add;
 } sum;
 
+static sum sum_of(const oct_qat_binary *m, oct_tensor *const *x)
+{
+    return (sum){.a = oct_qcodes_of(x[0]), .b = oct_qcodes_of(x[1]), .relu = m->relu};
+}
+
 static void begin(void *args, oct_qparams y)
 {
     sum *s = args;
@@ -42,7 +47,9 @@ static void values(const void *args, int64_t first, int64_t n, float *v)
 /* Both inputs get the masked gradient: the sum's derivative is 1 for each. */
 static void backward(oct_context *cx, oct_node *node)
 {
-    oct_give_grad_to_both(cx, node->input[0], node->input[1], oct_quantized_grad(node));
+    const sum s = sum_of((const oct_qat_binary *)node->module, node->input);
+    oct_give_grad_to_both(cx, node->input[0], node->input[1],
+                          oct_quantized_grad(cx, node, values, &s));
 }
 
 static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
@@ -56,7 +63,7 @@ static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const 
         return oct_fake_quant_float(cx, oct_quantized_fq(&m->q), self->training, y);
     }
     if (!oct_same_shapes(cx, x[0], x[1])) return NULL;
-    sum s = {.a = oct_qcodes_of(x[0]), .b = oct_qcodes_of(x[1]), .relu = m->relu};
+    sum s = sum_of(m, x);
     const oct_making k = {.op = "qat_add",
                           .backward = backward,
                           .shape = x[0]->shape,

@@ -212,7 +212,7 @@ NORMALISE(normalise16, uint16_t)
 
 /* What a backward works on. */
 typedef struct way_back {
-    const oct_fake_quant *fq;
+    oct_fake_quant *fq;
     const saved *sv;
     oct_qcodes x;
     int64_t pixels;
@@ -276,6 +276,41 @@ static void run_backward(oct_context *cx, const oct_layer *l, way_back *w)
         turn_leaf(cx, w, i);
 }
 
+/* Before anything is cut. */
+static void learn(oct_context *cx, const call *c, const way_back *w)
+{
+    const oct_qparams q = c->y->q;
+    const oct_finish f = finish_of(c, q);
+    const int64_t each = c->pixels * c->n;
+    float *rows = c->scratch ? oct_leaf_grads_begin(cx, w->fq->learned) : NULL;
+    if (!rows) return;
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < cx->leaves.local; i++) {
+        oct_leaf_learner leaf = {.sum = {.fq = w->fq, .q = q},
+                                 .grad = w->grad + oct_leaf_begin(&cx->leaves, i) * each};
+        show_values(cx, c, &f, i, oct_learn_part, &leaf,
+                    w->hat + omp_get_thread_num() * oct_part_floats(c->n));
+        rows[i] += oct_slope_sum_end(&leaf.sum, each);
+    }
+    oct_leaf_grads_end(cx, w->fq->learned);
+}
+
+static void learn_scale(oct_context *cx, const oct_qat_batch_norm *m, const oct_node *node,
+                        const way_back *w)
+{
+    call c = {.m = m,
+              .l = layer_of(m),
+              .x = node->input[0],
+              .y = node->output,
+              .n = w->norm.n,
+              .pixels = w->pixels,
+              .sv = node->saved,
+              .scratch_bytes = oct_qaffine_scratch_bytes(w->norm.n)};
+    c.scratch = oct_scratch(cx, (size_t)(c.scratch_bytes * omp_get_max_threads()));
+    learn(cx, &c, w);
+    oct_scratch_end(cx, c.scratch);
+}
+
 static void backward(oct_context *cx, oct_node *node)
 {
     const oct_qat_batch_norm *m = (const oct_qat_batch_norm *)node->module;
@@ -297,6 +332,7 @@ static void backward(oct_context *cx, oct_node *node)
         }
         w.a = a;
         w.b = b;
+        if (oct_fake_quant_learns(l.fq)) learn_scale(cx, m, node, &w);
         run_backward(cx, &l, &w);
     }
     oct_norm_grad_end(cx, &w.norm);
@@ -337,6 +373,7 @@ static oct_tensor *integer_forward(oct_context *cx, const oct_qat_batch_norm *m,
     oct_node *node = oct_record(cx, "qat_batch_norm", backward, &x, 1, true, y);
     if (node) {
         node->saved = sv;
+        if (oct_fake_quant_learns(l.fq)) oct_param_used(cx, l.fq->learned);
         oct_param_used(cx, l.bn->gamma);
         oct_param_used(cx, l.bn->beta);
         sv->mask_stride = (cx->leaves.leaf * c.pixels * c.n + 7) / 8;

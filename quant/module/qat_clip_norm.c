@@ -8,6 +8,12 @@
 
 #include <string.h>
 
+void oct_learn_part(void *args, int64_t first, int64_t n, const float *v)
+{
+    oct_leaf_learner *learner = args;
+    oct_slope_sum_add(&learner->sum, first, n, v, learner->grad + first);
+}
+
 bool oct_clips_in_parts(const oct_fake_quant *fq)
 {
     return !fq || !fq->qconfig.fake_quant->backward;

@@ -50,6 +50,22 @@ static void gather(const joined *j, int input, int64_t first_column, const float
         memcpy(grad + row * c, grad_y + row * j->width + first_column, (size_t)c * sizeof(float));
 }
 
+/* The values of n codes (oct_qcodes) from `first` on. */
+static void values(const void *args, int64_t first, int64_t n, float *v)
+{
+    const oct_qcodes *x = args;
+    int32_t logical[OCT_FLAG_BLOCK];
+    oct_qcodes_load(*x, first, n, logical);
+    for (int64_t i = 0; i < n; i++)
+        v[i] = (float)logical[i] * x->q.scale;
+}
+
+/* Only what was requantized has been rounded here. */
+static bool learns(const oct_quantized *m, const joined *j, int i)
+{
+    return j->mask[i] && oct_fake_quant_learns(oct_quantized_fq(m));
+}
+
 static void backward(oct_context *cx, oct_node *node)
 {
     const joined *j = node->saved;
@@ -59,19 +75,12 @@ static void backward(oct_context *cx, oct_node *node)
         oct_tensor *x = node->input[i];
         float *grad = x->needs_grad ? oct_grad_new(cx, x) : NULL;
         if (!grad) continue;
+        const oct_qcodes codes = oct_qcodes_of(x);
         gather(j, i, first, node->output->grad, grad);
+        if (learns(m, j, i)) oct_quantized_learn(cx, m, x, node->output->q, values, &codes, grad);
         if (j->mask[i]) oct_quantized_cut(m, j->mask[i], oct_numel(x), grad);
         oct_give_grad(cx, x, grad);
     }
-}
-
-/* The values of n codes from `first` on. */
-static void values(oct_qcodes x, int64_t first, int64_t n, float *v)
-{
-    int32_t logical[OCT_FLAG_BLOCK];
-    oct_qcodes_load(x, first, n, logical);
-    for (int64_t i = 0; i < n; i++)
-        v[i] = (float)logical[i] * x.q.scale;
 }
 
 static void count(oct_qcodes x, int64_t numel, oct_fake_quant *fq)
@@ -83,7 +92,7 @@ static void count(oct_qcodes x, int64_t numel, oct_fake_quant *fq)
         for (int64_t i = first; i < end; i += OCT_FLAG_BLOCK) {
             const int64_t n = oct_smaller(end - i, OCT_FLAG_BLOCK);
             float v[OCT_FLAG_BLOCK];
-            values(x, i, n, v);
+            values(&x, i, n, v);
             oct_histogram_add(v, n, count);
         }
         oct_fake_quant_count(fq, count);
@@ -170,8 +179,11 @@ static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const 
     oct_tensor *y = oct_tensor_new(cx, oct_codes_dtype(q), shape);
     if (!y) return NULL;
     y->q = q;
-    oct_node *node = oct_record(cx, "qat_concat", backward, x, n, false, y);
+    oct_fake_quant *fq = oct_quantized_fq(m);
+    oct_node *node = oct_record(cx, "qat_concat", backward, x, n, oct_fake_quant_learns(fq), y);
     if (node && !(node->saved = save(cx, &j, x, q))) return NULL;
+    for (int i = 0; node && i < n; i++)
+        if (learns(m, node->saved, i)) oct_param_used(cx, fq->learned);
     join(node ? node->saved : &j, oct_quantized_shifts(m), x, y);
     return y;
 }

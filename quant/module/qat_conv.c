@@ -23,6 +23,7 @@ oct_layer oct_layer_of(const oct_qat_conv *m)
 {
     oct_layer l = {.bn = (oct_batch_norm_module *)owner_of(m)->batch_norm,
                    .fq = (oct_fake_quant *)m->q.fake_quant,
+                   .wq = (const oct_weight_fake_quant *)owner_of(m)->weight_fake_quant,
                    .shift = m->q.target && m->q.target->requantizer == OCT_REQUANT_SHIFT};
     if (m->layer->type == &oct_linear_type) {
         l.weight = ((oct_linear_module *)m->layer)->weight;
@@ -257,6 +258,30 @@ oct_status oct_qat_conv_create(oct_module **m, oct_module **float_layer, oct_mod
     oct_module_destroy(float_layer);
     oct_module_destroy(batch_norm);
     return status;
+}
+
+oct_status oct_qat_conv_quantize_weights(oct_qat_conv *m, const oct_fake_quant_kind *kind,
+                                         bool shift)
+{
+    oct_weight_fake_quant *wq;
+    OCT_ASSERT(!m->borrows && !m->weight_fake_quant);
+    if (!kind || kind == &oct_fake_quant_affine) return OCT_OK;
+    OCT_TRY(
+        oct_weight_fake_quant_create(&wq, kind, oct_layer_of(m).weight, kind->per_tensor, shift));
+    m->weight_fake_quant = &wq->base;
+    return oct_module_add_child(&m->q.base, "weight_fake_quant", &m->weight_fake_quant);
+}
+
+void oct_qat_conv_weight_scales(const oct_qat_conv *m, float *scale)
+{
+    const oct_layer l = oct_layer_of(m);
+    const oct_tensor *weight = &l.weight->value;
+    const int64_t n = oct_dim(weight, 0), k = oct_numel(weight) / n;
+    if (l.wq) oct_weight_fake_quant_scales(l.wq, scale);
+    for (int64_t o = 0; !l.wq && o < n; o++) {
+        scale[o] = oct_weight_scale(oct_f32(weight) + o * k, k);
+        if (l.shift) scale[o] = oct_pow2_ceil(scale[o]);
+    }
 }
 
 oct_status oct_qat_conv_create_shared(oct_module **m, const oct_qat_conv *other, bool add,

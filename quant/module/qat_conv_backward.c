@@ -271,6 +271,33 @@ static bool begin_rooms(oct_context *cx, call *c)
     return c->rooms;
 }
 
+/* Before anything is clipped: what a learned scale of the output gets, in the first pass over the accumulators. */
+static void learn(oct_context *cx, call *c, const oct_qat_conv *m, const oct_node *node)
+{
+    const int64_t each = oct_conv_out_numel(&c->sv->shape);
+    const int64_t bytes = oct_work_values_bytes(c->sv->shape.out_c);
+    const oct_channels *ch = &c->sv->ch;
+    const oct_qparams q = node->output->q;
+    const oct_finish f =
+        oct_finish_of(&c->l, m->activation, c->x->q, &q, c->summand ? node->input[1] : NULL, ch);
+    const bool *dead = memchr(ch->dead, true, (size_t)c->sv->shape.out_c) ? ch->dead : NULL;
+    char *scratch = oct_scratch(cx, (size_t)(bytes * omp_get_max_threads()));
+    float *rows = scratch ? oct_leaf_grads_begin(cx, c->l.fq->learned) : NULL;
+    if (rows) {
+#pragma omp parallel for schedule(static)
+        for (int64_t i = 0; i < cx->leaves.local; i++) {
+            oct_leaf_learner own = {.sum = {.fq = c->l.fq, .q = q},
+                                    .grad = c->grad + oct_leaf_begin(&cx->leaves, i) * each};
+            oct_work_values(cx, &c->w, oct_work_first, &f, dead, i, oct_learn_part, &own,
+                            scratch + omp_get_thread_num() * bytes);
+            rows[i] += oct_slope_sum_end(&own.sum, each);
+        }
+        oct_leaf_grads_end(cx, c->l.fq->learned);
+        if (c->w.held) c->w.made = true;
+    }
+    oct_scratch_end(cx, scratch);
+}
+
 /* First sweep, and the sums over all ranks. */
 static void norm_backward(oct_context *cx, call *c)
 {
@@ -320,8 +347,11 @@ void oct_qat_conv_backward(oct_context *cx, oct_node *node)
     if (c.factor && begin_rooms(cx, &c)) {
         c.a = c.factor + n;
         c.b = c.a + n;
-        if (c.l.bn && oct_norm_grad_begin(cx, n, &c.norm) && oct_work_resume(cx, m, sv, c.x, &c.w))
-            norm_backward(cx, &c);
+        const bool learns = oct_fake_quant_learns(c.l.fq);
+        if ((c.l.bn || learns) && oct_work_resume(cx, m, sv, c.x, &c.w)) {
+            if (learns) learn(cx, &c, m, node);
+            if (c.l.bn && oct_norm_grad_begin(cx, n, &c.norm)) norm_backward(cx, &c);
+        }
         if (cx->status == OCT_OK) products_backward(cx, &c);
     }
     oct_scratch_end(cx, c.weight);

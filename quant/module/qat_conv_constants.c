@@ -74,9 +74,10 @@ void oct_quantize_weights(const oct_layer *l, const oct_conv_shape *s, oct_qpara
 {
     const float *weight = oct_f32(&l->weight->value);
     int64_t k = oct_conv_depth(s);
+    if (l->wq) oct_weight_fake_quant_scales(l->wq, ch->scale);
 #pragma omp parallel for schedule(static)
     for (int64_t o = 0; o < s->out_c; o++) {
-        float scale = oct_weight_scale(weight + o * k, k);
+        float scale = l->wq ? ch->scale[o] : oct_weight_scale(weight + o * k, k);
         if (l->shift) scale = oct_pow2_ceil(scale);
         oct_weight_codes(weight + o * k, k, scale, codes + o * k);
         ch->scale[o] = scale;

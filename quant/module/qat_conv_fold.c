@@ -13,8 +13,6 @@
 #include <math.h>
 #include <string.h>
 
-static const float least_scale = 0x1p-23f; /* of oct_weight_scale */
-
 /* The layer's bias, made when there is none. */
 static oct_status want_bias(oct_module *layer, int64_t n, oct_param **bias)
 {
@@ -42,7 +40,7 @@ static bool keeps_codes(const channel *c)
         const int magnitude = c->codes[i] < 0 ? -c->codes[i] : c->codes[i];
         largest = magnitude > largest ? magnitude : largest;
     }
-    return largest == 127 && fabsf(oct_folded_scale(c->scale, c->gain)) >= least_scale;
+    return largest == 127 && fabsf(oct_folded_scale(c->scale, c->gain)) >= OCT_LEAST_SCALE;
 }
 
 static float within(float x, float most)
@@ -74,6 +72,31 @@ static void scale_weights(const channel *c)
         c->weight[i] = (float)((double)c->weight[i] * c->gain);
 }
 
+/* Of a learned scale. The largest code is any; what is beyond the codes stays there. */
+static void move_learned(const channel *c, float scale)
+{
+    for (int64_t i = 0; i < c->k; i++) {
+        const int8_t code = (int8_t)(c->gain < 0 ? -c->codes[i] : c->codes[i]);
+        int8_t became;
+        c->weight[i] = (float)((double)c->weight[i] * c->gain);
+        oct_weight_codes(&c->weight[i], 1, scale, &became);
+        if (became != code) c->weight[i] = (float)code * scale;
+    }
+}
+
+/* What the learned scale of a channel becomes. */
+static float fold_learned(const channel *c, bool dead)
+{
+    const float scale = fabsf(oct_folded_scale(c->scale, c->gain));
+    if (scale >= OCT_LEAST_SCALE)
+        move_learned(c, scale);
+    else if (dead)
+        memset(c->weight, 0, (size_t)c->k * sizeof *c->weight);
+    else
+        scale_weights(c);
+    return oct_scale_at_least(scale);
+}
+
 static oct_status fold_layer(const oct_layer *l, const oct_conv_shape *s, oct_qparams input,
                              const int8_t *codes, oct_channels *ch, float *bias)
 {
@@ -88,7 +111,9 @@ static oct_status fold_layer(const oct_layer *l, const oct_conv_shape *s, oct_qp
                      .scale = ch->scale[o]};
         double shift;
         oct_channel_affine(l, ch, o, &c.gain, &shift);
-        if (keeps_codes(&c))
+        if (l->wq)
+            oct_f32(&l->wq->scale->value)[o] = fold_learned(&c, ch->dead[o]);
+        else if (keeps_codes(&c))
             move_gain(&c);
         else if (ch->dead[o])
             memset(c.weight, 0, (size_t)k * sizeof *c.weight);
@@ -99,6 +124,17 @@ static oct_status fold_layer(const oct_layer *l, const oct_conv_shape *s, oct_qp
     return OCT_OK;
 }
 
+static oct_status check_foldable(const oct_qat_conv *m)
+{
+    const oct_weight_fake_quant *wq = (const oct_weight_fake_quant *)m->weight_fake_quant;
+    char path[256];
+    OCT_CHECK(!wq || wq->scale, OCT_PREPARE,
+              "%s: its batch norm cannot be folded now: the fake-quant of its weights, '%s', takes "
+              "scales from the weights, which change; fold at prepare, or not at all",
+              oct_module_path(&m->q.base, path), wq ? wq->kind->name : "");
+    return OCT_OK;
+}
+
 oct_status oct_qat_conv_fold(oct_qat_conv *m, oct_qparams input)
 {
     oct_status status;
@@ -106,6 +142,7 @@ oct_status oct_qat_conv_fold(oct_qat_conv *m, oct_qparams input)
     int8_t *codes = NULL;
     float *shifts = NULL;
     if (!m->batch_norm) return OCT_OK;
+    OCT_TRY(check_foldable(m));
     const oct_layer l = oct_layer_of(m);
     const oct_conv_shape s = oct_qat_conv_shape(m, 1, 1);
     oct_param *bias;
@@ -119,6 +156,7 @@ oct_status oct_qat_conv_fold(oct_qat_conv *m, oct_qparams input)
         status = oct_fail_prefix("%s", oct_module_path(&m->q.base, path));
         goto out;
     }
+    if (l.wq) ((oct_weight_fake_quant *)m->weight_fake_quant)->per_tensor = false;
     OCT_TRY_OUT(want_bias(m->layer, s.out_c, &bias));
     memcpy(oct_f32(&bias->value), shifts, (size_t)s.out_c * sizeof *shifts);
     oct_module_remove_child(&m->q.base, &m->batch_norm);

@@ -145,16 +145,16 @@ static void finish(oct_context *cx, const call *c, const oct_qparams *out, uint8
 /* A further pass, where the observer counts. */
 static void count(oct_context *cx, const call *c, const oct_qparams *out)
 {
-    const int64_t floats = oct_part_floats(c->w.shape.out_c);
+    const int64_t bytes = oct_work_values_bytes(c->w.shape.out_c);
     if (!oct_fake_quant_counts(c->l.fq, c->m->q.base.training)) return;
-    float *scratch = oct_scratch(cx, (size_t)(floats * omp_get_max_threads()) * sizeof *scratch);
+    char *scratch = oct_scratch(cx, (size_t)(bytes * omp_get_max_threads()));
     if (!scratch) return;
     const oct_finish f = oct_finish_of(&c->l, c->m->activation, c->x->q, out, c->r, &c->sv->ch);
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < cx->leaves.local; i++) {
         oct_value_counter counter = {.scale = out->scale};
-        oct_work_values(cx, &c->w, &f, i, oct_count_values, &counter,
-                        scratch + omp_get_thread_num() * floats);
+        oct_work_values(cx, &c->w, oct_work_again, &f, NULL, i, oct_count_values, &counter,
+                        scratch + omp_get_thread_num() * bytes);
         oct_fake_quant_count(c->l.fq, counter.count);
     }
     oct_scratch_end(cx, scratch);
@@ -275,6 +275,7 @@ oct_tensor *oct_qat_conv_integer(oct_context *cx, oct_qat_conv *m, oct_tensor *x
     oct_tensor *inputs[] = {x, r};
     oct_node *node = oct_record(cx, "qat_conv", oct_qat_conv_backward, inputs, r ? 2 : 1, true, y);
     if (node) {
+        if (oct_fake_quant_learns(l.fq)) oct_param_used(cx, l.fq->learned);
         node->saved = sv;
         sv->turn = oct_qat_conv_turn(&s);
         if (sv->live) sv->acc = oct_work_keep(cx, m, &s, x);

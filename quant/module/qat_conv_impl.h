@@ -42,6 +42,7 @@ typedef struct oct_layer {
     oct_param *weight, *bias;
     oct_batch_norm_module *bn;
     oct_fake_quant *fq;
+    const oct_weight_fake_quant *wq; /* or NULL */
     bool shift; /* the target requantizes by shifts: every scale is a power of two */
 } oct_layer;
 
@@ -70,8 +71,8 @@ oct_conv_shape oct_qat_conv_shape(const oct_qat_conv *m, int64_t in_h, int64_t i
 oct_tensor *oct_float_activation(oct_context *cx, oct_activation activation, oct_tensor *y);
 const char *oct_activation_words(oct_activation activation);
 
-/* This step's weight codes, with ch's scale, offset and silent: per channel, symmetric, by this step's
- * absmax. */
+/* This step's weight codes, with ch's scale, offset and silent: symmetric, per channel by this step's absmax,
+ * unless a fake-quant of the weights says otherwise. */
 void oct_quantize_weights(const oct_layer *l, const oct_conv_shape *s, oct_qparams in,
                           int8_t *codes, oct_channels *ch);
 /* mean and inv_std of the running statistics. */
@@ -107,6 +108,12 @@ void oct_count_values(void *args, int64_t first, int64_t n, const float *v);
 void oct_observe_leaves(oct_context *cx, oct_fake_quant *fq, bool training, float scale,
                         const float *ranges);
 void oct_start_ranges(float *ranges, int64_t leaves);
+/* What a leaf adds to the gradient of a learned scale, from values that a pass shows: args of the visitor. */
+typedef struct oct_leaf_learner {
+    oct_slope_sum sum;
+    const float *grad; /* of the leaf, not cut yet */
+} oct_leaf_learner;
+void oct_learn_part(void *args, int64_t first, int64_t n, const float *v);
 /* Gradient through activation and quantizer of one leaf; fq NULL: the activation alone. */
 void oct_clip_leaf(const oct_fake_quant *fq, const uint8_t *mask, int64_t n, float *grad);
 /* Whether that may be done in parts, from element `first` of the leaf on; and that. */
@@ -199,11 +206,16 @@ void *oct_work_scratch(const oct_work *w);
 
 /* Takes n values, of which `first` is the first, counted within the leaf. */
 typedef void oct_value_visit(void *args, int64_t first, int64_t n, const float *v);
+typedef void oct_work_pass(const oct_context *cx, const oct_work *w, int64_t i,
+                           oct_acc_visit *visit, void *args);
 /* Calls visit for all outputs of local leaf i in ascending order, as they are before f rounds them and behind its
- * activation, in units of the scale that f is for. f's summand is that of leaf 0. A pass over the
- * accumulators. scratch: of oct_part_floats. */
-void oct_work_values(const oct_context *cx, const oct_work *w, const oct_finish *f, int64_t i,
-                     oct_value_visit *visit, void *args, float *scratch);
+ * activation, in units of the scale that f is for. f's summand is that of leaf 0. `pass`: one of the
+ * two above. dead: channels whose accumulators count as 0 and are not; NULL: there are none. scratch: of
+ * oct_work_values_bytes. */
+void oct_work_values(const oct_context *cx, const oct_work *w, oct_work_pass *pass,
+                     const oct_finish *f, const bool *dead, int64_t i, oct_value_visit *visit,
+                     void *args, void *scratch);
+int64_t oct_work_values_bytes(int64_t channels);
 
 /* r: the second summand, or NULL. */
 oct_tensor *oct_qat_conv_integer(oct_context *cx, oct_qat_conv *m, oct_tensor *x, oct_tensor *r);

@@ -4,6 +4,7 @@
 #include "core/base/whole.h"
 
 #include <omp.h>
+#include <string.h>
 
 /* Terms of a sum from which on holding is the cheaper way: an accumulator's way to memory and back
  * costs as much as so many multiplications. KEPT: from which on accumulators stay from the forward to the
@@ -111,32 +112,60 @@ void oct_work_again(const oct_context *cx, const oct_work *w, int64_t i, oct_acc
 /* Accumulators become values. */
 typedef struct finisher {
     const oct_finish *f; /* of the leaf, with a float output */
-    int64_t n;
+    int64_t n, acc_bytes;
+    const bool *dead;
     oct_value_visit *visit;
     void *args;
-    float *scratch;
+    float *values;
+    char *acc; /* a copy of those of a part, where channels are dead */
 } finisher;
+
+static const void *without_dead(const finisher *j, const char *acc, int64_t rows)
+{
+    if (!j->dead) return acc;
+    memcpy(j->acc, acc, (size_t)(rows * j->n * j->acc_bytes));
+    for (int64_t o = 0; o < j->n; o++)
+        for (int64_t i = 0; j->dead[o] && i < rows; i++)
+            memset(j->acc + (i * j->n + o) * j->acc_bytes, 0, (size_t)j->acc_bytes);
+    return j->acc;
+}
 
 static void finish_block(void *args, int64_t position, int64_t positions, void *acc)
 {
     const finisher *j = args;
-    const int64_t bytes = j->f->acc == OCT_S64 ? 8 : 4;
     for (int64_t row = 0, rows; row < positions; row += rows) {
         rows = oct_smaller(oct_part_rows(j->n), positions - row);
         const int64_t first = (position + row) * j->n;
         const oct_finish part = oct_finish_at(j->f, first);
-        oct_finish_rows(oct_kernel_here(), &part, rows, j->n, (char *)acc + row * j->n * bytes,
-                        j->scratch, NULL, NULL);
-        j->visit(j->args, first, rows * j->n, j->scratch);
+        const char *from = (const char *)acc + row * j->n * j->acc_bytes;
+        oct_finish_rows(oct_kernel_here(), &part, rows, j->n, without_dead(j, from, rows),
+                        j->values, NULL, NULL);
+        j->visit(j->args, first, rows * j->n, j->values);
     }
 }
 
-void oct_work_values(const oct_context *cx, const oct_work *w, const oct_finish *f, int64_t i,
-                     oct_value_visit *visit, void *args, float *scratch)
+int64_t oct_work_values_bytes(int64_t channels)
 {
+    return oct_round_up(oct_part_floats(channels) * (int64_t)(sizeof(float) + sizeof(int64_t)),
+                        ALIGN);
+}
+
+void oct_work_values(const oct_context *cx, const oct_work *w, oct_work_pass *pass,
+                     const oct_finish *f, const bool *dead, int64_t i, oct_value_visit *visit,
+                     void *args, void *scratch)
+{
+    const int64_t n = w->shape.out_c;
     oct_finish leaf =
         oct_finish_at(f, oct_leaf_begin(&cx->leaves, i) * oct_conv_out_numel(&w->shape));
     leaf.out = OCT_F32;
-    oct_work_again(cx, w, i, finish_block,
-                   &(finisher){&leaf, w->shape.out_c, visit, args, scratch});
+    char *copy = scratch;
+    finisher j = {.f = &leaf,
+                  .n = n,
+                  .acc_bytes = acc_bytes(w->x),
+                  .dead = dead,
+                  .visit = visit,
+                  .args = args,
+                  .acc = copy,
+                  .values = (float *)(void *)(copy + oct_part_floats(n) * 8)};
+    pass(cx, w, i, finish_block, &j);
 }

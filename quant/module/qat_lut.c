@@ -164,8 +164,11 @@ static void backward(oct_context *cx, oct_node *node)
 {
     oct_qat_lut *m = (oct_qat_lut *)node->module;
     oct_tensor *x = node->input[0];
-    float *grad = oct_quantized_grad(node);
+    const look_up l = {.m = m, .x = oct_qcodes_of(x)};
     oct_context_adopt(cx, make_room(m, x->q));
+    if (cx->status == OCT_OK && oct_fake_quant_learns(oct_quantized_fq(&m->q)))
+        make_values(m, x->q);
+    float *grad = oct_quantized_grad(cx, node, values, &l);
     if (cx->status == OCT_OK) {
         make_slopes(m, x->q);
         const float *slope = m->tables->slope;

@@ -11,6 +11,12 @@ typedef struct product {
     float factor;
 } product;
 
+static product product_of(const oct_quantized *m, oct_tensor *const *x)
+{
+    return (product){
+        .a = oct_qcodes_of(x[0]), .b = oct_qcodes_of(x[1]), .shift = oct_quantized_shifts(m)};
+}
+
 static void begin(void *args, oct_qparams y)
 {
     product *p = args;
@@ -54,7 +60,8 @@ static void multiply(const oct_tensor *x, float *grad)
 static void backward(oct_context *cx, oct_node *node)
 {
     const size_t bytes = (size_t)oct_numel(node->output) * sizeof(float);
-    float *grad = oct_quantized_grad(node), *copy = oct_scratch(cx, bytes);
+    const product p = product_of((const oct_quantized *)node->module, node->input);
+    float *grad = oct_quantized_grad(cx, node, values, &p), *copy = oct_scratch(cx, bytes);
     if (copy) {
         memcpy(copy, grad, bytes);
         multiply(node->input[0], copy);
@@ -73,8 +80,7 @@ static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const 
         return oct_fake_quant_float(cx, oct_quantized_fq(m), self->training,
                                     oct_mul(cx, x[0], x[1]));
     if (!oct_same_shapes(cx, x[0], x[1])) return NULL;
-    product p = {
-        .a = oct_qcodes_of(x[0]), .b = oct_qcodes_of(x[1]), .shift = oct_quantized_shifts(m)};
+    product p = product_of(m, x);
     const oct_making k = {.op = "qat_mul",
                           .backward = backward,
                           .shape = x[0]->shape,

@@ -69,7 +69,7 @@ static void backward_row(const oct_tensor *y, int64_t row, int64_t n, float *gra
 static void backward(oct_context *cx, oct_node *node)
 {
     const oct_tensor *y = node->output;
-    float *grad = oct_quantized_grad(node);
+    float *grad = oct_quantized_grad(cx, node, NULL, NULL);
     const int64_t width = width_of(y), count = oct_numel(y) / width;
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < count; i++)

@@ -14,6 +14,7 @@
 #include "core/base/text.h"
 #include "quant/kernel/qops.h"
 #include "quant/module/fake_quant.h"
+#include "quant/module/weight_fake_quant.h"
 #include "quant/runtime/program.h"
 #include "quant/target/target.h"
 
@@ -63,7 +64,9 @@ typedef struct oct_qat_conv {
     oct_quantized q;
     oct_module *layer;      /* child "conv" or "linear": the float module, which owns the weights */
     oct_module *batch_norm; /* child "bn", or NULL */
-    bool borrows;           /* layer is another call site's child, whose batch norm is used too: */
+    /* Child "weight_fake_quant", or NULL: scales of channels from their largest weights. */
+    oct_module *weight_fake_quant;
+    bool borrows; /* layer is another call site's child, whose others are used too: */
     const struct oct_qat_conv *lender; /* that one; or NULL */
     bool add;
     oct_activation activation;
@@ -79,11 +82,18 @@ oct_status oct_qat_conv_create(oct_module **m, oct_module **float_layer, oct_mod
 /* A further call site of the layer of `other`, whose weights it uses. */
 oct_status oct_qat_conv_create_shared(oct_module **m, const oct_qat_conv *other, bool add,
                                       oct_activation activation) OCT_NODISCARD;
+/* Gives its layer a fake-quant of weights; none is needed for the built-in kind. shift: the target wants powers of
+ * two. */
+oct_status oct_qat_conv_quantize_weights(oct_qat_conv *m, const oct_fake_quant_kind *kind,
+                                         bool shift) OCT_NODISCARD;
+/* Of each output channel's weights as they are now: scale (O). */
+void oct_qat_conv_weight_scales(const oct_qat_conv *m, float *scale);
 /* Moves the batch norm's factor and shift into weights and bias and destroys the batch norm. The layer
  * gets a bias if it has none. Weight codes (negated with gamma), integer biases, multipliers and so all
  * codes of a forward with running statistics stay, bit for bit; except of a channel whose weight scale
  * is at its floor of 2^-23, before or afterwards, unless it is carried by its bias alone for inputs
- * like these. */
+ * like these. A learned scale takes the factor, too, and there is one for each channel then; OCT_PREPARE for a
+ * fake-quant of weights whose scales follow from them by a rule of its own. */
 oct_status oct_qat_conv_fold(oct_qat_conv *m, oct_qparams input) OCT_NODISCARD;
 /* The same on float modules, before prepare: layer becomes what layer and batch norm computed with
  * running statistics, to float rounding. The batch norm itself is untouched. */

@@ -146,7 +146,9 @@ oct_tensor *oct_quantized_make(oct_context *cx, oct_quantized *m, oct_tensor *co
     oct_tensor *y = oct_tensor_new(cx, oct_codes_dtype(q), k->shape);
     if (!y) return NULL;
     y->q = q;
-    oct_node *node = oct_record(cx, k->op, k->backward, x, n, false, y);
+    const bool learns = oct_fake_quant_learns(fq);
+    oct_node *node = oct_record(cx, k->op, k->backward, x, n, learns, y);
+    if (node && learns) oct_param_used(cx, fq->learned);
     if (node && !(node->saved = oct_save(cx, (size_t)(oct_numel(y) + 7) / 8))) return NULL;
     if (oct_fake_quant_counts(fq, training)) count_values(fq, k, oct_numel(y));
     if (settles) settle(cx, m, k, y);
@@ -165,10 +167,38 @@ void oct_quantized_cut(const oct_quantized *m, const uint8_t *mask, int64_t n, f
                                 grad + first);
 }
 
-float *oct_quantized_grad(oct_node *node)
+/* Real values, to be shown in units of the scale. */
+typedef struct real_values {
+    oct_values *values;
+    const void *args;
+    float one_over;
+} real_values;
+
+static void show_real(const void *args, int64_t first, int64_t n, float *v)
 {
+    const real_values *r = args;
+    r->values(r->args, first, n, v);
+    for (int64_t i = 0; i < n; i++)
+        v[i] *= r->one_over;
+}
+
+void oct_quantized_learn(oct_context *cx, const oct_quantized *m, const oct_tensor *x,
+                         oct_qparams q, oct_values *values, const void *args, const float *grad)
+{
+    const int64_t samples = oct_leaves_local_samples(&cx->leaves);
+    const real_values real = {values, args, 1.0f / q.scale};
+    const oct_shown_values shown = {show_real, &real, q};
+    oct_fake_quant_learn(cx, oct_quantized_fq(m), samples ? oct_numel(x) / samples : 0, &shown,
+                         grad);
+}
+
+float *oct_quantized_grad(oct_context *cx, oct_node *node, oct_values *values, const void *args)
+{
+    const oct_quantized *m = (const oct_quantized *)node->module;
+    const oct_tensor *y = node->output;
     float *grad = oct_take_grad(node->output);
-    oct_quantized_cut((const oct_quantized *)node->module, node->saved, oct_numel(node->output),
-                      grad);
+    if (values && oct_fake_quant_learns(oct_quantized_fq(m)))
+        oct_quantized_learn(cx, m, y, y->q, values, args, grad);
+    oct_quantized_cut(m, node->saved, oct_numel(y), grad);
     return grad;
 }

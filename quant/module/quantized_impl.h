@@ -25,6 +25,9 @@ static inline bool oct_quantized_shifts(const oct_quantized *m)
 }
 bool oct_same_shapes(oct_context *cx, const oct_tensor *a, const oct_tensor *b);
 
+/* The real values of n elements from `first` on, before they are rounded; n <= OCT_FLAG_BLOCK. */
+typedef void oct_values(const void *args, int64_t first, int64_t n, float *v);
+
 /* How an output is made, part by part; threads share the parts. */
 typedef struct oct_making {
     const char *op; /* on the tape */
@@ -37,9 +40,7 @@ typedef struct oct_making {
      * and range may be NULL, range is of real values. */
     void (*make)(const void *args, oct_qparams y, int64_t first, int64_t n, void *codes,
                  uint8_t *mask, float *range);
-    /* The real values of n elements from `first` on, before they are rounded; n <= OCT_FLAG_BLOCK. NULL
-     * where the scale is fixed for good. */
-    void (*values)(const void *args, int64_t first, int64_t n, float *v);
+    oct_values *values; /* NULL where the scale is fixed for good */
     void *args;
     float real_scale; /* of the pass that only looks for the range (current scales) */
 } oct_making;
@@ -48,8 +49,13 @@ typedef struct oct_making {
  * the clip mask. */
 oct_tensor *oct_quantized_make(oct_context *cx, oct_quantized *m, oct_tensor *const *x, int n,
                                const oct_making *making);
-/* Takes the gradient of the node's output and cuts it by a mask of such a node. */
-float *oct_quantized_grad(oct_node *node);
+/* Takes the gradient of the node's output, of which a learned scale gets its share, and cuts it by the mask of
+ * such a node. values, args: as of the forward; NULL where the scale is fixed for good. */
+float *oct_quantized_grad(oct_context *cx, oct_node *node, oct_values *values, const void *args);
+/* The share of a learned scale alone: x has the real values `values`, which were quantized with q; grad is not cut
+ * yet. */
+void oct_quantized_learn(oct_context *cx, const oct_quantized *m, const oct_tensor *x,
+                         oct_qparams q, oct_values *values, const void *args, const float *grad);
 /* Cuts a gradient by the module's fake-quant. */
 void oct_quantized_cut(const oct_quantized *m, const uint8_t *mask, int64_t n, float *grad);
 

@@ -21,11 +21,6 @@ static oct_tensor *pass(oct_context *cx, const char *op, oct_tensor *x)
     return y;
 }
 
-static void quantize_backward(oct_context *cx, oct_node *node)
-{
-    oct_give_grad(cx, node->input[0], oct_quantized_grad(node));
-}
-
 static void quantize(const void *args, oct_qparams y, int64_t first, int64_t n, void *codes,
                      uint8_t *mask, float *range)
 {
@@ -41,6 +36,12 @@ static void quantize(const void *args, oct_qparams y, int64_t first, int64_t n, 
 static void quantized_values(const void *args, int64_t first, int64_t n, float *v)
 {
     memcpy(v, (const float *)args + first, (size_t)n * sizeof *v);
+}
+
+static void quantize_backward(oct_context *cx, oct_node *node)
+{
+    oct_tensor *x = node->input[0];
+    oct_give_grad(cx, x, oct_quantized_grad(cx, node, quantized_values, x->data));
 }
 
 static oct_tensor *quant_forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)

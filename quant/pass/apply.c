@@ -199,6 +199,16 @@ static oct_status fold_fused(const work *w, oct_module *module)
     return fold ? oct_qat_conv_fold((oct_qat_conv *)module, unit) : OCT_OK;
 }
 
+/* Weights that are another call's are quantized there. */
+static oct_status quantize_weights(const work *w, int64_t place, oct_module *module)
+{
+    oct_qat_conv *conv = (oct_qat_conv *)module;
+    if (module->type != &oct_qat_conv_type || conv->borrows || conv->weight_fake_quant)
+        return OCT_OK;
+    return oct_qat_conv_quantize_weights(conv, w->plan->nodes[place].qconfig.weight_fake_quant,
+                                         w->plan->target->requantizer == OCT_REQUANT_SHIFT);
+}
+
 /* A module that stays in its slot and answers there: QuantStubs, modules fused by hand, and those that
  * work on codes as they are. */
 static bool answers_itself(const work *w, int64_t place)
@@ -239,14 +249,16 @@ static oct_status make_node(work *w, int64_t place)
     if (eager && !w->graph->nodes[place].called) return OCT_OK; /* an op that works on codes */
     if (answers_itself(w, place)) {
         w->made[place] = w->graph->nodes[place].called;
-        return fold_fused(w, w->made[place]);
+        OCT_TRY(fold_fused(w, w->made[place]));
+        return quantize_weights(w, place, w->made[place]);
     }
     if (earlier >= 0 && oct_blueprint_one_module(w->plan, place)) {
         w->made[place] = w->made[earlier];
         return OCT_OK;
     }
     OCT_TRY(make(w, place, &made));
-    return settle(w, place, &made);
+    OCT_TRY(settle(w, place, &made));
+    return quantize_weights(w, place, w->made[place]);
 }
 
 /* Those of members that the user gave up. */

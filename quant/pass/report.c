@@ -548,6 +548,24 @@ static oct_status add_findings(oct_text *text, const oct_graph *g)
     return OCT_OK;
 }
 
+static oct_status add_weights(oct_text *text, const oct_graph *g)
+{
+    size_t own = 0;
+    const oct_weight_fake_quant *last = NULL;
+    for (size_t i = 0; i < g->num_nodes; i++) {
+        const oct_module *m = g->nodes[i].module;
+        if (g->nodes[i].action != OCT_NODE_RUN || m->type != &oct_qat_conv_type) continue;
+        if (!((const oct_qat_conv *)m)->weight_fake_quant) continue;
+        last = (const oct_weight_fake_quant *)((const oct_qat_conv *)m)->weight_fake_quant;
+        own++;
+    }
+    OCT_TRY(oct_text_add(text, "  %-10s s8, ", "weights"));
+    if (own > 0)
+        OCT_TRY(oct_text_add(text, "those of %zu layers by the fake-quant %s%s; otherwise ", own,
+                             last->kind->name, last->scale ? ", which learns its scales" : ""));
+    return oct_text_add(text, "one scale for each output channel, from the weights of each step\n");
+}
+
 static oct_status add_head(oct_text *text, const oct_graph *g)
 {
     size_t nodes = 0, integers = 0;
@@ -561,10 +579,9 @@ static oct_status add_head(oct_text *text, const oct_graph *g)
                          "Check report of prepare\n\n  %-10s %s\n  %-10s %s: %s\n  %-10s %s: %s\n",
                          "model", g->root->type->name, "target", g->target->name, g->target->help,
                          "method", oct_method_name(g->method), method_words[g->method]));
-    return oct_text_add(text,
-                        "  %-10s %zu operations, %zu in integers, %zu in float\n  %-10s s8, one "
-                        "scale for each output channel, from the weights of each step\n",
-                        "outcome", nodes, integers, nodes - integers, "weights");
+    OCT_TRY(oct_text_add(text, "  %-10s %zu operations, %zu in integers, %zu in float\n", "outcome",
+                         nodes, integers, nodes - integers));
+    return add_weights(text, g);
 }
 
 static const char words[] =

@@ -117,15 +117,13 @@ static measure compare(const survey *s)
 }
 
 /* Values of the weights that the codes stand for, in their place. */
-static void round_weights(const oct_qat_conv *conv, oct_param *weight)
+static void round_weights(oct_param *weight, const float *scale)
 {
     int64_t channels = weight->value.shape.dim[0], k = oct_numel(&weight->value) / channels;
-    bool shifts = conv->q.target->requantizer == OCT_REQUANT_SHIFT;
     for (int64_t c = 0; c < channels; c++) {
         float *w = oct_f32(&weight->value) + c * k;
-        float scale = oct_weight_scale(w, k);
-        if (shifts) scale = oct_pow2_ceil(scale);
-        oct_fake_quantize(w, k, (oct_qparams){.scale = scale, .qmin = -127, .qmax = 127}, w, NULL);
+        const oct_qparams q = {.scale = scale[c], .qmin = -127, .qmax = 127};
+        oct_fake_quantize(w, k, q, w, NULL);
     }
 }
 
@@ -133,12 +131,17 @@ static oct_status run_with_weights(survey *s, const oct_qat_conv *conv)
 {
     oct_param *weight = conv->layer->params[0];
     size_t bytes = (size_t)oct_numel(&weight->value) * sizeof(float);
-    float *kept = NULL;
+    float *kept = NULL, *scale = NULL;
     OCT_TRY(oct_alloc(&kept, bytes, 1));
-    memcpy(kept, weight->value.data, bytes);
-    round_weights(conv, weight);
-    oct_status status = run_all(s, s->output);
-    memcpy(weight->value.data, kept, bytes);
+    oct_status status = oct_alloc(&scale, (size_t)weight->value.shape.dim[0], sizeof *scale);
+    if (status == OCT_OK) {
+        memcpy(kept, weight->value.data, bytes);
+        oct_qat_conv_weight_scales(conv, scale);
+        round_weights(weight, scale);
+        status = run_all(s, s->output);
+        memcpy(weight->value.data, kept, bytes);
+    }
+    oct_free(&scale);
     oct_free(&kept);
     return status;
 }

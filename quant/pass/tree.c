@@ -2,6 +2,8 @@
  * where it belongs. */
 #include "quant/pass/report.h"
 
+#include "core/base/mem.h"
+
 #include <math.h>
 
 static oct_status add_indent(oct_text *text, int depth)
@@ -9,25 +11,28 @@ static oct_status add_indent(oct_text *text, int depth)
     return oct_text_add(text, "%*s", 2 * depth, "");
 }
 
-/* Weights are quantized anew in each step, by their largest value of each output channel. */
+/* By what scales weights are quantized in the next step. */
 static oct_status add_weight(oct_text *text, const oct_qat_conv *conv, int depth)
 {
-    const oct_target *target = conv->q.target;
-    const oct_tensor *weight = &conv->layer->params[0]->value;
-    int64_t channels = oct_dim(weight, 0), n = oct_numel(weight) / channels;
-    float least = INFINITY, most = 0;
+    const oct_weight_fake_quant *wq = (const oct_weight_fake_quant *)conv->weight_fake_quant;
+    const int64_t channels = oct_dim(&conv->layer->params[0]->value, 0);
+    float *scale = NULL, least = INFINITY, most = 0;
+    OCT_TRY(oct_alloc(&scale, (size_t)channels, sizeof *scale));
+    oct_qat_conv_weight_scales(conv, scale);
     for (int64_t c = 0; c < channels; c++) {
-        float scale = oct_weight_scale(oct_f32(weight) + c * n, n);
-        if (target && target->requantizer == OCT_REQUANT_SHIFT) scale = oct_pow2_ceil(scale);
-        least = fminf(least, scale);
-        most = fmaxf(most, scale);
+        least = fminf(least, scale[c]);
+        most = fmaxf(most, scale[c]);
     }
+    oct_free(&scale);
     OCT_TRY(add_indent(text, depth));
+    OCT_TRY(oct_text_add(text, "(weight_fake_quant): fake_quant("));
+    if (wq)
+        OCT_TRY(oct_text_add(text, "kind=%s%s, ", wq->kind->name, wq->scale ? ", learned" : ""));
     return oct_text_add(text,
-                        "(weight_fake_quant): fake_quant(dtype=s8, codes=-127..127, "
-                        "scheme=per_channel_symmetric, ch_axis=0, channels=%lld, scale=%.6g..%.6g, "
-                        "zero_point=0)\n",
-                        (long long)channels, (double)least, (double)most);
+                        "dtype=s8, codes=-127..127, scheme=%s_symmetric, ch_axis=0, channels=%lld, "
+                        "scale=%.6g..%.6g, zero_point=0)\n",
+                        wq && wq->per_tensor ? "per_tensor" : "per_channel", (long long)channels,
+                        (double)least, (double)most);
 }
 
 static bool is_prepared(const oct_module *module)
@@ -59,7 +64,8 @@ static oct_status add_members(oct_text *text, const oct_module *module, int dept
                              oct_module_path(conv->layer->parent, path)));
     }
     for (size_t i = 0; i < module->num_children; i++)
-        OCT_TRY(add_module(text, *module->children[i].slot, depth));
+        if ((*module->children[i].slot)->type != &oct_weight_fake_quant_type)
+            OCT_TRY(add_module(text, *module->children[i].slot, depth));
     if (is_prepared(module)) OCT_TRY(add_borrowed(text, module, depth));
     if (conv && !conv->borrows) OCT_TRY(add_weight(text, conv, depth));
     return OCT_OK;

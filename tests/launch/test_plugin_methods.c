@@ -83,6 +83,32 @@ static void check_life(const char *keys)
     oct_check_said(job, "40 test images");
 }
 
+Test(plugin_methods, learned_step_sizes_of_weights_and_activations)
+{
+    check_life("quant.fake_quant=lsq quant.weight_fake_quant=lsq qat.freeze_scales=0.7");
+    shell(PROGRAM " inspect --tree one && cat one/model_check_result.txt");
+    oct_check_exit(job, 0);
+    oct_check_said(job, "kind=lsq, learned, dtype=s8, codes=-127..127, scheme=per_channel");
+    oct_check_said(job, "learned, zero_point=");
+    oct_check_said(job, "by the fake-quant lsq, which learns its scales");
+}
+
+Test(plugin_methods, one_learned_step_size_for_all_weights_of_a_layer_is_folded_into_channels)
+{
+    check_life("quant.weight_fake_quant=lsq-tensor qat.fold_batch_norm=true "
+               "qat.freeze_batch_norm=0.5");
+}
+
+Test(plugin_methods, a_kind_in_the_wrong_place_is_refused)
+{
+    shell(PROGRAM " train r.yaml quant.weight_fake_quant=leaky 'plugins=[plugin/example.so]'");
+    oct_check_exit(job, 2);
+    oct_check_said(job, "quant.weight_fake_quant: leaky is for activations only");
+    shell(PROGRAM " train r.yaml quant.weight_fake_quant=lsg");
+    oct_check_exit(job, 2);
+    oct_check_said(job, "quant.weight_fake_quant: there is no fake-quant 'lsg'");
+}
+
 Test(plugin_methods, percentile_looks_at_all_values)
 {
     check_life("quant.observer=percentile");

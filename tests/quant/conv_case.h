@@ -22,6 +22,7 @@ typedef struct conv_case {
     int in_bits, add_bits, out_bits; /* add_bits 0: no summand; out_bits 0: float output */
     bool batch_norm, live, bias;
     oct_activation activation;
+    const oct_fake_quant_kind *method; /* of weights and output; NULL: affine */
 } conv_case;
 
 static inline oct_conv_geometry case_geometry(conv_kind kind)
@@ -92,6 +93,16 @@ static inline oct_qat_conv *case_conv(const bench *b)
     return (oct_qat_conv *)((wiring *)b->root)->middle;
 }
 
+/* Scales so small that some weights lie beyond the codes. */
+static inline void case_quantize_weights(oct_qat_conv *m, const oct_fake_quant_kind *kind,
+                                         bool pow2)
+{
+    OK(oct_qat_conv_quantize_weights(m, kind, pow2));
+    oct_param *scale = ((oct_weight_fake_quant *)m->weight_fake_quant)->scale;
+    for (int64_t i = 0; scale && i < oct_numel(&scale->value); i++)
+        oct_f32(&scale->value)[i] *= kind->per_tensor ? 0.12f : 0.09f + 0.01f * (float)i;
+}
+
 static inline void case_begin(bench *b, const conv_case *v)
 {
     oct_module *layer = case_layer(v), *m = NULL;
@@ -103,15 +114,18 @@ static inline void case_begin(bench *b, const conv_case *v)
         ((oct_batch_norm_module *)((oct_qat_conv *)m)->batch_norm)->frozen = !v->live;
     /* So that both ends of the codes are met. */
     const float scale = pow2 ? 0x1p-6f : 0.013f;
-    if (v->out_bits)
-        wiring_adopt(
-            m, (quantizer){v->out_bits, v->activation == OCT_ACT_NONE, wide ? scale / 256 : scale},
-            oct_target_find(v->target));
+    const quantizer out = {v->out_bits, v->activation == OCT_ACT_NONE, wide ? scale / 256 : scale};
+    if (v->out_bits && v->method)
+        wiring_adopt_kind(m, out, oct_target_find(v->target), v->method);
+    else if (v->out_bits)
+        wiring_adopt(m, out, oct_target_find(v->target));
     ((oct_quantized *)m)->target = oct_target_find(v->target);
+    if (v->method) case_quantize_weights((oct_qat_conv *)m, v->method, pow2);
     const quantizer q[2] = {
         {v->in_bits, true, ldexpf(pow2 ? 1.0f : 1.3f, v->in_bits == 16 ? -14 : -6)},
         {v->add_bits ? v->add_bits : 8, true,
          ldexpf(pow2 ? 1.0f : 1.1f, v->add_bits == 16 ? -14 : -6)}};
     const oct_shape shape[2] = {case_input(v->kind), case_output(v->kind)};
     bench_begin(b, v->target, m, v->add_bits ? 2 : 1, shape, q);
+    if (v->method) bench_state(b, OCT_QUANT_QAT);
 }

@@ -468,6 +468,16 @@ static inline void rn_draw_root(rn_plan *p)
     b->output = b->num_values - 1;
 }
 
+/* Methods of quantization that are a user's own. */
+static inline void rn_draw_methods(rn_plan *p)
+{
+    const oct_fake_quant_kind *weights =
+        rn_chance(p, 50) ? &lsq_fake_quant : &lsq_tensor_fake_quant;
+    if (rn_chance(p, 20)) p->base.observer = p->wide.observer = &percentile_observer;
+    if (rn_chance(p, 20)) p->base.weight_fake_quant = p->wide.weight_fake_quant = weights;
+    if (rn_chance(p, 20)) p->base.fake_quant = p->wide.fake_quant = &lsq_fake_quant;
+}
+
 /* Setters and options; what the target forbids is not asked for. */
 static inline void rn_draw_options(rn_plan *p)
 {
@@ -496,7 +506,7 @@ static inline void rn_draw_options(rn_plan *p)
                                        .num_setters = (size_t)n,
                                        .fold_batch_norm = shift || rn_chance(p, 15),
                                        .shared_range = rn_chance(p, 20)};
-    if (rn_chance(p, 20)) p->base.observer = p->wide.observer = &percentile_observer;
+    rn_draw_methods(p);
 }
 
 /* Networks in order, each a few operations: what comes before a stub, the stub, `length` operations that
@@ -836,9 +846,11 @@ static inline void rn_print_body(const rn_plan *p, int body, FILE *out)
 static inline void rn_print(const rn_plan *p, FILE *out)
 {
     char text[96];
-    fprintf(out, "network %llu: target %s, fold %d, shared range %d, current %d, bits %d, %s\n",
+    fprintf(out,
+            "network %llu: target %s, fold %d, shared range %d, current %d, bits %d, %s, %s, %s\n",
             (unsigned long long)p->seed, p->options.target->name, p->options.fold_batch_norm,
-            p->options.shared_range, p->base.current_scales, p->base.bits, p->base.observer->name);
+            p->options.shared_range, p->base.current_scales, p->base.bits, p->base.observer->name,
+            p->base.fake_quant->name, p->base.weight_fake_quant->name);
     for (size_t i = 0; i < p->options.num_setters; i++)
         fprintf(out, "  setter %s%s\n", p->setters[i].pattern ? p->setters[i].pattern : "",
                 p->setters[i].qconfig == NULL       ? ": none"

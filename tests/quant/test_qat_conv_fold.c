@@ -1,6 +1,7 @@
 /* A batch norm folded into its layer in the middle of training changes no code: program and evaluation
  * before and after are the same in every bit. And folding of float layers, to rounding. */
 #include "tests/quant/conv_case.h"
+#include "tests/quant/own_methods.h"
 
 typedef struct snapshot {
     oct_program program;
@@ -77,15 +78,19 @@ Test(qat_conv_fold, changes_no_bit_of_program_and_evaluation, .timeout = 120)
     static const int widths[][3] = {{8, 0, 8}, {8, 8, 8}, {8, 0, 0}, {16, 0, 16}, {8, 16, 16}};
     for (conv_kind kind = 0; kind < CONV_KINDS; kind++)
         for (size_t i = 0; i < OCT_COUNT(widths); i++)
-            for (int bias = 0; bias < 2; bias++)
-                check_fold(&(conv_case){.kind = kind,
-                                        .target = "x86",
-                                        .in_bits = widths[i][0],
-                                        .add_bits = widths[i][1],
-                                        .out_bits = widths[i][2],
-                                        .batch_norm = true,
-                                        .bias = bias,
-                                        .activation = (oct_activation)(i % 3)});
+            for (int bias = 0; bias < 2; bias++) {
+                conv_case v = {.kind = kind,
+                               .target = "x86",
+                               .in_bits = widths[i][0],
+                               .add_bits = widths[i][1],
+                               .out_bits = widths[i][2],
+                               .batch_norm = true,
+                               .bias = bias,
+                               .activation = (oct_activation)(i % 3)};
+                check_fold(&v);
+                v.method = bias ? &lsq_fake_quant : &lsq_tensor_fake_quant;
+                check_fold(&v);
+            }
 }
 
 /* Training goes on: the bias that folding made has a gradient, and codes keep their place. */

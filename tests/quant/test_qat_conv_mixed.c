@@ -3,6 +3,7 @@
  * float operations, and the program against the evaluation.
  */
 #include "tests/quant/conv_case.h"
+#include "tests/quant/own_methods.h"
 #include "tests/support/check_status.h"
 
 #include <omp.h>
@@ -58,7 +59,8 @@ static int32_t *logical_codes(const bench *b, int i, float *scale)
     return codes;
 }
 
-static void quantize_weights(oracle *o, const float *weight, bool pow2)
+/* learned: scales, or NULL. */
+static void quantize_weights(oracle *o, const float *weight, const oct_tensor *learned, bool pow2)
 {
     for (int c = 0; c < CASE_O; c++) {
         const float *w = weight + c * o->k;
@@ -66,6 +68,7 @@ static void quantize_weights(oracle *o, const float *weight, bool pow2)
         for (int64_t i = 0; i < o->k; i++)
             absmax = fmaxf(absmax, fabsf(w[i]));
         o->sw[c] = absmax / 127.0f;
+        if (learned) o->sw[c] = oct_f32(learned)[c];
         if (pow2) o->sw[c] = exp2f(ceilf(log2f(o->sw[c])));
         for (int64_t i = 0; i < o->k; i++)
             o->w[c * o->k + i] =
@@ -181,7 +184,9 @@ static void oracle_begin(oracle *o, const bench *b, const conv_case *v, bool liv
     o->k = v->kind == CONV_LINEAR ? CASE_C : 9 * CASE_C / case_geometry(v->kind).groups;
     o->x = logical_codes(b, 0, &o->sx);
     if (v->add_bits) o->r = logical_codes(b, 1, &o->sr);
-    quantize_weights(o, oct_f32(&m->layer->params[0]->value), strcmp(v->target, "pow2") == 0);
+    const oct_weight_fake_quant *wq = (const oct_weight_fake_quant *)m->weight_fake_quant;
+    quantize_weights(o, oct_f32(&m->layer->params[0]->value), wq ? &wq->scale->value : NULL,
+                     strcmp(v->target, "pow2") == 0);
     convolve(o, v->kind);
     take_affine(o, m, live);
     scale_sums(o, v, sy);
@@ -295,6 +300,9 @@ static void cut_gradient(const conv_case *v, const oracle *o, oct_qparams q, flo
             pass = o->rounded[i] >= lo && o->rounded[i] <= hi;
             unclear =
                 fabs(value - ((double)lo - 0.5)) < 0.01 || fabs(value - ((double)hi + 0.5)) < 0.01;
+            /* A learned scale's slope jumps where the code does. */
+            const double to_edge = fabs(fabs(value - nearbyint(value)) - 0.5);
+            unclear |= v->method && to_edge < 0.01;
         }
         if (v->activation != OCT_ACT_NONE) {
             pass &= value > 0;
@@ -328,6 +336,70 @@ static void use_dequantized_weights(const bench *b, const oracle *o)
         weight[i] = (float)o->w[i] * o->sw[i / o->k];
 }
 
+/* d (s * code) / ds at v = x / s by a difference, where rounding is straight-through: the distance from v to its
+ * code, and which end a value is cut at, stay as they are while s moves. */
+static double step_of(double v, double lo, double hi, double s)
+{
+    const double moved[2] = {s * (1 - 1e-4), s * (1 + 1e-4)};
+    double value[2];
+    for (int i = 0; i < 2; i++) {
+        if (v <= lo || v >= hi)
+            value[i] = moved[i] * (v <= lo ? lo : hi);
+        else
+            value[i] = moved[i] * (v * s / moved[i] + (nearbyint(v) - v));
+    }
+    return (value[1] - value[0]) / (moved[1] - moved[0]);
+}
+
+/* Weights beyond the codes get no gradient; scales get LSQ's (arXiv 1902.08153, equations 3 and 4). weight: before
+ * they became the values of their codes. total: gradients of the float twin. */
+static void check_learned_weights(const bench *b, const oracle *o, const float *weight,
+                                  const float *got, float *total)
+{
+    const oct_weight_fake_quant *wq = (oct_weight_fake_quant *)case_conv(b)->weight_fake_quant;
+    const int64_t each = (wq->per_tensor ? CASE_O : 1) * o->k;
+    float *of_weight = total + wq->weight->offset, want[CASE_O] = {0};
+    int64_t cut = 0;
+    for (int64_t i = 0; i < CASE_O * o->k; i++) {
+        const float s = o->sw[i / o->k];
+        const double v = (double)(weight[i] * (1.0f / s));
+        const double factor = 1 / sqrt((double)each * 127);
+        want[i / each] += (float)(factor * (double)of_weight[i] * step_of(v, -127, 127, (double)s));
+        if (fabs(nearbyint(v)) <= 127) continue;
+        of_weight[i] = 0;
+        cut++;
+    }
+    cr_assert((cut > 0 || wq->shift || o->k < 9) && cut < CASE_O * o->k / 2, "%lld weights are cut",
+              (long long)cut);
+    for (int i = 1; wq->per_tensor && i < CASE_O; i++)
+        want[i] = want[0];
+    cr_assert_leq(distance(got + wq->scale->offset, want, CASE_O), 1e-4, "scales of weights: %g",
+                  distance(got + wq->scale->offset, want, CASE_O));
+}
+
+static void check_learned_output(const bench *b, const conv_case *v, const oracle *o,
+                                 const float *grad, const float *got)
+{
+    const oct_qparams q = output_qparams(b);
+    const oct_fake_quant *fq = (const oct_fake_quant *)case_conv(b)->q.fake_quant;
+    const double lo = q.qmin - q.zero_point, hi = q.qmax - q.zero_point;
+    double want = 0;
+    for (int64_t i = 0; i < o->out; i++) {
+        double value = o->v[i];
+        if (v->activation != OCT_ACT_NONE) value = fmax(value, 0);
+        if (v->activation == OCT_ACT_RELU6) value = fmin(value, (double)(6.0f / q.scale));
+        want += (double)grad[i] * step_of(value, lo, hi, (double)q.scale);
+    }
+    /* A value in steps of 2^-16 of the range has 7 bits behind the point in float. */
+    const double factor = 1 / sqrt((double)(o->out / CASE_N) * hi);
+    const double loose = (v->out_bits == 16 ? 0.1 : 1e-3) * factor;
+    want *= factor;
+    cr_assert_float_eq((double)got[fq->learned->offset], want, 1e-4 * fabs(want) + loose,
+                       "kind %d, %s, %d + %d -> %d bits, live %d: %g, not %g", v->kind, v->target,
+                       v->in_bits, v->add_bits, v->out_bits, v->live,
+                       (double)got[fq->learned->offset], want);
+}
+
 static void check_backward(const conv_case *v)
 {
     bench b;
@@ -348,8 +420,14 @@ static void check_backward(const conv_case *v)
     oct_params_zero(&params);
     bench_backward(&b, bench_forward(&b, true), grad);
     OK(oct_params_reduce(&params, &oct_collective_one, &b.leaves));
+    oct_quantizers quantizers;
+    OK(oct_quantizers_collect(&quantizers, b.root));
+    OK(oct_quantizers_backward(&quantizers));
+    oct_quantizers_free(&quantizers);
     memcpy(got, params.grads, (size_t)params.numel * 4);
 
+    float weight[CASE_O * 9 * CASE_C];
+    memcpy(weight, case_conv(&b)->layer->params[0]->value.data, (size_t)(CASE_O * o.k) * 4);
     use_dequantized_weights(&b, &o);
     oct_params_zero(&params);
     OK(oct_context_create(&cx, &oct_collective_one));
@@ -362,9 +440,12 @@ static void check_backward(const conv_case *v)
     OK(oct_backward(cx, y));
     OK(oct_params_reduce(&params, &oct_collective_one, &b.leaves));
 
+    if (v->method) check_learned_weights(&b, &o, weight, got, params.grads);
+    if (v->method && v->out_bits) check_learned_output(&b, v, &o, grad, got);
     /* The sums are exact on one side and rounded on the other. */
     for (size_t i = 0; i < params.count; i++) {
         const oct_param *p = params.items[i];
+        if (strcmp(p->name, "scale") == 0) continue;
         const int64_t n = oct_numel(&p->value);
         /* A layer's bias before live batch norm has no gradient but rounding's. */
         if (v->live && strcmp(p->name, "bias") == 0 && p == case_conv(&b)->layer->params[1])
@@ -391,6 +472,19 @@ static void check_backward(const conv_case *v)
 Test(qat_conv_mixed, backward_is_the_straight_through_gradient, .timeout = 300)
 {
     each_case(check_backward);
+}
+
+static void check_learned(const conv_case *v)
+{
+    conv_case own = *v;
+    own.method = v->bias ? &lsq_fake_quant : &lsq_tensor_fake_quant;
+    check_forward(&own);
+    check_backward(&own);
+}
+
+Test(qat_conv_mixed, learned_scales_have_the_gradients_of_their_definition, .timeout = 300)
+{
+    each_case(check_learned);
 }
 
 static void check_program(const conv_case *v)

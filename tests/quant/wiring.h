@@ -47,10 +47,12 @@ typedef struct quantizer {
     float scale;
 } quantizer;
 
-static inline oct_fake_quant *wiring_fake_quant(quantizer q, const oct_target *target)
+static inline oct_fake_quant *wiring_fake_quant(quantizer q, const oct_target *target,
+                                                const oct_fake_quant_kind *kind)
 {
     oct_qconfig config = oct_qconfig_default();
     config.bits = q.bits;
+    config.fake_quant = kind;
     oct_fake_quant *fq = NULL;
     OK(oct_fake_quant_create(&fq, &config, target, q.is_signed));
     fq->scale[0] = q.scale;
@@ -58,10 +60,16 @@ static inline oct_fake_quant *wiring_fake_quant(quantizer q, const oct_target *t
     return fq;
 }
 
+static inline void wiring_adopt_kind(oct_module *m, quantizer q, const oct_target *target,
+                                     const oct_fake_quant_kind *kind)
+{
+    oct_fake_quant *fq = wiring_fake_quant(q, target, kind);
+    OK(oct_quantized_adopt(m, &fq));
+}
+
 static inline void wiring_adopt(oct_module *m, quantizer q, const oct_target *target)
 {
-    oct_fake_quant *fq = wiring_fake_quant(q, target);
-    OK(oct_quantized_adopt(m, &fq));
+    wiring_adopt_kind(m, q, target, &oct_fake_quant_affine);
 }
 
 /* A bench with a wiring on it. middle is taken over; it has its fake-quant already, if any. */

@@ -1,0 +1,180 @@
+/* Fake-quants of weights. */
+#include "quant/module/weight_fake_quant.h"
+
+#include "core/base/mem.h"
+#include "core/base/whole.h"
+#include "quant/kernel/bits.h"
+#include "quant/module/mask.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static const oct_qparams codes = {.scale = 1.0f, .zero_point = 0, .qmin = -127, .qmax = 127};
+
+static int64_t channels_of(const oct_tensor *weight)
+{
+    return oct_dim(weight, 0);
+}
+
+static int64_t depth_of(const oct_tensor *weight)
+{
+    return oct_numel(weight) / channels_of(weight);
+}
+
+static float of_target(const oct_weight_fake_quant *wq, float scale)
+{
+    return wq->shift ? oct_pow2_ceil(scale) : scale;
+}
+
+/* What the kind gives for the weights of now. */
+static void follow_weights(const oct_weight_fake_quant *wq, float *scale)
+{
+    const oct_tensor *weight = &wq->weight->value;
+    const int64_t channels = channels_of(weight), n = wq->per_tensor ? 1 : channels;
+    const int64_t k = oct_numel(weight) / n;
+#pragma omp parallel for schedule(static)
+    for (int64_t o = 0; o < n; o++)
+        scale[o] = oct_scale_at_least(wq->kind->weight_scale(oct_f32(weight) + o * k, k));
+    for (int64_t o = n; o < channels; o++)
+        scale[o] = scale[0];
+}
+
+void oct_weight_fake_quant_scales(const oct_weight_fake_quant *wq, float *scale)
+{
+    const int64_t n = channels_of(&wq->weight->value);
+    if (wq->scale)
+        memcpy(scale, wq->scale->value.data, (size_t)n * sizeof *scale);
+    else
+        follow_weights(wq, scale);
+    for (int64_t o = 0; o < n; o++)
+        scale[o] = of_target(wq, scale[o]);
+}
+
+static void describe(const oct_module *self, char *text, size_t size)
+{
+    const oct_weight_fake_quant *wq = (const oct_weight_fake_quant *)self;
+    snprintf(text, size, "kind=%s, %s%s", wq->kind->name, wq->scale ? "learned, " : "",
+             wq->per_tensor ? "per_tensor" : "per_channel");
+}
+
+const oct_module_type oct_weight_fake_quant_type = {
+    .name = "weight_fake_quant",
+    .describe = describe,
+    .leaf = true,
+};
+
+static oct_status add_scale(oct_weight_fake_quant *wq)
+{
+    const oct_shape shape = OCT_SHAPE(channels_of(&wq->weight->value));
+    OCT_TRY(oct_module_add_param(&wq->base, "scale", shape, false, &wq->scale));
+    follow_weights(wq, oct_f32(&wq->scale->value));
+    wq->scale->frozen = true;
+    return OCT_OK;
+}
+
+oct_status oct_weight_fake_quant_create(oct_weight_fake_quant **wq, const oct_fake_quant_kind *kind,
+                                        const oct_param *weight, bool per_tensor, bool shift)
+{
+    oct_module *module = NULL;
+    OCT_TRY(oct_module_create(&module, &oct_weight_fake_quant_type, sizeof(oct_weight_fake_quant)));
+    oct_weight_fake_quant *made = (oct_weight_fake_quant *)module;
+    made->kind = kind;
+    made->weight = weight;
+    made->per_tensor = per_tensor;
+    made->shift = shift;
+    oct_status status = kind->slope ? add_scale(made) : OCT_OK;
+    if (status != OCT_OK) {
+        oct_module_destroy(&module);
+        return status;
+    }
+    *wq = made;
+    return OCT_OK;
+}
+
+/* The gradient of some weights that share a scale, in place; returns what they add to that of the scale. */
+static double cut_block(const oct_weight_fake_quant *wq, float scale, const float *weight,
+                        int64_t n, float *grad)
+{
+    float v[OCT_FLAG_BLOCK], slope[OCT_FLAG_BLOCK];
+    uint8_t flags[OCT_FLAG_BLOCK], mask[OCT_FLAG_BLOCK / 8];
+    const float one_over = 1.0f / scale;
+    oct_qparams q = codes;
+    double sum = 0;
+    q.scale = scale;
+    for (int64_t i = 0; i < n; i++) {
+        v[i] = weight[i] * one_over;
+        flags[i] = fabsf(rintf(v[i])) <= (float)q.qmax;
+    }
+    if (wq->scale) {
+        wq->kind->slope(n, v, q, slope);
+        for (int64_t i = 0; i < n; i++)
+            sum += (double)grad[i] * (double)slope[i];
+    }
+    oct_bits_pack(flags, n, mask);
+    if (wq->kind->backward)
+        wq->kind->backward(n, mask, grad);
+    else
+        oct_mask_apply(mask, n, grad);
+    return sum;
+}
+
+static double cut_channel(const oct_weight_fake_quant *wq, float scale, int64_t channel)
+{
+    const int64_t k = depth_of(&wq->weight->value);
+    double sum = 0;
+    for (int64_t i = 0; i < k; i += OCT_FLAG_BLOCK)
+        sum += cut_block(wq, scale, oct_f32(&wq->weight->value) + channel * k + i,
+                         oct_smaller(k - i, OCT_FLAG_BLOCK), wq->weight->grad + channel * k + i);
+    return sum;
+}
+
+/* Sums of the channels to gradients; factors count the weights that share a scale. */
+static void give_gradients(const oct_weight_fake_quant *wq, const double *sum)
+{
+    const oct_tensor *weight = &wq->weight->value;
+    const int64_t channels = channels_of(weight), n = wq->per_tensor ? 1 : channels;
+    const int64_t together = oct_numel(weight) / n;
+    const float factor = wq->kind->factor ? wq->kind->factor(together, codes) : 1.0f;
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t begin = i * channels / n, end = (i + 1) * channels / n;
+        double total = 0;
+        for (int64_t o = begin; o < end; o++)
+            total += sum[o];
+        for (int64_t o = begin; o < end; o++)
+            wq->scale->grad[o] = (float)(total * (double)factor);
+    }
+}
+
+oct_status oct_weight_fake_quant_backward(const oct_weight_fake_quant *wq)
+{
+    const int64_t n = channels_of(&wq->weight->value);
+    double *sum = NULL;
+    float *scale = NULL;
+    oct_status status = OCT_OK;
+    if (!wq->quantizes) return OCT_OK;
+    OCT_TRY_OUT(oct_alloc(&sum, (size_t)n, sizeof *sum));
+    OCT_TRY_OUT(oct_alloc(&scale, (size_t)n, sizeof *scale));
+    oct_weight_fake_quant_scales(wq, scale);
+#pragma omp parallel for schedule(static)
+    for (int64_t o = 0; o < n; o++)
+        sum[o] = cut_channel(wq, scale[o], o);
+    if (wq->scale && !wq->scale->frozen) give_gradients(wq, sum);
+out:
+    oct_free(&scale);
+    oct_free(&sum);
+    return status;
+}
+
+oct_status oct_weight_fake_quant_update(const oct_weight_fake_quant *wq)
+{
+    char path[256];
+    if (!wq->scale || wq->scale->frozen) return OCT_OK;
+    float *scale = oct_f32(&wq->scale->value);
+    for (int64_t i = 0; i < oct_numel(&wq->scale->value); i++) {
+        OCT_CHECK(isfinite(scale[i]), OCT_NUMERIC, "%s: a learned scale is not finite",
+                  oct_module_path(&wq->base, path));
+        scale[i] = oct_scale_at_least(scale[i]);
+    }
+    return OCT_OK;
+}

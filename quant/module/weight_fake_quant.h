@@ -1,0 +1,35 @@
+/* The fake-quant of a layer's weights where their scales are not simply the largest magnitudes of the step: a
+ * module without a forward, the child "weight_fake_quant" of the qat_conv that owns the layer.
+ *
+ * Weights are the same for all samples, so what depends on them is computed from the total of their gradient,
+ * once a step (oct_quantizers_backward): it is cut where weights are beyond the codes, and gives the
+ * gradients of learned scales.
+ */
+#pragma once
+
+#include "core/nn/module.h"
+#include "quant/module/fake_quant_kind.h"
+
+typedef struct oct_weight_fake_quant {
+    oct_module base;
+    const oct_fake_quant_kind *kind;
+    const oct_param *weight; /* the layer's, (O, ...); borrowed */
+    bool per_tensor;         /* until a batch norm is folded into the layer */
+    bool shift;              /* the target wants powers of two */
+    bool quantizes;   /* codes are made of the weights: the gradient's way leads through them */
+    oct_param *scale; /* (O), learned; per_tensor: all are one number. NULL: not learned */
+} oct_weight_fake_quant;
+
+extern const oct_module_type oct_weight_fake_quant_type;
+
+/* A learned scale begins with what the kind gives for the weights of now. */
+oct_status oct_weight_fake_quant_create(oct_weight_fake_quant **wq, const oct_fake_quant_kind *kind,
+                                        const oct_param *weight, bool per_tensor,
+                                        bool shift) OCT_NODISCARD;
+/* Of each output channel, as codes are made with them: scale (O). */
+void oct_weight_fake_quant_scales(const oct_weight_fake_quant *wq, float *scale);
+/* From the total gradient of the values that the codes stand for to those of the weights and of the scale.
+ * Nothing where no codes are made. */
+oct_status oct_weight_fake_quant_backward(const oct_weight_fake_quant *wq) OCT_NODISCARD;
+/* After the optimizer: a learned scale is positive. OCT_NUMERIC when it is not finite. */
+oct_status oct_weight_fake_quant_update(const oct_weight_fake_quant *wq) OCT_NODISCARD;
