@@ -131,6 +131,11 @@ bool oct_call_site(oct_context *cx, const char *op, const oct_op_args *args, oct
     return false;
 }
 
+void oct_announce(oct_context *cx, const char *op, oct_tensor *const *inputs, int n, oct_tensor *y)
+{
+    if (y && cx->trace && cx->leaf_depth == 0) oct_trace_add(cx, NULL, op, inputs, n, y, NULL);
+}
+
 oct_node *oct_record(oct_context *cx, const char *op, void (*backward)(oct_context *, oct_node *),
                      oct_tensor *const *inputs, int n, bool params, oct_tensor *y)
 {
@@ -138,7 +143,7 @@ oct_node *oct_record(oct_context *cx, const char *op, void (*backward)(oct_conte
     if (n > OCT_MAX_INPUTS)
         return oct_context_fail(cx, OCT_DEFECT, "%s has %d inputs; an op takes at most %d", op, n,
                                 OCT_MAX_INPUTS);
-    if (cx->trace && cx->leaf_depth == 0) oct_trace_add(cx, NULL, op, inputs, n, y, NULL);
+    oct_announce(cx, op, inputs, n, y);
     bool needed = params;
     for (int i = 0; i < n; i++)
         needed |= inputs[i]->needs_grad;
@@ -212,7 +217,7 @@ static void share_grad(oct_context *cx, oct_tensor *x, const float *grad)
     bool sum;
     float *to = oct_grad_open(cx, x, &sum);
     if (!to) return;
-    int64_t samples = oct_dim(x, 0), n = samples ? oct_numel(x) / samples : 0;
+    int64_t samples = oct_samples(x), n = samples ? oct_numel(x) / samples : 0;
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < samples; i++) {
         if (sum)

@@ -87,6 +87,9 @@ void *oct_save(oct_context *cx, size_t bytes); /* arena memory for node->saved; 
 oct_node *oct_record(oct_context *cx, const char *op, void (*backward)(oct_context *, oct_node *),
                      oct_tensor *const *inputs, int n, bool params, oct_tensor *y);
 
+/* The same of what no gradient flows through: a node of the trace, none of the tape. */
+void oct_announce(oct_context *cx, const char *op, oct_tensor *const *inputs, int n, oct_tensor *y);
+
 /* Scratch for the time of one op. Sticky failure and NULL when there is no memory. */
 void *oct_scratch(oct_context *cx, size_t bytes);
 void oct_scratch_end(oct_context *cx, void *block);

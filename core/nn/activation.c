@@ -1,4 +1,5 @@
-/* Modules without state and arguments: relu, relu6, identity, add, mul, softmax. */
+/* Modules without state and arguments: relu, relu6, identity, add, mul, softmax,
+ * argmax. */
 #include "core/nn/modules.h"
 #include "core/nn/modules_impl.h"
 
@@ -22,6 +23,11 @@ static oct_tensor *softmax_forward(oct_context *cx, oct_module *self, oct_tensor
     return oct_needs_inputs(cx, self, n, 1) ? oct_softmax(cx, x[0]) : NULL;
 }
 
+static oct_tensor *argmax_forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
+{
+    return oct_needs_inputs(cx, self, n, 1) ? oct_argmax(cx, x[0]) : NULL;
+}
+
 static oct_tensor *add_forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
 {
     return oct_needs_inputs(cx, self, n, 2) ? oct_add(cx, x[0], x[1]) : NULL;
@@ -36,5 +42,6 @@ OCT_PLAIN_MODULE(relu)
 OCT_PLAIN_MODULE(relu6)
 OCT_PLAIN_MODULE(identity)
 OCT_PLAIN_MODULE(softmax)
+OCT_PLAIN_MODULE(argmax)
 OCT_PLAIN_MODULE(add)
 OCT_PLAIN_MODULE(mul)

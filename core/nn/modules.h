@@ -8,7 +8,8 @@ extern const oct_module_type oct_conv2d_type, oct_linear_type, oct_batch_norm_ty
     oct_relu6_type, oct_max_pool_type, oct_avg_pool_type, oct_global_avg_pool_type, oct_add_type,
     oct_concat_type, oct_flatten_type, oct_identity_type, oct_sequential_type,
     oct_conv_transpose2d_type, oct_mul_type, oct_add_scalar_type, oct_mul_scalar_type,
-    oct_softmax_type, oct_interpolate_type, oct_reshape_type;
+    oct_softmax_type, oct_interpolate_type, oct_reshape_type, oct_squeeze_type, oct_argmax_type,
+    oct_cross_entropy_loss_type;
 #define OCT_ELEMENTWISE(name) extern const oct_module_type oct_##name##_type;
 #include "core/op/elementwise_list.def"
 #undef OCT_ELEMENTWISE
@@ -65,6 +66,16 @@ typedef struct oct_reshape_module {
     oct_shape shape; /* dim[0] is ignored */
 } oct_reshape_module;
 
+typedef struct oct_squeeze_module {
+    oct_module base;
+    int dim; /* 0: all but the batch */
+} oct_squeeze_module;
+
+typedef struct oct_cross_entropy_loss_module {
+    oct_module base;
+    double smoothing;
+} oct_cross_entropy_loss_module;
+
 enum { OCT_SEQUENTIAL_MAX = 64 };
 typedef struct oct_sequential_module {
     oct_module base;
@@ -95,6 +106,11 @@ oct_status oct_softmax_create(oct_module **m) OCT_NODISCARD;
 oct_status oct_interpolate_create(oct_module **m, int64_t out_h, int64_t out_w,
                                   oct_interpolation mode) OCT_NODISCARD;
 oct_status oct_reshape_create(oct_module **m, oct_shape shape) OCT_NODISCARD;
+oct_status oct_squeeze_create(oct_module **m) OCT_NODISCARD;
+oct_status oct_squeeze_dim_create(oct_module **m, int dim) OCT_NODISCARD;
+oct_status oct_argmax_create(oct_module **m) OCT_NODISCARD;
+/* two inputs: logits and target */
+oct_status oct_cross_entropy_loss_create(oct_module **m, double smoothing) OCT_NODISCARD;
 oct_status oct_conv_transpose2d_create(oct_module **m, int64_t in, int64_t out, oct_conv_geometry g,
                                        bool bias) OCT_NODISCARD;
 oct_status oct_concat_create(oct_module **m) OCT_NODISCARD; /* two or more inputs */

@@ -1,4 +1,4 @@
-/* Modules that move values: concat, flatten, reshape, interpolate. */
+/* Modules that move values: concat, flatten, reshape, squeeze, interpolate. */
 #include "core/nn/modules.h"
 #include "core/nn/modules_impl.h"
 
@@ -74,6 +74,55 @@ oct_status oct_reshape_create(oct_module **m, oct_shape shape)
     OCT_TRY(oct_module_create(m, &oct_reshape_type, sizeof(oct_reshape_module)));
     ((oct_reshape_module *)*m)->shape = shape;
     return OCT_OK;
+}
+
+static oct_tensor *squeeze_forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
+{
+    const oct_squeeze_module *m = (const oct_squeeze_module *)self;
+    if (!oct_needs_inputs(cx, self, n, 1)) return NULL;
+    return m->dim == 0 ? oct_squeeze(cx, x[0]) : oct_squeeze_dim(cx, x[0], m->dim);
+}
+
+static void squeeze_describe(const oct_module *self, char *text, size_t size)
+{
+    const oct_squeeze_module *m = (const oct_squeeze_module *)self;
+    text[0] = '\0';
+    if (m->dim != 0) snprintf(text, size, "dimension %d", m->dim);
+}
+
+static void squeeze_args(const oct_module *self, oct_op_args *args)
+{
+    *args = *OCT_OP_ARGS(((const oct_squeeze_module *)self)->dim);
+}
+
+static oct_status squeeze_from(oct_module **m, const oct_op_args *args)
+{
+    *m = NULL;
+    int64_t dim;
+    OCT_TRY(oct_args_whole("squeeze", args, 1, &dim));
+    OCT_CHECK(dim >= 0 && dim < OCT_MAX_DIMS, OCT_USAGE,
+              "a squeeze cannot drop dimension %lld; it is 1 to %d, or 0 for all of size 1",
+              (long long)dim, OCT_MAX_DIMS - 1);
+    OCT_TRY(oct_module_create(m, &oct_squeeze_type, sizeof(oct_squeeze_module)));
+    ((oct_squeeze_module *)*m)->dim = (int)dim;
+    return OCT_OK;
+}
+
+const oct_module_type oct_squeeze_type = {.name = "squeeze",
+                                          .forward = squeeze_forward,
+                                          .describe = squeeze_describe,
+                                          .leaf = true,
+                                          .create = squeeze_from,
+                                          .args = squeeze_args};
+
+oct_status oct_squeeze_create(oct_module **m)
+{
+    return squeeze_from(m, OCT_OP_ARGS(0));
+}
+
+oct_status oct_squeeze_dim_create(oct_module **m, int dim)
+{
+    return squeeze_from(m, OCT_OP_ARGS(dim == 0 ? -1 : dim)); /* 0 is the batch here */
 }
 
 static oct_tensor *interpolate_forward(oct_context *cx, oct_module *self, oct_tensor *const *x,

@@ -7,7 +7,8 @@ static void activation_backward(oct_context *cx, oct_node *node)
 {
     const oct_activation *const *activation = node->saved;
     const float *y = oct_f32(node->output);
-    int64_t samples = oct_dim(node->output, 0), n = samples ? oct_numel(node->output) / samples : 0;
+    int64_t samples = oct_samples(node->output),
+            n = samples ? oct_numel(node->output) / samples : 0;
     float *grad = oct_take_grad(node->output);
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < samples; i++)
@@ -22,7 +23,7 @@ oct_tensor *oct_activate(oct_context *cx, oct_tensor *x, const oct_activation *a
     const oct_activation **saved = oct_save(cx, sizeof *saved);
     if (!y || !saved) return NULL;
     *saved = activation;
-    int64_t samples = oct_dim(x, 0), n = samples ? oct_numel(x) / samples : 0;
+    int64_t samples = oct_samples(x), n = samples ? oct_numel(x) / samples : 0;
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < samples; i++)
         activation->forward(n, oct_f32(x) + i * n, oct_f32(y) + i * n);

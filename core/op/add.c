@@ -24,7 +24,7 @@ oct_tensor *oct_add(oct_context *cx, oct_tensor *a, oct_tensor *b)
     if (!oct_needs_one_shape(cx, "add", a, b)) return NULL;
     y = oct_tensor_new(cx, OCT_F32, a->shape);
     if (!y) return NULL;
-    int64_t samples = oct_dim(a, 0), n = samples ? oct_numel(a) / samples : 0;
+    int64_t samples = oct_samples(a), n = samples ? oct_numel(a) / samples : 0;
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < samples; i++)
         sum_values(n, oct_f32(a) + i * n, oct_f32(b) + i * n, oct_f32(y) + i * n);

@@ -40,7 +40,7 @@ static void apply_slope(const applied *a, int64_t n, const float *x, float *grad
 static void elementwise_backward(oct_context *cx, oct_node *node)
 {
     oct_tensor *x = node->input[0];
-    int64_t samples = oct_dim(x, 0), n = samples ? oct_numel(x) / samples : 0;
+    int64_t samples = oct_samples(x), n = samples ? oct_numel(x) / samples : 0;
     float *grad = oct_take_grad(node->output);
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < samples; i++)
@@ -65,7 +65,7 @@ oct_tensor *oct_elementwise_apply(oct_context *cx, const oct_elementwise *f, con
     if (!oct_ready(cx, &x, 1) || !oct_needs_f32(cx, f->name, x)) return NULL;
     y = oct_tensor_new(cx, OCT_F32, x->shape);
     if (!y) return NULL;
-    int64_t samples = oct_dim(x, 0), n = samples ? oct_numel(x) / samples : 0;
+    int64_t samples = oct_samples(x), n = samples ? oct_numel(x) / samples : 0;
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < samples; i++)
         apply(&a, n, oct_f32(x) + i * n, oct_f32(y) + i * n);

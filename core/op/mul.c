@@ -17,7 +17,7 @@ static void give_product(oct_context *cx, const oct_node *node, oct_tensor *x,
     if (!x->needs_grad) return;
     float *grad = oct_grad_new(cx, x);
     if (!grad) return;
-    int64_t samples = oct_dim(x, 0), n = samples ? oct_numel(x) / samples : 0;
+    int64_t samples = oct_samples(x), n = samples ? oct_numel(x) / samples : 0;
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < samples; i++)
         multiply(n, node->output->grad + i * n, oct_f32(other) + i * n, grad + i * n);
@@ -40,7 +40,7 @@ oct_tensor *oct_mul(oct_context *cx, oct_tensor *a, oct_tensor *b)
     if (!oct_needs_one_shape(cx, "mul", a, b)) return NULL;
     y = oct_tensor_new(cx, OCT_F32, a->shape);
     if (!y) return NULL;
-    int64_t samples = oct_dim(a, 0), n = samples ? oct_numel(a) / samples : 0;
+    int64_t samples = oct_samples(a), n = samples ? oct_numel(a) / samples : 0;
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < samples; i++)
         multiply(n, oct_f32(a) + i * n, oct_f32(b) + i * n, oct_f32(y) + i * n);

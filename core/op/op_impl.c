@@ -6,9 +6,8 @@
 bool oct_needs_f32(oct_context *cx, const char *op, const oct_tensor *x)
 {
     if (x->dtype == OCT_F32) return true;
-    oct_context_fail(cx, OCT_USAGE,
-                     "%s takes f32 values, but its input holds %s; dequantize it first", op,
-                     oct_dtype_name(x->dtype));
+    oct_context_fail(cx, OCT_USAGE, "%s takes f32 values, but its input holds %s%s", op,
+                     oct_dtype_name(x->dtype), oct_is_codes(x) ? "; dequantize it first" : "");
     return false;
 }
 

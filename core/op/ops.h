@@ -59,6 +59,13 @@ oct_tensor *oct_interpolate(oct_context *cx, oct_tensor *x, int64_t out_h, int64
 /* The same values in another shape; dim[0] of `shape` is ignored and stays the batch. f32 or codes;
  * a view. */
 oct_tensor *oct_reshape(oct_context *cx, oct_tensor *x, oct_shape shape);
+/* Without the dimensions of size 1 behind the batch, or without this one, if it has size 1; dim: 1 or
+ * more. Any type; a view. */
+oct_tensor *oct_squeeze(oct_context *cx, oct_tensor *x);
+oct_tensor *oct_squeeze_dim(oct_context *cx, oct_tensor *x, int dim);
+/* Class numbers: (..., C) -> (...) of s32, the place of the largest value of the last dimension, the first
+ * of equal ones; a NaN is the largest. f32 or codes. No gradient flows through. */
+oct_tensor *oct_argmax(oct_context *cx, oct_tensor *x);
 /* Along the last dimension. */
 oct_tensor *oct_concat(oct_context *cx, oct_tensor *const *x, int n);
 /* Square windows, padding never counts. f32 or codes (order of codes = order of values); the
@@ -80,3 +87,8 @@ typedef struct oct_loss {
 } oct_loss;
 oct_tensor *oct_cross_entropy(oct_context *cx, oct_tensor *logits, const int32_t *labels,
                               float smoothing, oct_loss *result);
+/* The same for a forward that ends in its loss, as torch.nn.functional.cross_entropy(logits, target):
+ * target (N, K) f32, the probability of each class, or (N) class numbers, s32 or f32. The gradient
+ * goes to logits and to probabilities. Smoothing: 0 to 1. */
+oct_tensor *oct_cross_entropy_loss(oct_context *cx, oct_tensor *logits, oct_tensor *target,
+                                   double smoothing);

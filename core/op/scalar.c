@@ -34,7 +34,8 @@ static void add_scalar_backward(oct_context *cx, oct_node *node)
 static void mul_scalar_backward(oct_context *cx, oct_node *node)
 {
     const float *value = node->saved;
-    int64_t samples = oct_dim(node->output, 0), n = samples ? oct_numel(node->output) / samples : 0;
+    int64_t samples = oct_samples(node->output),
+            n = samples ? oct_numel(node->output) / samples : 0;
     float *grad = oct_take_grad(node->output);
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < samples; i++)
@@ -51,7 +52,7 @@ static oct_tensor *filled(oct_context *cx, const char *op, oct_tensor *x, double
         return oct_context_fail(cx, OCT_USAGE, "%s takes a finite number, but has %g", op, value);
     oct_tensor *y = oct_tensor_new(cx, OCT_F32, x->shape);
     if (!y) return NULL;
-    int64_t samples = oct_dim(x, 0), n = samples ? oct_numel(x) / samples : 0;
+    int64_t samples = oct_samples(x), n = samples ? oct_numel(x) / samples : 0;
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < samples; i++)
         fill(n, (float)value, oct_f32(x) + i * n, oct_f32(y) + i * n);

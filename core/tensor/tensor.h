@@ -97,3 +97,8 @@ static inline int64_t oct_dim(const oct_tensor *t, int i)
 }
 int64_t oct_numel(const oct_tensor *t);
 bool oct_all_finite(const float *x, int64_t n);
+/* Dimension 0; one of a single number. */
+static inline int64_t oct_samples(const oct_tensor *t)
+{
+    return t->shape.ndim > 0 ? t->shape.dim[0] : 1;
+}

@@ -80,6 +80,19 @@ static oct_tensor *leaky_relu(oct_context *cx, oct_tensor *const *x)
     return oct_leaky_relu(cx, x[0], 0.3);
 }
 
+static oct_tensor *squeeze(oct_context *cx, oct_tensor *const *x)
+{
+    return oct_squeeze(cx, x[0]);
+}
+static oct_tensor *squeeze_dim(oct_context *cx, oct_tensor *const *x)
+{
+    return oct_squeeze_dim(cx, x[0], 2);
+}
+static oct_tensor *argmax(oct_context *cx, oct_tensor *const *x)
+{
+    return oct_argmax(cx, x[0]);
+}
+
 static const struct {
     const char *name;
     call_fn call;
@@ -99,6 +112,9 @@ static const struct {
     {"reshape", reshape, 1, 2},
     {"interpolate", interpolate, 1, 3},
     {"softmax", softmax, 1, 0},
+    {"squeeze", squeeze, 1, 1},
+    {"squeeze", squeeze_dim, 1, 1},
+    {"argmax", argmax, 1, 0},
     {"sigmoid", sigmoid, 1, 0},
     {"silu", silu, 1, 0},
     {"hard_swish", hard_swish, 1, 0},
@@ -176,6 +192,27 @@ Test(call_sites, each_op_is_announced_and_its_module_computes_the_same, .timeout
         oct_check_tensor(oct_module_call(r.cx, m, r.in, ops[i].inputs), y, ops[i].name);
         oct_module_destroy(&m);
     }
+    end(&r);
+}
+
+/* Of other shapes than the rest. */
+Test(call_sites, a_loss_is_one, .timeout = 60)
+{
+    site_rig r;
+    begin(&r);
+    for (int i = 0; i < 2; i++)
+        r.x[i].shape = OCT_SHAPE(2, 60);
+    listener l = {.base = {.call = heard}};
+    r.cx->interceptor = &l.base;
+    const oct_tensor *y = oct_cross_entropy_loss(r.cx, r.in[0], r.in[1], 0.25);
+    r.cx->interceptor = NULL;
+    cr_assert(y, "%s", oct_fail_text(0));
+    cr_assert(l.calls == 1 && l.inputs == 2 && l.args.count == 1 && l.args.value[0] == 0.25);
+    cr_assert_str_eq(l.op, "cross_entropy_loss");
+    oct_module *m;
+    RIG_OK(oct_module_type_find(l.op)->create(&m, &l.args));
+    oct_check_tensor(oct_module_call(r.cx, m, r.in, 2), y, l.op);
+    oct_module_destroy(&m);
     end(&r);
 }
 

@@ -182,6 +182,9 @@ RIG_FORWARD(bilinear_of, oct_interpolate(cx, x[0], 7, 3, OCT_BILINEAR))
 RIG_FORWARD(reshape_of, oct_reshape(cx, x[0], OCT_SHAPE(0, 4, 1, 6)))
 RIG_FORWARD(spread_of, oct_spread(cx, x[0], 3))
 
+RIG_FORWARD(squeeze_of, oct_squeeze(cx, x[0]))
+RIG_FORWARD(squeeze_dim_of, oct_squeeze_dim(cx, x[0], 2))
+
 static void check_op(rig_forward forward, oct_shape shape)
 {
     rig r = rig_of(NULL, forward, shape.dim[0], 2);
@@ -225,6 +228,12 @@ Test(gradcheck, interpolate)
     check_op(nearest_of, OCT_SHAPE(3, 3, 5, 2));
     check_op(bilinear_of, OCT_SHAPE(3, 3, 5, 2));
     check_op(bilinear_of, OCT_SHAPE(3, 1, 1, 4));
+}
+
+Test(gradcheck, squeeze)
+{
+    check_op(squeeze_of, OCT_SHAPE(3, 1, 1, 4));
+    check_op(squeeze_dim_of, OCT_SHAPE(3, 1, 1, 4));
 }
 
 Test(gradcheck, reshape_and_spread)
@@ -290,6 +299,23 @@ Test(gradcheck, cross_entropy_with_smoothing)
     }
     oct_free(&grad);
     rig_end(&r);
+}
+
+/* Gradients are those of a mean over 5 samples: small numbers, taken times 5 to be seen. */
+RIG_FORWARD(soft_loss_of,
+            oct_mul_scalar(cx, oct_cross_entropy_loss(cx, x[0], oct_softmax(cx, x[1]), 0.2), 5))
+RIG_FORWARD(plain_soft_loss_of, oct_mul_scalar(cx, oct_cross_entropy_loss(cx, x[0], x[1], 0), 5))
+
+Test(gradcheck, losses_of_probabilities)
+{
+    rig r = rig_of(NULL, soft_loss_of, 5, 2);
+    rig_input(&r, OCT_SHAPE(5, 4), 0.3F);
+    rig_input(&r, OCT_SHAPE(5, 4), 0.3F);
+    check_grads(&r, 0.02F);
+    r = rig_of(NULL, plain_soft_loss_of, 5, 2);
+    rig_input(&r, OCT_SHAPE(5, 4), 0.3F);
+    rig_input(&r, OCT_SHAPE(5, 4), 0.3F);
+    check_grads(&r, 0.02F);
 }
 
 static oct_tensor *twice_conv(oct_context *cx, oct_module *root, oct_tensor *const *x, int n)

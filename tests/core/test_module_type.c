@@ -28,6 +28,9 @@ static const struct {
     {"reshape", {3, {4, 2, 8}}, "(N, 4, 2, 8)"},
     {"interpolate", {3, {8, 9, 1}}, "to 8x9, bilinear"},
     {"softmax", {0}, NULL},
+    {"squeeze", {1, {2}}, "dimension 2"},
+    {"argmax", {0}, NULL},
+    {"cross_entropy_loss", {1, {0.25}}, "smoothing 0.25"},
     {"identity", {0}, NULL},
     {"sigmoid", {0}, ""},
     {"silu", {0}, ""},
@@ -107,6 +110,10 @@ Test(module_type, arguments_out_of_range_are_refused, .timeout = 60)
     check_refused("interpolate", OCT_OP_ARGS(4, 4, 2), "cannot have mode 2");
     check_refused("reshape", OCT_OP_ARGS(4, 0), "each dimension must be at least 1");
     check_refused("reshape", OCT_OP_ARGS(1, 1, 1, 1), "at most 3 dimensions");
+    check_refused("squeeze", OCT_OP_ARGS(4), "dimension 4; it is 1 to 3, or 0 for all");
+    check_refused("squeeze", OCT_OP_ARGS(-1), "dimension -1");
+    check_refused("cross_entropy_loss", OCT_OP_ARGS(1.01), "a smoothing of 1.01; it is 0 to 1");
+    check_refused("cross_entropy_loss", OCT_OP_ARGS((double)NAN), "a smoothing of nan");
     check_refused("leaky_relu", OCT_OP_ARGS(HUGE_VAL), "finite numbers");
     check_refused("add_scalar", OCT_OP_ARGS((double)NAN), "a finite number");
 }

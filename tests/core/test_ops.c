@@ -135,6 +135,140 @@ Test(ops, softmax_survives_large_values_and_keeps_nan)
     rig_end(&r);
 }
 
+RIG_FORWARD(soft_loss_of, oct_cross_entropy_loss(cx, x[0], x[1], 0))
+RIG_FORWARD(soft_loss_smooth_of,
+            oct_cross_entropy_loss(cx, x[0], oct_softmax(cx, x[1]), (double)0.1F))
+RIG_FORWARD(seed_loss_of, oct_cross_entropy_loss(cx, oct_softmax(cx, x[0]), x[1], 0))
+
+#define CHECK_GOLDEN_LOSS(name)                                                                    \
+    do {                                                                                           \
+        rig r = rig_of(NULL, name##_of, 6, 4);                                                     \
+        add_input(&r, OCT_SHAPE(6, 5), golden_##name##_x0);                                        \
+        add_input(&r, OCT_SHAPE(6, 5), golden_##name##_x1);                                        \
+        oct_tensor *y = rig_run(&r, true);                                                         \
+        cr_assert(y, "%s", oct_fail_text(0));                                                      \
+        cr_assert_eq(y->shape.ndim, 0);                                                            \
+        CHECK_GOLDEN(oct_f32(y), golden_##name##_y);                                               \
+        rig_backward(&r, y, golden_##name##_grad_y);                                               \
+        CHECK_GOLDEN(r.input[0].grad, golden_##name##_grad_x0);                                    \
+        CHECK_GOLDEN(r.input[1].grad, golden_##name##_grad_x1);                                    \
+        rig_end(&r);                                                                               \
+    } while (0)
+
+Test(ops, losses_of_probabilities_agree_with_pytorch)
+{
+    CHECK_GOLDEN_LOSS(soft_loss);
+    CHECK_GOLDEN_LOSS(soft_loss_smooth);
+    CHECK_GOLDEN_LOSS(seed_loss);
+}
+
+RIG_FORWARD(argmax_of, oct_argmax(cx, x[0]))
+
+Test(ops, argmax_agrees_with_pytorch_also_where_maxima_tie)
+{
+    rig r = rig_of(NULL, argmax_of, 12, 8);
+    add_input(&r, OCT_SHAPE(12, 6), golden_argmax_x);
+    const oct_tensor *y = rig_run(&r, true); /* recording, though no gradient goes back */
+    cr_assert(y, "%s", oct_fail_text(0));
+    cr_assert_eq(y->dtype, OCT_S32);
+    cr_assert(y->shape.ndim == 1 && oct_dim(y, 0) == 12);
+    cr_assert(!y->needs_grad && !y->node);
+    for (int i = 0; i < 12; i++)
+        cr_assert_eq(((const int32_t *)y->data)[i], (int32_t)golden_argmax_y[i], "row %d", i);
+    rig_end(&r);
+}
+
+/* As the definition says: the first place that none is larger than. */
+static int32_t first_largest(const uint16_t *codes, int n)
+{
+    for (int i = 0; i < n; i++) {
+        bool largest = true;
+        for (int k = 0; k < n; k++)
+            largest &= codes[k] <= codes[i];
+        if (largest) return i;
+    }
+    return -1;
+}
+
+Test(ops, argmax_of_codes_takes_the_first_of_equal_ones)
+{
+    enum { ROWS = 2 * 7 * 9, WIDE = 5 };
+    uint16_t words[ROWS * WIDE];
+    uint8_t bytes[ROWS * WIDE];
+    oct_context *cx;
+    RIG_OK(oct_context_create(&cx, &oct_collective_one));
+    oct_context_begin(cx, oct_leaves_split(2, 8, 0, 1), false);
+    for (int i = 0; i < ROWS * WIDE; i++) {
+        int drawn = (int)(golden_argmax_x[i % 12] + 3) % 4 + (i * 7919) % 3;
+        bytes[i] = (uint8_t)(250 + drawn);
+        words[i] = (uint16_t)(i % 3 ? 65530 + drawn : 255 + drawn);
+    }
+    for (int wide = 0; wide < 2; wide++) {
+        oct_tensor x = {.dtype = wide ? OCT_U16 : OCT_U8,
+                        .shape = OCT_SHAPE(2, 7, 9, WIDE),
+                        .data = wide ? (void *)words : bytes,
+                        .id = -1,
+                        .place = -1};
+        const oct_tensor *y = oct_argmax(cx, &x);
+        oct_shape want = OCT_SHAPE(2, 7, 9);
+        cr_assert(y && oct_shape_equal(&y->shape, &want), "%s", oct_fail_text(0));
+        for (int r = 0; r < ROWS; r++) {
+            uint16_t row[WIDE];
+            for (int i = 0; i < WIDE; i++)
+                row[i] = wide ? words[r * WIDE + i] : bytes[r * WIDE + i];
+            cr_assert_eq(((const int32_t *)y->data)[r], first_largest(row, WIDE));
+        }
+    }
+    oct_context_destroy(&cx);
+}
+
+/* Two losses in one, as a forward may end. */
+static oct_tensor *two_losses(oct_context *cx, oct_module *root, oct_tensor *const *x, int n)
+{
+    (void)root, (void)n;
+    oct_tensor *a = oct_cross_entropy_loss(cx, x[0], x[1], 0);
+    return oct_add(cx, oct_mul_scalar(cx, a, 0.5), oct_cross_entropy_loss(cx, x[0], x[2], 0.1));
+}
+
+Test(ops, a_loss_counts_on_like_any_number)
+{
+    rig r = rig_of(NULL, two_losses, 6, 4);
+    float numbers[6] = {0, 4, 2, 2, 1, 3}, *grad[3], total, one = 1;
+    add_input(&r, OCT_SHAPE(6, 5), golden_soft_loss_x0);
+    add_input(&r, OCT_SHAPE(6, 5), golden_soft_loss_x1);
+    add_input(&r, OCT_SHAPE(6), numbers);
+    oct_tensor *y = rig_run(&r, true);
+    cr_assert(y, "%s", oct_fail_text(0));
+    total = oct_f32(y)[0];
+    rig_backward(&r, y, &one);
+    cr_assert_null(r.input[2].grad, "a class number got a gradient");
+    grad[0] = rig_take(30, sizeof(float));
+    set_values(grad[0], r.input[0].grad, 30);
+
+    /* The same from each loss alone; numbers as s32 this time. */
+    int32_t labels_of_x2[6];
+    for (int i = 0; i < 6; i++)
+        labels_of_x2[i] = (int32_t)numbers[i];
+    for (int k = 0; k < 2; k++) {
+        oct_tensor whole = {.dtype = OCT_S32, .shape = OCT_SHAPE(6), .data = labels_of_x2};
+        oct_context_begin(r.cx, r.leaves, true);
+        r.input[0].grad = NULL;
+        oct_tensor *x = &r.input[0], *target = k ? &whole : &r.input[1];
+        y = oct_cross_entropy_loss(r.cx, x, target, k ? 0.1 : 0);
+        cr_assert(y, "%s", oct_fail_text(0));
+        total -= oct_f32(y)[0] * (k ? 1.0F : 0.5F);
+        rig_backward(&r, y, NULL);
+        grad[k + 1] = rig_take(30, sizeof(float));
+        set_values(grad[k + 1], r.input[0].grad, 30);
+    }
+    cr_assert_float_eq((double)total, 0, 1e-5);
+    for (int i = 0; i < 30; i++)
+        cr_assert_float_eq((double)grad[0][i], 0.5 * (double)grad[1][i] + (double)grad[2][i], 1e-6);
+    for (int k = 0; k < 3; k++)
+        oct_free(&grad[k]);
+    rig_end(&r);
+}
+
 static rig bn_rig(bool training)
 {
     oct_module *m;
@@ -238,6 +372,11 @@ Test(ops, a_label_out_of_range_names_the_sample)
     labels[4] = -1;
     cr_assert_null(rig_run(&r, true));
     cr_assert(strstr(oct_fail_text(0), "label -1"));
+    float given[6] = {0, 4, 2.5F, 2, 1, 3};
+    oct_tensor target = {.shape = OCT_SHAPE(6), .data = given};
+    oct_context_begin(r.cx, r.leaves, true);
+    cr_assert_null(oct_cross_entropy_loss(r.cx, &r.input[0], &target, 0));
+    cr_assert(strstr(oct_fail_text(0), "sample 2 of the batch has label 2.5, but the model has 5"));
     rig_end(&r);
 }
 
@@ -335,6 +474,35 @@ static void check_view(const oct_tensor *y, const oct_tensor *x, oct_shape shape
     cr_assert_eq(y->id, -1);
     cr_assert_eq(y->place, -1);
     cr_assert(oct_shape_equal(&y->shape, &shape));
+}
+
+Test(ops, squeeze_drops_what_has_size_one_but_never_the_batch)
+{
+    static const struct {
+        oct_shape from, all, first; /* all: of every dimension; first: of dimension 1 */
+    } cases[] = {
+        {{4, {2, 1, 1, 5}}, {2, {2, 5}}, {3, {2, 1, 5}}},
+        {{4, {1, 1, 1, 1}}, {1, {1}}, {3, {1, 1, 1}}},
+        {{4, {1, 3, 1, 4}}, {3, {1, 3, 4}}, {4, {1, 3, 1, 4}}},
+        {{3, {2, 1, 7}}, {2, {2, 7}}, {2, {2, 7}}},
+        {{2, {1, 7}}, {2, {1, 7}}, {2, {1, 7}}},
+    };
+    static const oct_dtype types[] = {OCT_F32, OCT_U8, OCT_U16, OCT_S32};
+    float data[32];
+    oct_context *cx;
+    RIG_OK(oct_context_create(&cx, &oct_collective_one));
+    oct_context_begin(cx, oct_leaves_split(2, 8, 0, 1), false);
+    for (size_t i = 0; i < OCT_COUNT(cases) * OCT_COUNT(types); i++) {
+        oct_tensor x = {.dtype = types[i % OCT_COUNT(types)],
+                        .shape = cases[i / OCT_COUNT(types)].from,
+                        .data = data,
+                        .id = 3,
+                        .place = 4,
+                        .q = {.scale = 0.5F}};
+        check_view(oct_squeeze(cx, &x), &x, cases[i / OCT_COUNT(types)].all);
+        check_view(oct_squeeze_dim(cx, &x, 1), &x, cases[i / OCT_COUNT(types)].first);
+    }
+    oct_context_destroy(&cx);
 }
 
 Test(ops, flatten_and_reshape_are_views_that_keep_the_scale)
@@ -600,6 +768,16 @@ Test(ops, new_shapes_and_numbers_that_cannot_be_are_refused)
     check_refused(oct_mul_scalar(cx, &row, 1e39), cx, "takes a finite number, but has 1e+39");
     check_refused(oct_leaky_relu(cx, &row, HUGE_VAL), cx, "takes finite numbers, but has inf");
     check_refused(oct_sigmoid(cx, &sums), cx, "sigmoid takes f32 values, but its input holds s32");
+    check_refused(oct_squeeze_dim(cx, &image, 0), cx, "dimension 0 is the batch, which stays");
+    check_refused(oct_squeeze_dim(cx, &image, 4), cx, "drop dimension 4 of (2, 2, 5, 3)");
+    check_refused(oct_argmax(cx, &sums), cx, "u8 or u16 codes, but its input holds s32");
+    oct_tensor flat = {.shape = OCT_SHAPE(2), .data = data, .id = -1};
+    check_refused(oct_argmax(cx, &flat), cx, "one or more values each, but its input is (2)");
+    check_refused(oct_cross_entropy_loss(cx, &row, &image, 0), cx,
+                  "has (2, 6) and (2, 2, 5, 3) f32");
+    check_refused(oct_cross_entropy_loss(cx, &image, &row, 0), cx,
+                  "takes logits (N, K), but its input is (2, 2, 5, 3)");
+    check_refused(oct_cross_entropy_loss(cx, &row, &row, 1.5), cx, "a smoothing of 0 to 1");
     check_refused(oct_reshape(cx, &image, OCT_SHAPE(0, 5, 5)), cx,
                   "(2, 2, 5, 3) and (2, 5, 5) hold different numbers");
     check_refused(oct_interpolate(cx, &row, 2, 2, OCT_NEAREST), cx,

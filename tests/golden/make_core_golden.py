@@ -122,6 +122,13 @@ def put_function(name, f, *shapes):
     put(f"{name}_grad_y", grad)
 
 
+def put_argmax():
+    x = torch.randint(-3, 4, (12, 6)).float()  # ties on purpose
+    x[2, 4] = x[5, 1] = x[5, 3] = float("nan")
+    put("argmax_x", x)
+    put("argmax_y", torch.argmax(x, dim=1))
+
+
 def resized(h, w, mode):
     corners = {"align_corners": False} if mode == "bilinear" else {}
     return lambda x: F.interpolate(x, (h, w), mode=mode, **corners)
@@ -151,16 +158,20 @@ put_function("softmax", lambda x: F.softmax(x, -1), (4, 9))
 put_function("nearest", resized(3, 10, "nearest"), (2, 3, 4, 5))
 put_function("bilinear", resized(3, 10, "bilinear"), (2, 3, 4, 5))
 put_function("bilinear_up", resized(8, 6, "bilinear"), (2, 2, 4, 3))
+put_function("soft_loss", lambda z, t: F.cross_entropy(z, t), (6, 5), (6, 5))
+put_function("soft_loss_smooth", lambda z, t: F.cross_entropy(z, t.softmax(1), label_smoothing=0.1), (6, 5), (6, 5))
+put_function("seed_loss", lambda z, t: F.cross_entropy(torch.softmax(z, dim=1), t), (6, 5), (6, 5))
+put_argmax()
 
 with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "core_golden.h"), "w") as f:
     f.write(f"/* What PyTorch {torch.__version__} computes. Made by make_core_golden.py, never by hand. */\n")
-    f.write("#pragma once\n\n")
+    f.write("#pragma once\n\n#include <math.h>\n\n")
     for name, values in arrays:
         kind, suffix = ("double", "") if name == "cosine_lr" else ("float", "F")
         line = f"static const {kind} golden_{name}[{len(values)}] = {{"
         f.write(line + "\n")
         texts = [("%.17g" if kind == "double" else "%.9g") % v for v in values]
-        texts = [(t if any(c in t for c in ".en") else t + ".0") + suffix for t in texts]
+        texts = ["NAN" if t == "nan" else (t if any(c in t for c in ".en") else t + ".0") + suffix for t in texts]
         row = "   "
         for t in texts:
             if len(row) + len(t) + 2 > 100:

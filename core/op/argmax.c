@@ -1,0 +1,40 @@
+/* Class numbers (s32): where the largest value of the last dimension stands. Of codes too, whose order is
+ * that of their values. A place has no derivative, so no gradient goes back through it. */
+#include "core/op/op_impl.h"
+#include "core/op/ops.h"
+#include "core/tensor/argmax.h"
+
+static bool fits(oct_context *cx, const oct_tensor *x, int last)
+{
+    char text[96];
+    if (x->dtype != OCT_F32 && !oct_is_codes(x))
+        oct_context_fail(cx, OCT_USAGE,
+                         "argmax takes f32 values or u8 or u16 codes, but its input holds %s",
+                         oct_dtype_name(x->dtype));
+    else if (last < 1 || oct_dim(x, last) < 1 || oct_dim(x, last) > INT32_MAX)
+        oct_context_fail(cx, OCT_USAGE,
+                         "argmax takes samples with one or more values each, but its input is %s",
+                         oct_shape_text(&x->shape, text));
+    return cx->status == OCT_OK;
+}
+
+oct_tensor *oct_argmax(oct_context *cx, oct_tensor *x)
+{
+    oct_tensor *y;
+    if (oct_call_site(cx, "argmax", OCT_NO_ARGS, &x, 1, &y)) return y;
+    if (!oct_ready(cx, &x, 1)) return NULL;
+    oct_shape shape = x->shape;
+    int last = --shape.ndim;
+    if (!fits(cx, x, last)) return NULL;
+    y = oct_tensor_new(cx, OCT_S32, shape);
+    if (!y) return NULL;
+    int64_t samples = oct_dim(x, 0), n = oct_dim(x, last);
+    int64_t rows = samples > 0 ? oct_numel(y) / samples : 0;
+    size_t row = (size_t)n * oct_dtype_bytes(x->dtype);
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < samples; i++)
+        oct_argmax_rows(x->dtype, rows, n, (const char *)x->data + (size_t)(i * rows) * row,
+                        (int32_t *)y->data + i * rows);
+    oct_announce(cx, "argmax", &x, 1, y);
+    return y;
+}

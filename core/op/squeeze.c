@@ -1,0 +1,47 @@
+/* Without dimensions of size 1: the same memory. */
+#include "core/op/op_impl.h"
+#include "core/op/ops.h"
+
+static void squeeze_backward(oct_context *cx, oct_node *node)
+{
+    oct_give_grad(cx, node->input[0], oct_take_grad(node->output));
+}
+
+/* dim 0: all but the batch. */
+static oct_shape squeezed(const oct_shape *shape, int dim)
+{
+    oct_shape rest = {.ndim = 0};
+    for (int i = 0; i < shape->ndim; i++)
+        if (i == 0 || shape->dim[i] != 1 || (dim != 0 && dim != i))
+            rest.dim[rest.ndim++] = shape->dim[i];
+    return rest;
+}
+
+static oct_tensor *squeeze(oct_context *cx, oct_tensor *x, int dim)
+{
+    oct_tensor *y;
+    if (oct_call_site(cx, "squeeze", OCT_OP_ARGS(dim), &x, 1, &y)) return y;
+    if (!oct_ready(cx, &x, 1)) return NULL;
+    char text[96];
+    if (x->shape.ndim < 1 || dim < 0 || dim >= x->shape.ndim)
+        return oct_context_fail(cx, OCT_USAGE,
+                                "squeeze cannot drop dimension %d of %s; dimension 0 is the batch, "
+                                "which stays",
+                                dim, oct_shape_text(&x->shape, text));
+    y = oct_tensor_view(cx, x->dtype, squeezed(&x->shape, dim), x->data);
+    if (!y) return NULL;
+    y->q = x->q;
+    oct_record(cx, "squeeze", squeeze_backward, &x, 1, false, y);
+    return y;
+}
+
+oct_tensor *oct_squeeze(oct_context *cx, oct_tensor *x)
+{
+    return squeeze(cx, x, 0);
+}
+
+oct_tensor *oct_squeeze_dim(oct_context *cx, oct_tensor *x, int dim)
+{
+    /* 0 stands for all of them at the call site. */
+    return squeeze(cx, x, dim == 0 ? -1 : dim);
+}
