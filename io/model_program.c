@@ -169,7 +169,8 @@ static oct_status write_values(oct_h5 *h5, const oct_program *program)
     for (int64_t i = 0; i < program->num_values; i++) {
         oct_value value = program->values[i];
         int64_t *cell = table + i * VALUE_WIDTH;
-        if (value.dtype == OCT_F32) value.q = (oct_qparams){0}; /* undefined: it must not matter */
+        if (value.dtype != OCT_U8 && value.dtype != OCT_U16)
+            value.q = (oct_qparams){0}; /* undefined: it must not matter */
 #define X(field, min, max) *cell++ = value.field;
         VALUE_COLUMNS(X)
 #undef X
@@ -331,13 +332,13 @@ static oct_status take_name(void *user, int64_t i, const char *line)
 
 static oct_status take_dtype(void *user, int64_t i, const char *line)
 {
-    static const oct_dtype known[] = {OCT_U8, OCT_U16, OCT_F32};
+    static const oct_dtype known[] = {OCT_U8, OCT_U16, OCT_F32, OCT_S32};
     for (size_t k = 0; k < OCT_COUNT(known); k++) {
         if (strcmp(oct_dtype_name(known[k]), line) != 0) continue;
         ((oct_program *)user)->values[i].dtype = known[k];
         return OCT_OK;
     }
-    return oct_fail(OCT_DATA, "value %lld is none of u8, u16 and f32", (long long)i);
+    return oct_fail(OCT_DATA, "value %lld is none of u8, u16, f32 and s32", (long long)i);
 }
 
 static bool within(int64_t value, int64_t min, int64_t max)

@@ -47,7 +47,13 @@ oct_wiring oct_wiring_of(oct_context *cx, oct_tensor *const *x, int n, int least
         oct_context_fail(cx, OCT_USAGE, "it takes %d inputs, but got %d", least, n);
         return OCT_WIRED_BADLY;
     }
-    for (int i = 1; i < n; i++) {
+    for (int i = 0; i < n; i++) {
+        if (x[i]->dtype != OCT_F32 && !oct_is_codes(x[i])) {
+            oct_context_fail(cx, OCT_PREPARE,
+                             "input %d holds %s numbers, which are no values to quantize", i,
+                             oct_dtype_name(x[i]->dtype));
+            return OCT_WIRED_BADLY;
+        }
         if (oct_is_codes(x[i]) == oct_is_codes(x[0])) continue;
         const bool first = oct_is_codes(x[0]);
         oct_context_fail(cx, OCT_PREPARE,

@@ -20,7 +20,11 @@ OCT_FUSED_RULE(batch_norm)
 OCT_REARRANGING_RULE(max_pool)
 OCT_REARRANGING_RULE(flatten)
 OCT_REARRANGING_RULE(reshape)
+OCT_REARRANGING_RULE(squeeze)
 OCT_REARRANGING_RULE(identity)
+
+/* The order of codes is that of their values. */
+const oct_quant_rule oct_quant_rule_argmax = {.type = &oct_argmax_type, .scale = OCT_SCALE_NONE};
 
 static const oct_quant_rule *const rules[] = {
 #define OCT_QUANT_RULE(name) &oct_quant_rule_##name,

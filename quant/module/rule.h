@@ -9,6 +9,7 @@ typedef enum oct_output_scale {
     OCT_SCALE_INPUT,  /* input 0's: the same values or averages of them */
     OCT_SCALE_SHARED, /* one for output and all inputs together, where the graph is known */
     OCT_SCALE_FIXED,  /* 1/256 (8 bits), 1/65536: values in [0, 1] */
+    OCT_SCALE_NONE,   /* made of codes, but none itself: class numbers */
 } oct_output_scale;
 
 typedef struct oct_quant_rule {

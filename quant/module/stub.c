@@ -104,9 +104,8 @@ static void dequantize(const oct_tensor *x, float *y)
 static oct_tensor *dequant_forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
 {
     (void)self;
-    const oct_wiring wiring = oct_wiring_of(cx, x, n, 1);
-    if (wiring == OCT_WIRED_BADLY) return NULL;
-    if (wiring == OCT_WIRED_FLOAT) return pass(cx, "dequant_stub", x[0]);
+    if (n > 0 && oct_ready(cx, x, n) && !oct_is_codes(x[0])) return pass(cx, "dequant_stub", x[0]);
+    if (oct_wiring_of(cx, x, n, 1) == OCT_WIRED_BADLY) return NULL;
     oct_tensor *y = oct_tensor_new(cx, OCT_F32, x[0]->shape);
     if (!y) return NULL;
     dequantize(x[0], oct_f32(y));
@@ -117,7 +116,8 @@ static oct_tensor *dequant_forward(oct_context *cx, oct_module *self, oct_tensor
 static oct_status dequant_emit(oct_module *self, oct_emitter *e)
 {
     (void)self;
-    if (oct_emit_input(e, 0)->dtype == OCT_F32) return oct_emit_same(e); /* float already */
+    const oct_dtype dtype = oct_emit_input(e, 0)->dtype;
+    if (dtype != OCT_U8 && dtype != OCT_U16) return oct_emit_same(e); /* no codes */
     oct_step *step;
     OCT_TRY(oct_emit_step(e, OCT_STEP_DEQUANTIZE, &step));
     return oct_emit_output(e, step, OCT_F32, (oct_qparams){0});

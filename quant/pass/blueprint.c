@@ -414,5 +414,5 @@ oct_output_scale oct_blueprint_scale(const oct_blueprint_node *node)
 bool oct_blueprint_follows(const oct_blueprint_node *node)
 {
     oct_output_scale scale = oct_blueprint_scale(node);
-    return scale == OCT_SCALE_INPUT || scale == OCT_SCALE_SHARED;
+    return scale != OCT_SCALE_OWN && scale != OCT_SCALE_FIXED;
 }

@@ -204,6 +204,36 @@ static void check_block(oct_blueprint *plan, int block)
             g->blocks[block].name);
 }
 
+/* Class numbers can be moved and returned; a deployed model computes nothing with them. */
+static void check_numbers(oct_blueprint *plan, int64_t i)
+{
+    const oct_graph_node *node = &plan->graph->nodes[i];
+    const oct_quant_rule *rule = plan->nodes[i].rule;
+    char name[320], maker[320];
+    bool moves = rule && rule->scale == OCT_SCALE_INPUT && !rule->create;
+    if (moves || plan->nodes[i].role == OCT_ROLE_DEQUANT_STUB) return;
+    for (int k = 0; k < node->num_inputs; k++)
+        if (plan->trace.values[node->called_input[k]].dtype == OCT_S32)
+            OCT_PROBLEM(plan,
+                        "%s: computes with the class numbers of %s, which a deployed model only "
+                        "returns; do it outside of the model",
+                        oct_blueprint_name(plan, i, name),
+                        oct_blueprint_maker(plan, node->called_input[k], maker));
+}
+
+static void check_output(oct_blueprint *plan)
+{
+    const oct_graph *g = plan->graph;
+    char maker[320];
+    if (g->values[g->output].shape.ndim > 0) return;
+    OCT_PROBLEM(
+        plan,
+        "the forward returns a loss in evaluation mode too, one number for the whole batch "
+        "from %s, which cannot be deployed; return it in training mode only (self->training) "
+        "and what the model predicts otherwise",
+        oct_blueprint_maker(plan, g->output, maker));
+}
+
 /* What stays float must be describable in a model file. */
 static void check_island(oct_blueprint *plan, int64_t i)
 {
@@ -262,6 +292,7 @@ static void check_node(oct_blueprint *plan, int64_t i)
 {
     note_hook_reader(plan, i);
     check_shared(plan, i);
+    check_numbers(plan, i);
     check_island(plan, i);
     if (!oct_blueprint_runs(plan, i) || !plan->nodes[i].quantized) return;
     check_layer(plan, i);
@@ -370,6 +401,7 @@ oct_status oct_blueprint_check(oct_blueprint *plan)
     check_names(plan);
     OCT_TRY(check_types(plan));
     check_any_qconfig(plan);
+    check_output(plan);
     for (size_t i = 0; i < g->num_nodes; i++)
         check_node(plan, (int64_t)i);
     for (size_t i = 0; i < g->num_scopes; i++)

@@ -87,10 +87,16 @@ static oct_status check_island(const oct_emitter *e)
               "%s: a %s that stays float has modules of its own, which the deployed model cannot "
               "hold; make it a container, or give it parameters instead",
               place_of(node), node->op);
-    for (int i = 0; i < node->num_inputs; i++)
-        OCT_CHECK(oct_emit_input(e, i)->dtype == OCT_F32, OCT_PREPARE,
+    for (int i = 0; i < node->num_inputs; i++) {
+        const oct_dtype dtype = oct_emit_input(e, i)->dtype;
+        OCT_CHECK(dtype != OCT_S32, OCT_PREPARE,
+                  "%s: %s computes with class numbers, which a deployed model only returns; do it "
+                  "outside of the model",
+                  place_of(node), node->op);
+        OCT_CHECK(dtype == OCT_F32, OCT_PREPARE,
                   "%s: %s stays float but is given codes; put a DeQuantStub before it",
                   place_of(node), node->op);
+    }
     return OCT_OK;
 }
 
@@ -116,7 +122,7 @@ static oct_status emit_island(conversion *c)
     return oct_emit_output(e, step, OCT_F32, (oct_qparams){0});
 }
 
-/* Float modules that work on codes as they are. */
+/* Float modules that work on codes as they are; argmax on float values too. */
 
 static oct_status emit_max_pool(oct_emitter *e)
 {
@@ -140,13 +146,22 @@ static oct_status emit_max_pool(oct_emitter *e)
     return OCT_OK;
 }
 
+static oct_status emit_argmax(oct_emitter *e)
+{
+    oct_step *step;
+    OCT_TRY(oct_emit_step(e, OCT_STEP_ARGMAX, &step));
+    return oct_emit_output(e, step, OCT_S32, (oct_qparams){0});
+}
+
 static oct_status emit(conversion *c)
 {
     oct_emitter *e = &c->emitter;
     const oct_trace_node *node = e->node;
     if (node->module && node->module->type->emit) return node->module->type->emit(node->module, e);
-    if (is_op(node, "identity") || is_op(node, "flatten") || is_op(node, "reshape"))
+    if (is_op(node, "identity") || is_op(node, "flatten") || is_op(node, "reshape") ||
+        is_op(node, "squeeze"))
         return oct_emit_same(e);
+    if (is_op(node, "argmax")) return emit_argmax(e);
     if (is_op(node, "max_pool") && oct_emit_input(e, 0)->dtype != OCT_F32) return emit_max_pool(e);
     return emit_island(c);
 }
@@ -242,8 +257,12 @@ static oct_status emit_nodes(conversion *c)
     }
     oct_free(&live);
     OCT_TRY(failed);
+    OCT_CHECK(trace->values[trace->output].shape.ndim > 0, OCT_PREPARE,
+              "the forward returns one number for the whole batch, a loss, in evaluation mode too; "
+              "a deployed model returns something for each sample");
     program->output = e->value_of[trace->output];
-    OCT_CHECK(program->values[program->output].dtype == OCT_F32, OCT_PREPARE,
+    const oct_dtype output = program->values[program->output].dtype;
+    OCT_CHECK(output == OCT_F32 || output == OCT_S32, OCT_PREPARE,
               "the model's output is codes; end it with a DeQuantStub");
     return note_blocks(c);
 }

@@ -71,7 +71,7 @@ static void place_op(oct_blueprint *plan, int64_t node)
     oct_blueprint_name(plan, node, name);
     if (p->rule && !p->rule->create) {
         p->quantized = true;
-        p->codes = plan->values[n->output].codes = true;
+        p->codes = plan->values[n->output].codes = oct_blueprint_scale(p) != OCT_SCALE_NONE;
         return;
     }
     if (!p->rule) {

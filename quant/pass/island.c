@@ -61,8 +61,10 @@ static oct_shape sample_shape(const oct_value *value, int dims)
         return OCT_SHAPE(1, value->h, value->w, value->c);
     case 3:
         return OCT_SHAPE(1, value->w, value->c);
-    default:
+    case 2:
         return OCT_SHAPE(1, value->c);
+    default:
+        return OCT_SHAPE(1);
     }
 }
 

@@ -58,7 +58,7 @@ void oct_blueprint_settle(oct_blueprint *plan, int64_t place)
     p->qconfig = oct_qconfig_of(plan->options->setters, plan->options->num_setters, &where);
     p->decider = oct_qconfig_decider(plan->options->setters, plan->options->num_setters, &where);
     p->qconfig.float_output &= where.before_dequant;
-    p->codes = p->quantized && !p->qconfig.float_output;
+    p->codes = p->quantized && !p->qconfig.float_output && oct_blueprint_scale(p) != OCT_SCALE_NONE;
     plan->values[plan->graph->nodes[place].output].codes = p->codes;
 }
 
@@ -119,11 +119,9 @@ static oct_status place_node(oct_blueprint *plan, int64_t i)
     if (p->role == OCT_ROLE_DEQUANT_STUB) {
         oct_blueprint_dequant_stub(plan, i);
     } else if (p->eligible) {
-        oct_output_scale scale = oct_blueprint_scale(p);
-        p->quantized = scale == OCT_SCALE_INPUT ? gets_codes(plan, i, 1)
-                       : scale == OCT_SCALE_SHARED
-                           ? gets_codes(plan, i, plan->graph->nodes[i].num_inputs)
-                           : true;
+        bool shared = oct_blueprint_scale(p) == OCT_SCALE_SHARED;
+        p->quantized = !oct_blueprint_follows(p) ||
+                       gets_codes(plan, i, shared ? plan->graph->nodes[i].num_inputs : 1);
         oct_blueprint_settle(plan, i);
     }
     return OCT_OK;

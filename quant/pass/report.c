@@ -3,6 +3,7 @@
 #include "quant/pass/report.h"
 
 #include "core/base/mem.h"
+#include "quant/module/rule.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -33,6 +34,14 @@ static bool in_integers(const oct_graph *g, const oct_graph_node *node)
 {
     return node->action == OCT_NODE_RUN &&
            (node->wants == OCT_WANTS_CODES || output_of(g, node)->codes);
+}
+
+/* Its output is class numbers. */
+static bool makes_numbers(const oct_graph_node *node)
+{
+    const oct_module_type *type = oct_module_type_find(node->op);
+    const oct_quant_rule *rule = type ? oct_quant_rule_find(type) : NULL;
+    return rule && rule->scale == OCT_SCALE_NONE;
 }
 
 static bool is_stub(const oct_graph_node *node)
@@ -136,7 +145,9 @@ static void scale_words(const oct_fake_quant *fq, const oct_module *maker, char 
 static const char *arithmetic(const oct_graph *g, const oct_graph_node *node)
 {
     if (is_stub(node)) return node->module->type == &oct_quant_stub_type ? "quantizes" : "to float";
-    if (in_integers(g, node)) return output_of(g, node)->codes ? "integers" : "integers, float out";
+    if (in_integers(g, node))
+        return output_of(g, node)->codes || makes_numbers(node) ? "integers"
+                                                                : "integers, float out";
     return "float";
 }
 
@@ -223,7 +234,10 @@ static oct_status add_node(table *t, const oct_graph *g, const oct_graph_node *n
         fusion_words(node->fusion, r->cell[FUSION]);
     else
         own_fusion_words(node->module, r->cell[FUSION]);
-    scale_words(output->codes ? output->fq : NULL, node->module, r->cell[CODES]);
+    if (makes_numbers(node))
+        snprintf(r->cell[CODES], sizeof(r->cell[CODES]), "class numbers");
+    else
+        scale_words(output->codes ? output->fq : NULL, node->module, r->cell[CODES]);
     if (t->deciders && node->decider)
         snprintf(r->cell[DECIDER], sizeof(r->cell[DECIDER]), "%s", node->decider);
     r->computes = arithmetic(g, node);
@@ -422,7 +436,8 @@ static oct_status find_range(findings *f, const oct_graph_node *node)
 static oct_status find_float_output(findings *f, const oct_graph_node *node)
 {
     char place[320];
-    if (!in_integers(f->graph, node) || output_of(f->graph, node)->codes || is_stub(node))
+    if (!in_integers(f->graph, node) || output_of(f->graph, node)->codes || is_stub(node) ||
+        makes_numbers(node))
         return OCT_OK;
     OCT_TRY(begin(f));
     return oct_text_add(f->text,

@@ -44,7 +44,7 @@ struct oct_runtime {
 typedef struct frame {
     int64_t samples;
     const float *input[OCT_STEP_INPUTS];
-    float *output;
+    void *output;
     uint8_t *memory;
     void *scratch;
     void **islands;
@@ -229,11 +229,12 @@ static oct_status run_step(const oct_runtime *rt, const frame *f, int64_t number
 
 /* The part of a call that thread t works on, from sample n on. */
 static frame frame_of(const oct_runtime *rt, int t, int64_t n, int64_t samples,
-                      const float *const *input, float *output)
+                      const float *const *input, void *output)
 {
     const oct_program *program = rt->program;
+    const int64_t bytes = (int64_t)oct_value_bytes(&program->values[program->output]);
     frame f = {.samples = samples,
-               .output = output + n * oct_value_numel(&program->values[program->output]),
+               .output = (uint8_t *)output + n * bytes,
                .memory = rt->memory + t * rt->block * rt->sample_bytes,
                .scratch = rt->scratch + t * rt->scratch_bytes,
                .islands = rt->islands ? rt->islands + t * program->num_steps : NULL};
@@ -243,7 +244,7 @@ static frame frame_of(const oct_runtime *rt, int t, int64_t n, int64_t samples,
 }
 
 static oct_status run_share(const oct_runtime *rt, int t, int64_t first, int64_t end,
-                            const float *const *input, float *output)
+                            const float *const *input, void *output)
 {
     for (int64_t n = first; n < end; n += rt->block) {
         const frame f = frame_of(rt, t, n, oct_smaller(end - n, rt->block), input, output);
@@ -269,7 +270,7 @@ static void keep_failure(failure *f, oct_status status)
 }
 
 oct_status oct_runtime_run(oct_runtime *rt, int64_t samples, const float *const *input,
-                           float *output)
+                           void *output)
 {
     OCT_ASSERT(samples >= 0 && samples <= rt->max_batch);
     failure failed = {.status = OCT_OK};
@@ -284,7 +285,7 @@ oct_status oct_runtime_run(oct_runtime *rt, int64_t samples, const float *const 
 }
 
 oct_status oct_runtime_watch(oct_runtime *rt, int64_t samples, const float *const *input,
-                             float *output, oct_watch_fn watch, void *user)
+                             void *output, oct_watch_fn watch, void *user)
 {
     if (!watch) return oct_runtime_run(rt, samples, input, output);
     OCT_ASSERT(samples >= 0 && samples <= rt->max_batch);

@@ -56,14 +56,16 @@ static oct_status check_codes(const oct_value *value, int64_t number)
 static oct_status check_value(const oct_program *program, int64_t number)
 {
     const oct_value *value = &program->values[number];
-    OCT_CHECK(value->dtype == OCT_U8 || value->dtype == OCT_U16 || value->dtype == OCT_F32,
-              OCT_DATA, "value %lld: its type is none of u8, u16 and f32", (long long)number);
+    OCT_CHECK(value->dtype == OCT_U8 || value->dtype == OCT_U16 || value->dtype == OCT_F32 ||
+                  value->dtype == OCT_S32,
+              OCT_DATA, "value %lld: its type is none of u8, u16, f32 and s32", (long long)number);
     OCT_CHECK(oct_is_size(value->h) && oct_is_size(value->w) && oct_is_size(value->c), OCT_DATA,
               "value %lld: its shape (%lld, %lld, %lld) is not within 1 to %d", (long long)number,
               (long long)value->h, (long long)value->w, (long long)value->c, OCT_DIM_MAX);
     OCT_CHECK(oct_value_numel(value) <= max_value_bytes / (int64_t)sizeof(float), OCT_DATA,
               "value %lld: one sample takes more than 1 GiB", (long long)number);
-    return value->dtype == OCT_F32 ? OCT_OK : check_codes(value, number);
+    const bool codes = value->dtype == OCT_U8 || value->dtype == OCT_U16;
+    return codes ? check_codes(value, number) : OCT_OK;
 }
 
 static bool is_value(const oct_program *program, int32_t number)
@@ -74,7 +76,8 @@ static bool is_value(const oct_program *program, int32_t number)
 static oct_status check_domain(const oct_program *program, const char *role, int32_t number,
                                bool is_float)
 {
-    OCT_CHECK((program->values[number].dtype == OCT_F32) == is_float, OCT_DATA,
+    const oct_dtype dtype = program->values[number].dtype;
+    OCT_CHECK(is_float ? dtype == OCT_F32 : dtype == OCT_U8 || dtype == OCT_U16, OCT_DATA,
               is_float ? "%s value %d is not f32" : "%s value %d is not codes", role, number);
     return OCT_OK;
 }
@@ -128,10 +131,14 @@ static oct_status check_steps(const oct_program *program, bool *made)
     return OCT_OK;
 }
 
-static oct_status check_end(const oct_program *program, const char *role, int32_t number)
+/* What the program takes and returns, as its caller has it in memory. */
+static oct_status check_end(const oct_program *program, const char *role, int32_t number,
+                            bool numbers)
 {
-    OCT_CHECK(is_value(program, number) && program->values[number].dtype == OCT_F32, OCT_DATA,
-              "the program's %s %d is not one of its f32 values", role, number);
+    OCT_CHECK(is_value(program, number) && (program->values[number].dtype == OCT_F32 ||
+                                            (numbers && program->values[number].dtype == OCT_S32)),
+              OCT_DATA, "the program's %s %d is not one of its f32 %svalues", role, number,
+              numbers ? "or s32 " : "");
     return OCT_OK;
 }
 
@@ -140,9 +147,9 @@ static oct_status check_ends(const oct_program *program)
     OCT_CHECK(program->num_inputs >= 1 && program->num_inputs <= OCT_STEP_INPUTS, OCT_DATA,
               "the program has %d inputs; 1 to %d are allowed", program->num_inputs,
               OCT_STEP_INPUTS);
-    OCT_TRY(check_end(program, "output", program->output));
+    OCT_TRY(check_end(program, "output", program->output, true));
     for (int i = 0; i < program->num_inputs; i++) {
-        OCT_TRY(check_end(program, "input", program->inputs[i]));
+        OCT_TRY(check_end(program, "input", program->inputs[i], false));
         OCT_CHECK(program->inputs[i] != program->output, OCT_DATA,
                   "value %d is both an input and the output of the program", program->output);
         for (int k = 0; k < i; k++)

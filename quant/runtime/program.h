@@ -19,7 +19,8 @@
     X(MAX_POOL, max_pool)                                                                          \
     X(AVG_POOL, avg_pool) /* global average pool: kernel = plane */                                \
     X(RELU, relu)         /* clamp to [lo, hi] */                                                  \
-    X(RESHAPE, reshape)   /* the same numbers in another shape, codes or float */                  \
+    X(RESHAPE, reshape)   /* the same numbers in another shape, of any type */                     \
+    X(ARGMAX, argmax)     /* codes or float -> class numbers, over the channels */                 \
     X(DEQUANTIZE, dequantize)                                                                      \
     X(FLOAT, float) /* a float island: run by the host's modules */
 
@@ -44,7 +45,7 @@ typedef struct oct_island {
     char type[64]; /* of the module */
     int num_args;
     double args[OCT_STEP_ARGS];
-    int dims[OCT_STEP_INPUTS]; /* of each input as the module is called with it: 2, 3 or 4 */
+    int dims[OCT_STEP_INPUTS]; /* of each input as the module is called with it: 1 to 4 */
     oct_island_array *arrays;
     int64_t num_arrays;
 } oct_island;
@@ -75,7 +76,7 @@ typedef struct oct_step {
 } oct_step;
 
 typedef struct oct_value {
-    oct_dtype dtype; /* U8, U16 or F32 */
+    oct_dtype dtype; /* U8, U16, F32, or S32: class numbers */
     int64_t h, w, c; /* of one sample; flattened values have h = w = 1 */
     oct_qparams q;   /* of codes */
 } oct_value;
@@ -87,7 +88,8 @@ typedef struct oct_program {
     oct_step *steps;
     oct_value *values;
     int num_inputs;
-    int32_t inputs[OCT_STEP_INPUTS], output; /* value numbers; all F32 */
+    /* Value numbers: inputs are F32, the output is F32 or S32. */
+    int32_t inputs[OCT_STEP_INPUTS], output;
 } oct_program;
 
 void oct_program_free(oct_program *program);
@@ -112,14 +114,14 @@ typedef struct oct_runtime oct_runtime;
 oct_status oct_runtime_create(oct_runtime **runtime, const oct_program *program, int64_t max_batch,
                               const oct_island_host *host) OCT_NODISCARD;
 void oct_runtime_destroy(oct_runtime **runtime);
-/* input[i]: samples x values[inputs[i]], output: samples x values[output]. samples <= max_batch. Does
- * not allocate and cannot fail without islands. */
+/* input[i]: samples x values[inputs[i]], output: samples x values[output], float or, of class numbers,
+ * int32_t. samples <= max_batch. Does not allocate and cannot fail without islands. */
 oct_status oct_runtime_run(oct_runtime *runtime, int64_t samples, const float *const *input,
-                           float *output) OCT_NODISCARD;
+                           void *output) OCT_NODISCARD;
 /* Also calls watch for each value as it is made (data of all samples): certificates and golden
  * vectors look at every layer. watch NULL = run. */
 typedef void (*oct_watch_fn)(void *user, int64_t value, const oct_step *step, const void *data,
                              size_t bytes);
 oct_status oct_runtime_watch(oct_runtime *runtime, int64_t samples, const float *const *input,
-                             float *output, oct_watch_fn watch, void *user) OCT_NODISCARD;
+                             void *output, oct_watch_fn watch, void *user) OCT_NODISCARD;
 size_t oct_runtime_bytes(const oct_runtime *runtime);

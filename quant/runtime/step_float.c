@@ -30,10 +30,11 @@ static oct_status check_array(const oct_island_array *array, int64_t number)
     return OCT_OK;
 }
 
-/* A value with h or w beyond 1 has four dimensions, or three. */
+/* A value with h or w beyond 1 has four dimensions, or three; a single number has the batch's alone, or
+ * more. */
 static bool has_dims(const oct_value *value, int dims)
 {
-    const int least = value->h > 1 ? 4 : value->w > 1 ? 3 : 2;
+    const int least = value->h > 1 ? 4 : value->w > 1 ? 3 : value->c > 1 ? 2 : 1;
     return dims >= least && dims <= 4;
 }
 

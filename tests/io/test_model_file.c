@@ -736,7 +736,7 @@ Test(model_file, refuses_texts_of_another_form)
         {"program/step_names", "a\nb\n\033[2J\nd\ne\nf\ng\nh\ni\n", "the name of step 2"},
         {"program/step_names", "a\nb\n\nd\ne\nf\ng\nh\ni\n", "step 2: its name is empty"},
         {"program/value_types", "f32\nu8\nu8\nu8\nu8\nu8\ns8\nf32\nf32\nf32\nu16\n",
-         "value 6 is none of u8, u16 and f32"},
+         "value 6 is none of u8, u16, f32 and s32"},
         {"program/value_types", "f32\nu8\nu8\nu8\nu8\nu8\nf32\nf32\nf32\nf32\nu16\n",
          "value 6 is not codes"},
         {"program/target", "x\03386", "the name of the program's target holds control characters"},

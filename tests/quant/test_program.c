@@ -48,7 +48,7 @@ Test(program_check, refuses_values_that_are_not_what_they_should_be)
 {
     const oct_value good = p.values[2];
     p.values[2].dtype = OCT_S8;
-    refused("value 2: its type is none of u8, u16 and f32");
+    refused("value 2: its type is none of u8, u16, f32 and s32");
     p.values[2] = good;
     p.values[2].w = 0;
     refused("value 2: its shape (9, 0, 7) is not within 1 to 65536");
@@ -96,7 +96,7 @@ Test(program_check, refuses_inputs_and_output_that_are_no_float_values_of_their_
     refused("the program's input 1 is not one of its f32 values");
     p.inputs[0] = input;
     p.output = 3;
-    refused("the program's output 3 is not one of its f32 values");
+    refused("the program's output 3 is not one of its f32 or s32 values");
     p.output = 7;
     p.num_inputs = 2;
     p.inputs[1] = input;
