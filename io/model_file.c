@@ -198,6 +198,34 @@ static oct_status read_model(oct_h5 *h5, oct_model *model)
     return oct_h5_check_all_read(h5);
 }
 
+static bool large_allowed;
+
+void oct_model_allow_large(void)
+{
+    large_allowed = true;
+}
+
+#define ALLOW "; if you trust it, --allow-large runs it all the same"
+
+/* A small file can ask for a lot: values are described, not stored. */
+static oct_status check_costs(const oct_model *model)
+{
+    const oct_program *program = &model->program;
+    const int64_t golden = model->certificate.golden_count;
+    oct_program_cost cost;
+    if (large_allowed) return OCT_OK;
+    OCT_TRY(oct_program_costs(program, &cost));
+    OCT_CHECK(cost.bytes <= OCT_MODEL_BYTES, OCT_DATA,
+              "the values of one sample take %lld MB, more than %lld" ALLOW,
+              (long long)(cost.bytes >> 20), (long long)(OCT_MODEL_BYTES >> 20));
+    const double all = cost.work * (double)(golden > 0 ? golden : 1);
+    OCT_CHECK(cost.work <= OCT_MODEL_WORK && all <= 2 * OCT_MODEL_WORK, OCT_DATA,
+              "one sample takes as long as %.3g multiply-adds and %lld golden inputs as long as "
+              "%.3g, more than %.3g and %.3g" ALLOW,
+              cost.work, (long long)golden, all, OCT_MODEL_WORK, 2 * OCT_MODEL_WORK);
+    return OCT_OK;
+}
+
 oct_status oct_model_load(oct_model *model, const char *path)
 {
     oct_status status = OCT_OK;
@@ -213,6 +241,7 @@ oct_status oct_model_load(oct_model *model, const char *path)
     else
         status = oct_h5_open(&h5, bytes, size - OCT_SEAL_BYTES, "int8 model");
     if (status == OCT_OK) status = read_model(h5, model);
+    if (status == OCT_OK) status = check_costs(model);
     if (status != OCT_OK) {
         oct_fail_prefix("%s", path);
         oct_model_free(model);

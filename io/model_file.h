@@ -31,9 +31,16 @@ typedef struct oct_model {
     oct_certificate certificate;
 } oct_model;
 
+/* What running a model from a file may take unless oct_model_allow_large was called: bytes of the values
+ * of one sample, and work (oct_program_costs) for one sample and for all golden inputs. */
+#define OCT_MODEL_BYTES ((int64_t)1 << 28)
+#define OCT_MODEL_WORK 0x1p36
+void oct_model_allow_large(void);
+
 /* Saves nothing that could not be loaded: the same checks, OCT_DATA. */
 oct_status oct_model_save(const char *path, const oct_model *model) OCT_NODISCARD;
-/* Everything is checked: digest, ranges, then oct_program_check. */
+/* Everything is checked: digest, what is in the file (hdf5_walk.h), ranges, oct_program_check, and that
+ * running it takes no more than the limits above. */
 oct_status oct_model_load(oct_model *model, const char *path) OCT_NODISCARD;
 void oct_model_free(oct_model *model);
 /* Is the file undamaged, and an int8 model? No message. */

@@ -370,6 +370,7 @@ static oct_status read_steps(oct_h5 *h5, oct_program *program)
         oct_h5_read_new(h5, "program/steps", OCT_S64, OCT_SHAPE(steps, STEP_WIDTH), &table));
     OCT_TRY_OUT(
         oct_h5_read_new(h5, "program/step_factors", OCT_F32, OCT_SHAPE(steps, FACTORS), &factors));
+    OCT_TRY_OUT(oct_alloc(&program->steps, (size_t)steps, sizeof *program->steps));
     for (int64_t i = 0; i < steps; i++)
         OCT_TRY_OUT(
             take_step(&program->steps[i], i, table + i * STEP_WIDTH, factors + i * FACTORS));
@@ -391,6 +392,7 @@ static oct_status read_values(oct_h5 *h5, oct_program *program)
                                 OCT_SHAPE(program->num_values, VALUE_WIDTH), &table));
     OCT_TRY_OUT(oct_h5_read_new(h5, "program/value_scales", OCT_F32, OCT_SHAPE(program->num_values),
                                 &scales));
+    OCT_TRY_OUT(oct_alloc(&program->values, (size_t)program->num_values, sizeof *program->values));
     for (int64_t i = 0; i < program->num_values; i++) {
         oct_value *value = &program->values[i];
         const int64_t *cell = table + i * VALUE_WIDTH;
@@ -536,9 +538,7 @@ oct_status oct_model_read_program(oct_h5 *h5, oct_program *program)
     OCT_TRY(oct_h5_read_i64(h5, "program/num_steps", 1, STEPS_MAX, &steps));
     OCT_TRY(oct_h5_read_i64(h5, "program/num_values", 1, VALUES_MAX, &values));
     OCT_TRY(read_ends(h5, program, values));
-    OCT_TRY(oct_alloc(&program->steps, (size_t)steps, sizeof *program->steps));
     program->num_steps = steps;
-    OCT_TRY(oct_alloc(&program->values, (size_t)values, sizeof *program->values));
     program->num_values = values;
     OCT_TRY(read_steps(h5, program));
     OCT_TRY(read_values(h5, program));

@@ -14,7 +14,7 @@ static const oct_command *const commands[] = {
 #undef OCT_COMMAND
 };
 
-enum { JSON, QUIET, VERBOSE, PROGRESS, ALLOW_PLUGINS };
+enum { JSON, QUIET, VERBOSE, PROGRESS, ALLOW_PLUGINS, ALLOW_LARGE };
 
 const oct_option oct_common_options[] = {
     [JSON] = {"--json", 0, OCT_OPT_FLAG, NULL, "results as JSON on stdout", 0, 0},
@@ -23,6 +23,8 @@ const oct_option oct_common_options[] = {
     [PROGRESS] = {"--progress", 0, OCT_OPT_TEXT, "bar|lines|none", "how progress is shown", 0, 0},
     [ALLOW_PLUGINS] = {"--allow-plugins", 0, OCT_OPT_FLAG, NULL,
                        "run the plug-ins that a checkpoint or model names: they are code", 0, 0},
+    [ALLOW_LARGE] = {"--allow-large", 0, OCT_OPT_FLAG, NULL,
+                     "run an int8 model however much memory and time it takes", 0, 0},
     {0},
 };
 
@@ -178,6 +180,7 @@ static void take_common(parser *p)
     args->verbose = p->common[VERBOSE].given;
     args->progress = p->common[PROGRESS].text;
     args->allow_plugins = p->common[ALLOW_PLUGINS].given;
+    args->allow_large = p->common[ALLOW_LARGE].given;
     if (args->quiet && args->verbose) PROBLEM("--quiet and --verbose exclude each other");
     const char *how = args->progress;
     if (how && strcmp(how, "bar") != 0 && strcmp(how, "lines") != 0 && strcmp(how, "none") != 0)

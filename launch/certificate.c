@@ -68,6 +68,36 @@ int64_t oct_count_islands(const oct_program *program)
     return islands;
 }
 
+/* The inputs of one golden sample, which lie one behind the other. */
+static void split_inputs(const oct_program *program, const float *sample,
+                         const float *input[OCT_STEP_INPUTS])
+{
+    for (int i = 0; i < program->num_inputs; i++) {
+        input[i] = sample;
+        sample += oct_value_numel(&program->values[program->inputs[i]]);
+    }
+}
+
+/* Runs a sample of zeros: float layers are modules made from what the file says, and whether they fit
+ * shows when they are called. */
+static oct_status try_islands(const oct_program *program)
+{
+    const float *input[OCT_STEP_INPUTS];
+    float *zeros = NULL, *output = NULL;
+    oct_runtime *runtime = NULL;
+    oct_status status = OCT_OK;
+    OCT_TRY_OUT(oct_alloc(&zeros, (size_t)oct_inputs_numel(program), sizeof(float)));
+    OCT_TRY_OUT(oct_alloc(&output, oct_value_bytes(&program->values[program->output]), 1));
+    split_inputs(program, zeros, input);
+    OCT_TRY_OUT(oct_runtime_create(&runtime, program, 1, &oct_module_islands));
+    status = oct_runtime_run(runtime, 1, input, output);
+out:
+    oct_runtime_destroy(&runtime);
+    oct_free(&zeros);
+    oct_free(&output);
+    return status;
+}
+
 oct_status oct_model_ready(const oct_model *model, const char *path)
 {
     OCT_CHECK(
@@ -79,6 +109,20 @@ oct_status oct_model_ready(const oct_model *model, const char *path)
     oct_recipe recipe;
     OCT_TRY(oct_job_model_recipe(&recipe, path, model, NULL));
     oct_recipe_free(&recipe);
+    if (try_islands(&model->program) != OCT_OK) return oct_fail_prefix("%s", path);
+    return OCT_OK;
+}
+
+/* As many samples at a time as their values have room for; no result depends on it. */
+static oct_status evaluation_batch(const oct_program *program, const oct_recipe *recipe,
+                                   int64_t *batch)
+{
+    const int64_t most_bytes = (int64_t)1 << 30;
+    oct_program_cost cost;
+    OCT_TRY(oct_program_costs(program, &cost));
+    const int64_t most = most_bytes / (cost.bytes > 0 ? cost.bytes : 1);
+    *batch = oct_evaluation_batch(recipe);
+    if (*batch > most) *batch = most > 0 ? most : 1;
     return OCT_OK;
 }
 
@@ -86,11 +130,12 @@ oct_status oct_program_evaluate(const oct_program *program, const oct_recipe *re
                                 const oct_dataset *data, const oct_leaves *leaves, float *logits)
 {
     int64_t samples = oct_leaves_local_samples(leaves), first = oct_leaves_first_sample(leaves);
-    int64_t batch = oct_evaluation_batch(recipe);
+    int64_t batch;
     oct_runtime *runtime = NULL;
     float *images = NULL;
     oct_status status = OCT_OK;
 
+    OCT_TRY_OUT(evaluation_batch(program, recipe, &batch));
     OCT_TRY_OUT(oct_runtime_create(&runtime, program, batch, &oct_module_islands));
     OCT_TRY_OUT(oct_alloc(&images, (size_t)(batch * data->h * data->w * data->c), sizeof(float)));
     for (int64_t at = 0; at < samples; at += batch) {
@@ -118,16 +163,6 @@ static void take_value(void *user, int64_t value, const oct_step *step, const vo
 {
     (void)step;
     oct_sha256(data, bytes, (uint8_t *)user + value * DIGEST);
-}
-
-/* The inputs of one golden sample, which lie one behind the other. */
-static void split_inputs(const oct_program *program, const float *sample,
-                         const float *input[OCT_STEP_INPUTS])
-{
-    for (int i = 0; i < program->num_inputs; i++) {
-        input[i] = sample;
-        sample += oct_value_numel(&program->values[program->inputs[i]]);
-    }
 }
 
 oct_status oct_golden_digests(const oct_program *program, const float *samples, int64_t count,

@@ -6,6 +6,7 @@
 #include "core/base/cpu.h"
 #include "core/base/log.h"
 #include "dist/comm.h"
+#include "io/model_file.h"
 #include "launch/command.h"
 #include "launch/failure.h"
 #include "launch/help.h"
@@ -113,6 +114,7 @@ static oct_status run_command(const oct_command *command, int argc, char **argv)
                                          : OCT_LOG_INFO;
     oct_log_setup(level, rank == 0);
     if (args.allow_plugins) oct_plugins_allow();
+    if (args.allow_large) oct_model_allow_large();
     return command->run(&args);
 }
 

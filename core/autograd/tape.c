@@ -110,6 +110,12 @@ oct_tensor *oct_tensor_new(oct_context *cx, oct_dtype dtype, oct_shape shape)
         return oct_context_fail(cx, OCT_RESOURCE, "a tensor of shape %s does not fit into memory",
                                 oct_shape_text(&shape, text));
     }
+    if (cx->most_numbers > 0 && numel > cx->most_numbers) {
+        char text[96];
+        return oct_context_fail(cx, OCT_DATA,
+                                "it makes a tensor of shape %s, more than %lld numbers",
+                                oct_shape_text(&shape, text), (long long)cx->most_numbers);
+    }
     void *data = oct_save(cx, bytes);
     return data ? oct_tensor_view(cx, dtype, shape, data) : NULL;
 }

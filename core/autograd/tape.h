@@ -52,6 +52,7 @@ struct oct_context {
     oct_module *module;           /* innermost module being called; names the place in messages */
     oct_module *hook;             /* whose hooks run, or NULL: what they call are call sites too */
     oct_param *open;              /* parameters whose leaf gradients await their fold */
+    int64_t most_numbers;         /* that a new tensor may have; 0: as many as there is room for */
 };
 
 oct_status oct_context_create(oct_context **cx, const oct_collective *group) OCT_NODISCARD;

@@ -27,6 +27,10 @@ typedef struct header {
 
 static _Atomic size_t live_bytes, peak_bytes;
 static _Atomic int64_t fail_countdown;
+static _Thread_local struct {
+    bool on, refused;
+    size_t left;
+} guard;
 
 /* Handles are T ** of any T; copying the bytes keeps the aliasing rules. */
 static void *load(const void *handle)
@@ -63,9 +67,35 @@ static bool told_to_fail(void)
     return false;
 }
 
+void oct_mem_guard(size_t bytes)
+{
+    guard.on = true;
+    guard.refused = false;
+    guard.left = bytes;
+}
+
+bool oct_mem_guard_end(void)
+{
+    guard.on = false;
+    return guard.refused;
+}
+
+static bool guard_refuses(size_t count, size_t size)
+{
+    size_t bytes;
+    if (!guard.on) return false;
+    if (__builtin_mul_overflow(count, size, &bytes) || bytes > guard.left)
+        guard.refused = true;
+    else
+        guard.left -= bytes;
+    return guard.refused;
+}
+
 oct_status oct_alloc(void *block, size_t count, size_t size)
 {
     store(block, NULL);
+    OCT_CHECK(!guard_refuses(count, size), OCT_RESOURCE,
+              "%zu elements of %zu bytes are more memory than is allowed here", count, size);
     size_t bytes, total;
     bool fits = !__builtin_mul_overflow(count, size, &bytes) &&
                 !__builtin_add_overflow(bytes, sizeof(header) + ALIGN, &total) &&

@@ -22,6 +22,11 @@ oct_status oct_format(char **text, const char *format, ...) OCT_NODISCARD OCT_PR
 /* Grows *block (of *capacity elements of `size` bytes) to hold at least `need`; keeps contents. */
 oct_status oct_grow(void *block, size_t *capacity, size_t need, size_t size) OCT_NODISCARD;
 
+/* Until the end of the guard this thread's new blocks may take so many bytes in all; more is refused as
+ * exhaustion is. For what a file asks for that nobody vouches for. Guards do not nest. */
+void oct_mem_guard(size_t bytes);
+bool oct_mem_guard_end(void); /* has something been refused? */
+
 size_t oct_mem_live(void);
 size_t oct_mem_peak(void);
 void oct_mem_peak_reset(void);

@@ -88,12 +88,14 @@ static oct_status check_channels(const char *name, int64_t in, int64_t out)
 
 static oct_status check(int64_t in, int64_t out, const oct_conv_geometry *g)
 {
+    const int most = OCT_WINDOW_SIDE_MAX;
     OCT_TRY(check_channels("conv2d", in, out));
-    OCT_CHECK(g->kernel_h >= 1 && g->kernel_w >= 1 && g->stride >= 1 && g->padding >= 0, OCT_USAGE,
+    OCT_CHECK(g->kernel_h >= 1 && g->kernel_h <= most && g->kernel_w >= 1 && g->kernel_w <= most &&
+                  g->stride >= 1 && g->stride <= most && g->padding >= 0 && g->padding <= most,
+              OCT_USAGE,
               "a conv2d cannot have kernel %dx%d, stride %d and padding %d; kernel and stride must "
-              "be at least "
-              "1 and the padding at least 0",
-              g->kernel_h, g->kernel_w, g->stride, g->padding);
+              "be at least 1, the padding at least 0, and all at most %d",
+              g->kernel_h, g->kernel_w, g->stride, g->padding, most);
     OCT_CHECK(g->groups >= 1 && in % g->groups == 0 && out % g->groups == 0, OCT_USAGE,
               "a conv2d with %lld -> %lld channels cannot have %d groups; groups must divide both",
               (long long)in, (long long)out, g->groups);
@@ -103,14 +105,15 @@ static oct_status check(int64_t in, int64_t out, const oct_conv_geometry *g)
 static oct_status create(oct_module **m, const oct_module_type *type, int64_t in, int64_t out,
                          oct_conv_geometry g, bool bias)
 {
+    const oct_shape weight = OCT_SHAPE(out, g.kernel_h, g.kernel_w, in / g.groups);
+    OCT_TRY(oct_check_weight_shape(type->name, &weight));
     OCT_TRY(oct_module_create(m, type, sizeof(oct_conv2d_module)));
     oct_conv2d_module *self = (oct_conv2d_module *)*m;
     self->geometry = g;
     self->in_channels = in;
     self->out_channels = out;
     oct_status status;
-    OCT_TRY_OUT(oct_module_add_param(
-        *m, "weight", OCT_SHAPE(out, g.kernel_h, g.kernel_w, in / g.groups), true, &self->weight));
+    OCT_TRY_OUT(oct_module_add_param(*m, "weight", weight, true, &self->weight));
     if (bias) OCT_TRY_OUT(oct_module_add_param(*m, "bias", OCT_SHAPE(out), false, &self->bias));
 out:
     if (status != OCT_OK) oct_module_destroy(m);
@@ -130,12 +133,14 @@ oct_status oct_conv_transpose2d_create(oct_module **m, int64_t in, int64_t out, 
 {
     *m = NULL;
     OCT_TRY(check_channels("conv_transpose2d", in, out));
-    OCT_CHECK(g.kernel_h >= 1 && g.kernel_h == g.kernel_w && g.stride >= 1 && g.padding >= 0 &&
-                  g.padding < g.kernel_h && g.groups == 1,
-              OCT_USAGE,
-              "a conv_transpose2d cannot have kernel %dx%d, stride %d, padding %d and groups %d; "
-              "the kernel must be square, the stride at least 1, the padding below the kernel and "
-              "groups 1",
-              g.kernel_h, g.kernel_w, g.stride, g.padding, g.groups);
+    OCT_CHECK(
+        g.kernel_h >= 1 && g.kernel_h <= OCT_WINDOW_SIDE_MAX && g.kernel_h == g.kernel_w &&
+            g.stride >= 1 && g.stride <= OCT_WINDOW_SIDE_MAX && g.padding >= 0 &&
+            g.padding < g.kernel_h && g.groups == 1,
+        OCT_USAGE,
+        "a conv_transpose2d cannot have kernel %dx%d, stride %d, padding %d and groups %d; "
+        "the kernel must be square, the stride at least 1, both at most %d, the padding below "
+        "the kernel and groups 1",
+        g.kernel_h, g.kernel_w, g.stride, g.padding, g.groups, OCT_WINDOW_SIDE_MAX);
     return create(m, &oct_conv_transpose2d_type, in, out, g, bias);
 }

@@ -39,6 +39,7 @@ struct oct_module_type {
 /* Every type that can be made from arguments, by name: those of module_list.def, then those that
  * plug-ins added. Types live as long as the process. */
 const oct_module_type *oct_module_type_find(const char *name); /* NULL */
+bool oct_module_type_is_listed(const oct_module_type *type);   /* not added */
 /* OCT_USAGE when the name is taken by another type. */
 oct_status oct_module_type_register(const oct_module_type *type) OCT_NODISCARD;
 

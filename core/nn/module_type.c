@@ -18,6 +18,13 @@ const oct_module_type *oct_module_type_find(const char *name)
     return oct_registry_find(&types, name);
 }
 
+bool oct_module_type_is_listed(const oct_module_type *type)
+{
+    for (size_t i = 0; i < OCT_COUNT(listed); i++)
+        if (listed[i] == type) return true;
+    return false;
+}
+
 oct_status oct_module_type_register(const oct_module_type *type)
 {
     OCT_CHECK(type->create && type->args, OCT_USAGE,

@@ -31,6 +31,15 @@ oct_status oct_args_whole(const char *type, const oct_op_args *args, int count, 
     return OCT_OK;
 }
 
+oct_status oct_check_weight_shape(const char *type, const oct_shape *shape)
+{
+    char text[96];
+    OCT_CHECK(oct_shape_numel(shape) > 0, OCT_USAGE,
+              "a %s cannot have weights of shape %s: they are more than can be counted", type,
+              oct_shape_text(shape, text));
+    return OCT_OK;
+}
+
 oct_status oct_plain_create(oct_module **m, const oct_module_type *type, const oct_op_args *args)
 {
     *m = NULL;

@@ -13,6 +13,12 @@ oct_status oct_args_count(const char *type, const oct_op_args *args, int count) 
 oct_status oct_args_whole(const char *type, const oct_op_args *args, int count,
                           int64_t *whole) OCT_NODISCARD;
 
+/* The largest kernel, stride and padding of a module: so that no product of them overflows. */
+enum { OCT_WINDOW_SIDE_MAX = 16384 };
+
+/* Fails unless weights of this shape, whose dimensions are positive, can be counted. */
+oct_status oct_check_weight_shape(const char *type, const oct_shape *shape) OCT_NODISCARD;
+
 /* A leaf without state and arguments: its type and its create function; `id`_forward is there. */
 #define OCT_PLAIN_MODULE(id)                                                                       \
     static oct_status id##_from(oct_module **m, const oct_op_args *args)                           \

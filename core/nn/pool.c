@@ -78,11 +78,12 @@ static oct_status create(oct_module **m, const oct_module_type *type, int kernel
                          int padding)
 {
     *m = NULL;
-    OCT_CHECK(kernel >= 1 && stride >= 1 && padding >= 0 && padding < kernel, OCT_USAGE,
+    OCT_CHECK(kernel >= 1 && kernel <= OCT_WINDOW_SIDE_MAX && stride >= 1 &&
+                  stride <= OCT_WINDOW_SIDE_MAX && padding >= 0 && padding < kernel,
+              OCT_USAGE,
               "a %s cannot have kernel %d, stride %d and padding %d; kernel and stride must be at "
-              "least 1 and "
-              "the padding below the kernel",
-              type->name, kernel, stride, padding);
+              "least 1 and at most %d, and the padding below the kernel",
+              type->name, kernel, stride, padding, OCT_WINDOW_SIDE_MAX);
     OCT_TRY(oct_module_create(m, type, sizeof(oct_pool_module)));
     oct_pool_module *self = (oct_pool_module *)*m;
     self->kernel = kernel;

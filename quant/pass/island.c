@@ -5,6 +5,7 @@
 #include "core/base/mem.h"
 #include "quant/runtime/step.h"
 
+#include <stdio.h>
 #include <string.h>
 
 typedef struct island {
@@ -68,6 +69,45 @@ static oct_shape sample_shape(const oct_value *value, int dims)
     }
 }
 
+/* What arguments and shapes of a file lead to is the file's fault, whatever it is to a module. */
+static oct_status blame_file(oct_status status)
+{
+    char text[1024];
+    if (status == OCT_OK || status == OCT_DATA) return status;
+    snprintf(text, sizeof text, "%s", oct_fail_text(0));
+    return oct_fail(OCT_DATA, "%s", text);
+}
+
+/* The module, which takes little more memory than the arrays that it gets. */
+static oct_status create_module(island *self, const oct_module_type *type, const oct_island *from)
+{
+    enum { BESIDE_ARRAYS = 1 << 20 };
+    size_t bytes = BESIDE_ARRAYS;
+    oct_op_args args = {.count = from->num_args};
+    memcpy(args.value, from->args, sizeof args.value);
+    for (int64_t i = 0; i < from->num_arrays; i++) {
+        const oct_island_array *array = &from->arrays[i];
+        bytes += 2 * (size_t)oct_shape_numel(&array->shape) * oct_dtype_bytes(array->dtype);
+    }
+    oct_mem_guard(bytes);
+    oct_status status = type->create(&self->module, &args);
+    if (oct_mem_guard_end() && status != OCT_OK)
+        return oct_fail(OCT_DATA, "its arguments ask for more memory than its arrays have");
+    return status == OCT_RESOURCE ? status : blame_file(status);
+}
+
+/* Of a tensor that one of our own layers makes: its output, or the input of a transposed convolution
+ * spread over the output's plane and what padding cuts off it. */
+static int64_t most_numbers(const oct_module *module, const oct_program *program,
+                            const oct_step *step)
+{
+    const oct_value *x = oct_step_input(program, step, 0), *y = oct_step_output(program, step);
+    const oct_shape *weight = module->num_params > 0 ? &module->params[0]->value.shape : NULL;
+    if (!weight || weight->ndim != 4) return oct_value_numel(y);
+    const int64_t edge = 2 * weight->dim[1], channels = x->c > y->c ? x->c : y->c;
+    return (y->h + edge) * (y->w + edge) * channels;
+}
+
 static oct_status make(island *self, const oct_program *program, const oct_step *step)
 {
     const oct_island *from = step->island;
@@ -75,16 +115,17 @@ static oct_status make(island *self, const oct_program *program, const oct_step 
     OCT_CHECK(type && type->create, OCT_PREPARE,
               "it stays float and is a %s, which is not known here; load the plug-in that has it",
               from->type);
-    oct_op_args args = {.count = from->num_args};
-    memcpy(args.value, from->args, sizeof args.value);
-    OCT_TRY(type->create(&self->module, &args));
+    OCT_TRY(create_module(self, type, from));
     OCT_TRY(load_arrays(self->module, from));
     oct_module_train(self->module, false);
     self->num_inputs = step->num_inputs;
     self->output = oct_value_numel(oct_step_output(program, step));
     for (int i = 0; i < step->num_inputs; i++)
         self->shape[i] = sample_shape(oct_step_input(program, step, i), from->dims[i]);
-    return oct_context_create(&self->cx, &oct_collective_one);
+    OCT_TRY(oct_context_create(&self->cx, &oct_collective_one));
+    if (oct_module_type_is_listed(type))
+        self->cx->most_numbers = most_numbers(self->module, program, step);
+    return OCT_OK;
 }
 
 static oct_status open_island(void **state, const oct_program *program, const oct_step *step)
@@ -118,7 +159,8 @@ static oct_status run_sample(island *self, int64_t sample, const float *const *i
         x[i] = oct_tensor_view(cx, OCT_F32, self->shape[i],
                                sample_of(input[i], &self->shape[i], sample));
     const oct_tensor *y = oct_module_call(cx, self->module, x, self->num_inputs);
-    OCT_TRY(oct_context_status(cx));
+    if (oct_context_status(cx) == OCT_RESOURCE) return OCT_RESOURCE;
+    OCT_TRY(blame_file(oct_context_status(cx)));
     OCT_CHECK(y->dtype == OCT_F32 && oct_numel(y) == self->output, OCT_DATA,
               "it makes %lld numbers of type %s where the program has %lld of type f32",
               (long long)oct_numel(y), oct_dtype_name(y->dtype), (long long)self->output);

@@ -12,27 +12,31 @@ typedef struct interval {
     int64_t offset, bytes;
 } interval;
 
-static int64_t last_use(const oct_program *program, int64_t made, int32_t value)
+/* last[v]: the last step that uses value v, or the one that makes it. */
+static void find_last_uses(const oct_program *program, int64_t *last)
 {
-    int64_t last = made;
-    for (int64_t i = made + 1; i < program->num_steps; i++) {
+    for (int64_t i = 0; i < program->num_steps; i++) {
         const oct_step *step = &program->steps[i];
         for (int k = 0; k < step->num_inputs; k++)
-            if (step->input[k] == value) last = i;
+            last[step->input[k]] = i;
+        last[step->output] = i;
     }
-    return last;
 }
 
-/* Moves behind each obstacle until none is left; obstacles only push upwards, so this ends. */
+/* Moves behind each obstacle until none is left; obstacles only push upwards, so this ends, at the lowest
+ * offset that is free, whatever their order. */
 static int64_t lowest_fit(const interval *placed, int64_t count, const interval *x)
 {
     int64_t offset = 0;
-    for (int64_t i = 0; i < count; i++) {
-        const interval *p = &placed[i];
-        const bool together = p->first <= x->last && x->first <= p->last;
-        if (together && p->offset < offset + x->bytes && offset < p->offset + p->bytes) {
-            offset = p->offset + p->bytes;
-            i = -1;
+    for (bool moved = true; moved;) {
+        moved = false;
+        for (int64_t i = 0; i < count; i++) {
+            const interval *p = &placed[i];
+            const bool together = p->first <= x->last && x->first <= p->last;
+            if (together && p->offset < offset + x->bytes && offset < p->offset + p->bytes) {
+                offset = p->offset + p->bytes;
+                moved = true;
+            }
         }
     }
     return offset;
@@ -41,7 +45,11 @@ static int64_t lowest_fit(const interval *placed, int64_t count, const interval 
 oct_status oct_plan_values(const oct_program *program, int64_t *offsets, int64_t *bytes)
 {
     interval *placed = NULL;
-    OCT_TRY(oct_alloc(&placed, (size_t)program->num_steps, sizeof *placed));
+    int64_t *last = NULL;
+    oct_status status = OCT_OK;
+    OCT_TRY_OUT(oct_alloc(&placed, (size_t)program->num_steps, sizeof *placed));
+    OCT_TRY_OUT(oct_alloc(&last, (size_t)program->num_values, sizeof *last));
+    find_last_uses(program, last);
     for (int64_t v = 0; v < program->num_values; v++)
         offsets[v] = -1;
     int64_t count = 0;
@@ -53,13 +61,15 @@ oct_status oct_plan_values(const oct_program *program, int64_t *offsets, int64_t
         interval *x = &placed[count];
         *x = (interval){.value = value,
                         .first = i,
-                        .last = last_use(program, i, value),
+                        .last = last[value],
                         .bytes = (size + UNIT - 1) / UNIT * UNIT};
         x->offset = lowest_fit(placed, count, x);
         offsets[value] = x->offset;
         if (x->offset + x->bytes > *bytes) *bytes = x->offset + x->bytes;
         count++;
     }
+out:
     oct_free(&placed);
-    return OCT_OK;
+    oct_free(&last);
+    return status;
 }

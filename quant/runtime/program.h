@@ -99,6 +99,14 @@ void oct_program_free(oct_program *program);
  * pass through here before anything else touches them. */
 oct_status oct_program_check(const oct_program *program) OCT_NODISCARD;
 
+/* What running it takes, for one sample: bytes of the values that are kept at a time, and time as the
+ * number of multiply-adds of 8-bit codes that take about as long. Of a program that has passed the check. */
+typedef struct oct_program_cost {
+    int64_t bytes;
+    double work;
+} oct_program_cost;
+oct_status oct_program_costs(const oct_program *program, oct_program_cost *cost) OCT_NODISCARD;
+
 /* Who runs float islands; the integer runtime itself knows no float layer. Samples are run one by
  * one, so results do not depend on who goes together in a batch. */
 typedef struct oct_island_host {

@@ -400,6 +400,94 @@ Test(model_file, knows_a_model_when_it_sees_one)
     check_nothing_held();
 }
 
+/* A few hundred bytes that describe a large plane, pooled over and over and at last to 4 x 4 numbers. */
+static void make_large(oct_model *m, int64_t side, int64_t pools)
+{
+    oct_program *p = &m->program;
+    *m = (oct_model){.std = {1, 1, 1, 1}, .classes = 16};
+    *p = (oct_program){.target = "x86", .num_steps = pools + 3, .num_inputs = 1, .inputs = {0}};
+    p->num_values = p->num_steps + 1;
+    MUST(oct_alloc(&p->steps, (size_t)p->num_steps, sizeof *p->steps));
+    MUST(oct_alloc(&p->values, (size_t)p->num_values, sizeof *p->values));
+    MUST(oct_alloc(&m->overflow_bound, (size_t)p->num_steps, sizeof *m->overflow_bound));
+    for (int32_t i = 0; i < (int32_t)p->num_steps; i++) {
+        p->values[i + 1] = codes(side, side, 1, 0.1F);
+        p->steps[i] = step(OCT_STEP_MAX_POOL, "pool", i, -1, i + 1);
+        p->steps[i].conv = (oct_conv_shape){side, side, 1, side, side, 1, 3, 3, 1, 1, 1};
+    }
+    p->values[0] = p->values[p->num_values - 1] =
+        (oct_value){.dtype = OCT_F32, .h = side, .w = side, .c = 1};
+    p->steps[0].kind = OCT_STEP_QUANTIZE;
+    p->steps[pools + 1].kind = OCT_STEP_AVG_POOL;
+    const int kernel = (int)side / 4;
+    p->steps[pools + 1].conv =
+        (oct_conv_shape){side, side, 1, 4, 4, 1, kernel, kernel, kernel, 0, 1};
+    p->values[pools + 2] = codes(4, 4, 1, 0.1F);
+    p->steps[pools + 2].kind = OCT_STEP_DEQUANTIZE;
+    p->values[pools + 3] = (oct_value){.dtype = OCT_F32, .h = 4, .w = 4, .c = 1};
+    p->output = (int32_t)p->num_values - 1;
+}
+
+Test(model_file, refuses_what_takes_more_memory_or_time_than_is_allowed)
+{
+    static const struct {
+        int64_t side, pools;
+        const char *why;
+    } cases[] = {
+        {4096, 4, NULL},
+        {4096, 200, "one sample takes as long as"},
+    };
+    for (size_t i = 0; i < OCT_COUNT(cases); i++) {
+        oct_model m, loaded;
+        make_large(&m, cases[i].side, cases[i].pools);
+        MUST(oct_model_save(model_path, &m));
+        oct_mem_peak_reset();
+        const size_t before = oct_mem_live();
+        oct_status status = oct_model_load(&loaded, model_path);
+        cr_assert(oct_mem_peak() - before < (32 << 20));
+        cr_assert_eq(status, cases[i].why ? OCT_DATA : OCT_OK);
+        if (cases[i].why) {
+            check_said("net.int8.h5: ");
+            check_said(cases[i].why);
+            check_said("; if you trust it, --allow-large runs it all the same");
+        }
+        oct_model_free(&loaded);
+        if (i + 1 == OCT_COUNT(cases)) {
+            oct_model_allow_large();
+            MUST(oct_model_load(&loaded, model_path));
+            oct_model_free(&loaded);
+        }
+        oct_model_free(&m);
+    }
+    check_nothing_held();
+}
+
+/* Values that are kept at a time, each small enough to be allowed alone. */
+Test(model_file, refuses_values_that_take_too_much_together)
+{
+    oct_model m, loaded;
+    make_large(&m, 4096, 40);
+    for (int32_t i = 2; i <= 41;
+         i += 2) { /* every second pool adds what was before the one before it */
+        oct_step *s = &m.program.steps[i - 1];
+        if (i < 41) s->input[0] = 1; /* so value 1 lives on, and all the others are needed: */
+    }
+    m.program.steps[40] = step(OCT_STEP_CONCAT, "all", 1, 2, 41);
+    m.program.steps[40].num_inputs = OCT_STEP_INPUTS;
+    for (int i = 0; i < OCT_STEP_INPUTS; i++)
+        m.program.steps[40].input[i] = 1 + 4 * i;
+    m.program.values[41].c = OCT_STEP_INPUTS;
+    m.program.steps[41].conv.in_c = m.program.steps[41].conv.out_c = OCT_STEP_INPUTS;
+    m.program.values[42].c = m.program.values[43].c = OCT_STEP_INPUTS;
+    m.classes = 16 * OCT_STEP_INPUTS;
+    MUST(oct_program_check(&m.program));
+    MUST(oct_model_save(model_path, &m));
+    cr_assert_eq(oct_model_load(&loaded, model_path), OCT_DATA);
+    check_said("net.int8.h5: the values of one sample take 272 MB, more than 256");
+    oct_model_free(&m);
+    check_nothing_held();
+}
+
 Test(model_file, says_when_there_is_no_file_or_no_room)
 {
     oct_model m, loaded;

@@ -1,0 +1,67 @@
+/* What a program takes, before it is run: who has it from somebody else may want to know. */
+#include "quant/runtime/planner.h"
+#include "quant/runtime/step.h"
+
+#include "core/base/mem.h"
+
+#include <string.h>
+
+/* Multiply-adds of codes that take as long as: a number read or written, one of a float layer's. */
+enum { NUMBER = 16, FLOAT_PRODUCT = 4 };
+
+static double input_numbers(const oct_program *program, const oct_step *step)
+{
+    int64_t numbers = 0;
+    for (int i = 0; i < step->num_inputs; i++)
+        numbers += oct_value_numel(oct_step_input(program, step, i));
+    return (double)numbers;
+}
+
+/* Of a window that lies inside a plane. */
+static double window_terms(double kernel_h, double kernel_w, const oct_value *plane)
+{
+    const double h = (double)plane->h, w = (double)plane->w;
+    return (kernel_h < h ? kernel_h : h) * (kernel_w < w ? kernel_w : w);
+}
+
+/* Products that make one number of a float layer: those of a row of its largest array, or of the window
+ * that is the first argument of a pooling layer. */
+static double island_terms(const oct_program *program, const oct_step *step)
+{
+    const oct_island *island = step->island;
+    double most = 1;
+    for (int64_t i = 0; i < island->num_arrays; i++) {
+        const oct_shape *shape = &island->arrays[i].shape;
+        const double rows = shape->ndim > 0 && shape->dim[0] > 0 ? (double)shape->dim[0] : 1;
+        const double row = (double)oct_shape_numel(shape) / rows;
+        if (row > most) most = row;
+    }
+    if (strcmp(island->type, "max_pool") == 0 || strcmp(island->type, "avg_pool") == 0)
+        most = window_terms(island->args[0], island->args[0], oct_step_input(program, step, 0));
+    return FLOAT_PRODUCT * most;
+}
+
+static double step_work(const oct_program *program, const oct_step *step)
+{
+    const double made = (double)oct_value_numel(oct_step_output(program, step));
+    const double numbers = NUMBER * (made + input_numbers(program, step));
+    if (oct_step_type_of(step->kind)->weights)
+        return numbers + made * (double)oct_conv_depth(&step->conv);
+    if (step->kind == OCT_STEP_MAX_POOL || step->kind == OCT_STEP_AVG_POOL)
+        return numbers + NUMBER * made *
+                             window_terms(step->conv.kernel_h, step->conv.kernel_w,
+                                          oct_step_input(program, step, 0));
+    return step->kind == OCT_STEP_FLOAT ? numbers + made * island_terms(program, step) : numbers;
+}
+
+oct_status oct_program_costs(const oct_program *program, oct_program_cost *cost)
+{
+    int64_t *offsets;
+    *cost = (oct_program_cost){0};
+    for (int64_t i = 0; i < program->num_steps; i++)
+        cost->work += step_work(program, &program->steps[i]);
+    OCT_TRY(oct_alloc(&offsets, (size_t)program->num_values, sizeof *offsets));
+    oct_status status = oct_plan_values(program, offsets, &cost->bytes);
+    oct_free(&offsets);
+    return status;
+}
