@@ -22,10 +22,26 @@ static void quantize(oct_blueprint *plan, int64_t node)
     oct_blueprint_settle(plan, node);
 }
 
+/* The QuantStub, kept float by its qconfig, that makes a value; or NULL. */
+static const oct_blueprint_node *float_stub(const oct_blueprint *plan, int64_t value)
+{
+    int64_t producer = plan->graph->values[value].producer;
+    const oct_blueprint_node *p = producer < 0 ? NULL : &plan->nodes[producer];
+    return p && p->role == OCT_ROLE_QUANT_STUB && !p->eligible ? p : NULL;
+}
+
 static void miss_quant_stub(oct_blueprint *plan, int64_t node, int input)
 {
     char maker[320], line[OCT_STUB_LINE_BYTES];
     const oct_blueprint_node *p = &plan->nodes[node];
+    const oct_blueprint_node *stub = float_stub(plan, oct_blueprint_input(plan, node, input));
+    if (stub) {
+        OCT_PROBLEM(plan,
+                    "%s: works on quantized values, but the QuantStub %s before it %s; give %s a "
+                    "qconfig, or set that of %s to none",
+                    p->path, stub->path, stub->why, stub->path, p->path);
+        return;
+    }
     oct_blueprint_maker(plan, oct_blueprint_input(plan, node, input), maker);
     OCT_PROBLEM(plan,
                 "%s: works on quantized values, but what it gets from %s is float; put a QuantStub "

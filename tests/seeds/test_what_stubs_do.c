@@ -238,6 +238,24 @@ Test(what_stubs_do, eager_names_the_line_of_a_forgotten_second_stub)
     rig_end(&r);
 }
 
+/* A stub that is to stay float is no forgotten one. */
+Test(what_stubs_do, eager_names_a_stub_without_a_qconfig)
+{
+    rig r;
+    begin(&r, true, true);
+    oct_qconfig qconfig = oct_qconfig_default();
+    oct_qconfig_setter setters[] = {oct_setter_by_type("quant_stub", NULL),
+                                    oct_setter_default(&qconfig)};
+    oct_prepare_options options = rig_options(OCT_METHOD_EAGER);
+    options.setters = setters;
+    options.num_setters = 2;
+    REFUSED(rig_try(&r, &options, NULL), OCT_PREPARE,
+            "conv1: works on quantized values, but the QuantStub quant before it stays float: its "
+            "qconfig is none (by type 'type:quant_stub'); give quant a qconfig, or set that of "
+            "conv1 to none");
+    rig_end(&r);
+}
+
 /* Float on purpose, or because it has no weights: both in the report, with the reason. */
 Test(what_stubs_do, eager_reports_why_a_module_stays_float)
 {
