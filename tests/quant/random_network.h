@@ -18,6 +18,7 @@ enum {
     RN_CHILDREN = RN_OPS,
     RN_BODIES = 6,
     RN_SETTERS = 6,
+    RN_HOOKS = 3,
     RN_PATHS = 96,
     RN_CHANNELS = 24, /* of a value, at most */
 };
@@ -95,6 +96,13 @@ typedef struct rn_body {
     char path[64]; /* with a dot behind it; "" of the root */
 } rn_body;
 
+/* A user's hook that computes, on the module of a path. */
+typedef struct rn_hook {
+    char path[96];
+    rn_kind kind;      /* of its op */
+    bool pre, returns; /* returns: puts what it computes in place of what it gets */
+} rn_hook;
+
 typedef struct rn_plan {
     uint64_t seed, state;
     uint64_t
@@ -106,6 +114,8 @@ typedef struct rn_plan {
     int num_stubs;
     char paths[RN_PATHS][96];
     int num_paths;
+    rn_hook hooks[RN_HOOKS];
+    int num_hooks;
     int runs; /* of each loop, in the next forward */
     oct_qconfig base, wide;
     oct_qconfig_setter setters[RN_SETTERS];
@@ -583,12 +593,30 @@ static inline void rn_small(rn_plan *p, long number, int length)
         .target = oct_target_find("x86"), .setters = p->setters, .num_setters = 1};
 }
 
+/* A draw of its own, so that networks are those that they were without hooks. */
+static inline void rn_draw_hooks(rn_plan *p)
+{
+    static const rn_kind kinds[] = {RN_RELU, RN_SIGMOID, RN_SOFTMAX, RN_MUL_SCALAR, RN_LEAKY_RELU};
+    rn_plan draws = {.seed = p->seed, .state = 1 << 21};
+    if (!p->num_paths || !rn_chance(&draws, 30)) return;
+    for (int i = 0; i < RN_HOOKS; i++) {
+        rn_hook *h = &p->hooks[p->num_hooks++];
+        const char *path = p->paths[rn_draw(&draws, (uint32_t)p->num_paths)];
+        *h = (rn_hook){.kind = kinds[rn_draw(&draws, OCT_COUNT(kinds))],
+                       .pre = rn_chance(&draws, 50),
+                       .returns = rn_chance(&draws, 70)};
+        memcpy(h->path, path, sizeof h->path);
+        if (rn_chance(&draws, 50)) break;
+    }
+}
+
 /* limit: operations at most. */
 static inline void rn_plan_draw(rn_plan *p, uint64_t seed, int limit)
 {
     *p = (rn_plan){.seed = seed, .limit = limit, .runs = 2};
     rn_draw_root(p);
     rn_draw_options(p);
+    rn_draw_hooks(p);
 }
 
 /* Whether to hand input 0 on instead; stubs stay where they are. */
@@ -778,12 +806,33 @@ static inline oct_status rn_randomise(void *user, oct_module *m)
     return OCT_OK;
 }
 
-/* The float model of a plan. */
-static inline oct_status rn_create(oct_module **root, const rn_plan *p)
+static oct_tensor *rn_run_hook(oct_context *cx, oct_module *module, oct_tensor *value, void *user)
+{
+    const rn_hook *h = user;
+    const rn_layer l = {.kind = h->kind, .number = 0.5};
+    oct_tensor *y = rn_function(cx, &l, (oct_tensor *[]){value, value, value});
+    (void)module;
+    return h->returns ? y : NULL;
+}
+
+static inline oct_status rn_add_hooks(oct_module *root, rn_plan *p)
+{
+    for (int i = 0; i < p->num_hooks; i++) {
+        rn_hook *h = &p->hooks[i];
+        oct_module *m = oct_module_find(root, h->path);
+        OCT_TRY(h->pre ? oct_module_pre_hook(m, rn_run_hook, h, NULL)
+                       : oct_module_hook(m, rn_run_hook, h, NULL));
+    }
+    return OCT_OK;
+}
+
+/* The float model of a plan, which must outlive it. */
+static inline oct_status rn_create(oct_module **root, rn_plan *p)
 {
     rn_plan draws = {.seed = p->seed, .state = 1 << 20};
     OCT_TRY(rn_build_body(root, p, 0));
     OCT_TRY(oct_init_parameters(*root, p->seed));
+    OCT_TRY(rn_add_hooks(*root, p));
     return oct_module_walk(*root, rn_randomise, &draws);
 }
 
@@ -799,11 +848,28 @@ static inline bool rn_all_used(const rn_plan *p)
     return true;
 }
 
+/* Whether a hook computes where jit_strip leaves all in float. */
+static inline bool rn_hooks_outside(const rn_plan *p)
+{
+    const rn_body *b = &p->body[0];
+    char path[96];
+    for (int c = 0; c < b->num_children && p->num_stubs; c++) {
+        bool quant = b->child[c].kind == RN_QUANT, dequant = b->child[c].kind == RN_DEQUANT;
+        snprintf(path, sizeof path, "c%d", c);
+        for (int i = 0; i < p->num_hooks; i++) {
+            const rn_hook *h = &p->hooks[i];
+            if (strcmp(h->path, path) == 0 && ((quant && h->pre) || (dequant && !h->pre)))
+                return true;
+        }
+    }
+    return false;
+}
+
 /* Whether jit_strip quantizes what the other methods do. */
 static inline bool rn_alike(const rn_plan *p)
 {
     bool around = p->stubs_all_around && p->num_stubs == p->example.count + 1;
-    return (around || p->num_stubs == 0) && rn_all_used(p);
+    return (around || p->num_stubs == 0) && rn_all_used(p) && !rn_hooks_outside(p);
 }
 
 /* Whether anything that a body makes with this child reaches its output. */
@@ -858,5 +924,8 @@ static inline void rn_print(const rn_plan *p, FILE *out)
                                                     : "");
     for (int k = 0; k < p->example.count; k++)
         fprintf(out, "  input %s\n", oct_shape_text(&p->example.shape[k], text));
+    for (int i = 0; i < p->num_hooks; i++)
+        fprintf(out, "  %s of %s: %s%s\n", p->hooks[i].pre ? "pre hook" : "hook", p->hooks[i].path,
+                rn_names[p->hooks[i].kind], p->hooks[i].returns ? "" : ", for itself");
     rn_print_body(p, 0, out);
 }
