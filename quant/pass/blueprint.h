@@ -114,8 +114,7 @@ oct_status oct_blueprint_stubs(oct_blueprint *plan) OCT_NODISCARD;
 bool oct_blueprint_has(const oct_blueprint *plan, oct_role role);
 /* The line of a forward that passes x through a further stub of this container. */
 enum { OCT_STUB_LINE_BYTES = 192 };
-const char *oct_blueprint_stub_line(const oct_module *parent, bool quant,
-                                    char text[OCT_STUB_LINE_BYTES]);
+const char *oct_blueprint_stub_line(oct_module *parent, bool quant, char text[OCT_STUB_LINE_BYTES]);
 
 /* place.c, for eager.c too: the qconfig of what runs at a place and with it what its output is; and what
  * a stub gets. */

@@ -3,23 +3,14 @@
 #include "quant/pass/blueprint.h"
 
 #include <stdio.h>
-#include <string.h>
 
-static bool has_child(const oct_module *parent, const char *name)
-{
-    for (size_t i = 0; i < parent->num_children; i++)
-        if (strcmp(parent->children[i].name, name) == 0) return true;
-    return false;
-}
-
-const char *oct_blueprint_stub_line(const oct_module *parent, bool quant,
-                                    char text[OCT_STUB_LINE_BYTES])
+const char *oct_blueprint_stub_line(oct_module *parent, bool quant, char text[OCT_STUB_LINE_BYTES])
 {
     const char *kind = quant ? "quant" : "dequant";
     char name[32];
     int number = 0;
     snprintf(name, sizeof name, "%s", kind);
-    while (has_child(parent, name))
+    while (oct_module_find(parent, name))
         snprintf(name, sizeof name, "%s%d", kind, ++number);
     snprintf(text, OCT_STUB_LINE_BYTES,
              "x = oct_call(cx, m->%s, x); /* made by oct_%s_stub_create(&m->%s) */", name, kind,
