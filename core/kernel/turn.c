@@ -4,7 +4,12 @@
 #include <string.h>
 
 typedef float quad __attribute__((vector_size(16)));
-typedef int32_t order __attribute__((vector_size(16)));
+/* The elements of two vectors, one behind the other, in another order (gcc 12 and clang). */
+#define SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#define EVEN 0, 4, 1, 5
+#define ODD 2, 6, 3, 7
+#define LOW 0, 1, 4, 5
+#define HIGH 2, 3, 6, 7
 
 static inline quad quad_at(const float *at)
 {
@@ -15,13 +20,12 @@ static inline quad quad_at(const float *at)
 
 static inline void turn_four(const float *from, int64_t from_pitch, float *to, int64_t to_pitch)
 {
-    const order even = {0, 4, 1, 5}, odd = {2, 6, 3, 7}, low = {0, 1, 4, 5}, high = {2, 3, 6, 7};
     const quad a = quad_at(from), b = quad_at(from + from_pitch);
     const quad c = quad_at(from + 2 * from_pitch), d = quad_at(from + 3 * from_pitch);
-    const quad ab0 = __builtin_shuffle(a, b, even), ab1 = __builtin_shuffle(a, b, odd);
-    const quad cd0 = __builtin_shuffle(c, d, even), cd1 = __builtin_shuffle(c, d, odd);
-    const quad turned[4] = {__builtin_shuffle(ab0, cd0, low), __builtin_shuffle(ab0, cd0, high),
-                            __builtin_shuffle(ab1, cd1, low), __builtin_shuffle(ab1, cd1, high)};
+    const quad ab0 = SHUFFLE(a, b, EVEN), ab1 = SHUFFLE(a, b, ODD);
+    const quad cd0 = SHUFFLE(c, d, EVEN), cd1 = SHUFFLE(c, d, ODD);
+    const quad turned[4] = {SHUFFLE(ab0, cd0, LOW), SHUFFLE(ab0, cd0, HIGH), SHUFFLE(ab1, cd1, LOW),
+                            SHUFFLE(ab1, cd1, HIGH)};
     for (int i = 0; i < 4; i++)
         memcpy(to + i * to_pitch, &turned[i], sizeof turned[i]);
 }
@@ -64,13 +68,13 @@ static inline bytes bytes_at(const uint8_t *at, const uint8_t *end)
  * of a row's number to the top of a column's. */
 static inline void turn_sixteen(const bytes row[16], uint8_t *to, int64_t to_pitch)
 {
-    const bytes low = {0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23};
-    const bytes high = {8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
     bytes a[16], b[16];
+#define LOW_HALVES 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
+#define HIGH_HALVES 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
 #define ROUND(from, into)                                                                          \
     for (int i = 0; i < 8; i++) {                                                                  \
-        into[2 * i] = __builtin_shuffle(from[i], from[i + 8], low);                                \
-        into[2 * i + 1] = __builtin_shuffle(from[i], from[i + 8], high);                           \
+        into[2 * i] = SHUFFLE(from[i], from[i + 8], LOW_HALVES);                                   \
+        into[2 * i + 1] = SHUFFLE(from[i], from[i + 8], HIGH_HALVES);                              \
     }
     ROUND(row, a)
     ROUND(a, b)

@@ -1,0 +1,70 @@
+/* Recipes: read, and what is read is what is written, as a whole and as an identity. */
+#include "core/base/text.h"
+#include "io/recipe.h"
+#include "io/recipe_impl.h"
+#include "tests/fuzz/fuzz.h"
+
+#include "core/base/log.h"
+#include "core/base/mem.h"
+
+#include <string.h>
+
+const char *const fuzz_name = "recipe";
+static const char *const words[] = {
+#define OCT_KEY(key, field, kind, def, min, max, allowed, same, help) key,
+#include "io/recipe_list.def"
+#undef OCT_KEY
+    ": ",          "\n",    "\n  ",     "- ",    "[",        "]",
+    "{",           "}",     ", ",       "'",     "\"",       "#",
+    "null",        "~",     "true",     "1e308", "-1",       ".nan",
+    "0x10",        "1_000", "*a",       "&a",    "!!int",    "---\n",
+    "%YAML 1.1\n", "\\e",   "\xc3\xa4", "\xff",  "\x1b[31m", "99999999999999999999",
+    "|\n",         ">\n",   "? ",       NULL};
+const char *const *const fuzz_words = words;
+
+void fuzz_seeds(void)
+{
+    static const char small[] = "schema: 1\nmodel: {name: cnn-small}\n";
+    static const char lists[] = "schema: 1\nplugins: [a.so, 'b.so']\nmodel:\n  name: cnn-small\n"
+                                "data:\n  mean: [0.5, 1e-3]\n  std:\n  - 1\n  - 2\n"
+                                "quant.float_layers: [\"head*\", 'a.b']\n";
+    oct_recipe recipe;
+    oct_text text = {0};
+    fuzz_seed(small, strlen(small));
+    fuzz_seed(lists, strlen(lists));
+    MAKE(oct_recipe_read(&recipe, "seed", small, NULL, 0));
+    MAKE(oct_recipe_write(&recipe, false, &text));
+    fuzz_seed(text.data, text.length);
+    oct_text_free(&text);
+    oct_recipe_free(&recipe);
+}
+
+static void check_written(const oct_recipe *recipe, bool identity)
+{
+    oct_recipe again;
+    oct_text first = {0}, second = {0};
+    MAKE(oct_recipe_write(recipe, identity, &first));
+    MAKE(oct_recipe_read(&again, "again", first.data, NULL, 0));
+    MAKE(oct_recipe_write(&again, identity, &second));
+    FUZZ_REQUIRE(strcmp(first.data, second.data) == 0, "%s\n---\n%s", first.data, second.data);
+    oct_text_free(&first);
+    oct_text_free(&second);
+    oct_recipe_free(&again);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    oct_recipe recipe;
+    oct_log_setup(OCT_LOG_ERROR, false);
+    const char *path = fuzz_file("input.yaml", data, size);
+    fuzz_call call = fuzz_begin(size);
+    oct_status status = oct_recipe_read(&recipe, path, NULL, NULL, 0);
+    fuzz_said(status, FUZZ_BIT(OCT_OK) | FUZZ_BIT(OCT_USAGE) | FUZZ_BIT(OCT_DATA), path);
+    if (status == OCT_OK) {
+        check_written(&recipe, false);
+        check_written(&recipe, true);
+        oct_recipe_free(&recipe);
+    }
+    fuzz_end(&call, 1024, (size_t)4 << 20);
+    return 0;
+}

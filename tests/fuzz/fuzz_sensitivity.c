@@ -1,0 +1,63 @@
+/* Sensitivity tables: read, and what is read is what is written. */
+#include "core/base/mem.h"
+#include "io/sensitivity_file.h"
+#include "tests/fuzz/fuzz.h"
+
+#include <string.h>
+
+const char *const fuzz_name = "sensitivity";
+static const char *const words[] = {"# octet sensitivity 1\n",
+                                    "activation",
+                                    "weight",
+                                    "inf",
+                                    "-inf",
+                                    "nan",
+                                    "1e400",
+                                    "\t",
+                                    "  ",
+                                    "\n",
+                                    "\r\n",
+                                    "#",
+                                    "layer1.0.conv1",
+                                    "\x1b",
+                                    "..",
+                                    "0x1p3",
+                                    NULL};
+const char *const *const fuzz_words = words;
+
+void fuzz_seeds(void)
+{
+    static const char good[] = "# octet sensitivity 1\n# a comment\n"
+                               "layer1.0.conv1  activation  21.62  0.9965  0.0131\n"
+                               "head  weight  inf  1  0\n";
+    static const char none[] = "# octet sensitivity 1\n";
+    fuzz_seed(good, strlen(good));
+    fuzz_seed(none, strlen(none));
+}
+
+static void check_written(const oct_sensitivity *table)
+{
+    oct_sensitivity again = {0};
+    oct_text first = {0}, second = {0};
+    MAKE(oct_sensitivity_print(table, NULL, &first));
+    const char *path = fuzz_file("again.sensitivity", first.data, first.length);
+    MAKE(oct_sensitivity_read(&again, path));
+    MAKE(oct_sensitivity_print(&again, NULL, &second));
+    FUZZ_REQUIRE(strcmp(first.data, second.data) == 0, "%s\n---\n%s", first.data, second.data);
+    oct_sensitivity_free(&again);
+    oct_text_free(&first);
+    oct_text_free(&second);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    oct_sensitivity table = {0};
+    const char *path = fuzz_file("input.sensitivity", data, size);
+    fuzz_call call = fuzz_begin(size);
+    oct_status status = oct_sensitivity_read(&table, path);
+    fuzz_said(status, FUZZ_BIT(OCT_OK) | FUZZ_BIT(OCT_DATA), path);
+    if (status == OCT_OK) check_written(&table);
+    oct_sensitivity_free(&table);
+    fuzz_end(&call, 256, (size_t)1 << 20);
+    return 0;
+}
