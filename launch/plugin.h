@@ -14,7 +14,7 @@
  * be converted when its type has `create` and `args`.
  *
  * An observer gets the range of each step's values, or their histogram (quant/observer/observer.h). A
- * fake-quant is of activations, of weights, or of both, and may learn its scales
+ * fake-quant is of activations, of weights, or of both, and may learn its scales and choose zero points
  * (quant/module/fake_quant_kind.h).
  */
 #pragma once

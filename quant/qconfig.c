@@ -257,6 +257,11 @@ oct_status oct_qconfig_check(const oct_qconfig *qconfig, const oct_target *targe
     OCT_CHECK(qconfig->fake_quant->scale, OCT_PREPARE,
               "the qconfig's fake-quant '%s' is for weights only; set one for activations",
               qconfig->fake_quant->name);
+    OCT_CHECK(
+        !qconfig->fake_quant->zero_point || !target || target->zero_points, OCT_PREPARE,
+        "the qconfig's fake-quant '%s' chooses zero points, which target %s does not have; set "
+        "another fake-quant or prepare for another target",
+        qconfig->fake_quant->name, target ? target->name : "");
     const oct_fake_quant_kind *weights = qconfig->weight_fake_quant;
     OCT_CHECK(!weights || weights->weight_scale, OCT_PREPARE,
               "the qconfig's weight_fake_quant '%s' is for activations only; set one for weights",

@@ -49,7 +49,7 @@ const char *oct_shape_text(const oct_shape *shape, char text[96]);
 
 /* Per-tensor quantization of activations: code in [qmin, qmax], stored as the unsigned number
  * itself. zero_point is 0 (values after ReLU) or the middle (signed values: 128, of 16-bit codes
- * 32768). */
+ * 32768), unless a fake-quant chooses another one of the codes. */
 typedef struct oct_qparams {
     float scale;
     int32_t zero_point;

@@ -13,7 +13,7 @@
  * relu and six, with one zero; its mask says where it was not clipped.
  *
  * Nothing overflows in int64: 16-bit inputs have accumulators below 2^39 (OCT_MAX_PRODUCTS * 65535 *
- * 127), biases stay within +-2^46 and what the zero point takes off within 2^38, so |acc + bias| <
+ * 127), biases stay within +-2^46 and what the zero point takes off within 2^39, so |acc + bias| <
  * 2^47, which a shift to the left by at most 16 keeps below 2^63. (By 16 is enough to leave every
  * range of codes; by 62 to the right, to reach 0.) A double holds each of these sums exactly.
  */

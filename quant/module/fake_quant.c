@@ -32,8 +32,8 @@ static void describe(const oct_module *self, char *text, size_t size)
              "state=%s, kind=%s, dtype=u%d, codes=[%d, %d], scheme=%s, observer=%s, range=%s, "
              "scale=%.9g%s, zero_point=%d",
              state_name(fq->state), fq->qconfig.fake_quant->name, fq->qconfig.bits, q.qmin, q.qmax,
-             q.zero_point ? "symmetric" : "affine", fq->qconfig.observer->name, range,
-             (double)q.scale, fq->learned ? ", learned" : "", q.zero_point);
+             q.zero_point && !fq->zero_point ? "symmetric" : "affine", fq->qconfig.observer->name,
+             range, (double)q.scale, fq->learned ? ", learned" : "", q.zero_point);
 }
 
 static void destroy(oct_module *self)
@@ -73,6 +73,20 @@ static oct_status add_scale(oct_fake_quant *fq)
     return OCT_OK;
 }
 
+/* 0, or the middle of the codes. */
+static int32_t plain_zero_point(const oct_fake_quant *fq)
+{
+    const bool centred = fq->is_signed || !fq->target->unsigned_codes;
+    return centred ? 1 << (fq->qconfig.bits - 1) : 0;
+}
+
+static oct_status add_zero_point(oct_fake_quant *fq)
+{
+    OCT_TRY(oct_module_add_buffer(&fq->base, "zero_point", OCT_S64, OCT_SHAPE(1), &fq->zero_point));
+    fq->zero_point[0] = plain_zero_point(fq);
+    return OCT_OK;
+}
+
 static oct_status add_state(oct_fake_quant *fq)
 {
     oct_shape one = OCT_SHAPE(1);
@@ -80,6 +94,7 @@ static oct_status add_state(oct_fake_quant *fq)
     OCT_TRY(oct_module_add_buffer(&fq->base, "max", OCT_F32, one, &fq->max));
     OCT_TRY(oct_module_add_buffer(&fq->base, "updates", OCT_S64, one, &fq->updates));
     OCT_TRY(add_scale(fq));
+    if (fq->qconfig.fake_quant->zero_point) OCT_TRY(add_zero_point(fq));
     if (fq->qconfig.observer->count) OCT_TRY(add_histogram(fq));
     fq->min[0] = INFINITY;
     fq->max[0] = -INFINITY;
@@ -120,9 +135,9 @@ void oct_fake_quant_fix(oct_fake_quant *fq, float scale)
 
 oct_qparams oct_fake_quant_qparams(const oct_fake_quant *fq)
 {
-    bool centred = fq->is_signed || !fq->target->unsigned_codes;
     return (oct_qparams){.scale = of_target(fq, fq->scale[0]),
-                         .zero_point = centred ? 1 << (fq->qconfig.bits - 1) : 0,
+                         .zero_point =
+                             fq->zero_point ? (int32_t)fq->zero_point[0] : plain_zero_point(fq),
                          .qmin = 0,
                          .qmax = (1 << fq->qconfig.bits) - 1};
 }
@@ -350,17 +365,34 @@ void oct_quantizers_keys(const oct_quantizers *quantizers, int64_t *keys)
     }
 }
 
+static oct_status update_zero_point(oct_fake_quant *fq, oct_qparams q)
+{
+    char path[256];
+    const oct_fake_quant_kind *kind = fq->qconfig.fake_quant;
+    if (!kind->zero_point) return OCT_OK;
+    const int32_t z = kind->zero_point(fq->min[0], fq->max[0], fq->scale[0], q);
+    OCT_CHECK(z >= q.qmin && z <= q.qmax, OCT_NUMERIC,
+              "%s: the fake-quant '%s' gave the zero_point %d for the range [%g, %g]; codes are %d "
+              "to %d",
+              oct_module_path(&fq->base, path), kind->name, z, (double)fq->min[0],
+              (double)fq->max[0], q.qmin, q.qmax);
+    fq->zero_point[0] = z;
+    return OCT_OK;
+}
+
 static oct_status update_scale(oct_fake_quant *fq)
 {
     char path[256];
     const oct_fake_quant_kind *kind = fq->qconfig.fake_quant;
-    float scale = kind->scale(fq->min[0], fq->max[0], oct_fake_quant_qparams(fq));
+    oct_qparams q = oct_fake_quant_qparams(fq);
+    q.zero_point = plain_zero_point(fq);
+    float scale = kind->scale(fq->min[0], fq->max[0], q);
     OCT_CHECK(isfinite(scale) && scale > 0.0f, OCT_NUMERIC,
               "%s: the fake-quant '%s' gave the scale %g for the range [%g, %g]",
               oct_module_path(&fq->base, path), kind->name, (double)scale, (double)fq->min[0],
               (double)fq->max[0]);
     fq->scale[0] = of_target(fq, scale);
-    return OCT_OK;
+    return update_zero_point(fq, q);
 }
 
 static void observe(oct_fake_quant *fq, const oct_seen *batch)

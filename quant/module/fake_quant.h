@@ -36,13 +36,16 @@ typedef struct oct_fake_quant {
     oct_module base;
     oct_qconfig qconfig;
     const oct_target *target;
-    bool is_signed; /* zero_point in the middle of the codes; otherwise values are >= 0, it is 0 */
-    bool fixed;     /* the scale is given and no range moves it (softmax) */
+    bool
+        is_signed; /* zero_point in the middle of the codes; otherwise values are >= 0, it is 0; unless the
+                     * kind chooses it */
+    bool fixed; /* the scale is given and no range moves it (softmax) */
     oct_quant_state state;
     float *min, *max; /* buffers of one element: the observer's range */
     int64_t *updates;
     float *scale;
-    oct_param *learned; /* whose value that is, where the kind has slopes; or NULL: a buffer */
+    int64_t *zero_point; /* buffer of one element where the kind chooses it, or NULL */
+    oct_param *learned;  /* whose value that is, where the kind has slopes; or NULL: a buffer */
     int64_t
         *kept; /* buffer of OCT_HISTOGRAM_BINS: the observer's histogram, if it counts, or NULL */
     float
@@ -139,6 +142,7 @@ void oct_quantizers_keys(const oct_quantizers *quantizers, int64_t *keys);
 oct_status oct_quantizers_sum_counts(const oct_quantizers *quantizers,
                                      const oct_collective *group) OCT_NODISCARD;
 /* After the optimizer: updates observers and scales from the global keys and counts and starts the next step's; a
- * learned scale is kept positive. A quantizer that saw nothing stays as it is; a range that is not finite is OCT_NUMERIC naming the module. */
+ * learned scale is kept positive. A quantizer that saw nothing stays as it is; a range that is not finite is
+ * OCT_NUMERIC naming the module. */
 oct_status oct_quantizers_update(const oct_quantizers *quantizers,
                                  const int64_t *keys) OCT_NODISCARD;

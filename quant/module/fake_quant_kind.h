@@ -13,6 +13,10 @@ typedef struct oct_fake_quant_kind {
      * [q.qmin, q.qmax] around q.zero_point. Must return a positive finite number. The target may
      * round it up to a power of two. */
     float (*scale)(float min, float max, oct_qparams q);
+    /* Of activations: the zero_point for that range and the scale that goes with it, in [q.qmin, q.qmax]. NULL: it is
+     * the q.zero_point that all these functions are given, 0 where no value is below 0, otherwise the middle.
+     * Only for targets with free zero points. */
+    int32_t (*zero_point)(float min, float max, float scale, oct_qparams q);
     /* The gradient through the quantizer, in place; mask: 1 bit an element, 0 where the value was
      * beyond the codes. NULL: cleared where the mask is 0 (straight-through, clipped). */
     void (*backward)(int64_t n, const uint8_t *mask, float *grad);
@@ -26,8 +30,8 @@ typedef struct oct_fake_quant_kind {
      * d (scale * code) / d scale, where v[i] is a value divided by the scale, before it is rounded
      * and cut to codes in [q.qmin, q.qmax] around q.zero_point; of weights these are -127 to 127 around 0. The
      * gradient of the scale is the sum of slopes times gradients of the values, over samples leaf by leaf;
-     * times factor(n, q) where that is not NULL, n being the number of values that share the scale in
-     * one sample, or of weights. */
+     * times factor(n, q) where that is not NULL, n being the number of values in one sample of the
+     * tensor that is quantized, or of weights that share the scale. */
     void (*slope)(int64_t n, const float *v, oct_qparams q, float *slope);
     float (*factor)(int64_t n, oct_qparams q);
 } oct_fake_quant_kind;

@@ -9,5 +9,6 @@ const oct_target oct_target_x86 = {
     .requantizer = OCT_REQUANT_FLOAT,
     .unsigned_codes = true,
     .wide_codes = true,
+    .zero_points = true,
     .max_channels = 65536,
 };

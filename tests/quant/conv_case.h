@@ -1,6 +1,7 @@
 /* A qat_conv of any kind between stubs, with random parameters. */
 #pragma once
 
+#include "tests/quant/own_methods.h"
 #include "tests/quant/wiring.h"
 
 #include <math.h>
@@ -23,6 +24,7 @@ typedef struct conv_case {
     bool batch_norm, live, bias;
     oct_activation activation;
     const oct_fake_quant_kind *method; /* of weights and output; NULL: affine */
+    bool offset;                       /* zero points anywhere in the codes */
 } conv_case;
 
 static inline oct_conv_geometry case_geometry(conv_kind kind)
@@ -103,9 +105,25 @@ static inline void case_quantize_weights(oct_qat_conv *m, const oct_fake_quant_k
         oct_f32(&scale->value)[i] *= kind->per_tensor ? 0.12f : 0.09f + 0.01f * (float)i;
 }
 
+/* To 5/16, 13/16, 5/16 of the codes; inputs stay within them. */
+static inline void case_move_zero_points(bench *b)
+{
+    oct_quantizers all;
+    OK(oct_quantizers_collect(&all, b->root));
+    for (int i = 0; i < (int)all.count; i++) {
+        const oct_qparams q = oct_fake_quant_qparams(all.items[i]);
+        const int64_t z = (int64_t)q.qmax * ((5 + 8 * i) % 16) / 16;
+        all.items[i]->zero_point[0] = z;
+        for (int64_t j = 0; i < b->n && j < oct_shape_numel(&b->shape[i]); j++)
+            b->x[i][j] += q.scale * (float)(q.zero_point - z);
+    }
+    oct_quantizers_free(&all);
+}
+
 static inline void case_begin(bench *b, const conv_case *v)
 {
     oct_module *layer = case_layer(v), *m = NULL;
+    if (v->offset) wiring_kind = &asymmetric_fake_quant;
     oct_module *bn = v->batch_norm ? case_batch_norm(CASE_O) : NULL;
     const bool wide = v->out_bits == 16, pow2 = strcmp(v->target, "pow2") == 0;
     OK(oct_qat_conv_create(&m, &layer, &bn, v->add_bits > 0, v->activation));
@@ -128,4 +146,6 @@ static inline void case_begin(bench *b, const conv_case *v)
     const oct_shape shape[2] = {case_input(v->kind), case_output(v->kind)};
     bench_begin(b, v->target, m, v->add_bits ? 2 : 1, shape, q);
     if (v->method) bench_state(b, OCT_QUANT_QAT);
+    if (v->offset) case_move_zero_points(b);
+    wiring_kind = &oct_fake_quant_affine;
 }

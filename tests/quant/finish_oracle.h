@@ -93,12 +93,8 @@ static inline void check_finished(const char *what, const oct_finish *f, int64_t
 
 static inline oct_qparams roll_qparams(dice *d, bool wide)
 {
-    const bool middle = roll(d) & 1;
-    return (oct_qparams){.scale = 1.0f,
-                         .zero_point = !middle ? 0
-                                       : wide  ? 32768
-                                               : 128,
-                         .qmax = wide ? 65535 : 255};
+    const int32_t most = wide ? 65535 : 255;
+    return (oct_qparams){.scale = 1.0f, .zero_point = roll_zero_point(d, most), .qmax = most};
 }
 
 static inline float roll_scaled(dice *d, oct_arithmetic arithmetic, int spread)
@@ -130,7 +126,7 @@ static inline oct_finish roll_finish(dice *d, oct_arithmetic arithmetic, bool wi
     if (f.q.relu) f.q.lo = 0;
     if (roll_between(d, 0, 3) == 0) {
         f.q.six = (float)roll_between(d, 20, 60) + 0.5f * (float)(roll(d) & 1);
-        f.q.hi = (int32_t)f.q.six;
+        if (f.q.six < (float)f.q.hi) f.q.hi = (int32_t)f.q.six;
     }
     for (int64_t c = 0; c < n; c++) {
         bias32[c] = (int32_t)roll_between(d, -5000, 5000);

@@ -1,5 +1,36 @@
 /* The quantization methods of the plug-in of tests/plugin, for tests without a plug-in. */
 #pragma once
 
+#include "tests/plugin/asymmetric.c"
 #include "tests/plugin/lsq.c"
 #include "tests/plugin/percentile.c"
+
+/* All values may lie on one side of a zero_point that was chosen. */
+static float factor_of_range(int64_t n, oct_qparams q)
+{
+    return 1.0f / sqrtf((float)n * (float)(q.qmax - q.qmin));
+}
+
+/* Both at once: a learned scale around a zero_point that calibration has chosen. */
+const oct_fake_quant_kind learned_asymmetric_fake_quant = {
+    .name = "learned-asymmetric",
+    .scale = asymmetric_scale,
+    .zero_point = asymmetric_zero_point,
+    .slope = slope,
+    .factor = factor_of_range,
+};
+
+/* d (s * code) / ds at v = x / s by a difference, where rounding is straight-through: the distance from v to its
+ * code, and which end a value is cut at, stay as they are while s moves. */
+static inline double lsq_step(double v, double lo, double hi, double s)
+{
+    const double moved[2] = {s * (1 - 1e-4), s * (1 + 1e-4)};
+    double value[2];
+    for (int i = 0; i < 2; i++) {
+        if (v <= lo || v >= hi)
+            value[i] = moved[i] * (v <= lo ? lo : hi);
+        else
+            value[i] = moved[i] * (v * s / moved[i] + (nearbyint(v) - v));
+    }
+    return (value[1] - value[0]) / (moved[1] - moved[0]);
+}

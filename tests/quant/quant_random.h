@@ -20,6 +20,13 @@ static inline int64_t roll_between(dice *d, int64_t low, int64_t high)
     return low + (int64_t)oct_below(roll(d), (uint32_t)(high - low + 1));
 }
 
+/* 0, the middle, or any of the codes up to `most`. */
+static inline int32_t roll_zero_point(dice *d, int32_t most)
+{
+    const int64_t which = roll_between(d, 0, 2);
+    return which == 0 ? 0 : which == 1 ? (most + 1) / 2 : (int32_t)roll_between(d, 0, most);
+}
+
 static inline void roll_bytes(dice *d, void *out, int64_t n)
 {
     uint8_t *bytes = out;

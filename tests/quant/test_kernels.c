@@ -213,14 +213,14 @@ static oct_requant roll_requant(dice *d, int64_t n, int32_t *bias, float *multip
     }
     oct_requant q = {.bias = bias,
                      .multiplier = multiplier,
-                     .zero_point = roll(d) & 1 ? 128 : 0,
+                     .zero_point = roll_zero_point(d, 255),
                      .relu = roll(d) & 1,
                      .six = INFINITY};
-    q.lo = q.relu || q.zero_point == 0 ? 0 : -128;
+    q.lo = q.relu ? 0 : -q.zero_point;
     q.hi = 255 - q.zero_point;
     if (roll_between(d, 0, 3) == 0) {
         q.six = (float)roll_between(d, 20, 60) + 0.5f * (float)(roll(d) & 1);
-        q.hi = (int32_t)q.six;
+        if (q.six < (float)q.hi) q.hi = (int32_t)q.six;
     }
     return q;
 }
@@ -239,7 +239,7 @@ static void check_requantize(const oct_kernel *kernel, dice *d, int64_t m, int64
     if (roll(d) & 1) {
         roll_bytes(d, summand, count);
         q.summand = summand;
-        q.summand_zero_point = roll(d) & 1 ? 128 : 0;
+        q.summand_zero_point = roll_zero_point(d, 255);
         q.summand_multiplier = roll(d) & 1 ? 0.75f : 1.37f;
     }
     memset(codes, 0xa5, (size_t)count + 64);

@@ -175,6 +175,29 @@ Test(qat_batch_norm, current_scales_are_those_of_the_step_itself)
     each_variant(check_settles);
 }
 
+static const oct_fake_quant_kind *own =
+    NULL; /* of the quantizers, where it is not the built-in one */
+
+static void check_learned(const variant *v, const oracle *o, const bench *b, const float *grad)
+{
+    const oct_fake_quant *fq = output_of(b);
+    const oct_qparams q = oct_fake_quant_qparams(fq);
+    const double hi = q.qmax - q.zero_point, samples = (double)b->shape[0].dim[0];
+    double want = 0, loose = 0;
+    for (int i = 0; i < NUMEL; i++) {
+        double value = o->v[i];
+        if (v->activation != OCT_ACT_NONE) value = fmax(value, 0);
+        if (v->activation == OCT_ACT_RELU6) value = fmin(value, (double)(6.0f / q.scale));
+        want += (double)grad[i] * lsq_step(value, q.qmin - q.zero_point, hi, (double)q.scale);
+        loose += fabs((double)grad[i]) * (q.qmax > 255 ? 1e-2 : 1e-4);
+        if (fabs(fabs(value - nearbyint(value)) - 0.5) < 0.01) loose += fabs((double)grad[i]);
+    }
+    const double factor = 1 / sqrt(NUMEL / samples * hi);
+    cr_assert_leq(fabs((double)fq->learned->grad[0] - want * factor),
+                  loose * factor + 1e-4 * fabs(want * factor), "%g, not %g",
+                  (double)fq->learned->grad[0], want * factor);
+}
+
 static void check_backward(const variant *v)
 {
     bench b;
@@ -182,7 +205,9 @@ static void check_backward(const variant *v)
     static float grad[NUMEL], cut[NUMEL];
     oct_params params = {0};
     oct_context *cx = NULL;
+    wiring_kind = own ? own : &oct_fake_quant_affine;
     begin(&b, v);
+    if (own) bench_state(&b, OCT_QUANT_QAT);
     OK(oct_params_bind(&params, b.root, &b.leaves));
     const oct_batch_norm_module *bn = (const oct_batch_norm_module *)middle(&b)->batch_norm;
     const oct_qparams q = oct_fake_quant_qparams(output_of(&b));
@@ -199,8 +224,10 @@ static void check_backward(const variant *v)
     bench_backward(&b, bench_forward(&b, true), grad);
     OK(oct_params_reduce(&params, &oct_collective_one, &b.leaves));
     float got[2 * C];
-    cr_assert_eq(params.numel, 2 * C);
-    memcpy(got, params.grads, sizeof got);
+    const int64_t first = middle(&b)->batch_norm->params[0]->offset;
+    cr_assert_eq(params.numel, 2 * C + (own ? 2 : 0));
+    memcpy(got, params.grads + first, sizeof got);
+    if (own) check_learned(v, &o, &b, grad);
 
     OK(oct_context_create(&cx, &oct_collective_one));
     oct_params_zero(&params);
@@ -222,7 +249,7 @@ static void check_backward(const variant *v)
     oct_give_grad(cx, y, given);
     OK(oct_backward(cx, y));
     OK(oct_params_reduce(&params, &oct_collective_one, &b.leaves));
-    oct_check_near_f32(got, params.grads, 2 * C, 2e-5, 2e-5, "gradients of gamma and beta");
+    oct_check_near_f32(got, params.grads + first, 2 * C, 2e-5, 2e-5, "gradients of gamma and beta");
     oct_check_near_f32(b.input[0]->grad, x->grad, NUMEL, 2e-5, 2e-5, "gradient of the input");
     oct_context_destroy(&cx);
     oct_params_unbind(&params);
@@ -231,6 +258,12 @@ static void check_backward(const variant *v)
 
 Test(qat_batch_norm, backward_is_that_of_the_float_op)
 {
+    each_variant(check_backward);
+}
+
+Test(qat_batch_norm, learns_its_scale)
+{
+    own = &lsq_fake_quant;
     each_variant(check_backward);
 }
 

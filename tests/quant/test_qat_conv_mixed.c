@@ -3,7 +3,6 @@
  * float operations, and the program against the evaluation.
  */
 #include "tests/quant/conv_case.h"
-#include "tests/quant/own_methods.h"
 #include "tests/support/check_status.h"
 
 #include <omp.h>
@@ -336,21 +335,6 @@ static void use_dequantized_weights(const bench *b, const oracle *o)
         weight[i] = (float)o->w[i] * o->sw[i / o->k];
 }
 
-/* d (s * code) / ds at v = x / s by a difference, where rounding is straight-through: the distance from v to its
- * code, and which end a value is cut at, stay as they are while s moves. */
-static double step_of(double v, double lo, double hi, double s)
-{
-    const double moved[2] = {s * (1 - 1e-4), s * (1 + 1e-4)};
-    double value[2];
-    for (int i = 0; i < 2; i++) {
-        if (v <= lo || v >= hi)
-            value[i] = moved[i] * (v <= lo ? lo : hi);
-        else
-            value[i] = moved[i] * (v * s / moved[i] + (nearbyint(v) - v));
-    }
-    return (value[1] - value[0]) / (moved[1] - moved[0]);
-}
-
 /* Weights beyond the codes get no gradient; scales get LSQ's (arXiv 1902.08153, equations 3 and 4). weight: before
  * they became the values of their codes. total: gradients of the float twin. */
 static void check_learned_weights(const bench *b, const oracle *o, const float *weight,
@@ -364,7 +348,8 @@ static void check_learned_weights(const bench *b, const oracle *o, const float *
         const float s = o->sw[i / o->k];
         const double v = (double)(weight[i] * (1.0f / s));
         const double factor = 1 / sqrt((double)each * 127);
-        want[i / each] += (float)(factor * (double)of_weight[i] * step_of(v, -127, 127, (double)s));
+        want[i / each] +=
+            (float)(factor * (double)of_weight[i] * lsq_step(v, -127, 127, (double)s));
         if (fabs(nearbyint(v)) <= 127) continue;
         of_weight[i] = 0;
         cut++;
@@ -388,7 +373,7 @@ static void check_learned_output(const bench *b, const conv_case *v, const oracl
         double value = o->v[i];
         if (v->activation != OCT_ACT_NONE) value = fmax(value, 0);
         if (v->activation == OCT_ACT_RELU6) value = fmin(value, (double)(6.0f / q.scale));
-        want += (double)grad[i] * step_of(value, lo, hi, (double)q.scale);
+        want += (double)grad[i] * lsq_step(value, lo, hi, (double)q.scale);
     }
     /* A value in steps of 2^-16 of the range has 7 bits behind the point in float. */
     const double factor = 1 / sqrt((double)(o->out / CASE_N) * hi);
@@ -485,6 +470,23 @@ static void check_learned(const conv_case *v)
 Test(qat_conv_mixed, learned_scales_have_the_gradients_of_their_definition, .timeout = 300)
 {
     each_case(check_learned);
+}
+
+static void check_program(const conv_case *v);
+
+static void check_offset(const conv_case *v)
+{
+    conv_case own = *v;
+    own.offset = true;
+    if (strcmp(v->target, "pow2") == 0) return;
+    check_forward(&own);
+    check_backward(&own);
+    check_program(&own);
+}
+
+Test(qat_conv_mixed, zero_points_may_be_any_code, .timeout = 300)
+{
+    each_case(check_offset);
 }
 
 static void check_program(const conv_case *v)

@@ -2,6 +2,7 @@
  * dequantized values, the integer program that they write against their own evaluation, and what they
  * say when they are wired wrongly. (Convolutions have test_qat_conv.c.)
  */
+#include "tests/quant/own_methods.h"
 #include "tests/quant/wiring.h"
 #include "tests/support/check_status.h"
 
@@ -171,9 +172,13 @@ static float output_reach(kind k)
     return k == MUL ? 9 : k == ADD || k == ADD_RELU ? 5 : 3;
 }
 
+static const oct_fake_quant_kind *own =
+    NULL; /* of all quantizers, where it is not the built-in one */
+
 static void begin(bench *b, kind k, const char *target_name, int in_bits, int out_bits)
 {
     const oct_target *target = oct_target_find(target_name);
+    wiring_kind = own ? own : &oct_fake_quant_affine;
     oct_module *m = make_module(k);
     const bool is_signed = !(k == ADD_RELU || k == SIGMOID || k == SOFTMAX);
     if (has_fake_quant(k))
@@ -242,11 +247,75 @@ static bool unclear(double steps, oct_qparams q, kind k)
            (k == ADD_RELU && fabs(steps) < 1e-2);
 }
 
+/* What n values with these gradients, of `each` in a sample, add to the gradient of a learned scale: the sum, and how
+ * much of it hangs on values that are next to where the code jumps. */
+typedef struct share {
+    double sum, loose;
+} share;
+
+static share share_of(const float *values, const float *grad, int64_t n, oct_qparams q)
+{
+    const double lo = q.qmin - q.zero_point, hi = q.qmax - q.zero_point, s = (double)q.scale;
+    const double factor = 1 / sqrt((double)(n / N) * hi);
+    share total = {0};
+    for (int64_t i = 0; i < n; i++) {
+        const double v = (double)values[i] / s;
+        total.sum += factor * (double)grad[i] * lsq_step(v, lo, hi, s);
+        total.loose += factor * fabs((double)grad[i]) * (q.qmax > 255 ? 1e-2 : 1e-4);
+        if (fabs(fabs(v - nearbyint(v)) - 0.5) < 0.01)
+            total.loose += factor * fabs((double)grad[i]);
+    }
+    return total;
+}
+
+static void check_share(const oct_fake_quant *fq, share want, kind k)
+{
+    const double got = (double)fq->learned->grad[0];
+    cr_assert_leq(fabs(got - want.sum), want.loose + 1e-4 * fabs(want.sum),
+                  "%d, codes to %d: the scale's gradient is %g, not %g (+-%g)", k,
+                  oct_fake_quant_qparams(fq).qmax, got, want.sum, want.loose);
+}
+
+/* grad: of the output; those of the inputs' values are the float twin's. */
+static void check_learned(const bench *b, const reference *r, kind k, const float *grad)
+{
+    for (int i = 0; i < b->n; i++) {
+        oct_quantized *stub = (oct_quantized *)((wiring *)b->root)->stub[i];
+        check_share((oct_fake_quant *)stub->fake_quant,
+                    share_of(b->x[i], r->x[i]->grad, oct_numel(r->x[i]), stub_qparams(b, i)), k);
+    }
+    if (!has_fake_quant(k) || k == SOFTMAX) return;
+    oct_fake_quant *fq = fake_quant(b, "middle.fake_quant");
+    if (k != CONCAT) {
+        check_share(fq, share_of(oct_f32(r->y), grad, oct_numel(r->y), oct_fake_quant_qparams(fq)),
+                    k);
+        return;
+    }
+    share all = {0}; /* each input is requantized on its own, unless it is copied */
+    const int64_t width = r->y->shape.dim[3];
+    for (int64_t i = 0, first = 0; i < b->n; first += r->x[i++]->shape.dim[3]) {
+        const int64_t n = oct_numel(r->x[i]), c = r->x[i]->shape.dim[3];
+        float *part = calloc((size_t)n, sizeof *part);
+        for (int64_t j = 0; j < n; j++)
+            part[j] = grad[j / c * width + first + j % c];
+        if (oct_qparams_equal(stub_qparams(b, (int)i), oct_fake_quant_qparams(fq)))
+            memset(part, 0, (size_t)n * sizeof *part);
+        const share one = share_of(oct_f32(r->x[i]), part, n, oct_fake_quant_qparams(fq));
+        all.sum += one.sum;
+        all.loose += one.loose;
+        free(part);
+    }
+    check_share(fq, all, k);
+}
+
 static void check_module(kind k, const char *target, int in_bits, int out_bits)
 {
     bench b;
     reference r;
+    oct_params params = {0};
     begin(&b, k, target, in_bits, out_bits);
+    if (own) bench_state(&b, OCT_QUANT_QAT);
+    OK(oct_params_bind(&params, b.root, &b.leaves));
     refer(&r, &b, k);
     oct_tensor *y = bench_forward(&b, true);
     cr_assert(oct_shape_equal(&y->shape, &r.y->shape));
@@ -273,13 +342,16 @@ static void check_module(kind k, const char *target, int in_bits, int out_bits)
         k != SILU && k != LEAKY_RELU)
         cr_assert_gt(clipped, 10, "%d: nothing was clipped, so no mask was tried", k);
     bench_backward(&b, y, grad);
+    OK(oct_params_reduce(&params, &oct_collective_one, &b.leaves));
     oct_give_grad(r.cx, r.y, cut);
     OK(oct_backward(r.cx, r.y));
+    if (own) check_learned(&b, &r, k, grad);
     /* Softmax takes its derivative from rounded codes, bilinear has rounded weights. */
     const double absolute = k == SOFTMAX ? 2 * s : k == BILINEAR ? 4e-3 : 2e-6;
     for (int i = 0; i < b.n; i++)
         oct_check_near_f32(b.input[i]->grad, r.x[i]->grad, oct_numel(r.x[i]), absolute, 1e-5,
                            "gradient");
+    oct_params_unbind(&params);
     oct_context_destroy(&r.cx);
     bench_end(&b);
 }
@@ -289,6 +361,16 @@ Test(qat_modules, are_the_float_ops_on_codes_forward_and_backward)
     for (kind k = 0; k < KINDS; k++)
         for (int bits = 0; bits < 4; bits++)
             check_module(k, "x86", bits & 1 ? 16 : 8, bits & 2 ? 16 : 8);
+}
+
+Test(qat_modules, learn_their_scales)
+{
+    own = &lsq_fake_quant;
+    for (kind k = 0; k < KINDS; k++)
+        for (int bits = 0; bits < 4; bits++) {
+            check_module(k, "x86", bits & 1 ? 16 : 8, bits & 2 ? 16 : 8);
+            check_module(k, "pow2", bits & 1 ? 16 : 8, bits & 2 ? 16 : 8);
+        }
 }
 
 Test(qat_modules, follow_a_target_that_shifts)

@@ -83,7 +83,9 @@ static oct_qparams roll_qparams(dice *d, int bits, bool power)
 {
     const float fraction = power ? 1.0f : 1.0f + oct_uniform(roll(d));
     const int exponent = (int)roll_between(d, -6, -2) - (bits - 8);
-    return qparams(ldexpf(fraction, exponent), bits, roll(d) & 1);
+    oct_qparams q = qparams(ldexpf(fraction, exponent), bits, roll(d) & 1);
+    if (!power) q.zero_point = roll_zero_point(d, q.qmax);
+    return q;
 }
 
 static int bits_of(int round, int tensor)

@@ -67,9 +67,11 @@ static inline void wiring_adopt_kind(oct_module *m, quantizer q, const oct_targe
     OK(oct_quantized_adopt(m, &fq));
 }
 
+static const oct_fake_quant_kind *wiring_kind = &oct_fake_quant_affine;
+
 static inline void wiring_adopt(oct_module *m, quantizer q, const oct_target *target)
 {
-    wiring_adopt_kind(m, q, target, &oct_fake_quant_affine);
+    wiring_adopt_kind(m, q, target, wiring_kind);
 }
 
 /* A bench with a wiring on it. middle is taken over; it has its fake-quant already, if any. */
