@@ -100,7 +100,7 @@ oct_status oct_file_read(const char *path, size_t limit, void **bytes, size_t *s
     }
     OCT_CHECK_OUT(!S_ISDIR(info.st_mode), OCT_DATA, "%s: is a folder, not a file", path);
     OCT_CHECK_OUT(S_ISREG(info.st_mode), OCT_DATA,
-                  "%s: is a pipe or a device, not a file; put its content into a file", path);
+                  "%s: is a pipe or a device, not a file; copy its content into a file", path);
     if ((uint64_t)info.st_size > limit) {
         status = too_large(path, limit);
         goto out;
@@ -312,8 +312,8 @@ oct_status oct_folder_lock(const char *folder, int *fd)
     }
     /* Some network file systems know no locks; that must not forbid working there. */
     if (error)
-        oct_log(OCT_LOG_WARN, "%s: cannot be locked (%s); see that only one run uses it", folder,
-                strerror(error));
+        oct_log(OCT_LOG_WARN, "%s: cannot be locked (%s); make sure that only one run uses it",
+                folder, strerror(error));
     *fd = file;
     if (gethostname(host, sizeof host - 1) != 0) host[0] = '\0';
     OCT_TRY_OUT(oct_format(&holder, "process %ld on host %s\n", (long)getpid(),

@@ -159,6 +159,8 @@ static oct_status add_range(oct_text *out, const oct_key *key)
 {
     switch (key->kind) {
     case OCT_KEY_COUNT:
+        if ((int64_t)key->min == (int64_t)key->max)
+            return oct_text_add(out, "%" PRId64, (int64_t)key->min);
         return oct_text_add(out, "%" PRId64 " to %" PRId64, (int64_t)key->min, (int64_t)key->max);
     case OCT_KEY_REAL:
         return oct_text_add(out, "%.15g to %.15g, real", key->min, key->max);

@@ -134,8 +134,8 @@ static void check_without_table(const oct_recipe_reader *r, const oct_recipe *re
     if (all_good(r, topk, ratio) &&
         (recipe->quant_sensitivity_topk > 0 || recipe->quant_sensitivity_ratio > 0.0))
         oct_keys_report(r, topk, ratio,
-                        "there is no table whose rows could count; write quant.sensitivity: FILE, "
-                        "which `octet sensitivity CHECKPOINT --output FILE` makes");
+                        "there is no sensitivity table to take rows from; write quant.sensitivity: "
+                        "FILE (`octet sensitivity CHECKPOINT --output FILE` makes one)");
 }
 
 static oct_status add_layer(oct_texts *layers, const char *path)

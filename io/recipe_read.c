@@ -373,7 +373,7 @@ static oct_status read_value(reader *r, const oct_key *key)
     if (list && oct_key_is_list(key)) return read_list(r, key);
     r->bad[key - oct_keys] = true;
     if (r->event.type == YAML_ALIAS_EVENT) return OCT_OK; /* is on record */
-    snprintf(what.text, sizeof what.text, "a %s where one value belongs; write %.500s",
+    snprintf(what.text, sizeof what.text, "a %s where a single value is expected; write %.500s",
              list ? "list" : "mapping", oct_key_expects(key, &expects));
     refuse_value(r, key, &p, what.text);
     return skip_node(r);
@@ -388,8 +388,8 @@ static oct_status walk_section(reader *r, const oct_key *first, const place *p)
     oct_flaw list;
     list_section(first->name, length, &list);
     if (*line)
-        report(r, p, NULL, "section '%s' stands here again, after line %zu; join the two",
-               name.text, *line);
+        report(r, p, NULL, "section '%s' is already given in line %zu; join the two", name.text,
+               *line);
     *line = p->line;
     if (r->event.type == YAML_MAPPING_START_EVENT) return walk_mapping(r, name.text);
     report(r, p, list.text, "'%s' is a section; write its keys below it, indented", name.text);
@@ -408,8 +408,8 @@ static oct_status walk_entry(reader *r, const char *section, const char *name, c
     }
     place *given = &r->given[key - oct_keys];
     if (given->kind == FILE_LINE) {
-        report(r, p, NULL, "key '%s' stands here again, after line %zu; keep one of them",
-               key->name, given->line);
+        report(r, p, NULL, "key '%s' is already given in line %zu; keep one of them", key->name,
+               given->line);
         return skip_node(r);
     }
     *given = *p;
@@ -527,7 +527,7 @@ static void refuse_name(const reader *r, const place *p, const char *name, bool 
                first->name);
     } else if (!has_value && !strchr(name, '.')) {
         suggest(name, &expects);
-        report(r, p, NULL, "not key=value; write one of the keys of octet help recipe%s",
+        report(r, p, NULL, "this is not key=value; `octet help recipe` lists the keys%s",
                expects.text);
     } else {
         report_unknown(r, p, name);
@@ -595,9 +595,10 @@ static void check_missing(const reader *r)
     for (size_t i = 0; i < OCT_KEYS; i++) {
         const oct_key *key = &oct_keys[i];
         if (key->standard || r->bad[i] || *(char **)oct_key_field(key, r->recipe)) continue;
-        report(r, &(place){0}, NULL,
-               "key '%s' is missing (%s); write it there, or %s=VALUE on the command line",
-               key->name, key->help, key->name);
+        report(
+            r, &(place){0}, NULL,
+            "key '%s' is missing (%s); add it to the recipe, or write %s=VALUE on the command line",
+            key->name, key->help, key->name);
     }
 }
 

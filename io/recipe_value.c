@@ -74,10 +74,10 @@ static const char *range(const oct_key *key, oct_shown *text)
     if (key->min >= key->max)
         snprintf(text->text, sizeof text->text, "only %.15g is allowed", key->min);
     else if (whole)
-        snprintf(text->text, sizeof text->text, "allowed are %" PRId64 " to %" PRId64,
+        snprintf(text->text, sizeof text->text, "allowed: %" PRId64 " to %" PRId64,
                  (int64_t)key->min, (int64_t)key->max);
     else
-        snprintf(text->text, sizeof text->text, "allowed are %.15g to %.15g", key->min, key->max);
+        snprintf(text->text, sizeof text->text, "allowed: %.15g to %.15g", key->min, key->max);
     return text->text;
 }
 
@@ -256,9 +256,8 @@ static oct_status parse_word(const oct_key *key, const oct_scalar *value, char *
             return set_text(field, value->text);
     }
     bool found = nearest_word(key, value->text, &near) != NULL;
-    say(flaw, "'%s' is not known; %s%s%sallowed %s %s", shown.text, found ? "did you mean '" : "",
-        found ? near.text : "", found ? "'? " : "", strchr(key->allowed, '|') ? "are" : "is only",
-        words(key, &all));
+    say(flaw, "'%s' is not known; %s%s%sallowed: %s", shown.text, found ? "did you mean '" : "",
+        found ? near.text : "", found ? "'? " : "", words(key, &all));
     return OCT_OK;
 }
 
@@ -326,7 +325,7 @@ static oct_status parse_text_item(oct_texts *list, const oct_scalar *item, oct_f
     else if (is_good_text(item, flaw))
         for (int i = 0; i < list->count && flaw->text[0] == '\0'; i++)
             if (strcmp(list->value[i], item->text) == 0)
-                say(flaw, "'%s' stands in the list twice; keep one of them", shown.text);
+                say(flaw, "'%s' is in the list twice; keep one of them", shown.text);
     if (flaw->text[0]) return OCT_OK;
     OCT_TRY(oct_strdup(&list->value[list->count], item->text));
     list->count++;

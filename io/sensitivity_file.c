@@ -84,8 +84,8 @@ static oct_status check_row(const line_reader *r, const oct_sensitivity_row *row
     for (size_t i = 0; i < t->count; i++)
         OCT_CHECK(strcmp(t->rows[i].path, row->path) != 0 ||
                       strcmp(t->rows[i].tensor, row->tensor) != 0,
-                  OCT_DATA, "%s:%zu: the %s of %s stands here again; keep one of the rows", r->path,
-                  r->line, row->tensor, row->path);
+                  OCT_DATA, "%s:%zu: the %s of %s is already in the table; keep one of the rows",
+                  r->path, r->line, row->tensor, row->path);
     OCT_CHECK(t->count == 0 || t->rows[t->count - 1].sqnr <= row->sqnr, OCT_DATA,
               "%s:%zu: sqnr_db %g stands after %g; the most sensitive row, with the lowest, comes "
               "first",
@@ -108,7 +108,7 @@ static oct_status read_row(line_reader *r, char *const word[COLUMNS])
     oct_sensitivity_row row = {0};
     oct_shown path = oct_show(word[0], strlen(word[0])),
               tensor = oct_show(word[1], strlen(word[1]));
-    OCT_CHECK(may_be_path(word[0]), OCT_DATA, "%s:%zu: '%s' is no path of a module", r->path,
+    OCT_CHECK(may_be_path(word[0]), OCT_DATA, "%s:%zu: '%s' is not the path of a module", r->path,
               r->line, path.text);
     OCT_CHECK(strlen(word[0]) < sizeof row.path, OCT_DATA,
               "%s:%zu: the path has %zu letters; a module's has less than %zu", r->path, r->line,
@@ -156,10 +156,11 @@ static bool begins_as_table(const char *text)
 static oct_status read_lines(line_reader *r, char *text)
 {
     size_t length;
-    OCT_CHECK(begins_as_table(text), OCT_DATA,
-              "%s: this is no sensitivity table: its first line is not '%s'; make one with `octet "
-              "sensitivity CHECKPOINT --output FILE`",
-              r->path, first_line);
+    OCT_CHECK(
+        begins_as_table(text), OCT_DATA,
+        "%s: this is not a sensitivity table: its first line is not '%s'; make one with `octet "
+        "sensitivity CHECKPOINT --output FILE`",
+        r->path, first_line);
     while (*text) {
         length = strcspn(text, "\n");
         char *next = text + length + (text[length] == '\n');
@@ -182,7 +183,7 @@ oct_status oct_sensitivity_read(oct_sensitivity *table, const char *path)
     oct_status status =
         strlen(bytes) == size
             ? read_lines(&r, bytes)
-            : oct_fail(OCT_DATA, "%s: this is no sensitivity table: it is not text", path);
+            : oct_fail(OCT_DATA, "%s: this is not a sensitivity table: it is not text", path);
     oct_free(&bytes);
     if (status != OCT_OK) oct_sensitivity_free(table);
     return status;

@@ -18,9 +18,9 @@ enum { JSON, QUIET, VERBOSE, PROGRESS, ALLOW_PLUGINS, ALLOW_LARGE };
 
 const oct_option oct_common_options[] = {
     [JSON] = {"--json", 0, OCT_OPT_FLAG, NULL, "results as JSON on stdout", 0, 0},
-    [QUIET] = {"--quiet", 'q', OCT_OPT_FLAG, NULL, "only errors", 0, 0},
-    [VERBOSE] = {"--verbose", 'v', OCT_OPT_FLAG, NULL, "say more", 0, 0},
-    [PROGRESS] = {"--progress", 0, OCT_OPT_TEXT, "bar|lines|none", "how progress is shown", 0, 0},
+    [QUIET] = {"--quiet", 'q', OCT_OPT_FLAG, NULL, "print errors only", 0, 0},
+    [VERBOSE] = {"--verbose", 'v', OCT_OPT_FLAG, NULL, "print more", 0, 0},
+    [PROGRESS] = {"--progress", 0, OCT_OPT_TEXT, "bar|lines|none", "how to show progress", 0, 0},
     [ALLOW_PLUGINS] = {"--allow-plugins", 0, OCT_OPT_FLAG, NULL,
                        "run the plug-ins that a checkpoint or model names: they are code", 0, 0},
     [ALLOW_LARGE] = {"--allow-large", 0, OCT_OPT_FLAG, NULL,
@@ -114,7 +114,7 @@ static void parse_count(const oct_option *o, const char *text, int64_t *count)
     if (!oct_parse_i64(text, count))
         PROBLEM("%s %s: not a whole number; write %s %s", o->name, text, o->name, o->argument);
     else if (*count < o->min || *count > o->max)
-        PROBLEM("%s %s: out of range; allowed are %" PRId64 " to %" PRId64, o->name, text, o->min,
+        PROBLEM("%s %s: out of range; allowed: %" PRId64 " to %" PRId64, o->name, text, o->min,
                 o->max);
 }
 
@@ -155,11 +155,23 @@ static void parse_option(parser *p, const char *word)
 static void parse_word(parser *p, const char *word)
 {
     if (word[0] == '\0')
-        PROBLEM("an empty word; leave it out");
+        PROBLEM("an argument is empty; leave it out");
     else if (p->args->num_words == OCT_ARGS_MAX)
-        PROBLEM("more than %d words", OCT_ARGS_MAX);
+        PROBLEM("more than %d arguments", OCT_ARGS_MAX);
     else
         p->args->word[p->args->num_words++] = word;
+}
+
+/* The usage names it: "octet check RECIPE|MODEL ..."; all commands need one word or none. */
+static void missing_word(const oct_command *c)
+{
+    const char *usage = c->usage + strlen("octet ") + strlen(c->name) + 1;
+    int first = (int)strcspn(usage, "| "), length = (int)strcspn(usage, " ");
+    if (first < length)
+        PROBLEM("%.*s or %.*s is missing; usage: %s", first, usage, length - first - 1,
+                usage + first + 1, c->usage);
+    else
+        PROBLEM("%.*s is missing; usage: %s", length, usage, c->usage);
 }
 
 static void check_words(const parser *p)
@@ -167,9 +179,9 @@ static void check_words(const parser *p)
     const oct_command *c = p->command;
     size_t n = p->args->num_words;
     if (n < c->min_words)
-        PROBLEM("something is missing; usage: %s", c->usage);
+        missing_word(c);
     else if (n > c->max_words)
-        PROBLEM("'%s' is one word too many; usage: %s", p->args->word[c->max_words], c->usage);
+        PROBLEM("unexpected argument '%s'; usage: %s", p->args->word[c->max_words], c->usage);
 }
 
 static void take_common(parser *p)
@@ -181,10 +193,10 @@ static void take_common(parser *p)
     args->progress = p->common[PROGRESS].text;
     args->allow_plugins = p->common[ALLOW_PLUGINS].given;
     args->allow_large = p->common[ALLOW_LARGE].given;
-    if (args->quiet && args->verbose) PROBLEM("--quiet and --verbose exclude each other");
+    if (args->quiet && args->verbose) PROBLEM("--quiet and --verbose cannot be used together");
     const char *how = args->progress;
     if (how && strcmp(how, "bar") != 0 && strcmp(how, "lines") != 0 && strcmp(how, "none") != 0)
-        PROBLEM("--progress %s: allowed are bar, lines and none", how);
+        PROBLEM("--progress %s: use bar, lines or none", how);
 }
 
 oct_status oct_args_parse(oct_args *args, const oct_command *command, int argc, char **argv)

@@ -98,7 +98,7 @@ static oct_status fuse_by_hand(oct_module **model, const oct_recipe *recipe)
 {
     const oct_model_spec *spec = oct_model_find(recipe->model_name);
     OCT_CHECK(spec && spec->fuse, OCT_USAGE,
-              "quant.method: %s names no fusions, which eager needs; use jit_strip",
+              "quant.method: %s does not name its fusions, which eager needs; use jit_strip",
               recipe->model_name);
     return spec->fuse(model);
 }

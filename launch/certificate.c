@@ -100,11 +100,10 @@ out:
 
 oct_status oct_model_ready(const oct_model *model, const char *path)
 {
-    OCT_CHECK(
-        model->program.num_inputs == 1, OCT_DATA,
-        "%s: takes %d inputs, and this command feeds it one image; run it through the library "
-        "(quant/runtime/program.h)",
-        path, model->program.num_inputs);
+    OCT_CHECK(model->program.num_inputs == 1, OCT_DATA,
+              "%s: takes %d inputs, but this command feeds it one image; run it with the library "
+              "(quant/runtime/program.h)",
+              path, model->program.num_inputs);
     if (oct_count_islands(&model->program) == 0) return OCT_OK;
     oct_recipe recipe;
     OCT_TRY(oct_job_model_recipe(&recipe, path, model, NULL));

@@ -73,7 +73,7 @@ static oct_status read_mode(oct_bench *bench)
     const char *mode = args->option[MODE].given ? args->option[MODE].text : "qat";
     bench->qat = strcmp(mode, "qat") == 0;
     OCT_CHECK(bench->qat || strcmp(mode, "float") == 0, OCT_USAGE,
-              "command line: --mode %s: float or qat", mode);
+              "command line: --mode %s: use float or qat", mode);
     return OCT_OK;
 }
 
@@ -82,7 +82,7 @@ static oct_status read_numerics(oct_bench *bench)
     const oct_args *args = bench->args;
     const char *word = args->option[NUMERICS].given ? args->option[NUMERICS].text : "bf16";
     OCT_CHECK(strcmp(word, "bf16") == 0 || strcmp(word, "f32") == 0, OCT_USAGE,
-              "command line: --numerics %s: bf16 or f32", word);
+              "command line: --numerics %s: use bf16 or f32", word);
     bench->numerics = word;
     return OCT_OK;
 }
@@ -125,7 +125,7 @@ static oct_status run(const oct_args *args)
     oct_session session;
     oct_bench bench = {.session = &session, .args = args};
     OCT_CHECK(args->num_words == 1 || strcmp(args->word[0], "infer") == 0, OCT_USAGE,
-              "command line: '%s' is one word too many; only infer takes a file", args->word[1]);
+              "command line: unexpected argument '%s'; only infer takes a file", args->word[1]);
     OCT_TRY(oct_session_open(&session, args));
     oct_status status = run_figure(&bench);
     /* A wrong word is found by every rank before anything is exchanged. */
@@ -136,7 +136,7 @@ static oct_status run(const oct_args *args)
 const oct_command oct_command_bench = {
     .name = "bench",
     .usage = "octet bench step|infer MODEL|kernels|reduce [options]",
-    .summary = "figures of this machine, one line each",
+    .summary = "measures this machine: one line for each figure",
     .help =
         "step     a training step of --model on random images: all that `octet train` does for "
         "one\n"

@@ -29,10 +29,10 @@ enum {
 }; /* a larger share is scaled up from this many */
 
 static const oct_option options[] = {
-    [RANKS] = {"--ranks", 0, OCT_OPT_COUNT, "N", "judge the recipe for N ranks (default 1)", 1,
+    [RANKS] = {"--ranks", 0, OCT_OPT_COUNT, "N", "check the recipe for N ranks (default 1)", 1,
                1 << 20},
     [REPORT] = {"--report", 0, OCT_OPT_TEXT, "FILE",
-                "write the check report of prepare there instead of printing it", 0, 0},
+                "write the check report of prepare to FILE instead of printing it", 0, 0},
     {0},
 };
 
@@ -123,7 +123,8 @@ static oct_status check_report_file(const char *path)
     bool report = strncmp(bytes, begin, sizeof(begin) - 1) == 0;
     oct_free(&bytes);
     OCT_CHECK(report, OCT_USAGE,
-              "command line: --report %s: is there and is no check report; name another file",
+              "command line: --report %s: already exists and is not a check report; choose another "
+              "file name",
               path);
     return OCT_OK;
 }
@@ -210,7 +211,7 @@ static oct_status print_text(const verdict *v, const char *path, const char *rep
     OCT_TRY(oct_print("time        about %s without evaluations (%.1f ms a step, measured here)\n",
                       oct_text_time(v->step_seconds * (double)oct_plan_steps(&v->plan), a),
                       v->step_seconds * 1e3));
-    return oct_print("good        nothing stands in the way\n");
+    return oct_print("OK          ready to train\n");
 }
 
 static oct_status print_json(const verdict *v, const char *path)
@@ -254,7 +255,7 @@ static oct_status check_model(const oct_args *args)
             ? oct_print_json(json_pack("{s:s, s:s, s:I, s:I}", "kind", "int8 model", "file",
                                        args->word[0], "steps", (json_int_t)model.program.num_steps,
                                        "float_layers", (json_int_t)model.certificate.num_islands))
-            : oct_print("good        int8 model: digest, program and bounds are sound; %" PRId64
+            : oct_print("OK          int8 model: digest, program and bounds are sound; %" PRId64
                         " steps, %" PRId64 " layers in float\n",
                         model.program.num_steps, model.certificate.num_islands);
     oct_model_free(&model);
@@ -269,7 +270,8 @@ static oct_status run(const oct_args *args)
     if (kind == OCT_FILE_RECIPE) return check_recipe(args);
     OCT_TRY(oct_file_whole(args->word[0], kind));
     OCT_CHECK(kind == OCT_FILE_MODEL, OCT_USAGE,
-              "command line: %s is a %s; check judges a recipe or an int8 model, see octet inspect",
+              "command line: %s is a %s; check takes a recipe or an int8 model; `octet inspect` "
+              "shows other files",
               args->word[0], oct_file_kind_name(kind));
     OCT_CHECK(args->num_words == 1 && !args->option[RANKS].given && !args->option[REPORT].given,
               OCT_USAGE,
@@ -281,12 +283,16 @@ static oct_status run(const oct_args *args)
 const oct_command oct_command_check = {
     .name = "check",
     .usage = "octet check RECIPE|MODEL [key=value ...] [--ranks N] [--report FILE]",
-    .summary = "judges recipe, data, model and target; predicts memory, size and time",
-    .help = "Reads all that a run would read, prepares the model for its target, and trains a few "
-            "steps of\n"
-            "one rank's share to measure time and memory. Prints the check report of prepare: what "
-            "becomes of\n"
-            "each module, what stays float and why. Nothing is written but the file of --report.",
+    .summary = "checks recipe, data, model and target; predicts memory, size and time",
+    .help = "Reads everything that a run would read, prepares the model for its target, and trains "
+            "a few\n"
+            "steps of one rank's share to measure time and memory. Prints the check report of "
+            "prepare: what\n"
+            "becomes of each module, what stays float and why. Writes nothing but the file of "
+            "--report.\n"
+            "\n"
+            "    octet check my.yaml --ranks 4\n"
+            "    octet check my.yaml batch.size=64 --report report.txt\n",
     .options = options,
     .min_words = 1,
     .max_words = OCT_ARGS_MAX,

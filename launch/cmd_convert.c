@@ -40,12 +40,11 @@ static oct_status check_phase(const conversion *c)
 {
     oct_phase phase;
     OCT_TRY(oct_checkpoint_phase(&c->checkpoint, &phase));
-    OCT_CHECK(
-        phase == OCT_PHASE_QAT_SCALES_FROZEN, OCT_PREPARE,
-        "%s: scales still move (phase %s, step %lld); train on with the same `octet train` command "
-        "until the phase %s, and convert a checkpoint of that",
-        c->checkpoint.path, c->checkpoint.info.phase, (long long)c->checkpoint.info.step,
-        oct_phase_name(OCT_PHASE_QAT_SCALES_FROZEN));
+    OCT_CHECK(phase == OCT_PHASE_QAT_SCALES_FROZEN, OCT_PREPARE,
+              "%s: its scales are not frozen yet (phase %s, step %lld); repeat the `octet train` "
+              "command until the run reaches the phase %s, then convert that checkpoint",
+              c->checkpoint.path, c->checkpoint.info.phase, (long long)c->checkpoint.info.step,
+              oct_phase_name(OCT_PHASE_QAT_SCALES_FROZEN));
     return OCT_OK;
 }
 
@@ -56,11 +55,15 @@ static oct_status find_output(conversion *c)
     if (c->args->option[OUTPUT].given) {
         const char *path = c->args->option[OUTPUT].text;
         OCT_CHECK(!oct_file_exists(path) || oct_model_is(path), OCT_USAGE,
-                  "command line: -o %s: is there and is no int8 model; name another file", path);
+                  "command line: -o %s: already exists and is not an int8 model; choose another "
+                  "file name",
+                  path);
         return oct_strdup(&c->output, path);
     }
     OCT_TRY(oct_run_folder_of(c->checkpoint.path, &folder));
-    OCT_CHECK(folder, OCT_USAGE, "command line: say where the model goes: -o MODEL.int8.h5");
+    OCT_CHECK(folder, OCT_USAGE,
+              "command line: this checkpoint is not in a run folder; name the output with -o "
+              "MODEL.int8.h5");
     oct_status status = oct_run_path(folder, "model.int8.h5", &c->output);
     oct_free(&folder);
     return status;
@@ -173,26 +176,27 @@ static oct_status run(const oct_args *args)
 
 static const oct_option options[] = {
     [OUTPUT] = {"--output", 'o', OCT_OPT_TEXT, "MODEL",
-                "where the model goes; default: its run folder", 0, 0},
+                "file to write; default: model.int8.h5 in the run folder", 0, 0},
     [DATA] = {"--data", 0, OCT_OPT_TEXT, "FOLDER",
-              "where the data set lies, if not where the run had it", 0, 0},
+              "folder of the data set, if it is not where the run had it", 0, 0},
     [TARGET] = {"--target", 0, OCT_OPT_TEXT, "NAME",
-                "what the model shall run on: refused when it was trained for another", 0, 0},
-    [RANKS] = {"--ranks", 0, OCT_OPT_COUNT, "N", "start mpirun with N ranks", 1, 4096},
+                "what the model is to run on; refused when it was trained for another target", 0,
+                0},
+    [RANKS] = {"--ranks", 0, OCT_OPT_COUNT, "N", "run on N ranks, started with mpirun", 1, 4096},
     {0},
 };
 
 const oct_command oct_command_convert = {
     .name = "convert",
     .usage = "octet convert CHECKPOINT|RUN-FOLDER [-o MODEL] [--data FOLDER] [--target NAME]",
-    .summary = "checkpoint to int8 model, with the proof that both compute the same",
+    .summary = "turns a checkpoint into an int8 model, with the proof that both compute the same",
     .help =
         "Takes a checkpoint whose scales are frozen (the end of a run) and writes the integer "
         "model.\n"
         "Before it is saved, QAT evaluation and integer model are compared on the whole test set, "
         "bit\n"
         "for bit; the outcome is the certificate inside the file, which `octet verify` repeats.\n"
-        "`octet train` does this by itself at the end of a run.\n"
+        "`octet train` does this automatically at the end of a run.\n"
         "\n"
         "    octet convert runs/a -o a.int8.h5\n",
     .options = options,

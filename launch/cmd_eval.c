@@ -35,8 +35,7 @@ static oct_status read_required(subject *s)
     if (!s->args->option[REQUIRE].given) return OCT_OK;
     const char *text = s->args->option[REQUIRE].text;
     OCT_CHECK(oct_parse_f64(text, &s->required) && s->required >= 0 && s->required <= 100,
-              OCT_USAGE, "command line: --require '%s': must be a number of percent from 0 to 100",
-              text);
+              OCT_USAGE, "command line: --require '%s': must be a percentage from 0 to 100", text);
     return OCT_OK;
 }
 
@@ -166,20 +165,20 @@ static oct_status run(const oct_args *args)
 
 static const oct_option options[] = {
     [DATA] = {"--data", 0, OCT_OPT_TEXT, "FOLDER",
-              "where the data set lies, if not where the run had it", 0, 0},
+              "folder of the data set, if it is not where the run had it", 0, 0},
     [REQUIRE] = {"--require", 0, OCT_OPT_TEXT, "PERCENT",
                  "exit status 1 when the accuracy is below", 0, 0},
-    [RANKS] = {"--ranks", 0, OCT_OPT_COUNT, "N", "start mpirun with N ranks", 1, 4096},
+    [RANKS] = {"--ranks", 0, OCT_OPT_COUNT, "N", "run on N ranks, started with mpirun", 1, 4096},
     {0},
 };
 
 const oct_command oct_command_eval = {
     .name = "eval",
     .usage = "octet eval FILE [--data FOLDER] [--require PERCENT]",
-    .summary = "accuracy of a checkpoint, a run folder or an int8 model on the test data",
+    .summary = "measures the accuracy of a checkpoint, run folder or int8 model on the test data",
     .help = "FILE is a checkpoint, a run folder (its newest checkpoint) or an int8 model. The "
-            "recipe inside\n"
-            "says which data; a checkpoint of the float phase is evaluated in float.\n"
+            "recipe in it\n"
+            "names the data. A checkpoint of the float phase is evaluated in float.\n"
             "\n"
             "    octet eval runs/a/model.int8.h5 --require 92\n"
             "    octet eval runs/a --ranks 2\n",

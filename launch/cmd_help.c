@@ -13,8 +13,9 @@ static oct_status help_models(oct_text *out)
     for (size_t i = 0; i < oct_model_count(); i++)
         OCT_TRY(oct_text_add(out, "%-18s %s\n", oct_model_at(i)->name, oct_model_at(i)->help));
     return oct_text_add(
-        out, "\nmodel.name of a recipe. A new one is a file in launch/model and a line in "
-             "model_list.def,\nor comes with a plug-in (recipe key plugins, launch/plugin.h).\n");
+        out, "\nThese are values of the recipe key model.name. A model of your own is a file in "
+             "launch/model and a\nline in model_list.def, or comes with a plug-in (key plugins, "
+             "launch/plugin.h).\n");
 }
 
 static oct_status help_data(oct_text *out)
@@ -25,14 +26,14 @@ static oct_status help_data(oct_text *out)
         OCT_TRY(oct_text_add(out, "%-12s data.path: %s\n", "",
                              format->default_path ? format->default_path : "must be given"));
     }
-    return oct_text_add(out, "\ndata.format and data.path of a recipe.\n");
+    return oct_text_add(out, "\nFor the recipe keys data.format and data.path.\n");
 }
 
 static oct_status help_targets(oct_text *out)
 {
     for (size_t i = 0; i < oct_target_count(); i++)
         OCT_TRY(oct_text_add(out, "%-12s %s\n", oct_target_at(i)->name, oct_target_at(i)->help));
-    return oct_text_add(out, "\nquant.target of a recipe.\n");
+    return oct_text_add(out, "\nThese are values of the recipe key quant.target.\n");
 }
 
 static oct_status make_help(const char *topic, oct_text *out)

@@ -322,7 +322,7 @@ static oct_status run(const oct_args *args)
     const char *data = args->option[DATA].given ? args->option[DATA].text : NULL;
     bool graph = args->option[GRAPH].given, tree = args->option[TREE].given;
     oct_file_kind kind;
-    OCT_CHECK(!graph || !tree, OCT_USAGE, "command line: --graph or --tree, not both at once");
+    OCT_CHECK(!graph || !tree, OCT_USAGE, "command line: use --graph or --tree, not both");
     OCT_CHECK(!data || graph || tree, OCT_USAGE,
               "command line: --data is for --graph and --tree; nothing else needs the data");
     if (graph || tree)
@@ -347,7 +347,7 @@ static const oct_option options[] = {
     [TREE] = {"--tree", 0, OCT_OPT_FLAG, NULL, "its modules with their quantizers, as a tree", 0,
               0},
     [DATA] = {"--data", 0, OCT_OPT_TEXT, "FOLDER",
-              "of these two: where the data set lies, if not where the recipe says", 0, 0},
+              "for these two: folder of the data set, if it is not where the recipe says", 0, 0},
     {0},
 };
 
@@ -355,7 +355,8 @@ const oct_command oct_command_inspect = {
     .name = "inspect",
     .usage = "octet inspect FILE [--graph | --tree] [--data FOLDER]",
     .summary = "shows what a checkpoint, int8 model, recipe or run folder holds",
-    .help = "Layers with shapes, scales and zero points, sizes and the SHA-256 of the file.\n"
+    .help = "Shows layers with their shapes, scales and zero points, sizes, and the SHA-256 of the "
+            "file.\n"
             "\n"
             "--graph and --tree build the model of a recipe, checkpoint or run folder and prepare "
             "it: the\n"
@@ -363,7 +364,7 @@ const oct_command oct_command_inspect = {
             "for each\n"
             "module, with state, observer, range, scale and zero point of each quantizer as the "
             "checkpoint\n"
-            "has them. The data set says which size the images have, so it must be there.\n"
+            "has them. The size of the images comes from the data set, so it must be there.\n"
             "\n"
             "    octet inspect runs/a/model.int8.h5\n"
             "    octet inspect --graph my.yaml\n"

@@ -94,7 +94,9 @@ const oct_command oct_command_recipes = {
     .name = "recipes",
     .usage = "octet recipes [NAME]",
     .summary = "lists the shipped recipes, or prints one to edit",
-    .help = "octet recipes fashion-mnist > my.yaml writes one to start from.",
+    .help = "Without NAME: a list. With NAME: the recipe itself, a file to edit and train.\n"
+            "\n"
+            "    octet recipes fashion-mnist > my.yaml\n",
     .max_words = 1,
     .run = run,
 };

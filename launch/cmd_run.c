@@ -140,9 +140,10 @@ static oct_status run(const oct_args *args)
 const oct_command oct_command_run = {
     .name = "run",
     .usage = "octet run MODEL --input FILE [--index I] [--count N]",
-    .summary = "runs an int8 model on images of a file",
-    .help = "Prints the three most likely classes of each image and the time it took.\n"
-            "octet run model.int8.h5 --input t10k-images-idx3-ubyte.gz --count 5",
+    .summary = "runs an int8 model on the images in a file",
+    .help = "Prints the three most likely classes of each image and the time per image.\n"
+            "\n"
+            "    octet run model.int8.h5 --input t10k-images-idx3-ubyte.gz --count 5\n",
     .options = options,
     .min_words = 1,
     .max_words = 1,

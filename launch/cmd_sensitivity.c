@@ -43,7 +43,9 @@ static oct_status check_output(const oct_args *args)
     if (!args->option[OUTPUT].given) return OCT_OK;
     const char *path = args->option[OUTPUT].text;
     OCT_CHECK(!oct_file_exists(path) || oct_sensitivity_is(path), OCT_USAGE,
-              "command line: -o %s: is there and is no sensitivity table; name another file", path);
+              "command line: -o %s: already exists and is not a sensitivity table; choose another "
+              "file name",
+              path);
     return OCT_OK;
 }
 
@@ -55,7 +57,7 @@ static oct_status open_all(survey *s)
     OCT_TRY(open_checkpoint(s));
     OCT_TRY(oct_checkpoint_phase(&s->checkpoint, &phase));
     OCT_CHECK(phase != OCT_PHASE_FLOAT, OCT_PREPARE,
-              "%s: stands in the phase float and has no quantizers yet; take a checkpoint of the "
+              "%s: is from the float phase and has no quantizers yet; take a checkpoint of the "
               "phase calibrate or later",
               s->checkpoint.path);
     return oct_job_checkpoint_recipe(&s->recipe, &s->checkpoint, data);
@@ -167,28 +169,31 @@ static oct_status run(const oct_args *args)
 
 static const oct_option options[] = {
     [BATCHES] = {"--batches", 0, OCT_OPT_COUNT, "N",
-                 "of the training data, without augmentation (default 8)", 1, 1000000},
-    [OUTPUT] = {"--output", 'o', OCT_OPT_TEXT, "FILE",
-                "where the table goes, for quant.sensitivity", 0, 0},
+                 "batches of training data to measure on, without augmentation (default 8)", 1,
+                 1000000},
+    [OUTPUT] = {"--output", 'o', OCT_OPT_TEXT, "FILE", "file to write, for quant.sensitivity", 0,
+                0},
     [DATA] = {"--data", 0, OCT_OPT_TEXT, "FOLDER",
-              "where the data set lies, if not where the run had it", 0, 0},
-    [RANKS] = {"--ranks", 0, OCT_OPT_COUNT, "N", "start mpirun with N ranks; the same table", 1,
-               4096},
+              "folder of the data set, if it is not where the run had it", 0, 0},
+    [RANKS] = {"--ranks", 0, OCT_OPT_COUNT, "N",
+               "run on N ranks, started with mpirun; the same table", 1, 4096},
     {0},
 };
 
 const oct_command oct_command_sensitivity = {
     .name = "sensitivity",
     .usage = "octet sensitivity CHECKPOINT|RUN-FOLDER [--batches N] [-o FILE]",
-    .summary = "which layers lose most by their quantizers: a table for 16-bit activations",
+    .summary = "finds the layers that lose most by quantization: a table for 16-bit activations",
     .help =
-        "Switches on one quantizer at a time, all else in float, and compares the model's output\n"
+        "Switches on one quantizer at a time, everything else in float, and compares the output\n"
         "with the float one: SQNR in dB (low is sensitive), cosine, change of the loss. The rows\n"
-        "of activations name layers that 16 bits would help; those of weights are for your eyes.\n"
+        "of activations name layers that 16 bits would help; those of weights are information "
+        "only.\n"
         "The checkpoint must be calibrated.\n"
         "\n"
         "    octet sensitivity runs/a -o a.sensitivity\n"
-        "    octet train my.yaml quant.sensitivity=a.sensitivity quant.sensitivity_topk=3\n",
+        "    octet train my.yaml output=runs/b init=runs/a float.epochs=0 \\\n"
+        "        quant.sensitivity=a.sensitivity quant.sensitivity_topk=3\n",
     .options = options,
     .min_words = 1,
     .max_words = 1,

@@ -88,28 +88,31 @@ static oct_status run(const oct_args *args)
 }
 
 static const oct_option options[] = {
-    {"--ranks", 0, OCT_OPT_COUNT, "N", "start mpirun with N ranks; the bits are those of one rank",
-     1, 4096},
+    {"--ranks", 0, OCT_OPT_COUNT, "N",
+     "run on N ranks, started with mpirun; the result is that of one rank", 1, 4096},
     {0},
 };
 
 const oct_command oct_command_train = {
     .name = "train",
     .usage = "octet train RECIPE [key=value ...] [--ranks N]",
-    .summary = "trains float, calibrates, trains quantized, converts; resumes by itself",
+    .summary = "trains in float, calibrates, trains quantized, converts; resumes automatically",
     .help =
         "Takes the recipe through its phases and ends with an int8 model and its certificate.\n"
-        "Everything goes into the folder `output` of the recipe. The same command again continues\n"
-        "where the newest good checkpoint stands, on any number of ranks, and ends with the same\n"
-        "bytes; a run that is finished only prints its results. model_check_result.txt there says\n"
-        "what prepare made of each module.\n"
+        "Everything is written to the folder that the recipe's key `output` names.\n"
+        "Interrupted? Repeat the command: it continues from the newest good checkpoint, on any\n"
+        "number of ranks, and the result is byte-identical. A finished run prints its results "
+        "again.\n"
+        "model_check_result.txt in the folder says what prepare made of each module.\n"
         "\n"
         "key=value changes a key of the recipe for this run; `octet help recipe` lists all keys.\n"
-        "Ctrl-C, SIGTERM and SIGUSR1 stop after the current step with a checkpoint, exit status "
-        "75.\n"
+        "Ctrl-C, SIGTERM and SIGUSR1 stop it after the current step, with a checkpoint and exit\n"
+        "status 75.\n"
         "\n"
-        "    octet train launch/recipes/fashion-mnist.yaml output=runs/a\n"
-        "    octet train launch/recipes/fashion-mnist.yaml output=runs/b --ranks 2\n"
+        "    octet recipes fashion-mnist > my.yaml\n"
+        "    octet train my.yaml output=runs/a\n"
+        "    octet train my.yaml output=runs/b --ranks 2\n"
+        "    octet train my.yaml output=runs/c init=runs/a float.epochs=0 quant.bits=16\n"
         "    mpirun -n 4 octet train my.yaml qat.epochs=3\n",
     .options = options,
     .min_words = 1,

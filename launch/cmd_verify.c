@@ -70,7 +70,7 @@ static oct_status load_test_data(const findings *f, const oct_recipe *recipe, oc
     oct_status status = oct_load_data(recipe, OCT_TEST, data);
     *there = status == OCT_OK;
     if (status != OCT_DATA || f->data_path) return status;
-    return NOT_VERIFIED(f, "test data: %s; --data PATH says where it is", oct_fail_text(0));
+    return NOT_VERIFIED(f, "test data: %s; name its folder with --data", oct_fail_text(0));
 }
 
 /* An int8 model. */
@@ -111,9 +111,8 @@ static oct_status compare_test_set(const findings *f, const oct_model *m, const 
                   "%s: not the test data of the certificate (%" PRId64 " images here, %" PRId64
                   " there); give its folder with --data",
                   f->data_path, data->count, c->images);
-        return NOT_VERIFIED(
-            f, "test data: what is on this machine is not what the certificate was made "
-               "with; --data PATH says where that is");
+        return NOT_VERIFIED(f, "test data: the data on this machine is not what the certificate "
+                               "was made with; name the right folder with --data");
     }
 
     float *logits = NULL;
@@ -226,7 +225,7 @@ static oct_status run(const oct_args *args)
 const oct_command oct_command_verify = {
     .name = "verify",
     .usage = "octet verify FILE [--data PATH]",
-    .summary = "integrity, certificate and golden vectors of a file, on this machine",
+    .summary = "checks a file's integrity, certificate and golden vectors on this machine",
     .help = "int8 model: digest, program, every layer of the golden inputs, and every logit of the "
             "whole\n"
             "test set against what QAT evaluation computed. Checkpoint: digest, and that its model "

@@ -58,7 +58,7 @@ oct_status oct_file_kind_of(const char *path, oct_file_kind *kind)
     OCT_CHECK(stat(path, &info) == 0, OCT_DATA, "%s: %s", path, strerror(errno));
     if (S_ISDIR(info.st_mode)) {
         OCT_CHECK(is_run_folder(path), OCT_DATA,
-                  "%s: this folder is no run folder: it holds neither recipe.yaml nor checkpoints",
+                  "%s: this is not a run folder: it holds neither recipe.yaml nor checkpoints",
                   path);
         *kind = OCT_FILE_RUN_FOLDER;
         return OCT_OK;
@@ -78,7 +78,8 @@ oct_status oct_file_kind_of(const char *path, oct_file_kind *kind)
     else if (is_text(head, (size_t)size))
         *kind = OCT_FILE_RECIPE;
     else
-        return oct_fail(OCT_DATA, "%s: neither recipe, checkpoint, int8 model nor run folder",
+        return oct_fail(OCT_DATA,
+                        "%s: this is not a recipe, a checkpoint, an int8 model or a run folder",
                         path);
     return OCT_OK;
 }
@@ -116,7 +117,7 @@ oct_status oct_file_need_model(const char *path)
     OCT_TRY(oct_file_kind_of(path, &kind));
     OCT_TRY(oct_file_whole(path, kind));
     OCT_CHECK(kind == OCT_FILE_MODEL, OCT_DATA,
-              "%s: this is a %s, no int8 model; octet convert makes one from a checkpoint", path,
-              oct_file_kind_name(kind));
+              "%s: this is a %s, not an int8 model; `octet convert` makes one from a checkpoint",
+              path, oct_file_kind_name(kind));
     return OCT_OK;
 }

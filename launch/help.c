@@ -40,7 +40,7 @@ oct_status oct_help_overview(oct_text *out)
         out, "\nFirst steps\n"
              "  octet recipes                            the shipped recipes\n"
              "  octet recipes fashion-mnist > my.yaml    one of them, to edit\n"
-             "  octet check my.yaml                      judges it before anything starts\n"
+             "  octet check my.yaml                      checks it before anything starts\n"
              "  octet train my.yaml --ranks 2\n"));
     return add_exit_codes(out);
 }

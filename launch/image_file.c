@@ -134,7 +134,7 @@ static oct_status find_raw(const image_file *f, int64_t *images)
 {
     int64_t image = f->h * f->w * f->c;
     OCT_CHECK((int64_t)f->size % image == 0, OCT_DATA,
-              "%s: %zu bytes are no whole number of images; the model takes %" PRId64 "x%" PRId64
+              "%s: %zu bytes are not a whole number of images; the model takes %" PRId64 "x%" PRId64
               "x%" PRId64 " = %" PRId64 " bytes each (IDX, CIFAR-10, PGM, PPM or raw bytes)",
               f->path, f->size, f->h, f->w, f->c, image);
     *images = (int64_t)f->size / image;
@@ -164,9 +164,9 @@ oct_status oct_image_file_read(const char *path, int64_t h, int64_t w, int64_t c
     OCT_TRY_OUT(read_all(&f));
     OCT_TRY_OUT(find_images(&f, &begin, &images));
     OCT_CHECK_OUT(first < images && count <= images - first, OCT_USAGE,
-                  "command line: %" PRId64 " images from number %" PRId64
-                  " on, but %s holds %" PRId64 " (counted from 0)",
-                  count, first, path, images);
+                  "command line: --index and --count ask for images %" PRId64 " to %" PRId64
+                  ", but %s holds images 0 to %" PRId64,
+                  first, first + count - 1, path, images - 1);
     OCT_TRY_OUT(oct_alloc(bytes, (size_t)count, image));
     memcpy(*bytes, f.bytes + begin + (size_t)first * image, (size_t)count * image);
 out:

@@ -47,9 +47,10 @@ static oct_status check_phase(const oct_recipe *recipe, const oct_checkpoint *ch
               "which a run folder keeps; to take this one with its quantizers, write "
               "init_observers: true and float.epochs: 0",
               checkpoint->path, checkpoint->info.phase);
-    OCT_CHECK(!recipe->init_observers || phase != OCT_PHASE_FLOAT, OCT_USAGE,
-              "init: %s is of the float phase and has no quantizers yet; leave init_observers out",
-              checkpoint->path);
+    OCT_CHECK(
+        !recipe->init_observers || phase != OCT_PHASE_FLOAT, OCT_USAGE,
+        "init: %s is from the float phase and has no quantizers yet; leave init_observers out",
+        checkpoint->path);
     return OCT_OK;
 }
 

@@ -39,17 +39,16 @@ static void warn_of_machine(int64_t threads)
 {
     int64_t cores = oct_job_cores(), ranks = local_ranks(), all = sysconf(_SC_NPROCESSORS_ONLN);
     if (threads > cores)
-        oct_log(
-            OCT_LOG_WARN,
-            "threads: %lld, but a rank may run on %lld core%s only; start mpirun with `--bind-to "
-            "none`, or use --ranks",
-            (long long)threads, (long long)cores, cores == 1 ? "" : "s");
+        oct_log(OCT_LOG_WARN,
+                "threads: %lld, but each rank may use only %lld core%s; start mpirun with "
+                "`--bind-to none`, or use --ranks",
+                (long long)threads, (long long)cores, cores == 1 ? "" : "s");
     else if (ranks * threads > all)
-        oct_log(
-            OCT_LOG_WARN,
-            "%lld rank%s of %lld thread%s on %lld cores; fewer are faster, and give the same bits",
-            (long long)ranks, ranks == 1 ? "" : "s", (long long)threads, threads == 1 ? "" : "s",
-            (long long)all);
+        oct_log(OCT_LOG_WARN,
+                "%lld rank%s of %lld thread%s on %lld cores; fewer would be faster and give the "
+                "same bits",
+                (long long)ranks, ranks == 1 ? "" : "s", (long long)threads,
+                threads == 1 ? "" : "s", (long long)all);
 }
 
 int64_t oct_job_share_of_cores(void)

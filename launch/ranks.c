@@ -140,7 +140,7 @@ static oct_status judge_end(const oct_args *args, int *exit_status)
     bool continues = strcmp(args->argv[1], "train") == 0;
     return oct_fail(OCT_LOST, "a rank was ended by signal %d (%s)%s", signal_number,
                     strsignal(signal_number),
-                    continues ? "; the same command continues from the newest checkpoint" : "");
+                    continues ? "; repeat the command to continue from the newest checkpoint" : "");
 }
 
 oct_status oct_launch_ranks(const oct_args *args, int64_t ranks, int *exit_status)
@@ -148,13 +148,14 @@ oct_status oct_launch_ranks(const oct_args *args, int64_t ranks, int *exit_statu
     int rank, size;
     int64_t threads = 1;
     OCT_CHECK(!oct_launched(&rank, &size), OCT_USAGE,
-              "command line: --ranks under a launcher; leave one of them out");
+              "command line: --ranks cannot be used under mpirun or another launcher; use only one "
+              "of them");
     OCT_TRY(threads_wanted(args, &threads));
     bool bar = !args->quiet && oct_progress_terminal();
 
     const char *argv[OCT_ARGS_MAX + MPIRUN_WORDS];
     char number[24], program[4096];
-    OCT_CHECK(args->argc <= OCT_ARGS_MAX, OCT_USAGE, "command line: more than %d words",
+    OCT_CHECK(args->argc <= OCT_ARGS_MAX, OCT_USAGE, "command line: more than %d arguments",
               OCT_ARGS_MAX);
     ssize_t length = readlink("/proc/self/exe", program, sizeof(program) - 1);
     OCT_CHECK(length > 0, OCT_RESOURCE, "/proc/self/exe: %s", strerror(errno));

@@ -86,7 +86,7 @@ static void check_model(const oct_recipe *recipe, const oct_dataset *data)
             (long long)data->w);
     if (spec && !spec->fuse && strcmp(recipe->quant_method, "eager") == 0)
         oct_fail_add(OCT_USAGE,
-                     "quant.method: %s names no fusions, which eager needs; use jit_strip",
+                     "quant.method: %s does not name its fusions, which eager needs; use jit_strip",
                      spec->name);
 }
 
@@ -147,7 +147,7 @@ static void check_data(const oct_recipe *recipe, const oct_dataset *train, const
     if (oct_plan_of(recipe, train->count).steps_per_epoch == 0)
         oct_fail_add(
             OCT_USAGE,
-            "data.drop_last: %lld training images make no full batch of %lld; use a smaller "
+            "data.drop_last: %lld training images do not fill a batch of %lld; use a smaller "
             "batch.size or data.drop_last=false",
             (long long)train->count, (long long)recipe->batch_size);
 }

@@ -60,11 +60,10 @@ static oct_status compare_recipes(const char *path, const oct_recipe *recipe)
     if (status == OCT_OK && differences.length > 0) {
         while (differences.data[differences.length - 1] == '\n')
             differences.data[--differences.length] = '\0';
-        status =
-            oct_fail(OCT_USAGE,
-                     "output: %s holds a run of another recipe; choose another output=, or take "
-                     "the values that are there\n%s",
-                     recipe->output, differences.data);
+        status = oct_fail(OCT_USAGE,
+                          "output: %s holds a run of another recipe; choose another output=, or "
+                          "use the values of that run\n%s",
+                          recipe->output, differences.data);
     }
     oct_text_free(&differences);
     oct_recipe_free(&there);
@@ -170,7 +169,7 @@ oct_status oct_run_folder_look(const oct_recipe *recipe, json_t **result)
     oct_status status = OCT_OK;
     OCT_CHECK_OUT(
         oct_file_exists(path), OCT_USAGE,
-        "output: %s is not empty and holds no run of Octet (no recipe.yaml); choose another "
+        "output: %s is not empty, but holds no Octet run (no recipe.yaml); choose another "
         "output=",
         recipe->output);
     OCT_TRY_OUT(compare_recipes(path, recipe));
@@ -337,7 +336,7 @@ void oct_run_folder_record(oct_run_folder *folder, json_t *record)
     oct_text text = {0};
     if (folder->metrics >= 0 && record && add_line(&text, record) == OCT_OK &&
         !write_line(folder, &text) && !folder->metrics_lost) {
-        oct_log(OCT_LOG_WARN, "%s/metrics.jsonl: %s; records are lost, the run goes on",
+        oct_log(OCT_LOG_WARN, "%s/metrics.jsonl: %s; records are lost, but the run continues",
                 folder->path, strerror(errno));
         folder->metrics_lost = true;
     }
@@ -377,8 +376,8 @@ static void compare_plugins(const json_t *sessions, const json_t *session)
         const json_t *digest = json_object_get(plugin, "sha256");
         if (!json_equal(digest, json_object_get(here, "sha256")))
             oct_log(OCT_LOG_WARN,
-                    "plug-in %s is another one than that of the last session (run.json has both "
-                    "SHA-256); the bits may differ from those of a run without a stop",
+                    "plug-in %s differs from the one of the last session (run.json has both "
+                    "SHA-256s); the result may differ from that of an uninterrupted run",
                     json_string_value(json_object_get(plugin, "name")));
     }
 }

@@ -142,7 +142,8 @@ static oct_status forgive_failed_save(run *r, oct_status status)
 {
     if (oct_fail_code() != OCT_RESOURCE || ++r->failed_saves > SAVES_MAY_FAIL) return status;
     oct_log(OCT_LOG_WARN,
-            "%s\nno checkpoint of step %lld; the run goes on and tries again at step %lld",
+            "%s\nno checkpoint of step %lld was written; the run continues and tries again at step "
+            "%lld",
             oct_fail_text(0), (long long)r->trainer.step,
             (long long)(r->trainer.step + r->recipe->checkpoint_every));
     oct_session_forgive(r->session);
@@ -171,11 +172,10 @@ static oct_status save(run *r, bool required)
 
 static oct_status stopped(const run *r)
 {
-    return oct_fail(
-        OCT_STOPPED,
-        "stopped after step %lld as asked; checkpoint step-%08lld.h5 is safe; the same command "
-        "continues",
-        (long long)r->trainer.step, (long long)r->trainer.saved_step);
+    return oct_fail(OCT_STOPPED,
+                    "stopped after step %lld as requested; checkpoint step-%08lld.h5 is safe; "
+                    "repeat the command to continue",
+                    (long long)r->trainer.step, (long long)r->trainer.saved_step);
 }
 
 /* Steps. */
@@ -336,8 +336,7 @@ static oct_status compare_identity(const run *r, const oct_checkpoint *checkpoin
     if (status == OCT_OK && differences.length > 0)
         status = oct_fail(
             OCT_USAGE,
-            "%s: is of another recipe; choose another output=, or take the values that are "
-            "there\n%s",
+            "%s: is of another recipe; choose another output=, or use the values of that run\n%s",
             checkpoint->path, differences.data);
     oct_text_free(&differences);
     oct_recipe_free(&there);
@@ -475,8 +474,10 @@ static oct_status find_finished(run *r, json_t **result, bool *finished)
     *finished = *result != NULL;
     OCT_TRY(group->broadcast(group, finished, sizeof(*finished), 0));
     if (*finished)
-        oct_log(OCT_LOG_INFO, "%s is finished; its results again (another output= starts anew)",
-                r->recipe->output);
+        oct_log(
+            OCT_LOG_INFO,
+            "%s is finished; showing its results again (choose another output= to start a new run)",
+            r->recipe->output);
     return OCT_OK;
 }
 

@@ -126,8 +126,9 @@ oct_status oct_setter_sensitive(oct_qconfig_setter *setter, const struct oct_sen
     *setter = (oct_qconfig_setter){0};
     OCT_CHECK(table->count > 0, OCT_USAGE,
               "the sensitivity table is empty; make one with `octet sensitivity CHECKPOINT`");
-    OCT_CHECK(topk != 0 || ratio != 0.0, OCT_USAGE,
-              "neither topk nor ratio says how many rows of the sensitivity table count; give one");
+    OCT_CHECK(
+        topk != 0 || ratio != 0.0, OCT_USAGE,
+        "neither topk nor ratio says how many rows of the sensitivity table to use; give one");
     OCT_CHECK(topk == 0 || ratio == 0.0, OCT_USAGE,
               "topk %lld and ratio %g both say how many rows of the sensitivity table count; give "
               "only one",

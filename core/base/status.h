@@ -14,14 +14,14 @@
 #define OCT_STATUS_LIST(X)                                                                         \
     X(OK, 0, "done")                                                                               \
     X(NO, 1, "done, and the answer is no")                                                         \
-    X(USAGE, 2, "command line or recipe wrong; nothing was started")                               \
+    X(USAGE, 2, "the command line or the recipe is wrong; nothing was started")                    \
     X(DATA, 3, "an input file is missing, damaged or not what it should be")                       \
     X(PREPARE, 4, "the model cannot be prepared for this target")                                  \
     X(NUMERIC, 5, "training failed numerically")                                                   \
     X(LOST, 6, "a rank is lost, stuck or diverged")                                                \
-    X(RESOURCE, 7, "disk full, memory or permission")                                              \
+    X(RESOURCE, 7, "the disk is full, memory is out or a permission is missing")                   \
     X(DEFECT, 70, "a defect in Octet")                                                             \
-    X(STOPPED, 75, "stopped as asked, checkpoint safe: start again")                               \
+    X(STOPPED, 75, "stopped as requested, with a checkpoint: repeat the command to continue")      \
     X(PEER, 6, "another rank failed first; its sentence is printed, not ours")
 
 typedef enum oct_status {

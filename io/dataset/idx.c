@@ -55,7 +55,7 @@ static oct_status find_path(char **path, const char *folder, const char *name)
 static oct_status source_open(source *s, const char *folder, const char *name)
 {
     OCT_TRY(find_path(&s->path, folder, name));
-    OCT_CHECK(s->path, OCT_DATA, "%s: neither %s nor %s.gz is there; " FILES, folder, name, name);
+    OCT_CHECK(s->path, OCT_DATA, "%s: neither %s nor %s.gz exists; " FILES, folder, name, name);
     OCT_TRY(oct_file_read(s->path, file_limit, &s->bytes, &s->size));
     const uint8_t *bytes = s->bytes;
     if (s->size < 2 || bytes[0] != 0x1f || bytes[1] != 0x8b) return OCT_OK;
@@ -161,7 +161,7 @@ static oct_status read_header(source *s, int ndim, int *type, uint32_t dims[MAX_
     OCT_CHECK(dims[0] > 0, OCT_DATA, "%s: declares 0 samples", s->path);
     for (int i = 1; i < ndim; i++)
         OCT_CHECK(dims[i] >= 1 && dims[i] <= MAX_SIDE, OCT_DATA,
-                  "%s: declares images of %" PRIu32 " x %" PRIu32 "; allowed are sides of 1 to %d",
+                  "%s: declares images of %" PRIu32 " x %" PRIu32 "; allowed sides: 1 to %d",
                   s->path, dims[1], dims[2], MAX_SIDE);
     return OCT_OK;
 }

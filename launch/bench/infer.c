@@ -113,7 +113,8 @@ oct_status oct_bench_infer(oct_bench *bench)
     inference f = {.gauge = oct_gauge_begin()};
     oct_status status = OCT_OK;
     OCT_CHECK(!bench->file != !bench->model, OCT_USAGE,
-              "command line: write octet bench infer MODEL, or --model NAME for one of the zoo");
+              "command line: name an int8 model (octet bench infer MODEL) or a built-in one "
+              "(--model NAME)");
     OCT_TRY_OUT(bench->file ? load(&f, bench->file) : make(&f, bench));
     omp_set_num_threads((int)bench->threads);
     oct_gauge_again();

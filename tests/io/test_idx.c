@@ -174,9 +174,9 @@ Test(idx, bad_headers_and_sizes_are_named_before_anything_is_allocated)
                      "expected");
     check_bad_images(&tmp, make_images(0x803, 0, H, W, 0), "declares 0 samples");
     check_bad_images(&tmp, make_images(0x803, COUNT, 0, W, 0),
-                     "declares images of 0 x 4; allowed are sides of 1 to 4096");
+                     "declares images of 0 x 4; allowed sides: 1 to 4096");
     check_bad_images(&tmp, make_images(0x803, COUNT, H, 4097, 0),
-                     "declares images of 3 x 4097; allowed are sides of 1 to 4096");
+                     "declares images of 3 x 4097; allowed sides: 1 to 4096");
     check_bad_images(&tmp, make_images(0x803, COUNT, H, W, COUNT * IMAGE - 1),
                      "declares 60 bytes of data, but holds 59");
     check_bad_images(&tmp, make_images(0x803, COUNT, H, W, COUNT * IMAGE + 2),
@@ -280,7 +280,7 @@ Test(idx, what_is_missing_is_named_with_the_remedy)
     oct_tmp tmp;
     oct_tmp_create(&tmp);
     write_bytes(&tmp, IMAGES, good_images());
-    check_refused(tmp.path, tmp.path, "neither " LABELS " nor " LABELS ".gz is there; " FILES);
+    check_refused(tmp.path, tmp.path, "neither " LABELS " nor " LABELS ".gz exists; " FILES);
     const char *path = oct_tmp_path(&tmp, "none");
     check_refused(path, path, "there is no such folder; " FILES "; data.path=FOLDER names another");
     oct_tmp_remove(&tmp);

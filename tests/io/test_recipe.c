@@ -66,73 +66,72 @@ static const struct {
     {HEAD "? [a]\n: 1\n", "r.yaml:2:3: a key is a word, not a list or a mapping; write key: value"},
     {HEAD "\"se\\0ed\": 1\n", "r.yaml:2:1: unknown key 'se?ed'; did you mean 'seed'?"},
     {HEAD "seed: 1\nseed: 2\n",
-     "r.yaml:3:1: key 'seed' stands here again, after line 2; keep one of them"},
+     "r.yaml:3:1: key 'seed' is already given in line 2; keep one of them"},
     {HEAD "data: {flip: true}\ndata: {drop_last: true}\n",
-     "r.yaml:3:1: section 'data' stands here again, after line 2; join the two"},
+     "r.yaml:3:1: section 'data' is already given in line 2; join the two"},
     {HEAD "data: {flip: true}\ndata.flip: false\n",
-     "r.yaml:3:1: key 'data.flip' stands here again, after line 2; keep one of them"},
-    {"seed: 1\n", "r.yaml: key 'model.name' is missing (a model of `octet help models`); write it "
-                  "there, or model.name=VALUE on the command line"},
-    {"", "r.yaml: key 'model.name' is missing (a model of `octet help models`); write it "
-         "there, or model.name=VALUE on the command line"},
+     "r.yaml:3:1: key 'data.flip' is already given in line 2; keep one of them"},
+    {"seed: 1\n", "r.yaml: key 'model.name' is missing (a model of `octet help models`); add it to "
+                  "the recipe, or write model.name=VALUE on the command line"},
+    {"", "r.yaml: key 'model.name' is missing (a model of `octet help models`); add it to the "
+         "recipe, or write model.name=VALUE on the command line"},
     /* shapes */
     {HEAD "data: idx\n", "r.yaml:2:1: 'data' is a section; write its keys below it, indented"},
     {HEAD "data:\n", "r.yaml:2:1: 'data' is a section; write its keys below it, indented"},
     {HEAD "data: [1]\n", "r.yaml:2:1: 'data' is a section; write its keys below it, indented"},
-    {HEAD "seed: {a: 1}\n", "r.yaml:2:7: seed: a mapping where one value belongs; write a whole "
-                            "number from 0 to 1000000000000000"},
-    {HEAD "name: [a]\n", "r.yaml:2:7: name: a list where one value belongs; write a text"},
+    {HEAD "seed: {a: 1}\n",
+     "r.yaml:2:7: seed: a mapping where a single value is expected; write a whole "
+     "number from 0 to 1000000000000000"},
+    {HEAD "name: [a]\n", "r.yaml:2:7: name: a list where a single value is expected; write a text"},
     {HEAD "data: {mean: 0.5}\n", "r.yaml:2:14: data.mean: 0.5 is not a list; write [0.5]"},
     {HEAD "data: {mean: x}\n",
      "r.yaml:2:14: data.mean: 'x' is not a list; write a list of numbers such as [0.5]"},
-    {HEAD "data: {mean: {a: 1}}\n", "r.yaml:2:14: data.mean: a mapping where one value belongs; "
-                                    "write a list of numbers such as [0.5]"},
+    {HEAD "data: {mean: {a: 1}}\n", "r.yaml:2:14: data.mean: a mapping where a single value is "
+                                    "expected; write a list of numbers such as [0.5]"},
     {HEAD "data: {mean: [[0.5]]}\n",
      "r.yaml:2:15: data.mean: item 1 is not a number; write numbers only"},
     {"- seed: 1\n", "r.yaml:1:1: a recipe is a mapping; write lines such as seed: 1"},
     {"seed\n", "r.yaml:1:1: a recipe is a mapping; write lines such as seed: 1"},
     /* whole numbers */
     {HEAD "seed: 10x\n",
-     "r.yaml:2:7: seed: '10x' is not a whole number; allowed are 0 to 1000000000000000"},
+     "r.yaml:2:7: seed: '10x' is not a whole number; allowed: 0 to 1000000000000000"},
     {HEAD "seed: 0.5\n",
-     "r.yaml:2:7: seed: '0.5' is not a whole number; allowed are 0 to 1000000000000000"},
+     "r.yaml:2:7: seed: '0.5' is not a whole number; allowed: 0 to 1000000000000000"},
     {HEAD "seed: 1_000\n", "r.yaml:2:7: seed: '1_000' is not a whole number; write 1000"},
     {HEAD "seed: 1e3\n", "r.yaml:2:7: seed: '1e3' is not a whole number; write 1000"},
     {HEAD "seed: 0x10\n",
-     "r.yaml:2:7: seed: '0x10' is not a whole number; allowed are 0 to 1000000000000000"},
+     "r.yaml:2:7: seed: '0x10' is not a whole number; allowed: 0 to 1000000000000000"},
     {HEAD "seed: \"10\"\n",
      "r.yaml:2:7: seed: \"10\" is text, not a whole number; write it without quotes"},
     {HEAD "seed: ' '\n",
-     "r.yaml:2:7: seed: ' ' is not a whole number; allowed are 0 to 1000000000000000"},
+     "r.yaml:2:7: seed: ' ' is not a whole number; allowed: 0 to 1000000000000000"},
     {HEAD "seed: |\n  10\n",
-     "r.yaml:2:7: seed: '10?' is not a whole number; allowed are 0 to 1000000000000000"},
+     "r.yaml:2:7: seed: '10?' is not a whole number; allowed: 0 to 1000000000000000"},
     {HEAD "seed:\n", "r.yaml:2:6: seed: empty value; write a whole number from 0 to "
                      "1000000000000000, or null for the default (1)"},
     {HEAD "seed: ''\n", "r.yaml:2:7: seed: empty value; write a whole number from 0 to "
                         "1000000000000000, or null for the default (1)"},
-    {HEAD "seed: -1\n", "r.yaml:2:7: seed: -1 is out of range; allowed are 0 to 1000000000000000"},
+    {HEAD "seed: -1\n", "r.yaml:2:7: seed: -1 is out of range; allowed: 0 to 1000000000000000"},
     {HEAD "seed: 99999999999999999999\n", "r.yaml:2:7: seed: 99999999999999999999 is out of range; "
-                                          "allowed are 0 to 1000000000000000"},
+                                          "allowed: 0 to 1000000000000000"},
     {HEAD "schema: 2\n", "r.yaml:2:9: schema: 2 is out of range; only 1 is allowed"},
-    {HEAD "batch: {leaf: 0}\n",
-     "r.yaml:2:15: batch.leaf: 0 is out of range; allowed are 1 to 4096"},
+    {HEAD "batch: {leaf: 0}\n", "r.yaml:2:15: batch.leaf: 0 is out of range; allowed: 1 to 4096"},
     /* numbers */
     {HEAD "float: {lr: nan}\n",
-     "r.yaml:2:13: float.lr: 'nan' is not a finite number; allowed are 0 to 100"},
+     "r.yaml:2:13: float.lr: 'nan' is not a finite number; allowed: 0 to 100"},
     {HEAD "float: {lr: .inf}\n",
-     "r.yaml:2:13: float.lr: '.inf' is not a finite number; allowed are 0 to 100"},
+     "r.yaml:2:13: float.lr: '.inf' is not a finite number; allowed: 0 to 100"},
     {HEAD "float: {lr: 1e999}\n",
-     "r.yaml:2:13: float.lr: '1e999' is not a finite number; allowed are 0 to 100"},
+     "r.yaml:2:13: float.lr: '1e999' is not a finite number; allowed: 0 to 100"},
     {HEAD "float: {lr: 0.1f}\n",
-     "r.yaml:2:13: float.lr: '0.1f' is not a finite number; allowed are 0 to 100"},
+     "r.yaml:2:13: float.lr: '0.1f' is not a finite number; allowed: 0 to 100"},
     {HEAD "float: {lr: 100.5}\n",
-     "r.yaml:2:13: float.lr: 100.5 is out of range; allowed are 0 to 100"},
-    {HEAD "float: {lr: -0.1}\n",
-     "r.yaml:2:13: float.lr: -0.1 is out of range; allowed are 0 to 100"},
+     "r.yaml:2:13: float.lr: 100.5 is out of range; allowed: 0 to 100"},
+    {HEAD "float: {lr: -0.1}\n", "r.yaml:2:13: float.lr: -0.1 is out of range; allowed: 0 to 100"},
     {HEAD "data: {mean: [0.5, x], std: [1, 1]}\n",
-     "r.yaml:2:20: data.mean: item 2: 'x' is not a finite number; allowed are -10 to 10"},
+     "r.yaml:2:20: data.mean: item 2: 'x' is not a finite number; allowed: -10 to 10"},
     {HEAD "data: {std: [0]}\n",
-     "r.yaml:2:14: data.std: item 1: 0 is out of range; allowed are 0.001 to 10"},
+     "r.yaml:2:14: data.std: item 1: 0 is out of range; allowed: 0.001 to 10"},
     {HEAD "data:\n  std:\n  - '1'\n",
      "r.yaml:4:5: data.std: item 1: \"1\" is text, not a finite number; write it without quotes"},
     {HEAD "float: {milestones: [1, 2, 3, 4, 5, 6, 7, 8, 9]}\n",
@@ -145,13 +144,12 @@ static const struct {
     {HEAD "data: {flip: 'true'}\n",
      "r.yaml:2:14: data.flip: \"true\" is text, not true or false; write it without quotes"},
     {HEAD "float: {schedule: cosin}\n", "r.yaml:2:19: float.schedule: 'cosin' is not known; did "
-                                        "you mean 'cosine'? allowed are constant, step, cosine"},
+                                        "you mean 'cosine'? allowed: constant, step, cosine"},
     {HEAD "float: {schedule: x}\n",
-     "r.yaml:2:19: float.schedule: 'x' is not known; allowed are constant, step, cosine"},
+     "r.yaml:2:19: float.schedule: 'x' is not known; allowed: constant, step, cosine"},
     {HEAD "quant: {scales: recent}\n",
-     "r.yaml:2:17: quant.scales: 'recent' is not known; allowed are delayed, current"},
-    {HEAD "numerics: float\n",
-     "r.yaml:2:11: numerics: 'float' is not known; allowed are bf16, f32"},
+     "r.yaml:2:17: quant.scales: 'recent' is not known; allowed: delayed, current"},
+    {HEAD "numerics: float\n", "r.yaml:2:11: numerics: 'float' is not known; allowed: bf16, f32"},
     {HEAD "output: ''\n", "r.yaml:2:9: output: an empty text; write at least one character"},
     {HEAD "name: \"a\\0b\"\n", "r.yaml:2:7: name: a NUL character in the value; leave it out"},
     {HEAD "name: \"a\\eb\"\n",
@@ -160,11 +158,11 @@ static const struct {
     /* lists of texts */
     {HEAD "plugins: a.so\n", "r.yaml:2:10: plugins: 'a.so' is not a list; write [a.so]"},
     {HEAD "plugins: {a: 1}\n",
-     "r.yaml:2:10: plugins: a mapping where one value belongs; write a list "
+     "r.yaml:2:10: plugins: a mapping where a single value is expected; write a list "
      "of texts such as [one, two]"},
     {HEAD "plugins: [a, [b]]\n", "r.yaml:2:14: plugins: item 2 is not a text; write texts only"},
     {HEAD "plugins: [a, a]\n",
-     "r.yaml:2:14: plugins: item 2: 'a' stands in the list twice; keep one of them"},
+     "r.yaml:2:14: plugins: item 2: 'a' is in the list twice; keep one of them"},
     {HEAD "plugins: [a, '']\n",
      "r.yaml:2:14: plugins: item 2: an empty text; write at least one character"},
     {HEAD "plugins: [a, ~]\n", "r.yaml:2:14: plugins: item 2: '~' is not a text; leave it out"},
@@ -231,8 +229,8 @@ static const struct {
      "left to fold; write qat.fold_batch_norm: false"},
     {HEAD "quant: {bits: 12}\n", "r.yaml:2:9: quant.bits is 12; write 8 or 16"},
     {HEAD "quant: {sensitivity_topk: 3}\n",
-     "r.yaml:2:9: there is no table whose rows could count; write quant.sensitivity: FILE, which "
-     "`octet sensitivity CHECKPOINT --output FILE` makes"},
+     "r.yaml:2:9: there is no sensitivity table to take rows from; write quant.sensitivity: FILE "
+     "(`octet sensitivity CHECKPOINT --output FILE` makes one)"},
 };
 
 Test(recipe, each_mistake_has_its_sentence)
@@ -258,11 +256,11 @@ static const struct {
      "command line: 'data.men=[1]': unknown key 'data.men'; did you mean 'data.mean'?"},
     {"data=idx", "command line: 'data=idx': 'data' is a section; write one of its keys, such as "
                  "data.format=VALUE"},
-    {"xyzzy", "command line: 'xyzzy': not key=value; write one of the keys of octet help recipe"},
+    {"xyzzy", "command line: 'xyzzy': this is not key=value; `octet help recipe` lists the keys"},
     {"=3", "command line: '=3': unknown key ''; octet help recipe lists all keys"},
-    {"seed=10x", "command line: 'seed=10x': '10x' is not a whole number; allowed are 0 to "
+    {"seed=10x", "command line: 'seed=10x': '10x' is not a whole number; allowed: 0 to "
                  "1000000000000000"},
-    {"seed= 1", "command line: 'seed= 1': ' 1' is not a whole number; allowed are 0 to "
+    {"seed= 1", "command line: 'seed= 1': ' 1' is not a whole number; allowed: 0 to "
                 "1000000000000000"},
     {"data.flip=yes", "command line: 'data.flip=yes': 'yes' is not true or false; write true"},
     {"data.mean=0.5", "command line: 'data.mean=0.5': 0.5 is not a list; write [0.5]"},
@@ -279,15 +277,15 @@ static const struct {
      "command line: 'plugins=[a],b]': '[a],b]' goes on after its first ]; write one list"},
     {"plugins=[a", "command line: 'plugins=[a': '[a' is not a list; write a list of texts such as "
                    "[one, two]"},
-    {"data.mean=[99]", "command line: 'data.mean=[99]': item 1: 99 is out of range; allowed are "
+    {"data.mean=[99]", "command line: 'data.mean=[99]': item 1: 99 is out of range; allowed: "
                        "-10 to 10"},
     {"batch.size=4", "command line: 'batch.size=4': batch.leaf (8) is larger than batch.size (4); "
                      "write at most that"},
     {"name=\xff", "command line: 'name=?': byte 0xff is not UTF-8; write the text in UTF-8"},
     {"name=\033[2J", "command line: 'name=?[2J': a control character (U+001B) in a text; leave it "
                      "out"},
-    {"model.name=null", "r.yaml: key 'model.name' is missing (a model of `octet help models`); "
-                        "write it there, or model.name=VALUE on the command line"},
+    {"model.name=null", "r.yaml: key 'model.name' is missing (a model of `octet help models`); add "
+                        "it to the recipe, or write model.name=VALUE on the command line"},
 };
 
 Test(recipe, each_mistake_on_the_command_line_has_its_sentence)
@@ -591,12 +589,13 @@ static const struct {
      "quant.sensitivity: the sensitivity table is empty; make one with `octet sensitivity "
      "CHECKPOINT`"},
     {TABLE "a activation 1 1 0\n", "seed=1",
-     "quant.sensitivity: neither topk nor ratio says how many rows of the sensitivity table count; "
-     "give one"},
+     "quant.sensitivity: neither topk nor ratio says how many rows of the sensitivity table to "
+     "use; give one"},
     {TABLE "a activation 1 1 0\n", "quant.sensitivity_topk=2",
      "quant.sensitivity: topk is 2, but the sensitivity table has 1 rows; give 1 to 1"},
     {"a activation 1 1 0\n", "quant.sensitivity_topk=1",
-     "this is no sensitivity table: its first line is not '# octet sensitivity 1'; make one with "
+     "this is not a sensitivity table: its first line is not '# octet sensitivity 1'; make one "
+     "with "
      "`octet sensitivity CHECKPOINT --output FILE`"},
     {TABLE "a activation 1 1\n", "quant.sensitivity_topk=1",
      ":2: a row has five words (path, activation or weight, sqnr_db, cosine, loss_change), this "
@@ -614,7 +613,7 @@ static const struct {
     {TABLE "a weight 1 1 0x1\n", "quant.sensitivity_topk=1",
      ":2: loss_change is '0x1'; write a number"},
     {TABLE "a weight 1 1 0\na activation 1 1 0\na weight 2 1 0\n", "quant.sensitivity_topk=1",
-     ":4: the weight of a stands here again; keep one of the rows"},
+     ":4: the weight of a is already in the table; keep one of the rows"},
     {TABLE "a weight 2 1 0\nb weight 1 1 0\n", "quant.sensitivity_topk=1",
      ":3: sqnr_db 1 stands after 2; the most sensitive row, with the lowest, comes first"},
 };

@@ -111,12 +111,11 @@ Test(args, refuses_counts_that_are_none)
 
 Test(args, refuses_counts_out_of_range)
 {
-    refused(PARSE("a", "--count", "0"),
-            "command line: --count 0: out of range; allowed are 1 to 10");
+    refused(PARSE("a", "--count", "0"), "command line: --count 0: out of range; allowed: 1 to 10");
     refused(PARSE("a", "--count", "11"),
-            "command line: --count 11: out of range; allowed are 1 to 10");
+            "command line: --count 11: out of range; allowed: 1 to 10");
     refused(PARSE("a", "--count", "-1"),
-            "command line: --count -1: out of range; allowed are 1 to 10");
+            "command line: --count -1: out of range; allowed: 1 to 10");
 }
 
 Test(args, refuses_missing_and_empty_values)
@@ -128,7 +127,7 @@ Test(args, refuses_missing_and_empty_values)
     refused(PARSE("a", "-o", ""),
             "command line: --output: the value is missing; write --output FILE");
     refused(PARSE("a", "--fast=yes"), "command line: --fast takes no value, got 'yes'");
-    refused(PARSE("a", ""), "command line: an empty word; leave it out");
+    refused(PARSE("a", ""), "command line: an argument is empty; leave it out");
 }
 
 Test(args, refuses_an_option_given_twice)
@@ -140,16 +139,16 @@ Test(args, refuses_an_option_given_twice)
 
 Test(args, refuses_too_few_and_too_many_words)
 {
-    refused(PARSE("--fast"), "command line: something is missing; usage: octet test FILE [MORE]");
+    refused(PARSE("--fast"), "command line: FILE is missing; usage: octet test FILE [MORE]");
     refused(PARSE("a", "b", "c"),
-            "command line: 'c' is one word too many; usage: octet test FILE [MORE]");
+            "command line: unexpected argument 'c'; usage: octet test FILE [MORE]");
 }
 
 Test(args, refuses_contradictions_and_unknown_progress)
 {
-    refused(PARSE("a", "-q", "-v"), "command line: --quiet and --verbose exclude each other");
+    refused(PARSE("a", "-q", "-v"), "command line: --quiet and --verbose cannot be used together");
     refused(PARSE("a", "--progress", "dots"),
-            "command line: --progress dots: allowed are bar, lines and none");
+            "command line: --progress dots: use bar, lines or none");
     cr_assert_eq(PARSE("a", "--progress", "lines"), OCT_OK);
     cr_assert_str_eq(args.progress, "lines");
 }

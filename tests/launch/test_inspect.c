@@ -140,15 +140,15 @@ Test(inspect, a_float_layer_of_an_int8_model_has_its_type_and_parameters)
 Test(inspect, wrong_uses_are_one_sentence)
 {
     OCTET("inspect", "--graph", "--tree", "run");
-    check_refused("command line: --graph or --tree, not both at once");
+    check_refused("command line: use --graph or --tree, not both");
     OCTET("inspect", "run", "--data", "data");
     check_refused("command line: --data is for --graph and --tree; nothing else needs the data");
     OCTET("inspect", "--graph", "run/model.int8.h5");
     check_refused("command line: run/model.int8.h5 is an int8 model, whose modules are steps of a "
                   "program now");
     OCTET("check", "r.yaml", "--report", "r.yaml");
-    check_refused("command line: --report r.yaml: is there and is no check report; name another "
-                  "file");
+    check_refused("command line: --report r.yaml: already exists and is not a check report; choose "
+                  "another file name");
     OCTET("check", "run/model.int8.h5", "--report", "x");
     check_refused("command line: overrides, --ranks and --report are for recipes");
     OCTET("inspect", "--tree", "run", "--data", "nowhere");

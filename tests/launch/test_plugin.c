@@ -191,7 +191,7 @@ Test(plugin, another_library_at_resume_is_said)
     shell(TRAIN_A_LITTLE "little -q; make -C plugin clean >log && "
                          "make -C plugin CFLAGS=-O1 >log && little");
     oct_check_exit(job, 75);
-    oct_check_said(job, "plug-in example is another one than that of the last session");
+    oct_check_said(job, "plug-in example differs from the one of the last session");
 }
 
 Test(plugin, report_graph_and_tree_show_the_custom_parts)

@@ -100,7 +100,7 @@ Test(run_folder, foreign_files_are_left_alone)
     json_t *result;
     oct_tmp_write_text(&tmp, "photos/cat.jpg", "x");
     cr_assert_eq(oct_run_folder_look(&recipe, &result), OCT_USAGE);
-    cr_assert(strstr(oct_fail_text(0), "holds no run of Octet"), "%s", oct_fail_text(0));
+    cr_assert(strstr(oct_fail_text(0), "holds no Octet run"), "%s", oct_fail_text(0));
     cr_assert(strstr(oct_fail_text(0), "photos"));
 
     oct_recipe other = recipe_for(oct_tmp_path(&tmp, "photos/cat.jpg"), NULL);

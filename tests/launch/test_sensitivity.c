@@ -104,7 +104,7 @@ Test(sensitivity, wants_a_calibrated_checkpoint)
     oct_job job =
         oct_job_run(20, OCT_PROGRAM, "sensitivity", "new/checkpoints/step-00000001.h5", NULL);
     oct_check_exit(job, 4);
-    oct_check_said(job, "stands in the phase float and has no quantizers yet; take a checkpoint of "
+    oct_check_said(job, "is from the float phase and has no quantizers yet; take a checkpoint of "
                         "the phase calibrate or later");
     oct_job_free(&job);
     job = oct_job_run(20, OCT_PROGRAM, "sensitivity", "new/model.int8.h5", NULL);

@@ -75,8 +75,8 @@ Test(signals, a_killed_rank_is_named_and_the_same_command_continues)
     train_and("read -r m </proc/$!/task/$!/children; read -r rank more </proc/$m/task/$m/children; "
               "kill -KILL $rank");
     oct_check_exit(job, 6);
-    cr_assert_eq(oct_job_said_times(&job, "a rank was ended by signal 9 (Killed); the same command "
-                                          "continues from the newest checkpoint"),
+    cr_assert_eq(oct_job_said_times(&job, "a rank was ended by signal 9 (Killed); repeat the "
+                                          "command to continue from the newest checkpoint"),
                  1, "%s", job.err);
     train_and("kill -INT $!");
     check_stopped();

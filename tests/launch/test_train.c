@@ -288,7 +288,7 @@ Test(train, all_that_does_not_fit_is_said_at_once)
     cr_assert(some_problem_says("data.mean: 3 values, but the images have 1 channels"));
     cr_assert(some_problem_says("both must have the same size"));
     cr_assert(some_problem_says("data.crop_padding: 8 pixels"));
-    cr_assert(some_problem_says("40 training images make no full batch of 41"));
+    cr_assert(some_problem_says("40 training images do not fill a batch of 41"));
     cr_assert(some_problem_says("more ranks (12) than leaves (10)"));
     cr_assert_eq(oct_fail_count(), 6);
 }

@@ -137,7 +137,7 @@ Test(qconfig, from_a_sensitivity_table_wants_topk_or_ratio)
         const char *problem;
     } cases[] = {
         {0, 0,
-         "neither topk nor ratio says how many rows of the sensitivity table count; give one"},
+         "neither topk nor ratio says how many rows of the sensitivity table to use; give one"},
         {1, 0.5,
          "topk 1 and ratio 0.5 both say how many rows of the sensitivity table count; give "
          "only one"},
