@@ -291,11 +291,11 @@ static oct_status hand_hooks_on(work *w, int64_t place)
     return OCT_OK;
 }
 
-static oct_status drop_scope_hooks(work *w)
+static oct_status drop_scope_hooks(work *w, oct_mode mode)
 {
     const oct_graph *g = w->graph;
-    for (size_t i = 0; i < g->num_scopes; i++) {
-        const oct_trace_scope *s = &g->scopes[i];
+    for (size_t i = 0; i < g->num_scopes[mode]; i++) {
+        const oct_trace_scope *s = &g->scopes[mode][i];
         bool in = oct_blueprint_vanishes_in(w->plan, s->input) >= 0;
         bool out = oct_blueprint_vanishes_in(w->plan, s->output) >= 0;
         if (in || out) OCT_TRY(oct_drop_hooks(s->module, in, out));
@@ -311,7 +311,8 @@ static bool runs_quantized(const work *w, int64_t i)
 static oct_status make_all(work *w)
 {
     const int64_t count = (int64_t)w->graph->num_nodes;
-    OCT_TRY(drop_scope_hooks(w));
+    OCT_TRY(drop_scope_hooks(w, OCT_MODE_EVALUATION));
+    OCT_TRY(drop_scope_hooks(w, OCT_MODE_TRAINING));
     for (int64_t i = 0; i < count; i++)
         if (runs_quantized(w, i)) OCT_TRY(drop_member_hooks(w, i));
     for (int64_t i = 0; i < count; i++)
@@ -405,8 +406,10 @@ static oct_status give_fake_quants(work *w)
 
 static bool reads_codes(const work *w, int64_t node)
 {
-    for (int k = 0; k < w->graph->nodes[node].num_inputs; k++)
-        if (w->plan->values[oct_blueprint_input(w->plan, node, k)].codes) return true;
+    const oct_graph_node *n = &w->graph->nodes[node];
+    for (int mode = 0; mode < OCT_MODES; mode++)
+        for (int k = 0; n->in[mode] && k < n->num_inputs; k++)
+            if (w->plan->values[oct_graph_input(w->graph, n, k, mode)].codes) return true;
     return false;
 }
 

@@ -17,8 +17,8 @@ static bool same_call(const oct_graph *a, const oct_graph_node *x, const oct_gra
         x->num_inputs != y->num_inputs || !oct_op_args_equal(&x->args, &y->args))
         return false;
     for (int i = 0; i < x->num_inputs; i++) {
-        int64_t p = a->values[x->called_input[i]].producer;
-        int64_t q = b->values[y->called_input[i]].producer;
+        int64_t p = a->values[x->called_input[OCT_MODE_EVALUATION][i]].producer;
+        int64_t q = b->values[y->called_input[OCT_MODE_EVALUATION][i]].producer;
         bool in_block = (p >= 0 && a->nodes[p].block >= 0) || (q >= 0 && b->nodes[q].block >= 0);
         if (!in_block && (p < 0) != (q < 0)) return false;
         if (!in_block && p >= 0 && strcmp(a->nodes[p].path, b->nodes[q].path) != 0) return false;
@@ -59,28 +59,46 @@ static oct_status compare_runs(const oct_graph *a, const oct_graph *b)
     }
 }
 
-/* The graph of the richer of two runs: a dynamic block may have been left out in one. */
-static oct_status trace_twice(oct_blueprint *plan, const oct_example *example)
+static oct_status trace_once(oct_module *root, const oct_example *example, oct_mode mode,
+                             oct_graph **graph)
 {
-    oct_trace again = {0};
+    oct_trace trace = {0};
+    *graph = NULL;
+    OCT_TRY(mode == OCT_MODE_TRAINING ? oct_trace_training(&trace, root, example)
+                                      : oct_trace_run(&trace, root, example));
+    oct_status status = oct_graph_create(graph, &trace, root);
+    oct_trace_free(&trace);
+    return status;
+}
+
+/* The graph of the richer of two runs: a dynamic block may have been left out in one. */
+static oct_status trace_twice(const oct_blueprint *plan, const oct_example *example, oct_mode mode,
+                              oct_graph **graph)
+{
     oct_graph *other = NULL;
     oct_status status = OCT_OK;
-    OCT_TRY(oct_trace_run(&plan->trace, *plan->root, example));
-    OCT_TRY(oct_graph_create(&plan->graph, &plan->trace, *plan->root));
+    OCT_TRY(trace_once(*plan->root, example, mode, graph));
     if (plan->options->method == OCT_METHOD_EAGER) return OCT_OK; /* its forward just runs */
-    OCT_TRY(oct_trace_run(&again, *plan->root, example));
-    OCT_TRY_OUT(oct_graph_create(&other, &again, *plan->root));
-    OCT_TRY_OUT(compare_runs(plan->graph, other));
-    if (other->num_nodes > plan->graph->num_nodes) {
-        oct_graph *graph = plan->graph;
-        oct_trace trace = plan->trace;
-        plan->graph = other, plan->trace = again;
-        other = graph, again = trace;
+    OCT_TRY_OUT(trace_once(*plan->root, example, mode, &other));
+    OCT_TRY_OUT(compare_runs(*graph, other));
+    if (other->num_nodes > (*graph)->num_nodes) {
+        oct_graph *poorer = *graph;
+        *graph = other;
+        other = poorer;
     }
 out:
     oct_graph_destroy(&other);
-    oct_trace_free(&again);
+    if (status != OCT_OK) oct_graph_destroy(graph);
     return status;
+}
+
+static oct_status trace_modes(oct_blueprint *plan, const oct_example *example)
+{
+    oct_graph *training = NULL;
+    OCT_TRY(trace_twice(plan, example, OCT_MODE_EVALUATION, &plan->graph));
+    if (trace_twice(plan, example, OCT_MODE_TRAINING, &training) != OCT_OK)
+        return oct_fail_prefix("in training mode");
+    return oct_graph_join(plan->graph, &training);
 }
 
 static oct_role role_of(const oct_graph_node *node, const oct_blueprint_node *p)
@@ -130,31 +148,33 @@ static oct_status describe_node(oct_blueprint *plan, size_t i)
 
 /* Behind a QuantStub and in front of a DeQuantStub, for jit_strip; `before` also tells eager where a
  * QuantStub is missing. */
-static void find_region(oct_blueprint *plan)
+static void find_region(oct_blueprint *plan, oct_mode mode)
 {
     const oct_graph *g = plan->graph;
+    oct_blueprint_value *values = plan->values;
     bool stub = false, unstub = false;
     for (size_t i = 0; i < g->num_nodes; i++) {
-        stub |= plan->nodes[i].role == OCT_ROLE_QUANT_STUB;
-        unstub |= plan->nodes[i].role == OCT_ROLE_DEQUANT_STUB;
+        stub |= g->nodes[i].in[mode] && plan->nodes[i].role == OCT_ROLE_QUANT_STUB;
+        unstub |= g->nodes[i].in[mode] && plan->nodes[i].role == OCT_ROLE_DEQUANT_STUB;
     }
-    for (int i = 0; i < g->num_inputs; i++)
-        plan->values[g->inputs[i]].after = !stub;
+    for (int i = 0; i < g->num_inputs[mode]; i++)
+        values[g->inputs[i]].after[mode] = !stub;
     for (size_t i = 0; i < g->num_nodes; i++) {
         const oct_graph_node *node = &g->nodes[i];
         bool after = plan->nodes[i].role == OCT_ROLE_QUANT_STUB;
         for (int k = 0; k < node->num_inputs; k++)
-            after |= plan->values[node->called_input[k]].after;
-        plan->values[node->output].after = after && plan->nodes[i].role != OCT_ROLE_DEQUANT_STUB;
+            after |= values[node->called_input[mode][k]].after[mode];
+        values[node->output].after[mode] = after && plan->nodes[i].role != OCT_ROLE_DEQUANT_STUB;
     }
-    if (!unstub && plan->options->method != OCT_METHOD_EAGER) plan->values[g->output].before = true;
+    if (!unstub && plan->options->method != OCT_METHOD_EAGER)
+        values[g->output[mode]].before[mode] = true;
     for (size_t i = g->num_nodes; i-- > 0;) {
         const oct_graph_node *node = &g->nodes[i];
-        bool before = plan->values[node->output].before;
+        bool before = values[node->output].before[mode];
         if (plan->nodes[i].role == OCT_ROLE_DEQUANT_STUB) before = true;
         if (plan->nodes[i].role == OCT_ROLE_QUANT_STUB) before = false;
-        for (int k = 0; k < node->num_inputs; k++)
-            plan->values[node->called_input[k]].before |= before;
+        for (int k = 0; node->in[mode] && k < node->num_inputs; k++)
+            values[node->called_input[mode][k]].before[mode] |= before;
     }
 }
 
@@ -162,11 +182,12 @@ static bool mark_inputs(oct_blueprint *plan, int64_t node)
 {
     const oct_graph *g = plan->graph;
     bool more = false;
-    for (int k = 0; k < g->nodes[node].num_inputs; k++) {
-        bool *live = &plan->values[g->nodes[node].called_input[k]].live;
-        more |= !*live;
-        *live = true;
-    }
+    for (int mode = 0; mode < OCT_MODES; mode++)
+        for (int k = 0; k < g->nodes[node].num_inputs; k++) {
+            bool *live = &plan->values[g->nodes[node].called_input[mode][k]].live;
+            more |= !*live;
+            *live = true;
+        }
     for (size_t r = 0; r < g->num_reads; r++) {
         bool *live = &plan->values[g->reads[r].value].live;
         if (g->reads[r].node != node) continue;
@@ -181,12 +202,29 @@ static void find_live(oct_blueprint *plan)
 {
     const oct_graph *g = plan->graph;
     bool more = true;
-    plan->values[g->output].live = true;
+    for (int mode = 0; mode < OCT_MODES; mode++)
+        plan->values[g->output[mode]].live = true;
     while (more) {
         more = false;
         for (int64_t i = (int64_t)g->num_nodes - 1; i >= 0; i--)
             if (plan->values[g->nodes[i].output].live) more |= mark_inputs(plan, i);
     }
+}
+
+/* What is not deployed is not quantized, unless it is a further call of what is. */
+static bool is_for_training(const oct_blueprint *plan, int64_t i)
+{
+    return !plan->graph->nodes[i].in[OCT_MODE_EVALUATION] &&
+           plan->nodes[i].role != OCT_ROLE_QUANT_STUB &&
+           !oct_blueprint_called_in(plan, i, OCT_MODE_EVALUATION);
+}
+
+/* What training never calls sees no range; a module that it calls elsewhere has that call's. */
+static bool has_no_range(const oct_blueprint *plan, int64_t i)
+{
+    const oct_graph_node *node = &plan->graph->nodes[i];
+    return !node->in[OCT_MODE_TRAINING] && oct_blueprint_scale(&plan->nodes[i]) == OCT_SCALE_OWN &&
+           !(node->called && oct_blueprint_called_in(plan, i, OCT_MODE_TRAINING));
 }
 
 /* Whether a node may be quantized, and if not, why. */
@@ -200,7 +238,10 @@ static oct_status judge_node(oct_blueprint *plan, size_t i)
     char decider[OCT_SETTER_BYTES];
     p->qconfig = oct_qconfig_of(o->setters, o->num_setters, &where);
     p->decider = oct_qconfig_decider(o->setters, o->num_setters, &where);
+    oct_mode mode = oct_graph_mode_of(node);
     if (p->role == OCT_ROLE_DEQUANT_STUB) return OCT_OK;
+    if (is_for_training(plan, (int64_t)i))
+        return oct_blueprint_note(p, "stays float: only training calls it, so it is not deployed");
     if (node->hook && !plan->values[node->output].live)
         return oct_blueprint_note(p,
                                   "stays float: nothing of the model reads what this hook makes");
@@ -212,6 +253,10 @@ static oct_status judge_node(oct_blueprint *plan, size_t i)
         return oct_blueprint_note(p, "stays float: its qconfig is none (%s)",
                                   p->decider ? oct_setter_text(p->decider, decider)
                                              : "no setter gives it one");
+    if (has_no_range(plan, (int64_t)i))
+        return oct_blueprint_note(p,
+                                  "stays float: only evaluation calls it, and nothing is observed "
+                                  "there, so it can have no range");
     if (p->role == OCT_ROLE_QUANT_STUB) {
         p->eligible = true;
         return OCT_OK;
@@ -220,7 +265,7 @@ static oct_status judge_node(oct_blueprint *plan, size_t i)
         return oct_blueprint_note(p, "stays float: target %s cannot run %s", plan->target->name,
                                   op);
     if (plan->options->method == OCT_METHOD_JIT_STRIP &&
-        (!plan->values[node->output].after || !plan->values[node->output].before))
+        (!plan->values[node->output].after[mode] || !plan->values[node->output].before[mode]))
         return oct_blueprint_note(p, "stays float: it does not stand between a QuantStub and a "
                                      "DeQuantStub (jit_strip)");
     p->eligible = true;
@@ -240,7 +285,7 @@ static oct_status note_without_stubs(oct_blueprint *plan)
 
 oct_status oct_blueprint_create(oct_blueprint *plan, const oct_example *example)
 {
-    OCT_TRY(trace_twice(plan, example));
+    OCT_TRY(trace_modes(plan, example));
     oct_graph *g = plan->graph;
     g->root = *plan->root;
     g->method = plan->options->method;
@@ -255,7 +300,8 @@ oct_status oct_blueprint_create(oct_blueprint *plan, const oct_example *example)
         plan->values[v].group = OCT_NOWHERE;
     for (size_t i = 0; i < g->num_nodes; i++)
         OCT_TRY(describe_node(plan, i));
-    find_region(plan);
+    find_region(plan, OCT_MODE_EVALUATION);
+    find_region(plan, OCT_MODE_TRAINING);
     find_live(plan);
     for (size_t i = 0; i < g->num_nodes; i++)
         OCT_TRY(judge_node(plan, i));
@@ -272,19 +318,20 @@ void oct_blueprint_free(oct_blueprint *plan)
     oct_free(&plan->nodes);
     oct_free(&plan->values);
     if (!attached) oct_graph_destroy(&plan->graph);
-    oct_trace_free(&plan->trace);
 }
 
-static bool reads(const oct_graph *g, int64_t node, int64_t value)
+static bool reads(const oct_graph *g, int64_t node, int64_t value, oct_mode mode)
 {
-    for (int k = 0; k < g->nodes[node].num_inputs; k++)
-        if (g->nodes[node].called_input[k] == value) return true;
+    const oct_graph_node *n = &g->nodes[node];
+    for (int k = 0; n->in[mode] && k < n->num_inputs; k++)
+        if (n->called_input[mode][k] == value) return true;
     return false;
 }
 
 int64_t oct_blueprint_input(const oct_blueprint *plan, int64_t place, int k)
 {
-    return oct_graph_input(plan->graph, &plan->graph->nodes[place], k);
+    const oct_graph_node *node = &plan->graph->nodes[place];
+    return oct_graph_input(plan->graph, node, k, oct_graph_mode_of(node));
 }
 
 /* From one run of a block to the next, whose first run gets another value in its place. */
@@ -295,17 +342,48 @@ static bool is_carried(const oct_graph *g, int64_t value)
     return false;
 }
 
-int64_t oct_blueprint_only_reader(const oct_blueprint *plan, int64_t value)
+int64_t oct_blueprint_only_reader_in(const oct_blueprint *plan, int64_t value, oct_mode mode)
 {
     const oct_graph *g = plan->graph;
     int64_t reader = OCT_NOWHERE;
-    if (value == g->output || is_carried(g, value)) return OCT_NOWHERE;
+    if (value == g->output[mode] || is_carried(g, value)) return OCT_NOWHERE;
     for (size_t i = 0; i < g->num_nodes; i++) {
-        if (!reads(g, (int64_t)i, value)) continue;
+        if (!reads(g, (int64_t)i, value, mode)) continue;
         if (reader >= 0) return OCT_NOWHERE;
         reader = (int64_t)i;
     }
     return reader;
+}
+
+/* The only one in both modes, or in the one that has any. */
+int64_t oct_blueprint_only_reader(const oct_blueprint *plan, int64_t value)
+{
+    const oct_graph *g = plan->graph;
+    int64_t reader = OCT_NOWHERE;
+    for (int mode = 0; mode < OCT_MODES; mode++) {
+        int64_t one = oct_blueprint_only_reader_in(plan, value, mode);
+        bool any = value == g->output[mode];
+        for (size_t i = 0; i < g->num_nodes; i++)
+            any |= reads(g, (int64_t)i, value, mode);
+        if (any && (one < 0 || (reader >= 0 && reader != one))) return OCT_NOWHERE;
+        if (any) reader = one;
+    }
+    for (int mode = 0; reader >= 0 && mode < OCT_MODES; mode++)
+        if (g->nodes[reader].in[mode] && !reads(g, reader, value, mode)) return OCT_NOWHERE;
+    return reader;
+}
+
+bool oct_blueprint_called_in(const oct_blueprint *plan, int64_t node, oct_mode mode)
+{
+    const oct_graph_node *n = &plan->graph->nodes[node];
+    for (size_t i = 0; i < plan->graph->num_nodes; i++) {
+        const oct_graph_node *other = &plan->graph->nodes[i];
+        bool same = !other->called && n->caller == other->caller && n->hook == other->hook;
+        if (other->in[mode] &&
+            (n->called ? n->called == other->called : same && strcmp(n->op, other->op) == 0))
+            return true;
+    }
+    return false;
 }
 
 bool oct_blueprint_ran_once(const oct_blueprint *plan, int block)
@@ -390,7 +468,7 @@ const char *oct_blueprint_maker(const oct_blueprint *plan, int64_t value, char t
     const oct_graph *g = plan->graph;
     int64_t producer = g->values[value].producer;
     if (producer >= 0) return oct_blueprint_name(plan, producer, text);
-    for (int i = 0; i < g->num_inputs; i++)
+    for (int i = 0; i < g->num_inputs[OCT_MODE_TRAINING]; i++)
         if (g->inputs[i] == value) snprintf(text, 320, "input_%d", i);
     return text;
 }

@@ -42,8 +42,9 @@ typedef struct oct_blueprint_node {
 } oct_blueprint_node;
 
 typedef struct oct_blueprint_value {
-    bool live;                 /* the model's output depends on it */
-    bool after, before;        /* a QuantStub, a DeQuantStub on every way; see region */
+    bool live; /* an output of the model depends on it */
+    /* In each mode: a QuantStub, a DeQuantStub on every way; see find_region. */
+    bool after[OCT_MODES], before[OCT_MODES];
     bool codes;                /* made as codes */
     bool quantize, dequantize; /* needs a generated stub */
     int64_t group;             /* union-find: values of one scale; OCT_NOWHERE: never codes */
@@ -58,7 +59,6 @@ typedef struct oct_blueprint {
     const oct_prepare_options *options;
     const oct_target *target;
     oct_graph *graph;
-    oct_trace trace;
     oct_blueprint_node *nodes;   /* as in graph */
     oct_blueprint_value *values; /* as in graph */
     size_t problems;
@@ -70,10 +70,14 @@ typedef struct oct_blueprint {
 /* blueprint.c */
 oct_status oct_blueprint_create(oct_blueprint *plan, const oct_example *example) OCT_NODISCARD;
 void oct_blueprint_free(oct_blueprint *plan);
-/* The value that input k of what runs at a place is. */
+/* The value that input k of what runs at a place is; in the mode that the node is described in. */
 int64_t oct_blueprint_input(const oct_blueprint *plan, int64_t place, int k);
-/* The one node that reads a value, or OCT_NOWHERE. */
+/* The one node that reads a value, in every mode that it runs in, or OCT_NOWHERE. */
 int64_t oct_blueprint_only_reader(const oct_blueprint *plan, int64_t value);
+/* The one node that reads a value in this mode, or OCT_NOWHERE. */
+int64_t oct_blueprint_only_reader_in(const oct_blueprint *plan, int64_t value, oct_mode mode);
+/* Whether a node calls the module, or in this forward the op, of this one in the mode. */
+bool oct_blueprint_called_in(const oct_blueprint *plan, int64_t node, oct_mode mode);
 /* Whether a block was traced in one run only, so that nothing is known of what it hands to itself. */
 bool oct_blueprint_ran_once(const oct_blueprint *plan, int block);
 int64_t oct_blueprint_last(const oct_blueprint *plan,

@@ -164,12 +164,12 @@ static void check_shared(oct_blueprint *plan, int64_t i)
 }
 
 /* In a block every run must find what the first one found: codes, or float. */
-static void check_carried(oct_blueprint *plan, const oct_graph_read *read)
+static void check_carried(oct_blueprint *plan, const oct_graph_read *read, oct_mode mode)
 {
     const oct_graph *g = plan->graph;
     const oct_graph_node *node = &g->nodes[read->node];
-    int64_t first = oct_graph_value_of(g, node->called_input[read->input]);
-    int64_t later = oct_graph_value_of(g, read->value);
+    int64_t first = oct_graph_value_of(g, node->called_input[mode][read->input], mode);
+    int64_t later = oct_graph_value_of(g, read->value, mode);
     char maker[320], name[320];
     if (node->block < 0 || plan->values[first].codes == plan->values[later].codes) return;
     OCT_PROBLEM(plan,
@@ -180,20 +180,30 @@ static void check_carried(oct_blueprint *plan, const oct_graph_read *read)
                 oct_blueprint_maker(plan, first, maker));
 }
 
+/* Whether floats, whether codes come into a block at one of its nodes. */
+static void find_entered(const oct_blueprint *plan, const oct_graph_node *node, oct_mode mode,
+                         bool entered[2])
+{
+    const oct_graph *g = plan->graph;
+    for (int k = 0; k < node->num_inputs; k++) {
+        int64_t value = oct_graph_value_of(g, node->called_input[mode][k], mode);
+        int64_t producer = g->values[value].producer;
+        bool outside = producer < 0 || g->nodes[producer].block != node->block;
+        if (outside) entered[plan->values[value].codes] = true;
+    }
+}
+
 static void check_block(oct_blueprint *plan, int block)
 {
     const oct_graph *g = plan->graph;
     bool entered[2] = {false}, made[2] = {false};
     if (!oct_blueprint_ran_once(plan, block)) return;
     for (size_t i = g->blocks[block].begin; i < g->blocks[block].end; i++) {
-        for (int k = 0; k < g->nodes[i].num_inputs; k++) {
-            int64_t value = oct_graph_value_of(g, g->nodes[i].called_input[k]);
-            int64_t producer = g->values[value].producer;
-            bool outside = producer < 0 || g->nodes[producer].block != block;
-            if (outside) entered[plan->values[value].codes] = true;
-        }
+        oct_mode mode = oct_graph_mode_of(&g->nodes[i]);
+        find_entered(plan, &g->nodes[i], OCT_MODE_EVALUATION, entered);
+        find_entered(plan, &g->nodes[i], OCT_MODE_TRAINING, entered);
         if (i + 1 == g->blocks[block].end)
-            made[plan->values[oct_graph_value_of(g, g->nodes[i].output)].codes] = true;
+            made[plan->values[oct_graph_value_of(g, g->nodes[i].output, mode)].codes] = true;
     }
     if ((entered[0] && made[1]) || (entered[1] && made[0]))
         OCT_PROBLEM(
@@ -211,27 +221,71 @@ static void check_numbers(oct_blueprint *plan, int64_t i)
     const oct_quant_rule *rule = plan->nodes[i].rule;
     char name[320], maker[320];
     bool moves = rule && rule->scale == OCT_SCALE_INPUT && !rule->create;
+    const int64_t *inputs = node->called_input[OCT_MODE_EVALUATION];
     if (moves || plan->nodes[i].role == OCT_ROLE_DEQUANT_STUB) return;
-    for (int k = 0; k < node->num_inputs; k++)
-        if (plan->trace.values[node->called_input[k]].dtype == OCT_S32)
+    for (int k = 0; node->in[OCT_MODE_EVALUATION] && k < node->num_inputs; k++)
+        if (plan->graph->values[inputs[k]].dtype == OCT_S32)
             OCT_PROBLEM(plan,
                         "%s: computes with the class numbers of %s, which a deployed model only "
                         "returns; do it outside of the model",
                         oct_blueprint_name(plan, i, name),
-                        oct_blueprint_maker(plan, node->called_input[k], maker));
+                        oct_blueprint_maker(plan, inputs[k], maker));
 }
 
 static void check_output(oct_blueprint *plan)
 {
     const oct_graph *g = plan->graph;
     char maker[320];
-    if (g->values[g->output].shape.ndim > 0) return;
+    if (g->values[g->output[OCT_MODE_EVALUATION]].shape.ndim > 0) return;
     OCT_PROBLEM(
         plan,
         "the forward returns a loss in evaluation mode too, one number for the whole batch "
         "from %s, which cannot be deployed; return it in training mode only (self->training) "
         "and what the model predicts otherwise",
-        oct_blueprint_maker(plan, g->output, maker));
+        oct_blueprint_maker(plan, g->output[OCT_MODE_EVALUATION], maker));
+}
+
+/* Codes whose range no training step sees. */
+static void check_seen(oct_blueprint *plan, int64_t value)
+{
+    const oct_graph *g = plan->graph;
+    int64_t root = oct_blueprint_group_of(plan, value), maker = g->values[value].producer;
+    char name[320];
+    if (root < 0 || root != value || plan->values[root].fixed) return;
+    for (int64_t v = value; v < (int64_t)g->num_values; v++) {
+        int64_t producer = g->values[v].producer;
+        bool trained = producer < 0 || g->nodes[producer].in[OCT_MODE_TRAINING];
+        if (trained && oct_blueprint_group_of(plan, v) == root) return;
+    }
+    OCT_PROBLEM(
+        plan,
+        "%s: only evaluation makes its values, and nothing is observed there, so they could "
+        "be quantized with no range; let training make them too, or set the qconfig of what "
+        "reads them to none",
+        oct_blueprint_name(plan, maker, name));
+}
+
+/* What only training calls stays in it, but needs a module where the forward's own operation cannot run. */
+static void check_for_training(oct_blueprint *plan, int64_t i)
+{
+    const oct_graph_node *node = &plan->graph->nodes[i];
+    const oct_module_type *type = plan->nodes[i].type;
+    char name[320], maker[320];
+    if (node->called || (type && type->create)) return;
+    oct_blueprint_name(plan, i, name);
+    if (plan->options->method == OCT_METHOD_SYMBOLIC)
+        OCT_PROBLEM(plan,
+                    "%s has no module form, so the recorded graph could not run it; prepare with "
+                    "jit or jit_strip",
+                    name);
+    for (int k = 0; k < node->num_inputs; k++) {
+        int64_t input = oct_blueprint_input(plan, i, k);
+        if (plan->values[input].codes)
+            OCT_PROBLEM(plan,
+                        "%s has no module form, but gets quantized values from %s; put a "
+                        "DeQuantStub before it",
+                        name, oct_blueprint_maker(plan, input, maker));
+    }
 }
 
 /* What stays float must be describable in a model file. */
@@ -242,6 +296,10 @@ static void check_island(oct_blueprint *plan, int64_t i)
     bool stub = p->role == OCT_ROLE_QUANT_STUB || p->role == OCT_ROLE_DEQUANT_STUB;
     const oct_module *called = plan->graph->nodes[i].called;
     if (plan->nodes[p->place].quantized || stub) return;
+    if (!plan->graph->nodes[i].in[OCT_MODE_EVALUATION]) {
+        check_for_training(plan, i);
+        return;
+    }
     if (p->role == OCT_ROLE_FUSED) {
         OCT_PROBLEM(
             plan,
@@ -275,9 +333,10 @@ static void check_island(oct_blueprint *plan, int64_t i)
 static void note_hook_reader(oct_blueprint *plan, int64_t i)
 {
     const oct_graph_node *node = &plan->graph->nodes[i];
+    oct_mode mode = oct_graph_mode_of(node);
     char name[320];
     for (int k = 0; node->hook && k < node->num_inputs; k++) {
-        int64_t producer = plan->graph->values[node->called_input[k]].producer;
+        int64_t producer = plan->graph->values[node->called_input[mode][k]].producer;
         oct_blueprint_node *p = producer < 0 ? NULL : &plan->nodes[producer];
         if (!p || (p->role != OCT_ROLE_LAYER && p->role != OCT_ROLE_BATCH_NORM)) continue;
         if (oct_blueprint_last(plan, p->place) == producer && p->num_members > 1) continue;
@@ -404,12 +463,18 @@ oct_status oct_blueprint_check(oct_blueprint *plan)
     check_output(plan);
     for (size_t i = 0; i < g->num_nodes; i++)
         check_node(plan, (int64_t)i);
-    for (size_t i = 0; i < g->num_scopes; i++)
-        check_scope(plan, &g->scopes[i]);
-    for (size_t i = 0; i < g->num_reads; i++)
-        check_carried(plan, &g->reads[i]);
+    for (int mode = 0; mode < OCT_MODES; mode++)
+        for (size_t i = 0; i < g->num_scopes[mode]; i++)
+            check_scope(plan, &g->scopes[mode][i]);
+    for (size_t i = 0; i < g->num_reads; i++) {
+        size_t before = plan->problems;
+        for (int mode = 0; mode < OCT_MODES && plan->problems == before; mode++)
+            check_carried(plan, &g->reads[i], (oct_mode)mode);
+    }
     for (size_t i = 0; i < g->num_blocks; i++)
         check_block(plan, (int)i);
+    for (size_t v = 0; v < g->num_values; v++)
+        check_seen(plan, (int64_t)v);
     check_any_quantized(plan);
     return plan->status;
 }

@@ -115,7 +115,7 @@ static int around_norm(const oct_blueprint *plan, int64_t norm, const char *name
 {
     const oct_graph *g = plan->graph;
     int count = 0;
-    int64_t before = g->values[g->nodes[norm].called_input[0]].producer;
+    int64_t before = g->values[oct_blueprint_input(plan, norm, 0)].producer;
     if (before >= 0 && plan->nodes[before].role == OCT_ROLE_LAYER &&
         oct_blueprint_only_reader(plan, g->nodes[before].output) == norm)
         names[count++] = g->nodes[before].path;
@@ -153,8 +153,9 @@ static bool wants_codes(const oct_blueprint *plan, int64_t node)
     const oct_blueprint_node *p = &plan->nodes[node];
     bool weights =
         p->role == OCT_ROLE_LAYER || p->role == OCT_ROLE_BATCH_NORM || p->role == OCT_ROLE_FUSED;
+    const oct_graph_node *n = &plan->graph->nodes[node];
     return p->eligible && !oct_blueprint_follows(p) &&
-           (weights || plan->values[plan->graph->nodes[node].output].before);
+           (weights || plan->values[n->output].before[oct_graph_mode_of(n)]);
 }
 
 static void place_module(oct_blueprint *plan, int64_t node)
@@ -209,8 +210,10 @@ oct_status oct_blueprint_eager(oct_blueprint *plan)
     }
     for (size_t i = 0; i < g->num_nodes; i++)
         place_node(plan, (int64_t)i);
-    if (plan->values[g->output].codes) {
-        oct_blueprint_maker(plan, g->output, maker);
+    for (int mode = 0; mode < OCT_MODES; mode++) {
+        if (!plan->values[g->output[mode]].codes || (mode && g->output[mode] == g->output[0]))
+            continue;
+        oct_blueprint_maker(plan, g->output[mode], maker);
         OCT_PROBLEM(plan,
                     "the model's output is quantized: it comes from %s; put a DeQuantStub between "
                     "%s and the end of the forward:\n%s",

@@ -1,6 +1,8 @@
 /* Which call sites run together as one module: fusion_list.def over neighbours in the graph. */
 #include "quant/pass/blueprint.h"
 
+#include <string.h>
+
 typedef struct match {
     int64_t member[OCT_MAX_MEMBERS];
     int operand; /* of its add: which input the chain is */
@@ -13,9 +15,11 @@ static bool available(const oct_blueprint *plan, int64_t node, oct_member kind)
            !p->fusion && p->place == node && oct_member_of(p->type) == kind;
 }
 
-static bool same_block(const oct_blueprint *plan, int64_t a, int64_t b)
+/* Called together: in one block or outside of all, in the same modes. */
+static bool belong_together(const oct_blueprint *plan, int64_t a, int64_t b)
 {
-    return plan->graph->nodes[a].block == plan->graph->nodes[b].block;
+    const oct_graph_node *x = &plan->graph->nodes[a], *y = &plan->graph->nodes[b];
+    return x->block == y->block && memcmp(x->in, y->in, sizeof x->in) == 0;
 }
 
 static bool same_shape(const oct_blueprint *plan, int64_t a, int64_t b)
@@ -28,9 +32,11 @@ static bool takes_operand(const oct_blueprint *plan, int64_t add, int64_t value,
 {
     const oct_graph_node *node = &plan->graph->nodes[add];
     if (node->num_inputs != 2) return false;
-    *operand = node->called_input[1] == value;
-    return node->called_input[0] != node->called_input[1] &&
-           same_shape(plan, node->called_input[0], node->called_input[1]);
+    const int64_t *in = node->called_input[oct_graph_mode_of(node)];
+    *operand = in[1] == value;
+    for (int mode = 0; mode < OCT_MODES; mode++)
+        if (node->in[mode] && node->called_input[mode][*operand] != value) return false;
+    return in[0] != in[1] && same_shape(plan, in[0], in[1]);
 }
 
 /* A layer that is called several times is fused with its batch norm only when each call is followed by
@@ -44,7 +50,7 @@ static bool norm_belongs(const oct_blueprint *plan, int64_t layer, int64_t norm)
         if (g->nodes[i].called != a) continue;
         int64_t next = oct_blueprint_only_reader(plan, g->nodes[i].output);
         if (next < 0 || g->nodes[next].called != b || !plan->nodes[next].eligible ||
-            !same_block(plan, (int64_t)i, next))
+            !belong_together(plan, (int64_t)i, next))
             return false;
     }
     return true;
@@ -60,7 +66,8 @@ static bool fits(const oct_blueprint *plan, const oct_fusion *fusion, int64_t he
     for (int k = 1; k < fusion->count; k++) {
         int64_t from = m->member[k - 1], value = plan->graph->nodes[from].output;
         int64_t next = oct_blueprint_only_reader(plan, value);
-        if (next < 0 || !available(plan, next, fusion->members[k]) || !same_block(plan, from, next))
+        if (next < 0 || !available(plan, next, fusion->members[k]) ||
+            !belong_together(plan, from, next))
             return false;
         if (fusion->members[k] == OCT_MEMBER_ADD && !takes_operand(plan, next, value, &m->operand))
             return false;
@@ -76,7 +83,8 @@ static int64_t layer_before(const oct_blueprint *plan, int64_t value)
     const oct_graph *g = plan->graph;
     int64_t node = g->values[value].producer;
     if (node >= 0 && plan->nodes[node].role == OCT_ROLE_BATCH_NORM)
-        node = g->values[g->nodes[node].called_input[0]].producer;
+        node =
+            g->values[g->nodes[node].called_input[oct_graph_mode_of(&g->nodes[node])][0]].producer;
     return node >= 0 && plan->nodes[node].role == OCT_ROLE_LAYER ? node : OCT_NOWHERE;
 }
 
@@ -84,7 +92,8 @@ static int64_t layer_before(const oct_blueprint *plan, int64_t value)
 static bool other_branch_is_later(const oct_blueprint *plan, int64_t add, int operand, int64_t head)
 {
     match m;
-    int64_t rival = layer_before(plan, plan->graph->nodes[add].called_input[1 - operand]);
+    const oct_graph_node *node = &plan->graph->nodes[add];
+    int64_t rival = layer_before(plan, node->called_input[oct_graph_mode_of(node)][1 - operand]);
     if (rival <= head) return false;
     for (size_t f = 0; f < oct_fusion_count(); f++) {
         const oct_fusion *fusion = oct_fusion_at(f);
@@ -137,7 +146,8 @@ static void set_aliases(oct_blueprint *plan)
     oct_graph *g = plan->graph;
     for (size_t i = 0; i < g->num_nodes; i++) {
         const oct_graph_node *node = &g->nodes[i];
-        if (passes(plan, i)) g->values[node->output].alias = node->called_input[0];
+        if (passes(plan, i))
+            g->values[node->output].alias = node->called_input[oct_graph_mode_of(node)][0];
     }
 }
 

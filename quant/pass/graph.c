@@ -28,7 +28,8 @@ void oct_graph_destroy(oct_graph **graph)
     oct_free(&self->values);
     oct_free(&self->blocks);
     oct_free(&self->reads);
-    oct_free(&self->scopes);
+    for (int mode = 0; mode < OCT_MODES; mode++)
+        oct_free(&self->scopes[mode]);
     oct_free(&self->slots);
     oct_free(graph);
 }
@@ -58,16 +59,37 @@ void oct_graph_attach(oct_graph *graph, oct_module *root)
     root->interceptor = &graph->interceptor;
 }
 
-int64_t oct_graph_value_of(const oct_graph *graph, int64_t value)
+int64_t oct_graph_value_of(const oct_graph *graph, int64_t value, oct_mode mode)
 {
-    while (graph->values[value].alias != value)
-        value = graph->values[value].alias;
+    while (graph->values[value].alias != value) {
+        const oct_graph_node *node = &graph->nodes[graph->values[value].producer];
+        value = node->output == value ? node->called_input[mode][0] : graph->values[value].alias;
+    }
     return value;
 }
 
-int64_t oct_graph_input(const oct_graph *graph, const oct_graph_node *node, int i)
+int64_t oct_graph_input(const oct_graph *graph, const oct_graph_node *node, int i, oct_mode mode)
 {
-    return oct_graph_value_of(graph, node->called_input[node->operand[i]]);
+    return oct_graph_value_of(graph, node->called_input[mode][node->operand[i]], mode);
+}
+
+oct_mode oct_graph_mode_of(const oct_graph_node *node)
+{
+    return node->in[OCT_MODE_EVALUATION] ? OCT_MODE_EVALUATION : OCT_MODE_TRAINING;
+}
+
+bool oct_graph_branches(const oct_graph *graph)
+{
+    bool differs = graph->output[OCT_MODE_EVALUATION] != graph->output[OCT_MODE_TRAINING] ||
+                   graph->num_inputs[OCT_MODE_EVALUATION] != graph->num_inputs[OCT_MODE_TRAINING];
+    for (size_t i = 0; i < graph->num_nodes; i++) {
+        const oct_graph_node *node = &graph->nodes[i];
+        differs |= node->in[OCT_MODE_EVALUATION] != node->in[OCT_MODE_TRAINING];
+        for (int k = 0; k < node->num_inputs; k++)
+            differs |= node->called_input[OCT_MODE_EVALUATION][k] !=
+                       node->called_input[OCT_MODE_TRAINING][k];
+    }
+    return differs;
 }
 
 /* From the trace's numbers to the graph's. */
@@ -151,8 +173,9 @@ static oct_status add_scopes(builder *b)
         b->scope_of[i] = parent;
         if (scope->name && b->first_of[i] == (int64_t)i) OCT_TRY(add_block(b, i));
         if (scope->name || repeat_of(b, (int64_t)i) >= 0) continue;
-        b->scope_of[i] = (int64_t)b->graph->num_scopes;
-        oct_trace_scope *kept = &b->graph->scopes[b->graph->num_scopes++];
+        b->scope_of[i] = (int64_t)b->graph->num_scopes[OCT_MODE_EVALUATION];
+        oct_trace_scope *kept =
+            &b->graph->scopes[OCT_MODE_EVALUATION][b->graph->num_scopes[OCT_MODE_EVALUATION]++];
         *kept = *scope;
         kept->parent = parent;
         kept->begin = b->kept_before[scope->begin];
@@ -166,10 +189,15 @@ static void add_values(builder *b)
     oct_graph *graph = b->graph;
     for (size_t i = 0; i < b->trace->num_values; i++) {
         const oct_trace_value *value = &b->trace->values[i];
-        graph->values[i] =
-            (oct_graph_value){.shape = value->shape, .producer = -1, .alias = (int64_t)i};
+        graph->values[i] = (oct_graph_value){
+            .shape = value->shape, .dtype = value->dtype, .producer = -1, .alias = (int64_t)i};
     }
     graph->num_values = b->trace->num_values;
+}
+
+static int64_t alias_or_none(const oct_graph *graph, int64_t value)
+{
+    return value < 0 ? -1 : graph->values[value].alias;
 }
 
 static oct_status keep_node(builder *b, const oct_trace_node *traced)
@@ -181,15 +209,19 @@ static oct_status keep_node(builder *b, const oct_trace_node *traced)
                              .module = traced->module,
                              .caller = traced->caller,
                              .hook = traced->hook,
-                             .given = traced->given < 0 ? -1 : graph->values[traced->given].alias,
                              .args = traced->args,
+                             .in = {true, true},
                              .num_inputs = traced->num_inputs,
                              .output = traced->output,
                              .block = run >= 0 ? b->block_of[run] : -1};
     for (int i = 0; i < traced->num_inputs; i++) {
-        node->called_input[i] = graph->values[traced->input[i]].alias;
+        node->called_input[OCT_MODE_EVALUATION][i] = graph->values[traced->input[i]].alias;
         node->operand[i] = i;
     }
+    for (int mode = 0; mode < OCT_MODES; mode++)
+        node->given[mode] = alias_or_none(graph, traced->given);
+    memcpy(node->called_input[OCT_MODE_TRAINING], node->called_input[OCT_MODE_EVALUATION],
+           sizeof node->called_input[0]);
     graph->values[traced->output].producer = (int64_t)graph->num_nodes++;
     OCT_TRY(oct_strdup(&node->op, traced->op));
     return oct_strdup(&node->path, traced->path);
@@ -248,7 +280,8 @@ static oct_status merge_node(builder *b, size_t number, int64_t repeat)
     if (!oct_op_args_equal(&traced->args, &first->args))
         return node_differs(run, traced, first, "has other arguments");
     for (int i = 0; i < traced->num_inputs; i++) {
-        int64_t value = graph->values[traced->input[i]].alias, expected = first->called_input[i];
+        int64_t value = graph->values[traced->input[i]].alias;
+        int64_t expected = first->called_input[OCT_MODE_EVALUATION][i];
         bool inside = is_within(&values[traced->input[i]], run);
         if (inside != is_within(&values[expected], first_run) || (inside && value != expected))
             return node_differs(run, traced, first, "reads another value");
@@ -285,24 +318,25 @@ static oct_status add_nodes(builder *b)
     return OCT_OK;
 }
 
-static int64_t alias_or_none(const oct_graph *graph, int64_t value)
-{
-    return value < 0 ? -1 : graph->values[value].alias;
-}
-
-/* What reads a block's result outside of it reads the first run's. */
+/* What reads a block's result outside of it reads the first run's. Both modes do the same so far. */
 static void finish(builder *b)
 {
     oct_graph *graph = b->graph;
-    graph->num_inputs = b->trace->num_inputs;
+    size_t num_scopes = graph->num_scopes[OCT_MODE_EVALUATION];
     memcpy(graph->inputs, b->trace->inputs, sizeof graph->inputs);
-    graph->output = graph->values[b->trace->output].alias;
-    for (size_t i = 0; i < graph->num_scopes; i++) {
-        oct_trace_scope *scope = &graph->scopes[i];
+    for (size_t i = 0; i < num_scopes; i++) {
+        oct_trace_scope *scope = &graph->scopes[OCT_MODE_EVALUATION][i];
         scope->input = alias_or_none(graph, scope->input);
         scope->given = alias_or_none(graph, scope->given);
         scope->output = alias_or_none(graph, scope->output);
     }
+    for (int mode = 0; mode < OCT_MODES; mode++) {
+        graph->num_inputs[mode] = b->trace->num_inputs;
+        graph->output[mode] = graph->values[b->trace->output].alias;
+        graph->num_scopes[mode] = num_scopes;
+    }
+    memcpy(graph->scopes[OCT_MODE_TRAINING], graph->scopes[OCT_MODE_EVALUATION],
+           num_scopes * sizeof(oct_trace_scope));
 }
 
 static oct_status allocate(builder *b)
@@ -314,7 +348,8 @@ static oct_status allocate(builder *b)
     OCT_TRY(oct_alloc(&b->scope_of, scopes, sizeof *b->scope_of));
     OCT_TRY(oct_alloc(&b->kept_before, b->trace->num_nodes + 1, sizeof *b->kept_before));
     oct_graph *graph = b->graph;
-    OCT_TRY(oct_alloc(&graph->scopes, scopes, sizeof *graph->scopes));
+    for (int mode = 0; mode < OCT_MODES; mode++)
+        OCT_TRY(oct_alloc(&graph->scopes[mode], scopes, sizeof(oct_trace_scope)));
     OCT_TRY(oct_alloc(&graph->blocks, scopes, sizeof *graph->blocks));
     OCT_TRY(oct_alloc(&graph->nodes, b->trace->num_nodes, sizeof *graph->nodes));
     return oct_alloc(&graph->values, b->trace->num_values, sizeof *graph->values);
@@ -405,7 +440,7 @@ static const char *path_of_value(const oct_graph *graph, int64_t value)
                                                        "input_4", "input_5", "input_6", "input_7"};
     int64_t producer = graph->values[value].producer;
     if (producer >= 0) return graph->nodes[producer].path;
-    for (int i = 0; i < graph->num_inputs; i++) {
+    for (int i = 0; i < graph->num_inputs[OCT_MODE_TRAINING]; i++) {
         if (graph->inputs[i] == value) return inputs[i];
     }
     return "";
@@ -422,7 +457,7 @@ static oct_status check_value(const oct_graph *graph, int64_t number)
     const char *path = path_of_value(graph, number);
     OCT_CHECK(!made || !later, OCT_DEFECT, "the output of \"%s\" is quantized twice", path);
     if (value->codes && node && !made) /* codes that keep their input's scale */
-        made = graph->values[oct_graph_input(graph, node, 0)].fq;
+        made = graph->values[oct_graph_input(graph, node, 0, oct_graph_mode_of(node))].fq;
     OCT_CHECK(value->fq == (later ? later : made) && (value->fq || !value->codes), OCT_DEFECT,
               "the output of \"%s\" has another quantizer than the one that makes its codes", path);
     return OCT_OK;

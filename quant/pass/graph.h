@@ -18,6 +18,11 @@
  * What hooks call are nodes too, in no order: each is found again by the module whose hook it is, and a
  * call of a hook that was not recorded is the hook's own affair. A hook moves with its module's place.
  *
+ * A forward that branches on training is two forwards, one in each mode, and the graph has the nodes of
+ * both (graph_modes.c): what both call is one node, whose inputs may be others in each mode; what only
+ * one of them calls is expected in that mode only. The mode is that of the container which makes the
+ * call; in symbolic, the root's.
+ *
  * All runs of a module's dynamic block are one: its nodes are those of its first run in the trace,
  * and it may run at any time and any number of times. What comes into a run from outside of it, and
  * what is read of it afterwards, is whatever the forward passes.
@@ -33,6 +38,8 @@ typedef enum oct_node_action {
     OCT_NODE_PASS, /* fused away: hands input 0 on */
 } oct_node_action;
 
+typedef enum oct_mode { OCT_MODE_EVALUATION, OCT_MODE_TRAINING, OCT_MODES } oct_mode;
+
 typedef enum oct_wants { OCT_WANTS_ANY, OCT_WANTS_FLOAT, OCT_WANTS_CODES } oct_wants;
 
 typedef struct oct_graph_node {
@@ -42,12 +49,14 @@ typedef struct oct_graph_node {
     char *path;         /* of the called module, or of the caller of the op */
     oct_module *
         caller; /* container whose forward makes the call, or that holds the leaf whose hook does */
-    oct_module *hook; /* whose hook makes it; NULL: a forward */
-    int64_t given;    /* of a called module: the value that its pre hooks get; or -1 */
+    oct_module *hook;         /* whose hook makes it; NULL: a forward */
+    int64_t given[OCT_MODES]; /* of a called module: the value that its pre hooks get; or -1 */
     oct_op_args args;
     oct_module *module; /* RUN: what runs; borrowed from the module tree. FREE: as called */
+    bool in[OCT_MODES]; /* the modes whose forward makes the call */
     int num_inputs;
-    int64_t called_input[OCT_MAX_INPUTS]; /* values as the forward passes them */
+    /* Values as the forward passes them in each mode; a mode that it is not in has those of the other. */
+    int64_t called_input[OCT_MODES][OCT_MAX_INPUTS];
     /* Input i of `module` is what the forward passes as operand[i]: an add that was fused with its
      * second operand has the two the other way round. */
     int operand[OCT_MAX_INPUTS];
@@ -61,6 +70,7 @@ typedef struct oct_graph_node {
 
 typedef struct oct_graph_value {
     oct_shape shape;    /* with a batch of 1 */
+    oct_dtype dtype;    /* as traced */
     int64_t producer;   /* node, or -1: an input of the model */
     int64_t alias;      /* the value that its node hands on, when that is PASS; otherwise itself */
     bool codes;         /* it is made as codes */
@@ -103,10 +113,11 @@ typedef struct oct_graph {
     size_t num_blocks;
     oct_graph_read *reads; /* beside called_input */
     size_t num_reads, cap_reads;
-    oct_trace_scope *scopes; /* containers: for hooks in symbolic, and for the table */
-    size_t num_scopes;
-    int64_t inputs[OCT_MAX_INPUTS], output;
-    int num_inputs;
+    oct_trace_scope *scopes[OCT_MODES]; /* containers: for hooks in symbolic, and for the table */
+    size_t num_scopes[OCT_MODES];
+    int64_t inputs[OCT_MAX_INPUTS]; /* those that only training has are the last */
+    int num_inputs[OCT_MODES];
+    int64_t output[OCT_MODES];
     oct_module **
         *slots; /* of generated modules, each in a block of its own: children point there */
     size_t num_slots, cap_slots;
@@ -119,15 +130,22 @@ oct_graph *oct_graph_of(const oct_module *root);
 
 /* The value that this one is: what its node hands on may be handed on in its turn, so aliases are
  * followed whenever one asks, and never resolved for later. */
-int64_t oct_graph_value_of(const oct_graph *graph, int64_t value);
-/* The value that input i of the node's module is. */
-int64_t oct_graph_input(const oct_graph *graph, const oct_graph_node *node, int i);
+int64_t oct_graph_value_of(const oct_graph *graph, int64_t value, oct_mode mode);
+/* The value that input i of the node's module is in a mode. */
+int64_t oct_graph_input(const oct_graph *graph, const oct_graph_node *node, int i, oct_mode mode);
+/* The mode that a node is described in where one is enough: evaluation, if evaluation calls it. */
+oct_mode oct_graph_mode_of(const oct_graph_node *node);
+/* Whether the forward does other things in training than in evaluation. */
+bool oct_graph_branches(const oct_graph *graph);
 
 /* From a trace: nodes all FREE, values all float, blocks merged to their first run. Values keep their
  * numbers; those of later runs are aliases of the first run's and nothing reads them. OCT_PREPARE
  * naming the block when its runs differ. The graph owns its memory. */
 oct_status oct_graph_create(oct_graph **graph, const oct_trace *trace,
                             oct_module *root) OCT_NODISCARD;
+/* Takes the training forward's graph into `graph`, which is evaluation's; neither has been changed since
+ * it was created. *training is destroyed, also on failure. */
+oct_status oct_graph_join(oct_graph *graph, oct_graph **training) OCT_NODISCARD;
 void oct_graph_destroy(oct_graph **graph); /* of one that is attached: comes with the root's end */
 /* Makes `graph` the root's interceptor, to run by its method. The root owns it then, so a pass that
  * adds modules attaches first: their slots must outlive the tree. */
@@ -154,5 +172,6 @@ oct_status oct_graph_quantizers(const oct_graph *graph, oct_tensor_quantizer **l
                                 size_t *count) OCT_NODISCARD;
 
 /* The table of the graph: opcode, name, target, args; rows as torch.fx print_tabular has them
- * (placeholder, call_module, call_function, get_attr, scope_end, output). */
+ * (placeholder, call_module, call_function, get_attr, scope_end, output). One for each mode where the
+ * forward branches on training. */
 oct_status oct_graph_table(const oct_graph *graph, oct_text *text) OCT_NODISCARD;

@@ -73,8 +73,9 @@ static const char *value_text(char text[SITE_BYTES], const oct_graph *graph, int
 {
     int64_t producer = graph->values[value].producer;
     if (producer >= 0) return node_text(text, &graph->nodes[producer]);
+    int count = graph->num_inputs[OCT_MODE_TRAINING];
     snprintf(text, SITE_BYTES, "the model's input");
-    for (int i = 0; i < graph->num_inputs && graph->num_inputs > 1; i++) {
+    for (int i = 0; i < count && count > 1; i++) {
         if (graph->inputs[i] == value) snprintf(text, SITE_BYTES, "the model's input %d", i);
     }
     return text;
@@ -88,6 +89,24 @@ static void *refuse(oct_context *cx, const char *sentence)
     oct_context_fail(cx, OCT_PREPARE, "%s", sentence);
     cx->module = module;
     return NULL;
+}
+
+static oct_mode mode_of(const oct_module *module)
+{
+    return module->training ? OCT_MODE_TRAINING : OCT_MODE_EVALUATION;
+}
+
+/* The mode in which a node is called: parts of a model may be in another one than the whole, and their
+ * own forwards go by that. */
+static oct_mode mode_at(const oct_graph *graph, const oct_graph_node *node)
+{
+    bool own = node->caller && graph->method != OCT_METHOD_SYMBOLIC;
+    return mode_of(own ? node->caller : graph->root);
+}
+
+static bool is_due(const oct_graph *graph, const oct_graph_node *node)
+{
+    return node->in[mode_at(graph, node)];
 }
 
 static bool is_planned_codes(const oct_graph *graph, const oct_tensor *x)
@@ -110,11 +129,10 @@ static bool is_open(const oct_graph *graph, int block, int64_t value)
     return made_in != block && (made_in != NO_BLOCK || block != NO_BLOCK);
 }
 
-/* Whether x may be what was recorded as `value`. Untouched float values have no place of their own:
- * what is passed among them is what the forward computes. */
-static bool fits(const oct_graph *graph, int block, int64_t recorded, const oct_tensor *x)
+/* Whether x may be `value`, as it was recorded. Untouched float values have no place of their own: what
+ * is passed among them is what the forward computes. */
+static bool fits(const oct_graph *graph, int block, int64_t value, const oct_tensor *x)
 {
-    int64_t value = oct_graph_value_of(graph, recorded);
     if (x->place == value || is_open(graph, block, value)) return true;
     return is_free(graph, value) && !is_planned_codes(graph, x);
 }
@@ -126,11 +144,17 @@ static bool is_site(const oct_graph_node *node, const call_site *site)
     return node->caller == site->caller && strcmp(node->op, site->op) == 0;
 }
 
+static int64_t called_value(const oct_graph *graph, const oct_graph_node *node, int i)
+{
+    oct_mode mode = mode_at(graph, node);
+    return oct_graph_value_of(graph, node->called_input[mode][i], mode);
+}
+
 /* The first input that is not the recorded one, or -1. */
 static int odd_input(const oct_graph *graph, const oct_graph_node *node, const call_site *site)
 {
     for (int i = 0; i < site->n; i++) {
-        if (!fits(graph, node->block, node->called_input[i], site->x[i])) return i;
+        if (!fits(graph, node->block, called_value(graph, node, i), site->x[i])) return i;
     }
     return -1;
 }
@@ -151,7 +175,9 @@ static const oct_graph_node *expected(const oct_graph *graph)
     size_t end = inside ? graph->blocks[run->block].end : graph->num_nodes;
     for (size_t i = inside ? run->block_next : run->next; i < end; i++) {
         const oct_graph_node *node = &graph->nodes[i];
-        if (node->action != OCT_NODE_FREE && !node->hook && node->block == run->block) return node;
+        if (node->action != OCT_NODE_FREE && !node->hook && node->block == run->block &&
+            is_due(graph, node))
+            return node;
     }
     return NULL;
 }
@@ -174,7 +200,7 @@ static bool is_own_affair(const oct_graph *graph, const call_site *site)
         if (is_planned_codes(graph, site->x[i])) return false;
     }
     for (size_t i = 0; i < graph->num_nodes; i++) {
-        if (!is_site(&graph->nodes[i], site)) continue;
+        if (!is_site(&graph->nodes[i], site) || !is_due(graph, &graph->nodes[i])) continue;
         if (graph->nodes[i].action == OCT_NODE_FREE) return true;
         touched = true;
     }
@@ -193,7 +219,7 @@ static const oct_graph_node *unordered(const oct_graph *graph, const call_site *
     for (size_t i = inside ? graph->blocks[run->block].begin : 0; i < end; i++) {
         const oct_graph_node *node = &graph->nodes[i];
         if ((node->action == OCT_NODE_FREE || node->hook) && node->block == run->block &&
-            !run->met[i] && fits_node(graph, node, site))
+            !run->met[i] && is_due(graph, node) && fits_node(graph, node, site))
             return node;
     }
     return NULL;
@@ -244,9 +270,7 @@ static void refuse_form(oct_context *cx, const oct_graph *graph, const oct_graph
     else if (odd >= 0)
         snprintf(text, sizeof text,
                  "input %d of %s is not the value that was recorded, which comes from %s%s", odd,
-                 found,
-                 value_text(wanted, graph, oct_graph_value_of(graph, node->called_input[odd])),
-                 CHANGING);
+                 found, value_text(wanted, graph, called_value(graph, node, odd)), CHANGING);
     else
         snprintf(text, sizeof text,
                  "%s is called with other numbers (sizes, strides, ...) than were recorded; its "
@@ -307,7 +331,7 @@ static oct_tensor *run_node(oct_context *cx, const oct_graph *graph, const oct_g
 {
     oct_tensor *input[OCT_MAX_INPUTS];
     for (int i = 0; i < node->num_inputs; i++) {
-        int64_t recorded = oct_graph_input(graph, node, i);
+        int64_t recorded = oct_graph_input(graph, node, i, mode_at(graph, node));
         input[i] = adapt(cx, graph, node->wants, recorded, x[node->operand[i]]);
         if (!input[i]) return NULL;
     }
@@ -446,9 +470,10 @@ static void run_scope_hooks(oct_context *cx, oct_graph *graph, const oct_trace_s
 static int64_t close_scopes(oct_context *cx, oct_graph *graph, int64_t open, size_t node,
                             int64_t keep)
 {
-    while (open >= 0 && open != keep && graph->scopes[open].end <= node) {
-        run_scope_hooks(cx, graph, &graph->scopes[open], false);
-        open = graph->scopes[open].parent;
+    const oct_trace_scope *scopes = graph->scopes[mode_of(graph->root)];
+    while (open >= 0 && open != keep && scopes[open].end <= node) {
+        run_scope_hooks(cx, graph, &scopes[open], false);
+        open = scopes[open].parent;
     }
     return open;
 }
@@ -457,10 +482,11 @@ static oct_tensor *execute_node(oct_context *cx, oct_graph *graph, const oct_gra
 {
     oct_tensor *x[OCT_MAX_INPUTS], *y = NULL;
     for (int i = 0; i < node->num_inputs; i++)
-        x[i] = graph->run->made[node->called_input[i]];
+        x[i] = graph->run->made[node->called_input[mode_at(graph, node)][i]];
     cx->module = node->caller;
     if (node->called) {
-        if (node->given >= 0) x[0] = graph->run->made[node->given];
+        int64_t given = node->given[mode_at(graph, node)];
+        if (given >= 0) x[0] = graph->run->made[given];
         return oct_module_call(cx, node->called, x, node->num_inputs);
     }
     if (node->action == OCT_NODE_FREE) {
@@ -482,23 +508,26 @@ static void keep_made(const oct_graph *graph, const oct_graph_node *node, oct_te
 /* The recorded forward, in the place of the user's. */
 static oct_tensor *execute(oct_context *cx, oct_graph *graph, oct_tensor *const *x)
 {
+    const oct_mode mode = mode_of(graph->root);
+    const oct_trace_scope *scopes = graph->scopes[mode];
     size_t next = 0;
     int64_t open = -1;
-    for (int i = 0; i < graph->num_inputs; i++)
+    for (int i = 0; i < graph->num_inputs[mode]; i++)
         graph->run->made[graph->inputs[i]] = x[i];
     for (size_t i = 0; i <= graph->num_nodes && cx->status == OCT_OK; i++) {
-        for (; next < graph->num_scopes && graph->scopes[next].begin == i; next++) {
-            if (graph->scopes[next].hook) continue; /* called where the hook runs */
-            close_scopes(cx, graph, open, i, graph->scopes[next].parent);
+        for (; next < graph->num_scopes[mode] && scopes[next].begin == i; next++) {
+            if (scopes[next].hook) continue; /* called where the hook runs */
+            close_scopes(cx, graph, open, i, scopes[next].parent);
             open = (int64_t)next;
-            run_scope_hooks(cx, graph, &graph->scopes[next], true);
+            run_scope_hooks(cx, graph, &scopes[next], true);
         }
         open = close_scopes(cx, graph, open, i, -1);
         if (i == graph->num_nodes || cx->status != OCT_OK) break;
         const oct_graph_node *node = &graph->nodes[i];
-        if (!node->hook) keep_made(graph, node, execute_node(cx, graph, node));
+        if (!node->hook && is_due(graph, node))
+            keep_made(graph, node, execute_node(cx, graph, node));
     }
-    return cx->status == OCT_OK ? graph->run->made[graph->output] : NULL;
+    return cx->status == OCT_OK ? graph->run->made[graph->output[mode]] : NULL;
 }
 
 /* Everything that was recorded has run, and y is what was recorded as the output. */
@@ -516,10 +545,12 @@ static oct_tensor *finish(oct_context *cx, oct_graph *graph, oct_tensor *y)
                  node_text(wanted, node), CHANGING);
         return refuse(cx, text);
     }
-    if (is_planned_codes(graph, y) && !fits(graph, NO_BLOCK, graph->output, y)) {
+    const oct_mode mode = mode_of(graph->root);
+    int64_t output = oct_graph_value_of(graph, graph->output[mode], mode);
+    if (is_planned_codes(graph, y) && !fits(graph, NO_BLOCK, output, y)) {
         snprintf(text, sizeof text,
                  "the forward returns another value than was recorded, which comes from %s%s",
-                 value_text(wanted, graph, graph->output), CHANGING);
+                 value_text(wanted, graph, output), CHANGING);
         return refuse(cx, text);
     }
     if (is_planned_codes(graph, y) && graph->values[y->place].dequantize)
@@ -543,9 +574,10 @@ static struct oct_graph_run *new_run(oct_context *cx, const oct_graph *graph)
 }
 
 /* Gives the inputs their places; a tensor that is passed twice is two values. */
-static bool bind(oct_context *cx, const oct_graph *graph, oct_tensor *const *x, oct_tensor **input)
+static bool bind(oct_context *cx, const oct_graph *graph, oct_tensor *const *x, int n,
+                 oct_tensor **input)
 {
-    for (int i = 0; i < graph->num_inputs; i++) {
+    for (int i = 0; i < n; i++) {
         input[i] = x[i];
         for (int j = 0; j < i; j++) {
             if (x[j] == x[i]) input[i] = view_of(cx, x[i]);
@@ -563,14 +595,18 @@ oct_tensor *oct_graph_forward(oct_interceptor *self, oct_context *cx, oct_module
     struct oct_graph_run *outer = graph->run;
     oct_tensor *input[OCT_MAX_INPUTS], *y = NULL;
     int64_t places[OCT_MAX_INPUTS];
-    if (n != graph->num_inputs)
-        return oct_context_fail(cx, OCT_USAGE,
-                                "the model was prepared with %d inputs, but called with %d",
-                                graph->num_inputs, n);
+    int wanted = graph->num_inputs[mode_of(root)];
+    if (n != wanted)
+        return oct_context_fail(
+            cx, OCT_USAGE, "the model was prepared with %d inputs%s, but called with %d", wanted,
+            wanted == graph->num_inputs[!root->training] ? ""
+            : root->training                             ? " in training mode"
+                                                         : " in evaluation mode",
+            n);
     graph->run = new_run(cx, graph);
     for (int i = 0; i < n; i++)
         places[i] = x[i]->place;
-    if (graph->run && bind(cx, graph, x, input)) {
+    if (graph->run && bind(cx, graph, x, n, input)) {
         cx->interceptor = self;
         y = graph->method == OCT_METHOD_SYMBOLIC ? execute(cx, graph, input)
                                                  : root->type->forward(cx, root, input, n);

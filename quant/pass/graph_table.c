@@ -14,6 +14,7 @@ typedef struct table_row {
 
 typedef struct table {
     const oct_graph *graph;
+    oct_mode mode;
     table_row *rows;
     size_t num_rows, cap_rows;
     size_t *row_of;      /* value -> 1 + the row that makes it; 0: none yet */
@@ -93,7 +94,7 @@ static oct_status add_generated(table *t, const oct_module *module, const char *
 /* The row that makes a value in the kind that its reader wants. */
 static oct_status row_of(table *t, int64_t recorded, oct_wants wants, size_t *row)
 {
-    int64_t number = oct_graph_value_of(t->graph, recorded);
+    int64_t number = oct_graph_value_of(t->graph, recorded, t->mode);
     const oct_graph_value *value = &t->graph->values[number];
     const oct_module *module = value->codes ? value->dequantize : value->quantize;
     *row = t->row_of[recorded];
@@ -112,7 +113,7 @@ static oct_status add_inputs(table *t, const oct_graph_node *node, oct_text *arg
     oct_wants wants = node->action == OCT_NODE_RUN ? node->wants : OCT_WANTS_ANY;
     for (int i = 0; i < node->num_inputs; i++) {
         size_t row;
-        OCT_TRY(row_of(t, node->called_input[i], wants, &row));
+        OCT_TRY(row_of(t, node->called_input[t->mode][i], wants, &row));
         OCT_TRY(add_arg(args, row_name(t, row)));
     }
     return OCT_OK;
@@ -192,8 +193,8 @@ static oct_status add_block_ends(table *t, size_t node, const oct_trace_scope *s
 static oct_status add_scope_ends(table *t, size_t node, size_t *next_block)
 {
     char path[256];
-    for (size_t i = t->graph->num_scopes; i-- > 0;) {
-        const oct_trace_scope *scope = &t->graph->scopes[i];
+    for (size_t i = t->graph->num_scopes[t->mode]; i-- > 0;) {
+        const oct_trace_scope *scope = &t->graph->scopes[t->mode][i];
         if (scope->end != node) continue;
         OCT_TRY(add_block_ends(t, node, scope, next_block));
         OCT_TRY(add_end(t, "", oct_module_path(scope->module, path)));
@@ -204,7 +205,7 @@ static oct_status add_scope_ends(table *t, size_t node, size_t *next_block)
 static oct_status add_output(table *t)
 {
     size_t row;
-    OCT_TRY(row_of(t, t->graph->output, OCT_WANTS_FLOAT, &row));
+    OCT_TRY(row_of(t, t->graph->output[t->mode], OCT_WANTS_FLOAT, &row));
     oct_text args = {0};
     oct_status status = oct_text_add(&args, "(%s,)", row_name(t, row));
     if (status == OCT_OK) status = add_row(t, "output", "output", "output", args.data);
@@ -219,14 +220,15 @@ static oct_status fill(table *t)
     char name[32];
     OCT_TRY(oct_alloc(&t->row_of, graph->num_values, sizeof *t->row_of));
     OCT_TRY(oct_alloc(&t->row_of_kind, graph->num_values, sizeof *t->row_of_kind));
-    for (int i = 0; i < graph->num_inputs; i++) {
+    for (int i = 0; i < graph->num_inputs[t->mode]; i++) {
         snprintf(name, sizeof name, "input_%d", i);
         OCT_TRY(add_row(t, "placeholder", name, name, "()"));
         t->row_of[graph->inputs[i]] = t->num_rows;
     }
     for (size_t i = 0; i <= graph->num_nodes; i++) {
         if (i > 0) OCT_TRY(add_scope_ends(t, i, &next_block));
-        if (i < graph->num_nodes) OCT_TRY(add_node(t, &graph->nodes[i]));
+        if (i < graph->num_nodes && graph->nodes[i].in[t->mode])
+            OCT_TRY(add_node(t, &graph->nodes[i]));
     }
     return add_output(t);
 }
@@ -271,9 +273,9 @@ static oct_status write_table(const table *t, oct_text *text)
     return OCT_OK;
 }
 
-oct_status oct_graph_table(const oct_graph *graph, oct_text *text)
+static oct_status add_mode(const oct_graph *graph, oct_mode mode, oct_text *text)
 {
-    table t = {.graph = graph};
+    table t = {.graph = graph, .mode = mode};
     oct_status status = fill(&t);
     if (status == OCT_OK) status = write_table(&t, text);
     for (size_t i = 0; i < t.num_rows; i++)
@@ -282,4 +284,13 @@ oct_status oct_graph_table(const oct_graph *graph, oct_text *text)
     oct_free(&t.row_of);
     oct_free(&t.row_of_kind);
     return status;
+}
+
+oct_status oct_graph_table(const oct_graph *graph, oct_text *text)
+{
+    if (!oct_graph_branches(graph)) return add_mode(graph, OCT_MODE_EVALUATION, text);
+    OCT_TRY(oct_text_add(text, "In evaluation\n\n"));
+    OCT_TRY(add_mode(graph, OCT_MODE_EVALUATION, text));
+    OCT_TRY(oct_text_add(text, "\nIn training\n\n"));
+    return add_mode(graph, OCT_MODE_TRAINING, text);
 }

@@ -49,23 +49,42 @@ static void join_node(oct_blueprint *plan, int64_t i)
     if (!p->quantized || !p->codes) return;
     if (scale == OCT_SCALE_INPUT) join(plan, output, oct_blueprint_input(plan, i, 0));
     if (scale != OCT_SCALE_SHARED || plan->options->method == OCT_METHOD_EAGER) return;
-    for (int k = 0; k < plan->graph->nodes[i].num_inputs; k++) {
-        int64_t input = oct_blueprint_input(plan, i, k);
-        if (is_free(plan, input)) join(plan, output, input);
+    const oct_graph_node *node = &plan->graph->nodes[i];
+    for (int mode = 0; mode < OCT_MODES; mode++)
+        for (int k = 0; node->in[mode] && k < node->num_inputs; k++) {
+            int64_t input = oct_graph_input(plan->graph, node, k, mode);
+            if (is_free(plan, input)) join(plan, output, input);
+        }
+}
+
+/* What a node reads in evaluation and training does not make has the range of what it reads in training. */
+static void join_modes(oct_blueprint *plan, int64_t i)
+{
+    const oct_graph *g = plan->graph;
+    const oct_graph_node *node = &g->nodes[i];
+    if (!node->in[OCT_MODE_EVALUATION] || !node->in[OCT_MODE_TRAINING]) return;
+    for (int k = 0; k < node->num_inputs; k++) {
+        int64_t a = oct_graph_input(g, node, k, OCT_MODE_EVALUATION);
+        int64_t b = oct_graph_input(g, node, k, OCT_MODE_TRAINING), maker = g->values[a].producer;
+        bool grouped = plan->values[a].group >= 0 && plan->values[b].group >= 0;
+        if (!grouped || maker < 0 || g->nodes[maker].in[OCT_MODE_TRAINING]) continue;
+        if (is_free(plan, a) && is_free(plan, b)) join(plan, a, b);
     }
 }
 
-/* Calls of one module that have one range: as asked, or because one module answers them all. */
+/* Calls of one module that have one range: as asked, because one module answers them all, or because
+ * training, where ranges are seen, does not make one of the calls. */
 static void join_calls(oct_blueprint *plan, int64_t i)
 {
     const oct_graph *g = plan->graph;
     const oct_blueprint_node *p = &plan->nodes[i];
     const oct_module *called = g->nodes[p->member[0]].called;
     bool one = plan->options->shared_range || oct_blueprint_one_module(plan, i);
-    if (!called || !one || !p->codes || oct_blueprint_scale(p) == OCT_SCALE_INPUT) return;
+    if (!called || !p->codes || oct_blueprint_scale(p) == OCT_SCALE_INPUT) return;
     for (int64_t k = 0; k < i; k++)
         if (oct_blueprint_runs(plan, k) && plan->nodes[k].codes &&
-            g->nodes[plan->nodes[k].member[0]].called == called)
+            g->nodes[plan->nodes[k].member[0]].called == called &&
+            (one || !g->nodes[k].in[OCT_MODE_TRAINING] || !g->nodes[i].in[OCT_MODE_TRAINING]))
             join(plan, g->nodes[k].output, g->nodes[i].output);
 }
 
@@ -134,7 +153,7 @@ static oct_qconfig qconfig_of_reader(const oct_blueprint *plan, int64_t value)
             if (oct_blueprint_input(plan, (int64_t)i, k) == value) return p->qconfig;
     }
     for (size_t r = 0; r < g->num_reads; r++)
-        if (oct_graph_value_of(g, g->reads[r].value) == value)
+        if (oct_graph_value_of(g, g->reads[r].value, OCT_MODE_EVALUATION) == value)
             return plan->nodes[plan->nodes[g->reads[r].node].place].qconfig;
     return oct_qconfig_default();
 }
@@ -208,6 +227,8 @@ oct_status oct_blueprint_group(oct_blueprint *plan)
         if (oct_blueprint_runs(plan, (int64_t)i)) join_node(plan, (int64_t)i);
     for (size_t i = 0; i < num_nodes; i++)
         if (oct_blueprint_runs(plan, (int64_t)i)) join_calls(plan, (int64_t)i);
+    for (size_t i = 0; i < num_nodes && plan->options->method != OCT_METHOD_EAGER; i++)
+        if (oct_blueprint_runs(plan, (int64_t)i)) join_modes(plan, (int64_t)i);
     for (size_t v = 0; v < num_values; v++)
         if (plan->values[v].group >= 0) gather(plan, (int64_t)v);
     for (size_t i = 0; i < num_nodes; i++)

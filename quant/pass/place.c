@@ -9,29 +9,55 @@ static bool only_moves(const oct_blueprint_node *p)
     return p->role == OCT_ROLE_RULE && p->rule->scale == OCT_SCALE_INPUT && !p->rule->create;
 }
 
-static bool is_read(const oct_blueprint *plan, int64_t value)
+static bool reads(const oct_graph_node *node, int64_t value, oct_mode mode)
 {
-    const oct_graph *g = plan->graph;
-    for (size_t i = 0; i < g->num_nodes; i++)
-        for (int k = 0; k < g->nodes[i].num_inputs; k++)
-            if (g->nodes[i].called_input[k] == value) return true;
+    for (int k = 0; node->in[mode] && k < node->num_inputs; k++)
+        if (node->called_input[mode][k] == value) return true;
     return false;
 }
 
-/* The last layer before a DeQuantStub, or before the output of a model that needs none. */
-static bool before_dequant(const oct_blueprint *plan, int64_t place)
+static bool is_read(const oct_blueprint *plan, int64_t value, oct_mode mode)
+{
+    for (size_t i = 0; i < plan->graph->num_nodes; i++)
+        if (reads(&plan->graph->nodes[i], value, mode)) return true;
+    return false;
+}
+
+/* The last layer before a DeQuantStub, or before the output of a model that needs none, as evaluation
+ * has it. */
+static bool before_dequant(const oct_blueprint *plan, int64_t value)
 {
     const oct_graph *g = plan->graph;
-    int64_t value = g->nodes[oct_blueprint_last(plan, place)].output;
+    const oct_mode mode = OCT_MODE_EVALUATION;
     bool eager = plan->options->method == OCT_METHOD_EAGER;
     for (;;) {
-        if (value == g->output) return !eager && !is_read(plan, value);
-        int64_t reader = oct_blueprint_only_reader(plan, value);
+        if (value == g->output[mode]) return !eager && !is_read(plan, value, mode);
+        int64_t reader = oct_blueprint_only_reader_in(plan, value, mode);
         if (reader < 0) return false;
         if (plan->nodes[reader].role == OCT_ROLE_DEQUANT_STUB) return true;
         if (!only_moves(&plan->nodes[reader])) return false;
         value = g->nodes[reader].output;
     }
+}
+
+/* Whether training, too, does nothing with a value that wants codes. */
+static bool stays_float_in_training(const oct_blueprint *plan, int64_t value)
+{
+    const oct_graph *g = plan->graph;
+    for (size_t i = 0; i < g->num_nodes; i++) {
+        const oct_graph_node *node = &g->nodes[i];
+        const oct_blueprint_node *p = &plan->nodes[i];
+        if (!reads(node, value, OCT_MODE_TRAINING) || p->role == OCT_ROLE_DEQUANT_STUB) continue;
+        if (!node->in[OCT_MODE_EVALUATION] && !p->eligible) continue;
+        if (!only_moves(p) || !stays_float_in_training(plan, node->output)) return false;
+    }
+    return true;
+}
+
+static bool hands_over(const oct_blueprint *plan, int64_t place)
+{
+    int64_t value = plan->graph->nodes[oct_blueprint_last(plan, place)].output;
+    return before_dequant(plan, value) && stays_float_in_training(plan, value);
 }
 
 /* A conv or linear whose result nothing is done to. */
@@ -54,7 +80,7 @@ void oct_blueprint_settle(oct_blueprint *plan, int64_t place)
                                .type = oct_blueprint_type(plan, p->member[0]),
                                .before_dequant = is_plain_layer(plan, place) &&
                                                  plan->graph->nodes[place].block < 0 &&
-                                                 before_dequant(plan, place)};
+                                                 hands_over(plan, place)};
     p->qconfig = oct_qconfig_of(plan->options->setters, plan->options->num_setters, &where);
     p->decider = oct_qconfig_decider(plan->options->setters, plan->options->num_setters, &where);
     p->qconfig.float_output &= where.before_dequant;
@@ -64,8 +90,10 @@ void oct_blueprint_settle(oct_blueprint *plan, int64_t place)
 
 static bool gets_codes(const oct_blueprint *plan, int64_t node, int inputs)
 {
-    for (int k = 0; k < inputs; k++)
-        if (plan->values[oct_blueprint_input(plan, node, k)].codes) return true;
+    const oct_graph_node *n = &plan->graph->nodes[node];
+    for (int mode = 0; mode < OCT_MODES; mode++)
+        for (int k = 0; n->in[mode] && k < inputs; k++)
+            if (plan->values[oct_graph_input(plan->graph, n, k, mode)].codes) return true;
     return false;
 }
 
@@ -91,14 +119,16 @@ static oct_status pass_stub_by(oct_blueprint *plan, int64_t i)
     oct_graph *g = plan->graph;
     char maker[320];
     p->passes = true;
-    g->values[g->nodes[i].output].alias = g->nodes[i].called_input[0];
+    g->values[g->nodes[i].output].alias = oct_blueprint_input(plan, i, 0);
     return oct_blueprint_note(p, "does nothing: what it gets from %s is quantized already",
                               oct_blueprint_maker(plan, oct_blueprint_input(plan, i, 0), maker));
 }
 
 static oct_status place_quant_stub(oct_blueprint *plan, int64_t i)
 {
-    if (gets_codes(plan, i, 1) && !plan->values[plan->graph->nodes[i].called_input[0]].after)
+    const oct_graph_node *node = &plan->graph->nodes[i];
+    oct_mode mode = oct_graph_mode_of(node);
+    if (gets_codes(plan, i, 1) && !plan->values[node->called_input[mode][0]].after[mode])
         return pass_stub_by(plan, i);
     oct_blueprint_quant_stub(plan, i);
     return OCT_OK;
@@ -152,12 +182,22 @@ static void want(oct_blueprint *plan, int64_t node, int64_t value)
     v->dequantize |= !codes && v->codes;
 }
 
+static void want_inputs(oct_blueprint *plan, int64_t node)
+{
+    const oct_graph_node *n = &plan->graph->nodes[node];
+    for (int mode = 0; mode < OCT_MODES; mode++)
+        for (int k = 0; n->in[mode] && k < n->num_inputs; k++)
+            want(plan, node, oct_graph_input(plan->graph, n, k, mode));
+}
+
 /* What a later run of a block reads counts when it enters what runs there. */
 static bool enters(const oct_blueprint *plan, const oct_graph_read *read)
 {
     const oct_graph *g = plan->graph;
     int64_t place = plan->nodes[read->node].place;
-    int64_t first = oct_graph_value_of(g, g->nodes[read->node].called_input[read->input]);
+    const oct_graph_node *node = &g->nodes[read->node];
+    oct_mode mode = oct_graph_mode_of(node);
+    int64_t first = oct_graph_value_of(g, node->called_input[mode][read->input], mode);
     for (int k = 0; k < g->nodes[place].num_inputs; k++)
         if (oct_blueprint_input(plan, place, k) == first) return true;
     return false;
@@ -169,7 +209,8 @@ static void place_in_block(oct_blueprint *plan, const oct_graph_block *block)
 {
     const oct_graph *g = plan->graph;
     if (block->begin == block->end) return;
-    int64_t result = oct_graph_value_of(g, g->nodes[block->end - 1].output);
+    const oct_graph_node *last = &g->nodes[block->end - 1];
+    int64_t result = oct_graph_value_of(g, last->output, oct_graph_mode_of(last));
     for (size_t i = block->begin; i < block->end && plan->values[result].codes; i++)
         for (int k = 0; oct_blueprint_runs(plan, (int64_t)i) && k < g->nodes[i].num_inputs; k++) {
             int64_t producer = g->values[oct_blueprint_input(plan, (int64_t)i, k)].producer;
@@ -184,14 +225,15 @@ static void place_stubs(oct_blueprint *plan)
     for (size_t b = 0; b < g->num_blocks; b++)
         if (oct_blueprint_ran_once(plan, (int)b)) place_in_block(plan, &g->blocks[b]);
     for (size_t i = 0; i < g->num_nodes; i++)
-        for (int k = 0; oct_blueprint_runs(plan, (int64_t)i) && k < g->nodes[i].num_inputs; k++)
-            want(plan, (int64_t)i, oct_blueprint_input(plan, (int64_t)i, k));
+        if (oct_blueprint_runs(plan, (int64_t)i)) want_inputs(plan, (int64_t)i);
     for (size_t r = 0; r < g->num_reads; r++)
-        if (enters(plan, &g->reads[r]))
+        for (int mode = 0; mode < OCT_MODES && enters(plan, &g->reads[r]); mode++)
             want(plan, plan->nodes[g->reads[r].node].place,
-                 oct_graph_value_of(g, g->reads[r].value));
-    oct_blueprint_value *output = &plan->values[oct_graph_value_of(g, g->output)];
-    output->dequantize |= output->codes;
+                 oct_graph_value_of(g, g->reads[r].value, mode));
+    for (int mode = 0; mode < OCT_MODES; mode++) {
+        oct_blueprint_value *output = &plan->values[oct_graph_value_of(g, g->output[mode], mode)];
+        output->dequantize |= output->codes;
+    }
 }
 
 static oct_status note_follower(oct_blueprint *plan, int64_t i)

@@ -79,11 +79,14 @@ static oct_status find_hooks(void *user, oct_module *module)
 static oct_status rehearse_quantized(oct_module *root, const oct_quantizers *all,
                                      const oct_example *example)
 {
-    oct_trace trace;
+    oct_trace trace = {0};
     oct_quantizers_set_state(all, OCT_QUANT_FROZEN);
     oct_status status = oct_trace_run(&trace, root, example);
+    oct_trace_free(&trace);
+    if (status == OCT_OK && oct_graph_branches(oct_graph_of(root)))
+        status = oct_trace_training(&trace, root, example);
+    oct_trace_free(&trace);
     oct_quantizers_set_state(all, OCT_QUANT_OFF);
-    if (status == OCT_OK) oct_trace_free(&trace);
     if (status != OCT_USAGE && status != OCT_DEFECT) return status;
     char text[1024];
     snprintf(text, sizeof text, "%s", oct_fail_text(0));

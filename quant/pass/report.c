@@ -63,7 +63,7 @@ static bool is_island(const oct_graph *g, const oct_graph_node *node)
     if (node->action == OCT_NODE_PASS || in_integers(g, node) || is_stub(node)) return false;
     if (output_of(g, node)->quantize || node->note) return true;
     for (int i = 0; i < node->num_inputs; i++)
-        if (g->values[oct_graph_input(g, node, i)].dequantize) return true;
+        if (g->values[oct_graph_input(g, node, i, oct_graph_mode_of(node))].dequantize) return true;
     return false;
 }
 
@@ -96,13 +96,18 @@ static bool is_layer(const char *op)
            strcmp(op, "linear") == 0;
 }
 
+static const oct_graph_node *handed_on_by(const oct_graph *g, const oct_graph_node *node)
+{
+    return producer_of(g, node->called_input[oct_graph_mode_of(node)][0]);
+}
+
 /* Whether a node that was fused away went into one that comes later: the members before an add, whose
  * fused module runs where the add was. */
 static bool fused_forward(const oct_graph *g, const oct_graph_node *node)
 {
     while (node && node->action == OCT_NODE_PASS) {
         if (is_layer(node->op)) return true;
-        node = producer_of(g, node->called_input[0]);
+        node = handed_on_by(g, node);
     }
     return false;
 }
@@ -111,7 +116,7 @@ static const oct_graph_node *user_of(const oct_graph *g, const oct_graph_node *n
 {
     for (const oct_graph_node *user = node + 1; user < g->nodes + g->num_nodes; user++)
         for (int i = 0; i < user->num_inputs; i++)
-            if (user->called_input[i] == node->output) return user;
+            if (user->called_input[oct_graph_mode_of(user)][i] == node->output) return user;
     return NULL;
 }
 
@@ -120,7 +125,7 @@ static const oct_graph_node *fused_into(const oct_graph *g, const oct_graph_node
 {
     bool forward = fused_forward(g, node);
     while (node && node->action == OCT_NODE_PASS)
-        node = forward ? user_of(g, node) : producer_of(g, node->called_input[0]);
+        node = forward ? user_of(g, node) : handed_on_by(g, node);
     return node;
 }
 
@@ -176,7 +181,7 @@ enum { PLACE, BECOMES, FUSION, CODES, DECIDER, COLUMNS };
 
 typedef struct row {
     char cell[COLUMNS][400];
-    const char *computes;
+    char computes[64];
 } row;
 
 typedef struct table {
@@ -189,7 +194,7 @@ static oct_status new_row(table *t, row **made)
 {
     OCT_TRY(oct_grow(&t->rows, &t->capacity, t->count + 1, sizeof(row)));
     *made = &t->rows[t->count++];
-    **made = (row){.computes = ""};
+    **made = (row){0};
     return OCT_OK;
 }
 
@@ -202,7 +207,7 @@ static oct_status add_stub(table *t, const oct_module *stub, const oct_fake_quan
     snprintf(r->cell[PLACE], sizeof(r->cell[PLACE]), "%s", oct_module_path(stub, path));
     snprintf(r->cell[BECOMES], sizeof(r->cell[BECOMES]), "%s", stub->type->name);
     scale_words(fq, stub, r->cell[CODES]);
-    r->computes = fq ? "quantizes" : "to float";
+    snprintf(r->computes, sizeof r->computes, "%s", fq ? "quantizes" : "to float");
     return OCT_OK;
 }
 
@@ -211,6 +216,13 @@ static oct_status add_stubs(table *t, const oct_graph_value *value)
     if (value->quantize) OCT_TRY(add_stub(t, value->quantize, value->fq));
     if (value->dequantize) OCT_TRY(add_stub(t, value->dequantize, NULL));
     return OCT_OK;
+}
+
+/* Behind what a row computes in. */
+static const char *mode_words(const oct_graph_node *node)
+{
+    if (!node->in[OCT_MODE_EVALUATION]) return ", in training only";
+    return node->in[OCT_MODE_TRAINING] ? "" : ", in evaluation only";
 }
 
 static oct_status add_node(table *t, const oct_graph *g, const oct_graph_node *node)
@@ -240,7 +252,7 @@ static oct_status add_node(table *t, const oct_graph *g, const oct_graph_node *n
         scale_words(output->codes ? output->fq : NULL, node->module, r->cell[CODES]);
     if (t->deciders && node->decider)
         snprintf(r->cell[DECIDER], sizeof(r->cell[DECIDER]), "%s", node->decider);
-    r->computes = arithmetic(g, node);
+    snprintf(r->computes, sizeof r->computes, "%s%s", arithmetic(g, node), mode_words(node));
     return add_stubs(t, output);
 }
 
@@ -262,7 +274,7 @@ static oct_status fill_table(table *t, const oct_graph *g)
     *head = (row){{"module", "becomes", "fused from", "codes of its output"}, "computes in"};
     t->deciders = many_decide(g);
     if (t->deciders) snprintf(head->cell[DECIDER], sizeof(head->cell[DECIDER]), "qconfig from");
-    for (int i = 0; i < g->num_inputs; i++)
+    for (int i = 0; i < g->num_inputs[OCT_MODE_TRAINING]; i++)
         OCT_TRY(add_stubs(t, &g->values[g->inputs[i]]));
     for (size_t i = 0; i < g->num_nodes; i++)
         OCT_TRY(add_node(t, g, &g->nodes[i]));
@@ -357,7 +369,7 @@ static bool reads(const oct_graph *g, const oct_graph_node *first, const oct_gra
 {
     for (const oct_graph_node *node = first; node && node <= last; node = beside(g, node, 1))
         for (int i = 0; i < node->num_inputs; i++)
-            if (oct_graph_input(g, node, i) == value) return true;
+            if (oct_graph_input(g, node, i, oct_graph_mode_of(node)) == value) return true;
     return false;
 }
 
@@ -551,6 +563,22 @@ static oct_status find_uncalled(void *user, oct_module *module)
                         oct_module_path(module, path));
 }
 
+static oct_status add_branch(findings *f)
+{
+    const oct_graph *g = f->graph;
+    int evaluation = g->num_inputs[OCT_MODE_EVALUATION], all = g->num_inputs[OCT_MODE_TRAINING];
+    OCT_TRY(begin(f));
+    OCT_TRY(oct_text_add(f->text,
+                         "%s: the forward does other things in training mode than in "
+                         "evaluation; both were recorded, and what evaluation does is "
+                         "deployed",
+                         g->root->type->name));
+    if (all > evaluation)
+        OCT_TRY(
+            oct_text_add(f->text, "; inputs %d to %d are for training only", evaluation, all - 1));
+    return oct_text_add(f->text, ".\n");
+}
+
 static oct_status add_findings(oct_text *text, const oct_graph *g)
 {
     findings f = {.text = text, .graph = g};
@@ -558,6 +586,7 @@ static oct_status add_findings(oct_text *text, const oct_graph *g)
     OCT_TRY(add_node_findings(&f));
     OCT_TRY(add_blocks(&f));
     OCT_TRY(oct_module_walk(g->root, find_uncalled, &f));
+    if (oct_graph_branches(g)) OCT_TRY(add_branch(&f));
     if (f.count == 0)
         OCT_TRY(oct_text_add(text, "  Nothing: every operation computes in integers.\n"));
     return OCT_OK;
@@ -583,10 +612,12 @@ static oct_status add_weights(oct_text *text, const oct_graph *g)
 
 static oct_status add_head(oct_text *text, const oct_graph *g)
 {
-    size_t nodes = 0, integers = 0;
+    size_t nodes = 0, integers = 0, for_training = 0;
     for (size_t i = 0; i < g->num_nodes; i++) {
         const oct_graph_node *node = &g->nodes[i];
         if (hands_on(node) || is_stub(node)) continue;
+        for_training += !node->in[OCT_MODE_EVALUATION];
+        if (!node->in[OCT_MODE_EVALUATION]) continue;
         nodes++;
         integers += in_integers(g, node);
     }
@@ -596,6 +627,9 @@ static oct_status add_head(oct_text *text, const oct_graph *g)
                          "method", oct_method_name(g->method), method_words[g->method]));
     OCT_TRY(oct_text_add(text, "  %-10s %zu operations, %zu in integers, %zu in float\n", "outcome",
                          nodes, integers, nodes - integers));
+    if (for_training > 0)
+        OCT_TRY(oct_text_add(text, "  %-10s %zu operations more, which are not deployed\n",
+                             "training", for_training));
     return add_weights(text, g);
 }
 

@@ -17,7 +17,8 @@ void oct_freeze_batch_norm(oct_module *root, bool frozen)
 /* What the codes mean that a node's module gets. */
 static oct_status input_of(const oct_graph *graph, const oct_graph_node *node, oct_qparams *input)
 {
-    const oct_graph_value *value = &graph->values[oct_graph_input(graph, node, 0)];
+    const oct_graph_value *value =
+        &graph->values[oct_graph_input(graph, node, 0, oct_graph_mode_of(node))];
     char path[256];
     OCT_CHECK(value->fq, OCT_DEFECT, "%s: nothing says what scale its input has",
               oct_module_path(node->module, path));

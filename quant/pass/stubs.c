@@ -25,11 +25,21 @@ bool oct_blueprint_has(const oct_blueprint *plan, oct_role role)
     return false;
 }
 
+static oct_mode mode_of(const oct_blueprint *plan, int64_t node)
+{
+    return oct_graph_mode_of(&plan->graph->nodes[node]);
+}
+
+static int64_t first_input(const oct_blueprint *plan, int64_t node)
+{
+    return plan->graph->nodes[node].called_input[mode_of(plan, node)][0];
+}
+
 /* A DeQuantStub that gets floats on every way from the model's inputs. */
 static bool opens_nothing(const oct_blueprint *plan, int64_t node)
 {
     return plan->nodes[node].role == OCT_ROLE_DEQUANT_STUB &&
-           !plan->values[plan->graph->nodes[node].called_input[0]].after;
+           !plan->values[first_input(plan, node)].after[mode_of(plan, node)];
 }
 
 /* A QuantStub whose codes no DeQuantStub takes on any way to the model's output. */
@@ -37,7 +47,7 @@ static bool closes_nothing(const oct_blueprint *plan, int64_t node)
 {
     return plan->nodes[node].role == OCT_ROLE_QUANT_STUB &&
            oct_blueprint_has(plan, OCT_ROLE_DEQUANT_STUB) &&
-           !plan->values[plan->graph->nodes[node].output].before;
+           !plan->values[plan->graph->nodes[node].output].before[mode_of(plan, node)];
 }
 
 static int64_t first(const oct_blueprint *plan, bool (*is)(const oct_blueprint *, int64_t))
@@ -49,7 +59,7 @@ static int64_t first(const oct_blueprint *plan, bool (*is)(const oct_blueprint *
 
 static const char *maker_of(const oct_blueprint *plan, int64_t node, char text[320])
 {
-    return oct_blueprint_maker(plan, plan->graph->nodes[node].called_input[0], text);
+    return oct_blueprint_maker(plan, first_input(plan, node), text);
 }
 
 static void refuse_swapped(oct_blueprint *plan, int64_t dequant, int64_t quant)

@@ -1,6 +1,6 @@
 /* Random networks: a plan drawn from a seed, and module trees made of it. A body is a container whose
  * forward interprets a list of operations over the values made so far; a body may loop, in a marked
- * dynamic block. The same plan gives the same tree as often as one likes. */
+ * dynamic block, and may branch on training. The same plan gives the same tree as often as one likes. */
 #pragma once
 
 #include "core/base/rng.h"
@@ -78,11 +78,14 @@ typedef struct rn_layer {
     int body;
 } rn_layer;
 
+typedef enum rn_when { RN_ALWAYS, RN_TRAINING, RN_EVALUATION } rn_when;
+
 typedef struct rn_op {
     rn_layer layer;
-    int in[3];  /* values */
-    int child;  /* -1: a function */
-    int number; /* of all operations of the plan */
+    rn_when when; /* in the other mode it hands input 0 on */
+    int in[3];    /* values */
+    int child;    /* -1: a function */
+    int number;   /* of all operations of the plan */
 } rn_op;
 
 typedef struct rn_body {
@@ -110,7 +113,7 @@ typedef struct rn_plan {
     int limit, drawn; /* operations */
     rn_body body[RN_BODIES];
     int num_bodies;
-    bool has_loop, stubs_all_around;
+    bool has_loop, branches, stubs_all_around;
     int num_stubs;
     char paths[RN_PATHS][96];
     int num_paths;
@@ -613,6 +616,21 @@ static inline void rn_draw_hooks(rn_plan *p)
     }
 }
 
+/* Some operations become those of one mode only. */
+static inline void rn_draw_branches(rn_plan *p)
+{
+    if (!rn_chance(p, 25)) return;
+    for (int i = 0; i < p->num_bodies; i++)
+        for (int k = 0; k < p->body[i].num_ops; k++) {
+            rn_op *op = &p->body[i].ops[k];
+            const rn_layer *l = &op->layer;
+            bool stub = l->kind == RN_QUANT || l->kind == RN_DEQUANT;
+            if (stub || !oct_shape_equal(&l->in[0], &l->out) || !rn_chance(p, 20)) continue;
+            op->when = rn_chance(p, 50) ? RN_TRAINING : RN_EVALUATION;
+            p->branches = true;
+        }
+}
+
 /* limit: operations at most. */
 static inline void rn_plan_draw(rn_plan *p, uint64_t seed, int limit)
 {
@@ -620,6 +638,7 @@ static inline void rn_plan_draw(rn_plan *p, uint64_t seed, int limit)
     rn_draw_root(p);
     rn_draw_options(p);
     rn_draw_hooks(p);
+    rn_draw_branches(p);
 }
 
 /* Whether to hand input 0 on instead; stubs stay where they are. */
@@ -691,7 +710,8 @@ static inline oct_tensor *rn_pass(oct_context *cx, rn_module *m, oct_tensor *con
         const rn_op *op = &b->ops[i];
         const rn_layer *l = &op->layer;
         oct_tensor *x[3] = {value[op->in[0]], value[op->in[1]], value[op->in[2]]}, *y = x[0];
-        if (!rn_skips(m->plan, op))
+        bool due = op->when != (m->base.training ? RN_EVALUATION : RN_TRAINING);
+        if (due && !rn_skips(m->plan, op))
             y = op->child < 0 ? rn_function(cx, l, x)
                               : oct_module_call(cx, m->child[op->child], x, l->inputs);
         value[b->inputs + i] = y;
@@ -872,10 +892,10 @@ static inline bool rn_hooks_outside(const rn_plan *p)
 static inline bool rn_alike(const rn_plan *p)
 {
     bool around = p->stubs_all_around && p->num_stubs == p->example.count + 1;
-    return (around || p->num_stubs == 0) && rn_all_used(p) && !rn_hooks_outside(p);
+    return (around || p->num_stubs == 0) && rn_all_used(p) && !rn_hooks_outside(p) && !p->branches;
 }
 
-/* Whether anything that a body makes with this child reaches its output. */
+/* Whether anything that a body makes with this child in training reaches its output. */
 static inline bool rn_reaches(const rn_plan *p, int body, int child)
 {
     const rn_body *b = &p->body[body];
@@ -883,9 +903,10 @@ static inline bool rn_reaches(const rn_plan *p, int body, int child)
     live[b->output] = true;
     for (int i = b->num_ops - 1; i >= 0; i--) {
         const rn_op *op = &b->ops[i];
+        bool due = op->when != RN_EVALUATION;
         if (!live[b->inputs + i]) continue;
-        if (op->child == child) return true;
-        for (int k = 0; k < op->layer.inputs; k++)
+        if (op->child == child && due) return true;
+        for (int k = 0; k < (due ? op->layer.inputs : 1); k++)
             live[op->in[k]] = true;
     }
     return false;
@@ -900,8 +921,9 @@ static inline void rn_print_body(const rn_plan *p, int body, FILE *out)
     for (int i = 0; i < b->num_ops; i++) {
         const rn_op *op = &b->ops[i];
         const rn_layer *l = &op->layer;
-        fprintf(out, "    v%d = %s%s(", b->inputs + i, rn_skips(p, op) ? "skip " : "",
-                rn_names[l->kind]);
+        static const char *const when[] = {"", "in training ", "in evaluation "};
+        fprintf(out, "    v%d = %s%s%s(", b->inputs + i, rn_skips(p, op) ? "skip " : "",
+                when[op->when], rn_names[l->kind]);
         for (int k = 0; k < l->inputs; k++)
             fprintf(out, "%sv%d", k ? ", " : "", op->in[k]);
         fprintf(out, ")");

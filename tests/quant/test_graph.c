@@ -196,7 +196,7 @@ static oct_graph_node *touch(size_t i, oct_node_action action)
     cr_assert_lt(i, graph->num_nodes);
     graph->nodes[i].action = action;
     if (action == OCT_NODE_PASS)
-        graph->values[graph->nodes[i].output].alias = graph->nodes[i].called_input[0];
+        graph->values[graph->nodes[i].output].alias = graph->nodes[i].called_input[0][0];
     return &graph->nodes[i];
 }
 
@@ -247,7 +247,7 @@ Test(graph, of_a_trace_is_all_float_and_free)
     cr_assert_eq(sum->caller, &model->base);
     cr_assert(!sum->called && !sum->module);
     cr_assert_eq(sum->args.count, 1);
-    cr_assert(sum->called_input[0] == 2 && sum->called_input[1] == 0 && sum->output == 3);
+    cr_assert(sum->called_input[0][0] == 2 && sum->called_input[0][1] == 0 && sum->output == 3);
     cr_assert(sum->num_inputs == 2 && sum->operand[0] == 0 && sum->operand[1] == 1);
     cr_assert_str_eq(graph->nodes[3].path, "c");
     cr_assert_eq(graph->nodes[3].called, model->part[2]);
@@ -256,8 +256,8 @@ Test(graph, of_a_trace_is_all_float_and_free)
         cr_assert(graph->values[i].alias == i && graph->values[i].producer == i - 1);
     for (int i = 0; i < 4; i++)
         cr_assert(graph->nodes[i].action == OCT_NODE_FREE && graph->nodes[i].block == -1);
-    cr_assert_eq(graph->output, 4);
-    cr_assert(graph->num_scopes == 1 && graph->num_blocks == 0);
+    cr_assert_eq(graph->output[0], 4);
+    cr_assert(graph->num_scopes[0] == 1 && graph->num_blocks == 0);
     check_forward(1, 28, "forward a b plus c ");
 }
 
@@ -650,7 +650,7 @@ static void quantize_blocks(int traced)
     touch(1, OCT_NODE_PASS);
     quantize(2, generate("plus", 'q', 2));
     quantize(3, model->part[2]);
-    dequantize_output(graph->output);
+    dequantize_output(graph->output[0]);
     ((worker *)model->part[2])->factor = 1;
 }
 
@@ -667,7 +667,7 @@ Test(graph, the_runs_of_a_block_are_one)
         cr_assert_eq(graph->nodes[i].block, block_of[i]);
     /* what was made in later runs is what the first run made */
     int64_t sum = graph->nodes[2].output;
-    cr_assert_eq(graph->nodes[3].called_input[0], sum);
+    cr_assert_eq(graph->nodes[3].called_input[0][0], sum);
     cr_assert_eq(graph->num_reads, 1);
     cr_assert(graph->reads[0].node == 0 && graph->reads[0].input == 0 &&
               graph->reads[0].value == sum);
@@ -987,7 +987,7 @@ static void quantize_nested(oct_prepare_method method)
 Test(graph, symbolic_runs_the_hooks_of_containers)
 {
     quantize_nested(OCT_METHOD_JIT);
-    cr_assert_eq(graph->num_scopes, 2);
+    cr_assert_eq(graph->num_scopes[0], 2);
     log_around(model->part[0], 3);
     log_around(((net *)model->part[0])->part[2], 1);
     check_forward(1, 280,
@@ -1233,7 +1233,7 @@ Test(graph, a_tensor_with_two_quantizers_is_a_defect)
     check_unproved("the output of \"a\" is quantized twice");
     graph->values[made].quantize = NULL;
     oct_module_destroy(&stub);
-    graph->values[made].fq = graph->values[graph->output].fq;
+    graph->values[made].fq = graph->values[graph->output[0]].fq;
     check_unproved("the output of \"a\" has another quantizer than the one that makes its codes");
     graph->values[made].fq = fq;
     graph->values[graph->nodes[2].output].fq = NULL;

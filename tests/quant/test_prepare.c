@@ -214,7 +214,7 @@ Test(prepare, without_stubs_jit_strip_does_as_jit_and_says_so)
     const oct_graph *g = oct_graph_of(n.root);
     cr_assert(strstr(g->nodes[0].note, "no QuantStub and no DeQuantStub"));
     cr_assert_not_null(g->values[g->inputs[0]].quantize);
-    cr_assert_not_null(g->values[g->output].dequantize, "the model's output is float");
+    cr_assert_not_null(g->values[g->output[0]].dequantize, "the model's output is float");
     net_end(&n);
 
     begin(&n);

@@ -40,13 +40,20 @@ typedef struct rig {
     oct_quantizers quantizers;
 } rig;
 
+/* In the root's mode. */
+static inline int rig_inputs(const rig *r, bool training)
+{
+    int all = r->example.training_count;
+    return training && all ? all : r->example.count;
+}
+
 /* Takes root over, gives it initial values, fills inputs of 8 samples in leaves of 4. */
 static inline void rig_begin(rig *r, oct_module *root, const oct_example *example)
 {
     *r = (rig){.root = root, .example = *example, .leaves = oct_leaves_split(8, 4, 0, 1)};
     OK(oct_init_parameters(root, 7));
     OK(oct_context_create(&r->cx, &oct_collective_one));
-    for (int i = 0; i < example->count; i++) {
+    for (int i = 0; i < rig_inputs(r, true); i++) {
         int64_t n = 8 * oct_shape_numel(&example->shape[i]);
         r->x[i] = calloc((size_t)n, sizeof(float));
         oct_fill_normal(r->x[i], n, 3, OCT_STREAM_TEST, (uint32_t)i, 0.1f, 1.0f);
@@ -94,13 +101,14 @@ static inline void rig_prepare(rig *r, const oct_prepare_options *options)
 static inline oct_tensor *rig_call(rig *r, bool record)
 {
     oct_tensor *x[OCT_MAX_INPUTS];
+    int count = rig_inputs(r, r->root->training);
     oct_context_begin(r->cx, r->leaves, record);
-    for (int i = 0; i < r->example.count; i++) {
+    for (int i = 0; i < count; i++) {
         oct_shape shape = r->example.shape[i];
         shape.dim[0] = 8;
         x[i] = oct_tensor_view(r->cx, OCT_F32, shape, r->x[i]);
     }
-    return oct_module_call(r->cx, r->root, x, r->example.count);
+    return oct_module_call(r->cx, r->root, x, count);
 }
 
 static inline oct_tensor *rig_forward(rig *r)
@@ -126,12 +134,9 @@ static inline void rig_calibrate(rig *r)
     rig_update(r);
 }
 
-/* A step of training on the cross-entropy of the logits (N, classes); plain descent. */
-static inline double rig_step(rig *r)
+/* The rest of a step, from a loss. */
+static inline void rig_descend(rig *r, oct_tensor *loss)
 {
-    oct_loss sums = {0};
-    oct_params_zero(&r->params);
-    oct_tensor *loss = oct_cross_entropy(r->cx, rig_call(r, true), r->labels, 0.0f, &sums);
     OK(oct_context_status(r->cx));
     OK(oct_backward(r->cx, loss));
     OK(oct_params_reduce(&r->params, &oct_collective_one, &r->leaves));
@@ -141,6 +146,14 @@ static inline double rig_step(rig *r)
             oct_f32(&param->value)[i] -= 0.05f * param->grad[i];
     }
     rig_update(r);
+}
+
+/* A step of training on the cross-entropy of the logits (N, classes); plain descent. */
+static inline double rig_step(rig *r)
+{
+    oct_loss sums = {0};
+    oct_params_zero(&r->params);
+    rig_descend(r, oct_cross_entropy(r->cx, rig_call(r, true), r->labels, 0.0f, &sums));
     return sums.loss_sum / 8;
 }
 

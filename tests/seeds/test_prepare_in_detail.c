@@ -4,10 +4,12 @@
 #include "tests/seeds/rig.h"
 
 #include <math.h>
+#include <omp.h>
 
 typedef struct example {
     oct_module base;
     oct_module *quant0, *quant1, *dequant, *conv, *bn, *classifier;
+    oct_module *add; /* eager's: an op cannot be quantized there */
     int loops;
     bool marked, restless; /* restless: one more turn at each call */
 } example;
@@ -22,7 +24,7 @@ static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const 
         if (m->marked) oct_dynamic_block_begin(cx, self, "conv_bn_add");
         x = oct_call(cx, m->conv, x);
         x = oct_call(cx, m->bn, x);
-        x = oct_add(cx, x, y);
+        x = m->add ? oct_call2(cx, m->add, x, y) : oct_add(cx, x, y);
         if (m->marked) oct_dynamic_block_end(cx);
     }
     m->loops += m->restless;
@@ -81,6 +83,62 @@ Test(prepare_in_detail, jit_strip_keeps_the_loop_and_fuses_in_it)
     for (m->loops = 0; m->loops < 4; m->loops++)
         rig_convert(&r);
     rig_end(&r);
+}
+
+/* Prepared by a method, calibrated, trained with 1 to 4 turns of the loop, evaluated and deployed with each
+ * number of turns that the forward may have; what evaluation gives in the end, on so many threads. */
+static void run_all(oct_prepare_method method, bool by_hand, bool changes, int threads,
+                    float kept[4 * 16])
+{
+    rig r;
+    example *m = begin(&r, 2, changes);
+    omp_set_num_threads(threads);
+    if (by_hand) {
+        CHILD(m, add, oct_add_create(&m->add));
+        OK(oct_fuse_modules(&r.root, (const char *[]){"conv", "bn", "add"}, 3, false));
+    }
+    oct_prepare_options options = rig_options(method);
+    rig_prepare(&r, &options);
+    rig_calibrate(&r);
+    OK(oct_set_fake_quant(r.root, OCT_STATE_QAT));
+    for (int step = 0; step < 8; step++) {
+        if (changes) m->loops = 1 + step % 4;
+        cr_assert(isfinite(rig_step(&r)));
+    }
+    for (int turns = 1; turns <= 4; turns++) {
+        if (changes) m->loops = turns;
+        rig_convert(&r);
+        oct_module_train(r.root, false);
+        const oct_tensor *y = rig_forward(&r);
+        cr_assert_eq(oct_numel(y), 16);
+        memcpy(kept + 16 * (turns - 1), y->data, 16 * sizeof *kept);
+        oct_module_train(r.root, true);
+    }
+    rig_end(&r);
+}
+
+Test(prepare_in_detail, the_network_runs_in_every_method_on_any_threads)
+{
+    static const struct {
+        oct_prepare_method method;
+        bool by_hand, changes;
+    } ways[] = {{OCT_METHOD_JIT_STRIP, false, true},
+                {OCT_METHOD_JIT, false, true},
+                {OCT_METHOD_JIT_STRIP, false, false},
+                {OCT_METHOD_JIT, false, false},
+                {OCT_METHOD_SYMBOLIC, false, false},
+                {OCT_METHOD_EAGER, true, false}, /* its forward just runs, */
+                {OCT_METHOD_EAGER, true, true}}; /* so blocks are nothing to it */
+    float kept[OCT_COUNT(ways)][4 * 16], other[4 * 16];
+    for (size_t i = 0; i < OCT_COUNT(ways); i++) {
+        run_all(ways[i].method, ways[i].by_hand, ways[i].changes, 1, kept[i]);
+        for (int threads = 2; threads <= 3; threads++) {
+            run_all(ways[i].method, ways[i].by_hand, ways[i].changes, threads, other);
+            cr_assert_arr_eq(other, kept[i], sizeof other, "%d threads", threads);
+        }
+    }
+    cr_assert_arr_eq(kept[4], kept[3], sizeof other, "symbolic as jit");
+    cr_assert_arr_eq(kept[6], kept[0], sizeof other, "one module for all turns, by hand or not");
 }
 
 Test(prepare_in_detail, the_printed_graph_and_tree_show_what_happened)
