@@ -17,7 +17,6 @@ typedef struct example {
 static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const *in, int n)
 {
     example *m = (example *)self;
-    (void)n;
     oct_tensor *input = oct_add_scalar(cx, in[0], -128 / 128.0);
     oct_tensor *x = oct_call(cx, m->quant0, input), *y = oct_call(cx, m->quant1, in[1]);
     for (int i = 0; i < m->loops; i++) {
@@ -28,9 +27,11 @@ static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const 
         if (m->marked) oct_dynamic_block_end(cx);
     }
     m->loops += m->restless;
-    x = oct_flatten(cx, oct_call(cx, m->classifier, x));
+    x = oct_squeeze(cx, oct_call(cx, m->classifier, x));
+    if (!self->training) return oct_argmax(cx, x);
+    if (n < 3) return oct_context_fail(cx, OCT_USAGE, "training needs a target");
     x = oct_call(cx, m->dequant, x);
-    return self->training ? x : oct_softmax(cx, x);
+    return oct_cross_entropy_loss(cx, oct_softmax(cx, x), in[2], 0);
 }
 
 static const oct_module_type example_type = {.name = "example", .forward = forward};
@@ -49,8 +50,26 @@ static example *begin(rig *r, int loops, bool marked)
     CHILD(m, bn, oct_batch_norm_create(&m->bn, 3));
     oct_conv_geometry whole = {.kernel_h = 6, .kernel_w = 6, .stride = 1, .groups = 1};
     CHILD(m, classifier, oct_conv2d_create(&m->classifier, 3, 2, whole, true));
-    rig_begin(r, root, OCT_EXAMPLE(OCT_SHAPE(1, 6, 6, 3), OCT_SHAPE(1, 6, 6, 3)));
+    oct_example shapes =
+        *OCT_EXAMPLE(OCT_SHAPE(1, 6, 6, 3), OCT_SHAPE(1, 6, 6, 3), OCT_SHAPE(1, 2));
+    shapes.count = 2, shapes.training_count = 3;
+    rig_begin(r, root, &shapes);
+    for (int i = 0; i < 16; i++) /* one class or the other, as probabilities */
+        r->x[2][i] = (i + i / 2) % 2 == 0;
     return m;
+}
+
+/* A step on the loss that the forward returns. */
+static float step(rig *r)
+{
+    oct_params_zero(&r->params);
+    oct_tensor *loss = rig_call(r, true);
+    OK(oct_context_status(r->cx));
+    cr_assert_eq(oct_numel(loss), 1);
+    const float value = oct_f32(loss)[0];
+    cr_assert(isfinite(value));
+    rig_descend(r, loss);
+    return value;
 }
 
 Test(prepare_in_detail, jit_strip_keeps_the_loop_and_fuses_in_it)
@@ -71,11 +90,10 @@ Test(prepare_in_detail, jit_strip_keeps_the_loop_and_fuses_in_it)
     rig_calibrate(&r);
     OK(oct_set_fake_quant(r.root, OCT_STATE_QAT));
     double first = 0, last = 0;
-    for (int step = 0; step < 40; step++) {
-        m->loops = 1 + step % 4;
-        last = rig_step(&r);
-        cr_assert(isfinite(last));
-        if (step == 0) first = last;
+    for (int i = 0; i < 40; i++) {
+        m->loops = 1 + i % 4;
+        last = step(&r);
+        if (i == 0) first = last;
     }
     cr_assert_lt(last, first, "it trains");
 
@@ -85,10 +103,17 @@ Test(prepare_in_detail, jit_strip_keeps_the_loop_and_fuses_in_it)
     rig_end(&r);
 }
 
+enum { STEPS = 8 };
+
+typedef struct outcome {
+    float loss[STEPS];
+    int32_t classes[4][8]; /* with 1 to 4 turns */
+} outcome;
+
 /* Prepared by a method, calibrated, trained with 1 to 4 turns of the loop, evaluated and deployed with each
  * number of turns that the forward may have; what evaluation gives in the end, on so many threads. */
 static void run_all(oct_prepare_method method, bool by_hand, bool changes, int threads,
-                    float kept[4 * 16])
+                    outcome *kept)
 {
     rig r;
     example *m = begin(&r, 2, changes);
@@ -101,17 +126,17 @@ static void run_all(oct_prepare_method method, bool by_hand, bool changes, int t
     rig_prepare(&r, &options);
     rig_calibrate(&r);
     OK(oct_set_fake_quant(r.root, OCT_STATE_QAT));
-    for (int step = 0; step < 8; step++) {
-        if (changes) m->loops = 1 + step % 4;
-        cr_assert(isfinite(rig_step(&r)));
+    for (int i = 0; i < STEPS; i++) {
+        if (changes) m->loops = 1 + i % 4;
+        kept->loss[i] = step(&r);
     }
     for (int turns = 1; turns <= 4; turns++) {
         if (changes) m->loops = turns;
         rig_convert(&r);
         oct_module_train(r.root, false);
         const oct_tensor *y = rig_forward(&r);
-        cr_assert_eq(oct_numel(y), 16);
-        memcpy(kept + 16 * (turns - 1), y->data, 16 * sizeof *kept);
+        cr_assert(y->dtype == OCT_S32 && oct_numel(y) == 8);
+        memcpy(kept->classes[turns - 1], y->data, sizeof kept->classes[0]);
         oct_module_train(r.root, true);
     }
     rig_end(&r);
@@ -129,16 +154,16 @@ Test(prepare_in_detail, the_network_runs_in_every_method_on_any_threads)
                 {OCT_METHOD_SYMBOLIC, false, false},
                 {OCT_METHOD_EAGER, true, false}, /* its forward just runs, */
                 {OCT_METHOD_EAGER, true, true}}; /* so blocks are nothing to it */
-    float kept[OCT_COUNT(ways)][4 * 16], other[4 * 16];
+    outcome kept[OCT_COUNT(ways)], other;
     for (size_t i = 0; i < OCT_COUNT(ways); i++) {
-        run_all(ways[i].method, ways[i].by_hand, ways[i].changes, 1, kept[i]);
+        run_all(ways[i].method, ways[i].by_hand, ways[i].changes, 1, &kept[i]);
         for (int threads = 2; threads <= 3; threads++) {
-            run_all(ways[i].method, ways[i].by_hand, ways[i].changes, threads, other);
-            cr_assert_arr_eq(other, kept[i], sizeof other, "%d threads", threads);
+            run_all(ways[i].method, ways[i].by_hand, ways[i].changes, threads, &other);
+            cr_assert_arr_eq(&other, &kept[i], sizeof other, "%d threads", threads);
         }
     }
-    cr_assert_arr_eq(kept[4], kept[3], sizeof other, "symbolic as jit");
-    cr_assert_arr_eq(kept[6], kept[0], sizeof other, "one module for all turns, by hand or not");
+    cr_assert_arr_eq(&kept[4], &kept[3], sizeof other, "symbolic as jit");
+    cr_assert_arr_eq(&kept[6], &kept[0], sizeof other, "one module for all turns, by hand or not");
 }
 
 Test(prepare_in_detail, the_printed_graph_and_tree_show_what_happened)
@@ -150,9 +175,10 @@ Test(prepare_in_detail, the_printed_graph_and_tree_show_what_happened)
     OK(rig_try(&r, &options, &report));
     OK(oct_graph_table(oct_graph_of(r.root), &table));
     OK(oct_tree_write(&tree, r.root));
-    static const char *const rows[] = {"opcode",     "placeholder", "call_module",      "quant0",
-                                       "quant1",     "get_attr",    "_generated_add_0", "scope_end",
-                                       "classifier", "output"};
+    static const char *const rows[] = {
+        "opcode",           "placeholder", "call_module",        "quant0",  "quant1", "get_attr",
+        "_generated_add_0", "scope_end",   "classifier",         "squeeze", "argmax", "In training",
+        "dequant",          "softmax",     "cross_entropy_loss", "output"};
     for (size_t i = 0; i < OCT_COUNT(rows); i++)
         cr_assert(strstr(table.data, rows[i]), "no %s in\n%s", rows[i], table.data);
     static const char *const lines[] = {
@@ -172,7 +198,7 @@ Test(prepare_in_detail, replacing_and_fusing_leave_the_float_model_as_it_was)
     rig r;
     begin(&r, 2, true);
     oct_module_train(r.root, false);
-    float before[16], after[16];
+    int32_t before[8], after[8];
     memcpy(before, rig_forward(&r)->data, sizeof before);
     oct_module_train(r.root, true);
     oct_prepare_options options = rig_options(OCT_METHOD_JIT_STRIP);
@@ -192,7 +218,7 @@ Test(prepare_in_detail, an_unmarked_loop_that_changes_is_refused)
     rig_prepare(&r, &options);
     rig_calibrate(&r);
     OK(oct_set_fake_quant(r.root, OCT_STATE_QAT));
-    rig_step(&r); /* two turns, as recorded */
+    step(&r); /* two turns, as recorded */
     m->loops = 3;
     rig_call(&r, false);
     REFUSED(oct_context_status(r.cx), OCT_PREPARE, "conv");
@@ -201,7 +227,7 @@ Test(prepare_in_detail, an_unmarked_loop_that_changes_is_refused)
     rig_call(&r, false);
     REFUSED(oct_context_status(r.cx), OCT_PREPARE, "classifier");
     m->loops = 2; /* and goes on where it is as recorded */
-    rig_step(&r);
+    step(&r);
     rig_end(&r);
 }
 
@@ -243,14 +269,14 @@ Test(prepare_in_detail, jit_quantizes_what_lies_outside_of_the_stubs_too)
     begin(&r, 2, true);
     oct_prepare_options options = rig_options(OCT_METHOD_JIT);
     rig_prepare(&r, &options);
-    oct_module *softmax = oct_module_find(r.root, "_generated_softmax_0");
-    cr_assert(softmax && softmax->type == &oct_qat_softmax_type);
+    const oct_module *shift = oct_module_find(r.root, "_generated_add_scalar_0");
+    cr_assert(shift && oct_is_quantized(shift));
     rig_end(&r);
 
     begin(&r, 2, true);
     options = rig_options(OCT_METHOD_JIT_STRIP);
     rig_prepare(&r, &options);
-    cr_assert_null(oct_module_find(r.root, "_generated_softmax_0"));
+    cr_assert_null(oct_module_find(r.root, "_generated_add_scalar_0"));
     rig_end(&r);
 }
 
@@ -318,9 +344,48 @@ Test(prepare_in_detail, sensitive_layers_get_sixteen_bits)
     rig_calibrate(&r);
     OK(oct_set_fake_quant(r.root, OCT_STATE_QAT));
     float scale = r.quantizers.items[r.quantizers.count - 1]->scale[0];
-    for (int step = 0; step < 5; step++)
-        rig_step(&r);
+    for (int i = 0; i < 5; i++)
+        step(&r);
     cr_assert_eq(r.quantizers.items[r.quantizers.count - 1]->scale[0], scale, "fixed");
     rig_convert(&r); /* 16-bit codes in the deployed model, bit for bit */
+    rig_end(&r);
+}
+
+/* Deployed is what evaluation does: class numbers, in integers from end to end. */
+Test(prepare_in_detail, what_only_training_does_is_reported_and_not_deployed)
+{
+    rig r;
+    begin(&r, 2, true);
+    oct_prepare_options options = rig_options(OCT_METHOD_JIT);
+    oct_text report = {0}, islands = {0};
+    oct_program program;
+    OK(rig_try(&r, &options, &report));
+    OK(oct_quantizers_collect(&r.quantizers, r.root));
+    rig_calibrate(&r);
+    rig_freeze(&r);
+    OK(oct_convert(&program, r.root, &r.example, options.target, &islands));
+    for (int64_t i = 0; i < program.num_steps; i++)
+        cr_assert_null(program.steps[i].island, "%s is float", program.steps[i].name);
+    cr_assert_eq(program.num_inputs, 2);
+    cr_assert_eq(program.values[program.output].dtype, OCT_S32);
+    cr_assert(strstr(report.data, "only training calls it"), "%s", report.data);
+    cr_assert(strstr(report.data, "to float, in training only"), "%s", report.data);
+    cr_assert(strstr(report.data, "in evaluation only"), "%s", report.data);
+    cr_assert_null(strstr(report.data, "never called"), "%s", report.data);
+    oct_program_free(&program);
+    oct_text_free(&islands);
+    oct_text_free(&report);
+    rig_end(&r);
+}
+
+Test(prepare_in_detail, a_training_forward_without_its_target_is_named)
+{
+    rig r;
+    begin(&r, 2, true);
+    r.example.training_count = 0;
+    oct_prepare_options options = rig_options(OCT_METHOD_JIT_STRIP);
+    REFUSED(rig_try(&r, &options, NULL), OCT_USAGE, "in training mode: ");
+    cr_assert(rig_says("training needs a target"));
+    r.example.training_count = 3;
     rig_end(&r);
 }
