@@ -21,6 +21,12 @@ static void read_library(oct_comm *comm)
     snprintf(comm->library, sizeof(comm->library), "%.*s", OCT_HOST_BYTES - 1, text);
 }
 
+void oct_host_name(char host[OCT_HOST_BYTES])
+{
+    host[OCT_HOST_BYTES - 1] = '\0';
+    if (gethostname(host, OCT_HOST_BYTES - 1) != 0) snprintf(host, OCT_HOST_BYTES, "unknown host");
+}
+
 /* Everybody learns every host, so that a missing rank can be named with it. */
 static oct_status share_hosts(oct_comm *comm)
 {
@@ -46,8 +52,11 @@ static oct_status start_mpi(oct_comm *comm, double deadline_s)
     comm->state->deadline_s = deadline_s;
 
     oct_launcher_prepare();
-    OCT_CHECK(MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided) == MPI_SUCCESS, OCT_LOST,
-              "MPI did not start");
+    oct_rank_table_join();
+    oct_watch_begin(OCT_RANK_IN_INIT, deadline_s);
+    int error = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided);
+    oct_watch_end();
+    OCT_CHECK(error == MPI_SUCCESS, OCT_LOST, "MPI did not start");
     read_library(comm);
     OCT_CHECK(provided >= MPI_THREAD_FUNNELED, OCT_RESOURCE,
               "%s was built without threads; Octet needs MPI_THREAD_FUNNELED", comm->library);
@@ -55,8 +64,11 @@ static oct_status start_mpi(oct_comm *comm, double deadline_s)
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     OCT_TRY(oct_launcher_check_world(size, comm->library));
 
-    OCT_CHECK(MPI_Comm_dup(MPI_COMM_WORLD, &comm->state->comm) == MPI_SUCCESS, OCT_LOST,
-              "MPI gave no communicator");
+    oct_watch_begin(OCT_RANK_IN_DUP, deadline_s);
+    error = MPI_Comm_dup(MPI_COMM_WORLD, &comm->state->comm);
+    oct_watch_end();
+    oct_rank_note_stage(OCT_RANK_RUNNING);
+    OCT_CHECK(error == MPI_SUCCESS, OCT_LOST, "MPI gave no communicator");
     MPI_Comm_set_errhandler(comm->state->comm, MPI_ERRORS_RETURN);
     OCT_TRY(oct_alloc(&comm->state->plan_begin, (size_t)size + 1, sizeof(int)));
     comm->face.rank = rank;
@@ -83,8 +95,7 @@ oct_status oct_comm_open(oct_comm **comm, double deadline_s)
     OCT_TRY(oct_alloc(&opened, 1, sizeof(*opened)));
     opened->face = oct_collective_one;
     snprintf(opened->library, sizeof(opened->library), "none");
-    if (gethostname(opened->host, sizeof(opened->host) - 1) != 0)
-        snprintf(opened->host, sizeof(opened->host), "unknown host");
+    oct_host_name(opened->host);
     if (oct_launched(&rank, &size)) OCT_TRY_OUT(start_mpi(opened, deadline_s));
     *comm = opened;
     opened = NULL;
@@ -116,11 +127,13 @@ static void end_mpi(oct_comm *comm)
         OCT_TRY_OUT(oct_exchange_begin(comm, OCT_EXCHANGE_CLOSE));
         OCT_TRY_OUT(oct_exchange_max(comm, &here, 1));
     }
+    oct_watch_begin(OCT_RANK_IN_FINALIZE, comm->state->deadline_s);
     if (comm->state->comm != MPI_COMM_NULL) MPI_Comm_free(&comm->state->comm);
     MPI_Finalize();
+    oct_watch_end();
     return;
 out:
-    oct_log(OCT_LOG_ERROR, "%s", oct_fail_text(0));
+    if (oct_rank_may_fail()) oct_log_anyone(OCT_LOG_ERROR, "%s", oct_fail_text(0));
     oct_stop(oct_status_exit(status));
 }
 

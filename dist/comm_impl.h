@@ -8,6 +8,7 @@
 #pragma once
 
 #include "dist/comm.h"
+#include "dist/rank_table.h"
 
 #include <mpi.h>
 #include <stdint.h>
@@ -93,6 +94,14 @@ oct_status oct_exchange_wait(const oct_comm *comm, int patience) OCT_NODISCARD;
 /* "rank 2 (node7)" */
 const char *oct_rank_text(const oct_comm *comm, int rank, char text[128]);
 
+/* When a wait with this deadline is spoken of: half a minute, less if the deadline is short. */
+double oct_warn_after(double deadline_s);
+
+/* watch.c: a deadline for a call of MPI that has none; notes the stage. Ends the process when it is
+ * over, having named those of this host that are missing. */
+void oct_watch_begin(oct_rank_stage stage, double deadline_s);
+void oct_watch_end(void);
+
 /* collect.c: the bodies of maximum and broadcast, inside an operation that has begun. */
 oct_status oct_exchange_max(const oct_comm *comm, int64_t *values, int64_t n) OCT_NODISCARD;
 oct_status oct_exchange_spread(const oct_comm *comm, void *data, size_t bytes,
@@ -115,3 +124,8 @@ static inline const oct_comm *oct_comm_of(const oct_collective *self)
 
 /* stop.c: ends the job as a defect; the assert hook. */
 void oct_stop_defect(void);
+/* Ends this process while another thread of it is inside of MPI; mpirun then ends the job. */
+void oct_stop_at_once(int exit_status) __attribute__((noreturn));
+
+/* comm.c: the name of this host. */
+void oct_host_name(char host[OCT_HOST_BYTES]);

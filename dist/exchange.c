@@ -6,10 +6,12 @@
  * flight can be neither taken back nor trusted, so nothing is exchanged any more and the caller ends
  * the job.
  */
+#include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
 #include "dist/comm_impl.h"
 
+#include <math.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -22,6 +24,7 @@ enum { KIND_BITS = 4, SEQUENCE_MASK = 0x7ff }; /* a tag may have 15 bits everywh
 enum { AFTER_YOU_MAX = 10 };
 
 static const double spin_s = 50e-6, yield_s = 2e-3, sleep_s = 200e-6, after_you_s = 0.2;
+static const double awake_s = 1, warn_s = 30;
 
 static const char *exchange_name(int exchange)
 {
@@ -196,6 +199,53 @@ static oct_status late(const oct_comm *comm, double waited_s)
                            exchange_name((int)s->exchange), s->sequence));
 }
 
+double oct_warn_after(double deadline_s)
+{
+    return fmin(warn_s, deadline_s / 2);
+}
+
+/* A rank that waits for an answer which itself waits for somebody is given a fifth more for each such
+ * step, but not less than a second, in which the one that is truly missing is named. */
+static double with_patience(double seconds, int patience)
+{
+    return seconds + (patience - 1) * fmin(seconds, fmax(seconds / 5, 1));
+}
+
+/* What can be seen of the process of a rank on this host. */
+static const char *state_text(int rank)
+{
+    oct_rank_view view;
+    if (!oct_rank_table_find(rank, &view)) return "";
+    char state = oct_process_state(view.pid);
+    return state == 'T'                 ? ", whose process is stopped,"
+           : state == 'Z' || state == 0 ? ", whose process is gone,"
+                                        : "";
+}
+
+/* Names the first rank that this one waits for. */
+static void warn(const oct_comm *comm, double waited_s, int *missing)
+{
+    const oct_comm_state *s = comm->state;
+    char mine[128], other[128];
+    size_t i = 0;
+    while (i < s->posted && s->requests[i] == MPI_REQUEST_NULL)
+        i++;
+    if (i == s->posted || !oct_rank_may_warn()) return;
+    *missing = s->transfers[i].peer;
+    oct_log_anyone(
+        OCT_LOG_WARN, "%s has waited %.0f s for %s%s in %s %u; the job ends after %.0f s",
+        oct_rank_text(comm, comm->face.rank, mine), waited_s, oct_rank_text(comm, *missing, other),
+        state_text(*missing), exchange_name((int)s->exchange), s->sequence, s->deadline_s);
+}
+
+static void say_that_it_goes_on(const oct_comm *comm, int missing, double waited_s)
+{
+    char mine[128], other[128];
+    oct_log_anyone(OCT_LOG_WARN, "%s goes on after %.0f s: it waited for %s",
+                   oct_rank_text(comm, comm->face.rank, mine), waited_s,
+                   oct_rank_text(comm, missing, other));
+}
+
 static void idle(double quiet_s)
 {
     if (quiet_s < spin_s) return;
@@ -208,7 +258,10 @@ static void idle(double quiet_s)
 oct_status oct_exchange_wait(const oct_comm *comm, int patience)
 {
     oct_comm_state *s = comm->state;
-    double quiet_since = oct_seconds();
+    const double warn_after = with_patience(oct_warn_after(s->deadline_s), patience);
+    const double deadline = with_patience(s->deadline_s, patience);
+    double last = oct_seconds(), quiet_s = 0;
+    int missing = -1; /* the rank that was warned of */
     while (s->pending > 0) {
         int finished = 0;
         int error = MPI_Testsome((int)s->posted, s->requests, &finished, s->done, s->answers);
@@ -217,14 +270,21 @@ oct_status oct_exchange_wait(const oct_comm *comm, int patience)
         for (int i = 0; i < finished; i++)
             OCT_TRY(check_answer(comm, &s->transfers[s->done[i]], &s->answers[i],
                                  error == MPI_SUCCESS ? MPI_SUCCESS : s->answers[i].MPI_ERROR));
+        /* A rank that was stopped itself accuses nobody when it wakes: only time that it was awake
+         * counts. */
         double now = oct_seconds();
+        quiet_s += fmin(now - last, awake_s);
+        last = now;
         if (finished > 0) {
+            if (missing >= 0) say_that_it_goes_on(comm, missing, quiet_s);
+            missing = -1;
             s->pending -= (size_t)finished;
-            quiet_since = now;
+            quiet_s = 0;
             continue;
         }
-        if (now - quiet_since > s->deadline_s * patience) return late(comm, now - quiet_since);
-        idle(now - quiet_since);
+        if (quiet_s > deadline) return late(comm, quiet_s);
+        if (quiet_s > warn_after && missing < 0) warn(comm, quiet_s, &missing);
+        idle(quiet_s);
     }
     s->posted = 0;
     return OCT_OK;

@@ -8,10 +8,17 @@
 void oct_stop(int exit_status)
 {
     int started = 0, ended = 0;
+    oct_rank_note_end(exit_status);
     fflush(NULL);
     MPI_Initialized(&started);
     MPI_Finalized(&ended);
     if (started && !ended) MPI_Abort(MPI_COMM_WORLD, exit_status);
+    _exit(exit_status);
+}
+
+void oct_stop_at_once(int exit_status)
+{
+    oct_rank_note_end(exit_status);
     _exit(exit_status);
 }
 

@@ -100,15 +100,10 @@ oct_status oct_log_file(const char *path)
     return OCT_OK;
 }
 
-void oct_log(oct_log_level level, const char *format, ...)
+static void say(oct_log_level level, const char *format, va_list args)
 {
-    if (!speaking) return;
     char text[LINE_BYTES], line[LINE_BYTES];
-    va_list args;
-    va_start(args, format);
-    int written = vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    if (written < 0) return;
+    if (vsnprintf(text, sizeof text, format, args) < 0) return;
     compose(line, level, text);
     pthread_mutex_lock(&lock);
     if (level <= shown) {
@@ -118,6 +113,23 @@ void oct_log(oct_log_level level, const char *format, ...)
     }
     append(line);
     pthread_mutex_unlock(&lock);
+}
+
+void oct_log(oct_log_level level, const char *format, ...)
+{
+    if (!speaking) return;
+    va_list args;
+    va_start(args, format);
+    say(level, format, args);
+    va_end(args);
+}
+
+void oct_log_anyone(oct_log_level level, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    say(level, format, args);
+    va_end(args);
 }
 
 void oct_log_bar(const char *format, ...)

@@ -20,5 +20,8 @@ oct_status oct_log_file(const char *path) OCT_NODISCARD;
 /* "octet: text", "octet: warning: text", "octet: error: text". */
 void oct_log(oct_log_level level, const char *format, ...) OCT_PRINTF(2, 3);
 
+/* The same from any rank, also from one that does not speak: what only it knows. */
+void oct_log_anyone(oct_log_level level, const char *format, ...) OCT_PRINTF(2, 3);
+
 /* A progress line that the next line replaces (bar on a terminal); log_clear removes it. */
 void oct_log_bar(const char *format, ...) OCT_PRINTF(1, 2);

@@ -150,6 +150,41 @@ Test(fault, a_stopped_rank_is_named_and_goes_with_the_job, .timeout = 90)
     oct_job_free(&job);
 }
 
+/* mpirun wakes it to end it; it must not accuse those that have gone. */
+Test(fault, a_stopped_rank_is_warned_of_first_and_there_is_one_error, .timeout = 90)
+{
+    for (int ranks = 2; ranks <= 3; ranks++) {
+        oct_job job = oct_mpirun(ranks, LIMIT_S, "rank_fault", "stopped", "1", "4", NULL);
+        oct_check_exit(job, 6);
+        cr_assert_eq(oct_job_said_times(&job, "octet: warning:"), 1, "%s", job.err);
+        oct_check_said(job, " has waited 2 s for rank 1 (");
+        oct_check_said(job, "), whose process is stopped, in sum over leaves 23;");
+        cr_assert_eq(oct_job_said_times(&job, "octet: error:"), 1, "%s", job.err);
+        oct_job_free(&job);
+    }
+}
+
+/* MPI itself waits for ever in these calls. */
+Test(fault, a_rank_that_stands_still_where_mpi_starts_or_ends_is_named, .timeout = 180)
+{
+    static const struct {
+        const char *call, *name, *rank;
+    } halts[] = {
+        {"init", "MPI_Init", "0"}, {"dup", "MPI_Comm_dup", "2"}, {"finalize", "MPI_Finalize", "1"}};
+    for (size_t i = 0; i < OCT_COUNT(halts); i++) {
+        char said[128];
+        oct_job job = oct_mpirun(3, LIMIT_S, "rank_halt", halts[i].call, halts[i].rank, "3", NULL);
+        oct_check_exit(job, 6);
+        snprintf(said, sizeof(said), "octet: error: %s waited 3", halts[i].name);
+        oct_check_said(job, said);
+        snprintf(said, sizeof(said), " for rank %s (its process is stopped) on ", halts[i].rank);
+        cr_assert_eq(oct_job_said_times(&job, said), 2, "%s", job.err); /* warning and error */
+        cr_assert_eq(oct_job_said_times(&job, "octet: error:"), 1, "%s", job.err);
+        cr_assert_eq(oct_job_said_times(&job, "ended"), 0, "%s", job.out);
+        oct_job_free(&job);
+    }
+}
+
 Test(fault, another_order_of_collectives_is_an_error_not_a_hang, .timeout = 90)
 {
     oct_job job = oct_mpirun(3, LIMIT_S, "rank_fault", "order", "1", NULL);
@@ -240,6 +275,17 @@ Test(start, under_mpirun_every_rank_knows_its_place, .timeout = 90)
     oct_check_said(job, "rank 0 of 3, Open MPI ");
     oct_check_said(job, "rank 1 of 3, Open MPI ");
     oct_check_said(job, "rank 2 of 3, Open MPI ");
+    oct_job_free(&job);
+}
+
+/* It ended well, so mpirun lets its peers wait in MPI_Init for it. */
+Test(start, a_rank_that_is_another_program_is_named_at_once, .timeout = 90)
+{
+    oct_job job = oct_mpirun(1, 50, "rank_hello", ":", "-n", "1", "/bin/true", NULL);
+    oct_check_exit(job, 6);
+    oct_check_said(job, "octet: error: rank 1 on ");
+    oct_check_said(job, "ended before it started MPI");
+    cr_assert_eq(oct_job_said_times(&job, "octet: error:"), 1, "%s", job.err);
     oct_job_free(&job);
 }
 

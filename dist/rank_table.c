@@ -1,0 +1,199 @@
+/* The table of ranks in shared memory: in a file without a name of the process that started mpirun, or
+ * in the folder that mpirun keeps for the time of its job. */
+#include "dist/rank_table.h"
+
+#include "core/base/text.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const uint64_t table_mark = 0x31656c6261742d72; /* "r-table1" */
+static const double warn_every_s = 20;
+
+typedef struct line {
+    _Atomic int32_t pid, rank, stage, exit_status;
+    _Atomic int64_t step;
+} line;
+
+/* Zero is the state at first. */
+typedef struct rank_table {
+    _Atomic uint64_t mark;
+    _Atomic int32_t stop, failed;
+    _Atomic int64_t warned_ms;
+    line lines[];
+} rank_table;
+
+static rank_table *table;
+static int num_lines;
+static line *mine; /* NULL: not a rank, or no table */
+
+static size_t bytes_for(int64_t lines)
+{
+    return sizeof(rank_table) + (size_t)lines * sizeof(line);
+}
+
+static bool map(int fd, int64_t lines)
+{
+    void *memory = mmap(NULL, bytes_for(lines), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (memory == MAP_FAILED) return false;
+    table = memory;
+    num_lines = (int)lines;
+    return true;
+}
+
+bool oct_rank_table_create(int64_t ranks, char place[64])
+{
+    int fd = memfd_create("octet-ranks", MFD_CLOEXEC);
+    if (fd < 0) return false;
+    if (ftruncate(fd, (off_t)bytes_for(ranks)) != 0 || !map(fd, ranks)) {
+        close(fd);
+        return false;
+    }
+    atomic_store(&table->mark, table_mark);
+    snprintf(place, 64, "/proc/%ld/fd/%d", (long)getpid(), fd); /* open as long as this process */
+    return true;
+}
+
+/* The launcher's table; anything else at that place is left alone. */
+static bool open_given(const char *place)
+{
+    struct stat info;
+    int fd = open(place, O_RDWR | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) return false;
+    bool opened = fstat(fd, &info) == 0 && S_ISREG(info.st_mode) &&
+                  (size_t)info.st_size >= bytes_for(1) &&
+                  map(fd, ((int64_t)info.st_size - (int64_t)bytes_for(0)) / (int64_t)sizeof(line));
+    close(fd);
+    if (opened && atomic_load(&table->mark) != table_mark) {
+        munmap(table, bytes_for(num_lines));
+        table = NULL;
+        num_lines = 0;
+    }
+    return table != NULL;
+}
+
+static bool open_in_folder(const char *folder, int64_t lines)
+{
+    char path[4096];
+    if ((size_t)snprintf(path, sizeof(path), "%s/octet-ranks", folder) >= sizeof(path))
+        return false;
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
+    if (fd < 0) return false;
+    bool opened = ftruncate(fd, (off_t)bytes_for(lines)) == 0 && map(fd, lines);
+    close(fd);
+    if (opened) atomic_store(&table->mark, table_mark);
+    return opened;
+}
+
+static bool number_of(const char *variable, int64_t *number)
+{
+    const char *text = getenv(variable);
+    return text && oct_parse_i64(text, number) && *number >= 0 && *number < 1 << 20;
+}
+
+void oct_rank_table_join(void)
+{
+    int64_t rank, place, ranks;
+    const char *given = getenv(OCT_RANK_TABLE_VARIABLE), *folder = getenv("PMIX_SERVER_TMPDIR");
+    if (mine || !number_of("OMPI_COMM_WORLD_RANK", &rank) ||
+        !number_of("OMPI_COMM_WORLD_LOCAL_RANK", &place) ||
+        !number_of("OMPI_COMM_WORLD_LOCAL_SIZE", &ranks))
+        return;
+    if (!(given && open_given(given)) && !(folder && open_in_folder(folder, ranks))) return;
+    if (place >= num_lines) return;
+    line *l = &table->lines[place];
+    atomic_store(&l->rank, (int32_t)rank);
+    atomic_store(&l->step, 0);
+    atomic_store(&l->stage, OCT_RANK_STARTED);
+    atomic_store(&l->pid, (int32_t)getpid());
+    mine = l;
+}
+
+void oct_rank_note_stage(oct_rank_stage stage)
+{
+    if (mine) atomic_store(&mine->stage, (int32_t)stage);
+}
+
+void oct_rank_note_step(int64_t step)
+{
+    if (mine) atomic_store(&mine->step, step);
+}
+
+void oct_rank_note_end(int exit_status)
+{
+    if (!mine) return;
+    atomic_store(&mine->exit_status, exit_status);
+    atomic_store(&mine->stage, OCT_RANK_ENDED);
+}
+
+int oct_rank_table_lines(void)
+{
+    return num_lines;
+}
+
+oct_rank_view oct_rank_table_line(int number)
+{
+    line *l = &table->lines[number];
+    return (oct_rank_view){
+        .rank = atomic_load(&l->rank),
+        .pid = atomic_load(&l->pid),
+        .stage = (oct_rank_stage)atomic_load(&l->stage),
+        .exit_status = atomic_load(&l->exit_status),
+        .step = atomic_load(&l->step),
+    };
+}
+
+bool oct_rank_table_find(int rank, oct_rank_view *view)
+{
+    for (int i = 0; i < num_lines; i++) {
+        *view = oct_rank_table_line(i);
+        if (view->pid > 0 && view->rank == rank) return true;
+    }
+    return false;
+}
+
+char oct_process_state(int pid)
+{
+    char path[64], text[512];
+    snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return kill(pid, 0) == 0 ? 'R' : 0; /* no /proc here */
+    ssize_t length = read(fd, text, sizeof(text) - 1);
+    close(fd);
+    if (length <= 0) return 0;
+    text[length] = '\0';
+    const char *behind = strrchr(text, ')'); /* of the name, which may hold anything */
+    return behind && behind[1] == ' ' ? behind[2] : 'R';
+}
+
+void oct_rank_table_ask_to_stop(void)
+{
+    if (table) atomic_store(&table->stop, 1);
+}
+
+bool oct_rank_stop_asked(void)
+{
+    return table && atomic_load(&table->stop) != 0;
+}
+
+bool oct_rank_may_fail(void)
+{
+    int32_t nobody = 0;
+    return !table || atomic_compare_exchange_strong(&table->failed, &nobody, (int32_t)getpid()) ||
+           nobody == (int32_t)getpid();
+}
+
+bool oct_rank_may_warn(void)
+{
+    if (!table) return true;
+    int64_t now = (int64_t)(oct_seconds() * 1e3), last = atomic_load(&table->warned_ms);
+    if (last > 0 && now - last < (int64_t)(warn_every_s * 1e3)) return false;
+    return atomic_compare_exchange_strong(&table->warned_ms, &last, now);
+}

@@ -1,0 +1,53 @@
+/* What the ranks of one host, and the process that started them, know of each other without MPI: a
+ * table in shared memory with a line for each rank.
+ *
+ * It answers where MPI cannot be asked: before it has started, while it ends, and when a rank is gone.
+ * Where there is no place for it (the launcher has no folder on this host) only names are lost: every
+ * function then does nothing, or what a rank alone would do. A process has one table.
+ */
+#pragma once
+
+#include "core/base/status.h"
+
+#include <stdint.h>
+
+/* How far a rank has come. */
+typedef enum oct_rank_stage {
+    OCT_RANK_ABSENT,
+    OCT_RANK_STARTED,
+    OCT_RANK_IN_INIT, /* inside of MPI_Init */
+    OCT_RANK_IN_DUP,  /* inside of MPI_Comm_dup */
+    OCT_RANK_RUNNING,
+    OCT_RANK_IN_FINALIZE,
+    OCT_RANK_ENDED
+} oct_rank_stage;
+
+/* For the process that starts mpirun: a table of so many lines, and its place as the environment must
+ * name it to the ranks. False where it cannot be made. */
+bool oct_rank_table_create(int64_t ranks, char place[64]);
+#define OCT_RANK_TABLE_VARIABLE "OCT_RANK_TABLE"
+
+/* What the line of rank `rank`, or the line with this number, says. */
+typedef struct oct_rank_view {
+    int rank, pid;
+    oct_rank_stage stage;
+    int exit_status; /* of a rank that has ended */
+    int64_t step;    /* training steps that it has begun; 0: none */
+} oct_rank_view;
+int oct_rank_table_lines(void); /* 0 without a table */
+oct_rank_view oct_rank_table_line(int line);
+bool oct_rank_table_find(int rank, oct_rank_view *view);
+/* 'R' and 'S' run or wait, 'T' is stopped, 'Z' has ended, 0 is gone. */
+char oct_process_state(int pid);
+
+void oct_rank_table_ask_to_stop(void);
+bool oct_rank_stop_asked(void);
+
+/* For a rank. The first call looks for the table. */
+void oct_rank_table_join(void);
+void oct_rank_note_stage(oct_rank_stage stage);
+void oct_rank_note_step(int64_t step);
+void oct_rank_note_end(int exit_status);
+/* Several ranks see the same failure, or wait for the same rank; the first one tells. */
+bool oct_rank_may_fail(void);
+bool oct_rank_may_warn(void); /* once in 20 seconds */

@@ -1,0 +1,304 @@
+/* A clock beside the calls of MPI that wait for all ranks without a deadline: its start, the duplicate of
+ * its communicator, and its end.
+ *
+ * A thread counts while the call lasts. It knows of the other ranks of this host what the table of
+ * ranks and /proc tell: who has not come as far, who is stopped, who is gone. After half a minute it
+ * says for whom the call waits, and after the deadline it ends this process and with it the job. It
+ * counts only time in which it runs, so a rank that was stopped itself accuses nobody when it wakes.
+ */
+#include "core/base/log.h"
+#include "core/base/text.h"
+#include "dist/comm_impl.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <math.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { STACK_BYTES = 512 << 10, NAMED_MAX = 8, NAMES_BYTES = 1024, ANCESTORS_MAX = 16 };
+
+static const double tick_s = 0.1, tick_counts_s = 0.5, look_for_gone_s = 2;
+
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t over_changed;
+    pthread_t thread;
+    bool running, over;
+    oct_rank_stage stage;
+    double deadline_s;
+} watch = {.lock = PTHREAD_MUTEX_INITIALIZER, .over_changed = PTHREAD_COND_INITIALIZER};
+
+static const char *stage_name(oct_rank_stage stage)
+{
+    return stage == OCT_RANK_IN_FINALIZE ? "MPI_Finalize"
+           : stage == OCT_RANK_IN_DUP    ? "MPI_Comm_dup"
+                                         : "MPI_Init";
+}
+
+static int64_t env_count(const char *name, int64_t otherwise)
+{
+    int64_t number;
+    const char *text = getenv(name);
+    return text && oct_parse_i64(text, &number) && number >= 0 ? number : otherwise;
+}
+
+/* Who started this rank, as its environment says. */
+static int64_t ranks_here(void)
+{
+    return env_count("OMPI_COMM_WORLD_LOCAL_SIZE", 1);
+}
+
+static bool all_are_here(void)
+{
+    return ranks_here() == env_count("OMPI_COMM_WORLD_SIZE", 1);
+}
+
+/* The value of a variable in the environment of a process, -1 when it has none; -2: not readable. */
+static int64_t variable_of(int pid, const char *name)
+{
+    char path[64], text[32768];
+    size_t used = 0, length = strlen(name);
+    snprintf(path, sizeof(path), "/proc/%d/environ", pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return -2;
+    for (ssize_t got;
+         used < sizeof(text) - 1 && (got = read(fd, text + used, sizeof(text) - 1 - used)) > 0;)
+        used += (size_t)got;
+    close(fd);
+    text[used] = '\0';
+    int64_t number = -1;
+    for (const char *at = text; at < text + used; at += strlen(at) + 1)
+        if (strncmp(at, name, length) == 0 && at[length] == '=')
+            return oct_parse_i64(at + length + 1, &number) ? number : -1;
+    return used > 0 ? -1 : -2;
+}
+
+static bool is_launcher(int pid)
+{
+    static const char *const names[] = {"mpirun", "mpiexec", "orterun",
+                                        "orted",  "prterun", "prted"};
+    char path[64], name[64] = "";
+    snprintf(path, sizeof(path), "/proc/%d/comm", pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return false;
+    ssize_t length = read(fd, name, sizeof(name) - 1);
+    close(fd);
+    name[length > 0 ? length : 0] = '\0';
+    name[strcspn(name, "\n")] = '\0';
+    for (size_t i = 0; i < OCT_COUNT(names); i++)
+        if (strcmp(name, names[i]) == 0) return true;
+    return false;
+}
+
+static int parent_of(int pid)
+{
+    char path[64], text[512];
+    int parent = 0;
+    snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return 0;
+    ssize_t length = read(fd, text, sizeof(text) - 1);
+    close(fd);
+    text[length > 0 ? length : 0] = '\0';
+    const char *behind = strrchr(text, ')');
+    return behind && sscanf(behind + 1, " %*c %d", &parent) == 1 ? parent : 0;
+}
+
+/* 0 where it is not to be seen, as in a container with processes of its own. */
+static int launcher_of_this_host(void)
+{
+    int pid = getppid();
+    for (int i = 0; i < ANCESTORS_MAX && pid > 1; i++, pid = parent_of(pid))
+        if (is_launcher(pid)) return pid;
+    return 0;
+}
+
+/* Does a process of the launcher with this place among the ranks of the host exist? Wrappers count:
+ * they have the environment of their rank. True also when that cannot be told. */
+static bool place_is_taken(int launcher, int64_t place)
+{
+    char path[64];
+    int child;
+    snprintf(path, sizeof(path), "/proc/%d/task", launcher);
+    DIR *threads = opendir(path);
+    if (!threads) return true;
+    bool taken = false;
+    for (struct dirent *entry; !taken && (entry = readdir(threads)) != NULL;) {
+        char children[512];
+        snprintf(children, sizeof(children), "%s/%s/children", path, entry->d_name);
+        FILE *file = entry->d_name[0] == '.' ? NULL : fopen(children, "re");
+        while (file && !taken && fscanf(file, "%d", &child) == 1) {
+            int64_t its = variable_of(child, "OMPI_COMM_WORLD_LOCAL_RANK");
+            taken = its == place || its == -2;
+        }
+        if (file) fclose(file);
+    }
+    closedir(threads);
+    return taken;
+}
+
+/* A process that ended well before it started MPI is missed by nobody but its peers. Returns its place
+ * on this host, or -1. */
+static int64_t find_gone(void)
+{
+    int launcher = launcher_of_this_host();
+    if (launcher == 0) return -1;
+    for (int64_t place = 0; place < ranks_here() && place < oct_rank_table_lines(); place++)
+        if (oct_rank_table_line((int)place).pid == 0 && !place_is_taken(launcher, place))
+            return place;
+    return -1;
+}
+
+/* "rank 1", or where the ranks of this host are not all there are, "process 1 of the ranks here". */
+static int name_of(int64_t place, const oct_rank_view *view, char *text, size_t size)
+{
+    if (view->pid > 0) return snprintf(text, size, "rank %d", view->rank);
+    if (all_are_here()) return snprintf(text, size, "rank %lld", (long long)place);
+    return snprintf(text, size, "process %lld of the %lld", (long long)place,
+                    (long long)ranks_here());
+}
+
+/* Those of this host that have not come as far as `stage`, or stand still there. */
+static size_t name_missing(oct_rank_stage stage, char names[NAMES_BYTES])
+{
+    size_t missing = 0, used = 0;
+    names[0] = '\0';
+    for (int64_t place = 0; place < ranks_here() && place < oct_rank_table_lines(); place++) {
+        oct_rank_view view = oct_rank_table_line((int)place);
+        bool absent = view.pid == 0, stopped = !absent && oct_process_state(view.pid) == 'T';
+        if (!absent && !stopped && view.stage >= stage) continue;
+        if (missing++ >= NAMED_MAX) continue;
+        char name[64];
+        name_of(place, &view, name, sizeof(name));
+        used += (size_t)snprintf(names + used, NAMES_BYTES - used, "%s%s (%s)",
+                                 used > 0 ? ", " : "", name,
+                                 absent    ? "its process has not started Octet"
+                                 : stopped ? "its process is stopped"
+                                           : "it has not come as far");
+    }
+    if (missing > NAMED_MAX)
+        snprintf(names + used, NAMES_BYTES - used, " and %zu more", missing - NAMED_MAX);
+    return missing;
+}
+
+static void explain(oct_rank_stage stage, char text[NAMES_BYTES + 256])
+{
+    char names[NAMES_BYTES], host[OCT_HOST_BYTES];
+    oct_host_name(host);
+    if (name_missing(stage, names) > 0)
+        snprintf(text, NAMES_BYTES + 256, "for %s on %s", names, host);
+    else if (oct_rank_table_lines() == 0 || !all_are_here())
+        snprintf(text, NAMES_BYTES + 256,
+                 "for a rank of another host: those of %s that can be seen are there", host);
+    else
+        snprintf(text, NAMES_BYTES + 256, "although every rank is there: MPI itself is stuck");
+}
+
+static void warn(double waited_s)
+{
+    char text[NAMES_BYTES + 256];
+    if (!oct_rank_may_warn()) return;
+    explain(watch.stage, text);
+    oct_log_anyone(OCT_LOG_WARN, "%s has waited %.0f s %s; the job ends after %.0f s",
+                   stage_name(watch.stage), waited_s, text, watch.deadline_s);
+}
+
+static void end_late(double waited_s)
+{
+    char text[NAMES_BYTES + 256];
+    if (oct_rank_may_fail()) {
+        explain(watch.stage, text);
+        oct_log_anyone(OCT_LOG_ERROR,
+                       "%s waited %.3g s %s; look at that process or host, then start again",
+                       stage_name(watch.stage), waited_s, text);
+    }
+    oct_stop_at_once(oct_status_exit(OCT_LOST));
+}
+
+static void end_incomplete(int64_t place)
+{
+    char name[64], host[OCT_HOST_BYTES];
+    oct_rank_view view = oct_rank_table_line((int)place);
+    oct_host_name(host);
+    name_of(place, &view, name, sizeof(name));
+    if (oct_rank_may_fail())
+        oct_log_anyone(OCT_LOG_ERROR,
+                       "%s on %s ended before it started MPI, so the others would wait for it for "
+                       "ever; start the same program on all ranks",
+                       name, host);
+    oct_stop_at_once(oct_status_exit(OCT_LOST));
+}
+
+/* Sleeps for a tick, or less when the call is over. Returns the time that counts. */
+static double tick(void)
+{
+    struct timespec until;
+    double begin = oct_seconds();
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += (long)(tick_s * 1e9);
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    pthread_cond_timedwait(&watch.over_changed, &watch.lock, &until);
+    return fmin(oct_seconds() - begin, tick_counts_s);
+}
+
+static void *count(void *unused)
+{
+    double waited_s = 0, looked_s = 0;
+    int64_t gone = -1;
+    bool warned = false;
+    (void)unused;
+    pthread_mutex_lock(&watch.lock);
+    while (!watch.over) {
+        waited_s += tick();
+        if (watch.over) break;
+        if (watch.stage == OCT_RANK_IN_INIT && waited_s - looked_s > look_for_gone_s) {
+            int64_t now = find_gone();
+            looked_s = waited_s;
+            if (now >= 0 && now == gone) end_incomplete(now);
+            gone = now;
+        }
+        if (waited_s > watch.deadline_s) end_late(waited_s);
+        if (!warned && waited_s > oct_warn_after(watch.deadline_s)) {
+            warn(waited_s);
+            warned = true;
+        }
+    }
+    pthread_mutex_unlock(&watch.lock);
+    return NULL;
+}
+
+void oct_watch_begin(oct_rank_stage stage, double deadline_s)
+{
+    sigset_t all, before;
+    pthread_attr_t attributes;
+    oct_rank_note_stage(stage);
+    watch.stage = stage;
+    watch.deadline_s = deadline_s;
+    watch.over = false;
+    sigfillset(&all);
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, STACK_BYTES);
+    pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are for the main thread */
+    /* Where there is no memory for a thread, the call has no deadline. */
+    watch.running = pthread_create(&watch.thread, &attributes, count, NULL) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attributes);
+}
+
+void oct_watch_end(void)
+{
+    if (!watch.running) return;
+    pthread_mutex_lock(&watch.lock);
+    watch.over = true;
+    pthread_cond_signal(&watch.over_changed);
+    pthread_mutex_unlock(&watch.lock);
+    pthread_join(watch.thread, NULL);
+    watch.running = false;
+}

@@ -1,0 +1,48 @@
+/* A rank that stands still inside of a call of MPI which waits for all: rank_halt CALL RANK DEADLINE.
+ * CALL: init, dup or finalize. The calls are taken over by MPI's profiling names. */
+#include "tests/ranks/rank.h"
+
+#include <mpi.h>
+#include <signal.h>
+#include <unistd.h>
+
+static const char *halting_call;
+static int halting_rank;
+
+static void halt_at(const char *call)
+{
+    const char *text = getenv("OMPI_COMM_WORLD_RANK");
+    if (text && rank_number(text) == halting_rank && strcmp(call, halting_call) == 0)
+        kill(getpid(), SIGSTOP);
+}
+
+int MPI_Init_thread(int *argc, char ***argv, int wanted, int *provided)
+{
+    halt_at("init");
+    return PMPI_Init_thread(argc, argv, wanted, provided);
+}
+
+int MPI_Comm_dup(MPI_Comm comm, MPI_Comm *copy)
+{
+    halt_at("dup");
+    return PMPI_Comm_dup(comm, copy);
+}
+
+int MPI_Finalize(void)
+{
+    halt_at("finalize");
+    return PMPI_Finalize();
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 4) return 2;
+    halting_call = argv[1];
+    halting_rank = rank_number(argv[2]);
+    oct_comm *comm = rank_open(rank_number(argv[3]));
+    printf("met\n");
+    fflush(stdout);
+    oct_comm_close(&comm);
+    printf("ended\n");
+    return 0;
+}
