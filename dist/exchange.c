@@ -24,7 +24,7 @@ enum { KIND_BITS = 4, SEQUENCE_MASK = 0x7ff }; /* a tag may have 15 bits everywh
 enum { AFTER_YOU_MAX = 10 };
 
 static const double spin_s = 50e-6, yield_s = 2e-3, sleep_s = 200e-6, after_you_s = 0.2;
-static const double awake_s = 1, warn_s = 30;
+static const double awake_s = 1, warn_s = 30, noted_s = 0.05;
 
 static const char *exchange_name(int exchange)
 {
@@ -170,17 +170,40 @@ static oct_status check_answer(const oct_comm *comm, const oct_transfer *transfe
     return OCT_OK;
 }
 
+/* A rank that does not answer may itself wait for another. As far as the ranks of this host say for whom
+ * they wait, that is followed to the one that waits for nobody, or does not run. */
+static int follow(const oct_comm *comm, int peer)
+{
+    int rank = peer;
+    for (int hops = 0; hops < comm->face.size; hops++) {
+        oct_rank_view view;
+        if (!oct_rank_table_find(rank, &view)) return rank;
+        char state = oct_process_state(view.pid);
+        if (view.waits_for < 0 || state == 'T' || state == 'Z' || state == 0) return rank;
+        rank = view.waits_for;
+    }
+    return peer; /* they wait in a circle */
+}
+
+static int first_unanswered(const oct_comm_state *s)
+{
+    for (size_t i = 0; i < s->posted; i++)
+        if (s->requests[i] != MPI_REQUEST_NULL) return s->transfers[i].peer;
+    return -1;
+}
+
 /* The deadline is over: names who did not answer. */
 static oct_status late(const oct_comm *comm, double waited_s)
 {
-    const oct_comm_state *s = comm->state;
+    oct_comm_state *s = comm->state;
     char names[MAX_NAMED * 130 + 64] = "", one[128], mine[128];
     size_t length = 0;
     int named = 0, more = 0, last = -1;
+    for (size_t i = 0; i < s->posted; i++)
+        s->done[i] = s->requests[i] == MPI_REQUEST_NULL ? -1 : follow(comm, s->transfers[i].peer);
     for (int rank = 0; rank < comm->face.size; rank++)
         for (size_t i = 0; i < s->posted; i++) {
-            if (s->transfers[i].peer != rank || s->requests[i] == MPI_REQUEST_NULL || last == rank)
-                continue;
+            if (s->done[i] != rank || last == rank) continue;
             last = rank;
             if (named == MAX_NAMED) {
                 more++;
@@ -222,16 +245,13 @@ static const char *state_text(int rank)
                                         : "";
 }
 
-/* Names the first rank that this one waits for. */
+/* Names the rank that this one waits for. */
 static void warn(const oct_comm *comm, double waited_s, int *missing)
 {
     const oct_comm_state *s = comm->state;
     char mine[128], other[128];
-    size_t i = 0;
-    while (i < s->posted && s->requests[i] == MPI_REQUEST_NULL)
-        i++;
-    if (i == s->posted || !oct_rank_may_warn()) return;
-    *missing = s->transfers[i].peer;
+    if (!oct_rank_may_warn()) return;
+    *missing = follow(comm, first_unanswered(s));
     oct_log_anyone(
         OCT_LOG_WARN, "%s has waited %.0f s for %s%s in %s %u; the job ends after %.0f s",
         oct_rank_text(comm, comm->face.rank, mine), waited_s, oct_rank_text(comm, *missing, other),
@@ -276,12 +296,14 @@ oct_status oct_exchange_wait(const oct_comm *comm, int patience)
         quiet_s += fmin(now - last, awake_s);
         last = now;
         if (finished > 0) {
+            if (quiet_s > noted_s) oct_rank_note_wait(-1);
             if (missing >= 0) say_that_it_goes_on(comm, missing, quiet_s);
             missing = -1;
             s->pending -= (size_t)finished;
             quiet_s = 0;
             continue;
         }
+        if (quiet_s > noted_s) oct_rank_note_wait(first_unanswered(s));
         if (quiet_s > deadline) return late(comm, quiet_s);
         if (quiet_s > warn_after && missing < 0) warn(comm, quiet_s, &missing);
         idle(quiet_s);

@@ -18,7 +18,7 @@ static const uint64_t table_mark = 0x31656c6261742d72; /* "r-table1" */
 static const double warn_every_s = 20;
 
 typedef struct line {
-    _Atomic int32_t pid, rank, stage, exit_status;
+    _Atomic int32_t pid, rank, stage, exit_status, waits; /* for this rank less 1 */
     _Atomic int64_t step;
 } line;
 
@@ -126,6 +126,11 @@ void oct_rank_note_step(int64_t step)
     if (mine) atomic_store(&mine->step, step);
 }
 
+void oct_rank_note_wait(int for_rank)
+{
+    if (mine) atomic_store(&mine->waits, for_rank + 1);
+}
+
 void oct_rank_note_end(int exit_status)
 {
     if (!mine) return;
@@ -147,6 +152,7 @@ oct_rank_view oct_rank_table_line(int number)
         .stage = (oct_rank_stage)atomic_load(&l->stage),
         .exit_status = atomic_load(&l->exit_status),
         .step = atomic_load(&l->step),
+        .waits_for = atomic_load(&l->waits) - 1,
     };
 }
 

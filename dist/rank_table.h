@@ -33,6 +33,7 @@ typedef struct oct_rank_view {
     oct_rank_stage stage;
     int exit_status; /* of a rank that has ended */
     int64_t step;    /* training steps that it has begun; 0: none */
+    int waits_for;   /* the rank whose message it waits for; -1: none */
 } oct_rank_view;
 int oct_rank_table_lines(void); /* 0 without a table */
 oct_rank_view oct_rank_table_line(int line);
@@ -47,6 +48,7 @@ bool oct_rank_stop_asked(void);
 void oct_rank_table_join(void);
 void oct_rank_note_stage(oct_rank_stage stage);
 void oct_rank_note_step(int64_t step);
+void oct_rank_note_wait(int for_rank); /* -1: for nobody */
 void oct_rank_note_end(int exit_status);
 /* Several ranks see the same failure, or wait for the same rank; the first one tells. */
 bool oct_rank_may_fail(void);

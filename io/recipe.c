@@ -133,6 +133,16 @@ oct_status oct_recipe_write(const oct_recipe *recipe, bool only_identity, oct_te
     return OCT_OK;
 }
 
+oct_status oct_recipe_list(const oct_recipe *recipe, oct_text *out)
+{
+    for (const oct_key *key = oct_keys; key < oct_keys + OCT_KEYS; key++) {
+        OCT_TRY(oct_text_add(out, "%s: ", key->name));
+        OCT_TRY(oct_key_print(key, recipe, out));
+        OCT_TRY(oct_text_add(out, "\n"));
+    }
+    return OCT_OK;
+}
+
 static oct_status compare_key(const oct_key *key, const oct_recipe *there, const oct_recipe *here,
                               oct_text *out)
 {

@@ -63,6 +63,9 @@ const char *oct_recipe_wide_key(const oct_recipe *recipe, int layer);
 oct_status oct_recipe_write(const oct_recipe *recipe, bool only_identity,
                             oct_text *out) OCT_NODISCARD;
 
+/* One line for every key, in their order: "optimizer.lr: 0.1". */
+oct_status oct_recipe_list(const oct_recipe *recipe, oct_text *out) OCT_NODISCARD;
+
 /* One line per key that differs: "optimizer.lr: 0.1 there, 0.2 here". Empty text: the same identity. */
 oct_status oct_recipe_compare(const oct_recipe *there, const oct_recipe *here,
                               oct_text *out) OCT_NODISCARD;

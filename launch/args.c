@@ -14,7 +14,7 @@ static const oct_command *const commands[] = {
 #undef OCT_COMMAND
 };
 
-enum { JSON, QUIET, VERBOSE, PROGRESS, ALLOW_PLUGINS, ALLOW_LARGE };
+enum { JSON, QUIET, VERBOSE, PROGRESS, ALLOW_PLUGINS, ALLOW_LARGE, DEADLINE };
 
 const oct_option oct_common_options[] = {
     [JSON] = {"--json", 0, OCT_OPT_FLAG, NULL, "results as JSON on stdout", 0, 0},
@@ -25,6 +25,9 @@ const oct_option oct_common_options[] = {
                        "run the plug-ins that a checkpoint or model names: they are code", 0, 0},
     [ALLOW_LARGE] = {"--allow-large", 0, OCT_OPT_FLAG, NULL,
                      "run an int8 model however much memory and time it takes", 0, 0},
+    [DEADLINE] = {"--deadline", 0, OCT_OPT_COUNT, "S",
+                  "seconds that a rank waits for another before that is called lost (300)", 1,
+                  86400},
     {0},
 };
 
@@ -71,6 +74,7 @@ typedef struct parser {
     struct value {
         bool given;
         const char *text;
+        int64_t count;
     } common[OCT_COUNT(oct_common_options)];
 } parser;
 
@@ -149,7 +153,8 @@ static void parse_option(parser *p, const char *word)
         return;
     }
     *text = value;
-    if (o->kind == OCT_OPT_COUNT) parse_count(o, value, &p->args->option[i].count);
+    if (o->kind == OCT_OPT_COUNT)
+        parse_count(o, value, own ? &p->args->option[i].count : &p->common[common].count);
 }
 
 static void parse_word(parser *p, const char *word)
@@ -193,6 +198,7 @@ static void take_common(parser *p)
     args->progress = p->common[PROGRESS].text;
     args->allow_plugins = p->common[ALLOW_PLUGINS].given;
     args->allow_large = p->common[ALLOW_LARGE].given;
+    args->deadline = p->common[DEADLINE].count;
     if (args->quiet && args->verbose) PROBLEM("--quiet and --verbose cannot be used together");
     const char *how = args->progress;
     if (how && strcmp(how, "bar") != 0 && strcmp(how, "lines") != 0 && strcmp(how, "none") != 0)

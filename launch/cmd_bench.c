@@ -126,7 +126,7 @@ static oct_status run(const oct_args *args)
     oct_bench bench = {.session = &session, .args = args};
     OCT_CHECK(args->num_words == 1 || strcmp(args->word[0], "infer") == 0, OCT_USAGE,
               "command line: unexpected argument '%s'; only infer takes a file", args->word[1]);
-    OCT_TRY(oct_session_open(&session, args));
+    OCT_TRY(oct_session_open(&session, args, OCT_DEADLINE_S));
     oct_status status = run_figure(&bench);
     /* A wrong word is found by every rank before anything is exchanged. */
     if (status == OCT_USAGE) status = oct_session_agree(&session, status);

@@ -163,7 +163,7 @@ static oct_status run(const oct_args *args)
 {
     oct_session session;
     conversion c = {.session = &session, .args = args};
-    OCT_TRY(oct_session_open(&session, args));
+    OCT_TRY(oct_session_open(&session, args, OCT_DEADLINE_S));
     oct_status status = oct_session_end(&session, work(&c));
     oct_checkpoint_close(&c.checkpoint);
     oct_model_free(&c.model);

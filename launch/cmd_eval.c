@@ -154,7 +154,7 @@ static oct_status run(const oct_args *args)
     oct_session session;
     subject s = {.session = &session, .args = args};
     OCT_TRY(read_required(&s));
-    OCT_TRY(oct_session_open(&session, args));
+    OCT_TRY(oct_session_open(&session, args, OCT_DEADLINE_S));
     oct_status status = oct_session_end(&session, work(&s));
     oct_checkpoint_close(&s.checkpoint);
     oct_model_free(&s.model);

@@ -157,7 +157,7 @@ static oct_status run(const oct_args *args)
 {
     oct_session session;
     survey s = {.session = &session, .args = args};
-    OCT_TRY(oct_session_open(&session, args));
+    OCT_TRY(oct_session_open(&session, args, OCT_DEADLINE_S));
     oct_status status = oct_session_end(&session, work(&s));
     oct_checkpoint_close(&s.checkpoint);
     oct_sensitivity_free(&s.table);

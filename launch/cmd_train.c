@@ -10,6 +10,7 @@
 #include "launch/training.h"
 
 #include <stdio.h>
+#include <string.h>
 
 static oct_status print_accuracy(const char *name, const json_t *value)
 {
@@ -60,10 +61,34 @@ static oct_status print_table(const json_t *result)
                      json_string_value(json_object_get(result, "model_sha256")));
 }
 
+/* The keys that each rank takes for itself, as its host needs. */
+static bool is_local(const char *key)
+{
+    return strncmp(key, "data.path: ", 11) == 0 || strncmp(key, "threads: ", 9) == 0;
+}
+
+/* Ranks that were started with other words would go their own ways, or silently take rank 0's. */
+static oct_status compare_recipes(oct_session *session, const oct_recipe *recipe)
+{
+    oct_text all = {0}, text = {0};
+    oct_status status = oct_recipe_list(recipe, &all);
+    for (const char *line = all.data; status == OCT_OK && *line;) {
+        size_t length = strcspn(line, "\n") + 1;
+        if (!is_local(line)) status = oct_text_add(&text, "%.*s", (int)length, line);
+        line += length;
+    }
+    status = oct_session_agree(session, status);
+    if (status == OCT_OK) status = oct_session_same(session, &text);
+    oct_text_free(&all);
+    oct_text_free(&text);
+    return status;
+}
+
 static oct_status train(oct_session *session, const oct_args *args, oct_recipe *recipe)
 {
     json_t *result = NULL;
     oct_checkpoint init;
+    OCT_TRY(compare_recipes(session, recipe));
     OCT_TRY(oct_session_agree(session, oct_plugins_load(&recipe->plugins)));
     OCT_TRY(oct_session_agree(session, oct_check_names(recipe)));
     oct_status status = oct_init_share(session, recipe, &init);
@@ -80,8 +105,9 @@ static oct_status run(const oct_args *args)
 {
     oct_recipe recipe;
     oct_session session;
+    oct_train_listen();
     OCT_TRY(oct_recipe_of_args(&recipe, args));
-    oct_status status = oct_session_open(&session, args);
+    oct_status status = oct_session_open(&session, args, recipe.ranks_deadline);
     if (status == OCT_OK) status = oct_session_end(&session, train(&session, args, &recipe));
     oct_recipe_free(&recipe);
     return status;
@@ -107,7 +133,8 @@ const oct_command oct_command_train = {
         "\n"
         "key=value changes a key of the recipe for this run; `octet help recipe` lists all keys.\n"
         "Ctrl-C, SIGTERM and SIGUSR1 stop it after the current step, with a checkpoint and exit\n"
-        "status 75.\n"
+        "status 75. A rank that does not answer for 30 s is named; after ranks.deadline seconds the\n"
+        "run ends.\n"
         "\n"
         "    octet recipes fashion-mnist > my.yaml\n"
         "    octet train my.yaml output=runs/a\n"

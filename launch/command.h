@@ -34,6 +34,7 @@ typedef struct oct_args {
     const char *progress;      /* --progress bar|lines|none, or NULL */
     bool allow_plugins;        /* --allow-plugins: those that a checkpoint or model names */
     bool allow_large;          /* --allow-large: models beyond the limits of io/model_file.h */
+    int64_t deadline;          /* --deadline, seconds; 0: not given */
     int argc;                  /* the whole command line */
     char **argv;
 } oct_args;

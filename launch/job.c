@@ -4,6 +4,7 @@
 #include "core/base/cpu.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
+#include "dist/rank_table.h"
 #include "io/file.h"
 #include "launch/plugin_load.h"
 #include "launch/run_folder.h"
@@ -37,6 +38,7 @@ static int64_t local_ranks(void)
 
 static void warn_of_machine(int64_t threads)
 {
+    if (getenv(OCT_RANK_TABLE_VARIABLE)) return; /* whoever started the ranks has said it */
     int64_t cores = oct_job_cores(), ranks = local_ranks(), all = sysconf(_SC_NPROCESSORS_ONLN);
     if (threads > cores)
         oct_log(OCT_LOG_WARN,

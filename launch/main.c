@@ -6,6 +6,7 @@
 #include "core/base/cpu.h"
 #include "core/base/log.h"
 #include "dist/comm.h"
+#include "dist/rank_table.h"
 #include "io/model_file.h"
 #include "launch/command.h"
 #include "launch/failure.h"
@@ -13,6 +14,7 @@
 #include "launch/output.h"
 #include "launch/plugin_load.h"
 #include "launch/ranks.h"
+#include "launch/wait_policy.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -107,12 +109,13 @@ static oct_status run_command(const oct_command *command, int argc, char **argv)
     OCT_CHECK(command->parallel || !launched || size == 1, OCT_USAGE,
               "octet %s is for one process, but %d were started; run it without the launcher",
               command->name, size);
-    OCT_TRY(start_ranks(command, &args));
-    if (ranks_exit >= 0) return OCT_OK;
     oct_log_level level = args.quiet     ? OCT_LOG_ERROR
                           : args.verbose ? OCT_LOG_VERBOSE
                                          : OCT_LOG_INFO;
     oct_log_setup(level, rank == 0);
+    OCT_TRY(start_ranks(command, &args));
+    if (ranks_exit >= 0) return OCT_OK;
+    if (command->parallel && launched) OCT_TRY(oct_wait_policy(&args));
     if (args.allow_plugins) oct_plugins_allow();
     if (args.allow_large) oct_model_allow_large();
     return command->run(&args);
@@ -146,11 +149,8 @@ static void say_after_rank_0(oct_status status, int rank, int argc, char **argv)
     oct_failure_print(status, argc, argv);
 }
 
-int main(int argc, char **argv)
+static int answer(int argc, char **argv, int rank)
 {
-    int rank, size;
-    oct_launched(&rank, &size);
-    prepare_process();
     oct_status status = run(argc, argv, rank), ended = OCT_OK;
     if (status == OCT_OK || status == OCT_NO) ended = oct_print_end();
     if (ended != OCT_OK) status = ended;
@@ -161,4 +161,14 @@ int main(int argc, char **argv)
     else
         say_after_rank_0(status, rank, argc, argv);
     return oct_failure_exit(status);
+}
+
+int main(int argc, char **argv)
+{
+    int rank, size;
+    oct_launched(&rank, &size);
+    prepare_process();
+    int exit_status = answer(argc, argv, rank);
+    oct_rank_note_end(exit_status);
+    return exit_status;
 }

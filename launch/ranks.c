@@ -3,16 +3,21 @@
  * variables; and the bar must be decided here, where stderr is still the user's.
  *
  * And that Ctrl-C makes mpirun kill its ranks within a second, before a checkpoint is written. So it
- * runs in a process group of its own, which the terminal's signals do not reach, and gets SIGUSR1
- * instead, which it passes on at once. A second request ends it as Ctrl-C does.
+ * runs in a process group of its own, which the terminal's signals do not reach; the ranks find the
+ * request in their table. A second request ends mpirun as Ctrl-C does.
+ *
+ * And that mpirun's exit status alone does not tell who was lost: 137 is any rank's end by signal 9, and
+ * 1 is mpirun's own end as well as an answer. The table of ranks tells the rest.
  */
 #include "launch/ranks.h"
 
+#include "core/base/log.h"
 #include "dist/comm.h"
-#include "io/recipe.h"
+#include "dist/rank_table.h"
+#include "launch/failure.h"
 #include "launch/job.h"
 #include "launch/progress.h"
-#include "launch/shipped.h"
+#include "launch/wait_policy.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -27,6 +32,10 @@
 #include <unistd.h>
 
 enum { MPIRUN_WORDS = 16 };
+
+/* More ranks than these on a core are refused, unless there are few altogether; from how many on the
+ * start is slow. */
+enum { RANKS_A_CORE = 16, RANKS_ALWAYS = 64, RANKS_QUICK = 16 };
 
 size_t oct_ranks_command(const oct_args *args, int64_t ranks, int64_t threads, int64_t cores,
                          bool bar, const char *program, char number[24], const char **argv,
@@ -58,26 +67,23 @@ size_t oct_ranks_command(const oct_args *args, int64_t ranks, int64_t threads, i
     return n;
 }
 
-/* Of a recipe on the command line, which is read here also so that its mistakes are told before any
- * rank starts; 1 for other files. */
-static oct_status threads_wanted(const oct_args *args, int64_t *threads)
-{
-    *threads = 1;
-    const char *ending = args->num_words ? strrchr(args->word[0], '.') : NULL;
-    if (!ending || (strcmp(ending, ".yaml") != 0 && strcmp(ending, ".yml") != 0)) return OCT_OK;
-    oct_recipe recipe;
-    OCT_TRY(oct_recipe_of_args(&recipe, args));
-    *threads = recipe.threads;
-    oct_recipe_free(&recipe);
-    return OCT_OK;
-}
-
 /* Of the one mpirun that this process starts. */
 static struct {
-    volatile sig_atomic_t pid, first; /* first: the signal that asked to stop, or 0 */
-    volatile sig_atomic_t again;      /* a second one came: no longer a polite request */
-    struct timespec asked;            /* when the first came; only the handler uses it */
-} mpirun;
+    volatile sig_atomic_t first; /* the signal that asked to stop, or 0 */
+    volatile sig_atomic_t again; /* a second one came: no longer a polite request */
+    struct timespec asked;       /* when the first came; only the handler uses it */
+} requests;
+
+/* What has been seen of the ranks and of mpirun while they live. */
+typedef struct job {
+    const oct_args *args;
+    pid_t mpirun;
+    int64_t ranks;
+    double asked_s;       /* the clock when the request to stop was seen; 0: none */
+    bool passed_on, ends; /* the request, to mpirun; and that it shall end at once */
+    bool found;           /* a rank whose process went without a word: */
+    oct_rank_view gone;
+} job;
 
 /* timeout(1) sends its signal twice, to the process and to its group: what comes within a second is
  * the same request. */
@@ -86,76 +92,236 @@ static void ask_to_stop(int signal_number)
     int saved_errno = errno;
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
-    if (!mpirun.first) {
-        mpirun.first = signal_number;
-        mpirun.asked = now;
-        kill(mpirun.pid, SIGUSR1);
-    } else if (signal_number != SIGUSR1 && now.tv_sec - mpirun.asked.tv_sec > 1) {
-        mpirun.again = 1;
-        kill(mpirun.pid, SIGINT);
+    if (!requests.first) {
+        requests.first = signal_number;
+        requests.asked = now;
+    } else if (signal_number != SIGUSR1 && now.tv_sec - requests.asked.tv_sec > 1) {
+        requests.again = 1;
     }
     errno = saved_errno;
 }
 
+static bool trains(const job *j)
+{
+    return strcmp(j->args->argv[1], "train") == 0;
+}
+
 /* In the child. Without stdin, which stops a background group that reads from the terminal. Returns
  * when mpirun cannot be started. */
-static void become_mpirun(const char **argv, const sigset_t *mask)
+static void become_mpirun(const char **argv)
 {
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (null >= 0) dup2(null, STDIN_FILENO);
-    sigprocmask(SIG_SETMASK, mask, NULL);
     execvp(argv[0], (char *const *)(uintptr_t)argv);
 }
 
-/* Signals are passed on from here; the status is the shell's: 128 + s after an end by signal s. */
-static oct_status wait_for_mpirun(pid_t pid, const sigset_t *signals, const sigset_t *mask,
-                                  int *exit_status)
+static bool all_have_started(int64_t ranks)
 {
-    int ended;
+    int64_t started = 0;
+    for (int i = 0; i < oct_rank_table_lines(); i++)
+        started += oct_rank_table_line(i).pid > 0;
+    return started >= ranks;
+}
+
+/* Ranks of this host read the request in their table, at whatever point of their start they are. Those
+ * of other hosts get SIGUSR1 through mpirun, which ends itself and ranks that do not yet listen; so it is
+ * sent when all are there, or cannot be seen for long. */
+static void pass_on(job *j)
+{
+    static const double unseen_s = 10;
+    if (requests.first && j->asked_s == 0) {
+        j->asked_s = oct_seconds();
+        oct_rank_table_ask_to_stop();
+    }
+    if (j->asked_s == 0 || j->ends) return;
+    if (requests.again || !trains(j)) {
+        kill(j->mpirun, SIGINT);
+        j->ends = true;
+    } else if (!j->passed_on &&
+               (all_have_started(j->ranks) || oct_seconds() - j->asked_s > unseen_s)) {
+        if (!all_have_started(j->ranks)) kill(j->mpirun, SIGUSR1);
+        j->passed_on = true;
+    }
+}
+
+/* mpirun lets the others live for a second, so the first that is missing is the cause. */
+static void look_for_gone(job *j)
+{
+    for (int i = 0; !j->found && i < oct_rank_table_lines(); i++) {
+        oct_rank_view view = oct_rank_table_line(i);
+        if (view.pid == 0 || view.stage == OCT_RANK_ENDED) continue;
+        char state = oct_process_state(view.pid);
+        if (state != 0 && state != 'Z') continue;
+        view = oct_rank_table_line(i); /* it may have ended between the two looks */
+        j->found = view.stage != OCT_RANK_ENDED;
+        j->gone = view;
+    }
+}
+
+static void listen_for_requests(void)
+{
     struct sigaction action = {.sa_handler = ask_to_stop, .sa_flags = SA_RESTART};
-    action.sa_mask = *signals;
-    mpirun.pid = pid;
+    sigemptyset(&action.sa_mask);
+    sigaddset(&action.sa_mask, SIGINT);
+    sigaddset(&action.sa_mask, SIGTERM);
+    sigaddset(&action.sa_mask, SIGUSR1);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGUSR1, &action, NULL);
-    sigprocmask(SIG_SETMASK, mask, NULL);
-    while (waitpid(pid, &ended, 0) < 0)
-        OCT_CHECK(errno == EINTR, OCT_LOST, "mpirun: %s", strerror(errno));
-    *exit_status = WIFSIGNALED(ended) ? 128 + WTERMSIG(ended) : WEXITSTATUS(ended);
+}
+
+/* Until mpirun has ended; its wait status. */
+static oct_status wait_for_mpirun(job *j, int *ended)
+{
+    enum { LOOK_NS = 20000000 };
+    while (true) {
+        pid_t done = waitpid(j->mpirun, ended, WNOHANG);
+        if (done == j->mpirun) return OCT_OK;
+        OCT_CHECK(done == 0 || errno == EINTR, OCT_LOST, "mpirun: %s", strerror(errno));
+        pass_on(j);
+        look_for_gone(j);
+        nanosleep(&(struct timespec){.tv_nsec = LOOK_NS}, NULL);
+    }
+}
+
+static const char *remedy(const job *j)
+{
+    return trains(j) ? "; the same command continues from the newest checkpoint"
+                     : "; start the command again";
+}
+
+/* "rank 1 (node7)", or of a rank that is not to be seen from here, "a rank". */
+static const char *name_gone(const job *j, char text[128])
+{
+    char host[64] = "";
+    if (gethostname(host, sizeof(host) - 1) != 0) snprintf(host, sizeof(host), "this host");
+    if (j->found)
+        snprintf(text, 128, "rank %d (%s)", j->gone.rank, host);
+    else
+        snprintf(text, 128, "a rank");
+    return text;
+}
+
+static const char *place_of_gone(const job *j, char text[64])
+{
+    text[0] = '\0';
+    if (j->found && j->gone.step > 0) snprintf(text, 64, " in step %lld", (long long)j->gone.step);
+    return text;
+}
+
+static bool some_rank_said(int exit_status)
+{
+    for (int i = 0; i < oct_rank_table_lines(); i++) {
+        oct_rank_view view = oct_rank_table_line(i);
+        if (view.stage == OCT_RANK_ENDED && view.exit_status == exit_status) return true;
+    }
+    return false;
+}
+
+static oct_status stopped(const job *j)
+{
+    bool saved = some_rank_said(oct_status_exit(OCT_STOPPED)); /* and told it */
+    oct_status status = oct_fail(OCT_STOPPED, "stopped as asked%s", remedy(j));
+    if (saved) oct_failure_silence();
+    return status;
+}
+
+static oct_status signalled(const job *j, int signal_number)
+{
+    char who[128], place[64];
+    return oct_fail(OCT_LOST, "%s was ended by signal %d (%s)%s%s%s", name_gone(j, who),
+                    signal_number, strsignal(signal_number), place_of_gone(j, place), remedy(j),
+                    signal_number == SIGKILL
+                        ? "\nwhere nobody sent it, the kernel did, because memory was out"
+                        : "");
+}
+
+/* mpirun was ended from outside, by a signal, or ended itself: its own 1 is not the answer of a rank. */
+static oct_status judge_mpirun(const job *j, int ended)
+{
+    int signal_number = WIFSIGNALED(ended) ? WTERMSIG(ended) : 0;
+    bool polite = signal_number == SIGTERM || signal_number == SIGINT || signal_number == SIGHUP ||
+                  signal_number == SIGUSR1;
+    if (signal_number != 0 && !polite)
+        return oct_fail(OCT_LOST,
+                        "mpirun itself was ended by signal %d (%s), and its ranks with it%s",
+                        signal_number, strsignal(signal_number), remedy(j));
+    if (signal_number == 0 && !all_have_started(1))
+        return oct_fail(
+            OCT_RESOURCE,
+            "mpirun ended with status %d before a rank had started: it was stopped, or what "
+            "it said above tells why",
+            WEXITSTATUS(ended));
+    oct_status status =
+        oct_fail(OCT_STOPPED, "mpirun was stopped, and its ranks with it%s", remedy(j));
+    if (some_rank_said(oct_status_exit(OCT_STOPPED))) oct_failure_silence();
+    return status;
+}
+
+/* From how mpirun ended, and what the ranks left in their table: the command's exit status, or who is
+ * lost. */
+static oct_status judge_end(const job *j, int ended, int *exit_status)
+{
+    char who[128], place[64];
+    *exit_status = WIFEXITED(ended) ? WEXITSTATUS(ended) : 0;
+    if (WIFEXITED(ended) && (*exit_status == 0 || some_rank_said(*exit_status))) return OCT_OK;
+    if (j->ends) return stopped(j);
+    if (WIFSIGNALED(ended)) return j->asked_s > 0 ? stopped(j) : judge_mpirun(j, ended);
+    if (*exit_status > 128 && j->asked_s > 0 && *exit_status == 128 + SIGUSR1) return stopped(j);
+    if (*exit_status > 128) return signalled(j, *exit_status - 128);
+    if (j->found && *exit_status != oct_status_exit(OCT_NO))
+        return oct_fail(OCT_LOST, "%s ended with status %d without a word%s%s", name_gone(j, who),
+                        *exit_status, place_of_gone(j, place), remedy(j));
+    if (*exit_status == oct_status_exit(OCT_NO)) return judge_mpirun(j, ended);
     return OCT_OK;
 }
 
-/* Ranks that do not listen for SIGUSR1, and those of a second request, have ended as the user asked:
- * that is the end by his signal. Others that a signal ended are lost. */
-static oct_status judge_end(const oct_args *args, int *exit_status)
+/* Hosts beyond this one, as batch systems and Open MPI's own settings tell mpirun. */
+static bool in_allocation(void)
 {
-    if (mpirun.again || (mpirun.first && *exit_status == 128 + SIGUSR1)) {
-        *exit_status = 128 + mpirun.first;
-        return OCT_OK;
-    }
-    int signal_number = *exit_status - 128;
-    if (signal_number <= 0) return OCT_OK;
-    bool continues = strcmp(args->argv[1], "train") == 0;
-    return oct_fail(OCT_LOST, "a rank was ended by signal %d (%s)%s", signal_number,
-                    strsignal(signal_number),
-                    continues ? "; repeat the command to continue from the newest checkpoint" : "");
+    static const char *const variables[] = {"SLURM_JOB_ID", "PBS_NODEFILE", "LSB_HOSTS",
+                                            "PE_HOSTFILE", "OMPI_MCA_orte_default_hostfile"};
+    for (size_t i = 0; i < OCT_COUNT(variables); i++)
+        if (getenv(variables[i])) return true;
+    return false;
+}
+
+static oct_status check_load(int64_t ranks, int64_t threads)
+{
+    const int64_t cores = oct_job_cores(), most = cores * RANKS_A_CORE;
+    if (in_allocation()) return OCT_OK;
+    OCT_CHECK(ranks <= most || ranks <= RANKS_ALWAYS, OCT_USAGE,
+              "command line: --ranks %lld on %lld core%s: more than %d for each would mostly wait; "
+              "use --ranks %lld, which gives the same bits",
+              (long long)ranks, (long long)cores, cores == 1 ? "" : "s", RANKS_A_CORE,
+              (long long)cores);
+    if (ranks * threads > cores)
+        oct_log(
+            OCT_LOG_WARN,
+            "%lld rank%s of %lld thread%s on %lld core%s: this is slow%s; fewer are faster, and "
+            "give the same bits",
+            (long long)ranks, ranks == 1 ? "" : "s", (long long)threads, threads == 1 ? "" : "s",
+            (long long)cores, cores == 1 ? "" : "s",
+            ranks > RANKS_QUICK ? ", the start alone may take a minute" : "");
+    return OCT_OK;
 }
 
 oct_status oct_launch_ranks(const oct_args *args, int64_t ranks, int *exit_status)
 {
-    int rank, size;
+    int rank, size, ended = 0;
     int64_t threads = 1;
     OCT_CHECK(!oct_launched(&rank, &size), OCT_USAGE,
-              "command line: --ranks cannot be used under mpirun or another launcher; use only one "
-              "of them");
-    OCT_TRY(threads_wanted(args, &threads));
+              "command line: --ranks under a launcher; leave one of them out");
+    listen_for_requests();
+    OCT_TRY(oct_threads_wanted(args, &threads));
+    OCT_TRY(check_load(ranks, threads));
     bool bar = !args->quiet && oct_progress_terminal();
 
     const char *argv[OCT_ARGS_MAX + MPIRUN_WORDS];
-    char number[24], program[4096];
-    OCT_CHECK(args->argc <= OCT_ARGS_MAX, OCT_USAGE, "command line: more than %d arguments",
+    char number[24], program[4096], table[64];
+    OCT_CHECK(args->argc <= OCT_ARGS_MAX, OCT_USAGE, "command line: more than %d words",
               OCT_ARGS_MAX);
     ssize_t length = readlink("/proc/self/exe", program, sizeof(program) - 1);
     OCT_CHECK(length > 0, OCT_RESOURCE, "/proc/self/exe: %s", strerror(errno));
@@ -167,19 +333,16 @@ oct_status oct_launch_ranks(const oct_args *args, int64_t ranks, int *exit_statu
         setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
         setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
     }
-    sigset_t signals, mask;
-    sigemptyset(&signals);
-    sigaddset(&signals, SIGINT);
-    sigaddset(&signals, SIGTERM);
-    sigaddset(&signals, SIGUSR1);
-    sigprocmask(SIG_BLOCK, &signals, &mask); /* until there is somebody to pass them on to */
+    if (ranks * threads > oct_job_cores()) oct_wait_policy_passive();
+    if (oct_rank_table_create(ranks, table)) setenv(OCT_RANK_TABLE_VARIABLE, table, 1);
     fflush(NULL);
-    pid_t pid = fork();
-    if (pid > 0) {
-        OCT_TRY(wait_for_mpirun(pid, &signals, &mask, exit_status));
-        return judge_end(args, exit_status);
+    OCT_CHECK(!requests.first, OCT_STOPPED, "stopped as asked before a rank was started");
+    job j = {.args = args, .ranks = ranks, .mpirun = fork()};
+    if (j.mpirun > 0) {
+        OCT_TRY(wait_for_mpirun(&j, &ended));
+        return judge_end(&j, ended, exit_status);
     }
-    if (pid == 0) become_mpirun(argv, &mask);
+    if (j.mpirun == 0) become_mpirun(argv);
     return oct_fail(
         OCT_RESOURCE,
         "--ranks %s: mpirun cannot be started (%s); install it (Debian: openmpi-bin), or "

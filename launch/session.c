@@ -5,14 +5,11 @@
 #include "launch/session.h"
 
 #include "core/base/mem.h"
+#include "dist/rank_table.h"
 #include "launch/failure.h"
 
 #include <string.h>
 #include <time.h>
-
-/* How long a rank may wait for another before that is called lost. Writing a checkpoint to a slow
- * disk and reading a data set must fit. */
-static const double deadline_s = 600;
 
 typedef struct oct_watched {
     oct_collective face; /* first: its functions find the rest behind it */
@@ -68,10 +65,70 @@ static oct_status agree(const oct_collective *self, oct_status mine)
     return status;
 }
 
-oct_status oct_session_open(oct_session *session, const oct_args *args)
+/* The command with its words and options. Left out are those that may differ from host to host, and
+ * those of train, whose recipes are compared key by key. */
+static oct_status command_text(const oct_args *args, oct_text *text)
+{
+    bool train = strcmp(args->argv[1], "train") == 0;
+    OCT_TRY(oct_text_add(text, "octet %s", args->argv[1]));
+    for (int i = 2; i < args->argc && !train; i++) {
+        if (strncmp(args->argv[i], "--data=", 7) == 0) continue;
+        if (strcmp(args->argv[i], "--data") == 0)
+            i++;
+        else
+            OCT_TRY(oct_text_add(text, " %s", args->argv[i]));
+    }
+    return OCT_OK;
+}
+
+/* The first line of `mine` that is another in `first`. */
+static oct_status differ(const char *mine, const char *first)
+{
+    while (true) {
+        size_t here = strcspn(mine, "\n"), there = strcspn(first, "\n");
+        OCT_CHECK(here == there && memcmp(mine, first, here) == 0, OCT_USAGE,
+                  "the ranks were started differently: this one with %.*s, rank 0 with %.*s; give "
+                  "all of them the same command line",
+                  (int)here, mine, (int)there, first);
+        if (mine[here] == '\0') return OCT_OK;
+        mine += here + 1;
+        first += there + 1;
+    }
+}
+
+oct_status oct_session_same(oct_session *session, const oct_text *text)
+{
+    const oct_collective *group = session->group;
+    uint64_t length = text->length;
+    char *first = NULL;
+    oct_status status = OCT_OK;
+    if (group->size == 1) return OCT_OK;
+    OCT_TRY(group->broadcast(group, &length, sizeof(length), 0));
+    status = oct_session_agree(session, oct_alloc(&first, length + 1, 1));
+    if (status != OCT_OK) goto out;
+    if (group->rank == 0) memcpy(first, text->data, length);
+    OCT_TRY_OUT(group->broadcast(group, first, length, 0));
+    first[length] = '\0';
+    status = oct_session_agree(session, differ(text->data, first));
+out:
+    oct_free(&first);
+    return status;
+}
+
+static oct_status compare_commands(oct_session *session)
+{
+    oct_text text = {0};
+    oct_status status = oct_session_agree(session, command_text(session->args, &text));
+    if (status == OCT_OK) status = oct_session_same(session, &text);
+    oct_text_free(&text);
+    return status;
+}
+
+oct_status oct_session_open(oct_session *session, const oct_args *args, double deadline_s)
 {
     *session = (oct_session){.args = args};
-    OCT_TRY(oct_comm_open(&session->comm, deadline_s));
+    OCT_TRY(
+        oct_comm_open(&session->comm, args->deadline > 0 ? (double)args->deadline : deadline_s));
     oct_status status = oct_alloc(&session->watched, 1, sizeof(*session->watched));
     if (status != OCT_OK) oct_stop(oct_status_exit(status));
 
@@ -82,7 +139,8 @@ oct_status oct_session_open(oct_session *session, const oct_args *args)
         .ranks = ranks,
     };
     session->group = &session->watched->face;
-    return OCT_OK;
+    status = compare_commands(session);
+    return status == OCT_OK ? OCT_OK : oct_session_end(session, status);
 }
 
 oct_status oct_session_agree(oct_session *session, oct_status mine)
@@ -114,10 +172,12 @@ static void wait_for_turn(int rank)
 static void stop_alone(oct_session *session, oct_status status)
 {
     int rank = session->group->rank;
-    if (oct_fail_code() == OCT_LOST)
+    if (oct_fail_code() == OCT_LOST) {
         wait_for_turn(rank);
-    else if (strncmp(oct_fail_text(0), "rank ", 5) != 0)
+        if (!oct_rank_may_fail()) oct_failure_silence();
+    } else if (strncmp(oct_fail_text(0), "rank ", 5) != 0) {
         oct_fail_prefix("rank %d (%s)", rank, oct_comm_host(session->comm));
+    }
     oct_failure_print(status, session->args->argc, session->args->argv);
     oct_stop(oct_failure_exit(status));
 }

@@ -25,8 +25,18 @@ typedef struct oct_session {
     struct oct_watched *watched; /* what group is */
 } oct_session;
 
-/* Starts the ranks. (main has set up the log as -q and -v ask; rank 0 speaks.) */
-oct_status oct_session_open(oct_session *session, const oct_args *args) OCT_NODISCARD;
+/* How long a rank waits for another where neither a recipe nor --deadline says it. Writing a checkpoint
+ * to a slow disk and reading a data set must fit. */
+#define OCT_DEADLINE_S 300.0
+
+/* Starts the ranks, and compares their command lines. (main has set up the log as -q and -v ask; rank 0
+ * speaks.) deadline_s: how long a rank waits for another; --deadline goes before it. */
+oct_status oct_session_open(oct_session *session, const oct_args *args,
+                            double deadline_s) OCT_NODISCARD;
+
+/* Collective: OCT_USAGE when a rank's text is not that of rank 0, naming the rank and the first line
+ * that differs. */
+oct_status oct_session_same(oct_session *session, const oct_text *text) OCT_NODISCARD;
 
 /* Collective: group->agree. OK if OK on all ranks; otherwise a failure on all of them, and rank 0's
  * record holds what there is to say: its own problems, or those of the first rank that failed, which

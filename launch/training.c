@@ -7,6 +7,7 @@
 
 #include "core/base/log.h"
 #include "core/base/mem.h"
+#include "dist/rank_table.h"
 #include "io/file.h"
 #include "launch/certificate.h"
 #include "launch/job.h"
@@ -46,7 +47,7 @@ static void ask_to_stop(int signal_number)
     stop_asked = 1;
 }
 
-static void watch_signals(void)
+void oct_train_listen(void)
 {
     static const int signals[] = {SIGINT, SIGTERM, SIGUSR1};
     struct sigaction action = {.sa_handler = ask_to_stop,
@@ -54,6 +55,12 @@ static void watch_signals(void)
     sigemptyset(&action.sa_mask);
     for (size_t i = 0; i < OCT_COUNT(signals); i++)
         sigaction(signals[i], &action, NULL);
+}
+
+/* By a signal, or by the process that started the ranks. */
+static bool stop_is_asked(void)
+{
+    return stop_asked || oct_rank_stop_asked();
 }
 
 static bool first_rank(const run *r)
@@ -178,6 +185,16 @@ static oct_status stopped(const run *r)
                     (long long)r->trainer.step, (long long)r->trainer.saved_step);
 }
 
+/* Collective. Before the steps begin there is nothing to save. */
+static oct_status stop_before_steps(const run *r)
+{
+    int64_t asked = stop_is_asked();
+    OCT_TRY(r->session->group->max_i64(r->session->group, &asked, 1));
+    OCT_CHECK(!asked, OCT_STOPPED,
+              "stopped before the first step of this session as asked; the same command goes on");
+    return OCT_OK;
+}
+
 /* Steps. */
 
 static bool wants_evaluation(const run *r, oct_phase phase, bool phase_ends)
@@ -208,7 +225,8 @@ static oct_status step(run *r)
     oct_trainer *trainer = &r->trainer;
     oct_step_result result;
     oct_phase phase = oct_plan_phase(&trainer->plan, trainer->step);
-    trainer->stop = stop_asked != 0;
+    trainer->stop = stop_is_asked();
+    oct_rank_note_step(trainer->step + 1);
     OCT_TRY(oct_trainer_step(trainer, &result));
 
     bool phase_ends =
@@ -452,13 +470,14 @@ static oct_status start(run *r)
     OCT_TRY(write_session(r));
     oct_progress_start(&r->progress, &r->trainer.plan, r->args->progress, r->recipe->log_every);
     r->record_clock = oct_seconds();
-    watch_signals();
     return OCT_OK;
 }
 
 static oct_status work(run *r, json_t **result)
 {
+    OCT_TRY(stop_before_steps(r));
     OCT_TRY(start(r));
+    if (!oct_trainer_done(&r->trainer)) OCT_TRY(stop_before_steps(r));
     while (!oct_trainer_done(&r->trainer))
         OCT_TRY(step(r));
     return convert(r, result);

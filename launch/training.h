@@ -7,6 +7,10 @@
 
 #include <jansson.h>
 
+/* From now on SIGINT, SIGTERM and SIGUSR1 ask for a stop: at the end of the step, or before the first. A
+ * second one acts as usual. */
+void oct_train_listen(void);
+
 /* Collective. init: the weights to start from (bytes NULL: the model's own), closed when they are used.
  * *result: on rank 0 the result record (new reference), of this run or of the finished one
  * that was found; NULL elsewhere. OCT_STOPPED when a signal asked for it and all is saved. */

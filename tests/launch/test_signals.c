@@ -5,6 +5,7 @@
 #include "tests/support/tmp.h"
 
 #include <criterion/criterion.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 enum { SECONDS = 60 };
@@ -30,13 +31,14 @@ static void clean_up(void)
     oct_tmp_remove(&tmp);
 }
 
-TestSuite(signals, .init = start, .fini = clean_up);
+TestSuite(signals, .init = start, .fini = clean_up, .timeout = 300);
 
 /* Starts training as $!, in a process group of its own, and waits for a checkpoint newer than this
  * call; then `action`; ends as octet does. $1 is the program. */
-#define TRAIN                                                                                      \
+#define TRAIN TRAIN_WITH("--ranks 2")
+#define TRAIN_WITH(words)                                                                          \
     "set -m; touch begin; "                                                                        \
-    "\"$1\" train r.yaml float.epochs=10000 checkpoint.every=5 --ranks 2 & "                       \
+    "\"$1\" train r.yaml float.epochs=10000 checkpoint.every=5 " words " & "                       \
     "until [ -n \"$(find new/checkpoints -name 'step-*.h5' -newer begin 2>/dev/null)\" ]; do "     \
     "kill -0 $! || exit 99; sleep 0.05; done; "
 
@@ -46,6 +48,14 @@ static void train_and(const char *action)
     snprintf(script, sizeof(script), TRAIN "%s; wait $!", action);
     oct_job_free(&job);
     job = oct_job_run(SECONDS, "bash", "-c", script, "bash", OCT_PROGRAM, NULL);
+}
+
+/* Wherever it was met: after a step with a checkpoint, or before there was one. */
+static void check_request_was_honoured(void)
+{
+    oct_check_exit(job, 75);
+    cr_assert_eq(oct_job_said_times(&job, "octet: stopped "), 1, "%s", job.err);
+    cr_assert_eq(oct_job_said_times(&job, "error"), 0, "%s", job.err);
 }
 
 static void check_stopped(void)
@@ -75,11 +85,102 @@ Test(signals, a_killed_rank_is_named_and_the_same_command_continues)
     train_and("read -r m </proc/$!/task/$!/children; read -r rank more </proc/$m/task/$m/children; "
               "kill -KILL $rank");
     oct_check_exit(job, 6);
-    cr_assert_eq(oct_job_said_times(&job, "a rank was ended by signal 9 (Killed); repeat the "
-                                          "command to continue from the newest checkpoint"),
-                 1, "%s", job.err);
+    oct_check_said(job, "octet: error: rank 0 (");
+    oct_check_said(job, ") was ended by signal 9 (Killed) in step ");
+    oct_check_said(job, "; the same command continues from the newest checkpoint");
+    cr_assert_eq(oct_job_said_times(&job, "error"), 1, "%s", job.err);
     train_and("kill -INT $!");
     check_stopped();
+}
+
+#define MPIRUN "read -r m more </proc/$!/task/$!/children; "
+/* The process of a rank, given by number. */
+#define RANK(number)                                                                               \
+    MPIRUN "for c in $(cat /proc/$m/task/*/children); do tr '\\0' '\\n' </proc/$c/environ | "      \
+           "grep -qx OMPI_COMM_WORLD_RANK=" number " && rank=$c; done; "
+
+Test(signals, the_rank_that_is_killed_is_the_one_that_is_named)
+{
+    train_and(RANK("1") "kill -SEGV $rank");
+    oct_check_exit(job, 6);
+    oct_check_said(job, "octet: error: rank 1 (");
+    oct_check_said(job, ") was ended by signal 11 (Segmentation fault) in step ");
+}
+
+Test(signals, the_end_of_mpirun_is_not_the_answer_of_a_rank)
+{
+    train_and(MPIRUN "kill -TERM $m");
+    oct_check_exit(job, 75);
+    oct_check_said(job, "mpirun was stopped, and its ranks with it; the same command continues");
+    train_and(MPIRUN "kill -KILL $m");
+    oct_check_exit(job, 6);
+    oct_check_said(job, "octet: error: mpirun itself was ended by signal 9 (Killed)");
+    cr_assert_eq(oct_job_said_times(&job, "error"), 1, "%s", job.err);
+}
+
+Test(signals, a_request_is_honoured_from_the_first_moment)
+{
+    static const char *const delays[] = {"0.1", "0.25", "0.4", "0.6", "0.8"};
+    for (size_t i = 0; i < sizeof(delays) / sizeof(*delays); i++) {
+        char script[300];
+        snprintf(
+            script, sizeof(script),
+            "\"$1\" train r.yaml float.epochs=10000 --ranks 2 & sleep %s; kill -%s $!; wait $!",
+            delays[i], i % 2 ? "TERM" : "USR1");
+        oct_job_free(&job);
+        job = oct_job_run(SECONDS, "bash", "-c", script, "bash", OCT_PROGRAM, NULL);
+        check_request_was_honoured();
+    }
+    oct_job_free(&job);
+    job = oct_job_run(SECONDS, "bash", "-c",
+                      "\"$1\" train r.yaml float.epochs=10000 & sleep 0.2; kill -TERM $!; wait $!",
+                      "bash", OCT_PROGRAM, NULL);
+    check_request_was_honoured();
+}
+
+/* The stopped rank is warned of, then there is one error, and nobody is left. */
+Test(signals, a_stuck_rank_is_named_and_ends_too)
+{
+    oct_job_free(&job);
+    job = oct_job_run(SECONDS, "bash", "-c",
+                      TRAIN_WITH("--ranks 3 ranks.deadline=4")
+                          RANK("1") "kill -STOP $rank; wait $!; code=$?; sleep 1; "
+                                    "[ -e /proc/$rank/exe ] && echo left behind; exit $code",
+                      "bash", OCT_PROGRAM, NULL);
+    oct_check_exit(job, 6);
+    oct_check_said(job, " s for rank 1 (");
+    oct_check_said(job, "), whose process is stopped, in ");
+    oct_check_said(job, "octet: error: no answer from rank 1 (");
+    cr_assert_eq(oct_job_said_times(&job, "error"), 1, "%s", job.err);
+    cr_assert(!oct_job_said(&job, "left behind"), "%s", job.out);
+}
+
+Test(signals, ranks_that_were_started_differently_are_told_apart)
+{
+    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+    setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+    job = oct_job_run(SECONDS, "bash", "-c",
+                      "mpirun --oversubscribe -n 2 \"$1\" train r.yaml : "
+                      "-n 1 \"$1\" train r.yaml float.lr=0.02",
+                      "bash", OCT_PROGRAM, NULL);
+    oct_check_exit(job, 2);
+    oct_check_said(job, "octet: error: rank 2 (");
+    oct_check_said(job, "this one with float.lr: 0.02, rank 0 with float.lr: 0.01");
+    cr_assert_eq(oct_job_said_times(&job, "octet: error"), 1, "%s", job.err);
+    oct_job_free(&job);
+    job = oct_job_run(SECONDS, "bash", "-c",
+                      "mpirun --oversubscribe -n 1 \"$1\" bench reduce : -n 1 \"$1\" eval r",
+                      "bash", OCT_PROGRAM, NULL);
+    oct_check_exit(job, 2);
+    oct_check_said(job, "this one with octet eval r, rank 0 with octet bench reduce");
+}
+
+Test(signals, far_more_ranks_than_cores_are_refused_at_once)
+{
+    job = oct_job_run(SECONDS, OCT_PROGRAM, "train", "r.yaml", "--ranks", "4096", NULL);
+    if (sysconf(_SC_NPROCESSORS_ONLN) < 256) oct_check_exit(job, 2);
+    oct_check_said(job, "command line: --ranks 4096 on ");
+    cr_assert_lt(job.seconds, 10);
 }
 
 Test(signals, without_mpirun_it_is_said_once)
