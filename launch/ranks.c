@@ -83,6 +83,10 @@ typedef struct job {
     bool passed_on, ends; /* the request, to mpirun; and that it shall end at once */
     bool found;           /* a rank whose process went without a word: */
     oct_rank_view gone;
+    double last_s;    /* the clock of the last look */
+    double stopped_s; /* how long mpirun has been stopped; below 0: it was said */
+    double alone_s;   /* how long it has lived after all its ranks */
+    bool given_up;    /* and was ended for it */
 } job;
 
 /* timeout(1) sends its signal twice, to the process and to its group: what comes within a second is
@@ -160,6 +164,56 @@ static void look_for_gone(job *j)
     }
 }
 
+/* Every rank that this process can see has ended, and none is still to come. */
+static bool all_have_ended(const job *j)
+{
+    if (!all_have_started(j->ranks)) return false;
+    for (int i = 0; i < oct_rank_table_lines(); i++) {
+        oct_rank_view view = oct_rank_table_line(i);
+        char state = oct_process_state(view.pid);
+        if (view.pid > 0 && state != 'Z' && state != 0) return false;
+    }
+    return true;
+}
+
+/* What the ranks say and how they end goes through mpirun. */
+static void look_for_stopped_mpirun(job *j, double passed_s)
+{
+    static const double said_after_s = 30;
+    if (oct_process_state(j->mpirun) != 'T')
+        j->stopped_s = 0;
+    else if (j->stopped_s >= 0)
+        j->stopped_s += passed_s;
+    if (j->stopped_s < said_after_s) return;
+    oct_log(
+        OCT_LOG_WARN,
+        "mpirun (process %ld) has been stopped for %.0f s: what its ranks say, and their end, wait "
+        "for it; kill -CONT %ld wakes it",
+        (long)j->mpirun, j->stopped_s, (long)j->mpirun);
+    j->stopped_s = -1;
+}
+
+/* An mpirun that is stopped, or stuck in its end, has nothing more to do for ranks that have ended. */
+static void look_for_lonely_mpirun(job *j, double passed_s)
+{
+    static const double ends_within_s = 20;
+    j->alone_s = all_have_ended(j) ? j->alone_s + passed_s : 0;
+    if (j->alone_s < ends_within_s || j->given_up) return;
+    kill(-j->mpirun, SIGKILL);
+    j->given_up = true;
+}
+
+/* Only time in which this process runs counts: all may have been stopped together. */
+static void look_at_mpirun(job *j)
+{
+    static const double awake_s = 1;
+    double now = oct_seconds(), passed_s = j->last_s > 0 ? now - j->last_s : 0;
+    if (passed_s > awake_s) passed_s = awake_s;
+    j->last_s = now;
+    look_for_stopped_mpirun(j, passed_s);
+    look_for_lonely_mpirun(j, passed_s);
+}
+
 static void listen_for_requests(void)
 {
     struct sigaction action = {.sa_handler = ask_to_stop, .sa_flags = SA_RESTART};
@@ -182,6 +236,7 @@ static oct_status wait_for_mpirun(job *j, int *ended)
         OCT_CHECK(done == 0 || errno == EINTR, OCT_LOST, "mpirun: %s", strerror(errno));
         pass_on(j);
         look_for_gone(j);
+        look_at_mpirun(j);
         nanosleep(&(struct timespec){.tv_nsec = LOOK_NS}, NULL);
     }
 }
@@ -244,6 +299,11 @@ static oct_status judge_mpirun(const job *j, int ended)
     int signal_number = WIFSIGNALED(ended) ? WTERMSIG(ended) : 0;
     bool polite = signal_number == SIGTERM || signal_number == SIGINT || signal_number == SIGHUP ||
                   signal_number == SIGUSR1;
+    if (j->given_up)
+        return oct_fail(OCT_LOST,
+                        "mpirun did not end after its ranks (stopped or stuck) and was "
+                        "killed%s",
+                        remedy(j));
     if (signal_number != 0 && !polite)
         return oct_fail(OCT_LOST,
                         "mpirun itself was ended by signal %d (%s), and its ranks with it%s",
@@ -267,6 +327,7 @@ static oct_status judge_end(const job *j, int ended, int *exit_status)
     char who[128], place[64];
     *exit_status = WIFEXITED(ended) ? WEXITSTATUS(ended) : 0;
     if (WIFEXITED(ended) && (*exit_status == 0 || some_rank_said(*exit_status))) return OCT_OK;
+    if (j->given_up) return judge_mpirun(j, ended);
     if (j->ends) return stopped(j);
     if (WIFSIGNALED(ended)) return j->asked_s > 0 ? stopped(j) : judge_mpirun(j, ended);
     if (*exit_status > 128 && j->asked_s > 0 && *exit_status == 128 + SIGUSR1) return stopped(j);

@@ -150,7 +150,7 @@ Test(signals, a_stuck_rank_is_named_and_ends_too)
     oct_check_exit(job, 6);
     oct_check_said(job, " s for rank 1 (");
     oct_check_said(job, "), whose process is stopped, in ");
-    oct_check_said(job, "octet: error: no answer from rank 1 (");
+    oct_check_said(job, "no answer from rank 1 (");
     cr_assert_eq(oct_job_said_times(&job, "error"), 1, "%s", job.err);
     cr_assert(!oct_job_said(&job, "left behind"), "%s", job.out);
 }
