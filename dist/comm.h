@@ -10,7 +10,8 @@
 typedef struct oct_comm oct_comm;
 
 /* Starts MPI when launched by mpirun or srun (environment), else one process. Refuses srun without
- * PMI (several tasks, each thinking it is alone) with OCT_USAGE. deadline_s: how long a wait may take. */
+ * PMI (several tasks, each thinking it is alone) with OCT_USAGE. deadline_s: how long a wait may take,
+ * those inside of MPI at its start and end too. */
 oct_status oct_comm_open(oct_comm **comm, double deadline_s) OCT_NODISCARD;
 void oct_comm_close(oct_comm **comm); /* MPI_Finalize; clean end, all ranks */
 

@@ -37,6 +37,8 @@ enum { MPIRUN_WORDS = 16 };
  * start is slow. */
 enum { RANKS_A_CORE = 16, RANKS_ALWAYS = 64, RANKS_QUICK = 16 };
 
+static const double said_after_s = 30;
+
 size_t oct_ranks_command(const oct_args *args, int64_t ranks, int64_t threads, int64_t cores,
                          bool bar, const char *program, char number[24], const char **argv,
                          size_t capacity)
@@ -79,14 +81,16 @@ typedef struct job {
     const oct_args *args;
     pid_t mpirun;
     int64_t ranks;
+    double deadline_s;    /* of the ranks; also how long mpirun may take to start the first */
     double asked_s;       /* the clock when the request to stop was seen; 0: none */
     bool passed_on, ends; /* the request, to mpirun; and that it shall end at once */
     bool found;           /* a rank whose process went without a word: */
     oct_rank_view gone;
-    double last_s;    /* the clock of the last look */
-    double stopped_s; /* how long mpirun has been stopped; below 0: it was said */
-    double alone_s;   /* how long it has lived after all its ranks */
-    bool given_up;    /* and was ended for it */
+    double last_s;        /* the clock of the last look */
+    double stopped_s;     /* how long mpirun has been stopped; below 0: it was said */
+    double alone_s;       /* how long it has lived after all its ranks */
+    double unborn_s;      /* and before the first of them */
+    const char *given_up; /* why it was ended */
 } job;
 
 /* timeout(1) sends its signal twice, to the process and to its group: what comes within a second is
@@ -164,6 +168,16 @@ static void look_for_gone(job *j)
     }
 }
 
+/* Hosts beyond this one, as batch systems and Open MPI's own settings tell mpirun. */
+static bool in_allocation(void)
+{
+    static const char *const variables[] = {"SLURM_JOB_ID", "PBS_NODEFILE", "LSB_HOSTS",
+                                            "PE_HOSTFILE", "OMPI_MCA_orte_default_hostfile"};
+    for (size_t i = 0; i < OCT_COUNT(variables); i++)
+        if (getenv(variables[i])) return true;
+    return false;
+}
+
 /* Every rank that this process can see has ended, and none is still to come. */
 static bool all_have_ended(const job *j)
 {
@@ -179,7 +193,6 @@ static bool all_have_ended(const job *j)
 /* What the ranks say and how they end goes through mpirun. */
 static void look_for_stopped_mpirun(job *j, double passed_s)
 {
-    static const double said_after_s = 30;
     if (oct_process_state(j->mpirun) != 'T')
         j->stopped_s = 0;
     else if (j->stopped_s >= 0)
@@ -193,14 +206,45 @@ static void look_for_stopped_mpirun(job *j, double passed_s)
     j->stopped_s = -1;
 }
 
+/* With what it has started, which may have left its process group and may be stopped. */
+static void give_up(job *j, const char *why)
+{
+    char path[64];
+    int child;
+    snprintf(path, sizeof(path), "/proc/%ld/task/%ld/children", (long)j->mpirun, (long)j->mpirun);
+    FILE *children = fopen(path, "re");
+    while (children && fscanf(children, "%d", &child) == 1)
+        kill(child, SIGKILL);
+    if (children) fclose(children);
+    kill(-j->mpirun, SIGKILL);
+    j->given_up = why;
+}
+
 /* An mpirun that is stopped, or stuck in its end, has nothing more to do for ranks that have ended. */
 static void look_for_lonely_mpirun(job *j, double passed_s)
 {
     static const double ends_within_s = 20;
     j->alone_s = all_have_ended(j) ? j->alone_s + passed_s : 0;
-    if (j->alone_s < ends_within_s || j->given_up) return;
-    kill(-j->mpirun, SIGKILL);
-    j->given_up = true;
+    if (j->alone_s >= ends_within_s && !j->given_up)
+        give_up(j, "mpirun did not end after its ranks (stopped or stuck) and was killed");
+}
+
+/* mpirun waits without end for a process that stands still before it has become a rank. Ranks that have
+ * started look after each other, and those of other hosts cannot be seen. */
+static void look_for_first_rank(job *j, double passed_s)
+{
+    if (in_allocation() || j->given_up || j->asked_s > 0 || all_have_started(1)) return;
+    double before_s = j->unborn_s;
+    j->unborn_s += passed_s;
+    if (before_s < said_after_s && j->unborn_s >= said_after_s)
+        oct_log(OCT_LOG_WARN,
+                "mpirun (process %ld) has started no rank in %.0f s; the job ends after "
+                "%.0f s",
+                (long)j->mpirun, j->unborn_s, j->deadline_s);
+    if (j->unborn_s >= j->deadline_s)
+        give_up(j,
+                "mpirun started no rank before the deadline (it is stopped, or a process that it "
+                "started is) and was killed");
 }
 
 /* Only time in which this process runs counts: all may have been stopped together. */
@@ -210,6 +254,7 @@ static void look_at_mpirun(job *j)
     double now = oct_seconds(), passed_s = j->last_s > 0 ? now - j->last_s : 0;
     if (passed_s > awake_s) passed_s = awake_s;
     j->last_s = now;
+    look_for_first_rank(j, passed_s);
     look_for_stopped_mpirun(j, passed_s);
     look_for_lonely_mpirun(j, passed_s);
 }
@@ -299,11 +344,7 @@ static oct_status judge_mpirun(const job *j, int ended)
     int signal_number = WIFSIGNALED(ended) ? WTERMSIG(ended) : 0;
     bool polite = signal_number == SIGTERM || signal_number == SIGINT || signal_number == SIGHUP ||
                   signal_number == SIGUSR1;
-    if (j->given_up)
-        return oct_fail(OCT_LOST,
-                        "mpirun did not end after its ranks (stopped or stuck) and was "
-                        "killed%s",
-                        remedy(j));
+    if (j->given_up) return oct_fail(OCT_LOST, "%s%s", j->given_up, remedy(j));
     if (signal_number != 0 && !polite)
         return oct_fail(OCT_LOST,
                         "mpirun itself was ended by signal %d (%s), and its ranks with it%s",
@@ -339,16 +380,6 @@ static oct_status judge_end(const job *j, int ended, int *exit_status)
     return OCT_OK;
 }
 
-/* Hosts beyond this one, as batch systems and Open MPI's own settings tell mpirun. */
-static bool in_allocation(void)
-{
-    static const char *const variables[] = {"SLURM_JOB_ID", "PBS_NODEFILE", "LSB_HOSTS",
-                                            "PE_HOSTFILE", "OMPI_MCA_orte_default_hostfile"};
-    for (size_t i = 0; i < OCT_COUNT(variables); i++)
-        if (getenv(variables[i])) return true;
-    return false;
-}
-
 static oct_status check_load(int64_t ranks, int64_t threads)
 {
     const int64_t cores = oct_job_cores(), most = cores * RANKS_A_CORE;
@@ -372,12 +403,12 @@ static oct_status check_load(int64_t ranks, int64_t threads)
 oct_status oct_launch_ranks(const oct_args *args, int64_t ranks, int *exit_status)
 {
     int rank, size, ended = 0;
-    int64_t threads = 1;
+    oct_ranks_wanted wanted;
     OCT_CHECK(!oct_launched(&rank, &size), OCT_USAGE,
               "command line: --ranks under a launcher; leave one of them out");
     listen_for_requests();
-    OCT_TRY(oct_threads_wanted(args, &threads));
-    OCT_TRY(check_load(ranks, threads));
+    OCT_TRY(oct_ranks_want(args, &wanted));
+    OCT_TRY(check_load(ranks, wanted.threads));
     bool bar = !args->quiet && oct_progress_terminal();
 
     const char *argv[OCT_ARGS_MAX + MPIRUN_WORDS];
@@ -387,18 +418,18 @@ oct_status oct_launch_ranks(const oct_args *args, int64_t ranks, int *exit_statu
     ssize_t length = readlink("/proc/self/exe", program, sizeof(program) - 1);
     OCT_CHECK(length > 0, OCT_RESOURCE, "/proc/self/exe: %s", strerror(errno));
     program[length] = '\0';
-    oct_ranks_command(args, ranks, threads, oct_job_cores(), bar, program, number, argv,
+    oct_ranks_command(args, ranks, wanted.threads, oct_job_cores(), bar, program, number, argv,
                       OCT_COUNT(argv));
 
     if (geteuid() == 0) {
         setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
         setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
     }
-    if (ranks * threads > oct_job_cores()) oct_wait_policy_passive();
+    if (ranks * wanted.threads > oct_job_cores()) oct_wait_policy_passive();
     if (oct_rank_table_create(ranks, table)) setenv(OCT_RANK_TABLE_VARIABLE, table, 1);
     fflush(NULL);
     OCT_CHECK(!requests.first, OCT_STOPPED, "stopped as asked before a rank was started");
-    job j = {.args = args, .ranks = ranks, .mpirun = fork()};
+    job j = {.args = args, .ranks = ranks, .deadline_s = wanted.deadline_s, .mpirun = fork()};
     if (j.mpirun > 0) {
         OCT_TRY(wait_for_mpirun(&j, &ended));
         return judge_end(&j, ended, exit_status);

@@ -1,6 +1,7 @@
 /* The wait policy of OpenMP, which has to stand in the environment before the program is loaded. */
 #include "launch/wait_policy.h"
 
+#include "launch/session.h"
 #include "launch/shipped.h"
 
 #include <sched.h>
@@ -8,15 +9,19 @@
 #include <string.h>
 #include <unistd.h>
 
-oct_status oct_threads_wanted(const oct_args *args, int64_t *threads)
+oct_status oct_ranks_want(const oct_args *args, oct_ranks_wanted *wanted)
 {
-    *threads = 1;
-    const char *ending = args->num_words ? strrchr(args->word[0], '.') : NULL;
-    if (!ending || (strcmp(ending, ".yaml") != 0 && strcmp(ending, ".yml") != 0)) return OCT_OK;
     oct_recipe recipe;
-    OCT_TRY(oct_recipe_of_args(&recipe, args));
-    *threads = recipe.threads;
-    oct_recipe_free(&recipe);
+    const char *ending = args->num_words ? strrchr(args->word[0], '.') : NULL;
+    bool reads = strcmp(args->argv[1], "train") == 0 ||
+                 (ending && (!strcmp(ending, ".yaml") || !strcmp(ending, ".yml")));
+    *wanted = (oct_ranks_wanted){.threads = 1, .deadline_s = OCT_DEADLINE_S};
+    if (reads) {
+        OCT_TRY(oct_recipe_of_args(&recipe, args));
+        *wanted = (oct_ranks_wanted){recipe.threads, recipe.ranks_deadline};
+        oct_recipe_free(&recipe);
+    }
+    if (args->deadline > 0) wanted->deadline_s = (double)args->deadline;
     return OCT_OK;
 }
 
@@ -42,12 +47,13 @@ static int64_t cores_of_host(void)
 
 oct_status oct_wait_policy(const oct_args *args)
 {
-    int64_t ranks, threads;
+    int64_t ranks;
+    oct_ranks_wanted wanted;
     char program[4096];
     const char *text = getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
     if (is_chosen() || !text || !oct_parse_i64(text, &ranks) || ranks < 2) return OCT_OK;
-    OCT_TRY(oct_threads_wanted(args, &threads));
-    if (threads == 1 || ranks * threads <= cores_of_host()) return OCT_OK;
+    OCT_TRY(oct_ranks_want(args, &wanted));
+    if (wanted.threads == 1 || ranks * wanted.threads <= cores_of_host()) return OCT_OK;
     ssize_t length = readlink("/proc/self/exe", program, sizeof(program) - 1);
     if (length <= 0) return OCT_OK;
     program[length] = '\0';

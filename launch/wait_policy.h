@@ -11,6 +11,10 @@ oct_status oct_wait_policy(const oct_args *args) OCT_NODISCARD;
 /* Sets it for the processes that this one starts. */
 void oct_wait_policy_passive(void);
 
-/* Threads of a rank: those of a recipe on the command line, which is read here also so that its mistakes
- * are told before any rank starts; 1 for other files. */
-oct_status oct_threads_wanted(const oct_args *args, int64_t *threads) OCT_NODISCARD;
+/* What a recipe on the command line says of the ranks. It is read here also so that its mistakes are told
+ * before any rank starts. */
+typedef struct oct_ranks_wanted {
+    int64_t threads;   /* of each; 1 without a recipe */
+    double deadline_s; /* --deadline goes before it */
+} oct_ranks_wanted;
+oct_status oct_ranks_want(const oct_args *args, oct_ranks_wanted *wanted) OCT_NODISCARD;

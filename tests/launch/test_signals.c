@@ -175,6 +175,48 @@ Test(signals, ranks_that_were_started_differently_are_told_apart)
     oct_check_said(job, "this one with octet eval r, rank 0 with octet bench reduce");
 }
 
+/* mpirun waits for ever for a process that stands still before it becomes a rank. */
+Test(signals, an_mpirun_that_starts_nobody_is_ended)
+{
+    small_shell(tmp.path, "printf '#!/bin/sh\\nsleep 100 & echo $! >pid; wait\\n' >mpirun; "
+                          "chmod +x mpirun");
+    job = oct_job_run(SECONDS, "bash", "-c",
+                      "PATH=.:$PATH exec \"$1\" train r.yaml --ranks 2 --deadline 2", "bash",
+                      OCT_PROGRAM, NULL);
+    oct_check_exit(job, 6);
+    oct_check_said(job, "octet: error: mpirun started no rank before the deadline");
+    small_shell(tmp.path, "! kill -0 $(cat pid) || grep -q Z /proc/$(cat pid)/stat");
+}
+
+/* Seen in run.json, which holds the environment of rank 0. */
+Test(signals, threads_that_share_cores_wait_asleep_unless_the_user_says_otherwise)
+{
+    static const struct {
+        const char *command;
+        bool asleep;
+    } starts[] = {
+        {"$0 train r.yaml threads=$cores --ranks 2", true},
+        {"mpirun --oversubscribe --bind-to none -n 2 $0 train r.yaml threads=$cores", true},
+        {"GOMP_SPINCOUNT=1 $0 train r.yaml threads=$cores --ranks 2", false},
+        {"$0 train r.yaml threads=$cores", false},
+        {"$0 train r.yaml threads=1", false},
+    };
+    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+    setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+    unsetenv("OMP_WAIT_POLICY");
+    for (size_t i = 0; i < sizeof(starts) / sizeof(*starts); i++) {
+        char script[400];
+        snprintf(script, sizeof(script),
+                 "rm -rf new; cores=$(nproc); %s >log 2>&1 || { cat log; exit 1; }; "
+                 "grep -c '\"OMP_WAIT_POLICY\": \"passive\"' new/run.json",
+                 starts[i].command);
+        oct_job_free(&job);
+        job = oct_job_run(SECONDS, "bash", "-c", script, OCT_PROGRAM, NULL);
+        cr_assert_str_eq(job.out, starts[i].asleep ? "1\n" : "0\n", "%s: %s", starts[i].command,
+                         job.out);
+    }
+}
+
 Test(signals, far_more_ranks_than_cores_are_refused_at_once)
 {
     job = oct_job_run(SECONDS, OCT_PROGRAM, "train", "r.yaml", "--ranks", "4096", NULL);
