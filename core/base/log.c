@@ -6,11 +6,14 @@
 #include "core/base/log.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 enum { LINE_BYTES = 20480 };
 
@@ -85,14 +88,27 @@ void oct_log_setup(oct_log_level level, bool speaks)
     pthread_mutex_unlock(&lock);
 }
 
+/* A link would lead out of the folder that the log belongs to, and a pipe waits for a reader. */
+static oct_status open_file(const char *path, FILE **opened)
+{
+    struct stat info;
+    int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
+    int error = fd < 0 ? errno : 0;
+    bool plain = fd >= 0 && fstat(fd, &info) == 0 && !S_ISFIFO(info.st_mode);
+    *opened = plain ? fdopen(fd, "a") : NULL;
+    if (!*opened && fd >= 0) close(fd);
+    OCT_CHECK(error == 0 || error == ELOOP || error == ENXIO, OCT_RESOURCE,
+              "%s: cannot be opened for the log: %s", path, strerror(error));
+    OCT_CHECK(plain, OCT_RESOURCE,
+              "%s: the log is not written through a link or into a pipe; remove it", path);
+    OCT_CHECK(*opened, OCT_RESOURCE, "%s: out of memory for the log", path);
+    return OCT_OK;
+}
+
 oct_status oct_log_file(const char *path)
 {
     FILE *opened = NULL;
-    if (path && speaking) {
-        opened = fopen(path, "ae");
-        OCT_CHECK(opened, OCT_RESOURCE, "%s: cannot be opened for the log: %s", path,
-                  strerror(errno));
-    }
+    if (path && speaking) OCT_TRY(open_file(path, &opened));
     pthread_mutex_lock(&lock);
     if (file) fclose(file);
     file = opened;

@@ -118,3 +118,16 @@ Test(restart, a_pipe_is_no_file_for_any_command)
         oct_check_said(job, "pipe");
     }
 }
+
+Test(restart, the_log_goes_through_no_link_and_into_no_pipe)
+{
+    static const char *const makers[] = {"mkfifo new/log.txt", "ln -s ../elsewhere new/log.txt"};
+    for (size_t i = 0; i < sizeof(makers) / sizeof(*makers); i++) {
+        small_shell(tmp.path, "rm -rf new; mkdir new; cp r.yaml new/recipe.yaml");
+        small_shell(tmp.path, makers[i]);
+        train();
+        oct_check_exit(job, 7);
+        oct_check_said(job, "new/log.txt: the log is not written through a link or into a pipe");
+        small_shell(tmp.path, "test ! -e elsewhere");
+    }
+}
