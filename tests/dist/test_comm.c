@@ -278,10 +278,11 @@ Test(start, under_mpirun_every_rank_knows_its_place, .timeout = 90)
     oct_job_free(&job);
 }
 
-/* It ended well, so mpirun lets its peers wait in MPI_Init for it. */
+/* It ended well and before the others came to MPI_Init, so mpirun lets them wait there for it. */
 Test(start, a_rank_that_is_another_program_is_named_at_once, .timeout = 90)
 {
-    oct_job job = oct_mpirun(1, 50, "rank_hello", ":", "-n", "1", "/bin/true", NULL);
+    oct_job job = oct_mpirun(1, 50, "/bin/sh", "-c", "sleep 1; exec " HELLO, ":", "-n", "1",
+                             "/bin/true", NULL);
     oct_check_exit(job, 6);
     oct_check_said(job, "octet: error: rank 1 on ");
     oct_check_said(job, "ended before it started MPI");
