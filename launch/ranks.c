@@ -22,6 +22,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -216,17 +217,33 @@ static void give_up(job *j, const char *why)
     while (children && fscanf(children, "%d", &child) == 1)
         kill(child, SIGKILL);
     if (children) fclose(children);
+    for (int i = 0; i < oct_rank_table_lines(); i++) {
+        oct_rank_view view = oct_rank_table_line(i);
+        if (view.pid > 0) kill(view.pid, SIGKILL);
+    }
     kill(-j->mpirun, SIGKILL);
     j->given_up = why;
 }
 
-/* An mpirun that is stopped, or stuck in its end, has nothing more to do for ranks that have ended. */
+/* The exit status of a rank that failed; 0: none did. */
+static int failed_status(void)
+{
+    for (int i = 0; i < oct_rank_table_lines(); i++) {
+        oct_rank_view view = oct_rank_table_line(i);
+        if (view.stage == OCT_RANK_ENDED && view.exit_status != 0) return view.exit_status;
+    }
+    return 0;
+}
+
+/* When all ranks have ended, or one has failed, mpirun ends the job within seconds; if it does not, it is
+ * stopped, or stuck with a rank that is. */
 static void look_for_lonely_mpirun(job *j, double passed_s)
 {
-    static const double ends_within_s = 20;
-    j->alone_s = all_have_ended(j) ? j->alone_s + passed_s : 0;
+    const double ends_within_s = fmin(20, 2 * j->deadline_s);
+    bool over = j->found || failed_status() != 0 || all_have_ended(j);
+    j->alone_s = over ? j->alone_s + passed_s : 0;
     if (j->alone_s >= ends_within_s && !j->given_up)
-        give_up(j, "mpirun did not end after its ranks (stopped or stuck) and was killed");
+        give_up(j, "mpirun did not end with its ranks (stopped or stuck) and was killed");
 }
 
 /* mpirun waits without end for a process that stands still before it has become a rank. Ranks that have
@@ -368,6 +385,11 @@ static oct_status judge_end(const job *j, int ended, int *exit_status)
     char who[128], place[64];
     *exit_status = WIFEXITED(ended) ? WEXITSTATUS(ended) : 0;
     if (WIFEXITED(ended) && (*exit_status == 0 || some_rank_said(*exit_status))) return OCT_OK;
+    if (j->given_up && failed_status() != 0) { /* which has its own reason */
+        oct_log(OCT_LOG_ERROR, "%s", j->given_up);
+        *exit_status = failed_status();
+        return OCT_OK;
+    }
     if (j->given_up) return judge_mpirun(j, ended);
     if (j->ends) return stopped(j);
     if (WIFSIGNALED(ended)) return j->asked_s > 0 ? stopped(j) : judge_mpirun(j, ended);

@@ -188,6 +188,20 @@ Test(signals, an_mpirun_that_starts_nobody_is_ended)
     small_shell(tmp.path, "! kill -0 $(cat pid) || grep -q Z /proc/$(cat pid)/stat");
 }
 
+/* An mpirun that does not end, here because a shell stands around it, has nothing more to do. */
+Test(signals, an_mpirun_that_outlives_its_ranks_is_ended)
+{
+    small_shell(tmp.path,
+                "printf '#!/bin/sh\\n%s \"$@\"\\nsleep 100\\n' $(command -v mpirun) >mpirun; "
+                "chmod +x mpirun");
+    job = oct_job_run(SECONDS, "bash", "-c",
+                      "PATH=$PWD:$PATH exec \"$1\" train r.yaml --ranks 2 --deadline 5", "bash",
+                      OCT_PROGRAM, NULL);
+    oct_check_exit(job, 6);
+    oct_check_said(job, "octet: error: mpirun did not end with its ranks (stopped or stuck)");
+    oct_check_said(job, "int8 accuracy");
+}
+
 /* Seen in run.json, which holds the environment of rank 0. */
 Test(signals, threads_that_share_cores_wait_asleep_unless_the_user_says_otherwise)
 {
