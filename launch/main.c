@@ -151,11 +151,16 @@ static void say_after_rank_0(oct_status status, int rank, int argc, char **argv)
 
 static int answer(int argc, char **argv, int rank)
 {
+    int size;
     oct_status status = run(argc, argv, rank), ended = OCT_OK;
     if (status == OCT_OK || status == OCT_NO) ended = oct_print_end();
     if (ended != OCT_OK) status = ended;
     if (status == OCT_OK && ranks_exit >= 0) return ranks_exit;
     if (status == OCT_OK) return oct_status_exit(argc < 2 ? OCT_USAGE : OCT_OK);
+    /* Ranks that lost one before they had a session: the first tells. */
+    if (ranks_exit < 0 && oct_fail_code() == OCT_LOST && oct_launched(&rank, &size) &&
+        !oct_rank_may_fail())
+        oct_failure_silence();
     if (rank == 0)
         oct_failure_print(status, argc, argv);
     else

@@ -305,8 +305,8 @@ static oct_status wait_for_mpirun(job *j, int *ended)
 
 static const char *remedy(const job *j)
 {
-    return trains(j) ? "; the same command continues from the newest checkpoint"
-                     : "; start the command again";
+    return trains(j) ? "; repeat the command to continue from the newest checkpoint"
+                     : "; repeat the command";
 }
 
 /* "rank 1 (node7)", or of a rank that is not to be seen from here, "a rank". */
@@ -427,7 +427,8 @@ oct_status oct_launch_ranks(const oct_args *args, int64_t ranks, int *exit_statu
     int rank, size, ended = 0;
     oct_ranks_wanted wanted;
     OCT_CHECK(!oct_launched(&rank, &size), OCT_USAGE,
-              "command line: --ranks under a launcher; leave one of them out");
+              "command line: --ranks cannot be used under mpirun or another launcher; use only one "
+              "of them");
     listen_for_requests();
     OCT_TRY(oct_ranks_want(args, &wanted));
     OCT_TRY(check_load(ranks, wanted.threads));
@@ -435,7 +436,7 @@ oct_status oct_launch_ranks(const oct_args *args, int64_t ranks, int *exit_statu
 
     const char *argv[OCT_ARGS_MAX + MPIRUN_WORDS];
     char number[24], program[4096], table[64];
-    OCT_CHECK(args->argc <= OCT_ARGS_MAX, OCT_USAGE, "command line: more than %d words",
+    OCT_CHECK(args->argc <= OCT_ARGS_MAX, OCT_USAGE, "command line: more than %d arguments",
               OCT_ARGS_MAX);
     ssize_t length = readlink("/proc/self/exe", program, sizeof(program) - 1);
     OCT_CHECK(length > 0, OCT_RESOURCE, "/proc/self/exe: %s", strerror(errno));

@@ -190,8 +190,9 @@ static oct_status stop_before_steps(const run *r)
 {
     int64_t asked = stop_is_asked();
     OCT_TRY(r->session->group->max_i64(r->session->group, &asked, 1));
-    OCT_CHECK(!asked, OCT_STOPPED,
-              "stopped before the first step of this session as asked; the same command goes on");
+    OCT_CHECK(
+        !asked, OCT_STOPPED,
+        "stopped before the first step of this session as asked; repeat the command to continue");
     return OCT_OK;
 }
 

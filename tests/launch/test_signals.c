@@ -87,7 +87,7 @@ Test(signals, a_killed_rank_is_named_and_the_same_command_continues)
     oct_check_exit(job, 6);
     oct_check_said(job, "octet: error: rank 0 (");
     oct_check_said(job, ") was ended by signal 9 (Killed) in step ");
-    oct_check_said(job, "; the same command continues from the newest checkpoint");
+    oct_check_said(job, "; repeat the command to continue from the newest checkpoint");
     cr_assert_eq(oct_job_said_times(&job, "error"), 1, "%s", job.err);
     train_and("kill -INT $!");
     check_stopped();
@@ -111,7 +111,8 @@ Test(signals, the_end_of_mpirun_is_not_the_answer_of_a_rank)
 {
     train_and(MPIRUN "kill -TERM $m");
     oct_check_exit(job, 75);
-    oct_check_said(job, "mpirun was stopped, and its ranks with it; the same command continues");
+    oct_check_said(job,
+                   "mpirun was stopped, and its ranks with it; repeat the command to continue");
     train_and(MPIRUN "kill -KILL $m");
     oct_check_exit(job, 6);
     oct_check_said(job, "octet: error: mpirun itself was ended by signal 9 (Killed)");
