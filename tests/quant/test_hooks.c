@@ -1,6 +1,8 @@
 /* Hooks through prepare: which survive, what they see, and that a handle stays good. */
 #include "tests/quant/graph_nets.h"
 
+#include <omp.h>
+
 typedef struct seen {
     int calls, order;
     oct_dtype dtype;
@@ -355,6 +357,7 @@ static oct_prepare_options compute_options(oct_prepare_method method)
 /* Trains, evaluates, converts and runs; the evaluation's output goes to `out`. */
 static void live_prepared(rig *r, float out[16])
 {
+    omp_set_num_threads(1); /* many small steps */
     OK(oct_params_bind(&r->params, r->root, &r->leaves));
     OK(oct_quantizers_collect(&r->quantizers, r->root));
     quantize(r);

@@ -4,6 +4,7 @@
 #include "core/base/mem.h"
 
 #include <math.h>
+#include <omp.h>
 #include <stdio.h>
 
 enum { CLASSES = 3 };
@@ -27,6 +28,27 @@ static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const 
 
 static const oct_module_type net_type = {.name = "net", .forward = forward};
 
+/* A user's hook that computes, for all networks of a test. */
+static struct {
+    const char *path;
+    bool pre, returns;
+} hook;
+
+static oct_tensor *halve(oct_context *cx, oct_module *module, oct_tensor *value, void *user)
+{
+    (void)module, (void)user;
+    oct_tensor *y = oct_mul_scalar(cx, value, 0.5);
+    return hook.returns ? y : NULL;
+}
+
+static void add_hook(oct_module *root)
+{
+    oct_module *m = hook.path ? oct_module_find(root, hook.path) : NULL;
+    if (!m) return;
+    OK(hook.pre ? oct_module_pre_hook(m, halve, NULL, NULL)
+                : oct_module_hook(m, halve, NULL, NULL));
+}
+
 static net *begin(rig *r, forward_fn fn, const oct_example *example)
 {
     oct_module *root = NULL;
@@ -43,6 +65,7 @@ static net *begin(rig *r, forward_fn fn, const oct_example *example)
     for (int i = 0; i < 8; i++)
         m->labels[i] = i % CLASSES;
     rig_begin(r, root, example);
+    add_hook(root);
     return m;
 }
 
@@ -250,6 +273,24 @@ static oct_tensor *scaled_in_evaluation(oct_context *cx, net *m, oct_tensor *con
     oct_tensor *y = oct_call(cx, m->conv, oct_call(cx, m->quant, x[0]));
     if (!m->base.training) y = oct_mul_scalar(cx, y, 1.5);
     return oct_call(cx, m->dequant, oct_call(cx, m->second, y));
+}
+
+/* On modules that both modes call, with what only one of them does around them. */
+Test(modes, hooks_compute_in_both, .timeout = 240)
+{
+    static const char *const paths[] = {"quant", "conv", "second", "head", "dequant"};
+    const oct_example one = one_input(), target = with_target();
+    omp_set_num_threads(1); /* many small steps */
+    for (size_t i = 0; i < OCT_COUNT(paths); i++)
+        for (int way = 0; way < 4; way++) {
+            hook.path = paths[i];
+            hook.pre = way % 2;
+            hook.returns = way / 2;
+            bool strip = i > 0 && i + 1 < OCT_COUNT(paths); /* else outside of the stubs */
+            live_in_graph_methods(scaled_in_training, &one, strip, NULL);
+            live_in_graph_methods(scaled_in_evaluation, &one, strip, NULL);
+            live_in_graph_methods(loss_or_logits, &target, strip, NULL);
+        }
 }
 
 Test(modes, a_layer_may_read_another_value_in_each)
