@@ -133,7 +133,7 @@ static inline void case_begin(bench *b, const conv_case *v)
     /* So that both ends of the codes are met. */
     const float scale = pow2 ? 0x1p-6f : 0.013f;
     const quantizer out = {v->out_bits, v->activation == OCT_ACT_NONE, wide ? scale / 256 : scale};
-    if (v->out_bits && v->method)
+    if (v->out_bits && v->method && v->method->scale)
         wiring_adopt_kind(m, out, oct_target_find(v->target), v->method);
     else if (v->out_bits)
         wiring_adopt(m, out, oct_target_find(v->target));

@@ -5,6 +5,17 @@
 #include "tests/plugin/lsq.c"
 #include "tests/plugin/percentile.c"
 
+/* Weights alone, by a rule: two thirds of the largest one are as far as codes reach. */
+static float clipping_weight_scale(const float *weight, int64_t n)
+{
+    return oct_weight_scale(weight, n) * 0.66f;
+}
+
+const oct_fake_quant_kind clipping_fake_quant = {
+    .name = "clipping",
+    .weight_scale = clipping_weight_scale,
+};
+
 /* All values may lie on one side of a zero_point that was chosen. */
 static float factor_of_range(int64_t n, oct_qparams q)
 {

@@ -92,6 +92,22 @@ Test(qat_conv_fold, changes_no_bit_of_program_and_evaluation, .timeout = 120)
             }
 }
 
+Test(qat_conv_fold, leaves_scales_alone_that_follow_from_the_weights_by_a_rule_of_their_own)
+{
+    bench b;
+    case_begin(&b, &(conv_case){.kind = CONV_PLAIN,
+                                .target = "x86",
+                                .in_bits = 8,
+                                .out_bits = 8,
+                                .batch_norm = true,
+                                .method = &clipping_fake_quant});
+    cr_assert_eq(oct_qat_conv_fold(case_conv(&b), input_of(&b)), OCT_PREPARE);
+    cr_assert(strstr(oct_fail_text(0), "the fake-quant of its weights, 'clipping', takes scales"),
+              "%s", oct_fail_text(0));
+    cr_assert_not_null(case_conv(&b)->batch_norm);
+    bench_end(&b);
+}
+
 /* Training goes on: the bias that folding made has a gradient, and codes keep their place. */
 Test(qat_conv_fold, leaves_a_layer_that_trains)
 {
