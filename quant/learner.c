@@ -63,12 +63,74 @@ static oct_status check_bound(const oct_learner *l)
     return OCT_OK;
 }
 
-static oct_tensor *forward(oct_learner *l, oct_shape shape, float *x, bool learn)
+static oct_status check_batch(const oct_batch *b)
 {
-    oct_leaves leaves = split(l, shape.dim[0]);
+    char one[96], two[96];
+    OCT_CHECK(b->num_inputs >= 1 && b->num_inputs <= OCT_MAX_INPUTS, OCT_USAGE,
+              "a batch has 1 to %d inputs, but this one has %d", OCT_MAX_INPUTS, b->num_inputs);
+    for (int i = 0; i < b->num_inputs; i++)
+        OCT_CHECK(b->shape[i].ndim >= 1 && b->shape[i].dim[0] == b->shape[0].dim[0] &&
+                      oct_shape_numel(&b->shape[i]) > 0,
+                  OCT_USAGE,
+                  "the inputs of a batch have its samples in front, but input 0 is %s and input %d "
+                  "is %s",
+                  oct_shape_text(&b->shape[0], one), i, oct_shape_text(&b->shape[i], two));
+    OCT_CHECK(!b->labels || !b->probabilities, OCT_USAGE,
+              "a batch has labels or probabilities of classes, but this one has both");
+    return OCT_OK;
+}
+
+static oct_status check(const oct_learner *l, const oct_batch *b)
+{
+    OCT_TRY(check_bound(l));
+    return check_batch(b);
+}
+
+static oct_tensor *forward(oct_learner *l, const oct_batch *b, bool learn)
+{
+    oct_leaves leaves = split(l, b->shape[0].dim[0]);
+    oct_tensor *x[OCT_MAX_INPUTS];
     oct_context_begin(l->context, leaves, learn);
-    shape.dim[0] = oct_leaves_local_samples(&leaves);
-    return oct_call(l->context, l->root, oct_tensor_view(l->context, OCT_F32, shape, x));
+    for (int i = 0; i < b->num_inputs; i++) {
+        oct_shape shape = b->shape[i];
+        shape.dim[0] = oct_leaves_local_samples(&leaves);
+        x[i] = oct_tensor_view(l->context, OCT_F32, shape, b->input[i]);
+    }
+    return oct_module_call(l->context, l->root, x, b->num_inputs);
+}
+
+/* A forward's own loss, made ready for oct_backward. */
+static oct_tensor *own_loss(oct_context *cx, oct_tensor *y, oct_loss *loss)
+{
+    char text[96];
+    if (!oct_ready(cx, &y, 1)) return NULL;
+    if (y->dtype != OCT_F32 || y->shape.ndim != 0)
+        return oct_context_fail(cx, OCT_USAGE,
+                                "the batch has neither labels nor probabilities, so the forward "
+                                "must return its loss, one number, but it returns %s %s",
+                                oct_dtype_name(y->dtype), oct_shape_text(&y->shape, text));
+    if (!y->needs_grad)
+        return oct_context_fail(cx, OCT_USAGE,
+                                "the loss that the forward returns depends on no "
+                                "parameter, so there is nothing to learn");
+    *loss =
+        (oct_loss){.loss_sum = (double)oct_f32(y)[0] * (double)cx->leaves.samples, .correct = -1};
+    float *one = oct_grad_new(cx, y);
+    if (!one) return NULL;
+    *one = 1.0f;
+    oct_give_grad(cx, y, one);
+    return y;
+}
+
+static oct_tensor *loss_of(oct_context *cx, oct_tensor *y, const oct_batch *b, oct_loss *loss)
+{
+    if (!b->labels && !b->probabilities) return own_loss(cx, y, loss);
+    if (oct_ready(cx, &y, 1) && y->shape.ndim == 0)
+        return oct_context_fail(cx, OCT_USAGE,
+                                "the forward returns its loss already, so the batch "
+                                "must have neither labels nor probabilities");
+    return b->labels ? oct_cross_entropy(cx, y, b->labels, 0.0f, loss)
+                     : oct_cross_entropy_soft(cx, y, b->probabilities, 0.0f, loss);
 }
 
 /* The ranks' ranges together, then scales for the next step. */
@@ -81,19 +143,17 @@ static oct_status observe(oct_learner *l)
     return oct_quantizers_update(&l->quantizers, l->keys);
 }
 
-oct_status oct_learner_step(oct_learner *learner, oct_shape shape, float *x, const int32_t *labels,
-                            float lr, oct_loss *loss)
+oct_status oct_learner_step(oct_learner *learner, const oct_batch *batch, float lr, oct_loss *loss)
 {
     oct_context *cx = learner->context;
-    oct_leaves leaves = split(learner, shape.dim[0]);
-    OCT_TRY(check_bound(learner));
+    OCT_TRY(check(learner, batch));
     oct_params_zero(&learner->params);
-    oct_tensor *y = oct_cross_entropy(cx, forward(learner, shape, x, true), labels, 0.0f, loss);
+    oct_tensor *y = loss_of(cx, forward(learner, batch, true), batch, loss);
     OCT_TRY(oct_context_status(cx));
     OCT_CHECK(isfinite(loss->loss_sum), OCT_NUMERIC,
               "the loss is not finite; lower the learning rate (now %g)", (double)lr);
     OCT_TRY(oct_backward(cx, y));
-    OCT_TRY(oct_params_reduce(&learner->params, learner->group, &leaves));
+    OCT_TRY(oct_params_reduce(&learner->params, learner->group, &cx->leaves));
     OCT_CHECK(oct_all_finite(learner->params.grads, learner->params.numel), OCT_NUMERIC,
               "a gradient is not finite; lower the learning rate (now %g)", (double)lr);
     oct_optim_step(&learner->optim, &learner->params, lr);
@@ -101,13 +161,13 @@ oct_status oct_learner_step(oct_learner *learner, oct_shape shape, float *x, con
     return observe(learner);
 }
 
-oct_status oct_learner_forward(oct_learner *learner, oct_shape shape, float *x, float *y)
+oct_status oct_learner_forward(oct_learner *learner, const oct_batch *batch, void *y)
 {
-    OCT_TRY(check_bound(learner));
-    oct_tensor *output = forward(learner, shape, x, false);
+    OCT_TRY(check(learner, batch));
+    const oct_tensor *output = forward(learner, batch, false);
     OCT_TRY(oct_context_status(learner->context));
-    OCT_CHECK(output->dtype == OCT_F32, OCT_USAGE,
+    OCT_CHECK(!oct_is_codes(output), OCT_USAGE,
               "the model's output is codes; put a DeQuantStub at its end");
-    if (y) memcpy(y, output->data, (size_t)oct_numel(output) * sizeof(float));
+    if (y) memcpy(y, output->data, (size_t)oct_numel(output) * oct_dtype_bytes(output->dtype));
     return observe(learner);
 }

@@ -1,15 +1,26 @@
 /* One training step after another, for programs of one's own: forward, softmax cross-entropy, backward,
  * the sum over all ranks, optimizer, observers. The octet program's trainer (launch/trainer.h) has
  * phases, checkpoints and checks around the same calls.
- *
- * Batches are given by the shape of the global batch; x and labels hold this rank's samples of it, as
- * oct_leaves_split(shape.dim[0], leaf, rank, size) shares them out: with one rank, all of them.
  */
 #pragma once
 
 #include "core/op/ops.h"
 #include "core/optim/optim.h"
 #include "quant/module/fake_quant.h"
+
+/* Samples and what to make of them. Shapes are those of the global batch, whose samples all inputs have
+ * in front; the arrays hold this rank's samples of it, as oct_leaves_split(samples, leaf, rank, size)
+ * shares them out: with one rank, all of them. */
+typedef struct oct_batch {
+    int num_inputs;
+    oct_shape shape[OCT_MAX_INPUTS];
+    float *input[OCT_MAX_INPUTS];
+    /* The forward returns logits (N, K), and a sample's goal is a label in [0, K), or the probability of
+     * each class. Neither, alike on all ranks: the forward itself returns the loss (oct_cross_entropy_loss), one number, of
+     * inputs among which its targets are. */
+    const int32_t *labels;
+    const float *probabilities;
+} oct_batch;
 
 typedef struct oct_learner {
     oct_module *root; /* borrowed */
@@ -36,10 +47,11 @@ oct_status oct_learner_rebind(oct_learner *learner, oct_module *root) OCT_NODISC
 
 /* Collective: one step at this learning rate. OCT_NUMERIC when the loss or a gradient is not finite;
  * nothing is updated then. OCT_NUMERIC too when the update made a parameter not finite, which it names:
- * the model is lost then, its last good state is whoever saved one. */
-oct_status oct_learner_step(oct_learner *learner, oct_shape shape, float *x, const int32_t *labels,
-                            float lr, oct_loss *loss) OCT_NODISCARD;
-/* Collective: a forward that learns nothing, in the mode and state that root is in: in training mode
- * observers see it (calibration). y (may be NULL): the output of this rank's samples, f32. */
-oct_status oct_learner_forward(oct_learner *learner, oct_shape shape, float *x,
-                               float *y) OCT_NODISCARD;
+ * the model is lost then, its last good state is whoever saved one. loss->correct is -1 where the forward
+ * returns the loss. */
+oct_status oct_learner_step(oct_learner *learner, const oct_batch *batch, float lr,
+                            oct_loss *loss) OCT_NODISCARD;
+/* Collective: a forward of the batch's inputs that learns nothing, in the mode and state that root is in:
+ * in training mode observers see it (calibration). y (may be NULL): the output of this rank's samples,
+ * float or, of class numbers, int32_t. */
+oct_status oct_learner_forward(oct_learner *learner, const oct_batch *batch, void *y) OCT_NODISCARD;

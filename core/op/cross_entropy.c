@@ -239,6 +239,16 @@ oct_tensor *oct_cross_entropy(oct_context *cx, oct_tensor *logits, const int32_t
     return cross_entropy(cx, "cross_entropy", &logits, 1, &g, result);
 }
 
+oct_tensor *oct_cross_entropy_soft(oct_context *cx, oct_tensor *logits, const float *probabilities,
+                                   float smoothing, oct_loss *result)
+{
+    if (!oct_ready(cx, &logits, 1) || !takes(cx, "cross_entropy", logits)) return NULL;
+    const goal g = {.probabilities = probabilities,
+                    .smoothing = (double)smoothing,
+                    .classes = oct_dim(logits, 1)};
+    return cross_entropy(cx, "cross_entropy", &logits, 1, &g, result);
+}
+
 /* -1, which is no class, of what is no whole number. */
 static int32_t label_of(const oct_tensor *target, int64_t i)
 {

@@ -51,13 +51,18 @@ static void print_digest(oct_module *root)
     if (oct_comm_rank(comm) == 0) printf("digest %s\n", oct_hex(digest, hex));
 }
 
+static oct_batch batch_from(int64_t first)
+{
+    return (oct_batch){
+        1, {OCT_SHAPE(SAMPLES, SIDE, SIDE, 1)}, {images + first * IMAGE}, .labels = labels + first};
+}
+
 static void train(oct_learner *learner, int steps, int64_t first)
 {
-    oct_shape batch = OCT_SHAPE(SAMPLES, SIDE, SIDE, 1);
+    const oct_batch batch = batch_from(first);
     for (int step = 0; step < steps; step++) {
         oct_loss loss;
-        RANK_OK(comm, oct_learner_step(learner, batch, images + first * IMAGE, labels + first,
-                                       0.05f, &loss));
+        RANK_OK(comm, oct_learner_step(learner, &batch, 0.05f, &loss));
     }
 }
 
@@ -73,9 +78,9 @@ int main(void)
                                          .num_setters = 1};
     const oct_optim_config adamw = {
         .kind = OCT_ADAMW, .beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-8f, .weight_decay = 0.01f};
-    oct_shape batch = OCT_SHAPE(SAMPLES, SIDE, SIDE, 1);
     oct_leaves leaves = oct_leaves_split(SAMPLES, LEAF, group->rank, group->size);
     int64_t first = oct_leaves_first_sample(&leaves);
+    const oct_batch batch = batch_from(first);
     oct_learner learner;
     oct_fill_normal(images, SAMPLES * IMAGE, 1, OCT_STREAM_TEST, 0, 0.0f, 1.0f);
     for (int i = 0; i < SAMPLES; i++)
@@ -84,10 +89,10 @@ int main(void)
     oct_module *root = build();
     RANK_OK(comm, oct_learner_create(&learner, root, &adamw, SAMPLES, LEAF, group));
     train(&learner, 3, first);
-    RANK_OK(comm, oct_prepare(&root, OCT_EXAMPLE(batch), &options, NULL));
+    RANK_OK(comm, oct_prepare(&root, OCT_EXAMPLE(batch.shape[0]), &options, NULL));
     RANK_OK(comm, oct_learner_rebind(&learner, root));
     RANK_OK(comm, oct_set_fake_quant(root, OCT_STATE_CALIBRATION));
-    RANK_OK(comm, oct_learner_forward(&learner, batch, images + first * IMAGE, NULL));
+    RANK_OK(comm, oct_learner_forward(&learner, &batch, NULL));
     RANK_OK(comm, oct_set_fake_quant(root, OCT_STATE_QAT));
     train(&learner, 3, first);
     oct_learner_destroy(&learner);
