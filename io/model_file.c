@@ -100,8 +100,9 @@ static oct_status check_model(const oct_model *model)
                   OCT_DATA, "mean or std of input channel %lld is not a usable number",
                   (long long)i);
     const oct_value *output = &program->values[program->output];
-    OCT_CHECK(model->classes == output->h * output->w * output->c, OCT_DATA,
-              "%d classes, but the output has %lld numbers", model->classes,
+    OCT_CHECK(output->dtype == OCT_S32 ? model->classes >= 1
+                                       : model->classes == output->h * output->w * output->c,
+              OCT_DATA, "%d classes, but the output has %lld numbers", model->classes,
               (long long)(output->h * output->w * output->c));
     OCT_CHECK(c->golden_count >= 0 && c->golden_count <= GOLDEN_MAX, OCT_DATA,
               "%lld golden inputs; 0 to %d are allowed", (long long)c->golden_count, GOLDEN_MAX);

@@ -23,7 +23,7 @@ typedef struct oct_model {
     char *plugins; /* SHA-256 and path of each plug-in behind it, a line each; owned, may be NULL */
     char *data_format;     /* owned */
     float mean[4], std[4]; /* of the channels of input 0 */
-    int classes;           /* numbers in the program's output */
+    int classes; /* numbers in the program's output; of class numbers, how many there are */
     uint8_t checkpoint_digest[32];
     int64_t *overflow_bound; /* per step: largest |accumulator|, 0 where none; owned */
     float *golden_input;     /* golden_count x all inputs; owned */

@@ -24,6 +24,11 @@ oct_status oct_build_model(oct_module **model, const oct_recipe *recipe, const o
     const oct_model_spec *spec = oct_model_find(recipe->model_name);
     OCT_CHECK(spec, OCT_USAGE, "model.name: there is no model '%s'; see `octet help models`",
               recipe->model_name);
+    OCT_CHECK(
+        spec->num_inputs <= 1, OCT_USAGE,
+        "model.name: %s takes %d inputs, and the data set %s has one, an image; train it by a "
+        "program of your own (quant/learner.h)",
+        spec->name, spec->num_inputs, recipe->data_format);
     OCT_TRY(spec->build(model, data->h, data->w, data->c, data->classes));
     oct_status status = oct_init_parameters(*model, (uint64_t)recipe->seed);
     if (status != OCT_OK) oct_module_destroy(model);

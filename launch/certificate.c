@@ -8,6 +8,7 @@
 #include "launch/certificate.h"
 
 #include "core/base/mem.h"
+#include "core/tensor/argmax.h"
 #include "io/file.h"
 #include "launch/job.h"
 #include "launch/plugin_load.h"
@@ -129,6 +130,8 @@ oct_status oct_program_evaluate(const oct_program *program, const oct_recipe *re
                                 const oct_dataset *data, const oct_leaves *leaves, float *logits)
 {
     int64_t samples = oct_leaves_local_samples(leaves), first = oct_leaves_first_sample(leaves);
+    const oct_value *value = &program->values[program->output];
+    oct_tensor y = {.dtype = value->dtype};
     int64_t batch;
     oct_runtime *runtime = NULL;
     float *images = NULL;
@@ -136,14 +139,17 @@ oct_status oct_program_evaluate(const oct_program *program, const oct_recipe *re
 
     OCT_TRY_OUT(evaluation_batch(program, recipe, &batch));
     OCT_TRY_OUT(oct_runtime_create(&runtime, program, batch, &oct_module_islands));
+    OCT_TRY_OUT(oct_alloc(&y.data, (size_t)batch, oct_value_bytes(value)));
     OCT_TRY_OUT(oct_alloc(&images, (size_t)(batch * data->h * data->w * data->c), sizeof(float)));
     for (int64_t at = 0; at < samples; at += batch) {
         int64_t n = samples - at < batch ? samples - at : batch;
         oct_evaluation_images(recipe, data, first + at, n, images);
-        OCT_TRY_OUT(
-            oct_runtime_run(runtime, n, (const float *[]){images}, logits + at * data->classes));
+        OCT_TRY_OUT(oct_runtime_run(runtime, n, (const float *[]){images}, y.data));
+        y.shape = OCT_SHAPE(n, oct_value_numel(value));
+        OCT_TRY_OUT(oct_class_rows(&y, n, data->classes, logits + at * data->classes));
     }
 out:
+    oct_free(&y.data);
     oct_free(&images);
     oct_runtime_destroy(&runtime);
     return status;

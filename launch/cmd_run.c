@@ -9,6 +9,7 @@
 #include "launch/image_file.h"
 #include "launch/output.h"
 #include "quant/pass/convert.h"
+#include "quant/runtime/step.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -71,19 +72,53 @@ static json_t *guesses_json(int64_t index, const guess *best, int n)
                      top);
 }
 
-static oct_status print_results(const oct_args *args, const float *logits, int classes,
-                                int64_t first, int64_t count, double seconds)
+/* What a model returned for `count` images, in a row. */
+typedef struct results {
+    const oct_value *value;
+    int64_t numel; /* of an image */
+    void *data;
+    int64_t first, count; /* images */
+    double seconds;
+} results;
+
+/* A model that returns class numbers says nothing of how sure it is. */
+static oct_status print_numbers(const results *r, int64_t i)
+{
+    const int32_t *number = (const int32_t *)r->data + i * r->numel;
+    OCT_TRY(oct_print("image %" PRId64 ": class", r->first + i));
+    for (int64_t k = 0; k < r->numel; k++)
+        OCT_TRY(oct_print(" %d", (int)number[k]));
+    return oct_print("\n");
+}
+
+static json_t *numbers_json(const results *r, int64_t i)
+{
+    const int32_t *number = (const int32_t *)r->data + i * r->numel;
+    json_t *all = json_array();
+    if (r->numel == 1) {
+        json_decref(all);
+        return json_pack("{s:I, s:i}", "image", (json_int_t)(r->first + i), "class", number[0]);
+    }
+    for (int64_t k = 0; k < r->numel; k++)
+        json_array_append_new(all, json_integer(number[k]));
+    return json_pack("{s:I, s:o}", "image", (json_int_t)(r->first + i), "classes", all);
+}
+
+static oct_status print_results(const oct_args *args, const results *r)
 {
     json_t *images = args->json ? json_array() : NULL;
     oct_status status = OCT_OK;
-    double each_ms = 1e3 * seconds / (double)count;
-    for (int64_t i = 0; i < count; i++) {
+    double each_ms = 1e3 * r->seconds / (double)r->count;
+    for (int64_t i = 0; i < r->count; i++) {
         guess best[SHOWN] = {0};
-        int n = best_guesses(logits + i * classes, classes, best);
+        bool numbers = r->value->dtype == OCT_S32;
+        int n =
+            numbers ? 0 : best_guesses((const float *)r->data + i * r->numel, (int)r->numel, best);
         if (args->json)
-            json_array_append_new(images, guesses_json(first + i, best, n));
+            json_array_append_new(images, numbers ? numbers_json(r, i)
+                                                  : guesses_json(r->first + i, best, n));
         else
-            OCT_TRY_OUT(print_guesses(first + i, best, n));
+            OCT_TRY_OUT(numbers ? print_numbers(r, i) : print_guesses(r->first + i, best, n));
     }
     if (!args->json) return oct_print("%.3f ms an image\n", each_ms);
     return oct_print_json(json_pack("{s:s, s:f, s:o}", "model", args->word[0], "ms_per_image",
@@ -96,30 +131,36 @@ out:
 /* One image after another, as a user of a single image would see it. */
 static oct_status run_images(const oct_model *model, const oct_args *args)
 {
-    const oct_value *in = &model->program.values[model->program.inputs[0]];
-    int64_t first = args->option[INDEX].count, image = in->h * in->w * in->c;
-    int64_t count = args->option[COUNT].given ? args->option[COUNT].count : 1;
+    const oct_program *program = &model->program;
+    const oct_value *in = &program->values[program->inputs[0]];
+    const oct_value *out = &program->values[program->output];
+    int64_t image = in->h * in->w * in->c, bytes = (int64_t)oct_value_bytes(out);
+    results r = {.value = out,
+                 .numel = oct_value_numel(out),
+                 .first = args->option[INDEX].count,
+                 .count = args->option[COUNT].given ? args->option[COUNT].count : 1};
     oct_runtime *runtime = NULL;
-    uint8_t *bytes = NULL;
-    float *x = NULL, *logits = NULL;
+    uint8_t *pixels = NULL;
+    float *x = NULL;
     oct_status status = OCT_OK;
-    OCT_TRY_OUT(
-        oct_image_file_read(args->option[INPUT].text, in->h, in->w, in->c, first, count, &bytes));
+    OCT_TRY_OUT(oct_image_file_read(args->option[INPUT].text, in->h, in->w, in->c, r.first, r.count,
+                                    &pixels));
     OCT_TRY_OUT(oct_alloc(&x, (size_t)image, sizeof(float)));
-    OCT_TRY_OUT(oct_alloc(&logits, (size_t)count * (size_t)model->classes, sizeof(float)));
-    OCT_TRY_OUT(oct_runtime_create(&runtime, &model->program, 1, &oct_module_islands));
+    OCT_TRY_OUT(oct_alloc(&r.data, (size_t)r.count, (size_t)bytes));
+    OCT_TRY_OUT(oct_runtime_create(&runtime, program, 1, &oct_module_islands));
     double begin = oct_seconds();
-    for (int64_t i = 0; i < count; i++) {
-        oct_normalise(bytes + i * image, in->h * in->w, in->c, model->mean, model->std, x);
-        OCT_TRY_OUT(oct_runtime_run(runtime, 1, (const float *[]){x}, logits + i * model->classes));
+    for (int64_t i = 0; i < r.count; i++) {
+        oct_normalise(pixels + i * image, in->h * in->w, in->c, model->mean, model->std, x);
+        OCT_TRY_OUT(
+            oct_runtime_run(runtime, 1, (const float *[]){x}, (uint8_t *)r.data + i * bytes));
     }
-    double seconds = oct_seconds() - begin;
-    OCT_TRY_OUT(print_results(args, logits, model->classes, first, count, seconds));
+    r.seconds = oct_seconds() - begin;
+    OCT_TRY_OUT(print_results(args, &r));
 out:
     oct_runtime_destroy(&runtime);
-    oct_free(&bytes);
+    oct_free(&pixels);
     oct_free(&x);
-    oct_free(&logits);
+    oct_free(&r.data);
     return status;
 }
 
@@ -141,9 +182,11 @@ const oct_command oct_command_run = {
     .name = "run",
     .usage = "octet run MODEL --input FILE [--index I] [--count N]",
     .summary = "runs an int8 model on the images in a file",
-    .help = "Prints the three most likely classes of each image and the time per image.\n"
-            "\n"
-            "    octet run model.int8.h5 --input t10k-images-idx3-ubyte.gz --count 5\n",
+    .help =
+        "Prints the three most likely classes of each image and the time per image; of a model\n"
+        "that returns class numbers (argmax), the class.\n"
+        "\n"
+        "    octet run model.int8.h5 --input t10k-images-idx3-ubyte.gz --count 5\n",
     .options = options,
     .min_words = 1,
     .max_words = 1,

@@ -63,10 +63,10 @@ static oct_status open_all(survey *s)
     return oct_job_checkpoint_recipe(&s->recipe, &s->checkpoint, data);
 }
 
-static void fetch(void *user, int64_t first, int64_t n, float *input)
+static void fetch(void *user, int64_t first, int64_t n, float *const *input)
 {
     const survey *s = user;
-    oct_evaluation_images(&s->recipe, &s->data, first, n, input);
+    oct_evaluation_images(&s->recipe, &s->data, first, n, input[0]);
 }
 
 /* The first batches of the training data, as they are. */
@@ -79,7 +79,7 @@ static oct_status measure(survey *s)
         .samples = oct_smaller(d->count, wanted * s->recipe.batch_size),
         .batch = oct_evaluation_batch(&s->recipe),
         .leaf = s->recipe.batch_leaf,
-        .input = OCT_SHAPE(1, d->h, d->w, d->c),
+        .example = *OCT_EXAMPLE(OCT_SHAPE(1, d->h, d->w, d->c)),
         .outputs = d->classes,
         .labels = d->labels,
         .fetch = fetch,

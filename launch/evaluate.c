@@ -7,6 +7,7 @@
 #include "launch/trainer.h"
 
 #include "core/base/mem.h"
+#include "core/tensor/argmax.h"
 
 #include <string.h>
 
@@ -57,13 +58,9 @@ static oct_status forward_batch(oct_context *cx, oct_module *model, const oct_re
 {
     oct_context_begin(cx, oct_leaves_split(n, recipe->batch_leaf, 0, 1), false);
     oct_tensor *x = oct_tensor_view(cx, OCT_F32, OCT_SHAPE(n, data->h, data->w, data->c), images);
-    oct_tensor *y = oct_call(cx, model, x);
+    const oct_tensor *y = oct_call(cx, model, x);
     OCT_TRY(oct_context_status(cx));
-    OCT_CHECK(y->dtype == OCT_F32 && oct_numel(y) == n * data->classes, OCT_DEFECT,
-              "the model gave %lld values for %lld samples of %d classes", (long long)oct_numel(y),
-              (long long)n, data->classes);
-    memcpy(logits, y->data, (size_t)(n * data->classes) * sizeof(float));
-    return OCT_OK;
+    return oct_class_rows(y, n, data->classes, logits);
 }
 
 oct_status oct_evaluate_local(oct_module *model, const oct_recipe *recipe, const oct_dataset *data,

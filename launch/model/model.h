@@ -11,6 +11,9 @@ typedef struct oct_model_spec {
     oct_status (*build)(oct_module **root, int64_t h, int64_t w, int64_t c, int64_t classes);
     /* For the method eager: fuses by hand (oct_fuse_module_lists). NULL: it cannot be prepared so. */
     oct_status (*fuse)(oct_module **root);
+    /* 0: one, an image. Data sets have one; a model of more is for programs of one's own
+     * (quant/learner.h), and the commands say so. */
+    int num_inputs;
 } oct_model_spec;
 
 #define OCT_MODEL(id, file) extern const oct_model_spec oct_model_##file;

@@ -3,6 +3,7 @@
 #include "quant/pass/sensitivity.h"
 
 #include "core/base/mem.h"
+#include "core/tensor/argmax.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -22,7 +23,7 @@ typedef struct survey {
     subject *subjects;
     size_t count, capacity;
     oct_context *cx;
-    float *input;
+    float *input[OCT_MAX_INPUTS];
     float *exact, *output; /* of all samples: the float model's, and with one quantizer */
 } survey;
 
@@ -59,18 +60,17 @@ static oct_status find_subjects(survey *s)
 static oct_status run_batch(survey *s, int64_t first, int64_t n, float *output)
 {
     const oct_sensitivity_data *d = s->data;
-    oct_shape shape = d->input;
-    shape.dim[0] = n;
+    oct_tensor *x[OCT_MAX_INPUTS];
     d->fetch(d->user, first, n, s->input);
     oct_context_begin(s->cx, oct_leaves_split(n, d->leaf, 0, 1), false);
-    oct_tensor *x = oct_tensor_view(s->cx, OCT_F32, shape, s->input);
-    const oct_tensor *y = oct_call(s->cx, s->root, x);
+    for (int i = 0; i < d->example.count; i++) {
+        oct_shape shape = d->example.shape[i];
+        shape.dim[0] = n;
+        x[i] = oct_tensor_view(s->cx, OCT_F32, shape, s->input[i]);
+    }
+    const oct_tensor *y = oct_module_call(s->cx, s->root, x, d->example.count);
     OCT_TRY(oct_context_status(s->cx));
-    OCT_CHECK(y->dtype == OCT_F32 && oct_numel(y) == n * d->outputs, OCT_DEFECT,
-              "the model gave %lld values for %lld samples of %lld", (long long)oct_numel(y),
-              (long long)n, (long long)d->outputs);
-    memcpy(output, y->data, (size_t)(n * d->outputs) * sizeof(float));
-    return OCT_OK;
+    return oct_class_rows(y, n, d->outputs, output);
 }
 
 static oct_status run_all(survey *s, float *output)
@@ -107,6 +107,7 @@ static measure compare(const survey *s)
             product += x * y;
             noise += (x - y) * (x - y);
         }
+        if (!d->labels) continue;
         loss += loss_of(b, d->outputs, d->labels[i]) - loss_of(a, d->outputs, d->labels[i]);
     }
     double norm = sqrt(signal) * sqrt(power);
@@ -214,17 +215,22 @@ static oct_status make_table(const survey *s, const measure *measures, oct_sensi
 static oct_status begin(survey *s)
 {
     const oct_sensitivity_data *d = s->data;
-    size_t outputs = (size_t)(d->samples * d->outputs), image = 1;
+    size_t outputs = (size_t)(d->samples * d->outputs);
+    OCT_CHECK(d->example.count >= 1 && d->example.count <= OCT_MAX_INPUTS, OCT_USAGE,
+              "a model has 1 to %d inputs, but %d are given", OCT_MAX_INPUTS, d->example.count);
     OCT_CHECK(oct_graph_of(s->root), OCT_PREPARE,
               "the model has no quantizers: it is not prepared; call oct_prepare first");
-    for (int i = 1; i < d->input.ndim; i++)
-        image *= (size_t)d->input.dim[i];
     OCT_TRY(oct_quantizers_collect(&s->quantizers, s->root));
     oct_quantizers_set_state(&s->quantizers, OCT_QUANT_OFF);
     oct_module_train(s->root, false);
     OCT_TRY(find_subjects(s));
     OCT_TRY(oct_context_create(&s->cx, &oct_collective_one));
-    OCT_TRY(oct_alloc(&s->input, (size_t)d->batch * image, sizeof(float)));
+    for (int i = 0; i < d->example.count; i++) {
+        oct_shape sample = d->example.shape[i];
+        sample.dim[0] = 1;
+        OCT_TRY(
+            oct_alloc(&s->input[i], (size_t)(d->batch * oct_shape_numel(&sample)), sizeof(float)));
+    }
     OCT_TRY(oct_alloc(&s->exact, outputs, sizeof(float)));
     return oct_alloc(&s->output, outputs, sizeof(float));
 }
@@ -249,7 +255,8 @@ out:
     oct_context_destroy(&s.cx);
     oct_quantizers_free(&s.quantizers);
     oct_free(&s.subjects);
-    oct_free(&s.input);
+    for (int i = 0; i < OCT_MAX_INPUTS; i++)
+        oct_free(&s.input[i]);
     oct_free(&s.exact);
     oct_free(&s.output);
     oct_free(&mine);

@@ -217,9 +217,9 @@ Test(quant_keys, folding_happens_where_batch_norm_would_freeze)
     oct_trainer_destroy(&trainer);
 }
 
-static void fetch(void *user, int64_t first, int64_t n, float *input)
+static void fetch(void *user, int64_t first, int64_t n, float *const *input)
 {
-    oct_evaluation_images(user, &train_data, first, n, input);
+    oct_evaluation_images(user, &train_data, first, n, input[0]);
 }
 
 static oct_sensitivity measure(oct_module *model, oct_recipe *recipe)
@@ -228,7 +228,7 @@ static oct_sensitivity measure(oct_module *model, oct_recipe *recipe)
     oct_sensitivity_data data = {.samples = 30,
                                  .batch = 16,
                                  .leaf = 4,
-                                 .input = OCT_SHAPE(1, SIZE, SIZE, 1),
+                                 .example = *OCT_EXAMPLE(OCT_SHAPE(1, SIZE, SIZE, 1)),
                                  .outputs = CLASSES,
                                  .labels = train_data.labels,
                                  .fetch = fetch,

@@ -212,7 +212,7 @@ static double live(const oct_batch *learned, float *y, oct_loss *loss)
     oct_learner learner;
     oct_batch seen = pairs();
     oct_prepare_options options = rig_options(OCT_METHOD_JIT);
-    oct_example example = {2, {learned->shape[0], learned->shape[1]}, {NULL}};
+    oct_example example = {.count = 2, .shape = {learned->shape[0], learned->shape[1]}};
     MUST(oct_learner_create(&learner, root, &sgd, PAIRS, 4, &oct_collective_one));
     MUST(oct_learner_step(&learner, learned, 0.05f, loss));
     double first = loss->loss_sum;
