@@ -108,6 +108,7 @@ static const char *read_document(oct_manifest *manifest, const char *path, json_
                        &list) != 0 ||
         !json_is_array(list) || json_array_size(list) > ENTRIES_MAX)
         return "it has no list of checkpoints, or other keys";
+    if (json_array_size(list) == 0) return "it names no checkpoint";
     for (size_t i = 0; i < json_array_size(list); i++) {
         oct_manifest_entry entry;
         if (!read_entry(json_array_get(list, i), &entry)) return "it has an entry of another form";

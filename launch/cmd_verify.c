@@ -1,7 +1,8 @@
 /* octet verify: is the file whole, and does this machine compute what its certificate says?
  *
  * Each thing that was verified is a line on stdout. What could not be looked at, such as a test set
- * that is not on this machine, is said too and is no failure; a difference is OCT_NO.
+ * that is not on this machine, is said too. Only when all that was asked for was verified is the answer
+ * yes; otherwise, as after a difference, it is OCT_NO.
  */
 #include "core/base/mem.h"
 #include "io/file.h"
@@ -17,11 +18,13 @@
 #include <stdarg.h>
 #include <string.h>
 
-enum { DATA };
+enum { DATA, GOLDEN_ONLY };
 enum { DIGEST = 32 };
 
 static const oct_option options[] = {
     [DATA] = {"--data", 0, OCT_OPT_TEXT, "PATH", "folder of the data set", 0, 0},
+    [GOLDEN_ONLY] = {"--golden-only", 0, OCT_OPT_FLAG, NULL, "an int8 model without the test data",
+                     0, 0},
     {0},
 };
 
@@ -50,12 +53,16 @@ static oct_status found(const findings *f, json_t *list, const char *word, const
 
 static oct_status end(findings *f, const char *kind, oct_status status)
 {
+    const bool good = status == OCT_OK, complete = json_array_size(f->skipped) == 0;
+    if (good && !complete)
+        status = oct_fail(OCT_NO, "%s: nothing differs, but not everything was verified",
+                          f->args->word[0]);
     if (f->args->json && (status == OCT_OK || status == OCT_NO)) {
-        const char *differs = status == OCT_NO ? oct_fail_text(0) : NULL;
-        oct_status printed =
-            oct_print_json(json_pack("{s:s, s:s, s:b, s:O, s:O, s:s*}", "kind", kind, "file",
-                                     f->args->word[0], "good", status == OCT_OK, "verified",
-                                     f->verified, "not_verified", f->skipped, "differs", differs));
+        const char *differs = good || status != OCT_NO ? NULL : oct_fail_text(0);
+        oct_status printed = oct_print_json(
+            json_pack("{s:s, s:s, s:b, s:b, s:O, s:O, s:s*}", "kind", kind, "file",
+                      f->args->word[0], "good", good, "complete", good && complete, "verified",
+                      f->verified, "not_verified", f->skipped, "differs", differs));
         if (printed != OCT_OK) status = printed;
     }
     json_decref(f->verified);
@@ -63,17 +70,21 @@ static oct_status end(findings *f, const char *kind, oct_status status)
     return status;
 }
 
-/* The data to verify with. Missing data is only a failure when the user named the place. */
-static oct_status load_test_data(const findings *f, const oct_recipe *recipe, oct_dataset *data,
-                                 bool *there)
+/* The data to verify with. Missing data is only a failure when the user named the place. instead: what
+ * else can be done. */
+static oct_status load_test_data(const findings *f, const oct_recipe *recipe, const char *instead,
+                                 oct_dataset *data, bool *there)
 {
     oct_status status = oct_load_data(recipe, OCT_TEST, data);
     *there = status == OCT_OK;
     if (status != OCT_DATA || f->data_path) return status;
-    return NOT_VERIFIED(f, "test data: %s; name its folder with --data", oct_fail_text(0));
+    return NOT_VERIFIED(f, "test data: %s; name its folder with --data%s", oct_fail_text(0),
+                        instead);
 }
 
 /* An int8 model. */
+
+#define INSTEAD ", or ask for no data with --golden-only"
 
 static oct_status verify_golden(const findings *f, const oct_model *m)
 {
@@ -81,6 +92,10 @@ static oct_status verify_golden(const findings *f, const oct_model *m)
     uint8_t *here = NULL;
     oct_status status = OCT_OK;
     int64_t values = p->num_values, count = m->certificate.golden_count;
+    if (count == 0)
+        return NOT_VERIFIED(f,
+                            "layers: the file holds no golden inputs; octet convert makes a model "
+                            "that does from its checkpoint");
     OCT_TRY(oct_alloc(&here, (size_t)(count * values), DIGEST));
     OCT_TRY_OUT(oct_golden_digests(p, m->golden_input, count, here));
     for (int64_t i = 0; i < count; i++)
@@ -112,7 +127,7 @@ static oct_status compare_test_set(const findings *f, const oct_model *m, const 
                   " there); give its folder with --data",
                   f->data_path, data->count, c->images);
         return NOT_VERIFIED(f, "test data: the data on this machine is not what the certificate "
-                               "was made with; name the right folder with --data");
+                               "was made with; name the right folder with --data" INSTEAD);
     }
 
     float *logits = NULL;
@@ -146,7 +161,7 @@ static oct_status verify_test_set(const findings *f, const oct_model *m)
     oct_status status = OCT_OK;
     OCT_TRY(oct_job_model_recipe(&recipe, f->args->word[0], m, f->data_path));
     recipe.data_classes = m->classes;
-    OCT_TRY_OUT(load_test_data(f, &recipe, &data, &there));
+    OCT_TRY_OUT(load_test_data(f, &recipe, INSTEAD, &data, &there));
     if (there) OCT_TRY_OUT(compare_test_set(f, m, &recipe, &data));
 out:
     oct_dataset_free(&data);
@@ -163,7 +178,7 @@ static oct_status verify_model(const findings *f)
                          model.program.num_steps));
     OCT_TRY_OUT(oct_model_ready(&model, f->args->word[0]));
     OCT_TRY_OUT(verify_golden(f, &model));
-    OCT_TRY_OUT(verify_test_set(f, &model));
+    if (!f->args->option[GOLDEN_ONLY].given) OCT_TRY_OUT(verify_test_set(f, &model));
 out:
     oct_model_free(&model);
     return status;
@@ -179,7 +194,7 @@ static oct_status verify_loads(const findings *f, const oct_checkpoint *checkpoi
     bool there = false, prepared = false;
     oct_status status = OCT_OK;
     OCT_TRY(oct_job_checkpoint_recipe(&recipe, checkpoint, f->data_path));
-    OCT_TRY_OUT(load_test_data(f, &recipe, &data, &there));
+    OCT_TRY_OUT(load_test_data(f, &recipe, "", &data, &there));
     if (there) {
         OCT_TRY_OUT(oct_load_model(&model, checkpoint, &recipe, &data, &prepared));
         OCT_TRY_OUT(VERIFIED(
@@ -215,6 +230,9 @@ static oct_status run(const oct_args *args)
     OCT_CHECK(kind == OCT_FILE_MODEL || kind == OCT_FILE_CHECKPOINT, OCT_USAGE,
               "command line: %s is a %s; verify takes a checkpoint or an int8 model", args->word[0],
               oct_file_kind_name(kind));
+    OCT_CHECK(kind == OCT_FILE_MODEL || !args->option[GOLDEN_ONLY].given, OCT_USAGE,
+              "command line: --golden-only is for int8 models, and %s is a checkpoint",
+              args->word[0]);
     findings f = {args, args->option[DATA].given ? args->option[DATA].text : NULL, json_array(),
                   json_array()};
     omp_set_num_threads((int)oct_job_cores());
@@ -224,13 +242,15 @@ static oct_status run(const oct_args *args)
 
 const oct_command oct_command_verify = {
     .name = "verify",
-    .usage = "octet verify FILE [--data PATH]",
+    .usage = "octet verify FILE [--data PATH | --golden-only]",
     .summary = "checks a file's integrity, certificate and golden vectors on this machine",
     .help = "int8 model: digest, program, every layer of the golden inputs, and every logit of the "
             "whole\n"
             "test set against what QAT evaluation computed. Checkpoint: digest, and that its model "
             "takes\n"
-            "it. Exit status 1 when anything differs.",
+            "it. Exit status 1 when anything differs or, without golden inputs or test data, could "
+            "not be\n"
+            "verified; --golden-only asks for no test data.",
     .options = options,
     .min_words = 1,
     .max_words = 1,

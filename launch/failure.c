@@ -71,11 +71,16 @@ void oct_failure_print(oct_status status, int argc, char **argv)
     if (silent || status == OCT_OK || (status == OCT_PEER && oct_fail_count() == 0)) return;
     oct_text out = {0};
     /* Without memory for the text the sentence goes out piece by piece. */
-    if (compose(&out, status, argc, argv) == OCT_OK)
+    if (compose(&out, status, argc, argv) == OCT_OK) {
+        oct_text_clean(out.data);
         fputs(out.data, stderr);
-    else
-        fprintf(stderr, "octet: error: %s\n",
-                oct_fail_count() ? oct_fail_text(0) : oct_status_meaning(status));
+    } else {
+        char text[1024];
+        snprintf(text, sizeof text, "%s",
+                 oct_fail_count() ? oct_fail_text(0) : oct_status_meaning(status));
+        oct_text_clean(text);
+        fprintf(stderr, "octet: error: %s\n", text);
+    }
     fflush(stderr);
     oct_text_free(&out);
 }

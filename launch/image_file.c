@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <zlib.h>
 
-enum { FILE_BYTES_MAX = 1 << 30, CHUNK = 1 << 20 };
+enum { FILE_BYTES_MAX = 1 << 28, CHUNK = 1 << 20 };
 
 typedef struct image_file {
     const char *path;
@@ -20,6 +20,32 @@ typedef struct image_file {
     int64_t h, w, c; /* wanted */
 } image_file;
 
+static int64_t big_endian(const uint8_t *b)
+{
+    return (int64_t)b[0] << 24 | (int64_t)b[1] << 16 | (int64_t)b[2] << 8 | (int64_t)b[3];
+}
+
+static bool is_idx(const image_file *f)
+{
+    const uint8_t *b = f->bytes;
+    return f->size >= 4 && b[0] == 0 && b[1] == 0 && b[2] == 8 && (b[3] == 3 || b[3] == 4);
+}
+
+/* How many bytes an IDX file says it has; other files have no more than FILE_BYTES_MAX. */
+static size_t bytes_declared(const image_file *f)
+{
+    if (!is_idx(f)) return FILE_BYTES_MAX;
+    const size_t begin = 4 + 4 * (size_t)f->bytes[3];
+    size_t bytes = 1;
+    if (f->size < begin) return begin;
+    for (size_t at = 4; at < begin; at += 4)
+        if (__builtin_mul_overflow(bytes, (size_t)big_endian(f->bytes + at), &bytes) ||
+            bytes > FILE_BYTES_MAX)
+            return FILE_BYTES_MAX;
+    return begin + bytes;
+}
+
+/* Inflates what is gzipped, and no more than the file says of itself. */
 static oct_status read_all(image_file *f)
 {
     struct stat info;
@@ -30,25 +56,23 @@ static oct_status read_all(image_file *f)
     OCT_CHECK(file, OCT_DATA, "%s: %s", f->path, errno ? strerror(errno) : "not enough memory");
     oct_status status = OCT_OK;
     int got = 1;
-    while (got > 0 && f->size <= FILE_BYTES_MAX) {
+    size_t most = FILE_BYTES_MAX;
+    while (got > 0 && f->size <= most) {
         OCT_TRY_OUT(oct_grow(&f->bytes, &f->capacity, f->size + CHUNK, 1));
         got = gzread(file, f->bytes + f->size, CHUNK);
         if (got > 0) f->size += (size_t)got;
+        most = bytes_declared(f);
     }
     int code = Z_OK;
     const char *reason = gzerror(file, &code);
     OCT_CHECK_OUT(got >= 0 && code != Z_BUF_ERROR, OCT_DATA, "%s: damaged gzip data: %s", f->path,
                   reason);
-    OCT_CHECK_OUT(f->size <= FILE_BYTES_MAX, OCT_DATA, "%s: larger than 1 GiB", f->path);
+    OCT_CHECK_OUT(f->size <= most || is_idx(f), OCT_DATA, "%s: larger than %d MiB", f->path,
+                  FILE_BYTES_MAX >> 20);
     OCT_CHECK_OUT(f->size > 0, OCT_DATA, "%s: the file is empty", f->path);
 out:
     gzclose(file);
     return status;
-}
-
-static int64_t big_endian(const uint8_t *b)
-{
-    return (int64_t)b[0] << 24 | (int64_t)b[1] << 16 | (int64_t)b[2] << 8 | (int64_t)b[3];
 }
 
 static oct_status wrong_size(const image_file *f, int64_t h, int64_t w, int64_t c)
@@ -141,12 +165,47 @@ static oct_status find_raw(const image_file *f, int64_t *images)
     return OCT_OK;
 }
 
+/* Files of images that this program does not decode; their bytes would pass for pixels. */
+static oct_status check_not_encoded(const image_file *f)
+{
+    static const struct {
+        const char *name, *begin;
+        size_t bytes;
+    } kinds[] = {
+        {"PNG", "\x89PNG\r\n\x1a\n", 8},
+        {"JPEG", "\xff\xd8\xff", 3},
+        {"GIF", "GIF8", 4},
+        {"TIFF", "II*\0", 4},
+        {"TIFF", "MM\0*", 4},
+        {"PDF", "%PDF-", 5},
+        {"WebP or other RIFF", "RIFF", 4},
+        {"zip or NumPy .npz", "PK\3\4", 4},
+        {"NumPy .npy", "\x93NUMPY", 6},
+    };
+    const char *name = NULL;
+    for (size_t i = 0; i < OCT_COUNT(kinds); i++)
+        if (f->size >= kinds[i].bytes && memcmp(f->bytes, kinds[i].begin, kinds[i].bytes) == 0)
+            name = kinds[i].name;
+    /* BMP and text PNM begin with two letters that pixels may have: the next bytes decide. */
+    const uint8_t *b = f->bytes;
+    if (f->size >= 6 && b[0] == 'B' && b[1] == 'M' &&
+        (b[2] | (size_t)b[3] << 8 | (size_t)b[4] << 16 | (size_t)b[5] << 24) == f->size)
+        name = "BMP";
+    if (f->size >= 3 && b[0] == 'P' && b[1] >= '1' && b[1] <= '4' && b[2] == '\n')
+        name = "PNM (P1 to P4)";
+    OCT_CHECK(!name, OCT_DATA,
+              "%s: is a %s file, which is not decoded here; convert it to binary PGM or PPM, such "
+              "as with ImageMagick: convert IN -resize '%" PRId64 "x%" PRId64 "!' -depth 8 OUT.%s",
+              f->path, name, f->w, f->h, f->c == 3 ? "ppm" : "pgm");
+    return OCT_OK;
+}
+
 static oct_status find_images(image_file *f, size_t *begin, int64_t *images)
 {
     const uint8_t *b = f->bytes;
     *begin = 0;
-    if (f->size >= 4 && b[0] == 0 && b[1] == 0 && b[2] == 8 && (b[3] == 3 || b[3] == 4))
-        return find_idx(f, begin, images);
+    if (is_idx(f)) return find_idx(f, begin, images);
+    OCT_TRY(check_not_encoded(f));
     if (f->size >= 2 && b[0] == 'P' && (b[1] == '5' || b[1] == '6'))
         return find_pnm(f, begin, images);
     if (is_cifar(f)) take_cifar(f);

@@ -305,7 +305,7 @@ oct_status oct_run_folder_rewind(oct_run_folder *folder, int64_t step, int64_t l
         OCT_TRY_OUT(add_line(&text, json_array_get(folder->records, i)));
     OCT_TRY_OUT(oct_file_write(path, text.data, text.length));
     folder->length = (int64_t)text.length;
-    folder->metrics = open(path, O_WRONLY | O_APPEND | O_CLOEXEC);
+    folder->metrics = open(path, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOFOLLOW);
     OCT_CHECK_OUT(folder->metrics >= 0, OCT_RESOURCE, "%s: %s", path, strerror(errno));
 out:
     json_decref(all);

@@ -5,6 +5,8 @@
  */
 #include "core/base/log.h"
 
+#include "core/base/text.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -120,6 +122,7 @@ static void say(oct_log_level level, const char *format, va_list args)
 {
     char text[LINE_BYTES], line[LINE_BYTES];
     if (vsnprintf(text, sizeof text, format, args) < 0) return;
+    oct_text_clean(text);
     compose(line, level, text);
     pthread_mutex_lock(&lock);
     if (level <= shown) {
@@ -151,12 +154,16 @@ void oct_log_anyone(oct_log_level level, const char *format, ...)
 void oct_log_bar(const char *format, ...)
 {
     if (!speaking || shown < OCT_LOG_INFO) return;
-    pthread_mutex_lock(&lock);
-    wipe_bar();
+    char text[LINE_BYTES];
     va_list args;
     va_start(args, format);
-    vfprintf(stderr, format, args);
+    int written = vsnprintf(text, sizeof text, format, args);
     va_end(args);
+    if (written < 0) return;
+    oct_text_clean(text);
+    pthread_mutex_lock(&lock);
+    wipe_bar();
+    fputs(text, stderr);
     fflush(stderr);
     bar_stands = true;
     pthread_mutex_unlock(&lock);

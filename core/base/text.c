@@ -151,6 +151,49 @@ void oct_text_free(oct_text *text)
     *text = (oct_text){0};
 }
 
+/* Bytes of the character that begins here, 0 when none does; *code is its number. */
+static size_t character(const unsigned char *text, uint32_t *code)
+{
+    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+    const size_t bytes = *text < 0x80   ? 1
+                         : *text < 0xc0 ? 0
+                         : *text < 0xe0 ? 2
+                         : *text < 0xf0 ? 3
+                                        : 4;
+    if (bytes == 0 || *text >= 0xf8) return 0;
+    *code = bytes == 1 ? *text : *text & (0xffU >> (bytes + 1));
+    for (size_t i = 1; i < bytes; i++) {
+        if ((text[i] & 0xc0) != 0x80) return 0; /* the end, too */
+        *code = *code << 6 | (text[i] & 0x3fU);
+    }
+    return *code < least[bytes] || *code > 0x10ffff || (*code >= 0xd800 && *code < 0xe000) ? 0
+                                                                                           : bytes;
+}
+
+static bool is_harmless(uint32_t code)
+{
+    if (code < ' ') return code == '\n' || code == '\t';
+    const bool control = code >= 0x7f && code < 0xa0;
+    const bool turns = (code >= 0x202a && code <= 0x202e) || (code >= 0x2066 && code <= 0x2069) ||
+                       code == 0x200e || code == 0x200f;
+    const bool breaks = code == 0x2028 || code == 0x2029;
+    return !control && !turns && !breaks;
+}
+
+void oct_text_clean(char *text)
+{
+    for (char *at = text; *at;) {
+        uint32_t code = 0;
+        const size_t bytes = character((const unsigned char *)at, &code);
+        if (bytes > 0 && is_harmless(code)) {
+            at += bytes;
+            continue;
+        }
+        for (size_t i = 0; i < (bytes > 0 ? bytes : 1); i++)
+            *at++ = '?';
+    }
+}
+
 double oct_seconds(void)
 {
     struct timespec now;

@@ -27,4 +27,9 @@ typedef struct oct_text {
 oct_status oct_text_add(oct_text *text, const char *format, ...) OCT_NODISCARD OCT_PRINTF(2, 3);
 void oct_text_free(oct_text *text);
 
+/* Puts '?' for every byte that could steer a terminal or mislead who reads it: control characters but
+ * newline and tab, those of two bytes (U+0080 to U+009F), marks that turn the direction of writing, and
+ * what is no UTF-8. All that people see goes through here. */
+void oct_text_clean(char *text);
+
 double oct_seconds(void); /* monotonic clock */

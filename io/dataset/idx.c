@@ -3,7 +3,8 @@
  *
  * A file is read whole, so its real size is known before the header is believed. A plain file must
  * have exactly the declared size. A gzip stream cannot hold more than 1032 times its own size, which
- * bounds what a lying header can make us allocate; it is then inflated straight into its place. We
+ * bounds what a lying header can make us allocate; and one that is not small may not inflate to more than
+ * 64 times its size. It is then inflated straight into its place. We
  * call inflate ourselves, since zlib's gzread passes over garbage behind the stream.
  */
 #include "io/dataset/dataset.h"
@@ -28,6 +29,8 @@
 /* Types of elements, the third byte of the magic number. */
 enum { UNSIGNED_8 = 0x08, SIGNED_8 = 0x09, SIGNED_16 = 0x0b, SIGNED_32 = 0x0c };
 enum { MAX_SIDE = 4096, MAX_DIMS = 3, DEFLATE_RATIO = 1032, GZIP_WINDOW = 15 + 16 };
+/* What images deflate to: by far less than this, but for small files. */
+enum { TRUSTED_RATIO = 64, SMALL_BYTES = 64 << 20 };
 
 static const size_t file_limit = (size_t)1 << 34;
 static const size_t chunk_limit = (size_t)1 << 30; /* zlib counts in 32 bits */
@@ -177,6 +180,11 @@ static oct_status check_declared(const source *s, uint64_t declared)
               "%s: declares %" PRIu64 " bytes of data, but its %zu bytes of gzip cannot hold more "
               "than %zu",
               s->path, declared, s->size, s->size * DEFLATE_RATIO);
+    const uint64_t trusted = SMALL_BYTES + (uint64_t)s->size * TRUSTED_RATIO;
+    OCT_CHECK(!s->gzip || declared <= trusted, OCT_DATA,
+              "%s: %zu bytes of gzip would inflate to %" PRIu64 ", more than %d times as many; if "
+              "that is right, gunzip it",
+              s->path, s->size, declared, TRUSTED_RATIO);
     return OCT_OK;
 }
 

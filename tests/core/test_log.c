@@ -1,10 +1,13 @@
 /* Lines for people: prefixes, indentation, levels, the bar, silence, the log file. */
 #include "core/base/log.h"
 
+#include "tests/support/tmp.h"
+
 #include <criterion/criterion.h>
 #include <criterion/redirect.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 TestSuite(log, .init = cr_redirect_stderr);
@@ -89,6 +92,20 @@ Test(log, a_file_that_cannot_be_opened_is_an_error)
     cr_assert_eq(oct_log_file("/no/such/folder/log.txt"), OCT_RESOURCE);
     cr_assert_str_eq(oct_fail_text(0), "/no/such/folder/log.txt: cannot be opened for the log: No "
                                        "such file or directory");
+}
+
+Test(log, a_link_or_a_pipe_is_not_followed)
+{
+    oct_tmp tmp;
+    oct_tmp_create(&tmp);
+    const char *link = oct_tmp_path(&tmp, "link"), *pipe = oct_tmp_path(&tmp, "pipe");
+    cr_assert_eq(symlink(oct_tmp_write_text(&tmp, "elsewhere", ""), link), 0);
+    cr_assert_eq(mkfifo(pipe, 0600), 0);
+    cr_assert_eq(oct_log_file(link), OCT_RESOURCE);
+    cr_assert(
+        strstr(oct_fail_text(0), "link: the log is not written through a link or into a pipe"));
+    cr_assert_eq(oct_log_file(pipe), OCT_RESOURCE);
+    oct_tmp_remove(&tmp);
 }
 
 Test(log, a_full_disk_is_said_once_and_stops_nothing)

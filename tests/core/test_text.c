@@ -154,3 +154,30 @@ Test(text, seconds_go_forward)
     cr_assert_geq(after, before);
     cr_assert_lt(after - before, 10);
 }
+
+Test(text, what_is_shown_cannot_steer_a_terminal)
+{
+    static const struct {
+        const char *text, *clean;
+    } cases[] = {
+        {"plain text\twith tab\n", "plain text\twith tab\n"},
+        {"caf\xc3\xa9 \xe2\x86\x92 \xf0\x9f\x98\x80", "caf\xc3\xa9 \xe2\x86\x92 \xf0\x9f\x98\x80"},
+        {"\033[31mred\r\b\x7f", "?[31mred???"},
+        {"\xc2\x9b"
+         "31m",
+         "??31m"}, /* CSI in two bytes */
+        {"a\xe2\x80\xae"
+         "b",
+         "a???b"},                         /* right to left */
+        {"\xff\xc3", "??"},                /* no UTF-8 */
+        {"\xc0\x9b\xe0\x80\x9b", "?????"}, /* characters in too many bytes */
+        {"\xed\xa0\x80\xf5\x80\x80\x80", "???????"},
+        {"\xe2\x86", "??"}, /* cut short */
+    };
+    for (size_t i = 0; i < OCT_COUNT(cases); i++) {
+        char text[64];
+        snprintf(text, sizeof text, "%s", cases[i].text);
+        oct_text_clean(text);
+        cr_assert_str_eq(text, cases[i].clean);
+    }
+}

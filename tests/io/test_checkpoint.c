@@ -501,6 +501,7 @@ Test(checkpoint, a_manifest_that_is_not_ours_to_the_letter_is_not_used)
         "{",
         "{}",
         "\0",
+        LIST(""),
         LIST("") "x",
         "{\"schema\": 1}",
         "{\"schema\": \"1\"}",

@@ -238,8 +238,15 @@ Test(cli, verify_says_when_the_test_data_is_not_here)
     with_run();
     small_shell(".", "mv data elsewhere");
     OCTET("verify", "run/model.int8.h5");
-    oct_check_exit(job, 0);
+    oct_check_exit(job, 1);
     oct_check_said(job, "not verified: test data: ");
+    oct_check_said(job, "; name its folder with --data, or ask for no data with --golden-only");
+    oct_check_said(job, "run/model.int8.h5: nothing differs, but not everything was verified");
+    OCTET("verify", "run/model.int8.h5", "--golden-only");
+    oct_check_exit(job, 0);
+    oct_check_said(job, "verified: 8 golden inputs");
+    OCTET("verify", "run/checkpoints/step-00000007.h5");
+    oct_check_exit(job, 1);
     OCTET("verify", "run/model.int8.h5", "--data", "elsewhere");
     oct_check_exit(job, 0);
     oct_check_said(job, "verified: 40 test images");

@@ -1,0 +1,263 @@
+/* Files that somebody sent: what each command answers. In all cases the exit status is a documented one,
+ * the file is named, nothing that is printed can steer a terminal, and memory and time stay small. */
+#include "core/base/mem.h"
+#include "io/model_file.h"
+#include "quant/runtime/step.h"
+#include "tests/support/check_status.h"
+#include "tests/support/process.h"
+#include "tests/support/tmp.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#define HOSTILE OCT_SOURCE_DIR "/tests/io/hostile/"
+
+static oct_tmp tmp;
+
+static void start(void)
+{
+    oct_tmp_create(&tmp);
+    cr_assert_eq(chdir(tmp.path), 0);
+    setenv("OMP_NUM_THREADS", "1", 1);
+}
+
+static void end(void)
+{
+    oct_tmp_remove(&tmp);
+}
+
+TestSuite(hostile, .init = start, .fini = end, .timeout = 300);
+
+static void check_plain(const char *text)
+{
+    for (; *text; text++)
+        cr_assert(*text == '\n' || *text == '\t' || ((unsigned char)*text >= ' ' && *text != 0x7f),
+                  "a control character in: %s", text);
+}
+
+/* Runs a command with so little address space that no large block is to be had. */
+static oct_job run(const char *const *words)
+{
+    const char *argv[16] = {"sh", "-c", "ulimit -v 4000000; exec \"$@\"", "sh", OCT_PROGRAM};
+    for (size_t i = 0; words[i]; i++)
+        argv[5 + i] = words[i];
+    oct_job job = oct_run_args(100, argv);
+    check_plain(job.out);
+    check_plain(job.err);
+    return job;
+}
+
+#define RUN(...) run((const char *const[]){__VA_ARGS__, NULL})
+
+static void check_answer(const char *file, int code, const char *sentence, const char *const *words)
+{
+    oct_job job = run(words);
+    oct_check_exit(job, code);
+    if (code == 3) oct_check_said(job, file);
+    oct_check_said(job, sentence);
+    oct_job_free(&job);
+}
+
+Test(hostile, files_that_crashed_libhdf5_are_refused)
+{
+    static const struct {
+        const char *file, *sentence;
+    } files[] = {
+        {HOSTILE "c24.int8.h5", "a header with a message of another form, at byte 310"},
+        {HOSTILE "c80.int8.h5", "a header with a message of another form, at byte 19409"},
+        {HOSTILE "h1492.int8.h5", "a B-tree of another form, at byte 12852"},
+        {HOSTILE "ckpt-meta-crash-147.h5", "a header with a message of another form, at byte 4632"},
+        {HOSTILE "isl_conv_max.int8.h5", "no object header that Octet writes, at byte 48"},
+        {HOSTILE "h_nogolden.int8.h5", "no object header that Octet writes, at byte 48"},
+    };
+    for (size_t i = 0; i < OCT_COUNT(files); i++) {
+        const char *file = files[i].file;
+        const char *commands[][6] = {
+            {"verify", file},
+            {"inspect", file},
+            {"eval", file},
+            {"convert", file, "-o", "x.int8.h5"},
+        };
+        for (size_t k = 0; k < OCT_COUNT(commands); k++)
+            check_answer(file, 3, files[i].sentence, commands[k]);
+        oct_job job = RUN("run", file, "--input", file);
+        oct_check_exit(job, 3);
+        oct_job_free(&job);
+    }
+}
+
+/* Models of Octet's own making: an input, one layer, the output. */
+
+static void begin_model(oct_model *m, int64_t side, int64_t output)
+{
+    oct_program *p = &m->program;
+    *m = (oct_model){.std = {1, 1, 1, 1}, .classes = (int)output};
+    *p = (oct_program){.target = "x86", .num_steps = 1, .num_values = 2, .num_inputs = 1};
+    MUST(oct_alloc(&p->steps, 1, sizeof *p->steps));
+    MUST(oct_alloc(&p->values, 2, sizeof *p->values));
+    MUST(oct_alloc(&m->overflow_bound, 1, sizeof *m->overflow_bound));
+    MUST(oct_strdup(&m->recipe, "schema: 1\nmodel.name: cnn-small\n"));
+    MUST(oct_strdup(&m->data_format, "idx"));
+    p->values[0] = (oct_value){.dtype = OCT_F32, .h = side, .w = side, .c = 1};
+    p->values[1] = (oct_value){.dtype = OCT_F32, .h = 1, .w = 1, .c = output};
+    p->steps[0] = (oct_step){.kind = OCT_STEP_RESHAPE, .num_inputs = 1, .output = 1};
+    snprintf(p->steps[0].name, sizeof p->steps[0].name, "flatten");
+    p->output = 1;
+}
+
+static void end_model(oct_model *m, const char *file)
+{
+    MUST(oct_model_save(file, m));
+    oct_model_free(m);
+}
+
+static void save_island(const char *file, const char *type, int num_args, const double *args)
+{
+    oct_model m;
+    begin_model(&m, 4, 16);
+    oct_step *step = &m.program.steps[0];
+    step->kind = OCT_STEP_FLOAT;
+    MUST(oct_alloc(&step->island, 1, sizeof *step->island));
+    oct_island *island = step->island;
+    snprintf(island->type, sizeof island->type, "%s", type);
+    island->num_args = num_args;
+    memcpy(island->args, args, (size_t)num_args * sizeof *args);
+    island->dims[0] = 4;
+    MUST(oct_alloc(&island->arrays, 1, sizeof *island->arrays));
+    end_model(&m, file);
+}
+
+Test(hostile, float_layers_that_cannot_be_are_the_files_fault)
+{
+    static const struct {
+        const char *type;
+        int num_args;
+        double args[8];
+        const char *sentence;
+    } islands[] = {
+        {"conv2d", 8, {2e9, 2e9, 2e4, 2e4, 1, 0, 1, 1}, "cannot have kernel"},
+        {"conv2d", 8, {2147483647, 2147483647, 9999, 9999, 1, 0, 1, 1}, "more than can be counted"},
+        {"linear", 3, {65536, 65536, 1}, "its arguments ask for more memory than its arrays have"},
+        {"interpolate", 3, {65536, 65536, 0}, "it makes a tensor of shape (1, 65536, 65536, 1)"},
+        {"reshape", 1, {17}, "flatten: "},
+        {"add", 0, {0}, "add takes 2 inputs"},
+        {"max_pool", 3, {-1, 0, 7}, "a max_pool cannot have kernel -1"},
+    };
+    for (size_t i = 0; i < OCT_COUNT(islands); i++) {
+        save_island("island.int8.h5", islands[i].type, islands[i].num_args, islands[i].args);
+        const char *commands[][6] = {{"verify", "island.int8.h5"},
+                                     {"eval", "island.int8.h5"},
+                                     {"run", "island.int8.h5", "--input", "island.int8.h5"}};
+        for (size_t k = 0; k < OCT_COUNT(commands); k++)
+            check_answer("island.int8.h5: flatten: ", 3, islands[i].sentence, commands[k]);
+    }
+}
+
+Test(hostile, without_golden_inputs_and_data_nothing_is_called_verified)
+{
+    oct_model m;
+    begin_model(&m, 4, 16);
+    end_model(&m, "bare.int8.h5");
+    oct_job job = RUN("verify", "bare.int8.h5", "--golden-only");
+    oct_check_exit(job, 1);
+    oct_check_said(job,
+                   "not verified: layers: the file holds no golden inputs; octet convert makes");
+    oct_check_said(job, "bare.int8.h5: nothing differs, but not everything was verified");
+    cr_assert_not(oct_job_said(&job, "golden inputs, all"));
+    oct_job_free(&job);
+    job = RUN("verify", "bare.int8.h5", "--golden-only", "--json");
+    oct_check_exit(job, 1);
+    oct_check_said(job, "\"complete\": false");
+    oct_job_free(&job);
+    job = RUN("verify", HOSTILE "../../io/hostile/ckpt-meta-crash-147.h5", "--golden-only");
+    oct_check_exit(job, 2);
+    oct_job_free(&job);
+}
+
+Test(hostile, names_cannot_steer_a_terminal)
+{
+    oct_model m;
+    begin_model(&m, 4, 16);
+    snprintf(m.program.steps[0].name, sizeof m.program.steps[0].name,
+             "a\xc2\x9b"
+             "31mred\xff");
+    end_model(&m, "odd.int8.h5");
+    oct_job job = RUN("inspect", "odd.int8.h5");
+    oct_check_exit(job, 0);
+    oct_check_said(job, "a??31mred?");
+    oct_job_free(&job);
+    job = RUN("inspect", "odd.int8.h5", "--json");
+    oct_job_free(&job);
+    job = RUN("verify", "\033[31mmissing\r.h5");
+    oct_check_exit(job, 3);
+    oct_check_said(job, "?[31mmissing?.h5");
+    oct_job_free(&job);
+}
+
+Test(hostile, files_of_other_kinds_are_not_taken_for_pixels)
+{
+    static const struct {
+        const char *begin;
+        size_t bytes;
+        const char *sentence;
+    } kinds[] = {
+        {"\x89PNG\r\n\x1a\n", 8,
+         "is a PNG file, which is not decoded here; convert it to binary PGM"},
+        {"\xff\xd8\xff\xe0", 4, "is a JPEG file"},
+        {"GIF89a", 6, "is a GIF file"},
+        {"BM\x40\0\0\0", 6, "is a BMP file"},
+        {"P2\n", 3, "is a PNM (P1 to P4) file"},
+    };
+    oct_model m;
+    begin_model(&m, 4, 16);
+    end_model(&m, "bare.int8.h5");
+    for (size_t i = 0; i < OCT_COUNT(kinds); i++) {
+        char bytes[64] = {0}; /* four images of 16 bytes */
+        memcpy(bytes, kinds[i].begin, kinds[i].bytes);
+        const char *file = oct_tmp_write(&tmp, "image", bytes, sizeof bytes);
+        const char *const words[] = {"run", "bare.int8.h5", "--input", file, NULL};
+        check_answer(file, 3, kinds[i].sentence, words);
+    }
+    const char *raw = oct_tmp_write(&tmp, "raw", "BMBMBMBMBMBMBMBM", 16);
+    oct_job job = RUN("run", "bare.int8.h5", "--input", raw);
+    oct_check_exit(job, 0);
+    oct_job_free(&job);
+}
+
+/* Two megabytes that say they are two gigabytes, and a quarter of a gigabyte of zeros in pieces. */
+Test(hostile, gzipped_files_inflate_to_no_more_than_they_may)
+{
+    oct_model m;
+    begin_model(&m, 4, 16);
+    end_model(&m, "bare.int8.h5");
+    oct_job job = oct_job_run(
+        60, "sh", "-c",
+        "{ printf '\\0\\0\\10\\3\\0\\40\\0\\0\\0\\0\\0\\40\\0\\0\\0\\40'; "
+        "head -c 2200000 /dev/urandom; } | gzip -1 > t10k-images-idx3-ubyte.gz; "
+        "{ printf '\\0\\0\\10\\1\\0\\40\\0\\0'; head -c 2097152 /dev/zero; } > "
+        "t10k-labels-idx1-ubyte; cp t10k-images-idx3-ubyte.gz train-images-idx3-ubyte.gz; "
+        "cp t10k-labels-idx1-ubyte train-labels-idx1-ubyte; "
+        "head -c 4194304 /dev/zero | gzip -1 > piece; for i in $(seq 65); do cat piece; done > "
+        "raw.gz",
+        NULL);
+    oct_check_exit(job, 0);
+    oct_job_free(&job);
+    job = RUN("eval", "bare.int8.h5", "--data", ".");
+    oct_check_exit(job, 3);
+    oct_check_said(job, "t10k-images-idx3-ubyte.gz: ");
+    oct_check_said(job, "would inflate to 2147483648, more than 64 times as many");
+    oct_job_free(&job);
+    job = RUN("run", "bare.int8.h5", "--input", "t10k-images-idx3-ubyte.gz");
+    oct_check_exit(job, 3);
+    oct_job_free(&job);
+    job = RUN("run", "bare.int8.h5", "--input", "raw.gz");
+    oct_check_exit(job, 3);
+    oct_check_said(job, "raw.gz: larger than 256 MiB");
+    oct_job_free(&job);
+    struct rusage used;
+    getrusage(RUSAGE_CHILDREN, &used);
+    cr_assert(used.ru_maxrss < 900000, "%ld kB", used.ru_maxrss);
+}
