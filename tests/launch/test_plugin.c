@@ -97,6 +97,52 @@ Test(plugin, a_trained_model_is_evaluated_converted_verified_and_run)
     oct_check_said(job, "gate");
 }
 
+Test(plugin, a_model_that_returns_class_numbers_goes_through_every_command)
+{
+    cr_assert(setenv("OCT_PLUGIN_PATH", "plugin", 1) == 0);
+    OCTET("train", "r.yaml", "model.name=numbered-net", "--ranks", "2");
+    oct_check_exit(job, 0);
+    OCTET("eval", "new", "--allow-plugins");
+    oct_check_exit(job, 0);
+    char *accuracy = strstr(job.out, "correct"), *line = accuracy ? strdup(accuracy) : NULL;
+    cr_assert(line, "%s", job.out);
+    line[strcspn(line, "\n")] = '\0';
+    OCTET("eval", "new/model.int8.h5", "--allow-plugins");
+    oct_check_exit(job, 0);
+    cr_assert(strstr(job.out, line), "%s: %s", line, job.out); /* as many right */
+    free(line);
+    OCTET("verify", "new/model.int8.h5", "--allow-plugins");
+    oct_check_exit(job, 0);
+    oct_check_said(job, "40 test images");
+    OCTET("run", "new/model.int8.h5", "--input", "data/t10k-images-idx3-ubyte", "--count", "2",
+          "--allow-plugins");
+    oct_check_exit(job, 0);
+    oct_check_said(job, "image 1: class ");
+    cr_assert(!strstr(job.out, "%"), "%s", job.out);
+    OCTET("run", "new/model.int8.h5", "--input", "data/t10k-images-idx3-ubyte", "--json",
+          "--allow-plugins");
+    oct_check_exit(job, 0);
+    oct_check_said(job, "\"class\": ");
+    OCTET("sensitivity", "new", "--allow-plugins");
+    oct_check_exit(job, 0);
+    oct_check_said(job, "head");
+    OCTET("inspect", "new/model.int8.h5");
+    oct_check_exit(job, 0);
+    oct_check_said(job, "argmax");
+    oct_check_said(job, "s32");
+}
+
+Test(plugin, a_model_of_two_inputs_is_for_programs_of_ones_own)
+{
+    static const char *const commands[] = {"check", "train"};
+    for (size_t i = 0; i < sizeof(commands) / sizeof(*commands); i++) {
+        OCTET(commands[i], "r.yaml", "model.name=paired-net");
+        oct_check_exit(job, 2);
+        oct_check_said(job, "model.name: paired-net takes 2 inputs, and the data set idx has one, "
+                            "an image; train it by a program of your own (quant/learner.h)");
+    }
+}
+
 /* What a checkpoint or model names may be a stranger's: its library leaves a mark when it is run. */
 static const char *const marking = "cat >mark.c <<'END'\n#include <stdio.h>\n"
                                    "__attribute__((constructor)) static void run(void)"

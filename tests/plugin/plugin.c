@@ -7,7 +7,8 @@ static const oct_plugin plugin = {
     .module_types = (const oct_module_type *[]){&channel_gate_type, NULL},
     .observers = (const oct_observer *[]){&shrunk_observer, NULL},
     .fake_quants = (const oct_fake_quant_kind *[]){&leaky_fake_quant, NULL},
-    .models = (const oct_model_spec *[]){&gated_net_model, NULL},
+    .models =
+        (const oct_model_spec *[]){&gated_net_model, &numbered_net_model, &paired_net_model, NULL},
 };
 
 const oct_plugin *oct_plugin_entry(void)

@@ -39,6 +39,7 @@ enum {
     X(GLOBAL_POOL, "global_avg_pool", 2)                                                           \
     X(FLATTEN, "flatten", 2)                                                                       \
     X(RESHAPE, "reshape", 2)                                                                       \
+    X(SQUEEZE, "squeeze", 2)                                                                       \
     X(INTERPOLATE, "interpolate", 4)                                                               \
     X(SIGMOID, "sigmoid", 3)                                                                       \
     X(SILU, "silu", 2)                                                                             \
@@ -235,6 +236,18 @@ static inline bool rn_reshape(rn_plan *p, rn_layer *l)
     return l->out.ndim == 2 || (n % (h * w) == 0 && n / (h * w) <= RN_CHANNELS);
 }
 
+/* Of all dimensions, or of one, which may have another size. What is left has four, or two. */
+static inline bool rn_squeeze(rn_plan *p, rn_layer *l)
+{
+    const oct_shape *s = &l->in[0];
+    int dim = rn_chance(p, 50) ? 0 : 1 + (int)rn_draw(p, (uint32_t)s->ndim - 1);
+    l->number = dim;
+    l->out = (oct_shape){.ndim = 1, .dim = {1}};
+    for (int i = 1; i < s->ndim; i++)
+        if (s->dim[i] != 1 || (dim != 0 && dim != i)) l->out.dim[l->out.ndim++] = s->dim[i];
+    return l->out.ndim == 4 || l->out.ndim == 2;
+}
+
 static inline bool rn_concat(rn_layer *l)
 {
     int64_t channels = 0;
@@ -283,6 +296,7 @@ static inline bool rn_settle(rn_plan *p, rn_layer *l, bool keep)
     if (l->kind == RN_CONV_TRANSPOSE) return rn_conv_transpose(p, l);
     if (l->kind == RN_MAX_POOL || l->kind == RN_AVG_POOL) return rn_pool(p, l);
     if (l->kind == RN_RESHAPE) return rn_reshape(p, l);
+    if (l->kind == RN_SQUEEZE) return rn_squeeze(p, l);
     if (l->kind == RN_CONCAT) return rn_concat(l);
     if (l->kind == RN_INTERPOLATE) return rn_interpolate(p, l);
     return rn_flat(p, l);
@@ -329,7 +343,7 @@ static inline void rn_append(rn_plan *p, rn_body *b, const rn_layer *l, const in
         b->used[in[k]] = true;
     }
     bool moves = l->kind == RN_IDENTITY || l->kind == RN_RESHAPE || l->kind == RN_FLATTEN ||
-                 l->kind == RN_QUANT || l->kind == RN_DEQUANT;
+                 l->kind == RN_SQUEEZE || l->kind == RN_QUANT || l->kind == RN_DEQUANT;
     const rn_body *body = &p->body[l->body];
     if (l->kind == RN_BODY) moves = !body->made[body->output];
     b->made[b->num_values] = b->made[in[0]] || !moves;
@@ -681,6 +695,8 @@ static inline oct_tensor *rn_function(oct_context *cx, const rn_layer *l, oct_te
         return oct_flatten(cx, x[0]);
     case RN_RESHAPE:
         return oct_reshape(cx, x[0], l->out);
+    case RN_SQUEEZE:
+        return l->number > 0 ? oct_squeeze_dim(cx, x[0], (int)l->number) : oct_squeeze(cx, x[0]);
     case RN_INTERPOLATE:
         return oct_interpolate(cx, x[0], l->out.dim[1], l->out.dim[2], l->mode);
     case RN_SIGMOID:
@@ -769,6 +785,8 @@ static inline oct_status rn_build(oct_module **m, const rn_plan *p, const rn_lay
         return oct_flatten_create(m);
     case RN_RESHAPE:
         return oct_reshape_create(m, l->out);
+    case RN_SQUEEZE:
+        return l->number > 0 ? oct_squeeze_dim_create(m, (int)l->number) : oct_squeeze_create(m);
     case RN_INTERPOLATE:
         return oct_interpolate_create(m, l->out.dim[1], l->out.dim[2], l->mode);
     case RN_SIGMOID:

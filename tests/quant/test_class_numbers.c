@@ -158,6 +158,37 @@ Test(class_numbers, have_words_in_the_report)
     deploy_end(&d);
 }
 
+/* A program comes from a file, which may say anything. */
+Test(class_numbers, of_a_program_that_cannot_be_are_refused)
+{
+    deployment d;
+    const oct_prepare_options options = deploy_options(OCT_METHOD_JIT, NULL);
+    how = PLAIN;
+    deploy_begin(&d, classifier(), OCT_EXAMPLE(OCT_SHAPE(1, 6, 6, 3)));
+    deploy(&d, &options);
+    oct_program *p = &d.program;
+    oct_value *in = &p->values[argmax_step(p)->input[0]], *out = &p->values[p->output];
+    const oct_value right_in = *in, right_out = *out;
+    OK(oct_program_check(p));
+    out->dtype = OCT_F32;
+    cr_assert_eq(oct_program_check(p), OCT_DATA);
+    check_said("its output is f32 and not s32");
+    *out = right_out;
+    out->c = 2;
+    cr_assert_eq(oct_program_check(p), OCT_DATA);
+    check_said("it makes a number of each place of 1 x 1, but its output has 2");
+    *out = right_out;
+    in->dtype = OCT_S32; /* what makes it makes codes */
+    cr_assert_eq(oct_program_check(p), OCT_DATA);
+    check_said("is not codes");
+    *in = right_in;
+    p->values[p->inputs[0]].dtype = OCT_S32;
+    cr_assert_eq(oct_program_check(p), OCT_DATA);
+    check_said("is not one of its f32 values");
+    p->values[p->inputs[0]].dtype = OCT_F32;
+    deploy_end(&d);
+}
+
 /* What a forward may not do with its numbers, or with a loss. */
 
 static oct_tensor *scaled(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)

@@ -1,0 +1,56 @@
+/* A model that returns logits while it trains and class numbers otherwise; and one of two inputs, which
+ * the commands have no data for. */
+#include "example.h"
+#include "launch/model/parts.h"
+
+typedef struct numbered_net {
+    oct_module base;
+    oct_module *quant, *stem, *head, *dequant;
+} numbered_net;
+
+static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
+{
+    numbered_net *m = (numbered_net *)self;
+    (void)n;
+    oct_tensor *y = oct_call(cx, m->stem, oct_call(cx, m->quant, x[0]));
+    y = oct_squeeze(cx, oct_call(cx, m->head, y));
+    return self->training ? oct_call(cx, m->dequant, y) : oct_argmax(cx, y);
+}
+
+static const oct_module_type type = {.name = "numbered_net", .forward = forward};
+
+/* The classifier is a convolution over the whole plane. */
+static oct_status build_layers(numbered_net *m, int64_t h, int64_t w, int64_t c, int64_t classes)
+{
+    oct_module *self = &m->base;
+    oct_conv_geometry plane = {(int)(h + 1) / 2, (int)(w + 1) / 2, 1, 0, 1};
+    OCT_CHILD(self, "quant", &m->quant, oct_quant_stub_create(&m->quant));
+    OCT_CHILD(self, "stem", &m->stem, oct_sequential_create(&m->stem));
+    OCT_TRY(oct_append_conv_bn(m->stem, c, 8, 3, 2, true));
+    OCT_CHILD(self, "head", &m->head, oct_conv2d_create(&m->head, 8, classes, plane, true));
+    OCT_CHILD(self, "dequant", &m->dequant, oct_dequant_stub_create(&m->dequant));
+    return OCT_OK;
+}
+
+static oct_status build(oct_module **root, int64_t h, int64_t w, int64_t c, int64_t classes)
+{
+    OCT_TRY(oct_module_create(root, &type, sizeof(numbered_net)));
+    oct_status status = build_layers((numbered_net *)*root, h, w, c, classes);
+    if (status != OCT_OK) oct_module_destroy(root);
+    return status;
+}
+
+const oct_model_spec numbered_net_model = {
+    .name = "numbered-net",
+    .help = "2 convolutions; class numbers in evaluation",
+    .min_size = 4,
+    .build = build,
+};
+
+const oct_model_spec paired_net_model = {
+    .name = "paired-net",
+    .help = "2 convolutions of an image, and a second input",
+    .min_size = 4,
+    .build = build,
+    .num_inputs = 2,
+};
