@@ -167,12 +167,15 @@ static void parse_word(parser *p, const char *word)
         p->args->word[p->args->num_words++] = word;
 }
 
-/* The usage names it: "octet check RECIPE|MODEL ..."; all commands need one word or none. */
+/* The usage names it: "octet check RECIPE|MODEL ..."; all commands need one word or none. What is
+ * written small there is no name but the word itself. */
 static void missing_word(const oct_command *c)
 {
     const char *usage = c->usage + strlen("octet ") + strlen(c->name) + 1;
     int first = (int)strcspn(usage, "| "), length = (int)strcspn(usage, " ");
-    if (first < length)
+    if (usage[0] >= 'a' && usage[0] <= 'z')
+        PROBLEM("an argument is missing; usage: %s", c->usage);
+    else if (first < length)
         PROBLEM("%.*s or %.*s is missing; usage: %s", first, usage, length - first - 1,
                 usage + first + 1, c->usage);
     else

@@ -95,6 +95,10 @@ oct_status oct_shipped_hint(const char *path)
 
 oct_status oct_recipe_of_args(oct_recipe *recipe, const oct_args *args)
 {
+    char inside[4200];
     OCT_TRY(oct_shipped_hint(args->word[0]));
+    snprintf(inside, sizeof inside, "%s/recipe.yaml", args->word[0]);
+    OCT_CHECK(access(inside, F_OK) != 0, OCT_DATA,
+              "%s: is a run folder, not a recipe; its recipe is %s", args->word[0], inside);
     return oct_recipe_read(recipe, args->word[0], NULL, args->word + 1, args->num_words - 1);
 }
