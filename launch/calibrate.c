@@ -1,14 +1,15 @@
-/* The forward of a calibration step, a few leaves at a time: calibration runs the float model, of which
- * a forward keeps every activation, and would need more memory than all of the training that follows.
+/* The forward of a calibration step, a few samples at a time: calibration runs the float model, whose
+ * activations would need more memory than all of the training that follows.
  *
- * No bit depends on it. Observers take minima and maxima; the batch norms of the tree are frozen; a few
- * leaves are what a rank of a larger job would have. A module of the user's own may sum over the batch
+ * No bit depends on it. Observers take minima and maxima; the batch norms of the tree are frozen; nothing
+ * else sees more than a sample. A module of the user's own may sum over the batch
  * all the same. Then the collective that it finds here notes the question and refuses, on every rank at
  * the same place, and the step is done again with the batch in one piece.
  */
 #include "launch/trainer_impl.h"
 
 #include "core/base/whole.h"
+#include "launch/forward.h"
 
 #include <omp.h>
 #include <string.h>
@@ -77,22 +78,51 @@ static oct_collective refusing(const oct_collective *group)
     };
 }
 
-/* Logits of local leaves [first, first + some->local), to their place among all. */
-static oct_status forward_some(oct_trainer *trainer, const oct_leaves *some, int64_t sample,
-                               bool *fits)
+/* A few of the rank's samples: whole leaves, or what is left of one, each sample as a leaf. */
+static oct_leaves some_samples(const oct_leaves *leaves, int64_t at, int64_t wanted)
+{
+    const int64_t left = oct_leaves_local_samples(leaves) - at, into = at % leaves->leaf;
+    oct_leaves some = *leaves;
+    if (into == 0 && (wanted >= leaves->leaf || wanted >= left)) {
+        some.first += at / leaves->leaf;
+        some.local = oct_smaller(oct_larger(wanted / leaves->leaf, 1), leaves->local);
+        if (some.first + some.local > leaves->first + leaves->local)
+            some.local = leaves->first + leaves->local - some.first;
+        return some;
+    }
+    some.leaf = 1;
+    some.count = leaves->samples;
+    some.first = oct_leaves_first_sample(leaves) + at;
+    some.local = oct_smaller(oct_smaller(wanted, left), leaves->leaf - into);
+    return some;
+}
+
+/* Logits of local samples from `at` on, to their place among all. */
+static oct_status forward_some(oct_trainer *trainer, oct_forward *f, const oct_leaves *some,
+                               int64_t at, bool *fits)
 {
     const oct_dataset *data = trainer->train_data;
-    oct_context *cx = trainer->context;
     int64_t samples = oct_leaves_local_samples(some), image = data->h * data->w * data->c;
-    oct_context_begin(cx, *some, false);
-    oct_tensor *x = oct_tensor_view(cx, OCT_F32, OCT_SHAPE(samples, data->h, data->w, data->c),
-                                    trainer->images + sample * image);
-    oct_tensor *y = oct_call(cx, trainer->model, x);
-    OCT_TRY(oct_context_status(cx));
+    const oct_tensor *y;
+    OCT_TRY(oct_forward_run(f, *some, OCT_SHAPE(samples, data->h, data->w, data->c),
+                            trainer->images + at * image, &y));
     *fits = y->dtype == OCT_F32 && oct_numel(y) == samples * data->classes;
     if (*fits && samples > 0)
-        memcpy(trainer->logits + sample * data->classes, y->data,
+        memcpy(trainer->logits + at * data->classes, y->data,
                (size_t)(samples * data->classes) * sizeof(float));
+    return OCT_OK;
+}
+
+static oct_status forward_all(oct_trainer *trainer, oct_forward *f, const oct_leaves *leaves,
+                              bool *fits)
+{
+    const int64_t samples = oct_leaves_local_samples(leaves);
+    const int64_t most = leaves->leaf * omp_get_max_threads();
+    for (int64_t at = 0, n; *fits && (at == 0 || at < samples); at += oct_larger(n, 1)) {
+        const oct_leaves some = some_samples(leaves, at, oct_forward_samples(f, most));
+        n = oct_leaves_local_samples(&some);
+        OCT_TRY(forward_some(trainer, f, &some, at, fits));
+    }
     return OCT_OK;
 }
 
@@ -100,16 +130,11 @@ oct_status oct_calibrate_logits(oct_trainer *trainer, const oct_leaves *leaves, 
 {
     bool asked = false;
     const refusal refusal_of_sums = {refusing(trainer->group), &asked};
-    int64_t together = omp_get_max_threads();
-    oct_status status = OCT_OK;
+    oct_forward *f = &trainer->calibration;
     *done = true;
+    if (!f->cx) OCT_TRY(oct_forward_begin(f, trainer->context, trainer->model));
     trainer->context->group = &refusal_of_sums.face;
-    for (int64_t i = 0; status == OCT_OK && *done && (i == 0 || i < leaves->local); i += together) {
-        oct_leaves some = *leaves;
-        some.first += i;
-        some.local = oct_smaller(together, leaves->local - i);
-        status = forward_some(trainer, &some, oct_leaf_begin(leaves, i), done);
-    }
+    oct_status status = forward_all(trainer, f, leaves, done);
     trainer->context->group = trainer->group;
     if (!asked) return status;
     oct_fail_clear();

@@ -113,31 +113,29 @@ oct_status oct_model_ready(const oct_model *model, const char *path)
     return OCT_OK;
 }
 
-/* As many samples at a time as their values have room for; no result depends on it. */
-static oct_status evaluation_batch(const oct_program *program, const oct_recipe *recipe,
-                                   int64_t *batch)
+/* As many samples of the batch at a time as their values have room for; no result depends on it. */
+static oct_status fit_batch(const oct_program *program, int64_t *batch)
 {
     const int64_t most_bytes = (int64_t)1 << 30;
     oct_program_cost cost;
     OCT_TRY(oct_program_costs(program, &cost));
     const int64_t most = most_bytes / (cost.bytes > 0 ? cost.bytes : 1);
-    *batch = oct_evaluation_batch(recipe);
     if (*batch > most) *batch = most > 0 ? most : 1;
     return OCT_OK;
 }
 
 oct_status oct_program_evaluate(const oct_program *program, const oct_recipe *recipe,
-                                const oct_dataset *data, const oct_leaves *leaves, float *logits)
+                                const oct_dataset *data, const oct_leaves *leaves, int64_t batch,
+                                float *logits)
 {
     int64_t samples = oct_leaves_local_samples(leaves), first = oct_leaves_first_sample(leaves);
     const oct_value *value = &program->values[program->output];
     oct_tensor y = {.dtype = value->dtype};
-    int64_t batch;
     oct_runtime *runtime = NULL;
     float *images = NULL;
     oct_status status = OCT_OK;
 
-    OCT_TRY_OUT(evaluation_batch(program, recipe, &batch));
+    OCT_TRY_OUT(fit_batch(program, &batch));
     OCT_TRY_OUT(oct_runtime_create(&runtime, program, batch, &oct_module_islands));
     OCT_TRY_OUT(oct_alloc(&y.data, (size_t)batch, oct_value_bytes(value)));
     OCT_TRY_OUT(oct_alloc(&images, (size_t)(batch * data->h * data->w * data->c), sizeof(float)));
@@ -324,7 +322,7 @@ static oct_status convert(oct_model *model, const oct_conversion *conversion)
 /* Logits of this rank's samples, from both. */
 typedef struct both {
     oct_leaves leaves;
-    int64_t samples, classes;
+    int64_t samples, classes, batch;
     float *qat, *int8;
 } both;
 
@@ -334,9 +332,9 @@ static oct_status evaluate_both(both *b, const oct_model *model, const oct_conve
     OCT_TRY(oct_alloc(&b->qat, count, sizeof(float)));
     OCT_TRY(oct_alloc(&b->int8, count, sizeof(float)));
     OCT_TRY(oct_evaluate_local(conversion->root, conversion->recipe, conversion->test_data,
-                               &b->leaves, b->qat));
+                               &b->leaves, b->batch, b->qat));
     return oct_program_evaluate(&model->program, conversion->recipe, conversion->test_data,
-                                &b->leaves, b->int8);
+                                &b->leaves, b->batch, b->int8);
 }
 
 /* How many logits differ in any bit, and the number of the first in the whole test set. */
@@ -393,7 +391,8 @@ oct_status oct_certify(oct_model *model, oct_conversion *conversion, const oct_c
 {
     const oct_dataset *data = conversion->test_data;
     both b = {.leaves = oct_evaluation_leaves(conversion->recipe, data, group),
-              .classes = data->classes};
+              .classes = data->classes,
+              .batch = oct_evaluation_batch(conversion->recipe, group->size)};
     b.samples = oct_leaves_local_samples(&b.leaves);
     *model = (oct_model){0};
 

@@ -33,9 +33,9 @@ oct_status oct_model_ready(const oct_model *model, const char *path) OCT_NODISCA
 /* Layers that stay float. */
 int64_t oct_count_islands(const oct_program *program);
 
-/* Not collective: logits of this rank's samples by the integer program. */
+/* Not collective: logits of this rank's samples by the integer program, `batch` at a time. */
 oct_status oct_program_evaluate(const oct_program *program, const oct_recipe *recipe,
-                                const oct_dataset *data, const oct_leaves *leaves,
+                                const oct_dataset *data, const oct_leaves *leaves, int64_t batch,
                                 float *logits) OCT_NODISCARD;
 
 /* Bytes of what layers compute with: parameters in float; codes, biases, multipliers, tables and what

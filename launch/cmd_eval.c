@@ -98,7 +98,8 @@ static oct_status evaluate_model(subject *s)
     double begin = oct_seconds();
     oct_status status = oct_alloc(&logits, (size_t)(samples * classes), sizeof(float));
     if (status == OCT_OK)
-        status = oct_program_evaluate(&s->model.program, &s->recipe, &s->data, &leaves, logits);
+        status = oct_program_evaluate(&s->model.program, &s->recipe, &s->data, &leaves,
+                                      oct_evaluation_batch(&s->recipe, group->size), logits);
     OCT_TRY_OUT(oct_session_agree(s->session, status));
     const int32_t *labels = s->data.labels + oct_leaves_first_sample(&leaves);
     OCT_TRY_OUT(

@@ -77,7 +77,7 @@ static oct_status measure(survey *s)
     const oct_dataset *d = &s->data;
     oct_sensitivity_data data = {
         .samples = oct_smaller(d->count, wanted * s->recipe.batch_size),
-        .batch = oct_evaluation_batch(&s->recipe),
+        .batch = oct_evaluation_batch(&s->recipe, s->session->group->size),
         .leaf = s->recipe.batch_leaf,
         .example = *OCT_EXAMPLE(OCT_SHAPE(1, d->h, d->w, d->c)),
         .outputs = d->classes,

@@ -136,7 +136,8 @@ static oct_status compare_test_set(const findings *f, const oct_model *m, const 
     size_t count = (size_t)(data->count * m->classes);
     oct_leaves all = oct_leaves_split(data->count, recipe->batch_leaf, 0, 1);
     OCT_TRY(oct_alloc(&logits, count, sizeof(float)));
-    OCT_TRY_OUT(oct_program_evaluate(&m->program, recipe, data, &all, logits));
+    OCT_TRY_OUT(oct_program_evaluate(&m->program, recipe, data, &all,
+                                     oct_evaluation_batch(recipe, 1), logits));
     oct_sha256(logits, count * sizeof(float), digest);
     OCT_CHECK_OUT(memcmp(digest, c->logits_digest, DIGEST) == 0, OCT_NO,
                   "%s: the logits of the test set are not those of the certificate",

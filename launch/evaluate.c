@@ -1,17 +1,19 @@
 /* Evaluation: the logits of a data set in evaluation mode, samples split over ranks in whole leaves.
  *
- * Samples are taken leaf by leaf of the data set, whatever the number of ranks, and no op in
- * evaluation mode sums over samples, so every logit has the same bits on any number of ranks. The
- * forward of a rank communicates with nobody; ranks meet only to agree and to add up.
+ * No op in evaluation mode sums over samples, so every logit has the same bits on any number of ranks
+ * and in batches of any size. The forward of a rank communicates with nobody; ranks meet only to agree
+ * and to add up.
  */
 #include "launch/trainer.h"
 
 #include "core/base/mem.h"
+#include "core/base/whole.h"
 #include "core/tensor/argmax.h"
+#include "launch/forward.h"
 
+#include <omp.h>
 #include <string.h>
 
-/* Bounds the memory of a forward that keeps all activations of its batch until the end. */
 enum { BATCH_SAMPLES = 64 };
 
 oct_leaves oct_evaluation_leaves(const oct_recipe *recipe, const oct_dataset *data,
@@ -20,11 +22,11 @@ oct_leaves oct_evaluation_leaves(const oct_recipe *recipe, const oct_dataset *da
     return oct_leaves_split(data->count, recipe->batch_leaf, group->rank, group->size);
 }
 
-int64_t oct_evaluation_batch(const oct_recipe *recipe)
+int64_t oct_evaluation_batch(const oct_recipe *recipe, int ranks)
 {
-    int64_t leaves = BATCH_SAMPLES / recipe->batch_leaf;
-    if (leaves < recipe->threads) leaves = recipe->threads;
-    return leaves * recipe->batch_leaf;
+    const int64_t leaf = recipe->batch_leaf, all = (recipe->batch_size + leaf - 1) / leaf;
+    const int64_t share = (all + ranks - 1) / ranks;
+    return oct_smaller(oct_larger(BATCH_SAMPLES / leaf, recipe->threads), share) * leaf;
 }
 
 void oct_evaluation_images(const oct_recipe *recipe, const oct_dataset *data, int64_t first,
@@ -53,37 +55,45 @@ int64_t oct_count_correct(const float *logits, const int32_t *labels, int64_t sa
     return correct;
 }
 
-static oct_status forward_batch(oct_context *cx, oct_module *model, const oct_recipe *recipe,
-                                const oct_dataset *data, float *images, int64_t n, float *logits)
+/* Each thread has samples of its own. */
+static oct_leaves spread_over_threads(const oct_recipe *recipe, int64_t n)
 {
-    oct_context_begin(cx, oct_leaves_split(n, recipe->batch_leaf, 0, 1), false);
-    oct_tensor *x = oct_tensor_view(cx, OCT_F32, OCT_SHAPE(n, data->h, data->w, data->c), images);
-    const oct_tensor *y = oct_call(cx, model, x);
-    OCT_TRY(oct_context_status(cx));
+    const int64_t threads = omp_get_max_threads(), each = (n + threads - 1) / threads;
+    return oct_leaves_split(n, oct_smaller(each, recipe->batch_leaf), 0, 1);
+}
+
+static oct_status forward_some(oct_forward *f, const oct_recipe *recipe, const oct_dataset *data,
+                               float *images, int64_t n, float *logits)
+{
+    const oct_tensor *y;
+    OCT_TRY(oct_forward_run(f, spread_over_threads(recipe, n),
+                            OCT_SHAPE(n, data->h, data->w, data->c), images, &y));
     return oct_class_rows(y, n, data->classes, logits);
 }
 
 oct_status oct_evaluate_local(oct_module *model, const oct_recipe *recipe, const oct_dataset *data,
-                              const oct_leaves *leaves, float *logits)
+                              const oct_leaves *leaves, int64_t batch, float *logits)
 {
     int64_t samples = oct_leaves_local_samples(leaves), first = oct_leaves_first_sample(leaves);
-    int64_t batch = oct_evaluation_batch(recipe);
     bool training = model->training;
     oct_context *cx = NULL;
+    oct_forward f = {0};
     float *images = NULL;
     oct_status status = OCT_OK;
 
     oct_module_train(model, false);
     OCT_TRY_OUT(oct_context_create(&cx, &oct_collective_one));
+    OCT_TRY_OUT(oct_forward_begin(&f, cx, model));
     OCT_TRY_OUT(oct_alloc(&images, (size_t)(batch * data->h * data->w * data->c), sizeof(float)));
-    for (int64_t at = 0; at < samples; at += batch) {
-        int64_t n = samples - at < batch ? samples - at : batch;
+    for (int64_t at = 0, n; at < samples; at += n) {
+        n = oct_forward_samples(&f, oct_smaller(batch, samples - at));
         oct_evaluation_images(recipe, data, first + at, n, images);
-        OCT_TRY_OUT(forward_batch(cx, model, recipe, data, images, n, logits + at * data->classes));
+        OCT_TRY_OUT(forward_some(&f, recipe, data, images, n, logits + at * data->classes));
     }
 out:
     oct_module_train(model, training);
     oct_free(&images);
+    oct_forward_end(&f);
     oct_context_destroy(&cx);
     return status;
 }
@@ -132,7 +142,9 @@ oct_status oct_evaluate(oct_module *model, const oct_collective *group, const oc
     int64_t samples = oct_leaves_local_samples(&leaves);
     float *mine = NULL;
     oct_status status = oct_alloc(&mine, (size_t)(samples * data->classes), sizeof(float));
-    if (status == OCT_OK) status = oct_evaluate_local(model, recipe, data, &leaves, mine);
+    if (status == OCT_OK)
+        status = oct_evaluate_local(model, recipe, data, &leaves,
+                                    oct_evaluation_batch(recipe, group->size), mine);
     OCT_TRY_OUT(group->agree(group, status));
 
     const int32_t *labels = data->labels + oct_leaves_first_sample(&leaves);

@@ -66,6 +66,7 @@ static oct_status allocate_control(oct_trainer *trainer)
 /* The phases differ in what they need, so each starts with memory of its own. */
 static oct_status renew_context(oct_trainer *trainer)
 {
+    oct_forward_end(&trainer->calibration);
     oct_context_destroy(&trainer->context);
     OCT_TRY(oct_context_create(&trainer->context, trainer->group));
     trainer->context->spends = true;
@@ -195,6 +196,7 @@ out:
 
 void oct_trainer_destroy(oct_trainer *trainer)
 {
+    oct_forward_end(&trainer->calibration);
     oct_context_destroy(&trainer->context);
     end_optimizer(trainer);
     oct_params_unbind(&trainer->params);

@@ -12,6 +12,7 @@
 #include "io/checkpoint.h"
 #include "io/loader.h"
 #include "io/recipe.h"
+#include "launch/forward.h"
 #include "quant/pass/prepare.h"
 
 #define OCT_PHASE_LIST(X)                                                                          \
@@ -67,6 +68,7 @@ typedef struct oct_trainer {
     oct_quantizers quantizers; /* none before prepare */
     int64_t *control;          /* the control reduction's numbers */
     oct_context *context;
+    oct_forward calibration; /* begun by its first step */
     oct_loader loader;
     float *images; /* of this rank's samples */
     int32_t *labels;
@@ -119,13 +121,14 @@ oct_status oct_evaluate(oct_module *model, const oct_collective *group, const oc
 /* Its parts, for who evaluates something else in the same split of the samples: */
 oct_leaves oct_evaluation_leaves(const oct_recipe *recipe, const oct_dataset *data,
                                  const oct_collective *group);
-int64_t oct_evaluation_batch(const oct_recipe *recipe); /* samples at a time, whole leaves */
+/* Samples at a time, whole leaves: at most a rank's share of a training step. */
+int64_t oct_evaluation_batch(const oct_recipe *recipe, int ranks);
 /* Images [first, first + n) of the data set as normalised floats. */
 void oct_evaluation_images(const oct_recipe *recipe, const oct_dataset *data, int64_t first,
                            int64_t n, float *images);
-/* Not collective: logits of this rank's samples, in its own forward. */
+/* Not collective: logits of this rank's samples, in its own forwards of at most `batch`. */
 oct_status oct_evaluate_local(oct_module *model, const oct_recipe *recipe, const oct_dataset *data,
-                              const oct_leaves *leaves, float *logits) OCT_NODISCARD;
+                              const oct_leaves *leaves, int64_t batch, float *logits) OCT_NODISCARD;
 /* Samples whose largest logit (the first of equal ones) is at the label. */
 int64_t oct_count_correct(const float *logits, const int32_t *labels, int64_t samples,
                           int64_t classes);

@@ -7,6 +7,7 @@
  */
 #include "core/autograd/tape.h"
 
+#include "core/autograd/lifetimes.h"
 #include "core/autograd/tape_impl.h"
 #include "core/base/cpu.h"
 #include "core/base/mem.h"
@@ -50,6 +51,7 @@ void oct_context_begin(oct_context *cx, oct_leaves leaves, bool record)
     cx->args = (oct_op_args){0};
     cx->module = NULL;
     cx->open = NULL;
+    if (cx->lifetimes) oct_lifetimes_begin(cx->lifetimes);
 }
 
 oct_status oct_context_status(const oct_context *cx)
@@ -77,13 +79,21 @@ void *oct_context_fail(oct_context *cx, oct_status code, const char *format, ...
     return oct_context_adopt(cx, oct_fail(code, "%s", written < 0 ? format : text));
 }
 
-bool oct_ready(const oct_context *cx, oct_tensor *const *inputs, int n)
+bool oct_passable(const oct_context *cx, oct_tensor *const *inputs, int n)
 {
     if (cx->status != OCT_OK) return false;
     for (int i = 0; i < n; i++) {
         if (!inputs[i]) return false;
     }
     return true;
+}
+
+bool oct_ready(oct_context *cx, oct_tensor *const *inputs, int n)
+{
+    bool ready = oct_passable(cx, inputs, n);
+    for (int i = 0; ready && i < n && oct_lifetimes_apply(cx); i++)
+        ready = oct_lifetimes_readable(cx, inputs[i]);
+    return ready;
 }
 
 void *oct_save(oct_context *cx, size_t bytes)
@@ -93,12 +103,19 @@ void *oct_save(oct_context *cx, size_t bytes)
     return memory ? memory : oct_context_adopt(cx, oct_fail_code());
 }
 
-oct_tensor *oct_tensor_view(oct_context *cx, oct_dtype dtype, oct_shape shape, void *data)
+static oct_tensor *tensor_over(oct_context *cx, oct_dtype dtype, oct_shape shape, void *data,
+                               int64_t id)
 {
     oct_tensor *tensor = oct_save(cx, sizeof *tensor);
     if (tensor)
-        *tensor = (oct_tensor){.dtype = dtype, .shape = shape, .data = data, .id = -1, .place = -1};
+        *tensor = (oct_tensor){.dtype = dtype, .shape = shape, .data = data, .id = id, .place = -1};
     return tensor;
+}
+
+oct_tensor *oct_tensor_view(oct_context *cx, oct_dtype dtype, oct_shape shape, void *data)
+{
+    int64_t id = oct_lifetimes_apply(cx) ? oct_lifetimes_number(cx->lifetimes, data) : -1;
+    return tensor_over(cx, dtype, shape, data, id);
 }
 
 oct_tensor *oct_tensor_new(oct_context *cx, oct_dtype dtype, oct_shape shape)
@@ -116,8 +133,9 @@ oct_tensor *oct_tensor_new(oct_context *cx, oct_dtype dtype, oct_shape shape)
                                 "it makes a tensor of shape %s, more than %lld numbers",
                                 oct_shape_text(&shape, text), (long long)cx->most_numbers);
     }
-    void *data = oct_save(cx, bytes);
-    return data ? oct_tensor_view(cx, dtype, shape, data) : NULL;
+    int64_t id = -1;
+    void *data = oct_lifetimes_apply(cx) ? oct_lifetimes_take(cx, bytes, &id) : oct_save(cx, bytes);
+    return data ? tensor_over(cx, dtype, shape, data, id) : NULL;
 }
 
 bool oct_op_args_equal(const oct_op_args *a, const oct_op_args *b)
@@ -129,7 +147,7 @@ bool oct_op_args_equal(const oct_op_args *a, const oct_op_args *b)
 bool oct_call_site(oct_context *cx, const char *op, const oct_op_args *args, oct_tensor *const *x,
                    int n, oct_tensor **y)
 {
-    if (cx->leaf_depth > 0 || !oct_ready(cx, x, n)) return false;
+    if (cx->leaf_depth > 0 || !oct_passable(cx, x, n)) return false;
     oct_interceptor *root = cx->interceptor;
     *y = NULL;
     if (root && root->call(root, cx, NULL, op, args, x, n, y)) return true;
@@ -139,7 +157,9 @@ bool oct_call_site(oct_context *cx, const char *op, const oct_op_args *args, oct
 
 void oct_announce(oct_context *cx, const char *op, oct_tensor *const *inputs, int n, oct_tensor *y)
 {
-    if (y && cx->trace && cx->leaf_depth == 0) oct_trace_add(cx, NULL, op, inputs, n, y, NULL);
+    if (!y || cx->leaf_depth > 0) return;
+    if (cx->trace) oct_trace_add(cx, NULL, op, inputs, n, y, NULL);
+    if (oct_lifetimes_apply(cx)) oct_lifetimes_done(cx, NULL, op, inputs, n, y);
 }
 
 oct_node *oct_record(oct_context *cx, const char *op, void (*backward)(oct_context *, oct_node *),

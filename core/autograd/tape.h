@@ -20,6 +20,7 @@
 
 typedef struct oct_param oct_param;
 typedef struct oct_trace oct_trace;
+typedef struct oct_lifetimes oct_lifetimes;
 
 struct oct_node {
     const char *op; /* name of what was computed, for messages and traces */
@@ -46,6 +47,7 @@ struct oct_context {
     oct_numerics numerics;        /* of the backward of quantized layers */
     oct_node *last;               /* tape */
     oct_trace *trace;             /* records the graph while not NULL */
+    oct_lifetimes *lifetimes;     /* without a tape: frees what is read no more; or NULL */
     oct_op_args args;             /* of the functional op at hand, for the trace */
     oct_interceptor *interceptor; /* of the prepared root that runs, or NULL */
     int leaf_depth;               /* > 0 inside a leaf module: what it calls is no call site */
@@ -74,7 +76,9 @@ void *oct_context_fail(oct_context *cx, oct_status code, const char *format, ...
 void *oct_context_adopt(oct_context *cx, oct_status status);
 
 /* True when the context is well and all n inputs are there: the first line of every op. */
-bool oct_ready(const oct_context *cx, oct_tensor *const *inputs, int n);
+bool oct_ready(oct_context *cx, oct_tensor *const *inputs, int n);
+/* The same for who hands the inputs on and reads none of them itself: they may be freed already. */
+bool oct_passable(const oct_context *cx, oct_tensor *const *inputs, int n);
 
 /* A tensor in the arena, data not initialised. NULL on failure (sticky). */
 oct_tensor *oct_tensor_new(oct_context *cx, oct_dtype dtype, oct_shape shape);

@@ -6,6 +6,7 @@
  */
 #include "core/nn/module.h"
 
+#include "core/autograd/lifetimes.h"
 #include "core/base/mem.h"
 #include "core/graph/trace.h"
 
@@ -294,7 +295,9 @@ static oct_tensor *own_value(oct_context *cx, oct_tensor *const *x, int n, oct_t
 static oct_tensor *traced(oct_context *cx, oct_module *leaf, oct_tensor *const *x, int n,
                           oct_tensor *y, const oct_tensor *given)
 {
-    if (!y || !cx->trace || cx->leaf_depth > 0) return y;
+    if (!y || cx->leaf_depth > 0) return y;
+    if (oct_lifetimes_apply(cx)) oct_lifetimes_done(cx, leaf, leaf->type->name, x, n, y);
+    if (!cx->trace) return y;
     y = own_value(cx, x, n, y);
     if (!y) return NULL;
     cx->args = (oct_op_args){0};
@@ -324,12 +327,12 @@ static oct_tensor *call_leaf(oct_context *cx, oct_module *leaf, oct_tensor *cons
     for (int i = 0; i < n; i++)
         input[i] = x[i];
     if (n > 0) input[0] = run_hooks(cx, leaf->pre_hooks, leaf, input[0]);
-    if (!oct_ready(cx, input, n)) return NULL;
+    if (!oct_passable(cx, input, n)) return NULL;
     oct_interceptor *root = cx->leaf_depth == 0 ? cx->interceptor : NULL;
     bool answered =
         root && root->call(root, cx, leaf, leaf->type->name, OCT_NO_ARGS, input, n, &made);
     cx->leaf_depth++;
-    if (!answered) made = checked_forward(cx, leaf, input, n);
+    if (!answered && oct_ready(cx, input, n)) made = checked_forward(cx, leaf, input, n);
     cx->leaf_depth--;
     if (!answered) made = traced(cx, leaf, input, n, made, n > 0 ? x[0] : NULL);
     return run_hooks(cx, leaf->hooks, leaf, made);
@@ -361,7 +364,7 @@ static oct_tensor *call_container(oct_context *cx, oct_module *module, oct_tenso
     for (int i = 0; i < n; i++)
         input[i] = x[i];
     if (n > 0) input[0] = hooks(cx, module->pre_hooks, module, input[0]);
-    if (!oct_ready(cx, input, n)) return NULL;
+    if (!oct_passable(cx, input, n)) return NULL;
     if (scope) oct_trace_enter(cx, module, NULL, input[0], x[0]);
     oct_tensor *y = checked_forward(cx, module, input, n);
     if (scope) oct_trace_leave(cx, y);
@@ -370,7 +373,7 @@ static oct_tensor *call_container(oct_context *cx, oct_module *module, oct_tenso
 
 oct_tensor *oct_module_call(oct_context *cx, oct_module *module, oct_tensor *const *x, int n)
 {
-    if (!oct_ready(cx, x, n)) return NULL;
+    if (!oct_passable(cx, x, n)) return NULL;
     oct_module *caller = cx->module;
     cx->module = module;
     oct_tensor *y = NULL;
@@ -395,6 +398,14 @@ void oct_dynamic_block_end(oct_context *cx)
     if (cx->status != OCT_OK || cx->leaf_depth > 0) return;
     if (cx->trace) oct_trace_leave_block(cx);
     if (cx->interceptor) cx->interceptor->block(cx->interceptor, cx, NULL, NULL);
+}
+
+bool oct_module_hands_on(const oct_module *root)
+{
+    bool all = (root->type->leaf || root->type->hands_on) && !root->pre_hooks && !root->hooks;
+    for (size_t i = 0; all && i < root->num_children; i++)
+        all = oct_module_hands_on(*root->children[i].slot);
+    return all;
 }
 
 void oct_module_train(oct_module *module, bool training)

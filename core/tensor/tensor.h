@@ -66,7 +66,7 @@ typedef struct oct_tensor {
     bool needs_grad; /* a gradient is wanted, here or further up */
     float *grad;     /* from the context's pool while a backward runs; NULL otherwise */
     oct_node *node;  /* the tape node that made it, or NULL */
-    int64_t id;      /* its number in a trace, or -1 */
+    int64_t id;      /* its number in a trace, that of its block among lifetimes, or -1 */
     int64_t place;   /* its value in the prepared graph that runs, or -1 */
 } oct_tensor;
 

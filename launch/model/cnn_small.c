@@ -20,7 +20,8 @@ static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const 
     return oct_call(cx, m->dequant, y);
 }
 
-static const oct_module_type cnn_small_type = {.name = "cnn_small", .forward = forward};
+static const oct_module_type cnn_small_type = {
+    .name = "cnn_small", .forward = forward, .hands_on = true};
 
 static oct_status build_layers(cnn_small *m, int64_t h, int64_t w, int64_t c, int64_t classes)
 {

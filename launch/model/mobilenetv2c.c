@@ -29,7 +29,8 @@ static oct_tensor *block_forward(oct_context *cx, oct_module *self, oct_tensor *
     return b->add ? oct_call2(cx, b->add, x[0], y) : y;
 }
 
-static const oct_module_type block_type = {.name = "inverted_residual", .forward = block_forward};
+static const oct_module_type block_type = {
+    .name = "inverted_residual", .forward = block_forward, .hands_on = true};
 
 static oct_status block_layers(block *b, int64_t in, int64_t out, int stride, int expand,
                                create_fn activation)
@@ -68,7 +69,8 @@ static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const 
     return oct_call(cx, m->dequant, y);
 }
 
-static const oct_module_type mobilenet_type = {.name = "mobilenet", .forward = forward};
+static const oct_module_type mobilenet_type = {
+    .name = "mobilenet", .forward = forward, .hands_on = true};
 
 static oct_status append_blocks(oct_module *blocks, int64_t in, create_fn activation)
 {

@@ -30,7 +30,8 @@ static oct_tensor *block_forward(oct_context *cx, oct_module *self, oct_tensor *
     return activate(cx, b->relu2, y);
 }
 
-static const oct_module_type block_type = {.name = "basic_block", .forward = block_forward};
+static const oct_module_type block_type = {
+    .name = "basic_block", .forward = block_forward, .hands_on = true};
 
 static oct_status block_layers(block *b, int64_t in, int64_t out, int stride)
 {
@@ -73,7 +74,7 @@ static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const 
     return oct_call(cx, m->dequant, y);
 }
 
-static const oct_module_type resnet_type = {.name = "resnet", .forward = forward};
+static const oct_module_type resnet_type = {.name = "resnet", .forward = forward, .hands_on = true};
 
 static oct_status build_stage(oct_module **stage, int64_t in, int64_t out, int stride)
 {

@@ -20,7 +20,8 @@ static oct_tensor *block_forward(oct_context *cx, oct_module *self, oct_tensor *
     return oct_call(cx, b->relu, oct_call2(cx, b->add, y, residual));
 }
 
-static const oct_module_type block_type = {.name = "residual_block", .forward = block_forward};
+static const oct_module_type block_type = {
+    .name = "residual_block", .forward = block_forward, .hands_on = true};
 
 static oct_status block_layers(block *b, int64_t in, int64_t out, int stride)
 {
@@ -60,7 +61,7 @@ static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const 
     return oct_call(cx, m->dequant, y);
 }
 
-static const oct_module_type resnet_type = {.name = "resnet", .forward = forward};
+static const oct_module_type resnet_type = {.name = "resnet", .forward = forward, .hands_on = true};
 
 static oct_status build_layers(resnet *m, int64_t c, int64_t classes)
 {

@@ -748,7 +748,7 @@ static oct_tensor *rn_forward(oct_context *cx, oct_module *self, oct_tensor *con
     return x[0];
 }
 
-static const oct_module_type rn_type = {.name = "random", .forward = rn_forward};
+static const oct_module_type rn_type = {.name = "random", .forward = rn_forward, .hands_on = true};
 
 static inline oct_status rn_build_body(oct_module **m, const rn_plan *p, int body);
 

@@ -4,6 +4,7 @@
  *
  * OCT_RANDOM_NETWORKS=N tries N networks, OCT_RANDOM_FIRST=S begins with seed S. A network that fails is
  * shrunk and printed. OCT_SMALL_NETWORKS=L tries all small networks of L operations between the stubs. */
+#include "core/autograd/lifetimes.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
 #include "tests/quant/random_network.h"
@@ -42,6 +43,7 @@ typedef struct trial {
     float *x[OCT_MAX_INPUTS];
     oct_tensor *input[OCT_MAX_INPUTS]; /* of the last forward */
     bool refused, islands;             /* islands: sums of float layers are in it */
+    bool freed;                        /* forwards that free activations have been tried */
     trail trail;
 } trial;
 
@@ -148,12 +150,51 @@ static oct_tensor *forward(trial *t, bool record, int runs)
     return oct_module_call(t->cx, t->root, x, t->plan->example.count);
 }
 
+/* Once keeping all activations and once freeing them. */
+static bool same_when_freed(trial *t, oct_lifetimes *lifetimes, bool learned_way, int runs)
+{
+    const oct_tensor *y = forward(t, false, runs);
+    WANT(y && oct_context_status(t->cx) == OCT_OK, "%d runs: %s", runs, failure());
+    const size_t bytes = (size_t)oct_numel(y) * sizeof(float);
+    float *wanted = malloc(bytes);
+    memcpy(wanted, y->data, bytes);
+    t->cx->lifetimes = lifetimes;
+    y = forward(t, false, runs);
+    t->cx->lifetimes = NULL;
+    bool ok = true;
+    if (!y && (learned_way || !oct_lifetimes_strayed(lifetimes)))
+        ok = say("freeing activations: %s", failure());
+    else if (y && memcmp(y->data, wanted, bytes) != 0)
+        ok = say("another output when activations are freed");
+    if (y) oct_lifetimes_end(lifetimes, y);
+    free(wanted);
+    return ok;
+}
+
+/* Loops that turn once more or less than was learned are another way. */
+static bool check_freed(trial *t, int runs)
+{
+    oct_lifetimes *lifetimes;
+    WANT(oct_module_hands_on(t->root), "a container of the network does not hand on");
+    WORKS(oct_lifetimes_create(&lifetimes));
+    bool ok = same_when_freed(t, lifetimes, true, runs) &&
+              same_when_freed(t, lifetimes, true, runs) &&
+              same_when_freed(t, lifetimes, false, runs + 1) &&
+              (runs == 1 || same_when_freed(t, lifetimes, false, runs - 1)) &&
+              same_when_freed(t, lifetimes, true, runs);
+    oct_lifetimes_destroy(&lifetimes);
+    return ok;
+}
+
 static bool keep_forward(trial *t, const char *what, bool record, int runs)
 {
     const oct_tensor *y = forward(t, record, runs);
     WANT(y && oct_context_status(t->cx) == OCT_OK, "%s: %s", what, failure());
     WANT(y->dtype == OCT_F32, "%s: the output is codes", what);
-    return keep(t, what, y->data, (size_t)oct_numel(y) * sizeof(float));
+    if (!keep(t, what, y->data, (size_t)oct_numel(y) * sizeof(float))) return false;
+    if (record || t->root->training || t->freed || omp_get_max_threads() > 1) return true;
+    t->freed = true;
+    return check_freed(t, runs);
 }
 
 static bool update(trial *t)

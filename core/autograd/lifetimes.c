@@ -1,0 +1,213 @@
+/* Lifetimes of activations.
+ *
+ * Blocks are numbered in the order in which a forward makes them, call sites in the order in which they
+ * end. What a leaf makes beside its output has its last reader in that leaf's own call.
+ */
+#include "core/autograd/lifetimes.h"
+
+#include "core/base/mem.h"
+
+#include <string.h>
+
+static const int64_t forever = INT64_MAX;
+
+typedef struct block {
+    char *memory; /* NULL: given back */
+    size_t bytes;
+    int64_t born, last; /* call site in which it is made and behind which it goes */
+    bool inner;         /* made inside of a leaf */
+} block;
+
+/* A call site as it was learned. */
+typedef struct site {
+    const oct_module *module;
+    const char *op;
+    int num_inputs;
+    int64_t input[OCT_MAX_INPUTS], output; /* blocks, -1: memory of others */
+} site;
+
+struct oct_lifetimes {
+    block *blocks;
+    size_t num_blocks, cap_blocks; /* of the forward at hand */
+    size_t first_alive;            /* all blocks before it are gone */
+    int64_t *learned;              /* last reader of each block */
+    size_t num_learned, cap_learned;
+    site *sites;
+    size_t num_sites, cap_sites;
+    size_t next;   /* call sites that have ended in this forward */
+    int64_t bytes; /* of the learned forward, at most at a time */
+    bool knows;    /* a forward has been learned */
+    bool lost;     /* this one takes another way */
+    bool strayed;
+};
+
+oct_status oct_lifetimes_create(oct_lifetimes **lifetimes)
+{
+    return oct_alloc(lifetimes, 1, sizeof **lifetimes);
+}
+
+void oct_lifetimes_destroy(oct_lifetimes **lifetimes)
+{
+    if (!*lifetimes) return;
+    oct_free(&(*lifetimes)->blocks);
+    oct_free(&(*lifetimes)->learned);
+    oct_free(&(*lifetimes)->sites);
+    oct_free(lifetimes);
+}
+
+void oct_lifetimes_begin(oct_lifetimes *l)
+{
+    l->num_blocks = l->first_alive = l->next = 0;
+    l->lost = l->strayed = false;
+    if (!l->knows) l->num_sites = 0;
+}
+
+static int64_t most_bytes(const oct_lifetimes *l)
+{
+    int64_t most = 0;
+    for (int64_t k = 0; k <= (int64_t)l->num_sites; k++) {
+        int64_t now = 0;
+        for (size_t i = 0; i < l->num_blocks; i++)
+            if (l->blocks[i].born <= k && l->blocks[i].last >= k)
+                now += (int64_t)l->blocks[i].bytes;
+        if (now > most) most = now;
+    }
+    return most;
+}
+
+static oct_status learn_blocks(oct_lifetimes *l)
+{
+    OCT_TRY(oct_grow(&l->learned, &l->cap_learned, l->num_blocks, sizeof *l->learned));
+    for (size_t i = 0; i < l->num_blocks; i++)
+        l->learned[i] = l->blocks[i].last;
+    l->num_learned = l->num_blocks;
+    l->bytes = most_bytes(l);
+    return OCT_OK;
+}
+
+void oct_lifetimes_end(oct_lifetimes *l, const oct_tensor *y)
+{
+    if (l->knows || l->lost) return;
+    if (y->id >= 0) l->blocks[y->id].last = forever;
+    if (learn_blocks(l) == OCT_OK)
+        l->knows = true;
+    else
+        oct_fail_clear(); /* the next forward learns */
+}
+
+int64_t oct_lifetimes_bytes(const oct_lifetimes *l)
+{
+    return l->bytes;
+}
+
+bool oct_lifetimes_strayed(const oct_lifetimes *l)
+{
+    return l->strayed;
+}
+
+void *oct_lifetimes_take(oct_context *cx, size_t bytes, int64_t *number)
+{
+    oct_lifetimes *l = cx->lifetimes;
+    if (cx->status != OCT_OK) return NULL;
+    if (oct_grow(&l->blocks, &l->cap_blocks, l->num_blocks + 1, sizeof *l->blocks) != OCT_OK)
+        return oct_context_adopt(cx, OCT_RESOURCE);
+    char *memory = oct_scratch(cx, bytes);
+    if (!memory) return NULL;
+    *number = (int64_t)l->num_blocks;
+    l->blocks[l->num_blocks++] = (block){.memory = memory,
+                                         .bytes = bytes,
+                                         .born = (int64_t)l->next,
+                                         .last = forever,
+                                         .inner = cx->leaf_depth > 0};
+    return memory;
+}
+
+int64_t oct_lifetimes_number(const oct_lifetimes *l, const void *data)
+{
+    for (size_t i = l->first_alive; i < l->num_blocks; i++) {
+        const block *b = &l->blocks[i];
+        const uintptr_t at = (uintptr_t)data, first = (uintptr_t)b->memory;
+        if (b->memory && at >= first && at < first + b->bytes) return (int64_t)i;
+    }
+    return -1;
+}
+
+bool oct_lifetimes_readable(oct_context *cx, const oct_tensor *x)
+{
+    oct_lifetimes *l = cx->lifetimes;
+    if (x->id < 0 || (x->id < (int64_t)l->num_blocks && l->blocks[x->id].memory)) return true;
+    l->strayed = true;
+    oct_context_fail(cx, OCT_DEFECT, "a value was read that no operation was known to read");
+    return false;
+}
+
+static void give_back(oct_context *cx, block *b)
+{
+    oct_scratch_end(cx, b->memory);
+    b->memory = NULL;
+}
+
+/* A call site that ends now as one to compare or to learn. */
+static site site_of(const oct_module *module, const char *op, oct_tensor *const *x, int n,
+                    const oct_tensor *y)
+{
+    site s = {.module = module, .op = op, .num_inputs = n, .output = y->id};
+    for (int i = 0; i < n; i++)
+        s.input[i] = x[i]->id;
+    return s;
+}
+
+static bool same_site(const site *a, const site *b)
+{
+    return a->module == b->module && strcmp(a->op, b->op) == 0 && a->num_inputs == b->num_inputs &&
+           a->output == b->output &&
+           memcmp(a->input, b->input, (size_t)a->num_inputs * sizeof a->input[0]) == 0;
+}
+
+static void learn_site(oct_lifetimes *l, const site *s)
+{
+    if (oct_grow(&l->sites, &l->cap_sites, l->num_sites + 1, sizeof *l->sites) != OCT_OK) {
+        oct_fail_clear();
+        l->lost = true; /* nothing is given back for want of memory to remember it */
+        return;
+    }
+    for (int i = 0; i < s->num_inputs; i++)
+        if (s->input[i] >= 0) l->blocks[s->input[i]].last = (int64_t)l->num_sites;
+    l->sites[l->num_sites++] = *s;
+}
+
+/* What this leaf made beside its output goes at once; no other call site has seen it. */
+static void drop_inner(oct_context *cx, int64_t output)
+{
+    oct_lifetimes *l = cx->lifetimes;
+    for (size_t i = l->num_blocks; i-- > l->first_alive && l->blocks[i].inner;) {
+        block *b = &l->blocks[i];
+        b->inner = false;
+        if (!b->memory || (int64_t)i == output) continue;
+        give_back(cx, b);
+        b->last = (int64_t)l->next;
+    }
+}
+
+static void drop_read(oct_context *cx)
+{
+    oct_lifetimes *l = cx->lifetimes;
+    for (size_t i = l->first_alive; i < l->num_blocks && i < l->num_learned; i++)
+        if (l->blocks[i].memory && l->learned[i] <= (int64_t)l->next) give_back(cx, &l->blocks[i]);
+    while (l->first_alive < l->num_blocks && !l->blocks[l->first_alive].memory)
+        l->first_alive++;
+}
+
+void oct_lifetimes_done(oct_context *cx, const oct_module *module, const char *op,
+                        oct_tensor *const *x, int n, const oct_tensor *y)
+{
+    oct_lifetimes *l = cx->lifetimes;
+    if (cx->status != OCT_OK || l->lost) return;
+    const site s = site_of(module, op, x, n, y);
+    if (l->knows) l->lost = l->next >= l->num_sites || !same_site(&s, &l->sites[l->next]);
+    if (l->lost) return;
+    if (!l->knows) learn_site(l, &s);
+    drop_inner(cx, s.output);
+    if (l->knows) drop_read(cx);
+    l->next++;
+}

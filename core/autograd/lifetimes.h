@@ -1,0 +1,45 @@
+/* Lifetimes: the activations of a forward without a tape go when no later call site reads them.
+ *
+ * Who reads what last is learned. The first forward keeps the output of every call site and writes down
+ * which call site read which; later ones that take the same way give each block of memory back behind
+ * its last reader. A forward that takes another way keeps what it has from there on. Should it read
+ * what has gone already, it fails, and oct_lifetimes_strayed says that the failure is only this: let
+ * the same forward run again without lifetimes.
+ *
+ * That holds for forwards that read tensors by modules and ops alone, since nothing else is seen:
+ * oct_module_hands_on (core/nn/module.h).
+ *
+ * A tensor's id is here the number of its block, and views have that of what they look at.
+ */
+#pragma once
+
+#include "core/autograd/tape.h"
+
+typedef struct oct_lifetimes oct_lifetimes;
+
+/* To be set as cx->lifetimes, before oct_context_begin; it serves forwards of one module tree in one
+ * mode (training or evaluation) by one context. */
+oct_status oct_lifetimes_create(oct_lifetimes **lifetimes) OCT_NODISCARD;
+void oct_lifetimes_destroy(oct_lifetimes **lifetimes);
+
+/* After each forward: y is its result, which stays until the next oct_context_begin. */
+void oct_lifetimes_end(oct_lifetimes *lifetimes, const oct_tensor *y);
+/* The most bytes that were needed at a time in the forward that was learned, had it freed what is read no
+ * more; 0 before. */
+int64_t oct_lifetimes_bytes(const oct_lifetimes *lifetimes);
+/* The failed forward read what was gone. */
+bool oct_lifetimes_strayed(const oct_lifetimes *lifetimes);
+
+/* For the tape: whether they apply to what the context does, a forward that starts, data of a tensor
+ * (NULL on failure, sticky), the block in which data lies (-1: none), whether a tensor can be read, and
+ * a call site that is done. */
+static inline bool oct_lifetimes_apply(const oct_context *cx)
+{
+    return cx->lifetimes && !cx->record && !cx->trace;
+}
+void oct_lifetimes_begin(oct_lifetimes *lifetimes);
+void *oct_lifetimes_take(oct_context *cx, size_t bytes, int64_t *number);
+int64_t oct_lifetimes_number(const oct_lifetimes *lifetimes, const void *data);
+bool oct_lifetimes_readable(oct_context *cx, const oct_tensor *x);
+void oct_lifetimes_done(oct_context *cx, const oct_module *module, const char *op,
+                        oct_tensor *const *x, int n, const oct_tensor *y);
