@@ -1,32 +1,27 @@
 /* octet check: judges everything that a run would need, before any of it starts.
  *
- * Time and memory are measured, not guessed: one rank's share of a batch is trained for a few steps of
- * the first phase on the real data, on this machine.
+ * Time and memory are measured, not guessed: a short run of one rank's share on the real data, on this
+ * machine (forecast.h). What stands in the way of a run, or makes it pointless, is a finding.
  */
 #include "core/base/mem.h"
 #include "io/file.h"
 #include "io/model_file.h"
 #include "launch/command.h"
 #include "launch/file_kind.h"
+#include "launch/forecast.h"
 #include "launch/init.h"
+#include "launch/machine.h"
 #include "launch/output.h"
 #include "launch/plugin_load.h"
 #include "launch/progress.h"
 #include "launch/shipped.h"
-#include "launch/trainer.h"
 
 #include <inttypes.h>
 #include <jansson.h>
-#include <math.h>
-#include <omp.h>
 #include <string.h>
 
 enum { RANKS, REPORT };
 enum { REPORT_BYTES_MAX = 1 << 26 };
-enum {
-    MEASURED_SAMPLES = 256,
-    MEASURED_STEPS = 4
-}; /* a larger share is scaled up from this many */
 
 static const oct_option options[] = {
     [RANKS] = {"--ranks", 0, OCT_OPT_COUNT, "N", "check the recipe for N ranks (default 1)", 1,
@@ -47,9 +42,17 @@ typedef struct verdict {
     int64_t parameters;
     int64_t checkpoint_bytes; /* of a QAT checkpoint's tensors */
     int64_t leaves;
-    double step_seconds;
-    int64_t step_bytes; /* of one rank, data set included */
+    oct_forecast forecast;
+    int64_t disk_bytes;             /* of the run's files */
+    int64_t memory_free, disk_free; /* here; -1: not known */
 } verdict;
+
+/* With what HDF5 puts around so many bytes of arrays. */
+static int64_t file_bytes(int64_t bytes)
+{
+    enum { AROUND = 64 << 10 };
+    return bytes + bytes / 64 + AROUND;
+}
 
 static oct_status load_data(verdict *v)
 {
@@ -81,35 +84,80 @@ out:
     return status;
 }
 
-/* A few steps of one rank's share. The first one fills the pools; of the others the fastest counts,
- * since whatever else the machine does only makes them slower. */
+/* Of the files of a run: checkpoints that are kept and one that is being written, the model. */
+static int64_t run_bytes(const verdict *v)
+{
+    return (v->recipe.checkpoint_keep + 1) * file_bytes(v->checkpoint_bytes) +
+           file_bytes(v->parameters);
+}
+
 static oct_status measure(verdict *v)
 {
-    oct_recipe share = v->recipe; /* borrowed texts */
-    oct_trainer trainer = {0};
-    oct_step_result result;
-    oct_status status = OCT_OK;
-    int64_t wanted = (v->leaves + v->ranks - 1) / v->ranks * share.batch_leaf;
-    share.batch_size = wanted < MEASURED_SAMPLES ? wanted : MEASURED_SAMPLES;
-    share.data_drop_last = false;
-    double scale = (double)wanted / (double)share.batch_size;
-    size_t before = oct_mem_live();
+    v->memory_free = oct_machine_memory();
+    v->disk_free = oct_machine_disk(v->recipe.output);
+    v->disk_bytes = run_bytes(v);
+    return oct_forecast_make(&v->forecast, &v->recipe, &v->init, &v->train, &v->test, v->ranks,
+                             file_bytes(v->checkpoint_bytes));
+}
 
-    omp_set_num_threads((int)share.threads);
-    OCT_TRY(oct_trainer_create(&trainer, &share, &oct_collective_one, &v->train, &v->test));
-    if (v->init.bytes) OCT_TRY_OUT(oct_trainer_start_from(&trainer, &v->init));
-    double fastest = HUGE_VAL, begin;
-    oct_mem_peak_reset();
-    for (int step = 0; step < MEASURED_STEPS && !oct_trainer_done(&trainer); step++) {
-        begin = oct_seconds();
-        OCT_TRY_OUT(oct_trainer_step(&trainer, &result));
-        if (step > 0 || oct_trainer_done(&trainer)) fastest = fmin(fastest, oct_seconds() - begin);
-    }
-    v->step_seconds = fastest * scale;
-    v->step_bytes = (int64_t)((double)(oct_mem_peak() - before) * scale) + (int64_t)before;
-out:
-    oct_trainer_destroy(&trainer);
+static double mb(int64_t bytes)
+{
+    return (double)bytes / 1e6;
+}
+
+static oct_status find_memory(const verdict *v)
+{
+    const oct_forecast *f = &v->forecast;
+    const int64_t all = v->ranks * f->bytes[f->peak];
+    if (f->too_large)
+        return oct_fail_add(
+            OCT_RESOURCE,
+            "memory: not even %" PRId64 " image%s of %" PRId64 "x%" PRId64
+            " at a time can be trained in the %.0f MB that are free; use a smaller batch.leaf, "
+            "smaller images, a smaller model or another machine",
+            f->images, f->images == 1 ? "" : "s", v->train.h, v->train.w, mb(v->memory_free));
+    if (v->memory_free < 0 || all <= v->memory_free) return OCT_OK;
+    return oct_fail_add(OCT_RESOURCE,
+                        "memory: %d rank%s need%s about %.0f MB in %s, and %.0f MB are free; use a "
+                        "smaller batch.size, %sor more machines",
+                        v->ranks, v->ranks > 1 ? "s" : "", v->ranks > 1 ? "" : "s", mb(all),
+                        oct_stage_text(f->peak), mb(v->memory_free),
+                        v->ranks > 1 ? "fewer ranks on this machine " : "a smaller model ");
+}
+
+static oct_status find_disk(const verdict *v)
+{
+    if (v->disk_free < 0 || v->disk_bytes <= v->disk_free) return OCT_OK;
+    return oct_fail_add(OCT_RESOURCE,
+                        "output: the run's files take about %.0f MB, and %s has room for %.0f MB; "
+                        "choose another output, or a smaller checkpoint.keep (now %" PRId64 ")",
+                        mb(v->disk_bytes), v->recipe.output, mb(v->disk_free),
+                        v->recipe.checkpoint_keep);
+}
+
+static oct_status find_pointless(const verdict *v)
+{
+    const oct_plan *plan = &v->plan;
+    oct_status status = OCT_OK;
+    if (v->recipe.batch_size > v->train.count)
+        status = oct_fail_add(
+            OCT_NO,
+            "batch.size: %" PRId64 ", but there are only %" PRId64
+            " training images, so every step takes them all; use a smaller batch.size or more data",
+            v->recipe.batch_size, v->train.count);
+    if (plan->begin[OCT_PHASE_QAT] == oct_plan_steps(plan))
+        status = oct_fail_add(OCT_NO,
+                              "qat.epochs: 0, so nothing is trained as the int8 model that it will "
+                              "be; use at least 1");
     return status;
+}
+
+/* The worst of what was found; each with a sentence. */
+static oct_status find(const verdict *v)
+{
+    oct_fail_clear();
+    const oct_status pointless = find_pointless(v), memory = find_memory(v), disk = find_disk(v);
+    return memory != OCT_OK ? memory : disk != OCT_OK ? disk : pointless;
 }
 
 /* A mistyped name must not cost a file. */
@@ -178,10 +226,36 @@ static oct_status print_report(const verdict *v, const char *file)
     return OCT_OK;
 }
 
+static oct_status print_disk(const verdict *v)
+{
+    OCT_TRY(oct_print("disk        about %.0f MB in %s", mb(v->disk_bytes), v->recipe.output));
+    return v->disk_free < 0 ? oct_print("\n") : oct_print("; %.0f MB free\n", mb(v->disk_free));
+}
+
+static oct_status print_forecast(const verdict *v)
+{
+    const oct_forecast *f = &v->forecast;
+    char a[32];
+    OCT_TRY(oct_print("memory      about %.0f MB a rank at most, in %s", mb(f->bytes[f->peak]),
+                      oct_stage_text(f->peak)));
+    if (v->memory_free >= 0) OCT_TRY(oct_print("; %.0f MB free here", mb(v->memory_free)));
+    OCT_TRY(oct_print("\n"));
+    for (int i = 0; i < OCT_STAGES; i++)
+        if (f->bytes[i] > 0)
+            OCT_TRY(oct_print("  %-18s %9.0f MB\n", oct_stage_text((oct_stage)i), mb(f->bytes[i])));
+    OCT_TRY(oct_print("time        about %s with %" PRId64 " evaluation%s (measured here)\n",
+                      oct_text_time(f->seconds, a), f->evaluations,
+                      f->evaluations == 1 ? "" : "s"));
+    for (int p = 0; p < OCT_PHASES; p++)
+        if (phase_steps(v, p) > 0)
+            OCT_TRY(oct_print("  %-18s %9.1f ms a step\n", oct_phase_name((oct_phase)p),
+                              1e3 * f->step_seconds[p]));
+    return OCT_OK;
+}
+
 static oct_status print_text(const verdict *v, const char *path, const char *report)
 {
     char a[32], b[32], c[32];
-    const double mb = 1e6;
     int64_t most = (v->leaves + v->ranks - 1) / v->ranks, least = v->leaves / v->ranks;
     OCT_TRY(oct_print("recipe      %s\n", path));
     OCT_TRY(oct_print("data        %s: %s training and %s test images of %" PRId64 "x%" PRId64
@@ -204,30 +278,65 @@ static oct_status print_text(const verdict *v, const char *path, const char *rep
                           oct_text_count(most, c)));
     OCT_TRY(print_phases(v));
     OCT_TRY(print_report(v, report));
-    OCT_TRY(oct_print("checkpoint  %.2f MB of state, %" PRId64 " kept\n",
-                      (double)v->checkpoint_bytes / mb, v->recipe.checkpoint_keep));
-    OCT_TRY(oct_print("memory      about %.0f MB a rank in the first phase, data sets included\n",
-                      (double)v->step_bytes / mb));
-    OCT_TRY(oct_print("time        about %s without evaluations (%.1f ms a step, measured here)\n",
-                      oct_text_time(v->step_seconds * (double)oct_plan_steps(&v->plan), a),
-                      v->step_seconds * 1e3));
-    return oct_print("OK          ready to train\n");
+    OCT_TRY(oct_print("checkpoint  %.2f MB of state, %" PRId64 " kept\n", mb(v->checkpoint_bytes),
+                      v->recipe.checkpoint_keep));
+    OCT_TRY(print_disk(v));
+    return v->forecast.too_large ? OCT_OK : print_forecast(v);
+}
+
+static json_t *json_of_memory(const verdict *v)
+{
+    json_t *stages = json_object();
+    for (int i = 0; i < OCT_STAGES; i++)
+        if (v->forecast.bytes[i] > 0)
+            json_object_set_new(stages, oct_stage_text((oct_stage)i),
+                                json_integer(v->forecast.bytes[i]));
+    return stages;
+}
+
+static json_t *json_of_findings(void)
+{
+    json_t *findings = json_array();
+    for (size_t i = 0; i < oct_fail_count(); i++)
+        json_array_append_new(findings, json_string(oct_fail_text(i)));
+    return findings;
 }
 
 static oct_status print_json(const verdict *v, const char *path)
 {
-    json_t *phases = json_object();
-    for (int p = 0; p < OCT_PHASES; p++)
+    const oct_forecast *f = &v->forecast;
+    json_t *phases = json_object(), *seconds = json_object();
+    for (int p = 0; p < OCT_PHASES; p++) {
         json_object_set_new(phases, oct_phase_name((oct_phase)p), json_integer(phase_steps(v, p)));
+        if (f->step_seconds[p] > 0)
+            json_object_set_new(seconds, oct_phase_name((oct_phase)p),
+                                json_real(f->step_seconds[p]));
+    }
     return oct_print_json(json_pack(
-        "{s:s, s:s, s:I, s:I, s:[I,I,I], s:i, s:s, s:I, s:i, s:I, s:I, s:o, s:s, s:I, s:I, s:f}",
+        "{s:s, s:s, s:I, s:I, s:[I,I,I], s:i, s:s, s:I, s:i, s:I, s:I, s:o, s:s, s:I, s:I, s:o, "
+        "s:I, s:I, s:I, s:o, s:f, s:o}",
         "kind", "recipe", "file", path, "train_images", (json_int_t)v->train.count, "test_images",
         (json_int_t)v->test.count, "image", (json_int_t)v->train.h, (json_int_t)v->train.w,
         (json_int_t)v->train.c, "classes", v->train.classes, "model", v->recipe.model_name,
         "parameters", (json_int_t)v->parameters, "ranks", v->ranks, "leaves", (json_int_t)v->leaves,
         "steps_per_epoch", (json_int_t)v->plan.steps_per_epoch, "steps", phases, "report",
         v->report.data ? v->report.data : "", "checkpoint_bytes", (json_int_t)v->checkpoint_bytes,
-        "memory_bytes", (json_int_t)v->step_bytes, "step_seconds", v->step_seconds));
+        "memory_bytes", (json_int_t)f->bytes[f->peak], "memory_bytes_of", json_of_memory(v),
+        "memory_bytes_free", (json_int_t)v->memory_free, "disk_bytes", (json_int_t)v->disk_bytes,
+        "disk_bytes_free", (json_int_t)v->disk_free, "step_seconds", seconds, "seconds", f->seconds,
+        "findings", json_of_findings()));
+}
+
+/* The sentences of what was found follow on stderr, as those of every failure do. */
+static oct_status tell(const verdict *v, const oct_args *args, const char *report)
+{
+    const oct_status found = find(v);
+    if (args->json) {
+        OCT_TRY(print_json(v, args->word[0]));
+        return found;
+    }
+    OCT_TRY(print_text(v, args->word[0], report));
+    return found == OCT_OK ? oct_print("OK          ready to train\n") : found;
 }
 
 static oct_status check_recipe(const oct_args *args)
@@ -236,8 +345,7 @@ static oct_status check_recipe(const oct_args *args)
     const char *file = args->option[REPORT].given ? args->option[REPORT].text : NULL;
     oct_status status = judge(&v, args);
     if (status == OCT_OK && file) status = oct_file_write(file, v.report.data, v.report.length);
-    if (status == OCT_OK)
-        status = args->json ? print_json(&v, args->word[0]) : print_text(&v, args->word[0], file);
+    if (status == OCT_OK) status = tell(&v, args, file);
     oct_text_free(&v.report);
     oct_checkpoint_close(&v.init);
     oct_dataset_free(&v.train);
@@ -284,15 +392,19 @@ const oct_command oct_command_check = {
     .name = "check",
     .usage = "octet check RECIPE|MODEL [key=value ...] [--ranks N] [--report FILE]",
     .summary = "checks recipe, data, model and target; predicts memory, size and time",
-    .help = "Reads everything that a run would read, prepares the model for its target, and trains "
-            "a few\n"
-            "steps of one rank's share to measure time and memory. Prints the check report of "
-            "prepare: what\n"
-            "becomes of each module, what stays float and why. Writes nothing but the file of "
-            "--report.\n"
+    .help = "Reads everything that a run would read, prepares the model for its target, and makes "
+            "a short run "
+            "of one\n"
+            "rank's share, every phase of it, to measure time and memory. Prints the check report "
+            "of prepare:\n"
+            "what becomes of each module, what stays float and why. Nothing is written but the "
+            "file of --report.\n"
             "\n"
-            "    octet check my.yaml --ranks 4\n"
-            "    octet check my.yaml batch.size=64 --report report.txt\n",
+            "Memory is that of the rank that takes most, and is compared with what is free here "
+            "for all ranks,\n"
+            "as the run's files are with the room that output has. What does not fit is refused "
+            "(exit status 7);\n"
+            "a plan without QAT, or a batch larger than the data, is a finding (exit status 1).",
     .options = options,
     .min_words = 1,
     .max_words = OCT_ARGS_MAX,

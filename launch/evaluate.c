@@ -71,18 +71,17 @@ static oct_status forward_some(oct_forward *f, const oct_recipe *recipe, const o
     return oct_class_rows(y, n, data->classes, logits);
 }
 
-oct_status oct_evaluate_local(oct_module *model, const oct_recipe *recipe, const oct_dataset *data,
-                              const oct_leaves *leaves, int64_t batch, float *logits)
+static oct_status evaluate_in(oct_context *cx, oct_module *model, const oct_recipe *recipe,
+                              const oct_dataset *data, const oct_leaves *leaves, int64_t batch,
+                              float *logits)
 {
     int64_t samples = oct_leaves_local_samples(leaves), first = oct_leaves_first_sample(leaves);
     bool training = model->training;
-    oct_context *cx = NULL;
     oct_forward f = {0};
     float *images = NULL;
     oct_status status = OCT_OK;
 
     oct_module_train(model, false);
-    OCT_TRY_OUT(oct_context_create(&cx, &oct_collective_one));
     OCT_TRY_OUT(oct_forward_begin(&f, cx, model));
     OCT_TRY_OUT(oct_alloc(&images, (size_t)(batch * data->h * data->w * data->c), sizeof(float)));
     for (int64_t at = 0, n; at < samples; at += n) {
@@ -94,6 +93,15 @@ out:
     oct_module_train(model, training);
     oct_free(&images);
     oct_forward_end(&f);
+    return status;
+}
+
+oct_status oct_evaluate_local(oct_module *model, const oct_recipe *recipe, const oct_dataset *data,
+                              const oct_leaves *leaves, int64_t batch, float *logits)
+{
+    oct_context *cx = NULL;
+    OCT_TRY(oct_context_create(&cx, &oct_collective_one));
+    oct_status status = evaluate_in(cx, model, recipe, data, leaves, batch, logits);
     oct_context_destroy(&cx);
     return status;
 }
@@ -135,16 +143,26 @@ out:
     return status;
 }
 
-oct_status oct_evaluate(oct_module *model, const oct_collective *group, const oct_recipe *recipe,
-                        const oct_dataset *data, int64_t *correct, float *logits)
+/* What an evaluation is about, and where its memory is. */
+typedef struct subject {
+    oct_module *model;
+    const oct_collective *group;
+    const oct_recipe *recipe;
+    const oct_dataset *data;
+    oct_context *context; /* communicates with nobody */
+} subject;
+
+static oct_status evaluate(const subject *s, int64_t *correct, float *logits)
 {
-    oct_leaves leaves = oct_evaluation_leaves(recipe, data, group);
+    const oct_collective *group = s->group;
+    const oct_dataset *data = s->data;
+    oct_leaves leaves = oct_evaluation_leaves(s->recipe, data, group);
     int64_t samples = oct_leaves_local_samples(&leaves);
     float *mine = NULL;
     oct_status status = oct_alloc(&mine, (size_t)(samples * data->classes), sizeof(float));
     if (status == OCT_OK)
-        status = oct_evaluate_local(model, recipe, data, &leaves,
-                                    oct_evaluation_batch(recipe, group->size), mine);
+        status = evaluate_in(s->context, s->model, s->recipe, data, &leaves,
+                             oct_evaluation_batch(s->recipe, group->size), mine);
     OCT_TRY_OUT(group->agree(group, status));
 
     const int32_t *labels = data->labels + oct_leaves_first_sample(&leaves);
@@ -156,5 +174,28 @@ oct_status oct_evaluate(oct_module *model, const oct_collective *group, const oc
     if (wanted) OCT_TRY_OUT(oct_gather_rows(group, &leaves, data->classes, mine, logits));
 out:
     oct_free(&mine);
+    return status;
+}
+
+oct_status oct_evaluate(oct_module *model, const oct_collective *group, const oct_recipe *recipe,
+                        const oct_dataset *data, int64_t *correct, float *logits)
+{
+    oct_context *cx = NULL;
+    oct_status status = oct_context_create(&cx, &oct_collective_one);
+    OCT_TRY_OUT(group->agree(group, status));
+    status = evaluate(&(subject){model, group, recipe, data, cx}, correct, logits);
+out:
+    oct_context_destroy(&cx);
+    return status;
+}
+
+oct_status oct_trainer_evaluate(oct_trainer *trainer, int64_t *correct)
+{
+    oct_context *cx = trainer->context;
+    cx->group = &oct_collective_one;
+    oct_status status = evaluate(
+        &(subject){trainer->model, trainer->group, trainer->recipe, trainer->test_data, cx},
+        correct, NULL);
+    cx->group = trainer->group;
     return status;
 }

@@ -106,6 +106,16 @@ oct_place oct_plan_place(const oct_plan *plan, int64_t step)
     return place;
 }
 
+bool oct_plan_evaluates(const oct_plan *plan, const oct_recipe *recipe, int64_t step)
+{
+    const oct_phase phase = oct_plan_phase(plan, step - 1);
+    if (phase == OCT_PHASE_CALIBRATE || step >= oct_plan_steps(plan)) return false;
+    if (oct_plan_phase(plan, step) != phase) return true;
+    const oct_place place = oct_plan_place(plan, step - 1);
+    const bool epoch_ends = (place.step + 1) % plan->steps_per_epoch == 0;
+    return recipe->evaluate_every > 0 && epoch_ends && place.epoch % recipe->evaluate_every == 0;
+}
+
 static int64_t steps_of_epochs(const oct_plan *plan, double epochs)
 {
     return (int64_t)rint(epochs * (double)plan->steps_per_epoch);

@@ -194,12 +194,18 @@ out:
     return status;
 }
 
-void oct_trainer_destroy(oct_trainer *trainer)
+void oct_trainer_rest(oct_trainer *trainer)
 {
     oct_forward_end(&trainer->calibration);
     oct_context_destroy(&trainer->context);
     end_optimizer(trainer);
     oct_params_unbind(&trainer->params);
+    oct_mem_trim();
+}
+
+void oct_trainer_destroy(oct_trainer *trainer)
+{
+    oct_trainer_rest(trainer);
     oct_quantizers_free(&trainer->quantizers);
     oct_module_destroy(&trainer->model);
     oct_loader_deinit(&trainer->loader);

@@ -51,6 +51,9 @@ typedef struct oct_place {
     int64_t step, steps; /* within the part; step counts from 0 */
 } oct_place;
 oct_place oct_plan_place(const oct_plan *plan, int64_t step);
+/* Whether the model is evaluated after the step that makes `step` steps done: where a phase ends, and
+ * after every evaluate.every epochs. The last step's evaluation is the certificate's. */
+bool oct_plan_evaluates(const oct_plan *plan, const oct_recipe *recipe, int64_t step);
 double oct_plan_lr(const oct_plan *plan, const oct_recipe *recipe, int64_t step);
 
 typedef struct oct_trainer {
@@ -98,6 +101,8 @@ oct_status oct_trainer_create(oct_trainer *trainer, const oct_recipe *recipe,
                               const oct_collective *group, const oct_dataset *train_data,
                               const oct_dataset *test_data) OCT_NODISCARD;
 void oct_trainer_destroy(oct_trainer *trainer);
+/* After the last step: gives back the memory that only steps need. */
+void oct_trainer_rest(oct_trainer *trainer);
 /* Collective: enters the phase of the next step if it changed, then one step. After the last step the
  * scales are frozen. OCT_NUMERIC on a loss or gradient that is not finite, alike on all ranks, naming
  * step and phase. */
@@ -118,6 +123,8 @@ oct_status oct_trainer_restore(oct_trainer *trainer,
  * logits (may be NULL): count x classes on rank 0, filled there. */
 oct_status oct_evaluate(oct_module *model, const oct_collective *group, const oct_recipe *recipe,
                         const oct_dataset *data, int64_t *correct, float *logits) OCT_NODISCARD;
+/* Collective: the same of the trainer's model over its test data, in the memory of its steps. */
+oct_status oct_trainer_evaluate(oct_trainer *trainer, int64_t *correct) OCT_NODISCARD;
 /* Its parts, for who evaluates something else in the same split of the samples: */
 oct_leaves oct_evaluation_leaves(const oct_recipe *recipe, const oct_dataset *data,
                                  const oct_collective *group);

@@ -134,8 +134,7 @@ static oct_status evaluate(run *r, oct_phase phase)
 {
     int64_t correct = 0;
     double begin = oct_seconds();
-    OCT_TRY(oct_session_agree(r->session, oct_evaluate(r->trainer.model, r->session->group,
-                                                       r->recipe, &r->test_data, &correct, NULL)));
+    OCT_TRY(oct_session_agree(r->session, oct_trainer_evaluate(&r->trainer, &correct)));
     if (first_rank(r))
         record_evaluation(r, phase, correct, r->test_data.count,
                           (double)r->test_data.count / (oct_seconds() - begin));
@@ -198,16 +197,6 @@ static oct_status stop_before_steps(const run *r)
 
 /* Steps. */
 
-static bool wants_evaluation(const run *r, oct_phase phase, bool phase_ends)
-{
-    int64_t step = r->trainer.step, every = r->recipe->evaluate_every;
-    if (phase == OCT_PHASE_CALIBRATE || oct_trainer_done(&r->trainer)) return false;
-    if (phase_ends) return true;
-    oct_place place = oct_plan_place(&r->trainer.plan, step - 1);
-    bool epoch_ends = (place.step + 1) % r->trainer.plan.steps_per_epoch == 0;
-    return every > 0 && epoch_ends && place.epoch % every == 0;
-}
-
 static void count_step(run *r, oct_phase phase, const oct_step_result *result, bool phase_ends)
 {
     int64_t every = r->trainer.plan.steps_per_epoch / RECORDS_PER_EPOCH + 1;
@@ -234,7 +223,7 @@ static oct_status step(run *r)
         oct_trainer_done(trainer) || oct_plan_phase(&trainer->plan, trainer->step) != phase;
     count_step(r, phase, &result, phase_ends);
     /* What was measured before a checkpoint is kept with it, so a resumed run need not repeat it. */
-    if (wants_evaluation(r, phase, phase_ends)) OCT_TRY(evaluate(r, phase));
+    if (oct_plan_evaluates(&trainer->plan, r->recipe, trainer->step)) OCT_TRY(evaluate(r, phase));
     if (phase_ends || result.stop || trainer->step % r->recipe->checkpoint_every == 0)
         OCT_TRY(save(r, phase_ends || result.stop));
     oct_progress_resume(&r->progress);
@@ -332,6 +321,7 @@ static oct_status convert(run *r, json_t **result)
     oct_model model = {0};
     char *checkpoint = NULL;
     oct_status status = OCT_OK;
+    oct_trainer_rest(&r->trainer);
     if (first_rank(r))
         status = digest_checkpoint(r->checkpoints, conversion.checkpoint_digest, &checkpoint);
     OCT_TRY_OUT(oct_session_agree(r->session, status));

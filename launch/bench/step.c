@@ -13,17 +13,33 @@
 
 enum { STEPS = 10 };
 
+/* Takes the peak so far as one of `phase`; what follows is measured anew. */
+static void note_peak(oct_timed *t, const oct_gauge *gauge, const char *phase)
+{
+    const oct_gauge_peak peak = oct_gauge_read(gauge);
+    if (peak.larger > t->memory.larger) {
+        t->memory = peak;
+        t->memory_phase = phase;
+    }
+    oct_gauge_again();
+}
+
 /* Steps that do not count, then those that do. In QAT the first one of them calibrates. */
-static oct_status time_steps(oct_trainer *trainer, oct_laps *laps)
+static oct_status time_steps(oct_trainer *trainer, oct_laps *laps, const oct_gauge *gauge,
+                             oct_timed *t)
 {
     oct_step_result result;
-    for (int i = 0; i < OCT_BENCH_WARM_UP; i++)
+    for (int i = 0; i < OCT_BENCH_WARM_UP; i++) {
+        const oct_phase phase = oct_plan_phase(&trainer->plan, trainer->step);
         OCT_TRY(oct_trainer_step(trainer, &result));
+        note_peak(t, gauge, oct_phase_name(phase));
+    }
     while (laps->count < laps->room) {
         oct_lap_begin(laps);
         OCT_TRY(oct_trainer_step(trainer, &result));
         oct_lap_end(laps);
     }
+    note_peak(t, gauge, t->mode);
     return OCT_OK;
 }
 
@@ -58,8 +74,8 @@ static oct_status measure(const oct_bench *bench, oct_rehearsal *run, oct_laps *
     const int64_t steps = laps->room + OCT_BENCH_WARM_UP;
     oct_gauge gauge = oct_gauge_begin();
     OCT_TRY(oct_rehearsal_begin(run, bench, bench->qat ? 0 : steps, bench->qat ? steps : 0));
-    OCT_TRY(time_steps(&run->trainer, laps));
-    t->memory = oct_gauge_read(&gauge);
+    note_peak(t, &gauge, "prepare");
+    OCT_TRY(time_steps(&run->trainer, laps, &gauge, t));
     return count_work(bench, run, t);
 }
 

@@ -16,11 +16,12 @@ static json_t *object_of(const oct_bench *bench, const oct_timed *t, const oct_l
                      "step_ms_least", 1e3 * lap->least, "step_cpu_ms", 1e3 * lap->cpu);
 }
 
-static json_t *memory_of(const oct_gauge_peak *memory)
+static json_t *memory_of(const oct_timed *t)
 {
-    return json_pack("{s:I, s:I, s:I}", "peak_bytes_above_start", (json_int_t)memory->larger,
+    const oct_gauge_peak *memory = &t->memory;
+    return json_pack("{s:I, s:I, s:I, s:s?}", "peak_bytes_above_start", (json_int_t)memory->larger,
                      "peak_bytes_allocated", (json_int_t)memory->allocated, "peak_bytes_resident",
-                     (json_int_t)memory->resident);
+                     (json_int_t)memory->resident, "peak_phase", t->memory_phase);
 }
 
 static json_t *speed_of(const oct_timed *t, double gops, double peak)
@@ -47,13 +48,14 @@ oct_status oct_timed_give(oct_bench *bench, const oct_timed *t, oct_laps *laps)
     const double gops = 1e-9 * t->operations / lap.seconds;
     const double peak = t->peak * (double)(bench->threads * ranks);
     const bool choice = strcmp(t->mode, t->numerics) != 0;
-    json_t *object = joined(object_of(bench, t, laps, &lap), memory_of(&t->memory));
+    json_t *object = joined(object_of(bench, t, laps, &lap), memory_of(t));
     return oct_bench_give(
         bench, joined(object, speed_of(t, gops, peak)),
         "%s %s %s%s%s, batch %" PRId64 ", %d rank%s of %" PRId64 " thread%s, %s: %.2f ms, "
-        "%.0f images/s, %.1f MB, %.1f Gop/s of %.1f (%.0f %%)",
+        "%.0f images/s, %.1f MB%s%s, %.1f Gop/s of %.1f (%.0f %%)",
         t->bench, t->model, t->mode, choice ? " " : "", choice ? t->numerics : "", bench->batch,
         ranks, ranks > 1 ? "s" : "", bench->threads, bench->threads > 1 ? "s" : "", oct_bench_isa(),
-        1e3 * lap.seconds, (double)bench->batch / lap.seconds, (double)t->memory.larger / 1e6, gops,
-        peak, 100.0 * gops / peak);
+        1e3 * lap.seconds, (double)bench->batch / lap.seconds, (double)t->memory.larger / 1e6,
+        t->memory_phase ? " in " : "", t->memory_phase ? t->memory_phase : "", gops, peak,
+        100.0 * gops / peak);
 }

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "launch/bench/bench.h"
-#include "launch/bench/gauge.h"
+#include "launch/gauge.h"
 #include "launch/bench/laps.h"
 
 typedef struct oct_timed {
@@ -11,6 +11,7 @@ typedef struct oct_timed {
     const char *mode;          /* qat, float or int8 */
     const char *numerics;      /* of its products, where there is a choice: bf16, f32, int8 */
     oct_gauge_peak memory;     /* of rank 0 */
+    const char *memory_phase;  /* that the peak is of; NULL: there is but one */
     double operations;         /* of the batch, over all ranks */
     double peak;               /* Gop/s of one thread, had every product its own peak */
 } oct_timed;

@@ -1,6 +1,6 @@
 /* What figures are made of: work, memory, medians and peaks are what their headers say. */
 #include "core/base/mem.h"
-#include "launch/bench/gauge.h"
+#include "launch/gauge.h"
 #include "launch/bench/laps.h"
 #include "launch/bench/peak.h"
 #include "launch/bench/work.h"

@@ -175,7 +175,9 @@ static bool same_when_freed(trial *t, oct_lifetimes *lifetimes, bool learned_way
 static bool check_freed(trial *t, int runs)
 {
     oct_lifetimes *lifetimes;
-    WANT(oct_module_hands_on(t->root), "a container of the network does not hand on");
+    WANT(oct_module_hands_on(t->root) == (t->plan->num_hooks == 0),
+         "networks hand on, unless hooks look at them");
+    if (t->plan->num_hooks > 0) return true;
     WORKS(oct_lifetimes_create(&lifetimes));
     bool ok = same_when_freed(t, lifetimes, true, runs) &&
               same_when_freed(t, lifetimes, true, runs) &&

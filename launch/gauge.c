@@ -1,6 +1,6 @@
 /* Linux tells a process's resident bytes and their peak in /proc/self/status. (getrusage's peak will not
  * do: it begins with that of the program which started this one.) */
-#include "launch/bench/gauge.h"
+#include "launch/gauge.h"
 
 #include "core/base/mem.h"
 #include "core/base/whole.h"
@@ -30,6 +30,21 @@ oct_gauge oct_gauge_begin(void)
         .live = (int64_t)oct_mem_live(),
         .resident = status_bytes("VmRSS:"),
     };
+}
+
+int64_t oct_gauge_resident(void)
+{
+    return status_bytes("VmRSS:");
+}
+
+int64_t oct_gauge_virtual(void)
+{
+    return status_bytes("VmSize:");
+}
+
+int64_t oct_gauge_resident_peak(void)
+{
+    return status_bytes("VmHWM:");
 }
 
 void oct_gauge_again(void)

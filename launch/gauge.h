@@ -17,6 +17,11 @@ oct_gauge oct_gauge_begin(void);
  * something of what came before. Where the system cannot forget, the resident peak stays. */
 void oct_gauge_again(void);
 
+/* This process's resident bytes now, and at most since the last oct_gauge_again. 0: not known. */
+int64_t oct_gauge_resident(void);
+int64_t oct_gauge_resident_peak(void);
+int64_t oct_gauge_virtual(void); /* address space that is in use */
+
 typedef struct oct_gauge_peak {
     int64_t allocated, resident, larger; /* bytes above the start */
 } oct_gauge_peak;

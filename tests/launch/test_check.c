@@ -1,0 +1,145 @@
+/* octet check: what it predicts is what a run takes, and what cannot be is refused with a remedy. */
+#include "tests/launch/small_data.h"
+#include "tests/support/tmp.h"
+
+#include <jansson.h>
+#include <string.h>
+#include <sys/resource.h>
+
+enum { SECONDS = 250 };
+
+static oct_tmp tmp;
+static oct_job job;
+
+static void set_up(void)
+{
+    oct_tmp_create(&tmp);
+    small_shell(tmp.path, "mkdir data");
+    char path[400];
+    snprintf(path, sizeof path, "%s/data", tmp.path);
+    small_idx(path, "train", 192, 28);
+    small_idx(path, "t10k", 96, 28);
+    FILE *file = small_create(tmp.path, "r.yaml");
+    fputs("schema: 1\noutput: new\nmodel:\n  name: cnn-small\ndata:\n  path: data\nbatch:\n"
+          "  size: 64\n  leaf: 8\nfloat:\n  epochs: 1\n  lr: 0.01\ncalibrate:\n  batches: 1\n"
+          "qat:\n  epochs: 1\nthreads: 1\n",
+          file);
+    fclose(file);
+}
+
+static void tear_down(void)
+{
+    oct_job_free(&job);
+    oct_tmp_remove(&tmp);
+}
+
+TestSuite(check, .init = set_up, .fini = tear_down, .timeout = 600);
+
+/* A line for the shell, in the test's folder. */
+static void shell(const char *line)
+{
+    char whole[900];
+    snprintf(whole, sizeof whole, "cd %s && %s", tmp.path, line);
+    oct_job_free(&job);
+    job = oct_job_run(SECONDS, "/bin/sh", "-c", whole, NULL);
+}
+
+static json_int_t said(const char *name)
+{
+    json_error_t error;
+    json_t *document = json_loads(job.out, 0, &error);
+    cr_assert_not_null(document, "%s\n%s", error.text, job.out);
+    const json_t *value = json_object_get(document, name);
+    cr_assert(json_is_integer(value), "%s\n%s", name, job.out);
+    json_int_t number = json_integer_value(value);
+    json_decref(document);
+    return number;
+}
+
+/* Of the largest process that this one has waited for so far, or that its children have. */
+static double peak_of_children(void)
+{
+    struct rusage usage;
+    cr_assert_eq(getrusage(RUSAGE_CHILDREN, &usage), 0);
+    return 1024.0 * (double)usage.ru_maxrss;
+}
+
+static void check_prediction(const char *keys, const char *ranks)
+{
+    char line[400];
+    snprintf(line, sizeof line, OCT_PROGRAM " train r.yaml %s %s", keys, ranks);
+    shell(line);
+    oct_check_exit(job, 0);
+    const double measured = peak_of_children();
+    snprintf(line, sizeof line, OCT_PROGRAM " check r.yaml --json %s %s", keys, ranks);
+    shell(line);
+    oct_check_exit(job, 0);
+    const double predicted = (double)said("memory_bytes");
+    cr_assert_float_eq(predicted / measured, 1, 0.1, "%s: predicted %.1f MB, measured %.1f", keys,
+                       1e-6 * predicted, 1e-6 * measured);
+}
+
+Test(check, predicts_memory_within_a_tenth_on_one_rank)
+{
+    check_prediction("model.name=resnet20", "");
+}
+
+Test(check, and_on_two)
+{
+    check_prediction("model.name=resnet20 batch.size=96 float.epochs=2", "--ranks 2");
+}
+
+Test(check, says_of_which_stage_the_peak_is)
+{
+    shell(OCT_PROGRAM " check r.yaml");
+    oct_check_exit(job, 0);
+    oct_check_said(job, "MB a rank at most, in training in float; ");
+    oct_check_said(job, "  calibration   ");
+    oct_check_said(job, "  QAT   ");
+    oct_check_said(job, "  evaluation   ");
+    oct_check_said(job, "  conversion   ");
+    oct_check_said(job, " ms a step\n");
+    oct_check_said(job, "OK          ready to train\n");
+}
+
+/* The limit stands for a small machine. Data and libraries take less than half of it. */
+Test(check, refuses_what_does_not_fit_into_memory)
+{
+    shell("ulimit -v 200000; " OCT_PROGRAM " check r.yaml batch.size=192");
+    oct_check_exit(job, 7);
+    oct_check_said(job, "memory: 1 rank needs about ");
+    oct_check_said(job, " MB are free; use a smaller batch.size, a smaller model or more machines");
+    cr_assert_null(strstr(job.out, "ready to train"));
+    shell("ulimit -v 200000; " OCT_PROGRAM " check r.yaml batch.size=192 batch.leaf=192");
+    oct_check_exit(job, 7);
+    oct_check_said(job, "memory: not even 192 images of 28x28 at a time can be trained in the ");
+    oct_check_said(job, "use a smaller batch.leaf, ");
+}
+
+Test(check, refuses_ranks_that_fit_alone_but_not_together)
+{
+    shell("ulimit -v 400000; " OCT_PROGRAM " check r.yaml batch.size=64 --ranks 8");
+    oct_check_exit(job, 7);
+    oct_check_said(job, "memory: 8 ranks need about ");
+    oct_check_said(job, "use a smaller batch.size, fewer ranks on this machine or more machines");
+}
+
+Test(check, refuses_what_does_not_fit_onto_the_disk)
+{
+    shell("ls -d /dev/shm >/dev/null && " OCT_PROGRAM
+          " check r.yaml output=/proc/self/none checkpoint.keep=1000");
+    oct_check_exit(job, 7);
+    oct_check_said(job, "output: the run's files take about ");
+    oct_check_said(job, "choose another output, or a smaller checkpoint.keep (now 1000)");
+}
+
+Test(check, finds_a_plan_without_qat_and_a_batch_beyond_the_data)
+{
+    shell(OCT_PROGRAM " check r.yaml qat.epochs=0");
+    oct_check_exit(job, 1);
+    oct_check_said(job, "qat.epochs: 0, so nothing is trained as the int8 model that it will be");
+    shell(OCT_PROGRAM " check r.yaml batch.size=256 --json");
+    oct_check_exit(job, 1);
+    oct_check_said(job, "batch.size: 256, but there are only 192 training images");
+    cr_assert(said("memory_bytes") > 0);
+}
