@@ -265,17 +265,18 @@ void oct_model_free(oct_model *model)
     *model = (oct_model){0};
 }
 
-bool oct_model_is(const char *path)
+oct_status oct_model_is(const char *path, bool *is)
 {
     oct_h5 *h5 = NULL;
     void *bytes = NULL;
     size_t size;
 
-    bool is = oct_file_read(path, file_bytes_max, &bytes, &size) == OCT_OK &&
-              oct_h5_open_sealed(&h5, bytes, size, path) == OCT_OK &&
-              oct_h5_is_group(h5, "program");
+    oct_status status = oct_file_read(path, file_bytes_max, &bytes, &size);
+    if (status == OCT_OK) status = oct_h5_open_sealed(&h5, bytes, size, path);
+    *is = status == OCT_OK && oct_h5_is_group(h5, "program");
     oct_h5_close(&h5);
     oct_free(&bytes);
-    if (!is) oct_fail_clear();
-    return is;
+    if (status == OCT_RESOURCE) return status;
+    if (!*is) oct_fail_clear();
+    return OCT_OK;
 }

@@ -43,5 +43,5 @@ oct_status oct_model_save(const char *path, const oct_model *model) OCT_NODISCAR
  * running it takes no more than the limits above. */
 oct_status oct_model_load(oct_model *model, const char *path) OCT_NODISCARD;
 void oct_model_free(oct_model *model);
-/* Is the file undamaged, and an int8 model? No message. */
-bool oct_model_is(const char *path);
+/* Is the file undamaged, and an int8 model? Fails only when that cannot be found out (OCT_RESOURCE). */
+oct_status oct_model_is(const char *path, bool *is) OCT_NODISCARD;

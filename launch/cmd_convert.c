@@ -54,7 +54,9 @@ static oct_status find_output(conversion *c)
     char *folder = NULL;
     if (c->args->option[OUTPUT].given) {
         const char *path = c->args->option[OUTPUT].text;
-        OCT_CHECK(!oct_file_exists(path) || oct_model_is(path), OCT_USAGE,
+        bool replaces = false;
+        OCT_TRY(oct_model_is(path, &replaces));
+        OCT_CHECK(!oct_file_exists(path) || replaces, OCT_USAGE,
                   "command line: -o %s: already exists and is not an int8 model; choose another "
                   "file name",
                   path);

@@ -73,14 +73,15 @@ oct_status oct_file_kind_of(const char *path, oct_file_kind *kind)
     OCT_CHECK(size >= 0, OCT_DATA, "%s: %s", path, strerror(error));
     OCT_CHECK(size > 0, OCT_DATA, "%s: the file is empty", path);
 
-    if (size >= 8 && memcmp(head, hdf5_signature, 8) == 0)
-        *kind = oct_model_is(path) ? OCT_FILE_MODEL : OCT_FILE_CHECKPOINT;
-    else if (is_text(head, (size_t)size))
-        *kind = OCT_FILE_RECIPE;
-    else
-        return oct_fail(OCT_DATA,
-                        "%s: this is not a recipe, a checkpoint, an int8 model or a run folder",
-                        path);
+    if (size >= 8 && memcmp(head, hdf5_signature, 8) == 0) {
+        bool model;
+        OCT_TRY(oct_model_is(path, &model));
+        *kind = model ? OCT_FILE_MODEL : OCT_FILE_CHECKPOINT;
+        return OCT_OK;
+    }
+    OCT_CHECK(is_text(head, (size_t)size), OCT_DATA,
+              "%s: this is not a recipe, a checkpoint, an int8 model or a run folder", path);
+    *kind = OCT_FILE_RECIPE;
     return OCT_OK;
 }
 

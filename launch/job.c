@@ -119,11 +119,13 @@ static oct_status data_of_run(const char *file, char **data_path)
     OCT_TRY(oct_run_folder_of(file, &folder));
     if (!folder) return OCT_OK;
     OCT_TRY_OUT(oct_run_path(folder, "recipe.yaml", &path));
-    if (oct_recipe_read(&there, path, NULL, NULL, 0) == OCT_OK) {
+    status = oct_recipe_read(&there, path, NULL, NULL, 0);
+    if (status == OCT_OK) {
         status = oct_strdup(data_path, there.data_path);
         oct_recipe_free(&there);
-    } else {
+    } else if (status != OCT_RESOURCE) {
         oct_fail_clear(); /* not ours after all */
+        status = OCT_OK;
     }
 out:
     oct_free(&path);

@@ -130,7 +130,10 @@ oct_status oct_session_open(oct_session *session, const oct_args *args, double d
     OCT_TRY(
         oct_comm_open(&session->comm, args->deadline > 0 ? (double)args->deadline : deadline_s));
     oct_status status = oct_alloc(&session->watched, 1, sizeof(*session->watched));
-    if (status != OCT_OK) oct_stop(oct_status_exit(status));
+    if (status != OCT_OK) { /* without it, ranks could not even agree to leave */
+        oct_failure_print(status, args->argc, args->argv);
+        oct_stop(oct_status_exit(status));
+    }
 
     const oct_collective *ranks = oct_comm_collective(session->comm);
     *session->watched = (oct_watched){
