@@ -32,7 +32,7 @@ static void end(void)
     oct_tmp_remove(&tmp);
 }
 
-TestSuite(model_file, .init = start, .fini = end, .timeout = 60);
+TestSuite(model_file, .init = start, .fini = end, .timeout = 300);
 
 static bool is_model(const char *path)
 {
