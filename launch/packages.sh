@@ -7,7 +7,7 @@
 OCT_PACKAGES_BUILD="build-essential cmake ninja-build pkg-config libopenmpi-dev openmpi-bin
     libopenblas-dev libhdf5-dev libyaml-dev libjansson-dev libssl-dev zlib1g-dev
     dataset-fashion-mnist"
-OCT_PACKAGES_TEST="libcriterion-dev clang-format-14"
+OCT_PACKAGES_TEST="libcriterion-dev clang-format-14 valgrind"
 
 oct_install_packages() {
     local package missing=() as_root=()
