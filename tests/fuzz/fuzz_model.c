@@ -35,10 +35,21 @@ static void fill(oct_model *m)
     MAKE(oct_golden_digests(p, m->golden_input, 1, m->golden_digest));
 }
 
+/* Class numbers of places. */
+static void program_of_classes(oct_program *p)
+{
+    program_begin(p);
+    const int32_t image = program_input(p, 3, 2, 3);
+    const int32_t x = program_value(p, OCT_U8, 3, 2, 3, 0.02f, 128);
+    p->output = program_value(p, OCT_S32, 3, 2, 1, 0.0f, 0);
+    program_step(p, OCT_STEP_QUANTIZE, "quant", image, NONE, x);
+    program_step(p, OCT_STEP_ARGMAX, "argmax", x, NONE, p->output);
+}
+
 void fuzz_seeds(void)
 {
     static void (*const makers[])(oct_program *) = {program_small, program_with_island,
-                                                    program_of_other_kinds};
+                                                    program_of_other_kinds, program_of_classes};
     bool seen[OCT_STEP_KINDS] = {false};
     char path[512];
     snprintf(path, sizeof path, "%s/seed.int8.h5", fuzz_folder());

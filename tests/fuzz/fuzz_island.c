@@ -1,0 +1,192 @@
+/* Float islands as a model file could tell them: made by their type's name from any arguments and arrays,
+ * and run, or refused as input. The input is the struct `told` as it lies in memory. */
+#include "core/base/log.h"
+#include "core/base/mem.h"
+#include "quant/pass/convert.h"
+#include "quant/runtime/step.h"
+#include "tests/fuzz/fuzz.h"
+
+#include <stdio.h>
+#include <string.h>
+
+const char *const fuzz_name = "island";
+const char *const *const fuzz_words = NULL;
+
+enum { INPUTS = 3, ARRAYS = 6, SIDES = 3, LONGEST = 17 };
+
+static const char *const types[] = {
+#define OCT_MODULE(name) #name,
+#include "core/nn/module_list.def"
+#undef OCT_MODULE
+#define OCT_ELEMENTWISE(name, ...) #name,
+#include "core/op/elementwise_list.def"
+#undef OCT_ELEMENTWISE
+    "no_such_type", "sequential", "qat_conv"};
+enum { UNKNOWN = 3 }; /* the last ones: a plug-in could have them */
+static const char *const names[] = {"weight", "bias", "running_mean", "running_var", "none"};
+
+typedef struct told {
+    uint8_t type, num_inputs, num_args, num_arrays;
+    uint8_t input[INPUTS][SIDES + 1]; /* h, w, c and in how many dimensions */
+    uint8_t output[SIDES];
+    double args[OCT_STEP_ARGS];
+    struct {
+        uint8_t name, ndim, dim[OCT_MAX_DIMS];
+    } array[ARRAYS];
+} told;
+
+static uint8_t index_of(const char *const *list, size_t count, const char *name)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(list[i], name) == 0) return (uint8_t)i;
+    fuzz_found(__FILE__, __LINE__, "%s is not in the list", name);
+}
+
+static void tell_array(told *t, const char *name, const oct_shape *shape)
+{
+    const uint8_t at = t->num_arrays++;
+    t->array[at].name = index_of(names, OCT_COUNT(names), name);
+    t->array[at].ndim = (uint8_t)shape->ndim;
+    for (int i = 0; i < shape->ndim; i++)
+        t->array[at].dim[i] = (uint8_t)shape->dim[i];
+}
+
+/* A module as it would be told; takes it over. inputs: so many of the first value. */
+static void seed_of(oct_status made, oct_module **module, int inputs, int dims,
+                    const uint8_t in[SIDES], const uint8_t out[SIDES])
+{
+    told t = {0};
+    oct_op_args args = {0};
+    MAKE(made);
+    const oct_module *m = *module;
+    t.type = index_of(types, OCT_COUNT(types), m->type->name);
+    t.num_inputs = (uint8_t)(inputs - 1);
+    for (int i = 0; i < INPUTS; i++) {
+        memcpy(t.input[i], in, SIDES);
+        t.input[i][SIDES] = (uint8_t)dims;
+    }
+    memcpy(t.output, out, SIDES);
+    m->type->args(m, &args);
+    t.num_args = (uint8_t)args.count;
+    for (int i = 0; i < args.count; i++)
+        t.args[i] = args.value[i];
+    for (size_t i = 0; i < m->num_params; i++)
+        tell_array(&t, m->params[i]->name, &m->params[i]->value.shape);
+    for (size_t i = 0; i < m->num_buffers; i++)
+        tell_array(&t, m->buffers[i].name, &m->buffers[i].tensor.shape);
+    fuzz_seed(&t, sizeof t);
+    oct_module_destroy(module);
+}
+
+#define SHAPE(h, w, c) ((const uint8_t[SIDES]){(h), (w), (c)})
+
+void fuzz_seeds(void)
+{
+    const oct_conv_geometry g = {
+        .kernel_h = 3, .kernel_w = 3, .stride = 2, .padding = 1, .groups = 1};
+    const oct_conv_geometry t = {
+        .kernel_h = 2, .kernel_w = 2, .stride = 2, .padding = 0, .groups = 1};
+    oct_module *m = NULL;
+    seed_of(oct_conv2d_create(&m, 4, 3, g, true), &m, 1, 4, SHAPE(6, 5, 4), SHAPE(3, 3, 3));
+    seed_of(oct_conv_transpose2d_create(&m, 4, 3, t, false), &m, 1, 4, SHAPE(2, 3, 4),
+            SHAPE(4, 6, 3));
+    seed_of(oct_linear_create(&m, 4, 3, true), &m, 1, 2, SHAPE(1, 1, 4), SHAPE(1, 1, 3));
+    seed_of(oct_batch_norm_create(&m, 4), &m, 1, 4, SHAPE(3, 3, 4), SHAPE(3, 3, 4));
+    seed_of(oct_relu_create(&m), &m, 1, 4, SHAPE(3, 3, 4), SHAPE(3, 3, 4));
+    seed_of(oct_add_create(&m), &m, 2, 4, SHAPE(3, 3, 4), SHAPE(3, 3, 4));
+    seed_of(oct_mul_create(&m), &m, 2, 4, SHAPE(3, 3, 4), SHAPE(3, 3, 4));
+    seed_of(oct_add_scalar_create(&m, 0.5), &m, 1, 4, SHAPE(3, 3, 4), SHAPE(3, 3, 4));
+    seed_of(oct_concat_create(&m), &m, 3, 4, SHAPE(3, 3, 4), SHAPE(3, 3, 12));
+    seed_of(oct_max_pool_create(&m, 2, 2, 0), &m, 1, 4, SHAPE(4, 4, 2), SHAPE(2, 2, 2));
+    seed_of(oct_avg_pool_create(&m, 2, 2), &m, 1, 4, SHAPE(4, 4, 2), SHAPE(2, 2, 2));
+    seed_of(oct_global_avg_pool_create(&m), &m, 1, 4, SHAPE(4, 4, 2), SHAPE(1, 1, 2));
+    seed_of(oct_flatten_create(&m), &m, 1, 4, SHAPE(4, 4, 2), SHAPE(1, 1, 32));
+    seed_of(oct_reshape_create(&m, OCT_SHAPE(0, 2, 8, 2)), &m, 1, 4, SHAPE(4, 4, 2),
+            SHAPE(2, 8, 2));
+    seed_of(oct_interpolate_create(&m, 7, 9, OCT_BILINEAR), &m, 1, 4, SHAPE(4, 4, 2),
+            SHAPE(7, 9, 2));
+    seed_of(oct_softmax_create(&m), &m, 1, 4, SHAPE(4, 4, 5), SHAPE(4, 4, 5));
+    seed_of(oct_leaky_relu_create(&m, 0.1), &m, 1, 4, SHAPE(4, 4, 5), SHAPE(4, 4, 5));
+}
+
+static void value_of(oct_value *value, const uint8_t sides[SIDES])
+{
+    *value = (oct_value){.dtype = OCT_F32,
+                         .h = sides[0] % LONGEST,
+                         .w = sides[1] % LONGEST,
+                         .c = sides[2] % (2 * LONGEST)};
+}
+
+static void arrays_of(oct_island *island, const told *t)
+{
+    const int count = t->num_arrays % (ARRAYS + 1);
+    MAKE(oct_alloc(&island->arrays, ARRAYS, sizeof *island->arrays));
+    island->num_arrays = count;
+    for (int i = 0; i < count; i++) {
+        oct_island_array *array = &island->arrays[i];
+        array->dtype = OCT_F32;
+        array->shape.ndim = t->array[i].ndim % (OCT_MAX_DIMS + 1);
+        for (int d = 0; d < array->shape.ndim; d++)
+            array->shape.dim[d] = t->array[i].dim[d] % LONGEST;
+        const int64_t n = oct_shape_numel(&array->shape);
+        MAKE(oct_strdup(&array->name, names[t->array[i].name % OCT_COUNT(names)]));
+        MAKE(oct_alloc(&array->data, (size_t)n, sizeof(float)));
+        for (int64_t k = 0; k < n; k++)
+            ((float *)array->data)[k] = (float)(k % 11 - 5) / 8;
+    }
+}
+
+/* One step between inputs and output, all in float. */
+static void program_of(oct_program *p, const told *t)
+{
+    const int inputs = 1 + t->num_inputs % INPUTS;
+    *p = (oct_program){.target = "x86", .num_steps = 1, .num_inputs = inputs};
+    MAKE(oct_alloc(&p->steps, 1, sizeof *p->steps));
+    MAKE(oct_alloc(&p->values, INPUTS + 1, sizeof *p->values));
+    MAKE(oct_alloc(&p->steps[0].island, 1, sizeof *p->steps[0].island));
+    oct_step *step = &p->steps[0];
+    oct_island *island = step->island;
+    step->kind = OCT_STEP_FLOAT;
+    snprintf(step->name, sizeof step->name, "island");
+    snprintf(island->type, sizeof island->type, "%s", types[t->type % OCT_COUNT(types)]);
+    step->num_inputs = inputs;
+    for (int i = 0; i < inputs; i++) {
+        value_of(&p->values[i], t->input[i]);
+        p->inputs[i] = step->input[i] = i;
+        island->dims[i] = t->input[i][SIDES] % 6;
+    }
+    value_of(&p->values[inputs], t->output);
+    p->num_values = inputs + 1;
+    p->output = step->output = inputs;
+    island->num_args = t->num_args % (OCT_STEP_ARGS + 1);
+    memcpy(island->args, t->args, sizeof island->args);
+    arrays_of(island, t);
+}
+
+static oct_status run(const oct_program *p)
+{
+    static float numbers[LONGEST * LONGEST * 2 * LONGEST], out[LONGEST * LONGEST * 2 * LONGEST];
+    const float *inputs[] = {numbers, numbers, numbers};
+    oct_runtime *runtime = NULL;
+    OCT_TRY(oct_program_check(p));
+    oct_status status = oct_runtime_create(&runtime, p, 1, &oct_module_islands);
+    if (status == OCT_OK) status = oct_runtime_run(runtime, 1, inputs, out);
+    oct_runtime_destroy(&runtime);
+    return status;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    told t = {0};
+    oct_program program;
+    oct_log_setup(OCT_LOG_ERROR, false);
+    memcpy(&t, data, size < sizeof t ? size : sizeof t);
+    fuzz_call call = fuzz_begin(size);
+    program_of(&program, &t);
+    const bool unknown = t.type % OCT_COUNT(types) >= OCT_COUNT(types) - UNKNOWN;
+    fuzz_said(run(&program),
+              FUZZ_BIT(OCT_OK) | FUZZ_BIT(OCT_DATA) | (unknown ? FUZZ_BIT(OCT_PREPARE) : 0), NULL);
+    oct_program_free(&program);
+    fuzz_end(&call, 0, (size_t)16 << 20);
+    return 0;
+}
