@@ -252,7 +252,7 @@ Test(ops, a_loss_counts_on_like_any_number)
     for (int k = 0; k < 2; k++) {
         oct_tensor whole = {.dtype = OCT_S32, .shape = OCT_SHAPE(6), .data = labels_of_x2};
         oct_context_begin(r.cx, r.leaves, true);
-        r.input[0].grad = NULL;
+        r.input[0].grad = r.input[1].grad = NULL; /* those of before ended with their run */
         oct_tensor *x = &r.input[0], *target = k ? &whole : &r.input[1];
         y = oct_cross_entropy_loss(r.cx, x, target, k ? 0.1 : 0);
         cr_assert(y, "%s", oct_fail_text(0));
