@@ -211,6 +211,10 @@ static oct_status check_frozen(oct_module *root)
 static oct_status check_target(const oct_graph *graph, const oct_target *target)
 {
     OCT_CHECK(graph, OCT_PREPARE, "the model is not prepared: train its QAT phase first");
+    OCT_CHECK(target, OCT_USAGE,
+              "convert wants to know the target; pass the one that the model was prepared for "
+              "(oct_target_find(\"%s\"))",
+              graph->target->name);
     OCT_CHECK(graph->target == target, OCT_PREPARE,
               "the model was prepared for %s and learned that target's rounding, so it cannot be "
               "converted for %s; train it with target %s",

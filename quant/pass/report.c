@@ -573,7 +573,9 @@ static oct_status add_branch(findings *f)
                          "evaluation; both were recorded, and what evaluation does is "
                          "deployed",
                          g->root->type->name));
-    if (all > evaluation)
+    if (all == evaluation + 1)
+        OCT_TRY(oct_text_add(f->text, "; input %d is for training only", evaluation));
+    if (all > evaluation + 1)
         OCT_TRY(
             oct_text_add(f->text, "; inputs %d to %d are for training only", evaluation, all - 1));
     return oct_text_add(f->text, ".\n");

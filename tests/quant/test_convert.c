@@ -215,6 +215,10 @@ Test(convert, refuses_another_target_than_the_one_prepared_for)
                      "the model was prepared for x86 and learned that target's rounding, so it "
                      "cannot be converted for pow2; train it with target pow2");
     cr_assert_null(program.steps);
+    cr_assert_eq(oct_convert(&program, n.root, OCT_EXAMPLE(n.input), NULL, NULL), OCT_USAGE);
+    cr_assert_str_eq(oct_fail_text(0),
+                     "convert wants to know the target; pass the one that the model was prepared "
+                     "for (oct_target_find(\"x86\"))");
     net_end(&n);
 }
 
