@@ -63,7 +63,7 @@ static oct_status check_bound(const oct_learner *l)
     return OCT_OK;
 }
 
-static oct_status check_batch(const oct_batch *b)
+static oct_status check_batch(const oct_learner *l, const oct_batch *b)
 {
     char one[96], two[96];
     OCT_CHECK(b->num_inputs >= 1 && b->num_inputs <= OCT_MAX_INPUTS, OCT_USAGE,
@@ -75,6 +75,10 @@ static oct_status check_batch(const oct_batch *b)
                   "the inputs of a batch have its samples in front, but input 0 is %s and input %d "
                   "is %s",
                   oct_shape_text(&b->shape[0], one), i, oct_shape_text(&b->shape[i], two));
+    const oct_leaves leaves = split(l, b->shape[0].dim[0]);
+    for (int i = 0; i < b->num_inputs; i++)
+        OCT_CHECK(b->input[i] || oct_leaves_local_samples(&leaves) == 0, OCT_USAGE,
+                  "the array of the batch's input %d is missing", i);
     OCT_CHECK(!b->labels || !b->probabilities, OCT_USAGE,
               "a batch has labels or probabilities of classes, but this one has both");
     return OCT_OK;
@@ -83,7 +87,21 @@ static oct_status check_batch(const oct_batch *b)
 static oct_status check(const oct_learner *l, const oct_batch *b)
 {
     OCT_TRY(check_bound(l));
-    return check_batch(b);
+    return check_batch(l, b);
+}
+
+/* Gradients are summed in rows that were made for the largest batch. */
+static oct_status check_step(const oct_learner *l, const oct_batch *b)
+{
+    OCT_TRY(check(l, b));
+    OCT_CHECK(b->shape[0].dim[0] <= l->batch, OCT_USAGE,
+              "a batch of %lld samples, but the learner was made for at most %lld; give "
+              "oct_learner_create the largest batch",
+              (long long)b->shape[0].dim[0], (long long)l->batch);
+    OCT_CHECK(oct_params_are_bound(&l->params), OCT_USAGE,
+              "another learner has taken the model's parameters since; call oct_learner_rebind, "
+              "which starts the optimizer anew, or take the steps with that one");
+    return OCT_OK;
 }
 
 static oct_tensor *forward(oct_learner *l, const oct_batch *b, bool learn)
@@ -133,20 +151,26 @@ static oct_tensor *loss_of(oct_context *cx, oct_tensor *y, const oct_batch *b, o
                      : oct_cross_entropy_soft(cx, y, b->probabilities, 0.0f, loss);
 }
 
-/* The ranks' ranges together, then scales for the next step. */
-static oct_status observe(oct_learner *l)
+/* The ranks' ranges together, which must be finite before anything is updated. */
+static oct_status gather_ranges(oct_learner *l)
 {
     if (l->quantizers.count == 0) return OCT_OK;
     oct_quantizers_keys(&l->quantizers, l->keys);
     OCT_TRY(l->group->max_i64(l->group, l->keys, (int64_t)(2 * l->quantizers.count)));
+    return oct_quantizers_check(&l->quantizers, l->keys);
+}
+
+/* Then scales for the next step. */
+static oct_status observe(oct_learner *l)
+{
+    if (l->quantizers.count == 0) return OCT_OK;
     OCT_TRY(oct_quantizers_sum_counts(&l->quantizers, l->group));
     return oct_quantizers_update(&l->quantizers, l->keys);
 }
 
-oct_status oct_learner_step(oct_learner *learner, const oct_batch *batch, float lr, oct_loss *loss)
+static oct_status step(oct_learner *learner, const oct_batch *batch, float lr, oct_loss *loss)
 {
     oct_context *cx = learner->context;
-    OCT_TRY(check(learner, batch));
     oct_params_zero(&learner->params);
     oct_tensor *y = loss_of(cx, forward(learner, batch, true), batch, loss);
     OCT_TRY(oct_context_status(cx));
@@ -156,18 +180,35 @@ oct_status oct_learner_step(oct_learner *learner, const oct_batch *batch, float 
     OCT_TRY(oct_params_reduce(&learner->params, learner->group, &cx->leaves));
     OCT_CHECK(oct_all_finite(learner->params.grads, learner->params.numel), OCT_NUMERIC,
               "a gradient is not finite; lower the learning rate (now %g)", (double)lr);
+    OCT_TRY(gather_ranges(learner));
     oct_optim_step(&learner->optim, &learner->params, lr);
     OCT_TRY(oct_params_check_values(&learner->params, learner->root));
+    return observe(learner);
+}
+
+oct_status oct_learner_step(oct_learner *learner, const oct_batch *batch, float lr, oct_loss *loss)
+{
+    OCT_TRY(check_step(learner, batch));
+    const oct_status status = step(learner, batch, lr, loss);
+    if (status != OCT_OK) oct_quantizers_forget(&learner->quantizers);
+    return status;
+}
+
+static oct_status look(oct_learner *learner, const oct_batch *batch, void *y)
+{
+    const oct_tensor *output = forward(learner, batch, false);
+    OCT_TRY(oct_context_status(learner->context));
+    OCT_CHECK(!oct_is_codes(output), OCT_USAGE,
+              "the model's output is codes; put a DeQuantStub at its end");
+    if (y) memcpy(y, output->data, (size_t)oct_numel(output) * oct_dtype_bytes(output->dtype));
+    OCT_TRY(gather_ranges(learner));
     return observe(learner);
 }
 
 oct_status oct_learner_forward(oct_learner *learner, const oct_batch *batch, void *y)
 {
     OCT_TRY(check(learner, batch));
-    const oct_tensor *output = forward(learner, batch, false);
-    OCT_TRY(oct_context_status(learner->context));
-    OCT_CHECK(!oct_is_codes(output), OCT_USAGE,
-              "the model's output is codes; put a DeQuantStub at its end");
-    if (y) memcpy(y, output->data, (size_t)oct_numel(output) * oct_dtype_bytes(output->dtype));
-    return observe(learner);
+    const oct_status status = look(learner, batch, y);
+    if (status != OCT_OK) oct_quantizers_forget(&learner->quantizers);
+    return status;
 }

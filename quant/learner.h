@@ -35,7 +35,8 @@ typedef struct oct_learner {
     int64_t *keys;
 } oct_learner;
 
-/* batch: samples of the largest global batch. leaf: samples in a leaf, the unit of every sum over
+/* batch: samples of the largest global batch that a step takes. One learner at a time can take steps: the last
+ * that was created or rebound. leaf: samples in a leaf, the unit of every sum over
  * samples. */
 oct_status oct_learner_create(oct_learner *learner, oct_module *root,
                               const oct_optim_config *config, int64_t batch, int64_t leaf,
@@ -45,8 +46,9 @@ void oct_learner_destroy(oct_learner *learner);
  * forward: takes up its parameters and quantizers as they are now; the optimizer starts anew. */
 oct_status oct_learner_rebind(oct_learner *learner, oct_module *root) OCT_NODISCARD;
 
-/* Collective: one step at this learning rate. OCT_NUMERIC when the loss or a gradient is not finite;
- * nothing is updated then. OCT_NUMERIC too when the update made a parameter not finite, which it names:
+/* Collective: one step at this learning rate. OCT_NUMERIC when the loss, a gradient or a range is not finite;
+ * nothing is learned then, and the next step goes on as if this one had not been (only batch norms may have seen
+ * the batch, where it is finite, and ranges of current scales). OCT_NUMERIC too when the update made a parameter not finite, which it names:
  * the model is lost then, its last good state is whoever saved one. loss->correct is -1 where the forward
  * returns the loss. */
 oct_status oct_learner_step(oct_learner *learner, const oct_batch *batch, float lr,

@@ -96,11 +96,23 @@ out:
     return status;
 }
 
+static bool is_bound(const oct_params *params, const oct_param *param)
+{
+    return param->parts && param->parts == params->parts + param->offset;
+}
+
+bool oct_params_are_bound(const oct_params *params)
+{
+    for (size_t i = 0; i < params->count; i++)
+        if (!is_bound(params, params->items[i])) return false;
+    return true;
+}
+
 void oct_params_unbind(oct_params *params)
 {
     for (size_t i = 0; i < params->count; i++) {
         oct_param *param = params->items[i];
-        if (param->parts && param->parts == params->parts + param->offset) {
+        if (is_bound(params, param)) {
             param->parts = NULL;
             param->grad = NULL;
             param->stride = 0;

@@ -53,6 +53,8 @@ typedef struct oct_params {
 oct_status oct_params_bind(oct_params *params, oct_module *root,
                            const oct_leaves *full) OCT_NODISCARD;
 void oct_params_unbind(oct_params *params);
+/* Whether none of them has been bound elsewhere since. */
+bool oct_params_are_bound(const oct_params *params);
 /* Whether the parameters below root are still those that were bound. */
 bool oct_params_are_of(const oct_params *params, oct_module *root);
 

@@ -26,6 +26,16 @@ static int64_t positions_of(const oct_tensor *x)
     return positions;
 }
 
+bool oct_bn_move(float *running_mean, float *running_var, float momentum, float mean, float var)
+{
+    const float next_mean = *running_mean + momentum * (mean - *running_mean);
+    const float next_var = *running_var + momentum * (var - *running_var);
+    if (!isfinite(next_mean) || !isfinite(next_var)) return false;
+    *running_mean = next_mean;
+    *running_var = next_var;
+    return true;
+}
+
 /* Mean and 1/sigma of the batch into `saved`; the running values move towards the batch's. One that is
  * not finite would spoil evaluation and checkpoints while the loss may still look well. */
 static bool use_batch_stats(oct_context *cx, const oct_tensor *x, const oct_bn_args *args,
@@ -48,10 +58,8 @@ static bool use_batch_stats(oct_context *cx, const oct_tensor *x, const oct_bn_a
         if (var < 0) var = 0;
         saved->mean[k] = (float)mean;
         saved->inv[k] = (float)(1.0 / sqrt(var + (double)args->eps));
-        args->running_mean[k] += args->momentum * ((float)mean - args->running_mean[k]);
-        args->running_var[k] +=
-            args->momentum * ((float)(var * count / (count - 1)) - args->running_var[k]);
-        finite &= isfinite(args->running_mean[k]) && isfinite(args->running_var[k]);
+        finite &= oct_bn_move(&args->running_mean[k], &args->running_var[k], args->momentum,
+                              (float)mean, (float)(var * count / (count - 1)));
     }
     oct_scratch_end(cx, rows);
     if (!finite) oct_context_fail(cx, OCT_NUMERIC, "the batch's mean or variance is not finite");

@@ -38,6 +38,8 @@ typedef struct oct_bn_args {
     bool batch_stats; /* training and not frozen */
 } oct_bn_args;
 oct_tensor *oct_batch_norm(oct_context *cx, oct_tensor *x, const oct_bn_args *args);
+/* One channel's update. False, with nothing changed, when a running value would not be finite. */
+bool oct_bn_move(float *running_mean, float *running_var, float momentum, float mean, float var);
 
 oct_tensor *oct_relu(oct_context *cx, oct_tensor *x);
 oct_tensor *oct_relu6(oct_context *cx, oct_tensor *x);

@@ -419,30 +419,50 @@ static oct_status check_learned(oct_fake_quant *fq)
     return OCT_OK;
 }
 
+static oct_seen seen_of(const oct_fake_quant *fq, const int64_t keys[2])
+{
+    return (oct_seen){.min = -oct_float_of_key((int32_t)keys[0]),
+                      .max = oct_float_of_key((int32_t)keys[1]),
+                      .count = fq->counts};
+}
+
+oct_status oct_quantizers_check(const oct_quantizers *quantizers, const int64_t *keys)
+{
+    char path[256];
+    for (size_t i = 0; i < quantizers->count; i++, keys += 2) {
+        if (keys[0] == NOTHING || keys[1] == NOTHING) continue;
+        const oct_seen batch = seen_of(quantizers->items[i], keys);
+        OCT_CHECK(isfinite(batch.min) && isfinite(batch.max), OCT_NUMERIC,
+                  "%s: the activation's range is not finite",
+                  oct_module_path(&quantizers->items[i]->base, path));
+    }
+    return OCT_OK;
+}
+
 static oct_status update_one(oct_fake_quant *fq, const int64_t keys[2])
 {
     if (oct_fake_quant_learns(fq)) OCT_TRY(check_learned(fq));
     if (keys[0] == NOTHING || keys[1] == NOTHING) return OCT_OK;
-    const oct_seen batch = {.min = -oct_float_of_key((int32_t)keys[0]),
-                            .max = oct_float_of_key((int32_t)keys[1]),
-                            .count = fq->counts};
-    char path[256];
-    OCT_CHECK(isfinite(batch.min) && isfinite(batch.max), OCT_NUMERIC,
-              "%s: the activation's range is not finite", oct_module_path(&fq->base, path));
+    const oct_seen batch = seen_of(fq, keys);
     observe(fq, &batch);
     return update_scale(fq);
 }
 
+void oct_quantizers_forget(const oct_quantizers *quantizers)
+{
+    for (size_t i = 0; i < quantizers->count; i++)
+        forget_batch(quantizers->items[i]);
+}
+
 oct_status oct_quantizers_update(const oct_quantizers *quantizers, const int64_t *keys)
 {
-    for (size_t i = 0; i < quantizers->count; i++) {
-        oct_status status = update_one(quantizers->items[i], keys + 2 * i);
-        forget_batch(quantizers->items[i]);
-        OCT_TRY(status);
-    }
-    for (size_t i = 0; i < quantizers->num_weights; i++)
-        OCT_TRY(oct_weight_fake_quant_update(quantizers->weights[i]));
-    return OCT_OK;
+    oct_status status = oct_quantizers_check(quantizers, keys);
+    for (size_t i = 0; i < quantizers->count && status == OCT_OK; i++)
+        status = update_one(quantizers->items[i], keys + 2 * i);
+    oct_quantizers_forget(quantizers);
+    for (size_t i = 0; i < quantizers->num_weights && status == OCT_OK; i++)
+        status = oct_weight_fake_quant_update(quantizers->weights[i]);
+    return status;
 }
 
 /* Counts below 2^53 are exact in double, and so are their sums: ranks are the leaves of a sum that there is

@@ -138,6 +138,9 @@ void oct_quantizers_set_state(const oct_quantizers *quantizers, oct_quant_state 
 oct_status oct_quantizers_backward(const oct_quantizers *quantizers) OCT_NODISCARD;
 /* The step's ranges as 2 * count keys whose element-wise maximum over ranks is the global range. */
 void oct_quantizers_keys(const oct_quantizers *quantizers, int64_t *keys);
+/* Before anything is updated: OCT_NUMERIC naming the module when a global range is not finite. */
+oct_status oct_quantizers_check(const oct_quantizers *quantizers,
+                                const int64_t *keys) OCT_NODISCARD;
 /* Collective where some observer counts: the step's counts of all ranks, on each of them. */
 oct_status oct_quantizers_sum_counts(const oct_quantizers *quantizers,
                                      const oct_collective *group) OCT_NODISCARD;
@@ -146,3 +149,5 @@ oct_status oct_quantizers_sum_counts(const oct_quantizers *quantizers,
  * OCT_NUMERIC naming the module. */
 oct_status oct_quantizers_update(const oct_quantizers *quantizers,
                                  const int64_t *keys) OCT_NODISCARD;
+/* In place of an update, when the step has failed: its ranges and counts are no part of the next one's. */
+void oct_quantizers_forget(const oct_quantizers *quantizers);

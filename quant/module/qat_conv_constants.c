@@ -203,16 +203,14 @@ bool oct_take_statistics(oct_context *cx, oct_batch_norm_module *bn, const doubl
 {
     const int64_t n = bn->channels;
     const double unbiased = count > 1 ? count / (count - 1) : 1;
-    const float momentum = bn->momentum;
     bool finite = true;
     for (int64_t o = 0; o < n; o++) {
         double mean = total[o] / count, var = total[n + o] / count - mean * mean;
         var = var > 0 ? var * scale[o] * scale[o] : 0;
         ch->mean[o] = (float)(mean * scale[o] + (bias ? (double)bias[o] : 0));
         ch->inv_std[o] = (float)(1.0 / sqrt(var + (double)bn->eps));
-        bn->running_mean[o] += momentum * (ch->mean[o] - bn->running_mean[o]);
-        bn->running_var[o] += momentum * ((float)(var * unbiased) - bn->running_var[o]);
-        finite &= isfinite(bn->running_mean[o]) && isfinite(bn->running_var[o]);
+        finite &= oct_bn_move(&bn->running_mean[o], &bn->running_var[o], bn->momentum, ch->mean[o],
+                              (float)(var * unbiased));
     }
     if (!finite) oct_context_fail(cx, OCT_NUMERIC, "the batch's mean or variance is not finite");
     return finite;

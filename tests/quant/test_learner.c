@@ -117,6 +117,65 @@ Test(learner, a_gradient_or_a_parameter_that_is_not_finite_is_said)
                        "the update made a value of the parameter 0.weight infinite or NaN");
 }
 
+Test(learner, one_at_a_time_takes_steps)
+{
+    rig r;
+    oct_learner learner, other;
+    oct_loss loss;
+    begin(&r, &learner);
+    MUST(oct_learner_create(&other, r.root, &sgd, 8, 4, &oct_collective_one));
+    for (int ended = 0; ended < 2; ended++) {
+        REFUSED(oct_learner_step(&learner, batch_of(&r), 0.02f, &loss), OCT_USAGE,
+                "another learner has taken the model's parameters since");
+        MUST(oct_learner_forward(&learner, batch_of(&r), NULL));
+        if (!ended) steps(&r, &other, 1);
+        if (!ended) oct_learner_destroy(&other);
+    }
+    MUST(oct_learner_rebind(&learner, r.root));
+    steps(&r, &learner, 1);
+    oct_learner_destroy(&learner);
+    rig_end(&r);
+    check_nothing_held();
+}
+
+/* A sample that is no number ends its own step alone: what follows goes on as if it had not been there. */
+Test(learner, a_batch_that_is_not_finite_leaves_nothing_behind)
+{
+    double end[2];
+    for (int spoiled = 0; spoiled < 2; spoiled++) {
+        rig r;
+        oct_learner learner;
+        oct_loss loss;
+        oct_prepare_options options = rig_options(OCT_METHOD_JIT);
+        begin(&r, &learner);
+        float *first = &r.x[0][0];
+        const float value = *first;
+        for (int phase = 0; phase < 2; phase++) {
+            steps(&r, &learner, 2);
+            *first = NAN;
+            if (spoiled)
+                cr_assert_eq(oct_learner_step(&learner, batch_of(&r), 0.02f, &loss), OCT_NUMERIC);
+            *first = value;
+            steps(&r, &learner, 2);
+            if (phase == 1) break;
+            MUST(oct_prepare(&r.root, &r.example, &options, NULL));
+            MUST(oct_learner_rebind(&learner, r.root));
+            MUST(oct_set_fake_quant(r.root, OCT_STATE_CALIBRATION));
+            *first = INFINITY;
+            if (spoiled)
+                cr_assert_eq(oct_learner_forward(&learner, batch_of(&r), NULL), OCT_NUMERIC);
+            *first = value;
+            MUST(oct_learner_forward(&learner, batch_of(&r), NULL));
+            MUST(oct_set_fake_quant(r.root, OCT_STATE_QAT));
+        }
+        end[spoiled] = steps(&r, &learner, 1);
+        oct_learner_destroy(&learner);
+        rig_end(&r);
+    }
+    cr_assert_eq(end[0], end[1]);
+    check_nothing_held();
+}
+
 /* Prepare and folding destroy batch norms whose parameters are bound; nothing of them may be touched
  * behind that, in any order of calls. */
 static void check_change(bool fold_at_prepare, bool root_first)
@@ -311,6 +370,17 @@ Test(learner, refuses_batches_that_make_no_step)
     batch.num_inputs = 0;
     REFUSED(oct_learner_forward(&learner, &batch, NULL), OCT_USAGE,
             "a batch has 1 to 8 inputs, but this one has 0");
+    batch = pairs();
+    batch.labels = numbers;
+    for (int i = 0; i < 2; i++)
+        batch.shape[i].dim[0] = PAIRS + 1;
+    REFUSED(oct_learner_step(&learner, &batch, 0.1f, &loss), OCT_USAGE,
+            "a batch of 12 samples, but the learner was made for at most 11; give "
+            "oct_learner_create the largest batch");
+    batch = pairs();
+    batch.input[1] = NULL;
+    REFUSED(oct_learner_forward(&learner, &batch, NULL), OCT_USAGE,
+            "the array of the batch's input 1 is missing");
     oct_learner_destroy(&learner);
     oct_module_destroy(&root);
     check_nothing_held();
