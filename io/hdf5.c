@@ -23,6 +23,10 @@
 
 enum { NAME_MAX_BYTES = OCT_H5_NAME_BYTES, DEPTH_MAX = OCT_H5_DEPTH };
 
+/* What the library takes for a file beside its image, amply: it falls over when some of that is not to
+ * be had. */
+enum { LIBRARY_ROOM = 8 << 20 };
+
 /* An object of a file that is read. */
 typedef struct entry {
     const oct_h5_object *object;
@@ -80,6 +84,7 @@ oct_status oct_h5_create(oct_h5 **file)
     char name[64];
 
     *file = NULL;
+    OCT_TRY(oct_mem_room(LIBRARY_ROOM));
     OCT_TRY(new_handle(file, "HDF5 image"));
     oct_h5 *h5 = *file;
     unique_name(name, sizeof name);
@@ -131,6 +136,10 @@ oct_status oct_h5_open(oct_h5 **file, const void *image, size_t size, const char
     OCT_CHECK(image && size > 0, OCT_DATA, "%s: is empty, not an HDF5 file", name);
     OCT_TRY(new_handle(file, name));
     if (prove(*file, image, size) != OCT_OK) {
+        oct_h5_close(file);
+        return oct_fail_prefix("%s", name);
+    }
+    if (oct_mem_room(LIBRARY_ROOM + size) != OCT_OK) {
         oct_h5_close(file);
         return oct_fail_prefix("%s", name);
     }

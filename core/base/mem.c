@@ -116,6 +116,19 @@ oct_status oct_alloc(void *block, size_t count, size_t size)
     return OCT_OK;
 }
 
+oct_status oct_mem_room(size_t bytes)
+{
+    void *room = told_to_fail() ? MAP_FAILED
+                                : mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    OCT_CHECK(
+        room != MAP_FAILED, OCT_RESOURCE,
+        "out of memory: %zu bytes asked, %zu bytes in use; use a smaller batch or more memory",
+        bytes, oct_mem_live());
+    munmap(room, bytes);
+    return OCT_OK;
+}
+
 void oct_mem_trim(void)
 {
 #ifdef __GLIBC__

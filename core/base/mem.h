@@ -10,6 +10,9 @@
 oct_status oct_alloc(void *block, size_t count, size_t size) OCT_NODISCARD; /* block: T ** */
 /* Frees *block and sets it to NULL; NULL is fine. */
 void oct_free(void *block); /* block: T ** */
+/* OCT_RESOURCE unless so many bytes could be had at this moment; takes none. For what is asked of
+ * libraries that fall over where memory runs out. */
+oct_status oct_mem_room(size_t bytes) OCT_NODISCARD;
 /* Gives memory that is free back to the system, where the allocator would rather keep it: after much was
  * freed that will not be asked for again. */
 void oct_mem_trim(void);
