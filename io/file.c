@@ -81,6 +81,14 @@ static oct_status too_large(const char *path, size_t limit)
                     limit);
 }
 
+oct_status oct_file_check_regular(const char *path, const struct stat *info)
+{
+    OCT_CHECK(!S_ISDIR(info->st_mode), OCT_DATA, "%s: is a folder, not a file", path);
+    OCT_CHECK(S_ISREG(info->st_mode), OCT_DATA,
+              "%s: is a pipe or a device, not a file; copy its content into a file", path);
+    return OCT_OK;
+}
+
 oct_status oct_file_read(const char *path, size_t limit, void **bytes, size_t *size)
 {
     enum { STRIDE = 1 << 16 };
@@ -98,9 +106,7 @@ oct_status oct_file_read(const char *path, size_t limit, void **bytes, size_t *s
         status = read_failure(path, errno);
         goto out;
     }
-    OCT_CHECK_OUT(!S_ISDIR(info.st_mode), OCT_DATA, "%s: is a folder, not a file", path);
-    OCT_CHECK_OUT(S_ISREG(info.st_mode), OCT_DATA,
-                  "%s: is a pipe or a device, not a file; copy its content into a file", path);
+    OCT_TRY_OUT(oct_file_check_regular(path, &info));
     if ((uint64_t)info.st_size > limit) {
         status = too_large(path, limit);
         goto out;

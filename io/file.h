@@ -4,6 +4,7 @@
 #include "core/base/status.h"
 
 #include <stdint.h>
+#include <sys/stat.h>
 
 void oct_sha256(const void *data, size_t size, uint8_t digest[32]);
 typedef struct oct_sha256_state oct_sha256_state;
@@ -12,6 +13,8 @@ void oct_sha256_add(oct_sha256_state *state, const void *data, size_t size);
 void oct_sha256_end(oct_sha256_state **state, uint8_t digest[32]); /* frees */
 const char *oct_hex(const uint8_t digest[32], char text[65]);
 
+/* OCT_DATA with path and remedy for a folder, a pipe or a device; info: what stat told of the path. */
+oct_status oct_file_check_regular(const char *path, const struct stat *info) OCT_NODISCARD;
 /* Whole file into memory; OCT_DATA with path and reason when missing, no regular file (a pipe is not
  * waited for), or above `limit`.
  * gzip is not undone. *bytes is oct_alloc'ed with a NUL behind. */

@@ -229,8 +229,9 @@ static oct_status run(const oct_args *args)
     oct_file_kind kind;
     OCT_TRY(oct_file_kind_of(args->word[0], &kind));
     OCT_CHECK(kind == OCT_FILE_MODEL || kind == OCT_FILE_CHECKPOINT, OCT_USAGE,
-              "command line: %s is a %s; verify takes a checkpoint or an int8 model", args->word[0],
-              oct_file_kind_name(kind));
+              "command line: %s is a %s; verify takes a checkpoint or an int8 model%s",
+              args->word[0], oct_file_kind_name(kind),
+              kind == OCT_FILE_RUN_FOLDER ? ", such as its model.int8.h5" : "");
     OCT_CHECK(kind == OCT_FILE_MODEL || !args->option[GOLDEN_ONLY].given, OCT_USAGE,
               "command line: --golden-only is for int8 models, and %s is a checkpoint",
               args->word[0]);

@@ -8,6 +8,7 @@
 #include "io/hdf5.h"
 #include "io/manifest.h"
 #include "io/model_file.h"
+#include "launch/run_folder.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -63,7 +64,7 @@ oct_status oct_file_kind_of(const char *path, oct_file_kind *kind)
         *kind = OCT_FILE_RUN_FOLDER;
         return OCT_OK;
     }
-    OCT_CHECK(S_ISREG(info.st_mode), OCT_DATA, "%s: not a file", path);
+    OCT_TRY(oct_file_check_regular(path, &info));
 
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     OCT_CHECK(fd >= 0, OCT_DATA, "%s: %s", path, strerror(errno));
@@ -112,11 +113,28 @@ oct_status oct_file_whole(const char *path, oct_file_kind kind)
     return OCT_OK;
 }
 
+static oct_status not_a_model_but_a_folder(const char *folder)
+{
+    char *model = NULL;
+    OCT_TRY(oct_run_path(folder, "model.int8.h5", &model));
+    if (oct_file_exists(model))
+        (void)oct_fail(OCT_DATA, "%s: this is a run folder, not an int8 model; its model is %s",
+                       folder, model);
+    else
+        (void)oct_fail(OCT_DATA,
+                       "%s: this is a run folder, not an int8 model, and it holds none yet; repeat "
+                       "the `octet train` command that started it",
+                       folder);
+    oct_free(&model);
+    return OCT_DATA;
+}
+
 oct_status oct_file_need_model(const char *path)
 {
     oct_file_kind kind;
     OCT_TRY(oct_file_kind_of(path, &kind));
     OCT_TRY(oct_file_whole(path, kind));
+    if (kind == OCT_FILE_RUN_FOLDER) return not_a_model_but_a_folder(path);
     OCT_CHECK(kind == OCT_FILE_MODEL, OCT_DATA,
               "%s: this is a %s, not an int8 model; `octet convert` makes one from a checkpoint",
               path, oct_file_kind_name(kind));

@@ -4,6 +4,7 @@
 #include "launch/image_file.h"
 
 #include "core/base/mem.h"
+#include "io/file.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -50,7 +51,7 @@ static oct_status read_all(image_file *f)
 {
     struct stat info;
     OCT_CHECK(stat(f->path, &info) == 0, OCT_DATA, "%s: %s", f->path, strerror(errno));
-    OCT_CHECK(S_ISREG(info.st_mode), OCT_DATA, "%s: not a file", f->path);
+    OCT_TRY(oct_file_check_regular(f->path, &info));
     errno = 0;
     gzFile file = gzopen(f->path, "rb");
     OCT_CHECK(file, OCT_DATA, "%s: %s", f->path, errno ? strerror(errno) : "not enough memory");
@@ -193,11 +194,20 @@ static oct_status check_not_encoded(const image_file *f)
         name = "BMP";
     if (f->size >= 3 && b[0] == 'P' && b[1] >= '1' && b[1] <= '4' && b[2] == '\n')
         name = "PNM (P1 to P4)";
+    if (f->size >= 12 && memcmp(b + 4, "ftyp", 4) == 0) name = "HEIC, AVIF or MP4";
     OCT_CHECK(!name, OCT_DATA,
               "%s: is a %s file, which is not decoded here; convert it to binary PGM or PPM, such "
               "as with ImageMagick: convert IN -resize '%" PRId64 "x%" PRId64 "!' -depth 8 OUT.%s",
               f->path, name, f->w, f->h, f->c == 3 ? "ppm" : "pgm");
     return OCT_OK;
+}
+
+/* IDX labels beside the images have the same name but for one word. */
+static bool is_idx_labels(const image_file *f)
+{
+    static const uint8_t magic[] = {0, 0, 8, 1};
+    return f->size >= 8 && memcmp(f->bytes, magic, sizeof magic) == 0 &&
+           (int64_t)f->size == 8 + big_endian(f->bytes + 4);
 }
 
 static oct_status find_images(image_file *f, size_t *begin, int64_t *images)
@@ -206,6 +216,8 @@ static oct_status find_images(image_file *f, size_t *begin, int64_t *images)
     *begin = 0;
     if (is_idx(f)) return find_idx(f, begin, images);
     OCT_TRY(check_not_encoded(f));
+    OCT_CHECK(!is_idx_labels(f), OCT_DATA,
+              "%s: is an IDX file of labels; give the one that holds the images", f->path);
     if (f->size >= 2 && b[0] == 'P' && (b[1] == '5' || b[1] == '6'))
         return find_pnm(f, begin, images);
     if (is_cifar(f)) take_cifar(f);
@@ -222,6 +234,7 @@ oct_status oct_image_file_read(const char *path, int64_t h, int64_t w, int64_t c
     *bytes = NULL;
     OCT_TRY_OUT(read_all(&f));
     OCT_TRY_OUT(find_images(&f, &begin, &images));
+    OCT_CHECK_OUT(images > 0, OCT_DATA, "%s: holds no images", path);
     OCT_CHECK_OUT(first < images && count <= images - first, OCT_USAGE,
                   "command line: --index and --count ask for images %" PRId64 " to %" PRId64
                   ", but %s holds images 0 to %" PRId64,

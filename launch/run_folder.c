@@ -123,11 +123,13 @@ static bool file_has_digest(const char *path, const char *digest)
     return strcmp(oct_hex(sum, hex), digest) == 0;
 }
 
-static oct_status warn_of_lost_checkpoint(const char *folder, const json_t *result)
+/* The folder may have been moved since its result was written. */
+static oct_status place_result(const char *folder, const char *model, json_t *result)
 {
     char *path = NULL;
     const char *written = json_string_value(json_object_get(result, "checkpoint"));
     const char *slash = written ? strrchr(written, '/') : NULL;
+    json_object_set_new(result, "model", json_string(model));
     if (!written) return OCT_OK;
     OCT_TRY(oct_format(&path, "%s/checkpoints/%s", folder, slash ? slash + 1 : written));
     if (!oct_file_exists(path))
@@ -135,6 +137,7 @@ static oct_status warn_of_lost_checkpoint(const char *folder, const json_t *resu
                 "%s: the last checkpoint of this finished run is gone; its int8 model and results "
                 "are not touched by that",
                 path);
+    json_object_set_new(result, "checkpoint", json_string(path));
     oct_free(&path);
     return OCT_OK;
 }
@@ -150,7 +153,7 @@ static oct_status find_result(const char *folder, json_t **result)
     const json_t *found = newest(records, "result", NULL);
     if (file_has_digest(model, json_string_value(json_object_get(found, "model_sha256"))))
         *result = json_deep_copy(found);
-    if (*result) status = warn_of_lost_checkpoint(folder, *result);
+    if (*result) status = place_result(folder, model, *result);
 out:
     json_decref(records);
     oct_free(&metrics);

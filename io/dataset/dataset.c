@@ -51,8 +51,11 @@ static oct_status check_folder(const oct_dataset_format *format, const char *fol
 {
     struct stat info;
     bool there = stat(folder, &info) == 0;
-    OCT_CHECK(there, OCT_DATA, "%s: there is no such folder; %s; data.path=FOLDER names another",
-              folder, format->files);
+    OCT_CHECK(
+        there, OCT_DATA,
+        "%s: there is no such folder; %s; name another with data.path=FOLDER or, where a model "
+        "or checkpoint is given, --data FOLDER",
+        folder, format->files);
     OCT_CHECK(S_ISDIR(info.st_mode), OCT_DATA,
               "%s: is a file, not a folder; data.path is the folder that holds the files", folder);
     return OCT_OK;
@@ -84,12 +87,13 @@ static oct_status check_labels(const loading *l, const label_list *list, int64_t
                   "%s/%s: label %" PRId64 " at index %" PRId64 " is below the first label, %" PRId64
                   "%s",
                   l->folder, list->file, label, i, first,
-                  first > 0 ? "; set data.first_label to the smallest label" : "");
+                  first > 0 ? "; set data.first_label to the smallest label"
+                            : "; number the classes from 0 on");
         OCT_CHECK(label - first < classes, OCT_DATA,
                   "%s/%s: label %" PRId64 " at index %" PRId64 " is out of range %" PRId64
                   "..%" PRId64 "%s",
                   l->folder, list->file, label, i, first, first + classes - 1,
-                  l->source->classes ? "; raise data.classes"
+                  l->source->classes ? "; raise data.classes, or take data of these classes"
                                      : "; number the classes without gaps, from 0 on");
     }
     return OCT_OK;
@@ -163,6 +167,9 @@ static oct_status count_classes(const loading *l, int64_t *classes)
         OCT_TRY_OUT(check_labels(l, &lists[i], OCT_CLASSES_MAX));
     largest top = find_largest(lists);
     *classes = top.label - l->source->first_label + 1;
+    OCT_CHECK_OUT(*classes > 1, OCT_DATA,
+                  "%s: every label is %" PRId64 "; at least two classes are needed", l->folder,
+                  l->source->first_label);
     status = check_gaps(l, lists, &top);
 out:
     oct_free(&labels);

@@ -109,7 +109,9 @@ Test(cifar10, bad_files_are_named)
     check_refused(tmp.path, OCT_TEST, path, "there is no such file; " FILES);
     path = oct_tmp_path(&tmp, "none");
     check_refused(path, OCT_TEST, path,
-                  "there is no such folder; " FILES "; data.path=FOLDER names another");
+                  "there is no such folder; " FILES
+                  "; name another with data.path=FOLDER or, where a model or checkpoint is given, "
+                  "--data FOLDER");
     path = oct_tmp_path(&tmp, "data_batch_1.bin");
     check_refused(path, OCT_TEST, path,
                   "is a file, not a folder; data.path is the folder that holds the files");

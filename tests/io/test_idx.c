@@ -282,7 +282,10 @@ Test(idx, what_is_missing_is_named_with_the_remedy)
     write_bytes(&tmp, IMAGES, good_images());
     check_refused(tmp.path, tmp.path, "neither " LABELS " nor " LABELS ".gz exists; " FILES);
     const char *path = oct_tmp_path(&tmp, "none");
-    check_refused(path, path, "there is no such folder; " FILES "; data.path=FOLDER names another");
+    check_refused(path, path,
+                  "there is no such folder; " FILES
+                  "; name another with data.path=FOLDER or, where a model or checkpoint is given, "
+                  "--data FOLDER");
     oct_tmp_remove(&tmp);
 }
 
@@ -416,16 +419,20 @@ static void check_bad_labels(uint32_t type, const int32_t *labels, uint32_t coun
 
 Test(idx, labels_that_are_no_classes_are_named)
 {
-    check_bad_labels(0x09, (int32_t[]){0, 1, -1}, 3, (oct_dataset_source){0}, "/" LABELS,
-                     "label -1 at index 2 is below the first label, 0");
-    check_bad_labels(0x0c, (int32_t[]){0, INT32_MIN}, 2, (oct_dataset_source){0}, "/" LABELS,
-                     "label -2147483648 at index 1 is below the first label, 0");
+    check_bad_labels(
+        0x09, (int32_t[]){0, 1, -1}, 3, (oct_dataset_source){0}, "/" LABELS,
+        "label -1 at index 2 is below the first label, 0; number the classes from 0 on");
+    check_bad_labels(
+        0x0c, (int32_t[]){0, INT32_MIN}, 2, (oct_dataset_source){0}, "/" LABELS,
+        "label -2147483648 at index 1 is below the first label, 0; number the classes from 0 on");
     check_bad_labels(0x08, (int32_t[]){1, 2, 0}, 3, (oct_dataset_source){.first_label = 1},
                      "/" LABELS,
                      "label 0 at index 2 is below the first label, 1; set data.first_label to the "
                      "smallest label");
     check_bad_labels(0x08, (int32_t[]){1, 2, 11}, 3, (oct_dataset_source){.classes = 11},
-                     "/" LABELS, "label 11 at index 2 is out of range 0..10; raise data.classes");
+                     "/" LABELS,
+                     "label 11 at index 2 is out of range 0..10; raise data.classes, or take data "
+                     "of these classes");
     check_bad_labels(0x0c, (int32_t[]){0, INT32_MAX}, 2, (oct_dataset_source){0}, "/" LABELS,
                      "label 2147483647 at index 1 is out of range 0..65535; number the classes "
                      "without gaps, from 0 on");

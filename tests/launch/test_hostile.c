@@ -210,6 +210,9 @@ Test(hostile, files_of_other_kinds_are_not_taken_for_pixels)
         {"GIF89a", 6, "is a GIF file"},
         {"BM\x40\0\0\0", 6, "is a BMP file"},
         {"P2\n", 3, "is a PNM (P1 to P4) file"},
+        {"\0\0\0\x18"
+         "ftypheic",
+         12, "is a HEIC, AVIF or MP4 file"},
     };
     oct_model m;
     begin_model(&m, 4, 16);

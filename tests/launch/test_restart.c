@@ -4,6 +4,7 @@
 #include "tests/support/tmp.h"
 
 #include <criterion/criterion.h>
+#include <string.h>
 #include <unistd.h>
 
 enum { SECONDS = 60 };
@@ -70,6 +71,17 @@ Test(restart, a_finished_run_says_that_its_last_checkpoint_is_gone)
     oct_check_exit(job, 0);
     oct_check_said(job, "step-00000007.h5: the last checkpoint of this finished run is gone");
     oct_check_said(job, "int8 accuracy");
+}
+
+Test(restart, a_finished_run_that_was_moved_names_its_files_where_they_are)
+{
+    finish_a_run();
+    small_shell(tmp.path, "mv new moved");
+    oct_job_free(&job);
+    job = oct_job_run(SECONDS, OCT_PROGRAM, "train", "r.yaml", "output=moved", NULL);
+    oct_check_exit(job, 0);
+    cr_assert(strstr(job.out, " moved/model.int8.h5\n"), "%s", job.out);
+    cr_assert(strstr(job.out, " moved/checkpoints/step-00000007.h5\n"), "%s", job.out);
 }
 
 Test(restart, an_end_that_was_killed_repeats_no_record)
