@@ -280,7 +280,7 @@ oct_status oct_trace_watch(oct_trace *trace, oct_module *root, const oct_example
 
 oct_status oct_trace_training(oct_trace *trace, oct_module *root, const oct_example *example)
 {
-    *trace = (oct_trace){.scope = -1};
+    *trace = (oct_trace){.scope = -1, .training = true};
     return run_in_mode(trace, root, example, true);
 }
 

@@ -235,7 +235,10 @@ static bool is_traced(oct_context *cx, const oct_tensor *changed)
 static oct_tensor *run_hooks(oct_context *cx, oct_hook *hook, oct_module *module, oct_tensor *value)
 {
     oct_module *outer = cx->hook;
+    const bool mode = module->training;
     cx->hook = module;
+    module->training |=
+        cx->trace && cx->trace->training; /* a leaf that is traced is in eval mode */
     while (hook && value && cx->status == OCT_OK) {
         oct_hook *next = hook->next;
         oct_tensor *changed = hook->fn(cx, module, value, hook->user);
@@ -243,6 +246,7 @@ static oct_tensor *run_hooks(oct_context *cx, oct_hook *hook, oct_module *module
         if (changed && changed != value && is_traced(cx, changed)) value = changed;
         hook = next;
     }
+    module->training = mode;
     cx->hook = outer;
     return value;
 }

@@ -478,17 +478,31 @@ static int64_t close_scopes(oct_context *cx, oct_graph *graph, int64_t open, siz
     return open;
 }
 
+/* What the node reads, of a called module before its pre hooks. */
+static bool find_inputs(oct_context *cx, const oct_graph *graph, const oct_graph_node *node,
+                        oct_tensor **x)
+{
+    const oct_mode mode = mode_at(graph, node);
+    char text[SITE_BYTES];
+    for (int i = 0; i < node->num_inputs; i++) {
+        const bool given = i == 0 && node->called && node->given[mode] >= 0;
+        x[i] = graph->run->made[given ? node->given[mode] : node->called_input[mode][i]];
+        if (x[i]) continue;
+        oct_context_fail(cx, OCT_PREPARE,
+                         "%s reads a value that is not made now; a hook computed it when the "
+                         "model was recorded, and must do so in each forward",
+                         node_text(text, node));
+        return false;
+    }
+    return true;
+}
+
 static oct_tensor *execute_node(oct_context *cx, oct_graph *graph, const oct_graph_node *node)
 {
     oct_tensor *x[OCT_MAX_INPUTS], *y = NULL;
-    for (int i = 0; i < node->num_inputs; i++)
-        x[i] = graph->run->made[node->called_input[mode_at(graph, node)][i]];
+    if (!find_inputs(cx, graph, node, x)) return NULL;
     cx->module = node->caller;
-    if (node->called) {
-        int64_t given = node->given[mode_at(graph, node)];
-        if (given >= 0) x[0] = graph->run->made[given];
-        return oct_module_call(cx, node->called, x, node->num_inputs);
-    }
+    if (node->called) return oct_module_call(cx, node->called, x, node->num_inputs);
     if (node->action == OCT_NODE_FREE) {
         meet(graph, node);
         return run_with_hooks(cx, node->module, x, node->num_inputs);

@@ -32,11 +32,15 @@ static const oct_module_type net_type = {.name = "net", .forward = forward};
 static struct {
     const char *path;
     bool pre, returns;
+    bool looks; /* at its module's mode */
+    bool idle;
 } hook;
 
 static oct_tensor *halve(oct_context *cx, oct_module *module, oct_tensor *value, void *user)
 {
-    (void)module, (void)user;
+    (void)user;
+    if (hook.idle) return NULL;
+    if (hook.looks) return module->training ? oct_mul_scalar(cx, value, 0.5) : NULL;
     oct_tensor *y = oct_mul_scalar(cx, value, 0.5);
     return hook.returns ? y : NULL;
 }
@@ -291,6 +295,41 @@ Test(modes, hooks_compute_in_both, .timeout = 240)
             live_in_graph_methods(scaled_in_evaluation, &one, strip, NULL);
             live_in_graph_methods(loss_or_logits, &target, strip, NULL);
         }
+}
+
+Test(modes, hooks_of_layers_may_look_at_the_mode)
+{
+    static const char *const paths[] = {"conv", "head"};
+    const oct_example example = with_target();
+    hook.looks = true;
+    for (size_t i = 0; i < 2 * OCT_COUNT(paths); i++) {
+        oct_text report = {0};
+        hook.path = paths[i / 2];
+        hook.pre = i % 2;
+        live_in_graph_methods(loss_or_logits, &example, true, &report);
+        cr_assert(strstr(report.data, "only training calls it"), "%s", report.data);
+        oct_text_free(&report);
+    }
+}
+
+Test(modes, a_hook_that_stops_computing_is_refused)
+{
+    static const oct_prepare_method methods[] = {OCT_METHOD_SYMBOLIC, OCT_METHOD_JIT,
+                                                 OCT_METHOD_JIT_STRIP};
+    const oct_example example = one_input();
+    for (size_t i = 0; i < OCT_COUNT(methods); i++) {
+        rig r;
+        hook.path = "conv";
+        hook.pre = hook.looks = hook.idle = false;
+        hook.returns = true;
+        begin(&r, scaled_in_training, &example);
+        oct_prepare_options options = rig_options(methods[i]);
+        rig_prepare(&r, &options);
+        hook.idle = true;
+        rig_call(&r, false);
+        cr_assert_eq(oct_context_status(r.cx), OCT_PREPARE);
+        finish(&r);
+    }
 }
 
 Test(modes, a_layer_may_read_another_value_in_each)
