@@ -26,7 +26,12 @@ static oct_status help_data(oct_text *out)
         OCT_TRY(oct_text_add(out, "%-12s data.path: %s\n", "",
                              format->default_path ? format->default_path : "must be given"));
     }
-    return oct_text_add(out, "\nFor the recipe keys data.format and data.path.\n");
+    return oct_text_add(
+        out,
+        "\nFor the recipe keys data.format and data.path.\n"
+        "\nAn IDX file is a header of 32-bit numbers, the high byte first, and then the data:\n"
+        "  images   00 00 08 03, count, height, width; then the pixels row by row, a byte each\n"
+        "  labels   00 00 08 01, count; then one byte each (0b, 0c in place of 08: 16, 32 bits)\n");
 }
 
 static oct_status help_targets(oct_text *out)
