@@ -27,8 +27,9 @@ const char *oct_cpu_model(void); /* /proc/cpuinfo's model name, or "unknown" */
 
 /* Baseline objects may carry faster copies of element-wise loops, chosen by the loader. Bits do not
  * depend on the copy: -ffp-contract=off, and no sum is split over lanes. Not under sanitizers,
- * which cannot run the loader's resolvers. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__x86_64__)
+ * which cannot run the loader's resolvers, nor with clang, whose resolvers of static functions clash. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__x86_64__) ||       \
+    defined(__clang__)
 #define OCT_CLONES
 #else
 #define OCT_CLONES __attribute__((target_clones("default", "avx2", "arch=x86-64-v4")))

@@ -24,6 +24,12 @@ void fuzz_found(const char *file, int line, const char *format, ...)
     abort();
 }
 
+/* libFuzzer reads its corpus from a folder; driver.c has a definition of its own. */
+__attribute__((weak)) void fuzz_seed(const void *data, size_t size)
+{
+    (void)data, (void)size;
+}
+
 /* Draws of one mutation. */
 typedef struct draws {
     uint64_t seed;
