@@ -142,6 +142,7 @@ static void say_after_rank_0(oct_status status, int rank, int argc, char **argv)
     enum { WAIT_S = 5 };
     char host[64] = "";
     if (!getenv("OMPI_COMM_WORLD_RANK")) return;
+    signal(SIGTERM, SIG_DFL); /* by which mpirun ends the others when one has told */
     nanosleep(&(struct timespec){.tv_sec = WAIT_S}, NULL);
     if (oct_failure_silent()) return;
     if (gethostname(host, sizeof(host) - 1) != 0) host[0] = '?';
