@@ -132,8 +132,9 @@ static oct_status read_line(line_reader *r, char *line)
 {
     char *word[COLUMNS + 1];
     int count = 0;
+    line += strspn(line, " \t");
     if (line[0] == '#') return OCT_OK;
-    for (char *at = line + strspn(line, " \t"); *at && count <= COLUMNS;) {
+    for (char *at = line; *at && count <= COLUMNS;) {
         word[count++] = at;
         at += strcspn(at, " \t");
         if (*at) *at++ = '\0';

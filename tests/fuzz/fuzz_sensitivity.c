@@ -27,7 +27,7 @@ const char *const *const fuzz_words = words;
 
 void fuzz_seeds(void)
 {
-    static const char good[] = "# octet sensitivity 1\n# a comment\n"
+    static const char good[] = "# octet sensitivity 1\n# a comment\n\t# and a set back one\n"
                                "layer1.0.conv1  activation  21.62  0.9965  0.0131\n"
                                "head  weight  inf  1  0\n";
     static const char none[] = "# octet sensitivity 1\n";
