@@ -91,18 +91,30 @@ static oct_status write_line(const oct_key *key, const oct_recipe *recipe, bool 
     return oct_text_add(out, "\n");
 }
 
-static oct_status has_default(const oct_key *key, const oct_recipe *recipe, bool *same)
+/* Adds a line to `out` when the key's values differ: "optimizer.lr: 0.1 there, 0.2 here". */
+static oct_status compare_key(const oct_key *key, const oct_recipe *there, const oct_recipe *here,
+                              oct_text *out)
 {
-    oct_recipe plain = {0};
     oct_text a = {0}, b = {0};
-    oct_status status;
-    OCT_TRY_OUT(oct_key_reset(key, &plain));
-    OCT_TRY_OUT(oct_key_print(key, &plain, &a));
-    OCT_TRY_OUT(oct_key_print(key, recipe, &b));
-    *same = strcmp(a.data, b.data) == 0;
+    oct_status status = OCT_OK;
+    OCT_TRY_OUT(oct_key_print(key, there, &a));
+    OCT_TRY_OUT(oct_key_print(key, here, &b));
+    if (strcmp(a.data, b.data) != 0)
+        status = oct_text_add(out, "%s: %s there, %s here\n", key->name, a.data, b.data);
 out:
     oct_text_free(&a);
     oct_text_free(&b);
+    return status;
+}
+
+static oct_status has_default(const oct_key *key, const oct_recipe *recipe, bool *same)
+{
+    oct_recipe plain = {0};
+    oct_text differs = {0};
+    oct_status status = oct_key_reset(key, &plain);
+    if (status == OCT_OK) status = compare_key(key, &plain, recipe, &differs);
+    *same = differs.length == 0;
+    oct_text_free(&differs);
     oct_recipe_free(&plain);
     return status;
 }
@@ -141,21 +153,6 @@ oct_status oct_recipe_list(const oct_recipe *recipe, oct_text *out)
         OCT_TRY(oct_text_add(out, "\n"));
     }
     return OCT_OK;
-}
-
-static oct_status compare_key(const oct_key *key, const oct_recipe *there, const oct_recipe *here,
-                              oct_text *out)
-{
-    oct_text a = {0}, b = {0};
-    oct_status status = OCT_OK;
-    OCT_TRY_OUT(oct_key_print(key, there, &a));
-    OCT_TRY_OUT(oct_key_print(key, here, &b));
-    if (strcmp(a.data, b.data) != 0)
-        status = oct_text_add(out, "%s: %s there, %s here\n", key->name, a.data, b.data);
-out:
-    oct_text_free(&a);
-    oct_text_free(&b);
-    return status;
 }
 
 oct_status oct_recipe_compare(const oct_recipe *there, const oct_recipe *here, oct_text *out)

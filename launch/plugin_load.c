@@ -236,11 +236,9 @@ static oct_status check_trusted(const struct loaded *new)
     if (all_allowed) return OCT_OK;
     oct_hex(new->digest, hex);
     OCT_TRY(trust_list(&path));
-    bool trusted = false;
-    if (oct_file_exists(path) && oct_file_read(path, TRUST_BYTES_MAX, &text, &size) == OCT_OK)
-        trusted = lists(text, hex);
-    oct_status status = OCT_OK;
-    if (!trusted)
+    oct_status status = oct_file_read(path, TRUST_BYTES_MAX, &text, &size);
+    const bool trusted = status == OCT_OK && lists(text, hex);
+    if (!trusted && status != OCT_RESOURCE)
         status = oct_fail(OCT_DATA,
                           "%s is code that this file asks to run, and nobody said that it may; if "
                           "you trust it, add --allow-plugins, or its SHA-256 to %s: %s",
