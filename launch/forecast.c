@@ -1,3 +1,4 @@
+/* The short run that `octet check` foretells memory and time from, and the lines that continue it. */
 #include "launch/forecast.h"
 
 #include "core/base/mem.h"
@@ -18,8 +19,6 @@ enum {
     FLOAT_STEPS = 3,
     QAT_STEPS =
         6, /* of which the scales are frozen in the last, the batch norms in the last half */
-    SAVE_COPIES =
-        3, /* of a checkpoint: HDF5's image, the file's bytes, and these with their seal */
 };
 
 /* A checkpoint being written takes so many times its bytes: HDF5's image, the file's, and these with their
