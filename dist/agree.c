@@ -57,7 +57,7 @@ static int64_t failure_digest(const lone_failure *failure)
 
 static oct_status agree(const oct_comm *comm, oct_status mine, lone_failure *failure)
 {
-    int rank = comm->face.rank, size = comm->face.size;
+    int rank = comm->base.rank, size = comm->base.size;
     int64_t digest = mine == OCT_OK ? 0 : failure_digest(failure);
     int64_t votes[4] = {
         mine == OCT_OK ? 0 : size - rank, /* the first that failed */
@@ -70,7 +70,7 @@ static oct_status agree(const oct_comm *comm, oct_status mine, lone_failure *fai
     if (votes[1] == 0 && votes[2] == -votes[3]) return mine;
 
     int first = size - (int)votes[0];
-    OCT_TRY(oct_exchange_spread(comm, failure, sizeof(*failure), first));
+    OCT_TRY(oct_exchange_broadcast(comm, failure, sizeof(*failure), first));
     if (mine != OCT_OK) return mine;
     char who[128];
     failure_record(failure);

@@ -15,7 +15,7 @@ enum { BROADCAST_PIECE = 64 << 20 };
 oct_status oct_exchange_max(const oct_comm *comm, int64_t *values, int64_t n)
 {
     oct_comm_state *s = comm->state;
-    int rank = comm->face.rank, size = comm->face.size;
+    int rank = comm->base.rank, size = comm->base.size;
     size_t bytes = (size_t)n * sizeof(int64_t);
     OCT_TRY(oct_grow(&s->scratch, &s->scratch_capacity, bytes, 1));
     int64_t *heard = (int64_t *)(void *)s->scratch;
@@ -30,9 +30,9 @@ oct_status oct_exchange_max(const oct_comm *comm, int64_t *values, int64_t n)
     return OCT_OK;
 }
 
-oct_status oct_exchange_spread(const oct_comm *comm, void *data, size_t bytes, int root)
+oct_status oct_exchange_broadcast(const oct_comm *comm, void *data, size_t bytes, int root)
 {
-    int size = comm->face.size, place = (comm->face.rank - root + size) % size;
+    int size = comm->base.size, place = (comm->base.rank - root + size) % size;
     int depth = __builtin_popcount((unsigned)place);
     int parent = (root + (place & (place - 1))) % size;
     int reach = place == 0 ? size : place & -place;
@@ -62,7 +62,7 @@ oct_status oct_comm_broadcast(const oct_collective *self, void *data, size_t byt
     OCT_CHECK(root >= 0 && root < self->size, OCT_DEFECT, "broadcast from rank %d of %d", root,
               self->size);
     OCT_TRY(oct_exchange_begin(comm, OCT_EXCHANGE_BROADCAST));
-    return oct_exchange_spread(comm, data, bytes, root);
+    return oct_exchange_broadcast(comm, data, bytes, root);
 }
 
 oct_status oct_comm_gather(const oct_collective *self, const void *src, size_t bytes, void *dst)

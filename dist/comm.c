@@ -30,13 +30,13 @@ void oct_host_name(char host[OCT_HOST_BYTES])
 /* Everybody learns every host, so that a missing rank can be named with it. */
 static oct_status share_hosts(oct_comm *comm)
 {
-    size_t bytes = (size_t)comm->face.size * OCT_HOST_BYTES;
+    size_t bytes = (size_t)comm->base.size * OCT_HOST_BYTES;
     char *hosts = NULL;
     oct_status status = OCT_OK;
     OCT_TRY(oct_alloc(&hosts, bytes, 1));
-    OCT_TRY_OUT(oct_comm_gather(&comm->face, comm->host, OCT_HOST_BYTES, hosts));
+    OCT_TRY_OUT(oct_comm_gather(&comm->base, comm->host, OCT_HOST_BYTES, hosts));
     OCT_TRY_OUT(oct_exchange_begin(comm, OCT_EXCHANGE_HOSTS));
-    OCT_TRY_OUT(oct_exchange_spread(comm, hosts, bytes, 0));
+    OCT_TRY_OUT(oct_exchange_broadcast(comm, hosts, bytes, 0));
     comm->hosts = hosts;
     hosts = NULL;
 out:
@@ -53,9 +53,9 @@ static oct_status start_mpi(oct_comm *comm, double deadline_s)
 
     oct_launcher_prepare();
     oct_rank_table_join();
-    oct_watch_begin(OCT_RANK_IN_INIT, deadline_s);
+    oct_watchdog_begin(OCT_RANK_IN_INIT, deadline_s);
     int error = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided);
-    oct_watch_end();
+    oct_watchdog_end();
     OCT_CHECK(error == MPI_SUCCESS, OCT_LOST, "MPI did not start");
     read_library(comm);
     OCT_CHECK(provided >= MPI_THREAD_FUNNELED, OCT_RESOURCE,
@@ -64,22 +64,22 @@ static oct_status start_mpi(oct_comm *comm, double deadline_s)
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     OCT_TRY(oct_launcher_check_world(size, comm->library));
 
-    oct_watch_begin(OCT_RANK_IN_DUP, deadline_s);
+    oct_watchdog_begin(OCT_RANK_IN_DUP, deadline_s);
     error = MPI_Comm_dup(MPI_COMM_WORLD, &comm->state->comm);
-    oct_watch_end();
+    oct_watchdog_end();
     oct_rank_note_stage(OCT_RANK_RUNNING);
     OCT_CHECK(error == MPI_SUCCESS, OCT_LOST, "MPI gave no communicator");
     MPI_Comm_set_errhandler(comm->state->comm, MPI_ERRORS_RETURN);
     OCT_TRY(oct_alloc(&comm->state->plan_begin, (size_t)size + 1, sizeof(int)));
-    comm->face.rank = rank;
-    comm->face.size = size;
+    comm->base.rank = rank;
+    comm->base.size = size;
     if (size == 1) return OCT_OK;
-    comm->face.tree_sum_f32 = oct_comm_tree_sum_f32;
-    comm->face.tree_sum_f64 = oct_comm_tree_sum_f64;
-    comm->face.max_i64 = oct_comm_max_i64;
-    comm->face.broadcast = oct_comm_broadcast;
-    comm->face.gather = oct_comm_gather;
-    comm->face.agree = oct_comm_agree;
+    comm->base.tree_sum_f32 = oct_comm_tree_sum_f32;
+    comm->base.tree_sum_f64 = oct_comm_tree_sum_f64;
+    comm->base.max_i64 = oct_comm_max_i64;
+    comm->base.broadcast = oct_comm_broadcast;
+    comm->base.gather = oct_comm_gather;
+    comm->base.agree = oct_comm_agree;
     return share_hosts(comm);
 }
 
@@ -90,10 +90,10 @@ oct_status oct_comm_open(oct_comm **comm, double deadline_s)
     oct_status status = OCT_OK;
     *comm = NULL;
 
-    oct_assert_hook(oct_stop_defect);
+    oct_assert_hook(oct_abort_defect);
     OCT_TRY(oct_launcher_check());
     OCT_TRY(oct_alloc(&opened, 1, sizeof(*opened)));
-    opened->face = oct_collective_one;
+    opened->base = oct_collective_one;
     snprintf(opened->library, sizeof(opened->library), "none");
     oct_host_name(opened->host);
     if (oct_launched(&rank, &size)) OCT_TRY_OUT(start_mpi(opened, deadline_s));
@@ -123,18 +123,18 @@ static void end_mpi(oct_comm *comm)
 {
     int64_t here = 0;
     oct_status status = OCT_OK;
-    if (comm->face.size > 1) {
+    if (comm->base.size > 1) {
         OCT_TRY_OUT(oct_exchange_begin(comm, OCT_EXCHANGE_CLOSE));
         OCT_TRY_OUT(oct_exchange_max(comm, &here, 1));
     }
-    oct_watch_begin(OCT_RANK_IN_FINALIZE, comm->state->deadline_s);
+    oct_watchdog_begin(OCT_RANK_IN_FINALIZE, comm->state->deadline_s);
     if (comm->state->comm != MPI_COMM_NULL) MPI_Comm_free(&comm->state->comm);
     MPI_Finalize();
-    oct_watch_end();
+    oct_watchdog_end();
     return;
 out:
-    if (oct_rank_may_fail()) oct_log_anyone(OCT_LOG_ERROR, "%s", oct_fail_text(0));
-    oct_stop(oct_status_exit(status));
+    if (oct_rank_may_report()) oct_log_anyone(OCT_LOG_ERROR, "%s", oct_fail_text(0));
+    oct_abort(oct_status_exit(status));
 }
 
 void oct_comm_close(oct_comm **comm)
@@ -152,17 +152,17 @@ void oct_comm_close(oct_comm **comm)
 
 const oct_collective *oct_comm_collective(const oct_comm *comm)
 {
-    return &comm->face;
+    return &comm->base;
 }
 
 int oct_comm_rank(const oct_comm *comm)
 {
-    return comm->face.rank;
+    return comm->base.rank;
 }
 
 int oct_comm_size(const oct_comm *comm)
 {
-    return comm->face.size;
+    return comm->base.size;
 }
 
 const char *oct_comm_host(const oct_comm *comm)
@@ -191,12 +191,12 @@ static int64_t digest(const void *data, size_t bytes)
 
 oct_status oct_comm_same(const oct_comm *comm, const void *data, size_t bytes, const char *what)
 {
-    int size = comm->face.size;
+    int size = comm->base.size;
     if (size == 1) return OCT_OK;
     int64_t mine = digest(data, bytes), first = mine;
     OCT_TRY(oct_exchange_begin(comm, OCT_EXCHANGE_SAME));
-    OCT_TRY(oct_exchange_spread(comm, &first, sizeof(first), 0));
-    int64_t differs = mine == first ? 0 : size - comm->face.rank;
+    OCT_TRY(oct_exchange_broadcast(comm, &first, sizeof(first), 0));
+    int64_t differs = mine == first ? 0 : size - comm->base.rank;
     OCT_TRY(oct_exchange_max(comm, &differs, 1));
     char zero[128], other[128];
     OCT_CHECK(differs == 0, OCT_LOST,

@@ -25,7 +25,7 @@ const char *oct_comm_library(const oct_comm *comm); /* "Open MPI 4.1.4", or "non
 bool oct_launched(int *rank, int *size);
 
 /* Ends the whole job from any rank with this exit status. The only MPI_Abort. */
-void oct_stop(int exit_status) __attribute__((noreturn));
+void oct_abort(int exit_status) __attribute__((noreturn));
 
 /* Same bits on all ranks? Collective: OCT_LOST naming the first rank that differs from rank 0. */
 oct_status oct_comm_same(const oct_comm *comm, const void *data, size_t bytes,

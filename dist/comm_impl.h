@@ -70,7 +70,7 @@ typedef struct oct_comm_state {
 } oct_comm_state;
 
 struct oct_comm {
-    oct_collective face;   /* first: its functions find the rest behind it */
+    oct_collective base;   /* first: its functions find the rest behind it */
     oct_comm_state *state; /* NULL without MPI */
     char host[OCT_HOST_BYTES];
     char library[OCT_HOST_BYTES];
@@ -99,13 +99,13 @@ double oct_warn_after(double deadline_s);
 
 /* watch.c: a deadline for a call of MPI that has none; notes the stage. Ends the process when it is
  * over, having named those of this host that are missing. */
-void oct_watch_begin(oct_rank_stage stage, double deadline_s);
-void oct_watch_end(void);
+void oct_watchdog_begin(oct_rank_stage stage, double deadline_s);
+void oct_watchdog_end(void);
 
 /* collect.c: the bodies of maximum and broadcast, inside an operation that has begun. */
 oct_status oct_exchange_max(const oct_comm *comm, int64_t *values, int64_t n) OCT_NODISCARD;
-oct_status oct_exchange_spread(const oct_comm *comm, void *data, size_t bytes,
-                               int root) OCT_NODISCARD;
+oct_status oct_exchange_broadcast(const oct_comm *comm, void *data, size_t bytes,
+                                  int root) OCT_NODISCARD;
 
 /* What oct_comm_open puts into the interface when there are several ranks. */
 oct_status oct_comm_tree_sum_f32(const oct_collective *self, const oct_leaves *leaves, float *parts,
@@ -123,9 +123,9 @@ static inline const oct_comm *oct_comm_of(const oct_collective *self)
 }
 
 /* stop.c: ends the job as a defect; the assert hook. */
-void oct_stop_defect(void);
+void oct_abort_defect(void);
 /* Ends this process while another thread of it is inside of MPI; mpirun then ends the job. */
-void oct_stop_at_once(int exit_status) __attribute__((noreturn));
+void oct_exit_now(int exit_status) __attribute__((noreturn));
 
 /* comm.c: the name of this host. */
 void oct_host_name(char host[OCT_HOST_BYTES]);

@@ -60,7 +60,7 @@ static void sleep_for(double seconds)
  * ranks, so that the user reads the sentence of one. */
 static oct_status broken(const oct_comm *comm, oct_status status)
 {
-    int rank = comm->face.rank;
+    int rank = comm->base.rank;
     comm->state->broken = true;
     comm->state->pending = comm->state->posted = 0;
     sleep_for(after_you_s * (rank < AFTER_YOU_MAX ? rank : AFTER_YOU_MAX));
@@ -86,7 +86,7 @@ static oct_status mpi_failed(const oct_comm *comm, int peer, int error)
     int length = 0;
     MPI_Error_string(error, text, &length);
     return broken(comm, oct_fail(OCT_LOST, "%s in %s %u with %s: %s",
-                                 oct_rank_text(comm, comm->face.rank, mine),
+                                 oct_rank_text(comm, comm->base.rank, mine),
                                  exchange_name((int)comm->state->exchange), comm->state->sequence,
                                  oct_rank_text(comm, peer, other), text));
 }
@@ -148,7 +148,7 @@ static oct_status check_answer(const oct_comm *comm, const oct_transfer *transfe
     if (!transfer->receives)
         return error == MPI_SUCCESS ? OCT_OK : mpi_failed(comm, transfer->peer, error);
 
-    oct_rank_text(comm, comm->face.rank, mine);
+    oct_rank_text(comm, comm->base.rank, mine);
     oct_rank_text(comm, transfer->peer, other);
     if (error != MPI_SUCCESS && error != MPI_ERR_TRUNCATE)
         return mpi_failed(comm, transfer->peer, error);
@@ -175,7 +175,7 @@ static oct_status check_answer(const oct_comm *comm, const oct_transfer *transfe
 static int follow(const oct_comm *comm, int peer)
 {
     int rank = peer;
-    for (int hops = 0; hops < comm->face.size; hops++) {
+    for (int hops = 0; hops < comm->base.size; hops++) {
         oct_rank_view view;
         if (!oct_rank_table_find(rank, &view)) return rank;
         char state = oct_process_state(view.pid);
@@ -201,7 +201,7 @@ static oct_status late(const oct_comm *comm, double waited_s)
     int named = 0, more = 0, last = -1;
     for (size_t i = 0; i < s->posted; i++)
         s->done[i] = s->requests[i] == MPI_REQUEST_NULL ? -1 : follow(comm, s->transfers[i].peer);
-    for (int rank = 0; rank < comm->face.size; rank++)
+    for (int rank = 0; rank < comm->base.size; rank++)
         for (size_t i = 0; i < s->posted; i++) {
             if (s->done[i] != rank || last == rank) continue;
             last = rank;
@@ -218,7 +218,7 @@ static oct_status late(const oct_comm *comm, double waited_s)
                   oct_fail(OCT_LOST,
                            "no answer from %s: %s waited %.3g s in %s %u; stuck, stopped or cut "
                            "off: look at that rank's host, then start again",
-                           names, oct_rank_text(comm, comm->face.rank, mine), waited_s,
+                           names, oct_rank_text(comm, comm->base.rank, mine), waited_s,
                            exchange_name((int)s->exchange), s->sequence));
 }
 
@@ -254,7 +254,7 @@ static void warn(const oct_comm *comm, double waited_s, int *missing)
     *missing = follow(comm, first_unanswered(s));
     oct_log_anyone(
         OCT_LOG_WARN, "%s has waited %.0f s for %s%s in %s %u; the job ends after %.0f s",
-        oct_rank_text(comm, comm->face.rank, mine), waited_s, oct_rank_text(comm, *missing, other),
+        oct_rank_text(comm, comm->base.rank, mine), waited_s, oct_rank_text(comm, *missing, other),
         state_text(*missing), exchange_name((int)s->exchange), s->sequence, s->deadline_s);
 }
 
@@ -262,7 +262,7 @@ static void say_that_it_goes_on(const oct_comm *comm, int missing, double waited
 {
     char mine[128], other[128];
     oct_log_anyone(OCT_LOG_WARN, "%s goes on after %.0f s: it waited for %s",
-                   oct_rank_text(comm, comm->face.rank, mine), waited_s,
+                   oct_rank_text(comm, comm->base.rank, mine), waited_s,
                    oct_rank_text(comm, missing, other));
 }
 
@@ -286,7 +286,7 @@ oct_status oct_exchange_wait(const oct_comm *comm, int patience)
         int finished = 0;
         int error = MPI_Testsome((int)s->posted, s->requests, &finished, s->done, s->answers);
         if (error != MPI_SUCCESS && error != MPI_ERR_IN_STATUS)
-            return mpi_failed(comm, comm->face.rank, error);
+            return mpi_failed(comm, comm->base.rank, error);
         for (int i = 0; i < finished; i++)
             OCT_TRY(check_answer(comm, &s->transfers[s->done[i]], &s->answers[i],
                                  error == MPI_SUCCESS ? MPI_SUCCESS : s->answers[i].MPI_ERROR));

@@ -189,7 +189,7 @@ bool oct_rank_stop_asked(void)
     return table && atomic_load(&table->stop) != 0;
 }
 
-bool oct_rank_may_fail(void)
+bool oct_rank_may_report(void)
 {
     int32_t nobody = 0;
     return !table || atomic_compare_exchange_strong(&table->failed, &nobody, (int32_t)getpid()) ||

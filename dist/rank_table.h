@@ -51,5 +51,5 @@ void oct_rank_note_step(int64_t step);
 void oct_rank_note_wait(int for_rank); /* -1: for nobody */
 void oct_rank_note_end(int exit_status);
 /* Several ranks see the same failure, or wait for the same rank; the first one tells. */
-bool oct_rank_may_fail(void);
+bool oct_rank_may_report(void);
 bool oct_rank_may_warn(void); /* once in 20 seconds */

@@ -29,7 +29,7 @@ static int64_t chunk_begin(const sum_job *sum, int owner)
 {
     if ((size_t)sum->n * sum->width < short_vector_bytes) return owner == 0 ? 0 : sum->n;
     int64_t steps = (sum->n + CHUNK_STEP - 1) / CHUNK_STEP;
-    int64_t begin = steps * owner / sum->comm->face.size * CHUNK_STEP;
+    int64_t begin = steps * owner / sum->comm->base.size * CHUNK_STEP;
     return begin < sum->n ? begin : sum->n;
 }
 
@@ -47,7 +47,7 @@ static char *chunk_of(const sum_job *sum, char *vector, int owner)
 static oct_status make_plan(const oct_comm *comm, const oct_leaves *leaves)
 {
     oct_comm_state *s = comm->state;
-    int rank = comm->face.rank, size = comm->face.size;
+    int rank = comm->base.rank, size = comm->base.size;
     oct_leaves mine = oct_leaves_split(leaves->samples, leaves->leaf, rank, size);
     OCT_CHECK(mine.first == leaves->first && mine.local == leaves->local, OCT_DEFECT,
               "rank %d sums leaves that are not its share of the batch", rank);
@@ -79,7 +79,7 @@ static void set_vector(const sum_job *sum, int part, char *vector)
 static oct_status receive_parts(const sum_job *sum)
 {
     oct_comm_state *s = sum->comm->state;
-    int rank = sum->comm->face.rank, size = sum->comm->face.size;
+    int rank = sum->comm->base.rank, size = sum->comm->base.size;
     size_t bytes = chunk_bytes(sum, rank);
     if (bytes == 0) return OCT_OK;
     OCT_TRY(oct_grow(&s->scratch, &s->scratch_capacity, (size_t)s->plan_begin[size] * bytes, 1));
@@ -102,7 +102,7 @@ static oct_status receive_parts(const sum_job *sum)
 static oct_status send_parts(const sum_job *sum)
 {
     const oct_comm_state *s = sum->comm->state;
-    int rank = sum->comm->face.rank, size = sum->comm->face.size;
+    int rank = sum->comm->base.rank, size = sum->comm->base.size;
     int mine = s->plan_begin[rank + 1] - s->plan_begin[rank];
     for (int ahead = 1; ahead < size; ahead++) {
         int owner = (rank + ahead) % size;
@@ -119,7 +119,7 @@ static oct_status send_parts(const sum_job *sum)
 static void join_chunk(const sum_job *sum)
 {
     const oct_comm_state *s = sum->comm->state;
-    int rank = sum->comm->face.rank, parts = s->plan_begin[sum->comm->face.size];
+    int rank = sum->comm->base.rank, parts = s->plan_begin[sum->comm->base.size];
     int64_t elements = chunk_begin(sum, rank + 1) - chunk_begin(sum, rank);
     char *place = chunk_of(sum, sum->out, rank);
     if (elements == 0) return;
@@ -136,7 +136,7 @@ static void join_chunk(const sum_job *sum)
 
 static oct_status spread_chunks(const sum_job *sum)
 {
-    int rank = sum->comm->face.rank, size = sum->comm->face.size;
+    int rank = sum->comm->base.rank, size = sum->comm->base.size;
     for (int r = 0; r < size; r++)
         if (r != rank)
             OCT_TRY(oct_exchange_receive(sum->comm, r, chunk_of(sum, sum->out, r),

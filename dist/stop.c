@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-void oct_stop(int exit_status)
+void oct_abort(int exit_status)
 {
     int started = 0, ended = 0;
     oct_rank_note_end(exit_status);
@@ -16,13 +16,13 @@ void oct_stop(int exit_status)
     _exit(exit_status);
 }
 
-void oct_stop_at_once(int exit_status)
+void oct_exit_now(int exit_status)
 {
     oct_rank_note_end(exit_status);
     _exit(exit_status);
 }
 
-void oct_stop_defect(void)
+void oct_abort_defect(void)
 {
-    oct_stop(oct_status_exit(OCT_DEFECT));
+    oct_abort(oct_status_exit(OCT_DEFECT));
 }

@@ -212,13 +212,13 @@ static void warn(double waited_s)
 static void end_late(double waited_s)
 {
     char text[NAMES_BYTES + 256];
-    if (oct_rank_may_fail()) {
+    if (oct_rank_may_report()) {
         explain(watch.stage, text);
         oct_log_anyone(OCT_LOG_ERROR,
                        "%s waited %.3g s %s; look at that process or host, then start again",
                        stage_name(watch.stage), waited_s, text);
     }
-    oct_stop_at_once(oct_status_exit(OCT_LOST));
+    oct_exit_now(oct_status_exit(OCT_LOST));
 }
 
 static void end_incomplete(int64_t place)
@@ -227,12 +227,12 @@ static void end_incomplete(int64_t place)
     oct_rank_view view = oct_rank_table_line((int)place);
     oct_host_name(host);
     name_of(place, &view, name, sizeof(name));
-    if (oct_rank_may_fail())
+    if (oct_rank_may_report())
         oct_log_anyone(OCT_LOG_ERROR,
                        "%s on %s ended before it started MPI, so the others would wait for it for "
                        "ever; start the same program on all ranks",
                        name, host);
-    oct_stop_at_once(oct_status_exit(OCT_LOST));
+    oct_exit_now(oct_status_exit(OCT_LOST));
 }
 
 /* Sleeps for a tick, or less when the call is over. Returns the time that counts. */
@@ -274,7 +274,7 @@ static void *count(void *unused)
     return NULL;
 }
 
-void oct_watch_begin(oct_rank_stage stage, double deadline_s)
+void oct_watchdog_begin(oct_rank_stage stage, double deadline_s)
 {
     sigset_t all, before;
     pthread_attr_t attributes;
@@ -292,7 +292,7 @@ void oct_watch_begin(oct_rank_stage stage, double deadline_s)
     pthread_attr_destroy(&attributes);
 }
 
-void oct_watch_end(void)
+void oct_watchdog_end(void)
 {
     if (!watch.running) return;
     pthread_mutex_lock(&watch.lock);

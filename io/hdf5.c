@@ -84,7 +84,7 @@ oct_status oct_h5_create(oct_h5 **file)
     char name[64];
 
     *file = NULL;
-    OCT_TRY(oct_mem_room(LIBRARY_ROOM));
+    OCT_TRY(oct_mem_check_available(LIBRARY_ROOM));
     OCT_TRY(new_handle(file, "HDF5 image"));
     oct_h5 *h5 = *file;
     unique_name(name, sizeof name);
@@ -139,7 +139,7 @@ oct_status oct_h5_open(oct_h5 **file, const void *image, size_t size, const char
         oct_h5_close(file);
         return oct_fail_prefix("%s", name);
     }
-    if (oct_mem_room(LIBRARY_ROOM + size) != OCT_OK) {
+    if (oct_mem_check_available(LIBRARY_ROOM + size) != OCT_OK) {
         oct_h5_close(file);
         return oct_fail_prefix("%s", name);
     }

@@ -8,11 +8,11 @@
 #include "dist/comm.h"
 #include "dist/rank_table.h"
 #include "io/model_file.h"
-#include "launch/command.h"
-#include "launch/failure.h"
-#include "launch/help.h"
-#include "launch/output.h"
-#include "launch/plugin_load.h"
+#include "launch/cmd/command.h"
+#include "launch/base/failure.h"
+#include "launch/cmd/help_text.h"
+#include "launch/base/output.h"
+#include "launch/run/plugin_load.h"
 #include "launch/ranks.h"
 #include "launch/wait_policy.h"
 
@@ -154,13 +154,13 @@ static int answer(int argc, char **argv, int rank)
 {
     int size;
     oct_status status = run(argc, argv, rank), ended = OCT_OK;
-    if (status == OCT_OK || status == OCT_NO) ended = oct_print_end();
+    if (status == OCT_OK || status == OCT_NO) ended = oct_print_flush();
     if (ended != OCT_OK) status = ended;
     if (status == OCT_OK && ranks_exit >= 0) return ranks_exit;
     if (status == OCT_OK) return oct_status_exit(argc < 2 ? OCT_USAGE : OCT_OK);
     /* Ranks that lost one before they had a session: the first tells. */
     if (ranks_exit < 0 && oct_fail_code() == OCT_LOST && oct_launched(&rank, &size) &&
-        !oct_rank_may_fail())
+        !oct_rank_may_report())
         oct_failure_silence();
     if (rank == 0)
         oct_failure_print(status, argc, argv);

@@ -14,9 +14,9 @@
 #include "core/base/log.h"
 #include "dist/comm.h"
 #include "dist/rank_table.h"
-#include "launch/failure.h"
-#include "launch/job.h"
-#include "launch/progress.h"
+#include "launch/base/failure.h"
+#include "launch/run/job.h"
+#include "launch/run/progress.h"
 #include "launch/wait_policy.h"
 
 #include <errno.h>

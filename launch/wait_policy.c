@@ -1,8 +1,8 @@
 /* The wait policy of OpenMP, which has to stand in the environment before the program is loaded. */
 #include "launch/wait_policy.h"
 
-#include "launch/session.h"
-#include "launch/shipped.h"
+#include "launch/run/session.h"
+#include "launch/cmd/shipped.h"
 
 #include <sched.h>
 #include <stdlib.h>

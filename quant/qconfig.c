@@ -56,26 +56,26 @@ static void put(const oct_qconfig_setter *self, oct_qconfig *qconfig)
         qconfig->none = true;
 }
 
-static void refine_any(const oct_qconfig_setter *self, const oct_qconfig_place *place,
+static void refine_any(const oct_qconfig_setter *self, const oct_qconfig_site *place,
                        oct_qconfig *qconfig)
 {
     (void)place;
     put(self, qconfig);
 }
 
-static void refine_by_name(const oct_qconfig_setter *self, const oct_qconfig_place *place,
+static void refine_by_name(const oct_qconfig_setter *self, const oct_qconfig_site *place,
                            oct_qconfig *qconfig)
 {
     if (fits_path(self->pattern, place->path)) put(self, qconfig);
 }
 
-static void refine_by_type(const oct_qconfig_setter *self, const oct_qconfig_place *place,
+static void refine_by_type(const oct_qconfig_setter *self, const oct_qconfig_site *place,
                            oct_qconfig *qconfig)
 {
     if (strcmp(self->pattern, place->type) == 0) put(self, qconfig);
 }
 
-static void refine_output(const oct_qconfig_setter *self, const oct_qconfig_place *place,
+static void refine_output(const oct_qconfig_setter *self, const oct_qconfig_site *place,
                           oct_qconfig *qconfig)
 {
     (void)self;
@@ -87,7 +87,7 @@ static bool is_activation(const oct_sensitivity_row *row)
     return strcmp(row->tensor, "activation") == 0;
 }
 
-static void refine_sensitive(const oct_qconfig_setter *self, const oct_qconfig_place *place,
+static void refine_sensitive(const oct_qconfig_setter *self, const oct_qconfig_site *place,
                              oct_qconfig *qconfig)
 {
     for (size_t i = 0; i < self->rows; i++) {
@@ -222,7 +222,7 @@ const char *oct_setter_text(const oct_qconfig_setter *setter, char text[OCT_SETT
 }
 
 oct_qconfig oct_qconfig_of(const oct_qconfig_setter *setters, size_t count,
-                           const oct_qconfig_place *place)
+                           const oct_qconfig_site *place)
 {
     oct_qconfig qconfig = {.none = true};
     for (size_t i = count; i > 0; i--)
@@ -238,7 +238,7 @@ static bool is_blank(const oct_qconfig *q)
 }
 
 const oct_qconfig_setter *oct_qconfig_decider(const oct_qconfig_setter *setters, size_t count,
-                                              const oct_qconfig_place *place)
+                                              const oct_qconfig_site *place)
 {
     for (size_t i = 0; i < count; i++) {
         oct_qconfig qconfig = {0};

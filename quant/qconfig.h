@@ -27,16 +27,16 @@ typedef struct oct_qconfig {
 oct_qconfig oct_qconfig_default(void);
 
 /* What a setter may look at. */
-typedef struct oct_qconfig_place {
+typedef struct oct_qconfig_site {
     const char *path;    /* "layer1.0.conv1"; generated modules too: "layer1.0._generated_add_0" */
     const char *type;    /* of the float module that gives the quantized op its name: "conv2d" */
     bool before_dequant; /* the last conv or linear before a DeQuantStub or the model's output */
-} oct_qconfig_place;
+} oct_qconfig_site;
 
 typedef struct oct_qconfig_setter oct_qconfig_setter;
 struct oct_qconfig_setter {
     const char *name; /* for the check report: "by name"; of a recipe "quant.float_layers" */
-    void (*refine)(const oct_qconfig_setter *self, const oct_qconfig_place *place,
+    void (*refine)(const oct_qconfig_setter *self, const oct_qconfig_site *place,
                    oct_qconfig *qconfig);
     const oct_qconfig *qconfig; /* what default, by_name and by_type put in place; borrowed */
     const char *pattern;        /* by_name: path with * and ?; by_type: type name; borrowed */
@@ -82,11 +82,11 @@ oct_qconfig_setter oct_setter_of_words(const oct_setter_words *words, const oct_
 
 /* Applies the setters to a place. */
 oct_qconfig oct_qconfig_of(const oct_qconfig_setter *setters, size_t count,
-                           const oct_qconfig_place *place);
+                           const oct_qconfig_site *place);
 /* The setter of the highest priority that has something to say of the place beside its float output;
  * NULL: none has. */
 const oct_qconfig_setter *oct_qconfig_decider(const oct_qconfig_setter *setters, size_t count,
-                                              const oct_qconfig_place *place);
+                                              const oct_qconfig_site *place);
 /* "by name 'layer1.*'", "quant.setters 'type:linear'", "default". Returns text. */
 enum { OCT_SETTER_BYTES = 384 };
 const char *oct_setter_text(const oct_qconfig_setter *setter, char text[OCT_SETTER_BYTES]);

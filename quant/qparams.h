@@ -15,10 +15,10 @@ oct_qparams oct_qparams_of_range(float min, float max, oct_scheme scheme, int32_
                                  int32_t qmax);
 
 /* No scale is smaller: FLT_EPSILON, as in PyTorch's observers. NaN stays NaN. */
-#define OCT_LEAST_SCALE 0x1p-23f
+#define OCT_MIN_SCALE 0x1p-23f
 static inline float oct_scale_at_least(float scale)
 {
-    return scale < OCT_LEAST_SCALE ? OCT_LEAST_SCALE : scale;
+    return scale < OCT_MIN_SCALE ? OCT_MIN_SCALE : scale;
 }
 
 /* The least power of two that is not below x; x is positive (infinity and NaN stay). Targets that

@@ -40,12 +40,12 @@ typedef struct oct_leaf_pending {
 
 static int64_t group_size(const oct_leaf_stream *stream)
 {
-    return oct_smaller(omp_get_max_threads(), stream->num_twigs);
+    return oct_min_i64(omp_get_max_threads(), stream->num_leaf_groups);
 }
 
 static int64_t leaves_in(const oct_leaves *leaves, const oct_subtree *part)
 {
-    return oct_smaller(part->span, leaves->first + leaves->local - part->first);
+    return oct_min_i64(part->span, leaves->first + leaves->local - part->first);
 }
 
 static int64_t twigs_in(const oct_leaves *leaves, const oct_leaf_stream *stream,
@@ -70,7 +70,7 @@ static int64_t rows_needed(const oct_leaves *leaves, const oct_leaf_stream *stre
     for (int p = 0; p < num_parts; p++) {
         for (int64_t n = 0; n < twigs_in(leaves, stream, &parts[p]); n++, twig++) {
             int64_t rows = __builtin_popcountll((uint64_t)n) - begins_by_adding(n);
-            if (twig % group == 0) most = oct_larger(most, rows);
+            if (twig % group == 0) most = oct_max_i64(most, rows);
         }
     }
     return most + group;
@@ -80,7 +80,7 @@ static int64_t rows_needed(const oct_leaves *leaves, const oct_leaf_stream *stre
 static bool take_lists(oct_context *cx, oct_leaf_stream *stream)
 {
     const oct_leaves *leaves = &cx->leaves;
-    const int64_t twigs = stream->num_twigs;
+    const int64_t twigs = stream->num_leaf_groups;
     oct_leaf_pending start = {.rows = rows_needed(leaves, stream)};
     start.num_parts = oct_leaves_parts(leaves, start.parts);
     size_t group = (size_t)group_size(stream), joins = 2 * group + LEVELS;
@@ -133,15 +133,15 @@ static void count_twigs(const oct_leaves *leaves, oct_leaf_stream *stream)
     oct_subtree parts[OCT_MAX_PARTS];
     int num_parts = oct_leaves_parts(leaves, parts);
     for (int p = 0; p < num_parts; p++)
-        stream->num_twigs += twigs_in(leaves, stream, &parts[p]);
+        stream->num_leaf_groups += twigs_in(leaves, stream, &parts[p]);
 }
 
 void oct_leaf_stream_begin(oct_context *cx, oct_leaf_stream *stream, oct_param *param,
-                           int64_t leaves, const oct_leaf_turn *turn)
+                           int64_t leaves, const oct_leaf_layout *turn)
 {
     OCT_ASSERT(leaves > 0 && (leaves & (leaves - 1)) == 0);
     *stream = (oct_leaf_stream){.param = param, .turn = turn, .leaves = leaves};
-    if (!oct_param_open(cx, param)) return;
+    if (!oct_param_takes_grads(cx, param)) return;
     if (param->rows || param->uses > 1) {
         stream->leaves = 1;
         stream->all = oct_leaf_grads_begin(cx, param);
@@ -173,7 +173,7 @@ static void do_joins(oct_leaf_pending *some, int64_t numel)
     int64_t blocks = (numel + COLUMNS - 1) / COLUMNS;
 #pragma omp parallel for schedule(static)
     for (int64_t b = 0; b < blocks; b++)
-        join_columns(some, b * COLUMNS, oct_smaller(COLUMNS, numel - b * COLUMNS));
+        join_columns(some, b * COLUMNS, oct_min_i64(COLUMNS, numel - b * COLUMNS));
     some->num_joins = 0;
 }
 
@@ -247,9 +247,9 @@ bool oct_leaf_stream_next(oct_context *cx, oct_leaf_stream *stream, int64_t *fir
     if (cx->status != OCT_OK) return false;
     if (stream->some && stream->end > stream->first) count_group(cx, stream);
     stream->first = stream->end;
-    if (stream->first == stream->num_twigs) return false;
-    int64_t size = stream->all ? stream->num_twigs : group_size(stream);
-    stream->end = oct_smaller(stream->first + size, stream->num_twigs);
+    if (stream->first == stream->num_leaf_groups) return false;
+    int64_t size = stream->all ? stream->num_leaf_groups : group_size(stream);
+    stream->end = oct_min_i64(stream->first + size, stream->num_leaf_groups);
     if (stream->some) open_group(stream);
     *first = stream->first;
     *end = stream->end;
@@ -257,27 +257,27 @@ bool oct_leaf_stream_next(oct_context *cx, oct_leaf_stream *stream, int64_t *fir
 }
 
 /* Of the group at hand. */
-static oct_leaf_twig leaves_of(const oct_leaves *leaves, const oct_leaf_stream *stream,
-                               int64_t twig)
+static oct_leaf_group leaves_of(const oct_leaves *leaves, const oct_leaf_stream *stream,
+                                int64_t twig)
 {
     const oct_subtree *part = &stream->some->parts[stream->some->part];
     int64_t n = twig - stream->some->part_begin;
     for (; n >= twigs_in(leaves, stream, part); part++)
         n -= twigs_in(leaves, stream, part);
     const int64_t first = n * stream->leaves, begin = part->first - leaves->first;
-    return (oct_leaf_twig){.first = begin + first,
-                           .end = begin +
-                                  oct_smaller(first + stream->leaves, leaves_in(leaves, part))};
+    return (oct_leaf_group){.first = begin + first,
+                            .end = begin +
+                                   oct_min_i64(first + stream->leaves, leaves_in(leaves, part))};
 }
 
-oct_leaf_twig oct_leaf_stream_twig(const oct_context *cx, const oct_leaf_stream *stream,
-                                   int64_t twig)
+oct_leaf_group oct_leaf_stream_group(const oct_context *cx, const oct_leaf_stream *stream,
+                                     int64_t twig)
 {
     if (stream->all) {
         float *row = stream->all + twig * oct_numel(&stream->param->value);
-        return (oct_leaf_twig){.first = twig, .end = twig + 1, .row = row, .add = true};
+        return (oct_leaf_group){.first = twig, .end = twig + 1, .row = row, .add = true};
     }
-    oct_leaf_twig t = leaves_of(&cx->leaves, stream, twig);
+    oct_leaf_group t = leaves_of(&cx->leaves, stream, twig);
     t.row = stream->some->row[twig - stream->first];
     t.add = stream->some->adds && twig == stream->first;
     return t;
@@ -292,7 +292,7 @@ void oct_leaf_stream_end(oct_context *cx, oct_leaf_stream *stream)
     }
     give_rows(cx, stream->some);
     if (cx->status != OCT_OK) return;
-    OCT_ASSERT(stream->first == stream->num_twigs); /* every leaf went by */
+    OCT_ASSERT(stream->first == stream->num_leaf_groups); /* every leaf went by */
     param->uses--;
     param->folded = true;
 }

@@ -100,7 +100,7 @@ int64_t oct_lifetimes_bytes(const oct_lifetimes *l)
     return l->bytes;
 }
 
-bool oct_lifetimes_strayed(const oct_lifetimes *l)
+bool oct_lifetimes_diverged(const oct_lifetimes *l)
 {
     return l->strayed;
 }
@@ -118,7 +118,7 @@ void *oct_lifetimes_take(oct_context *cx, size_t bytes, int64_t *number)
                                          .bytes = bytes,
                                          .born = (int64_t)l->next,
                                          .last = forever,
-                                         .inner = cx->leaf_depth > 0};
+                                         .inner = cx->atomic_depth > 0};
     return memory;
 }
 

@@ -3,11 +3,11 @@
  * Who reads what last is learned. The first forward keeps the output of every call site and writes down
  * which call site read which; later ones that take the same way give each block of memory back behind
  * its last reader. A forward that takes another way keeps what it has from there on. Should it read
- * what has gone already, it fails, and oct_lifetimes_strayed says that the failure is only this: let
+ * what has gone already, it fails, and oct_lifetimes_diverged says that the failure is only this: let
  * the same forward run again without lifetimes.
  *
  * That holds for forwards that read tensors by modules and ops alone, since nothing else is seen:
- * oct_module_hands_on (core/nn/module.h).
+ * oct_module_calls_only (core/nn/module.h).
  *
  * A tensor's id is here the number of its block, and views have that of what they look at.
  */
@@ -28,7 +28,7 @@ void oct_lifetimes_end(oct_lifetimes *lifetimes, const oct_tensor *y);
  * more; 0 before. */
 int64_t oct_lifetimes_bytes(const oct_lifetimes *lifetimes);
 /* The failed forward read what was gone. */
-bool oct_lifetimes_strayed(const oct_lifetimes *lifetimes);
+bool oct_lifetimes_diverged(const oct_lifetimes *lifetimes);
 
 /* For the tape: whether they apply to what the context does, a forward that starts, data of a tensor
  * (NULL on failure, sticky), the block in which data lies (-1: none), whether a tensor can be read, and

@@ -45,7 +45,7 @@ void oct_context_begin(oct_context *cx, oct_leaves leaves, bool record)
     cx->leaves = leaves;
     cx->record = record;
     cx->last = NULL;
-    cx->leaf_depth = 0;
+    cx->atomic_depth = 0;
     cx->hook = NULL;
     cx->interceptor = NULL;
     cx->args = (oct_op_args){0};
@@ -79,7 +79,7 @@ void *oct_context_fail(oct_context *cx, oct_status code, const char *format, ...
     return oct_context_adopt(cx, oct_fail(code, "%s", written < 0 ? format : text));
 }
 
-bool oct_passable(const oct_context *cx, oct_tensor *const *inputs, int n)
+bool oct_inputs_present(const oct_context *cx, oct_tensor *const *inputs, int n)
 {
     if (cx->status != OCT_OK) return false;
     for (int i = 0; i < n; i++) {
@@ -88,9 +88,9 @@ bool oct_passable(const oct_context *cx, oct_tensor *const *inputs, int n)
     return true;
 }
 
-bool oct_ready(oct_context *cx, oct_tensor *const *inputs, int n)
+bool oct_inputs_ok(oct_context *cx, oct_tensor *const *inputs, int n)
 {
-    bool ready = oct_passable(cx, inputs, n);
+    bool ready = oct_inputs_present(cx, inputs, n);
     for (int i = 0; ready && i < n && oct_lifetimes_apply(cx); i++)
         ready = oct_lifetimes_readable(cx, inputs[i]);
     return ready;
@@ -127,11 +127,11 @@ oct_tensor *oct_tensor_new(oct_context *cx, oct_dtype dtype, oct_shape shape)
         return oct_context_fail(cx, OCT_RESOURCE, "a tensor of shape %s does not fit into memory",
                                 oct_shape_text(&shape, text));
     }
-    if (cx->most_numbers > 0 && numel > cx->most_numbers) {
+    if (cx->max_numel > 0 && numel > cx->max_numel) {
         char text[96];
         return oct_context_fail(cx, OCT_DATA,
                                 "it makes a tensor of shape %s, more than %lld numbers",
-                                oct_shape_text(&shape, text), (long long)cx->most_numbers);
+                                oct_shape_text(&shape, text), (long long)cx->max_numel);
     }
     int64_t id = -1;
     void *data = oct_lifetimes_apply(cx) ? oct_lifetimes_take(cx, bytes, &id) : oct_save(cx, bytes);
@@ -147,7 +147,7 @@ bool oct_op_args_equal(const oct_op_args *a, const oct_op_args *b)
 bool oct_call_site(oct_context *cx, const char *op, const oct_op_args *args, oct_tensor *const *x,
                    int n, oct_tensor **y)
 {
-    if (cx->leaf_depth > 0 || !oct_passable(cx, x, n)) return false;
+    if (cx->atomic_depth > 0 || !oct_inputs_present(cx, x, n)) return false;
     oct_interceptor *root = cx->interceptor;
     *y = NULL;
     if (root && root->call(root, cx, NULL, op, args, x, n, y)) return true;
@@ -155,9 +155,10 @@ bool oct_call_site(oct_context *cx, const char *op, const oct_op_args *args, oct
     return false;
 }
 
-void oct_announce(oct_context *cx, const char *op, oct_tensor *const *inputs, int n, oct_tensor *y)
+void oct_record_no_grad(oct_context *cx, const char *op, oct_tensor *const *inputs, int n,
+                        oct_tensor *y)
 {
-    if (!y || cx->leaf_depth > 0) return;
+    if (!y || cx->atomic_depth > 0) return;
     if (cx->trace) oct_trace_add(cx, NULL, op, inputs, n, y, NULL);
     if (oct_lifetimes_apply(cx)) oct_lifetimes_done(cx, NULL, op, inputs, n, y);
 }
@@ -165,11 +166,11 @@ void oct_announce(oct_context *cx, const char *op, oct_tensor *const *inputs, in
 oct_node *oct_record(oct_context *cx, const char *op, void (*backward)(oct_context *, oct_node *),
                      oct_tensor *const *inputs, int n, bool params, oct_tensor *y)
 {
-    if (!y || !oct_ready(cx, inputs, n)) return NULL;
+    if (!y || !oct_inputs_ok(cx, inputs, n)) return NULL;
     if (n > OCT_MAX_INPUTS)
         return oct_context_fail(cx, OCT_DEFECT, "%s has %d inputs; an op takes at most %d", op, n,
                                 OCT_MAX_INPUTS);
-    oct_announce(cx, op, inputs, n, y);
+    oct_record_no_grad(cx, op, inputs, n, y);
     bool needed = params;
     for (int i = 0; i < n; i++)
         needed |= inputs[i]->needs_grad;
@@ -229,7 +230,7 @@ void oct_give_grad(oct_context *cx, oct_tensor *x, float *grad)
     oct_arena_give(cx->arena, grad);
 }
 
-float *oct_grad_open(oct_context *cx, oct_tensor *x, bool *add)
+float *oct_grad_buffer(oct_context *cx, oct_tensor *x, bool *add)
 {
     *add = x->grad != NULL;
     if (!x->needs_grad || cx->status != OCT_OK) return NULL;
@@ -241,7 +242,7 @@ float *oct_grad_open(oct_context *cx, oct_tensor *x, bool *add)
 static void share_grad(oct_context *cx, oct_tensor *x, const float *grad)
 {
     bool sum;
-    float *to = oct_grad_open(cx, x, &sum);
+    float *to = oct_grad_buffer(cx, x, &sum);
     if (!to) return;
     int64_t samples = oct_samples(x), n = samples ? oct_numel(x) / samples : 0;
 #pragma omp parallel for schedule(static)
@@ -284,7 +285,7 @@ static void too_many_gradients(oct_context *cx, const oct_param *param)
                      param->name);
 }
 
-bool oct_param_open(oct_context *cx, const oct_param *param)
+bool oct_param_takes_grads(oct_context *cx, const oct_param *param)
 {
     if (cx->status != OCT_OK) return false;
     if (!param->parts)
@@ -300,7 +301,7 @@ bool oct_param_open(oct_context *cx, const oct_param *param)
 
 float *oct_leaf_grads_begin(oct_context *cx, oct_param *param)
 {
-    if (!oct_param_open(cx, param)) return NULL;
+    if (!oct_param_takes_grads(cx, param)) return NULL;
     if (param->rows) return param->rows;
     float *rows = oct_scratch(cx, row_bytes(cx, param));
     if (!rows) return NULL;
@@ -371,7 +372,7 @@ oct_status oct_backward(oct_context *cx, oct_tensor *loss)
         if (cx->status == OCT_OK && (y->grad || y == loss)) node->backward(cx, node);
         oct_arena_give(cx->arena, oct_take_grad(y));
         /* Nodes before this one know nothing that was made after it. */
-        if (cx->spends) oct_arena_rewind(cx->arena, node->mark);
+        if (cx->release_on_backward) oct_arena_rewind(cx->arena, node->mark);
     }
     cx->module = NULL;
     cx->last = NULL;

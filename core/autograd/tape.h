@@ -41,7 +41,7 @@ struct oct_context {
     oct_leaves leaves;            /* of this step; leaves.local covers the batch at hand */
     const oct_collective *group;  /* never NULL */
     bool record;                  /* keep a tape */
-    bool spends;                  /* backward gives back what the forward made while it goes, so */
+    bool release_on_backward;     /* backward gives back what the forward made while it goes, so */
                                   /* tensors that ops made may not be read after it; set by who */
                                   /* begins steps, kept over them */
     oct_numerics numerics;        /* of the backward of quantized layers */
@@ -50,11 +50,11 @@ struct oct_context {
     oct_lifetimes *lifetimes;     /* without a tape: frees what is read no more; or NULL */
     oct_op_args args;             /* of the functional op at hand, for the trace */
     oct_interceptor *interceptor; /* of the prepared root that runs, or NULL */
-    int leaf_depth;               /* > 0 inside a leaf module: what it calls is no call site */
+    int atomic_depth;             /* > 0 inside a leaf module: what it calls is no call site */
     oct_module *module;           /* innermost module being called; names the place in messages */
     oct_module *hook;             /* whose hooks run, or NULL: what they call are call sites too */
     oct_param *open;              /* parameters whose leaf gradients await their fold */
-    int64_t most_numbers;         /* that a new tensor may have; 0: as many as there is room for */
+    int64_t max_numel;            /* that a new tensor may have; 0: as many as there is room for */
 };
 
 oct_status oct_context_create(oct_context **cx, const oct_collective *group) OCT_NODISCARD;
@@ -76,9 +76,9 @@ void *oct_context_fail(oct_context *cx, oct_status code, const char *format, ...
 void *oct_context_adopt(oct_context *cx, oct_status status);
 
 /* True when the context is well and all n inputs are there: the first line of every op. */
-bool oct_ready(oct_context *cx, oct_tensor *const *inputs, int n);
+bool oct_inputs_ok(oct_context *cx, oct_tensor *const *inputs, int n);
 /* The same for who hands the inputs on and reads none of them itself: they may be freed already. */
-bool oct_passable(const oct_context *cx, oct_tensor *const *inputs, int n);
+bool oct_inputs_present(const oct_context *cx, oct_tensor *const *inputs, int n);
 
 /* A tensor in the arena, data not initialised. NULL on failure (sticky). */
 oct_tensor *oct_tensor_new(oct_context *cx, oct_dtype dtype, oct_shape shape);
@@ -93,7 +93,8 @@ oct_node *oct_record(oct_context *cx, const char *op, void (*backward)(oct_conte
                      oct_tensor *const *inputs, int n, bool params, oct_tensor *y);
 
 /* The same of what no gradient flows through: a node of the trace, none of the tape. */
-void oct_announce(oct_context *cx, const char *op, oct_tensor *const *inputs, int n, oct_tensor *y);
+void oct_record_no_grad(oct_context *cx, const char *op, oct_tensor *const *inputs, int n,
+                        oct_tensor *y);
 
 /* Scratch for the time of one op. Sticky failure and NULL when there is no memory. */
 void *oct_scratch(oct_context *cx, size_t bytes);
@@ -109,7 +110,7 @@ void oct_give_grad(oct_context *cx, oct_tensor *x, float *grad);
 void oct_give_grad_to_both(oct_context *cx, oct_tensor *a, oct_tensor *b, float *grad);
 /* x's gradient buffer to work into directly: the one it has, to be added to (*add), or a new one that
  * becomes x's gradient and is not initialised (not *add). NULL when x needs none or on failure. */
-float *oct_grad_open(oct_context *cx, oct_tensor *x, bool *add);
+float *oct_grad_buffer(oct_context *cx, oct_tensor *x, bool *add);
 /* Takes the output's gradient away from the node to change it in place. */
 float *oct_take_grad(oct_tensor *y);
 
@@ -131,7 +132,7 @@ void oct_leaf_grads_end(oct_context *cx, oct_param *param);
  *     oct_leaf_stream stream;
  *     oct_leaf_stream_begin(cx, &stream, weight, leaves, turn);
  *     for (int64_t first = 0, end; oct_leaf_stream_next(cx, &stream, &first, &end);)
- *         parallel for twigs i in [first, end): write or add to oct_leaf_stream_twig(cx, &stream, i).row
+ *         parallel for twigs i in [first, end): write or add to oct_leaf_stream_group(cx, &stream, i).row
  *     oct_leaf_stream_end(cx, &stream);
  *
  * leaves: a power of two, oct_leaf_stream_leaves(cx, most) of the most that the op takes, so that all
@@ -143,33 +144,33 @@ void oct_leaf_grads_end(oct_context *cx, oct_param *param);
  * parameter's once the sum is done (elementwise moves only; NULL: the parameter's own layout); every use
  * of a parameter in a step has the same one. next ends when the context has failed; end comes in any
  * case. */
-typedef struct oct_leaf_turn {
-    void (*turn)(const struct oct_leaf_turn *turn, const float *row, float *value);
+typedef struct oct_leaf_layout {
+    void (*turn)(const struct oct_leaf_layout *turn, const float *row, float *value);
     int64_t groups, depth, outs; /* for the function */
-} oct_leaf_turn;
+} oct_leaf_layout;
 
 typedef struct oct_leaf_stream {
     oct_param *param;
-    const oct_leaf_turn *turn;
+    const oct_leaf_layout *turn;
     int64_t leaves;                /* of a twig, at most */
-    int64_t num_twigs;             /* of this rank */
+    int64_t num_leaf_groups;       /* of this rank */
     int64_t first, end;            /* twigs at hand */
     float *all;                    /* rows of all leaves, or NULL: */
     struct oct_leaf_pending *some; /* those at hand and the sums that wait */
 } oct_leaf_stream;
 
-typedef struct oct_leaf_twig {
+typedef struct oct_leaf_group {
     int64_t first, end; /* local leaves */
     float *row;
     bool add;
-} oct_leaf_twig;
+} oct_leaf_group;
 
 int64_t oct_leaf_stream_leaves(const oct_context *cx, int64_t most);
 void oct_leaf_stream_begin(oct_context *cx, oct_leaf_stream *stream, oct_param *param,
-                           int64_t leaves, const oct_leaf_turn *turn);
+                           int64_t leaves, const oct_leaf_layout *turn);
 bool oct_leaf_stream_next(oct_context *cx, oct_leaf_stream *stream, int64_t *first, int64_t *end);
-oct_leaf_twig oct_leaf_stream_twig(const oct_context *cx, const oct_leaf_stream *stream,
-                                   int64_t twig);
+oct_leaf_group oct_leaf_stream_group(const oct_context *cx, const oct_leaf_stream *stream,
+                                     int64_t twig);
 void oct_leaf_stream_end(oct_context *cx, oct_leaf_stream *stream);
 
 /* total (n) = the sum over all leaves of all ranks of rows (leaves.local, n), which are folded in

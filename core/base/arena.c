@@ -99,7 +99,7 @@ static oct_status add_chunk(oct_arena *arena, size_t size)
         oct_free(&added);
         return status;
     }
-    oct_mem_dense(added->data, size);
+    oct_mem_advise_huge_pages(added->data, size);
     added->size = size;
     added->start = arena->position;
     added->previous = arena->top;

@@ -24,13 +24,13 @@ oct_leaves oct_leaves_split(int64_t samples, int64_t leaf, int rank, int size)
 
 int64_t oct_leaves_first_sample(const oct_leaves *leaves)
 {
-    return oct_smaller(leaves->first * leaves->leaf, leaves->samples);
+    return oct_min_i64(leaves->first * leaves->leaf, leaves->samples);
 }
 
 int64_t oct_leaf_samples(const oct_leaves *leaves, int64_t first, int64_t end)
 {
-    return oct_smaller((leaves->first + end) * leaves->leaf, leaves->samples) -
-           oct_smaller((leaves->first + first) * leaves->leaf, leaves->samples);
+    return oct_min_i64((leaves->first + end) * leaves->leaf, leaves->samples) -
+           oct_min_i64((leaves->first + first) * leaves->leaf, leaves->samples);
 }
 
 int64_t oct_leaves_local_samples(const oct_leaves *leaves)
@@ -45,7 +45,7 @@ int64_t oct_leaf_begin(const oct_leaves *leaves, int64_t i)
 
 int64_t oct_leaf_size(const oct_leaves *leaves, int64_t i)
 {
-    return oct_smaller(leaves->leaf, leaves->samples - (leaves->first + i) * leaves->leaf);
+    return oct_min_i64(leaves->leaf, leaves->samples - (leaves->first + i) * leaves->leaf);
 }
 
 /* Whether the aligned node [first, first + span) cut at `count` lies within leaves that end at
@@ -116,12 +116,12 @@ static int fold(const element *e, const oct_leaves *leaves, char *rows, int64_t 
     int num_parts = oct_leaves_parts(leaves, parts);
     size_t row_bytes = (size_t)n * e->bytes;
     for (int64_t c = 0; c < n; c += COLUMNS) {
-        int64_t columns = oct_smaller(COLUMNS, n - c);
+        int64_t columns = oct_min_i64(COLUMNS, n - c);
         char *block = rows + (size_t)c * e->bytes;
         for (int p = 0; p < num_parts; p++) {
             int64_t row = parts[p].first - leaves->first;
             char *part = block + (size_t)row * row_bytes, *home = block + (size_t)p * row_bytes;
-            fold_part(e, oct_smaller(parts[p].span, leaves->local - row), part, row_bytes, columns);
+            fold_part(e, oct_min_i64(parts[p].span, leaves->local - row), part, row_bytes, columns);
             if (part != home) memcpy(home, part, (size_t)columns * e->bytes);
         }
     }

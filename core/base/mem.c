@@ -116,7 +116,7 @@ oct_status oct_alloc(void *block, size_t count, size_t size)
     return OCT_OK;
 }
 
-oct_status oct_mem_room(size_t bytes)
+oct_status oct_mem_check_available(size_t bytes)
 {
     void *room = told_to_fail() ? MAP_FAILED
                                 : mmap(NULL, bytes, PROT_READ | PROT_WRITE,
@@ -137,7 +137,7 @@ void oct_mem_trim(void)
 }
 
 /* Of its whole large pages alone: what else lies in the same page is not asked about. */
-void oct_mem_dense(void *block, size_t bytes)
+void oct_mem_advise_huge_pages(void *block, size_t bytes)
 {
 #ifdef MADV_HUGEPAGE
     const uintptr_t first = ((uintptr_t)block + LARGE_PAGE - 1) / LARGE_PAGE * LARGE_PAGE;

@@ -12,13 +12,13 @@ oct_status oct_alloc(void *block, size_t count, size_t size) OCT_NODISCARD; /* b
 void oct_free(void *block); /* block: T ** */
 /* OCT_RESOURCE unless so many bytes could be had at this moment; takes none. For what is asked of
  * libraries that fall over where memory runs out. */
-oct_status oct_mem_room(size_t bytes) OCT_NODISCARD;
+oct_status oct_mem_check_available(size_t bytes) OCT_NODISCARD;
 /* Gives memory that is free back to the system, where the allocator would rather keep it: after much was
  * freed that will not be asked for again. */
 void oct_mem_trim(void);
 /* Advice about a fresh block of so many bytes: all of it will be used, often. Where the system has
  * larger pages, it may take them. */
-void oct_mem_dense(void *block, size_t bytes); /* block: T * */
+void oct_mem_advise_huge_pages(void *block, size_t bytes); /* block: T * */
 oct_status oct_strdup(char **copy, const char *text) OCT_NODISCARD;
 oct_status oct_format(char **text, const char *format, ...) OCT_NODISCARD OCT_PRINTF(2, 3);
 

@@ -32,9 +32,9 @@ oct_status oct_registry_add(oct_registry *r, const void *item)
     if (there == item) return OCT_OK;
     OCT_CHECK(!there, OCT_USAGE, "there is %s '%s' already; give yours another name", r->what,
               name_of(item));
-    OCT_CHECK(r->num_added < OCT_REGISTRY_MOST_ADDED, OCT_USAGE,
+    OCT_CHECK(r->num_added < OCT_REGISTRY_ADDED_MAX, OCT_USAGE,
               "%s '%s' is one too many; plug-ins can add %d", r->what, name_of(item),
-              OCT_REGISTRY_MOST_ADDED);
+              OCT_REGISTRY_ADDED_MAX);
     r->added[r->num_added++] = item;
     return OCT_OK;
 }

@@ -4,13 +4,13 @@
 
 #include "core/base/status.h"
 
-enum { OCT_REGISTRY_MOST_ADDED = 64 };
+enum { OCT_REGISTRY_ADDED_MAX = 64 };
 
 typedef struct oct_registry {
     const char *what; /* "a model": for messages */
     const void *const *listed;
     size_t num_listed, num_added;
-    const void *added[OCT_REGISTRY_MOST_ADDED];
+    const void *added[OCT_REGISTRY_ADDED_MAX];
 } oct_registry;
 
 size_t oct_registry_count(const oct_registry *r);

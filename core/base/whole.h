@@ -3,12 +3,12 @@
 
 #include <stdint.h>
 
-static inline int64_t oct_smaller(int64_t a, int64_t b)
+static inline int64_t oct_min_i64(int64_t a, int64_t b)
 {
     return a < b ? a : b;
 }
 
-static inline int64_t oct_larger(int64_t a, int64_t b)
+static inline int64_t oct_max_i64(int64_t a, int64_t b)
 {
     return a > b ? a : b;
 }

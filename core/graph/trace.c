@@ -86,7 +86,7 @@ static oct_status add_node(oct_trace *trace, oct_module *place, oct_module *modu
 void oct_trace_add(oct_context *cx, oct_module *module, const char *op, oct_tensor *const *inputs,
                    int n, oct_tensor *output, const oct_tensor *given)
 {
-    if (!output || !oct_ready(cx, inputs, n)) return;
+    if (!output || !oct_inputs_ok(cx, inputs, n)) return;
     oct_module *place = module ? module : cx->module;
     oct_context_adopt(cx, add_node(cx->trace, place, module, op, &cx->args, inputs, n, output));
     cx->args = (oct_op_args){0};

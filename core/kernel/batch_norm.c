@@ -21,7 +21,7 @@ typedef float floats __attribute__((vector_size(LANES * 4), aligned(4), may_alia
 
 static int64_t block_rows(int64_t channels)
 {
-    return oct_larger(1, BLOCK_BYTES / (channels * (int64_t)sizeof(float)));
+    return oct_max_i64(1, BLOCK_BYTES / (channels * (int64_t)sizeof(float)));
 }
 
 #define WIDEN(x) __builtin_convertvector(*(const floats *)(x), doubles)
@@ -140,7 +140,7 @@ static void add_by_blocks(bn_rows v, void (*add_block)(bn_rows v))
     memset(v.sum, 0, (size_t)v.channels * sizeof(double));
     memset(v.product, 0, (size_t)v.channels * sizeof(double));
     for (; left > 0; left -= v.rows) {
-        v.rows = oct_smaller(block, left);
+        v.rows = oct_min_i64(block, left);
         add_block(v);
         v.x += v.rows * v.channels;
         if (v.grad) v.grad += v.rows * v.channels;

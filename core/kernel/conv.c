@@ -1,13 +1,13 @@
 /* Convolution forward, and backward to data as a convolution of its own: products of rows that lie in x
  * (or in the rows of the gradient) with packed weights, by the classes of positions that
- * core/product/window.h finds. */
+ * core/product/conv_window.h finds. */
 #include "core/kernel/conv.h"
 
 #include "core/base/cpu.h"
 #include "core/base/whole.h"
 #include "core/kernel/conv_impl.h"
 #include "core/kernel/depthwise.h"
-#include "core/kernel/turn.h"
+#include "core/kernel/transpose.h"
 
 #include <string.h>
 
@@ -20,7 +20,7 @@ size_t oct_aligned(size_t bytes)
     return (bytes + 63) / 64 * 64;
 }
 
-int64_t oct_words_of(const oct_float_kernel *k, bool pairs, int64_t values)
+int64_t oct_row_words(const oct_float_kernel *k, bool pairs, int64_t values)
 {
     if (!pairs) return values;
     const int64_t count = (values + 1) / 2;
@@ -29,7 +29,7 @@ int64_t oct_words_of(const oct_float_kernel *k, bool pairs, int64_t values)
 
 /* Begins every ready operand; its tables and panels lie behind it. */
 typedef struct conv_ready {
-    oct_window window;
+    oct_conv_window window;
     int64_t panel_bytes, group_bytes;
     const char *packed;
 } conv_ready;
@@ -37,7 +37,7 @@ typedef struct conv_ready {
 /* What forward and backward to data differ in. */
 typedef struct side {
     oct_direction direction;
-    oct_window_layout layout;
+    oct_conv_window_layout layout;
     int64_t columns, taps; /* of a group */
 } side;
 
@@ -54,7 +54,7 @@ static side forward_side(const oct_conv_shape *s)
 
 static side backward_side(const oct_float_kernel *k, oct_numerics numerics, const oct_conv_shape *s)
 {
-    const int64_t words = oct_words_of(k, numerics == OCT_NUMERICS_BF16, s->out_c / s->groups);
+    const int64_t words = oct_row_words(k, numerics == OCT_NUMERICS_BF16, s->out_c / s->groups);
     return (side){.direction = OCT_BACKWARD,
                   .layout = {.pixel_bytes = words * s->groups * 4,
                              .tap_words = words,
@@ -101,18 +101,18 @@ static void multiply(oct_product_fn *product, const oct_conv_shape *s, const sid
                      bool add, float *acc)
 {
     const conv_ready *r = ready;
-    const oct_window *w = &r->window;
+    const oct_conv_window *w = &r->window;
     const int64_t stride = d->layout.acc_stride;
     for (int64_t n = 0; n < samples; n += w->period) {
-        const int64_t now = oct_smaller(w->period, samples - n);
-        for (const oct_window_block *b = w->blocks; b < w->blocks + w->num_blocks; b++) {
+        const int64_t now = oct_min_i64(w->period, samples - n);
+        for (const oct_conv_window_block *b = w->blocks; b < w->blocks + w->num_blocks; b++) {
             float *to = acc + (n * w->positions + b->position) * stride;
             const int64_t positions = b->positions / w->period * now;
             for (int64_t i = 0; start && i < positions; i++)
                 memcpy(to + i * stride, start, (size_t)stride * sizeof *start);
             for (int64_t c = b->first_class; c < b->first_class + b->classes; c++) {
-                oct_product p = oct_window_product(w, &w->classes[c], now,
-                                                   (const char *)x + n * w->x_bytes, to);
+                oct_product p = oct_conv_window_product(w, &w->classes[c], now,
+                                                        (const char *)x + n * w->x_bytes, to);
                 p.panel_bytes = r->panel_bytes;
                 p.n = d->columns;
                 p.add = add || start;
@@ -146,9 +146,9 @@ void oct_conv_forward_ready(const oct_float_kernel *k, const oct_conv_shape *s, 
     float *panel = (float *)(void *)ready_begin(k, s, &d, ready);
     for (int64_t g = 0; g < s->groups; g++, weight += d.columns * depth) {
         for (int64_t c = 0; c < d.columns; c += tile, panel += depth * tile) {
-            const int64_t columns = oct_smaller(tile, d.columns - c);
+            const int64_t columns = oct_min_i64(tile, d.columns - c);
             if (columns < tile) memset(panel, 0, (size_t)(depth * tile) * sizeof *panel);
-            oct_turn_f32(columns, depth, weight + c * depth, depth, panel, tile);
+            oct_transpose_f32(columns, depth, weight + c * depth, depth, panel, tile);
         }
     }
 }
@@ -238,7 +238,7 @@ void oct_conv_grad_rows(const oct_float_kernel *k, oct_numerics numerics, const 
         round_rows(rows, s->out_c, grad_y, factor, out);
         return;
     }
-    const int64_t bytes = oct_words_of(k, true, outs) * 4;
+    const int64_t bytes = oct_row_words(k, true, outs) * 4;
     char *to = out;
     for (int64_t r = 0; r < rows; r++, grad_y += s->out_c) {
         for (int64_t g = 0; g < s->groups; g++, to += bytes)
@@ -278,10 +278,10 @@ static void pack_pairs(const oct_float_kernel *k, const weights *w, int64_t at, 
         read_halves(w, at, columns, first);
         read_halves(w, at + depth, o + 1 < outs ? columns : 0, second);
         char *to = tile;
-        tile = oct_store_pairs(k, first, second, to);
+        tile = oct_store_pair_tile(k, first, second, to);
         for (int64_t c = k->col_tile; c < columns; c += k->col_tile) {
             to += panel_bytes;
-            oct_store_pairs(k, first + c, second + c, to);
+            oct_store_pair_tile(k, first + c, second + c, to);
         }
     }
 }
@@ -326,7 +326,7 @@ void oct_conv_backward_data_ready(const oct_float_kernel *k, oct_numerics numeri
     char *panel = ready_begin(k, s, &d, ready);
     for (int64_t g = 0; g < s->groups; g++) {
         for (int64_t c = 0; c < d.columns; c += OCT_PACKED_COLUMNS) {
-            const int64_t columns = oct_smaller(OCT_PACKED_COLUMNS, d.columns - c);
+            const int64_t columns = oct_min_i64(OCT_PACKED_COLUMNS, d.columns - c);
             for (int64_t t = 0; t < d.taps; t++) {
                 const int64_t at = g * outs * depth + t * d.columns + c;
                 if (numerics == OCT_NUMERICS_BF16)

@@ -61,7 +61,7 @@ typedef struct oct_conv_input {
 /* grad_weight[k][o] = or += factor[o] * sum over the samples in order; factor NULL: 1. Not `add` gives
  * the bits of adding to zeros, so -0 becomes 0; what lies there is not read. The layout is TURNED: for
  * each group (depth, O/groups), with depth = (kh, kw, I/groups) in this order: outputs are the columns of
- * the product. oct_conv_turn puts a finished sum into the layout of the weights.
+ * the product. oct_conv_weight_transpose puts a finished sum into the layout of the weights.
  *
  * A call has one leaf of up to `leaf` samples, or several full ones of which the last may be short, up to
  * as many as _leaves tells (a power of two; 1 where nothing is gained). Their sums are joined by the
@@ -77,7 +77,8 @@ void oct_conv_backward_weight(const oct_float_kernel *k, oct_numerics numerics,
                               const void *grad, const oct_conv_input *x, const float *factor,
                               float *turned, bool add, void *scratch);
 /* turned (groups, depth, outs) to weight (groups, outs, depth). */
-void oct_conv_turn(int64_t groups, int64_t depth, int64_t outs, const float *turned, float *weight);
+void oct_conv_weight_transpose(int64_t groups, int64_t depth, int64_t outs, const float *turned,
+                               float *weight);
 
 /* grad_bias (channels) += sum over rows of grad_y (rows, channels), in order. */
 void oct_bias_backward(int64_t rows, int64_t channels, const float *grad_y, float *grad_bias);

@@ -3,7 +3,7 @@
 
 #include "core/kernel/bf16.h"
 #include "core/kernel/conv.h"
-#include "core/product/window.h"
+#include "core/product/conv_window.h"
 
 enum {
     OCT_MAX_COL_TILE = 16,
@@ -15,14 +15,14 @@ enum {
 size_t oct_aligned(size_t bytes); /* to the next 64 */
 
 /* Words that so many values of a row take; bfloat16 ones come in pairs. */
-int64_t oct_words_of(const oct_float_kernel *k, bool pairs, int64_t values);
+int64_t oct_row_words(const oct_float_kernel *k, bool pairs, int64_t values);
 
 /* The tile (or two, see float_kernel.h) of a pair of rows of bfloat16, each in the lower half of a word;
  * returns where the next one goes. */
-static inline __attribute__((always_inline)) char *oct_store_pairs(const oct_float_kernel *k,
-                                                                   const uint32_t *first,
-                                                                   const uint32_t *second,
-                                                                   char *tile)
+static inline __attribute__((always_inline)) char *oct_store_pair_tile(const oct_float_kernel *k,
+                                                                       const uint32_t *first,
+                                                                       const uint32_t *second,
+                                                                       char *tile)
 {
     if (k->native_bf16) {
         uint32_t words[OCT_MAX_COL_TILE]; /* a native tile has so many columns */

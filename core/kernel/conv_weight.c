@@ -14,7 +14,7 @@
 #include "core/base/whole.h"
 #include "core/kernel/conv_weight_impl.h"
 #include "core/kernel/depthwise.h"
-#include "core/kernel/turn.h"
+#include "core/kernel/transpose.h"
 
 #include <string.h>
 
@@ -23,7 +23,7 @@ enum {
     CHUNK_SUMS = 32768, /* sums that are finished together: they stay in the second-level cache */
     TWIG_SUMS = 16384,  /* the same of each leaf that is worked beside others */
     TWIG_WORDS = 256,   /* of a row, of such leaves together */
-    MOST_LEAVES = 1 << OCT_TWIG_LEVELS,
+    MOST_LEAVES = 1 << OCT_LEAF_GROUP_LEVELS,
     CHUNK_ROWS = 24, /* a whole number of the microkernel's blocks */
     MOST_CHUNKS = 10,
     MERGED_POSITIONS = 256, /* odd planes with fewer are put in one line where there is one tap */
@@ -63,11 +63,11 @@ static oct_weight_plan plan_of(const oct_float_kernel *k, oct_numerics numerics,
     p.pairs = p.grad_pairs && !wide;
     p.ins = s->in_c / s->groups;
     p.outs = s->out_c / s->groups;
-    p.line_words = oct_words_of(k, p.pairs, s->out_w);
+    p.line_words = oct_row_words(k, p.pairs, s->out_w);
 
-    const int64_t lines = oct_larger(BLOCK_WORDS / oct_larger(p.line_words, 1), 1);
-    p.block_samples = oct_larger(oct_smaller(lines / s->out_h, p.samples), 1);
-    p.block_lines = oct_smaller(lines, s->out_h);
+    const int64_t lines = oct_max_i64(BLOCK_WORDS / oct_max_i64(p.line_words, 1), 1);
+    p.block_samples = oct_max_i64(oct_min_i64(lines / s->out_h, p.samples), 1);
+    p.block_lines = oct_min_i64(lines, s->out_h);
     p.blocks = (p.samples + p.block_samples - 1) / p.block_samples *
                ((s->out_h + p.block_lines - 1) / p.block_lines);
 
@@ -75,7 +75,7 @@ static oct_weight_plan plan_of(const oct_float_kernel *k, oct_numerics numerics,
     const int64_t shifts = (s->kernel_w - 1) / s->stride;
     const int64_t values = p.line_words * (p.pairs && !swapped ? 2 : 1);
     p.element = p.pairs && !swapped ? 2 : 4;
-    p.phases = oct_smaller(s->stride, s->kernel_w);
+    p.phases = oct_min_i64(s->stride, s->kernel_w);
     p.copies = swapped && shifts > 0 ? 2 : 1;
     p.pitch = values + (swapped ? (shifts + 1) / 2 * 2 : shifts);
     p.line = p.copies * p.phases * p.pitch;
@@ -92,7 +92,7 @@ static oct_weight_plan plan_of(const oct_float_kernel *k, oct_numerics numerics,
 static int64_t chunk_of(const oct_weight_plan *p, int64_t leaves)
 {
     const int64_t chunks = (leaves > 1 ? TWIG_SUMS : CHUNK_SUMS) / (p->outs * CHUNK_ROWS);
-    return oct_larger(oct_smaller(chunks, MOST_CHUNKS), 1) * CHUNK_ROWS;
+    return oct_max_i64(oct_min_i64(chunks, MOST_CHUNKS), 1) * CHUNK_ROWS;
 }
 
 static void *carve(size_t *at, void *scratch, size_t bytes)
@@ -103,7 +103,8 @@ static void *carve(size_t *at, void *scratch, size_t bytes)
 }
 
 /* For so many leaves with this plan, or a smaller one. scratch NULL: only the size. */
-static size_t room_of(const oct_weight_plan *p, int64_t leaves, void *scratch, oct_weight_room *r)
+static size_t room_of(const oct_weight_plan *p, int64_t leaves, void *scratch,
+                      oct_weight_scratch *r)
 {
     size_t at = 0;
     const int64_t depth = oct_conv_depth(&p->s); /* fewer samples never need more room */
@@ -111,13 +112,13 @@ static size_t room_of(const oct_weight_plan *p, int64_t leaves, void *scratch, o
     r->num_runs = p->block_samples * p->block_lines;
     r->planes_bytes = oct_aligned((size_t)(p->ins * p->plane * p->element));
     r->panels_bytes = oct_aligned((size_t)(p->panels * p->panel_bytes));
-    const int64_t rows = p->blocks > 1 ? depth : oct_smaller(r->chunk, depth);
+    const int64_t rows = p->blocks > 1 ? depth : oct_min_i64(r->chunk, depth);
     const size_t sums = oct_aligned((size_t)(rows * p->outs) * sizeof(float));
     r->planes = carve(&at, scratch, (size_t)leaves * r->planes_bytes);
     r->panels = carve(&at, scratch, (size_t)leaves * r->panels_bytes);
     r->runs = carve(&at, scratch, (size_t)((leaves > 1 ? 2 : 1) * r->num_runs) * sizeof(oct_run));
     r->sums = carve(&at, scratch, sums);
-    for (int i = 0; i < OCT_TWIG_LEVELS && leaves > 1; i++)
+    for (int i = 0; i < OCT_LEAF_GROUP_LEVELS && leaves > 1; i++)
         r->waiting[i] = carve(&at, scratch, sums);
     r->rows = carve(&at, scratch, (size_t)r->chunk * sizeof(oct_row));
     r->values = carve(&at, scratch, (size_t)OCT_STRIP * OCT_STRIP_CHANNELS * sizeof(float));
@@ -126,9 +127,9 @@ static size_t room_of(const oct_weight_plan *p, int64_t leaves, void *scratch, o
 }
 
 /* With the planes and panels of leaf i. */
-static oct_weight_room room_for_leaf(const oct_weight_room *all, int64_t i)
+static oct_weight_scratch room_for_leaf(const oct_weight_scratch *all, int64_t i)
 {
-    oct_weight_room r = *all;
+    oct_weight_scratch r = *all;
     r.planes += (size_t)i * r.planes_bytes;
     r.panels += (size_t)i * r.panels_bytes;
     return r;
@@ -146,10 +147,10 @@ static void lines_inside(const oct_weight_plan *p, const oct_weight_block *b, in
 {
     const oct_conv_shape *s = &p->s;
     const int64_t above = s->padding - ky, below = s->in_h - 1 + above;
-    const int64_t first = oct_larger(above > 0 ? (above + s->stride - 1) / s->stride : 0, b->line);
-    const int64_t end = oct_smaller(below < 0 ? 0 : below / s->stride + 1, b->line + b->lines);
+    const int64_t first = oct_max_i64(above > 0 ? (above + s->stride - 1) / s->stride : 0, b->line);
+    const int64_t end = oct_min_i64(below < 0 ? 0 : below / s->stride + 1, b->line + b->lines);
     *line = first - b->line;
-    *lines = oct_larger(end - first, 0);
+    *lines = oct_max_i64(end - first, 0);
 }
 
 /* The next kernel rows after those in c; false at the end. */
@@ -242,7 +243,7 @@ static void write_sums(int64_t rows, int64_t n, const float *from, const float *
     }
 }
 
-static oct_product product_of(const oct_weight_plan *p, const oct_weight_room *r, bool add)
+static oct_product product_of(const oct_weight_plan *p, const oct_weight_scratch *r, bool add)
 {
     return (oct_product){.x = r->planes,
                          .rows = r->rows,
@@ -271,7 +272,7 @@ static void multiply_rows(const oct_weight_plan *p, oct_product *product, float 
 
 /* After the last block sums are done. */
 static void multiply_block(const oct_weight_plan *p, const oct_weight_block *b,
-                           const oct_weight_room *r, const call *c)
+                           const oct_weight_scratch *r, const call *c)
 {
     const int64_t rows = p->s.kernel_w * p->ins;
     oct_product product = product_of(p, r, !b->first);
@@ -279,7 +280,7 @@ static void multiply_block(const oct_weight_plan *p, const oct_weight_block *b,
         product.num_runs = list_runs(p, b, &ky, r->runs);
         for (int64_t at = ky.first * rows; at < ky.end * rows; at += product.m) {
             float *sums = p->blocks > 1 ? r->sums + at * p->outs : r->sums;
-            product.m = oct_smaller(r->chunk, ky.end * rows - at);
+            product.m = oct_min_i64(r->chunk, ky.end * rows - at);
             list_rows(p, at, product.m, r->rows);
             multiply_rows(p, &product, sums);
             if (b->last)
@@ -289,16 +290,16 @@ static void multiply_block(const oct_weight_plan *p, const oct_weight_block *b,
 }
 
 /* One leaf, block by block. */
-static void multiply_leaf(const oct_weight_plan *p, const call *c, const oct_weight_room *r)
+static void multiply_leaf(const oct_weight_plan *p, const call *c, const oct_weight_scratch *r)
 {
     oct_weight_block b = {.first = true};
     for (; b.sample < p->samples; b.sample += b.samples) {
-        b.samples = oct_smaller(p->block_samples, p->samples - b.sample);
+        b.samples = oct_min_i64(p->block_samples, p->samples - b.sample);
         for (b.line = 0; b.line < p->s.out_h; b.line += b.lines) {
-            b.lines = oct_smaller(p->block_lines, p->s.out_h - b.line);
+            b.lines = oct_min_i64(p->block_lines, p->s.out_h - b.line);
             b.last = b.sample + b.samples == p->samples && b.line + b.lines == p->s.out_h;
-            oct_weight_planes(p, &c->x, c->group, &b, r);
-            oct_weight_panels(p, c->grad, c->group, &b, r);
+            oct_weight_pack_planes(p, &c->x, c->group, &b, r);
+            oct_weight_pack_panels(p, c->grad, c->group, &b, r);
             multiply_block(p, &b, r, c);
             b.first = false;
         }
@@ -318,10 +319,11 @@ typedef struct twig_leaf {
 typedef struct twig {
     int64_t leaves;
     twig_leaf full, last;
-    oct_weight_room room;
+    oct_weight_scratch room;
 } twig;
 
-static twig_leaf twig_leaf_of(const oct_weight_plan *p, const oct_weight_room *room, oct_run *runs)
+static twig_leaf twig_leaf_of(const oct_weight_plan *p, const oct_weight_scratch *room,
+                              oct_run *runs)
 {
     OCT_ASSERT(p->blocks == 1);
     OCT_ASSERT((size_t)(p->ins * p->plane * p->element) <= room->planes_bytes);
@@ -353,7 +355,7 @@ static void sum_chunk(const twig *t, int64_t first, int64_t m, const call *c)
     int height = 0;
     for (int64_t i = 0; i < t->leaves; i++) {
         const twig_leaf *l = leaf_of(t, i);
-        const oct_weight_room room = room_for_leaf(&t->room, i);
+        const oct_weight_scratch room = room_for_leaf(&t->room, i);
         const bool adds = i % 2 == 1;
         int joins = oct_tree_joins(i, t->leaves) - adds;
         oct_product product = product_of(&l->plan, &room, false);
@@ -376,17 +378,17 @@ static void multiply_twig(twig *t, const call *c, int64_t grad_bytes, int64_t in
     const int64_t rows = t->full.plan.s.kernel_w * t->full.plan.ins;
     for (int64_t i = 0; i < t->leaves; i++) {
         const twig_leaf *l = leaf_of(t, i);
-        const oct_weight_room room = room_for_leaf(&t->room, i);
+        const oct_weight_scratch room = room_for_leaf(&t->room, i);
         const call own = call_from(c, i * grad_bytes, i * inputs);
-        oct_weight_planes(&l->plan, &own.x, own.group, &l->block, &room);
-        oct_weight_panels(&l->plan, own.grad, own.group, &l->block, &room);
+        oct_weight_pack_planes(&l->plan, &own.x, own.group, &l->block, &room);
+        oct_weight_pack_panels(&l->plan, own.grad, own.group, &l->block, &room);
     }
     t->full.rows = t->last.rows = (kernel_rows){0};
     while (next_runs(&t->full) && next_runs(&t->last)) {
         const kernel_rows *ky = &t->full.rows;
         OCT_ASSERT(ky->end == t->last.rows.end);
         for (int64_t at = ky->first * rows, m; at < ky->end * rows; at += m) {
-            m = oct_smaller(t->room.chunk, ky->end * rows - at);
+            m = oct_min_i64(t->room.chunk, ky->end * rows - at);
             sum_chunk(t, at, m, c);
         }
     }
@@ -412,7 +414,7 @@ size_t oct_conv_backward_weight_scratch_bytes(const oct_float_kernel *k, oct_num
     if (oct_conv_is_depthwise(s)) return oct_depthwise_backward_weight_scratch_bytes(s);
     size_t most = 0;
     for (int wide = 0; wide <= 1; wide++) {
-        oct_weight_room r;
+        oct_weight_scratch r;
         const oct_weight_plan p = plan_of(k, numerics, s, leaf, wide);
         const size_t one = room_of(&p, 1, NULL, &r), all = room_of(&p, leaves, NULL, &r);
         if (most < one) most = one;
@@ -434,8 +436,8 @@ void oct_conv_backward_weight(const oct_float_kernel *k, oct_numerics numerics,
     const int64_t outs = s->out_c / s->groups, sums = oct_conv_depth(s) * outs;
     if (samples == 0 && !add) memset(turned, 0, (size_t)(s->groups * sums) * sizeof *turned);
     const bool wide = x->codes16;
-    const oct_weight_plan p = plan_of(k, numerics, s, oct_smaller(leaf, samples), wide);
-    twig t = {.leaves = oct_larger((samples + leaf - 1) / leaf, 1)};
+    const oct_weight_plan p = plan_of(k, numerics, s, oct_min_i64(leaf, samples), wide);
+    twig t = {.leaves = oct_max_i64((samples + leaf - 1) / leaf, 1)};
     room_of(&p, t.leaves, scratch, &t.room);
     if (t.leaves > 1) {
         OCT_ASSERT(t.leaves <= MOST_LEAVES);
@@ -459,9 +461,10 @@ void oct_conv_backward_weight(const oct_float_kernel *k, oct_numerics numerics,
     }
 }
 
-void oct_conv_turn(int64_t groups, int64_t depth, int64_t outs, const float *turned, float *weight)
+void oct_conv_weight_transpose(int64_t groups, int64_t depth, int64_t outs, const float *turned,
+                               float *weight)
 {
     for (int64_t g = 0; g < groups; g++)
-        oct_turn_f32(depth, outs, turned + g * depth * outs, outs, weight + g * depth * outs,
-                     depth);
+        oct_transpose_f32(depth, outs, turned + g * depth * outs, outs, weight + g * depth * outs,
+                          depth);
 }

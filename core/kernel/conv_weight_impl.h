@@ -11,9 +11,9 @@
 #include "core/kernel/conv_impl.h"
 
 enum {
-    OCT_STRIP = 64,          /* positions of a line that are turned at a time */
-    OCT_STRIP_CHANNELS = 16, /* of so many channels */
-    OCT_TWIG_LEVELS = 3,     /* of the tree over leaves that are worked side by side */
+    OCT_STRIP = 64,            /* positions of a line that are turned at a time */
+    OCT_STRIP_CHANNELS = 16,   /* of so many channels */
+    OCT_LEAF_GROUP_LEVELS = 3, /* of the tree over leaves that are worked side by side */
 };
 
 typedef struct oct_weight_plan {
@@ -33,18 +33,18 @@ typedef struct oct_weight_plan {
 } oct_weight_plan;
 
 /* What scratch holds, for one leaf after the other. */
-typedef struct oct_weight_room {
+typedef struct oct_weight_scratch {
     char *planes, *panels;
     size_t planes_bytes, panels_bytes; /* of a leaf */
-    int64_t num_runs;                /* most of a leaf; two lists where there are several leaves */
-    int64_t chunk;                   /* rows that are multiplied at once */
-    float *sums;                     /* of a chunk, or of all rows where there are several blocks */
-    float *waiting[OCT_TWIG_LEVELS]; /* sums of a chunk over subtrees of several leaves */
+    int64_t num_runs; /* most of a leaf; two lists where there are several leaves */
+    int64_t chunk;    /* rows that are multiplied at once */
+    float *sums;      /* of a chunk, or of all rows where there are several blocks */
+    float *waiting[OCT_LEAF_GROUP_LEVELS]; /* sums of a chunk over subtrees of several leaves */
     oct_row *rows;
     oct_run *runs;
     float *values;  /* (OCT_STRIP, OCT_STRIP_CHANNELS), or turned */
     uint8_t *codes; /* turned */
-} oct_weight_room;
+} oct_weight_scratch;
 
 /* A block of positions: lines [line, line + lines) of samples [sample, sample + samples). */
 typedef struct oct_weight_block {
@@ -53,9 +53,9 @@ typedef struct oct_weight_block {
 } oct_weight_block;
 
 /* Planes of a group of x (all samples of the call), as far as the taps of the block see them. */
-void oct_weight_planes(const oct_weight_plan *p, const oct_conv_input *x, int64_t group,
-                       const oct_weight_block *b, const oct_weight_room *r);
+void oct_weight_pack_planes(const oct_weight_plan *p, const oct_conv_input *x, int64_t group,
+                            const oct_weight_block *b, const oct_weight_scratch *r);
 
 /* Panels of a group of the gradient's rows (oct_conv_grad_rows). */
-void oct_weight_panels(const oct_weight_plan *p, const void *grad, int64_t group,
-                       const oct_weight_block *b, const oct_weight_room *r);
+void oct_weight_pack_panels(const oct_weight_plan *p, const void *grad, int64_t group,
+                            const oct_weight_block *b, const oct_weight_scratch *r);

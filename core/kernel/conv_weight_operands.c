@@ -2,7 +2,7 @@
 #include "core/base/cpu.h"
 #include "core/base/whole.h"
 #include "core/kernel/conv_weight_impl.h"
-#include "core/kernel/turn.h"
+#include "core/kernel/transpose.h"
 
 #include <string.h>
 
@@ -97,10 +97,10 @@ static void write_rounded(const oct_weight_plan *p, const float *values, const s
 }
 
 static void turn_codes(const oct_weight_plan *p, const oct_conv_input *x, const strip *t,
-                       const oct_weight_room *r)
+                       const oct_weight_scratch *r)
 {
     const uint8_t *end = x->codes + p->samples * oct_conv_in_numel(&p->s);
-    oct_turn_bytes(t->columns, x->codes + t->at, t->pitch, end, r->codes, OCT_STRIP);
+    oct_transpose_bytes(t->columns, x->codes + t->at, t->pitch, end, r->codes, OCT_STRIP);
     if (p->element == 2) {
         write_halves(t, r->codes, x->zero_point, p->plane);
         return;
@@ -116,18 +116,19 @@ static void turn_codes(const oct_weight_plan *p, const oct_conv_input *x, const 
 }
 
 static void turn_values(const oct_weight_plan *p, const oct_conv_input *x, const strip *t,
-                        const oct_weight_room *r)
+                        const oct_weight_scratch *r)
 {
     if (x->codes16) {
         decode16(t, x->codes16 + t->at, x->zero_point, r->values);
-        oct_turn_f32(t->columns, t->channels, r->values, OCT_STRIP_CHANNELS,
-                     (float *)(void *)t->line + t->column, p->plane);
+        oct_transpose_f32(t->columns, t->channels, r->values, OCT_STRIP_CHANNELS,
+                          (float *)(void *)t->line + t->column, p->plane);
     } else if (p->pairs) {
-        oct_turn_f32(t->columns, t->channels, x->values + t->at, t->pitch, r->values, OCT_STRIP);
+        oct_transpose_f32(t->columns, t->channels, x->values + t->at, t->pitch, r->values,
+                          OCT_STRIP);
         write_rounded(p, r->values, t);
     } else {
-        oct_turn_f32(t->columns, t->channels, x->values + t->at, t->pitch,
-                     (float *)(void *)t->line + t->column, p->plane);
+        oct_transpose_f32(t->columns, t->channels, x->values + t->at, t->pitch,
+                          (float *)(void *)t->line + t->column, p->plane);
     }
 }
 
@@ -152,7 +153,7 @@ static void clear_columns(const oct_weight_plan *p, char *line, int64_t begin, i
 
 /* One line of all planes of a group; at: where the input's line and the group begin. */
 static void turn_line(const oct_weight_plan *p, const oct_conv_input *x, int64_t at, char *line,
-                      const oct_weight_room *r)
+                      const oct_weight_scratch *r)
 {
     const oct_conv_shape *s = &p->s;
     const bool swapped = p->pairs && p->element == 4;
@@ -160,16 +161,16 @@ static void turn_line(const oct_weight_plan *p, const oct_conv_input *x, int64_t
     for (int64_t phase = 0; phase < p->phases; phase++, line += p->pitch * p->element) {
         const int64_t left = s->padding - phase, right = s->in_w - 1 + left;
         const int64_t first = left > 0 ? (left + s->stride - 1) / s->stride : 0;
-        const int64_t begin = oct_smaller(first, p->pitch);
-        const int64_t inside = right < 0 ? 0 : oct_smaller(p->pitch, right / s->stride + 1);
-        const int64_t end = oct_larger(inside, begin);
+        const int64_t begin = oct_min_i64(first, p->pitch);
+        const int64_t inside = right < 0 ? 0 : oct_min_i64(p->pitch, right / s->stride + 1);
+        const int64_t end = oct_max_i64(inside, begin);
         if (!swapped) clear_columns(p, line, 0, begin);
         if (!swapped) clear_columns(p, line, end, p->pitch);
         for (int64_t column = begin; column < end; column += OCT_STRIP) {
             for (int64_t c = 0; c < p->ins; c += OCT_STRIP_CHANNELS) {
-                const strip t = {.channels = oct_smaller(OCT_STRIP_CHANNELS, p->ins - c),
+                const strip t = {.channels = oct_min_i64(OCT_STRIP_CHANNELS, p->ins - c),
                                  .column = column,
-                                 .columns = oct_smaller(OCT_STRIP, end - column),
+                                 .columns = oct_min_i64(OCT_STRIP, end - column),
                                  .at = at + (column * s->stride - left) * s->in_c + c,
                                  .pitch = s->stride * s->in_c,
                                  .line = line + c * p->plane * p->element};
@@ -182,8 +183,8 @@ static void turn_line(const oct_weight_plan *p, const oct_conv_input *x, int64_t
     }
 }
 
-void oct_weight_planes(const oct_weight_plan *p, const oct_conv_input *x, int64_t group,
-                       const oct_weight_block *b, const oct_weight_room *r)
+void oct_weight_pack_planes(const oct_weight_plan *p, const oct_conv_input *x, int64_t group,
+                            const oct_weight_block *b, const oct_weight_scratch *r)
 {
     const oct_conv_shape *s = &p->s;
     const int64_t lines = (b->lines - 1) * s->stride + s->kernel_h;
@@ -288,7 +289,7 @@ static void pack_line(const oct_weight_plan *p, const char *rows, int64_t row_by
 {
     const int64_t tile = p->k->col_tile, step = p->pairs ? OCT_PACKED_COLUMNS : tile;
     for (int64_t c = 0; c < p->outs; c += step, panel += step / tile * p->panel_bytes) {
-        const int64_t count = oct_smaller(step, p->outs - c);
+        const int64_t count = oct_min_i64(step, p->outs - c);
         if (p->pairs && p->k->native_bf16)
             pack_native(p, rows, row_bytes, c, count, panel);
         else if (p->pairs)
@@ -298,11 +299,11 @@ static void pack_line(const oct_weight_plan *p, const char *rows, int64_t row_by
     }
 }
 
-void oct_weight_panels(const oct_weight_plan *p, const void *grad, int64_t group,
-                       const oct_weight_block *b, const oct_weight_room *r)
+void oct_weight_pack_panels(const oct_weight_plan *p, const void *grad, int64_t group,
+                            const oct_weight_block *b, const oct_weight_scratch *r)
 {
     const oct_conv_shape *s = &p->s;
-    const int64_t group_bytes = oct_words_of(p->k, p->grad_pairs, p->outs) * 4;
+    const int64_t group_bytes = oct_row_words(p->k, p->grad_pairs, p->outs) * 4;
     const int64_t row_bytes = s->groups * group_bytes;
     char *to = r->panels;
     for (int64_t n = b->sample; n < b->sample + b->samples; n++) {

@@ -46,7 +46,7 @@ static void plan_lines(strip *p)
 {
     int64_t plane = (p->from_h * p->from_w + p->to_h * p->to_w) * p->channels;
     int64_t line_bytes = plane / p->to_h * (int64_t)sizeof(float);
-    int64_t fitting = oct_larger(1, BLOCK_BYTES / line_bytes);
+    int64_t fitting = oct_max_i64(1, BLOCK_BYTES / line_bytes);
     int64_t blocks = (p->to_h + fitting - 1) / fitting;
     p->max_lines = (p->to_h + blocks - 1) / blocks;
 }
@@ -151,7 +151,7 @@ static void inside(int64_t size, int64_t pad, int64_t spread, int64_t from, int6
                    int64_t *end)
 {
     *begin = pad < 0 ? (-pad + spread - 1) / spread : 0;
-    *end = oct_larger(*begin, oct_smaller(from, (size - 1 - pad + spread) / spread));
+    *end = oct_max_i64(*begin, oct_min_i64(from, (size - 1 - pad + spread) / spread));
 }
 
 /* The strip of up to LANES channels from c on, for the results' lines from `line` on; the sample begins
@@ -159,7 +159,7 @@ static void inside(int64_t size, int64_t pad, int64_t spread, int64_t from, int6
 static void fill(const strip *p, const oct_conv_input *x, int64_t at, int64_t c, int64_t line,
                  int64_t lines, float *to)
 {
-    int64_t count = oct_smaller(LANES, p->channels - c), begin, end;
+    int64_t count = oct_min_i64(LANES, p->channels - c), begin, end;
     inside(p->width, p->pad_w, p->spread, p->from_w, &begin, &end);
     int64_t here = line * p->step / p->spread, behind = (line + lines) * p->step / p->spread;
     int64_t next = at + behind * p->from_w * p->channels + (behind - here) * p->from_w * c;
@@ -398,11 +398,11 @@ static void slide(const strip *p, int64_t samples, const oct_conv_input *x, cons
     clear(p, scratch);
     for (int64_t n = 0; n < samples; n++, y += p->to_h * p->to_w * p->channels) {
         for (int64_t line = 0; line < p->to_h; line += p->max_lines) {
-            int64_t lines = oct_smaller(p->max_lines, p->to_h - line);
+            int64_t lines = oct_min_i64(p->max_lines, p->to_h - line);
             float *rows = y + line * p->to_w * p->channels;
             for (int64_t c = 0; c < p->channels; c += LANES) {
                 windows v = windows_of(p, scratch, lines, rows, c);
-                int64_t count = oct_smaller(LANES, p->channels - c);
+                int64_t count = oct_min_i64(LANES, p->channels - c);
                 float *to = rows + c, first[LANES] = {0};
                 const float *w = weight + c * taps;
                 if (bias) memcpy(first, bias + c, (size_t)count * sizeof(float));
@@ -495,11 +495,11 @@ void oct_depthwise_backward_weight(const oct_conv_shape *s, int64_t samples, con
     memset(sums, 0, (size_t)sums_floats(s) * sizeof *sums);
     for (int64_t n = 0; n < samples; n++, grad += s->out_h * s->out_w * s->out_c) {
         for (int64_t line = 0; line < s->out_h; line += p.max_lines) {
-            int64_t lines = oct_smaller(p.max_lines, s->out_h - line);
+            int64_t lines = oct_min_i64(p.max_lines, s->out_h - line);
             const float *rows = grad + line * s->out_w * s->out_c;
             for (int64_t c = 0; c < s->in_c; c += LANES) {
                 windows v = windows_of(&p, filled, lines, rows, c);
-                int64_t count = oct_smaller(LANES, s->in_c - c);
+                int64_t count = oct_min_i64(LANES, s->in_c - c);
                 fill(&p, x, n * in, c, line, lines, filled);
                 if (count < LANES)
                     take_floats(lines * v.columns, rows + c, s->out_c, count, rows + c, dense,

@@ -36,7 +36,7 @@ static inline void write_columns(float *to, int64_t count, __m256 sum)
 #define PANEL_WORD __m256
 #define PANEL_WEIGHT __m256
 #define PANEL_ZERO() _mm256_setzero_ps()
-#define PANEL_SPREAD(at) _mm256_broadcast_ss((const float *)(const void *)(at))
+#define PANEL_BROADCAST(at) _mm256_broadcast_ss((const float *)(const void *)(at))
 #define PANEL_TILE_AT(at) _mm256_loadu_ps((const float *)(const void *)(at))
 #define PANEL_MADD(sum, word, weight) _mm256_fmadd_ps(word, weight, sum)
 #define PANEL_READ(from, count) read_columns(from, count)

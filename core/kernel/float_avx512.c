@@ -16,7 +16,7 @@
 #define PANEL_WORD __m512
 #define PANEL_WEIGHT __m512
 #define PANEL_ZERO() _mm512_setzero_ps()
-#define PANEL_SPREAD(at) _mm512_set1_ps(*(const float *)(const void *)(at))
+#define PANEL_BROADCAST(at) _mm512_set1_ps(*(const float *)(const void *)(at))
 #define PANEL_TILE_AT(at) _mm512_loadu_ps(at)
 #define PANEL_MADD(sum, word, weight) _mm512_fmadd_ps(word, weight, sum)
 #define PANEL_READ(from, count) _mm512_maskz_loadu_ps(oct_first_columns(count), from)

@@ -24,7 +24,7 @@ static inline int32_t word_at(const char *at)
 #define PANEL_WORD __m512bh
 #define PANEL_WEIGHT __m512bh
 #define PANEL_ZERO() _mm512_setzero_ps()
-#define PANEL_SPREAD(at) ((__m512bh)_mm512_set1_epi32(word_at(at)))
+#define PANEL_BROADCAST(at) ((__m512bh)_mm512_set1_epi32(word_at(at)))
 #define PANEL_TILE_AT(at) ((__m512bh)_mm512_loadu_si512(at))
 #define PANEL_MADD(sum, word, weight) _mm512_dpbf16_ps(sum, word, weight)
 #define PANEL_READ(from, count) _mm512_maskz_loadu_ps(oct_first_columns(count), from)

@@ -47,7 +47,7 @@ static oct_status create(oct_module **m, const oct_op_args *args)
               "momentum 0 to 1",
               (double)eps, (double)momentum);
     int64_t channels;
-    OCT_TRY(oct_args_whole("batch_norm", OCT_OP_ARGS(args->value[0]), 1, &channels));
+    OCT_TRY(oct_args_integers("batch_norm", OCT_OP_ARGS(args->value[0]), 1, &channels));
     OCT_TRY(oct_batch_norm_create(m, channels));
     ((oct_batch_norm_module *)*m)->eps = eps;
     ((oct_batch_norm_module *)*m)->momentum = momentum;

@@ -47,7 +47,7 @@ static oct_status from_args(oct_module **m, const char *name, const oct_op_args 
 {
     *m = NULL;
     int64_t a[8];
-    OCT_TRY(oct_args_whole(name, args, 8, a));
+    OCT_TRY(oct_args_integers(name, args, 8, a));
     oct_conv_geometry g = {.kernel_h = (int)a[2],
                            .kernel_w = (int)a[3],
                            .stride = (int)a[4],

@@ -28,7 +28,7 @@ static oct_status create(oct_module **m, const oct_op_args *args)
 {
     *m = NULL;
     int64_t a[3];
-    OCT_TRY(oct_args_whole("linear", args, 3, a));
+    OCT_TRY(oct_args_integers("linear", args, 3, a));
     return oct_linear_create(m, a[0], a[1], a[2] != 0);
 }
 

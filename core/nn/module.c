@@ -222,7 +222,7 @@ oct_status oct_module_replace(oct_module **root, oct_module *old, oct_module *re
 /* In a trace, what a hook puts in place of another tensor is a value of the graph. */
 static bool is_traced(oct_context *cx, const oct_tensor *changed)
 {
-    if (!cx->trace || cx->leaf_depth > 0 || changed->id >= 0) return true;
+    if (!cx->trace || cx->atomic_depth > 0 || changed->id >= 0) return true;
     oct_context_fail(cx, OCT_PREPARE,
                      "a hook puts a tensor in place of another that no operation of the model has "
                      "computed; compute it by ops (core/op/ops.h) or modules, or let the hook "
@@ -299,7 +299,7 @@ static oct_tensor *own_value(oct_context *cx, oct_tensor *const *x, int n, oct_t
 static oct_tensor *traced(oct_context *cx, oct_module *leaf, oct_tensor *const *x, int n,
                           oct_tensor *y, const oct_tensor *given)
 {
-    if (!y || cx->leaf_depth > 0) return y;
+    if (!y || cx->atomic_depth > 0) return y;
     if (oct_lifetimes_apply(cx)) oct_lifetimes_done(cx, leaf, leaf->type->name, x, n, y);
     if (!cx->trace) return y;
     y = own_value(cx, x, n, y);
@@ -312,12 +312,12 @@ static oct_tensor *traced(oct_context *cx, oct_module *leaf, oct_tensor *const *
 
 oct_tensor *oct_module_execute(oct_context *cx, oct_module *leaf, oct_tensor *const *x, int n)
 {
-    if (!oct_ready(cx, x, n)) return NULL;
+    if (!oct_inputs_ok(cx, x, n)) return NULL;
     oct_module *caller = cx->module;
     cx->module = leaf;
-    cx->leaf_depth++;
+    cx->atomic_depth++;
     oct_tensor *y = checked_forward(cx, leaf, x, n);
-    cx->leaf_depth--;
+    cx->atomic_depth--;
     y = traced(cx, leaf, x, n, y, NULL);
     cx->module = caller;
     return cx->status == OCT_OK ? y : NULL;
@@ -331,13 +331,13 @@ static oct_tensor *call_leaf(oct_context *cx, oct_module *leaf, oct_tensor *cons
     for (int i = 0; i < n; i++)
         input[i] = x[i];
     if (n > 0) input[0] = run_hooks(cx, leaf->pre_hooks, leaf, input[0]);
-    if (!oct_passable(cx, input, n)) return NULL;
-    oct_interceptor *root = cx->leaf_depth == 0 ? cx->interceptor : NULL;
+    if (!oct_inputs_present(cx, input, n)) return NULL;
+    oct_interceptor *root = cx->atomic_depth == 0 ? cx->interceptor : NULL;
     bool answered =
         root && root->call(root, cx, leaf, leaf->type->name, OCT_NO_ARGS, input, n, &made);
-    cx->leaf_depth++;
-    if (!answered && oct_ready(cx, input, n)) made = checked_forward(cx, leaf, input, n);
-    cx->leaf_depth--;
+    cx->atomic_depth++;
+    if (!answered && oct_inputs_ok(cx, input, n)) made = checked_forward(cx, leaf, input, n);
+    cx->atomic_depth--;
     if (!answered) made = traced(cx, leaf, input, n, made, n > 0 ? x[0] : NULL);
     return run_hooks(cx, leaf->hooks, leaf, made);
 }
@@ -362,13 +362,13 @@ static oct_tensor *run_root_hooks(oct_context *cx, oct_hook *list, oct_module *r
 static oct_tensor *call_container(oct_context *cx, oct_module *module, oct_tensor *const *x, int n)
 {
     oct_tensor *input[OCT_MAX_INPUTS];
-    bool scope = cx->trace && cx->leaf_depth == 0;
+    bool scope = cx->trace && cx->atomic_depth == 0;
     oct_tensor *(*hooks)(oct_context *, oct_hook *, oct_module *, oct_tensor *) =
         scope && cx->trace->scope < 0 ? run_root_hooks : run_hooks;
     for (int i = 0; i < n; i++)
         input[i] = x[i];
     if (n > 0) input[0] = hooks(cx, module->pre_hooks, module, input[0]);
-    if (!oct_passable(cx, input, n)) return NULL;
+    if (!oct_inputs_present(cx, input, n)) return NULL;
     if (scope) oct_trace_enter(cx, module, NULL, input[0], x[0]);
     oct_tensor *y = checked_forward(cx, module, input, n);
     if (scope) oct_trace_leave(cx, y);
@@ -377,7 +377,7 @@ static oct_tensor *call_container(oct_context *cx, oct_module *module, oct_tenso
 
 oct_tensor *oct_module_call(oct_context *cx, oct_module *module, oct_tensor *const *x, int n)
 {
-    if (!oct_passable(cx, x, n)) return NULL;
+    if (!oct_inputs_present(cx, x, n)) return NULL;
     oct_module *caller = cx->module;
     cx->module = module;
     oct_tensor *y = NULL;
@@ -392,23 +392,23 @@ oct_tensor *oct_module_call(oct_context *cx, oct_module *module, oct_tensor *con
 
 void oct_dynamic_block_begin(oct_context *cx, oct_module *self, const char *name)
 {
-    if (cx->status != OCT_OK || cx->leaf_depth > 0) return;
+    if (cx->status != OCT_OK || cx->atomic_depth > 0) return;
     if (cx->interceptor) cx->interceptor->block(cx->interceptor, cx, self, name);
     if (cx->trace) oct_trace_enter(cx, self, name, NULL, NULL);
 }
 
 void oct_dynamic_block_end(oct_context *cx)
 {
-    if (cx->status != OCT_OK || cx->leaf_depth > 0) return;
+    if (cx->status != OCT_OK || cx->atomic_depth > 0) return;
     if (cx->trace) oct_trace_leave_block(cx);
     if (cx->interceptor) cx->interceptor->block(cx->interceptor, cx, NULL, NULL);
 }
 
-bool oct_module_hands_on(const oct_module *root)
+bool oct_module_calls_only(const oct_module *root)
 {
-    bool all = (root->type->leaf || root->type->hands_on) && !root->pre_hooks && !root->hooks;
+    bool all = (root->type->leaf || root->type->calls_only) && !root->pre_hooks && !root->hooks;
     for (size_t i = 0; all && i < root->num_children; i++)
-        all = oct_module_hands_on(*root->children[i].slot);
+        all = oct_module_calls_only(*root->children[i].slot);
     return all;
 }
 

@@ -32,12 +32,12 @@ struct oct_module_type {
      * deployed model. */
     oct_status (*create)(oct_module **m, const oct_op_args *args);
     void (*args)(const oct_module *self, oct_op_args *args);
-    /* Writes the step that this module is in an integer program (quant/pass/emit.h); NULL: none. */
+    /* Writes the step that this module is in an integer program (quant/module/emit.h); NULL: none. */
     oct_status (*emit)(oct_module *self, struct oct_emitter *emitter);
     /* Of a container: its forward reads tensors by calls of modules and ops alone, never their data, so
      * what no later call reads may be freed while it runs (core/autograd/lifetimes.h). Leaves read no
      * tensors but the inputs of the call at hand in any case. */
-    bool hands_on;
+    bool calls_only;
 };
 
 /* Every type that can be made from arguments, by name: those of module_list.def, then those that
@@ -130,7 +130,7 @@ void oct_dynamic_block_end(oct_context *cx);
 
 void oct_module_train(oct_module *module, bool training); /* recursive */
 /* All containers of the tree hand on, and no hook is there to look at a tensor. */
-bool oct_module_hands_on(const oct_module *root);
+bool oct_module_calls_only(const oct_module *root);
 
 /* Pre-order walk with children in order of registration; the callback may stop it with an error. */
 oct_status oct_module_walk(oct_module *root, oct_status (*visit)(void *user, oct_module *module),

@@ -18,7 +18,7 @@ oct_status oct_args_count(const char *type, const oct_op_args *args, int count)
     return OCT_OK;
 }
 
-oct_status oct_args_whole(const char *type, const oct_op_args *args, int count, int64_t *whole)
+oct_status oct_args_integers(const char *type, const oct_op_args *args, int count, int64_t *whole)
 {
     OCT_TRY(oct_args_count(type, args, count));
     for (int i = 0; i < count; i++) {

@@ -169,7 +169,7 @@ void oct_params_zero(oct_params *params)
         oct_param *param = params->items[i];
         param->uses = 0;
         param->rows = NULL;
-        param->turn = (oct_leaf_turn){0};
+        param->turn = (oct_leaf_layout){0};
         param->folded = false;
     }
 }

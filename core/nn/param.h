@@ -21,7 +21,8 @@ struct oct_param {
     int uses;                    /* recorded, not yet run backward */
     float *rows;                 /* leaf gradients between first begin and last end; borrowed */
     struct oct_param *next_open; /* of those with rows, in their context */
-    oct_leaf_turn turn; /* from the rows' layout to the parameter's; no function: it is the same */
+    oct_leaf_layout
+        turn; /* from the rows' layout to the parameter's; no function: it is the same */
     /* bound by oct_params_bind: */
     float *parts; /* part p of this parameter at parts + p * stride */
     int64_t stride;

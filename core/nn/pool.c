@@ -48,7 +48,7 @@ static oct_status max_from(oct_module **m, const oct_op_args *args)
 {
     *m = NULL;
     int64_t a[3];
-    OCT_TRY(oct_args_whole("max_pool", args, 3, a));
+    OCT_TRY(oct_args_integers("max_pool", args, 3, a));
     return oct_max_pool_create(m, (int)a[0], (int)a[1], (int)a[2]);
 }
 
@@ -56,7 +56,7 @@ static oct_status avg_from(oct_module **m, const oct_op_args *args)
 {
     *m = NULL;
     int64_t a[2];
-    OCT_TRY(oct_args_whole("avg_pool", args, 2, a));
+    OCT_TRY(oct_args_integers("avg_pool", args, 2, a));
     return oct_avg_pool_create(m, (int)a[0], (int)a[1]);
 }
 

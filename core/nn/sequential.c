@@ -29,7 +29,7 @@ static void describe(const oct_module *self, char *text, size_t size)
 }
 
 const oct_module_type oct_sequential_type = {
-    .name = "sequential", .forward = forward, .describe = describe, .hands_on = true};
+    .name = "sequential", .forward = forward, .describe = describe, .calls_only = true};
 
 oct_status oct_sequential_create(oct_module **m)
 {

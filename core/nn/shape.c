@@ -52,7 +52,7 @@ static oct_status reshape_from(oct_module **m, const oct_op_args *args)
               "a reshape has at most %d dimensions beside the batch, but has %d", OCT_MAX_DIMS - 1,
               args->count);
     oct_shape shape = {.ndim = args->count + 1, .dim = {1}};
-    OCT_TRY(oct_args_whole("reshape", args, args->count, shape.dim + 1));
+    OCT_TRY(oct_args_integers("reshape", args, args->count, shape.dim + 1));
     return oct_reshape_create(m, shape);
 }
 
@@ -99,7 +99,7 @@ static oct_status squeeze_from(oct_module **m, const oct_op_args *args)
 {
     *m = NULL;
     int64_t dim;
-    OCT_TRY(oct_args_whole("squeeze", args, 1, &dim));
+    OCT_TRY(oct_args_integers("squeeze", args, 1, &dim));
     OCT_CHECK(dim >= 0 && dim < OCT_MAX_DIMS, OCT_USAGE,
               "a squeeze cannot drop dimension %lld; it is 1 to %d, or 0 for all of size 1",
               (long long)dim, OCT_MAX_DIMS - 1);
@@ -150,7 +150,7 @@ static oct_status interpolate_from(oct_module **m, const oct_op_args *args)
 {
     *m = NULL;
     int64_t a[3];
-    OCT_TRY(oct_args_whole("interpolate", args, 3, a));
+    OCT_TRY(oct_args_integers("interpolate", args, 3, a));
     OCT_CHECK(a[2] == OCT_NEAREST || a[2] == OCT_BILINEAR, OCT_USAGE,
               "an interpolate cannot have mode %lld; it is %d (nearest) or %d (bilinear)",
               (long long)a[2], OCT_NEAREST, OCT_BILINEAR);

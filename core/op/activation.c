@@ -5,7 +5,7 @@
 
 static void activation_backward(oct_context *cx, oct_node *node)
 {
-    const oct_activation *const *activation = node->saved;
+    const oct_activation_loops *const *activation = node->saved;
     const float *y = oct_f32(node->output);
     int64_t samples = oct_samples(node->output),
             n = samples ? oct_numel(node->output) / samples : 0;
@@ -16,11 +16,11 @@ static void activation_backward(oct_context *cx, oct_node *node)
     oct_give_grad(cx, node->input[0], grad);
 }
 
-oct_tensor *oct_activate(oct_context *cx, oct_tensor *x, const oct_activation *activation)
+oct_tensor *oct_activate(oct_context *cx, oct_tensor *x, const oct_activation_loops *activation)
 {
-    if (!oct_ready(cx, &x, 1) || !oct_needs_f32(cx, activation->name, x)) return NULL;
+    if (!oct_inputs_ok(cx, &x, 1) || !oct_needs_f32(cx, activation->name, x)) return NULL;
     oct_tensor *y = oct_tensor_new(cx, OCT_F32, x->shape);
-    const oct_activation **saved = oct_save(cx, sizeof *saved);
+    const oct_activation_loops **saved = oct_save(cx, sizeof *saved);
     if (!y || !saved) return NULL;
     *saved = activation;
     int64_t samples = oct_samples(x), n = samples ? oct_numel(x) / samples : 0;

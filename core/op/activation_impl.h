@@ -3,11 +3,11 @@
 
 #include "core/autograd/tape.h"
 
-typedef struct oct_activation {
+typedef struct oct_activation_loops {
     const char *name;
     void (*forward)(int64_t n, const float *x, float *restrict y);
     /* Clears the gradient where the output says that none passes. */
     void (*mask_grad)(int64_t n, const float *y, float *restrict grad);
-} oct_activation;
+} oct_activation_loops;
 
-oct_tensor *oct_activate(oct_context *cx, oct_tensor *x, const oct_activation *activation);
+oct_tensor *oct_activate(oct_context *cx, oct_tensor *x, const oct_activation_loops *activation);

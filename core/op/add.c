@@ -19,7 +19,7 @@ oct_tensor *oct_add(oct_context *cx, oct_tensor *a, oct_tensor *b)
 {
     oct_tensor *inputs[] = {a, b}, *y;
     if (oct_call_site(cx, "add", OCT_NO_ARGS, inputs, 2, &y)) return y;
-    if (!oct_ready(cx, inputs, 2)) return NULL;
+    if (!oct_inputs_ok(cx, inputs, 2)) return NULL;
     if (!oct_needs_f32(cx, "add", a) || !oct_needs_f32(cx, "add", b)) return NULL;
     if (!oct_needs_one_shape(cx, "add", a, b)) return NULL;
     y = oct_tensor_new(cx, OCT_F32, a->shape);

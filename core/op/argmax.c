@@ -22,7 +22,7 @@ oct_tensor *oct_argmax(oct_context *cx, oct_tensor *x)
 {
     oct_tensor *y;
     if (oct_call_site(cx, "argmax", OCT_NO_ARGS, &x, 1, &y)) return y;
-    if (!oct_ready(cx, &x, 1)) return NULL;
+    if (!oct_inputs_ok(cx, &x, 1)) return NULL;
     oct_shape shape = x->shape;
     int last = --shape.ndim;
     if (!fits(cx, x, last)) return NULL;
@@ -35,6 +35,6 @@ oct_tensor *oct_argmax(oct_context *cx, oct_tensor *x)
     for (int64_t i = 0; i < samples; i++)
         oct_argmax_rows(x->dtype, rows, n, (const char *)x->data + (size_t)(i * rows) * row,
                         (int32_t *)y->data + i * rows);
-    oct_announce(cx, "argmax", &x, 1, y);
+    oct_record_no_grad(cx, "argmax", &x, 1, y);
     return y;
 }

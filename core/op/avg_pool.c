@@ -64,7 +64,7 @@ oct_tensor *oct_avg_pool(oct_context *cx, oct_tensor *x, int kernel, int stride)
 {
     oct_tensor *y;
     if (oct_call_site(cx, "avg_pool", OCT_OP_ARGS(kernel, stride), &x, 1, &y)) return y;
-    if (!oct_ready(cx, &x, 1) || !oct_needs_f32(cx, "avg_pool", x)) return NULL;
+    if (!oct_inputs_ok(cx, &x, 1) || !oct_needs_f32(cx, "avg_pool", x)) return NULL;
     int64_t oh, ow;
     if (!oct_needs_window(cx, "avg_pool", x, kernel, stride, 0, &oh, &ow)) return NULL;
     pool_window p = {kernel, stride, oct_dim(x, 1), oct_dim(x, 2), oct_dim(x, 3), oh, ow};

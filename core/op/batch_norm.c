@@ -165,7 +165,7 @@ static bool args_fit(oct_context *cx, const oct_tensor *x, const oct_bn_args *ar
 
 oct_tensor *oct_batch_norm(oct_context *cx, oct_tensor *x, const oct_bn_args *args)
 {
-    if (!oct_ready(cx, &x, 1)) return NULL;
+    if (!oct_inputs_ok(cx, &x, 1)) return NULL;
     if (!oct_needs_f32(cx, "batch_norm", x) || !oct_needs_batch(cx, "batch_norm", x)) return NULL;
     int64_t positions = positions_of(x), c = oct_dim(x, x->shape.ndim - 1);
     bn_saved v = {.gamma = args->gamma,

@@ -49,7 +49,7 @@ oct_tensor *oct_concat(oct_context *cx, oct_tensor *const *x, int n)
                                 OCT_MAX_INPUTS, n);
     oct_tensor *y;
     if (oct_call_site(cx, "concat", OCT_NO_ARGS, x, n, &y)) return y;
-    if (!oct_ready(cx, x, n)) return NULL;
+    if (!oct_inputs_ok(cx, x, n)) return NULL;
     oct_shape shape = x[0]->shape;
     int last = shape.ndim - 1;
     shape.dim[last] = 0;

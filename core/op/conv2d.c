@@ -25,7 +25,7 @@ static bool weight_fits(oct_context *cx, const oct_tensor *x, const oct_tensor *
 oct_tensor *oct_conv2d(oct_context *cx, oct_tensor *x, oct_param *weight, oct_param *bias,
                        oct_conv_geometry g)
 {
-    if (!oct_ready(cx, &x, 1)) return NULL;
+    if (!oct_inputs_ok(cx, &x, 1)) return NULL;
     const oct_tensor *w = &weight->value;
     if (!oct_needs_f32(cx, "conv2d", x) || !oct_needs_batch(cx, "conv2d", x)) return NULL;
     if (!weight_fits(cx, x, w, g) || !oct_bias_fits(cx, "conv2d", bias, oct_dim(w, 0))) return NULL;

@@ -36,13 +36,13 @@ oct_tensor *oct_conv_transpose2d(oct_context *cx, oct_tensor *x, oct_param *weig
                                  oct_conv_geometry g)
 {
     const char *op = "conv_transpose2d";
-    if (!oct_ready(cx, &x, 1)) return NULL;
+    if (!oct_inputs_ok(cx, &x, 1)) return NULL;
     const oct_tensor *w = &weight->value;
     if (!oct_needs_f32(cx, op, x) || !oct_needs_batch(cx, op, x)) return NULL;
     if (!geometry_fits(cx, g) || !weight_fits(cx, x, w, g) ||
         !oct_bias_fits(cx, op, bias, oct_dim(w, 0)))
         return NULL;
-    if (g.stride > 1) x = oct_spread(cx, x, g.stride);
+    if (g.stride > 1) x = oct_dilate(cx, x, g.stride);
     if (!x) return NULL;
     int padding = g.kernel_h - 1 - g.padding;
     oct_convolution v = {.shape = {.in_h = oct_dim(x, 1),

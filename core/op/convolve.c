@@ -50,7 +50,7 @@ static void data_backward(oct_context *cx, const oct_convolution *v, oct_tensor 
     const oct_float_kernel *k = oct_float_kernel_here();
     const oct_conv_shape *s = &v->shape;
     bool add;
-    float *grad_x = oct_grad_open(cx, x, &add);
+    float *grad_x = oct_grad_buffer(cx, x, &add);
     if (!grad_x) return;
     thread_scratch scratch =
         thread_scratch_begin(cx, oct_conv_backward_data_scratch_bytes(k, OCT_NUMERICS_F32, s));
@@ -69,9 +69,9 @@ static void data_backward(oct_context *cx, const oct_convolution *v, oct_tensor 
     oct_scratch_end(cx, scratch.all);
 }
 
-static void turn_weight(const oct_leaf_turn *turn, const float *row, float *value)
+static void turn_weight(const oct_leaf_layout *turn, const float *row, float *value)
 {
-    oct_conv_turn(turn->groups, turn->depth, turn->outs, row, value);
+    oct_conv_weight_transpose(turn->groups, turn->depth, turn->outs, row, value);
 }
 
 static void weight_backward(oct_context *cx, const oct_convolution *v, const float *x,
@@ -79,7 +79,7 @@ static void weight_backward(oct_context *cx, const oct_convolution *v, const flo
 {
     const oct_float_kernel *k = oct_float_kernel_here();
     const oct_conv_shape *s = &v->shape;
-    const oct_leaf_turn turn = {turn_weight, s->groups, oct_conv_depth(s), s->out_c / s->groups};
+    const oct_leaf_layout turn = {turn_weight, s->groups, oct_conv_depth(s), s->out_c / s->groups};
     const int64_t leaf = cx->leaves.leaf;
     const int64_t leaves =
         oct_leaf_stream_leaves(cx, oct_conv_backward_weight_leaves(k, OCT_NUMERICS_F32, s, leaf));
@@ -90,11 +90,11 @@ static void weight_backward(oct_context *cx, const oct_convolution *v, const flo
     for (int64_t first = 0, end; oct_leaf_stream_next(cx, &stream, &first, &end);) {
 #pragma omp parallel for schedule(static)
         for (int64_t i = first; i < end; i++) {
-            const oct_leaf_twig twig = oct_leaf_stream_twig(cx, &stream, i);
-            const conv_part part = leaves_at(cx, s, twig.first, twig.end);
+            const oct_leaf_group group = oct_leaf_stream_group(cx, &stream, i);
+            const conv_part part = leaves_at(cx, s, group.first, group.end);
             const oct_conv_input input = {.values = x + part.x};
             oct_conv_backward_weight(k, OCT_NUMERICS_F32, s, part.samples, leaf, grad_y + part.y,
-                                     &input, NULL, twig.row, twig.add,
+                                     &input, NULL, group.row, group.add,
                                      thread_scratch_here(scratch));
         }
     }

@@ -230,7 +230,7 @@ static oct_tensor *cross_entropy(oct_context *cx, const char *op, oct_tensor *co
 oct_tensor *oct_cross_entropy(oct_context *cx, oct_tensor *logits, const int32_t *labels,
                               float smoothing, oct_loss *result)
 {
-    if (!oct_ready(cx, &logits, 1) || !takes(cx, "cross_entropy", logits)) return NULL;
+    if (!oct_inputs_ok(cx, &logits, 1) || !takes(cx, "cross_entropy", logits)) return NULL;
     size_t bytes = (size_t)oct_dim(logits, 0) * sizeof *labels;
     int32_t *copy = oct_save(cx, bytes);
     if (!copy) return NULL;
@@ -242,7 +242,7 @@ oct_tensor *oct_cross_entropy(oct_context *cx, oct_tensor *logits, const int32_t
 oct_tensor *oct_cross_entropy_soft(oct_context *cx, oct_tensor *logits, const float *probabilities,
                                    float smoothing, oct_loss *result)
 {
-    if (!oct_ready(cx, &logits, 1) || !takes(cx, "cross_entropy", logits)) return NULL;
+    if (!oct_inputs_ok(cx, &logits, 1) || !takes(cx, "cross_entropy", logits)) return NULL;
     const goal g = {.probabilities = probabilities,
                     .smoothing = (double)smoothing,
                     .classes = oct_dim(logits, 1)};
@@ -293,7 +293,7 @@ oct_tensor *oct_cross_entropy_loss(oct_context *cx, oct_tensor *logits, oct_tens
     static const char op[] = "cross_entropy_loss";
     oct_tensor *x[] = {logits, target}, *y;
     if (oct_call_site(cx, op, OCT_OP_ARGS(smoothing), x, 2, &y)) return y;
-    if (!oct_ready(cx, x, 2) || !takes(cx, op, logits)) return NULL;
+    if (!oct_inputs_ok(cx, x, 2) || !takes(cx, op, logits)) return NULL;
     if (!(smoothing >= 0 && smoothing <= 1))
         return oct_context_fail(cx, OCT_USAGE, "%s takes a smoothing of 0 to 1, but has %g", op,
                                 smoothing);

@@ -62,7 +62,7 @@ oct_tensor *oct_elementwise_apply(oct_context *cx, const oct_elementwise *f, con
     }
     oct_tensor *y;
     if (oct_call_site(cx, f->name, &all, &x, 1, &y)) return y;
-    if (!oct_ready(cx, &x, 1) || !oct_needs_f32(cx, f->name, x)) return NULL;
+    if (!oct_inputs_ok(cx, &x, 1) || !oct_needs_f32(cx, f->name, x)) return NULL;
     y = oct_tensor_new(cx, OCT_F32, x->shape);
     if (!y) return NULL;
     int64_t samples = oct_samples(x), n = samples ? oct_numel(x) / samples : 0;

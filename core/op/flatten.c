@@ -11,7 +11,7 @@ oct_tensor *oct_flatten(oct_context *cx, oct_tensor *x)
 {
     oct_tensor *y;
     if (oct_call_site(cx, "flatten", OCT_NO_ARGS, &x, 1, &y)) return y;
-    if (!oct_ready(cx, &x, 1)) return NULL;
+    if (!oct_inputs_ok(cx, &x, 1)) return NULL;
     if (x->shape.ndim < 1)
         return oct_context_fail(cx, OCT_USAGE, "flatten needs a batch dimension, but has a scalar");
     int64_t features = 1;

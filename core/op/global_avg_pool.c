@@ -43,7 +43,7 @@ oct_tensor *oct_global_avg_pool(oct_context *cx, oct_tensor *x)
 {
     oct_tensor *y;
     if (oct_call_site(cx, "global_avg_pool", OCT_NO_ARGS, &x, 1, &y)) return y;
-    if (!oct_ready(cx, &x, 1) || !oct_needs_f32(cx, "global_avg_pool", x)) return NULL;
+    if (!oct_inputs_ok(cx, &x, 1) || !oct_needs_f32(cx, "global_avg_pool", x)) return NULL;
     char text[96];
     if (x->shape.ndim != 4 || oct_dim(x, 1) < 1 || oct_dim(x, 2) < 1)
         return oct_context_fail(cx, OCT_USAGE,

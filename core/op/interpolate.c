@@ -21,9 +21,9 @@ typedef struct tap {
 static tap tap_of(oct_interpolation mode, int64_t at, int64_t in, int64_t out)
 {
     if (mode == OCT_NEAREST) return (tap){.low = at * in / out, .high = at * in / out};
-    int64_t place = oct_larger((2 * at + 1) * in - out, 0), low = place / (2 * out);
+    int64_t place = oct_max_i64((2 * at + 1) * in - out, 0), low = place / (2 * out);
     return (tap){.low = low,
-                 .high = oct_smaller(low + 1, in - 1),
+                 .high = oct_min_i64(low + 1, in - 1),
                  .weight = (float)((double)(place % (2 * out)) / (double)(2 * out))};
 }
 
@@ -117,7 +117,7 @@ oct_tensor *oct_interpolate(oct_context *cx, oct_tensor *x, int64_t out_h, int64
     oct_tensor *y;
     oct_op_args args = {.count = 3, .value = {(double)out_h, (double)out_w, (double)mode}};
     if (oct_call_site(cx, "interpolate", &args, &x, 1, &y)) return y;
-    if (!oct_ready(cx, &x, 1) || !oct_needs_f32(cx, "interpolate", x)) return NULL;
+    if (!oct_inputs_ok(cx, &x, 1) || !oct_needs_f32(cx, "interpolate", x)) return NULL;
     if (!fits(cx, x, out_h, out_w, mode)) return NULL;
     resize r = {mode, oct_dim(x, 1), oct_dim(x, 2), oct_dim(x, 3), out_h, out_w};
     y = oct_tensor_new(cx, OCT_F32, OCT_SHAPE(oct_dim(x, 0), out_h, out_w, r.c));

@@ -5,7 +5,7 @@
 
 oct_tensor *oct_linear(oct_context *cx, oct_tensor *x, oct_param *weight, oct_param *bias)
 {
-    if (!oct_ready(cx, &x, 1)) return NULL;
+    if (!oct_inputs_ok(cx, &x, 1)) return NULL;
     const oct_tensor *w = &weight->value;
     if (!oct_needs_f32(cx, "linear", x) || !oct_needs_batch(cx, "linear", x)) return NULL;
     char x_text[96], w_text[96];

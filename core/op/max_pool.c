@@ -142,7 +142,7 @@ oct_tensor *oct_max_pool(oct_context *cx, oct_tensor *x, int kernel, int stride,
 {
     oct_tensor *y;
     if (oct_call_site(cx, "max_pool", OCT_OP_ARGS(kernel, stride, padding), &x, 1, &y)) return y;
-    if (!oct_ready(cx, &x, 1)) return NULL;
+    if (!oct_inputs_ok(cx, &x, 1)) return NULL;
     if (x->dtype != OCT_F32 && !oct_is_codes(x))
         return oct_context_fail(
             cx, OCT_USAGE, "max_pool takes f32 values or u8 or u16 codes, but its input holds %s",

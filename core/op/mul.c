@@ -35,7 +35,7 @@ oct_tensor *oct_mul(oct_context *cx, oct_tensor *a, oct_tensor *b)
 {
     oct_tensor *inputs[] = {a, b}, *y;
     if (oct_call_site(cx, "mul", OCT_NO_ARGS, inputs, 2, &y)) return y;
-    if (!oct_ready(cx, inputs, 2)) return NULL;
+    if (!oct_inputs_ok(cx, inputs, 2)) return NULL;
     if (!oct_needs_f32(cx, "mul", a) || !oct_needs_f32(cx, "mul", b)) return NULL;
     if (!oct_needs_one_shape(cx, "mul", a, b)) return NULL;
     y = oct_tensor_new(cx, OCT_F32, a->shape);

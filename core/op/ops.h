@@ -25,7 +25,7 @@ oct_tensor *oct_conv_transpose2d(oct_context *cx, oct_tensor *x, oct_param *weig
                                  oct_conv_geometry geometry);
 /* The values of x (N, H, W, C) with spread - 1 rows and columns between them, of f32 zeros or of
  * codes' zero_point: (N, (H-1) spread + 1, (W-1) spread + 1, C). */
-oct_tensor *oct_spread(oct_context *cx, oct_tensor *x, int spread);
+oct_tensor *oct_dilate(oct_context *cx, oct_tensor *x, int spread);
 /* x (N, I), weight (O, I), bias (O) or NULL -> (N, O). */
 oct_tensor *oct_linear(oct_context *cx, oct_tensor *x, oct_param *weight, oct_param *bias);
 

@@ -21,6 +21,6 @@ oct_tensor *oct_relu(oct_context *cx, oct_tensor *x)
 {
     oct_tensor *y;
     if (oct_call_site(cx, "relu", OCT_NO_ARGS, &x, 1, &y)) return y;
-    static const oct_activation relu = {"relu", forward_values, mask_grad};
+    static const oct_activation_loops relu = {"relu", forward_values, mask_grad};
     return oct_activate(cx, x, &relu);
 }

@@ -25,6 +25,6 @@ oct_tensor *oct_relu6(oct_context *cx, oct_tensor *x)
 {
     oct_tensor *y;
     if (oct_call_site(cx, "relu6", OCT_NO_ARGS, &x, 1, &y)) return y;
-    static const oct_activation relu6 = {"relu6", forward_values, mask_grad};
+    static const oct_activation_loops relu6 = {"relu6", forward_values, mask_grad};
     return oct_activate(cx, x, &relu6);
 }

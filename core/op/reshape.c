@@ -20,7 +20,7 @@ oct_tensor *oct_reshape(oct_context *cx, oct_tensor *x, oct_shape shape)
     for (int i = 0; i < args.count; i++)
         args.value[i] = (double)shape.dim[i + 1];
     if (oct_call_site(cx, "reshape", &args, &x, 1, &y)) return y;
-    if (!oct_ready(cx, &x, 1)) return NULL;
+    if (!oct_inputs_ok(cx, &x, 1)) return NULL;
     char from[96], to[96];
     bool fits =
         x->shape.ndim >= 1 && shape.ndim >= 1 && sample_numel(x->shape) == sample_numel(shape);

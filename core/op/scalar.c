@@ -47,7 +47,7 @@ static void mul_scalar_backward(oct_context *cx, oct_node *node)
 static oct_tensor *filled(oct_context *cx, const char *op, oct_tensor *x, double value,
                           void (*fill)(int64_t n, float value, const float *x, float *restrict y))
 {
-    if (!oct_ready(cx, &x, 1) || !oct_needs_f32(cx, op, x)) return NULL;
+    if (!oct_inputs_ok(cx, &x, 1) || !oct_needs_f32(cx, op, x)) return NULL;
     if (!isfinite((float)value))
         return oct_context_fail(cx, OCT_USAGE, "%s takes a finite number, but has %g", op, value);
     oct_tensor *y = oct_tensor_new(cx, OCT_F32, x->shape);

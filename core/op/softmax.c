@@ -46,7 +46,7 @@ oct_tensor *oct_softmax(oct_context *cx, oct_tensor *x)
 {
     oct_tensor *y;
     if (oct_call_site(cx, "softmax", OCT_NO_ARGS, &x, 1, &y)) return y;
-    if (!oct_ready(cx, &x, 1) || !oct_needs_f32(cx, "softmax", x)) return NULL;
+    if (!oct_inputs_ok(cx, &x, 1) || !oct_needs_f32(cx, "softmax", x)) return NULL;
     char text[96];
     if (x->shape.ndim < 2 || width(x) < 1)
         return oct_context_fail(cx, OCT_USAGE,

@@ -21,7 +21,7 @@ static oct_tensor *squeeze(oct_context *cx, oct_tensor *x, int dim)
 {
     oct_tensor *y;
     if (oct_call_site(cx, "squeeze", OCT_OP_ARGS(dim), &x, 1, &y)) return y;
-    if (!oct_ready(cx, &x, 1)) return NULL;
+    if (!oct_inputs_ok(cx, &x, 1)) return NULL;
     char text[96];
     if (x->shape.ndim < 1 || dim < 0 || dim >= x->shape.ndim)
         return oct_context_fail(cx, OCT_USAGE,

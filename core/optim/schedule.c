@@ -27,11 +27,11 @@ double oct_schedule_lr(const oct_schedule *schedule, int64_t step)
     if (step < schedule->warmup)
         return schedule->lr * (double)(step + 1) / (double)schedule->warmup;
     switch (schedule->kind) {
-    case OCT_COSINE:
+    case OCT_SCHEDULE_COSINE:
         return cosine(schedule, step);
-    case OCT_STEP:
+    case OCT_SCHEDULE_STEP:
         return staircase(schedule, step);
-    case OCT_CONSTANT:
+    case OCT_SCHEDULE_CONSTANT:
         break;
     }
     return schedule->lr;

@@ -3,7 +3,11 @@
 
 #include <stdint.h>
 
-typedef enum oct_schedule_kind { OCT_CONSTANT, OCT_STEP, OCT_COSINE } oct_schedule_kind;
+typedef enum oct_schedule_kind {
+    OCT_SCHEDULE_CONSTANT,
+    OCT_SCHEDULE_STEP,
+    OCT_SCHEDULE_COSINE
+} oct_schedule_kind;
 
 typedef struct oct_schedule {
     oct_schedule_kind kind;

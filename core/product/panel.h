@@ -13,12 +13,12 @@
  *     PANEL_SUM           vector of accumulators, an element of which is a PANEL_ELEMENT
  *     PANEL_WORD, PANEL_WEIGHT                 a word spread, a tile loaded
  *     PANEL_ZERO()                             -> PANEL_SUM
- *     PANEL_SPREAD(at), PANEL_TILE_AT(at)      -> PANEL_WORD, PANEL_WEIGHT; at: const char *
+ *     PANEL_BROADCAST(at), PANEL_TILE_AT(at)      -> PANEL_WORD, PANEL_WEIGHT; at: const char *
  *     PANEL_MADD(sum, word, weight)            -> PANEL_SUM
  *     PANEL_READ(from, count), PANEL_WRITE(to, count, sum)   the first count columns (may be >= LANES)
  * or, in place of the last two, where sums are not written but become something else at once (and
  * oct_product.add is false),
- *     PANEL_LEAVE(panels, p, column, to, s0, s1, s2, s3)     a row's sums from `column` on, of so many
+ *     PANEL_STORE(panels, p, column, to, s0, s1, s2, s3)     a row's sums from `column` on, of so many
  *                                                           panels; to: PANEL_ELEMENT *
  * They are undefined again at the end.
  */
@@ -47,7 +47,7 @@ typedef struct PANEL_OWN(_span) {
     int64_t column, left; /* columns from here to the end */
 } PANEL_OWN(_span);
 
-#ifdef PANEL_LEAVE
+#ifdef PANEL_STORE
 PANEL_INLINE PANEL_OWN(_quad)
     PANEL_OWN(_start)(const int panels, const PANEL_OWN(_span) * s, const PANEL_ELEMENT *acc)
 {
@@ -58,7 +58,7 @@ PANEL_INLINE PANEL_OWN(_quad)
 PANEL_INLINE void PANEL_OWN(_end)(const int panels, const PANEL_OWN(_span) * s,
                                   const PANEL_OWN(_quad) * sum, PANEL_ELEMENT *acc)
 {
-    PANEL_LEAVE(panels, s->p, s->column, acc, sum->p0, sum->p1, sum->p2, sum->p3);
+    PANEL_STORE(panels, s->p, s->column, acc, sum->p0, sum->p1, sum->p2, sum->p3);
 }
 #else
 PANEL_INLINE PANEL_OWN(_quad)
@@ -98,7 +98,7 @@ PANEL_INLINE PANEL_OWN(_tiles) PANEL_OWN(_load)(const int panels, const char *ti
 PANEL_INLINE void PANEL_OWN(_step)(const int panels, PANEL_OWN(_quad) * sum, const char *at,
                                    const PANEL_OWN(_tiles) * w)
 {
-    const PANEL_WORD word = PANEL_SPREAD(at);
+    const PANEL_WORD word = PANEL_BROADCAST(at);
     sum->p0 = PANEL_MADD(sum->p0, word, w->p0);
     if (panels > 1) sum->p1 = PANEL_MADD(sum->p1, word, w->p1);
     if (panels > 2) sum->p2 = PANEL_MADD(sum->p2, word, w->p2);
@@ -206,12 +206,12 @@ static void PANEL_NAME(const oct_product *p)
 #undef PANEL_WORD
 #undef PANEL_WEIGHT
 #undef PANEL_ZERO
-#undef PANEL_SPREAD
+#undef PANEL_BROADCAST
 #undef PANEL_TILE_AT
 #undef PANEL_MADD
 #undef PANEL_READ
 #undef PANEL_WRITE
-#undef PANEL_LEAVE
+#undef PANEL_STORE
 #undef PANEL_JOIN2
 #undef PANEL_JOIN
 #undef PANEL_OWN

@@ -37,7 +37,7 @@ typedef struct oct_product {
     int64_t n; /* columns; of the last panel only so many are written */
     void *acc; /* int32 of codes, float otherwise */
     bool add;  /* continues the sums in acc instead of starting at 0 */
-    /* What a function needs that makes something else of the sums at once (PANEL_LEAVE of panel.h),
+    /* What a function needs that makes something else of the sums at once (PANEL_STORE of panel.h),
      * whose elements are then what `acc` counts; NULL otherwise. */
     const void *finish;
 } oct_product;

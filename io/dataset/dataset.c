@@ -27,7 +27,7 @@ const oct_dataset_format *oct_dataset_find(const char *name)
     return NULL;
 }
 
-size_t oct_dataset_formats(void)
+size_t oct_dataset_count(void)
 {
     return OCT_COUNT(formats);
 }

@@ -48,7 +48,7 @@ typedef struct oct_dataset_format {
 #undef OCT_DATASET
 
 const oct_dataset_format *oct_dataset_find(const char *name);
-size_t oct_dataset_formats(void);
+size_t oct_dataset_count(void);
 const oct_dataset_format *oct_dataset_at(size_t i);
 
 /* On failure *data is empty. */

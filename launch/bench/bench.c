@@ -1,12 +1,12 @@
 /* How figures are told. */
 #include "launch/bench/bench.h"
 
-#include "launch/output.h"
+#include "launch/base/output.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 
-oct_status oct_bench_give(oct_bench *bench, json_t *figure, const char *format, ...)
+oct_status oct_bench_print(oct_bench *bench, json_t *figure, const char *format, ...)
 {
     OCT_CHECK(figure, OCT_RESOURCE, "not enough memory for the results as JSON");
     if (bench->figures) {

@@ -7,7 +7,7 @@
 #pragma once
 
 #include "core/base/cpu.h"
-#include "launch/session.h"
+#include "launch/run/session.h"
 
 #include <jansson.h>
 
@@ -33,7 +33,7 @@ oct_status oct_bench_reduce(oct_bench *bench) OCT_NODISCARD;
 
 /* Takes the figure over (NULL is OCT_RESOURCE): it joins the others, or without --json the line is
  * printed instead. */
-oct_status oct_bench_give(oct_bench *bench, json_t *figure, const char *format, ...) OCT_NODISCARD
+oct_status oct_bench_print(oct_bench *bench, json_t *figure, const char *format, ...) OCT_NODISCARD
     OCT_PRINTF(3, 4);
 
 /* Word of the best instruction set in use (core/base/cpu.h). */

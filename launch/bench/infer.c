@@ -5,17 +5,17 @@
  */
 #include "launch/bench/bench.h"
 #include "launch/bench/peak.h"
-#include "launch/bench/rehearsal.h"
-#include "launch/bench/timed.h"
-#include "launch/bench/work.h"
+#include "launch/bench/bench_run.h"
+#include "launch/bench/figure.h"
+#include "launch/bench/multiply_adds.h"
 
 #include "core/base/mem.h"
 #include "core/base/rng.h"
 #include "core/base/text.h"
 #include "core/base/whole.h"
-#include "launch/certificate.h"
-#include "launch/file_kind.h"
-#include "quant/pass/convert.h"
+#include "launch/run/certificate.h"
+#include "launch/run/file_kind.h"
+#include "quant/pass/convert/convert.h"
 #include "quant/runtime/step.h"
 
 #include <omp.h>
@@ -29,15 +29,15 @@ typedef struct inference {
     const oct_program *program;
     oct_runtime *runtime;
     float *x, *y;
-    oct_laps laps;
-    oct_gauge gauge;
+    oct_timings timings;
+    oct_memory_meter memory_meter;
 } inference;
 
 static oct_status load(inference *f, const char *path)
 {
     OCT_TRY(oct_file_need_model(path));
     OCT_TRY(oct_model_load(&f->file, path));
-    OCT_TRY(oct_model_ready(&f->file, path));
+    OCT_TRY(oct_model_check_runnable(&f->file, path));
     f->program = &f->file.program;
     return OCT_OK;
 }
@@ -46,11 +46,11 @@ static oct_status load(inference *f, const char *path)
 static oct_status make(inference *f, const oct_bench *bench)
 {
     oct_bench small = *bench;
-    oct_rehearsal run;
+    oct_bench_run run;
     small.batch = 8;
-    OCT_TRY(oct_rehearsal_begin(&run, &small, 0, 1));
-    oct_status status = oct_rehearsal_convert(&run, &f->made);
-    oct_rehearsal_end(&run);
+    OCT_TRY(oct_bench_run_begin(&run, &small, 0, 1));
+    oct_status status = oct_bench_run_convert(&run, &f->made);
+    oct_bench_run_end(&run);
     f->program = &f->made;
     return status;
 }
@@ -61,18 +61,18 @@ static oct_status allocate(inference *f, const oct_bench *bench)
     const size_t batch = (size_t)bench->batch;
     OCT_TRY(oct_alloc(&f->x, batch * (size_t)oct_inputs_numel(p), sizeof(float)));
     OCT_TRY(oct_alloc(&f->y, batch, oct_value_bytes(&p->values[p->output])));
-    OCT_TRY(oct_laps_create(&f->laps, bench->repetitions > 0 ? bench->repetitions
-                                                             : OCT_BENCH_REPETITIONS_MAX));
+    OCT_TRY(oct_timings_create(&f->timings, bench->repetitions > 0 ? bench->repetitions
+                                                                   : OCT_BENCH_REPETITIONS_MAX));
     OCT_TRY(oct_runtime_create(&f->runtime, p, bench->batch, &oct_module_islands));
     oct_fill_uniform(f->x, bench->batch * oct_inputs_numel(p), OCT_BENCH_SEED, OCT_STREAM_TEST, 0,
                      -1.0F, 1.0F);
     return OCT_OK;
 }
 
-static bool enough(const oct_laps *laps, const oct_bench *bench, double began)
+static bool enough(const oct_timings *timings, const oct_bench *bench, double began)
 {
-    if (laps->count == laps->room) return true;
-    return bench->repetitions == 0 && laps->count >= LEAST_RUNS &&
+    if (timings->count == timings->room) return true;
+    return bench->repetitions == 0 && timings->count >= LEAST_RUNS &&
            oct_seconds() - began >= LEAST_SECONDS;
 }
 
@@ -84,10 +84,10 @@ static oct_status time_runs(inference *f, const oct_bench *bench)
                    bench->batch * oct_value_numel(&f->program->values[f->program->inputs[i - 1]]);
     for (int i = 0; i < OCT_BENCH_WARM_UP; i++)
         OCT_TRY(oct_runtime_run(f->runtime, bench->batch, input, f->y));
-    for (double began = oct_seconds(); !enough(&f->laps, bench, began);) {
-        oct_lap_begin(&f->laps);
+    for (double began = oct_seconds(); !enough(&f->timings, bench, began);) {
+        oct_timing_begin(&f->timings);
         OCT_TRY(oct_runtime_run(f->runtime, bench->batch, input, f->y));
-        oct_lap_end(&f->laps);
+        oct_timing_end(&f->timings);
     }
     return OCT_OK;
 }
@@ -95,29 +95,29 @@ static oct_status time_runs(inference *f, const oct_bench *bench)
 static oct_status tell(inference *f, oct_bench *bench)
 {
     oct_peak peak;
-    oct_timed timed = {
+    oct_figure timed = {
         .bench = "infer",
         .model = bench->file ? bench->file : bench->model,
         .mode = "int8",
         .numerics = "int8",
-        .memory = oct_gauge_read(&f->gauge),
-        .operations = 2.0 * (double)(bench->batch * oct_program_work(f->program).forward),
+        .memory = oct_memory_meter_read(&f->memory_meter),
+        .operations = 2.0 * (double)(bench->batch * oct_program_multiply_adds(f->program).forward),
     };
     OCT_TRY(oct_peak_measure(oct_cpu_isa(), &peak));
     timed.peak = peak.gops[OCT_ROOF_INT8];
-    return oct_timed_give(bench, &timed, &f->laps);
+    return oct_figure_print(bench, &timed, &f->timings);
 }
 
 oct_status oct_bench_infer(oct_bench *bench)
 {
-    inference f = {.gauge = oct_gauge_begin()};
+    inference f = {.memory_meter = oct_memory_meter_begin()};
     oct_status status = OCT_OK;
     OCT_CHECK(!bench->file != !bench->model, OCT_USAGE,
               "command line: name an int8 model (octet bench infer MODEL) or a built-in one "
               "(--model NAME)");
     OCT_TRY_OUT(bench->file ? load(&f, bench->file) : make(&f, bench));
     omp_set_num_threads((int)bench->threads);
-    oct_gauge_again();
+    oct_memory_reset_peak();
     OCT_TRY_OUT(allocate(&f, bench));
     OCT_TRY_OUT(time_runs(&f, bench));
     OCT_TRY_OUT(tell(&f, bench));
@@ -127,6 +127,6 @@ out:
     oct_program_free(&f.made);
     oct_free(&f.x);
     oct_free(&f.y);
-    oct_laps_free(&f.laps);
+    oct_timings_free(&f.timings);
     return status;
 }

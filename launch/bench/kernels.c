@@ -5,7 +5,7 @@
  * OCT_ISA asks for nothing else.
  */
 #include "launch/bench/bench.h"
-#include "launch/bench/laps.h"
+#include "launch/bench/timing.h"
 #include "launch/bench/product.h"
 
 #include "core/base/log.h"
@@ -52,9 +52,9 @@ static oct_status tell(oct_bench *bench, const char *isa, const oct_layer_produc
 {
     const oct_conv_shape *s = &p->shape;
     const char *layer = oct_conv_is_depthwise(s) ? "depthwise 3x3" : "conv 3x3";
-    const double gops = 2e-9 * (double)oct_product_work(p) / seconds;
+    const double gops = 2e-9 * (double)oct_product_multiply_adds(p) / seconds;
     const double most = peak->gops[p->kind->roof], percent = 100.0 * gops / most;
-    return oct_bench_give(
+    return oct_bench_print(
         bench,
         json_pack("{s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:i, s:f, s:f, s:f, s:f}", "bench",
                   "kernels", "isa", isa, "product", p->kind->name, "layer", layer, "channels",

@@ -5,7 +5,7 @@
 #include "core/base/rng.h"
 #include "core/product/product.h"
 #include "launch/bench/bench.h"
-#include "launch/bench/laps.h"
+#include "launch/bench/timing.h"
 
 #include <string.h>
 

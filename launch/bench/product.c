@@ -5,7 +5,7 @@
 #include "core/base/rng.h"
 #include "core/kernel/blas.h"
 #include "launch/bench/bench.h"
-#include "launch/bench/work.h"
+#include "launch/bench/multiply_adds.h"
 
 static const oct_qparams after_relu = {.scale = 0.05F, .zero_point = 0, .qmin = 0, .qmax = 255};
 
@@ -201,8 +201,9 @@ void oct_product_free(oct_layer_product *p)
         oct_free(&p->operand[i]);
 }
 
-int64_t oct_product_work(const oct_layer_product *p)
+int64_t oct_product_multiply_adds(const oct_layer_product *p)
 {
     const oct_conv_shape *s = &p->shape;
-    return p->kind->anchor ? outputs(p) * oct_conv_depth(s) : p->samples * oct_conv_work(s, 1);
+    return p->kind->anchor ? outputs(p) * oct_conv_depth(s)
+                           : p->samples * oct_conv_multiply_adds(s, 1);
 }

@@ -4,7 +4,7 @@
 
 #include "core/kernel/conv.h"
 #include "launch/bench/peak.h"
-#include "quant/kernel/qops.h"
+#include "quant/kernel/qconv.h"
 
 enum { OCT_PRODUCT_LEAF = 8 };
 
@@ -33,4 +33,4 @@ size_t oct_product_kinds(void);
 const oct_product_kind *oct_product_kind_at(size_t i);
 void oct_product_free(oct_layer_product *p);
 /* Multiply-adds of a call. */
-int64_t oct_product_work(const oct_layer_product *p);
+int64_t oct_product_multiply_adds(const oct_layer_product *p);

@@ -1,6 +1,6 @@
 /* octet bench reduce: what does the sum over ranks cost beside a copy of the same bytes? */
 #include "launch/bench/bench.h"
-#include "launch/bench/laps.h"
+#include "launch/bench/timing.h"
 
 #include "core/base/mem.h"
 #include "core/base/text.h"
@@ -47,7 +47,7 @@ static oct_status tell(oct_bench *bench, const sums *s, double each)
 {
     const int ranks = bench->session->group->size;
     const double mb = (double)s->n * sizeof(float) / 1e6;
-    return oct_bench_give(
+    return oct_bench_print(
         bench,
         json_pack("{s:s, s:i, s:I, s:I, s:f, s:f, s:f}", "bench", "reduce", "ranks", ranks,
                   "floats", (json_int_t)s->n, "steps", (json_int_t)s->repetitions, "step_ms",

@@ -5,46 +5,46 @@
  */
 #include "launch/bench/bench.h"
 #include "launch/bench/peak.h"
-#include "launch/bench/rehearsal.h"
-#include "launch/bench/timed.h"
-#include "launch/bench/work.h"
+#include "launch/bench/bench_run.h"
+#include "launch/bench/figure.h"
+#include "launch/bench/multiply_adds.h"
 
 #include <string.h>
 
 enum { STEPS = 10 };
 
 /* Takes the peak so far as one of `phase`; what follows is measured anew. */
-static void note_peak(oct_timed *t, const oct_gauge *gauge, const char *phase)
+static void note_peak(oct_figure *t, const oct_memory_meter *memory_meter, const char *phase)
 {
-    const oct_gauge_peak peak = oct_gauge_read(gauge);
+    const oct_memory_growth peak = oct_memory_meter_read(memory_meter);
     if (peak.larger > t->memory.larger) {
         t->memory = peak;
         t->memory_phase = phase;
     }
-    oct_gauge_again();
+    oct_memory_reset_peak();
 }
 
 /* Steps that do not count, then those that do. In QAT the first one of them calibrates. */
-static oct_status time_steps(oct_trainer *trainer, oct_laps *laps, const oct_gauge *gauge,
-                             oct_timed *t)
+static oct_status time_steps(oct_trainer *trainer, oct_timings *timings,
+                             const oct_memory_meter *memory_meter, oct_figure *t)
 {
     oct_step_result result;
     for (int i = 0; i < OCT_BENCH_WARM_UP; i++) {
         const oct_phase phase = oct_plan_phase(&trainer->plan, trainer->step);
         OCT_TRY(oct_trainer_step(trainer, &result));
-        note_peak(t, gauge, oct_phase_name(phase));
+        note_peak(t, memory_meter, oct_phase_name(phase));
     }
-    while (laps->count < laps->room) {
-        oct_lap_begin(laps);
+    while (timings->count < timings->room) {
+        oct_timing_begin(timings);
         OCT_TRY(oct_trainer_step(trainer, &result));
-        oct_lap_end(laps);
+        oct_timing_end(timings);
     }
-    note_peak(t, gauge, t->mode);
+    note_peak(t, memory_meter, t->mode);
     return OCT_OK;
 }
 
 /* Forward and backward each at the peak of its numbers. */
-static oct_status find_peak(const oct_bench *bench, double forward, double backward, oct_timed *t)
+static oct_status find_peak(const oct_bench *bench, double forward, double backward, oct_figure *t)
 {
     oct_peak peak;
     OCT_TRY(oct_peak_measure(oct_cpu_isa(), &peak));
@@ -58,44 +58,45 @@ static oct_status find_peak(const oct_bench *bench, double forward, double backw
 
 /* The steps of the figure are followed by as many as make the trainer's model one that converts, since
  * the program tells what there was to compute. */
-static oct_status count_work(const oct_bench *bench, oct_rehearsal *run, oct_timed *t)
+static oct_status count_work(const oct_bench *bench, oct_bench_run *run, oct_figure *t)
 {
     oct_program program = {0};
-    OCT_TRY(oct_rehearsal_convert(run, &program));
-    const oct_work work = oct_program_work(&program);
+    OCT_TRY(oct_bench_run_convert(run, &program));
+    const oct_multiply_adds work = oct_program_multiply_adds(&program);
     const double each = 2.0 * (double)bench->batch;
     oct_program_free(&program);
     return find_peak(bench, each * (double)work.forward,
                      each * (double)(work.grad_weight + work.grad_input), t);
 }
 
-static oct_status measure(const oct_bench *bench, oct_rehearsal *run, oct_laps *laps, oct_timed *t)
+static oct_status measure(const oct_bench *bench, oct_bench_run *run, oct_timings *timings,
+                          oct_figure *t)
 {
-    const int64_t steps = laps->room + OCT_BENCH_WARM_UP;
-    oct_gauge gauge = oct_gauge_begin();
-    OCT_TRY(oct_rehearsal_begin(run, bench, bench->qat ? 0 : steps, bench->qat ? steps : 0));
-    note_peak(t, &gauge, "prepare");
-    OCT_TRY(time_steps(&run->trainer, laps, &gauge, t));
+    const int64_t steps = timings->room + OCT_BENCH_WARM_UP;
+    oct_memory_meter memory_meter = oct_memory_meter_begin();
+    OCT_TRY(oct_bench_run_begin(run, bench, bench->qat ? 0 : steps, bench->qat ? steps : 0));
+    note_peak(t, &memory_meter, "prepare");
+    OCT_TRY(time_steps(&run->trainer, timings, &memory_meter, t));
     return count_work(bench, run, t);
 }
 
 oct_status oct_bench_step(oct_bench *bench)
 {
-    oct_rehearsal run = {0};
-    oct_laps laps = {0};
+    oct_bench_run run = {0};
+    oct_timings timings = {0};
     oct_status status = OCT_OK;
     if (!bench->model) bench->model = "cnn-small";
-    oct_timed timed = {
+    oct_figure timed = {
         .bench = "step",
         .model = bench->model,
         .mode = bench->qat ? "qat" : "float",
         .numerics = bench->qat ? bench->numerics : "f32",
     };
-    OCT_TRY_OUT(oct_laps_create(&laps, bench->repetitions > 0 ? bench->repetitions : STEPS));
-    OCT_TRY_OUT(measure(bench, &run, &laps, &timed));
-    if (bench->session->group->rank == 0) OCT_TRY_OUT(oct_timed_give(bench, &timed, &laps));
+    OCT_TRY_OUT(oct_timings_create(&timings, bench->repetitions > 0 ? bench->repetitions : STEPS));
+    OCT_TRY_OUT(measure(bench, &run, &timings, &timed));
+    if (bench->session->group->rank == 0) OCT_TRY_OUT(oct_figure_print(bench, &timed, &timings));
 out:
-    oct_rehearsal_end(&run);
-    oct_laps_free(&laps);
+    oct_bench_run_end(&run);
+    oct_timings_free(&timings);
     return status;
 }

@@ -21,7 +21,7 @@ static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const 
 }
 
 static const oct_module_type cnn_small_type = {
-    .name = "cnn_small", .forward = forward, .hands_on = true};
+    .name = "cnn_small", .forward = forward, .calls_only = true};
 
 static oct_status build_layers(cnn_small *m, int64_t h, int64_t w, int64_t c, int64_t classes)
 {

@@ -23,7 +23,7 @@ static oct_tensor *backbone_forward(oct_context *cx, oct_module *self, oct_tenso
 }
 
 static const oct_module_type backbone_type = {
-    .name = "backbone", .forward = backbone_forward, .hands_on = true};
+    .name = "backbone", .forward = backbone_forward, .calls_only = true};
 
 static oct_status backbone_layers(backbone *b, int64_t c)
 {
@@ -94,7 +94,7 @@ static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const 
     return oct_call(cx, m->dequant, oct_call(cx, m->head, y));
 }
 
-static const oct_module_type fpn_type = {.name = "fpn", .forward = forward, .hands_on = true};
+static const oct_module_type fpn_type = {.name = "fpn", .forward = forward, .calls_only = true};
 
 static oct_status build_level(fpn *m, int i)
 {

@@ -30,7 +30,7 @@ static oct_tensor *block_forward(oct_context *cx, oct_module *self, oct_tensor *
 }
 
 static const oct_module_type block_type = {
-    .name = "inverted_residual", .forward = block_forward, .hands_on = true};
+    .name = "inverted_residual", .forward = block_forward, .calls_only = true};
 
 static oct_status block_layers(block *b, int64_t in, int64_t out, int stride, int expand,
                                create_fn activation)
@@ -70,7 +70,7 @@ static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const 
 }
 
 static const oct_module_type mobilenet_type = {
-    .name = "mobilenet", .forward = forward, .hands_on = true};
+    .name = "mobilenet", .forward = forward, .calls_only = true};
 
 static oct_status append_blocks(oct_module *blocks, int64_t in, create_fn activation)
 {

@@ -1,7 +1,7 @@
 /* Building blocks that several models share. */
 #include "launch/model/parts.h"
 
-#include "quant/pass/prepare.h"
+#include "quant/pass/prepare/prepare.h"
 
 oct_status oct_append_conv_bn(oct_module *sequential, int64_t in, int64_t out, int kernel,
                               int stride, bool relu)

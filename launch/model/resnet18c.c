@@ -4,7 +4,7 @@
  */
 #include "launch/model/model.h"
 #include "launch/model/parts.h"
-#include "quant/pass/prepare.h"
+#include "quant/pass/prepare/prepare.h"
 
 typedef struct block {
     oct_module base;
@@ -31,7 +31,7 @@ static oct_tensor *block_forward(oct_context *cx, oct_module *self, oct_tensor *
 }
 
 static const oct_module_type block_type = {
-    .name = "basic_block", .forward = block_forward, .hands_on = true};
+    .name = "basic_block", .forward = block_forward, .calls_only = true};
 
 static oct_status block_layers(block *b, int64_t in, int64_t out, int stride)
 {
@@ -74,7 +74,8 @@ static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const 
     return oct_call(cx, m->dequant, y);
 }
 
-static const oct_module_type resnet_type = {.name = "resnet", .forward = forward, .hands_on = true};
+static const oct_module_type resnet_type = {
+    .name = "resnet", .forward = forward, .calls_only = true};
 
 static oct_status build_stage(oct_module **stage, int64_t in, int64_t out, int stride)
 {

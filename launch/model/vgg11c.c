@@ -20,7 +20,7 @@ static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const 
     return oct_call(cx, m->dequant, y);
 }
 
-static const oct_module_type vgg_type = {.name = "vgg", .forward = forward, .hands_on = true};
+static const oct_module_type vgg_type = {.name = "vgg", .forward = forward, .calls_only = true};
 
 static oct_status append_layer(oct_module *features, int64_t in, int64_t out)
 {

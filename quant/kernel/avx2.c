@@ -93,7 +93,7 @@ static void pack_tile(const int8_t *tile, int8_t *packed)
 #define PANEL_WORD pairs
 #define PANEL_WEIGHT pairs
 #define PANEL_ZERO() ((lanes){0})
-#define PANEL_SPREAD(at) spread(at)
+#define PANEL_BROADCAST(at) spread(at)
 #define PANEL_TILE_AT(at) load_tile(at)
 #define PANEL_MADD(sum, word, w) add_products(sum, word, w)
 #define PANEL_READ(from, count) read_lanes(from, count)
@@ -117,16 +117,16 @@ INLINE void weave(const uint8_t *const *at, int64_t count, int8_t *out)
     _mm256_storeu_si256((__m256i *)(void *)(out + 32), _mm256_unpackhi_epi16(a, b));
 }
 
-#define BRAID_NAME depthwise
-#define BRAID_TAPS 2
-#define BRAID_CHANNELS 16
-#define BRAID_LANES 8
-#define BRAID_SUM lanes
-#define BRAID_ZERO() ((lanes){0})
-#define BRAID_MADD(sum, woven, w) add_pair(sum, load(woven), load(w))
-#define BRAID_STORE(acc, count, sum) write_lanes(acc, count, sum)
-#define BRAID_WEAVE(at, count, out) weave(at, count, out)
-#include "quant/kernel/braid.h"
+#define DEPTHWISE_NAME depthwise
+#define DEPTHWISE_TAPS 2
+#define DEPTHWISE_CHANNELS 16
+#define DEPTHWISE_LANES 8
+#define DEPTHWISE_SUM lanes
+#define DEPTHWISE_ZERO() ((lanes){0})
+#define DEPTHWISE_MADD(sum, woven, w) add_pair(sum, load(woven), load(w))
+#define DEPTHWISE_STORE(acc, count, sum) write_lanes(acc, count, sum)
+#define DEPTHWISE_INTERLEAVE(at, count, out) weave(at, count, out)
+#include "quant/kernel/depthwise_simd.h"
 
 INLINE void store_codes(uint8_t *codes, __m256i code)
 {
@@ -143,8 +143,8 @@ INLINE void requantize_as(const bool masked, const bool ranged, const bool added
     const __m256 lo = _mm256_set1_ps(limits.lo), hi = _mm256_set1_ps(limits.hi);
     const __m256 floor = _mm256_set1_ps(limits.floor), six = _mm256_set1_ps(limits.six);
     const __m256i zero_point = _mm256_set1_epi32(limits.zero_point);
-    const __m256i summand_zero = _mm256_set1_epi32(q->summand_zero_point);
-    const __m256 summand_factor = _mm256_set1_ps(q->summand_multiplier);
+    const __m256i addend_zero = _mm256_set1_epi32(q->addend_zero_point);
+    const __m256 addend_factor = _mm256_set1_ps(q->addend_multiplier);
     __m256 least = _mm256_set1_ps(INFINITY), most = _mm256_set1_ps(-INFINITY);
     float tail[2] = {INFINITY, -INFINITY};
     oct_bit_writer bits = {.out = mask};
@@ -156,10 +156,10 @@ INLINE void requantize_as(const bool masked, const bool ranged, const bool added
             __m256 v = _mm256_mul_ps(_mm256_cvtepi32_ps(sum), _mm256_loadu_ps(q->multiplier + c));
             if (added) {
                 const __m128i codes8 =
-                    _mm_loadl_epi64((const __m128i *)(const void *)(q->summand + first + c));
+                    _mm_loadl_epi64((const __m128i *)(const void *)(q->addend + first + c));
                 const __m256i s = _mm256_cvtepu8_epi32(codes8);
-                const __m256 whole = _mm256_cvtepi32_ps(_mm256_sub_epi32(s, summand_zero));
-                v = _mm256_add_ps(v, _mm256_mul_ps(whole, summand_factor));
+                const __m256 whole = _mm256_cvtepi32_ps(_mm256_sub_epi32(s, addend_zero));
+                v = _mm256_add_ps(v, _mm256_mul_ps(whole, addend_factor));
             }
             const __m256 r = _mm256_round_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
             store_codes(codes + c, _mm256_add_epi32(

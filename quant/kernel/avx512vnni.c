@@ -68,7 +68,7 @@ static void pack_tile(const int8_t *tile, int8_t *packed)
 #define PANEL_WORD lanes
 #define PANEL_WEIGHT lanes
 #define PANEL_ZERO() ((lanes){0})
-#define PANEL_SPREAD(at) spread(at)
+#define PANEL_BROADCAST(at) spread(at)
 #define PANEL_TILE_AT(at) load_lanes(at)
 #define PANEL_MADD(sum, word, w) add_products(sum, word, w)
 #define PANEL_READ(from, count) read_lanes(from, count)
@@ -77,27 +77,27 @@ static void pack_tile(const int8_t *tile, int8_t *packed)
 
 /* What makes codes of sums while they are in registers. */
 typedef struct coder {
-    __m512 hi, summand_factor;
-    __m512i zero_point, lo_code;                   /* in 16 bits, 8 bits */
-    __m512i zero_point32, lo_code32, summand_zero; /* in 32 bits */
+    __m512 hi, addend_factor;
+    __m512i zero_point, lo_code;                  /* in 16 bits, 8 bits */
+    __m512i zero_point32, lo_code32, addend_zero; /* in 32 bits */
     const int32_t *bias;
     const float *multiplier;
-    const uint8_t *summand; /* NULL: none */
-    const uint8_t *codes;   /* element 0 of the call: where its summand is */
+    const uint8_t *addend; /* NULL: none */
+    const uint8_t *codes;  /* element 0 of the call: where its addend is */
 } coder;
 
 static coder coder_of(const oct_requant *q, const uint8_t *codes)
 {
     return (coder){.hi = _mm512_set1_ps((float)q->hi),
-                   .summand_factor = _mm512_set1_ps(q->summand_multiplier),
+                   .addend_factor = _mm512_set1_ps(q->addend_multiplier),
                    .zero_point = _mm512_set1_epi16((int16_t)q->zero_point),
                    .lo_code = _mm512_set1_epi8((int8_t)(q->lo + q->zero_point)),
                    .zero_point32 = _mm512_set1_epi32(q->zero_point),
                    .lo_code32 = _mm512_set1_epi32(q->lo + q->zero_point),
-                   .summand_zero = _mm512_set1_epi32(q->summand_zero_point),
+                   .addend_zero = _mm512_set1_epi32(q->addend_zero_point),
                    .bias = q->bias,
                    .multiplier = q->multiplier,
-                   .summand = q->summand,
+                   .addend = q->addend,
                    .codes = codes};
 }
 
@@ -113,12 +113,12 @@ INLINE __m512i logical_of(const coder *z, const bool whole, int64_t count, lanes
     const __m512 multiplier = whole ? _mm512_loadu_ps(z->multiplier + channel)
                                     : _mm512_maskz_loadu_ps(live, z->multiplier + channel);
     __m512 v = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_add_epi32((__m512i)sum, bias)), multiplier);
-    if (z->summand) {
-        const uint8_t *at = z->summand + (to - z->codes);
+    if (z->addend) {
+        const uint8_t *at = z->addend + (to - z->codes);
         const __m128i s = whole ? _mm_loadu_si128((const __m128i *)(const void *)at)
                                 : _mm_maskz_loadu_epi8(live, at);
-        const __m512i logical = _mm512_sub_epi32(_mm512_cvtepu8_epi32(s), z->summand_zero);
-        v = _mm512_add_ps(v, _mm512_mul_ps(_mm512_cvtepi32_ps(logical), z->summand_factor));
+        const __m512i logical = _mm512_sub_epi32(_mm512_cvtepu8_epi32(s), z->addend_zero);
+        v = _mm512_add_ps(v, _mm512_mul_ps(_mm512_cvtepi32_ps(logical), z->addend_factor));
     }
     return _mm512_cvtps_epi32(_mm512_min_ps(z->hi, v));
 }
@@ -204,10 +204,10 @@ INLINE void leave(const int panels, const oct_product *p, int64_t column, uint8_
 #define PANEL_WORD lanes
 #define PANEL_WEIGHT lanes
 #define PANEL_ZERO() ((lanes){0})
-#define PANEL_SPREAD(at) spread(at)
+#define PANEL_BROADCAST(at) spread(at)
 #define PANEL_TILE_AT(at) load_lanes(at)
 #define PANEL_MADD(sum, word, w) add_products(sum, word, w)
-#define PANEL_LEAVE(panels, p, column, to, a, b, c, d) leave(panels, p, column, to, a, b, c, d)
+#define PANEL_STORE(panels, p, column, to, a, b, c, d) leave(panels, p, column, to, a, b, c, d)
 #include "core/product/panel.h"
 
 static void product_codes(const oct_product *p, const oct_requant *q)
@@ -260,17 +260,17 @@ INLINE void leave_positions(const int positions, const oct_depthwise *d, int64_t
     write_one(to + 3 * step, live, _mm512_extracti32x4_epi32(codes, 3));
 }
 
-#define BRAID_NAME depthwise
-#define BRAID_TAPS 4
-#define BRAID_CHANNELS 64
-#define BRAID_LANES 16
-#define BRAID_SUM lanes
-#define BRAID_ZERO() ((lanes){0})
-#define BRAID_MADD(sum, woven, w) add_products(sum, load_lanes(woven), load_lanes(w))
-#define BRAID_STORE(acc, count, sum) write_lanes(acc, count, sum)
-#define BRAID_WEAVE(at, count, out) weave(at, count, out)
-#define BRAID_LEAVE leave_positions
-#include "quant/kernel/braid.h"
+#define DEPTHWISE_NAME depthwise
+#define DEPTHWISE_TAPS 4
+#define DEPTHWISE_CHANNELS 64
+#define DEPTHWISE_LANES 16
+#define DEPTHWISE_SUM lanes
+#define DEPTHWISE_ZERO() ((lanes){0})
+#define DEPTHWISE_MADD(sum, woven, w) add_products(sum, load_lanes(woven), load_lanes(w))
+#define DEPTHWISE_STORE(acc, count, sum) write_lanes(acc, count, sum)
+#define DEPTHWISE_INTERLEAVE(at, count, out) weave(at, count, out)
+#define DEPTHWISE_STORE_CODES leave_positions
+#include "quant/kernel/depthwise_simd.h"
 
 static void depthwise_codes(const oct_depthwise *d, const oct_requant *q)
 {
@@ -282,12 +282,12 @@ static void depthwise_codes(const oct_depthwise *d, const oct_requant *q)
 
 /* The requantizer at work: constants of a call, what it has found, and where it is. */
 typedef struct requantizer {
-    __m512 lo, hi, floor, six, summand_factor;
-    __m512i zero_point, summand_zero;
+    __m512 lo, hi, floor, six, addend_factor;
+    __m512i zero_point, addend_zero;
     __m512 least, most;
     oct_bit_writer bits;
     const int32_t *acc;
-    const uint8_t *summand;
+    const uint8_t *addend;
     uint8_t *codes;
 } requantizer;
 
@@ -304,11 +304,11 @@ INLINE void requantize_some(const bool masked, const bool ranged, const bool add
         whole ? _mm512_loadu_ps(q->multiplier + c) : _mm512_maskz_loadu_ps(live, q->multiplier + c);
     __m512 v = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_add_epi32(acc, bias)), multiplier);
     if (added) {
-        const __m128i s = whole ? _mm_loadu_si128((const __m128i *)(const void *)z->summand)
-                                : _mm_maskz_loadu_epi8(live, z->summand);
-        const __m512i logical = _mm512_sub_epi32(_mm512_cvtepu8_epi32(s), z->summand_zero);
-        v = _mm512_add_ps(v, _mm512_mul_ps(_mm512_cvtepi32_ps(logical), z->summand_factor));
-        z->summand += count;
+        const __m128i s = whole ? _mm_loadu_si128((const __m128i *)(const void *)z->addend)
+                                : _mm_maskz_loadu_epi8(live, z->addend);
+        const __m512i logical = _mm512_sub_epi32(_mm512_cvtepu8_epi32(s), z->addend_zero);
+        v = _mm512_add_ps(v, _mm512_mul_ps(_mm512_cvtepi32_ps(logical), z->addend_factor));
+        z->addend += count;
     }
     const __m512 r = _mm512_roundscale_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
     const __m512 cut = _mm512_min_ps(_mm512_max_ps(r, z->lo), z->hi);
@@ -343,14 +343,14 @@ INLINE void requantize_as(const bool masked, const bool ranged, const bool added
                      .hi = _mm512_set1_ps(limits.hi),
                      .floor = _mm512_set1_ps(limits.floor),
                      .six = _mm512_set1_ps(limits.six),
-                     .summand_factor = _mm512_set1_ps(q->summand_multiplier),
+                     .addend_factor = _mm512_set1_ps(q->addend_multiplier),
                      .zero_point = _mm512_set1_epi32(limits.zero_point),
-                     .summand_zero = _mm512_set1_epi32(q->summand_zero_point),
+                     .addend_zero = _mm512_set1_epi32(q->addend_zero_point),
                      .least = _mm512_set1_ps(INFINITY),
                      .most = _mm512_set1_ps(-INFINITY),
                      .bits = {.out = mask},
                      .acc = acc,
-                     .summand = q->summand,
+                     .addend = q->addend,
                      .codes = codes};
     for (int64_t i = 0; i < m; i++) {
         int64_t c = 0;

@@ -15,7 +15,7 @@
 /* How an int32 accumulator becomes an unsigned code, per output channel c, every operation rounding to
  * float:
  *     v = (float)(acc + bias[c]) * multiplier[c]
- *     v += (float)(s - summand_zero_point) * summand_multiplier   where there is a second summand s
+ *     v += (float)(s - addend_zero_point) * addend_multiplier   where there is a second addend s
  *     r = round_half_even(v)
  *     code = clamp(r, lo, hi) + zero_point
  *     pass = lo <= r <= hi, and with `relu` also v > 0, and with `six` also v < six
@@ -25,11 +25,11 @@ typedef struct oct_requant {
     const float *multiplier; /* (C), may be negative or zero */
     int32_t lo, hi;          /* logical codes: stored minus zero_point */
     int32_t zero_point;
-    bool relu;              /* gradient of max(0, .) */
-    float six;              /* upper clip of relu6 in units of the output scale; +inf without */
-    const uint8_t *summand; /* codes, as many as accumulators; NULL: none */
-    int32_t summand_zero_point;
-    float summand_multiplier;
+    bool relu;             /* gradient of max(0, .) */
+    float six;             /* upper clip of relu6 in units of the output scale; +inf without */
+    const uint8_t *addend; /* codes, as many as accumulators; NULL: none */
+    int32_t addend_zero_point;
+    float addend_multiplier;
 } oct_requant;
 
 enum { OCT_WORD = 4 }; /* codes */
@@ -66,7 +66,7 @@ typedef struct oct_kernel {
     void (*depthwise)(const oct_depthwise *d);
 
     /* Both finished at once, as requantize does it without mask and range, element 0 of q's columns
-     * and of its summand being element 0 of the call's: accumulators are never in memory. acc of p
+     * and of its addend being element 0 of the call's: accumulators are never in memory. acc of p
      * are codes, and nothing is added to them. NULL: one after the other. */
     void (*product_codes)(const struct oct_product *p, const oct_requant *q);
     void (*depthwise_codes)(const oct_depthwise *d, const oct_requant *q);

@@ -58,7 +58,7 @@ static void pack_tile(const int8_t *tile, int8_t *packed)
 #define PANEL_WORD int16x4_t
 #define PANEL_WEIGHT halves
 #define PANEL_ZERO() vdupq_n_s32(0)
-#define PANEL_SPREAD(at) spread(at)
+#define PANEL_BROADCAST(at) spread(at)
 #define PANEL_TILE_AT(at) load_tile(at)
 #define PANEL_MADD(sum, word, w) add_products(sum, word, w)
 #define PANEL_READ(from, count) oct_neon_read(from, count)
@@ -83,16 +83,16 @@ INLINE int32x4_t add_pair(int32x4_t sum, const int8_t *woven, const int8_t *w)
     return vaddq_s32(sum, vpaddq_s32(low, high));
 }
 
-#define BRAID_NAME depthwise
-#define BRAID_TAPS 2
-#define BRAID_CHANNELS 16
-#define BRAID_LANES OCT_NEON_LANES
-#define BRAID_SUM int32x4_t
-#define BRAID_ZERO() vdupq_n_s32(0)
-#define BRAID_MADD(sum, woven, w) add_pair(sum, woven, w)
-#define BRAID_STORE(acc, count, sum) oct_neon_write(acc, count, sum)
-#define BRAID_WEAVE(at, count, out) weave(at, count, out)
-#include "quant/kernel/braid.h"
+#define DEPTHWISE_NAME depthwise
+#define DEPTHWISE_TAPS 2
+#define DEPTHWISE_CHANNELS 16
+#define DEPTHWISE_LANES OCT_NEON_LANES
+#define DEPTHWISE_SUM int32x4_t
+#define DEPTHWISE_ZERO() vdupq_n_s32(0)
+#define DEPTHWISE_MADD(sum, woven, w) add_pair(sum, woven, w)
+#define DEPTHWISE_STORE(acc, count, sum) oct_neon_write(acc, count, sum)
+#define DEPTHWISE_INTERLEAVE(at, count, out) weave(at, count, out)
+#include "quant/kernel/depthwise_simd.h"
 
 /* The limits as vectors. */
 typedef struct limits_vectors {
@@ -124,10 +124,10 @@ INLINE float32x4_t values_of(const oct_requant *q, const bool added, int64_t i, 
     const int32x4_t sum = vaddq_s32(vld1q_s32(acc), vld1q_s32(q->bias + c));
     const float32x4_t v = vmulq_f32(vcvtq_f32_s32(sum), vld1q_f32(q->multiplier + c));
     if (!added) return v;
-    const uint8_t *at = q->summand + i;
+    const uint8_t *at = q->addend + i;
     const int32x4_t s = {at[0], at[1], at[2], at[3]};
-    const float32x4_t whole = vcvtq_f32_s32(vsubq_s32(s, vdupq_n_s32(q->summand_zero_point)));
-    return vaddq_f32(v, vmulq_f32(whole, vdupq_n_f32(q->summand_multiplier)));
+    const float32x4_t whole = vcvtq_f32_s32(vsubq_s32(s, vdupq_n_s32(q->addend_zero_point)));
+    return vaddq_f32(v, vmulq_f32(whole, vdupq_n_f32(q->addend_multiplier)));
 }
 
 /* Four codes; returns which of them pass, a bit each. */

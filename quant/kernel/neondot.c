@@ -57,7 +57,7 @@ static void pack_tile(const int8_t *from, int8_t *packed)
 #define PANEL_WORD int8x16_t
 #define PANEL_WEIGHT weights
 #define PANEL_ZERO() vdupq_n_s32(0)
-#define PANEL_SPREAD(at) spread(at)
+#define PANEL_BROADCAST(at) spread(at)
 #define PANEL_TILE_AT(at) load_tile(at)
 #define PANEL_MADD(sum, word, w) add_products(sum, word, w)
 #define PANEL_READ(from, count) oct_neon_read(from, count)
@@ -77,16 +77,16 @@ INLINE int32x4_t add_woven(int32x4_t sum, const int8_t *woven, const int8_t *w)
     return add_products(sum, less_128(vreinterpretq_u8_s8(vld1q_s8(woven))), load_tile(w));
 }
 
-#define BRAID_NAME depthwise
-#define BRAID_TAPS 4
-#define BRAID_CHANNELS 16
-#define BRAID_LANES OCT_NEON_LANES
-#define BRAID_SUM int32x4_t
-#define BRAID_ZERO() vdupq_n_s32(0)
-#define BRAID_MADD(sum, woven, w) add_woven(sum, woven, w)
-#define BRAID_STORE(acc, count, sum) oct_neon_write(acc, count, sum)
-#define BRAID_WEAVE(at, count, out) weave(at, count, out)
-#include "quant/kernel/braid.h"
+#define DEPTHWISE_NAME depthwise
+#define DEPTHWISE_TAPS 4
+#define DEPTHWISE_CHANNELS 16
+#define DEPTHWISE_LANES OCT_NEON_LANES
+#define DEPTHWISE_SUM int32x4_t
+#define DEPTHWISE_ZERO() vdupq_n_s32(0)
+#define DEPTHWISE_MADD(sum, woven, w) add_woven(sum, woven, w)
+#define DEPTHWISE_STORE(acc, count, sum) oct_neon_write(acc, count, sum)
+#define DEPTHWISE_INTERLEAVE(at, count, out) weave(at, count, out)
+#include "quant/kernel/depthwise_simd.h"
 
 /* NEON's: whatever has sdot has it too. */
 static void requantize(int64_t m, int64_t n, const int32_t *acc, const oct_requant *q,

@@ -1,6 +1,6 @@
 /* What is the same for every kernel table: the order of packed weights, and the plain matrix product,
  * whose rows have one run. */
-#include "quant/kernel/braid.h"
+#include "quant/kernel/depthwise_simd.h"
 #include "core/product/product.h"
 #include "quant/kernel/kernel.h"
 
@@ -90,23 +90,24 @@ void oct_gemm(const oct_kernel *kernel, int64_t m, int64_t n, int64_t k, const u
 int64_t oct_depthwise_scratch(int kernel_h, int kernel_w, int stride, int64_t out_w)
 {
     const int64_t columns = (out_w - 1) * stride + kernel_w;
-    return columns * whole(kernel_h, OCT_BRAID_LEAST) * OCT_BRAID_MOST * OCT_BRAID_WORD;
+    return columns * whole(kernel_h, OCT_DEPTHWISE_MIN_TAPS) * OCT_DEPTHWISE_MAX_CHANNELS *
+           OCT_DEPTHWISE_WORD;
 }
 
-int64_t oct_braided_bytes(int taps, int64_t channels, int kernel_h, int kernel_w)
+int64_t oct_depthwise_packed_bytes(int taps, int64_t channels, int kernel_h, int kernel_w)
 {
-    return whole(channels, OCT_BRAID_LANES) * kernel_w * whole(kernel_h, taps) * OCT_BRAID_LANES *
-           OCT_BRAID_WORD;
+    return whole(channels, OCT_DEPTHWISE_LANES) * kernel_w * whole(kernel_h, taps) *
+           OCT_DEPTHWISE_LANES * OCT_DEPTHWISE_WORD;
 }
 
-void oct_braided_pack(int taps, int64_t channels, int kernel_h, int kernel_w, const int8_t *w,
-                      int8_t *packed)
+void oct_depthwise_pack_taps(int taps, int64_t channels, int kernel_h, int kernel_w,
+                             const int8_t *w, int8_t *packed)
 {
-    const int width = OCT_BRAID_WORD / taps;
-    for (int64_t c = 0; c < channels; c += OCT_BRAID_LANES)
+    const int width = OCT_DEPTHWISE_WORD / taps;
+    for (int64_t c = 0; c < channels; c += OCT_DEPTHWISE_LANES)
         for (int kx = 0; kx < kernel_w; kx++)
             for (int ky = 0; ky < kernel_h; ky += taps)
-                for (int64_t lane = c; lane < c + OCT_BRAID_LANES; lane++)
+                for (int64_t lane = c; lane < c + OCT_DEPTHWISE_LANES; lane++)
                     for (int tap = ky; tap < ky + taps; tap++, packed += width) {
                         const bool real = lane < channels && tap < kernel_h;
                         const int32_t code = real ? w[(lane * kernel_h + tap) * kernel_w + kx] : 0;

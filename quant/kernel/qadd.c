@@ -39,7 +39,7 @@ oct_qadd oct_qadd_of(oct_qparams a, oct_qparams b, oct_qparams y, bool relu)
                  ratio_b = (double)b.scale / (double)y.scale;
     int exponent;
     (void)frexp(fmax(ratio_a, ratio_b), &exponent);
-    const int shift = (int)oct_larger(oct_smaller(l.bits - exponent, l.most_shift), 1);
+    const int shift = (int)oct_max_i64(oct_min_i64(l.bits - exponent, l.most_shift), 1);
     const int32_t lo = y.qmin - y.zero_point;
     return (oct_qadd){.ma = fixed_point(ratio_a, shift, &l),
                       .mb = fixed_point(ratio_b, shift, &l),
@@ -96,8 +96,8 @@ static void add_bytes_watched(int64_t n, const uint8_t *restrict a, const uint8_
         least = t < least ? t : least;
         most = t > most ? t : most;
     }
-    sums[0] = oct_smaller(sums[0], least);
-    sums[1] = oct_larger(sums[1], most);
+    sums[0] = oct_min_i64(sums[0], least);
+    sums[1] = oct_max_i64(sums[1], most);
 }
 
 /* a becomes the logical codes of the sums. */
@@ -125,8 +125,8 @@ static void add_wide(int64_t n, int32_t *restrict a, const int32_t *restrict b, 
 /* Conversion and scaling keep order, so the ends of t give the ends of the values. */
 static void merge_range(const oct_qadd *q, const int64_t sums[2], float scale, float *range)
 {
-    const int64_t least = q->relu ? oct_larger(sums[0], 0) : sums[0];
-    const int64_t most = q->relu ? oct_larger(sums[1], 0) : sums[1];
+    const int64_t least = q->relu ? oct_max_i64(sums[0], 0) : sums[0];
+    const int64_t most = q->relu ? oct_max_i64(sums[1], 0) : sums[1];
     const float low = ldexpf((float)least, -q->shift) * scale;
     const float high = ldexpf((float)most, -q->shift) * scale;
     range[0] = low < range[0] ? low : range[0];
@@ -145,7 +145,7 @@ void oct_qadd_forward(int64_t n, oct_qcodes a, oct_qcodes b, const oct_qadd *add
     uint8_t flags[OCT_FLAG_BLOCK];
     int64_t sums[2] = {INT64_MAX, INT64_MIN};
     for (int64_t i = 0; i < n; i += OCT_FLAG_BLOCK) {
-        const int64_t count = oct_smaller(n - i, OCT_FLAG_BLOCK);
+        const int64_t count = oct_min_i64(n - i, OCT_FLAG_BLOCK);
         if (bytes) {
             add_bytes_watched(count, (const uint8_t *)a.data + i, (const uint8_t *)b.data + i, add,
                               (uint8_t *)codes + i, flags, sums);

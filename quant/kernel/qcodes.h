@@ -69,7 +69,7 @@ void oct_qlut_forward(int64_t n, oct_qcodes x, const uint16_t *table, oct_qparam
  * oct_qtable_size(x) - 1. */
 void oct_qsoftmax_exponential(oct_qparams x, int32_t *exponential);
 bool oct_qsoftmax_fits(oct_qparams y);
-enum { OCT_QSOFTMAX_ONE = 1 << 30, OCT_QSOFTMAX_MOST = 65536 /* codes in a row */ };
+enum { OCT_QSOFTMAX_ONE = 1 << 30, OCT_QSOFTMAX_MAX = 65536 /* codes in a row */ };
 void oct_qsoftmax_forward(int64_t rows, int64_t k, oct_qcodes x, const int32_t *exponential,
                           oct_qparams y, void *codes, uint8_t *mask);
 

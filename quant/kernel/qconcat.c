@@ -23,8 +23,8 @@ static ratio ratio_of(oct_qparams x, oct_qparams y, bool shift)
     const int power = exponent - 1;
     return (ratio){.shift = shift,
                    .factor = (float)fmin(fmax(factor, 0x1p-60), 0x1p60),
-                   .up = (int)oct_larger(oct_smaller(power, 24), 0),
-                   .down = (int)oct_larger(oct_smaller(-power, 60), 0),
+                   .up = (int)oct_max_i64(oct_min_i64(power, 24), 0),
+                   .down = (int)oct_max_i64(oct_min_i64(-power, 60), 0),
                    .lo = y.qmin - y.zero_point,
                    .hi = y.qmax - y.zero_point};
 }
@@ -78,7 +78,7 @@ static void spread(const columns *to, int64_t at, int64_t n, const int32_t *logi
 {
     for (int64_t i = 0; i < n;) {
         const int64_t row = (at + i) / to->count, column = (at + i) % to->count;
-        const int64_t count = oct_smaller(to->count - column, n - i);
+        const int64_t count = oct_min_i64(to->count - column, n - i);
         oct_qcodes_store(logical + i, count, y, codes, row * to->stride + to->first + column);
         i += count;
     }
@@ -90,7 +90,7 @@ static void requantize(int64_t rows, const columns *to, oct_qcodes x, const rati
     int32_t logical[OCT_FLAG_BLOCK];
     uint8_t flags[OCT_FLAG_BLOCK];
     for (int64_t at = 0, n = rows * to->count; at < n; at += OCT_FLAG_BLOCK) {
-        const int64_t count = oct_smaller(n - at, OCT_FLAG_BLOCK);
+        const int64_t count = oct_min_i64(n - at, OCT_FLAG_BLOCK);
         oct_qcodes_load(x, at, count, logical);
         if (q->shift)
             scale_shifted(count, q, logical, flags);

@@ -3,7 +3,7 @@
  * Positions are worked in blocks of whole lines, or of whole samples where planes are small, whose
  * accumulators stay in cache between product and requantizer. There are three ways to them:
  *     window  rows of the product are pointers into the input, and taps in the padding are not even
- *             listed (core/product/window.h): where codes of a tap are whole words and padding counts
+ *             listed (core/product/conv_window.h): where codes of a tap are whole words and padding counts
  *             as 0;
  *     stripe  the input lines of a block are copied once, with their border, into a stripe of scratch,
  *             where the taps of a window line are one run of codes: otherwise;
@@ -12,10 +12,10 @@
  * Codes of 16 bits are 256 * high + low byte: a stripe takes the high bytes, then the low ones, and two
  * exact sums of products of bytes are joined.
  */
-#include "quant/kernel/qops.h"
+#include "quant/kernel/qconv.h"
 
 #include "core/base/whole.h"
-#include "core/product/window.h"
+#include "core/product/conv_window.h"
 #include "quant/kernel/bits.h"
 
 #include <string.h>
@@ -45,22 +45,22 @@ typedef struct conv_plan {
     int64_t acc_at, wide_at, mask_at, line_at, braid_at, bytes;
 } conv_plan;
 
-static oct_window_layout layout_of(const oct_conv_shape *s)
+static oct_conv_window_layout layout_of(const oct_conv_shape *s)
 {
-    return (oct_window_layout){.pixel_bytes = s->in_c,
-                               .tap_words = s->in_c / s->groups / OCT_WORD,
-                               .acc_stride = s->out_c,
-                               .wanted = oct_smaller(oct_larger(16384 / s->out_c, 64), 256)};
+    return (oct_conv_window_layout){.pixel_bytes = s->in_c,
+                                    .tap_words = s->in_c / s->groups / OCT_WORD,
+                                    .acc_stride = s->out_c,
+                                    .wanted = oct_min_i64(oct_max_i64(16384 / s->out_c, 64), 256)};
 }
 
 /* Blocks of `wanted` positions or somewhat less, but at least a line, all about the same. */
 static void plan_blocks(conv_plan *p, const oct_conv_shape *s, int64_t wanted)
 {
-    const int64_t most = oct_larger(wanted / s->out_w, 1);
+    const int64_t most = oct_max_i64(wanted / s->out_w, 1);
     const int64_t blocks = (s->out_h + most - 1) / most;
-    p->period = oct_larger(wanted / (s->out_h * s->out_w), 1);
+    p->period = oct_max_i64(wanted / (s->out_h * s->out_w), 1);
     p->lines = p->period > 1 ? s->out_h : (s->out_h + blocks - 1) / blocks;
-    p->positions = oct_larger(wanted, s->out_w);
+    p->positions = oct_max_i64(wanted, s->out_w);
 }
 
 static conv_plan plan_of(const oct_kernel *kernel, const oct_conv_shape *s, oct_qparams in)
@@ -94,14 +94,14 @@ static conv_plan plan_of(const oct_kernel *kernel, const oct_conv_shape *s, oct_
 
 /* Tables of the geometry, behind the weights. Only the way's own are there. */
 typedef struct conv_tables {
-    oct_window window; /* window */
-    oct_row *rows;     /* stripe: of a whole block */
+    oct_conv_window window; /* window */
+    oct_row *rows;          /* stripe: of a whole block */
     oct_run *runs;
 } conv_tables;
 
 static int64_t tables_bytes(const conv_plan *p, const oct_conv_shape *s)
 {
-    const oct_window_layout layout = layout_of(s);
+    const oct_conv_window_layout layout = layout_of(s);
     if (p->depthwise) return 0;
     if (!p->copies)
         return (int64_t)(sizeof(conv_tables) + oct_window_bytes(s, OCT_FORWARD, &layout));
@@ -140,7 +140,7 @@ void oct_qconv_ready(const oct_kernel *kernel, const oct_conv_shape *s, oct_qpar
                      const int8_t *codes, void *ready)
 {
     const conv_plan p = plan_of(kernel, s, in);
-    const oct_window_layout layout = layout_of(s);
+    const oct_conv_window_layout layout = layout_of(s);
     const int64_t group_o = s->out_c / s->groups;
     int8_t *packed = ready;
     if (p.depthwise) {
@@ -208,7 +208,7 @@ static oct_requant requant_at(const worker *w, int64_t channel, const uint8_t *t
     oct_requant q = *w->codes;
     q.bias += channel;
     q.multiplier += channel;
-    if (q.summand) q.summand += to - w->y;
+    if (q.addend) q.addend += to - w->y;
     return q;
 }
 
@@ -242,7 +242,7 @@ static void multiply(const worker *w, const oct_product *p, int64_t count, void 
     for (int64_t g = 0; g < w->s->groups; g++)
         for (int64_t first = 0; first < columns; first += most)
             for (int64_t i = 0; i < count; i++)
-                multiply_columns(w, &p[i], g, first, oct_smaller(most, columns - first), out);
+                multiply_columns(w, &p[i], g, first, oct_min_i64(most, columns - first), out);
 }
 
 /* The class of most positions goes first: it has most to do while weights come from memory. */
@@ -258,16 +258,16 @@ static void largest_first(oct_product *p, int64_t count)
 
 static void block_of_window(const worker *w, const block *b, void *out)
 {
-    const oct_window *window = &w->tables->window;
-    const oct_window_block *lines = &window->blocks[b->line / w->p.lines];
+    const oct_conv_window *window = &w->tables->window;
+    const oct_conv_window_block *lines = &window->blocks[b->line / w->p.lines];
     const uint8_t *x = (const uint8_t *)w->x->data + b->sample * window->x_bytes;
     OCT_ASSERT(window->period == w->p.period && lines->position == b->line * w->s->out_w);
-    const oct_window_class *class = &window->classes[lines->first_class];
+    const oct_conv_window_class *class = &window->classes[lines->first_class];
     oct_product p[CLASSES];
     for (int64_t first = 0, count; first < lines->classes; first += count) {
-        count = oct_smaller(lines->classes - first, CLASSES);
+        count = oct_min_i64(lines->classes - first, CLASSES);
         for (int64_t i = 0; i < count; i++)
-            p[i] = oct_window_product(window, &class[first + i], b -> samples, x, NULL);
+            p[i] = oct_conv_window_product(window, &class[first + i], b -> samples, x, NULL);
         largest_first(p, count);
         multiply(w, p, count, out);
     }
@@ -419,9 +419,9 @@ static void work(const worker *w, int64_t samples, void *all, oct_acc_visit *vis
     const int64_t element = w->codes ? 1 : w->p.wide ? 8 : 4;
     block b = {0};
     for (; b.sample < samples; b.sample += w->p.period) {
-        b.samples = oct_smaller(w->p.period, samples - b.sample);
+        b.samples = oct_min_i64(w->p.period, samples - b.sample);
         for (b.line = 0; b.line < s->out_h; b.line += w->p.lines) {
-            b.lines = oct_smaller(w->p.lines, s->out_h - b.line);
+            b.lines = oct_min_i64(w->p.lines, s->out_h - b.line);
             const int64_t position = (b.sample * s->out_h + b.line) * s->out_w;
             void *acc = all         ? (char *)all + position * s->out_c * element
                         : w->p.wide ? (void *)w->wide
@@ -450,9 +450,9 @@ void oct_qconv_accumulate(const oct_kernel *kernel, const oct_conv_shape *s, int
 }
 
 /* As oct_qconv_forward, where codes can be made while sums are in registers. */
-static void work_codes(worker *w, int64_t samples, const oct_finish *f, uint8_t *y)
+static void work_codes(worker *w, int64_t samples, const oct_epilogue *f, uint8_t *y)
 {
-    const oct_requant q = oct_finish_requant(f);
+    const oct_requant q = oct_epilogue_requant(f);
     w->codes = &q;
     w->y = y;
     work(w, samples, y, NULL, NULL);
@@ -461,7 +461,7 @@ static void work_codes(worker *w, int64_t samples, const oct_finish *f, uint8_t 
 /* What finishes blocks, and where to. */
 typedef struct finisher {
     const oct_kernel *kernel;
-    const oct_finish *f;
+    const oct_epilogue *f;
     int64_t channels;
     uint8_t *y, *mask;
     float *range;
@@ -472,20 +472,20 @@ static void finish_block(void *args, int64_t position, int64_t positions, void *
 {
     const finisher *to = args;
     const int64_t first = position * to->channels;
-    const oct_finish part = oct_finish_at(to->f, first);
+    const oct_epilogue part = oct_epilogue_at(to->f, first);
     const bool whole = first % 8 == 0;
     uint8_t *bits = !to->mask ? NULL : whole ? to->mask + first / 8 : to->aside;
-    oct_finish_rows(to->kernel, &part, positions, to->channels, acc,
-                    to->y + first * (int64_t)oct_dtype_bytes(part.out), bits, to->range);
+    oct_epilogue_rows(to->kernel, &part, positions, to->channels, acc,
+                      to->y + first * (int64_t)oct_dtype_bytes(part.out), bits, to->range);
     if (bits && !whole) oct_bits_append(to->mask, first, bits, positions * to->channels);
 }
 
 void oct_qconv_forward(const oct_kernel *kernel, const oct_conv_shape *s, int64_t samples,
-                       oct_qcodes x, const void *ready, const oct_finish *f, void *y, uint8_t *mask,
-                       float *range, void *scratch)
+                       oct_qcodes x, const void *ready, const oct_epilogue *f, void *y,
+                       uint8_t *mask, float *range, void *scratch)
 {
     worker w = start(kernel, s, &x, ready, scratch);
-    if (!mask && !range && kernel->product_codes && oct_finish_requantizes(f)) {
+    if (!mask && !range && kernel->product_codes && oct_epilogue_requantizes(f)) {
         work_codes(&w, samples, f, y);
         return;
     }
@@ -508,10 +508,10 @@ int64_t oct_qconv_bound(const oct_conv_shape *s, const int8_t *codes, int64_t ch
     int64_t most = 0, least = 0, above = 0, below = 0;
     for (int64_t i = 0; i < k; i++) {
         const int64_t a = (int64_t)w[i] * x_lo, b = (int64_t)w[i] * x_hi;
-        most += oct_larger(a, b);
-        least += oct_smaller(a, b);
-        above += oct_larger(oct_larger(a, b), 0);
-        below += oct_smaller(oct_smaller(a, b), 0);
+        most += oct_max_i64(a, b);
+        least += oct_min_i64(a, b);
+        above += oct_max_i64(oct_max_i64(a, b), 0);
+        below += oct_min_i64(oct_min_i64(a, b), 0);
     }
-    return oct_larger(oct_larger(most + bias, -(least + bias)), oct_larger(above, -below));
+    return oct_max_i64(oct_max_i64(most + bias, -(least + bias)), oct_max_i64(above, -below));
 }

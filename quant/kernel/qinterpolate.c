@@ -11,9 +11,9 @@ enum { MIX_SHIFT = 22, MIX_HALF = 1 << (MIX_SHIFT - 1) };
 oct_qtap oct_qtap_of(bool bilinear, int64_t at, int64_t in, int64_t out)
 {
     if (!bilinear) return (oct_qtap){.low = at * in / out, .high = at * in / out};
-    const int64_t place = oct_larger((2 * at + 1) * in - out, 0), unit = 2 * out;
+    const int64_t place = oct_max_i64((2 * at + 1) * in - out, 0), unit = 2 * out;
     return (oct_qtap){.low = place / unit,
-                      .high = oct_smaller(place / unit + 1, in - 1),
+                      .high = oct_min_i64(place / unit + 1, in - 1),
                       .weight = (int32_t)((place % unit * OCT_QTAP_ONE + out) / unit)};
 }
 

@@ -43,7 +43,7 @@ void oct_qclamp_forward(int64_t n, oct_qcodes x, int32_t lo, int32_t hi, void *c
 {
     int32_t logical[OCT_FLAG_BLOCK];
     for (int64_t i = 0; i < n; i += OCT_FLAG_BLOCK) {
-        const int64_t count = oct_smaller(n - i, OCT_FLAG_BLOCK);
+        const int64_t count = oct_min_i64(n - i, OCT_FLAG_BLOCK);
         oct_qcodes_load(x, i, count, logical);
         clamp(count, lo, hi, logical);
         oct_qcodes_store(logical, count, x.q, codes, i);

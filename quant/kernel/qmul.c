@@ -42,8 +42,8 @@ static void multiply_bytes(int64_t n, float factor, block *restrict k)
         least = p < least ? p : least;
         most = p > most ? p : most;
     }
-    k->least = oct_smaller(k->least, least);
-    k->most = oct_larger(k->most, most);
+    k->least = oct_min_i64(k->least, least);
+    k->most = oct_max_i64(k->most, most);
 }
 
 /* Products of 16-bit codes have 33 bits, which a double holds. */
@@ -93,7 +93,8 @@ static void multiply_by_shift(int64_t n, float factor, block *k)
     int exponent;
     (void)frexpf(factor, &exponent);
     const int power = exponent - 1;
-    multiply_shifted(n, (int)oct_larger(oct_smaller(power, 24), 0), (int)oct_larger(-power, 0), k);
+    multiply_shifted(n, (int)oct_max_i64(oct_min_i64(power, 24), 0), (int)oct_max_i64(-power, 0),
+                     k);
 }
 
 static void merge_range(const block *k, double scale, float *range)
@@ -113,7 +114,7 @@ void oct_qmul_forward(int64_t n, oct_qcodes a, oct_qcodes b, float factor, bool 
                .lo = y.qmin - y.zero_point,
                .hi = y.qmax - y.zero_point};
     for (int64_t i = 0; i < n; i += OCT_FLAG_BLOCK) {
-        const int64_t count = oct_smaller(n - i, OCT_FLAG_BLOCK);
+        const int64_t count = oct_min_i64(n - i, OCT_FLAG_BLOCK);
         oct_qcodes_load(a, i, count, k.a);
         oct_qcodes_load(b, i, count, k.b);
         if (shift)

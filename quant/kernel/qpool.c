@@ -13,7 +13,7 @@ typedef struct span {
 static span window_of(int64_t out, int stride, int padding, int kernel, int64_t size)
 {
     const int64_t first = out * stride - padding, end = first + kernel;
-    return (span){oct_larger(first, 0), oct_smaller(end, size)};
+    return (span){oct_max_i64(first, 0), oct_min_i64(end, size)};
 }
 
 /* The largest codes of a window of the plane (H, w, c), 16 channels at a time. */
@@ -132,7 +132,7 @@ void oct_qavg_pool(int64_t samples, int64_t h, int64_t w, int64_t c, int kernel_
         const int64_t n = i / (out_h * out_w), oy = i / out_w % out_h, ox = i % out_w;
         const int64_t corner = ((n * h + oy * stride) * w + ox * stride) * c;
         for (int64_t at = 0; at < c; at += POOL_CHANNELS) {
-            const int64_t channels = oct_smaller(c - at, POOL_CHANNELS);
+            const int64_t channels = oct_min_i64(c - at, POOL_CHANNELS);
             const void *from = oct_qcodes_from(x, corner + at).data;
             void *to = oct_qcodes_place(codes, x.q, i * c + at);
             if (bytes)

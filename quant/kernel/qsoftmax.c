@@ -28,7 +28,7 @@ typedef struct row {
 
 static int64_t load(row *r, int64_t at)
 {
-    const int64_t count = oct_smaller(r->k - at, OCT_FLAG_BLOCK);
+    const int64_t count = oct_min_i64(r->k - at, OCT_FLAG_BLOCK);
     oct_qcodes_load(r->x, r->first + at, count, r->logical);
     return count;
 }
@@ -64,7 +64,7 @@ static void divide(row *r, const int32_t *exponential, const output *y)
         for (int64_t i = 0; i < count; i++) {
             const int64_t e = exponential[r->largest - r->logical[i]];
             const int64_t code = (2 * e * y->one + r->sum) / (2 * r->sum);
-            r->logical[i] = (int32_t)oct_smaller(code, most);
+            r->logical[i] = (int32_t)oct_min_i64(code, most);
             if (y->bits) oct_bits_put(y->bits, code <= most, 1);
         }
         oct_qcodes_store(r->logical, count, y->q, y->codes, r->first + at);

@@ -36,9 +36,9 @@ static inline uint8_t oct_requant_one(float v, const oct_requant_limits *limits,
 static inline float oct_requant_value(const oct_requant *q, int64_t i, int64_t c, int32_t acc)
 {
     const float v = (float)(acc + q->bias[c]) * q->multiplier[c];
-    if (!q->summand) return v;
-    const float s = (float)(q->summand[i] - q->summand_zero_point);
-    return v + s * q->summand_multiplier;
+    if (!q->addend) return v;
+    const float s = (float)(q->addend[i] - q->addend_zero_point);
+    return v + s * q->addend_multiplier;
 }
 
 static inline float oct_requant_clip(float v, const oct_requant_limits *limits)
@@ -60,5 +60,5 @@ static inline void oct_requant_range_end(const oct_requant *q, int64_t n, float 
     range[1] += 0.0f;
     for (int64_t c = 0; c < n; c++)
         if (!isfinite(q->multiplier[c])) range[0] = range[1] = NAN;
-    if (q->summand && !isfinite(q->summand_multiplier)) range[0] = range[1] = NAN;
+    if (q->addend && !isfinite(q->addend_multiplier)) range[0] = range[1] = NAN;
 }

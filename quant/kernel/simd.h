@@ -4,12 +4,12 @@
 #include "quant/kernel/kernel.h"
 
 /* Defines requantize from `as`, which is inlined and first takes whether there is a mask,
- * whether there is a range and whether there is a second summand: its loops ask none of them. */
+ * whether there is a range and whether there is a second addend: its loops ask none of them. */
 #define OCT_REQUANTIZE(as)                                                                         \
     static void requantize(int64_t m, int64_t n, const int32_t *acc, const oct_requant *q,         \
                            uint8_t *codes, uint8_t *mask, float *range)                            \
     {                                                                                              \
-        if (q->summand)                                                                            \
+        if (q->addend)                                                                             \
             OCT_REQUANTIZE_AS(as, true);                                                           \
         else                                                                                       \
             OCT_REQUANTIZE_AS(as, false);                                                          \

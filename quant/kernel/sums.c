@@ -1,7 +1,7 @@
 /* Sums over rows of accumulators, for the statistics of a batch. A block of channels keeps its sums in
  * registers while all rows go by; the order of a channel's terms is that of the rows, whatever the
  * block. */
-#include "quant/kernel/qops.h"
+#include "quant/kernel/qconv.h"
 
 enum { BLOCK = 32 }; /* channels */
 

@@ -70,7 +70,7 @@ static void pack_tile(const int8_t *tile, int8_t *packed)
 #define PANEL_WORD lanes
 #define PANEL_WEIGHT lanes
 #define PANEL_ZERO() ((lanes){0})
-#define PANEL_SPREAD(at) spread(at)
+#define PANEL_BROADCAST(at) spread(at)
 #define PANEL_TILE_AT(at) ((lanes)load(at))
 #define PANEL_MADD(sum, word, w) add_products(sum, word, w)
 #define PANEL_READ(from, count) read_lanes(from, count)
@@ -100,16 +100,16 @@ INLINE void weave(const uint8_t *const *at, int64_t count, int8_t *out)
     _mm256_storeu_si256(to + 3, _mm256_unpackhi_epi16(ab_high, cd_high));
 }
 
-#define BRAID_NAME depthwise
-#define BRAID_TAPS 4
-#define BRAID_CHANNELS 32
-#define BRAID_LANES 8
-#define BRAID_SUM lanes
-#define BRAID_ZERO() ((lanes){0})
-#define BRAID_MADD(sum, woven, w) add_products(sum, (lanes)load(woven), (lanes)load(w))
-#define BRAID_STORE(acc, count, sum) write_lanes(acc, count, sum)
-#define BRAID_WEAVE(at, count, out) weave(at, count, out)
-#include "quant/kernel/braid.h"
+#define DEPTHWISE_NAME depthwise
+#define DEPTHWISE_TAPS 4
+#define DEPTHWISE_CHANNELS 32
+#define DEPTHWISE_LANES 8
+#define DEPTHWISE_SUM lanes
+#define DEPTHWISE_ZERO() ((lanes){0})
+#define DEPTHWISE_MADD(sum, woven, w) add_products(sum, (lanes)load(woven), (lanes)load(w))
+#define DEPTHWISE_STORE(acc, count, sum) write_lanes(acc, count, sum)
+#define DEPTHWISE_INTERLEAVE(at, count, out) weave(at, count, out)
+#include "quant/kernel/depthwise_simd.h"
 
 /* AVX2's: whatever has VNNI has it too. */
 static void requantize(int64_t m, int64_t n, const int32_t *acc, const oct_requant *q,

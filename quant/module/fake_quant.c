@@ -175,7 +175,7 @@ static void count_values(oct_fake_quant *fq, const float *x, int64_t n)
 #pragma omp parallel for schedule(static)
     for (int64_t first = 0; first < n; first += PART) {
         int64_t count[OCT_HISTOGRAM_BINS] = {0};
-        oct_histogram_add(x + first, oct_smaller(n - first, PART), count);
+        oct_histogram_add(x + first, oct_min_i64(n - first, PART), count);
         oct_fake_quant_count(fq, count);
     }
 }
@@ -207,7 +207,7 @@ void oct_slope_sum_add(oct_slope_sum *sum, int64_t first, int64_t n, const float
 {
     float slope[OCT_FLAG_BLOCK];
     for (int64_t i = 0; i < n; i += OCT_FLAG_BLOCK) {
-        const int64_t some = oct_smaller(n - i, OCT_FLAG_BLOCK);
+        const int64_t some = oct_min_i64(n - i, OCT_FLAG_BLOCK);
         sum->fq->qconfig.fake_quant->slope(some, v + i, sum->q, slope);
         for (int64_t k = 0; k < some; k++)
             sum->lane[(first + i + k) % 8] += (double)grad[i + k] * (double)slope[k];
@@ -224,22 +224,22 @@ float oct_slope_sum_end(const oct_slope_sum *sum, int64_t each)
 }
 
 static float learn_leaf(const oct_context *cx, const oct_fake_quant *fq, int64_t leaf, int64_t each,
-                        const oct_shown_values *values, const float *grad)
+                        const oct_scaled_values *values, const float *grad)
 {
     const int64_t begin = oct_leaf_begin(&cx->leaves, leaf) * each;
     const int64_t count = oct_leaf_size(&cx->leaves, leaf) * each;
     oct_slope_sum sum = {.fq = fq, .q = values->q};
     float v[OCT_FLAG_BLOCK];
     for (int64_t i = 0; i < count; i += OCT_FLAG_BLOCK) {
-        const int64_t some = oct_smaller(count - i, OCT_FLAG_BLOCK);
+        const int64_t some = oct_min_i64(count - i, OCT_FLAG_BLOCK);
         values->show(values->args, begin + i, some, v);
         oct_slope_sum_add(&sum, i, some, v, grad + begin + i);
     }
     return oct_slope_sum_end(&sum, each);
 }
 
-void oct_fake_quant_learn(oct_context *cx, oct_fake_quant *fq, int64_t each,
-                          const oct_shown_values *values, const float *grad)
+void oct_fake_quant_add_scale_grad(oct_context *cx, oct_fake_quant *fq, int64_t each,
+                                   const oct_scaled_values *values, const float *grad)
 {
     float *rows = oct_leaf_grads_begin(cx, fq->learned);
     if (!rows) return;
@@ -448,7 +448,7 @@ static oct_status update_one(oct_fake_quant *fq, const int64_t keys[2])
     return update_scale(fq);
 }
 
-void oct_quantizers_forget(const oct_quantizers *quantizers)
+void oct_quantizers_discard_batch(const oct_quantizers *quantizers)
 {
     for (size_t i = 0; i < quantizers->count; i++)
         forget_batch(quantizers->items[i]);
@@ -459,7 +459,7 @@ oct_status oct_quantizers_update(const oct_quantizers *quantizers, const int64_t
     oct_status status = oct_quantizers_check(quantizers, keys);
     for (size_t i = 0; i < quantizers->count && status == OCT_OK; i++)
         status = update_one(quantizers->items[i], keys + 2 * i);
-    oct_quantizers_forget(quantizers);
+    oct_quantizers_discard_batch(quantizers);
     for (size_t i = 0; i < quantizers->num_weights && status == OCT_OK; i++)
         status = oct_weight_fake_quant_update(quantizers->weights[i]);
     return status;
@@ -503,7 +503,7 @@ oct_status oct_quantizers_sum_counts(const oct_quantizers *quantizers, const oct
     return status;
 }
 
-oct_status oct_fake_quant_settle(oct_fake_quant *fq, const oct_collective *group)
+oct_status oct_fake_quant_update(oct_fake_quant *fq, const oct_collective *group)
 {
     int64_t keys[2];
     oct_quantizers only = {.items = &fq, .count = 1};

@@ -81,7 +81,7 @@ static inline bool oct_fake_quant_quantizes(const oct_fake_quant *fq)
 }
 
 /* Whether a forward in this mode has to settle the scale before it quantizes. */
-static inline bool oct_fake_quant_settles(const oct_fake_quant *fq, bool training)
+static inline bool oct_fake_quant_updates_first(const oct_fake_quant *fq, bool training)
 {
     return fq->qconfig.current_scales && !fq->learned && !fq->fixed && !fq->qconfig.fixed_scale &&
            training && fq->state == OCT_QUANT_QAT;
@@ -95,15 +95,15 @@ static inline bool oct_fake_quant_learns(const oct_fake_quant *fq)
 
 /* n values from `first` on, divided by the scale with which they were quantized, before they were rounded; n <=
  * OCT_FLAG_BLOCK. */
-typedef struct oct_shown_values {
+typedef struct oct_scaled_values {
     void (*show)(const void *args, int64_t first, int64_t n, float *v);
     const void *args;
     oct_qparams q; /* what they were quantized with */
-} oct_shown_values;
+} oct_scaled_values;
 /* Adds to the gradient of a learned scale what the values (leaves of the batch, one after the other, `each` in a
  * sample) add, whose gradients are grad, not yet cut. */
-void oct_fake_quant_learn(oct_context *cx, oct_fake_quant *fq, int64_t each,
-                          const oct_shown_values *values, const float *grad);
+void oct_fake_quant_add_scale_grad(oct_context *cx, oct_fake_quant *fq, int64_t each,
+                                   const oct_scaled_values *values, const float *grad);
 
 /* A sum of slopes times gradients, to which elements are added in ascending order, in parts of any size: what it
  * becomes does not depend on them. */
@@ -120,7 +120,7 @@ float oct_slope_sum_end(const oct_slope_sum *sum, int64_t each);
 
 /* Collective: merges the range that the forward has noted over all ranks and updates observer and
  * scale at once. OCT_NUMERIC as oct_quantizers_update. */
-oct_status oct_fake_quant_settle(oct_fake_quant *fq, const oct_collective *group) OCT_NODISCARD;
+oct_status oct_fake_quant_update(oct_fake_quant *fq, const oct_collective *group) OCT_NODISCARD;
 
 /* All fake-quants below a module, in order of the tree: alike on every rank. */
 typedef struct oct_quantizers {
@@ -150,4 +150,4 @@ oct_status oct_quantizers_sum_counts(const oct_quantizers *quantizers,
 oct_status oct_quantizers_update(const oct_quantizers *quantizers,
                                  const int64_t *keys) OCT_NODISCARD;
 /* In place of an update, when the step has failed: its ranges and counts are no part of the next one's. */
-void oct_quantizers_forget(const oct_quantizers *quantizers);
+void oct_quantizers_discard_batch(const oct_quantizers *quantizers);

@@ -2,7 +2,7 @@
 #include "quant/kernel/bits.h"
 #include "quant/module/quantized_impl.h"
 #include "quant/module/rule.h"
-#include "quant/pass/emit.h"
+#include "quant/module/emit.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -49,31 +49,31 @@ static void backward(oct_context *cx, oct_node *node)
 {
     const sum s = sum_of((const oct_qat_binary *)node->module, node->input);
     oct_give_grad_to_both(cx, node->input[0], node->input[1],
-                          oct_quantized_grad(cx, node, values, &s));
+                          oct_quantized_take_grad(cx, node, values, &s));
 }
 
 static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
 {
     oct_qat_binary *m = (oct_qat_binary *)self;
-    const oct_wiring wiring = oct_quantized_wiring(cx, &m->q, x, n, 2);
-    if (wiring == OCT_WIRED_BADLY) return NULL;
-    if (wiring == OCT_WIRED_FLOAT) {
+    const oct_domain wiring = oct_quantized_domain(cx, &m->q, x, n, 2);
+    if (wiring == OCT_DOMAIN_INVALID) return NULL;
+    if (wiring == OCT_DOMAIN_FLOAT) {
         oct_tensor *y = oct_add(cx, x[0], x[1]);
         if (m->relu) y = oct_relu(cx, y);
         return oct_fake_quant_float(cx, oct_quantized_fq(&m->q), self->training, y);
     }
     if (!oct_same_shapes(cx, x[0], x[1])) return NULL;
     sum s = sum_of(m, x);
-    const oct_making k = {.op = "qat_add",
-                          .backward = backward,
-                          .shape = x[0]->shape,
-                          .row = 1,
-                          .begin = begin,
-                          .make = make,
-                          .values = values,
-                          .args = &s,
-                          .real_scale = fmaxf(x[0]->q.scale, x[1]->q.scale)};
-    return oct_quantized_make(cx, &m->q, x, 2, &k);
+    const oct_quantized_op k = {.op = "qat_add",
+                                .backward = backward,
+                                .shape = x[0]->shape,
+                                .row = 1,
+                                .begin = begin,
+                                .make = make,
+                                .values = values,
+                                .args = &s,
+                                .real_scale = fmaxf(x[0]->q.scale, x[1]->q.scale)};
+    return oct_quantized_forward(cx, &m->q, x, 2, &k);
 }
 
 static void describe(const oct_module *self, char *text, size_t size)

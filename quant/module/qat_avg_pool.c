@@ -2,7 +2,7 @@
 #include "core/base/cpu.h"
 #include "quant/module/quantized_impl.h"
 #include "quant/module/rule.h"
-#include "quant/pass/emit.h"
+#include "quant/module/emit.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -64,9 +64,9 @@ static void backward(oct_context *cx, oct_node *node)
 static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
 {
     const oct_qat_avg_pool *m = (const oct_qat_avg_pool *)self;
-    const oct_wiring wiring = oct_wiring_of(cx, x, n, 1);
-    if (wiring == OCT_WIRED_BADLY) return NULL;
-    if (wiring == OCT_WIRED_FLOAT)
+    const oct_domain wiring = oct_inputs_domain(cx, x, n, 1);
+    if (wiring == OCT_DOMAIN_INVALID) return NULL;
+    if (wiring == OCT_DOMAIN_FLOAT)
         return m->kernel ? oct_avg_pool(cx, x[0], m->kernel, m->stride)
                          : oct_global_avg_pool(cx, x[0]);
     char text[96];

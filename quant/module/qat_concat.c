@@ -7,7 +7,7 @@
 #include "quant/kernel/bits.h"
 #include "quant/module/quantized_impl.h"
 #include "quant/module/rule.h"
-#include "quant/pass/emit.h"
+#include "quant/module/emit.h"
 
 #include <string.h>
 
@@ -77,8 +77,9 @@ static void backward(oct_context *cx, oct_node *node)
         if (!grad) continue;
         const oct_qcodes codes = oct_qcodes_of(x);
         gather(j, i, first, node->output->grad, grad);
-        if (learns(m, j, i)) oct_quantized_learn(cx, m, x, node->output->q, values, &codes, grad);
-        if (j->mask[i]) oct_quantized_cut(m, j->mask[i], oct_numel(x), grad);
+        if (learns(m, j, i))
+            oct_quantized_add_scale_grad(cx, m, x, node->output->q, values, &codes, grad);
+        if (j->mask[i]) oct_quantized_clip_grad(m, j->mask[i], oct_numel(x), grad);
         oct_give_grad(cx, x, grad);
     }
 }
@@ -88,9 +89,9 @@ static void count(oct_qcodes x, int64_t numel, oct_fake_quant *fq)
 #pragma omp parallel for schedule(static)
     for (int64_t first = 0; first < numel; first += OCT_PART) {
         int64_t count[OCT_HISTOGRAM_BINS] = {0};
-        const int64_t end = oct_smaller(numel, first + OCT_PART);
+        const int64_t end = oct_min_i64(numel, first + OCT_PART);
         for (int64_t i = first; i < end; i += OCT_FLAG_BLOCK) {
-            const int64_t n = oct_smaller(end - i, OCT_FLAG_BLOCK);
+            const int64_t n = oct_min_i64(end - i, OCT_FLAG_BLOCK);
             float v[OCT_FLAG_BLOCK];
             values(&x, i, n, v);
             oct_histogram_add(v, n, count);
@@ -109,7 +110,7 @@ static void observe(const oct_tensor *x, oct_fake_quant *fq)
         float mine[2] = {INFINITY, -INFINITY};
 #pragma omp for schedule(static)
         for (int64_t first = 0; first < numel; first += OCT_PART)
-            oct_qcodes_range(oct_qcodes_from(codes, first), oct_smaller(numel - first, OCT_PART),
+            oct_qcodes_range(oct_qcodes_from(codes, first), oct_min_i64(numel - first, OCT_PART),
                              mine);
 #pragma omp critical(oct_concat_range)
         oct_range_merge(range, mine[0], mine[1]);
@@ -127,8 +128,8 @@ static void observe_inputs(oct_context *cx, const oct_quantized *m, oct_tensor *
     if (!m->base.training) return;
     for (int i = 0; i < n; i++)
         if (own || !oct_qparams_equal(x[i]->q, q)) observe(x[i], fq);
-    if (oct_fake_quant_settles(fq, true))
-        oct_context_adopt(cx, oct_fake_quant_settle(fq, cx->group));
+    if (oct_fake_quant_updates_first(fq, true))
+        oct_context_adopt(cx, oct_fake_quant_update(fq, cx->group));
 }
 
 /* The masks of the inputs that are requantized. */
@@ -146,7 +147,7 @@ static joined *save(oct_context *cx, const joined *work, oct_tensor *const *x, o
 /* Rows of a part are a multiple of 8, so each input's mask begins at a byte. */
 static void join(const joined *j, bool shift, oct_tensor *const *x, oct_tensor *y)
 {
-    const int64_t part = oct_round_up(oct_larger(OCT_PART / j->width, 1), 8);
+    const int64_t part = oct_round_up(oct_max_i64(OCT_PART / j->width, 1), 8);
 #pragma omp parallel for schedule(static)
     for (int64_t first = 0; first < j->rows; first += part) {
         oct_qcodes from[OCT_MAX_INPUTS];
@@ -155,7 +156,7 @@ static void join(const joined *j, bool shift, oct_tensor *const *x, oct_tensor *
             from[i] = oct_qcodes_from(oct_qcodes_of(x[i]), first * j->c[i]);
             mask[i] = j->mask[i] ? j->mask[i] + first * j->c[i] / 8 : NULL;
         }
-        oct_qconcat_forward(oct_smaller(j->rows - first, part), j->n, from, j->c, shift, y->q,
+        oct_qconcat_forward(oct_min_i64(j->rows - first, part), j->n, from, j->c, shift, y->q,
                             oct_qcodes_place(y->data, y->q, first * j->width), mask);
     }
 }
@@ -163,9 +164,9 @@ static void join(const joined *j, bool shift, oct_tensor *const *x, oct_tensor *
 static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
 {
     oct_quantized *m = (oct_quantized *)self;
-    const oct_wiring wiring = oct_quantized_wiring(cx, m, x, n, 1);
-    if (wiring == OCT_WIRED_BADLY) return NULL;
-    if (wiring == OCT_WIRED_FLOAT)
+    const oct_domain wiring = oct_quantized_domain(cx, m, x, n, 1);
+    if (wiring == OCT_DOMAIN_INVALID) return NULL;
+    if (wiring == OCT_DOMAIN_FLOAT)
         return oct_fake_quant_float(cx, oct_quantized_fq(m), self->training, oct_concat(cx, x, n));
     if (!fits(cx, x, n)) return NULL;
     joined j = {.n = n};

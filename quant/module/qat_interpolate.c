@@ -1,7 +1,7 @@
 /* Planes of codes in another size: the input's qparams serve the output too. */
 #include "quant/module/quantized_impl.h"
 #include "quant/module/rule.h"
-#include "quant/pass/emit.h"
+#include "quant/module/emit.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -60,9 +60,9 @@ static void backward(oct_context *cx, oct_node *node)
 static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
 {
     const oct_qat_interpolate *m = (const oct_qat_interpolate *)self;
-    const oct_wiring wiring = oct_wiring_of(cx, x, n, 1);
-    if (wiring == OCT_WIRED_BADLY) return NULL;
-    if (wiring == OCT_WIRED_FLOAT) return oct_interpolate(cx, x[0], m->out_h, m->out_w, m->mode);
+    const oct_domain wiring = oct_inputs_domain(cx, x, n, 1);
+    if (wiring == OCT_DOMAIN_INVALID) return NULL;
+    if (wiring == OCT_DOMAIN_FLOAT) return oct_interpolate(cx, x[0], m->out_h, m->out_w, m->mode);
     char text[96];
     if (x[0]->shape.ndim != 4 || oct_dim(x[0], 1) < 1 || oct_dim(x[0], 2) < 1)
         return oct_context_fail(cx, OCT_PREPARE, "input %s is not (N, H, W, C)",

@@ -8,7 +8,7 @@
 #include "quant/kernel/bits.h"
 #include "quant/module/quantized_impl.h"
 #include "quant/module/rule.h"
-#include "quant/pass/emit.h"
+#include "quant/module/emit.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -142,7 +142,7 @@ static void make(const void *args, oct_qparams y, int64_t first, int64_t n, void
     int32_t code[OCT_FLAG_BLOCK];
     uint8_t flags[OCT_FLAG_BLOCK];
     for (int64_t i = 0; i < n; i += OCT_FLAG_BLOCK) {
-        const int64_t count = oct_smaller(n - i, OCT_FLAG_BLOCK);
+        const int64_t count = oct_min_i64(n - i, OCT_FLAG_BLOCK);
         oct_qcodes_load(stored, i, count, code);
         watch(l->m->tables, count, code, flags, range);
         if (mask) oct_bits_pack(flags, count, mask + i / 8);
@@ -168,7 +168,7 @@ static void backward(oct_context *cx, oct_node *node)
     oct_context_adopt(cx, make_room(m, x->q));
     if (cx->status == OCT_OK && oct_fake_quant_learns(oct_quantized_fq(&m->q)))
         make_values(m, x->q);
-    float *grad = oct_quantized_grad(cx, node, values, &l);
+    float *grad = oct_quantized_take_grad(cx, node, values, &l);
     if (cx->status == OCT_OK) {
         make_slopes(m, x->q);
         const float *slope = m->tables->slope;
@@ -183,25 +183,25 @@ static void backward(oct_context *cx, oct_node *node)
 static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
 {
     oct_qat_lut *m = (oct_qat_lut *)self;
-    const oct_wiring wiring = oct_quantized_wiring(cx, &m->q, x, n, 1);
-    if (wiring == OCT_WIRED_BADLY) return NULL;
-    if (wiring == OCT_WIRED_FLOAT)
+    const oct_domain wiring = oct_quantized_domain(cx, &m->q, x, n, 1);
+    if (wiring == OCT_DOMAIN_INVALID) return NULL;
+    if (wiring == OCT_DOMAIN_FLOAT)
         return oct_fake_quant_float(cx, oct_quantized_fq(&m->q), self->training,
                                     oct_call(cx, m->function, x[0]));
     oct_context_adopt(cx, make_room(m, x[0]->q));
     if (cx->status != OCT_OK) return NULL;
     make_values(m, x[0]->q);
     look_up l = {.m = m, .x = oct_qcodes_of(x[0])};
-    const oct_making k = {.op = "qat_lut",
-                          .backward = backward,
-                          .shape = x[0]->shape,
-                          .row = 1,
-                          .begin = begin,
-                          .make = make,
-                          .values = values,
-                          .args = &l,
-                          .real_scale = 1.0f};
-    return oct_quantized_make(cx, &m->q, x, 1, &k);
+    const oct_quantized_op k = {.op = "qat_lut",
+                                .backward = backward,
+                                .shape = x[0]->shape,
+                                .row = 1,
+                                .begin = begin,
+                                .make = make,
+                                .values = values,
+                                .args = &l,
+                                .real_scale = 1.0f};
+    return oct_quantized_forward(cx, &m->q, x, 1, &k);
 }
 
 static void describe(const oct_module *self, char *text, size_t size)

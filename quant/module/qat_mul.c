@@ -3,7 +3,7 @@
 #include "quant/kernel/bits.h"
 #include "quant/module/quantized_impl.h"
 #include "quant/module/rule.h"
-#include "quant/pass/emit.h"
+#include "quant/module/emit.h"
 
 typedef struct product {
     oct_qcodes a, b;
@@ -50,7 +50,7 @@ static void multiply(const oct_tensor *x, float *grad)
 #pragma omp parallel for schedule(static)
     for (int64_t first = 0; first < n; first += OCT_FLAG_BLOCK) {
         int32_t logical[OCT_FLAG_BLOCK];
-        const int64_t count = oct_smaller(n - first, OCT_FLAG_BLOCK);
+        const int64_t count = oct_min_i64(n - first, OCT_FLAG_BLOCK);
         oct_qcodes_load(codes, first, count, logical);
         for (int64_t i = 0; i < count; i++)
             grad[first + i] *= (float)logical[i] * x->q.scale;
@@ -61,7 +61,7 @@ static void backward(oct_context *cx, oct_node *node)
 {
     const size_t bytes = (size_t)oct_numel(node->output) * sizeof(float);
     const product p = product_of((const oct_quantized *)node->module, node->input);
-    float *grad = oct_quantized_grad(cx, node, values, &p), *copy = oct_scratch(cx, bytes);
+    float *grad = oct_quantized_take_grad(cx, node, values, &p), *copy = oct_scratch(cx, bytes);
     if (copy) {
         memcpy(copy, grad, bytes);
         multiply(node->input[0], copy);
@@ -74,23 +74,23 @@ static void backward(oct_context *cx, oct_node *node)
 static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
 {
     oct_quantized *m = (oct_quantized *)self;
-    const oct_wiring wiring = oct_quantized_wiring(cx, m, x, n, 2);
-    if (wiring == OCT_WIRED_BADLY) return NULL;
-    if (wiring == OCT_WIRED_FLOAT)
+    const oct_domain wiring = oct_quantized_domain(cx, m, x, n, 2);
+    if (wiring == OCT_DOMAIN_INVALID) return NULL;
+    if (wiring == OCT_DOMAIN_FLOAT)
         return oct_fake_quant_float(cx, oct_quantized_fq(m), self->training,
                                     oct_mul(cx, x[0], x[1]));
     if (!oct_same_shapes(cx, x[0], x[1])) return NULL;
     product p = product_of(m, x);
-    const oct_making k = {.op = "qat_mul",
-                          .backward = backward,
-                          .shape = x[0]->shape,
-                          .row = 1,
-                          .begin = begin,
-                          .make = make,
-                          .values = values,
-                          .args = &p,
-                          .real_scale = 1.0f};
-    return oct_quantized_make(cx, m, x, 2, &k);
+    const oct_quantized_op k = {.op = "qat_mul",
+                                .backward = backward,
+                                .shape = x[0]->shape,
+                                .row = 1,
+                                .begin = begin,
+                                .make = make,
+                                .values = values,
+                                .args = &p,
+                                .real_scale = 1.0f};
+    return oct_quantized_forward(cx, m, x, 2, &k);
 }
 
 static oct_status emit(oct_module *self, oct_emitter *e)

@@ -2,7 +2,7 @@
 #include "core/base/whole.h"
 #include "quant/module/quantized_impl.h"
 #include "quant/module/rule.h"
-#include "quant/pass/emit.h"
+#include "quant/module/emit.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -28,7 +28,7 @@ static void cut_grad(const oct_qcodes x, int64_t first, int64_t n, const cut *c,
 {
     int32_t logical[256];
     for (int64_t at = 0; at < n; at += (int64_t)OCT_COUNT(logical)) {
-        const int64_t count = oct_smaller(n - at, (int64_t)OCT_COUNT(logical));
+        const int64_t count = oct_min_i64(n - at, (int64_t)OCT_COUNT(logical));
         oct_qcodes_load(x, first + at, count, logical);
         for (int64_t i = 0; i < count; i++)
             grad[first + at + i] *= logical[i] > c->below && logical[i] < c->above ? 1.0f : 0.0f;
@@ -43,16 +43,16 @@ static void backward(oct_context *cx, oct_node *node)
     float *grad = oct_take_grad(node->output);
 #pragma omp parallel for schedule(static)
     for (int64_t first = 0; first < n; first += OCT_PART)
-        cut_grad(oct_qcodes_of(x), first, oct_smaller(n - first, OCT_PART), &c, grad);
+        cut_grad(oct_qcodes_of(x), first, oct_min_i64(n - first, OCT_PART), &c, grad);
     oct_give_grad(cx, x, grad);
 }
 
 static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
 {
     const oct_qat_relu *m = (const oct_qat_relu *)self;
-    const oct_wiring wiring = oct_wiring_of(cx, x, n, 1);
-    if (wiring == OCT_WIRED_BADLY) return NULL;
-    if (wiring == OCT_WIRED_FLOAT) return m->six ? oct_relu6(cx, x[0]) : oct_relu(cx, x[0]);
+    const oct_domain wiring = oct_inputs_domain(cx, x, n, 1);
+    if (wiring == OCT_DOMAIN_INVALID) return NULL;
+    if (wiring == OCT_DOMAIN_FLOAT) return m->six ? oct_relu6(cx, x[0]) : oct_relu(cx, x[0]);
     oct_tensor *y = oct_tensor_new(cx, x[0]->dtype, x[0]->shape);
     if (!y) return NULL;
     y->q = x[0]->q;
@@ -62,7 +62,7 @@ static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const 
     const int64_t numel = oct_numel(y);
 #pragma omp parallel for schedule(static)
     for (int64_t first = 0; first < numel; first += OCT_PART)
-        oct_qclamp_forward(oct_smaller(numel - first, OCT_PART), oct_qcodes_from(codes, first),
+        oct_qclamp_forward(oct_min_i64(numel - first, OCT_PART), oct_qcodes_from(codes, first),
                            c.lo, c.hi, oct_qcodes_place(y->data, y->q, first));
     return y;
 }

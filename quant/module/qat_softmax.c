@@ -2,7 +2,7 @@
 #include "core/base/mem.h"
 #include "quant/module/quantized_impl.h"
 #include "quant/module/rule.h"
-#include "quant/pass/emit.h"
+#include "quant/module/emit.h"
 
 typedef struct softmax {
     oct_quantized q;
@@ -69,7 +69,7 @@ static void backward_row(const oct_tensor *y, int64_t row, int64_t n, float *gra
 static void backward(oct_context *cx, oct_node *node)
 {
     const oct_tensor *y = node->output;
-    float *grad = oct_quantized_grad(cx, node, NULL, NULL);
+    float *grad = oct_quantized_take_grad(cx, node, NULL, NULL);
     const int64_t width = width_of(y), count = oct_numel(y) / width;
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < count; i++)
@@ -80,11 +80,11 @@ static void backward(oct_context *cx, oct_node *node)
 static bool fits(oct_context *cx, const softmax *m, const oct_tensor *x)
 {
     char text[96];
-    if (x->shape.ndim < 2 || width_of(x) < 1 || width_of(x) > OCT_QSOFTMAX_MOST)
+    if (x->shape.ndim < 2 || width_of(x) < 1 || width_of(x) > OCT_QSOFTMAX_MAX)
         oct_context_fail(cx, OCT_PREPARE,
                          "softmax takes samples of 1 to %d values in the last dimension, but its "
                          "input is %s",
-                         OCT_QSOFTMAX_MOST, oct_shape_text(&x->shape, text));
+                         OCT_QSOFTMAX_MAX, oct_shape_text(&x->shape, text));
     else if (!oct_qsoftmax_fits(oct_fake_quant_qparams(oct_quantized_fq(&m->q))))
         oct_context_fail(cx, OCT_PREPARE,
                          "softmax needs a fixed scale of a power of two for its output, such as "
@@ -95,22 +95,22 @@ static bool fits(oct_context *cx, const softmax *m, const oct_tensor *x)
 static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
 {
     softmax *m = (softmax *)self;
-    const oct_wiring wiring = oct_quantized_wiring(cx, &m->q, x, n, 1);
-    if (wiring == OCT_WIRED_BADLY) return NULL;
-    if (wiring == OCT_WIRED_FLOAT)
+    const oct_domain wiring = oct_quantized_domain(cx, &m->q, x, n, 1);
+    if (wiring == OCT_DOMAIN_INVALID) return NULL;
+    if (wiring == OCT_DOMAIN_FLOAT)
         return oct_fake_quant_float(cx, oct_quantized_fq(&m->q), self->training,
                                     oct_softmax(cx, x[0]));
     if (!fits(cx, m, x[0])) return NULL;
     oct_context_adopt(cx, make_table(m, x[0]->q));
     if (cx->status != OCT_OK) return NULL;
     rows r = {.x = oct_qcodes_of(x[0]), .width = width_of(x[0]), .exponential = m->exponential};
-    const oct_making k = {.op = "qat_softmax",
-                          .backward = backward,
-                          .shape = x[0]->shape,
-                          .row = r.width,
-                          .make = make,
-                          .args = &r};
-    return oct_quantized_make(cx, &m->q, x, 1, &k);
+    const oct_quantized_op k = {.op = "qat_softmax",
+                                .backward = backward,
+                                .shape = x[0]->shape,
+                                .row = r.width,
+                                .make = make,
+                                .args = &r};
+    return oct_quantized_forward(cx, &m->q, x, 1, &k);
 }
 
 static void destroy(oct_module *self)

@@ -12,7 +12,7 @@
 
 #include "core/nn/modules.h"
 #include "core/base/text.h"
-#include "quant/kernel/qops.h"
+#include "quant/kernel/qconv.h"
 #include "quant/module/fake_quant.h"
 #include "quant/module/weight_fake_quant.h"
 #include "quant/runtime/program.h"
@@ -57,7 +57,7 @@ typedef enum oct_hold {
 } oct_hold;
 
 /* conv2d, conv_transpose2d or linear (+ batch norm) (+ add) (+ relu or relu6). With `add` it has two
- * inputs, x and the other summand, and the sum is taken before anything is rounded. With live batch
+ * inputs, x and the other addend, and the sum is taken before anything is rounded. With live batch
  * norm the codes of a training step come from the batch's statistics, summed from the integer
  * accumulators in double. */
 typedef struct oct_qat_conv {
@@ -70,7 +70,7 @@ typedef struct oct_qat_conv {
     const struct oct_qat_conv *lender; /* that one; or NULL */
     bool add;
     oct_activation activation;
-    /* Fused by name with an add: what its layers' place hands on must be the first summand. */
+    /* Fused by name with an add: what its layers' place hands on must be the first addend. */
     bool ordered;
     const void *handed_on; /* data of this forward */
     oct_hold hold;

@@ -40,19 +40,19 @@ void oct_quantized_borrow(oct_module *m, oct_fake_quant *fq)
     q->target = fq->target;
 }
 
-oct_wiring oct_wiring_of(oct_context *cx, oct_tensor *const *x, int n, int least)
+oct_domain oct_inputs_domain(oct_context *cx, oct_tensor *const *x, int n, int least)
 {
-    if (!oct_ready(cx, x, n)) return OCT_WIRED_BADLY;
+    if (!oct_inputs_ok(cx, x, n)) return OCT_DOMAIN_INVALID;
     if (n < least) {
         oct_context_fail(cx, OCT_USAGE, "it takes %d inputs, but got %d", least, n);
-        return OCT_WIRED_BADLY;
+        return OCT_DOMAIN_INVALID;
     }
     for (int i = 0; i < n; i++) {
         if (x[i]->dtype != OCT_F32 && !oct_is_codes(x[i])) {
             oct_context_fail(cx, OCT_PREPARE,
                              "input %d holds %s numbers, which are no values to quantize", i,
                              oct_dtype_name(x[i]->dtype));
-            return OCT_WIRED_BADLY;
+            return OCT_DOMAIN_INVALID;
         }
         if (oct_is_codes(x[i]) == oct_is_codes(x[0])) continue;
         const bool first = oct_is_codes(x[0]);
@@ -60,27 +60,27 @@ oct_wiring oct_wiring_of(oct_context *cx, oct_tensor *const *x, int n, int least
                          "input %d is quantized and input %d is float; put a QuantStub before the "
                          "float one",
                          first ? 0 : i, first ? i : 0);
-        return OCT_WIRED_BADLY;
+        return OCT_DOMAIN_INVALID;
     }
-    return oct_is_codes(x[0]) ? OCT_WIRED_CODES : OCT_WIRED_FLOAT;
+    return oct_is_codes(x[0]) ? OCT_DOMAIN_CODES : OCT_DOMAIN_FLOAT;
 }
 
-oct_wiring oct_quantized_wiring(oct_context *cx, const oct_quantized *m, oct_tensor *const *x,
+oct_domain oct_quantized_domain(oct_context *cx, const oct_quantized *m, oct_tensor *const *x,
                                 int n, int least)
 {
-    const oct_wiring wiring = oct_wiring_of(cx, x, n, least);
+    const oct_domain wiring = oct_inputs_domain(cx, x, n, least);
     const oct_fake_quant *fq = oct_quantized_fq(m);
-    if (wiring == OCT_WIRED_CODES && !fq)
+    if (wiring == OCT_DOMAIN_CODES && !fq)
         oct_context_fail(cx, OCT_PREPARE,
                          "its input is quantized, but it has no fake-quant for its output; prepare "
                          "the model, or put a DeQuantStub before it");
-    else if (wiring == OCT_WIRED_FLOAT && fq && oct_fake_quant_quantizes(fq))
+    else if (wiring == OCT_DOMAIN_FLOAT && fq && oct_fake_quant_quantizes(fq))
         oct_context_fail(cx, OCT_PREPARE,
                          "its output is quantized, but its input is float; put a QuantStub before "
                          "it");
     else
         return wiring;
-    return OCT_WIRED_BADLY;
+    return OCT_DOMAIN_INVALID;
 }
 
 bool oct_same_shapes(oct_context *cx, const oct_tensor *a, const oct_tensor *b)
@@ -92,17 +92,17 @@ bool oct_same_shapes(oct_context *cx, const oct_tensor *a, const oct_tensor *b)
     return false;
 }
 
-static void make(const oct_making *k, const oct_tensor *y, uint8_t *mask, float *range)
+static void make(const oct_quantized_op *k, const oct_tensor *y, uint8_t *mask, float *range)
 {
     const int64_t numel = oct_numel(y);
-    const int64_t part = k->row * oct_round_up(oct_larger(OCT_PART / k->row, 1), 8);
+    const int64_t part = k->row * oct_round_up(oct_max_i64(OCT_PART / k->row, 1), 8);
     if (k->begin) k->begin(k->args, y->q);
 #pragma omp parallel if (numel > part)
     {
         float mine[2] = {INFINITY, -INFINITY};
 #pragma omp for schedule(static)
         for (int64_t first = 0; first < numel; first += part)
-            k->make(k->args, y->q, first, oct_smaller(numel - first, part),
+            k->make(k->args, y->q, first, oct_min_i64(numel - first, part),
                     oct_qcodes_place(y->data, y->q, first), mask ? mask + first / 8 : NULL,
                     range ? mine : NULL);
         if (range) {
@@ -112,42 +112,42 @@ static void make(const oct_making *k, const oct_tensor *y, uint8_t *mask, float 
     }
 }
 
-static void count_part(oct_fake_quant *fq, const oct_making *k, int64_t first, int64_t n)
+static void count_part(oct_fake_quant *fq, const oct_quantized_op *k, int64_t first, int64_t n)
 {
     int64_t count[OCT_HISTOGRAM_BINS] = {0};
     float v[OCT_FLAG_BLOCK];
     for (int64_t i = 0; i < n; i += OCT_FLAG_BLOCK) {
-        const int64_t some = oct_smaller(n - i, OCT_FLAG_BLOCK);
+        const int64_t some = oct_min_i64(n - i, OCT_FLAG_BLOCK);
         k->values(k->args, first + i, some, v);
         oct_histogram_add(v, some, count);
     }
     oct_fake_quant_count(fq, count);
 }
 
-static void count_values(oct_fake_quant *fq, const oct_making *k, int64_t numel)
+static void count_values(oct_fake_quant *fq, const oct_quantized_op *k, int64_t numel)
 {
 #pragma omp parallel for schedule(static)
     for (int64_t first = 0; first < numel; first += OCT_PART)
-        count_part(fq, k, first, oct_smaller(numel - first, OCT_PART));
+        count_part(fq, k, first, oct_min_i64(numel - first, OCT_PART));
 }
 
 /* The real range does not depend on the output's scale: a pass with another one shows it. */
-static void settle(oct_context *cx, oct_quantized *m, const oct_making *k, oct_tensor *y)
+static void settle(oct_context *cx, oct_quantized *m, const oct_quantized_op *k, oct_tensor *y)
 {
     oct_fake_quant *fq = oct_quantized_fq(m);
     float range[2] = {INFINITY, -INFINITY};
     y->q.scale = k->real_scale;
     make(k, y, NULL, range);
     oct_fake_quant_observe(fq, true, range[0], range[1]);
-    oct_context_adopt(cx, oct_fake_quant_settle(fq, cx->group));
+    oct_context_adopt(cx, oct_fake_quant_update(fq, cx->group));
     y->q = oct_fake_quant_qparams(fq);
 }
 
-oct_tensor *oct_quantized_make(oct_context *cx, oct_quantized *m, oct_tensor *const *x, int n,
-                               const oct_making *k)
+oct_tensor *oct_quantized_forward(oct_context *cx, oct_quantized *m, oct_tensor *const *x, int n,
+                                  const oct_quantized_op *k)
 {
     oct_fake_quant *fq = oct_quantized_fq(m);
-    const bool training = m->base.training, settles = oct_fake_quant_settles(fq, training);
+    const bool training = m->base.training, settles = oct_fake_quant_updates_first(fq, training);
     const oct_qparams q = oct_fake_quant_qparams(fq);
     oct_tensor *y = oct_tensor_new(cx, oct_codes_dtype(q), k->shape);
     if (!y) return NULL;
@@ -164,18 +164,18 @@ oct_tensor *oct_quantized_make(oct_context *cx, oct_quantized *m, oct_tensor *co
     return y;
 }
 
-void oct_quantized_cut(const oct_quantized *m, const uint8_t *mask, int64_t n, float *grad)
+void oct_quantized_clip_grad(const oct_quantized *m, const uint8_t *mask, int64_t n, float *grad)
 {
     const oct_fake_quant *fq = oct_quantized_fq(m);
 #pragma omp parallel for schedule(static)
     for (int64_t first = 0; first < n; first += OCT_PART)
-        oct_fake_quant_backward(fq, oct_smaller(n - first, OCT_PART), mask + first / 8,
+        oct_fake_quant_backward(fq, oct_min_i64(n - first, OCT_PART), mask + first / 8,
                                 grad + first);
 }
 
 /* Real values, to be shown in units of the scale. */
 typedef struct real_values {
-    oct_values *values;
+    oct_real_values *values;
     const void *args;
     float one_over;
 } real_values;
@@ -188,23 +188,25 @@ static void show_real(const void *args, int64_t first, int64_t n, float *v)
         v[i] *= r->one_over;
 }
 
-void oct_quantized_learn(oct_context *cx, const oct_quantized *m, const oct_tensor *x,
-                         oct_qparams q, oct_values *values, const void *args, const float *grad)
+void oct_quantized_add_scale_grad(oct_context *cx, const oct_quantized *m, const oct_tensor *x,
+                                  oct_qparams q, oct_real_values *values, const void *args,
+                                  const float *grad)
 {
     const int64_t samples = oct_leaves_local_samples(&cx->leaves);
     const real_values real = {values, args, 1.0f / q.scale};
-    const oct_shown_values shown = {show_real, &real, q};
-    oct_fake_quant_learn(cx, oct_quantized_fq(m), samples ? oct_numel(x) / samples : 0, &shown,
-                         grad);
+    const oct_scaled_values shown = {show_real, &real, q};
+    oct_fake_quant_add_scale_grad(cx, oct_quantized_fq(m), samples ? oct_numel(x) / samples : 0,
+                                  &shown, grad);
 }
 
-float *oct_quantized_grad(oct_context *cx, oct_node *node, oct_values *values, const void *args)
+float *oct_quantized_take_grad(oct_context *cx, oct_node *node, oct_real_values *values,
+                               const void *args)
 {
     const oct_quantized *m = (const oct_quantized *)node->module;
     const oct_tensor *y = node->output;
     float *grad = oct_take_grad(node->output);
     if (values && oct_fake_quant_learns(oct_quantized_fq(m)))
-        oct_quantized_learn(cx, m, y, y->q, values, args, grad);
-    oct_quantized_cut(m, node->saved, oct_numel(y), grad);
+        oct_quantized_add_scale_grad(cx, m, y, y->q, values, args, grad);
+    oct_quantized_clip_grad(m, node->saved, oct_numel(y), grad);
     return grad;
 }

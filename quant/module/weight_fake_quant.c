@@ -125,7 +125,7 @@ static double cut_channel(const oct_weight_fake_quant *wq, float scale, int64_t 
     double sum = 0;
     for (int64_t i = 0; i < k; i += OCT_FLAG_BLOCK)
         sum += cut_block(wq, scale, oct_f32(&wq->weight->value) + channel * k + i,
-                         oct_smaller(k - i, OCT_FLAG_BLOCK), wq->weight->grad + channel * k + i);
+                         oct_min_i64(k - i, OCT_FLAG_BLOCK), wq->weight->grad + channel * k + i);
     return sum;
 }
 

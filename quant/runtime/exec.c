@@ -61,7 +61,7 @@ static oct_status pack_constants(oct_runtime *rt)
                 oct_round_up(type->packed_bytes(program, step, rt->kernel), ALIGN);
     }
     OCT_TRY(oct_alloc(&rt->constants, (size_t)rt->constant_bytes, 1));
-    oct_mem_dense(rt->constants, (size_t)rt->constant_bytes);
+    oct_mem_advise_huge_pages(rt->constants, (size_t)rt->constant_bytes);
     OCT_TRY(oct_alloc(&rt->packed, (size_t)program->num_steps, sizeof *rt->packed));
     uint8_t *next = rt->constants;
     for (int64_t i = 0; i < program->num_steps; i++) {
@@ -99,7 +99,7 @@ static oct_status plan_memory(oct_runtime *rt)
         const oct_step_type *type = oct_step_type_of(step->kind);
         if (!type->scratch_bytes) continue;
         const int64_t bytes = oct_round_up(type->scratch_bytes(program, step, rt->kernel), ALIGN);
-        rt->scratch_bytes = oct_larger(rt->scratch_bytes, bytes);
+        rt->scratch_bytes = oct_max_i64(rt->scratch_bytes, bytes);
     }
     OCT_TRY(oct_alloc(&rt->memory, (size_t)rt->memory_bytes, 1));
     return oct_alloc(&rt->scratch, (size_t)rt->scratch_bytes, (size_t)rt->threads);
@@ -247,7 +247,7 @@ static oct_status run_share(const oct_runtime *rt, int t, int64_t first, int64_t
                             const float *const *input, void *output)
 {
     for (int64_t n = first; n < end; n += rt->block) {
-        const frame f = frame_of(rt, t, n, oct_smaller(end - n, rt->block), input, output);
+        const frame f = frame_of(rt, t, n, oct_min_i64(end - n, rt->block), input, output);
         for (int64_t i = 0; i < rt->program->num_steps; i++)
             OCT_TRY(run_step(rt, &f, i));
     }

@@ -2,12 +2,12 @@
  * no tape, no graph, no MPI, no file. */
 #pragma once
 
-#include "quant/kernel/qops.h"
+#include "quant/kernel/qconv.h"
 
 /* kind, name; each is described by step_<name>.c (step.h). */
 #define OCT_STEP_LIST(X)                                                                           \
     X(QUANTIZE, quantize)     /* float -> codes */                                                 \
-    X(CONV, conv)             /* codes (and a second summand's) -> codes; linear layers too */     \
+    X(CONV, conv)             /* codes (and a second addend's) -> codes; linear layers too */      \
     X(CONV_FLOAT, conv_float) /* the same -> float, unquantized result */                          \
     X(AFFINE, affine)         /* a factor and a bias per channel: batch norm on its own */         \
     X(ADD, add)                                                                                    \

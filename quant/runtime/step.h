@@ -18,7 +18,7 @@ typedef struct oct_step_run {
 
 typedef struct oct_step_type {
     const char *name;
-    int least_inputs, most_inputs;
+    int min_inputs, max_inputs;
     bool float_in, float_out; /* inputs and output are f32; otherwise codes */
     bool any_domain;          /* `check` looks at types itself */
     bool weights;             /* weight, bias, multiplier, weight_scale are there, as `conv` says */

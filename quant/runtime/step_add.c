@@ -25,4 +25,4 @@ static void run(const oct_step_run *r)
 }
 
 const oct_step_type oct_step_add = {
-    .name = "add", .least_inputs = 2, .most_inputs = 2, .check = check, .run = run};
+    .name = "add", .min_inputs = 2, .max_inputs = 2, .check = check, .run = run};

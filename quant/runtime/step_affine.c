@@ -24,7 +24,7 @@ static oct_status check(const oct_program *program, const oct_step *step)
         OCT_CHECK(step->bias[c] >= -limit && step->bias[c] <= limit, OCT_DATA,
                   "bias %lld is not within %d bits", (long long)c, wide ? 46 : 30);
     }
-    return oct_finish_check(program, step);
+    return oct_epilogue_check(program, step);
 }
 
 static int64_t packed_bytes(const oct_program *program, const oct_step *step,
@@ -56,14 +56,14 @@ static int64_t scratch_bytes(const oct_program *program, const oct_step *step,
 static void run(const oct_step_run *r)
 {
     const oct_conv_shape *s = &r->step->conv;
-    const oct_finish f = oct_step_finish(r, r->packed);
+    const oct_epilogue f = oct_step_epilogue(r, r->packed);
     oct_qaffine_forward(r->kernel, r->samples * s->out_h * s->out_w, s->out_c, oct_step_codes(r, 0),
                         r->step->weight, &f, r->output, NULL, NULL, r->scratch);
 }
 
 const oct_step_type oct_step_affine = {.name = "affine",
-                                       .least_inputs = 1,
-                                       .most_inputs = 1,
+                                       .min_inputs = 1,
+                                       .max_inputs = 1,
                                        .weights = true,
                                        .check = check,
                                        .packed_bytes = packed_bytes,

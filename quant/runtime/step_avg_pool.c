@@ -18,4 +18,4 @@ static void run(const oct_step_run *r)
 }
 
 const oct_step_type oct_step_avg_pool = {
-    .name = "avg_pool", .least_inputs = 1, .most_inputs = 1, .check = check, .run = run};
+    .name = "avg_pool", .min_inputs = 1, .max_inputs = 1, .check = check, .run = run};

@@ -28,8 +28,5 @@ static void run(const oct_step_run *r)
                         y->q, r->output, NULL);
 }
 
-const oct_step_type oct_step_concat = {.name = "concat",
-                                       .least_inputs = 1,
-                                       .most_inputs = OCT_STEP_INPUTS,
-                                       .check = check,
-                                       .run = run};
+const oct_step_type oct_step_concat = {
+    .name = "concat", .min_inputs = 1, .max_inputs = OCT_STEP_INPUTS, .check = check, .run = run};

@@ -1,4 +1,4 @@
-/* Convolutions, transposed ones and linear layers, with or without a second summand. What `pack`
+/* Convolutions, transposed ones and linear layers, with or without a second addend. What `pack`
  * writes: weights made ready, then biases as int32, which 8-bit layers take. */
 #include "quant/runtime/step_conv_impl.h"
 
@@ -10,7 +10,7 @@ enum { ALIGN = 64 };
 
 static const int64_t wide_limit = INT64_C(1) << 47;
 
-static oct_dtype summand_dtype(const oct_program *program, const oct_step *step)
+static oct_dtype addend_dtype(const oct_program *program, const oct_step *step)
 {
     return step->num_inputs > 1 ? oct_step_input(program, step, 1)->dtype : OCT_U8;
 }
@@ -18,7 +18,7 @@ static oct_dtype summand_dtype(const oct_program *program, const oct_step *step)
 static oct_arithmetic arithmetic_of(const oct_program *program, const oct_step *step)
 {
     return oct_arithmetic_of(program->shift, oct_step_input(program, step, 0)->dtype,
-                             summand_dtype(program, step), oct_step_output(program, step)->dtype);
+                             addend_dtype(program, step), oct_step_output(program, step)->dtype);
 }
 
 static oct_status check_multipliers(const oct_program *program, const oct_step *step)
@@ -32,15 +32,15 @@ static oct_status check_multipliers(const oct_program *program, const oct_step *
     return OCT_OK;
 }
 
-oct_status oct_finish_check(const oct_program *program, const oct_step *step)
+oct_status oct_epilogue_check(const oct_program *program, const oct_step *step)
 {
     OCT_TRY(check_multipliers(program, step));
     if (step->num_inputs > 1) {
         OCT_CHECK(!program->shift, OCT_DATA,
-                  "it has a second summand, which a program that requantizes by shifts cannot add");
+                  "it has a second addend, which a program that requantizes by shifts cannot add");
         OCT_TRY(oct_check_same_shape(program, step, 1));
         OCT_CHECK(isfinite(step->residual) && step->residual > 0.0f, OCT_DATA,
-                  "the multiplier of its second summand is not a positive finite number");
+                  "the multiplier of its second addend is not a positive finite number");
     }
     if (oct_step_output(program, step)->dtype != OCT_F32)
         return oct_check_bounds(program, step, step->lo, step->hi);
@@ -75,7 +75,7 @@ oct_status oct_conv_check(const oct_program *program, const oct_step *step)
                             sums_stay_within(step, c, bias, in->q, wide_limit)),
                   OCT_DATA, "the sums of channel %lld can leave 48 bits", (long long)c);
     }
-    return oct_finish_check(program, step);
+    return oct_epilogue_check(program, step);
 }
 
 static int64_t weight_bytes(const oct_program *program, const oct_step *step,
@@ -101,28 +101,28 @@ void oct_conv_pack(const oct_program *program, const oct_step *step, const oct_k
         bias[c] = used ? (int32_t)step->bias[c] : 0;
 }
 
-oct_finish oct_step_finish(const oct_step_run *r, const int32_t *bias)
+oct_epilogue oct_step_epilogue(const oct_step_run *r, const int32_t *bias)
 {
     const oct_step *step = r->step;
     const oct_value *in = oct_step_input(r->program, step, 0);
     const oct_value *out = oct_step_output(r->program, step);
-    oct_finish f = {.arithmetic = arithmetic_of(r->program, step),
-                    .acc = in->dtype == OCT_U16 ? OCT_S64 : OCT_S32,
-                    .out = out->dtype,
-                    .q = {.bias = bias,
-                          .multiplier = step->multiplier,
-                          .lo = step->lo,
-                          .hi = step->hi,
-                          .zero_point = out->q.zero_point,
-                          .six = INFINITY},
-                    .bias = step->bias};
+    oct_epilogue f = {.arithmetic = arithmetic_of(r->program, step),
+                      .acc = in->dtype == OCT_U16 ? OCT_S64 : OCT_S32,
+                      .out = out->dtype,
+                      .q = {.bias = bias,
+                            .multiplier = step->multiplier,
+                            .lo = step->lo,
+                            .hi = step->hi,
+                            .zero_point = out->q.zero_point,
+                            .six = INFINITY},
+                      .bias = step->bias};
     if (out->dtype == OCT_F32) {
         f.q.relu = step->hi != 0;
         if (step->hi == 6) f.q.six = 6.0f;
     }
     if (step->num_inputs > 1) {
-        f.summand = oct_step_codes(r, 1);
-        f.summand_multiplier = step->residual;
+        f.addend = oct_step_codes(r, 1);
+        f.addend_multiplier = step->residual;
     }
     return f;
 }
@@ -144,7 +144,7 @@ int64_t oct_conv_scratch_bytes(const oct_program *program, const oct_step *step,
 }
 
 /* Transposed: sample by sample, each spread first. */
-static void run_spread(const oct_step_run *r, const oct_finish *f, const oct_qcodes *x)
+static void run_spread(const oct_step_run *r, const oct_epilogue *f, const oct_qcodes *x)
 {
     const oct_step *step = r->step;
     const oct_conv_shape *s = &step->conv;
@@ -154,8 +154,8 @@ static void run_spread(const oct_step_run *r, const oct_finish *f, const oct_qco
     for (int64_t n = 0; n < r->samples; n++) {
         const oct_qcodes sample = oct_qcodes_from(*x, n * oct_value_numel(in));
         const oct_qcodes spread = {.q = x->q, .data = r->scratch};
-        oct_qspread(in->h, in->w, in->c, step->spread, sample, r->scratch);
-        const oct_finish part = oct_finish_at(f, n * out);
+        oct_qdilate(in->h, in->w, in->c, step->spread, sample, r->scratch);
+        const oct_epilogue part = oct_epilogue_at(f, n * out);
         oct_qconv_forward(r->kernel, s, 1, spread, r->packed, &part,
                           (uint8_t *)r->output + n * out * out_bytes, NULL, NULL, scratch);
     }
@@ -166,7 +166,7 @@ void oct_conv_run(const oct_step_run *r)
     const oct_qcodes x = oct_step_codes(r, 0);
     const int8_t *weight = r->packed;
     const void *bias = weight + weight_bytes(r->program, r->step, r->kernel);
-    const oct_finish f = oct_step_finish(r, bias);
+    const oct_epilogue f = oct_step_epilogue(r, bias);
     if (r->step->spread > 1)
         run_spread(r, &f, &x);
     else
@@ -175,8 +175,8 @@ void oct_conv_run(const oct_step_run *r)
 }
 
 const oct_step_type oct_step_conv = {.name = "conv",
-                                     .least_inputs = 1,
-                                     .most_inputs = 2,
+                                     .min_inputs = 1,
+                                     .max_inputs = 2,
                                      .weights = true,
                                      .check = oct_conv_check,
                                      .packed_bytes = oct_conv_packed_bytes,

@@ -2,8 +2,8 @@
 #include "quant/runtime/step_conv_impl.h"
 
 const oct_step_type oct_step_conv_float = {.name = "conv_float",
-                                           .least_inputs = 1,
-                                           .most_inputs = 2,
+                                           .min_inputs = 1,
+                                           .max_inputs = 2,
                                            .float_out = true,
                                            .weights = true,
                                            .check = oct_conv_check,

@@ -4,10 +4,10 @@
 
 #include "quant/runtime/step.h"
 
-/* Types and bounds of the second summand, the multipliers and the clipping; sums of 8-bit inputs stay
+/* Types and bounds of the second addend, the multipliers and the clipping; sums of 8-bit inputs stay
  * within int32 and those of 16-bit inputs within 2^47. */
 oct_status oct_conv_check(const oct_program *program, const oct_step *step) OCT_NODISCARD;
-oct_status oct_finish_check(const oct_program *program, const oct_step *step) OCT_NODISCARD;
+oct_status oct_epilogue_check(const oct_program *program, const oct_step *step) OCT_NODISCARD;
 int64_t oct_conv_packed_bytes(const oct_program *program, const oct_step *step,
                               const oct_kernel *kernel);
 void oct_conv_pack(const oct_program *program, const oct_step *step, const oct_kernel *kernel,
@@ -17,4 +17,4 @@ int64_t oct_conv_scratch_bytes(const oct_program *program, const oct_step *step,
 void oct_conv_run(const oct_step_run *r);
 
 /* How the step's accumulators become its output; bias: as int32 (FLOAT only). */
-oct_finish oct_step_finish(const oct_step_run *r, const int32_t *bias);
+oct_epilogue oct_step_epilogue(const oct_step_run *r, const int32_t *bias);

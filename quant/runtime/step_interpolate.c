@@ -21,4 +21,4 @@ static void run(const oct_step_run *r)
 }
 
 const oct_step_type oct_step_interpolate = {
-    .name = "interpolate", .least_inputs = 1, .most_inputs = 1, .check = check, .run = run};
+    .name = "interpolate", .min_inputs = 1, .max_inputs = 1, .check = check, .run = run};

@@ -19,4 +19,4 @@ static void run(const oct_step_run *r)
 }
 
 const oct_step_type oct_step_max_pool = {
-    .name = "max_pool", .least_inputs = 1, .most_inputs = 1, .check = check, .run = run};
+    .name = "max_pool", .min_inputs = 1, .max_inputs = 1, .check = check, .run = run};

@@ -19,8 +19,8 @@ static void run(const oct_step_run *r)
 }
 
 const oct_step_type oct_step_quantize = {.name = "quantize",
-                                         .least_inputs = 1,
-                                         .most_inputs = 1,
+                                         .min_inputs = 1,
+                                         .max_inputs = 1,
                                          .float_in = true,
                                          .check = check,
                                          .run = run};

@@ -16,4 +16,4 @@ static void run(const oct_step_run *r)
 }
 
 const oct_step_type oct_step_relu = {
-    .name = "relu", .least_inputs = 1, .most_inputs = 1, .check = check, .run = run};
+    .name = "relu", .min_inputs = 1, .max_inputs = 1, .check = check, .run = run};

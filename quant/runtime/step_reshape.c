@@ -23,8 +23,8 @@ static void run(const oct_step_run *r)
 }
 
 const oct_step_type oct_step_reshape = {.name = "reshape",
-                                        .least_inputs = 1,
-                                        .most_inputs = 1,
+                                        .min_inputs = 1,
+                                        .max_inputs = 1,
                                         .any_domain = true,
                                         .check = check,
                                         .run = run};

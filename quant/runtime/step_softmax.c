@@ -18,8 +18,7 @@ static oct_status check(const oct_program *program, const oct_step *step)
     const oct_qparams x = oct_step_input(program, step, 0)->q;
     const oct_value *y = oct_step_output(program, step);
     OCT_TRY(oct_check_same_shape(program, step, 0));
-    OCT_CHECK(y->c <= OCT_QSOFTMAX_MOST, OCT_DATA, "it has more than %d channels",
-              OCT_QSOFTMAX_MOST);
+    OCT_CHECK(y->c <= OCT_QSOFTMAX_MAX, OCT_DATA, "it has more than %d channels", OCT_QSOFTMAX_MAX);
     OCT_CHECK(oct_qsoftmax_fits(y->q), OCT_DATA,
               "the scale of value %d is not a power of two from 2^-16 to 1", step->output);
     OCT_CHECK(step->exponential && step->table_size == oct_qtable_size(x), OCT_DATA,
@@ -35,4 +34,4 @@ static void run(const oct_step_run *r)
 }
 
 const oct_step_type oct_step_softmax = {
-    .name = "softmax", .least_inputs = 1, .most_inputs = 1, .check = check, .run = run};
+    .name = "softmax", .min_inputs = 1, .max_inputs = 1, .check = check, .run = run};

@@ -235,9 +235,9 @@ Test(call_sites, an_op_inside_a_leaf_module_is_none, .timeout = 60)
     for (size_t i = 0; i < OCT_COUNT(ops); i++) {
         listener l = {.base = {.call = heard}};
         r.cx->interceptor = &l.base;
-        r.cx->leaf_depth = 1;
+        r.cx->atomic_depth = 1;
         cr_assert(ops[i].call(r.cx, r.in), "%s: %s", ops[i].name, oct_fail_text(0));
-        r.cx->leaf_depth = 0;
+        r.cx->atomic_depth = 0;
         cr_assert_eq(l.calls, 0, "%s was announced", ops[i].name);
     }
     end(&r);

@@ -195,7 +195,7 @@ static float *backward_weight(const example *e, const oct_float_kernel *k, oct_n
     }
     oct_conv_backward_weight(k, numerics, &e->s, e->samples, leaf, rows, x, e->factor, turned, true,
                              scratch);
-    oct_conv_turn(e->s.groups, depth, outs, turned, grad);
+    oct_conv_weight_transpose(e->s.groups, depth, outs, turned, grad);
     oct_free(&scratch);
     oct_free(&turned);
     return grad;
@@ -575,7 +575,7 @@ Test(conv, fewer_samples_never_need_more_room)
     }
 }
 
-/* The definition: a row for each leaf, and the tree. They begin at 0; the twig's is added to `start`. */
+/* The definition: a row for each leaf, and the tree. They begin at 0; the group's is added to `start`. */
 static void sum_by_rows(const example *e, const oct_float_kernel *k, oct_numerics numerics,
                         int64_t leaf, const char *rows, const oct_conv_input *x,
                         const float *factor, float *sum)

@@ -1,5 +1,5 @@
 /* The stream of leaf gradients gives the bits of the tree over all rows, for every split of leaves over
- * ranks, every number of threads, twigs of every size, layouts of the op's own, and parameters used more
+ * ranks, every number of threads, groups of every size, layouts of the op's own, and parameters used more
  * than once. */
 #include "core/autograd/tape.h"
 #include "core/base/mem.h"
@@ -42,7 +42,7 @@ static void tear_down(void)
 TestSuite(leaf_stream, .init = set_up, .fini = tear_down);
 
 /* The turned layout has outs as its columns. */
-static void turn(const oct_leaf_turn *t, const float *row, float *value)
+static void turn(const oct_leaf_layout *t, const float *row, float *value)
 {
     for (int64_t g = 0; g < t->groups; g++)
         for (int64_t d = 0; d < t->depth; d++)
@@ -50,7 +50,7 @@ static void turn(const oct_leaf_turn *t, const float *row, float *value)
                 value[(g * t->outs + o) * t->depth + d] = row[(g * t->depth + d) * t->outs + o];
 }
 
-static const oct_leaf_turn turned = {turn, GROUPS, DEPTH, OUTS};
+static const oct_leaf_layout turned = {turn, GROUPS, DEPTH, OUTS};
 
 /* What use `use` contributes to a leaf, a function of the leaf's place in the whole batch. */
 static void term(int64_t leaf, int use, float row[NUMEL])
@@ -80,22 +80,22 @@ static void sum_of(int64_t first, int64_t span, int64_t end, int use, float sum[
         sum[k] += right[k];
 }
 
-static void stream_use(int use, int64_t twig_leaves, const oct_leaf_turn *layout)
+static void stream_use(int use, int64_t twig_leaves, const oct_leaf_layout *layout)
 {
     oct_leaf_stream stream;
-    int64_t twigs = 0, leaves = 0;
+    int64_t groups = 0, leaves = 0;
     oct_leaf_stream_begin(cx, &stream, weight, twig_leaves, layout);
     for (int64_t first = 0, end; oct_leaf_stream_next(cx, &stream, &first, &end);) {
-        cr_assert(first == twigs && end > first);
-        twigs = end;
+        cr_assert(first == groups && end > first);
+        groups = end;
         for (int64_t i = first; i < end; i++) {
-            const oct_leaf_twig t = oct_leaf_stream_twig(cx, &stream, i);
+            const oct_leaf_group t = oct_leaf_stream_group(cx, &stream, i);
             cr_assert(t.first == leaves && t.end > t.first && t.end - t.first <= twig_leaves);
             leaves = t.end;
         }
 #pragma omp parallel for schedule(static)
         for (int64_t i = first; i < end; i++) {
-            const oct_leaf_twig t = oct_leaf_stream_twig(cx, &stream, i);
+            const oct_leaf_group t = oct_leaf_stream_group(cx, &stream, i);
             float sum[NUMEL];
             sum_of(cx->leaves.first + t.first, stream.leaves, cx->leaves.first + t.end, use, sum);
             for (int k = 0; k < NUMEL; k++)
@@ -108,7 +108,7 @@ static void stream_use(int use, int64_t twig_leaves, const oct_leaf_turn *layout
 }
 
 /* The same by the definition: all rows, then the tree. Uses come in reverse, as in a backward. */
-static int define(const oct_leaves *leaves, int uses, const oct_leaf_turn *layout,
+static int define(const oct_leaves *leaves, int uses, const oct_leaf_layout *layout,
                   float parts[][NUMEL])
 {
     static float rows[MAX_LEAVES][NUMEL];
@@ -131,21 +131,22 @@ static int define(const oct_leaves *leaves, int uses, const oct_leaf_turn *layou
     return num_parts;
 }
 
-static void compare(const oct_leaves *leaves, int uses, int64_t twig, const oct_leaf_turn *layout)
+static void compare(const oct_leaves *leaves, int uses, int64_t group,
+                    const oct_leaf_layout *layout)
 {
     static float want[OCT_MAX_PARTS][NUMEL];
     oct_params params;
     cr_assert_eq(oct_params_bind(&params, holder, leaves), OCT_OK);
     begin(leaves, uses);
     for (int use = 0; use < uses; use++)
-        stream_use(use, twig, layout);
+        stream_use(use, group, layout);
     cr_assert_eq(weight->uses, 0);
     cr_assert(weight->folded && !weight->rows);
     int num_parts = define(leaves, uses, layout, want);
     cr_assert_arr_eq(params.parts, want, (size_t)num_parts * sizeof want[0],
-                     "%d uses, leaves %d to %d of %d, twigs of %d, %d threads", uses,
+                     "%d uses, leaves %d to %d of %d, groups of %d, %d threads", uses,
                      (int)leaves->first, (int)(leaves->first + leaves->local), (int)leaves->count,
-                     (int)twig, omp_get_max_threads());
+                     (int)group, omp_get_max_threads());
     oct_params_unbind(&params);
 }
 
@@ -157,8 +158,8 @@ Test(leaf_stream, every_split_gives_the_bits_of_the_tree)
             for (int size = 1; size <= 5; size++)
                 for (int rank = 0; rank < size; rank++) {
                     oct_leaves leaves = oct_leaves_split(samples, LEAF, rank, size);
-                    for (int64_t twig = 1; twig <= 8; twig *= 2)
-                        compare(&leaves, 1, twig, samples % 4 ? &turned : NULL);
+                    for (int64_t group = 1; group <= 8; group *= 2)
+                        compare(&leaves, 1, group, samples % 4 ? &turned : NULL);
                 }
     }
 }
@@ -228,7 +229,7 @@ Test(leaf_stream, it_keeps_a_row_for_each_level)
         oct_leaf_stream_begin(cx, &stream, large, 1, NULL);
         for (int64_t first = 0, end; oct_leaf_stream_next(cx, &stream, &first, &end);)
             for (int64_t i = first; i < end; i++)
-                memset(oct_leaf_stream_twig(cx, &stream, i).row, 0, row);
+                memset(oct_leaf_stream_group(cx, &stream, i).row, 0, row);
         oct_leaf_stream_end(cx, &stream);
         size_t rows = (oct_mem_peak() - before) / row; /* the lists are less than one */
         cr_assert_leq(rows, (size_t)(5 + threads - 1));

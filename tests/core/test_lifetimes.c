@@ -22,7 +22,7 @@ static oct_tensor *net_forward(oct_context *cx, oct_module *self, oct_tensor *co
     (void)n;
     return ((net *)self)->body(cx, (net *)self, x[0]);
 }
-static const oct_module_type net_type = {.name = "net", .forward = net_forward, .hands_on = true};
+static const oct_module_type net_type = {.name = "net", .forward = net_forward, .calls_only = true};
 
 static oct_module *root;
 static oct_context *cx;
@@ -154,7 +154,7 @@ Test(lifetimes, who_reads_what_is_gone_is_told_so)
     check_same(16);
     self->turns = 1;
     cr_assert_null(forward(lifetimes, 16));
-    cr_assert(oct_lifetimes_strayed(lifetimes));
+    cr_assert(oct_lifetimes_diverged(lifetimes));
     cr_assert_not_null(forward(NULL, 16), "without lifetimes it runs");
     self->turns = 0;
     check_same(16);
@@ -190,7 +190,7 @@ Test(lifetimes, a_failure_of_another_kind_is_no_straying)
 {
     set_up(fails);
     cr_assert_null(forward(lifetimes, 16));
-    cr_assert(!oct_lifetimes_strayed(lifetimes));
+    cr_assert(!oct_lifetimes_diverged(lifetimes));
 }
 
 static oct_tensor *look(oct_context *at, oct_module *module, oct_tensor *value, void *user)
@@ -203,14 +203,14 @@ Test(lifetimes, a_hook_or_a_container_that_says_nothing_is_reason_to_keep_all)
 {
     static const oct_module_type silent = {.name = "silent", .forward = net_forward};
     net *self = set_up(chain);
-    cr_assert(oct_module_hands_on(root));
+    cr_assert(oct_module_calls_only(root));
     oct_hook_handle hook;
     cr_assert_eq(oct_module_hook(self->relu, look, NULL, &hook), OCT_OK);
-    cr_assert(!oct_module_hands_on(root));
+    cr_assert(!oct_module_calls_only(root));
     oct_hook_remove(&hook);
-    cr_assert(oct_module_hands_on(root));
+    cr_assert(oct_module_calls_only(root));
     root->type = &silent;
-    cr_assert(!oct_module_hands_on(root));
+    cr_assert(!oct_module_calls_only(root));
 }
 
 Test(lifetimes, a_failed_allocation_changes_nothing)

@@ -523,7 +523,7 @@ static bool tenfold_call(oct_interceptor *self, oct_context *context, oct_module
 {
     tenfold *me = (tenfold *)self;
     cr_assert_eq(args->count, 0);
-    cr_assert_eq(context->leaf_depth, 0);
+    cr_assert_eq(context->atomic_depth, 0);
     strcat(me->log, module ? module->name : op);
     strcat(me->log, " ");
     if (module != me->answered) return false;
@@ -650,6 +650,6 @@ Test(module, executing_a_leaf_leaves_its_hooks_alone)
     oct_tensor *x = oct_tensor_view(cx, OCT_F32, OCT_SHAPE(1), &one);
     const oct_tensor *y = oct_module_execute(cx, a, &x, 1);
     cr_assert_eq(*oct_f32(y), 2);
-    cr_assert_eq(cx->leaf_depth, 0);
+    cr_assert_eq(cx->atomic_depth, 0);
     cr_assert_null(oct_module_execute(cx, a, &(oct_tensor *){NULL}, 1));
 }

@@ -535,18 +535,18 @@ Test(ops, spread_puts_the_zero_of_its_kind_between_values)
     float values[] = {-1, 5};
     oct_tensor x = {.dtype = OCT_U16, .shape = OCT_SHAPE(1, 1, 2, 1), .data = words};
     x.q.zero_point = 32768;
-    const oct_tensor *y = oct_spread(cx, &x, 3);
+    const oct_tensor *y = oct_dilate(cx, &x, 3);
     oct_check_bytes(y->data, (uint16_t[]){1000, 32768, 32768, 2000}, 8, "u16");
     cr_assert_eq(y->q.zero_point, 32768);
     x.dtype = OCT_U8;
     x.data = bytes;
     x.q.zero_point = 128;
-    y = oct_spread(cx, &x, 2);
+    y = oct_dilate(cx, &x, 2);
     oct_check_bytes(y->data, (uint8_t[]){1, 128, 2}, 3, "u8");
     x.dtype = OCT_F32;
     x.data = values;
     x.shape = OCT_SHAPE(1, 2, 1, 1);
-    y = oct_spread(cx, &x, 2);
+    y = oct_dilate(cx, &x, 2);
     oct_shape want = OCT_SHAPE(1, 3, 1, 1);
     cr_assert(oct_shape_equal(&y->shape, &want));
     oct_check_bits_f32(y->data, (float[]){-1, 0, 5}, 3, "f32");
@@ -784,8 +784,8 @@ Test(ops, new_shapes_and_numbers_that_cannot_be_are_refused)
                   "takes images (N, H, W, C), but its input is (2, 6)");
     check_refused(oct_interpolate(cx, &image, 0, 2, OCT_BILINEAR), cx, "cannot make 0x2 pixels");
     check_refused(oct_interpolate(cx, &image, 2, 2, (oct_interpolation)7), cx, "in mode 7");
-    check_refused(oct_spread(cx, &image, 0), cx, "a distance of 1 or more");
-    check_refused(oct_spread(cx, &sums, 2), cx, "u8 or u16 codes, but its input holds s32");
+    check_refused(oct_dilate(cx, &image, 0), cx, "a distance of 1 or more");
+    check_refused(oct_dilate(cx, &sums, 2), cx, "u8 or u16 codes, but its input holds s32");
     check_refused(oct_call(cx, up, &wide), cx,
                   "input (2, 5, 5, 4) (N, H, W, I) and weight (4, 1, 1, 3)");
     check_refused(

@@ -35,17 +35,17 @@ Test(registry, has_the_list_and_then_what_was_added)
 
 Test(registry, refuses_a_second_thing_of_one_name_and_one_too_many)
 {
-    static char names[OCT_REGISTRY_MOST_ADDED + 1][8];
-    static thing many[OCT_REGISTRY_MOST_ADDED + 1];
+    static char names[OCT_REGISTRY_ADDED_MAX + 1][8];
+    static thing many[OCT_REGISTRY_ADDED_MAX + 1];
     const thing other = {"two", 4};
     oct_registry things = things_new();
     cr_assert_eq(oct_registry_add(&things, &other), OCT_USAGE);
     check_said("there is a thing 'two' already; give yours another name");
-    for (int i = 0; i <= OCT_REGISTRY_MOST_ADDED; i++) {
+    for (int i = 0; i <= OCT_REGISTRY_ADDED_MAX; i++) {
         snprintf(names[i], sizeof names[i], "n%d", i);
         many[i].name = names[i];
         cr_assert_eq(oct_registry_add(&things, &many[i]),
-                     i < OCT_REGISTRY_MOST_ADDED ? OCT_OK : OCT_USAGE);
+                     i < OCT_REGISTRY_ADDED_MAX ? OCT_OK : OCT_USAGE);
     }
     check_said("a thing 'n64' is one too many; plug-ins can add 64");
 }

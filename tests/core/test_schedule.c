@@ -11,7 +11,7 @@ static const double near = 1e-12;
 
 Test(schedule, constant_is_the_peak_at_every_step)
 {
-    oct_schedule s = {.kind = OCT_CONSTANT, .lr = 0.1, .total = 10};
+    oct_schedule s = {.kind = OCT_SCHEDULE_CONSTANT, .lr = 0.1, .total = 10};
     CHECK_LR(&s, 0, 0.1);
     CHECK_LR(&s, 9, 0.1);
     CHECK_LR(&s, 1000, 0.1);
@@ -19,7 +19,7 @@ Test(schedule, constant_is_the_peak_at_every_step)
 
 Test(schedule, warm_up_rises_linearly_and_reaches_the_peak_at_its_last_step)
 {
-    oct_schedule s = {.kind = OCT_CONSTANT, .lr = 0.4, .warmup = 4, .total = 10};
+    oct_schedule s = {.kind = OCT_SCHEDULE_CONSTANT, .lr = 0.4, .warmup = 4, .total = 10};
     CHECK_LR(&s, 0, 0.1);
     CHECK_LR(&s, 1, 0.2);
     CHECK_LR(&s, 3, 0.4);
@@ -28,14 +28,15 @@ Test(schedule, warm_up_rises_linearly_and_reaches_the_peak_at_its_last_step)
 
 Test(schedule, cosine_agrees_with_pytorch)
 {
-    oct_schedule s = {.kind = OCT_COSINE, .lr = 0.3, .final_lr = 0.02, .total = 10};
+    oct_schedule s = {.kind = OCT_SCHEDULE_COSINE, .lr = 0.3, .final_lr = 0.02, .total = 10};
     for (int64_t step = 0; step <= 10; step++)
         CHECK_LR(&s, step, golden_cosine_lr[step]);
 }
 
 Test(schedule, cosine_runs_from_the_end_of_the_warm_up_to_the_end_of_the_phase)
 {
-    oct_schedule s = {.kind = OCT_COSINE, .lr = 1, .final_lr = 0.5, .warmup = 5, .total = 25};
+    oct_schedule s = {
+        .kind = OCT_SCHEDULE_COSINE, .lr = 1, .final_lr = 0.5, .warmup = 5, .total = 25};
     CHECK_LR(&s, 4, 1);
     CHECK_LR(&s, 5, 1);
     CHECK_LR(&s, 15, 0.75);
@@ -45,14 +46,15 @@ Test(schedule, cosine_runs_from_the_end_of_the_warm_up_to_the_end_of_the_phase)
 
 Test(schedule, cosine_without_steps_after_the_warm_up_is_final)
 {
-    oct_schedule s = {.kind = OCT_COSINE, .lr = 1, .final_lr = 0.5, .warmup = 5, .total = 5};
+    oct_schedule s = {
+        .kind = OCT_SCHEDULE_COSINE, .lr = 1, .final_lr = 0.5, .warmup = 5, .total = 5};
     CHECK_LR(&s, 4, 1);
     CHECK_LR(&s, 5, 0.5);
 }
 
 Test(schedule, steps_multiply_at_each_milestone)
 {
-    oct_schedule s = {.kind = OCT_STEP,
+    oct_schedule s = {.kind = OCT_SCHEDULE_STEP,
                       .lr = 1,
                       .warmup = 2,
                       .total = 30,

@@ -42,7 +42,7 @@ static void scale_backward(oct_context *cx, oct_node *node)
 
 static oct_tensor *scale(oct_context *cx, oct_tensor *x, oct_param *w)
 {
-    if (!oct_ready(cx, &x, 1)) return NULL;
+    if (!oct_inputs_ok(cx, &x, 1)) return NULL;
     oct_tensor *y = oct_tensor_new(cx, OCT_F32, x->shape);
     if (!y) return NULL;
     for (int64_t i = 0; i < oct_numel(x); i++)
@@ -70,7 +70,7 @@ static void add_backward(oct_context *cx, oct_node *node)
 static oct_tensor *add(oct_context *cx, oct_tensor *a, oct_tensor *b)
 {
     oct_tensor *inputs[] = {a, b};
-    if (!oct_ready(cx, inputs, 2)) return NULL;
+    if (!oct_inputs_ok(cx, inputs, 2)) return NULL;
     oct_tensor *y = oct_tensor_new(cx, OCT_F32, a->shape);
     if (!y) return NULL;
     for (int64_t i = 0; i < oct_numel(a); i++)
@@ -212,12 +212,12 @@ Test(tape, a_gradient_can_be_worked_into_where_it_lies)
 {
     bool add;
     oct_tensor *x = begin(whole(), true);
-    cr_assert_null(oct_grad_open(f.cx, x, &add), "it needs none");
+    cr_assert_null(oct_grad_buffer(f.cx, x, &add), "it needs none");
     x->needs_grad = true;
-    float *grad = oct_grad_open(f.cx, x, &add);
+    float *grad = oct_grad_buffer(f.cx, x, &add);
     cr_assert(grad && grad == x->grad && !add);
     memcpy(grad, f.g, sizeof f.g);
-    cr_assert_eq(oct_grad_open(f.cx, x, &add), grad);
+    cr_assert_eq(oct_grad_buffer(f.cx, x, &add), grad);
     cr_assert(add);
     float *more = oct_grad_new(f.cx, x);
     memcpy(more, f.g, sizeof f.g);
@@ -225,7 +225,7 @@ Test(tape, a_gradient_can_be_worked_into_where_it_lies)
     cr_assert_eq(x->grad, grad);
     cr_assert_eq(grad[1], 2 * f.g[1]);
     oct_context_fail(f.cx, OCT_NUMERIC, "no more");
-    cr_assert_null(oct_grad_open(f.cx, x, &add));
+    cr_assert_null(oct_grad_buffer(f.cx, x, &add));
 }
 
 Test(tape, a_parameter_used_twice_folds_once)
@@ -303,10 +303,10 @@ Test(tape, a_backward_that_spends_gives_the_forward_back)
 {
     float want[2 * COLUMNS];
     oct_leaves leaves = whole();
-    for (int spends = 0; spends < 2; spends++) {
+    for (int release_on_backward = 0; release_on_backward < 2; release_on_backward++) {
         oct_context_destroy(&f.cx);
         cr_assert_eq(oct_context_create(&f.cx, &oct_collective_one), OCT_OK);
-        f.cx->spends = spends;
+        f.cx->release_on_backward = release_on_backward;
         for (int step = 0; step < 5; step++) {
             if (step == 3) oct_mem_fail_after(1);
             oct_tensor *y = scale(f.cx, begin(leaves, true), f.u);
@@ -314,10 +314,10 @@ Test(tape, a_backward_that_spends_gives_the_forward_back)
                 y = add(f.cx, scale(f.cx, y, f.v), y);
             cr_assert_eq(backward(y), OCT_OK);
             cr_assert_eq(oct_params_reduce(&f.params, &oct_collective_one, &leaves), OCT_OK);
-            if (step + spends == 0) memcpy(want, f.params.grads, sizeof want);
+            if (step + release_on_backward == 0) memcpy(want, f.params.grads, sizeof want);
             cr_assert_arr_eq(f.params.grads, want, sizeof want);
             size_t kept = oct_arena_mark(f.cx->arena);
-            cr_assert(spends ? kept < 2 * sizeof f.x : kept > 9 * sizeof f.x);
+            cr_assert(release_on_backward ? kept < 2 * sizeof f.x : kept > 9 * sizeof f.x);
         }
         oct_mem_fail_after(0);
     }
@@ -512,9 +512,9 @@ Test(tape, a_call_site_is_asked_of_the_interceptor_outside_of_leaves_only)
     cr_assert_eq(e.args.value[1], 0.5);
     cr_assert_not(oct_call_site(f.cx, "unknown", OCT_NO_ARGS, inputs, 2, &y));
     cr_assert_eq(e.calls, 2);
-    f.cx->leaf_depth = 1;
+    f.cx->atomic_depth = 1;
     cr_assert_not(oct_call_site(f.cx, "known", OCT_NO_ARGS, inputs, 2, &y));
-    f.cx->leaf_depth = 0;
+    f.cx->atomic_depth = 0;
     inputs[1] = NULL;
     cr_assert_not(oct_call_site(f.cx, "known", OCT_NO_ARGS, inputs, 2, &y));
     inputs[1] = x;

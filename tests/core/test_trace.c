@@ -10,7 +10,7 @@
 static oct_tensor *plus(oct_context *cx, oct_tensor *x, oct_tensor *z)
 {
     oct_tensor *inputs[] = {x, z};
-    if (!oct_ready(cx, inputs, 2)) return NULL;
+    if (!oct_inputs_ok(cx, inputs, 2)) return NULL;
     oct_tensor *y = oct_tensor_new(cx, OCT_F32, x->shape);
     if (y) oct_record(cx, "plus", NULL, inputs, 2, false, y);
     return y;
@@ -316,7 +316,7 @@ static oct_tensor *raise_by(oct_context *cx, oct_tensor *x, double a, double b)
 {
     oct_tensor *y;
     if (oct_call_site(cx, "raise", OCT_OP_ARGS(a, b), &x, 1, &y)) return y;
-    if (!oct_ready(cx, &x, 1)) return NULL;
+    if (!oct_inputs_ok(cx, &x, 1)) return NULL;
     y = oct_tensor_new(cx, OCT_F32, x->shape);
     if (y) oct_record(cx, "raise", NULL, &x, 1, false, y);
     return y;

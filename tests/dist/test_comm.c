@@ -18,10 +18,10 @@ Test(comm, tree_sum_has_the_same_bits_on_any_number_of_ranks, .timeout = 240)
     for (size_t i = 0; i < OCT_COUNT(rank_counts); i++) {
         char said[64];
         snprintf(said, sizeof(said), "equal on %d ranks", rank_counts[i]);
-        oct_job job = oct_mpirun(rank_counts[i], LIMIT_S, "rank_reduce", NULL);
+        oct_process job = oct_mpirun(rank_counts[i], LIMIT_S, "rank_reduce", NULL);
         oct_check_exit(job, 0);
         oct_check_said(job, said);
-        oct_job_free(&job);
+        oct_process_free(&job);
     }
 }
 
@@ -30,100 +30,100 @@ Test(comm, maximum_broadcast_and_gather_work_on_any_number_of_ranks, .timeout = 
     for (size_t i = 0; i < OCT_COUNT(rank_counts); i++) {
         char said[64];
         snprintf(said, sizeof(said), "collected on %d ranks", rank_counts[i]);
-        oct_job job = oct_mpirun(rank_counts[i], LIMIT_S, "rank_collect", NULL);
+        oct_process job = oct_mpirun(rank_counts[i], LIMIT_S, "rank_collect", NULL);
         oct_check_exit(job, 0);
         oct_check_said(job, said);
-        oct_job_free(&job);
+        oct_process_free(&job);
     }
 }
 
 Test(comm, a_rank_whose_bits_differ_is_named, .timeout = 90)
 {
-    oct_job job = oct_mpirun(4, LIMIT_S, "rank_collect", "--differ=2", NULL);
+    oct_process job = oct_mpirun(4, LIMIT_S, "rank_collect", "--differ=2", NULL);
     oct_check_exit(job, 6);
     oct_check_said(job, "weights differ between rank 0 (");
     oct_check_said(job, "and rank 2 (");
-    oct_job_free(&job);
+    oct_process_free(&job);
 }
 
 /* --- agreement --------------------------------------------------------------------------------- */
 
 Test(agree, says_ok_when_all_are, .timeout = 90)
 {
-    oct_job job = oct_mpirun(3, LIMIT_S, "rank_agree", NULL);
+    oct_process job = oct_mpirun(3, LIMIT_S, "rank_agree", NULL);
     oct_check_exit(job, 0);
-    cr_assert_eq(oct_job_said_times(&job, "status 0 code 0"), 3);
-    oct_job_free(&job);
+    cr_assert_eq(oct_process_said_times(&job, "status 0 code 0"), 3);
+    oct_process_free(&job);
 }
 
 Test(agree, one_failing_rank_is_named_and_all_leave_with_its_code, .timeout = 90)
 {
-    oct_job job = oct_mpirun(4, LIMIT_S, "rank_agree", "2", NULL);
+    oct_process job = oct_mpirun(4, LIMIT_S, "rank_agree", "2", NULL);
     oct_check_exit(job, oct_status_exit(OCT_DATA));
     oct_check_said(job, "octet: error: rank 2 (");
     oct_check_said(job, "): batch_2.bin: truncated\nread 3 of 10 bytes\n");
     oct_check_said(job, "octet: error: second sentence of 2\n");
     oct_check_said(job, "rank 2 status 3 code 3");
-    cr_assert_eq(oct_job_said_times(&job, "status 10 code 3"), 3);
-    oct_job_free(&job);
+    cr_assert_eq(oct_process_said_times(&job, "status 10 code 3"), 3);
+    oct_process_free(&job);
 }
 
 Test(agree, the_first_of_two_failing_ranks_is_told_and_both_keep_their_status, .timeout = 90)
 {
-    oct_job job = oct_mpirun(4, LIMIT_S, "rank_agree", "3", "1", NULL);
+    oct_process job = oct_mpirun(4, LIMIT_S, "rank_agree", "3", "1", NULL);
     oct_check_exit(job, 3);
     oct_check_said(job, "): batch_1.bin: truncated");
-    cr_assert(!oct_job_said(&job, "batch_3.bin"), "%s", job.err);
-    cr_assert_eq(oct_job_said_times(&job, "status 3 code 3"), 2);
-    cr_assert_eq(oct_job_said_times(&job, "status 10 code 3"), 2);
-    oct_job_free(&job);
+    cr_assert(!oct_process_said(&job, "batch_3.bin"), "%s", job.err);
+    cr_assert_eq(oct_process_said_times(&job, "status 3 code 3"), 2);
+    cr_assert_eq(oct_process_said_times(&job, "status 10 code 3"), 2);
+    oct_process_free(&job);
 }
 
 Test(agree, rank_0_tells_its_own_failure_without_a_prefix, .timeout = 90)
 {
-    oct_job job = oct_mpirun(3, LIMIT_S, "rank_agree", "0", NULL);
+    oct_process job = oct_mpirun(3, LIMIT_S, "rank_agree", "0", NULL);
     oct_check_exit(job, 3);
     oct_check_said(job, "octet: error: batch_0.bin: truncated");
-    oct_job_free(&job);
+    oct_process_free(&job);
 }
 
 Test(agree, a_failure_shared_by_all_is_one_message_without_a_rank, .timeout = 90)
 {
-    oct_job job = oct_mpirun(4, LIMIT_S, "rank_agree", "alike", NULL);
+    oct_process job = oct_mpirun(4, LIMIT_S, "rank_agree", "alike", NULL);
     oct_check_exit(job, 2);
-    cr_assert_eq(oct_job_said_times(&job, "octet: error:"), 2, "%s", job.err);
+    cr_assert_eq(oct_process_said_times(&job, "octet: error:"), 2, "%s", job.err);
     oct_check_said(job, "octet: error: recipe.yaml:3: no such model\n");
     oct_check_said(job, "octet: error: recipe.yaml:9: no such optimizer\n");
-    cr_assert_eq(oct_job_said_times(&job, "status 2 code 2"), 4);
-    oct_job_free(&job);
+    cr_assert_eq(oct_process_said_times(&job, "status 2 code 2"), 4);
+    oct_process_free(&job);
 }
 
 Test(agree, too_many_sentences_are_cut_not_lost, .timeout = 90)
 {
-    oct_job job = oct_mpirun(2, LIMIT_S, "rank_agree", "long", NULL);
+    oct_process job = oct_mpirun(2, LIMIT_S, "rank_agree", "long", NULL);
     oct_check_exit(job, 3);
     oct_check_said(job, "octet: error: rank 1 (");
     oct_check_said(job, "octet: error: problem 20: ");
-    oct_job_free(&job);
+    oct_process_free(&job);
 }
 
 /* --- faults ------------------------------------------------------------------------------------ */
 
 Test(fault, a_killed_rank_ends_the_job_within_seconds, .timeout = 90)
 {
-    oct_job job = oct_mpirun(3, LIMIT_S, "rank_fault", "kill", "1", NULL);
+    oct_process job = oct_mpirun(3, LIMIT_S, "rank_fault", "kill", "1", NULL);
     cr_assert(job.exit_code != 0 && !job.timed_out, "exit %d", job.exit_code);
     cr_assert_lt(job.seconds, 15.0);
-    cr_assert(!oct_job_said(&job, "ended"));
-    oct_job_free(&job);
+    cr_assert(!oct_process_said(&job, "ended"));
+    oct_process_free(&job);
 }
 
 Test(fault, a_rank_that_leaves_without_a_word_ends_the_job, .timeout = 90)
 {
-    oct_job job = oct_mpirun(3, LIMIT_S, "rank_fault", "exit", "2", NULL);
+    oct_process job = oct_mpirun(3, LIMIT_S, "rank_fault", "exit", "2", NULL);
     cr_assert(job.exit_code != 0 && !job.timed_out, "exit %d", job.exit_code);
-    cr_assert(!oct_job_said(&job, "ended"));
-    oct_job_free(&job);
+    cr_assert(!oct_process_said(&job, "ended"));
+    oct_process_free(&job);
 }
 
 Test(fault, a_sleeping_rank_is_named_after_the_deadline, .timeout = 90)
@@ -132,35 +132,35 @@ Test(fault, a_sleeping_rank_is_named_after_the_deadline, .timeout = 90)
         char rank[16], said[64];
         snprintf(rank, sizeof(rank), "%d", guilty);
         snprintf(said, sizeof(said), "octet: error: no answer from rank %d (", guilty);
-        oct_job job = oct_mpirun(4, LIMIT_S, "rank_fault", "sleep", rank, NULL);
+        oct_process job = oct_mpirun(4, LIMIT_S, "rank_fault", "sleep", rank, NULL);
         oct_check_exit(job, oct_status_exit(OCT_LOST));
         oct_check_said(job, said);
         oct_check_said(job, "in sum over leaves 23;");
-        cr_assert_eq(oct_job_said_times(&job, "octet: error:"), 1, "%s", job.err);
+        cr_assert_eq(oct_process_said_times(&job, "octet: error:"), 1, "%s", job.err);
         cr_assert_lt(job.seconds, 15.0);
-        oct_job_free(&job);
+        oct_process_free(&job);
     }
 }
 
 Test(fault, a_stopped_rank_is_named_and_goes_with_the_job, .timeout = 90)
 {
-    oct_job job = oct_mpirun(3, LIMIT_S, "rank_fault", "stopped", "1", NULL);
+    oct_process job = oct_mpirun(3, LIMIT_S, "rank_fault", "stopped", "1", NULL);
     oct_check_exit(job, 6);
     oct_check_said(job, "no answer from rank 1 (");
-    oct_job_free(&job);
+    oct_process_free(&job);
 }
 
 /* mpirun wakes it to end it; it must not accuse those that have gone. */
 Test(fault, a_stopped_rank_is_warned_of_first_and_there_is_one_error, .timeout = 90)
 {
     for (int ranks = 2; ranks <= 3; ranks++) {
-        oct_job job = oct_mpirun(ranks, LIMIT_S, "rank_fault", "stopped", "1", "4", NULL);
+        oct_process job = oct_mpirun(ranks, LIMIT_S, "rank_fault", "stopped", "1", "4", NULL);
         oct_check_exit(job, 6);
-        cr_assert_eq(oct_job_said_times(&job, "octet: warning:"), 1, "%s", job.err);
+        cr_assert_eq(oct_process_said_times(&job, "octet: warning:"), 1, "%s", job.err);
         oct_check_said(job, " has waited 2 s for rank 1 (");
         oct_check_said(job, "), whose process is stopped, in sum over leaves 23;");
-        cr_assert_eq(oct_job_said_times(&job, "octet: error:"), 1, "%s", job.err);
-        oct_job_free(&job);
+        cr_assert_eq(oct_process_said_times(&job, "octet: error:"), 1, "%s", job.err);
+        oct_process_free(&job);
     }
 }
 
@@ -173,65 +173,66 @@ Test(fault, a_rank_that_stands_still_where_mpi_starts_or_ends_is_named, .timeout
         {"init", "MPI_Init", "0"}, {"dup", "MPI_Comm_dup", "2"}, {"finalize", "MPI_Finalize", "1"}};
     for (size_t i = 0; i < OCT_COUNT(halts); i++) {
         char said[128];
-        oct_job job = oct_mpirun(3, LIMIT_S, "rank_halt", halts[i].call, halts[i].rank, "3", NULL);
+        oct_process job =
+            oct_mpirun(3, LIMIT_S, "rank_halt", halts[i].call, halts[i].rank, "3", NULL);
         oct_check_exit(job, 6);
         snprintf(said, sizeof(said), "octet: error: %s waited 3", halts[i].name);
         oct_check_said(job, said);
         snprintf(said, sizeof(said), " for rank %s (its process is stopped) on ", halts[i].rank);
-        cr_assert_eq(oct_job_said_times(&job, said), 2, "%s", job.err); /* warning and error */
-        cr_assert_eq(oct_job_said_times(&job, "octet: error:"), 1, "%s", job.err);
-        cr_assert_eq(oct_job_said_times(&job, "ended"), 0, "%s", job.out);
-        oct_job_free(&job);
+        cr_assert_eq(oct_process_said_times(&job, said), 2, "%s", job.err); /* warning and error */
+        cr_assert_eq(oct_process_said_times(&job, "octet: error:"), 1, "%s", job.err);
+        cr_assert_eq(oct_process_said_times(&job, "ended"), 0, "%s", job.out);
+        oct_process_free(&job);
     }
 }
 
 Test(fault, another_order_of_collectives_is_an_error_not_a_hang, .timeout = 90)
 {
-    oct_job job = oct_mpirun(3, LIMIT_S, "rank_fault", "order", "1", NULL);
+    oct_process job = oct_mpirun(3, LIMIT_S, "rank_fault", "order", "1", NULL);
     oct_check_exit(job, 6);
     oct_check_said(job, "the ranks left their common order: ");
     oct_check_said(job, "in maximum 23");
     oct_check_said(job, "in sum over leaves 23");
-    cr_assert_eq(oct_job_said_times(&job, "octet: error:"), 1, "%s", job.err);
-    oct_job_free(&job);
+    cr_assert_eq(oct_process_said_times(&job, "octet: error:"), 1, "%s", job.err);
+    oct_process_free(&job);
 }
 
 Test(fault, another_length_is_an_error_that_names_the_rank, .timeout = 90)
 {
-    oct_job job = oct_mpirun(3, LIMIT_S, "rank_fault", "length", "1", NULL);
+    oct_process job = oct_mpirun(3, LIMIT_S, "rank_fault", "length", "1", NULL);
     oct_check_exit(job, 6);
     oct_check_said(job, "the ranks disagree about sum over leaves 23: rank 1 (");
-    oct_job_free(&job);
+    oct_process_free(&job);
 }
 
 Test(fault, a_broken_invariant_on_one_rank_ends_the_job_as_a_defect, .timeout = 90)
 {
-    oct_job job = oct_mpirun(3, LIMIT_S, "rank_fault", "assert", "2", NULL);
+    oct_process job = oct_mpirun(3, LIMIT_S, "rank_fault", "assert", "2", NULL);
     oct_check_exit(job, 70);
     oct_check_said(job, "broken invariant");
-    oct_job_free(&job);
+    oct_process_free(&job);
 }
 
 Test(fault, stop_ends_the_job_with_its_status_from_any_rank, .timeout = 90)
 {
-    oct_job job = oct_mpirun(3, LIMIT_S, "rank_fault", "stop", "1", NULL);
+    oct_process job = oct_mpirun(3, LIMIT_S, "rank_fault", "stop", "1", NULL);
     oct_check_exit(job, 5);
-    oct_job_free(&job);
+    oct_process_free(&job);
 }
 
 Test(fault, stop_works_before_mpi_starts, .timeout = 90)
 {
-    oct_job job = oct_mpirun(2, LIMIT_S, "rank_fault", "before", "0", NULL);
+    oct_process job = oct_mpirun(2, LIMIT_S, "rank_fault", "before", "0", NULL);
     oct_check_exit(job, 6);
-    oct_job_free(&job);
+    oct_process_free(&job);
 }
 
 Test(fault, a_rank_that_is_only_late_is_waited_for, .timeout = 90)
 {
-    oct_job job = oct_mpirun(3, LIMIT_S, "rank_fault", "late", "1", NULL);
+    oct_process job = oct_mpirun(3, LIMIT_S, "rank_fault", "late", "1", NULL);
     oct_check_exit(job, 0);
-    cr_assert_eq(oct_job_said_times(&job, "ended"), 3);
-    oct_job_free(&job);
+    cr_assert_eq(oct_process_said_times(&job, "ended"), 3);
+    oct_process_free(&job);
 }
 
 Test(fault, ranks_end_with_their_mpirun_even_stopped_ones, .timeout = 90)
@@ -249,11 +250,11 @@ Test(fault, ranks_end_with_their_mpirun_even_stopped_ones, .timeout = 90)
         "echo looked\n";
     setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
     setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
-    oct_job job = oct_job_run(LIMIT_S, "bash", "-c", script, NULL);
+    oct_process job = oct_process_run(LIMIT_S, "bash", "-c", script, NULL);
     oct_check_exit(job, 0);
     oct_check_said(job, "looked");
-    cr_assert(!oct_job_said(&job, "alive"), "%s", job.out);
-    oct_job_free(&job);
+    cr_assert(!oct_process_said(&job, "alive"), "%s", job.out);
+    oct_process_free(&job);
 }
 
 /* --- start ------------------------------------------------------------------------------------- */
@@ -262,71 +263,71 @@ Test(fault, ranks_end_with_their_mpirun_even_stopped_ones, .timeout = 90)
 
 Test(start, without_a_launcher_there_is_one_rank_and_no_mpi, .timeout = 30)
 {
-    oct_job job = oct_job_run(LIMIT_S, HELLO, NULL);
+    oct_process job = oct_process_run(LIMIT_S, HELLO, NULL);
     oct_check_exit(job, 0);
     oct_check_said(job, "rank 0 of 1, none, host known");
-    oct_job_free(&job);
+    oct_process_free(&job);
 }
 
 Test(start, under_mpirun_every_rank_knows_its_place, .timeout = 90)
 {
-    oct_job job = oct_mpirun(3, LIMIT_S, "rank_hello", NULL);
+    oct_process job = oct_mpirun(3, LIMIT_S, "rank_hello", NULL);
     oct_check_exit(job, 0);
     oct_check_said(job, "rank 0 of 3, Open MPI ");
     oct_check_said(job, "rank 1 of 3, Open MPI ");
     oct_check_said(job, "rank 2 of 3, Open MPI ");
-    oct_job_free(&job);
+    oct_process_free(&job);
 }
 
 /* It ended well and before the others came to MPI_Init, so mpirun lets them wait there for it. */
 Test(start, a_rank_that_is_another_program_is_named_at_once, .timeout = 90)
 {
-    oct_job job = oct_mpirun(1, 50, "/bin/sh", "-c", "sleep 1; exec " HELLO, ":", "-n", "1",
-                             "/bin/true", NULL);
+    oct_process job = oct_mpirun(1, 50, "/bin/sh", "-c", "sleep 1; exec " HELLO, ":", "-n", "1",
+                                 "/bin/true", NULL);
     oct_check_exit(job, 6);
     oct_check_said(job, "octet: error: rank 1 on ");
     oct_check_said(job, "ended before it started MPI");
-    cr_assert_eq(oct_job_said_times(&job, "octet: error:"), 1, "%s", job.err);
-    oct_job_free(&job);
+    cr_assert_eq(oct_process_said_times(&job, "octet: error:"), 1, "%s", job.err);
+    oct_process_free(&job);
 }
 
 Test(start, srun_without_pmi_is_refused_with_the_remedy, .timeout = 30)
 {
     setenv("SLURM_STEP_NUM_TASKS", "4", 1);
     setenv("SLURM_PROCID", "2", 1);
-    oct_job job = oct_job_run(LIMIT_S, HELLO, NULL);
+    oct_process job = oct_process_run(LIMIT_S, HELLO, NULL);
     oct_check_exit(job, 2);
     oct_check_said(job, "srun started 4 tasks without PMI");
     oct_check_said(job, "srun --mpi=pmix");
-    oct_job_free(&job);
-    job = oct_job_run(LIMIT_S, HELLO, "environment", NULL);
+    oct_process_free(&job);
+    job = oct_process_run(LIMIT_S, HELLO, "environment", NULL);
     oct_check_said(job, "launched 1 rank 2 of 4");
-    oct_job_free(&job);
+    oct_process_free(&job);
 }
 
 Test(start, a_batch_script_or_a_step_of_one_task_is_no_launcher, .timeout = 30)
 {
     setenv("SLURM_NTASKS", "8", 1);
     setenv("SLURM_PROCID", "0", 1);
-    oct_job job = oct_job_run(LIMIT_S, HELLO, NULL);
+    oct_process job = oct_process_run(LIMIT_S, HELLO, NULL);
     oct_check_exit(job, 0);
     oct_check_said(job, "rank 0 of 1, none");
-    oct_job_free(&job);
+    oct_process_free(&job);
     setenv("SLURM_STEP_NUM_TASKS", "1", 1);
-    job = oct_job_run(LIMIT_S, HELLO, NULL);
+    job = oct_process_run(LIMIT_S, HELLO, NULL);
     oct_check_exit(job, 0);
-    oct_job_free(&job);
+    oct_process_free(&job);
 }
 
 Test(start, the_mpirun_of_another_library_is_refused, .timeout = 60)
 {
     setenv("PMI_RANK", "2", 1);
     setenv("PMI_SIZE", "4", 1);
-    oct_job job = oct_job_run(LIMIT_S, HELLO, NULL);
+    oct_process job = oct_process_run(LIMIT_S, HELLO, NULL);
     oct_check_exit(job, 2);
     oct_check_said(job, "the launcher started 4 ranks, but Open MPI ");
     oct_check_said(job, "another MPI library");
-    oct_job_free(&job);
+    oct_process_free(&job);
 }
 
 Test(start, one_process_agrees_with_itself)

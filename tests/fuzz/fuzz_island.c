@@ -2,7 +2,7 @@
  * and run, or refused as input. The input is the struct `told` as it lies in memory. */
 #include "core/base/log.h"
 #include "core/base/mem.h"
-#include "quant/pass/convert.h"
+#include "quant/pass/convert/convert.h"
 #include "quant/runtime/step.h"
 #include "tests/fuzz/fuzz.h"
 

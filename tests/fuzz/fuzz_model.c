@@ -5,7 +5,7 @@
 #include "io/hdf5.h"
 #include "io/model_file.h"
 #include "io/file.h"
-#include "launch/certificate.h"
+#include "launch/run/certificate.h"
 #include "tests/fuzz/image.h"
 #include "tests/quant/program_maker.h"
 

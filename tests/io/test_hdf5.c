@@ -273,10 +273,10 @@ Test(hdf5, equal_contents_give_equal_bytes_in_every_process)
         unsetenv("BXFI_MAP"); /* by which Criterion tells a child that it is one */
         setenv("OCT_TEST_DIGEST", path, 1);
         setenv("MALLOC_PERTURB_", i ? "165" : "90", 1);
-        oct_job job =
-            oct_job_run(20, self, "--filter", "hdf5/prints_the_digest_of_its_image", NULL);
+        oct_process job =
+            oct_process_run(20, self, "--filter", "hdf5/prints_the_digest_of_its_image", NULL);
         oct_check_exit(job, 0);
-        oct_job_free(&job);
+        oct_process_free(&job);
         MUST(oct_file_read(path, 64, &bytes, &size));
         snprintf(texts[i], sizeof texts[i], "%s", (char *)bytes);
         oct_free(&bytes);

@@ -299,7 +299,7 @@ Test(idx, an_unknown_format_is_refused)
     cr_assert_str_eq(oct_fail_text(0),
                      "data.format: there is no format 'tfrecord'; see octet help data");
     cr_assert(oct_dataset_find("idx") == oct_dataset_at(0));
-    cr_assert(oct_dataset_formats() >= 2);
+    cr_assert(oct_dataset_count() >= 2);
 }
 
 /* A folder with images for these labels, of this IDX type, in both splits or in the first. */

@@ -17,7 +17,7 @@ static inline void installed_octet(const char *folder)
 static inline void installed_plugin(const char *folder)
 {
     installed_octet(folder);
-    small_shell(folder, "cp -r " OCT_SOURCE_DIR "/tests/plugin plugin && make -C plugin "
+    small_shell(folder, "cp -r " OCT_SOURCE_DIR "/tests/example/plugin plugin && make -C plugin "
                         "CFLAGS='-O2 -Wall -Wextra -Wpedantic -Werror' >log 2>&1 || "
                         "{ cat log; exit 1; }");
 }

@@ -1,5 +1,5 @@
 /* The command line: options in every form, and every mistake named in one go. */
-#include "launch/command.h"
+#include "launch/cmd/command.h"
 #include "launch/ranks.h"
 
 #include <criterion/criterion.h>

@@ -124,7 +124,7 @@ typedef struct parameter {
 } parameter;
 
 /* Exit 99: the case itself is broken. The two lists of files are compared outside of the run's output. */
-static oct_job run_script(const parameter *p, const bad_case *c)
+static oct_process run_script(const parameter *p, const bad_case *c)
 {
     static char script[2 * SCRIPT_BYTES];
     char launcher[128] = "", place[320];
@@ -146,7 +146,7 @@ static oct_job run_script(const parameter *p, const bad_case *c)
         "exit $code\n",
         prelude, launcher, p->folder, place, place, c->setup, place, place, c->run, place);
     cr_assert(length < (int)sizeof(script), "%s: too long", c->name);
-    return oct_job_run(60, "bash", "-c", script, NULL);
+    return oct_process_run(60, "bash", "-c", script, NULL);
 }
 
 static bool same_files(const parameter *p)
@@ -173,14 +173,14 @@ static int lines_of(const char *text)
     return lines;
 }
 
-static void check_sentences(const parameter *p, const bad_case *c, const oct_job *job)
+static void check_sentences(const parameter *p, const bad_case *c, const oct_process *job)
 {
     for (int i = 0; i < c->sentences; i++) {
-        int times = oct_job_said_times(job, c->sentence[i]);
+        int times = oct_process_said_times(job, c->sentence[i]);
         cr_assert(times == 1, "[%s] on %d ranks: said %d times, not once: %s\n--- stderr\n%s",
                   c->name, p->ranks, times, c->sentence[i], job->err);
     }
-    int said = oct_job_said_times(job, "octet: error: ");
+    int said = oct_process_said_times(job, "octet: error: ");
     cr_assert(said == c->errors, "[%s] on %d ranks: %d errors, wanted %d\n--- stderr\n%s", c->name,
               p->ranks, said, c->errors, job->err);
 }
@@ -219,8 +219,8 @@ ParameterizedTest(parameter *p, bad_input, is_refused_in_a_sentence, .timeout = 
 {
     static bad_case c;
     read_cases(p->number, &c);
-    oct_job job = run_script(p, &c);
-    if (p->ranks > 1 && for_one_process(&c) && oct_job_said(&job, refusal)) {
+    oct_process job = run_script(p, &c);
+    if (p->ranks > 1 && for_one_process(&c) && oct_process_said(&job, refusal)) {
         c.exit_code = 2;
         c.sentences = 0;
         c.errors = 1;
@@ -236,7 +236,7 @@ ParameterizedTest(parameter *p, bad_input, is_refused_in_a_sentence, .timeout = 
               "[%s] on %d ranks: too many words\n%s\n%s", c.name, p->ranks, job.out, job.err);
     cr_assert(c.writes || same_files(p), "[%s] on %d ranks: files changed", c.name, p->ranks);
     cr_assert(!unfinished_files(p), "[%s] on %d ranks: unfinished files", c.name, p->ranks);
-    oct_job_free(&job);
+    oct_process_free(&job);
 }
 
 ReportHook(POST_ALL)(struct criterion_global_stats *stats)

@@ -8,18 +8,19 @@
 
 enum { SECONDS = 60 };
 
-static oct_job job;
+static oct_process job;
 static json_t *document;
 
 static void clean_up(void)
 {
     json_decref(document);
-    oct_job_free(&job);
+    oct_process_free(&job);
 }
 
 TestSuite(bench, .fini = clean_up, .timeout = 120);
 
-#define OCTET(...) (oct_job_free(&job), job = oct_job_run(SECONDS, OCT_PROGRAM, __VA_ARGS__, NULL))
+#define OCTET(...)                                                                                 \
+    (oct_process_free(&job), job = oct_process_run(SECONDS, OCT_PROGRAM, __VA_ARGS__, NULL))
 
 static void read_json(void)
 {

@@ -1,9 +1,9 @@
 /* What figures are made of: work, memory, medians and peaks are what their headers say. */
 #include "core/base/mem.h"
-#include "launch/gauge.h"
-#include "launch/bench/laps.h"
+#include "launch/run/memory_meter.h"
+#include "launch/bench/timing.h"
 #include "launch/bench/peak.h"
-#include "launch/bench/work.h"
+#include "launch/bench/multiply_adds.h"
 #include "tests/support/check_status.h"
 
 #include <criterion/criterion.h>
@@ -16,11 +16,11 @@ TestSuite(figures, .timeout = 60);
 Test(figures, work_is_what_a_convolution_multiplies)
 {
     const oct_conv_shape inside = {6, 6, 3, 4, 4, 8, 3, 3, 1, 0, 1};
-    cr_assert_eq(oct_conv_work(&inside, 1), 4 * 4 * 8 * 3 * 3 * 3);
+    cr_assert_eq(oct_conv_multiply_adds(&inside, 1), 4 * 4 * 8 * 3 * 3 * 3);
     const oct_conv_shape grouped = {6, 6, 8, 4, 4, 8, 3, 3, 1, 0, 4};
-    cr_assert_eq(oct_conv_work(&grouped, 1), 4 * 4 * 8 * 3 * 3 * 2);
+    cr_assert_eq(oct_conv_multiply_adds(&grouped, 1), 4 * 4 * 8 * 3 * 3 * 2);
     const oct_conv_shape linear = {1, 1, 20, 1, 1, 10, 1, 1, 1, 0, 1};
-    cr_assert_eq(oct_conv_work(&linear, 1), 200);
+    cr_assert_eq(oct_conv_multiply_adds(&linear, 1), 200);
 }
 
 /* A line of 4 with 1 of padding: 2, 3, 3 and 2 taps lie inside; every second one of a spread line of 7 is
@@ -28,14 +28,14 @@ Test(figures, work_is_what_a_convolution_multiplies)
 Test(figures, work_leaves_zeros_out)
 {
     const oct_conv_shape padded = {4, 4, 1, 4, 4, 1, 3, 3, 1, 1, 1};
-    cr_assert_eq(oct_conv_work(&padded, 1), 10 * 10);
+    cr_assert_eq(oct_conv_multiply_adds(&padded, 1), 10 * 10);
     const oct_conv_shape strided = {4, 4, 1, 2, 2, 1, 3, 3, 2, 1, 1};
-    cr_assert_eq(oct_conv_work(&strided, 1), 5 * 5);
+    cr_assert_eq(oct_conv_multiply_adds(&strided, 1), 5 * 5);
     const oct_conv_shape spread = {7, 7, 1, 8, 8, 1, 4, 4, 1, 2, 1};
-    cr_assert_eq(oct_conv_work(&spread, 2), 14 * 14);
+    cr_assert_eq(oct_conv_multiply_adds(&spread, 2), 14 * 14);
 }
 
-/* Two convolutions read the image, one of them with a summand that a gradient goes to; only the third
+/* Two convolutions read the image, one of them with a addend that a gradient goes to; only the third
  * has an input that wants one. */
 Test(figures, work_of_a_program_knows_whose_input_needs_a_gradient)
 {
@@ -49,7 +49,7 @@ Test(figures, work_of_a_program_knows_whose_input_needs_a_gradient)
     for (size_t i = 0; i < OCT_COUNT(steps); i++)
         steps[i].conv = (oct_conv_shape){1, 1, 10, 1, 1, 10, 1, 1, 1, 0, 1};
     const oct_program program = {.num_steps = OCT_COUNT(steps), .steps = steps};
-    oct_work work = oct_program_work(&program);
+    oct_multiply_adds work = oct_program_multiply_adds(&program);
     cr_assert_eq(work.forward, 300);
     cr_assert_eq(work.grad_weight, 300);
     cr_assert_eq(work.grad_input, 100);
@@ -62,16 +62,16 @@ Test(figures, the_gauge_sees_a_peak_that_is_gone_again)
     enum { BYTES = 64 << 20 };
     char *before = NULL, *block = NULL;
     MUST(oct_alloc(&before, 1, 1 << 20));
-    oct_gauge gauge = oct_gauge_begin();
+    oct_memory_meter gauge = oct_memory_meter_begin();
     MUST(oct_alloc(&block, 1, BYTES));
     memset(block, 1, BYTES);
     oct_free(&block);
-    oct_gauge_peak peak = oct_gauge_read(&gauge);
+    oct_memory_growth peak = oct_memory_meter_read(&gauge);
     cr_assert_eq(peak.allocated, BYTES);
     cr_assert_geq(peak.resident, BYTES / 2);
     cr_assert_geq(peak.larger, BYTES);
-    oct_gauge_again();
-    cr_assert_eq(oct_gauge_read(&gauge).allocated, 0);
+    oct_memory_reset_peak();
+    cr_assert_eq(oct_memory_meter_read(&gauge).allocated, 0);
     oct_free(&before);
 }
 
@@ -84,16 +84,16 @@ Test(figures, the_median_is_a_value_in_the_middle)
 
 Test(figures, laps_have_a_median_and_a_least)
 {
-    oct_laps laps;
-    MUST(oct_laps_create(&laps, 3));
+    oct_timings laps;
+    MUST(oct_timings_create(&laps, 3));
     for (int i = 0; i < 3; i++) {
-        oct_lap_begin(&laps);
-        oct_lap_end(&laps);
+        oct_timing_begin(&laps);
+        oct_timing_end(&laps);
     }
-    oct_lap lap = oct_laps_median(&laps);
+    oct_timing lap = oct_timings_median(&laps);
     cr_assert_eq(laps.count, 3);
     cr_assert(lap.least >= 0 && lap.least <= lap.seconds && lap.cpu >= 0);
-    oct_laps_free(&laps);
+    oct_timings_free(&laps);
     check_nothing_held();
 }
 

@@ -9,7 +9,7 @@
 enum { SECONDS = 250 };
 
 static oct_tmp tmp;
-static oct_job job;
+static oct_process job;
 
 static void set_up(void)
 {
@@ -29,7 +29,7 @@ static void set_up(void)
 
 static void tear_down(void)
 {
-    oct_job_free(&job);
+    oct_process_free(&job);
     oct_tmp_remove(&tmp);
 }
 
@@ -40,8 +40,8 @@ static void shell(const char *line)
 {
     char whole[900];
     snprintf(whole, sizeof whole, "cd %s && %s", tmp.path, line);
-    oct_job_free(&job);
-    job = oct_job_run(SECONDS, "/bin/sh", "-c", whole, NULL);
+    oct_process_free(&job);
+    job = oct_process_run(SECONDS, "/bin/sh", "-c", whole, NULL);
 }
 
 static json_int_t said(const char *name)

@@ -11,17 +11,18 @@
 enum { SECONDS = 120, SIDE = 12 };
 
 static oct_tmp tmp;
-static oct_job job;
+static oct_process job;
 
 static void clean_up(void)
 {
-    oct_job_free(&job);
+    oct_process_free(&job);
     oct_tmp_remove(&tmp);
 }
 
 TestSuite(classes, .fini = clean_up);
 
-#define OCTET(...) (oct_job_free(&job), job = oct_job_run(SECONDS, OCT_PROGRAM, __VA_ARGS__, NULL))
+#define OCTET(...)                                                                                 \
+    (oct_process_free(&job), job = oct_process_run(SECONDS, OCT_PROGRAM, __VA_ARGS__, NULL))
 
 /* Labels `first` to first + classes - 1 in turn, as 16-bit numbers where bytes do not do. */
 static void write_split(const char *split, uint32_t count, uint32_t first, uint32_t classes)

@@ -1,7 +1,7 @@
 /* The program as a user meets it: what each command says and how it ends, alone and under mpirun. */
 #include "core/base/mem.h"
 #include "io/model_file.h"
-#include "launch/command.h"
+#include "launch/cmd/command.h"
 #include "tests/launch/small_data.h"
 #include "tests/support/mpirun.h"
 #include "tests/support/tmp.h"
@@ -14,7 +14,7 @@
 enum { SECONDS = 60 };
 
 static oct_tmp tmp;
-static oct_job job;
+static oct_process job;
 
 /* A folder with data, recipe and run, which becomes the working folder. */
 static void with_run(void)
@@ -26,19 +26,20 @@ static void with_run(void)
 
 static void clean_up(void)
 {
-    oct_job_free(&job);
+    oct_process_free(&job);
     oct_tmp_remove(&tmp);
 }
 
 TestSuite(cli, .fini = clean_up);
 
-#define OCTET(...) (oct_job_free(&job), job = oct_job_run(SECONDS, OCT_PROGRAM, __VA_ARGS__, NULL))
+#define OCTET(...)                                                                                 \
+    (oct_process_free(&job), job = oct_process_run(SECONDS, OCT_PROGRAM, __VA_ARGS__, NULL))
 
 /* Help. */
 
 Test(cli, without_words_shows_the_commands_and_ends_with_2)
 {
-    job = oct_job_run(SECONDS, OCT_PROGRAM, NULL);
+    job = oct_process_run(SECONDS, OCT_PROGRAM, NULL);
     oct_check_exit(job, 2);
     for (size_t i = 0; i < oct_command_count(); i++)
         oct_check_said(job, oct_command_at(i)->summary);
@@ -62,10 +63,10 @@ Test(cli, help_of_a_command_is_the_same_in_both_spellings)
         OCTET("help", name);
         oct_check_exit(job, 0);
         oct_check_said(job, oct_command_at(i)->usage);
-        oct_job other = oct_job_run(SECONDS, OCT_PROGRAM, name, "--help", NULL);
+        oct_process other = oct_process_run(SECONDS, OCT_PROGRAM, name, "--help", NULL);
         oct_check_exit(other, 0);
         cr_assert_str_eq(other.out, job.out);
-        oct_job_free(&other);
+        oct_process_free(&other);
     }
 }
 
@@ -335,8 +336,8 @@ Test(cli, json_is_one_document)
     };
     for (size_t i = 0; i < OCT_COUNT(lines); i++) {
         const char *const *w = lines[i];
-        oct_job_free(&job);
-        job = oct_job_run(SECONDS, OCT_PROGRAM, w[0], w[1], w[2], w[3], w[4], w[5], NULL);
+        oct_process_free(&job);
+        job = oct_process_run(SECONDS, OCT_PROGRAM, w[0], w[1], w[2], w[3], w[4], w[5], NULL);
         oct_check_exit(job, 0);
         json_error_t error;
         json_t *document = json_loads(job.out, 0, &error);
@@ -369,11 +370,11 @@ Test(cli, ranks_keeps_exit_code_and_sentence)
     with_run();
     OCTET("train", "r.yaml", "--ranks", "3", "batch.size=8");
     oct_check_exit(job, 2);
-    cr_assert_eq(oct_job_said_times(&job, "octet: error: more ranks (3) than leaves (2)"), 1, "%s",
-                 job.err);
+    cr_assert_eq(oct_process_said_times(&job, "octet: error: more ranks (3) than leaves (2)"), 1,
+                 "%s", job.err);
     OCTET("train", "r.yaml", "--ranks", "2", "data.path=nowhere");
     oct_check_exit(job, 3);
-    cr_assert_eq(oct_job_said_times(&job, "octet: error: nowhere: there is no such folder"), 1,
+    cr_assert_eq(oct_process_said_times(&job, "octet: error: nowhere: there is no such folder"), 1,
                  "%s", job.err);
 }
 
@@ -395,7 +396,7 @@ Test(cli, ranks_under_mpirun_is_refused_once)
     job = oct_mpirun(2, SECONDS, OCT_PROGRAM, "bench", "reduce", "--ranks", "2", NULL);
     oct_check_exit(job, 2);
     cr_assert_eq(
-        oct_job_said_times(
+        oct_process_said_times(
             &job, "--ranks cannot be used under mpirun or another launcher; use only one of them"),
         1, "%s", job.err);
 }
@@ -404,8 +405,8 @@ Test(cli, commands_for_one_process_refuse_mpirun_once)
 {
     job = oct_mpirun(3, SECONDS, OCT_PROGRAM, "help", NULL);
     oct_check_exit(job, 2);
-    cr_assert_eq(oct_job_said_times(&job, "octet help is for one process, but 3 were started"), 1,
-                 "%s", job.err);
+    cr_assert_eq(oct_process_said_times(&job, "octet help is for one process, but 3 were started"),
+                 1, "%s", job.err);
 }
 
 Test(cli, an_mpirun_of_one_is_no_reason_to_refuse)
@@ -418,7 +419,7 @@ Test(cli, version_under_mpirun_is_said_once)
 {
     job = oct_mpirun(3, SECONDS, OCT_PROGRAM, "--version", NULL);
     oct_check_exit(job, 0);
-    cr_assert_eq(oct_job_said_times(&job, "octet " OCT_VERSION), 1, "%s", job.out);
+    cr_assert_eq(oct_process_said_times(&job, "octet " OCT_VERSION), 1, "%s", job.out);
 }
 
 /* One rank alone has a mistake that the others do not see. */
@@ -430,7 +431,7 @@ Test(cli, a_mistake_of_one_rank_is_said_with_its_number)
                      " train $f output=lone",
                      NULL);
     oct_check_exit(job, 3);
-    cr_assert_eq(oct_job_said_times(&job, "missing.yaml: cannot be read"), 1, "%s", job.err);
+    cr_assert_eq(oct_process_said_times(&job, "missing.yaml: cannot be read"), 1, "%s", job.err);
     oct_check_said(job, "octet: error: rank 1 (");
 }
 
@@ -442,7 +443,8 @@ Test(cli, data_that_is_missing_on_one_rank_is_said_once_with_its_number)
                      " train r.yaml output=lone data.path=$d",
                      NULL);
     oct_check_exit(job, 3);
-    cr_assert_eq(oct_job_said_times(&job, "nowhere: there is no such folder"), 1, "%s", job.err);
+    cr_assert_eq(oct_process_said_times(&job, "nowhere: there is no such folder"), 1, "%s",
+                 job.err);
     oct_check_said(job, "octet: error: rank 2 (");
     cr_assert_neq(access("lone", F_OK), 0, "a folder was made");
 }
@@ -460,9 +462,9 @@ Test(cli, a_reader_that_leaves_early_is_no_error)
         snprintf(line, sizeof line,
                  "{ sleep 0.3; " OCT_PROGRAM " %s; echo \"ended with $?\" >&2; } | true",
                  commands[i]);
-        oct_job_free(&job);
-        job = oct_job_run(SECONDS, "bash", "-c", line, NULL);
+        oct_process_free(&job);
+        job = oct_process_run(SECONDS, "bash", "-c", line, NULL);
         oct_check_said(job, "ended with 0");
-        cr_assert(!oct_job_said(&job, "error"), "%s\n%s", commands[i], job.err);
+        cr_assert(!oct_process_said(&job, "error"), "%s\n%s", commands[i], job.err);
     }
 }

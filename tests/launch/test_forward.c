@@ -2,7 +2,7 @@
  * is bounded by a rank's share of a training step. */
 #include "core/nn/modules.h"
 #include "core/op/ops.h"
-#include "launch/forward.h"
+#include "launch/run/forward.h"
 #include "tests/launch/train_rig.h"
 
 TestSuite(forward, .init = set_up, .fini = tear_down, .timeout = 300);
@@ -88,7 +88,7 @@ static oct_tensor *tower_forward(oct_context *cx, oct_module *self, oct_tensor *
 }
 
 static const oct_module_type tower_type = {
-    .name = "tower", .forward = tower_forward, .hands_on = true};
+    .name = "tower", .forward = tower_forward, .calls_only = true};
 static const oct_module_type silent_type = {.name = "silent", .forward = tower_forward};
 
 static oct_module *make_tower(const oct_module_type *type)

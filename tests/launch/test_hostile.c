@@ -39,12 +39,12 @@ static void check_plain(const char *text)
 }
 
 /* Runs a command with so little address space that no large block is to be had. */
-static oct_job run(const char *const *words)
+static oct_process run(const char *const *words)
 {
     const char *argv[16] = {"sh", "-c", "ulimit -v 4000000; exec \"$@\"", "sh", OCT_PROGRAM};
     for (size_t i = 0; words[i]; i++)
         argv[5 + i] = words[i];
-    oct_job job = oct_run_args(100, argv);
+    oct_process job = oct_run_args(100, argv);
     check_plain(job.out);
     check_plain(job.err);
     return job;
@@ -54,11 +54,11 @@ static oct_job run(const char *const *words)
 
 static void check_answer(const char *file, int code, const char *sentence, const char *const *words)
 {
-    oct_job job = run(words);
+    oct_process job = run(words);
     oct_check_exit(job, code);
     if (code == 3) oct_check_said(job, file);
     oct_check_said(job, sentence);
-    oct_job_free(&job);
+    oct_process_free(&job);
 }
 
 Test(hostile, files_that_crashed_libhdf5_are_refused)
@@ -83,9 +83,9 @@ Test(hostile, files_that_crashed_libhdf5_are_refused)
         };
         for (size_t k = 0; k < OCT_COUNT(commands); k++)
             check_answer(file, 3, files[i].sentence, commands[k]);
-        oct_job job = RUN("run", file, "--input", file);
+        oct_process job = RUN("run", file, "--input", file);
         oct_check_exit(job, 3);
-        oct_job_free(&job);
+        oct_process_free(&job);
     }
 }
 
@@ -161,20 +161,20 @@ Test(hostile, without_golden_inputs_and_data_nothing_is_called_verified)
     oct_model m;
     begin_model(&m, 4, 16);
     end_model(&m, "bare.int8.h5");
-    oct_job job = RUN("verify", "bare.int8.h5", "--golden-only");
+    oct_process job = RUN("verify", "bare.int8.h5", "--golden-only");
     oct_check_exit(job, 1);
     oct_check_said(job,
                    "not verified: layers: the file holds no golden inputs; octet convert makes");
     oct_check_said(job, "bare.int8.h5: nothing differs, but not everything was verified");
-    cr_assert_not(oct_job_said(&job, "golden inputs, all"));
-    oct_job_free(&job);
+    cr_assert_not(oct_process_said(&job, "golden inputs, all"));
+    oct_process_free(&job);
     job = RUN("verify", "bare.int8.h5", "--golden-only", "--json");
     oct_check_exit(job, 1);
     oct_check_said(job, "\"complete\": false");
-    oct_job_free(&job);
+    oct_process_free(&job);
     job = RUN("verify", HOSTILE "../../io/hostile/ckpt-meta-crash-147.h5", "--golden-only");
     oct_check_exit(job, 2);
-    oct_job_free(&job);
+    oct_process_free(&job);
 }
 
 Test(hostile, names_cannot_steer_a_terminal)
@@ -185,16 +185,16 @@ Test(hostile, names_cannot_steer_a_terminal)
              "a\xc2\x9b"
              "31mred\xff");
     end_model(&m, "odd.int8.h5");
-    oct_job job = RUN("inspect", "odd.int8.h5");
+    oct_process job = RUN("inspect", "odd.int8.h5");
     oct_check_exit(job, 0);
     oct_check_said(job, "a??31mred?");
-    oct_job_free(&job);
+    oct_process_free(&job);
     job = RUN("inspect", "odd.int8.h5", "--json");
-    oct_job_free(&job);
+    oct_process_free(&job);
     job = RUN("verify", "\033[31mmissing\r.h5");
     oct_check_exit(job, 3);
     oct_check_said(job, "?[31mmissing?.h5");
-    oct_job_free(&job);
+    oct_process_free(&job);
 }
 
 Test(hostile, files_of_other_kinds_are_not_taken_for_pixels)
@@ -225,9 +225,9 @@ Test(hostile, files_of_other_kinds_are_not_taken_for_pixels)
         check_answer(file, 3, kinds[i].sentence, words);
     }
     const char *raw = oct_tmp_write(&tmp, "raw", "BMBMBMBMBMBMBMBM", 16);
-    oct_job job = RUN("run", "bare.int8.h5", "--input", raw);
+    oct_process job = RUN("run", "bare.int8.h5", "--input", raw);
     oct_check_exit(job, 0);
-    oct_job_free(&job);
+    oct_process_free(&job);
 }
 
 /* Two megabytes that say they are two gigabytes, and a quarter of a gigabyte of zeros in pieces. */
@@ -236,7 +236,7 @@ Test(hostile, gzipped_files_inflate_to_no_more_than_they_may)
     oct_model m;
     begin_model(&m, 4, 16);
     end_model(&m, "bare.int8.h5");
-    oct_job job = oct_job_run(
+    oct_process job = oct_process_run(
         60, "sh", "-c",
         "{ printf '\\0\\0\\10\\3\\0\\40\\0\\0\\0\\0\\0\\40\\0\\0\\0\\40'; "
         "head -c 2200000 /dev/urandom; } | gzip -1 > t10k-images-idx3-ubyte.gz; "
@@ -247,19 +247,19 @@ Test(hostile, gzipped_files_inflate_to_no_more_than_they_may)
         "raw.gz",
         NULL);
     oct_check_exit(job, 0);
-    oct_job_free(&job);
+    oct_process_free(&job);
     job = RUN("eval", "bare.int8.h5", "--data", ".");
     oct_check_exit(job, 3);
     oct_check_said(job, "t10k-images-idx3-ubyte.gz: ");
     oct_check_said(job, "would inflate to 2147483648, more than 64 times as many");
-    oct_job_free(&job);
+    oct_process_free(&job);
     job = RUN("run", "bare.int8.h5", "--input", "t10k-images-idx3-ubyte.gz");
     oct_check_exit(job, 3);
-    oct_job_free(&job);
+    oct_process_free(&job);
     job = RUN("run", "bare.int8.h5", "--input", "raw.gz");
     oct_check_exit(job, 3);
     oct_check_said(job, "raw.gz: larger than 256 MiB");
-    oct_job_free(&job);
+    oct_process_free(&job);
     struct rusage used;
     getrusage(RUSAGE_CHILDREN, &used);
     cr_assert(used.ru_maxrss < 900000, "%ld kB", used.ru_maxrss);

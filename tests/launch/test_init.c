@@ -17,7 +17,7 @@ enum { SECONDS = 120 };
 #define FLOAT_END "run/checkpoints/step-00000003.h5"
 
 static oct_tmp tmp;
-static oct_job job;
+static oct_process job;
 
 static void start(void)
 {
@@ -28,13 +28,14 @@ static void start(void)
 
 static void clean_up(void)
 {
-    oct_job_free(&job);
+    oct_process_free(&job);
     oct_tmp_remove(&tmp);
 }
 
 TestSuite(init, .init = start, .fini = clean_up);
 
-#define OCTET(...) (oct_job_free(&job), job = oct_job_run(SECONDS, OCT_PROGRAM, __VA_ARGS__, NULL))
+#define OCTET(...)                                                                                 \
+    (oct_process_free(&job), job = oct_process_run(SECONDS, OCT_PROGRAM, __VA_ARGS__, NULL))
 
 /* The data set of a checkpoint as bytes; at most `room`. */
 static size_t read_item(const char *file, const char *item, void *data, size_t room)

@@ -12,7 +12,7 @@
 enum { SECONDS = 60 };
 
 static oct_tmp tmp;
-static oct_job job;
+static oct_process job;
 
 static void start(void)
 {
@@ -23,19 +23,20 @@ static void start(void)
 
 static void clean_up(void)
 {
-    oct_job_free(&job);
+    oct_process_free(&job);
     oct_tmp_remove(&tmp);
 }
 
 TestSuite(inspect, .init = start, .fini = clean_up, .timeout = 120);
 
-#define OCTET(...) (oct_job_free(&job), job = oct_job_run(SECONDS, OCT_PROGRAM, __VA_ARGS__, NULL))
+#define OCTET(...)                                                                                 \
+    (oct_process_free(&job), job = oct_process_run(SECONDS, OCT_PROGRAM, __VA_ARGS__, NULL))
 
 static void check_refused(const char *sentence)
 {
     oct_check_exit(job, 2);
-    cr_assert_eq(oct_job_said_times(&job, sentence), 1, "%s\n%s", sentence, job.err);
-    cr_assert_eq(oct_job_said_times(&job, "octet: error: "), 1, "%s", job.err);
+    cr_assert_eq(oct_process_said_times(&job, sentence), 1, "%s\n%s", sentence, job.err);
+    cr_assert_eq(oct_process_said_times(&job, "octet: error: "), 1, "%s", job.err);
 }
 
 Test(inspect, the_graph_of_recipe_and_checkpoint_is_the_same_table)
@@ -60,7 +61,7 @@ Test(inspect, the_tree_of_a_checkpoint_has_its_ranges)
     OCTET("inspect", "--tree", "run");
     oct_check_exit(job, 0);
     oct_check_said(job, "state=frozen");
-    cr_assert(!oct_job_said(&job, "range=not seen"), "%s", job.out);
+    cr_assert(!oct_process_said(&job, "range=not seen"), "%s", job.out);
 }
 
 Test(inspect, a_checkpoint_of_the_float_phase_is_a_float_tree_and_can_still_be_drawn)
@@ -70,7 +71,7 @@ Test(inspect, a_checkpoint_of_the_float_phase_is_a_float_tree_and_can_still_be_d
     OCTET("inspect", "--tree", "early/checkpoints/step-00000002.h5");
     oct_check_exit(job, 0);
     oct_check_said(job, "conv2d(");
-    cr_assert(!oct_job_said(&job, "fake_quant"), "%s", job.out);
+    cr_assert(!oct_process_said(&job, "fake_quant"), "%s", job.out);
     OCTET("inspect", "--graph", "early/checkpoints/step-00000002.h5");
     oct_check_exit(job, 0);
     oct_check_said(job, "call_module");
@@ -124,7 +125,7 @@ Test(inspect, the_report_says_when_a_member_of_a_fusion_asks_in_vain)
                         "decided by that of features.10.");
     OCTET("check", "r.yaml", "quant.int16_layers=[features.*]");
     oct_check_exit(job, 0);
-    cr_assert(!oct_job_said(&job, "how wide they are"), "%s", job.out);
+    cr_assert(!oct_process_said(&job, "how wide they are"), "%s", job.out);
 }
 
 Test(inspect, a_float_layer_of_an_int8_model_has_its_type_and_parameters)

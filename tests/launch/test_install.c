@@ -9,7 +9,7 @@
 enum { SECONDS = 120 };
 
 static oct_tmp tmp;
-static oct_job job;
+static oct_process job;
 
 static void start(void)
 {
@@ -20,7 +20,7 @@ static void start(void)
 
 static void clean_up(void)
 {
-    oct_job_free(&job);
+    oct_process_free(&job);
     oct_tmp_remove(&tmp);
 }
 
@@ -28,8 +28,8 @@ TestSuite(install, .init = start, .fini = clean_up, .timeout = 300);
 
 static void shell(const char *script)
 {
-    oct_job_free(&job);
-    job = oct_job_run(SECONDS, "bash", "-c", script, NULL);
+    oct_process_free(&job);
+    job = oct_process_run(SECONDS, "bash", "-c", script, NULL);
 }
 
 Test(install, every_header_compiles_alone_and_strictly)

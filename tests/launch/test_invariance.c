@@ -64,9 +64,9 @@ static void check_same_file(const char *a, const char *b, const char *file)
     char command[2048];
     snprintf(command, sizeof command, "cmp %s/%s %s/%s", oct_tmp_path(&tmp, a), file,
              oct_tmp_path(&tmp, b), file);
-    oct_job job = oct_job_run(20, "/bin/bash", "-c", command, NULL);
+    oct_process job = oct_process_run(20, "/bin/bash", "-c", command, NULL);
     cr_assert(job.exit_code == 0, "%s and %s differ: %s%s", a, b, job.out, job.err);
-    oct_job_free(&job);
+    oct_process_free(&job);
 }
 
 /* Every checkpoint that a run kept, and its int8 model. */
@@ -78,10 +78,10 @@ static void check_same_run(const char *a, const char *b)
         "cd %s/checkpoints && test $(ls step-*.h5 | wc -l) -ge 2 && for f in step-*.h5; do cmp $f "
         "%s/checkpoints/$f || exit 1; done; diff <(ls *.h5) <(cd %s/checkpoints; ls *.h5)",
         oct_tmp_path(&tmp, a), oct_tmp_path(&tmp, b), oct_tmp_path(&tmp, b));
-    oct_job job = oct_job_run(60, "/bin/bash", "-c", command, NULL);
+    oct_process job = oct_process_run(60, "/bin/bash", "-c", command, NULL);
     cr_assert(job.exit_code == 0, "checkpoints of %s and %s differ (exit %d): %s%s", a, b,
               job.exit_code, job.out, job.err);
-    oct_job_free(&job);
+    oct_process_free(&job);
     check_same_file(a, b, "model.int8.h5");
 }
 
@@ -90,7 +90,7 @@ typedef struct setting {
     const char *keys[20];
 } setting;
 
-static oct_job train(const setting *s, int ranks, int threads, const char *name)
+static oct_process train(const setting *s, int ranks, int threads, const char *name)
 {
     char output[512], count[32], data[512];
     snprintf(output, sizeof output, "output=%s", oct_tmp_path(&tmp, name));
@@ -112,9 +112,9 @@ static void check_ranks(const setting *s, int count)
     for (int i = 0; i < count; i++) {
         char name[64];
         snprintf(name, sizeof name, "ranks%d-threads%d", runs[i][0], runs[i][1]);
-        oct_job job = train(s, runs[i][0], runs[i][1], name);
+        oct_process job = train(s, runs[i][0], runs[i][1], name);
         oct_check_exit(job, 0);
-        oct_job_free(&job);
+        oct_process_free(&job);
         if (i > 0) check_same_run("ranks1-threads1", name);
     }
 }
@@ -151,9 +151,9 @@ Test(invariance, resnet20_gives_the_same_files_on_any_instruction_set)
     write_cifar(30);
     for (size_t i = 0; i < OCT_COUNT(sets); i++) {
         setenv("OCT_ISA", sets[i], 1);
-        oct_job job = train(&resnet, 1, 1, sets[i]);
+        oct_process job = train(&resnet, 1, 1, sets[i]);
         oct_check_exit(job, 0);
-        oct_job_free(&job);
+        oct_process_free(&job);
         if (i > 0) check_same_run(sets[0], sets[i]);
     }
 }
@@ -210,8 +210,8 @@ static void train_and_kill(const setting *s, int ranks, int step, const char *na
         "pkill -9 -f 'output=%s$'\n"
         "sleep 0.3; ! pgrep -f 'octet train.*output=%s$'",
         ranks, OCT_PROGRAM, s->recipe, keys, out, out, step, out, out);
-    oct_job job = oct_job_run(120, "/bin/bash", "-c", command, NULL);
-    oct_job_free(&job);
+    oct_process job = oct_process_run(120, "/bin/bash", "-c", command, NULL);
+    oct_process_free(&job);
     char path[600];
     snprintf(path, sizeof path, "%s/checkpoints/manifest.json", out);
     cr_assert(access(path, F_OK) == 0, "the run was killed before its first checkpoint");
@@ -223,15 +223,15 @@ Test(invariance, a_run_killed_twice_and_resumed_on_other_ranks_ends_in_the_same_
 {
     setting longer = cnn;
     longer.keys[1] = "data.train_limit=1000"; /* 16 steps an epoch: 16 float, 2 calibrate, 32 qat */
-    oct_job job = train(&longer, 2, 1, "undisturbed");
+    oct_process job = train(&longer, 2, 1, "undisturbed");
     oct_check_exit(job, 0);
-    oct_job_free(&job);
+    oct_process_free(&job);
 
     train_and_kill(&longer, 2, 6, "killed");  /* in the middle of the float epoch */
     train_and_kill(&longer, 3, 27, "killed"); /* in the middle of the first qat epoch */
     job = train(&longer, 1, 1, "killed");
     oct_check_exit(job, 0);
-    oct_job_free(&job);
+    oct_process_free(&job);
     check_same_run("undisturbed", "killed");
 }
 
@@ -240,9 +240,9 @@ Test(invariance, a_run_killed_twice_and_resumed_on_other_ranks_ends_in_the_same_
 Test(invariance, a_copied_checkpoint_converts_to_the_bytes_of_the_run)
 {
     char checkpoint[600], model[600], command[2048];
-    oct_job job = train(&cnn, 1, 1, "run");
+    oct_process job = train(&cnn, 1, 1, "run");
     oct_check_exit(job, 0);
-    oct_job_free(&job);
+    oct_process_free(&job);
     snprintf(checkpoint, sizeof checkpoint, "%s/end.h5", oct_tmp_path(&tmp, "elsewhere"));
     snprintf(model, sizeof model, "%s/model.int8.h5", oct_tmp_path(&tmp, "elsewhere"));
     snprintf(command, sizeof command,
@@ -250,11 +250,11 @@ Test(invariance, a_copied_checkpoint_converts_to_the_bytes_of_the_run)
              "cp $(ls %s/checkpoints/step-*.h5 | tail -n 1) %s",
              oct_tmp_path(&tmp, "run"), oct_tmp_path(&tmp, "elsewhere"), oct_tmp_path(&tmp, "run"),
              checkpoint);
-    job = oct_job_run(20, "/bin/bash", "-c", command, NULL);
+    job = oct_process_run(20, "/bin/bash", "-c", command, NULL);
     oct_check_exit(job, 0);
-    oct_job_free(&job);
-    job = oct_job_run(60, OCT_PROGRAM, "convert", checkpoint, "-o", model, NULL);
+    oct_process_free(&job);
+    job = oct_process_run(60, OCT_PROGRAM, "convert", checkpoint, "-o", model, NULL);
     oct_check_exit(job, 0);
-    oct_job_free(&job);
+    oct_process_free(&job);
     check_same_file("run", "elsewhere", "model.int8.h5");
 }

@@ -1,5 +1,5 @@
 /* The plan is pure arithmetic: each boundary is a number that can be worked out by hand. */
-#include "launch/trainer.h"
+#include "launch/run/trainer.h"
 
 #include <criterion/criterion.h>
 

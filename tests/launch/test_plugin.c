@@ -10,7 +10,7 @@
 enum { SECONDS = 90 };
 
 static oct_tmp tmp;
-static oct_job job;
+static oct_process job;
 
 static const char *const recipe = "schema: 1\n"
                                   "plugins: [plugin/example.so]\n"
@@ -37,19 +37,20 @@ static void start(void)
 
 static void clean_up(void)
 {
-    oct_job_free(&job);
+    oct_process_free(&job);
     oct_tmp_remove(&tmp);
 }
 
 TestSuite(plugin, .init = start, .fini = clean_up, .timeout = 300);
 
 #define PROGRAM "octet/bin/octet"
-#define OCTET(...) (oct_job_free(&job), job = oct_job_run(SECONDS, PROGRAM, __VA_ARGS__, NULL))
+#define OCTET(...)                                                                                 \
+    (oct_process_free(&job), job = oct_process_run(SECONDS, PROGRAM, __VA_ARGS__, NULL))
 
 static void shell(const char *script)
 {
-    oct_job_free(&job);
-    job = oct_job_run(SECONDS, "bash", "-c", script, NULL);
+    oct_process_free(&job);
+    job = oct_process_run(SECONDS, "bash", "-c", script, NULL);
 }
 
 Test(plugin, a_model_of_custom_parts_has_the_same_bytes_on_any_number_of_ranks)
@@ -67,7 +68,7 @@ Test(plugin, a_model_of_custom_parts_has_the_same_bytes_on_any_number_of_ranks)
     oct_check_said(job, "\"name\": \"example\"");
     char digest[65];
     snprintf(digest, sizeof(digest), "%.64s", strstr(job.out, "  plugin/example.so") - 64);
-    cr_assert_eq(oct_job_said_times(&job, digest), 2, "%s", job.out);
+    cr_assert_eq(oct_process_said_times(&job, digest), 2, "%s", job.out);
 }
 
 Test(plugin, a_trained_model_is_evaluated_converted_verified_and_run)
@@ -139,7 +140,7 @@ Test(plugin, a_model_of_two_inputs_is_for_programs_of_ones_own)
         OCTET(commands[i], "r.yaml", "model.name=paired-net");
         oct_check_exit(job, 2);
         oct_check_said(job, "model.name: paired-net takes 2 inputs, and the data set idx has one, "
-                            "an image; train it by a program of your own (quant/learner.h)");
+                            "an image; train it by a program of your own (quant/train_step.h)");
     }
 }
 
@@ -170,8 +171,8 @@ static void check_not_run(const char *words, const char *sentence)
         shell(script);
         cr_assert(access("ran", F_OK) != 0, "%s ran the library", calls[i]);
         oct_check_exit(job, 3);
-        cr_assert_eq(oct_job_said_times(&job, sentence), 1, "%s\n%s", calls[i], job.err);
-        cr_assert_eq(oct_job_said_times(&job, "octet: error: "), 1, "%s", job.err);
+        cr_assert_eq(oct_process_said_times(&job, sentence), 1, "%s\n%s", calls[i], job.err);
+        cr_assert_eq(oct_process_said_times(&job, "octet: error: "), 1, "%s", job.err);
     }
 }
 
@@ -221,7 +222,7 @@ Test(plugin, a_killed_run_goes_on_to_the_same_bytes)
     oct_check_exit(job, 6);
     OCTET("train", "r.yaml", "qat.epochs=30", "--ranks", "2");
     oct_check_exit(job, 0);
-    cr_assert(!oct_job_said(&job, "is another one"), "%s", job.err);
+    cr_assert(!oct_process_said(&job, "is another one"), "%s", job.err);
     shell("cmp new/model.int8.h5 whole/model.int8.h5");
     oct_check_exit(job, 0);
 }
@@ -264,8 +265,8 @@ static void check_refused(const char *plugin, const char *sentence)
     snprintf(override, sizeof(override), "plugins=[%s]", plugin);
     OCTET("train", "r.yaml", override, "--ranks", "2");
     oct_check_exit(job, 2);
-    cr_assert_eq(oct_job_said_times(&job, sentence), 1, "%s\n%s", sentence, job.err);
-    cr_assert_eq(oct_job_said_times(&job, "octet: error: "), 1, "%s", job.err);
+    cr_assert_eq(oct_process_said_times(&job, sentence), 1, "%s\n%s", sentence, job.err);
+    cr_assert_eq(oct_process_said_times(&job, "octet: error: "), 1, "%s", job.err);
     cr_assert(access("new", F_OK) != 0);
 }
 

@@ -10,7 +10,7 @@
 enum { SECONDS = 120 };
 
 static oct_tmp tmp;
-static oct_job job;
+static oct_process job;
 
 static const char *const recipe = "schema: 1\n"
                                   "plugins: [plugin/methods.so]\n"
@@ -39,7 +39,7 @@ static void start(void)
 
 static void clean_up(void)
 {
-    oct_job_free(&job);
+    oct_process_free(&job);
     oct_tmp_remove(&tmp);
 }
 
@@ -49,8 +49,8 @@ TestSuite(plugin_methods, .init = start, .fini = clean_up, .timeout = 600);
 
 static void shell(const char *script)
 {
-    oct_job_free(&job);
-    job = oct_job_run(SECONDS, "bash", "-c", script, NULL);
+    oct_process_free(&job);
+    job = oct_process_run(SECONDS, "bash", "-c", script, NULL);
 }
 
 /* Trains with these keys on 1, 2 and 3 ranks, once more killed and resumed, and proves the model. */

@@ -1,5 +1,5 @@
 /* What a run shows: counts, times, when there is a bar, and the rate over the last steps. */
-#include "launch/progress.h"
+#include "launch/run/progress.h"
 
 #include <criterion/criterion.h>
 #include <stdlib.h>
@@ -50,11 +50,11 @@ Test(progress, the_choice_of_the_user_wins)
 
 Test(progress, windows_weigh_steps_by_their_samples)
 {
-    oct_window window = {0};
-    oct_window_add(&window, 1, &(oct_step_result){.loss = 1, .correct = 30, .samples = 30});
-    oct_window_add(&window, 1, &(oct_step_result){.loss = 5, .correct = 0, .samples = 10});
+    oct_step_totals window = {0};
+    oct_step_totals_add(&window, 1, &(oct_step_result){.loss = 1, .correct = 30, .samples = 30});
+    oct_step_totals_add(&window, 1, &(oct_step_result){.loss = 5, .correct = 0, .samples = 10});
     cr_assert_eq(window.steps, 2);
     cr_assert_float_eq(window.loss_sum / (double)window.samples, 2, 1e-12);
-    cr_assert_float_eq(oct_window_rate(&window), 20, 1e-12);
-    cr_assert_eq(oct_window_rate(&(oct_window){0}), 0);
+    cr_assert_float_eq(oct_step_totals_rate(&window), 20, 1e-12);
+    cr_assert_eq(oct_step_totals_rate(&(oct_step_totals){0}), 0);
 }

@@ -10,7 +10,7 @@
 enum { SECONDS = 60 };
 
 static oct_tmp tmp;
-static oct_job job;
+static oct_process job;
 
 static void start(void)
 {
@@ -26,7 +26,7 @@ static void start(void)
 
 static void clean_up(void)
 {
-    oct_job_free(&job);
+    oct_process_free(&job);
     oct_tmp_remove(&tmp);
 }
 
@@ -34,15 +34,15 @@ TestSuite(restart, .init = start, .fini = clean_up, .timeout = 200);
 
 static void train(void)
 {
-    oct_job_free(&job);
-    job = oct_job_run(SECONDS, OCT_PROGRAM, "train", "r.yaml", NULL);
+    oct_process_free(&job);
+    job = oct_process_run(SECONDS, OCT_PROGRAM, "train", "r.yaml", NULL);
 }
 
 static void finish_a_run(void)
 {
     train();
     oct_check_exit(job, 0);
-    cr_assert_eq(oct_job_said_times(&job, "is gone"), 0, "%s", job.err);
+    cr_assert_eq(oct_process_said_times(&job, "is gone"), 0, "%s", job.err);
 }
 
 Test(restart, a_folder_that_was_killed_at_its_first_file_is_a_fresh_one)
@@ -58,8 +58,9 @@ Test(restart, deleted_checkpoints_are_said_before_the_run_starts_again)
     small_shell(tmp.path, "rm -r new/checkpoints new/model.int8.h5");
     train();
     oct_check_exit(job, 0);
-    cr_assert_eq(oct_job_said_times(&job, "new: the checkpoint of step 7 is gone, and no other is "
-                                          "left; starting again from step 0"),
+    cr_assert_eq(oct_process_said_times(&job,
+                                        "new: the checkpoint of step 7 is gone, and no other is "
+                                        "left; starting again from step 0"),
                  1, "%s", job.err);
 }
 
@@ -77,8 +78,8 @@ Test(restart, a_finished_run_that_was_moved_names_its_files_where_they_are)
 {
     finish_a_run();
     small_shell(tmp.path, "mv new moved");
-    oct_job_free(&job);
-    job = oct_job_run(SECONDS, OCT_PROGRAM, "train", "r.yaml", "output=moved", NULL);
+    oct_process_free(&job);
+    job = oct_process_run(SECONDS, OCT_PROGRAM, "train", "r.yaml", "output=moved", NULL);
     oct_check_exit(job, 0);
     cr_assert(strstr(job.out, " moved/model.int8.h5\n"), "%s", job.out);
     cr_assert(strstr(job.out, " moved/checkpoints/step-00000007.h5\n"), "%s", job.out);
@@ -103,9 +104,9 @@ Test(restart, where_memory_is_limited_every_command_ends)
         char script[200];
         snprintf(script, sizeof(script), "rm -rf new; ulimit -v %d; exec \"$1\" train r.yaml",
                  kilobytes);
-        oct_job_free(&job);
-        job = oct_job_run(SECONDS, "bash", "-c", script, "bash", OCT_PROGRAM, NULL);
-        bool loader = job.exit_code == 127 || oct_job_said(&job, "error while loading");
+        oct_process_free(&job);
+        job = oct_process_run(SECONDS, "bash", "-c", script, "bash", OCT_PROGRAM, NULL);
+        bool loader = job.exit_code == 127 || oct_process_said(&job, "error while loading");
         cr_assert(!job.timed_out && (loader || job.exit_code == 7 || job.exit_code == 0),
                   "%d KB: exit %d\n%s", kilobytes, job.exit_code, job.err);
     }
@@ -122,9 +123,9 @@ Test(restart, a_pipe_is_no_file_for_any_command)
                                               {"train", "r.yaml", "plugins=[./pipe]"}};
     small_shell(tmp.path, "mkfifo pipe");
     for (size_t i = 0; i < sizeof(commands) / sizeof(*commands); i++) {
-        oct_job_free(&job);
-        job =
-            oct_job_run(SECONDS, OCT_PROGRAM, commands[i][0], commands[i][1], commands[i][2], NULL);
+        oct_process_free(&job);
+        job = oct_process_run(SECONDS, OCT_PROGRAM, commands[i][0], commands[i][1], commands[i][2],
+                              NULL);
         cr_assert(!job.timed_out && job.exit_code >= 2 && job.exit_code <= 3, "%s %s: exit %d\n%s",
                   commands[i][0], commands[i][1], job.exit_code, job.err);
         oct_check_said(job, "pipe");

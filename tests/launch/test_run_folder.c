@@ -1,5 +1,5 @@
 /* The run folder: whose it is, what a resume drops from it, and how the end of a run is known. */
-#include "launch/run_folder.h"
+#include "launch/run/run_folder.h"
 #include "core/base/mem.h"
 #include "io/file.h"
 #include "tests/support/tmp.h"

@@ -11,7 +11,7 @@
 enum { SECONDS = 60 };
 
 static oct_tmp tmp;
-static oct_job job;
+static oct_process job;
 
 static void start(void)
 {
@@ -27,7 +27,7 @@ static void start(void)
 
 static void clean_up(void)
 {
-    oct_job_free(&job);
+    oct_process_free(&job);
     oct_tmp_remove(&tmp);
 }
 
@@ -46,23 +46,23 @@ static void train_and(const char *action)
 {
     char script[1024];
     snprintf(script, sizeof(script), TRAIN "%s; wait $!", action);
-    oct_job_free(&job);
-    job = oct_job_run(SECONDS, "bash", "-c", script, "bash", OCT_PROGRAM, NULL);
+    oct_process_free(&job);
+    job = oct_process_run(SECONDS, "bash", "-c", script, "bash", OCT_PROGRAM, NULL);
 }
 
 /* Wherever it was met: after a step with a checkpoint, or before there was one. */
 static void check_request_was_honoured(void)
 {
     oct_check_exit(job, 75);
-    cr_assert_eq(oct_job_said_times(&job, "octet: stopped "), 1, "%s", job.err);
-    cr_assert_eq(oct_job_said_times(&job, "error"), 0, "%s", job.err);
+    cr_assert_eq(oct_process_said_times(&job, "octet: stopped "), 1, "%s", job.err);
+    cr_assert_eq(oct_process_said_times(&job, "error"), 0, "%s", job.err);
 }
 
 static void check_stopped(void)
 {
     oct_check_exit(job, 75);
-    cr_assert_eq(oct_job_said_times(&job, "stopped after step"), 1, "%s", job.err);
-    cr_assert_eq(oct_job_said_times(&job, "error"), 0, "%s", job.err);
+    cr_assert_eq(oct_process_said_times(&job, "stopped after step"), 1, "%s", job.err);
+    cr_assert_eq(oct_process_said_times(&job, "error"), 0, "%s", job.err);
 }
 
 Test(signals, ctrl_c_saves_and_the_same_command_continues)
@@ -88,7 +88,7 @@ Test(signals, a_killed_rank_is_named_and_the_same_command_continues)
     oct_check_said(job, "octet: error: rank 0 (");
     oct_check_said(job, ") was ended by signal 9 (Killed) in step ");
     oct_check_said(job, "; repeat the command to continue from the newest checkpoint");
-    cr_assert_eq(oct_job_said_times(&job, "error"), 1, "%s", job.err);
+    cr_assert_eq(oct_process_said_times(&job, "error"), 1, "%s", job.err);
     train_and("kill -INT $!");
     check_stopped();
 }
@@ -116,7 +116,7 @@ Test(signals, the_end_of_mpirun_is_not_the_answer_of_a_rank)
     train_and(MPIRUN "kill -KILL $m");
     oct_check_exit(job, 6);
     oct_check_said(job, "octet: error: mpirun itself was ended by signal 9 (Killed)");
-    cr_assert_eq(oct_job_said_times(&job, "error"), 1, "%s", job.err);
+    cr_assert_eq(oct_process_said_times(&job, "error"), 1, "%s", job.err);
 }
 
 Test(signals, a_request_is_honoured_from_the_first_moment)
@@ -128,50 +128,51 @@ Test(signals, a_request_is_honoured_from_the_first_moment)
             script, sizeof(script),
             "\"$1\" train r.yaml float.epochs=10000 --ranks 2 & sleep %s; kill -%s $!; wait $!",
             delays[i], i % 2 ? "TERM" : "USR1");
-        oct_job_free(&job);
-        job = oct_job_run(SECONDS, "bash", "-c", script, "bash", OCT_PROGRAM, NULL);
+        oct_process_free(&job);
+        job = oct_process_run(SECONDS, "bash", "-c", script, "bash", OCT_PROGRAM, NULL);
         check_request_was_honoured();
     }
-    oct_job_free(&job);
-    job = oct_job_run(SECONDS, "bash", "-c",
-                      "\"$1\" train r.yaml float.epochs=10000 & sleep 0.2; kill -TERM $!; wait $!",
-                      "bash", OCT_PROGRAM, NULL);
+    oct_process_free(&job);
+    job = oct_process_run(
+        SECONDS, "bash", "-c",
+        "\"$1\" train r.yaml float.epochs=10000 & sleep 0.2; kill -TERM $!; wait $!", "bash",
+        OCT_PROGRAM, NULL);
     check_request_was_honoured();
 }
 
 /* The stopped rank is warned of, then there is one error, and nobody is left. */
 Test(signals, a_stuck_rank_is_named_and_ends_too)
 {
-    oct_job_free(&job);
-    job = oct_job_run(SECONDS, "bash", "-c",
-                      TRAIN_WITH("--ranks 3 ranks.deadline=4")
-                          RANK("1") "kill -STOP $rank; wait $!; code=$?; sleep 1; "
-                                    "[ -e /proc/$rank/exe ] && echo left behind; exit $code",
-                      "bash", OCT_PROGRAM, NULL);
+    oct_process_free(&job);
+    job = oct_process_run(SECONDS, "bash", "-c",
+                          TRAIN_WITH("--ranks 3 ranks.deadline=4")
+                              RANK("1") "kill -STOP $rank; wait $!; code=$?; sleep 1; "
+                                        "[ -e /proc/$rank/exe ] && echo left behind; exit $code",
+                          "bash", OCT_PROGRAM, NULL);
     oct_check_exit(job, 6);
     oct_check_said(job, " s for rank 1 (");
     oct_check_said(job, "), whose process is stopped, in ");
     oct_check_said(job, "no answer from rank 1 (");
-    cr_assert_eq(oct_job_said_times(&job, "error"), 1, "%s", job.err);
-    cr_assert(!oct_job_said(&job, "left behind"), "%s", job.out);
+    cr_assert_eq(oct_process_said_times(&job, "error"), 1, "%s", job.err);
+    cr_assert(!oct_process_said(&job, "left behind"), "%s", job.out);
 }
 
 Test(signals, ranks_that_were_started_differently_are_told_apart)
 {
     setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
     setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
-    job = oct_job_run(SECONDS, "bash", "-c",
-                      "mpirun --oversubscribe -n 2 \"$1\" train r.yaml : "
-                      "-n 1 \"$1\" train r.yaml float.lr=0.02",
-                      "bash", OCT_PROGRAM, NULL);
+    job = oct_process_run(SECONDS, "bash", "-c",
+                          "mpirun --oversubscribe -n 2 \"$1\" train r.yaml : "
+                          "-n 1 \"$1\" train r.yaml float.lr=0.02",
+                          "bash", OCT_PROGRAM, NULL);
     oct_check_exit(job, 2);
     oct_check_said(job, "octet: error: rank 2 (");
     oct_check_said(job, "this one with float.lr: 0.02, rank 0 with float.lr: 0.01");
-    cr_assert_eq(oct_job_said_times(&job, "octet: error"), 1, "%s", job.err);
-    oct_job_free(&job);
-    job = oct_job_run(SECONDS, "bash", "-c",
-                      "mpirun --oversubscribe -n 1 \"$1\" bench reduce : -n 1 \"$1\" eval r",
-                      "bash", OCT_PROGRAM, NULL);
+    cr_assert_eq(oct_process_said_times(&job, "octet: error"), 1, "%s", job.err);
+    oct_process_free(&job);
+    job = oct_process_run(SECONDS, "bash", "-c",
+                          "mpirun --oversubscribe -n 1 \"$1\" bench reduce : -n 1 \"$1\" eval r",
+                          "bash", OCT_PROGRAM, NULL);
     oct_check_exit(job, 2);
     oct_check_said(job, "this one with octet eval r, rank 0 with octet bench reduce");
 }
@@ -181,9 +182,9 @@ Test(signals, an_mpirun_that_starts_nobody_is_ended)
 {
     small_shell(tmp.path, "printf '#!/bin/sh\\nsleep 100 & echo $! >pid; wait\\n' >mpirun; "
                           "chmod +x mpirun");
-    job = oct_job_run(SECONDS, "bash", "-c",
-                      "PATH=.:$PATH exec \"$1\" train r.yaml --ranks 2 --deadline 2", "bash",
-                      OCT_PROGRAM, NULL);
+    job = oct_process_run(SECONDS, "bash", "-c",
+                          "PATH=.:$PATH exec \"$1\" train r.yaml --ranks 2 --deadline 2", "bash",
+                          OCT_PROGRAM, NULL);
     oct_check_exit(job, 6);
     oct_check_said(job, "octet: error: mpirun started no rank before the deadline");
     small_shell(tmp.path, "! kill -0 $(cat pid) || grep -q Z /proc/$(cat pid)/stat");
@@ -195,9 +196,9 @@ Test(signals, an_mpirun_that_outlives_its_ranks_is_ended)
     small_shell(tmp.path,
                 "printf '#!/bin/sh\\n%s \"$@\"\\nsleep 100\\n' $(command -v mpirun) >mpirun; "
                 "chmod +x mpirun");
-    job = oct_job_run(SECONDS, "bash", "-c",
-                      "PATH=$PWD:$PATH exec \"$1\" train r.yaml --ranks 2 --deadline 5", "bash",
-                      OCT_PROGRAM, NULL);
+    job = oct_process_run(SECONDS, "bash", "-c",
+                          "PATH=$PWD:$PATH exec \"$1\" train r.yaml --ranks 2 --deadline 5", "bash",
+                          OCT_PROGRAM, NULL);
     oct_check_exit(job, 6);
     oct_check_said(job, "octet: error: mpirun did not end with its ranks (stopped or stuck)");
     oct_check_said(job, "int8 accuracy");
@@ -225,8 +226,8 @@ Test(signals, threads_that_share_cores_wait_asleep_unless_the_user_says_otherwis
                  "rm -rf new; cores=$(nproc); %s >log 2>&1 || { cat log; exit 1; }; "
                  "grep -c '\"OMP_WAIT_POLICY\": \"passive\"' new/run.json",
                  starts[i].command);
-        oct_job_free(&job);
-        job = oct_job_run(SECONDS, "bash", "-c", script, OCT_PROGRAM, NULL);
+        oct_process_free(&job);
+        job = oct_process_run(SECONDS, "bash", "-c", script, OCT_PROGRAM, NULL);
         cr_assert_str_eq(job.out, starts[i].asleep ? "1\n" : "0\n", "%s: %s", starts[i].command,
                          job.out);
     }
@@ -234,7 +235,7 @@ Test(signals, threads_that_share_cores_wait_asleep_unless_the_user_says_otherwis
 
 Test(signals, far_more_ranks_than_cores_are_refused_at_once)
 {
-    job = oct_job_run(SECONDS, OCT_PROGRAM, "train", "r.yaml", "--ranks", "4096", NULL);
+    job = oct_process_run(SECONDS, OCT_PROGRAM, "train", "r.yaml", "--ranks", "4096", NULL);
     if (sysconf(_SC_NPROCESSORS_ONLN) < 256) oct_check_exit(job, 2);
     oct_check_said(job, "command line: --ranks 4096 on ");
     cr_assert_lt(job.seconds, 10);
@@ -242,8 +243,8 @@ Test(signals, far_more_ranks_than_cores_are_refused_at_once)
 
 Test(signals, without_mpirun_it_is_said_once)
 {
-    job = oct_job_run(SECONDS, "env", "PATH=/nowhere", OCT_PROGRAM, "train", "r.yaml", "--ranks",
-                      "2", NULL);
+    job = oct_process_run(SECONDS, "env", "PATH=/nowhere", OCT_PROGRAM, "train", "r.yaml",
+                          "--ranks", "2", NULL);
     oct_check_exit(job, 7);
-    cr_assert_eq(oct_job_said_times(&job, "mpirun cannot be started"), 1, "%s", job.err);
+    cr_assert_eq(oct_process_said_times(&job, "mpirun cannot be started"), 1, "%s", job.err);
 }

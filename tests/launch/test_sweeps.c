@@ -10,7 +10,7 @@
 enum { SECONDS = 60, DONE = 0, RESOURCE = 7 };
 
 static oct_tmp tmp;
-static oct_job job;
+static oct_process job;
 
 static void start(void)
 {
@@ -22,7 +22,7 @@ static void start(void)
 
 static void clean_up(void)
 {
-    oct_job_free(&job);
+    oct_process_free(&job);
     oct_tmp_remove(&tmp);
 }
 
@@ -30,8 +30,8 @@ TestSuite(sweeps, .init = start, .fini = clean_up, .timeout = 3600);
 
 static void shell(const char *script)
 {
-    oct_job_free(&job);
-    job = oct_job_run(SECONDS, "/bin/bash", "-c", script, NULL);
+    oct_process_free(&job);
+    job = oct_process_run(SECONDS, "/bin/bash", "-c", script, NULL);
 }
 
 static bool prints_control(const char *text)

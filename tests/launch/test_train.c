@@ -346,7 +346,8 @@ static void check_loaded(const char *keys)
         int64_t there, here;
         float a[TEST * CLASSES], b[TEST * CLASSES];
         cr_assert_eq(oct_checkpoint_newest(&checkpoint, folder), OCT_OK);
-        oct_status status = oct_load_model(&model, &checkpoint, &recipe, &test_data, &prepared);
+        oct_status status =
+            oct_build_from_checkpoint(&model, &checkpoint, &recipe, &test_data, &prepared);
         cr_assert_eq(status, OCT_OK, "%s", status ? oct_fail_text(0) : "");
         cr_assert_eq(prepared, steps[i] > 3);
         const oct_collective *one = &oct_collective_one;

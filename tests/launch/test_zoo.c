@@ -51,13 +51,13 @@ static void train(const char *model, const char *method, int ranks, const char *
     snprintf(model_key, sizeof model_key, "model.name=%s", model);
     snprintf(method_key, sizeof method_key, "quant.method=%s", method);
     snprintf(output, sizeof output, "output=%s", oct_tmp_path(&tmp, name));
-    oct_job job = oct_mpirun(
+    oct_process job = oct_mpirun(
         ranks, 200, OCT_PROGRAM, "train", OCT_SOURCE_DIR "/launch/recipes/cifar10-resnet20.yaml",
         model_key, method_key, path, output, "batch.size=16", "batch.leaf=4", "data.train_limit=20",
         "data.test_limit=6", "float.epochs=1", "float.warmup=0", "float.lr=0.01",
         "calibrate.batches=1", "qat.epochs=2", "checkpoint.every=100", "evaluate.every=0", NULL);
     oct_check_exit(job, 0);
-    oct_job_free(&job);
+    oct_process_free(&job);
 }
 
 /* A bash script, whose $1 and $2 are the folders of two runs, ends well. */
@@ -66,9 +66,9 @@ static void check(const char *a, const char *b, const char *script, const char *
     char first[600], second[600];
     snprintf(first, sizeof first, "%s", oct_tmp_path(&tmp, a));
     snprintf(second, sizeof second, "%s", oct_tmp_path(&tmp, b));
-    oct_job job = oct_job_run(60, "/bin/bash", "-c", script, "check", first, second, NULL);
+    oct_process job = oct_process_run(60, "/bin/bash", "-c", script, "check", first, second, NULL);
     cr_assert(job.exit_code == 0, "%s: %s and %s differ\n%s%s", what, a, b, job.out, job.err);
-    oct_job_free(&job);
+    oct_process_free(&job);
 }
 
 /* Two models compute the same: every value of the golden inputs, layer by layer, and all logits. */

@@ -4,8 +4,8 @@
 #include "core/base/mem.h"
 #include "core/base/rng.h"
 #include "io/file.h"
-#include "launch/certificate.h"
-#include "launch/trainer.h"
+#include "launch/run/certificate.h"
+#include "launch/run/trainer.h"
 #include "tests/support/tmp.h"
 
 #include <criterion/criterion.h>

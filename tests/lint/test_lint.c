@@ -6,12 +6,12 @@
 #include <criterion/criterion.h>
 #include <stdio.h>
 
-static oct_job lint(const char *name, const oct_tmp *tree)
+static oct_process lint(const char *name, const oct_tmp *tree)
 {
     char root[300], script[512];
     snprintf(root, sizeof(root), "-DROOT=%s", tree->path);
     snprintf(script, sizeof(script), OCT_SOURCE_DIR "/tests/lint/%s.cmake", name);
-    return oct_job_run(30, "cmake", root, "-P", script, NULL);
+    return oct_process_run(30, "cmake", root, "-P", script, NULL);
 }
 
 typedef struct fault {
@@ -26,12 +26,12 @@ static void check_faults(const char *name, const fault *faults, size_t count)
         oct_tmp_write_text(&tree, "core/base/good.c", "int good(void);\n");
         oct_tmp_write_text(&tree, "tests/lint/test_y.c", "\nTest(y, good)\n{\n}\n");
         oct_tmp_write_text(&tree, faults[i].file, faults[i].text);
-        oct_job job = lint(name, &tree);
+        oct_process job = lint(name, &tree);
         cr_assert(job.exit_code != 0, "accepted: %s: %s\n%s", faults[i].file, faults[i].text,
                   job.err);
         oct_check_said(job, faults[i].file);
         oct_check_said(job, faults[i].said);
-        oct_job_free(&job);
+        oct_process_free(&job);
         oct_tmp_remove(&tree);
     }
 }
@@ -42,9 +42,9 @@ static void check_good(const char *name, const fault *good, size_t count)
     oct_tmp_create(&tree);
     for (size_t i = 0; i < count; i++)
         oct_tmp_write_text(&tree, good[i].file, good[i].text);
-    oct_job job = lint(name, &tree);
+    oct_process job = lint(name, &tree);
     oct_check_exit(job, 0);
-    oct_job_free(&job);
+    oct_process_free(&job);
     oct_tmp_remove(&tree);
 }
 
@@ -81,7 +81,7 @@ Test(banned_calls, names_what_has_another_door, .timeout = 60)
         {"core/op/x.c", "void f(void) { g(malloc(3)); }\n", "core/base/mem.h"},
         {"io/x.c", "void f(void *p)\n{\n    free (p);\n}\n", "core/base/mem.h"},
         {"core/nn/x.c", "void f(void) { exit(1); }\n", "return a status"},
-        {"launch/plan.c", "void f(void) { abort(); }\n", "return a status"},
+        {"launch/run/plan.c", "void f(void) { abort(); }\n", "return a status"},
         {"quant/x.c", "void f(int a) { assert(a); }\n", "OCT_ASSERT"},
         {"tests/io/test_x.c", "int f(void) { return rand() + 1; }\n", "core/base/rng.h"},
         {"io/x.c", "void f(char *a) { strcpy(a, \"b\"); }\n", "no bound"},
@@ -149,17 +149,17 @@ Test(format, names_files_that_are_not_formatted, .timeout = 60)
     oct_tmp_create(&tree);
     oct_tmp_write_text(&tree, ".clang-format", "BasedOnStyle: LLVM\n");
     oct_tmp_write_text(&tree, "core/good.c", "int good(void);\n");
-    oct_job job = lint("format", &tree);
+    oct_process job = lint("format", &tree);
     oct_check_exit(job, 0);
-    if (!oct_job_said(&job, "SKIPPED")) {
-        oct_job_free(&job);
+    if (!oct_process_said(&job, "SKIPPED")) {
+        oct_process_free(&job);
         oct_tmp_write_text(&tree, "core/bad.c", "int   bad( void );\n");
         job = lint("format", &tree);
         cr_assert(job.exit_code != 0, "accepted");
         oct_check_said(job, "core/bad.c");
-        cr_assert(!oct_job_said(&job, "core/good.c"), "%s", job.err);
+        cr_assert(!oct_process_said(&job, "core/good.c"), "%s", job.err);
     }
-    oct_job_free(&job);
+    oct_process_free(&job);
     oct_tmp_remove(&tree);
 }
 
@@ -169,10 +169,10 @@ Test(lint, an_empty_tree_is_no_success, .timeout = 60)
     for (size_t i = 0; i < OCT_COUNT(names); i++) {
         oct_tmp tree;
         oct_tmp_create(&tree);
-        oct_job job = lint(names[i], &tree);
+        oct_process job = lint(names[i], &tree);
         cr_assert(job.exit_code != 0, "%s accepts nothing", names[i]);
         oct_check_said(job, "no sources under");
-        oct_job_free(&job);
+        oct_process_free(&job);
         oct_tmp_remove(&tree);
     }
 }

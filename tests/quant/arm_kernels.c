@@ -1,8 +1,8 @@
 /* The kernels for ARM against the reference, bit for bit, on random layers: convolutions, depthwise and
- * grouped ones, codes of 8 and 16 bits, second summands, masks and ranges. A program of its own, with
+ * grouped ones, codes of 8 and 16 bits, second addends, masks and ranges. A program of its own, with
  * neither Criterion nor MPI, so that a cross compiler builds it; see arm_kernels.sh. */
 #include "core/base/mem.h"
-#include "quant/kernel/qops.h"
+#include "quant/kernel/qconv.h"
 #include "tests/quant/quant_random.h"
 #include "tests/quant/shapes.h"
 
@@ -25,7 +25,7 @@ typedef struct layer {
     int64_t samples, out;
     oct_qcodes x;
     int8_t *w;
-    oct_finish f;
+    oct_epilogue f;
 } layer;
 
 static void *room(int64_t count, size_t size)
@@ -86,15 +86,15 @@ static bool check(dice *d, const oct_kernel *kernel)
     const bool wide = roll_between(d, 0, 3) == 0;
     const int64_t n = l.s.out_c, in = l.samples * oct_conv_in_numel(&l.s) * (wide ? 2 : 1);
     const int64_t weights = n * oct_conv_depth(&l.s);
-    uint8_t *codes = room(in, 1), *summand = NULL;
+    uint8_t *codes = room(in, 1), *addend = NULL;
     int32_t *bias32 = room(n, 4);
     int64_t *bias = room(n, 8);
     float *multiplier = room(n, 4);
     l.out = l.samples * oct_conv_out_numel(&l.s);
     l.w = room(weights, 1);
-    summand = room(l.out, 1);
+    addend = room(l.out, 1);
     roll_bytes(d, codes, in);
-    roll_bytes(d, summand, l.out);
+    roll_bytes(d, addend, l.out);
     roll_weights(d, l.w, weights);
     l.x = (oct_qcodes){.q = {1.0f,
                              roll(d) & 1 ? 0
@@ -106,19 +106,19 @@ static bool check(dice *d, const oct_kernel *kernel)
         bias[c] = bias32[c] = (int32_t)roll_between(d, -3000, 3000);
         multiplier[c] = oct_uniform(roll(d)) * (wide ? 0x1p-14f : 0x1p-6f);
     }
-    l.f = (oct_finish){.arithmetic =
-                           oct_arithmetic_of(false, wide ? OCT_U16 : OCT_U8, OCT_U8, OCT_U8),
-                       .acc = wide ? OCT_S64 : OCT_S32,
-                       .out = OCT_U8,
-                       .q = {.bias = bias32,
-                             .multiplier = multiplier,
-                             .hi = 255,
-                             .relu = roll(d) & 1,
-                             .six = roll(d) & 1 ? 60.5f : INFINITY},
-                       .bias = bias};
+    l.f = (oct_epilogue){.arithmetic =
+                             oct_arithmetic_of(false, wide ? OCT_U16 : OCT_U8, OCT_U8, OCT_U8),
+                         .acc = wide ? OCT_S64 : OCT_S32,
+                         .out = OCT_U8,
+                         .q = {.bias = bias32,
+                               .multiplier = multiplier,
+                               .hi = 255,
+                               .relu = roll(d) & 1,
+                               .six = roll(d) & 1 ? 60.5f : INFINITY},
+                         .bias = bias};
     if (roll(d) & 1) {
-        l.f.summand = (oct_qcodes){.q = {1.0f, 128, 0, 255}, .data = summand};
-        l.f.summand_multiplier = 0.37f;
+        l.f.addend = (oct_qcodes){.q = {1.0f, 128, 0, 255}, .data = addend};
+        l.f.addend_multiplier = 0.37f;
     }
     made a = make(kernel, &l), b = make(&oct_kernel_ref, &l);
     const bool equal = same(&l, &a, &b);
@@ -130,7 +130,7 @@ static bool check(dice *d, const oct_kernel *kernel)
     unmake(&a);
     unmake(&b);
     oct_free(&codes);
-    oct_free(&summand);
+    oct_free(&addend);
     oct_free(&bias32);
     oct_free(&bias);
     oct_free(&multiplier);

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "tests/quant/own_methods.h"
-#include "tests/quant/wiring.h"
+#include "tests/quant/stubbed.h"
 
 #include <math.h>
 
@@ -20,7 +20,7 @@ enum { CASE_N = 5, CASE_H = 5, CASE_W = 4, CASE_C = 6, CASE_O = 6 };
 typedef struct conv_case {
     conv_kind kind;
     const char *target;
-    int in_bits, add_bits, out_bits; /* add_bits 0: no summand; out_bits 0: float output */
+    int in_bits, add_bits, out_bits; /* add_bits 0: no addend; out_bits 0: float output */
     bool batch_norm, live, bias;
     oct_activation activation;
     const oct_fake_quant_kind *method; /* of weights and output; NULL: affine */
@@ -92,7 +92,7 @@ static inline oct_module *case_batch_norm(int64_t channels)
 
 static inline oct_qat_conv *case_conv(const bench *b)
 {
-    return (oct_qat_conv *)((wiring *)b->root)->middle;
+    return (oct_qat_conv *)((stubbed *)b->root)->middle;
 }
 
 /* Scales so small that some weights lie beyond the codes. */
@@ -123,7 +123,7 @@ static inline void case_move_zero_points(bench *b)
 static inline void case_begin(bench *b, const conv_case *v)
 {
     oct_module *layer = case_layer(v), *m = NULL;
-    if (v->offset) wiring_kind = &asymmetric_fake_quant;
+    if (v->offset) stubbed_kind = &asymmetric_fake_quant;
     oct_module *bn = v->batch_norm ? case_batch_norm(CASE_O) : NULL;
     const bool wide = v->out_bits == 16, pow2 = strcmp(v->target, "pow2") == 0;
     OK(oct_qat_conv_create(&m, &layer, &bn, v->add_bits > 0, v->activation));
@@ -134,9 +134,9 @@ static inline void case_begin(bench *b, const conv_case *v)
     const float scale = pow2 ? 0x1p-6f : 0.013f;
     const quantizer out = {v->out_bits, v->activation == OCT_ACT_NONE, wide ? scale / 256 : scale};
     if (v->out_bits && v->method && v->method->scale)
-        wiring_adopt_kind(m, out, oct_target_find(v->target), v->method);
+        stubbed_adopt_kind(m, out, oct_target_find(v->target), v->method);
     else if (v->out_bits)
-        wiring_adopt(m, out, oct_target_find(v->target));
+        stubbed_adopt(m, out, oct_target_find(v->target));
     ((oct_quantized *)m)->target = oct_target_find(v->target);
     if (v->method) case_quantize_weights((oct_qat_conv *)m, v->method, pow2);
     const quantizer q[2] = {
@@ -147,5 +147,5 @@ static inline void case_begin(bench *b, const conv_case *v)
     bench_begin(b, v->target, m, v->add_bits ? 2 : 1, shape, q);
     if (v->method) bench_state(b, OCT_QUANT_QAT);
     if (v->offset) case_move_zero_points(b);
-    wiring_kind = &oct_fake_quant_affine;
+    stubbed_kind = &oct_fake_quant_affine;
 }

@@ -4,7 +4,7 @@
 
 #include "core/base/mem.h"
 #include "core/base/rng.h"
-#include "quant/pass/convert.h"
+#include "quant/pass/convert/convert.h"
 #include "quant/runtime/step.h"
 
 #include <criterion/criterion.h>

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "core/base/rng.h"
-#include "quant/pass/convert.h"
+#include "quant/pass/convert/convert.h"
 #include "tests/support/check_tensor.h"
 
 #include <criterion/criterion.h>

@@ -1,9 +1,9 @@
-/* The quantization methods of the plug-in of tests/plugin, for tests without a plug-in. */
+/* The quantization methods of the plug-in of tests/example/plugin, for tests without a plug-in. */
 #pragma once
 
-#include "tests/plugin/asymmetric.c"
-#include "tests/plugin/lsq.c"
-#include "tests/plugin/percentile.c"
+#include "tests/example/plugin/asymmetric.c"
+#include "tests/example/plugin/lsq.c"
+#include "tests/example/plugin/percentile.c"
 
 /* Weights alone, by a rule: two thirds of the largest one are as far as codes reach. */
 static float clipping_weight_scale(const float *weight, int64_t n)

@@ -4,8 +4,8 @@
 #pragma once
 
 #include "core/base/rng.h"
-#include "quant/pass/convert.h"
-#include "quant/pass/report.h"
+#include "quant/pass/convert/convert.h"
+#include "quant/pass/prepare/report.h"
 #include "tests/quant/own_methods.h"
 
 #include <stdio.h>
@@ -748,7 +748,8 @@ static oct_tensor *rn_forward(oct_context *cx, oct_module *self, oct_tensor *con
     return x[0];
 }
 
-static const oct_module_type rn_type = {.name = "random", .forward = rn_forward, .hands_on = true};
+static const oct_module_type rn_type = {
+    .name = "random", .forward = rn_forward, .calls_only = true};
 
 static inline oct_status rn_build_body(oct_module **m, const rn_plan *p, int body);
 

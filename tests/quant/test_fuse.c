@@ -290,9 +290,9 @@ Test(fuse, a_sum_with_the_layer_second_is_never_silently_wrong)
     sum_begin(&r)->swapped = true;
     OK(oct_fuse_modules(&r.root, (const char *[]){"conv", "add", "relu"}, 3, false));
     rig_call(&r, false);
-    REFUSED(oct_context_status(r.cx), OCT_PREPARE, "swap the summands");
+    REFUSED(oct_context_status(r.cx), OCT_PREPARE, "swap the addends");
     oct_prepare_options options = rig_options(OCT_METHOD_EAGER);
-    REFUSED(rig_try(&r, &options, NULL), OCT_PREPARE, "swap the summands");
+    REFUSED(rig_try(&r, &options, NULL), OCT_PREPARE, "swap the addends");
     rig_end(&r);
 }
 

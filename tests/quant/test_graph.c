@@ -1,7 +1,7 @@
 /* The prepared graph on models of the test's own: workers that compute factor * (sum of the inputs),
  * on float or on codes (scale 1), and write their names into a log. Plans are made by hand. */
 #include "core/base/mem.h"
-#include "quant/pass/graph.h"
+#include "quant/pass/graph/graph.h"
 #include "tests/support/check_status.h"
 #include "tests/support/check_tensor.h"
 
@@ -68,7 +68,7 @@ static oct_tensor *plus(oct_context *cx, oct_tensor *a, oct_tensor *b, double nu
 {
     oct_tensor *x[] = {a, b}, *y;
     if (oct_call_site(cx, "plus", OCT_OP_ARGS(number), x, 2, &y)) return y;
-    if (!oct_ready(cx, x, 2)) return NULL;
+    if (!oct_inputs_ok(cx, x, 2)) return NULL;
     if (oct_is_codes(a) || oct_is_codes(b))
         return oct_context_fail(cx, OCT_USAGE, "plus takes float values");
     y = oct_tensor_new(cx, OCT_F32, a->shape);
@@ -195,7 +195,7 @@ static oct_graph_node *touch(size_t i, oct_node_action action)
 {
     cr_assert_lt(i, graph->num_nodes);
     graph->nodes[i].action = action;
-    if (action == OCT_NODE_PASS)
+    if (action == OCT_NODE_ALIAS)
         graph->values[graph->nodes[i].output].alias = graph->nodes[i].called_input[0][0];
     return &graph->nodes[i];
 }
@@ -255,7 +255,7 @@ Test(graph, of_a_trace_is_all_float_and_free)
     for (int64_t i = 0; i < 5; i++)
         cr_assert(graph->values[i].alias == i && graph->values[i].producer == i - 1);
     for (int i = 0; i < 4; i++)
-        cr_assert(graph->nodes[i].action == OCT_NODE_FREE && graph->nodes[i].block == -1);
+        cr_assert(graph->nodes[i].action == OCT_NODE_UNTOUCHED && graph->nodes[i].block == -1);
     cr_assert_eq(graph->output[0], 4);
     cr_assert(graph->num_scopes[0] == 1 && graph->num_blocks == 0);
     check_forward(1, 28, "forward a b plus c ");
@@ -392,8 +392,8 @@ Test(graph, a_trace_shows_what_is_executed)
 static void fuse_residual(oct_prepare_method method)
 {
     begin(float_net(residual, 3), method, 1);
-    touch(0, OCT_NODE_PASS);
-    touch(1, OCT_NODE_PASS);
+    touch(0, OCT_NODE_ALIAS);
+    touch(1, OCT_NODE_ALIAS);
     oct_graph_node *sum = touch(2, OCT_NODE_RUN);
     sum->module = generate("plus", 'q', 5);
     sum->wants = OCT_WANTS_CODES;
@@ -437,7 +437,7 @@ Test(graph, a_fused_module_gets_its_own_inputs_in_its_own_order)
     oct_module *ordered;
     begin(float_net(two_ways, 2), OCT_METHOD_JIT, 2);
     touch(0, OCT_NODE_RUN);
-    touch(1, OCT_NODE_PASS);
+    touch(1, OCT_NODE_ALIAS);
     MUST(oct_module_create(&ordered, &ordered_type, sizeof *ordered));
     oct_graph_node *sum = touch(2, OCT_NODE_RUN);
     sum->module = ordered;
@@ -646,8 +646,8 @@ static void quantize_blocks(int traced)
     begin(float_net(blocks, 3), OCT_METHOD_JIT, 2);
     quantize_input(0);
     quantize_input(1);
-    touch(0, OCT_NODE_PASS);
-    touch(1, OCT_NODE_PASS);
+    touch(0, OCT_NODE_ALIAS);
+    touch(1, OCT_NODE_ALIAS);
     quantize(2, generate("plus", 'q', 2));
     quantize(3, model->part[2]);
     dequantize_output(graph->output[0]);

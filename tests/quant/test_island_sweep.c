@@ -2,7 +2,7 @@
  * inputs and output. Each is run or refused as bad data, in little time and memory. */
 #include "core/base/mem.h"
 #include "core/nn/modules.h"
-#include "quant/pass/convert.h"
+#include "quant/pass/convert/convert.h"
 #include "quant/runtime/step.h"
 #include "tests/support/check_status.h"
 

@@ -232,15 +232,15 @@ static void check_requantize(const oct_kernel *kernel, dice *d, int64_t m, int64
     float *multiplier = room(n, sizeof *multiplier), range[2] = {INFINITY, -INFINITY};
     uint8_t *codes = room(count + 64, 1), *bare = room(count + 64, 1),
             *mask = room(count / 8 + 64, 1);
-    uint8_t *summand = room(count, 1);
+    uint8_t *addend = room(count, 1);
     oct_requant q = roll_requant(d, n, bias, multiplier);
     for (int64_t i = 0; i < count; i++)
         acc[i] = roll_sum(d);
     if (roll(d) & 1) {
-        roll_bytes(d, summand, count);
-        q.summand = summand;
-        q.summand_zero_point = roll_zero_point(d, 255);
-        q.summand_multiplier = roll(d) & 1 ? 0.75f : 1.37f;
+        roll_bytes(d, addend, count);
+        q.addend = addend;
+        q.addend_zero_point = roll_zero_point(d, 255);
+        q.addend_multiplier = roll(d) & 1 ? 0.75f : 1.37f;
     }
     memset(codes, 0xa5, (size_t)count + 64);
     memset(mask, 0xa5, (size_t)count / 8 + 64);
@@ -249,7 +249,7 @@ static void check_requantize(const oct_kernel *kernel, dice *d, int64_t m, int64
     float low = INFINITY, high = -INFINITY;
     for (int64_t i = 0; i < count; i++) {
         float v = (float)(acc[i] + bias[i % n]) * multiplier[i % n];
-        if (q.summand) v += (float)(summand[i] - q.summand_zero_point) * q.summand_multiplier;
+        if (q.addend) v += (float)(addend[i] - q.addend_zero_point) * q.addend_multiplier;
         bool pass;
         const uint8_t code = oracle_code(v, &q, &pass);
         low = fminf(low, oracle_clip(v, &q));
@@ -278,7 +278,7 @@ static void check_requantize(const oct_kernel *kernel, dice *d, int64_t m, int64
     kernel->requantize(m, n, acc, &q, bare, again, NULL);
     cr_assert_arr_eq(again, mask, (size_t)(count + 7) / 8);
     oct_free(&again);
-    oct_free(&summand);
+    oct_free(&addend);
     oct_free(&acc);
     oct_free(&bias);
     oct_free(&multiplier);

@@ -428,10 +428,10 @@ Test(other_kinds, refuses_sums_over_16_bit_codes_that_leave_their_bounds)
 Test(other_kinds, refuses_second_summands_that_cannot_be)
 {
     p.steps[RESIDUAL].residual = -1.0f;
-    refused("step 2 (conv \"residual\"): the multiplier of its second summand is not a positive "
+    refused("step 2 (conv \"residual\"): the multiplier of its second addend is not a positive "
             "finite number");
     p.steps[RESIDUAL].residual = NAN;
-    refused("step 2 (conv \"residual\"): the multiplier of its second summand is not a positive "
+    refused("step 2 (conv \"residual\"): the multiplier of its second addend is not a positive "
             "finite number");
     p.steps[RESIDUAL].residual = 1.0f;
     p.steps[RESIDUAL].input[1] = 1;

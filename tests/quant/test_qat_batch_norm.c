@@ -31,7 +31,7 @@ static void begin(bench *b, const variant *v)
     cr_assert_null(bn);
     const quantizer out = {v->out_bits, v->activation == OCT_ACT_NONE,
                            v->out_bits == 16 ? 0.011f / 256 : 0.011f};
-    wiring_adopt(m, out, oct_target_find("x86"));
+    stubbed_adopt(m, out, oct_target_find("x86"));
     const quantizer in = {v->in_bits, true, ldexpf(1.3f, v->in_bits == 16 ? -14 : -6)};
     const oct_shape shape = v->flat ? OCT_SHAPE(N * PIXELS, C) : OCT_SHAPE(N, 4, 3, C);
     bench_begin(b, "x86", m, 1, &shape, &in);
@@ -39,7 +39,7 @@ static void begin(bench *b, const variant *v)
 
 static oct_qat_batch_norm *middle(const bench *b)
 {
-    return (oct_qat_batch_norm *)((wiring *)b->root)->middle;
+    return (oct_qat_batch_norm *)((stubbed *)b->root)->middle;
 }
 
 static oct_fake_quant *output_of(const bench *b)
@@ -49,7 +49,7 @@ static oct_fake_quant *output_of(const bench *b)
 
 static oct_qparams input_of(const bench *b)
 {
-    const oct_quantized *stub = (const oct_quantized *)((const wiring *)b->root)->stub[0];
+    const oct_quantized *stub = (const oct_quantized *)((const stubbed *)b->root)->stub[0];
     return oct_fake_quant_qparams((const oct_fake_quant *)stub->fake_quant);
 }
 
@@ -205,7 +205,7 @@ static void check_backward(const variant *v)
     static float grad[NUMEL], cut[NUMEL];
     oct_params params = {0};
     oct_context *cx = NULL;
-    wiring_kind = own ? own : &oct_fake_quant_affine;
+    stubbed_kind = own ? own : &oct_fake_quant_affine;
     begin(&b, v);
     if (own) bench_state(&b, OCT_QUANT_QAT);
     OK(oct_params_bind(&params, b.root, &b.leaves));
@@ -302,7 +302,7 @@ Test(qat_batch_norm, takes_a_single_channel)
     oct_module *bn = case_batch_norm(1), *m = NULL;
     oct_f32(&((oct_batch_norm_module *)bn)->gamma->value)[0] = -0.8f;
     OK(oct_qat_batch_norm_create(&m, &bn, OCT_ACT_NONE));
-    wiring_adopt(m, (quantizer){8, true, 0.02f}, oct_target_find("x86"));
+    stubbed_adopt(m, (quantizer){8, true, 0.02f}, oct_target_find("x86"));
     bench b;
     const quantizer in = {8, true, 0.02f};
     const oct_shape shape = OCT_SHAPE(3, 4, 3, 1);

@@ -48,7 +48,7 @@ static void same_step(const oct_step *a, const oct_step *b)
 
 static oct_qparams input_of(const bench *b)
 {
-    const oct_quantized *stub = (const oct_quantized *)((const wiring *)b->root)->stub[0];
+    const oct_quantized *stub = (const oct_quantized *)((const stubbed *)b->root)->stub[0];
     return oct_fake_quant_qparams((const oct_fake_quant *)stub->fake_quant);
 }
 
@@ -181,7 +181,7 @@ static int64_t compare_many(uint32_t seed, int bits, bool floor_scales)
     OK(oct_batch_norm_create(&bn, MANY));
     OK(oct_qat_conv_create(&m, &layer, &bn, false, OCT_ACT_NONE));
     roll_layer((oct_qat_conv *)m, seed, floor_scales);
-    wiring_adopt(m, (quantizer){bits, true, 0.02f}, oct_target_find("x86"));
+    stubbed_adopt(m, (quantizer){bits, true, 0.02f}, oct_target_find("x86"));
     bench b;
     const quantizer q = {bits, true, 0.03f};
     const oct_shape shape = OCT_SHAPE(3, DEPTH);
@@ -229,10 +229,10 @@ Test(qat_conv_fold, is_seen_by_the_other_call_sites)
         &b,
         &(conv_case){
             .kind = CONV_PLAIN, .target = "x86", .in_bits = 8, .out_bits = 8, .batch_norm = true});
-    wiring *w = (wiring *)b.root;
+    stubbed *w = (stubbed *)b.root;
     oct_module *again = NULL;
     OK(oct_qat_conv_create_shared(&again, case_conv(&b), false, OCT_ACT_RELU));
-    wiring_adopt(again, (quantizer){8, false, 0.02f}, oct_target_find("x86"));
+    stubbed_adopt(again, (quantizer){8, false, 0.02f}, oct_target_find("x86"));
     OK(oct_module_add_child(b.root, "again", &again));
     oct_module_train(b.root, false);
     float *kept = NULL;

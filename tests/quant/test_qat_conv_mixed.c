@@ -1,4 +1,4 @@
-/* qat_conv in all its kinds: codes of 8 and 16 bits in any mixture, a second summand, transposed and
+/* qat_conv in all its kinds: codes of 8 and 16 bits in any mixture, a second addend, transposed and
  * linear layers, both targets; forward against an oracle from the definition, backward against the
  * float operations, and the program against the evaluation.
  */
@@ -46,7 +46,7 @@ typedef struct oracle {
 
 static int32_t *logical_codes(const bench *b, int i, float *scale)
 {
-    const oct_quantized *stub = (const oct_quantized *)((const wiring *)b->root)->stub[i];
+    const oct_quantized *stub = (const oct_quantized *)((const stubbed *)b->root)->stub[i];
     const oct_qparams q = oct_fake_quant_qparams((const oct_fake_quant *)stub->fake_quant);
     const int64_t n = oct_shape_numel(&b->shape[i]);
     int32_t *codes = calloc((size_t)n, sizeof *codes);
@@ -145,7 +145,7 @@ static void take_affine(oracle *o, const oct_qat_conv *m, bool live)
     }
 }
 
-/* Scaling and rounding as finish.h and fold.h define them; sy is 1 for a float output. */
+/* Scaling and rounding as epilogue.h and fold.h define them; sy is 1 for a float output. */
 static void scale_sums(oracle *o, const conv_case *v, float sy)
 {
     const bool wide = v->in_bits == 16 || v->add_bits == 16 || v->out_bits == 16;
@@ -260,7 +260,7 @@ static oct_tensor *float_twin(oct_context *cx, const bench *b, const conv_case *
     oct_param *weight = m->layer->params[0],
               *bias = m->layer->num_params > 1 ? m->layer->params[1] : NULL;
     for (int i = 0; i < b->n; i++) {
-        const oct_quantized *stub = (const oct_quantized *)((const wiring *)b->root)->stub[i];
+        const oct_quantized *stub = (const oct_quantized *)((const stubbed *)b->root)->stub[i];
         x[i] = oct_tensor_new(cx, OCT_F32, b->shape[i]);
         x[i]->needs_grad = true;
         oct_fake_quantize(b->x[i], oct_numel(x[i]),
@@ -682,10 +682,10 @@ Test(qat_conv_mixed, a_shared_layer_has_one_gradient_of_both_call_sites)
                          .activation = OCT_ACT_RELU};
     bench b;
     case_begin(&b, &v);
-    wiring *w = (wiring *)b.root;
+    stubbed *w = (stubbed *)b.root;
     oct_module *again = NULL;
     OK(oct_qat_conv_create_shared(&again, case_conv(&b), false, OCT_ACT_NONE));
-    wiring_adopt(again, (quantizer){16, true, 0.01f / 256}, oct_target_find("x86"));
+    stubbed_adopt(again, (quantizer){16, true, 0.01f / 256}, oct_target_find("x86"));
     OK(oct_module_add_child(b.root, "again", &again));
     oct_params params = {0};
     OK(oct_params_bind(&params, b.root, &b.leaves));
@@ -761,10 +761,10 @@ Test(qat_conv_mixed, refuses_what_does_not_fit)
     const conv_case v = {
         .kind = CONV_PLAIN, .target = "x86", .in_bits = 8, .add_bits = 8, .out_bits = 8};
     check_refused(&v, shrink_summand,
-                  "middle: its second summand (5, 5, 4, 5) differs in shape from its sum (5, 5, 4, "
+                  "middle: its second addend (5, 5, 4, 5) differs in shape from its sum (5, 5, 4, "
                   "6)");
     check_refused(&v, shrink_input, "middle: input (5, 5, 4, 5) does not fit the layer");
     check_refused(&v, shift,
-                  "middle: a target that requantizes by shifts cannot add a second summand");
+                  "middle: a target that requantizes by shifts cannot add a second addend");
     check_refused(&v, turn_off, "middle: codes came in while its own fake-quant is off");
 }

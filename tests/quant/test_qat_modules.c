@@ -3,7 +3,7 @@
  * say when they are wired wrongly. (Convolutions have test_qat_conv.c.)
  */
 #include "tests/quant/own_methods.h"
-#include "tests/quant/wiring.h"
+#include "tests/quant/stubbed.h"
 #include "tests/support/check_status.h"
 
 #include <math.h>
@@ -178,11 +178,11 @@ static const oct_fake_quant_kind *own =
 static void begin(bench *b, kind k, const char *target_name, int in_bits, int out_bits)
 {
     const oct_target *target = oct_target_find(target_name);
-    wiring_kind = own ? own : &oct_fake_quant_affine;
+    stubbed_kind = own ? own : &oct_fake_quant_affine;
     oct_module *m = make_module(k);
     const bool is_signed = !(k == ADD_RELU || k == SIGMOID || k == SOFTMAX);
     if (has_fake_quant(k))
-        wiring_adopt(m, quantizer_of(out_bits, is_signed, output_reach(k), target), target);
+        stubbed_adopt(m, quantizer_of(out_bits, is_signed, output_reach(k), target), target);
     quantizer q[3];
     oct_shape shape[3];
     for (int i = 0; i < 3; i++) {
@@ -194,7 +194,7 @@ static void begin(bench *b, kind k, const char *target_name, int in_bits, int ou
     bench_begin(b, target_name, m, num_inputs(k), shape, q);
     if (k == RELU6) {
         const int64_t numel = oct_shape_numel(&shape[0]);
-        oct_quantized *stub = (oct_quantized *)((wiring *)b->root)->stub[0];
+        oct_quantized *stub = (oct_quantized *)((stubbed *)b->root)->stub[0];
         ((oct_fake_quant *)stub->fake_quant)->scale[0] *= 2;
         for (int64_t i = 0; i < numel; i++)
             b->x[0][i] *= 1.9f;
@@ -209,14 +209,14 @@ static oct_fake_quant *fake_quant(const bench *b, const char *path)
 
 static oct_qparams stub_qparams(const bench *b, int i)
 {
-    const oct_quantized *stub = (const oct_quantized *)((const wiring *)b->root)->stub[i];
+    const oct_quantized *stub = (const oct_quantized *)((const stubbed *)b->root)->stub[i];
     return oct_fake_quant_qparams((const oct_fake_quant *)stub->fake_quant);
 }
 
 /* The float op at the values of the input codes, and its gradients for grad cut by the clip of y. */
 typedef struct reference {
     oct_context *cx;
-    oct_tensor *x[WIRING_MOST], *y;
+    oct_tensor *x[STUBBED_MAX], *y;
 } reference;
 
 static void refer(reference *r, const bench *b, kind k)
@@ -280,7 +280,7 @@ static void check_share(const oct_fake_quant *fq, share want, kind k)
 static void check_learned(const bench *b, const reference *r, kind k, const float *grad)
 {
     for (int i = 0; i < b->n; i++) {
-        oct_quantized *stub = (oct_quantized *)((wiring *)b->root)->stub[i];
+        oct_quantized *stub = (oct_quantized *)((stubbed *)b->root)->stub[i];
         check_share((oct_fake_quant *)stub->fake_quant,
                     share_of(b->x[i], r->x[i]->grad, oct_numel(r->x[i]), stub_qparams(b, i)), k);
     }
@@ -632,7 +632,7 @@ Test(qat_lut, takes_slopes_of_the_scale_of_each_call)
 {
     oct_module *lut = make_module(SILU);
     const oct_target *target = oct_target_find("x86");
-    wiring_adopt(lut, (quantizer){8, true, 0.05f}, target);
+    stubbed_adopt(lut, (quantizer){8, true, 0.05f}, target);
     oct_context *cx = NULL;
     OK(oct_context_create(&cx, &oct_collective_one));
     oct_context_begin(cx, oct_leaves_split(1, 1, 0, 1), true);
@@ -682,7 +682,7 @@ Test(qat_softmax, has_a_fixed_scale_that_the_target_decides)
                  {"pow2", 16, 0x1p-15f, 32768}};
     for (size_t i = 0; i < OCT_COUNT(cases); i++) {
         oct_module *m = make_module(SOFTMAX);
-        wiring_adopt(m, (quantizer){cases[i].bits, false, 3}, oct_target_find(cases[i].target));
+        stubbed_adopt(m, (quantizer){cases[i].bits, false, 3}, oct_target_find(cases[i].target));
         const oct_fake_quant *fq = (const oct_fake_quant *)((oct_quantized *)m)->fake_quant;
         const oct_qparams q = oct_fake_quant_qparams(fq);
         cr_assert(fq->fixed && q.scale == cases[i].scale && q.zero_point == cases[i].zero_point);
@@ -754,11 +754,11 @@ Test(qat_modules, are_told_apart_from_others)
 }
 
 /* What went wrong when `middle` got these inputs. */
-static void check_wiring(kind k, const oct_dtype *dtype, bool with_fake_quant, const char *want)
+static void check_domain(kind k, const oct_dtype *dtype, bool with_fake_quant, const char *want)
 {
     oct_module *m = make_module(k);
     oct_context *cx = NULL;
-    if (with_fake_quant) wiring_adopt(m, (quantizer){8, true, 1}, oct_target_find("x86"));
+    if (with_fake_quant) stubbed_adopt(m, (quantizer){8, true, 1}, oct_target_find("x86"));
     OK(oct_context_create(&cx, &oct_collective_one));
     oct_context_begin(cx, oct_leaves_split(1, 1, 0, 1), false);
     oct_tensor *x[3];
@@ -780,13 +780,13 @@ Test(qat_modules, name_the_stub_that_is_missing)
     const oct_dtype floats[] = {OCT_F32, OCT_F32, OCT_F32}, bytes[] = {OCT_U8, OCT_U8, OCT_U8};
     for (kind k = 0; k <= CONCAT; k++) {
         if (num_inputs(k) > 1) {
-            check_wiring(k, mixed, true,
+            check_domain(k, mixed, true,
                          "input 0 is quantized and input 1 is float; put a QuantStub before the "
                          "float one");
-            check_wiring(k, other, true, "input 1 is quantized and input 0 is float");
+            check_domain(k, other, true, "input 1 is quantized and input 0 is float");
         }
-        check_wiring(k, floats, true, "its input is float; put a QuantStub before it");
-        check_wiring(k, bytes, false, "no fake-quant for its output; prepare the model");
+        check_domain(k, floats, true, "its input is float; put a QuantStub before it");
+        check_domain(k, bytes, false, "no fake-quant for its output; prepare the model");
     }
 }
 
@@ -804,7 +804,7 @@ Test(qat_modules, refuse_shapes_that_do_not_fit)
     for (size_t i = 0; i < OCT_COUNT(cases); i++) {
         bench b;
         oct_module *m = make_module(cases[i].k);
-        if (has_fake_quant(cases[i].k)) wiring_adopt(m, q[0], oct_target_find("x86"));
+        if (has_fake_quant(cases[i].k)) stubbed_adopt(m, q[0], oct_target_find("x86"));
         bench_begin(&b, "x86", m, cases[i].k == AVG_POOL ? 1 : 2, shape, q);
         cr_assert_null(bench_try(&b, false));
         cr_assert_eq(oct_context_status(b.cx), OCT_PREPARE);

@@ -18,7 +18,7 @@ TestSuite(qconfig, .init = set_up, .timeout = 20);
 static oct_qconfig ask(const oct_qconfig_setter *setters, size_t count, const char *path,
                        const char *type, bool last)
 {
-    oct_qconfig_place place = {.path = path, .type = type, .before_dequant = last};
+    oct_qconfig_site place = {.path = path, .type = type, .before_dequant = last};
     return oct_qconfig_of(setters, count, &place);
 }
 
@@ -335,12 +335,12 @@ Test(qconfig, names_the_setter_that_decided)
                  {"deep", "conv2d", "sensitive"},
                  {"else", "conv2d", "default"}};
     for (size_t i = 0; i < OCT_COUNT(cases); i++) {
-        oct_qconfig_place place = {cases[i].path, cases[i].type, true};
+        oct_qconfig_site place = {cases[i].path, cases[i].type, true};
         cr_assert_str_eq(
             oct_setter_text(oct_qconfig_decider(setters, OCT_COUNT(setters), &place), text),
             cases[i].decider);
     }
-    oct_qconfig_place place = {"else", "conv2d", true};
+    oct_qconfig_site place = {"else", "conv2d", true};
     cr_assert_null(oct_qconfig_decider(setters, 4, &place));
 }
 

@@ -1,8 +1,8 @@
 /* Convolutions of codes, their spreading and their bounds, and the affine layer, against direct loops
  * written here, on every instruction set of this machine. */
-#include "quant/kernel/qops.h"
+#include "quant/kernel/qconv.h"
 
-#include "tests/quant/finish_oracle.h"
+#include "tests/quant/epilogue_oracle.h"
 #include "tests/quant/shapes.h"
 
 #include <stdlib.h>
@@ -68,25 +68,25 @@ static void check_sums(const oct_kernel *kernel, const oct_conv_shape *s, int64_
     }
 }
 
-/* Any of the layers that there are: codes of 8 or 16 bits in and out, or float out, a summand, shifts. */
-static oct_finish roll_layer(dice *d, bool wide, int64_t out, int64_t n, int32_t *bias32,
-                             int64_t *bias, float *multiplier, uint8_t *summand)
+/* Any of the layers that there are: codes of 8 or 16 bits in and out, or float out, a addend, shifts. */
+static oct_epilogue roll_layer(dice *d, bool wide, int64_t out, int64_t n, int32_t *bias32,
+                               int64_t *bias, float *multiplier, uint8_t *addend)
 {
     static const oct_dtype outs[] = {OCT_U8, OCT_U8, OCT_U16, OCT_F32};
     const oct_dtype to = outs[oct_below(roll(d), OCT_COUNT(outs))];
     const bool shift = roll_between(d, 0, 3) == 0, add = !shift && roll(d) & 1;
-    const bool wide_summand = add && roll(d) & 1;
+    const bool wide_addend = add && roll(d) & 1;
     const oct_arithmetic arithmetic =
-        oct_arithmetic_of(shift, wide ? OCT_U16 : OCT_U8, wide_summand ? OCT_U16 : OCT_U8, to);
-    oct_finish f = roll_finish(d, arithmetic, wide, to, n, bias32, bias, multiplier);
+        oct_arithmetic_of(shift, wide ? OCT_U16 : OCT_U8, wide_addend ? OCT_U16 : OCT_U8, to);
+    oct_epilogue f = roll_epilogue(d, arithmetic, wide, to, n, bias32, bias, multiplier);
     for (int64_t c = 0; c < n; c++)
         multiplier[c] *= 0x1p-8f;
     if (arithmetic == OCT_ARITHMETIC_FLOAT && roll_between(d, 0, 3) == 0)
         multiplier[oct_below(roll(d), (uint32_t)n)] *= 0x1p40f; /* to beyond int32 */
     if (!add) return f;
-    roll_bytes(d, summand, out * 2);
-    f.summand = (oct_qcodes){.q = roll_qparams(d, wide_summand), .data = summand};
-    f.summand_multiplier = 0.75f;
+    roll_bytes(d, addend, out * 2);
+    f.addend = (oct_qcodes){.q = roll_qparams(d, wide_addend), .data = addend};
+    f.addend_multiplier = 0.75f;
     return f;
 }
 
@@ -103,12 +103,12 @@ static void check_width(const oct_kernel *kernel, dice *d, const oct_conv_shape 
     int32_t *bias32 = room(s->out_c, 4);
     int64_t *bias = room(s->out_c, 8);
     float *multiplier = room(s->out_c, 4), range[2] = {INFINITY, -INFINITY};
-    uint8_t *summand = room(out, 2), *mask = room((out + 7) / 8, 1);
+    uint8_t *addend = room(out, 2), *mask = room((out + 7) / 8, 1);
     void *acc = room(out, 8), *y = room(out, 4), *bare = room(out, 4);
     const oct_qcodes x = {.q = roll_qparams(d, wide), .data = codes};
     const int64_t scratch_bytes = oct_qconv_scratch_bytes(kernel, s, x.q);
     void *ready = room(oct_qconv_ready_bytes(kernel, s, x.q), 1), *scratch = room(scratch_bytes, 1);
-    const oct_finish f = roll_layer(d, wide, out, s->out_c, bias32, bias, multiplier, summand);
+    const oct_epilogue f = roll_layer(d, wide, out, s->out_c, bias32, bias, multiplier, addend);
     roll_bytes(d, codes, samples * in * width);
     roll_weights(d, w, weights);
 
@@ -131,7 +131,7 @@ static void check_width(const oct_kernel *kernel, dice *d, const oct_conv_shape 
 
     memset(mask, 0x5a, (size_t)(out + 7) / 8);
     oct_qconv_forward(kernel, s, samples, x, ready, &f, y, mask, range, scratch);
-    check_finished(kernel->name, &f, out, s->out_c, acc, y, mask, range);
+    check_epilogue(kernel->name, &f, out, s->out_c, acc, y, mask, range);
     oct_qconv_forward(kernel, s, samples, x, ready, &f, bare, NULL, NULL, scratch);
     cr_assert_arr_eq(bare, y, (size_t)out * oct_dtype_bytes(f.out));
 
@@ -141,7 +141,7 @@ static void check_width(const oct_kernel *kernel, dice *d, const oct_conv_shape 
     oct_free(&bias32);
     oct_free(&bias);
     oct_free(&multiplier);
-    oct_free(&summand);
+    oct_free(&addend);
     oct_free(&mask);
     oct_free(&scratch);
     oct_free(&acc);
@@ -271,7 +271,7 @@ Test(qspread, puts_zero_points_between_the_codes)
         const int64_t oh = (h - 1) * spread + 1, ow = (w - 1) * spread + 1;
         oct_qcodes y = {.q = x.q, .data = room(oh * ow * c, 2)};
         roll_bytes(&d, (void *)(uintptr_t)x.data, h * w * c * 2);
-        oct_qspread(h, w, c, spread, x, (void *)(uintptr_t)y.data);
+        oct_qdilate(h, w, c, spread, x, (void *)(uintptr_t)y.data);
         for (int64_t i = 0; i < oh * ow * c; i++) {
             const int64_t at_y = i / c / ow, at_x = i / c % ow;
             const bool own = at_y % spread == 0 && at_x % spread == 0;
@@ -293,9 +293,9 @@ static void check_affine(const oct_kernel *kernel, dice *d, bool wide, int64_t r
     int32_t *bias32 = room(n, 4);
     int64_t *bias = room(n, 8);
     float *multiplier = room(n, 4), range[2] = {INFINITY, -INFINITY};
-    uint8_t *summand = room(count, 2), *mask = room((count + 7) / 8, 1);
+    uint8_t *addend = room(count, 2), *mask = room((count + 7) / 8, 1);
     const oct_qcodes x = {.q = roll_qparams(d, wide), .data = codes};
-    const oct_finish f = roll_layer(d, wide, count, n, bias32, bias, multiplier, summand);
+    const oct_epilogue f = roll_layer(d, wide, count, n, bias32, bias, multiplier, addend);
     roll_bytes(d, codes, count * 2);
     for (int64_t c = 0; c < n; c++)
         weight[c] = (int8_t)roll_between(d, -1, 1);
@@ -307,7 +307,7 @@ static void check_affine(const oct_kernel *kernel, dice *d, bool wide, int64_t r
             ((int32_t *)acc)[i] = (int32_t)sum;
     }
     oct_qaffine_forward(kernel, rows, n, x, weight, &f, y, mask, range, scratch);
-    check_finished(kernel->name, &f, count, n, acc, y, mask, range);
+    check_epilogue(kernel->name, &f, count, n, acc, y, mask, range);
     oct_free(&codes);
     oct_free(&acc);
     oct_free(&y);
@@ -316,7 +316,7 @@ static void check_affine(const oct_kernel *kernel, dice *d, bool wide, int64_t r
     oct_free(&bias32);
     oct_free(&bias);
     oct_free(&multiplier);
-    oct_free(&summand);
+    oct_free(&addend);
     oct_free(&mask);
 }
 

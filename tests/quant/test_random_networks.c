@@ -162,7 +162,7 @@ static bool same_when_freed(trial *t, oct_lifetimes *lifetimes, bool learned_way
     y = forward(t, false, runs);
     t->cx->lifetimes = NULL;
     bool ok = true;
-    if (!y && (learned_way || !oct_lifetimes_strayed(lifetimes)))
+    if (!y && (learned_way || !oct_lifetimes_diverged(lifetimes)))
         ok = say("freeing activations: %s", failure());
     else if (y && memcmp(y->data, wanted, bytes) != 0)
         ok = say("another output when activations are freed");
@@ -175,7 +175,7 @@ static bool same_when_freed(trial *t, oct_lifetimes *lifetimes, bool learned_way
 static bool check_freed(trial *t, int runs)
 {
     oct_lifetimes *lifetimes;
-    WANT(oct_module_hands_on(t->root) == (t->plan->num_hooks == 0),
+    WANT(oct_module_calls_only(t->root) == (t->plan->num_hooks == 0),
          "networks hand on, unless hooks look at them");
     if (t->plan->num_hooks > 0) return true;
     WORKS(oct_lifetimes_create(&lifetimes));

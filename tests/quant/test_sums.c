@@ -1,6 +1,6 @@
 /* Sums of accumulators against a plain loop: the same bits, for any number of channels and any cut of the
  * rows. */
-#include "quant/kernel/qops.h"
+#include "quant/kernel/qconv.h"
 
 #include "tests/quant/every_kernel.h"
 #include "tests/quant/quant_random.h"

@@ -16,7 +16,7 @@
             fprintf(stderr, "rank %d, %s:%d: ", oct_comm_rank(comm), __FILE__, __LINE__);          \
             fprintf(stderr, __VA_ARGS__);                                                          \
             fputc('\n', stderr);                                                                   \
-            oct_stop(1);                                                                           \
+            oct_abort(1);                                                                          \
         }                                                                                          \
     } while (0)
 

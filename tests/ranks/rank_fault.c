@@ -26,7 +26,7 @@ static oct_status misbehave(const oct_collective *all, const char *kind, float *
     if (strcmp(kind, "late") == 0) usleep(400000);
     if (strcmp(kind, "exit") == 0) _exit(3);
     if (strcmp(kind, "assert") == 0) OCT_ASSERT(kind[0] == 'b');
-    if (strcmp(kind, "stop") == 0) oct_stop(5);
+    if (strcmp(kind, "stop") == 0) oct_abort(5);
     if (strcmp(kind, "order") == 0) return all->max_i64(all, values, 4);
     if (strcmp(kind, "length") == 0) return one_step(all, N / 2, rows, out);
     return OCT_OK;
@@ -35,7 +35,7 @@ static oct_status misbehave(const oct_collective *all, const char *kind, float *
 int main(int argc, char **argv)
 {
     if (argc < 3) return 2;
-    if (strcmp(argv[1], "before") == 0) oct_stop(6); /* before MPI starts */
+    if (strcmp(argv[1], "before") == 0) oct_abort(6); /* before MPI starts */
     oct_comm *comm = rank_open(argc > 3 ? rank_number(argv[3]) : 1.0);
     const oct_collective *all = oct_comm_collective(comm);
     float *rows, *out;
@@ -51,7 +51,7 @@ int main(int argc, char **argv)
     if (status != OCT_OK) {
         /* once lost, always lost */
         RANK_CHECK(comm, all->agree(all, OCT_OK) == OCT_LOST, "a broken communicator still works");
-        oct_stop(rank_report(status));
+        oct_abort(rank_report(status));
     }
     oct_free(&rows);
     oct_free(&out);

@@ -19,7 +19,7 @@ static void set_environment(void)
     setenv("OMP_NUM_THREADS", "1", 1);
 }
 
-oct_job oct_mpirun(int ranks, double timeout_s, const char *program, ...)
+oct_process oct_mpirun(int ranks, double timeout_s, const char *program, ...)
 {
     char number[16], path[4096];
     snprintf(number, sizeof(number), "%d", ranks);

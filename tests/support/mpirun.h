@@ -6,4 +6,5 @@
 
 /* program: a name in the build's ranks folder ("rank_reduce"), or a path ("/..."); its arguments end
  * with NULL. More ranks than cores are fine. */
-oct_job oct_mpirun(int ranks, double timeout_s, const char *program, ...) __attribute__((sentinel));
+oct_process oct_mpirun(int ranks, double timeout_s, const char *program, ...)
+    __attribute__((sentinel));

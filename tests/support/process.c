@@ -88,9 +88,9 @@ static void child_main(const char *const *argv, int out, int err)
     _exit(127);
 }
 
-oct_job oct_run_args(double timeout_s, const char *const *argv)
+oct_process oct_run_args(double timeout_s, const char *const *argv)
 {
-    oct_job job = {.exit_code = 127};
+    oct_process job = {.exit_code = 127};
     stream streams[2] = {{.fd = -1}, {.fd = -1}};
     int out[2], err[2], wait_status = 0;
     double start = oct_seconds(), ended = 0;
@@ -133,7 +133,7 @@ oct_job oct_run_args(double timeout_s, const char *const *argv)
     return job;
 }
 
-oct_job oct_job_run(double timeout_s, const char *program, ...)
+oct_process oct_process_run(double timeout_s, const char *program, ...)
 {
     const char *argv[MAX_ARGS] = {program};
     va_list list;
@@ -144,7 +144,7 @@ oct_job oct_job_run(double timeout_s, const char *program, ...)
     return oct_run_args(timeout_s, argv);
 }
 
-void oct_job_free(oct_job *job)
+void oct_process_free(oct_process *job)
 {
     oct_free(&job->out);
     oct_free(&job->err);
@@ -158,12 +158,12 @@ static int times(const char *text, const char *word)
     return count;
 }
 
-int oct_job_said_times(const oct_job *job, const char *text)
+int oct_process_said_times(const oct_process *job, const char *text)
 {
     return times(job->out, text) + times(job->err, text);
 }
 
-bool oct_job_said(const oct_job *job, const char *text)
+bool oct_process_said(const oct_process *job, const char *text)
 {
-    return oct_job_said_times(job, text) > 0;
+    return oct_process_said_times(job, text) > 0;
 }

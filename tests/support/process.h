@@ -9,20 +9,20 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-typedef struct oct_job {
+typedef struct oct_process {
     int exit_code;  /* 128 + signal when a signal ended it, 127 when it could not be started */
     bool timed_out; /* killed; exit_code is 137 */
     double seconds;
     char *out, *err; /* NUL-terminated, never NULL */
-} oct_job;
+} oct_process;
 
-/* The command line ends with NULL: oct_job_run(10, OCT_PROGRAM, "check", "x.yaml", NULL). */
-oct_job oct_job_run(double timeout_s, const char *program, ...) __attribute__((sentinel));
-oct_job oct_run_args(double timeout_s, const char *const *argv);
-void oct_job_free(oct_job *job);
+/* The command line ends with NULL: oct_process_run(10, OCT_PROGRAM, "check", "x.yaml", NULL). */
+oct_process oct_process_run(double timeout_s, const char *program, ...) __attribute__((sentinel));
+oct_process oct_run_args(double timeout_s, const char *const *argv);
+void oct_process_free(oct_process *job);
 
-bool oct_job_said(const oct_job *job, const char *text);      /* on stdout or stderr */
-int oct_job_said_times(const oct_job *job, const char *text); /* how often, both streams */
+bool oct_process_said(const oct_process *job, const char *text);      /* on stdout or stderr */
+int oct_process_said_times(const oct_process *job, const char *text); /* how often, both streams */
 
 /* The octet program of this build. */
 #define OCT_PROGRAM OCT_BINARY_DIR "/octet"
@@ -34,5 +34,5 @@ int oct_job_said_times(const oct_job *job, const char *text); /* how often, both
               (job).timed_out ? " (timed out)" : "", (job).out, (job).err)
 
 #define oct_check_said(job, text)                                                                  \
-    cr_assert(oct_job_said(&(job), (text)), "nobody said \"%s\"\n--- stdout\n%s\n--- stderr\n%s",  \
-              (text), (job).out, (job).err)
+    cr_assert(oct_process_said(&(job), (text)),                                                    \
+              "nobody said \"%s\"\n--- stdout\n%s\n--- stderr\n%s", (text), (job).out, (job).err)

@@ -1,0 +1,97 @@
+/* In vectors of 16 bytes, which every machine has. */
+#include "core/kernel/transpose.h"
+
+#include <string.h>
+
+typedef float quad __attribute__((vector_size(16)));
+/* The elements of two vectors, one behind the other, in another order (gcc 12 and clang). */
+#define SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#define EVEN 0, 4, 1, 5
+#define ODD 2, 6, 3, 7
+#define LOW 0, 1, 4, 5
+#define HIGH 2, 3, 6, 7
+
+static inline quad quad_at(const float *at)
+{
+    quad value;
+    memcpy(&value, at, sizeof value);
+    return value;
+}
+
+static inline void turn_four(const float *from, int64_t from_pitch, float *to, int64_t to_pitch)
+{
+    const quad a = quad_at(from), b = quad_at(from + from_pitch);
+    const quad c = quad_at(from + 2 * from_pitch), d = quad_at(from + 3 * from_pitch);
+    const quad ab0 = SHUFFLE(a, b, EVEN), ab1 = SHUFFLE(a, b, ODD);
+    const quad cd0 = SHUFFLE(c, d, EVEN), cd1 = SHUFFLE(c, d, ODD);
+    const quad turned[4] = {SHUFFLE(ab0, cd0, LOW), SHUFFLE(ab0, cd0, HIGH), SHUFFLE(ab1, cd1, LOW),
+                            SHUFFLE(ab1, cd1, HIGH)};
+    for (int i = 0; i < 4; i++)
+        memcpy(to + i * to_pitch, &turned[i], sizeof turned[i]);
+}
+
+static void turn_rest(int64_t rows, int64_t columns, const float *from, int64_t from_pitch,
+                      float *to, int64_t to_pitch)
+{
+    for (int64_t r = 0; r < rows; r++) {
+        for (int64_t c = 0; c < columns; c++)
+            to[c * to_pitch + r] = from[r * from_pitch + c];
+    }
+}
+
+void oct_transpose_f32(int64_t rows, int64_t columns, const float *from, int64_t from_pitch,
+                       float *to, int64_t to_pitch)
+{
+    const int64_t whole_rows = rows / 4 * 4, whole = columns / 4 * 4;
+    for (int64_t c = 0; c < whole; c += 4) {
+        for (int64_t r = 0; r < whole_rows; r += 4)
+            turn_four(from + r * from_pitch + c, from_pitch, to + c * to_pitch + r, to_pitch);
+    }
+    turn_rest(rows, columns - whole, from + whole, from_pitch, to + whole * to_pitch, to_pitch);
+    turn_rest(rows - whole_rows, whole, from + whole_rows * from_pitch, from_pitch, to + whole_rows,
+              to_pitch);
+}
+
+typedef uint8_t bytes __attribute__((vector_size(OCT_TRANSPOSE_BYTES)));
+
+static inline bytes bytes_at(const uint8_t *at, const uint8_t *end)
+{
+    bytes value = {0};
+    if (end - at >= OCT_TRANSPOSE_BYTES)
+        memcpy(&value, at, sizeof value);
+    else if (end > at)
+        memcpy(&value, at, (size_t)(end - at));
+    return value;
+}
+
+/* Four rounds of interleaving the first half of the vectors with the second: each takes the lowest bit
+ * of a row's number to the top of a column's. */
+static inline void turn_sixteen(const bytes row[16], uint8_t *to, int64_t to_pitch)
+{
+    bytes a[16], b[16];
+#define LOW_HALVES 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
+#define HIGH_HALVES 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
+#define ROUND(from, into)                                                                          \
+    for (int i = 0; i < 8; i++) {                                                                  \
+        into[2 * i] = SHUFFLE(from[i], from[i + 8], LOW_HALVES);                                   \
+        into[2 * i + 1] = SHUFFLE(from[i], from[i + 8], HIGH_HALVES);                              \
+    }
+    ROUND(row, a)
+    ROUND(a, b)
+    ROUND(b, a)
+    ROUND(a, b)
+#undef ROUND
+    for (int i = 0; i < 16; i++)
+        memcpy(to + i * to_pitch, &b[i], sizeof b[i]);
+}
+
+void oct_transpose_bytes(int64_t rows, const uint8_t *from, int64_t from_pitch, const uint8_t *end,
+                         uint8_t *to, int64_t to_pitch)
+{
+    for (int64_t r = 0; r < rows; r += 16, from += 16 * from_pitch, to += 16) {
+        bytes row[16] = {{0}};
+        for (int i = 0; i < 16 && r + i < rows; i++)
+            row[i] = bytes_at(from + i * from_pitch, end);
+        turn_sixteen(row, to, to_pitch);
+    }
+}

@@ -1,0 +1,170 @@
+/* octet bench: figures of this machine (bench/). */
+#include "launch/bench/bench.h"
+#include "launch/base/output.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { MODEL, BATCH, STEPS, MODE, NUMERICS, IMAGE, THREADS, RANKS };
+
+static const oct_option options[] = {
+    [MODEL] = {"--model", 0, OCT_OPT_TEXT, "NAME",
+               "step, infer: a model of octet help models (step: default cnn-small)", 0, 0},
+    [BATCH] = {"--batch", 0, OCT_OPT_COUNT, "B", "step, infer: images at a time (default 64)", 1,
+               65536},
+    [STEPS] = {"--steps", 0, OCT_OPT_COUNT, "N",
+               "repetitions that count (default: step 10, infer half a second)", 1,
+               OCT_BENCH_REPETITIONS_MAX},
+    [MODE] = {"--mode", 0, OCT_OPT_TEXT, "float|qat", "step: which (default qat)", 0, 0},
+    [NUMERICS] = {"--numerics", 0, OCT_OPT_TEXT, "bf16|f32",
+                  "step: of the backward of QAT (default bf16)", 0, 0},
+    [IMAGE] = {"--image", 0, OCT_OPT_TEXT, "HxWxC",
+               "step, infer --model: size of the images (default 32x32x3)", 0, 0},
+    [THREADS] = {"--threads", 0, OCT_OPT_COUNT, "T", "step, infer: threads of a rank (default 1)",
+                 1, 256},
+    [RANKS] = {"--ranks", 0, OCT_OPT_COUNT, "N", "step, reduce: start N ranks", 1, 4096},
+    {0},
+};
+
+/* --json: a command that gives several lines always gives an array. */
+static const struct figure {
+    const char *name;
+    oct_status (*run)(oct_bench *bench);
+    bool parallel, several;
+} figures[] = {
+    {"step", oct_bench_step, true, false},
+    {"infer", oct_bench_infer, false, false},
+    {"kernels", oct_bench_kernels, false, true},
+    {"reduce", oct_bench_reduce, true, true},
+};
+
+static const struct figure *find_figure(const char *name)
+{
+    for (size_t i = 0; i < OCT_COUNT(figures); i++)
+        if (strcmp(figures[i].name, name) == 0) return &figures[i];
+    return NULL;
+}
+
+static int64_t count_or(const oct_args *args, int option, int64_t otherwise)
+{
+    return args->option[option].given ? args->option[option].count : otherwise;
+}
+
+static oct_status read_image_size(oct_bench *bench)
+{
+    const oct_args *args = bench->args;
+    const char *text = args->option[IMAGE].given ? args->option[IMAGE].text : "32x32x3";
+    char more;
+    int h, w, c;
+    bool good = strspn(text, "0123456789x") == strlen(text) && strlen(text) < 16 &&
+                sscanf(text, "%dx%dx%d%c", &h, &w, &c, &more) == 3;
+    OCT_CHECK(good && h > 0 && w > 0 && h <= 4096 && w <= 4096 && c >= 1 && c <= 4, OCT_USAGE,
+              "command line: --image %s: write it as 32x32x3 (height, width, 1 to 4 channels)",
+              text);
+    bench->h = h;
+    bench->w = w;
+    bench->c = c;
+    return OCT_OK;
+}
+
+static oct_status read_mode(oct_bench *bench)
+{
+    const oct_args *args = bench->args;
+    const char *mode = args->option[MODE].given ? args->option[MODE].text : "qat";
+    bench->qat = strcmp(mode, "qat") == 0;
+    OCT_CHECK(bench->qat || strcmp(mode, "float") == 0, OCT_USAGE,
+              "command line: --mode %s: use float or qat", mode);
+    return OCT_OK;
+}
+
+static oct_status read_numerics(oct_bench *bench)
+{
+    const oct_args *args = bench->args;
+    const char *word = args->option[NUMERICS].given ? args->option[NUMERICS].text : "bf16";
+    OCT_CHECK(strcmp(word, "bf16") == 0 || strcmp(word, "f32") == 0, OCT_USAGE,
+              "command line: --numerics %s: use bf16 or f32", word);
+    bench->numerics = word;
+    return OCT_OK;
+}
+
+static oct_status read_bench(oct_bench *bench)
+{
+    const oct_args *args = bench->args;
+    bench->file = args->num_words > 1 ? args->word[1] : NULL;
+    bench->model = args->option[MODEL].text;
+    bench->batch = count_or(args, BATCH, 64);
+    bench->threads = count_or(args, THREADS, 1);
+    bench->repetitions = count_or(args, STEPS, 0);
+    OCT_TRY(read_mode(bench));
+    OCT_TRY(read_numerics(bench));
+    return read_image_size(bench);
+}
+
+static oct_status run_figure(oct_bench *bench)
+{
+    const oct_collective *group = bench->session->group;
+    const struct figure *figure = find_figure(bench->args->word[0]);
+    OCT_CHECK(figure, OCT_USAGE,
+              "command line: there is no figure '%s'; choose step, infer, kernels or reduce",
+              bench->args->word[0]);
+    OCT_CHECK(figure->parallel || group->size == 1, OCT_USAGE,
+              "octet bench %s is for one process, but %d were started; run it without the launcher",
+              figure->name, group->size);
+    OCT_TRY(read_bench(bench));
+    if (bench->args->json) bench->figures = json_array();
+    oct_status status = figure->run(bench);
+    json_t *all = bench->figures;
+    if (status == OCT_OK && all && group->rank == 0)
+        status = oct_print_json(json_incref(figure->several ? all : json_array_get(all, 0)));
+    json_decref(all);
+    return status;
+}
+
+static oct_status run(const oct_args *args)
+{
+    oct_session session;
+    oct_bench bench = {.session = &session, .args = args};
+    OCT_CHECK(args->num_words == 1 || strcmp(args->word[0], "infer") == 0, OCT_USAGE,
+              "command line: unexpected argument '%s'; only infer takes a file", args->word[1]);
+    OCT_TRY(oct_session_open(&session, args, OCT_DEADLINE_S));
+    oct_status status = run_figure(&bench);
+    /* A wrong word is found by every rank before anything is exchanged. */
+    if (status == OCT_USAGE) status = oct_session_agree(&session, status);
+    return oct_session_end(&session, status);
+}
+
+const oct_command oct_command_bench = {
+    .name = "bench",
+    .usage = "octet bench step|infer MODEL|kernels|reduce [options]",
+    .summary = "measures this machine: one line for each figure",
+    .help =
+        "step     a training step of --model on random images: all that `octet train` does for "
+        "one\n"
+        "infer    the int8 model MODEL, or --model made on the spot, on random images\n"
+        "kernels  the products of training on the layers of residual networks, by every "
+        "instruction set\n"
+        "reduce   the sum over ranks; start it with --ranks or mpirun\n"
+        "\n"
+        "A figure is the median of repetitions, after 3 that do not count. Memory is the peak "
+        "above\n"
+        "what was there before the model: the larger of what the allocator gave out and what the\n"
+        "process grew by, and of a step it is said in which phase: prepare, calibrate, float or "
+        "qat.\n"
+        "Gop/s are the multiply-adds of convolutions and linear layers (two\n"
+        "operations each; a step: forward, and backward to inputs and weights; padding not "
+        "counted)\n"
+        "over the whole time, beside what the processor's units could do of them, measured then "
+        "and\n"
+        "there. --json also tells the least time, and the processor's own, which other work "
+        "disturbs\n"
+        "less.\n"
+        "OCT_ISA narrows the instruction sets. Unset OPENBLAS_CORETYPE, which can halve OpenBLAS.\n"
+        "\n"
+        "    octet bench step --model resnet20 --batch 64 --json\n"
+        "    octet bench infer --model resnet20 --batch 1\n",
+    .options = options,
+    .min_words = 1,
+    .max_words = 2,
+    .parallel = true,
+    .run = run,
+};

@@ -1,0 +1,412 @@
+/* octet check: judges everything that a run would need, before any of it starts.
+ *
+ * Time and memory are measured, not guessed: a short run of one rank's share on the real data, on this
+ * machine (forecast.h). What stands in the way of a run, or makes it pointless, is a finding.
+ */
+#include "core/base/mem.h"
+#include "io/file.h"
+#include "io/model_file.h"
+#include "launch/cmd/command.h"
+#include "launch/run/file_kind.h"
+#include "launch/run/forecast.h"
+#include "launch/run/init.h"
+#include "launch/base/machine.h"
+#include "launch/base/output.h"
+#include "launch/run/plugin_load.h"
+#include "launch/run/progress.h"
+#include "launch/cmd/shipped.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <string.h>
+
+enum { RANKS, REPORT };
+enum { REPORT_BYTES_MAX = 1 << 26 };
+
+static const oct_option options[] = {
+    [RANKS] = {"--ranks", 0, OCT_OPT_COUNT, "N", "check the recipe for N ranks (default 1)", 1,
+               1 << 20},
+    [REPORT] = {"--report", 0, OCT_OPT_TEXT, "FILE",
+                "write the check report of prepare to FILE instead of printing it", 0, 0},
+    {0},
+};
+
+/* All that is printed, in either form. */
+typedef struct verdict {
+    oct_recipe recipe;
+    oct_dataset train, test;
+    oct_checkpoint init; /* bytes NULL: the run starts from initial values */
+    int ranks;
+    oct_plan plan;
+    oct_text report; /* of prepare */
+    int64_t parameters;
+    int64_t checkpoint_bytes; /* of a QAT checkpoint's tensors */
+    int64_t leaves;
+    oct_forecast forecast;
+    int64_t disk_bytes;             /* of the run's files */
+    int64_t memory_free, disk_free; /* here; -1: not known */
+} verdict;
+
+/* With what HDF5 puts around so many bytes of arrays. */
+static int64_t file_bytes(int64_t bytes)
+{
+    enum { AROUND = 64 << 10 };
+    return bytes + bytes / 64 + AROUND;
+}
+
+static oct_status load_data(verdict *v)
+{
+    OCT_TRY(oct_load_data(&v->recipe, OCT_TRAIN, &v->train));
+    return oct_load_data(&v->recipe, OCT_TEST, &v->test);
+}
+
+static oct_status count_item(void *user, const oct_state_item *item)
+{
+    verdict *v = user;
+    int64_t numel = oct_numel(item->tensor);
+    if (item->param) v->parameters += numel;
+    v->checkpoint_bytes += numel * (int64_t)oct_dtype_bytes(item->tensor->dtype);
+    return OCT_OK;
+}
+
+static oct_status judge_model(verdict *v)
+{
+    const oct_recipe *r = &v->recipe;
+    oct_module *model = NULL;
+    oct_status status = OCT_OK;
+    OCT_TRY(oct_build_model(&model, r, &v->train));
+    OCT_TRY_OUT(oct_prepare_model(&model, r, &v->train, &v->report));
+    OCT_TRY_OUT(oct_module_state(model, count_item, v));
+    int64_t slots = strcmp(r->optimizer_kind, "adamw") == 0 ? 2 : 1;
+    v->checkpoint_bytes += slots * v->parameters * (int64_t)sizeof(float);
+out:
+    oct_module_destroy(&model);
+    return status;
+}
+
+/* Of the files of a run: checkpoints that are kept and one that is being written, the model. */
+static int64_t run_bytes(const verdict *v)
+{
+    return (v->recipe.checkpoint_keep + 1) * file_bytes(v->checkpoint_bytes) +
+           file_bytes(v->parameters);
+}
+
+static oct_status measure(verdict *v)
+{
+    v->memory_free = oct_machine_memory();
+    v->disk_free = oct_machine_disk(v->recipe.output);
+    v->disk_bytes = run_bytes(v);
+    return oct_forecast_make(&v->forecast, &v->recipe, &v->init, &v->train, &v->test, v->ranks,
+                             file_bytes(v->checkpoint_bytes));
+}
+
+static double mb(int64_t bytes)
+{
+    return (double)bytes / 1e6;
+}
+
+static oct_status find_memory(const verdict *v)
+{
+    const oct_forecast *f = &v->forecast;
+    const int64_t all = v->ranks * f->bytes[f->peak];
+    if (f->too_large)
+        return oct_fail_add(
+            OCT_RESOURCE,
+            "memory: not even %" PRId64 " image%s of %" PRId64 "x%" PRId64
+            " at a time can be trained in the %.0f MB that are free; use a smaller batch.leaf, "
+            "smaller images, a smaller model or another machine",
+            f->images, f->images == 1 ? "" : "s", v->train.h, v->train.w, mb(v->memory_free));
+    if (v->memory_free < 0 || all <= v->memory_free) return OCT_OK;
+    return oct_fail_add(OCT_RESOURCE,
+                        "memory: %d rank%s need%s about %.0f MB in %s, and %.0f MB are free; use a "
+                        "smaller batch.size, %sor more machines",
+                        v->ranks, v->ranks > 1 ? "s" : "", v->ranks > 1 ? "" : "s", mb(all),
+                        oct_stage_text(f->peak), mb(v->memory_free),
+                        v->ranks > 1 ? "fewer ranks on this machine " : "a smaller model ");
+}
+
+static oct_status find_disk(const verdict *v)
+{
+    if (v->disk_free < 0 || v->disk_bytes <= v->disk_free) return OCT_OK;
+    return oct_fail_add(OCT_RESOURCE,
+                        "output: the run's files take about %.0f MB, and %s has room for %.0f MB; "
+                        "choose another output, or a smaller checkpoint.keep (now %" PRId64 ")",
+                        mb(v->disk_bytes), v->recipe.output, mb(v->disk_free),
+                        v->recipe.checkpoint_keep);
+}
+
+static oct_status find_pointless(const verdict *v)
+{
+    const oct_plan *plan = &v->plan;
+    oct_status status = OCT_OK;
+    if (v->recipe.batch_size > v->train.count)
+        status = oct_fail_add(
+            OCT_NO,
+            "batch.size: %" PRId64 ", but there are only %" PRId64
+            " training images, so every step takes them all; use a smaller batch.size or more data",
+            v->recipe.batch_size, v->train.count);
+    if (plan->begin[OCT_PHASE_QAT] == oct_plan_steps(plan))
+        status = oct_fail_add(OCT_NO,
+                              "qat.epochs: 0, so nothing is trained as the int8 model that it will "
+                              "be; use at least 1");
+    return status;
+}
+
+/* The worst of what was found; each with a sentence. */
+static oct_status find(const verdict *v)
+{
+    oct_fail_clear();
+    const oct_status pointless = find_pointless(v), memory = find_memory(v), disk = find_disk(v);
+    return memory != OCT_OK ? memory : disk != OCT_OK ? disk : pointless;
+}
+
+/* A mistyped name must not cost a file. */
+static oct_status check_report_file(const char *path)
+{
+    static const char begin[] = "Check report of prepare";
+    void *bytes = NULL;
+    size_t size = 0;
+    if (!oct_file_exists(path)) return OCT_OK;
+    OCT_TRY(oct_file_read(path, REPORT_BYTES_MAX, &bytes, &size));
+    bool report = strncmp(bytes, begin, sizeof(begin) - 1) == 0;
+    oct_free(&bytes);
+    OCT_CHECK(report, OCT_USAGE,
+              "command line: --report %s: already exists and is not a check report; choose another "
+              "file name",
+              path);
+    return OCT_OK;
+}
+
+static oct_status judge(verdict *v, const oct_args *args)
+{
+    if (args->option[REPORT].given) OCT_TRY(check_report_file(args->option[REPORT].text));
+    v->ranks = args->option[RANKS].given ? (int)args->option[RANKS].count : 1;
+    OCT_TRY(oct_recipe_of_args(&v->recipe, args));
+    OCT_TRY(oct_plugins_load(&v->recipe.plugins));
+    OCT_TRY(oct_check_names(&v->recipe));
+    OCT_TRY(oct_init_open(&v->recipe, &v->init));
+    OCT_TRY(load_data(v));
+    OCT_TRY(oct_run_check(&v->recipe, &v->train, &v->test, v->ranks));
+    v->plan = oct_plan_of(&v->recipe, v->train.count);
+    int64_t batch = v->recipe.batch_size < v->train.count ? v->recipe.batch_size : v->train.count;
+    v->leaves = (batch + v->recipe.batch_leaf - 1) / v->recipe.batch_leaf;
+    OCT_TRY(judge_model(v));
+    return measure(v);
+}
+
+static int64_t phase_steps(const verdict *v, int phase)
+{
+    return v->plan.begin[phase + 1] - v->plan.begin[phase];
+}
+
+static oct_status print_phases(const verdict *v)
+{
+    char count[32];
+    OCT_TRY(oct_print("phases      %s step%s an epoch\n",
+                      oct_text_count(v->plan.steps_per_epoch, count),
+                      v->plan.steps_per_epoch == 1 ? "" : "s"));
+    for (int p = 0; p < OCT_PHASES; p++)
+        OCT_TRY(oct_print("  %-18s %9s step%s\n", oct_phase_name((oct_phase)p),
+                          oct_text_count(phase_steps(v, p), count),
+                          phase_steps(v, p) == 1 ? "" : "s"));
+    return OCT_OK;
+}
+
+/* The report, two columns in. */
+static oct_status print_report(const verdict *v, const char *file)
+{
+    OCT_TRY(oct_print("prepared    for %s, %s", v->recipe.quant_target, v->recipe.quant_method));
+    if (file) return oct_print("; the report is in %s\n", file);
+    OCT_TRY(oct_print("\n"));
+    for (const char *line = v->report.data ? v->report.data : ""; *line;) {
+        int length = (int)strcspn(line, "\n");
+        OCT_TRY(oct_print("  %.*s\n", length, line));
+        line += length + (line[length] == '\n');
+    }
+    return OCT_OK;
+}
+
+static oct_status print_disk(const verdict *v)
+{
+    OCT_TRY(oct_print("disk        about %.0f MB in %s", mb(v->disk_bytes), v->recipe.output));
+    return v->disk_free < 0 ? oct_print("\n") : oct_print("; %.0f MB free\n", mb(v->disk_free));
+}
+
+static oct_status print_forecast(const verdict *v)
+{
+    const oct_forecast *f = &v->forecast;
+    char a[32];
+    OCT_TRY(oct_print("memory      about %.0f MB a rank at most, in %s", mb(f->bytes[f->peak]),
+                      oct_stage_text(f->peak)));
+    if (v->memory_free >= 0) OCT_TRY(oct_print("; %.0f MB free here", mb(v->memory_free)));
+    OCT_TRY(oct_print("\n"));
+    for (int i = 0; i < OCT_STAGES; i++)
+        if (f->bytes[i] > 0)
+            OCT_TRY(oct_print("  %-18s %9.0f MB\n", oct_stage_text((oct_stage)i), mb(f->bytes[i])));
+    OCT_TRY(oct_print("time        about %s with %" PRId64 " evaluation%s (measured here)\n",
+                      oct_text_time(f->seconds, a), f->evaluations,
+                      f->evaluations == 1 ? "" : "s"));
+    for (int p = 0; p < OCT_PHASES; p++)
+        if (phase_steps(v, p) > 0)
+            OCT_TRY(oct_print("  %-18s %9.1f ms a step\n", oct_phase_name((oct_phase)p),
+                              1e3 * f->step_seconds[p]));
+    return OCT_OK;
+}
+
+static oct_status print_text(const verdict *v, const char *path, const char *report)
+{
+    char a[32], b[32], c[32];
+    int64_t most = (v->leaves + v->ranks - 1) / v->ranks, least = v->leaves / v->ranks;
+    OCT_TRY(oct_print("recipe      %s\n", path));
+    OCT_TRY(oct_print("data        %s: %s training and %s test images of %" PRId64 "x%" PRId64
+                      "x%" PRId64 ", %d classes\n",
+                      v->recipe.data_format, oct_text_count(v->train.count, a),
+                      oct_text_count(v->test.count, b), v->train.h, v->train.w, v->train.c,
+                      v->train.classes));
+    OCT_TRY(oct_print("model       %s: %s parameters\n", v->recipe.model_name,
+                      oct_text_count(v->parameters, a)));
+    if (v->init.bytes)
+        OCT_TRY(oct_print("init        %s: step %" PRId64 ", phase %s\n", v->init.path,
+                          v->init.info.step, v->init.info.phase));
+    OCT_TRY(oct_print("batch       %s leaves of %s samples", oct_text_count(v->leaves, a),
+                      oct_text_count(v->recipe.batch_leaf, b)));
+    if (most == least)
+        OCT_TRY(oct_print("; %d rank%s: %s each\n", v->ranks, v->ranks > 1 ? "s" : "",
+                          oct_text_count(most, c)));
+    else
+        OCT_TRY(oct_print("; %d ranks: %s or %s each\n", v->ranks, oct_text_count(least, b),
+                          oct_text_count(most, c)));
+    OCT_TRY(print_phases(v));
+    OCT_TRY(print_report(v, report));
+    OCT_TRY(oct_print("checkpoint  %.2f MB of state, %" PRId64 " kept\n", mb(v->checkpoint_bytes),
+                      v->recipe.checkpoint_keep));
+    OCT_TRY(print_disk(v));
+    return v->forecast.too_large ? OCT_OK : print_forecast(v);
+}
+
+static json_t *json_of_memory(const verdict *v)
+{
+    json_t *stages = json_object();
+    for (int i = 0; i < OCT_STAGES; i++)
+        if (v->forecast.bytes[i] > 0)
+            json_object_set_new(stages, oct_stage_text((oct_stage)i),
+                                json_integer(v->forecast.bytes[i]));
+    return stages;
+}
+
+static json_t *json_of_findings(void)
+{
+    json_t *findings = json_array();
+    for (size_t i = 0; i < oct_fail_count(); i++)
+        json_array_append_new(findings, json_string(oct_fail_text(i)));
+    return findings;
+}
+
+static oct_status print_json(const verdict *v, const char *path)
+{
+    const oct_forecast *f = &v->forecast;
+    json_t *phases = json_object(), *seconds = json_object();
+    for (int p = 0; p < OCT_PHASES; p++) {
+        json_object_set_new(phases, oct_phase_name((oct_phase)p), json_integer(phase_steps(v, p)));
+        if (f->step_seconds[p] > 0)
+            json_object_set_new(seconds, oct_phase_name((oct_phase)p),
+                                json_real(f->step_seconds[p]));
+    }
+    return oct_print_json(json_pack(
+        "{s:s, s:s, s:I, s:I, s:[I,I,I], s:i, s:s, s:I, s:i, s:I, s:I, s:o, s:s, s:I, s:I, s:o, "
+        "s:I, s:I, s:I, s:o, s:f, s:o}",
+        "kind", "recipe", "file", path, "train_images", (json_int_t)v->train.count, "test_images",
+        (json_int_t)v->test.count, "image", (json_int_t)v->train.h, (json_int_t)v->train.w,
+        (json_int_t)v->train.c, "classes", v->train.classes, "model", v->recipe.model_name,
+        "parameters", (json_int_t)v->parameters, "ranks", v->ranks, "leaves", (json_int_t)v->leaves,
+        "steps_per_epoch", (json_int_t)v->plan.steps_per_epoch, "steps", phases, "report",
+        v->report.data ? v->report.data : "", "checkpoint_bytes", (json_int_t)v->checkpoint_bytes,
+        "memory_bytes", (json_int_t)f->bytes[f->peak], "memory_bytes_of", json_of_memory(v),
+        "memory_bytes_free", (json_int_t)v->memory_free, "disk_bytes", (json_int_t)v->disk_bytes,
+        "disk_bytes_free", (json_int_t)v->disk_free, "step_seconds", seconds, "seconds", f->seconds,
+        "findings", json_of_findings()));
+}
+
+/* The sentences of what was found follow on stderr, as those of every failure do. */
+static oct_status tell(const verdict *v, const oct_args *args, const char *report)
+{
+    const oct_status found = find(v);
+    if (args->json) {
+        OCT_TRY(print_json(v, args->word[0]));
+        return found;
+    }
+    OCT_TRY(print_text(v, args->word[0], report));
+    return found == OCT_OK ? oct_print("OK          ready to train\n") : found;
+}
+
+static oct_status check_recipe(const oct_args *args)
+{
+    verdict v = {0};
+    const char *file = args->option[REPORT].given ? args->option[REPORT].text : NULL;
+    oct_status status = judge(&v, args);
+    if (status == OCT_OK && file) status = oct_file_write(file, v.report.data, v.report.length);
+    if (status == OCT_OK) status = tell(&v, args, file);
+    oct_text_free(&v.report);
+    oct_checkpoint_close(&v.init);
+    oct_dataset_free(&v.train);
+    oct_dataset_free(&v.test);
+    oct_recipe_free(&v.recipe);
+    return status;
+}
+
+static oct_status check_model(const oct_args *args)
+{
+    oct_model model = {0};
+    OCT_TRY(oct_model_load(&model, args->word[0]));
+    oct_status status =
+        args->json
+            ? oct_print_json(json_pack("{s:s, s:s, s:I, s:I}", "kind", "int8 model", "file",
+                                       args->word[0], "steps", (json_int_t)model.program.num_steps,
+                                       "float_layers", (json_int_t)model.certificate.num_islands))
+            : oct_print("OK          int8 model: digest, program and bounds are sound; %" PRId64
+                        " steps, %" PRId64 " layers in float\n",
+                        model.program.num_steps, model.certificate.num_islands);
+    oct_model_free(&model);
+    return status;
+}
+
+static oct_status run(const oct_args *args)
+{
+    oct_file_kind kind;
+    OCT_TRY(oct_shipped_hint(args->word[0]));
+    OCT_TRY(oct_file_kind_of(args->word[0], &kind));
+    if (kind == OCT_FILE_RECIPE) return check_recipe(args);
+    OCT_TRY(oct_file_check_intact(args->word[0], kind));
+    OCT_CHECK(kind == OCT_FILE_MODEL, OCT_USAGE,
+              "command line: %s is a %s; check takes a recipe or an int8 model; `octet inspect` "
+              "shows other files",
+              args->word[0], oct_file_kind_name(kind));
+    OCT_CHECK(args->num_words == 1 && !args->option[RANKS].given && !args->option[REPORT].given,
+              OCT_USAGE,
+              "command line: overrides, --ranks and --report are for recipes; %s is an int8 model",
+              args->word[0]);
+    return check_model(args);
+}
+
+const oct_command oct_command_check = {
+    .name = "check",
+    .usage = "octet check RECIPE|MODEL [key=value ...] [--ranks N] [--report FILE]",
+    .summary = "checks recipe, data, model and target; predicts memory, size and time",
+    .help = "Reads everything that a run would read, prepares the model for its target, and makes "
+            "a short run "
+            "of one\n"
+            "rank's share, every phase of it, to measure time and memory. Prints the check report "
+            "of prepare:\n"
+            "what becomes of each module, what stays float and why. Nothing is written but the "
+            "file of --report.\n"
+            "\n"
+            "Memory is that of the rank that takes most, and is compared with what is free here "
+            "for all ranks,\n"
+            "as the run's files are with the room that output has. What does not fit is refused "
+            "(exit status 7);\n"
+            "a plan without QAT, or a batch larger than the data, is a finding (exit status 1).",
+    .options = options,
+    .min_words = 1,
+    .max_words = OCT_ARGS_MAX,
+    .run = run,
+};

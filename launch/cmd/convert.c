@@ -1,0 +1,210 @@
+/* octet convert: checkpoint to int8 model, with the certificate that both compute the same. */
+#include "core/base/mem.h"
+#include "io/file.h"
+#include "launch/run/certificate.h"
+#include "launch/cmd/command.h"
+#include "launch/run/file_kind.h"
+#include "launch/run/job.h"
+#include "launch/base/output.h"
+#include "launch/run/progress.h"
+#include "launch/run/run_folder.h"
+
+#include <string.h>
+
+enum { OUTPUT, DATA, TARGET, RANKS };
+
+typedef struct conversion {
+    oct_session *session;
+    const oct_args *args;
+    oct_checkpoint checkpoint;
+    char *output;
+    oct_recipe recipe;
+    oct_dataset data;
+    oct_module *root;
+    oct_model model;
+    const oct_target *target; /* NULL: what the checkpoint was prepared for */
+} conversion;
+
+static oct_status open_checkpoint(conversion *c)
+{
+    const char *path = c->args->word[0];
+    oct_file_kind kind;
+    OCT_TRY(oct_file_kind_of(path, &kind));
+    OCT_CHECK(kind == OCT_FILE_CHECKPOINT || kind == OCT_FILE_RUN_FOLDER, OCT_DATA,
+              "%s: is %s %s; convert takes a checkpoint or a run folder", path,
+              kind == OCT_FILE_MODEL ? "an" : "a", oct_file_kind_name(kind));
+    return oct_job_checkpoint(&c->checkpoint, path, kind);
+}
+
+static oct_status check_phase(const conversion *c)
+{
+    oct_phase phase;
+    OCT_TRY(oct_checkpoint_phase(&c->checkpoint, &phase));
+    OCT_CHECK(phase == OCT_PHASE_QAT_SCALES_FROZEN, OCT_PREPARE,
+              "%s: its scales are not frozen yet (phase %s, step %lld); repeat the `octet train` "
+              "command until the run reaches the phase %s, then convert that checkpoint",
+              c->checkpoint.path, c->checkpoint.info.phase, (long long)c->checkpoint.info.step,
+              oct_phase_name(OCT_PHASE_QAT_SCALES_FROZEN));
+    return OCT_OK;
+}
+
+/* Without -o the model goes where the run itself puts it. */
+static oct_status find_output(conversion *c)
+{
+    char *folder = NULL;
+    if (c->args->option[OUTPUT].given) {
+        const char *path = c->args->option[OUTPUT].text;
+        bool replaces = false;
+        OCT_TRY(oct_model_is(path, &replaces));
+        OCT_CHECK(!oct_file_exists(path) || replaces, OCT_USAGE,
+                  "command line: -o %s: already exists and is not an int8 model; choose another "
+                  "file name",
+                  path);
+        return oct_strdup(&c->output, path);
+    }
+    OCT_TRY(oct_run_folder_of(c->checkpoint.path, &folder));
+    OCT_CHECK(folder, OCT_USAGE,
+              "command line: this checkpoint is not in a run folder; name the output with -o "
+              "MODEL.int8.h5");
+    oct_status status = oct_run_path(folder, "model.int8.h5", &c->output);
+    oct_free(&folder);
+    return status;
+}
+
+static oct_status find_target(conversion *c)
+{
+    if (!c->args->option[TARGET].given) return OCT_OK;
+    const char *name = c->args->option[TARGET].text, *names[16];
+    char hint[OCT_HINT_BYTES];
+    size_t count = 0;
+    for (; count < oct_target_count() && count < OCT_COUNT(names); count++)
+        names[count] = oct_target_at(count)->name;
+    c->target = oct_target_find(name);
+    OCT_CHECK(c->target, OCT_USAGE, "command line: --target '%s': there is no such target; %s",
+              name, oct_did_you_mean(hint, name, names, count, "see `octet help targets`"));
+    return OCT_OK;
+}
+
+static oct_status open_all(conversion *c)
+{
+    const char *data = c->args->option[DATA].given ? c->args->option[DATA].text : NULL;
+    OCT_TRY(find_target(c));
+    OCT_TRY(open_checkpoint(c));
+    OCT_TRY(check_phase(c));
+    OCT_TRY(find_output(c));
+    return oct_job_checkpoint_recipe(&c->recipe, &c->checkpoint, data);
+}
+
+/* A line for each layer that stays float, and for what was unrolled. */
+static oct_status print_islands(const oct_certificate *proof)
+{
+    const char *line = proof->islands;
+    OCT_TRY(oct_print("%-20s %lld\n", "float layers", (long long)proof->num_islands));
+    for (const char *end; line && (end = strchr(line, '\n')); line = end + 1)
+        OCT_TRY(oct_print("%20s %.*s\n", "", (int)(end - line), line));
+    return OCT_OK;
+}
+
+static oct_status print(const conversion *c)
+{
+    const oct_certificate *proof = &c->model.certificate;
+    double accuracy = 100.0 * (double)proof->correct / (double)proof->images;
+    int64_t float_bytes = oct_float_bytes(c->root), int8_bytes = oct_int8_bytes(&c->model.program);
+    char images[32], logits[32], before[32], after[32];
+    if (c->args->json)
+        return oct_print_json(json_pack(
+            "{s:i, s:s, s:s, s:s, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:s}", "schema_version",
+            1, "checkpoint", c->checkpoint.path, "model", c->output, "target",
+            c->model.program.target, "qat_accuracy", proof->qat_accuracy, "int8_accuracy", accuracy,
+            "images", (json_int_t)proof->images, "logits",
+            (json_int_t)(proof->images * c->model.classes), "logits_differ",
+            (json_int_t)proof->logits_differ, "float_bytes", (json_int_t)float_bytes, "int8_bytes",
+            (json_int_t)int8_bytes, "float_layers", (json_int_t)proof->num_islands, "islands",
+            proof->islands ? proof->islands : ""));
+    OCT_TRY(oct_print("%-20s %.2f %% (QAT evaluation %.2f %%)\n", "int8 accuracy", accuracy,
+                      proof->qat_accuracy));
+    OCT_TRY(oct_print("%-20s 0 of %s (%s images)\n", "logits that differ",
+                      oct_text_count(proof->images * c->model.classes, logits),
+                      oct_text_count(proof->images, images)));
+    OCT_TRY(oct_print("%-20s %s to %s bytes\n", "parameters", oct_text_count(float_bytes, before),
+                      oct_text_count(int8_bytes, after)));
+    if (proof->islands) OCT_TRY(print_islands(proof));
+    OCT_TRY(oct_print("%-20s %s\n", "target", c->model.program.target));
+    return oct_print("%-20s %s\n", "int8 model", c->output);
+}
+
+static oct_status certify(conversion *c)
+{
+    oct_conversion work = {
+        .recipe = &c->recipe,
+        .test_data = &c->data,
+        .target = c->target,
+    };
+    bool prepared;
+    oct_sha256(c->checkpoint.bytes, c->checkpoint.size, work.checkpoint_digest);
+    oct_status status =
+        oct_build_from_checkpoint(&c->root, &c->checkpoint, &c->recipe, &c->data, &prepared);
+    OCT_TRY(oct_session_agree(c->session, status));
+    work.root = c->root;
+    return oct_certify(&c->model, &work, c->session->group);
+}
+
+static oct_status work(conversion *c)
+{
+    OCT_TRY(oct_session_agree(c->session, open_all(c)));
+    c->recipe.threads = oct_job_share_of_cores();
+    oct_job_threads(c->session, c->recipe.threads);
+    OCT_TRY(oct_job_data(c->session, &c->recipe, OCT_TEST, &c->data));
+    OCT_TRY(certify(c));
+    bool first = c->session->group->rank == 0;
+    oct_status status = first ? oct_model_save(c->output, &c->model) : OCT_OK;
+    OCT_TRY(oct_session_agree(c->session, status));
+    return first ? print(c) : OCT_OK;
+}
+
+static oct_status run(const oct_args *args)
+{
+    oct_session session;
+    conversion c = {.session = &session, .args = args};
+    OCT_TRY(oct_session_open(&session, args, OCT_DEADLINE_S));
+    oct_status status = oct_session_end(&session, work(&c));
+    oct_checkpoint_close(&c.checkpoint);
+    oct_model_free(&c.model);
+    oct_module_destroy(&c.root);
+    oct_recipe_free(&c.recipe);
+    oct_dataset_free(&c.data);
+    oct_free(&c.output);
+    return status;
+}
+
+static const oct_option options[] = {
+    [OUTPUT] = {"--output", 'o', OCT_OPT_TEXT, "MODEL",
+                "file to write; default: model.int8.h5 in the run folder", 0, 0},
+    [DATA] = {"--data", 0, OCT_OPT_TEXT, "FOLDER",
+              "folder of the data set, if it is not where the run had it", 0, 0},
+    [TARGET] = {"--target", 0, OCT_OPT_TEXT, "NAME",
+                "what the model is to run on; refused when it was trained for another target", 0,
+                0},
+    [RANKS] = {"--ranks", 0, OCT_OPT_COUNT, "N", "run on N ranks, started with mpirun", 1, 4096},
+    {0},
+};
+
+const oct_command oct_command_convert = {
+    .name = "convert",
+    .usage = "octet convert CHECKPOINT|RUN-FOLDER [-o MODEL] [--data FOLDER] [--target NAME]",
+    .summary = "turns a checkpoint into an int8 model, with the proof that both compute the same",
+    .help =
+        "Takes a checkpoint whose scales are frozen (the end of a run) and writes the integer "
+        "model.\n"
+        "Before it is saved, QAT evaluation and integer model are compared on the whole test set, "
+        "bit\n"
+        "for bit; the outcome is the certificate inside the file, which `octet verify` repeats.\n"
+        "`octet train` does this automatically at the end of a run.\n"
+        "\n"
+        "    octet convert runs/a -o a.int8.h5\n",
+    .options = options,
+    .min_words = 1,
+    .max_words = 1,
+    .parallel = true,
+    .run = run,
+};

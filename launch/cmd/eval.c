@@ -1,0 +1,192 @@
+/* octet eval: accuracy of a checkpoint or an int8 model on the test data of its recipe. */
+#include "core/base/mem.h"
+#include "io/model_file.h"
+#include "launch/run/certificate.h"
+#include "launch/cmd/command.h"
+#include "launch/run/file_kind.h"
+#include "launch/run/job.h"
+#include "launch/base/output.h"
+#include "launch/run/progress.h"
+
+enum { DATA, REQUIRE, RANKS };
+
+/* What is evaluated, and what came out. */
+typedef struct subject {
+    oct_session *session;
+    const oct_args *args;
+    oct_file_kind kind;
+    oct_checkpoint checkpoint;
+    oct_model model;
+    oct_recipe recipe;
+    oct_dataset data;
+    double required; /* percent; -1: nothing */
+    int64_t correct;
+    double seconds;
+} subject;
+
+static const char *path_of(const subject *s)
+{
+    return s->args->word[0];
+}
+
+static oct_status read_required(subject *s)
+{
+    s->required = -1;
+    if (!s->args->option[REQUIRE].given) return OCT_OK;
+    const char *text = s->args->option[REQUIRE].text;
+    OCT_CHECK(oct_parse_f64(text, &s->required) && s->required >= 0 && s->required <= 100,
+              OCT_USAGE, "command line: --require '%s': must be a percentage from 0 to 100", text);
+    return OCT_OK;
+}
+
+static oct_status open_file(subject *s)
+{
+    OCT_TRY(oct_file_kind_of(path_of(s), &s->kind));
+    OCT_CHECK(s->kind != OCT_FILE_RECIPE, OCT_DATA,
+              "%s: is a recipe; eval takes a checkpoint, a run folder or an int8 model",
+              path_of(s));
+    if (s->kind == OCT_FILE_MODEL) {
+        OCT_TRY(oct_model_load(&s->model, path_of(s)));
+        OCT_TRY(oct_model_check_runnable(&s->model, path_of(s)));
+    } else {
+        OCT_TRY(oct_job_checkpoint(&s->checkpoint, path_of(s), s->kind));
+    }
+
+    const char *data = s->args->option[DATA].given ? s->args->option[DATA].text : NULL;
+    OCT_TRY(s->kind == OCT_FILE_MODEL
+                ? oct_job_model_recipe(&s->recipe, path_of(s), &s->model, data)
+                : oct_job_checkpoint_recipe(&s->recipe, &s->checkpoint, data));
+    if (s->kind == OCT_FILE_MODEL) s->recipe.data_classes = s->model.classes;
+    return OCT_OK;
+}
+
+static oct_status check_data(const subject *s)
+{
+    const oct_program *program = &s->model.program;
+    const oct_dataset *d = &s->data;
+    OCT_CHECK(d->count > 0, OCT_DATA, "data.path: there are no test images");
+    if (s->kind != OCT_FILE_MODEL) return OCT_OK;
+    const oct_value *input = &program->values[program->inputs[0]];
+    OCT_CHECK(
+        input->h == d->h && input->w == d->w && input->c == d->c, OCT_DATA,
+        "%s: takes images of %lld x %lld x %lld, but those of the data are %lld x %lld x %lld",
+        path_of(s), (long long)input->h, (long long)input->w, (long long)input->c, (long long)d->h,
+        (long long)d->w, (long long)d->c);
+    return OCT_OK;
+}
+
+static oct_status evaluate_checkpoint(subject *s)
+{
+    oct_module *model = NULL;
+    bool prepared;
+    oct_status status =
+        oct_build_from_checkpoint(&model, &s->checkpoint, &s->recipe, &s->data, &prepared);
+    OCT_TRY_OUT(oct_session_agree(s->session, status));
+    double begin = oct_seconds();
+    OCT_TRY_OUT(oct_evaluate(model, s->session->group, &s->recipe, &s->data, &s->correct, NULL));
+    s->seconds = oct_seconds() - begin;
+out:
+    oct_module_destroy(&model);
+    return status;
+}
+
+static oct_status evaluate_model(subject *s)
+{
+    const oct_collective *group = s->session->group;
+    oct_leaves leaves = oct_evaluation_leaves(&s->recipe, &s->data, group);
+    int64_t samples = oct_leaves_local_samples(&leaves), classes = s->data.classes;
+    float *logits = NULL;
+    double begin = oct_seconds();
+    oct_status status = oct_alloc(&logits, (size_t)(samples * classes), sizeof(float));
+    if (status == OCT_OK)
+        status = oct_program_evaluate(&s->model.program, &s->recipe, &s->data, &leaves,
+                                      oct_evaluation_batch(&s->recipe, group->size), logits);
+    OCT_TRY_OUT(oct_session_agree(s->session, status));
+    const int32_t *labels = s->data.labels + oct_leaves_first_sample(&leaves);
+    OCT_TRY_OUT(
+        oct_sum_count(group, oct_count_correct(logits, labels, samples, classes), &s->correct));
+    s->seconds = oct_seconds() - begin;
+out:
+    oct_free(&logits);
+    return status;
+}
+
+static oct_status print(const subject *s, double accuracy)
+{
+    bool model = s->kind == OCT_FILE_MODEL;
+    const char *phase = model ? "int8" : s->checkpoint.info.phase;
+    double rate = s->seconds > 0 ? (double)s->data.count / s->seconds : 0;
+    char correct[32], images[32], per_s[32];
+    if (s->args->json) {
+        json_t *result = json_pack("{s:i, s:s, s:s, s:s, s:f, s:I, s:I, s:f}", "schema_version", 1,
+                                   "file", model ? path_of(s) : s->checkpoint.path, "kind",
+                                   model ? "int8 model" : "checkpoint", "phase", phase, "accuracy",
+                                   accuracy, "correct", (json_int_t)s->correct, "images",
+                                   (json_int_t)s->data.count, "images_per_s", rate);
+        if (result && s->required >= 0)
+            json_object_set_new(result, "reached", json_boolean(accuracy >= s->required));
+        return oct_print_json(result);
+    }
+    OCT_TRY(oct_print("%-12s %s (%s)\n", "file", model ? path_of(s) : s->checkpoint.path, phase));
+    OCT_TRY(oct_print("%-12s %.2f %%\n", "accuracy", accuracy));
+    OCT_TRY(oct_print("%-12s %s of %s\n", "correct", oct_text_count(s->correct, correct),
+                      oct_text_count(s->data.count, images)));
+    return oct_print("%-12s %s\n", "images/s", oct_text_count((int64_t)rate, per_s));
+}
+
+static oct_status work(subject *s)
+{
+    OCT_TRY(oct_session_agree(s->session, open_file(s)));
+    s->recipe.threads = oct_job_share_of_cores();
+    oct_job_threads(s->session, s->recipe.threads);
+    OCT_TRY(oct_job_data(s->session, &s->recipe, OCT_TEST, &s->data));
+    OCT_TRY(oct_session_agree(s->session, check_data(s)));
+    OCT_TRY(s->kind == OCT_FILE_MODEL ? evaluate_model(s) : evaluate_checkpoint(s));
+
+    double accuracy = 100.0 * (double)s->correct / (double)s->data.count;
+    if (s->session->group->rank == 0) OCT_TRY(print(s, accuracy));
+    OCT_CHECK(accuracy >= s->required, OCT_NO,
+              "%s: accuracy %.2f %% is below the %g %% that --require asks for", path_of(s),
+              accuracy, s->required);
+    return OCT_OK;
+}
+
+static oct_status run(const oct_args *args)
+{
+    oct_session session;
+    subject s = {.session = &session, .args = args};
+    OCT_TRY(read_required(&s));
+    OCT_TRY(oct_session_open(&session, args, OCT_DEADLINE_S));
+    oct_status status = oct_session_end(&session, work(&s));
+    oct_checkpoint_close(&s.checkpoint);
+    oct_model_free(&s.model);
+    oct_recipe_free(&s.recipe);
+    oct_dataset_free(&s.data);
+    return status;
+}
+
+static const oct_option options[] = {
+    [DATA] = {"--data", 0, OCT_OPT_TEXT, "FOLDER",
+              "folder of the data set, if it is not where the run had it", 0, 0},
+    [REQUIRE] = {"--require", 0, OCT_OPT_TEXT, "PERCENT",
+                 "exit status 1 when the accuracy is below", 0, 0},
+    [RANKS] = {"--ranks", 0, OCT_OPT_COUNT, "N", "run on N ranks, started with mpirun", 1, 4096},
+    {0},
+};
+
+const oct_command oct_command_eval = {
+    .name = "eval",
+    .usage = "octet eval FILE [--data FOLDER] [--require PERCENT]",
+    .summary = "measures the accuracy of a checkpoint, run folder or int8 model on the test data",
+    .help = "FILE is a checkpoint, a run folder (its newest checkpoint) or an int8 model. The "
+            "recipe in it\n"
+            "names the data. A checkpoint of the float phase is evaluated in float.\n"
+            "\n"
+            "    octet eval runs/a/model.int8.h5 --require 92\n"
+            "    octet eval runs/a --ranks 2\n",
+    .options = options,
+    .min_words = 1,
+    .max_words = 1,
+    .parallel = true,
+    .run = run,
+};

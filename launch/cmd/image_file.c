@@ -1,0 +1,247 @@
+/* The kind of file is found by its first bytes, raw bytes being what is left. zlib reads gzipped and
+ * plain files alike.
+ */
+#include "launch/cmd/image_file.h"
+
+#include "core/base/mem.h"
+#include "io/file.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <zlib.h>
+
+enum { FILE_BYTES_MAX = 1 << 28, CHUNK = 1 << 20 };
+
+typedef struct image_file {
+    const char *path;
+    uint8_t *bytes;
+    size_t size, capacity;
+    int64_t h, w, c; /* wanted */
+} image_file;
+
+static int64_t big_endian(const uint8_t *b)
+{
+    return (int64_t)b[0] << 24 | (int64_t)b[1] << 16 | (int64_t)b[2] << 8 | (int64_t)b[3];
+}
+
+static bool is_idx(const image_file *f)
+{
+    const uint8_t *b = f->bytes;
+    return f->size >= 4 && b[0] == 0 && b[1] == 0 && b[2] == 8 && (b[3] == 3 || b[3] == 4);
+}
+
+/* How many bytes an IDX file says it has; other files have no more than FILE_BYTES_MAX. */
+static size_t bytes_declared(const image_file *f)
+{
+    if (!is_idx(f)) return FILE_BYTES_MAX;
+    const size_t begin = 4 + 4 * (size_t)f->bytes[3];
+    size_t bytes = 1;
+    if (f->size < begin) return begin;
+    for (size_t at = 4; at < begin; at += 4)
+        if (__builtin_mul_overflow(bytes, (size_t)big_endian(f->bytes + at), &bytes) ||
+            bytes > FILE_BYTES_MAX)
+            return FILE_BYTES_MAX;
+    return begin + bytes;
+}
+
+/* Inflates what is gzipped, and no more than the file says of itself. */
+static oct_status read_all(image_file *f)
+{
+    struct stat info;
+    OCT_CHECK(stat(f->path, &info) == 0, OCT_DATA, "%s: %s", f->path, strerror(errno));
+    OCT_TRY(oct_file_check_regular(f->path, &info));
+    errno = 0;
+    gzFile file = gzopen(f->path, "rb");
+    OCT_CHECK(file, OCT_DATA, "%s: %s", f->path, errno ? strerror(errno) : "not enough memory");
+    oct_status status = OCT_OK;
+    int got = 1;
+    size_t most = FILE_BYTES_MAX;
+    while (got > 0 && f->size <= most) {
+        OCT_TRY_OUT(oct_grow(&f->bytes, &f->capacity, f->size + CHUNK, 1));
+        got = gzread(file, f->bytes + f->size, CHUNK);
+        if (got > 0) f->size += (size_t)got;
+        most = bytes_declared(f);
+    }
+    int code = Z_OK;
+    const char *reason = gzerror(file, &code);
+    OCT_CHECK_OUT(got >= 0 && code != Z_BUF_ERROR, OCT_DATA, "%s: damaged gzip data: %s", f->path,
+                  reason);
+    OCT_CHECK_OUT(f->size <= most || is_idx(f), OCT_DATA, "%s: larger than %d MiB", f->path,
+                  FILE_BYTES_MAX >> 20);
+    OCT_CHECK_OUT(f->size > 0, OCT_DATA, "%s: the file is empty", f->path);
+out:
+    gzclose(file);
+    return status;
+}
+
+static oct_status wrong_size(const image_file *f, int64_t h, int64_t w, int64_t c)
+{
+    return oct_fail(OCT_DATA,
+                    "%s: images of %" PRId64 "x%" PRId64 "x%" PRId64
+                    ", but the model takes %" PRId64 "x%" PRId64 "x%" PRId64,
+                    f->path, h, w, c, f->h, f->w, f->c);
+}
+
+/* Where the images begin and how many there are: magic 08 03 is count, h, w; 08 04 adds c. */
+static oct_status find_idx(const image_file *f, size_t *begin, int64_t *images)
+{
+    size_t ndim = f->bytes[3];
+    *begin = 4 + 4 * ndim;
+    OCT_CHECK(f->size >= *begin, OCT_DATA, "%s: the IDX header is cut short", f->path);
+    int64_t c = ndim == 4 ? big_endian(f->bytes + 16) : 1;
+    int64_t h = big_endian(f->bytes + 8), w = big_endian(f->bytes + 12);
+    *images = big_endian(f->bytes + 4);
+    if (h != f->h || w != f->w || c != f->c) return wrong_size(f, h, w, c);
+    int64_t there = (int64_t)(f->size - *begin) / (h * w * c);
+    OCT_CHECK(there >= *images, OCT_DATA,
+              "%s: the header says %" PRId64 " images, but there are only %" PRId64, f->path,
+              *images, there);
+    return OCT_OK;
+}
+
+/* A number of a PNM header; comments run from # to the end of the line. -1 if there is none. */
+static int64_t pnm_number(const image_file *f, size_t *at)
+{
+    int64_t value = -1;
+    while (*at < f->size && (strchr(" \t\r\n#", f->bytes[*at]) && f->bytes[*at])) {
+        bool comment = f->bytes[*at] == '#';
+        while (comment && *at < f->size && f->bytes[*at] != '\n')
+            (*at)++;
+        if (*at < f->size) (*at)++;
+    }
+    for (; *at < f->size && f->bytes[*at] >= '0' && f->bytes[*at] <= '9' && value < 100000; (*at)++)
+        value = (value < 0 ? 0 : value) * 10 + (f->bytes[*at] - '0');
+    return value;
+}
+
+static oct_status find_pnm(const image_file *f, size_t *begin, int64_t *images)
+{
+    int64_t c = f->bytes[1] == '6' ? 3 : 1;
+    *begin = 2;
+    int64_t w = pnm_number(f, begin), h = pnm_number(f, begin), most = pnm_number(f, begin);
+    OCT_CHECK(w > 0 && h > 0 && most > 0, OCT_DATA, "%s: the PGM or PPM header is damaged",
+              f->path);
+    OCT_CHECK(most == 255, OCT_DATA, "%s: values up to %" PRId64 "; convert it to 8 bits (255)",
+              f->path, most);
+    if (h != f->h || w != f->w || c != f->c) return wrong_size(f, h, w, c);
+    *begin += 1; /* one white space */
+    OCT_CHECK(f->size >= *begin + (size_t)(h * w * c), OCT_DATA, "%s: the image is cut short",
+              f->path);
+    *images = 1;
+    return OCT_OK;
+}
+
+/* CIFAR-10 stores a label, then the planes; the planes become pixels here, in place of the file. */
+enum { CIFAR_PLANE = 32 * 32, CIFAR_IMAGE = 3 * CIFAR_PLANE };
+
+static bool is_cifar(const image_file *f)
+{
+    bool fits = f->h == 32 && f->w == 32 && f->c == 3 && f->size % (CIFAR_IMAGE + 1) == 0;
+    return fits && f->size % CIFAR_IMAGE != 0;
+}
+
+static void take_cifar(image_file *f)
+{
+    size_t images = f->size / (CIFAR_IMAGE + 1);
+    for (size_t i = 0; i < images; i++) {
+        uint8_t planes[CIFAR_IMAGE];
+        memcpy(planes, f->bytes + i * (CIFAR_IMAGE + 1) + 1, CIFAR_IMAGE);
+        for (size_t p = 0; p < CIFAR_PLANE; p++)
+            for (size_t c = 0; c < 3; c++)
+                f->bytes[i * CIFAR_IMAGE + p * 3 + c] = planes[c * CIFAR_PLANE + p];
+    }
+    f->size = images * CIFAR_IMAGE;
+}
+
+static oct_status find_raw(const image_file *f, int64_t *images)
+{
+    int64_t image = f->h * f->w * f->c;
+    OCT_CHECK((int64_t)f->size % image == 0, OCT_DATA,
+              "%s: %zu bytes are not a whole number of images; the model takes %" PRId64 "x%" PRId64
+              "x%" PRId64 " = %" PRId64 " bytes each (IDX, CIFAR-10, PGM, PPM or raw bytes)",
+              f->path, f->size, f->h, f->w, f->c, image);
+    *images = (int64_t)f->size / image;
+    return OCT_OK;
+}
+
+/* Files of images that this program does not decode; their bytes would pass for pixels. */
+static oct_status check_not_encoded(const image_file *f)
+{
+    static const struct {
+        const char *name, *begin;
+        size_t bytes;
+    } kinds[] = {
+        {"PNG", "\x89PNG\r\n\x1a\n", 8},
+        {"JPEG", "\xff\xd8\xff", 3},
+        {"GIF", "GIF8", 4},
+        {"TIFF", "II*\0", 4},
+        {"TIFF", "MM\0*", 4},
+        {"PDF", "%PDF-", 5},
+        {"WebP or other RIFF", "RIFF", 4},
+        {"zip or NumPy .npz", "PK\3\4", 4},
+        {"NumPy .npy", "\x93NUMPY", 6},
+    };
+    const char *name = NULL;
+    for (size_t i = 0; i < OCT_COUNT(kinds); i++)
+        if (f->size >= kinds[i].bytes && memcmp(f->bytes, kinds[i].begin, kinds[i].bytes) == 0)
+            name = kinds[i].name;
+    /* BMP and text PNM begin with two letters that pixels may have: the next bytes decide. */
+    const uint8_t *b = f->bytes;
+    if (f->size >= 6 && b[0] == 'B' && b[1] == 'M' &&
+        (b[2] | (size_t)b[3] << 8 | (size_t)b[4] << 16 | (size_t)b[5] << 24) == f->size)
+        name = "BMP";
+    if (f->size >= 3 && b[0] == 'P' && b[1] >= '1' && b[1] <= '4' && b[2] == '\n')
+        name = "PNM (P1 to P4)";
+    if (f->size >= 12 && memcmp(b + 4, "ftyp", 4) == 0) name = "HEIC, AVIF or MP4";
+    OCT_CHECK(!name, OCT_DATA,
+              "%s: is a %s file, which is not decoded here; convert it to binary PGM or PPM, such "
+              "as with ImageMagick: convert IN -resize '%" PRId64 "x%" PRId64 "!' -depth 8 OUT.%s",
+              f->path, name, f->w, f->h, f->c == 3 ? "ppm" : "pgm");
+    return OCT_OK;
+}
+
+/* IDX labels beside the images have the same name but for one word. */
+static bool is_idx_labels(const image_file *f)
+{
+    static const uint8_t magic[] = {0, 0, 8, 1};
+    return f->size >= 8 && memcmp(f->bytes, magic, sizeof magic) == 0 &&
+           (int64_t)f->size == 8 + big_endian(f->bytes + 4);
+}
+
+static oct_status find_images(image_file *f, size_t *begin, int64_t *images)
+{
+    const uint8_t *b = f->bytes;
+    *begin = 0;
+    if (is_idx(f)) return find_idx(f, begin, images);
+    OCT_TRY(check_not_encoded(f));
+    OCT_CHECK(!is_idx_labels(f), OCT_DATA,
+              "%s: is an IDX file of labels; give the one that holds the images", f->path);
+    if (f->size >= 2 && b[0] == 'P' && (b[1] == '5' || b[1] == '6'))
+        return find_pnm(f, begin, images);
+    if (is_cifar(f)) take_cifar(f);
+    return find_raw(f, images);
+}
+
+oct_status oct_image_file_read(const char *path, int64_t h, int64_t w, int64_t c, int64_t first,
+                               int64_t count, uint8_t **bytes)
+{
+    image_file f = {.path = path, .h = h, .w = w, .c = c};
+    oct_status status = OCT_OK;
+    size_t begin = 0, image = (size_t)(h * w * c);
+    int64_t images = 0;
+    *bytes = NULL;
+    OCT_TRY_OUT(read_all(&f));
+    OCT_TRY_OUT(find_images(&f, &begin, &images));
+    OCT_CHECK_OUT(images > 0, OCT_DATA, "%s: holds no images", path);
+    OCT_CHECK_OUT(first < images && count <= images - first, OCT_USAGE,
+                  "command line: --index and --count ask for images %" PRId64 " to %" PRId64
+                  ", but %s holds images 0 to %" PRId64,
+                  first, first + count - 1, path, images - 1);
+    OCT_TRY_OUT(oct_alloc(bytes, (size_t)count, image));
+    memcpy(*bytes, f.bytes + begin + (size_t)first * image, (size_t)count * image);
+out:
+    oct_free(&f.bytes);
+    return status;
+}

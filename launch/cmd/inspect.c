@@ -1,0 +1,376 @@
+/* octet inspect: what a file holds. Digests are checked on the way in; nothing is computed with it. */
+#include "core/base/mem.h"
+#include "io/checkpoint.h"
+#include "io/file.h"
+#include "io/hdf5.h"
+#include "io/model_file.h"
+#include "io/recipe.h"
+#include "launch/cmd/command.h"
+#include "launch/run/file_kind.h"
+#include "launch/base/output.h"
+#include "launch/cmd/prepared_view.h"
+#include "launch/run/progress.h"
+#include "launch/run/run_folder.h"
+#include "quant/runtime/step.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { GRAPH, TREE, DATA };
+enum { INSPECT_BYTES_MAX = 1 << 30 };
+
+static oct_status digest_of_file(const char *path, size_t *size, char hex[65])
+{
+    void *bytes = NULL;
+    uint8_t digest[32];
+    OCT_TRY(oct_file_read(path, INSPECT_BYTES_MAX, &bytes, size));
+    oct_sha256(bytes, *size, digest);
+    oct_hex(digest, hex);
+    oct_free(&bytes);
+    return OCT_OK;
+}
+
+/* A checkpoint: one line for each tensor of its state, without building the model. */
+
+typedef struct tensors {
+    oct_h5 *file;
+    char path[2048]; /* of the group at hand */
+    json_t *json;    /* an array, or NULL to print lines */
+    int64_t count, bytes;
+} tensors;
+
+static oct_status print_tensor(tensors *t)
+{
+    char shape_text[96];
+    oct_dtype dtype;
+    oct_shape shape;
+    OCT_TRY(oct_h5_look(t->file, t->path, &dtype, &shape));
+    t->count++;
+    t->bytes += oct_shape_numel(&shape) * (int64_t)oct_dtype_bytes(dtype);
+    oct_shape_text(&shape, shape_text);
+    if (!t->json) return oct_print("  %-44s %-4s %s\n", t->path, oct_dtype_name(dtype), shape_text);
+    json_array_append_new(t->json, json_pack("{s:s, s:s, s:s}", "name", t->path, "dtype",
+                                             oct_dtype_name(dtype), "shape", shape_text));
+    return OCT_OK;
+}
+
+/* A group is a module: its members come below it. */
+static oct_status visit(void *user, const char *name)
+{
+    tensors *t = user;
+    size_t length = strlen(t->path);
+    int more =
+        snprintf(t->path + length, sizeof(t->path) - length, "%s%s", length ? "/" : "", name);
+    OCT_CHECK(more >= 0 && (size_t)more < sizeof(t->path) - length, OCT_DATA,
+              "%s: a name is too long", t->path);
+    oct_status status = oct_h5_is_group(t->file, t->path) ? oct_h5_list(t->file, t->path, visit, t)
+                                                          : print_tensor(t);
+    t->path[length] = '\0';
+    return status;
+}
+
+static oct_status list_tensors(tensors *t)
+{
+    OCT_TRY(visit(t, "state"));
+    return oct_h5_has(t->file, "optimizer") ? visit(t, "optimizer") : OCT_OK;
+}
+
+static oct_status print_checkpoint(const oct_checkpoint *c, const char *hex, tensors *t, bool json)
+{
+    if (!json) {
+        char count[32];
+        OCT_TRY(oct_print(
+            "checkpoint  %s\nsize        %s bytes\nsha256      %s\nstep        %" PRId64
+            "\nphase       %s\n",
+            c->path, oct_text_count((int64_t)c->size, count), hex, c->info.step, c->info.phase));
+        OCT_TRY(list_tensors(t));
+        return oct_print("%" PRId64 " tensors, %s bytes\n", t->count,
+                         oct_text_count(t->bytes, count));
+    }
+    t->json = json_array();
+    oct_status status = list_tensors(t);
+    if (status != OCT_OK) {
+        json_decref(t->json);
+        return status;
+    }
+    return oct_print_json(json_pack(
+        "{s:s, s:s, s:I, s:s, s:I, s:s, s:s, s:o}", "kind", "checkpoint", "file", c->path, "bytes",
+        (json_int_t)c->size, "sha256", hex, "step", (json_int_t)c->info.step, "phase",
+        c->info.phase, "recipe", c->info.recipe ? c->info.recipe : "", "tensors", t->json));
+}
+
+static oct_status inspect_checkpoint(const char *path, bool json)
+{
+    oct_checkpoint checkpoint = {0};
+    oct_status status = OCT_OK;
+    tensors t = {0};
+    uint8_t digest[32];
+    char hex[65];
+    OCT_TRY(oct_checkpoint_open(&checkpoint, path));
+    oct_sha256(checkpoint.bytes, checkpoint.size, digest);
+    oct_hex(digest, hex);
+    OCT_TRY_OUT(oct_h5_open_sealed(&t.file, checkpoint.bytes, checkpoint.size, path));
+    OCT_TRY_OUT(print_checkpoint(&checkpoint, hex, &t, json));
+out:
+    oct_h5_close(&t.file);
+    oct_checkpoint_close(&checkpoint);
+    return status;
+}
+
+/* An int8 model: one line for each step of its program. */
+
+static const char *value_text(const oct_value *v, char text[64])
+{
+    snprintf(text, 64, "%" PRId64 "x%" PRId64 "x%" PRId64, v->h, v->w, v->c);
+    return text;
+}
+
+/* Of a float layer: all that it keeps, a batch norm's statistics too. */
+static int64_t step_parameters(const oct_step *s)
+{
+    int64_t kept = 0;
+    for (int64_t i = 0; s->island && i < s->island->num_arrays; i++)
+        kept += oct_shape_numel(&s->island->arrays[i].shape);
+    if (!s->weight) return kept;
+    const oct_conv_shape *c = &s->conv;
+    return c->out_c * c->kernel_h * c->kernel_w * (c->in_c / c->groups) + c->out_c;
+}
+
+/* "conv"; of a float layer "float linear". */
+static const char *kind_text(const oct_step *s, char text[80])
+{
+    const char *kind = oct_step_type_of(s->kind)->name;
+    snprintf(text, 80, s->island ? "%s %s" : "%s", kind, s->island ? s->island->type : "");
+    return text;
+}
+
+/* "3x3", "3x3 s2"; nothing for steps without a window. */
+static const char *window_text(const oct_step *s, char text[64])
+{
+    const oct_conv_shape *c = &s->conv;
+    text[0] = '\0';
+    bool layer = s->kind == OCT_STEP_CONV || s->kind == OCT_STEP_CONV_FLOAT;
+    if (!layer && s->kind != OCT_STEP_MAX_POOL && s->kind != OCT_STEP_AVG_POOL) return text;
+    int used = snprintf(text, 64, "%dx%d", c->kernel_h, c->kernel_w);
+    if (c->stride > 1) snprintf(text + used, 64 - (size_t)used, " s%d", c->stride);
+    return text;
+}
+
+typedef struct columns {
+    int name, kind;
+} columns;
+
+static columns columns_of(const oct_program *p)
+{
+    char kind[80];
+    columns c = {5, 10};
+    for (int64_t i = 0; i < p->num_steps; i++) {
+        int name = (int)strlen(p->steps[i].name), type = (int)strlen(kind_text(&p->steps[i], kind));
+        if (name > c.name) c.name = name;
+        if (type > c.kind) c.kind = type;
+    }
+    return c;
+}
+
+static oct_status print_program(const oct_program *p)
+{
+    char kind[80], in[64], out[64], window[64], count[32];
+    const columns c = columns_of(p);
+    OCT_TRY(oct_print("%3s  %-*s  %-*s  %-7s %-12s %-12s %10s  %-6s %-12s %s\n", "#", c.name,
+                      "layer", c.kind, "kind", "window", "input", "output", "parameters", "type",
+                      "scale", "zero point"));
+    for (int64_t i = 0; i < p->num_steps; i++) {
+        const oct_step *s = &p->steps[i];
+        const oct_value *v = &p->values[s->output];
+        OCT_TRY(oct_print("%3" PRId64 "  %-*s  %-*s  %-7s %-12s %-12s %10s", i, c.name, s->name,
+                          c.kind, kind_text(s, kind), window_text(s, window),
+                          value_text(&p->values[s->input[0]], in), value_text(v, out),
+                          oct_text_count(step_parameters(s), count)));
+        if (v->dtype == OCT_F32)
+            OCT_TRY(oct_print("  float\n"));
+        else
+            OCT_TRY(oct_print("  %-6s %-12.6g %d\n", oct_dtype_name(v->dtype), (double)v->q.scale,
+                              v->q.zero_point));
+    }
+    return OCT_OK;
+}
+
+static json_t *program_json(const oct_program *p)
+{
+    char in[64], out[64];
+    json_t *array = json_array();
+    for (int64_t i = 0; i < p->num_steps; i++) {
+        const oct_step *s = &p->steps[i];
+        const oct_value *v = &p->values[s->output];
+        json_t *scales = json_array();
+        for (int64_t c = 0; s->weight_scale && c < s->conv.out_c; c++)
+            json_array_append_new(scales, json_real((double)s->weight_scale[c]));
+        json_array_append_new(
+            array,
+            json_pack("{s:s, s:s, s:s, s:s, s:I, s:s, s:f, s:i, s:o}", "name", s->name, "kind",
+                      oct_step_type_of(s->kind)->name, "input",
+                      value_text(&p->values[s->input[0]], in), "output", value_text(v, out),
+                      "parameters", (json_int_t)step_parameters(s), "dtype",
+                      oct_dtype_name(v->dtype), "scale",
+                      v->dtype == OCT_F32 ? 0.0 : (double)v->q.scale, "zero_point",
+                      v->dtype == OCT_F32 ? 0 : (int)v->q.zero_point, "weight_scales", scales));
+    }
+    return array;
+}
+
+static oct_status print_model(const oct_model *m, const char *path, size_t size, const char *hex,
+                              bool json)
+{
+    const oct_certificate *c = &m->certificate;
+    int64_t parameters = 0;
+    char count[32], from[65];
+    for (int64_t i = 0; i < m->program.num_steps; i++)
+        parameters += step_parameters(&m->program.steps[i]);
+    if (json)
+        return oct_print_json(json_pack(
+            "{s:s, s:s, s:I, s:s, s:s, s:i, s:I, s:{s:I, s:I, s:I, s:f, s:I, s:I}, s:s, s:o}",
+            "kind", "int8 model", "file", path, "bytes", (json_int_t)size, "sha256", hex,
+            "checkpoint", oct_hex(m->checkpoint_digest, from), "classes", m->classes, "parameters",
+            (json_int_t)parameters, "certificate", "images", (json_int_t)c->images, "logits_differ",
+            (json_int_t)c->logits_differ, "correct", (json_int_t)c->correct, "qat_accuracy",
+            c->qat_accuracy, "golden", (json_int_t)c->golden_count, "float_layers",
+            (json_int_t)c->num_islands, "recipe", m->recipe, "layers", program_json(&m->program)));
+
+    OCT_TRY(oct_print("int8 model  %s\nsize        %s bytes\nsha256      %s\n", path,
+                      oct_text_count((int64_t)size, count), hex));
+    OCT_TRY(oct_print("made from   checkpoint %.16s...\n", oct_hex(m->checkpoint_digest, from)));
+    OCT_TRY(print_program(&m->program));
+    OCT_TRY(
+        oct_print("%s parameters, %d classes\n", oct_text_count(parameters, count), m->classes));
+    OCT_TRY(oct_print("certificate %s test images, %" PRId64 " logits differ from QAT evaluation, ",
+                      oct_text_count(c->images, count), c->logits_differ));
+    OCT_TRY(oct_print("%.2f %% right; %" PRId64 " golden inputs; %" PRId64 " layers in float\n",
+                      c->images ? 100.0 * (double)c->correct / (double)c->images : 0.0,
+                      c->golden_count, c->num_islands));
+    return oct_print("%s", c->islands ? c->islands : "");
+}
+
+static oct_status inspect_model(const char *path, bool json)
+{
+    oct_model model = {0};
+    oct_status status = OCT_OK;
+    size_t size = 0;
+    char hex[65];
+    OCT_TRY(oct_model_load(&model, path));
+    OCT_TRY_OUT(digest_of_file(path, &size, hex));
+    OCT_TRY_OUT(print_model(&model, path, size, hex, json));
+out:
+    oct_model_free(&model);
+    return status;
+}
+
+/* A recipe: every key with its value. */
+static oct_status inspect_recipe(const char *path, bool json)
+{
+    oct_recipe recipe = {0};
+    oct_text text = {0};
+    oct_status status = OCT_OK;
+    OCT_TRY(oct_recipe_read(&recipe, path, NULL, NULL, 0));
+    OCT_TRY_OUT(oct_recipe_write(&recipe, false, &text));
+    OCT_TRY_OUT(json ? oct_print_json(json_pack("{s:s, s:s, s:s}", "kind", "recipe", "file", path,
+                                                "recipe", text.data))
+                     : oct_print("%s", text.data));
+out:
+    oct_text_free(&text);
+    oct_recipe_free(&recipe);
+    return status;
+}
+
+/* A run folder: where its run stands, and its files. */
+static oct_status inspect_run(const char *path, bool json)
+{
+    oct_checkpoint newest = {0};
+    oct_status status = OCT_OK;
+    char *checkpoints = NULL, *folder = NULL, *model = NULL;
+    OCT_TRY_OUT(oct_run_checkpoints(path, &checkpoints));
+    OCT_TRY_OUT(oct_run_folder_of(path, &folder));
+    OCT_TRY_OUT(oct_run_path(folder ? folder : path, "model.int8.h5", &model));
+    OCT_TRY_OUT(oct_checkpoint_newest(&newest, checkpoints));
+    bool converted = oct_file_exists(model);
+    if (json)
+        OCT_TRY_OUT(oct_print_json(json_pack(
+            "{s:s, s:s, s:s, s:I, s:s, s:s}", "kind", "run folder", "folder", path, "checkpoint",
+            newest.bytes ? newest.path : "", "step", (json_int_t)newest.info.step, "phase",
+            newest.bytes ? newest.info.phase : "", "model", converted ? model : "")));
+    else {
+        OCT_TRY_OUT(oct_print("run folder  %s\n", path));
+        if (newest.bytes)
+            OCT_TRY_OUT(oct_print("checkpoint  %s: step %" PRId64 ", phase %s\n", newest.path,
+                                  newest.info.step, newest.info.phase));
+        else
+            OCT_TRY_OUT(oct_print("checkpoint  none yet\n"));
+        OCT_TRY_OUT(oct_print("int8 model  %s\n", converted ? model : "none yet"));
+    }
+out:
+    oct_checkpoint_close(&newest);
+    oct_free(&checkpoints);
+    oct_free(&folder);
+    oct_free(&model);
+    return status;
+}
+
+static oct_status run(const oct_args *args)
+{
+    const char *path = args->word[0];
+    const char *data = args->option[DATA].given ? args->option[DATA].text : NULL;
+    bool graph = args->option[GRAPH].given, tree = args->option[TREE].given;
+    oct_file_kind kind;
+    OCT_CHECK(!graph || !tree, OCT_USAGE, "command line: use --graph or --tree, not both");
+    OCT_CHECK(!data || graph || tree, OCT_USAGE,
+              "command line: --data is for --graph and --tree; nothing else needs the data");
+    if (graph || tree)
+        return oct_print_view(path, graph ? OCT_VIEW_GRAPH : OCT_VIEW_TREE, data, args->json);
+    OCT_TRY(oct_file_kind_of(path, &kind));
+    switch (kind) {
+    case OCT_FILE_CHECKPOINT:
+        return inspect_checkpoint(path, args->json);
+    case OCT_FILE_MODEL:
+        return inspect_model(path, args->json);
+    case OCT_FILE_RECIPE:
+        return inspect_recipe(path, args->json);
+    case OCT_FILE_RUN_FOLDER:
+        return inspect_run(path, args->json);
+    }
+    return OCT_OK;
+}
+
+static const oct_option options[] = {
+    [GRAPH] = {"--graph", 0, OCT_OPT_FLAG, NULL, "the graph of the prepared model, as a table", 0,
+               0},
+    [TREE] = {"--tree", 0, OCT_OPT_FLAG, NULL, "its modules with their quantizers, as a tree", 0,
+              0},
+    [DATA] = {"--data", 0, OCT_OPT_TEXT, "FOLDER",
+              "for these two: folder of the data set, if it is not where the recipe says", 0, 0},
+    {0},
+};
+
+const oct_command oct_command_inspect = {
+    .name = "inspect",
+    .usage = "octet inspect FILE [--graph | --tree] [--data FOLDER]",
+    .summary = "shows what a checkpoint, int8 model, recipe or run folder holds",
+    .help = "Shows layers with their shapes, scales and zero points, sizes, and the SHA-256 of the "
+            "file.\n"
+            "\n"
+            "--graph and --tree build the model of a recipe, checkpoint or run folder and prepare "
+            "it: the\n"
+            "graph has a line for each operation in the order in which they run, the tree a line "
+            "for each\n"
+            "module, with state, observer, range, scale and zero point of each quantizer as the "
+            "checkpoint\n"
+            "has them. The size of the images comes from the data set, so it must be there.\n"
+            "\n"
+            "    octet inspect runs/a/model.int8.h5\n"
+            "    octet inspect --graph my.yaml\n"
+            "    octet inspect --tree runs/a\n",
+    .options = options,
+    .min_words = 1,
+    .max_words = 1,
+    .run = run,
+};

@@ -1,0 +1,102 @@
+/* octet recipes: the shipped recipes. */
+#include "core/base/mem.h"
+#include "io/file.h"
+#include "launch/cmd/command.h"
+#include "launch/base/output.h"
+#include "launch/cmd/shipped.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { RECIPE_BYTES_MAX = 1 << 20 };
+
+static oct_status read_one(const oct_shipped *list, size_t i, char **text)
+{
+    char path[4300];
+    void *bytes = NULL;
+    size_t size;
+    snprintf(path, sizeof(path), "%s/%s", list->folder, list->file[i]);
+    OCT_TRY(oct_file_read(path, RECIPE_BYTES_MAX, &bytes, &size));
+    *text = bytes;
+    return OCT_OK;
+}
+
+/* What a recipe is for: its first line, a comment. */
+static void first_comment(const char *text, char line[200])
+{
+    while (*text == '#' || *text == ' ')
+        text++;
+    snprintf(line, 200, "%.*s", (int)strcspn(text, "\r\n"), text);
+}
+
+static oct_status print_list(const oct_shipped *list)
+{
+    char *text = NULL, line[200], stem[OCT_SHIPPED_NAME];
+    for (size_t i = 0; i < list->count; i++) {
+        OCT_TRY(read_one(list, i, &text));
+        first_comment(text, line);
+        oct_free(&text);
+        oct_shipped_stem(list, i, stem);
+        OCT_TRY(oct_print("%-24s %s\n", stem, line));
+    }
+    return oct_print("\nIn %s; octet recipes NAME prints one.\n", list->folder);
+}
+
+static oct_status print_json(const oct_shipped *list)
+{
+    json_t *array = json_array();
+    oct_status status = OCT_OK;
+    char *text = NULL, line[200];
+    for (size_t i = 0; i < list->count; i++) {
+        OCT_TRY_OUT(read_one(list, i, &text));
+        first_comment(text, line);
+        oct_free(&text);
+        json_array_append_new(array, json_pack("{s:s, s:s, s:s}", "file", list->file[i], "folder",
+                                               list->folder, "summary", line));
+    }
+    return oct_print_json(array);
+out:
+    json_decref(array);
+    return status;
+}
+
+/* By name, with or without its ending. */
+static oct_status print_one(const oct_shipped *list, const char *wanted)
+{
+    const char *names[OCT_SHIPPED_MAX];
+    char stems[OCT_SHIPPED_MAX][OCT_SHIPPED_NAME];
+    for (size_t i = 0; i < list->count; i++) {
+        oct_shipped_stem(list, i, stems[i]);
+        names[i] = stems[i];
+        if (strcmp(wanted, list->file[i]) == 0 || strcmp(wanted, stems[i]) == 0) {
+            char *text = NULL;
+            OCT_TRY(read_one(list, i, &text));
+            oct_status status = oct_print("%s", text);
+            oct_free(&text);
+            return status;
+        }
+    }
+    char hint[OCT_HINT_BYTES];
+    return oct_fail(OCT_USAGE, "command line: no recipe '%s'; %s", wanted,
+                    oct_did_you_mean(hint, wanted, names, list->count, "octet recipes lists them"));
+}
+
+static oct_status run(const oct_args *args)
+{
+    static oct_shipped list;
+    OCT_TRY(oct_shipped_list(&list));
+    if (args->num_words) return print_one(&list, args->word[0]);
+    return args->json ? print_json(&list) : print_list(&list);
+}
+
+const oct_command oct_command_recipes = {
+    .name = "recipes",
+    .usage = "octet recipes [NAME]",
+    .summary = "lists the shipped recipes, or prints one to edit",
+    .help = "Without NAME: a list. With NAME: the recipe itself, a file to edit and train.\n"
+            "\n"
+            "    octet recipes fashion-mnist > my.yaml\n",
+    .max_words = 1,
+    .run = run,
+};

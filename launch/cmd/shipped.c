@@ -1,0 +1,104 @@
+/* Recipes that come with the program. */
+#include "launch/cmd/shipped.h"
+
+#include "core/base/text.h"
+#include "io/file.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char ending[] = ".yaml";
+
+/* <folder of the program>/../share/octet/recipes, or the source folder that this was built from. */
+static const char *recipes_folder(char folder[4200])
+{
+    char program[4096];
+    ssize_t length = readlink("/proc/self/exe", program, sizeof(program) - 1);
+    if (length > 0) {
+        program[length] = '\0';
+        char *slash = strrchr(program, '/');
+        if (slash) *slash = '\0';
+        snprintf(folder, 4200, "%s/../share/octet/recipes", program);
+        if (access(folder, R_OK) == 0) return folder;
+    }
+    snprintf(folder, 4200, "%s", OCT_RECIPES_DIR);
+    return folder;
+}
+
+static bool is_recipe(const char *file)
+{
+    size_t length = strlen(file);
+    return length > 5 && length < OCT_SHIPPED_NAME && strcmp(file + length - 5, ".yaml") == 0;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(a, b);
+}
+
+oct_status oct_shipped_list(oct_shipped *list)
+{
+    list->count = 0;
+    recipes_folder(list->folder);
+    DIR *folder = opendir(list->folder);
+    OCT_CHECK(folder, OCT_DATA, "%s: the shipped recipes are not there: %s", list->folder,
+              strerror(errno));
+    for (struct dirent *e = readdir(folder); e && list->count < OCT_SHIPPED_MAX;
+         e = readdir(folder))
+        if (is_recipe(e->d_name))
+            memcpy(list->file[list->count++], e->d_name, strlen(e->d_name) + 1);
+    closedir(folder);
+    qsort(list->file, list->count, OCT_SHIPPED_NAME, by_name);
+    return OCT_OK;
+}
+
+void oct_shipped_stem(const oct_shipped *list, size_t i, char stem[OCT_SHIPPED_NAME])
+{
+    snprintf(stem, OCT_SHIPPED_NAME, "%s", list->file[i]);
+    stem[strlen(stem) - strlen(ending)] = '\0';
+}
+
+static oct_status offer(const char *path, const char *stem)
+{
+    return oct_fail(
+        OCT_DATA,
+        "%s: there is no such file; did you mean the shipped recipe %s? `octet recipes %s "
+        "> my.yaml` writes it to my.yaml",
+        path, stem, stem);
+}
+
+oct_status oct_shipped_hint(const char *path)
+{
+    static oct_shipped list;
+    static char stems[OCT_SHIPPED_MAX][OCT_SHIPPED_NAME];
+    const char *names[OCT_SHIPPED_MAX], *slash = strrchr(path, '/');
+    char word[OCT_SHIPPED_NAME];
+    if (access(path, F_OK) == 0) return OCT_OK;
+    if (oct_shipped_list(&list) != OCT_OK) {
+        oct_fail_clear();
+        return OCT_OK;
+    }
+    int length = snprintf(word, sizeof word, "%s", slash ? slash + 1 : path);
+    if (length >= (int)sizeof word) return OCT_OK;
+    if (is_recipe(word)) word[strlen(word) - strlen(ending)] = '\0';
+    for (size_t i = 0; i < list.count; i++) {
+        oct_shipped_stem(&list, i, stems[i]);
+        names[i] = stems[i];
+    }
+    const char *near = oct_nearest(word, names, list.count);
+    return near ? offer(path, near) : OCT_OK;
+}
+
+oct_status oct_recipe_of_args(oct_recipe *recipe, const oct_args *args)
+{
+    char inside[4200];
+    OCT_TRY(oct_shipped_hint(args->word[0]));
+    snprintf(inside, sizeof inside, "%s/recipe.yaml", args->word[0]);
+    OCT_CHECK(access(inside, F_OK) != 0, OCT_DATA,
+              "%s: is a run folder, not a recipe; its recipe is %s", args->word[0], inside);
+    return oct_recipe_read(recipe, args->word[0], NULL, args->word + 1, args->num_words - 1);
+}

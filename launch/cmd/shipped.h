@@ -1,0 +1,24 @@
+/* The shipped recipes. They lie beside the sources, or beside an installed program. */
+#pragma once
+
+#include "io/recipe.h"
+#include "launch/cmd/command.h"
+
+enum { OCT_SHIPPED_MAX = 128, OCT_SHIPPED_NAME = 64 };
+
+typedef struct oct_shipped {
+    char folder[4200];
+    char file[OCT_SHIPPED_MAX][OCT_SHIPPED_NAME]; /* "fashion-mnist.yaml", sorted */
+    size_t count;
+} oct_shipped;
+
+oct_status oct_shipped_list(oct_shipped *list) OCT_NODISCARD;
+/* "fashion-mnist" of the i-th. */
+void oct_shipped_stem(const oct_shipped *list, size_t i, char stem[OCT_SHIPPED_NAME]);
+
+/* OCT_DATA when there is no such file, but a shipped recipe has this name or nearly: says how to get
+ * it. OCT_OK otherwise, also when neither is there. */
+oct_status oct_shipped_hint(const char *path) OCT_NODISCARD;
+
+/* The recipe that the first word of a command line names, with the overrides behind it. */
+oct_status oct_recipe_of_args(oct_recipe *recipe, const oct_args *args) OCT_NODISCARD;

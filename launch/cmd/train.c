@@ -1,0 +1,150 @@
+/* octet train: the command line of a run, and its result as a table or as JSON. */
+#include "launch/cmd/command.h"
+#include "launch/run/init.h"
+#include "launch/base/output.h"
+#include "launch/run/plugin_load.h"
+#include "launch/run/progress.h"
+#include "launch/run/session.h"
+#include "launch/cmd/shipped.h"
+#include "launch/run/trainer.h"
+#include "launch/run/training.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static oct_status print_accuracy(const char *name, const json_t *value)
+{
+    if (!json_is_number(value)) return oct_print("%-28s not measured\n", name);
+    return oct_print("%-28s %.2f %%\n", name, json_number_value(value));
+}
+
+static oct_status print_bytes(const char *name, const json_t *value)
+{
+    char text[32];
+    return oct_print("%-28s %s bytes\n", name, oct_text_count(json_integer_value(value), text));
+}
+
+static oct_status print_rates(json_t *rates)
+{
+    const char *phase;
+    json_t *rate;
+    json_object_foreach(rates, phase, rate)
+    {
+        char name[64], text[32];
+        snprintf(name, sizeof(name), "%s, images/s", phase);
+        if (json_is_number(rate))
+            OCT_TRY(oct_print("%-28s %s\n", name,
+                              oct_text_count((int64_t)json_number_value(rate), text)));
+    }
+    return OCT_OK;
+}
+
+static oct_status print_table(const json_t *result)
+{
+    char differ[32], logits[32], images[32];
+    OCT_TRY(print_accuracy("float accuracy", json_object_get(result, "float_accuracy")));
+    OCT_TRY(print_accuracy("QAT accuracy", json_object_get(result, "qat_accuracy")));
+    OCT_TRY(print_accuracy("int8 accuracy", json_object_get(result, "int8_accuracy")));
+    OCT_TRY(oct_print(
+        "%-28s %s of %s (%s images, QAT evaluation against int8 model)\n", "logits that differ",
+        oct_text_count(json_integer_value(json_object_get(result, "logits_differ")), differ),
+        oct_text_count(json_integer_value(json_object_get(result, "logits")), logits),
+        oct_text_count(json_integer_value(json_object_get(result, "images")), images)));
+    OCT_TRY(print_bytes("float parameters", json_object_get(result, "float_bytes")));
+    OCT_TRY(print_bytes("int8 parameters", json_object_get(result, "int8_bytes")));
+    OCT_TRY(print_rates(json_object_get(result, "images_per_s")));
+    OCT_TRY(oct_print("%-28s %s\n", "checkpoint",
+                      json_string_value(json_object_get(result, "checkpoint"))));
+    OCT_TRY(
+        oct_print("%-28s %s\n", "int8 model", json_string_value(json_object_get(result, "model"))));
+    return oct_print("%-28s %s\n", "sha256 of the int8 model",
+                     json_string_value(json_object_get(result, "model_sha256")));
+}
+
+/* The keys that each rank takes for itself, as its host needs. */
+static bool is_local(const char *key)
+{
+    return strncmp(key, "data.path: ", 11) == 0 || strncmp(key, "threads: ", 9) == 0;
+}
+
+/* Ranks that were started with other words would go their own ways, or silently take rank 0's. */
+static oct_status compare_recipes(oct_session *session, const oct_recipe *recipe)
+{
+    oct_text all = {0}, text = {0};
+    oct_status status = oct_recipe_list(recipe, &all);
+    for (const char *line = all.data; status == OCT_OK && *line;) {
+        size_t length = strcspn(line, "\n") + 1;
+        if (!is_local(line)) status = oct_text_add(&text, "%.*s", (int)length, line);
+        line += length;
+    }
+    status = oct_session_agree(session, status);
+    if (status == OCT_OK) status = oct_session_same(session, &text);
+    oct_text_free(&all);
+    oct_text_free(&text);
+    return status;
+}
+
+static oct_status train(oct_session *session, const oct_args *args, oct_recipe *recipe)
+{
+    json_t *result = NULL;
+    oct_checkpoint init;
+    OCT_TRY(compare_recipes(session, recipe));
+    OCT_TRY(oct_session_agree(session, oct_plugins_load(&recipe->plugins)));
+    OCT_TRY(oct_session_agree(session, oct_check_names(recipe)));
+    oct_status status = oct_init_share(session, recipe, &init);
+    if (status == OCT_OK) status = oct_train(session, args, recipe, &init, &result);
+    oct_checkpoint_close(&init);
+    if (status != OCT_OK || !result) return status;
+    if (args->json) return oct_print_json(result);
+    status = print_table(result);
+    json_decref(result);
+    return status;
+}
+
+static oct_status run(const oct_args *args)
+{
+    oct_recipe recipe;
+    oct_session session;
+    oct_train_catch_signals();
+    OCT_TRY(oct_recipe_of_args(&recipe, args));
+    oct_status status = oct_session_open(&session, args, recipe.ranks_deadline);
+    if (status == OCT_OK) status = oct_session_end(&session, train(&session, args, &recipe));
+    oct_recipe_free(&recipe);
+    return status;
+}
+
+static const oct_option options[] = {
+    {"--ranks", 0, OCT_OPT_COUNT, "N",
+     "run on N ranks, started with mpirun; the result is that of one rank", 1, 4096},
+    {0},
+};
+
+const oct_command oct_command_train = {
+    .name = "train",
+    .usage = "octet train RECIPE [key=value ...] [--ranks N]",
+    .summary = "trains in float, calibrates, trains quantized, converts; resumes automatically",
+    .help =
+        "Takes the recipe through its phases and ends with an int8 model and its certificate.\n"
+        "Everything is written to the folder that the recipe's key `output` names.\n"
+        "Interrupted? Repeat the command: it continues from the newest good checkpoint, on any\n"
+        "number of ranks, and the result is byte-identical. A finished run prints its results "
+        "again.\n"
+        "model_check_result.txt in the folder says what prepare made of each module.\n"
+        "\n"
+        "key=value changes a key of the recipe for this run; `octet help recipe` lists all keys.\n"
+        "Ctrl-C, SIGTERM and SIGUSR1 stop it after the current step, with a checkpoint and exit\n"
+        "status 75. A rank that does not answer for 30 s is named; after ranks.deadline seconds "
+        "the\n"
+        "run ends.\n"
+        "\n"
+        "    octet recipes fashion-mnist > my.yaml\n"
+        "    octet train my.yaml output=runs/a\n"
+        "    octet train my.yaml output=runs/b --ranks 2\n"
+        "    octet train my.yaml output=runs/c init=runs/a float.epochs=0 quant.bits=16\n"
+        "    mpirun -n 4 octet train my.yaml qat.epochs=3\n",
+    .options = options,
+    .min_words = 1,
+    .max_words = OCT_ARGS_MAX,
+    .parallel = true,
+    .run = run,
+};

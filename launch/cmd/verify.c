@@ -1,0 +1,260 @@
+/* octet verify: is the file whole, and does this machine compute what its certificate says?
+ *
+ * Each thing that was verified is a line on stdout. What could not be looked at, such as a test set
+ * that is not on this machine, is said too. Only when all that was asked for was verified is the answer
+ * yes; otherwise, as after a difference, it is OCT_NO.
+ */
+#include "core/base/mem.h"
+#include "io/file.h"
+#include "launch/run/certificate.h"
+#include "launch/run/file_kind.h"
+#include "launch/run/job.h"
+#include "launch/base/output.h"
+#include "launch/run/progress.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <omp.h>
+#include <stdarg.h>
+#include <string.h>
+
+enum { DATA, GOLDEN_ONLY };
+enum { DIGEST = 32 };
+
+static const oct_option options[] = {
+    [DATA] = {"--data", 0, OCT_OPT_TEXT, "PATH", "folder of the data set", 0, 0},
+    [GOLDEN_ONLY] = {"--golden-only", 0, OCT_OPT_FLAG, NULL, "an int8 model without the test data",
+                     0, 0},
+    {0},
+};
+
+/* What has been found out, as lines or as one document at the end. */
+typedef struct findings {
+    const oct_args *args;
+    const char *data_path; /* NULL: the recipe's own place */
+    json_t *verified, *skipped;
+} findings;
+
+static oct_status found(const findings *f, json_t *list, const char *word, const char *format, ...)
+    OCT_PRINTF(4, 5);
+static oct_status found(const findings *f, json_t *list, const char *word, const char *format, ...)
+{
+    char text[1024];
+    va_list values;
+    va_start(values, format);
+    vsnprintf(text, sizeof(text), format, values);
+    va_end(values);
+    json_array_append_new(list, json_string(text));
+    return f->args->json ? OCT_OK : oct_print("%s: %s\n", word, text);
+}
+
+#define VERIFIED(f, ...) found(f, (f)->verified, "verified", __VA_ARGS__)
+#define NOT_VERIFIED(f, ...) found(f, (f)->skipped, "not verified", __VA_ARGS__)
+
+static oct_status end(findings *f, const char *kind, oct_status status)
+{
+    const bool good = status == OCT_OK, complete = json_array_size(f->skipped) == 0;
+    if (good && !complete)
+        status = oct_fail(OCT_NO, "%s: nothing differs, but not everything was verified",
+                          f->args->word[0]);
+    if (f->args->json && (status == OCT_OK || status == OCT_NO)) {
+        const char *differs = good || status != OCT_NO ? NULL : oct_fail_text(0);
+        oct_status printed = oct_print_json(
+            json_pack("{s:s, s:s, s:b, s:b, s:O, s:O, s:s*}", "kind", kind, "file",
+                      f->args->word[0], "good", good, "complete", good && complete, "verified",
+                      f->verified, "not_verified", f->skipped, "differs", differs));
+        if (printed != OCT_OK) status = printed;
+    }
+    json_decref(f->verified);
+    json_decref(f->skipped);
+    return status;
+}
+
+/* The data to verify with. Missing data is only a failure when the user named the place. instead: what
+ * else can be done. */
+static oct_status load_test_data(const findings *f, const oct_recipe *recipe, const char *instead,
+                                 oct_dataset *data, bool *there)
+{
+    oct_status status = oct_load_data(recipe, OCT_TEST, data);
+    *there = status == OCT_OK;
+    if (status != OCT_DATA || f->data_path) return status;
+    return NOT_VERIFIED(f, "test data: %s; name its folder with --data%s", oct_fail_text(0),
+                        instead);
+}
+
+/* An int8 model. */
+
+#define INSTEAD ", or ask for no data with --golden-only"
+
+static oct_status verify_golden(const findings *f, const oct_model *m)
+{
+    const oct_program *p = &m->program;
+    uint8_t *here = NULL;
+    oct_status status = OCT_OK;
+    int64_t values = p->num_values, count = m->certificate.golden_count;
+    if (count == 0)
+        return NOT_VERIFIED(f,
+                            "layers: the file holds no golden inputs; octet convert makes a model "
+                            "that does from its checkpoint");
+    OCT_TRY(oct_alloc(&here, (size_t)(count * values), DIGEST));
+    OCT_TRY_OUT(oct_golden_digests(p, m->golden_input, count, here));
+    for (int64_t i = 0; i < count; i++)
+        for (int64_t s = 0; s < p->num_steps; s++) {
+            int64_t at = (i * values + p->steps[s].output) * DIGEST;
+            OCT_CHECK_OUT(memcmp(here + at, m->golden_digest + at, DIGEST) == 0, OCT_NO,
+                          "%s: golden input %" PRId64
+                          ": layer %s is the first that differs on this "
+                          "machine (OCT_ISA narrows the kernels)",
+                          f->args->word[0], i, p->steps[s].name);
+        }
+    OCT_TRY_OUT(VERIFIED(f, "%" PRId64 " golden inputs, all %" PRId64 " layers bit for bit", count,
+                         p->num_steps));
+out:
+    oct_free(&here);
+    return status;
+}
+
+static oct_status compare_test_set(const findings *f, const oct_model *m, const oct_recipe *recipe,
+                                   const oct_dataset *data)
+{
+    const oct_value *in = &m->program.values[m->program.inputs[0]];
+    const oct_certificate *c = &m->certificate;
+    char images[32];
+    if (data->count != c->images || memcmp(data->digest, c->data_digest, DIGEST) != 0 ||
+        data->h != in->h || data->w != in->w || data->c != in->c) {
+        OCT_CHECK(!f->data_path, OCT_DATA,
+                  "%s: not the test data of the certificate (%" PRId64 " images here, %" PRId64
+                  " there); give its folder with --data",
+                  f->data_path, data->count, c->images);
+        return NOT_VERIFIED(f, "test data: the data on this machine is not what the certificate "
+                               "was made with; name the right folder with --data" INSTEAD);
+    }
+
+    float *logits = NULL;
+    oct_status status = OCT_OK;
+    uint8_t digest[DIGEST];
+    size_t count = (size_t)(data->count * m->classes);
+    oct_leaves all = oct_leaves_split(data->count, recipe->batch_leaf, 0, 1);
+    OCT_TRY(oct_alloc(&logits, count, sizeof(float)));
+    OCT_TRY_OUT(oct_program_evaluate(&m->program, recipe, data, &all,
+                                     oct_evaluation_batch(recipe, 1), logits));
+    oct_sha256(logits, count * sizeof(float), digest);
+    OCT_CHECK_OUT(memcmp(digest, c->logits_digest, DIGEST) == 0, OCT_NO,
+                  "%s: the logits of the test set are not those of the certificate",
+                  f->args->word[0]);
+    int64_t correct = oct_count_correct(logits, data->labels, data->count, m->classes);
+    OCT_CHECK_OUT(correct == c->correct, OCT_NO,
+                  "%s: %" PRId64 " test images are right, the certificate says %" PRId64,
+                  f->args->word[0], correct, c->correct);
+    OCT_TRY_OUT(VERIFIED(
+        f, "%s test images: every logit as QAT evaluation computed it, %.2f %% right",
+        oct_text_count(data->count, images), 100.0 * (double)correct / (double)data->count));
+out:
+    oct_free(&logits);
+    return status;
+}
+
+static oct_status verify_test_set(const findings *f, const oct_model *m)
+{
+    oct_recipe recipe = {0};
+    oct_dataset data = {0};
+    bool there = false;
+    oct_status status = OCT_OK;
+    OCT_TRY(oct_job_model_recipe(&recipe, f->args->word[0], m, f->data_path));
+    recipe.data_classes = m->classes;
+    OCT_TRY_OUT(load_test_data(f, &recipe, INSTEAD, &data, &there));
+    if (there) OCT_TRY_OUT(compare_test_set(f, m, &recipe, &data));
+out:
+    oct_dataset_free(&data);
+    oct_recipe_free(&recipe);
+    return status;
+}
+
+static oct_status verify_model(const findings *f)
+{
+    oct_model model = {0};
+    oct_status status = OCT_OK;
+    OCT_TRY(oct_model_load(&model, f->args->word[0]));
+    OCT_TRY_OUT(VERIFIED(f, "file: digest, program of %" PRId64 " layers and its bounds",
+                         model.program.num_steps));
+    OCT_TRY_OUT(oct_model_check_runnable(&model, f->args->word[0]));
+    OCT_TRY_OUT(verify_golden(f, &model));
+    if (!f->args->option[GOLDEN_ONLY].given) OCT_TRY_OUT(verify_test_set(f, &model));
+out:
+    oct_model_free(&model);
+    return status;
+}
+
+/* A checkpoint. */
+
+static oct_status verify_loads(const findings *f, const oct_checkpoint *checkpoint)
+{
+    oct_recipe recipe = {0};
+    oct_dataset data = {0};
+    oct_module *model = NULL;
+    bool there = false, prepared = false;
+    oct_status status = OCT_OK;
+    OCT_TRY(oct_job_checkpoint_recipe(&recipe, checkpoint, f->data_path));
+    OCT_TRY_OUT(load_test_data(f, &recipe, "", &data, &there));
+    if (there) {
+        OCT_TRY_OUT(oct_build_from_checkpoint(&model, checkpoint, &recipe, &data, &prepared));
+        OCT_TRY_OUT(VERIFIED(
+            f, "state: every tensor of %s is there, with its shape (phase %s, step %" PRId64 ")",
+            recipe.model_name, checkpoint->info.phase, checkpoint->info.step));
+    }
+out:
+    oct_module_destroy(&model);
+    oct_dataset_free(&data);
+    oct_recipe_free(&recipe);
+    return status;
+}
+
+static oct_status verify_checkpoint(const findings *f)
+{
+    oct_checkpoint checkpoint = {0};
+    oct_status status = OCT_OK;
+    uint8_t digest[DIGEST];
+    char hex[65];
+    OCT_TRY(oct_checkpoint_open(&checkpoint, f->args->word[0]));
+    oct_sha256(checkpoint.bytes, checkpoint.size, digest);
+    OCT_TRY_OUT(VERIFIED(f, "file: SHA-256 %s", oct_hex(digest, hex)));
+    OCT_TRY_OUT(verify_loads(f, &checkpoint));
+out:
+    oct_checkpoint_close(&checkpoint);
+    return status;
+}
+
+static oct_status run(const oct_args *args)
+{
+    oct_file_kind kind;
+    OCT_TRY(oct_file_kind_of(args->word[0], &kind));
+    OCT_CHECK(kind == OCT_FILE_MODEL || kind == OCT_FILE_CHECKPOINT, OCT_USAGE,
+              "command line: %s is a %s; verify takes a checkpoint or an int8 model%s",
+              args->word[0], oct_file_kind_name(kind),
+              kind == OCT_FILE_RUN_FOLDER ? ", such as its model.int8.h5" : "");
+    OCT_CHECK(kind == OCT_FILE_MODEL || !args->option[GOLDEN_ONLY].given, OCT_USAGE,
+              "command line: --golden-only is for int8 models, and %s is a checkpoint",
+              args->word[0]);
+    findings f = {args, args->option[DATA].given ? args->option[DATA].text : NULL, json_array(),
+                  json_array()};
+    omp_set_num_threads((int)oct_job_cores());
+    return end(&f, oct_file_kind_name(kind),
+               kind == OCT_FILE_MODEL ? verify_model(&f) : verify_checkpoint(&f));
+}
+
+const oct_command oct_command_verify = {
+    .name = "verify",
+    .usage = "octet verify FILE [--data PATH | --golden-only]",
+    .summary = "checks a file's integrity, certificate and golden vectors on this machine",
+    .help = "int8 model: digest, program, every layer of the golden inputs, and every logit of the "
+            "whole\n"
+            "test set against what QAT evaluation computed. Checkpoint: digest, and that its model "
+            "takes\n"
+            "it. Exit status 1 when anything differs or, without golden inputs or test data, could "
+            "not be\n"
+            "verified; --golden-only asks for no test data.",
+    .options = options,
+    .min_words = 1,
+    .max_words = 1,
+    .run = run,
+};

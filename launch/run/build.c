@@ -1,0 +1,175 @@
+/* From recipe to model: built, prepared, and in the form that a phase has. */
+#include "launch/run/trainer.h"
+
+#include "core/base/mem.h"
+#include "launch/model/model.h"
+
+#include <string.h>
+
+oct_status oct_load_data(const oct_recipe *recipe, oct_split split, oct_dataset *data)
+{
+    const oct_dataset_source source = {
+        .format = recipe->data_format,
+        .folder = recipe->data_path,
+        .classes = recipe->data_classes,
+        .first_label = recipe->data_first_label,
+        .limit = split == OCT_TRAIN ? recipe->data_train_limit : recipe->data_test_limit,
+    };
+    return oct_dataset_load(data, &source, split);
+}
+
+oct_status oct_build_model(oct_module **model, const oct_recipe *recipe, const oct_dataset *data)
+{
+    *model = NULL;
+    const oct_model_spec *spec = oct_model_find(recipe->model_name);
+    OCT_CHECK(spec, OCT_USAGE, "model.name: there is no model '%s'; see `octet help models`",
+              recipe->model_name);
+    OCT_CHECK(
+        spec->num_inputs <= 1, OCT_USAGE,
+        "model.name: %s takes %d inputs, and the data set %s has one, an image; train it by a "
+        "program of your own (quant/train_step.h)",
+        spec->name, spec->num_inputs, recipe->data_format);
+    OCT_TRY(spec->build(model, data->h, data->w, data->c, data->classes));
+    oct_status status = oct_init_parameters(*model, (uint64_t)recipe->seed);
+    if (status != OCT_OK) oct_module_destroy(model);
+    return status;
+}
+
+/* The setters of a recipe, from high to low priority, with the templates that they put in place. */
+typedef struct recipe_setters {
+    oct_qconfig standard, wide;
+    oct_setter_words *words; /* of quant.setters, and their templates */
+    oct_qconfig *templates;
+    oct_qconfig_setter *list;
+    size_t count;
+} recipe_setters;
+
+static void free_setters(recipe_setters *s)
+{
+    oct_free(&s->words);
+    oct_free(&s->templates);
+    oct_free(&s->list);
+}
+
+static void add_setter(recipe_setters *s, const char *name, oct_qconfig_setter setter)
+{
+    setter.name = name;
+    s->list[s->count++] = setter;
+}
+
+static oct_status add_words(recipe_setters *s, const oct_texts *rows)
+{
+    char flaw[512];
+    for (int i = 0; i < rows->count; i++) {
+        OCT_CHECK(oct_setter_parse(&s->words[i], rows->value[i], flaw), OCT_USAGE,
+                  "quant.setters: item %d: %s", i + 1, flaw);
+        add_setter(s, "quant.setters",
+                   oct_setter_of_words(&s->words[i], &s->standard, &s->templates[i]));
+    }
+    return OCT_OK;
+}
+
+/* The float output comes first since it changes nothing else. */
+static oct_status make_setters(recipe_setters *s, const oct_recipe *recipe)
+{
+    const oct_texts *floats = &recipe->quant_float_layers, *wide = &recipe->quant_int16_layers;
+    const oct_texts *rows = &recipe->quant_setters;
+    const size_t count = (size_t)(rows->count + floats->count + wide->count + 2);
+    OCT_TRY(oct_alloc(&s->list, count, sizeof *s->list));
+    OCT_TRY(oct_alloc(&s->words, (size_t)rows->count, sizeof *s->words));
+    OCT_TRY(oct_alloc(&s->templates, (size_t)rows->count, sizeof *s->templates));
+    s->standard = oct_qconfig_default();
+    s->standard.observer = oct_observer_find(recipe->quant_observer);
+    s->standard.fake_quant = oct_fake_quant_kind_find(recipe->quant_fake_quant);
+    s->standard.weight_fake_quant = oct_fake_quant_kind_find(recipe->quant_weight_fake_quant);
+    s->standard.averaging = (float)recipe->quant_averaging;
+    s->standard.bits = (int)recipe->quant_bits;
+    s->standard.current_scales = strcmp(recipe->quant_scales, "current") == 0;
+    s->wide = s->standard;
+    s->wide.bits = 16;
+    s->wide.fixed_scale = recipe->quant_int16_fixed;
+    if (recipe->quant_float_output) add_setter(s, "quant.float_output", oct_setter_float_output());
+    OCT_TRY(add_words(s, rows));
+    for (int i = 0; i < floats->count; i++)
+        add_setter(s, "quant.float_layers", oct_setter_by_name(floats->value[i], NULL));
+    for (int i = 0; i < wide->count; i++)
+        add_setter(s, oct_recipe_wide_key(recipe, i), oct_setter_by_name(wide->value[i], &s->wide));
+    add_setter(s, "quant.*", oct_setter_default(&s->standard));
+    return OCT_OK;
+}
+
+/* In eager the model's author names the fusions; the other methods find them. */
+static oct_status fuse_by_hand(oct_module **model, const oct_recipe *recipe)
+{
+    const oct_model_spec *spec = oct_model_find(recipe->model_name);
+    OCT_CHECK(spec && spec->fuse, OCT_USAGE,
+              "quant.method: %s does not name its fusions, which eager needs; use jit_strip",
+              recipe->model_name);
+    return spec->fuse(model);
+}
+
+oct_status oct_prepare_model(oct_module **model, const oct_recipe *recipe, const oct_dataset *data,
+                             oct_text *report)
+{
+    recipe_setters setters = {0};
+    oct_prepare_options options = {
+        .target = oct_target_find(recipe->quant_target),
+        .fold_batch_norm = strcmp(recipe->quant_batch_norm, "folded") == 0,
+        .shared_range = recipe->quant_shared_range,
+    };
+    OCT_CHECK(oct_method_find(recipe->quant_method, &options.method), OCT_USAGE,
+              "quant.method: there is no method '%s'", recipe->quant_method);
+    if (options.method == OCT_METHOD_EAGER) OCT_TRY(fuse_by_hand(model, recipe));
+    oct_status status = make_setters(&setters, recipe);
+    options.setters = setters.list;
+    options.num_setters = setters.count;
+    if (status == OCT_OK)
+        status = oct_prepare(model, OCT_EXAMPLE(OCT_SHAPE(1, data->h, data->w, data->c)), &options,
+                             report);
+    free_setters(&setters);
+    return status;
+}
+
+/* Calibration observes the float model as it is: its batch norm neither uses nor moves by the batch's
+ * statistics. */
+void oct_set_phase(oct_module *model, const oct_quantizers *quantizers, oct_phase phase)
+{
+    oct_quant_state state = OCT_QUANT_QAT;
+    if (phase == OCT_PHASE_CALIBRATE) state = OCT_QUANT_CALIBRATE;
+    if (phase == OCT_PHASE_QAT_SCALES_FROZEN) state = OCT_QUANT_FROZEN;
+    oct_freeze_batch_norm(model, phase != OCT_PHASE_QAT);
+    oct_quantizers_set_state(quantizers, state);
+}
+
+oct_status oct_checkpoint_phase(const oct_checkpoint *checkpoint, oct_phase *phase)
+{
+    OCT_CHECK(oct_phase_of_name(checkpoint->info.phase, phase), OCT_DATA,
+              "%s: there is no phase '%s'; the checkpoint is of another version of Octet",
+              checkpoint->path, checkpoint->info.phase);
+    return OCT_OK;
+}
+
+oct_status oct_build_from_checkpoint(oct_module **model, const oct_checkpoint *checkpoint,
+                                     const oct_recipe *recipe, const oct_dataset *data,
+                                     bool *prepared)
+{
+    oct_phase phase;
+    oct_quantizers quantizers = {0};
+    oct_status status = OCT_OK;
+    *model = NULL;
+    OCT_TRY(oct_checkpoint_phase(checkpoint, &phase));
+    *prepared = phase != OCT_PHASE_FLOAT;
+    OCT_TRY_OUT(oct_build_model(model, recipe, data));
+    if (*prepared) {
+        OCT_TRY_OUT(oct_prepare_model(model, recipe, data, NULL));
+        OCT_TRY_OUT(oct_quantizers_collect(&quantizers, *model));
+        if (phase >= OCT_PHASE_QAT_BN_FROZEN && recipe->qat_fold_batch_norm)
+            OCT_TRY_OUT(oct_fold_batch_norm(*model));
+        oct_set_phase(*model, &quantizers, phase);
+    }
+    OCT_TRY_OUT(oct_checkpoint_load(checkpoint, *model, NULL));
+out:
+    oct_quantizers_free(&quantizers);
+    if (status != OCT_OK) oct_module_destroy(model);
+    return status;
+}

@@ -1,0 +1,412 @@
+/* Conversion with its certificate.
+ *
+ * Ranks share the test images as in evaluation; each runs QAT evaluation and integer program over its
+ * own and compares bits. On the golden images, the first of the test set, every value of the program is
+ * compared as well, with what the QAT model computes at that place. The digests of these values are
+ * stored with the model, so that any machine can repeat the comparison from the file alone.
+ */
+#include "launch/run/certificate.h"
+
+#include "core/base/mem.h"
+#include "core/tensor/argmax.h"
+#include "io/file.h"
+#include "launch/run/job.h"
+#include "launch/run/plugin_load.h"
+#include "quant/pass/convert/convert.h"
+#include "quant/runtime/step.h"
+
+#include <string.h>
+
+enum { DIGEST = 32 };
+
+int64_t oct_float_bytes(oct_module *root)
+{
+    int64_t numel = 0;
+    for (size_t i = 0; i < root->num_params; i++)
+        numel += oct_numel(&root->params[i]->value);
+    int64_t bytes = numel * (int64_t)sizeof(float);
+    for (size_t i = 0; i < root->num_children; i++)
+        bytes += oct_float_bytes(*root->children[i].slot);
+    return bytes;
+}
+
+static int64_t weight_bytes(const oct_program *program, const oct_step *step)
+{
+    const oct_conv_shape *s = &step->conv;
+    const bool wide = oct_step_input(program, step, 0)->dtype == OCT_U16;
+    const int64_t bias = wide ? sizeof(int64_t) : sizeof(int32_t);
+    return s->out_c * oct_conv_depth(s) + s->out_c * (bias + (int64_t)sizeof(*step->multiplier));
+}
+
+static int64_t island_bytes(const oct_island *island)
+{
+    int64_t bytes = 0;
+    for (int64_t i = 0; i < island->num_arrays; i++) {
+        const oct_island_array *array = &island->arrays[i];
+        bytes += oct_shape_numel(&array->shape) * (int64_t)oct_dtype_bytes(array->dtype);
+    }
+    return bytes;
+}
+
+int64_t oct_int8_bytes(const oct_program *program)
+{
+    int64_t bytes = 0;
+    for (int64_t i = 0; i < program->num_steps; i++) {
+        const oct_step *step = &program->steps[i];
+        if (oct_step_type_of(step->kind)->weights) bytes += weight_bytes(program, step);
+        if (step->island) bytes += island_bytes(step->island);
+        if (step->table) bytes += step->table_size * (int64_t)sizeof(*step->table);
+        if (step->exponential) bytes += step->table_size * (int64_t)sizeof(*step->exponential);
+    }
+    return bytes;
+}
+
+int64_t oct_count_islands(const oct_program *program)
+{
+    int64_t islands = 0;
+    for (int64_t i = 0; i < program->num_steps; i++)
+        islands += program->steps[i].kind == OCT_STEP_FLOAT;
+    return islands;
+}
+
+/* The inputs of one golden sample, which lie one behind the other. */
+static void split_inputs(const oct_program *program, const float *sample,
+                         const float *input[OCT_STEP_INPUTS])
+{
+    for (int i = 0; i < program->num_inputs; i++) {
+        input[i] = sample;
+        sample += oct_value_numel(&program->values[program->inputs[i]]);
+    }
+}
+
+/* Runs a sample of zeros: float layers are modules made from what the file says, and whether they fit
+ * shows when they are called. */
+static oct_status try_islands(const oct_program *program)
+{
+    const float *input[OCT_STEP_INPUTS];
+    float *zeros = NULL, *output = NULL;
+    oct_runtime *runtime = NULL;
+    oct_status status = OCT_OK;
+    OCT_TRY_OUT(oct_alloc(&zeros, (size_t)oct_inputs_numel(program), sizeof(float)));
+    OCT_TRY_OUT(oct_alloc(&output, oct_value_bytes(&program->values[program->output]), 1));
+    split_inputs(program, zeros, input);
+    OCT_TRY_OUT(oct_runtime_create(&runtime, program, 1, &oct_module_islands));
+    status = oct_runtime_run(runtime, 1, input, output);
+out:
+    oct_runtime_destroy(&runtime);
+    oct_free(&zeros);
+    oct_free(&output);
+    return status;
+}
+
+oct_status oct_model_check_runnable(const oct_model *model, const char *path)
+{
+    OCT_CHECK(model->program.num_inputs == 1, OCT_DATA,
+              "%s: takes %d inputs, but this command feeds it one image; run it with the library "
+              "(quant/runtime/program.h)",
+              path, model->program.num_inputs);
+    if (oct_count_islands(&model->program) == 0) return OCT_OK;
+    oct_recipe recipe;
+    OCT_TRY(oct_job_model_recipe(&recipe, path, model, NULL));
+    oct_recipe_free(&recipe);
+    if (try_islands(&model->program) != OCT_OK) return oct_fail_prefix("%s", path);
+    return OCT_OK;
+}
+
+/* As many samples of the batch at a time as their values have room for; no result depends on it. */
+static oct_status fit_batch(const oct_program *program, int64_t *batch)
+{
+    const int64_t most_bytes = (int64_t)1 << 30;
+    oct_program_cost cost;
+    OCT_TRY(oct_program_costs(program, &cost));
+    const int64_t most = most_bytes / (cost.bytes > 0 ? cost.bytes : 1);
+    if (*batch > most) *batch = most > 0 ? most : 1;
+    return OCT_OK;
+}
+
+oct_status oct_program_evaluate(const oct_program *program, const oct_recipe *recipe,
+                                const oct_dataset *data, const oct_leaves *leaves, int64_t batch,
+                                float *logits)
+{
+    int64_t samples = oct_leaves_local_samples(leaves), first = oct_leaves_first_sample(leaves);
+    const oct_value *value = &program->values[program->output];
+    oct_tensor y = {.dtype = value->dtype};
+    oct_runtime *runtime = NULL;
+    float *images = NULL;
+    oct_status status = OCT_OK;
+
+    OCT_TRY_OUT(fit_batch(program, &batch));
+    OCT_TRY_OUT(oct_runtime_create(&runtime, program, batch, &oct_module_islands));
+    OCT_TRY_OUT(oct_alloc(&y.data, (size_t)batch, oct_value_bytes(value)));
+    OCT_TRY_OUT(oct_alloc(&images, (size_t)(batch * data->h * data->w * data->c), sizeof(float)));
+    for (int64_t at = 0; at < samples; at += batch) {
+        int64_t n = samples - at < batch ? samples - at : batch;
+        oct_evaluation_images(recipe, data, first + at, n, images);
+        OCT_TRY_OUT(oct_runtime_run(runtime, n, (const float *[]){images}, y.data));
+        y.shape = OCT_SHAPE(n, oct_value_numel(value));
+        OCT_TRY_OUT(oct_class_rows(&y, n, data->classes, logits + at * data->classes));
+    }
+out:
+    oct_free(&y.data);
+    oct_free(&images);
+    oct_runtime_destroy(&runtime);
+    return status;
+}
+
+static oct_example example_of(const oct_dataset *data)
+{
+    return *OCT_EXAMPLE(OCT_SHAPE(1, data->h, data->w, data->c));
+}
+
+/* Golden vectors of the program. */
+
+/* user: the digests of one image, num_values x DIGEST. */
+static void take_value(void *user, int64_t value, const oct_step *step, const void *data,
+                       size_t bytes)
+{
+    (void)step;
+    oct_sha256(data, bytes, (uint8_t *)user + value * DIGEST);
+}
+
+oct_status oct_golden_digests(const oct_program *program, const float *samples, int64_t count,
+                              uint8_t *digests)
+{
+    const int64_t numel = oct_inputs_numel(program);
+    const float *input[OCT_STEP_INPUTS];
+    oct_runtime *runtime = NULL;
+    float *output = NULL;
+    oct_status status = OCT_OK;
+    OCT_TRY_OUT(oct_runtime_create(&runtime, program, 1, &oct_module_islands));
+    OCT_TRY_OUT(oct_alloc(&output, oct_value_bytes(&program->values[program->output]), 1));
+    for (int64_t i = 0; i < count; i++) {
+        uint8_t *own = digests + i * program->num_values * DIGEST;
+        split_inputs(program, samples + i * numel, input);
+        for (int k = 0; k < program->num_inputs; k++)
+            take_value(own, program->inputs[k], NULL, input[k],
+                       oct_value_bytes(&program->values[program->inputs[k]]));
+        OCT_TRY_OUT(oct_runtime_watch(runtime, 1, input, output, take_value, own));
+    }
+out:
+    oct_free(&output);
+    oct_runtime_destroy(&runtime);
+    return status;
+}
+
+/* The same values seen from the QAT model. */
+
+typedef struct comparison {
+    const oct_program *program;
+    const uint8_t *expected; /* num_values x DIGEST */
+    bool *seen, *differs;    /* of each value */
+} comparison;
+
+static void compare_value(void *user, int64_t value, const void *data, size_t bytes)
+{
+    const comparison *c = user;
+    uint8_t digest[DIGEST];
+    oct_sha256(data, bytes, digest);
+    c->seen[value] = true;
+    if (bytes != oct_value_bytes(&c->program->values[value]) ||
+        memcmp(digest, c->expected + value * DIGEST, DIGEST) != 0)
+        c->differs[value] = true;
+}
+
+static oct_status judge_layers(const comparison *c, int64_t image, int64_t *compared)
+{
+    *compared = 0;
+    for (int64_t i = 0; i < c->program->num_steps; i++) {
+        const oct_step *step = &c->program->steps[i];
+        OCT_CHECK(
+            c->seen[step->output], OCT_DEFECT,
+            "layer %s of the int8 model was not seen in QAT evaluation of test image %lld, so "
+            "it was not compared; nothing was saved; please report this",
+            step->name, (long long)image);
+        OCT_CHECK(!c->differs[step->output], OCT_NO,
+                  "layer %s differs between QAT evaluation and int8 model on test image %lld; "
+                  "nothing was saved",
+                  step->name, (long long)image);
+        (*compared)++;
+    }
+    return OCT_OK;
+}
+
+static oct_status compare_golden(const oct_model *model, oct_conversion *conversion)
+{
+    const oct_program *program = &model->program;
+    const size_t values = (size_t)program->num_values;
+    const int64_t numel = oct_inputs_numel(program);
+    comparison c = {.program = program};
+    oct_example example = example_of(conversion->test_data);
+    oct_status status = OCT_OK;
+    OCT_TRY_OUT(oct_alloc(&c.seen, values, sizeof(bool)));
+    OCT_TRY_OUT(oct_alloc(&c.differs, values, sizeof(bool)));
+    for (int64_t i = 0; i < model->certificate.golden_count; i++) {
+        memset(c.seen, 0, values * sizeof(bool));
+        memset(c.differs, 0, values * sizeof(bool));
+        c.expected = model->golden_digest + i * program->num_values * DIGEST;
+        example.data[0] = model->golden_input + i * numel;
+        OCT_TRY_OUT(oct_convert_watch(program, conversion->root, &example, compare_value, &c));
+        OCT_TRY_OUT(judge_layers(&c, i, &conversion->layers_compared));
+    }
+out:
+    oct_free(&c.seen);
+    oct_free(&c.differs);
+    return status;
+}
+
+static oct_status make_golden(oct_model *model, oct_conversion *conversion)
+{
+    const oct_dataset *data = conversion->test_data;
+    int64_t count = data->count < OCT_GOLDEN_IMAGES ? data->count : OCT_GOLDEN_IMAGES;
+    size_t image = (size_t)(data->h * data->w * data->c);
+    model->certificate.golden_count = count;
+    OCT_TRY(oct_alloc(&model->golden_input, (size_t)count, image * sizeof(float)));
+    OCT_TRY(oct_alloc(&model->golden_digest, (size_t)(count * model->program.num_values), DIGEST));
+    oct_evaluation_images(conversion->recipe, data, 0, count, model->golden_input);
+    OCT_TRY(oct_golden_digests(&model->program, model->golden_input, count, model->golden_digest));
+    return compare_golden(model, conversion);
+}
+
+static oct_status prove_bounds(oct_model *model)
+{
+    const oct_program *program = &model->program;
+    OCT_TRY(oct_alloc(&model->overflow_bound, (size_t)program->num_steps, sizeof(int64_t)));
+    for (int64_t i = 0; i < program->num_steps; i++) {
+        const oct_step *step = &program->steps[i];
+        if (!oct_step_type_of(step->kind)->weights) continue;
+        const oct_qparams x = oct_step_input(program, step, 0)->q;
+        for (int64_t c = 0; c < step->conv.out_c; c++) {
+            int64_t bound =
+                oct_qconv_bound(&step->conv, step->weight, c, step->bias[c], x.qmin, x.qmax);
+            if (bound > model->overflow_bound[i]) model->overflow_bound[i] = bound;
+        }
+    }
+    return OCT_OK;
+}
+
+static oct_status describe(oct_model *model, const oct_conversion *conversion)
+{
+    const oct_recipe *recipe = conversion->recipe;
+    oct_text identity = {0}, plugins = {0};
+    oct_status status = oct_recipe_write(recipe, true, &identity);
+    model->recipe = identity.data;
+    OCT_TRY(status);
+    status = oct_plugins_record(&plugins);
+    model->plugins = plugins.data;
+    OCT_TRY(status);
+    OCT_TRY(oct_strdup(&model->data_format, recipe->data_format));
+    for (int64_t c = 0; c < conversion->test_data->c; c++) {
+        model->mean[c] = (float)recipe->data_mean.value[c];
+        model->std[c] = (float)recipe->data_std.value[c];
+    }
+    model->classes = conversion->test_data->classes;
+    memcpy(model->checkpoint_digest, conversion->checkpoint_digest, DIGEST);
+    memcpy(model->certificate.data_digest, conversion->test_data->digest, DIGEST);
+    return OCT_OK;
+}
+
+static oct_status convert(oct_model *model, const oct_conversion *conversion)
+{
+    const oct_graph *graph = oct_graph_of(conversion->root);
+    const oct_target *target = conversion->target;
+    const oct_example example = example_of(conversion->test_data);
+    oct_text islands = {0};
+    OCT_CHECK(graph, OCT_PREPARE, "the model is not prepared: train its QAT phase first");
+    oct_status status = oct_convert(&model->program, conversion->root, &example,
+                                    target ? target : graph->target, &islands);
+    model->certificate.num_islands = oct_count_islands(&model->program);
+    model->certificate.islands = islands.data;
+    return status;
+}
+
+/* Logits of this rank's samples, from both. */
+typedef struct both {
+    oct_leaves leaves;
+    int64_t samples, classes, batch;
+    float *qat, *int8;
+} both;
+
+static oct_status evaluate_both(both *b, const oct_model *model, const oct_conversion *conversion)
+{
+    size_t count = (size_t)(b->samples * b->classes);
+    OCT_TRY(oct_alloc(&b->qat, count, sizeof(float)));
+    OCT_TRY(oct_alloc(&b->int8, count, sizeof(float)));
+    OCT_TRY(oct_evaluate_local(conversion->root, conversion->recipe, conversion->test_data,
+                               &b->leaves, b->batch, b->qat));
+    return oct_program_evaluate(&model->program, conversion->recipe, conversion->test_data,
+                                &b->leaves, b->batch, b->int8);
+}
+
+/* How many logits differ in any bit, and the number of the first in the whole test set. */
+static int64_t count_different(const both *b, int64_t *first)
+{
+    int64_t different = 0;
+    *first = INT64_MAX;
+    for (int64_t i = 0; i < b->samples * b->classes; i++) {
+        if (memcmp(b->qat + i, b->int8 + i, sizeof(float)) == 0) continue;
+        if (different++ == 0) *first = oct_leaves_first_sample(&b->leaves) * b->classes + i;
+    }
+    return different;
+}
+
+static oct_status compare_logits(oct_certificate *certificate, const both *b, const int32_t *labels,
+                                 const oct_collective *group)
+{
+    int64_t qat_correct, first;
+    int64_t different = count_different(b, &first), key = -first;
+    OCT_TRY(oct_sum_count(group, different, &certificate->logits_differ));
+    OCT_TRY(group->max_i64(group, &key, 1));
+    labels += oct_leaves_first_sample(&b->leaves);
+    OCT_TRY(oct_sum_count(group, oct_count_correct(b->int8, labels, b->samples, b->classes),
+                          &certificate->correct));
+    OCT_TRY(oct_sum_count(group, oct_count_correct(b->qat, labels, b->samples, b->classes),
+                          &qat_correct));
+    certificate->images = b->leaves.samples;
+    certificate->qat_accuracy = 100.0 * (double)qat_correct / (double)certificate->images;
+    OCT_CHECK(certificate->logits_differ == 0, OCT_NO,
+              "%lld of %lld logits differ between QAT evaluation and int8 model, first logit %lld "
+              "of test "
+              "image %lld; nothing was saved",
+              (long long)certificate->logits_differ, (long long)(certificate->images * b->classes),
+              (long long)(-key % b->classes), (long long)(-key / b->classes));
+    return OCT_OK;
+}
+
+static oct_status digest_logits(oct_certificate *certificate, const both *b,
+                                const oct_collective *group)
+{
+    float *all = NULL;
+    size_t count = (size_t)(b->leaves.samples * b->classes);
+    oct_status status = OCT_OK;
+    if (group->rank == 0) status = oct_alloc(&all, count, sizeof(float));
+    OCT_TRY_OUT(group->agree(group, status));
+    OCT_TRY_OUT(oct_gather_rows(group, &b->leaves, b->classes, b->qat, all));
+    if (group->rank == 0) oct_sha256(all, count * sizeof(float), certificate->logits_digest);
+out:
+    oct_free(&all);
+    return status;
+}
+
+oct_status oct_certify(oct_model *model, oct_conversion *conversion, const oct_collective *group)
+{
+    const oct_dataset *data = conversion->test_data;
+    both b = {.leaves = oct_evaluation_leaves(conversion->recipe, data, group),
+              .classes = data->classes,
+              .batch = oct_evaluation_batch(conversion->recipe, group->size)};
+    b.samples = oct_leaves_local_samples(&b.leaves);
+    *model = (oct_model){0};
+
+    oct_status status = convert(model, conversion);
+    if (status == OCT_OK) status = describe(model, conversion);
+    if (status == OCT_OK) status = prove_bounds(model);
+    if (status == OCT_OK) status = make_golden(model, conversion);
+    if (status == OCT_OK) status = evaluate_both(&b, model, conversion);
+    OCT_TRY_OUT(group->agree(group, status));
+    OCT_TRY_OUT(compare_logits(&model->certificate, &b, data->labels, group));
+    OCT_TRY_OUT(digest_logits(&model->certificate, &b, group));
+out:
+    oct_free(&b.qat);
+    oct_free(&b.int8);
+    if (status != OCT_OK) oct_model_free(model);
+    return status;
+}

@@ -1,0 +1,44 @@
+/* The proof that a converted model computes what was trained: QAT evaluation and integer program over
+ * the whole test set, every logit compared bit for bit, and every layer on the golden images. */
+#pragma once
+
+#include "io/model_file.h"
+#include "launch/run/trainer.h"
+
+enum { OCT_GOLDEN_IMAGES = 8 };
+
+typedef struct oct_conversion {
+    oct_module *root; /* prepared, its scales frozen */
+    const oct_recipe *recipe;
+    const oct_dataset *test_data;
+    uint8_t checkpoint_digest[32];
+    const oct_target *target; /* to convert for; NULL: what the model was prepared for */
+    int64_t layers_compared;  /* set by oct_certify: on every golden image; not stored */
+} oct_conversion;
+
+/* Collective. Fills *model on every rank (the digest of the logits on rank 0), to be freed by the
+ * caller. The model follows from the checkpoint and the test data alone: the float accuracy, which
+ * only the log of the run knows, stays out. OCT_NO on all ranks, and an empty model, when anything
+ * differs; OCT_DEFECT when a layer escaped the comparison. */
+oct_status oct_certify(oct_model *model, oct_conversion *conversion,
+                       const oct_collective *group) OCT_NODISCARD;
+
+/* SHA-256 of each value of the program for each golden sample (all inputs one behind the other):
+ * count x num_values x 32. */
+oct_status oct_golden_digests(const oct_program *program, const float *samples, int64_t count,
+                              uint8_t *digests) OCT_NODISCARD;
+/* What commands that feed one image after another rely on: OCT_DATA when the program has several
+ * inputs. Loads the plug-ins that compute its float layers. */
+oct_status oct_model_check_runnable(const oct_model *model, const char *path) OCT_NODISCARD;
+/* Layers that stay float. */
+int64_t oct_count_islands(const oct_program *program);
+
+/* Not collective: logits of this rank's samples by the integer program, `batch` at a time. */
+oct_status oct_program_evaluate(const oct_program *program, const oct_recipe *recipe,
+                                const oct_dataset *data, const oct_leaves *leaves, int64_t batch,
+                                float *logits) OCT_NODISCARD;
+
+/* Bytes of what layers compute with: parameters in float; codes, biases, multipliers, tables and what
+ * stays float. */
+int64_t oct_float_bytes(oct_module *root);
+int64_t oct_int8_bytes(const oct_program *program);

@@ -1,0 +1,201 @@
+/* Evaluation: the logits of a data set in evaluation mode, samples split over ranks in whole leaves.
+ *
+ * No op in evaluation mode sums over samples, so every logit has the same bits on any number of ranks
+ * and in batches of any size. The forward of a rank communicates with nobody; ranks meet only to agree
+ * and to add up.
+ */
+#include "launch/run/trainer.h"
+
+#include "core/base/mem.h"
+#include "core/base/whole.h"
+#include "core/tensor/argmax.h"
+#include "launch/run/forward.h"
+
+#include <omp.h>
+#include <string.h>
+
+enum { BATCH_SAMPLES = 64 };
+
+oct_leaves oct_evaluation_leaves(const oct_recipe *recipe, const oct_dataset *data,
+                                 const oct_collective *group)
+{
+    return oct_leaves_split(data->count, recipe->batch_leaf, group->rank, group->size);
+}
+
+int64_t oct_evaluation_batch(const oct_recipe *recipe, int ranks)
+{
+    const int64_t leaf = recipe->batch_leaf, all = (recipe->batch_size + leaf - 1) / leaf;
+    const int64_t share = (all + ranks - 1) / ranks;
+    return oct_min_i64(oct_max_i64(BATCH_SAMPLES / leaf, recipe->threads), share) * leaf;
+}
+
+void oct_evaluation_images(const oct_recipe *recipe, const oct_dataset *data, int64_t first,
+                           int64_t n, float *images)
+{
+    float mean[OCT_RECIPE_LIST_MAX], std[OCT_RECIPE_LIST_MAX];
+    for (int64_t c = 0; c < data->c; c++) {
+        mean[c] = (float)recipe->data_mean.value[c];
+        std[c] = (float)recipe->data_std.value[c];
+    }
+    int64_t pixels = data->h * data->w;
+    oct_normalise(data->images + first * pixels * data->c, n * pixels, data->c, mean, std, images);
+}
+
+int64_t oct_count_correct(const float *logits, const int32_t *labels, int64_t samples,
+                          int64_t classes)
+{
+    int64_t correct = 0;
+    for (int64_t i = 0; i < samples; i++) {
+        const float *row = logits + i * classes;
+        int64_t best = 0;
+        for (int64_t k = 1; k < classes; k++)
+            if (row[k] > row[best]) best = k;
+        correct += best == labels[i];
+    }
+    return correct;
+}
+
+/* Each thread has samples of its own. */
+static oct_leaves spread_over_threads(const oct_recipe *recipe, int64_t n)
+{
+    const int64_t threads = omp_get_max_threads(), each = (n + threads - 1) / threads;
+    return oct_leaves_split(n, oct_min_i64(each, recipe->batch_leaf), 0, 1);
+}
+
+static oct_status forward_some(oct_forward *f, const oct_recipe *recipe, const oct_dataset *data,
+                               float *images, int64_t n, float *logits)
+{
+    const oct_tensor *y;
+    OCT_TRY(oct_forward_run(f, spread_over_threads(recipe, n),
+                            OCT_SHAPE(n, data->h, data->w, data->c), images, &y));
+    return oct_class_rows(y, n, data->classes, logits);
+}
+
+static oct_status evaluate_in(oct_context *cx, oct_module *model, const oct_recipe *recipe,
+                              const oct_dataset *data, const oct_leaves *leaves, int64_t batch,
+                              float *logits)
+{
+    int64_t samples = oct_leaves_local_samples(leaves), first = oct_leaves_first_sample(leaves);
+    bool training = model->training;
+    oct_forward f = {0};
+    float *images = NULL;
+    oct_status status = OCT_OK;
+
+    oct_module_train(model, false);
+    OCT_TRY_OUT(oct_forward_begin(&f, cx, model));
+    OCT_TRY_OUT(oct_alloc(&images, (size_t)(batch * data->h * data->w * data->c), sizeof(float)));
+    for (int64_t at = 0, n; at < samples; at += n) {
+        n = oct_forward_samples(&f, oct_min_i64(batch, samples - at));
+        oct_evaluation_images(recipe, data, first + at, n, images);
+        OCT_TRY_OUT(forward_some(&f, recipe, data, images, n, logits + at * data->classes));
+    }
+out:
+    oct_module_train(model, training);
+    oct_free(&images);
+    oct_forward_end(&f);
+    return status;
+}
+
+oct_status oct_evaluate_local(oct_module *model, const oct_recipe *recipe, const oct_dataset *data,
+                              const oct_leaves *leaves, int64_t batch, float *logits)
+{
+    oct_context *cx = NULL;
+    OCT_TRY(oct_context_create(&cx, &oct_collective_one));
+    oct_status status = evaluate_in(cx, model, recipe, data, leaves, batch, logits);
+    oct_context_destroy(&cx);
+    return status;
+}
+
+/* Counts are small integers, so a float64 sum over one leaf for each rank is exact. */
+oct_status oct_sum_count(const oct_collective *group, int64_t mine, int64_t *total)
+{
+    oct_leaves ranks = oct_leaves_split(group->size, 1, group->rank, group->size);
+    double part = (double)mine, sum = 0;
+    OCT_TRY(group->tree_sum_f64(group, &ranks, &part, 1, &sum));
+    *total = (int64_t)sum;
+    return OCT_OK;
+}
+
+/* A gather moves the same number of bytes from each rank: shares are padded to the largest. */
+oct_status oct_gather_rows(const oct_collective *group, const oct_leaves *leaves, int64_t row,
+                           const float *mine, float *all)
+{
+    int64_t share = (leaves->count / group->size + 1) * leaves->leaf * row;
+    float *padded = NULL, *gathered = NULL;
+    oct_status status = OCT_OK;
+
+    OCT_TRY_OUT(oct_alloc(&padded, (size_t)share, sizeof(float)));
+    if (group->rank == 0)
+        OCT_TRY_OUT(oct_alloc(&gathered, (size_t)group->size * (size_t)share, sizeof(float)));
+    int64_t local = oct_leaves_local_samples(leaves);
+    if (local > 0) memcpy(padded, mine, (size_t)(local * row) * sizeof(float));
+    OCT_TRY_OUT(group->gather(group, padded, (size_t)share * sizeof(float), gathered));
+    for (int rank = 0; group->rank == 0 && rank < group->size; rank++) {
+        oct_leaves theirs = oct_leaves_split(leaves->samples, leaves->leaf, rank, group->size);
+        int64_t samples = oct_leaves_local_samples(&theirs);
+        if (samples > 0)
+            memcpy(all + oct_leaves_first_sample(&theirs) * row, gathered + rank * share,
+                   (size_t)(samples * row) * sizeof(float));
+    }
+out:
+    oct_free(&padded);
+    oct_free(&gathered);
+    return status;
+}
+
+/* What an evaluation is about, and where its memory is. */
+typedef struct subject {
+    oct_module *model;
+    const oct_collective *group;
+    const oct_recipe *recipe;
+    const oct_dataset *data;
+    oct_context *context; /* communicates with nobody */
+} subject;
+
+static oct_status evaluate(const subject *s, int64_t *correct, float *logits)
+{
+    const oct_collective *group = s->group;
+    const oct_dataset *data = s->data;
+    oct_leaves leaves = oct_evaluation_leaves(s->recipe, data, group);
+    int64_t samples = oct_leaves_local_samples(&leaves);
+    float *mine = NULL;
+    oct_status status = oct_alloc(&mine, (size_t)(samples * data->classes), sizeof(float));
+    if (status == OCT_OK)
+        status = evaluate_in(s->context, s->model, s->recipe, data, &leaves,
+                             oct_evaluation_batch(s->recipe, group->size), mine);
+    OCT_TRY_OUT(group->agree(group, status));
+
+    const int32_t *labels = data->labels + oct_leaves_first_sample(&leaves);
+    OCT_TRY_OUT(
+        oct_sum_count(group, oct_count_correct(mine, labels, samples, data->classes), correct));
+    /* Only rank 0 has a place for logits, but all take part in bringing them there. */
+    int64_t wanted = logits != NULL;
+    OCT_TRY_OUT(group->max_i64(group, &wanted, 1));
+    if (wanted) OCT_TRY_OUT(oct_gather_rows(group, &leaves, data->classes, mine, logits));
+out:
+    oct_free(&mine);
+    return status;
+}
+
+oct_status oct_evaluate(oct_module *model, const oct_collective *group, const oct_recipe *recipe,
+                        const oct_dataset *data, int64_t *correct, float *logits)
+{
+    oct_context *cx = NULL;
+    oct_status status = oct_context_create(&cx, &oct_collective_one);
+    OCT_TRY_OUT(group->agree(group, status));
+    status = evaluate(&(subject){model, group, recipe, data, cx}, correct, logits);
+out:
+    oct_context_destroy(&cx);
+    return status;
+}
+
+oct_status oct_trainer_evaluate(oct_trainer *trainer, int64_t *correct)
+{
+    oct_context *cx = trainer->context;
+    cx->group = &oct_collective_one;
+    oct_status status = evaluate(
+        &(subject){trainer->model, trainer->group, trainer->recipe, trainer->test_data, cx},
+        correct, NULL);
+    cx->group = trainer->group;
+    return status;
+}

@@ -1,0 +1,142 @@
+/* HDF5 files begin with a signature; an int8 model is one of them with its own mark. Recipes have no
+ * mark, so anything that looks like text is taken for one and judged by the recipe's reader.
+ */
+#include "launch/run/file_kind.h"
+
+#include "core/base/mem.h"
+#include "io/file.h"
+#include "io/hdf5.h"
+#include "io/manifest.h"
+#include "io/model_file.h"
+#include "launch/run/run_folder.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const unsigned char hdf5_signature[8] = {0x89, 'H', 'D', 'F', '\r', '\n', 0x1a, '\n'};
+
+/* Is it the checkpoints/ of a run, even without its manifest? */
+static bool holds_checkpoints(const char *path)
+{
+    bool found = false;
+    int64_t step;
+    DIR *folder = opendir(path);
+    for (struct dirent *e; folder && !found && (e = readdir(folder)) != NULL;)
+        found = oct_checkpoint_name_step(e->d_name, &step);
+    if (folder) closedir(folder);
+    return found;
+}
+
+static bool is_run_folder(const char *path)
+{
+    static const char *const marks[] = {"recipe.yaml", "checkpoints", "manifest.json"};
+    if (holds_checkpoints(path)) return true;
+    for (size_t i = 0; i < OCT_COUNT(marks); i++) {
+        char inside[4200];
+        int length = snprintf(inside, sizeof(inside), "%s/%s", path, marks[i]);
+        if (length < (int)sizeof(inside) && access(inside, F_OK) == 0) return true;
+    }
+    return false;
+}
+
+static bool is_text(const unsigned char *bytes, size_t size)
+{
+    for (size_t i = 0; i < size; i++)
+        if (bytes[i] < ' ' && bytes[i] != '\n' && bytes[i] != '\r' && bytes[i] != '\t')
+            return false;
+    return size > 0;
+}
+
+oct_status oct_file_kind_of(const char *path, oct_file_kind *kind)
+{
+    unsigned char head[512];
+    struct stat info;
+    OCT_CHECK(stat(path, &info) == 0, OCT_DATA, "%s: %s", path, strerror(errno));
+    if (S_ISDIR(info.st_mode)) {
+        OCT_CHECK(is_run_folder(path), OCT_DATA,
+                  "%s: this is not a run folder: it holds neither recipe.yaml nor checkpoints",
+                  path);
+        *kind = OCT_FILE_RUN_FOLDER;
+        return OCT_OK;
+    }
+    OCT_TRY(oct_file_check_regular(path, &info));
+
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    OCT_CHECK(fd >= 0, OCT_DATA, "%s: %s", path, strerror(errno));
+    ssize_t size = read(fd, head, sizeof(head));
+    int error = errno;
+    close(fd);
+    OCT_CHECK(size >= 0, OCT_DATA, "%s: %s", path, strerror(error));
+    OCT_CHECK(size > 0, OCT_DATA, "%s: the file is empty", path);
+
+    if (size >= 8 && memcmp(head, hdf5_signature, 8) == 0) {
+        bool model;
+        OCT_TRY(oct_model_is(path, &model));
+        *kind = model ? OCT_FILE_MODEL : OCT_FILE_CHECKPOINT;
+        return OCT_OK;
+    }
+    OCT_CHECK(is_text(head, (size_t)size), OCT_DATA,
+              "%s: this is not a recipe, a checkpoint, an int8 model or a run folder", path);
+    *kind = OCT_FILE_RECIPE;
+    return OCT_OK;
+}
+
+const char *oct_file_kind_name(oct_file_kind kind)
+{
+    switch (kind) {
+    case OCT_FILE_RECIPE:
+        return "recipe";
+    case OCT_FILE_CHECKPOINT:
+        return "checkpoint";
+    case OCT_FILE_MODEL:
+        return "int8 model";
+    case OCT_FILE_RUN_FOLDER:
+        return "run folder";
+    }
+    return "unknown";
+}
+
+oct_status oct_file_check_intact(const char *path, oct_file_kind kind)
+{
+    void *bytes = NULL;
+    size_t size;
+    if (kind != OCT_FILE_CHECKPOINT) return OCT_OK;
+    OCT_TRY(oct_file_read(path, oct_checkpoint_limit, &bytes, &size));
+    bool whole = oct_h5_sealed(bytes, size);
+    oct_free(&bytes);
+    OCT_CHECK(whole, OCT_DATA, "%s: is damaged: its SHA-256 differs", path);
+    return OCT_OK;
+}
+
+static oct_status not_a_model_but_a_folder(const char *folder)
+{
+    char *model = NULL;
+    OCT_TRY(oct_run_path(folder, "model.int8.h5", &model));
+    if (oct_file_exists(model))
+        (void)oct_fail(OCT_DATA, "%s: this is a run folder, not an int8 model; its model is %s",
+                       folder, model);
+    else
+        (void)oct_fail(OCT_DATA,
+                       "%s: this is a run folder, not an int8 model, and it holds none yet; repeat "
+                       "the `octet train` command that started it",
+                       folder);
+    oct_free(&model);
+    return OCT_DATA;
+}
+
+oct_status oct_file_need_model(const char *path)
+{
+    oct_file_kind kind;
+    OCT_TRY(oct_file_kind_of(path, &kind));
+    OCT_TRY(oct_file_check_intact(path, kind));
+    if (kind == OCT_FILE_RUN_FOLDER) return not_a_model_but_a_folder(path);
+    OCT_CHECK(kind == OCT_FILE_MODEL, OCT_DATA,
+              "%s: this is a %s, not an int8 model; `octet convert` makes one from a checkpoint",
+              path, oct_file_kind_name(kind));
+    return OCT_OK;
+}

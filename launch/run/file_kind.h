@@ -1,0 +1,20 @@
+/* What a file on the command line is, by its first bytes. */
+#pragma once
+
+#include "core/base/status.h"
+
+typedef enum oct_file_kind {
+    OCT_FILE_RECIPE,
+    OCT_FILE_CHECKPOINT,
+    OCT_FILE_MODEL,      /* int8 model */
+    OCT_FILE_RUN_FOLDER, /* a folder with recipe.yaml or checkpoints */
+} oct_file_kind;
+
+/* OCT_DATA when it is missing, unreadable or none of these. Only looks; nothing is verified. */
+oct_status oct_file_kind_of(const char *path, oct_file_kind *kind) OCT_NODISCARD;
+/* OCT_DATA when a checkpoint or model is damaged: then its kind is only a guess. For commands that would
+ * refuse it for its kind. */
+oct_status oct_file_check_intact(const char *path, oct_file_kind kind) OCT_NODISCARD;
+/* For commands that take an int8 model only. */
+oct_status oct_file_need_model(const char *path) OCT_NODISCARD;
+const char *oct_file_kind_name(oct_file_kind kind); /* "checkpoint" */

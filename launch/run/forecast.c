@@ -1,0 +1,344 @@
+/* The short run that `octet check` foretells memory and time from, and the lines that continue it. */
+#include "launch/run/forecast.h"
+
+#include "core/base/mem.h"
+#include "core/base/whole.h"
+#include "launch/run/certificate.h"
+#include "launch/run/memory_meter.h"
+#include "launch/run/init.h"
+#include "launch/run/job.h"
+#include "launch/base/machine.h"
+
+#include <math.h>
+#include <omp.h>
+#include <string.h>
+#include <sys/resource.h>
+
+enum {
+    MOST_IMAGES = 64, /* at a time; more are continued along the line */
+    FLOAT_STEPS = 3,
+    QAT_STEPS =
+        6, /* of which the scales are frozen in the last, the batch norms in the last half */
+};
+
+/* A checkpoint being written takes so many times its bytes: HDF5's image, the file's, and these with their
+ * seal, and a third of one for what HDF5 holds beside them (3.1 to 3.5 on five models). */
+static const double save_copies = 10.0 / 3.0;
+
+/* What MPI takes of a rank's memory, alone and with others (measured with Open MPI 4.1.4), and HDF5. */
+enum { LONE_RANK = 4 << 20, RANK_AMONG_OTHERS = 8 << 20, HDF5_BYTES = 5 << 20 };
+
+const char *oct_stage_text(oct_stage stage)
+{
+    static const char *const texts[] = {
+#define X(name, text) [OCT_STAGE_##name] = text,
+        OCT_STAGE_LIST(X)
+#undef X
+    };
+    return texts[stage];
+}
+
+/* A short run of so many images at a time. */
+typedef struct rehearsal {
+    int64_t images;
+    oct_recipe recipe; /* borrowed texts */
+    const oct_checkpoint *init;
+    oct_dataset train, test;
+    oct_trainer trainer;
+    oct_stage stage;
+    int64_t save_bytes;
+    int64_t bytes[OCT_STAGES];
+    double step_seconds[OCT_PHASES];
+    double float_seconds, qat_seconds; /* of the evaluation of an image */
+    int64_t params_bytes;
+} rehearsal;
+
+static bool has_phase(const oct_plan *plan, oct_phase phase)
+{
+    return plan->begin[phase] < plan->begin[phase + 1];
+}
+
+static int64_t epochs_of(int64_t steps, int64_t steps_per_epoch)
+{
+    return (steps + steps_per_epoch - 1) / steps_per_epoch;
+}
+
+static oct_dataset first_images(const oct_dataset *data, int64_t count)
+{
+    oct_dataset some = *data;
+    some.count = oct_min_i64(count, data->count);
+    return some;
+}
+
+/* All that decides about memory stays as it is; the learning rate is next to nothing, since schedules would
+ * be other ones. */
+static void shorten(rehearsal *r, const oct_recipe *recipe, const oct_plan *plan,
+                    const oct_dataset *train, const oct_dataset *test)
+{
+    static const double rate = 1e-9;
+    oct_recipe *s = &r->recipe;
+    *s = *recipe;
+    s->batch_size = r->images;
+    s->data_drop_last = false;
+    s->float_lr = s->qat_lr = rate;
+    s->float_final_lr = s->qat_final_lr = 0;
+    s->float_warmup = s->qat_warmup = 0;
+    r->train = first_images(train, 2 * r->images);
+    r->test = first_images(test, 2 * oct_evaluation_batch(s, 1) + 1);
+    const int64_t each = epochs_of(r->train.count, r->images);
+    const bool qat = plan->begin[OCT_PHASE_QAT] < oct_plan_steps(plan);
+    s->float_epochs = has_phase(plan, OCT_PHASE_FLOAT) ? epochs_of(FLOAT_STEPS, each) : 0;
+    s->calibrate_batches = has_phase(plan, OCT_PHASE_CALIBRATE);
+    s->qat_epochs = qat ? epochs_of(QAT_STEPS, each) : 0;
+    s->qat_freeze_batch_norm = 0.5;
+    s->qat_freeze_scales = 0.7;
+}
+
+static void enter_stage(rehearsal *r, oct_stage stage)
+{
+    if (stage != r->stage) oct_memory_reset_peak();
+    r->stage = stage;
+}
+
+static void note_bytes(rehearsal *r, int64_t bytes)
+{
+    r->bytes[r->stage] = oct_max_i64(r->bytes[r->stage], bytes);
+}
+
+static oct_stage stage_of(oct_phase phase)
+{
+    return phase == OCT_PHASE_FLOAT       ? OCT_STAGE_FLOAT
+           : phase == OCT_PHASE_CALIBRATE ? OCT_STAGE_CALIBRATE
+                                          : OCT_STAGE_QAT;
+}
+
+static oct_status evaluate(rehearsal *r, double *seconds)
+{
+    int64_t correct;
+    enter_stage(r, OCT_STAGE_EVALUATE);
+    const double begin = oct_seconds();
+    OCT_TRY(oct_trainer_evaluate(&r->trainer, &correct));
+    *seconds = (oct_seconds() - begin) / (double)r->test.count;
+    note_bytes(r, oct_memory_resident_peak());
+    return OCT_OK;
+}
+
+/* All steps of a phase. The first fills the pools; of the others the fastest counts, since whatever else
+ * the machine does only makes them slower. */
+static oct_status run_phase(rehearsal *r, oct_phase phase)
+{
+    oct_trainer *trainer = &r->trainer;
+    oct_step_result result;
+    double fastest = HUGE_VAL, first = 0;
+    enter_stage(r, stage_of(phase));
+    for (int64_t i = trainer->step; i < trainer->plan.begin[phase + 1]; i++) {
+        const double begin = oct_seconds();
+        OCT_TRY(oct_trainer_step(trainer, &result));
+        const double seconds = oct_seconds() - begin;
+        if (i == trainer->plan.begin[phase])
+            first = seconds;
+        else
+            fastest = fmin(fastest, seconds);
+    }
+    r->step_seconds[phase] = fastest < HUGE_VAL ? fastest : first;
+    note_bytes(r, oct_memory_resident_peak());
+    note_bytes(r, oct_memory_resident() + r->save_bytes);
+    if (phase == OCT_PHASE_FLOAT) {
+        r->params_bytes = trainer->params.numel * (int64_t)sizeof(float);
+        return evaluate(r, &r->float_seconds);
+    }
+    return phase == OCT_PHASE_QAT ? evaluate(r, &r->qat_seconds) : OCT_OK;
+}
+
+static oct_status convert(rehearsal *r)
+{
+    oct_conversion conversion = {
+        .root = r->trainer.model, .recipe = &r->recipe, .test_data = &r->test};
+    oct_model model = {0};
+    oct_trainer_release_memory(&r->trainer);
+    enter_stage(r, OCT_STAGE_CONVERT);
+    OCT_TRY(oct_certify(&model, &conversion, &oct_collective_one));
+    note_bytes(r, oct_memory_resident_peak());
+    oct_model_free(&model);
+    note_bytes(r, oct_memory_resident() + r->save_bytes);
+    return OCT_OK;
+}
+
+static oct_status rehearse(rehearsal *r, const oct_recipe *recipe, const oct_dataset *train,
+                           const oct_dataset *test)
+{
+    const oct_plan plan = oct_plan_of(recipe, train->count);
+    oct_status status = OCT_OK;
+    shorten(r, recipe, &plan, train, test);
+    oct_mem_trim();
+    oct_memory_reset_peak();
+    OCT_TRY(oct_trainer_create(&r->trainer, &r->recipe, &oct_collective_one, &r->train, &r->test));
+    note_bytes(r, oct_memory_resident_peak());
+    if (r->init->bytes) OCT_TRY_OUT(oct_trainer_start_from(&r->trainer, r->init));
+    for (int phase = 0; phase < OCT_PHASES; phase++)
+        if (has_phase(&r->trainer.plan, (oct_phase)phase))
+            OCT_TRY_OUT(run_phase(r, (oct_phase)phase));
+    OCT_TRY_OUT(convert(r));
+out:
+    oct_trainer_destroy(&r->trainer);
+    oct_mem_trim();
+    return status;
+}
+
+/* While it lives, memory that the machine lacks is a failed allocation and not the end of a process. */
+typedef struct fence {
+    struct rlimit before;
+    bool set;
+} fence;
+
+static fence set_fence(int64_t available)
+{
+    fence f = {0};
+    if (available < 0 || getrlimit(RLIMIT_AS, &f.before) != 0) return f;
+    const int64_t here = oct_memory_virtual();
+    struct rlimit narrow = f.before;
+    if (here <= 0) return f;
+    const rlim_t most = (rlim_t)(here + available);
+    if (f.before.rlim_cur == RLIM_INFINITY || f.before.rlim_cur > most) narrow.rlim_cur = most;
+    f.set = setrlimit(RLIMIT_AS, &narrow) == 0;
+    return f;
+}
+
+static void lift_fence(const fence *f)
+{
+    if (f->set) (void)setrlimit(RLIMIT_AS, &f->before);
+}
+
+/* Does not fit: OCT_OK and not *fits. */
+static oct_status try_images(rehearsal *r, int64_t images, const oct_recipe *recipe,
+                             const oct_checkpoint *init, const oct_dataset *train,
+                             const oct_dataset *test, int64_t save_bytes, bool *fits)
+{
+    *r = (rehearsal){.images = images, .init = init, .save_bytes = save_bytes};
+    oct_status status = rehearse(r, recipe, train, test);
+    *fits = status != OCT_RESOURCE;
+    if (*fits) return status;
+    oct_fail_clear();
+    return OCT_OK;
+}
+
+static int64_t most_bytes(const int64_t bytes[OCT_STAGES])
+{
+    int64_t most = 0;
+    for (int i = 0; i < OCT_STAGES; i++)
+        most = oct_max_i64(most, bytes[i]);
+    return most;
+}
+
+/* Along the line through (x1, y1) and (x2, y2), but never below the second point. */
+static double along(double x1, double y1, double x2, double y2, double x)
+{
+    const double slope = x2 > x1 ? (y2 - y1) / (x2 - x1) : 0;
+    return y2 + fmax(slope, 0) * (x - x2);
+}
+
+/* Beside what one process without MPI takes: rows of sums that wait for other ranks' leaves. */
+static int64_t bytes_of_ranks(const oct_recipe *recipe, const oct_dataset *train, int ranks,
+                              int64_t params_bytes)
+{
+    const int64_t batch = oct_min_i64(recipe->batch_size, train->count);
+    int64_t most = 1;
+    oct_subtree parts[OCT_MAX_PARTS];
+    if (ranks == 1) return LONE_RANK;
+    for (int rank = 0; rank < ranks; rank++) {
+        const oct_leaves leaves = oct_leaves_split(batch, recipe->batch_leaf, rank, ranks);
+        most = oct_max_i64(most, oct_leaves_parts(&leaves, parts));
+    }
+    return RANK_AMONG_OTHERS + (most - 1) * params_bytes;
+}
+
+static void count_evaluations(const oct_recipe *recipe, const oct_plan *plan, int64_t *in_float,
+                              int64_t *in_qat)
+{
+    const int64_t each = plan->steps_per_epoch, qat = plan->begin[OCT_PHASE_QAT];
+    *in_float = *in_qat = 0;
+    for (int64_t step = each; step <= plan->begin[OCT_PHASE_CALIBRATE]; step += each)
+        *in_float += oct_plan_evaluates(plan, recipe, step);
+    for (int64_t step = qat + each; step <= oct_plan_steps(plan); step += each)
+        *in_qat += oct_plan_evaluates(plan, recipe, step);
+    for (int phase = OCT_PHASE_QAT_BN_FROZEN; phase < OCT_PHASES; phase++)
+        if (has_phase(plan, (oct_phase)(phase - 1)) && (plan->begin[phase] - qat) % each != 0)
+            *in_qat += oct_plan_evaluates(plan, recipe, plan->begin[phase]);
+}
+
+static void foretell(oct_forecast *f, const oct_recipe *recipe, const oct_dataset *train,
+                     const oct_dataset *test, int ranks, int64_t share, const rehearsal *few,
+                     const rehearsal *many)
+{
+    const oct_plan plan = oct_plan_of(recipe, train->count);
+    const double x1 = (double)few->images, x2 = (double)many->images, x = (double)share;
+    const int64_t others = bytes_of_ranks(recipe, train, ranks, many->params_bytes);
+    const int64_t logits = 2 * (test->count / ranks + 1) * test->classes * (int64_t)sizeof(float);
+    for (int i = 0; i < OCT_STAGES; i++) {
+        if (many->bytes[i] == 0) continue;
+        const double y = along(x1, (double)few->bytes[i], x2, (double)many->bytes[i], x);
+        f->bytes[i] = oct_max_i64(f->bytes[i], (int64_t)y + others);
+    }
+    f->bytes[OCT_STAGE_EVALUATE] += logits / 2;
+    f->bytes[OCT_STAGE_CONVERT] += logits;
+    for (int i = 0; i < OCT_STAGES; i++)
+        if (f->bytes[i] > f->bytes[f->peak]) f->peak = (oct_stage)i;
+
+    int64_t in_float, in_qat;
+    count_evaluations(recipe, &plan, &in_float, &in_qat);
+    f->evaluations = in_float + in_qat + 1;
+    f->seconds =
+        ((double)in_float * many->float_seconds + (double)(in_qat + 1) * many->qat_seconds) *
+        (double)(test->count / ranks + 1);
+    for (int phase = 0; phase < OCT_PHASES; phase++) {
+        if (!has_phase(&plan, (oct_phase)phase)) continue;
+        f->step_seconds[phase] =
+            along(x1, few->step_seconds[phase], x2, many->step_seconds[phase], x);
+        f->seconds += f->step_seconds[phase] * (double)(plan.begin[phase + 1] - plan.begin[phase]);
+    }
+}
+
+/* Images of the second measure: as many as matter, and as are sure to fit. */
+static int64_t images_to_try(const rehearsal *few, int64_t share, int64_t leaf, int64_t available)
+{
+    int64_t most = oct_min_i64(share, oct_max_i64(MOST_IMAGES / leaf, 2) * leaf);
+    const int64_t each = (most_bytes(few->bytes) - few->bytes[OCT_STAGE_START]) / few->images + 1;
+    if (available > 0) most = oct_min_i64(most, available / 2 / each / leaf * leaf);
+    return oct_max_i64(most, few->images);
+}
+
+oct_status oct_forecast_make(oct_forecast *f, const oct_recipe *recipe, const oct_checkpoint *init,
+                             const oct_dataset *train, const oct_dataset *test, int ranks,
+                             int64_t checkpoint_bytes)
+{
+    const int64_t leaf = recipe->batch_leaf, batch = oct_min_i64(recipe->batch_size, train->count);
+    const int64_t leaves = (batch + leaf - 1) / leaf, available = oct_machine_memory();
+    const int64_t share = oct_min_i64((leaves + ranks - 1) / ranks * leaf, train->count);
+    const int64_t save = (int64_t)(save_copies * (double)checkpoint_bytes) + HDF5_BYTES;
+    rehearsal few, many;
+    bool fits;
+    *f = (oct_forecast){.images = oct_min_i64(leaf, share)};
+    f->bytes[OCT_STAGE_START] = oct_memory_resident_peak();
+    omp_set_num_threads((int)recipe->threads);
+    const fence round = set_fence(available);
+    oct_status status = try_images(&few, f->images, recipe, init, train, test, save, &fits);
+    f->too_large = status == OCT_OK && !fits;
+    many = few;
+    const int64_t more = status == OCT_OK && fits ? images_to_try(&few, share, leaf, available) : 0;
+    if (more > few.images) {
+        status = try_images(&many, more, recipe, init, train, test, save, &fits);
+        if (!fits) many = few;
+    }
+    lift_fence(&round);
+    OCT_TRY(status);
+    if (f->too_large) return OCT_OK;
+    f->images = many.images;
+    if (many.images == few.images) { /* the line begins at no image */
+        few.images = 0;
+        for (int i = 0; i < OCT_STAGES; i++)
+            few.bytes[i] = few.bytes[OCT_STAGE_START];
+        memset(few.step_seconds, 0, sizeof few.step_seconds);
+    }
+    foretell(f, recipe, train, test, ranks, share, &few, &many);
+    return OCT_OK;
+}

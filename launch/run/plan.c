@@ -1,0 +1,164 @@
+/* The plan of a run: which phase, epoch and learning rate each step has.
+ *
+ * Everything here is a pure function of recipe, data set size and step, so a resumed run on other
+ * ranks takes the same steps without remembering anything.
+ */
+#include "launch/run/trainer.h"
+
+#include "core/base/whole.h"
+
+#include <math.h>
+#include <string.h>
+
+static const char *const phase_names[] = {
+#define X(name, text) [OCT_PHASE_##name] = text,
+    OCT_PHASE_LIST(X)
+#undef X
+};
+
+/* Batch norm freezes no later than the scales do: the recipe is refused otherwise. */
+oct_plan oct_plan_of(const oct_recipe *recipe, int64_t train_samples)
+{
+    int64_t batch = recipe->batch_size;
+    int64_t per_epoch = recipe->data_drop_last
+                            ? train_samples / batch
+                            : train_samples / batch + (train_samples % batch != 0);
+    int64_t qat = recipe->qat_epochs * per_epoch;
+    int64_t scales = (int64_t)floor(recipe->qat_freeze_scales * (double)qat);
+    int64_t norms = (int64_t)floor(recipe->qat_freeze_batch_norm * (double)qat);
+
+    oct_plan plan = {.steps_per_epoch = per_epoch};
+    plan.begin[OCT_PHASE_FLOAT] = 0;
+    plan.begin[OCT_PHASE_CALIBRATE] = recipe->float_epochs * per_epoch;
+    plan.begin[OCT_PHASE_QAT] = plan.begin[OCT_PHASE_CALIBRATE] + recipe->calibrate_batches;
+    plan.begin[OCT_PHASE_QAT_BN_FROZEN] = plan.begin[OCT_PHASE_QAT] + norms;
+    plan.begin[OCT_PHASE_QAT_SCALES_FROZEN] = plan.begin[OCT_PHASE_QAT] + scales;
+    plan.begin[OCT_PHASES] = plan.begin[OCT_PHASE_QAT] + qat;
+    return plan;
+}
+
+oct_phase oct_plan_phase(const oct_plan *plan, int64_t step)
+{
+    int phase = 0;
+    while (phase < OCT_PHASES - 1 && step >= plan->begin[phase + 1])
+        phase++;
+    return (oct_phase)phase;
+}
+
+int64_t oct_plan_steps(const oct_plan *plan)
+{
+    return plan->begin[OCT_PHASES];
+}
+
+const char *oct_phase_name(oct_phase phase)
+{
+    return phase_names[phase];
+}
+
+bool oct_phase_of_name(const char *name, oct_phase *phase)
+{
+    for (int i = 0; i < OCT_PHASES; i++) {
+        if (strcmp(name, phase_names[i]) == 0) {
+            *phase = (oct_phase)i;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Float, calibration and the three qat phases together are the parts in which epochs are counted. */
+static void part_of(const oct_plan *plan, int64_t step, int64_t *begin, int64_t *end)
+{
+    if (step < plan->begin[OCT_PHASE_CALIBRATE]) {
+        *begin = 0;
+        *end = plan->begin[OCT_PHASE_CALIBRATE];
+    } else if (step < plan->begin[OCT_PHASE_QAT]) {
+        *begin = plan->begin[OCT_PHASE_CALIBRATE];
+        *end = plan->begin[OCT_PHASE_QAT];
+    } else {
+        *begin = plan->begin[OCT_PHASE_QAT];
+        *end = plan->begin[OCT_PHASES];
+    }
+}
+
+void oct_plan_position(const oct_plan *plan, int64_t step, int64_t *epoch, int64_t *step_in_epoch)
+{
+    int64_t begin, end, per_epoch = plan->steps_per_epoch;
+    part_of(plan, step, &begin, &end);
+    int64_t float_epochs = plan->begin[OCT_PHASE_CALIBRATE] / per_epoch;
+    int64_t qat_epochs = (plan->begin[OCT_PHASES] - plan->begin[OCT_PHASE_QAT]) / per_epoch;
+    int64_t first_epoch = 0;
+    if (step >= plan->begin[OCT_PHASE_QAT])
+        first_epoch = float_epochs;
+    else if (step >= plan->begin[OCT_PHASE_CALIBRATE])
+        first_epoch = float_epochs + qat_epochs;
+    *epoch = first_epoch + (step - begin) / per_epoch;
+    *step_in_epoch = (step - begin) % per_epoch;
+}
+
+oct_place oct_plan_place(const oct_plan *plan, int64_t step)
+{
+    int64_t begin, end, per_epoch = plan->steps_per_epoch;
+    part_of(plan, step, &begin, &end);
+    oct_place place = {.step = step - begin, .steps = end - begin};
+    place.epochs = (place.steps + per_epoch - 1) / per_epoch;
+    place.epoch = oct_min_i64(place.step / per_epoch + 1, place.epochs);
+    return place;
+}
+
+bool oct_plan_evaluates(const oct_plan *plan, const oct_recipe *recipe, int64_t step)
+{
+    const oct_phase phase = oct_plan_phase(plan, step - 1);
+    if (phase == OCT_PHASE_CALIBRATE || step >= oct_plan_steps(plan)) return false;
+    if (oct_plan_phase(plan, step) != phase) return true;
+    const oct_place place = oct_plan_place(plan, step - 1);
+    const bool epoch_ends = (place.step + 1) % plan->steps_per_epoch == 0;
+    return recipe->evaluate_every > 0 && epoch_ends && place.epoch % recipe->evaluate_every == 0;
+}
+
+static int64_t steps_of_epochs(const oct_plan *plan, double epochs)
+{
+    return (int64_t)rint(epochs * (double)plan->steps_per_epoch);
+}
+
+static oct_schedule_kind kind_of(const char *word)
+{
+    if (strcmp(word, "constant") == 0) return OCT_SCHEDULE_CONSTANT;
+    if (strcmp(word, "step") == 0) return OCT_SCHEDULE_STEP;
+    return OCT_SCHEDULE_COSINE;
+}
+
+static oct_schedule schedule_of(const oct_plan *plan, const char *kind, double lr, double final_lr,
+                                double warmup, const oct_reals *milestones, double gamma,
+                                int64_t total)
+{
+    oct_schedule schedule = {
+        .kind = kind_of(kind),
+        .lr = lr,
+        .final_lr = final_lr,
+        .warmup = steps_of_epochs(plan, warmup),
+        .total = total,
+        .gamma = gamma,
+        .num_milestones = milestones->count,
+    };
+    for (int i = 0; i < milestones->count; i++)
+        schedule.milestone[i] = steps_of_epochs(plan, milestones->value[i]);
+    return schedule;
+}
+
+double oct_plan_lr(const oct_plan *plan, const oct_recipe *recipe, int64_t step)
+{
+    if (step < plan->begin[OCT_PHASE_CALIBRATE]) {
+        oct_schedule s =
+            schedule_of(plan, recipe->float_schedule, recipe->float_lr, recipe->float_final_lr,
+                        recipe->float_warmup, &recipe->float_milestones, recipe->float_gamma,
+                        plan->begin[OCT_PHASE_CALIBRATE]);
+        return oct_schedule_lr(&s, step);
+    }
+    if (step < plan->begin[OCT_PHASE_QAT]) return 0;
+    int64_t begin = plan->begin[OCT_PHASE_QAT];
+    oct_schedule s = schedule_of(plan, recipe->qat_schedule, recipe->qat_lr, recipe->qat_final_lr,
+                                 recipe->qat_warmup, &recipe->qat_milestones, recipe->qat_gamma,
+                                 plan->begin[OCT_PHASES] - begin);
+    return oct_schedule_lr(&s, step - begin);
+}

@@ -1,0 +1,181 @@
+/* Do recipe, data and ranks fit? Everything that can be known before a run is said before it. */
+#include "launch/run/trainer.h"
+
+#include "core/base/text.h"
+#include "core/base/whole.h"
+#include "launch/model/model.h"
+
+#include <string.h>
+
+static const char *name_of_model(size_t i)
+{
+    return oct_model_at(i)->name;
+}
+
+static const char *name_of_observer(size_t i)
+{
+    return oct_observer_at(i)->name;
+}
+
+static const char *name_of_kind(size_t i)
+{
+    return oct_fake_quant_kind_at(i)->name;
+}
+
+/* Plug-ins add to tables of names, so a recipe's names are judged here and not while it is read. */
+static void no_such(const char *key, const char *what, const char *wanted, size_t count,
+                    const char *(*name)(size_t), const char *otherwise)
+{
+    const char *names[128];
+    char hint[OCT_HINT_BYTES];
+    if (count > OCT_COUNT(names)) count = OCT_COUNT(names);
+    for (size_t i = 0; i < count; i++)
+        names[i] = name(i);
+    oct_fail_add(OCT_USAGE, "%s: there is no %s '%s'; %s", key, what, wanted,
+                 oct_did_you_mean(hint, wanted, names, count, otherwise));
+}
+
+static const char *name_of_format(size_t i)
+{
+    return oct_dataset_at(i)->name;
+}
+
+static void check_kind(const char *key, const char *name, bool of_weights)
+{
+    const oct_fake_quant_kind *kind = oct_fake_quant_kind_find(name);
+    if (!kind)
+        no_such(key, "fake-quant", name, oct_fake_quant_kind_count(), name_of_kind, "use affine");
+    else if (of_weights ? !kind->weight_scale : !kind->scale)
+        oct_fail_add(OCT_USAGE, "%s: %s is for %s only; use another one, such as affine", key, name,
+                     of_weights ? "activations" : "weights");
+}
+
+static void add_unknown_names(const oct_recipe *recipe)
+{
+    if (!oct_model_find(recipe->model_name))
+        no_such("model.name", "model", recipe->model_name, oct_model_count(), name_of_model,
+                "see `octet help models`");
+    if (!oct_dataset_find(recipe->data_format))
+        no_such("data.format", "format", recipe->data_format, oct_dataset_count(), name_of_format,
+                "see `octet help data`");
+    if (!oct_observer_find(recipe->quant_observer))
+        no_such("quant.observer", "observer", recipe->quant_observer, oct_observer_count(),
+                name_of_observer, "use min_max or moving_average");
+    check_kind("quant.fake_quant", recipe->quant_fake_quant, false);
+    check_kind("quant.weight_fake_quant", recipe->quant_weight_fake_quant, true);
+    if (!oct_target_find(recipe->quant_target))
+        oct_fail_add(OCT_USAGE, "quant.target: there is no target '%s'", recipe->quant_target);
+}
+
+oct_status oct_check_names(const oct_recipe *recipe)
+{
+    oct_fail_clear();
+    add_unknown_names(recipe);
+    return oct_fail_count() > 0 ? OCT_USAGE : OCT_OK;
+}
+
+static void check_model(const oct_recipe *recipe, const oct_dataset *data)
+{
+    const oct_model_spec *spec = oct_model_find(recipe->model_name);
+    if (spec && (data->h < spec->min_size || data->w < spec->min_size))
+        oct_fail_add(
+            OCT_USAGE,
+            "model.name: %s needs images of at least %lld x %lld pixels, those of data.path are "
+            "%lld x %lld; use another model",
+            spec->name, (long long)spec->min_size, (long long)spec->min_size, (long long)data->h,
+            (long long)data->w);
+    if (spec && !spec->fuse && strcmp(recipe->quant_method, "eager") == 0)
+        oct_fail_add(OCT_USAGE,
+                     "quant.method: %s does not name its fusions, which eager needs; use jit_strip",
+                     spec->name);
+}
+
+/* The key that asks for 16-bit activations, or NULL. */
+static const char *wide_key(const oct_recipe *recipe)
+{
+    oct_setter_words words;
+    char flaw[512];
+    if (recipe->quant_bits == 16) return "quant.bits";
+    if (recipe->quant_int16_layers.count > 0) return oct_recipe_wide_key(recipe, 0);
+    for (int i = 0; i < recipe->quant_setters.count; i++)
+        if (oct_setter_parse(&words, recipe->quant_setters.value[i], flaw) &&
+            oct_setter_is_wide(&words))
+            return "quant.setters";
+    return NULL;
+}
+
+static void check_quant(const oct_recipe *recipe)
+{
+    const oct_target *target = oct_target_find(recipe->quant_target);
+    if (target && !target->wide_codes && wide_key(recipe))
+        oct_fail_add(OCT_USAGE,
+                     "%s: target %s has no 16-bit activations; leave the key out or use another "
+                     "target",
+                     wide_key(recipe), target->name);
+    if (target && target->requantizer == OCT_REQUANT_SHIFT &&
+        strcmp(recipe->quant_batch_norm, "folded") != 0)
+        oct_fail_add(OCT_USAGE,
+                     "quant.batch_norm: target %s only shifts, so a batch norm's factor must be in "
+                     "the weights; write quant.batch_norm: folded",
+                     target->name);
+}
+
+static void check_channels(const char *key, const oct_reals *list, const oct_dataset *data)
+{
+    if (list->count == data->c) return;
+    oct_fail_add(OCT_USAGE,
+                 "%s: %d values, but the images have %lld channels; give one for each channel", key,
+                 list->count, (long long)data->c);
+}
+
+static void check_data(const oct_recipe *recipe, const oct_dataset *train, const oct_dataset *test)
+{
+    check_channels("data.mean", &recipe->data_mean, train);
+    check_channels("data.std", &recipe->data_std, train);
+    if (train->h != test->h || train->w != test->w || train->c != test->c)
+        oct_fail_add(
+            OCT_USAGE,
+            "data.path: training images are %lld x %lld x %lld, test images %lld x %lld x %lld; "
+            "both must have the same size",
+            (long long)train->h, (long long)train->w, (long long)train->c, (long long)test->h,
+            (long long)test->w, (long long)test->c);
+    if (recipe->data_crop_padding >= train->h || recipe->data_crop_padding >= train->w)
+        oct_fail_add(
+            OCT_USAGE,
+            "data.crop_padding: %lld pixels around images of %lld x %lld; use less than the image",
+            (long long)recipe->data_crop_padding, (long long)train->h, (long long)train->w);
+    if (oct_plan_of(recipe, train->count).steps_per_epoch == 0)
+        oct_fail_add(
+            OCT_USAGE,
+            "data.drop_last: %lld training images do not fill a batch of %lld; use a smaller "
+            "batch.size or data.drop_last=false",
+            (long long)train->count, (long long)recipe->batch_size);
+}
+
+static void check_ranks(const oct_recipe *recipe, const oct_dataset *train, int ranks)
+{
+    int64_t batch = oct_min_i64(train->count, recipe->batch_size);
+    int64_t leaves = (batch + recipe->batch_leaf - 1) / recipe->batch_leaf;
+    if (ranks <= leaves) return;
+    oct_fail_add(
+        OCT_USAGE,
+        "more ranks (%d) than leaves (%lld): batch.size %lld / batch.leaf %lld; use at most %lld "
+        "rank%s, a smaller batch.leaf or a larger batch.size",
+        ranks, (long long)leaves, (long long)batch, (long long)recipe->batch_leaf,
+        (long long)leaves, leaves == 1 ? "" : "s");
+}
+
+oct_status oct_run_check(const oct_recipe *recipe, const oct_dataset *train_data,
+                         const oct_dataset *test_data, int ranks)
+{
+    oct_fail_clear();
+    if (train_data->count == 0) oct_fail_add(OCT_USAGE, "data.path: there are no training images");
+    if (test_data->count == 0) oct_fail_add(OCT_USAGE, "data.path: there are no test images");
+    if (oct_fail_count() > 0) return OCT_USAGE;
+    add_unknown_names(recipe);
+    check_model(recipe, train_data);
+    check_data(recipe, train_data, test_data);
+    check_ranks(recipe, train_data, ranks);
+    check_quant(recipe);
+    return oct_fail_count() > 0 ? OCT_USAGE : OCT_OK;
+}

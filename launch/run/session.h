@@ -1,0 +1,50 @@
+/* The ranks of one command: start, agreement on failures, end.
+ *
+ *     oct_session session;
+ *     OCT_TRY(oct_session_open(&session, args));
+ *     return oct_session_end(&session, work(&session, args));
+ *
+ * Three kinds of failure, and what `work` does with each:
+ * - every rank alike by construction (a pure function of what all have: OCT_NUMERIC, OCT_STOPPED,
+ *   OCT_NO): return it;
+ * - may differ from rank to rank (files, memory at start, saving on rank 0): all ranks agree (here or
+ *   anywhere below through group->agree), then return what that gives;
+ * - a failure on one rank between agreements, while the others wait for it: return it. The end of the
+ *   session names the rank and stops the whole job.
+ * Commands never print errors: main does, or the end of the session for a lone rank.
+ */
+#pragma once
+
+#include "dist/comm.h"
+#include "launch/cmd/command.h"
+
+typedef struct oct_session {
+    const oct_args *args;
+    oct_comm *comm;
+    const oct_collective *group; /* the ranks, for all work of the command */
+    struct oct_watched *watched; /* what group is */
+} oct_session;
+
+/* How long a rank waits for another where neither a recipe nor --deadline says it. Writing a checkpoint
+ * to a slow disk and reading a data set must fit. */
+#define OCT_DEADLINE_S 300.0
+
+/* Starts the ranks, and compares their command lines. (main has set up the log as -q and -v ask; rank 0
+ * speaks.) deadline_s: how long a rank waits for another; --deadline goes before it. */
+oct_status oct_session_open(oct_session *session, const oct_args *args,
+                            double deadline_s) OCT_NODISCARD;
+
+/* Collective: OCT_USAGE when a rank's text is not that of rank 0, naming the rank and the first line
+ * that differs. */
+oct_status oct_session_same(oct_session *session, const oct_text *text) OCT_NODISCARD;
+
+/* Collective: group->agree. OK if OK on all ranks; otherwise a failure on all of them, and rank 0's
+ * record holds what there is to say: its own problems, or those of the first rank that failed, which
+ * is named. */
+oct_status oct_session_agree(oct_session *session, oct_status mine) OCT_NODISCARD;
+
+/* After an agreed failure that the command goes on from: forgets it. */
+void oct_session_clear_failure(oct_session *session);
+
+/* Ends the ranks and passes `status` on. Does not return after a lone failure among several ranks. */
+oct_status oct_session_end(oct_session *session, oct_status status) OCT_NODISCARD;

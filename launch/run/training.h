@@ -1,0 +1,18 @@
+/* A whole run in its folder: from where it stands to the int8 model. */
+#pragma once
+
+#include "io/checkpoint.h"
+#include "io/recipe.h"
+#include "launch/run/session.h"
+
+#include <jansson.h>
+
+/* From now on SIGINT, SIGTERM and SIGUSR1 ask for a stop: at the end of the step, or before the first. A
+ * second one acts as usual. */
+void oct_train_catch_signals(void);
+
+/* Collective. init: the weights to start from (bytes NULL: the model's own), closed when they are used.
+ * *result: on rank 0 the result record (new reference), of this run or of the finished one
+ * that was found; NULL elsewhere. OCT_STOPPED when a signal asked for it and all is saved. */
+oct_status oct_train(oct_session *session, const oct_args *args, const oct_recipe *recipe,
+                     oct_checkpoint *init, json_t **result) OCT_NODISCARD;

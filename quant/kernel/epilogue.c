@@ -1,0 +1,301 @@
+/* See the header. Blocks of a few hundred elements go through short loops, one for each stage, which
+ * the compiler vectorises in the copies that OCT_CLONES makes:
+ *     accumulators -> v (and r) -> + second addend -> codes, flags, range
+ */
+#include "quant/kernel/epilogue.h"
+
+#include "core/base/whole.h"
+#include "quant/kernel/bits.h"
+#include "quant/kernel/requant.h"
+
+enum { BLOCK = OCT_FLAG_BLOCK, MOST_RIGHT = 62, MOST_LEFT = 16 };
+
+/* Whole rows of n channels, or a part of one. */
+typedef struct span {
+    int64_t rows, n;
+    int64_t channel; /* of the first column */
+} span;
+
+OCT_CLONES
+static void scale_float(int64_t rows, int64_t n, const int32_t *restrict acc,
+                        const int32_t *restrict bias, const float *restrict multiplier,
+                        float *restrict v)
+{
+    for (int64_t i = 0; i < rows; i++, acc += n, v += n)
+        for (int64_t c = 0; c < n; c++)
+            v[c] = (float)(acc[c] + bias[c]) * multiplier[c];
+}
+
+OCT_CLONES
+static void add_float(int64_t n, const uint8_t *restrict s, int32_t zero_point, float multiplier,
+                      float *restrict v)
+{
+    for (int64_t i = 0; i < n; i++)
+        v[i] += (float)(s[i] - zero_point) * multiplier;
+}
+
+#define SCALE_WIDE(name, acc_t)                                                                    \
+    OCT_CLONES                                                                                     \
+    static void name(int64_t rows, int64_t n, const acc_t *restrict acc,                           \
+                     const int64_t *restrict bias, const float *restrict multiplier,               \
+                     double *restrict v)                                                           \
+    {                                                                                              \
+        for (int64_t i = 0; i < rows; i++, acc += n, v += n)                                       \
+            for (int64_t c = 0; c < n; c++)                                                        \
+                v[c] = (double)(acc[c] + bias[c]) * (double)multiplier[c];                         \
+    }
+SCALE_WIDE(scale_wide, int32_t)
+SCALE_WIDE(scale_wide16, int64_t)
+
+#define ADD_WIDE(name, code_t)                                                                     \
+    OCT_CLONES                                                                                     \
+    static void name(int64_t n, const code_t *restrict s, int32_t zero_point, float multiplier,    \
+                     double *restrict v)                                                           \
+    {                                                                                              \
+        for (int64_t i = 0; i < n; i++)                                                            \
+            v[i] += (double)(s[i] - zero_point) * (double)multiplier;                              \
+    }
+ADD_WIDE(add_wide, uint8_t)
+ADD_WIDE(add_wide16, uint16_t)
+
+OCT_CLONES
+static void round_float(int64_t n, const float *restrict v, float *restrict r)
+{
+    for (int64_t i = 0; i < n; i++)
+        r[i] = rintf(v[i]);
+}
+
+OCT_CLONES
+static void round_wide(int64_t n, const double *restrict v, double *restrict r)
+{
+    for (int64_t i = 0; i < n; i++)
+        r[i] = rint(v[i]);
+}
+
+/* The exponent of a power of two is all there is to it; of 0 and what is next to it, that of the
+ * least number. */
+static inline int32_t right_shift_of(float multiplier)
+{
+    uint32_t bits;
+    memcpy(&bits, &multiplier, sizeof bits);
+    return 127 - (int32_t)(bits >> 23 & 255);
+}
+
+#define SHIFT(name, acc_t)                                                                         \
+    OCT_CLONES                                                                                     \
+    static void name(int64_t rows, int64_t n, const acc_t *restrict acc,                           \
+                     const int64_t *restrict bias, const float *restrict multiplier,               \
+                     double *restrict r)                                                           \
+    {                                                                                              \
+        for (int64_t i = 0; i < rows; i++, acc += n, r += n)                                       \
+            for (int64_t c = 0; c < n; c++) {                                                      \
+                const int32_t k = right_shift_of(multiplier[c]);                                   \
+                const int64_t right = k < 0 ? 0 : k > MOST_RIGHT ? MOST_RIGHT : k;                 \
+                const int64_t left = k > 0 ? 0 : k < -MOST_LEFT ? MOST_LEFT : -k;                  \
+                const int64_t sum = (acc[c] + bias[c]) * (INT64_C(1) << left);                     \
+                r[c] = (double)((sum + (INT64_C(1) << right >> 1)) >> right);                      \
+            }                                                                                      \
+    }
+SHIFT(shift, int32_t)
+SHIFT(shift16, int64_t)
+
+/* Order-preserving keys, so that minimum and maximum vectorise. */
+static inline int32_t key_of(float x)
+{
+    int32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits ^ ((bits >> 31) & INT32_MAX);
+}
+
+static inline float float_of(int32_t key)
+{
+    const int32_t bits = key ^ ((key >> 31) & INT32_MAX);
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+#define CODES(name, code_t)                                                                        \
+    OCT_CLONES                                                                                     \
+    static void name(int64_t n, const double *restrict r, const oct_requant_limits *limits,        \
+                     code_t *restrict codes)                                                       \
+    {                                                                                              \
+        const double lo = (double)limits->lo, hi = (double)limits->hi;                             \
+        const int32_t zero_point = limits->zero_point;                                             \
+        for (int64_t i = 0; i < n; i++) {                                                          \
+            double cut = r[i] > lo ? r[i] : lo;                                                    \
+            cut = cut < hi ? cut : hi;                                                             \
+            codes[i] = (code_t)((int32_t)cut + zero_point);                                        \
+        }                                                                                          \
+    }
+CODES(codes_wide, uint8_t)
+CODES(codes_wide16, uint16_t)
+
+/* Flags, and the ends of the clipped v as floats, whose order rounding keeps. */
+#define WATCH(name, value_t)                                                                       \
+    OCT_CLONES                                                                                     \
+    static void name(int64_t n, const value_t *restrict v, const value_t *restrict r,              \
+                     const oct_requant_limits *limits, uint8_t *restrict flags, int32_t range[2])  \
+    {                                                                                              \
+        const value_t lo = (value_t)limits->lo, hi = (value_t)limits->hi;                          \
+        const value_t floor = (value_t)limits->floor, six = (value_t)limits->six;                  \
+        int32_t least = range[0], most = range[1];                                                 \
+        for (int64_t i = 0; i < n; i++) {                                                          \
+            flags[i] = (uint8_t)((r[i] >= lo) & (r[i] <= hi) & (v[i] > floor) & (v[i] < six));     \
+            value_t clipped = v[i] > floor ? v[i] : floor;                                         \
+            clipped = clipped < six ? clipped : six;                                               \
+            const int32_t key = key_of((float)clipped);                                            \
+            least = key < least ? key : least;                                                     \
+            most = key > most ? key : most;                                                        \
+        }                                                                                          \
+        range[0] = least;                                                                          \
+        range[1] = most;                                                                           \
+    }
+WATCH(watch_float, float)
+WATCH(watch_wide, double)
+
+#define LEAVE(name, value_t)                                                                       \
+    OCT_CLONES                                                                                     \
+    static void name(int64_t n, const value_t *restrict v, const oct_requant_limits *limits,       \
+                     float *restrict y)                                                            \
+    {                                                                                              \
+        const value_t floor = (value_t)limits->floor, six = (value_t)limits->six;                  \
+        for (int64_t i = 0; i < n; i++) {                                                          \
+            value_t clipped = v[i] < floor ? floor : v[i]; /* NaN stays */                         \
+            clipped = clipped > six ? six : clipped;                                               \
+            y[i] = (float)clipped + 0.0f; /* -0 becomes +0 */                                      \
+        }                                                                                          \
+    }
+LEAVE(leave_float, float)
+LEAVE(leave_wide, double)
+
+/* What one block needs beside its accumulators. */
+typedef struct job {
+    const oct_epilogue *f;
+    oct_requant_limits limits;
+    bool watched;
+} job;
+
+/* A float output: the requantizer makes the codes. */
+static void finish_float(const job *j, const span *s, const void *acc, int64_t first, void *y,
+                         uint8_t *flags, int32_t range[2])
+{
+    const oct_epilogue *f = j->f;
+    const int64_t count = s->rows * s->n;
+    float v[BLOCK], r[BLOCK];
+    scale_float(s->rows, s->n, (const int32_t *)acc + first, f->q.bias + s->channel,
+                f->q.multiplier + s->channel, v);
+    if (f->addend.data)
+        add_float(count, (const uint8_t *)f->addend.data + first, f->addend.q.zero_point,
+                  f->addend_multiplier, v);
+    round_float(count, v, r);
+    if (j->watched) watch_float(count, v, r, &j->limits, flags, range);
+    leave_float(count, v, &j->limits, (float *)y + first);
+}
+
+static void finish_wide(const job *j, const span *s, const void *acc, int64_t first, void *y,
+                        uint8_t *flags, int32_t range[2])
+{
+    const oct_epilogue *f = j->f;
+    const int64_t count = s->rows * s->n, *bias = f->bias + s->channel;
+    const float *multiplier = f->q.multiplier + s->channel;
+    const int32_t *narrow = (const int32_t *)acc + first;
+    const int64_t *wide = (const int64_t *)acc + first;
+    double v[BLOCK], r[BLOCK];
+    if (f->acc == OCT_S64)
+        scale_wide16(s->rows, s->n, wide, bias, multiplier, v);
+    else
+        scale_wide(s->rows, s->n, narrow, bias, multiplier, v);
+    if (f->addend.data && oct_codes_dtype(f->addend.q) == OCT_U16)
+        add_wide16(count, (const uint16_t *)f->addend.data + first, f->addend.q.zero_point,
+                   f->addend_multiplier, v);
+    else if (f->addend.data)
+        add_wide(count, (const uint8_t *)f->addend.data + first, f->addend.q.zero_point,
+                 f->addend_multiplier, v);
+    if (f->arithmetic == OCT_ARITHMETIC_WIDE)
+        round_wide(count, v, r);
+    else if (f->acc == OCT_S64)
+        shift16(s->rows, s->n, wide, bias, multiplier, r);
+    else
+        shift(s->rows, s->n, narrow, bias, multiplier, r);
+    if (j->watched) watch_wide(count, v, r, &j->limits, flags, range);
+    if (f->out == OCT_F32)
+        leave_wide(count, v, &j->limits, (float *)y + first);
+    else if (f->out == OCT_U16)
+        codes_wide16(count, r, &j->limits, (uint16_t *)y + first);
+    else
+        codes_wide(count, r, &j->limits, (uint8_t *)y + first);
+}
+
+/* A float output is never out of bounds. */
+static oct_requant_limits limits_of(const oct_epilogue *f)
+{
+    oct_requant_limits limits = oct_requant_limits_of(&f->q);
+    if (f->out == OCT_F32) {
+        limits.lo = -INFINITY;
+        limits.hi = INFINITY;
+    }
+    return limits;
+}
+
+static void finish_blocks(const oct_epilogue *f, int64_t m, int64_t n, const void *acc, void *y,
+                          uint8_t *mask, float *range)
+{
+    const job j = {.f = f, .limits = limits_of(f), .watched = mask || range};
+    uint8_t flags[BLOCK], bits[BLOCK / 8];
+    int32_t ends[2] = {INT32_MAX, INT32_MIN};
+    int64_t first = 0;
+    for (int64_t row = 0, rows; row < m; row += rows) {
+        rows = oct_min_i64(oct_max_i64(BLOCK / n, 1), m - row);
+        for (int64_t c = 0; c < n; c += BLOCK) {
+            const span s = {.rows = rows, .n = oct_min_i64(n - c, BLOCK), .channel = c};
+            if (f->arithmetic == OCT_ARITHMETIC_FLOAT)
+                finish_float(&j, &s, acc, first, y, flags, ends);
+            else
+                finish_wide(&j, &s, acc, first, y, flags, ends);
+            if (mask) {
+                oct_bits_pack(flags, s.rows * s.n, bits);
+                oct_bits_append(mask, first, bits, s.rows * s.n);
+            }
+            first += s.rows * s.n;
+        }
+    }
+    if (!range || f->out == OCT_F32) return;
+    if (first > 0) oct_requant_range_merge(range, float_of(ends[0]), float_of(ends[1]));
+    oct_requant_range_end(&f->q, n, range);
+    if (f->addend.data && !isfinite(f->addend_multiplier)) range[0] = range[1] = NAN;
+}
+
+bool oct_epilogue_requantizes(const oct_epilogue *f)
+{
+    return f->arithmetic == OCT_ARITHMETIC_FLOAT && f->out == OCT_U8;
+}
+
+oct_requant oct_epilogue_requant(const oct_epilogue *f)
+{
+    oct_requant q = f->q;
+    if (f->addend.data) {
+        q.addend = f->addend.data;
+        q.addend_zero_point = f->addend.q.zero_point;
+        q.addend_multiplier = f->addend_multiplier;
+    }
+    return q;
+}
+
+void oct_epilogue_rows(const oct_kernel *kernel, const oct_epilogue *f, int64_t m, int64_t n,
+                       const void *acc, void *y, uint8_t *mask, float *range)
+{
+    if (!oct_epilogue_requantizes(f)) {
+        finish_blocks(f, m, n, acc, y, mask, range);
+        return;
+    }
+    const oct_requant q = oct_epilogue_requant(f);
+    kernel->requantize(m, n, acc, &q, y, mask, range);
+}
+
+oct_epilogue oct_epilogue_at(const oct_epilogue *f, int64_t first)
+{
+    oct_epilogue at = *f;
+    if (at.addend.data) at.addend = oct_qcodes_from(at.addend, first);
+    return at;
+}

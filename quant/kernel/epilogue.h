@@ -1,0 +1,60 @@
+/* How the accumulators of a layer become its output: by the requantizer of the
+ * kernel tables where 8-bit codes become 8-bit codes, otherwise in loops that give the same bits on
+ * every instruction set. In units of the output scale, for channel c,
+ *
+ *     v = (acc + bias[c]) * multiplier[c] + (s - z_s) * addend_multiplier
+ *
+ * the last term only where there is a second addend s. The arithmetic says how it is computed:
+ *     FLOAT  every operation rounds to float; r = round_half_even(v). Accumulators are int32.
+ *     WIDE   the same in double: for layers of which any tensor has 16-bit codes.
+ *     SHIFT  multipliers are powers of two, 2^-k, and r = (acc + bias + 2^(k-1)) >> k, arithmetically
+ *            (a shift to the left for k <= 0). No second addend.
+ * Codes, mask and range follow from r and v as in oct_requant. A float output is v itself, clipped by
+ * relu and six, with one zero; its mask says where it was not clipped.
+ *
+ * Nothing overflows in int64: 16-bit inputs have accumulators below 2^39 (OCT_MAX_PRODUCTS * 65535 *
+ * 127), biases stay within +-2^46 and what the zero point takes off within 2^39, so |acc + bias| <
+ * 2^47, which a shift to the left by at most 16 keeps below 2^63. (By 16 is enough to leave every
+ * range of codes; by 62 to the right, to reach 0.) A double holds each of these sums exactly.
+ */
+#pragma once
+
+#include "quant/kernel/kernel.h"
+#include "quant/kernel/qcodes.h"
+
+typedef enum oct_arithmetic {
+    OCT_ARITHMETIC_FLOAT,
+    OCT_ARITHMETIC_WIDE,
+    OCT_ARITHMETIC_SHIFT,
+} oct_arithmetic;
+
+/* addend: U8 when there is none. out: F32 counts as 8-bit. */
+static inline oct_arithmetic oct_arithmetic_of(bool shift, oct_dtype in, oct_dtype addend,
+                                               oct_dtype out)
+{
+    const bool wide = in == OCT_U16 || addend == OCT_U16 || out == OCT_U16;
+    return shift ? OCT_ARITHMETIC_SHIFT : wide ? OCT_ARITHMETIC_WIDE : OCT_ARITHMETIC_FLOAT;
+}
+
+typedef struct oct_epilogue {
+    oct_arithmetic arithmetic;
+    oct_dtype acc; /* S32, or S64 of 16-bit inputs */
+    oct_dtype out; /* U8, U16, F32 */
+    /* Multiplier, bounds, activation; its bias is FLOAT's. Of a float output only relu and six count,
+     * in real units. */
+    oct_requant q;
+    const int64_t *bias; /* (C): the others' */
+    oct_qcodes addend;   /* data NULL: none; otherwise as many as accumulators */
+    float addend_multiplier;
+} oct_epilogue;
+
+/* acc (m, n) -> y, mask and range, as oct_kernel's requantize does it. range may be NULL, and is left
+ * alone for a float output. */
+void oct_epilogue_rows(const oct_kernel *kernel, const oct_epilogue *f, int64_t m, int64_t n,
+                       const void *acc, void *y, uint8_t *mask, float *range);
+/* The requantizer of a kernel table does it, with these constants. */
+bool oct_epilogue_requantizes(const oct_epilogue *f);
+oct_requant oct_epilogue_requant(const oct_epilogue *f);
+/* The same for the part of a layer that begins `first` elements behind its beginning: where the codes
+ * of the second addend are read. */
+oct_epilogue oct_epilogue_at(const oct_epilogue *f, int64_t first);

@@ -1,0 +1,312 @@
+/* The backward of what follows an integer sum in the quantized layers: quantizer and activation, then
+ * batch norm. Loops hold 16 or 8 channels in registers while the rows go by; sums are taken in double,
+ * each channel's terms in order of the rows, so no bit depends on how many are held. */
+#include "quant/module/mask.h"
+#include "quant/module/conv/qat_conv_impl.h"
+
+#include "core/base/cpu.h"
+
+#include <string.h>
+
+void oct_scale_grad_add(void *args, int64_t first, int64_t n, const float *v)
+{
+    oct_scale_grad *learner = args;
+    oct_slope_sum_add(&learner->sum, first, n, v, learner->grad + first);
+}
+
+bool oct_clips_in_parts(const oct_fake_quant *fq)
+{
+    return !fq || !fq->qconfig.fake_quant->backward;
+}
+
+void oct_clip_leaf(const oct_fake_quant *fq, const uint8_t *mask, int64_t n, float *grad)
+{
+    if (fq)
+        oct_fake_quant_backward(fq, n, mask, grad);
+    else
+        oct_mask_apply(mask, n, grad);
+}
+
+void oct_clip_part(const uint8_t *mask, int64_t first, int64_t n, float *grad)
+{
+    for (; n > 0 && first % 8 != 0; first++, grad++, n--)
+        if (!(mask[first / 8] >> (first % 8) & 1)) *grad = 0.0f;
+    oct_mask_apply(mask + first / 8, n, grad);
+}
+
+bool oct_norm_grad_begin(oct_context *cx, int64_t n, oct_norm_grad *v)
+{
+    *v = (oct_norm_grad){.n = n};
+    v->gain = oct_scratch(cx, (size_t)n * 3 * sizeof *v->gain);
+    v->sums = oct_scratch(cx, (size_t)(cx->leaves.local + 1) * (size_t)n * 2 * sizeof *v->sums);
+    if (!v->gain || !v->sums) return false;
+    v->mean = v->gain + n;
+    v->dot = v->mean + n;
+    memset(v->sums, 0, (size_t)cx->leaves.local * (size_t)n * 2 * sizeof *v->sums);
+    return true;
+}
+
+void oct_norm_grad_end(oct_context *cx, oct_norm_grad *v)
+{
+    oct_scratch_end(cx, v->sums);
+    oct_scratch_end(cx, v->gain);
+}
+
+/* Vectors are handed from function to function, but all of those are inlined. */
+#pragma GCC diagnostic ignored "-Wpsabi"
+
+typedef float eight __attribute__((vector_size(32), aligned(4), may_alias));
+typedef int32_t whole __attribute__((vector_size(32), aligned(4), may_alias));
+typedef double wide __attribute__((vector_size(64), aligned(8), may_alias));
+
+#define INLINE static inline __attribute__((always_inline))
+
+/* What loops are made for: x^ as it is made; and masks of which eight elements always share a byte. */
+typedef struct kind {
+    bool made, bytes;
+} kind;
+
+static bool has_bytes(const oct_norm_rows *r, int64_t n)
+{
+    return r->mask && r->first % 8 == 0 && n % 8 == 0;
+}
+
+/* Eight elements that are 0 where their bits, the lowest eight, are. */
+INLINE eight clip(int32_t bits, eight grad)
+{
+    const whole bit = {1, 2, 4, 8, 16, 32, 64, 128};
+    return (eight)((whole)grad & ((bit & bits) == bit));
+}
+
+/* Constants of x^ for eight channels. */
+typedef struct affine {
+    whole offset;
+    eight a, b;
+} affine;
+
+INLINE affine affine_at(const kind k, const oct_normalized *hat, int64_t c)
+{
+    affine f = {0};
+    if (k.made) return f;
+    f.offset = *(const whole *)(hat->offset + c);
+    f.a = *(const eight *)(hat->a + c);
+    f.b = *(const eight *)(hat->b + c);
+    return f;
+}
+
+/* Eight elements of x^. Here as below the next part is fetched: rows are gone through some channels at a
+ * time, which no processor foresees. */
+INLINE eight hat_at(const kind k, const oct_normalized *hat, const affine *f, int64_t part,
+                    int64_t i)
+{
+    if (k.made) return *(const eight *)(hat->made + i);
+    __builtin_prefetch(hat->acc + part + i);
+    return __builtin_convertvector(*(const whole *)(hat->acc + i) - f->offset, eight) * f->a + f->b;
+}
+
+INLINE float hat_of_one(const oct_normalized *hat, int64_t c, int64_t i)
+{
+    if (hat->made) return hat->made[i];
+    return (float)(hat->acc[i] - hat->offset[c]) * hat->a[c] + hat->b[c];
+}
+
+/* Eight elements of g, clipped. */
+INLINE eight grad_at(const kind k, const oct_norm_rows *r, int64_t part, int64_t i)
+{
+    const eight grad = *(const eight *)(r->grad + i);
+    const uint64_t at = (uint64_t)(r->first + i);
+    uint16_t two;
+    __builtin_prefetch(r->grad + part + i);
+    if (k.bytes) return clip(r->mask[at / 8], grad);
+    if (!r->mask) return grad;
+    memcpy(&two, r->mask + at / 8, sizeof two);
+    return clip(two >> at % 8, grad);
+}
+
+INLINE float grad_of_one(const oct_norm_rows *r, int64_t i)
+{
+    const int64_t at = r->first + i;
+    return !r->mask || (r->mask[at / 8] >> at % 8 & 1) ? r->grad[i] : 0.0f;
+}
+
+INLINE void sum_eight(const kind k, const oct_norm_rows *r, const affine *f, int64_t part,
+                      int64_t i, wide *sum, wide *product)
+{
+    const wide g = __builtin_convertvector(grad_at(k, r, part, i), wide);
+    *sum += g;
+    *product += g * __builtin_convertvector(hat_at(k, &r->hat, f, part, i), wide);
+}
+
+INLINE void sum_one(const oct_norm_rows *r, int64_t n, int64_t c, double *total)
+{
+    for (int64_t i = c; i < r->rows * n; i += n) {
+        const double g = (double)grad_of_one(r, i);
+        total[c] += g;
+        total[n + c] += g * (double)hat_of_one(&r->hat, c, i);
+    }
+}
+
+INLINE void sum_rows(const kind k, const oct_norm_rows *r, int64_t n, double *total)
+{
+    const int64_t end = r->rows * n;
+    int64_t c = 0;
+    for (; c + 16 <= n; c += 16) {
+        const affine f0 = affine_at(k, &r->hat, c), f1 = affine_at(k, &r->hat, c + 8);
+        wide *sum = (wide *)(total + c), *product = (wide *)(total + n + c);
+        wide s0 = sum[0], s1 = sum[1], p0 = product[0], p1 = product[1];
+        for (int64_t i = c; i < end; i += n) {
+            sum_eight(k, r, &f0, end, i, &s0, &p0);
+            sum_eight(k, r, &f1, end, i + 8, &s1, &p1);
+        }
+        sum[0] = s0;
+        sum[1] = s1;
+        product[0] = p0;
+        product[1] = p1;
+    }
+    for (; c + 8 <= n; c += 8) {
+        const affine f = affine_at(k, &r->hat, c);
+        wide s = *(wide *)(total + c), p = *(wide *)(total + n + c);
+        for (int64_t i = c; i < end; i += n)
+            sum_eight(k, r, &f, end, i, &s, &p);
+        *(wide *)(total + c) = s;
+        *(wide *)(total + n + c) = p;
+    }
+    for (; c < n; c++)
+        sum_one(r, n, c, total);
+}
+
+OCT_CLONES
+static void sum_made(const oct_norm_rows *r, int64_t n, double *total)
+{
+    const oct_norm_rows own = *r; /* which nothing that is written can change */
+    if (has_bytes(r, n))
+        sum_rows((kind){.made = true, .bytes = true}, &own, n, total);
+    else
+        sum_rows((kind){.made = true}, &own, n, total);
+}
+
+OCT_CLONES
+static void sum_acc(const oct_norm_rows *r, int64_t n, double *total)
+{
+    const oct_norm_rows own = *r;
+    if (has_bytes(r, n))
+        sum_rows((kind){.bytes = true}, &own, n, total);
+    else
+        sum_rows((kind){0}, &own, n, total);
+}
+
+void oct_norm_grad_sum(const oct_norm_grad *v, int64_t leaf, const oct_norm_rows *r)
+{
+    (r->hat.made ? sum_made : sum_acc)(r, v->n, v->sums + leaf * 2 * v->n);
+}
+
+/* Gradient rows of a parameter of n elements from the leaves' sums at `at`. */
+static void add_leaf_sums(oct_context *cx, oct_param *param, const oct_norm_grad *v, int64_t at)
+{
+    float *rows = oct_leaf_grads_begin(cx, param);
+    for (int64_t i = 0; rows && i < cx->leaves.local; i++)
+        for (int64_t o = 0; o < v->n; o++)
+            rows[i * v->n + o] += (float)v->sums[i * 2 * v->n + at + o];
+    oct_leaf_grads_end(cx, param);
+}
+
+/* The means over the global batch of the gradient and of its product with x^: in training they too
+ * depend on every input. */
+static void batch_means(oct_context *cx, double count, oct_norm_grad *v)
+{
+    const int64_t n = v->n;
+    double *total = oct_scratch(cx, (size_t)n * 2 * sizeof *total);
+    if (total && oct_sum_over_ranks(cx, v->sums, 2 * n, total)) {
+        for (int64_t o = 0; o < n; o++) {
+            v->mean[o] = (float)(total[o] / count);
+            v->dot[o] = (float)(total[n + o] / count);
+        }
+    }
+    oct_scratch_end(cx, total);
+}
+
+bool oct_norm_grad_reduce(oct_context *cx, const oct_batch_norm_module *bn, const oct_channels *ch,
+                          bool live, int64_t pixels, oct_norm_grad *v)
+{
+    for (int64_t o = 0; o < v->n; o++) {
+        v->gain[o] = oct_f32(&bn->gamma->value)[o] * ch->inv_std[o];
+        v->mean[o] = v->dot[o] = 0.0f;
+    }
+    add_leaf_sums(cx, bn->beta, v, 0);
+    add_leaf_sums(cx, bn->gamma, v, v->n);
+    if (live) batch_means(cx, (double)(cx->leaves.samples * pixels), v);
+    return cx->status == OCT_OK;
+}
+
+INLINE void live_rows(const kind k, const oct_norm_grad *v, const oct_norm_rows *r,
+                      const float *factor, bool keep, float *out)
+{
+    const int64_t n = v->n, end = r->rows * n;
+    int64_t c = 0;
+    for (; c + 8 <= n; c += 8) {
+        const affine f = affine_at(k, &r->hat, c);
+        const eight gain = *(const eight *)(v->gain + c), mean = *(const eight *)(v->mean + c);
+        const eight dot = *(const eight *)(v->dot + c);
+        eight times = (eight){0} + 1.0f;
+        if (factor) times = *(const eight *)(factor + c);
+        for (int64_t i = c; i < end; i += n) {
+            const eight grad = grad_at(k, r, end, i);
+            if (keep) *(eight *)(r->grad + i) = grad;
+            *(eight *)(out + i) =
+                gain * (grad - mean - hat_at(k, &r->hat, &f, end, i) * dot) * times;
+        }
+    }
+    for (; c < n; c++) {
+        const float times = factor ? factor[c] : 1.0f;
+        for (int64_t i = c; i < end; i += n) {
+            const float grad = grad_of_one(r, i);
+            if (keep) r->grad[i] = grad;
+            out[i] =
+                v->gain[c] * (grad - v->mean[c] - hat_of_one(&r->hat, c, i) * v->dot[c]) * times;
+        }
+    }
+}
+
+OCT_CLONES
+static void live_made(const oct_norm_grad *v, const oct_norm_rows *r, const float *factor,
+                      bool keep, float *out)
+{
+    const oct_norm_grad norm = *v;
+    const oct_norm_rows own = *r;
+    if (has_bytes(r, v->n))
+        live_rows((kind){.made = true, .bytes = true}, &norm, &own, factor, keep, out);
+    else
+        live_rows((kind){.made = true}, &norm, &own, factor, keep, out);
+}
+
+OCT_CLONES
+static void live_acc(const oct_norm_grad *v, const oct_norm_rows *r, const float *factor, bool keep,
+                     float *out)
+{
+    const oct_norm_grad norm = *v;
+    const oct_norm_rows own = *r;
+    if (has_bytes(r, v->n))
+        live_rows((kind){.bytes = true}, &norm, &own, factor, keep, out);
+    else
+        live_rows((kind){0}, &norm, &own, factor, keep, out);
+}
+
+void oct_norm_grad_live(const oct_norm_grad *v, const oct_norm_rows *r, const float *factor,
+                        bool keep, float *out)
+{
+    (r->hat.made ? live_made : live_acc)(v, r, factor, keep, out);
+}
+
+OCT_CLONES
+static void frozen_rows(int64_t rows, int64_t n, const float *restrict gain, const float *grad,
+                        float *out)
+{
+    for (int64_t r = 0; r < rows; r++, grad += n, out += n)
+        for (int64_t c = 0; c < n; c++)
+            out[c] = gain[c] * grad[c];
+}
+
+void oct_norm_grad_frozen(const oct_norm_grad *v, int64_t rows, const float *grad, float *out)
+{
+    frozen_rows(rows, v->n, v->gain, grad, out);
+}

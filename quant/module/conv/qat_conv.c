@@ -1,0 +1,299 @@
+/* conv2d, conv_transpose2d or linear (+ batch norm) (+ add) (+ relu or relu6), as the deployed integer
+ * arithmetic.
+ *
+ * Weight codes are those of the raw weights: batch norm's factor moves into the scale (fold.h), so
+ * nothing is quantized twice and live batch norm needs no refolding. A second addend joins before
+ * anything is rounded (epilogue.h).
+ */
+#include "quant/module/conv/qat_conv_impl.h"
+
+#include "core/base/mem.h"
+#include "quant/module/quantized_impl.h"
+#include "quant/module/emit.h"
+
+#include <stdio.h>
+
+/* Where the layer and its batch norm live. */
+static const oct_qat_conv *owner_of(const oct_qat_conv *m)
+{
+    return m->lender ? m->lender : m;
+}
+
+oct_layer oct_layer_of(const oct_qat_conv *m)
+{
+    oct_layer l = {.bn = (oct_batch_norm_module *)owner_of(m)->batch_norm,
+                   .fq = (oct_fake_quant *)m->q.fake_quant,
+                   .wq = (const oct_weight_fake_quant *)owner_of(m)->weight_fake_quant,
+                   .shift = m->q.target && m->q.target->requantizer == OCT_REQUANT_SHIFT};
+    if (m->layer->type == &oct_linear_type) {
+        l.weight = ((oct_linear_module *)m->layer)->weight;
+        l.bias = ((oct_linear_module *)m->layer)->bias;
+    } else {
+        l.weight = ((oct_conv2d_module *)m->layer)->weight;
+        l.bias = ((oct_conv2d_module *)m->layer)->bias;
+    }
+    return l;
+}
+
+bool oct_qat_conv_transposes(const oct_qat_conv *m)
+{
+    return m->layer->type == &oct_conv_transpose2d_type;
+}
+
+oct_conv_shape oct_qat_conv_shape(const oct_qat_conv *m, int64_t in_h, int64_t in_w)
+{
+    if (m->layer->type == &oct_linear_type) {
+        const oct_linear_module *l = (const oct_linear_module *)m->layer;
+        return (oct_conv_shape){.in_h = 1,
+                                .in_w = 1,
+                                .in_c = l->in_features,
+                                .out_h = 1,
+                                .out_w = 1,
+                                .out_c = l->out_features,
+                                .kernel_h = 1,
+                                .kernel_w = 1,
+                                .stride = 1,
+                                .groups = 1};
+    }
+    const oct_conv2d_module *c = (const oct_conv2d_module *)m->layer;
+    oct_conv_geometry g = c->geometry;
+    if (oct_qat_conv_transposes(m)) {
+        in_h = (in_h - 1) * g.stride + 1;
+        in_w = (in_w - 1) * g.stride + 1;
+        g.padding = g.kernel_h - 1 - g.padding;
+        g.stride = 1;
+    }
+    return (oct_conv_shape){.in_h = in_h,
+                            .in_w = in_w,
+                            .in_c = c->in_channels,
+                            .out_h = oct_conv_out(in_h, g.kernel_h, g.stride, g.padding),
+                            .out_w = oct_conv_out(in_w, g.kernel_w, g.stride, g.padding),
+                            .out_c = c->out_channels,
+                            .kernel_h = g.kernel_h,
+                            .kernel_w = g.kernel_w,
+                            .stride = g.stride,
+                            .padding = g.padding,
+                            .groups = g.groups};
+}
+
+oct_tensor *oct_float_activation(oct_context *cx, oct_activation activation, oct_tensor *y)
+{
+    if (activation == OCT_ACT_RELU) return oct_relu(cx, y);
+    return activation == OCT_ACT_RELU6 ? oct_relu6(cx, y) : y;
+}
+
+const char *oct_activation_words(oct_activation activation)
+{
+    static const char *const words[] = {
+        [OCT_ACT_NONE] = "", [OCT_ACT_RELU] = " + relu", [OCT_ACT_RELU6] = " + relu6"};
+    return words[activation];
+}
+
+/* The float model, with its output observed or rounded. */
+static oct_tensor *float_forward(oct_context *cx, oct_qat_conv *m, oct_tensor *x, oct_tensor *r)
+{
+    oct_layer l = oct_layer_of(m);
+    oct_tensor *y;
+    if (m->layer->type == &oct_linear_type)
+        y = oct_linear(cx, x, l.weight, l.bias);
+    else if (oct_qat_conv_transposes(m))
+        y = oct_conv_transpose2d(cx, x, l.weight, l.bias,
+                                 ((oct_conv2d_module *)m->layer)->geometry);
+    else
+        y = oct_conv2d(cx, x, l.weight, l.bias, ((oct_conv2d_module *)m->layer)->geometry);
+    if (l.bn) {
+        const oct_bn_args args = oct_batch_norm_args(l.bn, m->q.base.training);
+        y = oct_batch_norm(cx, y, &args);
+    }
+    if (m->add) y = oct_add(cx, y, r);
+    return oct_fake_quant_float(cx, l.fq, m->q.base.training,
+                                oct_float_activation(cx, m->activation, y));
+}
+
+/* Names do not tell which addend the layer computes, so a forward with the other one first would
+ * silently compute something else. A prepared graph knows. */
+static bool in_order(oct_context *cx, const oct_qat_conv *m, oct_tensor *const *x, int n)
+{
+    if (!m->ordered || cx->interceptor || n == 0 || !x[0] || x[0]->data == m->handed_on)
+        return true;
+    oct_context_fail(cx, OCT_PREPARE,
+                     "the first addend does not come from the layers that were fused into this "
+                     "add; swap the addends in the forward, or prepare with jit without fusing "
+                     "them by name");
+    return false;
+}
+
+static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
+{
+    oct_qat_conv *m = (oct_qat_conv *)self;
+    if (!in_order(cx, m, x, n)) return NULL;
+    const int wanted = m->add ? 2 : 1;
+    const oct_domain wiring = m->q.fake_quant ? oct_quantized_domain(cx, &m->q, x, n, wanted)
+                                              : oct_inputs_domain(cx, x, n, wanted);
+    if (wiring == OCT_DOMAIN_INVALID) return NULL;
+    oct_tensor *r = m->add ? x[1] : NULL;
+    return wiring == OCT_DOMAIN_CODES ? oct_qat_conv_integer(cx, m, x[0], r)
+                                      : float_forward(cx, m, x[0], r);
+}
+
+static void describe(const oct_module *self, char *text, size_t size)
+{
+    const oct_qat_conv *m = (const oct_qat_conv *)self;
+    snprintf(text, size, "%s%s%s%s%s%s", m->layer->type->name,
+             owner_of(m)->batch_norm ? " + batch_norm" : "", m->add ? " + add" : "",
+             oct_activation_words(m->activation), m->lender ? ", shared weights" : "",
+             m->q.fake_quant ? "" : ", float output");
+}
+
+/* Makes a negative multiplier positive by negating codes and bias: (-a)(-m) = a m, bit for bit. */
+static void make_positive(oct_step *step, int64_t o, int64_t k)
+{
+    if (!(step->multiplier[o] < 0)) return;
+    step->multiplier[o] = -step->multiplier[o];
+    step->weight_scale[o] = -step->weight_scale[o];
+    step->bias[o] = -step->bias[o];
+    for (int64_t i = 0; i < k; i++)
+        step->weight[o * k + i] = (int8_t)-step->weight[o * k + i];
+}
+
+oct_status oct_step_take_channels(oct_step *step, const oct_channels *ch, int64_t n, int64_t k)
+{
+    OCT_TRY(oct_alloc(&step->bias, (size_t)n, sizeof *step->bias));
+    OCT_TRY(oct_alloc(&step->multiplier, (size_t)n, sizeof *step->multiplier));
+    OCT_TRY(oct_alloc(&step->weight_scale, (size_t)n, sizeof *step->weight_scale));
+    for (int64_t o = 0; o < n; o++) {
+        step->bias[o] = ch->bias[o];
+        step->multiplier[o] = ch->multiplier[o];
+        step->weight_scale[o] = ch->effective[o];
+        make_positive(step, o, k);
+    }
+    return OCT_OK;
+}
+
+void oct_step_take_bounds(oct_step *step, const oct_epilogue *f)
+{
+    if (f->out != OCT_F32) {
+        step->lo = f->q.lo;
+        step->hi = f->q.hi;
+    } else if (f->q.relu) {
+        step->hi = isfinite(f->q.six) ? 6 : INT32_MAX;
+    }
+}
+
+static oct_status fill_step(const oct_qat_conv *m, const oct_value *in, const oct_value *addend,
+                            oct_step *step)
+{
+    oct_status status = OCT_OK;
+    oct_layer l = oct_layer_of(m);
+    oct_conv_shape s = oct_qat_conv_shape(m, in->h, in->w);
+    int64_t n = s.out_c, k = oct_conv_depth(&s);
+    oct_channels ch = {0};
+    step->conv = s;
+    step->spread = 1;
+    if (oct_qat_conv_transposes(m))
+        step->spread = ((const oct_conv2d_module *)m->layer)->geometry.stride;
+    OCT_TRY_OUT(oct_alloc(&step->weight, (size_t)(n * k), 1));
+    OCT_TRY_OUT(oct_channels_alloc(&ch, n));
+    oct_quantize_weights(&l, &s, in->q, step->weight, &ch);
+    if (l.bn) oct_running_statistics(l.bn, &ch, n);
+    oct_qparams out = {.scale = 1.0f};
+    if (l.fq) out = oct_fake_quant_qparams(l.fq);
+    OCT_CHECK_OUT(oct_fold_channels(&l, in->q, out.scale, &ch, n), OCT_NUMERIC,
+                  "%s: a weight, bias or batch-norm value is not finite", step->name);
+    oct_silence_codes(&ch, &s, step->weight);
+    OCT_TRY_OUT(oct_step_take_channels(step, &ch, n, k));
+    const oct_epilogue f = oct_epilogue_of(&l, m->activation, in->q, l.fq ? &out : NULL, NULL, &ch);
+    oct_step_take_bounds(step, &f);
+    if (addend) step->residual = addend->q.scale / out.scale;
+out:
+    oct_channels_free(&ch);
+    return status;
+}
+
+static oct_status emit(oct_module *self, struct oct_emitter *e)
+{
+    const oct_qat_conv *m = (const oct_qat_conv *)self;
+    const oct_fake_quant *fq = (const oct_fake_quant *)m->q.fake_quant;
+    oct_value in = *oct_emit_input(e, 0), addend;
+    if (m->add) addend = *oct_emit_input(e, 1);
+    oct_step *step;
+    OCT_TRY(oct_emit_step(e, fq ? OCT_STEP_CONV : OCT_STEP_CONV_FLOAT, &step));
+    OCT_CHECK(in.dtype != OCT_F32 && (!m->add || addend.dtype != OCT_F32), OCT_PREPARE,
+              "%s: its input is float where codes should come", step->name);
+    OCT_TRY(fill_step(m, &in, m->add ? &addend : NULL, step));
+    if (!fq) return oct_emit_output(e, step, OCT_F32, (oct_qparams){0});
+    const oct_qparams q = oct_fake_quant_qparams(fq);
+    return oct_emit_output(e, step, oct_codes_dtype(q), q);
+}
+
+const oct_module_type oct_qat_conv_type = {
+    .name = "qat_conv",
+    .forward = forward,
+    .describe = describe,
+    .leaf = true,
+    .emit = emit,
+};
+
+static oct_status adopt(oct_module *self, const char *name, oct_module **slot, oct_module **child)
+{
+    if (!*child) return OCT_OK;
+    *slot = *child;
+    *child = NULL;
+    return oct_module_add_child(self, name, slot);
+}
+
+oct_status oct_qat_conv_create(oct_module **m, oct_module **float_layer, oct_module **batch_norm,
+                               bool add, oct_activation activation)
+{
+    oct_status status = oct_module_create(m, &oct_qat_conv_type, sizeof(oct_qat_conv));
+    if (status == OCT_OK) {
+        oct_qat_conv *made = (oct_qat_conv *)*m;
+        made->add = add;
+        made->activation = activation;
+        const char *name = (*float_layer)->type == &oct_linear_type ? "linear" : "conv";
+        status = adopt(*m, name, &made->layer, float_layer);
+        if (status == OCT_OK) status = adopt(*m, "bn", &made->batch_norm, batch_norm);
+        if (status != OCT_OK) oct_module_destroy(m);
+    }
+    oct_module_destroy(float_layer);
+    oct_module_destroy(batch_norm);
+    return status;
+}
+
+oct_status oct_qat_conv_quantize_weights(oct_qat_conv *m, const oct_fake_quant_kind *kind,
+                                         bool shift)
+{
+    oct_weight_fake_quant *wq;
+    OCT_ASSERT(!m->borrows && !m->weight_fake_quant);
+    if (!kind || kind == &oct_fake_quant_affine) return OCT_OK;
+    OCT_TRY(
+        oct_weight_fake_quant_create(&wq, kind, oct_layer_of(m).weight, kind->per_tensor, shift));
+    m->weight_fake_quant = &wq->base;
+    return oct_module_add_child(&m->q.base, "weight_fake_quant", &m->weight_fake_quant);
+}
+
+void oct_qat_conv_weight_scales(const oct_qat_conv *m, float *scale)
+{
+    const oct_layer l = oct_layer_of(m);
+    const oct_tensor *weight = &l.weight->value;
+    const int64_t n = oct_dim(weight, 0), k = oct_numel(weight) / n;
+    if (l.wq) oct_weight_fake_quant_scales(l.wq, scale);
+    for (int64_t o = 0; !l.wq && o < n; o++) {
+        scale[o] = oct_weight_scale(oct_f32(weight) + o * k, k);
+        if (l.shift) scale[o] = oct_pow2_ceil(scale[o]);
+    }
+}
+
+oct_status oct_qat_conv_create_shared(oct_module **m, const oct_qat_conv *other, bool add,
+                                      oct_activation activation)
+{
+    OCT_TRY(oct_module_create(m, &oct_qat_conv_type, sizeof(oct_qat_conv)));
+    oct_qat_conv *made = (oct_qat_conv *)*m;
+    made->borrows = true;
+    made->lender = owner_of(other);
+    made->layer = made->lender->layer;
+    made->q.target = made->lender->q.target;
+    made->add = add;
+    made->activation = activation;
+    return OCT_OK;
+}

@@ -1,0 +1,18 @@
+/* How a prepared module writes itself into an integer program: its type's emit function is called
+ * with an emitter that stands at its call site. */
+#pragma once
+
+#include "quant/runtime/program.h"
+
+typedef struct oct_emitter oct_emitter;
+
+int oct_emit_num_inputs(const oct_emitter *e);
+/* Valid until the next oct_emit_output. */
+const oct_value *oct_emit_input(const oct_emitter *e, int i);
+/* Adds a zeroed step with name, kind and inputs filled in; valid until the next one. */
+oct_status oct_emit_step(oct_emitter *e, oct_step_kind kind, oct_step **step) OCT_NODISCARD;
+/* Makes the step's output, shaped as the traced output; q of codes. */
+oct_status oct_emit_output(oct_emitter *e, oct_step *step, oct_dtype dtype,
+                           oct_qparams q) OCT_NODISCARD;
+/* No step: the output is input 0, perhaps of another shape. */
+oct_status oct_emit_reshape(oct_emitter *e) OCT_NODISCARD;

@@ -1,0 +1,237 @@
+/* One quantizer per tensor: values that must have one scale form a group, and a group has one
+ * fake-quant, with the qconfig of the first that makes values for it. */
+#include "quant/pass/prepare/prepare_plan.h"
+
+#include <stdio.h>
+
+static int64_t root_of(oct_prepare_plan *plan, int64_t value)
+{
+    while (plan->values[value].group != value)
+        value = plan->values[value].group = plan->values[plan->values[value].group].group;
+    return value;
+}
+
+int64_t oct_prepare_group_of(oct_prepare_plan *plan, int64_t value)
+{
+    return plan->values[value].group < 0 ? OCT_NO_INDEX : root_of(plan, value);
+}
+
+/* The smaller number stays root: it was made first. */
+static void join(oct_prepare_plan *plan, int64_t a, int64_t b)
+{
+    a = root_of(plan, a), b = root_of(plan, b);
+    if (a < b) plan->values[b].group = a;
+    if (b < a) plan->values[a].group = b;
+}
+
+static bool makes_fixed(const oct_prepare_plan *plan, int64_t value)
+{
+    int64_t producer = plan->graph->values[value].producer;
+    return producer >= 0 && plan->nodes[producer].quantized &&
+           oct_prepare_scale(&plan->nodes[producer]) == OCT_SCALE_FIXED;
+}
+
+/* Whether a value's group may be joined with others: a scale that is given for good stays alone. */
+static bool is_free(oct_prepare_plan *plan, int64_t value)
+{
+    int64_t root = root_of(plan, value);
+    for (size_t v = 0; v < plan->graph->num_values; v++)
+        if (oct_prepare_group_of(plan, (int64_t)v) == root && makes_fixed(plan, (int64_t)v))
+            return false;
+    return true;
+}
+
+static void join_node(oct_prepare_plan *plan, int64_t i)
+{
+    const oct_prepare_node *p = &plan->nodes[i];
+    int64_t output = plan->graph->nodes[i].output;
+    oct_output_scale scale = oct_prepare_scale(p);
+    if (!p->quantized || !p->codes) return;
+    if (scale == OCT_SCALE_INPUT) join(plan, output, oct_prepare_input(plan, i, 0));
+    if (scale != OCT_SCALE_SHARED || plan->options->method == OCT_METHOD_EAGER) return;
+    const oct_graph_node *node = &plan->graph->nodes[i];
+    for (int mode = 0; mode < OCT_MODES; mode++)
+        for (int k = 0; node->in[mode] && k < node->num_inputs; k++) {
+            int64_t input = oct_graph_input(plan->graph, node, k, mode);
+            if (is_free(plan, input)) join(plan, output, input);
+        }
+}
+
+/* What a node reads in evaluation and training does not make has the range of what it reads in training. */
+static void join_modes(oct_prepare_plan *plan, int64_t i)
+{
+    const oct_graph *g = plan->graph;
+    const oct_graph_node *node = &g->nodes[i];
+    if (!node->in[OCT_MODE_EVALUATION] || !node->in[OCT_MODE_TRAINING]) return;
+    for (int k = 0; k < node->num_inputs; k++) {
+        int64_t a = oct_graph_input(g, node, k, OCT_MODE_EVALUATION);
+        int64_t b = oct_graph_input(g, node, k, OCT_MODE_TRAINING), maker = g->values[a].producer;
+        bool grouped = plan->values[a].group >= 0 && plan->values[b].group >= 0;
+        if (!grouped || maker < 0 || g->nodes[maker].in[OCT_MODE_TRAINING]) continue;
+        if (is_free(plan, a) && is_free(plan, b)) join(plan, a, b);
+    }
+}
+
+/* Calls of one module that have one range: as asked, because one module answers them all, or because
+ * training, where ranges are seen, does not make one of the calls. */
+static void join_calls(oct_prepare_plan *plan, int64_t i)
+{
+    const oct_graph *g = plan->graph;
+    const oct_prepare_node *p = &plan->nodes[i];
+    const oct_module *called = g->nodes[p->member[0]].called;
+    bool one = plan->options->shared_range || oct_prepare_one_module(plan, i);
+    if (!called || !p->codes || oct_prepare_scale(p) == OCT_SCALE_INPUT) return;
+    for (int64_t k = 0; k < i; k++)
+        if (oct_prepare_runs_here(plan, k) && plan->nodes[k].codes &&
+            g->nodes[plan->nodes[k].member[0]].called == called &&
+            (one || !g->nodes[k].in[OCT_MODE_TRAINING] || !g->nodes[i].in[OCT_MODE_TRAINING]))
+            join(plan, g->nodes[k].output, g->nodes[i].output);
+}
+
+static bool is_non_negative(const oct_prepare_plan *plan, int64_t i)
+{
+    const oct_prepare_node *p = &plan->nodes[i];
+    const oct_module *called = plan->graph->nodes[i].called;
+    if (p->fusion) return oct_fusion_activation(p->fusion) != OCT_ACT_NONE;
+    if (p->role == OCT_ROLE_RULE) return p->rule->non_negative;
+    if (p->role != OCT_ROLE_FUSED) return false;
+    if (called->type == &oct_qat_conv_type)
+        return ((const oct_qat_conv *)called)->activation != OCT_ACT_NONE;
+    if (called->type == &oct_qat_batch_norm_type)
+        return ((const oct_qat_batch_norm *)called)->activation != OCT_ACT_NONE;
+    return ((const oct_qat_binary *)called)->relu;
+}
+
+static void count_producer(oct_prepare_plan *plan, int64_t value, const oct_qconfig *qconfig,
+                           bool is_signed)
+{
+    oct_prepare_value *group = &plan->values[root_of(plan, value)];
+    if (!group->has_producer) {
+        group->has_producer = true;
+        group->qconfig = *qconfig;
+    }
+    group->is_signed |= is_signed;
+    if (qconfig->bits > group->qconfig.bits) group->qconfig.bits = qconfig->bits;
+}
+
+/* A concat alone in its group: what it makes is as signed as what it gets. */
+static bool any_input_signed(oct_prepare_plan *plan, int64_t node)
+{
+    for (int k = 0; k < plan->graph->nodes[node].num_inputs; k++)
+        if (plan->values[root_of(plan, oct_prepare_input(plan, node, k))].is_signed) return true;
+    return false;
+}
+
+static void count_shared(oct_prepare_plan *plan, int64_t value, int64_t node)
+{
+    bool alone = !plan->values[root_of(plan, value)].has_producer;
+    count_producer(plan, value, &plan->nodes[node].qconfig, alone && any_input_signed(plan, node));
+}
+
+/* What makes the values of a group, in order. */
+static void gather(oct_prepare_plan *plan, int64_t value)
+{
+    int64_t producer = plan->graph->values[value].producer;
+    const oct_prepare_node *p = producer < 0 ? NULL : &plan->nodes[producer];
+    if (plan->values[value].quantize)
+        count_producer(plan, value, &plan->values[value].qconfig, true);
+    else if (oct_prepare_scale(p) == OCT_SCALE_SHARED)
+        count_shared(plan, value, producer);
+    else if (oct_prepare_scale(p) != OCT_SCALE_INPUT)
+        count_producer(plan, value, &p->qconfig, !is_non_negative(plan, producer));
+    if (makes_fixed(plan, value)) plan->values[root_of(plan, value)].fixed = true;
+}
+
+static oct_qconfig qconfig_of_reader(const oct_prepare_plan *plan, int64_t value)
+{
+    const oct_graph *g = plan->graph;
+    for (size_t i = 0; i < g->num_nodes; i++) {
+        const oct_prepare_node *p = &plan->nodes[i];
+        if (!oct_prepare_runs_here(plan, (int64_t)i) || !p->quantized) continue;
+        if (p->role == OCT_ROLE_QUANT_STUB) continue;
+        for (int k = 0; k < g->nodes[i].num_inputs; k++)
+            if (oct_prepare_input(plan, (int64_t)i, k) == value) return p->qconfig;
+    }
+    for (size_t r = 0; r < g->num_reads; r++)
+        if (oct_graph_resolve(g, g->reads[r].value, OCT_MODE_EVALUATION) == value)
+            return plan->nodes[plan->nodes[g->reads[r].node].place].qconfig;
+    return oct_qconfig_default();
+}
+
+/* The container of a generated stub on a value, and its number there. */
+oct_module *oct_prepare_stub_parent(const oct_prepare_plan *plan, int64_t value)
+{
+    int64_t producer = plan->graph->values[value].producer;
+    return producer < 0 ? *plan->root : plan->nodes[producer].parent;
+}
+
+static int stub_number(const oct_prepare_plan *plan, int64_t value)
+{
+    int number = 0;
+    for (int64_t v = 0; v < value; v++)
+        number += plan->values[v].quantize &&
+                  oct_prepare_stub_parent(plan, v) == oct_prepare_stub_parent(plan, value);
+    return number;
+}
+
+const char *oct_prepare_stub_path(const oct_prepare_plan *plan, int64_t value, char text[320])
+{
+    char parent[256];
+    oct_module_path(oct_prepare_stub_parent(plan, value), parent);
+    snprintf(text, 320, "%s%s_generated_quant_stub_%d", parent, *parent ? "." : "",
+             stub_number(plan, value));
+    return text;
+}
+
+/* A generated stub has the qconfig of its own place; where that is none, that of what needs it. */
+static void judge_stub(oct_prepare_plan *plan, int64_t value)
+{
+    char path[320];
+    const oct_prepare_options *o = plan->options;
+    oct_qconfig_site place = {.path = oct_prepare_stub_path(plan, value, path),
+                              .type = "quant_stub"};
+    oct_qconfig q = oct_qconfig_of(o->setters, o->num_setters, &place);
+    if (q.none) q = qconfig_of_reader(plan, value);
+    q.float_output = false;
+    plan->values[value].qconfig = q;
+}
+
+/* A member of a fusion, or what follows its input, that asks for more bits than it gets: whoever named
+ * it wants to know. */
+static oct_status note_unheard(oct_prepare_plan *plan, int64_t i)
+{
+    const oct_graph *g = plan->graph;
+    oct_prepare_node *p = &plan->nodes[i];
+    int64_t group = oct_prepare_group_of(plan, g->nodes[p->place].output);
+    if (group < 0 || p->qconfig.none || p->qconfig.bits <= plan->values[group].qconfig.bits)
+        return OCT_OK;
+    char stub[320];
+    int64_t producer = g->values[group].producer;
+    const char *decides = plan->values[group].quantize || producer < 0
+                              ? oct_prepare_stub_path(plan, group, stub)
+                              : plan->nodes[producer].path;
+    return oct_prepare_note(
+        p, "its qconfig asks for %d-bit codes, but how wide they are is decided by that of %s",
+        p->qconfig.bits, decides);
+}
+
+oct_status oct_prepare_scale_groups(oct_prepare_plan *plan)
+{
+    size_t num_values = plan->graph->num_values, num_nodes = plan->graph->num_nodes;
+    for (size_t v = 0; v < num_values; v++) {
+        oct_prepare_value *value = &plan->values[v];
+        if (value->codes || value->quantize) value->group = (int64_t)v;
+        if (value->quantize) judge_stub(plan, (int64_t)v);
+    }
+    for (size_t i = 0; i < num_nodes; i++)
+        if (oct_prepare_runs_here(plan, (int64_t)i)) join_node(plan, (int64_t)i);
+    for (size_t i = 0; i < num_nodes; i++)
+        if (oct_prepare_runs_here(plan, (int64_t)i)) join_calls(plan, (int64_t)i);
+    for (size_t i = 0; i < num_nodes && plan->options->method != OCT_METHOD_EAGER; i++)
+        if (oct_prepare_runs_here(plan, (int64_t)i)) join_modes(plan, (int64_t)i);
+    for (size_t v = 0; v < num_values; v++)
+        if (plan->values[v].group >= 0) gather(plan, (int64_t)v);
+    for (size_t i = 0; i < num_nodes; i++)
+        OCT_TRY(note_unheard(plan, (int64_t)i));
+    return OCT_OK;
+}

@@ -1,0 +1,116 @@
+/* Stubs that cannot be meant where they are: a DeQuantStub that no QuantStub stands before, and a
+ * QuantStub that no DeQuantStub follows although the model has some. Both together are swapped. */
+#include "quant/pass/prepare/prepare_plan.h"
+
+#include <stdio.h>
+
+const char *oct_prepare_stub_line(oct_module *parent, bool quant, char text[OCT_STUB_LINE_BYTES])
+{
+    const char *kind = quant ? "quant" : "dequant";
+    char name[32];
+    int number = 0;
+    snprintf(name, sizeof name, "%s", kind);
+    while (oct_module_find(parent, name))
+        snprintf(name, sizeof name, "%s%d", kind, ++number);
+    snprintf(text, OCT_STUB_LINE_BYTES,
+             "x = oct_call(cx, m->%s, x); /* made by oct_%s_stub_create(&m->%s) */", name, kind,
+             name);
+    return text;
+}
+
+bool oct_prepare_has_role(const oct_prepare_plan *plan, oct_role role)
+{
+    for (size_t i = 0; i < plan->graph->num_nodes; i++)
+        if (plan->nodes[i].role == role) return true;
+    return false;
+}
+
+static oct_mode mode_of(const oct_prepare_plan *plan, int64_t node)
+{
+    return oct_graph_mode_of(&plan->graph->nodes[node]);
+}
+
+static int64_t first_input(const oct_prepare_plan *plan, int64_t node)
+{
+    return plan->graph->nodes[node].called_input[mode_of(plan, node)][0];
+}
+
+/* A DeQuantStub that gets floats on every way from the model's inputs. */
+static bool opens_nothing(const oct_prepare_plan *plan, int64_t node)
+{
+    return plan->nodes[node].role == OCT_ROLE_DEQUANT_STUB &&
+           !plan->values[first_input(plan, node)].after[mode_of(plan, node)];
+}
+
+/* A QuantStub whose codes no DeQuantStub takes on any way to the model's output. */
+static bool closes_nothing(const oct_prepare_plan *plan, int64_t node)
+{
+    return plan->nodes[node].role == OCT_ROLE_QUANT_STUB &&
+           oct_prepare_has_role(plan, OCT_ROLE_DEQUANT_STUB) &&
+           !plan->values[plan->graph->nodes[node].output].before[mode_of(plan, node)];
+}
+
+static int64_t first(const oct_prepare_plan *plan, bool (*is)(const oct_prepare_plan *, int64_t))
+{
+    for (int64_t i = 0; i < (int64_t)plan->graph->num_nodes; i++)
+        if (is(plan, i)) return i;
+    return OCT_NO_INDEX;
+}
+
+static const char *maker_of(const oct_prepare_plan *plan, int64_t node, char text[320])
+{
+    return oct_prepare_producer_text(plan, first_input(plan, node), text);
+}
+
+static void refuse_swapped(oct_prepare_plan *plan, int64_t dequant, int64_t quant)
+{
+    char before[320], behind[320];
+    const char *a = plan->nodes[dequant].path, *b = plan->nodes[quant].path;
+    OCT_PROBLEM(plan,
+                "%s and %s are swapped, so nothing would be quantized: %s is a DeQuantStub, but "
+                "what it gets from %s is float, and %s is a QuantStub that no DeQuantStub follows; "
+                "pass what comes from %s through %s and what comes from %s through %s",
+                a, b, a, maker_of(plan, dequant, before), b, before, b,
+                maker_of(plan, quant, behind), a);
+}
+
+static void refuse_dequant(oct_prepare_plan *plan, int64_t node)
+{
+    char maker[320], line[OCT_STUB_LINE_BYTES];
+    const oct_prepare_node *p = &plan->nodes[node];
+    OCT_PROBLEM(plan,
+                "%s: what it gets from %s is float, since no QuantStub stands before this "
+                "DeQuantStub; put one where its codes are to begin, or remove the DeQuantStub:\n%s",
+                p->path, maker_of(plan, node, maker), oct_prepare_stub_line(p->parent, true, line));
+}
+
+static void refuse_quant(oct_prepare_plan *plan, int64_t node)
+{
+    char line[OCT_STUB_LINE_BYTES];
+    const oct_prepare_node *p = &plan->nodes[node];
+    OCT_PROBLEM(plan,
+                "%s: no DeQuantStub follows this QuantStub, so nothing behind it would be "
+                "quantized; put one where its codes are to end, or remove the QuantStub:\n%s",
+                p->path, oct_prepare_stub_line(p->parent, false, line));
+}
+
+oct_status oct_prepare_check_stubs(oct_prepare_plan *plan)
+{
+    char maker[320];
+    int64_t dequant = first(plan, opens_nothing), quant = first(plan, closes_nothing);
+    bool decide =
+        plan->options->method == OCT_METHOD_EAGER || plan->options->method == OCT_METHOD_JIT_STRIP;
+    if (decide && dequant >= 0 && quant >= 0) {
+        refuse_swapped(plan, dequant, quant);
+        return OCT_OK;
+    }
+    bool strip = plan->options->method == OCT_METHOD_JIT_STRIP;
+    for (int64_t i = 0; i < (int64_t)plan->graph->num_nodes; i++) {
+        if (strip && opens_nothing(plan, i)) refuse_dequant(plan, i);
+        if (strip && closes_nothing(plan, i)) refuse_quant(plan, i);
+        if (!strip && opens_nothing(plan, i))
+            OCT_TRY(oct_prepare_note(&plan->nodes[i], "does nothing: what it gets from %s is float",
+                                     maker_of(plan, i, maker)));
+    }
+    return OCT_OK;
+}

@@ -1,0 +1,136 @@
+/* What oct_epilogue must compute, one element at a time, and random cases of it. */
+#pragma once
+
+#include "quant/kernel/epilogue.h"
+#include "tests/quant/every_kernel.h"
+#include "tests/quant/quant_random.h"
+
+#include <math.h>
+#include <string.h>
+
+/* One element: acc is its accumulator, i its place, n the channels. */
+typedef struct finished {
+    double v; /* before rounding, not clipped */
+    double output;
+    bool pass;
+    double clipped;
+} finished;
+
+static inline int64_t addend_at(const oct_qcodes *s, int64_t i)
+{
+    const int64_t code = oct_codes_dtype(s->q) == OCT_U16 ? ((const uint16_t *)s->data)[i]
+                                                          : ((const uint8_t *)s->data)[i];
+    return code - s->q.zero_point;
+}
+
+static inline finished oracle_epilogue(const oct_epilogue *f, int64_t acc, int64_t i, int64_t n)
+{
+    const float multiplier = f->q.multiplier[i % n];
+    const int64_t sum =
+        acc + (f->arithmetic == OCT_ARITHMETIC_FLOAT ? f->q.bias[i % n] : f->bias[i % n]);
+    finished r;
+    if (f->arithmetic == OCT_ARITHMETIC_FLOAT) {
+        const float exact = (float)(int32_t)sum, scaled = exact * multiplier;
+        float v = scaled;
+        if (f->addend.data) {
+            const float other = (float)addend_at(&f->addend, i) * f->addend_multiplier;
+            v = scaled + other;
+        }
+        r.v = (double)v;
+    } else {
+        r.v = (double)sum * (double)multiplier;
+        if (f->addend.data) r.v += (double)addend_at(&f->addend, i) * (double)f->addend_multiplier;
+    }
+    double rounded = nearbyint(r.v);
+    if (f->arithmetic == OCT_ARITHMETIC_SHIFT) {
+        int exponent;
+        (void)frexpf(multiplier, &exponent);
+        rounded = (double)floorl(ldexpl((long double)sum, exponent - 1) + 0.5L);
+    }
+    const double floor_ = f->q.relu ? 0.0 : -HUGE_VAL;
+    r.clipped = fmin(fmax(r.v, floor_), (double)f->q.six);
+    const bool active = r.v > floor_ && r.v < (double)f->q.six;
+    if (f->out == OCT_F32) {
+        r.pass = active;
+        r.output = (double)(float)r.clipped;
+    } else {
+        r.pass = active && rounded >= f->q.lo && rounded <= f->q.hi;
+        r.output = fmin(fmax(rounded, f->q.lo), f->q.hi) + f->q.zero_point;
+    }
+    return r;
+}
+
+static inline double output_at(const oct_epilogue *f, const void *y, int64_t i)
+{
+    return f->out == OCT_F32   ? (double)((const float *)y)[i]
+           : f->out == OCT_U16 ? ((const uint16_t *)y)[i]
+                               : ((const uint8_t *)y)[i];
+}
+
+/* Compares outputs, mask and range of `count` elements with the oracle's. */
+static inline void check_epilogue(const char *what, const oct_epilogue *f, int64_t count, int64_t n,
+                                  const void *acc, const void *y, const uint8_t *mask,
+                                  const float *range)
+{
+    double low = INFINITY, high = -INFINITY;
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t sum =
+            f->acc == OCT_S64 ? ((const int64_t *)acc)[i] : ((const int32_t *)acc)[i];
+        const finished r = oracle_epilogue(f, sum, i, n);
+        cr_assert_eq(output_at(f, y, i), r.output, "%s, element %lld, v %a: %g, not %g", what,
+                     (long long)i, r.v, output_at(f, y, i), r.output);
+        cr_assert_eq(mask[i / 8] >> (i % 8) & 1, r.pass, "%s, element %lld, v %a: mask", what,
+                     (long long)i, r.v);
+        low = fmin(low, r.clipped);
+        high = fmax(high, r.clipped);
+    }
+    if (f->out == OCT_F32 || count == 0) return;
+    const float expected[2] = {(float)low + 0.0f, (float)high + 0.0f};
+    cr_assert_arr_eq(range, expected, sizeof expected, "%s: range [%a, %a], not [%a, %a]", what,
+                     (double)range[0], (double)range[1], (double)expected[0], (double)expected[1]);
+}
+
+static inline oct_qparams roll_qparams(dice *d, bool wide)
+{
+    const int32_t most = wide ? 65535 : 255;
+    return (oct_qparams){.scale = 1.0f, .zero_point = roll_zero_point(d, most), .qmax = most};
+}
+
+static inline float roll_scaled(dice *d, oct_arithmetic arithmetic, int spread)
+{
+    if (arithmetic == OCT_ARITHMETIC_SHIFT)
+        return ldexpf(1.0f, (int)roll_between(d, -spread - 8, roll(d) % 16 ? 0 : 20));
+    const float sign = roll(d) & 1 ? 1.0f : -1.0f;
+    if (roll_between(d, 0, 3) == 0) return sign * ldexpf(1.0f, -(int)roll_between(d, 0, spread));
+    return sign * (0.5f + oct_uniform(roll(d))) * ldexpf(1.0f, -(int)roll_between(d, 0, spread));
+}
+
+/* A finish without its addend's codes; constants are written to the arrays, which have n elements. */
+static inline oct_epilogue roll_epilogue(dice *d, oct_arithmetic arithmetic, bool wide_in,
+                                         oct_dtype out, int64_t n, int32_t *bias32, int64_t *bias,
+                                         float *multiplier)
+{
+    const oct_qparams q = roll_qparams(d, out == OCT_U16);
+    oct_epilogue f = {.arithmetic = arithmetic,
+                      .acc = wide_in ? OCT_S64 : OCT_S32,
+                      .out = out,
+                      .q = {.bias = bias32,
+                            .multiplier = multiplier,
+                            .lo = -q.zero_point,
+                            .hi = q.qmax - q.zero_point,
+                            .zero_point = q.zero_point,
+                            .relu = roll(d) & 1,
+                            .six = INFINITY},
+                      .bias = bias};
+    if (f.q.relu) f.q.lo = 0;
+    if (roll_between(d, 0, 3) == 0) {
+        f.q.six = (float)roll_between(d, 20, 60) + 0.5f * (float)(roll(d) & 1);
+        if (f.q.six < (float)f.q.hi) f.q.hi = (int32_t)f.q.six;
+    }
+    for (int64_t c = 0; c < n; c++) {
+        bias32[c] = (int32_t)roll_between(d, -5000, 5000);
+        bias[c] = wide_in && roll(d) & 1 ? bias32[c] * INT64_C(1000003) : bias32[c];
+        multiplier[c] = roll_scaled(d, arithmetic, wide_in ? 24 : 14);
+    }
+    return f;
+}

@@ -1,0 +1,208 @@
+/* Accumulators to outputs, in every arithmetic, against the definition an element at a time. */
+#include "tests/quant/epilogue_oracle.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+typedef struct variant {
+    oct_arithmetic arithmetic;
+    bool wide_in;
+    oct_dtype out;
+    int addend; /* 0 none, 8 or 16 bits */
+} variant;
+
+static const variant variants[] = {
+    {OCT_ARITHMETIC_FLOAT, false, OCT_U8, 0},  {OCT_ARITHMETIC_FLOAT, false, OCT_U8, 8},
+    {OCT_ARITHMETIC_FLOAT, false, OCT_F32, 0}, {OCT_ARITHMETIC_FLOAT, false, OCT_F32, 8},
+    {OCT_ARITHMETIC_WIDE, true, OCT_U8, 0},    {OCT_ARITHMETIC_WIDE, true, OCT_U16, 0},
+    {OCT_ARITHMETIC_WIDE, true, OCT_F32, 0},   {OCT_ARITHMETIC_WIDE, true, OCT_U8, 8},
+    {OCT_ARITHMETIC_WIDE, true, OCT_U16, 16},  {OCT_ARITHMETIC_WIDE, false, OCT_U16, 0},
+    {OCT_ARITHMETIC_WIDE, false, OCT_U16, 8},  {OCT_ARITHMETIC_WIDE, false, OCT_U8, 16},
+    {OCT_ARITHMETIC_WIDE, false, OCT_F32, 16}, {OCT_ARITHMETIC_SHIFT, false, OCT_U8, 0},
+    {OCT_ARITHMETIC_SHIFT, false, OCT_U16, 0}, {OCT_ARITHMETIC_SHIFT, true, OCT_U16, 0},
+    {OCT_ARITHMETIC_SHIFT, false, OCT_F32, 0},
+};
+
+/* Sums near the ends of codes, and any that occur. */
+static int64_t roll_acc(dice *d, bool wide)
+{
+    const int64_t small = roll_between(d, -300, 300);
+    if (roll_between(d, 0, 2) == 0) return small;
+    const int64_t any = (int32_t)roll(d) >> roll_between(d, 2, 20);
+    if (!wide) return any;
+    return roll(d) & 1 ? any * 64 + small : any;
+}
+
+static void check(const oct_kernel *kernel, dice *d, const variant *v, int64_t m, int64_t n)
+{
+    const int64_t count = m * n, bytes = count * 8 + 64;
+    int32_t *bias32 = room(n, 4);
+    int64_t *bias = room(n, 8);
+    float *multiplier = room(n, 4), range[2] = {INFINITY, -INFINITY};
+    void *acc = room(count, 8), *y = room(bytes, 1), *bare = room(bytes, 1);
+    uint8_t *addend = room(count, 2), *mask = room(count / 8 + 64, 1);
+    oct_epilogue f =
+        roll_epilogue(d, v->arithmetic, v->wide_in, v->out, n, bias32, bias, multiplier);
+    if (v->addend) {
+        roll_bytes(d, addend, count * v->addend / 8);
+        f.addend = (oct_qcodes){.q = roll_qparams(d, v->addend == 16), .data = addend};
+        f.addend_multiplier = fabsf(roll_scaled(d, OCT_ARITHMETIC_FLOAT, 3));
+    }
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t sum = roll_acc(d, v->wide_in);
+        if (v->wide_in)
+            ((int64_t *)acc)[i] = sum;
+        else
+            ((int32_t *)acc)[i] = (int32_t)sum;
+    }
+    memset(y, 0xa5, (size_t)bytes);
+    memset(mask, 0xa5, (size_t)count / 8 + 64);
+    oct_epilogue_rows(kernel, &f, m, n, acc, y, mask, range);
+    char what[96];
+    snprintf(what, sizeof what, "%s, arithmetic %d, %lldx%lld", kernel->name, (int)v->arithmetic,
+             (long long)m, (long long)n);
+    check_epilogue(what, &f, count, n, acc, y, mask, range);
+    cr_assert_eq(mask[(count + 7) / 8], 0xa5);
+    cr_assert_eq(((uint8_t *)y)[count * (int64_t)oct_dtype_bytes(f.out)], 0xa5);
+
+    /* Leaving out mask or range changes nothing else; a part is a part of the whole. */
+    const size_t size = (size_t)count * oct_dtype_bytes(f.out);
+    oct_epilogue_rows(kernel, &f, m, n, acc, bare, NULL, NULL);
+    cr_assert_arr_eq(bare, y, size);
+    if (m > 8) {
+        const int64_t first = 8 * n, width = f.acc == OCT_S64 ? 8 : 4;
+        const oct_epilogue part = oct_epilogue_at(&f, first);
+        const size_t at = (size_t)first * oct_dtype_bytes(f.out);
+        memset(bare, 0, size);
+        oct_epilogue_rows(kernel, &part, m - 8, n, (char *)acc + first * width, (char *)bare + at,
+                          NULL, NULL);
+        cr_assert_arr_eq((char *)bare + at, (char *)y + at, size - at);
+    }
+    oct_free(&bias32);
+    oct_free(&bias);
+    oct_free(&multiplier);
+    oct_free(&acc);
+    oct_free(&y);
+    oct_free(&bare);
+    oct_free(&addend);
+    oct_free(&mask);
+}
+
+Test(finish, follows_the_definition_in_every_arithmetic, .timeout = 60)
+{
+    for (size_t i = 0; i < OCT_COUNT(all_kernels); i++) {
+        if (!runs_here(all_kernels[i])) continue;
+        dice d = {.seed = 71};
+        for (size_t j = 0; j < OCT_COUNT(variants); j++) {
+            for (int round = 0; round < 60; round++)
+                check(all_kernels[i], &d, &variants[j], roll_between(&d, 1, 30),
+                      roll_between(&d, 1, 70));
+            check(all_kernels[i], &d, &variants[j], 3, 1100);
+            check(all_kernels[i], &d, &variants[j], 700, 1);
+            check(all_kernels[i], &d, &variants[j], 0, 5);
+        }
+    }
+}
+
+static void finish_one(oct_arithmetic arithmetic, oct_dtype out, int64_t acc, float multiplier,
+                       void *y)
+{
+    const int64_t bias = 0;
+    const oct_epilogue f = {.arithmetic = arithmetic,
+                            .acc = OCT_S64,
+                            .out = out,
+                            .q = {.multiplier = &multiplier,
+                                  .lo = -32768,
+                                  .hi = 32767,
+                                  .zero_point = 32768,
+                                  .six = INFINITY},
+                            .bias = &bias};
+    oct_epilogue_rows(&oct_kernel_ref, &f, 1, 1, &acc, y, NULL, NULL);
+}
+
+Test(finish, shifts_halves_up_and_wide_rounds_them_to_even)
+{
+    static const struct {
+        int64_t acc;
+        int shifted, even;
+    } cases[] = {{1, 1, 0},    {3, 2, 2},    {5, 3, 2}, {-1, 0, 0},
+                 {-3, -1, -2}, {-5, -2, -2}, {4, 2, 2}};
+    for (size_t i = 0; i < OCT_COUNT(cases); i++) {
+        uint16_t code;
+        finish_one(OCT_ARITHMETIC_SHIFT, OCT_U16, cases[i].acc, 0.5f, &code);
+        cr_assert_eq(code, 32768 + cases[i].shifted, "%lld", (long long)cases[i].acc);
+        finish_one(OCT_ARITHMETIC_WIDE, OCT_U16, cases[i].acc, 0.5f, &code);
+        cr_assert_eq(code, 32768 + cases[i].even, "%lld", (long long)cases[i].acc);
+    }
+}
+
+/* The largest sums with the largest shifts: nothing overflows, codes saturate or vanish. */
+Test(finish, shifts_any_sum_by_any_power_of_two)
+{
+    const int64_t most = (INT64_C(1) << 47) - 1;
+    for (int k = -140; k <= 127; k++) {
+        for (int sign = -1; sign <= 1; sign += 2) {
+            uint16_t code;
+            const double exact = ldexp((double)(sign * most), k);
+            finish_one(OCT_ARITHMETIC_SHIFT, OCT_U16, sign * most, ldexpf(1.0f, k), &code);
+            const double expected = fmin(fmax(floor(exact + 0.5), -32768), 32767) + 32768;
+            cr_assert_eq((double)code, expected, "2^%d", k);
+            finish_one(OCT_ARITHMETIC_SHIFT, OCT_U16, sign, ldexpf(1.0f, k), &code);
+            const double one =
+                fmin(fmax(floor(ldexp((double)sign, k) + 0.5), -32768), 32767) + 32768;
+            cr_assert_eq((double)code, one, "2^%d", k);
+        }
+    }
+}
+
+Test(finish, gives_a_float_zero_without_sign_and_keeps_nan)
+{
+    int32_t bias = -5, acc = 5;
+    float multiplier = -0.25f, y;
+    const oct_epilogue f = {.acc = OCT_S32,
+                            .out = OCT_F32,
+                            .q = {.bias = &bias, .multiplier = &multiplier, .six = INFINITY}};
+    oct_epilogue_rows(&oct_kernel_ref, &f, 1, 1, &acc, &y, NULL, NULL);
+    cr_assert(y == 0.0f && !signbit(y));
+    multiplier = NAN;
+    oct_epilogue_rows(&oct_kernel_ref, &f, 1, 1, &acc, &y, NULL, NULL);
+    cr_assert(isnan(y));
+}
+
+Test(finish, shows_multipliers_that_are_not_finite_in_the_range)
+{
+    int32_t bias[2] = {0}, acc[2] = {1, 1};
+    uint8_t s[2] = {1, 1}, y[2];
+    float multiplier[2] = {1.0f, 1.0f}, range[2] = {INFINITY, -INFINITY};
+    oct_epilogue f = {.acc = OCT_S32,
+                      .out = OCT_U8,
+                      .q = {.bias = bias, .multiplier = multiplier, .hi = 255, .six = INFINITY},
+                      .addend = {.q = {.qmax = 255}, .data = s},
+                      .addend_multiplier = INFINITY};
+    oct_epilogue_rows(&oct_kernel_ref, &f, 1, 2, acc, y, NULL, range);
+    cr_assert(isnan(range[0]) && isnan(range[1]));
+    f.addend_multiplier = 1.0f;
+    multiplier[1] = NAN;
+    range[0] = INFINITY;
+    range[1] = -INFINITY;
+    oct_epilogue_rows(&oct_kernel_ref, &f, 1, 2, acc, y, NULL, range);
+    cr_assert(isnan(range[0]) && isnan(range[1]));
+}
+
+/* Two addends of which each alone would be clipped: nothing is rounded before the sum is there. */
+Test(finish, adds_before_anything_is_rounded)
+{
+    const int32_t bias[3] = {0}, acc[3] = {1000, 2, 3};
+    const float multiplier[3] = {1.0f, 0.25f, 0.25f};
+    const uint8_t s[3] = {28, 129, 128};
+    uint8_t y[3], mask;
+    const oct_epilogue f = {
+        .acc = OCT_S32,
+        .out = OCT_U8,
+        .q = {.bias = bias, .multiplier = multiplier, .hi = 255, .relu = true, .six = INFINITY},
+        .addend = {.q = {.zero_point = 128, .qmax = 255}, .data = s},
+        .addend_multiplier = 8.5f};
+    oct_epilogue_rows(&oct_kernel_ref, &f, 1, 3, acc, y, &mask, NULL);
+    cr_assert(y[0] == 150 && y[1] == 9 && y[2] == 1, "%d %d %d", y[0], y[1], y[2]);
+    cr_assert_eq(mask, 7);
+}
