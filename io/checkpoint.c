@@ -29,9 +29,9 @@ static void item_path(char text[ITEM_PATH], const char *path)
     }
 }
 
-static void slot_path(char text[ITEM_PATH], int slot)
+static void slot_path(char text[ITEM_PATH], const oct_optim *optim, int slot)
 {
-    snprintf(text, ITEM_PATH, "optimizer/slot%d", slot);
+    snprintf(text, ITEM_PATH, "optimizer/%s", optim->type->slot[slot]);
 }
 
 static oct_status write_item(void *user, const oct_state_item *item)
@@ -52,7 +52,7 @@ static oct_status write_all(oct_h5 *h5, const oct_checkpoint_info *info, oct_mod
     OCT_TRY(oct_h5_write_text(h5, "info/recipe", info->recipe ? info->recipe : ""));
     OCT_TRY(oct_module_state(root, write_item, h5));
     for (int i = 0; optim && i < optim->num_slots; i++) {
-        slot_path(path, i);
+        slot_path(path, optim, i);
         OCT_TRY(oct_h5_write(h5, path, OCT_F32, OCT_SHAPE(optim->numel), optim->slot[i]));
     }
     return OCT_OK;
@@ -330,7 +330,7 @@ static oct_status want_all(want_list *list, oct_module *root, oct_optim *optim)
     char path[ITEM_PATH];
     OCT_TRY(oct_module_state(root, want_item, list));
     for (int i = 0; optim && i < optim->num_slots; i++) {
-        slot_path(path, i);
+        slot_path(path, optim, i);
         OCT_TRY(want(list, path, OCT_F32, OCT_SHAPE(optim->numel), optim->slot[i]));
     }
     return OCT_OK;

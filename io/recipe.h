@@ -7,24 +7,24 @@
  */
 #pragma once
 
-#include "core/base/text.h"
+#include "core/base/reals.h"
+#include "core/optim/optim.h"
+#include "core/optim/schedule.h"
+#include "io/dataset/dataset.h"
+#include "quant/pass/prepare/prepare.h"
 
-enum { OCT_RECIPE_LIST_MAX = 8, OCT_RECIPE_TEXTS_MAX = 256, OCT_RECIPE_TEXT_MAX = 1024 };
+enum { OCT_RECIPE_TEXTS_MAX = 256, OCT_RECIPE_TEXT_MAX = 1024 };
 
 typedef enum oct_key_kind {
     OCT_KEY_COUNT, /* int64 in [min, max] */
     OCT_KEY_REAL,  /* double in [min, max] */
     OCT_KEY_BOOL,
-    OCT_KEY_WORD,  /* one of the words in `allowed`, separated by '|' */
-    OCT_KEY_TEXT,  /* any text, such as a path or name */
-    OCT_KEY_REALS, /* list of up to OCT_RECIPE_LIST_MAX reals */
+    OCT_KEY_WORD, /* a name of the key's table, held as the enum that belongs to the table */
+    OCT_KEY_NAME, /* a name of the key's table, which plug-ins may add to: a text until it is looked up */
+    OCT_KEY_TEXT,  /* any text, such as a path */
+    OCT_KEY_REALS, /* list of up to OCT_REALS_MAX reals */
     OCT_KEY_TEXTS, /* list of up to OCT_RECIPE_TEXTS_MAX texts, none twice */
 } oct_key_kind;
-
-typedef struct oct_reals {
-    int count;
-    double value[OCT_RECIPE_LIST_MAX];
-} oct_reals;
 
 typedef struct oct_texts {
     int count;
@@ -33,14 +33,16 @@ typedef struct oct_texts {
 
 /* The resolved recipe: one field for each line of the list, named like the key with '_' for '.'. */
 typedef struct oct_recipe {
-#define OCT_KEY_FIELD_COUNT int64_t
-#define OCT_KEY_FIELD_REAL double
-#define OCT_KEY_FIELD_BOOL bool
-#define OCT_KEY_FIELD_WORD char *
-#define OCT_KEY_FIELD_TEXT char *
-#define OCT_KEY_FIELD_REALS oct_reals
-#define OCT_KEY_FIELD_TEXTS oct_texts
-#define OCT_KEY(key, field, kind, def, min, max, allowed, same, help) OCT_KEY_FIELD_##kind field;
+#define OCT_KEY_FIELD_COUNT(table) int64_t
+#define OCT_KEY_FIELD_REAL(table) double
+#define OCT_KEY_FIELD_BOOL(table) bool
+#define OCT_KEY_FIELD_WORD(table) oct_##table
+#define OCT_KEY_FIELD_NAME(table) char *
+#define OCT_KEY_FIELD_TEXT(table) char *
+#define OCT_KEY_FIELD_REALS(table) oct_reals
+#define OCT_KEY_FIELD_TEXTS(table) oct_texts
+#define OCT_KEY(key, field, kind, def, min, max, table, same, help)                                \
+    OCT_KEY_FIELD_##kind(table) field;
 #include "io/recipe_list.def"
 #undef OCT_KEY
     int table_layers; /* the last so many of quant_int16_layers come from a sensitivity table */
@@ -72,3 +74,12 @@ oct_status oct_recipe_compare(const oct_recipe *there, const oct_recipe *here,
 
 /* For help: key, type, range or words, default, one line of help, for every key. */
 oct_status oct_recipe_help(oct_text *out) OCT_NODISCARD;
+
+/* The optimizer of the recipe. */
+oct_optim_config oct_recipe_optim(const oct_recipe *recipe);
+/* The schedules of its two phases, without the lengths that depend on the data: total, steps_per_epoch. */
+oct_schedule oct_recipe_float_schedule(const oct_recipe *recipe);
+oct_schedule oct_recipe_qat_schedule(const oct_recipe *recipe);
+/* Adds a problem for each name that no table has, by now: plug-ins add to tables, so names are judged
+ * when these are loaded and not while the recipe is read. */
+void oct_recipe_check_names(const oct_recipe *recipe);

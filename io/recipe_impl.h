@@ -1,9 +1,11 @@
-/* What the sources of the recipe share: the table of keys, and one key's value as text.
+/* What the sources of the recipe share. Each calls only those that stand above it here:
  *
- * recipe.c        the table, writing, comparing, help
- * recipe_value.c  one value: from text, to text
- * recipe_read.c   YAML and command line, with all their mistakes
- * recipe_keys.c   keys that do not go together, and what follows from several keys
+ * recipe.c         the table of keys
+ * recipe_value.c   one value: from text, to text
+ * recipe_write.c   the recipe as text, its help
+ * recipe_report.c  a mistake with the place where it stands
+ * recipe_keys.c    keys that do not go together, and what follows from several keys
+ * recipe_read.c    YAML and command line
  */
 #pragma once
 
@@ -15,13 +17,13 @@ typedef struct oct_key {
     size_t offset;        /* of its field */
     const char *standard; /* the default, as in a recipe; NULL: must be given */
     double min, max;
-    const char *allowed;
-    int identity; /* see recipe_list.def */
+    const oct_registry *table; /* of WORD and NAME */
+    int identity;              /* see recipe_list.def */
     const char *help;
 } oct_key;
 
 enum {
-#define OCT_KEY(key, field, kind, def, min, max, allowed, same, help) OCT_KEY_AT_##field,
+#define OCT_KEY(key, field, kind, def, min, max, table, same, help) OCT_KEY_AT_##field,
 #include "io/recipe_list.def"
 #undef OCT_KEY
     OCT_KEYS
@@ -61,7 +63,7 @@ oct_status oct_key_parse_item(const oct_key *key, oct_list *list, const oct_scal
                               oct_flaw *flaw) OCT_NODISCARD;
 /* Hands the list over to the field. */
 void oct_key_take_list(const oct_key *key, oct_recipe *recipe, oct_list *list);
-void oct_list_free(oct_list *list);
+void oct_texts_free(oct_texts *list);
 oct_status oct_key_reset(const oct_key *key, oct_recipe *recipe) OCT_NODISCARD; /* the default */
 bool oct_scalar_is_null(const oct_scalar *value);
 
@@ -71,20 +73,32 @@ oct_status oct_key_print(const oct_key *key, const oct_recipe *recipe, oct_text 
 /* "a whole number from 1 to 256", "true or false". */
 const char *oct_key_expects(const oct_key *key, oct_flaw *text);
 
-/* Keys together, after all of them were read: reports what does not go together, and adds what follows
- * from several. Fails on memory only. */
-typedef struct oct_recipe_reader oct_recipe_reader;
-oct_status oct_recipe_check_keys(const oct_recipe_reader *r, oct_recipe *recipe) OCT_NODISCARD;
-bool oct_key_bad(const oct_recipe_reader *r, size_t key);   /* its value was refused */
-bool oct_key_given(const oct_recipe_reader *r, size_t key); /* not left to its default */
-/* A problem of one key (a == b) or of two, at the place where they were given. */
-void oct_keys_report(const oct_recipe_reader *r, size_t a, size_t b, const char *format, ...)
-    OCT_PRINTF(4, 5);
+/* Where something was given, for messages. Lines and columns count from 1. */
+typedef struct oct_recipe_position {
+    enum { OCT_GIVEN_NOWHERE, OCT_GIVEN_IN_FILE, OCT_GIVEN_IN_COMMAND } kind;
+    size_t line, column, width;
+    const char *override; /* the argument */
+} oct_recipe_position;
 
-/* The character at `text` (below `end`) and its bytes, or -1 when it is not UTF-8. */
-int32_t oct_utf8(const char *text, const char *end, size_t *bytes);
-/* A word of the user's for a message: control characters masked, cut to a readable length. */
-typedef struct oct_shown {
-    char text[72];
-} oct_shown;
-oct_shown oct_show(const char *text, size_t length);
+/* What a recipe is read from, and what became of each key. */
+typedef struct oct_recipe_source {
+    const char *file;       /* its name, for messages */
+    const char *text, *end; /* of the file */
+    oct_recipe_position given[OCT_KEYS];
+    bool bad[OCT_KEYS]; /* its value was refused, so nothing follows from it */
+} oct_recipe_source;
+
+/* Adds a problem: where, what and the remedy; below it the line of the file and `more` (may be NULL). */
+void oct_recipe_report(const oct_recipe_source *s, const oct_recipe_position *p, const char *more,
+                       const char *format, ...) OCT_PRINTF(4, 5);
+/* A problem of one key (a == b) or of two, where they were given: the command line counts first. */
+void oct_recipe_report_keys(const oct_recipe_source *s, size_t a, size_t b, const char *format, ...)
+    OCT_PRINTF(4, 5);
+/* Where a line of the file begins. */
+const char *oct_recipe_line(const oct_recipe_source *s, size_t line);
+/* Bytes of the line break at `at`, of any kind that YAML knows; 0: there is none. */
+size_t oct_recipe_break_bytes(const char *at, const char *end);
+
+/* Keys together, after all of them were read: reports what does not go together, and adds what follows
+ * from several. Fails on memory and files only. */
+oct_status oct_recipe_check_keys(const oct_recipe_source *s, oct_recipe *recipe) OCT_NODISCARD;

@@ -6,35 +6,37 @@
 
 #include <string.h>
 
-static bool all_good(const oct_recipe_reader *r, size_t a, size_t b)
+static bool all_good(const oct_recipe_source *s, size_t a, size_t b)
 {
-    return !oct_key_bad(r, a) && !oct_key_bad(r, b);
+    return !s->bad[a] && !s->bad[b];
 }
 
-static void check_phase(const oct_recipe_reader *r, oct_recipe *recipe, size_t epochs,
+static void check_phase(const oct_recipe_source *s, oct_recipe *recipe, size_t epochs,
                         size_t schedule, size_t warmup, size_t milestones)
 {
     int64_t num_epochs = *(int64_t *)oct_key_field(&oct_keys[epochs], recipe);
     double rise = *(double *)oct_key_field(&oct_keys[warmup], recipe);
-    const char *shape = *(char **)oct_key_field(&oct_keys[schedule], recipe);
+    oct_schedule_kind kind = *(oct_schedule_kind *)oct_key_field(&oct_keys[schedule], recipe);
     const oct_reals *steps = oct_key_field(&oct_keys[milestones], recipe);
-    if (all_good(r, epochs, warmup) && num_epochs > 0 && rise > (double)num_epochs)
-        oct_keys_report(r, warmup, epochs,
-                        "%s (%g) is longer than the phase, %s (%lld); write at most that",
-                        oct_keys[warmup].name, rise, oct_keys[epochs].name, (long long)num_epochs);
-    if (oct_key_bad(r, milestones)) return;
+    if (all_good(s, epochs, warmup) && num_epochs > 0 && rise > (double)num_epochs)
+        oct_recipe_report_keys(
+            s, warmup, epochs, "%s (%g) is longer than the phase, %s (%lld); write at most that",
+            oct_keys[warmup].name, rise, oct_keys[epochs].name, (long long)num_epochs);
+    if (s->bad[milestones]) return;
     for (int i = 1; i < steps->count; i++)
         if (steps->value[i] <= steps->value[i - 1]) {
-            oct_keys_report(r, milestones, milestones,
-                            "%s: %g stands after %g; write them in ascending order",
-                            oct_keys[milestones].name, steps->value[i], steps->value[i - 1]);
+            oct_recipe_report_keys(s, milestones, milestones,
+                                   "%s: %g stands after %g; write them in ascending order",
+                                   oct_keys[milestones].name, steps->value[i], steps->value[i - 1]);
             break;
         }
-    if (!oct_key_bad(r, schedule) && strcmp(shape, "step") == 0 && steps->count == 0)
-        oct_keys_report(r, schedule, milestones,
-                        "%s is step, but %s is empty; write the epochs at which the rate falls, "
-                        "such as [2, 3]",
-                        oct_keys[schedule].name, oct_keys[milestones].name);
+    const oct_schedule_type *type = oct_schedule_type_of(kind);
+    if (!s->bad[schedule] && type->needs_milestones && steps->count == 0)
+        oct_recipe_report_keys(
+            s, schedule, milestones,
+            "%s is %s, but %s is empty; write the epochs at which the rate falls, "
+            "such as [2, 3]",
+            oct_keys[schedule].name, type->name, oct_keys[milestones].name);
 }
 
 static bool is_digest(const char *text)
@@ -42,100 +44,105 @@ static bool is_digest(const char *text)
     return strlen(text) == 64 && strspn(text, "0123456789abcdef") == 64;
 }
 
-static void check_init(const oct_recipe_reader *r, const oct_recipe *recipe)
+static void check_init(const oct_recipe_source *s, const oct_recipe *recipe)
 {
     size_t observers = OCT_KEY_AT_init_observers, epochs = OCT_KEY_AT_float_epochs;
     size_t digest = OCT_KEY_AT_init_sha256;
     bool starts_trained = recipe->init[0] || recipe->init_sha256[0];
-    if (all_good(r, observers, epochs) && recipe->init_observers && recipe->float_epochs > 0)
-        oct_keys_report(r, observers, epochs,
-                        "init_observers is true, but float.epochs is %lld, and the float phase "
-                        "would train without quantizers; write float.epochs: 0",
-                        (long long)recipe->float_epochs);
-    if (all_good(r, observers, OCT_KEY_AT_init) && recipe->init_observers && !starts_trained)
-        oct_keys_report(r, observers, OCT_KEY_AT_init,
-                        "init_observers is true, but there is no init; write init: FILE, a "
-                        "checkpoint of the phase calibrate or later");
-    if (!oct_key_bad(r, digest) && recipe->init_sha256[0] && !is_digest(recipe->init_sha256))
-        oct_keys_report(r, digest, digest,
-                        "init_sha256 is not a SHA-256 of 64 hexadecimal digits; leave it out, "
-                        "octet fills it in");
+    if (all_good(s, observers, epochs) && recipe->init_observers && recipe->float_epochs > 0)
+        oct_recipe_report_keys(
+            s, observers, epochs,
+            "init_observers is true, but float.epochs is %lld, and the float phase "
+            "would train without quantizers; write float.epochs: 0",
+            (long long)recipe->float_epochs);
+    if (all_good(s, observers, OCT_KEY_AT_init) && recipe->init_observers && !starts_trained)
+        oct_recipe_report_keys(s, observers, OCT_KEY_AT_init,
+                               "init_observers is true, but there is no init; write init: FILE, a "
+                               "checkpoint of the phase calibrate or later");
+    if (!s->bad[digest] && recipe->init_sha256[0] && !is_digest(recipe->init_sha256))
+        oct_recipe_report_keys(
+            s, digest, digest,
+            "init_sha256 is not a SHA-256 of 64 hexadecimal digits; leave it out, "
+            "octet fills it in");
 }
 
-static void check_phases(const oct_recipe_reader *r, oct_recipe *recipe)
+static void check_phases(const oct_recipe_source *s, oct_recipe *recipe)
 {
     size_t norm = OCT_KEY_AT_qat_freeze_batch_norm, scales = OCT_KEY_AT_qat_freeze_scales;
     bool starts_trained = recipe->init[0] || recipe->init_sha256[0];
-    if (all_good(r, OCT_KEY_AT_float_epochs, OCT_KEY_AT_qat_epochs) && !starts_trained &&
+    if (all_good(s, OCT_KEY_AT_float_epochs, OCT_KEY_AT_qat_epochs) && !starts_trained &&
         recipe->float_epochs + recipe->qat_epochs < 1)
-        oct_keys_report(r, OCT_KEY_AT_float_epochs, OCT_KEY_AT_qat_epochs,
-                        "float.epochs and qat.epochs are both 0, so nothing would be trained; "
-                        "write at least 1 for one of them");
-    if (all_good(r, norm, scales) && recipe->qat_freeze_batch_norm > recipe->qat_freeze_scales)
-        oct_keys_report(r, norm, scales,
-                        "qat.freeze_batch_norm (%g) is later than qat.freeze_scales (%g), but "
-                        "statistics that move would move frozen scales; write at most %g",
-                        recipe->qat_freeze_batch_norm, recipe->qat_freeze_scales,
-                        recipe->qat_freeze_scales);
-    check_phase(r, recipe, OCT_KEY_AT_float_epochs, OCT_KEY_AT_float_schedule,
+        oct_recipe_report_keys(
+            s, OCT_KEY_AT_float_epochs, OCT_KEY_AT_qat_epochs,
+            "float.epochs and qat.epochs are both 0, so nothing would be trained; "
+            "write at least 1 for one of them");
+    if (all_good(s, norm, scales) && recipe->qat_freeze_batch_norm > recipe->qat_freeze_scales)
+        oct_recipe_report_keys(
+            s, norm, scales,
+            "qat.freeze_batch_norm (%g) is later than qat.freeze_scales (%g), but "
+            "statistics that move would move frozen scales; write at most %g",
+            recipe->qat_freeze_batch_norm, recipe->qat_freeze_scales, recipe->qat_freeze_scales);
+    check_phase(s, recipe, OCT_KEY_AT_float_epochs, OCT_KEY_AT_float_schedule,
                 OCT_KEY_AT_float_warmup, OCT_KEY_AT_float_milestones);
-    check_phase(r, recipe, OCT_KEY_AT_qat_epochs, OCT_KEY_AT_qat_schedule, OCT_KEY_AT_qat_warmup,
+    check_phase(s, recipe, OCT_KEY_AT_qat_epochs, OCT_KEY_AT_qat_schedule, OCT_KEY_AT_qat_warmup,
                 OCT_KEY_AT_qat_milestones);
 }
 
-static void check_channels(const oct_recipe_reader *r, const oct_recipe *recipe)
+static void check_channels(const oct_recipe_source *s, const oct_recipe *recipe)
 {
     size_t mean = OCT_KEY_AT_data_mean, std = OCT_KEY_AT_data_std;
-    if (!all_good(r, mean, std)) return;
+    if (!all_good(s, mean, std)) return;
     int means = recipe->data_mean.count, stds = recipe->data_std.count;
     if (means != stds)
-        oct_keys_report(
-            r, mean, std,
+        oct_recipe_report_keys(
+            s, mean, std,
             "data.mean has %d values, but data.std %d; write one for each channel in both", means,
             stds);
     else if (means < 1 || means > 4)
-        oct_keys_report(r, mean, std,
-                        "data.mean and data.std have %d values; write one for each channel, 1 to 4",
-                        means);
+        oct_recipe_report_keys(
+            s, mean, std,
+            "data.mean and data.std have %d values; write one for each channel, 1 to 4", means);
 }
 
-static void check_batch_norm(const oct_recipe_reader *r, const oct_recipe *recipe)
+static void check_batch_norm(const oct_recipe_source *s, const oct_recipe *recipe)
 {
     size_t fold = OCT_KEY_AT_qat_fold_batch_norm, mode = OCT_KEY_AT_quant_batch_norm;
-    if (all_good(r, fold, mode) && recipe->qat_fold_batch_norm &&
-        strcmp(recipe->quant_batch_norm, "folded") == 0)
-        oct_keys_report(r, fold, mode,
-                        "qat.fold_batch_norm is true, but quant.batch_norm is folded, so there is "
-                        "nothing left to fold; write qat.fold_batch_norm: false");
+    if (all_good(s, fold, mode) && recipe->qat_fold_batch_norm &&
+        recipe->quant_batch_norm == OCT_BATCH_NORM_FOLDED)
+        oct_recipe_report_keys(
+            s, fold, mode,
+            "qat.fold_batch_norm is true, but quant.batch_norm is folded, so there is "
+            "nothing left to fold; write qat.fold_batch_norm: false");
 }
 
-static void check_bits(const oct_recipe_reader *r, const oct_recipe *recipe)
+static void check_bits(const oct_recipe_source *s, const oct_recipe *recipe)
 {
     size_t bits = OCT_KEY_AT_quant_bits;
-    if (!oct_key_bad(r, bits) && recipe->quant_bits != 8 && recipe->quant_bits != 16)
-        oct_keys_report(r, bits, bits, "quant.bits is %lld; write 8 or 16",
-                        (long long)recipe->quant_bits);
+    if (!s->bad[bits] && recipe->quant_bits != 8 && recipe->quant_bits != 16)
+        oct_recipe_report_keys(s, bits, bits, "quant.bits is %lld; write 8 or 16",
+                               (long long)recipe->quant_bits);
 }
 
-static void check_setters(const oct_recipe_reader *r, const oct_recipe *recipe)
+static void check_setters(const oct_recipe_source *s, const oct_recipe *recipe)
 {
     const size_t key = OCT_KEY_AT_quant_setters;
     oct_setter_words words;
     char flaw[512];
-    for (int i = 0; i < recipe->quant_setters.count && !oct_key_bad(r, key); i++)
+    for (int i = 0; i < recipe->quant_setters.count && !s->bad[key]; i++)
         if (!oct_setter_parse(&words, recipe->quant_setters.value[i], flaw))
-            oct_keys_report(r, key, key, "quant.setters: item %d: %s", i + 1, flaw);
+            oct_recipe_report_keys(s, key, key, "quant.setters: item %d: %s", i + 1, flaw);
 }
 
 /* Is one of the keys of a table given although there is none? */
-static void check_without_table(const oct_recipe_reader *r, const oct_recipe *recipe)
+static void check_without_table(const oct_recipe_source *s, const oct_recipe *recipe)
 {
     size_t topk = OCT_KEY_AT_quant_sensitivity_topk, ratio = OCT_KEY_AT_quant_sensitivity_ratio;
-    if (all_good(r, topk, ratio) &&
+    if (all_good(s, topk, ratio) &&
         (recipe->quant_sensitivity_topk > 0 || recipe->quant_sensitivity_ratio > 0.0))
-        oct_keys_report(r, topk, ratio,
-                        "there is no sensitivity table to take rows from; write quant.sensitivity: "
-                        "FILE (`octet sensitivity CHECKPOINT --output FILE` makes one)");
+        oct_recipe_report_keys(
+            s, topk, ratio,
+            "there is no sensitivity table to take rows from; write quant.sensitivity: "
+            "FILE (`octet sensitivity CHECKPOINT --output FILE` makes one)");
 }
 
 static oct_status add_layer(oct_texts *layers, const char *path)
@@ -190,15 +197,15 @@ static oct_status add_layers(oct_recipe *recipe, const oct_sensitivity *table)
 }
 
 /* The most sensitive layers of the table get 16 bits. Its problems stand behind those of the keys. */
-static oct_status use_table(const oct_recipe_reader *r, oct_recipe *recipe)
+static oct_status use_table(const oct_recipe_source *s, oct_recipe *recipe)
 {
     size_t file = OCT_KEY_AT_quant_sensitivity;
     oct_sensitivity table = {0};
-    if (oct_key_bad(r, file) ||
-        !all_good(r, OCT_KEY_AT_quant_sensitivity_topk, OCT_KEY_AT_quant_sensitivity_ratio))
+    if (s->bad[file] ||
+        !all_good(s, OCT_KEY_AT_quant_sensitivity_topk, OCT_KEY_AT_quant_sensitivity_ratio))
         return OCT_OK;
     if (recipe->quant_sensitivity[0] == '\0') {
-        check_without_table(r, recipe);
+        check_without_table(s, recipe);
         return OCT_OK;
     }
     if (oct_fail_count() > 0) return OCT_OK; /* a failure to read begins a record of its own */
@@ -211,18 +218,19 @@ static oct_status use_table(const oct_recipe_reader *r, oct_recipe *recipe)
     return status;
 }
 
-oct_status oct_recipe_check_keys(const oct_recipe_reader *r, oct_recipe *recipe)
+oct_status oct_recipe_check_keys(const oct_recipe_source *s, oct_recipe *recipe)
 {
-    if (all_good(r, OCT_KEY_AT_batch_leaf, OCT_KEY_AT_batch_size) &&
+    if (all_good(s, OCT_KEY_AT_batch_leaf, OCT_KEY_AT_batch_size) &&
         recipe->batch_leaf > recipe->batch_size)
-        oct_keys_report(r, OCT_KEY_AT_batch_leaf, OCT_KEY_AT_batch_size,
-                        "batch.leaf (%lld) is larger than batch.size (%lld); write at most that",
-                        (long long)recipe->batch_leaf, (long long)recipe->batch_size);
-    check_channels(r, recipe);
-    check_init(r, recipe);
-    check_phases(r, recipe);
-    check_batch_norm(r, recipe);
-    check_bits(r, recipe);
-    check_setters(r, recipe);
-    return use_table(r, recipe);
+        oct_recipe_report_keys(
+            s, OCT_KEY_AT_batch_leaf, OCT_KEY_AT_batch_size,
+            "batch.leaf (%lld) is larger than batch.size (%lld); write at most that",
+            (long long)recipe->batch_leaf, (long long)recipe->batch_size);
+    check_channels(s, recipe);
+    check_init(s, recipe);
+    check_phases(s, recipe);
+    check_batch_norm(s, recipe);
+    check_bits(s, recipe);
+    check_setters(s, recipe);
+    return use_table(s, recipe);
 }

@@ -14,51 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-int32_t oct_utf8(const char *text, const char *end, size_t *bytes)
-{
-    static const int32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
-    const unsigned char *s = (const unsigned char *)text;
-    size_t n = s[0] < 0x80   ? 1
-               : s[0] < 0xc0 ? 0
-               : s[0] < 0xe0 ? 2
-               : s[0] < 0xf0 ? 3
-               : s[0] < 0xf8 ? 4
-                             : 0;
-    *bytes = 1;
-    if (n == 1) return s[0];
-    if (n == 0 || (size_t)(end - text) < n) return -1;
-    int32_t code = s[0] & (0x7f >> n);
-    for (size_t i = 1; i < n; i++) {
-        if ((s[i] & 0xc0) != 0x80) return -1;
-        code = code << 6 | (s[i] & 0x3f);
-    }
-    bool surrogate = code >= 0xd800 && code <= 0xdfff;
-    if (code < least[n] || code > 0x10ffff || surrogate) return -1;
-    *bytes = n;
-    return code;
-}
-
-oct_shown oct_show(const char *text, size_t length)
-{
-    enum { LONGEST = 60 };
-    oct_shown shown;
-    size_t used = 0, bytes;
-    const char *end = text + length;
-    for (; text < end; text += bytes) {
-        int32_t code = oct_utf8(text, end, &bytes);
-        if (used + bytes > LONGEST) {
-            memcpy(shown.text + used, "...", 3);
-            used += 3;
-            break;
-        }
-        bool mask = code < 0x20 || (code >= 0x7f && code < 0xa0);
-        memcpy(shown.text + used, mask ? "?" : text, mask ? 1 : bytes);
-        used += mask ? 1 : bytes;
-    }
-    shown.text[used] = '\0';
-    return shown;
-}
-
 static void OCT_PRINTF(2, 3) say(oct_flaw *flaw, const char *format, ...)
 {
     va_list args;
@@ -81,21 +36,9 @@ static const char *range(const oct_key *key, oct_shown *text)
     return text->text;
 }
 
-/* "sgd, adamw" */
-static const char *words(const oct_key *key, oct_flaw *text)
-{
-    size_t used = 0;
-    for (const char *c = key->allowed; *c && used + 3 < sizeof text->text; c++) {
-        text->text[used++] = *c == '|' ? ',' : *c;
-        if (*c == '|') text->text[used++] = ' ';
-    }
-    text->text[used] = '\0';
-    return text->text;
-}
-
 const char *oct_key_expects(const oct_key *key, oct_flaw *text)
 {
-    oct_flaw list;
+    char words[OCT_REGISTRY_CHOICE_BYTES];
     bool none = key->standard && strcmp(key->standard, "[]") == 0;
     switch (key->kind) {
     case OCT_KEY_COUNT:
@@ -109,8 +52,9 @@ const char *oct_key_expects(const oct_key *key, oct_flaw *text)
         say(text, "true or false");
         break;
     case OCT_KEY_WORD:
-        say(text, "one of %s", words(key, &list));
+        say(text, "one of %s", oct_registry_choice(key->table, ", ", words));
         break;
+    case OCT_KEY_NAME:
     case OCT_KEY_TEXT:
         say(text, "a text");
         break;
@@ -213,28 +157,6 @@ static void parse_bool(const oct_scalar *value, bool *field, oct_flaw *flaw)
                                          : "true or false");
 }
 
-static const char *nearest_word(const oct_key *key, const char *text, oct_shown *near)
-{
-    enum { WORDS = 16 };
-    oct_shown word[WORDS];
-    const char *names[WORDS];
-    size_t count = 0;
-    for (const char *at = key->allowed; count < WORDS; count++) {
-        size_t length = strcspn(at, "|");
-        word[count] = oct_show(at, length);
-        names[count] = word[count].text;
-        if (at[length] == '\0') {
-            count++;
-            break;
-        }
-        at += length + 1;
-    }
-    const char *found = oct_nearest(text, names, count);
-    if (!found) return NULL;
-    *near = oct_show(found, strlen(found));
-    return near->text;
-}
-
 static oct_status set_text(char **field, const char *text)
 {
     char *copy;
@@ -244,21 +166,17 @@ static oct_status set_text(char **field, const char *text)
     return OCT_OK;
 }
 
-static oct_status parse_word(const oct_key *key, const oct_scalar *value, char **field,
-                             oct_flaw *flaw)
+static void parse_word(const oct_key *key, const oct_scalar *value, unsigned *field, oct_flaw *flaw)
 {
-    oct_shown shown = oct_show(value->text, value->length), near;
-    oct_flaw all;
-    const char *at = key->allowed;
-    for (size_t length; *at; at += length + (at[length] == '|')) {
-        length = strcspn(at, "|");
-        if (length == value->length && memcmp(at, value->text, length) == 0)
-            return set_text(field, value->text);
-    }
-    bool found = nearest_word(key, value->text, &near) != NULL;
-    say(flaw, "'%s' is not known; %s%s%sallowed: %s", shown.text, found ? "did you mean '" : "",
-        found ? near.text : "", found ? "'? " : "", words(key, &all));
-    return OCT_OK;
+    oct_shown shown = oct_show(value->text, value->length);
+    char words[OCT_REGISTRY_CHOICE_BYTES];
+    const char *near = oct_registry_nearest(key->table, value->text);
+    size_t index = oct_registry_index(key->table, value->text);
+    if (index < oct_registry_count(key->table))
+        *field = (unsigned)index;
+    else
+        say(flaw, "'%s' is not known; %s%s%sallowed: %s", shown.text, near ? "did you mean '" : "",
+            near ? near : "", near ? "'? " : "", oct_registry_choice(key->table, ", ", words));
 }
 
 /* A text is shown on terminals and written to files of lines: no control characters. */
@@ -335,7 +253,7 @@ static oct_status parse_text_item(oct_texts *list, const oct_scalar *item, oct_f
 oct_status oct_key_parse_item(const oct_key *key, oct_list *list, const oct_scalar *item,
                               oct_flaw *flaw)
 {
-    int most = key->kind == OCT_KEY_REALS ? OCT_RECIPE_LIST_MAX : OCT_RECIPE_TEXTS_MAX;
+    int most = key->kind == OCT_KEY_REALS ? OCT_REALS_MAX : OCT_RECIPE_TEXTS_MAX;
     oct_flaw own = {""};
     if (list->count == most) {
         say(flaw, "more than %d values; a list holds at most %d", most, most);
@@ -352,25 +270,16 @@ oct_status oct_key_parse_item(const oct_key *key, oct_list *list, const oct_scal
     return OCT_OK;
 }
 
-void oct_list_free(oct_list *list)
-{
-    for (int i = 0; i < list->texts.count; i++)
-        oct_free(&list->texts.value[i]);
-    *list = (oct_list){0};
-}
-
 void oct_key_take_list(const oct_key *key, oct_recipe *recipe, oct_list *list)
 {
     void *field = oct_key_field(key, recipe);
-    oct_list old = {0};
     if (key->kind == OCT_KEY_REALS) {
         *(oct_reals *)field = list->reals;
     } else {
-        old.texts = *(oct_texts *)field;
+        oct_texts_free(field);
         *(oct_texts *)field = list->texts;
     }
     *list = (oct_list){0};
-    oct_list_free(&old);
 }
 
 static const char *skip_blanks(const char *text)
@@ -446,7 +355,7 @@ static oct_status parse_list(const oct_key *key, const oct_scalar *value, oct_re
     }
     if (flaw->text[0] == '\0') oct_key_take_list(key, recipe, &list);
 out:
-    oct_list_free(&list);
+    oct_texts_free(&list.texts);
     return status;
 }
 
@@ -472,7 +381,8 @@ oct_status oct_key_parse(const oct_key *key, oct_recipe *recipe, const oct_scala
     void *field = oct_key_field(key, recipe);
     flaw->text[0] = '\0';
     if (oct_scalar_is_null(value)) return oct_key_reset(key, recipe);
-    if (value->length == 0 && (value->plain || key->kind != OCT_KEY_TEXT)) {
+    bool is_text = key->kind == OCT_KEY_TEXT || key->kind == OCT_KEY_NAME;
+    if (value->length == 0 && (value->plain || !is_text)) {
         say_empty(key, flaw);
         return OCT_OK;
     }
@@ -494,7 +404,9 @@ oct_status oct_key_parse(const oct_key *key, oct_recipe *recipe, const oct_scala
     case OCT_KEY_TEXTS:
         return parse_list(key, value, recipe, flaw);
     case OCT_KEY_WORD:
-        return parse_word(key, value, field, flaw);
+        parse_word(key, value, field, flaw);
+        return OCT_OK;
+    case OCT_KEY_NAME:
     case OCT_KEY_TEXT:
         return parse_text(key, value, field, flaw);
     }
@@ -563,26 +475,26 @@ static oct_status print_quoted(const char *text, oct_text *out)
     return oct_text_add(out, "\"");
 }
 
-static oct_status print_list(const oct_reals *list, oct_text *out)
-{
-    OCT_TRY(oct_text_add(out, "["));
-    for (int i = 0; i < list->count; i++) {
-        OCT_TRY(oct_text_add(out, "%s", i ? ", " : ""));
-        OCT_TRY(print_real(list->value[i], out));
-    }
-    return oct_text_add(out, "]");
-}
-
 static oct_status print_text(const char *text, oct_text *out)
 {
     return is_plain(text) ? oct_text_add(out, "%s", text) : print_quoted(text, out);
+}
+
+static oct_status print_reals(const oct_reals *list, oct_text *out)
+{
+    OCT_TRY(oct_text_add(out, "["));
+    for (int i = 0; i < list->count; i++) {
+        if (i > 0) OCT_TRY(oct_text_add(out, ", "));
+        OCT_TRY(print_real(list->value[i], out));
+    }
+    return oct_text_add(out, "]");
 }
 
 static oct_status print_texts(const oct_texts *list, oct_text *out)
 {
     OCT_TRY(oct_text_add(out, "["));
     for (int i = 0; i < list->count; i++) {
-        OCT_TRY(oct_text_add(out, "%s", i ? ", " : ""));
+        if (i > 0) OCT_TRY(oct_text_add(out, ", "));
         OCT_TRY(print_text(list->value[i], out));
     }
     return oct_text_add(out, "]");
@@ -600,10 +512,12 @@ oct_status oct_key_print(const oct_key *key, const oct_recipe *recipe, oct_text 
     case OCT_KEY_BOOL:
         return oct_text_add(out, "%s", *(const bool *)field ? "true" : "false");
     case OCT_KEY_REALS:
-        return print_list(field, out);
+        return print_reals(field, out);
     case OCT_KEY_TEXTS:
         return print_texts(field, out);
     case OCT_KEY_WORD:
+        return print_text(oct_registry_name(key->table, *(const unsigned *)field), out);
+    case OCT_KEY_NAME:
     case OCT_KEY_TEXT:
         text = *(char *const *)field;
         if (!text) return oct_text_add(out, "null");

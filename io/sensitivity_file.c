@@ -3,7 +3,6 @@
 
 #include "core/base/mem.h"
 #include "io/file.h"
-#include "io/recipe_impl.h"
 
 #include <math.h>
 #include <stdio.h>

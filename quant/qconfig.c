@@ -7,6 +7,9 @@
 #include <stdio.h>
 #include <string.h>
 
+static const void *const scales_modes[] = {OCT_SCALES_LIST(OCT_WORD_ITEM)};
+const oct_registry oct_scales_mode_table = OCT_REGISTRY("a mode", scales_modes);
+
 oct_qconfig oct_qconfig_default(void)
 {
     return (oct_qconfig){.observer = &oct_observer_moving_average,

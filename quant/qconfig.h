@@ -11,6 +11,13 @@
 #include "quant/observer/observer.h"
 #include "quant/target/target.h"
 
+/* When scales are settled. */
+#define OCT_SCALES_LIST(X)                                                                         \
+    X(OCT_SCALES_DELAYED, "delayed") /* a step uses the statistics of the steps before it */       \
+    X(OCT_SCALES_CURRENT, "current") /* also its own, as in PyTorch */
+typedef enum oct_scales_mode { OCT_SCALES_LIST(OCT_WORD_ID) } oct_scales_mode;
+extern const oct_registry oct_scales_mode_table;
+
 typedef struct oct_qconfig {
     bool none; /* stays float */
     const oct_observer *observer;

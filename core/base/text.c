@@ -151,26 +151,52 @@ void oct_text_free(oct_text *text)
     *text = (oct_text){0};
 }
 
-/* Bytes of the character that begins here, 0 when none does; *code is its number. */
-static size_t character(const unsigned char *text, uint32_t *code)
+int32_t oct_utf8(const char *text, const char *end, size_t *bytes)
 {
-    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
-    const size_t bytes = *text < 0x80   ? 1
-                         : *text < 0xc0 ? 0
-                         : *text < 0xe0 ? 2
-                         : *text < 0xf0 ? 3
-                                        : 4;
-    if (bytes == 0 || *text >= 0xf8) return 0;
-    *code = bytes == 1 ? *text : *text & (0xffU >> (bytes + 1));
-    for (size_t i = 1; i < bytes; i++) {
-        if ((text[i] & 0xc0) != 0x80) return 0; /* the end, too */
-        *code = *code << 6 | (text[i] & 0x3fU);
+    static const int32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+    const unsigned char *s = (const unsigned char *)text;
+    size_t n = s[0] < 0x80   ? 1
+               : s[0] < 0xc0 ? 0
+               : s[0] < 0xe0 ? 2
+               : s[0] < 0xf0 ? 3
+               : s[0] < 0xf8 ? 4
+                             : 0;
+    *bytes = 1;
+    if (n == 1) return s[0];
+    if (n == 0 || (size_t)(end - text) < n) return -1;
+    int32_t code = s[0] & (0x7f >> n);
+    for (size_t i = 1; i < n; i++) {
+        if ((s[i] & 0xc0) != 0x80) return -1;
+        code = code << 6 | (s[i] & 0x3f);
     }
-    return *code < least[bytes] || *code > 0x10ffff || (*code >= 0xd800 && *code < 0xe000) ? 0
-                                                                                           : bytes;
+    bool surrogate = code >= 0xd800 && code <= 0xdfff;
+    if (code < least[n] || code > 0x10ffff || surrogate) return -1;
+    *bytes = n;
+    return code;
 }
 
-static bool is_harmless(uint32_t code)
+oct_shown oct_show(const char *text, size_t length)
+{
+    enum { LONGEST = 60 };
+    oct_shown shown;
+    size_t used = 0, bytes;
+    const char *end = text + length;
+    for (; text < end; text += bytes) {
+        int32_t code = oct_utf8(text, end, &bytes);
+        if (used + bytes > LONGEST) {
+            memcpy(shown.text + used, "...", 3);
+            used += 3;
+            break;
+        }
+        bool mask = code < 0x20 || (code >= 0x7f && code < 0xa0);
+        memcpy(shown.text + used, mask ? "?" : text, mask ? 1 : bytes);
+        used += mask ? 1 : bytes;
+    }
+    shown.text[used] = '\0';
+    return shown;
+}
+
+static bool is_harmless(int32_t code)
 {
     if (code < ' ') return code == '\n' || code == '\t';
     const bool control = code >= 0x7f && code < 0xa0;
@@ -182,15 +208,10 @@ static bool is_harmless(uint32_t code)
 
 void oct_text_clean(char *text)
 {
-    for (char *at = text; *at;) {
-        uint32_t code = 0;
-        const size_t bytes = character((const unsigned char *)at, &code);
-        if (bytes > 0 && is_harmless(code)) {
-            at += bytes;
-            continue;
-        }
-        for (size_t i = 0; i < (bytes > 0 ? bytes : 1); i++)
-            *at++ = '?';
+    const char *end = text + strlen(text);
+    for (size_t bytes; text < end; text += bytes) {
+        int32_t code = oct_utf8(text, end, &bytes);
+        if (code < 0 || !is_harmless(code)) memset(text, '?', bytes);
     }
 }
 

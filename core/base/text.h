@@ -32,4 +32,12 @@ void oct_text_free(oct_text *text);
  * what is no UTF-8. All that people see goes through here. */
 void oct_text_clean(char *text);
 
+/* The character at `text` (below `end`) and its bytes, or -1 and one byte when it is not UTF-8. */
+int32_t oct_utf8(const char *text, const char *end, size_t *bytes);
+/* A word of the user's for a message: control characters masked, cut to a readable length. */
+typedef struct oct_shown {
+    char text[72];
+} oct_shown;
+oct_shown oct_show(const char *text, size_t length);
+
 double oct_seconds(void); /* monotonic clock */

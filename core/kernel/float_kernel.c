@@ -20,7 +20,10 @@ const oct_float_kernel *oct_float_kernel_here(void)
     return oct_float_kernel_select(oct_cpu_isa());
 }
 
+static const void *const numerics_words[] = {OCT_NUMERICS_LIST(OCT_WORD_ITEM)};
+const oct_registry oct_numerics_table = OCT_REGISTRY("numerics", numerics_words);
+
 const char *oct_numerics_name(oct_numerics numerics)
 {
-    return numerics == OCT_NUMERICS_BF16 ? "bf16" : "f32";
+    return oct_registry_name(&oct_numerics_table, numerics);
 }

@@ -10,12 +10,14 @@
 #pragma once
 
 #include "core/base/cpu.h"
+#include "core/base/registry.h"
 #include "core/product/product.h"
 
-typedef enum oct_numerics {
-    OCT_NUMERICS_F32,
-    OCT_NUMERICS_BF16, /* operands of the backward of quantized layers are rounded to bfloat16 */
-} oct_numerics;
+#define OCT_NUMERICS_LIST(X)                                                                       \
+    X(OCT_NUMERICS_BF16, "bf16") /* operands of the backward of quantized layers are rounded */    \
+    X(OCT_NUMERICS_F32, "f32")
+typedef enum oct_numerics { OCT_NUMERICS_LIST(OCT_WORD_ID) } oct_numerics;
+extern const oct_registry oct_numerics_table;
 
 typedef struct oct_float_kernel {
     oct_isa isa;

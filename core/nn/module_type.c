@@ -10,8 +10,7 @@ static const void *const listed[] = {
 #include "core/op/elementwise_list.def"
 #undef OCT_ELEMENTWISE
 };
-static oct_registry types = {
-    .what = "a module type", .listed = listed, .num_listed = OCT_COUNT(listed)};
+static oct_registry types = OCT_REGISTRY("a module type", listed);
 
 const oct_module_type *oct_module_type_find(const char *name)
 {

@@ -1,7 +1,7 @@
 /* Adam with decoupled weight decay (Loshchilov and Hutter 2019), in the order of torch.optim.AdamW:
- * factors are computed in double and rounded once. */
+ * factors are computed in double and rounded once. Its state is the first and the second moment. */
 #include "core/base/cpu.h"
-#include "core/optim/optim_impl.h"
+#include "core/optim/optim.h"
 
 #include <math.h>
 
@@ -14,8 +14,8 @@ typedef struct adamw_factors {
 } adamw_factors;
 
 OCT_CLONES
-static void update(int64_t n, float *restrict p, const float *grad, float *restrict m,
-                   float *restrict v, const adamw_factors *factors)
+static void update_all(int64_t n, float *restrict p, const float *grad, float *restrict m,
+                       float *restrict v, const adamw_factors *factors)
 {
     adamw_factors f = *factors;
     for (int64_t i = 0; i < n; i++) {
@@ -27,7 +27,7 @@ static void update(int64_t n, float *restrict p, const float *grad, float *restr
     }
 }
 
-void oct_adamw_update(const oct_optim *optim, oct_param *param, float lr)
+static void update(const oct_optim *optim, oct_param *param, float lr)
 {
     const oct_optim_config *c = &optim->config;
     double beta1 = (double)c->beta1, beta2 = (double)c->beta2, t = (double)optim->updates;
@@ -40,6 +40,9 @@ void oct_adamw_update(const oct_optim *optim, oct_param *param, float lr)
                              .root = (float)sqrt(1 - pow(beta2, t)),
                              .eps = c->eps,
                              .step = (float)((double)lr / (1 - pow(beta1, t)))};
-    update(oct_numel(&param->value), oct_f32(&param->value), param->grad,
-           optim->slot[0] + param->offset, optim->slot[1] + param->offset, &factors);
+    update_all(oct_numel(&param->value), oct_f32(&param->value), param->grad,
+               optim->slot[0] + param->offset, optim->slot[1] + param->offset, &factors);
 }
+
+const oct_optim_type oct_optim_adamw = {
+    .name = "adamw", .slot = {"slot0", "slot1"}, .update = update};

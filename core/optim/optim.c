@@ -1,14 +1,30 @@
-/* Optimizer state and the choice between optimizers. */
+/* The table of optimizers, and the state of one of them. */
 #include "core/optim/optim.h"
 
 #include "core/base/mem.h"
-#include "core/optim/optim_impl.h"
+
+static const void *const listed[] = {
+#define OCT_OPTIM(id, file) &oct_optim_##file,
+#include "core/optim/optim_list.def"
+};
+const oct_registry oct_optim_kind_table = OCT_REGISTRY("an optimizer", listed);
+
+int oct_optim_slots(oct_optim_kind kind)
+{
+    const oct_optim_type *type = oct_registry_at(&oct_optim_kind_table, kind);
+    int count = 0;
+    while (count < OCT_OPTIM_SLOTS_MAX && type->slot[count])
+        count++;
+    return count;
+}
 
 oct_status oct_optim_create(oct_optim *optim, const oct_optim_config *config,
                             const oct_params *params)
 {
-    *optim = (oct_optim){.config = *config, .numel = params->numel};
-    optim->num_slots = config->kind == OCT_SGD ? 1 : 2;
+    *optim = (oct_optim){.config = *config,
+                         .type = oct_registry_at(&oct_optim_kind_table, config->kind),
+                         .num_slots = oct_optim_slots(config->kind),
+                         .numel = params->numel};
     oct_status status = OCT_OK;
     for (int i = 0; i < optim->num_slots; i++)
         OCT_TRY_OUT(oct_alloc(&optim->slot[i], (size_t)params->numel, sizeof(float)));
@@ -27,11 +43,6 @@ void oct_optim_step(oct_optim *optim, oct_params *params, float lr)
 {
     OCT_ASSERT(optim->numel == params->numel);
     optim->updates++;
-    for (size_t i = 0; i < params->count; i++) {
-        if (params->items[i]->frozen) continue;
-        if (optim->config.kind == OCT_SGD)
-            oct_sgd_update(optim, params->items[i], lr);
-        else
-            oct_adamw_update(optim, params->items[i], lr);
-    }
+    for (size_t i = 0; i < params->count; i++)
+        if (!params->items[i]->frozen) optim->type->update(optim, params->items[i], lr);
 }

@@ -1,26 +1,47 @@
-/* Optimizers over the bound parameters. State (slots) is flat, in the order of oct_params. */
+/* Optimizers over the bound parameters. Their state is flat, in the order of oct_params. */
 #pragma once
 
+#include "core/base/registry.h"
 #include "core/nn/param.h"
 
-typedef enum oct_optim_kind { OCT_SGD, OCT_ADAMW } oct_optim_kind;
+typedef enum oct_optim_kind {
+#define OCT_OPTIM(id, file) OCT_##id,
+#include "core/optim/optim_list.def"
+} oct_optim_kind;
 
+/* The parameters of optim_list.def. weight_decay acts where a parameter's decay is set. */
 typedef struct oct_optim_config {
-    oct_optim_kind kind;
-    float momentum; /* SGD */
-    bool nesterov;
-    float beta1, beta2, eps; /* AdamW */
-    float weight_decay;      /* where decay is set; SGD: added to the gradient; AdamW: decoupled */
+#define OCT_OPTIM_FIELD_REAL float
+#define OCT_OPTIM_FIELD_BOOL bool
+#define OCT_OPTIM_FIELD_WORD oct_optim_kind
+#define OCT_OPTIM_KEY(name, kind, def, min, max, table, same, help) OCT_OPTIM_FIELD_##kind name;
+#include "core/optim/optim_list.def"
 } oct_optim_config;
+
+enum { OCT_OPTIM_SLOTS_MAX = 4 };
 
 typedef struct oct_optim {
     oct_optim_config config;
-    int num_slots;  /* SGD 1 (momentum), AdamW 2 */
-    float *slot[2]; /* params->numel each, zeros at first */
+    const struct oct_optim_type *type;
+    int num_slots;
+    float *slot[OCT_OPTIM_SLOTS_MAX]; /* params->numel each, zeros at first */
     int64_t numel;
-    int64_t updates; /* done so far (AdamW's bias correction) */
+    int64_t updates; /* done so far, with the one at hand */
 } oct_optim;
 
+typedef struct oct_optim_type {
+    const char *name;
+    /* Names in checkpoints of its state, one float for each of the parameters' in each of them. */
+    const char *slot[OCT_OPTIM_SLOTS_MAX];
+    /* Updates one bound parameter from param->grad; its state begins at slot[i] + param->offset. */
+    void (*update)(const oct_optim *optim, oct_param *param, float lr);
+} oct_optim_type;
+
+#define OCT_OPTIM(id, file) extern const oct_optim_type oct_optim_##file;
+#include "core/optim/optim_list.def"
+extern const oct_registry oct_optim_kind_table;
+
+int oct_optim_slots(oct_optim_kind kind); /* how many an optimizer keeps */
 oct_status oct_optim_create(oct_optim *optim, const oct_optim_config *config,
                             const oct_params *params) OCT_NODISCARD;
 void oct_optim_destroy(oct_optim *optim);

@@ -1,23 +1,39 @@
-/* The learning rate as a pure function of the step within a phase. */
+/* The learning rate as a pure function of the step within a phase. A warm-up rises linearly and reaches
+ * the peak at its last step; behind it the schedule of schedule_list.def decides. */
 #pragma once
 
-#include <stdint.h>
+#include "core/base/reals.h"
+#include "core/base/registry.h"
 
 typedef enum oct_schedule_kind {
-    OCT_SCHEDULE_CONSTANT,
-    OCT_SCHEDULE_STEP,
-    OCT_SCHEDULE_COSINE
+#define OCT_SCHEDULE(id, file) OCT_SCHEDULE_##id,
+#include "core/optim/schedule_list.def"
 } oct_schedule_kind;
 
+/* A peak, and the parameters of schedule_list.def; lengths are in epochs, as a recipe has them. */
 typedef struct oct_schedule {
-    oct_schedule_kind kind;
-    double lr;       /* peak */
-    double final_lr; /* cosine: value reached at the end */
-    int64_t warmup;  /* steps of linear rise from lr/warmup to lr */
-    int64_t total;   /* steps of the phase */
-    double gamma;    /* step: factor at each milestone */
-    int64_t milestone[8];
-    int num_milestones;
+    double lr;     /* peak */
+    int64_t total; /* steps of the phase */
+    int64_t steps_per_epoch;
+#define OCT_SCHEDULE_FIELD_REAL double
+#define OCT_SCHEDULE_FIELD_REALS oct_reals
+#define OCT_SCHEDULE_FIELD_WORD oct_schedule_kind
+#define OCT_SCHEDULE_KEY(name, kind, def, min, max, table, same, help)                             \
+    OCT_SCHEDULE_FIELD_##kind name;
+#include "core/optim/schedule_list.def"
 } oct_schedule;
 
+typedef struct oct_schedule_type {
+    const char *name;
+    bool needs_milestones; /* computes nothing without them */
+    /* The learning rate of a step behind the warm-up. */
+    double (*lr)(const oct_schedule *schedule, int64_t step);
+} oct_schedule_type;
+
+#define OCT_SCHEDULE(id, file) extern const oct_schedule_type oct_schedule_##file;
+#include "core/optim/schedule_list.def"
+extern const oct_registry oct_schedule_kind_table;
+
+const oct_schedule_type *oct_schedule_type_of(oct_schedule_kind kind);
+int64_t oct_schedule_steps(const oct_schedule *schedule, double epochs); /* to the nearest step */
 double oct_schedule_lr(const oct_schedule *schedule, int64_t step);

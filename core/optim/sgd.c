@@ -1,38 +1,34 @@
 /* Stochastic gradient descent with momentum, in the order of torch.optim.SGD. The buffer starts at 0,
- * so its first value is the gradient itself, as there. */
+ * so its first value is the gradient itself, as there. Weight decay is added to the gradient. */
 #include "core/base/cpu.h"
-#include "core/optim/optim_impl.h"
+#include "core/optim/optim.h"
+
+typedef struct sgd_factors {
+    float lr, momentum, decay;
+    bool nesterov;
+} sgd_factors;
 
 OCT_CLONES
-static void update_plain(int64_t n, float *restrict p, const float *grad, float *restrict buffer,
-                         float lr, float momentum, float decay)
+static void update_all(int64_t n, float *restrict p, const float *grad, float *restrict buffer,
+                       const sgd_factors *factors)
 {
+    sgd_factors f = *factors;
     for (int64_t i = 0; i < n; i++) {
-        float d = grad[i] + decay * p[i];
-        buffer[i] = momentum * buffer[i] + d;
-        p[i] -= lr * buffer[i];
+        float d = grad[i] + f.decay * p[i];
+        buffer[i] = f.momentum * buffer[i] + d;
+        p[i] -= f.lr * (f.nesterov ? d + f.momentum * buffer[i] : buffer[i]);
     }
 }
 
-OCT_CLONES
-static void update_nesterov(int64_t n, float *restrict p, const float *grad, float *restrict buffer,
-                            float lr, float momentum, float decay)
-{
-    for (int64_t i = 0; i < n; i++) {
-        float d = grad[i] + decay * p[i];
-        buffer[i] = momentum * buffer[i] + d;
-        p[i] -= lr * (d + momentum * buffer[i]);
-    }
-}
-
-void oct_sgd_update(const oct_optim *optim, oct_param *param, float lr)
+static void update(const oct_optim *optim, oct_param *param, float lr)
 {
     const oct_optim_config *c = &optim->config;
-    float decay = param->decay ? c->weight_decay : 0.0F;
-    int64_t n = oct_numel(&param->value);
-    float *p = oct_f32(&param->value), *buffer = optim->slot[0] + param->offset;
-    if (c->nesterov)
-        update_nesterov(n, p, param->grad, buffer, lr, c->momentum, decay);
-    else
-        update_plain(n, p, param->grad, buffer, lr, c->momentum, decay);
+    sgd_factors factors = {.lr = lr,
+                           .momentum = c->momentum,
+                           .decay = param->decay ? c->weight_decay : 0.0F,
+                           .nesterov = c->nesterov};
+    update_all(oct_numel(&param->value), oct_f32(&param->value), param->grad,
+               optim->slot[0] + param->offset, &factors);
 }
+
+const oct_optim_type oct_optim_sgd = {.name = "sgd", .slot = {"slot0"}, .update = update};

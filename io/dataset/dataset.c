@@ -14,38 +14,12 @@
 #include <string.h>
 #include <sys/stat.h>
 
-static const oct_dataset_format *const formats[] = {
+static const void *const listed[] = {
 #define OCT_DATASET(id, file) &oct_dataset_##file,
 #include "io/dataset/dataset_list.def"
 #undef OCT_DATASET
 };
-
-const oct_dataset_format *oct_dataset_find(const char *name)
-{
-    for (size_t i = 0; i < OCT_COUNT(formats); i++)
-        if (strcmp(formats[i]->name, name) == 0) return formats[i];
-    return NULL;
-}
-
-size_t oct_dataset_count(void)
-{
-    return OCT_COUNT(formats);
-}
-
-const oct_dataset_format *oct_dataset_at(size_t i)
-{
-    return formats[i];
-}
-
-static oct_status unknown_format(const char *name)
-{
-    const char *names[OCT_COUNT(formats)];
-    for (size_t i = 0; i < OCT_COUNT(formats); i++)
-        names[i] = formats[i]->name;
-    char hint[OCT_HINT_BYTES];
-    return oct_fail(OCT_USAGE, "data.format: there is no format '%s'; %s", name,
-                    oct_did_you_mean(hint, name, names, OCT_COUNT(formats), "see octet help data"));
-}
+const oct_registry oct_dataset_id_table = OCT_REGISTRY("a format", listed);
 
 static oct_status check_folder(const oct_dataset_format *format, const char *folder)
 {
@@ -65,7 +39,7 @@ static oct_status check_folder(const oct_dataset_format *format, const char *fol
 typedef struct loading {
     oct_dataset *data;
     const oct_dataset_source *source;
-    const oct_dataset_format *format;
+    const oct_dataset_format *format; /* of the source */
     const char *folder;
     oct_split split;
 } loading;
@@ -217,13 +191,12 @@ static oct_status take_digest(oct_dataset *data)
 oct_status oct_dataset_load(oct_dataset *data, const oct_dataset_source *source, oct_split split)
 {
     oct_status status = OCT_OK;
-    loading l = {data, source, oct_dataset_find(source->format), source->folder, split};
+    loading l = {data, source, source->format, source->folder, split};
     *data = (oct_dataset){0};
-    if (!l.format) return unknown_format(source->format);
     if (!l.folder || !*l.folder) l.folder = l.format->default_path;
     OCT_CHECK(l.folder, OCT_USAGE,
               "data.path: the format %s has no default folder; write data.path=FOLDER; %s",
-              source->format, l.format->files);
+              l.format->name, l.format->files);
     OCT_TRY(check_folder(l.format, l.folder));
     OCT_TRY_OUT(l.format->load(data, l.folder, split));
     OCT_TRY_OUT(find_classes(&l));

@@ -3,9 +3,7 @@
  * names the file. Adding a format: a file in this folder and a line in dataset_list.def. */
 #pragma once
 
-#include "core/base/status.h"
-
-#include <stdint.h>
+#include "core/base/registry.h"
 
 typedef enum oct_split { OCT_TRAIN, OCT_TEST } oct_split;
 
@@ -20,15 +18,6 @@ typedef struct oct_dataset {
     uint8_t
         digest[32]; /* SHA-256 over images then labels: bytes, or 32 bits each above 256 classes */
 } oct_dataset;
-
-/* What is to be loaded. */
-typedef struct oct_dataset_source {
-    const char *format;
-    const char *folder;  /* NULL or empty: the format's own */
-    int64_t classes;     /* 0: as many as the format fixes, or as the labels of both splits need */
-    int64_t first_label; /* the label in the files that becomes class 0 */
-    int64_t limit;       /* above 0: only the first so many samples */
-} oct_dataset_source;
 
 typedef struct oct_dataset_format {
     const char *name;          /* "idx", "cifar10" */
@@ -46,10 +35,21 @@ typedef struct oct_dataset_format {
 #define OCT_DATASET(id, file) extern const oct_dataset_format oct_dataset_##file;
 #include "io/dataset/dataset_list.def"
 #undef OCT_DATASET
+typedef enum oct_dataset_id {
+#define OCT_DATASET(id, file) OCT_DATASET_##id,
+#include "io/dataset/dataset_list.def"
+#undef OCT_DATASET
+} oct_dataset_id;
+extern const oct_registry oct_dataset_id_table;
 
-const oct_dataset_format *oct_dataset_find(const char *name);
-size_t oct_dataset_count(void);
-const oct_dataset_format *oct_dataset_at(size_t i);
+/* What is to be loaded. */
+typedef struct oct_dataset_source {
+    const oct_dataset_format *format;
+    const char *folder;  /* NULL or empty: the format's own */
+    int64_t classes;     /* 0: as many as the format fixes, or as the labels of both splits need */
+    int64_t first_label; /* the label in the files that becomes class 0 */
+    int64_t limit;       /* above 0: only the first so many samples */
+} oct_dataset_source;
 
 /* On failure *data is empty. */
 oct_status oct_dataset_load(oct_dataset *data, const oct_dataset_source *source,

@@ -81,5 +81,5 @@ oct_status oct_bench_run_convert(oct_bench_run *run, oct_program *program)
         OCT_TRY(oct_trainer_step(&run->trainer, &result));
     return oct_convert(program, run->trainer.model,
                        OCT_EXAMPLE(OCT_SHAPE(1, data->h, data->w, data->c)),
-                       oct_target_find(run->recipe.quant_target), NULL);
+                       oct_target_at(run->recipe.quant_target), NULL);
 }

@@ -77,8 +77,8 @@ static oct_status judge_model(verdict *v)
     OCT_TRY(oct_build_model(&model, r, &v->train));
     OCT_TRY_OUT(oct_prepare_model(&model, r, &v->train, &v->report));
     OCT_TRY_OUT(oct_module_state(model, count_item, v));
-    int64_t slots = strcmp(r->optimizer_kind, "adamw") == 0 ? 2 : 1;
-    v->checkpoint_bytes += slots * v->parameters * (int64_t)sizeof(float);
+    v->checkpoint_bytes +=
+        oct_optim_slots(r->optimizer_kind) * v->parameters * (int64_t)sizeof(float);
 out:
     oct_module_destroy(&model);
     return status;
@@ -215,7 +215,8 @@ static oct_status print_phases(const verdict *v)
 /* The report, two columns in. */
 static oct_status print_report(const verdict *v, const char *file)
 {
-    OCT_TRY(oct_print("prepared    for %s, %s", v->recipe.quant_target, v->recipe.quant_method));
+    OCT_TRY(oct_print("prepared    for %s, %s", oct_target_at(v->recipe.quant_target)->name,
+                      oct_method_name(v->recipe.quant_method)));
     if (file) return oct_print("; the report is in %s\n", file);
     OCT_TRY(oct_print("\n"));
     for (const char *line = v->report.data ? v->report.data : ""; *line;) {
@@ -260,9 +261,9 @@ static oct_status print_text(const verdict *v, const char *path, const char *rep
     OCT_TRY(oct_print("recipe      %s\n", path));
     OCT_TRY(oct_print("data        %s: %s training and %s test images of %" PRId64 "x%" PRId64
                       "x%" PRId64 ", %d classes\n",
-                      v->recipe.data_format, oct_text_count(v->train.count, a),
-                      oct_text_count(v->test.count, b), v->train.h, v->train.w, v->train.c,
-                      v->train.classes));
+                      oct_registry_name(&oct_dataset_id_table, v->recipe.data_format),
+                      oct_text_count(v->train.count, a), oct_text_count(v->test.count, b),
+                      v->train.h, v->train.w, v->train.c, v->train.classes));
     OCT_TRY(oct_print("model       %s: %s parameters\n", v->recipe.model_name,
                       oct_text_count(v->parameters, a)));
     if (v->init.bytes)

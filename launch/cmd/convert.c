@@ -74,15 +74,13 @@ static oct_status find_output(conversion *c)
 static oct_status find_target(conversion *c)
 {
     if (!c->args->option[TARGET].given) return OCT_OK;
-    const char *name = c->args->option[TARGET].text, *names[16];
-    char hint[OCT_HINT_BYTES];
-    size_t count = 0;
-    for (; count < oct_target_count() && count < OCT_COUNT(names); count++)
-        names[count] = oct_target_at(count)->name;
+    const char *name = c->args->option[TARGET].text;
     c->target = oct_target_find(name);
-    OCT_CHECK(c->target, OCT_USAGE, "command line: --target '%s': there is no such target; %s",
-              name, oct_did_you_mean(hint, name, names, count, "see `octet help targets`"));
-    return OCT_OK;
+    if (c->target) return OCT_OK;
+    oct_fail_clear();
+    oct_registry_report_missing(&oct_target_id_table, "command line: --target", name,
+                                "see `octet help targets`");
+    return OCT_USAGE;
 }
 
 static oct_status open_all(conversion *c)

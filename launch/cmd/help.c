@@ -10,8 +10,10 @@
 
 static oct_status help_models(oct_text *out)
 {
-    for (size_t i = 0; i < oct_model_count(); i++)
-        OCT_TRY(oct_text_add(out, "%-18s %s\n", oct_model_at(i)->name, oct_model_at(i)->help));
+    for (size_t i = 0; i < oct_registry_count(&oct_model_table); i++) {
+        const oct_model_spec *spec = oct_registry_at(&oct_model_table, i);
+        OCT_TRY(oct_text_add(out, "%-18s %s\n", spec->name, spec->help));
+    }
     return oct_text_add(
         out, "\nThese are values of the recipe key model.name. A model of your own is a file in "
              "launch/model and a\nline in model_list.def, or comes with a plug-in (key plugins, "
@@ -20,8 +22,8 @@ static oct_status help_models(oct_text *out)
 
 static oct_status help_data(oct_text *out)
 {
-    for (size_t i = 0; i < oct_dataset_count(); i++) {
-        const oct_dataset_format *format = oct_dataset_at(i);
+    for (size_t i = 0; i < oct_registry_count(&oct_dataset_id_table); i++) {
+        const oct_dataset_format *format = oct_registry_at(&oct_dataset_id_table, i);
         OCT_TRY(oct_text_add(out, "%-12s %s\n", format->name, format->files));
         OCT_TRY(oct_text_add(out, "%-12s data.path: %s\n", "",
                              format->default_path ? format->default_path : "must be given"));
@@ -36,7 +38,7 @@ static oct_status help_data(oct_text *out)
 
 static oct_status help_targets(oct_text *out)
 {
-    for (size_t i = 0; i < oct_target_count(); i++)
+    for (size_t i = 0; i < oct_registry_count(&oct_target_id_table); i++)
         OCT_TRY(oct_text_add(out, "%-12s %s\n", oct_target_at(i)->name, oct_target_at(i)->help));
     return oct_text_add(out, "\nThese are values of the recipe key quant.target.\n");
 }

@@ -2,6 +2,7 @@
  * folder and a line in model_list.def. */
 #pragma once
 
+#include "core/base/registry.h"
 #include "core/nn/modules.h"
 
 typedef struct oct_model_spec {
@@ -20,8 +21,7 @@ typedef struct oct_model_spec {
 #include "launch/model/model_list.def"
 #undef OCT_MODEL
 
+extern oct_registry oct_model_table;
 const oct_model_spec *oct_model_find(const char *name);
-size_t oct_model_count(void);
-const oct_model_spec *oct_model_at(size_t i);
 /* For plug-ins; specs live as long as the process. OCT_USAGE when the name is taken by another one. */
 oct_status oct_model_register(const oct_model_spec *spec) OCT_NODISCARD;

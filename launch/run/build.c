@@ -9,7 +9,7 @@
 oct_status oct_load_data(const oct_recipe *recipe, oct_split split, oct_dataset *data)
 {
     const oct_dataset_source source = {
-        .format = recipe->data_format,
+        .format = oct_registry_at(&oct_dataset_id_table, recipe->data_format),
         .folder = recipe->data_path,
         .classes = recipe->data_classes,
         .first_label = recipe->data_first_label,
@@ -28,7 +28,8 @@ oct_status oct_build_model(oct_module **model, const oct_recipe *recipe, const o
         spec->num_inputs <= 1, OCT_USAGE,
         "model.name: %s takes %d inputs, and the data set %s has one, an image; train it by a "
         "program of your own (quant/train_step.h)",
-        spec->name, spec->num_inputs, recipe->data_format);
+        spec->name, spec->num_inputs,
+        oct_registry_name(&oct_dataset_id_table, recipe->data_format));
     OCT_TRY(spec->build(model, data->h, data->w, data->c, data->classes));
     oct_status status = oct_init_parameters(*model, (uint64_t)recipe->seed);
     if (status != OCT_OK) oct_module_destroy(model);
@@ -84,7 +85,7 @@ static oct_status make_setters(recipe_setters *s, const oct_recipe *recipe)
     s->standard.weight_fake_quant = oct_fake_quant_kind_find(recipe->quant_weight_fake_quant);
     s->standard.averaging = (float)recipe->quant_averaging;
     s->standard.bits = (int)recipe->quant_bits;
-    s->standard.current_scales = strcmp(recipe->quant_scales, "current") == 0;
+    s->standard.current_scales = recipe->quant_scales == OCT_SCALES_CURRENT;
     s->wide = s->standard;
     s->wide.bits = 16;
     s->wide.fixed_scale = recipe->quant_int16_fixed;
@@ -113,12 +114,11 @@ oct_status oct_prepare_model(oct_module **model, const oct_recipe *recipe, const
 {
     recipe_setters setters = {0};
     oct_prepare_options options = {
-        .target = oct_target_find(recipe->quant_target),
-        .fold_batch_norm = strcmp(recipe->quant_batch_norm, "folded") == 0,
+        .method = recipe->quant_method,
+        .target = oct_target_at(recipe->quant_target),
+        .fold_batch_norm = recipe->quant_batch_norm == OCT_BATCH_NORM_FOLDED,
         .shared_range = recipe->quant_shared_range,
     };
-    OCT_CHECK(oct_method_find(recipe->quant_method, &options.method), OCT_USAGE,
-              "quant.method: there is no method '%s'", recipe->quant_method);
     if (options.method == OCT_METHOD_EAGER) OCT_TRY(fuse_by_hand(model, recipe));
     oct_status status = make_setters(&setters, recipe);
     options.setters = setters.list;

@@ -294,7 +294,8 @@ static oct_status describe(oct_model *model, const oct_conversion *conversion)
     status = oct_plugins_record(&plugins);
     model->plugins = plugins.data;
     OCT_TRY(status);
-    OCT_TRY(oct_strdup(&model->data_format, recipe->data_format));
+    OCT_TRY(oct_strdup(&model->data_format,
+                       oct_registry_name(&oct_dataset_id_table, recipe->data_format)));
     for (int64_t c = 0; c < conversion->test_data->c; c++) {
         model->mean[c] = (float)recipe->data_mean.value[c];
         model->std[c] = (float)recipe->data_std.value[c];

@@ -32,7 +32,7 @@ int64_t oct_evaluation_batch(const oct_recipe *recipe, int ranks)
 void oct_evaluation_images(const oct_recipe *recipe, const oct_dataset *data, int64_t first,
                            int64_t n, float *images)
 {
-    float mean[OCT_RECIPE_LIST_MAX], std[OCT_RECIPE_LIST_MAX];
+    float mean[OCT_REALS_MAX], std[OCT_REALS_MAX];
     for (int64_t c = 0; c < data->c; c++) {
         mean[c] = (float)recipe->data_mean.value[c];
         std[c] = (float)recipe->data_std.value[c];

@@ -258,8 +258,8 @@ oct_status oct_job_describe(oct_session *session, const oct_args *args, const oc
         "s:{s:o, s:o}}",
         "version", OCT_VERSION, "started", now(time_text), "command", command_line(args), "ranks",
         group->size, "threads", (json_int_t)recipe->threads, "hosts", hosts_of(hosts, group->size),
-        "cpu", oct_cpu_model(), "isa", best_isa(), "numerics", recipe->numerics, "mpi",
-        oct_comm_library(session->comm), "plugins", oct_plugins_json(), "environment",
+        "cpu", oct_cpu_model(), "isa", best_isa(), "numerics", oct_numerics_name(recipe->numerics),
+        "mpi", oct_comm_library(session->comm), "plugins", oct_plugins_json(), "environment",
         environment(), "data", "train", data_record(train_data), "test", data_record(test_data));
     OCT_CHECK_OUT(*description, OCT_RESOURCE, "run.json: out of memory");
 out:

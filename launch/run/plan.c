@@ -116,49 +116,15 @@ bool oct_plan_evaluates(const oct_plan *plan, const oct_recipe *recipe, int64_t 
     return recipe->evaluate_every > 0 && epoch_ends && place.epoch % recipe->evaluate_every == 0;
 }
 
-static int64_t steps_of_epochs(const oct_plan *plan, double epochs)
-{
-    return (int64_t)rint(epochs * (double)plan->steps_per_epoch);
-}
-
-static oct_schedule_kind kind_of(const char *word)
-{
-    if (strcmp(word, "constant") == 0) return OCT_SCHEDULE_CONSTANT;
-    if (strcmp(word, "step") == 0) return OCT_SCHEDULE_STEP;
-    return OCT_SCHEDULE_COSINE;
-}
-
-static oct_schedule schedule_of(const oct_plan *plan, const char *kind, double lr, double final_lr,
-                                double warmup, const oct_reals *milestones, double gamma,
-                                int64_t total)
-{
-    oct_schedule schedule = {
-        .kind = kind_of(kind),
-        .lr = lr,
-        .final_lr = final_lr,
-        .warmup = steps_of_epochs(plan, warmup),
-        .total = total,
-        .gamma = gamma,
-        .num_milestones = milestones->count,
-    };
-    for (int i = 0; i < milestones->count; i++)
-        schedule.milestone[i] = steps_of_epochs(plan, milestones->value[i]);
-    return schedule;
-}
-
 double oct_plan_lr(const oct_plan *plan, const oct_recipe *recipe, int64_t step)
 {
-    if (step < plan->begin[OCT_PHASE_CALIBRATE]) {
-        oct_schedule s =
-            schedule_of(plan, recipe->float_schedule, recipe->float_lr, recipe->float_final_lr,
-                        recipe->float_warmup, &recipe->float_milestones, recipe->float_gamma,
-                        plan->begin[OCT_PHASE_CALIBRATE]);
-        return oct_schedule_lr(&s, step);
-    }
-    if (step < plan->begin[OCT_PHASE_QAT]) return 0;
-    int64_t begin = plan->begin[OCT_PHASE_QAT];
-    oct_schedule s = schedule_of(plan, recipe->qat_schedule, recipe->qat_lr, recipe->qat_final_lr,
-                                 recipe->qat_warmup, &recipe->qat_milestones, recipe->qat_gamma,
-                                 plan->begin[OCT_PHASES] - begin);
-    return oct_schedule_lr(&s, step - begin);
+    const bool is_float = step < plan->begin[OCT_PHASE_CALIBRATE];
+    if (!is_float && step < plan->begin[OCT_PHASE_QAT]) return 0;
+    int64_t begin, end;
+    part_of(plan, step, &begin, &end);
+    oct_schedule schedule =
+        is_float ? oct_recipe_float_schedule(recipe) : oct_recipe_qat_schedule(recipe);
+    schedule.total = end - begin;
+    schedule.steps_per_epoch = plan->steps_per_epoch;
+    return oct_schedule_lr(&schedule, step - begin);
 }

@@ -7,64 +7,23 @@
 
 #include <string.h>
 
-static const char *name_of_model(size_t i)
-{
-    return oct_model_at(i)->name;
-}
-
-static const char *name_of_observer(size_t i)
-{
-    return oct_observer_at(i)->name;
-}
-
-static const char *name_of_kind(size_t i)
-{
-    return oct_fake_quant_kind_at(i)->name;
-}
-
-/* Plug-ins add to tables of names, so a recipe's names are judged here and not while it is read. */
-static void no_such(const char *key, const char *what, const char *wanted, size_t count,
-                    const char *(*name)(size_t), const char *otherwise)
-{
-    const char *names[128];
-    char hint[OCT_HINT_BYTES];
-    if (count > OCT_COUNT(names)) count = OCT_COUNT(names);
-    for (size_t i = 0; i < count; i++)
-        names[i] = name(i);
-    oct_fail_add(OCT_USAGE, "%s: there is no %s '%s'; %s", key, what, wanted,
-                 oct_did_you_mean(hint, wanted, names, count, otherwise));
-}
-
-static const char *name_of_format(size_t i)
-{
-    return oct_dataset_at(i)->name;
-}
-
 static void check_kind(const char *key, const char *name, bool of_weights)
 {
     const oct_fake_quant_kind *kind = oct_fake_quant_kind_find(name);
-    if (!kind)
-        no_such(key, "fake-quant", name, oct_fake_quant_kind_count(), name_of_kind, "use affine");
-    else if (of_weights ? !kind->weight_scale : !kind->scale)
+    if (kind && !(of_weights ? kind->weight_scale != NULL : kind->scale != NULL))
         oct_fail_add(OCT_USAGE, "%s: %s is for %s only; use another one, such as affine", key, name,
                      of_weights ? "activations" : "weights");
 }
 
+/* Plug-ins add to tables of names, so a recipe's names are judged here and not while it is read. */
 static void add_unknown_names(const oct_recipe *recipe)
 {
     if (!oct_model_find(recipe->model_name))
-        no_such("model.name", "model", recipe->model_name, oct_model_count(), name_of_model,
-                "see `octet help models`");
-    if (!oct_dataset_find(recipe->data_format))
-        no_such("data.format", "format", recipe->data_format, oct_dataset_count(), name_of_format,
-                "see `octet help data`");
-    if (!oct_observer_find(recipe->quant_observer))
-        no_such("quant.observer", "observer", recipe->quant_observer, oct_observer_count(),
-                name_of_observer, "use min_max or moving_average");
+        oct_registry_report_missing(&oct_model_table, "model.name", recipe->model_name,
+                                    "see `octet help models`");
+    oct_recipe_check_names(recipe);
     check_kind("quant.fake_quant", recipe->quant_fake_quant, false);
     check_kind("quant.weight_fake_quant", recipe->quant_weight_fake_quant, true);
-    if (!oct_target_find(recipe->quant_target))
-        oct_fail_add(OCT_USAGE, "quant.target: there is no target '%s'", recipe->quant_target);
 }
 
 oct_status oct_check_names(const oct_recipe *recipe)
@@ -84,7 +43,7 @@ static void check_model(const oct_recipe *recipe, const oct_dataset *data)
             "%lld x %lld; use another model",
             spec->name, (long long)spec->min_size, (long long)spec->min_size, (long long)data->h,
             (long long)data->w);
-    if (spec && !spec->fuse && strcmp(recipe->quant_method, "eager") == 0)
+    if (spec && !spec->fuse && recipe->quant_method == OCT_METHOD_EAGER)
         oct_fail_add(OCT_USAGE,
                      "quant.method: %s does not name its fusions, which eager needs; use jit_strip",
                      spec->name);
@@ -106,14 +65,14 @@ static const char *wide_key(const oct_recipe *recipe)
 
 static void check_quant(const oct_recipe *recipe)
 {
-    const oct_target *target = oct_target_find(recipe->quant_target);
-    if (target && !target->wide_codes && wide_key(recipe))
+    const oct_target *target = oct_target_at(recipe->quant_target);
+    if (!target->wide_codes && wide_key(recipe))
         oct_fail_add(OCT_USAGE,
                      "%s: target %s has no 16-bit activations; leave the key out or use another "
                      "target",
                      wide_key(recipe), target->name);
-    if (target && target->requantizer == OCT_REQUANT_SHIFT &&
-        strcmp(recipe->quant_batch_norm, "folded") != 0)
+    if (target->requantizer == OCT_REQUANT_SHIFT &&
+        recipe->quant_batch_norm != OCT_BATCH_NORM_FOLDED)
         oct_fail_add(OCT_USAGE,
                      "quant.batch_norm: target %s only shifts, so a batch norm's factor must be in "
                      "the weights; write quant.batch_norm: folded",

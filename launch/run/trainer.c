@@ -26,16 +26,7 @@ static int64_t full_batch(const oct_recipe *recipe, const oct_dataset *data)
 
 static oct_status start_optimizer(oct_trainer *trainer)
 {
-    const oct_recipe *recipe = trainer->recipe;
-    oct_optim_config config = {
-        .kind = strcmp(recipe->optimizer_kind, "adamw") == 0 ? OCT_ADAMW : OCT_SGD,
-        .momentum = (float)recipe->optimizer_momentum,
-        .nesterov = recipe->optimizer_nesterov,
-        .beta1 = (float)recipe->optimizer_beta1,
-        .beta2 = (float)recipe->optimizer_beta2,
-        .eps = (float)recipe->optimizer_eps,
-        .weight_decay = (float)recipe->optimizer_weight_decay,
-    };
+    const oct_optim_config config = oct_recipe_optim(trainer->recipe);
     OCT_TRY(oct_optim_create(&trainer->optim, &config, &trainer->params));
     trainer->has_optim = true;
     return OCT_OK;
@@ -70,8 +61,7 @@ static oct_status renew_context(oct_trainer *trainer)
     oct_context_destroy(&trainer->context);
     OCT_TRY(oct_context_create(&trainer->context, trainer->group));
     trainer->context->release_on_backward = true;
-    trainer->context->numerics =
-        strcmp(trainer->recipe->numerics, "bf16") == 0 ? OCT_NUMERICS_BF16 : OCT_NUMERICS_F32;
+    trainer->context->numerics = trainer->recipe->numerics;
     return OCT_OK;
 }
 
@@ -125,7 +115,7 @@ static oct_status try_deploy(const oct_recipe *recipe, const oct_dataset *data, 
     if (recipe->qat_fold_batch_norm) OCT_TRY_OUT(oct_fold_batch_norm(model));
     oct_set_phase(model, &quantizers, OCT_PHASE_QAT_SCALES_FROZEN);
     OCT_TRY_OUT(oct_convert(&program, model, OCT_EXAMPLE(OCT_SHAPE(1, data->h, data->w, data->c)),
-                            oct_target_find(recipe->quant_target), NULL));
+                            oct_target_at(recipe->quant_target), NULL));
 out:
     oct_program_free(&program);
     oct_quantizers_free(&quantizers);

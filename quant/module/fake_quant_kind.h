@@ -5,6 +5,7 @@
  */
 #pragma once
 
+#include "core/base/registry.h"
 #include "quant/qparams.h"
 
 typedef struct oct_fake_quant_kind {
@@ -41,9 +42,8 @@ typedef struct oct_fake_quant_kind {
 #undef OCT_FAKE_QUANT_KIND
 
 /* Those of the list, then those that plug-ins added. */
+extern oct_registry oct_fake_quant_kind_table;
 const oct_fake_quant_kind *oct_fake_quant_kind_find(const char *name); /* NULL */
-size_t oct_fake_quant_kind_count(void);
-const oct_fake_quant_kind *oct_fake_quant_kind_at(size_t i);
 /* For plug-ins; kinds live as long as the process. OCT_USAGE when the name is taken by another
  * one. */
 oct_status oct_fake_quant_kind_register(const oct_fake_quant_kind *kind) OCT_NODISCARD;

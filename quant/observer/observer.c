@@ -1,8 +1,6 @@
 /* The table of observers, the keys that ranks exchange, and ranges of channels. */
 #include "quant/observer/observer.h"
 
-#include "core/base/registry.h"
-
 #include <math.h>
 #include <string.h>
 
@@ -11,27 +9,16 @@ static const void *const listed[] = {
 #include "quant/observer/observer_list.def"
 #undef OCT_OBSERVER
 };
-static oct_registry observers = {
-    .what = "an observer", .listed = listed, .num_listed = OCT_COUNT(listed)};
-
-size_t oct_observer_count(void)
-{
-    return oct_registry_count(&observers);
-}
-
-const oct_observer *oct_observer_at(size_t i)
-{
-    return oct_registry_at(&observers, i);
-}
+oct_registry oct_observer_table = OCT_REGISTRY("an observer", listed);
 
 const oct_observer *oct_observer_find(const char *name)
 {
-    return oct_registry_find(&observers, name);
+    return oct_registry_find(&oct_observer_table, name);
 }
 
 oct_status oct_observer_register(const oct_observer *observer)
 {
-    return oct_registry_add(&observers, observer);
+    return oct_registry_add(&oct_observer_table, observer);
 }
 
 /* IEEE floats of one sign are ordered as their bits; negative ones the other way round. */

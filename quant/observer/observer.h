@@ -9,10 +9,8 @@
  */
 #pragma once
 
-#include "core/base/status.h"
+#include "core/base/registry.h"
 #include "quant/observer/histogram.h"
-
-#include <stdint.h>
 
 typedef struct oct_range {
     float min, max; /* +inf, -inf before the first update */
@@ -40,9 +38,8 @@ typedef struct oct_observer {
 #undef OCT_OBSERVER
 
 /* Those of the list, then those that plug-ins added. */
+extern oct_registry oct_observer_table;
 const oct_observer *oct_observer_find(const char *name); /* NULL */
-size_t oct_observer_count(void);
-const oct_observer *oct_observer_at(size_t i);
 /* For plug-ins; observers live as long as the process. OCT_USAGE when the name is taken by another
  * one. */
 oct_status oct_observer_register(const oct_observer *observer) OCT_NODISCARD;

@@ -3,27 +3,21 @@
 
 #include <string.h>
 
-static const oct_target *const targets[] = {
+static const void *const listed[] = {
 #define OCT_TARGET(id, file) &oct_target_##file,
 #include "quant/target/target_list.def"
 #undef OCT_TARGET
 };
-
-size_t oct_target_count(void)
-{
-    return OCT_COUNT(targets);
-}
+const oct_registry oct_target_id_table = OCT_REGISTRY("a target", listed);
 
 const oct_target *oct_target_at(size_t i)
 {
-    return targets[i];
+    return oct_registry_at(&oct_target_id_table, i);
 }
 
 const oct_target *oct_target_find(const char *name)
 {
-    for (size_t i = 0; i < OCT_COUNT(targets); i++)
-        if (strcmp(targets[i]->name, name) == 0) return targets[i];
-    return NULL;
+    return oct_registry_find(&oct_target_id_table, name);
 }
 
 static bool lists(const char *const *names, const char *name)

@@ -3,9 +3,13 @@
  * target_list.def. */
 #pragma once
 
-#include "core/base/status.h"
+#include "core/base/registry.h"
 
-#include <stdint.h>
+typedef enum oct_target_id {
+#define OCT_TARGET(id, file) OCT_TARGET_##id,
+#include "quant/target/target_list.def"
+#undef OCT_TARGET
+} oct_target_id;
 
 typedef enum oct_requantizer {
     OCT_REQUANT_FLOAT, /* round_half_even((float)acc * multiplier) */
@@ -28,8 +32,9 @@ typedef struct oct_target {
 #include "quant/target/target_list.def"
 #undef OCT_TARGET
 
+extern const oct_registry oct_target_id_table;
+
 const oct_target *oct_target_find(const char *name); /* NULL */
-size_t oct_target_count(void);
-const oct_target *oct_target_at(size_t i);
+const oct_target *oct_target_at(size_t i);           /* of an oct_target_id */
 bool oct_target_fuses(const oct_target *target, const char *fusion);
 bool oct_target_runs(const oct_target *target, const char *op);

@@ -33,6 +33,20 @@ Test(registry, has_the_list_and_then_what_was_added)
     cr_assert_eq(((const thing *)oct_registry_find(&things, "three"))->value, 3);
 }
 
+Test(registry, says_what_there_is)
+{
+    char text[OCT_REGISTRY_CHOICE_BYTES];
+    oct_registry things = things_new();
+    cr_assert_str_eq(oct_registry_choice(&things, " or ", text), "one or two");
+    cr_assert_eq(oct_registry_index(&things, "two"), 1);
+    cr_assert_eq(oct_registry_index(&things, "three"), 2);
+    oct_fail_clear();
+    oct_registry_report_missing(&things, "key", "onee", "look");
+    oct_registry_report_missing(&things, "key", "other", "look");
+    cr_assert_str_eq(oct_fail_text(0), "key: there is no thing 'onee'; did you mean 'one'?");
+    cr_assert_str_eq(oct_fail_text(1), "key: there is no thing 'other'; look");
+}
+
 Test(registry, refuses_a_second_thing_of_one_name_and_one_too_many)
 {
     static char names[OCT_REGISTRY_ADDED_MAX + 1][8];

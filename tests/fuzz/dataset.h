@@ -7,7 +7,7 @@
 
 /* Behind the writing of the folder's files, of `size` bytes together. What is inflated is no more than
  * a thousand times as large as it was. */
-static inline void fuzz_dataset(const char *format, size_t size)
+static inline void fuzz_dataset(const oct_dataset_format *format, size_t size)
 {
     oct_dataset data;
     const oct_dataset_source source = {.format = format, .folder = fuzz_folder()};

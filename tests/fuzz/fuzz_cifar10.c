@@ -20,6 +20,6 @@ void fuzz_seeds(void)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     fuzz_file("test_batch.bin", data, size);
-    fuzz_dataset("cifar10", size);
+    fuzz_dataset(&oct_dataset_cifar10, size);
     return 0;
 }

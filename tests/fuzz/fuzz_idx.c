@@ -72,6 +72,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         fuzz_file("t10k-images-idx3-ubyte.gz", packed,
                   gzip(data + HEAD, images, packed, sizeof packed));
     fuzz_file(labels_name, data + HEAD + images, rest - images);
-    fuzz_dataset("idx", size);
+    fuzz_dataset(&oct_dataset_idx, size);
     return 0;
 }

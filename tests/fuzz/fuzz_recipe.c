@@ -11,7 +11,7 @@
 
 const char *const fuzz_name = "recipe";
 static const char *const words[] = {
-#define OCT_KEY(key, field, kind, def, min, max, allowed, same, help) key,
+#define OCT_KEY(key, field, kind, def, min, max, table, same, help) key,
 #include "io/recipe_list.def"
 #undef OCT_KEY
     ": ",          "\n",    "\n  ",     "- ",    "[",        "]",

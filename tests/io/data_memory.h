@@ -6,15 +6,15 @@
 
 #include <criterion/criterion.h>
 
-static inline oct_status load_plain(oct_dataset *data, const char *format, const char *folder,
-                                    oct_split split, int64_t limit)
+static inline oct_status load_plain(oct_dataset *data, const oct_dataset_format *format,
+                                    const char *folder, oct_split split, int64_t limit)
 {
     return oct_dataset_load(
         data, &(oct_dataset_source){.format = format, .folder = folder, .limit = limit}, split);
 }
 
 /* Loads with each allocation failing in turn, until one load works. */
-static inline void check_memory_that_runs_out(const char *format, const char *path)
+static inline void check_memory_that_runs_out(const oct_dataset_format *format, const char *path)
 {
     oct_dataset data;
     int failures = 0;

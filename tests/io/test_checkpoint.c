@@ -124,7 +124,10 @@ static void make(kit *k, int layers, unsigned seed)
         MUST(oct_module_add_buffer(&l->base, "nothing", OCT_F32, OCT_SHAPE(0), &l->nothing));
     }
     MUST(oct_module_add_param(k->root, "bias", OCT_SHAPE(7), false, &root->bias));
-    k->optim = (oct_optim){.num_slots = SLOTS, .slot = {k->slots[0], k->slots[1]}, .numel = 100};
+    k->optim = (oct_optim){.type = &oct_optim_adamw,
+                           .num_slots = SLOTS,
+                           .slot = {k->slots[0], k->slots[1]},
+                           .numel = 100};
     set_values(k, seed);
 }
 

@@ -44,7 +44,7 @@ Test(cifar10, five_files_become_one_set_of_nhwc_images)
     uint8_t digest[32];
     oct_tmp_create(&tmp);
     write_all(&tmp);
-    cr_assert(load_plain(&data, "cifar10", tmp.path, OCT_TRAIN, 0) == OCT_OK, "%s",
+    cr_assert(load_plain(&data, &oct_dataset_cifar10, tmp.path, OCT_TRAIN, 0) == OCT_OK, "%s",
               oct_fail_text(0));
     cr_assert(data.count == 15 && data.h == 32 && data.w == 32 && data.c == 3 &&
               data.classes == 10);
@@ -62,7 +62,7 @@ Test(cifar10, five_files_become_one_set_of_nhwc_images)
     cr_assert(memcmp(digest, data.digest, 32) == 0);
     oct_dataset_free(&data);
 
-    cr_assert(load_plain(&data, "cifar10", tmp.path, OCT_TEST, 2) == OCT_OK);
+    cr_assert(load_plain(&data, &oct_dataset_cifar10, tmp.path, OCT_TEST, 2) == OCT_OK);
     cr_assert(data.count == 2 && data.labels[0] == 5);
     oct_dataset_free(&data);
     oct_tmp_remove(&tmp);
@@ -74,7 +74,7 @@ static void check_refused(const char *folder, oct_split split, const char *path,
 {
     oct_dataset data;
     char want[1000];
-    cr_assert(load_plain(&data, "cifar10", folder, split, 0) == OCT_DATA);
+    cr_assert(load_plain(&data, &oct_dataset_cifar10, folder, split, 0) == OCT_DATA);
     snprintf(want, sizeof want, "%s: %s", path, sentence);
     cr_assert_str_eq(oct_fail_text(0), want);
     cr_assert(data.images == NULL && data.labels == NULL && data.count == 0);
@@ -121,7 +121,7 @@ Test(cifar10, bad_files_are_named)
 Test(cifar10, without_a_folder_it_says_how_to_name_one)
 {
     oct_dataset data;
-    cr_assert(load_plain(&data, "cifar10", "", OCT_TRAIN, 0) == OCT_USAGE);
+    cr_assert(load_plain(&data, &oct_dataset_cifar10, "", OCT_TRAIN, 0) == OCT_USAGE);
     cr_assert_str_eq(oct_fail_text(0), "data.path: the format cifar10 has no default folder; write "
                                        "data.path=FOLDER; " FILES);
 }
@@ -141,7 +141,7 @@ Test(cifar10, of_100_classes_the_fine_label_counts)
             record[2 + j] = pixel(i, j / PLANE, j % PLANE);
     }
     oct_tmp_write(&tmp, "train.bin", records, sizeof records);
-    cr_assert(load_plain(&data, "cifar100", tmp.path, OCT_TRAIN, 0) == OCT_OK, "%s",
+    cr_assert(load_plain(&data, &oct_dataset_cifar100, tmp.path, OCT_TRAIN, 0) == OCT_OK, "%s",
               oct_fail_text(0));
     cr_assert(data.count == PER_FILE && data.classes == 100 && data.c == 3);
     for (int i = 0; i < PER_FILE; i++)
@@ -149,7 +149,7 @@ Test(cifar10, of_100_classes_the_fine_label_counts)
     oct_dataset_free(&data);
     records[RECORD_100 + 1] = 100;
     oct_tmp_write(&tmp, "train.bin", records, sizeof records);
-    cr_assert(load_plain(&data, "cifar100", tmp.path, OCT_TRAIN, 0) == OCT_DATA);
+    cr_assert(load_plain(&data, &oct_dataset_cifar100, tmp.path, OCT_TRAIN, 0) == OCT_DATA);
     cr_assert(strstr(oct_fail_text(0), "train.bin: label 100 of record 1 is out of range 0..99"));
     oct_tmp_remove(&tmp);
 }
@@ -159,6 +159,6 @@ Test(cifar10, memory_that_runs_out_leaves_nothing)
     oct_tmp tmp;
     oct_tmp_create(&tmp);
     write_all(&tmp);
-    check_memory_that_runs_out("cifar10", tmp.path);
+    check_memory_that_runs_out(&oct_dataset_cifar10, tmp.path);
     oct_tmp_remove(&tmp);
 }

@@ -82,7 +82,8 @@ static void check_good(const char *folder)
     oct_dataset data;
     uint8_t both[COUNT * IMAGE + COUNT], digest[32];
     bytes images = good_images(), labels = good_labels();
-    cr_assert(load_plain(&data, "idx", folder, OCT_TRAIN, 0) == OCT_OK, "%s", oct_fail_text(0));
+    cr_assert(load_plain(&data, &oct_dataset_idx, folder, OCT_TRAIN, 0) == OCT_OK, "%s",
+              oct_fail_text(0));
     cr_assert(data.count == COUNT && data.h == H && data.w == W && data.c == 1 &&
               data.classes == 9);
     cr_assert(memcmp(data.images, images.data + 16, COUNT * IMAGE) == 0);
@@ -120,8 +121,8 @@ Test(idx, the_test_split_has_its_own_files_and_a_limit_keeps_the_first)
     oct_tmp_create(&tmp);
     write_bytes(&tmp, "t10k-images-idx3-ubyte", good_images());
     write_bytes(&tmp, "t10k-labels-idx1-ubyte", good_labels());
-    cr_assert(load_plain(&all, "idx", tmp.path, OCT_TEST, 100) == OCT_OK);
-    cr_assert(load_plain(&some, "idx", tmp.path, OCT_TEST, 2) == OCT_OK);
+    cr_assert(load_plain(&all, &oct_dataset_idx, tmp.path, OCT_TEST, 100) == OCT_OK);
+    cr_assert(load_plain(&some, &oct_dataset_idx, tmp.path, OCT_TEST, 2) == OCT_OK);
     cr_assert(all.count == COUNT && some.count == 2);
     cr_assert(memcmp(all.images, some.images, 2 * IMAGE) == 0);
     cr_assert(memcmp(all.digest, some.digest, 32) != 0);
@@ -135,7 +136,8 @@ static void check_refused(const char *folder, const char *where, const char *sen
     oct_dataset data;
     char want[1000];
     oct_mem_peak_reset();
-    cr_assert(load_plain(&data, "idx", folder, OCT_TRAIN, 0) == OCT_DATA, "accepted: %s", sentence);
+    cr_assert(load_plain(&data, &oct_dataset_idx, folder, OCT_TRAIN, 0) == OCT_DATA, "accepted: %s",
+              sentence);
     snprintf(want, sizeof want, "%s: %s", where, sentence);
     cr_assert_str_eq(oct_fail_text(0), want);
     cr_assert(data.images == NULL && data.labels == NULL && data.count == 0);
@@ -243,7 +245,7 @@ Test(idx, a_flipped_bit_never_changes_the_data)
         bytes b = gz;
         b.data[bit / 8] ^= (uint8_t)(1 << bit % 8);
         write_bytes(&tmp, IMAGES ".gz", b);
-        oct_status status = load_plain(&data, "idx", tmp.path, OCT_TRAIN, 0);
+        oct_status status = load_plain(&data, &oct_dataset_idx, tmp.path, OCT_TRAIN, 0);
         cr_assert(status == OCT_OK || status == OCT_DATA, "bit %zu: %s", bit, oct_fail_text(0));
         refused += status == OCT_DATA;
         if (status == OCT_OK)
@@ -289,19 +291,6 @@ Test(idx, what_is_missing_is_named_with_the_remedy)
     oct_tmp_remove(&tmp);
 }
 
-Test(idx, an_unknown_format_is_refused)
-{
-    oct_dataset data;
-    cr_assert(load_plain(&data, "idxx", NULL, OCT_TRAIN, 0) == OCT_USAGE);
-    cr_assert_str_eq(oct_fail_text(0),
-                     "data.format: there is no format 'idxx'; did you mean 'idx'?");
-    cr_assert(load_plain(&data, "tfrecord", NULL, OCT_TRAIN, 0) == OCT_USAGE);
-    cr_assert_str_eq(oct_fail_text(0),
-                     "data.format: there is no format 'tfrecord'; see octet help data");
-    cr_assert(oct_dataset_find("idx") == oct_dataset_at(0));
-    cr_assert(oct_dataset_count() >= 2);
-}
-
 /* A folder with images for these labels, of this IDX type, in both splits or in the first. */
 static void write_labelled(oct_tmp *tmp, const char *split, uint32_t type, const int32_t *label,
                            uint32_t count)
@@ -338,8 +327,8 @@ Test(idx, labels_of_every_type_are_read_and_classes_are_counted_over_both_splits
         write_labelled(&tmp, "t10k", sets[s].type, sets[s].test, 2);
         for (int split = OCT_TRAIN; split <= OCT_TEST; split++) {
             const int32_t *want = split == OCT_TRAIN ? sets[s].train : sets[s].test;
-            cr_assert(load_plain(&data, "idx", tmp.path, (oct_split)split, 0) == OCT_OK, "%s",
-                      oct_fail_text(0));
+            cr_assert(load_plain(&data, &oct_dataset_idx, tmp.path, (oct_split)split, 0) == OCT_OK,
+                      "%s", oct_fail_text(0));
             cr_assert(data.classes == sets[s].classes, "set %zu: %d", s, data.classes);
             for (int i = 0; i < data.count; i++)
                 cr_assert(data.labels[i] == want[i]);
@@ -365,7 +354,8 @@ Test(idx, more_classes_than_a_byte_holds)
     }
     oct_tmp_create(&tmp);
     write_labelled(&tmp, "train", 0x0b, labels, MANY);
-    cr_assert(load_plain(&data, "idx", tmp.path, OCT_TRAIN, 0) == OCT_OK, "%s", oct_fail_text(0));
+    cr_assert(load_plain(&data, &oct_dataset_idx, tmp.path, OCT_TRAIN, 0) == OCT_OK, "%s",
+              oct_fail_text(0));
     cr_assert(data.classes == MANY && data.labels[0] == MANY - 1 && data.labels[MANY - 1] == 0);
     memcpy(both, data.images, MANY * IMAGE);
     oct_sha256(both, sizeof both, digest);
@@ -384,7 +374,7 @@ Test(idx, classes_can_be_said_and_may_begin_above_0)
     oct_dataset data;
     oct_tmp_create(&tmp);
     write_labelled(&tmp, "train", 0x08, letters, LETTERS);
-    oct_dataset_source source = {.format = "idx", .folder = tmp.path};
+    oct_dataset_source source = {.format = &oct_dataset_idx, .folder = tmp.path};
     cr_assert(oct_dataset_load(&data, &source, OCT_TRAIN) == OCT_OK);
     cr_assert(data.classes == 27 && data.labels[0] == 26);
     oct_dataset_free(&data);
@@ -407,7 +397,7 @@ static void check_bad_labels(uint32_t type, const int32_t *labels, uint32_t coun
     char want[1000];
     oct_tmp_create(&tmp);
     write_labelled(&tmp, "train", type, labels, count);
-    source.format = "idx";
+    source.format = &oct_dataset_idx;
     source.folder = tmp.path;
     oct_mem_peak_reset();
     cr_assert(oct_dataset_load(&data, &source, OCT_TRAIN) == OCT_DATA, "accepted: %s", sentence);
@@ -448,6 +438,6 @@ Test(idx, memory_that_runs_out_leaves_nothing)
     oct_tmp_create(&tmp);
     write_bytes(&tmp, IMAGES ".gz", gzipped(&images));
     write_bytes(&tmp, LABELS, good_labels());
-    check_memory_that_runs_out("idx", tmp.path);
+    check_memory_that_runs_out(&oct_dataset_idx, tmp.path);
     oct_tmp_remove(&tmp);
 }

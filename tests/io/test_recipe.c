@@ -149,6 +149,10 @@ static const struct {
      "r.yaml:2:19: float.schedule: 'x' is not known; allowed: constant, step, cosine"},
     {HEAD "quant: {scales: recent}\n",
      "r.yaml:2:17: quant.scales: 'recent' is not known; allowed: delayed, current"},
+    {HEAD "data: {format: idxx}\n", "r.yaml:2:16: data.format: 'idxx' is not known; did you mean "
+                                    "'idx'? allowed: idx, cifar10, cifar100"},
+    {HEAD "quant: {observer: ''}\n",
+     "r.yaml:2:19: quant.observer: an empty text; write at least one character"},
     {HEAD "numerics: float\n", "r.yaml:2:11: numerics: 'float' is not known; allowed: bf16, f32"},
     {HEAD "output: ''\n", "r.yaml:2:9: output: an empty text; write at least one character"},
     {HEAD "name: \"a\\0b\"\n", "r.yaml:2:7: name: a NUL character in the value; leave it out"},
@@ -353,7 +357,7 @@ Test(recipe, of_a_long_line_the_part_around_the_mistake_is_shown)
     snprintf(text, sizeof text, HEAD "%*sseed: 10x%*s# end\n", 0, "", 500, "");
     cr_assert(read_text(&recipe, text) == OCT_USAGE);
     cr_assert(strlen(oct_fail_text(0)) < 300);
-    snprintf(text, sizeof text, HEAD "data: {format: %0300d, flip: maybe}\n", 7);
+    snprintf(text, sizeof text, HEAD "data: {path: %0300d, flip: maybe}\n", 7);
     cr_assert(read_text(&recipe, text) == OCT_USAGE);
     cr_assert(oct_fail_count() == 1);
     const char *marks = strrchr(oct_fail_text(0), '\n') + 1,
@@ -438,6 +442,41 @@ Test(recipe, texts_have_a_longest_length)
     cr_assert(strstr(oct_fail_text(0), "': a text of 1025 bytes; at most 1024 are allowed"));
 }
 
+/* Words are the names of an enum's table; here are all of them, in the order of the enums. */
+Test(recipe, words_are_those_of_the_tables)
+{
+    static const struct {
+        const oct_registry *table;
+        const char *words;
+    } tables[] = {{&oct_numerics_table, "bf16 f32"},
+                  {&oct_dataset_id_table, "idx cifar10 cifar100"},
+                  {&oct_optim_kind_table, "sgd adamw"},
+                  {&oct_schedule_kind_table, "constant step cosine"},
+                  {&oct_prepare_method_table, "jit_strip jit symbolic eager"},
+                  {&oct_target_id_table, "x86 pow2"},
+                  {&oct_scales_mode_table, "delayed current"},
+                  {&oct_batch_norm_mode_table, "live folded"}};
+    for (size_t i = 0; i < OCT_COUNT(tables); i++) {
+        char words[OCT_REGISTRY_CHOICE_BYTES] = "";
+        for (size_t k = 0; k < oct_registry_count(tables[i].table); k++) {
+            strcat(words, k ? " " : "");
+            strcat(words, oct_registry_name(tables[i].table, k));
+        }
+        cr_assert_str_eq(words, tables[i].words);
+    }
+    oct_recipe recipe;
+    cr_assert(read_text(&recipe, HEAD "numerics: f32\noptimizer: {kind: adamw}\n"
+                                      "quant: {method: eager, target: pow2, scales: current, "
+                                      "batch_norm: folded}\n") == OCT_OK);
+    cr_assert(recipe.numerics == OCT_NUMERICS_F32 && recipe.optimizer_kind == OCT_ADAMW);
+    cr_assert(recipe.quant_method == OCT_METHOD_EAGER && recipe.quant_target == OCT_TARGET_POW2);
+    cr_assert(recipe.quant_scales == OCT_SCALES_CURRENT);
+    cr_assert(recipe.quant_batch_norm == OCT_BATCH_NORM_FOLDED);
+    const oct_optim_config config = oct_recipe_optim(&recipe);
+    cr_assert(config.kind == OCT_ADAMW && config.beta2 == 0.999f && config.nesterov);
+    oct_recipe_free(&recipe);
+}
+
 Test(recipe, values_arrive_in_their_fields)
 {
     oct_recipe recipe;
@@ -462,8 +501,8 @@ Test(recipe, values_arrive_in_their_fields)
     cr_assert_str_eq(recipe.model_name, "m");
     cr_assert_str_eq(recipe.name, "a b: c");
     cr_assert_str_eq(recipe.data_path, "");
-    cr_assert_str_eq(recipe.float_schedule, "step");
-    cr_assert_str_eq(recipe.data_format, "idx");
+    cr_assert_eq(recipe.float_schedule, OCT_SCHEDULE_STEP);
+    cr_assert_eq(recipe.data_format, OCT_DATASET_IDX);
     cr_assert(recipe.data_mean.count == 3 && recipe.data_mean.value[1] == -1 &&
               recipe.data_mean.value[2] == 0.01);
     cr_assert(recipe.data_std.count == 3 && recipe.data_std.value[1] == 0.2 &&
@@ -751,7 +790,7 @@ Test(recipe, help_names_every_key)
 {
     oct_text text = {0};
     cr_assert(oct_recipe_help(&text) == OCT_OK);
-#define OCT_KEY(key, field, kind, def, min, max, allowed, same, help)                              \
+#define OCT_KEY(key, field, kind, def, min, max, table, same, help)                                \
     cr_assert(strstr(text.data, "\n" key " ") && strstr(text.data, help), "%s", key);
 #include "io/recipe_list.def"
 #undef OCT_KEY

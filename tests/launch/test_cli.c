@@ -208,7 +208,7 @@ Test(cli, convert_refuses_another_target_than_the_one_trained_for)
                         "cannot be converted for pow2; train it with target pow2");
     OCTET("convert", "run", "-o", "other.int8.h5", "--target", "x68");
     oct_check_exit(job, 2);
-    oct_check_said(job, "--target 'x68': there is no such target; did you mean 'x86'?");
+    oct_check_said(job, "--target: there is no target 'x68'; did you mean 'x86'?");
     cr_assert(access("other.int8.h5", F_OK) != 0);
 }
 

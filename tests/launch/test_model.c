@@ -19,7 +19,7 @@ static oct_module *built(const oct_model_spec *spec)
 
 Test(model, every_one_has_the_size_of_its_twin, .timeout = 60)
 {
-    cr_assert_eq(oct_model_count(), OCT_COUNT(golden_models));
+    cr_assert_eq(oct_registry_count(&oct_model_table), OCT_COUNT(golden_models));
     for (size_t i = 0; i < OCT_COUNT(golden_models); i++) {
         const oct_model_spec *spec = oct_model_find(golden_models[i].name);
         cr_assert(spec, "%s", golden_models[i].name);
@@ -70,15 +70,15 @@ static void check_gradients(const oct_model_spec *spec)
 
 Test(model, every_one_runs_forward_and_backward, .timeout = 300)
 {
-    for (size_t i = 0; i < oct_model_count(); i++)
-        check_gradients(oct_model_at(i));
+    for (size_t i = 0; i < oct_registry_count(&oct_model_table); i++)
+        check_gradients(oct_registry_at(&oct_model_table, i));
     check_nothing_held();
 }
 
 Test(model, every_one_takes_its_smallest_image, .timeout = 300)
 {
-    for (size_t i = 0; i < oct_model_count(); i++) {
-        const oct_model_spec *spec = oct_model_at(i);
+    for (size_t i = 0; i < oct_registry_count(&oct_model_table); i++) {
+        const oct_model_spec *spec = oct_registry_at(&oct_model_table, i);
         oct_module *root;
         RIG_OK(spec->build(&root, spec->min_size, spec->min_size, 1, 7));
         oct_module_train(root, false);
@@ -171,8 +171,8 @@ static void evaluate(oct_module *root, float logits[20])
 
 Test(model, fused_by_hand_it_computes_what_it_did, .timeout = 300)
 {
-    for (size_t i = 0; i < oct_model_count(); i++) {
-        const oct_model_spec *spec = oct_model_at(i);
+    for (size_t i = 0; i < oct_registry_count(&oct_model_table); i++) {
+        const oct_model_spec *spec = oct_registry_at(&oct_model_table, i);
         if (!spec->fuse) continue;
         oct_module *root = built(spec);
         float before[20], after[20];

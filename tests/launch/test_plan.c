@@ -5,17 +5,16 @@
 
 static oct_recipe base(void)
 {
-    static char cosine[] = "cosine", constant[] = "constant";
     return (oct_recipe){
         .batch_size = 10,
         .batch_leaf = 2,
         .float_epochs = 2,
         .float_lr = 0.1,
-        .float_schedule = constant,
+        .float_schedule = OCT_SCHEDULE_CONSTANT,
         .calibrate_batches = 7,
         .qat_epochs = 4,
         .qat_lr = 0.01,
-        .qat_schedule = cosine,
+        .qat_schedule = OCT_SCHEDULE_COSINE,
         .qat_freeze_batch_norm = 0.5,
         .qat_freeze_scales = 0.75,
     };
@@ -143,9 +142,8 @@ Test(plan, learning_rate_begins_anew_with_qat_and_is_zero_while_calibrating)
 
 Test(plan, warmup_and_milestones_are_given_in_epochs)
 {
-    static char steps[] = "step";
     oct_recipe recipe = base();
-    recipe.float_schedule = steps;
+    recipe.float_schedule = OCT_SCHEDULE_STEP;
     recipe.float_gamma = 0.5;
     recipe.float_warmup = 0.4;
     recipe.float_milestones = (oct_reals){.count = 1, .value = {1.2}};

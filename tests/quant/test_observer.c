@@ -39,8 +39,8 @@ Test(observer, moving_average_follows_pytorch)
 
 Test(observer, of_every_kind_ignores_a_batch_that_was_not_seen)
 {
-    for (size_t i = 0; i < oct_observer_count(); i++) {
-        const oct_observer *observer = oct_observer_at(i);
+    for (size_t i = 0; i < oct_registry_count(&oct_observer_table); i++) {
+        const oct_observer *observer = oct_registry_at(&oct_observer_table, i);
         oct_range state = unseen;
         observer->update(&state, INFINITY, -INFINITY, 0.5f);
         cr_assert(state.min == INFINITY && state.max == -INFINITY && state.updates == 0);
@@ -53,8 +53,9 @@ Test(observer, of_every_kind_ignores_a_batch_that_was_not_seen)
 
 Test(observer, is_found_by_its_name_only)
 {
-    for (size_t i = 0; i < oct_observer_count(); i++)
-        cr_assert_eq(oct_observer_find(oct_observer_at(i)->name), oct_observer_at(i));
+    for (size_t i = 0; i < oct_registry_count(&oct_observer_table); i++)
+        cr_assert_eq(oct_observer_find(oct_registry_name(&oct_observer_table, i)),
+                     oct_registry_at(&oct_observer_table, i));
     cr_assert_null(oct_observer_find("minmax"));
     cr_assert_null(oct_observer_find(""));
 }

@@ -518,10 +518,9 @@ Test(prepare, hands_the_last_result_over_unquantized_when_asked)
 
 Test(prepare, names_its_methods)
 {
-    oct_prepare_method method = OCT_METHOD_EAGER;
-    for (int i = 0; i < OCT_METHODS; i++) {
-        cr_assert(oct_method_find(oct_method_name((oct_prepare_method)i), &method));
-        cr_assert_eq((int)method, i);
-    }
-    cr_assert_not(oct_method_find("fx", &method));
+    for (size_t i = 0; i < OCT_METHODS; i++)
+        cr_assert_eq(
+            oct_registry_index(&oct_prepare_method_table, oct_method_name((oct_prepare_method)i)),
+            i);
+    cr_assert_eq(oct_registry_index(&oct_prepare_method_table, "fx"), OCT_METHODS);
 }

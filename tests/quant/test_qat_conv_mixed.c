@@ -580,7 +580,7 @@ static void check_same(const conv_case *v, way first, way second)
 
 static void check_threads(const conv_case *v)
 {
-    for (oct_numerics numerics = OCT_NUMERICS_F32; numerics <= OCT_NUMERICS_BF16; numerics++)
+    for (oct_numerics numerics = OCT_NUMERICS_BF16; numerics <= OCT_NUMERICS_F32; numerics++)
         check_same(v, (way){.threads = 1, .numerics = numerics},
                    (way){.threads = 3, .numerics = numerics});
 }
@@ -593,8 +593,8 @@ Test(qat_conv_mixed, threads_change_no_bit, .timeout = 300)
 static void check_hold(const conv_case *v)
 {
     for (int current = 0; current < 2; current++)
-        check_same(v, (way){.threads = 2, .hold = OCT_HOLD_NEVER, .current_scales = current},
-                   (way){.threads = 2, .hold = OCT_HOLD_ALWAYS, .current_scales = current});
+        check_same(v, (way){2, OCT_HOLD_NEVER, OCT_NUMERICS_F32, current},
+                   (way){2, OCT_HOLD_ALWAYS, OCT_NUMERICS_F32, current});
 }
 
 Test(qat_conv_mixed, accumulators_held_or_computed_again_change_no_bit, .timeout = 300)

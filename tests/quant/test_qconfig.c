@@ -234,19 +234,20 @@ static const oct_observer my_observer = {.name = "my_observer"}, my_other = {.na
 
 Test(qconfig, parts_of_plug_ins_are_found_by_name_and_taken_once)
 {
-    size_t kinds = oct_fake_quant_kind_count(), observers = oct_observer_count();
+    size_t kinds = oct_registry_count(&oct_fake_quant_kind_table),
+           observers = oct_registry_count(&oct_observer_table);
     cr_assert_null(oct_fake_quant_kind_find("mine"));
     MUST(oct_fake_quant_kind_register(&mine));
     MUST(oct_fake_quant_kind_register(&mine));
     cr_assert_eq(oct_fake_quant_kind_find("mine"), &mine);
-    cr_assert_eq(oct_fake_quant_kind_count(), kinds + 1);
-    cr_assert_eq(oct_fake_quant_kind_at(kinds), &mine);
+    cr_assert_eq(oct_registry_count(&oct_fake_quant_kind_table), kinds + 1);
+    cr_assert_eq(oct_registry_at(&oct_fake_quant_kind_table, kinds), &mine);
     cr_assert_eq(oct_fake_quant_kind_register(&also_mine), OCT_USAGE);
     check_said("there is a fake-quant 'mine' already; give yours another name");
     MUST(oct_observer_register(&my_observer));
     MUST(oct_observer_register(&my_observer));
     cr_assert_eq(oct_observer_find("my_observer"), &my_observer);
-    cr_assert_eq(oct_observer_count(), observers + 1);
+    cr_assert_eq(oct_registry_count(&oct_observer_table), observers + 1);
     cr_assert_eq(oct_observer_register(&my_other), OCT_USAGE);
     cr_assert_eq(oct_observer_register(&old_name), OCT_USAGE);
     check_said("there is an observer 'min_max' already; give yours another name");

@@ -92,13 +92,12 @@ typedef struct oct_graph_block {
     size_t begin, end; /* nodes */
 } oct_graph_block;
 
-typedef enum oct_prepare_method {
-    OCT_METHOD_JIT_STRIP,
-    OCT_METHOD_JIT,
-    OCT_METHOD_SYMBOLIC,
-    OCT_METHOD_EAGER,
-    OCT_METHODS,
-} oct_prepare_method;
+#define OCT_METHOD_LIST(X)                                                                         \
+    X(OCT_METHOD_JIT_STRIP, "jit_strip")                                                           \
+    X(OCT_METHOD_JIT, "jit")                                                                       \
+    X(OCT_METHOD_SYMBOLIC, "symbolic")                                                             \
+    X(OCT_METHOD_EAGER, "eager")
+typedef enum oct_prepare_method { OCT_METHOD_LIST(OCT_WORD_ID) OCT_METHODS } oct_prepare_method;
 
 typedef struct oct_graph {
     oct_interceptor interceptor; /* first: the root's; NULL functions for eager */

@@ -10,21 +10,14 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const method_names[OCT_METHODS] = {"jit_strip", "jit", "symbolic", "eager"};
+static const void *const methods[] = {OCT_METHOD_LIST(OCT_WORD_ITEM)};
+const oct_registry oct_prepare_method_table = OCT_REGISTRY("a method", methods);
+static const void *const batch_norm_modes[] = {OCT_BATCH_NORM_LIST(OCT_WORD_ITEM)};
+const oct_registry oct_batch_norm_mode_table = OCT_REGISTRY("a mode", batch_norm_modes);
 
 const char *oct_method_name(oct_prepare_method method)
 {
-    return method_names[method];
-}
-
-bool oct_method_find(const char *name, oct_prepare_method *method)
-{
-    for (int i = 0; i < OCT_METHODS; i++) {
-        if (strcmp(method_names[i], name) != 0) continue;
-        *method = (oct_prepare_method)i;
-        return true;
-    }
-    return false;
+    return oct_registry_name(&oct_prepare_method_table, method);
 }
 
 static oct_status check_new(void *user, oct_module *module)

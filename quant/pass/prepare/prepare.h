@@ -18,8 +18,14 @@
 #include "quant/pass/graph/graph.h"
 #include "quant/qconfig.h"
 
+extern const oct_registry oct_prepare_method_table;
 const char *oct_method_name(oct_prepare_method method); /* "jit_strip" */
-bool oct_method_find(const char *name, oct_prepare_method *method);
+
+#define OCT_BATCH_NORM_LIST(X)                                                                     \
+    X(OCT_BATCH_NORM_LIVE, "live")     /* keeps learning its statistics */                         \
+    X(OCT_BATCH_NORM_FOLDED, "folded") /* goes into the weights at prepare */
+typedef enum oct_batch_norm_mode { OCT_BATCH_NORM_LIST(OCT_WORD_ID) } oct_batch_norm_mode;
+extern const oct_registry oct_batch_norm_mode_table;
 
 typedef struct oct_prepare_options {
     oct_prepare_method method; /* JIT_STRIP when zeroed */

@@ -1,0 +1,12 @@
+/* The peak, multiplied by gamma at each milestone. */
+#include "core/optim/schedule.h"
+
+static double lr(const oct_schedule *s, int64_t step)
+{
+    double rate = s->lr;
+    for (int i = 0; i < s->milestones.count; i++)
+        if (step >= oct_schedule_steps(s, s->milestones.value[i])) rate *= s->gamma;
+    return rate;
+}
+
+const oct_schedule_type oct_schedule_step = {.name = "step", .needs_milestones = true, .lr = lr};
