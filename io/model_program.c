@@ -1,9 +1,9 @@
 /* Programs in model files.
  *
- * Steps and values are tables of integers with one row each, whose columns the lists below name
- * together with their ranges; weights, tables and float islands are arrays of their own. A file is
- * taken apart in the order in which each part bounds the next: counts, tables, then arrays whose shapes
- * follow from the tables.
+ * Steps and values are tables of integers with one row each, and what a step's row and its arrays mean
+ * is said by its kind (quant/runtime/step_<kind>.c); float islands have a folder of their own. A file is
+ * read in the order in which each part bounds the next: counts, tables, then arrays whose shapes follow
+ * from the tables.
  */
 #include "io/model_program.h"
 
@@ -18,48 +18,18 @@ enum {
     STEPS_MAX = OCT_MODEL_STEPS_MAX,
     VALUES_MAX = OCT_MODEL_VALUES_MAX,
     DIM_MAX = OCT_DIM_MAX,
-    TABLE_MAX = 65536,
 };
-static const int64_t weights_max = (int64_t)1 << 31;
+static const int64_t array_numel_max = (int64_t)1 << 28;
 static const size_t text_bytes_max = (size_t)1 << 20;
 
-/* Columns of program/steps: field, smallest, largest. */
-#define STEP_COLUMNS(X)                                                                            \
-    X(num_inputs, 0, OCT_STEP_INPUTS)                                                              \
-    X(input[0], INT32_MIN, INT32_MAX)                                                              \
-    X(input[1], INT32_MIN, INT32_MAX)                                                              \
-    X(input[2], INT32_MIN, INT32_MAX)                                                              \
-    X(input[3], INT32_MIN, INT32_MAX)                                                              \
-    X(input[4], INT32_MIN, INT32_MAX)                                                              \
-    X(input[5], INT32_MIN, INT32_MAX)                                                              \
-    X(input[6], INT32_MIN, INT32_MAX)                                                              \
-    X(input[7], INT32_MIN, INT32_MAX)                                                              \
-    X(output, INT32_MIN, INT32_MAX)                                                                \
-    X(conv.in_h, 0, DIM_MAX)                                                                       \
-    X(conv.in_w, 0, DIM_MAX)                                                                       \
-    X(conv.in_c, 0, DIM_MAX)                                                                       \
-    X(conv.out_h, 0, DIM_MAX)                                                                      \
-    X(conv.out_w, 0, DIM_MAX)                                                                      \
-    X(conv.out_c, 0, DIM_MAX)                                                                      \
-    X(conv.kernel_h, 0, DIM_MAX)                                                                   \
-    X(conv.kernel_w, 0, DIM_MAX)                                                                   \
-    X(conv.stride, 0, DIM_MAX)                                                                     \
-    X(conv.padding, 0, DIM_MAX)                                                                    \
-    X(conv.groups, 0, DIM_MAX)                                                                     \
-    X(spread, 0, DIM_MAX)                                                                          \
-    X(lo, INT32_MIN, INT32_MAX)                                                                    \
-    X(hi, INT32_MIN, INT32_MAX)                                                                    \
-    X(add.ma, INT64_MIN, INT64_MAX)                                                                \
-    X(add.mb, INT64_MIN, INT64_MAX)                                                                \
-    X(add.shift, 0, 62)                                                                            \
-    X(add.za, INT32_MIN, INT32_MAX)                                                                \
-    X(add.zb, INT32_MIN, INT32_MAX)                                                                \
-    X(add.lo, INT32_MIN, INT32_MAX)                                                                \
-    X(add.hi, INT32_MIN, INT32_MAX)                                                                \
-    X(add.zero_point, INT32_MIN, INT32_MAX)                                                        \
-    X(add.relu, 0, 1)                                                                              \
-    X(bilinear, 0, 1)                                                                              \
-    X(table_size, 0, TABLE_MAX)
+/* Columns of program/steps: what every step has, then the cells of its kind (quant/runtime/step.h). */
+enum {
+    NUM_INPUTS,
+    INPUTS,
+    OUTPUT = INPUTS + OCT_STEP_INPUTS,
+    CELLS,
+    STEP_WIDTH = CELLS + OCT_STEP_CELLS,
+};
 
 /* Columns of program/values; the types and scales are beside it. */
 #define VALUE_COLUMNS(X)                                                                           \
@@ -70,11 +40,8 @@ static const size_t text_bytes_max = (size_t)1 << 20;
     X(q.qmin, INT32_MIN, INT32_MAX)                                                                \
     X(q.qmax, INT32_MIN, INT32_MAX)
 
-/* program/step_factors */
-enum { RESIDUAL, FACTOR, FACTORS };
-
 #define COUNT_COLUMN(field, min, max) +1
-enum { STEP_WIDTH = 0 STEP_COLUMNS(COUNT_COLUMN), VALUE_WIDTH = 0 VALUE_COLUMNS(COUNT_COLUMN) };
+enum { VALUE_WIDTH = 0 VALUE_COLUMNS(COUNT_COLUMN) };
 
 /* Columns of an island's "shapes": its arrays' types, dimensions and sizes. */
 enum { ARRAY_DTYPE, ARRAY_NDIM, ARRAY_DIM, ARRAY_WIDTH = ARRAY_DIM + OCT_MAX_DIMS };
@@ -101,31 +68,17 @@ static const char *array_path(char path[64], int64_t step, int64_t array)
     return path;
 }
 
-/* Overflow cannot happen: each factor is at most DIM_MAX and the first product at most weights_max. */
-static bool weight_shape(const oct_conv_shape *s, oct_shape *shape)
-{
-    if (s->out_c < 1 || s->kernel_h < 1 || s->kernel_w < 1 || s->in_c < 1 || s->groups < 1 ||
-        s->out_c > DIM_MAX || s->kernel_h > DIM_MAX || s->kernel_w > DIM_MAX || s->in_c > DIM_MAX ||
-        s->in_c % s->groups != 0)
-        return false;
-    *shape = OCT_SHAPE(s->out_c, s->kernel_h, s->kernel_w, s->in_c / s->groups);
-    int64_t numel = oct_shape_numel(shape);
-    return numel > 0 && numel <= weights_max;
-}
-
 /* Writing. */
 
-/* One row of each table; what a step does not use must not matter. */
-static void put_step(const oct_step *from, int64_t *cell, float *factors)
+/* One row of each table; inputs that a step does not have must not matter. */
+static void put_step(const oct_step *step, int64_t *row, float *factors)
 {
-    oct_step copy = *from, *step = &copy;
-    for (int i = step->num_inputs; i < OCT_STEP_INPUTS; i++)
-        step->input[i] = 0;
-#define X(field, min, max) *cell++ = step->field;
-    STEP_COLUMNS(X)
-#undef X
-    factors[RESIDUAL] = step->residual;
-    factors[FACTOR] = step->factor;
+    memset(row, 0, STEP_WIDTH * sizeof *row);
+    row[NUM_INPUTS] = step->num_inputs;
+    for (int i = 0; i < step->num_inputs; i++)
+        row[INPUTS + i] = step->input[i];
+    row[OUTPUT] = step->output;
+    oct_step_get_fields(step, row + CELLS, factors);
 }
 
 static oct_status write_steps(oct_h5 *h5, const oct_program *program)
@@ -137,16 +90,16 @@ static oct_status write_steps(oct_h5 *h5, const oct_program *program)
     const int64_t steps = program->num_steps;
 
     OCT_TRY_OUT(oct_alloc(&table, (size_t)steps * STEP_WIDTH, sizeof *table));
-    OCT_TRY_OUT(oct_alloc(&factors, (size_t)steps * FACTORS, sizeof *factors));
+    OCT_TRY_OUT(oct_alloc(&factors, (size_t)steps * OCT_STEP_FACTORS, sizeof *factors));
     for (int64_t i = 0; i < steps; i++) {
         const oct_step *step = &program->steps[i];
-        put_step(step, table + i * STEP_WIDTH, factors + i * FACTORS);
+        put_step(step, table + i * STEP_WIDTH, factors + i * OCT_STEP_FACTORS);
         OCT_TRY_OUT(oct_text_add(&kinds, "%s\n", oct_step_type_of(step->kind)->name));
         OCT_TRY_OUT(oct_text_add(&names, "%s\n", step->name));
     }
     OCT_TRY_OUT(oct_h5_write(h5, "program/steps", OCT_S64, OCT_SHAPE(steps, STEP_WIDTH), table));
-    OCT_TRY_OUT(
-        oct_h5_write(h5, "program/step_factors", OCT_F32, OCT_SHAPE(steps, FACTORS), factors));
+    OCT_TRY_OUT(oct_h5_write(h5, "program/step_factors", OCT_F32,
+                             OCT_SHAPE(steps, OCT_STEP_FACTORS), factors));
     OCT_TRY_OUT(oct_h5_write_text(h5, "program/step_kinds", kinds.data));
     status = oct_h5_write_text(h5, "program/step_names", names.data);
 out:
@@ -189,31 +142,17 @@ out:
     return status;
 }
 
-static oct_status write_weights(oct_h5 *h5, int64_t i, const oct_step *step)
+static oct_status write_arrays(oct_h5 *h5, int64_t i, const oct_step *step)
 {
+    const oct_step_type *type = oct_step_type_of(step->kind);
     char path[64];
     oct_shape shape;
-    OCT_CHECK(weight_shape(&step->conv, &shape), OCT_RESOURCE,
-              "layer %s has more than 2^31 weights, which a model file cannot hold", step->name);
-    oct_shape channels = OCT_SHAPE(step->conv.out_c);
-    OCT_TRY(oct_h5_write(h5, part_path(path, "weights", i, "codes"), OCT_S8, shape, step->weight));
-    OCT_TRY(oct_h5_write(h5, part_path(path, "weights", i, "bias"), OCT_S64, channels, step->bias));
-    OCT_TRY(oct_h5_write(h5, part_path(path, "weights", i, "multiplier"), OCT_F32, channels,
-                         step->multiplier));
-    return oct_h5_write(h5, part_path(path, "weights", i, "scale"), OCT_F32, channels,
-                        step->weight_scale);
-}
-
-static oct_status write_tables(oct_h5 *h5, int64_t i, const oct_step *step)
-{
-    char path[64];
-    const oct_shape shape = OCT_SHAPE(step->table_size);
-    if (step->table)
-        OCT_TRY(
-            oct_h5_write(h5, part_path(path, "tables", i, "codes"), OCT_U16, shape, step->table));
-    if (step->exponential)
-        OCT_TRY(oct_h5_write(h5, part_path(path, "tables", i, "exponential"), OCT_S32, shape,
-                             step->exponential));
+    for (int k = 0; k < type->num_arrays; k++) {
+        const oct_step_array *array = &type->arrays[k];
+        OCT_TRY(array->shape(step, &shape));
+        OCT_TRY(oct_h5_write(h5, part_path(path, array->group, i, array->name), array->dtype, shape,
+                             oct_step_data(step, array)));
+    }
     return OCT_OK;
 }
 
@@ -280,9 +219,8 @@ oct_status oct_model_write_program(oct_h5 *h5, const oct_program *program)
     OCT_TRY(write_values(h5, program));
     for (int64_t i = 0; i < program->num_steps; i++) {
         const oct_step *step = &program->steps[i];
-        if (oct_step_type_of(step->kind)->weights) OCT_TRY(write_weights(h5, i, step));
+        OCT_TRY(write_arrays(h5, i, step));
         if (step->kind == OCT_STEP_FLOAT) OCT_TRY(write_island(h5, i, step));
-        OCT_TRY(write_tables(h5, i, step));
     }
     return OCT_OK;
 }
@@ -346,17 +284,24 @@ static bool within(int64_t value, int64_t min, int64_t max)
     return value >= min && value <= max;
 }
 
-static oct_status take_step(oct_step *step, int64_t i, const int64_t *cell, const float *factors)
+static oct_status take_number(int64_t cell, int64_t min, int64_t max, const char *name,
+                              int32_t *number)
 {
-#define X(field, min, max)                                                                         \
-    OCT_CHECK(within(*cell, min, max), OCT_DATA, "step %lld: its " #field " is %lld",              \
-              (long long)i, (long long)*cell);                                                     \
-    step->field = (__typeof__(step->field))*cell++;
-    STEP_COLUMNS(X)
-#undef X
-    step->residual = factors[RESIDUAL];
-    step->factor = factors[FACTOR];
+    OCT_CHECK(within(cell, min, max), OCT_DATA, "its %s is %lld", name, (long long)cell);
+    *number = (int32_t)cell;
     return OCT_OK;
+}
+
+static oct_status take_step(oct_step *step, const int64_t *row, const float *factors)
+{
+    char name[16];
+    OCT_TRY(take_number(row[NUM_INPUTS], 0, OCT_STEP_INPUTS, "num_inputs", &step->num_inputs));
+    for (int i = 0; i < OCT_STEP_INPUTS; i++) {
+        snprintf(name, sizeof name, "input[%d]", i);
+        OCT_TRY(take_number(row[INPUTS + i], INT32_MIN, INT32_MAX, name, &step->input[i]));
+    }
+    OCT_TRY(take_number(row[OUTPUT], INT32_MIN, INT32_MAX, "output", &step->output));
+    return oct_step_set_fields(step, row + CELLS, factors);
 }
 
 static oct_status read_steps(oct_h5 *h5, oct_program *program)
@@ -368,13 +313,16 @@ static oct_status read_steps(oct_h5 *h5, oct_program *program)
 
     OCT_TRY_OUT(
         oct_h5_read_new(h5, "program/steps", OCT_S64, OCT_SHAPE(steps, STEP_WIDTH), &table));
-    OCT_TRY_OUT(
-        oct_h5_read_new(h5, "program/step_factors", OCT_F32, OCT_SHAPE(steps, FACTORS), &factors));
+    OCT_TRY_OUT(oct_h5_read_new(h5, "program/step_factors", OCT_F32,
+                                OCT_SHAPE(steps, OCT_STEP_FACTORS), &factors));
     OCT_TRY_OUT(oct_alloc(&program->steps, (size_t)steps, sizeof *program->steps));
-    for (int64_t i = 0; i < steps; i++)
-        OCT_TRY_OUT(
-            take_step(&program->steps[i], i, table + i * STEP_WIDTH, factors + i * FACTORS));
     OCT_TRY_OUT(read_lines(h5, "program/step_kinds", steps, take_kind, program));
+    for (int64_t i = 0; i < steps && status == OCT_OK; i++) {
+        status =
+            take_step(&program->steps[i], table + i * STEP_WIDTH, factors + i * OCT_STEP_FACTORS);
+        if (status != OCT_OK) oct_fail_prefix("step %lld", (long long)i);
+    }
+    OCT_TRY_OUT(status);
     status = read_lines(h5, "program/step_names", steps, take_name, program);
 out:
     oct_free(&table);
@@ -411,32 +359,17 @@ out:
     return status;
 }
 
-static oct_status read_weights(oct_h5 *h5, int64_t i, oct_step *step)
+static oct_status read_arrays(oct_h5 *h5, int64_t i, oct_step *step)
 {
+    const oct_step_type *type = oct_step_type_of(step->kind);
     char path[64];
     oct_shape shape;
-    OCT_CHECK(weight_shape(&step->conv, &shape), OCT_DATA,
-              "step %lld: its sizes are not those of a convolution", (long long)i);
-    oct_shape channels = OCT_SHAPE(step->conv.out_c);
-    OCT_TRY(
-        oct_h5_read_new(h5, part_path(path, "weights", i, "codes"), OCT_S8, shape, &step->weight));
-    OCT_TRY(
-        oct_h5_read_new(h5, part_path(path, "weights", i, "bias"), OCT_S64, channels, &step->bias));
-    OCT_TRY(oct_h5_read_new(h5, part_path(path, "weights", i, "multiplier"), OCT_F32, channels,
-                            &step->multiplier));
-    return oct_h5_read_new(h5, part_path(path, "weights", i, "scale"), OCT_F32, channels,
-                           &step->weight_scale);
-}
-
-static oct_status read_tables(oct_h5 *h5, int64_t i, oct_step *step)
-{
-    char path[64];
-    const oct_shape shape = OCT_SHAPE(step->table_size);
-    if (step->table_size == 0) return OCT_OK;
-    if (oct_h5_has(h5, part_path(path, "tables", i, "codes")))
-        OCT_TRY(oct_h5_read_new(h5, path, OCT_U16, shape, &step->table));
-    if (oct_h5_has(h5, part_path(path, "tables", i, "exponential")))
-        OCT_TRY(oct_h5_read_new(h5, path, OCT_S32, shape, &step->exponential));
+    for (int k = 0; k < type->num_arrays; k++) {
+        const oct_step_array *array = &type->arrays[k];
+        if (array->shape(step, &shape) != OCT_OK) return oct_fail_prefix("step %lld", (long long)i);
+        OCT_TRY(oct_h5_read_new(h5, part_path(path, array->group, i, array->name), array->dtype,
+                                shape, oct_step_slot(step, array)));
+    }
     return OCT_OK;
 }
 
@@ -453,7 +386,7 @@ static oct_status read_array(oct_h5 *h5, const char *path, const int64_t *row,
               OCT_DATA, "%s is of a type or shape that cannot be", path);
     array->dtype = (oct_dtype)row[ARRAY_DTYPE];
     array->shape = oct_shape_of((int)row[ARRAY_NDIM], row + ARRAY_DIM);
-    OCT_CHECK(within(oct_shape_numel(&array->shape), 0, weights_max / 8), OCT_DATA,
+    OCT_CHECK(within(oct_shape_numel(&array->shape), 0, array_numel_max), OCT_DATA,
               "%s is too large", path);
     return oct_h5_read_new(h5, path, array->dtype, array->shape, &array->data);
 }
@@ -544,9 +477,8 @@ oct_status oct_model_read_program(oct_h5 *h5, oct_program *program)
     OCT_TRY(read_values(h5, program));
     for (int64_t i = 0; i < steps; i++) {
         oct_step *step = &program->steps[i];
-        if (oct_step_type_of(step->kind)->weights) OCT_TRY(read_weights(h5, i, step));
+        OCT_TRY(read_arrays(h5, i, step));
         if (step->kind == OCT_STEP_FLOAT) OCT_TRY(read_island(h5, i, step));
-        OCT_TRY(read_tables(h5, i, step));
     }
     return OCT_OK;
 }

@@ -4,6 +4,8 @@
 
 #include "core/tensor/tensor.h"
 
+#include <math.h>
+
 typedef enum oct_scheme { OCT_AFFINE, OCT_SYMMETRIC } oct_scheme;
 
 /* Range extended to zero; symmetric: scale = absmax / ((qmax-qmin)/2), zero_point the middle
@@ -37,6 +39,12 @@ void oct_weight_codes(const float *weight, int64_t n, float scale, int8_t *codes
 void oct_quantize(const float *x, int64_t n, oct_qparams q, uint8_t *codes, uint8_t *mask,
                   float *min, float *max);
 void oct_dequantize(const uint8_t *codes, int64_t n, oct_qparams q, float *y);
+/* Merges a range into another; a NaN, once taken, stays. */
+static inline void oct_range_merge(float *range, float min, float max)
+{
+    if (min < range[0] || isnan(min)) range[0] = min;
+    if (max > range[1] || isnan(max)) range[1] = max;
+}
 /* The same for codes of 16 bits. */
 void oct_quantize16(const float *x, int64_t n, oct_qparams q, uint16_t *codes, uint8_t *mask,
                     float *min, float *max);

@@ -16,6 +16,7 @@
 typedef struct oct_module_type oct_module_type;
 typedef struct oct_hook oct_hook;
 struct oct_emitter;
+struct oct_quantized_op;
 
 struct oct_module_type {
     const char *name; /* "conv2d"; of a leaf with a functional form: the op's */
@@ -34,6 +35,10 @@ struct oct_module_type {
     void (*args)(const oct_module *self, oct_op_args *args);
     /* Writes the step that this module is in an integer program (quant/module/emit.h); NULL: none. */
     oct_status (*emit)(oct_module *self, struct oct_emitter *emitter);
+    /* The module quantizes its output: its struct begins with oct_quantized (quant/module/quant_modules.h). */
+    bool quantized;
+    /* The module is one step of an integer program (quant/module/quantized_impl.h); NULL: it is not. */
+    const struct oct_quantized_op *step;
     /* Of a container: its forward reads tensors by calls of modules and ops alone, never their data, so
      * what no later call reads may be freed while it runs (core/autograd/lifetimes.h). Leaves read no
      * tensors but the inputs of the call at hand in any case. */

@@ -127,15 +127,17 @@ static const char *value_text(const oct_value *v, char text[64])
     return text;
 }
 
-/* Of a float layer: all that it keeps, a batch norm's statistics too. */
+/* The parameters of a step that has passed the check; of a float layer all that it keeps, a batch norm's
+ * statistics too. */
 static int64_t step_parameters(const oct_step *s)
 {
-    int64_t kept = 0;
+    const oct_step_type *type = oct_step_type_of(s->kind);
+    int64_t numel = 0;
     for (int64_t i = 0; s->island && i < s->island->num_arrays; i++)
-        kept += oct_shape_numel(&s->island->arrays[i].shape);
-    if (!s->weight) return kept;
-    const oct_conv_shape *c = &s->conv;
-    return c->out_c * c->kernel_h * c->kernel_w * (c->in_c / c->groups) + c->out_c;
+        numel += oct_shape_numel(&s->island->arrays[i].shape);
+    for (int i = 0; i < type->num_arrays; i++)
+        if (type->arrays[i].parameters) numel += oct_step_array_numel(s, &type->arrays[i]);
+    return numel;
 }
 
 /* "conv"; of a float layer "float linear". */
@@ -151,8 +153,7 @@ static const char *window_text(const oct_step *s, char text[64])
 {
     const oct_conv_shape *c = &s->conv;
     text[0] = '\0';
-    bool layer = s->kind == OCT_STEP_CONV || s->kind == OCT_STEP_CONV_FLOAT;
-    if (!layer && s->kind != OCT_STEP_MAX_POOL && s->kind != OCT_STEP_AVG_POOL) return text;
+    if (!oct_step_type_of(s->kind)->window) return text;
     int used = snprintf(text, 64, "%dx%d", c->kernel_h, c->kernel_w);
     if (c->stride > 1) snprintf(text + used, 64 - (size_t)used, " s%d", c->stride);
     return text;

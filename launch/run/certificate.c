@@ -38,6 +38,17 @@ static int64_t weight_bytes(const oct_program *program, const oct_step *step)
     return s->out_c * oct_conv_depth(s) + s->out_c * (bias + (int64_t)sizeof(*step->multiplier));
 }
 
+/* The arrays of a step without weights. */
+static int64_t table_bytes(const oct_step *step)
+{
+    const oct_step_type *type = oct_step_type_of(step->kind);
+    int64_t bytes = 0;
+    for (int i = 0; i < type->num_arrays && !type->weights; i++)
+        bytes += oct_step_array_numel(step, &type->arrays[i]) *
+                 (int64_t)oct_dtype_bytes(type->arrays[i].dtype);
+    return bytes;
+}
+
 static int64_t island_bytes(const oct_island *island)
 {
     int64_t bytes = 0;
@@ -55,8 +66,7 @@ int64_t oct_int8_bytes(const oct_program *program)
         const oct_step *step = &program->steps[i];
         if (oct_step_type_of(step->kind)->weights) bytes += weight_bytes(program, step);
         if (step->island) bytes += island_bytes(step->island);
-        if (step->table) bytes += step->table_size * (int64_t)sizeof(*step->table);
-        if (step->exponential) bytes += step->table_size * (int64_t)sizeof(*step->exponential);
+        bytes += table_bytes(step);
     }
     return bytes;
 }

@@ -6,23 +6,14 @@
 #include <stdio.h>
 #include <string.h>
 
-int oct_emit_num_inputs(const oct_emitter *e)
+const oct_program *oct_emit_program(const oct_emitter *e)
 {
-    return e->node->num_inputs;
+    return e->program;
 }
 
 const oct_value *oct_emit_input(const oct_emitter *e, int i)
 {
     return &e->program->values[e->value_of[e->node->input[i]]];
-}
-
-/* The shape of one sample as the program has it. */
-static void set_plane(oct_value *value, const oct_shape *shape)
-{
-    const int n = shape->ndim;
-    value->h = n == 4 ? shape->dim[1] : 1;
-    value->w = n >= 3 ? shape->dim[n - 2] : 1;
-    value->c = n >= 2 ? shape->dim[n - 1] : 1;
 }
 
 oct_status oct_emitter_add_value(oct_emitter *e, int64_t traced, oct_dtype dtype, oct_qparams q,
@@ -32,7 +23,7 @@ oct_status oct_emitter_add_value(oct_emitter *e, int64_t traced, oct_dtype dtype
     const size_t count = (size_t)program->num_values;
     OCT_TRY(oct_grow(&program->values, &e->cap_values, count + 1, sizeof *program->values));
     program->values[count] = (oct_value){.dtype = dtype, .q = q};
-    set_plane(&program->values[count], &e->trace->values[traced].shape);
+    oct_value_set_plane(&program->values[count], &e->trace->values[traced].shape);
     program->num_values++;
     *number = (int32_t)count;
     e->value_of[traced] = *number;
@@ -75,7 +66,7 @@ oct_status oct_emit_reshape(oct_emitter *e)
     const oct_value in = *oct_emit_input(e, 0);
     oct_value out;
     oct_step *step;
-    set_plane(&out, &e->trace->values[e->node->output].shape);
+    oct_value_set_plane(&out, &e->trace->values[e->node->output].shape);
     if (out.h == in.h && out.w == in.w && out.c == in.c) {
         e->value_of[e->node->output] = e->value_of[e->node->input[0]];
         return OCT_OK;

@@ -6,7 +6,8 @@
 
 typedef struct oct_emitter oct_emitter;
 
-int oct_emit_num_inputs(const oct_emitter *e);
+/* The program as far as it is made. */
+const oct_program *oct_emit_program(const oct_emitter *e);
 /* Valid until the next oct_emit_output. */
 const oct_value *oct_emit_input(const oct_emitter *e, int i);
 /* Adds a zeroed step with name, kind and inputs filled in; valid until the next one. */

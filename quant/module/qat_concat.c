@@ -7,7 +7,6 @@
 #include "quant/kernel/bits.h"
 #include "quant/module/quantized_impl.h"
 #include "quant/module/rule.h"
-#include "quant/module/emit.h"
 
 #include <string.h>
 
@@ -50,14 +49,14 @@ static void gather(const joined *j, int input, int64_t first_column, const float
         memcpy(grad + row * c, grad_y + row * j->width + first_column, (size_t)c * sizeof(float));
 }
 
-/* The values of n codes (oct_qcodes) from `first` on. */
-static void values(const void *args, int64_t first, int64_t n, float *v)
+/* The values of the codes of one input. */
+static void values(const oct_module *self, oct_tensor *const *x, int64_t first, int64_t n, float *v)
 {
-    const oct_qcodes *x = args;
+    (void)self;
     int32_t logical[OCT_FLAG_BLOCK];
-    oct_qcodes_load(*x, first, n, logical);
+    oct_qcodes_load(oct_qcodes_of(x[0]), first, n, logical);
     for (int64_t i = 0; i < n; i++)
-        v[i] = (float)logical[i] * x->q.scale;
+        v[i] = (float)logical[i] * x[0]->q.scale;
 }
 
 /* Only what was requantized has been rounded here. */
@@ -75,32 +74,14 @@ static void backward(oct_context *cx, oct_node *node)
         oct_tensor *x = node->input[i];
         float *grad = x->needs_grad ? oct_grad_new(cx, x) : NULL;
         if (!grad) continue;
-        const oct_qcodes codes = oct_qcodes_of(x);
         gather(j, i, first, node->output->grad, grad);
-        if (learns(m, j, i))
-            oct_quantized_add_scale_grad(cx, m, x, node->output->q, values, &codes, grad);
+        if (learns(m, j, i)) oct_quantized_add_scale_grad(cx, m, values, &x, node->output->q, grad);
         if (j->mask[i]) oct_quantized_clip_grad(m, j->mask[i], oct_numel(x), grad);
         oct_give_grad(cx, x, grad);
     }
 }
 
-static void count(oct_qcodes x, int64_t numel, oct_fake_quant *fq)
-{
-#pragma omp parallel for schedule(static)
-    for (int64_t first = 0; first < numel; first += OCT_PART) {
-        int64_t count[OCT_HISTOGRAM_BINS] = {0};
-        const int64_t end = oct_min_i64(numel, first + OCT_PART);
-        for (int64_t i = first; i < end; i += OCT_FLAG_BLOCK) {
-            const int64_t n = oct_min_i64(end - i, OCT_FLAG_BLOCK);
-            float v[OCT_FLAG_BLOCK];
-            values(&x, i, n, v);
-            oct_histogram_add(v, n, count);
-        }
-        oct_fake_quant_count(fq, count);
-    }
-}
-
-static void observe(const oct_tensor *x, oct_fake_quant *fq)
+static void observe(oct_tensor *x, oct_fake_quant *fq)
 {
     const int64_t numel = oct_numel(x);
     const oct_qcodes codes = oct_qcodes_of(x);
@@ -116,7 +97,7 @@ static void observe(const oct_tensor *x, oct_fake_quant *fq)
         oct_range_merge(range, mine[0], mine[1]);
     }
     oct_fake_quant_observe(fq, true, range[0], range[1]);
-    if (oct_fake_quant_counts(fq, true)) count(codes, numel, fq);
+    if (oct_fake_quant_counts(fq, true)) oct_quantized_count(fq, values, NULL, &x, numel);
 }
 
 /* Codes of a shared fake-quant were observed by those who made them. */
@@ -189,30 +170,20 @@ static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const 
     return y;
 }
 
-static oct_status emit(oct_module *self, oct_emitter *e)
-{
-    const oct_qparams q = oct_fake_quant_qparams(oct_quantized_fq((const oct_quantized *)self));
-    oct_step *step;
-    OCT_TRY(oct_emit_step(e, OCT_STEP_CONCAT, &step));
-    return oct_emit_output(e, step, oct_codes_dtype(q), q);
-}
+static const oct_quantized_op step = {.kind = OCT_STEP_CONCAT};
 
-const oct_module_type oct_qat_concat_type = {
+static const oct_module_type type = {
     .name = "qat_concat",
     .forward = forward,
     .leaf = true,
-    .emit = emit,
+    .emit = oct_quantized_emit,
+    .quantized = true,
+    .step = &step,
 };
-
-oct_status oct_qat_concat_create(oct_module **m)
-{
-    return oct_module_create(m, &oct_qat_concat_type, sizeof(oct_quantized));
-}
 
 static oct_status create(oct_module **made, oct_module **old)
 {
-    oct_module_destroy(old);
-    return oct_qat_concat_create(made);
+    return oct_quantized_replace(made, &type, sizeof(oct_quantized), old);
 }
 
 const oct_quant_rule oct_quant_rule_concat = {

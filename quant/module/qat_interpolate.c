@@ -1,18 +1,24 @@
 /* Planes of codes in another size: the input's qparams serve the output too. */
 #include "quant/module/quantized_impl.h"
 #include "quant/module/rule.h"
-#include "quant/module/emit.h"
 
 #include <stdio.h>
 #include <string.h>
+
+typedef struct interpolate {
+    oct_module base;
+    int64_t out_h, out_w;
+    oct_interpolation mode;
+} interpolate;
 
 typedef struct resize {
     bool bilinear;
     int64_t h, w, c, out_h, out_w;
 } resize;
 
-static resize resize_of(const oct_qat_interpolate *m, const oct_tensor *x)
+static resize resize_of(const oct_module *self, const oct_tensor *x)
 {
+    const interpolate *m = (const interpolate *)self;
     return (resize){.bilinear = m->mode == OCT_BILINEAR,
                     .h = oct_dim(x, 1),
                     .w = oct_dim(x, 2),
@@ -47,7 +53,7 @@ static void backward_plane(const resize *r, const float *grad_y, float *grad_x)
 static void backward(oct_context *cx, oct_node *node)
 {
     oct_tensor *x = node->input[0];
-    const resize r = resize_of((const oct_qat_interpolate *)node->module, x);
+    const resize r = resize_of(node->module, x);
     float *grad = oct_grad_new(cx, x);
     if (!grad) return;
 #pragma omp parallel for schedule(static)
@@ -57,79 +63,73 @@ static void backward(oct_context *cx, oct_node *node)
     oct_give_grad(cx, x, grad);
 }
 
-static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
+static oct_tensor *in_float(oct_context *cx, oct_module *self, oct_tensor *const *x)
 {
-    const oct_qat_interpolate *m = (const oct_qat_interpolate *)self;
-    const oct_domain wiring = oct_inputs_domain(cx, x, n, 1);
-    if (wiring == OCT_DOMAIN_INVALID) return NULL;
-    if (wiring == OCT_DOMAIN_FLOAT) return oct_interpolate(cx, x[0], m->out_h, m->out_w, m->mode);
-    char text[96];
-    if (x[0]->shape.ndim != 4 || oct_dim(x[0], 1) < 1 || oct_dim(x[0], 2) < 1)
-        return oct_context_fail(cx, OCT_PREPARE, "input %s is not (N, H, W, C)",
-                                oct_shape_text(&x[0]->shape, text));
-    const resize r = resize_of(m, x[0]);
-    const int64_t samples = oct_dim(x[0], 0);
-    oct_tensor *y = oct_tensor_new(cx, x[0]->dtype, OCT_SHAPE(samples, r.out_h, r.out_w, r.c));
-    if (!y) return NULL;
-    y->q = x[0]->q;
-    oct_record(cx, "qat_interpolate", backward, x, 1, false, y);
-    const oct_qcodes codes = oct_qcodes_of(x[0]);
-#pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < samples; i++)
-        oct_qinterpolate_forward(1, r.h, r.w, r.c, r.out_h, r.out_w, r.bilinear,
-                                 oct_qcodes_from(codes, i * r.h * r.w * r.c),
-                                 oct_qcodes_place(y->data, y->q, i * r.out_h * r.out_w * r.c));
-    return y;
+    const interpolate *m = (const interpolate *)self;
+    return oct_interpolate(cx, x[0], m->out_h, m->out_w, m->mode);
 }
+
+static bool fits(oct_context *cx, const oct_module *self, const oct_tensor *x)
+{
+    (void)self;
+    return oct_is_plane(cx, x);
+}
+
+static oct_shape shape(const oct_module *self, const oct_tensor *x)
+{
+    const interpolate *m = (const interpolate *)self;
+    return OCT_SHAPE(oct_dim(x, 0), m->out_h, m->out_w, oct_dim(x, 3));
+}
+
+static oct_status constants(oct_module *self, const oct_program *program, oct_step *step)
+{
+    const interpolate *m = (const interpolate *)self;
+    const oct_value *in = oct_step_input(program, step, 0);
+    step->bilinear = m->mode == OCT_BILINEAR;
+    step->conv = (oct_conv_shape){.in_h = in->h,
+                                  .in_w = in->w,
+                                  .in_c = in->c,
+                                  .out_h = m->out_h,
+                                  .out_w = m->out_w,
+                                  .out_c = in->c};
+    return OCT_OK;
+}
+
+static const oct_quantized_op step = {.kind = OCT_STEP_INTERPOLATE,
+                                      .inputs = 1,
+                                      .unit = OCT_UNIT_SAMPLE,
+                                      .keeps_qparams = true,
+                                      .in_float = in_float,
+                                      .fits = fits,
+                                      .shape = shape,
+                                      .constants = constants,
+                                      .backward = backward};
 
 static void describe(const oct_module *self, char *text, size_t size)
 {
-    const oct_qat_interpolate *m = (const oct_qat_interpolate *)self;
+    const interpolate *m = (const interpolate *)self;
     snprintf(text, size, "to %lldx%lld, %s, input's qparams", (long long)m->out_h,
              (long long)m->out_w, m->mode == OCT_BILINEAR ? "bilinear" : "nearest");
 }
 
-static oct_status emit(oct_module *self, oct_emitter *e)
-{
-    const oct_qat_interpolate *m = (const oct_qat_interpolate *)self;
-    const oct_value in = *oct_emit_input(e, 0);
-    oct_step *step;
-    OCT_TRY(oct_emit_step(e, OCT_STEP_INTERPOLATE, &step));
-    step->bilinear = m->mode == OCT_BILINEAR;
-    step->conv = (oct_conv_shape){.in_h = in.h,
-                                  .in_w = in.w,
-                                  .in_c = in.c,
-                                  .out_h = m->out_h,
-                                  .out_w = m->out_w,
-                                  .out_c = in.c};
-    return oct_emit_output(e, step, in.dtype, in.q);
-}
-
-const oct_module_type oct_qat_interpolate_type = {
+static const oct_module_type type = {
     .name = "qat_interpolate",
-    .forward = forward,
+    .forward = oct_quantized_forward,
     .describe = describe,
     .leaf = true,
-    .emit = emit,
+    .emit = oct_quantized_emit,
+    .step = &step,
 };
-
-oct_status oct_qat_interpolate_create(oct_module **m, int64_t out_h, int64_t out_w,
-                                      oct_interpolation mode)
-{
-    OCT_TRY(oct_module_create(m, &oct_qat_interpolate_type, sizeof(oct_qat_interpolate)));
-    oct_qat_interpolate *made = (oct_qat_interpolate *)*m;
-    made->out_h = out_h;
-    made->out_w = out_w;
-    made->mode = mode;
-    return OCT_OK;
-}
 
 static oct_status create(oct_module **made, oct_module **old)
 {
-    const oct_interpolate_module *m = (const oct_interpolate_module *)*old;
-    const oct_status status = oct_qat_interpolate_create(made, m->out_h, m->out_w, m->mode);
-    oct_module_destroy(old);
-    return status;
+    const oct_interpolate_module from = *(const oct_interpolate_module *)*old;
+    OCT_TRY(oct_quantized_replace(made, &type, sizeof(interpolate), old));
+    interpolate *m = (interpolate *)*made;
+    m->out_h = from.out_h;
+    m->out_w = from.out_w;
+    m->mode = from.mode;
+    return OCT_OK;
 }
 
 const oct_quant_rule oct_quant_rule_interpolate = {

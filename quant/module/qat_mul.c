@@ -3,41 +3,29 @@
 #include "quant/kernel/bits.h"
 #include "quant/module/quantized_impl.h"
 #include "quant/module/rule.h"
-#include "quant/module/emit.h"
 
-typedef struct product {
-    oct_qcodes a, b;
-    bool shift;
-    float factor;
-} product;
-
-static product product_of(const oct_quantized *m, oct_tensor *const *x)
+static oct_tensor *in_float(oct_context *cx, oct_module *self, oct_tensor *const *x)
 {
-    return (product){
-        .a = oct_qcodes_of(x[0]), .b = oct_qcodes_of(x[1]), .shift = oct_quantized_shifts(m)};
+    (void)self;
+    return oct_mul(cx, x[0], x[1]);
 }
 
-static void begin(void *args, oct_qparams y)
+static oct_status constants(oct_module *self, const oct_program *program, oct_step *step)
 {
-    product *p = args;
-    p->factor = oct_qmul_factor(p->a.q, p->b.q, y);
+    (void)self;
+    step->factor =
+        oct_qmul_factor(oct_step_input(program, step, 0)->q, oct_step_input(program, step, 1)->q,
+                        oct_step_output(program, step)->q);
+    return OCT_OK;
 }
 
-static void make(const void *args, oct_qparams y, int64_t first, int64_t n, void *codes,
-                 uint8_t *mask, float *range)
+static void values(const oct_module *self, oct_tensor *const *x, int64_t first, int64_t n, float *v)
 {
-    const product *p = args;
-    oct_qmul_forward(n, oct_qcodes_from(p->a, first), oct_qcodes_from(p->b, first), p->factor,
-                     p->shift, y, codes, mask, range);
-}
-
-static void values(const void *args, int64_t first, int64_t n, float *v)
-{
-    const product *p = args;
-    const double scale = (double)p->a.q.scale * (double)p->b.q.scale;
+    (void)self;
+    const double scale = (double)x[0]->q.scale * (double)x[1]->q.scale;
     int32_t a[OCT_FLAG_BLOCK], b[OCT_FLAG_BLOCK];
-    oct_qcodes_load(p->a, first, n, a);
-    oct_qcodes_load(p->b, first, n, b);
+    oct_qcodes_load(oct_qcodes_of(x[0]), first, n, a);
+    oct_qcodes_load(oct_qcodes_of(x[1]), first, n, b);
     for (int64_t i = 0; i < n; i++)
         v[i] = (float)((double)((int64_t)a[i] * b[i]) * scale);
 }
@@ -60,8 +48,7 @@ static void multiply(const oct_tensor *x, float *grad)
 static void backward(oct_context *cx, oct_node *node)
 {
     const size_t bytes = (size_t)oct_numel(node->output) * sizeof(float);
-    const product p = product_of((const oct_quantized *)node->module, node->input);
-    float *grad = oct_quantized_take_grad(cx, node, values, &p), *copy = oct_scratch(cx, bytes);
+    float *grad = oct_quantized_take_grad(cx, node), *copy = oct_scratch(cx, bytes);
     if (copy) {
         memcpy(copy, grad, bytes);
         multiply(node->input[0], copy);
@@ -71,53 +58,25 @@ static void backward(oct_context *cx, oct_node *node)
     oct_give_grad(cx, node->input[1], copy);
 }
 
-static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
-{
-    oct_quantized *m = (oct_quantized *)self;
-    const oct_domain wiring = oct_quantized_domain(cx, m, x, n, 2);
-    if (wiring == OCT_DOMAIN_INVALID) return NULL;
-    if (wiring == OCT_DOMAIN_FLOAT)
-        return oct_fake_quant_float(cx, oct_quantized_fq(m), self->training,
-                                    oct_mul(cx, x[0], x[1]));
-    if (!oct_same_shapes(cx, x[0], x[1])) return NULL;
-    product p = product_of(m, x);
-    const oct_quantized_op k = {.op = "qat_mul",
-                                .backward = backward,
-                                .shape = x[0]->shape,
-                                .row = 1,
-                                .begin = begin,
-                                .make = make,
-                                .values = values,
-                                .args = &p,
-                                .real_scale = 1.0f};
-    return oct_quantized_forward(cx, m, x, 2, &k);
-}
+static const oct_quantized_op step = {.kind = OCT_STEP_MUL,
+                                      .inputs = 2,
+                                      .in_float = in_float,
+                                      .constants = constants,
+                                      .backward = backward,
+                                      .values = values};
 
-static oct_status emit(oct_module *self, oct_emitter *e)
-{
-    const oct_qparams q = oct_fake_quant_qparams(oct_quantized_fq((const oct_quantized *)self));
-    oct_step *step;
-    OCT_TRY(oct_emit_step(e, OCT_STEP_MUL, &step));
-    step->factor = oct_qmul_factor(oct_emit_input(e, 0)->q, oct_emit_input(e, 1)->q, q);
-    return oct_emit_output(e, step, oct_codes_dtype(q), q);
-}
-
-const oct_module_type oct_qat_mul_type = {
+static const oct_module_type type = {
     .name = "qat_mul",
-    .forward = forward,
+    .forward = oct_quantized_forward,
     .leaf = true,
-    .emit = emit,
+    .emit = oct_quantized_emit,
+    .quantized = true,
+    .step = &step,
 };
-
-oct_status oct_qat_mul_create(oct_module **m)
-{
-    return oct_module_create(m, &oct_qat_mul_type, sizeof(oct_qat_binary));
-}
 
 static oct_status create(oct_module **made, oct_module **old)
 {
-    oct_module_destroy(old);
-    return oct_qat_mul_create(made);
+    return oct_quantized_replace(made, &type, sizeof(oct_quantized), old);
 }
 
 const oct_quant_rule oct_quant_rule_mul = {

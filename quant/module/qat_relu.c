@@ -2,10 +2,14 @@
 #include "core/base/whole.h"
 #include "quant/module/quantized_impl.h"
 #include "quant/module/rule.h"
-#include "quant/module/emit.h"
 
 #include <math.h>
 #include <stdio.h>
+
+typedef struct qat_relu {
+    oct_module base;
+    bool six; /* relu6 */
+} qat_relu;
 
 /* Logical bounds of the codes, and between which logical codes (exclusive) values lie within (0, 6),
  * where the derivative is 1. */
@@ -13,7 +17,7 @@ typedef struct cut {
     int32_t lo, hi, below, above;
 } cut;
 
-static cut cut_of(const oct_qat_relu *m, oct_qparams q)
+static cut cut_of(const qat_relu *m, oct_qparams q)
 {
     const int32_t lo = q.qmin - q.zero_point, hi = q.qmax - q.zero_point;
     cut c = {.lo = lo > 0 ? lo : 0, .hi = hi, .below = 0, .above = INT32_MAX};
@@ -38,7 +42,7 @@ static void cut_grad(const oct_qcodes x, int64_t first, int64_t n, const cut *c,
 static void backward(oct_context *cx, oct_node *node)
 {
     oct_tensor *x = node->input[0];
-    const cut c = cut_of((const oct_qat_relu *)node->module, x->q);
+    const cut c = cut_of((const qat_relu *)node->module, x->q);
     const int64_t n = oct_numel(x);
     float *grad = oct_take_grad(node->output);
 #pragma omp parallel for schedule(static)
@@ -47,63 +51,47 @@ static void backward(oct_context *cx, oct_node *node)
     oct_give_grad(cx, x, grad);
 }
 
-static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
+static oct_tensor *in_float(oct_context *cx, oct_module *self, oct_tensor *const *x)
 {
-    const oct_qat_relu *m = (const oct_qat_relu *)self;
-    const oct_domain wiring = oct_inputs_domain(cx, x, n, 1);
-    if (wiring == OCT_DOMAIN_INVALID) return NULL;
-    if (wiring == OCT_DOMAIN_FLOAT) return m->six ? oct_relu6(cx, x[0]) : oct_relu(cx, x[0]);
-    oct_tensor *y = oct_tensor_new(cx, x[0]->dtype, x[0]->shape);
-    if (!y) return NULL;
-    y->q = x[0]->q;
-    oct_record(cx, "qat_relu", backward, x, 1, false, y);
-    const cut c = cut_of(m, y->q);
-    const oct_qcodes codes = oct_qcodes_of(x[0]);
-    const int64_t numel = oct_numel(y);
-#pragma omp parallel for schedule(static)
-    for (int64_t first = 0; first < numel; first += OCT_PART)
-        oct_qclamp_forward(oct_min_i64(numel - first, OCT_PART), oct_qcodes_from(codes, first),
-                           c.lo, c.hi, oct_qcodes_place(y->data, y->q, first));
-    return y;
+    return ((const qat_relu *)self)->six ? oct_relu6(cx, x[0]) : oct_relu(cx, x[0]);
 }
+
+static oct_status constants(oct_module *self, const oct_program *program, oct_step *step)
+{
+    const cut c = cut_of((const qat_relu *)self, oct_step_input(program, step, 0)->q);
+    step->lo = c.lo;
+    step->hi = c.hi;
+    return OCT_OK;
+}
+
+static const oct_quantized_op step = {.kind = OCT_STEP_RELU,
+                                      .inputs = 1,
+                                      .keeps_qparams = true,
+                                      .in_float = in_float,
+                                      .constants = constants,
+                                      .backward = backward};
 
 static void describe(const oct_module *self, char *text, size_t size)
 {
-    const bool six = ((const oct_qat_relu *)self)->six;
+    const bool six = ((const qat_relu *)self)->six;
     snprintf(text, size, "%s, input's qparams", six ? "relu6" : "relu");
 }
 
-static oct_status emit(oct_module *self, oct_emitter *e)
-{
-    const oct_value in = *oct_emit_input(e, 0);
-    const cut c = cut_of((const oct_qat_relu *)self, in.q);
-    oct_step *step;
-    OCT_TRY(oct_emit_step(e, OCT_STEP_RELU, &step));
-    step->lo = c.lo;
-    step->hi = c.hi;
-    return oct_emit_output(e, step, in.dtype, in.q);
-}
-
-const oct_module_type oct_qat_relu_type = {
+static const oct_module_type type = {
     .name = "qat_relu",
-    .forward = forward,
+    .forward = oct_quantized_forward,
     .describe = describe,
     .leaf = true,
-    .emit = emit,
+    .emit = oct_quantized_emit,
+    .step = &step,
 };
-
-oct_status oct_qat_relu_create(oct_module **m, bool six)
-{
-    OCT_TRY(oct_module_create(m, &oct_qat_relu_type, sizeof(oct_qat_relu)));
-    ((oct_qat_relu *)*m)->six = six;
-    return OCT_OK;
-}
 
 static oct_status create(oct_module **made, oct_module **old)
 {
     const bool six = (*old)->type == &oct_relu6_type;
-    oct_module_destroy(old);
-    return oct_qat_relu_create(made, six);
+    OCT_TRY(oct_quantized_replace(made, &type, sizeof(qat_relu), old));
+    ((qat_relu *)*made)->six = six;
+    return OCT_OK;
 }
 
 const oct_quant_rule oct_quant_rule_relu = {

@@ -2,7 +2,6 @@
 #include "core/base/mem.h"
 #include "quant/module/quantized_impl.h"
 #include "quant/module/rule.h"
-#include "quant/module/emit.h"
 
 typedef struct softmax {
     oct_quantized q;
@@ -10,11 +9,6 @@ typedef struct softmax {
     int64_t size;
     oct_qparams of; /* scale 0: of nothing */
 } softmax;
-
-float oct_softmax_scale(oct_qparams q)
-{
-    return 1.0f / (float)(q.qmax + 1 - q.zero_point);
-}
 
 static oct_status make_table(softmax *m, oct_qparams x)
 {
@@ -27,22 +21,6 @@ static oct_status make_table(softmax *m, oct_qparams x)
     oct_qsoftmax_exponential(x, m->exponential);
     m->of = x;
     return OCT_OK;
-}
-
-typedef struct rows {
-    oct_qcodes x;
-    int64_t width;
-    const int32_t *exponential;
-} rows;
-
-/* The scale is fixed, so nobody asks for a range. */
-static void make(const void *args, oct_qparams y, int64_t first, int64_t n, void *codes,
-                 uint8_t *mask, float *range)
-{
-    (void)range;
-    const rows *r = args;
-    oct_qsoftmax_forward(n / r->width, r->width, oct_qcodes_from(r->x, first), r->exponential, y,
-                         codes, mask);
 }
 
 static int64_t width_of(const oct_tensor *x)
@@ -69,7 +47,7 @@ static void backward_row(const oct_tensor *y, int64_t row, int64_t n, float *gra
 static void backward(oct_context *cx, oct_node *node)
 {
     const oct_tensor *y = node->output;
-    float *grad = oct_quantized_take_grad(cx, node, NULL, NULL);
+    float *grad = oct_quantized_take_grad(cx, node);
     const int64_t width = width_of(y), count = oct_numel(y) / width;
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < count; i++)
@@ -77,7 +55,7 @@ static void backward(oct_context *cx, oct_node *node)
     oct_give_grad(cx, node->input[0], grad);
 }
 
-static bool fits(oct_context *cx, const softmax *m, const oct_tensor *x)
+static bool fits(oct_context *cx, const oct_module *self, const oct_tensor *x)
 {
     char text[96];
     if (x->shape.ndim < 2 || width_of(x) < 1 || width_of(x) > OCT_QSOFTMAX_MAX)
@@ -85,69 +63,64 @@ static bool fits(oct_context *cx, const softmax *m, const oct_tensor *x)
                          "softmax takes samples of 1 to %d values in the last dimension, but its "
                          "input is %s",
                          OCT_QSOFTMAX_MAX, oct_shape_text(&x->shape, text));
-    else if (!oct_qsoftmax_fits(oct_fake_quant_qparams(oct_quantized_fq(&m->q))))
+    else if (!oct_qsoftmax_fits(
+                 oct_fake_quant_qparams(oct_quantized_fq((const oct_quantized *)self))))
         oct_context_fail(cx, OCT_PREPARE,
                          "softmax needs a fixed scale of a power of two for its output, such as "
                          "1/256; give it a fake-quant of its own");
     return cx->status == OCT_OK;
 }
 
-static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
+static oct_tensor *in_float(oct_context *cx, oct_module *self, oct_tensor *const *x)
+{
+    (void)self;
+    return oct_softmax(cx, x[0]);
+}
+
+static oct_status constants(oct_module *self, const oct_program *program, oct_step *step)
 {
     softmax *m = (softmax *)self;
-    const oct_domain wiring = oct_quantized_domain(cx, &m->q, x, n, 1);
-    if (wiring == OCT_DOMAIN_INVALID) return NULL;
-    if (wiring == OCT_DOMAIN_FLOAT)
-        return oct_fake_quant_float(cx, oct_quantized_fq(&m->q), self->training,
-                                    oct_softmax(cx, x[0]));
-    if (!fits(cx, m, x[0])) return NULL;
-    oct_context_adopt(cx, make_table(m, x[0]->q));
-    if (cx->status != OCT_OK) return NULL;
-    rows r = {.x = oct_qcodes_of(x[0]), .width = width_of(x[0]), .exponential = m->exponential};
-    const oct_quantized_op k = {.op = "qat_softmax",
-                                .backward = backward,
-                                .shape = x[0]->shape,
-                                .row = r.width,
-                                .make = make,
-                                .args = &r};
-    return oct_quantized_forward(cx, &m->q, x, 1, &k);
+    OCT_TRY(make_table(m, oct_step_input(program, step, 0)->q));
+    step->table_size = m->size;
+    step->exponential = m->exponential;
+    return OCT_OK;
 }
+
+/* 1/256 or 1/65536; of codes around a middle 1/128 or 1/32768. */
+static void fix_scale(const oct_module *self, oct_fake_quant *fq)
+{
+    (void)self;
+    const oct_qparams q = oct_fake_quant_qparams(fq);
+    oct_fake_quant_fix(fq, 1.0f / (float)(q.qmax + 1 - q.zero_point));
+}
+
+static const oct_quantized_op step = {.kind = OCT_STEP_SOFTMAX,
+                                      .inputs = 1,
+                                      .unit = OCT_UNIT_ROW,
+                                      .in_float = in_float,
+                                      .fits = fits,
+                                      .constants = constants,
+                                      .backward = backward,
+                                      .adopted = fix_scale};
 
 static void destroy(oct_module *self)
 {
     oct_free(&((softmax *)self)->exponential);
 }
 
-static oct_status emit(oct_module *self, oct_emitter *e)
-{
-    const softmax *m = (const softmax *)self;
-    const oct_qparams x = oct_emit_input(e, 0)->q;
-    const oct_qparams y = oct_fake_quant_qparams(oct_quantized_fq(&m->q));
-    oct_step *step;
-    OCT_TRY(oct_emit_step(e, OCT_STEP_SOFTMAX, &step));
-    step->table_size = oct_qtable_size(x);
-    OCT_TRY(oct_alloc(&step->exponential, (size_t)step->table_size, sizeof *step->exponential));
-    oct_qsoftmax_exponential(x, step->exponential);
-    return oct_emit_output(e, step, oct_codes_dtype(y), y);
-}
-
-const oct_module_type oct_qat_softmax_type = {
+static const oct_module_type type = {
     .name = "qat_softmax",
-    .forward = forward,
+    .forward = oct_quantized_forward,
     .destroy = destroy,
     .leaf = true,
-    .emit = emit,
+    .emit = oct_quantized_emit,
+    .quantized = true,
+    .step = &step,
 };
-
-oct_status oct_qat_softmax_create(oct_module **m)
-{
-    return oct_module_create(m, &oct_qat_softmax_type, sizeof(softmax));
-}
 
 static oct_status create(oct_module **made, oct_module **old)
 {
-    oct_module_destroy(old);
-    return oct_qat_softmax_create(made);
+    return oct_quantized_replace(made, &type, sizeof(softmax), old);
 }
 
 const oct_quant_rule oct_quant_rule_softmax = {

@@ -19,9 +19,7 @@
 #include "quant/target/target.h"
 
 extern const oct_module_type oct_quant_stub_type, oct_dequant_stub_type, oct_qat_conv_type,
-    oct_qat_batch_norm_type, oct_qat_add_type, oct_qat_mul_type, oct_qat_lut_type,
-    oct_qat_softmax_type, oct_qat_concat_type, oct_qat_interpolate_type, oct_qat_avg_pool_type,
-    oct_qat_relu_type;
+    oct_qat_batch_norm_type, oct_qat_add_type;
 
 /* How every module begins that has a fake-quant for its output. */
 typedef struct oct_quantized {
@@ -32,16 +30,15 @@ typedef struct oct_quantized {
     const oct_target *target; /* NULL before prepare */
 } oct_quantized;
 
-/* True for the types that begin with oct_quantized. */
-bool oct_is_quantized(const oct_module *m);
+static inline bool oct_is_quantized(const oct_module *m)
+{
+    return m->type->quantized;
+}
 /* Gives m its fake-quant: as a child (*fq becomes NULL, also on failure), or borrowed. */
 oct_status oct_quantized_adopt(oct_module *m, oct_fake_quant **fq) OCT_NODISCARD;
 void oct_quantized_borrow(oct_module *m, oct_fake_quant *fq);
 
 /* Identity until prepare gives it a fake-quant; then float -> codes. */
-typedef struct oct_quant_stub {
-    oct_quantized q;
-} oct_quant_stub;
 oct_status oct_quant_stub_create(oct_module **m) OCT_NODISCARD;
 
 /* Codes -> float; identity on float. Stateless. */
@@ -108,49 +105,12 @@ typedef struct oct_qat_batch_norm {
 oct_status oct_qat_batch_norm_create(oct_module **m, oct_module **batch_norm,
                                      oct_activation activation) OCT_NODISCARD;
 
-typedef struct oct_qat_binary { /* qat_add, qat_mul */
+/* The others are made by their rules (rule.h); prepare makes this one itself where a relu follows. */
+typedef struct oct_qat_binary {
     oct_quantized q;
     bool relu;
 } oct_qat_binary;
 oct_status oct_qat_add_create(oct_module **m, bool relu) OCT_NODISCARD;
-oct_status oct_qat_mul_create(oct_module **m) OCT_NODISCARD;
-
-/* Elementwise functions by table: one entry a code. */
-typedef struct oct_qat_lut {
-    oct_quantized q;
-    /* child "function": a module whose type core/op/elementwise.h lists, or add_scalar, mul_scalar */
-    oct_module *function;
-    struct oct_lut_tables *tables; /* of the qparams last seen */
-} oct_qat_lut;
-oct_status oct_qat_lut_create(oct_module **m, oct_module **function) OCT_NODISCARD;
-
-/* Over the last dimension; exponentials by table, the quotient in integers. Adopting a fake-quant fixes
- * its scale to oct_softmax_scale: 1/256 or 1/65536, of codes around a middle 1/128 or 1/32768. */
-float oct_softmax_scale(oct_qparams q);
-oct_status oct_qat_softmax_create(oct_module **m) OCT_NODISCARD;
-/* Inputs that have the output's qparams are copied, others requantized. */
-oct_status oct_qat_concat_create(oct_module **m) OCT_NODISCARD;
-
-/* These keep their input's qparams and have no fake-quant. */
-typedef struct oct_qat_avg_pool { /* kernel 0: global */
-    oct_module base;
-    int kernel, stride;
-} oct_qat_avg_pool;
-oct_status oct_qat_avg_pool_create(oct_module **m, int kernel, int stride) OCT_NODISCARD;
-
-typedef struct oct_qat_interpolate {
-    oct_module base;
-    int64_t out_h, out_w;
-    oct_interpolation mode;
-} oct_qat_interpolate;
-oct_status oct_qat_interpolate_create(oct_module **m, int64_t out_h, int64_t out_w,
-                                      oct_interpolation mode) OCT_NODISCARD;
-
-typedef struct oct_qat_relu { /* code = max(code, zero_point); six: also at most the code of 6 */
-    oct_module base;
-    bool six;
-} oct_qat_relu;
-oct_status oct_qat_relu_create(oct_module **m, bool six) OCT_NODISCARD;
 
 /* Largest number of products in one accumulator (kernel_h * kernel_w * input channels of a group)
  * for which no sum can leave int32: K * 255 * 127 < 2^30, which leaves room for the bias. 16-bit

@@ -6,19 +6,11 @@
  */
 #include "quant/module/quantized_impl.h"
 
+#include "core/base/mem.h"
 #include "core/base/whole.h"
 #include "quant/kernel/bits.h"
 
-bool oct_is_quantized(const oct_module *m)
-{
-    const oct_module_type *const types[] = {
-        &oct_quant_stub_type, &oct_qat_conv_type, &oct_qat_batch_norm_type, &oct_qat_add_type,
-        &oct_qat_mul_type,    &oct_qat_lut_type,  &oct_qat_softmax_type,    &oct_qat_concat_type,
-    };
-    for (size_t i = 0; i < OCT_COUNT(types); i++)
-        if (m->type == types[i]) return true;
-    return false;
-}
+#include <string.h>
 
 oct_status oct_quantized_adopt(oct_module *m, oct_fake_quant **fq)
 {
@@ -26,8 +18,7 @@ oct_status oct_quantized_adopt(oct_module *m, oct_fake_quant **fq)
     OCT_ASSERT(oct_is_quantized(m) && !q->fake_quant);
     q->fake_quant = &(*fq)->base;
     q->target = (*fq)->target;
-    if (m->type == &oct_qat_softmax_type)
-        oct_fake_quant_fix(*fq, oct_softmax_scale(oct_fake_quant_qparams(*fq)));
+    if (m->type->step && m->type->step->adopted) m->type->step->adopted(m, *fq);
     *fq = NULL;
     return oct_module_add_child(m, "fake_quant", &q->fake_quant);
 }
@@ -83,28 +74,89 @@ oct_domain oct_quantized_domain(oct_context *cx, const oct_quantized *m, oct_ten
     return OCT_DOMAIN_INVALID;
 }
 
-bool oct_same_shapes(oct_context *cx, const oct_tensor *a, const oct_tensor *b)
+bool oct_is_plane(oct_context *cx, const oct_tensor *x)
 {
-    char left[96], right[96];
-    if (oct_shape_equal(&a->shape, &b->shape)) return true;
-    oct_context_fail(cx, OCT_PREPARE, "inputs %s and %s differ in shape",
-                     oct_shape_text(&a->shape, left), oct_shape_text(&b->shape, right));
-    return false;
+    char text[96];
+    const bool is = x->shape.ndim == 4 && oct_dim(x, 1) >= 1 && oct_dim(x, 2) >= 1;
+    if (!is)
+        oct_context_fail(cx, OCT_PREPARE, "input %s is not (N, H, W, C)",
+                         oct_shape_text(&x->shape, text));
+    return is;
 }
 
-static void make(const oct_quantized_op *k, const oct_tensor *y, uint8_t *mask, float *range)
+/* A step of its own program: what the runtime would run, on the tensors of this forward. */
+typedef struct one_step {
+    oct_module *self;
+    const oct_quantized_op *op;
+    oct_program program;
+    oct_step step;
+    oct_value values[OCT_STEP_INPUTS + 1]; /* of one unit; the output is the last */
+    oct_tensor *const *x;
+    oct_tensor *y;
+    int64_t units, part; /* of the output; of a part */
+} one_step;
+
+static oct_value unit_of(const oct_tensor *x, oct_step_unit unit)
 {
-    const int64_t numel = oct_numel(y);
-    const int64_t part = k->row * oct_round_up(oct_max_i64(OCT_PART / k->row, 1), 8);
-    if (k->begin) k->begin(k->args, y->q);
-#pragma omp parallel if (numel > part)
+    oct_value value = {.dtype = x->dtype, .h = 1, .w = 1, .c = 1, .q = x->q};
+    if (unit == OCT_UNIT_ROW) value.c = oct_dim(x, x->shape.ndim - 1);
+    if (unit == OCT_UNIT_SAMPLE) oct_value_set_plane(&value, &x->shape);
+    return value;
+}
+
+/* The parts of a mask begin at a byte, so those of outputs with a mask have a multiple of 8 units. */
+static int64_t units_of_part(int64_t numel, oct_step_unit unit)
+{
+    if (unit == OCT_UNIT_SAMPLE) return 1;
+    return oct_round_up(oct_max_i64(OCT_PART / oct_max_i64(numel, 1), 1), 8);
+}
+
+static one_step step_of(oct_module *self, oct_tensor *const *x, oct_tensor *y)
+{
+    const oct_quantized_op *op = self->type->step;
+    one_step s = {.self = self, .op = op, .x = x, .y = y};
+    s.program.shift = !op->keeps_qparams && oct_quantized_shifts((oct_quantized *)self);
+    s.step = (oct_step){.kind = op->kind, .num_inputs = op->inputs, .output = op->inputs};
+    for (int i = 0; i < op->inputs; i++) {
+        s.step.input[i] = i;
+        s.values[i] = unit_of(x[i], op->unit);
+    }
+    s.values[op->inputs] = unit_of(y, op->unit);
+    const int64_t unit = oct_value_numel(&s.values[op->inputs]);
+    s.units = unit > 0 ? oct_numel(y) / unit : 0;
+    s.part = units_of_part(unit, op->unit);
+    return s;
+}
+
+static void run_part(const one_step *s, int64_t first, uint8_t *mask, float *range)
+{
+    const oct_value *output = &s->values[s->step.output];
+    const int64_t units = oct_min_i64(s->units - first, s->part);
+    const void *input[OCT_STEP_INPUTS];
+    for (int i = 0; i < s->step.num_inputs; i++)
+        input[i] = (const uint8_t *)s->x[i]->data + first * (int64_t)oct_value_bytes(&s->values[i]);
+    const oct_step_run run = {.program = &s->program,
+                              .step = &s->step,
+                              .samples = units,
+                              .input = input,
+                              .output =
+                                  (uint8_t *)s->y->data + first * (int64_t)oct_value_bytes(output),
+                              .mask = mask,
+                              .range = range};
+    oct_step_type_of(s->step.kind)->run(&run);
+    if (s->op->watch) s->op->watch(s->self, s->x[0], first, units, mask, range);
+}
+
+/* range: of the real values; it and mask may be NULL. */
+static void run_parts(const one_step *s, uint8_t *mask, float *range)
+{
+    const int64_t unit = oct_value_numel(&s->values[s->step.output]);
+#pragma omp parallel if (s->units > s->part)
     {
         float mine[2] = {INFINITY, -INFINITY};
 #pragma omp for schedule(static)
-        for (int64_t first = 0; first < numel; first += part)
-            k->make(k->args, y->q, first, oct_min_i64(numel - first, part),
-                    oct_qcodes_place(y->data, y->q, first), mask ? mask + first / 8 : NULL,
-                    range ? mine : NULL);
+        for (int64_t first = 0; first < s->units; first += s->part)
+            run_part(s, first, mask ? mask + first * unit / 8 : NULL, range ? mine : NULL);
         if (range) {
 #pragma omp critical(oct_quantized_range)
             oct_range_merge(range, mine[0], mine[1]);
@@ -112,56 +164,149 @@ static void make(const oct_quantized_op *k, const oct_tensor *y, uint8_t *mask, 
     }
 }
 
-static void count_part(oct_fake_quant *fq, const oct_quantized_op *k, int64_t first, int64_t n)
+/* The step with the constants that belong to the output's qparams. */
+static bool set_qparams(oct_context *cx, one_step *s, oct_qparams q)
 {
-    int64_t count[OCT_HISTOGRAM_BINS] = {0};
-    float v[OCT_FLAG_BLOCK];
-    for (int64_t i = 0; i < n; i += OCT_FLAG_BLOCK) {
-        const int64_t some = oct_min_i64(n - i, OCT_FLAG_BLOCK);
-        k->values(k->args, first + i, some, v);
-        oct_histogram_add(v, some, count);
-    }
-    oct_fake_quant_count(fq, count);
+    s->program.values = s->values;
+    s->y->q = s->values[s->step.output].q = q;
+    if (s->op->constants) oct_context_adopt(cx, s->op->constants(s->self, &s->program, &s->step));
+    return cx->status == OCT_OK;
 }
 
-static void count_values(oct_fake_quant *fq, const oct_quantized_op *k, int64_t numel)
+void oct_quantized_count(oct_fake_quant *fq, oct_real_values *values, const oct_module *self,
+                         oct_tensor *const *x, int64_t numel)
 {
 #pragma omp parallel for schedule(static)
-    for (int64_t first = 0; first < numel; first += OCT_PART)
-        count_part(fq, k, first, oct_min_i64(numel - first, OCT_PART));
+    for (int64_t first = 0; first < numel; first += OCT_PART) {
+        int64_t count[OCT_HISTOGRAM_BINS] = {0};
+        const int64_t end = oct_min_i64(numel, first + OCT_PART);
+        float v[OCT_FLAG_BLOCK];
+        for (int64_t i = first; i < end; i += OCT_FLAG_BLOCK) {
+            const int64_t n = oct_min_i64(end - i, OCT_FLAG_BLOCK);
+            values(self, x, i, n, v);
+            oct_histogram_add(v, n, count);
+        }
+        oct_fake_quant_count(fq, count);
+    }
 }
 
-/* The real range does not depend on the output's scale: a pass with another one shows it. */
-static void settle(oct_context *cx, oct_quantized *m, const oct_quantized_op *k, oct_tensor *y)
+/* Real values do not depend on the output's scale, so a first pass with another one shows their range. */
+static void observe_first(oct_context *cx, one_step *s, oct_fake_quant *fq)
 {
-    oct_fake_quant *fq = oct_quantized_fq(m);
     float range[2] = {INFINITY, -INFINITY};
-    y->q.scale = k->real_scale;
-    make(k, y, NULL, range);
+    oct_qparams q = s->y->q;
+    q.scale = 0.0f;
+    for (int i = 0; i < s->step.num_inputs; i++)
+        q.scale = fmaxf(q.scale, s->x[i]->q.scale);
+    if (q.scale == 0.0f) q.scale = 1.0f; /* of float inputs */
+    if (!set_qparams(cx, s, q)) return;
+    run_parts(s, NULL, range);
     oct_fake_quant_observe(fq, true, range[0], range[1]);
     oct_context_adopt(cx, oct_fake_quant_update(fq, cx->group));
-    y->q = oct_fake_quant_qparams(fq);
+    set_qparams(cx, s, oct_fake_quant_qparams(fq));
 }
 
-oct_tensor *oct_quantized_forward(oct_context *cx, oct_quantized *m, oct_tensor *const *x, int n,
-                                  const oct_quantized_op *k)
+static oct_tensor *output_of(oct_context *cx, const oct_module *self, oct_tensor *const *x,
+                             oct_qparams q)
 {
-    oct_fake_quant *fq = oct_quantized_fq(m);
-    const bool training = m->base.training, settles = oct_fake_quant_updates_first(fq, training);
-    const oct_qparams q = oct_fake_quant_qparams(fq);
-    oct_tensor *y = oct_tensor_new(cx, oct_codes_dtype(q), k->shape);
-    if (!y) return NULL;
-    y->q = q;
-    const bool learns = oct_fake_quant_learns(fq);
-    oct_node *node = oct_record(cx, k->op, k->backward, x, n, learns, y);
-    if (node && learns) oct_param_used(cx, fq->learned);
-    if (node && !(node->saved = oct_save(cx, (size_t)(oct_numel(y) + 7) / 8))) return NULL;
-    if (oct_fake_quant_counts(fq, training)) count_values(fq, k, oct_numel(y));
-    if (settles) settle(cx, m, k, y);
-    float range[2] = {INFINITY, -INFINITY};
-    make(k, y, node ? node->saved : NULL, training && !settles ? range : NULL);
-    if (training && !settles) oct_fake_quant_observe(fq, true, range[0], range[1]);
+    const oct_quantized_op *op = self->type->step;
+    oct_tensor *y =
+        oct_tensor_new(cx, oct_codes_dtype(q), op->shape ? op->shape(self, x[0]) : x[0]->shape);
+    if (y) y->q = q;
     return y;
+}
+
+oct_tensor *oct_quantized_compute(oct_context *cx, oct_module *self, oct_tensor *const *x)
+{
+    const oct_quantized_op *op = self->type->step;
+    oct_fake_quant *fq = op->keeps_qparams ? NULL : oct_quantized_fq((oct_quantized *)self);
+    const bool learns = oct_fake_quant_learns(fq), training = fq && self->training;
+    const bool first = fq && oct_fake_quant_updates_first(fq, training);
+    oct_tensor *y = output_of(cx, self, x, fq ? oct_fake_quant_qparams(fq) : x[0]->q);
+    if (!y) return NULL;
+    oct_node *node = oct_record(cx, self->type->name, op->backward, x, op->inputs, learns, y);
+    if (node && learns) oct_param_used(cx, fq->learned);
+    if (node && fq && !(node->saved = oct_save(cx, (size_t)(oct_numel(y) + 7) / 8))) return NULL;
+    one_step s = step_of(self, x, y);
+    if (!set_qparams(cx, &s, y->q)) return NULL;
+    if (fq && oct_fake_quant_counts(fq, training))
+        oct_quantized_count(fq, op->values, self, x, oct_numel(y));
+    if (first) observe_first(cx, &s, fq);
+    float range[2] = {INFINITY, -INFINITY};
+    run_parts(&s, node ? node->saved : NULL, training && !first ? range : NULL);
+    if (training && !first) oct_fake_quant_observe(fq, true, range[0], range[1]);
+    return y;
+}
+
+static bool inputs_fit(oct_context *cx, const oct_module *self, oct_tensor *const *x)
+{
+    const oct_quantized_op *op = self->type->step;
+    char left[96], right[96];
+    if (op->fits) return op->fits(cx, self, x[0]);
+    for (int i = 1; i < op->inputs; i++) {
+        if (oct_shape_equal(&x[0]->shape, &x[i]->shape)) continue;
+        oct_context_fail(cx, OCT_PREPARE, "inputs %s and %s differ in shape",
+                         oct_shape_text(&x[0]->shape, left), oct_shape_text(&x[i]->shape, right));
+        return false;
+    }
+    return true;
+}
+
+oct_tensor *oct_quantized_forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
+{
+    const oct_quantized_op *op = self->type->step;
+    oct_quantized *m = op->keeps_qparams ? NULL : (oct_quantized *)self;
+    const oct_domain domain =
+        m ? oct_quantized_domain(cx, m, x, n, op->inputs) : oct_inputs_domain(cx, x, n, op->inputs);
+    if (domain == OCT_DOMAIN_INVALID) return NULL;
+    if (domain == OCT_DOMAIN_FLOAT) {
+        oct_tensor *y = op->in_float(cx, self, x);
+        return m ? oct_fake_quant_float(cx, oct_quantized_fq(m), self->training, y) : y;
+    }
+    if (!inputs_fit(cx, self, x)) return NULL;
+    return oct_quantized_compute(cx, self, x);
+}
+
+/* The module keeps its tables; the program gets copies. */
+static oct_status own_arrays(oct_step *step, const oct_step *from)
+{
+    const oct_step_type *type = oct_step_type_of(from->kind);
+    *step = *from;
+    for (int i = 0; i < type->num_arrays; i++)
+        memset(oct_step_slot(step, &type->arrays[i]), 0, sizeof(void *));
+    for (int i = 0; i < type->num_arrays; i++) {
+        const oct_step_array *array = &type->arrays[i];
+        void *copy = NULL;
+        oct_shape shape;
+        OCT_TRY(array->shape(from, &shape));
+        const size_t n = (size_t)oct_shape_numel(&shape), bytes = oct_dtype_bytes(array->dtype);
+        OCT_TRY(oct_alloc(&copy, n, bytes));
+        memcpy(copy, oct_step_data(from, array), n * bytes);
+        memcpy(oct_step_slot(step, array), &copy, sizeof copy);
+    }
+    return OCT_OK;
+}
+
+oct_status oct_quantized_emit(oct_module *self, oct_emitter *e)
+{
+    const oct_quantized_op *op = self->type->step;
+    const oct_qparams q = op->keeps_qparams
+                              ? oct_emit_input(e, 0)->q
+                              : oct_fake_quant_qparams(oct_quantized_fq((oct_quantized *)self));
+    oct_step *step;
+    OCT_TRY(oct_emit_step(e, op->kind, &step));
+    OCT_TRY(oct_emit_output(e, step, oct_codes_dtype(q), q));
+    if (!op->constants) return OCT_OK;
+    oct_step made = *step;
+    OCT_TRY(op->constants(self, oct_emit_program(e), &made));
+    return own_arrays(step, &made);
+}
+
+oct_status oct_quantized_replace(oct_module **made, const oct_module_type *type, size_t size,
+                                 oct_module **old)
+{
+    oct_module_destroy(old);
+    return oct_module_create(made, type, size);
 }
 
 void oct_quantized_clip_grad(const oct_quantized *m, const uint8_t *mask, int64_t n, float *grad)
@@ -173,40 +318,40 @@ void oct_quantized_clip_grad(const oct_quantized *m, const uint8_t *mask, int64_
                                 grad + first);
 }
 
-/* Real values, to be shown in units of the scale. */
-typedef struct real_values {
+/* Real values in units of the scale. */
+typedef struct scaled_values {
     oct_real_values *values;
-    const void *args;
+    const oct_module *self;
+    oct_tensor *const *x;
     float one_over;
-} real_values;
+} scaled_values;
 
-static void show_real(const void *args, int64_t first, int64_t n, float *v)
+static void show_scaled(const void *args, int64_t first, int64_t n, float *v)
 {
-    const real_values *r = args;
-    r->values(r->args, first, n, v);
+    const scaled_values *s = args;
+    s->values(s->self, s->x, first, n, v);
     for (int64_t i = 0; i < n; i++)
-        v[i] *= r->one_over;
+        v[i] *= s->one_over;
 }
 
-void oct_quantized_add_scale_grad(oct_context *cx, const oct_quantized *m, const oct_tensor *x,
-                                  oct_qparams q, oct_real_values *values, const void *args,
-                                  const float *grad)
+void oct_quantized_add_scale_grad(oct_context *cx, const oct_quantized *m, oct_real_values *values,
+                                  oct_tensor *const *x, oct_qparams q, const float *grad)
 {
     const int64_t samples = oct_leaves_local_samples(&cx->leaves);
-    const real_values real = {values, args, 1.0f / q.scale};
-    const oct_scaled_values shown = {show_real, &real, q};
-    oct_fake_quant_add_scale_grad(cx, oct_quantized_fq(m), samples ? oct_numel(x) / samples : 0,
+    const scaled_values scaled = {values, &m->base, x, 1.0f / q.scale};
+    const oct_scaled_values shown = {show_scaled, &scaled, q};
+    oct_fake_quant_add_scale_grad(cx, oct_quantized_fq(m), samples ? oct_numel(x[0]) / samples : 0,
                                   &shown, grad);
 }
 
-float *oct_quantized_take_grad(oct_context *cx, oct_node *node, oct_real_values *values,
-                               const void *args)
+float *oct_quantized_take_grad(oct_context *cx, oct_node *node)
 {
+    oct_real_values *values = node->module->type->step->values;
     const oct_quantized *m = (const oct_quantized *)node->module;
     const oct_tensor *y = node->output;
     float *grad = oct_take_grad(node->output);
     if (values && oct_fake_quant_learns(oct_quantized_fq(m)))
-        oct_quantized_add_scale_grad(cx, m, y, y->q, values, args, grad);
+        oct_quantized_add_scale_grad(cx, m, values, node->input, y->q, grad);
     oct_quantized_clip_grad(m, node->saved, oct_numel(y), grad);
     return grad;
 }

@@ -2,6 +2,8 @@
 #pragma once
 
 #include "quant/module/quant_modules.h"
+#include "quant/module/emit.h"
+#include "quant/runtime/step.h"
 
 #include <math.h>
 
@@ -23,49 +25,64 @@ static inline bool oct_quantized_shifts(const oct_quantized *m)
 {
     return m->target->requantizer == OCT_REQUANT_SHIFT;
 }
-bool oct_same_shapes(oct_context *cx, const oct_tensor *a, const oct_tensor *b);
 
-/* The real values of n elements from `first` on, before they are rounded; n <= OCT_FLAG_BLOCK. */
-typedef void oct_real_values(const void *args, int64_t first, int64_t n, float *v);
+/* The real values of n elements from `first` on of the module's output for inputs x, before they are
+ * rounded; n <= OCT_FLAG_BLOCK. */
+typedef void oct_real_values(const oct_module *self, oct_tensor *const *x, int64_t first, int64_t n,
+                             float *v);
 
-/* How an output is made, part by part; threads share the parts. */
+/* What a step takes at a time. Threads share whole units, and no bit depends on who has which. */
+typedef enum oct_step_unit {
+    OCT_UNIT_ELEMENT,
+    OCT_UNIT_ROW,    /* the last dimension */
+    OCT_UNIT_SAMPLE, /* a plane */
+} oct_step_unit;
+
+/* What a module does that is one step of the integer program: its forward on codes runs that very step, and emit
+ * writes it. */
 typedef struct oct_quantized_op {
-    const char *op; /* on the tape */
+    oct_step_kind kind;
+    int inputs;
+    oct_step_unit unit;
+    bool
+        keeps_qparams; /* the output has those of input 0; otherwise self begins with oct_quantized */
+    /* The same function of float inputs. */
+    oct_tensor *(*in_float)(oct_context *cx, oct_module *self, oct_tensor *const *x);
+    /* Fails the context unless codes of such an input can be taken; NULL: all inputs are shaped alike. */
+    bool (*fits)(oct_context *cx, const oct_module *self, const oct_tensor *x);
+    oct_shape (*shape)(const oct_module *self, const oct_tensor *x); /* NULL: as the input's */
+    /* Writes the step's numbers for its values. Arrays stay the module's; emit copies them. NULL: none. */
+    oct_status (*constants)(oct_module *self, const oct_program *program, oct_step *step);
     void (*backward)(oct_context *cx, oct_node *node);
-    oct_shape shape;
-    int64_t row; /* elements that stay in one part; 1 */
-    /* Constants for an output with these qparams, into args; NULL: none. */
-    void (*begin)(void *args, oct_qparams y);
-    /* n elements from `first` on, which is a multiple of 8; codes and mask are those of `first`. mask
-     * and range may be NULL, range is of real values. */
-    void (*make)(const void *args, oct_qparams y, int64_t first, int64_t n, void *codes,
-                 uint8_t *mask, float *range);
-    oct_real_values *values; /* NULL where the scale is fixed for good */
-    void *args;
-    float real_scale; /* of the pass that only looks for the range (current scales) */
+    oct_real_values *values; /* NULL: the scale is fixed, or kept */
+    /* Called when the module has been given a fake-quant of its own; NULL: nothing to do. */
+    void (*adopted)(const oct_module *self, oct_fake_quant *fq);
+    /* Clip mask and range (either may be NULL) of units that the step has made, where it does not see to them. */
+    void (*watch)(const oct_module *self, const oct_tensor *x, int64_t first, int64_t n,
+                  uint8_t *mask, float *range);
 } oct_quantized_op;
 
-/* Makes the output; settles a current scale first, notes range and histogram in training. node->saved becomes
- * the clip mask. */
-oct_tensor *oct_quantized_forward(oct_context *cx, oct_quantized *m, oct_tensor *const *x, int n,
-                                  const oct_quantized_op *making);
-/* Takes the gradient of the node's output, of which a learned scale gets its share, and cuts it by the mask of
- * such a node. values, args: as of the forward; NULL where the scale is fixed for good. */
-float *oct_quantized_take_grad(oct_context *cx, oct_node *node, oct_real_values *values,
-                               const void *args);
-/* The share of a learned scale alone: x has the real values `values`, which were quantized with q; grad is not cut
- * yet. */
-void oct_quantized_add_scale_grad(oct_context *cx, const oct_quantized *m, const oct_tensor *x,
-                                  oct_qparams q, oct_real_values *values, const void *args,
-                                  const float *grad);
+/* forward and emit of a type with such a step. */
+oct_tensor *oct_quantized_forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n);
+oct_status oct_quantized_emit(oct_module *self, oct_emitter *e) OCT_NODISCARD;
+/* For rules: a zeroed module of this type in place of *old, which is destroyed. */
+oct_status oct_quantized_replace(oct_module **made, const oct_module_type *type, size_t size,
+                                 oct_module **old) OCT_NODISCARD;
+/* Takes the gradient of the output of a forward with its own qparams, of which a learned scale gets its share, and
+ * cuts it by the clip mask (node->saved). */
+float *oct_quantized_take_grad(oct_context *cx, oct_node *node);
+
+/* Of the forward, the part behind all checks: the inputs' codes, or their values, to the module's codes. */
+oct_tensor *oct_quantized_compute(oct_context *cx, oct_module *self, oct_tensor *const *x);
+/* Fails the context unless x is (N, H, W, C). */
+bool oct_is_plane(oct_context *cx, const oct_tensor *x);
+/* Adds `numel` values to the step's histogram. */
+void oct_quantized_count(oct_fake_quant *fq, oct_real_values *values, const oct_module *self,
+                         oct_tensor *const *x, int64_t numel);
+/* The share of a learned scale alone: values that were quantized with q; grad is not cut yet. */
+void oct_quantized_add_scale_grad(oct_context *cx, const oct_quantized *m, oct_real_values *values,
+                                  oct_tensor *const *x, oct_qparams q, const float *grad);
 /* Cuts a gradient by the module's fake-quant. */
 void oct_quantized_clip_grad(const oct_quantized *m, const uint8_t *mask, int64_t n, float *grad);
 
 enum { OCT_PART = 1 << 14 }; /* elements of a part */
-
-/* Takes another part's range in; a NaN, once taken, stays. */
-static inline void oct_range_merge(float *range, float min, float max)
-{
-    if (min < range[0] || isnan(min)) range[0] = min;
-    if (max > range[1] || isnan(max)) range[1] = max;
-}

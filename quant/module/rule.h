@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core/nn/module.h"
+#include "core/op/elementwise.h"
 
 /* Where an output's scale comes from. */
 typedef enum oct_output_scale {
@@ -15,7 +16,8 @@ typedef enum oct_output_scale {
 typedef struct oct_quant_rule {
     const oct_module_type *type; /* of the float module */
     oct_output_scale scale;
-    bool non_negative; /* OWN: its values are >= 0 */
+    bool non_negative; /* its values are >= 0; of an elementwise function that says it itself: */
+    const oct_elementwise *elementwise; /* NULL: none */
     /* Makes the quantized module, without a fake-quant yet, and takes *old over (NULL afterwards,
      * also on failure). NULL: the float module itself works on codes. */
     oct_status (*create)(oct_module **made, oct_module **old);
@@ -25,5 +27,9 @@ typedef struct oct_quant_rule {
 #include "quant/module/rule_list.def"
 #undef OCT_QUANT_RULE
 
+static inline bool oct_quant_rule_is_non_negative(const oct_quant_rule *rule)
+{
+    return rule->elementwise ? rule->elementwise->non_negative : rule->non_negative;
+}
 /* NULL: the type has no quantized form. */
 const oct_quant_rule *oct_quant_rule_find(const oct_module_type *type);

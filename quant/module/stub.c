@@ -2,7 +2,6 @@
  * both are identity, so one model definition serves float and QAT. */
 #include "core/base/whole.h"
 #include "quant/module/quantized_impl.h"
-#include "quant/module/emit.h"
 
 #include <string.h>
 
@@ -21,59 +20,37 @@ static oct_tensor *pass(oct_context *cx, const char *op, oct_tensor *x)
     return y;
 }
 
-static void quantize(const void *args, oct_qparams y, int64_t first, int64_t n, void *codes,
-                     uint8_t *mask, float *range)
+static void values(const oct_module *self, oct_tensor *const *x, int64_t first, int64_t n, float *v)
 {
-    const float *x = (const float *)args + first;
-    float min, max;
-    if (oct_codes_dtype(y) == OCT_U8)
-        oct_quantize(x, n, y, codes, mask, &min, &max);
-    else
-        oct_quantize16(x, n, y, codes, mask, &min, &max);
-    if (range) oct_range_merge(range, min, max);
-}
-
-static void quantized_values(const void *args, int64_t first, int64_t n, float *v)
-{
-    memcpy(v, (const float *)args + first, (size_t)n * sizeof *v);
+    (void)self;
+    memcpy(v, oct_f32(x[0]) + first, (size_t)n * sizeof *v);
 }
 
 static void quantize_backward(oct_context *cx, oct_node *node)
 {
-    oct_tensor *x = node->input[0];
-    oct_give_grad(cx, x, oct_quantized_take_grad(cx, node, quantized_values, x->data));
+    oct_give_grad(cx, node->input[0], oct_quantized_take_grad(cx, node));
 }
+
+static const oct_quantized_op quantize = {
+    .kind = OCT_STEP_QUANTIZE, .inputs = 1, .backward = quantize_backward, .values = values};
 
 static oct_tensor *quant_forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
 {
-    oct_quantized *m = (oct_quantized *)self;
-    const oct_domain wiring = oct_inputs_domain(cx, x, n, 1);
-    if (wiring == OCT_DOMAIN_INVALID) return NULL;
-    if (wiring == OCT_DOMAIN_CODES)
+    oct_fake_quant *fq = oct_quantized_fq((oct_quantized *)self);
+    const oct_domain domain = oct_inputs_domain(cx, x, n, 1);
+    if (domain == OCT_DOMAIN_INVALID) return NULL;
+    if (domain == OCT_DOMAIN_CODES)
         return oct_context_fail(cx, OCT_PREPARE,
                                 "a QuantStub got codes; put a DeQuantStub before it");
-    oct_fake_quant *fq = oct_quantized_fq(m);
     if (!fq || !oct_fake_quant_quantizes(fq))
         return oct_fake_quant_float(cx, fq, self->training, pass(cx, "quant_stub", x[0]));
-    const oct_quantized_op k = {.op = "quantize",
-                                .backward = quantize_backward,
-                                .shape = x[0]->shape,
-                                .row = 1,
-                                .make = quantize,
-                                .values = quantized_values,
-                                .args = x[0]->data,
-                                .real_scale = 1.0f};
-    return oct_quantized_forward(cx, m, x, 1, &k);
+    return oct_quantized_compute(cx, self, x);
 }
 
 static oct_status quant_emit(oct_module *self, oct_emitter *e)
 {
-    const oct_fake_quant *fq = oct_quantized_fq((const oct_quantized *)self);
-    if (!fq) return oct_emit_reshape(e);
-    const oct_qparams q = oct_fake_quant_qparams(fq);
-    oct_step *step;
-    OCT_TRY(oct_emit_step(e, OCT_STEP_QUANTIZE, &step));
-    return oct_emit_output(e, step, oct_codes_dtype(q), q);
+    return oct_quantized_fq((oct_quantized *)self) ? oct_quantized_emit(self, e)
+                                                   : oct_emit_reshape(e);
 }
 
 const oct_module_type oct_quant_stub_type = {
@@ -81,11 +58,13 @@ const oct_module_type oct_quant_stub_type = {
     .forward = quant_forward,
     .leaf = true,
     .emit = quant_emit,
+    .quantized = true,
+    .step = &quantize,
 };
 
 oct_status oct_quant_stub_create(oct_module **m)
 {
-    return oct_module_create(m, &oct_quant_stub_type, sizeof(oct_quant_stub));
+    return oct_module_create(m, &oct_quant_stub_type, sizeof(oct_quantized));
 }
 
 static void dequantize(const oct_tensor *x, float *y)

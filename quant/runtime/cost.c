@@ -47,7 +47,7 @@ static double step_work(const oct_program *program, const oct_step *step)
     const double numbers = NUMBER * (made + input_numbers(program, step));
     if (oct_step_type_of(step->kind)->weights)
         return numbers + made * (double)oct_conv_depth(&step->conv);
-    if (step->kind == OCT_STEP_MAX_POOL || step->kind == OCT_STEP_AVG_POOL)
+    if (oct_step_type_of(step->kind)->window)
         return numbers + NUMBER * made *
                              window_terms(step->conv.kernel_h, step->conv.kernel_w,
                                           oct_step_input(program, step, 0));

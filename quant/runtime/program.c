@@ -23,18 +23,18 @@ static void free_island(oct_island **island)
     oct_free(island);
 }
 
+static void free_step(oct_step *step)
+{
+    const oct_step_type *type = oct_step_type_of(step->kind);
+    for (int i = 0; type && i < type->num_arrays; i++)
+        oct_free(oct_step_slot(step, &type->arrays[i]));
+    free_island(&step->island);
+}
+
 void oct_program_free(oct_program *program)
 {
-    for (int64_t i = 0; program->steps && i < program->num_steps; i++) {
-        oct_step *step = &program->steps[i];
-        oct_free(&step->weight);
-        oct_free(&step->bias);
-        oct_free(&step->multiplier);
-        oct_free(&step->weight_scale);
-        oct_free(&step->table);
-        oct_free(&step->exponential);
-        free_island(&step->island);
-    }
+    for (int64_t i = 0; program->steps && i < program->num_steps; i++)
+        free_step(&program->steps[i]);
     oct_free(&program->steps);
     oct_free(&program->values);
     *program = (oct_program){0};
@@ -118,8 +118,8 @@ static oct_status check_steps(const oct_program *program, bool *made)
         made[program->inputs[i]] = true;
     for (int64_t i = 0; i < program->num_steps; i++) {
         const oct_step *step = &program->steps[i];
-        OCT_CHECK((int)step->kind >= 0 && step->kind < OCT_STEP_KINDS, OCT_DATA,
-                  "step %lld: kind %d does not exist", (long long)i, (int)step->kind);
+        OCT_CHECK(oct_step_type_of(step->kind), OCT_DATA, "step %lld: kind %d does not exist",
+                  (long long)i, (int)step->kind);
         OCT_CHECK(memchr(step->name, '\0', sizeof step->name) && step->name[0], OCT_DATA,
                   "step %lld: its name is empty or does not end", (long long)i);
         if (check_step(program, step, made) != OCT_OK)

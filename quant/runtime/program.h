@@ -81,6 +81,9 @@ typedef struct oct_value {
     oct_qparams q;   /* of codes */
 } oct_value;
 
+/* h, w and c of a tensor (N, ...) of this shape. */
+void oct_value_set_plane(oct_value *value, const oct_shape *shape);
+
 typedef struct oct_program {
     char target[32];
     bool shift; /* requantize by shifts: OCT_REQUANT_SHIFT */

@@ -14,7 +14,15 @@ static const oct_step_type *const types[OCT_STEP_KINDS] = {
 
 const oct_step_type *oct_step_type_of(oct_step_kind kind)
 {
-    return types[kind];
+    return (int)kind >= 0 && kind < OCT_STEP_KINDS ? types[kind] : NULL;
+}
+
+void oct_value_set_plane(oct_value *value, const oct_shape *shape)
+{
+    const int n = shape->ndim;
+    value->h = n == 4 ? shape->dim[1] : 1;
+    value->w = n >= 3 ? shape->dim[n - 2] : 1;
+    value->c = n >= 2 ? shape->dim[n - 1] : 1;
 }
 
 int64_t oct_value_numel(const oct_value *value)

@@ -14,7 +14,77 @@ typedef struct oct_step_run {
     const void *const *input;
     void *output;
     void *scratch; /* 64-byte aligned */
+    /* In training, of kinds that see to it: the clip mask of the output, 1 bit an element, and the range of
+     * its real values, which is merged into these two. Both may be NULL. */
+    uint8_t *mask;
+    float *range;
 } oct_step_run;
+
+/* What files and checks bound alike. */
+enum {
+    OCT_DIM_MAX = 65536,
+    OCT_WINDOW_MAX = 1024,
+    OCT_TABLE_MAX = 65536,
+    OCT_ISLAND_ARRAYS_MAX = 64,
+};
+
+/* Where numbers of a step lie in a model file: each step has so many whole cells and so many factors, and
+ * each kind says what its own mean. Cells that a kind does not use are 0. */
+enum { OCT_STEP_CELLS = 25, OCT_STEP_FACTORS = 2 };
+
+typedef enum oct_field_type {
+    OCT_FIELD_BOOL,
+    OCT_FIELD_S32,
+    OCT_FIELD_S64,
+    OCT_FIELD_F32, /* a factor; the others are cells */
+} oct_field_type;
+
+/* One number of a step. Files and messages know it by this description alone. */
+typedef struct oct_step_field {
+    const char *name;
+    oct_field_type type;
+    size_t offset;    /* in oct_step */
+    int cell;         /* or factor */
+    int64_t min, max; /* what a cell may hold; `check` has the last word */
+} oct_step_field;
+
+#define OCT_FIELD(member, where, least, largest)                                                   \
+    {                                                                                              \
+        .name = #member,                                                                           \
+        .type = _Generic(((oct_step *)0)->member, bool                                             \
+                         : OCT_FIELD_BOOL, int32_t                                                 \
+                         : OCT_FIELD_S32, int64_t                                                  \
+                         : OCT_FIELD_S64, float                                                    \
+                         : OCT_FIELD_F32),                                                         \
+        .offset = offsetof(oct_step, member), .cell = (where), .min = (least), .max = (largest)    \
+    }
+#define OCT_STEP_FIELDS(list) .fields = (list), .num_fields = (int)OCT_COUNT(list)
+#define OCT_STEP_ARRAYS(list) .arrays = (list), .num_arrays = (int)OCT_COUNT(list)
+#define OCT_FIELD_ANY(member, where) OCT_FIELD(member, where, INT32_MIN, INT32_MAX)
+#define OCT_FIELD_FACTOR(member, where) OCT_FIELD(member, where, 0, 0)
+
+/* The planes of `conv`; its window too; and what every convolution has. */
+#define OCT_PLANE_FIELDS                                                                           \
+    OCT_FIELD(conv.in_h, 0, 0, OCT_DIM_MAX), OCT_FIELD(conv.in_w, 1, 0, OCT_DIM_MAX),              \
+        OCT_FIELD(conv.in_c, 2, 0, OCT_DIM_MAX), OCT_FIELD(conv.out_h, 3, 0, OCT_DIM_MAX),         \
+        OCT_FIELD(conv.out_w, 4, 0, OCT_DIM_MAX), OCT_FIELD(conv.out_c, 5, 0, OCT_DIM_MAX)
+#define OCT_WINDOW_FIELDS                                                                          \
+    OCT_PLANE_FIELDS, OCT_FIELD(conv.kernel_h, 6, 0, OCT_DIM_MAX),                                 \
+        OCT_FIELD(conv.kernel_w, 7, 0, OCT_DIM_MAX), OCT_FIELD(conv.stride, 8, 0, OCT_DIM_MAX),    \
+        OCT_FIELD(conv.padding, 9, 0, OCT_DIM_MAX), OCT_FIELD(conv.groups, 10, 0, OCT_DIM_MAX)
+#define OCT_BOUND_FIELDS OCT_FIELD_ANY(lo, 12), OCT_FIELD_ANY(hi, 13)
+#define OCT_CONV_FIELDS OCT_WINDOW_FIELDS, OCT_FIELD(spread, 11, 0, OCT_DIM_MAX), OCT_BOUND_FIELDS
+
+/* One array of a step, which owns it. In a file it is "program/<group>/<step's number>/<name>". */
+typedef struct oct_step_array {
+    const char *group, *name;
+    oct_dtype dtype;
+    bool parameters; /* counted as parameters of the layer */
+    size_t offset;   /* in oct_step, of the pointer to its data */
+    /* Its shape, as the step's fields have it; they are within their bounds. A sentence without the step's
+     * name when nothing has such a shape. */
+    oct_status (*shape)(const oct_step *step, oct_shape *shape);
+} oct_step_array;
 
 typedef struct oct_step_type {
     const char *name;
@@ -22,6 +92,11 @@ typedef struct oct_step_type {
     bool float_in, float_out; /* inputs and output are f32; otherwise codes */
     bool any_domain;          /* `check` looks at types itself */
     bool weights;             /* weight, bias, multiplier, weight_scale are there, as `conv` says */
+    bool window;              /* a kernel of `conv` slides over the input's plane */
+    const oct_step_field *fields;
+    int num_fields;
+    const oct_step_array *arrays;
+    int num_arrays;
     /* Everything that this kind relies on beyond what every step must be; sentences without the
      * step's name, which the caller puts in front. */
     oct_status (*check)(const oct_program *program, const oct_step *step);
@@ -39,7 +114,7 @@ typedef struct oct_step_type {
 OCT_STEP_LIST(X)
 #undef X
 
-const oct_step_type *oct_step_type_of(oct_step_kind kind);
+const oct_step_type *oct_step_type_of(oct_step_kind kind); /* NULL: there is no such kind */
 
 static inline const oct_value *oct_step_input(const oct_program *program, const oct_step *step,
                                               int i)
@@ -60,12 +135,28 @@ static inline oct_qcodes oct_step_codes(const oct_step_run *r, int i)
     return (oct_qcodes){.q = oct_step_input(r->program, r->step, i)->q, .data = r->input[i]};
 }
 
-/* What files and checks bound alike. */
-enum { OCT_DIM_MAX = 65536, OCT_WINDOW_MAX = 1024, OCT_ISLAND_ARRAYS_MAX = 64 };
 static inline bool oct_is_size(int64_t dim)
 {
     return dim >= 1 && dim <= OCT_DIM_MAX;
 }
+
+/* The step's numbers as a file has them: cells[OCT_STEP_CELLS], factors[OCT_STEP_FACTORS]. */
+void oct_step_get_fields(const oct_step *step, int64_t *cells, float *factors);
+/* OCT_DATA, without the step's number, when a cell is out of its bounds, or not 0 though nothing uses it. */
+oct_status oct_step_set_fields(oct_step *step, const int64_t *cells,
+                               const float *factors) OCT_NODISCARD;
+/* How many elements an array has; of a step that has passed the check. */
+int64_t oct_step_array_numel(const oct_step *step, const oct_step_array *array);
+/* An array's data, NULL where it is missing; and the address of the pointer to it. */
+const void *oct_step_data(const oct_step *step, const oct_step_array *array);
+void *oct_step_slot(oct_step *step, const oct_step_array *array);
+/* Weights (O, kh, kw, I/groups) and constants (O) of `conv`; tables of table_size entries. */
+oct_status oct_weight_shape(const oct_step *step, oct_shape *shape) OCT_NODISCARD;
+oct_status oct_channel_shape(const oct_step *step, oct_shape *shape) OCT_NODISCARD;
+oct_status oct_table_shape(const oct_step *step, oct_shape *shape) OCT_NODISCARD;
+/* What every convolution owns. */
+enum { OCT_CONV_ARRAYS = 4 };
+extern const oct_step_array oct_conv_arrays[OCT_CONV_ARRAYS];
 
 /* For checks, before which inputs, output and their types are known to be right. */
 

@@ -21,8 +21,24 @@ static void run(const oct_step_run *r)
 {
     const oct_value *y = oct_step_output(r->program, r->step);
     oct_qadd_forward(r->samples * oct_value_numel(y), oct_step_codes(r, 0), oct_step_codes(r, 1),
-                     &r->step->add, y->q, r->output, NULL, NULL);
+                     &r->step->add, y->q, r->output, r->mask, r->range);
 }
 
-const oct_step_type oct_step_add = {
-    .name = "add", .min_inputs = 2, .max_inputs = 2, .check = check, .run = run};
+static const oct_step_field fields[] = {
+    OCT_FIELD(add.ma, 14, INT64_MIN, INT64_MAX),
+    OCT_FIELD(add.mb, 15, INT64_MIN, INT64_MAX),
+    OCT_FIELD(add.shift, 16, 0, 62),
+    OCT_FIELD_ANY(add.za, 17),
+    OCT_FIELD_ANY(add.zb, 18),
+    OCT_FIELD_ANY(add.lo, 19),
+    OCT_FIELD_ANY(add.hi, 20),
+    OCT_FIELD_ANY(add.zero_point, 21),
+    OCT_FIELD(add.relu, 22, 0, 1),
+};
+
+const oct_step_type oct_step_add = {.name = "add",
+                                    .min_inputs = 2,
+                                    .max_inputs = 2,
+                                    OCT_STEP_FIELDS(fields),
+                                    .check = check,
+                                    .run = run};

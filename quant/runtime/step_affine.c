@@ -61,10 +61,14 @@ static void run(const oct_step_run *r)
                         r->step->weight, &f, r->output, NULL, NULL, r->scratch);
 }
 
+static const oct_step_field fields[] = {OCT_CONV_FIELDS};
+
 const oct_step_type oct_step_affine = {.name = "affine",
                                        .min_inputs = 1,
                                        .max_inputs = 1,
                                        .weights = true,
+                                       OCT_STEP_FIELDS(fields),
+                                       OCT_STEP_ARRAYS(oct_conv_arrays),
                                        .check = check,
                                        .packed_bytes = packed_bytes,
                                        .pack = pack,

@@ -17,5 +17,12 @@ static void run(const oct_step_run *r)
                   oct_step_codes(r, 0), r->output);
 }
 
-const oct_step_type oct_step_avg_pool = {
-    .name = "avg_pool", .min_inputs = 1, .max_inputs = 1, .check = check, .run = run};
+static const oct_step_field fields[] = {OCT_WINDOW_FIELDS};
+
+const oct_step_type oct_step_avg_pool = {.name = "avg_pool",
+                                         .min_inputs = 1,
+                                         .max_inputs = 1,
+                                         .window = true,
+                                         OCT_STEP_FIELDS(fields),
+                                         .check = check,
+                                         .run = run};

@@ -174,10 +174,16 @@ void oct_conv_run(const oct_step_run *r)
                           NULL, r->scratch);
 }
 
+const oct_step_field oct_conv_fields[OCT_NUM_CONV_FIELDS] = {OCT_CONV_FIELDS,
+                                                             OCT_FIELD_FACTOR(residual, 0)};
+
 const oct_step_type oct_step_conv = {.name = "conv",
                                      .min_inputs = 1,
                                      .max_inputs = 2,
                                      .weights = true,
+                                     .window = true,
+                                     OCT_STEP_FIELDS(oct_conv_fields),
+                                     OCT_STEP_ARRAYS(oct_conv_arrays),
                                      .check = oct_conv_check,
                                      .packed_bytes = oct_conv_packed_bytes,
                                      .pack = oct_conv_pack,

@@ -22,5 +22,17 @@ static void run(const oct_step_run *r)
                      r->output);
 }
 
-const oct_step_type oct_step_lut = {
-    .name = "lut", .min_inputs = 1, .max_inputs = 1, .check = check, .run = run};
+static const oct_step_field fields[] = {OCT_FIELD(table_size, 24, 0, OCT_TABLE_MAX)};
+static const oct_step_array arrays[] = {{.group = "tables",
+                                         .name = "codes",
+                                         .dtype = OCT_U16,
+                                         .offset = offsetof(oct_step, table),
+                                         .shape = oct_table_shape}};
+
+const oct_step_type oct_step_lut = {.name = "lut",
+                                    .min_inputs = 1,
+                                    .max_inputs = 1,
+                                    OCT_STEP_FIELDS(fields),
+                                    OCT_STEP_ARRAYS(arrays),
+                                    .check = check,
+                                    .run = run};

@@ -18,5 +18,12 @@ static void run(const oct_step_run *r)
                   oct_step_codes(r, 0), r->output);
 }
 
-const oct_step_type oct_step_max_pool = {
-    .name = "max_pool", .min_inputs = 1, .max_inputs = 1, .check = check, .run = run};
+static const oct_step_field fields[] = {OCT_WINDOW_FIELDS};
+
+const oct_step_type oct_step_max_pool = {.name = "max_pool",
+                                         .min_inputs = 1,
+                                         .max_inputs = 1,
+                                         .window = true,
+                                         OCT_STEP_FIELDS(fields),
+                                         .check = check,
+                                         .run = run};

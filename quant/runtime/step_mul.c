@@ -15,8 +15,14 @@ static void run(const oct_step_run *r)
 {
     const oct_value *y = oct_step_output(r->program, r->step);
     oct_qmul_forward(r->samples * oct_value_numel(y), oct_step_codes(r, 0), oct_step_codes(r, 1),
-                     r->step->factor, r->program->shift, y->q, r->output, NULL, NULL);
+                     r->step->factor, r->program->shift, y->q, r->output, r->mask, r->range);
 }
 
-const oct_step_type oct_step_mul = {
-    .name = "mul", .min_inputs = 2, .max_inputs = 2, .check = check, .run = run};
+static const oct_step_field fields[] = {OCT_FIELD_FACTOR(factor, 1)};
+
+const oct_step_type oct_step_mul = {.name = "mul",
+                                    .min_inputs = 2,
+                                    .max_inputs = 2,
+                                    OCT_STEP_FIELDS(fields),
+                                    .check = check,
+                                    .run = run};

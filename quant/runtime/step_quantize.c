@@ -12,10 +12,12 @@ static void run(const oct_step_run *r)
 {
     const oct_value *y = oct_step_output(r->program, r->step);
     const int64_t n = r->samples * oct_value_numel(y);
+    float min, max, *low = r->range ? &min : NULL, *high = r->range ? &max : NULL;
     if (y->dtype == OCT_U8)
-        oct_quantize(r->input[0], n, y->q, r->output, NULL, NULL, NULL);
+        oct_quantize(r->input[0], n, y->q, r->output, r->mask, low, high);
     else
-        oct_quantize16(r->input[0], n, y->q, r->output, NULL, NULL, NULL);
+        oct_quantize16(r->input[0], n, y->q, r->output, r->mask, low, high);
+    if (r->range) oct_range_merge(r->range, min, max);
 }
 
 const oct_step_type oct_step_quantize = {.name = "quantize",

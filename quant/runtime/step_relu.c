@@ -15,5 +15,11 @@ static void run(const oct_step_run *r)
                        r->step->hi, r->output);
 }
 
-const oct_step_type oct_step_relu = {
-    .name = "relu", .min_inputs = 1, .max_inputs = 1, .check = check, .run = run};
+static const oct_step_field fields[] = {OCT_BOUND_FIELDS};
+
+const oct_step_type oct_step_relu = {.name = "relu",
+                                     .min_inputs = 1,
+                                     .max_inputs = 1,
+                                     OCT_STEP_FIELDS(fields),
+                                     .check = check,
+                                     .run = run};

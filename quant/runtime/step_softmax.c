@@ -30,8 +30,20 @@ static void run(const oct_step_run *r)
 {
     const oct_value *y = oct_step_output(r->program, r->step);
     oct_qsoftmax_forward(r->samples * y->h * y->w, y->c, oct_step_codes(r, 0), r->step->exponential,
-                         y->q, r->output, NULL);
+                         y->q, r->output, r->mask);
 }
 
-const oct_step_type oct_step_softmax = {
-    .name = "softmax", .min_inputs = 1, .max_inputs = 1, .check = check, .run = run};
+static const oct_step_field fields[] = {OCT_FIELD(table_size, 24, 0, OCT_TABLE_MAX)};
+static const oct_step_array arrays[] = {{.group = "tables",
+                                         .name = "exponential",
+                                         .dtype = OCT_S32,
+                                         .offset = offsetof(oct_step, exponential),
+                                         .shape = oct_table_shape}};
+
+const oct_step_type oct_step_softmax = {.name = "softmax",
+                                        .min_inputs = 1,
+                                        .max_inputs = 1,
+                                        OCT_STEP_FIELDS(fields),
+                                        OCT_STEP_ARRAYS(arrays),
+                                        .check = check,
+                                        .run = run};

@@ -292,7 +292,7 @@ Test(methods, what_only_moves_values_follows_its_input)
         options.num_setters = 2;
         rig_prepare(&r, &options);
         cr_assert_eq(r.quantizers.count, 2, "the conv's input, behind pool and relu; its output");
-        cr_assert_eq(rig_count(r.root, &oct_qat_relu_type), 1, "the relu behind the flatten");
+        cr_assert_eq(rig_count_named(r.root, "qat_relu"), 1, "the relu behind the flatten");
         const oct_graph *g = oct_graph_of(r.root);
         cr_assert_null(g->values[g->inputs[0]].quantize);
         rig_calibrate(&r);
@@ -448,7 +448,7 @@ Test(methods, a_stateless_module_may_be_called_anywhere)
         oct_prepare_options options = rig_options(graph_methods[i]);
         rig_prepare(&r, &options);
         cr_assert_eq(oct_module_find(r.root, "relu")->type, &oct_relu_type, "for the first call");
-        cr_assert_eq(rig_count(r.root, &oct_qat_relu_type), 2, "behind the pool, twice");
+        cr_assert_eq(rig_count_named(r.root, "qat_relu"), 2, "behind the pool, twice");
         rig_calibrate(&r);
         OK(oct_set_fake_quant(r.root, OCT_STATE_QAT));
         for (int step = 0; step < 3; step++)

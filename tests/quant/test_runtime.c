@@ -47,7 +47,14 @@ static void by_reference(const oct_program *p, int64_t samples, uint8_t **values
         if (type->pack) type->pack(p, step, ref, packed);
         for (int k = 0; k < step->num_inputs; k++)
             x[k] = values[step->input[k]];
-        type->run(&(oct_step_run){p, step, ref, packed, samples, x, values[step->output], scratch});
+        type->run(&(oct_step_run){.program = p,
+                                  .step = step,
+                                  .kernel = ref,
+                                  .packed = packed,
+                                  .samples = samples,
+                                  .input = x,
+                                  .output = values[step->output],
+                                  .scratch = scratch});
         oct_free(&packed);
         oct_free(&scratch);
     }

@@ -192,6 +192,15 @@ static inline size_t rig_count(const oct_module *m, const oct_module_type *type)
     return count;
 }
 
+/* The same by the type's name. */
+static inline size_t rig_count_named(const oct_module *m, const char *type)
+{
+    size_t count = strcmp(m->type->name, type) == 0;
+    for (size_t i = 0; i < m->num_children; i++)
+        count += rig_count_named(*m->children[i].slot, type);
+    return count;
+}
+
 #define CHILD(self, slot, create)                                                                  \
     do {                                                                                           \
         OK(create);                                                                                \

@@ -465,6 +465,7 @@ const oct_module_type oct_qat_batch_norm_type = {
     .describe = describe,
     .leaf = true,
     .emit = emit,
+    .quantized = true,
 };
 
 oct_status oct_qat_batch_norm_create(oct_module **m, oct_module **batch_norm,

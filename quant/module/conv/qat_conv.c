@@ -232,6 +232,7 @@ const oct_module_type oct_qat_conv_type = {
     .describe = describe,
     .leaf = true,
     .emit = emit,
+    .quantized = true,
 };
 
 static oct_status adopt(oct_module *self, const char *name, oct_module **slot, oct_module **child)

@@ -93,7 +93,7 @@ static bool is_non_negative(const oct_prepare_plan *plan, int64_t i)
     const oct_prepare_node *p = &plan->nodes[i];
     const oct_module *called = plan->graph->nodes[i].called;
     if (p->fusion) return oct_fusion_activation(p->fusion) != OCT_ACT_NONE;
-    if (p->role == OCT_ROLE_RULE) return p->rule->non_negative;
+    if (p->role == OCT_ROLE_RULE) return oct_quant_rule_is_non_negative(p->rule);
     if (p->role != OCT_ROLE_FUSED) return false;
     if (called->type == &oct_qat_conv_type)
         return ((const oct_qat_conv *)called)->activation != OCT_ACT_NONE;
