@@ -3,10 +3,10 @@
  * core/product/conv_window.h finds. */
 #include "core/kernel/conv.h"
 
+#include "core/base/cache_line.h"
 #include "core/base/cpu.h"
 #include "core/base/whole.h"
 #include "core/kernel/conv_impl.h"
-#include "core/kernel/depthwise.h"
 #include "core/kernel/transpose.h"
 
 #include <string.h>
@@ -15,11 +15,6 @@
  * the panels of weights go by. */
 enum { WANTED_POSITIONS = 512 };
 
-size_t oct_aligned(size_t bytes)
-{
-    return (bytes + 63) / 64 * 64;
-}
-
 int64_t oct_row_words(const oct_float_kernel *k, bool pairs, int64_t values)
 {
     if (!pairs) return values;
@@ -27,99 +22,77 @@ int64_t oct_row_words(const oct_float_kernel *k, bool pairs, int64_t values)
     return k->native_bf16 ? count : 2 * count;
 }
 
-/* Begins every ready operand; its tables and panels lie behind it. */
-typedef struct conv_ready {
-    oct_conv_window window;
-    int64_t panel_bytes, group_bytes;
-    const char *packed;
-} conv_ready;
-
-/* What forward and backward to data differ in. */
-typedef struct side {
-    oct_direction direction;
-    oct_conv_window_layout layout;
-    int64_t columns, taps; /* of a group */
-} side;
-
-static side forward_side(const oct_conv_shape *s)
+/* Words of a group's gradient at one position. */
+static int64_t grad_words(const oct_conv_config *c)
 {
-    return (side){.direction = OCT_FORWARD,
-                  .layout = {.pixel_bytes = s->in_c * 4,
-                             .tap_words = s->in_c / s->groups,
-                             .acc_stride = s->out_c,
-                             .wanted = WANTED_POSITIONS},
-                  .columns = s->out_c / s->groups,
-                  .taps = (int64_t)s->kernel_h * s->kernel_w};
+    const int64_t outs = c->shape.out_c / c->shape.groups;
+    return oct_row_words(c->kernel, c->numerics == OCT_NUMERICS_BF16, outs);
 }
 
-static side backward_side(const oct_float_kernel *k, oct_numerics numerics, const oct_conv_shape *s)
+static void init_product(oct_conv_product *d, const oct_conv_config *c, oct_direction direction)
 {
-    const int64_t words = oct_row_words(k, numerics == OCT_NUMERICS_BF16, s->out_c / s->groups);
-    return (side){.direction = OCT_BACKWARD,
-                  .layout = {.pixel_bytes = words * s->groups * 4,
-                             .tap_words = words,
-                             .acc_stride = s->in_c,
-                             .wanted = WANTED_POSITIONS},
-                  .columns = s->in_c / s->groups,
-                  .taps = (int64_t)s->kernel_h * s->kernel_w};
+    const oct_conv_shape *s = &c->shape;
+    const bool forward = direction == OCT_FORWARD;
+    const int64_t words = forward ? s->in_c / s->groups : grad_words(c);
+    const oct_conv_window_layout layout = {.pixel_bytes = words * s->groups * 4,
+                                           .tap_words = words,
+                                           .acc_stride = forward ? s->out_c : s->in_c,
+                                           .wanted = WANTED_POSITIONS};
+    const int64_t tile = c->kernel->col_tile;
+    if (oct_conv_is_depthwise(s)) {
+        oct_depthwise_product_init(d, s, direction);
+        return;
+    }
+    d->columns = layout.acc_stride / s->groups;
+    d->panel_bytes = (int64_t)s->kernel_h * s->kernel_w * words * tile * 4;
+    d->group_bytes = (d->columns + tile - 1) / tile * d->panel_bytes;
+    d->packed_bytes = (size_t)(s->groups * d->group_bytes);
+    oct_conv_window_init(&d->window, s, direction, &layout);
 }
 
-static int64_t panels_of(const oct_float_kernel *k, const side *d)
+void oct_conv_plan_init(oct_conv_plan *p, const oct_conv_config *config)
 {
-    return (d->columns + k->col_tile - 1) / k->col_tile;
+    const oct_conv_shape *s = &config->shape;
+    *p = (oct_conv_plan){.config = *config, .depthwise = oct_conv_is_depthwise(s)};
+    p->grad_rows_are_floats = p->depthwise || config->numerics == OCT_NUMERICS_F32;
+    p->grad_row_bytes =
+        4 * (size_t)(p->grad_rows_are_floats ? s->out_c : grad_words(config) * s->groups);
+    if (config->products & OCT_CONV_FORWARD) init_product(&p->forward, config, OCT_FORWARD);
+    if (config->products & OCT_CONV_BACKWARD_DATA) init_product(&p->data, config, OCT_BACKWARD);
+    if (config->products & OCT_CONV_BACKWARD_WEIGHT) oct_weight_product_init(p);
+    p->table_bytes = p->forward.window.table_bytes + p->data.window.table_bytes;
 }
 
-static int64_t panel_bytes_of(const oct_float_kernel *k, const side *d)
+void oct_conv_plan_tables(oct_conv_plan *p, void *memory)
 {
-    return d->taps * d->layout.tap_words * k->col_tile * 4;
+    oct_conv_window *forward = &p->forward.window, *data = &p->data.window;
+    if (forward->table_bytes > 0) oct_conv_window_tables(forward, memory);
+    if (data->table_bytes > 0) oct_conv_window_tables(data, (char *)memory + forward->table_bytes);
 }
 
-static size_t ready_bytes(const oct_float_kernel *k, const oct_conv_shape *s, const side *d)
+/* Rows of `pass` times the packed weights, group by group. */
+static void multiply(const oct_conv_product *d, oct_product_fn *product, const oct_conv_pass *pass)
 {
-    return oct_aligned(sizeof(conv_ready)) +
-           oct_aligned(oct_window_bytes(s, d->direction, &d->layout)) +
-           (size_t)(s->groups * panels_of(k, d) * panel_bytes_of(k, d));
-}
-
-/* Everything but the panels, which it returns. */
-static char *ready_begin(const oct_float_kernel *k, const oct_conv_shape *s, const side *d,
-                         void *ready)
-{
-    conv_ready *r = ready;
-    char *tables = (char *)ready + oct_aligned(sizeof *r);
-    char *packed = tables + oct_aligned(oct_window_bytes(s, d->direction, &d->layout));
-    oct_window_init(&r->window, s, d->direction, &d->layout, tables);
-    r->panel_bytes = panel_bytes_of(k, d);
-    r->group_bytes = r->panel_bytes * panels_of(k, d);
-    r->packed = packed;
-    return packed;
-}
-
-/* acc (samples, positions, all channels); start: a row of values that every sum begins with, or NULL. */
-static void multiply(oct_product_fn *product, const oct_conv_shape *s, const side *d,
-                     const void *ready, int64_t samples, const void *x, const float *start,
-                     bool add, float *acc)
-{
-    const conv_ready *r = ready;
-    const oct_conv_window *w = &r->window;
-    const int64_t stride = d->layout.acc_stride;
-    for (int64_t n = 0; n < samples; n += w->period) {
-        const int64_t now = oct_min_i64(w->period, samples - n);
+    const oct_conv_window *w = &d->window;
+    const int64_t stride = w->layout.acc_stride;
+    for (int64_t n = 0; n < pass->samples; n += w->period) {
+        const int64_t now = oct_min_i64(w->period, pass->samples - n);
+        const char *x = (const char *)pass->x + n * w->x_bytes;
         for (const oct_conv_window_block *b = w->blocks; b < w->blocks + w->num_blocks; b++) {
-            float *to = acc + (n * w->positions + b->position) * stride;
+            float *to = pass->y + (n * w->positions + b->position) * stride;
             const int64_t positions = b->positions / w->period * now;
-            for (int64_t i = 0; start && i < positions; i++)
-                memcpy(to + i * stride, start, (size_t)stride * sizeof *start);
+            for (int64_t i = 0; pass->bias && i < positions; i++)
+                memcpy(to + i * stride, pass->bias, (size_t)stride * sizeof *to);
             for (int64_t c = b->first_class; c < b->first_class + b->classes; c++) {
-                oct_product p = oct_conv_window_product(w, &w->classes[c], now,
-                                                        (const char *)x + n * w->x_bytes, to);
-                p.panel_bytes = r->panel_bytes;
+                oct_product p = oct_conv_window_product(w, &w->classes[c], now, x, to);
+                p.panel_bytes = d->panel_bytes;
                 p.n = d->columns;
-                p.add = add || start;
-                for (int64_t g = 0; g < s->groups; g++) {
-                    p.packed = r->packed + g * r->group_bytes;
+                p.add = pass->add || pass->bias;
+                p.packed = pass->packed;
+                for (int64_t column = 0; column < stride; column += d->columns) {
                     product(&p);
-                    p.x = (const char *)p.x + d->layout.tap_words * 4;
+                    p.packed = (const char *)p.packed + d->group_bytes;
+                    p.x = (const char *)p.x + w->layout.tap_words * 4;
                     p.acc = (float *)p.acc + d->columns;
                 }
             }
@@ -127,59 +100,31 @@ static void multiply(oct_product_fn *product, const oct_conv_shape *s, const sid
     }
 }
 
-size_t oct_conv_forward_ready_bytes(const oct_float_kernel *k, const oct_conv_shape *s)
+void oct_conv_forward_pack(const oct_conv_plan *p, const float *weight, void *packed)
 {
-    if (oct_conv_is_depthwise(s)) return oct_depthwise_ready_bytes(s);
-    const side d = forward_side(s);
-    return ready_bytes(k, s, &d);
-}
-
-void oct_conv_forward_ready(const oct_float_kernel *k, const oct_conv_shape *s, const float *weight,
-                            void *ready)
-{
-    if (oct_conv_is_depthwise(s)) {
-        oct_depthwise_forward_ready(s, weight, ready);
+    const oct_conv_shape *s = &p->config.shape;
+    const oct_conv_product *d = &p->forward;
+    const int64_t depth = oct_conv_depth(s), tile = p->config.kernel->col_tile;
+    if (p->depthwise) {
+        oct_depthwise_pack(s, weight, NULL, OCT_FORWARD, packed);
         return;
     }
-    const side d = forward_side(s);
-    const int64_t depth = oct_conv_depth(s), tile = k->col_tile;
-    float *panel = (float *)(void *)ready_begin(k, s, &d, ready);
-    for (int64_t g = 0; g < s->groups; g++, weight += d.columns * depth) {
-        for (int64_t c = 0; c < d.columns; c += tile, panel += depth * tile) {
-            const int64_t columns = oct_min_i64(tile, d.columns - c);
+    float *panel = packed;
+    for (int64_t g = 0; g < s->groups; g++, weight += d->columns * depth) {
+        for (int64_t c = 0; c < d->columns; c += tile, panel += depth * tile) {
+            const int64_t columns = oct_min_i64(tile, d->columns - c);
             if (columns < tile) memset(panel, 0, (size_t)(depth * tile) * sizeof *panel);
             oct_transpose_f32(columns, depth, weight + c * depth, depth, panel, tile);
         }
     }
 }
 
-size_t oct_conv_forward_scratch_bytes(const oct_float_kernel *k, const oct_conv_shape *s)
+void oct_conv_forward(const oct_conv_plan *p, const oct_conv_pass *pass, void *scratch)
 {
-    (void)k;
-    return oct_conv_is_depthwise(s) ? oct_depthwise_forward_scratch_bytes(s) : 0;
-}
-
-void oct_conv_forward(const oct_float_kernel *k, const oct_conv_shape *s, int64_t samples,
-                      const float *x, const void *ready, const float *bias, float *y, void *scratch)
-{
-    if (oct_conv_is_depthwise(s)) {
-        oct_depthwise_forward(s, samples, x, ready, bias, y, scratch);
-        return;
-    }
-    const side d = forward_side(s);
-    multiply(k->f32, s, &d, ready, samples, x, bias, false, y);
-}
-
-size_t oct_conv_grad_row_bytes(const oct_float_kernel *k, oct_numerics numerics,
-                               const oct_conv_shape *s)
-{
-    if (oct_conv_is_depthwise(s)) return (size_t)s->out_c * 4;
-    return (size_t)backward_side(k, numerics, s).layout.pixel_bytes;
-}
-
-bool oct_conv_grad_rows_are_floats(oct_numerics numerics, const oct_conv_shape *s)
-{
-    return numerics == OCT_NUMERICS_F32 || oct_conv_is_depthwise(s);
+    if (p->depthwise)
+        oct_depthwise_multiply(&p->forward.strip, pass, scratch);
+    else
+        multiply(&p->forward, p->config.kernel->f32, pass);
 }
 
 OCT_CLONES
@@ -223,141 +168,132 @@ static void round_row(const oct_float_kernel *k, int64_t n, const float *from, c
     if (n % 2 && !k->native_bf16) ((float *)to)[n - 1] = 0;
 }
 
-void oct_conv_grad_rows(const oct_float_kernel *k, oct_numerics numerics, const oct_conv_shape *s,
-                        int64_t rows, const float *grad_y, const float *factor, void *out)
+void oct_conv_grad_rows(const oct_conv_plan *p, int64_t rows, const float *grad_y,
+                        const float *factor, void *out)
 {
-    const int64_t outs = s->out_c / s->groups;
-    if (oct_conv_grad_rows_are_floats(numerics, s)) {
+    const oct_float_kernel *k = p->config.kernel;
+    const int64_t groups = p->config.shape.groups, channels = p->config.shape.out_c;
+    const int64_t outs = channels / groups;
+    if (p->grad_rows_are_floats) {
         if (factor)
-            scale_rows(rows, s->out_c, grad_y, factor, out);
+            scale_rows(rows, channels, grad_y, factor, out);
         else
-            memcpy(out, grad_y, (size_t)(rows * s->out_c) * sizeof *grad_y);
+            memcpy(out, grad_y, (size_t)(rows * channels) * sizeof *grad_y);
         return;
     }
     if (k->native_bf16 && outs % 2 == 0) {
-        round_rows(rows, s->out_c, grad_y, factor, out);
+        round_rows(rows, channels, grad_y, factor, out);
         return;
     }
-    const int64_t bytes = oct_row_words(k, true, outs) * 4;
+    const int64_t bytes = (int64_t)p->grad_row_bytes / groups;
     char *to = out;
-    for (int64_t r = 0; r < rows; r++, grad_y += s->out_c) {
-        for (int64_t g = 0; g < s->groups; g++, to += bytes)
+    for (int64_t r = 0; r < rows; r++, grad_y += channels) {
+        for (int64_t g = 0; g < groups; g++, to += bytes)
             round_row(k, outs, grad_y + g * outs, factor ? factor + g * outs : NULL, to);
     }
 }
 
-/* Weights of a layer, or codes instead. */
-typedef struct weights {
-    const float *values;
+/* Some columns of one tap of a group, from weight `at` on, and where they go. */
+typedef struct tap_columns {
+    const float *values; /* the layer's weights, or NULL: */
     const int8_t *codes;
-} weights;
+    int64_t at, columns;
+    int64_t outs, depth; /* weights are `depth` apart from one output to the next */
+    char *tile;
+    int64_t panel_bytes;
+} tap_columns;
 
-/* So many columns as bfloat16, and zeros behind. */
+/* Reads the columns as bfloat16 from weight `at` on, and zeros behind them. */
 static inline __attribute__((always_inline)) void
-read_halves(const weights *w, int64_t at, int64_t columns, uint32_t *restrict half)
+read_halves(const tap_columns *t, int64_t at, int64_t columns, uint32_t *restrict half)
 {
-    if (w->values) {
+    if (t->values) {
         for (int64_t c = 0; c < columns; c++)
-            half[c] = oct_bf16_word(w->values[at + c]);
+            half[c] = oct_bf16_word(t->values[at + c]);
     } else {
         for (int64_t c = 0; c < columns; c++)
-            half[c] = oct_bf16_word((float)w->codes[at + c]);
+            half[c] = oct_bf16_word((float)t->codes[at + c]);
     }
     for (int64_t c = columns; c < OCT_PACKED_COLUMNS; c++)
         half[c] = 0;
 }
 
-/* So many columns of one tap of a group, from weight `at` on: weights are `depth` apart from one output
- * to the next. */
 OCT_CLONES
-static void pack_pairs(const oct_float_kernel *k, const weights *w, int64_t at, int64_t outs,
-                       int64_t depth, int64_t columns, char *tile, int64_t panel_bytes)
+static void pack_pairs(const oct_float_kernel *k, const tap_columns *t)
 {
-    for (int64_t o = 0; o < outs; o += 2, at += 2 * depth) {
+    int64_t at = t->at;
+    char *tile = t->tile;
+    for (int64_t o = 0; o < t->outs; o += 2, at += 2 * t->depth) {
         uint32_t first[OCT_PACKED_COLUMNS], second[OCT_PACKED_COLUMNS];
-        read_halves(w, at, columns, first);
-        read_halves(w, at + depth, o + 1 < outs ? columns : 0, second);
+        read_halves(t, at, t->columns, first);
+        read_halves(t, at + t->depth, o + 1 < t->outs ? t->columns : 0, second);
         char *to = tile;
         tile = oct_store_pair_tile(k, first, second, to);
-        for (int64_t c = k->col_tile; c < columns; c += k->col_tile) {
-            to += panel_bytes;
+        for (int64_t c = k->col_tile; c < t->columns; c += k->col_tile) {
+            to += t->panel_bytes;
             oct_store_pair_tile(k, first + c, second + c, to);
         }
     }
 }
 
-static void pack_floats(const oct_float_kernel *k, const weights *w, int64_t at, int64_t outs,
-                        int64_t depth, int64_t columns, char *tile, int64_t panel_bytes)
+static void pack_floats(const oct_float_kernel *k, const tap_columns *t)
 {
-    for (int64_t o = 0; o < outs; o++, at += depth, tile += k->col_tile * 4) {
+    int64_t at = t->at;
+    char *tile = t->tile;
+    for (int64_t o = 0; o < t->outs; o++, at += t->depth, tile += k->col_tile * 4) {
         char *to = tile;
-        for (int64_t c = 0; c < columns; c += k->col_tile, to += panel_bytes) {
+        for (int64_t c = 0; c < t->columns; c += k->col_tile, to += t->panel_bytes) {
             float *values = (float *)(void *)to;
             for (int64_t i = 0; i < k->col_tile; i++) {
                 const int64_t from = at + c + i;
-                values[i] = c + i >= columns ? 0
-                            : w->values      ? w->values[from]
-                                             : (float)w->codes[from];
+                values[i] = c + i >= t->columns ? 0
+                            : t->values         ? t->values[from]
+                                                : (float)t->codes[from];
             }
         }
     }
 }
 
-size_t oct_conv_backward_data_ready_bytes(const oct_float_kernel *k, oct_numerics numerics,
-                                          const oct_conv_shape *s)
+void oct_conv_backward_data_pack(const oct_conv_plan *p, const float *weight, const int8_t *codes,
+                                 void *packed)
 {
-    if (oct_conv_is_depthwise(s)) return oct_depthwise_ready_bytes(s);
-    const side d = backward_side(k, numerics, s);
-    return ready_bytes(k, s, &d);
-}
-
-void oct_conv_backward_data_ready(const oct_float_kernel *k, oct_numerics numerics,
-                                  const oct_conv_shape *s, const float *weight, const int8_t *codes,
-                                  void *ready)
-{
-    if (oct_conv_is_depthwise(s)) {
-        oct_depthwise_backward_data_ready(s, weight, codes, ready);
+    const oct_conv_shape *s = &p->config.shape;
+    const oct_conv_product *d = &p->data;
+    const oct_float_kernel *k = p->config.kernel;
+    const int64_t taps = (int64_t)s->kernel_h * s->kernel_w, tap_bytes = d->panel_bytes / taps;
+    tap_columns t = {.values = weight,
+                     .codes = codes,
+                     .outs = s->out_c / s->groups,
+                     .depth = oct_conv_depth(s),
+                     .panel_bytes = d->panel_bytes};
+    if (p->depthwise) {
+        oct_depthwise_pack(s, weight, codes, OCT_BACKWARD, packed);
         return;
     }
-    const side d = backward_side(k, numerics, s);
-    const weights w = {weight, codes};
-    const int64_t outs = s->out_c / s->groups, depth = oct_conv_depth(s);
-    const int64_t tap_bytes = d.layout.tap_words * k->col_tile * 4, bytes = panel_bytes_of(k, &d);
-    char *panel = ready_begin(k, s, &d, ready);
+    char *panel = packed;
     for (int64_t g = 0; g < s->groups; g++) {
-        for (int64_t c = 0; c < d.columns; c += OCT_PACKED_COLUMNS) {
-            const int64_t columns = oct_min_i64(OCT_PACKED_COLUMNS, d.columns - c);
-            for (int64_t t = 0; t < d.taps; t++) {
-                const int64_t at = g * outs * depth + t * d.columns + c;
-                if (numerics == OCT_NUMERICS_BF16)
-                    pack_pairs(k, &w, at, outs, depth, columns, panel + t * tap_bytes, bytes);
+        for (int64_t c = 0; c < d->columns; c += OCT_PACKED_COLUMNS) {
+            t.columns = oct_min_i64(OCT_PACKED_COLUMNS, d->columns - c);
+            for (int64_t tap = 0; tap < taps; tap++) {
+                t.at = g * t.outs * t.depth + tap * d->columns + c;
+                t.tile = panel + tap * tap_bytes;
+                if (p->config.numerics == OCT_NUMERICS_BF16)
+                    pack_pairs(k, &t);
                 else
-                    pack_floats(k, &w, at, outs, depth, columns, panel + t * tap_bytes, bytes);
+                    pack_floats(k, &t);
             }
-            panel += (columns + k->col_tile - 1) / k->col_tile * bytes;
+            panel += (t.columns + k->col_tile - 1) / k->col_tile * d->panel_bytes;
         }
     }
 }
 
-size_t oct_conv_backward_data_scratch_bytes(const oct_float_kernel *k, oct_numerics numerics,
-                                            const oct_conv_shape *s)
+void oct_conv_backward_data(const oct_conv_plan *p, const oct_conv_pass *pass, void *scratch)
 {
-    (void)k;
-    (void)numerics;
-    return oct_conv_is_depthwise(s) ? oct_depthwise_backward_data_scratch_bytes(s) : 0;
-}
-
-void oct_conv_backward_data(const oct_float_kernel *k, oct_numerics numerics,
-                            const oct_conv_shape *s, int64_t samples, const void *grad,
-                            const void *ready, float *grad_x, bool add, void *scratch)
-{
-    if (oct_conv_is_depthwise(s)) {
-        oct_depthwise_backward_data(s, samples, grad, ready, grad_x, add, scratch);
-        return;
-    }
-    const side d = backward_side(k, numerics, s);
-    multiply(numerics == OCT_NUMERICS_BF16 ? k->bf16 : k->f32, s, &d, ready, samples, grad, NULL,
-             add, grad_x);
+    const oct_float_kernel *k = p->config.kernel;
+    if (p->depthwise)
+        oct_depthwise_multiply(&p->data.strip, pass, scratch);
+    else
+        multiply(&p->data, p->config.numerics == OCT_NUMERICS_BF16 ? k->bf16 : k->f32, pass);
 }
 
 OCT_CLONES

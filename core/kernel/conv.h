@@ -1,56 +1,88 @@
-/* Convolution products on raw pointers, forward and backward. NHWC activations, OHWI weights
- * (O, kh, kw, I/groups). A linear layer is the shape with h = w = kernel = 1; its samples are the
- * positions.
+/* Convolutions on raw pointers, forward and backward. NHWC activations, OHWI weights (O, kh, kw,
+ * I/groups). A linear layer is the shape with h = w = kernel = 1; its samples are the positions.
  *
- * One op makes its operand of the weights ready once (oct_conv_*_ready), then works leaf by leaf. Every
- * element of y and grad_x is a sum in a fixed order that depends on the shape alone, so no bit of them
- * depends on how many samples a call has; a weight gradient is a sum over the samples of each leaf of
- * the call, in order, and over leaves by their tree. Nothing is allocated: ready operands and scratch are
- * of the sizes that the *_bytes functions tell, 64-byte aligned; scratch is used by no other thread
- * meanwhile. A ready operand is read only and shared by threads.
+ * One op makes a plan of its shape and packs its weights once, then works leaf by leaf:
+ *
+ *     oct_conv_plan_init(&plan, &config);          sizes of everything
+ *     oct_conv_plan_tables(&plan, memory);         memory: plan.table_bytes
+ *     oct_conv_forward_pack(&plan, weight, packed);        packed: plan.forward.packed_bytes
+ *     oct_conv_forward(&plan, &pass, scratch);             scratch: plan.forward.scratch_bytes
+ *
+ * Every element of y and grad_x is a sum in a fixed order that depends on the shape alone, so no bit of
+ * them depends on how many samples a call has; a weight gradient is a sum over the samples of each leaf of
+ * the call, in order, and over leaves by their tree. Nothing is allocated: tables, packed weights and
+ * scratch are the caller's, 64-byte aligned; scratch is used by no other thread meanwhile. A plan and
+ * packed weights are read only and shared by threads.
  */
 #pragma once
 
-#include "core/kernel/float_kernel.h"
-#include "core/tensor/conv_shape.h"
+#include "core/kernel/conv_plan.h"
 
-#include <stddef.h>
+enum {
+    /* Products of a plan. */
+    OCT_CONV_FORWARD = 1,
+    OCT_CONV_BACKWARD_DATA = 2,
+    OCT_CONV_BACKWARD_WEIGHT = 4,
+    /* No plan works more leaves side by side in a call. */
+    OCT_CONV_MAX_LEAVES = 8,
+};
 
-/* y (n, OH, OW, O) = x (n, H, W, I) * weight + bias (O; NULL for none); float. */
-size_t oct_conv_forward_ready_bytes(const oct_float_kernel *k, const oct_conv_shape *s);
-void oct_conv_forward_ready(const oct_float_kernel *k, const oct_conv_shape *s, const float *weight,
-                            void *ready);
-size_t oct_conv_forward_scratch_bytes(const oct_float_kernel *k, const oct_conv_shape *s);
-void oct_conv_forward(const oct_float_kernel *k, const oct_conv_shape *s, int64_t samples,
-                      const float *x, const void *ready, const float *bias, float *y,
-                      void *scratch);
+typedef struct oct_conv_config {
+    oct_conv_shape shape; /* one that fits (conv_shape.h) */
+    const oct_float_kernel *kernel;
+    oct_numerics numerics; /* of the backward products */
+    oct_dtype input;       /* of x in the weight gradient: F32, U8 or U16 */
+    int64_t leaf;          /* samples of a full one */
+    int64_t max_leaves;    /* that a call of the weight gradient may have */
+    unsigned products;     /* what the plan is for; it has no sizes of others */
+} oct_conv_config;
 
-/* The gradient of the output as an operand of both backward products: rows (positions) of
- * oct_conv_grad_row_bytes each. Writes `rows` rows from grad_y (rows, O), each channel times factor[o]
- * (NULL: as they are), rounded to bfloat16 when numerics say so. A part of a sample may be written at a
- * time. Where rows are floats they may be written without this function: grad_y times factor[o]. */
-bool oct_conv_grad_rows_are_floats(oct_numerics numerics, const oct_conv_shape *s);
-size_t oct_conv_grad_row_bytes(const oct_float_kernel *k, oct_numerics numerics,
-                               const oct_conv_shape *s);
-void oct_conv_grad_rows(const oct_float_kernel *k, oct_numerics numerics, const oct_conv_shape *s,
-                        int64_t rows, const float *grad_y, const float *factor, void *out);
+typedef struct oct_conv_plan {
+    oct_conv_config config;
+    bool depthwise;
+    oct_conv_product forward, data;
+    oct_conv_weight_product weight;
+    size_t table_bytes;
+    size_t grad_row_bytes; /* of oct_conv_grad_rows */
+    /* Rows of the gradient are floats, which may be written without oct_conv_grad_rows: grad_y times
+     * factor[o]. */
+    bool grad_rows_are_floats;
+} oct_conv_plan;
 
-/* grad_x (n, H, W, I) = or += the transposed convolution of grad rows. weight: floats, which bfloat16
+/* Fills in everything but the tables. */
+void oct_conv_plan_init(oct_conv_plan *p, const oct_conv_config *config);
+/* Makes the tables in memory of table_bytes, which is to stay as long as the plan is used. */
+void oct_conv_plan_tables(oct_conv_plan *p, void *memory);
+
+/* Samples that go through packed weights. */
+typedef struct oct_conv_pass {
+    int64_t samples;
+    const void *x; /* forward: floats (n, H, W, I); backward to data: rows of the gradient */
+    const void *packed;
+    const float *bias; /* (O), forward only; NULL: none */
+    float *y;          /* (n, OH, OW, O); backward to data: grad_x (n, H, W, I) */
+    bool add;          /* backward to data: adds to grad_x */
+} oct_conv_pass;
+
+/* y = x * weight + bias; float. */
+void oct_conv_forward_pack(const oct_conv_plan *p, const float *weight, void *packed);
+void oct_conv_forward(const oct_conv_plan *p, const oct_conv_pass *pass, void *scratch);
+
+/* Makes of the gradient of the output an operand of both backward products: rows (positions) of
+ * grad_row_bytes each. Writes `rows` rows from grad_y (rows, O), each channel times factor[o] (NULL: as
+ * they are), rounded to bfloat16 when numerics say so. A part of a sample may be written at a time. */
+void oct_conv_grad_rows(const oct_conv_plan *p, int64_t rows, const float *grad_y,
+                        const float *factor, void *out);
+
+/* grad_x = or += the transposed convolution of rows of the gradient. weight: floats, which bfloat16
  * numerics round; NULL: codes (weights as whole numbers, exact in both) instead. */
-size_t oct_conv_backward_data_ready_bytes(const oct_float_kernel *k, oct_numerics numerics,
-                                          const oct_conv_shape *s);
-void oct_conv_backward_data_ready(const oct_float_kernel *k, oct_numerics numerics,
-                                  const oct_conv_shape *s, const float *weight, const int8_t *codes,
-                                  void *ready);
-size_t oct_conv_backward_data_scratch_bytes(const oct_float_kernel *k, oct_numerics numerics,
-                                            const oct_conv_shape *s);
-void oct_conv_backward_data(const oct_float_kernel *k, oct_numerics numerics,
-                            const oct_conv_shape *s, int64_t samples, const void *grad,
-                            const void *ready, float *grad_x, bool add, void *scratch);
+void oct_conv_backward_data_pack(const oct_conv_plan *p, const float *weight, const int8_t *codes,
+                                 void *packed);
+void oct_conv_backward_data(const oct_conv_plan *p, const oct_conv_pass *pass, void *scratch);
 
 /* What a weight gradient is multiplied with: floats, which bfloat16 numerics round, or the exact whole
  * numbers code - zero_point (of bytes, or of 16-bit codes: those are not exact in bfloat16 and are always
- * multiplied in float32). Padding is the value 0. One of the three is given. */
+ * multiplied in float32). Padding is the value 0. The one of the plan's input is given. */
 typedef struct oct_conv_input {
     const float *values;  /* or NULL */
     const uint8_t *codes; /* or NULL */
@@ -58,26 +90,26 @@ typedef struct oct_conv_input {
     int32_t zero_point;
 } oct_conv_input;
 
-/* grad_weight[k][o] = or += factor[o] * sum over the samples in order; factor NULL: 1. Not `add` gives
- * the bits of adding to zeros, so -0 becomes 0; what lies there is not read. The layout is TURNED: for
- * each group (depth, O/groups), with depth = (kh, kw, I/groups) in this order: outputs are the columns of
- * the product. oct_conv_weight_transpose puts a finished sum into the layout of the weights.
- *
- * A call has one leaf of up to `leaf` samples, or several full ones of which the last may be short, up to
- * as many as _leaves tells (a power of two; 1 where nothing is gained). Their sums are joined by the
- * balanced tree before they are written or added: the bits of a row for each and core/base/leaves.h.
- * Scratch is that of calls of up to `leaves`. */
-int64_t oct_conv_backward_weight_leaves(const oct_float_kernel *k, oct_numerics numerics,
-                                        const oct_conv_shape *s, int64_t leaf);
-size_t oct_conv_backward_weight_scratch_bytes(const oct_float_kernel *k, oct_numerics numerics,
-                                              const oct_conv_shape *s, int64_t leaf,
-                                              int64_t leaves);
-void oct_conv_backward_weight(const oct_float_kernel *k, oct_numerics numerics,
-                              const oct_conv_shape *s, int64_t samples, int64_t leaf,
-                              const void *grad, const oct_conv_input *x, const float *factor,
-                              float *turned, bool add, void *scratch);
-/* turned (groups, depth, outs) to weight (groups, outs, depth). */
-void oct_conv_weight_transpose(int64_t groups, int64_t depth, int64_t outs, const float *turned,
+/* Samples whose products are summed: a leaf of up to config.leaf, or several full ones of which the last
+ * may be short, up to as many as the plan's weight.leaves. */
+typedef struct oct_conv_weight_pass {
+    int64_t samples;
+    const void *grad; /* rows of the gradient */
+    oct_conv_input x;
+    const float *factor; /* (O); NULL: 1 */
+    float *sums;
+    bool add;
+} oct_conv_weight_pass;
+
+/* sums[k][o] = or += factor[o] * sum over the samples in order. Not `add` gives the bits of adding to
+ * zeros, so -0 becomes 0; what lies there is not read. The layout is transposed: for each group (depth,
+ * O/groups), with depth = (kh, kw, I/groups) in this order: outputs are the columns of the product. The
+ * sums of several leaves are joined by the balanced tree before they are written or added: the bits of a
+ * row for each and core/base/leaves.h. */
+void oct_conv_backward_weight(const oct_conv_plan *p, const oct_conv_weight_pass *pass,
+                              void *scratch);
+/* Puts sums (groups, depth, outs) into the layout of weights (groups, outs, depth). */
+void oct_conv_weight_transpose(int64_t groups, int64_t depth, int64_t outs, const float *sums,
                                float *weight);
 
 /* grad_bias (channels) += sum over rows of grad_y (rows, channels), in order. */

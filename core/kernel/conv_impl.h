@@ -3,7 +3,6 @@
 
 #include "core/kernel/bf16.h"
 #include "core/kernel/conv.h"
-#include "core/product/conv_window.h"
 
 enum {
     OCT_MAX_COL_TILE = 16,
@@ -12,13 +11,11 @@ enum {
     OCT_PACKED_COLUMNS = 64,
 };
 
-size_t oct_aligned(size_t bytes); /* to the next 64 */
-
 /* Words that so many values of a row take; bfloat16 ones come in pairs. */
 int64_t oct_row_words(const oct_float_kernel *k, bool pairs, int64_t values);
 
-/* The tile (or two, see float_kernel.h) of a pair of rows of bfloat16, each in the lower half of a word;
- * returns where the next one goes. */
+/* Writes the tile (or two, see float_kernel.h) of a pair of rows of bfloat16, each in the lower half of a
+ * word; returns where the next one goes. */
 static inline __attribute__((always_inline)) char *oct_store_pair_tile(const oct_float_kernel *k,
                                                                        const uint32_t *first,
                                                                        const uint32_t *second,
@@ -39,3 +36,19 @@ static inline __attribute__((always_inline)) char *oct_store_pair_tile(const oct
     }
     return tile + 2 * columns * (int)sizeof *values;
 }
+
+/* The part of a plan that is about weight gradients. */
+void oct_weight_product_init(oct_conv_plan *p);
+
+/* Depthwise layers, one filter a channel. Gradients of the output are rows of floats, (positions, C),
+ * whatever the numerics. Every element of y and grad_x is one sum over all taps, those in the padding as
+ * zeros; products and sums are rounded one by one. With a group a channel, the transposed layout of sums
+ * is that of the weights. */
+void oct_depthwise_product_init(oct_conv_product *d, const oct_conv_shape *s,
+                                oct_direction direction);
+void oct_depthwise_pack(const oct_conv_shape *s, const float *weight, const int8_t *codes,
+                        oct_direction direction, void *packed);
+void oct_depthwise_multiply(const oct_depthwise_plan *p, const oct_conv_pass *pass, void *scratch);
+void oct_depthwise_weight_init(oct_conv_weight_product *w, const oct_conv_shape *s);
+void oct_depthwise_backward_weight(const oct_conv_plan *plan, const oct_conv_weight_pass *pass,
+                                   void *scratch);

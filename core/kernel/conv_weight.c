@@ -9,11 +9,11 @@
  * more than the products. Leaves that fit a block together are then worked side by side: the tree over
  * them is summed in cache, some rows at a time, and only its result is written.
  */
+#include "core/base/cache_line.h"
 #include "core/base/cpu.h"
 #include "core/base/leaves.h"
 #include "core/base/whole.h"
 #include "core/kernel/conv_weight_impl.h"
-#include "core/kernel/depthwise.h"
 #include "core/kernel/transpose.h"
 
 #include <string.h>
@@ -21,17 +21,17 @@
 enum {
     BLOCK_WORDS = 1024, /* of a row, about: 64 columns of panels are 256 KiB */
     CHUNK_SUMS = 32768, /* sums that are finished together: they stay in the second-level cache */
-    TWIG_SUMS = 16384,  /* the same of each leaf that is worked beside others */
-    TWIG_WORDS = 256,   /* of a row, of such leaves together */
-    MOST_LEAVES = 1 << OCT_LEAF_GROUP_LEVELS,
-    CHUNK_ROWS = 24, /* a whole number of the microkernel's blocks */
-    MOST_CHUNKS = 10,
+    GROUP_SUMS = 16384, /* the same of each leaf that is worked beside others */
+    GROUP_WORDS = 256,  /* of a row, of such leaves together */
+    CHUNK_ROWS = 24,    /* a whole number of the microkernel's blocks */
+    MAX_CHUNKS = 10,
     MERGED_POSITIONS = 256, /* odd planes with fewer are put in one line where there is one tap */
     FEW_ROWS = 64,          /* fewer of a ky are not worth a product of their own */
 };
 
-/* One tap: any shape of the positions will do. Long lines are turned in whole vectors, and pairs want
- * lines of even length. A block is enough for what is put in one line, however many samples there are. */
+/* With one tap, any shape of the positions will do. Long lines are transposed in whole vectors, and pairs
+ * want lines of even length. A block is enough for what is put in one line, however many samples there
+ * are. */
 static oct_conv_shape simplified(const oct_conv_shape *s, int64_t *samples)
 {
     oct_conv_shape one = *s;
@@ -54,80 +54,111 @@ static oct_conv_shape simplified(const oct_conv_shape *s, int64_t *samples)
     return one;
 }
 
-static oct_weight_plan plan_of(const oct_float_kernel *k, oct_numerics numerics,
-                               const oct_conv_shape *shape, int64_t samples, bool wide)
+static void plan_blocks(oct_weight_plan *p)
 {
-    oct_weight_plan p = {.k = k, .samples = samples, .grad_pairs = numerics == OCT_NUMERICS_BF16};
-    oct_conv_shape *s = &p.s;
-    *s = simplified(shape, &p.samples);
-    p.pairs = p.grad_pairs && !wide;
-    p.ins = s->in_c / s->groups;
-    p.outs = s->out_c / s->groups;
-    p.line_words = oct_row_words(k, p.pairs, s->out_w);
+    const int64_t lines = oct_max_i64(BLOCK_WORDS / oct_max_i64(p->line_words, 1), 1);
+    p->block_samples = oct_max_i64(oct_min_i64(lines / p->s.out_h, p->samples), 1);
+    p->block_lines = oct_min_i64(lines, p->s.out_h);
+    p->blocks = (p->samples + p->block_samples - 1) / p->block_samples *
+                ((p->s.out_h + p->block_lines - 1) / p->block_lines);
+}
 
-    const int64_t lines = oct_max_i64(BLOCK_WORDS / oct_max_i64(p.line_words, 1), 1);
-    p.block_samples = oct_max_i64(oct_min_i64(lines / s->out_h, p.samples), 1);
-    p.block_lines = oct_min_i64(lines, s->out_h);
-    p.blocks = (p.samples + p.block_samples - 1) / p.block_samples *
-               ((s->out_h + p.block_lines - 1) / p.block_lines);
-
-    const bool swapped = p.pairs && !k->native_bf16;
+static void plan_planes(oct_weight_plan *p)
+{
+    const oct_conv_shape *s = &p->s;
+    const bool swapped = p->pairs && !p->kernel->native_bf16;
     const int64_t shifts = (s->kernel_w - 1) / s->stride;
-    const int64_t values = p.line_words * (p.pairs && !swapped ? 2 : 1);
-    p.element = p.pairs && !swapped ? 2 : 4;
-    p.phases = oct_min_i64(s->stride, s->kernel_w);
-    p.copies = swapped && shifts > 0 ? 2 : 1;
-    p.pitch = values + (swapped ? (shifts + 1) / 2 * 2 : shifts);
-    p.line = p.copies * p.phases * p.pitch;
-    p.sample = ((p.block_lines - 1) * s->stride + s->kernel_h) * p.line;
-    p.plane = p.block_samples * p.sample;
+    const int64_t values = p->line_words * (p->pairs && !swapped ? 2 : 1);
+    p->element = p->pairs && !swapped ? 2 : 4;
+    p->phases = oct_min_i64(s->stride, s->kernel_w);
+    p->copies = swapped && shifts > 0 ? 2 : 1;
+    p->pitch = values + (swapped ? (shifts + 1) / 2 * 2 : shifts);
+    p->line = p->copies * p->phases * p->pitch;
+    p->sample = ((p->block_lines - 1) * s->stride + s->kernel_h) * p->line;
+    p->plane = p->block_samples * p->sample;
+}
 
-    p.panels = (p.outs + k->col_tile - 1) / k->col_tile;
-    p.panel_bytes = p.block_samples * p.block_lines * p.line_words * k->col_tile * 4;
-    p.few_rows = s->kernel_w * p.ins < FEW_ROWS;
+/* The plan of a leaf of so many samples. */
+static oct_weight_plan leaf_plan(const oct_conv_config *c, int64_t samples)
+{
+    const int64_t tile = c->kernel->col_tile;
+    oct_weight_plan p = {
+        .kernel = c->kernel, .samples = samples, .grad_pairs = c->numerics == OCT_NUMERICS_BF16};
+    p.s = simplified(&c->shape, &p.samples);
+    p.pairs = p.grad_pairs && c->input != OCT_U16;
+    p.ins = p.s.in_c / p.s.groups;
+    p.outs = p.s.out_c / p.s.groups;
+    p.line_words = oct_row_words(c->kernel, p.pairs, p.s.out_w);
+    p.few_rows = p.s.kernel_w * p.ins < FEW_ROWS;
+    plan_blocks(&p);
+    plan_planes(&p);
+    p.panels = (p.outs + tile - 1) / tile;
+    p.panel_bytes = p.block_samples * p.block_lines * p.line_words * tile * 4;
     return p;
 }
 
 /* Rows that are multiplied at once. */
 static int64_t chunk_of(const oct_weight_plan *p, int64_t leaves)
 {
-    const int64_t chunks = (leaves > 1 ? TWIG_SUMS : CHUNK_SUMS) / (p->outs * CHUNK_ROWS);
-    return oct_max_i64(oct_min_i64(chunks, MOST_CHUNKS), 1) * CHUNK_ROWS;
+    const int64_t chunks = (leaves > 1 ? GROUP_SUMS : CHUNK_SUMS) / (p->outs * CHUNK_ROWS);
+    return oct_max_i64(oct_min_i64(chunks, MAX_CHUNKS), 1) * CHUNK_ROWS;
 }
 
-static void *carve(size_t *at, void *scratch, size_t bytes)
-{
-    void *taken = scratch ? (char *)scratch + *at : NULL;
-    *at += oct_aligned(bytes);
-    return taken;
-}
-
-/* For so many leaves with this plan, or a smaller one. scratch NULL: only the size. */
-static size_t room_of(const oct_weight_plan *p, int64_t leaves, void *scratch,
+/* Lays scratch out (NULL: nowhere) for so many leaves with this plan, or with that of fewer samples;
+ * returns its bytes. */
+static size_t lay_out(const oct_weight_plan *p, int64_t leaves, void *scratch,
                       oct_weight_scratch *r)
 {
-    size_t at = 0;
-    const int64_t depth = oct_conv_depth(&p->s); /* fewer samples never need more room */
+    size_t used = 0;
+    const int64_t depth = oct_conv_depth(&p->s);
     r->chunk = chunk_of(p, leaves);
     r->num_runs = p->block_samples * p->block_lines;
-    r->planes_bytes = oct_aligned((size_t)(p->ins * p->plane * p->element));
-    r->panels_bytes = oct_aligned((size_t)(p->panels * p->panel_bytes));
+    r->planes_bytes = oct_cache_aligned((size_t)(p->ins * p->plane * p->element));
+    r->panels_bytes = oct_cache_aligned((size_t)(p->panels * p->panel_bytes));
     const int64_t rows = p->blocks > 1 ? depth : oct_min_i64(r->chunk, depth);
-    const size_t sums = oct_aligned((size_t)(rows * p->outs) * sizeof(float));
-    r->planes = carve(&at, scratch, (size_t)leaves * r->planes_bytes);
-    r->panels = carve(&at, scratch, (size_t)leaves * r->panels_bytes);
-    r->runs = carve(&at, scratch, (size_t)((leaves > 1 ? 2 : 1) * r->num_runs) * sizeof(oct_run));
-    r->sums = carve(&at, scratch, sums);
+    const size_t sums = (size_t)(rows * p->outs) * sizeof *r->sums;
+    const size_t patch = (size_t)OCT_PATCH_COLUMNS * OCT_PATCH_CHANNELS;
+    const size_t lists = leaves > 1 ? 2 : 1;
+    r->planes = oct_carve(scratch, &used, (size_t)leaves * r->planes_bytes);
+    r->panels = oct_carve(scratch, &used, (size_t)leaves * r->panels_bytes);
+    r->runs = oct_carve(scratch, &used, lists * (size_t)r->num_runs * sizeof *r->runs);
+    r->sums = oct_carve(scratch, &used, sums);
     for (int i = 0; i < OCT_LEAF_GROUP_LEVELS && leaves > 1; i++)
-        r->waiting[i] = carve(&at, scratch, sums);
-    r->rows = carve(&at, scratch, (size_t)r->chunk * sizeof(oct_row));
-    r->values = carve(&at, scratch, (size_t)OCT_STRIP * OCT_STRIP_CHANNELS * sizeof(float));
-    r->codes = carve(&at, scratch, (size_t)OCT_STRIP * OCT_STRIP_CHANNELS);
-    return at;
+        r->waiting[i] = oct_carve(scratch, &used, sums);
+    r->rows = oct_carve(scratch, &used, (size_t)r->chunk * sizeof *r->rows);
+    r->values = oct_carve(scratch, &used, patch * sizeof *r->values);
+    r->codes = oct_carve(scratch, &used, patch);
+    return used;
 }
 
-/* With the planes and panels of leaf i. */
-static oct_weight_scratch room_for_leaf(const oct_weight_scratch *all, int64_t i)
+/* Leaves that are worked side by side. */
+static int64_t leaves_of(const oct_weight_plan *p, int64_t max_leaves)
+{
+    const int64_t words = p->block_samples * p->block_lines * p->line_words;
+    int64_t leaves = 1;
+    while (p->blocks == 1 && 2 * leaves <= oct_min_i64(max_leaves, OCT_CONV_MAX_LEAVES) &&
+           2 * leaves * words <= GROUP_WORDS)
+        leaves *= 2;
+    return leaves;
+}
+
+void oct_weight_product_init(oct_conv_plan *p)
+{
+    oct_conv_weight_product *w = &p->weight;
+    oct_weight_scratch r;
+    if (p->depthwise) {
+        oct_depthwise_weight_init(w, &p->config.shape);
+        return;
+    }
+    w->leaf = leaf_plan(&p->config, p->config.leaf);
+    w->leaves = leaves_of(&w->leaf, p->config.max_leaves);
+    const size_t one = lay_out(&w->leaf, 1, NULL, &r);
+    const size_t all = lay_out(&w->leaf, w->leaves, NULL, &r);
+    w->scratch_bytes = one > all ? one : all;
+}
+
+/* The scratch of leaf i of several. */
+static oct_weight_scratch scratch_of_leaf(const oct_weight_scratch *all, int64_t i)
 {
     oct_weight_scratch r = *all;
     r.planes += (size_t)i * r.planes_bytes;
@@ -141,7 +172,7 @@ typedef struct kernel_rows {
     int64_t line, lines; /* of the block: only these are not all zeros */
 } kernel_rows;
 
-/* Lines of the block for which kernel row ky lies inside the input. */
+/* Whether kernel row ky lies inside the input for lines of the block, which it tells. */
 static void lines_inside(const oct_weight_plan *p, const oct_weight_block *b, int64_t ky,
                          int64_t *line, int64_t *lines)
 {
@@ -153,7 +184,7 @@ static void lines_inside(const oct_weight_plan *p, const oct_weight_block *b, in
     *lines = oct_max_i64(end - first, 0);
 }
 
-/* The next kernel rows after those in c; false at the end. */
+/* Goes on to the kernel rows behind those in c; false at the end. */
 static bool next_kernel_rows(const oct_weight_plan *p, const oct_weight_block *b, kernel_rows *c)
 {
     int64_t line, lines;
@@ -176,49 +207,33 @@ static int64_t list_runs(const oct_weight_plan *p, const oct_weight_block *b, co
 {
     int64_t count = 0;
     for (int64_t n = 0; n < b->samples; n++) {
-        for (int64_t l = c->line; l < c->line + c->lines; l++) {
-            const oct_run run = {.x = (n * p->sample + l * p->s.stride * p->line) * p->element,
-                                 .tile = (n * b->lines + l) * p->line_words,
-                                 .words = p->line_words};
-            oct_run *last = count > 0 ? &runs[count - 1] : NULL;
-            if (last && last->x + 4 * last->words == run.x && last->tile + last->words == run.tile)
-                last->words += run.words;
-            else
-                runs[count++] = run;
-        }
+        for (int64_t l = c->line; l < c->line + c->lines; l++)
+            oct_runs_add(runs, &count,
+                         (oct_run){.x = (n * p->sample + l * p->s.stride * p->line) * p->element,
+                                   .tile = (n * b->lines + l) * p->line_words,
+                                   .words = p->line_words});
     }
     return count;
 }
 
-/* Where row `at` = (ky, kx, channel) begins in the planes. */
-static int64_t row_start(const oct_weight_plan *p, int64_t at)
+/* Where the rows of tap (ky, kx) begin in the plane of the first channel. */
+static int64_t tap_start(const oct_weight_plan *p, int64_t tap)
 {
-    const int64_t tap = at / p->ins, ky = tap / p->s.kernel_w, kx = tap % p->s.kernel_w;
+    const int64_t ky = tap / p->s.kernel_w, kx = tap % p->s.kernel_w;
     const int64_t shift = kx / p->s.stride, copy = p->copies == 2 ? shift % 2 : 0;
-    return (at % p->ins * p->plane + ky * p->line +
-            (copy * p->phases + kx % p->s.stride) * p->pitch + shift - copy) *
-           p->element;
+    const int64_t line = copy * p->phases + kx % p->s.stride;
+    return (ky * p->line + line * p->pitch + shift - copy) * p->element;
 }
 
-/* What is multiplied, and where the sums of a group go. */
-typedef struct call {
-    const char *grad;
-    oct_conv_input x;
-    int64_t group;
-    const float *factor; /* of the group, or NULL: 1 */
-    float *turned;       /* of the group */
-    bool add;
-} call;
-
-/* From some samples on. */
-static call call_from(const call *c, int64_t grad_bytes, int64_t inputs)
+/* Lists rows [first, first + m) of the product, which are (ky, kx, channel). */
+static void list_rows(const oct_weight_plan *p, int64_t first, int64_t m, oct_row *rows)
 {
-    call from = *c;
-    from.grad += grad_bytes;
-    if (c->x.values) from.x.values += inputs;
-    if (c->x.codes) from.x.codes += inputs;
-    if (c->x.codes16) from.x.codes16 += inputs;
-    return from;
+    int64_t tap = first / p->ins, channel = first % p->ins;
+    for (int64_t i = 0; i < m; tap++, channel = 0) {
+        const int64_t start = tap_start(p, tap);
+        for (; channel < p->ins && i < m; channel++, i++)
+            rows[i] = (oct_row){start + channel * p->plane * p->element, i * p->outs};
+    }
 }
 
 static inline __attribute__((always_inline)) void
@@ -228,7 +243,7 @@ write_scaled(int64_t n, const bool add, const float *from, const float *factor, 
         to[i] = (add ? to[i] : 0.0F) + (factor ? factor[i] * from[i] : from[i]);
 }
 
-/* factor NULL: 1. */
+/* Writes or adds sums, times a factor each; factor NULL: 1. */
 OCT_CLONES
 static void write_sums(int64_t rows, int64_t n, const float *from, const float *factor, bool add,
                        float *restrict to)
@@ -243,63 +258,50 @@ static void write_sums(int64_t rows, int64_t n, const float *from, const float *
     }
 }
 
-static oct_product product_of(const oct_weight_plan *p, const oct_weight_scratch *r, bool add)
+/* Multiplies m rows with all columns of a group. */
+static void multiply_rows(const oct_weight_plan *p, oct_product *product, int64_t m, float *sums)
 {
-    return (oct_product){.x = r->planes,
-                         .rows = r->rows,
-                         .runs = r->runs,
-                         .packed = r->panels,
-                         .panel_bytes = p->panel_bytes,
-                         .n = p->outs,
-                         .add = add};
-}
-
-/* Rows [first, first + m) of the product. */
-static void list_rows(const oct_weight_plan *p, int64_t first, int64_t m, oct_row *rows)
-{
-    for (int64_t i = 0; i < m; i++)
-        rows[i] = (oct_row){row_start(p, first + i), i * p->outs};
-}
-
-static void multiply_rows(const oct_weight_plan *p, oct_product *product, float *sums)
-{
+    product->panel_bytes = p->panel_bytes;
+    product->n = p->outs;
+    product->m = m;
     product->acc = sums;
     if (p->pairs)
-        p->k->bf16(product);
+        p->kernel->bf16(product);
     else
-        p->k->f32(product);
+        p->kernel->f32(product);
 }
 
-/* After the last block sums are done. */
+/* Multiplies a block; behind the last one sums are done. */
 static void multiply_block(const oct_weight_plan *p, const oct_weight_block *b,
-                           const oct_weight_scratch *r, const call *c)
+                           const oct_weight_scratch *r, const oct_conv_weight_pass *c)
 {
     const int64_t rows = p->s.kernel_w * p->ins;
-    oct_product product = product_of(p, r, !b->first);
+    oct_product product = {
+        .x = r->planes, .rows = r->rows, .runs = r->runs, .packed = r->panels, .add = !b->first};
     for (kernel_rows ky = {0}; next_kernel_rows(p, b, &ky);) {
         product.num_runs = list_runs(p, b, &ky, r->runs);
-        for (int64_t at = ky.first * rows; at < ky.end * rows; at += product.m) {
+        for (int64_t at = ky.first * rows, m; at < ky.end * rows; at += m) {
             float *sums = p->blocks > 1 ? r->sums + at * p->outs : r->sums;
-            product.m = oct_min_i64(r->chunk, ky.end * rows - at);
-            list_rows(p, at, product.m, r->rows);
-            multiply_rows(p, &product, sums);
-            if (b->last)
-                write_sums(product.m, p->outs, sums, c->factor, c->add, c->turned + at * p->outs);
+            m = oct_min_i64(r->chunk, ky.end * rows - at);
+            list_rows(p, at, m, r->rows);
+            multiply_rows(p, &product, m, sums);
+            if (b->last) write_sums(m, p->outs, sums, c->factor, c->add, c->sums + at * p->outs);
         }
     }
 }
 
-/* One leaf, block by block. */
-static void multiply_leaf(const oct_weight_plan *p, const call *c, const oct_weight_scratch *r)
+/* One leaf, block by block. c: of the group. */
+static void multiply_leaf(const oct_weight_plan *p, int64_t group, const oct_conv_weight_pass *c,
+                          const oct_weight_scratch *r)
 {
-    oct_weight_block b = {.first = true};
+    oct_weight_block b = {.group = group, .first = true};
     for (; b.sample < p->samples; b.sample += b.samples) {
         b.samples = oct_min_i64(p->block_samples, p->samples - b.sample);
         for (b.line = 0; b.line < p->s.out_h; b.line += b.lines) {
             b.lines = oct_min_i64(p->block_lines, p->s.out_h - b.line);
             b.last = b.sample + b.samples == p->samples && b.line + b.lines == p->s.out_h;
-            oct_weight_pack_planes(p, &c->x, c->group, &b, r);
-            oct_weight_pack_panels(p, c->grad, c->group, &b, r);
+            oct_weight_pack_planes(p, &c->x, &b, r);
+            oct_weight_pack_panels(p, c->grad, &b, r);
             multiply_block(p, &b, r, c);
             b.first = false;
         }
@@ -307,40 +309,40 @@ static void multiply_leaf(const oct_weight_plan *p, const call *c, const oct_wei
 }
 
 /* A leaf among others, in one block. */
-typedef struct twig_leaf {
+typedef struct group_leaf {
     oct_weight_plan plan;
     oct_weight_block block;
     kernel_rows rows;
     oct_run *runs;
     int64_t num_runs;
-} twig_leaf;
+} group_leaf;
 
 /* Leaves side by side, of which the last may be short. */
-typedef struct twig {
+typedef struct leaf_group {
     int64_t leaves;
-    twig_leaf full, last;
-    oct_weight_scratch room;
-} twig;
+    group_leaf full, last;
+    oct_weight_scratch scratch;
+} leaf_group;
 
-static twig_leaf twig_leaf_of(const oct_weight_plan *p, const oct_weight_scratch *room,
-                              oct_run *runs)
+static group_leaf group_leaf_of(const oct_weight_plan *p, const oct_weight_scratch *r,
+                                oct_run *runs)
 {
     OCT_ASSERT(p->blocks == 1);
-    OCT_ASSERT((size_t)(p->ins * p->plane * p->element) <= room->planes_bytes);
-    OCT_ASSERT((size_t)(p->panels * p->panel_bytes) <= room->panels_bytes);
-    return (twig_leaf){
+    OCT_ASSERT((size_t)(p->ins * p->plane * p->element) <= r->planes_bytes);
+    OCT_ASSERT((size_t)(p->panels * p->panel_bytes) <= r->panels_bytes);
+    return (group_leaf){
         .plan = *p,
         .block = {.samples = p->samples, .lines = p->s.out_h, .first = true, .last = true},
         .runs = runs,
     };
 }
 
-static const twig_leaf *leaf_of(const twig *t, int64_t i)
+static group_leaf *leaf_of(leaf_group *t, int64_t i)
 {
     return i + 1 < t->leaves ? &t->full : &t->last;
 }
 
-static bool next_runs(twig_leaf *l)
+static bool next_runs(group_leaf *l)
 {
     if (!next_kernel_rows(&l->plan, &l->block, &l->rows)) return false;
     l->num_runs = list_runs(&l->plan, &l->block, &l->rows, l->runs);
@@ -348,123 +350,128 @@ static bool next_runs(twig_leaf *l)
 }
 
 /* Rows [first, first + m), leaf by leaf: an odd one is added to its left neighbour of the tree. */
-static void sum_chunk(const twig *t, int64_t first, int64_t m, const call *c)
+static void sum_chunk(leaf_group *t, int64_t first, int64_t m, const oct_conv_weight_pass *c)
 {
     const int64_t n = t->full.plan.outs;
-    float *const sums = t->room.sums, *const *waiting = t->room.waiting;
+    float *const sums = t->scratch.sums, *const *waiting = t->scratch.waiting;
     int height = 0;
     for (int64_t i = 0; i < t->leaves; i++) {
-        const twig_leaf *l = leaf_of(t, i);
-        const oct_weight_scratch room = room_for_leaf(&t->room, i);
+        const group_leaf *l = leaf_of(t, i);
+        const oct_weight_scratch r = scratch_of_leaf(&t->scratch, i);
         const bool adds = i % 2 == 1;
         int joins = oct_tree_joins(i, t->leaves) - adds;
-        oct_product product = product_of(&l->plan, &room, false);
-        product.m = m;
-        product.runs = l->runs;
-        product.num_runs = l->num_runs;
-        if (i == 0 || l == &t->last) list_rows(&l->plan, first, m, room.rows);
-        multiply_rows(&l->plan, &product, sums);
+        oct_product product = {.x = r.planes,
+                               .rows = r.rows,
+                               .runs = l->runs,
+                               .num_runs = l->num_runs,
+                               .packed = r.panels};
+        if (i == 0 || l == &t->last) list_rows(&l->plan, first, m, r.rows);
+        multiply_rows(&l->plan, &product, m, sums);
         if (!adds) height++;
         write_sums(m, n, sums, c->factor, adds, waiting[height - 1]);
         for (; joins > 0; joins--, height--)
             write_sums(m, n, waiting[height - 1], NULL, true, waiting[height - 2]);
     }
-    write_sums(m, n, waiting[0], NULL, c->add, c->turned + first * n);
+    write_sums(m, n, waiting[0], NULL, c->add, c->sums + first * n);
 }
 
-/* One group. grad_bytes, inputs: of a full leaf. */
-static void multiply_twig(twig *t, const call *c, int64_t grad_bytes, int64_t inputs)
+static oct_conv_input input_from(oct_conv_input x, int64_t at)
+{
+    if (x.values) x.values += at;
+    if (x.codes) x.codes += at;
+    if (x.codes16) x.codes16 += at;
+    return x;
+}
+
+/* Packs the operands of all leaves of a group of the convolution. */
+static void pack_leaves(leaf_group *t, const oct_conv_plan *p, int64_t group,
+                        const oct_conv_weight_pass *c)
+{
+    const oct_conv_shape *s = &p->config.shape;
+    const int64_t inputs = p->config.leaf * oct_conv_in_numel(s);
+    const size_t grad_bytes = (size_t)(p->config.leaf * s->out_h * s->out_w) * p->grad_row_bytes;
+    t->full.block.group = t->last.block.group = group;
+    for (int64_t i = 0; i < t->leaves; i++) {
+        const group_leaf *l = leaf_of(t, i);
+        const oct_weight_scratch r = scratch_of_leaf(&t->scratch, i);
+        const oct_conv_input x = input_from(c->x, i * inputs);
+        oct_weight_pack_planes(&l->plan, &x, &l->block, &r);
+        oct_weight_pack_panels(&l->plan, (const char *)c->grad + (size_t)i * grad_bytes, &l->block,
+                               &r);
+    }
+}
+
+/* All leaves of a group of the convolution, whose operands are packed. */
+static void multiply_leaves(leaf_group *t, const oct_conv_weight_pass *c)
 {
     const int64_t rows = t->full.plan.s.kernel_w * t->full.plan.ins;
-    for (int64_t i = 0; i < t->leaves; i++) {
-        const twig_leaf *l = leaf_of(t, i);
-        const oct_weight_scratch room = room_for_leaf(&t->room, i);
-        const call own = call_from(c, i * grad_bytes, i * inputs);
-        oct_weight_pack_planes(&l->plan, &own.x, own.group, &l->block, &room);
-        oct_weight_pack_panels(&l->plan, own.grad, own.group, &l->block, &room);
-    }
     t->full.rows = t->last.rows = (kernel_rows){0};
     while (next_runs(&t->full) && next_runs(&t->last)) {
         const kernel_rows *ky = &t->full.rows;
         OCT_ASSERT(ky->end == t->last.rows.end);
         for (int64_t at = ky->first * rows, m; at < ky->end * rows; at += m) {
-            m = oct_min_i64(t->room.chunk, ky->end * rows - at);
+            m = oct_min_i64(t->scratch.chunk, ky->end * rows - at);
             sum_chunk(t, at, m, c);
         }
     }
 }
 
-int64_t oct_conv_backward_weight_leaves(const oct_float_kernel *k, oct_numerics numerics,
-                                        const oct_conv_shape *s, int64_t leaf)
+/* The pass as it is for one group of the convolution. */
+static oct_conv_weight_pass pass_of_group(const oct_conv_plan *p, const oct_conv_weight_pass *pass,
+                                          int64_t group)
 {
-    if (oct_conv_is_depthwise(s)) return 1;
-    const oct_weight_plan narrow = plan_of(k, numerics, s, leaf, false);
-    const oct_weight_plan wide = plan_of(k, numerics, s, leaf, true);
-    const int64_t words = narrow.block_samples * narrow.block_lines * narrow.line_words;
-    int64_t leaves = 1;
-    if (narrow.blocks > 1 || wide.blocks > 1) return 1;
-    while (leaves < MOST_LEAVES && 2 * leaves * words <= TWIG_WORDS)
-        leaves *= 2;
-    return leaves;
+    const oct_conv_shape *s = &p->config.shape;
+    const int64_t outs = s->out_c / s->groups;
+    oct_conv_weight_pass own = *pass;
+    if (own.factor) own.factor += group * outs;
+    own.sums += group * outs * oct_conv_depth(s);
+    return own;
 }
 
-size_t oct_conv_backward_weight_scratch_bytes(const oct_float_kernel *k, oct_numerics numerics,
-                                              const oct_conv_shape *s, int64_t leaf, int64_t leaves)
+static void multiply_group(const oct_conv_plan *p, const oct_conv_weight_pass *pass, void *scratch)
 {
-    if (oct_conv_is_depthwise(s)) return oct_depthwise_backward_weight_scratch_bytes(s);
-    size_t most = 0;
-    for (int wide = 0; wide <= 1; wide++) {
-        oct_weight_scratch r;
-        const oct_weight_plan p = plan_of(k, numerics, s, leaf, wide);
-        const size_t one = room_of(&p, 1, NULL, &r), all = room_of(&p, leaves, NULL, &r);
-        if (most < one) most = one;
-        if (most < all) most = all;
+    const int64_t leaf = p->config.leaf;
+    leaf_group t = {.leaves = (pass->samples + leaf - 1) / leaf};
+    OCT_ASSERT(t.leaves <= p->weight.leaves);
+    const oct_weight_plan last = leaf_plan(&p->config, pass->samples - (t.leaves - 1) * leaf);
+    lay_out(&p->weight.leaf, t.leaves, scratch, &t.scratch);
+    t.full = group_leaf_of(&p->weight.leaf, &t.scratch, t.scratch.runs);
+    t.last = group_leaf_of(&last, &t.scratch, t.scratch.runs + t.scratch.num_runs);
+    for (int g = 0; g < p->config.shape.groups; g++) {
+        const oct_conv_weight_pass own = pass_of_group(p, pass, g);
+        pack_leaves(&t, p, g, &own);
+        multiply_leaves(&t, &own);
     }
-    return most;
 }
 
-void oct_conv_backward_weight(const oct_float_kernel *k, oct_numerics numerics,
-                              const oct_conv_shape *s, int64_t samples, int64_t leaf,
-                              const void *grad, const oct_conv_input *x, const float *factor,
-                              float *turned, bool add, void *scratch)
+void oct_conv_backward_weight(const oct_conv_plan *p, const oct_conv_weight_pass *pass,
+                              void *scratch)
 {
-    if (oct_conv_is_depthwise(s)) {
-        OCT_ASSERT(samples <= leaf);
-        oct_depthwise_backward_weight(s, samples, grad, x, factor, turned, add, scratch);
+    const oct_conv_shape *s = &p->config.shape;
+    if (p->depthwise) {
+        oct_depthwise_backward_weight(p, pass, scratch);
         return;
     }
-    const int64_t outs = s->out_c / s->groups, sums = oct_conv_depth(s) * outs;
-    if (samples == 0 && !add) memset(turned, 0, (size_t)(s->groups * sums) * sizeof *turned);
-    const bool wide = x->codes16;
-    const oct_weight_plan p = plan_of(k, numerics, s, oct_min_i64(leaf, samples), wide);
-    twig t = {.leaves = oct_max_i64((samples + leaf - 1) / leaf, 1)};
-    room_of(&p, t.leaves, scratch, &t.room);
-    if (t.leaves > 1) {
-        OCT_ASSERT(t.leaves <= MOST_LEAVES);
-        const int64_t rest = samples - (t.leaves - 1) * leaf;
-        const oct_weight_plan last = plan_of(k, numerics, s, rest, wide);
-        t.full = twig_leaf_of(&p, &t.room, t.room.runs);
-        t.last = twig_leaf_of(&last, &t.room, t.room.runs + t.room.num_runs);
+    if (pass->samples > p->config.leaf) {
+        multiply_group(p, pass, scratch);
+        return;
     }
-    const int64_t row = (int64_t)oct_conv_grad_row_bytes(k, numerics, s);
+    if (pass->samples == 0 && !pass->add)
+        memset(pass->sums, 0, (size_t)(s->out_c * oct_conv_depth(s)) * sizeof *pass->sums);
+    const bool full = pass->samples == p->config.leaf;
+    const oct_weight_plan leaf = full ? p->weight.leaf : leaf_plan(&p->config, pass->samples);
+    oct_weight_scratch r;
+    lay_out(&leaf, 1, scratch, &r);
     for (int g = 0; g < s->groups; g++) {
-        const call c = {.grad = grad,
-                        .x = *x,
-                        .group = g,
-                        .factor = factor ? factor + g * outs : NULL,
-                        .turned = turned + g * sums,
-                        .add = add};
-        if (t.leaves > 1)
-            multiply_twig(&t, &c, leaf * s->out_h * s->out_w * row, leaf * oct_conv_in_numel(s));
-        else
-            multiply_leaf(&p, &c, &t.room);
+        const oct_conv_weight_pass own = pass_of_group(p, pass, g);
+        multiply_leaf(&leaf, g, &own, &r);
     }
 }
 
-void oct_conv_weight_transpose(int64_t groups, int64_t depth, int64_t outs, const float *turned,
+void oct_conv_weight_transpose(int64_t groups, int64_t depth, int64_t outs, const float *sums,
                                float *weight)
 {
     for (int64_t g = 0; g < groups; g++)
-        oct_transpose_f32(depth, outs, turned + g * depth * outs, outs, weight + g * depth * outs,
+        oct_transpose_f32(depth, outs, sums + g * depth * outs, outs, weight + g * depth * outs,
                           depth);
 }

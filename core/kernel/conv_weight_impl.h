@@ -1,6 +1,6 @@
 /* What the gradient of weights (conv_weight.c) is multiplied from (conv_weight_operands.c).
  *
- * The input is turned into planes, one for each channel, so that a row of the product is a start in a
+ * The input is transposed into planes, one for each channel, so that a row of the product is a start in a
  * plane and its runs are the lines of the output: tap (ky, kx) begins ky lines lower and kx columns
  * further. With a stride, the columns of a line are sorted by their remainder, so that what a tap sees is
  * contiguous. Planes have zeros around them. Gradients become panels of words of one position (float32)
@@ -11,26 +11,13 @@
 #include "core/kernel/conv_impl.h"
 
 enum {
-    OCT_STRIP = 64,            /* positions of a line that are turned at a time */
-    OCT_STRIP_CHANNELS = 16,   /* of so many channels */
+    /* What is transposed at a time: positions of a line of so many channels. */
+    OCT_PATCH_COLUMNS = 64,
+    OCT_PATCH_CHANNELS = 16,
     OCT_LEAF_GROUP_LEVELS = 3, /* of the tree over leaves that are worked side by side */
 };
 
-typedef struct oct_weight_plan {
-    const oct_float_kernel *k;
-    oct_conv_shape s;
-    int64_t samples;
-    bool pairs;        /* words of two positions in bfloat16 */
-    bool grad_pairs;   /* what rows of the gradient are */
-    int64_t ins, outs; /* of a group */
-    int64_t block_samples, block_lines, blocks;
-    int64_t line_words;            /* of the output */
-    int64_t element;               /* bytes of a value in a plane */
-    int64_t phases, copies, pitch; /* a line of a plane: (copies, phases, pitch) values */
-    int64_t line, sample, plane;   /* values from one to the next */
-    bool few_rows;                 /* of one ky */
-    int64_t panels, panel_bytes;
-} oct_weight_plan;
+_Static_assert(1 << OCT_LEAF_GROUP_LEVELS == OCT_CONV_MAX_LEAVES, "a level for each doubling");
 
 /* What scratch holds, for one leaf after the other. */
 typedef struct oct_weight_scratch {
@@ -42,20 +29,22 @@ typedef struct oct_weight_scratch {
     float *waiting[OCT_LEAF_GROUP_LEVELS]; /* sums of a chunk over subtrees of several leaves */
     oct_row *rows;
     oct_run *runs;
-    float *values;  /* (OCT_STRIP, OCT_STRIP_CHANNELS), or turned */
-    uint8_t *codes; /* turned */
+    float *values;  /* a patch, as it is or transposed */
+    uint8_t *codes; /* a transposed patch */
 } oct_weight_scratch;
 
 /* A block of positions: lines [line, line + lines) of samples [sample, sample + samples). */
 typedef struct oct_weight_block {
+    int64_t group; /* of the convolution */
     int64_t sample, samples, line, lines;
     bool first, last;
 } oct_weight_block;
 
-/* Planes of a group of x (all samples of the call), as far as the taps of the block see them. */
-void oct_weight_pack_planes(const oct_weight_plan *p, const oct_conv_input *x, int64_t group,
+/* Makes the planes of a group of x (all samples of the leaf), as far as the taps of the block see
+ * them. */
+void oct_weight_pack_planes(const oct_weight_plan *p, const oct_conv_input *x,
                             const oct_weight_block *b, const oct_weight_scratch *r);
 
-/* Panels of a group of the gradient's rows (oct_conv_grad_rows). */
-void oct_weight_pack_panels(const oct_weight_plan *p, const void *grad, int64_t group,
-                            const oct_weight_block *b, const oct_weight_scratch *r);
+/* Makes the panels of a group of the gradient's rows (oct_conv_grad_rows). */
+void oct_weight_pack_panels(const oct_weight_plan *p, const void *grad, const oct_weight_block *b,
+                            const oct_weight_scratch *r);

@@ -6,15 +6,15 @@
 
 #include <string.h>
 
-/* A piece of a line: `columns` columns from `column` on in the planes of `channels` channels, from the
- * values `at` behind the start of x on, `pitch` apart. */
-typedef struct strip {
+/* What is transposed at a time: `columns` columns of a line, from `column` on in the planes of `channels`
+ * channels, from the values `at` behind the start of x on, `pitch` apart. */
+typedef struct patch {
     int64_t channels, column, columns;
     int64_t at, pitch;
     char *line; /* of the first of the planes */
-} strip;
+} patch;
 
-/* n codes as bfloat16, exactly: whole numbers of at most eight bits. */
+/* Writes n codes as bfloat16, which is exact: they are whole numbers of at most eight bits. */
 static inline __attribute__((always_inline)) void
 to_halves(const int n, const uint8_t *restrict codes, int32_t zero_point, uint16_t *restrict to)
 {
@@ -28,14 +28,14 @@ to_halves(const int n, const uint8_t *restrict codes, int32_t zero_point, uint16
     memcpy(to, half, (size_t)n * sizeof *half);
 }
 
-/* Turned codes into the planes, in vectors of one length, of which the last may overlap: lines are
- * short. */
+/* Writes transposed codes into the planes, in vectors of one length, of which the last may overlap: lines
+ * are short. */
 OCT_CLONES
-static void write_halves(const strip *t, const uint8_t *codes, int32_t zero_point, int64_t plane)
+static void write_halves(const patch *t, const uint8_t *codes, int32_t zero_point, int64_t plane)
 {
     uint16_t *to = (uint16_t *)(void *)t->line + t->column;
     const int64_t n = t->columns;
-    for (int64_t c = 0; c < t->channels; c++, codes += OCT_STRIP, to += plane) {
+    for (int64_t c = 0; c < t->channels; c++, codes += OCT_PATCH_COLUMNS, to += plane) {
         if (n >= 16) {
             for (int64_t i = 0; i < n; i = i + 16 < n && i + 32 > n ? n - 16 : i + 16)
                 to_halves(16, codes + i, zero_point, to + i);
@@ -60,17 +60,17 @@ static void decode(int64_t n, const uint8_t *codes, int32_t zero_point, float *t
 }
 
 OCT_CLONES
-static void decode16(const strip *t, const uint16_t *codes, int32_t zero_point, float *to)
+static void decode16(const patch *t, const uint16_t *codes, int32_t zero_point, float *to)
 {
     for (int64_t i = 0; i < t->columns; i++, codes += t->pitch) {
         for (int64_t c = 0; c < t->channels; c++)
-            to[i * OCT_STRIP_CHANNELS + c] = (float)(codes[c] - zero_point);
+            to[i * OCT_PATCH_CHANNELS + c] = (float)(codes[c] - zero_point);
     }
 }
 
-/* One channel's values in pairs with the second first; the second copy has those that begin at odd
- * columns. */
-static void write_swapped(const oct_weight_plan *p, const float *from, const strip *t, float *line)
+/* Writes one channel's values in pairs with the second first; the second copy has those that begin at
+ * odd columns. */
+static void write_swapped(const oct_weight_plan *p, const float *from, const patch *t, float *line)
 {
     for (int64_t i = 0; i < t->columns; i++) {
         const int64_t at = t->column + i;
@@ -80,13 +80,13 @@ static void write_swapped(const oct_weight_plan *p, const float *from, const str
     }
 }
 
-/* Turned values (channels, OCT_STRIP) into the planes, rounded. */
+/* Writes transposed values (channels, OCT_PATCH_COLUMNS) into the planes, rounded. */
 OCT_CLONES
-static void write_rounded(const oct_weight_plan *p, const float *values, const strip *t)
+static void write_rounded(const oct_weight_plan *p, const float *values, const patch *t)
 {
-    for (int64_t c = 0; c < t->channels; c++, values += OCT_STRIP) {
+    for (int64_t c = 0; c < t->channels; c++, values += OCT_PATCH_COLUMNS) {
         char *line = t->line + c * p->plane * p->element;
-        if (!p->k->native_bf16) {
+        if (!p->kernel->native_bf16) {
             write_swapped(p, values, t, (float *)(void *)line);
             continue;
         }
@@ -96,35 +96,35 @@ static void write_rounded(const oct_weight_plan *p, const float *values, const s
     }
 }
 
-static void turn_codes(const oct_weight_plan *p, const oct_conv_input *x, const strip *t,
-                       const oct_weight_scratch *r)
+static void transpose_codes(const oct_weight_plan *p, const oct_conv_input *x, const patch *t,
+                            const oct_weight_scratch *r)
 {
     const uint8_t *end = x->codes + p->samples * oct_conv_in_numel(&p->s);
-    oct_transpose_bytes(t->columns, x->codes + t->at, t->pitch, end, r->codes, OCT_STRIP);
+    oct_transpose_bytes(t->columns, x->codes + t->at, t->pitch, end, r->codes, OCT_PATCH_COLUMNS);
     if (p->element == 2) {
         write_halves(t, r->codes, x->zero_point, p->plane);
         return;
     }
-    decode(t->channels * OCT_STRIP, r->codes, x->zero_point, r->values);
+    decode(t->channels * OCT_PATCH_COLUMNS, r->codes, x->zero_point, r->values);
     if (p->pairs) {
         write_rounded(p, r->values, t);
         return;
     }
     for (int64_t c = 0; c < t->channels; c++)
-        memcpy((float *)(void *)t->line + c * p->plane + t->column, r->values + c * OCT_STRIP,
-               (size_t)t->columns * sizeof(float));
+        memcpy((float *)(void *)t->line + c * p->plane + t->column,
+               r->values + c * OCT_PATCH_COLUMNS, (size_t)t->columns * sizeof(float));
 }
 
-static void turn_values(const oct_weight_plan *p, const oct_conv_input *x, const strip *t,
-                        const oct_weight_scratch *r)
+static void transpose_values(const oct_weight_plan *p, const oct_conv_input *x, const patch *t,
+                             const oct_weight_scratch *r)
 {
     if (x->codes16) {
         decode16(t, x->codes16 + t->at, x->zero_point, r->values);
-        oct_transpose_f32(t->columns, t->channels, r->values, OCT_STRIP_CHANNELS,
+        oct_transpose_f32(t->columns, t->channels, r->values, OCT_PATCH_CHANNELS,
                           (float *)(void *)t->line + t->column, p->plane);
     } else if (p->pairs) {
         oct_transpose_f32(t->columns, t->channels, x->values + t->at, t->pitch, r->values,
-                          OCT_STRIP);
+                          OCT_PATCH_COLUMNS);
         write_rounded(p, r->values, t);
     } else {
         oct_transpose_f32(t->columns, t->channels, x->values + t->at, t->pitch,
@@ -138,7 +138,7 @@ static void clear_line(const oct_weight_plan *p, char *line)
         memset(line + c * p->plane * p->element, 0, (size_t)(p->line * p->element));
 }
 
-/* Zeros beside what lies in the image: columns [begin, end) of a line of all planes. */
+/* Clears columns [begin, end) of a line of all planes, which lie beside the image. */
 static void clear_columns(const oct_weight_plan *p, char *line, int64_t begin, int64_t end)
 {
     for (int64_t at = begin; at < end; at++) {
@@ -151,9 +151,9 @@ static void clear_columns(const oct_weight_plan *p, char *line, int64_t begin, i
     }
 }
 
-/* One line of all planes of a group; at: where the input's line and the group begin. */
-static void turn_line(const oct_weight_plan *p, const oct_conv_input *x, int64_t at, char *line,
-                      const oct_weight_scratch *r)
+/* Makes one line of all planes of a group; at: where the input's line and the group begin. */
+static void transpose_line(const oct_weight_plan *p, const oct_conv_input *x, int64_t at,
+                           char *line, const oct_weight_scratch *r)
 {
     const oct_conv_shape *s = &p->s;
     const bool swapped = p->pairs && p->element == 4;
@@ -166,24 +166,24 @@ static void turn_line(const oct_weight_plan *p, const oct_conv_input *x, int64_t
         const int64_t end = oct_max_i64(inside, begin);
         if (!swapped) clear_columns(p, line, 0, begin);
         if (!swapped) clear_columns(p, line, end, p->pitch);
-        for (int64_t column = begin; column < end; column += OCT_STRIP) {
-            for (int64_t c = 0; c < p->ins; c += OCT_STRIP_CHANNELS) {
-                const strip t = {.channels = oct_min_i64(OCT_STRIP_CHANNELS, p->ins - c),
+        for (int64_t column = begin; column < end; column += OCT_PATCH_COLUMNS) {
+            for (int64_t c = 0; c < p->ins; c += OCT_PATCH_CHANNELS) {
+                const patch t = {.channels = oct_min_i64(OCT_PATCH_CHANNELS, p->ins - c),
                                  .column = column,
-                                 .columns = oct_min_i64(OCT_STRIP, end - column),
+                                 .columns = oct_min_i64(OCT_PATCH_COLUMNS, end - column),
                                  .at = at + (column * s->stride - left) * s->in_c + c,
                                  .pitch = s->stride * s->in_c,
                                  .line = line + c * p->plane * p->element};
                 if (x->codes)
-                    turn_codes(p, x, &t, r);
+                    transpose_codes(p, x, &t, r);
                 else
-                    turn_values(p, x, &t, r);
+                    transpose_values(p, x, &t, r);
             }
         }
     }
 }
 
-void oct_weight_pack_planes(const oct_weight_plan *p, const oct_conv_input *x, int64_t group,
+void oct_weight_pack_planes(const oct_weight_plan *p, const oct_conv_input *x,
                             const oct_weight_block *b, const oct_weight_scratch *r)
 {
     const oct_conv_shape *s = &p->s;
@@ -197,16 +197,16 @@ void oct_weight_pack_planes(const oct_weight_plan *p, const oct_conv_input *x, i
             if (y < 0 || y >= s->in_h)
                 clear_line(p, line);
             else
-                turn_line(p, x, from + group * p->ins, line, r);
+                transpose_line(p, x, from + b->group * p->ins, line, r);
         }
     }
 }
 
-/* Columns [column, column + count) of a row of a group's gradient as bfloat16. */
+/* Reads columns [column, column + count) of a row of a group's gradient as bfloat16. */
 static void read_halves(const oct_weight_plan *p, const char *row, int64_t column, int64_t count,
                         uint16_t *half)
 {
-    if (p->k->native_bf16) {
+    if (p->kernel->native_bf16) {
         memcpy(half, row + column * 2, (size_t)count * sizeof *half);
         return;
     }
@@ -223,40 +223,45 @@ static inline __attribute__((always_inline)) void join(int64_t count,
         words[c] = first[c] | (uint32_t)second[c] << 16;
 }
 
-/* A line of the output as words of the panels of `count` columns, from rows (positions) that are
- * row_bytes apart. */
+/* A line of the output to be packed: its rows (positions) from column `column` on, row_bytes apart. */
+typedef struct grad_line {
+    const char *rows;
+    int64_t row_bytes, column, count; /* count: columns that are packed at once */
+} grad_line;
+
+/* Packs a line as words of the panels of its columns. */
 OCT_CLONES
-static void pack_native(const oct_weight_plan *p, const char *row, int64_t row_bytes,
-                        int64_t column, int64_t count, char *tile)
+static void pack_native(const oct_weight_plan *p, const grad_line *l, char *tile)
 {
     static const uint16_t nothing[OCT_PACKED_COLUMNS];
-    const int64_t whole = count / OCT_MAX_COL_TILE * OCT_MAX_COL_TILE;
-    for (int64_t at = 0; at < p->s.out_w; at += 2, row += 2 * row_bytes) {
-        const uint16_t *first = (const uint16_t *)(const void *)row + column;
-        const uint16_t *second = (const uint16_t *)(const void *)(row + row_bytes) + column;
+    const int64_t whole = l->count / OCT_MAX_COL_TILE * OCT_MAX_COL_TILE;
+    const char *row = l->rows;
+    for (int64_t at = 0; at < p->s.out_w; at += 2, row += 2 * l->row_bytes) {
+        const uint16_t *first = (const uint16_t *)(const void *)row + l->column;
+        const uint16_t *second = (const uint16_t *)(const void *)(row + l->row_bytes) + l->column;
         if (at + 1 == p->s.out_w) second = nothing;
         char *to = tile;
         for (int64_t c = 0; c < whole; c += OCT_MAX_COL_TILE, to += p->panel_bytes)
             join(OCT_MAX_COL_TILE, first + c, second + c, (uint32_t *)(void *)to);
-        if (whole < count) {
+        if (whole < l->count) {
             memset(to, 0, OCT_MAX_COL_TILE * sizeof(uint32_t));
-            join(count - whole, first + whole, second + whole, (uint32_t *)(void *)to);
+            join(l->count - whole, first + whole, second + whole, (uint32_t *)(void *)to);
         }
         tile += OCT_MAX_COL_TILE * sizeof(uint32_t);
     }
 }
 
-/* The same of floats, two words a pair with the second first. */
-static void pack_swapped(const oct_weight_plan *p, const char *row, int64_t row_bytes,
-                         int64_t column, int64_t count, char *tile)
+/* The same with pairs of floats, the second first. */
+static void pack_swapped(const oct_weight_plan *p, const grad_line *l, char *tile)
 {
-    const int64_t columns = p->k->col_tile;
-    for (int64_t at = 0; at < p->s.out_w; at += 2, row += 2 * row_bytes) {
+    const int64_t columns = p->kernel->col_tile;
+    const char *row = l->rows;
+    for (int64_t at = 0; at < p->s.out_w; at += 2, row += 2 * l->row_bytes) {
         uint16_t pair[2][OCT_PACKED_COLUMNS] = {{0}};
-        read_halves(p, row, column, count, pair[0]);
-        if (at + 1 < p->s.out_w) read_halves(p, row + row_bytes, column, count, pair[1]);
+        read_halves(p, row, l->column, l->count, pair[0]);
+        if (at + 1 < p->s.out_w) read_halves(p, row + l->row_bytes, l->column, l->count, pair[1]);
         char *to = tile;
-        for (int64_t c = 0; c < count; c += columns, to += p->panel_bytes) {
+        for (int64_t c = 0; c < l->count; c += columns, to += p->panel_bytes) {
             float *values = (float *)(void *)to;
             for (int64_t i = 0; i < columns; i++) {
                 values[i] = oct_bf16_value(pair[1][c + i]);
@@ -267,19 +272,20 @@ static void pack_swapped(const oct_weight_plan *p, const char *row, int64_t row_
     }
 }
 
-static void pack_floats(const oct_weight_plan *p, const char *row, int64_t row_bytes,
-                        int64_t column, int64_t count, float *tile)
+static void pack_floats(const oct_weight_plan *p, const grad_line *l, float *tile)
 {
-    for (int64_t at = 0; at < p->s.out_w; at++, row += row_bytes, tile += p->k->col_tile) {
-        const float *values = (const float *)(const void *)row + column;
-        if (!p->grad_pairs && count == OCT_MAX_COL_TILE) {
+    const char *row = l->rows;
+    const int64_t columns = p->kernel->col_tile;
+    for (int64_t at = 0; at < p->s.out_w; at++, row += l->row_bytes, tile += columns) {
+        const float *values = (const float *)(const void *)row + l->column;
+        if (!p->grad_pairs && l->count == OCT_MAX_COL_TILE) {
             memcpy(tile, values, OCT_MAX_COL_TILE * sizeof *tile);
             continue;
         }
         uint16_t half[OCT_MAX_COL_TILE];
-        if (p->grad_pairs) read_halves(p, row, column, count, half);
-        for (int64_t c = 0; c < p->k->col_tile; c++)
-            tile[c] = c >= count      ? 0
+        if (p->grad_pairs) read_halves(p, row, l->column, l->count, half);
+        for (int64_t c = 0; c < columns; c++)
+            tile[c] = c >= l->count   ? 0
                       : p->grad_pairs ? oct_bf16_value((uint16_t)half[c])
                                       : values[c];
     }
@@ -287,32 +293,31 @@ static void pack_floats(const oct_weight_plan *p, const char *row, int64_t row_b
 
 static void pack_line(const oct_weight_plan *p, const char *rows, int64_t row_bytes, char *panel)
 {
-    const int64_t tile = p->k->col_tile, step = p->pairs ? OCT_PACKED_COLUMNS : tile;
-    for (int64_t c = 0; c < p->outs; c += step, panel += step / tile * p->panel_bytes) {
-        const int64_t count = oct_min_i64(step, p->outs - c);
-        if (p->pairs && p->k->native_bf16)
-            pack_native(p, rows, row_bytes, c, count, panel);
+    const int64_t tile = p->kernel->col_tile, step = p->pairs ? OCT_PACKED_COLUMNS : tile;
+    grad_line l = {.rows = rows, .row_bytes = row_bytes};
+    for (; l.column < p->outs; l.column += step, panel += step / tile * p->panel_bytes) {
+        l.count = oct_min_i64(step, p->outs - l.column);
+        if (p->pairs && p->kernel->native_bf16)
+            pack_native(p, &l, panel);
         else if (p->pairs)
-            pack_swapped(p, rows, row_bytes, c, count, panel);
+            pack_swapped(p, &l, panel);
         else
-            pack_floats(p, rows, row_bytes, c, count, (float *)(void *)panel);
+            pack_floats(p, &l, (float *)(void *)panel);
     }
 }
 
-void oct_weight_pack_panels(const oct_weight_plan *p, const void *grad, int64_t group,
-                            const oct_weight_block *b, const oct_weight_scratch *r)
+void oct_weight_pack_panels(const oct_weight_plan *p, const void *grad, const oct_weight_block *b,
+                            const oct_weight_scratch *r)
 {
     const oct_conv_shape *s = &p->s;
-    const int64_t group_bytes = oct_row_words(p->k, p->grad_pairs, p->outs) * 4;
+    const int64_t group_bytes = oct_row_words(p->kernel, p->grad_pairs, p->outs) * 4;
     const int64_t row_bytes = s->groups * group_bytes;
+    const char *of_group = (const char *)grad + b->group * group_bytes;
     char *to = r->panels;
     for (int64_t n = b->sample; n < b->sample + b->samples; n++) {
         for (int64_t l = b->line; l < b->line + b->lines; l++) {
-            pack_line(p,
-                      (const char *)grad + (n * s->out_h + l) * s->out_w * row_bytes +
-                          group * group_bytes,
-                      row_bytes, to);
-            to += p->line_words * p->k->col_tile * 4;
+            pack_line(p, of_group + (n * s->out_h + l) * s->out_w * row_bytes, row_bytes, to);
+            to += p->line_words * p->kernel->col_tile * 4;
         }
     }
 }

@@ -4,15 +4,14 @@
  * stays in the second-level cache, with zeros where the window leaves the image; codes become floats on
  * the way. So no loop over positions asks where an edge is, and all taps (or, for a weight gradient,
  * all sums) stay in registers. Backward to data is the same product over a strip of the output's
- * gradient, with the kernel turned by 180 degrees, and zeros between the positions where the stride
+ * gradient, with the kernel rotated by 180 degrees, and zeros between the positions where the stride
  * is not 1.
  *
  * A tail of channels has lanes to spare: its results go through a dense block of whole vectors.
  */
-#include "core/kernel/depthwise.h"
-
 #include "core/base/cpu.h"
 #include "core/base/whole.h"
+#include "core/kernel/conv_impl.h"
 
 #include <string.h>
 
@@ -24,25 +23,13 @@ enum {
 /* Half of a strip's lanes: the nine taps, or sums, of a 3x3 kernel fit into 16 registers of these. */
 typedef float half __attribute__((vector_size(LANES * 2), aligned(4), may_alias));
 
-/* Where a source plane lies in its strip, and the results that windows over the strip have. */
-typedef struct strip {
-    int64_t from_h, from_w, channels; /* the source */
-    int64_t spread;                   /* from one source position to the next in the strip */
-    int64_t pad_h, pad_w;             /* of source position 0 in the strip */
-    int64_t to_h, to_w;               /* the results */
-    int64_t step;                     /* from one result's window to the next */
-    int64_t kernel_h, kernel_w;
-    int64_t width;     /* columns of the strip */
-    int64_t max_lines; /* results' lines that one strip serves */
-} strip;
-
-static int64_t strip_lines(const strip *p, int64_t lines)
+static int64_t strip_lines(const oct_depthwise_plan *p, int64_t lines)
 {
     return (lines - 1) * p->step + p->kernel_h;
 }
 
 /* Lines of a block: as many in each, and few enough for their source and results. */
-static void plan_lines(strip *p)
+static void plan_lines(oct_depthwise_plan *p)
 {
     int64_t plane = (p->from_h * p->from_w + p->to_h * p->to_w) * p->channels;
     int64_t line_bytes = plane / p->to_h * (int64_t)sizeof(float);
@@ -51,40 +38,36 @@ static void plan_lines(strip *p)
     p->max_lines = (p->to_h + blocks - 1) / blocks;
 }
 
-static strip forward_strip(const oct_conv_shape *s)
+static oct_depthwise_plan forward_plan(const oct_conv_shape *s)
 {
-    strip p = {.from_h = s->in_h,
-               .from_w = s->in_w,
-               .channels = s->in_c,
-               .spread = 1,
-               .pad_h = s->padding,
-               .pad_w = s->padding,
-               .to_h = s->out_h,
-               .to_w = s->out_w,
-               .step = s->stride,
-               .kernel_h = s->kernel_h,
-               .kernel_w = s->kernel_w,
-               .width = (s->out_w - 1) * s->stride + s->kernel_w};
-    plan_lines(&p);
-    return p;
+    return (oct_depthwise_plan){.from_h = s->in_h,
+                                .from_w = s->in_w,
+                                .channels = s->in_c,
+                                .dilation = 1,
+                                .pad_h = s->padding,
+                                .pad_w = s->padding,
+                                .to_h = s->out_h,
+                                .to_w = s->out_w,
+                                .step = s->stride,
+                                .kernel_h = s->kernel_h,
+                                .kernel_w = s->kernel_w,
+                                .width = (s->out_w - 1) * s->stride + s->kernel_w};
 }
 
-static strip backward_strip(const oct_conv_shape *s)
+static oct_depthwise_plan backward_plan(const oct_conv_shape *s)
 {
-    strip p = {.from_h = s->out_h,
-               .from_w = s->out_w,
-               .channels = s->in_c,
-               .spread = s->stride,
-               .pad_h = s->kernel_h - 1 - s->padding,
-               .pad_w = s->kernel_w - 1 - s->padding,
-               .to_h = s->in_h,
-               .to_w = s->in_w,
-               .step = 1,
-               .kernel_h = s->kernel_h,
-               .kernel_w = s->kernel_w,
-               .width = s->in_w - 1 + s->kernel_w};
-    plan_lines(&p);
-    return p;
+    return (oct_depthwise_plan){.from_h = s->out_h,
+                                .from_w = s->out_w,
+                                .channels = s->in_c,
+                                .dilation = s->stride,
+                                .pad_h = s->kernel_h - 1 - s->padding,
+                                .pad_w = s->kernel_w - 1 - s->padding,
+                                .to_h = s->in_h,
+                                .to_w = s->in_w,
+                                .step = 1,
+                                .kernel_h = s->kernel_h,
+                                .kernel_w = s->kernel_w,
+                                .width = s->in_w - 1 + s->kernel_w};
 }
 
 static int64_t taps_of(const oct_conv_shape *s)
@@ -92,41 +75,46 @@ static int64_t taps_of(const oct_conv_shape *s)
     return (int64_t)s->kernel_h * s->kernel_w;
 }
 
-static int64_t vectors_of(int64_t channels)
+/* Floats of packed weights, and of their sums. */
+static int64_t packed_floats(const oct_conv_shape *s)
 {
-    return (channels + LANES - 1) / LANES;
+    return (s->in_c + LANES - 1) / LANES * taps_of(s) * LANES;
 }
 
-/* Taking channels out: `n` positions of `count` channels, x_step apart, to vectors to_step apart. That is
- * no order that a processor foresees, so every position asks for a part of the block at `next`. */
+/* Some channels of n positions, which are taken out of rows of channels: x_step values apart, to vectors
+ * to_step floats apart. Hardware does not prefetch such an order, so every position asks for a part of
+ * the block that begins `next` values further. */
+typedef struct taking {
+    int64_t n, x_step, count, next, to_step;
+} taking;
 
 OCT_CLONES
-static void take_floats(int64_t n, const float *x, int64_t x_step, int64_t count, const float *next,
-                        float *to, int64_t to_step)
+static void take_floats(taking t, const float *x, float *to)
 {
-    for (int64_t i = 0; i < n; i++, x += x_step, to += to_step) {
+    const float *next = x + t.next;
+    for (int64_t i = 0; i < t.n; i++, x += t.x_step, to += t.to_step) {
         __builtin_prefetch(next + i * LANES);
-        if (count == LANES)
+        if (t.count == LANES)
             memcpy(to, x, LANES * sizeof(float));
         else
-            memcpy(to, x, (size_t)count * sizeof(float));
+            memcpy(to, x, (size_t)t.count * sizeof(float));
     }
 }
 
 #define TAKE_CODES(name, code_t)                                                                   \
     OCT_CLONES                                                                                     \
-    static void name(int64_t n, const code_t *restrict x, int64_t x_step, int64_t count,           \
-                     const code_t *next, int32_t zero_point, float *restrict to, int64_t to_step)  \
+    static void name(taking t, const code_t *restrict x, int32_t zero_point, float *restrict to)   \
     {                                                                                              \
-        if (count == LANES) {                                                                      \
-            for (int64_t i = 0; i < n; i++, x += x_step, to += to_step) {                          \
+        const code_t *next = x + t.next;                                                           \
+        if (t.count == LANES) {                                                                    \
+            for (int64_t i = 0; i < t.n; i++, x += t.x_step, to += t.to_step) {                    \
                 __builtin_prefetch(next + i * LANES);                                              \
                 for (int c = 0; c < LANES; c++)                                                    \
                     to[c] = (float)(x[c] - zero_point);                                            \
             }                                                                                      \
         } else {                                                                                   \
-            for (int64_t i = 0; i < n; i++, x += x_step, to += to_step) {                          \
-                for (int64_t c = 0; c < count; c++)                                                \
+            for (int64_t i = 0; i < t.n; i++, x += t.x_step, to += t.to_step) {                    \
+                for (int64_t c = 0; c < t.count; c++)                                              \
                     to[c] = (float)(x[c] - zero_point);                                            \
             }                                                                                      \
         }                                                                                          \
@@ -134,43 +122,53 @@ static void take_floats(int64_t n, const float *x, int64_t x_step, int64_t count
 TAKE_CODES(take_u8, uint8_t)
 TAKE_CODES(take_u16, uint16_t)
 
-/* n positions of the source, from element `at` on. */
-static void take(const oct_conv_input *x, int64_t at, int64_t n, int64_t x_step, int64_t count,
-                 int64_t next, float *to, int64_t to_step)
+/* Takes from element `at` of the source on. */
+static void take(taking t, const oct_conv_input *x, int64_t at, float *to)
 {
     if (x->values)
-        take_floats(n, x->values + at, x_step, count, x->values + next, to, to_step);
+        take_floats(t, x->values + at, to);
     else if (x->codes)
-        take_u8(n, x->codes + at, x_step, count, x->codes + next, x->zero_point, to, to_step);
+        take_u8(t, x->codes + at, x->zero_point, to);
     else
-        take_u16(n, x->codes16 + at, x_step, count, x->codes16 + next, x->zero_point, to, to_step);
+        take_u16(t, x->codes16 + at, x->zero_point, to);
 }
 
 /* Positions [*begin, *end) of the source that lie in a strip of `size`. */
-static void inside(int64_t size, int64_t pad, int64_t spread, int64_t from, int64_t *begin,
+static void inside(int64_t size, int64_t pad, int64_t dilation, int64_t from, int64_t *begin,
                    int64_t *end)
 {
-    *begin = pad < 0 ? (-pad + spread - 1) / spread : 0;
-    *end = oct_max_i64(*begin, oct_min_i64(from, (size - 1 - pad + spread) / spread));
+    *begin = pad < 0 ? (-pad + dilation - 1) / dilation : 0;
+    *end = oct_max_i64(*begin, oct_min_i64(from, (size - 1 - pad + dilation) / dilation));
 }
 
-/* The strip of up to LANES channels from c on, for the results' lines from `line` on; the sample begins
- * at element `at` of x. Columns that no source position meets were cleared before. */
-static void fill(const strip *p, const oct_conv_input *x, int64_t at, int64_t c, int64_t line,
-                 int64_t lines, float *to)
+/* A block of a sample that is worked at a time: the results' lines [line, line + lines) of up to LANES
+ * channels from c on. */
+typedef struct block {
+    int64_t line, lines, c, count;
+} block;
+
+/* Fills the strip of a block; the sample begins at element `at` of x. Columns that no source position
+ * meets were cleared before. */
+static void fill(const oct_depthwise_plan *p, const oct_conv_input *x, int64_t at, const block *b,
+                 float *to)
 {
-    int64_t count = oct_min_i64(LANES, p->channels - c), begin, end;
-    inside(p->width, p->pad_w, p->spread, p->from_w, &begin, &end);
-    int64_t here = line * p->step / p->spread, behind = (line + lines) * p->step / p->spread;
-    int64_t next = at + behind * p->from_w * p->channels + (behind - here) * p->from_w * c;
-    for (int64_t u = 0; u < strip_lines(p, lines); u++, to += p->width * LANES) {
-        int64_t v = line * p->step + u - p->pad_h, from = v / p->spread;
-        if (v < 0 || v % p->spread != 0 || from >= p->from_h)
+    int64_t begin, end;
+    inside(p->width, p->pad_w, p->dilation, p->from_w, &begin, &end);
+    const int64_t here = b->line * p->step / p->dilation;
+    const int64_t behind = (b->line + b->lines) * p->step / p->dilation;
+    const int64_t first = at + begin * p->channels + b->c;
+    const int64_t next = at + behind * p->from_w * p->channels + (behind - here) * p->from_w * b->c;
+    taking t = {
+        .n = end - begin, .x_step = p->channels, .count = b->count, .to_step = p->dilation * LANES};
+    for (int64_t u = 0; u < strip_lines(p, b->lines); u++, to += p->width * LANES) {
+        const int64_t v = b->line * p->step + u - p->pad_h, from = v / p->dilation;
+        if (v < 0 || v % p->dilation != 0 || from >= p->from_h) {
             memset(to, 0, (size_t)(p->width * LANES) * sizeof(float));
-        else
-            take(x, at + (from * p->from_w + begin) * p->channels + c, end - begin, p->channels,
-                 count, next + (from - here) * p->from_w * LANES,
-                 to + (begin * p->spread + p->pad_w) * LANES, p->spread * LANES);
+            continue;
+        }
+        const int64_t source = first + from * p->from_w * p->channels;
+        t.next = next + (from - here) * p->from_w * LANES - source;
+        take(t, x, source, to + (begin * p->dilation + p->pad_w) * LANES);
     }
 }
 
@@ -295,19 +293,19 @@ static void add_products_any(const windows *v, const float *grad, int64_t grad_s
     }
 }
 
-/* rows: of results, (positions, C), at the block's first position; c: the channels' first. */
-static windows windows_of(const strip *p, const float *filled, int64_t lines, const float *rows,
-                          int64_t c)
+/* rows: of results, (positions, C), at the block's first position. */
+static windows windows_of(const oct_depthwise_plan *p, const float *filled, const block *b,
+                          const float *rows)
 {
     return (windows){.strip = filled,
                      .width = p->width * LANES,
                      .across = p->step * LANES,
                      .down = p->step * p->width * LANES,
-                     .lines = lines,
+                     .lines = b->lines,
                      .columns = p->to_w,
                      .kernel_h = p->kernel_h,
                      .kernel_w = p->kernel_w,
-                     .next = rows + lines * p->to_w * (p->channels + c)};
+                     .next = rows + b->lines * p->to_w * (p->channels + b->c)};
 }
 
 /* From the first half of a vector of channels to the second. */
@@ -347,38 +345,27 @@ static void add_products(windows v, const float *grad, int64_t grad_step, float 
 
 /* Scratch: a strip, then a block of whole vectors for a tail of channels, then what a caller adds. */
 
-static int64_t strip_floats(const strip *p)
+static int64_t strip_floats(const oct_depthwise_plan *p)
 {
     return strip_lines(p, p->max_lines) * p->width * LANES;
 }
 
-static int64_t dense_floats(const strip *p)
+static int64_t dense_floats(const oct_depthwise_plan *p)
 {
     return p->channels % LANES == 0 ? 0 : p->max_lines * p->to_w * LANES;
 }
 
-static size_t scratch_bytes(const strip *p, int64_t more_floats)
+static size_t scratch_bytes(const oct_depthwise_plan *p, int64_t more_floats)
 {
     return (size_t)(strip_floats(p) + dense_floats(p) + more_floats) * sizeof(float);
 }
 
-/* `n` rows of results of a tail. */
-static void multiply_tail(const windows *v, const float *weight, const float *bias, int64_t count,
-                          bool add, float *dense, float *y, int64_t y_step)
-{
-    int64_t n = v->lines * v->columns;
-    if (add) take_floats(n, y, y_step, count, y, dense, LANES);
-    multiply(*v, weight, add ? dense : bias, add ? LANES : 0, dense, LANES);
-    for (int64_t i = 0; i < n; i++)
-        memcpy(y + i * y_step, dense + i * LANES, (size_t)count * sizeof(float));
-}
-
-/* Zeros where nothing will be written: columns that no source position meets, and lanes of a tail. */
-static void clear(const strip *p, float *scratch)
+/* Clears what will not be written: columns that no source position meets, and lanes of a tail. */
+static void clear(const oct_depthwise_plan *p, float *scratch)
 {
     int64_t begin, end, lines = strip_lines(p, p->max_lines);
-    inside(p->width, p->pad_w, p->spread, p->from_w, &begin, &end);
-    if (p->spread > 1 || begin == end || p->channels % LANES != 0) {
+    inside(p->width, p->pad_w, p->dilation, p->from_w, &begin, &end);
+    if (p->dilation > 1 || begin == end || p->channels % LANES != 0) {
         memset(scratch, 0, scratch_bytes(p, 0));
         return;
     }
@@ -389,130 +376,118 @@ static void clear(const strip *p, float *scratch)
     }
 }
 
-/* All windows of `samples` samples: y = or += sum over taps, plus bias (NULL: none). */
-static void slide(const strip *p, int64_t samples, const oct_conv_input *x, const float *weight,
-                  const float *bias, bool add, float *y, float *scratch)
+/* Goes on to the next block of a sample: all channels of some lines, then the next lines. */
+static bool next_block(const oct_depthwise_plan *p, block *b)
 {
-    float *dense = scratch + strip_floats(p);
-    int64_t taps = p->kernel_h * p->kernel_w, from = p->from_h * p->from_w * p->channels;
-    clear(p, scratch);
-    for (int64_t n = 0; n < samples; n++, y += p->to_h * p->to_w * p->channels) {
-        for (int64_t line = 0; line < p->to_h; line += p->max_lines) {
-            int64_t lines = oct_min_i64(p->max_lines, p->to_h - line);
-            float *rows = y + line * p->to_w * p->channels;
-            for (int64_t c = 0; c < p->channels; c += LANES) {
-                windows v = windows_of(p, scratch, lines, rows, c);
-                int64_t count = oct_min_i64(LANES, p->channels - c);
-                float *to = rows + c, first[LANES] = {0};
-                const float *w = weight + c * taps;
-                if (bias) memcpy(first, bias + c, (size_t)count * sizeof(float));
-                fill(p, x, n * from, c, line, lines, scratch);
-                if (count < LANES)
-                    multiply_tail(&v, w, first, count, add, dense, to, p->channels);
-                else
-                    multiply(v, w, add ? to : first, add ? p->channels : 0, to, p->channels);
-            }
+    b->c += b->count;
+    if (b->c >= p->channels) {
+        b->c = 0;
+        b->line += b->lines;
+    }
+    b->lines = oct_min_i64(p->max_lines, p->to_h - b->line);
+    b->count = oct_min_i64(LANES, p->channels - b->c);
+    return b->lines > 0;
+}
+
+/* How a tail's rows of results go into whole vectors. */
+static taking tail_rows(const oct_depthwise_plan *p, const block *b)
+{
+    return (taking){
+        .n = b->lines * p->to_w, .x_step = p->channels, .count = b->count, .to_step = LANES};
+}
+
+static void put_back(taking t, const float *dense, float *rows)
+{
+    for (int64_t i = 0; i < t.n; i++)
+        memcpy(rows + i * t.x_step, dense + i * t.to_step, (size_t)t.count * sizeof *rows);
+}
+
+/* y = or += sum over taps, plus bias (NULL: none), for all windows of the samples. */
+void oct_depthwise_multiply(const oct_depthwise_plan *p, const oct_conv_pass *pass, void *scratch)
+{
+    const oct_conv_input x = {.values = pass->x};
+    const int64_t taps = p->kernel_h * p->kernel_w, from = p->from_h * p->from_w * p->channels;
+    const int64_t line = p->to_w * p->channels;
+    float *filled = scratch, *dense = filled + strip_floats(p), *y = pass->y;
+    clear(p, filled);
+    for (int64_t n = 0; n < pass->samples; n++, y += p->to_h * line) {
+        for (block b = {0}; next_block(p, &b);) {
+            const bool tail = b.count < LANES;
+            const int64_t step = tail ? LANES : p->channels;
+            const float *weight = (const float *)pass->packed + b.c * taps;
+            float *rows = y + b.line * line + b.c, *to = tail ? dense : rows, first[LANES] = {0};
+            if (pass->bias) memcpy(first, pass->bias + b.c, (size_t)b.count * sizeof *first);
+            fill(p, &x, n * from, &b, filled);
+            if (tail && pass->add) take_floats(tail_rows(p, &b), rows, dense);
+            multiply(windows_of(p, filled, &b, y + b.line * line), weight, pass->add ? to : first,
+                     pass->add ? step : 0, to, step);
+            if (tail) put_back(tail_rows(p, &b), dense, rows);
         }
     }
 }
 
-size_t oct_depthwise_ready_bytes(const oct_conv_shape *s)
+void oct_depthwise_product_init(oct_conv_product *d, const oct_conv_shape *s,
+                                oct_direction direction)
 {
-    return (size_t)(vectors_of(s->in_c) * taps_of(s) * LANES) * sizeof(float);
+    d->strip = direction == OCT_FORWARD ? forward_plan(s) : backward_plan(s);
+    plan_lines(&d->strip);
+    d->packed_bytes = (size_t)packed_floats(s) * sizeof(float);
+    d->scratch_bytes = scratch_bytes(&d->strip, 0);
 }
 
-/* ready (vectors, taps, LANES), filled up with zeros. */
-void oct_depthwise_forward_ready(const oct_conv_shape *s, const float *weight, void *ready)
+/* packed (vectors, taps, LANES), filled up with zeros. */
+void oct_depthwise_pack(const oct_conv_shape *s, const float *weight, const int8_t *codes,
+                        oct_direction direction, void *packed)
 {
-    float *to = ready;
-    int64_t taps = taps_of(s);
-    memset(ready, 0, oct_depthwise_ready_bytes(s));
-    for (int64_t c = 0; c < s->in_c; c++) {
-        for (int64_t t = 0; t < taps; t++)
-            to[(c / LANES * taps + t) * LANES + c % LANES] = weight[c * taps + t];
-    }
-}
-
-void oct_depthwise_backward_data_ready(const oct_conv_shape *s, const float *weight,
-                                       const int8_t *codes, void *ready)
-{
-    float *to = ready;
-    int64_t taps = taps_of(s);
-    memset(ready, 0, oct_depthwise_ready_bytes(s));
+    float *to = packed;
+    const int64_t taps = taps_of(s);
+    memset(to, 0, (size_t)packed_floats(s) * sizeof *to);
     for (int64_t c = 0; c < s->in_c; c++) {
         for (int64_t t = 0; t < taps; t++) {
-            int64_t at = c * taps + taps - 1 - t;
+            const int64_t at = c * taps + (direction == OCT_FORWARD ? t : taps - 1 - t);
             to[(c / LANES * taps + t) * LANES + c % LANES] = weight ? weight[at] : (float)codes[at];
         }
     }
 }
 
-size_t oct_depthwise_forward_scratch_bytes(const oct_conv_shape *s)
+void oct_depthwise_weight_init(oct_conv_weight_product *w, const oct_conv_shape *s)
 {
-    strip p = forward_strip(s);
-    return scratch_bytes(&p, 0);
+    w->leaves = 1;
+    w->strip = forward_plan(s);
+    plan_lines(&w->strip);
+    w->scratch_bytes = scratch_bytes(&w->strip, packed_floats(s));
 }
 
-void oct_depthwise_forward(const oct_conv_shape *s, int64_t samples, const float *x,
-                           const void *ready, const float *bias, float *y, void *scratch)
+/* Writes sums (vectors, taps, LANES) to those of the caller. */
+static void write_sums(const oct_conv_shape *s, const float *sums, const oct_conv_weight_pass *pass)
 {
-    strip p = forward_strip(s);
-    slide(&p, samples, &(oct_conv_input){.values = x}, ready, bias, false, y, scratch);
+    const int64_t taps = taps_of(s);
+    for (int64_t c = 0; c < s->in_c; c++) {
+        const float factor = pass->factor ? pass->factor[c] : 1.0F;
+        for (int64_t t = 0; t < taps; t++)
+            pass->sums[c * taps + t] = (pass->add ? pass->sums[c * taps + t] : 0.0F) +
+                                       factor * sums[(c / LANES * taps + t) * LANES + c % LANES];
+    }
 }
 
-size_t oct_depthwise_backward_data_scratch_bytes(const oct_conv_shape *s)
+void oct_depthwise_backward_weight(const oct_conv_plan *plan, const oct_conv_weight_pass *pass,
+                                   void *scratch)
 {
-    strip p = backward_strip(s);
-    return scratch_bytes(&p, 0);
-}
-
-void oct_depthwise_backward_data(const oct_conv_shape *s, int64_t samples, const float *grad,
-                                 const void *ready, float *grad_x, bool add, void *scratch)
-{
-    strip p = backward_strip(s);
-    slide(&p, samples, &(oct_conv_input){.values = grad}, ready, NULL, add, grad_x, scratch);
-}
-
-static int64_t sums_floats(const oct_conv_shape *s)
-{
-    return vectors_of(s->in_c) * taps_of(s) * LANES;
-}
-
-size_t oct_depthwise_backward_weight_scratch_bytes(const oct_conv_shape *s)
-{
-    strip p = forward_strip(s);
-    return scratch_bytes(&p, sums_floats(s));
-}
-
-void oct_depthwise_backward_weight(const oct_conv_shape *s, int64_t samples, const float *grad,
-                                   const oct_conv_input *x, const float *factor, float *grad_weight,
-                                   bool add, void *scratch)
-{
-    strip p = forward_strip(s);
-    float *filled = scratch, *dense = filled + strip_floats(&p), *sums = dense + dense_floats(&p);
-    int64_t taps = taps_of(s), in = s->in_h * s->in_w * s->in_c;
-    clear(&p, filled);
-    memset(sums, 0, (size_t)sums_floats(s) * sizeof *sums);
-    for (int64_t n = 0; n < samples; n++, grad += s->out_h * s->out_w * s->out_c) {
-        for (int64_t line = 0; line < s->out_h; line += p.max_lines) {
-            int64_t lines = oct_min_i64(p.max_lines, s->out_h - line);
-            const float *rows = grad + line * s->out_w * s->out_c;
-            for (int64_t c = 0; c < s->in_c; c += LANES) {
-                windows v = windows_of(&p, filled, lines, rows, c);
-                int64_t count = oct_min_i64(LANES, s->in_c - c);
-                fill(&p, x, n * in, c, line, lines, filled);
-                if (count < LANES)
-                    take_floats(lines * v.columns, rows + c, s->out_c, count, rows + c, dense,
-                                LANES);
-                add_products(v, count < LANES ? dense : rows + c, count < LANES ? LANES : s->out_c,
-                             sums + c * taps);
-            }
+    const oct_conv_shape *s = &plan->config.shape;
+    const oct_depthwise_plan *p = &plan->weight.strip;
+    const float *grad = pass->grad;
+    float *filled = scratch, *dense = filled + strip_floats(p), *sums = dense + dense_floats(p);
+    clear(p, filled);
+    memset(sums, 0, (size_t)packed_floats(s) * sizeof *sums);
+    for (int64_t n = 0; n < pass->samples; n++, grad += oct_conv_out_numel(s)) {
+        for (block b = {0}; next_block(p, &b);) {
+            const bool tail = b.count < LANES;
+            const float *rows = grad + b.line * s->out_w * s->out_c;
+            fill(p, &pass->x, n * oct_conv_in_numel(s), &b, filled);
+            if (tail) take_floats(tail_rows(p, &b), rows + b.c, dense);
+            add_products(windows_of(p, filled, &b, rows), tail ? dense : rows + b.c,
+                         tail ? LANES : s->out_c, sums + b.c * taps_of(s));
         }
     }
-    for (int64_t c = 0; c < s->in_c; c++) {
-        for (int64_t t = 0; t < taps; t++)
-            grad_weight[c * taps + t] =
-                (add ? grad_weight[c * taps + t] : 0.0F) +
-                (factor ? factor[c] : 1.0F) * sums[(c / LANES * taps + t) * LANES + c % LANES];
-    }
+    write_sums(s, sums, pass);
 }

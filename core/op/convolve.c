@@ -1,72 +1,97 @@
-/* Convolutions forward and backward. The weights are made ready once; then threads take whole leaves, so
- * each call of the kernel, and with it every bit, is the same whatever their number. */
+/* Convolutions forward and backward. One plan serves both, and weights are packed once; then threads take
+ * whole leaves, so each call of the kernel, and with it every bit, is the same whatever their number. */
 #include "core/op/convolve_impl.h"
 
+#include "core/base/cache_line.h"
 #include "core/op/op_impl.h"
 
 #include <omp.h>
+
+/* What the node keeps. */
+typedef struct convolution {
+    oct_conv_plan plan;
+    oct_param *weight, *bias; /* bias may be NULL */
+    oct_leaf_layout turn;     /* of the weights' gradient */
+} convolution;
 
 /* Samples of some leaves, as offsets into x and y. */
 typedef struct conv_part {
     int64_t samples, x, y;
 } conv_part;
 
-static conv_part leaves_at(const oct_context *cx, const oct_conv_shape *s, int64_t first,
+static conv_part leaves_at(const oct_context *cx, const oct_conv_plan *p, int64_t first,
                            int64_t end)
 {
     const int64_t begin = oct_leaf_begin(&cx->leaves, first);
     return (conv_part){.samples = oct_leaf_samples(&cx->leaves, first, end),
-                       .x = begin * oct_conv_in_numel(s),
-                       .y = begin * oct_conv_out_numel(s)};
+                       .x = begin * oct_conv_in_numel(&p->config.shape),
+                       .y = begin * oct_conv_out_numel(&p->config.shape)};
 }
 
-static conv_part leaf_at(const oct_context *cx, const oct_conv_shape *s, int64_t i)
+/* Packed weights and the scratch of all threads. */
+typedef struct workspace {
+    void *packed; /* to be given back */
+    char *scratch;
+    size_t bytes; /* of one thread's */
+} workspace;
+
+static bool workspace_begin(oct_context *cx, workspace *w, size_t packed_bytes,
+                            size_t scratch_bytes)
 {
-    return leaves_at(cx, s, i, i + 1);
+    const size_t packed = oct_cache_aligned(packed_bytes);
+    w->bytes = oct_cache_aligned(scratch_bytes);
+    w->packed = oct_scratch(cx, packed + w->bytes * (size_t)omp_get_max_threads());
+    w->scratch = w->packed ? (char *)w->packed + packed : NULL;
+    return w->packed;
 }
 
-/* Scratch of all threads, a whole number of cache lines each. */
-typedef struct thread_scratch {
-    char *all;
-    size_t bytes;
-} thread_scratch;
-
-static thread_scratch thread_scratch_begin(oct_context *cx, size_t bytes)
+static void *scratch_here(const workspace *w)
 {
-    thread_scratch t = {.bytes = (bytes + 63) / 64 * 64};
-    t.all = oct_scratch(cx, t.bytes * (size_t)omp_get_max_threads() + 64);
-    return t;
+    return w->scratch + (size_t)omp_get_thread_num() * w->bytes;
 }
 
-static char *thread_scratch_here(thread_scratch t)
+static void forward(oct_context *cx, const convolution *v, const float *x, float *y)
 {
-    return t.all + (size_t)omp_get_thread_num() * t.bytes;
+    const oct_conv_plan *p = &v->plan;
+    workspace w;
+    if (workspace_begin(cx, &w, p->forward.packed_bytes, p->forward.scratch_bytes)) {
+        oct_conv_forward_pack(p, oct_f32(&v->weight->value), w.packed);
+#pragma omp parallel for schedule(static)
+        for (int64_t i = 0; i < cx->leaves.local; i++) {
+            const conv_part leaf = leaves_at(cx, p, i, i + 1);
+            const oct_conv_pass pass = {.samples = leaf.samples,
+                                        .x = x + leaf.x,
+                                        .packed = w.packed,
+                                        .bias = v->bias ? oct_f32(&v->bias->value) : NULL,
+                                        .y = y + leaf.y};
+            oct_conv_forward(p, &pass, scratch_here(&w));
+        }
+    }
+    oct_scratch_end(cx, w.packed);
 }
 
-/* Gradients in float32 are operands as they are: see oct_conv_grad_rows. */
-static void data_backward(oct_context *cx, const oct_convolution *v, oct_tensor *x,
-                          const float *grad_y)
+/* Gradients in float32 are operands as they are (grad_rows_are_floats). */
+static void data_backward(oct_context *cx, const convolution *v, oct_tensor *x, const float *grad_y)
 {
-    const oct_float_kernel *k = oct_float_kernel_here();
-    const oct_conv_shape *s = &v->shape;
+    const oct_conv_plan *p = &v->plan;
+    workspace w;
     bool add;
     float *grad_x = oct_grad_buffer(cx, x, &add);
     if (!grad_x) return;
-    thread_scratch scratch =
-        thread_scratch_begin(cx, oct_conv_backward_data_scratch_bytes(k, OCT_NUMERICS_F32, s));
-    void *ready = oct_scratch(cx, oct_conv_backward_data_ready_bytes(k, OCT_NUMERICS_F32, s));
-    if (cx->status == OCT_OK) {
-        oct_conv_backward_data_ready(k, OCT_NUMERICS_F32, s, oct_f32(&v->weight->value), NULL,
-                                     ready);
+    if (workspace_begin(cx, &w, p->data.packed_bytes, p->data.scratch_bytes)) {
+        oct_conv_backward_data_pack(p, oct_f32(&v->weight->value), NULL, w.packed);
 #pragma omp parallel for schedule(static)
         for (int64_t i = 0; i < cx->leaves.local; i++) {
-            const conv_part leaf = leaf_at(cx, s, i);
-            oct_conv_backward_data(k, OCT_NUMERICS_F32, s, leaf.samples, grad_y + leaf.y, ready,
-                                   grad_x + leaf.x, add, thread_scratch_here(scratch));
+            const conv_part leaf = leaves_at(cx, p, i, i + 1);
+            const oct_conv_pass pass = {.samples = leaf.samples,
+                                        .x = grad_y + leaf.y,
+                                        .packed = w.packed,
+                                        .y = grad_x + leaf.x,
+                                        .add = add};
+            oct_conv_backward_data(p, &pass, scratch_here(&w));
         }
     }
-    oct_scratch_end(cx, ready);
-    oct_scratch_end(cx, scratch.all);
+    oct_scratch_end(cx, w.packed);
 }
 
 static void turn_weight(const oct_leaf_layout *turn, const float *row, float *value)
@@ -74,42 +99,39 @@ static void turn_weight(const oct_leaf_layout *turn, const float *row, float *va
     oct_conv_weight_transpose(turn->groups, turn->depth, turn->outs, row, value);
 }
 
-static void weight_backward(oct_context *cx, const oct_convolution *v, const float *x,
+static void weight_backward(oct_context *cx, const convolution *v, const float *x,
                             const float *grad_y)
 {
-    const oct_float_kernel *k = oct_float_kernel_here();
-    const oct_conv_shape *s = &v->shape;
-    const oct_leaf_layout turn = {turn_weight, s->groups, oct_conv_depth(s), s->out_c / s->groups};
-    const int64_t leaf = cx->leaves.leaf;
-    const int64_t leaves =
-        oct_leaf_stream_leaves(cx, oct_conv_backward_weight_leaves(k, OCT_NUMERICS_F32, s, leaf));
-    thread_scratch scratch = thread_scratch_begin(
-        cx, oct_conv_backward_weight_scratch_bytes(k, OCT_NUMERICS_F32, s, leaf, leaves));
+    const oct_conv_plan *p = &v->plan;
+    workspace w;
     oct_leaf_stream stream;
-    oct_leaf_stream_begin(cx, &stream, v->weight, leaves, &turn);
+    if (!workspace_begin(cx, &w, 0, p->weight.scratch_bytes)) return;
+    oct_leaf_stream_begin(cx, &stream, v->weight, p->weight.leaves, &v->turn);
     for (int64_t first = 0, end; oct_leaf_stream_next(cx, &stream, &first, &end);) {
 #pragma omp parallel for schedule(static)
         for (int64_t i = first; i < end; i++) {
             const oct_leaf_group group = oct_leaf_stream_group(cx, &stream, i);
-            const conv_part part = leaves_at(cx, s, group.first, group.end);
-            const oct_conv_input input = {.values = x + part.x};
-            oct_conv_backward_weight(k, OCT_NUMERICS_F32, s, part.samples, leaf, grad_y + part.y,
-                                     &input, NULL, group.row, group.add,
-                                     thread_scratch_here(scratch));
+            const conv_part part = leaves_at(cx, p, group.first, group.end);
+            const oct_conv_weight_pass pass = {.samples = part.samples,
+                                               .grad = grad_y + part.y,
+                                               .x = {.values = x + part.x},
+                                               .sums = group.row,
+                                               .add = group.add};
+            oct_conv_backward_weight(p, &pass, scratch_here(&w));
         }
     }
     oct_leaf_stream_end(cx, &stream);
-    oct_scratch_end(cx, scratch.all);
+    oct_scratch_end(cx, w.packed);
 }
 
-static void bias_backward(oct_context *cx, const oct_convolution *v, const float *grad_y)
+static void bias_backward(oct_context *cx, const convolution *v, const float *grad_y)
 {
-    const oct_conv_shape *s = &v->shape;
+    const oct_conv_shape *s = &v->plan.config.shape;
     float *rows = oct_leaf_grads_begin(cx, v->bias);
     if (!rows) return;
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < cx->leaves.local; i++) {
-        const conv_part leaf = leaf_at(cx, s, i);
+        const conv_part leaf = leaves_at(cx, &v->plan, i, i + 1);
         oct_bias_backward(leaf.samples * s->out_h * s->out_w, s->out_c, grad_y + leaf.y,
                           rows + i * s->out_c);
     }
@@ -118,47 +140,47 @@ static void bias_backward(oct_context *cx, const oct_convolution *v, const float
 
 static void conv_backward(oct_context *cx, oct_node *node)
 {
-    const oct_convolution *v = node->saved;
+    const convolution *v = node->saved;
     const float *grad_y = node->output->grad;
     weight_backward(cx, v, oct_f32(node->input[0]), grad_y);
     if (v->bias && cx->status == OCT_OK) bias_backward(cx, v, grad_y);
     if (cx->status == OCT_OK) data_backward(cx, v, node->input[0], grad_y);
 }
 
-/* y (of all local leaves) from weights that are made ready for it. */
-static void forward(oct_context *cx, const oct_convolution *v, const float *x, float *y)
+/* The plan of a forward and, where a tape is kept, of its backward; false when the context has failed. */
+static bool make_plan(oct_context *cx, const oct_tensor *x, const oct_conv_shape *s,
+                      oct_conv_plan *p)
 {
-    const oct_float_kernel *k = oct_float_kernel_here();
-    const oct_conv_shape *s = &v->shape;
-    const float *bias = v->bias ? oct_f32(&v->bias->value) : NULL;
-    thread_scratch scratch = thread_scratch_begin(cx, oct_conv_forward_scratch_bytes(k, s));
-    void *ready = oct_scratch(cx, oct_conv_forward_ready_bytes(k, s));
-    if (cx->status == OCT_OK) {
-        oct_conv_forward_ready(k, s, oct_f32(&v->weight->value), ready);
-#pragma omp parallel for schedule(static)
-        for (int64_t i = 0; i < cx->leaves.local; i++) {
-            const conv_part leaf = leaf_at(cx, s, i);
-            oct_conv_forward(k, s, leaf.samples, x + leaf.x, ready, bias, y + leaf.y,
-                             thread_scratch_here(scratch));
-        }
-    }
-    oct_scratch_end(cx, ready);
-    oct_scratch_end(cx, scratch.all);
+    const unsigned backward =
+        OCT_CONV_BACKWARD_WEIGHT | (x->needs_grad ? OCT_CONV_BACKWARD_DATA : 0u);
+    const oct_conv_config config = {.shape = *s,
+                                    .kernel = oct_float_kernel_here(),
+                                    .numerics = OCT_NUMERICS_F32,
+                                    .input = OCT_F32,
+                                    .leaf = cx->leaves.leaf,
+                                    .max_leaves = oct_leaf_stream_leaves(cx, OCT_CONV_MAX_LEAVES),
+                                    .products = OCT_CONV_FORWARD | (cx->record ? backward : 0u)};
+    oct_conv_plan_init(p, &config);
+    void *tables = oct_save(cx, p->table_bytes);
+    if (tables) oct_conv_plan_tables(p, tables);
+    return tables;
 }
 
 oct_tensor *oct_convolve(oct_context *cx, const char *op, oct_tensor *x, const oct_convolution *v,
                          oct_shape shape)
 {
+    const oct_conv_shape *s = &v->shape;
     oct_tensor *y = oct_tensor_new(cx, OCT_F32, shape);
-    if (!y) return NULL;
-    forward(cx, v, oct_f32(x), oct_f32(y));
+    convolution *c = oct_save(cx, sizeof *c);
+    if (!y || !c) return NULL;
+    c->weight = v->weight;
+    c->bias = v->bias;
+    c->turn = (oct_leaf_layout){turn_weight, s->groups, oct_conv_depth(s), s->out_c / s->groups};
+    if (make_plan(cx, x, s, &c->plan)) forward(cx, c, oct_f32(x), oct_f32(y));
     if (cx->status != OCT_OK) return NULL;
-
     oct_node *node = oct_record(cx, op, conv_backward, &x, 1, true, y);
     if (node) {
-        oct_convolution *saved = node->saved = oct_save(cx, sizeof *saved);
-        if (!saved) return NULL;
-        *saved = *v;
+        node->saved = c;
         oct_param_used(cx, v->weight);
         if (v->bias) oct_param_used(cx, v->bias);
     }

@@ -32,13 +32,34 @@ typedef struct oct_conv_window_block {
     int64_t first_class, classes;
 } oct_conv_window_block;
 
-/* Everything lies in the memory that oct_window_init was given. */
+/* What a row is made of. */
+typedef struct oct_conv_window_layout {
+    int64_t pixel_bytes; /* from one pixel of x to the next: all groups, with what fills it up */
+    int64_t tap_words;   /* of one tap of one group; what lies behind is multiplied with zeros */
+    int64_t acc_stride;  /* elements from one position of the result to the next */
+    int64_t wanted;      /* positions that a block should have, about */
+} oct_conv_window_layout;
+
+/* One side of the geometry. */
+typedef struct oct_conv_axis {
+    int64_t positions; /* of the result */
+    int64_t pixels;    /* of x */
+    int64_t kernel, stride, padding;
+    bool backward;
+    int64_t reaches; /* different sets of taps that positions reach */
+} oct_conv_axis;
+
 typedef struct oct_conv_window {
     int64_t period;    /* samples that one pass over the blocks covers; 1 where planes are large */
     int64_t positions; /* of a sample */
     int64_t x_bytes;   /* of a sample: distance of samples in x */
     int64_t max_block; /* positions of the largest block */
+    int64_t lines;     /* of a block; the last one may have fewer */
     int64_t num_blocks;
+    size_t table_bytes;
+    oct_conv_window_layout layout;
+    oct_conv_axis y_axis, x_axis;
+    /* The tables. */
     const oct_conv_window_block *blocks;
     const oct_conv_window_class *classes;
     /* x from the first sample of the period on, acc from the first position of the block on, in units
@@ -47,20 +68,11 @@ typedef struct oct_conv_window {
     const oct_run *runs;
 } oct_conv_window;
 
-/* What a row is made of. */
-typedef struct oct_conv_window_layout {
-    int64_t pixel_bytes; /* from one position of x to the next: all groups, with what fills it up */
-    int64_t
-        tap_words; /* words of one tap of one group; what lies behind is multiplied with zeros */
-    int64_t acc_stride; /* elements from one position of the result to the next */
-    int64_t wanted;     /* positions that a block should have, about */
-} oct_conv_window_layout;
-
-size_t oct_window_bytes(const oct_conv_shape *s, oct_direction direction,
-                        const oct_conv_window_layout *layout);
-/* memory: of oct_window_bytes, 8-byte aligned. Never fails; s is a shape that fits (conv_shape.h). */
-void oct_window_init(oct_conv_window *w, const oct_conv_shape *s, oct_direction direction,
-                     const oct_conv_window_layout *layout, void *memory);
+/* Fills in everything but the tables. s is a shape that fits (conv_shape.h). */
+void oct_conv_window_init(oct_conv_window *w, const oct_conv_shape *s, oct_direction direction,
+                          const oct_conv_window_layout *layout);
+/* Makes the tables in memory of table_bytes, 8-byte aligned, which is to stay as long as w is used. */
+void oct_conv_window_tables(oct_conv_window *w, void *memory);
 
 /* The product of one class of a block over `samples` (at most period) samples from x on; acc is that of
  * the block's first position. packed, panel_bytes, n and add are left to the caller. */

@@ -21,6 +21,16 @@ typedef struct oct_run {
     int64_t words;
 } oct_run;
 
+/* Lists one more run, joined to the last one where it goes on from there. */
+static inline void oct_runs_add(oct_run *runs, int64_t *count, oct_run run)
+{
+    oct_run *last = *count > 0 ? &runs[*count - 1] : 0;
+    if (last && last->x + 4 * last->words == run.x && last->tile + last->words == run.tile)
+        last->words += run.words;
+    else
+        runs[(*count)++] = run;
+}
+
 typedef struct oct_row {
     int64_t x;   /* bytes behind oct_product.x */
     int64_t acc; /* elements behind oct_product.acc: of column 0 */

@@ -26,9 +26,9 @@ static int64_t outputs(const oct_layer_product *p)
     return p->samples * oct_conv_out_numel(&p->shape);
 }
 
-/* int8: codes, weights, ready, accumulators, scratch. */
+/* int8: codes, weights, ready, accumulators, scratch; of floats also the plan's tables. */
 
-enum { CODES, WEIGHTS, READY, RESULT, SCRATCH };
+enum { CODES, WEIGHTS, READY, RESULT, SCRATCH, TABLES };
 
 static oct_status make_integers(oct_layer_product *p)
 {
@@ -71,23 +71,49 @@ static oct_numerics numerics_of(const oct_layer_product *p)
     return p->kind->roof == OCT_ROOF_BF16 ? OCT_NUMERICS_BF16 : OCT_NUMERICS_F32;
 }
 
+/* Plans the product and allocates tables, result and scratch; one of the kinds has sizes. */
+static oct_status make_plan(oct_layer_product *p, unsigned product, int64_t results)
+{
+    const oct_conv_config config = {.shape = p->shape,
+                                    .kernel = p->floats,
+                                    .numerics = numerics_of(p),
+                                    .input = numerics_of(p) == OCT_NUMERICS_BF16 ? OCT_U8 : OCT_F32,
+                                    .leaf = OCT_PRODUCT_LEAF,
+                                    .max_leaves = OCT_CONV_MAX_LEAVES,
+                                    .products = product};
+    oct_conv_plan *plan = &p->plan;
+    oct_conv_plan_init(plan, &config);
+    const size_t scratch = plan->forward.scratch_bytes + plan->data.scratch_bytes;
+    OCT_TRY(oct_alloc(&p->operand[TABLES], plan->table_bytes, 1));
+    OCT_TRY(oct_alloc(&p->operand[READY], plan->forward.packed_bytes + plan->data.packed_bytes, 1));
+    OCT_TRY(oct_alloc(&p->operand[RESULT], (size_t)results, sizeof(float)));
+    OCT_TRY(oct_alloc(&p->operand[SCRATCH], scratch + plan->weight.scratch_bytes, 1));
+    oct_conv_plan_tables(plan, p->operand[TABLES]);
+    return OCT_OK;
+}
+
+static oct_conv_pass pass_of(const oct_layer_product *p)
+{
+    return (oct_conv_pass){.samples = p->samples,
+                           .x = p->operand[VALUES],
+                           .packed = p->operand[READY],
+                           .y = p->operand[RESULT]};
+}
+
 static oct_status make_forward(oct_layer_product *p)
 {
-    const oct_float_kernel *k = p->floats;
     const oct_conv_shape *s = &p->shape;
+    OCT_TRY(make_plan(p, OCT_CONV_FORWARD, outputs(p)));
     OCT_TRY(random_floats(&p->operand[VALUES], p->samples * oct_conv_in_numel(s), 0));
     OCT_TRY(random_floats(&p->operand[WEIGHTS], s->out_c * oct_conv_depth(s), 1));
-    OCT_TRY(oct_alloc(&p->operand[READY], oct_conv_forward_ready_bytes(k, s), 1));
-    OCT_TRY(oct_alloc(&p->operand[RESULT], (size_t)outputs(p), sizeof(float)));
-    OCT_TRY(oct_alloc(&p->operand[SCRATCH], oct_conv_forward_scratch_bytes(k, s), 1));
-    oct_conv_forward_ready(k, s, p->operand[WEIGHTS], p->operand[READY]);
+    oct_conv_forward_pack(&p->plan, p->operand[WEIGHTS], p->operand[READY]);
     return OCT_OK;
 }
 
 static void forward(oct_layer_product *p)
 {
-    oct_conv_forward(p->floats, &p->shape, p->samples, p->operand[VALUES], p->operand[READY], NULL,
-                     p->operand[RESULT], p->operand[SCRATCH]);
+    const oct_conv_pass pass = pass_of(p);
+    oct_conv_forward(&p->plan, &pass, p->operand[SCRATCH]);
 }
 
 static oct_status random_gradient(oct_layer_product *p, void *block)
@@ -95,64 +121,50 @@ static oct_status random_gradient(oct_layer_product *p, void *block)
     const oct_conv_shape *s = &p->shape;
     const int64_t rows = p->samples * s->out_h * s->out_w;
     float *grad_y = NULL;
-    OCT_TRY(oct_alloc(block, (size_t)rows, oct_conv_grad_row_bytes(p->floats, numerics_of(p), s)));
+    OCT_TRY(oct_alloc(block, (size_t)rows, p->plan.grad_row_bytes));
     OCT_TRY(random_floats(&grad_y, outputs(p), 2));
-    oct_conv_grad_rows(p->floats, numerics_of(p), s, rows, grad_y, NULL, *(void **)block);
+    oct_conv_grad_rows(&p->plan, rows, grad_y, NULL, *(void **)block);
     oct_free(&grad_y);
     return OCT_OK;
 }
 
 static oct_status make_grad_input(oct_layer_product *p)
 {
-    const oct_float_kernel *k = p->floats;
     const oct_conv_shape *s = &p->shape;
-    const oct_numerics numerics = numerics_of(p);
+    OCT_TRY(make_plan(p, OCT_CONV_BACKWARD_DATA, p->samples * oct_conv_in_numel(s)));
     OCT_TRY(random_gradient(p, &p->operand[VALUES]));
     OCT_TRY(random_floats(&p->operand[WEIGHTS], s->out_c * oct_conv_depth(s), 1));
-    OCT_TRY(oct_alloc(&p->operand[READY], oct_conv_backward_data_ready_bytes(k, numerics, s), 1));
-    OCT_TRY(
-        oct_alloc(&p->operand[RESULT], (size_t)(p->samples * oct_conv_in_numel(s)), sizeof(float)));
-    OCT_TRY(
-        oct_alloc(&p->operand[SCRATCH], oct_conv_backward_data_scratch_bytes(k, numerics, s), 1));
-    oct_conv_backward_data_ready(k, numerics, s, p->operand[WEIGHTS], NULL, p->operand[READY]);
+    oct_conv_backward_data_pack(&p->plan, p->operand[WEIGHTS], NULL, p->operand[READY]);
     return OCT_OK;
 }
 
 static void grad_input(oct_layer_product *p)
 {
-    oct_conv_backward_data(p->floats, numerics_of(p), &p->shape, p->samples, p->operand[VALUES],
-                           p->operand[READY], p->operand[RESULT], false, p->operand[SCRATCH]);
+    const oct_conv_pass pass = pass_of(p);
+    oct_conv_backward_data(&p->plan, &pass, p->operand[SCRATCH]);
 }
 
-/* The input in the place of the weights: codes where QAT has them, floats in float training. */
+/* The input takes the weights' operand: codes where QAT has them, floats in float training. */
 static oct_status make_grad_weight(oct_layer_product *p)
 {
     const oct_conv_shape *s = &p->shape;
-    const oct_numerics numerics = numerics_of(p);
-    const int64_t leaves =
-        oct_conv_backward_weight_leaves(p->floats, numerics, s, OCT_PRODUCT_LEAF);
-    p->samples = leaves * OCT_PRODUCT_LEAF;
+    OCT_TRY(make_plan(p, OCT_CONV_BACKWARD_WEIGHT, s->out_c * oct_conv_depth(s)));
+    p->samples = p->plan.weight.leaves * OCT_PRODUCT_LEAF;
     const int64_t inputs = p->samples * oct_conv_in_numel(s);
     OCT_TRY(random_gradient(p, &p->operand[VALUES]));
-    OCT_TRY(numerics == OCT_NUMERICS_BF16 ? random_codes(&p->operand[WEIGHTS], inputs, 0)
-                                          : random_floats(&p->operand[WEIGHTS], inputs, 0));
-    OCT_TRY(oct_alloc(&p->operand[RESULT], (size_t)(s->out_c * oct_conv_depth(s)), sizeof(float)));
-    return oct_alloc(
-        &p->operand[SCRATCH],
-        oct_conv_backward_weight_scratch_bytes(p->floats, numerics, s, OCT_PRODUCT_LEAF, leaves),
-        1);
+    return p->plan.config.input == OCT_U8 ? random_codes(&p->operand[WEIGHTS], inputs, 0)
+                                          : random_floats(&p->operand[WEIGHTS], inputs, 0);
 }
 
 static void grad_weight(oct_layer_product *p)
 {
-    oct_conv_input x = {.zero_point = 0};
-    if (numerics_of(p) == OCT_NUMERICS_BF16)
-        x.codes = p->operand[WEIGHTS];
+    oct_conv_weight_pass pass = {
+        .samples = p->samples, .grad = p->operand[VALUES], .sums = p->operand[RESULT]};
+    if (p->plan.config.input == OCT_U8)
+        pass.x.codes = p->operand[WEIGHTS];
     else
-        x.values = p->operand[WEIGHTS];
-    oct_conv_backward_weight(p->floats, numerics_of(p), &p->shape, p->samples, OCT_PRODUCT_LEAF,
-                             p->operand[VALUES], &x, NULL, p->operand[RESULT], false,
-                             p->operand[SCRATCH]);
+        pass.x.values = p->operand[WEIGHTS];
+    oct_conv_backward_weight(&p->plan, &pass, p->operand[SCRATCH]);
 }
 
 /* The same product by OpenBLAS, as if the windows of the input had been gathered before: an anchor. */

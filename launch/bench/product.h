@@ -9,13 +9,14 @@
 enum { OCT_PRODUCT_LEAF = 8 };
 
 /* A kind of product, of one layer, on one instruction set. */
-enum { OCT_PRODUCT_OPERANDS = 5 };
+enum { OCT_PRODUCT_OPERANDS = 6 };
 typedef struct oct_layer_product {
     const struct oct_product_kind *kind;
     oct_conv_shape shape;
     int64_t samples; /* of a call: a leaf, unless make says more */
     const oct_kernel *integers;
     const oct_float_kernel *floats;
+    oct_conv_plan plan;                  /* of the product of floats */
     void *operand[OCT_PRODUCT_OPERANDS]; /* owned; the kind knows what they are */
 } oct_layer_product;
 

@@ -102,9 +102,12 @@ typedef struct conv_tables {
 static int64_t tables_bytes(const conv_plan *p, const oct_conv_shape *s)
 {
     const oct_conv_window_layout layout = layout_of(s);
+    oct_conv_window window;
     if (p->depthwise) return 0;
-    if (!p->copies)
-        return (int64_t)(sizeof(conv_tables) + oct_window_bytes(s, OCT_FORWARD, &layout));
+    if (!p->copies) {
+        oct_conv_window_init(&window, s, OCT_FORWARD, &layout);
+        return (int64_t)(sizeof(conv_tables) + window.table_bytes);
+    }
     return (int64_t)sizeof(conv_tables) + p->positions * (int64_t)sizeof(oct_row) +
            p->taps * (int64_t)sizeof(oct_run);
 }
@@ -153,8 +156,10 @@ void oct_qconv_ready(const oct_kernel *kernel, const oct_conv_shape *s, oct_qpar
     conv_tables *t = (conv_tables *)(void *)(packed + p.tables_at);
     if (p.copies)
         list_stripe(&p, s, t);
-    else
-        oct_window_init(&t->window, s, OCT_FORWARD, &layout, t + 1);
+    else {
+        oct_conv_window_init(&t->window, s, OCT_FORWARD, &layout);
+        oct_conv_window_tables(&t->window, t + 1);
+    }
 }
 
 int64_t oct_qconv_scratch_bytes(const oct_kernel *kernel, const oct_conv_shape *s, oct_qparams in)

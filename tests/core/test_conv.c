@@ -4,10 +4,9 @@
  * reference to the bit. */
 #include "core/kernel/bf16.h"
 #include "core/kernel/blas.h"
-#include "core/kernel/conv.h"
 
 #include "core/base/leaves.h"
-#include "core/base/mem.h"
+#include "tests/core/conv_rig.h"
 #include "tests/support/check_tensor.h"
 
 #include <math.h>
@@ -139,46 +138,46 @@ static void free_results(results *r)
     oct_free(&r->grad_w16);
 }
 
-/* Memory of garbage, as scratch and ready operands are. */
-static void *take_dirty(size_t size)
-{
-    void *block = take(size + 1, 1);
-    memset(block, 0xff, size);
-    return block;
-}
-
 static float *forward(const example *e, const oct_float_kernel *k, int64_t together)
 {
     float *y = take((size_t)y_numel(e), sizeof *y);
-    void *ready = take_dirty(oct_conv_forward_ready_bytes(k, &e->s));
-    void *scratch = take_dirty(oct_conv_forward_scratch_bytes(k, &e->s));
-    oct_conv_forward_ready(k, &e->s, e->w, ready);
+    planned p = planned_of(&e->s, k, OCT_NUMERICS_F32, OCT_F32, 1);
+    oct_conv_forward_pack(&p.plan, e->w, p.packed);
     for (int64_t n = 0; n < e->samples; n += together)
-        oct_conv_forward(k, &e->s, together, e->x + n * oct_conv_in_numel(&e->s), ready, e->bias,
-                         y + n * oct_conv_out_numel(&e->s), scratch);
-    oct_free(&ready);
-    oct_free(&scratch);
+        oct_conv_forward(&p.plan,
+                         &(oct_conv_pass){.samples = together,
+                                          .x = e->x + n * oct_conv_in_numel(&e->s),
+                                          .packed = p.packed,
+                                          .bias = e->bias,
+                                          .y = y + n * oct_conv_out_numel(&e->s)},
+                         p.scratch);
+    free_planned(&p);
     return y;
 }
 
 /* From 99 on when it adds. */
-static float *backward_data(const example *e, const oct_float_kernel *k, oct_numerics numerics,
-                            const char *rows, bool codes, bool add, int64_t together)
+static float *backward_data(const example *e, const planned *p, const char *rows, bool codes,
+                            bool add, int64_t together)
 {
-    const size_t row = oct_conv_grad_row_bytes(k, numerics, &e->s);
     float *grad_x = take((size_t)x_numel(e), sizeof *grad_x);
-    void *ready = take_dirty(oct_conv_backward_data_ready_bytes(k, numerics, &e->s));
-    void *scratch = take_dirty(oct_conv_backward_data_scratch_bytes(k, numerics, &e->s));
     for (int64_t i = 0; i < x_numel(e); i++)
         grad_x[i] = 99;
-    oct_conv_backward_data_ready(k, numerics, &e->s, codes ? NULL : e->w, e->weight_codes, ready);
+    oct_conv_backward_data_pack(&p->plan, codes ? NULL : e->w, e->weight_codes, p->packed);
     for (int64_t n = 0; n < e->samples; n += together)
-        oct_conv_backward_data(k, numerics, &e->s, together,
-                               rows + (size_t)(n * e->s.out_h * e->s.out_w) * row, ready,
-                               grad_x + n * oct_conv_in_numel(&e->s), add, scratch);
-    oct_free(&ready);
-    oct_free(&scratch);
+        oct_conv_backward_data(&p->plan,
+                               &(oct_conv_pass){.samples = together,
+                                                .x = rows + (size_t)(n * e->s.out_h * e->s.out_w) *
+                                                                p->plan.grad_row_bytes,
+                                                .packed = p->packed,
+                                                .y = grad_x + n * oct_conv_in_numel(&e->s),
+                                                .add = add},
+                               p->scratch);
     return grad_x;
+}
+
+static oct_dtype dtype_of(const oct_conv_input *x)
+{
+    return x->values ? OCT_F32 : x->codes ? OCT_U8 : OCT_U16;
 }
 
 /* In the layout of the weights, from i % 5 on. */
@@ -186,42 +185,48 @@ static float *backward_weight(const example *e, const oct_float_kernel *k, oct_n
                               const char *rows, const oct_conv_input *x)
 {
     const int64_t depth = oct_conv_depth(&e->s), outs = e->s.out_c / e->s.groups;
-    float *grad = take((size_t)w_numel(e), sizeof *grad), *turned = take((size_t)w_numel(e), 4);
-    const int64_t leaf = e->samples > 0 ? e->samples : 1;
-    void *scratch = take_dirty(oct_conv_backward_weight_scratch_bytes(k, numerics, &e->s, leaf, 1));
+    float *grad = take((size_t)w_numel(e), sizeof *grad), *sums = take((size_t)w_numel(e), 4);
+    planned p = planned_of(&e->s, k, numerics, dtype_of(x), e->samples);
     for (int64_t i = 0; i < w_numel(e); i++) {
         const int64_t g = i / (depth * outs), at = i / outs % depth, o = i % outs;
-        turned[i] = (float)(((g * outs + o) * depth + at) % 5);
+        sums[i] = (float)(((g * outs + o) * depth + at) % 5);
     }
-    oct_conv_backward_weight(k, numerics, &e->s, e->samples, leaf, rows, x, e->factor, turned, true,
-                             scratch);
-    oct_conv_weight_transpose(e->s.groups, depth, outs, turned, grad);
-    oct_free(&scratch);
-    oct_free(&turned);
+    oct_conv_backward_weight(&p.plan,
+                             &(oct_conv_weight_pass){.samples = e->samples,
+                                                     .grad = rows,
+                                                     .x = *x,
+                                                     .factor = e->factor,
+                                                     .sums = sums,
+                                                     .add = true},
+                             p.scratch);
+    oct_conv_weight_transpose(e->s.groups, depth, outs, sums, grad);
+    free_planned(&p);
+    oct_free(&sums);
     return grad;
 }
 
-static char *grad_rows(const example *e, const oct_float_kernel *k, oct_numerics numerics,
-                       const float *factor)
+static char *grad_rows(const example *e, const oct_conv_plan *p)
 {
     const int64_t rows = e->samples * e->s.out_h * e->s.out_w;
-    char *out = take_dirty((size_t)rows * oct_conv_grad_row_bytes(k, numerics, &e->s));
-    oct_conv_grad_rows(k, numerics, &e->s, rows, e->grad_y, factor, out);
+    char *out = take_dirty((size_t)rows * p->grad_row_bytes);
+    oct_conv_grad_rows(p, rows, e->grad_y, NULL, out);
     return out;
 }
 
 static results run(const example *e, const oct_float_kernel *k, oct_numerics numerics,
                    int64_t together)
 {
-    char *rows = grad_rows(e, k, numerics, NULL);
+    planned p = planned_of(&e->s, k, numerics, OCT_F32, 1);
+    char *rows = grad_rows(e, &p.plan);
     results r = {
         .y = forward(e, k, together),
-        .grad_x = backward_data(e, k, numerics, rows, false, false, together),
+        .grad_x = backward_data(e, &p, rows, false, false, together),
         .grad_w = backward_weight(e, k, numerics, rows, &(oct_conv_input){.values = e->x}),
         .grad_w8 = backward_weight(e, k, numerics, rows,
                                    &(oct_conv_input){.codes = e->codes, .zero_point = 128}),
         .grad_w16 = backward_weight(e, k, numerics, rows,
                                     &(oct_conv_input){.codes16 = e->codes16, .zero_point = 300})};
+    free_planned(&p);
     oct_free(&rows);
     return r;
 }
@@ -335,11 +340,13 @@ static void check_close(const float *got, const double *want, const double *most
 static void check_added_codes(const example *e, const oct_float_kernel *k, oct_numerics numerics,
                               const reference *want)
 {
-    char *rows = grad_rows(e, k, numerics, NULL);
-    float *got = backward_data(e, k, numerics, rows, true, true, e->samples);
+    planned p = planned_of(&e->s, k, numerics, OCT_F32, 1);
+    char *rows = grad_rows(e, &p.plan);
+    float *got = backward_data(e, &p, rows, true, true, e->samples);
     for (int64_t i = 0; i < x_numel(e); i++)
         cr_assert((double)got[i] == 99 + 8 * want->grad_x[i], "%s: element %lld", k->name,
                   (long long)i);
+    free_planned(&p);
     oct_free(&got);
     oct_free(&rows);
 }
@@ -348,23 +355,27 @@ static void check_added_codes(const example *e, const oct_float_kernel *k, oct_n
  * negative, so their products are -0, which nothing may keep. */
 static void check_fresh(const example *e, const oct_float_kernel *k, oct_numerics numerics)
 {
-    const int64_t numel = w_numel(e), leaf = e->samples > 0 ? e->samples : 1;
-    const oct_conv_input x = {.codes = e->codes, .zero_point = 128};
+    const int64_t numel = w_numel(e);
     float *zeros = take((size_t)numel, sizeof *zeros), *fresh = take_dirty((size_t)numel * 4);
     float *factor = take((size_t)e->s.out_c, sizeof *factor);
-    void *scratch = take_dirty(oct_conv_backward_weight_scratch_bytes(k, numerics, &e->s, leaf, 1));
+    planned p = planned_of(&e->s, k, numerics, OCT_U8, e->samples);
     memcpy(factor, e->factor, (size_t)e->s.out_c * sizeof *factor);
     factor[0] = -1;
     for (int64_t i = 0; i < y_numel(e); i += e->s.out_c)
         e->grad_y[i] = 0;
-    char *rows = grad_rows(e, k, numerics, NULL);
+    char *rows = grad_rows(e, &p.plan);
     for (int scaled = 0; scaled < 2; scaled++) {
-        const float *by = scaled ? factor : NULL;
+        oct_conv_weight_pass pass = {.samples = e->samples,
+                                     .grad = rows,
+                                     .x = {.codes = e->codes, .zero_point = 128},
+                                     .factor = scaled ? factor : NULL,
+                                     .sums = zeros,
+                                     .add = true};
         memset(zeros, 0, (size_t)numel * sizeof *zeros);
-        oct_conv_backward_weight(k, numerics, &e->s, e->samples, leaf, rows, &x, by, zeros, true,
-                                 scratch);
-        oct_conv_backward_weight(k, numerics, &e->s, e->samples, leaf, rows, &x, by, fresh, false,
-                                 scratch);
+        oct_conv_backward_weight(&p.plan, &pass, p.scratch);
+        pass.sums = fresh;
+        pass.add = false;
+        oct_conv_backward_weight(&p.plan, &pass, p.scratch);
         oct_check_bits_f32(fresh, zeros, numel, k->name);
         cr_assert_not(signbit(fresh[0]));
     }
@@ -372,7 +383,7 @@ static void check_fresh(const example *e, const oct_float_kernel *k, oct_numeric
     oct_free(&zeros);
     oct_free(&fresh);
     oct_free(&factor);
-    oct_free(&scratch);
+    free_planned(&p);
 }
 
 static void check_table(const example *e, const oct_float_kernel *k, oct_numerics numerics,
@@ -562,107 +573,117 @@ Test(conv, fewer_samples_never_need_more_room)
     const oct_float_kernel *k = oct_float_kernel_here();
     uint64_t state = 3;
     for (int i = 0; i < 300; i++) {
-        oct_conv_shape s = random_shape(&state);
-        s.out_h = oct_conv_out(s.in_h, s.kernel_h, s.stride, s.padding);
-        s.out_w = oct_conv_out(s.in_w, s.kernel_w, s.stride, s.padding);
+        oct_conv_config config = {.shape = random_shape(&state),
+                                  .kernel = k,
+                                  .numerics = OCT_NUMERICS_BF16,
+                                  .input = i % 2 ? OCT_U16 : OCT_U8,
+                                  .max_leaves = 1,
+                                  .products = OCT_CONV_BACKWARD_WEIGHT};
+        oct_conv_shape *s = &config.shape;
+        s->out_h = oct_conv_out(s->in_h, s->kernel_h, s->stride, s->padding);
+        s->out_w = oct_conv_out(s->in_w, s->kernel_w, s->stride, s->padding);
         size_t room = 0;
-        for (int64_t samples = 1; samples <= 12; samples++) {
-            const size_t bytes =
-                oct_conv_backward_weight_scratch_bytes(k, OCT_NUMERICS_BF16, &s, samples, 1);
-            cr_assert_geq(bytes, room, "shape %d, %lld samples", i, (long long)samples);
+        for (config.leaf = 1; config.leaf <= 12; config.leaf++) {
+            oct_conv_plan plan;
+            oct_conv_plan_init(&plan, &config);
+            const size_t bytes = plan.weight.scratch_bytes;
+            cr_assert_geq(bytes, room, "shape %d, %lld samples", i, (long long)config.leaf);
             room = bytes;
         }
     }
 }
 
 /* The definition: a row for each leaf, and the tree. They begin at 0; the group's is added to `start`. */
-static void sum_by_rows(const example *e, const oct_float_kernel *k, oct_numerics numerics,
-                        int64_t leaf, const char *rows, const oct_conv_input *x,
-                        const float *factor, float *sum)
+static void sum_by_rows(const example *e, const planned *p, const oct_conv_weight_pass *all,
+                        float *sum)
 {
-    const oct_leaves leaves = oct_leaves_split(e->samples, leaf, 0, 1);
-    const size_t row = oct_conv_grad_row_bytes(k, numerics, &e->s);
+    const oct_leaves leaves = oct_leaves_split(e->samples, p->plan.config.leaf, 0, 1);
     const int64_t numel = w_numel(e);
     float *each = take((size_t)(leaves.count * numel), sizeof *each);
-    void *scratch = take_dirty(oct_conv_backward_weight_scratch_bytes(k, numerics, &e->s, leaf, 1));
     for (int64_t i = 0; i < leaves.count; i++) {
-        oct_conv_input from = *x;
+        oct_conv_weight_pass pass = *all;
         const int64_t inputs = oct_leaf_begin(&leaves, i) * oct_conv_in_numel(&e->s);
         const int64_t outputs = oct_leaf_begin(&leaves, i) * e->s.out_h * e->s.out_w;
-        if (x->values) from.values += inputs;
-        if (x->codes) from.codes += inputs;
-        if (x->codes16) from.codes16 += inputs;
-        oct_conv_backward_weight(k, numerics, &e->s, oct_leaf_size(&leaves, i), leaf,
-                                 rows + (size_t)outputs * row, &from, factor, each + i * numel,
-                                 false, scratch);
+        if (pass.x.values) pass.x.values += inputs;
+        if (pass.x.codes) pass.x.codes += inputs;
+        if (pass.x.codes16) pass.x.codes16 += inputs;
+        pass.samples = oct_leaf_size(&leaves, i);
+        pass.grad = (const char *)all->grad + (size_t)outputs * p->plan.grad_row_bytes;
+        pass.sums = each + i * numel;
+        oct_conv_backward_weight(&p->plan, &pass, p->scratch);
     }
     cr_assert_eq(oct_tree_fold_f32(&leaves, each, numel), 1);
     memcpy(sum, each, (size_t)numel * sizeof *sum);
     oct_free(&each);
-    oct_free(&scratch);
 }
 
-static void check_twig(const example *e, const oct_float_kernel *k, oct_numerics numerics,
-                       int64_t leaf, const oct_conv_input *x)
+static void check_leaf_group(const example *e, const planned *p, const oct_conv_input *x)
 {
     const int64_t numel = w_numel(e);
-    const int64_t most = oct_conv_backward_weight_leaves(k, numerics, &e->s, leaf);
-    cr_assert_leq(e->samples, most * leaf);
+    const char *name = p->plan.config.kernel->name;
+    cr_assert_leq(e->samples, p->plan.weight.leaves * p->plan.config.leaf);
     float *want = take((size_t)numel, sizeof *want), *got = take_dirty((size_t)numel * 4);
-    char *rows = grad_rows(e, k, numerics, NULL);
-    void *scratch =
-        take_dirty(oct_conv_backward_weight_scratch_bytes(k, numerics, &e->s, leaf, most));
+    char *rows = grad_rows(e, &p->plan);
     for (int scaled = 0; scaled < 2; scaled++) {
-        const float *factor = scaled ? e->factor : NULL;
-        sum_by_rows(e, k, numerics, leaf, rows, x, factor, want);
-        oct_conv_backward_weight(k, numerics, &e->s, e->samples, leaf, rows, x, factor, got, false,
-                                 scratch);
-        oct_check_bits_f32(got, want, numel, k->name);
-        oct_conv_backward_weight(k, numerics, &e->s, e->samples, leaf, rows, x, factor, got, true,
-                                 scratch);
+        oct_conv_weight_pass pass = {.samples = e->samples,
+                                     .grad = rows,
+                                     .x = *x,
+                                     .factor = scaled ? e->factor : NULL,
+                                     .sums = got};
+        sum_by_rows(e, p, &pass, want);
+        oct_conv_backward_weight(&p->plan, &pass, p->scratch);
+        oct_check_bits_f32(got, want, numel, name);
+        pass.add = true;
+        oct_conv_backward_weight(&p->plan, &pass, p->scratch);
         for (int64_t i = 0; i < numel; i++)
             want[i] += want[i];
-        oct_check_bits_f32(got, want, numel, k->name);
+        oct_check_bits_f32(got, want, numel, name);
     }
     oct_free(&want);
     oct_free(&got);
     oct_free(&rows);
-    oct_free(&scratch);
 }
 
-/* Up to as many leaves as a call takes, of which the last may be short. Returns that number, of
- * floats. */
-static int64_t check_twigs(oct_conv_shape s, int64_t leaf)
+/* Up to as many leaves as a call takes, of which the last may be short, of floats (0), bytes (1) or
+ * 16-bit codes (2). */
+static void check_leaf_groups_of(const oct_conv_shape *s, const oct_float_kernel *k,
+                                 oct_numerics numerics, int64_t leaf, int input)
+{
+    static const oct_dtype dtypes[] = {OCT_F32, OCT_U8, OCT_U16};
+    const int64_t most = plan_of(s, k, numerics, dtypes[input], leaf).weight.leaves;
+    for (int64_t leaves = 1; leaves <= most; leaves++) {
+        example e = example_of(leaves * leaf - (leaves % 3 ? leaf / 2 : 0), *s, 12);
+        planned p = planned_of(&e.s, k, numerics, dtypes[input], leaf);
+        const oct_conv_input inputs[] = {{.values = e.x},
+                                         {.codes = e.codes, .zero_point = 128},
+                                         {.codes16 = e.codes16, .zero_point = 300}};
+        check_leaf_group(&e, &p, &inputs[input]);
+        free_planned(&p);
+        free_example(&e);
+    }
+}
+
+/* Returns the number of leaves that this machine's kernel takes, of floats. */
+static int64_t check_leaf_groups(oct_conv_shape s, int64_t leaf)
 {
     s.out_h = oct_conv_out(s.in_h, s.kernel_h, s.stride, s.padding);
     s.out_w = oct_conv_out(s.in_w, s.kernel_w, s.stride, s.padding);
-    for (size_t t = 0; t < OCT_COUNT(tables); t++) {
-        if (!is_here(tables[t])) continue;
-        for (size_t i = 0; i < OCT_COUNT(both_numerics); i++) {
-            const int64_t most =
-                oct_conv_backward_weight_leaves(tables[t], both_numerics[i], &s, leaf);
-            for (int64_t leaves = 1; leaves <= most; leaves++) {
-                const int64_t samples = leaves * leaf - (leaves % 3 ? leaf / 2 : 0);
-                example e = example_of(samples, s, 12);
-                check_twig(&e, tables[t], both_numerics[i], leaf, &(oct_conv_input){.values = e.x});
-                check_twig(&e, tables[t], both_numerics[i], leaf,
-                           &(oct_conv_input){.codes = e.codes, .zero_point = 128});
-                free_example(&e);
-            }
-        }
-    }
-    return oct_conv_backward_weight_leaves(oct_float_kernel_here(), OCT_NUMERICS_F32, &s, leaf);
+    for (size_t t = 0; t < OCT_COUNT(tables); t++)
+        for (size_t i = 0; is_here(tables[t]) && i < OCT_COUNT(both_numerics); i++)
+            for (int input = 0; input < 3; input++)
+                check_leaf_groups_of(&s, tables[t], both_numerics[i], leaf, input);
+    return plan_of(&s, oct_float_kernel_here(), OCT_NUMERICS_F32, OCT_F32, leaf).weight.leaves;
 }
 
 Test(conv, leaves_that_are_worked_side_by_side_give_the_bits_of_the_tree_over_them)
 {
-    cr_assert_eq(check_twigs(SHAPE(4, 4, 20, 40, 3, 3, 1, 1, 1), 3), 4);
-    cr_assert_eq(check_twigs(SHAPE(1, 1, 70, 30, 1, 1, 1, 0, 1), 8), 8);
-    cr_assert_eq(check_twigs(SHAPE(7, 7, 12, 20, 1, 1, 1, 0, 1), 1), 4);
-    cr_assert_eq(check_twigs(SHAPE(8, 8, 12, 20, 1, 1, 1, 0, 1), 2), 2);
-    cr_assert_eq(check_twigs(SHAPE(5, 5, 12, 300, 3, 3, 2, 1, 4), 3), 8);
-    cr_assert_eq(check_twigs(SHAPE(16, 16, 3, 5, 3, 3, 1, 1, 1), 8), 1);
-    cr_assert_eq(check_twigs(SHAPE(4, 4, 8, 8, 3, 3, 1, 1, 8), 3), 1);
+    cr_assert_eq(check_leaf_groups(SHAPE(4, 4, 20, 40, 3, 3, 1, 1, 1), 3), 4);
+    cr_assert_eq(check_leaf_groups(SHAPE(1, 1, 70, 30, 1, 1, 1, 0, 1), 8), 8);
+    cr_assert_eq(check_leaf_groups(SHAPE(7, 7, 12, 20, 1, 1, 1, 0, 1), 1), 4);
+    cr_assert_eq(check_leaf_groups(SHAPE(8, 8, 12, 20, 1, 1, 1, 0, 1), 2), 2);
+    cr_assert_eq(check_leaf_groups(SHAPE(5, 5, 12, 300, 3, 3, 2, 1, 4), 3), 8);
+    cr_assert_eq(check_leaf_groups(SHAPE(16, 16, 3, 5, 3, 3, 1, 1, 1), 8), 1);
+    cr_assert_eq(check_leaf_groups(SHAPE(4, 4, 8, 8, 3, 3, 1, 1, 8), 3), 1);
 }
 
 Test(conv, leaves_side_by_side_of_random_layers)
@@ -670,7 +691,7 @@ Test(conv, leaves_side_by_side_of_random_layers)
     uint64_t state = 11;
     for (int i = 0; i < 12; i++) {
         const oct_conv_shape s = random_shape(&state);
-        check_twigs(s, pick(&state, 1, 5));
+        check_leaf_groups(s, pick(&state, 1, 5));
     }
 }
 
@@ -681,16 +702,16 @@ Test(conv, gradient_rows_are_scaled_and_rounded)
     const float grad[] = {1, -2, 1.01171875F, 4, NAN, 3}, factor[] = {2, 0.5F, 1};
     float rows[6];
     for (size_t t = 0; t < OCT_COUNT(tables); t++) {
-        const oct_float_kernel *k = tables[t];
-        oct_conv_grad_rows(k, OCT_NUMERICS_F32, &s, 2, grad, factor, rows);
+        const oct_conv_plan p = plan_of(&s, tables[t], OCT_NUMERICS_F32, OCT_F32, 1);
+        oct_conv_grad_rows(&p, 2, grad, factor, rows);
         cr_assert_eq(rows[2], 1.01171875F);
         cr_assert_eq(rows[3], 8);
     }
     uint16_t halves[2][4];
-    cr_assert_eq(oct_conv_grad_row_bytes(tables[0], OCT_NUMERICS_BF16, &s),
-                 tables[0]->native_bf16 ? 8 : 16);
+    const oct_conv_plan p = plan_of(&s, tables[0], OCT_NUMERICS_BF16, OCT_U8, 1);
+    cr_assert_eq(p.grad_row_bytes, tables[0]->native_bf16 ? 8 : 16);
     if (!tables[0]->native_bf16) return;
-    oct_conv_grad_rows(tables[0], OCT_NUMERICS_BF16, &s, 2, grad, factor, halves);
+    oct_conv_grad_rows(&p, 2, grad, factor, halves);
     cr_assert_eq(halves[0][0], 0x4000);
     cr_assert_eq(halves[0][1], 0xbf80);
     cr_assert_eq(halves[0][2], 0x3f82); /* a tie, to even */

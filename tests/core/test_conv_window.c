@@ -54,9 +54,10 @@ static void by_window(const oct_conv_shape *s, oct_direction direction, int64_t 
 {
     const oct_conv_window_layout layout = {
         .pixel_bytes = 4, .tap_words = 1, .acc_stride = 1, .wanted = wanted};
-    void *memory = malloc(oct_window_bytes(s, direction, &layout));
     oct_conv_window w;
-    oct_window_init(&w, s, direction, &layout, memory);
+    oct_conv_window_init(&w, s, direction, &layout);
+    void *memory = malloc(w.table_bytes);
+    oct_conv_window_tables(&w, memory);
     for (int64_t n = 0; n < SAMPLES; n += w.period) {
         const int64_t now = SAMPLES - n < w.period ? SAMPLES - n : w.period;
         for (int64_t i = 0; i < w.num_blocks; i++) {
@@ -143,9 +144,10 @@ Test(window, neighbouring_taps_of_a_line_are_one_run)
                               .groups = 1};
     const oct_conv_window_layout layout = {
         .pixel_bytes = 16, .tap_words = 4, .acc_stride = 16, .wanted = 64};
-    void *memory = malloc(oct_window_bytes(&s, OCT_FORWARD, &layout));
     oct_conv_window w;
-    oct_window_init(&w, &s, OCT_FORWARD, &layout, memory);
+    oct_conv_window_init(&w, &s, OCT_FORWARD, &layout);
+    void *memory = malloc(w.table_bytes);
+    oct_conv_window_tables(&w, memory);
     cr_assert_eq(w.num_blocks, 1);
     cr_assert_eq(w.blocks[0].classes, 9);
     int64_t inner = 0;

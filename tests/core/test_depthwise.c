@@ -1,8 +1,6 @@
 /* Depthwise kernels against a direct loop in double. Values are multiples of 1/8 in a small range, so
  * every product and sum is exact in float and results must be equal to the bit. */
-#include "core/kernel/depthwise.h"
-
-#include "core/base/mem.h"
+#include "tests/core/conv_rig.h"
 #include "tests/support/check_tensor.h"
 
 typedef struct layer {
@@ -107,61 +105,72 @@ static void free_layer(layer *l)
     oct_free(&l->grad_w);
 }
 
+/* Depthwise products are the same for all kernels and numerics. */
+static planned plan_layer(const layer *l, oct_dtype input)
+{
+    return planned_of(&l->s, oct_float_kernel_here(), OCT_NUMERICS_BF16, input, l->samples);
+}
+
 static void check_forward(const layer *l)
 {
-    const oct_conv_shape *s = &l->s;
     float *y = take(l->y_numel, sizeof(float));
-    void *ready = take(1, oct_depthwise_ready_bytes(s));
-    void *scratch = take(1, oct_depthwise_forward_scratch_bytes(s));
-    oct_depthwise_forward_ready(s, l->weight, ready);
+    planned p = plan_layer(l, OCT_F32);
+    oct_conv_forward_pack(&p.plan, l->weight, p.packed);
     for (int with_bias = 0; with_bias < 2; with_bias++) {
-        oct_depthwise_forward(s, l->samples, l->x, ready, with_bias ? l->bias : NULL, y, scratch);
+        const oct_conv_pass pass = {.samples = l->samples,
+                                    .x = l->x,
+                                    .packed = p.packed,
+                                    .bias = with_bias ? l->bias : NULL,
+                                    .y = y};
+        oct_conv_forward(&p.plan, &pass, p.scratch);
         for (int64_t i = 0; i < l->y_numel; i++) {
-            double bias = with_bias ? (double)l->bias[i % s->out_c] : 0;
+            double bias = with_bias ? (double)l->bias[i % l->s.out_c] : 0;
             cr_assert((double)y[i] == l->y[i] + bias, "y[%lld]", (long long)i);
         }
     }
     oct_free(&y);
-    oct_free(&ready);
-    oct_free(&scratch);
+    free_planned(&p);
 }
 
 static void check_backward_data(const layer *l)
 {
-    const oct_conv_shape *s = &l->s;
     float *grad_x = take(l->x_numel, sizeof(float));
-    void *ready = take(1, oct_depthwise_ready_bytes(s));
-    void *scratch = take(1, oct_depthwise_backward_data_scratch_bytes(s));
-    oct_depthwise_backward_data_ready(s, l->weight, NULL, ready);
-    oct_depthwise_backward_data(s, l->samples, l->grad, ready, grad_x, false, scratch);
+    planned p = plan_layer(l, OCT_F32);
+    oct_conv_pass pass = {.samples = l->samples, .x = l->grad, .packed = p.packed, .y = grad_x};
+    cr_assert(p.plan.grad_rows_are_floats);
+    oct_conv_backward_data_pack(&p.plan, l->weight, NULL, p.packed);
+    oct_conv_backward_data(&p.plan, &pass, p.scratch);
     for (int64_t i = 0; i < l->x_numel; i++)
         cr_assert((double)grad_x[i] == l->grad_x[i], "grad_x[%lld]", (long long)i);
-    oct_depthwise_backward_data_ready(s, NULL, l->weight_codes, ready);
-    oct_depthwise_backward_data(s, l->samples, l->grad, ready, grad_x, true, scratch);
+    oct_conv_backward_data_pack(&p.plan, NULL, l->weight_codes, p.packed);
+    pass.add = true;
+    oct_conv_backward_data(&p.plan, &pass, p.scratch);
     for (int64_t i = 0; i < l->x_numel; i++)
         cr_assert((double)grad_x[i] == 9 * l->grad_x[i], "added grad_x[%lld]", (long long)i);
     oct_free(&grad_x);
-    oct_free(&ready);
-    oct_free(&scratch);
+    free_planned(&p);
 }
 
 static void check_backward_weight_of(const layer *l, const oct_conv_input *x, double scale)
 {
     const oct_conv_shape *s = &l->s;
     float *grad_w = take(l->w_numel, sizeof(float)), *factor = take(s->in_c, sizeof(float));
-    void *scratch = take(1, oct_depthwise_backward_weight_scratch_bytes(s));
+    planned p = plan_layer(l, x->values ? OCT_F32 : x->codes ? OCT_U8 : OCT_U16);
+    oct_conv_weight_pass pass = {.samples = l->samples, .grad = l->grad, .x = *x, .sums = grad_w};
     memset(grad_w, 0xff, (size_t)l->w_numel * sizeof *grad_w);
     for (int64_t c = 0; c < s->in_c; c++)
         factor[c] = (float)(c % 3);
-    oct_depthwise_backward_weight(s, l->samples, l->grad, x, NULL, grad_w, false, scratch);
-    oct_depthwise_backward_weight(s, l->samples, l->grad, x, factor, grad_w, true, scratch);
+    oct_conv_backward_weight(&p.plan, &pass, p.scratch);
+    pass.factor = factor;
+    pass.add = true;
+    oct_conv_backward_weight(&p.plan, &pass, p.scratch);
     for (int64_t i = 0; i < l->w_numel; i++) {
         double times = 1 + (double)factor[i / (s->kernel_h * s->kernel_w)];
         cr_assert((double)grad_w[i] == times * scale * l->grad_w[i], "grad_w[%lld]", (long long)i);
     }
     oct_free(&grad_w);
     oct_free(&factor);
-    oct_free(&scratch);
+    free_planned(&p);
 }
 
 static void check_layer(int64_t samples, int64_t h, int64_t w, int64_t channels, int kernel_h,
@@ -228,21 +237,26 @@ Test(depthwise, bits_do_not_depend_on_the_samples_of_a_call_nor_on_the_tail_of_c
     for (int64_t i = 0; i < wide.w_numel; i++)
         wide.weight[i] = rough(i * 31);
     float *y = take(wide.y_numel, sizeof(float)), *part = take(narrow.y_numel, sizeof(float));
-    void *ready = take(1, oct_depthwise_ready_bytes(&wide.s));
-    void *scratch = take(1, oct_depthwise_forward_scratch_bytes(&wide.s) +
-                                oct_depthwise_forward_scratch_bytes(&narrow.s));
-    oct_depthwise_forward_ready(&wide.s, wide.weight, ready);
-    oct_depthwise_forward(&wide.s, SAMPLES, wide.x, ready, wide.bias, y, scratch);
-    oct_depthwise_forward_ready(&narrow.s, wide.weight, ready);
-    for (int64_t n = 0; n < SAMPLES; n++)
-        oct_depthwise_forward(&narrow.s, 1, narrow.x + n * H * W * NARROW, ready, wide.bias,
-                              part + n * H * W * NARROW, scratch);
+    planned p = plan_layer(&wide, OCT_F32), q = plan_layer(&narrow, OCT_F32);
+    oct_conv_pass all = {
+        .samples = SAMPLES, .x = wide.x, .packed = p.packed, .bias = wide.bias, .y = y};
+    oct_conv_forward_pack(&p.plan, wide.weight, p.packed);
+    oct_conv_forward_pack(&q.plan, wide.weight, q.packed);
+    oct_conv_forward(&p.plan, &all, p.scratch);
+    for (int64_t n = 0; n < SAMPLES; n++) {
+        const oct_conv_pass one = {.samples = 1,
+                                   .x = narrow.x + n * H * W * NARROW,
+                                   .packed = q.packed,
+                                   .bias = wide.bias,
+                                   .y = part + n * H * W * NARROW};
+        oct_conv_forward(&q.plan, &one, q.scratch);
+    }
     for (int64_t i = 0; i < narrow.y_numel; i++)
         oct_check_bits_f32(part + i, y + i / NARROW * WIDE + i % NARROW, 1, "y");
     oct_free(&y);
     oct_free(&part);
-    oct_free(&ready);
-    oct_free(&scratch);
+    free_planned(&p);
+    free_planned(&q);
     free_layer(&wide);
     free_layer(&narrow);
 }
@@ -250,11 +264,12 @@ Test(depthwise, bits_do_not_depend_on_the_samples_of_a_call_nor_on_the_tail_of_c
 Test(depthwise, no_samples_leave_a_weight_gradient_as_it_was)
 {
     layer l = layer_of(1, 5, 5, 3, 3, 3, 1, 1);
-    void *scratch = take(1, oct_depthwise_backward_weight_scratch_bytes(&l.s));
+    planned p = plan_layer(&l, OCT_F32);
+    const oct_conv_weight_pass none = {
+        .grad = l.grad, .x = {.values = l.x}, .sums = l.weight, .add = true};
     l.weight[4] = 3;
-    oct_depthwise_backward_weight(&l.s, 0, l.grad, &(oct_conv_input){.values = l.x}, NULL, l.weight,
-                                  true, scratch);
+    oct_conv_backward_weight(&p.plan, &none, p.scratch);
     cr_assert_eq(l.weight[4], 3);
-    oct_free(&scratch);
+    free_planned(&p);
     free_layer(&l);
 }

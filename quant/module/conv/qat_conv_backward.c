@@ -10,6 +10,7 @@
  */
 #include "quant/module/conv/qat_conv_impl.h"
 
+#include "core/base/cache_line.h"
 #include "core/base/whole.h"
 #include "core/kernel/conv.h"
 
@@ -34,14 +35,13 @@ typedef struct call {
     oct_norm_grad norm;
     float *a, *b; /* x^ = (acc - offset) * a + b */
     /* Of the second sweep: */
-    const oct_float_kernel *kernel;
-    oct_numerics numerics;
+    oct_conv_plan plan;
+    void *tables;
     float *grad_x; /* NULL: not wanted */
     bool add_x;    /* it holds something already */
     void *weight;  /* operand of the gradient to the input */
     float *factor; /* s_x / s_w */
     float *bias;   /* its gradient, a row for each leaf; or NULL */
-    size_t row_bytes;
     room_plan room;
     char *rooms; /* one for each thread */
 } call;
@@ -126,8 +126,8 @@ static void take_part(const leaf *f, int64_t position, int64_t rows, const float
     const call *c = f->c;
     const oct_conv_shape *s = &c->sv->shape;
     if (c->bias) oct_bias_backward(rows, s->out_c, grad, c->bias + f->i * s->out_c);
-    oct_conv_grad_rows(c->kernel, c->numerics, s, rows, grad, c->sv->ch.scale,
-                       f->rows + (size_t)position * c->row_bytes);
+    oct_conv_grad_rows(&c->plan, rows, grad, c->sv->ch.scale,
+                       f->rows + (size_t)position * c->plan.grad_row_bytes);
 }
 
 /* Second sweep, of live batch norm. */
@@ -136,12 +136,12 @@ static void turn_block(void *args, int64_t position, int64_t positions, void *ac
     const leaf *f = args;
     const call *c = f->c;
     const int64_t most = oct_part_rows(c->sv->shape.out_c);
-    const bool direct = !c->bias && oct_conv_grad_rows_are_floats(c->numerics, &c->sv->shape);
+    const bool direct = !c->bias && c->plan.grad_rows_are_floats;
     for (int64_t row = 0, rows; row < positions; row += rows) {
         rows = oct_min_i64(most, positions - row);
         const oct_norm_rows part = part_of(f, position, row, rows, acc);
         if (direct) {
-            void *to = f->rows + (size_t)(position + row) * c->row_bytes;
+            void *to = f->rows + (size_t)(position + row) * c->plan.grad_row_bytes;
             oct_norm_grad_live(&c->norm, &part, c->sv->ch.scale, c->addend, to);
             continue;
         }
@@ -199,9 +199,14 @@ static void turn_leaf(const oct_context *cx, const call *c, int64_t i, char *roo
     else
         turn_plain(&f, samples * s->out_h * s->out_w);
     if (c->grad_x)
-        oct_conv_backward_data(c->kernel, c->numerics, s, samples, rows, c->weight,
-                               c->grad_x + oct_leaf_begin(&cx->leaves, i) * oct_conv_in_numel(s),
-                               c->add_x, room + c->room.products);
+        oct_conv_backward_data(
+            &c->plan,
+            &(oct_conv_pass){.samples = samples,
+                             .x = rows,
+                             .packed = c->weight,
+                             .y = c->grad_x + oct_leaf_begin(&cx->leaves, i) * oct_conv_in_numel(s),
+                             .add = c->add_x},
+            room + c->room.products);
 }
 
 static void multiply_group(const oct_context *cx, const call *c, const oct_leaf_group *group)
@@ -209,14 +214,18 @@ static void multiply_group(const oct_context *cx, const call *c, const oct_leaf_
     const oct_conv_shape *s = &c->sv->shape;
     const oct_leaves *leaves = &cx->leaves;
     const int64_t begin = oct_leaf_begin(leaves, group->first);
-    const size_t sample = (size_t)(s->out_h * s->out_w) * c->row_bytes;
+    const size_t sample = (size_t)(s->out_h * s->out_w) * c->plan.grad_row_bytes;
     char *room = room_of_thread(c), *rows = room + c->room.rows;
     for (int64_t i = group->first; i < group->end; i++)
         turn_leaf(cx, c, i, room, rows + (size_t)(oct_leaf_begin(leaves, i) - begin) * sample);
-    const oct_conv_input x = input_of(c, begin * oct_conv_in_numel(s));
-    oct_conv_backward_weight(c->kernel, c->numerics, s,
-                             oct_leaf_samples(leaves, group->first, group->end), leaves->leaf, rows,
-                             &x, c->factor, group->row, group->add, room + c->room.products);
+    const oct_conv_weight_pass pass = {.samples =
+                                           oct_leaf_samples(leaves, group->first, group->end),
+                                       .grad = rows,
+                                       .x = input_of(c, begin * oct_conv_in_numel(s)),
+                                       .factor = c->factor,
+                                       .sums = group->row,
+                                       .add = group->add};
+    oct_conv_backward_weight(&c->plan, &pass, room + c->room.products);
 }
 
 static void turn(const oct_leaf_layout *turn, const float *row, float *value)
@@ -248,26 +257,32 @@ static void multiply(oct_context *cx, call *c)
     if (c->l.bias) oct_leaf_grads_end(cx, c->l.bias);
 }
 
-static size_t aligned(size_t bytes)
+static bool make_plan(oct_context *cx, call *c)
 {
-    return (bytes + 63) / 64 * 64;
+    const unsigned data = c->x->needs_grad ? OCT_CONV_BACKWARD_DATA : 0;
+    const oct_conv_config config = {.shape = c->sv->shape,
+                                    .kernel = oct_float_kernel_here(),
+                                    .numerics = cx->numerics,
+                                    .input = c->x->dtype,
+                                    .leaf = cx->leaves.leaf,
+                                    .max_leaves = oct_leaf_stream_leaves(cx, OCT_CONV_MAX_LEAVES),
+                                    .products = OCT_CONV_BACKWARD_WEIGHT | data};
+    oct_conv_plan_init(&c->plan, &config);
+    c->tables = oct_scratch(cx, c->plan.table_bytes);
+    if (c->tables) oct_conv_plan_tables(&c->plan, c->tables);
+    return c->tables;
 }
 
 static bool begin_rooms(oct_context *cx, call *c)
 {
     const oct_conv_shape *s = &c->sv->shape;
-    const int64_t samples = cx->leaves.leaf;
-    const int64_t leaves = oct_leaf_stream_leaves(
-        cx, oct_conv_backward_weight_leaves(c->kernel, c->numerics, s, samples));
-    const size_t data = oct_conv_backward_data_scratch_bytes(c->kernel, c->numerics, s);
-    const size_t weight =
-        oct_conv_backward_weight_scratch_bytes(c->kernel, c->numerics, s, samples, leaves);
-    const int64_t positions = leaves * samples * s->out_h * s->out_w;
-    c->row_bytes = oct_conv_grad_row_bytes(c->kernel, c->numerics, s);
-    c->room.leaves = leaves;
-    c->room.rows = aligned((size_t)oct_part_floats(s->out_c) * sizeof(float));
-    c->room.products = c->room.rows + aligned((size_t)positions * c->row_bytes);
-    c->room.bytes = c->room.products + aligned(data > weight ? data : weight);
+    const oct_conv_plan *p = &c->plan;
+    const size_t data = p->data.scratch_bytes, weight = p->weight.scratch_bytes;
+    const int64_t positions = p->weight.leaves * cx->leaves.leaf * s->out_h * s->out_w;
+    c->room.leaves = p->weight.leaves;
+    c->room.rows = oct_cache_aligned((size_t)oct_part_floats(s->out_c) * sizeof(float));
+    c->room.products = c->room.rows + oct_cache_aligned((size_t)positions * p->grad_row_bytes);
+    c->room.bytes = c->room.products + oct_cache_aligned(data > weight ? data : weight);
     c->rooms = oct_scratch(cx, c->room.bytes * (size_t)omp_get_max_threads());
     return c->rooms;
 }
@@ -324,9 +339,9 @@ static void products_backward(oct_context *cx, call *c)
     for (int64_t o = 0; o < s->out_c; o++)
         c->factor[o] = c->x->q.scale / sv->ch.scale[o];
     if (c->x->needs_grad) {
-        c->weight = oct_scratch(cx, oct_conv_backward_data_ready_bytes(c->kernel, c->numerics, s));
+        c->weight = oct_scratch(cx, c->plan.data.packed_bytes);
         if (!c->weight) return;
-        oct_conv_backward_data_ready(c->kernel, c->numerics, s, NULL, sv->codes, c->weight);
+        oct_conv_backward_data_pack(&c->plan, NULL, sv->codes, c->weight);
         c->grad_x = oct_grad_buffer(cx, c->x, &c->add_x);
         if (!c->grad_x) return;
     }
@@ -342,11 +357,9 @@ void oct_qat_conv_backward(oct_context *cx, oct_node *node)
               .sv = sv,
               .x = node->input[0],
               .grad = oct_take_grad(node->output),
-              .addend = node->num_inputs > 1,
-              .kernel = oct_float_kernel_here(),
-              .numerics = cx->numerics};
+              .addend = node->num_inputs > 1};
     c.factor = oct_scratch(cx, (size_t)n * 3 * sizeof *c.factor);
-    if (c.factor && begin_rooms(cx, &c)) {
+    if (c.factor && make_plan(cx, &c) && begin_rooms(cx, &c)) {
         c.a = c.factor + n;
         c.b = c.a + n;
         const bool learns = oct_fake_quant_learns(c.l.fq);
@@ -360,6 +373,7 @@ void oct_qat_conv_backward(oct_context *cx, oct_node *node)
     oct_accumulators_end(cx, &c.w);
     oct_norm_grad_end(cx, &c.norm);
     oct_scratch_end(cx, c.rooms);
+    oct_scratch_end(cx, c.tables);
     oct_scratch_end(cx, c.factor);
     /* The derivative of a sum is 1: what was clipped is the other addend's gradient too. */
     if (c.addend)
