@@ -3,11 +3,38 @@
 #
 #   oct_install_packages NAME...   installs those that are missing and says which; silent otherwise
 #
+# Where another program uses the package system, as the unattended upgrades of a fresh Debian do, it
+# says which one and waits for it, OCT_APT_WAIT seconds at most (600).
+#
 # Lists, so that both scripts mean the same:
 OCT_PACKAGES_BUILD="build-essential cmake ninja-build pkg-config libopenmpi-dev openmpi-bin
     libopenblas-dev libhdf5-dev libyaml-dev libjansson-dev libssl-dev zlib1g-dev
     dataset-fashion-mnist"
 OCT_PACKAGES_TEST="libcriterion-dev clang-format-14 valgrind"
+
+# apt_get WORD...: apt-get again and again while it finds one of its locks taken. (Its own option
+# DPkg::Lock::Timeout waits for dpkg's lock only, not for those of the lists and the archives.)
+apt_get() {
+    local errors held status waits=${OCT_APT_WAIT:-600} said=no
+    local end=$((SECONDS + waits))
+    errors=$(mktemp)
+    while true; do
+        status=0
+        "${as_root[@]}" env LC_ALL=C DEBIAN_FRONTEND=noninteractive apt-get -q "$@" \
+            >&2 2>"$errors" || status=$?
+        held=$(sed -n 's/^E: \(Could not get lock.*\)/\1/p' "$errors" | head -n 1)
+        if [ $status = 0 ] || [ -z "$held" ] || [ $SECONDS -ge $end ]; then break; fi
+        if [ $said = no ]; then echo "octet: $held; waiting for it, $waits s at most" >&2; fi
+        said=yes
+        sleep 2
+    done
+    cat "$errors" >&2
+    rm -f "$errors"
+    if [ $status != 0 ] && [ -n "$held" ]; then
+        echo "octet: error: packages cannot be installed: $held; waited $waits s (OCT_APT_WAIT)" >&2
+    fi
+    return $status
+}
 
 oct_install_packages() {
     local package missing=() as_root=()
@@ -31,9 +58,8 @@ oct_install_packages() {
         as_root=(sudo)
     fi
     echo "octet: installing ${missing[*]}" >&2
-    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get update -q >&2 || return 1
-    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
-        apt-get install -q -y --no-install-recommends "${missing[@]}" >&2 || {
+    apt_get update || return 1
+    apt_get install -y --no-install-recommends "${missing[@]}" || {
         echo "octet: error: apt-get could not install ${missing[*]}" >&2
         return 1
     }
