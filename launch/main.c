@@ -15,6 +15,7 @@
 #include "launch/run/plugin_load.h"
 #include "launch/ranks.h"
 #include "launch/wait_policy.h"
+#include "octet_version.h"
 
 #include <fcntl.h>
 #include <signal.h>

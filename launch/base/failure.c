@@ -4,6 +4,7 @@
 #include "launch/base/failure.h"
 
 #include "core/base/text.h"
+#include "octet_version.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,8 @@
 /* Every text is made from the list that it describes, so help cannot lag behind. */
 #include "launch/cmd/help_text.h"
 
+#include "octet_version.h"
+
 #include <stdio.h>
 #include <string.h>
 

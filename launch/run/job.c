@@ -9,6 +9,7 @@
 #include "launch/run/plugin_load.h"
 #include "launch/run/run_folder.h"
 #include "launch/run/trainer.h"
+#include "octet_version.h"
 
 #include <omp.h>
 #include <sched.h>

@@ -2,6 +2,7 @@
 #include "core/base/mem.h"
 #include "io/model_file.h"
 #include "launch/cmd/command.h"
+#include "octet_version.h"
 #include "tests/launch/small_data.h"
 #include "tests/support/mpirun.h"
 #include "tests/support/tmp.h"

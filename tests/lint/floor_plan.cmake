@@ -14,7 +14,7 @@ set(may_quant/runtime core/base/ core/tensor/ core/product/ quant/kernel/ quant/
 set(may_quant        core/ quant/)
 set(may_dist         core/ dist/)
 set(may_io           core/ quant/ io/)
-set(may_launch       core/ quant/ dist/ io/ launch/)
+set(may_launch       core/ quant/ dist/ io/ launch/ octet_version.h)
 
 function(check_include file folder include)
     set(allowed FALSE)
