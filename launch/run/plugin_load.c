@@ -311,6 +311,8 @@ static oct_status load_all(const oct_texts *paths, const source *from)
 {
     for (int i = 0; i < paths->count; i++) {
         oct_status status = load(paths->value[i], from);
+        /* The user's own recipe is wrong, or the file that names a plug-in which is none. */
+        if (status == OCT_USAGE && from->file) status = oct_fail(OCT_DATA, "%s", oct_fail_text(0));
         if (status != OCT_OK) return oct_fail_prefix("plugins: %s", paths->value[i]);
     }
     return OCT_OK;

@@ -306,6 +306,18 @@ Test(plugin, each_fault_of_a_library_is_one_sentence)
     check_refused("bare.so", "plugins: bare.so: its oct_plugin_entry returned nothing");
 }
 
+Test(plugin, a_file_that_names_no_plug_in_is_a_wrong_file)
+{
+    OCTET("train", "r.yaml");
+    oct_check_exit(job, 0);
+    build("empty", "int nothing;");
+    shell("cp empty.so plugin/example.so; OCT_PLUGIN_PATH=plugin " PROGRAM
+          " eval new/model.int8.h5 --data data --allow-plugins");
+    oct_check_exit(job, 3);
+    oct_check_said(job, "plugin/example.so: is a library, but no plug-in: it exports no");
+    cr_assert_eq(oct_process_said_times(&job, "octet: error: "), 1, "%s", job.err);
+}
+
 #define PLUGIN(name, list)                                                                         \
     "static const oct_plugin p = {.abi = OCT_PLUGIN_ABI, .name = " name "," list "};"              \
     "const oct_plugin *oct_plugin_entry(void) { return &p; }"
