@@ -4,20 +4,19 @@
 #include "tests/launch/small_data.h"
 
 /* Into octet/. Commands behind this find it by pkg-config. */
-static inline void installed_octet(const char *folder)
+static inline void installed_octet(void)
 {
     char path[600];
-    small_shell(folder, "cmake --install " OCT_BINARY_DIR " --prefix \"$PWD/octet\" >log 2>&1 || "
-                        "{ cat log; exit 1; }");
-    snprintf(path, sizeof(path), "%s/octet/lib/pkgconfig", folder);
+    must("cmake --install " OCT_BINARY_DIR " --prefix \"$PWD/octet\" >log 2>&1 || "
+         "{ cat log; exit 1; }");
+    snprintf(path, sizeof(path), "%s/octet/lib/pkgconfig", tmp.path);
     cr_assert(setenv("PKG_CONFIG_PATH", path, 1) == 0);
 }
 
 /* Also plugin/, with plugin/example.so: from the installed headers alone. */
-static inline void installed_plugin(const char *folder)
+static inline void installed_plugin(void)
 {
-    installed_octet(folder);
-    small_shell(folder, "cp -r " OCT_SOURCE_DIR "/tests/example/plugin plugin && make -C plugin "
-                        "CFLAGS='-O2 -Wall -Wextra -Wpedantic -Werror' >log 2>&1 || "
-                        "{ cat log; exit 1; }");
+    installed_octet();
+    must("cp -r " OCT_SOURCE_DIR "/tests/example/plugin plugin && make -C plugin "
+         "CFLAGS='-O2 -Wall -Wextra -Wpedantic -Werror' >log 2>&1 || { cat log; exit 1; }");
 }

@@ -1,12 +1,11 @@
 /* Small data sets and a recipe, for tests that run the program. Random pixels, all ten classes. */
 #pragma once
 
-#include "tests/support/process.h"
+#include "tests/support/program.h"
 
 #include <criterion/criterion.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 static inline void small_put(FILE *file, uint32_t word)
 {
@@ -75,26 +74,34 @@ static const char *const small_recipe = "schema: 1\n"
                                         "checkpoint:\n"
                                         "  every: 2\n";
 
-static inline void small_shell(const char *folder, const char *command)
+/* data/ with images of side x side, and r.yaml, in the working folder. */
+static inline void small_make(uint32_t side, const char *recipe)
 {
-    char line[1200];
-    snprintf(line, sizeof(line), "cd %s && %s", folder, command);
-    cr_assert(system(line) == 0, "%s", line);
+    must("mkdir data");
+    small_idx("data", "train", 96, side);
+    small_idx("data", "t10k", 40, side);
+    FILE *file = small_create(".", "r.yaml");
+    fputs(recipe, file);
+    fclose(file);
 }
 
-/* Fills a folder with data/, cifar/, r.yaml and run/, a finished run of it. */
-static inline void small_start(const char *folder)
+/* Also cifar/, and run/: a finished run. */
+static inline void small_start(void)
 {
-    char path[400];
-    small_shell(folder, "mkdir data cifar");
-    snprintf(path, sizeof(path), "%s/data", folder);
-    small_idx(path, "train", 96, 12);
-    small_idx(path, "t10k", 40, 12);
-    snprintf(path, sizeof(path), "%s/cifar", folder);
-    small_cifar(path);
-    FILE *file = small_create(folder, "r.yaml");
-    fputs(small_recipe, file);
-    fclose(file);
-    small_shell(folder, OCT_PROGRAM " train r.yaml output=run > log 2>&1 || { cat log; exit 1; }");
-    small_shell(folder, "rm log");
+    small_make(12, small_recipe);
+    must("mkdir cifar");
+    small_cifar("cifar");
+    must(OCT_PROGRAM " train r.yaml output=run > log 2>&1 || { cat log; exit 1; }; rm log");
+}
+
+static inline void enter_with_data(void)
+{
+    enter_folder();
+    small_make(12, small_recipe);
+}
+
+static inline void enter_with_run(void)
+{
+    enter_folder();
+    small_start();
 }

@@ -100,13 +100,12 @@ static char start_folder[256];
 static void make_start(void)
 {
     const char *base = getenv("TMPDIR");
-    char path[320];
     snprintf(start_folder, sizeof(start_folder), "%s/octet-bad-XXXXXX",
              base && *base ? base : "/tmp");
     cr_assert(mkdtemp(start_folder) != NULL, "%s", start_folder);
-    small_shell(start_folder, "mkdir start cases");
-    snprintf(path, sizeof(path), "%s/start", start_folder);
-    small_start(path);
+    cr_assert(chdir(start_folder) == 0 && system("mkdir start cases") == 0 && chdir("start") == 0);
+    small_start();
+    cr_assert(chdir("/") == 0);
 }
 
 /* Running a case. */
@@ -173,16 +172,16 @@ static int lines_of(const char *text)
     return lines;
 }
 
-static void check_sentences(const parameter *p, const bad_case *c, const oct_process *job)
+static void check_sentences(const parameter *p, const bad_case *c, const oct_process *outcome)
 {
     for (int i = 0; i < c->sentences; i++) {
-        int times = oct_process_said_times(job, c->sentence[i]);
+        int times = oct_process_said_times(outcome, c->sentence[i]);
         cr_assert(times == 1, "[%s] on %d ranks: said %d times, not once: %s\n--- stderr\n%s",
-                  c->name, p->ranks, times, c->sentence[i], job->err);
+                  c->name, p->ranks, times, c->sentence[i], outcome->err);
     }
-    int said = oct_process_said_times(job, "octet: error: ");
+    int said = oct_process_said_times(outcome, "octet: error: ");
     cr_assert(said == c->errors, "[%s] on %d ranks: %d errors, wanted %d\n--- stderr\n%s", c->name,
-              p->ranks, said, c->errors, job->err);
+              p->ranks, said, c->errors, outcome->err);
 }
 
 /* Such a command refuses mpirun, once its command line is understood. */
@@ -219,24 +218,26 @@ ParameterizedTest(parameter *p, bad_input, is_refused_in_a_sentence, .timeout = 
 {
     static bad_case c;
     read_cases(p->number, &c);
-    oct_process job = run_script(p, &c);
-    if (p->ranks > 1 && for_one_process(&c) && oct_process_said(&job, refusal)) {
+    oct_process outcome = run_script(p, &c);
+    if (p->ranks > 1 && for_one_process(&c) && oct_process_said(&outcome, refusal)) {
         c.exit_code = 2;
         c.sentences = 0;
         c.errors = 1;
         add_sentence(&c, "", refusal, false);
     }
-    cr_assert(!job.timed_out, "[%s] on %d ranks hangs\n--- stderr\n%s", c.name, p->ranks, job.err);
-    cr_assert(job.exit_code == c.exit_code,
+    cr_assert(!outcome.timed_out, "[%s] on %d ranks hangs\n--- stderr\n%s", c.name, p->ranks,
+              outcome.err);
+    cr_assert(outcome.exit_code == c.exit_code,
               "[%s] on %d ranks: exit %d, wanted %d\n--- stdout\n%s\n--- stderr\n%s", c.name,
-              p->ranks, job.exit_code, c.exit_code, job.out, job.err);
-    check_sentences(p, &c, &job);
-    int lines = lines_of(job.out) + lines_of(job.err);
+              p->ranks, outcome.exit_code, c.exit_code, outcome.out, outcome.err);
+    check_sentences(p, &c, &outcome);
+    int lines = lines_of(outcome.out) + lines_of(outcome.err);
     cr_assert(c.writes || lines <= OUTPUT_LINES_MAX + LINES_OF_A_MISTAKE * (c.errors - 1),
-              "[%s] on %d ranks: too many words\n%s\n%s", c.name, p->ranks, job.out, job.err);
+              "[%s] on %d ranks: too many words\n%s\n%s", c.name, p->ranks, outcome.out,
+              outcome.err);
     cr_assert(c.writes || same_files(p), "[%s] on %d ranks: files changed", c.name, p->ranks);
     cr_assert(!unfinished_files(p), "[%s] on %d ranks: unfinished files", c.name, p->ranks);
-    oct_process_free(&job);
+    oct_process_free(&outcome);
 }
 
 ReportHook(POST_ALL)(struct criterion_global_stats *stats)

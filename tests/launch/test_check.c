@@ -1,48 +1,25 @@
 /* octet check: what it predicts is what a run takes, and what cannot be is refused with a remedy. */
+#define PROGRAM_SECONDS 250
 #include "tests/launch/small_data.h"
-#include "tests/support/tmp.h"
 
 #include <jansson.h>
 #include <string.h>
 #include <sys/resource.h>
 
-enum { SECONDS = 250 };
-
-static oct_tmp tmp;
-static oct_process job;
-
 static void set_up(void)
 {
-    oct_tmp_create(&tmp);
-    small_shell(tmp.path, "mkdir data");
-    char path[400];
-    snprintf(path, sizeof path, "%s/data", tmp.path);
-    small_idx(path, "train", 192, 28);
-    small_idx(path, "t10k", 96, 28);
-    FILE *file = small_create(tmp.path, "r.yaml");
-    fputs("schema: 1\noutput: new\nmodel:\n  name: cnn-small\ndata:\n  path: data\nbatch:\n"
-          "  size: 64\n  leaf: 8\nfloat:\n  epochs: 1\n  lr: 0.01\ncalibrate:\n  batches: 1\n"
-          "qat:\n  epochs: 1\nthreads: 1\n",
-          file);
-    fclose(file);
+    enter_folder();
+    must("mkdir data");
+    small_idx("data", "train", 192, 28);
+    small_idx("data", "t10k", 96, 28);
+    oct_tmp_write_text(
+        &tmp, "r.yaml",
+        "schema: 1\noutput: new\nmodel:\n  name: cnn-small\ndata:\n  path: data\nbatch:\n"
+        "  size: 64\n  leaf: 8\nfloat:\n  epochs: 1\n  lr: 0.01\ncalibrate:\n  batches: 1\n"
+        "qat:\n  epochs: 1\nthreads: 1\n");
 }
 
-static void tear_down(void)
-{
-    oct_process_free(&job);
-    oct_tmp_remove(&tmp);
-}
-
-TestSuite(check, .init = set_up, .fini = tear_down, .timeout = 600);
-
-/* A line for the shell, in the test's folder. */
-static void shell(const char *line)
-{
-    char whole[900];
-    snprintf(whole, sizeof whole, "cd %s && %s", tmp.path, line);
-    oct_process_free(&job);
-    job = oct_process_run(SECONDS, "/bin/sh", "-c", whole, NULL);
-}
+TestSuite(check, .init = set_up, .fini = leave_folder, .timeout = 600);
 
 static json_int_t said(const char *name)
 {

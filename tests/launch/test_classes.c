@@ -2,27 +2,13 @@
  * three classes of one's own, more than a byte holds. */
 #include "io/model_file.h"
 #include "tests/launch/small_data.h"
-#include "tests/support/tmp.h"
 
 #include <criterion/criterion.h>
 #include <string.h>
-#include <unistd.h>
 
-enum { SECONDS = 120, SIDE = 12 };
+enum { SIDE = 12 };
 
-static oct_tmp tmp;
-static oct_process job;
-
-static void clean_up(void)
-{
-    oct_process_free(&job);
-    oct_tmp_remove(&tmp);
-}
-
-TestSuite(classes, .fini = clean_up);
-
-#define OCTET(...)                                                                                 \
-    (oct_process_free(&job), job = oct_process_run(SECONDS, OCT_PROGRAM, __VA_ARGS__, NULL))
+TestSuite(classes, .fini = leave_folder);
 
 /* Labels `first` to first + classes - 1 in turn, as 16-bit numbers where bytes do not do. */
 static void write_split(const char *split, uint32_t count, uint32_t first, uint32_t classes)
@@ -46,13 +32,11 @@ static void check_job(uint32_t first, uint32_t classes, const char *key, int exp
 {
     char said[64];
     oct_model model = {0};
-    oct_tmp_create(&tmp);
-    cr_assert(chdir(tmp.path) == 0 && system("mkdir data") == 0);
+    enter_folder();
+    must("mkdir data");
     write_split("train", 3 * classes < 64 ? 64 : 3 * classes, first, classes);
     write_split("t10k", classes / 2 + 2, first, classes);
-    FILE *file = small_create(".", "r.yaml");
-    fputs(small_recipe, file);
-    fclose(file);
+    oct_tmp_write_text(&tmp, "r.yaml", small_recipe);
 
     OCTET("train", "r.yaml", "output=run", key, "-q");
     oct_check_exit(job, 0);

@@ -5,42 +5,19 @@
 #include "octet_version.h"
 #include "tests/launch/small_data.h"
 #include "tests/support/mpirun.h"
-#include "tests/support/tmp.h"
 
 #include <criterion/criterion.h>
 #include <jansson.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { SECONDS = 60 };
-
-static oct_tmp tmp;
-static oct_process job;
-
-/* A folder with data, recipe and run, which becomes the working folder. */
-static void with_run(void)
-{
-    oct_tmp_create(&tmp);
-    small_start(tmp.path);
-    cr_assert(chdir(tmp.path) == 0);
-}
-
-static void clean_up(void)
-{
-    oct_process_free(&job);
-    oct_tmp_remove(&tmp);
-}
-
-TestSuite(cli, .fini = clean_up);
-
-#define OCTET(...)                                                                                 \
-    (oct_process_free(&job), job = oct_process_run(SECONDS, OCT_PROGRAM, __VA_ARGS__, NULL))
+TestSuite(cli, .fini = leave_folder);
 
 /* Help. */
 
 Test(cli, without_words_shows_the_commands_and_ends_with_2)
 {
-    job = oct_process_run(SECONDS, OCT_PROGRAM, NULL);
+    job = oct_process_run(PROGRAM_SECONDS, OCT_PROGRAM, NULL);
     oct_check_exit(job, 2);
     for (size_t i = 0; i < oct_command_count(); i++)
         oct_check_said(job, oct_command_at(i)->summary);
@@ -64,7 +41,7 @@ Test(cli, help_of_a_command_is_the_same_in_both_spellings)
         OCTET("help", name);
         oct_check_exit(job, 0);
         oct_check_said(job, oct_command_at(i)->usage);
-        oct_process other = oct_process_run(SECONDS, OCT_PROGRAM, name, "--help", NULL);
+        oct_process other = oct_process_run(PROGRAM_SECONDS, OCT_PROGRAM, name, "--help", NULL);
         oct_check_exit(other, 0);
         cr_assert_str_eq(other.out, job.out);
         oct_process_free(&other);
@@ -108,7 +85,7 @@ Test(cli, recipes_lists_what_it_can_print)
 
 Test(cli, check_of_a_good_recipe_judges_and_writes_nothing)
 {
-    with_run();
+    enter_with_run();
     OCTET("check", "r.yaml", "--ranks", "3", "output=never");
     oct_check_exit(job, 0);
     oct_check_said(job, "96 training and 40 test images of 12x12x1, 10 classes");
@@ -121,7 +98,7 @@ Test(cli, check_of_a_good_recipe_judges_and_writes_nothing)
 /* The predicted size is that of the tensors in the file. */
 Test(cli, check_predicts_the_size_of_a_checkpoint)
 {
-    with_run();
+    enter_with_run();
     OCTET("check", "r.yaml", "--json");
     oct_check_exit(job, 0);
     json_t *said = json_loads(job.out, 0, NULL);
@@ -142,7 +119,7 @@ Test(cli, check_predicts_the_size_of_a_checkpoint)
 
 Test(cli, inspect_knows_all_kinds_of_files)
 {
-    with_run();
+    enter_with_run();
     OCTET("inspect", "run/model.int8.h5");
     oct_check_exit(job, 0);
     oct_check_said(job, "features.0");
@@ -162,7 +139,7 @@ Test(cli, inspect_knows_all_kinds_of_files)
 
 Test(cli, run_says_what_the_images_are_in_every_format)
 {
-    with_run();
+    enter_with_run();
     OCTET("run", "run/model.int8.h5", "--input", "data/t10k-images-idx3-ubyte", "--index", "5",
           "--count", "2");
     oct_check_exit(job, 0);
@@ -174,9 +151,9 @@ Test(cli, run_says_what_the_images_are_in_every_format)
     char wanted[256];
     snprintf(wanted, sizeof(wanted), "%s", strstr(job.out, "image 5:") + strlen("image 5:"));
     wanted[strcspn(wanted, "\n") + 1] = '\0';
-    small_shell(".", "tail -c +737 data/t10k-images-idx3-ubyte | head -c 144 > raw");
-    small_shell(".", "{ printf 'P5\\n# a comment\\n12 12\\n255\\n'; cat raw; } > x.pgm");
-    small_shell(".", "gzip -k raw");
+    must("tail -c +737 data/t10k-images-idx3-ubyte | head -c 144 > raw");
+    must("{ printf 'P5\\n# a comment\\n12 12\\n255\\n'; cat raw; } > x.pgm");
+    must("gzip -k raw");
     static const char *const files[] = {"raw", "x.pgm", "raw.gz"};
     for (size_t i = 0; i < OCT_COUNT(files); i++) {
         OCTET("run", "run/model.int8.h5", "--input", files[i]);
@@ -187,7 +164,7 @@ Test(cli, run_says_what_the_images_are_in_every_format)
 
 Test(cli, verify_repeats_the_certificate)
 {
-    with_run();
+    enter_with_run();
     OCTET("verify", "run/model.int8.h5");
     oct_check_exit(job, 0);
     oct_check_said(job, "verified: 8 golden inputs, all 10 layers bit for bit");
@@ -199,7 +176,7 @@ Test(cli, verify_repeats_the_certificate)
 
 Test(cli, convert_refuses_another_target_than_the_one_trained_for)
 {
-    with_run();
+    enter_with_run();
     OCTET("convert", "run", "-o", "again.int8.h5", "--target", "x86");
     oct_check_exit(job, 0);
     oct_check_said(job, "target               x86\n");
@@ -215,7 +192,7 @@ Test(cli, convert_refuses_another_target_than_the_one_trained_for)
 
 Test(cli, layers_that_stay_float_are_part_of_the_model_and_named)
 {
-    with_run();
+    enter_with_run();
     OCTET("train", "r.yaml", "output=mixed", "quant.float_layers=[features.3]");
     oct_check_exit(job, 0);
     OCTET("convert", "mixed", "-o", "again.int8.h5", "--ranks", "2");
@@ -223,7 +200,7 @@ Test(cli, layers_that_stay_float_are_part_of_the_model_and_named)
     oct_check_said(job, "logits that differ   0 of 400");
     oct_check_said(job, "float layers         ");
     oct_check_said(job, "features.3 (conv2d): ");
-    small_shell(".", "cmp again.int8.h5 mixed/model.int8.h5");
+    must("cmp again.int8.h5 mixed/model.int8.h5");
     OCTET("verify", "again.int8.h5", "--data", "data");
     oct_check_exit(job, 0);
     oct_check_said(job, "verified: 40 test images: every logit as QAT evaluation computed it");
@@ -238,8 +215,8 @@ Test(cli, layers_that_stay_float_are_part_of_the_model_and_named)
 
 Test(cli, verify_says_when_the_test_data_is_not_here)
 {
-    with_run();
-    small_shell(".", "mv data elsewhere");
+    enter_with_run();
+    must("mv data elsewhere");
     OCTET("verify", "run/model.int8.h5");
     oct_check_exit(job, 1);
     oct_check_said(job, "not verified: test data: ");
@@ -257,10 +234,9 @@ Test(cli, verify_says_when_the_test_data_is_not_here)
 
 Test(cli, verify_refuses_other_data_when_it_was_named)
 {
-    with_run();
-    small_shell(".",
-                "cp -r data other && printf x | dd of=other/t10k-images-idx3-ubyte bs=1 seek=99 "
-                "conv=notrunc status=none");
+    enter_with_run();
+    must("cp -r data other && printf x | dd of=other/t10k-images-idx3-ubyte bs=1 seek=99 "
+         "conv=notrunc status=none");
     OCTET("verify", "run/model.int8.h5", "--data", "other");
     oct_check_exit(job, 3);
     oct_check_said(job, "not the test data of the certificate");
@@ -294,7 +270,7 @@ static void change_weight(oct_model *model)
 
 Test(cli, verify_names_the_first_layer_that_differs)
 {
-    with_run();
+    enter_with_run();
     change_model(change_golden);
     OCTET("verify", "changed.int8.h5");
     oct_check_exit(job, 1);
@@ -303,7 +279,7 @@ Test(cli, verify_names_the_first_layer_that_differs)
 
 Test(cli, verify_finds_one_weight_that_was_changed)
 {
-    with_run();
+    enter_with_run();
     change_model(change_weight);
     OCTET("verify", "changed.int8.h5");
     oct_check_exit(job, 1);
@@ -312,7 +288,7 @@ Test(cli, verify_finds_one_weight_that_was_changed)
 
 Test(cli, verify_finds_logits_that_differ)
 {
-    with_run();
+    enter_with_run();
     change_model(change_logits);
     OCTET("verify", "changed.int8.h5", "--data", "data");
     oct_check_exit(job, 1);
@@ -321,7 +297,7 @@ Test(cli, verify_finds_logits_that_differ)
 
 Test(cli, json_is_one_document)
 {
-    with_run();
+    enter_with_run();
     static const char *const lines[][6] = {
         {"check", "r.yaml", "--json"},
         {"check", "run/model.int8.h5", "--json"},
@@ -338,7 +314,8 @@ Test(cli, json_is_one_document)
     for (size_t i = 0; i < OCT_COUNT(lines); i++) {
         const char *const *w = lines[i];
         oct_process_free(&job);
-        job = oct_process_run(SECONDS, OCT_PROGRAM, w[0], w[1], w[2], w[3], w[4], w[5], NULL);
+        job =
+            oct_process_run(PROGRAM_SECONDS, OCT_PROGRAM, w[0], w[1], w[2], w[3], w[4], w[5], NULL);
         oct_check_exit(job, 0);
         json_error_t error;
         json_t *document = json_loads(job.out, 0, &error);
@@ -349,7 +326,7 @@ Test(cli, json_is_one_document)
 
 Test(cli, bench_times_a_model_file)
 {
-    with_run();
+    enter_with_run();
     OCTET("bench", "infer", "run/model.int8.h5", "--steps", "2");
     oct_check_exit(job, 0);
     oct_check_said(job, "images/s");
@@ -359,16 +336,16 @@ Test(cli, bench_times_a_model_file)
 
 Test(cli, ranks_gives_the_bits_of_one_rank)
 {
-    with_run();
+    enter_with_run();
     OCTET("train", "r.yaml", "output=three", "--ranks", "3", "-q");
     oct_check_exit(job, 0);
-    small_shell(".", "cmp run/model.int8.h5 three/model.int8.h5");
-    small_shell(".", "cmp run/checkpoints/step-00000007.h5 three/checkpoints/step-00000007.h5");
+    must("cmp run/model.int8.h5 three/model.int8.h5");
+    must("cmp run/checkpoints/step-00000007.h5 three/checkpoints/step-00000007.h5");
 }
 
 Test(cli, ranks_keeps_exit_code_and_sentence)
 {
-    with_run();
+    enter_with_run();
     OCTET("train", "r.yaml", "--ranks", "3", "batch.size=8");
     oct_check_exit(job, 2);
     cr_assert_eq(oct_process_said_times(&job, "octet: error: more ranks (3) than leaves (2)"), 1,
@@ -382,8 +359,8 @@ Test(cli, ranks_keeps_exit_code_and_sentence)
 /* A wrong recipe is found before mpirun is. */
 Test(cli, ranks_judges_the_recipe_before_it_starts_any)
 {
-    with_run();
-    small_shell(".", "mkdir none");
+    enter_with_run();
+    must("mkdir none");
     setenv("PATH", "none", 1);
     OCTET("train", "r.yaml", "--ranks", "2", "batch.size=10x");
     oct_check_exit(job, 2);
@@ -394,7 +371,7 @@ Test(cli, ranks_judges_the_recipe_before_it_starts_any)
 
 Test(cli, ranks_under_mpirun_is_refused_once)
 {
-    job = oct_mpirun(2, SECONDS, OCT_PROGRAM, "bench", "reduce", "--ranks", "2", NULL);
+    job = oct_mpirun(2, PROGRAM_SECONDS, OCT_PROGRAM, "bench", "reduce", "--ranks", "2", NULL);
     oct_check_exit(job, 2);
     cr_assert_eq(
         oct_process_said_times(
@@ -404,7 +381,7 @@ Test(cli, ranks_under_mpirun_is_refused_once)
 
 Test(cli, commands_for_one_process_refuse_mpirun_once)
 {
-    job = oct_mpirun(3, SECONDS, OCT_PROGRAM, "help", NULL);
+    job = oct_mpirun(3, PROGRAM_SECONDS, OCT_PROGRAM, "help", NULL);
     oct_check_exit(job, 2);
     cr_assert_eq(oct_process_said_times(&job, "octet help is for one process, but 3 were started"),
                  1, "%s", job.err);
@@ -412,13 +389,13 @@ Test(cli, commands_for_one_process_refuse_mpirun_once)
 
 Test(cli, an_mpirun_of_one_is_no_reason_to_refuse)
 {
-    job = oct_mpirun(1, SECONDS, OCT_PROGRAM, "help", NULL);
+    job = oct_mpirun(1, PROGRAM_SECONDS, OCT_PROGRAM, "help", NULL);
     oct_check_exit(job, 0);
 }
 
 Test(cli, version_under_mpirun_is_said_once)
 {
-    job = oct_mpirun(3, SECONDS, OCT_PROGRAM, "--version", NULL);
+    job = oct_mpirun(3, PROGRAM_SECONDS, OCT_PROGRAM, "--version", NULL);
     oct_check_exit(job, 0);
     cr_assert_eq(oct_process_said_times(&job, "octet " OCT_VERSION), 1, "%s", job.out);
 }
@@ -426,8 +403,8 @@ Test(cli, version_under_mpirun_is_said_once)
 /* One rank alone has a mistake that the others do not see. */
 Test(cli, a_mistake_of_one_rank_is_said_with_its_number)
 {
-    with_run();
-    job = oct_mpirun(2, SECONDS, "/bin/bash", "-c",
+    enter_with_run();
+    job = oct_mpirun(2, PROGRAM_SECONDS, "/bin/bash", "-c",
                      "f=r.yaml; [ $OMPI_COMM_WORLD_RANK = 1 ] && f=missing.yaml; exec " OCT_PROGRAM
                      " train $f output=lone",
                      NULL);
@@ -438,8 +415,8 @@ Test(cli, a_mistake_of_one_rank_is_said_with_its_number)
 
 Test(cli, data_that_is_missing_on_one_rank_is_said_once_with_its_number)
 {
-    with_run();
-    job = oct_mpirun(3, SECONDS, "/bin/bash", "-c",
+    enter_with_run();
+    job = oct_mpirun(3, PROGRAM_SECONDS, "/bin/bash", "-c",
                      "d=data; [ $OMPI_COMM_WORLD_RANK = 2 ] && d=nowhere; exec " OCT_PROGRAM
                      " train r.yaml output=lone data.path=$d",
                      NULL);
@@ -454,7 +431,7 @@ Test(cli, data_that_is_missing_on_one_rank_is_said_once_with_its_number)
 
 Test(cli, a_reader_that_leaves_early_is_no_error)
 {
-    with_run();
+    enter_with_run();
     static const char *const commands[] = {"help recipe", "recipes", "inspect run/model.int8.h5",
                                            "inspect --json run/model.int8.h5",
                                            "train r.yaml output=run"};
@@ -464,7 +441,7 @@ Test(cli, a_reader_that_leaves_early_is_no_error)
                  "{ sleep 0.3; " OCT_PROGRAM " %s; echo \"ended with $?\" >&2; } | true",
                  commands[i]);
         oct_process_free(&job);
-        job = oct_process_run(SECONDS, "bash", "-c", line, NULL);
+        job = oct_process_run(PROGRAM_SECONDS, "bash", "-c", line, NULL);
         oct_check_said(job, "ended with 0");
         cr_assert(!oct_process_said(&job, "error"), "%s\n%s", commands[i], job.err);
     }

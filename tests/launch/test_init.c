@@ -5,37 +5,14 @@
 #include "io/hdf5.h"
 #include "tests/launch/small_data.h"
 #include "tests/support/mpirun.h"
-#include "tests/support/tmp.h"
 
 #include <criterion/criterion.h>
 #include <string.h>
-#include <unistd.h>
-
-enum { SECONDS = 120 };
 
 /* The run that small_start makes: float to step 3, calibration at step 4, QAT to step 7. */
 #define FLOAT_END "run/checkpoints/step-00000003.h5"
 
-static oct_tmp tmp;
-static oct_process job;
-
-static void start(void)
-{
-    oct_tmp_create(&tmp);
-    small_start(tmp.path);
-    cr_assert(chdir(tmp.path) == 0);
-}
-
-static void clean_up(void)
-{
-    oct_process_free(&job);
-    oct_tmp_remove(&tmp);
-}
-
-TestSuite(init, .init = start, .fini = clean_up);
-
-#define OCTET(...)                                                                                 \
-    (oct_process_free(&job), job = oct_process_run(SECONDS, OCT_PROGRAM, __VA_ARGS__, NULL))
+TestSuite(init, .init = enter_with_run, .fini = leave_folder);
 
 /* The data set of a checkpoint as bytes; at most `room`. */
 static size_t read_item(const char *file, const char *item, void *data, size_t room)

@@ -1,36 +1,13 @@
 /* What prepare makes of a model, as a user sees it: octet inspect --graph and --tree, octet check's
  * report, and model_check_result.txt of a run. */
 #include "tests/launch/small_data.h"
-#include "tests/support/tmp.h"
 
 #include <criterion/criterion.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-enum { SECONDS = 60 };
-
-static oct_tmp tmp;
-static oct_process job;
-
-static void start(void)
-{
-    oct_tmp_create(&tmp);
-    small_start(tmp.path);
-    cr_assert(chdir(tmp.path) == 0);
-}
-
-static void clean_up(void)
-{
-    oct_process_free(&job);
-    oct_tmp_remove(&tmp);
-}
-
-TestSuite(inspect, .init = start, .fini = clean_up, .timeout = 120);
-
-#define OCTET(...)                                                                                 \
-    (oct_process_free(&job), job = oct_process_run(SECONDS, OCT_PROGRAM, __VA_ARGS__, NULL))
+TestSuite(inspect, .init = enter_with_run, .fini = leave_folder, .timeout = 120);
 
 static void check_refused(const char *sentence)
 {
@@ -98,7 +75,7 @@ Test(inspect, check_writes_the_report_that_the_run_writes)
     OCTET("check", "r.yaml", "--report", "report.txt");
     oct_check_exit(job, 0);
     oct_check_said(job, "the report is in report.txt");
-    small_shell(tmp.path, "cmp report.txt run/model_check_result.txt");
+    must("cmp report.txt run/model_check_result.txt");
     OCTET("check", "r.yaml");
     oct_check_exit(job, 0);
     oct_check_said(job, "Modules, in the order in which they run");

@@ -2,36 +2,16 @@
  * finds its recipes, and the README's network builds against them. */
 #include "octet_version.h"
 #include "tests/launch/installed.h"
-#include "tests/support/tmp.h"
 
 #include <criterion/criterion.h>
-#include <unistd.h>
-
-enum { SECONDS = 120 };
-
-static oct_tmp tmp;
-static oct_process job;
 
 static void start(void)
 {
-    oct_tmp_create(&tmp);
-    cr_assert(chdir(tmp.path) == 0);
-    installed_octet(tmp.path);
+    enter_folder();
+    installed_octet();
 }
 
-static void clean_up(void)
-{
-    oct_process_free(&job);
-    oct_tmp_remove(&tmp);
-}
-
-TestSuite(install, .init = start, .fini = clean_up, .timeout = 300);
-
-static void shell(const char *script)
-{
-    oct_process_free(&job);
-    job = oct_process_run(SECONDS, "bash", "-c", script, NULL);
-}
+TestSuite(install, .init = start, .fini = leave_folder, .timeout = 300);
 
 Test(install, every_header_compiles_alone_and_strictly)
 {
@@ -92,7 +72,7 @@ Test(install, the_listing_in_the_readme_is_the_program_that_is_tested)
  * them. */
 static void make_model(void)
 {
-    small_start(tmp.path);
+    small_start();
     shell("tail -c +17 data/t10k-images-idx3-ubyte >images.raw && "
           "cc -Wall -Wextra -Wpedantic -Werror -O2 -o deploy octet/share/octet/examples/deploy.c "
           "$(pkg-config --cflags --libs octet-runtime)");

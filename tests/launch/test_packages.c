@@ -1,7 +1,6 @@
 /* launch/packages.sh waits for whoever holds apt's locks, says who that is, and gives up in time. The
  * folders of apt are the test's, without any source, so nothing is downloaded or installed. */
-#include "tests/support/process.h"
-#include "tests/support/tmp.h"
+#include "tests/support/program.h"
 
 #include <criterion/criterion.h>
 #include <fcntl.h>
@@ -9,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 static const char configuration[] = "Dir::State \".\";\n"
                                     "Dir::State::lists \"lists\";\n"
@@ -17,16 +15,13 @@ static const char configuration[] = "Dir::State \".\";\n"
                                     "Dir::Cache \"cache\";\n"
                                     "Dir::Etc::sourcelist \"/dev/null\";\n"
                                     "Dir::Etc::sourceparts \"/dev/null\";\n";
-static oct_tmp tmp;
-static oct_process job;
 static pid_t holder = -1;
 
 static void start(void)
 {
     if (system("command -v apt-get dpkg-query >/dev/null") != 0)
         cr_skip_test("apt-get is not installed");
-    oct_tmp_create(&tmp);
-    cr_assert(chdir(tmp.path) == 0);
+    enter_folder();
     oct_tmp_write_text(&tmp, "lists/partial/none", "");
     oct_tmp_write_text(&tmp, "cache/archives/partial/none", "");
     oct_tmp_write_text(&tmp, "dpkg/status", "");
@@ -40,8 +35,7 @@ static void clean_up(void)
         kill(holder, SIGKILL);
         waitpid(holder, NULL, 0);
     }
-    oct_process_free(&job);
-    oct_tmp_remove(&tmp);
+    leave_folder();
 }
 
 TestSuite(packages, .init = start, .fini = clean_up, .timeout = 60);

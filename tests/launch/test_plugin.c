@@ -2,15 +2,8 @@
  * from the installed headers, train, resume and convert like built-in ones. */
 #include "tests/launch/installed.h"
 #include "tests/support/mpirun.h"
-#include "tests/support/tmp.h"
 
 #include <criterion/criterion.h>
-#include <unistd.h>
-
-enum { SECONDS = 90 };
-
-static oct_tmp tmp;
-static oct_process job;
 
 static const char *const recipe = "schema: 1\n"
                                   "plugins: [plugin/example.so]\n"
@@ -26,32 +19,16 @@ static const char *const recipe = "schema: 1\n"
 
 static void start(void)
 {
-    oct_tmp_create(&tmp);
-    cr_assert(chdir(tmp.path) == 0);
-    installed_plugin(tmp.path);
-    small_shell(tmp.path, "mkdir data");
-    small_idx("data", "train", 96, 12);
-    small_idx("data", "t10k", 40, 12);
-    oct_tmp_write_text(&tmp, "r.yaml", recipe);
+    enter_folder();
+    installed_plugin();
+    small_make(12, recipe);
 }
 
-static void clean_up(void)
-{
-    oct_process_free(&job);
-    oct_tmp_remove(&tmp);
-}
-
-TestSuite(plugin, .init = start, .fini = clean_up, .timeout = 300);
+TestSuite(plugin, .init = start, .fini = leave_folder, .timeout = 300);
 
 #define PROGRAM "octet/bin/octet"
-#define OCTET(...)                                                                                 \
-    (oct_process_free(&job), job = oct_process_run(SECONDS, PROGRAM, __VA_ARGS__, NULL))
-
-static void shell(const char *script)
-{
-    oct_process_free(&job);
-    job = oct_process_run(SECONDS, "bash", "-c", script, NULL);
-}
+#undef OCTET
+#define OCTET(...) RUN(PROGRAM, __VA_ARGS__)
 
 Test(plugin, a_model_of_custom_parts_has_the_same_bytes_on_any_number_of_ranks)
 {

@@ -2,15 +2,8 @@
  * same bytes, resume, convert and verify like built-in ones. */
 #include "tests/launch/installed.h"
 #include "tests/support/mpirun.h"
-#include "tests/support/tmp.h"
 
 #include <criterion/criterion.h>
-#include <unistd.h>
-
-enum { SECONDS = 120 };
-
-static oct_tmp tmp;
-static oct_process job;
 
 static const char *const recipe = "schema: 1\n"
                                   "plugins: [plugin/methods.so]\n"
@@ -25,33 +18,17 @@ static const char *const recipe = "schema: 1\n"
 
 static void start(void)
 {
-    oct_tmp_create(&tmp);
-    cr_assert(chdir(tmp.path) == 0);
-    installed_plugin(tmp.path);
-    small_shell(tmp.path, "mkdir data");
-    small_idx("data", "train", 96, 16);
-    small_idx("data", "t10k", 40, 16);
-    oct_tmp_write_text(&tmp, "r.yaml", recipe);
-    small_shell(tmp.path, "sha256sum plugin/*.so >trusted");
+    enter_folder();
+    installed_plugin();
+    small_make(16, recipe);
+    must("sha256sum plugin/*.so >trusted");
     cr_assert(setenv("OCT_PLUGIN_PATH", "plugin", 1) == 0);
     cr_assert(setenv("OCT_TRUSTED_PLUGINS", "trusted", 1) == 0);
 }
 
-static void clean_up(void)
-{
-    oct_process_free(&job);
-    oct_tmp_remove(&tmp);
-}
-
-TestSuite(plugin_methods, .init = start, .fini = clean_up, .timeout = 600);
+TestSuite(plugin_methods, .init = start, .fini = leave_folder, .timeout = 600);
 
 #define PROGRAM "octet/bin/octet"
-
-static void shell(const char *script)
-{
-    oct_process_free(&job);
-    job = oct_process_run(SECONDS, "bash", "-c", script, NULL);
-}
 
 /* Trains with these keys on 1, 2 and 3 ranks, once more killed and resumed, and proves the model. */
 static void check_life(const char *keys)

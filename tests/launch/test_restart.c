@@ -1,41 +1,15 @@
 /* What a session finds in its folder after something went wrong with the last one: it goes on where
  * that is possible, says what is gone, and writes no record twice. */
 #include "tests/launch/small_data.h"
-#include "tests/support/tmp.h"
 
 #include <criterion/criterion.h>
 #include <string.h>
-#include <unistd.h>
 
-enum { SECONDS = 60 };
-
-static oct_tmp tmp;
-static oct_process job;
-
-static void start(void)
-{
-    oct_tmp_create(&tmp);
-    cr_assert(chdir(tmp.path) == 0);
-    small_shell(tmp.path, "mkdir data");
-    small_idx("data", "train", 96, 12);
-    small_idx("data", "t10k", 40, 12);
-    FILE *file = small_create(tmp.path, "r.yaml");
-    fputs(small_recipe, file);
-    fclose(file);
-}
-
-static void clean_up(void)
-{
-    oct_process_free(&job);
-    oct_tmp_remove(&tmp);
-}
-
-TestSuite(restart, .init = start, .fini = clean_up, .timeout = 200);
+TestSuite(restart, .init = enter_with_data, .fini = leave_folder, .timeout = 200);
 
 static void train(void)
 {
-    oct_process_free(&job);
-    job = oct_process_run(SECONDS, OCT_PROGRAM, "train", "r.yaml", NULL);
+    OCTET("train", "r.yaml");
 }
 
 static void finish_a_run(void)
@@ -47,15 +21,15 @@ static void finish_a_run(void)
 
 Test(restart, a_folder_that_was_killed_at_its_first_file_is_a_fresh_one)
 {
-    small_shell(tmp.path, "mkdir new; touch new/lock; echo sche >new/recipe.yaml.4711-0.tmp");
+    must("mkdir new; touch new/lock; echo sche >new/recipe.yaml.4711-0.tmp");
     finish_a_run();
-    small_shell(tmp.path, "test -z \"$(find new -name '*.tmp')\"");
+    must("test -z \"$(find new -name '*.tmp')\"");
 }
 
 Test(restart, deleted_checkpoints_are_said_before_the_run_starts_again)
 {
     finish_a_run();
-    small_shell(tmp.path, "rm -r new/checkpoints new/model.int8.h5");
+    must("rm -r new/checkpoints new/model.int8.h5");
     train();
     oct_check_exit(job, 0);
     cr_assert_eq(oct_process_said_times(&job,
@@ -67,7 +41,7 @@ Test(restart, deleted_checkpoints_are_said_before_the_run_starts_again)
 Test(restart, a_finished_run_says_that_its_last_checkpoint_is_gone)
 {
     finish_a_run();
-    small_shell(tmp.path, "rm -r new/checkpoints");
+    must("rm -r new/checkpoints");
     train();
     oct_check_exit(job, 0);
     oct_check_said(job, "step-00000007.h5: the last checkpoint of this finished run is gone");
@@ -77,9 +51,8 @@ Test(restart, a_finished_run_says_that_its_last_checkpoint_is_gone)
 Test(restart, a_finished_run_that_was_moved_names_its_files_where_they_are)
 {
     finish_a_run();
-    small_shell(tmp.path, "mv new moved");
-    oct_process_free(&job);
-    job = oct_process_run(SECONDS, OCT_PROGRAM, "train", "r.yaml", "output=moved", NULL);
+    must("mv new moved");
+    OCTET("train", "r.yaml", "output=moved");
     oct_check_exit(job, 0);
     cr_assert(strstr(job.out, " moved/model.int8.h5\n"), "%s", job.out);
     cr_assert(strstr(job.out, " moved/checkpoints/step-00000007.h5\n"), "%s", job.out);
@@ -88,13 +61,13 @@ Test(restart, a_finished_run_that_was_moved_names_its_files_where_they_are)
 Test(restart, an_end_that_was_killed_repeats_no_record)
 {
     finish_a_run();
-    small_shell(tmp.path, "grep -c '\"eval\"' new/metrics.jsonl >count");
-    small_shell(tmp.path, "grep -v result new/metrics.jsonl >m; mv m new/metrics.jsonl; "
-                          "rm new/model.int8.h5");
+    must("grep -c '\"eval\"' new/metrics.jsonl >count");
+    must("grep -v result new/metrics.jsonl >m; mv m new/metrics.jsonl; "
+         "rm new/model.int8.h5");
     finish_a_run();
-    small_shell(tmp.path, "test -z \"$(grep -oE '\"kind\":\"(eval|phase)\",\"step\":[0-9]+' "
-                          "new/metrics.jsonl | sort | uniq -d)\"");
-    small_shell(tmp.path, "test $(grep -c '\"eval\"' new/metrics.jsonl) = $(cat count)");
+    must("test -z \"$(grep -oE '\"kind\":\"(eval|phase)\",\"step\":[0-9]+' "
+         "new/metrics.jsonl | sort | uniq -d)\"");
+    must("test $(grep -c '\"eval\"' new/metrics.jsonl) = $(cat count)");
 }
 
 /* A library's thread that waits for memory for ever would keep the process here. */
@@ -104,8 +77,7 @@ Test(restart, where_memory_is_limited_every_command_ends)
         char script[200];
         snprintf(script, sizeof(script), "rm -rf new; ulimit -v %d; exec \"$1\" train r.yaml",
                  kilobytes);
-        oct_process_free(&job);
-        job = oct_process_run(SECONDS, "bash", "-c", script, "bash", OCT_PROGRAM, NULL);
+        RUN("bash", "-c", script, "bash", OCT_PROGRAM);
         bool loader = job.exit_code == 127 || oct_process_said(&job, "error while loading");
         cr_assert(!job.timed_out && (loader || job.exit_code == 7 || job.exit_code == 0),
                   "%d KB: exit %d\n%s", kilobytes, job.exit_code, job.err);
@@ -121,11 +93,11 @@ Test(restart, a_pipe_is_no_file_for_any_command)
                                               {"verify", "pipe", NULL},
                                               {"train", "r.yaml", "quant.sensitivity=pipe"},
                                               {"train", "r.yaml", "plugins=[./pipe]"}};
-    small_shell(tmp.path, "mkfifo pipe");
+    must("mkfifo pipe");
     for (size_t i = 0; i < sizeof(commands) / sizeof(*commands); i++) {
         oct_process_free(&job);
-        job = oct_process_run(SECONDS, OCT_PROGRAM, commands[i][0], commands[i][1], commands[i][2],
-                              NULL);
+        job = oct_process_run(PROGRAM_SECONDS, OCT_PROGRAM, commands[i][0], commands[i][1],
+                              commands[i][2], NULL);
         cr_assert(!job.timed_out && job.exit_code >= 2 && job.exit_code <= 3, "%s %s: exit %d\n%s",
                   commands[i][0], commands[i][1], job.exit_code, job.err);
         oct_check_said(job, "pipe");
@@ -136,11 +108,11 @@ Test(restart, the_log_goes_through_no_link_and_into_no_pipe)
 {
     static const char *const makers[] = {"mkfifo new/log.txt", "ln -s ../elsewhere new/log.txt"};
     for (size_t i = 0; i < sizeof(makers) / sizeof(*makers); i++) {
-        small_shell(tmp.path, "rm -rf new; mkdir new; cp r.yaml new/recipe.yaml");
-        small_shell(tmp.path, makers[i]);
+        must("rm -rf new; mkdir new; cp r.yaml new/recipe.yaml");
+        must(makers[i]);
         train();
         oct_check_exit(job, 7);
         oct_check_said(job, "new/log.txt: the log is not written through a link or into a pipe");
-        small_shell(tmp.path, "test ! -e elsewhere");
+        must("test ! -e elsewhere");
     }
 }

@@ -2,36 +2,11 @@
  * is killed is named. A small set is trained for far more epochs than a test lasts.
  */
 #include "tests/launch/small_data.h"
-#include "tests/support/tmp.h"
 
 #include <criterion/criterion.h>
 #include <stdlib.h>
-#include <unistd.h>
 
-enum { SECONDS = 60 };
-
-static oct_tmp tmp;
-static oct_process job;
-
-static void start(void)
-{
-    oct_tmp_create(&tmp);
-    cr_assert(chdir(tmp.path) == 0);
-    small_shell(tmp.path, "mkdir data");
-    small_idx("data", "train", 96, 12);
-    small_idx("data", "t10k", 40, 12);
-    FILE *file = small_create(tmp.path, "r.yaml");
-    fputs(small_recipe, file);
-    fclose(file);
-}
-
-static void clean_up(void)
-{
-    oct_process_free(&job);
-    oct_tmp_remove(&tmp);
-}
-
-TestSuite(signals, .init = start, .fini = clean_up, .timeout = 300);
+TestSuite(signals, .init = enter_with_data, .fini = leave_folder, .timeout = 300);
 
 /* Starts training as $!, in a process group of its own, and waits for a checkpoint newer than this
  * call; then `action`; ends as octet does. $1 is the program. */
@@ -46,8 +21,7 @@ static void train_and(const char *action)
 {
     char script[1024];
     snprintf(script, sizeof(script), TRAIN "%s; wait $!", action);
-    oct_process_free(&job);
-    job = oct_process_run(SECONDS, "bash", "-c", script, "bash", OCT_PROGRAM, NULL);
+    RUN("bash", "-c", script, "bash", OCT_PROGRAM, NULL);
 }
 
 /* Wherever it was met: after a step with a checkpoint, or before there was one. */
@@ -128,27 +102,22 @@ Test(signals, a_request_is_honoured_from_the_first_moment)
             script, sizeof(script),
             "\"$1\" train r.yaml float.epochs=10000 --ranks 2 & sleep %s; kill -%s $!; wait $!",
             delays[i], i % 2 ? "TERM" : "USR1");
-        oct_process_free(&job);
-        job = oct_process_run(SECONDS, "bash", "-c", script, "bash", OCT_PROGRAM, NULL);
+        RUN("bash", "-c", script, "bash", OCT_PROGRAM);
         check_request_was_honoured();
     }
-    oct_process_free(&job);
-    job = oct_process_run(
-        SECONDS, "bash", "-c",
-        "\"$1\" train r.yaml float.epochs=10000 & sleep 0.2; kill -TERM $!; wait $!", "bash",
-        OCT_PROGRAM, NULL);
+    RUN("bash", "-c", "\"$1\" train r.yaml float.epochs=10000 & sleep 0.2; kill -TERM $!; wait $!",
+        "bash", OCT_PROGRAM, NULL);
     check_request_was_honoured();
 }
 
 /* The stopped rank is warned of, then there is one error, and nobody is left. */
 Test(signals, a_stuck_rank_is_named_and_ends_too)
 {
-    oct_process_free(&job);
-    job = oct_process_run(SECONDS, "bash", "-c",
-                          TRAIN_WITH("--ranks 3 ranks.deadline=4")
-                              RANK("1") "kill -STOP $rank; wait $!; code=$?; sleep 1; "
-                                        "[ -e /proc/$rank/exe ] && echo left behind; exit $code",
-                          "bash", OCT_PROGRAM, NULL);
+    RUN("bash", "-c",
+        TRAIN_WITH("--ranks 3 ranks.deadline=4")
+            RANK("1") "kill -STOP $rank; wait $!; code=$?; sleep 1; "
+                      "[ -e /proc/$rank/exe ] && echo left behind; exit $code",
+        "bash", OCT_PROGRAM, NULL);
     oct_check_exit(job, 6);
     oct_check_said(job, " s for rank 1 (");
     oct_check_said(job, "), whose process is stopped, in ");
@@ -161,7 +130,7 @@ Test(signals, ranks_that_were_started_differently_are_told_apart)
 {
     setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
     setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
-    job = oct_process_run(SECONDS, "bash", "-c",
+    job = oct_process_run(PROGRAM_SECONDS, "bash", "-c",
                           "mpirun --oversubscribe -n 2 \"$1\" train r.yaml : "
                           "-n 1 \"$1\" train r.yaml float.lr=0.02",
                           "bash", OCT_PROGRAM, NULL);
@@ -169,10 +138,8 @@ Test(signals, ranks_that_were_started_differently_are_told_apart)
     oct_check_said(job, "octet: error: rank 2 (");
     oct_check_said(job, "this one with float.lr: 0.02, rank 0 with float.lr: 0.01");
     cr_assert_eq(oct_process_said_times(&job, "octet: error"), 1, "%s", job.err);
-    oct_process_free(&job);
-    job = oct_process_run(SECONDS, "bash", "-c",
-                          "mpirun --oversubscribe -n 1 \"$1\" bench reduce : -n 1 \"$1\" eval r",
-                          "bash", OCT_PROGRAM, NULL);
+    RUN("bash", "-c", "mpirun --oversubscribe -n 1 \"$1\" bench reduce : -n 1 \"$1\" eval r",
+        "bash", OCT_PROGRAM, NULL);
     oct_check_exit(job, 2);
     oct_check_said(job, "this one with octet eval r, rank 0 with octet bench reduce");
 }
@@ -180,23 +147,22 @@ Test(signals, ranks_that_were_started_differently_are_told_apart)
 /* mpirun waits for ever for a process that stands still before it becomes a rank. */
 Test(signals, an_mpirun_that_starts_nobody_is_ended)
 {
-    small_shell(tmp.path, "printf '#!/bin/sh\\nsleep 100 & echo $! >pid; wait\\n' >mpirun; "
-                          "chmod +x mpirun");
-    job = oct_process_run(SECONDS, "bash", "-c",
+    must("printf '#!/bin/sh\\nsleep 100 & echo $! >pid; wait\\n' >mpirun; "
+         "chmod +x mpirun");
+    job = oct_process_run(PROGRAM_SECONDS, "bash", "-c",
                           "PATH=.:$PATH exec \"$1\" train r.yaml --ranks 2 --deadline 2", "bash",
                           OCT_PROGRAM, NULL);
     oct_check_exit(job, 6);
     oct_check_said(job, "octet: error: mpirun started no rank before the deadline");
-    small_shell(tmp.path, "! kill -0 $(cat pid) || grep -q Z /proc/$(cat pid)/stat");
+    must("! kill -0 $(cat pid) || grep -q Z /proc/$(cat pid)/stat");
 }
 
 /* An mpirun that does not end, here because a shell stands around it, has nothing more to do. */
 Test(signals, an_mpirun_that_outlives_its_ranks_is_ended)
 {
-    small_shell(tmp.path,
-                "printf '#!/bin/sh\\n%s \"$@\"\\nsleep 100\\n' $(command -v mpirun) >mpirun; "
-                "chmod +x mpirun");
-    job = oct_process_run(SECONDS, "bash", "-c",
+    must("printf '#!/bin/sh\\n%s \"$@\"\\nsleep 100\\n' $(command -v mpirun) >mpirun; "
+         "chmod +x mpirun");
+    job = oct_process_run(PROGRAM_SECONDS, "bash", "-c",
                           "PATH=$PWD:$PATH exec \"$1\" train r.yaml --ranks 2 --deadline 5", "bash",
                           OCT_PROGRAM, NULL);
     oct_check_exit(job, 6);
@@ -226,8 +192,7 @@ Test(signals, threads_that_share_cores_wait_asleep_unless_the_user_says_otherwis
                  "rm -rf new; cores=$(nproc); %s >log 2>&1 || { cat log; exit 1; }; "
                  "grep -c '\"OMP_WAIT_POLICY\": \"passive\"' new/run.json",
                  starts[i].command);
-        oct_process_free(&job);
-        job = oct_process_run(SECONDS, "bash", "-c", script, OCT_PROGRAM, NULL);
+        RUN("bash", "-c", script, OCT_PROGRAM);
         cr_assert_str_eq(job.out, starts[i].asleep ? "1\n" : "0\n", "%s: %s", starts[i].command,
                          job.out);
     }
@@ -235,7 +200,7 @@ Test(signals, threads_that_share_cores_wait_asleep_unless_the_user_says_otherwis
 
 Test(signals, far_more_ranks_than_cores_are_refused_at_once)
 {
-    job = oct_process_run(SECONDS, OCT_PROGRAM, "train", "r.yaml", "--ranks", "4096", NULL);
+    job = oct_process_run(PROGRAM_SECONDS, OCT_PROGRAM, "train", "r.yaml", "--ranks", "4096", NULL);
     if (sysconf(_SC_NPROCESSORS_ONLN) < 256) oct_check_exit(job, 2);
     oct_check_said(job, "command line: --ranks 4096 on ");
     cr_assert_lt(job.seconds, 10);
@@ -243,7 +208,7 @@ Test(signals, far_more_ranks_than_cores_are_refused_at_once)
 
 Test(signals, without_mpirun_it_is_said_once)
 {
-    job = oct_process_run(SECONDS, "env", "PATH=/nowhere", OCT_PROGRAM, "train", "r.yaml",
+    job = oct_process_run(PROGRAM_SECONDS, "env", "PATH=/nowhere", OCT_PROGRAM, "train", "r.yaml",
                           "--ranks", "2", NULL);
     oct_check_exit(job, 7);
     cr_assert_eq(oct_process_said_times(&job, "mpirun cannot be started"), 1, "%s", job.err);

@@ -2,37 +2,18 @@
  * ends soon, with a documented status and a sentence, leaves nothing half-written, and the same command
  * goes on to the same bytes. Some n of each by default; OCT_SWEEP=all: each n. */
 #include "tests/launch/small_data.h"
-#include "tests/support/tmp.h"
 
 #include <string.h>
-#include <unistd.h>
 
-enum { SECONDS = 60, DONE = 0, RESOURCE = 7 };
-
-static oct_tmp tmp;
-static oct_process job;
+enum { DONE = 0, RESOURCE = 7 };
 
 static void start(void)
 {
-    oct_tmp_create(&tmp);
-    cr_assert(chdir(tmp.path) == 0);
-    small_start(tmp.path);
+    enter_with_run();
     cr_assert(setenv("OMP_NUM_THREADS", "1", 1) == 0);
 }
 
-static void clean_up(void)
-{
-    oct_process_free(&job);
-    oct_tmp_remove(&tmp);
-}
-
-TestSuite(sweeps, .init = start, .fini = clean_up, .timeout = 3600);
-
-static void shell(const char *script)
-{
-    oct_process_free(&job);
-    job = oct_process_run(SECONDS, "/bin/bash", "-c", script, NULL);
-}
+TestSuite(sweeps, .init = start, .fini = leave_folder, .timeout = 3600);
 
 static bool prints_control(const char *text)
 {
