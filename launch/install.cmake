@@ -15,7 +15,8 @@ endforeach()
 install(TARGETS octet liboctet RUNTIME DESTINATION bin ARCHIVE DESTINATION lib)
 install(FILES ${PROJECT_BINARY_DIR}/octet.pc ${PROJECT_BINARY_DIR}/octet-runtime.pc
     DESTINATION lib/pkgconfig)
-install(FILES tests/example/own_network.c tests/example/deploy.c DESTINATION share/octet/examples)
+install(DIRECTORY tests/example/ DESTINATION share/octet/examples
+    FILES_MATCHING PATTERN "*.c" PATTERN "*.h" PATTERN "Makefile")
 install(DIRECTORY launch/recipes DESTINATION share/octet)
 install(DIRECTORY core quant dist io DESTINATION include/octet
     FILES_MATCHING PATTERN "*.h" PATTERN "*.def" PATTERN "*_impl.h" EXCLUDE PATTERN "simd.h" EXCLUDE

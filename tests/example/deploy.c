@@ -1,7 +1,5 @@
 /* An int8 model at work: ./deploy MODEL IMAGES, the images as raw bytes, height x width x channels. */
-#include "io/loader.h"
-#include "io/model_file.h"
-
+#include <octet.h>
 #include <stdio.h>
 #include <stdlib.h>
 

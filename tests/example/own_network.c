@@ -1,9 +1,6 @@
 /* A network of one's own: trained, prepared, calibrated, trained quantized, converted, and run in
- * integers, on made-up stripes. Build: cc own_network.c $(pkg-config --cflags --libs octet) */
-#include "launch/model/parts.h"
-#include "quant/train_step.h"
-#include "quant/pass/convert/convert.h"
-
+ * integers, on made-up stripes. */
+#include <octet.h>
 #include <stdio.h>
 #include <string.h>
 

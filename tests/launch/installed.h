@@ -17,6 +17,6 @@ static inline void installed_octet(void)
 static inline void installed_plugin(void)
 {
     installed_octet();
-    must("cp -r " OCT_SOURCE_DIR "/tests/example/plugin plugin && make -C plugin "
+    must("cp -r octet/share/octet/examples/plugin plugin && make -C plugin "
          "CFLAGS='-O2 -Wall -Wextra -Wpedantic -Werror' >log 2>&1 || { cat log; exit 1; }");
 }
