@@ -10,7 +10,6 @@
 #include "io/model_file.h"
 #include "launch/cmd/command.h"
 #include "launch/base/failure.h"
-#include "launch/cmd/help_text.h"
 #include "launch/base/output.h"
 #include "launch/run/plugin_load.h"
 #include "launch/ranks.h"
@@ -42,19 +41,11 @@ static void prepare_process(void)
     signal(SIGXFSZ, SIG_IGN); /* and so is the limit on file sizes */
 }
 
-static oct_status print_text(oct_status (*make)(oct_text *out))
+/* NULL: of the whole program. */
+static oct_status print_help(const oct_command *command)
 {
     oct_text text = {0};
-    oct_status status = make(&text);
-    if (status == OCT_OK) status = oct_print("%s", text.data);
-    oct_text_free(&text);
-    return status;
-}
-
-static oct_status print_help_of(const oct_command *command)
-{
-    oct_text text = {0};
-    oct_status status = oct_help_command(command, &text);
+    oct_status status = command ? oct_help_command(command, &text) : oct_help_overview(&text);
     if (status == OCT_OK) status = oct_print("%s", text.data);
     oct_text_free(&text);
     return status;
@@ -125,13 +116,13 @@ static oct_status run_command(const oct_command *command, int argc, char **argv)
 static oct_status run(int argc, char **argv, int rank)
 {
     OCT_TRY(oct_cpu_check());
-    if (argc < 2) return rank == 0 ? print_text(oct_help_overview) : OCT_OK;
+    if (argc < 2) return rank == 0 ? print_help(NULL) : OCT_OK;
     if (strcmp(argv[1], "--version") == 0)
         return rank == 0 ? oct_print("octet %s\n", OCT_VERSION) : OCT_OK;
-    if (asks_for_help(1, argv + 1)) return rank == 0 ? print_text(oct_help_overview) : OCT_OK;
+    if (asks_for_help(1, argv + 1)) return rank == 0 ? print_help(NULL) : OCT_OK;
     const oct_command *command = oct_command_find(argv[1]);
     if (!command) return unknown_command(argv[1]);
-    if (asks_for_help(argc - 2, argv + 2)) return rank == 0 ? print_help_of(command) : OCT_OK;
+    if (asks_for_help(argc - 2, argv + 2)) return rank == 0 ? print_help(command) : OCT_OK;
     return run_command(command, argc, argv);
 }
 

@@ -1,7 +1,7 @@
 /* `--ranks N`: the same command line again, under mpirun with the flags that this machine needs. */
 #pragma once
 
-#include "launch/cmd/command.h"
+#include "launch/base/args.h"
 
 /* Runs mpirun and waits; OCT_OK: *exit_status is the command's. A recipe among the words is read
  * first: its mistakes are told before any rank starts. SIGINT, SIGTERM and SIGUSR1 reach the ranks as

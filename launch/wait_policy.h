@@ -1,7 +1,7 @@
 /* How the threads of a rank wait for each other between two pieces of work. */
 #pragma once
 
-#include "launch/cmd/command.h"
+#include "launch/base/args.h"
 
 /* Threads that each have a core wait awake; where cores are shared, that takes them from the threads
  * that are waited for. The OpenMP runtime reads its policy when the program is loaded, so this rank, when

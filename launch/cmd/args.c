@@ -58,14 +58,6 @@ static size_t table_length(const oct_option *table)
     return n;
 }
 
-size_t oct_args_index(const oct_command *command, const char *name)
-{
-    for (size_t i = 0; i < table_length(command->options); i++)
-        if (strcmp(command->options[i].name, name) == 0) return i;
-    OCT_ASSERT(!"option in the command's table");
-    return 0;
-}
-
 typedef struct parser {
     const oct_command *command;
     oct_args *args;

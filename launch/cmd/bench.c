@@ -1,6 +1,7 @@
 /* octet bench: figures of this machine (bench/). */
 #include "launch/bench/bench.h"
 #include "launch/base/output.h"
+#include "launch/cmd/command.h"
 
 #include <stdio.h>
 #include <string.h>

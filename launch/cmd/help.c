@@ -1,11 +1,14 @@
-/* octet help: the overview, a command, or one of the lists. Never starts a rank. */
+/* octet help: the overview, a command, or one of the lists. Every text is made from the list that it
+ * describes, so help cannot lag behind. It never starts a rank. */
 #include "io/dataset/dataset.h"
 #include "io/recipe.h"
-#include "launch/cmd/help_text.h"
-#include "launch/model/model.h"
 #include "launch/base/output.h"
+#include "launch/cmd/command.h"
+#include "launch/model/model.h"
+#include "octet_version.h"
 #include "quant/target/target.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static oct_status help_models(oct_text *out)
@@ -43,23 +46,90 @@ static oct_status help_targets(oct_text *out)
     return oct_text_add(out, "\nThese are values of the recipe key quant.target.\n");
 }
 
-static oct_status make_help(const char *topic, oct_text *out)
-{
-    if (!topic) return oct_help_overview(out);
-    if (strcmp(topic, "recipe") == 0) return oct_recipe_help(out);
-    if (strcmp(topic, "models") == 0) return help_models(out);
-    if (strcmp(topic, "data") == 0) return help_data(out);
-    if (strcmp(topic, "targets") == 0) return help_targets(out);
-    const oct_command *command = oct_command_find(topic);
-    if (command) return oct_help_command(command, out);
+static const struct topic {
+    const char *name, *what;
+    oct_status (*make)(oct_text *out);
+} topics[] = {
+    {"recipe", "every key of a recipe: type, range, default", oct_recipe_help},
+    {"models", "the models by name", help_models},
+    {"data", "the data set formats", help_data},
+    {"targets", "what int8 models run on", help_targets},
+};
 
-    const char *names[64] = {"recipe", "models", "data", "targets"};
-    size_t count = 4;
+static oct_status add_exit_codes(oct_text *out)
+{
+    OCT_TRY(oct_text_add(out, "\nExit status\n"));
+#define X(name, exit, meaning)                                                                     \
+    if (OCT_##name != OCT_PEER) OCT_TRY(oct_text_add(out, "  %-3d %s\n", exit, meaning));
+    OCT_STATUS_LIST(X)
+#undef X
+    return oct_text_add(
+        out, "A reader that closes the pipe early, as in octet ... | head, is no error.\n");
+}
+
+oct_status oct_help_overview(oct_text *out)
+{
+    OCT_TRY(oct_text_add(out,
+                         "octet %s: quantization-aware training over MPI; what you train is what "
+                         "you deploy\n\nUsage: octet COMMAND ...\n\nCommands\n",
+                         OCT_VERSION));
+    for (size_t i = 0; i < oct_command_count(); i++)
+        OCT_TRY(
+            oct_text_add(out, "  %-11s %s\n", oct_command_at(i)->name, oct_command_at(i)->summary));
+    OCT_TRY(oct_text_add(out, "\nMore: octet help COMMAND, and\n"));
+    for (size_t i = 0; i < OCT_COUNT(topics); i++)
+        OCT_TRY(oct_text_add(out, "  octet help %-8s %s\n", topics[i].name, topics[i].what));
+    OCT_TRY(oct_text_add(
+        out, "\nFirst steps\n"
+             "  octet recipes                            the shipped recipes\n"
+             "  octet recipes fashion-mnist > my.yaml    one of them, to edit\n"
+             "  octet check my.yaml                      checks it before anything starts\n"
+             "  octet train my.yaml --ranks 2\n"));
+    return add_exit_codes(out);
+}
+
+static oct_status add_options(const oct_option *options, oct_text *out)
+{
+    for (const oct_option *o = options; o && o->name; o++) {
+        char left[64];
+        int used = snprintf(left, sizeof(left), "%s", o->name);
+        if (o->letter)
+            used += snprintf(left + used, sizeof(left) - (size_t)used, ", -%c", o->letter);
+        if (o->argument) snprintf(left + used, sizeof(left) - (size_t)used, " %s", o->argument);
+        OCT_TRY(oct_text_add(out, "  %-28s %s\n", left, o->help));
+    }
+    return OCT_OK;
+}
+
+oct_status oct_help_command(const oct_command *command, oct_text *out)
+{
+    size_t length = strlen(command->help);
+    while (length > 0 && command->help[length - 1] == '\n')
+        length--;
+    OCT_TRY(oct_text_add(out, "%s\n\nUsage: %s\n\n%.*s\n", command->summary, command->usage,
+                         (int)length, command->help));
+    if (command->options) OCT_TRY(oct_text_add(out, "\nOptions\n"));
+    OCT_TRY(add_options(command->options, out));
+    OCT_TRY(oct_text_add(out, "\nOptions of every command\n"));
+    return add_options(oct_common_options, out);
+}
+
+static oct_status make_help(const char *word, oct_text *out)
+{
+    const char *names[64];
+    size_t count = 0;
+    if (!word) return oct_help_overview(out);
+    for (size_t i = 0; i < OCT_COUNT(topics); i++) {
+        if (strcmp(word, topics[i].name) == 0) return topics[i].make(out);
+        names[count++] = topics[i].name;
+    }
+    const oct_command *command = oct_command_find(word);
+    if (command) return oct_help_command(command, out);
     for (size_t i = 0; i < oct_command_count() && count < OCT_COUNT(names); i++)
         names[count++] = oct_command_at(i)->name;
     char hint[OCT_HINT_BYTES];
-    return oct_fail(OCT_USAGE, "command line: no help on '%s'; %s", topic,
-                    oct_did_you_mean(hint, topic, names, count, "see octet help"));
+    return oct_fail(OCT_USAGE, "command line: no help on '%s'; %s", word,
+                    oct_did_you_mean(hint, word, names, count, "see octet help"));
 }
 
 static oct_status run(const oct_args *args)

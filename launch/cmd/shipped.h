@@ -2,7 +2,7 @@
 #pragma once
 
 #include "io/recipe.h"
-#include "launch/cmd/command.h"
+#include "launch/base/args.h"
 
 enum { OCT_SHIPPED_MAX = 128, OCT_SHIPPED_NAME = 64 };
 

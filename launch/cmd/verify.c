@@ -10,6 +10,7 @@
 #include "launch/run/file_kind.h"
 #include "launch/run/job.h"
 #include "launch/base/output.h"
+#include "launch/cmd/command.h"
 #include "launch/run/progress.h"
 
 #include <inttypes.h>

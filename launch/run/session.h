@@ -16,7 +16,7 @@
 #pragma once
 
 #include "dist/comm.h"
-#include "launch/cmd/command.h"
+#include "launch/base/args.h"
 
 typedef struct oct_session {
     const oct_args *args;

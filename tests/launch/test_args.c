@@ -79,12 +79,6 @@ Test(args, options_left_out_are_not_given)
     cr_assert_not(args.option[OUTPUT].given || args.option[COUNT].given || args.option[FLAG].given);
 }
 
-Test(args, finds_options_by_name)
-{
-    cr_assert_eq(oct_args_index(&command, "--count"), (size_t)COUNT);
-    cr_assert_eq(oct_args_index(&command, "--output"), (size_t)OUTPUT);
-}
-
 Test(args, names_the_nearest_of_an_unknown_option)
 {
     refused(PARSE("a", "--cuont=3"),

@@ -2,7 +2,8 @@
 cmake_minimum_required(VERSION 3.21)
 
 # What a folder may include, by the beginning of the path. The longest folder that fits a file counts.
-set(folders core/base core/tensor core/product core/kernel core quant/kernel quant/runtime quant dist io launch)
+set(folders core/base core/tensor core/product core/kernel core quant/kernel quant/runtime quant dist io
+    launch/base launch/model launch/run launch/bench launch/cmd launch)
 set(may_core/base    core/base/)
 set(may_core/tensor  core/base/ core/tensor/)
 set(may_core/product core/base/ core/tensor/ core/product/)
@@ -14,6 +15,13 @@ set(may_quant/runtime core/base/ core/tensor/ core/product/ quant/kernel/ quant/
 set(may_quant        core/ quant/)
 set(may_dist         core/ dist/)
 set(may_io           core/ quant/ io/)
+# What starts the program and ranks lies beside these folders, and sees all of them.
+set(may_launch/base  core/ launch/base/ octet_version.h)
+set(may_launch/model core/ quant/ launch/model/)
+set(may_launch/run   core/ quant/ dist/ io/ launch/base/ launch/model/ launch/run/ launch/plugin.h
+    octet_version.h)
+set(may_launch/bench ${may_launch/run} launch/bench/)
+set(may_launch/cmd   ${may_launch/bench} launch/cmd/)
 set(may_launch       core/ quant/ dist/ io/ launch/ octet_version.h)
 
 function(check_include file folder include)

@@ -59,6 +59,7 @@ Test(floor_plan, names_includes_that_point_upward, .timeout = 60)
         {"dist/x.c", "#include \"io/recipe.h\"\n", "io/recipe.h"},
         {"io/dataset/x.c", "#include \"dist/comm.h\"\n", "dist/comm.h"},
         {"launch/x.c", "#include \"tests/support/tmp.h\"\n", "tests/support/tmp.h"},
+        {"launch/run/x.c", "#include \"launch/cmd/command.h\"\n", "launch/cmd/command.h"},
         {"core/nn/x.c", "#include \"x.h\"\n", "x.h"},
         {"core/nn/x.c", "#include \"core/op/op_impl.h\"\n", "op_impl.h"},
     };

@@ -1,0 +1,35 @@
+/* A parsed command line; cmd/command.h parses it by the options of a command. */
+#pragma once
+
+#include "core/base/text.h"
+
+typedef enum oct_option_kind { OCT_OPT_FLAG, OCT_OPT_TEXT, OCT_OPT_COUNT } oct_option_kind;
+
+typedef struct oct_option {
+    const char *name; /* "--ranks", long form; NULL ends the table */
+    char letter;      /* 'o' for -o, or 0 */
+    oct_option_kind kind;
+    const char *argument, *help; /* "N", "how many ranks" */
+    int64_t min, max;            /* of a count */
+} oct_option;
+
+enum { OCT_ARGS_MAX = 256 };
+
+/* The parsed command line: positional words, and for each option of the command's table, in its
+ * order, whether it was given and its value. */
+typedef struct oct_args {
+    const char *word[OCT_ARGS_MAX];
+    size_t num_words;
+    struct {
+        bool given;
+        const char *text;
+        int64_t count;
+    } option[32];
+    bool json, quiet, verbose; /* --json, -q, -v: every command has them */
+    const char *progress;      /* --progress bar|lines|none, or NULL */
+    bool allow_plugins;        /* --allow-plugins: those that a checkpoint or model names */
+    bool allow_large;          /* --allow-large: models beyond the limits of io/model_file.h */
+    int64_t deadline;          /* --deadline, seconds; 0: not given */
+    int argc;                  /* the whole command line */
+    char **argv;
+} oct_args;
