@@ -1,8 +1,8 @@
-/* octet COMMAND: finds the command, parses its line, runs it, says what failed, exits. The only exit.
+/* This is the octet program: it finds the command, parses its line, runs it, says what failed, and
+ * exits. Nothing else exits.
  *
  * Before ranks have found each other only the launcher's rank 0 speaks, so a mistake that all of them
- * see is said once.
- */
+ * see is said once. */
 #include "core/base/cpu.h"
 #include "core/base/log.h"
 #include "dist/comm.h"
@@ -41,7 +41,7 @@ static void prepare_process(void)
     signal(SIGXFSZ, SIG_IGN); /* and so is the limit on file sizes */
 }
 
-/* NULL: of the whole program. */
+/* Prints the help of a command, or of the whole program (NULL). */
 static oct_status print_help(const oct_command *command)
 {
     oct_text text = {0};
@@ -77,10 +77,11 @@ static oct_status unknown_command(const char *name)
     return status;
 }
 
-/* Of the ranks that this process started and waited for; below 0: it started none. */
+/* The exit status of the ranks that this process started and waited for; below 0: it started none. */
 static int ranks_exit = -1;
 
-/* --ranks of a parallel command is not the command's to see. */
+/* Starts the ranks where a parallel command has --ranks; the command itself does not see that
+ * option. */
 static oct_status start_ranks(const oct_command *command, const oct_args *args)
 {
     if (!command->parallel) return OCT_OK;
@@ -150,7 +151,7 @@ static int answer(int argc, char **argv, int rank)
     if (ended != OCT_OK) status = ended;
     if (status == OCT_OK && ranks_exit >= 0) return ranks_exit;
     if (status == OCT_OK) return oct_status_exit(argc < 2 ? OCT_USAGE : OCT_OK);
-    /* Ranks that lost one before they had a session: the first tells. */
+    /* Where ranks lost one before they had a session, the first of them tells. */
     if (ranks_exit < 0 && oct_fail_code() == OCT_LOST && oct_launched(&rank, &size) &&
         !oct_rank_may_report())
         oct_failure_silence();

@@ -1,14 +1,13 @@
-/* What a user of mpirun has to know and --ranks knows for him: more ranks than cores need
- * --oversubscribe; mpirun pins each rank to one core, which threads must not share; root needs two
- * variables; and the bar must be decided here, where stderr is still the user's.
+/* --ranks knows what a user of mpirun has to know: more ranks than cores need --oversubscribe; mpirun
+ * pins each rank to one core, which threads must not share; root needs two variables; and whether
+ * progress is a bar must be decided here, where stderr is still the user's.
  *
- * And that Ctrl-C makes mpirun kill its ranks within a second, before a checkpoint is written. So it
- * runs in a process group of its own, which the terminal's signals do not reach; the ranks find the
- * request in their table. A second request ends mpirun as Ctrl-C does.
+ * Ctrl-C makes mpirun kill its ranks within a second, before a checkpoint is written. So mpirun runs in
+ * a process group of its own, which the terminal's signals do not reach; the ranks find the request in
+ * their table. A second request ends mpirun as Ctrl-C does.
  *
- * And that mpirun's exit status alone does not tell who was lost: 137 is any rank's end by signal 9, and
- * 1 is mpirun's own end as well as an answer. The table of ranks tells the rest.
- */
+ * mpirun's exit status alone does not tell who was lost: 137 is any rank's end by signal 9, and 1 is
+ * mpirun's own end as well as an answer. The table of ranks tells the rest. */
 #include "launch/ranks.h"
 
 #include "core/base/log.h"
@@ -70,7 +69,7 @@ size_t oct_ranks_command(const oct_args *args, int64_t ranks, int64_t threads, i
     return n;
 }
 
-/* Of the one mpirun that this process starts. */
+/* These are requests to the one mpirun that this process starts. */
 static struct {
     volatile sig_atomic_t first; /* the signal that asked to stop, or 0 */
     volatile sig_atomic_t again; /* a second one came: no longer a polite request */
@@ -85,7 +84,7 @@ typedef struct job {
     double deadline_s;    /* of the ranks; also how long mpirun may take to start the first */
     double asked_s;       /* the clock when the request to stop was seen; 0: none */
     bool passed_on, ends; /* the request, to mpirun; and that it shall end at once */
-    bool found;           /* a rank whose process went without a word: */
+    bool found;           /* a rank whose process ended and said nothing: */
     oct_rank_view gone;
     double last_s;        /* the clock of the last look */
     double stopped_s;     /* how long mpirun has been stopped; below 0: it was said */
@@ -115,8 +114,8 @@ static bool trains(const job *j)
     return strcmp(j->args->argv[1], "train") == 0;
 }
 
-/* In the child. Without stdin, which stops a background group that reads from the terminal. Returns
- * when mpirun cannot be started. */
+/* The child becomes mpirun, without stdin, which stops a background group that reads from the terminal.
+ * It returns when mpirun cannot be started. */
 static void become_mpirun(const char **argv)
 {
     setpgid(0, 0);
@@ -169,7 +168,7 @@ static void look_for_gone(job *j)
     }
 }
 
-/* Hosts beyond this one, as batch systems and Open MPI's own settings tell mpirun. */
+/* Batch systems and Open MPI's own settings tell mpirun of hosts beyond this one. */
 static bool in_allocation(void)
 {
     static const char *const variables[] = {"SLURM_JOB_ID", "PBS_NODEFILE", "LSB_HOSTS",
@@ -191,7 +190,7 @@ static bool all_have_ended(const job *j)
     return true;
 }
 
-/* What the ranks say and how they end goes through mpirun. */
+/* A stopped mpirun is said once: what the ranks say and how they end goes through it. */
 static void look_for_stopped_mpirun(job *j, double passed_s)
 {
     if (oct_process_state(j->mpirun) != 'T')
@@ -207,7 +206,7 @@ static void look_for_stopped_mpirun(job *j, double passed_s)
     j->stopped_s = -1;
 }
 
-/* With what it has started, which may have left its process group and may be stopped. */
+/* Kills mpirun with what it has started, which may have left its process group and may be stopped. */
 static void give_up(job *j, const char *why)
 {
     char path[64];
@@ -225,7 +224,7 @@ static void give_up(job *j, const char *why)
     j->given_up = why;
 }
 
-/* The exit status of a rank that failed; 0: none did. */
+/* Returns the exit status of a rank that failed; 0: none did. */
 static int failed_status(void)
 {
     for (int i = 0; i < oct_rank_table_lines(); i++) {
@@ -288,7 +287,7 @@ static void listen_for_requests(void)
     sigaction(SIGUSR1, &action, NULL);
 }
 
-/* Until mpirun has ended; its wait status. */
+/* Waits until mpirun has ended; *ended is its wait status. */
 static oct_status wait_for_mpirun(job *j, int *ended)
 {
     enum { LOOK_NS = 20000000 };
@@ -309,7 +308,7 @@ static const char *remedy(const job *j)
                      : "; repeat the command";
 }
 
-/* "rank 1 (node7)", or of a rank that is not to be seen from here, "a rank". */
+/* Names a rank as "rank 1 (node7)", or as "a rank" where it cannot be seen from here. */
 static const char *name_gone(const job *j, char text[128])
 {
     char host[64] = "";
@@ -378,8 +377,8 @@ static oct_status judge_mpirun(const job *j, int ended)
     return status;
 }
 
-/* From how mpirun ended, and what the ranks left in their table: the command's exit status, or who is
- * lost. */
+/* Finds the command's exit status, or who is lost, from how mpirun ended and what the ranks left in
+ * their table. */
 static oct_status judge_end(const job *j, int ended, int *exit_status)
 {
     char who[128], place[64];
@@ -396,7 +395,7 @@ static oct_status judge_end(const job *j, int ended, int *exit_status)
     if (*exit_status > 128 && j->asked_s > 0 && *exit_status == 128 + SIGUSR1) return stopped(j);
     if (*exit_status > 128) return signalled(j, *exit_status - 128);
     if (j->found && *exit_status != oct_status_exit(OCT_NO))
-        return oct_fail(OCT_LOST, "%s ended with status %d without a word%s%s", name_gone(j, who),
+        return oct_fail(OCT_LOST, "%s ended with status %d and said nothing%s%s", name_gone(j, who),
                         *exit_status, place_of_gone(j, place), remedy(j));
     if (*exit_status == oct_status_exit(OCT_NO)) return judge_mpirun(j, ended);
     return OCT_OK;

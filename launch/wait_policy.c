@@ -1,4 +1,4 @@
-/* The wait policy of OpenMP, which has to stand in the environment before the program is loaded. */
+/* OpenMP's wait policy has to stand in the environment before the program is loaded. */
 #include "launch/wait_policy.h"
 
 #include "launch/run/session.h"
@@ -35,8 +35,8 @@ void oct_wait_policy_passive(void)
     if (!is_chosen()) setenv("OMP_WAIT_POLICY", "passive", 1);
 }
 
-/* All that the ranks of this host may use together: what their launcher may. A rank itself may be bound
- * to some of them. */
+/* Counts the cores that the ranks of this host may use together: those of their launcher. A rank itself
+ * may be bound to some of them. */
 static int64_t cores_of_host(void)
 {
     cpu_set_t mine, theirs;

@@ -1,4 +1,5 @@
-/* A parsed command line; cmd/command.h parses it by the options of a command. */
+/* A command line once it is parsed, which cmd/args.c does by the options of the command, is plain
+ * data. */
 #pragma once
 
 #include "core/base/text.h"
@@ -15,8 +16,8 @@ typedef struct oct_option {
 
 enum { OCT_ARGS_MAX = 256 };
 
-/* The parsed command line: positional words, and for each option of the command's table, in its
- * order, whether it was given and its value. */
+/* The words stand in their order; each option of the command's table, in its order, says whether it was
+ * given and its value. */
 typedef struct oct_args {
     const char *word[OCT_ARGS_MAX];
     size_t num_words;

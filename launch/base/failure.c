@@ -1,6 +1,5 @@
-/* One grammar for every error: "octet: error: " and a sentence, its context indented below. All of it
- * is composed first and written at once, so lines of several processes do not mix.
- */
+/* All errors have one grammar: "octet: error: " and a sentence, its context indented below. The text is
+ * composed first and written at once, so lines of several processes do not mix. */
 #include "launch/base/failure.h"
 
 #include "core/base/text.h"

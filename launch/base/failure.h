@@ -1,4 +1,4 @@
-/* The printing rule: the one place that turns a failure into lines on stderr. */
+/* Failures become lines on stderr here and nowhere else. */
 #pragma once
 
 #include "core/base/status.h"
@@ -10,9 +10,9 @@
  * an OCT_PEER without a record print nothing. argc, argv: the command line, for OCT_DEFECT. */
 void oct_failure_print(oct_status status, int argc, char **argv);
 
-/* Nothing is printed from now on: it has been said, here or by another rank. */
+/* After this nothing is printed: it has been said, here or by another rank. */
 void oct_failure_silence(void);
 bool oct_failure_silent(void);
 
-/* The exit status: that of the record's code where another rank failed first. */
+/* Gives the exit status: that of the record's code where another rank failed first. */
 int oct_failure_exit(oct_status status);

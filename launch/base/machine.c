@@ -1,4 +1,5 @@
-/* Linux: /proc/meminfo, control groups (version 2 and 1), resource limits, file systems. */
+/* Linux tells this by /proc/meminfo, control groups (version 2 and 1), resource limits and file
+ * systems. */
 #include "launch/base/machine.h"
 
 #include "core/base/whole.h"
@@ -11,7 +12,7 @@
 
 enum { LONGEST_PATH = 4096 };
 
-/* The number behind `name` at the start of a line (NULL: the first line), or -1. */
+/* Reads the number behind `name` at the start of a line (NULL: in the first line), or -1. */
 static int64_t number_in(const char *path, const char *name)
 {
     char line[256];
@@ -32,7 +33,7 @@ static int64_t lesser(int64_t a, int64_t b)
     return a < 0 ? b : b < 0 ? a : oct_min_i64(a, b);
 }
 
-/* What a control group leaves: pages of files that it holds can be taken from it. */
+/* Says what a control group leaves: pages of files that it holds can be taken from it. */
 static int64_t left_in_group(const char *limit, const char *usage, const char *stat,
                              const char *cache)
 {

@@ -1,6 +1,5 @@
-/* stdout with every failure seen: the first one sticks in the stream's error flag, the reason is
- * taken when it happens.
- */
+/* Every failure of stdout is seen: the first one sticks in the stream's error flag, and its reason is
+ * taken when it happens. */
 #include "launch/base/output.h"
 
 #include "core/base/mem.h"

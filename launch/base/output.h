@@ -1,11 +1,12 @@
-/* Results on stdout. Writing may fail (a full disk); then the command fails too. A reader that closes
- * its pipe early, as head does, has read enough: what is left is dropped and nothing has failed. */
+/* Results go to stdout. Writing may fail (a full disk); then the command fails too. A reader that
+ * closes its pipe early, as head does, has read enough: what is left is dropped and nothing has
+ * failed. */
 #pragma once
 
 #include "core/base/text.h"
 
 oct_status oct_print(const char *format, ...) OCT_NODISCARD OCT_PRINTF(1, 2);
-/* One JSON document and a newline; takes the document over. NULL is OCT_RESOURCE. */
+/* Prints one JSON document and a newline, and takes the document over. NULL is OCT_RESOURCE. */
 struct json_t;
 oct_status oct_print_json(struct json_t *document) OCT_NODISCARD;
 /* Writes out what is buffered; main calls it after the command. */

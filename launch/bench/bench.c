@@ -1,4 +1,4 @@
-/* How figures are told. */
+/* This prints a figure, as text or as JSON. */
 #include "launch/bench/bench.h"
 
 #include "launch/base/output.h"

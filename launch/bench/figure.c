@@ -1,4 +1,4 @@
-/* One object and one line for all figures of batches. */
+/* All figures of batches are one object of the same members, or one line. */
 #include "launch/bench/figure.h"
 
 #include <inttypes.h>
@@ -30,7 +30,7 @@ static json_t *speed_of(const oct_figure *t, double gops, double peak)
                      "gops", gops, "gops_peak", peak, "percent_of_peak", 100.0 * gops / peak);
 }
 
-/* What is missing for want of memory is found by the caller. */
+/* Joins two objects. NULL, for want of memory, is left to the caller. */
 static json_t *joined(json_t *object, json_t *more)
 {
     if (!object || !more || json_object_update(object, more) != 0) {

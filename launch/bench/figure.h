@@ -1,5 +1,4 @@
-/* What a figure of whole batches says: time, rate, memory, and how near it comes to the processor's
- * peak. */
+/* A figure of whole batches tells time, rate, memory, and how near it comes to the processor's peak. */
 #pragma once
 
 #include "launch/bench/bench.h"
@@ -16,6 +15,6 @@ typedef struct oct_figure {
     double peak;               /* Gop/s of one thread, had every product its own peak */
 } oct_figure;
 
-/* Takes the medians of the timings, each of a batch. */
+/* Prints the figure with the medians of the timings, each of a batch. */
 oct_status oct_figure_print(oct_bench *bench, const oct_figure *timed,
                             oct_timings *timings) OCT_NODISCARD;

@@ -1,8 +1,7 @@
-/* octet bench infer: how fast is an int8 model?
+/* octet bench infer measures how fast an int8 model is.
  *
- * A model file, or a model of the zoo that is made here: calibrated on random images, trained for a
- * step so that no scale is that of the initial weights alone, and converted.
- */
+ * It takes a model file, or makes a built-in model here: calibrated on random images, trained for a
+ * step so that no scale is that of the initial weights alone, and converted. */
 #include "launch/bench/bench.h"
 #include "launch/bench/peak.h"
 #include "launch/bench/bench_run.h"
@@ -42,7 +41,8 @@ static oct_status load(inference *f, const char *path)
     return OCT_OK;
 }
 
-/* From a batch of one leaf, whatever batch is timed: what training holds is no part of the figure. */
+/* Makes the model from a batch of one leaf, whatever batch is timed: what training holds is no part of
+ * the figure. */
 static oct_status make(inference *f, const oct_bench *bench)
 {
     oct_bench small = *bench;

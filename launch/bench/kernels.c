@@ -28,7 +28,7 @@ static oct_conv_shape shape_of(size_t layer, bool depthwise)
     return (oct_conv_shape){side, side, c, side, side, c, 3, 3, 1, 1, groups};
 }
 
-/* Median seconds of a call, of the processor's time: nothing here waits. */
+/* Measures the median seconds of a call, in the processor's time: nothing here waits. */
 static oct_status time_calls(const oct_bench *bench, oct_layer_product *p, double *each)
 {
     const int64_t rounds = bench->repetitions > 0 ? bench->repetitions : ROUNDS;
@@ -66,7 +66,7 @@ static oct_status tell(oct_bench *bench, const char *isa, const oct_layer_produc
         isa, p->kind->name, layer, s->in_c, s->in_h, s->in_w, gops, most, percent);
 }
 
-/* What there is with one set of instructions. */
+/* This is what there is with one set of instructions. */
 typedef struct bench_set {
     const char *isa;
     const oct_kernel *integers;

@@ -1,9 +1,9 @@
-/* Counting multiply-adds. */
+/* This counts multiply-adds. */
 #include "launch/bench/multiply_adds.h"
 
 #include "quant/runtime/step.h"
 
-/* Along one side: pairs of an output and a tap that meet a value of the input. */
+/* Counts, along one side, the pairs of an output and a tap that fall on a value of the input. */
 static int64_t meetings(int64_t in, int64_t out, int kernel, int stride, int padding, int spread)
 {
     int64_t count = 0;
@@ -23,8 +23,8 @@ int64_t oct_conv_multiply_adds(const oct_conv_shape *s, int spread)
            (s->in_c / s->groups) * s->out_c;
 }
 
-/* Some step with weights lies between an input of the program and the value: its gradient is asked for.
- * Each value is made by the step before all that use it. */
+/* The gradient of a value is wanted when a step with weights lies between it and an input of the
+ * program. Each value is written by the step before all that use it. */
 static bool wants_gradient(const oct_program *program, int64_t end, int32_t value)
 {
     for (int64_t i = end - 1; i >= 0; i--) {

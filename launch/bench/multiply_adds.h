@@ -1,6 +1,6 @@
-/* How much a model has to compute: the multiply-adds of its convolutions and linear layers for one
- * sample. A multiplication with padding, or with the zeros between the values of a transposed
- * convolution's input, is none. */
+/* These count the multiply-adds of a model's convolutions and linear layers for one sample. A
+ * multiplication with padding, or with the zeros between the values of a transposed convolution's
+ * input, is none. */
 #pragma once
 
 #include "quant/runtime/program.h"
@@ -10,6 +10,6 @@ typedef struct oct_multiply_adds {
     int64_t grad_input; /* none for layers that no other with weights comes before */
 } oct_multiply_adds;
 
-/* Of a convolution whose input was spread by `spread` (1: it was not). */
+/* The input of a convolution was dilated by `spread` (1: it was not). */
 int64_t oct_conv_multiply_adds(const oct_conv_shape *s, int spread);
 oct_multiply_adds oct_program_multiply_adds(const oct_program *program);

@@ -1,4 +1,4 @@
-/* A block of products whose runs read the same few words again and again. */
+/* Each peak is that of a block of products whose runs read the same few words again and again. */
 #include "launch/bench/peak.h"
 
 #include "core/base/mem.h"
@@ -103,7 +103,7 @@ out:
     return status;
 }
 
-/* Values that bfloat16 holds: alone in a word, or two of them where `pairs`. */
+/* Fills a block with values that bfloat16 holds: one in a word, or two where `pairs`. */
 static void fill_rounded(void *place, int64_t words, bool pairs)
 {
     float *x = place;

@@ -1,6 +1,6 @@
-/* What the processor can do: the products of Octet's own tables (core/product/panel.h) on operands that
- * stay in registers and the first-level cache, the best of some rounds. The ceiling under which figures
- * stand, taken in the same run. */
+/* This measures what the processor can do: the products of Octet's own tables (core/product/panel.h) on
+ * operands that stay in registers and the first-level cache, the best of some rounds. It is the ceiling
+ * under which figures stand, taken in the same run. */
 #pragma once
 
 #include "core/kernel/float_kernel.h"

@@ -1,4 +1,4 @@
-/* octet bench reduce: what does the sum over ranks cost beside a copy of the same bytes? */
+/* octet bench reduce measures what the sum over ranks costs beside a copy of the same bytes. */
 #include "launch/bench/bench.h"
 #include "launch/bench/timing.h"
 

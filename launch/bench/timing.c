@@ -1,4 +1,4 @@
-/* Laps and medians. */
+/* This keeps times and finds medians. */
 #include "launch/bench/timing.h"
 
 #include "core/base/mem.h"

@@ -1,5 +1,5 @@
-/* Repetitions of something, timed by the clock and by the processor time that this process took for it.
- * On a machine with other work the second is the steadier one. */
+/* A repetition is timed by the clock and by the processor time that this process took for it. On a
+ * machine with other work the second is the steadier one. */
 #pragma once
 
 #include "core/base/status.h"
@@ -12,7 +12,7 @@ typedef struct oct_timings {
     double began, cpu_began;
 } oct_timings;
 
-/* Freed by oct_timings_free, also after a failure. */
+/* Makes room; oct_timings_free frees it, also after a failure. */
 oct_status oct_timings_create(oct_timings *timings, int64_t room) OCT_NODISCARD;
 void oct_timings_free(oct_timings *timings);
 void oct_timing_begin(oct_timings *timings);

@@ -1,8 +1,7 @@
-/* The command line: one pass over argv that collects every problem.
+/* One pass over argv parses the command line and collects every problem.
  *
- * Options may stand anywhere, as --name value, --name=value or -x value; "--" ends them. What every
- * command has is a table like any other, so help and parser read the same rows.
- */
+ * Options may stand anywhere, as --name value, --name=value or -x value; "--" ends them. The options of
+ * every command are a table like any other, so help and parser read the same rows. */
 #include "launch/cmd/command.h"
 
 #include <inttypes.h>
@@ -159,8 +158,8 @@ static void parse_word(parser *p, const char *word)
         p->args->word[p->args->num_words++] = word;
 }
 
-/* The usage names it: "octet check RECIPE|MODEL ..."; all commands need one word or none. What is
- * written small there is no name but the word itself. */
+/* Names the missing word as the usage does: "octet check RECIPE|MODEL ..."; all commands need one word
+ * or none. A word in small letters is no name but the word itself. */
 static void missing_word(const oct_command *c)
 {
     const char *usage = c->usage + strlen("octet ") + strlen(c->name) + 1;

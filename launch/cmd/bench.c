@@ -1,4 +1,4 @@
-/* octet bench: figures of this machine (bench/). */
+/* octet bench takes figures of this machine (bench/). */
 #include "launch/bench/bench.h"
 #include "launch/base/output.h"
 #include "launch/cmd/command.h"
@@ -27,7 +27,7 @@ static const oct_option options[] = {
     {0},
 };
 
-/* --json: a command that gives several lines always gives an array. */
+/* With --json a command that gives several lines always gives an array. */
 static const struct figure {
     const char *name;
     oct_status (*run)(oct_bench *bench);

@@ -1,8 +1,8 @@
-/* octet check: judges everything that a run would need, before any of it starts.
+/* octet check judges everything that a run would need, before any of it starts.
  *
- * Time and memory are measured, not guessed: a short run of one rank's share on the real data, on this
- * machine (forecast.h). What stands in the way of a run, or makes it pointless, is a finding.
- */
+ * Time and memory are measured, not guessed: a short run of one rank's share takes place on the real
+ * data, on this machine (forecast.h). What stands in the way of a run, or makes it pointless, is a
+ * finding. */
 #include "core/base/mem.h"
 #include "io/file.h"
 #include "io/model_file.h"
@@ -31,7 +31,7 @@ static const oct_option options[] = {
     {0},
 };
 
-/* All that is printed, in either form. */
+/* This is all that is printed, as text or as JSON. */
 typedef struct verdict {
     oct_recipe recipe;
     oct_dataset train, test;
@@ -47,7 +47,7 @@ typedef struct verdict {
     int64_t memory_free, disk_free; /* here; -1: not known */
 } verdict;
 
-/* With what HDF5 puts around so many bytes of arrays. */
+/* Adds what HDF5 puts around so many bytes of arrays. */
 static int64_t file_bytes(int64_t bytes)
 {
     enum { AROUND = 64 << 10 };
@@ -84,7 +84,7 @@ out:
     return status;
 }
 
-/* Of the files of a run: checkpoints that are kept and one that is being written, the model. */
+/* Adds up a run's files: the checkpoints that are kept, one that is being written, and the model. */
 static int64_t run_bytes(const verdict *v)
 {
     return (v->recipe.checkpoint_keep + 1) * file_bytes(v->checkpoint_bytes) +
@@ -152,7 +152,7 @@ static oct_status find_pointless(const verdict *v)
     return status;
 }
 
-/* The worst of what was found; each with a sentence. */
+/* Returns the worst of what was found; each finding has a sentence in the record. */
 static oct_status find(const verdict *v)
 {
     oct_fail_clear();
@@ -160,7 +160,7 @@ static oct_status find(const verdict *v)
     return memory != OCT_OK ? memory : disk != OCT_OK ? disk : pointless;
 }
 
-/* A mistyped name must not cost a file. */
+/* Only a check report is replaced: a mistyped name must not cost a file. */
 static oct_status check_report_file(const char *path)
 {
     static const char begin[] = "Check report of prepare";
@@ -212,7 +212,7 @@ static oct_status print_phases(const verdict *v)
     return OCT_OK;
 }
 
-/* The report, two columns in. */
+/* Prints the report, indented by two columns. */
 static oct_status print_report(const verdict *v, const char *file)
 {
     OCT_TRY(oct_print("prepared    for %s, %s", oct_target_at(v->recipe.quant_target)->name,

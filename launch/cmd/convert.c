@@ -1,4 +1,5 @@
-/* octet convert: checkpoint to int8 model, with the certificate that both compute the same. */
+/* octet convert makes an int8 model of a checkpoint, with the certificate that both compute the
+ * same. */
 #include "core/base/mem.h"
 #include "io/file.h"
 #include "launch/run/certificate.h"
@@ -93,7 +94,7 @@ static oct_status open_all(conversion *c)
     return oct_job_checkpoint_recipe(&c->recipe, &c->checkpoint, data);
 }
 
-/* A line for each layer that stays float, and for what was unrolled. */
+/* Prints a line for each layer that stays float, and for what was unrolled. */
 static oct_status print_islands(const oct_certificate *proof)
 {
     const char *line = proof->islands;
@@ -181,8 +182,7 @@ static const oct_option options[] = {
     [DATA] = {"--data", 0, OCT_OPT_TEXT, "FOLDER",
               "folder of the data set, if it is not where the run had it", 0, 0},
     [TARGET] = {"--target", 0, OCT_OPT_TEXT, "NAME",
-                "what the model is to run on; refused when it was trained for another target", 0,
-                0},
+                "what the model will run on; refused when it was trained for another target", 0, 0},
     [RANKS] = {"--ranks", 0, OCT_OPT_COUNT, "N", "run on N ranks, started with mpirun", 1, 4096},
     {0},
 };

@@ -1,4 +1,4 @@
-/* octet eval: accuracy of a checkpoint or an int8 model on the test data of its recipe. */
+/* octet eval measures the accuracy of a checkpoint or an int8 model on the test data of its recipe. */
 #include "core/base/mem.h"
 #include "io/model_file.h"
 #include "launch/run/certificate.h"
@@ -10,7 +10,7 @@
 
 enum { DATA, REQUIRE, RANKS };
 
-/* What is evaluated, and what came out. */
+/* This holds what is evaluated, and what came out. */
 typedef struct subject {
     oct_session *session;
     const oct_args *args;

@@ -1,4 +1,4 @@
-/* octet export: other formats of an int8 model. None is there yet, and that is what it says. */
+/* octet export is for other formats of an int8 model. There is none yet, and that is what it says. */
 #include "launch/cmd/command.h"
 
 enum { FORMAT };

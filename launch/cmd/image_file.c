@@ -32,7 +32,7 @@ static bool is_idx(const image_file *f)
     return f->size >= 4 && b[0] == 0 && b[1] == 0 && b[2] == 8 && (b[3] == 3 || b[3] == 4);
 }
 
-/* How many bytes an IDX file says it has; other files have no more than FILE_BYTES_MAX. */
+/* Says how many bytes an IDX file claims to have; other files have no more than FILE_BYTES_MAX. */
 static size_t bytes_declared(const image_file *f)
 {
     if (!is_idx(f)) return FILE_BYTES_MAX;
@@ -84,7 +84,8 @@ static oct_status wrong_size(const image_file *f, int64_t h, int64_t w, int64_t 
                     f->path, h, w, c, f->h, f->w, f->c);
 }
 
-/* Where the images begin and how many there are: magic 08 03 is count, h, w; 08 04 adds c. */
+/* Finds where the images begin and how many there are: after magic 08 03 come count, h, w; 08 04 adds
+ * c. */
 static oct_status find_idx(const image_file *f, size_t *begin, int64_t *images)
 {
     size_t ndim = f->bytes[3];
@@ -101,7 +102,7 @@ static oct_status find_idx(const image_file *f, size_t *begin, int64_t *images)
     return OCT_OK;
 }
 
-/* A number of a PNM header; comments run from # to the end of the line. -1 if there is none. */
+/* Reads a number of a PNM header; comments run from # to the end of the line. -1 if there is none. */
 static int64_t pnm_number(const image_file *f, size_t *at)
 {
     int64_t value = -1;
@@ -166,7 +167,7 @@ static oct_status find_raw(const image_file *f, int64_t *images)
     return OCT_OK;
 }
 
-/* Files of images that this program does not decode; their bytes would pass for pixels. */
+/* Refuses files of images that this program does not decode; their bytes would pass for pixels. */
 static oct_status check_not_encoded(const image_file *f)
 {
     static const struct {

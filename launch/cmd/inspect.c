@@ -1,4 +1,5 @@
-/* octet inspect: what a file holds. Digests are checked on the way in; nothing is computed with it. */
+/* octet inspect shows what a file holds. Digests are checked on the way in; nothing is computed with
+ * it. */
 #include "core/base/mem.h"
 #include "io/checkpoint.h"
 #include "io/file.h"
@@ -32,7 +33,7 @@ static oct_status digest_of_file(const char *path, size_t *size, char hex[65])
     return OCT_OK;
 }
 
-/* A checkpoint: one line for each tensor of its state, without building the model. */
+/* Of a checkpoint it shows a line for each tensor of the state, without building the model. */
 
 typedef struct tensors {
     oct_h5 *file;
@@ -119,7 +120,7 @@ out:
     return status;
 }
 
-/* An int8 model: one line for each step of its program. */
+/* Of an int8 model it shows a line for each step of the program. */
 
 static const char *value_text(const oct_value *v, char text[64])
 {
@@ -127,8 +128,8 @@ static const char *value_text(const oct_value *v, char text[64])
     return text;
 }
 
-/* The parameters of a step that has passed the check; of a float layer all that it keeps, a batch norm's
- * statistics too. */
+/* Counts the parameters of a step that has passed the check; of a float layer all that it keeps, a batch
+ * norm's statistics too. */
 static int64_t step_parameters(const oct_step *s)
 {
     const oct_step_type *type = oct_step_type_of(s->kind);
@@ -140,7 +141,7 @@ static int64_t step_parameters(const oct_step *s)
     return numel;
 }
 
-/* "conv"; of a float layer "float linear". */
+/* Names the step, as in "conv", or in "float linear" for a float layer. */
 static const char *kind_text(const oct_step *s, char text[80])
 {
     const char *kind = oct_step_type_of(s->kind)->name;
@@ -148,7 +149,7 @@ static const char *kind_text(const oct_step *s, char text[80])
     return text;
 }
 
-/* "3x3", "3x3 s2"; nothing for steps without a window. */
+/* Writes the window, as in "3x3" or "3x3 s2"; nothing for steps without one. */
 static const char *window_text(const oct_step *s, char text[64])
 {
     const oct_conv_shape *c = &s->conv;
@@ -267,7 +268,7 @@ out:
     return status;
 }
 
-/* A recipe: every key with its value. */
+/* Of a recipe it shows every key with its value. */
 static oct_status inspect_recipe(const char *path, bool json)
 {
     oct_recipe recipe = {0};
@@ -284,7 +285,7 @@ out:
     return status;
 }
 
-/* A run folder: where its run stands, and its files. */
+/* Of a run folder it shows where the run stands, and its files. */
 static oct_status inspect_run(const char *path, bool json)
 {
     oct_checkpoint newest = {0};

@@ -1,4 +1,4 @@
-/* Builds the model as eval and convert do, and prints what it is. */
+/* This builds the model as eval and convert do, and prints what it is. */
 #include "launch/cmd/prepared_view.h"
 
 #include "core/base/mem.h"

@@ -1,4 +1,4 @@
-/* octet recipes: the shipped recipes. */
+/* octet recipes lists the shipped recipes, or prints one. */
 #include "core/base/mem.h"
 #include "io/file.h"
 #include "launch/cmd/command.h"
@@ -22,7 +22,7 @@ static oct_status read_one(const oct_shipped *list, size_t i, char **text)
     return OCT_OK;
 }
 
-/* What a recipe is for: its first line, a comment. */
+/* Reads what a recipe is for: its first line is a comment that says it. */
 static void first_comment(const char *text, char line[200])
 {
     while (*text == '#' || *text == ' ')
@@ -61,7 +61,7 @@ out:
     return status;
 }
 
-/* By name, with or without its ending. */
+/* Finds a recipe by its name, with or without its ending. */
 static oct_status print_one(const oct_shipped *list, const char *wanted)
 {
     const char *names[OCT_SHIPPED_MAX];

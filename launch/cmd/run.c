@@ -1,4 +1,4 @@
-/* octet run: the integer model on images of a file, and what it says about them. */
+/* octet run runs the integer model on images of a file, and prints what it says about them. */
 #include "core/base/mem.h"
 #include "core/base/text.h"
 #include "io/loader.h"
@@ -32,7 +32,7 @@ typedef struct guess {
     double probability;
 } guess;
 
-/* The classes with the largest logits, and their softmax probabilities. */
+/* Finds the classes with the largest logits, and their softmax probabilities. */
 static int best_guesses(const float *logits, int classes, guess best[SHOWN])
 {
     double sum = 0, largest = (double)logits[0];
@@ -72,7 +72,7 @@ static json_t *guesses_json(int64_t index, const guess *best, int n)
                      top);
 }
 
-/* What a model returned for `count` images, in a row. */
+/* This holds what a model returned for `count` images, in a row. */
 typedef struct results {
     const oct_value *value;
     int64_t numel; /* of an image */
@@ -128,7 +128,7 @@ out:
     return status;
 }
 
-/* One image after another, as a user of a single image would see it. */
+/* Runs one image after another, as a user of a single image would see it. */
 static oct_status run_images(const oct_model *model, const oct_args *args)
 {
     const oct_program *program = &model->program;

@@ -1,4 +1,4 @@
-/* octet sensitivity: which layers of a checkpoint lose most by their quantizers. */
+/* octet sensitivity measures which layers of a checkpoint lose most by their quantizers. */
 #include "core/base/mem.h"
 #include "core/base/whole.h"
 #include "io/file.h"
@@ -37,7 +37,8 @@ static oct_status open_checkpoint(survey *s)
     return oct_job_checkpoint(&s->checkpoint, path, kind);
 }
 
-/* A mistyped name must not cost a file; nor may it be found after the measurement. */
+/* Only a table is replaced: a mistyped name must not cost a file, nor may it be found after the
+ * measurement. */
 static oct_status check_output(const oct_args *args)
 {
     if (!args->option[OUTPUT].given) return OCT_OK;
@@ -69,7 +70,7 @@ static void fetch(void *user, int64_t first, int64_t n, float *const *input)
     oct_evaluation_images(&s->recipe, &s->data, first, n, input[0]);
 }
 
-/* The first batches of the training data, as they are. */
+/* Fetches the first batches of the training data, without augmentation. */
 static oct_status measure(survey *s)
 {
     const oct_args *args = s->args;
@@ -92,7 +93,7 @@ static oct_status measure(survey *s)
     return oct_sensitivity_measure(&s->table, s->model, &data, s->session->group);
 }
 
-/* What depends on neither ranks nor place, so that equal measurements give equal files. */
+/* Writes what depends on neither ranks nor place, so that equal measurements give equal files. */
 static oct_status write_table(const survey *s, oct_text *text)
 {
     oct_text comment = {0};

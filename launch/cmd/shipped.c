@@ -1,4 +1,4 @@
-/* Recipes that come with the program. */
+/* These recipes come with the program. */
 #include "launch/cmd/shipped.h"
 
 #include "core/base/text.h"
@@ -13,7 +13,8 @@
 
 static const char ending[] = ".yaml";
 
-/* <folder of the program>/../share/octet/recipes, or the source folder that this was built from. */
+/* Finds <folder of the program>/../share/octet/recipes, or the source folder that this was built
+ * from. */
 static const char *recipes_folder(char folder[4200])
 {
     char program[4096];

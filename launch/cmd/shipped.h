@@ -1,4 +1,4 @@
-/* The shipped recipes. They lie beside the sources, or beside an installed program. */
+/* The shipped recipes lie beside the sources, or beside an installed program. */
 #pragma once
 
 #include "io/recipe.h"
@@ -13,12 +13,12 @@ typedef struct oct_shipped {
 } oct_shipped;
 
 oct_status oct_shipped_list(oct_shipped *list) OCT_NODISCARD;
-/* "fashion-mnist" of the i-th. */
+/* Writes "fashion-mnist" for the i-th. */
 void oct_shipped_stem(const oct_shipped *list, size_t i, char stem[OCT_SHIPPED_NAME]);
 
-/* OCT_DATA when there is no such file, but a shipped recipe has this name or nearly: says how to get
- * it. OCT_OK otherwise, also when neither is there. */
+/* Says how to get a shipped recipe when there is no such file, but a recipe of this name or nearly:
+ * OCT_DATA. OCT_OK otherwise, also when neither is there. */
 oct_status oct_shipped_hint(const char *path) OCT_NODISCARD;
 
-/* The recipe that the first word of a command line names, with the overrides behind it. */
+/* Reads the recipe that the first word of a command line names, with the overrides behind it. */
 oct_status oct_recipe_of_args(oct_recipe *recipe, const oct_args *args) OCT_NODISCARD;

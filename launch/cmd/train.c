@@ -1,4 +1,4 @@
-/* octet train: the command line of a run, and its result as a table or as JSON. */
+/* octet train takes the command line of a run, and prints its result as a table or as JSON. */
 #include "launch/cmd/command.h"
 #include "launch/run/init.h"
 #include "launch/base/output.h"
@@ -61,13 +61,14 @@ static oct_status print_table(const json_t *result)
                      json_string_value(json_object_get(result, "model_sha256")));
 }
 
-/* The keys that each rank takes for itself, as its host needs. */
+/* Each rank takes these keys for itself, as its host needs. */
 static bool is_local(const char *key)
 {
     return strncmp(key, "data.path: ", 11) == 0 || strncmp(key, "threads: ", 9) == 0;
 }
 
-/* Ranks that were started with other words would go their own ways, or silently take rank 0's. */
+/* Compares the recipes: ranks that were started with other words would go their own ways, or silently
+ * take rank 0's. */
 static oct_status compare_recipes(oct_session *session, const oct_recipe *recipe)
 {
     oct_text all = {0}, text = {0};

@@ -1,9 +1,9 @@
-/* octet verify: is the file whole, and does this machine compute what its certificate says?
+/* octet verify finds out whether a file is whole, and whether this machine computes what its
+ * certificate says.
  *
  * Each thing that was verified is a line on stdout. What could not be looked at, such as a test set
  * that is not on this machine, is said too. Only when all that was asked for was verified is the answer
- * yes; otherwise, as after a difference, it is OCT_NO.
- */
+ * yes; otherwise, as after a difference, it is OCT_NO. */
 #include "core/base/mem.h"
 #include "io/file.h"
 #include "launch/run/certificate.h"
@@ -29,7 +29,7 @@ static const oct_option options[] = {
     {0},
 };
 
-/* What has been found out, as lines or as one document at the end. */
+/* This holds what has been found out, printed as lines or as one document at the end. */
 typedef struct findings {
     const oct_args *args;
     const char *data_path; /* NULL: the recipe's own place */
@@ -71,8 +71,8 @@ static oct_status end(findings *f, const char *kind, oct_status status)
     return status;
 }
 
-/* The data to verify with. Missing data is only a failure when the user named the place. instead: what
- * else can be done. */
+/* Loads the data to verify with. Missing data is a failure only when the user named the place. instead:
+ * what else can be done. */
 static oct_status load_test_data(const findings *f, const oct_recipe *recipe, const char *instead,
                                  oct_dataset *data, bool *there)
 {
@@ -83,7 +83,7 @@ static oct_status load_test_data(const findings *f, const oct_recipe *recipe, co
                         instead);
 }
 
-/* An int8 model. */
+/* What follows verifies an int8 model. */
 
 #define INSTEAD ", or ask for no data with --golden-only"
 
@@ -186,7 +186,7 @@ out:
     return status;
 }
 
-/* A checkpoint. */
+/* What follows verifies a checkpoint. */
 
 static oct_status verify_loads(const findings *f, const oct_checkpoint *checkpoint)
 {

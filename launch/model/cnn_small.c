@@ -1,6 +1,5 @@
-/* cnn-small: two pairs of 3x3 convolutions with batch norm, each pair followed by a pool, and two
- * linear layers. The file to copy for a model of one's own.
- */
+/* cnn-small has two pairs of 3x3 convolutions with batch norm, each pair followed by a pool, and two
+ * linear layers. It is the file to copy for a model of one's own. */
 #include "launch/model/model.h"
 #include "launch/model/parts.h"
 

@@ -1,7 +1,6 @@
-/* fpn-small: a feature pyramid (Lin et al. 2017) over a small backbone. The backbone knows nothing of
+/* fpn-small is a feature pyramid (Lin et al. 2017) over a small backbone. The backbone knows nothing of
  * the pyramid: forward hooks on its stages hand their features over, as the hooks of a backbone that
- * somebody else wrote would.
- */
+ * somebody else wrote would. */
 #include "launch/model/model.h"
 #include "launch/model/parts.h"
 
@@ -56,7 +55,7 @@ typedef struct fpn {
     oct_tensor *feature[LEVELS]; /* of the forward that runs */
 } fpn;
 
-/* The hook of each stage; user: where its features go. */
+/* Each stage has this hook; user: where its features go. */
 static oct_tensor *collect(oct_context *cx, oct_module *stage, oct_tensor *value, void *user)
 {
     (void)cx, (void)stage;
@@ -64,7 +63,7 @@ static oct_tensor *collect(oct_context *cx, oct_module *stage, oct_tensor *value
     return NULL;
 }
 
-/* The level below: its own features and those from above at its size. */
+/* Adds a level's own features and those from above, brought to its size. */
 static oct_tensor *merge(oct_context *cx, oct_tensor *lateral, oct_tensor *above)
 {
     if (!lateral || !above) return NULL;

@@ -1,6 +1,5 @@
-/* mobilenetv2c: MobileNetV2 (Sandler et al. 2018, table 2) for 32x32 images, with stride 1 in the stem
- * and in the first stage that would halve the image; with relu6, or with relu.
- */
+/* mobilenetv2c is MobileNetV2 (Sandler et al. 2018, table 2) for 32x32 images, with stride 1 in the
+ * stem and in the first stage that would halve the image; with relu6, or with relu. */
 #include "launch/model/model.h"
 #include "launch/model/parts.h"
 

@@ -1,4 +1,4 @@
-/* The table of models, from its list and from plug-ins. */
+/* The table of models comes from its list and from plug-ins. */
 #include "launch/model/model.h"
 
 static const void *const listed[] = {

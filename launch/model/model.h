@@ -1,5 +1,5 @@
-/* Models by name, written as module trees that a user could have written. Adding one: a file in this
- * folder and a line in model_list.def. */
+/* Models are found by name, and written as module trees that a user could have written. A new one is a
+ * file in this folder and a line in model_list.def. */
 #pragma once
 
 #include "core/base/registry.h"
@@ -23,5 +23,6 @@ typedef struct oct_model_spec {
 
 extern oct_registry oct_model_table;
 const oct_model_spec *oct_model_find(const char *name);
-/* For plug-ins; specs live as long as the process. OCT_USAGE when the name is taken by another one. */
+/* Plug-ins register their models by this; specs live as long as the process. OCT_USAGE when the name is
+ * taken by another one. */
 oct_status oct_model_register(const oct_model_spec *spec) OCT_NODISCARD;

@@ -1,4 +1,4 @@
-/* Building blocks that several models share. */
+/* These are building blocks that several models share. */
 #include "launch/model/parts.h"
 
 #include "quant/pass/prepare/prepare.h"
@@ -22,7 +22,7 @@ static bool is_one_of(const oct_module *m, const oct_module_type *a, const oct_m
     return m->type == a || m->type == b;
 }
 
-/* How many items from `at` on can become one module. */
+/* Counts the items from `at` on that can become one module. */
 static size_t run_length(const oct_module *sequential, size_t at)
 {
     oct_module *const *items = ((const oct_sequential_module *)sequential)->items;

@@ -1,4 +1,4 @@
-/* Building blocks that several models share. */
+/* These are building blocks that several models share. */
 #pragma once
 
 #include "quant/module/quant_modules.h"
@@ -19,7 +19,7 @@ oct_status oct_append_conv_bn(oct_module *sequential, int64_t in, int64_t out, i
  * linear layer, batch norm, relu or relu6. */
 oct_status oct_fuse_sequences(oct_module **root) OCT_NODISCARD;
 
-/* A list of names for oct_fuse_modules and oct_fuse_module_lists. */
+/* Makes a list of names for oct_fuse_modules and oct_fuse_module_lists. */
 #define OCT_NAMES(...) ((const char *const[]){__VA_ARGS__, NULL})
 
 /* Sets *slot to a new module from `create` and makes it the child `name` of self. */

@@ -1,7 +1,6 @@
-/* resnet18c: ResNet-18 (He et al. 2016, table 1) for 32x32 images: a 3x3 stem without a pool. The
- * forwards call relu and add as functions; prepare makes modules of them. For eager, which cannot,
- * fuse puts modules in their places first.
- */
+/* resnet18c is ResNet-18 (He et al. 2016, table 1) for 32x32 images: a 3x3 stem without a pool. The
+ * forwards call relu and add as functions; prepare makes modules of them. For eager, which cannot, fuse
+ * puts modules in their places first. */
 #include "launch/model/model.h"
 #include "launch/model/parts.h"
 #include "quant/pass/prepare/prepare.h"

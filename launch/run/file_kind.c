@@ -20,7 +20,7 @@
 
 static const unsigned char hdf5_signature[8] = {0x89, 'H', 'D', 'F', '\r', '\n', 0x1a, '\n'};
 
-/* Is it the checkpoints/ of a run, even without its manifest? */
+/* A folder with checkpoints is the checkpoints/ of a run, even without its manifest. */
 static bool holds_checkpoints(const char *path)
 {
     bool found = false;

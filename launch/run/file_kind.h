@@ -1,4 +1,4 @@
-/* What a file on the command line is, by its first bytes. */
+/* The first bytes tell what a file on the command line is. */
 #pragma once
 
 #include "core/base/status.h"
@@ -12,9 +12,9 @@ typedef enum oct_file_kind {
 
 /* OCT_DATA when it is missing, unreadable or none of these. Only looks; nothing is verified. */
 oct_status oct_file_kind_of(const char *path, oct_file_kind *kind) OCT_NODISCARD;
-/* OCT_DATA when a checkpoint or model is damaged: then its kind is only a guess. For commands that would
- * refuse it for its kind. */
+/* OCT_DATA when a checkpoint or model is damaged: then its kind is only a guess. Commands that would
+ * refuse a file for its kind ask this first. */
 oct_status oct_file_check_intact(const char *path, oct_file_kind kind) OCT_NODISCARD;
-/* For commands that take an int8 model only. */
+/* Refuses what is no int8 model, for commands that take nothing else. */
 oct_status oct_file_need_model(const char *path) OCT_NODISCARD;
 const char *oct_file_kind_name(oct_file_kind kind); /* "checkpoint" */

@@ -1,4 +1,4 @@
-/* Start of a job on all ranks. */
+/* A job starts on all ranks with the same threads, data and checkpoint. */
 #include "launch/run/job.h"
 
 #include "core/base/cpu.h"
@@ -29,7 +29,7 @@ int64_t oct_job_cores(void)
     return CPU_COUNT(&set);
 }
 
-/* Ranks on this host, as the launcher says. */
+/* Counts the ranks on this host, as the launcher says. */
 static int64_t local_ranks(void)
 {
     int64_t ranks = 1;

@@ -1,5 +1,5 @@
-/* What the commands that compute have in common: threads, data and checkpoints on every rank, and what
- * to write down about the machine. */
+/* Commands that compute share these: threads, data and checkpoints on every rank, and what to write
+ * down about the machine. */
 #pragma once
 
 #include "io/checkpoint.h"
@@ -16,27 +16,27 @@ void oct_job_threads(const oct_session *session, int64_t threads);
 int64_t oct_job_cores(void);          /* that this process may run on */
 int64_t oct_job_share_of_cores(void); /* divided by the ranks of this host; at least 1 */
 
-/* Collective: every rank loads the split; the same bytes, and the same plug-ins, on all of them. */
+/* Loads the split on every rank (collective): the same bytes, and the same plug-ins, on all of them. */
 oct_status oct_job_data(oct_session *session, const oct_recipe *recipe, oct_split split,
                         oct_dataset *data) OCT_NODISCARD;
 
-/* Collective: rank 0's checkpoint (bytes NULL: none) on every rank. */
+/* Gives rank 0's checkpoint (bytes NULL: none) to every rank (collective). */
 oct_status oct_job_share(oct_session *session, oct_checkpoint *checkpoint) OCT_NODISCARD;
 
-/* A checkpoint, or the newest one of a run folder. OCT_DATA when the folder has none. */
+/* Opens a checkpoint, or the newest one of a run folder. OCT_DATA when the folder has none. */
 oct_status oct_job_checkpoint(oct_checkpoint *checkpoint, const char *path,
                               oct_file_kind kind) OCT_NODISCARD;
 
-/* The recipe inside of a checkpoint or model; its plug-ins are loaded, if they may be (plugin_load.h).
- * Where its data lies is not part of it: that comes from data_path (NULL: the run folder that `file` is
- * in, else the format's own place). */
+/* Reads the recipe inside of a checkpoint or model; its plug-ins are loaded, if they may be
+ * (plugin_load.h). Where its data lies is not part of it: that comes from data_path (NULL: the run
+ * folder that `file` is in, else the format's own place). */
 oct_status oct_job_checkpoint_recipe(oct_recipe *recipe, const oct_checkpoint *checkpoint,
                                      const char *data_path) OCT_NODISCARD;
 oct_status oct_job_model_recipe(oct_recipe *recipe, const char *file, const oct_model *model,
                                 const char *data_path) OCT_NODISCARD;
 
-/* Collective. On rank 0 a new object with versions, hosts, processor, plug-ins, environment, command
- * line and data; NULL elsewhere. */
+/* Makes, on rank 0, a new object with versions, hosts, processor, plug-ins, environment, command line
+ * and data; NULL elsewhere. Collective. */
 oct_status oct_job_describe(oct_session *session, const oct_args *args, const oct_recipe *recipe,
                             const oct_dataset *train_data, const oct_dataset *test_data,
                             json_t **description) OCT_NODISCARD;

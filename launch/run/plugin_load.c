@@ -1,6 +1,6 @@
-/* The only dlopen. A library is read once: those bytes are hashed, judged and loaded, from a memory file
- * that nobody else can write. What a plug-in brings is looked at before anything of it is registered, so
- * that a fault is a sentence and no crash later. */
+/* This is the only dlopen. A library is read once: those bytes are hashed, judged and loaded, from a
+ * memory file that nobody else can write. What a plug-in brings is looked at before anything of it is
+ * registered, so that a fault is a sentence and no crash later. */
 #include "launch/run/plugin_load.h"
 
 #include "core/base/log.h"
@@ -37,7 +37,7 @@ void oct_plugins_allow(void)
     all_allowed = true;
 }
 
-/* One of its name in a folder of OCT_PLUGIN_PATH. */
+/* Looks for a library of that name in the folders of OCT_PLUGIN_PATH. */
 static bool search(const char *path, char real[PATH_MAX])
 {
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
@@ -52,8 +52,9 @@ static bool search(const char *path, char real[PATH_MAX])
     return false;
 }
 
-/* The file itself, or one of its name in the folders to search. What a checkpoint or a model names by
- * a relative path is not looked for in the current folder, where a stranger may have put it. */
+/* Finds the file itself, or one of its name in the folders to search. What a checkpoint or a model
+ * names by a relative path is not looked for in the current folder, where a stranger may have put
+ * it. */
 static oct_status find_file(const char *path, bool named_by_file, char real[PATH_MAX])
 {
     bool direct = !named_by_file || path[0] == '/';
@@ -67,7 +68,7 @@ static oct_status find_file(const char *path, bool named_by_file, char real[PATH
                     "OCT_PLUGIN_PATH names folders to search");
 }
 
-/* A word of letters that may stand in recipes, paths of modules and messages. */
+/* Names may stand in recipes, paths of modules and messages, so they have few letters. */
 static bool is_name(const char *name, const char *others)
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789";
@@ -131,7 +132,7 @@ static const char *reason(const char *path)
     return text;
 }
 
-/* A file in memory with these bytes, which nothing can change any more. */
+/* Makes a file in memory with these bytes, which nothing can change any more. */
 static oct_status memory_file(const uint8_t *bytes, size_t size, int *fd)
 {
     *fd = memfd_create("octet-plugin", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -207,7 +208,7 @@ static bool is_whole(const uint8_t *bytes, size_t size)
     return true;
 }
 
-/* The list of digests that the user trusts: one a line, as sha256sum prints them. */
+/* Finds the list of digests that the user trusts: one a line, as sha256sum prints them. */
 static oct_status trust_list(char **path)
 {
     const char *own = getenv("OCT_TRUSTED_PLUGINS"), *config = getenv("XDG_CONFIG_HOME");
@@ -248,20 +249,21 @@ static oct_status check_trusted(const struct loaded *new)
     return status;
 }
 
-/* The library of which the file was made? A certificate speaks for that one only. */
+/* Compares the library with the one that the file was made with: a certificate speaks for that one
+ * only. */
 static oct_status check_recorded(const struct loaded *new, const char *recorded)
 {
     char hex[HEX + 1];
     if (!recorded || lists(recorded, oct_hex(new->digest, hex))) return OCT_OK;
     OCT_CHECK(all_allowed, OCT_DATA,
               "%s is not the library that this file was made with: its SHA-256 is another one; "
-              "--allow-plugins loads it all the same",
+              "--allow-plugins loads it anyway",
               new->path);
     oct_log(OCT_LOG_WARN, "plugins: %s is not the library that the file was made with", new->path);
     return OCT_OK;
 }
 
-/* Who names a plug-in: the user's own recipe, or a file that may come from anywhere. */
+/* A plug-in is named by the user's own recipe, or by a file that may come from anywhere. */
 typedef struct source {
     bool file;
     const char *recorded; /* digests that the file tells, or NULL */
