@@ -42,7 +42,10 @@ static oct_status create(oct_module **m, const oct_module_type *type, const oct_
     return OCT_OK;
 }
 
-#define OCT_ELEMENTWISE(id)                                                                        \
+#define GIVEN_0 OCT_NO_ARGS
+#define GIVEN_1 OCT_OP_ARGS(first)
+#define GIVEN_2 OCT_OP_ARGS(first, second)
+#define OCT_ELEMENTWISE(id, num)                                                                   \
     static oct_status id##_from(oct_module **m, const oct_op_args *args)                           \
     {                                                                                              \
         return create(m, &oct_##id##_type, &oct_elementwise_##id, args);                           \
@@ -52,26 +55,10 @@ static oct_status create(oct_module **m, const oct_module_type *type, const oct_
                                              .describe = describe,                                 \
                                              .leaf = true,                                         \
                                              .create = id##_from,                                  \
-                                             .args = get_args};
+                                             .args = get_args};                                    \
+    oct_status oct_##id##_create(oct_module **m OCT_ELEMENTWISE_ARGS_##num)                        \
+    {                                                                                              \
+        return id##_from(m, GIVEN_##num);                                                          \
+    }
 #include "core/op/elementwise_list.def"
 #undef OCT_ELEMENTWISE
-
-oct_status oct_sigmoid_create(oct_module **m)
-{
-    return sigmoid_from(m, OCT_NO_ARGS);
-}
-
-oct_status oct_silu_create(oct_module **m)
-{
-    return silu_from(m, OCT_NO_ARGS);
-}
-
-oct_status oct_hard_swish_create(oct_module **m)
-{
-    return hard_swish_from(m, OCT_NO_ARGS);
-}
-
-oct_status oct_leaky_relu_create(oct_module **m, double negative_slope)
-{
-    return leaky_relu_from(m, OCT_OP_ARGS(negative_slope));
-}

@@ -6,9 +6,6 @@ static const void *const listed[] = {
 #define OCT_MODULE(name) &oct_##name##_type,
 #include "core/nn/module_list.def"
 #undef OCT_MODULE
-#define OCT_ELEMENTWISE(name) &oct_##name##_type,
-#include "core/op/elementwise_list.def"
-#undef OCT_ELEMENTWISE
 };
 static oct_registry types = OCT_REGISTRY("a module type", listed);
 

@@ -4,13 +4,16 @@
 #include "core/nn/module.h"
 #include "core/op/ops.h"
 
-extern const oct_module_type oct_conv2d_type, oct_linear_type, oct_batch_norm_type, oct_relu_type,
-    oct_relu6_type, oct_max_pool_type, oct_avg_pool_type, oct_global_avg_pool_type, oct_add_type,
-    oct_concat_type, oct_flatten_type, oct_identity_type, oct_sequential_type,
-    oct_conv_transpose2d_type, oct_mul_type, oct_add_scalar_type, oct_mul_scalar_type,
-    oct_softmax_type, oct_interpolate_type, oct_reshape_type, oct_squeeze_type, oct_argmax_type,
-    oct_cross_entropy_loss_type;
-#define OCT_ELEMENTWISE(name) extern const oct_module_type oct_##name##_type;
+#define OCT_MODULE(name) extern const oct_module_type oct_##name##_type;
+#include "core/nn/module_list.def"
+#undef OCT_MODULE
+extern const oct_module_type oct_sequential_type;
+
+#define OCT_PLAIN_OP(name, inputs) oct_status oct_##name##_create(oct_module **m) OCT_NODISCARD;
+#include "core/op/plain_op_list.def"
+#undef OCT_PLAIN_OP
+#define OCT_ELEMENTWISE(name, args)                                                                \
+    oct_status oct_##name##_create(oct_module **m OCT_ELEMENTWISE_ARGS_##args) OCT_NODISCARD;
 #include "core/op/elementwise_list.def"
 #undef OCT_ELEMENTWISE
 
@@ -44,7 +47,7 @@ typedef struct oct_pool_module {
     int kernel, stride, padding;
 } oct_pool_module;
 
-typedef struct oct_elementwise_module { /* sigmoid, silu, hard_swish, leaky_relu */
+typedef struct oct_elementwise_module { /* of elementwise_list.def */
     oct_module base;
     const oct_elementwise *function;
     double args[2];
@@ -89,32 +92,20 @@ oct_status oct_linear_create(oct_module **m, int64_t in, int64_t out, bool bias)
 oct_status oct_batch_norm_create(oct_module **m, int64_t channels) OCT_NODISCARD;
 /* What the module asks of oct_batch_norm in a step of training or of evaluation. */
 oct_bn_args oct_batch_norm_args(const oct_batch_norm_module *m, bool training);
-oct_status oct_relu_create(oct_module **m) OCT_NODISCARD;
-oct_status oct_relu6_create(oct_module **m) OCT_NODISCARD;
 oct_status oct_max_pool_create(oct_module **m, int kernel, int stride, int padding) OCT_NODISCARD;
 oct_status oct_avg_pool_create(oct_module **m, int kernel, int stride) OCT_NODISCARD;
-oct_status oct_global_avg_pool_create(oct_module **m) OCT_NODISCARD;
-oct_status oct_add_create(oct_module **m) OCT_NODISCARD; /* two inputs */
-oct_status oct_mul_create(oct_module **m) OCT_NODISCARD; /* two inputs */
 oct_status oct_add_scalar_create(oct_module **m, double value) OCT_NODISCARD;
 oct_status oct_mul_scalar_create(oct_module **m, double value) OCT_NODISCARD;
-oct_status oct_sigmoid_create(oct_module **m) OCT_NODISCARD;
-oct_status oct_silu_create(oct_module **m) OCT_NODISCARD;
-oct_status oct_hard_swish_create(oct_module **m) OCT_NODISCARD;
-oct_status oct_leaky_relu_create(oct_module **m, double negative_slope) OCT_NODISCARD;
-oct_status oct_softmax_create(oct_module **m) OCT_NODISCARD;
 oct_status oct_interpolate_create(oct_module **m, int64_t out_h, int64_t out_w,
                                   oct_interpolation mode) OCT_NODISCARD;
 oct_status oct_reshape_create(oct_module **m, oct_shape shape) OCT_NODISCARD;
 oct_status oct_squeeze_create(oct_module **m) OCT_NODISCARD;
 oct_status oct_squeeze_dim_create(oct_module **m, int dim) OCT_NODISCARD;
-oct_status oct_argmax_create(oct_module **m) OCT_NODISCARD;
 /* two inputs: logits and target */
 oct_status oct_cross_entropy_loss_create(oct_module **m, double smoothing) OCT_NODISCARD;
 oct_status oct_conv_transpose2d_create(oct_module **m, int64_t in, int64_t out, oct_conv_geometry g,
                                        bool bias) OCT_NODISCARD;
 oct_status oct_concat_create(oct_module **m) OCT_NODISCARD; /* two or more inputs */
-oct_status oct_flatten_create(oct_module **m) OCT_NODISCARD;
 oct_status oct_identity_create(oct_module **m) OCT_NODISCARD;
 oct_status oct_sequential_create(oct_module **m) OCT_NODISCARD;
 /* Takes *item over (set to NULL), also on failure; its name is its number. */

@@ -18,12 +18,6 @@ static oct_tensor *avg_forward(oct_context *cx, oct_module *self, oct_tensor *co
     return oct_avg_pool(cx, x[0], m->kernel, m->stride);
 }
 
-static oct_tensor *global_avg_pool_forward(oct_context *cx, oct_module *self, oct_tensor *const *x,
-                                           int n)
-{
-    return oct_needs_inputs(cx, self, n, 1) ? oct_global_avg_pool(cx, x[0]) : NULL;
-}
-
 static void describe(const oct_module *self, char *text, size_t size)
 {
     const oct_pool_module *m = (const oct_pool_module *)self;
@@ -72,7 +66,6 @@ const oct_module_type oct_avg_pool_type = {.name = "avg_pool",
                                            .leaf = true,
                                            .create = avg_from,
                                            .args = avg_args};
-OCT_PLAIN_MODULE(global_avg_pool)
 
 static oct_status create(oct_module **m, const oct_module_type *type, int kernel, int stride,
                          int padding)

@@ -1,4 +1,4 @@
-/* Modules that move values: concat, flatten, reshape, squeeze, interpolate. */
+/* Modules that move values: concat, reshape, squeeze, interpolate. */
 #include "core/nn/modules.h"
 #include "core/nn/modules_impl.h"
 
@@ -13,13 +13,7 @@ static oct_tensor *concat_forward(oct_context *cx, oct_module *self, oct_tensor 
     return oct_concat(cx, x, n);
 }
 
-static oct_tensor *flatten_forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
-{
-    return oct_needs_inputs(cx, self, n, 1) ? oct_flatten(cx, x[0]) : NULL;
-}
-
 OCT_PLAIN_MODULE(concat)
-OCT_PLAIN_MODULE(flatten)
 
 static oct_tensor *reshape_forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
 {

@@ -2,12 +2,13 @@
 #include "core/op/elementwise.h"
 
 #include "core/op/op_impl.h"
+#include "core/op/ops.h"
 
 #include <math.h>
 #include <string.h>
 
 static const oct_elementwise *const functions[] = {
-#define OCT_ELEMENTWISE(name) &oct_elementwise_##name,
+#define OCT_ELEMENTWISE(name, args) &oct_elementwise_##name,
 #include "core/op/elementwise_list.def"
 #undef OCT_ELEMENTWISE
 };
@@ -77,3 +78,22 @@ oct_tensor *oct_elementwise_apply(oct_context *cx, const oct_elementwise *f, con
     }
     return y;
 }
+
+#define GIVEN_0 NULL
+#define GIVEN_1                                                                                    \
+    (const double[])                                                                               \
+    {                                                                                              \
+        first                                                                                      \
+    }
+#define GIVEN_2                                                                                    \
+    (const double[])                                                                               \
+    {                                                                                              \
+        first, second                                                                              \
+    }
+#define OCT_ELEMENTWISE(name, args)                                                                \
+    oct_tensor *oct_##name(oct_context *cx, oct_tensor *x OCT_ELEMENTWISE_ARGS_##args)             \
+    {                                                                                              \
+        return oct_elementwise_apply(cx, &oct_elementwise_##name, GIVEN_##args, x);                \
+    }
+#include "core/op/elementwise_list.def"
+#undef OCT_ELEMENTWISE

@@ -14,9 +14,14 @@ typedef struct oct_elementwise {
     double (*slope)(double x, const double *args);
 } oct_elementwise;
 
-#define OCT_ELEMENTWISE(name) extern const oct_elementwise oct_elementwise_##name;
+#define OCT_ELEMENTWISE(name, args) extern const oct_elementwise oct_elementwise_##name;
 #include "core/op/elementwise_list.def"
 #undef OCT_ELEMENTWISE
+
+/* The parameters of such an op and of its module behind the first ones, by their number. */
+#define OCT_ELEMENTWISE_ARGS_0
+#define OCT_ELEMENTWISE_ARGS_1 , double first
+#define OCT_ELEMENTWISE_ARGS_2 , double first, double second
 
 const oct_elementwise *oct_elementwise_find(const char *name); /* NULL */
 /* y = f(x). args: f->num_args numbers; NULL: the defaults. f32. */

@@ -41,18 +41,18 @@ oct_tensor *oct_batch_norm(oct_context *cx, oct_tensor *x, const oct_bn_args *ar
 /* One channel's update. False, with nothing changed, when a running value would not be finite. */
 bool oct_bn_move(float *running_mean, float *running_var, float momentum, float mean, float var);
 
-oct_tensor *oct_relu(oct_context *cx, oct_tensor *x);
-oct_tensor *oct_relu6(oct_context *cx, oct_tensor *x);
-oct_tensor *oct_add(oct_context *cx, oct_tensor *a, oct_tensor *b);
-oct_tensor *oct_mul(oct_context *cx, oct_tensor *a, oct_tensor *b);
+#define OCT_INPUTS_1 oct_tensor *x
+#define OCT_INPUTS_2 oct_tensor *a, oct_tensor *b
+#define OCT_PLAIN_OP(name, inputs) oct_tensor *oct_##name(oct_context *cx, OCT_INPUTS_##inputs);
+#include "core/op/plain_op_list.def"
+#undef OCT_PLAIN_OP
+#define OCT_ELEMENTWISE(name, args)                                                                \
+    oct_tensor *oct_##name(oct_context *cx, oct_tensor *x OCT_ELEMENTWISE_ARGS_##args);
+#include "core/op/elementwise_list.def"
+#undef OCT_ELEMENTWISE
+
 oct_tensor *oct_add_scalar(oct_context *cx, oct_tensor *x, double value);
 oct_tensor *oct_mul_scalar(oct_context *cx, oct_tensor *x, double value);
-oct_tensor *oct_leaky_relu(oct_context *cx, oct_tensor *x, double negative_slope);
-oct_tensor *oct_sigmoid(oct_context *cx, oct_tensor *x);
-oct_tensor *oct_silu(oct_context *cx, oct_tensor *x);
-oct_tensor *oct_hard_swish(oct_context *cx, oct_tensor *x);
-/* Over the last dimension. */
-oct_tensor *oct_softmax(oct_context *cx, oct_tensor *x);
 /* (N, H, W, C) -> (N, out_h, out_w, C). Nearest: source = floor(out * in / size). Bilinear: pixel
  * centres (align_corners false), edges repeated, as torch.nn.functional.interpolate. */
 typedef enum oct_interpolation { OCT_NEAREST, OCT_BILINEAR } oct_interpolation;
@@ -65,9 +65,6 @@ oct_tensor *oct_reshape(oct_context *cx, oct_tensor *x, oct_shape shape);
  * more. Any type; a view. */
 oct_tensor *oct_squeeze(oct_context *cx, oct_tensor *x);
 oct_tensor *oct_squeeze_dim(oct_context *cx, oct_tensor *x, int dim);
-/* Class numbers: (..., C) -> (...) of s32, the place of the largest value of the last dimension, the first
- * of equal ones; a NaN is the largest. f32 or codes. No gradient flows through. */
-oct_tensor *oct_argmax(oct_context *cx, oct_tensor *x);
 /* Along the last dimension. */
 oct_tensor *oct_concat(oct_context *cx, oct_tensor *const *x, int n);
 /* Square windows, padding never counts. f32 or codes (order of codes = order of values); the
@@ -75,10 +72,6 @@ oct_tensor *oct_concat(oct_context *cx, oct_tensor *const *x, int n);
 oct_tensor *oct_max_pool(oct_context *cx, oct_tensor *x, int kernel, int stride, int padding);
 /* Mean over kernel*kernel positions, no padding. */
 oct_tensor *oct_avg_pool(oct_context *cx, oct_tensor *x, int kernel, int stride);
-/* (N, H, W, C) -> (N, C). */
-oct_tensor *oct_global_avg_pool(oct_context *cx, oct_tensor *x);
-/* (N, ...) -> (N, F). f32 or codes; a view. */
-oct_tensor *oct_flatten(oct_context *cx, oct_tensor *x);
 
 /* Softmax cross-entropy with label smoothing, the mean over the global batch: logits (N, K), N labels
  * in [0, K). Sums the two statistics over ranks (collective) and returns a scalar tensor to run

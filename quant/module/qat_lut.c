@@ -241,7 +241,7 @@ static oct_status create(oct_module **made, oct_module **old)
 OCT_LUT_RULE(add_scalar)
 OCT_LUT_RULE(mul_scalar)
 
-#define OCT_ELEMENTWISE(id)                                                                        \
+#define OCT_ELEMENTWISE(id, args)                                                                  \
     const oct_quant_rule oct_quant_rule_##id = {.type = &oct_##id##_type,                          \
                                                 .scale = OCT_SCALE_OWN,                            \
                                                 .elementwise = &oct_elementwise_##id,              \

@@ -18,9 +18,6 @@ static const char *const types[] = {
 #define OCT_MODULE(name) #name,
 #include "core/nn/module_list.def"
 #undef OCT_MODULE
-#define OCT_ELEMENTWISE(name, ...) #name,
-#include "core/op/elementwise_list.def"
-#undef OCT_ELEMENTWISE
     "no_such_type", "sequential", "qat_conv"};
 enum { UNKNOWN = 3 }; /* the last ones: a plug-in could have them */
 static const char *const names[] = {"weight", "bias", "running_mean", "running_var", "none"};

@@ -17,9 +17,6 @@ static const char *const types[] = {
 #define OCT_MODULE(name) #name,
 #include "core/nn/module_list.def"
 #undef OCT_MODULE
-#define OCT_ELEMENTWISE(name) #name,
-#include "core/op/elementwise_list.def"
-#undef OCT_ELEMENTWISE
 };
 
 static const double extremes[] = {0,      1,       -1,        2,         3,

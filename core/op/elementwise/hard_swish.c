@@ -1,5 +1,5 @@
 /* x * min(max(x + 3, 0), 6) / 6. Slopes at -3 and 3 are PyTorch's: those above. */
-#include "core/op/ops.h"
+#include "core/op/elementwise.h"
 
 static double value(double x, const double *args)
 {
@@ -15,8 +15,3 @@ static double slope(double x, const double *args)
 
 const oct_elementwise oct_elementwise_hard_swish = {
     .name = "hard_swish", .value = value, .slope = slope};
-
-oct_tensor *oct_hard_swish(oct_context *cx, oct_tensor *x)
-{
-    return oct_elementwise_apply(cx, &oct_elementwise_hard_swish, NULL, x);
-}

@@ -1,5 +1,5 @@
 /* x above 0, negative_slope * x elsewhere. */
-#include "core/op/ops.h"
+#include "core/op/elementwise.h"
 
 static double value(double x, const double *args)
 {
@@ -13,8 +13,3 @@ static double slope(double x, const double *args)
 
 const oct_elementwise oct_elementwise_leaky_relu = {
     .name = "leaky_relu", .num_args = 1, .default_args = {0.01}, .value = value, .slope = slope};
-
-oct_tensor *oct_leaky_relu(oct_context *cx, oct_tensor *x, double negative_slope)
-{
-    return oct_elementwise_apply(cx, &oct_elementwise_leaky_relu, &negative_slope, x);
-}

@@ -1,5 +1,5 @@
 /* 1 / (1 + exp(-x)) */
-#include "core/op/ops.h"
+#include "core/op/elementwise.h"
 
 #include <math.h>
 
@@ -17,8 +17,3 @@ static double slope(double x, const double *args)
 
 const oct_elementwise oct_elementwise_sigmoid = {
     .name = "sigmoid", .non_negative = true, .value = value, .slope = slope};
-
-oct_tensor *oct_sigmoid(oct_context *cx, oct_tensor *x)
-{
-    return oct_elementwise_apply(cx, &oct_elementwise_sigmoid, NULL, x);
-}

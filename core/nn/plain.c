@@ -1,0 +1,22 @@
+/* Modules without state and arguments: identity, and those of plain_op_list.def. */
+#include "core/nn/modules.h"
+#include "core/nn/modules_impl.h"
+
+static oct_tensor *identity_forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
+{
+    return oct_needs_inputs(cx, self, n, 1) ? x[0] : NULL;
+}
+
+OCT_PLAIN_MODULE(identity)
+
+#define GIVEN_1 x[0]
+#define GIVEN_2 x[0], x[1]
+#define OCT_PLAIN_OP(id, inputs)                                                                   \
+    static oct_tensor *id##_forward(oct_context *cx, oct_module *self, oct_tensor *const *x,       \
+                                    int n)                                                         \
+    {                                                                                              \
+        return oct_needs_inputs(cx, self, n, inputs) ? oct_##id(cx, GIVEN_##inputs) : NULL;        \
+    }                                                                                              \
+    OCT_PLAIN_MODULE(id)
+#include "core/op/plain_op_list.def"
+#undef OCT_PLAIN_OP
