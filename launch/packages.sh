@@ -8,9 +8,8 @@
 #
 # Lists, so that both scripts mean the same:
 OCT_PACKAGES_BUILD="build-essential cmake ninja-build pkg-config libopenmpi-dev openmpi-bin
-    libopenblas-dev libhdf5-dev libyaml-dev libjansson-dev libssl-dev zlib1g-dev
-    dataset-fashion-mnist"
-OCT_PACKAGES_TEST="libcriterion-dev clang-format-14 valgrind"
+    libhdf5-dev libyaml-dev libjansson-dev libssl-dev zlib1g-dev dataset-fashion-mnist"
+OCT_PACKAGES_TEST="libcriterion-dev clang-format-14 valgrind libopenblas0"
 
 # apt_get WORD...: apt-get again and again while it finds one of its locks taken. (Its own option
 # DPkg::Lock::Timeout waits for dpkg's lock only, not for those of the lists and the archives.)

@@ -5,12 +5,12 @@
  * OCT_ISA asks for nothing else.
  */
 #include "launch/bench/bench.h"
+#include "launch/bench/blas.h"
 #include "launch/bench/timing.h"
 #include "launch/bench/product.h"
 
 #include "core/base/log.h"
 #include "core/base/mem.h"
-#include "core/kernel/blas.h"
 
 #include <inttypes.h>
 

@@ -3,8 +3,8 @@
 
 #include "core/base/mem.h"
 #include "core/base/rng.h"
-#include "core/kernel/blas.h"
 #include "launch/bench/bench.h"
+#include "launch/bench/blas.h"
 #include "launch/bench/multiply_adds.h"
 
 static const oct_qparams after_relu = {.scale = 0.05F, .zero_point = 0, .qmin = 0, .qmax = 255};
@@ -183,8 +183,17 @@ static void blas(oct_layer_product *p)
 {
     const oct_conv_shape *s = &p->shape;
     const int64_t rows = p->samples * s->out_h * s->out_w, depth = oct_conv_depth(s);
-    oct_sgemm(false, true, rows, s->out_c, depth, 1.0F, p->operand[VALUES], depth,
-              p->operand[WEIGHTS], depth, 0.0F, p->operand[RESULT], s->out_c);
+    oct_sgemm(&(oct_sgemm_call){.trans_b = true,
+                                .m = rows,
+                                .n = s->out_c,
+                                .k = depth,
+                                .alpha = 1.0F,
+                                .a = p->operand[VALUES],
+                                .lda = depth,
+                                .b = p->operand[WEIGHTS],
+                                .ldb = depth,
+                                .c = p->operand[RESULT],
+                                .ldc = s->out_c});
 }
 
 static const oct_product_kind kinds[] = {

@@ -3,7 +3,6 @@
  * in double, to the bit. Other inputs are judged by a bound on rounding, and every table against the
  * reference to the bit. */
 #include "core/kernel/bf16.h"
-#include "core/kernel/blas.h"
 
 #include "core/base/leaves.h"
 #include "tests/core/conv_rig.h"
@@ -761,18 +760,4 @@ Test(conv, output_sizes_follow_the_window)
     cr_assert_eq(oct_conv_out(7, 2, 2, 0), 3);
     cr_assert_eq(oct_conv_out(2, 3, 1, 0), 0);
     cr_assert_eq(oct_conv_out(2, 5, 1, 1), 0);
-}
-
-Test(blas, products_with_transposed_operands_and_wide_rows)
-{
-    cr_assert_eq(oct_blas_init(), OCT_OK, "%s", oct_fail_text(0));
-    cr_assert(oct_blas_core()[0] != '\0');
-    const float a[] = {1, 2, 9, 3, 4, 9}, b[] = {5, 6, 7, 8};
-    float c[] = {1, 1, 1, 1};
-    oct_sgemm(false, false, 2, 2, 2, 1, a, 3, b, 2, 0, c, 2);
-    oct_check_bits_f32(c, (float[]){19, 22, 43, 50}, 4, "a b");
-    oct_sgemm(true, false, 2, 2, 2, 1, a, 3, b, 2, 1, c, 2);
-    oct_check_bits_f32(c, (float[]){45, 52, 81, 94}, 4, "a' b + c");
-    oct_sgemm(false, true, 2, 2, 2, 2, a, 3, b, 2, 0, c, 2);
-    oct_check_bits_f32(c, (float[]){34, 46, 78, 106}, 4, "2 a b'");
 }

@@ -45,7 +45,7 @@ ban_text("include <mpi\\.h>|[^A-Za-z0-9_]P?MPI_[A-Za-z]+" "dist/|tests/ranks/"
 ban_text("include <hdf5[a-z_]*\\.h>|[^A-Za-z0-9_]H5[A-Z][a-z]*[A-Za-z0-9_]* *\\("
     "io/hdf5\\.[ch]|tests/" "HDF5 lives in io/hdf5.c")
 ban_text("include <cblas[a-z_-]*\\.h>|[^A-Za-z0-9_](cblas|openblas)_[a-z]+"
-    "core/kernel/blas\\.c|tests/bench/" "BLAS lives in core/kernel/blas.c")
+    "launch/bench/blas\\.c|tests/bench/" "BLAS lives in launch/bench/blas.c")
 
 # The build: bits are a promise, and a binary runs on other machines than the one that made it.
 file(GLOB_RECURSE builds RELATIVE ${ROOT} ${ROOT}/core/CMakeLists.txt ${ROOT}/quant/CMakeLists.txt

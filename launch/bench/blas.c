@@ -1,10 +1,10 @@
-/* OpenBLAS behind one function, loaded when it is first asked for.
+/* OpenBLAS is loaded when it is first asked for.
  *
  * No program of Octet is linked against it: it starts a thread for each core before main, and where
  * memory is limited these threads keep a process from ending. It gets one thread here, before it is
  * loaded, also because its results change with their number; our threads work on different leaves.
  */
-#include "core/kernel/blas.h"
+#include "launch/bench/blas.h"
 
 #include <dlfcn.h>
 #include <limits.h>
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of cblas.h, which is not needed to build. */
+/* These are the values of cblas.h, which is not needed to build. */
 enum { ROW_MAJOR = 101, NO_TRANS = 111, TRANS = 112 };
 
 static struct {
@@ -58,13 +58,12 @@ static int to_blas(int64_t value)
     return (int)value;
 }
 
-void oct_sgemm(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, float alpha,
-               const float *a, int64_t lda, const float *b, int64_t ldb, float beta, float *c,
-               int64_t ldc)
+void oct_sgemm(const oct_sgemm_call *call)
 {
+    const oct_sgemm_call s = *call;
     OCT_ASSERT(blas.sgemm);
-    if (m == 0 || n == 0) return;
-    blas.sgemm(ROW_MAJOR, trans_a ? TRANS : NO_TRANS, trans_b ? TRANS : NO_TRANS, to_blas(m),
-               to_blas(n), to_blas(k), alpha, a, to_blas(lda), b, to_blas(ldb), beta, c,
-               to_blas(ldc));
+    if (s.m == 0 || s.n == 0) return;
+    blas.sgemm(ROW_MAJOR, s.trans_a ? TRANS : NO_TRANS, s.trans_b ? TRANS : NO_TRANS, to_blas(s.m),
+               to_blas(s.n), to_blas(s.k), s.alpha, s.a, to_blas(s.lda), s.b, to_blas(s.ldb),
+               s.beta, s.c, to_blas(s.ldc));
 }

@@ -1,7 +1,7 @@
 /* The one door to OpenBLAS: row-major single-precision matrix products on one thread.
  *
  * Its bits depend on the CPU's kernel family (oct_blas_core) and on the shape of the call, so no layer
- * calls it; it is the independent judge of our own products, in tests and in `octet bench kernels`.
+ * calls it: `octet bench kernels` times it beside our own products.
  */
 #pragma once
 
@@ -17,6 +17,13 @@ const char *oct_blas_core(void);
 
 /* c (m, n) = alpha * op(a) (m, k) * op(b) (k, n) + beta * c, where op transposes if asked. lda, ldb,
  * ldc: floats between the rows as stored. beta 0 does not read c. */
-void oct_sgemm(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, float alpha,
-               const float *a, int64_t lda, const float *b, int64_t ldb, float beta, float *c,
-               int64_t ldc);
+typedef struct oct_sgemm_call {
+    bool trans_a, trans_b;
+    int64_t m, n, k;
+    float alpha, beta;
+    const float *a, *b;
+    float *c;
+    int64_t lda, ldb, ldc;
+} oct_sgemm_call;
+
+void oct_sgemm(const oct_sgemm_call *call);
