@@ -21,8 +21,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NAME_MAX_BYTES = OCT_H5_NAME_BYTES, DEPTH_MAX = OCT_H5_DEPTH };
-
 /* What the library takes for a file beside its image, amply: it falls over when some of that is not to
  * be had. */
 enum { LIBRARY_ROOM = 8 << 20 };
@@ -110,10 +108,7 @@ static int by_group_and_name(const void *a, const void *b)
 {
     const oct_h5_object *x = ((const entry *)a)->object, *y = ((const entry *)b)->object;
     if (x->parent != y->parent) return x->parent < y->parent ? -1 : 1;
-    const size_t least = x->name_bytes < y->name_bytes ? x->name_bytes : y->name_bytes;
-    const int differ = memcmp(x->name, y->name, least);
-    if (differ != 0) return differ;
-    return x->name_bytes < y->name_bytes ? -1 : x->name_bytes > y->name_bytes;
+    return oct_h5_compare_names(x->name, x->name_bytes, y->name, y->name_bytes);
 }
 
 /* Proves the image, before HDF5 sees it, and remembers what is in it. */
@@ -135,11 +130,8 @@ oct_status oct_h5_open(oct_h5 **file, const void *image, size_t size, const char
     *file = NULL;
     OCT_CHECK(image && size > 0, OCT_DATA, "%s: is empty, not an HDF5 file", name);
     OCT_TRY(new_handle(file, name));
-    if (prove(*file, image, size) != OCT_OK) {
-        oct_h5_close(file);
-        return oct_fail_prefix("%s", name);
-    }
-    if (oct_mem_check_available(LIBRARY_ROOM + size) != OCT_OK) {
+    if (prove(*file, image, size) != OCT_OK ||
+        oct_mem_check_available(LIBRARY_ROOM + size) != OCT_OK) {
         oct_h5_close(file);
         return oct_fail_prefix("%s", name);
     }
@@ -178,14 +170,15 @@ static void mend_superblock(uint8_t *image, size_t size)
         image[CHECKSUM_AT + i] = (uint8_t)(checksum >> (8 * i));
 }
 
-oct_status oct_h5_image(oct_h5 *file, void **bytes, size_t *size)
+/* The image in a block with room for more behind it. */
+static oct_status take_image(oct_h5 *file, size_t room, void **bytes, size_t *size)
 {
     *bytes = NULL;
     *size = 0;
     ssize_t length =
         H5Fflush(file->file, H5F_SCOPE_GLOBAL) < 0 ? -1 : H5Fget_file_image(file->file, NULL, 0);
     OCT_CHECK(length > 0, OCT_RESOURCE, "%s: cannot be finished: out of memory", file->name);
-    OCT_TRY(oct_alloc(bytes, (size_t)length, 1));
+    OCT_TRY(oct_alloc(bytes, (size_t)length + room, 1));
     if (H5Fget_file_image(file->file, *bytes, (size_t)length) != length) {
         oct_free(bytes);
         return oct_fail(OCT_RESOURCE, "%s: cannot be finished: out of memory", file->name);
@@ -195,22 +188,17 @@ oct_status oct_h5_image(oct_h5 *file, void **bytes, size_t *size)
     return OCT_OK;
 }
 
+oct_status oct_h5_image(oct_h5 *file, void **bytes, size_t *size)
+{
+    return take_image(file, 0, bytes, size);
+}
+
 oct_status oct_h5_seal(oct_h5 *file, void **bytes, size_t *size)
 {
-    void *image = NULL;
-    size_t length = 0;
-
-    *bytes = NULL;
-    *size = 0;
-    OCT_TRY(oct_h5_image(file, &image, &length));
-    oct_status status = oct_alloc(bytes, length + OCT_SEAL_BYTES, 1);
-    if (status == OCT_OK) {
-        memcpy(*bytes, image, length);
-        oct_sha256(image, length, (uint8_t *)*bytes + length);
-        *size = length + OCT_SEAL_BYTES;
-    }
-    oct_free(&image);
-    return status;
+    OCT_TRY(take_image(file, OCT_SEAL_BYTES, bytes, size));
+    oct_sha256(*bytes, *size, (uint8_t *)*bytes + *size);
+    *size += OCT_SEAL_BYTES;
+    return OCT_OK;
 }
 
 bool oct_h5_sealed(const void *bytes, size_t size)
@@ -228,50 +216,38 @@ oct_status oct_h5_open_sealed(oct_h5 **file, const void *bytes, size_t size, con
     return oct_h5_open(file, bytes, size - OCT_SEAL_BYTES, name);
 }
 
-static hid_t file_type(oct_dtype dtype)
+/* Types are known to HDF5 when it has started, so these are no tables. */
+static hid_t type_of(oct_dtype dtype, bool in_memory)
 {
     switch (dtype) {
     case OCT_F32:
-        return H5T_IEEE_F32LE;
+        return in_memory ? H5T_NATIVE_FLOAT : H5T_IEEE_F32LE;
     case OCT_U8:
-        return H5T_STD_U8LE;
+        return in_memory ? H5T_NATIVE_UINT8 : H5T_STD_U8LE;
     case OCT_U16:
-        return H5T_STD_U16LE;
+        return in_memory ? H5T_NATIVE_UINT16 : H5T_STD_U16LE;
     case OCT_S8:
-        return H5T_STD_I8LE;
+        return in_memory ? H5T_NATIVE_INT8 : H5T_STD_I8LE;
     case OCT_S16:
-        return H5T_STD_I16LE;
+        return in_memory ? H5T_NATIVE_INT16 : H5T_STD_I16LE;
     case OCT_S32:
-        return H5T_STD_I32LE;
+        return in_memory ? H5T_NATIVE_INT32 : H5T_STD_I32LE;
     case OCT_F64:
-        return H5T_IEEE_F64LE;
+        return in_memory ? H5T_NATIVE_DOUBLE : H5T_IEEE_F64LE;
     case OCT_S64:
-        return H5T_STD_I64LE;
+        return in_memory ? H5T_NATIVE_INT64 : H5T_STD_I64LE;
     }
     OCT_ASSERT(!"a data type");
 }
 
+static hid_t file_type(oct_dtype dtype)
+{
+    return type_of(dtype, false);
+}
+
 static hid_t memory_type(oct_dtype dtype)
 {
-    switch (dtype) {
-    case OCT_F32:
-        return H5T_NATIVE_FLOAT;
-    case OCT_U8:
-        return H5T_NATIVE_UINT8;
-    case OCT_U16:
-        return H5T_NATIVE_UINT16;
-    case OCT_S8:
-        return H5T_NATIVE_INT8;
-    case OCT_S16:
-        return H5T_NATIVE_INT16;
-    case OCT_S32:
-        return H5T_NATIVE_INT32;
-    case OCT_F64:
-        return H5T_NATIVE_DOUBLE;
-    case OCT_S64:
-        return H5T_NATIVE_INT64;
-    }
-    OCT_ASSERT(!"a data type");
+    return type_of(dtype, true);
 }
 
 /* Cuts the next name off a path: false at its end. A bad name or one too many gives *bad. */
@@ -279,7 +255,7 @@ typedef struct path_walk {
     const char *rest;
     int depth;
     bool bad;
-    char name[NAME_MAX_BYTES + 1];
+    char name[OCT_H5_NAME_BYTES + 1];
 } path_walk;
 
 static bool next_name(path_walk *walk)
@@ -287,11 +263,8 @@ static bool next_name(path_walk *walk)
     if (!*walk->rest) return false;
     size_t length = strcspn(walk->rest, "/");
     bool last = walk->rest[length] == '\0';
-    walk->bad = length == 0 || length > NAME_MAX_BYTES || ++walk->depth > DEPTH_MAX ||
-                (!last && walk->rest[length + 1] == '\0') || (length == 1 && walk->rest[0] == '.');
-    if (walk->bad) return false;
-    for (size_t i = 0; i < length; i++)
-        walk->bad |= walk->rest[i] < ' ' || walk->rest[i] > '~';
+    walk->bad = !oct_h5_is_name(walk->rest, length) || ++walk->depth > OCT_H5_DEPTH ||
+                (!last && walk->rest[length + 1] == '\0');
     if (walk->bad) return false;
     memcpy(walk->name, walk->rest, length);
     walk->name[length] = '\0';
@@ -530,7 +503,7 @@ oct_status oct_h5_list(oct_h5 *file, const char *group,
     }
     for (size_t i = low; i + 1 < file->map.count; i++) {
         const oct_h5_object *object = file->entries[i].object;
-        char name[NAME_MAX_BYTES + 1];
+        char name[OCT_H5_NAME_BYTES + 1];
         if (object->parent != number) break;
         snprintf(name, sizeof name, "%.*s", (int)object->name_bytes, object->name);
         OCT_TRY(visit(user, name));

@@ -1,15 +1,8 @@
-/* The walk over an image: superblock, object headers and their messages, and what all of them claim.
- *
- * Whatever is reached claims its bytes first. The claims of a file that is in order lie beside each
- * other, so together they are no more than the image; a file that leads in a circle or to one place
- * twice runs out of bytes at once. That bounds time and memory; whether two claims lie over each other
- * is looked at when all are there.
- */
-#include "io/hdf5_walk_impl.h"
+/* The walk over an image: superblock, object headers and their messages, groups. */
+#include "io/hdf5_walk.h"
 
 #include "core/base/mem.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 enum {
@@ -42,159 +35,10 @@ static bool has_flags(uint64_t kind, uint64_t flags)
     return flags == message_flags[kind] || (kind == LAYOUT && flags == 0);
 }
 
-/* lookup3 */
-
-static uint32_t rotate(uint32_t x, int bits)
-{
-    return x << bits | x >> (32 - bits);
-}
-
-uint32_t oct_h5_checksum(const void *bytes, size_t size)
-{
-    static const int turns[6] = {4, 6, 8, 16, 19, 4}, last_turns[7] = {14, 11, 25, 16, 4, 14, 24};
-    const uint8_t *next = bytes;
-    uint32_t x[3]; /* a, b, c; each turn of the loops moves on to the next one */
-    for (int i = 0; i < 3; i++)
-        x[i] = 0xdeadbeef + (uint32_t)size;
-    while (size > 0) {
-        const size_t now = size < 12 ? size : 12;
-        for (size_t i = 0; i < now; i++)
-            x[i / 4] += (uint32_t)next[i] << (8 * (i % 4));
-        next += now;
-        size -= now;
-        for (int i = 0; i < 6 && size > 0; i++) {
-            uint32_t *a = &x[i % 3], *b = &x[(i + 1) % 3], *c = &x[(i + 2) % 3];
-            *a = (*a - *c) ^ rotate(*c, turns[i]);
-            *c += *b;
-        }
-        for (int i = 0; i < 7 && size == 0; i++) {
-            uint32_t *c = &x[(i + 2) % 3], *b = &x[(i + 1) % 3];
-            *c = (*c ^ *b) - rotate(*b, last_turns[i]);
-        }
-    }
-    return x[2];
-}
-
-/* The cursor. */
-
-uint64_t oct_h5_take(oct_h5_cursor *c, size_t bytes)
-{
-    uint64_t value = 0;
-    if ((size_t)(c->end - c->next) < bytes) {
-        c->short_of = true;
-        c->next = c->end;
-        return 0;
-    }
-    for (size_t i = 0; i < bytes; i++)
-        value |= (uint64_t)*c->next++ << (8 * i);
-    return value;
-}
-
-bool oct_h5_take_word(oct_h5_cursor *c, const char *word)
-{
-    bool same = true;
-    for (; *word; word++)
-        same &= oct_h5_take(c, 1) == (unsigned char)*word;
-    return same && !c->short_of;
-}
-
-bool oct_h5_take_zeros(oct_h5_cursor *c)
-{
-    bool zero = true;
-    while (c->next < c->end)
-        zero &= *c->next++ == 0;
-    return zero;
-}
-
-bool oct_h5_take_checksum(oct_h5_cursor *c, const uint8_t *begin)
-{
-    const size_t bytes = (size_t)(c->next - begin);
-    const uint64_t there = oct_h5_take(c, 4);
-    return !c->short_of && there == oct_h5_checksum(begin, bytes);
-}
-
-/* Claims. */
-
-oct_status oct_h5_refuse(uint64_t at, const char *what)
-{
-    return oct_fail(OCT_DATA,
-                    "holds what Octet does not write (%s, at byte %llu); it is damaged or another "
-                    "program made it",
-                    what, (unsigned long long)at);
-}
-
-static oct_status claim(oct_h5_walker *w, oct_h5_extents *extents, uint64_t at, uint64_t bytes,
-                        oct_h5_cursor *c)
-{
-    OCT_H5_NEED(at <= w->size && bytes <= w->size - at, at, "something beyond the end of the file");
-    OCT_H5_NEED(bytes <= w->size - extents->bytes, at, "something that is reached twice");
-    OCT_TRY(oct_grow(&extents->all, &extents->capacity, extents->count + 1, sizeof *extents->all));
-    extents->all[extents->count++] = (oct_h5_extent){at, bytes};
-    extents->bytes += bytes;
-    *c = (oct_h5_cursor){.next = w->image + at, .end = w->image + at + bytes};
-    return OCT_OK;
-}
-
-oct_status oct_h5_claim(oct_h5_walker *w, uint64_t at, uint64_t bytes, oct_h5_cursor *c)
-{
-    return claim(w, &w->parts, at, bytes, c);
-}
-
-oct_status oct_h5_claim_entry(oct_h5_walker *w, uint64_t at, uint64_t bytes, oct_h5_cursor *c)
-{
-    return claim(w, &w->entries, at, bytes, c);
-}
-
-static int by_place(const void *a, const void *b)
-{
-    const oct_h5_extent *x = a, *y = b;
-    return x->at < y->at ? -1 : x->at > y->at;
-}
-
-static oct_status check_disjoint(oct_h5_extents *extents)
-{
-    oct_h5_extent *all = extents->all;
-    if (extents->count > 0) qsort(all, extents->count, sizeof *all, by_place);
-    for (size_t i = 1; i < extents->count; i++)
-        OCT_H5_NEED(all[i].at - all[i - 1].at >= all[i - 1].bytes, all[i].at,
-                    "something that lies over something else");
-    return OCT_OK;
-}
-
-/* Links. */
-
-static bool is_name(const char *name, size_t bytes)
-{
-    if (bytes == 0 || bytes > OCT_H5_NAME_BYTES || (bytes == 1 && *name == '.')) return false;
-    for (size_t i = 0; i < bytes; i++)
-        if (name[i] < ' ' || name[i] > '~' || name[i] == '/') return false;
-    return true;
-}
-
-oct_status oct_h5_take_link(oct_h5_cursor *c, uint64_t at, oct_h5_link *link)
-{
-    /* Version 1; flags 0: a hard link without creation order, its name's length in one byte. */
-    const bool plain = oct_h5_take(c, 1) == 1 && oct_h5_take(c, 1) == 0;
-    OCT_H5_NEED(plain, at, "a link of another kind");
-    link->name_bytes = (size_t)oct_h5_take(c, 1);
-    link->name = (const char *)c->next;
-    OCT_H5_NEED((size_t)(c->end - c->next) == link->name_bytes + 8, at, "a link of another size");
-    OCT_H5_NEED(is_name(link->name, link->name_bytes), at,
-                "a name that is too long or holds more than printable letters");
-    c->next += link->name_bytes;
-    link->target = oct_h5_take(c, 8);
-    return OCT_OK;
-}
-
-int oct_h5_compare_names(const oct_h5_link *a, const oct_h5_link *b)
-{
-    const size_t least = a->name_bytes < b->name_bytes ? a->name_bytes : b->name_bytes;
-    const int differ = memcmp(a->name, b->name, least);
-    if (differ != 0) return differ;
-    return a->name_bytes < b->name_bytes ? -1 : a->name_bytes > b->name_bytes;
-}
-
-/* Object headers. */
+typedef struct walker {
+    oct_h5_claims claims;
+    oct_h5_map *map;
+} walker;
 
 /* What the messages of an object's header say. */
 typedef struct header {
@@ -299,8 +143,9 @@ static oct_status take_compact_link(oct_h5_cursor *c, header *h)
     oct_h5_link *link = &h->links[h->num_links];
     OCT_TRY(oct_h5_take_link(c, h->at, link));
     for (size_t i = 0; i < h->num_links; i++)
-        OCT_H5_NEED(oct_h5_compare_names(link, &h->links[i]) != 0, h->at,
-                    "a name that is there twice");
+        OCT_H5_NEED(oct_h5_compare_names(link->name, link->name_bytes, h->links[i].name,
+                                         h->links[i].name_bytes) != 0,
+                    h->at, "a name that is there twice");
     h->num_links++;
     return OCT_OK;
 }
@@ -373,34 +218,35 @@ static oct_status take_piece(oct_h5_cursor *c, const uint8_t *begin, header *h)
 }
 
 /* IV.A.1.b: version 2, without times, attributes and creation order. */
-static oct_status read_header(oct_h5_walker *w, header *h)
+static oct_status read_header(walker *w, header *h)
 {
     enum { PREFIX = 6 };
-    oct_h5_cursor c = {.next = w->image + w->size, .end = w->image + w->size};
-    if (h->at <= w->size) c.next = w->image + h->at;
+    oct_h5_cursor c = {.next = w->claims.image + w->claims.size,
+                       .end = w->claims.image + w->claims.size};
+    if (h->at <= w->claims.size) c.next = w->claims.image + h->at;
     const bool known = oct_h5_take_word(&c, "OHDR") && oct_h5_take(&c, 1) == 2;
     const uint64_t flags = oct_h5_take(&c, 1);
     OCT_H5_NEED(known && !c.short_of && flags <= 2, h->at, "no object header that Octet writes");
     const size_t width = (size_t)1 << flags;
     const uint64_t bytes = oct_h5_take(&c, width);
-    OCT_TRY(oct_h5_claim(w, h->at, PREFIX + width + bytes + 4, &c));
+    OCT_TRY(oct_h5_claim(&w->claims, h->at, PREFIX + width + bytes + 4, &c));
     const uint8_t *begin = c.next;
     c.next += PREFIX + width;
     return take_piece(&c, begin, h);
 }
 
 /* IV.A.1.b, "Object Header Continuation Block" */
-static oct_status read_continuation(oct_h5_walker *w, const oct_h5_extent *piece, header *h)
+static oct_status read_continuation(walker *w, const oct_h5_extent *piece, header *h)
 {
     oct_h5_cursor c;
     OCT_H5_NEED(piece->bytes >= 8, h->at, "a header with an empty piece");
-    OCT_TRY(oct_h5_claim(w, piece->at, piece->bytes, &c));
+    OCT_TRY(oct_h5_claim(&w->claims, piece->at, piece->bytes, &c));
     const uint8_t *begin = c.next;
     OCT_H5_NEED(oct_h5_take_word(&c, "OCHK"), piece->at, "no piece of a header");
     return take_piece(&c, begin, h);
 }
 
-static oct_status check_dataset(oct_h5_walker *w, const header *h)
+static oct_status check_dataset(walker *w, const header *h)
 {
     uint64_t bytes;
     oct_h5_cursor data;
@@ -411,27 +257,40 @@ static oct_status check_dataset(oct_h5_walker *w, const header *h)
                                                  oct_dtype_bytes(h->object.dtype), &bytes);
     OCT_H5_NEED(!overflow && bytes == h->bytes, h->at,
                 "a data set whose bytes are not those of its shape");
-    if (bytes > 0) return oct_h5_claim(w, h->data, bytes, &data);
+    if (bytes > 0) return oct_h5_claim(&w->claims, h->data, bytes, &data);
     OCT_H5_NEED(h->data == OCT_H5_NOWHERE, h->at, "an empty data set that lies somewhere");
     return OCT_OK;
 }
 
-static oct_status walk_group(oct_h5_walker *w, const header *h, size_t number, int depth)
+static oct_status follow(walker *w, const oct_h5_link *link, size_t parent, int depth);
+
+static oct_status follow_all(walker *w, const oct_h5_link *links, size_t count, size_t parent,
+                             int depth)
+{
+    for (size_t i = 0; i < count; i++)
+        OCT_TRY(follow(w, &links[i], parent, depth));
+    return OCT_OK;
+}
+
+static oct_status walk_group(walker *w, const header *h, size_t number, int depth)
 {
     OCT_H5_NEED(h->has[GROUP_INFO] && !h->has[DATASPACE] && !h->has[DATATYPE] &&
                     !h->has[FILL_VALUE] && !h->has[LAYOUT],
                 h->at, "an object that is neither group nor data set");
-    if (h->heap != OCT_H5_NOWHERE) {
-        OCT_H5_NEED(h->num_links == 0, h->at, "a group with links in two places");
-        return oct_h5_walk_dense(w, h->heap, h->tree, number, depth);
+    if (h->heap == OCT_H5_NOWHERE) {
+        OCT_H5_NEED(h->num_links > 0 || number == 0, h->at, "a group with nothing in it");
+        return follow_all(w, h->links, h->num_links, number, depth);
     }
-    OCT_H5_NEED(h->num_links > 0 || number == 0, h->at, "a group with nothing in it");
-    for (size_t i = 0; i < h->num_links; i++)
-        OCT_TRY(oct_h5_follow(w, &h->links[i], number, depth));
-    return OCT_OK;
+    OCT_H5_NEED(h->num_links == 0, h->at, "a group with links in two places");
+    oct_h5_links dense = {0};
+    oct_status status = oct_h5_dense_links(&w->claims, h->heap, h->tree, &dense);
+    if (status == OCT_OK) status = follow_all(w, dense.all, dense.count, number, depth);
+    oct_free(&dense.all);
+    return status;
 }
 
-oct_status oct_h5_follow(oct_h5_walker *w, const oct_h5_link *link, size_t parent, int depth)
+/* Goes on to where a link leads; parent: the number of its group, at `depth` names below the root. */
+static oct_status follow(walker *w, const oct_h5_link *link, size_t parent, int depth)
 {
     oct_h5_map *map = w->map;
     header h = {.at = link->target};
@@ -451,31 +310,32 @@ oct_status oct_h5_follow(oct_h5_walker *w, const oct_h5_link *link, size_t paren
 }
 
 /* II.A: version 2, at the beginning of the file, which it knows the end of. */
-static oct_status walk_superblock(oct_h5_walker *w)
+static oct_status walk_superblock(walker *w)
 {
     enum { BYTES = 48 };
     static const char signature[] = "\x89HDF\r\n\x1a\n";
     oct_h5_cursor c;
     oct_h5_link root = {0};
 
-    OCT_CHECK(w->size >= BYTES && memcmp(w->image, signature, sizeof signature - 1) == 0, OCT_DATA,
-              "is not an HDF5 file");
-    OCT_TRY(oct_h5_claim(w, 0, BYTES, &c));
+    OCT_CHECK(w->claims.size >= BYTES &&
+                  memcmp(w->claims.image, signature, sizeof signature - 1) == 0,
+              OCT_DATA, "is not an HDF5 file");
+    OCT_TRY(oct_h5_claim(&w->claims, 0, BYTES, &c));
     c.next += sizeof signature - 1;
     /* Version, bytes of an address and of a length, flags; then what the addresses are counted from. */
     const bool plain = oct_h5_take(&c, 4) == 0x00080802 && oct_h5_take(&c, 8) == 0 &&
                        oct_h5_take(&c, 8) == OCT_H5_NOWHERE;
     OCT_H5_NEED(plain, 0, "a superblock of another form");
-    OCT_H5_NEED(oct_h5_take(&c, 8) == w->size, 0, "a superblock of a file of another size");
+    OCT_H5_NEED(oct_h5_take(&c, 8) == w->claims.size, 0, "a superblock of a file of another size");
     root.target = oct_h5_take(&c, 8);
-    OCT_H5_NEED(oct_h5_take_checksum(&c, w->image), 0, "a superblock with a wrong checksum");
-    return oct_h5_follow(w, &root, 0, 0);
+    OCT_H5_NEED(oct_h5_take_checksum(&c, w->claims.image), 0, "a superblock with a wrong checksum");
+    return follow(w, &root, 0, 0);
 }
 
 oct_status oct_h5_walk(oct_h5_map *map, const void *image, size_t size)
 {
     oct_status status;
-    oct_h5_walker w = {.image = image, .size = size, .map = map};
+    walker w = {.claims = {.image = image, .size = size}, .map = map};
 
     *map = (oct_h5_map){0};
     OCT_TRY_OUT(walk_superblock(&w));
@@ -483,12 +343,9 @@ oct_status oct_h5_walk(oct_h5_map *map, const void *image, size_t size)
         status = oct_h5_refuse(0, "a data set in the place of the root group");
         goto out;
     }
-    OCT_TRY_OUT(check_disjoint(&w.parts));
-    status = check_disjoint(&w.entries);
+    status = oct_h5_claims_check(&w.claims);
 out:
-    oct_free(&w.parts.all);
-    oct_free(&w.entries.all);
-    oct_free(&w.block);
+    oct_h5_claims_free(&w.claims);
     if (status != OCT_OK) oct_h5_map_free(map);
     return status;
 }

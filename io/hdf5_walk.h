@@ -10,8 +10,7 @@
 #pragma once
 
 #include "core/tensor/tensor.h"
-
-enum { OCT_H5_NAME_BYTES = 255, OCT_H5_DEPTH = 32 };
+#include "io/hdf5_part.h"
 
 typedef struct oct_h5_object {
     const char *name; /* in the image, without an end; NULL of the root */
@@ -32,6 +31,3 @@ typedef struct oct_h5_map {
  * borrowed for as long as the map is used. */
 oct_status oct_h5_walk(oct_h5_map *map, const void *image, size_t size) OCT_NODISCARD;
 void oct_h5_map_free(oct_h5_map *map);
-
-/* HDF5's checksum of metadata: Bob Jenkins' lookup3 (2006) with initial value 0. */
-uint32_t oct_h5_checksum(const void *bytes, size_t size);

@@ -4,7 +4,7 @@
  * The heap's blocks double in size row by row. Their sizes and places in the heap follow from the
  * table's constants, which HDF5 fixes for groups, so only addresses are left to be read.
  */
-#include "io/hdf5_walk_impl.h"
+#include "io/hdf5_part.h"
 
 #include "core/base/mem.h"
 
@@ -41,18 +41,15 @@ typedef struct direct_block {
 } direct_block;
 
 typedef struct dense {
-    oct_h5_walker *w;
-    uint64_t heap, tree; /* the addresses of their headers */
-    size_t parent;
-    int depth;
+    oct_h5_claims *claims;
+    uint64_t heap, tree;  /* the addresses of their headers */
+    oct_h5_links *links;  /* found so far */
     direct_block *blocks; /* by offset */
     size_t num_blocks, capacity;
-    uint64_t used;    /* bytes of all blocks */
-    uint64_t records; /* seen so far */
+    uint64_t used; /* bytes of all blocks */
     /* Of a node at each height above the leaves: records at most, in it and in all below it. */
     uint64_t node_records[DEPTH_MAX + 1], all_records[DEPTH_MAX + 1];
     uint32_t last_hash; /* of the record before */
-    oct_h5_link last;
 } dense;
 
 static size_t bytes_for(uint64_t largest)
@@ -87,13 +84,14 @@ static bool take_prefix(const dense *d, oct_h5_cursor *c, const char *signature,
 }
 
 /* The checksum of a direct block counts its own place as zeros. */
-static oct_status check_direct(oct_h5_walker *w, uint64_t at, size_t bytes)
+static oct_status check_direct(oct_h5_claims *claims, uint64_t at, size_t bytes)
 {
-    oct_h5_cursor there = {.next = w->image + at + BLOCK_PREFIX, .end = w->image + at + bytes};
-    if (!w->block) OCT_TRY(oct_alloc(&w->block, DIRECT_BYTES_MAX, 1));
-    memcpy(w->block, w->image + at, bytes);
-    memset(w->block + BLOCK_PREFIX, 0, 4);
-    OCT_H5_NEED(oct_h5_take(&there, 4) == oct_h5_checksum(w->block, bytes), at,
+    oct_h5_cursor there = {.next = claims->image + at + BLOCK_PREFIX,
+                           .end = claims->image + at + bytes};
+    if (!claims->block) OCT_TRY(oct_alloc(&claims->block, DIRECT_BYTES_MAX, 1));
+    memcpy(claims->block, claims->image + at, bytes);
+    memset(claims->block + BLOCK_PREFIX, 0, 4);
+    OCT_H5_NEED(oct_h5_take(&there, 4) == oct_h5_checksum(claims->block, bytes), at,
                 "a heap's block with a wrong checksum");
     return OCT_OK;
 }
@@ -101,9 +99,9 @@ static oct_status check_direct(oct_h5_walker *w, uint64_t at, size_t bytes)
 static oct_status walk_direct(dense *d, uint64_t at, uint64_t offset, uint64_t bytes)
 {
     oct_h5_cursor c;
-    OCT_TRY(oct_h5_claim(d->w, at, bytes, &c));
+    OCT_TRY(oct_h5_claim(d->claims, at, bytes, &c));
     OCT_H5_NEED(take_prefix(d, &c, "FHDB", offset), at, "no heap's block");
-    OCT_TRY(check_direct(d->w, at, (size_t)bytes));
+    OCT_TRY(check_direct(d->claims, at, (size_t)bytes));
     OCT_TRY(oct_grow(&d->blocks, &d->capacity, d->num_blocks + 1, sizeof *d->blocks));
     d->blocks[d->num_blocks++] = (direct_block){offset, at, bytes};
     d->used += bytes;
@@ -114,7 +112,7 @@ static oct_status walk_direct(dense *d, uint64_t at, uint64_t offset, uint64_t b
 static oct_status walk_indirect(dense *d, uint64_t at, uint64_t offset, int rows)
 {
     oct_h5_cursor c;
-    OCT_TRY(oct_h5_claim(d->w, at, BLOCK_PREFIX + 8 * TABLE_WIDTH * (uint64_t)rows + 4, &c));
+    OCT_TRY(oct_h5_claim(d->claims, at, BLOCK_PREFIX + 8 * TABLE_WIDTH * (uint64_t)rows + 4, &c));
     const uint8_t *begin = c.next;
     OCT_H5_NEED(take_prefix(d, &c, "FHIB", offset), at, "no heap's table of blocks");
     for (int i = 0; i < rows * TABLE_WIDTH; i++) {
@@ -131,11 +129,11 @@ static oct_status walk_indirect(dense *d, uint64_t at, uint64_t offset, int rows
 }
 
 /* What is free in a heap (III.H). Who only reads never looks there, but it has its place. */
-static oct_status walk_free_space(oct_h5_walker *w, uint64_t at)
+static oct_status walk_free_space(oct_h5_claims *claims, uint64_t at)
 {
     enum { BYTES = 82, LIST_PREFIX = 13 };
     oct_h5_cursor c;
-    OCT_TRY(oct_h5_claim(w, at, BYTES, &c));
+    OCT_TRY(oct_h5_claim(claims, at, BYTES, &c));
     const uint8_t *begin = c.next;
     OCT_H5_NEED(oct_h5_take_word(&c, "FSHD") && oct_h5_take(&c, 2) == 0, at,
                 "no list of a heap's free space");
@@ -145,7 +143,7 @@ static oct_status walk_free_space(oct_h5_walker *w, uint64_t at)
     if (list == OCT_H5_NOWHERE) return OCT_OK;
     OCT_H5_NEED(used >= LIST_PREFIX + 4 && used <= bytes, at,
                 "a heap's free space of another form");
-    OCT_TRY(oct_h5_claim(w, list, bytes, &c));
+    OCT_TRY(oct_h5_claim(claims, list, bytes, &c));
     begin = c.next;
     OCT_H5_NEED(oct_h5_take_word(&c, "FSSE") && oct_h5_take(&c, 1) == 0 && oct_h5_take(&c, 8) == at,
                 list, "no list of a heap's free space");
@@ -171,7 +169,7 @@ static oct_status walk_heap(dense *d, uint64_t *links)
     enum { BYTES = 146 };
     uint64_t root, rows;
     oct_h5_cursor c;
-    OCT_TRY(oct_h5_claim(d->w, d->heap, BYTES, &c));
+    OCT_TRY(oct_h5_claim(d->claims, d->heap, BYTES, &c));
     const uint8_t *begin = c.next;
     OCT_H5_NEED(oct_h5_take_word(&c, "FRHP") && oct_h5_take(&c, 1) == 0 &&
                     oct_h5_take(&c, 2) == ID_BYTES && oct_h5_take(&c, 2) == 0 &&
@@ -187,7 +185,7 @@ static oct_status walk_heap(dense *d, uint64_t *links)
     plain &= take_table(&c, &root, &rows);
     OCT_H5_NEED(plain && oct_h5_take_checksum(&c, begin), d->heap,
                 "a heap of another form or with a wrong checksum");
-    if (free_space != OCT_H5_NOWHERE) OCT_TRY(walk_free_space(d->w, free_space));
+    if (free_space != OCT_H5_NOWHERE) OCT_TRY(walk_free_space(d->claims, free_space));
     if (rows > 0)
         OCT_TRY(walk_indirect(d, root, 0, (int)rows));
     else
@@ -222,7 +220,7 @@ static oct_status find_link(dense *d, oct_h5_cursor *c, uint64_t node, oct_h5_li
                     bytes <= block->bytes - within && bytes <= ENTRY_BYTES_MAX,
                 node, "a link that is nowhere in its heap");
     oct_h5_cursor entry;
-    OCT_TRY(oct_h5_claim_entry(d->w, block->at + within, bytes, &entry));
+    OCT_TRY(oct_h5_claim_entry(d->claims, block->at + within, bytes, &entry));
     return oct_h5_take_link(&entry, block->at + within, link);
 }
 
@@ -236,13 +234,16 @@ static oct_status walk_record(dense *d, oct_h5_cursor *c, uint64_t node)
     OCT_TRY(find_link(d, c, node, &link));
     OCT_H5_NEED(hash == oct_h5_checksum(link.name, link.name_bytes), node,
                 "a link under another checksum than its name's");
-    OCT_H5_NEED(d->records == 0 || d->last_hash < hash ||
-                    (d->last_hash == hash && oct_h5_compare_names(&d->last, &link) < 0),
+    const oct_h5_links *all = d->links;
+    const oct_h5_link *last = all->count > 0 ? &all->all[all->count - 1] : NULL;
+    OCT_H5_NEED(!last || d->last_hash < hash ||
+                    (d->last_hash == hash && oct_h5_compare_names(last->name, last->name_bytes,
+                                                                  link.name, link.name_bytes) < 0),
                 node, "links in another order");
     d->last_hash = hash;
-    d->last = link;
-    d->records++;
-    return oct_h5_follow(d->w, &link, d->parent, d->depth);
+    OCT_TRY(oct_grow(&d->links->all, &d->links->capacity, d->links->count + 1, sizeof link));
+    d->links->all[d->links->count++] = link;
+    return OCT_OK;
 }
 
 /* Records and, above the leaves, a child before, between and behind them. A child is an address, how many
@@ -252,7 +253,7 @@ static oct_status walk_node(dense *d, uint64_t at, int height, uint64_t records)
     oct_h5_cursor c, children;
     OCT_H5_NEED(records >= 1 && records <= d->node_records[height], at,
                 "a B-tree's node of another size");
-    OCT_TRY(oct_h5_claim(d->w, at, NODE_BYTES, &c));
+    OCT_TRY(oct_h5_claim(d->claims, at, NODE_BYTES, &c));
     const uint8_t *begin = c.next;
     OCT_H5_NEED(oct_h5_take_word(&c, height > 0 ? "BTIN" : "BTLF") && oct_h5_take(&c, 1) == 0 &&
                     oct_h5_take(&c, 1) == TREE_TYPE,
@@ -267,9 +268,9 @@ static oct_status walk_node(dense *d, uint64_t at, int height, uint64_t records)
         if (height > 0) {
             const uint64_t child = oct_h5_take(&children, 8);
             const uint64_t count = oct_h5_take(&children, count_bytes);
-            const uint64_t all = oct_h5_take(&children, all_bytes), before = d->records;
+            const uint64_t all = oct_h5_take(&children, all_bytes), before = d->links->count;
             OCT_TRY(walk_node(d, child, height - 1, count));
-            OCT_H5_NEED(height == 1 || d->records - before == all, at,
+            OCT_H5_NEED(height == 1 || d->links->count - before == all, at,
                         "a B-tree that counts wrongly");
         }
         if (i < records) OCT_TRY(walk_record(d, &c, at));
@@ -296,7 +297,7 @@ static oct_status walk_tree(dense *d, uint64_t links)
 {
     enum { BYTES = 38, SPLIT_PERCENT = 100, MERGE_PERCENT = 40 };
     oct_h5_cursor c;
-    OCT_TRY(oct_h5_claim(d->w, d->tree, BYTES, &c));
+    OCT_TRY(oct_h5_claim(d->claims, d->tree, BYTES, &c));
     const uint8_t *begin = c.next;
     OCT_H5_NEED(oct_h5_take_word(&c, "BTHD") && oct_h5_take(&c, 1) == 0 &&
                     oct_h5_take(&c, 1) == TREE_TYPE && oct_h5_take(&c, 4) == NODE_BYTES &&
@@ -310,17 +311,17 @@ static oct_status walk_tree(dense *d, uint64_t links)
                 d->tree, "a B-tree of another form or with a wrong checksum");
     size_nodes(d);
     OCT_TRY(walk_node(d, root, (int)depth, records));
-    OCT_H5_NEED(d->records == all, d->tree, "a B-tree that counts wrongly");
+    OCT_H5_NEED(d->links->count == all, d->tree, "a B-tree that counts wrongly");
     return OCT_OK;
 }
 
-oct_status oct_h5_walk_dense(oct_h5_walker *w, uint64_t heap, uint64_t tree, size_t parent,
-                             int depth)
+oct_status oct_h5_dense_links(oct_h5_claims *claims, uint64_t heap, uint64_t tree,
+                              oct_h5_links *links)
 {
-    dense d = {.w = w, .heap = heap, .tree = tree, .parent = parent, .depth = depth};
-    uint64_t links = 0;
-    oct_status status = walk_heap(&d, &links);
-    if (status == OCT_OK) status = walk_tree(&d, links);
+    dense d = {.claims = claims, .heap = heap, .tree = tree, .links = links};
+    uint64_t count = 0;
+    oct_status status = walk_heap(&d, &count);
+    if (status == OCT_OK) status = walk_tree(&d, count);
     oct_free(&d.blocks);
     return status;
 }

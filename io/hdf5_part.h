@@ -1,8 +1,20 @@
-/* What the parts of the walk over an image share. Section numbers are those of the "HDF5 File Format
- * Specification Version 3.0". */
+/* The parts that an image of HDF5 consists of, for the walk over it (hdf5_walk.h). Section numbers are
+ * those of the "HDF5 File Format Specification Version 3.0". */
 #pragma once
 
-#include "io/hdf5_walk.h"
+#include "core/base/status.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { OCT_H5_NAME_BYTES = 255, OCT_H5_DEPTH = 32 };
+
+/* HDF5's checksum of metadata: Bob Jenkins' lookup3 (2006) with initial value 0. */
+uint32_t oct_h5_checksum(const void *bytes, size_t size);
+/* Is this a name that we write: 1 to OCT_H5_NAME_BYTES printable letters, no '/', not "."? */
+bool oct_h5_is_name(const char *name, size_t bytes);
+/* Below 0, 0 or above as strcmp. */
+int oct_h5_compare_names(const char *a, size_t a_bytes, const char *b, size_t b_bytes);
 
 /* Bytes of the image that belong to one part of the file. */
 typedef struct oct_h5_extent {
@@ -15,14 +27,17 @@ typedef struct oct_h5_extents {
     uint64_t bytes; /* of all together: no more than the image has, or some lie over others */
 } oct_h5_extents;
 
-typedef struct oct_h5_walker {
+/* What the parts of an image claim. Whatever is reached claims its bytes first. The claims of a file that
+ * is in order lie beside each other, so together they are no more than the image; a file that leads in a
+ * circle or to one place twice runs out of bytes at once. That bounds time and memory; whether two claims
+ * lie over each other is checked when all are there. */
+typedef struct oct_h5_claims {
     const uint8_t *image;
     uint64_t size;
     oct_h5_extents parts;   /* of the file */
     oct_h5_extents entries; /* in heaps, which are parts themselves */
     uint8_t *block;         /* a copy of a heap's block, or NULL */
-    oct_h5_map *map;
-} oct_h5_walker;
+} oct_h5_claims;
 
 /* Reads little-endian numbers; behind the end it reads zeros and remembers that. */
 typedef struct oct_h5_cursor {
@@ -46,11 +61,14 @@ oct_status oct_h5_refuse(uint64_t at, const char *what) OCT_NODISCARD;
     } while (0)
 
 /* A part of the file lies at these bytes; gives a cursor over them. */
-oct_status oct_h5_claim(oct_h5_walker *w, uint64_t at, uint64_t bytes,
+oct_status oct_h5_claim(oct_h5_claims *claims, uint64_t at, uint64_t bytes,
                         oct_h5_cursor *c) OCT_NODISCARD;
 /* The same of an entry of a heap. */
-oct_status oct_h5_claim_entry(oct_h5_walker *w, uint64_t at, uint64_t bytes,
+oct_status oct_h5_claim_entry(oct_h5_claims *claims, uint64_t at, uint64_t bytes,
                               oct_h5_cursor *c) OCT_NODISCARD;
+/* Does no claim lie over another one of its kind? */
+oct_status oct_h5_claims_check(oct_h5_claims *claims) OCT_NODISCARD;
+void oct_h5_claims_free(oct_h5_claims *claims);
 /* Do the four bytes at the cursor hold the checksum of all from `begin` on? */
 bool oct_h5_take_checksum(oct_h5_cursor *c, const uint8_t *begin);
 
@@ -62,12 +80,12 @@ typedef struct oct_h5_link {
 } oct_h5_link;
 /* The link that fills a cursor (IV.A.2.g); `at` for messages. */
 oct_status oct_h5_take_link(oct_h5_cursor *c, uint64_t at, oct_h5_link *link) OCT_NODISCARD;
-/* Below 0, 0 or above as strcmp. */
-int oct_h5_compare_names(const oct_h5_link *a, const oct_h5_link *b);
-/* Goes on to where a link leads; parent: the number of its group, at `depth` names below the root. */
-oct_status oct_h5_follow(oct_h5_walker *w, const oct_h5_link *link, size_t parent,
-                         int depth) OCT_NODISCARD;
 
-/* The links of a group that has too many for its header: in a fractal heap, with a B-tree over them. */
-oct_status oct_h5_walk_dense(oct_h5_walker *w, uint64_t heap, uint64_t tree, size_t parent,
-                             int depth) OCT_NODISCARD;
+typedef struct oct_h5_links {
+    oct_h5_link *all;
+    size_t count, capacity;
+} oct_h5_links;
+/* The links of a group that has too many for its header: in a fractal heap, with a B-tree over them. Adds
+ * them in the tree's order; the caller frees links->all, also on failure. */
+oct_status oct_h5_dense_links(oct_h5_claims *claims, uint64_t heap, uint64_t tree,
+                              oct_h5_links *links) OCT_NODISCARD;
