@@ -29,33 +29,87 @@ static void item_path(char text[ITEM_PATH], const char *path)
     }
 }
 
-static void slot_path(char text[ITEM_PATH], const oct_optim *optim, int slot)
+/* One array of a checkpoint: state of the model or of the optimizer. */
+typedef struct array {
+    char *path; /* in the file */
+    oct_dtype dtype;
+    oct_shape shape;
+    void *data; /* of the model or the optimizer */
+    oct_value_range range;
+    size_t bytes, offset; /* in the memory that is read into */
+} array;
+
+typedef struct array_list {
+    array *items;
+    size_t count, capacity, bytes;
+} array_list;
+
+static oct_status add_array(array_list *list, const char *path, const oct_tensor *tensor,
+                            oct_value_range range)
 {
-    snprintf(text, ITEM_PATH, "optimizer/%s", optim->type->slot[slot]);
+    OCT_TRY(oct_grow(&list->items, &list->capacity, list->count + 1, sizeof *list->items));
+    array *a = &list->items[list->count];
+    *a = (array){.dtype = tensor->dtype,
+                 .shape = tensor->shape,
+                 .data = tensor->data,
+                 .range = range,
+                 .bytes = (size_t)oct_numel(tensor) * oct_dtype_bytes(tensor->dtype),
+                 .offset = list->bytes};
+    OCT_TRY(oct_strdup(&a->path, path));
+    list->count++;
+    list->bytes += a->bytes;
+    return OCT_OK;
 }
 
-static oct_status write_item(void *user, const oct_state_item *item)
+static oct_status add_item(void *user, const oct_state_item *item)
 {
     char path[ITEM_PATH];
     item_path(path, item->path);
-    return oct_h5_write(user, path, item->tensor->dtype, item->tensor->shape, item->tensor->data);
+    return add_array(user, path, item->tensor, item->range);
 }
 
-static oct_status write_all(oct_h5 *h5, const oct_checkpoint_info *info, oct_module *root,
-                            const oct_optim *optim)
+/* All arrays of a model and, unless it is NULL, of its optimizer. */
+static oct_status list_arrays(array_list *list, oct_module *root, const oct_optim *optim)
 {
     char path[ITEM_PATH];
+    OCT_TRY(oct_module_state(root, add_item, list));
+    for (int i = 0; optim && i < optim->num_slots; i++) {
+        const oct_tensor slot = {
+            .dtype = OCT_F32, .shape = OCT_SHAPE(optim->numel), .data = optim->slot[i]};
+        snprintf(path, sizeof path, "optimizer/%s", optim->type->slot[i]);
+        OCT_TRY(add_array(list, path, &slot, (oct_value_range){0}));
+    }
+    return OCT_OK;
+}
+
+static void free_list(array_list *list)
+{
+    for (size_t i = 0; i < list->count; i++)
+        oct_free(&list->items[i].path);
+    oct_free(&list->items);
+}
+
+static oct_status write_info(oct_h5 *h5, const oct_checkpoint_info *info)
+{
     OCT_TRY(oct_h5_write_i64(h5, "info/format", FORMAT));
     OCT_TRY(oct_h5_write_i64(h5, "info/step", info->step));
     OCT_TRY(oct_h5_write_text(h5, "info/phase", info->phase));
     OCT_TRY(oct_h5_write_i64(h5, "info/updates", info->updates));
-    OCT_TRY(oct_h5_write_text(h5, "info/recipe", info->recipe ? info->recipe : ""));
-    OCT_TRY(oct_module_state(root, write_item, h5));
-    for (int i = 0; optim && i < optim->num_slots; i++) {
-        slot_path(path, optim, i);
-        OCT_TRY(oct_h5_write(h5, path, OCT_F32, OCT_SHAPE(optim->numel), optim->slot[i]));
+    return oct_h5_write_text(h5, "info/recipe", info->recipe ? info->recipe : "");
+}
+
+static oct_status write_state(oct_h5 *h5, oct_module *root, const oct_optim *optim)
+{
+    oct_status status = OCT_OK;
+    array_list list = {0};
+    OCT_TRY_OUT(list_arrays(&list, root, optim));
+    for (size_t i = 0; i < list.count; i++) {
+        const array *a = &list.items[i];
+        OCT_TRY_OUT(oct_h5_write(h5, a->path, a->dtype, a->shape, a->data));
     }
-    return OCT_OK;
+out:
+    free_list(&list);
+    return status;
 }
 
 /* Deletes the files that the old manifest named and the new one does not. */
@@ -113,7 +167,8 @@ oct_status oct_checkpoint_save(const char *folder, const oct_checkpoint_info *in
     OCT_TRY_OUT(oct_make_folders(folder));
     oct_file_clean(folder);
     OCT_TRY_OUT(oct_h5_create(&h5));
-    OCT_TRY_OUT(write_all(h5, info, root, optim));
+    OCT_TRY_OUT(write_info(h5, info));
+    OCT_TRY_OUT(write_state(h5, root, optim));
     OCT_TRY_OUT(oct_h5_seal(h5, &bytes, &size));
     oct_h5_close(&h5);
     OCT_TRY_OUT(oct_format(&path, "%s/%s", folder, oct_checkpoint_name(info->step, name)));
@@ -167,10 +222,22 @@ out:
 }
 
 /* entry: what the manifest says of the file, or NULL. */
+static oct_status check_bytes(const char *path, const void *bytes, size_t size,
+                              const oct_manifest_entry *entry)
+{
+    uint8_t digest[32];
+    if (!entry || entry->damaged) return OCT_OK;
+    OCT_CHECK(size == entry->bytes, OCT_DATA, "%s: is damaged: it has %zu bytes instead of %llu",
+              path, size, (unsigned long long)entry->bytes);
+    oct_sha256(bytes, size, digest);
+    OCT_CHECK(memcmp(digest, entry->digest, sizeof digest) == 0, OCT_DATA,
+              "%s: is damaged: its SHA-256 differs", path);
+    return OCT_OK;
+}
+
 static oct_status open_file(oct_checkpoint *ckpt, const char *path, const oct_manifest_entry *entry,
                             bool *newer)
 {
-    uint8_t digest[32];
     void *bytes = NULL;
     size_t size;
 
@@ -178,27 +245,17 @@ static oct_status open_file(oct_checkpoint *ckpt, const char *path, const oct_ma
     *ckpt = (oct_checkpoint){0};
     OCT_CHECK(oct_file_exists(path), OCT_DATA, "%s: there is no such file", path);
     OCT_TRY(oct_file_read(path, oct_checkpoint_limit, &bytes, &size));
-    if (entry && !entry->damaged) {
-        oct_sha256(bytes, size, digest);
-        oct_status status = OCT_OK;
-        if (size != entry->bytes)
-            status = oct_fail(OCT_DATA, "%s: is damaged: it has %zu bytes instead of %llu", path,
-                              size, (unsigned long long)entry->bytes);
-        else if (memcmp(digest, entry->digest, sizeof digest) != 0)
-            status = oct_fail(OCT_DATA, "%s: is damaged: its SHA-256 differs", path);
-        if (status != OCT_OK) {
-            oct_free(&bytes);
-            return status;
-        }
-    }
-    OCT_TRY(adopt(ckpt, path, bytes, size, newer));
-    if (entry && ckpt->info.step != entry->step) {
-        oct_status status = oct_fail(OCT_DATA, "%s: holds step %lld, not the step of its name",
-                                     path, (long long)ckpt->info.step);
-        oct_checkpoint_close(ckpt);
+    oct_status status = check_bytes(path, bytes, size, entry);
+    if (status != OCT_OK) {
+        oct_free(&bytes);
         return status;
     }
-    return OCT_OK;
+    OCT_TRY(adopt(ckpt, path, bytes, size, newer));
+    if (!entry || ckpt->info.step == entry->step) return OCT_OK;
+    status = oct_fail(OCT_DATA, "%s: holds step %lld, not the step of its name", path,
+                      (long long)ckpt->info.step);
+    oct_checkpoint_close(ckpt);
+    return status;
 }
 
 /* The failure at hand without path and kind: "its SHA-256 differs". */
@@ -291,61 +348,9 @@ oct_status oct_checkpoint_from_bytes(oct_checkpoint *ckpt, const char *path, voi
     return adopt(ckpt, path, bytes, size, &newer);
 }
 
-/* What a model and its optimizer want from a checkpoint. */
-typedef struct wanted {
-    char *path;
-    oct_dtype dtype;
-    oct_shape shape;
-    void *data;
-    size_t bytes, offset; /* in the memory that is read into */
-} wanted;
-
-typedef struct want_list {
-    wanted *items;
-    size_t count, capacity, bytes;
-} want_list;
-
-static oct_status want(want_list *list, const char *path, oct_dtype dtype, oct_shape shape,
-                       void *data)
-{
-    OCT_TRY(oct_grow(&list->items, &list->capacity, list->count + 1, sizeof *list->items));
-    wanted *item = &list->items[list->count];
-    size_t bytes = (size_t)oct_shape_numel(&shape) * oct_dtype_bytes(dtype);
-    *item = (wanted){NULL, dtype, shape, data, bytes, list->bytes};
-    OCT_TRY(oct_strdup(&item->path, path));
-    list->count++;
-    list->bytes += bytes;
-    return OCT_OK;
-}
-
-static oct_status want_item(void *user, const oct_state_item *item)
-{
-    char path[ITEM_PATH];
-    item_path(path, item->path);
-    return want(user, path, item->tensor->dtype, item->tensor->shape, item->tensor->data);
-}
-
-static oct_status want_all(want_list *list, oct_module *root, oct_optim *optim)
-{
-    char path[ITEM_PATH];
-    OCT_TRY(oct_module_state(root, want_item, list));
-    for (int i = 0; optim && i < optim->num_slots; i++) {
-        slot_path(path, optim, i);
-        OCT_TRY(want(list, path, OCT_F32, OCT_SHAPE(optim->numel), optim->slot[i]));
-    }
-    return OCT_OK;
-}
-
-static void free_list(want_list *list)
-{
-    for (size_t i = 0; i < list->count; i++)
-        oct_free(&list->items[i].path);
-    oct_free(&list->items);
-}
-
 static int by_path(const void *a, const void *b)
 {
-    return strcmp(((const wanted *)a)->path, ((const wanted *)b)->path);
+    return strcmp(((const array *)a)->path, ((const array *)b)->path);
 }
 
 /* "head.2.bias" of "state/head/2/bias". */
@@ -361,8 +366,8 @@ static void module_path(char text[ITEM_PATH], const char *path)
 typedef struct surplus {
     oct_h5 *h5;
     const char *file;
-    const want_list *list; /* sorted by path */
-    bool optimizer;        /* is wanted */
+    const array_list *list; /* sorted by path */
+    bool optimizer;         /* is wanted */
     char path[ITEM_PATH * 2];
     size_t seen, count;
     oct_text names;
@@ -385,7 +390,7 @@ static bool is_known(surplus *s)
 {
     static const char *const info[] = {"info/format", "info/step", "info/updates", "info/phase",
                                        "info/recipe"};
-    const wanted key = {.path = s->path};
+    const array key = {.path = s->path};
     for (size_t i = 0; i < OCT_COUNT(info); i++)
         if (strcmp(info[i], s->path) == 0) return true;
     return s->list->count > 0 &&
@@ -414,7 +419,7 @@ static oct_status find_surplus(void *user, const char *name)
 }
 
 /* Exactly the wanted items, no fewer and no more. */
-static oct_status check_items(oct_h5 *h5, const char *file, const want_list *list, bool optimizer)
+static oct_status check_items(oct_h5 *h5, const char *file, const array_list *list, bool optimizer)
 {
     oct_status status = OCT_OK;
     surplus s = {.h5 = h5, .file = file, .list = list, .optimizer = optimizer};
@@ -442,25 +447,44 @@ out:
     return status;
 }
 
+/* The first value outside of what the model allows there. */
+static oct_status check_range(const char *file, const array *a, const uint8_t *data)
+{
+    const oct_value_range r = a->range;
+    size_t each = oct_dtype_bytes(a->dtype);
+    if (r.min >= r.max) return OCT_OK;
+    OCT_ASSERT(a->dtype == OCT_F32 || a->dtype == OCT_S64);
+    for (size_t at = 0; at < a->bytes; at += each) {
+        float real;
+        int64_t whole;
+        memcpy(a->dtype == OCT_F32 ? (void *)&real : (void *)&whole, data + at, each);
+        double value = a->dtype == OCT_F32 ? (double)real : (double)whole;
+        OCT_CHECK(value >= r.min && value <= r.max, OCT_DATA,
+                  "%s: %s holds %g, outside of %g to %g", file, a->path, value, r.min, r.max);
+    }
+    return OCT_OK;
+}
+
 oct_status oct_checkpoint_load(const oct_checkpoint *ckpt, oct_module *root, oct_optim *optim)
 {
     oct_status status = OCT_OK;
-    want_list list = {0};
+    array_list list = {0};
     oct_h5 *h5 = NULL;
     uint8_t *bytes = NULL;
 
     OCT_TRY_OUT(oct_h5_open_sealed(&h5, ckpt->bytes, ckpt->size, ckpt->path));
-    OCT_TRY_OUT(want_all(&list, root, optim));
+    OCT_TRY_OUT(list_arrays(&list, root, optim));
     if (list.count > 0) qsort(list.items, list.count, sizeof *list.items, by_path);
     OCT_TRY_OUT(check_items(h5, ckpt->path, &list, optim != NULL));
     OCT_TRY_OUT(oct_alloc(&bytes, list.bytes, 1));
     for (size_t i = 0; i < list.count; i++) {
-        const wanted *item = &list.items[i];
-        OCT_TRY_OUT(oct_h5_read(h5, item->path, item->dtype, item->shape, bytes + item->offset));
+        const array *a = &list.items[i];
+        OCT_TRY_OUT(oct_h5_read(h5, a->path, a->dtype, a->shape, bytes + a->offset));
+        OCT_TRY_OUT(check_range(ckpt->path, a, bytes + a->offset));
     }
     for (size_t i = 0; i < list.count; i++) {
-        const wanted *item = &list.items[i];
-        if (item->bytes > 0) memcpy(item->data, bytes + item->offset, item->bytes);
+        const array *a = &list.items[i];
+        if (a->bytes > 0) memcpy(a->data, bytes + a->offset, a->bytes);
     }
     if (optim) optim->updates = ckpt->info.updates;
 out:
@@ -470,33 +494,32 @@ out:
     return status;
 }
 
-static oct_status compare_item(oct_h5 *h5, const wanted *item, oct_text *out)
+static oct_status compare_array(oct_h5 *h5, const array *a, oct_text *out)
 {
     char name[ITEM_PATH], there[96], here[96];
     oct_dtype dtype;
     oct_shape shape;
-    module_path(name, item->path);
-    if (!oct_h5_has(h5, item->path)) return oct_text_add(out, "%s: only here\n", name);
-    OCT_TRY(oct_h5_look(h5, item->path, &dtype, &shape));
-    oct_shape_text(&shape, there);
-    oct_shape_text(&item->shape, here);
-    if (dtype == item->dtype && strcmp(there, here) == 0) return OCT_OK;
-    return oct_text_add(out, "%s: %s %s there, %s %s here\n", name, oct_dtype_name(dtype), there,
-                        oct_dtype_name(item->dtype), here);
+    module_path(name, a->path);
+    if (!oct_h5_has(h5, a->path)) return oct_text_add(out, "%s: only here\n", name);
+    OCT_TRY(oct_h5_look(h5, a->path, &dtype, &shape));
+    if (dtype == a->dtype && oct_shape_equal(&shape, &a->shape)) return OCT_OK;
+    return oct_text_add(out, "%s: %s %s there, %s %s here\n", name, oct_dtype_name(dtype),
+                        oct_shape_text(&shape, there), oct_dtype_name(a->dtype),
+                        oct_shape_text(&a->shape, here));
 }
 
 oct_status oct_checkpoint_compare(const oct_checkpoint *ckpt, oct_module *root,
                                   oct_text *differences)
 {
     oct_status status = OCT_OK;
-    want_list list = {0};
+    array_list list = {0};
     oct_h5 *h5 = NULL;
     surplus s = {.file = ckpt->path, .list = &list, .path = "state", .lines = differences};
 
     OCT_TRY_OUT(oct_h5_open_sealed(&h5, ckpt->bytes, ckpt->size, ckpt->path));
-    OCT_TRY_OUT(want_all(&list, root, NULL));
+    OCT_TRY_OUT(list_arrays(&list, root, NULL));
     for (size_t i = 0; i < list.count; i++)
-        OCT_TRY_OUT(compare_item(h5, &list.items[i], differences));
+        OCT_TRY_OUT(compare_array(h5, &list.items[i], differences));
     if (list.count > 0) qsort(list.items, list.count, sizeof *list.items, by_path);
     s.h5 = h5;
     if (oct_h5_has(h5, s.path)) OCT_TRY_OUT(oct_h5_list(h5, s.path, find_surplus, &s));

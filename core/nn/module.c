@@ -191,6 +191,17 @@ oct_status oct_module_add_buffer(oct_module *self, const char *name, oct_dtype d
     return OCT_OK;
 }
 
+void oct_module_limit_state(oct_module *self, const char *name, oct_value_range range)
+{
+    oct_value_range *found = NULL;
+    for (size_t i = 0; i < self->num_params; i++)
+        if (strcmp(self->params[i]->name, name) == 0) found = &self->params[i]->range;
+    for (size_t i = 0; i < self->num_buffers; i++)
+        if (strcmp(self->buffers[i].name, name) == 0) found = &self->buffers[i].range;
+    OCT_ASSERT(found);
+    *found = range;
+}
+
 static oct_module **slot_of(oct_module **root, const oct_module *module)
 {
     if (*root == module) return root;
@@ -474,12 +485,14 @@ static oct_status visit_state(void *user, oct_module *module)
     for (size_t i = 0; i < module->num_params; i++) {
         oct_param *param = module->params[i];
         snprintf(full, sizeof full, "%s%s%s", path, dot, param->name);
-        OCT_TRY(walk->visit(walk->user, &(oct_state_item){full, &param->value, param}));
+        OCT_TRY(
+            walk->visit(walk->user, &(oct_state_item){full, &param->value, param, param->range}));
     }
     for (size_t i = 0; i < module->num_buffers; i++) {
         oct_buffer *buffer = &module->buffers[i];
         snprintf(full, sizeof full, "%s%s%s", path, dot, buffer->name);
-        OCT_TRY(walk->visit(walk->user, &(oct_state_item){full, &buffer->tensor, NULL}));
+        OCT_TRY(
+            walk->visit(walk->user, &(oct_state_item){full, &buffer->tensor, NULL, buffer->range}));
     }
     return OCT_OK;
 }

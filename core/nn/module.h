@@ -61,6 +61,7 @@ typedef struct oct_child {
 typedef struct oct_buffer {
     char *name;
     oct_tensor tensor; /* owns its data; dtype and shape fixed from creation */
+    oct_value_range range;
 } oct_buffer;
 
 struct oct_module {
@@ -96,6 +97,8 @@ oct_status oct_module_add_param(oct_module *self, const char *name, oct_shape sh
 /* Creates a buffer (zeros). data: T **, set to its memory, which lives as long as the module. */
 oct_status oct_module_add_buffer(oct_module *self, const char *name, oct_dtype dtype,
                                  oct_shape shape, void *data) OCT_NODISCARD;
+/* Values of this parameter or buffer that come from a file and lie outside are refused. */
+void oct_module_limit_state(oct_module *self, const char *name, oct_value_range range);
 
 /* Puts `replacement` where `old` stands, with its name and mode (train or eval); leaves old
  * detached and nameless, not destroyed. Hooks stay with old. */
@@ -150,6 +153,7 @@ typedef struct oct_state_item {
     const char *path;
     oct_tensor *tensor; /* borrowed */
     oct_param *param;   /* NULL for a buffer */
+    oct_value_range range;
 } oct_state_item;
 oct_status oct_module_state(oct_module *root,
                             oct_status (*visit)(void *user, const oct_state_item *item),

@@ -11,6 +11,11 @@
 
 #include "core/autograd/tape.h"
 
+/* What values may come from a file. Both 0: any. */
+typedef struct oct_value_range {
+    double min, max;
+} oct_value_range;
+
 struct oct_param {
     char *name;       /* in its module: "weight" */
     oct_tensor value; /* f32, owned */
@@ -30,6 +35,7 @@ struct oct_param {
     int max_parts;
     bool folded; /* in this step */
     float *grad; /* the total after oct_params_reduce, in place of part 0 */
+    oct_value_range range;
 };
 
 /* Zeros, held by the caller. The name is copied; shape and memory are fixed from here on. For

@@ -84,6 +84,8 @@ static oct_status add_zero_point(oct_fake_quant *fq)
 {
     OCT_TRY(oct_module_add_buffer(&fq->base, "zero_point", OCT_S64, OCT_SHAPE(1), &fq->zero_point));
     fq->zero_point[0] = plain_zero_point(fq);
+    oct_module_limit_state(&fq->base, "zero_point",
+                           (oct_value_range){0, (1 << fq->qconfig.bits) - 1});
     return OCT_OK;
 }
 
@@ -94,6 +96,7 @@ static oct_status add_state(oct_fake_quant *fq)
     OCT_TRY(oct_module_add_buffer(&fq->base, "max", OCT_F32, one, &fq->max));
     OCT_TRY(oct_module_add_buffer(&fq->base, "updates", OCT_S64, one, &fq->updates));
     OCT_TRY(add_scale(fq));
+    oct_module_limit_state(&fq->base, "scale", oct_scale_range);
     if (fq->qconfig.fake_quant->zero_point) OCT_TRY(add_zero_point(fq));
     if (fq->qconfig.observer->count) OCT_TRY(add_histogram(fq));
     fq->min[0] = INFINITY;

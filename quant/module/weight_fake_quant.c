@@ -70,6 +70,7 @@ static oct_status add_scale(oct_weight_fake_quant *wq)
     OCT_TRY(oct_module_add_param(&wq->base, "scale", shape, false, &wq->scale));
     follow_weights(wq, oct_f32(&wq->scale->value));
     wq->scale->frozen = true;
+    oct_module_limit_state(&wq->base, "scale", oct_scale_range);
     return OCT_OK;
 }
 

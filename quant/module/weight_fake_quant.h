@@ -10,6 +10,11 @@
 #include "core/nn/module.h"
 #include "quant/module/fake_quant_kind.h"
 
+#include <float.h>
+
+/* What scales may be. */
+static const oct_value_range oct_scale_range = {(double)FLT_TRUE_MIN, (double)FLT_MAX};
+
 typedef struct oct_weight_fake_quant {
     oct_module base;
     const oct_fake_quant_kind *kind;

@@ -7,11 +7,13 @@
 #include "core/nn/modules.h"
 #include "io/file.h"
 #include "io/hdf5.h"
+#include "quant/module/fake_quant.h"
 #include "tests/support/check_status.h"
 #include "tests/support/tmp.h"
 
 #include <criterion/criterion.h>
 #include <dirent.h>
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -748,6 +750,52 @@ Test(checkpoint, refuses_another_shape_and_another_type)
     l->base.buffers[1].tensor.dtype = OCT_S8;
     check_load_refused("step-00000001.h5", &k, "state/l1/flags is u8 (5), not s8 (5)");
     l->base.buffers[1].tensor.dtype = OCT_U8;
+    oct_module_destroy(&k.root);
+    check_nothing_held();
+}
+
+static int32_t choose_zero_point(float min, float max, float scale, oct_qparams q)
+{
+    return min < max && scale > 0 ? q.qmin : q.qmax;
+}
+
+static void check_value_refused(int64_t step, kit *k, const char *why)
+{
+    char name[OCT_CHECKPOINT_NAME];
+    MUST(save(k, step, 20));
+    check_load_refused(oct_checkpoint_name(step, name), k, why);
+}
+
+Test(checkpoint, refuses_scales_and_zero_points_that_no_training_makes)
+{
+    oct_fake_quant_kind kind = oct_fake_quant_affine;
+    oct_qconfig qconfig = oct_qconfig_default();
+    oct_fake_quant *fq;
+    kind.zero_point = choose_zero_point;
+    qconfig.fake_quant = &kind;
+    MUST(oct_fake_quant_create(&fq, &qconfig, oct_target_at(OCT_TARGET_X86), true));
+    kit k = {.root = &fq->base, .optim = {.type = &oct_optim_sgd}};
+    static const float scales[] = {0, -1, NAN, INFINITY};
+    static const char *const said[] = {"state/scale holds 0, outside of 1.4013e-45 to 3.40282e+38",
+                                       "state/scale holds -1, ", "state/scale holds nan, ",
+                                       "state/scale holds inf, "};
+    for (size_t i = 0; i < OCT_COUNT(scales); i++) {
+        fq->scale[0] = scales[i];
+        check_value_refused((int64_t)i + 1, &k, said[i]);
+    }
+    fq->scale[0] = 0.5f;
+    fq->zero_point[0] = 256;
+    check_value_refused(5, &k, "state/zero_point holds 256, outside of 0 to 255");
+    fq->zero_point[0] = -1;
+    check_value_refused(6, &k, "state/zero_point holds -1, ");
+    fq->zero_point[0] = 255;
+    MUST(save(&k, 7, 20));
+    oct_checkpoint ckpt;
+    MUST(oct_checkpoint_open(&ckpt, in_folder("step-00000007.h5")));
+    fq->scale[0] = 1;
+    MUST(oct_checkpoint_load(&ckpt, k.root, NULL));
+    cr_assert(fq->scale[0] == 0.5f && fq->zero_point[0] == 255);
+    oct_checkpoint_close(&ckpt);
     oct_module_destroy(&k.root);
     check_nothing_held();
 }
