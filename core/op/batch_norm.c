@@ -26,14 +26,30 @@ static int64_t positions_of(const oct_tensor *x)
     return positions;
 }
 
-bool oct_bn_move(float *running_mean, float *running_var, float momentum, float mean, float var)
+static float inverse_deviation(double var, float eps)
 {
-    const float next_mean = *running_mean + momentum * (mean - *running_mean);
-    const float next_var = *running_var + momentum * (var - *running_var);
+    return (float)(1.0 / sqrt(var + (double)eps));
+}
+
+bool oct_bn_take(const oct_bn_args *args, int64_t c, const oct_bn_batch *batch, float *mean,
+                 float *inv_std)
+{
+    float *running_mean = &args->running_mean[c], *running_var = &args->running_var[c];
+    *mean = (float)batch->mean;
+    *inv_std = inverse_deviation(batch->var, args->eps);
+    const float next_mean = *running_mean + args->momentum * (*mean - *running_mean);
+    const float next_var = *running_var + args->momentum * ((float)batch->unbiased - *running_var);
     if (!isfinite(next_mean) || !isfinite(next_var)) return false;
     *running_mean = next_mean;
     *running_var = next_var;
     return true;
+}
+
+void oct_bn_running(const oct_bn_args *args, int64_t channels, float *mean, float *inv_std)
+{
+    memcpy(mean, args->running_mean, (size_t)channels * sizeof(float));
+    for (int64_t c = 0; c < channels; c++)
+        inv_std[c] = inverse_deviation((double)args->running_var[c], args->eps);
 }
 
 /* Mean and 1/sigma of the batch into `saved`; the running values move towards the batch's. One that is
@@ -56,21 +72,13 @@ static bool use_batch_stats(oct_context *cx, const oct_tensor *x, const oct_bn_a
     for (int64_t k = 0; done && k < c; k++) {
         double mean = total[k] / count, var = total[c + k] / count - mean * mean;
         if (var < 0) var = 0;
-        saved->mean[k] = (float)mean;
-        saved->inv[k] = (float)(1.0 / sqrt(var + (double)args->eps));
-        finite &= oct_bn_move(&args->running_mean[k], &args->running_var[k], args->momentum,
-                              (float)mean, (float)(var * count / (count - 1)));
+        const oct_bn_batch batch = {
+            .mean = mean, .var = var, .unbiased = var * count / (count - 1)};
+        finite &= oct_bn_take(args, k, &batch, &saved->mean[k], &saved->inv[k]);
     }
     oct_scratch_end(cx, rows);
     if (!finite) oct_context_fail(cx, OCT_NUMERIC, "the batch's mean or variance is not finite");
     return done && finite;
-}
-
-static void use_running_stats(int64_t channels, const oct_bn_args *args, bn_saved *saved)
-{
-    memcpy(saved->mean, args->running_mean, (size_t)channels * sizeof(float));
-    for (int64_t c = 0; c < channels; c++)
-        saved->inv[c] = (float)(1.0 / sqrt((double)args->running_var[c] + (double)args->eps));
 }
 
 /* Each leaf's row of gamma's and beta's gradient from its sums. */
@@ -183,7 +191,7 @@ oct_tensor *oct_batch_norm(oct_context *cx, oct_tensor *x, const oct_bn_args *ar
     if (v.batch_stats) {
         if (!use_batch_stats(cx, x, args, &v)) return NULL;
     } else {
-        use_running_stats(c, args, &v);
+        oct_bn_running(args, c, v.mean, v.inv);
     }
     *saved = v;
 

@@ -38,8 +38,17 @@ typedef struct oct_bn_args {
     bool batch_stats; /* training and not frozen */
 } oct_bn_args;
 oct_tensor *oct_batch_norm(oct_context *cx, oct_tensor *x, const oct_bn_args *args);
-/* One channel's update. False, with nothing changed, when a running value would not be finite. */
-bool oct_bn_move(float *running_mean, float *running_var, float momentum, float mean, float var);
+/* One channel's statistics over the global batch. */
+typedef struct oct_bn_batch {
+    double mean, var;
+    double unbiased; /* variance: var * count / (count - 1), rounded as the caller does it */
+} oct_bn_batch;
+/* Gives mean and 1/sigma of channel c in a forward by batch statistics, and updates its running values.
+ * False, with those unchanged, when one would not be finite. */
+bool oct_bn_take(const oct_bn_args *args, int64_t c, const oct_bn_batch *batch, float *mean,
+                 float *inv_std);
+/* Gives mean and 1/sigma of all channels in a forward by running values. */
+void oct_bn_running(const oct_bn_args *args, int64_t channels, float *mean, float *inv_std);
 
 #define OCT_INPUTS_1 oct_tensor *x
 #define OCT_INPUTS_2 oct_tensor *a, oct_tensor *b

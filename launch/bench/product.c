@@ -26,32 +26,37 @@ static int64_t outputs(const oct_layer_product *p)
     return p->samples * oct_conv_out_numel(&p->shape);
 }
 
-/* int8: codes, weights, ready, accumulators, scratch; of floats also the plan's tables. */
+/* int8: codes, weights, packed weights, accumulators, scratch, the plan's tables. */
 
-enum { CODES, WEIGHTS, READY, RESULT, SCRATCH, TABLES };
+enum { CODES, WEIGHTS, PACKED, RESULT, SCRATCH, TABLES };
 
 static oct_status make_integers(oct_layer_product *p)
 {
-    const oct_kernel *k = p->integers;
     const oct_conv_shape *s = &p->shape;
+    oct_qconv_plan *plan = &p->integer_plan;
     const int64_t weights = s->out_c * oct_conv_depth(s);
+    oct_qconv_plan_init(plan, p->integers, s, after_relu);
     OCT_TRY(random_codes(&p->operand[CODES], p->samples * oct_conv_in_numel(s), 0));
     OCT_TRY(random_codes(&p->operand[WEIGHTS], weights, 1));
     int8_t *codes = p->operand[WEIGHTS];
     for (int64_t i = 0; i < weights; i++)
         if (codes[i] == INT8_MIN) codes[i] = -INT8_MAX;
-    OCT_TRY(oct_alloc(&p->operand[READY], (size_t)oct_qconv_ready_bytes(k, s, after_relu), 1));
+    OCT_TRY(oct_alloc(&p->operand[PACKED], (size_t)plan->packed_bytes, 1));
     OCT_TRY(oct_alloc(&p->operand[RESULT], (size_t)outputs(p), sizeof(int32_t)));
-    OCT_TRY(oct_alloc(&p->operand[SCRATCH], (size_t)oct_qconv_scratch_bytes(k, s, after_relu), 1));
-    oct_qconv_ready(k, s, after_relu, codes, p->operand[READY]);
+    OCT_TRY(oct_alloc(&p->operand[SCRATCH], (size_t)plan->scratch_bytes, 1));
+    OCT_TRY(oct_alloc(&p->operand[TABLES], (size_t)plan->table_bytes, 1));
+    oct_qconv_plan_tables(plan, p->operand[TABLES]);
+    oct_qconv_pack(plan, codes, p->operand[PACKED]);
     return OCT_OK;
 }
 
 static void multiply_integers(oct_layer_product *p)
 {
-    const oct_qcodes x = {.q = after_relu, .data = p->operand[CODES]};
-    oct_qconv_accumulate(p->integers, &p->shape, p->samples, x, p->operand[READY],
-                         p->operand[RESULT], p->operand[SCRATCH]);
+    const oct_qconv_pass pass = {.samples = p->samples,
+                                 .x = p->operand[CODES],
+                                 .packed = p->operand[PACKED],
+                                 .y = p->operand[RESULT]};
+    oct_qconv_accumulate(&p->integer_plan, &pass, NULL, NULL, p->operand[SCRATCH]);
 }
 
 /* Floats: x or gradient, weights, ready, result, scratch. The gradient is in rows as both products of a
@@ -85,7 +90,8 @@ static oct_status make_plan(oct_layer_product *p, unsigned product, int64_t resu
     oct_conv_plan_init(plan, &config);
     const size_t scratch = plan->forward.scratch_bytes + plan->data.scratch_bytes;
     OCT_TRY(oct_alloc(&p->operand[TABLES], plan->table_bytes, 1));
-    OCT_TRY(oct_alloc(&p->operand[READY], plan->forward.packed_bytes + plan->data.packed_bytes, 1));
+    OCT_TRY(
+        oct_alloc(&p->operand[PACKED], plan->forward.packed_bytes + plan->data.packed_bytes, 1));
     OCT_TRY(oct_alloc(&p->operand[RESULT], (size_t)results, sizeof(float)));
     OCT_TRY(oct_alloc(&p->operand[SCRATCH], scratch + plan->weight.scratch_bytes, 1));
     oct_conv_plan_tables(plan, p->operand[TABLES]);
@@ -96,7 +102,7 @@ static oct_conv_pass pass_of(const oct_layer_product *p)
 {
     return (oct_conv_pass){.samples = p->samples,
                            .x = p->operand[VALUES],
-                           .packed = p->operand[READY],
+                           .packed = p->operand[PACKED],
                            .y = p->operand[RESULT]};
 }
 
@@ -106,7 +112,7 @@ static oct_status make_forward(oct_layer_product *p)
     OCT_TRY(make_plan(p, OCT_CONV_FORWARD, outputs(p)));
     OCT_TRY(random_floats(&p->operand[VALUES], p->samples * oct_conv_in_numel(s), 0));
     OCT_TRY(random_floats(&p->operand[WEIGHTS], s->out_c * oct_conv_depth(s), 1));
-    oct_conv_forward_pack(&p->plan, p->operand[WEIGHTS], p->operand[READY]);
+    oct_conv_forward_pack(&p->plan, p->operand[WEIGHTS], p->operand[PACKED]);
     return OCT_OK;
 }
 
@@ -134,7 +140,7 @@ static oct_status make_grad_input(oct_layer_product *p)
     OCT_TRY(make_plan(p, OCT_CONV_BACKWARD_DATA, p->samples * oct_conv_in_numel(s)));
     OCT_TRY(random_gradient(p, &p->operand[VALUES]));
     OCT_TRY(random_floats(&p->operand[WEIGHTS], s->out_c * oct_conv_depth(s), 1));
-    oct_conv_backward_data_pack(&p->plan, p->operand[WEIGHTS], NULL, p->operand[READY]);
+    oct_conv_backward_data_pack(&p->plan, p->operand[WEIGHTS], NULL, p->operand[PACKED]);
     return OCT_OK;
 }
 

@@ -15,6 +15,7 @@ typedef struct oct_layer_product {
     oct_conv_shape shape;
     int64_t samples; /* of a call: a leaf, unless make says more */
     const oct_kernel *integers;
+    oct_qconv_plan integer_plan;
     const oct_float_kernel *floats;
     oct_conv_plan plan;                  /* of the product of floats */
     void *operand[OCT_PRODUCT_OPERANDS]; /* owned; the kind knows what they are */

@@ -135,10 +135,12 @@ INLINE void store_codes(uint8_t *codes, __m256i code)
     _mm_storel_epi64((__m128i *)(void *)codes, _mm_packus_epi16(words, words));
 }
 
-INLINE void requantize_as(const bool masked, const bool ranged, const bool added, int64_t m,
-                          int64_t n, const int32_t *acc, const oct_requant *q, uint8_t *codes,
-                          uint8_t *mask, float *range)
+INLINE void requantize_as(const bool masked, const bool ranged, const bool added,
+                          const oct_acc_rows *rows, const oct_requant *q)
 {
+    const int64_t n = rows->n;
+    const int32_t *acc = rows->acc;
+    uint8_t *codes = rows->y;
     const oct_requant_limits limits = oct_requant_limits_of(q);
     const __m256 lo = _mm256_set1_ps(limits.lo), hi = _mm256_set1_ps(limits.hi);
     const __m256 floor = _mm256_set1_ps(limits.floor), six = _mm256_set1_ps(limits.six);
@@ -147,8 +149,8 @@ INLINE void requantize_as(const bool masked, const bool ranged, const bool added
     const __m256 addend_factor = _mm256_set1_ps(q->addend_multiplier);
     __m256 least = _mm256_set1_ps(INFINITY), most = _mm256_set1_ps(-INFINITY);
     float tail[2] = {INFINITY, -INFINITY};
-    oct_bit_writer bits = {.out = mask};
-    for (int64_t i = 0; i < m; i++, acc += n, codes += n) {
+    oct_bit_writer bits = {.out = rows->mask};
+    for (int64_t i = 0; i < rows->m; i++, acc += n, codes += n) {
         const int64_t first = i * n;
         int64_t c = 0;
         for (; c + 8 <= n; c += 8) {
@@ -195,9 +197,9 @@ INLINE void requantize_as(const bool masked, const bool ranged, const bool added
         _mm256_storeu_ps(lows, least);
         _mm256_storeu_ps(highs, most);
         for (int lane = 0; lane < 8; lane++)
-            oct_requant_range_merge(range, lows[lane], highs[lane]);
-        oct_requant_range_merge(range, tail[0], tail[1]);
-        oct_requant_range_end(q, n, range);
+            oct_requant_range_merge(rows->range, lows[lane], highs[lane]);
+        oct_requant_range_merge(rows->range, tail[0], tail[1]);
+        oct_requant_range_end(q, n, rows->range);
     }
 }
 

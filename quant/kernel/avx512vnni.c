@@ -75,7 +75,7 @@ static void pack_tile(const int8_t *tile, int8_t *packed)
 #define PANEL_WRITE(to, count, sum) write_lanes(to, count, sum)
 #include "core/product/panel.h"
 
-/* What makes codes of sums while they are in registers. */
+/* The constants with which sums become codes. */
 typedef struct coder {
     __m512 hi, addend_factor;
     __m512i zero_point, lo_code;                  /* in 16 bits, 8 bits */
@@ -101,26 +101,46 @@ static coder coder_of(const oct_requant *q, const uint8_t *codes)
                    .codes = codes};
 }
 
-/* Logical codes, but for the lower bound, of `count` channels from `channel` on, 16 if whole; `to` is
- * where the codes will be. Conversion rounds half to even; what is too small for it, or not a number,
- * becomes the least int32. */
+/* One vector of sums. */
+typedef struct vector {
+    lanes sum;
+    int64_t channel,
+        count;             /* the first channel; channels from there on: 16 or more make it whole */
+    const uint8_t *addend; /* codes, where one is added */
+} vector;
+
+/* The values of a vector in units of the output scale. */
+INLINE __m512 values_of(const coder *z, const bool whole, const bool added, const vector *s)
+{
+    const __mmask16 live = whole ? (__mmask16)0xffff : first_lanes(s->count);
+    const __m512i bias = whole ? _mm512_loadu_si512(z->bias + s->channel)
+                               : _mm512_maskz_loadu_epi32(live, z->bias + s->channel);
+    const __m512 multiplier = whole ? _mm512_loadu_ps(z->multiplier + s->channel)
+                                    : _mm512_maskz_loadu_ps(live, z->multiplier + s->channel);
+    const __m512i sum = _mm512_add_epi32((__m512i)s->sum, bias);
+    const __m512 v = _mm512_mul_ps(_mm512_cvtepi32_ps(sum), multiplier);
+    if (!added) return v;
+    const __m128i codes = whole ? _mm_loadu_si128((const __m128i *)(const void *)s->addend)
+                                : _mm_maskz_loadu_epi8(live, s->addend);
+    const __m512i logical = _mm512_sub_epi32(_mm512_cvtepu8_epi32(codes), z->addend_zero);
+    return _mm512_add_ps(v, _mm512_mul_ps(_mm512_cvtepi32_ps(logical), z->addend_factor));
+}
+
+/* Values become logical codes, but for the lower bound. Conversion rounds half to even; what is too small
+ * for it, or not a number, becomes the least int32. */
+INLINE __m512i round_values(const coder *z, __m512 v)
+{
+    return _mm512_cvtps_epi32(_mm512_min_ps(z->hi, v));
+}
+
+/* Sums in registers become such codes; `to` is where the codes will be. */
 INLINE __m512i logical_of(const coder *z, const bool whole, int64_t count, lanes sum,
                           int64_t channel, const uint8_t *to)
 {
-    const __mmask16 live = whole ? (__mmask16)0xffff : first_lanes(count);
-    const __m512i bias = whole ? _mm512_loadu_si512(z->bias + channel)
-                               : _mm512_maskz_loadu_epi32(live, z->bias + channel);
-    const __m512 multiplier = whole ? _mm512_loadu_ps(z->multiplier + channel)
-                                    : _mm512_maskz_loadu_ps(live, z->multiplier + channel);
-    __m512 v = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_add_epi32((__m512i)sum, bias)), multiplier);
-    if (z->addend) {
-        const uint8_t *at = z->addend + (to - z->codes);
-        const __m128i s = whole ? _mm_loadu_si128((const __m128i *)(const void *)at)
-                                : _mm_maskz_loadu_epi8(live, at);
-        const __m512i logical = _mm512_sub_epi32(_mm512_cvtepu8_epi32(s), z->addend_zero);
-        v = _mm512_add_ps(v, _mm512_mul_ps(_mm512_cvtepi32_ps(logical), z->addend_factor));
-    }
-    return _mm512_cvtps_epi32(_mm512_min_ps(z->hi, v));
+    vector s = {.sum = sum, .channel = channel, .count = count};
+    if (!z->addend) return round_values(z, values_of(z, whole, false, &s));
+    s.addend = z->addend + (to - z->codes);
+    return round_values(z, values_of(z, whole, true, &s));
 }
 
 /* Logical codes of four vectors to codes, vector by vector. Packing saturates, and works inside 128-bit
@@ -280,10 +300,10 @@ static void depthwise_codes(const oct_depthwise *d, const oct_requant *q)
     depthwise(&finished);
 }
 
-/* The requantizer at work: constants of a call, what it has found, and where it is. */
+/* A call of the requantizer: its constants, what it has found, and where it is. */
 typedef struct requantizer {
-    __m512 lo, hi, floor, six, addend_factor;
-    __m512i zero_point, addend_zero;
+    coder z;
+    __m512 lo, floor, six;
     __m512 least, most;
     oct_bit_writer bits;
     const int32_t *acc;
@@ -291,77 +311,59 @@ typedef struct requantizer {
     uint8_t *codes;
 } requantizer;
 
-/* `count` elements from channel c on, 16 if whole. */
+/* Goes over `count` elements from channel c on, 16 if whole. */
 INLINE void requantize_some(const bool masked, const bool ranged, const bool added,
-                            const bool whole, int count, const oct_requant *q, int64_t c,
-                            requantizer *z)
+                            const bool whole, vector s, requantizer *z)
 {
-    const __mmask16 live = whole ? (__mmask16)0xffff : first_lanes(count);
-    const __m512i acc = whole ? _mm512_loadu_si512(z->acc) : _mm512_maskz_loadu_epi32(live, z->acc);
-    const __m512i bias =
-        whole ? _mm512_loadu_si512(q->bias + c) : _mm512_maskz_loadu_epi32(live, q->bias + c);
-    const __m512 multiplier =
-        whole ? _mm512_loadu_ps(q->multiplier + c) : _mm512_maskz_loadu_ps(live, q->multiplier + c);
-    __m512 v = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_add_epi32(acc, bias)), multiplier);
-    if (added) {
-        const __m128i s = whole ? _mm_loadu_si128((const __m128i *)(const void *)z->addend)
-                                : _mm_maskz_loadu_epi8(live, z->addend);
-        const __m512i logical = _mm512_sub_epi32(_mm512_cvtepu8_epi32(s), z->addend_zero);
-        v = _mm512_add_ps(v, _mm512_mul_ps(_mm512_cvtepi32_ps(logical), z->addend_factor));
-        z->addend += count;
-    }
-    const __m512 r = _mm512_roundscale_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    const __m512 cut = _mm512_min_ps(_mm512_max_ps(r, z->lo), z->hi);
-    const __m128i code =
-        _mm512_cvtepi32_epi8(_mm512_add_epi32(_mm512_cvtps_epi32(cut), z->zero_point));
-    if (whole)
-        _mm_storeu_si128((__m128i *)(void *)z->codes, code);
-    else
-        _mm_mask_storeu_epi8(z->codes, live, code);
+    const __mmask16 live = whole ? (__mmask16)0xffff : first_lanes(s.count);
+    s.sum = whole ? load_lanes(z->acc) : read_lanes(z->acc, s.count);
+    s.addend = z->addend;
+    const __m512 v = values_of(&z->z, whole, added, &s);
+    write_one(z->codes, s.count, codes_of_one(&z->z, round_values(&z->z, v)));
     if (masked) {
+        const __m512 r = _mm512_roundscale_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
         __mmask16 pass = _mm512_mask_cmp_ps_mask(live, r, z->lo, _CMP_GE_OQ);
-        pass = _mm512_mask_cmp_ps_mask(pass, r, z->hi, _CMP_LE_OQ);
+        pass = _mm512_mask_cmp_ps_mask(pass, r, z->z.hi, _CMP_LE_OQ);
         pass = _mm512_mask_cmp_ps_mask(pass, v, z->floor, _CMP_GT_OQ);
         pass = _mm512_mask_cmp_ps_mask(pass, v, z->six, _CMP_LT_OQ);
-        oct_bits_put(&z->bits, pass, count);
+        oct_bits_put(&z->bits, pass, (int)s.count);
     }
     if (ranged) {
         const __m512 clipped = _mm512_min_ps(_mm512_max_ps(v, z->floor), z->six);
         z->least = _mm512_mask_min_ps(z->least, live, clipped, z->least);
         z->most = _mm512_mask_max_ps(z->most, live, clipped, z->most);
     }
-    z->acc += count;
-    z->codes += count;
+    if (added) z->addend += s.count;
+    z->acc += s.count;
+    z->codes += s.count;
 }
 
-INLINE void requantize_as(const bool masked, const bool ranged, const bool added, int64_t m,
-                          int64_t n, const int32_t *acc, const oct_requant *q, uint8_t *codes,
-                          uint8_t *mask, float *range)
+INLINE void requantize_as(const bool masked, const bool ranged, const bool added,
+                          const oct_acc_rows *r, const oct_requant *q)
 {
     const oct_requant_limits limits = oct_requant_limits_of(q);
-    requantizer z = {.lo = _mm512_set1_ps(limits.lo),
-                     .hi = _mm512_set1_ps(limits.hi),
+    requantizer z = {.z = coder_of(q, r->y),
+                     .lo = _mm512_set1_ps(limits.lo),
                      .floor = _mm512_set1_ps(limits.floor),
                      .six = _mm512_set1_ps(limits.six),
-                     .addend_factor = _mm512_set1_ps(q->addend_multiplier),
-                     .zero_point = _mm512_set1_epi32(limits.zero_point),
-                     .addend_zero = _mm512_set1_epi32(q->addend_zero_point),
                      .least = _mm512_set1_ps(INFINITY),
                      .most = _mm512_set1_ps(-INFINITY),
-                     .bits = {.out = mask},
-                     .acc = acc,
+                     .bits = {.out = r->mask},
+                     .acc = r->acc,
                      .addend = q->addend,
-                     .codes = codes};
-    for (int64_t i = 0; i < m; i++) {
-        int64_t c = 0;
-        for (; c + 16 <= n; c += 16)
-            requantize_some(masked, ranged, added, true, 16, q, c, &z);
-        if (c < n) requantize_some(masked, ranged, added, false, (int)(n - c), q, c, &z);
+                     .codes = r->y};
+    for (int64_t i = 0; i < r->m; i++) {
+        vector s = {.count = COLUMNS};
+        for (; s.channel + COLUMNS <= r->n; s.channel += COLUMNS)
+            requantize_some(masked, ranged, added, true, s, &z);
+        s.count = r->n - s.channel;
+        if (s.count > 0) requantize_some(masked, ranged, added, false, s, &z);
     }
     if (masked) oct_bits_end(&z.bits);
     if (ranged) {
-        oct_requant_range_merge(range, _mm512_reduce_min_ps(z.least), _mm512_reduce_max_ps(z.most));
-        oct_requant_range_end(q, n, range);
+        oct_requant_range_merge(r->range, _mm512_reduce_min_ps(z.least),
+                                _mm512_reduce_max_ps(z.most));
+        oct_requant_range_end(q, r->n, r->range);
     }
 }
 

@@ -14,6 +14,7 @@ enum { BLOCK = OCT_FLAG_BLOCK, MOST_RIGHT = 62, MOST_LEFT = 16 };
 typedef struct span {
     int64_t rows, n;
     int64_t channel; /* of the first column */
+    int64_t first;   /* element of the call */
 } span;
 
 OCT_CLONES
@@ -154,7 +155,7 @@ CODES(codes_wide16, uint16_t)
 WATCH(watch_float, float)
 WATCH(watch_wide, double)
 
-#define LEAVE(name, value_t)                                                                       \
+#define STORE(name, value_t)                                                                       \
     OCT_CLONES                                                                                     \
     static void name(int64_t n, const value_t *restrict v, const oct_requant_limits *limits,       \
                      float *restrict y)                                                            \
@@ -166,51 +167,62 @@ WATCH(watch_wide, double)
             y[i] = (float)clipped + 0.0f; /* -0 becomes +0 */                                      \
         }                                                                                          \
     }
-LEAVE(leave_float, float)
-LEAVE(leave_wide, double)
+STORE(store_float, float)
+STORE(store_wide, double)
 
-/* What one block needs beside its accumulators. */
+/* A call. */
 typedef struct job {
     const oct_epilogue *f;
+    const oct_acc_rows *rows;
     oct_requant_limits limits;
-    bool watched;
+    bool watched; /* flags or range are wanted */
 } job;
 
-/* A float output: the requantizer makes the codes. */
-static void finish_float(const job *j, const span *s, const void *acc, int64_t first, void *y,
-                         uint8_t *flags, int32_t range[2])
+/* Computes a span of a float output in FLOAT; where codes come out, the requantizer does. */
+static void finish_float(const job *j, const span *s, uint8_t *flags, int32_t range[2])
 {
     const oct_epilogue *f = j->f;
     const int64_t count = s->rows * s->n;
     float v[BLOCK], r[BLOCK];
-    scale_float(s->rows, s->n, (const int32_t *)acc + first, f->q.bias + s->channel,
+    scale_float(s->rows, s->n, (const int32_t *)j->rows->acc + s->first, f->q.bias + s->channel,
                 f->q.multiplier + s->channel, v);
     if (f->addend.data)
-        add_float(count, (const uint8_t *)f->addend.data + first, f->addend.q.zero_point,
+        add_float(count, (const uint8_t *)f->addend.data + s->first, f->addend.q.zero_point,
                   f->addend_multiplier, v);
     round_float(count, v, r);
     if (j->watched) watch_float(count, v, r, &j->limits, flags, range);
-    leave_float(count, v, &j->limits, (float *)y + first);
+    store_float(count, v, &j->limits, (float *)j->rows->y + s->first);
 }
 
-static void finish_wide(const job *j, const span *s, const void *acc, int64_t first, void *y,
-                        uint8_t *flags, int32_t range[2])
+static void store_output(const job *j, const span *s, const double *v, const double *r)
+{
+    const int64_t count = s->rows * s->n;
+    void *y = j->rows->y;
+    if (j->f->out == OCT_F32)
+        store_wide(count, v, &j->limits, (float *)y + s->first);
+    else if (j->f->out == OCT_U16)
+        codes_wide16(count, r, &j->limits, (uint16_t *)y + s->first);
+    else
+        codes_wide(count, r, &j->limits, (uint8_t *)y + s->first);
+}
+
+static void finish_wide(const job *j, const span *s, uint8_t *flags, int32_t range[2])
 {
     const oct_epilogue *f = j->f;
     const int64_t count = s->rows * s->n, *bias = f->bias + s->channel;
     const float *multiplier = f->q.multiplier + s->channel;
-    const int32_t *narrow = (const int32_t *)acc + first;
-    const int64_t *wide = (const int64_t *)acc + first;
+    const int32_t *narrow = (const int32_t *)j->rows->acc + s->first;
+    const int64_t *wide = (const int64_t *)j->rows->acc + s->first;
     double v[BLOCK], r[BLOCK];
     if (f->acc == OCT_S64)
         scale_wide16(s->rows, s->n, wide, bias, multiplier, v);
     else
         scale_wide(s->rows, s->n, narrow, bias, multiplier, v);
     if (f->addend.data && oct_codes_dtype(f->addend.q) == OCT_U16)
-        add_wide16(count, (const uint16_t *)f->addend.data + first, f->addend.q.zero_point,
+        add_wide16(count, (const uint16_t *)f->addend.data + s->first, f->addend.q.zero_point,
                    f->addend_multiplier, v);
     else if (f->addend.data)
-        add_wide(count, (const uint8_t *)f->addend.data + first, f->addend.q.zero_point,
+        add_wide(count, (const uint8_t *)f->addend.data + s->first, f->addend.q.zero_point,
                  f->addend_multiplier, v);
     if (f->arithmetic == OCT_ARITHMETIC_WIDE)
         round_wide(count, v, r);
@@ -219,12 +231,7 @@ static void finish_wide(const job *j, const span *s, const void *acc, int64_t fi
     else
         shift(s->rows, s->n, narrow, bias, multiplier, r);
     if (j->watched) watch_wide(count, v, r, &j->limits, flags, range);
-    if (f->out == OCT_F32)
-        leave_wide(count, v, &j->limits, (float *)y + first);
-    else if (f->out == OCT_U16)
-        codes_wide16(count, r, &j->limits, (uint16_t *)y + first);
-    else
-        codes_wide(count, r, &j->limits, (uint8_t *)y + first);
+    store_output(j, s, v, r);
 }
 
 /* A float output is never out of bounds. */
@@ -238,32 +245,37 @@ static oct_requant_limits limits_of(const oct_epilogue *f)
     return limits;
 }
 
-static void finish_blocks(const oct_epilogue *f, int64_t m, int64_t n, const void *acc, void *y,
-                          uint8_t *mask, float *range)
+static void finish_span(const job *j, const span *s, int32_t ends[2])
 {
-    const job j = {.f = f, .limits = limits_of(f), .watched = mask || range};
     uint8_t flags[BLOCK], bits[BLOCK / 8];
+    const int64_t count = s->rows * s->n;
+    if (j->f->arithmetic == OCT_ARITHMETIC_FLOAT)
+        finish_float(j, s, flags, ends);
+    else
+        finish_wide(j, s, flags, ends);
+    if (!j->rows->mask) return;
+    oct_bits_pack(flags, count, bits);
+    oct_bits_append(j->rows->mask, s->first, bits, count);
+}
+
+static void finish_blocks(const oct_epilogue *f, const oct_acc_rows *r)
+{
+    const job j = {.f = f, .rows = r, .limits = limits_of(f), .watched = r->mask || r->range};
+    const int64_t n = r->n;
     int32_t ends[2] = {INT32_MAX, INT32_MIN};
-    int64_t first = 0;
-    for (int64_t row = 0, rows; row < m; row += rows) {
-        rows = oct_min_i64(oct_max_i64(BLOCK / n, 1), m - row);
-        for (int64_t c = 0; c < n; c += BLOCK) {
-            const span s = {.rows = rows, .n = oct_min_i64(n - c, BLOCK), .channel = c};
-            if (f->arithmetic == OCT_ARITHMETIC_FLOAT)
-                finish_float(&j, &s, acc, first, y, flags, ends);
-            else
-                finish_wide(&j, &s, acc, first, y, flags, ends);
-            if (mask) {
-                oct_bits_pack(flags, s.rows * s.n, bits);
-                oct_bits_append(mask, first, bits, s.rows * s.n);
-            }
-            first += s.rows * s.n;
+    span s = {0};
+    for (int64_t row = 0; row < r->m; row += s.rows) {
+        s.rows = oct_min_i64(oct_max_i64(BLOCK / n, 1), r->m - row);
+        for (s.channel = 0; s.channel < n; s.channel += BLOCK) {
+            s.n = oct_min_i64(n - s.channel, BLOCK);
+            finish_span(&j, &s, ends);
+            s.first += s.rows * s.n;
         }
     }
-    if (!range || f->out == OCT_F32) return;
-    if (first > 0) oct_requant_range_merge(range, float_of(ends[0]), float_of(ends[1]));
-    oct_requant_range_end(&f->q, n, range);
-    if (f->addend.data && !isfinite(f->addend_multiplier)) range[0] = range[1] = NAN;
+    if (!r->range || f->out == OCT_F32) return;
+    if (s.first > 0) oct_requant_range_merge(r->range, float_of(ends[0]), float_of(ends[1]));
+    oct_requant_range_end(&f->q, n, r->range);
+    if (f->addend.data && !isfinite(f->addend_multiplier)) r->range[0] = r->range[1] = NAN;
 }
 
 bool oct_epilogue_requantizes(const oct_epilogue *f)
@@ -282,15 +294,14 @@ oct_requant oct_epilogue_requant(const oct_epilogue *f)
     return q;
 }
 
-void oct_epilogue_rows(const oct_kernel *kernel, const oct_epilogue *f, int64_t m, int64_t n,
-                       const void *acc, void *y, uint8_t *mask, float *range)
+void oct_epilogue_rows(const oct_kernel *kernel, const oct_epilogue *f, const oct_acc_rows *r)
 {
     if (!oct_epilogue_requantizes(f)) {
-        finish_blocks(f, m, n, acc, y, mask, range);
+        finish_blocks(f, r);
         return;
     }
     const oct_requant q = oct_epilogue_requant(f);
-    kernel->requantize(m, n, acc, &q, y, mask, range);
+    kernel->requantize(r, &q);
 }
 
 oct_epilogue oct_epilogue_at(const oct_epilogue *f, int64_t first)

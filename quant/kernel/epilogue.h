@@ -48,10 +48,8 @@ typedef struct oct_epilogue {
     float addend_multiplier;
 } oct_epilogue;
 
-/* acc (m, n) -> y, mask and range, as oct_kernel's requantize does it. range may be NULL, and is left
- * alone for a float output. */
-void oct_epilogue_rows(const oct_kernel *kernel, const oct_epilogue *f, int64_t m, int64_t n,
-                       const void *acc, void *y, uint8_t *mask, float *range);
+/* Computes rows of outputs. A float output leaves the range alone. */
+void oct_epilogue_rows(const oct_kernel *kernel, const oct_epilogue *f, const oct_acc_rows *r);
 /* The requantizer of a kernel table does it, with these constants. */
 bool oct_epilogue_requantizes(const oct_epilogue *f);
 oct_requant oct_epilogue_requant(const oct_epilogue *f);

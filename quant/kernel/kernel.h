@@ -32,6 +32,19 @@ typedef struct oct_requant {
     float addend_multiplier;
 } oct_requant;
 
+/* Rows of accumulators, and where the outputs that they become go. The mask has a bit for each output, bit i
+ * of it being output i of this call; whole bytes are written, so callers keep m * n of each call but the
+ * last a multiple of 8. The least and the largest v, as float and with the clips of relu and six applied,
+ * are merged into range[2]; zero is +0, and a multiplier that is not finite makes it NaN, so that a
+ * maximum of keys shows it. */
+typedef struct oct_acc_rows {
+    int64_t m, n;    /* rows, channels */
+    const void *acc; /* (m, n), contiguous */
+    void *y;         /* (m, n) */
+    uint8_t *mask;   /* NULL: left out */
+    float *range;    /* NULL: left out */
+} oct_acc_rows;
+
 enum { OCT_WORD = 4 }; /* codes */
 
 /* One line of output of a convolution with one filter a channel:
@@ -71,13 +84,8 @@ typedef struct oct_kernel {
     void (*product_codes)(const struct oct_product *p, const oct_requant *q);
     void (*depthwise_codes)(const oct_depthwise *d, const oct_requant *q);
 
-    /* Rows of acc (m x n, contiguous rows of n) to codes. mask: bit i of it is element i of this call,
-     * whole bytes are written (callers keep m * n of each call but the last a multiple of 8); NULL to
-     * leave out. range[2] (min, max of v, with relu/six clips applied, as float; zero is +0) is merged
-     * into, NULL to leave out; a multiplier that is not finite makes it NaN, so that a maximum of
-     * keys shows it. */
-    void (*requantize)(int64_t m, int64_t n, const int32_t *acc, const oct_requant *q,
-                       uint8_t *codes, uint8_t *mask, float *range);
+    /* Turns rows of int32 accumulators into codes. */
+    void (*requantize)(const oct_acc_rows *r, const oct_requant *q);
 } oct_kernel;
 
 #define OCT_KERNEL(ISA, isa) extern const oct_kernel oct_kernel_##isa;

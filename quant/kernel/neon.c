@@ -146,16 +146,18 @@ INLINE uint32_t codes_of(float32x4_t v, const limits_vectors *l, uint8_t *codes)
     return vaddvq_u32(vandq_u32(vandq_u32(inside, active), bit));
 }
 
-INLINE void requantize_as(const bool masked, const bool ranged, const bool added, int64_t m,
-                          int64_t n, const int32_t *acc, const oct_requant *q, uint8_t *codes,
-                          uint8_t *mask, float *range)
+INLINE void requantize_as(const bool masked, const bool ranged, const bool added,
+                          const oct_acc_rows *rows, const oct_requant *q)
 {
+    const int64_t n = rows->n;
+    const int32_t *acc = rows->acc;
+    uint8_t *codes = rows->y;
     const oct_requant_limits limits = oct_requant_limits_of(q);
     const limits_vectors l = vector_limits(&limits);
     float32x4_t least = vdupq_n_f32(INFINITY), most = vdupq_n_f32(-INFINITY);
     float tail[2] = {INFINITY, -INFINITY};
-    oct_bit_writer bits = {.out = mask};
-    for (int64_t i = 0; i < m * n;) {
+    oct_bit_writer bits = {.out = rows->mask};
+    for (int64_t i = 0; i < rows->m * n;) {
         int64_t c = 0;
         for (; c + OCT_NEON_LANES <= n; c += OCT_NEON_LANES, i += OCT_NEON_LANES) {
             const float32x4_t v = values_of(q, added, i, c, acc + i);
@@ -180,9 +182,9 @@ INLINE void requantize_as(const bool masked, const bool ranged, const bool added
     }
     if (masked) oct_bits_end(&bits);
     if (ranged) {
-        oct_requant_range_merge(range, vminvq_f32(least), vmaxvq_f32(most));
-        oct_requant_range_merge(range, tail[0], tail[1]);
-        oct_requant_range_end(q, n, range);
+        oct_requant_range_merge(rows->range, vminvq_f32(least), vmaxvq_f32(most));
+        oct_requant_range_merge(rows->range, tail[0], tail[1]);
+        oct_requant_range_end(q, n, rows->range);
     }
 }
 

@@ -89,10 +89,9 @@ INLINE int32x4_t add_woven(int32x4_t sum, const int8_t *woven, const int8_t *w)
 #include "quant/kernel/depthwise_simd.h"
 
 /* NEON's: whatever has sdot has it too. */
-static void requantize(int64_t m, int64_t n, const int32_t *acc, const oct_requant *q,
-                       uint8_t *codes, uint8_t *mask, float *range)
+static void requantize(const oct_acc_rows *r, const oct_requant *q)
 {
-    oct_kernel_neon.requantize(m, n, acc, q, codes, mask, range);
+    oct_kernel_neon.requantize(r, q);
 }
 
 const oct_kernel oct_kernel_neondot = {

@@ -1,61 +1,99 @@
-/* The integer layers over kernels: what training, evaluation and the runtime all call, so their codes
- * cannot differ. NHWC codes, OHWI weight codes. No allocation: scratch (64-byte aligned) comes from
- * the caller. No threads: callers run samples in parallel, each with its own scratch. */
+/* Convolutions of codes: what training, evaluation and the runtime all call, so their codes cannot differ.
+ * NHWC codes, OHWI weight codes; a linear layer is the shape with h = w = kernel = 1.
+ *
+ * A plan is made once per layer, shape and input. Every function takes the plan, what it works on, and the
+ * scratch of one thread. Nothing is allocated: blocks of the plan's sizes, 64-byte aligned, come from the
+ * caller. Callers run samples in parallel, each thread with its own scratch.
+ */
 #pragma once
 
 #include "quant/kernel/epilogue.h"
 #include "quant/kernel/qcodes.h"
-#include "core/tensor/conv_shape.h"
+#include "core/product/conv_window.h"
 #include "core/tensor/tensor.h"
 
-/* A layer made ready for codes of the qparams `in`: packed weights and the tables of its geometry, of
- * 64-byte alignment; read only, shared by threads. codes (O, kh, kw, I/groups). */
-int64_t oct_qconv_ready_bytes(const oct_kernel *kernel, const oct_conv_shape *s, oct_qparams in);
-void oct_qconv_ready(const oct_kernel *kernel, const oct_conv_shape *s, oct_qparams in,
-                     const int8_t *codes, void *ready);
-int64_t oct_qconv_scratch_bytes(const oct_kernel *kernel, const oct_conv_shape *s, oct_qparams in);
+/* What is known of a convolution before its weights and codes are there. Plain data; threads share it. */
+typedef struct oct_qconv_plan {
+    const oct_kernel *kernel;
+    oct_conv_shape shape;
+    oct_qparams in;        /* of the input's codes */
+    int64_t table_bytes;   /* of the tables that the plan points to */
+    int64_t packed_bytes;  /* of the packed weights */
+    int64_t scratch_bytes; /* of one thread */
+    bool affine;           /* a factor per channel in place of a product: oct_qconv_plan_affine */
+    bool wide;             /* the codes have 16 bits, the accumulators 64; otherwise 8 and 32 */
+
+    /* The rest is the business of qconv_plan.c and qconv.c. */
+    bool depthwise;         /* one filter a channel */
+    bool copies;            /* input lines go through the stripe */
+    int64_t taps, run;      /* runs of codes in a window of a group, and their length */
+    int64_t border;         /* codes at each end of a line of the stripe */
+    int64_t pitch;          /* bytes from one line of the stripe to the next */
+    int64_t period, lines;  /* of a block: samples, and lines of each */
+    int64_t positions;      /* of the largest block */
+    int64_t stripe_lines;   /* of one sample of a block */
+    int64_t group_bytes;    /* packed weights of one group */
+    oct_conv_window window; /* tables, where input lines are not copied */
+    oct_row *rows;          /* tables, where they are: of a whole block */
+    oct_run *runs;
+    int64_t acc_at, wide_at, mask_at, line_at,
+        columns_at; /* parts of scratch: bytes from its start */
+} oct_qconv_plan;
+
+/* Decides everything but the tables. `in`: the qparams of the input's codes, whose scale does not count. */
+void oct_qconv_plan_init(oct_qconv_plan *p, const oct_kernel *kernel, const oct_conv_shape *s,
+                         oct_qparams in);
+/* The same for a factor and a bias per channel, a batch norm on its own: s is the plane as a depthwise 1x1
+ * convolution. Its weight codes are -1, 0 or 1 and stand for multiples of 2^15, which leaves room for the
+ * bias and which no code of 8 bits holds: accumulators are (code - zero_point) * weight[c] * 2^15. Nothing
+ * overflows while biases are within +-2^30, of 16-bit codes +-2^46. */
+enum { OCT_QCONV_AFFINE_BITS = 15 };
+void oct_qconv_plan_affine(oct_qconv_plan *p, const oct_kernel *kernel, const oct_conv_shape *s,
+                           oct_qparams in);
+/* Writes the tables to memory of table_bytes, which stays where it is as long as the plan is used. */
+void oct_qconv_plan_tables(oct_qconv_plan *p, void *memory);
+
+/* Packs weight codes (O, kh, kw, I/groups) into packed_bytes, read only from then on. */
+void oct_qconv_pack(const oct_qconv_plan *p, const int8_t *codes, void *packed);
+
+/* Some samples of a layer, and where its outputs go. */
+typedef struct oct_qconv_pass {
+    int64_t samples;
+    const void *x; /* codes (samples, H, W, I) */
+    const void *packed;
+    void *y; /* (samples, OH, OW, O): accumulators of oct_qconv_accumulate, outputs of _forward */
+    uint8_t *mask; /* of _forward, from bit 0 on; NULL: left out */
+    float *range;  /* of _forward; NULL: left out */
+} oct_qconv_pass;
 
 /* Takes the accumulators (positions, O) of a block of output positions, of which `position` is the
  * first, counted over all samples. They are the visitor's to change. */
 typedef void oct_acc_visit(void *args, int64_t position, int64_t positions, void *acc);
-/* Calls `visit` (NULL: nothing) for one block of output positions after the other, in ascending order and
- * without gaps. Blocks depend on the shape alone. all: where the accumulators of all samples stay, as the
- * visitor leaves them; NULL: nowhere. */
-void oct_qconv_visit(const oct_kernel *kernel, const oct_conv_shape *s, int64_t samples,
-                     oct_qcodes x, const void *ready, void *all, oct_acc_visit *visit, void *args,
-                     void *scratch);
-/* Accumulators of `samples` samples: acc (samples, OH, OW, O) = sum of x codes (padding counts as the
- * zero point) times weight codes, in int32, or in int64 of 16-bit codes; the zero point is NOT
- * subtracted (it is in the bias). Exact. */
-void oct_qconv_accumulate(const oct_kernel *kernel, const oct_conv_shape *s, int64_t samples,
-                          oct_qcodes x, const void *ready, void *acc, void *scratch);
-/* Single pass: accumulate and finish block by block. mask starts at bit 0 and has samples*OH*OW*O bits.
- * Results are those of accumulate followed by oct_epilogue_rows, bit for bit. */
-void oct_qconv_forward(const oct_kernel *kernel, const oct_conv_shape *s, int64_t samples,
-                       oct_qcodes x, const void *ready, const oct_epilogue *f, void *y,
-                       uint8_t *mask, float *range, void *scratch);
+/* Computes acc (samples, OH, OW, O) = sum of x codes (padding counts as the zero point) times weight codes,
+ * in int32, or in int64 of 16-bit codes. The zero point is NOT subtracted (it is in the bias), except by an
+ * affine plan. Exact. Calls `visit` (NULL: nothing) for one block of output positions after the other, in
+ * ascending order and without gaps; blocks depend on the plan alone. y keeps the accumulators as the
+ * visitor leaves them; NULL: they are gone. */
+void oct_qconv_accumulate(const oct_qconv_plan *p, const oct_qconv_pass *pass, oct_acc_visit *visit,
+                          void *args, void *scratch);
+/* Computes outputs in a single pass, block by block. The results are those of oct_qconv_accumulate followed
+ * by oct_epilogue_rows, bit for bit. */
+void oct_qconv_forward(const oct_qconv_plan *p, const oct_qconv_pass *pass, const oct_epilogue *f,
+                       void *scratch);
 
-/* Sums over rows of accumulators (rows, n), for the statistics of a batch: with a = acc - offset[c] as a
+/* Sums rows of accumulators (rows, n), for the statistics of a batch: with a = acc - offset[c] as a
  * double, sum[c] += a and sum[n + c] += a * a, in the order of the rows. */
 void oct_acc_sums(int64_t rows, int64_t n, const int32_t *restrict acc,
                   const int32_t *restrict offset, double *restrict sum);
 void oct_acc_sums16(int64_t rows, int64_t n, const int64_t *restrict acc,
                     const int64_t *restrict offset, double *restrict sum); /* of 16-bit codes */
 
-/* Largest |acc| or |acc + bias| that can occur, partial sums included; must be below 2^31 for 8-bit
- * codes. x_lo, x_hi: stored codes of x. */
+/* Tells the largest |acc| or |acc + bias| of a channel that can occur, partial sums included; it must be
+ * below 2^31 for 8-bit codes. x_lo, x_hi: stored codes of x. */
 int64_t oct_qconv_bound(const oct_conv_shape *s, const int8_t *codes, int64_t channel, int64_t bias,
                         int32_t x_lo, int32_t x_hi);
 
-/* One sample of codes (h, w, c) with spread - 1 rows and columns of the zero point between them:
- * y ((h-1) spread + 1, (w-1) spread + 1, c), of the same type. */
+/* Copies one sample of codes (h, w, c) with spread - 1 rows and columns of the zero point between them:
+ * y ((h-1) spread + 1, (w-1) spread + 1, c), of the same type. A transposed convolution is the
+ * convolution of what results. */
 void oct_qdilate(int64_t h, int64_t w, int64_t c, int spread, oct_qcodes x, void *y);
-
-/* A factor and a bias per channel: accumulators (code - z) * weight[c] * 2^15, weight -1, 0 or 1, in
- * int32, or in int64 of 16-bit codes; then as f says. Nothing overflows while biases are within
- * +-2^30, of 16-bit codes +-2^46. */
-enum { OCT_QAFFINE_BITS = 15 };
-int64_t oct_qaffine_scratch_bytes(int64_t channels);
-void oct_qaffine_forward(const oct_kernel *kernel, int64_t rows, int64_t channels, oct_qcodes x,
-                         const int8_t *weight, const oct_epilogue *f, void *y, uint8_t *mask,
-                         float *range, void *scratch);

@@ -59,23 +59,24 @@ static void depthwise(const oct_depthwise *d)
     }
 }
 
-static void requantize(int64_t m, int64_t n, const int32_t *acc, const oct_requant *q,
-                       uint8_t *codes, uint8_t *mask, float *range)
+static void requantize(const oct_acc_rows *r, const oct_requant *q)
 {
     const oct_requant_limits limits = oct_requant_limits_of(q);
-    if (mask) memset(mask, 0, (size_t)((m * n + 7) / 8));
-    for (int64_t i = 0; i < m * n; i++) {
-        int64_t c = i % n;
-        float v = oct_requant_value(q, i, c, acc[i]);
+    const int32_t *acc = r->acc;
+    uint8_t *codes = r->y;
+    if (r->mask) memset(r->mask, 0, (size_t)((r->m * r->n + 7) / 8));
+    for (int64_t i = 0; i < r->m * r->n; i++) {
+        const int64_t c = i % r->n;
+        const float v = oct_requant_value(q, i, c, acc[i]);
         bool pass;
         codes[i] = oct_requant_one(v, &limits, &pass);
-        if (mask && pass) mask[i / 8] = (uint8_t)(mask[i / 8] | 1u << (i % 8));
-        if (range) {
-            float clipped = oct_requant_clip(v, &limits);
-            oct_requant_range_merge(range, clipped, clipped);
+        if (r->mask && pass) r->mask[i / 8] = (uint8_t)(r->mask[i / 8] | 1u << (i % 8));
+        if (r->range) {
+            const float clipped = oct_requant_clip(v, &limits);
+            oct_requant_range_merge(r->range, clipped, clipped);
         }
     }
-    if (range) oct_requant_range_end(q, n, range);
+    if (r->range) oct_requant_range_end(q, r->n, r->range);
 }
 
 const oct_kernel oct_kernel_ref = {

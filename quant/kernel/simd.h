@@ -6,8 +6,7 @@
 /* Defines requantize from `as`, which is inlined and first takes whether there is a mask,
  * whether there is a range and whether there is a second addend: its loops ask none of them. */
 #define OCT_REQUANTIZE(as)                                                                         \
-    static void requantize(int64_t m, int64_t n, const int32_t *acc, const oct_requant *q,         \
-                           uint8_t *codes, uint8_t *mask, float *range)                            \
+    static void requantize(const oct_acc_rows *r, const oct_requant *q)                            \
     {                                                                                              \
         if (q->addend)                                                                             \
             OCT_REQUANTIZE_AS(as, true);                                                           \
@@ -16,12 +15,12 @@
     }
 #define OCT_REQUANTIZE_AS(as, added)                                                               \
     do {                                                                                           \
-        if (mask && range)                                                                         \
-            as(true, true, added, m, n, acc, q, codes, mask, range);                               \
-        else if (mask)                                                                             \
-            as(true, false, added, m, n, acc, q, codes, mask, range);                              \
-        else if (range)                                                                            \
-            as(false, true, added, m, n, acc, q, codes, mask, range);                              \
+        if (r->mask && r->range)                                                                   \
+            as(true, true, added, r, q);                                                           \
+        else if (r->mask)                                                                          \
+            as(true, false, added, r, q);                                                          \
+        else if (r->range)                                                                         \
+            as(false, true, added, r, q);                                                          \
         else                                                                                       \
-            as(false, false, added, m, n, acc, q, codes, mask, range);                             \
+            as(false, false, added, r, q);                                                         \
     } while (0)

@@ -112,10 +112,9 @@ INLINE void weave(const uint8_t *const *at, int64_t count, int8_t *out)
 #include "quant/kernel/depthwise_simd.h"
 
 /* AVX2's: whatever has VNNI has it too. */
-static void requantize(int64_t m, int64_t n, const int32_t *acc, const oct_requant *q,
-                       uint8_t *codes, uint8_t *mask, float *range)
+static void requantize(const oct_acc_rows *r, const oct_requant *q)
 {
-    oct_kernel_avx2.requantize(m, n, acc, q, codes, mask, range);
+    oct_kernel_avx2.requantize(r, q);
 }
 
 const oct_kernel VNNI256_TABLE = {

@@ -3,10 +3,6 @@
  * negative. */
 #include "quant/runtime/step_conv_impl.h"
 
-#include "core/base/whole.h"
-
-enum { ALIGN = 64 };
-
 static oct_status check(const oct_program *program, const oct_step *step)
 {
     const oct_conv_shape *s = &step->conv;
@@ -27,40 +23,6 @@ static oct_status check(const oct_program *program, const oct_step *step)
     return oct_epilogue_check(program, step);
 }
 
-static int64_t packed_bytes(const oct_program *program, const oct_step *step,
-                            const oct_kernel *kernel)
-{
-    (void)program;
-    (void)kernel;
-    return step->conv.out_c * (int64_t)sizeof(int32_t);
-}
-
-static void pack(const oct_program *program, const oct_step *step, const oct_kernel *kernel,
-                 void *packed)
-{
-    (void)kernel;
-    const bool used = oct_step_input(program, step, 0)->dtype == OCT_U8;
-    int32_t *bias = packed;
-    for (int64_t c = 0; c < step->conv.out_c; c++)
-        bias[c] = used ? (int32_t)step->bias[c] : 0;
-}
-
-static int64_t scratch_bytes(const oct_program *program, const oct_step *step,
-                             const oct_kernel *kernel)
-{
-    (void)program;
-    (void)kernel;
-    return oct_qaffine_scratch_bytes(step->conv.out_c);
-}
-
-static void run(const oct_step_run *r)
-{
-    const oct_conv_shape *s = &r->step->conv;
-    const oct_epilogue f = oct_step_epilogue(r, r->packed);
-    oct_qaffine_forward(r->kernel, r->samples * s->out_h * s->out_w, s->out_c, oct_step_codes(r, 0),
-                        r->step->weight, &f, r->output, NULL, NULL, r->scratch);
-}
-
 static const oct_step_field fields[] = {OCT_CONV_FIELDS};
 
 const oct_step_type oct_step_affine = {.name = "affine",
@@ -70,7 +32,7 @@ const oct_step_type oct_step_affine = {.name = "affine",
                                        OCT_STEP_FIELDS(fields),
                                        OCT_STEP_ARRAYS(oct_conv_arrays),
                                        .check = check,
-                                       .packed_bytes = packed_bytes,
-                                       .pack = pack,
-                                       .scratch_bytes = scratch_bytes,
-                                       .run = run};
+                                       .packed_bytes = oct_conv_packed_bytes,
+                                       .pack = oct_conv_pack,
+                                       .scratch_bytes = oct_conv_scratch_bytes,
+                                       .run = oct_conv_run};

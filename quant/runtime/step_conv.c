@@ -1,12 +1,10 @@
-/* Convolutions, transposed ones and linear layers, with or without a second addend. What `pack`
- * writes: weights made ready, then biases as int32, which 8-bit layers take. */
+/* Convolutions, transposed ones and linear layers, with or without a second addend. */
 #include "quant/runtime/step_conv_impl.h"
 
+#include "core/base/cache_line.h"
 #include "core/base/whole.h"
 
 #include <math.h>
-
-enum { ALIGN = 64 };
 
 static const int64_t wide_limit = INT64_C(1) << 47;
 
@@ -78,30 +76,57 @@ oct_status oct_conv_check(const oct_program *program, const oct_step *step)
     return oct_epilogue_check(program, step);
 }
 
-static int64_t weight_bytes(const oct_program *program, const oct_step *step,
-                            const oct_kernel *kernel)
+/* What `pack` writes; tables, weights and biases follow it in the same block. */
+typedef struct constants {
+    oct_qconv_plan plan;
+    void *weight;
+    int32_t *bias; /* what 8-bit layers add */
+} constants;
+
+static void plan_of(const oct_program *program, const oct_step *step, const oct_kernel *kernel,
+                    oct_qconv_plan *plan)
 {
     const oct_qparams in = oct_step_input(program, step, 0)->q;
-    return oct_round_up(oct_qconv_ready_bytes(kernel, &step->conv, in), ALIGN);
+    if (step->kind == OCT_STEP_AFFINE)
+        oct_qconv_plan_affine(plan, kernel, &step->conv, in);
+    else
+        oct_qconv_plan_init(plan, kernel, &step->conv, in);
+}
+
+static int64_t tables_at(void)
+{
+    return oct_round_up((int64_t)sizeof(constants), OCT_CACHE_LINE);
+}
+
+static int64_t weight_at(const oct_qconv_plan *plan)
+{
+    return tables_at() + oct_round_up(plan->table_bytes, OCT_CACHE_LINE);
 }
 
 int64_t oct_conv_packed_bytes(const oct_program *program, const oct_step *step,
                               const oct_kernel *kernel)
 {
-    return weight_bytes(program, step, kernel) + step->conv.out_c * (int64_t)sizeof(int32_t);
+    oct_qconv_plan plan;
+    plan_of(program, step, kernel, &plan);
+    return weight_at(&plan) + plan.packed_bytes + step->conv.out_c * (int64_t)sizeof(int32_t);
 }
 
 void oct_conv_pack(const oct_program *program, const oct_step *step, const oct_kernel *kernel,
                    void *packed)
 {
-    int32_t *bias = (int32_t *)(void *)((int8_t *)packed + weight_bytes(program, step, kernel));
+    constants *k = packed;
+    char *at = packed;
     const bool used = arithmetic_of(program, step) == OCT_ARITHMETIC_FLOAT;
-    oct_qconv_ready(kernel, &step->conv, oct_step_input(program, step, 0)->q, step->weight, packed);
+    plan_of(program, step, kernel, &k->plan);
+    oct_qconv_plan_tables(&k->plan, at + tables_at());
+    k->weight = at + weight_at(&k->plan);
+    k->bias = (int32_t *)(void *)((char *)k->weight + k->plan.packed_bytes);
+    oct_qconv_pack(&k->plan, step->weight, k->weight);
     for (int64_t c = 0; c < step->conv.out_c; c++)
-        bias[c] = used ? (int32_t)step->bias[c] : 0;
+        k->bias[c] = used ? (int32_t)step->bias[c] : 0;
 }
 
-oct_epilogue oct_step_epilogue(const oct_step_run *r, const int32_t *bias)
+static oct_epilogue finish_of(const oct_step_run *r, const int32_t *bias)
 {
     const oct_step *step = r->step;
     const oct_value *in = oct_step_input(r->program, step, 0);
@@ -133,45 +158,51 @@ static int64_t spread_bytes(const oct_program *program, const oct_step *step)
     if (step->spread <= 1) return 0;
     return oct_round_up(oct_conv_in_numel(&step->conv) *
                             (int64_t)oct_dtype_bytes(oct_step_input(program, step, 0)->dtype),
-                        ALIGN);
+                        OCT_CACHE_LINE);
 }
 
 int64_t oct_conv_scratch_bytes(const oct_program *program, const oct_step *step,
                                const oct_kernel *kernel)
 {
-    return spread_bytes(program, step) +
-           oct_qconv_scratch_bytes(kernel, &step->conv, oct_step_input(program, step, 0)->q);
+    oct_qconv_plan plan;
+    plan_of(program, step, kernel, &plan);
+    return spread_bytes(program, step) + plan.scratch_bytes;
 }
 
-/* Transposed: sample by sample, each spread first. */
-static void run_spread(const oct_step_run *r, const oct_epilogue *f, const oct_qcodes *x)
+/* Runs a transposed convolution sample by sample, each spread first. */
+static void run_spread(const oct_step_run *r, const constants *k, const oct_epilogue *f)
 {
     const oct_step *step = r->step;
-    const oct_conv_shape *s = &step->conv;
     const oct_value *in = oct_step_input(r->program, step, 0);
-    const int64_t out = oct_conv_out_numel(s), out_bytes = (int64_t)oct_dtype_bytes(f->out);
+    const oct_qcodes x = oct_step_codes(r, 0);
+    const int64_t out = oct_conv_out_numel(&step->conv);
     uint8_t *scratch = (uint8_t *)r->scratch + spread_bytes(r->program, step);
     for (int64_t n = 0; n < r->samples; n++) {
-        const oct_qcodes sample = oct_qcodes_from(*x, n * oct_value_numel(in));
-        const oct_qcodes spread = {.q = x->q, .data = r->scratch};
-        oct_qdilate(in->h, in->w, in->c, step->spread, sample, r->scratch);
         const oct_epilogue part = oct_epilogue_at(f, n * out);
-        oct_qconv_forward(r->kernel, s, 1, spread, r->packed, &part,
-                          (uint8_t *)r->output + n * out * out_bytes, NULL, NULL, scratch);
+        oct_qdilate(in->h, in->w, in->c, step->spread, oct_qcodes_from(x, n * oct_value_numel(in)),
+                    r->scratch);
+        oct_qconv_forward(
+            &k->plan,
+            &(oct_qconv_pass){.samples = 1,
+                              .x = r->scratch,
+                              .packed = k->weight,
+                              .y = (char *)r->output + n * out * (int64_t)oct_dtype_bytes(f->out)},
+            &part, scratch);
     }
 }
 
 void oct_conv_run(const oct_step_run *r)
 {
-    const oct_qcodes x = oct_step_codes(r, 0);
-    const int8_t *weight = r->packed;
-    const void *bias = weight + weight_bytes(r->program, r->step, r->kernel);
-    const oct_epilogue f = oct_step_epilogue(r, bias);
+    const constants *k = r->packed;
+    const oct_epilogue f = finish_of(r, k->bias);
     if (r->step->spread > 1)
-        run_spread(r, &f, &x);
+        run_spread(r, k, &f);
     else
-        oct_qconv_forward(r->kernel, &r->step->conv, r->samples, x, weight, &f, r->output, NULL,
-                          NULL, r->scratch);
+        oct_qconv_forward(
+            &k->plan,
+            &(oct_qconv_pass){
+                .samples = r->samples, .x = r->input[0], .packed = k->weight, .y = r->output},
+            &f, r->scratch);
 }
 
 const oct_step_field oct_conv_fields[OCT_NUM_CONV_FIELDS] = {OCT_CONV_FIELDS,

@@ -1,5 +1,4 @@
-/* What the convolution that ends in codes and the one that ends in float share; and, of it, what a
- * batch norm on its own shares too. */
+/* What convolutions that end in codes, those that end in float, and batch norms on their own share. */
 #pragma once
 
 #include "quant/runtime/step.h"
@@ -18,6 +17,3 @@ void oct_conv_pack(const oct_program *program, const oct_step *step, const oct_k
 int64_t oct_conv_scratch_bytes(const oct_program *program, const oct_step *step,
                                const oct_kernel *kernel);
 void oct_conv_run(const oct_step_run *r);
-
-/* How the step's accumulators become its output; bias: as int32 (FLOAT only). */
-oct_epilogue oct_step_epilogue(const oct_step_run *r, const int32_t *bias);

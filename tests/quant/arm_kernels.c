@@ -38,12 +38,20 @@ static void *room(int64_t count, size_t size)
 static made make(const oct_kernel *kernel, const layer *l)
 {
     made m = {room(l->out, 8), room(l->out, 4), room(l->out / 8 + 8, 1), {INFINITY, -INFINITY}};
-    void *ready = room(oct_qconv_ready_bytes(kernel, &l->s, l->x.q), 1);
-    void *scratch = room(oct_qconv_scratch_bytes(kernel, &l->s, l->x.q), 1);
-    oct_qconv_ready(kernel, &l->s, l->x.q, l->w, ready);
-    oct_qconv_accumulate(kernel, &l->s, l->samples, l->x, ready, m.acc, scratch);
-    oct_qconv_forward(kernel, &l->s, l->samples, l->x, ready, &l->f, m.y, m.mask, m.range, scratch);
-    oct_free(&ready);
+    oct_qconv_plan plan;
+    oct_qconv_plan_init(&plan, kernel, &l->s, l->x.q);
+    void *tables = room(plan.table_bytes, 1), *packed = room(plan.packed_bytes, 1),
+         *scratch = room(plan.scratch_bytes, 1);
+    oct_qconv_plan_tables(&plan, tables);
+    oct_qconv_pack(&plan, l->w, packed);
+    oct_qconv_pass pass = {.samples = l->samples, .x = l->x.data, .packed = packed, .y = m.acc};
+    oct_qconv_accumulate(&plan, &pass, NULL, NULL, scratch);
+    pass.y = m.y;
+    pass.mask = m.mask;
+    pass.range = m.range;
+    oct_qconv_forward(&plan, &pass, &l->f, scratch);
+    oct_free(&tables);
+    oct_free(&packed);
     oct_free(&scratch);
     return m;
 }

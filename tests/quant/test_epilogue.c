@@ -57,7 +57,7 @@ static void check(const oct_kernel *kernel, dice *d, const variant *v, int64_t m
     }
     memset(y, 0xa5, (size_t)bytes);
     memset(mask, 0xa5, (size_t)count / 8 + 64);
-    oct_epilogue_rows(kernel, &f, m, n, acc, y, mask, range);
+    oct_epilogue_rows(kernel, &f, &(oct_acc_rows){m, n, acc, y, mask, range});
     char what[96];
     snprintf(what, sizeof what, "%s, arithmetic %d, %lldx%lld", kernel->name, (int)v->arithmetic,
              (long long)m, (long long)n);
@@ -67,15 +67,16 @@ static void check(const oct_kernel *kernel, dice *d, const variant *v, int64_t m
 
     /* Leaving out mask or range changes nothing else; a part is a part of the whole. */
     const size_t size = (size_t)count * oct_dtype_bytes(f.out);
-    oct_epilogue_rows(kernel, &f, m, n, acc, bare, NULL, NULL);
+    oct_epilogue_rows(kernel, &f, &(oct_acc_rows){m, n, acc, bare, NULL, NULL});
     cr_assert_arr_eq(bare, y, size);
     if (m > 8) {
         const int64_t first = 8 * n, width = f.acc == OCT_S64 ? 8 : 4;
         const oct_epilogue part = oct_epilogue_at(&f, first);
         const size_t at = (size_t)first * oct_dtype_bytes(f.out);
         memset(bare, 0, size);
-        oct_epilogue_rows(kernel, &part, m - 8, n, (char *)acc + first * width, (char *)bare + at,
-                          NULL, NULL);
+        oct_epilogue_rows(
+            kernel, &part,
+            &(oct_acc_rows){m - 8, n, (char *)acc + first * width, (char *)bare + at, NULL, NULL});
         cr_assert_arr_eq((char *)bare + at, (char *)y + at, size - at);
     }
     oct_free(&bias32);
@@ -117,7 +118,7 @@ static void finish_one(oct_arithmetic arithmetic, oct_dtype out, int64_t acc, fl
                                   .zero_point = 32768,
                                   .six = INFINITY},
                             .bias = &bias};
-    oct_epilogue_rows(&oct_kernel_ref, &f, 1, 1, &acc, y, NULL, NULL);
+    oct_epilogue_rows(&oct_kernel_ref, &f, &(oct_acc_rows){1, 1, &acc, y, NULL, NULL});
 }
 
 Test(finish, shifts_halves_up_and_wide_rounds_them_to_even)
@@ -162,10 +163,10 @@ Test(finish, gives_a_float_zero_without_sign_and_keeps_nan)
     const oct_epilogue f = {.acc = OCT_S32,
                             .out = OCT_F32,
                             .q = {.bias = &bias, .multiplier = &multiplier, .six = INFINITY}};
-    oct_epilogue_rows(&oct_kernel_ref, &f, 1, 1, &acc, &y, NULL, NULL);
+    oct_epilogue_rows(&oct_kernel_ref, &f, &(oct_acc_rows){1, 1, &acc, &y, NULL, NULL});
     cr_assert(y == 0.0f && !signbit(y));
     multiplier = NAN;
-    oct_epilogue_rows(&oct_kernel_ref, &f, 1, 1, &acc, &y, NULL, NULL);
+    oct_epilogue_rows(&oct_kernel_ref, &f, &(oct_acc_rows){1, 1, &acc, &y, NULL, NULL});
     cr_assert(isnan(y));
 }
 
@@ -179,13 +180,13 @@ Test(finish, shows_multipliers_that_are_not_finite_in_the_range)
                       .q = {.bias = bias, .multiplier = multiplier, .hi = 255, .six = INFINITY},
                       .addend = {.q = {.qmax = 255}, .data = s},
                       .addend_multiplier = INFINITY};
-    oct_epilogue_rows(&oct_kernel_ref, &f, 1, 2, acc, y, NULL, range);
+    oct_epilogue_rows(&oct_kernel_ref, &f, &(oct_acc_rows){1, 2, acc, y, NULL, range});
     cr_assert(isnan(range[0]) && isnan(range[1]));
     f.addend_multiplier = 1.0f;
     multiplier[1] = NAN;
     range[0] = INFINITY;
     range[1] = -INFINITY;
-    oct_epilogue_rows(&oct_kernel_ref, &f, 1, 2, acc, y, NULL, range);
+    oct_epilogue_rows(&oct_kernel_ref, &f, &(oct_acc_rows){1, 2, acc, y, NULL, range});
     cr_assert(isnan(range[0]) && isnan(range[1]));
 }
 
@@ -202,7 +203,7 @@ Test(finish, adds_before_anything_is_rounded)
         .q = {.bias = bias, .multiplier = multiplier, .hi = 255, .relu = true, .six = INFINITY},
         .addend = {.q = {.zero_point = 128, .qmax = 255}, .data = s},
         .addend_multiplier = 8.5f};
-    oct_epilogue_rows(&oct_kernel_ref, &f, 1, 3, acc, y, &mask, NULL);
+    oct_epilogue_rows(&oct_kernel_ref, &f, &(oct_acc_rows){1, 3, acc, y, &mask, NULL});
     cr_assert(y[0] == 150 && y[1] == 9 && y[2] == 1, "%d %d %d", y[0], y[1], y[2]);
     cr_assert_eq(mask, 7);
 }

@@ -245,7 +245,7 @@ static void check_requantize(const oct_kernel *kernel, dice *d, int64_t m, int64
     memset(codes, 0xa5, (size_t)count + 64);
     memset(mask, 0xa5, (size_t)count / 8 + 64);
 
-    kernel->requantize(m, n, acc, &q, codes, mask, range);
+    kernel->requantize(&(oct_acc_rows){m, n, acc, codes, mask, range}, &q);
     float low = INFINITY, high = -INFINITY;
     for (int64_t i = 0; i < count; i++) {
         float v = (float)(acc[i] + bias[i % n]) * multiplier[i % n];
@@ -269,13 +269,13 @@ static void check_requantize(const oct_kernel *kernel, dice *d, int64_t m, int64
 
     /* Leaving out mask or range changes nothing else. */
     float alone[2] = {INFINITY, -INFINITY};
-    kernel->requantize(m, n, acc, &q, bare, NULL, NULL);
+    kernel->requantize(&(oct_acc_rows){m, n, acc, bare, NULL, NULL}, &q);
     cr_assert_arr_eq(bare, codes, (size_t)count);
-    kernel->requantize(m, n, acc, &q, bare, NULL, alone);
+    kernel->requantize(&(oct_acc_rows){m, n, acc, bare, NULL, alone}, &q);
     cr_assert_arr_eq(bare, codes, (size_t)count);
     cr_assert_arr_eq(alone, range, sizeof range);
     uint8_t *again = room(count / 8 + 64, 1);
-    kernel->requantize(m, n, acc, &q, bare, again, NULL);
+    kernel->requantize(&(oct_acc_rows){m, n, acc, bare, again, NULL}, &q);
     cr_assert_arr_eq(again, mask, (size_t)(count + 7) / 8);
     oct_free(&again);
     oct_free(&addend);
@@ -313,7 +313,7 @@ Test(requantize, rounds_ties_to_even)
     for (size_t i = 0; i < OCT_COUNT(all_kernels); i++) {
         if (!runs_here(all_kernels[i])) continue;
         uint8_t codes[8], mask;
-        all_kernels[i]->requantize(8, 1, acc, &q, codes, &mask, NULL);
+        all_kernels[i]->requantize(&(oct_acc_rows){8, 1, acc, codes, &mask, NULL}, &q);
         cr_assert_arr_eq(codes, expected, sizeof codes, "%s", all_kernels[i]->name);
         cr_assert_eq(mask, 0xff);
     }
@@ -328,9 +328,9 @@ Test(requantize, merges_into_the_range_it_is_given)
         if (!runs_here(all_kernels[i])) continue;
         float range[2] = {-3.0f, 15.0f};
         uint8_t codes[2];
-        all_kernels[i]->requantize(2, 1, acc, &q, codes, NULL, range);
+        all_kernels[i]->requantize(&(oct_acc_rows){2, 1, acc, codes, NULL, range}, &q);
         cr_assert(range[0] == -3.0f && range[1] == 20.0f, "%s", all_kernels[i]->name);
-        all_kernels[i]->requantize(0, 1, acc, &q, codes, NULL, range);
+        all_kernels[i]->requantize(&(oct_acc_rows){0, 1, acc, codes, NULL, range}, &q);
         cr_assert(range[0] == -3.0f && range[1] == 20.0f, "%s", all_kernels[i]->name);
     }
 }
@@ -346,7 +346,7 @@ Test(requantize, shows_a_multiplier_that_is_not_finite_in_the_range)
             const oct_requant q = {
                 .bias = bias, .multiplier = multiplier, .lo = 3, .hi = 255, .six = INFINITY};
             uint8_t codes[20];
-            all_kernels[i]->requantize(1, 20, acc, &q, codes, NULL, range);
+            all_kernels[i]->requantize(&(oct_acc_rows){1, 20, acc, codes, NULL, range}, &q);
             cr_assert(isnan(range[0]) && isnan(range[1]), "%s", all_kernels[i]->name);
             cr_assert_eq(codes[17], 3);
         }
@@ -371,7 +371,8 @@ Test(requantize, lets_no_gradient_pass_at_the_corners_of_relu_and_relu6)
         if (!runs_here(all_kernels[i])) continue;
         for (int repeat = 1; repeat <= 8; repeat++) { /* whole vectors and their tails */
             float range[2] = {INFINITY, -INFINITY};
-            all_kernels[i]->requantize(1, repeat * N, many, &q, codes, mask, range);
+            all_kernels[i]->requantize(&(oct_acc_rows){1, repeat * N, many, codes, mask, range},
+                                       &q);
             for (int j = 0; j < repeat * N; j++)
                 cr_assert_eq(mask[j / 8] >> (j % 8) & 1, j % N == 2 || j % N == 3, "%s: element %d",
                              all_kernels[i]->name, j);
@@ -392,7 +393,7 @@ Test(requantize, has_one_zero_in_its_range)
         for (size_t i = 0; i < OCT_COUNT(all_kernels); i++) {
             if (!runs_here(all_kernels[i])) continue;
             float range[2] = {INFINITY, -INFINITY};
-            all_kernels[i]->requantize(1, 20, acc, &q, codes, NULL, range);
+            all_kernels[i]->requantize(&(oct_acc_rows){1, 20, acc, codes, NULL, range}, &q);
             cr_assert(range[0] == 0.0f && range[1] == 0.0f && !signbit(range[0]) &&
                           !signbit(range[1]),
                       "%s", all_kernels[i]->name);

@@ -1,4 +1,4 @@
-/* Convolutions of codes, their spreading and their bounds, and the affine layer, against direct loops
+/* Convolutions of codes, affine layers among them, their spreading and their bounds, against direct loops
  * written here, on every instruction set of this machine. */
 #include "quant/kernel/qconv.h"
 
@@ -31,6 +31,37 @@ static int64_t oracle_sum(const oct_conv_shape *s, oct_qcodes x, const int8_t *w
                 sum += code * w[((o * s->kernel_h + ky) * s->kernel_w + kx) * group_c + c];
             }
     return sum;
+}
+
+/* A layer with its plan, tables and packed weights, and scratch. */
+typedef struct planned {
+    oct_qconv_plan plan;
+    void *tables, *packed, *scratch;
+} planned;
+
+typedef void plan_fn(oct_qconv_plan *p, const oct_kernel *kernel, const oct_conv_shape *s,
+                     oct_qparams in);
+
+/* w has been filled already, the scratch is spoilt. */
+static planned plan_layer(plan_fn *init, const oct_kernel *kernel, const oct_conv_shape *s,
+                          oct_qparams in, const int8_t *w)
+{
+    planned l;
+    init(&l.plan, kernel, s, in);
+    l.tables = room(l.plan.table_bytes, 1);
+    l.packed = room(l.plan.packed_bytes, 1);
+    l.scratch = room(l.plan.scratch_bytes, 1);
+    oct_qconv_plan_tables(&l.plan, l.tables);
+    oct_qconv_pack(&l.plan, w, l.packed);
+    memset(l.scratch, 0x5a, (size_t)l.plan.scratch_bytes);
+    return l;
+}
+
+static void plan_free(planned *l)
+{
+    oct_free(&l->tables);
+    oct_free(&l->packed);
+    oct_free(&l->scratch);
 }
 
 /* Accumulators that a visit has shown, in the order in which it did. */
@@ -106,44 +137,46 @@ static void check_width(const oct_kernel *kernel, dice *d, const oct_conv_shape 
     uint8_t *addend = room(out, 2), *mask = room((out + 7) / 8, 1);
     void *acc = room(out, 8), *y = room(out, 4), *bare = room(out, 4);
     const oct_qcodes x = {.q = roll_qparams(d, wide), .data = codes};
-    const int64_t scratch_bytes = oct_qconv_scratch_bytes(kernel, s, x.q);
-    void *ready = room(oct_qconv_ready_bytes(kernel, s, x.q), 1), *scratch = room(scratch_bytes, 1);
     const oct_epilogue f = roll_layer(d, wide, out, s->out_c, bias32, bias, multiplier, addend);
     roll_bytes(d, codes, samples * in * width);
     roll_weights(d, w, weights);
 
-    oct_qconv_ready(kernel, s, x.q, w, ready);
+    planned l = plan_layer(oct_qconv_plan_init, kernel, s, x.q, w);
+    oct_qconv_pass pass = {.samples = samples, .x = codes, .packed = l.packed, .y = acc};
     memset(acc, 0x5a, (size_t)out * 8);
-    memset(scratch, 0x5a, (size_t)scratch_bytes);
-    oct_qconv_accumulate(kernel, s, samples, x, ready, acc, scratch);
+    oct_qconv_accumulate(&l.plan, &pass, NULL, NULL, l.scratch);
     check_sums(kernel, s, samples, x, w, acc);
     visited seen = {.acc = room(out, 8), .bytes = s->out_c * (wide ? 8 : 4)};
-    oct_qconv_visit(kernel, s, samples, x, ready, NULL, keep_and_spoil, &seen, scratch);
+    pass.y = NULL;
+    oct_qconv_accumulate(&l.plan, &pass, keep_and_spoil, &seen, l.scratch);
     cr_assert_eq(seen.position, samples * pixels);
     cr_assert_arr_eq(seen.acc, acc, (size_t)(seen.position * seen.bytes));
     oct_free(&seen.acc);
     visited kept = {.acc = room(out, 8), .bytes = seen.bytes};
-    void *all = room(out, 8);
-    oct_qconv_visit(kernel, s, samples, x, ready, all, keep_and_spoil, &kept, scratch);
+    void *all = pass.y = room(out, 8);
+    oct_qconv_accumulate(&l.plan, &pass, keep_and_spoil, &kept, l.scratch);
     cr_assert_arr_eq(kept.acc, acc, (size_t)(seen.position * seen.bytes));
     oct_free(&kept.acc);
     oct_free(&all);
 
     memset(mask, 0x5a, (size_t)(out + 7) / 8);
-    oct_qconv_forward(kernel, s, samples, x, ready, &f, y, mask, range, scratch);
+    pass.y = y;
+    pass.mask = mask;
+    pass.range = range;
+    oct_qconv_forward(&l.plan, &pass, &f, l.scratch);
     check_epilogue(kernel->name, &f, out, s->out_c, acc, y, mask, range);
-    oct_qconv_forward(kernel, s, samples, x, ready, &f, bare, NULL, NULL, scratch);
+    pass = (oct_qconv_pass){.samples = samples, .x = codes, .packed = l.packed, .y = bare};
+    oct_qconv_forward(&l.plan, &pass, &f, l.scratch);
     cr_assert_arr_eq(bare, y, (size_t)out * oct_dtype_bytes(f.out));
 
+    plan_free(&l);
     free(codes);
     oct_free(&w);
-    oct_free(&ready);
     oct_free(&bias32);
     oct_free(&bias);
     oct_free(&multiplier);
     oct_free(&addend);
     oct_free(&mask);
-    oct_free(&scratch);
     oct_free(&acc);
     oct_free(&y);
     oct_free(&bare);
@@ -247,16 +280,15 @@ Test(qconv, sums_16_bit_codes_exactly_at_their_ends)
     for (size_t i = 0; i < OCT_COUNT(all_kernels); i++) {
         const oct_kernel *kernel = all_kernels[i];
         if (!runs_here(kernel)) continue;
-        const oct_qcodes codes = {.q = {.zero_point = 32768, .qmax = 65535}, .data = x};
-        void *ready = room(oct_qconv_ready_bytes(kernel, &s, codes.q), 1);
-        void *scratch = room(oct_qconv_scratch_bytes(kernel, &s, codes.q), 1);
+        const oct_qparams in = {.zero_point = 32768, .qmax = 65535};
         int64_t acc[2];
-        oct_qconv_ready(kernel, &s, codes.q, w, ready);
-        oct_qconv_accumulate(kernel, &s, 1, codes, ready, acc, scratch);
+        planned l = plan_layer(oct_qconv_plan_init, kernel, &s, in, w);
+        oct_qconv_accumulate(&l.plan,
+                             &(oct_qconv_pass){.samples = 1, .x = x, .packed = l.packed, .y = acc},
+                             NULL, NULL, l.scratch);
         cr_assert_eq(acc[0], INT64_C(127) * 65535 * K);
         cr_assert_eq(acc[1], INT64_C(-127) * 65535 * K);
-        oct_free(&ready);
-        oct_free(&scratch);
+        plan_free(&l);
     }
 }
 
@@ -284,11 +316,11 @@ Test(qspread, puts_zero_points_between_the_codes)
     }
 }
 
-static void check_affine(const oct_kernel *kernel, dice *d, bool wide, int64_t rows, int64_t n)
+static void check_affine(const oct_kernel *kernel, dice *d, bool wide, int64_t samples,
+                         const oct_conv_shape *s)
 {
-    const int64_t count = rows * n;
-    void *codes = room(count, 2), *acc = room(count, 8), *y = room(count, 4),
-         *scratch = room(oct_qaffine_scratch_bytes(n), 1);
+    const int64_t n = s->out_c, count = samples * oct_conv_out_numel(s);
+    void *codes = room(count, 2), *acc = room(count, 8), *y = room(count, 4), *got = room(count, 8);
     int8_t *weight = room(n, 1);
     int32_t *bias32 = room(n, 4);
     int64_t *bias = room(n, 8);
@@ -306,12 +338,20 @@ static void check_affine(const oct_kernel *kernel, dice *d, bool wide, int64_t r
         else
             ((int32_t *)acc)[i] = (int32_t)sum;
     }
-    oct_qaffine_forward(kernel, rows, n, x, weight, &f, y, mask, range, scratch);
+    planned l = plan_layer(oct_qconv_plan_affine, kernel, s, x.q, weight);
+    oct_qconv_pass pass = {.samples = samples, .x = codes, .packed = l.packed, .y = got};
+    oct_qconv_accumulate(&l.plan, &pass, NULL, NULL, l.scratch);
+    cr_assert_arr_eq(got, acc, (size_t)count * (wide ? 8 : 4));
+    pass.y = y;
+    pass.mask = mask;
+    pass.range = range;
+    oct_qconv_forward(&l.plan, &pass, &f, l.scratch);
     check_epilogue(kernel->name, &f, count, n, acc, y, mask, range);
+    plan_free(&l);
     oct_free(&codes);
     oct_free(&acc);
+    oct_free(&got);
     oct_free(&y);
-    oct_free(&scratch);
     oct_free(&weight);
     oct_free(&bias32);
     oct_free(&bias);
@@ -320,17 +360,28 @@ static void check_affine(const oct_kernel *kernel, dice *d, bool wide, int64_t r
     oct_free(&mask);
 }
 
-Test(qaffine, scales_each_channel)
+static oct_conv_shape plane_of(int64_t h, int64_t w, int64_t c)
+{
+    return shape_of(h, w, c, c, 1, 1, 1, 0, (int)c);
+}
+
+Test(qconv, scales_each_channel_by_an_affine_plan)
 {
     for (size_t i = 0; i < OCT_COUNT(all_kernels); i++) {
-        if (!runs_here(all_kernels[i])) continue;
+        const oct_kernel *kernel = all_kernels[i];
+        if (!runs_here(kernel)) continue;
         dice d = {.seed = 30};
-        for (int round = 0; round < 100; round++)
-            check_affine(all_kernels[i], &d, round & 1, roll_between(&d, 1, 60),
-                         roll_between(&d, 1, 70));
-        check_affine(all_kernels[i], &d, false, 700, 5);
-        check_affine(all_kernels[i], &d, true, 3, 1300);
-        check_affine(all_kernels[i], &d, true, 0, 3);
+        for (int round = 0; round < 100; round++) {
+            const int64_t h = roll_between(&d, 1, 12), w = roll_between(&d, 1, 12);
+            const oct_conv_shape s = plane_of(h, w, roll_between(&d, 1, 70));
+            check_affine(kernel, &d, round & 1, roll_between(&d, 1, 4), &s);
+        }
+        const oct_conv_shape flat = plane_of(1, 1, 5), deep = plane_of(1, 1, 1300);
+        const oct_conv_shape wide = plane_of(3, 300, 3);
+        check_affine(kernel, &d, false, 700, &flat);
+        check_affine(kernel, &d, true, 3, &deep);
+        check_affine(kernel, &d, true, 2, &wide);
+        check_affine(kernel, &d, true, 0, &wide);
     }
 }
 

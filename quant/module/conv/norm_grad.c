@@ -1,38 +1,11 @@
-/* The backward of what follows an integer sum in the quantized layers: quantizer and activation, then
- * batch norm. Loops hold 16 or 8 channels in registers while the rows go by; sums are taken in double,
- * each channel's terms in order of the rows, so no bit depends on how many are held. */
-#include "quant/module/mask.h"
+/* The gradients of a batch norm in a quantized layer, and of what clips behind it. Loops keep 16 or 8
+ * channels in registers while the rows go by; sums are taken in double, each channel's terms in order of
+ * the rows, so no bit depends on how many channels that are. */
 #include "quant/module/conv/qat_conv_impl.h"
 
 #include "core/base/cpu.h"
 
 #include <string.h>
-
-void oct_scale_grad_add(void *args, int64_t first, int64_t n, const float *v)
-{
-    oct_scale_grad *learner = args;
-    oct_slope_sum_add(&learner->sum, first, n, v, learner->grad + first);
-}
-
-bool oct_clips_in_parts(const oct_fake_quant *fq)
-{
-    return !fq || !fq->qconfig.fake_quant->backward;
-}
-
-void oct_clip_leaf(const oct_fake_quant *fq, const uint8_t *mask, int64_t n, float *grad)
-{
-    if (fq)
-        oct_fake_quant_backward(fq, n, mask, grad);
-    else
-        oct_mask_apply(mask, n, grad);
-}
-
-void oct_clip_part(const uint8_t *mask, int64_t first, int64_t n, float *grad)
-{
-    for (; n > 0 && first % 8 != 0; first++, grad++, n--)
-        if (!(mask[first / 8] >> (first % 8) & 1)) *grad = 0.0f;
-    oct_mask_apply(mask + first / 8, n, grad);
-}
 
 bool oct_norm_grad_begin(oct_context *cx, int64_t n, oct_norm_grad *v)
 {
@@ -61,9 +34,10 @@ typedef double wide __attribute__((vector_size(64), aligned(8), may_alias));
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* What loops are made for: x^ as it is made; and masks of which eight elements always share a byte. */
+/* Loops are compiled for x^ as values or from accumulators, and for masks of which eight elements always
+ * share a byte. */
 typedef struct kind {
-    bool made, bytes;
+    bool values, bytes;
 } kind;
 
 static bool has_bytes(const oct_norm_rows *r, int64_t n)
@@ -84,30 +58,30 @@ typedef struct affine {
     eight a, b;
 } affine;
 
-INLINE affine affine_at(const kind k, const oct_normalized *hat, int64_t c)
+INLINE affine affine_at(const kind k, const oct_normalized *x, int64_t c)
 {
     affine f = {0};
-    if (k.made) return f;
-    f.offset = *(const whole *)(hat->offset + c);
-    f.a = *(const eight *)(hat->a + c);
-    f.b = *(const eight *)(hat->b + c);
+    if (k.values) return f;
+    f.offset = *(const whole *)(x->offset + c);
+    f.a = *(const eight *)(x->a + c);
+    f.b = *(const eight *)(x->b + c);
     return f;
 }
 
-/* Eight elements of x^. Here as below the next part is fetched: rows are gone through some channels at a
- * time, which no processor foresees. */
-INLINE eight hat_at(const kind k, const oct_normalized *hat, const affine *f, int64_t part,
-                    int64_t i)
+/* Eight elements of x^. Here as below the next part is prefetched: loops take the rows some channels at a
+ * time, so addresses are too far apart for the hardware prefetcher. */
+INLINE eight normalized_at(const kind k, const oct_normalized *x, const affine *f, int64_t part,
+                           int64_t i)
 {
-    if (k.made) return *(const eight *)(hat->made + i);
-    __builtin_prefetch(hat->acc + part + i);
-    return __builtin_convertvector(*(const whole *)(hat->acc + i) - f->offset, eight) * f->a + f->b;
+    if (k.values) return *(const eight *)(x->values + i);
+    __builtin_prefetch(x->acc + part + i);
+    return __builtin_convertvector(*(const whole *)(x->acc + i) - f->offset, eight) * f->a + f->b;
 }
 
-INLINE float hat_of_one(const oct_normalized *hat, int64_t c, int64_t i)
+INLINE float normalized_of_one(const oct_normalized *x, int64_t c, int64_t i)
 {
-    if (hat->made) return hat->made[i];
-    return (float)(hat->acc[i] - hat->offset[c]) * hat->a[c] + hat->b[c];
+    if (x->values) return x->values[i];
+    return (float)(x->acc[i] - x->offset[c]) * x->a[c] + x->b[c];
 }
 
 /* Eight elements of g, clipped. */
@@ -134,7 +108,7 @@ INLINE void sum_eight(const kind k, const oct_norm_rows *r, const affine *f, int
 {
     const wide g = __builtin_convertvector(grad_at(k, r, part, i), wide);
     *sum += g;
-    *product += g * __builtin_convertvector(hat_at(k, &r->hat, f, part, i), wide);
+    *product += g * __builtin_convertvector(normalized_at(k, &r->normalized, f, part, i), wide);
 }
 
 INLINE void sum_one(const oct_norm_rows *r, int64_t n, int64_t c, double *total)
@@ -142,7 +116,7 @@ INLINE void sum_one(const oct_norm_rows *r, int64_t n, int64_t c, double *total)
     for (int64_t i = c; i < r->rows * n; i += n) {
         const double g = (double)grad_of_one(r, i);
         total[c] += g;
-        total[n + c] += g * (double)hat_of_one(&r->hat, c, i);
+        total[n + c] += g * (double)normalized_of_one(&r->normalized, c, i);
     }
 }
 
@@ -151,7 +125,7 @@ INLINE void sum_rows(const kind k, const oct_norm_rows *r, int64_t n, double *to
     const int64_t end = r->rows * n;
     int64_t c = 0;
     for (; c + 16 <= n; c += 16) {
-        const affine f0 = affine_at(k, &r->hat, c), f1 = affine_at(k, &r->hat, c + 8);
+        const affine f0 = affine_at(k, &r->normalized, c), f1 = affine_at(k, &r->normalized, c + 8);
         wide *sum = (wide *)(total + c), *product = (wide *)(total + n + c);
         wide s0 = sum[0], s1 = sum[1], p0 = product[0], p1 = product[1];
         for (int64_t i = c; i < end; i += n) {
@@ -164,7 +138,7 @@ INLINE void sum_rows(const kind k, const oct_norm_rows *r, int64_t n, double *to
         product[1] = p1;
     }
     for (; c + 8 <= n; c += 8) {
-        const affine f = affine_at(k, &r->hat, c);
+        const affine f = affine_at(k, &r->normalized, c);
         wide s = *(wide *)(total + c), p = *(wide *)(total + n + c);
         for (int64_t i = c; i < end; i += n)
             sum_eight(k, r, &f, end, i, &s, &p);
@@ -176,13 +150,13 @@ INLINE void sum_rows(const kind k, const oct_norm_rows *r, int64_t n, double *to
 }
 
 OCT_CLONES
-static void sum_made(const oct_norm_rows *r, int64_t n, double *total)
+static void sum_values(const oct_norm_rows *r, int64_t n, double *total)
 {
     const oct_norm_rows own = *r; /* which nothing that is written can change */
     if (has_bytes(r, n))
-        sum_rows((kind){.made = true, .bytes = true}, &own, n, total);
+        sum_rows((kind){.values = true, .bytes = true}, &own, n, total);
     else
-        sum_rows((kind){.made = true}, &own, n, total);
+        sum_rows((kind){.values = true}, &own, n, total);
 }
 
 OCT_CLONES
@@ -197,7 +171,7 @@ static void sum_acc(const oct_norm_rows *r, int64_t n, double *total)
 
 void oct_norm_grad_sum(const oct_norm_grad *v, int64_t leaf, const oct_norm_rows *r)
 {
-    (r->hat.made ? sum_made : sum_acc)(r, v->n, v->sums + leaf * 2 * v->n);
+    (r->normalized.values ? sum_values : sum_acc)(r, v->n, v->sums + leaf * 2 * v->n);
 }
 
 /* Gradient rows of a parameter of n elements from the leaves' sums at `at`. */
@@ -225,76 +199,77 @@ static void batch_means(oct_context *cx, double count, oct_norm_grad *v)
     oct_scratch_end(cx, total);
 }
 
-bool oct_norm_grad_reduce(oct_context *cx, const oct_batch_norm_module *bn, const oct_channels *ch,
-                          bool live, int64_t pixels, oct_norm_grad *v)
+bool oct_norm_grad_reduce(oct_context *cx, const oct_batch_norm_module *bn, const float *inv_std,
+                          bool live, int64_t count, oct_norm_grad *v)
 {
     for (int64_t o = 0; o < v->n; o++) {
-        v->gain[o] = oct_f32(&bn->gamma->value)[o] * ch->inv_std[o];
+        v->gain[o] = oct_f32(&bn->gamma->value)[o] * inv_std[o];
         v->mean[o] = v->dot[o] = 0.0f;
     }
     add_leaf_sums(cx, bn->beta, v, 0);
     add_leaf_sums(cx, bn->gamma, v, v->n);
-    if (live) batch_means(cx, (double)(cx->leaves.samples * pixels), v);
+    if (live) batch_means(cx, (double)count, v);
     return cx->status == OCT_OK;
 }
 
 INLINE void live_rows(const kind k, const oct_norm_grad *v, const oct_norm_rows *r,
-                      const float *factor, bool keep, float *out)
+                      const float *factor, bool clip_too, float *out)
 {
     const int64_t n = v->n, end = r->rows * n;
     int64_t c = 0;
     for (; c + 8 <= n; c += 8) {
-        const affine f = affine_at(k, &r->hat, c);
+        const affine f = affine_at(k, &r->normalized, c);
         const eight gain = *(const eight *)(v->gain + c), mean = *(const eight *)(v->mean + c);
         const eight dot = *(const eight *)(v->dot + c);
         eight times = (eight){0} + 1.0f;
         if (factor) times = *(const eight *)(factor + c);
         for (int64_t i = c; i < end; i += n) {
             const eight grad = grad_at(k, r, end, i);
-            if (keep) *(eight *)(r->grad + i) = grad;
+            if (clip_too) *(eight *)(r->grad + i) = grad;
             *(eight *)(out + i) =
-                gain * (grad - mean - hat_at(k, &r->hat, &f, end, i) * dot) * times;
+                gain * (grad - mean - normalized_at(k, &r->normalized, &f, end, i) * dot) * times;
         }
     }
     for (; c < n; c++) {
         const float times = factor ? factor[c] : 1.0f;
         for (int64_t i = c; i < end; i += n) {
             const float grad = grad_of_one(r, i);
-            if (keep) r->grad[i] = grad;
-            out[i] =
-                v->gain[c] * (grad - v->mean[c] - hat_of_one(&r->hat, c, i) * v->dot[c]) * times;
+            if (clip_too) r->grad[i] = grad;
+            out[i] = v->gain[c] *
+                     (grad - v->mean[c] - normalized_of_one(&r->normalized, c, i) * v->dot[c]) *
+                     times;
         }
     }
 }
 
 OCT_CLONES
-static void live_made(const oct_norm_grad *v, const oct_norm_rows *r, const float *factor,
-                      bool keep, float *out)
+static void live_values(const oct_norm_grad *v, const oct_norm_rows *r, const float *factor,
+                        bool clip_too, float *out)
 {
     const oct_norm_grad norm = *v;
     const oct_norm_rows own = *r;
     if (has_bytes(r, v->n))
-        live_rows((kind){.made = true, .bytes = true}, &norm, &own, factor, keep, out);
+        live_rows((kind){.values = true, .bytes = true}, &norm, &own, factor, clip_too, out);
     else
-        live_rows((kind){.made = true}, &norm, &own, factor, keep, out);
+        live_rows((kind){.values = true}, &norm, &own, factor, clip_too, out);
 }
 
 OCT_CLONES
-static void live_acc(const oct_norm_grad *v, const oct_norm_rows *r, const float *factor, bool keep,
-                     float *out)
+static void live_acc(const oct_norm_grad *v, const oct_norm_rows *r, const float *factor,
+                     bool clip_too, float *out)
 {
     const oct_norm_grad norm = *v;
     const oct_norm_rows own = *r;
     if (has_bytes(r, v->n))
-        live_rows((kind){.bytes = true}, &norm, &own, factor, keep, out);
+        live_rows((kind){.bytes = true}, &norm, &own, factor, clip_too, out);
     else
-        live_rows((kind){0}, &norm, &own, factor, keep, out);
+        live_rows((kind){0}, &norm, &own, factor, clip_too, out);
 }
 
 void oct_norm_grad_live(const oct_norm_grad *v, const oct_norm_rows *r, const float *factor,
-                        bool keep, float *out)
+                        bool clip_too, float *out)
 {
-    (r->hat.made ? live_made : live_acc)(v, r, factor, keep, out);
+    (r->normalized.values ? live_values : live_acc)(v, r, factor, clip_too, out);
 }
 
 OCT_CLONES

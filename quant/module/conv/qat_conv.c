@@ -19,13 +19,21 @@ static const oct_qat_conv *owner_of(const oct_qat_conv *m)
     return m->lender ? m->lender : m;
 }
 
-oct_layer oct_layer_of(const oct_qat_conv *m)
+static bool is_linear(const oct_qat_conv *m)
+{
+    return m->layer->type == &oct_linear_type;
+}
+
+oct_layer oct_qat_conv_layer(const oct_qat_conv *m)
 {
     oct_layer l = {.bn = (oct_batch_norm_module *)owner_of(m)->batch_norm,
+                   .activation = m->activation,
                    .fq = (oct_fake_quant *)m->q.fake_quant,
                    .wq = (const oct_weight_fake_quant *)owner_of(m)->weight_fake_quant,
+                   .hold = m->hold,
+                   .training = m->q.base.training,
                    .shift = m->q.target && m->q.target->requantizer == OCT_REQUANT_SHIFT};
-    if (m->layer->type == &oct_linear_type) {
+    if (is_linear(m)) {
         l.weight = ((oct_linear_module *)m->layer)->weight;
         l.bias = ((oct_linear_module *)m->layer)->bias;
     } else {
@@ -35,14 +43,20 @@ oct_layer oct_layer_of(const oct_qat_conv *m)
     return l;
 }
 
-bool oct_qat_conv_transposes(const oct_qat_conv *m)
+static bool is_transposed(const oct_qat_conv *m)
 {
     return m->layer->type == &oct_conv_transpose2d_type;
 }
 
+/* The distance that a transposed layer puts between the values of its input; 1: none. */
+static int input_dilation(const oct_qat_conv *m)
+{
+    return is_transposed(m) ? ((const oct_conv2d_module *)m->layer)->geometry.stride : 1;
+}
+
 oct_conv_shape oct_qat_conv_shape(const oct_qat_conv *m, int64_t in_h, int64_t in_w)
 {
-    if (m->layer->type == &oct_linear_type) {
+    if (is_linear(m)) {
         const oct_linear_module *l = (const oct_linear_module *)m->layer;
         return (oct_conv_shape){.in_h = 1,
                                 .in_w = 1,
@@ -57,7 +71,7 @@ oct_conv_shape oct_qat_conv_shape(const oct_qat_conv *m, int64_t in_h, int64_t i
     }
     const oct_conv2d_module *c = (const oct_conv2d_module *)m->layer;
     oct_conv_geometry g = c->geometry;
-    if (oct_qat_conv_transposes(m)) {
+    if (is_transposed(m)) {
         in_h = (in_h - 1) * g.stride + 1;
         in_w = (in_w - 1) * g.stride + 1;
         g.padding = g.kernel_h - 1 - g.padding;
@@ -90,13 +104,14 @@ const char *oct_activation_words(oct_activation activation)
 }
 
 /* The float model, with its output observed or rounded. */
-static oct_tensor *float_forward(oct_context *cx, oct_qat_conv *m, oct_tensor *x, oct_tensor *r)
+static oct_tensor *float_forward(oct_context *cx, const oct_qat_conv *m, oct_tensor *x,
+                                 oct_tensor *addend)
 {
-    oct_layer l = oct_layer_of(m);
+    oct_layer l = oct_qat_conv_layer(m);
     oct_tensor *y;
-    if (m->layer->type == &oct_linear_type)
+    if (is_linear(m))
         y = oct_linear(cx, x, l.weight, l.bias);
-    else if (oct_qat_conv_transposes(m))
+    else if (is_transposed(m))
         y = oct_conv_transpose2d(cx, x, l.weight, l.bias,
                                  ((oct_conv2d_module *)m->layer)->geometry);
     else
@@ -105,9 +120,54 @@ static oct_tensor *float_forward(oct_context *cx, oct_qat_conv *m, oct_tensor *x
         const oct_bn_args args = oct_batch_norm_args(l.bn, m->q.base.training);
         y = oct_batch_norm(cx, y, &args);
     }
-    if (m->add) y = oct_add(cx, y, r);
+    if (m->add) y = oct_add(cx, y, addend);
     return oct_fake_quant_float(cx, l.fq, m->q.base.training,
                                 oct_float_activation(cx, m->activation, y));
+}
+
+static bool input_fits(oct_context *cx, const oct_qat_conv *m, const oct_tensor *x,
+                       oct_conv_shape *s)
+{
+    char text[96];
+    bool fits = x->shape.ndim == (is_linear(m) ? 2 : 4);
+    if (fits) {
+        *s = oct_qat_conv_shape(m, is_linear(m) ? 1 : oct_dim(x, 1),
+                                is_linear(m) ? 1 : oct_dim(x, 2));
+        fits = oct_dim(x, x->shape.ndim - 1) == s->in_c && s->out_h >= 1 && s->out_w >= 1;
+    }
+    if (!fits)
+        oct_context_fail(cx, OCT_PREPARE, "input %s does not fit the layer",
+                         oct_shape_text(&x->shape, text));
+    return fits;
+}
+
+static bool addend_fits(oct_context *cx, const oct_qat_call *call)
+{
+    char a[96], b[96];
+    const oct_shape *shape = &call->addend->shape;
+    if (call->layer.shift)
+        oct_context_fail(cx, OCT_PREPARE,
+                         "a target that requantizes by shifts cannot add a second addend");
+    else if (!oct_shape_equal(shape, &call->out))
+        oct_context_fail(cx, OCT_PREPARE, "its second addend %s differs in shape from its sum %s",
+                         oct_shape_text(shape, a), oct_shape_text(&call->out, b));
+    return cx->status == OCT_OK;
+}
+
+/* The deployed integer arithmetic. */
+static oct_tensor *integer_forward(oct_context *cx, const oct_qat_conv *m, oct_tensor *x,
+                                   oct_tensor *addend)
+{
+    oct_qat_call call = {.op = "qat_conv", .layer = oct_qat_conv_layer(m), .addend = addend};
+    const oct_conv_shape *s = &call.shape;
+    if (!input_fits(cx, m, x, &call.shape)) return NULL;
+    if (call.layer.fq && !oct_fake_quant_quantizes(call.layer.fq))
+        return oct_context_fail(cx, OCT_PREPARE, "codes came in while its own fake-quant is off");
+    call.out = is_linear(m) ? OCT_SHAPE(oct_dim(x, 0), s->out_c)
+                            : OCT_SHAPE(oct_dim(x, 0), s->out_h, s->out_w, s->out_c);
+    if (addend && !addend_fits(cx, &call)) return NULL;
+    call.x = input_dilation(m) > 1 ? oct_dilate(cx, x, input_dilation(m)) : x;
+    return call.x ? oct_qat_conv_forward(cx, &call) : NULL;
 }
 
 /* Names do not tell which addend the layer computes, so a forward with the other one first would
@@ -131,9 +191,9 @@ static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const 
     const oct_domain wiring = m->q.fake_quant ? oct_quantized_domain(cx, &m->q, x, n, wanted)
                                               : oct_inputs_domain(cx, x, n, wanted);
     if (wiring == OCT_DOMAIN_INVALID) return NULL;
-    oct_tensor *r = m->add ? x[1] : NULL;
-    return wiring == OCT_DOMAIN_CODES ? oct_qat_conv_integer(cx, m, x[0], r)
-                                      : float_forward(cx, m, x[0], r);
+    oct_tensor *addend = m->add ? x[1] : NULL;
+    return wiring == OCT_DOMAIN_CODES ? integer_forward(cx, m, x[0], addend)
+                                      : float_forward(cx, m, x[0], addend);
 }
 
 static void describe(const oct_module *self, char *text, size_t size)
@@ -143,71 +203,6 @@ static void describe(const oct_module *self, char *text, size_t size)
              owner_of(m)->batch_norm ? " + batch_norm" : "", m->add ? " + add" : "",
              oct_activation_words(m->activation), m->lender ? ", shared weights" : "",
              m->q.fake_quant ? "" : ", float output");
-}
-
-/* Makes a negative multiplier positive by negating codes and bias: (-a)(-m) = a m, bit for bit. */
-static void make_positive(oct_step *step, int64_t o, int64_t k)
-{
-    if (!(step->multiplier[o] < 0)) return;
-    step->multiplier[o] = -step->multiplier[o];
-    step->weight_scale[o] = -step->weight_scale[o];
-    step->bias[o] = -step->bias[o];
-    for (int64_t i = 0; i < k; i++)
-        step->weight[o * k + i] = (int8_t)-step->weight[o * k + i];
-}
-
-oct_status oct_step_take_channels(oct_step *step, const oct_channels *ch, int64_t n, int64_t k)
-{
-    OCT_TRY(oct_alloc(&step->bias, (size_t)n, sizeof *step->bias));
-    OCT_TRY(oct_alloc(&step->multiplier, (size_t)n, sizeof *step->multiplier));
-    OCT_TRY(oct_alloc(&step->weight_scale, (size_t)n, sizeof *step->weight_scale));
-    for (int64_t o = 0; o < n; o++) {
-        step->bias[o] = ch->bias[o];
-        step->multiplier[o] = ch->multiplier[o];
-        step->weight_scale[o] = ch->effective[o];
-        make_positive(step, o, k);
-    }
-    return OCT_OK;
-}
-
-void oct_step_take_bounds(oct_step *step, const oct_epilogue *f)
-{
-    if (f->out != OCT_F32) {
-        step->lo = f->q.lo;
-        step->hi = f->q.hi;
-    } else if (f->q.relu) {
-        step->hi = isfinite(f->q.six) ? 6 : INT32_MAX;
-    }
-}
-
-static oct_status fill_step(const oct_qat_conv *m, const oct_value *in, const oct_value *addend,
-                            oct_step *step)
-{
-    oct_status status = OCT_OK;
-    oct_layer l = oct_layer_of(m);
-    oct_conv_shape s = oct_qat_conv_shape(m, in->h, in->w);
-    int64_t n = s.out_c, k = oct_conv_depth(&s);
-    oct_channels ch = {0};
-    step->conv = s;
-    step->spread = 1;
-    if (oct_qat_conv_transposes(m))
-        step->spread = ((const oct_conv2d_module *)m->layer)->geometry.stride;
-    OCT_TRY_OUT(oct_alloc(&step->weight, (size_t)(n * k), 1));
-    OCT_TRY_OUT(oct_channels_alloc(&ch, n));
-    oct_quantize_weights(&l, &s, in->q, step->weight, &ch);
-    if (l.bn) oct_running_statistics(l.bn, &ch, n);
-    oct_qparams out = {.scale = 1.0f};
-    if (l.fq) out = oct_fake_quant_qparams(l.fq);
-    OCT_CHECK_OUT(oct_fold_channels(&l, in->q, out.scale, &ch, n), OCT_NUMERIC,
-                  "%s: a weight, bias or batch-norm value is not finite", step->name);
-    oct_silence_codes(&ch, &s, step->weight);
-    OCT_TRY_OUT(oct_step_take_channels(step, &ch, n, k));
-    const oct_epilogue f = oct_epilogue_of(&l, m->activation, in->q, l.fq ? &out : NULL, NULL, &ch);
-    oct_step_take_bounds(step, &f);
-    if (addend) step->residual = addend->q.scale / out.scale;
-out:
-    oct_channels_free(&ch);
-    return status;
 }
 
 static oct_status emit(oct_module *self, struct oct_emitter *e)
@@ -220,7 +215,10 @@ static oct_status emit(oct_module *self, struct oct_emitter *e)
     OCT_TRY(oct_emit_step(e, fq ? OCT_STEP_CONV : OCT_STEP_CONV_FLOAT, &step));
     OCT_CHECK(in.dtype != OCT_F32 && (!m->add || addend.dtype != OCT_F32), OCT_PREPARE,
               "%s: its input is float where codes should come", step->name);
-    OCT_TRY(fill_step(m, &in, m->add ? &addend : NULL, step));
+    step->conv = oct_qat_conv_shape(m, in.h, in.w);
+    step->spread = input_dilation(m);
+    const oct_layer l = oct_qat_conv_layer(m);
+    OCT_TRY(oct_step_take_layer(step, &l, in.q, m->add ? &addend : NULL));
     if (!fq) return oct_emit_output(e, step, OCT_F32, (oct_qparams){0});
     const oct_qparams q = oct_fake_quant_qparams(fq);
     return oct_emit_output(e, step, oct_codes_dtype(q), q);
@@ -267,15 +265,15 @@ oct_status oct_qat_conv_quantize_weights(oct_qat_conv *m, const oct_fake_quant_k
     oct_weight_fake_quant *wq;
     OCT_ASSERT(!m->borrows && !m->weight_fake_quant);
     if (!kind || kind == &oct_fake_quant_affine) return OCT_OK;
-    OCT_TRY(
-        oct_weight_fake_quant_create(&wq, kind, oct_layer_of(m).weight, kind->per_tensor, shift));
+    OCT_TRY(oct_weight_fake_quant_create(&wq, kind, oct_qat_conv_layer(m).weight, kind->per_tensor,
+                                         shift));
     m->weight_fake_quant = &wq->base;
     return oct_module_add_child(&m->q.base, "weight_fake_quant", &m->weight_fake_quant);
 }
 
 void oct_qat_conv_weight_scales(const oct_qat_conv *m, float *scale)
 {
-    const oct_layer l = oct_layer_of(m);
+    const oct_layer l = oct_qat_conv_layer(m);
     const oct_tensor *weight = &l.weight->value;
     const int64_t n = oct_dim(weight, 0), k = oct_numel(weight) / n;
     if (l.wq) oct_weight_fake_quant_scales(l.wq, scale);

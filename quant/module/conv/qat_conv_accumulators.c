@@ -1,173 +1,155 @@
 /* Passes over the accumulators of a call; see the header. */
 #include "quant/module/conv/qat_conv_impl.h"
 
+#include "core/base/cache_line.h"
 #include "core/base/whole.h"
 
 #include <omp.h>
 #include <string.h>
 
-/* Terms of a sum from which on holding is the cheaper way: an accumulator's way to memory and back
- * costs as much as so many multiplications. KEPT: from which on accumulators stay from the forward to the
+/* Terms of a sum from which on a buffer is the cheaper way: an accumulator's way to memory and back costs
+ * as much as so many multiplications. From SAVED_DEPTH on accumulators stay from the forward to the
  * backward, too. Layers of so many terms have small planes, and what they keep is given back before the
  * gradients of the large planes need their room. */
-enum { HELD_DEPTH = 200, KEPT_DEPTH = 2000, ALIGN = 64 };
+enum { BUFFER_DEPTH = 200, SAVED_DEPTH = 2000 };
 
-static bool reaches(const oct_qat_conv *m, const oct_conv_shape *s, int64_t depth)
+static bool reaches(const oct_qat_saved *sv, int64_t depth)
 {
-    if (m->hold != OCT_HOLD_BY_SHAPE) return m->hold == OCT_HOLD_ALWAYS;
-    return oct_conv_depth(s) >= depth;
+    if (sv->layer.hold != OCT_HOLD_BY_SHAPE) return sv->layer.hold == OCT_HOLD_ALWAYS;
+    return oct_conv_depth(&sv->plan.shape) >= depth;
 }
 
-static int64_t acc_bytes(const oct_tensor *x)
+static int64_t acc_bytes(const oct_accumulators *a)
 {
-    return x->dtype == OCT_U16 ? 8 : 4;
+    return a->plan->wide ? 8 : 4;
 }
 
-static size_t held_bytes(const oct_context *cx, const oct_conv_shape *s, const oct_tensor *x)
+static size_t buffer_bytes(const oct_context *cx, const oct_qconv_plan *plan)
 {
-    const int64_t numel = oct_leaves_local_samples(&cx->leaves) * oct_conv_out_numel(s);
-    return (size_t)(numel * acc_bytes(x)) + ALIGN;
+    const int64_t numel = oct_leaves_local_samples(&cx->leaves) * oct_conv_out_numel(&plan->shape);
+    return (size_t)(numel * (plan->wide ? 8 : 4)) + OCT_CACHE_LINE;
 }
 
-char *oct_accumulators_save(oct_context *cx, const oct_qat_conv *m, const oct_conv_shape *s,
-                            const oct_tensor *x)
+char *oct_accumulators_save(oct_context *cx, const oct_qat_saved *sv)
 {
-    return reaches(m, s, KEPT_DEPTH) ? oct_save(cx, held_bytes(cx, s, x)) : NULL;
+    return reaches(sv, SAVED_DEPTH) ? oct_save(cx, buffer_bytes(cx, &sv->plan)) : NULL;
 }
 
-bool oct_accumulators_begin(oct_context *cx, const oct_qat_conv *m, const oct_qat_saved *sv,
-                            const oct_tensor *x, bool more, oct_accumulators *w)
+bool oct_accumulators_begin(oct_context *cx, const oct_qat_saved *sv, const oct_tensor *x,
+                            bool several, oct_accumulators *a)
 {
-    const oct_kernel *kernel = oct_kernel_here();
-    const oct_conv_shape *s = &sv->shape;
-    *w = (oct_accumulators){.shape = *s, .x = x, .held = sv->acc, .kept = sv->acc};
-    w->scratch_bytes = oct_round_up(oct_qconv_scratch_bytes(kernel, s, x->q), ALIGN);
-    w->ready = oct_scratch(cx, (size_t)oct_qconv_ready_bytes(kernel, s, x->q));
-    w->scratch = oct_scratch(cx, (size_t)(w->scratch_bytes * omp_get_max_threads()));
-    if (more && !w->kept && reaches(m, s, HELD_DEPTH))
-        w->held = oct_scratch(cx, held_bytes(cx, s, x));
-    if (cx->status == OCT_OK) oct_qconv_ready(kernel, s, x->q, sv->codes, w->ready);
+    const oct_qconv_plan *plan = &sv->plan;
+    *a = (oct_accumulators){.plan = plan, .x = x, .buffer = sv->acc, .saved = sv->acc};
+    a->packed = oct_scratch(cx, (size_t)plan->packed_bytes);
+    a->scratch = oct_scratch(cx, (size_t)(plan->scratch_bytes * omp_get_max_threads()));
+    if (several && !a->saved && reaches(sv, BUFFER_DEPTH))
+        a->buffer = oct_scratch(cx, buffer_bytes(cx, plan));
+    if (cx->status == OCT_OK) oct_qconv_pack(plan, sv->codes, a->packed);
     return cx->status == OCT_OK;
 }
 
-bool oct_accumulators_resume(oct_context *cx, const oct_qat_conv *m, const oct_qat_saved *sv,
-                             const oct_tensor *x, oct_accumulators *w)
+bool oct_accumulators_resume(oct_context *cx, const oct_qat_saved *sv, const oct_tensor *x,
+                             oct_accumulators *a)
 {
-    if (!sv->acc) return oct_accumulators_begin(cx, m, sv, x, sv->live, w);
-    *w =
-        (oct_accumulators){.shape = sv->shape, .x = x, .held = sv->acc, .kept = true, .made = true};
+    if (!sv->acc) return oct_accumulators_begin(cx, sv, x, sv->live, a);
+    *a = (oct_accumulators){
+        .plan = &sv->plan, .x = x, .buffer = sv->acc, .saved = true, .computed = true};
     return true;
 }
 
-void oct_accumulators_end(oct_context *cx, oct_accumulators *w)
+void oct_accumulators_end(oct_context *cx, oct_accumulators *a)
 {
-    if (!w->kept) oct_scratch_end(cx, w->held);
-    oct_scratch_end(cx, w->scratch);
-    oct_scratch_end(cx, w->ready);
+    if (!a->saved) oct_scratch_end(cx, a->buffer);
+    oct_scratch_end(cx, a->scratch);
+    oct_scratch_end(cx, a->packed);
 }
 
-oct_qcodes oct_accumulators_input(const oct_context *cx, const oct_accumulators *w, int64_t i)
+oct_qconv_pass oct_accumulators_of_leaf(const oct_context *cx, const oct_accumulators *a, int64_t i)
 {
-    return oct_qcodes_from(oct_qcodes_of(w->x),
-                           oct_leaf_begin(&cx->leaves, i) * oct_conv_in_numel(&w->shape));
+    const oct_conv_shape *s = &a->plan->shape;
+    const int64_t first = oct_leaf_begin(&cx->leaves, i);
+    oct_qconv_pass pass = {
+        .samples = oct_leaf_size(&cx->leaves, i),
+        .x = oct_qcodes_from(oct_qcodes_of(a->x), first * oct_conv_in_numel(s)).data,
+        .packed = a->packed};
+    if (a->buffer) pass.y = a->buffer + first * oct_conv_out_numel(s) * acc_bytes(a);
+    return pass;
 }
 
-char *oct_accumulators_of_leaf(const oct_context *cx, const oct_accumulators *w, int64_t i)
+void *oct_accumulators_scratch(const oct_accumulators *a)
 {
-    return w->held +
-           oct_leaf_begin(&cx->leaves, i) * oct_conv_out_numel(&w->shape) * acc_bytes(w->x);
+    return a->scratch + omp_get_thread_num() * a->plan->scratch_bytes;
 }
 
-void *oct_accumulators_scratch(const oct_accumulators *w)
+void oct_accumulators_pass(const oct_context *cx, const oct_accumulators *a, int64_t i,
+                           oct_acc_visit *visit, void *args)
 {
-    return w->scratch + omp_get_thread_num() * w->scratch_bytes;
+    const oct_conv_shape *s = &a->plan->shape;
+    const oct_qconv_pass leaf = oct_accumulators_of_leaf(cx, a, i);
+    if (a->buffer && a->computed)
+        visit(args, 0, leaf.samples * s->out_h * s->out_w, leaf.y);
+    else if (a->buffer || visit)
+        oct_qconv_accumulate(a->plan, &leaf, visit, args, oct_accumulators_scratch(a));
 }
 
-/* all: where the accumulators of the leaf stay, or NULL. */
-static void compute(const oct_context *cx, const oct_accumulators *w, int64_t i, void *all,
-                    oct_acc_visit *visit, void *args)
-{
-    oct_qconv_visit(oct_kernel_here(), &w->shape, oct_leaf_size(&cx->leaves, i),
-                    oct_accumulators_input(cx, w, i), w->ready, all, visit, args,
-                    oct_accumulators_scratch(w));
-}
-
-void oct_accumulators_compute(const oct_context *cx, const oct_accumulators *w, int64_t i,
-                              oct_acc_visit *visit, void *args)
-{
-    if (w->made)
-        oct_accumulators_revisit(cx, w, i, visit, args);
-    else if (w->held || visit)
-        compute(cx, w, i, w->held ? oct_accumulators_of_leaf(cx, w, i) : NULL, visit, args);
-}
-
-void oct_accumulators_revisit(const oct_context *cx, const oct_accumulators *w, int64_t i,
-                              oct_acc_visit *visit, void *args)
-{
-    if (w->held)
-        visit(args, 0, oct_leaf_size(&cx->leaves, i) * w->shape.out_h * w->shape.out_w,
-              oct_accumulators_of_leaf(cx, w, i));
-    else
-        compute(cx, w, i, NULL, visit, args);
-}
-
-/* Accumulators become values. */
-typedef struct finisher {
-    const oct_epilogue *f; /* of the leaf, with a float output */
-    int64_t n, acc_bytes;
+/* A leaf whose accumulators become values. */
+typedef struct value_leaf {
+    oct_epilogue epilogue; /* of the leaf, with a float output */
+    const oct_accumulators *a;
     const bool *dead;
     oct_value_visit *visit;
     void *args;
-    float *values;
-    char *acc; /* a copy of those of a part, where channels are dead */
-} finisher;
+    float *values; /* of a part */
+    char *acc;     /* a copy of those of a part, where channels are dead */
+} value_leaf;
 
-static const void *without_dead(const finisher *j, const char *acc, int64_t rows)
+static const void *without_dead(const value_leaf *v, const char *acc, int64_t rows)
 {
-    if (!j->dead) return acc;
-    memcpy(j->acc, acc, (size_t)(rows * j->n * j->acc_bytes));
-    for (int64_t o = 0; o < j->n; o++)
-        for (int64_t i = 0; j->dead[o] && i < rows; i++)
-            memset(j->acc + (i * j->n + o) * j->acc_bytes, 0, (size_t)j->acc_bytes);
-    return j->acc;
+    const int64_t n = v->a->plan->shape.out_c, bytes = acc_bytes(v->a);
+    if (!v->dead) return acc;
+    memcpy(v->acc, acc, (size_t)(rows * n * bytes));
+    for (int64_t o = 0; o < n; o++)
+        for (int64_t i = 0; v->dead[o] && i < rows; i++)
+            memset(v->acc + (i * n + o) * bytes, 0, (size_t)bytes);
+    return v->acc;
 }
 
-static void finish_block(void *args, int64_t position, int64_t positions, void *acc)
+static void show_block(void *args, int64_t position, int64_t positions, void *acc)
 {
-    const finisher *j = args;
+    const value_leaf *v = args;
+    const int64_t n = v->a->plan->shape.out_c;
     for (int64_t row = 0, rows; row < positions; row += rows) {
-        rows = oct_min_i64(oct_part_rows(j->n), positions - row);
-        const int64_t first = (position + row) * j->n;
-        const oct_epilogue part = oct_epilogue_at(j->f, first);
-        const char *from = (const char *)acc + row * j->n * j->acc_bytes;
-        oct_epilogue_rows(oct_kernel_here(), &part, rows, j->n, without_dead(j, from, rows),
-                          j->values, NULL, NULL);
-        j->visit(j->args, first, rows * j->n, j->values);
+        rows = oct_min_i64(oct_part_rows(n), positions - row);
+        const int64_t first = (position + row) * n;
+        const oct_epilogue part = oct_epilogue_at(&v->epilogue, first);
+        const char *from = (const char *)acc + row * n * acc_bytes(v->a);
+        oct_epilogue_rows(
+            v->a->plan->kernel, &part,
+            &(oct_acc_rows){.m = rows, .n = n, .acc = without_dead(v, from, rows), .y = v->values});
+        v->visit(v->args, first, rows * n, v->values);
     }
 }
 
-int64_t oct_accumulators_values_bytes(int64_t channels)
+int64_t oct_value_pass_bytes(int64_t channels)
 {
     return oct_round_up(oct_part_floats(channels) * (int64_t)(sizeof(float) + sizeof(int64_t)),
-                        ALIGN);
+                        OCT_CACHE_LINE);
 }
 
-void oct_accumulators_values(const oct_context *cx, const oct_accumulators *w,
-                             oct_accumulators_pass *pass, const oct_epilogue *f, const bool *dead,
-                             int64_t i, oct_value_visit *visit, void *args, void *scratch)
+void oct_accumulators_values(const oct_context *cx, const oct_accumulators *a,
+                             const oct_value_pass *pass, int64_t i, oct_value_visit *visit,
+                             void *args)
 {
-    const int64_t n = w->shape.out_c;
-    oct_epilogue leaf =
-        oct_epilogue_at(f, oct_leaf_begin(&cx->leaves, i) * oct_conv_out_numel(&w->shape));
-    leaf.out = OCT_F32;
-    char *copy = scratch;
-    finisher j = {.f = &leaf,
-                  .n = n,
-                  .acc_bytes = acc_bytes(w->x),
-                  .dead = dead,
-                  .visit = visit,
-                  .args = args,
-                  .acc = copy,
-                  .values = (float *)(void *)(copy + oct_part_floats(n) * 8)};
-    pass(cx, w, i, finish_block, &j);
+    const oct_conv_shape *s = &a->plan->shape;
+    const int64_t begin = oct_leaf_begin(&cx->leaves, i) * oct_conv_out_numel(s);
+    char *own = pass->scratch + omp_get_thread_num() * oct_value_pass_bytes(s->out_c);
+    value_leaf v = {.epilogue = oct_epilogue_at(pass->epilogue, begin),
+                    .a = a,
+                    .dead = pass->dead,
+                    .visit = visit,
+                    .args = args,
+                    .acc = own,
+                    .values = (float *)(void *)(own + oct_part_floats(s->out_c) * 8)};
+    v.epilogue.out = OCT_F32;
+    oct_accumulators_pass(cx, a, i, show_block, &v);
 }

@@ -69,9 +69,25 @@ static int64_t sum_codes(const int8_t *codes, int64_t n, bool *silent)
     return sum;
 }
 
+/* A batch norm on its own: the weight 1, of which 2^15 steps leave room for the bias. */
+static void unit_weights(int64_t n, int8_t *codes, oct_channels *ch)
+{
+    for (int64_t o = 0; o < n; o++) {
+        codes[o] = 1;
+        ch->scale[o] = 1.0f / (float)(1 << OCT_QCONV_AFFINE_BITS);
+        ch->offset[o] = 0;
+        ch->offset32[o] = 0;
+        ch->silent[o] = false;
+    }
+}
+
 void oct_quantize_weights(const oct_layer *l, const oct_conv_shape *s, oct_qparams in,
                           int8_t *codes, oct_channels *ch)
 {
+    if (!l->weight) {
+        unit_weights(s->out_c, codes, ch);
+        return;
+    }
     const float *weight = oct_f32(&l->weight->value);
     int64_t k = oct_conv_depth(s);
     if (l->wq) oct_weight_fake_quant_scales(l->wq, ch->scale);
@@ -86,12 +102,10 @@ void oct_quantize_weights(const oct_layer *l, const oct_conv_shape *s, oct_qpara
     }
 }
 
-void oct_running_statistics(const oct_batch_norm_module *bn, oct_channels *ch, int64_t n)
+void oct_running_statistics(const oct_layer *l, oct_channels *ch)
 {
-    for (int64_t o = 0; o < n; o++) {
-        ch->mean[o] = bn->running_mean[o];
-        ch->inv_std[o] = (float)(1.0 / sqrt((double)bn->running_var[o] + (double)bn->eps));
-    }
+    const oct_bn_args args = oct_batch_norm_args(l->bn, false);
+    oct_bn_running(&args, l->bn->channels, ch->mean, ch->inv_std);
 }
 
 void oct_channel_affine(const oct_layer *l, const oct_channels *ch, int64_t o, double *gain,
@@ -104,8 +118,8 @@ void oct_channel_affine(const oct_layer *l, const oct_channels *ch, int64_t o, d
     *shift = (double)oct_f32(&l->bn->beta->value)[o] + (*shift - (double)ch->mean[o]) * *gain;
 }
 
-bool oct_fold_channels(const oct_layer *l, oct_qparams in, float output_scale, oct_channels *ch,
-                       int64_t n)
+oct_status oct_fold_channels(const oct_layer *l, oct_qparams in, float output_scale,
+                             oct_channels *ch, int64_t n)
 {
     const oct_fold_rules rules = {.input_scale = in.scale,
                                   .output_scale = output_scale,
@@ -114,8 +128,9 @@ bool oct_fold_channels(const oct_layer *l, oct_qparams in, float output_scale, o
     for (int64_t o = 0; o < n; o++) {
         oct_fold_channel channel = {.weight_scale = ch->scale[o], .silent = ch->silent[o]};
         oct_channel_affine(l, ch, o, &channel.gain, &channel.shift);
-        if (!isfinite(channel.gain) || !isfinite((float)channel.shift) || !isfinite(ch->scale[o]))
-            return false;
+        OCT_CHECK(
+            isfinite(channel.gain) && isfinite((float)channel.shift) && isfinite(ch->scale[o]),
+            OCT_NUMERIC, "a %sbatch-norm value is not finite", l->weight ? "weight, bias or " : "");
         oct_fold fold = oct_fold_of(&rules, &channel);
         ch->effective[o] = fold.weight_scale;
         ch->multiplier[o] = fold.multiplier;
@@ -123,16 +138,16 @@ bool oct_fold_channels(const oct_layer *l, oct_qparams in, float output_scale, o
         ch->bias[o] = fold.dead ? fold.bias : fold.bias - ch->offset[o];
         ch->bias32[o] = rules.wide ? 0 : (int32_t)ch->bias[o];
     }
-    return true;
+    return OCT_OK;
 }
 
-void oct_silence_codes(const oct_channels *ch, const oct_conv_shape *s, int8_t *codes)
+void oct_clear_dead_codes(const oct_channels *ch, const oct_conv_shape *s, int8_t *codes)
 {
     for (int64_t o = 0; o < s->out_c; o++)
         if (ch->dead[o]) memset(codes + o * oct_conv_depth(s), 0, (size_t)oct_conv_depth(s));
 }
 
-/* Of codes; where the zero_point is in the middle, relu cuts at logical 0. */
+/* The requantizer's constants. Where the zero_point is in the middle of the codes, relu cuts at logical 0. */
 static oct_requant requant_of(oct_activation activation, oct_qparams out, const oct_channels *ch)
 {
     oct_requant q = {.bias = ch->bias32,
@@ -150,68 +165,88 @@ static oct_requant requant_of(oct_activation activation, oct_qparams out, const 
     return q;
 }
 
-oct_epilogue oct_epilogue_of(const oct_layer *l, oct_activation activation, oct_qparams in,
-                             const oct_qparams *out, const oct_tensor *r, const oct_channels *ch)
+oct_epilogue oct_epilogue_of(const oct_layer *l, oct_qparams in, const oct_qparams *out,
+                             const oct_tensor *addend, const oct_channels *ch)
 {
     const oct_dtype out_dtype = out ? oct_codes_dtype(*out) : OCT_F32;
     const oct_qparams real = {.scale = 1.0f};
     oct_epilogue f = {.arithmetic = oct_arithmetic_of(l->shift, oct_codes_dtype(in),
-                                                      r ? r->dtype : OCT_U8, out_dtype),
+                                                      addend ? addend->dtype : OCT_U8, out_dtype),
                       .acc = oct_codes_dtype(in) == OCT_U16 ? OCT_S64 : OCT_S32,
                       .out = out_dtype,
-                      .q = requant_of(activation, out ? *out : real, ch),
+                      .q = requant_of(l->activation, out ? *out : real, ch),
                       .bias = ch->bias};
-    if (!out && activation == OCT_ACT_RELU6) f.q.six = 6.0f;
-    if (r) {
-        f.addend = oct_qcodes_of(r);
-        f.addend_multiplier = r->q.scale / (out ? out->scale : real.scale);
+    if (!out && l->activation == OCT_ACT_RELU6) f.q.six = 6.0f;
+    if (addend) {
+        f.addend = oct_qcodes_of(addend);
+        f.addend_multiplier = addend->q.scale / (out ? out->scale : real.scale);
     }
     return f;
 }
 
-void oct_count_values(void *args, int64_t first, int64_t n, const float *v)
+/* Makes a negative multiplier positive by negating codes and bias: (-a)(-m) = a m, bit for bit. */
+static void make_positive(oct_step *step, int64_t o, int64_t k)
 {
-    enum { SOME = 256 };
-    oct_value_counter *counter = args;
-    float real[SOME];
-    (void)first;
-    for (int64_t i = 0; i < n; i += SOME) {
-        const int64_t some = oct_min_i64(n - i, SOME);
-        for (int64_t k = 0; k < some; k++)
-            real[k] = v[i + k] * counter->scale;
-        oct_histogram_add(real, some, counter->count);
-    }
+    if (!(step->multiplier[o] < 0)) return;
+    step->multiplier[o] = -step->multiplier[o];
+    step->weight_scale[o] = -step->weight_scale[o];
+    step->bias[o] = -step->bias[o];
+    for (int64_t i = 0; i < k; i++)
+        step->weight[o * k + i] = (int8_t)-step->weight[o * k + i];
 }
 
-void oct_observe_leaves(oct_context *cx, oct_fake_quant *fq, bool training, float scale,
-                        const float *ranges)
+static oct_status take_channels(oct_step *step, const oct_channels *ch)
 {
-    for (int64_t i = 0; i < cx->leaves.local; i++)
-        oct_fake_quant_observe(fq, training, ranges[2 * i] * scale, ranges[2 * i + 1] * scale);
-}
-
-void oct_start_ranges(float *ranges, int64_t leaves)
-{
-    for (int64_t i = 0; i < leaves; i++) {
-        ranges[2 * i] = INFINITY;
-        ranges[2 * i + 1] = -INFINITY;
-    }
-}
-
-bool oct_take_statistics(oct_context *cx, oct_batch_norm_module *bn, const double *total,
-                         double count, const double *scale, const float *bias, oct_channels *ch)
-{
-    const int64_t n = bn->channels;
-    const double unbiased = count > 1 ? count / (count - 1) : 1;
-    bool finite = true;
+    const int64_t n = step->conv.out_c;
+    OCT_TRY(oct_alloc(&step->bias, (size_t)n, sizeof *step->bias));
+    OCT_TRY(oct_alloc(&step->multiplier, (size_t)n, sizeof *step->multiplier));
+    OCT_TRY(oct_alloc(&step->weight_scale, (size_t)n, sizeof *step->weight_scale));
     for (int64_t o = 0; o < n; o++) {
-        double mean = total[o] / count, var = total[n + o] / count - mean * mean;
-        var = var > 0 ? var * scale[o] * scale[o] : 0;
-        ch->mean[o] = (float)(mean * scale[o] + (bias ? (double)bias[o] : 0));
-        ch->inv_std[o] = (float)(1.0 / sqrt(var + (double)bn->eps));
-        finite &= oct_bn_move(&bn->running_mean[o], &bn->running_var[o], bn->momentum, ch->mean[o],
-                              (float)(var * unbiased));
+        step->bias[o] = ch->bias[o];
+        step->multiplier[o] = ch->multiplier[o];
+        step->weight_scale[o] = ch->effective[o];
+        make_positive(step, o, oct_conv_depth(&step->conv));
     }
-    if (!finite) oct_context_fail(cx, OCT_NUMERIC, "the batch's mean or variance is not finite");
-    return finite;
+    return OCT_OK;
+}
+
+/* Takes lo and hi. Of a float output they say which activation there is: 0 and 0 none, 0 and INT32_MAX
+ * relu, 0 and 6 relu6. */
+static void take_bounds(oct_step *step, const oct_epilogue *f)
+{
+    if (f->out != OCT_F32) {
+        step->lo = f->q.lo;
+        step->hi = f->q.hi;
+    } else if (f->q.relu) {
+        step->hi = isfinite(f->q.six) ? 6 : INT32_MAX;
+    }
+}
+
+static oct_status take_layer(oct_step *step, const oct_layer *l, oct_qparams in, oct_channels *ch)
+{
+    const oct_conv_shape *s = &step->conv;
+    const oct_qparams out = l->fq ? oct_fake_quant_qparams(l->fq) : (oct_qparams){.scale = 1.0f};
+    OCT_TRY(oct_alloc(&step->weight, (size_t)(s->out_c * oct_conv_depth(s)), 1));
+    oct_quantize_weights(l, s, in, step->weight, ch);
+    if (l->bn) oct_running_statistics(l, ch);
+    if (oct_fold_channels(l, in, out.scale, ch, s->out_c) != OCT_OK)
+        return oct_fail_prefix("%s", step->name);
+    oct_clear_dead_codes(ch, s, step->weight);
+    const oct_epilogue f = oct_epilogue_of(l, in, l->fq ? &out : NULL, NULL, ch);
+    take_bounds(step, &f);
+    return take_channels(step, ch);
+}
+
+oct_status oct_step_take_layer(oct_step *step, const oct_layer *l, oct_qparams in,
+                               const oct_value *addend)
+{
+    oct_status status;
+    oct_channels ch = {0};
+    OCT_TRY_OUT(oct_channels_alloc(&ch, step->conv.out_c));
+    OCT_TRY_OUT(take_layer(step, l, in, &ch));
+    if (addend)
+        step->residual = addend->q.scale / (l->fq ? oct_fake_quant_qparams(l->fq).scale : 1.0f);
+out:
+    oct_channels_free(&ch);
+    return status;
 }

@@ -43,27 +43,27 @@ static bool keeps_codes(const channel *c)
     return largest == 127 && fabsf(oct_folded_scale(c->scale, c->gain)) >= OCT_MIN_SCALE;
 }
 
-static float within(float x, float most)
+static float within(float x, float limit)
 {
-    return x > most ? most : x < -most ? -most : x;
+    return x > limit ? limit : x < -limit ? -limit : x;
 }
 
 static void move_gain(const channel *c)
 {
-    const float most = fabsf(oct_folded_absmax(c->scale, c->gain));
+    const float limit = fabsf(oct_folded_absmax(c->scale, c->gain));
     const float scale = fabsf(oct_folded_scale(c->scale, c->gain));
     int64_t largest = 0;
     for (int64_t i = 1; i < c->k; i++)
         if (fabsf(c->weight[i]) > fabsf(c->weight[largest])) largest = i;
     for (int64_t i = 0; i < c->k; i++) {
         const int8_t code = (int8_t)(c->gain < 0 ? -c->codes[i] : c->codes[i]);
-        float moved = within((float)((double)c->weight[i] * c->gain), most);
+        float moved = within((float)((double)c->weight[i] * c->gain), limit);
         int8_t became;
         oct_weight_codes(&moved, 1, scale, &became);
-        if (became != code) moved = within((float)code * scale, most);
+        if (became != code) moved = within((float)code * scale, limit);
         c->weight[i] = moved;
     }
-    c->weight[largest] = copysignf(most, c->weight[largest]);
+    c->weight[largest] = copysignf(limit, c->weight[largest]);
 }
 
 static void scale_weights(const channel *c)
@@ -72,7 +72,7 @@ static void scale_weights(const channel *c)
         c->weight[i] = (float)((double)c->weight[i] * c->gain);
 }
 
-/* Of a learned scale. The largest code is any; what is beyond the codes stays there. */
+/* The same for a learned scale. The largest code may be any; what is beyond the codes stays there. */
 static void move_learned(const channel *c, float scale)
 {
     for (int64_t i = 0; i < c->k; i++) {
@@ -101,9 +101,8 @@ static oct_status fold_layer(const oct_layer *l, const oct_conv_shape *s, oct_qp
                              const int8_t *codes, oct_channels *ch, float *bias)
 {
     const int64_t k = oct_conv_depth(s);
-    oct_running_statistics(l->bn, ch, s->out_c);
-    OCT_CHECK(oct_fold_channels(l, input, 1.0f, ch, s->out_c), OCT_NUMERIC,
-              "a weight, bias or batch-norm value is not finite");
+    oct_running_statistics(l, ch);
+    OCT_TRY(oct_fold_channels(l, input, 1.0f, ch, s->out_c));
     for (int64_t o = 0; o < s->out_c; o++) {
         channel c = {.weight = oct_f32(&l->weight->value) + o * k,
                      .codes = codes + o * k,
@@ -143,7 +142,7 @@ oct_status oct_qat_conv_fold(oct_qat_conv *m, oct_qparams input)
     float *shifts = NULL;
     if (!m->batch_norm) return OCT_OK;
     OCT_TRY(check_foldable(m));
-    const oct_layer l = oct_layer_of(m);
+    const oct_layer l = oct_qat_conv_layer(m);
     const oct_conv_shape s = oct_qat_conv_shape(m, 1, 1);
     oct_param *bias;
     OCT_TRY_OUT(oct_channels_alloc(&ch, s.out_c));

@@ -1,4 +1,4 @@
-/* The integer forward of qat_conv.
+/* The forward of a QAT convolution on codes.
  *
  * With running statistics (evaluation, frozen batch norm, no batch norm) codes are made in one pass over
  * the accumulators. With live batch norm a first pass gives the batch's statistics, a second one the
@@ -7,287 +7,329 @@
  */
 #include "quant/module/conv/qat_conv_impl.h"
 
+#include "core/base/whole.h"
+
 #include <math.h>
 #include <omp.h>
 #include <string.h>
 
-#define SILENCE(name, acc_t)                                                                       \
-    static void name(const bool *dead, int64_t rows, int64_t n, acc_t *acc)                        \
-    {                                                                                              \
-        for (int64_t o = 0; o < n; o++)                                                            \
-            for (int64_t i = 0; dead[o] && i < rows; i++)                                          \
-                acc[i * n + o] = 0;                                                                \
-    }
-SILENCE(silence, int32_t)
-SILENCE(silence16, int64_t)
-
-static void silence_acc(const oct_channels *ch, oct_dtype in, int64_t rows, int64_t n, void *acc)
-{
-    if (in == OCT_U16)
-        silence16(ch->dead, rows, n, acc);
-    else
-        silence(ch->dead, rows, n, acc);
-}
+/* A call: what is asked for, what it makes, and what it works with. */
+typedef struct call {
+    const oct_qat_call *of;
+    const oct_layer *l;
+    oct_tensor *y;
+    oct_qat_saved *sv;
+    oct_accumulators acc;
+    float *ranges; /* 2 a leaf */
+} call;
 
 /* Where a leaf's sums go. */
 typedef struct summer {
-    const oct_accumulators *w;
-    const oct_channels *ch;
+    const oct_qat_saved *sv;
     double *sum; /* (2, O) */
 } summer;
 
 static void sum_block(void *args, int64_t position, int64_t positions, void *acc)
 {
     const summer *s = args;
+    const oct_qconv_plan *plan = &s->sv->plan;
     (void)position;
-    if (s->w->x->dtype == OCT_U16)
-        oct_acc_sums16(positions, s->w->shape.out_c, acc, s->ch->offset, s->sum);
+    if (plan->wide)
+        oct_acc_sums16(positions, plan->shape.out_c, acc, s->sv->ch.offset, s->sum);
     else
-        oct_acc_sums(positions, s->w->shape.out_c, acc, s->ch->offset32, s->sum);
+        oct_acc_sums(positions, plan->shape.out_c, acc, s->sv->ch.offset32, s->sum);
 }
 
-/* The batch's mean and inverse deviation over all ranks, and the update of the running values. */
-static void batch_statistics(oct_context *cx, const oct_layer *l, const oct_accumulators *w,
-                             oct_channels *ch)
+/* Takes mean and inverse deviation from `total`, the global batch's sums over a = acc - offset and a * a
+ * (2, O); values are acc_scale[o] * a + bias. Updates the running values. */
+static void take_statistics(oct_context *cx, const call *c, const double *total,
+                            const double *acc_scale)
 {
-    const int64_t n = w->shape.out_c, local = cx->leaves.local;
-    const int64_t count = cx->leaves.samples * w->shape.out_h * w->shape.out_w;
+    const oct_conv_shape *s = &c->sv->plan.shape;
+    const oct_bn_args args = oct_batch_norm_args(c->l->bn, true);
+    const float *bias = c->l->bias ? oct_f32(&c->l->bias->value) : NULL;
+    const double count = (double)(cx->leaves.samples * s->out_h * s->out_w);
+    const double unbiased = count > 1 ? count / (count - 1) : 1;
+    oct_channels *ch = &c->sv->ch;
+    bool finite = true;
+    for (int64_t o = 0; o < s->out_c; o++) {
+        const double scale = acc_scale[o], mean = total[o] / count;
+        double var = total[s->out_c + o] / count - mean * mean;
+        var = var > 0 ? var * scale * scale : 0;
+        const oct_bn_batch batch = {.mean = mean * scale + (bias ? (double)bias[o] : 0),
+                                    .var = var,
+                                    .unbiased = var * unbiased};
+        finite &= oct_bn_take(&args, o, &batch, &ch->mean[o], &ch->inv_std[o]);
+    }
+    if (!finite) oct_context_fail(cx, OCT_NUMERIC, "the batch's mean or variance is not finite");
+}
+
+/* The batch's mean and inverse deviation over all ranks: the first pass. */
+static void batch_statistics(oct_context *cx, call *c)
+{
+    const int64_t n = c->sv->plan.shape.out_c, local = cx->leaves.local;
     double *rows = oct_scratch(cx, (size_t)(local + 1) * (size_t)n * 16);
     double *total = oct_scratch(cx, (size_t)n * 24);
     if (rows && total) {
-        double *scale = total + 2 * n;
+        double *acc_scale = total + 2 * n;
         memset(rows, 0, (size_t)local * (size_t)n * 16);
 #pragma omp parallel for schedule(static)
         for (int64_t i = 0; i < local; i++)
-            oct_accumulators_compute(cx, w, i, sum_block, &(summer){w, ch, rows + i * 2 * n});
+            oct_accumulators_pass(cx, &c->acc, i, sum_block, &(summer){c->sv, rows + i * 2 * n});
         for (int64_t o = 0; o < n; o++)
-            scale[o] = (double)w->x->q.scale * (double)ch->scale[o];
-        if (oct_sum_over_ranks(cx, rows, 2 * n, total))
-            oct_take_statistics(cx, l->bn, total, (double)count, scale,
-                                l->bias ? oct_f32(&l->bias->value) : NULL, ch);
+            acc_scale[o] = (double)c->of->x->q.scale * (double)c->sv->ch.scale[o];
+        if (oct_sum_over_ranks(cx, rows, 2 * n, total)) take_statistics(cx, c, total, acc_scale);
     }
     oct_scratch_end(cx, total);
     oct_scratch_end(cx, rows);
 }
 
-/* A call: its input, second addend (or NULL) and output, and what it works with. */
-typedef struct call {
-    const oct_qat_conv *m;
-    oct_layer l;
-    const oct_tensor *x, *r;
-    oct_tensor *y;
-    oct_qat_saved *sv;
-    oct_accumulators w;
-    float *ranges; /* 2 a leaf */
-} call;
+#define CLEAR(name, acc_t)                                                                         \
+    static void name(const bool *dead, int64_t rows, int64_t n, acc_t *acc)                        \
+    {                                                                                              \
+        for (int64_t o = 0; o < n; o++)                                                            \
+            for (int64_t i = 0; dead[o] && i < rows; i++)                                          \
+                acc[i * n + o] = 0;                                                                \
+    }
+CLEAR(clear_acc, int32_t)
+CLEAR(clear_acc16, int64_t)
 
-/* Weights of dead channels are zero in what the kernel multiplies, not in what backward sees. */
-static void ready_without_dead(oct_context *cx, const call *c)
+/* The accumulators of dead channels count as 0 from here on: in the buffer, or because their weights are 0
+ * in what the kernel multiplies. The backward wants to see them as they were. */
+static void clear_dead(oct_context *cx, const call *c)
 {
-    const oct_qat_saved *sv = c->sv;
-    size_t bytes = (size_t)(sv->shape.out_c * oct_conv_depth(&sv->shape));
-    int8_t *codes = oct_scratch(cx, bytes);
-    if (!codes) return;
-    memcpy(codes, sv->codes, bytes);
-    oct_silence_codes(&sv->ch, &sv->shape, codes);
-    oct_qconv_ready(oct_kernel_here(), &sv->shape, c->x->q, codes, c->w.ready);
-    oct_scratch_end(cx, codes);
+    oct_qat_saved *sv = c->sv;
+    const oct_conv_shape *s = &sv->plan.shape;
+    const int64_t rows = oct_leaves_local_samples(&cx->leaves) * s->out_h * s->out_w;
+    sv->acc = NULL;
+    if (c->acc.buffer && sv->plan.wide) {
+        clear_acc16(sv->ch.dead, rows, s->out_c, (int64_t *)(void *)c->acc.buffer);
+    } else if (c->acc.buffer) {
+        clear_acc(sv->ch.dead, rows, s->out_c, (int32_t *)(void *)c->acc.buffer);
+    } else {
+        const size_t bytes = (size_t)(s->out_c * oct_conv_depth(s));
+        int8_t *codes = oct_scratch(cx, bytes);
+        if (!codes) return;
+        memcpy(codes, sv->codes, bytes);
+        oct_clear_dead_codes(&sv->ch, s, codes);
+        oct_qconv_pack(&sv->plan, codes, c->acc.packed);
+        oct_scratch_end(cx, codes);
+    }
 }
 
 /* The constants for an output scale. */
 static bool fold(oct_context *cx, const call *c, float out_scale)
 {
-    const int64_t n = c->sv->shape.out_c;
+    const int64_t n = c->sv->plan.shape.out_c;
     oct_channels *ch = &c->sv->ch;
-    if (!oct_fold_channels(&c->l, c->x->q, out_scale, ch, n)) {
-        oct_context_fail(cx, OCT_NUMERIC, "a weight, bias or batch-norm value is not finite");
-        return false;
-    }
-    if (!memchr(ch->dead, true, (size_t)n)) return true;
-    c->sv->acc = NULL; /* what is silenced is not what backward wants to see */
-    if (c->w.held)
-        silence_acc(ch, c->x->dtype,
-                    oct_leaves_local_samples(&cx->leaves) * c->sv->shape.out_h * c->sv->shape.out_w,
-                    n, c->w.held);
-    else
-        ready_without_dead(cx, c);
+    oct_context_adopt(cx, oct_fold_channels(c->l, c->of->x->q, out_scale, ch, n));
+    if (cx->status == OCT_OK && memchr(ch->dead, true, (size_t)n)) clear_dead(cx, c);
     return cx->status == OCT_OK;
 }
 
-/* Outputs, mask (unless NULL) and range of leaf i. */
-static void finish_leaf(const oct_context *cx, const call *c, const oct_epilogue *f, uint8_t *mask,
-                        int64_t i)
+static oct_epilogue epilogue_of(const call *c, const oct_qparams *out)
 {
-    const oct_conv_shape *s = &c->w.shape;
-    const oct_kernel *kernel = oct_kernel_here();
-    const int64_t samples = oct_leaf_size(&cx->leaves, i);
+    return oct_epilogue_of(c->l, c->of->x->q, out, c->of->addend, &c->sv->ch);
+}
+
+/* Outputs, mask (unless NULL) and range of leaf i. */
+static void make_leaf(const oct_context *cx, const call *c, const oct_epilogue *f, uint8_t *mask,
+                      int64_t i)
+{
+    const oct_qconv_plan *plan = &c->sv->plan;
+    const oct_conv_shape *s = &plan->shape;
     const int64_t begin = oct_leaf_begin(&cx->leaves, i) * oct_conv_out_numel(s);
     const oct_epilogue part = oct_epilogue_at(f, begin);
-    char *y = (char *)c->y->data + begin * (int64_t)oct_dtype_bytes(c->y->dtype);
-    if (mask) mask += i * c->sv->mask_stride;
-    if (c->w.held)
-        oct_epilogue_rows(kernel, &part, samples * s->out_h * s->out_w, s->out_c,
-                          oct_accumulators_of_leaf(cx, &c->w, i), y, mask, c->ranges + 2 * i);
-    else
-        oct_qconv_forward(kernel, s, samples, oct_accumulators_input(cx, &c->w, i), c->w.ready,
-                          &part, y, mask, c->ranges + 2 * i, oct_accumulators_scratch(&c->w));
+    oct_qconv_pass leaf = oct_accumulators_of_leaf(cx, &c->acc, i);
+    const oct_acc_rows rows = {.m = leaf.samples * s->out_h * s->out_w,
+                               .n = s->out_c,
+                               .acc = leaf.y,
+                               .y = (char *)c->y->data +
+                                    begin * (int64_t)oct_dtype_bytes(c->y->dtype),
+                               .mask = mask ? mask + i * c->sv->mask_stride : NULL,
+                               .range = c->ranges + 2 * i};
+    if (rows.acc) {
+        oct_epilogue_rows(plan->kernel, &part, &rows);
+        return;
+    }
+    leaf.y = rows.y;
+    leaf.mask = rows.mask;
+    leaf.range = rows.range;
+    oct_qconv_forward(plan, &leaf, &part, oct_accumulators_scratch(&c->acc));
 }
 
 /* All outputs; out NULL: as floats. */
-static void finish(oct_context *cx, const call *c, const oct_qparams *out, uint8_t *mask)
+static void make_outputs(oct_context *cx, const call *c, const oct_qparams *out, uint8_t *mask)
 {
-    const oct_epilogue f = oct_epilogue_of(&c->l, c->m->activation, c->x->q, out, c->r, &c->sv->ch);
+    const oct_epilogue f = epilogue_of(c, out);
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < cx->leaves.local; i++)
-        finish_leaf(cx, c, &f, mask, i);
+        make_leaf(cx, c, &f, mask, i);
+}
+
+/* A histogram of the values of a leaf, times scale. */
+typedef struct value_counter {
+    float scale;
+    int64_t count[OCT_HISTOGRAM_BINS];
+} value_counter;
+
+static void count_values(void *args, int64_t first, int64_t n, const float *v)
+{
+    enum { SOME = 256 };
+    value_counter *counter = args;
+    float real[SOME];
+    (void)first;
+    for (int64_t i = 0; i < n; i += SOME) {
+        const int64_t some = oct_min_i64(n - i, SOME);
+        for (int64_t k = 0; k < some; k++)
+            real[k] = v[i + k] * counter->scale;
+        oct_histogram_add(real, some, counter->count);
+    }
 }
 
 /* A further pass, where the observer counts. */
 static void count(oct_context *cx, const call *c, const oct_qparams *out)
 {
-    const int64_t bytes = oct_accumulators_values_bytes(c->w.shape.out_c);
-    if (!oct_fake_quant_counts(c->l.fq, c->m->q.base.training)) return;
-    char *scratch = oct_scratch(cx, (size_t)(bytes * omp_get_max_threads()));
-    if (!scratch) return;
-    const oct_epilogue f = oct_epilogue_of(&c->l, c->m->activation, c->x->q, out, c->r, &c->sv->ch);
+    const int64_t bytes = oct_value_pass_bytes(c->sv->plan.shape.out_c);
+    if (!oct_fake_quant_counts(c->l->fq, c->l->training)) return;
+    const oct_epilogue f = epilogue_of(c, out);
+    const oct_value_pass pass = {
+        .epilogue = &f, .scratch = oct_scratch(cx, (size_t)(bytes * omp_get_max_threads()))};
+    if (!pass.scratch) return;
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < cx->leaves.local; i++) {
-        oct_value_counter counter = {.scale = out->scale};
-        oct_accumulators_values(cx, &c->w, oct_accumulators_revisit, &f, NULL, i, oct_count_values,
-                                &counter, scratch + omp_get_thread_num() * bytes);
-        oct_fake_quant_count(c->l.fq, counter.count);
+        value_counter counter = {.scale = out->scale};
+        oct_accumulators_values(cx, &c->acc, &pass, i, count_values, &counter);
+        oct_fake_quant_count(c->l->fq, counter.count);
     }
-    oct_scratch_end(cx, scratch);
+    oct_scratch_end(cx, pass.scratch);
 }
 
-/* Current scales: finishing with an output scale of 1 shows the real range, which then gives the
- * scale. The codes of that pass are overwritten. */
-static void settle_scale(oct_context *cx, const call *c)
+/* Shows the fake-quant what the outputs have been, whose ranges are in units of `scale`. */
+static void observe(oct_context *cx, const call *c, const oct_qparams *out)
+{
+    count(cx, c, out);
+    for (int64_t i = 0; i < cx->leaves.local; i++)
+        oct_fake_quant_observe(c->l->fq, c->l->training, c->ranges[2 * i] * out->scale,
+                               c->ranges[2 * i + 1] * out->scale);
+}
+
+/* Current scales: an output scale of 1 shows the real range, which then gives the scale. The codes of that
+ * pass are overwritten. */
+static void update_scale(oct_context *cx, const call *c)
 {
     oct_qparams real = c->y->q;
     real.scale = 1.0f;
     if (!fold(cx, c, real.scale)) return;
-    finish(cx, c, &real, NULL);
-    count(cx, c, &real);
-    oct_observe_leaves(cx, c->l.fq, c->m->q.base.training, real.scale, c->ranges);
-    oct_context_adopt(cx, oct_fake_quant_update(c->l.fq, cx->group));
-    c->y->q = oct_fake_quant_qparams(c->l.fq);
+    make_outputs(cx, c, &real, NULL);
+    observe(cx, c, &real);
+    oct_context_adopt(cx, oct_fake_quant_update(c->l->fq, cx->group));
+    c->y->q = oct_fake_quant_qparams(c->l->fq);
+}
+
+/* Gets the statistics of batch norm, and goes over the accumulators once if they are to stay. */
+static void first_pass(oct_context *cx, call *c)
+{
+    if (c->sv->live) {
+        batch_statistics(cx, c);
+    } else {
+        if (c->l->bn) oct_running_statistics(c->l, &c->sv->ch);
+#pragma omp parallel for schedule(static)
+        for (int64_t i = 0; i < cx->leaves.local; i++)
+            oct_accumulators_pass(cx, &c->acc, i, NULL, NULL);
+    }
+    c->acc.computed = true;
 }
 
 /* Makes y. The order of collectives depends on the module's state only, never on the rank. */
-static void make_output(oct_context *cx, const call *c)
+static void make_y(oct_context *cx, call *c, bool updates_first)
 {
-    const oct_qat_saved *sv = c->sv;
-    const oct_layer *l = &c->l;
-    if (sv->live) {
-        batch_statistics(cx, l, &c->w, &c->sv->ch);
-    } else {
-        if (l->bn) oct_running_statistics(l->bn, &c->sv->ch, sv->shape.out_c);
-#pragma omp parallel for schedule(static)
-        for (int64_t i = 0; i < cx->leaves.local; i++)
-            oct_accumulators_compute(cx, &c->w, i, NULL, NULL);
-    }
-    if (cx->status == OCT_OK && sv->settle) settle_scale(cx, c);
+    const oct_layer *l = c->l;
+    first_pass(cx, c);
+    if (cx->status == OCT_OK && updates_first) update_scale(cx, c);
     if (cx->status != OCT_OK || !fold(cx, c, l->fq ? c->y->q.scale : 1.0f)) return;
-    finish(cx, c, l->fq ? &c->y->q : NULL, sv->mask);
-    if (!l->fq || sv->settle) return;
-    count(cx, c, &c->y->q);
-    oct_observe_leaves(cx, l->fq, c->m->q.base.training, c->y->q.scale, c->ranges);
+    make_outputs(cx, c, l->fq ? &c->y->q : NULL, c->sv->mask);
+    if (l->fq && !updates_first) observe(cx, c, &c->y->q);
 }
 
-static void run_forward(oct_context *cx, call *c)
+static void start_ranges(float *ranges, int64_t leaves)
 {
-    const oct_qat_saved *sv = c->sv;
+    for (int64_t i = 0; i < leaves; i++) {
+        ranges[2 * i] = INFINITY;
+        ranges[2 * i + 1] = -INFINITY;
+    }
+}
+
+static void run(oct_context *cx, call *c)
+{
+    oct_qat_saved *sv = c->sv;
+    const oct_layer *l = c->l;
+    const oct_tensor *x = c->of->x;
+    const bool updates_first = l->fq && oct_fake_quant_updates_first(l->fq, l->training);
+    const bool counts = l->fq && oct_fake_quant_counts(l->fq, l->training);
     c->ranges = oct_scratch(cx, (size_t)(cx->leaves.local + 1) * 2 * sizeof *c->ranges);
     if (c->ranges) {
-        oct_start_ranges(c->ranges, cx->leaves.local);
-        oct_quantize_weights(&c->l, &sv->shape, c->x->q, sv->codes, &c->sv->ch);
-        const bool more = sv->live || sv->settle ||
-                          (c->l.fq && oct_fake_quant_counts(c->l.fq, c->m->q.base.training));
-        if (oct_accumulators_begin(cx, c->m, sv, c->x, more, &c->w)) make_output(cx, c);
-        oct_accumulators_end(cx, &c->w);
+        start_ranges(c->ranges, cx->leaves.local);
+        oct_quantize_weights(l, &sv->plan.shape, x->q, sv->codes, &sv->ch);
+        if (oct_accumulators_begin(cx, sv, x, sv->live || updates_first || counts, &c->acc))
+            make_y(cx, c, updates_first);
+        oct_accumulators_end(cx, &c->acc);
     }
     oct_scratch_end(cx, c->ranges);
 }
 
-static bool input_fits(oct_context *cx, const oct_qat_conv *m, const oct_tensor *x,
-                       oct_conv_shape *s)
-{
-    bool linear = m->layer->type == &oct_linear_type;
-    char text[96];
-    bool fits = x->shape.ndim == (linear ? 2 : 4);
-    if (fits) {
-        *s = oct_qat_conv_shape(m, linear ? 1 : oct_dim(x, 1), linear ? 1 : oct_dim(x, 2));
-        fits = oct_dim(x, x->shape.ndim - 1) == s->in_c && s->out_h >= 1 && s->out_w >= 1;
-    }
-    if (!fits)
-        oct_context_fail(cx, OCT_PREPARE, "input %s does not fit the layer",
-                         oct_shape_text(&x->shape, text));
-    return fits;
-}
-
-static bool addend_fits(oct_context *cx, const oct_layer *l, const oct_tensor *r,
-                        const oct_shape *out)
-{
-    char a[96], b[96];
-    if (l->shift)
-        oct_context_fail(cx, OCT_PREPARE,
-                         "a target that requantizes by shifts cannot add a second addend");
-    else if (!oct_shape_equal(&r->shape, out))
-        oct_context_fail(cx, OCT_PREPARE, "its second addend %s differs in shape from its sum %s",
-                         oct_shape_text(&r->shape, a), oct_shape_text(out, b));
-    return cx->status == OCT_OK;
-}
-
 static void use_params(oct_context *cx, const oct_layer *l)
 {
-    oct_param_used(cx, l->weight);
+    if (oct_fake_quant_learns(l->fq)) oct_param_used(cx, l->fq->learned);
+    if (l->weight) oct_param_used(cx, l->weight);
     if (l->bias) oct_param_used(cx, l->bias);
     if (!l->bn) return;
     oct_param_used(cx, l->bn->gamma);
     oct_param_used(cx, l->bn->beta);
 }
 
-oct_tensor *oct_qat_conv_integer(oct_context *cx, oct_qat_conv *m, oct_tensor *x, oct_tensor *r)
+/* What the backward wants beyond the codes of the weights. */
+static void save_for_backward(oct_context *cx, oct_qat_saved *sv)
 {
-    oct_conv_shape s;
-    oct_layer l = oct_layer_of(m);
-    if (!input_fits(cx, m, x, &s)) return NULL;
-    if (l.fq && !oct_fake_quant_quantizes(l.fq))
-        return oct_context_fail(cx, OCT_PREPARE, "codes came in while its own fake-quant is off");
-    oct_shape out = x->shape.ndim == 2 ? OCT_SHAPE(oct_dim(x, 0), s.out_c)
-                                       : OCT_SHAPE(oct_dim(x, 0), s.out_h, s.out_w, s.out_c);
-    if (r && !addend_fits(cx, &l, r, &out)) return NULL;
-    if (oct_qat_conv_transposes(m)) {
-        int stride = ((const oct_conv2d_module *)m->layer)->geometry.stride;
-        if (stride > 1) x = oct_dilate(cx, x, stride);
-        if (!x) return NULL;
+    const oct_conv_shape *s = &sv->plan.shape;
+    if (sv->live) sv->acc = oct_accumulators_save(cx, sv);
+    if (sv->layer.fq || sv->layer.activation != OCT_ACT_NONE) {
+        sv->mask_stride = (cx->leaves.leaf * oct_conv_out_numel(s) + 7) / 8;
+        sv->mask = oct_save(cx, (size_t)(sv->mask_stride * cx->leaves.local + 1));
     }
+    use_params(cx, &sv->layer);
+}
 
+static void make_plan(oct_context *cx, const oct_qat_call *of, oct_qconv_plan *plan)
+{
+    (of->layer.weight ? oct_qconv_plan_init : oct_qconv_plan_affine)(plan, oct_kernel_here(),
+                                                                     &of->shape, of->x->q);
+    void *tables = oct_save(cx, (size_t)plan->table_bytes);
+    if (tables) oct_qconv_plan_tables(plan, tables);
+}
+
+oct_tensor *oct_qat_conv_forward(oct_context *cx, const oct_qat_call *of)
+{
+    const oct_layer *l = &of->layer;
+    const oct_conv_shape *s = &of->shape;
     oct_qparams q = {0};
-    if (l.fq) q = oct_fake_quant_qparams(l.fq);
-    oct_tensor *y = oct_tensor_new(cx, l.fq ? oct_codes_dtype(q) : OCT_F32, out);
+    if (l->fq) q = oct_fake_quant_qparams(l->fq);
+    oct_tensor *y = oct_tensor_new(cx, l->fq ? oct_codes_dtype(q) : OCT_F32, of->out);
     oct_qat_saved *sv = oct_save(cx, sizeof *sv);
     if (!y || !sv) return NULL;
     y->q = q;
-    *sv = (oct_qat_saved){.shape = s, .live = l.bn && m->q.base.training && !l.bn->frozen};
-    sv->settle = l.fq && oct_fake_quant_updates_first(l.fq, m->q.base.training);
-    oct_tensor *inputs[] = {x, r};
-    oct_node *node = oct_record(cx, "qat_conv", oct_qat_conv_backward, inputs, r ? 2 : 1, true, y);
+    *sv = (oct_qat_saved){.layer = *l, .live = l->bn && l->training && !l->bn->frozen};
+    oct_tensor *inputs[] = {of->x, of->addend};
+    oct_node *node =
+        oct_record(cx, of->op, oct_qat_conv_backward, inputs, of->addend ? 2 : 1, true, y);
+    make_plan(cx, of, &sv->plan);
     if (node) {
-        if (oct_fake_quant_learns(l.fq)) oct_param_used(cx, l.fq->learned);
         node->saved = sv;
-        sv->turn = oct_qat_conv_turn(&s);
-        if (sv->live) sv->acc = oct_accumulators_save(cx, m, &s, x);
-        use_params(cx, &l);
+        save_for_backward(cx, sv);
     }
-    if (node && (l.fq || m->activation != OCT_ACT_NONE)) {
-        sv->mask_stride = (cx->leaves.leaf * oct_conv_out_numel(&s) + 7) / 8;
-        sv->mask = oct_save(cx, (size_t)(sv->mask_stride * cx->leaves.local + 1));
-    }
-    sv->codes = oct_save(cx, (size_t)(s.out_c * oct_conv_depth(&s)));
-    if (!oct_channels_save(cx, &sv->ch, s.out_c)) return NULL;
-    call c = {.m = m, .l = l, .x = x, .r = r, .y = y, .sv = sv};
-    run_forward(cx, &c);
+    sv->codes = oct_save(cx, (size_t)(s->out_c * oct_conv_depth(s)));
+    if (!oct_channels_save(cx, &sv->ch, s->out_c)) return NULL;
+    call c = {.of = of, .l = &sv->layer, .y = y, .sv = sv};
+    run(cx, &c);
     return cx->status == OCT_OK ? y : NULL;
 }
