@@ -1,12 +1,14 @@
 /* Call sites: what a model's forward calls, one after another.
  *
- * A call site is the call of a leaf module, or of an op outside of leaf modules (a functional op).
+ * A call site is the call of a atomic module, or of an op outside of atomic modules (a functional op).
  * The trace writes them down; an interceptor, which a prepared model has, may answer them in place
  * of what the forward names: so a user's forward stays as it is while its operations change.
  */
 #pragma once
 
 #include "core/tensor/tensor.h"
+
+#include <string.h>
 
 typedef struct oct_context oct_context;
 typedef struct oct_module oct_module;
@@ -23,7 +25,11 @@ typedef struct oct_op_args {
     (&(oct_op_args){.count = (int)(sizeof((double[]){__VA_ARGS__}) / sizeof(double)),              \
                     .value = {__VA_ARGS__}})
 #define OCT_NO_ARGS (&(oct_op_args){0})
-bool oct_op_args_equal(const oct_op_args *a, const oct_op_args *b);
+static inline bool oct_op_args_equal(const oct_op_args *a, const oct_op_args *b)
+{
+    return a->count == b->count &&
+           memcmp(a->value, b->value, (size_t)a->count * sizeof a->value[0]) == 0;
+}
 
 typedef struct oct_interceptor oct_interceptor;
 struct oct_interceptor {
@@ -38,10 +44,3 @@ struct oct_interceptor {
     void (*block)(oct_interceptor *self, oct_context *cx, oct_module *module, const char *name);
     void (*destroy)(oct_interceptor *self);
 };
-
-/* The first line of every op that has a module form (core/nn/module_list.def):
- *     oct_tensor *y;
- *     if (oct_call_site(cx, "relu", OCT_NO_ARGS, &x, 1, &y)) return y;
- * True when the interceptor answered. Also keeps the arguments for the trace. */
-bool oct_call_site(oct_context *cx, const char *op, const oct_op_args *args, oct_tensor *const *x,
-                   int n, oct_tensor **y);

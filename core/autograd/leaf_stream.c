@@ -6,10 +6,10 @@
  * memory once. A twig whose left neighbour of the tree waits is added to it by who makes it, and needs
  * neither a row nor a join: the bits are those of the join, since nothing that waits is -0.
  */
-#include "core/autograd/tape_impl.h"
+#include "core/autograd/leaf_stream.h"
+
 #include "core/base/cpu.h"
 #include "core/base/whole.h"
-#include "core/nn/param.h"
 
 #include <omp.h>
 #include <string.h>
@@ -137,15 +137,15 @@ static void count_twigs(const oct_leaves *leaves, oct_leaf_stream *stream)
 }
 
 void oct_leaf_stream_begin(oct_context *cx, oct_leaf_stream *stream, oct_param *param,
-                           int64_t leaves, const oct_leaf_layout *turn)
+                           int64_t leaves, const oct_leaf_layout *layout)
 {
     OCT_ASSERT(leaves > 0 && (leaves & (leaves - 1)) == 0);
-    *stream = (oct_leaf_stream){.param = param, .turn = turn, .leaves = leaves};
+    *stream = (oct_leaf_stream){.param = param, .layout = layout, .leaves = leaves};
     if (!oct_param_takes_grads(cx, param)) return;
     if (param->rows || param->uses > 1) {
         stream->leaves = 1;
         stream->all = oct_leaf_grads_begin(cx, param);
-        if (turn) param->turn = *turn;
+        if (layout) param->row_layout = *layout;
     }
     count_twigs(&cx->leaves, stream);
     if (!stream->all) take_rows(cx, stream);
@@ -195,9 +195,9 @@ static void end_part(oct_leaf_stream *stream)
     float *row = some->waiting[--some->height], *part = param->parts + some->part * param->stride;
     join *last = some->num_joins > 0 ? &some->joins[some->num_joins - 1] : NULL;
     OCT_ASSERT(some->height == 0 && some->part < param->max_parts);
-    if (stream->turn) {
+    if (stream->layout) {
         do_joins(some, oct_numel(&param->value));
-        stream->turn->turn(stream->turn, row, part);
+        stream->layout->transpose(stream->layout, row, part);
     } else if (last && last->sum == row) {
         last->sum = part;
     } else {

@@ -27,6 +27,7 @@ typedef struct site {
 } site;
 
 struct oct_lifetimes {
+    oct_arena *arena;
     block *blocks;
     size_t num_blocks, cap_blocks; /* of the forward at hand */
     size_t first_alive;            /* all blocks before it are gone */
@@ -55,8 +56,9 @@ void oct_lifetimes_destroy(oct_lifetimes **lifetimes)
     oct_free(lifetimes);
 }
 
-void oct_lifetimes_begin(oct_lifetimes *l)
+void oct_lifetimes_begin(oct_lifetimes *l, oct_arena *arena)
 {
+    l->arena = arena;
     l->num_blocks = l->first_alive = l->next = 0;
     l->lost = l->strayed = false;
     if (!l->knows) l->num_sites = 0;
@@ -88,7 +90,7 @@ static oct_status learn_blocks(oct_lifetimes *l)
 void oct_lifetimes_end(oct_lifetimes *l, const oct_tensor *y)
 {
     if (l->knows || l->lost) return;
-    if (y->id >= 0) l->blocks[y->id].last = forever;
+    if (y->trace_value >= 0) l->blocks[y->trace_value].last = forever;
     if (learn_blocks(l) == OCT_OK)
         l->knows = true;
     else
@@ -105,20 +107,18 @@ bool oct_lifetimes_diverged(const oct_lifetimes *l)
     return l->strayed;
 }
 
-void *oct_lifetimes_take(oct_context *cx, size_t bytes, int64_t *number)
+void *oct_lifetimes_take(oct_lifetimes *l, size_t bytes, bool inner, int64_t *number)
 {
-    oct_lifetimes *l = cx->lifetimes;
-    if (cx->status != OCT_OK) return NULL;
     if (oct_grow(&l->blocks, &l->cap_blocks, l->num_blocks + 1, sizeof *l->blocks) != OCT_OK)
-        return oct_context_adopt(cx, OCT_RESOURCE);
-    char *memory = oct_scratch(cx, bytes);
+        return NULL;
+    char *memory = oct_arena_borrow(l->arena, bytes);
     if (!memory) return NULL;
     *number = (int64_t)l->num_blocks;
     l->blocks[l->num_blocks++] = (block){.memory = memory,
                                          .bytes = bytes,
                                          .born = (int64_t)l->next,
                                          .last = forever,
-                                         .inner = cx->atomic_depth > 0};
+                                         .inner = inner};
     return memory;
 }
 
@@ -132,18 +132,18 @@ int64_t oct_lifetimes_number(const oct_lifetimes *l, const void *data)
     return -1;
 }
 
-bool oct_lifetimes_readable(oct_context *cx, const oct_tensor *x)
+bool oct_lifetimes_readable(oct_lifetimes *l, const oct_tensor *x)
 {
-    oct_lifetimes *l = cx->lifetimes;
-    if (x->id < 0 || (x->id < (int64_t)l->num_blocks && l->blocks[x->id].memory)) return true;
+    if (x->trace_value < 0 ||
+        (x->trace_value < (int64_t)l->num_blocks && l->blocks[x->trace_value].memory))
+        return true;
     l->strayed = true;
-    oct_context_fail(cx, OCT_DEFECT, "a value was read that no operation was known to read");
     return false;
 }
 
-static void give_back(oct_context *cx, block *b)
+static void give_back(const oct_lifetimes *l, block *b)
 {
-    oct_scratch_end(cx, b->memory);
+    oct_arena_give(l->arena, b->memory);
     b->memory = NULL;
 }
 
@@ -151,9 +151,9 @@ static void give_back(oct_context *cx, block *b)
 static site site_of(const oct_module *module, const char *op, oct_tensor *const *x, int n,
                     const oct_tensor *y)
 {
-    site s = {.module = module, .op = op, .num_inputs = n, .output = y->id};
+    site s = {.module = module, .op = op, .num_inputs = n, .output = y->trace_value};
     for (int i = 0; i < n; i++)
-        s.input[i] = x[i]->id;
+        s.input[i] = x[i]->trace_value;
     return s;
 }
 
@@ -177,37 +177,34 @@ static void learn_site(oct_lifetimes *l, const site *s)
 }
 
 /* What this leaf made beside its output goes at once; no other call site has seen it. */
-static void drop_inner(oct_context *cx, int64_t output)
+static void drop_inner(oct_lifetimes *l, int64_t output)
 {
-    oct_lifetimes *l = cx->lifetimes;
     for (size_t i = l->num_blocks; i-- > l->first_alive && l->blocks[i].inner;) {
         block *b = &l->blocks[i];
         b->inner = false;
         if (!b->memory || (int64_t)i == output) continue;
-        give_back(cx, b);
+        give_back(l, b);
         b->last = (int64_t)l->next;
     }
 }
 
-static void drop_read(oct_context *cx)
+static void drop_read(oct_lifetimes *l)
 {
-    oct_lifetimes *l = cx->lifetimes;
     for (size_t i = l->first_alive; i < l->num_blocks && i < l->num_learned; i++)
-        if (l->blocks[i].memory && l->learned[i] <= (int64_t)l->next) give_back(cx, &l->blocks[i]);
+        if (l->blocks[i].memory && l->learned[i] <= (int64_t)l->next) give_back(l, &l->blocks[i]);
     while (l->first_alive < l->num_blocks && !l->blocks[l->first_alive].memory)
         l->first_alive++;
 }
 
-void oct_lifetimes_done(oct_context *cx, const oct_module *module, const char *op,
+void oct_lifetimes_done(oct_lifetimes *l, const oct_module *module, const char *op,
                         oct_tensor *const *x, int n, const oct_tensor *y)
 {
-    oct_lifetimes *l = cx->lifetimes;
-    if (cx->status != OCT_OK || l->lost) return;
+    if (l->lost) return;
     const site s = site_of(module, op, x, n, y);
     if (l->knows) l->lost = l->next >= l->num_sites || !same_site(&s, &l->sites[l->next]);
     if (l->lost) return;
     if (!l->knows) learn_site(l, &s);
-    drop_inner(cx, s.output);
-    if (l->knows) drop_read(cx);
+    drop_inner(l, s.output);
+    if (l->knows) drop_read(l);
     l->next++;
 }

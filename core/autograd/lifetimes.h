@@ -13,7 +13,8 @@
  */
 #pragma once
 
-#include "core/autograd/tape.h"
+#include "core/autograd/call.h"
+#include "core/base/arena.h"
 
 typedef struct oct_lifetimes oct_lifetimes;
 
@@ -30,16 +31,17 @@ int64_t oct_lifetimes_bytes(const oct_lifetimes *lifetimes);
 /* The failed forward read what was gone. */
 bool oct_lifetimes_diverged(const oct_lifetimes *lifetimes);
 
-/* For the tape: whether they apply to what the context does, a forward that starts, data of a tensor
- * (NULL on failure, sticky), the block in which data lies (-1: none), whether a tensor can be read, and
- * a call site that is done. */
-static inline bool oct_lifetimes_apply(const oct_context *cx)
-{
-    return cx->lifetimes && !cx->record && !cx->trace;
-}
-void oct_lifetimes_begin(oct_lifetimes *lifetimes);
-void *oct_lifetimes_take(oct_context *cx, size_t bytes, int64_t *number);
+/* The rest is for the context and for calls while they apply (oct_context_frees). */
+
+/* A forward starts, whose blocks are borrowed from this arena. */
+void oct_lifetimes_begin(oct_lifetimes *lifetimes, oct_arena *arena);
+/* Data of a tensor, and the number of its block; NULL with a record on failure. inner: an atomic module
+ * makes it. */
+void *oct_lifetimes_take(oct_lifetimes *lifetimes, size_t bytes, bool inner, int64_t *number);
+/* The block in which data lies, or -1. */
 int64_t oct_lifetimes_number(const oct_lifetimes *lifetimes, const void *data);
-bool oct_lifetimes_readable(oct_context *cx, const oct_tensor *x);
-void oct_lifetimes_done(oct_context *cx, const oct_module *module, const char *op,
+/* False when the tensor's memory has gone: the forward has strayed. */
+bool oct_lifetimes_readable(oct_lifetimes *lifetimes, const oct_tensor *x);
+/* A call site has ended, of an atomic module or of an op (module NULL). */
+void oct_lifetimes_done(oct_lifetimes *lifetimes, const oct_module *module, const char *op,
                         oct_tensor *const *x, int n, const oct_tensor *y);

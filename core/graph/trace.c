@@ -14,13 +14,20 @@ static oct_status add_value(oct_trace *trace, oct_tensor *tensor, int64_t produc
 {
     OCT_TRY(
         oct_grow(&trace->values, &trace->cap_values, trace->num_values + 1, sizeof *trace->values));
-    tensor->id = (int64_t)trace->num_values;
+    tensor->trace_value = (int64_t)trace->num_values;
     trace->values[trace->num_values++] =
         (oct_trace_value){.dtype = tensor->dtype,
                           .q = oct_is_codes(tensor) ? tensor->q : (oct_qparams){0},
                           .shape = tensor->shape,
                           .producer = producer};
-    if (trace->watch) trace->watch(trace->user, tensor->id, tensor);
+    if (trace->watch) trace->watch(trace->user, tensor->trace_value, tensor);
+    return OCT_OK;
+}
+
+oct_status oct_trace_add_input(oct_trace *trace, oct_tensor *x)
+{
+    OCT_TRY(add_value(trace, x, -1));
+    trace->inputs[trace->num_inputs++] = x->trace_value;
     return OCT_OK;
 }
 
@@ -42,7 +49,7 @@ static bool reads(const oct_trace_node *node, int64_t value)
 static oct_status connect(oct_trace *trace, oct_trace_node *node, oct_tensor *const *inputs, int n)
 {
     for (int i = 0; i < n; i++) {
-        int64_t value = inputs[i]->id;
+        int64_t value = inputs[i]->trace_value;
         OCT_CHECK(value >= 0, OCT_PREPARE,
                   "input %d of %s is not computed from the model's input by modules and ops, so it "
                   "has no place in the graph; compute it by an op, outside of hooks, or keep it "
@@ -58,7 +65,7 @@ static oct_status connect(oct_trace *trace, oct_trace_node *node, oct_tensor *co
 static oct_module *caller_of(const oct_trace *trace, oct_module *place, const oct_module *module)
 {
     if (module) return module_of(trace, trace->scope);
-    return place && place->type->leaf ? place->parent : place;
+    return place && place->type->atomic ? place->parent : place;
 }
 
 static oct_status add_node(oct_trace *trace, oct_module *place, oct_module *module, const char *op,
@@ -79,7 +86,7 @@ static oct_status add_node(oct_trace *trace, oct_module *place, oct_module *modu
     OCT_TRY(oct_strdup(&node->path, place ? oct_module_path(place, path) : ""));
     int64_t number = (int64_t)trace->num_nodes++;
     OCT_TRY(add_value(trace, output, number));
-    node->output = output->id;
+    node->output = output->trace_value;
     return OCT_OK;
 }
 
@@ -93,7 +100,7 @@ void oct_trace_add(oct_context *cx, oct_module *module, const char *op, oct_tens
     if (cx->status != OCT_OK) return;
     oct_trace_node *node = &cx->trace->nodes[cx->trace->num_nodes - 1];
     node->hook = cx->hook;
-    node->given = given ? given->id : n > 0 ? inputs[0]->id : -1;
+    node->given = given ? given->trace_value : n > 0 ? inputs[0]->trace_value : -1;
 }
 
 static bool in_block(const oct_trace *trace)
@@ -116,7 +123,7 @@ static oct_status enter(oct_trace *trace, oct_module *module, const char *block,
                                .begin = trace->num_nodes,
                                .end = trace->num_nodes,
                                .parent = trace->scope,
-                               .input = input ? input->id : -1,
+                               .input = input ? input->trace_value : -1,
                                .output = -1};
     if (block) OCT_TRY(oct_strdup(&scope->name, block));
     trace->scope = (int64_t)trace->num_scopes++;
@@ -130,7 +137,7 @@ void oct_trace_enter(oct_context *cx, oct_module *module, const char *block, oct
     if (cx->status != OCT_OK) return;
     oct_trace_scope *scope = &cx->trace->scopes[cx->trace->scope];
     scope->hook = cx->hook;
-    scope->given = given ? given->id : -1;
+    scope->given = given ? given->trace_value : -1;
 }
 
 static void leave(oct_trace *trace, int64_t output)
@@ -151,7 +158,7 @@ void oct_trace_leave(oct_context *cx, oct_tensor *output)
                          "way out of it",
                          block);
     else
-        leave(cx->trace, output ? output->id : -1);
+        leave(cx->trace, output ? output->trace_value : -1);
 }
 
 void oct_trace_leave_block(oct_context *cx)
@@ -162,126 +169,6 @@ void oct_trace_leave_block(oct_context *cx)
                          "oct_dynamic_block_end ends no block that this module has begun");
     else
         leave(cx->trace, -1);
-}
-
-static oct_tensor *example_input(oct_context *cx, const oct_example *example, int i)
-{
-    oct_shape shape = example->shape[i];
-    shape.dim[0] = 1;
-    oct_tensor *x = oct_tensor_new(cx, OCT_F32, shape);
-    if (!x) return NULL;
-    const size_t bytes = (size_t)oct_numel(x) * sizeof(float);
-    if (example->data[i])
-        memcpy(x->data, example->data[i], bytes);
-    else
-        memset(x->data, 0, bytes);
-    return x;
-}
-
-static oct_status run(oct_context *cx, oct_trace *trace, oct_module *root,
-                      const oct_example *example, int count)
-{
-    oct_context_begin(cx, oct_leaves_split(1, 1, 0, 1), false);
-    oct_tensor *x[OCT_MAX_INPUTS];
-    for (int i = 0; i < count; i++) {
-        x[i] = example_input(cx, example, i);
-        if (!x[i]) return oct_context_status(cx);
-        OCT_TRY(add_value(trace, x[i], -1));
-        trace->inputs[trace->num_inputs++] = x[i]->id;
-    }
-    cx->trace = trace;
-    const oct_tensor *y = oct_module_call(cx, root, x, count);
-    if (!y) return oct_context_status(cx);
-    OCT_CHECK(y->id >= 0, OCT_PREPARE,
-              "the model's output is not computed from its input by modules and ops");
-    trace->output = y->id;
-    trace->values[y->id].users++;
-    return OCT_OK;
-}
-
-/* Modes of all modules in pre-order, to restore. */
-typedef struct modes {
-    bool *training;
-    size_t count, capacity;
-} modes;
-
-static oct_status keep_mode(void *user, oct_module *module)
-{
-    modes *kept = user;
-    OCT_TRY(oct_grow(&kept->training, &kept->capacity, kept->count + 1, sizeof *kept->training));
-    kept->training[kept->count++] = module->training;
-    return OCT_OK;
-}
-
-static void restore_mode(oct_module *module, const bool **next)
-{
-    module->training = *(*next)++;
-    for (size_t i = 0; i < module->num_children; i++)
-        restore_mode(*module->children[i].slot, next);
-}
-
-static oct_status train_container(void *user, oct_module *module)
-{
-    (void)user;
-    module->training = !module->type->leaf;
-    return OCT_OK;
-}
-
-static oct_status check_example(const oct_example *example, int count)
-{
-    char text[96];
-    OCT_CHECK(
-        !example->training_count || example->training_count >= example->count, OCT_PREPARE,
-        "a model cannot be traced with fewer inputs in training (%d) than in evaluation (%d); "
-        "those that only training has come behind the others",
-        example->training_count, example->count);
-    OCT_CHECK(count >= 1 && count <= OCT_MAX_INPUTS, OCT_PREPARE,
-              "a model cannot be traced on %d inputs; give 1 to %d", count, OCT_MAX_INPUTS);
-    for (int i = 0; i < count; i++) {
-        const oct_shape *shape = &example->shape[i];
-        OCT_CHECK(shape->ndim > 0 && oct_shape_numel(shape) >= 0, OCT_PREPARE,
-                  "a model cannot be traced on an input of shape %s", oct_shape_text(shape, text));
-    }
-    return OCT_OK;
-}
-
-static oct_status run_in_mode(oct_trace *trace, oct_module *root, const oct_example *example,
-                              bool training)
-{
-    modes kept = {0};
-    oct_context *cx = NULL;
-    oct_status status;
-    int count = training && example->training_count ? example->training_count : example->count;
-    OCT_TRY(check_example(example, count));
-    OCT_TRY_OUT(oct_module_walk(root, keep_mode, &kept));
-    OCT_TRY_OUT(oct_context_create(&cx, &oct_collective_one));
-    oct_module_train(root, false);
-    if (training) OCT_TRY_OUT(oct_module_walk(root, train_container, NULL));
-    status = run(cx, trace, root, example, count);
-    restore_mode(root, &(const bool *){kept.training});
-out:
-    oct_free(&kept.training);
-    oct_context_destroy(&cx);
-    if (status != OCT_OK) oct_trace_free(trace);
-    return status;
-}
-
-oct_status oct_trace_run(oct_trace *trace, oct_module *root, const oct_example *example)
-{
-    return oct_trace_watch(trace, root, example, NULL, NULL);
-}
-
-oct_status oct_trace_watch(oct_trace *trace, oct_module *root, const oct_example *example,
-                           oct_trace_watch_fn watch, void *user)
-{
-    *trace = (oct_trace){.scope = -1, .watch = watch, .user = user};
-    return run_in_mode(trace, root, example, false);
-}
-
-oct_status oct_trace_training(oct_trace *trace, oct_module *root, const oct_example *example)
-{
-    *trace = (oct_trace){.scope = -1, .training = true};
-    return run_in_mode(trace, root, example, true);
 }
 
 void oct_trace_free(oct_trace *trace)

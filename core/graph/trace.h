@@ -1,12 +1,13 @@
-/* The graph of one forward: run the module once on an example and record leaf-module calls, ops
- * called outside of leaf modules (functional ops), and which tensor went where. What hooks call is
- * part of it, but for the root's own: they see what goes into the model and what comes out. */
+/* The graph of one forward: calls of atomic modules, ops called outside of them (functional ops), and
+ * which tensor went where. What hooks call is part of it, but for the root's own: they see what goes
+ * into the model and what comes out. */
 #pragma once
 
+#include "core/autograd/context.h"
 #include "core/nn/module.h"
 
 typedef struct oct_trace_node {
-    oct_module *module; /* leaf module, or NULL for a functional op */
+    oct_module *module; /* atomic module, or NULL for a functional op */
     const char *op;     /* module type's name, or the op's */
     oct_op_args args;   /* of the op; of a module whose type tells them */
     char *path;         /* the module's path; for an op the path of the module that called it */
@@ -57,39 +58,16 @@ struct oct_trace {
     void *user;
 };
 
-/* What a model is traced on: the shapes of its inputs, with any batch. Inputs that only training has,
- * such as the target of a loss that the forward computes, come behind the others:
- *     oct_example example = *OCT_EXAMPLE(image, target);
- *     example.count = 1, example.training_count = 2; */
-typedef struct oct_example {
-    int count;
-    int training_count; /* in training mode; 0: count */
-    oct_shape shape[OCT_MAX_INPUTS];
-    const float *data[OCT_MAX_INPUTS]; /* of one sample; NULL: zeros */
-} oct_example;
-#define OCT_EXAMPLE(...)                                                                           \
-    (&(oct_example){.count = (int)(sizeof((oct_shape[]){__VA_ARGS__}) / sizeof(oct_shape)),        \
-                    .shape = {__VA_ARGS__}})
-
-/* Runs root in eval mode (restored afterwards) on zeros of these shapes with a batch of 1 and
- * records what is executed. */
-oct_status oct_trace_run(oct_trace *trace, oct_module *root,
-                         const oct_example *example) OCT_NODISCARD;
-/* The same of what training executes: containers, whose forwards may branch, are in training mode;
- * leaf modules stay in eval mode, so nothing is observed and no statistic moves. */
-oct_status oct_trace_training(oct_trace *trace, oct_module *root,
-                              const oct_example *example) OCT_NODISCARD;
-/* Also shows each value as it is made, with its data. */
-typedef void (*oct_trace_watch_fn)(void *user, int64_t value, const oct_tensor *tensor);
-oct_status oct_trace_watch(oct_trace *trace, oct_module *root, const oct_example *example,
-                           oct_trace_watch_fn watch, void *user) OCT_NODISCARD;
 void oct_trace_free(oct_trace *trace);
 
 /* The one node that reads `value`, or NULL if there are several, none, or it is the output. */
 oct_trace_node *oct_trace_only_user(const oct_trace *trace, int64_t value);
 
-/* For tape.c and module.c while cx->trace is set. Arguments are those of cx->args. */
-/* given: what the caller passed as input 0 of a module, before its pre hooks; NULL: as inputs[0]. */
+/* For the tape and for calls of modules, while cx->trace is set. */
+
+/* An input of the model. */
+oct_status oct_trace_add_input(oct_trace *trace, oct_tensor *x) OCT_NODISCARD;
+/* A call site, whose arguments are those of cx->args. given: what the caller passed as input 0 of a module, before its pre hooks; NULL: as inputs[0]. */
 void oct_trace_add(oct_context *cx, oct_module *module, const char *op, oct_tensor *const *inputs,
                    int n, oct_tensor *output, const oct_tensor *given);
 void oct_trace_enter(oct_context *cx, oct_module *module, const char *block, oct_tensor *input,

@@ -57,7 +57,7 @@ static oct_status create(oct_module **m, const oct_op_args *args)
 const oct_module_type oct_batch_norm_type = {.name = "batch_norm",
                                              .forward = forward,
                                              .describe = describe,
-                                             .leaf = true,
+                                             .atomic = true,
                                              .create = create,
                                              .args = get_args};
 

@@ -69,13 +69,13 @@ static oct_status transpose_from(oct_module **m, const oct_op_args *args)
 const oct_module_type oct_conv2d_type = {.name = "conv2d",
                                          .forward = forward,
                                          .describe = describe,
-                                         .leaf = true,
+                                         .atomic = true,
                                          .create = conv2d_from,
                                          .args = get_args};
 const oct_module_type oct_conv_transpose2d_type = {.name = "conv_transpose2d",
                                                    .forward = transpose_forward,
                                                    .describe = describe,
-                                                   .leaf = true,
+                                                   .atomic = true,
                                                    .create = transpose_from,
                                                    .args = get_args};
 

@@ -53,7 +53,7 @@ static oct_status create(oct_module **m, const oct_module_type *type, const oct_
     const oct_module_type oct_##id##_type = {.name = #id,                                          \
                                              .forward = forward,                                   \
                                              .describe = describe,                                 \
-                                             .leaf = true,                                         \
+                                             .atomic = true,                                       \
                                              .create = id##_from,                                  \
                                              .args = get_args};                                    \
     oct_status oct_##id##_create(oct_module **m OCT_ELEMENTWISE_ARGS_##num)                        \

@@ -35,7 +35,7 @@ static oct_status create(oct_module **m, const oct_op_args *args)
 const oct_module_type oct_linear_type = {.name = "linear",
                                          .forward = forward,
                                          .describe = describe,
-                                         .leaf = true,
+                                         .atomic = true,
                                          .create = create,
                                          .args = get_args};
 

@@ -38,7 +38,7 @@ static oct_status create(oct_module **m, const oct_op_args *args)
 const oct_module_type oct_cross_entropy_loss_type = {.name = "cross_entropy_loss",
                                                      .forward = forward,
                                                      .describe = describe,
-                                                     .leaf = true,
+                                                     .atomic = true,
                                                      .create = create,
                                                      .args = get_args};
 

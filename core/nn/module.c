@@ -1,49 +1,12 @@
-/* Modules: the tree, calls, names, hooks.
- *
- * Live hooks form one list of the process beside the lists of their modules, so a handle is looked
- * up by its number and never follows a pointer to a module that may be gone. Module trees belong to
- * the main thread.
- */
+/* The tree of modules. It belongs to the main thread. */
 #include "core/nn/module.h"
 
-#include "core/autograd/lifetimes.h"
 #include "core/base/mem.h"
-#include "core/graph/trace.h"
 
 #include <stdio.h>
 #include <string.h>
 
 enum { LONGEST_NAME = 63 };
-
-struct oct_hook {
-    uint64_t id;
-    oct_hook_fn fn;
-    void *user;
-    oct_module *module;
-    oct_hook *next;      /* of the module, in order of registration */
-    oct_hook *next_live; /* of the process */
-};
-
-static oct_hook *live_hooks;
-static uint64_t last_hook_id;
-
-static void unlink_live(const oct_hook *hook)
-{
-    oct_hook **place = &live_hooks;
-    while (*place != hook)
-        place = &(*place)->next_live;
-    *place = hook->next_live;
-}
-
-static void free_hooks(oct_hook **list)
-{
-    while (*list) {
-        oct_hook *head = *list;
-        *list = head->next;
-        unlink_live(head);
-        oct_free(&head);
-    }
-}
 
 oct_status oct_module_create(oct_module **module, const oct_module_type *type, size_t size)
 {
@@ -79,8 +42,8 @@ void oct_module_destroy(oct_module **module)
         oct_free(&self->buffers[i].name);
         oct_free(&self->buffers[i].tensor.data);
     }
-    free_hooks(&self->pre_hooks);
-    free_hooks(&self->hooks);
+    oct_hooks_free(&self->pre_hooks);
+    oct_hooks_free(&self->hooks);
     oct_free(&self->children);
     oct_free(&self->params);
     oct_free(&self->buffers);
@@ -179,7 +142,8 @@ oct_status oct_module_add_buffer(oct_module *self, const char *name, oct_dtype d
               oct_shape_text(&shape, text));
     OCT_TRY(
         oct_grow(&self->buffers, &self->cap_buffers, self->num_buffers + 1, sizeof *self->buffers));
-    oct_buffer buffer = {.tensor = {.dtype = dtype, .shape = shape, .id = -1, .place = -1}};
+    oct_buffer buffer = {
+        .tensor = {.dtype = dtype, .shape = shape, .trace_value = -1, .graph_value = -1}};
     OCT_TRY(oct_strdup(&buffer.name, name));
     oct_status status = oct_alloc(&buffer.tensor.data, (size_t)numel, oct_dtype_bytes(dtype));
     if (status != OCT_OK) {
@@ -230,194 +194,9 @@ oct_status oct_module_replace(oct_module **root, oct_module *old, oct_module *re
     return OCT_OK;
 }
 
-/* In a trace, what a hook puts in place of another tensor is a value of the graph. */
-static bool is_traced(oct_context *cx, const oct_tensor *changed)
-{
-    if (!cx->trace || cx->atomic_depth > 0 || changed->id >= 0) return true;
-    oct_context_fail(cx, OCT_PREPARE,
-                     "a hook puts a tensor in place of another that no operation of the model has "
-                     "computed; compute it by ops (core/op/ops.h) or modules, or let the hook "
-                     "return NULL");
-    return false;
-}
-
-/* The next is read before the call, since a hook may remove itself. A tensor that no interceptor knows
- * stands for the value that it takes the place of. */
-static oct_tensor *run_hooks(oct_context *cx, oct_hook *hook, oct_module *module, oct_tensor *value)
-{
-    oct_module *outer = cx->hook;
-    const bool mode = module->training;
-    cx->hook = module;
-    module->training |=
-        cx->trace && cx->trace->training; /* a leaf that is traced is in eval mode */
-    while (hook && value && cx->status == OCT_OK) {
-        oct_hook *next = hook->next;
-        oct_tensor *changed = hook->fn(cx, module, value, hook->user);
-        if (changed && changed != value && changed->place < 0) changed->place = value->place;
-        if (changed && changed != value && is_traced(cx, changed)) value = changed;
-        hook = next;
-    }
-    module->training = mode;
-    cx->hook = outer;
-    return value;
-}
-
-/* As in a call of the module. */
-static oct_tensor *run_hooks_alone(oct_context *cx, oct_hook *list, oct_module *module,
-                                   oct_tensor *value)
-{
-    oct_module *caller = cx->module;
-    cx->module = module;
-    value = run_hooks(cx, list, module, value);
-    cx->module = caller;
-    return value;
-}
-
-oct_tensor *oct_module_run_pre_hooks(oct_context *cx, oct_module *module, oct_tensor *value)
-{
-    return run_hooks_alone(cx, module->pre_hooks, module, value);
-}
-
-oct_tensor *oct_module_run_hooks(oct_context *cx, oct_module *module, oct_tensor *value)
-{
-    return run_hooks_alone(cx, module->hooks, module, value);
-}
-
-static oct_tensor *checked_forward(oct_context *cx, oct_module *module, oct_tensor *const *x, int n)
-{
-    oct_interceptor *own = cx->interceptor ? NULL : module->interceptor;
-    oct_tensor *y =
-        own && own->run ? own->run(own, cx, module, x, n) : module->type->forward(cx, module, x, n);
-    if (!y)
-        oct_context_fail(cx, OCT_DEFECT, "the forward of this %s gave no output",
-                         module->type->name);
-    return y;
-}
-
-/* A module that returns its input makes a value of its own in a trace, so that what reads the
- * output reads it from the module. */
-static oct_tensor *own_value(oct_context *cx, oct_tensor *const *x, int n, oct_tensor *y)
-{
-    for (int i = 0; i < n; i++) {
-        if (x[i] != y) continue;
-        oct_tensor *view = oct_save(cx, sizeof *view);
-        if (view) *view = *y;
-        return view;
-    }
-    return y;
-}
-
-static oct_tensor *traced(oct_context *cx, oct_module *leaf, oct_tensor *const *x, int n,
-                          oct_tensor *y, const oct_tensor *given)
-{
-    if (!y || cx->atomic_depth > 0) return y;
-    if (oct_lifetimes_apply(cx)) oct_lifetimes_done(cx, leaf, leaf->type->name, x, n, y);
-    if (!cx->trace) return y;
-    y = own_value(cx, x, n, y);
-    if (!y) return NULL;
-    cx->args = (oct_op_args){0};
-    if (leaf->type->args) leaf->type->args(leaf, &cx->args);
-    oct_trace_add(cx, leaf, leaf->type->name, x, n, y, given);
-    return y;
-}
-
-oct_tensor *oct_module_execute(oct_context *cx, oct_module *leaf, oct_tensor *const *x, int n)
-{
-    if (!oct_inputs_ok(cx, x, n)) return NULL;
-    oct_module *caller = cx->module;
-    cx->module = leaf;
-    cx->atomic_depth++;
-    oct_tensor *y = checked_forward(cx, leaf, x, n);
-    cx->atomic_depth--;
-    y = traced(cx, leaf, x, n, y, NULL);
-    cx->module = caller;
-    return cx->status == OCT_OK ? y : NULL;
-}
-
-/* What the leaf's forward computes belongs to it; what its hooks call is called around it. An answered
- * call is no node of a trace: what the interceptor executes is. */
-static oct_tensor *call_leaf(oct_context *cx, oct_module *leaf, oct_tensor *const *x, int n)
-{
-    oct_tensor *input[OCT_MAX_INPUTS], *made = NULL;
-    for (int i = 0; i < n; i++)
-        input[i] = x[i];
-    if (n > 0) input[0] = run_hooks(cx, leaf->pre_hooks, leaf, input[0]);
-    if (!oct_inputs_present(cx, input, n)) return NULL;
-    oct_interceptor *root = cx->atomic_depth == 0 ? cx->interceptor : NULL;
-    bool answered =
-        root && root->call(root, cx, leaf, leaf->type->name, OCT_NO_ARGS, input, n, &made);
-    cx->atomic_depth++;
-    if (!answered && oct_inputs_ok(cx, input, n)) made = checked_forward(cx, leaf, input, n);
-    cx->atomic_depth--;
-    if (!answered) made = traced(cx, leaf, input, n, made, n > 0 ? x[0] : NULL);
-    return run_hooks(cx, leaf->hooks, leaf, made);
-}
-
-/* The root's hooks see what goes into the model and what comes out, both float, and belong to no graph:
- * a tensor of theirs would be missing in the deployed model. */
-static oct_tensor *run_root_hooks(oct_context *cx, oct_hook *list, oct_module *root,
-                                  oct_tensor *value)
-{
-    oct_trace *trace = cx->trace;
-    cx->trace = NULL;
-    oct_tensor *changed = run_hooks(cx, list, root, value);
-    cx->trace = trace;
-    if (trace && changed != value && cx->status == OCT_OK)
-        return oct_context_fail(cx, OCT_PREPARE,
-                                "a hook of the model itself puts another tensor in place of its "
-                                "input or output, which the deployed model cannot do; compute it "
-                                "in the model's forward, or by a hook of a module inside of it");
-    return changed;
-}
-
-static oct_tensor *call_container(oct_context *cx, oct_module *module, oct_tensor *const *x, int n)
-{
-    oct_tensor *input[OCT_MAX_INPUTS];
-    bool scope = cx->trace && cx->atomic_depth == 0;
-    oct_tensor *(*hooks)(oct_context *, oct_hook *, oct_module *, oct_tensor *) =
-        scope && cx->trace->scope < 0 ? run_root_hooks : run_hooks;
-    for (int i = 0; i < n; i++)
-        input[i] = x[i];
-    if (n > 0) input[0] = hooks(cx, module->pre_hooks, module, input[0]);
-    if (!oct_inputs_present(cx, input, n)) return NULL;
-    if (scope) oct_trace_enter(cx, module, NULL, input[0], x[0]);
-    oct_tensor *y = checked_forward(cx, module, input, n);
-    if (scope) oct_trace_leave(cx, y);
-    return hooks(cx, module->hooks, module, y);
-}
-
-oct_tensor *oct_module_call(oct_context *cx, oct_module *module, oct_tensor *const *x, int n)
-{
-    if (!oct_inputs_present(cx, x, n)) return NULL;
-    oct_module *caller = cx->module;
-    cx->module = module;
-    oct_tensor *y = NULL;
-    if (n > OCT_MAX_INPUTS)
-        oct_context_fail(cx, OCT_DEFECT, "called with %d inputs; a module takes at most %d", n,
-                         OCT_MAX_INPUTS);
-    else
-        y = module->type->leaf ? call_leaf(cx, module, x, n) : call_container(cx, module, x, n);
-    cx->module = caller;
-    return cx->status == OCT_OK ? y : NULL;
-}
-
-void oct_dynamic_block_begin(oct_context *cx, oct_module *self, const char *name)
-{
-    if (cx->status != OCT_OK || cx->atomic_depth > 0) return;
-    if (cx->interceptor) cx->interceptor->block(cx->interceptor, cx, self, name);
-    if (cx->trace) oct_trace_enter(cx, self, name, NULL, NULL);
-}
-
-void oct_dynamic_block_end(oct_context *cx)
-{
-    if (cx->status != OCT_OK || cx->atomic_depth > 0) return;
-    if (cx->trace) oct_trace_leave_block(cx);
-    if (cx->interceptor) cx->interceptor->block(cx->interceptor, cx, NULL, NULL);
-}
-
 bool oct_module_calls_only(const oct_module *root)
 {
-    bool all = (root->type->leaf || root->type->calls_only) && !root->pre_hooks && !root->hooks;
+    bool all = (root->type->atomic || root->type->calls_only) && !root->pre_hooks && !root->hooks;
     for (size_t i = 0; all && i < root->num_children; i++)
         all = oct_module_calls_only(*root->children[i].slot);
     return all;
@@ -501,74 +280,4 @@ oct_status oct_module_state(oct_module *root,
                             oct_status (*visit)(void *user, const oct_state_item *item), void *user)
 {
     return oct_module_walk(root, visit_state, &(state_walk){visit, user});
-}
-
-static oct_hook **end_of(oct_hook **list)
-{
-    while (*list)
-        list = &(*list)->next;
-    return list;
-}
-
-static oct_status add_hook(oct_module *module, oct_hook **list, oct_hook_fn fn, void *user,
-                           oct_hook_handle *handle)
-{
-    oct_hook *hook;
-    OCT_TRY(oct_alloc(&hook, 1, sizeof *hook));
-    *hook = (oct_hook){
-        .id = ++last_hook_id, .fn = fn, .user = user, .module = module, .next_live = live_hooks};
-    live_hooks = hook;
-    *end_of(list) = hook;
-    if (handle) *handle = (oct_hook_handle){.module = module, .id = hook->id};
-    return OCT_OK;
-}
-
-oct_status oct_module_pre_hook(oct_module *module, oct_hook_fn fn, void *user,
-                               oct_hook_handle *handle)
-{
-    return add_hook(module, &module->pre_hooks, fn, user, handle);
-}
-
-oct_status oct_module_hook(oct_module *module, oct_hook_fn fn, void *user, oct_hook_handle *handle)
-{
-    return add_hook(module, &module->hooks, fn, user, handle);
-}
-
-static bool take_out(oct_hook **list, const oct_hook *hook)
-{
-    while (*list && *list != hook)
-        list = &(*list)->next;
-    if (!*list) return false;
-    *list = hook->next;
-    return true;
-}
-
-void oct_hook_remove(oct_hook_handle *handle)
-{
-    oct_hook *hook = live_hooks;
-    while (hook && hook->id != handle->id)
-        hook = hook->next_live;
-    *handle = (oct_hook_handle){0};
-    if (!hook) return;
-    if (!take_out(&hook->module->pre_hooks, hook)) take_out(&hook->module->hooks, hook);
-    unlink_live(hook);
-    oct_free(&hook);
-}
-
-static void move_hooks(oct_hook **from, oct_hook **list, oct_module *to)
-{
-    for (oct_hook *hook = *from; hook; hook = hook->next)
-        hook->module = to;
-    *end_of(list) = *from;
-    *from = NULL;
-}
-
-void oct_module_move_pre_hooks(oct_module *from, oct_module *to)
-{
-    if (from != to) move_hooks(&from->pre_hooks, &to->pre_hooks, to);
-}
-
-void oct_module_move_hooks(oct_module *from, oct_module *to)
-{
-    if (from != to) move_hooks(&from->hooks, &to->hooks, to);
 }

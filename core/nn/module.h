@@ -1,4 +1,4 @@
-/* Modules: named children, parameters, buffers, train/eval, hooks.
+/* The tree of modules: named children, parameters, buffers, train/eval, hooks. module_call.h calls them.
  *
  * A module is a struct whose first member is oct_module; its type is a table of functions. Children
  * are registered with the address of the pointer that the module's own forward uses, so a pass can
@@ -10,11 +10,10 @@
  */
 #pragma once
 
-#include "core/autograd/tape.h"
+#include "core/nn/hook.h"
 #include "core/nn/param.h"
 
 typedef struct oct_module_type oct_module_type;
-typedef struct oct_hook oct_hook;
 struct oct_emitter;
 struct oct_quantized_op;
 
@@ -26,8 +25,8 @@ struct oct_module_type {
     void (*destroy)(oct_module *self);
     /* Text for the module table, such as "16 -> 32, 3x3, stride 2"; may be NULL. */
     void (*describe)(const oct_module *self, char *text, size_t size);
-    /* A leaf is one node of a trace; containers (leaf false) are looked into. */
-    bool leaf;
+    /* An atomic module is one node of a trace; containers (atomic false) are looked into. */
+    bool atomic;
     /* A module as a value: `create` makes one like `self` from what `args` tells. Both NULL when it
      * has no such form; then it can neither be generated for a functional op nor stay float in a
      * deployed model. */
@@ -105,37 +104,6 @@ void oct_module_limit_state(oct_module *self, const char *name, oct_value_range 
 oct_status oct_module_replace(oct_module **root, oct_module *old,
                               oct_module *replacement) OCT_NODISCARD;
 
-/* Runs pre hooks, forward, hooks. The only way a forward is called. In a trace, a leaf module is one
- * node, and what its hooks call are nodes around it. */
-oct_tensor *oct_module_call(oct_context *cx, oct_module *module, oct_tensor *const *x, int n);
-static inline oct_tensor *oct_call(oct_context *cx, oct_module *module, oct_tensor *x)
-{
-    return oct_module_call(cx, module, &x, 1);
-}
-static inline oct_tensor *oct_call2(oct_context *cx, oct_module *module, oct_tensor *a,
-                                    oct_tensor *b)
-{
-    return oct_module_call(cx, module, (oct_tensor *[]){a, b}, 2);
-}
-
-/* For interceptors: the leaf's forward alone, without hooks and without asking the interceptor; a
- * node of the trace, if one is taken. */
-oct_tensor *oct_module_execute(oct_context *cx, oct_module *leaf, oct_tensor *const *x, int n);
-/* Likewise the hooks alone: value or what they put in its place. */
-oct_tensor *oct_module_run_pre_hooks(oct_context *cx, oct_module *module, oct_tensor *value);
-oct_tensor *oct_module_run_hooks(oct_context *cx, oct_module *module, oct_tensor *value);
-
-/* A part of a forward that runs a changing number of times, or not at all. The body must call the
- * same operations each time it runs. Blocks do not nest. Any forward may mark one; it costs nothing
- * where no graph is kept:
- *     for (int i = 0; i < n; i++) {
- *         oct_dynamic_block_begin(cx, self, "conv_bn_add");
- *         x = oct_add(cx, oct_call(cx, m->bn, oct_call(cx, m->conv, x)), y);
- *         oct_dynamic_block_end(cx);
- *     } */
-void oct_dynamic_block_begin(oct_context *cx, oct_module *self, const char *name);
-void oct_dynamic_block_end(oct_context *cx);
-
 void oct_module_train(oct_module *module, bool training); /* recursive */
 /* All containers of the tree hand on, and no hook is there to look at a tensor. */
 bool oct_module_calls_only(const oct_module *root);
@@ -159,25 +127,14 @@ oct_status oct_module_state(oct_module *root,
                             oct_status (*visit)(void *user, const oct_state_item *item),
                             void *user) OCT_NODISCARD;
 
-/* Hooks: a forward-pre hook sees (and may replace) the inputs, a forward hook the output. The ops and
- * modules that a hook calls are call sites like those of a forward, so a prepared model computes them in
- * codes, or in float where they have no quantized form; modules must be part of the model. The hooks of
- * the root see what goes into the model and what comes out, and belong to no graph.
- * The handle removes it; removing twice or after the module's end is harmless. A hook may remove
- * itself while it runs, but no other hook of its module. */
-typedef oct_tensor *(*oct_hook_fn)(oct_context *cx, oct_module *module, oct_tensor *value,
-                                   void *user);
-typedef struct oct_hook_handle {
-    oct_module *module;
-    uint64_t id;
-} oct_hook_handle;
-/* A pre hook is called for input 0. Returning NULL keeps the value. */
-oct_status oct_module_pre_hook(oct_module *module, oct_hook_fn fn, void *user,
-                               oct_hook_handle *handle) OCT_NODISCARD;
-oct_status oct_module_hook(oct_module *module, oct_hook_fn fn, void *user,
-                           oct_hook_handle *handle) OCT_NODISCARD;
-void oct_hook_remove(oct_hook_handle *handle);
-/* Moves pre hooks of `from` to the end of `to`'s, likewise hooks; for passes. Handles stay valid.
- */
-void oct_module_move_pre_hooks(oct_module *from, oct_module *to);
-void oct_module_move_hooks(oct_module *from, oct_module *to);
+/* Adds a hook (core/nn/hook.h); the handle, or NULL, removes it. */
+static inline oct_status oct_module_pre_hook(oct_module *module, oct_hook_fn fn, void *user,
+                                             oct_hook_handle *handle)
+{
+    return oct_hook_add(&module->pre_hooks, fn, user, handle);
+}
+static inline oct_status oct_module_hook(oct_module *module, oct_hook_fn fn, void *user,
+                                         oct_hook_handle *handle)
+{
+    return oct_hook_add(&module->hooks, fn, user, handle);
+}

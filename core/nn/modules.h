@@ -1,7 +1,7 @@
 /* The float modules. Structs are open so that passes can look inside; create with the functions. */
 #pragma once
 
-#include "core/nn/module.h"
+#include "core/nn/module_call.h"
 #include "core/op/ops.h"
 
 #define OCT_MODULE(name) extern const oct_module_type oct_##name##_type;

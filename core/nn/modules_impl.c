@@ -1,6 +1,8 @@
 /* Small steps that every float module takes. */
 #include "core/nn/modules_impl.h"
 
+#include "core/autograd/context.h"
+
 #include <math.h>
 
 bool oct_needs_inputs(oct_context *cx, const oct_module *self, int n, int wanted)

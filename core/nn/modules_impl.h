@@ -27,7 +27,7 @@ oct_status oct_check_weight_shape(const char *type, const oct_shape *shape) OCT_
     }                                                                                              \
     const oct_module_type oct_##id##_type = {.name = #id,                                          \
                                              .forward = id##_forward,                              \
-                                             .leaf = true,                                         \
+                                             .atomic = true,                                       \
                                              .create = id##_from,                                  \
                                              .args = oct_plain_args};                              \
     oct_status oct_##id##_create(oct_module **m)                                                   \

@@ -57,13 +57,13 @@ static oct_status avg_from(oct_module **m, const oct_op_args *args)
 const oct_module_type oct_max_pool_type = {.name = "max_pool",
                                            .forward = max_forward,
                                            .describe = describe,
-                                           .leaf = true,
+                                           .atomic = true,
                                            .create = max_from,
                                            .args = max_args};
 const oct_module_type oct_avg_pool_type = {.name = "avg_pool",
                                            .forward = avg_forward,
                                            .describe = describe,
-                                           .leaf = true,
+                                           .atomic = true,
                                            .create = avg_from,
                                            .args = avg_args};
 

@@ -51,13 +51,13 @@ static oct_status mul_from(oct_module **m, const oct_op_args *args)
 const oct_module_type oct_add_scalar_type = {.name = "add_scalar",
                                              .forward = add_forward,
                                              .describe = describe,
-                                             .leaf = true,
+                                             .atomic = true,
                                              .create = add_from,
                                              .args = get_args};
 const oct_module_type oct_mul_scalar_type = {.name = "mul_scalar",
                                              .forward = mul_forward,
                                              .describe = describe,
-                                             .leaf = true,
+                                             .atomic = true,
                                              .create = mul_from,
                                              .args = get_args};
 

@@ -53,7 +53,7 @@ static oct_status reshape_from(oct_module **m, const oct_op_args *args)
 const oct_module_type oct_reshape_type = {.name = "reshape",
                                           .forward = reshape_forward,
                                           .describe = reshape_describe,
-                                          .leaf = true,
+                                          .atomic = true,
                                           .create = reshape_from,
                                           .args = reshape_args};
 
@@ -105,7 +105,7 @@ static oct_status squeeze_from(oct_module **m, const oct_op_args *args)
 const oct_module_type oct_squeeze_type = {.name = "squeeze",
                                           .forward = squeeze_forward,
                                           .describe = squeeze_describe,
-                                          .leaf = true,
+                                          .atomic = true,
                                           .create = squeeze_from,
                                           .args = squeeze_args};
 
@@ -154,7 +154,7 @@ static oct_status interpolate_from(oct_module **m, const oct_op_args *args)
 const oct_module_type oct_interpolate_type = {.name = "interpolate",
                                               .forward = interpolate_forward,
                                               .describe = interpolate_describe,
-                                              .leaf = true,
+                                              .atomic = true,
                                               .create = interpolate_from,
                                               .args = interpolate_args};
 

@@ -4,6 +4,7 @@
  * grad_y and grad_y * (x - mean) before backward. Squares of floats are exact in double, so one pass
  * is enough for the variance. Saved are mean and 1/sigma; x itself still lies in the step's memory.
  */
+#include "core/autograd/leaf_grads.h"
 #include "core/kernel/batch_norm.h"
 #include "core/op/op_impl.h"
 #include "core/op/ops.h"

@@ -1,9 +1,9 @@
 /* The common run of conv2d.c and linear.c: a linear layer is a convolution with h = w = kernel = 1. */
 #pragma once
 
+#include "core/autograd/leaf_stream.h"
 #include "core/autograd/tape.h"
 #include "core/kernel/conv.h"
-#include "core/nn/param.h"
 
 typedef struct oct_convolution {
     oct_conv_shape shape;

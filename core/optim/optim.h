@@ -2,7 +2,7 @@
 #pragma once
 
 #include "core/base/registry.h"
-#include "core/nn/param.h"
+#include "core/nn/params.h"
 
 typedef enum oct_optim_kind {
 #define OCT_OPTIM(id, file) OCT_##id,

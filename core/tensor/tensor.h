@@ -66,8 +66,9 @@ typedef struct oct_tensor {
     bool needs_grad; /* a gradient is wanted, here or further up */
     float *grad;     /* from the context's pool while a backward runs; NULL otherwise */
     oct_node *node;  /* the tape node that made it, or NULL */
-    int64_t id;      /* its number in a trace, that of its block among lifetimes, or -1 */
-    int64_t place;   /* its value in the prepared graph that runs, or -1 */
+    /* Value ids: in the trace at hand, or of its block among lifetimes; in the prepared graph that
+     * runs. -1: none. */
+    int64_t trace_value, graph_value;
 } oct_tensor;
 
 static inline float *oct_f32(const oct_tensor *t)

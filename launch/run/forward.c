@@ -1,7 +1,8 @@
 #include "launch/run/forward.h"
 
-#include "core/autograd/lifetimes.h"
+#include "core/autograd/context.h"
 #include "core/base/whole.h"
+#include "core/nn/module_call.h"
 
 #include <omp.h>
 

@@ -7,6 +7,8 @@
  */
 #pragma once
 
+#include "core/autograd/lifetimes.h"
+#include "core/base/leaves.h"
 #include "core/nn/module.h"
 
 typedef struct oct_forward {

@@ -1,6 +1,8 @@
 /* Fake-quants of activations and the step's exchange of their ranges. */
 #include "quant/module/fake_quant.h"
 
+#include "core/autograd/leaf_grads.h"
+#include "core/autograd/tape.h"
 #include "core/base/mem.h"
 #include "core/base/whole.h"
 #include "quant/kernel/bits.h"
@@ -45,7 +47,7 @@ const oct_module_type oct_fake_quant_type = {
     .name = "fake_quant",
     .destroy = destroy,
     .describe = describe,
-    .leaf = true,
+    .atomic = true,
 };
 
 static void forget_batch(oct_fake_quant *fq)

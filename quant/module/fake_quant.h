@@ -13,6 +13,7 @@
  */
 #pragma once
 
+#include "core/base/collective.h"
 #include "core/nn/module.h"
 #include "quant/module/weight_fake_quant.h"
 #include "quant/qconfig.h"

@@ -118,7 +118,7 @@ static const oct_module_type type = {
     .name = "qat_avg_pool",
     .forward = oct_quantized_forward,
     .describe = describe,
-    .leaf = true,
+    .atomic = true,
     .emit = oct_quantized_emit,
     .step = &step,
 };

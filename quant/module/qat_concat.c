@@ -3,6 +3,7 @@
  * Where the graph is known, the inputs and the output share one fake-quant, and codes are copied. Where
  * an input has another scale, its codes are requantized, with a clip mask of its own.
  */
+#include "core/autograd/leaf_grads.h"
 #include "core/base/whole.h"
 #include "quant/kernel/bits.h"
 #include "quant/module/quantized_impl.h"
@@ -175,7 +176,7 @@ static const oct_quantized_op step = {.kind = OCT_STEP_CONCAT};
 static const oct_module_type type = {
     .name = "qat_concat",
     .forward = forward,
-    .leaf = true,
+    .atomic = true,
     .emit = oct_quantized_emit,
     .quantized = true,
     .step = &step,

@@ -116,7 +116,7 @@ static const oct_module_type type = {
     .name = "qat_interpolate",
     .forward = oct_quantized_forward,
     .describe = describe,
-    .leaf = true,
+    .atomic = true,
     .emit = oct_quantized_emit,
     .step = &step,
 };

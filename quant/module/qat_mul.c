@@ -68,7 +68,7 @@ static const oct_quantized_op step = {.kind = OCT_STEP_MUL,
 static const oct_module_type type = {
     .name = "qat_mul",
     .forward = oct_quantized_forward,
-    .leaf = true,
+    .atomic = true,
     .emit = oct_quantized_emit,
     .quantized = true,
     .step = &step,

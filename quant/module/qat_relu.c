@@ -81,7 +81,7 @@ static const oct_module_type type = {
     .name = "qat_relu",
     .forward = oct_quantized_forward,
     .describe = describe,
-    .leaf = true,
+    .atomic = true,
     .emit = oct_quantized_emit,
     .step = &step,
 };

@@ -4,6 +4,7 @@
  * An output is made in parts that threads share; a part's mask begins at a byte and a range is a
  * minimum and a maximum, so no bit depends on who makes which part.
  */
+#include "core/autograd/leaf_grads.h"
 #include "quant/module/quantized_impl.h"
 
 #include "core/base/mem.h"

@@ -56,7 +56,7 @@ static oct_status quant_emit(oct_module *self, oct_emitter *e)
 const oct_module_type oct_quant_stub_type = {
     .name = "quant_stub",
     .forward = quant_forward,
-    .leaf = true,
+    .atomic = true,
     .emit = quant_emit,
     .quantized = true,
     .step = &quantize,
@@ -106,7 +106,7 @@ static oct_status dequant_emit(oct_module *self, oct_emitter *e)
 const oct_module_type oct_dequant_stub_type = {
     .name = "dequant_stub",
     .forward = dequant_forward,
-    .leaf = true,
+    .atomic = true,
     .emit = dequant_emit,
 };
 

@@ -61,7 +61,7 @@ static void describe(const oct_module *self, char *text, size_t size)
 const oct_module_type oct_weight_fake_quant_type = {
     .name = "weight_fake_quant",
     .describe = describe,
-    .leaf = true,
+    .atomic = true,
 };
 
 static oct_status add_scale(oct_weight_fake_quant *wq)

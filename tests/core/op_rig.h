@@ -4,6 +4,7 @@
 #include "core/base/mem.h"
 #include "core/base/rng.h"
 #include "core/nn/modules.h"
+#include "core/nn/params.h"
 #include "tests/support/check_tensor.h"
 
 #define RIG_OK(call) cr_assert_eq((call), OCT_OK, "%s: %s", #call, oct_fail_text(0))
@@ -66,8 +67,8 @@ static inline void rig_input(rig *r, oct_shape shape, float step)
     *x = (oct_tensor){.shape = shape,
                       .data = rig_take((size_t)n, sizeof(float)),
                       .needs_grad = true,
-                      .id = -1,
-                      .place = -1};
+                      .trace_value = -1,
+                      .graph_value = -1};
     rig_fill(oct_f32(x), n, step, (uint64_t)r->num_inputs);
 }
 

@@ -1,6 +1,6 @@
 /* Every op with a module form: announced to the interceptor with its arguments, and the module made
  * from those computes the same bits. */
-#include "core/graph/trace.h"
+#include "core/graph/trace_run.h"
 #include "tests/core/op_rig.h"
 
 static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n);
@@ -156,8 +156,10 @@ static void begin(site_rig *r)
     for (int i = 0; i < 2; i++) {
         r->data[i] = rig_take(120, sizeof(float));
         rig_fill(r->data[i], 120, 0.05F, (uint64_t)i + 1);
-        r->x[i] =
-            (oct_tensor){.shape = OCT_SHAPE(2, 4, 5, 3), .data = r->data[i], .id = -1, .place = -1};
+        r->x[i] = (oct_tensor){.shape = OCT_SHAPE(2, 4, 5, 3),
+                               .data = r->data[i],
+                               .trace_value = -1,
+                               .graph_value = -1};
         r->in[i] = &r->x[i];
     }
     oct_context_begin(r->cx, oct_leaves_split(2, 8, 0, 1), false);

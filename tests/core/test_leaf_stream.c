@@ -1,11 +1,11 @@
 /* The stream of leaf gradients gives the bits of the tree over all rows, for every split of leaves over
  * ranks, every number of threads, groups of every size, layouts of the op's own, and parameters used more
  * than once. */
-#include "core/autograd/tape.h"
+#include "core/autograd/leaf_stream.h"
 #include "core/base/mem.h"
 #include "core/base/rng.h"
 #include "core/nn/module.h"
-#include "core/nn/param.h"
+#include "core/nn/params.h"
 
 #include <criterion/criterion.h>
 #include <omp.h>
@@ -124,7 +124,7 @@ static int define(const oct_leaves *leaves, int uses, const oct_leaf_layout *lay
     int num_parts = oct_tree_fold_f32(leaves, rows[0], NUMEL);
     for (int p = 0; p < num_parts; p++) {
         if (layout)
-            layout->turn(layout, rows[p], parts[p]);
+            layout->transpose(layout, rows[p], parts[p]);
         else
             memcpy(parts[p], rows[p], sizeof parts[p]);
     }

@@ -1,6 +1,8 @@
 /* The module tree: names, ownership, paths, state, replacement, calls and hooks. */
+#include "core/autograd/context.h"
 #include "core/base/mem.h"
 #include "core/nn/module.h"
+#include "core/nn/module_call.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -32,7 +34,7 @@ static void times_destroy(oct_module *self)
 }
 
 static const oct_module_type times_type = {
-    .name = "times", .forward = times_forward, .destroy = times_destroy, .leaf = true};
+    .name = "times", .forward = times_forward, .destroy = times_destroy, .atomic = true};
 
 static oct_status times_create(oct_module **module, float factor)
 {
@@ -334,7 +336,7 @@ static void replace_by(const char *path, const oct_module_type *type)
 
 Test(module, a_failure_names_the_module)
 {
-    static const oct_module_type type = {.name = "fail", .forward = fail_forward, .leaf = true};
+    static const oct_module_type type = {.name = "fail", .forward = fail_forward, .atomic = true};
     replace_by("b.a", &type);
     cr_assert_null(call_root());
     cr_assert_eq(oct_context_status(cx), OCT_PREPARE);
@@ -343,7 +345,7 @@ Test(module, a_failure_names_the_module)
 
 Test(module, a_forward_without_output_is_a_defect)
 {
-    static const oct_module_type type = {.name = "empty", .forward = null_forward, .leaf = true};
+    static const oct_module_type type = {.name = "empty", .forward = null_forward, .atomic = true};
     replace_by("b.b", &type);
     cr_assert_null(call_root());
     cr_assert_eq(oct_context_status(cx), OCT_DEFECT);
@@ -456,11 +458,11 @@ Test(hooks, move_to_another_module_with_their_handles, .init = set_up, .fini = t
     cr_assert_eq(oct_module_hook(b, log_hook, letter[3], NULL), OCT_OK);
     cr_assert_eq(oct_module_pre_hook(b, log_hook, letter[4], NULL), OCT_OK);
     cr_assert_str_eq(log_of_call(), "1243");
-    oct_module_move_hooks(a, b);
+    oct_hooks_move(&a->hooks, &b->hooks);
     cr_assert_str_eq(log_of_call(), "1432");
-    oct_module_move_hooks(b, b);
+    oct_hooks_move(&b->hooks, &b->hooks);
     cr_assert_str_eq(log_of_call(), "1432");
-    oct_module_move_pre_hooks(a, b);
+    oct_hooks_move(&a->pre_hooks, &b->pre_hooks);
     cr_assert_str_eq(log_of_call(), "4132");
     replace_by("a", oct_module_find(root, "a")->type);
     oct_hook_remove(&handle);
@@ -633,10 +635,10 @@ Test(hooks, give_their_tensor_the_place_of_what_it_replaces, .init = set_up, .fi
     cr_assert_eq(oct_module_pre_hook(a, double_hook, NULL, NULL), OCT_OK);
     oct_context_begin(cx, oct_leaves_split(1, 1, 0, 1), false);
     oct_tensor *x = oct_tensor_view(cx, OCT_F32, OCT_SHAPE(1), &one);
-    x->place = 4;
+    x->graph_value = 4;
     const oct_tensor *y = oct_module_run_pre_hooks(cx, a, x);
     cr_assert_neq(y, x);
-    cr_assert_eq(y->place, 4);
+    cr_assert_eq(y->graph_value, 4);
     cr_assert_eq(*oct_f32(y), 2);
     cr_assert_eq(oct_module_run_hooks(cx, a, x), x);
 }

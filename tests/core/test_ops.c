@@ -207,8 +207,8 @@ Test(ops, argmax_of_codes_takes_the_first_of_equal_ones)
         oct_tensor x = {.dtype = wide ? OCT_U16 : OCT_U8,
                         .shape = OCT_SHAPE(2, 7, 9, WIDE),
                         .data = wide ? (void *)words : bytes,
-                        .id = -1,
-                        .place = -1};
+                        .trace_value = -1,
+                        .graph_value = -1};
         const oct_tensor *y = oct_argmax(cx, &x);
         oct_shape want = OCT_SHAPE(2, 7, 9);
         cr_assert(y && oct_shape_equal(&y->shape, &want), "%s", oct_fail_text(0));
@@ -408,7 +408,8 @@ Test(ops, activations_keep_nan_and_stop_gradients_at_their_bounds)
     RIG_OK(oct_context_create(&cx, &oct_collective_one));
     oct_context_begin(cx, oct_leaves_split(1, 8, 0, 1), true);
     float values[] = {-1, 0, 0.5F, 6, 7, NAN};
-    oct_tensor x = {.shape = OCT_SHAPE(1, 6), .data = values, .needs_grad = true, .id = -1};
+    oct_tensor x = {
+        .shape = OCT_SHAPE(1, 6), .data = values, .needs_grad = true, .trace_value = -1};
     oct_tensor *relu = oct_relu(cx, &x), *relu6 = oct_relu6(cx, &x);
     oct_check_bits_f32(oct_f32(relu), (float[]){0, 0, 0.5F, 6, 7}, 5, "relu");
     oct_check_bits_f32(oct_f32(relu6), (float[]){0, 0, 0.5F, 6, 6}, 5, "relu6");
@@ -437,7 +438,8 @@ static void check_max_pool_of_codes(oct_dtype dtype, int first)
     oct_context *cx;
     RIG_OK(oct_context_create(&cx, &oct_collective_one));
     oct_context_begin(cx, oct_leaves_split(1, 8, 0, 1), true);
-    oct_tensor x = {.shape = OCT_SHAPE(1, 5, 4, 3), .data = values, .needs_grad = true, .id = -1};
+    oct_tensor x = {
+        .shape = OCT_SHAPE(1, 5, 4, 3), .data = values, .needs_grad = true, .trace_value = -1};
     oct_tensor q = x;
     q.dtype = dtype;
     q.data = dtype == OCT_U8 ? (void *)bytes : words;
@@ -471,8 +473,8 @@ static void check_view(const oct_tensor *y, const oct_tensor *x, oct_shape shape
     cr_assert_eq(y->data, x->data);
     cr_assert_eq(y->dtype, x->dtype);
     cr_assert_eq(y->q.scale, x->q.scale);
-    cr_assert_eq(y->id, -1);
-    cr_assert_eq(y->place, -1);
+    cr_assert_eq(y->trace_value, -1);
+    cr_assert_eq(y->graph_value, -1);
     cr_assert(oct_shape_equal(&y->shape, &shape));
 }
 
@@ -496,8 +498,8 @@ Test(ops, squeeze_drops_what_has_size_one_but_never_the_batch)
         oct_tensor x = {.dtype = types[i % OCT_COUNT(types)],
                         .shape = cases[i / OCT_COUNT(types)].from,
                         .data = data,
-                        .id = 3,
-                        .place = 4,
+                        .trace_value = 3,
+                        .graph_value = 4,
                         .q = {.scale = 0.5F}};
         check_view(oct_squeeze(cx, &x), &x, cases[i / OCT_COUNT(types)].all);
         check_view(oct_squeeze_dim(cx, &x, 1), &x, cases[i / OCT_COUNT(types)].first);
@@ -514,8 +516,8 @@ Test(ops, flatten_and_reshape_are_views_that_keep_the_scale)
     oct_tensor x = {.dtype = OCT_U8,
                     .shape = OCT_SHAPE(2, 1, 2, 3),
                     .data = codes,
-                    .id = 3,
-                    .place = 4,
+                    .trace_value = 3,
+                    .graph_value = 4,
                     .q = {.scale = 0.5F}};
     for (int i = 0; i < 2; i++) {
         check_view(oct_flatten(cx, &x), &x, OCT_SHAPE(2, 6));
@@ -716,10 +718,10 @@ Test(ops, wrong_shapes_are_refused_with_the_shapes_named)
     RIG_OK(oct_context_create(&cx, &oct_collective_one));
     oct_context_begin(cx, oct_leaves_split(2, 8, 0, 1), false);
     float *data = rig_take(1000, sizeof *data);
-    oct_tensor image = {.shape = OCT_SHAPE(2, 2, 5, 3), .data = data, .id = -1};
-    oct_tensor wide = {.shape = OCT_SHAPE(2, 5, 5, 4), .data = data, .id = -1};
-    oct_tensor row = {.shape = OCT_SHAPE(2, 6), .data = data, .id = -1};
-    oct_tensor codes = {.dtype = OCT_U8, .shape = OCT_SHAPE(2, 6), .data = data, .id = -1};
+    oct_tensor image = {.shape = OCT_SHAPE(2, 2, 5, 3), .data = data, .trace_value = -1};
+    oct_tensor wide = {.shape = OCT_SHAPE(2, 5, 5, 4), .data = data, .trace_value = -1};
+    oct_tensor row = {.shape = OCT_SHAPE(2, 6), .data = data, .trace_value = -1};
+    oct_tensor codes = {.dtype = OCT_U8, .shape = OCT_SHAPE(2, 6), .data = data, .trace_value = -1};
 
     check_refused(oct_call(cx, conv, &wide), cx,
                   "input (2, 5, 5, 4) (N, H, W, I) and weight (4, 3, 3, 3)");
@@ -757,10 +759,11 @@ Test(ops, new_shapes_and_numbers_that_cannot_be_are_refused)
     RIG_OK(oct_context_create(&cx, &oct_collective_one));
     oct_context_begin(cx, oct_leaves_split(2, 8, 0, 1), false);
     float *data = rig_take(1000, sizeof *data);
-    oct_tensor image = {.shape = OCT_SHAPE(2, 2, 5, 3), .data = data, .id = -1};
-    oct_tensor wide = {.shape = OCT_SHAPE(2, 5, 5, 4), .data = data, .id = -1};
-    oct_tensor row = {.shape = OCT_SHAPE(2, 6), .data = data, .id = -1};
-    oct_tensor sums = {.dtype = OCT_S32, .shape = OCT_SHAPE(2, 2, 5, 3), .data = data, .id = -1};
+    oct_tensor image = {.shape = OCT_SHAPE(2, 2, 5, 3), .data = data, .trace_value = -1};
+    oct_tensor wide = {.shape = OCT_SHAPE(2, 5, 5, 4), .data = data, .trace_value = -1};
+    oct_tensor row = {.shape = OCT_SHAPE(2, 6), .data = data, .trace_value = -1};
+    oct_tensor sums = {
+        .dtype = OCT_S32, .shape = OCT_SHAPE(2, 2, 5, 3), .data = data, .trace_value = -1};
 
     check_refused(oct_mul(cx, &row, &image), cx,
                   "mul takes two tensors of one shape, but has (2, 6) and (2, 2, 5, 3)");
@@ -771,7 +774,7 @@ Test(ops, new_shapes_and_numbers_that_cannot_be_are_refused)
     check_refused(oct_squeeze_dim(cx, &image, 0), cx, "dimension 0 is the batch, which stays");
     check_refused(oct_squeeze_dim(cx, &image, 4), cx, "drop dimension 4 of (2, 2, 5, 3)");
     check_refused(oct_argmax(cx, &sums), cx, "u8 or u16 codes, but its input holds s32");
-    oct_tensor flat = {.shape = OCT_SHAPE(2), .data = data, .id = -1};
+    oct_tensor flat = {.shape = OCT_SHAPE(2), .data = data, .trace_value = -1};
     check_refused(oct_argmax(cx, &flat), cx, "one or more values each, but its input is (2)");
     check_refused(oct_cross_entropy_loss(cx, &row, &image, 0), cx,
                   "has (2, 6) and (2, 2, 5, 3) f32");
@@ -827,7 +830,7 @@ Test(ops, a_failed_context_and_a_missing_input_give_nothing)
     cr_assert_eq(oct_context_status(cx), OCT_OK);
     oct_context_fail(cx, OCT_DATA, "first");
     float value = 1;
-    oct_tensor x = {.shape = OCT_SHAPE(1, 1), .data = &value, .id = -1};
+    oct_tensor x = {.shape = OCT_SHAPE(1, 1), .data = &value, .trace_value = -1};
     cr_assert_null(oct_relu(cx, &x));
     cr_assert_str_eq(oct_fail_text(0), "first");
     oct_context_destroy(&cx);

@@ -1,7 +1,7 @@
 /* Binding, the bound on parts, zeroing and reduction. */
 #include "core/base/mem.h"
 #include "core/nn/module.h"
-#include "core/nn/param.h"
+#include "core/nn/params.h"
 
 #include <criterion/criterion.h>
 #include <string.h>

@@ -2,11 +2,12 @@
  *
  * Two ops of the test's own: scale (y = x * w per column, a parameter) and add (y = a + b).
  */
+#include "core/autograd/leaf_grads.h"
 #include "core/autograd/tape.h"
 #include "core/base/mem.h"
 #include "core/base/rng.h"
 #include "core/nn/module.h"
-#include "core/nn/param.h"
+#include "core/nn/params.h"
 
 #include <criterion/criterion.h>
 #include <string.h>
@@ -528,7 +529,7 @@ Test(tape, a_new_step_has_no_interceptor_and_tensors_have_no_place)
     f.cx->interceptor = &(oct_interceptor){.call = echo_call};
     const oct_tensor *x = begin(whole(), true);
     cr_assert_null(f.cx->interceptor);
-    cr_assert_eq(x->place, -1);
-    cr_assert_eq(oct_tensor_new(f.cx, OCT_U16, OCT_SHAPE(2))->place, -1);
-    cr_assert_eq(f.u->value.place, -1);
+    cr_assert_eq(x->graph_value, -1);
+    cr_assert_eq(oct_tensor_new(f.cx, OCT_U16, OCT_SHAPE(2))->graph_value, -1);
+    cr_assert_eq(f.u->value.graph_value, -1);
 }

@@ -1,7 +1,9 @@
 /* Traces of small models made of the test's own modules: a leaf (twice), functional ops, a
  * container. */
+#include "core/autograd/tape.h"
 #include "core/base/mem.h"
-#include "core/graph/trace.h"
+#include "core/graph/trace_run.h"
+#include "core/nn/module_call.h"
 
 #include <criterion/criterion.h>
 #include <string.h>
@@ -22,14 +24,15 @@ static oct_tensor *twice_forward(oct_context *cx, oct_module *self, oct_tensor *
     (void)self, (void)n;
     return plus(cx, x[0], x[0]);
 }
-static const oct_module_type twice_type = {.name = "twice", .forward = twice_forward, .leaf = true};
+static const oct_module_type twice_type = {
+    .name = "twice", .forward = twice_forward, .atomic = true};
 
 static oct_tensor *same_forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
 {
     (void)cx, (void)self, (void)n;
     return x[0];
 }
-static const oct_module_type same_type = {.name = "same", .forward = same_forward, .leaf = true};
+static const oct_module_type same_type = {.name = "same", .forward = same_forward, .atomic = true};
 
 typedef struct net {
     oct_module base;
@@ -334,7 +337,7 @@ static oct_tensor *raise_forward(oct_context *cx, oct_module *self, oct_tensor *
     return raise_by(cx, x[0], 8, 8);
 }
 static const oct_module_type raise_type = {
-    .name = "raise", .forward = raise_forward, .leaf = true, .args = raise_args};
+    .name = "raise", .forward = raise_forward, .atomic = true, .args = raise_args};
 
 static oct_tensor *with_numbers(oct_context *cx, net *self, oct_tensor *x)
 {

@@ -61,7 +61,7 @@ static void check_nothing_logged(void)
 
 /* A model of the test's own: layers of parameters and buffers of several types. */
 
-static const oct_module_type layer_type = {.name = "layer", .leaf = true};
+static const oct_module_type layer_type = {.name = "layer", .atomic = true};
 static const oct_module_type net_type = {.name = "net"};
 
 typedef struct layer {

@@ -1,6 +1,6 @@
 /* The models: they have the size of PyTorch's twins, run forward and backward on a small batch, and
  * can be fused by hand where they say so. */
-#include "core/graph/trace.h"
+#include "core/graph/trace_run.h"
 #include "launch/model/model.h"
 #include "quant/module/quant_modules.h"
 #include "tests/core/op_rig.h"
@@ -96,7 +96,7 @@ Test(model, a_pyramid_without_its_hook_says_so, .timeout = 60)
 {
     oct_module *root = built(oct_model_find("fpn-small")), *other;
     RIG_OK(oct_relu_create(&other));
-    oct_module_move_hooks(oct_module_find(root, "backbone.stage2"), other);
+    oct_hooks_move(&oct_module_find(root, "backbone.stage2")->hooks, &other->hooks);
     rig r = rig_of(root, rig_call_root, 1, 1);
     rig_input(&r, OCT_SHAPE(1, 8, 8, 3), 1);
     cr_assert_null(rig_run(&r, false));

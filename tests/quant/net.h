@@ -3,6 +3,7 @@
 #pragma once
 
 #include "core/base/rng.h"
+#include "core/nn/params.h"
 #include "quant/pass/convert/convert.h"
 #include "tests/support/check_tensor.h"
 

@@ -160,7 +160,7 @@ static void rn_own_args(const oct_module *self, oct_op_args *args)
 
 static const oct_module_type rn_own_type = {.name = "random_own",
                                             .forward = rn_own_forward,
-                                            .leaf = true,
+                                            .atomic = true,
                                             .create = rn_own_create,
                                             .args = rn_own_args};
 

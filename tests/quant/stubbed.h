@@ -12,7 +12,7 @@
 
 #include "core/base/mem.h"
 #include "core/base/rng.h"
-#include "core/graph/trace.h"
+#include "core/graph/trace_run.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

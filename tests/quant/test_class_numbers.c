@@ -218,7 +218,7 @@ static void any_args(const oct_module *self, oct_op_args *args)
     *args = (oct_op_args){0};
 }
 static const oct_module_type any_type = {
-    .name = "any", .forward = any_forward, .leaf = true, .create = any_create, .args = any_args};
+    .name = "any", .forward = any_forward, .atomic = true, .create = any_create, .args = any_args};
 static oct_status any_create(oct_module **m, const oct_op_args *args)
 {
     (void)args;

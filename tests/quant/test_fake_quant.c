@@ -1,5 +1,6 @@
 /* Quantization and plain fake quantization of values: codes, masks and gradients against PyTorch's own
  * answers (tests/golden/make_quant_golden.py), bit for bit; and what PyTorch leaves undefined. */
+#include "core/autograd/tape.h"
 #include "quant/module/fake_quant.h"
 
 #include "tests/golden/quant_golden.h"

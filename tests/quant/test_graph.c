@@ -52,7 +52,7 @@ static oct_tensor *work(oct_context *cx, oct_module *self, oct_tensor *const *x,
     return y;
 }
 
-static const oct_module_type worker_type = {.name = "worker", .forward = work, .leaf = true};
+static const oct_module_type worker_type = {.name = "worker", .forward = work, .atomic = true};
 
 static oct_module *new_worker(char kind, float factor)
 {
@@ -430,7 +430,7 @@ static oct_tensor *first_minus_ten_times_second(oct_context *context, oct_module
     return y;
 }
 static const oct_module_type ordered_type = {
-    .name = "ordered", .forward = first_minus_ten_times_second, .leaf = true};
+    .name = "ordered", .forward = first_minus_ten_times_second, .atomic = true};
 
 Test(graph, a_fused_module_gets_its_own_inputs_in_its_own_order)
 {
@@ -815,7 +815,7 @@ Test(graph, inputs_are_values_of_their_own_even_when_one_tensor_is_passed_twice)
     const oct_tensor *y = oct_call2(cx, &model->base, x, x);
     cr_assert_not_null(y);
     cr_assert_eq(oct_f32(y)[0], 5);
-    cr_assert_eq(x->place, -1);
+    cr_assert_eq(x->graph_value, -1);
     cr_assert_null(try_forward(1));
     cr_assert_eq(oct_context_status(cx), OCT_USAGE);
     cr_assert_str_eq(oct_fail_text(0), "the model was prepared with 2 inputs, but called with 1");

@@ -153,7 +153,7 @@ static void own_args(const oct_module *self, oct_op_args *args)
 }
 
 static const oct_module_type own_type = {
-    .name = "own", .forward = own_forward, .leaf = true, .create = own_create, .args = own_args};
+    .name = "own", .forward = own_forward, .atomic = true, .create = own_create, .args = own_args};
 
 static oct_status own_make(oct_module **m, const oct_module_type *type)
 {

@@ -478,7 +478,7 @@ static oct_tensor *own_forward(oct_context *cx, oct_module *self, oct_tensor *co
     return oct_relu(cx, x[0]);
 }
 
-static const oct_module_type own_type = {.name = "own", .forward = own_forward, .leaf = true};
+static const oct_module_type own_type = {.name = "own", .forward = own_forward, .atomic = true};
 
 Test(prepare, refuses_a_layer_that_could_not_be_deployed)
 {

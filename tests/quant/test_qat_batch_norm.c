@@ -1,5 +1,6 @@
 /* A batch norm on codes against an oracle from the definition, its backward against the float op, its
  * step against its evaluation. */
+#include "core/nn/params.h"
 #include "tests/quant/conv_case.h"
 
 #include <omp.h>

@@ -1,5 +1,6 @@
 /* A batch norm folded into its layer in the middle of training changes no code: program and evaluation
  * before and after are the same in every bit. And folding of float layers, to rounding. */
+#include "core/nn/params.h"
 #include "tests/quant/conv_case.h"
 
 typedef struct snapshot {

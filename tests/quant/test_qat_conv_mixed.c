@@ -2,6 +2,7 @@
  * linear layers, both targets; forward against an oracle from the definition, backward against the
  * float operations, and the program against the evaluation.
  */
+#include "core/nn/params.h"
 #include "tests/quant/conv_case.h"
 #include "tests/support/check_status.h"
 

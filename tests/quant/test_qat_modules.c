@@ -2,6 +2,7 @@
  * dequantized values, the integer program that they write against their own evaluation, and what they
  * say when they are wired wrongly. (Convolutions have test_qat_conv.c.)
  */
+#include "core/nn/params.h"
 #include "tests/quant/own_methods.h"
 #include "tests/quant/stubbed.h"
 #include "tests/support/check_status.h"
@@ -736,7 +737,7 @@ Test(qat_modules, are_told_apart_from_others)
         char text[128] = "";
         if (m->type->describe) m->type->describe(m, text, sizeof text);
         cr_assert_eq(oct_is_quantized(m), has_fake_quant(k));
-        cr_assert(m->type->emit && m->type->leaf && m->type->step);
+        cr_assert(m->type->emit && m->type->atomic && m->type->step);
         if (is(k, "leaky_relu")) cr_assert(strstr(text, "leaky_relu by table"), "%s", text);
         oct_module_destroy(&m);
     }

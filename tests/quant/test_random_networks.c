@@ -7,6 +7,7 @@
 #include "core/autograd/lifetimes.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
+#include "core/nn/params.h"
 #include "tests/quant/random_network.h"
 
 #include <criterion/criterion.h>

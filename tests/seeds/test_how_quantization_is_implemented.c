@@ -158,7 +158,7 @@ static void shuffle_args(const oct_module *self, oct_op_args *args)
 
 static const oct_module_type shuffle_type = {.name = "shuffle",
                                              .forward = shuffle_forward,
-                                             .leaf = true,
+                                             .atomic = true,
                                              .create = shuffle_create,
                                              .args = shuffle_args};
 

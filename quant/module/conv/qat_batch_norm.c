@@ -93,7 +93,7 @@ const oct_module_type oct_qat_batch_norm_type = {
     .name = "qat_batch_norm",
     .forward = forward,
     .describe = describe,
-    .leaf = true,
+    .atomic = true,
     .emit = emit,
     .quantized = true,
 };

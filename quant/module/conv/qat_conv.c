@@ -228,7 +228,7 @@ const oct_module_type oct_qat_conv_type = {
     .name = "qat_conv",
     .forward = forward,
     .describe = describe,
-    .leaf = true,
+    .atomic = true,
     .emit = emit,
     .quantized = true,
 };

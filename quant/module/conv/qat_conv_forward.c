@@ -5,6 +5,7 @@
  * codes. Accumulators are exact whole numbers, of 16-bit inputs too; their sums and the sums of their
  * squares are taken in double, leaf by leaf in order of the pixels.
  */
+#include "core/autograd/leaf_grads.h"
 #include "quant/module/conv/qat_conv_impl.h"
 
 #include "core/base/whole.h"

@@ -371,7 +371,7 @@ oct_status oct_graph_create(oct_graph **graph, const oct_trace *trace, oct_modul
 {
     *graph = NULL;
     OCT_CHECK(
-        !root->type->leaf, OCT_PREPARE,
+        !root->type->atomic, OCT_PREPARE,
         "the model is a single %s, and what prepare generates needs a container around it; put "
         "it into one (oct_sequential_create)",
         root->type->name);

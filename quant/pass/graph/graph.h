@@ -29,7 +29,7 @@
  */
 #pragma once
 
-#include "core/graph/trace.h"
+#include "core/graph/trace_run.h"
 #include "quant/module/quant_modules.h"
 
 typedef enum oct_node_action {
@@ -44,7 +44,7 @@ typedef enum oct_wants { OCT_WANTS_ANY, OCT_WANTS_FLOAT, OCT_WANTS_CODES } oct_w
 
 typedef struct oct_graph_node {
     oct_node_action action;
-    oct_module *called; /* leaf module that the forward calls here; NULL: a functional op */
+    oct_module *called; /* atomic module that the forward calls here; NULL: a functional op */
     char *op;           /* the called module's type or the op, as first traced */
     char *path;         /* of the called module, or of the caller of the op */
     oct_module *

@@ -1,7 +1,7 @@
 /* How a prepared graph runs.
  *
  * A forward walks over the touched nodes in recorded order. Each tensor knows the value that it is
- * (oct_tensor.place), so a call site is compared with its node by what is called and by what is
+ * (oct_tensor.graph_value), so a call site is compared with its node by what is called and by what is
  * passed. `symbolic` calls the same call sites itself, in the place of the user's forward, so there is
  * one way to run a node.
  *
@@ -111,7 +111,8 @@ static bool is_due(const oct_graph *graph, const oct_graph_node *node)
 
 static bool is_planned_codes(const oct_graph *graph, const oct_tensor *x)
 {
-    return x->place >= 0 && x->place < (int64_t)graph->num_values && graph->values[x->place].codes;
+    return x->graph_value >= 0 && x->graph_value < (int64_t)graph->num_values &&
+           graph->values[x->graph_value].codes;
 }
 
 static bool is_free(const oct_graph *graph, int64_t value)
@@ -133,7 +134,7 @@ static bool is_open(const oct_graph *graph, int block, int64_t value)
  * is passed among them is what the forward computes. */
 static bool fits(const oct_graph *graph, int block, int64_t value, const oct_tensor *x)
 {
-    if (x->place == value || is_open(graph, block, value)) return true;
+    if (x->graph_value == value || is_open(graph, block, value)) return true;
     return is_free(graph, value) && !is_planned_codes(graph, x);
 }
 
@@ -290,9 +291,9 @@ static oct_tensor *run_with_hooks(oct_context *cx, oct_module *module, oct_tenso
 static oct_tensor *adapt(oct_context *cx, const oct_graph *graph, oct_wants wants, int64_t recorded,
                          oct_tensor *x)
 {
-    bool placed = x->place >= 0 && x->place < (int64_t)graph->num_values;
-    int64_t number = placed && (graph->values[x->place].codes || !is_free(graph, recorded))
-                         ? x->place
+    bool placed = x->graph_value >= 0 && x->graph_value < (int64_t)graph->num_values;
+    int64_t number = placed && (graph->values[x->graph_value].codes || !is_free(graph, recorded))
+                         ? x->graph_value
                          : recorded;
     const oct_graph_value *value = &graph->values[number];
     if (wants == OCT_WANTS_ANY || (wants == OCT_WANTS_CODES) == value->codes) return x;
@@ -338,11 +339,11 @@ static oct_tensor *run_node(oct_context *cx, const oct_graph *graph, const oct_g
     oct_tensor *y = node->module == node->called
                         ? oct_module_execute(cx, node->module, input, node->num_inputs)
                         : run_with_hooks(cx, node->module, input, node->num_inputs);
-    bool known = y && y->place >= 0;
+    bool known = y && y->graph_value >= 0;
     for (int i = 0; i < node->num_inputs; i++)
         known |= y == input[i];
     if (y && known) y = view_of(cx, y);
-    if (y) y->place = node->output;
+    if (y) y->graph_value = node->output;
     return y;
 }
 
@@ -369,7 +370,7 @@ static bool answer_hook(oct_context *cx, oct_graph *graph, const call_site *site
 static const oct_module *caller_of(const oct_context *cx, const oct_module *called)
 {
     if (called) return NULL;
-    return cx->module && cx->module->type->leaf ? cx->module->parent : cx->module;
+    return cx->module && cx->module->type->atomic ? cx->module->parent : cx->module;
 }
 
 bool oct_graph_call(oct_interceptor *self, oct_context *cx, oct_module *module, const char *op,
@@ -457,7 +458,7 @@ static void run_scope_hooks(oct_context *cx, oct_graph *graph, const oct_trace_s
     cx->module = scope->module;
     const oct_tensor *changed = begin ? oct_module_run_pre_hooks(cx, scope->module, value)
                                       : oct_module_run_hooks(cx, scope->module, value);
-    if (changed && changed != value && changed->place == value->place)
+    if (changed && changed != value && changed->graph_value == value->graph_value)
         oct_context_fail(
             cx, OCT_PREPARE,
             "a hook returns another tensor than it was given; in method symbolic what a "
@@ -516,7 +517,9 @@ static oct_tensor *execute_node(oct_context *cx, oct_graph *graph, const oct_gra
 static void keep_made(const oct_graph *graph, const oct_graph_node *node, oct_tensor *y)
 {
     oct_tensor **made = &graph->run->made[node->output];
-    if (node->action == OCT_NODE_UNTOUCHED || !*made || !y || y->place == (*made)->place) *made = y;
+    if (node->action == OCT_NODE_UNTOUCHED || !*made || !y ||
+        y->graph_value == (*made)->graph_value)
+        *made = y;
 }
 
 /* The recorded forward, in the place of the user's. */
@@ -567,9 +570,9 @@ static oct_tensor *finish(oct_context *cx, oct_graph *graph, oct_tensor *y)
                  value_text(wanted, graph, output), CHANGING);
         return refuse(cx, text);
     }
-    if (is_planned_codes(graph, y) && graph->values[y->place].dequantize)
-        y = adapt(cx, graph, OCT_WANTS_FLOAT, y->place, y);
-    if (y) y->place = -1;
+    if (is_planned_codes(graph, y) && graph->values[y->graph_value].dequantize)
+        y = adapt(cx, graph, OCT_WANTS_FLOAT, y->graph_value, y);
+    if (y) y->graph_value = -1;
     return y;
 }
 
@@ -597,7 +600,7 @@ static bool bind(oct_context *cx, const oct_graph *graph, oct_tensor *const *x, 
             if (x[j] == x[i]) input[i] = view_of(cx, x[i]);
         }
         if (!input[i]) return false;
-        input[i]->place = graph->inputs[i];
+        input[i]->graph_value = graph->inputs[i];
     }
     return true;
 }
@@ -619,7 +622,7 @@ oct_tensor *oct_graph_forward(oct_interceptor *self, oct_context *cx, oct_module
             n);
     graph->run = new_run(cx, graph);
     for (int i = 0; i < n; i++)
-        places[i] = x[i]->place;
+        places[i] = x[i]->graph_value;
     if (graph->run && bind(cx, graph, x, n, input)) {
         cx->interceptor = self;
         y = graph->method == OCT_METHOD_SYMBOLIC ? execute(cx, graph, input)
@@ -629,7 +632,7 @@ oct_tensor *oct_graph_forward(oct_interceptor *self, oct_context *cx, oct_module
         cx->interceptor = NULL;
     }
     for (int i = 0; i < n; i++)
-        x[i]->place = places[i];
+        x[i]->graph_value = places[i];
     graph->run = outer;
     return y;
 }

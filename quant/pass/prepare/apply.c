@@ -62,8 +62,8 @@ static oct_status put(work *w, slot *s, oct_module *made, oct_module **out)
 {
     oct_module *old = s->now;
     OCT_TRY(oct_module_replace(w->plan->root, old, made));
-    oct_module_move_pre_hooks(old, made);
-    oct_module_move_hooks(old, made);
+    oct_hooks_move(&old->pre_hooks, &made->pre_hooks);
+    oct_hooks_move(&old->hooks, &made->hooks);
     s->now = made;
     *out = old;
     return OCT_OK;
@@ -287,7 +287,7 @@ static oct_status hand_hooks_on(work *w, int64_t place)
     const oct_module *called = w->graph->nodes[oct_prepare_last_member(w->plan, place)].called;
     if (w->plan->nodes[place].num_members == 1 || !called) return OCT_OK;
     if (oct_prepare_num_calls(w->plan, called) == 1 && !hooks_compute(w, called))
-        oct_module_move_hooks(slot_of(w, called)->now, w->made[place]);
+        oct_hooks_move(&slot_of(w, called)->now->hooks, &w->made[place]->hooks);
     return OCT_OK;
 }
 

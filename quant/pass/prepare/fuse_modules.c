@@ -168,8 +168,8 @@ static oct_status take_out(oct_module **root, oct_module **module)
         oct_module_destroy(&identity);
         return status;
     }
-    oct_module_move_pre_hooks(*module, identity);
-    oct_module_move_hooks(*module, identity);
+    oct_hooks_move(&(*module)->pre_hooks, &identity->pre_hooks);
+    oct_hooks_move(&(*module)->hooks, &identity->hooks);
     *module = identity;
     return OCT_OK;
 }
@@ -233,8 +233,8 @@ static oct_status fuse(oct_module **root, list *l)
         oct_module_destroy(&made);
         return status;
     }
-    oct_module_move_pre_hooks(holder, made);
-    oct_module_move_hooks(last, made);
+    oct_hooks_move(&holder->pre_hooks, &made->pre_hooks);
+    oct_hooks_move(&last->hooks, &made->hooks);
     oct_module_destroy(&holder);
     return OCT_OK;
 }

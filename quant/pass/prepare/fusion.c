@@ -105,8 +105,8 @@ oct_status oct_drop_hooks(oct_module *module, bool pre, bool post)
 {
     oct_module *bin = NULL;
     OCT_TRY(oct_identity_create(&bin));
-    if (pre) oct_module_move_pre_hooks(module, bin);
-    if (post) oct_module_move_hooks(module, bin);
+    if (pre) oct_hooks_move(&module->pre_hooks, &bin->pre_hooks);
+    if (post) oct_hooks_move(&module->hooks, &bin->hooks);
     oct_module_destroy(&bin);
     return OCT_OK;
 }

@@ -546,7 +546,7 @@ static bool is_in_graph(const oct_graph *g, const oct_module *module)
 static bool is_inside_leaf(const oct_module *module)
 {
     for (const oct_module *m = module->parent; m; m = m->parent)
-        if (m->type->leaf) return true;
+        if (m->type->atomic) return true;
     return false;
 }
 
@@ -554,7 +554,7 @@ static oct_status find_uncalled(void *user, oct_module *module)
 {
     findings *f = user;
     char path[256];
-    if (!module->type->leaf || is_inside_leaf(module) || is_in_graph(f->graph, module))
+    if (!module->type->atomic || is_inside_leaf(module) || is_in_graph(f->graph, module))
         return OCT_OK;
     OCT_TRY(begin(f));
     return oct_text_add(f->text,

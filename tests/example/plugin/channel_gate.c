@@ -5,6 +5,7 @@
  * It has no integer form, so in a prepared model it stays float between a dequantize and a quantize
  * that prepare puts there.
  */
+#include "core/autograd/leaf_grads.h"
 #include "example.h"
 
 #include <stdio.h>
@@ -107,7 +108,7 @@ const oct_module_type channel_gate_type = {
     .name = "channel_gate",
     .forward = forward,
     .describe = describe,
-    .leaf = true,
+    .atomic = true,
     .create = create,
     .args = args,
 };

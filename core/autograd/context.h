@@ -1,0 +1,80 @@
+/* The context of one forward and backward: sticky status, memory of the step, tape, leaves, ranks.
+ *
+ * In a module's forward, ops take the context and return a tensor; the first error sticks in
+ * cx->status, after which every op returns NULL at once, and every op accepts NULL inputs by
+ * returning NULL. So model code has no error plumbing; whoever started the forward asks
+ * oct_context_status once.
+ */
+#pragma once
+
+#include "core/autograd/call.h"
+#include "core/base/arena.h"
+#include "core/base/collective.h"
+#include "core/base/leaves.h"
+#include "core/kernel/float_kernel.h"
+
+typedef struct oct_trace oct_trace;
+typedef struct oct_lifetimes oct_lifetimes;
+
+struct oct_context {
+    oct_status status; /* sticky */
+    oct_arena *arena;
+    oct_leaves leaves;            /* of this step; leaves.local covers the batch at hand */
+    const oct_collective *group;  /* never NULL */
+    bool record;                  /* keep a tape */
+    bool release_on_backward;     /* backward gives back what the forward made while it goes, so */
+                                  /* tensors that ops made may not be read after it; set by who */
+                                  /* begins steps, kept over them */
+    oct_numerics numerics;        /* of the backward of quantized layers */
+    oct_node *last;               /* tape */
+    oct_trace *trace;             /* records the graph while not NULL */
+    oct_lifetimes *lifetimes;     /* without a tape: frees what is read no more; or NULL */
+    oct_op_args args;             /* of the functional op at hand, for the trace */
+    oct_interceptor *interceptor; /* of the prepared root that runs, or NULL */
+    int atomic_depth;             /* > 0 inside an atomic module: what it calls is no call site */
+    oct_module *module;           /* innermost module being called; messages name it */
+    oct_module *hook;             /* whose hooks run, or NULL: what they call are call sites too */
+    struct oct_param *open;       /* parameters whose leaf gradients await their fold */
+    int64_t max_numel;            /* that a new tensor may have; 0: as many as there is room for */
+};
+
+oct_status oct_context_create(oct_context **cx, const oct_collective *group) OCT_NODISCARD;
+void oct_context_destroy(oct_context **cx);
+
+/* Starts a step: clears tape and status, resets the arena, sets the leaves. Tensors of the last
+ * step are gone, and all borrowed buffers go back, gradients of inputs among them. record: a backward
+ * will follow. */
+void oct_context_begin(oct_context *cx, oct_leaves leaves, bool record);
+
+/* The sticky status; its record is the thread's. */
+oct_status oct_context_status(const oct_context *cx);
+
+/* Fails the context with a sentence (prefixed by the path of the module being called); returns
+ * NULL, so `return oct_context_fail(cx, ...)`. Keeps the first failure. */
+void *oct_context_fail(oct_context *cx, oct_status code, const char *format, ...) OCT_PRINTF(3, 4);
+
+/* Fails the context with a failure that a call has already recorded; OCT_OK changes nothing. Returns
+ * NULL. */
+void *oct_context_adopt(oct_context *cx, oct_status status);
+
+/* Whether the context's lifetimes free what this forward reads no more. */
+static inline bool oct_context_frees(const oct_context *cx)
+{
+    return cx->lifetimes && !cx->record && !cx->trace;
+}
+
+/* True when the context is well and all n inputs are there: the first line of every op. */
+bool oct_inputs_ok(oct_context *cx, oct_tensor *const *inputs, int n);
+/* The weaker check for a caller that hands the inputs on and reads none of them itself: they may have
+ * been freed already. */
+bool oct_inputs_present(const oct_context *cx, oct_tensor *const *inputs, int n);
+
+/* A tensor in the arena, data not initialised. NULL on failure (sticky). */
+oct_tensor *oct_tensor_new(oct_context *cx, oct_dtype dtype, oct_shape shape);
+/* A tensor over memory of the caller. */
+oct_tensor *oct_tensor_view(oct_context *cx, oct_dtype dtype, oct_shape shape, void *data);
+void *oct_save(oct_context *cx, size_t bytes); /* arena memory for node->saved; NULL sticky */
+
+/* Scratch for the time of one op. Sticky failure and NULL when there is no memory. */
+void *oct_scratch(oct_context *cx, size_t bytes);
+void oct_scratch_end(oct_context *cx, void *block);

@@ -1,0 +1,63 @@
+/* Lists of hooks.
+ *
+ * Live hooks form one list of the process beside the lists of their modules, so a handle is looked
+ * up by its number and never follows a pointer to a module that may be gone.
+ */
+#include "core/nn/hook.h"
+
+#include "core/base/mem.h"
+
+static oct_hook *live_hooks;
+static uint64_t last_id;
+
+oct_status oct_hook_add(oct_hook **list, oct_hook_fn fn, void *user, oct_hook_handle *handle)
+{
+    oct_hook *hook, **end = list;
+    OCT_TRY(oct_alloc(&hook, 1, sizeof *hook));
+    *hook =
+        (oct_hook){.id = ++last_id, .fn = fn, .user = user, .list = list, .next_live = live_hooks};
+    live_hooks = hook;
+    while (*end)
+        end = &(*end)->next;
+    *end = hook;
+    if (handle) *handle = (oct_hook_handle){hook->id};
+    return OCT_OK;
+}
+
+static void free_hook(oct_hook *hook)
+{
+    oct_hook **in_list = hook->list, **live = &live_hooks;
+    while (*in_list != hook)
+        in_list = &(*in_list)->next;
+    *in_list = hook->next;
+    while (*live != hook)
+        live = &(*live)->next_live;
+    *live = hook->next_live;
+    oct_free(&hook);
+}
+
+void oct_hook_remove(oct_hook_handle *handle)
+{
+    oct_hook *hook = live_hooks;
+    while (hook && hook->id != handle->id)
+        hook = hook->next_live;
+    *handle = (oct_hook_handle){0};
+    if (hook) free_hook(hook);
+}
+
+void oct_hooks_move(oct_hook **from, oct_hook **to)
+{
+    if (from == to) return;
+    for (oct_hook *hook = *from; hook; hook = hook->next)
+        hook->list = to;
+    while (*to)
+        to = &(*to)->next;
+    *to = *from;
+    *from = NULL;
+}
+
+void oct_hooks_free(oct_hook **list)
+{
+    while (*list)
+        free_hook(*list);
+}

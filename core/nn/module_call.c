@@ -1,0 +1,192 @@
+/* Calls of modules: hooks, forwards, what the trace and the lifetimes hear of them. */
+#include "core/nn/module_call.h"
+
+#include "core/autograd/lifetimes.h"
+#include "core/graph/trace.h"
+
+/* In a trace, what a hook puts in place of another tensor is a value of the graph. */
+static bool is_traced(oct_context *cx, const oct_tensor *changed)
+{
+    if (!cx->trace || cx->atomic_depth > 0 || changed->trace_value >= 0) return true;
+    oct_context_fail(cx, OCT_PREPARE,
+                     "a hook puts a tensor in place of another that no operation of the model has "
+                     "computed; compute it by ops (core/op/ops.h) or modules, or let the hook "
+                     "return NULL");
+    return false;
+}
+
+/* The next is read before the call, since a hook may remove itself. A tensor that no interceptor knows
+ * stands for the value that it takes the place of. */
+static oct_tensor *run_hooks(oct_context *cx, oct_hook *hook, oct_module *module, oct_tensor *value)
+{
+    oct_module *outer = cx->hook;
+    const bool mode = module->training;
+    cx->hook = module;
+    module->training |=
+        cx->trace && cx->trace->training; /* a leaf that is traced is in eval mode */
+    while (hook && value && cx->status == OCT_OK) {
+        oct_hook *next = hook->next;
+        oct_tensor *changed = hook->fn(cx, module, value, hook->user);
+        if (changed && changed != value && changed->graph_value < 0)
+            changed->graph_value = value->graph_value;
+        if (changed && changed != value && is_traced(cx, changed)) value = changed;
+        hook = next;
+    }
+    module->training = mode;
+    cx->hook = outer;
+    return value;
+}
+
+/* As in a call of the module. */
+static oct_tensor *run_hooks_alone(oct_context *cx, oct_hook *list, oct_module *module,
+                                   oct_tensor *value)
+{
+    oct_module *caller = cx->module;
+    cx->module = module;
+    value = run_hooks(cx, list, module, value);
+    cx->module = caller;
+    return value;
+}
+
+oct_tensor *oct_module_run_pre_hooks(oct_context *cx, oct_module *module, oct_tensor *value)
+{
+    return run_hooks_alone(cx, module->pre_hooks, module, value);
+}
+
+oct_tensor *oct_module_run_hooks(oct_context *cx, oct_module *module, oct_tensor *value)
+{
+    return run_hooks_alone(cx, module->hooks, module, value);
+}
+
+static oct_tensor *checked_forward(oct_context *cx, oct_module *module, oct_tensor *const *x, int n)
+{
+    oct_interceptor *own = cx->interceptor ? NULL : module->interceptor;
+    oct_tensor *y =
+        own && own->run ? own->run(own, cx, module, x, n) : module->type->forward(cx, module, x, n);
+    if (!y)
+        oct_context_fail(cx, OCT_DEFECT, "the forward of this %s gave no output",
+                         module->type->name);
+    return y;
+}
+
+/* A module that returns its input makes a value of its own in a trace, so that what reads the
+ * output reads it from the module. */
+static oct_tensor *own_value(oct_context *cx, oct_tensor *const *x, int n, oct_tensor *y)
+{
+    for (int i = 0; i < n; i++) {
+        if (x[i] != y) continue;
+        oct_tensor *view = oct_save(cx, sizeof *view);
+        if (view) *view = *y;
+        return view;
+    }
+    return y;
+}
+
+static oct_tensor *traced(oct_context *cx, oct_module *leaf, oct_tensor *const *x, int n,
+                          oct_tensor *y, const oct_tensor *given)
+{
+    if (!y || cx->atomic_depth > 0) return y;
+    if (cx->status == OCT_OK && oct_context_frees(cx))
+        oct_lifetimes_done(cx->lifetimes, leaf, leaf->type->name, x, n, y);
+    if (!cx->trace) return y;
+    y = own_value(cx, x, n, y);
+    if (!y) return NULL;
+    cx->args = (oct_op_args){0};
+    if (leaf->type->args) leaf->type->args(leaf, &cx->args);
+    oct_trace_add(cx, leaf, leaf->type->name, x, n, y, given);
+    return y;
+}
+
+oct_tensor *oct_module_execute(oct_context *cx, oct_module *leaf, oct_tensor *const *x, int n)
+{
+    if (!oct_inputs_ok(cx, x, n)) return NULL;
+    oct_module *caller = cx->module;
+    cx->module = leaf;
+    cx->atomic_depth++;
+    oct_tensor *y = checked_forward(cx, leaf, x, n);
+    cx->atomic_depth--;
+    y = traced(cx, leaf, x, n, y, NULL);
+    cx->module = caller;
+    return cx->status == OCT_OK ? y : NULL;
+}
+
+/* What the leaf's forward computes belongs to it; what its hooks call is called around it. An answered
+ * call is no node of a trace: what the interceptor executes is. */
+static oct_tensor *call_leaf(oct_context *cx, oct_module *leaf, oct_tensor *const *x, int n)
+{
+    oct_tensor *input[OCT_MAX_INPUTS], *made = NULL;
+    for (int i = 0; i < n; i++)
+        input[i] = x[i];
+    if (n > 0) input[0] = run_hooks(cx, leaf->pre_hooks, leaf, input[0]);
+    if (!oct_inputs_present(cx, input, n)) return NULL;
+    oct_interceptor *root = cx->atomic_depth == 0 ? cx->interceptor : NULL;
+    bool answered =
+        root && root->call(root, cx, leaf, leaf->type->name, OCT_NO_ARGS, input, n, &made);
+    cx->atomic_depth++;
+    if (!answered && oct_inputs_ok(cx, input, n)) made = checked_forward(cx, leaf, input, n);
+    cx->atomic_depth--;
+    if (!answered) made = traced(cx, leaf, input, n, made, n > 0 ? x[0] : NULL);
+    return run_hooks(cx, leaf->hooks, leaf, made);
+}
+
+/* The root's hooks see what goes into the model and what comes out, both float, and belong to no graph:
+ * a tensor of theirs would be missing in the deployed model. */
+static oct_tensor *run_root_hooks(oct_context *cx, oct_hook *list, oct_module *root,
+                                  oct_tensor *value)
+{
+    oct_trace *trace = cx->trace;
+    cx->trace = NULL;
+    oct_tensor *changed = run_hooks(cx, list, root, value);
+    cx->trace = trace;
+    if (trace && changed != value && cx->status == OCT_OK)
+        return oct_context_fail(cx, OCT_PREPARE,
+                                "a hook of the model itself puts another tensor in place of its "
+                                "input or output, which the deployed model cannot do; compute it "
+                                "in the model's forward, or by a hook of a module inside of it");
+    return changed;
+}
+
+static oct_tensor *call_container(oct_context *cx, oct_module *module, oct_tensor *const *x, int n)
+{
+    oct_tensor *input[OCT_MAX_INPUTS];
+    bool scope = cx->trace && cx->atomic_depth == 0;
+    oct_tensor *(*hooks)(oct_context *, oct_hook *, oct_module *, oct_tensor *) =
+        scope && cx->trace->scope < 0 ? run_root_hooks : run_hooks;
+    for (int i = 0; i < n; i++)
+        input[i] = x[i];
+    if (n > 0) input[0] = hooks(cx, module->pre_hooks, module, input[0]);
+    if (!oct_inputs_present(cx, input, n)) return NULL;
+    if (scope) oct_trace_enter(cx, module, NULL, input[0], x[0]);
+    oct_tensor *y = checked_forward(cx, module, input, n);
+    if (scope) oct_trace_leave(cx, y);
+    return hooks(cx, module->hooks, module, y);
+}
+
+oct_tensor *oct_module_call(oct_context *cx, oct_module *module, oct_tensor *const *x, int n)
+{
+    if (!oct_inputs_present(cx, x, n)) return NULL;
+    oct_module *caller = cx->module;
+    cx->module = module;
+    oct_tensor *y = NULL;
+    if (n > OCT_MAX_INPUTS)
+        oct_context_fail(cx, OCT_DEFECT, "called with %d inputs; a module takes at most %d", n,
+                         OCT_MAX_INPUTS);
+    else
+        y = module->type->atomic ? call_leaf(cx, module, x, n) : call_container(cx, module, x, n);
+    cx->module = caller;
+    return cx->status == OCT_OK ? y : NULL;
+}
+
+void oct_dynamic_block_begin(oct_context *cx, oct_module *self, const char *name)
+{
+    if (cx->status != OCT_OK || cx->atomic_depth > 0) return;
+    if (cx->interceptor) cx->interceptor->block(cx->interceptor, cx, self, name);
+    if (cx->trace) oct_trace_enter(cx, self, name, NULL, NULL);
+}
+
+void oct_dynamic_block_end(oct_context *cx)
+{
+    if (cx->status != OCT_OK || cx->atomic_depth > 0) return;
+    if (cx->trace) oct_trace_leave_block(cx);
+    if (cx->interceptor) cx->interceptor->block(cx->interceptor, cx, NULL, NULL);
+}

@@ -1,0 +1,159 @@
+/* The parameters of a module tree, and the block that holds all their gradients.
+ *
+ * How many parts a run of leaves can have: a run of 2^(k+1) - 2 leaves in the worst place is cut
+ * into 1, 2, ..., 2^(k-1), 2^(k-1), ..., 2, 1 leaves, 2k parts; a run in between has one more than
+ * the next shorter of these at most. Only the rows that a batch really has are ever touched.
+ */
+#include "core/nn/params.h"
+
+#include "core/base/mem.h"
+
+#include <string.h>
+
+static int bound_on_parts(const oct_leaves *full)
+{
+    if (full->local == full->count) return 1;
+    int64_t longest = full->local + 1; /* a smaller batch may be split one leaf more unevenly */
+    int log2 = 0;
+    while ((longest + 2) >> (log2 + 1))
+        log2++;
+    return 2 * log2 - 1;
+}
+
+static oct_status count_params(void *user, oct_module *module)
+{
+    *(size_t *)user += module->num_params;
+    return OCT_OK;
+}
+
+static oct_status collect_params(void *user, oct_module *module)
+{
+    oct_params *params = user;
+    for (size_t i = 0; i < module->num_params; i++) {
+        oct_param *param = module->params[i];
+        param->holders++;
+        params->items[params->count++] = param;
+        param->offset = params->numel;
+        params->numel += oct_numel(&param->value);
+    }
+    return OCT_OK;
+}
+
+oct_status oct_params_bind(oct_params *params, oct_module *root, const oct_leaves *full)
+{
+    *params = (oct_params){.max_parts = bound_on_parts(full)};
+    oct_status status;
+    size_t count = 0;
+    OCT_TRY_OUT(oct_module_walk(root, count_params, &count));
+    OCT_TRY_OUT(oct_alloc(&params->items, count, sizeof *params->items));
+    OCT_TRY_OUT(oct_module_walk(root, collect_params, params));
+    size_t numel = (size_t)params->numel;
+    OCT_TRY_OUT(oct_alloc(&params->parts, (size_t)params->max_parts, numel * sizeof(float)));
+    params->grads = params->parts;
+    for (size_t i = 0; i < params->count; i++) {
+        oct_param *param = params->items[i];
+        param->parts = params->parts + param->offset;
+        param->grad = params->grads + param->offset;
+        param->stride = params->numel;
+        param->max_parts = params->max_parts;
+    }
+    oct_params_zero(params);
+out:
+    if (status != OCT_OK) oct_params_unbind(params);
+    return status;
+}
+
+static bool is_bound(const oct_params *params, const oct_param *param)
+{
+    return param->parts && param->parts == params->parts + param->offset;
+}
+
+bool oct_params_are_bound(const oct_params *params)
+{
+    for (size_t i = 0; i < params->count; i++)
+        if (!is_bound(params, params->items[i])) return false;
+    return true;
+}
+
+void oct_params_unbind(oct_params *params)
+{
+    for (size_t i = 0; i < params->count; i++) {
+        oct_param *param = params->items[i];
+        if (is_bound(params, param)) {
+            param->parts = NULL;
+            param->grad = NULL;
+            param->stride = 0;
+            param->max_parts = 0;
+        }
+        oct_param_release(&params->items[i]);
+    }
+    oct_free(&params->items);
+    oct_free(&params->parts);
+    *params = (oct_params){0};
+}
+
+typedef struct comparison {
+    const oct_params *bound;
+    size_t seen;
+    bool same;
+} comparison;
+
+static oct_status compare_params(void *user, oct_module *module)
+{
+    comparison *c = user;
+    for (size_t i = 0; i < module->num_params; i++, c->seen++)
+        c->same &= c->seen < c->bound->count && c->bound->items[c->seen] == module->params[i];
+    return OCT_OK;
+}
+
+bool oct_params_are_of(const oct_params *params, oct_module *root)
+{
+    comparison c = {.bound = params, .same = true};
+    return oct_module_walk(root, compare_params, &c) == OCT_OK && c.same && c.seen == params->count;
+}
+
+oct_status oct_params_reduce(oct_params *params, const oct_collective *group,
+                             const oct_leaves *leaves)
+{
+    oct_subtree parts[OCT_MAX_PARTS];
+    int num_parts = oct_leaves_parts(leaves, parts);
+    OCT_CHECK(num_parts <= params->max_parts, OCT_DEFECT,
+              "a batch of %lld leaves is larger than the one the parameters were bound for",
+              (long long)leaves->count);
+    for (size_t i = 0; i < params->count; i++) {
+        const oct_param *param = params->items[i];
+        if (param->folded) continue;
+        for (int p = 0; p < num_parts; p++)
+            memset(param->parts + p * param->stride, 0,
+                   (size_t)oct_numel(&param->value) * sizeof(float));
+    }
+    return group->tree_sum_f32(group, leaves, params->parts, params->numel, params->grads);
+}
+
+void oct_params_zero(oct_params *params)
+{
+    for (size_t i = 0; i < params->count; i++) {
+        oct_param *param = params->items[i];
+        param->uses = 0;
+        param->rows = NULL;
+        param->row_layout = (oct_leaf_layout){0};
+        param->folded = false;
+    }
+}
+
+static oct_status name_not_finite(void *user, const oct_state_item *item)
+{
+    OCT_CHECK(item->param != user, OCT_NUMERIC,
+              "the update made a value of the parameter %s infinite or NaN", item->path);
+    return OCT_OK;
+}
+
+oct_status oct_params_check_values(const oct_params *params, oct_module *root)
+{
+    for (size_t i = 0; i < params->count; i++) {
+        const oct_param *param = params->items[i];
+        if (!oct_all_finite(oct_f32(&param->value), oct_numel(&param->value)))
+            OCT_TRY(oct_module_state(root, name_not_finite, params->items[i]));
+    }
+    return OCT_OK;
+}
