@@ -36,5 +36,8 @@ oct_status oct_bench_reduce(oct_bench *bench) OCT_NODISCARD;
 oct_status oct_bench_print(oct_bench *bench, json_t *figure, const char *format, ...) OCT_NODISCARD
     OCT_PRINTF(3, 4);
 
+/* Fills n bytes with random bits, others for each `sub`. */
+void oct_bench_fill(uint8_t *bytes, int64_t n, uint32_t sub);
+
 /* Returns the word of the best instruction set in use (core/base/cpu.h). */
 const char *oct_bench_isa(void);

@@ -2,7 +2,6 @@
 #include "launch/bench/bench_run.h"
 
 #include "core/base/mem.h"
-#include "core/base/rng.h"
 #include "core/base/text.h"
 #include "core/base/whole.h"
 #include "launch/run/job.h"
@@ -19,11 +18,7 @@ static oct_status random_images(const oct_bench *bench, oct_dataset *data)
     size_t count = (size_t)data->count, bytes = (size_t)(data->h * data->w * data->c);
     OCT_TRY(oct_alloc(&data->images, count, bytes));
     OCT_TRY(oct_alloc(&data->labels, count, sizeof *data->labels));
-    for (size_t i = 0; i < count * bytes; i++) {
-        uint32_t bits[4];
-        if (i % 16 == 0) oct_philox(OCT_BENCH_SEED, OCT_STREAM_TEST, i / 16, 0, bits);
-        data->images[i] = (uint8_t)(bits[i % 16 / 4] >> (8 * (i % 4)));
-    }
+    oct_bench_fill(data->images, (int64_t)(count * bytes), 0);
     for (size_t i = 0; i < count; i++)
         data->labels[i] = (int32_t)(i % (size_t)data->classes);
     return OCT_OK;

@@ -5,15 +5,15 @@
 #include <string.h>
 
 static json_t *object_of(const oct_bench *bench, const oct_figure *t, const oct_timings *timings,
-                         const oct_timing *lap)
+                         const oct_timing *each)
 {
     return json_pack("{s:s, s:s, s:s, s:s, s:I, s:i, s:I, s:s, s:i, s:I, s:f, s:f, s:f, s:f}",
                      "bench", t->bench, "model", t->model, "mode", t->mode, "numerics", t->numerics,
                      "batch", (json_int_t)bench->batch, "ranks", bench->session->group->size,
                      "threads", (json_int_t)bench->threads, "isa", oct_bench_isa(), "warm_up",
                      OCT_BENCH_WARM_UP, "steps", (json_int_t)timings->count, "images_per_s",
-                     (double)bench->batch / lap->seconds, "step_ms", 1e3 * lap->seconds,
-                     "step_ms_least", 1e3 * lap->least, "step_cpu_ms", 1e3 * lap->cpu);
+                     (double)bench->batch / each->seconds, "step_ms", 1e3 * each->seconds,
+                     "step_ms_least", 1e3 * each->least, "step_cpu_ms", 1e3 * each->cpu);
 }
 
 static json_t *memory_of(const oct_figure *t)
@@ -44,18 +44,18 @@ static json_t *joined(json_t *object, json_t *more)
 oct_status oct_figure_print(oct_bench *bench, const oct_figure *t, oct_timings *timings)
 {
     const int ranks = bench->session->group->size;
-    const oct_timing lap = oct_timings_median(timings);
-    const double gops = 1e-9 * t->operations / lap.seconds;
+    const oct_timing each = oct_timings_median(timings);
+    const double gops = 1e-9 * t->operations / each.seconds;
     const double peak = t->peak * (double)(bench->threads * ranks);
     const bool choice = strcmp(t->mode, t->numerics) != 0;
-    json_t *object = joined(object_of(bench, t, timings, &lap), memory_of(t));
+    json_t *object = joined(object_of(bench, t, timings, &each), memory_of(t));
     return oct_bench_print(
         bench, joined(object, speed_of(t, gops, peak)),
         "%s %s %s%s%s, batch %" PRId64 ", %d rank%s of %" PRId64 " thread%s, %s: %.2f ms, "
         "%.0f images/s, %.1f MB%s%s, %.1f Gop/s of %.1f (%.0f %%)",
         t->bench, t->model, t->mode, choice ? " " : "", choice ? t->numerics : "", bench->batch,
         ranks, ranks > 1 ? "s" : "", bench->threads, bench->threads > 1 ? "s" : "", oct_bench_isa(),
-        1e3 * lap.seconds, (double)bench->batch / lap.seconds, (double)t->memory.larger / 1e6,
+        1e3 * each.seconds, (double)bench->batch / each.seconds, (double)t->memory.larger / 1e6,
         t->memory_phase ? " in " : "", t->memory_phase ? t->memory_phase : "", gops, peak,
         100.0 * gops / peak);
 }

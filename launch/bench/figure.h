@@ -16,5 +16,5 @@ typedef struct oct_figure {
 } oct_figure;
 
 /* Prints the figure with the medians of the timings, each of a batch. */
-oct_status oct_figure_print(oct_bench *bench, const oct_figure *timed,
+oct_status oct_figure_print(oct_bench *bench, const oct_figure *figure,
                             oct_timings *timings) OCT_NODISCARD;

@@ -28,6 +28,12 @@ static oct_conv_shape shape_of(size_t layer, bool depthwise)
     return (oct_conv_shape){side, side, c, side, side, c, 3, 3, 1, 1, groups};
 }
 
+static void call_product(void *user)
+{
+    oct_layer_product *p = user;
+    p->kind->call(p);
+}
+
 /* Measures the median seconds of a call, in the processor's time: nothing here waits. */
 static oct_status time_calls(const oct_bench *bench, oct_layer_product *p, double *each)
 {
@@ -35,13 +41,8 @@ static oct_status time_calls(const oct_bench *bench, oct_layer_product *p, doubl
     double *seconds = NULL;
     OCT_TRY(oct_alloc(&seconds, (size_t)rounds, sizeof(double)));
     p->kind->call(p);
-    for (int64_t i = 0; i < rounds; i++) {
-        double begin = oct_cpu_seconds(), passed = 0;
-        int64_t calls = 0;
-        for (; passed < ROUND_SECONDS; passed = oct_cpu_seconds() - begin, calls++)
-            p->kind->call(p);
-        seconds[i] = passed / (double)calls;
-    }
+    for (int64_t i = 0; i < rounds; i++)
+        seconds[i] = oct_time_call(call_product, p, ROUND_SECONDS);
     *each = oct_median(seconds, rounds);
     oct_free(&seconds);
     return OCT_OK;
@@ -72,8 +73,8 @@ typedef struct bench_set {
     const oct_kernel *integers;
     const oct_float_kernel *floats;
     bool own_integers, own_floats; /* not those of a lesser set */
-    bool last;   /* the best set of this machine: what knows no sets is timed beside it, once */
-    bool anchor; /* the last one, and OpenBLAS is installed */
+    bool last;     /* the best set of this machine: what knows no sets is timed beside it, once */
+    bool openblas; /* it is the last one, and OpenBLAS is installed */
     oct_peak peak;
 } bench_set;
 
@@ -81,8 +82,8 @@ typedef struct bench_set {
 static bool has(const bench_set *set, const oct_product_kind *kind, bool depthwise)
 {
     if (kind->roof == OCT_ROOF_INT8) return set->own_integers;
-    if (depthwise) return set->last && kind->roof == OCT_ROOF_F32 && !kind->anchor;
-    return kind->anchor ? set->anchor : set->own_floats;
+    if (depthwise) return set->last && kind->roof == OCT_ROOF_F32 && !kind->openblas;
+    return kind->openblas ? set->openblas : set->own_floats;
 }
 
 static oct_status bench_layer(oct_bench *bench, const bench_set *set, const oct_product_kind *kind,
@@ -105,7 +106,7 @@ out:
     return status;
 }
 
-static bool has_anchor(void)
+static bool has_openblas(void)
 {
     if (oct_blas_init() == OCT_OK) return true;
     oct_log(OCT_LOG_WARN, "%s; its lines are left out (Debian: libopenblas0)", oct_fail_text(0));
@@ -122,7 +123,7 @@ static oct_status bench_set_of(oct_bench *bench, oct_isa isa)
         .floats = oct_float_kernel_select(have),
         .last = have == oct_cpu_isa() && isa != OCT_ISA_REF,
     };
-    set.anchor = set.last && has_anchor();
+    set.openblas = set.last && has_openblas();
     set.own_integers = set.integers->isa == isa;
     set.own_floats = set.floats->isa == isa;
     OCT_TRY(oct_peak_measure(have, &set.peak));

@@ -4,7 +4,7 @@
 #include "quant/runtime/step.h"
 
 /* Counts, along one side, the pairs of an output and a tap that fall on a value of the input. */
-static int64_t meetings(int64_t in, int64_t out, int kernel, int stride, int padding, int spread)
+static int64_t count_taps(int64_t in, int64_t out, int kernel, int stride, int padding, int spread)
 {
     int64_t count = 0;
     for (int64_t o = 0; o < out; o++) {
@@ -18,8 +18,8 @@ static int64_t meetings(int64_t in, int64_t out, int kernel, int stride, int pad
 
 int64_t oct_conv_multiply_adds(const oct_conv_shape *s, int spread)
 {
-    return meetings(s->in_h, s->out_h, s->kernel_h, s->stride, s->padding, spread) *
-           meetings(s->in_w, s->out_w, s->kernel_w, s->stride, s->padding, spread) *
+    return count_taps(s->in_h, s->out_h, s->kernel_h, s->stride, s->padding, spread) *
+           count_taps(s->in_w, s->out_w, s->kernel_w, s->stride, s->padding, spread) *
            (s->in_c / s->groups) * s->out_c;
 }
 

@@ -7,6 +7,7 @@
 #include "launch/bench/bench.h"
 #include "launch/bench/timing.h"
 
+#include <math.h>
 #include <string.h>
 
 /* ROWS can be cut into blocks of 6 and of 8 without a rest; panels and one row of words together take
@@ -57,28 +58,21 @@ static void free_block(block *b)
     oct_free(&b->acc);
 }
 
+static void multiply(void *user)
+{
+    block *b = user;
+    b->product(&b->args);
+}
+
 static double best_gops(block *b)
 {
     const oct_product *p = &b->args;
     const double operations =
         2.0 * (double)(p->m * p->n * RUNS * b->runs[0].words * b->products_a_word);
     double best = 0;
-    for (int round = 0; round < ROUNDS; round++) {
-        double begin = oct_cpu_seconds(), passed = 0;
-        int64_t calls = 0;
-        for (; passed < ROUND_SECONDS; passed = oct_cpu_seconds() - begin, calls++)
-            b->product(p);
-        double gops = 1e-9 * operations * (double)calls / passed;
-        if (gops > best) best = gops;
-    }
+    for (int round = 0; round < ROUNDS; round++)
+        best = fmax(best, 1e-9 * operations / oct_time_call(multiply, b, ROUND_SECONDS));
     return best;
-}
-
-static uint8_t random_byte(int64_t i)
-{
-    uint32_t bits[4];
-    oct_philox(OCT_BENCH_SEED, OCT_STREAM_TEST, (uint64_t)i, 0, bits);
-    return (uint8_t)bits[0];
 }
 
 static oct_status measure_int8(const oct_kernel *k, double *gops)
@@ -90,11 +84,11 @@ static oct_status measure_int8(const oct_kernel *k, double *gops)
     const int codes = k->col_tile * OCT_WORD;
     OCT_ASSERT(codes <= TILE_MAX);
     OCT_TRY_OUT(make_block(&b, k->product, k->col_tile, k->tile_bytes, OCT_WORD));
-    for (int64_t i = 0; i < b.runs[0].words * WORD; i++)
-        ((uint8_t *)b.words)[i] = random_byte(i);
+    oct_bench_fill(b.words, b.runs[0].words * WORD, 0);
     for (int64_t at = 0; at + k->tile_bytes <= PANELS * PANEL_BYTES; at += k->tile_bytes) {
+        oct_bench_fill((uint8_t *)tile, codes, (uint32_t)at);
         for (int i = 0; i < codes; i++)
-            tile[i] = (int8_t)(random_byte(at + i) % 255 - 127);
+            if (tile[i] == INT8_MIN) tile[i] = -INT8_MAX;
         k->pack_tile(tile, (int8_t *)b.panels + at);
     }
     *gops = best_gops(&b);

@@ -1,4 +1,4 @@
-/* Operands and calls of each kind of product. */
+/* Each kind of product makes its operands and calls what training calls. */
 #include "launch/bench/product.h"
 
 #include "core/base/mem.h"
@@ -12,12 +12,7 @@ static const oct_qparams after_relu = {.scale = 0.05F, .zero_point = 0, .qmin = 
 static oct_status random_codes(void *block, int64_t n, uint32_t sub)
 {
     OCT_TRY(oct_alloc(block, (size_t)n, 1));
-    uint8_t *codes = *(uint8_t **)block;
-    for (int64_t i = 0; i < n; i++) {
-        uint32_t bits[4];
-        if (i % 16 == 0) oct_philox(OCT_BENCH_SEED, OCT_STREAM_TEST, (uint64_t)i / 16, sub, bits);
-        codes[i] = (uint8_t)(bits[i % 16 / 4] >> (8 * (i % 4)));
-    }
+    oct_bench_fill(*(uint8_t **)block, n, sub);
     return OCT_OK;
 }
 
@@ -173,7 +168,7 @@ static void grad_weight(oct_layer_product *p)
     oct_conv_backward_weight(&p->plan, &pass, p->operand[SCRATCH]);
 }
 
-/* The same product by OpenBLAS, as if the windows of the input had been gathered before: an anchor. */
+/* OpenBLAS computes the same product, as if the windows of the input had been gathered before. */
 
 static oct_status make_blas(oct_layer_product *p)
 {
@@ -231,6 +226,6 @@ void oct_product_free(oct_layer_product *p)
 int64_t oct_product_multiply_adds(const oct_layer_product *p)
 {
     const oct_conv_shape *s = &p->shape;
-    return p->kind->anchor ? outputs(p) * oct_conv_depth(s)
-                           : p->samples * oct_conv_multiply_adds(s, 1);
+    return p->kind->openblas ? outputs(p) * oct_conv_depth(s)
+                             : p->samples * oct_conv_multiply_adds(s, 1);
 }

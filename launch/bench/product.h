@@ -1,5 +1,5 @@
-/* The products of a layer as training calls them, each on a leaf of random numbers (weight gradients on as
- * many as are summed together): what octet bench kernels times. */
+/* octet bench kernels times the products of a layer as training calls them, each on a leaf of random numbers
+ * (weight gradients on as many as are summed together). */
 #pragma once
 
 #include "core/kernel/conv.h"
@@ -25,7 +25,7 @@ typedef struct oct_product_kind {
     const char *name;
     oct_roof roof;
     bool
-        anchor; /* not Octet's: the same on every instruction set, and gathers and multiplies padding */
+        openblas; /* the same on every instruction set, with a gathered input, whose padding is multiplied too */
     /* Allocates and fills the operands; oct_product_free frees what a failure left. */
     oct_status (*make)(oct_layer_product *p);
     void (*call)(oct_layer_product *p);

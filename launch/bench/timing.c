@@ -27,6 +27,19 @@ double oct_cpu_seconds(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
+double oct_time_call(void (*call)(void *user), void *user, double at_least)
+{
+    const double begin = oct_cpu_seconds();
+    double passed = 0;
+    int64_t calls = 0;
+    do {
+        call(user);
+        calls++;
+        passed = oct_cpu_seconds() - begin;
+    } while (passed < at_least);
+    return passed / (double)calls;
+}
+
 void oct_timing_begin(oct_timings *timings)
 {
     OCT_ASSERT(timings->count < timings->room);

@@ -8,7 +8,7 @@
 
 typedef struct oct_timings {
     int64_t count, room;
-    double *seconds, *cpu; /* of each lap; cpu: of all threads together */
+    double *seconds, *cpu; /* of each repetition; cpu: of all threads together */
     double began, cpu_began;
 } oct_timings;
 
@@ -23,5 +23,7 @@ typedef struct oct_timing {
 } oct_timing;
 oct_timing oct_timings_median(oct_timings *timings); /* of at least one; sorts them */
 
+/* Repeats the call until so much of the processor's time has passed; the seconds of one. */
+double oct_time_call(void (*call)(void *user), void *user, double at_least);
 double oct_cpu_seconds(void);                 /* of this process so far */
 double oct_median(double *values, int64_t n); /* of n > 0, which are sorted */
