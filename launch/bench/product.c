@@ -21,7 +21,7 @@ static int64_t outputs(const oct_layer_product *p)
     return p->samples * oct_conv_out_numel(&p->shape);
 }
 
-/* int8: codes, weights, packed weights, accumulators, scratch, the plan's tables. */
+/* An int8 product has codes, weights, packed weights, accumulators, scratch and the plan's tables. */
 
 enum { CODES, WEIGHTS, PACKED, RESULT, SCRATCH, TABLES };
 
@@ -54,8 +54,8 @@ static void multiply_integers(oct_layer_product *p)
     oct_qconv_accumulate(&p->integer_plan, &pass, NULL, NULL, p->operand[SCRATCH]);
 }
 
-/* Floats: x or gradient, weights, ready, result, scratch. The gradient is in rows as both products of a
- * backward take it. */
+/* A float product has x or a gradient, weights, packed weights, result and scratch. The gradient is in
+ * rows as both products of a backward take it. */
 
 enum { VALUES = CODES };
 

@@ -1,14 +1,11 @@
 /* octet bench: what a figure says. */
 #include "launch/bench/bench.h"
-#include "tests/support/process.h"
+#include "tests/support/program.h"
 
 #include <criterion/criterion.h>
 #include <jansson.h>
 #include <string.h>
 
-enum { SECONDS = 60 };
-
-static oct_process job;
 static json_t *document;
 
 static void clean_up(void)
@@ -18,9 +15,6 @@ static void clean_up(void)
 }
 
 TestSuite(bench, .fini = clean_up, .timeout = 120);
-
-#define OCTET(...)                                                                                 \
-    (oct_process_free(&job), job = oct_process_run(SECONDS, OCT_PROGRAM, __VA_ARGS__, NULL))
 
 static void read_json(void)
 {
