@@ -23,7 +23,8 @@ static void check_faults(const char *name, const fault *faults, size_t count)
     for (size_t i = 0; i < count; i++) {
         oct_tmp tree;
         oct_tmp_create(&tree);
-        oct_tmp_write_text(&tree, "core/base/good.c", "int good(void);\n");
+        oct_tmp_write_text(&tree, "core/base/good.c",
+                           "struct oct_good {\n    int a;\n};\nint oct_make(void)\n{\n}\n");
         oct_tmp_write_text(&tree, "tests/lint/test_y.c", "\nTest(y, good)\n{\n}\n");
         oct_tmp_write_text(&tree, faults[i].file, faults[i].text);
         oct_process job = lint(name, &tree);
@@ -115,6 +116,29 @@ Test(banned_calls, minds_neither_comments_nor_strings_nor_longer_names, .timeout
     check_good("banned_calls", good, OCT_COUNT(good));
 }
 
+Test(unique_names, names_what_two_files_define, .timeout = 60)
+{
+    static const fault faults[] = {
+        {"core/base/x.h", "typedef struct oct_good {\n    int a;\n} oct_good;\n", "oct_good"},
+        {"core/base/x.h", "typedef union {\n    int a;\n} oct_good;\n", "oct_good"},
+        {"core/base/x.h", "typedef int *(*oct_good)(int a);\n", "oct_good"},
+        {"core/base/x.h", "enum oct_good\n{ OCT_A };\n", "core/base/good.c"},
+        {"core/base/x.c", "static int *oct_make(oct_good *a,\n    int b[2])\n{\n}\n", "oct_make"},
+    };
+    check_faults("unique_names", faults, OCT_COUNT(faults));
+}
+
+Test(unique_names, minds_no_declarations, .timeout = 60)
+{
+    static const fault good[] = {
+        {"core/base/x.h", "struct oct_x {\n    int a;\n};\nint oct_f(void);\n", ""},
+        {"core/base/y.h", "typedef struct oct_x oct_x;\n/* struct oct_x { */\n", ""},
+        {"core/base/x.c", "int oct_f(void)\n{\n    return sizeof(struct oct_x);\n}\n", ""},
+        {"core/base/y.c", "static int f(void)\n{\n    if (oct_f())\n    {\n    }\n}\n", ""},
+    };
+    check_good("unique_names", good, OCT_COUNT(good));
+}
+
 Test(seeds_table, names_rows_without_a_test_that_exists, .timeout = 60)
 {
 #define ROW(...)                                                                                   \
@@ -166,7 +190,8 @@ Test(format, names_files_that_are_not_formatted, .timeout = 60)
 
 Test(lint, an_empty_tree_is_no_success, .timeout = 60)
 {
-    static const char *const names[] = {"floor_plan", "banned_calls", "seeds_table"};
+    static const char *const names[] = {"floor_plan", "banned_calls", "unique_names",
+                                        "seeds_table"};
     for (size_t i = 0; i < OCT_COUNT(names); i++) {
         oct_tmp tree;
         oct_tmp_create(&tree);
