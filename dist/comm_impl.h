@@ -97,7 +97,7 @@ const char *oct_rank_text(const oct_comm *comm, int rank, char text[128]);
 /* When a wait with this deadline is spoken of: half a minute, less if the deadline is short. */
 double oct_warn_after(double deadline_s);
 
-/* watch.c: a deadline for a call of MPI that has none; notes the stage. Ends the process when it is
+/* watchdog.c: a deadline for a call of MPI that has none; notes the stage. Ends the process when it is
  * over, having named those of this host that are missing. */
 void oct_watchdog_begin(oct_rank_stage stage, double deadline_s);
 void oct_watchdog_end(void);
@@ -122,7 +122,7 @@ static inline const oct_comm *oct_comm_of(const oct_collective *self)
     return (const oct_comm *)self;
 }
 
-/* stop.c: ends the job as a defect; the assert hook. */
+/* abort.c: ends the job as a defect; the assert hook. */
 void oct_abort_defect(void);
 /* Ends this process while another thread of it is inside of MPI; mpirun then ends the job. */
 void oct_exit_now(int exit_status) __attribute__((noreturn));

@@ -39,7 +39,7 @@ void oct_context_begin(oct_context *cx, oct_leaves leaves, bool record)
     cx->interceptor = NULL;
     cx->args = (oct_op_args){0};
     cx->module = NULL;
-    cx->open = NULL;
+    cx->open_params = NULL;
     if (cx->lifetimes) oct_lifetimes_begin(cx->lifetimes, cx->arena);
 }
 

@@ -19,23 +19,23 @@ typedef struct oct_lifetimes oct_lifetimes;
 struct oct_context {
     oct_status status; /* sticky */
     oct_arena *arena;
-    oct_leaves leaves;            /* of this step; leaves.local covers the batch at hand */
-    const oct_collective *group;  /* never NULL */
-    bool record;                  /* keep a tape */
-    bool release_on_backward;     /* backward gives back what the forward made while it goes, so */
-                                  /* tensors that ops made may not be read after it; set by who */
-                                  /* begins steps, kept over them */
-    oct_numerics numerics;        /* of the backward of quantized layers */
-    oct_node *last;               /* tape */
-    oct_trace *trace;             /* records the graph while not NULL */
-    oct_lifetimes *lifetimes;     /* without a tape: frees what is read no more; or NULL */
-    oct_op_args args;             /* of the functional op at hand, for the trace */
-    oct_interceptor *interceptor; /* of the prepared root that runs, or NULL */
-    int atomic_depth;             /* > 0 inside an atomic module: what it calls is no call site */
-    oct_module *module;           /* innermost module being called; messages name it */
-    oct_module *hook;             /* whose hooks run, or NULL: what they call are call sites too */
-    struct oct_param *open;       /* parameters whose leaf gradients await their fold */
-    int64_t max_numel;            /* that a new tensor may have; 0: as many as there is room for */
+    oct_leaves leaves;             /* of this step; leaves.local covers the batch at hand */
+    const oct_collective *group;   /* never NULL */
+    bool record;                   /* keep a tape */
+    bool release_on_backward;      /* backward gives back what the forward made while it goes, so */
+                                   /* tensors that ops made may not be read after it; set by who */
+                                   /* begins steps, kept over them */
+    oct_numerics numerics;         /* of the backward of quantized layers */
+    oct_node *last;                /* tape */
+    oct_trace *trace;              /* records the graph while not NULL */
+    oct_lifetimes *lifetimes;      /* without a tape: frees what is read no more; or NULL */
+    oct_op_args args;              /* of the functional op at hand, for the trace */
+    oct_interceptor *interceptor;  /* of the prepared root that runs, or NULL */
+    int atomic_depth;              /* > 0 inside an atomic module: what it calls is no call site */
+    oct_module *module;            /* innermost module being called; messages name it */
+    oct_module *hook;              /* whose hooks run, or NULL: what they call are call sites too */
+    struct oct_param *open_params; /* parameters whose leaf gradients await their fold */
+    int64_t max_numel;             /* that a new tensor may have; 0: as many as there is room for */
 };
 
 oct_status oct_context_create(oct_context **cx, const oct_collective *group) OCT_NODISCARD;

@@ -45,8 +45,8 @@ float *oct_leaf_grads_begin(oct_context *cx, oct_param *param)
     float *rows = oct_scratch(cx, row_bytes(cx, param));
     if (!rows) return NULL;
     memset(rows, 0, row_bytes(cx, param));
-    param->next_open = cx->open;
-    cx->open = param;
+    param->next_open = cx->open_params;
+    cx->open_params = param;
     param->rows = rows;
     return rows;
 }
@@ -80,13 +80,13 @@ void oct_leaf_grads_end(oct_context *cx, oct_param *param)
 
 void oct_leaf_grads_close(oct_context *cx)
 {
-    for (oct_param *param = cx->open; param; param = param->next_open) {
+    for (oct_param *param = cx->open_params; param; param = param->next_open) {
         if (param->rows && cx->status == OCT_OK) fold(cx, param);
         oct_arena_give(cx->arena, param->rows);
         param->rows = NULL;
         param->uses = 0;
     }
-    cx->open = NULL;
+    cx->open_params = NULL;
 }
 
 bool oct_sum_over_ranks(oct_context *cx, double *rows, int64_t n, double *total)

@@ -1,9 +1,9 @@
-/* Gradients of large parameters: a sum over leaves that is taken while they go by.
+/* Gradients of large parameters: the sum over leaves is taken while they go by.
  *
- * Twigs cut each part of the rank's leaves into subtrees of one size (the last may reach beyond the
- * part's end), so the tree over the part is a tree over twigs, summed as they go by (oct_tree_joins). The
- * joins of a group are listed first and then done block by block of columns, so each row goes through
- * memory once. A twig whose left neighbour of the tree waits is added to it by who makes it, and needs
+ * Leaf groups cut each part of the rank's leaves into subtrees of one size (the last may reach beyond the
+ * part's end), so the tree over the part is a tree over groups, summed as they go by (oct_tree_joins). The
+ * joins of a round are listed first and then done block by block of columns, so each row goes through
+ * memory once. A group whose left neighbour of the tree waits is added to it by who makes it, and needs
  * neither a row nor a join: the bits are those of the join, since nothing that waits is -0.
  */
 #include "core/autograd/leaf_stream.h"
@@ -25,22 +25,22 @@ typedef struct join {
 typedef struct oct_leaf_pending {
     oct_subtree parts[OCT_MAX_PARTS];
     int num_parts, part; /* the part at hand */
-    int64_t part_begin;  /* its first twig */
+    int64_t part_begin;  /* its first group */
     float *waiting[LEVELS];
     int height;
-    float **row;    /* of the twigs at hand */
+    float **row;    /* of the groups at hand */
     bool adds;      /* the first of them is added to what waits on top */
     float **unused; /* rows to take from */
     float **own;    /* rows that are borrowed */
     int64_t rows, num_unused, num_own;
     float *part_row; /* the only part's memory, or NULL */
-    join *joins;     /* of the group */
+    join *joins;     /* of the round */
     int num_joins;
 } oct_leaf_pending;
 
-static int64_t group_size(const oct_leaf_stream *stream)
+static int64_t round_size(const oct_leaf_stream *stream)
 {
-    return oct_min_i64(omp_get_max_threads(), stream->num_leaf_groups);
+    return oct_min_i64(omp_get_max_threads(), stream->num_groups);
 }
 
 static int64_t leaves_in(const oct_leaves *leaves, const oct_subtree *part)
@@ -48,58 +48,58 @@ static int64_t leaves_in(const oct_leaves *leaves, const oct_subtree *part)
     return oct_min_i64(part->span, leaves->first + leaves->local - part->first);
 }
 
-static int64_t twigs_in(const oct_leaves *leaves, const oct_leaf_stream *stream,
-                        const oct_subtree *part)
+static int64_t groups_in(const oct_leaves *leaves, const oct_leaf_stream *stream,
+                         const oct_subtree *part)
 {
     return (leaves_in(leaves, part) + stream->leaves - 1) / stream->leaves;
 }
 
-/* Whether a group that begins after n twigs of a part begins by adding to the twig before it. */
+/* A round that begins after n groups of a part may begin by adding to the group before it. */
 static bool begins_by_adding(int64_t n)
 {
     return n % 2 == 1;
 }
 
-/* The most rows that a group and what waits before it ever need: after n twigs of a part as many
+/* The most rows that a round and what waits before it ever need: after n groups of a part as many
  * subtrees wait as n has ones. */
 static int64_t rows_needed(const oct_leaves *leaves, const oct_leaf_stream *stream)
 {
     oct_subtree parts[OCT_MAX_PARTS];
     int num_parts = oct_leaves_parts(leaves, parts);
-    int64_t most = 0, group = group_size(stream), twig = 0;
+    int64_t most = 0, per_round = round_size(stream), group = 0;
     for (int p = 0; p < num_parts; p++) {
-        for (int64_t n = 0; n < twigs_in(leaves, stream, &parts[p]); n++, twig++) {
+        for (int64_t n = 0; n < groups_in(leaves, stream, &parts[p]); n++, group++) {
             int64_t rows = __builtin_popcountll((uint64_t)n) - begins_by_adding(n);
-            if (twig % group == 0) most = oct_max_i64(most, rows);
+            if (group % per_round == 0) most = oct_max_i64(most, rows);
         }
     }
-    return most + group;
+    return most + per_round;
 }
 
-/* This and its lists in one block; false when there is no memory. */
+/* Takes the pending sums and their lists in one block; false when there is no memory. */
 static bool take_lists(oct_context *cx, oct_leaf_stream *stream)
 {
     const oct_leaves *leaves = &cx->leaves;
-    const int64_t twigs = stream->num_leaf_groups;
+    const int64_t groups = stream->num_groups;
     oct_leaf_pending start = {.rows = rows_needed(leaves, stream)};
     start.num_parts = oct_leaves_parts(leaves, start.parts);
-    size_t group = (size_t)group_size(stream), joins = 2 * group + LEVELS;
-    bool last_is_join = twigs > 2 || (twigs == 2 && group == 2);
+    size_t per_round = (size_t)round_size(stream), joins = 2 * per_round + LEVELS;
+    bool last_is_join = groups > 2 || (groups == 2 && per_round == 2);
     if (start.num_parts == 1 && last_is_join) start.part_row = stream->param->parts;
-    size_t pointers = group + 2 * (size_t)start.rows;
+    size_t pointers = per_round + 2 * (size_t)start.rows;
     oct_leaf_pending *some =
         oct_scratch(cx, sizeof *some + joins * sizeof(join) + pointers * sizeof(float *));
     if (!some) return false;
     *some = start;
     some->joins = (join *)(void *)(some + 1);
     some->row = (float **)(void *)(some->joins + joins);
-    some->unused = some->row + group;
+    some->unused = some->row + per_round;
     some->own = some->unused + some->rows;
     stream->some = some;
     return true;
 }
 
-/* A block for each row, which finds room more easily than all in one. Where all twigs make one part,
+/* Takes a block for each row, which finds room more easily than all in one. Where all groups make one part,
  * its own memory is a row too, until the last join: of two rows one is another. */
 static void take_rows(oct_context *cx, oct_leaf_stream *stream)
 {
@@ -128,12 +128,12 @@ int64_t oct_leaf_stream_leaves(const oct_context *cx, int64_t most)
     return most;
 }
 
-static void count_twigs(const oct_leaves *leaves, oct_leaf_stream *stream)
+static void count_groups(const oct_leaves *leaves, oct_leaf_stream *stream)
 {
     oct_subtree parts[OCT_MAX_PARTS];
     int num_parts = oct_leaves_parts(leaves, parts);
     for (int p = 0; p < num_parts; p++)
-        stream->num_leaf_groups += twigs_in(leaves, stream, &parts[p]);
+        stream->num_groups += groups_in(leaves, stream, &parts[p]);
 }
 
 void oct_leaf_stream_begin(oct_context *cx, oct_leaf_stream *stream, oct_param *param,
@@ -147,7 +147,7 @@ void oct_leaf_stream_begin(oct_context *cx, oct_leaf_stream *stream, oct_param *
         stream->all = oct_leaf_grads_begin(cx, param);
         if (layout) param->row_layout = *layout;
     }
-    count_twigs(&cx->leaves, stream);
+    count_groups(&cx->leaves, stream);
     if (!stream->all) take_rows(cx, stream);
 }
 
@@ -207,32 +207,32 @@ static void end_part(oct_leaf_stream *stream)
     some->part++;
 }
 
-/* Counts twig `first + i` in, whose row is the i-th of the group. */
-static void count_twig(const oct_leaves *leaves, oct_leaf_stream *stream, int64_t i)
+/* Counts group `first + i` in, whose row is the i-th of the round. */
+static void count_group(const oct_leaves *leaves, oct_leaf_stream *stream, int64_t i)
 {
     oct_leaf_pending *some = stream->some;
-    const int64_t twigs = twigs_in(leaves, stream, &some->parts[some->part]);
-    const int64_t twig = stream->first + i - some->part_begin;
-    int joins = oct_tree_joins(twig, twigs);
+    const int64_t groups = groups_in(leaves, stream, &some->parts[some->part]);
+    const int64_t group = stream->first + i - some->part_begin;
+    int joins = oct_tree_joins(group, groups);
     if (i == 0 && some->adds)
         joins--; /* who made it has added it */
     else
         some->waiting[some->height++] = some->row[i];
     for (; joins > 0; joins--)
         join_top(some);
-    if (twig + 1 < twigs) return;
+    if (group + 1 < groups) return;
     end_part(stream);
-    some->part_begin += twigs;
+    some->part_begin += groups;
 }
 
-static void count_group(const oct_context *cx, oct_leaf_stream *stream)
+static void count_round(const oct_context *cx, oct_leaf_stream *stream)
 {
     for (int64_t i = 0; i < stream->end - stream->first; i++)
-        count_twig(&cx->leaves, stream, i);
+        count_group(&cx->leaves, stream, i);
     do_joins(stream->some, oct_numel(&stream->param->value));
 }
 
-static void open_group(const oct_leaf_stream *stream)
+static void open_round(const oct_leaf_stream *stream)
 {
     oct_leaf_pending *some = stream->some;
     some->adds = begins_by_adding(stream->first - some->part_begin);
@@ -245,25 +245,25 @@ static void open_group(const oct_leaf_stream *stream)
 bool oct_leaf_stream_next(oct_context *cx, oct_leaf_stream *stream, int64_t *first, int64_t *end)
 {
     if (cx->status != OCT_OK) return false;
-    if (stream->some && stream->end > stream->first) count_group(cx, stream);
+    if (stream->some && stream->end > stream->first) count_round(cx, stream);
     stream->first = stream->end;
-    if (stream->first == stream->num_leaf_groups) return false;
-    int64_t size = stream->all ? stream->num_leaf_groups : group_size(stream);
-    stream->end = oct_min_i64(stream->first + size, stream->num_leaf_groups);
-    if (stream->some) open_group(stream);
+    if (stream->first == stream->num_groups) return false;
+    int64_t size = stream->all ? stream->num_groups : round_size(stream);
+    stream->end = oct_min_i64(stream->first + size, stream->num_groups);
+    if (stream->some) open_round(stream);
     *first = stream->first;
     *end = stream->end;
     return true;
 }
 
-/* Of the group at hand. */
+/* The leaves of a group of the round at hand. */
 static oct_leaf_group leaves_of(const oct_leaves *leaves, const oct_leaf_stream *stream,
-                                int64_t twig)
+                                int64_t group)
 {
     const oct_subtree *part = &stream->some->parts[stream->some->part];
-    int64_t n = twig - stream->some->part_begin;
-    for (; n >= twigs_in(leaves, stream, part); part++)
-        n -= twigs_in(leaves, stream, part);
+    int64_t n = group - stream->some->part_begin;
+    for (; n >= groups_in(leaves, stream, part); part++)
+        n -= groups_in(leaves, stream, part);
     const int64_t first = n * stream->leaves, begin = part->first - leaves->first;
     return (oct_leaf_group){.first = begin + first,
                             .end = begin +
@@ -271,16 +271,16 @@ static oct_leaf_group leaves_of(const oct_leaves *leaves, const oct_leaf_stream 
 }
 
 oct_leaf_group oct_leaf_stream_group(const oct_context *cx, const oct_leaf_stream *stream,
-                                     int64_t twig)
+                                     int64_t group)
 {
     if (stream->all) {
-        float *row = stream->all + twig * oct_numel(&stream->param->value);
-        return (oct_leaf_group){.first = twig, .end = twig + 1, .row = row, .add = true};
+        float *row = stream->all + group * oct_numel(&stream->param->value);
+        return (oct_leaf_group){.first = group, .end = group + 1, .row = row, .add = true};
     }
-    oct_leaf_group t = leaves_of(&cx->leaves, stream, twig);
-    t.row = stream->some->row[twig - stream->first];
-    t.add = stream->some->adds && twig == stream->first;
-    return t;
+    oct_leaf_group g = leaves_of(&cx->leaves, stream, group);
+    g.row = stream->some->row[group - stream->first];
+    g.add = stream->some->adds && group == stream->first;
+    return g;
 }
 
 void oct_leaf_stream_end(oct_context *cx, oct_leaf_stream *stream)
@@ -292,7 +292,7 @@ void oct_leaf_stream_end(oct_context *cx, oct_leaf_stream *stream)
     }
     give_rows(cx, stream->some);
     if (cx->status != OCT_OK) return;
-    OCT_ASSERT(stream->first == stream->num_leaf_groups); /* every leaf went by */
+    OCT_ASSERT(stream->first == stream->num_groups); /* every leaf went by */
     param->uses--;
     param->folded = true;
 }

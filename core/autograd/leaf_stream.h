@@ -1,22 +1,22 @@
 /* Gradients of large parameters, without a row for each leaf.
  *
- * Leaves go by in twigs: of up to `leaves` leaves, a subtree of the tree over leaves, whose sum is one
- * row. Twigs go by in rounds of consecutive ones, as many as there are threads. After a round its rows
+ * Leaves go by in leaf groups: up to `leaves` leaves, a subtree of the tree over leaves, whose sum is one
+ * row. Groups go by in rounds of consecutive ones, as many as there are threads. After a round its rows
  * are folded as far as the tree allows, so only the subtrees that wait for their neighbour are kept (a
  * row for each level at most). A parameter with several uses in this step keeps the rows of all leaves
- * instead, each a twig, because a leaf's contributions are added before leaves are.
+ * instead, each a group, because a leaf's contributions are added before leaves are.
  *
  *     oct_leaf_stream stream;
  *     oct_leaf_stream_begin(cx, &stream, weight, leaves, layout);
  *     for (int64_t first = 0, end; oct_leaf_stream_next(cx, &stream, &first, &end);)
- *         parallel for twigs i in [first, end): write or add to oct_leaf_stream_group(cx, &stream, i).row
+ *         parallel for groups i in [first, end): write or add to oct_leaf_stream_group(cx, &stream, i).row
  *     oct_leaf_stream_end(cx, &stream);
  *
  * leaves: a power of two, oct_leaf_stream_leaves(cx, most) of the most that the op takes, so that all
  * threads have work. Rows are numel floats, to be added to (add) or fresh (not add): not initialised, and
  * to be written whole. A leaf contributes one float, rounded, to each element; what the tree makes of
- * these over the twig is written as 0 + it (-0 becomes 0) or added to what is there, this leaf's own or
- * the left neighbour's of the tree, as a join of their rows would; so neither twigs nor which rows are
+ * these over the group is written as 0 + it (-0 becomes 0) or added to what is there, this leaf's own or
+ * the left neighbour's of the tree, as a join of their rows would; so neither groups nor which rows are
  * fresh show in a result. layout: that of the rows; NULL: the parameter's own. Every use of a
  * parameter in a step has the same one. next ends when the context has failed; end comes in any case.
  */
@@ -27,9 +27,9 @@
 typedef struct oct_leaf_stream {
     oct_param *param;
     const oct_leaf_layout *layout;
-    int64_t leaves;                /* of a twig, at most */
-    int64_t num_leaf_groups;       /* of this rank */
-    int64_t first, end;            /* twigs at hand */
+    int64_t leaves;                /* of a group, at most */
+    int64_t num_groups;            /* of this rank */
+    int64_t first, end;            /* groups at hand */
     float *all;                    /* rows of all leaves, or NULL: */
     struct oct_leaf_pending *some; /* those at hand and the sums that wait */
 } oct_leaf_stream;
@@ -45,5 +45,5 @@ void oct_leaf_stream_begin(oct_context *cx, oct_leaf_stream *stream, oct_param *
                            int64_t leaves, const oct_leaf_layout *layout);
 bool oct_leaf_stream_next(oct_context *cx, oct_leaf_stream *stream, int64_t *first, int64_t *end);
 oct_leaf_group oct_leaf_stream_group(const oct_context *cx, const oct_leaf_stream *stream,
-                                     int64_t twig);
+                                     int64_t group);
 void oct_leaf_stream_end(oct_context *cx, oct_leaf_stream *stream);

@@ -46,7 +46,7 @@ oct_node *oct_record(oct_context *cx, const char *op, void (*backward)(oct_conte
     if (!backward)
         return oct_context_fail(cx, OCT_DEFECT,
                                 "%s has no backward, but its input needs a gradient", op);
-    size_t mark = oct_arena_mark(cx->arena);
+    size_t arena_mark = oct_arena_mark(cx->arena);
     oct_node *node = oct_save(cx, sizeof *node);
     if (!node) return NULL;
     *node = (oct_node){.op = op,
@@ -54,7 +54,7 @@ oct_node *oct_record(oct_context *cx, const char *op, void (*backward)(oct_conte
                        .num_inputs = n,
                        .output = y,
                        .module = cx->module,
-                       .mark = mark,
+                       .arena_mark = arena_mark,
                        .previous = cx->last};
     for (int i = 0; i < n; i++)
         node->input[i] = inputs[i];
@@ -139,7 +139,7 @@ oct_status oct_backward(oct_context *cx, oct_tensor *loss)
         if (cx->status == OCT_OK && (y->grad || y == loss)) node->backward(cx, node);
         oct_arena_give(cx->arena, oct_take_grad(y));
         /* Nodes before this one know nothing that was made after it. */
-        if (cx->release_on_backward) oct_arena_rewind(cx->arena, node->mark);
+        if (cx->release_on_backward) oct_arena_rewind(cx->arena, node->arena_mark);
     }
     cx->module = NULL;
     cx->last = NULL;

@@ -18,7 +18,7 @@ struct oct_node {
     oct_tensor *output;
     oct_module *module; /* whose call made it, or NULL */
     void *saved;        /* the op's own, from the arena */
-    size_t mark;        /* of the arena before it */
+    size_t arena_mark;  /* before it */
     oct_node *previous;
 };
 

@@ -61,7 +61,7 @@ static oct_status connect(oct_trace *trace, oct_trace_node *node, oct_tensor *co
     return OCT_OK;
 }
 
-/* A hook of a leaf calls for the container that holds it. */
+/* A hook of an atomic module calls for the container that holds it. */
 static oct_module *caller_of(const oct_trace *trace, oct_module *place, const oct_module *module)
 {
     if (module) return module_of(trace, trace->scope);

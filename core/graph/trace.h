@@ -12,8 +12,8 @@ typedef struct oct_trace_node {
     oct_op_args args;   /* of the op; of a module whose type tells them */
     char *path;         /* the module's path; for an op the path of the module that called it */
     oct_module
-        *caller;      /* container whose forward made the call, or that holds the leaf whose hook */
-                      /* did; NULL: called from outside */
+        *caller; /* container whose forward made the call, or that holds the module whose hook */
+                 /* did; NULL: called from outside */
     oct_module *hook; /* a hook of this module made the call; NULL: a forward */
     int64_t given;    /* of a module: what the caller passed, before its pre hooks; or -1 */
     int64_t input[OCT_MAX_INPUTS]; /* value numbers */

@@ -18,7 +18,7 @@ struct oct_emitter;
 struct oct_quantized_op;
 
 struct oct_module_type {
-    const char *name; /* "conv2d"; of a leaf with a functional form: the op's */
+    const char *name; /* "conv2d"; of an atomic module with a functional form: the op's */
     /* Computes the output of n inputs; sticky errors. Called through oct_module_call only. */
     oct_tensor *(*forward)(oct_context *cx, oct_module *self, oct_tensor *const *x, int n);
     /* Frees what the struct owns beside parameters, buffers and children; may be NULL. */
@@ -39,8 +39,8 @@ struct oct_module_type {
     /* The module is one step of an integer program (quant/module/quantized_impl.h); NULL: it is not. */
     const struct oct_quantized_op *step;
     /* Of a container: its forward reads tensors by calls of modules and ops alone, never their data, so
-     * what no later call reads may be freed while it runs (core/autograd/lifetimes.h). Leaves read no
-     * tensors but the inputs of the call at hand in any case. */
+     * what no later call reads may be freed while it runs (core/autograd/lifetimes.h). Atomic modules read
+     * no tensors but the inputs of the call at hand in any case. */
     bool calls_only;
 };
 

@@ -23,7 +23,7 @@ static oct_tensor *run_hooks(oct_context *cx, oct_hook *hook, oct_module *module
     const bool mode = module->training;
     cx->hook = module;
     module->training |=
-        cx->trace && cx->trace->training; /* a leaf that is traced is in eval mode */
+        cx->trace && cx->trace->training; /* an atomic module that is traced is in eval mode */
     while (hook && value && cx->status == OCT_OK) {
         oct_hook *next = hook->next;
         oct_tensor *changed = hook->fn(cx, module, value, hook->user);
@@ -82,51 +82,51 @@ static oct_tensor *own_value(oct_context *cx, oct_tensor *const *x, int n, oct_t
     return y;
 }
 
-static oct_tensor *traced(oct_context *cx, oct_module *leaf, oct_tensor *const *x, int n,
+static oct_tensor *traced(oct_context *cx, oct_module *module, oct_tensor *const *x, int n,
                           oct_tensor *y, const oct_tensor *given)
 {
     if (!y || cx->atomic_depth > 0) return y;
     if (cx->status == OCT_OK && oct_context_frees(cx))
-        oct_lifetimes_done(cx->lifetimes, leaf, leaf->type->name, x, n, y);
+        oct_lifetimes_done(cx->lifetimes, module, module->type->name, x, n, y);
     if (!cx->trace) return y;
     y = own_value(cx, x, n, y);
     if (!y) return NULL;
     cx->args = (oct_op_args){0};
-    if (leaf->type->args) leaf->type->args(leaf, &cx->args);
-    oct_trace_add(cx, leaf, leaf->type->name, x, n, y, given);
+    if (module->type->args) module->type->args(module, &cx->args);
+    oct_trace_add(cx, module, module->type->name, x, n, y, given);
     return y;
 }
 
-oct_tensor *oct_module_execute(oct_context *cx, oct_module *leaf, oct_tensor *const *x, int n)
+oct_tensor *oct_module_execute(oct_context *cx, oct_module *module, oct_tensor *const *x, int n)
 {
     if (!oct_inputs_ok(cx, x, n)) return NULL;
     oct_module *caller = cx->module;
-    cx->module = leaf;
+    cx->module = module;
     cx->atomic_depth++;
-    oct_tensor *y = checked_forward(cx, leaf, x, n);
+    oct_tensor *y = checked_forward(cx, module, x, n);
     cx->atomic_depth--;
-    y = traced(cx, leaf, x, n, y, NULL);
+    y = traced(cx, module, x, n, y, NULL);
     cx->module = caller;
     return cx->status == OCT_OK ? y : NULL;
 }
 
-/* What the leaf's forward computes belongs to it; what its hooks call is called around it. An answered
+/* What an atomic module's forward computes belongs to it; what its hooks call is called around it. An answered
  * call is no node of a trace: what the interceptor executes is. */
-static oct_tensor *call_leaf(oct_context *cx, oct_module *leaf, oct_tensor *const *x, int n)
+static oct_tensor *call_atomic(oct_context *cx, oct_module *module, oct_tensor *const *x, int n)
 {
     oct_tensor *input[OCT_MAX_INPUTS], *made = NULL;
     for (int i = 0; i < n; i++)
         input[i] = x[i];
-    if (n > 0) input[0] = run_hooks(cx, leaf->pre_hooks, leaf, input[0]);
+    if (n > 0) input[0] = run_hooks(cx, module->pre_hooks, module, input[0]);
     if (!oct_inputs_present(cx, input, n)) return NULL;
     oct_interceptor *root = cx->atomic_depth == 0 ? cx->interceptor : NULL;
     bool answered =
-        root && root->call(root, cx, leaf, leaf->type->name, OCT_NO_ARGS, input, n, &made);
+        root && root->call(root, cx, module, module->type->name, OCT_NO_ARGS, input, n, &made);
     cx->atomic_depth++;
-    if (!answered && oct_inputs_ok(cx, input, n)) made = checked_forward(cx, leaf, input, n);
+    if (!answered && oct_inputs_ok(cx, input, n)) made = checked_forward(cx, module, input, n);
     cx->atomic_depth--;
-    if (!answered) made = traced(cx, leaf, input, n, made, n > 0 ? x[0] : NULL);
-    return run_hooks(cx, leaf->hooks, leaf, made);
+    if (!answered) made = traced(cx, module, input, n, made, n > 0 ? x[0] : NULL);
+    return run_hooks(cx, module->hooks, module, made);
 }
 
 /* The root's hooks see what goes into the model and what comes out, both float, and belong to no graph:
@@ -172,7 +172,7 @@ oct_tensor *oct_module_call(oct_context *cx, oct_module *module, oct_tensor *con
         oct_context_fail(cx, OCT_DEFECT, "called with %d inputs; a module takes at most %d", n,
                          OCT_MAX_INPUTS);
     else
-        y = module->type->atomic ? call_leaf(cx, module, x, n) : call_container(cx, module, x, n);
+        y = module->type->atomic ? call_atomic(cx, module, x, n) : call_container(cx, module, x, n);
     cx->module = caller;
     return cx->status == OCT_OK ? y : NULL;
 }

@@ -17,9 +17,9 @@ static inline oct_tensor *oct_call2(oct_context *cx, oct_module *module, oct_ten
     return oct_module_call(cx, module, (oct_tensor *[]){a, b}, 2);
 }
 
-/* For interceptors: the leaf's forward alone, without hooks and without asking the interceptor; a
+/* For interceptors: an atomic module's forward alone, without hooks and without asking the interceptor; a
  * node of the trace, if one is taken. */
-oct_tensor *oct_module_execute(oct_context *cx, oct_module *leaf, oct_tensor *const *x, int n);
+oct_tensor *oct_module_execute(oct_context *cx, oct_module *module, oct_tensor *const *x, int n);
 /* Likewise the hooks alone: value or what they put in its place. */
 oct_tensor *oct_module_run_pre_hooks(oct_context *cx, oct_module *module, oct_tensor *value);
 oct_tensor *oct_module_run_hooks(oct_context *cx, oct_module *module, oct_tensor *value);

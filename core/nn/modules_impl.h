@@ -19,7 +19,7 @@ enum { OCT_WINDOW_SIDE_MAX = 16384 };
 /* Fails unless weights of this shape, whose dimensions are positive, can be counted. */
 oct_status oct_check_weight_shape(const char *type, const oct_shape *shape) OCT_NODISCARD;
 
-/* A leaf without state and arguments: its type and its create function; `id`_forward is there. */
+/* An atomic module without state and arguments: its type and its create function; `id`_forward is there. */
 #define OCT_PLAIN_MODULE(id)                                                                       \
     static oct_status id##_from(oct_module **m, const oct_op_args *args)                           \
     {                                                                                              \

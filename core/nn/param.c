@@ -16,7 +16,7 @@ oct_status oct_param_create(oct_param **param, const char *name, oct_shape shape
     created->value = (oct_tensor){
         .dtype = OCT_F32, .shape = shape, .needs_grad = true, .trace_value = -1, .graph_value = -1};
     created->decay = decay;
-    created->holders = 1;
+    created->references = 1;
     OCT_TRY_OUT(oct_strdup(&created->name, name));
     OCT_TRY_OUT(oct_alloc(&created->value.data, (size_t)numel, sizeof(float)));
     *param = created;
@@ -27,10 +27,10 @@ out:
 
 void oct_param_release(oct_param **param)
 {
-    oct_param *held = *param;
+    oct_param *self = *param;
     *param = NULL;
-    if (!held || --held->holders > 0) return;
-    oct_free(&held->name);
-    oct_free(&held->value.data);
-    oct_free(&held);
+    if (!self || --self->references > 0) return;
+    oct_free(&self->name);
+    oct_free(&self->value.data);
+    oct_free(&self);
 }

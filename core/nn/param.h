@@ -27,7 +27,7 @@ struct oct_param {
     oct_tensor value; /* f32, owned */
     bool decay;
     bool frozen; /* the optimizer leaves it as it is */
-    int holders;
+    int references;
     /* while a tape is alive: */
     int uses;                    /* recorded, not yet run backward */
     float *rows;                 /* leaf gradients between first begin and last end; borrowed */

@@ -31,7 +31,7 @@ static oct_status collect_params(void *user, oct_module *module)
     oct_params *params = user;
     for (size_t i = 0; i < module->num_params; i++) {
         oct_param *param = module->params[i];
-        param->holders++;
+        param->references++;
         params->items[params->count++] = param;
         param->offset = params->numel;
         params->numel += oct_numel(&param->value);

@@ -41,8 +41,8 @@ static void tear_down(void)
 
 TestSuite(leaf_stream, .init = set_up, .fini = tear_down);
 
-/* The turned layout has outs as its columns. */
-static void turn(const oct_leaf_layout *t, const float *row, float *value)
+/* The transposed layout has outs as its columns. */
+static void transpose(const oct_leaf_layout *t, const float *row, float *value)
 {
     for (int64_t g = 0; g < t->groups; g++)
         for (int64_t d = 0; d < t->depth; d++)
@@ -50,7 +50,7 @@ static void turn(const oct_leaf_layout *t, const float *row, float *value)
                 value[(g * t->outs + o) * t->depth + d] = row[(g * t->depth + d) * t->outs + o];
 }
 
-static const oct_leaf_layout turned = {turn, GROUPS, DEPTH, OUTS};
+static const oct_leaf_layout transposed = {transpose, GROUPS, DEPTH, OUTS};
 
 /* What use `use` contributes to a leaf, a function of the leaf's place in the whole batch. */
 static void term(int64_t leaf, int use, float row[NUMEL])
@@ -80,17 +80,17 @@ static void sum_of(int64_t first, int64_t span, int64_t end, int use, float sum[
         sum[k] += right[k];
 }
 
-static void stream_use(int use, int64_t twig_leaves, const oct_leaf_layout *layout)
+static void stream_use(int use, int64_t group_leaves, const oct_leaf_layout *layout)
 {
     oct_leaf_stream stream;
     int64_t groups = 0, leaves = 0;
-    oct_leaf_stream_begin(cx, &stream, weight, twig_leaves, layout);
+    oct_leaf_stream_begin(cx, &stream, weight, group_leaves, layout);
     for (int64_t first = 0, end; oct_leaf_stream_next(cx, &stream, &first, &end);) {
         cr_assert(first == groups && end > first);
         groups = end;
         for (int64_t i = first; i < end; i++) {
             const oct_leaf_group t = oct_leaf_stream_group(cx, &stream, i);
-            cr_assert(t.first == leaves && t.end > t.first && t.end - t.first <= twig_leaves);
+            cr_assert(t.first == leaves && t.end > t.first && t.end - t.first <= group_leaves);
             leaves = t.end;
         }
 #pragma omp parallel for schedule(static)
@@ -159,7 +159,7 @@ Test(leaf_stream, every_split_gives_the_bits_of_the_tree)
                 for (int rank = 0; rank < size; rank++) {
                     oct_leaves leaves = oct_leaves_split(samples, LEAF, rank, size);
                     for (int64_t group = 1; group <= 8; group *= 2)
-                        compare(&leaves, 1, group, samples % 4 ? &turned : NULL);
+                        compare(&leaves, 1, group, samples % 4 ? &transposed : NULL);
                 }
     }
 }
@@ -173,8 +173,8 @@ Test(leaf_stream, many_leaves)
             compare(&leaves, 1, 1, NULL);
             compare(&leaves, 1, 4, NULL);
             leaves = oct_leaves_split(count * LEAF, LEAF, 1, 3);
-            compare(&leaves, 1, 1, &turned);
-            compare(&leaves, 1, 8, &turned);
+            compare(&leaves, 1, 1, &transposed);
+            compare(&leaves, 1, 8, &transposed);
         }
     }
 }
@@ -202,7 +202,7 @@ Test(leaf_stream, a_parameter_used_often_adds_within_each_leaf_first)
         for (int rank = 0; rank < 3; rank++) {
             oct_leaves leaves = oct_leaves_split(11 * LEAF + 1, LEAF, rank, 3);
             compare(&leaves, uses, 1, NULL);
-            compare(&leaves, uses, 4, &turned);
+            compare(&leaves, uses, 4, &transposed);
         }
 }
 
@@ -287,7 +287,7 @@ Test(leaf_stream, without_memory_it_fails_and_leaves_nothing)
         oct_mem_fail_after(1);
         oct_leaf_stream stream;
         int64_t first, end;
-        oct_leaf_stream_begin(cx, &stream, weight, 1, &turned);
+        oct_leaf_stream_begin(cx, &stream, weight, 1, &transposed);
         cr_assert_not(oct_leaf_stream_next(cx, &stream, &first, &end));
         oct_leaf_stream_end(cx, &stream);
         oct_mem_fail_after(0);

@@ -32,7 +32,7 @@ static struct {
     bool running, over;
     oct_rank_stage stage;
     double deadline_s;
-} watch = {.lock = PTHREAD_MUTEX_INITIALIZER, .over_changed = PTHREAD_COND_INITIALIZER};
+} watchdog = {.lock = PTHREAD_MUTEX_INITIALIZER, .over_changed = PTHREAD_COND_INITIALIZER};
 
 static const char *stage_name(oct_rank_stage stage)
 {
@@ -204,19 +204,19 @@ static void warn(double waited_s)
 {
     char text[NAMES_BYTES + 256];
     if (!oct_rank_may_warn()) return;
-    explain(watch.stage, text);
+    explain(watchdog.stage, text);
     oct_log_anyone(OCT_LOG_WARN, "%s has waited %.0f s %s; the job ends after %.0f s",
-                   stage_name(watch.stage), waited_s, text, watch.deadline_s);
+                   stage_name(watchdog.stage), waited_s, text, watchdog.deadline_s);
 }
 
 static void end_late(double waited_s)
 {
     char text[NAMES_BYTES + 256];
     if (oct_rank_may_report()) {
-        explain(watch.stage, text);
+        explain(watchdog.stage, text);
         oct_log_anyone(OCT_LOG_ERROR,
                        "%s waited %.3g s %s; look at that process or host, then start again",
-                       stage_name(watch.stage), waited_s, text);
+                       stage_name(watchdog.stage), waited_s, text);
     }
     oct_exit_now(oct_status_exit(OCT_LOST));
 }
@@ -244,7 +244,7 @@ static double tick(void)
     until.tv_nsec += (long)(tick_s * 1e9);
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
-    pthread_cond_timedwait(&watch.over_changed, &watch.lock, &until);
+    pthread_cond_timedwait(&watchdog.over_changed, &watchdog.lock, &until);
     return fmin(oct_seconds() - begin, tick_counts_s);
 }
 
@@ -254,23 +254,23 @@ static void *count(void *unused)
     int64_t gone = -1;
     bool warned = false;
     (void)unused;
-    pthread_mutex_lock(&watch.lock);
-    while (!watch.over) {
+    pthread_mutex_lock(&watchdog.lock);
+    while (!watchdog.over) {
         waited_s += tick();
-        if (watch.over) break;
-        if (watch.stage == OCT_RANK_IN_INIT && waited_s - looked_s > look_for_gone_s) {
+        if (watchdog.over) break;
+        if (watchdog.stage == OCT_RANK_IN_INIT && waited_s - looked_s > look_for_gone_s) {
             int64_t now = find_gone();
             looked_s = waited_s;
             if (now >= 0 && now == gone) end_incomplete(now);
             gone = now;
         }
-        if (waited_s > watch.deadline_s) end_late(waited_s);
-        if (!warned && waited_s > oct_warn_after(watch.deadline_s)) {
+        if (waited_s > watchdog.deadline_s) end_late(waited_s);
+        if (!warned && waited_s > oct_warn_after(watchdog.deadline_s)) {
             warn(waited_s);
             warned = true;
         }
     }
-    pthread_mutex_unlock(&watch.lock);
+    pthread_mutex_unlock(&watchdog.lock);
     return NULL;
 }
 
@@ -279,26 +279,26 @@ void oct_watchdog_begin(oct_rank_stage stage, double deadline_s)
     sigset_t all, before;
     pthread_attr_t attributes;
     oct_rank_note_stage(stage);
-    watch.stage = stage;
-    watch.deadline_s = deadline_s;
-    watch.over = false;
+    watchdog.stage = stage;
+    watchdog.deadline_s = deadline_s;
+    watchdog.over = false;
     sigfillset(&all);
     pthread_attr_init(&attributes);
     pthread_attr_setstacksize(&attributes, STACK_BYTES);
     pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are for the main thread */
     /* Where there is no memory for a thread, the call has no deadline. */
-    watch.running = pthread_create(&watch.thread, &attributes, count, NULL) == 0;
+    watchdog.running = pthread_create(&watchdog.thread, &attributes, count, NULL) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attributes);
 }
 
 void oct_watchdog_end(void)
 {
-    if (!watch.running) return;
-    pthread_mutex_lock(&watch.lock);
-    watch.over = true;
-    pthread_cond_signal(&watch.over_changed);
-    pthread_mutex_unlock(&watch.lock);
-    pthread_join(watch.thread, NULL);
-    watch.running = false;
+    if (!watchdog.running) return;
+    pthread_mutex_lock(&watchdog.lock);
+    watchdog.over = true;
+    pthread_cond_signal(&watchdog.over_changed);
+    pthread_mutex_unlock(&watchdog.lock);
+    pthread_join(watchdog.thread, NULL);
+    watchdog.running = false;
 }
