@@ -9,11 +9,12 @@
  */
 #include "core/base/arena.h"
 
+#include "core/base/cache_line.h"
 #include "core/base/mem.h"
 
 /* Chunks beyond the ground are hardly larger than what is taken: what is left of them is lost, they are
  * many only in a first step, and that step's peak is a job's. */
-enum { LINE = 64, MIN_CHUNK = 16 << 10, GROWTH_OF_GAPS = 16 };
+enum { MIN_CHUNK = 16 << 10, GROWTH_OF_GAPS = 16 };
 
 typedef struct chunk {
     struct chunk *previous;
@@ -42,16 +43,17 @@ struct oct_arena {
     size_t wanted; /* size of the ground to be made; 0: none */
 };
 
-_Static_assert(sizeof(block) <= LINE, "the header of a lent block fits its cache line");
+_Static_assert(sizeof(block) <= OCT_CACHE_LINE, "the header of a lent block fits its cache line");
 
 static bool round_up(size_t bytes, size_t more, size_t *rounded)
 {
+    size_t most;
     if (bytes == 0) bytes = 1;
-    if (__builtin_add_overflow(bytes, more + LINE - 1, rounded)) {
+    if (__builtin_add_overflow(bytes, more + OCT_CACHE_LINE - 1, &most)) {
         oct_fail(OCT_RESOURCE, "out of memory: %zu bytes asked", bytes);
         return false;
     }
-    *rounded &= ~(size_t)(LINE - 1);
+    *rounded = oct_cache_aligned(bytes + more);
     return true;
 }
 
@@ -216,14 +218,14 @@ static block *place_alone(oct_arena *arena, size_t size)
 void *oct_arena_borrow(oct_arena *arena, size_t bytes)
 {
     size_t size;
-    if (!round_up(bytes, LINE, &size) || !make_ground(arena)) return NULL;
+    if (!round_up(bytes, OCT_CACHE_LINE, &size) || !make_ground(arena)) return NULL;
     block *head = place(arena, size);
     if (!head && !(head = place_alone(arena, size))) return NULL;
     head->size = size;
     head->taken = true;
     arena->lent += size;
     count_use(arena);
-    return (char *)head + LINE;
+    return (char *)head + OCT_CACHE_LINE;
 }
 
 static void unlink_alone(oct_arena *arena, block *head)
@@ -243,7 +245,7 @@ static void unlink_placed(oct_arena *arena, block *head)
 void oct_arena_give(oct_arena *arena, void *memory)
 {
     if (!memory) return;
-    block *head = (block *)(void *)((char *)memory - LINE);
+    block *head = (block *)(void *)((char *)memory - OCT_CACHE_LINE);
     OCT_ASSERT(head->taken);
     head->taken = false;
     arena->lent -= head->size;
@@ -263,7 +265,7 @@ static void plan_ground(oct_arena *arena)
         size_t least = ground->size / GROWTH_OF_GAPS;
         arena->wanted = ground->size + (arena->most_beyond > least ? arena->most_beyond : least);
     }
-    arena->wanted = (arena->wanted + LINE - 1) & ~(size_t)(LINE - 1); /* blocks lie at its end */
+    arena->wanted = oct_cache_aligned(arena->wanted); /* blocks lie at its end */
     arena->most_beyond = 0;
     if (ground) drop_top(arena);
     oct_mem_trim();

@@ -6,6 +6,8 @@
  */
 #include "core/base/mem.h"
 
+#include "core/base/cache_line.h"
+
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -16,7 +18,7 @@
 #include <malloc.h>
 #endif
 
-enum { ALIGN = 64, LARGE_PAGE = 2 << 20 };
+enum { LARGE_PAGE = 2 << 20 };
 
 static const size_t ADDRESS_SPACE = (size_t)1 << 47; /* 128 TiB */
 
@@ -98,7 +100,7 @@ oct_status oct_alloc(void *block, size_t count, size_t size)
               "%zu elements of %zu bytes are more memory than is allowed here", count, size);
     size_t bytes, total;
     bool fits = !__builtin_mul_overflow(count, size, &bytes) &&
-                !__builtin_add_overflow(bytes, sizeof(header) + ALIGN, &total) &&
+                !__builtin_add_overflow(bytes, sizeof(header) + OCT_CACHE_LINE, &total) &&
                 total <= ADDRESS_SPACE;
     OCT_CHECK(fits, OCT_RESOURCE,
               "out of memory: %zu elements of %zu bytes are more than any machine has", count,
@@ -109,7 +111,7 @@ oct_status oct_alloc(void *block, size_t count, size_t size)
         "out of memory: %zu bytes asked, %zu bytes in use; use a smaller batch or more memory",
         bytes, oct_mem_live());
     uintptr_t first = (uintptr_t)base + sizeof(header);
-    void *aligned = base + sizeof(header) + (ALIGN - first % ALIGN) % ALIGN;
+    void *aligned = base + sizeof(header) + (oct_cache_aligned(first) - first);
     *header_of(aligned) = (header){.base = base, .bytes = bytes};
     count_in(bytes);
     store(block, aligned);

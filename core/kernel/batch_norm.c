@@ -1,7 +1,7 @@
 /* The loops of batch norm. Sums go by blocks of rows that the cache holds, and inside of one keep some
  * channels at a time in registers; the terms of each channel come in the order of the rows, in double,
- * so the bits do not depend on that. Reading some channels of one row after the other is no order that
- * a processor foresees, so each row asks for a line of the next block. */
+ * so the bits do not depend on that. Hardware does not prefetch some channels of
+ * one row after the other, so each row asks for a line of the next block. */
 #include "core/kernel/batch_norm.h"
 
 #include "core/base/cpu.h"
@@ -133,7 +133,7 @@ static void add_block_grads(bn_rows v)
     }
 }
 
-/* All rows of v by blocks; clears the sums first. */
+/* Adds all rows of v by blocks; clears the sums first. */
 static void add_by_blocks(bn_rows v, void (*add_block)(bn_rows v))
 {
     int64_t left = v.rows, block = block_rows(v.channels);
@@ -168,20 +168,22 @@ void oct_bn_sum_grads(int64_t rows, int64_t channels, const float *grad, const f
 }
 
 OCT_CLONES
-void oct_bn_normalize(int64_t rows, int64_t channels, const float *x, const float *mean,
-                      const float *scale, const float *beta, float *restrict y)
+void oct_bn_normalize(int64_t rows, int64_t channels, const float *x, const oct_bn_terms *terms,
+                      float *restrict y)
 {
+    const float *mean = terms->mean, *scale = terms->scale, *shift = terms->shift;
     for (int64_t r = 0; r < rows; r++, x += channels, y += channels) {
         for (int64_t c = 0; c < channels; c++)
-            y[c] = (x[c] - mean[c]) * scale[c] + beta[c];
+            y[c] = (x[c] - mean[c]) * scale[c] + shift[c];
     }
 }
 
 OCT_CLONES
-void oct_bn_input_grad(int64_t rows, int64_t channels, const float *x, const float *mean,
-                       const float *scale, const float *shift, const float *slope,
+void oct_bn_input_grad(int64_t rows, int64_t channels, const float *x, const oct_bn_terms *terms,
                        float *restrict grad)
 {
+    const float *mean = terms->mean, *scale = terms->scale;
+    const float *shift = terms->shift, *slope = terms->slope;
     for (int64_t r = 0; r < rows; r++, x += channels, grad += channels) {
         for (int64_t c = 0; c < channels; c++)
             grad[c] = scale[c] * (grad[c] - shift[c] - (x[c] - mean[c]) * slope[c]);

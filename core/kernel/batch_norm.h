@@ -11,13 +11,17 @@ void oct_bn_sum_values(int64_t rows, int64_t channels, const float *x, double *r
 void oct_bn_sum_grads(int64_t rows, int64_t channels, const float *grad, const float *x,
                       const float *mean, double *restrict sums);
 
-/* y = (x - mean) * scale + beta */
-void oct_bn_normalize(int64_t rows, int64_t channels, const float *x, const float *mean,
-                      const float *scale, const float *beta, float *restrict y);
+/* Values a channel (C). */
+typedef struct oct_bn_terms {
+    const float *mean, *scale, *shift, *slope;
+} oct_bn_terms;
+
+/* y = (x - mean) * scale + shift */
+void oct_bn_normalize(int64_t rows, int64_t channels, const float *x, const oct_bn_terms *terms,
+                      float *restrict y);
 
 /* grad = scale * (grad - shift - (x - mean) * slope), in place */
-void oct_bn_input_grad(int64_t rows, int64_t channels, const float *x, const float *mean,
-                       const float *scale, const float *shift, const float *slope,
+void oct_bn_input_grad(int64_t rows, int64_t channels, const float *x, const oct_bn_terms *terms,
                        float *restrict grad);
 
 /* grad = scale * grad, in place */

@@ -1,10 +1,10 @@
-/* bfloat16: the upper half of a float. */
+/* A bfloat16 is the upper half of a float. */
 #pragma once
 
 #include <stdint.h>
 #include <string.h>
 
-/* Nearest, ties to even; a NaN stays one. In the lower half of a word. */
+/* Rounds to nearest, ties to even, into the lower half of a word; a NaN stays one. */
 static inline uint32_t oct_bf16_word(float value)
 {
     uint32_t bits;

@@ -11,8 +11,8 @@
 
 #include <string.h>
 
-/* Positions of a block, about: its rows of x and its results are to stay in the second-level cache while
- * the panels of weights go by. */
+/* A block has about so many positions: its rows of x and its results should stay in the second-level
+ * cache while the panels of weights go by. */
 enum { WANTED_POSITIONS = 512 };
 
 int64_t oct_row_words(const oct_float_kernel *k, bool pairs, int64_t values)
@@ -70,7 +70,7 @@ void oct_conv_plan_tables(oct_conv_plan *p, void *memory)
     if (data->table_bytes > 0) oct_conv_window_tables(data, (char *)memory + forward->table_bytes);
 }
 
-/* Rows of `pass` times the packed weights, group by group. */
+/* Multiplies the rows of `pass` with the packed weights, group by group. */
 static void multiply(const oct_conv_product *d, oct_product_fn *product, const oct_conv_pass *pass)
 {
     const oct_conv_window *w = &d->window;
@@ -137,7 +137,7 @@ static void scale_rows(int64_t rows, int64_t channels, const float *from, const 
     }
 }
 
-/* Rows of an even number of channels, or of groups that have one. */
+/* Rounds rows of an even number of channels, or of groups that have one. */
 OCT_CLONES
 static void round_rows(int64_t rows, int64_t channels, const float *from, const float *factor,
                        uint16_t *restrict to)
@@ -153,7 +153,7 @@ static void round_rows(int64_t rows, int64_t channels, const float *from, const 
     }
 }
 
-/* One row of one group: channels in pairs, filled up with 0. */
+/* Rounds one row of one group: channels in pairs, filled up with 0. */
 static void round_row(const oct_float_kernel *k, int64_t n, const float *from, const float *factor,
                       void *to)
 {

@@ -20,7 +20,7 @@
 
 enum {
     BLOCK_WORDS = 1024, /* of a row, about: 64 columns of panels are 256 KiB */
-    CHUNK_SUMS = 32768, /* sums that are finished together: they stay in the second-level cache */
+    CHUNK_SUMS = 32768, /* sums that are written together: they stay in the second-level cache */
     GROUP_SUMS = 16384, /* the same of each leaf that is worked beside others */
     GROUP_WORDS = 256,  /* of a row, of such leaves together */
     CHUNK_ROWS = 24,    /* a whole number of the microkernel's blocks */
@@ -290,7 +290,7 @@ static void multiply_block(const oct_weight_plan *p, const oct_weight_block *b,
     }
 }
 
-/* One leaf, block by block. c: of the group. */
+/* Multiplies one leaf, block by block. c: of the group. */
 static void multiply_leaf(const oct_weight_plan *p, int64_t group, const oct_conv_weight_pass *c,
                           const oct_weight_scratch *r)
 {
@@ -349,7 +349,7 @@ static bool next_runs(group_leaf *l)
     return true;
 }
 
-/* Rows [first, first + m), leaf by leaf: an odd one is added to its left neighbour of the tree. */
+/* Sums rows [first, first + m), leaf by leaf: an odd one is added to its left neighbour of the tree. */
 static void sum_chunk(leaf_group *t, int64_t first, int64_t m, const oct_conv_weight_pass *c)
 {
     const int64_t n = t->full.plan.outs;
@@ -401,7 +401,7 @@ static void pack_leaves(leaf_group *t, const oct_conv_plan *p, int64_t group,
     }
 }
 
-/* All leaves of a group of the convolution, whose operands are packed. */
+/* Multiplies all leaves of a group of the convolution, whose operands are packed. */
 static void multiply_leaves(leaf_group *t, const oct_conv_weight_pass *c)
 {
     const int64_t rows = t->full.plan.s.kernel_w * t->full.plan.ins;

@@ -251,7 +251,7 @@ static void pack_native(const oct_weight_plan *p, const grad_line *l, char *tile
     }
 }
 
-/* The same with pairs of floats, the second first. */
+/* Packs a line as pairs of floats, the second first. */
 static void pack_swapped(const oct_weight_plan *p, const grad_line *l, char *tile)
 {
     const int64_t columns = p->kernel->col_tile;

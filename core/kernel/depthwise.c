@@ -1,4 +1,4 @@
-/* Depthwise convolutions, a vector of channels at a time.
+/* Depthwise convolutions are worked a vector of channels at a time.
  *
  * The channels of a vector are taken out of the source plane into a strip (lines, columns, LANES) that
  * stays in the second-level cache, with zeros where the window leaves the image; codes become floats on
@@ -28,7 +28,7 @@ static int64_t strip_lines(const oct_depthwise_plan *p, int64_t lines)
     return (lines - 1) * p->step + p->kernel_h;
 }
 
-/* Lines of a block: as many in each, and few enough for their source and results. */
+/* Blocks have equally many lines, and few enough for their source and results. */
 static void plan_lines(oct_depthwise_plan *p)
 {
     int64_t plane = (p->from_h * p->from_w + p->to_h * p->to_w) * p->channels;
@@ -122,7 +122,7 @@ static void take_floats(taking t, const float *x, float *to)
 TAKE_CODES(take_u8, uint8_t)
 TAKE_CODES(take_u16, uint16_t)
 
-/* Takes from element `at` of the source on. */
+/* Takes channels from element `at` of the source on. */
 static void take(taking t, const oct_conv_input *x, int64_t at, float *to)
 {
     if (x->values)

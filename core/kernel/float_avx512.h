@@ -1,4 +1,4 @@
-/* What the two tables for AVX-512 share; for files that are compiled for it. */
+/* The two tables for AVX-512 share this; only files that are compiled for it include it. */
 #pragma once
 
 #include "core/product/product.h"

@@ -1,4 +1,4 @@
-/* The same as avx512, with the instruction for bfloat16. */
+/* This table is avx512's, with the instruction for bfloat16. */
 #include "core/kernel/float_avx512.h"
 
 #include "core/kernel/float_kernel.h"

@@ -1,4 +1,4 @@
-/* Choice of a table: a pure function of the set of instruction sets. */
+/* The choice of a table is a pure function of the set of instruction sets. */
 #include "core/kernel/float_kernel.h"
 
 static const oct_float_kernel *const kernels[] = {

@@ -1,4 +1,4 @@
-/* Denormals as zeros, as the bfloat16 instructions have them, around products that stand in for those.
+/* Products that stand in for the bfloat16 instructions treat denormals as zeros, as those do.
  * Set the mode in one function and compute in another that is not inlined: the compiler knows nothing of
  * the mode. */
 #pragma once

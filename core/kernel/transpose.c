@@ -1,4 +1,4 @@
-/* In vectors of 16 bytes, which every machine has. */
+/* Matrices are transposed in vectors of 16 bytes, which every machine has. */
 #include "core/kernel/transpose.h"
 
 #include <string.h>
@@ -18,20 +18,21 @@ static inline quad quad_at(const float *at)
     return value;
 }
 
-static inline void turn_four(const float *from, int64_t from_pitch, float *to, int64_t to_pitch)
+static inline void transpose_four(const float *from, int64_t from_pitch, float *to,
+                                  int64_t to_pitch)
 {
     const quad a = quad_at(from), b = quad_at(from + from_pitch);
     const quad c = quad_at(from + 2 * from_pitch), d = quad_at(from + 3 * from_pitch);
     const quad ab0 = SHUFFLE(a, b, EVEN), ab1 = SHUFFLE(a, b, ODD);
     const quad cd0 = SHUFFLE(c, d, EVEN), cd1 = SHUFFLE(c, d, ODD);
-    const quad turned[4] = {SHUFFLE(ab0, cd0, LOW), SHUFFLE(ab0, cd0, HIGH), SHUFFLE(ab1, cd1, LOW),
+    const quad column[4] = {SHUFFLE(ab0, cd0, LOW), SHUFFLE(ab0, cd0, HIGH), SHUFFLE(ab1, cd1, LOW),
                             SHUFFLE(ab1, cd1, HIGH)};
     for (int i = 0; i < 4; i++)
-        memcpy(to + i * to_pitch, &turned[i], sizeof turned[i]);
+        memcpy(to + i * to_pitch, &column[i], sizeof column[i]);
 }
 
-static void turn_rest(int64_t rows, int64_t columns, const float *from, int64_t from_pitch,
-                      float *to, int64_t to_pitch)
+static void transpose_rest(int64_t rows, int64_t columns, const float *from, int64_t from_pitch,
+                           float *to, int64_t to_pitch)
 {
     for (int64_t r = 0; r < rows; r++) {
         for (int64_t c = 0; c < columns; c++)
@@ -45,11 +46,12 @@ void oct_transpose_f32(int64_t rows, int64_t columns, const float *from, int64_t
     const int64_t whole_rows = rows / 4 * 4, whole = columns / 4 * 4;
     for (int64_t c = 0; c < whole; c += 4) {
         for (int64_t r = 0; r < whole_rows; r += 4)
-            turn_four(from + r * from_pitch + c, from_pitch, to + c * to_pitch + r, to_pitch);
+            transpose_four(from + r * from_pitch + c, from_pitch, to + c * to_pitch + r, to_pitch);
     }
-    turn_rest(rows, columns - whole, from + whole, from_pitch, to + whole * to_pitch, to_pitch);
-    turn_rest(rows - whole_rows, whole, from + whole_rows * from_pitch, from_pitch, to + whole_rows,
-              to_pitch);
+    transpose_rest(rows, columns - whole, from + whole, from_pitch, to + whole * to_pitch,
+                   to_pitch);
+    transpose_rest(rows - whole_rows, whole, from + whole_rows * from_pitch, from_pitch,
+                   to + whole_rows, to_pitch);
 }
 
 typedef uint8_t bytes __attribute__((vector_size(OCT_TRANSPOSE_BYTES)));
@@ -64,9 +66,9 @@ static inline bytes bytes_at(const uint8_t *at, const uint8_t *end)
     return value;
 }
 
-/* Four rounds of interleaving the first half of the vectors with the second: each takes the lowest bit
+/* Interleaves the first half of the vectors with the second, four times: each time takes the lowest bit
  * of a row's number to the top of a column's. */
-static inline void turn_sixteen(const bytes row[16], uint8_t *to, int64_t to_pitch)
+static inline void transpose_sixteen(const bytes row[16], uint8_t *to, int64_t to_pitch)
 {
     bytes a[16], b[16];
 #define LOW_HALVES 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
@@ -92,6 +94,6 @@ void oct_transpose_bytes(int64_t rows, const uint8_t *from, int64_t from_pitch, 
         bytes row[16] = {{0}};
         for (int i = 0; i < 16 && r + i < rows; i++)
             row[i] = bytes_at(from + i * from_pitch, end);
-        turn_sixteen(row, to, to_pitch);
+        transpose_sixteen(row, to, to_pitch);
     }
 }

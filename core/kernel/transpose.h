@@ -1,4 +1,4 @@
-/* Turning a matrix: to (columns, rows) = from (rows, columns). Pitches are values from one row to the
+/* Transposes a matrix: to (columns, rows) = from (rows, columns). Pitches are values from one row to the
  * next. */
 #pragma once
 

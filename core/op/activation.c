@@ -1,4 +1,4 @@
-/* What the activations share: sample by sample over the loops of one of them. */
+/* Activations are run sample by sample by the loops of one of them. */
 #include "core/op/activation_impl.h"
 
 #include "core/op/op_impl.h"

@@ -1,4 +1,4 @@
-/* Activations: one value in, one value out, with a gradient that the output alone decides. */
+/* Activations make one value of one, and the output alone decides about the gradient. */
 #pragma once
 
 #include "core/autograd/tape.h"

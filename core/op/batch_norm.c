@@ -117,8 +117,8 @@ static void input_grad(const oct_context *cx, const bn_saved *v, const oct_tenso
         int64_t rows = oct_leaf_size(&cx->leaves, i) * positions;
         int64_t at = oct_leaf_begin(&cx->leaves, i) * positions * channels;
         if (total)
-            oct_bn_input_grad(rows, channels, oct_f32(x) + at, v->mean, scale, shift, slope,
-                              grad + at);
+            oct_bn_input_grad(rows, channels, oct_f32(x) + at,
+                              &(oct_bn_terms){v->mean, scale, shift, slope}, grad + at);
         else
             oct_scale_rows(rows, channels, scale, grad + at);
     }
@@ -197,12 +197,14 @@ oct_tensor *oct_batch_norm(oct_context *cx, oct_tensor *x, const oct_bn_args *ar
     *saved = v;
 
     float *scale = work + 2 * c;
+    const oct_bn_terms terms = {
+        .mean = v.mean, .scale = scale, .shift = oct_f32(&args->beta->value)};
     for (int64_t k = 0; k < c; k++)
         scale[k] = oct_f32(&args->gamma->value)[k] * v.inv[k];
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < oct_dim(x, 0); i++)
-        oct_bn_normalize(positions, c, oct_f32(x) + i * positions * c, v.mean, scale,
-                         oct_f32(&args->beta->value), oct_f32(y) + i * positions * c);
+        oct_bn_normalize(positions, c, oct_f32(x) + i * positions * c, &terms,
+                         oct_f32(y) + i * positions * c);
 
     oct_node *node = oct_record(cx, "batch_norm", batch_norm_backward, &x, 1, true, y);
     if (node) {

@@ -1,4 +1,4 @@
-/* Tensors side by side along the last dimension. */
+/* Concatenation puts tensors side by side along the last dimension. */
 #include "core/op/op_impl.h"
 #include "core/op/ops.h"
 

@@ -1,4 +1,4 @@
-/* Transposed convolution: a convolution over the input with zeros spread between its values. */
+/* A transposed convolution is a convolution over the input with zeros between its values. */
 #include "core/op/convolve_impl.h"
 #include "core/op/op_impl.h"
 #include "core/op/ops.h"

@@ -11,7 +11,7 @@
 typedef struct convolution {
     oct_conv_plan plan;
     oct_param *weight, *bias; /* bias may be NULL */
-    oct_leaf_layout turn;     /* of the weights' gradient */
+    oct_leaf_layout layout;   /* of the weights' gradient */
 } convolution;
 
 /* Samples of some leaves, as offsets into x and y. */
@@ -50,53 +50,47 @@ static void *scratch_here(const workspace *w)
     return w->scratch + (size_t)omp_get_thread_num() * w->bytes;
 }
 
-static void forward(oct_context *cx, const convolution *v, const float *x, float *y)
+/* Passes all local leaves through the weights: forward from x to y, else from the gradient of y to that of
+ * x. In float32 that gradient is an operand as it is (grad_rows_are_floats). */
+static void pass_leaves(oct_context *cx, const convolution *v, bool forward,
+                        const oct_conv_pass *all)
 {
     const oct_conv_plan *p = &v->plan;
+    const oct_conv_product *product = forward ? &p->forward : &p->data;
+    const float *weight = oct_f32(&v->weight->value), *x = all->x;
     workspace w;
-    if (workspace_begin(cx, &w, p->forward.packed_bytes, p->forward.scratch_bytes)) {
-        oct_conv_forward_pack(p, oct_f32(&v->weight->value), w.packed);
+    if (workspace_begin(cx, &w, product->packed_bytes, product->scratch_bytes)) {
+        if (forward)
+            oct_conv_forward_pack(p, weight, w.packed);
+        else
+            oct_conv_backward_data_pack(p, weight, NULL, w.packed);
 #pragma omp parallel for schedule(static)
         for (int64_t i = 0; i < cx->leaves.local; i++) {
             const conv_part leaf = leaves_at(cx, p, i, i + 1);
-            const oct_conv_pass pass = {.samples = leaf.samples,
-                                        .x = x + leaf.x,
-                                        .packed = w.packed,
-                                        .bias = v->bias ? oct_f32(&v->bias->value) : NULL,
-                                        .y = y + leaf.y};
-            oct_conv_forward(p, &pass, scratch_here(&w));
+            oct_conv_pass pass = *all;
+            pass.samples = leaf.samples;
+            pass.packed = w.packed;
+            pass.x = x + (forward ? leaf.x : leaf.y);
+            pass.y += forward ? leaf.y : leaf.x;
+            if (forward)
+                oct_conv_forward(p, &pass, scratch_here(&w));
+            else
+                oct_conv_backward_data(p, &pass, scratch_here(&w));
         }
     }
     oct_scratch_end(cx, w.packed);
 }
 
-/* Gradients in float32 are operands as they are (grad_rows_are_floats). */
 static void data_backward(oct_context *cx, const convolution *v, oct_tensor *x, const float *grad_y)
 {
-    const oct_conv_plan *p = &v->plan;
-    workspace w;
-    bool add;
-    float *grad_x = oct_grad_buffer(cx, x, &add);
-    if (!grad_x) return;
-    if (workspace_begin(cx, &w, p->data.packed_bytes, p->data.scratch_bytes)) {
-        oct_conv_backward_data_pack(p, oct_f32(&v->weight->value), NULL, w.packed);
-#pragma omp parallel for schedule(static)
-        for (int64_t i = 0; i < cx->leaves.local; i++) {
-            const conv_part leaf = leaves_at(cx, p, i, i + 1);
-            const oct_conv_pass pass = {.samples = leaf.samples,
-                                        .x = grad_y + leaf.y,
-                                        .packed = w.packed,
-                                        .y = grad_x + leaf.x,
-                                        .add = add};
-            oct_conv_backward_data(p, &pass, scratch_here(&w));
-        }
-    }
-    oct_scratch_end(cx, w.packed);
+    oct_conv_pass pass = {.x = grad_y};
+    pass.y = oct_grad_buffer(cx, x, &pass.add);
+    if (pass.y) pass_leaves(cx, v, false, &pass);
 }
 
-static void turn_weight(const oct_leaf_layout *turn, const float *row, float *value)
+static void transpose_weight(const oct_leaf_layout *l, const float *row, float *value)
 {
-    oct_conv_weight_transpose(turn->groups, turn->depth, turn->outs, row, value);
+    oct_conv_weight_transpose(l->groups, l->depth, l->outs, row, value);
 }
 
 static void weight_backward(oct_context *cx, const convolution *v, const float *x,
@@ -106,7 +100,7 @@ static void weight_backward(oct_context *cx, const convolution *v, const float *
     workspace w;
     oct_leaf_stream stream;
     if (!workspace_begin(cx, &w, 0, p->weight.scratch_bytes)) return;
-    oct_leaf_stream_begin(cx, &stream, v->weight, p->weight.leaves, &v->turn);
+    oct_leaf_stream_begin(cx, &stream, v->weight, p->weight.leaves, &v->layout);
     for (int64_t first = 0, end; oct_leaf_stream_next(cx, &stream, &first, &end);) {
 #pragma omp parallel for schedule(static)
         for (int64_t i = first; i < end; i++) {
@@ -147,7 +141,7 @@ static void conv_backward(oct_context *cx, oct_node *node)
     if (cx->status == OCT_OK) data_backward(cx, v, node->input[0], grad_y);
 }
 
-/* The plan of a forward and, where a tape is kept, of its backward; false when the context has failed. */
+/* Plans a forward and, where a tape is kept, its backward; false when the context has failed. */
 static bool make_plan(oct_context *cx, const oct_tensor *x, const oct_conv_shape *s,
                       oct_conv_plan *p)
 {
@@ -175,8 +169,11 @@ oct_tensor *oct_convolve(oct_context *cx, const char *op, oct_tensor *x, const o
     if (!y || !c) return NULL;
     c->weight = v->weight;
     c->bias = v->bias;
-    c->turn = (oct_leaf_layout){turn_weight, s->groups, oct_conv_depth(s), s->out_c / s->groups};
-    if (make_plan(cx, x, s, &c->plan)) forward(cx, c, oct_f32(x), oct_f32(y));
+    c->layout =
+        (oct_leaf_layout){transpose_weight, s->groups, oct_conv_depth(s), s->out_c / s->groups};
+    const float *bias = v->bias ? oct_f32(&v->bias->value) : NULL;
+    const oct_conv_pass pass = {.x = oct_f32(x), .bias = bias, .y = oct_f32(y)};
+    if (make_plan(cx, x, s, &c->plan)) pass_leaves(cx, c, true, &pass);
     if (cx->status != OCT_OK) return NULL;
     oct_node *node = oct_record(cx, op, conv_backward, &x, 1, true, y);
     if (node) {

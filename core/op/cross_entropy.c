@@ -14,7 +14,7 @@
 
 enum { LOSS, CORRECT, BAD, SUMS };
 
-/* Of this rank's samples: labels, or a row of probabilities each. */
+/* What this rank's samples should be: labels, or a row of probabilities each. */
 typedef struct goal {
     const int32_t *labels;
     const float *given; /* the labels as they came, if as floats */
@@ -52,7 +52,7 @@ static double log_sum_exp(const float *z, int64_t classes)
     return (double)top + log(sum);
 }
 
-/* Of the probabilities alone: the sum over classes of p * -log softmax. */
+/* The loss by the probabilities alone is the sum over classes of p * -log softmax. */
 static double plain_loss(const goal *g, int64_t sample, const float *z, double norm)
 {
     if (g->labels) return norm - (double)z[g->labels[sample]];
@@ -249,7 +249,7 @@ oct_tensor *oct_cross_entropy_soft(oct_context *cx, oct_tensor *logits, const fl
     return cross_entropy(cx, "cross_entropy", &logits, 1, &g, result);
 }
 
-/* -1, which is no class, of what is no whole number. */
+/* A float that is no integer becomes -1, which is no class. */
 static int32_t label_of(const oct_tensor *target, int64_t i)
 {
     if (target->dtype == OCT_S32) return ((const int32_t *)target->data)[i];

@@ -1,4 +1,4 @@
-/* (N, ...) as (N, F): the same memory under another shape. */
+/* Flattening makes (N, F) of (N, ...) and keeps the memory. */
 #include "core/op/op_impl.h"
 #include "core/op/ops.h"
 

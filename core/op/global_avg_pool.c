@@ -1,4 +1,4 @@
-/* Mean over all positions of each channel. */
+/* Global average pooling is the mean over all positions of each channel. */
 #include "core/base/cpu.h"
 #include "core/op/op_impl.h"
 #include "core/op/ops.h"
@@ -18,7 +18,8 @@ static void mean_image(int64_t positions, int64_t channels, const float *x, floa
 }
 
 OCT_CLONES
-static void spread(int64_t positions, int64_t channels, const float *grad_y, float *restrict grad_x)
+static void broadcast(int64_t positions, int64_t channels, const float *grad_y,
+                      float *restrict grad_x)
 {
     for (int64_t c = 0; c < channels; c++)
         grad_x[c] = grad_y[c] / (float)positions;
@@ -35,7 +36,7 @@ static void global_avg_pool_backward(oct_context *cx, oct_node *node)
     if (!grad_x) return;
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < oct_dim(x, 0); i++)
-        spread(positions, c, grad_y + i * c, grad_x + i * positions * c);
+        broadcast(positions, c, grad_y + i * c, grad_x + i * positions * c);
     oct_give_grad(cx, x, grad_x);
 }
 

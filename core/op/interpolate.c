@@ -1,4 +1,4 @@
-/* Images in another size: the nearest pixel, or the four around mixed. */
+/* Interpolation resizes images: each pixel is the nearest one, or the four around it mixed. */
 #include "core/base/cpu.h"
 #include "core/base/whole.h"
 #include "core/op/op_impl.h"
@@ -17,14 +17,14 @@ typedef struct tap {
     float weight; /* of high */
 } tap;
 
-/* In whole numbers up to the last division: (2 at + 1) in / out - 1 in units of half pixels. */
+/* The arithmetic is in integers up to the last division: (2 at + 1) in / out - 1 in units of half pixels. */
 static tap tap_of(oct_interpolation mode, int64_t at, int64_t in, int64_t out)
 {
     if (mode == OCT_NEAREST) return (tap){.low = at * in / out, .high = at * in / out};
-    int64_t place = oct_max_i64((2 * at + 1) * in - out, 0), low = place / (2 * out);
+    int64_t half_pixels = oct_max_i64((2 * at + 1) * in - out, 0), low = half_pixels / (2 * out);
     return (tap){.low = low,
                  .high = oct_min_i64(low + 1, in - 1),
-                 .weight = (float)((double)(place % (2 * out)) / (double)(2 * out))};
+                 .weight = (float)((double)(half_pixels % (2 * out)) / (double)(2 * out))};
 }
 
 /* The four pixels around an output pixel and the weights of the second row and column. */

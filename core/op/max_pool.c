@@ -1,4 +1,4 @@
-/* Maximum over square windows, of values or of codes, whose order is the same.
+/* Max pooling takes values or codes, whose order is the same.
  *
  * Nothing is saved: backward looks for the first maximum again by comparing the input with the
  * output. A NaN in the window is the maximum, so that a broken run is seen.
@@ -8,11 +8,6 @@
 #include "core/op/ops.h"
 
 #include <string.h>
-
-typedef struct pool_window {
-    int kernel, stride, padding;
-    int64_t h, w, c, oh, ow;
-} pool_window;
 
 /* Part of a window that lies inside the image. */
 typedef struct pool_range {
@@ -24,7 +19,7 @@ static int64_t clamp(int64_t value, int64_t high)
     return value < 0 ? 0 : value > high ? high : value;
 }
 
-static pool_range range_of(const pool_window *p, int64_t oy, int64_t ox)
+static pool_range range_of(const oct_pool_window *p, int64_t oy, int64_t ox)
 {
     int64_t y = oy * p->stride - p->padding, x = ox * p->stride - p->padding;
     return (pool_range){clamp(y, p->h), clamp(y + p->kernel, p->h), clamp(x, p->w),
@@ -92,7 +87,7 @@ static void pass_any(oct_dtype dtype, int64_t n, const void *x, const void *y, f
         pass_u16(n, x, y, grad, to);
 }
 
-static void pool_image(const pool_window *p, oct_dtype dtype, const char *x, char *y)
+static void pool_image(const oct_pool_window *p, oct_dtype dtype, const char *x, char *y)
 {
     int64_t bytes = p->c * (int64_t)oct_dtype_bytes(dtype);
     for (int64_t at = 0; at < p->oh * p->ow; at++, y += bytes) {
@@ -105,7 +100,7 @@ static void pool_image(const pool_window *p, oct_dtype dtype, const char *x, cha
     }
 }
 
-static void backward_image(const pool_window *p, oct_dtype dtype, const char *x, const char *y,
+static void backward_image(const oct_pool_window *p, oct_dtype dtype, const char *x, const char *y,
                            float *grad_y, float *grad_x)
 {
     int64_t bytes = p->c * (int64_t)oct_dtype_bytes(dtype);
@@ -124,7 +119,7 @@ static void backward_image(const pool_window *p, oct_dtype dtype, const char *x,
 static void max_pool_backward(oct_context *cx, oct_node *node)
 {
     oct_tensor *x = node->input[0], *y = node->output;
-    const pool_window *p = node->saved;
+    const oct_pool_window *p = node->saved;
     float *grad_x = oct_grad_new(cx, x);
     if (!grad_x) return;
     float *grad_y = oct_take_grad(y);
@@ -147,20 +142,19 @@ oct_tensor *oct_max_pool(oct_context *cx, oct_tensor *x, int kernel, int stride,
         return oct_context_fail(
             cx, OCT_USAGE, "max_pool takes f32 values or u8 or u16 codes, but its input holds %s",
             oct_dtype_name(x->dtype));
-    int64_t oh, ow;
-    if (!oct_needs_window(cx, "max_pool", x, kernel, stride, padding, &oh, &ow)) return NULL;
-    pool_window p = {kernel, stride, padding, oct_dim(x, 1), oct_dim(x, 2), oct_dim(x, 3), oh, ow};
-    y = oct_tensor_new(cx, x->dtype, OCT_SHAPE(oct_dim(x, 0), oh, ow, p.c));
+    oct_pool_window p = {.kernel = kernel, .stride = stride, .padding = padding};
+    if (!oct_pool_window_fit(cx, "max_pool", x, &p)) return NULL;
+    y = oct_tensor_new(cx, x->dtype, OCT_SHAPE(oct_dim(x, 0), p.oh, p.ow, p.c));
     if (!y) return NULL;
     y->q = x->q;
     int64_t size = (int64_t)oct_dtype_bytes(x->dtype);
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < oct_dim(x, 0); i++)
         pool_image(&p, x->dtype, (const char *)x->data + i * p.h * p.w * p.c * size,
-                   (char *)y->data + i * oh * ow * p.c * size);
+                   (char *)y->data + i * p.oh * p.ow * p.c * size);
     oct_node *node = oct_record(cx, "max_pool", max_pool_backward, &x, 1, false, y);
     if (node) {
-        pool_window *saved = node->saved = oct_save(cx, sizeof *saved);
+        oct_pool_window *saved = node->saved = oct_save(cx, sizeof *saved);
         if (!saved) return NULL;
         *saved = p;
     }

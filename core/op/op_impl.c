@@ -1,4 +1,4 @@
-/* Checks that most ops make, so that their sentences are the same everywhere. */
+/* Checks that many ops make, so that their sentences are the same everywhere. */
 #include "core/op/op_impl.h"
 
 #include "core/kernel/conv.h"
@@ -32,9 +32,10 @@ bool oct_needs_one_shape(oct_context *cx, const char *op, const oct_tensor *a, c
     return false;
 }
 
-bool oct_needs_window(oct_context *cx, const char *op, const oct_tensor *x, int kernel, int stride,
-                      int padding, int64_t *oh, int64_t *ow)
+bool oct_pool_window_fit(oct_context *cx, const char *op, const oct_tensor *x,
+                         oct_pool_window *window)
 {
+    const int kernel = window->kernel, stride = window->stride, padding = window->padding;
     char text[96];
     oct_shape_text(&x->shape, text);
     if (x->shape.ndim != 4) {
@@ -50,9 +51,12 @@ bool oct_needs_window(oct_context *cx, const char *op, const oct_tensor *x, int 
             op, kernel, stride, padding);
         return false;
     }
-    *oh = oct_conv_out(oct_dim(x, 1), kernel, stride, padding);
-    *ow = oct_conv_out(oct_dim(x, 2), kernel, stride, padding);
-    if (*oh >= 1 && *ow >= 1) return true;
+    window->h = oct_dim(x, 1);
+    window->w = oct_dim(x, 2);
+    window->c = oct_dim(x, 3);
+    window->oh = oct_conv_out(window->h, kernel, stride, padding);
+    window->ow = oct_conv_out(window->w, kernel, stride, padding);
+    if (window->oh >= 1 && window->ow >= 1) return true;
     oct_context_fail(cx, OCT_USAGE,
                      "%s: a %dx%d window with padding %d does not fit into the input %s", op,
                      kernel, kernel, padding, text);

@@ -13,6 +13,12 @@ bool oct_needs_batch(oct_context *cx, const char *op, const oct_tensor *x);
 /* Fails the context unless a and b have one shape. */
 bool oct_needs_one_shape(oct_context *cx, const char *op, const oct_tensor *a, const oct_tensor *b);
 
-/* Fails the context unless a square window fits into x (N, H, W, C); *oh, *ow: positions. */
-bool oct_needs_window(oct_context *cx, const char *op, const oct_tensor *x, int kernel, int stride,
-                      int padding, int64_t *oh, int64_t *ow);
+/* A square window that goes over images (h, w, c) and has oh x ow positions. */
+typedef struct oct_pool_window {
+    int kernel, stride, padding;
+    int64_t h, w, c, oh, ow;
+} oct_pool_window;
+
+/* Fills in the sizes for x (N, H, W, C). Fails the context unless the window fits into it. */
+bool oct_pool_window_fit(oct_context *cx, const char *op, const oct_tensor *x,
+                         oct_pool_window *window);

@@ -14,22 +14,22 @@ typedef struct oct_conv_geometry {
     int kernel_h, kernel_w, stride, padding, groups;
 } oct_conv_geometry;
 
-/* x (N, H, W, I), weight (O, kh, kw, I/groups), bias (O) or NULL -> (N, OH, OW, O). */
+/* Convolves: x (N, H, W, I), weight (O, kh, kw, I/groups), bias (O) or NULL -> (N, OH, OW, O). */
 oct_tensor *oct_conv2d(oct_context *cx, oct_tensor *x, oct_param *weight, oct_param *bias,
                        oct_conv_geometry geometry);
-/* Transposed: x (N, H, W, I) -> (N, (H-1) stride - 2 padding + kernel_h, ..., O), groups 1. It is
+/* Convolves transposed: x (N, H, W, I) -> (N, (H-1) stride - 2 padding + kernel_h, ..., O), groups 1. It is
  * computed as the convolution of stride 1 and padding kernel - 1 - padding over x with stride - 1
  * zeros between its values, and weight (O, kh, kw, I) is the weight of that convolution: PyTorch's,
- * turned by 180 degrees. The kernel is square, padding < kernel. */
+ * rotated by 180 degrees. The kernel is square, padding < kernel. */
 oct_tensor *oct_conv_transpose2d(oct_context *cx, oct_tensor *x, oct_param *weight, oct_param *bias,
                                  oct_conv_geometry geometry);
-/* The values of x (N, H, W, C) with spread - 1 rows and columns between them, of f32 zeros or of
- * codes' zero_point: (N, (H-1) spread + 1, (W-1) spread + 1, C). */
-oct_tensor *oct_dilate(oct_context *cx, oct_tensor *x, int spread);
-/* x (N, I), weight (O, I), bias (O) or NULL -> (N, O). */
+/* Puts step - 1 rows and columns between the values of x (N, H, W, C), of f32 zeros or of codes'
+ * zero_point: (N, (H-1) step + 1, (W-1) step + 1, C). */
+oct_tensor *oct_dilate(oct_context *cx, oct_tensor *x, int step);
+/* Multiplies with weights: x (N, I), weight (O, I), bias (O) or NULL -> (N, O). */
 oct_tensor *oct_linear(oct_context *cx, oct_tensor *x, oct_param *weight, oct_param *bias);
 
-/* Batch statistics over the global batch (training) or the running ones. x (N, H, W, C) or (N, C).
+/* Normalizes by the statistics of the global batch (training) or by the running ones. x (N, H, W, C) or (N, C).
  * In training also updates the running values: r += momentum * (batch - r), variance unbiased. */
 typedef struct oct_bn_args {
     oct_param *gamma, *beta;           /* (C) */
@@ -62,24 +62,23 @@ void oct_bn_running(const oct_bn_args *args, int64_t channels, float *mean, floa
 
 oct_tensor *oct_add_scalar(oct_context *cx, oct_tensor *x, double value);
 oct_tensor *oct_mul_scalar(oct_context *cx, oct_tensor *x, double value);
-/* (N, H, W, C) -> (N, out_h, out_w, C). Nearest: source = floor(out * in / size). Bilinear: pixel
+/* Resizes images: (N, H, W, C) -> (N, out_h, out_w, C). Nearest: source = floor(out * in / size). Bilinear: pixel
  * centres (align_corners false), edges repeated, as torch.nn.functional.interpolate. */
 typedef enum oct_interpolation { OCT_NEAREST, OCT_BILINEAR } oct_interpolation;
 oct_tensor *oct_interpolate(oct_context *cx, oct_tensor *x, int64_t out_h, int64_t out_w,
                             oct_interpolation mode);
-/* The same values in another shape; dim[0] of `shape` is ignored and stays the batch. f32 or codes;
- * a view. */
+/* Views the same values in another shape; dim[0] of `shape` is ignored and stays the batch. f32 or
+ * codes. */
 oct_tensor *oct_reshape(oct_context *cx, oct_tensor *x, oct_shape shape);
-/* Without the dimensions of size 1 behind the batch, or without this one, if it has size 1; dim: 1 or
- * more. Any type; a view. */
+/* Drops the dimensions of size 1 behind the batch, or this one, if it has size 1; dim: 1 or more. Any type; a view. */
 oct_tensor *oct_squeeze(oct_context *cx, oct_tensor *x);
 oct_tensor *oct_squeeze_dim(oct_context *cx, oct_tensor *x, int dim);
-/* Along the last dimension. */
+/* Joins tensors along the last dimension. */
 oct_tensor *oct_concat(oct_context *cx, oct_tensor *const *x, int n);
-/* Square windows, padding never counts. f32 or codes (order of codes = order of values); the
+/* Takes the maximum over square windows, where padding never counts. f32 or codes (order of codes = order of values); the
  * gradient goes to the first maximum of a window in row-major order, as in PyTorch. */
 oct_tensor *oct_max_pool(oct_context *cx, oct_tensor *x, int kernel, int stride, int padding);
-/* Mean over kernel*kernel positions, no padding. */
+/* Takes the mean over kernel*kernel positions, without padding. */
 oct_tensor *oct_avg_pool(oct_context *cx, oct_tensor *x, int kernel, int stride);
 
 /* Softmax cross-entropy with label smoothing, the mean over the global batch: logits (N, K), N labels

@@ -1,4 +1,4 @@
-/* The values of each sample in another shape: the same memory. */
+/* Reshaping gives the values of each sample another shape and keeps the memory. */
 #include "core/op/op_impl.h"
 #include "core/op/ops.h"
 

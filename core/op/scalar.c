@@ -1,4 +1,4 @@
-/* A tensor and one number: their sum or product, element by element. */
+/* A tensor and one number are added or multiplied, element by element. */
 #include "core/base/cpu.h"
 #include "core/op/op_impl.h"
 #include "core/op/ops.h"

@@ -1,4 +1,4 @@
-/* Without dimensions of size 1: the same memory. */
+/* Squeezing drops dimensions of size 1 and keeps the memory. */
 #include "core/op/op_impl.h"
 #include "core/op/ops.h"
 

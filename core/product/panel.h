@@ -1,7 +1,7 @@
 /* The microkernel: a template that a kernel file includes once for each kind of word.
  *
  * A block of `rows` rows by `panels` panels of accumulators stays in registers while all words of the
- * rows go by: each word is spread over a vector once and meets the tiles of all panels. Rows and panels
+ * rows go by: each word is broadcast over a vector once and multiplied with the tiles of all panels. Rows and panels
  * are spelled out instead of being arrays, which the compiler would keep in memory; each shape is a
  * function of its own, so that registers are given to one at a time.
  *
@@ -9,11 +9,11 @@
  *     PANEL_NAME          the name of the oct_product_fn that results
  *     PANEL_LANES         columns of a panel
  *     PANEL_TILE          bytes of a tile
- *     PANEL_ROWS_1 .. _4  most rows of a block with so many panels (at most 8; 0: not so many panels)
+ *     PANEL_ROWS_1 .. _4  max rows of a block with so many panels (at most 8; 0: not so many panels)
  *     PANEL_SUM           vector of accumulators, an element of which is a PANEL_ELEMENT
- *     PANEL_WORD, PANEL_WEIGHT                 a word spread, a tile loaded
+ *     PANEL_WORD, PANEL_WEIGHT                 a word broadcast, a tile loaded
  *     PANEL_ZERO()                             -> PANEL_SUM
- *     PANEL_BROADCAST(at), PANEL_TILE_AT(at)      -> PANEL_WORD, PANEL_WEIGHT; at: const char *
+ *     PANEL_BROADCAST(at), PANEL_TILE_AT(at)   -> PANEL_WORD, PANEL_WEIGHT; at: const char *
  *     PANEL_MADD(sum, word, weight)            -> PANEL_SUM
  *     PANEL_READ(from, count), PANEL_WRITE(to, count, sum)   the first count columns (may be >= LANES)
  * or, in place of the last two, where sums are not written but become something else at once (and
@@ -40,7 +40,7 @@ typedef struct PANEL_OWN(_tiles) {
     PANEL_WEIGHT p0, p1, p2, p3;
 } PANEL_OWN(_tiles);
 
-/* The columns at hand: a few panels from `column` on. */
+/* The columns that are worked: a few panels from `column` on. */
 typedef struct PANEL_OWN(_span) {
     const oct_product *p;
     const char *panel;
@@ -118,7 +118,7 @@ PANEL_INLINE void PANEL_OWN(_block)(const int rows, const int panels, const PANE
     }
 #define PANEL_STEP(r)                                                                              \
     if (r < rows) PANEL_OWN(_step)(panels, &sum##r, x##r + at, &w);
-#define PANEL_FINISH(r)                                                                            \
+#define PANEL_END(r)                                                                               \
     if (r < rows) PANEL_OWN(_end)(panels, s, &sum##r, acc + row[r].acc);
 
     const char *const x = s->p->x;
@@ -134,11 +134,11 @@ PANEL_INLINE void PANEL_OWN(_block)(const int rows, const int panels, const PANE
             PANEL_EACH_ROW(PANEL_STEP)
         }
     }
-    PANEL_EACH_ROW(PANEL_FINISH)
+    PANEL_EACH_ROW(PANEL_END)
 #undef PANEL_EACH_ROW
 #undef PANEL_BEGIN
 #undef PANEL_STEP
-#undef PANEL_FINISH
+#undef PANEL_END
 }
 
 typedef void PANEL_OWN(_fn)(const PANEL_OWN(_span) * s, const oct_row *row);
@@ -174,19 +174,19 @@ static void PANEL_NAME(const oct_product *p)
 {
     static PANEL_OWN(_fn) *const shapes[4][8] = {PANEL_ENTRIES(1), PANEL_ENTRIES(2),
                                                  PANEL_ENTRIES(3), PANEL_ENTRIES(4)};
-    static const int most_rows[4] = {PANEL_ROWS_1, PANEL_ROWS_2, PANEL_ROWS_3, PANEL_ROWS_4};
-    const int64_t most = PANEL_ROWS_4 ? 4 : PANEL_ROWS_3 ? 3 : PANEL_ROWS_2 ? 2 : 1;
+    static const int max_rows[4] = {PANEL_ROWS_1, PANEL_ROWS_2, PANEL_ROWS_3, PANEL_ROWS_4};
+    const int64_t max = PANEL_ROWS_4 ? 4 : PANEL_ROWS_3 ? 3 : PANEL_ROWS_2 ? 2 : 1;
     int64_t left = (p->n + PANEL_LANES - 1) / PANEL_LANES, column = 0;
     while (left > 0) {
-        int64_t take = left < most ? left : most;
-        if (left == most + 1 && most > 2) take = most - 1; /* not one alone at the end */
+        int64_t take = left < max ? left : max;
+        if (left == max + 1 && max > 2) take = max - 1; /* not one alone at the end */
         const PANEL_OWN(_span)
             s = {.p = p,
                  .panel = (const char *)p->packed + column / PANEL_LANES * p->panel_bytes,
                  .column = column,
                  .left = p->n - column};
         for (int64_t i = 0, count; i < p->m; i += count) {
-            count = p->m - i < most_rows[take - 1] ? p->m - i : most_rows[take - 1];
+            count = p->m - i < max_rows[take - 1] ? p->m - i : max_rows[take - 1];
             shapes[take - 1][count - 1](&s, p->rows + i);
         }
         left -= take;

@@ -1,4 +1,4 @@
-/* Place of the largest value, by type. */
+/* The index of the largest value is found by type. */
 #include "core/tensor/argmax.h"
 
 #include <math.h>

@@ -87,7 +87,7 @@ static inline bool oct_is_codes(const oct_tensor *t)
 {
     return t->dtype == OCT_U8 || t->dtype == OCT_U16;
 }
-/* U16 when the codes reach beyond a byte. */
+/* The type is U16 when the codes reach beyond a byte. */
 static inline oct_dtype oct_codes_dtype(oct_qparams q)
 {
     return q.qmax > 255 ? OCT_U16 : OCT_U8;
@@ -98,7 +98,7 @@ static inline int64_t oct_dim(const oct_tensor *t, int i)
 }
 int64_t oct_numel(const oct_tensor *t);
 bool oct_all_finite(const float *x, int64_t n);
-/* Dimension 0; one of a single number. */
+/* Samples are dimension 0; a single number is one. */
 static inline int64_t oct_samples(const oct_tensor *t)
 {
     return t->shape.ndim > 0 ? t->shape.dim[0] : 1;

@@ -10,13 +10,12 @@
 #include "quant/runtime/planner.h"
 #include "quant/runtime/step.h"
 
+#include "core/base/cache_line.h"
 #include "core/base/mem.h"
 #include "core/base/whole.h"
 
 #include <omp.h>
 #include <stdio.h>
-
-enum { ALIGN = 64 };
 
 /* What a block's values may take of a core's second cache, and how far reading big weights again for
  * every block pays for a larger one. */
@@ -58,7 +57,7 @@ static oct_status pack_constants(oct_runtime *rt)
         const oct_step_type *type = oct_step_type_of(step->kind);
         if (type->pack)
             rt->constant_bytes +=
-                oct_round_up(type->packed_bytes(program, step, rt->kernel), ALIGN);
+                oct_round_up(type->packed_bytes(program, step, rt->kernel), OCT_CACHE_LINE);
     }
     OCT_TRY(oct_alloc(&rt->constants, (size_t)rt->constant_bytes, 1));
     oct_mem_advise_huge_pages(rt->constants, (size_t)rt->constant_bytes);
@@ -70,7 +69,7 @@ static oct_status pack_constants(oct_runtime *rt)
         if (!type->pack) continue;
         rt->packed[i] = next;
         type->pack(program, step, rt->kernel, next);
-        next += oct_round_up(type->packed_bytes(program, step, rt->kernel), ALIGN);
+        next += oct_round_up(type->packed_bytes(program, step, rt->kernel), OCT_CACHE_LINE);
     }
     return OCT_OK;
 }
@@ -98,7 +97,8 @@ static oct_status plan_memory(oct_runtime *rt)
         const oct_step *step = &program->steps[i];
         const oct_step_type *type = oct_step_type_of(step->kind);
         if (!type->scratch_bytes) continue;
-        const int64_t bytes = oct_round_up(type->scratch_bytes(program, step, rt->kernel), ALIGN);
+        const int64_t bytes =
+            oct_round_up(type->scratch_bytes(program, step, rt->kernel), OCT_CACHE_LINE);
         rt->scratch_bytes = oct_max_i64(rt->scratch_bytes, bytes);
     }
     OCT_TRY(oct_alloc(&rt->memory, (size_t)rt->memory_bytes, 1));

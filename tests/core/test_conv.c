@@ -662,14 +662,15 @@ static void check_leaf_groups_of(const oct_conv_shape *s, const oct_float_kernel
     }
 }
 
-/* Returns the number of leaves that this machine's kernel takes, of floats. */
+/* 16-bit codes are judged beside bfloat16, where they are multiplied otherwise than bytes. Returns the
+ * number of leaves that this machine's kernel takes, of floats. */
 static int64_t check_leaf_groups(oct_conv_shape s, int64_t leaf)
 {
     s.out_h = oct_conv_out(s.in_h, s.kernel_h, s.stride, s.padding);
     s.out_w = oct_conv_out(s.in_w, s.kernel_w, s.stride, s.padding);
     for (size_t t = 0; t < OCT_COUNT(tables); t++)
         for (size_t i = 0; is_here(tables[t]) && i < OCT_COUNT(both_numerics); i++)
-            for (int input = 0; input < 3; input++)
+            for (int input = 0; input < (both_numerics[i] == OCT_NUMERICS_BF16 ? 3 : 2); input++)
                 check_leaf_groups_of(&s, tables[t], both_numerics[i], leaf, input);
     return plan_of(&s, oct_float_kernel_here(), OCT_NUMERICS_F32, OCT_F32, leaf).weight.leaves;
 }
