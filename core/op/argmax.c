@@ -1,5 +1,6 @@
 /* Argmax gives class numbers (s32): the index of the largest value of the last dimension. It takes codes
- * too, whose order is that of their values. An index has no derivative, so no gradient goes back through it. */
+ * too, whose order is that of their values. An index has no derivative, so no gradient goes back through
+ * it. */
 #include "core/op/op_impl.h"
 #include "core/op/ops.h"
 #include "core/tensor/argmax.h"

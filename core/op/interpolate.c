@@ -17,7 +17,8 @@ typedef struct tap {
     float weight; /* of high */
 } tap;
 
-/* The arithmetic is in integers up to the last division: (2 at + 1) in / out - 1 in units of half pixels. */
+/* The arithmetic is in integers up to the last division: (2 at + 1) in / out - 1 in units of half
+ * pixels. */
 static tap tap_of(oct_interpolation mode, int64_t at, int64_t in, int64_t out)
 {
     if (mode == OCT_NEAREST) return (tap){.low = at * in / out, .high = at * in / out};

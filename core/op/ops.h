@@ -17,10 +17,10 @@ typedef struct oct_conv_geometry {
 /* Convolves: x (N, H, W, I), weight (O, kh, kw, I/groups), bias (O) or NULL -> (N, OH, OW, O). */
 oct_tensor *oct_conv2d(oct_context *cx, oct_tensor *x, oct_param *weight, oct_param *bias,
                        oct_conv_geometry geometry);
-/* Convolves transposed: x (N, H, W, I) -> (N, (H-1) stride - 2 padding + kernel_h, ..., O), groups 1. It is
- * computed as the convolution of stride 1 and padding kernel - 1 - padding over x with stride - 1
- * zeros between its values, and weight (O, kh, kw, I) is the weight of that convolution: PyTorch's,
- * rotated by 180 degrees. The kernel is square, padding < kernel. */
+/* Convolves transposed: x (N, H, W, I) -> (N, (H-1) stride - 2 padding + kernel_h, ..., O), groups 1.
+ * It is computed as the convolution of stride 1 and padding kernel - 1 - padding over x with
+ * stride - 1 zeros between its values, and weight (O, kh, kw, I) is the weight of that convolution:
+ * PyTorch's, rotated by 180 degrees. The kernel is square, padding < kernel. */
 oct_tensor *oct_conv_transpose2d(oct_context *cx, oct_tensor *x, oct_param *weight, oct_param *bias,
                                  oct_conv_geometry geometry);
 /* Puts step - 1 rows and columns between the values of x (N, H, W, C), of f32 zeros or of codes'
@@ -29,8 +29,8 @@ oct_tensor *oct_dilate(oct_context *cx, oct_tensor *x, int step);
 /* Multiplies with weights: x (N, I), weight (O, I), bias (O) or NULL -> (N, O). */
 oct_tensor *oct_linear(oct_context *cx, oct_tensor *x, oct_param *weight, oct_param *bias);
 
-/* Normalizes by the statistics of the global batch (training) or by the running ones. x (N, H, W, C) or (N, C).
- * In training also updates the running values: r += momentum * (batch - r), variance unbiased. */
+/* Normalizes by the statistics of the global batch (training) or by the running ones. x (N, H, W, C) or
+ * (N, C). In training also updates the running values: r += momentum * (batch - r), variance unbiased. */
 typedef struct oct_bn_args {
     oct_param *gamma, *beta;           /* (C) */
     float *running_mean, *running_var; /* (C) */
@@ -62,21 +62,23 @@ void oct_bn_running(const oct_bn_args *args, int64_t channels, float *mean, floa
 
 oct_tensor *oct_add_scalar(oct_context *cx, oct_tensor *x, double value);
 oct_tensor *oct_mul_scalar(oct_context *cx, oct_tensor *x, double value);
-/* Resizes images: (N, H, W, C) -> (N, out_h, out_w, C). Nearest: source = floor(out * in / size). Bilinear: pixel
- * centres (align_corners false), edges repeated, as torch.nn.functional.interpolate. */
+/* Resizes images: (N, H, W, C) -> (N, out_h, out_w, C). Nearest: source = floor(out * in / size).
+ * Bilinear: pixel centres (align_corners false), edges repeated, as
+ * torch.nn.functional.interpolate. */
 typedef enum oct_interpolation { OCT_NEAREST, OCT_BILINEAR } oct_interpolation;
 oct_tensor *oct_interpolate(oct_context *cx, oct_tensor *x, int64_t out_h, int64_t out_w,
                             oct_interpolation mode);
 /* Views the same values in another shape; dim[0] of `shape` is ignored and stays the batch. f32 or
  * codes. */
 oct_tensor *oct_reshape(oct_context *cx, oct_tensor *x, oct_shape shape);
-/* Drops the dimensions of size 1 behind the batch, or this one, if it has size 1; dim: 1 or more. Any type; a view. */
+/* Drops the dimensions of size 1 behind the batch, or this one, if it has size 1; dim: 1 or more. Any
+ * type; a view. */
 oct_tensor *oct_squeeze(oct_context *cx, oct_tensor *x);
 oct_tensor *oct_squeeze_dim(oct_context *cx, oct_tensor *x, int dim);
 /* Joins tensors along the last dimension. */
 oct_tensor *oct_concat(oct_context *cx, oct_tensor *const *x, int n);
-/* Takes the maximum over square windows, where padding never counts. f32 or codes (order of codes = order of values); the
- * gradient goes to the first maximum of a window in row-major order, as in PyTorch. */
+/* Takes the maximum over square windows, where padding never counts. f32 or codes (order of codes =
+ * order of values); the gradient goes to the first maximum of a window in row-major order, as in PyTorch. */
 oct_tensor *oct_max_pool(oct_context *cx, oct_tensor *x, int kernel, int stride, int padding);
 /* Takes the mean over kernel*kernel positions, without padding. */
 oct_tensor *oct_avg_pool(oct_context *cx, oct_tensor *x, int kernel, int stride);

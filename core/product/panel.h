@@ -1,9 +1,9 @@
 /* The microkernel: a template that a kernel file includes once for each kind of word.
  *
  * A block of `rows` rows by `panels` panels of accumulators stays in registers while all words of the
- * rows go by: each word is broadcast over a vector once and multiplied with the tiles of all panels. Rows and panels
- * are spelled out instead of being arrays, which the compiler would keep in memory; each shape is a
- * function of its own, so that registers are given to one at a time.
+ * rows go by: each word is broadcast over a vector once and multiplied with the tiles of all panels.
+ * Rows and panels are spelled out instead of being arrays, which the compiler would keep in memory;
+ * each shape is a function of its own, so that registers are given to one at a time.
  *
  * Before including, define
  *     PANEL_NAME          the name of the oct_product_fn that results

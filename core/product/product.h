@@ -3,8 +3,8 @@
  * A word is four bytes of a row: one float, two bfloat16 or four codes. A packed panel holds, for each
  * word of a row, a tile: what that word is multiplied with in each of the panel's columns. A row is not
  * gathered; it is a start in x, and a list of runs says which words behind it count and which tiles of
- * the panel they are multiplied with. So a convolution reads its input where it lies, and taps that fall into the
- * padding are runs that are not listed.
+ * the panel they are multiplied with. So a convolution reads its input where it lies, and taps that fall
+ * into the padding are runs that are not listed.
  *
  * Words are taken in the order of the runs, each column in one accumulator from its start on, so the
  * bits of a result depend on the runs alone: not on how many rows or columns a call has, nor on how an

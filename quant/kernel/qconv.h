@@ -92,8 +92,3 @@ void oct_acc_sums16(int64_t rows, int64_t n, const int64_t *restrict acc,
  * below 2^31 for 8-bit codes. x_lo, x_hi: stored codes of x. */
 int64_t oct_qconv_bound(const oct_conv_shape *s, const int8_t *codes, int64_t channel, int64_t bias,
                         int32_t x_lo, int32_t x_hi);
-
-/* Copies one sample of codes (h, w, c) with spread - 1 rows and columns of the zero point between them:
- * y ((h-1) spread + 1, (w-1) spread + 1, c), of the same type. A transposed convolution is the
- * convolution of what results. */
-void oct_qdilate(int64_t h, int64_t w, int64_t c, int spread, oct_qcodes x, void *y);

@@ -3,6 +3,7 @@
 
 #include "core/base/cache_line.h"
 #include "core/base/whole.h"
+#include "core/tensor/dilation.h"
 
 #include <math.h>
 
@@ -152,8 +153,8 @@ static oct_epilogue finish_of(const oct_step_run *r, const int32_t *bias)
     return f;
 }
 
-/* One spread sample. */
-static int64_t spread_bytes(const oct_program *program, const oct_step *step)
+/* A dilated sample lies in scratch. */
+static int64_t dilated_bytes(const oct_program *program, const oct_step *step)
 {
     if (step->spread <= 1) return 0;
     return oct_round_up(oct_conv_in_numel(&step->conv) *
@@ -166,21 +167,22 @@ int64_t oct_conv_scratch_bytes(const oct_program *program, const oct_step *step,
 {
     oct_qconv_plan plan;
     plan_of(program, step, kernel, &plan);
-    return spread_bytes(program, step) + plan.scratch_bytes;
+    return dilated_bytes(program, step) + plan.scratch_bytes;
 }
 
-/* Runs a transposed convolution sample by sample, each spread first. */
-static void run_spread(const oct_step_run *r, const constants *k, const oct_epilogue *f)
+/* Runs a transposed convolution sample by sample, each dilated first. */
+static void run_dilated(const oct_step_run *r, const constants *k, const oct_epilogue *f)
 {
     const oct_step *step = r->step;
     const oct_value *in = oct_step_input(r->program, step, 0);
-    const oct_qcodes x = oct_step_codes(r, 0);
+    const oct_dilation d = oct_dilation_of(OCT_SHAPE(1, in->h, in->w, in->c), step->spread,
+                                           in->dtype, in->q.zero_point);
     const int64_t out = oct_conv_out_numel(&step->conv);
-    uint8_t *scratch = (uint8_t *)r->scratch + spread_bytes(r->program, step);
+    const int64_t in_bytes = oct_value_numel(in) * (int64_t)oct_dtype_bytes(in->dtype);
+    uint8_t *scratch = (uint8_t *)r->scratch + dilated_bytes(r->program, step);
     for (int64_t n = 0; n < r->samples; n++) {
         const oct_epilogue part = oct_epilogue_at(f, n * out);
-        oct_qdilate(in->h, in->w, in->c, step->spread, oct_qcodes_from(x, n * oct_value_numel(in)),
-                    r->scratch);
+        oct_dilate_image(&d, (const char *)r->input[0] + n * in_bytes, r->scratch);
         oct_qconv_forward(
             &k->plan,
             &(oct_qconv_pass){.samples = 1,
@@ -196,7 +198,7 @@ void oct_conv_run(const oct_step_run *r)
     const constants *k = r->packed;
     const oct_epilogue f = finish_of(r, k->bias);
     if (r->step->spread > 1)
-        run_spread(r, k, &f);
+        run_dilated(r, k, &f);
     else
         oct_qconv_forward(
             &k->plan,

@@ -527,7 +527,7 @@ Test(ops, flatten_and_reshape_are_views_that_keep_the_scale)
     oct_context_destroy(&cx);
 }
 
-Test(ops, spread_puts_the_zero_of_its_kind_between_values)
+Test(ops, dilation_puts_the_zero_of_its_kind_between_values)
 {
     oct_context *cx;
     RIG_OK(oct_context_create(&cx, &oct_collective_one));

@@ -292,30 +292,6 @@ Test(qconv, sums_16_bit_codes_exactly_at_their_ends)
     }
 }
 
-Test(qspread, puts_zero_points_between_the_codes)
-{
-    dice d = {.seed = 29};
-    for (int round = 0; round < 100; round++) {
-        const int64_t h = roll_between(&d, 1, 6), w = roll_between(&d, 1, 6),
-                      c = roll_between(&d, 1, 9);
-        const int spread = (int)roll_between(&d, 1, 4);
-        const oct_qcodes x = {.q = roll_qparams(&d, round & 1), .data = room(h * w * c, 2)};
-        const int64_t oh = (h - 1) * spread + 1, ow = (w - 1) * spread + 1;
-        oct_qcodes y = {.q = x.q, .data = room(oh * ow * c, 2)};
-        roll_bytes(&d, (void *)(uintptr_t)x.data, h * w * c * 2);
-        oct_qdilate(h, w, c, spread, x, (void *)(uintptr_t)y.data);
-        for (int64_t i = 0; i < oh * ow * c; i++) {
-            const int64_t at_y = i / c / ow, at_x = i / c % ow;
-            const bool own = at_y % spread == 0 && at_x % spread == 0;
-            const int64_t from = (at_y / spread * w + at_x / spread) * c + i % c;
-            cr_assert_eq(code_at(y, i), own ? code_at(x, from) : x.q.zero_point);
-        }
-        void *x_data = (void *)(uintptr_t)x.data, *y_data = (void *)(uintptr_t)y.data;
-        oct_free(&x_data);
-        oct_free(&y_data);
-    }
-}
-
 static void check_affine(const oct_kernel *kernel, dice *d, bool wide, int64_t samples,
                          const oct_conv_shape *s)
 {
