@@ -20,7 +20,7 @@
 
 enum { FORMAT = 1, RECIPE_BYTES_MAX = 1 << 20, ITEM_PATH = 512 };
 
-/* "state/layers/0/conv/weight" of "layers.0.conv.weight" */
+/* Makes "state/layers/0/conv/weight" of "layers.0.conv.weight". */
 static void item_path(char text[ITEM_PATH], const char *path)
 {
     snprintf(text, ITEM_PATH, "state/%s", path);
@@ -68,7 +68,7 @@ static oct_status add_item(void *user, const oct_state_item *item)
     return add_array(user, path, item->tensor, item->range);
 }
 
-/* All arrays of a model and, unless it is NULL, of its optimizer. */
+/* Lists all arrays of a model and, unless it is NULL, of its optimizer. */
 static oct_status list_arrays(array_list *list, oct_module *root, const oct_optim *optim)
 {
     char path[ITEM_PATH];
@@ -221,7 +221,7 @@ out:
     return status;
 }
 
-/* entry: what the manifest says of the file, or NULL. */
+/* Checks a file against what the manifest says of it; entry: NULL when it says nothing. */
 static oct_status check_bytes(const char *path, const void *bytes, size_t size,
                               const oct_manifest_entry *entry)
 {
@@ -258,7 +258,7 @@ static oct_status open_file(oct_checkpoint *ckpt, const char *path, const oct_ma
     return status;
 }
 
-/* The failure at hand without path and kind: "its SHA-256 differs". */
+/* Returns the sentence of the failure at hand without path and kind: "its SHA-256 differs". */
 static const char *reason(const char *path)
 {
     static const char kind[] = "is damaged: ";
@@ -269,8 +269,7 @@ static const char *reason(const char *path)
     return strncmp(text, kind, sizeof kind - 1) == 0 ? text + sizeof kind - 1 : text;
 }
 
-/* phase: NULL for any. */
-static oct_status find_newest(oct_checkpoint *ckpt, const char *folder, const char *phase)
+oct_status oct_checkpoint_newest_in(oct_checkpoint *ckpt, const char *folder, const char *phase)
 {
     oct_status status = OCT_OK;
     char name[OCT_CHECKPOINT_NAME], *path = NULL;
@@ -312,12 +311,7 @@ out:
 
 oct_status oct_checkpoint_newest(oct_checkpoint *ckpt, const char *folder)
 {
-    return find_newest(ckpt, folder, NULL);
-}
-
-oct_status oct_checkpoint_newest_in(oct_checkpoint *ckpt, const char *folder, const char *phase)
-{
-    return find_newest(ckpt, folder, phase);
+    return oct_checkpoint_newest_in(ckpt, folder, NULL);
 }
 
 oct_status oct_checkpoint_open(oct_checkpoint *ckpt, const char *path)
@@ -353,7 +347,7 @@ static int by_path(const void *a, const void *b)
     return strcmp(((const array *)a)->path, ((const array *)b)->path);
 }
 
-/* "head.2.bias" of "state/head/2/bias". */
+/* Makes "head.2.bias" of "state/head/2/bias". */
 static void module_path(char text[ITEM_PATH], const char *path)
 {
     snprintf(text, ITEM_PATH, "%s", path + strlen("state/"));
@@ -418,7 +412,7 @@ static oct_status find_surplus(void *user, const char *name)
     return OCT_OK;
 }
 
-/* Exactly the wanted items, no fewer and no more. */
+/* The file must hold exactly the wanted items, no fewer and no more. */
 static oct_status check_items(oct_h5 *h5, const char *file, const array_list *list, bool optimizer)
 {
     oct_status status = OCT_OK;
@@ -447,7 +441,7 @@ out:
     return status;
 }
 
-/* The first value outside of what the model allows there. */
+/* Refuses a value outside of what the model allows there. */
 static oct_status check_range(const char *file, const array *a, const uint8_t *data)
 {
     const oct_value_range r = a->range;

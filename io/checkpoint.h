@@ -24,7 +24,7 @@ typedef struct oct_checkpoint_info {
     char *recipe;    /* identity text of the recipe; owned when loaded */
 } oct_checkpoint_info;
 
-/* Called by one rank, the only writer of the folder, which is made if need be. Datasets:
+/* Saves a checkpoint. One rank calls it, the only writer of the folder, which is made if need be. Datasets:
  * "state/<path with '/' for '.'>" for every state item of root, "optimizer/slot0", ..., "info/...".
  * Checkpoints of the same or later steps are superseded. Deletes those that `keep` does not name
  * only after the new one is committed; on failure nothing has changed. *file (may be NULL):
@@ -41,14 +41,14 @@ typedef struct oct_checkpoint {
     oct_checkpoint_info info;
 } oct_checkpoint;
 
-/* Newest good checkpoint of the folder; ckpt->bytes NULL and OCT_OK when the folder has none at all. */
+/* Opens the newest good checkpoint of the folder; ckpt->bytes NULL and OCT_OK when the folder has none at all. */
 oct_status oct_checkpoint_newest(oct_checkpoint *ckpt, const char *folder) OCT_NODISCARD;
-/* The same among those of one phase. */
+/* Does so among the checkpoints of one phase; NULL: of any. */
 oct_status oct_checkpoint_newest_in(oct_checkpoint *ckpt, const char *folder,
                                     const char *phase) OCT_NODISCARD;
-/* A given file, checked against its own digest and the manifest beside it when that names it. */
+/* Opens a given file, checked against its own digest and the manifest beside it when that names it. */
 oct_status oct_checkpoint_open(oct_checkpoint *ckpt, const char *path) OCT_NODISCARD;
-/* From bytes (a broadcast): reads info only. Takes bytes over, also on failure. */
+/* Makes one from bytes (a broadcast) and reads its info only. Takes bytes over, also on failure. */
 oct_status oct_checkpoint_from_bytes(oct_checkpoint *ckpt, const char *path, void *bytes,
                                      size_t size) OCT_NODISCARD;
 /* Fills every state item of root and the optimizer with its count of updates (NULL to leave out) from
@@ -56,7 +56,7 @@ oct_status oct_checkpoint_from_bytes(oct_checkpoint *ckpt, const char *path, voi
  * that the model does not have. Nothing is changed on failure. */
 oct_status oct_checkpoint_load(const oct_checkpoint *ckpt, oct_module *root,
                                oct_optim *optim) OCT_NODISCARD;
-/* What keeps it from being loaded into root: a line for each item that only one of them has or that has
+/* Says what keeps it from being loaded into root: a line for each item that only one of them has or that has
  * another type or shape there ("head.2.bias: f32 (10) there, f32 (26) here"). Empty: nothing. */
 oct_status oct_checkpoint_compare(const oct_checkpoint *ckpt, oct_module *root,
                                   oct_text *differences) OCT_NODISCARD;

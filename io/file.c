@@ -1,4 +1,4 @@
-/* Whole files.
+/* Whole files are read and written here.
  *
  * A file appears complete or not at all: it is written under a temporary name in its own folder,
  * synced, renamed, and the folder is synced, since a rename is durable only with its folder. Space is
@@ -146,7 +146,7 @@ static oct_status write_failure(const char *path, int error)
                     full ? "; make room or choose another folder" : "");
 }
 
-/* Length of the folder part of a path, without the last slash; 0 for a bare name. */
+/* Returns the length of the folder part of a path, without the last slash; 0 for a bare name. */
 static size_t folder_length(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -154,7 +154,7 @@ static size_t folder_length(const char *path)
     return slash == path ? 1 : (size_t)(slash - path);
 }
 
-/* 0 or an errno. */
+/* Syncs a folder; returns 0 or an errno. */
 static int sync_folder(const char *folder)
 {
     int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -164,7 +164,7 @@ static int sync_folder(const char *folder)
     return error == EINVAL ? 0 : error; /* a file system whose folders need no sync */
 }
 
-/* 0 or an errno. */
+/* Writes and syncs; returns 0 or an errno. */
 static int write_all(int fd, const char *bytes, size_t size)
 {
     if (size > 0 && fallocate(fd, 0, 0, (off_t)size) != 0 && errno != EOPNOTSUPP &&
@@ -217,7 +217,7 @@ out:
     return status;
 }
 
-/* "name.PID-COUNT.tmp" */
+/* Temporary names are "name.PID-COUNT.tmp". */
 bool oct_file_is_temp(const char *name)
 {
     static const char end[] = ".tmp";
@@ -281,7 +281,7 @@ bool oct_file_exists(const char *path)
     return stat(path, &info) == 0;
 }
 
-/* Who the lock file says holds it; it is shown to people, so only printable letters. */
+/* Reads who holds the lock, from its file; people see it, so only printable letters are kept. */
 static void read_holder(int fd, char *text, size_t size)
 {
     ssize_t got = pread(fd, text, size - 1, 0);

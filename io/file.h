@@ -13,13 +13,14 @@ void oct_sha256_add(oct_sha256_state *state, const void *data, size_t size);
 void oct_sha256_end(oct_sha256_state **state, uint8_t digest[32]); /* frees */
 const char *oct_hex(const uint8_t digest[32], char text[65]);
 
-/* OCT_DATA with path and remedy for a folder, a pipe or a device; info: what stat told of the path. */
+/* Refuses a folder, a pipe or a device: OCT_DATA with path and remedy. info: what stat told of the path. */
 oct_status oct_file_check_regular(const char *path, const struct stat *info) OCT_NODISCARD;
-/* Whole file into memory; OCT_DATA with path and reason when missing, no regular file (a pipe is not
+/* Reads a whole file into memory; OCT_DATA with path and reason when missing, no regular file (a pipe is not
  * waited for), or above `limit`.
  * gzip is not undone. *bytes is oct_alloc'ed with a NUL behind. */
 oct_status oct_file_read(const char *path, size_t limit, void **bytes, size_t *size) OCT_NODISCARD;
-/* Temp name in the same folder (O_EXCL), write all, fsync, close, rename, fsync the folder. On
+/* Writes a whole file: temporary name in the same folder (O_EXCL), write, fsync, close, rename, fsync the
+ * folder. On
  * failure (OCT_RESOURCE, path and reason) the old file is untouched and no temp file stays; only when
  * the last step fails is the new file there already, but not certain to outlive a power cut. */
 oct_status oct_file_write(const char *path, const void *bytes, size_t size) OCT_NODISCARD;
@@ -29,7 +30,7 @@ bool oct_file_is_temp(const char *name);                     /* the bare name of
 oct_status oct_make_folders(const char *path) OCT_NODISCARD; /* like mkdir -p */
 bool oct_file_exists(const char *path);
 
-/* Exclusive lock of a run folder (`<folder>/lock`, holding host and pid): OCT_RESOURCE naming the holder when
+/* Takes the exclusive lock of a run folder (`<folder>/lock`, holding host and pid): OCT_RESOURCE naming the holder when
  * it is taken. The lock ends with the process. */
 oct_status oct_folder_lock(const char *folder, int *fd) OCT_NODISCARD;
 void oct_folder_unlock(int *fd);

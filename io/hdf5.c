@@ -21,8 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What the library takes for a file beside its image, amply: it falls over when some of that is not to
- * be had. */
+/* The library takes less than this for a file, beside its image; it crashes when it gets none. */
 enum { LIBRARY_ROOM = 8 << 20 };
 
 /* An object of a file that is read. */
@@ -47,7 +46,7 @@ static void unique_name(char *text, size_t size)
     snprintf(text, size, "/dev/null/%llu", (unsigned long long)atomic_fetch_add(&count, 1));
 }
 
-/* The file access options of an image in memory, or -1. The switches are per thread or cheap, so they
+/* Makes the file access options of an image in memory, or -1. The switches are per thread or cheap, so they
  * are simply set each time. */
 static hid_t memory_options(const void *image, size_t size)
 {
@@ -170,7 +169,7 @@ static void mend_superblock(uint8_t *image, size_t size)
         image[CHECKSUM_AT + i] = (uint8_t)(checksum >> (8 * i));
 }
 
-/* The image in a block with room for more behind it. */
+/* Copies the image into a block with room for more behind it. */
 static oct_status take_image(oct_h5 *file, size_t room, void **bytes, size_t *size)
 {
     *bytes = NULL;
@@ -216,38 +215,20 @@ oct_status oct_h5_open_sealed(oct_h5 **file, const void *bytes, size_t size, con
     return oct_h5_open(file, bytes, size - OCT_SEAL_BYTES, name);
 }
 
-/* Types are known to HDF5 when it has started, so these are no tables. */
+/* Types are known to HDF5 only when it has started, so this is no static table. */
 static hid_t type_of(oct_dtype dtype, bool in_memory)
 {
-    switch (dtype) {
-    case OCT_F32:
-        return in_memory ? H5T_NATIVE_FLOAT : H5T_IEEE_F32LE;
-    case OCT_U8:
-        return in_memory ? H5T_NATIVE_UINT8 : H5T_STD_U8LE;
-    case OCT_U16:
-        return in_memory ? H5T_NATIVE_UINT16 : H5T_STD_U16LE;
-    case OCT_S8:
-        return in_memory ? H5T_NATIVE_INT8 : H5T_STD_I8LE;
-    case OCT_S16:
-        return in_memory ? H5T_NATIVE_INT16 : H5T_STD_I16LE;
-    case OCT_S32:
-        return in_memory ? H5T_NATIVE_INT32 : H5T_STD_I32LE;
-    case OCT_F64:
-        return in_memory ? H5T_NATIVE_DOUBLE : H5T_IEEE_F64LE;
-    case OCT_S64:
-        return in_memory ? H5T_NATIVE_INT64 : H5T_STD_I64LE;
-    }
-    OCT_ASSERT(!"a data type");
-}
-
-static hid_t file_type(oct_dtype dtype)
-{
-    return type_of(dtype, false);
-}
-
-static hid_t memory_type(oct_dtype dtype)
-{
-    return type_of(dtype, true);
+    const hid_t types[][2] = {
+        [OCT_F32] = {H5T_IEEE_F32LE, H5T_NATIVE_FLOAT},
+        [OCT_U8] = {H5T_STD_U8LE, H5T_NATIVE_UINT8},
+        [OCT_U16] = {H5T_STD_U16LE, H5T_NATIVE_UINT16},
+        [OCT_S8] = {H5T_STD_I8LE, H5T_NATIVE_INT8},
+        [OCT_S16] = {H5T_STD_I16LE, H5T_NATIVE_INT16},
+        [OCT_S32] = {H5T_STD_I32LE, H5T_NATIVE_INT32},
+        [OCT_F64] = {H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE},
+        [OCT_S64] = {H5T_STD_I64LE, H5T_NATIVE_INT64},
+    };
+    return types[dtype][in_memory];
 }
 
 /* Cuts the next name off a path: false at its end. A bad name or one too many gives *bad. */
@@ -272,7 +253,7 @@ static bool next_name(path_walk *walk)
     return true;
 }
 
-/* What is at a path of a file that is read: true when there is something. The root is NULL. */
+/* Looks up a path in a file that is read: true when something is there. The root is NULL. */
 static bool look_up(const oct_h5 *file, const char *path, entry **found)
 {
     path_walk walk = {.rest = path};
@@ -346,9 +327,9 @@ oct_status oct_h5_write(oct_h5 *file, const char *path, oct_dtype dtype, oct_sha
     space = shape.ndim ? H5Screate_simple(shape.ndim, dims, NULL) : H5Screate(H5S_SCALAR);
     parent = make_parents(file, &walk);
     if (parent >= 0 && space >= 0)
-        dataset = H5Dcreate2(parent, walk.name, file_type(dtype), space, H5P_DEFAULT,
+        dataset = H5Dcreate2(parent, walk.name, type_of(dtype, false), space, H5P_DEFAULT,
                              file->dataset_options, H5P_DEFAULT);
-    bool written = dataset >= 0 && (numel == 0 || H5Dwrite(dataset, memory_type(dtype), H5S_ALL,
+    bool written = dataset >= 0 && (numel == 0 || H5Dwrite(dataset, type_of(dtype, true), H5S_ALL,
                                                            H5S_ALL, H5P_DEFAULT, data) >= 0);
     if (dataset >= 0 && H5Dclose(dataset) < 0) written = false;
     if (space >= 0) H5Sclose(space);
@@ -377,7 +358,7 @@ static bool has_type(hid_t dataset, oct_dtype dtype)
 {
     hid_t type = H5Dget_type(dataset);
     if (type < 0) return false;
-    bool same = H5Tequal(type, file_type(dtype)) > 0;
+    bool same = H5Tequal(type, type_of(dtype, false)) > 0;
     H5Tclose(type);
     return same;
 }
@@ -408,12 +389,12 @@ static bool read_data(const oct_h5 *file, const char *path, oct_dtype dtype, con
     if (oct_shape_numel(shape) == 0) return true;
     hid_t dataset = H5Dopen2(file->file, path, H5P_DEFAULT);
     bool done = dataset >= 0 && has_shape(dataset, shape) && has_type(dataset, dtype) &&
-                H5Dread(dataset, memory_type(dtype), H5S_ALL, H5S_ALL, H5P_DEFAULT, data) >= 0;
+                H5Dread(dataset, type_of(dtype, true), H5S_ALL, H5S_ALL, H5P_DEFAULT, data) >= 0;
     if (dataset >= 0) H5Dclose(dataset);
     return done;
 }
 
-/* block: NULL, or T ** to allocate what is read into. */
+/* Reads a data set into data or, with block (a T **), into memory that it allocates. */
 static oct_status read_dataset(oct_h5 *file, const char *path, oct_dtype dtype, oct_shape shape,
                                void *data, void *block)
 {
@@ -511,7 +492,7 @@ oct_status oct_h5_list(oct_h5 *file, const char *group,
     return OCT_OK;
 }
 
-/* The path of an object, or its end when it is longer than there is room. */
+/* Writes the path of an object, or its end when it is longer than there is room. */
 static const char *path_of(const oct_h5 *file, const oct_h5_object *object, char *text, size_t size)
 {
     size_t at = size - 1;

@@ -10,12 +10,12 @@
 typedef struct oct_h5 oct_h5;
 
 oct_status oct_h5_create(oct_h5 **file) OCT_NODISCARD;
-/* image: `size` bytes, borrowed until close. `name` for messages. OCT_DATA unless the image is as Octet
+/* Opens an image of `size` bytes, borrowed until close. `name` for messages. OCT_DATA unless the image is as Octet
  * writes them. */
 oct_status oct_h5_open(oct_h5 **file, const void *image, size_t size,
                        const char *name) OCT_NODISCARD;
 void oct_h5_close(oct_h5 **file);
-/* The finished image; *bytes is oct_alloc'ed. Closes nothing. */
+/* Gives the finished image; *bytes is oct_alloc'ed. Closes nothing. */
 oct_status oct_h5_image(oct_h5 *file, void **bytes, size_t *size) OCT_NODISCARD;
 
 /* Sealed files, which checkpoints and models are: an image followed by its SHA-256. HDF5 tools read
@@ -24,11 +24,12 @@ enum { OCT_SEAL_BYTES = 32 };
 bool oct_h5_sealed(const void *bytes, size_t size); /* does the seal fit? */
 oct_status oct_h5_seal(oct_h5 *file, void **bytes,
                        size_t *size) OCT_NODISCARD; /* as oct_h5_image */
-/* As oct_h5_open; OCT_DATA when the seal does not fit, whose sentence holds "SHA-256 differs". */
+/* Opens a sealed image like oct_h5_open; OCT_DATA when the seal does not fit, whose sentence holds "SHA-256 differs". */
 oct_status oct_h5_open_sealed(oct_h5 **file, const void *bytes, size_t size,
                               const char *name) OCT_NODISCARD;
 
-/* path: "group/.../name", at most 32 names of 255 printable letters; parents are made. Shapes of up to 4 dimensions, any may be 0. */
+/* Writes a data set at path: "group/.../name", at most 32 names of 255 printable letters; parents are made.
+ * Shapes have up to 4 dimensions, and any may be 0. */
 oct_status oct_h5_write(oct_h5 *file, const char *path, oct_dtype dtype, oct_shape shape,
                         const void *data) OCT_NODISCARD;
 /* Reads into `data`, refusing when the stored dtype or shape differs. */
@@ -37,20 +38,20 @@ oct_status oct_h5_read(oct_h5 *file, const char *path, oct_dtype dtype, oct_shap
 /* Allocates *data (a T **; oct_alloc) after the same checks, then reads. NULL on failure. */
 oct_status oct_h5_read_new(oct_h5 *file, const char *path, oct_dtype dtype, oct_shape shape,
                            void *data) OCT_NODISCARD;
-/* What is there; OCT_DATA when it is missing. These and the reading ones are for opened files. */
+/* Tells what is there; OCT_DATA when it is missing. This and what reads is for opened files. */
 oct_status oct_h5_look(oct_h5 *file, const char *path, oct_dtype *dtype,
                        oct_shape *shape) OCT_NODISCARD;
 bool oct_h5_has(oct_h5 *file, const char *path);
 bool oct_h5_is_group(oct_h5 *file, const char *path);
-/* Text as u8 datasets; *text is oct_alloc'ed, at most `limit` bytes. */
+/* Texts are u8 data sets; *text is oct_alloc'ed, at most `limit` bytes. */
 oct_status oct_h5_write_text(oct_h5 *file, const char *path, const char *text) OCT_NODISCARD;
 oct_status oct_h5_read_text(oct_h5 *file, const char *path, size_t limit,
                             char **text) OCT_NODISCARD;
 oct_status oct_h5_write_i64(oct_h5 *file, const char *path, int64_t value) OCT_NODISCARD;
 oct_status oct_h5_read_i64(oct_h5 *file, const char *path, int64_t min, int64_t max,
                            int64_t *value) OCT_NODISCARD;
-/* Names in a group in alphabetical order; calls visit for each. */
+/* Calls visit for each name in a group, in alphabetical order. */
 oct_status oct_h5_list(oct_h5 *file, const char *group,
                        oct_status (*visit)(void *user, const char *name), void *user) OCT_NODISCARD;
-/* OCT_DATA naming one, unless every data set of the file has been read by now. */
+/* Refuses a file with a data set that has not been read by now: OCT_DATA, naming one. */
 oct_status oct_h5_check_all_read(oct_h5 *file) OCT_NODISCARD;

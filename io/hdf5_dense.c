@@ -67,7 +67,7 @@ static uint64_t row_bytes(int row)
     return (uint64_t)START_BYTES << (row > 0 ? row - 1 : 0);
 }
 
-/* How much of a heap the rows of its root block cover; without rows that is a block itself. */
+/* Returns how much of a heap the rows of its root block cover; without rows that is a block itself. */
 static uint64_t table_bytes(int rows)
 {
     uint64_t bytes = rows > 0 ? 0 : START_BYTES;
@@ -76,7 +76,7 @@ static uint64_t table_bytes(int rows)
     return bytes;
 }
 
-/* What a block of either kind begins with (III.G). */
+/* Both kinds of blocks begin with this (III.G). */
 static bool take_prefix(const dense *d, oct_h5_cursor *c, const char *signature, uint64_t offset)
 {
     return oct_h5_take_word(c, signature) && oct_h5_take(c, 1) == 0 &&
@@ -108,7 +108,7 @@ static oct_status walk_direct(dense *d, uint64_t at, uint64_t offset, uint64_t b
     return OCT_OK;
 }
 
-/* Rows of blocks with links, then rows of blocks like this one, each with fewer rows. */
+/* A table has rows of blocks with links, then rows of tables like this one, each with fewer rows. */
 static oct_status walk_indirect(dense *d, uint64_t at, uint64_t offset, int rows)
 {
     oct_h5_cursor c;
@@ -128,7 +128,7 @@ static oct_status walk_indirect(dense *d, uint64_t at, uint64_t offset, int rows
     return OCT_OK;
 }
 
-/* What is free in a heap (III.H). Who only reads never looks there, but it has its place. */
+/* A list tells what is free in a heap (III.H). Who only reads never looks there, but it takes bytes. */
 static oct_status walk_free_space(oct_h5_claims *claims, uint64_t at)
 {
     enum { BYTES = 82, LIST_PREFIX = 13 };
@@ -152,7 +152,7 @@ static oct_status walk_free_space(oct_h5_claims *claims, uint64_t at)
     return OCT_OK;
 }
 
-/* The table of a heap: constants, then its root block. */
+/* The table of a heap has constants, then its root block. */
 static bool take_table(oct_h5_cursor *c, uint64_t *root, uint64_t *rows)
 {
     const bool known = oct_h5_take(c, 2) == TABLE_WIDTH && oct_h5_take(c, 8) == START_BYTES &&
@@ -208,7 +208,7 @@ static const direct_block *block_of(const dense *d, uint64_t offset)
     return low > 0 ? &d->blocks[low - 1] : NULL;
 }
 
-/* The link that a heap ID names: version 0 and kind "managed", place in the heap, length. */
+/* Finds the link that a heap ID names: version 0 and kind "managed", offset in the heap, length. */
 static oct_status find_link(dense *d, oct_h5_cursor *c, uint64_t node, oct_h5_link *link)
 {
     const bool managed = oct_h5_take(c, 1) == 0;
@@ -226,7 +226,7 @@ static oct_status find_link(dense *d, oct_h5_cursor *c, uint64_t node, oct_h5_li
 
 /* The tree. */
 
-/* Record by record in the order of names, which no two share. */
+/* Records stand in the order of names, which no two share. */
 static oct_status walk_record(dense *d, oct_h5_cursor *c, uint64_t node)
 {
     oct_h5_link link;
@@ -246,7 +246,7 @@ static oct_status walk_record(dense *d, oct_h5_cursor *c, uint64_t node)
     return OCT_OK;
 }
 
-/* Records and, above the leaves, a child before, between and behind them. A child is an address, how many
+/* A node has records and, above the leaves, a child before, between and behind them. A child is an address, how many
  * records it has and, two above the leaves, how many there are from it on. */
 static oct_status walk_node(dense *d, uint64_t at, int height, uint64_t records)
 {
@@ -278,7 +278,7 @@ static oct_status walk_node(dense *d, uint64_t at, int height, uint64_t records)
     return OCT_OK;
 }
 
-/* How many records nodes hold: what is left of them beside children, as H5B2__hdr_init counts. */
+/* Finds how many records nodes hold: what is left of them beside children, as H5B2__hdr_init counts. */
 static void size_nodes(dense *d)
 {
     d->node_records[0] = d->all_records[0] = (NODE_BYTES - NODE_OVERHEAD) / RECORD_BYTES;

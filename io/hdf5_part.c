@@ -1,4 +1,4 @@
-/* Parts of an image: HDF5's checksum, a cursor over bytes, what parts claim, links. */
+/* This file reads the parts of an image: checksum, cursor over bytes, claims, links. */
 #include "io/hdf5_part.h"
 
 #include "core/base/mem.h"

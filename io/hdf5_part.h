@@ -1,4 +1,4 @@
-/* The parts that an image of HDF5 consists of, for the walk over it (hdf5_walk.h). Section numbers are
+/* An image of HDF5 consists of these parts; this is for the walk over it (hdf5_walk.h). Section numbers are
  * those of the "HDF5 File Format Specification Version 3.0". */
 #pragma once
 
@@ -13,7 +13,7 @@ enum { OCT_H5_NAME_BYTES = 255, OCT_H5_DEPTH = 32 };
 uint32_t oct_h5_checksum(const void *bytes, size_t size);
 /* Is this a name that we write: 1 to OCT_H5_NAME_BYTES printable letters, no '/', not "."? */
 bool oct_h5_is_name(const char *name, size_t bytes);
-/* Below 0, 0 or above as strcmp. */
+/* Returns below 0, 0 or above as strcmp. */
 int oct_h5_compare_names(const char *a, size_t a_bytes, const char *b, size_t b_bytes);
 
 /* Bytes of the image that belong to one part of the file. */
@@ -47,7 +47,7 @@ typedef struct oct_h5_cursor {
 
 uint64_t oct_h5_take(oct_h5_cursor *c, size_t bytes); /* at most 8 */
 bool oct_h5_take_word(oct_h5_cursor *c, const char *word);
-/* Are all bytes up to the end zero? Moves there. */
+/* Are all bytes up to the end zero? It moves there. */
 bool oct_h5_take_zeros(oct_h5_cursor *c);
 
 /* An address that leads nowhere. */
@@ -63,7 +63,7 @@ oct_status oct_h5_refuse(uint64_t at, const char *what) OCT_NODISCARD;
 /* A part of the file lies at these bytes; gives a cursor over them. */
 oct_status oct_h5_claim(oct_h5_claims *claims, uint64_t at, uint64_t bytes,
                         oct_h5_cursor *c) OCT_NODISCARD;
-/* The same of an entry of a heap. */
+/* Does so for an entry of a heap. */
 oct_status oct_h5_claim_entry(oct_h5_claims *claims, uint64_t at, uint64_t bytes,
                               oct_h5_cursor *c) OCT_NODISCARD;
 /* Does no claim lie over another one of its kind? */
@@ -78,14 +78,14 @@ typedef struct oct_h5_link {
     size_t name_bytes;
     uint64_t target;
 } oct_h5_link;
-/* The link that fills a cursor (IV.A.2.g); `at` for messages. */
+/* Reads the link that fills a cursor (IV.A.2.g); `at` for messages. */
 oct_status oct_h5_take_link(oct_h5_cursor *c, uint64_t at, oct_h5_link *link) OCT_NODISCARD;
 
 typedef struct oct_h5_links {
     oct_h5_link *all;
     size_t count, capacity;
 } oct_h5_links;
-/* The links of a group that has too many for its header: in a fractal heap, with a B-tree over them. Adds
- * them in the tree's order; the caller frees links->all, also on failure. */
+/* Adds the links of a group that has too many for its header: they lie in a fractal heap, with a B-tree over
+ * them. They come in the tree's order; the caller frees links->all, also on failure. */
 oct_status oct_h5_dense_links(oct_h5_claims *claims, uint64_t heap, uint64_t tree,
                               oct_h5_links *links) OCT_NODISCARD;

@@ -1,4 +1,4 @@
-/* The walk over an image: superblock, object headers and their messages, groups. */
+/* The walk goes over an image: superblock, object headers and their messages, groups. */
 #include "io/hdf5_walk.h"
 
 #include "core/base/mem.h"
@@ -53,7 +53,7 @@ typedef struct header {
     size_t num_pieces;
 } header;
 
-/* IV.A.2.b, version 2: a scalar, or up to four dimensions that cannot grow. */
+/* IV.A.2.b, version 2: it is a scalar, or has up to four dimensions that cannot grow. */
 static bool take_dataspace(oct_h5_cursor *c, oct_shape *shape)
 {
     const uint64_t version = oct_h5_take(c, 1), rank = oct_h5_take(c, 1);
@@ -192,7 +192,7 @@ static oct_status take_message(oct_h5_cursor *c, uint64_t kind, header *h)
     return OCT_OK;
 }
 
-/* Messages and, behind the last, at most three unused bytes. */
+/* Messages stand here and, behind the last, at most three unused bytes. */
 static oct_status take_messages(oct_h5_cursor *c, header *h)
 {
     while (c->end - c->next >= 4) {
@@ -208,7 +208,7 @@ static oct_status take_messages(oct_h5_cursor *c, header *h)
     return OCT_OK;
 }
 
-/* One piece of a header, without its last four bytes, which hold the checksum. */
+/* Reads one piece of a header; its last four bytes hold the checksum. */
 static oct_status take_piece(oct_h5_cursor *c, const uint8_t *begin, header *h)
 {
     oct_h5_cursor last = {.next = c->end - 4, .end = c->end};

@@ -27,7 +27,8 @@ typedef struct oct_h5_map {
     size_t count, capacity;
 } oct_h5_map;
 
-/* OCT_DATA with a sentence without the file's name, or OCT_RESOURCE; then the map is empty. The image is
+/* Proves an image: OCT_DATA with a sentence without the file's name, or OCT_RESOURCE; then the map is empty.
+ * The image is
  * borrowed for as long as the map is used. */
 oct_status oct_h5_walk(oct_h5_map *map, const void *image, size_t size) OCT_NODISCARD;
 void oct_h5_map_free(oct_h5_map *map);

@@ -78,7 +78,7 @@ static void find_order(oct_loader *loader, int64_t epoch)
     loader->order_epoch = epoch;
 }
 
-/* What every byte becomes, by the one formula, so that the bits are those of oct_normalise. */
+/* A table of what every byte becomes, by the one formula, so that the bits are those of oct_normalise. */
 typedef struct look_up {
     float value[MAX_CHANNELS][BYTE_VALUES];
 } look_up;
@@ -110,7 +110,7 @@ static augment draw(const oct_loader *loader, int64_t epoch, int64_t position)
     };
 }
 
-/* One row of the crop: columns that lie in the image are looked up, the others stay 0. */
+/* Copies one row of the crop: columns that lie in the image are looked up, the others stay 0. */
 static void copy_row(const look_up *table, const uint8_t *row, int64_t w, int64_t channels,
                      const augment *a, float *out)
 {

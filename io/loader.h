@@ -1,4 +1,4 @@
-/* Batches as a pure function of the step: order by (seed, epoch), augmentation by (seed, epoch,
+/* Batches are a pure function of the step: order by (seed, epoch), augmentation by (seed, epoch,
  * global sample position). Nothing is remembered between calls, so a resume needs only the step. */
 #pragma once
 
@@ -18,11 +18,11 @@ typedef struct oct_loader {
     int64_t order_epoch;   /* -1: none */
 } oct_loader;
 
-/* With plain defaults. */
+/* Makes a loader with plain defaults. */
 oct_status oct_loader_init(oct_loader *loader, const oct_dataset *data) OCT_NODISCARD;
 void oct_loader_deinit(oct_loader *loader);
 int64_t oct_loader_steps(const oct_loader *loader); /* per epoch */
-/* In that global batch. */
+/* Returns how many samples that global batch has. */
 int64_t oct_loader_samples(const oct_loader *loader, int64_t step_in_epoch);
 
 /* Fills this rank's samples of the step: images (local, h, w, c) normalised floats, labels (local). */

@@ -1,4 +1,4 @@
-/* The list of checkpoints in a folder. */
+/* The manifest lists the checkpoints of a folder. */
 #include "io/manifest.h"
 
 #include "core/base/log.h"
@@ -87,8 +87,8 @@ static bool read_entry(json_t *item, oct_manifest_entry *entry)
            (uint64_t)bytes <= oct_checkpoint_limit && read_hex(sha256, entry->digest);
 }
 
-/* What is wrong with the document as a short text; NULL when all is well. *status: of memory, or of a
- * newer schema, neither of which makes the manifest damaged. */
+/* Returns what is wrong with the document as a short text; NULL when all is well. *status: a failure of
+ * memory, or a newer schema, neither of which makes the manifest damaged. */
 static const char *read_document(oct_manifest *manifest, const char *path, json_t *root,
                                  oct_status *status)
 {
@@ -120,7 +120,7 @@ static const char *read_document(oct_manifest *manifest, const char *path, json_
     return NULL;
 }
 
-/* *why is NULL, or what is wrong with the manifest. */
+/* Reads the manifest; *why is NULL, or what is wrong with it. */
 static oct_status read_manifest_file(oct_manifest *manifest, const char *path, const char **why)
 {
     void *bytes = NULL;
@@ -141,7 +141,7 @@ static oct_status read_manifest_file(oct_manifest *manifest, const char *path, c
     return status;
 }
 
-/* Size and digest of a step file, and whether its own seal fits. A file that cannot be read is one
+/* Finds size and digest of a step file, and whether its own seal fits. A file that cannot be read is one
  * more that is damaged. */
 static oct_status examine(const char *folder, oct_manifest_entry *entry)
 {

@@ -28,7 +28,7 @@ typedef struct oct_manifest {
     size_t count, capacity;
 } oct_manifest;
 
-/* "step-00000400.h5" into text, which it returns. */
+/* Writes "step-00000400.h5" into text, which it returns. */
 const char *oct_checkpoint_name(int64_t step, char text[OCT_CHECKPOINT_NAME]);
 bool oct_checkpoint_name_step(const char *name, int64_t *step);
 
@@ -38,14 +38,14 @@ typedef struct oct_keep {
     int64_t always; /* 0: none */
 } oct_keep;
 
-/* A folder without manifest and step files, or no folder, gives none. When only the manifest is lost
+/* Reads the manifest. A folder without manifest and step files, or no folder, gives none. When only the manifest is lost
  * or damaged, a warning says so and the step files are read instead. OCT_DATA for the manifest of a
  * newer Octet. */
 oct_status oct_manifest_read(oct_manifest *manifest, const char *folder) OCT_NODISCARD;
-/* In front; drops damaged entries and those of the same or later steps, then all that do not stay. */
+/* Puts an entry in front; drops damaged entries and those of the same or later steps, then all that do not stay. */
 oct_status oct_manifest_add(oct_manifest *manifest, const oct_manifest_entry *entry,
                             oct_keep keep) OCT_NODISCARD;
-/* NULL when there is none. */
+/* Finds the entry of a step; NULL when there is none. */
 const oct_manifest_entry *oct_manifest_find(const oct_manifest *manifest, int64_t step);
 oct_status oct_manifest_write(const oct_manifest *manifest, const char *folder) OCT_NODISCARD;
 void oct_manifest_free(oct_manifest *manifest);

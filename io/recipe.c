@@ -1,4 +1,5 @@
-/* The table of keys, made from the list file, and what launch makes of several keys. */
+/* This file holds the table of keys, made from the list file, and makes of several keys what the floors
+ * below understand. */
 #include "io/recipe.h"
 
 #include "core/base/mem.h"
@@ -7,24 +8,11 @@
 #include <stdio.h>
 #include <string.h>
 
+static const oct_registry oct_none_table; /* of kinds without words */
+
 const oct_key oct_keys[OCT_KEYS] = {
-#define OCT_KEY_TABLE_COUNT(table) NULL
-#define OCT_KEY_TABLE_REAL(table) NULL
-#define OCT_KEY_TABLE_BOOL(table) NULL
-#define OCT_KEY_TABLE_WORD(table) &oct_##table##_table
-#define OCT_KEY_TABLE_NAME(table) &oct_##table##_table
-#define OCT_KEY_TABLE_TEXT(table) NULL
-#define OCT_KEY_TABLE_REALS(table) NULL
-#define OCT_KEY_TABLE_TEXTS(table) NULL
 #define OCT_KEY(key, field, kind, def, min, max, table, same, help)                                \
-    {key,                                                                                          \
-     OCT_KEY_##kind,                                                                               \
-     offsetof(oct_recipe, field),                                                                  \
-     def,                                                                                          \
-     min,                                                                                          \
-     max,                                                                                          \
-     OCT_KEY_TABLE_##kind(table),                                                                  \
-     same,                                                                                         \
+    {key, OCT_KEY_##kind, offsetof(oct_recipe, field), def, min, max, &oct_##table##_table, same,  \
      help},
 #include "io/recipe_list.def"
 #undef OCT_KEY
@@ -36,7 +24,7 @@ size_t oct_key_section(const oct_key *key)
     return dot ? (size_t)(dot - key->name) : 0;
 }
 
-const char *oct_key_word(const oct_key *key)
+const char *oct_key_short_name(const oct_key *key)
 {
     const char *dot = strchr(key->name, '.');
     return dot ? dot + 1 : key->name;

@@ -56,28 +56,28 @@ oct_status oct_recipe_read(oct_recipe *recipe, const char *path, const char *tex
                            const char *const *overrides, size_t num_overrides) OCT_NODISCARD;
 void oct_recipe_free(oct_recipe *recipe);
 
-/* The key that gave 16 bits to this layer of quant_int16_layers, for messages. */
+/* Names the key that gave 16 bits to this layer of quant_int16_layers, for messages. */
 const char *oct_recipe_wide_key(const oct_recipe *recipe, int layer);
 
-/* The whole recipe as YAML, every key written out with its value. only_identity: leave out the keys
+/* Writes the whole recipe as YAML, every key written out with its value. only_identity: leave out the keys
  * that cannot change a bit of the result (output folder, threads, data path, logging), which is the
  * text that checkpoints carry and that resume compares. */
 oct_status oct_recipe_write(const oct_recipe *recipe, bool only_identity,
                             oct_text *out) OCT_NODISCARD;
 
-/* One line for every key, in their order: "optimizer.lr: 0.1". */
+/* Writes one line for every key, in their order: "optimizer.lr: 0.1". */
 oct_status oct_recipe_list(const oct_recipe *recipe, oct_text *out) OCT_NODISCARD;
 
-/* One line per key that differs: "optimizer.lr: 0.1 there, 0.2 here". Empty text: the same identity. */
+/* Writes one line per key that differs: "optimizer.lr: 0.1 there, 0.2 here". Empty text: the same identity. */
 oct_status oct_recipe_compare(const oct_recipe *there, const oct_recipe *here,
                               oct_text *out) OCT_NODISCARD;
 
-/* For help: key, type, range or words, default, one line of help, for every key. */
+/* Writes the text of `octet help recipe`: key, type, range or words, default, one line of help, for every key. */
 oct_status oct_recipe_help(oct_text *out) OCT_NODISCARD;
 
-/* The optimizer of the recipe. */
+/* Makes the optimizer's configuration. */
 oct_optim_config oct_recipe_optim(const oct_recipe *recipe);
-/* The schedules of its two phases, without the lengths that depend on the data: total, steps_per_epoch. */
+/* Make the schedules of its two phases, without the lengths that depend on the data: total, steps_per_epoch. */
 oct_schedule oct_recipe_float_schedule(const oct_recipe *recipe);
 oct_schedule oct_recipe_qat_schedule(const oct_recipe *recipe);
 /* Adds a problem for each name that no table has, by now: plug-ins add to tables, so names are judged

@@ -1,5 +1,5 @@
-/* Keys of a recipe together: those that contradict each other, and the layers that a sensitivity table
- * adds. A key whose value was refused is not judged again. */
+/* Keys of a recipe are judged together here: those that contradict each other, and the layers that a
+ * sensitivity table adds. A key whose value was refused is not judged again. */
 #include "core/base/mem.h"
 #include "io/recipe_impl.h"
 #include "io/sensitivity_file.h"
@@ -11,32 +11,42 @@ static bool all_good(const oct_recipe_source *s, size_t a, size_t b)
     return !s->bad[a] && !s->bad[b];
 }
 
-static void check_phase(const oct_recipe_source *s, oct_recipe *recipe, size_t epochs,
-                        size_t schedule, size_t warmup, size_t milestones)
+/* The keys of a phase that are judged together. */
+typedef struct phase_keys {
+    size_t epochs, schedule, warmup, milestones;
+} phase_keys;
+#define PHASE_KEYS(phase)                                                                          \
+    {                                                                                              \
+        OCT_KEY_AT_##phase##_epochs, OCT_KEY_AT_##phase##_schedule, OCT_KEY_AT_##phase##_warmup,   \
+            OCT_KEY_AT_##phase##_milestones                                                        \
+    }
+static const phase_keys float_keys = PHASE_KEYS(float), qat_keys = PHASE_KEYS(qat);
+
+static void check_phase(const oct_recipe_source *s, const phase_keys *k, int64_t epochs,
+                        const oct_schedule *schedule)
 {
-    int64_t num_epochs = *(int64_t *)oct_key_field(&oct_keys[epochs], recipe);
-    double rise = *(double *)oct_key_field(&oct_keys[warmup], recipe);
-    oct_schedule_kind kind = *(oct_schedule_kind *)oct_key_field(&oct_keys[schedule], recipe);
-    const oct_reals *steps = oct_key_field(&oct_keys[milestones], recipe);
-    if (all_good(s, epochs, warmup) && num_epochs > 0 && rise > (double)num_epochs)
-        oct_recipe_report_keys(
-            s, warmup, epochs, "%s (%g) is longer than the phase, %s (%lld); write at most that",
-            oct_keys[warmup].name, rise, oct_keys[epochs].name, (long long)num_epochs);
-    if (s->bad[milestones]) return;
+    const oct_schedule_type *type = oct_schedule_type_of(schedule->schedule);
+    const oct_reals *steps = &schedule->milestones;
+    if (all_good(s, k->epochs, k->warmup) && epochs > 0 && schedule->warmup > (double)epochs)
+        oct_recipe_report_keys(s, k->warmup, k->epochs,
+                               "%s (%g) is longer than the phase, %s (%lld); write at most that",
+                               oct_keys[k->warmup].name, schedule->warmup, oct_keys[k->epochs].name,
+                               (long long)epochs);
+    if (s->bad[k->milestones]) return;
     for (int i = 1; i < steps->count; i++)
         if (steps->value[i] <= steps->value[i - 1]) {
-            oct_recipe_report_keys(s, milestones, milestones,
+            oct_recipe_report_keys(s, k->milestones, k->milestones,
                                    "%s: %g stands after %g; write them in ascending order",
-                                   oct_keys[milestones].name, steps->value[i], steps->value[i - 1]);
+                                   oct_keys[k->milestones].name, steps->value[i],
+                                   steps->value[i - 1]);
             break;
         }
-    const oct_schedule_type *type = oct_schedule_type_of(kind);
-    if (!s->bad[schedule] && type->needs_milestones && steps->count == 0)
-        oct_recipe_report_keys(
-            s, schedule, milestones,
-            "%s is %s, but %s is empty; write the epochs at which the rate falls, "
-            "such as [2, 3]",
-            oct_keys[schedule].name, type->name, oct_keys[milestones].name);
+    if (!s->bad[k->schedule] && type->needs_milestones && steps->count == 0)
+        oct_recipe_report_keys(s, k->schedule, k->milestones,
+                               "%s is %s, but %s is empty; write the epochs at which the rate "
+                               "falls, such as [2, 3]",
+                               oct_keys[k->schedule].name, type->name,
+                               oct_keys[k->milestones].name);
 }
 
 static bool is_digest(const char *text)
@@ -66,7 +76,7 @@ static void check_init(const oct_recipe_source *s, const oct_recipe *recipe)
             "octet fills it in");
 }
 
-static void check_phases(const oct_recipe_source *s, oct_recipe *recipe)
+static void check_phases(const oct_recipe_source *s, const oct_recipe *recipe)
 {
     size_t norm = OCT_KEY_AT_qat_freeze_batch_norm, scales = OCT_KEY_AT_qat_freeze_scales;
     bool starts_trained = recipe->init[0] || recipe->init_sha256[0];
@@ -82,10 +92,10 @@ static void check_phases(const oct_recipe_source *s, oct_recipe *recipe)
             "qat.freeze_batch_norm (%g) is later than qat.freeze_scales (%g), but "
             "statistics that move would move frozen scales; write at most %g",
             recipe->qat_freeze_batch_norm, recipe->qat_freeze_scales, recipe->qat_freeze_scales);
-    check_phase(s, recipe, OCT_KEY_AT_float_epochs, OCT_KEY_AT_float_schedule,
-                OCT_KEY_AT_float_warmup, OCT_KEY_AT_float_milestones);
-    check_phase(s, recipe, OCT_KEY_AT_qat_epochs, OCT_KEY_AT_qat_schedule, OCT_KEY_AT_qat_warmup,
-                OCT_KEY_AT_qat_milestones);
+    const oct_schedule of_float = oct_recipe_float_schedule(recipe);
+    const oct_schedule of_qat = oct_recipe_qat_schedule(recipe);
+    check_phase(s, &float_keys, recipe->float_epochs, &of_float);
+    check_phase(s, &qat_keys, recipe->qat_epochs, &of_qat);
 }
 
 static void check_channels(const oct_recipe_source *s, const oct_recipe *recipe)
@@ -158,16 +168,11 @@ static oct_status add_layer(oct_texts *layers, const char *path)
     return OCT_OK;
 }
 
-static bool is_activation(const oct_sensitivity_row *row)
-{
-    return strcmp(row->tensor, "activation") == 0;
-}
-
 /* Rows that would change nothing are not what was meant. */
 static oct_status check_rows(const oct_sensitivity *table, size_t rows)
 {
     size_t first = 0;
-    while (first < table->count && !is_activation(&table->rows[first]))
+    while (first < table->count && !oct_sensitivity_is_activation(&table->rows[first]))
         first++;
     OCT_CHECK(first < table->count, OCT_USAGE,
               "the sensitivity table has rows of weights only, which keep 8 bits; leave it out");
@@ -186,7 +191,7 @@ static oct_status add_layers(oct_recipe *recipe, const oct_sensitivity *table)
     OCT_TRY(check_rows(table, setter.rows));
     int by_hand = recipe->quant_int16_layers.count;
     for (size_t i = 0; i < setter.rows; i++)
-        if (is_activation(&table->rows[i]))
+        if (oct_sensitivity_is_activation(&table->rows[i]))
             OCT_TRY(add_layer(&recipe->quant_int16_layers, table->rows[i].path));
     recipe->table_layers = recipe->quant_int16_layers.count - by_hand;
     /* The recipe is complete now, also where it is written to. */
@@ -210,9 +215,7 @@ static oct_status use_table(const oct_recipe_source *s, oct_recipe *recipe)
     }
     if (oct_fail_count() > 0) return OCT_OK; /* a failure to read begins a record of its own */
     oct_status status = oct_sensitivity_read(&table, recipe->quant_sensitivity);
-    if (status == OCT_OK) {
-        status = add_layers(recipe, &table);
-    }
+    if (status == OCT_OK) status = add_layers(recipe, &table);
     if (status == OCT_USAGE || status == OCT_DATA) oct_fail_prefix("quant.sensitivity");
     oct_sensitivity_free(&table);
     return status;

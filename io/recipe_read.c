@@ -1,8 +1,8 @@
-/* A recipe from YAML and the command line, with all mistakes of one reading in one record.
+/* A recipe is read from YAML and the command line, with all mistakes of one reading in one record.
  *
  * libyaml gives events with positions; the walk below knows one level of sections. A mistake is
  * reported and walked past; only YAML that cannot be parsed ends the walk, and then nothing is said
- * about what may stand behind that oct_recipe_position (keys that are missing, keys that do not go together).
+ * about what may stand behind that place (keys that are missing, keys that do not go together).
  *
  * Inside the walk a status other than OCT_OK means "stop": OCT_USAGE when the mistake is on record,
  * anything else for a failure that is not the user's.
@@ -28,6 +28,8 @@ typedef struct reader {
     size_t section_line[OCT_KEYS]; /* by the first key of the section; 0: not met */
     bool complete;                 /* the file was understood to its end */
 } reader;
+
+#define REPORT(r, position, ...) oct_recipe_report(&(r)->source, (position), NULL, __VA_ARGS__)
 
 static oct_recipe_position position_of(const yaml_mark_t *begin, const yaml_mark_t *end)
 {
@@ -63,13 +65,12 @@ static oct_status yaml_failed(const reader *r)
     if (y->error == YAML_MEMORY_ERROR)
         return oct_fail(OCT_RESOURCE, "%s: out of memory", r->source.file);
     oct_recipe_position p = position_of(&y->problem_mark, &y->problem_mark);
-    oct_recipe_report(&r->source, &p, NULL, "not valid YAML: %s%s%s%s; %s", y->problem,
-                      y->context ? " (" : "", y->context ? y->context : "", y->context ? ")" : "",
-                      yaml_remedy(r, &p, y->problem));
+    REPORT(r, &p, "not valid YAML: %s%s%s%s; %s", y->problem, y->context ? " (" : "",
+           y->context ? y->context : "", y->context ? ")" : "", yaml_remedy(r, &p, y->problem));
     return OCT_USAGE;
 }
 
-/* What YAML has and recipes do not: one look at an event says what it means. */
+/* Refuses what YAML has and recipes do not. */
 static void refuse_extras(const reader *r)
 {
     const yaml_event_t *e = &r->event;
@@ -85,16 +86,12 @@ static void refuse_extras(const reader *r)
         anchor = e->data.mapping_start.anchor;
         tag = e->data.mapping_start.tag;
     } else if (e->type == YAML_ALIAS_EVENT) {
-        oct_recipe_report(
-            &r->source, &p, NULL,
-            "an alias (*...); recipes have none: write the value out, or put a text that "
-            "begins with * in quotes");
+        REPORT(r, &p,
+               "an alias (*...); recipes have none: write the value out, or put a text that "
+               "begins with * in quotes");
     }
-    if (anchor)
-        oct_recipe_report(&r->source, &p, NULL,
-                          "an anchor (&...); recipes have none: leave it out");
-    if (tag)
-        oct_recipe_report(&r->source, &p, NULL, "a tag (!...); recipes have none: leave it out");
+    if (anchor) REPORT(r, &p, "an anchor (&...); recipes have none: leave it out");
+    if (tag) REPORT(r, &p, "a tag (!...); recipes have none: leave it out");
 }
 
 static bool opens(yaml_event_type_t type)
@@ -116,11 +113,9 @@ static oct_status next(reader *r)
     r->depth += opens(r->event.type) - closes(r->event.type);
     oct_recipe_position p = here(r);
     if (r->depth > DEPTH_MAX)
-        oct_recipe_report(&r->source, &p, NULL,
-                          "lists or mappings nested deeper than %d; is it a recipe?", DEPTH_MAX);
+        REPORT(r, &p, "lists or mappings nested deeper than %d; is it a recipe?", DEPTH_MAX);
     else if (oct_fail_count() >= PROBLEMS_MAX)
-        oct_recipe_report(&r->source, &p, NULL,
-                          "the rest was not read: too many problems; correct those first");
+        REPORT(r, &p, "the rest was not read: too many problems; correct those first");
     else
         return OCT_OK;
     return OCT_USAGE;
@@ -135,92 +130,12 @@ static oct_status skip_node(reader *r)
     return OCT_OK;
 }
 
-static const oct_key *find_key(const char *name)
-{
-    for (size_t i = 0; i < OCT_KEYS; i++)
-        if (strcmp(oct_keys[i].name, name) == 0) return &oct_keys[i];
-    return NULL;
-}
-
-/* Is the key in the section of this name (length 0: outside of sections)? */
-static bool in_section(const oct_key *key, const char *name, size_t length)
-{
-    return oct_key_section(key) == length && strncmp(key->name, name, length) == 0;
-}
-
-/* The first key of the section, or NULL when there is no such section. */
-static const oct_key *find_section(const char *name, size_t length)
-{
-    for (size_t i = 0; length > 0 && i < OCT_KEYS; i++)
-        if (in_section(&oct_keys[i], name, length)) return &oct_keys[i];
-    return NULL;
-}
-
-static bool opens_section(const oct_key *key)
-{
-    size_t length = oct_key_section(key);
-    return length > 0 && find_section(key->name, length) == key;
-}
-
-/* "; did you mean ...?" for an unknown name: near names of the same section first, then the same
- * word in other sections, then near names anywhere. Empty when nothing is near. */
-static void suggest(const char *name, oct_flaw *out)
-{
-    oct_shown sections[OCT_KEYS];
-    const char *names[2 * OCT_KEYS], *near = NULL;
-    const char *dot = strchr(name, '.'), *word = dot ? dot + 1 : name;
-    size_t length = dot ? (size_t)(dot - name) : 0, count = 0, used = 0;
-    out->text[0] = '\0';
-
-    for (size_t i = 0; i < OCT_KEYS; i++)
-        if (in_section(&oct_keys[i], name, length)) names[count++] = oct_key_word(&oct_keys[i]);
-    for (size_t i = 0; length == 0 && i < OCT_KEYS; i++)
-        if (opens_section(&oct_keys[i])) {
-            sections[i] = oct_show(oct_keys[i].name, oct_key_section(&oct_keys[i]));
-            names[count++] = sections[i].text;
-        }
-    near = oct_nearest(word, names, count);
-    if (near) {
-        snprintf(out->text, sizeof out->text, "; did you mean '%.*s%s'?",
-                 (int)(length ? length + 1 : 0), name, near);
-        return;
-    }
-    for (size_t i = 0; i < OCT_KEYS; i++)
-        if (strcmp(oct_key_word(&oct_keys[i]), word) == 0)
-            used += (size_t)snprintf(out->text + used, sizeof out->text - used, "%s'%s'",
-                                     used ? " or " : "; did you mean ", oct_keys[i].name);
-    if (used) {
-        snprintf(out->text + used, sizeof out->text - used, "?");
-        return;
-    }
-    for (size_t i = 0; i < OCT_KEYS; i++)
-        names[i] = oct_keys[i].name;
-    near = oct_nearest(name, names, OCT_KEYS);
-    if (near) snprintf(out->text, sizeof out->text, "; did you mean '%s'?", near);
-}
-
-/* "allowed in data: format, path", or nothing when there is no such section. */
-static void list_section(const char *name, size_t length, oct_flaw *out)
-{
-    size_t used = 0;
-    out->text[0] = '\0';
-    if (!find_section(name, length)) return;
-    used = (size_t)snprintf(out->text, sizeof out->text, "allowed in '%.*s':", (int)length, name);
-    const char *between = " ";
-    for (size_t i = 0; i < OCT_KEYS && used < sizeof out->text; i++)
-        if (in_section(&oct_keys[i], name, length)) {
-            used += (size_t)snprintf(out->text + used, sizeof out->text - used, "%s%s", between,
-                                     oct_key_word(&oct_keys[i]));
-            between = ", ";
-        }
-}
-
 static void report_unknown(const reader *r, const oct_recipe_position *p, const char *name)
 {
     oct_flaw near, list;
     size_t length = strcspn(name, ".");
-    suggest(name, &near);
-    list_section(name, name[length] ? length : 0, &list);
+    oct_key_suggest(name, &near);
+    oct_section_list(name, name[length] ? length : 0, &list);
     bool silent = near.text[0] == '\0' && list.text[0] == '\0';
     oct_recipe_report(&r->source, p, list.text, "unknown key '%s'%s%s", name, near.text,
                       silent ? "; octet help recipe lists all keys" : "");
@@ -239,7 +154,7 @@ static void refuse_value(reader *r, const oct_key *key, const oct_recipe_positio
                          const char *what)
 {
     r->source.bad[key - oct_keys] = true;
-    oct_recipe_report(&r->source, p, NULL, "%s: %s", key->name, what);
+    REPORT(r, p, "%s: %s", key->name, what);
 }
 
 static oct_status take_scalar(reader *r, const oct_key *key, const oct_recipe_position *p,
@@ -250,9 +165,9 @@ static oct_status take_scalar(reader *r, const oct_key *key, const oct_recipe_po
     if (flaw.text[0] == '\0') return OCT_OK;
     r->source.bad[key - oct_keys] = true;
     if (p->kind == OCT_GIVEN_IN_COMMAND)
-        oct_recipe_report(&r->source, p, NULL, "%s", flaw.text);
+        REPORT(r, p, "%s", flaw.text);
     else
-        oct_recipe_report(&r->source, p, NULL, "%s: %s", key->name, flaw.text);
+        REPORT(r, p, "%s: %s", key->name, flaw.text);
     return OCT_OK;
 }
 
@@ -268,7 +183,7 @@ static oct_status read_item(reader *r, const oct_key *key, oct_list *list, oct_f
     return skip_node(r);
 }
 
-/* One problem a list is enough. */
+/* Reads a list and reports its first problem. */
 static oct_status read_list(reader *r, const oct_key *key)
 {
     bool *bad = &r->source.bad[key - oct_keys];
@@ -301,7 +216,7 @@ static oct_status read_value(reader *r, const oct_key *key)
     r->source.bad[key - oct_keys] = true;
     if (r->event.type == YAML_ALIAS_EVENT) return OCT_OK; /* is on record */
     snprintf(what.text, sizeof what.text, "a %s where a single value is expected; write %.500s",
-             list ? "list" : "mapping", oct_key_expects(key, &expects));
+             list ? "list" : "mapping", oct_key_expects(key, false, &expects));
     refuse_value(r, key, &p, what.text);
     return skip_node(r);
 }
@@ -313,11 +228,9 @@ static oct_status walk_section(reader *r, const oct_key *first, const oct_recipe
     size_t length = oct_key_section(first), *line = &r->section_line[first - oct_keys];
     oct_shown name = oct_show(first->name, length);
     oct_flaw list;
-    list_section(first->name, length, &list);
+    oct_section_list(first->name, length, &list);
     if (*line)
-        oct_recipe_report(&r->source, p, NULL,
-                          "section '%s' is already given in line %zu; join the two", name.text,
-                          *line);
+        REPORT(r, p, "section '%s' is already given in line %zu; join the two", name.text, *line);
     *line = p->line;
     if (r->event.type == YAML_MAPPING_START_EVENT) return walk_mapping(r, name.text);
     oct_recipe_report(&r->source, p, list.text,
@@ -329,8 +242,8 @@ static oct_status walk_section(reader *r, const oct_key *first, const oct_recipe
 static oct_status walk_entry(reader *r, const char *section, const char *name,
                              const oct_recipe_position *p)
 {
-    const oct_key *key = find_key(name);
-    const oct_key *first = section ? NULL : find_section(name, strlen(name));
+    const oct_key *key = oct_key_find(name);
+    const oct_key *first = section ? NULL : oct_section_find(name, strlen(name));
     if (first) return walk_section(r, first, p);
     if (!key) {
         report_unknown(r, p, name);
@@ -338,9 +251,8 @@ static oct_status walk_entry(reader *r, const char *section, const char *name,
     }
     oct_recipe_position *given = &r->source.given[key - oct_keys];
     if (given->kind == OCT_GIVEN_IN_FILE) {
-        oct_recipe_report(&r->source, p, NULL,
-                          "key '%s' is already given in line %zu; keep one of them", key->name,
-                          given->line);
+        REPORT(r, p, "key '%s' is already given in line %zu; keep one of them", key->name,
+               given->line);
         return skip_node(r);
     }
     *given = *p;
@@ -361,8 +273,7 @@ static oct_status walk_mapping(reader *r, const char *section)
             snprintf(name, sizeof name, "%s%s%s", section ? section : "", section ? "." : "",
                      shown.text);
         } else if (r->event.type != YAML_ALIAS_EVENT) {
-            oct_recipe_report(&r->source, &p, NULL,
-                              "a key is a word, not a list or a mapping; write key: value");
+            REPORT(r, &p, "a key is a word, not a list or a mapping; write key: value");
         }
         if (!is_word) OCT_TRY(skip_node(r));
         OCT_TRY(next(r));
@@ -379,7 +290,7 @@ static oct_status walk_root(reader *r)
         oct_scalar value = event_scalar(&r->event);
         if (value.plain && value.length == 0) return OCT_OK;
     }
-    oct_recipe_report(&r->source, &p, NULL, "a recipe is a mapping; write lines such as seed: 1");
+    REPORT(r, &p, "a recipe is a mapping; write lines such as seed: 1");
     return OCT_USAGE;
 }
 
@@ -392,20 +303,18 @@ static oct_status walk_stream(reader *r)
     if (r->event.data.document_start.version_directive ||
         r->event.data.document_start.tag_directives.start !=
             r->event.data.document_start.tag_directives.end)
-        oct_recipe_report(&r->source, &p, NULL,
-                          "a directive (%%...); recipes have none: leave it out");
+        REPORT(r, &p, "a directive (%%...); recipes have none: leave it out");
     OCT_TRY(next(r));
     OCT_TRY(walk_root(r));
     OCT_TRY(next(r)); /* end of the document */
     OCT_TRY(next(r));
     if (r->event.type == YAML_STREAM_END_EVENT) return OCT_OK;
     p = here(r);
-    oct_recipe_report(&r->source, &p, NULL,
-                      "a second document begins; a recipe is one document: leave out this '---'");
+    REPORT(r, &p, "a second document begins; a recipe is one document: leave out this '---'");
     return OCT_USAGE;
 }
 
-/* Nothing but characters that YAML allows, so that every later position is right. */
+/* Allows only characters that YAML allows, so that every later position is right. */
 static oct_status check_characters(const reader *r)
 {
     oct_recipe_position p = {.kind = OCT_GIVEN_IN_FILE, .line = 1, .column = 1, .width = 1};
@@ -415,12 +324,10 @@ static oct_status check_characters(const reader *r)
         bool allowed = code == '\t' || line_break > 0 || (code >= 0x20 && code < 0x7f) ||
                        (code >= 0xa0 && code != 0xfeff && code != 0xfffe && code != 0xffff);
         if (code < 0)
-            oct_recipe_report(&r->source, &p, NULL,
-                              "byte 0x%02x is not UTF-8; save the recipe as UTF-8 text",
-                              (unsigned char)*at);
+            REPORT(r, &p, "byte 0x%02x is not UTF-8; save the recipe as UTF-8 text",
+                   (unsigned char)*at);
         else if (!allowed)
-            oct_recipe_report(&r->source, &p, NULL, "character U+%04X is not allowed; leave it out",
-                              (unsigned)code);
+            REPORT(r, &p, "character U+%04X is not allowed; leave it out", (unsigned)code);
         if (code < 0 || !allowed) return OCT_USAGE;
         p.line += line_break > 0;
         p.column = line_break ? 1 : p.column + 1;
@@ -432,8 +339,8 @@ static oct_status check_characters(const reader *r)
 static oct_status read_yaml(reader *r)
 {
     if (r->source.end - r->source.text > FILE_LIMIT) {
-        oct_recipe_report(&r->source, &(oct_recipe_position){0}, NULL,
-                          "the recipe is larger than %d bytes; is it another file?", FILE_LIMIT);
+        REPORT(r, &(oct_recipe_position){0},
+               "the recipe is larger than %d bytes; is it another file?", FILE_LIMIT);
         return OCT_USAGE;
     }
     if (r->source.end - r->source.text >= 3 && memcmp(r->source.text, "\xef\xbb\xbf", 3) == 0)
@@ -454,35 +361,32 @@ static oct_status read_yaml(reader *r)
 static void refuse_name(const reader *r, const oct_recipe_position *p, const char *name,
                         bool has_value)
 {
-    const oct_key *key = find_key(name), *first = find_section(name, strlen(name));
+    const oct_key *key = oct_key_find(name), *first = oct_section_find(name, strlen(name));
     oct_flaw expects, list;
     if (key && !has_value) {
-        oct_recipe_report(&r->source, p, NULL, "no '='; write %s=%s", name,
-                          key->standard && *key->standard ? key->standard : "VALUE");
+        REPORT(r, p, "no '='; write %s=%s", name,
+               key->standard && *key->standard ? key->standard : "VALUE");
     } else if (first) {
-        list_section(name, strlen(name), &list);
+        oct_section_list(name, strlen(name), &list);
         oct_recipe_report(&r->source, p, list.text,
                           "'%s' is a section; write one of its keys, such as %s=VALUE", name,
                           first->name);
     } else if (!has_value && !strchr(name, '.')) {
-        suggest(name, &expects);
-        oct_recipe_report(&r->source, p, NULL,
-                          "this is not key=value; `octet help recipe` lists the keys%s",
-                          expects.text);
+        oct_key_suggest(name, &expects);
+        REPORT(r, p, "this is not key=value; `octet help recipe` lists the keys%s", expects.text);
     } else {
         report_unknown(r, p, name);
     }
 }
 
-/* "batch.size 64": a key and its value as two words, where one with = belongs. */
+/* Reports "batch.size 64": a key and its value as two words, where one with = belongs. */
 static bool report_two_words(const reader *r, const char *word, const char *after)
 {
-    const oct_key *key = find_key(word);
-    if (!key || !after || strchr(after, '=') || find_key(after)) return false;
+    const oct_key *key = oct_key_find(word);
+    if (!key || !after || strchr(after, '=') || oct_key_find(after)) return false;
     oct_recipe_position p = {.kind = OCT_GIVEN_IN_COMMAND, .override = word};
     oct_shown value = oct_show(after, strlen(after));
-    oct_recipe_report(&r->source, &p, NULL, "a key and its value are one word; write %s=%s",
-                      key->name, value.text);
+    REPORT(r, &p, "a key and its value are one word; write %s=%s", key->name, value.text);
     return true;
 }
 
@@ -492,7 +396,7 @@ static oct_status read_override(reader *r, const char *override)
     size_t length = strcspn(override, "=");
     bool has_value = override[length] == '=';
     oct_shown name = oct_show(override, length);
-    const oct_key *key = find_key(name.text);
+    const oct_key *key = oct_key_find(name.text);
     if (!key || !has_value) {
         refuse_name(r, &p, name.text, has_value);
         return OCT_OK;
@@ -500,8 +404,7 @@ static oct_status read_override(reader *r, const char *override)
     oct_recipe_position *given = &r->source.given[key - oct_keys];
     if (given->kind == OCT_GIVEN_IN_COMMAND) {
         oct_shown before = oct_show(given->override, strlen(given->override));
-        oct_recipe_report(&r->source, &p, NULL, "%s was given before, as '%s'; keep one of them",
-                          key->name, before.text);
+        REPORT(r, &p, "%s was given before, as '%s'; keep one of them", key->name, before.text);
         return OCT_OK;
     }
     *given = p;
@@ -514,8 +417,8 @@ static void check_missing(const reader *r)
     for (size_t i = 0; i < OCT_KEYS; i++) {
         const oct_key *key = &oct_keys[i];
         if (key->standard || r->source.bad[i] || *(char **)oct_key_field(key, r->recipe)) continue;
-        oct_recipe_report(
-            &r->source, &(oct_recipe_position){0}, NULL,
+        REPORT(
+            r, &(oct_recipe_position){0},
             "key '%s' is missing (%s); add it to the recipe, or write %s=VALUE on the command line",
             key->name, key->help, key->name);
     }

@@ -1,4 +1,4 @@
-/* A mistake in a recipe with the place where it stands: file, line and column, the line with a caret, or
+/* A mistake in a recipe is reported with the place where it stands: file, line and column, the line with a caret, or
  * the argument of the command. */
 #include "io/recipe_impl.h"
 
@@ -29,7 +29,7 @@ const char *oct_recipe_line(const oct_recipe_source *s, size_t line)
     return at;
 }
 
-/* "\n14 |   lr_shedule: cosine\n   |   ^~~~~~~~~~"; of a long line the part around the column. */
+/* Writes "\n14 |   lr_shedule: cosine\n   |   ^~~~~~~~~~"; of a long line the part around the column. */
 static void excerpt(const oct_recipe_source *s, const oct_recipe_position *p, char *out,
                     size_t room)
 {

@@ -1,4 +1,4 @@
-/* One value of a recipe: from text by strict rules, and back to text that gives the same value.
+/* One value of a recipe is made from text by strict rules, and back to text that gives the same value.
  *
  * A number stands without quotes and is decimal; nothing is guessed. What is not accepted but has an
  * obvious meaning (1e3 for a count, yes for true) is refused with the text to write instead.
@@ -22,53 +22,56 @@ static void OCT_PRINTF(2, 3) say(oct_flaw *flaw, const char *format, ...)
     va_end(args);
 }
 
-/* "1 to 256", or the only number. */
+/* Writes "1 to 256", or the only number that is allowed. */
+static const char *bounds(const oct_key *key, oct_shown *text)
+{
+    if (key->min >= key->max)
+        snprintf(text->text, sizeof text->text, "%.15g", key->min);
+    else if (key->kind == OCT_KEY_COUNT)
+        snprintf(text->text, sizeof text->text, "%" PRId64 " to %" PRId64, (int64_t)key->min,
+                 (int64_t)key->max);
+    else
+        snprintf(text->text, sizeof text->text, "%.15g to %.15g", key->min, key->max);
+    return text->text;
+}
+
+/* Writes "allowed: 1 to 256", or the only number. */
 static const char *range(const oct_key *key, oct_shown *text)
 {
-    bool whole = key->kind == OCT_KEY_COUNT;
-    if (key->min >= key->max)
-        snprintf(text->text, sizeof text->text, "only %.15g is allowed", key->min);
-    else if (whole)
-        snprintf(text->text, sizeof text->text, "allowed: %" PRId64 " to %" PRId64,
-                 (int64_t)key->min, (int64_t)key->max);
-    else
-        snprintf(text->text, sizeof text->text, "allowed: %.15g to %.15g", key->min, key->max);
+    oct_shown limits;
+    const bool one = key->min >= key->max;
+    snprintf(text->text, sizeof text->text, one ? "only %s is allowed" : "allowed: %s",
+             bounds(key, &limits));
     return text->text;
 }
 
-const char *oct_key_expects(const oct_key *key, oct_flaw *text)
+const char *oct_key_expects(const oct_key *key, bool short_form, oct_flaw *text)
 {
+    static const char *const before[][2] = {
+        [OCT_KEY_COUNT] = {"a whole number from ", ""},
+        [OCT_KEY_REAL] = {"a number from ", ""},
+        [OCT_KEY_BOOL] = {"true or false", "true, false"},
+        [OCT_KEY_WORD] = {"one of ", ""},
+        [OCT_KEY_NAME] = {"a text", "text"},
+        [OCT_KEY_TEXT] = {"a text", "text"},
+        [OCT_KEY_REALS] = {"a list of numbers such as ", "list of "},
+        [OCT_KEY_TEXTS] = {"a list of texts such as [one, two]", "list of texts"},
+    };
     char words[OCT_REGISTRY_CHOICE_BYTES];
-    bool none = key->standard && strcmp(key->standard, "[]") == 0;
-    switch (key->kind) {
-    case OCT_KEY_COUNT:
-        say(text, "a whole number from %" PRId64 " to %" PRId64, (int64_t)key->min,
-            (int64_t)key->max);
-        break;
-    case OCT_KEY_REAL:
-        say(text, "a number from %.15g to %.15g", key->min, key->max);
-        break;
-    case OCT_KEY_BOOL:
-        say(text, "true or false");
-        break;
-    case OCT_KEY_WORD:
-        say(text, "one of %s", oct_registry_choice(key->table, ", ", words));
-        break;
-    case OCT_KEY_NAME:
-    case OCT_KEY_TEXT:
-        say(text, "a text");
-        break;
-    case OCT_KEY_REALS:
-        say(text, "a list of numbers such as %s", none ? "[1, 2]" : key->standard);
-        break;
-    case OCT_KEY_TEXTS:
-        say(text, "a list of texts such as [one, two]");
-        break;
-    }
+    oct_shown limits;
+    const char *what = "";
+    if (key->kind == OCT_KEY_WORD)
+        what = oct_registry_choice(key->table, ", ", words);
+    else if (key->kind == OCT_KEY_REALS && !short_form)
+        what = strcmp(key->standard, "[]") == 0 ? "[1, 2]" : key->standard;
+    else if (key->min < key->max || key->kind == OCT_KEY_COUNT)
+        what = bounds(key, &limits);
+    say(text, "%s%s%s", before[key->kind][short_form], what,
+        short_form && key->kind == OCT_KEY_REAL ? ", real" : "");
     return text->text;
 }
 
-/* The text without the underscores that some languages allow in numbers. */
+/* Copies the text without the underscores that some languages allow in numbers. */
 static void without_underscores(const oct_scalar *value, oct_shown *text)
 {
     size_t used = 0;
@@ -77,7 +80,7 @@ static void without_underscores(const oct_scalar *value, oct_shown *text)
     text->text[used] = '\0';
 }
 
-/* A number in quotes, or with underscores: what to write instead. Otherwise false. */
+/* Says of a number in quotes or with underscores what to write instead; false for anything else. */
 static bool has_obvious_number(const oct_scalar *value, oct_flaw *flaw, const char *what)
 {
     oct_shown shown = oct_show(value->text, value->length), bare;
@@ -287,7 +290,7 @@ static const char *skip_blanks(const char *text)
     return text + strspn(text, " ");
 }
 
-/* The item at `text`, which ends before `end`: its length. A text may stand in double quotes, and may
+/* Finds the item at `text`, which ends before `end`, and returns its length. A text may stand in double quotes, and may
  * then hold commas and brackets. */
 static size_t list_item(const oct_key *key, const char *text, const char *end, oct_scalar *item)
 {
@@ -327,10 +330,11 @@ static void say_no_list(const oct_key *key, const oct_scalar *value, oct_flaw *f
                                        : "'%s' is not a list; write [%s]",
             shown.text, shown.text);
     else
-        say(flaw, "'%s' is not a list; write %.500s", shown.text, oct_key_expects(key, &expects));
+        say(flaw, "'%s' is not a list; write %.500s", shown.text,
+            oct_key_expects(key, false, &expects));
 }
 
-/* "[0.1, 0.2]", as it stands on the command line. */
+/* Reads "[0.1, 0.2]", as it stands on the command line. */
 static oct_status parse_list(const oct_key *key, const oct_scalar *value, oct_recipe *recipe,
                              oct_flaw *flaw)
 {
@@ -367,7 +371,7 @@ bool oct_scalar_is_null(const oct_scalar *value)
 static void say_empty(const oct_key *key, oct_flaw *flaw)
 {
     oct_flaw expects;
-    oct_key_expects(key, &expects);
+    oct_key_expects(key, false, &expects);
     if (!key->standard)
         say(flaw, "empty value; write %.500s", expects.text);
     else
@@ -427,7 +431,7 @@ oct_status oct_key_reset(const oct_key *key, oct_recipe *recipe)
     return OCT_OK;
 }
 
-/* The fewest digits, from 15 on, that give the same double. */
+/* Prints the fewest digits, from 15 on, that give the same double. */
 static oct_status print_real(double value, oct_text *out)
 {
     char text[40];
@@ -455,7 +459,7 @@ static bool is_plain(const char *text)
     return strlen(text) >= sizeof small || !is_one_of(small, taken);
 }
 
-/* In double quotes. Line and paragraph separators and the like would not come back as they are. */
+/* Prints a text in double quotes. Line and paragraph separators and the like would not come back as they are. */
 static oct_status print_quoted(const char *text, oct_text *out)
 {
     const char *end = text + strlen(text);
@@ -480,22 +484,13 @@ static oct_status print_text(const char *text, oct_text *out)
     return is_plain(text) ? oct_text_add(out, "%s", text) : print_quoted(text, out);
 }
 
-static oct_status print_reals(const oct_reals *list, oct_text *out)
+static oct_status print_list(int count, const oct_reals *reals, const oct_texts *texts,
+                             oct_text *out)
 {
     OCT_TRY(oct_text_add(out, "["));
-    for (int i = 0; i < list->count; i++) {
+    for (int i = 0; i < count; i++) {
         if (i > 0) OCT_TRY(oct_text_add(out, ", "));
-        OCT_TRY(print_real(list->value[i], out));
-    }
-    return oct_text_add(out, "]");
-}
-
-static oct_status print_texts(const oct_texts *list, oct_text *out)
-{
-    OCT_TRY(oct_text_add(out, "["));
-    for (int i = 0; i < list->count; i++) {
-        if (i > 0) OCT_TRY(oct_text_add(out, ", "));
-        OCT_TRY(print_text(list->value[i], out));
+        OCT_TRY(reals ? print_real(reals->value[i], out) : print_text(texts->value[i], out));
     }
     return oct_text_add(out, "]");
 }
@@ -512,9 +507,9 @@ oct_status oct_key_print(const oct_key *key, const oct_recipe *recipe, oct_text 
     case OCT_KEY_BOOL:
         return oct_text_add(out, "%s", *(const bool *)field ? "true" : "false");
     case OCT_KEY_REALS:
-        return print_reals(field, out);
+        return print_list(((const oct_reals *)field)->count, field, NULL, out);
     case OCT_KEY_TEXTS:
-        return print_texts(field, out);
+        return print_list(((const oct_texts *)field)->count, NULL, field, out);
     case OCT_KEY_WORD:
         return print_text(oct_registry_name(key->table, *(const unsigned *)field), out);
     case OCT_KEY_NAME:

@@ -1,16 +1,9 @@
-/* A recipe as text: written, listed, compared, explained. */
+/* A recipe is written, listed, compared and explained as text. */
 #include "io/recipe.h"
 
 #include "io/recipe_impl.h"
 
-#include <inttypes.h>
 #include <string.h>
-
-static bool same_section(const oct_key *a, const oct_key *b)
-{
-    size_t length = oct_key_section(a);
-    return length == oct_key_section(b) && strncmp(a->name, b->name, length) == 0;
-}
 
 static oct_status add_padding(oct_text *out, size_t begin, size_t width)
 {
@@ -18,7 +11,7 @@ static oct_status add_padding(oct_text *out, size_t begin, size_t width)
     return oct_text_add(out, "%*s", used < width ? (int)(width - used) : 1, "");
 }
 
-/* The meaning of a key; of a NAME with the names that need no plug-in. */
+/* Adds the meaning of a key; of a NAME with the names that need no plug-in. */
 static oct_status add_help(oct_text *out, const oct_key *key)
 {
     OCT_TRY(oct_text_add(out, "%s", key->help));
@@ -34,7 +27,7 @@ static oct_status write_line(const oct_key *key, const oct_recipe *recipe, bool 
     enum { COMMENT_COLUMN = 36 };
     size_t begin = out->length;
     char words[OCT_REGISTRY_CHOICE_BYTES];
-    OCT_TRY(oct_text_add(out, "%s%s: ", oct_key_section(key) ? "  " : "", oct_key_word(key)));
+    OCT_TRY(oct_text_add(out, "%s%s: ", oct_key_section(key) ? "  " : "", oct_key_short_name(key)));
     OCT_TRY(oct_key_print(key, recipe, out));
     if (comment) {
         OCT_TRY(add_padding(out, begin, COMMENT_COLUMN));
@@ -91,7 +84,7 @@ oct_status oct_recipe_write(const oct_recipe *recipe, bool only_identity, oct_te
         bool wanted = true;
         if (only_identity) OCT_TRY(in_identity(key, recipe, &wanted));
         if (!wanted) continue;
-        if (!same_section(before, key))
+        if (!oct_key_in_section(key, before->name, oct_key_section(before)))
             OCT_TRY(oct_text_add(out, "%s%.*s:\n", only_identity ? "" : "\n",
                                  (int)oct_key_section(key), key->name));
         OCT_TRY(write_line(key, recipe, !only_identity, out));
@@ -117,41 +110,17 @@ oct_status oct_recipe_compare(const oct_recipe *there, const oct_recipe *here, o
     return OCT_OK;
 }
 
-static oct_status add_range(oct_text *out, const oct_key *key)
-{
-    char words[OCT_REGISTRY_CHOICE_BYTES];
-    switch (key->kind) {
-    case OCT_KEY_COUNT:
-        if ((int64_t)key->min == (int64_t)key->max)
-            return oct_text_add(out, "%" PRId64, (int64_t)key->min);
-        return oct_text_add(out, "%" PRId64 " to %" PRId64, (int64_t)key->min, (int64_t)key->max);
-    case OCT_KEY_REAL:
-        return oct_text_add(out, "%.15g to %.15g, real", key->min, key->max);
-    case OCT_KEY_REALS:
-        return oct_text_add(out, "list of %.15g to %.15g", key->min, key->max);
-    case OCT_KEY_BOOL:
-        return oct_text_add(out, "true, false");
-    case OCT_KEY_WORD:
-        return oct_text_add(out, "%s", oct_registry_choice(key->table, ", ", words));
-    case OCT_KEY_NAME:
-    case OCT_KEY_TEXT:
-        return oct_text_add(out, "text");
-    case OCT_KEY_TEXTS:
-        return oct_text_add(out, "list of texts");
-    }
-    return OCT_OK;
-}
-
 static oct_status help_line(oct_text *out, const oct_key *key)
 {
     enum { RANGE = 28, DEFAULT = RANGE + 34, HELP = DEFAULT + 16 };
     size_t begin = out->length;
+    oct_flaw values;
     const char *standard = !key->standard   ? "must be given"
                            : *key->standard ? key->standard
                                             : "\"\"";
     OCT_TRY(oct_text_add(out, "%s", key->name));
     OCT_TRY(add_padding(out, begin, RANGE));
-    OCT_TRY(add_range(out, key));
+    OCT_TRY(oct_text_add(out, "%s", oct_key_expects(key, true, &values)));
     OCT_TRY(add_padding(out, begin, DEFAULT));
     OCT_TRY(oct_text_add(out, "%s", standard));
     OCT_TRY(add_padding(out, begin, HELP));

@@ -1,4 +1,4 @@
-/* Sensitivity tables: words between blanks, one row a line, everything checked. */
+/* Sensitivity tables are words between blanks, one row a line, everything checked. */
 #include "io/sensitivity_file.h"
 
 #include "core/base/mem.h"
@@ -15,7 +15,7 @@ enum {
 };
 static const char first_line[] = "# octet sensitivity 1";
 
-/* Digits for people; a small negative number is not "-0.000". */
+/* Rounds for people; a small negative number is not "-0.000". */
 static void round_number(double value, int digits, char text[NUMBER_BYTES])
 {
     snprintf(text, NUMBER_BYTES, "%.*f", digits, value);

@@ -12,11 +12,11 @@
 #include "core/base/text.h"
 #include "quant/qconfig.h"
 
-/* comment: lines without '#', or NULL. Numbers are rounded for people, to 4, 8 and 6 decimals. */
+/* Prints a table below a comment (lines without '#', or NULL). Numbers are rounded for people, to 4, 8 and 6 decimals. */
 oct_status oct_sensitivity_print(const oct_sensitivity *table, const char *comment,
                                  oct_text *out) OCT_NODISCARD;
-/* Strict; OCT_DATA with the file's line and the remedy. The table is then empty. */
+/* Reads a table strictly; OCT_DATA with the file's line and the remedy. The table is then empty. */
 oct_status oct_sensitivity_read(oct_sensitivity *table, const char *path) OCT_NODISCARD;
-/* Whether the file is there and begins as a table. */
+/* Is the file there, and does it begin as a table? */
 bool oct_sensitivity_is(const char *path);
 void oct_sensitivity_free(oct_sensitivity *table);

@@ -85,7 +85,7 @@ static void refine_output(const oct_qconfig_setter *self, const oct_qconfig_site
     if (place->before_dequant) qconfig->float_output = true;
 }
 
-static bool is_activation(const oct_sensitivity_row *row)
+bool oct_sensitivity_is_activation(const oct_sensitivity_row *row)
 {
     return strcmp(row->tensor, "activation") == 0;
 }
@@ -95,7 +95,7 @@ static void refine_sensitive(const oct_qconfig_setter *self, const oct_qconfig_s
 {
     for (size_t i = 0; i < self->rows; i++) {
         const oct_sensitivity_row *row = &self->table->rows[i];
-        if (!is_activation(row) || strcmp(row->path, place->path) != 0) continue;
+        if (!oct_sensitivity_is_activation(row) || strcmp(row->path, place->path) != 0) continue;
         qconfig->bits = self->bits;
         qconfig->fixed_scale = self->fixed_scale;
     }
@@ -308,7 +308,7 @@ static void check_pattern(const char *setter, const char *pattern, const char *c
 static void check_rows(const oct_qconfig_setter *setter, const char *const *paths, size_t count)
 {
     for (size_t i = 0; i < setter->rows; i++)
-        if (is_activation(&setter->table->rows[i]))
+        if (oct_sensitivity_is_activation(&setter->table->rows[i]))
             check_pattern(setter->name, setter->table->rows[i].path, paths, count);
 }
 

@@ -122,6 +122,8 @@ typedef struct oct_sensitivity_row {
     double loss_change; /* against the float model's loss */
 } oct_sensitivity_row;
 
+bool oct_sensitivity_is_activation(const oct_sensitivity_row *row);
+
 typedef struct oct_sensitivity {
     oct_sensitivity_row *rows;
     size_t count;

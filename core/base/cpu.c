@@ -1,36 +1,86 @@
 /* Instruction sets, asked from the CPU once and narrowed by OCT_ISA. */
 #include "core/base/cpu.h"
 
-#include "core/base/text.h"
+#include "core/base/registry.h"
 
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#define ON_ANY(...) __VA_ARGS__
+#define ON_X86(...)
+#define ON_ARM(...)
 #if defined(__x86_64__)
 #include <cpuid.h>
+#undef ON_X86
+#define ON_X86(...) __VA_ARGS__
 #elif defined(__aarch64__)
 #include <sys/auxv.h>
+#undef ON_ARM
+#define ON_ARM(...) __VA_ARGS__
 #endif
 
-static const char *const names[OCT_ISA_COUNT] = {
-    [OCT_ISA_REF] = "ref",
-    [OCT_ISA_AVX2] = "avx2",
-    [OCT_ISA_AVXVNNI] = "avxvnni",
-    [OCT_ISA_AVX512VNNI] = "avx512vnni",
-    [OCT_ISA_AVX512BF16] = "avx512bf16",
-    [OCT_ISA_NEON] = "neon",
-    [OCT_ISA_NEONDOT] = "neondot",
+static bool has_ref(void)
+{
+    return true;
+}
+
+#if defined(__x86_64__)
+/* __builtin_cpu_supports asks whether the system saves the registers, too. */
+static bool has_avx2(void)
+{
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+}
+
+/* Not every compiler has a word for it: leaf 7.1, EAX bit 4, of a machine whose AVX2 may be used. */
+static bool has_avxvnni(void)
+{
+    unsigned a = 0, b, c, d;
+    return has_avx2() && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1);
+}
+
+static bool has_avx512vnni(void)
+{
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+           __builtin_cpu_supports("avx512vnni");
+}
+
+static bool has_avx512bf16(void)
+{
+    return has_avx512vnni() && __builtin_cpu_supports("avx512bf16");
+}
+#elif defined(__aarch64__)
+static bool has_neon(void)
+{
+    return true;
+}
+
+static bool has_neondot(void)
+{
+    return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
+}
+#endif
+
+typedef struct isa_row {
+    const char *name;
+    bool (*present)(void); /* NULL: another architecture's */
+} isa_row;
+
+static const isa_row rows[OCT_ISA_COUNT] = {
+#define X(id, word, architecture) {.name = #word, ON_##architecture(.present = has_##word)},
+    OCT_ISA_LIST(X)
+#undef X
 };
 
 /* The words of OCT_ISA: what a machine of this architecture may have, in order. */
-#if defined(__aarch64__)
-static const oct_isa words[] = {OCT_ISA_REF, OCT_ISA_NEON, OCT_ISA_NEONDOT};
-#else
-static const oct_isa words[] = {OCT_ISA_REF, OCT_ISA_AVX2, OCT_ISA_AVXVNNI, OCT_ISA_AVX512VNNI,
-                                OCT_ISA_AVX512BF16};
-#endif
+static const void *const listed[] = {
+#define X(id, word, architecture) ON_##architecture(&rows[OCT_ISA_##id], )
+    OCT_ISA_LIST(X)
+#undef X
+};
+static const oct_registry words = OCT_REGISTRY("an instruction set", listed);
 
 static pthread_once_t isa_once = PTHREAD_ONCE_INIT, model_once = PTHREAD_ONCE_INIT;
 static oct_isa_set isa;
@@ -43,38 +93,23 @@ static oct_isa_set bit(oct_isa which)
 
 static oct_isa_set of_machine(void)
 {
-    oct_isa_set set = bit(OCT_ISA_REF);
+    oct_isa_set set = 0;
 #if defined(__x86_64__)
-    /* __builtin_cpu_supports asks whether the system saves the registers, too; it has no word for
-     * AVX-VNNI in every compiler: leaf 7.1, EAX bit 4, of a machine whose AVX2 may be used. */
     __builtin_cpu_init();
-    unsigned a = 0, b, c, d;
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
-        set |= bit(OCT_ISA_AVX2);
-        if (__get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1)) set |= bit(OCT_ISA_AVXVNNI);
-    }
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-        __builtin_cpu_supports("avx512vnni")) {
-        set |= bit(OCT_ISA_AVX512VNNI);
-        if (__builtin_cpu_supports("avx512bf16")) set |= bit(OCT_ISA_AVX512BF16);
-    }
-#elif defined(__aarch64__)
-    set |= bit(OCT_ISA_NEON);
-    if (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) set |= bit(OCT_ISA_NEONDOT);
 #endif
+    for (unsigned i = 0; i < OCT_ISA_COUNT; i++)
+        if (rows[i].present && rows[i].present()) set |= bit((oct_isa)i);
     return set;
 }
 
 /* Each word allows its own set and those before it. */
 static bool allowed(const char *word, oct_isa_set *set)
 {
+    const size_t index = oct_registry_index(&words, word);
     *set = 0;
-    for (size_t i = 0; i < OCT_COUNT(words); i++) {
-        *set |= bit(words[i]);
-        if (strcmp(word, names[words[i]]) == 0) return true;
-    }
-    return false;
+    for (size_t i = 0; i <= index && i < OCT_COUNT(listed); i++)
+        *set |= bit((oct_isa)((const isa_row *)listed[i] - rows));
+    return index < OCT_COUNT(listed);
 }
 
 static void find_isa(void)
@@ -98,7 +133,7 @@ bool oct_isa_has(oct_isa_set set, oct_isa which)
 
 const char *oct_isa_name(oct_isa which)
 {
-    return names[which];
+    return rows[which].name;
 }
 
 oct_status oct_cpu_check(void)
@@ -106,17 +141,11 @@ oct_status oct_cpu_check(void)
     const char *word = getenv("OCT_ISA");
     oct_isa_set set;
     if (!word || allowed(word, &set)) return OCT_OK;
-    const char *choice[OCT_COUNT(words)], *near;
-    char list[96] = "";
-    size_t used = 0;
-    for (size_t i = 0; i < OCT_COUNT(words); i++) {
-        const char *before = i == 0 ? "" : i + 1 < OCT_COUNT(words) ? ", " : " or ";
-        choice[i] = names[words[i]];
-        used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", before, choice[i]);
-    }
-    near = oct_nearest(word, choice, OCT_COUNT(words));
+    char choice[OCT_REGISTRY_CHOICE_BYTES];
+    const char *near = oct_registry_nearest(&words, word);
     return oct_fail(OCT_USAGE, "OCT_ISA: \"%s\" is no instruction set%s%s; use %s", word,
-                    near ? ", did you mean " : "", near ? near : "", list);
+                    near ? ", did you mean " : "", near ? near : "",
+                    oct_registry_choice(&words, " or ", choice));
 }
 
 static void find_model(void)

@@ -5,15 +5,22 @@
 
 #include "core/base/status.h"
 
+/* Every instruction set, once, with its word in OCT_ISA and its architecture; cpu.c finds out by has_<word>()
+ * whether this machine has it. */
+#define OCT_ISA_LIST(X)                                                                            \
+    X(REF, ref, ANY)                                                                               \
+    X(AVX2, avx2, X86)             /* and FMA */                                                   \
+    X(AVXVNNI, avxvnni, X86)       /* VNNI in the VEX encoding, for vectors of 256 bits */         \
+    X(AVX512VNNI, avx512vnni, X86) /* F, BW, DQ, VL and VNNI */                                    \
+    X(AVX512BF16, avx512bf16, X86) /* the same and BF16 */                                         \
+    X(NEON, neon, ARM)                                                                             \
+    X(NEONDOT, neondot, ARM) /* NEON with the products of four bytes */
+
 typedef enum oct_isa {
-    OCT_ISA_REF,
-    OCT_ISA_AVX2,       /* and FMA */
-    OCT_ISA_AVXVNNI,    /* VNNI in the VEX encoding, for vectors of 256 bits */
-    OCT_ISA_AVX512VNNI, /* F, BW, DQ, VL and VNNI */
-    OCT_ISA_AVX512BF16, /* the same and BF16 */
-    OCT_ISA_NEON,
-    OCT_ISA_NEONDOT, /* NEON with the products of four bytes */
-    OCT_ISA_COUNT,
+#define X(id, word, architecture) OCT_ISA_##id,
+    OCT_ISA_LIST(X)
+#undef X
+        OCT_ISA_COUNT,
 } oct_isa;
 
 typedef unsigned oct_isa_set; /* bit per oct_isa; REF is always there */

@@ -1,26 +1,25 @@
 /* Elementwise functions: the op that all of them are, and their table. */
 #include "core/op/elementwise.h"
 
+#include "core/base/registry.h"
 #include "core/op/op_impl.h"
 #include "core/op/ops.h"
 
 #include <math.h>
-#include <string.h>
 
-static const oct_elementwise *const functions[] = {
+static const void *const listed[] = {
 #define OCT_ELEMENTWISE(name, args) &oct_elementwise_##name,
 #include "core/op/elementwise_list.def"
 #undef OCT_ELEMENTWISE
 };
+static const oct_registry functions = OCT_REGISTRY("a function", listed);
 
 const oct_elementwise *oct_elementwise_find(const char *name)
 {
-    for (size_t i = 0; i < OCT_COUNT(functions); i++)
-        if (strcmp(functions[i]->name, name) == 0) return functions[i];
-    return NULL;
+    return oct_registry_find(&functions, name);
 }
 
-/* A function with its numbers. */
+/* What an op remembers: its function with the numbers given. */
 typedef struct applied {
     const oct_elementwise *function;
     double args[2];

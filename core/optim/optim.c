@@ -1,4 +1,4 @@
-/* The table of optimizers, and the state of one of them. */
+/* This file holds the table of optimizers and makes the state of one. */
 #include "core/optim/optim.h"
 
 #include "core/base/mem.h"

@@ -1,4 +1,4 @@
-/* Optimizers over the bound parameters. Their state is flat, in the order of oct_params. */
+/* Optimizers update the bound parameters. Their state is flat, in the order of oct_params. */
 #pragma once
 
 #include "core/base/registry.h"
@@ -9,7 +9,7 @@ typedef enum oct_optim_kind {
 #include "core/optim/optim_list.def"
 } oct_optim_kind;
 
-/* The parameters of optim_list.def. weight_decay acts where a parameter's decay is set. */
+/* What an optimizer is told: the parameters of optim_list.def. weight_decay acts where a parameter's decay is set. */
 typedef struct oct_optim_config {
 #define OCT_OPTIM_FIELD_REAL float
 #define OCT_OPTIM_FIELD_BOOL bool
@@ -45,5 +45,5 @@ int oct_optim_slots(oct_optim_kind kind); /* how many an optimizer keeps */
 oct_status oct_optim_create(oct_optim *optim, const oct_optim_config *config,
                             const oct_params *params) OCT_NODISCARD;
 void oct_optim_destroy(oct_optim *optim);
-/* One update from params->grads. Formulas as torch.optim.SGD and torch.optim.AdamW, in float. */
+/* Makes one update from params->grads. Formulas as torch.optim.SGD and torch.optim.AdamW, in float. */
 void oct_optim_step(oct_optim *optim, oct_params *params, float lr);

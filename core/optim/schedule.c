@@ -1,4 +1,4 @@
-/* The table of schedules, and the warm-up before each of them. */
+/* This file holds the table of schedules and the warm-up that comes before each of them. */
 #include "core/optim/schedule.h"
 
 #include <math.h>

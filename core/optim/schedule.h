@@ -10,7 +10,7 @@ typedef enum oct_schedule_kind {
 #include "core/optim/schedule_list.def"
 } oct_schedule_kind;
 
-/* A peak, and the parameters of schedule_list.def; lengths are in epochs, as a recipe has them. */
+/* What a schedule computes from: a peak, and the parameters of schedule_list.def; lengths are in epochs, as a recipe has them. */
 typedef struct oct_schedule {
     double lr;     /* peak */
     int64_t total; /* steps of the phase */

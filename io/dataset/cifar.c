@@ -14,38 +14,38 @@ typedef struct batch {
     size_t size;
 } batch;
 
-static size_t record_bytes(const oct_cifar *layout)
+static size_t record_bytes(const oct_dataset_format *self)
 {
-    return (size_t)(layout->label_bytes + IMAGE);
+    return (size_t)(self->label_bytes + IMAGE);
 }
 
 static oct_status read_batch(batch *b, const char *folder, const char *name,
-                             const oct_cifar *layout)
+                             const oct_dataset_format *self)
 {
-    size_t record = record_bytes(layout);
+    size_t record = record_bytes(self);
     OCT_TRY(oct_format(&b->path, "%s/%s", folder, name));
     OCT_CHECK(oct_file_exists(b->path), OCT_DATA, "%s: there is no such file; %s", b->path,
-              layout->files);
+              self->files);
     OCT_TRY(oct_file_read(b->path, file_limit, &b->bytes, &b->size));
     OCT_CHECK(b->size > 0, OCT_DATA, "%s: the file is empty", b->path);
     OCT_CHECK(b->size % record == 0, OCT_DATA,
               "%s: %zu bytes are not a whole number of records of %zu bytes; download it again, "
               "and make sure that it is the binary version",
               b->path, b->size, record);
-    const uint8_t *label = (const uint8_t *)b->bytes + layout->label_bytes - 1;
+    const uint8_t *label = (const uint8_t *)b->bytes + self->label_bytes - 1;
     for (size_t i = 0; i < b->size / record; i++)
-        OCT_CHECK(label[i * record] < layout->classes, OCT_DATA,
+        OCT_CHECK(label[i * record] < self->classes, OCT_DATA,
                   "%s: label %d of record %zu is out of range 0..%d", b->path, label[i * record], i,
-                  layout->classes - 1);
+                  self->classes - 1);
     return OCT_OK;
 }
 
-static void copy_batch(oct_dataset *data, const batch *b, const oct_cifar *layout)
+static void copy_batch(oct_dataset *data, const batch *b, const oct_dataset_format *self)
 {
-    size_t size = record_bytes(layout);
+    size_t size = record_bytes(self);
     const uint8_t *record = b->bytes;
     for (size_t i = 0; i < b->size / size; i++, record += size) {
-        const uint8_t *planes = record + layout->label_bytes;
+        const uint8_t *planes = record + self->label_bytes;
         uint8_t *image = data->images + data->count * IMAGE;
         data->labels[data->count++] = planes[-1];
         for (int c = 0; c < CHANNELS; c++)
@@ -54,24 +54,26 @@ static void copy_batch(oct_dataset *data, const batch *b, const oct_cifar *layou
     }
 }
 
-oct_status oct_cifar_load(oct_dataset *data, const char *folder, const oct_cifar *layout)
+oct_status oct_cifar_load(const oct_dataset_format *self, oct_dataset *data, const char *folder,
+                          oct_split split)
 {
+    const char *const *names = self->batches[split];
     batch batches[MAX_FILES] = {0};
     size_t records = 0;
     oct_status status = OCT_OK;
-    OCT_ASSERT(layout->num_files <= MAX_FILES);
-    for (size_t i = 0; i < layout->num_files; i++) {
-        OCT_TRY_OUT(read_batch(&batches[i], folder, layout->names[i], layout));
-        records += batches[i].size / record_bytes(layout);
+    for (size_t i = 0; names[i]; i++) {
+        OCT_ASSERT(i < MAX_FILES);
+        OCT_TRY_OUT(read_batch(&batches[i], folder, names[i], self));
+        records += batches[i].size / record_bytes(self);
     }
     OCT_TRY_OUT(oct_alloc(&data->images, records, IMAGE));
     OCT_TRY_OUT(oct_alloc(&data->labels, records, sizeof *data->labels));
     data->h = data->w = SIDE;
     data->c = CHANNELS;
-    for (size_t i = 0; i < layout->num_files; i++)
-        copy_batch(data, &batches[i], layout);
+    for (size_t i = 0; names[i]; i++)
+        copy_batch(data, &batches[i], self);
 out:
-    for (size_t i = 0; i < layout->num_files; i++) {
+    for (size_t i = 0; i < MAX_FILES; i++) {
         oct_free(&batches[i].bytes);
         oct_free(&batches[i].path);
     }

@@ -4,13 +4,6 @@
 
 #include "io/dataset/dataset.h"
 
-typedef struct oct_cifar {
-    const char *files;        /* of oct_dataset_format, for messages */
-    const char *const *names; /* of the split's files */
-    size_t num_files;
-    int label_bytes; /* before the image; the last of them is the label */
-    int classes;
-} oct_cifar;
-
-oct_status oct_cifar_load(oct_dataset *data, const char *folder,
-                          const oct_cifar *layout) OCT_NODISCARD;
+/* The `load` of both formats. */
+oct_status oct_cifar_load(const oct_dataset_format *self, oct_dataset *data, const char *folder,
+                          oct_split split) OCT_NODISCARD;

@@ -2,26 +2,15 @@
  * the classes. */
 #include "io/dataset/cifar.h"
 
-#define FILES "expected files: train.bin and test.bin of the binary version of CIFAR-100"
-
-enum { CLASSES = 100 };
-
-static oct_status load(oct_dataset *data, const char *folder, oct_split split)
-{
-    static const char *const names[] = {"train.bin", "test.bin"};
-    return oct_cifar_load(data, folder,
-                          &(oct_cifar){.files = FILES,
-                                       .names = &names[split],
-                                       .num_files = 1,
-                                       .label_bytes = 2,
-                                       .classes = CLASSES});
-}
+static const char *const train_files[] = {"train.bin", NULL}, *const test_files[] = {"test.bin",
+                                                                                     NULL};
 
 const oct_dataset_format oct_dataset_cifar100 = {
     .name = "cifar100",
-    .default_path = NULL,
-    .files = FILES,
+    .files = "expected files: train.bin and test.bin of the binary version of CIFAR-100",
     .label_file = {"train.bin", "test.bin"},
-    .classes = CLASSES,
-    .load = load,
+    .classes = 100,
+    .load = oct_cifar_load,
+    .batches = {train_files, test_files},
+    .label_bytes = 2,
 };

@@ -124,8 +124,8 @@ static oct_status check_gaps(const loading *l, const label_list lists[2], const 
     return OCT_OK;
 }
 
-/* One class more than the largest label of both splits, so that the number does not depend on which
- * of them is loaded. */
+/* Counts one class more than the largest label of both splits, so that the number does not depend on
+ * which of them is loaded. */
 static oct_status count_classes(const loading *l, int64_t *classes)
 {
     oct_split split = l->split, other = split == OCT_TRAIN ? OCT_TEST : OCT_TRAIN;
@@ -198,7 +198,7 @@ oct_status oct_dataset_load(oct_dataset *data, const oct_dataset_source *source,
               "data.path: the format %s has no default folder; write data.path=FOLDER; %s",
               l.format->name, l.format->files);
     OCT_TRY(check_folder(l.format, l.folder));
-    OCT_TRY_OUT(l.format->load(data, l.folder, split));
+    OCT_TRY_OUT(l.format->load(l.format, data, l.folder, split));
     OCT_TRY_OUT(find_classes(&l));
     if (source->limit > 0 && source->limit < data->count) data->count = source->limit;
     status = take_digest(data);

@@ -19,18 +19,24 @@ typedef struct oct_dataset {
         digest[32]; /* SHA-256 over images then labels: bytes, or 32 bits each above 256 classes */
 } oct_dataset;
 
-typedef struct oct_dataset_format {
+typedef struct oct_dataset_format oct_dataset_format;
+struct oct_dataset_format {
     const char *name;          /* "idx", "cifar10" */
     const char *default_path;  /* or NULL: the recipe must say data.path */
     const char *files;         /* for help: what the folder holds */
     const char *label_file[2]; /* of each split, for messages */
     int classes;               /* fixed by the format; 0: counted */
     /* Fills all but classes and digest; labels as they are in the files. */
-    oct_status (*load)(oct_dataset *data, const char *folder, oct_split split);
+    oct_status (*load)(const oct_dataset_format *self, oct_dataset *data, const char *folder,
+                       oct_split split);
     /* Of formats that count: only the labels of a split; NULL when the folder does not have it. */
     oct_status (*read_labels)(int32_t **labels, int64_t *count, const char *folder,
                               oct_split split);
-} oct_dataset_format;
+    /* CIFAR (oct_cifar_load): names of each split's files, NULL at the end, and the bytes before an image,
+     * the last of which is the label. */
+    const char *const *batches[2];
+    int label_bytes;
+};
 
 #define OCT_DATASET(id, file) extern const oct_dataset_format oct_dataset_##file;
 #include "io/dataset/dataset_list.def"
@@ -51,7 +57,7 @@ typedef struct oct_dataset_source {
     int64_t limit;       /* above 0: only the first so many samples */
 } oct_dataset_source;
 
-/* On failure *data is empty. */
+/* Loads a split; on failure *data is empty. */
 oct_status oct_dataset_load(oct_dataset *data, const oct_dataset_source *source,
                             oct_split split) OCT_NODISCARD;
 void oct_dataset_free(oct_dataset *data);

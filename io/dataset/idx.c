@@ -21,15 +21,10 @@
     "and t10k-labels-idx1-ubyte, each plain or .gz (Debian's package dataset-fashion-mnist has "   \
     "them)"
 
-#define LABEL_FILES                                                                                \
-    {                                                                                              \
-        "train-labels-idx1-ubyte", "t10k-labels-idx1-ubyte"                                        \
-    }
-
 /* Types of elements, the third byte of the magic number. */
 enum { UNSIGNED_8 = 0x08, SIGNED_8 = 0x09, SIGNED_16 = 0x0b, SIGNED_32 = 0x0c };
 enum { MAX_SIDE = 4096, MAX_DIMS = 3, DEFLATE_RATIO = 1032, GZIP_WINDOW = 15 + 16 };
-/* What images deflate to: by far less than this, but for small files. */
+/* Images deflate to far more than a 64th of their size, small files apart. */
 enum { TRUSTED_RATIO = 64, SMALL_BYTES = 64 << 20 };
 
 static const size_t file_limit = (size_t)1 << 34;
@@ -44,7 +39,7 @@ typedef struct source {
     z_stream inflate;
 } source;
 
-/* FOLDER/NAME, or FOLDER/NAME.gz when only that is there; NULL without either. */
+/* Finds FOLDER/NAME, or FOLDER/NAME.gz when only that is there; *path is NULL without either. */
 static oct_status find_path(char **path, const char *folder, const char *name)
 {
     OCT_TRY(oct_format(path, "%s/%s", folder, name));
@@ -128,7 +123,7 @@ static uint32_t big_endian(const uint8_t *bytes)
     return (uint32_t)bytes[0] << 24 | (uint32_t)bytes[1] << 16 | (uint32_t)bytes[2] << 8 | bytes[3];
 }
 
-/* Bytes of a label of this type; 0 for types that labels cannot have. */
+/* Returns the bytes of a label of this type; 0 for types that labels cannot have. */
 static int label_bytes(int type)
 {
     if (type == UNSIGNED_8 || type == SIGNED_8) return 1;
@@ -237,7 +232,6 @@ static int32_t label_at(const uint8_t *bytes, int type, size_t i)
 }
 
 static const char *const image_file[] = {"train-images-idx3-ubyte", "t10k-images-idx3-ubyte"};
-static const char *const label_file[] = LABEL_FILES;
 
 static oct_status take_labels(int32_t **labels, int64_t *count, const char *folder,
                               const char *name)
@@ -261,15 +255,16 @@ static oct_status read_labels(int32_t **labels, int64_t *count, const char *fold
     char *path = NULL;
     *labels = NULL;
     *count = 0;
-    OCT_TRY(find_path(&path, folder, label_file[split]));
+    OCT_TRY(find_path(&path, folder, oct_dataset_idx.label_file[split]));
     bool there = path != NULL;
     oct_free(&path);
-    return there ? take_labels(labels, count, folder, label_file[split]) : OCT_OK;
+    return there ? take_labels(labels, count, folder, oct_dataset_idx.label_file[split]) : OCT_OK;
 }
 
-static oct_status load(oct_dataset *data, const char *folder, oct_split split)
+static oct_status load(const oct_dataset_format *self, oct_dataset *data, const char *folder,
+                       oct_split split)
 {
-    const char *images = image_file[split], *labels = label_file[split];
+    const char *images = image_file[split], *labels = self->label_file[split];
     uint32_t dims[MAX_DIMS] = {0};
     int type = 0;
     OCT_TRY(read_idx(folder, images, 3, &type, dims, &data->images));
@@ -288,7 +283,7 @@ const oct_dataset_format oct_dataset_idx = {
     .name = "idx",
     .default_path = "/usr/share/datasets/fashion-mnist",
     .files = FILES,
-    .label_file = LABEL_FILES,
+    .label_file = {"train-labels-idx1-ubyte", "t10k-labels-idx1-ubyte"},
     .load = load,
     .read_labels = read_labels,
 };

@@ -6,7 +6,7 @@
  */
 #pragma once
 
-#include "core/base/cpu.h"
+#include "core/kernel/float_kernel.h"
 #include "launch/run/session.h"
 
 #include <jansson.h>
@@ -22,7 +22,7 @@ typedef struct oct_bench {
     int64_t batch, threads; /* threads: of a rank */
     int64_t repetitions;    /* 0: as many as the figure needs */
     bool qat;               /* step: QAT or float */
-    const char *numerics;   /* step: of the backward of QAT, the recipe's words */
+    oct_numerics numerics;  /* step: of the backward of QAT */
     json_t *figures;        /* with --json: an array */
 } oct_bench;
 

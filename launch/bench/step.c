@@ -48,7 +48,7 @@ static oct_status find_peak(const oct_bench *bench, double forward, double backw
 {
     oct_peak peak;
     OCT_TRY(oct_peak_measure(oct_cpu_isa(), &peak));
-    const bool bf16 = strcmp(t->numerics, "bf16") == 0;
+    const bool bf16 = bench->qat && bench->numerics == OCT_NUMERICS_BF16;
     const double seconds = forward / peak.gops[bench->qat ? OCT_ROOF_INT8 : OCT_ROOF_F32] +
                            backward / peak.gops[bf16 ? OCT_ROOF_BF16 : OCT_ROOF_F32];
     t->operations = forward + backward;
@@ -90,7 +90,7 @@ oct_status oct_bench_step(oct_bench *bench)
         .bench = "step",
         .model = bench->model,
         .mode = bench->qat ? "qat" : "float",
-        .numerics = bench->qat ? bench->numerics : "f32",
+        .numerics = oct_numerics_name(bench->qat ? bench->numerics : OCT_NUMERICS_F32),
     };
     OCT_TRY_OUT(oct_timings_create(&timings, bench->repetitions > 0 ? bench->repetitions : STEPS));
     OCT_TRY_OUT(measure(bench, &run, &timings, &timed));

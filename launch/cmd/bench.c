@@ -81,10 +81,13 @@ static oct_status read_mode(oct_bench *bench)
 static oct_status read_numerics(oct_bench *bench)
 {
     const oct_args *args = bench->args;
-    const char *word = args->option[NUMERICS].given ? args->option[NUMERICS].text : "bf16";
-    OCT_CHECK(strcmp(word, "bf16") == 0 || strcmp(word, "f32") == 0, OCT_USAGE,
-              "command line: --numerics %s: use bf16 or f32", word);
-    bench->numerics = word;
+    char choice[OCT_REGISTRY_CHOICE_BYTES];
+    if (!args->option[NUMERICS].given) return OCT_OK;
+    const size_t index = oct_registry_index(&oct_numerics_table, args->option[NUMERICS].text);
+    OCT_CHECK(index < oct_registry_count(&oct_numerics_table), OCT_USAGE,
+              "command line: --numerics %s: use %s", args->option[NUMERICS].text,
+              oct_registry_choice(&oct_numerics_table, " or ", choice));
+    bench->numerics = (oct_numerics)index;
     return OCT_OK;
 }
 
@@ -124,7 +127,7 @@ static oct_status run_figure(oct_bench *bench)
 static oct_status run(const oct_args *args)
 {
     oct_session session;
-    oct_bench bench = {.session = &session, .args = args};
+    oct_bench bench = {.session = &session, .args = args, .numerics = OCT_NUMERICS_BF16};
     OCT_CHECK(args->num_words == 1 || strcmp(args->word[0], "infer") == 0, OCT_USAGE,
               "command line: unexpected argument '%s'; only infer takes a file", args->word[1]);
     OCT_TRY(oct_session_open(&session, args, OCT_DEADLINE_S));

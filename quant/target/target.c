@@ -1,4 +1,4 @@
-/* The table of targets, from its list. */
+/* This file holds the table of targets, made from its list. */
 #include "quant/target/target.h"
 
 #include <string.h>

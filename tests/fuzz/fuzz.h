@@ -6,7 +6,7 @@
  */
 #pragma once
 
-#include "core/base/status.h"
+#include "core/base/text.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -41,6 +41,12 @@ typedef struct fuzz_call {
 fuzz_call fuzz_begin(size_t size);
 void fuzz_said(oct_status status, unsigned allowed, const char *what);
 void fuzz_end(const fuzz_call *call, size_t factor, size_t fixed);
+
+/* What is read is what is written: `print` writes a thing as text, `reprint` reads that text and writes what
+ * it has read; the two texts must be the same. */
+void fuzz_round_trip(const void *thing, oct_status (*print)(const void *thing, oct_text *text),
+                     oct_status (*reprint)(const void *thing, const oct_text *first,
+                                           oct_text *second));
 
 /* Ends the process when the condition does not hold: a finding. */
 #define FUZZ_REQUIRE(condition, ...)                                                               \

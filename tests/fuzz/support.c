@@ -156,6 +156,18 @@ const char *fuzz_file(const char *name, const void *data, size_t size)
     return path;
 }
 
+void fuzz_round_trip(const void *thing, oct_status (*print)(const void *thing, oct_text *text),
+                     oct_status (*reprint)(const void *thing, const oct_text *first,
+                                           oct_text *second))
+{
+    oct_text first = {0}, second = {0};
+    MAKE(print(thing, &first));
+    MAKE(reprint(thing, &first, &second));
+    FUZZ_REQUIRE(strcmp(first.data, second.data) == 0, "%s\n---\n%s", first.data, second.data);
+    oct_text_free(&first);
+    oct_text_free(&second);
+}
+
 /* Inputs are small: threads would only wait for each other. */
 __attribute__((constructor)) static void one_thread(void)
 {

@@ -1,4 +1,4 @@
-/* The peak, from the warm-up to the end of the phase. */
+/* The learning rate stays at its peak from the warm-up to the end of the phase. */
 #include "core/optim/schedule.h"
 
 static double lr(const oct_schedule *s, int64_t step)

@@ -1,5 +1,5 @@
-/* Half a cosine (Loshchilov and Hutter 2017, without restarts) from the peak at the end of the warm-up to
- * final_lr at the end of the phase. */
+/* The learning rate follows half a cosine (Loshchilov and Hutter 2017, without restarts) from the peak at
+ * the end of the warm-up to final_lr at the end of the phase. */
 #include "core/optim/schedule.h"
 
 #include <math.h>

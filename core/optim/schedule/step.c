@@ -1,4 +1,4 @@
-/* The peak, multiplied by gamma at each milestone. */
+/* The learning rate falls from its peak by the factor gamma at each milestone. */
 #include "core/optim/schedule.h"
 
 static double lr(const oct_schedule *s, int64_t step)

@@ -8,6 +8,14 @@
 #include <stdio.h>
 #include <string.h>
 
+static const void *const methods[] = {OCT_METHOD_LIST(OCT_WORD_ITEM)};
+const oct_registry oct_prepare_method_table = OCT_REGISTRY("a method", methods);
+
+const char *oct_method_name(oct_prepare_method method)
+{
+    return oct_registry_name(&oct_prepare_method_table, method);
+}
+
 void oct_graph_destroy(oct_graph **graph)
 {
     oct_graph *self = *graph;

@@ -98,6 +98,8 @@ typedef struct oct_graph_block {
     X(OCT_METHOD_SYMBOLIC, "symbolic")                                                             \
     X(OCT_METHOD_EAGER, "eager")
 typedef enum oct_prepare_method { OCT_METHOD_LIST(OCT_WORD_ID) OCT_METHODS } oct_prepare_method;
+extern const oct_registry oct_prepare_method_table;
+const char *oct_method_name(oct_prepare_method method); /* "jit_strip" */
 
 typedef struct oct_graph {
     oct_interceptor interceptor; /* first: the root's; NULL functions for eager */

@@ -10,15 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static const void *const methods[] = {OCT_METHOD_LIST(OCT_WORD_ITEM)};
-const oct_registry oct_prepare_method_table = OCT_REGISTRY("a method", methods);
 static const void *const batch_norm_modes[] = {OCT_BATCH_NORM_LIST(OCT_WORD_ITEM)};
 const oct_registry oct_batch_norm_mode_table = OCT_REGISTRY("a mode", batch_norm_modes);
-
-const char *oct_method_name(oct_prepare_method method)
-{
-    return oct_registry_name(&oct_prepare_method_table, method);
-}
 
 static oct_status check_new(void *user, oct_module *module)
 {

@@ -18,9 +18,6 @@
 #include "quant/pass/graph/graph.h"
 #include "quant/qconfig.h"
 
-extern const oct_registry oct_prepare_method_table;
-const char *oct_method_name(oct_prepare_method method); /* "jit_strip" */
-
 #define OCT_BATCH_NORM_LIST(X)                                                                     \
     X(OCT_BATCH_NORM_LIVE, "live")     /* keeps learning its statistics */                         \
     X(OCT_BATCH_NORM_FOLDED, "folded") /* goes into the weights at prepare */
