@@ -49,7 +49,7 @@ typedef struct oct_product {
     bool add;  /* continues the sums in acc instead of starting at 0 */
     /* What a function needs that makes something else of the sums at once (PANEL_STORE of panel.h),
      * whose elements are then what `acc` counts; NULL otherwise. */
-    const void *finish;
+    const void *epilogue;
 } oct_product;
 
 typedef void oct_product_fn(const oct_product *p);

@@ -4,22 +4,23 @@
 #include "quant/runtime/step.h"
 
 /* Counts, along one side, the pairs of an output and a tap that fall on a value of the input. */
-static int64_t count_taps(int64_t in, int64_t out, int kernel, int stride, int padding, int spread)
+static int64_t count_taps(int64_t in, int64_t out, int kernel, int stride, int padding,
+                          int dilation)
 {
     int64_t count = 0;
     for (int64_t o = 0; o < out; o++) {
         for (int k = 0; k < kernel; k++) {
             int64_t at = o * stride - padding + k;
-            count += at >= 0 && at < in && at % spread == 0;
+            count += at >= 0 && at < in && at % dilation == 0;
         }
     }
     return count;
 }
 
-int64_t oct_conv_multiply_adds(const oct_conv_shape *s, int spread)
+int64_t oct_conv_multiply_adds(const oct_conv_shape *s, int dilation)
 {
-    return count_taps(s->in_h, s->out_h, s->kernel_h, s->stride, s->padding, spread) *
-           count_taps(s->in_w, s->out_w, s->kernel_w, s->stride, s->padding, spread) *
+    return count_taps(s->in_h, s->out_h, s->kernel_h, s->stride, s->padding, dilation) *
+           count_taps(s->in_w, s->out_w, s->kernel_w, s->stride, s->padding, dilation) *
            (s->in_c / s->groups) * s->out_c;
 }
 
@@ -44,7 +45,7 @@ oct_multiply_adds oct_program_multiply_adds(const oct_program *program)
     for (int64_t i = 0; i < program->num_steps; i++) {
         const oct_step *step = &program->steps[i];
         if (step->kind != OCT_STEP_CONV && step->kind != OCT_STEP_CONV_FLOAT) continue;
-        int64_t one = oct_conv_multiply_adds(&step->conv, step->spread);
+        int64_t one = oct_conv_multiply_adds(&step->conv, step->dilation);
         work.forward += one;
         work.grad_weight += one;
         if (wants_gradient(program, i, step->input[0])) work.grad_input += one;

@@ -35,7 +35,7 @@ INLINE __m256i first_lanes(int64_t count)
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(count < 8 ? (int)count : 8), lane);
 }
 
-INLINE pairs spread(const char *at)
+INLINE pairs broadcast(const char *at)
 {
     int32_t word;
     memcpy(&word, at, sizeof word);
@@ -93,15 +93,15 @@ static void pack_tile(const int8_t *tile, int8_t *packed)
 #define PANEL_WORD pairs
 #define PANEL_WEIGHT pairs
 #define PANEL_ZERO() ((lanes){0})
-#define PANEL_BROADCAST(at) spread(at)
+#define PANEL_BROADCAST(at) broadcast(at)
 #define PANEL_TILE_AT(at) load_tile(at)
 #define PANEL_MADD(sum, word, w) add_products(sum, word, w)
 #define PANEL_READ(from, count) read_lanes(from, count)
 #define PANEL_WRITE(to, count, sum) write_lanes(to, count, sum)
 #include "core/product/panel.h"
 
-/* 16 channels of two lines as 16-bit pairs. Unpacking works inside 128-bit lanes, so first each lane is
- * given the channels that will end there. */
+/* Widens 16 channels of a line, of which count exist, to 16 bits. Unpacking works inside 128-bit lanes, so
+ * each lane is given the channels that will end there. */
 INLINE __m256i widen(const uint8_t *at, int64_t count)
 {
     uint8_t codes[16] = {0};
@@ -110,7 +110,7 @@ INLINE __m256i widen(const uint8_t *at, int64_t count)
     return _mm256_permute4x64_epi64(wide, 0xd8);
 }
 
-INLINE void weave(const uint8_t *const *at, int64_t count, int8_t *out)
+INLINE void interleave(const uint8_t *const *at, int64_t count, int8_t *out)
 {
     const __m256i a = widen(at[0], count), b = widen(at[1], count);
     _mm256_storeu_si256((__m256i *)(void *)out, _mm256_unpacklo_epi16(a, b));
@@ -123,9 +123,9 @@ INLINE void weave(const uint8_t *const *at, int64_t count, int8_t *out)
 #define DEPTHWISE_LANES 8
 #define DEPTHWISE_SUM lanes
 #define DEPTHWISE_ZERO() ((lanes){0})
-#define DEPTHWISE_MADD(sum, woven, w) add_pair(sum, load(woven), load(w))
+#define DEPTHWISE_MADD(sum, codes, w) add_pair(sum, load(codes), load(w))
 #define DEPTHWISE_STORE(acc, count, sum) write_lanes(acc, count, sum)
-#define DEPTHWISE_INTERLEAVE(at, count, out) weave(at, count, out)
+#define DEPTHWISE_INTERLEAVE(at, count, out) interleave(at, count, out)
 #include "quant/kernel/depthwise_simd.h"
 
 INLINE void store_codes(uint8_t *codes, __m256i code)

@@ -29,7 +29,7 @@ INLINE lanes load_lanes(const void *at)
     return (lanes)_mm512_loadu_si512(at);
 }
 
-INLINE lanes spread(const char *at)
+INLINE lanes broadcast(const char *at)
 {
     int32_t word;
     memcpy(&word, at, sizeof word);
@@ -68,7 +68,7 @@ static void pack_tile(const int8_t *tile, int8_t *packed)
 #define PANEL_WORD lanes
 #define PANEL_WEIGHT lanes
 #define PANEL_ZERO() ((lanes){0})
-#define PANEL_BROADCAST(at) spread(at)
+#define PANEL_BROADCAST(at) broadcast(at)
 #define PANEL_TILE_AT(at) load_lanes(at)
 #define PANEL_MADD(sum, word, w) add_products(sum, word, w)
 #define PANEL_READ(from, count) read_lanes(from, count)
@@ -109,7 +109,7 @@ typedef struct vector {
     const uint8_t *addend; /* codes, where one is added */
 } vector;
 
-/* The values of a vector in units of the output scale. */
+/* Returns the values of a vector in units of the output scale. */
 INLINE __m512 values_of(const coder *z, const bool whole, const bool added, const vector *s)
 {
     const __mmask16 live = whole ? (__mmask16)0xffff : first_lanes(s->count);
@@ -143,7 +143,7 @@ INLINE __m512i logical_of(const coder *z, const bool whole, int64_t count, lanes
     return round_values(z, values_of(z, whole, true, &s));
 }
 
-/* Logical codes of four vectors to codes, vector by vector. Packing saturates, and works inside 128-bit
+/* Makes codes of the logical codes of four vectors. Packing saturates, and works inside 128-bit
  * lanes, which are put in order last. */
 INLINE __m512i codes_of(const coder *z, __m512i a, __m512i b, __m512i c, __m512i d)
 {
@@ -169,15 +169,15 @@ INLINE void write_one(uint8_t *to, int64_t live, __m128i codes)
         _mm_mask_storeu_epi8(to, first_lanes(live), codes);
 }
 
-/* The sums of one vector alone, of the `live` channels from `channel` on, to codes. */
-INLINE void leave_one(const coder *z, int64_t live, lanes sum, int64_t channel, uint8_t *to)
+/* Stores the codes of one vector alone, of the `live` channels from `channel` on. */
+INLINE void store_vector(const coder *z, int64_t live, lanes sum, int64_t channel, uint8_t *to)
 {
     const __m512i logical = live >= COLUMNS ? logical_of(z, true, live, sum, channel, to)
                                             : logical_of(z, false, live, sum, channel, to);
     write_one(to, live, codes_of_one(z, logical));
 }
 
-/* Of two vectors or more. */
+/* Stores the codes of two vectors or more. */
 INLINE void write_codes(const int vectors, uint8_t *to, __m512i codes)
 {
     if (vectors == 4) {
@@ -189,30 +189,30 @@ INLINE void write_codes(const int vectors, uint8_t *to, __m512i codes)
         _mm_storeu_si128((__m128i *)(void *)(to + 32), _mm512_extracti32x4_epi32(codes, 2));
 }
 
-/* A row's sums of up to 64 columns. */
-INLINE void leave(const int panels, const oct_product *p, int64_t column, uint8_t *to, lanes s0,
-                  lanes s1, lanes s2, lanes s3)
+/* Stores the codes of a row's sums, of up to 64 columns. */
+INLINE void store_row(const int panels, const oct_product *p, int64_t column, uint8_t *to, lanes s0,
+                      lanes s1, lanes s2, lanes s3)
 {
-    const coder *z = p->finish;
+    const coder *z = p->epilogue;
     const int64_t left = p->n - column;
     const __m512i zero = _mm512_setzero_si512();
     if (panels == 1) {
-        leave_one(z, left, s0, column, to);
+        store_vector(z, left, s0, column, to);
         return;
     }
-#define LEAVE_AS(whole)                                                                            \
+#define CODES_AS(whole)                                                                            \
     codes_of(z, logical_of(z, whole, left, s0, column, to),                                        \
              logical_of(z, whole, left - 16, s1, column + 16, to + 16),                            \
              panels > 2 ? logical_of(z, whole, left - 32, s2, column + 32, to + 32) : zero,        \
              panels > 3 ? logical_of(z, whole, left - 48, s3, column + 48, to + 48) : zero)
     if (left >= panels * COLUMNS)
-        write_codes(panels, to, LEAVE_AS(true));
+        write_codes(panels, to, CODES_AS(true));
     else
-        _mm512_mask_storeu_epi8(to, ~(__mmask64)0 >> (64 - left), LEAVE_AS(false));
-#undef LEAVE_AS
+        _mm512_mask_storeu_epi8(to, ~(__mmask64)0 >> (64 - left), CODES_AS(false));
+#undef CODES_AS
 }
 
-#define PANEL_NAME product_left
+#define PANEL_NAME product_and_requantize
 #define PANEL_LANES COLUMNS
 #define PANEL_TILE TILE_BYTES
 #define PANEL_ROWS_1 8
@@ -224,23 +224,23 @@ INLINE void leave(const int panels, const oct_product *p, int64_t column, uint8_
 #define PANEL_WORD lanes
 #define PANEL_WEIGHT lanes
 #define PANEL_ZERO() ((lanes){0})
-#define PANEL_BROADCAST(at) spread(at)
+#define PANEL_BROADCAST(at) broadcast(at)
 #define PANEL_TILE_AT(at) load_lanes(at)
 #define PANEL_MADD(sum, word, w) add_products(sum, word, w)
-#define PANEL_STORE(panels, p, column, to, a, b, c, d) leave(panels, p, column, to, a, b, c, d)
+#define PANEL_STORE(panels, p, column, to, a, b, c, d) store_row(panels, p, column, to, a, b, c, d)
 #include "core/product/panel.h"
 
 static void product_codes(const oct_product *p, const oct_requant *q)
 {
     const coder z = coder_of(q, p->acc);
-    oct_product finished = *p;
-    finished.finish = &z;
-    product_left(&finished);
+    oct_product with_coder = *p;
+    with_coder.epilogue = &z;
+    product_and_requantize(&with_coder);
 }
 
-/* 64 channels of four lines. Unpacking works inside 128-bit lanes, so first each lane l is given the
- * groups of four channels that will end there: of vector v, channels 16 v + 4 l and following. */
-INLINE void weave(const uint8_t *const *at, int64_t count, int8_t *out)
+/* Interleaves 64 channels of four lines. Unpacking works inside 128-bit lanes, so first each lane l is
+ * given the groups of four channels that will end there: of vector v, channels 16 v + 4 l and following. */
+INLINE void interleave(const uint8_t *const *at, int64_t count, int8_t *out)
 {
     const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
     const __mmask64 live = ~(__mmask64)0 >> (64 - count);
@@ -256,24 +256,24 @@ INLINE void weave(const uint8_t *const *at, int64_t count, int8_t *out)
     _mm512_storeu_si512(out + 192, _mm512_unpackhi_epi16(ab_high, cd_high));
 }
 
-/* 16 channels of one position or of four. */
-INLINE void leave_positions(const int positions, const oct_depthwise *d, int64_t channel,
+/* Stores the codes of 16 channels, of one position or of four. */
+INLINE void store_positions(const int positions, const oct_depthwise *d, int64_t channel,
                             int64_t at, lanes s0, lanes s1, lanes s2, lanes s3)
 {
-    const coder *z = d->finish;
+    const coder *z = d->epilogue;
     const int64_t live = d->channels - channel, step = d->channels;
     uint8_t *to = d->codes + at;
     if (positions == 1) {
-        leave_one(z, live, s0, channel, to);
+        store_vector(z, live, s0, channel, to);
         return;
     }
-#define LEAVE_AS(whole)                                                                            \
+#define CODES_AS(whole)                                                                            \
     codes_of(z, logical_of(z, whole, live, s0, channel, to),                                       \
              logical_of(z, whole, live, s1, channel, to + step),                                   \
              logical_of(z, whole, live, s2, channel, to + 2 * step),                               \
              logical_of(z, whole, live, s3, channel, to + 3 * step))
-    const __m512i codes = live >= COLUMNS ? LEAVE_AS(true) : LEAVE_AS(false);
-#undef LEAVE_AS
+    const __m512i codes = live >= COLUMNS ? CODES_AS(true) : CODES_AS(false);
+#undef CODES_AS
     write_one(to, live, _mm512_castsi512_si128(codes));
     write_one(to + step, live, _mm512_extracti32x4_epi32(codes, 1));
     write_one(to + 2 * step, live, _mm512_extracti32x4_epi32(codes, 2));
@@ -286,18 +286,18 @@ INLINE void leave_positions(const int positions, const oct_depthwise *d, int64_t
 #define DEPTHWISE_LANES 16
 #define DEPTHWISE_SUM lanes
 #define DEPTHWISE_ZERO() ((lanes){0})
-#define DEPTHWISE_MADD(sum, woven, w) add_products(sum, load_lanes(woven), load_lanes(w))
+#define DEPTHWISE_MADD(sum, codes, w) add_products(sum, load_lanes(codes), load_lanes(w))
 #define DEPTHWISE_STORE(acc, count, sum) write_lanes(acc, count, sum)
-#define DEPTHWISE_INTERLEAVE(at, count, out) weave(at, count, out)
-#define DEPTHWISE_STORE_CODES leave_positions
+#define DEPTHWISE_INTERLEAVE(at, count, out) interleave(at, count, out)
+#define DEPTHWISE_STORE_CODES store_positions
 #include "quant/kernel/depthwise_simd.h"
 
 static void depthwise_codes(const oct_depthwise *d, const oct_requant *q)
 {
     const coder z = coder_of(q, d->codes);
-    oct_depthwise finished = *d;
-    finished.finish = &z;
-    depthwise(&finished);
+    oct_depthwise with_coder = *d;
+    with_coder.epilogue = &z;
+    depthwise(&with_coder);
 }
 
 /* A call of the requantizer: its constants, what it has found, and where it is. */

@@ -6,7 +6,7 @@
 
 enum { OCT_FLAG_BLOCK = 512 }; /* elements whose flags loops keep as bytes before packing */
 
-/* Bits written one group after another; words of 32 bits go out as they fill. */
+/* Writes bits, one group after another; words of 32 bits go out as they fill. */
 typedef struct oct_bit_writer {
     uint8_t *out;
     uint64_t pending;
@@ -32,7 +32,7 @@ static inline void oct_bits_end(oct_bit_writer *w)
         *w->out++ = (uint8_t)w->pending;
 }
 
-/* n flags of one byte (0 or 1) to bits; the multiplication gathers eight of them in the top byte. */
+/* Packs n flags of one byte (0 or 1) into bits; the multiplication gathers eight of them in the top byte. */
 static inline void oct_bits_pack(const uint8_t *flags, int64_t n, uint8_t *mask)
 {
     int64_t i = 0;

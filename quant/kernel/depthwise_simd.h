@@ -1,29 +1,29 @@
-/* Depthwise convolutions by braids, of every SIMD table: a template that a kernel file includes once,
- * and the order of its weights.
+/* Depthwise convolutions of every SIMD table: a template that a kernel file includes once, and the order
+ * of its weights.
  *
- * The taps of a column that a word can hold (4 codes, or 2 of 16 bits) are woven together: word c of
- * what results holds them for channel c, as the product's instruction wants them. A line of output
- * weaves each column once, for a block of channels that stays in the first-level cache, and then every
- * position is a sum over kernel_w woven columns. What lies outside is woven as `fill`, so that there
- * are no edges. Columns are far apart, which no processor foresees, so weaving fetches what the next line
- * of output weaves.
+ * The taps of a column that a word can hold (4 codes, or 2 of 16 bits) are interleaved: word c of the result
+ * holds those of channel c, as the product's instruction wants them. A line of output interleaves each
+ * column once, for a block of channels that stays in the first-level cache, and then every position is a
+ * sum over kernel_w interleaved columns. What lies outside is `fill`, so that there are no edges. Columns
+ * are too far apart for the hardware prefetcher, so interleaving one fetches what the next line of output
+ * interleaves.
  *
  * Weights are [C/16][kernel_w][kernel_h/taps][16 channels][taps], filled up with zeros.
  *
  * Before including with DEPTHWISE_NAME defined as the name of the function that results, define
- *     DEPTHWISE_TAPS          taps that are woven together: 4 or 2
+ *     DEPTHWISE_TAPS          taps of a word: 4 or 2
  *     DEPTHWISE_CHANNELS      of a block: a multiple of 16, at most OCT_DEPTHWISE_MAX_CHANNELS
  *     DEPTHWISE_LANES         channels of a vector: a divisor of 16
  *     DEPTHWISE_SUM           vector of DEPTHWISE_LANES int32
  *     DEPTHWISE_ZERO()                         -> DEPTHWISE_SUM
- *     DEPTHWISE_MADD(sum, woven, weight)       -> DEPTHWISE_SUM; both const int8_t *, of one vector
+ *     DEPTHWISE_MADD(sum, codes, weight)       -> DEPTHWISE_SUM; both const int8_t *, of one vector
  *     DEPTHWISE_STORE(acc, count, sum)         the first count lanes (may be >= LANES)
  *     DEPTHWISE_STORE_CODES(positions, d, channel, at, s0, s1, s2, s3)
- *                                          where d->finish is there: the sums of 1 or 4 positions, of
- *                                          LANES channels from `channel` on, to codes; element `at` is
- *                                          the first. May be left out
- *     DEPTHWISE_INTERLEAVE(at, count, out)          const uint8_t *at[DEPTHWISE_TAPS], of which count channels may be
- *                                          read (<= CHANNELS) -> CHANNELS words
+ *                                              where d->epilogue is there: makes codes of the sums of 1 or 4
+ *                                              positions, of LANES channels from `channel` on; element `at`
+ *                                              is the first. May be left out
+ *     DEPTHWISE_INTERLEAVE(at, count, out)     const uint8_t *at[DEPTHWISE_TAPS], of which count channels
+ *                                              may be read (<= CHANNELS) -> CHANNELS words
  */
 #include "quant/kernel/kernel.h"
 
@@ -42,20 +42,19 @@ void oct_depthwise_pack_taps(int taps, int64_t channels, int kernel_h, int kerne
 
 #ifdef DEPTHWISE_NAME
 
-enum {
-    DEPTHWISE_BYTES = DEPTHWISE_CHANNELS * OCT_DEPTHWISE_WORD
-}; /* of a woven column, a group of taps */
+/* Of an interleaved column, a group of taps. */
+enum { DEPTHWISE_BYTES = DEPTHWISE_CHANNELS * OCT_DEPTHWISE_WORD };
 
 /* A block of channels of a line. */
-typedef struct braid {
+typedef struct channel_block {
     const oct_depthwise *d;
     int64_t first, count; /* channels */
     int64_t groups;       /* of taps of a column */
     int64_t columns;
-    int8_t *woven; /* (columns, groups, DEPTHWISE_BYTES) */
-} braid;
+    int8_t *codes; /* interleaved: (columns, groups, DEPTHWISE_BYTES) */
+} channel_block;
 
-static void weave_group(const braid *b, int64_t group)
+static void interleave_group(const channel_block *b, int64_t group)
 {
     const oct_depthwise *d = b->d;
     uint8_t fill[DEPTHWISE_CHANNELS];
@@ -70,7 +69,7 @@ static void weave_group(const braid *b, int64_t group)
         step[tap] = line ? d->channels : 0;
         below[tap] = line ? d->stride * d->in_w * d->channels : 0;
     }
-    int8_t *out = b->woven + group * DEPTHWISE_BYTES;
+    int8_t *out = b->codes + group * DEPTHWISE_BYTES;
     const int64_t pitch = b->groups * DEPTHWISE_BYTES;
     for (int64_t x = 0; x < b->columns; x++, out += pitch) {
         if (x < d->padding || x >= d->padding + d->in_w) {
@@ -85,26 +84,26 @@ static void weave_group(const braid *b, int64_t group)
     }
 }
 
-/* `positions` (at most 4) positions of a vector of channels. */
-static inline __attribute__((always_inline)) void braid_sums(const braid *b, const int positions,
-                                                             const int8_t *woven, const int8_t *w,
-                                                             int64_t x, int64_t channel)
+/* Sums `positions` (at most 4) positions of a vector of channels. */
+static inline __attribute__((always_inline)) void
+sum_positions(const channel_block *b, const int positions, const int8_t *codes, const int8_t *w,
+              int64_t x, int64_t channel)
 {
     const oct_depthwise *d = b->d;
     const int64_t pitch = b->groups * DEPTHWISE_BYTES, apart = d->stride * pitch;
     const int64_t live = d->channels - channel, at = x * d->channels + channel;
-    woven += x * apart;
+    codes += x * apart;
     DEPTHWISE_SUM s0 = DEPTHWISE_ZERO(), s1 = s0, s2 = s0, s3 = s0;
     for (int64_t group = 0; group < b->groups * d->kernel_w; group++) {
-        s0 = DEPTHWISE_MADD(s0, woven, w);
-        if (positions > 1) s1 = DEPTHWISE_MADD(s1, woven + apart, w);
-        if (positions > 2) s2 = DEPTHWISE_MADD(s2, woven + 2 * apart, w);
-        if (positions > 3) s3 = DEPTHWISE_MADD(s3, woven + 3 * apart, w);
-        woven += DEPTHWISE_BYTES;
+        s0 = DEPTHWISE_MADD(s0, codes, w);
+        if (positions > 1) s1 = DEPTHWISE_MADD(s1, codes + apart, w);
+        if (positions > 2) s2 = DEPTHWISE_MADD(s2, codes + 2 * apart, w);
+        if (positions > 3) s3 = DEPTHWISE_MADD(s3, codes + 3 * apart, w);
+        codes += DEPTHWISE_BYTES;
         w += OCT_DEPTHWISE_LANES * OCT_DEPTHWISE_WORD;
     }
 #ifdef DEPTHWISE_STORE_CODES
-    if (d->finish) {
+    if (d->epilogue) {
         DEPTHWISE_STORE_CODES(positions, d, channel, at, s0, s1, s2, s3);
         return;
     }
@@ -118,26 +117,26 @@ static inline __attribute__((always_inline)) void braid_sums(const braid *b, con
 
 static void DEPTHWISE_NAME(const oct_depthwise *d)
 {
-    braid b = {.d = d,
-               .groups = (d->kernel_h + DEPTHWISE_TAPS - 1) / DEPTHWISE_TAPS,
-               .columns = (d->out_w - 1) * d->stride + d->kernel_w,
-               .woven = d->scratch};
+    channel_block b = {.d = d,
+                       .groups = (d->kernel_h + DEPTHWISE_TAPS - 1) / DEPTHWISE_TAPS,
+                       .columns = (d->out_w - 1) * d->stride + d->kernel_w,
+                       .codes = d->scratch};
     const int64_t weights = b.groups * d->kernel_w * OCT_DEPTHWISE_LANES * OCT_DEPTHWISE_WORD;
     for (; b.first < d->channels; b.first += DEPTHWISE_CHANNELS) {
         const int64_t left = d->channels - b.first;
         b.count = left < DEPTHWISE_CHANNELS ? left : DEPTHWISE_CHANNELS;
         for (int64_t group = 0; group < b.groups; group++)
-            weave_group(&b, group);
+            interleave_group(&b, group);
         for (int64_t c = 0; c < b.count; c += DEPTHWISE_LANES) {
             const int64_t channel = b.first + c;
             const int8_t *w = d->packed + channel / OCT_DEPTHWISE_LANES * weights +
                               channel % OCT_DEPTHWISE_LANES * OCT_DEPTHWISE_WORD;
-            const int8_t *woven = b.woven + c * OCT_DEPTHWISE_WORD;
+            const int8_t *codes = b.codes + c * OCT_DEPTHWISE_WORD;
             int64_t x = 0;
             for (; x + 4 <= d->out_w; x += 4)
-                braid_sums(&b, 4, woven, w, x, channel);
+                sum_positions(&b, 4, codes, w, x, channel);
             for (; x < d->out_w; x++)
-                braid_sums(&b, 1, woven, w, x, channel);
+                sum_positions(&b, 1, codes, w, x, channel);
         }
     }
 }

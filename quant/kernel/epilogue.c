@@ -73,8 +73,8 @@ static void round_wide(int64_t n, const double *restrict v, double *restrict r)
         r[i] = rint(v[i]);
 }
 
-/* The exponent of a power of two is all there is to it; of 0 and what is next to it, that of the
- * least number. */
+/* Tells k of the power of two 2^-k, which is its exponent; 0 and what is next to it count as the least
+ * number. */
 static inline int32_t right_shift_of(float multiplier)
 {
     uint32_t bits;
@@ -100,7 +100,7 @@ static inline int32_t right_shift_of(float multiplier)
 SHIFT(shift, int32_t)
 SHIFT(shift16, int64_t)
 
-/* Order-preserving keys, so that minimum and maximum vectorise. */
+/* Integer keys keep the order of floats, so that minimum and maximum vectorise. */
 static inline int32_t key_of(float x)
 {
     int32_t bits;
@@ -132,7 +132,7 @@ static inline float float_of(int32_t key)
 CODES(codes_wide, uint8_t)
 CODES(codes_wide16, uint16_t)
 
-/* Flags, and the ends of the clipped v as floats, whose order rounding keeps. */
+/* Finds flags, and the ends of the clipped v as floats: rounding keeps their order. */
 #define WATCH(name, value_t)                                                                       \
     OCT_CLONES                                                                                     \
     static void name(int64_t n, const value_t *restrict v, const value_t *restrict r,              \
@@ -179,7 +179,7 @@ typedef struct job {
 } job;
 
 /* Computes a span of a float output in FLOAT; where codes come out, the requantizer does. */
-static void finish_float(const job *j, const span *s, uint8_t *flags, int32_t range[2])
+static void epilogue_float(const job *j, const span *s, uint8_t *flags, int32_t range[2])
 {
     const oct_epilogue *f = j->f;
     const int64_t count = s->rows * s->n;
@@ -206,7 +206,7 @@ static void store_output(const job *j, const span *s, const double *v, const dou
         codes_wide(count, r, &j->limits, (uint8_t *)y + s->first);
 }
 
-static void finish_wide(const job *j, const span *s, uint8_t *flags, int32_t range[2])
+static void epilogue_wide(const job *j, const span *s, uint8_t *flags, int32_t range[2])
 {
     const oct_epilogue *f = j->f;
     const int64_t count = s->rows * s->n, *bias = f->bias + s->channel;
@@ -245,20 +245,20 @@ static oct_requant_limits limits_of(const oct_epilogue *f)
     return limits;
 }
 
-static void finish_span(const job *j, const span *s, int32_t ends[2])
+static void epilogue_span(const job *j, const span *s, int32_t ends[2])
 {
     uint8_t flags[BLOCK], bits[BLOCK / 8];
     const int64_t count = s->rows * s->n;
     if (j->f->arithmetic == OCT_ARITHMETIC_FLOAT)
-        finish_float(j, s, flags, ends);
+        epilogue_float(j, s, flags, ends);
     else
-        finish_wide(j, s, flags, ends);
+        epilogue_wide(j, s, flags, ends);
     if (!j->rows->mask) return;
     oct_bits_pack(flags, count, bits);
     oct_bits_append(j->rows->mask, s->first, bits, count);
 }
 
-static void finish_blocks(const oct_epilogue *f, const oct_acc_rows *r)
+static void epilogue_blocks(const oct_epilogue *f, const oct_acc_rows *r)
 {
     const job j = {.f = f, .rows = r, .limits = limits_of(f), .watched = r->mask || r->range};
     const int64_t n = r->n;
@@ -268,7 +268,7 @@ static void finish_blocks(const oct_epilogue *f, const oct_acc_rows *r)
         s.rows = oct_min_i64(oct_max_i64(BLOCK / n, 1), r->m - row);
         for (s.channel = 0; s.channel < n; s.channel += BLOCK) {
             s.n = oct_min_i64(n - s.channel, BLOCK);
-            finish_span(&j, &s, ends);
+            epilogue_span(&j, &s, ends);
             s.first += s.rows * s.n;
         }
     }
@@ -297,7 +297,7 @@ oct_requant oct_epilogue_requant(const oct_epilogue *f)
 void oct_epilogue_rows(const oct_kernel *kernel, const oct_epilogue *f, const oct_acc_rows *r)
 {
     if (!oct_epilogue_requantizes(f)) {
-        finish_blocks(f, r);
+        epilogue_blocks(f, r);
         return;
     }
     const oct_requant q = oct_epilogue_requant(f);

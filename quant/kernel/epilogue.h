@@ -28,7 +28,7 @@ typedef enum oct_arithmetic {
     OCT_ARITHMETIC_SHIFT,
 } oct_arithmetic;
 
-/* addend: U8 when there is none. out: F32 counts as 8-bit. */
+/* Chooses by the types. addend: U8 when there is none. out: F32 counts as 8-bit. */
 static inline oct_arithmetic oct_arithmetic_of(bool shift, oct_dtype in, oct_dtype addend,
                                                oct_dtype out)
 {
@@ -50,9 +50,9 @@ typedef struct oct_epilogue {
 
 /* Computes rows of outputs. A float output leaves the range alone. */
 void oct_epilogue_rows(const oct_kernel *kernel, const oct_epilogue *f, const oct_acc_rows *r);
-/* The requantizer of a kernel table does it, with these constants. */
+/* Tells whether the requantizer of a kernel table computes it, and with which constants. */
 bool oct_epilogue_requantizes(const oct_epilogue *f);
 oct_requant oct_epilogue_requant(const oct_epilogue *f);
-/* The same for the part of a layer that begins `first` elements behind its beginning: where the codes
- * of the second addend are read. */
+/* Returns the epilogue of the part of a layer that begins `first` elements behind its beginning: the codes
+ * of the second addend are read from there. */
 oct_epilogue oct_epilogue_at(const oct_epilogue *f, int64_t first);

@@ -32,8 +32,8 @@ typedef struct oct_requant {
     float addend_multiplier;
 } oct_requant;
 
-/* Rows of accumulators, and where the outputs that they become go. The mask has a bit for each output, bit i
- * of it being output i of this call; whole bytes are written, so callers keep m * n of each call but the
+/* Rows of accumulators, and where the outputs that they become go. The mask has a bit for each output, bit
+ * i of it being output i of this call; whole bytes are written, so callers keep m * n of each call but the
  * last a multiple of 8. The least and the largest v, as float and with the clips of relu and six applied,
  * are merged into range[2]; zero is +0, and a multiplier that is not finite makes it NaN, so that a
  * maximum of keys shows it. */
@@ -58,7 +58,7 @@ typedef struct oct_depthwise {
     const int8_t *packed;       /* from depthwise_pack */
     int32_t *acc;               /* (out_w, channels) */
     uint8_t *codes;             /* depthwise_codes: the same in place of acc */
-    const void *finish;         /* what makes codes, as in oct_product */
+    const void *epilogue;       /* what makes codes, as in oct_product */
     void *scratch;              /* oct_depthwise_scratch, 64-byte aligned */
 } oct_depthwise;
 
@@ -78,9 +78,9 @@ typedef struct oct_kernel {
                            int8_t *packed);
     void (*depthwise)(const oct_depthwise *d);
 
-    /* Both finished at once, as requantize does it without mask and range, element 0 of q's columns
-     * and of its addend being element 0 of the call's: accumulators are never in memory. acc of p
-     * are codes, and nothing is added to them. NULL: one after the other. */
+    /* Both make codes of the sums at once, as requantize does without mask and range: accumulators are
+     * never in memory. Element 0 of q's columns and of its addend is element 0 of the call's; acc of p
+     * are codes, and nothing is added to them. NULL: there is only one after the other. */
     void (*product_codes)(const struct oct_product *p, const oct_requant *q);
     void (*depthwise_codes)(const oct_depthwise *d, const oct_requant *q);
 
@@ -92,17 +92,17 @@ typedef struct oct_kernel {
 #include "quant/kernel/kernel_list.def"
 #undef OCT_KERNEL
 
-/* Best kernel of the set; ends always, REF is in every set. */
+/* Returns the best kernel of the set; REF is in every set. */
 const oct_kernel *oct_kernel_select(oct_isa_set have);
 const oct_kernel *oct_kernel_here(void); /* of this machine and OCT_ISA */
 
-/* Packed size in bytes of one group of columns, and the packing of w (n, taps, k): runs of k codes,
- * each filled up to whole words; panels of col_tile columns. */
+/* Packs w (n, taps, k), one group of columns: runs of k codes, each filled up to whole words; panels of
+ * col_tile columns. The sizes are in bytes. */
 int64_t oct_packed_taps_bytes(const oct_kernel *kernel, int64_t n, int64_t taps, int64_t k);
 int64_t oct_panel_bytes(const oct_kernel *kernel, int64_t taps, int64_t k);
 void oct_pack_taps(const oct_kernel *kernel, int64_t n, int64_t taps, int64_t k, const int8_t *w,
                    int8_t *packed);
-/* The same for a plain matrix (n, k). */
+/* Packs a plain matrix (n, k). */
 int64_t oct_packed_bytes(const oct_kernel *kernel, int64_t n, int64_t k);
 void oct_pack_weights(const oct_kernel *kernel, int64_t n, int64_t k, const int8_t *w,
                       int8_t *packed);
@@ -112,5 +112,6 @@ void oct_pack_weights(const oct_kernel *kernel, int64_t n, int64_t k, const int8
 void oct_gemm(const oct_kernel *kernel, int64_t m, int64_t n, int64_t k, const uint8_t *a,
               int64_t lda, const int8_t *packed, int32_t *acc, int64_t ldc);
 
-/* Bytes of scratch of oct_depthwise for so many columns of output, of every kernel table. */
+/* Tells the bytes of scratch of oct_depthwise for so many columns of output; every kernel table takes
+ * them. */
 int64_t oct_depthwise_scratch(int kernel_h, int kernel_w, int stride, int64_t out_w);

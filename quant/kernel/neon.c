@@ -16,7 +16,7 @@ typedef struct halves {
     int16x8_t low, high;
 } halves;
 
-INLINE int16x4_t spread(const char *at)
+INLINE int16x4_t broadcast(const char *at)
 {
     uint32_t word;
     memcpy(&word, at, sizeof word);
@@ -58,15 +58,15 @@ static void pack_tile(const int8_t *tile, int8_t *packed)
 #define PANEL_WORD int16x4_t
 #define PANEL_WEIGHT halves
 #define PANEL_ZERO() vdupq_n_s32(0)
-#define PANEL_BROADCAST(at) spread(at)
+#define PANEL_BROADCAST(at) broadcast(at)
 #define PANEL_TILE_AT(at) load_tile(at)
 #define PANEL_MADD(sum, word, w) add_products(sum, word, w)
 #define PANEL_READ(from, count) oct_neon_read(from, count)
 #define PANEL_WRITE(to, count, sum) oct_neon_write(to, count, sum)
 #include "core/product/panel.h"
 
-/* 16 channels of two lines as pairs of 16-bit numbers. */
-INLINE void weave(const uint8_t *const *at, int64_t count, int8_t *out)
+/* Interleaves 16 channels of two lines as pairs of 16-bit numbers. */
+INLINE void interleave(const uint8_t *const *at, int64_t count, int8_t *out)
 {
     const uint8x16_t a = oct_neon_codes(at[0], count), b = oct_neon_codes(at[1], count);
     uint16_t *to = (uint16_t *)(void *)out;
@@ -74,9 +74,9 @@ INLINE void weave(const uint8_t *const *at, int64_t count, int8_t *out)
     vst2q_u16(to + 16, ((uint16x8x2_t){{vmovl_u8(vget_high_u8(a)), vmovl_u8(vget_high_u8(b))}}));
 }
 
-INLINE int32x4_t add_pair(int32x4_t sum, const int8_t *woven, const int8_t *w)
+INLINE int32x4_t add_pair(int32x4_t sum, const int8_t *codes, const int8_t *w)
 {
-    const int16x8_t x = vld1q_s16((const int16_t *)(const void *)woven);
+    const int16x8_t x = vld1q_s16((const int16_t *)(const void *)codes);
     const int16x8_t y = vld1q_s16((const int16_t *)(const void *)w);
     const int32x4_t low = vmull_s16(vget_low_s16(x), vget_low_s16(y));
     const int32x4_t high = vmull_s16(vget_high_s16(x), vget_high_s16(y));
@@ -89,9 +89,9 @@ INLINE int32x4_t add_pair(int32x4_t sum, const int8_t *woven, const int8_t *w)
 #define DEPTHWISE_LANES OCT_NEON_LANES
 #define DEPTHWISE_SUM int32x4_t
 #define DEPTHWISE_ZERO() vdupq_n_s32(0)
-#define DEPTHWISE_MADD(sum, woven, w) add_pair(sum, woven, w)
+#define DEPTHWISE_MADD(sum, codes, w) add_pair(sum, codes, w)
 #define DEPTHWISE_STORE(acc, count, sum) oct_neon_write(acc, count, sum)
-#define DEPTHWISE_INTERLEAVE(at, count, out) weave(at, count, out)
+#define DEPTHWISE_INTERLEAVE(at, count, out) interleave(at, count, out)
 #include "quant/kernel/depthwise_simd.h"
 
 /* The limits as vectors. */
@@ -106,7 +106,7 @@ INLINE limits_vectors vector_limits(const oct_requant_limits *l)
                             vdupq_n_f32(l->six), vdupq_n_s32(l->zero_point)};
 }
 
-/* The larger; b where either is not a number, as everywhere. */
+/* Returns the larger; b where either is not a number, as everywhere. */
 INLINE float32x4_t larger(float32x4_t a, float32x4_t b)
 {
     return vbslq_f32(vcgtq_f32(a, b), a, b);
@@ -117,7 +117,7 @@ INLINE float32x4_t smaller(float32x4_t a, float32x4_t b)
     return vbslq_f32(vcltq_f32(a, b), a, b);
 }
 
-/* v of four elements from element i, channel c on. */
+/* Returns v of four elements from element i, channel c on. */
 INLINE float32x4_t values_of(const oct_requant *q, const bool added, int64_t i, int64_t c,
                              const int32_t *acc)
 {
@@ -130,7 +130,7 @@ INLINE float32x4_t values_of(const oct_requant *q, const bool added, int64_t i, 
     return vaddq_f32(v, vmulq_f32(whole, vdupq_n_f32(q->addend_multiplier)));
 }
 
-/* Four codes; returns which of them pass, a bit each. */
+/* Makes four codes and returns which of them pass, a bit each. */
 INLINE uint32_t codes_of(float32x4_t v, const limits_vectors *l, uint8_t *codes)
 {
     const uint32x4_t bit = {1, 2, 4, 8};

@@ -21,7 +21,7 @@ INLINE int8x16_t less_128(uint8x16_t codes)
     return vreinterpretq_s8_u8(veorq_u8(codes, vdupq_n_u8(0x80)));
 }
 
-INLINE int8x16_t spread(const char *at)
+INLINE int8x16_t broadcast(const char *at)
 {
     uint32_t word;
     memcpy(&word, at, sizeof word);
@@ -57,24 +57,24 @@ static void pack_tile(const int8_t *from, int8_t *packed)
 #define PANEL_WORD int8x16_t
 #define PANEL_WEIGHT weights
 #define PANEL_ZERO() vdupq_n_s32(0)
-#define PANEL_BROADCAST(at) spread(at)
+#define PANEL_BROADCAST(at) broadcast(at)
 #define PANEL_TILE_AT(at) load_tile(at)
 #define PANEL_MADD(sum, word, w) add_products(sum, word, w)
 #define PANEL_READ(from, count) oct_neon_read(from, count)
 #define PANEL_WRITE(to, count, sum) oct_neon_write(to, count, sum)
 #include "core/product/panel.h"
 
-/* 16 channels of four lines, side by side. */
-INLINE void weave(const uint8_t *const *at, int64_t count, int8_t *out)
+/* Interleaves 16 channels of four lines. */
+INLINE void interleave(const uint8_t *const *at, int64_t count, int8_t *out)
 {
     vst4q_u8((uint8_t *)out,
              ((uint8x16x4_t){{oct_neon_codes(at[0], count), oct_neon_codes(at[1], count),
                               oct_neon_codes(at[2], count), oct_neon_codes(at[3], count)}}));
 }
 
-INLINE int32x4_t add_woven(int32x4_t sum, const int8_t *woven, const int8_t *w)
+INLINE int32x4_t add_interleaved(int32x4_t sum, const int8_t *codes, const int8_t *w)
 {
-    return add_products(sum, less_128(vreinterpretq_u8_s8(vld1q_s8(woven))), load_tile(w));
+    return add_products(sum, less_128(vreinterpretq_u8_s8(vld1q_s8(codes))), load_tile(w));
 }
 
 #define DEPTHWISE_NAME depthwise
@@ -83,12 +83,12 @@ INLINE int32x4_t add_woven(int32x4_t sum, const int8_t *woven, const int8_t *w)
 #define DEPTHWISE_LANES OCT_NEON_LANES
 #define DEPTHWISE_SUM int32x4_t
 #define DEPTHWISE_ZERO() vdupq_n_s32(0)
-#define DEPTHWISE_MADD(sum, woven, w) add_woven(sum, woven, w)
+#define DEPTHWISE_MADD(sum, codes, w) add_interleaved(sum, codes, w)
 #define DEPTHWISE_STORE(acc, count, sum) oct_neon_write(acc, count, sum)
-#define DEPTHWISE_INTERLEAVE(at, count, out) weave(at, count, out)
+#define DEPTHWISE_INTERLEAVE(at, count, out) interleave(at, count, out)
 #include "quant/kernel/depthwise_simd.h"
 
-/* NEON's: whatever has sdot has it too. */
+/* The requantizer is NEON's, which every machine with sdot has. */
 static void requantize(const oct_acc_rows *r, const oct_requant *q)
 {
     oct_kernel_neon.requantize(r, q);

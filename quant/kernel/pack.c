@@ -21,7 +21,7 @@ int64_t oct_packed_taps_bytes(const oct_kernel *kernel, int64_t n, int64_t taps,
     return whole(n, kernel->col_tile) * oct_panel_bytes(kernel, taps, k);
 }
 
-/* A run of k weights of `columns` columns, `pitch` apart. */
+/* Packs a run of k weights of `columns` columns, `pitch` apart, and returns where the next one goes. */
 static int8_t *pack_run(const oct_kernel *kernel, int64_t columns, int64_t k, int64_t pitch,
                         const int8_t *w, int8_t *packed)
 {

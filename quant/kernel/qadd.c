@@ -6,8 +6,8 @@
 
 #include <math.h>
 
-/* What keeps sums from overflowing. Bytes: |code - zero_point| <= 255 and 0 <= ma, mb <= 2^21, so |t|
- * <= 2 * 2^21 * 255 < 2^30, and the rounding term is at most 2^29. Wide: 65535 and 2^37, so |t| <
+/* These limits keep sums from overflowing. Bytes: |code - zero_point| <= 255 and 0 <= ma, mb <= 2^21, so
+ * |t| <= 2 * 2^21 * 255 < 2^30, and the rounding term is at most 2^29. Wide: 65535 and 2^37, so |t| <
  * 2^54, and the rounding term is at most 2^59. */
 typedef struct limits {
     int bits, most_shift;

@@ -24,7 +24,7 @@ bool oct_qparams_equal(oct_qparams a, oct_qparams b)
            a.qmax == b.qmax;
 }
 
-/* One text for both widths. */
+/* The loops have one text for both widths. */
 #define OCT_CODES(code_t, load, store, ends)                                                       \
     OCT_CLONES                                                                                     \
     static void load(const code_t *restrict x, int64_t n, int32_t zero_point,                      \

@@ -21,11 +21,11 @@ typedef struct oct_qcodes {
 } oct_qcodes;
 
 oct_qcodes oct_qcodes_of(const oct_tensor *x);
-/* From element `first` on. */
+/* The codes from element `first` on. */
 oct_qcodes oct_qcodes_from(oct_qcodes x, int64_t first);
 void *oct_qcodes_place(void *codes, oct_qparams q, int64_t first);
 
-/* logical[i] = code - zero_point of n elements from `first` on; and back, for values within the
+/* Computes logical[i] = code - zero_point of n elements from `first` on; and back, for values within the
  * codes. */
 void oct_qcodes_load(oct_qcodes x, int64_t first, int64_t n, int32_t *logical);
 void oct_qcodes_store(const int32_t *logical, int64_t n, oct_qparams q, void *codes, int64_t first);

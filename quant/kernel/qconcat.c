@@ -42,8 +42,8 @@ static void scale(int64_t n, const ratio *q, int32_t *restrict logical, uint8_t 
     }
 }
 
-/* By 2^up and 2^-down, one of them 0. No overflow: |logical| < 2^16 and up <= 24; the rounding term is
- * at most 2^59. 2^24 takes every code but 0 beyond all codes, as a larger factor does. */
+/* Scales by 2^up and 2^-down, one of them 0. Nothing overflows: |logical| < 2^16 and up <= 24; the
+ * rounding term is at most 2^59. 2^24 takes every code but 0 beyond all codes, as a larger factor does. */
 OCT_CLONES
 static void scale_shifted(int64_t n, const ratio *q, int32_t *restrict logical,
                           uint8_t *restrict flags)
@@ -72,9 +72,9 @@ static void copy(int64_t rows, const columns *to, oct_qcodes x, void *codes)
                oct_qcodes_from(x, i * to->count).data, (size_t)to->count * bytes);
 }
 
-/* Codes of a block of the input, wherever its rows end. */
-static void spread(const columns *to, int64_t at, int64_t n, const int32_t *logical, oct_qparams y,
-                   void *codes)
+/* Stores codes of a block of the input, wherever its rows end. */
+static void store_columns(const columns *to, int64_t at, int64_t n, const int32_t *logical,
+                          oct_qparams y, void *codes)
 {
     for (int64_t i = 0; i < n;) {
         const int64_t row = (at + i) / to->count, column = (at + i) % to->count;
@@ -96,7 +96,7 @@ static void requantize(int64_t rows, const columns *to, oct_qcodes x, const rati
             scale_shifted(count, q, logical, flags);
         else
             scale(count, q, logical, flags);
-        spread(to, at, count, logical, y, codes);
+        store_columns(to, at, count, logical, y, codes);
         if (mask) oct_bits_pack(flags, count, mask + at / 8);
     }
 }

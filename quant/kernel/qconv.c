@@ -59,7 +59,7 @@ static worker worker_of(const oct_qconv_plan *plan, const oct_qconv_pass *pass, 
                     .columns = at + plan->columns_at};
 }
 
-/* The requantizer's constants for what begins at channel `channel` and in y at `to`. */
+/* Returns the requantizer's constants for what begins at channel `channel` and in y at `to`. */
 static oct_requant requant_at(const worker *w, int64_t channel, const uint8_t *to)
 {
     oct_requant q = *w->codes;
@@ -245,7 +245,7 @@ static void block_of_lines(const worker *w, const block *b, half h, void *out)
     }
 }
 
-/* One byte of each code. out: accumulators of the block, or its codes. */
+/* Sums one byte of each code. out: accumulators of the block, or its codes. */
 static void block_of_bytes(const worker *w, const block *b, int shift, void *out)
 {
     const oct_qconv_plan *plan = w->plan;
@@ -341,15 +341,15 @@ void oct_qconv_accumulate(const oct_qconv_plan *p, const oct_qconv_pass *pass, o
     work(&w, pass->y, visit, args);
 }
 
-/* What finishes blocks. */
-typedef struct finisher {
+/* What the epilogue of a block needs. */
+typedef struct epilogue_args {
     const worker *w;
     const oct_epilogue *f;
-} finisher;
+} epilogue_args;
 
-static void finish_block(void *args, int64_t position, int64_t positions, void *acc)
+static void epilogue_block(void *args, int64_t position, int64_t positions, void *acc)
 {
-    const finisher *to = args;
+    const epilogue_args *to = args;
     const oct_qconv_pass *pass = to->w->pass;
     const int64_t n = to->w->plan->shape.out_c, first = position * n;
     const oct_epilogue part = oct_epilogue_at(to->f, first);
@@ -383,6 +383,6 @@ void oct_qconv_forward(const oct_qconv_plan *p, const oct_qconv_pass *pass, cons
         w.codes = &q;
         work(&w, pass->y, NULL, NULL);
     } else {
-        work(&w, NULL, finish_block, &(finisher){&w, f});
+        work(&w, NULL, epilogue_block, &(epilogue_args){&w, f});
     }
 }

@@ -25,7 +25,7 @@ static oct_conv_window_layout layout_of(const oct_qconv_plan *p)
                                     .wanted = positions_wanted(p)};
 }
 
-/* Blocks of `wanted` positions or somewhat less, but at least a line, all about the same. */
+/* Blocks have `wanted` positions or somewhat less, but at least a line, all about the same. */
 static void plan_blocks(oct_qconv_plan *p)
 {
     const oct_conv_shape *s = &p->shape;

@@ -66,8 +66,8 @@ static void multiply_wide(int64_t n, double factor, block *restrict k)
     k->most = most;
 }
 
-/* By 2^up and 2^-down, one of them 0. No overflow: |p| < 2^32 and up <= 24, so 2^56; the rounding term
- * is at most 2^59. */
+/* Multiplies by 2^up and 2^-down, one of them 0. Nothing overflows: |p| < 2^32 and up <= 24, so 2^56; the
+ * rounding term is at most 2^59. */
 OCT_CLONES
 static void multiply_shifted(int64_t n, int up, int down, block *restrict k)
 {

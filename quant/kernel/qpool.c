@@ -9,14 +9,14 @@ typedef struct span {
     int64_t first, end;
 } span;
 
-/* The part of a window that lies in the plane. */
+/* Returns the part of a window that lies in the plane. */
 static span window_of(int64_t out, int stride, int padding, int kernel, int64_t size)
 {
     const int64_t first = out * stride - padding, end = first + kernel;
     return (span){oct_max_i64(first, 0), oct_min_i64(end, size)};
 }
 
-/* The largest codes of a window of the plane (H, w, c), 16 channels at a time. */
+/* Finds the largest codes of a window of the plane (H, w, c), 16 channels at a time. */
 #define OCT_LARGEST(name, code_t, lanes)                                                           \
     typedef code_t lanes                                                                           \
         __attribute__((vector_size(16 * sizeof(code_t)), aligned(sizeof(code_t)), may_alias));     \

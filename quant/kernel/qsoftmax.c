@@ -53,9 +53,9 @@ typedef struct output {
     oct_bit_writer *bits;
 } output;
 
-/* No overflow: an exponential is at most 2^30 and `one` at most 2^16, so twice their product is at most
- * 2^47; a sum has at most 2^16 terms, so it is at most 2^46. It is at least 2^30, the largest code's own
- * term. */
+/* Nothing overflows: an exponential is at most 2^30 and `one` at most 2^16, so twice their product is at
+ * most 2^47; a sum has at most 2^16 terms, so it is at most 2^46. It is at least 2^30, the largest code's
+ * own term. */
 static void divide(row *r, const int32_t *exponential, const output *y)
 {
     const int64_t most = y->q.qmax - y->q.zero_point;

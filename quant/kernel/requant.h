@@ -22,7 +22,7 @@ static inline oct_requant_limits oct_requant_limits_of(const oct_requant *q)
                                 .zero_point = q->zero_point};
 }
 
-/* v to its code; *pass as in oct_requant. */
+/* Makes v a code; *pass as in oct_requant. */
 static inline uint8_t oct_requant_one(float v, const oct_requant_limits *limits, bool *pass)
 {
     float r = rintf(v);
@@ -32,7 +32,7 @@ static inline uint8_t oct_requant_one(float v, const oct_requant_limits *limits,
     return (uint8_t)((int32_t)clamped + limits->zero_point);
 }
 
-/* Of element i, in channel c. */
+/* Returns v of element i, in channel c. */
 static inline float oct_requant_value(const oct_requant *q, int64_t i, int64_t c, int32_t acc)
 {
     const float v = (float)(acc + q->bias[c]) * q->multiplier[c];

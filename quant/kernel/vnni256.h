@@ -1,6 +1,6 @@
-/* VNNI kernels for vectors of 256 bits: vpdpbusd sums four products u8 x s8 exactly into int32. Of AVX-VNNI
- * by avxvnni.c; a test builds the same from the instruction of AVX-512 VNNI, for machines that have only
- * that. Before including, define
+/* VNNI kernels for vectors of 256 bits: vpdpbusd sums four products u8 x s8 exactly into int32. avxvnni.c
+ * builds them for AVX-VNNI; a test builds the same from the instruction of AVX-512 VNNI, for machines that
+ * have only that. Before including, define
  *     VNNI256_TABLE             the name of the table
  *     VNNI256_MADD(sum, u, s)   the instruction
  *
@@ -28,7 +28,7 @@ INLINE __m256i first_lanes(int64_t count)
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(count < 8 ? (int)count : 8), lane);
 }
 
-INLINE lanes spread(const char *at)
+INLINE lanes broadcast(const char *at)
 {
     int32_t word;
     memcpy(&word, at, sizeof word);
@@ -70,16 +70,16 @@ static void pack_tile(const int8_t *tile, int8_t *packed)
 #define PANEL_WORD lanes
 #define PANEL_WEIGHT lanes
 #define PANEL_ZERO() ((lanes){0})
-#define PANEL_BROADCAST(at) spread(at)
+#define PANEL_BROADCAST(at) broadcast(at)
 #define PANEL_TILE_AT(at) ((lanes)load(at))
 #define PANEL_MADD(sum, word, w) add_products(sum, word, w)
 #define PANEL_READ(from, count) read_lanes(from, count)
 #define PANEL_WRITE(to, count, sum) write_lanes(to, count, sum)
 #include "core/product/panel.h"
 
-/* 32 codes, of which count exist. Unpacking works inside 128-bit lanes, so each lane l is given the groups
- * of four channels that will end there: of vector v, channels 8 v + 4 l and following. */
-INLINE __m256i deal(const uint8_t *at, int64_t count)
+/* Loads 32 codes, of which count exist. Unpacking works inside 128-bit lanes, so each lane l is given the
+ * groups of four channels that will end there: of vector v, channels 8 v + 4 l and following. */
+INLINE __m256i codes_by_lane(const uint8_t *at, int64_t count)
 {
     uint8_t codes[32] = {0};
     if (count < 32) at = memcpy(codes, at, (size_t)count);
@@ -87,10 +87,10 @@ INLINE __m256i deal(const uint8_t *at, int64_t count)
     return _mm256_permutevar8x32_epi32(load(at), order);
 }
 
-INLINE void weave(const uint8_t *const *at, int64_t count, int8_t *out)
+INLINE void interleave(const uint8_t *const *at, int64_t count, int8_t *out)
 {
-    const __m256i a = deal(at[0], count), b = deal(at[1], count);
-    const __m256i c = deal(at[2], count), d = deal(at[3], count);
+    const __m256i a = codes_by_lane(at[0], count), b = codes_by_lane(at[1], count);
+    const __m256i c = codes_by_lane(at[2], count), d = codes_by_lane(at[3], count);
     const __m256i ab_low = _mm256_unpacklo_epi8(a, b), ab_high = _mm256_unpackhi_epi8(a, b);
     const __m256i cd_low = _mm256_unpacklo_epi8(c, d), cd_high = _mm256_unpackhi_epi8(c, d);
     __m256i *to = (__m256i *)(void *)out;
@@ -106,12 +106,12 @@ INLINE void weave(const uint8_t *const *at, int64_t count, int8_t *out)
 #define DEPTHWISE_LANES 8
 #define DEPTHWISE_SUM lanes
 #define DEPTHWISE_ZERO() ((lanes){0})
-#define DEPTHWISE_MADD(sum, woven, w) add_products(sum, (lanes)load(woven), (lanes)load(w))
+#define DEPTHWISE_MADD(sum, codes, w) add_products(sum, (lanes)load(codes), (lanes)load(w))
 #define DEPTHWISE_STORE(acc, count, sum) write_lanes(acc, count, sum)
-#define DEPTHWISE_INTERLEAVE(at, count, out) weave(at, count, out)
+#define DEPTHWISE_INTERLEAVE(at, count, out) interleave(at, count, out)
 #include "quant/kernel/depthwise_simd.h"
 
-/* AVX2's: whatever has VNNI has it too. */
+/* The requantizer is AVX2's, which every machine with VNNI has. */
 static void requantize(const oct_acc_rows *r, const oct_requant *q)
 {
     oct_kernel_avx2.requantize(r, q);

@@ -1,4 +1,4 @@
-/* Masking of gradients, eight elements a byte: floats are kept or cleared as bit patterns. */
+/* Gradients are masked eight elements a byte: floats are kept or cleared as bit patterns. */
 #include "quant/module/mask.h"
 
 #include "core/base/cpu.h"

@@ -3,5 +3,5 @@
 
 #include <stdint.h>
 
-/* grad[i] = 0 where the mask is 0. */
+/* Clears grad[i] where the mask is 0. */
 void oct_mask_apply(const uint8_t *mask, int64_t n, float *grad);

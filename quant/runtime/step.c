@@ -4,7 +4,7 @@
 #include <math.h>
 
 static const int64_t max_weight_bytes = INT64_C(1) << 31; /* of one step */
-static const int64_t max_spread = INT64_C(1) << 28;       /* codes */
+static const int64_t max_dilated = INT64_C(1) << 28;      /* codes */
 
 static const oct_step_type *const types[OCT_STEP_KINDS] = {
 #define X(kind, name) [OCT_STEP_##kind] = &oct_step_##name,
@@ -70,18 +70,18 @@ static bool fits_input(const oct_conv_shape *s, const oct_value *value)
     return s->in_h == 1 && s->in_w == 1 && s->in_c == oct_value_numel(value);
 }
 
-static oct_status check_spread(const oct_step *step, const oct_value *value)
+static oct_status check_dilation(const oct_step *step, const oct_value *value)
 {
     const oct_conv_shape *s = &step->conv;
-    OCT_CHECK(step->spread <= OCT_WINDOW_MAX &&
+    OCT_CHECK(step->dilation <= OCT_WINDOW_MAX &&
                   (step->kind == OCT_STEP_CONV || step->kind == OCT_STEP_CONV_FLOAT),
-              OCT_DATA, "its input cannot be spread by %d", step->spread);
-    OCT_CHECK(s->in_c == value->c && s->in_h == (value->h - 1) * step->spread + 1 &&
-                  s->in_w == (value->w - 1) * step->spread + 1,
-              OCT_DATA, "its input shape is not that of value %d spread by %d", step->input[0],
-              step->spread);
-    OCT_CHECK(s->in_h * s->in_w <= max_spread / s->in_c, OCT_DATA,
-              "one sample of its spread input has more than 2^28 codes");
+              OCT_DATA, "its input cannot be dilated by %d", step->dilation);
+    OCT_CHECK(s->in_c == value->c && s->in_h == (value->h - 1) * step->dilation + 1 &&
+                  s->in_w == (value->w - 1) * step->dilation + 1,
+              OCT_DATA, "its input shape is not that of value %d dilated by %d", step->input[0],
+              step->dilation);
+    OCT_CHECK(s->in_h * s->in_w <= max_dilated / s->in_c, OCT_DATA,
+              "one sample of its dilated input has more than 2^28 codes");
     return OCT_OK;
 }
 
@@ -89,8 +89,8 @@ oct_status oct_check_plane(const oct_program *program, const oct_step *step)
 {
     const oct_conv_shape *s = &step->conv;
     const oct_value *in = oct_step_input(program, step, 0), *out = oct_step_output(program, step);
-    if (step->spread > 1)
-        OCT_TRY(check_spread(step, in));
+    if (step->dilation > 1)
+        OCT_TRY(check_dilation(step, in));
     else
         OCT_CHECK(fits_input(s, in), OCT_DATA, "its input shape is not that of value %d",
                   step->input[0]);

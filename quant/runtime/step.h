@@ -73,7 +73,7 @@ typedef struct oct_step_field {
         OCT_FIELD(conv.kernel_w, 7, 0, OCT_DIM_MAX), OCT_FIELD(conv.stride, 8, 0, OCT_DIM_MAX),    \
         OCT_FIELD(conv.padding, 9, 0, OCT_DIM_MAX), OCT_FIELD(conv.groups, 10, 0, OCT_DIM_MAX)
 #define OCT_BOUND_FIELDS OCT_FIELD_ANY(lo, 12), OCT_FIELD_ANY(hi, 13)
-#define OCT_CONV_FIELDS OCT_WINDOW_FIELDS, OCT_FIELD(spread, 11, 0, OCT_DIM_MAX), OCT_BOUND_FIELDS
+#define OCT_CONV_FIELDS OCT_WINDOW_FIELDS, OCT_FIELD(dilation, 11, 0, OCT_DIM_MAX), OCT_BOUND_FIELDS
 
 /* One array of a step, which owns it. In a file it is "program/<group>/<step's number>/<name>". */
 typedef struct oct_step_array {
@@ -162,7 +162,7 @@ extern const oct_step_array oct_conv_arrays[OCT_CONV_ARRAYS];
 
 /* Sizes of a window and the output plane that follows from it. */
 oct_status oct_check_window(const oct_step *step, int most_padding) OCT_NODISCARD;
-/* `conv` has the shapes of input 0, which may enter flattened or spread, and of the output. */
+/* `conv` has the shapes of input 0, which may enter flattened or dilated, and of the output. */
 oct_status oct_check_plane(const oct_program *program, const oct_step *step) OCT_NODISCARD;
 /* Behind both: weight, bias, multiplier and weight_scale are there and finite, groups divide the
  * channels. */

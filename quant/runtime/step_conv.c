@@ -48,7 +48,7 @@ oct_status oct_epilogue_check(const oct_program *program, const oct_step *step)
     return OCT_OK;
 }
 
-/* The sums of channel c with these codes. */
+/* Tells whether the sums of channel c stay below the limit with these codes. */
 static bool sums_stay_within(const oct_step *step, int64_t c, int64_t bias, oct_qparams q,
                              int64_t limit)
 {
@@ -127,7 +127,7 @@ void oct_conv_pack(const oct_program *program, const oct_step *step, const oct_k
         k->bias[c] = used ? (int32_t)step->bias[c] : 0;
 }
 
-static oct_epilogue finish_of(const oct_step_run *r, const int32_t *bias)
+static oct_epilogue epilogue_of(const oct_step_run *r, const int32_t *bias)
 {
     const oct_step *step = r->step;
     const oct_value *in = oct_step_input(r->program, step, 0);
@@ -156,7 +156,7 @@ static oct_epilogue finish_of(const oct_step_run *r, const int32_t *bias)
 /* A dilated sample lies in scratch. */
 static int64_t dilated_bytes(const oct_program *program, const oct_step *step)
 {
-    if (step->spread <= 1) return 0;
+    if (step->dilation <= 1) return 0;
     return oct_round_up(oct_conv_in_numel(&step->conv) *
                             (int64_t)oct_dtype_bytes(oct_step_input(program, step, 0)->dtype),
                         OCT_CACHE_LINE);
@@ -175,7 +175,7 @@ static void run_dilated(const oct_step_run *r, const constants *k, const oct_epi
 {
     const oct_step *step = r->step;
     const oct_value *in = oct_step_input(r->program, step, 0);
-    const oct_dilation d = oct_dilation_of(OCT_SHAPE(1, in->h, in->w, in->c), step->spread,
+    const oct_dilation d = oct_dilation_of(OCT_SHAPE(1, in->h, in->w, in->c), step->dilation,
                                            in->dtype, in->q.zero_point);
     const int64_t out = oct_conv_out_numel(&step->conv);
     const int64_t in_bytes = oct_value_numel(in) * (int64_t)oct_dtype_bytes(in->dtype);
@@ -196,8 +196,8 @@ static void run_dilated(const oct_step_run *r, const constants *k, const oct_epi
 void oct_conv_run(const oct_step_run *r)
 {
     const constants *k = r->packed;
-    const oct_epilogue f = finish_of(r, k->bias);
-    if (r->step->spread > 1)
+    const oct_epilogue f = epilogue_of(r, k->bias);
+    if (r->step->dilation > 1)
         run_dilated(r, k, &f);
     else
         oct_qconv_forward(

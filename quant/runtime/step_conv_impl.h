@@ -6,7 +6,7 @@
 enum { OCT_NUM_CONV_FIELDS = 15 };
 extern const oct_step_field oct_conv_fields[OCT_NUM_CONV_FIELDS];
 
-/* Types and bounds of the second addend, the multipliers and the clipping; sums of 8-bit inputs stay
+/* Check types and bounds of the second addend, the multipliers and the clipping; sums of 8-bit inputs stay
  * within int32 and those of 16-bit inputs within 2^47. */
 oct_status oct_conv_check(const oct_program *program, const oct_step *step) OCT_NODISCARD;
 oct_status oct_epilogue_check(const oct_program *program, const oct_step *step) OCT_NODISCARD;

@@ -128,12 +128,12 @@ static void make_program(oct_program *p)
     p->steps[0] = step(OCT_STEP_QUANTIZE, "quant", 0, -1, 1);
     p->steps[1] = step(OCT_STEP_CONV, "layers.0.conv", 1, -1, 2);
     p->steps[1].conv = (oct_conv_shape){8, 8, 3, 8, 8, 4, 3, 3, 1, 1, 1};
-    p->steps[1].spread = 1;
+    p->steps[1].dilation = 1;
     p->steps[1].lo = 0;
     p->steps[1].hi = 120;
     p->steps[2] = step(OCT_STEP_CONV, "layers.1.conv", 2, -1, 3);
     p->steps[2].conv = (oct_conv_shape){8, 8, 4, 8, 8, 4, 3, 3, 1, 1, 2};
-    p->steps[2].spread = 1;
+    p->steps[2].dilation = 1;
     p->steps[2].lo = -100;
     p->steps[2].hi = 127;
     p->steps[3] = step(OCT_STEP_ADD, "add", 2, 3, 4);
@@ -144,7 +144,7 @@ static void make_program(oct_program *p)
     p->steps[5].conv = (oct_conv_shape){4, 4, 4, 1, 1, 4, 4, 4, 1, 0, 1};
     p->steps[6] = step(OCT_STEP_CONV_FLOAT, "head", 6, -1, 7);
     p->steps[6].conv = (oct_conv_shape){1, 1, 4, 1, 1, CLASSES, 1, 1, 1, 0, 1};
-    p->steps[6].spread = 1;
+    p->steps[6].dilation = 1;
     p->steps[ISLAND] = step(OCT_STEP_FLOAT, "second", 8, -1, 9);
     p->steps[8] = step(OCT_STEP_QUANTIZE, "wide", 9, -1, 10);
     add_arrays(&p->steps[1]);
@@ -223,7 +223,7 @@ static void check_same_step(const oct_step *a, const oct_step *b)
     SAME(conv.stride);
     SAME(conv.padding);
     SAME(conv.groups);
-    SAME(spread);
+    SAME(dilation);
     SAME(lo);
     SAME(hi);
     SAME(add.ma);

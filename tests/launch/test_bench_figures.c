@@ -23,7 +23,7 @@ Test(figures, work_is_what_a_convolution_multiplies)
     cr_assert_eq(oct_conv_multiply_adds(&linear, 1), 200);
 }
 
-/* A line of 4 with 1 of padding: 2, 3, 3 and 2 taps lie inside; every second one of a spread line of 7 is
+/* A line of 4 with 1 of padding: 2, 3, 3 and 2 taps lie inside; every second one of a dilated line of 7 is
  * a number, and 4 of its outputs see 2, the others 1. */
 Test(figures, work_leaves_zeros_out)
 {
@@ -31,8 +31,8 @@ Test(figures, work_leaves_zeros_out)
     cr_assert_eq(oct_conv_multiply_adds(&padded, 1), 10 * 10);
     const oct_conv_shape strided = {4, 4, 1, 2, 2, 1, 3, 3, 2, 1, 1};
     cr_assert_eq(oct_conv_multiply_adds(&strided, 1), 5 * 5);
-    const oct_conv_shape spread = {7, 7, 1, 8, 8, 1, 4, 4, 1, 2, 1};
-    cr_assert_eq(oct_conv_multiply_adds(&spread, 2), 14 * 14);
+    const oct_conv_shape dilated = {7, 7, 1, 8, 8, 1, 4, 4, 1, 2, 1};
+    cr_assert_eq(oct_conv_multiply_adds(&dilated, 2), 14 * 14);
 }
 
 /* Two convolutions read the image, one of them with a addend that a gradient goes to; only the third
@@ -41,10 +41,10 @@ Test(figures, work_of_a_program_knows_whose_input_needs_a_gradient)
 {
     oct_step steps[] = {
         {.kind = OCT_STEP_QUANTIZE, .num_inputs = 1, .input = {0}, .output = 1},
-        {.kind = OCT_STEP_CONV, .num_inputs = 1, .input = {1}, .output = 2, .spread = 1},
-        {.kind = OCT_STEP_CONV, .num_inputs = 2, .input = {1, 2}, .output = 3, .spread = 1},
+        {.kind = OCT_STEP_CONV, .num_inputs = 1, .input = {1}, .output = 2, .dilation = 1},
+        {.kind = OCT_STEP_CONV, .num_inputs = 2, .input = {1, 2}, .output = 3, .dilation = 1},
         {.kind = OCT_STEP_MAX_POOL, .num_inputs = 1, .input = {3}, .output = 4},
-        {.kind = OCT_STEP_CONV_FLOAT, .num_inputs = 1, .input = {4}, .output = 5, .spread = 1},
+        {.kind = OCT_STEP_CONV_FLOAT, .num_inputs = 1, .input = {4}, .output = 5, .dilation = 1},
     };
     for (size_t i = 0; i < OCT_COUNT(steps); i++)
         steps[i].conv = (oct_conv_shape){1, 1, 10, 1, 1, 10, 1, 1, 1, 0, 1};

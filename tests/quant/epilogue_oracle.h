@@ -9,12 +9,12 @@
 #include <string.h>
 
 /* One element: acc is its accumulator, i its place, n the channels. */
-typedef struct finished {
+typedef struct expected_output {
     double v; /* before rounding, not clipped */
     double output;
     bool pass;
     double clipped;
-} finished;
+} expected_output;
 
 static inline int64_t addend_at(const oct_qcodes *s, int64_t i)
 {
@@ -23,12 +23,13 @@ static inline int64_t addend_at(const oct_qcodes *s, int64_t i)
     return code - s->q.zero_point;
 }
 
-static inline finished oracle_epilogue(const oct_epilogue *f, int64_t acc, int64_t i, int64_t n)
+static inline expected_output oracle_epilogue(const oct_epilogue *f, int64_t acc, int64_t i,
+                                              int64_t n)
 {
     const float multiplier = f->q.multiplier[i % n];
     const int64_t sum =
         acc + (f->arithmetic == OCT_ARITHMETIC_FLOAT ? f->q.bias[i % n] : f->bias[i % n]);
-    finished r;
+    expected_output r;
     if (f->arithmetic == OCT_ARITHMETIC_FLOAT) {
         const float exact = (float)(int32_t)sum, scaled = exact * multiplier;
         float v = scaled;
@@ -76,7 +77,7 @@ static inline void check_epilogue(const char *what, const oct_epilogue *f, int64
     for (int64_t i = 0; i < count; i++) {
         const int64_t sum =
             f->acc == OCT_S64 ? ((const int64_t *)acc)[i] : ((const int32_t *)acc)[i];
-        const finished r = oracle_epilogue(f, sum, i, n);
+        const expected_output r = oracle_epilogue(f, sum, i, n);
         cr_assert_eq(output_at(f, y, i), r.output, "%s, element %lld, v %a: %g, not %g", what,
                      (long long)i, r.v, output_at(f, y, i), r.output);
         cr_assert_eq(mask[i / 8] >> (i % 8) & 1, r.pass, "%s, element %lld, v %a: mask", what,
@@ -96,16 +97,16 @@ static inline oct_qparams roll_qparams(dice *d, bool wide)
     return (oct_qparams){.scale = 1.0f, .zero_point = roll_zero_point(d, most), .qmax = most};
 }
 
-static inline float roll_scaled(dice *d, oct_arithmetic arithmetic, int spread)
+static inline float roll_scaled(dice *d, oct_arithmetic arithmetic, int range)
 {
     if (arithmetic == OCT_ARITHMETIC_SHIFT)
-        return ldexpf(1.0f, (int)roll_between(d, -spread - 8, roll(d) % 16 ? 0 : 20));
+        return ldexpf(1.0f, (int)roll_between(d, -range - 8, roll(d) % 16 ? 0 : 20));
     const float sign = roll(d) & 1 ? 1.0f : -1.0f;
-    if (roll_between(d, 0, 3) == 0) return sign * ldexpf(1.0f, -(int)roll_between(d, 0, spread));
-    return sign * (0.5f + oct_uniform(roll(d))) * ldexpf(1.0f, -(int)roll_between(d, 0, spread));
+    if (roll_between(d, 0, 3) == 0) return sign * ldexpf(1.0f, -(int)roll_between(d, 0, range));
+    return sign * (0.5f + oct_uniform(roll(d))) * ldexpf(1.0f, -(int)roll_between(d, 0, range));
 }
 
-/* A finish without its addend's codes; constants are written to the arrays, which have n elements. */
+/* An epilogue without its addend's codes; constants are written to the arrays, which have n elements. */
 static inline oct_epilogue roll_epilogue(dice *d, oct_arithmetic arithmetic, bool wide_in,
                                          oct_dtype out, int64_t n, int32_t *bias32, int64_t *bias,
                                          float *multiplier)

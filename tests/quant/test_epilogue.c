@@ -89,7 +89,7 @@ static void check(const oct_kernel *kernel, dice *d, const variant *v, int64_t m
     oct_free(&mask);
 }
 
-Test(finish, follows_the_definition_in_every_arithmetic, .timeout = 60)
+Test(epilogue, follows_the_definition_in_every_arithmetic, .timeout = 60)
 {
     for (size_t i = 0; i < OCT_COUNT(all_kernels); i++) {
         if (!runs_here(all_kernels[i])) continue;
@@ -105,8 +105,8 @@ Test(finish, follows_the_definition_in_every_arithmetic, .timeout = 60)
     }
 }
 
-static void finish_one(oct_arithmetic arithmetic, oct_dtype out, int64_t acc, float multiplier,
-                       void *y)
+static void epilogue_one(oct_arithmetic arithmetic, oct_dtype out, int64_t acc, float multiplier,
+                         void *y)
 {
     const int64_t bias = 0;
     const oct_epilogue f = {.arithmetic = arithmetic,
@@ -121,7 +121,7 @@ static void finish_one(oct_arithmetic arithmetic, oct_dtype out, int64_t acc, fl
     oct_epilogue_rows(&oct_kernel_ref, &f, &(oct_acc_rows){1, 1, &acc, y, NULL, NULL});
 }
 
-Test(finish, shifts_halves_up_and_wide_rounds_them_to_even)
+Test(epilogue, shifts_halves_up_and_wide_rounds_them_to_even)
 {
     static const struct {
         int64_t acc;
@@ -130,25 +130,25 @@ Test(finish, shifts_halves_up_and_wide_rounds_them_to_even)
                  {-3, -1, -2}, {-5, -2, -2}, {4, 2, 2}};
     for (size_t i = 0; i < OCT_COUNT(cases); i++) {
         uint16_t code;
-        finish_one(OCT_ARITHMETIC_SHIFT, OCT_U16, cases[i].acc, 0.5f, &code);
+        epilogue_one(OCT_ARITHMETIC_SHIFT, OCT_U16, cases[i].acc, 0.5f, &code);
         cr_assert_eq(code, 32768 + cases[i].shifted, "%lld", (long long)cases[i].acc);
-        finish_one(OCT_ARITHMETIC_WIDE, OCT_U16, cases[i].acc, 0.5f, &code);
+        epilogue_one(OCT_ARITHMETIC_WIDE, OCT_U16, cases[i].acc, 0.5f, &code);
         cr_assert_eq(code, 32768 + cases[i].even, "%lld", (long long)cases[i].acc);
     }
 }
 
 /* The largest sums with the largest shifts: nothing overflows, codes saturate or vanish. */
-Test(finish, shifts_any_sum_by_any_power_of_two)
+Test(epilogue, shifts_any_sum_by_any_power_of_two)
 {
     const int64_t most = (INT64_C(1) << 47) - 1;
     for (int k = -140; k <= 127; k++) {
         for (int sign = -1; sign <= 1; sign += 2) {
             uint16_t code;
             const double exact = ldexp((double)(sign * most), k);
-            finish_one(OCT_ARITHMETIC_SHIFT, OCT_U16, sign * most, ldexpf(1.0f, k), &code);
+            epilogue_one(OCT_ARITHMETIC_SHIFT, OCT_U16, sign * most, ldexpf(1.0f, k), &code);
             const double expected = fmin(fmax(floor(exact + 0.5), -32768), 32767) + 32768;
             cr_assert_eq((double)code, expected, "2^%d", k);
-            finish_one(OCT_ARITHMETIC_SHIFT, OCT_U16, sign, ldexpf(1.0f, k), &code);
+            epilogue_one(OCT_ARITHMETIC_SHIFT, OCT_U16, sign, ldexpf(1.0f, k), &code);
             const double one =
                 fmin(fmax(floor(ldexp((double)sign, k) + 0.5), -32768), 32767) + 32768;
             cr_assert_eq((double)code, one, "2^%d", k);
@@ -156,7 +156,7 @@ Test(finish, shifts_any_sum_by_any_power_of_two)
     }
 }
 
-Test(finish, gives_a_float_zero_without_sign_and_keeps_nan)
+Test(epilogue, gives_a_float_zero_without_sign_and_keeps_nan)
 {
     int32_t bias = -5, acc = 5;
     float multiplier = -0.25f, y;
@@ -170,7 +170,7 @@ Test(finish, gives_a_float_zero_without_sign_and_keeps_nan)
     cr_assert(isnan(y));
 }
 
-Test(finish, shows_multipliers_that_are_not_finite_in_the_range)
+Test(epilogue, shows_multipliers_that_are_not_finite_in_the_range)
 {
     int32_t bias[2] = {0}, acc[2] = {1, 1};
     uint8_t s[2] = {1, 1}, y[2];
@@ -191,7 +191,7 @@ Test(finish, shows_multipliers_that_are_not_finite_in_the_range)
 }
 
 /* Two addends of which each alone would be clipped: nothing is rounded before the sum is there. */
-Test(finish, adds_before_anything_is_rounded)
+Test(epilogue, adds_before_anything_is_rounded)
 {
     const int32_t bias[3] = {0}, acc[3] = {1000, 2, 3};
     const float multiplier[3] = {1.0f, 0.25f, 0.25f};

@@ -488,26 +488,26 @@ Test(other_kinds, refuses_shapes_that_do_not_fit)
     refused("step 8 (affine \"affine\"): weight 4 is not -1, 0 or 1");
 }
 
-/* A spread that is believed without a look would let kernels read and write behind their memory. */
-Test(other_kinds, refuses_spreads_that_do_not_follow_from_the_input)
+/* A dilation that is believed without a look would let kernels read and write behind their memory. */
+Test(other_kinds, refuses_dilations_that_do_not_follow_from_the_input)
 {
     oct_step *step = &p.steps[TRANSPOSED];
-    step->spread = 3;
-    refused("step 9 (conv \"transposed\"): its input shape is not that of value 9 spread by 3");
-    step->spread = 1;
+    step->dilation = 3;
+    refused("step 9 (conv \"transposed\"): its input shape is not that of value 9 dilated by 3");
+    step->dilation = 1;
     refused("step 9 (conv \"transposed\"): its input shape is not that of value 9");
-    step->spread = 2000;
-    refused("step 9 (conv \"transposed\"): its input cannot be spread by 2000");
+    step->dilation = 2000;
+    refused("step 9 (conv \"transposed\"): its input cannot be dilated by 2000");
     const oct_conv_shape good = step->conv;
-    step->spread = 2;
-    step->conv = program_shape(1, 1, 7 * 9 * 12, 3, 1, 1, 0, 1); /* flattened and spread */
-    refused("step 9 (conv \"transposed\"): its input shape is not that of value 9 spread by 2");
+    step->dilation = 2;
+    step->conv = program_shape(1, 1, 7 * 9 * 12, 3, 1, 1, 0, 1); /* flattened and dilated */
+    refused("step 9 (conv \"transposed\"): its input shape is not that of value 9 dilated by 2");
     step->conv = good;
-    p.steps[11].spread = 2;
-    refused("step 11 (avg_pool \"mean\"): its input cannot be spread by 2");
-    p.steps[11].spread = 0;
-    p.steps[AFFINE].spread = 2;
-    refused("step 8 (affine \"affine\"): its input cannot be spread by 2");
+    p.steps[11].dilation = 2;
+    refused("step 11 (avg_pool \"mean\"): its input cannot be dilated by 2");
+    p.steps[11].dilation = 0;
+    p.steps[AFFINE].dilation = 2;
+    refused("step 8 (affine \"affine\"): its input cannot be dilated by 2");
 }
 
 Test(other_kinds, refuses_factors_out_of_range)
@@ -534,7 +534,7 @@ Test(other_kinds, any_number_in_any_field_is_refused_or_harmless)
                 int64_t *const wide[] = {&s->in_h,  &s->in_w,  &s->in_c,
                                          &s->out_h, &s->out_w, &s->out_c};
                 int32_t *const small[] = {&s->kernel_h,    &s->kernel_w,    &s->stride,
-                                          &s->padding,     &s->groups,      &step->spread,
+                                          &s->padding,     &s->groups,      &step->dilation,
                                           &step->lo,       &step->hi,       &step->num_inputs,
                                           &step->input[0], &step->input[1], &step->output};
                 if (field < 6)

@@ -46,14 +46,14 @@ static bool has_bytes(const oct_norm_rows *r, int64_t n)
     return r->mask && r->first % 8 == 0 && n % 8 == 0;
 }
 
-/* Eight elements that are 0 where their bits, the lowest eight, are. */
+/* Clears those of eight elements whose bits, the lowest eight, are 0. */
 INLINE eight clip(int32_t bits, eight grad)
 {
     const whole bit = {1, 2, 4, 8, 16, 32, 64, 128};
     return (eight)((whole)grad & ((bit & bits) == bit));
 }
 
-/* Constants of x^ for eight channels. */
+/* The constants of x^ for eight channels. */
 typedef struct affine {
     whole offset;
     eight a, b;
@@ -69,8 +69,8 @@ INLINE affine affine_at(const kind k, const oct_normalized *x, int64_t c)
     return f;
 }
 
-/* Eight elements of x^. Here as below the next part is prefetched: loops take the rows some channels at a
- * time, so addresses are too far apart for the hardware prefetcher. */
+/* Returns eight elements of x^. Here as below the next part is prefetched: loops take the rows some
+ * channels at a time, so addresses are too far apart for the hardware prefetcher. */
 INLINE eight normalized_at(const kind k, const oct_normalized *x, const affine *f, int64_t part,
                            int64_t i)
 {
@@ -85,7 +85,7 @@ INLINE float normalized_of_one(const oct_normalized *x, int64_t c, int64_t i)
     return (float)(x->acc[i] - x->offset[c]) * x->a[c] + x->b[c];
 }
 
-/* Eight elements of g, clipped. */
+/* Returns eight elements of g, clipped. */
 INLINE eight grad_at(const kind k, const oct_norm_rows *r, int64_t part, int64_t i)
 {
     const eight grad = *(const eight *)(r->grad + i);
@@ -175,7 +175,7 @@ void oct_norm_grad_sum(const oct_norm_grad *v, int64_t leaf, const oct_norm_rows
     (r->normalized.values ? sum_values : sum_acc)(r, v->n, v->sums + leaf * 2 * v->n);
 }
 
-/* Gradient rows of a parameter of n elements from the leaves' sums at `at`. */
+/* Adds the leaves' sums at `at` to the gradient rows of a parameter of n elements. */
 static void add_leaf_sums(oct_context *cx, oct_param *param, const oct_norm_grad *v, int64_t at)
 {
     float *rows = oct_leaf_grads_begin(cx, param);
@@ -185,7 +185,7 @@ static void add_leaf_sums(oct_context *cx, oct_param *param, const oct_norm_grad
     oct_leaf_grads_end(cx, param);
 }
 
-/* The means over the global batch of the gradient and of its product with x^: in training they too
+/* Takes the means over the global batch of the gradient and of its product with x^: in training they too
  * depend on every input. */
 static void batch_means(oct_context *cx, double count, oct_norm_grad *v)
 {

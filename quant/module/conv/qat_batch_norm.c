@@ -83,7 +83,7 @@ static oct_status emit(oct_module *self, struct oct_emitter *e)
               step->name);
     const oct_layer l = layer_of(m);
     step->conv = plane_shape(in.h, in.w, in.c);
-    step->spread = 1;
+    step->dilation = 1;
     OCT_TRY(oct_step_take_layer(step, &l, in.q, NULL));
     const oct_qparams q = oct_fake_quant_qparams((const oct_fake_quant *)m->q.fake_quant);
     return oct_emit_output(e, step, oct_codes_dtype(q), q);

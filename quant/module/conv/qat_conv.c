@@ -13,7 +13,7 @@
 
 #include <stdio.h>
 
-/* Where the layer and its batch norm live. */
+/* Returns the module that owns the layer and its batch norm. */
 static const oct_qat_conv *owner_of(const oct_qat_conv *m)
 {
     return m->lender ? m->lender : m;
@@ -48,7 +48,7 @@ static bool is_transposed(const oct_qat_conv *m)
     return m->layer->type == &oct_conv_transpose2d_type;
 }
 
-/* The distance that a transposed layer puts between the values of its input; 1: none. */
+/* Tells the distance that a transposed layer puts between the values of its input; 1: none. */
 static int input_dilation(const oct_qat_conv *m)
 {
     return is_transposed(m) ? ((const oct_conv2d_module *)m->layer)->geometry.stride : 1;
@@ -103,7 +103,7 @@ const char *oct_activation_words(oct_activation activation)
     return words[activation];
 }
 
-/* The float model, with its output observed or rounded. */
+/* Computes the float model, with its output observed or rounded. */
 static oct_tensor *float_forward(oct_context *cx, const oct_qat_conv *m, oct_tensor *x,
                                  oct_tensor *addend)
 {
@@ -154,7 +154,7 @@ static bool addend_fits(oct_context *cx, const oct_qat_call *call)
     return cx->status == OCT_OK;
 }
 
-/* The deployed integer arithmetic. */
+/* Computes the deployed integer arithmetic. */
 static oct_tensor *integer_forward(oct_context *cx, const oct_qat_conv *m, oct_tensor *x,
                                    oct_tensor *addend)
 {
@@ -216,7 +216,7 @@ static oct_status emit(oct_module *self, struct oct_emitter *e)
     OCT_CHECK(in.dtype != OCT_F32 && (!m->add || addend.dtype != OCT_F32), OCT_PREPARE,
               "%s: its input is float where codes should come", step->name);
     step->conv = oct_qat_conv_shape(m, in.h, in.w);
-    step->spread = input_dilation(m);
+    step->dilation = input_dilation(m);
     const oct_layer l = oct_qat_conv_layer(m);
     OCT_TRY(oct_step_take_layer(step, &l, in.q, m->add ? &addend : NULL));
     if (!fq) return oct_emit_output(e, step, OCT_F32, (oct_qparams){0});

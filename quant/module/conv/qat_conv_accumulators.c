@@ -7,7 +7,7 @@
 #include <omp.h>
 #include <string.h>
 
-/* Terms of a sum from which on a buffer is the cheaper way: an accumulator's way to memory and back costs
+/* From so many terms of a sum on a buffer is the cheaper way: an accumulator's way to memory and back costs
  * as much as so many multiplications. From SAVED_DEPTH on accumulators stay from the forward to the
  * backward, too. Layers of so many terms have small planes, and what they keep is given back before the
  * gradients of the large planes need their room. */

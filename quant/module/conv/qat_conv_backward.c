@@ -51,7 +51,7 @@ static char *scratch_here(const call *c)
     return c->scratch + (size_t)omp_get_thread_num() * c->parts.bytes;
 }
 
-/* x^ from accumulators of 16-bit inputs. */
+/* Computes x^ from accumulators of 16-bit inputs. */
 OCT_CLONES
 static void normalize(int64_t rows, int64_t n, const int64_t *offset, const float *a,
                       const float *b, const int64_t *acc, float *restrict normalized)
@@ -61,7 +61,7 @@ static void normalize(int64_t rows, int64_t n, const int64_t *offset, const floa
             normalized[o] = (float)(acc[o] - offset[o]) * a[o] + b[o];
 }
 
-/* x^ of rows of a block of accumulators from `first` on; part: where it may be made. */
+/* Gives x^ of rows of a block of accumulators from `first` on; part: where it may be computed. */
 static oct_normalized normalized_of(const call *c, const void *acc, int64_t first, int64_t rows,
                                     float *part)
 {
@@ -91,7 +91,7 @@ static bool clips_in_parts(const oct_fake_quant *fq)
     return !fq || !fq->qconfig.fake_quant->backward;
 }
 
-/* What cannot be clipped part by part is by the first sweep that there is. */
+/* Begins a sweep over a leaf. What cannot be clipped part by part is clipped by the first sweep. */
 static leaf leaf_of(const oct_context *cx, const call *c, int64_t i, bool first)
 {
     const oct_qat_saved *sv = c->sv;
@@ -109,7 +109,7 @@ static leaf leaf_of(const oct_context *cx, const call *c, int64_t i, bool first)
     return f;
 }
 
-/* Rows of a block that begins at `position`, from the block's row `row` on. */
+/* Gives rows of a block that begins at `position`, from the block's row `row` on. */
 static oct_norm_rows part_of(const leaf *f, int64_t position, int64_t row, int64_t rows,
                              const void *acc)
 {
@@ -121,7 +121,7 @@ static oct_norm_rows part_of(const leaf *f, int64_t position, int64_t row, int64
                            .grad = f->grad + at};
 }
 
-/* First sweep. */
+/* The first sweep sums a block of a leaf. */
 static void sum_block(void *args, int64_t position, int64_t positions, void *acc)
 {
     const leaf *f = args;
@@ -133,7 +133,7 @@ static void sum_block(void *args, int64_t position, int64_t positions, void *acc
     }
 }
 
-/* A part of dC becomes operand rows. */
+/* Turns a part of dC into operand rows. */
 static void take_part(const leaf *f, int64_t position, int64_t rows, const float *grad)
 {
     const call *c = f->c;
@@ -143,7 +143,7 @@ static void take_part(const leaf *f, int64_t position, int64_t rows, const float
                        f->rows + (size_t)position * c->plan.grad_row_bytes);
 }
 
-/* Second sweep, of live batch norm. */
+/* The second sweep makes operand rows of a block, with live batch norm. */
 static void live_block(void *args, int64_t position, int64_t positions, void *acc)
 {
     const leaf *f = args;
@@ -164,7 +164,7 @@ static void live_block(void *args, int64_t position, int64_t positions, void *ac
     }
 }
 
-/* The same of a batch norm on its own, in place. */
+/* For a batch norm on its own it makes dC in place. */
 static void live_block_alone(void *args, int64_t position, int64_t positions, void *acc)
 {
     const leaf *f = args;
@@ -184,7 +184,7 @@ static void clip_part(const uint8_t *mask, int64_t first, int64_t n, float *grad
     oct_mask_apply(mask + first / 8, n, grad);
 }
 
-/* Second sweep, where no accumulators are needed. */
+/* The second sweep over a leaf where no accumulators are needed. */
 static void plain_leaf(const leaf *f, int64_t positions)
 {
     const call *c = f->c;
@@ -204,7 +204,7 @@ static void sum_leaf(const oct_context *cx, const call *c, int64_t i)
     oct_accumulators_pass(cx, &c->acc, i, sum_block, &f);
 }
 
-/* dC of leaf i: as operand rows from `rows` on, or in place. */
+/* Computes dC of leaf i: as operand rows from `rows` on, or in place. */
 static void second_sweep(const oct_context *cx, const call *c, int64_t i, char *rows)
 {
     const oct_conv_shape *s = &c->sv->plan.shape;
@@ -331,8 +331,8 @@ static void add_scale_grad(void *args, int64_t first, int64_t n, const float *v)
     oct_slope_sum_add(&s->sum, first, n, v, s->grad + first);
 }
 
-/* The gradient of a learned scale of the output, before anything is clipped: in the first pass over the
- * accumulators. */
+/* Adds the gradient of a learned scale of the output, before anything is clipped: in the first pass over
+ * the accumulators. */
 static void scale_backward(oct_context *cx, call *c)
 {
     const oct_conv_shape *s = &c->sv->plan.shape;
@@ -359,7 +359,7 @@ static void scale_backward(oct_context *cx, call *c)
     oct_scratch_end(cx, pass.scratch);
 }
 
-/* First sweep, and the sums over all ranks. */
+/* Runs the first sweep, and sums over all ranks. */
 static void norm_backward(oct_context *cx, call *c)
 {
     const oct_qat_saved *sv = c->sv;
@@ -379,7 +379,7 @@ static void norm_backward(oct_context *cx, call *c)
                          cx->leaves.samples * s->out_h * s->out_w, &c->norm);
 }
 
-/* Second sweep, with the products. */
+/* Runs the second sweep, with the products. */
 static void products_backward(oct_context *cx, call *c)
 {
     const oct_qat_saved *sv = c->sv;
@@ -396,7 +396,7 @@ static void products_backward(oct_context *cx, call *c)
     oct_scratch_end(cx, c->weight);
 }
 
-/* Second sweep of a batch norm on its own, whose gradient becomes that of the input. */
+/* Runs the second sweep of a batch norm on its own, whose gradient becomes that of the input. */
 static void input_backward(oct_context *cx, call *c)
 {
 #pragma omp parallel for schedule(static)

@@ -10,7 +10,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Every array of the channels. */
+/* The arrays of the channels. */
 #define OCT_CHANNEL_LIST(X)                                                                        \
     X(scale)                                                                                       \
     X(mean)                                                                                        \
@@ -49,7 +49,7 @@ void oct_channels_free(oct_channels *ch)
 #undef X
 }
 
-/* The sum of codes, and whether all are 0; in parts whose sums fit into 32 bits. */
+/* Sums codes, and tells whether all are 0; in parts whose sums fit into 32 bits. */
 OCT_CLONES
 static int64_t sum_codes(const int8_t *codes, int64_t n, bool *silent)
 {
@@ -69,7 +69,7 @@ static int64_t sum_codes(const int8_t *codes, int64_t n, bool *silent)
     return sum;
 }
 
-/* A batch norm on its own: the weight 1, of which 2^15 steps leave room for the bias. */
+/* Gives a batch norm on its own the weight 1, of which 2^15 steps leave room for the bias. */
 static void unit_weights(int64_t n, int8_t *codes, oct_channels *ch)
 {
     for (int64_t o = 0; o < n; o++) {
@@ -147,7 +147,8 @@ void oct_clear_dead_codes(const oct_channels *ch, const oct_conv_shape *s, int8_
         if (ch->dead[o]) memset(codes + o * oct_conv_depth(s), 0, (size_t)oct_conv_depth(s));
 }
 
-/* The requantizer's constants. Where the zero_point is in the middle of the codes, relu cuts at logical 0. */
+/* Returns the requantizer's constants. Where the zero_point is in the middle of the codes, relu cuts at
+ * logical 0. */
 static oct_requant requant_of(oct_activation activation, oct_qparams out, const oct_channels *ch)
 {
     oct_requant q = {.bias = ch->bias32,

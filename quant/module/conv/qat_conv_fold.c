@@ -13,7 +13,7 @@
 #include <math.h>
 #include <string.h>
 
-/* The layer's bias, made when there is none. */
+/* Returns the layer's bias, and adds one when there is none. */
 static oct_status want_bias(oct_module *layer, int64_t n, oct_param **bias)
 {
     oct_param **own = layer->type == &oct_linear_type ? &((oct_linear_module *)layer)->bias
@@ -32,7 +32,7 @@ typedef struct channel {
     double gain;
 } channel;
 
-/* The largest code is 127 unless the scale is at its floor. */
+/* Tells whether codes stay: the largest is 127 unless the scale is at its floor. */
 static bool keeps_codes(const channel *c)
 {
     int largest = 0;
@@ -72,7 +72,8 @@ static void scale_weights(const channel *c)
         c->weight[i] = (float)((double)c->weight[i] * c->gain);
 }
 
-/* The same for a learned scale. The largest code may be any; what is beyond the codes stays there. */
+/* Moves the gain where the scale is learned. The largest code may be any; what is beyond the codes stays
+ * there. */
 static void move_learned(const channel *c, float scale)
 {
     for (int64_t i = 0; i < c->k; i++) {
@@ -84,7 +85,7 @@ static void move_learned(const channel *c, float scale)
     }
 }
 
-/* What the learned scale of a channel becomes. */
+/* Folds a channel of a learned scale and returns what the scale becomes. */
 static float fold_learned(const channel *c, bool dead)
 {
     const float scale = fabsf(oct_folded_scale(c->scale, c->gain));

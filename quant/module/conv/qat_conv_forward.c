@@ -65,7 +65,7 @@ static void take_statistics(oct_context *cx, const call *c, const double *total,
     if (!finite) oct_context_fail(cx, OCT_NUMERIC, "the batch's mean or variance is not finite");
 }
 
-/* The batch's mean and inverse deviation over all ranks: the first pass. */
+/* Takes the batch's mean and inverse deviation over all ranks: the first pass. */
 static void batch_statistics(oct_context *cx, call *c)
 {
     const int64_t n = c->sv->plan.shape.out_c, local = cx->leaves.local;
@@ -118,7 +118,7 @@ static void clear_dead(oct_context *cx, const call *c)
     }
 }
 
-/* The constants for an output scale. */
+/* Computes the constants for an output scale. */
 static bool fold(oct_context *cx, const call *c, float out_scale)
 {
     const int64_t n = c->sv->plan.shape.out_c;
@@ -133,7 +133,7 @@ static oct_epilogue epilogue_of(const call *c, const oct_qparams *out)
     return oct_epilogue_of(c->l, c->of->x->q, out, c->of->addend, &c->sv->ch);
 }
 
-/* Outputs, mask (unless NULL) and range of leaf i. */
+/* Makes outputs, mask (unless NULL) and range of leaf i. */
 static void make_leaf(const oct_context *cx, const call *c, const oct_epilogue *f, uint8_t *mask,
                       int64_t i)
 {
@@ -159,7 +159,7 @@ static void make_leaf(const oct_context *cx, const call *c, const oct_epilogue *
     oct_qconv_forward(plan, &leaf, &part, oct_accumulators_scratch(&c->acc));
 }
 
-/* All outputs; out NULL: as floats. */
+/* Makes all outputs; out NULL: as floats. */
 static void make_outputs(oct_context *cx, const call *c, const oct_qparams *out, uint8_t *mask)
 {
     const oct_epilogue f = epilogue_of(c, out);
@@ -188,7 +188,7 @@ static void count_values(void *args, int64_t first, int64_t n, const float *v)
     }
 }
 
-/* A further pass, where the observer counts. */
+/* Goes over the values in a further pass, where the observer counts. */
 static void count(oct_context *cx, const call *c, const oct_qparams *out)
 {
     const int64_t bytes = oct_value_pass_bytes(c->sv->plan.shape.out_c);
@@ -215,8 +215,8 @@ static void observe(oct_context *cx, const call *c, const oct_qparams *out)
                                c->ranges[2 * i + 1] * out->scale);
 }
 
-/* Current scales: an output scale of 1 shows the real range, which then gives the scale. The codes of that
- * pass are overwritten. */
+/* Updates a current scale: an output scale of 1 shows the real range, which then gives the scale. The codes
+ * of that pass are overwritten. */
 static void update_scale(oct_context *cx, const call *c)
 {
     oct_qparams real = c->y->q;
@@ -289,7 +289,7 @@ static void use_params(oct_context *cx, const oct_layer *l)
     oct_param_used(cx, l->bn->beta);
 }
 
-/* What the backward wants beyond the codes of the weights. */
+/* Saves what the backward wants beyond the codes of the weights. */
 static void save_for_backward(oct_context *cx, oct_qat_saved *sv)
 {
     const oct_conv_shape *s = &sv->plan.shape;
