@@ -1,6 +1,6 @@
 /* Call sites: what a model's forward calls, one after another.
  *
- * A call site is the call of a atomic module, or of an op outside of atomic modules (a functional op).
+ * A call site is the call of an atomic module, or of an op outside of atomic modules (a functional op).
  * The trace writes them down; an interceptor, which a prepared model has, may answer them in place
  * of what the forward names: so a user's forward stays as it is while its operations change.
  */

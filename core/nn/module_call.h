@@ -4,7 +4,7 @@
 #include "core/autograd/context.h"
 #include "core/nn/module.h"
 
-/* Runs pre hooks, forward, hooks. The only way a forward is called. In a trace, a atomic module is one
+/* Runs pre hooks, forward, hooks. The only way a forward is called. In a trace, an atomic module is one
  * node, and what its hooks call are nodes around it. */
 oct_tensor *oct_module_call(oct_context *cx, oct_module *module, oct_tensor *const *x, int n);
 static inline oct_tensor *oct_call(oct_context *cx, oct_module *module, oct_tensor *x)

@@ -320,7 +320,7 @@ static void check_island(oct_prepare_plan *plan, int64_t i)
         OCT_PROBLEM(
             plan,
             "%s has no module form, so it could be neither replaced nor deployed; compute it "
-            "in a atomic module of your own, or outside of the model",
+            "in an atomic module of your own, or outside of the model",
             name);
     else
         OCT_PROBLEM(plan,
