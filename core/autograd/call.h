@@ -31,6 +31,16 @@ static inline bool oct_op_args_equal(const oct_op_args *a, const oct_op_args *b)
            memcmp(a->value, b->value, (size_t)a->count * sizeof a->value[0]) == 0;
 }
 
+/* A call site that has been executed. */
+typedef struct oct_site {
+    oct_module *module; /* NULL: a functional op */
+    const char *op;     /* its name, or that of the module's type */
+    oct_tensor *const *input;
+    int num_inputs;
+    oct_tensor *output;
+    const oct_tensor *given; /* of a module: input 0 before its pre hooks; NULL: as input[0] */
+} oct_site;
+
 typedef struct oct_interceptor oct_interceptor;
 struct oct_interceptor {
     /* Runs the root that it belongs to, in place of the root's forward. */

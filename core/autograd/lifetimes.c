@@ -1,7 +1,7 @@
 /* Lifetimes of activations.
  *
  * Blocks are numbered in the order in which a forward makes them, call sites in the order in which they
- * end. What a leaf makes beside its output has its last reader in that leaf's own call.
+ * end. What an atomic module makes beside its output has its last reader in that module's own call.
  */
 #include "core/autograd/lifetimes.h"
 
@@ -15,7 +15,7 @@ typedef struct block {
     char *memory; /* NULL: given back */
     size_t bytes;
     int64_t born, last; /* call site in which it is made and behind which it goes */
-    bool inner;         /* made inside of a leaf */
+    bool inner;         /* made inside of an atomic module */
 } block;
 
 /* A call site as it was learned. */
@@ -147,13 +147,15 @@ static void give_back(const oct_lifetimes *l, block *b)
     b->memory = NULL;
 }
 
-/* A call site that ends now as one to compare or to learn. */
-static site site_of(const oct_module *module, const char *op, oct_tensor *const *x, int n,
-                    const oct_tensor *y)
+/* Makes a call site one to compare or to learn. */
+static site site_of(const oct_site *executed)
 {
-    site s = {.module = module, .op = op, .num_inputs = n, .output = y->trace_value};
-    for (int i = 0; i < n; i++)
-        s.input[i] = x[i]->trace_value;
+    site s = {.module = executed->module,
+              .op = executed->op,
+              .num_inputs = executed->num_inputs,
+              .output = executed->output->trace_value};
+    for (int i = 0; i < s.num_inputs; i++)
+        s.input[i] = executed->input[i]->trace_value;
     return s;
 }
 
@@ -176,7 +178,7 @@ static void learn_site(oct_lifetimes *l, const site *s)
     l->sites[l->num_sites++] = *s;
 }
 
-/* What this leaf made beside its output goes at once; no other call site has seen it. */
+/* What an atomic module made beside its output goes at once; no other call site has seen it. */
 static void drop_inner(oct_lifetimes *l, int64_t output)
 {
     for (size_t i = l->num_blocks; i-- > l->first_alive && l->blocks[i].inner;) {
@@ -196,11 +198,10 @@ static void drop_read(oct_lifetimes *l)
         l->first_alive++;
 }
 
-void oct_lifetimes_done(oct_lifetimes *l, const oct_module *module, const char *op,
-                        oct_tensor *const *x, int n, const oct_tensor *y)
+void oct_lifetimes_done(oct_lifetimes *l, const oct_site *executed)
 {
     if (l->lost) return;
-    const site s = site_of(module, op, x, n, y);
+    const site s = site_of(executed);
     if (l->knows) l->lost = l->next >= l->num_sites || !same_site(&s, &l->sites[l->next]);
     if (l->lost) return;
     if (!l->knows) learn_site(l, &s);

@@ -42,6 +42,4 @@ void *oct_lifetimes_take(oct_lifetimes *lifetimes, size_t bytes, bool inner, int
 int64_t oct_lifetimes_number(const oct_lifetimes *lifetimes, const void *data);
 /* False when the tensor's memory has gone: the forward has strayed. */
 bool oct_lifetimes_readable(oct_lifetimes *lifetimes, const oct_tensor *x);
-/* A call site has ended, of an atomic module or of an op (module NULL). */
-void oct_lifetimes_done(oct_lifetimes *lifetimes, const oct_module *module, const char *op,
-                        oct_tensor *const *x, int n, const oct_tensor *y);
+void oct_lifetimes_done(oct_lifetimes *lifetimes, const oct_site *executed);

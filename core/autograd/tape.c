@@ -26,9 +26,9 @@ void oct_record_no_grad(oct_context *cx, const char *op, oct_tensor *const *inpu
                         oct_tensor *y)
 {
     if (!y || cx->atomic_depth > 0) return;
-    if (cx->trace) oct_trace_add(cx, NULL, op, inputs, n, y, NULL);
-    if (cx->status == OCT_OK && oct_context_frees(cx))
-        oct_lifetimes_done(cx->lifetimes, NULL, op, inputs, n, y);
+    const oct_site executed = {.op = op, .input = inputs, .num_inputs = n, .output = y};
+    if (cx->trace) oct_trace_add(cx, &executed);
+    if (cx->status == OCT_OK && oct_context_frees(cx)) oct_lifetimes_done(cx->lifetimes, &executed);
 }
 
 oct_node *oct_record(oct_context *cx, const char *op, void (*backward)(oct_context *, oct_node *),

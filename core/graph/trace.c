@@ -62,45 +62,44 @@ static oct_status connect(oct_trace *trace, oct_trace_node *node, oct_tensor *co
 }
 
 /* A hook of an atomic module calls for the container that holds it. */
-static oct_module *caller_of(const oct_trace *trace, oct_module *place, const oct_module *module)
+static oct_module *caller_of(const oct_trace *trace, oct_module *named, const oct_module *module)
 {
     if (module) return module_of(trace, trace->scope);
-    return place && place->type->atomic ? place->parent : place;
+    return named && named->type->atomic ? named->parent : named;
 }
 
-static oct_status add_node(oct_trace *trace, oct_module *place, oct_module *module, const char *op,
-                           const oct_op_args *args, oct_tensor *const *inputs, int n,
-                           oct_tensor *output)
+static oct_status add_node(oct_context *cx, const oct_site *executed)
 {
+    oct_trace *trace = cx->trace;
+    oct_module *module = executed->module, *named = module ? module : cx->module;
     char path[256] = "";
     OCT_CHECK(!module || module->parent || trace->scope < 0, OCT_PREPARE,
-              "a %s is called that is no part of the model; add it with oct_module_add_child", op);
+              "a %s is called that is no part of the model; add it with oct_module_add_child",
+              executed->op);
     OCT_TRY(oct_grow(&trace->nodes, &trace->cap_nodes, trace->num_nodes + 1, sizeof *trace->nodes));
     oct_trace_node *node = &trace->nodes[trace->num_nodes];
     *node = (oct_trace_node){.module = module,
-                             .op = op,
-                             .args = *args,
-                             .caller = caller_of(trace, place, module),
+                             .op = executed->op,
+                             .args = cx->args,
+                             .caller = caller_of(trace, named, module),
+                             .hook = cx->hook,
                              .scope = trace->scope};
-    OCT_TRY(connect(trace, node, inputs, n));
-    OCT_TRY(oct_strdup(&node->path, place ? oct_module_path(place, path) : ""));
+    OCT_TRY(connect(trace, node, executed->input, executed->num_inputs));
+    OCT_TRY(oct_strdup(&node->path, named ? oct_module_path(named, path) : ""));
     int64_t number = (int64_t)trace->num_nodes++;
-    OCT_TRY(add_value(trace, output, number));
-    node->output = output->trace_value;
+    OCT_TRY(add_value(trace, executed->output, number));
+    node->output = executed->output->trace_value;
+    node->given = executed->given            ? executed->given->trace_value
+                  : executed->num_inputs > 0 ? executed->input[0]->trace_value
+                                             : -1;
     return OCT_OK;
 }
 
-void oct_trace_add(oct_context *cx, oct_module *module, const char *op, oct_tensor *const *inputs,
-                   int n, oct_tensor *output, const oct_tensor *given)
+void oct_trace_add(oct_context *cx, const oct_site *executed)
 {
-    if (!output || !oct_inputs_ok(cx, inputs, n)) return;
-    oct_module *place = module ? module : cx->module;
-    oct_context_adopt(cx, add_node(cx->trace, place, module, op, &cx->args, inputs, n, output));
+    if (!oct_inputs_ok(cx, executed->input, executed->num_inputs)) return;
+    oct_context_adopt(cx, add_node(cx, executed));
     cx->args = (oct_op_args){0};
-    if (cx->status != OCT_OK) return;
-    oct_trace_node *node = &cx->trace->nodes[cx->trace->num_nodes - 1];
-    node->hook = cx->hook;
-    node->given = given ? given->trace_value : n > 0 ? inputs[0]->trace_value : -1;
 }
 
 static bool in_block(const oct_trace *trace)

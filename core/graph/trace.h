@@ -67,9 +67,8 @@ oct_trace_node *oct_trace_only_user(const oct_trace *trace, int64_t value);
 
 /* An input of the model. */
 oct_status oct_trace_add_input(oct_trace *trace, oct_tensor *x) OCT_NODISCARD;
-/* A call site, whose arguments are those of cx->args. given: what the caller passed as input 0 of a module, before its pre hooks; NULL: as inputs[0]. */
-void oct_trace_add(oct_context *cx, oct_module *module, const char *op, oct_tensor *const *inputs,
-                   int n, oct_tensor *output, const oct_tensor *given);
+/* Adds a call site, whose arguments are those of cx->args. */
+void oct_trace_add(oct_context *cx, const oct_site *executed);
 void oct_trace_enter(oct_context *cx, oct_module *module, const char *block, oct_tensor *input,
                      const oct_tensor *given);
 void oct_trace_leave(oct_context *cx, oct_tensor *output);

@@ -86,15 +86,15 @@ static oct_tensor *traced(oct_context *cx, oct_module *module, oct_tensor *const
                           oct_tensor *y, const oct_tensor *given)
 {
     if (!y || cx->atomic_depth > 0) return y;
-    if (cx->status == OCT_OK && oct_context_frees(cx))
-        oct_lifetimes_done(cx->lifetimes, module, module->type->name, x, n, y);
+    oct_site executed = {module, module->type->name, x, n, y, given};
+    if (cx->status == OCT_OK && oct_context_frees(cx)) oct_lifetimes_done(cx->lifetimes, &executed);
     if (!cx->trace) return y;
-    y = own_value(cx, x, n, y);
-    if (!y) return NULL;
+    executed.output = own_value(cx, x, n, y);
+    if (!executed.output) return NULL;
     cx->args = (oct_op_args){0};
     if (module->type->args) module->type->args(module, &cx->args);
-    oct_trace_add(cx, module, module->type->name, x, n, y, given);
-    return y;
+    oct_trace_add(cx, &executed);
+    return executed.output;
 }
 
 oct_tensor *oct_module_execute(oct_context *cx, oct_module *module, oct_tensor *const *x, int n)
