@@ -9,7 +9,7 @@
 #include "core/autograd/leaf_stream.h"
 
 #include "core/base/cpu.h"
-#include "core/base/whole.h"
+#include "core/base/int_math.h"
 
 #include <omp.h>
 #include <string.h>

@@ -7,7 +7,7 @@
 #include "core/base/leaves.h"
 
 #include "core/base/cpu.h"
-#include "core/base/whole.h"
+#include "core/base/int_math.h"
 
 #include <string.h>
 

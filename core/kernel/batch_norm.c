@@ -5,7 +5,7 @@
 #include "core/kernel/batch_norm.h"
 
 #include "core/base/cpu.h"
-#include "core/base/whole.h"
+#include "core/base/int_math.h"
 
 #include <string.h>
 

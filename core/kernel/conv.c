@@ -5,7 +5,7 @@
 
 #include "core/base/cache_line.h"
 #include "core/base/cpu.h"
-#include "core/base/whole.h"
+#include "core/base/int_math.h"
 #include "core/kernel/conv_impl.h"
 #include "core/kernel/transpose.h"
 

@@ -12,7 +12,7 @@
 #include "core/base/cache_line.h"
 #include "core/base/cpu.h"
 #include "core/base/leaves.h"
-#include "core/base/whole.h"
+#include "core/base/int_math.h"
 #include "core/kernel/conv_weight_impl.h"
 #include "core/kernel/transpose.h"
 

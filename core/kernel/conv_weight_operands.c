@@ -1,6 +1,6 @@
 /* The operands of the gradient of weights: planes of the input and panels of the gradient. */
 #include "core/base/cpu.h"
-#include "core/base/whole.h"
+#include "core/base/int_math.h"
 #include "core/kernel/conv_weight_impl.h"
 #include "core/kernel/transpose.h"
 

@@ -10,7 +10,7 @@
  * A tail of channels has lanes to spare: its results go through a dense block of whole vectors.
  */
 #include "core/base/cpu.h"
-#include "core/base/whole.h"
+#include "core/base/int_math.h"
 #include "core/kernel/conv_impl.h"
 
 #include <string.h>

@@ -4,7 +4,7 @@
 #include "core/product/conv_window.h"
 
 #include "core/base/cache_line.h"
-#include "core/base/whole.h"
+#include "core/base/int_math.h"
 
 #include <string.h>
 

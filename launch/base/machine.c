@@ -2,7 +2,7 @@
  * systems. */
 #include "launch/base/machine.h"
 
-#include "core/base/whole.h"
+#include "core/base/int_math.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
 
 #include "core/base/mem.h"
 #include "core/base/text.h"
-#include "core/base/whole.h"
+#include "core/base/int_math.h"
 #include "launch/run/job.h"
 #include "quant/pass/convert/convert.h"
 

@@ -8,7 +8,7 @@
  */
 #include "launch/run/trainer_impl.h"
 
-#include "core/base/whole.h"
+#include "core/base/int_math.h"
 #include "launch/run/forward.h"
 
 #include <omp.h>

@@ -7,7 +7,7 @@
 #include "launch/run/trainer.h"
 
 #include "core/base/mem.h"
-#include "core/base/whole.h"
+#include "core/base/int_math.h"
 #include "core/tensor/argmax.h"
 #include "launch/run/forward.h"
 

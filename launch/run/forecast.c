@@ -2,7 +2,7 @@
 #include "launch/run/forecast.h"
 
 #include "core/base/mem.h"
-#include "core/base/whole.h"
+#include "core/base/int_math.h"
 #include "launch/run/certificate.h"
 #include "launch/run/memory_meter.h"
 #include "launch/run/init.h"

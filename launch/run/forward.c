@@ -1,7 +1,7 @@
 #include "launch/run/forward.h"
 
 #include "core/autograd/context.h"
-#include "core/base/whole.h"
+#include "core/base/int_math.h"
 #include "core/nn/module_call.h"
 
 #include <omp.h>

@@ -3,7 +3,7 @@
 #include "launch/run/memory_meter.h"
 
 #include "core/base/mem.h"
-#include "core/base/whole.h"
+#include "core/base/int_math.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -5,7 +5,7 @@
  */
 #include "launch/run/trainer.h"
 
-#include "core/base/whole.h"
+#include "core/base/int_math.h"
 
 #include <math.h>
 #include <string.h>

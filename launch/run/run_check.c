@@ -2,7 +2,7 @@
 #include "launch/run/trainer.h"
 
 #include "core/base/text.h"
-#include "core/base/whole.h"
+#include "core/base/int_math.h"
 #include "launch/model/model.h"
 
 #include <string.h>

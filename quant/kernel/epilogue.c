@@ -4,7 +4,7 @@
  */
 #include "quant/kernel/epilogue.h"
 
-#include "core/base/whole.h"
+#include "core/base/int_math.h"
 #include "quant/kernel/bits.h"
 #include "quant/kernel/requant.h"
 

@@ -1,6 +1,6 @@
 /* Rows side by side, requantized where scales differ. */
 #include "core/base/cpu.h"
-#include "core/base/whole.h"
+#include "core/base/int_math.h"
 #include "quant/kernel/bits.h"
 #include "quant/kernel/qcodes.h"
 

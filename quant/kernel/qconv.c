@@ -15,7 +15,7 @@
  */
 #include "quant/kernel/qconv.h"
 
-#include "core/base/whole.h"
+#include "core/base/int_math.h"
 #include "quant/kernel/bits.h"
 
 #include <string.h>

@@ -3,7 +3,7 @@
 #include "quant/kernel/qconv.h"
 
 #include "core/base/cache_line.h"
-#include "core/base/whole.h"
+#include "core/base/int_math.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* Planes of codes in another size: the nearest pixel, or the four around mixed in whole numbers. */
 #include "core/base/cpu.h"
-#include "core/base/whole.h"
+#include "core/base/int_math.h"
 #include "quant/kernel/qcodes.h"
 
 #include <string.h>

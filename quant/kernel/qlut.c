@@ -1,6 +1,6 @@
 /* Functions of one code: tables, and bounds. */
 #include "core/base/cpu.h"
-#include "core/base/whole.h"
+#include "core/base/int_math.h"
 #include "quant/kernel/bits.h"
 #include "quant/kernel/qcodes.h"
 

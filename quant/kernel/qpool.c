@@ -1,6 +1,6 @@
 /* Pools of codes. */
 #include "core/base/cpu.h"
-#include "core/base/whole.h"
+#include "core/base/int_math.h"
 #include "quant/kernel/qcodes.h"
 
 #include <math.h>

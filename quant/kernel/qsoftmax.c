@@ -1,5 +1,5 @@
 /* Softmax in whole numbers: exponentials by table, then one rounded quotient a code. */
-#include "core/base/whole.h"
+#include "core/base/int_math.h"
 #include "quant/kernel/bits.h"
 #include "quant/kernel/qcodes.h"
 

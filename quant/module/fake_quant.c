@@ -4,7 +4,7 @@
 #include "core/autograd/leaf_grads.h"
 #include "core/autograd/tape.h"
 #include "core/base/mem.h"
-#include "core/base/whole.h"
+#include "core/base/int_math.h"
 #include "quant/kernel/bits.h"
 #include "quant/module/mask.h"
 

@@ -4,7 +4,7 @@
  * an input has another scale, its codes are requantized, with a clip mask of its own.
  */
 #include "core/autograd/leaf_grads.h"
-#include "core/base/whole.h"
+#include "core/base/int_math.h"
 #include "quant/kernel/bits.h"
 #include "quant/module/quantized_impl.h"
 #include "quant/module/rule.h"

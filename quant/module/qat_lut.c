@@ -4,7 +4,7 @@
  * the module with several scales before its backward, so slopes are looked up by the input's own.
  */
 #include "core/base/mem.h"
-#include "core/base/whole.h"
+#include "core/base/int_math.h"
 #include "quant/kernel/bits.h"
 #include "quant/module/quantized_impl.h"
 #include "quant/module/rule.h"

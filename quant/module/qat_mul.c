@@ -1,5 +1,5 @@
 /* Products of two tensors of codes. */
-#include "core/base/whole.h"
+#include "core/base/int_math.h"
 #include "quant/kernel/bits.h"
 #include "quant/module/quantized_impl.h"
 #include "quant/module/rule.h"

@@ -1,5 +1,5 @@
 /* ReLU and ReLU6 that were not fused: codes cut at zero, and at the code of 6. The qparams stay. */
-#include "core/base/whole.h"
+#include "core/base/int_math.h"
 #include "quant/module/quantized_impl.h"
 #include "quant/module/rule.h"
 

@@ -8,7 +8,7 @@
 #include "quant/module/quantized_impl.h"
 
 #include "core/base/mem.h"
-#include "core/base/whole.h"
+#include "core/base/int_math.h"
 #include "quant/kernel/bits.h"
 
 #include <string.h>

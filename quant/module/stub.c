@@ -1,6 +1,6 @@
 /* QuantStub and DeQuantStub: where a tensor enters and leaves the quantized domain. Before prepare
  * both are identity, so one model definition serves float and QAT. */
-#include "core/base/whole.h"
+#include "core/base/int_math.h"
 #include "quant/module/quantized_impl.h"
 
 #include <string.h>

@@ -2,7 +2,7 @@
 #include "quant/module/weight_fake_quant.h"
 
 #include "core/base/mem.h"
-#include "core/base/whole.h"
+#include "core/base/int_math.h"
 #include "quant/kernel/bits.h"
 #include "quant/module/mask.h"
 

@@ -12,7 +12,7 @@
 
 #include "core/base/cache_line.h"
 #include "core/base/mem.h"
-#include "core/base/whole.h"
+#include "core/base/int_math.h"
 
 #include <omp.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
 #include "quant/runtime/step_conv_impl.h"
 
 #include "core/base/cache_line.h"
-#include "core/base/whole.h"
+#include "core/base/int_math.h"
 #include "core/tensor/dilation.h"
 
 #include <math.h>

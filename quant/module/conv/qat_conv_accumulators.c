@@ -2,7 +2,7 @@
 #include "quant/module/conv/qat_conv_impl.h"
 
 #include "core/base/cache_line.h"
-#include "core/base/whole.h"
+#include "core/base/int_math.h"
 
 #include <omp.h>
 #include <string.h>

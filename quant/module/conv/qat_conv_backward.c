@@ -11,7 +11,7 @@
 #include "quant/module/conv/qat_conv_impl.h"
 
 #include "core/base/cache_line.h"
-#include "core/base/whole.h"
+#include "core/base/int_math.h"
 #include "core/kernel/conv.h"
 #include "quant/module/mask.h"
 

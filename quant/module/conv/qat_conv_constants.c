@@ -4,7 +4,7 @@
 
 #include "core/base/cpu.h"
 #include "core/base/mem.h"
-#include "core/base/whole.h"
+#include "core/base/int_math.h"
 #include "quant/module/conv/fold.h"
 
 #include <math.h>

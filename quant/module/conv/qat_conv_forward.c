@@ -8,7 +8,7 @@
 #include "core/autograd/leaf_grads.h"
 #include "quant/module/conv/qat_conv_impl.h"
 
-#include "core/base/whole.h"
+#include "core/base/int_math.h"
 
 #include <math.h>
 #include <omp.h>

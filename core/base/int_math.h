@@ -1,4 +1,4 @@
-/* Whole numbers: the smaller, the larger, and the next multiple. */
+/* Integers: the smaller, the larger, and the next multiple. */
 #pragma once
 
 #include <stdint.h>
