@@ -1,5 +1,5 @@
-/* The end of the whole job, from any rank and at any time: before MPI starts, while peers wait, and
- * after MPI has ended. */
+/* Any rank can end the whole job at any time: before MPI starts, while peers wait, and after MPI
+ * has ended. */
 #include "dist/comm_impl.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* Agreement: all ranks go on, or all leave with the same reason.
+/* The ranks agree: all go on, or all leave with the same reason.
  *
  * One maximum of four numbers says whether anybody failed, who first, and whether all failed alike
  * (a mistake in the recipe is found by every rank: that is one message, not one for each rank). Only
@@ -11,7 +11,7 @@
 
 enum { TEXT_BYTES = 3500 };
 
-/* A failure as it travels: problems one after another, each ended by NUL. */
+/* A failure travels as its problems one after another, each ended by NUL. */
 typedef struct lone_failure {
     int32_t code;
     int32_t problems;
@@ -45,7 +45,7 @@ static void failure_record(const lone_failure *failure)
     }
 }
 
-/* FNV-1a, never negative. */
+/* Digests a failure by FNV-1a; never negative. */
 static int64_t failure_digest(const lone_failure *failure)
 {
     const unsigned char *bytes = (const unsigned char *)failure;

@@ -1,4 +1,4 @@
-/* Maximum, broadcast and gather.
+/* Maximum, broadcast and gather are built from sends and receives.
  *
  * Maximum: in round k every rank sends to the one 2^k ahead and receives from the one 2^k behind.
  * After ceil(log2 size) rounds everybody has heard of everybody, some twice, which a maximum does

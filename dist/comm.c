@@ -1,4 +1,4 @@
-/* Start and end of the ranks, and what a communicator knows about them. */
+/* A communicator starts and ends the ranks, and knows their names. */
 #include "dist/comm.h"
 
 #include "core/base/log.h"
@@ -175,8 +175,8 @@ const char *oct_comm_library(const oct_comm *comm)
     return comm->library;
 }
 
-/* FNV-1a over 64-bit words, the last one padded. Each step is a bijection of the digest, so one word
- * that differs always shows. */
+/* Digests by FNV-1a over 64-bit words, the last one padded. Each step is a bijection of the digest,
+ * so one word that differs always shows. */
 static int64_t digest(const void *data, size_t bytes)
 {
     uint64_t digest = 0xcbf29ce484222325u ^ (uint64_t)bytes;

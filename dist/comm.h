@@ -1,4 +1,5 @@
-/* Ranks: start, the collective interface over MPI point-to-point, end. The only folder that sees MPI.
+/* A communicator starts the ranks, supplies the collective interface over MPI point-to-point, and
+ * ends them.
  *
  * Every wait is a polled loop with a deadline, so a lost or stuck peer is named instead of hanging.
  * Without a launcher (no mpirun) there is one rank and MPI is not started.
@@ -21,12 +22,14 @@ int oct_comm_size(const oct_comm *comm);
 const char *oct_comm_host(const oct_comm *comm);
 const char *oct_comm_library(const oct_comm *comm); /* "Open MPI 4.1.4", or "none" */
 
-/* Under a launcher or not, before MPI is started (environment only). rank is 0 without one. */
+/* Tells, before MPI is started and from the environment only, whether a launcher started us. rank
+ * is 0 without one. */
 bool oct_launched(int *rank, int *size);
 
 /* Ends the whole job from any rank with this exit status. The only MPI_Abort. */
 void oct_abort(int exit_status) __attribute__((noreturn));
 
-/* Same bits on all ranks? Collective: OCT_LOST naming the first rank that differs from rank 0. */
+/* Checks that all ranks have the same bits; collective. OCT_LOST naming the first rank that differs
+ * from rank 0. */
 oct_status oct_comm_same(const oct_comm *comm, const void *data, size_t bytes,
                          const char *what) OCT_NODISCARD;

@@ -1,4 +1,4 @@
-/* Shared by the sources of dist only: what a communicator holds, and transfers in flight.
+/* The sources of dist share what a communicator holds, and transfers in flight.
  *
  * A collective operation is: begin (takes the next sequence number), any number of receives and
  * sends, wait; and again receives, sends, wait for its next phase. Between two ranks messages keep
@@ -13,7 +13,7 @@
 #include <mpi.h>
 #include <stdint.h>
 
-/* What the ranks can be in together, as the user reads it. */
+/* The ranks can be in these together, as the user reads it. */
 #define OCT_EXCHANGE_LIST(X)                                                                       \
     X(TREE_SUM, "sum over leaves")                                                                 \
     X(MAX, "maximum")                                                                              \
@@ -38,7 +38,7 @@ typedef struct oct_transfer {
     size_t bytes;
 } oct_transfer;
 
-/* What changes while collectives run; they take the communicator as const. */
+/* This state changes while collectives run; they take the communicator as const. */
 typedef struct oct_comm_state {
     MPI_Comm comm; /* a duplicate of the world, errors returned */
     double deadline_s;
@@ -94,7 +94,8 @@ oct_status oct_exchange_wait(const oct_comm *comm, int patience) OCT_NODISCARD;
 /* "rank 2 (node7)" */
 const char *oct_rank_text(const oct_comm *comm, int rank, char text[128]);
 
-/* When a wait with this deadline is spoken of: half a minute, less if the deadline is short. */
+/* Returns after how long a wait with this deadline is reported: half a minute, less if the deadline
+ * is short. */
 double oct_warn_after(double deadline_s);
 
 /* watchdog.c: a deadline for a call of MPI that has none; notes the stage. Ends the process when it is
@@ -107,7 +108,7 @@ oct_status oct_exchange_max(const oct_comm *comm, int64_t *values, int64_t n) OC
 oct_status oct_exchange_broadcast(const oct_comm *comm, void *data, size_t bytes,
                                   int root) OCT_NODISCARD;
 
-/* What oct_comm_open puts into the interface when there are several ranks. */
+/* oct_comm_open puts these into the interface when there are several ranks. */
 oct_status oct_comm_tree_sum_f32(const oct_collective *self, const oct_leaves *leaves, float *parts,
                                  int64_t n, float *out);
 oct_status oct_comm_tree_sum_f64(const oct_collective *self, const oct_leaves *leaves,

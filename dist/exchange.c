@@ -1,4 +1,4 @@
-/* Transfers in flight and the one wait loop of Octet.
+/* All transfers in flight are waited for in one loop.
  *
  * Nothing blocks inside MPI: the loop tests, spins for some microseconds, then yields, then sleeps,
  * so more ranks than cores do not starve each other, and a clock that starts anew with each message
@@ -192,7 +192,7 @@ static int first_unanswered(const oct_comm_state *s)
     return -1;
 }
 
-/* The deadline is over: names who did not answer. */
+/* Fails after the deadline and names who did not answer. */
 static oct_status late(const oct_comm *comm, double waited_s)
 {
     oct_comm_state *s = comm->state;
@@ -234,7 +234,7 @@ static double with_patience(double seconds, int patience)
     return seconds + (patience - 1) * fmin(seconds, fmax(seconds / 5, 1));
 }
 
-/* What can be seen of the process of a rank on this host. */
+/* Says what can be seen of the process of a rank on this host. */
 static const char *state_text(int rank)
 {
     oct_rank_view view;

@@ -1,4 +1,4 @@
-/* What the environment says about who started this process, before MPI does.
+/* The environment says who started this process, before MPI does.
  *
  * A launcher that Octet's MPI cannot talk to is the worst start there is: N copies of a one-rank
  * run, all writing the same files. srun without PMI and the mpirun of another MPI library both do
@@ -26,7 +26,7 @@ static bool env_number(const char *name, int *value)
     return true;
 }
 
-/* Tasks of the srun step that this process is in; 0 outside of one. A batch script knows
+/* Counts the tasks of the srun step that this process is in; 0 outside of one. A batch script knows
  * SLURM_NTASKS too, but is no step of several tasks. */
 static int slurm_tasks(void)
 {

@@ -1,5 +1,5 @@
-/* The table of ranks in shared memory: in a file without a name of the process that started mpirun, or
- * in the folder that mpirun keeps for the time of its job. */
+/* The table of ranks lies in shared memory: in a file without a name of the process that started
+ * mpirun, or in the folder that mpirun keeps for the time of its job. */
 #include "dist/rank_table.h"
 
 #include "core/base/text.h"
@@ -61,7 +61,7 @@ bool oct_rank_table_create(int64_t ranks, char place[64])
     return true;
 }
 
-/* The launcher's table; anything else at that place is left alone. */
+/* Opens the launcher's table; anything else at that path is left alone. */
 static bool open_given(const char *place)
 {
     struct stat info;

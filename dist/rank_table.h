@@ -1,4 +1,4 @@
-/* What the ranks of one host, and the process that started them, know of each other without MPI: a
+/* The ranks of one host, and the process that started them, know of each other without MPI by a
  * table in shared memory with a line for each rank.
  *
  * It answers where MPI cannot be asked: before it has started, while it ends, and when a rank is gone.
@@ -11,7 +11,7 @@
 
 #include <stdint.h>
 
-/* How far a rank has come. */
+/* A stage says how far a rank has come. */
 typedef enum oct_rank_stage {
     OCT_RANK_ABSENT,
     OCT_RANK_STARTED,
@@ -22,12 +22,12 @@ typedef enum oct_rank_stage {
     OCT_RANK_ENDED
 } oct_rank_stage;
 
-/* For the process that starts mpirun: a table of so many lines, and its place as the environment must
- * name it to the ranks. False where it cannot be made. */
+/* Makes, for the process that starts mpirun, a table of so many lines, and its path as the
+ * environment must name it to the ranks. False where it cannot be made. */
 bool oct_rank_table_create(int64_t ranks, char place[64]);
 #define OCT_RANK_TABLE_VARIABLE "OCT_RANK_TABLE"
 
-/* What the line of rank `rank`, or the line with this number, says. */
+/* A view is what a rank's line says. */
 typedef struct oct_rank_view {
     int rank, pid;
     oct_rank_stage stage;

@@ -1,4 +1,4 @@
-/* The sum over leaves along the fixed tree, for any number of ranks.
+/* Leaves are summed along the fixed tree, for any number of ranks.
  *
  * The vector is cut into one chunk for each rank. Every rank sends each owner the owner's chunk of
  * its parts (whole aligned subtrees); the owner joins the parts of all ranks along the tree and
@@ -17,7 +17,7 @@ static const size_t short_vector_bytes = 2048;
 
 enum { CHUNK_STEP = 16 }; /* chunks begin at multiples, so no cache line has two owners */
 
-/* One sum: its vectors seen as bytes, `width` bytes an element. */
+/* A sum sees its vectors as bytes, `width` bytes an element. */
 typedef struct sum_job {
     const oct_comm *comm;
     char *parts, *out;
@@ -43,7 +43,7 @@ static char *chunk_of(const sum_job *sum, char *vector, int owner)
     return vector + (size_t)chunk_begin(sum, owner) * sum->width;
 }
 
-/* Which parts every rank holds for this batch; kept until the batch changes its size. */
+/* Finds which parts every rank holds for this batch; kept until the batch changes its size. */
 static oct_status make_plan(const oct_comm *comm, const oct_leaves *leaves)
 {
     oct_comm_state *s = comm->state;

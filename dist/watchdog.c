@@ -1,5 +1,5 @@
-/* A clock beside the calls of MPI that wait for all ranks without a deadline: its start, the duplicate of
- * its communicator, and its end.
+/* A watchdog times the calls of MPI that wait for all ranks without a deadline: its start, the
+ * duplicate of its communicator, and its end.
  *
  * A thread counts while the call lasts. It knows of the other ranks of this host what the table of
  * ranks and /proc tell: who has not come as far, who is stopped, who is gone. After half a minute it
@@ -48,7 +48,7 @@ static int64_t env_count(const char *name, int64_t otherwise)
     return text && oct_parse_i64(text, &number) && number >= 0 ? number : otherwise;
 }
 
-/* Who started this rank, as its environment says. */
+/* Counts the ranks of this host, as the environment says. */
 static int64_t ranks_here(void)
 {
     return env_count("OMPI_COMM_WORLD_LOCAL_SIZE", 1);
@@ -59,7 +59,8 @@ static bool all_are_here(void)
     return ranks_here() == env_count("OMPI_COMM_WORLD_SIZE", 1);
 }
 
-/* The value of a variable in the environment of a process, -1 when it has none; -2: not readable. */
+/* Returns the value of a variable in the environment of a process, -1 when it has none; -2: not
+ * readable. */
 static int64_t variable_of(int pid, const char *name)
 {
     char path[64], text[32768];
@@ -110,7 +111,8 @@ static int parent_of(int pid)
     return behind && sscanf(behind + 1, " %*c %d", &parent) == 1 ? parent : 0;
 }
 
-/* 0 where it is not to be seen, as in a container with processes of its own. */
+/* Finds mpirun or its daemon; 0 where it is not to be seen, as in a container with processes of its
+ * own. */
 static int launcher_of_this_host(void)
 {
     int pid = getppid();
@@ -119,8 +121,8 @@ static int launcher_of_this_host(void)
     return 0;
 }
 
-/* Does a process of the launcher with this place among the ranks of the host exist? Wrappers count:
- * they have the environment of their rank. True also when that cannot be told. */
+/* True when a process of the launcher exists with this position among the ranks of the host, or
+ * when that cannot be told. Wrappers count: they have the environment of their rank. */
 static bool place_is_taken(int launcher, int64_t place)
 {
     char path[64];
@@ -143,8 +145,8 @@ static bool place_is_taken(int launcher, int64_t place)
     return taken;
 }
 
-/* A process that ended well before it started MPI is missed by nobody but its peers. Returns its place
- * on this host, or -1. */
+/* Finds a process that ended well before it started MPI, which nobody but its peers misses. Returns
+ * its position on this host, or -1. */
 static int64_t find_gone(void)
 {
     int launcher = launcher_of_this_host();
@@ -155,7 +157,8 @@ static int64_t find_gone(void)
     return -1;
 }
 
-/* "rank 1", or where the ranks of this host are not all there are, "process 1 of the ranks here". */
+/* Says "rank 1", or where the ranks of this host are not all there are, "process 1 of the ranks
+ * here". */
 static int name_of(int64_t place, const oct_rank_view *view, char *text, size_t size)
 {
     if (view->pid > 0) return snprintf(text, size, "rank %d", view->rank);
@@ -164,7 +167,7 @@ static int name_of(int64_t place, const oct_rank_view *view, char *text, size_t 
                     (long long)ranks_here());
 }
 
-/* Those of this host that have not come as far as `stage`, or stand still there. */
+/* Names those of this host that have not come as far as `stage`, or stand still there. */
 static size_t name_missing(oct_rank_stage stage, char names[NAMES_BYTES])
 {
     size_t missing = 0, used = 0;

@@ -1,4 +1,4 @@
-/* Call sites: what a model's forward calls, one after another.
+/* Call sites are what a model's forward calls, one after another.
  *
  * A call site is the call of an atomic module, or of an op outside of atomic modules (a functional op).
  * The trace writes them down; an interceptor, which a prepared model has, may answer them in place
@@ -15,7 +15,8 @@ typedef struct oct_module oct_module;
 
 enum { OCT_MAX_INPUTS = 8, OCT_MAX_ARGS = 12 };
 
-/* What an operation takes beside tensors, in the order of its type's create: kernel, stride, ... */
+/* The arguments that an operation takes beside tensors stand in the order of its type's create:
+ * kernel, stride, ... */
 typedef struct oct_op_args {
     int count;
     double value[OCT_MAX_ARGS];
@@ -31,7 +32,7 @@ static inline bool oct_op_args_equal(const oct_op_args *a, const oct_op_args *b)
            memcmp(a->value, b->value, (size_t)a->count * sizeof a->value[0]) == 0;
 }
 
-/* A call site that has been executed. */
+/* The trace and the lifetimes hear of each call site that has been executed. */
 typedef struct oct_site {
     oct_module *module; /* NULL: a functional op */
     const char *op;     /* its name, or that of the module's type */

@@ -1,4 +1,4 @@
-/* The context of a step: its status, its memory, its tensors. */
+/* The context keeps the status of a step, its memory and its tensors. */
 #include "core/autograd/context.h"
 
 #include "core/autograd/lifetimes.h"
@@ -113,7 +113,7 @@ oct_tensor *oct_tensor_view(oct_context *cx, oct_dtype dtype, oct_shape shape, v
     return tensor_over(cx, dtype, shape, data, trace_value);
 }
 
-/* Memory that goes behind its last reader. */
+/* Takes memory that is freed behind its last reader. */
 static void *take_block(oct_context *cx, size_t bytes, int64_t *number)
 {
     if (cx->status != OCT_OK) return NULL;

@@ -1,4 +1,5 @@
-/* The context of one forward and backward: sticky status, memory of the step, tape, leaves, ranks.
+/* A context carries one forward and backward: sticky status, memory of the step, tape, leaves,
+ * ranks.
  *
  * In a module's forward, ops take the context and return a tensor; the first error sticks in
  * cx->status, after which every op returns NULL at once, and every op accepts NULL inputs by
@@ -46,7 +47,7 @@ void oct_context_destroy(oct_context **cx);
  * will follow. */
 void oct_context_begin(oct_context *cx, oct_leaves leaves, bool record);
 
-/* The sticky status; its record is the thread's. */
+/* Returns the sticky status, whose record is the thread's. */
 oct_status oct_context_status(const oct_context *cx);
 
 /* Fails the context with a sentence (prefixed by the path of the module being called); returns
@@ -57,7 +58,7 @@ void *oct_context_fail(oct_context *cx, oct_status code, const char *format, ...
  * NULL. */
 void *oct_context_adopt(oct_context *cx, oct_status status);
 
-/* Whether the context's lifetimes free what this forward reads no more. */
+/* True when the context's lifetimes free what this forward reads no more. */
 static inline bool oct_context_frees(const oct_context *cx)
 {
     return cx->lifetimes && !cx->record && !cx->trace;
@@ -69,12 +70,12 @@ bool oct_inputs_ok(oct_context *cx, oct_tensor *const *inputs, int n);
  * been freed already. */
 bool oct_inputs_present(const oct_context *cx, oct_tensor *const *inputs, int n);
 
-/* A tensor in the arena, data not initialised. NULL on failure (sticky). */
+/* Makes a tensor in the arena, whose data are not initialised. NULL on failure (sticky). */
 oct_tensor *oct_tensor_new(oct_context *cx, oct_dtype dtype, oct_shape shape);
-/* A tensor over memory of the caller. */
+/* Makes a tensor over memory of the caller. */
 oct_tensor *oct_tensor_view(oct_context *cx, oct_dtype dtype, oct_shape shape, void *data);
 void *oct_save(oct_context *cx, size_t bytes); /* arena memory for node->saved; NULL sticky */
 
-/* Scratch for the time of one op. Sticky failure and NULL when there is no memory. */
+/* Borrows scratch for the time of one op; NULL on failure (sticky). */
 void *oct_scratch(oct_context *cx, size_t bytes);
 void oct_scratch_end(oct_context *cx, void *block);

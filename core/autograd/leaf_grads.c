@@ -1,4 +1,4 @@
-/* Leaf gradients in rows.
+/* Leaf gradients are kept in rows.
  *
  * Parameter gradients are summed leaf by leaf into borrowed rows; the last use of a parameter in
  * backward folds its rows along the fixed tree (core/base/leaves.h). What a dead branch of the

@@ -1,4 +1,4 @@
-/* Parameter gradients, and other sums over the samples of a step, leaf by leaf.
+/* Parameter gradients and other sums over the samples of a step are taken leaf by leaf.
  *
  * For small parameters a backward adds to one row a leaf; large parameters take the streams of
  * leaf_stream.h.
@@ -8,17 +8,19 @@
 #include "core/autograd/context.h"
 #include "core/nn/param.h"
 
-/* A parameter used by an op that records: counts its uses, so the last one in backward folds. */
+/* An op that records calls this for each parameter that it uses: uses are counted, so the last one
+ * in backward folds. */
 void oct_param_used(oct_context *cx, oct_param *param);
-/* May gradients be added to it now? Else the context has failed. */
+/* True when gradients may be added to it now; else the context has failed. */
 bool oct_param_takes_grads(oct_context *cx, const oct_param *param);
 
-/* Rows of leaf gradients (leaves.local x numel), zeroed at the first use of this backward; add to
- * row i what leaf i contributes, then end. The last end folds them into the parameter's parts. */
+/* Returns rows of leaf gradients (leaves.local x numel), zeroed at the first use of this backward;
+ * add to row i what leaf i contributes, then end. The last end folds them into the parameter's
+ * parts. */
 float *oct_leaf_grads_begin(oct_context *cx, oct_param *param);
 void oct_leaf_grads_end(oct_context *cx, oct_param *param);
-/* For the end of a backward: folds the rows of parameters that a branch without a gradient used too,
- * and drops all rows of a backward that failed. */
+/* Ends a backward: folds the rows of parameters that a branch without a gradient used too, and
+ * drops all rows of a backward that failed. */
 void oct_leaf_grads_close(oct_context *cx);
 
 /* total (n) = the sum over all leaves of all ranks of rows (leaves.local, n), which are folded in

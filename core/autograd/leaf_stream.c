@@ -1,4 +1,4 @@
-/* Gradients of large parameters: the sum over leaves is taken while they go by.
+/* The gradient of a large parameter is summed while its leaves go by.
  *
  * Leaf groups cut each part of the rank's leaves into subtrees of one size (the last may reach beyond the
  * part's end), so the tree over the part is a tree over groups, summed as they go by (oct_tree_joins). The
@@ -16,7 +16,7 @@
 
 enum { COLUMNS = 2048, LEVELS = 64 };
 
-/* sum = left + right, or left where there is no right. */
+/* A join makes sum = left + right, or left where there is no right. */
 typedef struct join {
     float *sum;
     const float *left, *right;
@@ -60,8 +60,8 @@ static bool begins_by_adding(int64_t n)
     return n % 2 == 1;
 }
 
-/* The most rows that a round and what waits before it ever need: after n groups of a part as many
- * subtrees wait as n has ones. */
+/* Returns the most rows that a round and what waits before it ever need: after n groups of a part
+ * as many subtrees wait as n has ones. */
 static int64_t rows_needed(const oct_leaves *leaves, const oct_leaf_stream *stream)
 {
     oct_subtree parts[OCT_MAX_PARTS];
@@ -207,7 +207,7 @@ static void end_part(oct_leaf_stream *stream)
     some->part++;
 }
 
-/* Counts group `first + i` in, whose row is the i-th of the round. */
+/* Adds group `first + i` to what is summed; its row is the i-th of the round. */
 static void count_group(const oct_leaves *leaves, oct_leaf_stream *stream, int64_t i)
 {
     oct_leaf_pending *some = stream->some;
@@ -256,7 +256,7 @@ bool oct_leaf_stream_next(oct_context *cx, oct_leaf_stream *stream, int64_t *fir
     return true;
 }
 
-/* The leaves of a group of the round at hand. */
+/* Returns the leaves of a group of the round at hand. */
 static oct_leaf_group leaves_of(const oct_leaves *leaves, const oct_leaf_stream *stream,
                                 int64_t group)
 {

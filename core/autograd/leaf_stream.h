@@ -1,4 +1,4 @@
-/* Gradients of large parameters, without a row for each leaf.
+/* Gradients of large parameters are summed without a row for each leaf.
  *
  * Leaves go by in leaf groups: up to `leaves` leaves, a subtree of the tree over leaves, whose sum is one
  * row. Groups go by in rounds of consecutive ones, as many as there are threads. After a round its rows

@@ -1,4 +1,4 @@
-/* Lifetimes of activations.
+/* The lifetimes of activations are learned from a first forward.
  *
  * Blocks are numbered in the order in which a forward makes them, call sites in the order in which they
  * end. What an atomic module makes beside its output has its last reader in that module's own call.
@@ -18,7 +18,7 @@ typedef struct block {
     bool inner;         /* made inside of an atomic module */
 } block;
 
-/* A call site as it was learned. */
+/* A call site, as it was learned, is compared with the one that runs. */
 typedef struct site {
     const oct_module *module;
     const char *op;
@@ -147,7 +147,7 @@ static void give_back(const oct_lifetimes *l, block *b)
     b->memory = NULL;
 }
 
-/* Makes a call site one to compare or to learn. */
+/* Makes of an executed call site one to compare or to learn. */
 static site site_of(const oct_site *executed)
 {
     site s = {.module = executed->module,

@@ -1,4 +1,4 @@
-/* The tape.
+/* The tape records forwards and runs backwards.
  *
  * Nodes are linked from the last to the first, so backward is a walk along the list.
  */
@@ -94,7 +94,7 @@ float *oct_grad_buffer(oct_context *cx, oct_tensor *x, bool *add)
     return x->grad;
 }
 
-/* x gets grad too, which stays as it is. */
+/* Adds grad to x's too; grad stays as it is. */
 static void share_grad(oct_context *cx, oct_tensor *x, const float *grad)
 {
     bool sum;

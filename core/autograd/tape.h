@@ -1,4 +1,4 @@
-/* The tape: what ops record in a forward, and the backward that runs along it.
+/* The tape is what ops record in a forward, and what the backward runs along.
  *
  * Nodes run in reverse order of recording. A node's backward reads its output's gradient
  * (node->output->grad), computes the gradient of each input that needs one into a borrowed buffer and
@@ -22,7 +22,7 @@ struct oct_node {
     oct_node *previous;
 };
 
-/* The first line of every op that has a module form (core/nn/module_list.def):
+/* Begins every op that has a module form (core/nn/module_list.def):
  *     oct_tensor *y;
  *     if (oct_call_site(cx, "relu", OCT_NO_ARGS, &x, 1, &y)) return y;
  * True when the interceptor answered. Also keeps the arguments for the trace. */
@@ -39,7 +39,8 @@ oct_node *oct_record(oct_context *cx, const char *op, void (*backward)(oct_conte
 void oct_record_no_grad(oct_context *cx, const char *op, oct_tensor *const *inputs, int n,
                         oct_tensor *y);
 
-/* A borrowed buffer for a gradient of t, not initialised, to be handed over. Sticky failure and NULL. */
+/* Borrows a buffer for a gradient of t, not initialised, to be handed over; NULL on failure
+ * (sticky). */
 float *oct_grad_new(oct_context *cx, const oct_tensor *t);
 /* Hands over a borrowed buffer holding d loss / d x: becomes x's gradient, or is added to it and given
  * back. Does nothing but give it back when x needs none. */
@@ -47,8 +48,9 @@ void oct_give_grad(oct_context *cx, oct_tensor *x, float *grad);
 /* Hands over the gradient of a sum a + b, which is that of both: one gets the buffer, one that has no
  * gradient yet where there is one; to the other it is added or copied. */
 void oct_give_grad_to_both(oct_context *cx, oct_tensor *a, oct_tensor *b, float *grad);
-/* x's gradient buffer to work into directly: the one it has, to be added to (*add), or a new one that
- * becomes x's gradient and is not initialised (not *add). NULL when x needs none or on failure. */
+/* Returns x's gradient buffer to work into directly: the one it has, to be added to (*add), or a
+ * new one that becomes x's gradient and is not initialised (not *add). NULL when x needs none or on
+ * failure. */
 float *oct_grad_buffer(oct_context *cx, oct_tensor *x, bool *add);
 /* Takes the output's gradient away from the node to change it in place. */
 float *oct_take_grad(oct_tensor *y);

@@ -1,4 +1,4 @@
-/* Memory of one step.
+/* An arena holds the memory of one step.
  *
  * Chunks form a stack; the lowest is the block that a reset makes, the others are for a step that needs
  * more. Positions count through all of them, so a mark is one number.
@@ -23,7 +23,7 @@ typedef struct chunk {
     size_t start; /* position of data */
 } chunk;
 
-/* In front of a lent block; `size` counts it. */
+/* This header stands in front of a lent block, whose `size` counts it. */
 typedef struct block {
     struct block *above, *below; /* neighbours by address, or of the list of those on their own */
     size_t size;
@@ -118,7 +118,7 @@ static bool make_ground(oct_arena *arena)
     return true;
 }
 
-/* What lies between the taken memory and the lent in the chunk on top. */
+/* Returns the bytes between the taken memory and the lent in the chunk on top. */
 static size_t room(const oct_arena *arena)
 {
     const chunk *top = arena->top;
@@ -158,7 +158,7 @@ void oct_arena_rewind(oct_arena *arena, size_t mark)
     arena->position = mark;
 }
 
-/* Between the taken memory of the ground and the lent. */
+/* Returns the bytes between the taken memory of the ground and the lent. */
 static size_t middle_gap(const oct_arena *arena)
 {
     const chunk *ground = arena->ground, *over = arena->top;
@@ -169,7 +169,8 @@ static size_t middle_gap(const oct_arena *arena)
     return (size_t)(end - ground->data) - taken;
 }
 
-/* The smallest gap of at least `size` bytes, by the block above it (NULL: the top of the ground). */
+/* Finds the smallest gap of at least `size` bytes, by the block above it (NULL: the top of the
+ * ground). */
 static bool find_gap(const oct_arena *arena, size_t size, block **above, char **end)
 {
     const chunk *ground = arena->ground;
@@ -255,7 +256,7 @@ void oct_arena_give(oct_arena *arena, void *memory)
         unlink_placed(arena, head);
 }
 
-/* One block of what was needed will do: of the peak, or, where gaps made that too small, of more, and
+/* Plans one block of what was needed: of the peak, or, where gaps made that too small, of more, and
  * enough more that it is soon found. */
 static void plan_ground(oct_arena *arena)
 {

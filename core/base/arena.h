@@ -1,4 +1,4 @@
-/* Memory of one training step: one block with two ends.
+/* An arena is the memory of one training step: one block with two ends.
  *
  * From the bottom, oct_arena_take: tensors, tape nodes and what a backward needs. It lives until the
  * reset at the end of the step, or until everything taken since a mark is given back at once.
@@ -19,9 +19,9 @@ typedef struct oct_arena oct_arena;
 oct_status oct_arena_create(oct_arena **arena) OCT_NODISCARD;
 void oct_arena_destroy(oct_arena **arena);
 
-/* 64-byte aligned, not zeroed; NULL with a record on failure. Borrowing likewise. */
+/* Memory taken or borrowed is 64-byte aligned and not zeroed; NULL with a record on failure. */
 void *oct_arena_take(oct_arena *arena, size_t bytes);
-/* How much is taken; a rewind gives back what was taken since. */
+/* A mark says how much is taken; a rewind gives back what was taken since. */
 size_t oct_arena_mark(const oct_arena *arena);
 void oct_arena_rewind(oct_arena *arena, size_t mark);
 
@@ -30,5 +30,5 @@ void oct_arena_give(oct_arena *arena, void *block); /* NULL is fine */
 
 /* Takes back all that was taken and lent; who still holds some holds it no longer. */
 void oct_arena_reset(oct_arena *arena);
-/* The most bytes that were taken and lent at a time. */
+/* Returns the most bytes that were taken and lent at a time. */
 size_t oct_arena_peak(const oct_arena *arena);

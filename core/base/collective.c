@@ -1,9 +1,9 @@
-/* The collective of one process: what it has is already the whole. */
+/* In the collective of one process, what it has is already the whole. */
 #include "core/base/collective.h"
 
 #include <string.h>
 
-/* The sum is the only part; that of no leaves at all is zero. */
+/* Copies the only part, which is the sum; that of no leaves at all is zero. */
 static oct_status copy_only_part(const oct_leaves *leaves, const void *parts, size_t bytes,
                                  void *out)
 {

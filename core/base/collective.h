@@ -1,5 +1,5 @@
-/* What core and quant may ask of the other ranks. dist supplies the MPI one; the default is one
- * process. Every function is collective: all ranks call it, in the same order. */
+/* A collective is what core and quant may ask of the other ranks. dist supplies the MPI one; the
+ * default is one process. Every function is collective: all ranks call it, in the same order. */
 #pragma once
 
 #include "core/base/leaves.h"

@@ -1,4 +1,5 @@
-/* Leaves, their maximal subtrees, and the two halves of a tree sum.
+/* Leaves have maximal subtrees, and a tree sum has two halves: folding a rank's own, joining those
+ * of all.
  *
  * Level by level from the bottom, row i takes row i + 2^j for i a multiple of 2^(j+1): inside an
  * aligned subtree this is the tree itself, cut where the leaves end. The work goes by blocks of
@@ -48,7 +49,7 @@ int64_t oct_leaf_size(const oct_leaves *leaves, int64_t i)
     return oct_min_i64(leaves->leaf, leaves->samples - (leaves->first + i) * leaves->leaf);
 }
 
-/* Whether the aligned node [first, first + span) cut at `count` lies within leaves that end at
+/* True when the aligned node [first, first + span) cut at `count` lies within leaves that end at
  * `end`; a node that its left half already fills is that half, so it is not grown to. */
 static bool may_grow(int64_t first, int64_t span, int64_t end, int64_t count)
 {
@@ -94,7 +95,7 @@ OCT_CLONES static void add_f64(void *sum, const void *x, int64_t n)
         to[i] += from[i];
 }
 
-/* What folding has to know of the elements of a row. */
+/* Folding has to know this of the elements of a row. */
 typedef struct element {
     size_t bytes;
     void (*add)(void *sum, const void *x, int64_t n);
@@ -138,7 +139,8 @@ int oct_tree_fold_f64(const oct_leaves *leaves, double *rows, int64_t n)
     return fold(&(element){sizeof *rows, add_f64}, leaves, (char *)rows, n);
 }
 
-/* The walk over a tree whose lower nodes are parts; vectors of one kind are there, one a part. */
+/* The walk over a tree whose lower nodes are parts keeps this; vectors of one kind are there, one a
+ * part. */
 typedef struct joint {
     const oct_subtree *parts;
     int num_parts, next;

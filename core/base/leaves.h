@@ -1,4 +1,4 @@
-/* The fixed shape of every sum over samples.
+/* Every sum over samples has one fixed shape (leaves.md shows it).
  *
  * The global batch is cut into leaves of `leaf` samples (the last may be short). A rank owns a
  * contiguous run of leaves. A sum is taken inside each leaf in a fixed order, then over leaves by
@@ -26,7 +26,8 @@ enum { OCT_MAX_PARTS = 128 }; /* 2 log2(count) + 1 with room */
 /* Rank `rank` of `size` owns leaves [rank*count/size, (rank+1)*count/size). */
 oct_leaves oct_leaves_split(int64_t samples, int64_t leaf, int rank, int size);
 
-/* Sample range of this rank in the global batch, and of local leaf i within the rank's samples. */
+/* These tell the sample range of this rank in the global batch, and of local leaf i within the
+ * rank's samples. */
 int64_t oct_leaves_first_sample(const oct_leaves *leaves);
 int64_t oct_leaves_local_samples(const oct_leaves *leaves);
 int64_t oct_leaf_begin(const oct_leaves *leaves, int64_t i); /* offset in the local samples */
@@ -38,13 +39,14 @@ typedef struct oct_subtree {
     int64_t span;  /* 2^j, may reach beyond count */
 } oct_subtree;
 
-/* Maximal aligned subtrees of leaves [first, first+local) in ascending order; returns how many. */
+/* Finds the maximal aligned subtrees of leaves [first, first+local) in ascending order; returns how
+ * many. */
 int oct_leaves_parts(const oct_leaves *leaves, oct_subtree parts[OCT_MAX_PARTS]);
 
-/* The tree over `count` equal subtrees (the last may be cut short), summed as they go by, like a binary
- * counter counts: what waits for its right neighbour stands on a stack, lower leaves below, and after
- * subtree i so many times the two on top become one. After the last a single sum is left. At least once
- * where i is odd: its left neighbour waits on top. */
+/* Returns how many joins follow subtree i when the tree over `count` equal subtrees (the last may be
+ * cut short) is summed as they go by, like a binary counter counts: what waits for its right neighbour
+ * stands on a stack, lower leaves below, and a join makes one of the two on top. After the last subtree a
+ * single sum is left. At least one join where i is odd: its left neighbour waits on top. */
 int oct_tree_joins(int64_t i, int64_t count);
 
 /* rows: `local` vectors of n, one a leaf. Folds them in place; afterwards row p (p < the returned

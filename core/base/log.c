@@ -1,4 +1,4 @@
-/* Lines for people.
+/* The log writes lines for people.
  *
  * Each line is put together whole and written in one call under one lock, so lines of threads never
  * mix. The bar is a line without its end: before any other line it is wiped.
@@ -39,7 +39,7 @@ static const char *word(oct_log_level level)
     return "";
 }
 
-/* "octet: word: first line", the further lines of the text indented below. */
+/* Makes "octet: word: first line", the further lines of the text indented below. */
 static void compose(char line[LINE_BYTES], oct_log_level level, const char *text)
 {
     int head = snprintf(line, LINE_BYTES, "octet: %s", word(level));

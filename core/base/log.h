@@ -1,5 +1,5 @@
-/* Lines for people, on stderr and in the run folder's log.txt. Ranks other than 0 are silent here:
- * what all ranks know is said once. */
+/* The log writes lines for people, on stderr and in the run folder's log.txt. Ranks other than 0
+ * are silent here: what all ranks know is said once. */
 #pragma once
 
 #include "core/base/status.h"
@@ -11,17 +11,17 @@ typedef enum oct_log_level {
     OCT_LOG_VERBOSE
 } oct_log_level;
 
-/* Which lines go to stderr (default INFO) and whether this process speaks at all. */
+/* Sets which lines go to stderr (default INFO) and whether this process speaks at all. */
 void oct_log_setup(oct_log_level level, bool speaks);
 
 /* Also append every line to this file, behind its time (UTC), or NULL to stop. The path is copied. */
 oct_status oct_log_file(const char *path) OCT_NODISCARD;
 
-/* "octet: text", "octet: warning: text", "octet: error: text". */
+/* Writes "octet: text", "octet: warning: text" or "octet: error: text". */
 void oct_log(oct_log_level level, const char *format, ...) OCT_PRINTF(2, 3);
 
-/* The same from any rank, also from one that does not speak: what only it knows. */
+/* Writes a line from any rank, also from one that does not speak: what only it knows. */
 void oct_log_anyone(oct_log_level level, const char *format, ...) OCT_PRINTF(2, 3);
 
-/* A progress line that the next line replaces (bar on a terminal); log_clear removes it. */
+/* Writes a progress line that the next line replaces (a bar on a terminal). */
 void oct_log_bar(const char *format, ...) OCT_PRINTF(1, 2);

@@ -1,4 +1,4 @@
-/* The only door to malloc.
+/* All memory of Octet comes from here.
  *
  * A block comes from calloc with room in front for alignment and a header that holds its true
  * address and size. calloc leaves the pages of a big block untouched until they are used, which
@@ -138,7 +138,7 @@ void oct_mem_trim(void)
 #endif
 }
 
-/* Of its whole large pages alone: what else lies in the same page is not asked about. */
+/* Advises on whole large pages alone, since other memory may lie in the pages at the ends. */
 void oct_mem_advise_huge_pages(void *block, size_t bytes)
 {
 #ifdef MADV_HUGEPAGE

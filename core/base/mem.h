@@ -1,23 +1,24 @@
-/* The only malloc. Blocks are aligned to 64 bytes and zeroed; live and peak bytes are counted. */
+/* All memory comes from here. Blocks are aligned to 64 bytes and zeroed; live and peak bytes are
+ * counted. */
 #pragma once
 
 #include "core/base/status.h"
 
 #include <stdint.h>
 
-/* *block = count * size bytes, zeroed; OCT_RESOURCE with a sentence on overflow or exhaustion.
- * count * size == 0 gives a valid block. */
+/* Sets *block to count * size bytes, zeroed; OCT_RESOURCE with a sentence on overflow or
+ * exhaustion. count * size == 0 gives a valid block. */
 oct_status oct_alloc(void *block, size_t count, size_t size) OCT_NODISCARD; /* block: T ** */
 /* Frees *block and sets it to NULL; NULL is fine. */
 void oct_free(void *block); /* block: T ** */
-/* OCT_RESOURCE unless so many bytes could be had at this moment; takes none. For what is asked of
- * libraries that fall over where memory runs out. */
+/* Returns OCT_RESOURCE unless so many bytes could be had at this moment; takes none. Serves calls
+ * of libraries that crash where memory runs out. */
 oct_status oct_mem_check_available(size_t bytes) OCT_NODISCARD;
 /* Gives memory that is free back to the system, where the allocator would rather keep it: after much was
  * freed that will not be asked for again. */
 void oct_mem_trim(void);
-/* Advice about a fresh block of so many bytes: all of it will be used, often. Where the system has
- * larger pages, it may take them. */
+/* Advises the system that all of a fresh block of so many bytes will be used, often. Where the
+ * system has larger pages, it may take them. */
 void oct_mem_advise_huge_pages(void *block, size_t bytes); /* block: T * */
 oct_status oct_strdup(char **copy, const char *text) OCT_NODISCARD;
 oct_status oct_format(char **text, const char *format, ...) OCT_NODISCARD OCT_PRINTF(2, 3);
@@ -33,5 +34,5 @@ bool oct_mem_guard_end(void); /* has something been refused? */
 size_t oct_mem_live(void);
 size_t oct_mem_peak(void);
 void oct_mem_peak_reset(void);
-/* Tests: the n-th allocation from now fails (0 = never). */
+/* Serves tests: the n-th allocation from now fails (0 = never). */
 void oct_mem_fail_after(int64_t n);

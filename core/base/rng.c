@@ -55,7 +55,7 @@ void oct_fill_uniform(float *x, int64_t n, uint64_t seed, uint32_t stream, uint3
     }
 }
 
-/* Two words to two normals; the first uniform is in (0, 1], so its logarithm is finite. */
+/* Makes two normals of two words; the first uniform is in (0, 1], so its logarithm is finite. */
 static void box_muller(const uint32_t words[2], double normal[2])
 {
     double radius = sqrt(-2.0 * log(((double)words[0] + 1.0) * 0x1p-32));
@@ -78,7 +78,8 @@ void oct_fill_normal(float *x, int64_t n, uint64_t seed, uint32_t stream, uint32
     }
 }
 
-/* Fisher and Yates from the top; the position is the draw's index, the epoch its sub-stream. */
+/* Shuffles as Fisher and Yates do, from the top; the position is the draw's index, the epoch its
+ * sub-stream. */
 void oct_permutation(int64_t *order, int64_t n, uint64_t seed, uint64_t epoch)
 {
     for (int64_t i = 0; i < n; i++)

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-/* Streams, so that no two uses share numbers. */
+/* Each use has a stream of its own, so no two share numbers. */
 typedef enum oct_stream {
     OCT_STREAM_INIT = 1,
     OCT_STREAM_SHUFFLE = 2,
@@ -12,7 +12,7 @@ typedef enum oct_stream {
     OCT_STREAM_TEST = 4,
 } oct_stream;
 
-/* key = seed; counter = (index, stream, sub). Four 32-bit words. */
+/* Draws four 32-bit words with key = seed and counter = (index, stream, sub). */
 void oct_philox(uint64_t seed, uint32_t stream, uint64_t index, uint32_t sub, uint32_t out[4]);
 
 float oct_uniform(uint32_t bits);              /* [0, 1), multiples of 2^-24 */
@@ -22,5 +22,5 @@ void oct_fill_uniform(float *x, int64_t n, uint64_t seed, uint32_t stream, uint3
 void oct_fill_normal(float *x, int64_t n, uint64_t seed, uint32_t stream, uint32_t sub, float mean,
                      float std);
 
-/* A permutation of [0, n) as a pure function of (seed, epoch). */
+/* Makes a permutation of [0, n) as a pure function of (seed, epoch). */
 void oct_permutation(int64_t *order, int64_t n, uint64_t seed, uint64_t epoch);

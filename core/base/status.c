@@ -1,4 +1,4 @@
-/* The failure record of a thread.
+/* Each thread has a failure record.
  *
  * A failure must be sayable when memory is out, so the record is a fixed area of the thread: texts
  * one after another, each ended by NUL. What does not fit is counted, and the last problem then
@@ -36,7 +36,7 @@ static const struct {
 #undef X
 };
 
-/* Formatted aside first: an argument may point into the record itself. */
+/* The text is formatted aside first, since an argument may point into the record itself. */
 static void add(const char *format, va_list args)
 {
     char text[AREA];

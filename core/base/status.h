@@ -1,5 +1,5 @@
-/* How everything in Octet fails: a code that names the kind of failure, and one record per thread
- * that holds the sentences for the user.
+/* Everything in Octet fails in one way: a code that names the kind of failure, and one record per
+ * thread that holds the sentences for the user.
  *
  * A function that can fail returns oct_status and gives results through pointers. The code decides
  * the exit status of the program (oct_status_exit); the record decides what is printed. One failure
@@ -52,21 +52,22 @@ const char *oct_fail_text(size_t problem); /* valid until the next oct_fail* of 
 int oct_status_exit(oct_status status);
 const char *oct_status_meaning(oct_status status);
 
-/* Forward the failure of a call. */
+/* Forwards the failure of a call. */
 #define OCT_TRY(call)                                                                              \
     do {                                                                                           \
         oct_status oct_try_ = (call);                                                              \
         if (oct_try_ != OCT_OK) return oct_try_;                                                   \
     } while (0)
 
-/* The same in a function that has releases to do: sets its `status` and goes to its label `out`. */
+/* Forwards the failure of a call in a function that has releases to do: sets its `status` and goes
+ * to its label `out`. */
 #define OCT_TRY_OUT(call)                                                                          \
     do {                                                                                           \
         status = (call);                                                                           \
         if (status != OCT_OK) goto out;                                                            \
     } while (0)
 
-/* Fail here, with a sentence for the user. */
+/* Fails here, with a sentence for the user, unless the condition holds. */
 #define OCT_CHECK(condition, code, ...)                                                            \
     do {                                                                                           \
         if (!(condition)) return oct_fail((code), __VA_ARGS__);                                    \
@@ -80,8 +81,8 @@ const char *oct_status_meaning(oct_status status);
         }                                                                                          \
     } while (0)
 
-/* A broken invariant: prints place and condition, calls the stop hook (dist installs one that ends
- * the whole job) and aborts. Never compiled out. */
+/* Ends the program at a broken invariant: prints place and condition, calls the stop hook (dist
+ * installs one that ends the whole job) and aborts. Never compiled out. */
 #define OCT_ASSERT(condition)                                                                      \
     do {                                                                                           \
         if (!(condition)) oct_assert_failed(#condition, __FILE__, __LINE__);                       \

@@ -38,7 +38,8 @@ bool oct_parse_i64(const char *text, int64_t *value)
     return true;
 }
 
-/* Where a decimal number such as 1, -0.5, .5, 1. or 2e-4 ends, or NULL when there is none. */
+/* Returns where a decimal number such as 1, -0.5, .5, 1. or 2e-4 ends, or NULL when there is none.
+ */
 static const char *decimal_end(const char *text)
 {
     const char *whole = skip_sign(text), *end = skip_digits(whole);
@@ -81,7 +82,8 @@ static size_t least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* Edits (insert, delete, change, swap neighbours) from a to b; both at most LONGEST_NAME long. */
+/* Counts edits (insert, delete, change, swap neighbours) from a to b; both at most LONGEST_NAME
+ * long. */
 static size_t distance(const char *a, const char *b)
 {
     size_t rows[3][LONGEST_NAME + 1];

@@ -5,16 +5,16 @@
 
 #include <stdint.h>
 
-/* The whole text is a finite decimal number in the C locale; false otherwise (also "", " 1", "1x",
- * "nan", "1e999", "0x10"). */
+/* These parse a text that is, as a whole, a finite decimal number in the C locale; false otherwise
+ * (also "", " 1", "1x", "nan", "1e999", "0x10"). */
 bool oct_parse_i64(const char *text, int64_t *value);
 bool oct_parse_f64(const char *text, double *value);
 bool oct_parse_bool(const char *text, bool *value); /* true, false */
 
-/* Nearest of `names` to `word` by Damerau-Levenshtein distance, or NULL when none is near (distance
- * above a third of the length). */
+/* Returns the nearest of `names` to `word` by Damerau-Levenshtein distance, or NULL when none is
+ * near (distance above a third of the length). */
 const char *oct_nearest(const char *word, const char *const *names, size_t count);
-/* "did you mean 'NAME'?" when a name is near, `otherwise` when none is; may lie in text. */
+/* Returns "did you mean 'NAME'?" when a name is near, `otherwise` when none is; may lie in text. */
 enum { OCT_HINT_BYTES = 128 };
 const char *oct_did_you_mean(char text[OCT_HINT_BYTES], const char *word, const char *const *names,
                              size_t count, const char *otherwise);
@@ -34,7 +34,8 @@ void oct_text_clean(char *text);
 
 /* The character at `text` (below `end`) and its bytes, or -1 and one byte when it is not UTF-8. */
 int32_t oct_utf8(const char *text, const char *end, size_t *bytes);
-/* A word of the user's for a message: control characters masked, cut to a readable length. */
+/* Makes a word of the user's fit for a message: control characters masked, cut to a readable
+ * length. */
 typedef struct oct_shown {
     char text[72];
 } oct_shown;

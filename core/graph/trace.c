@@ -1,4 +1,4 @@
-/* The graph of one forward.
+/* The trace records the graph of one forward.
  *
  * A tensor's number is its value's, given when it first appears; a tensor without a number was made
  * behind the trace's back, which is an error that names the reader. Scopes, of containers and of
@@ -31,7 +31,7 @@ oct_status oct_trace_add_input(oct_trace *trace, oct_tensor *x)
     return OCT_OK;
 }
 
-/* The container whose forward is running. */
+/* Returns the container whose forward is running. */
 static oct_module *module_of(const oct_trace *trace, int64_t scope)
 {
     return scope < 0 ? NULL : trace->scopes[scope].module;

@@ -1,6 +1,6 @@
-/* The graph of one forward: calls of atomic modules, ops called outside of them (functional ops), and
- * which tensor went where. What hooks call is part of it, but for the root's own: they see what goes
- * into the model and what comes out. */
+/* A trace is the graph of one forward: calls of atomic modules, ops called outside of them
+ * (functional ops), and which tensor went where. What hooks call is part of it, but for the root's
+ * own: they see what goes into the model and what comes out. */
 #pragma once
 
 #include "core/autograd/context.h"
@@ -30,8 +30,8 @@ typedef struct oct_trace_value {
     int64_t users;    /* nodes that read it; the model's output counts as one */
 } oct_trace_value;
 
-/* The call of a container, or a run of a dynamic block (name not NULL): what was called meanwhile
- * are the nodes [begin, end). Scopes are in order of their beginning. */
+/* A scope is the call of a container, or a run of a dynamic block (name not NULL): what was called
+ * meanwhile are the nodes [begin, end). Scopes are in order of their beginning. */
 typedef struct oct_trace_scope {
     oct_module *module;
     char *name; /* of the block; NULL for a container */
@@ -60,12 +60,13 @@ struct oct_trace {
 
 void oct_trace_free(oct_trace *trace);
 
-/* The one node that reads `value`, or NULL if there are several, none, or it is the output. */
+/* Returns the one node that reads `value`, or NULL if there are several, none, or it is the output.
+ */
 oct_trace_node *oct_trace_only_user(const oct_trace *trace, int64_t value);
 
-/* For the tape and for calls of modules, while cx->trace is set. */
+/* The tape and calls of modules use the rest while cx->trace is set. */
 
-/* An input of the model. */
+/* Adds an input of the model. */
 oct_status oct_trace_add_input(oct_trace *trace, oct_tensor *x) OCT_NODISCARD;
 /* Adds a call site, whose arguments are those of cx->args. */
 void oct_trace_add(oct_context *cx, const oct_site *executed);

@@ -1,4 +1,4 @@
-/* Runs of a module on an example, traced. */
+/* A module is run on an example while its trace is taken. */
 #include "core/graph/trace_run.h"
 
 #include "core/base/mem.h"
@@ -40,7 +40,7 @@ static oct_status run(oct_context *cx, oct_trace *trace, oct_module *root,
     return OCT_OK;
 }
 
-/* Modes of all modules in pre-order, to restore. */
+/* Keeps the modes of all modules in pre-order, to restore. */
 typedef struct modes {
     bool *training;
     size_t count, capacity;

@@ -3,8 +3,8 @@
 
 #include "core/graph/trace.h"
 
-/* What a model is traced on: the shapes of its inputs, with any batch. Inputs that only training has,
- * such as the target of a loss that the forward computes, come behind the others:
+/* An example is what a model is traced on: the shapes of its inputs, with any batch. Inputs that only
+ * training has, such as the target of a loss that the forward computes, come behind the others:
  *     oct_example example = *OCT_EXAMPLE(image, target);
  *     example.count = 1, example.training_count = 2; */
 typedef struct oct_example {
@@ -21,11 +21,11 @@ typedef struct oct_example {
  * records what is executed. */
 oct_status oct_trace_run(oct_trace *trace, oct_module *root,
                          const oct_example *example) OCT_NODISCARD;
-/* The same of what training executes: containers, whose forwards may branch, are in training mode;
+/* Records what training executes: containers, whose forwards may branch, are in training mode;
  * atomic modules stay in eval mode, so nothing is observed and no statistic moves. */
 oct_status oct_trace_training(oct_trace *trace, oct_module *root,
                               const oct_example *example) OCT_NODISCARD;
-/* Also shows each value as it is made, with its data. */
+/* Records as oct_trace_run, and shows each value as it is made, with its data. */
 typedef void (*oct_trace_watch_fn)(void *user, int64_t value, const oct_tensor *tensor);
 oct_status oct_trace_watch(oct_trace *trace, oct_module *root, const oct_example *example,
                            oct_trace_watch_fn watch, void *user) OCT_NODISCARD;

@@ -1,4 +1,5 @@
-/* The batch norm module: batch statistics while it trains and is not frozen, running ones otherwise. */
+/* The batch norm module uses batch statistics while it trains and is not frozen, running ones
+ * otherwise. */
 #include "core/nn/modules.h"
 #include "core/nn/modules_impl.h"
 
@@ -36,7 +37,7 @@ static void get_args(const oct_module *self, oct_op_args *args)
     *args = *OCT_OP_ARGS((double)m->channels, (double)m->eps, (double)m->momentum);
 }
 
-/* From channels, eps, momentum. */
+/* The arguments are channels, eps and momentum. */
 static oct_status create(oct_module **m, const oct_op_args *args)
 {
     *m = NULL;

@@ -1,4 +1,4 @@
-/* The convolution modules: conv2d and conv_transpose2d. */
+/* The convolution modules are conv2d and conv_transpose2d. */
 #include "core/nn/modules.h"
 #include "core/nn/modules_impl.h"
 
@@ -18,7 +18,7 @@ static oct_tensor *transpose_forward(oct_context *cx, oct_module *self, oct_tens
     return oct_conv_transpose2d(cx, x[0], m->weight, m->bias, m->geometry);
 }
 
-/* "16 -> 32, 3x3, stride 2, padding 1, groups 4, bias", without what is the default. */
+/* Says "16 -> 32, 3x3, stride 2, padding 1, groups 4, bias", without what is the default. */
 static void describe(const oct_module *self, char *text, size_t size)
 {
     const oct_conv2d_module *m = (const oct_conv2d_module *)self;
@@ -40,7 +40,7 @@ static void get_args(const oct_module *self, oct_op_args *args)
                          g->stride, g->padding, g->groups, m->bias != NULL);
 }
 
-/* From in, out, kernel_h, kernel_w, stride, padding, groups, bias. */
+/* The arguments are in, out, kernel_h, kernel_w, stride, padding, groups, bias. */
 static oct_status from_args(oct_module **m, const char *name, const oct_op_args *args,
                             oct_status (*create)(oct_module **, int64_t, int64_t, oct_conv_geometry,
                                                  bool))

@@ -1,4 +1,4 @@
-/* The modules of elementwise functions: one type a function of their list. */
+/* Each elementwise function of the list has a module type. */
 #include "core/nn/modules.h"
 #include "core/nn/modules_impl.h"
 

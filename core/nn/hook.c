@@ -1,4 +1,4 @@
-/* Lists of hooks.
+/* Hooks stand in lists.
  *
  * Live hooks form one list of the process beside the lists of their modules, so a handle is looked
  * up by its number and never follows a pointer to a module that may be gone.

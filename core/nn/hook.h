@@ -1,4 +1,4 @@
-/* Hooks: functions that a module calls around its forward.
+/* Hooks are functions that a module calls around its forward.
  *
  * A forward-pre hook sees (and may replace) the inputs, a forward hook the output. The ops and modules
  * that a hook calls are call sites like those of a forward, so a prepared model computes them in codes,

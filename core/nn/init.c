@@ -1,5 +1,5 @@
-/* Initial values. Each parameter draws from its own sequence, numbered by its place in the tree, so
- * the values depend on the seed and the model alone. */
+/* Each parameter draws its initial values from a sequence of its own, numbered by its position in
+ * the tree, so the values depend on the seed and the model alone. */
 #include "core/base/rng.h"
 #include "core/nn/modules.h"
 

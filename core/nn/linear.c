@@ -1,4 +1,4 @@
-/* The linear module. */
+/* The linear module multiplies by a weight and adds a bias. */
 #include "core/nn/modules.h"
 #include "core/nn/modules_impl.h"
 

@@ -1,4 +1,4 @@
-/* The module of a loss at the end of a forward. */
+/* A loss at the end of a forward is a module. */
 #include "core/nn/modules.h"
 #include "core/nn/modules_impl.h"
 

@@ -1,4 +1,4 @@
-/* The tree of modules. It belongs to the main thread. */
+/* The tree of modules belongs to the main thread. */
 #include "core/nn/module.h"
 
 #include "core/base/mem.h"

@@ -1,4 +1,5 @@
-/* The tree of modules: named children, parameters, buffers, train/eval, hooks. module_call.h calls them.
+/* Modules form a tree with named children, parameters, buffers, train/eval and hooks; module_call.h
+ * calls them.
  *
  * A module is a struct whose first member is oct_module; its type is a table of functions. Children
  * are registered with the address of the pointer that the module's own forward uses, so a pass can
@@ -44,11 +45,11 @@ struct oct_module_type {
     bool calls_only;
 };
 
-/* Every type that can be made from arguments, by name: those of module_list.def, then those that
- * plug-ins added. Types live as long as the process. */
+/* Finds every type that can be made from arguments, by name: those of module_list.def, then those
+ * that plug-ins added. Types live as long as the process. */
 const oct_module_type *oct_module_type_find(const char *name); /* NULL */
 bool oct_module_type_is_listed(const oct_module_type *type);   /* not added */
-/* OCT_USAGE when the name is taken by another type. */
+/* Adds a type; OCT_USAGE when the name is taken by another one. */
 oct_status oct_module_type_register(const oct_module_type *type) OCT_NODISCARD;
 
 typedef struct oct_child {
@@ -56,7 +57,7 @@ typedef struct oct_child {
     oct_module **slot;
 } oct_child;
 
-/* State that is saved with the module but not trained. */
+/* A buffer is saved with the module but not trained. */
 typedef struct oct_buffer {
     char *name;
     oct_tensor tensor; /* owns its data; dtype and shape fixed from creation */
@@ -105,18 +106,19 @@ oct_status oct_module_replace(oct_module **root, oct_module *old,
                               oct_module *replacement) OCT_NODISCARD;
 
 void oct_module_train(oct_module *module, bool training); /* recursive */
-/* All containers of the tree hand on, and no hook is there to look at a tensor. */
+/* True when all containers of the tree have calls_only and no hook is there to look at a tensor. */
 bool oct_module_calls_only(const oct_module *root);
 
-/* Pre-order walk with children in order of registration; the callback may stop it with an error. */
+/* Walks in pre-order, children in order of registration; the callback may stop it with an error. */
 oct_status oct_module_walk(oct_module *root, oct_status (*visit)(void *user, oct_module *module),
                            void *user) OCT_NODISCARD;
-/* "layers.0.conv" into text; "" for the root. Returns text. */
+/* Writes the path, "layers.0.conv", into text; "" for the root. Returns text. */
 const char *oct_module_path(const oct_module *module, char text[256]);
 oct_module *oct_module_find(oct_module *root, const char *path); /* NULL if there is none */
 
-/* Named walk over all state of the tree in pre-order: parameters then buffers of each module, with
- * the full path ("layers.0.conv.weight"). The order and names are the layout of checkpoints. */
+/* Walks over all state of the tree, with names and in pre-order: parameters then buffers of each
+ * module, with the full path ("layers.0.conv.weight"). The order and names are the layout of
+ * checkpoints. */
 typedef struct oct_state_item {
     const char *path;
     oct_tensor *tensor; /* borrowed */

@@ -1,4 +1,4 @@
-/* Calls of modules: hooks, forwards, what the trace and the lifetimes hear of them. */
+/* A call of a module runs its hooks and its forward, and tells the trace and the lifetimes. */
 #include "core/nn/module_call.h"
 
 #include "core/autograd/lifetimes.h"
@@ -37,7 +37,7 @@ static oct_tensor *run_hooks(oct_context *cx, oct_hook *hook, oct_module *module
     return value;
 }
 
-/* As in a call of the module. */
+/* Runs hooks as a call of the module does. */
 static oct_tensor *run_hooks_alone(oct_context *cx, oct_hook *list, oct_module *module,
                                    oct_tensor *value)
 {

@@ -1,4 +1,4 @@
-/* Calls of modules: what a forward calls, and what an interceptor calls for it. */
+/* Modules are called by forwards, and by interceptors for them. */
 #pragma once
 
 #include "core/autograd/context.h"
@@ -17,16 +17,16 @@ static inline oct_tensor *oct_call2(oct_context *cx, oct_module *module, oct_ten
     return oct_module_call(cx, module, (oct_tensor *[]){a, b}, 2);
 }
 
-/* For interceptors: an atomic module's forward alone, without hooks and without asking the interceptor; a
- * node of the trace, if one is taken. */
+/* Serves interceptors: runs an atomic module's forward alone, without hooks and without asking the
+ * interceptor; a node of the trace, if one is taken. */
 oct_tensor *oct_module_execute(oct_context *cx, oct_module *module, oct_tensor *const *x, int n);
-/* Likewise the hooks alone: value or what they put in its place. */
+/* These run the hooks alone; return value or what they put in its place. */
 oct_tensor *oct_module_run_pre_hooks(oct_context *cx, oct_module *module, oct_tensor *value);
 oct_tensor *oct_module_run_hooks(oct_context *cx, oct_module *module, oct_tensor *value);
 
-/* A part of a forward that runs a changing number of times, or not at all. The body must call the
- * same operations each time it runs. Blocks do not nest. Any forward may mark one; it costs nothing
- * where no graph is kept:
+/* A dynamic block is a part of a forward that runs a changing number of times, or not at all. The body
+ * must call the same operations each time it runs. Blocks do not nest. Any forward may mark one; it costs
+ * nothing where no graph is kept:
  *     for (int i = 0; i < n; i++) {
  *         oct_dynamic_block_begin(cx, self, "conv_bn_add");
  *         x = oct_add(cx, oct_call(cx, m->bn, oct_call(cx, m->conv, x)), y);

@@ -1,4 +1,4 @@
-/* Module types by name: the lists of this program, then what plug-ins added. */
+/* Module types are found by name: the lists of this program, then what plug-ins added. */
 #include "core/base/registry.h"
 #include "core/nn/modules.h"
 

@@ -90,7 +90,7 @@ oct_status oct_conv2d_create(oct_module **m, int64_t in, int64_t out, oct_conv_g
 oct_status oct_linear_create(oct_module **m, int64_t in, int64_t out, bool bias) OCT_NODISCARD;
 /* eps 1e-5, momentum 0.1 */
 oct_status oct_batch_norm_create(oct_module **m, int64_t channels) OCT_NODISCARD;
-/* What the module asks of oct_batch_norm in a step of training or of evaluation. */
+/* Returns what the module asks of oct_batch_norm in a step of training or of evaluation. */
 oct_bn_args oct_batch_norm_args(const oct_batch_norm_module *m, bool training);
 oct_status oct_max_pool_create(oct_module **m, int kernel, int stride, int padding) OCT_NODISCARD;
 oct_status oct_avg_pool_create(oct_module **m, int kernel, int stride) OCT_NODISCARD;
@@ -111,7 +111,7 @@ oct_status oct_sequential_create(oct_module **m) OCT_NODISCARD;
 /* Takes *item over (set to NULL), also on failure; its name is its number. */
 oct_status oct_sequential_append(oct_module *sequential, oct_module **item) OCT_NODISCARD;
 
-/* Initial values as a pure function of (seed, parameter's place in the tree): convolutions and
- * linear layers Kaiming normal, fan-out for convolutions and fan-in for linear (He et al. 2015),
- * biases 0, gamma 1, beta 0, running mean 0, running variance 1. */
+/* Sets initial values as a pure function of (seed, parameter's position in the tree): convolutions
+ * and linear layers Kaiming normal, fan-out for convolutions and fan-in for linear (He et al.
+ * 2015), biases 0, gamma 1, beta 0, running mean 0, running variance 1. */
 oct_status oct_init_parameters(oct_module *root, uint64_t seed) OCT_NODISCARD;

@@ -1,4 +1,4 @@
-/* Small steps that every float module takes. */
+/* Every float module takes these small steps. */
 #include "core/nn/modules_impl.h"
 
 #include "core/autograd/context.h"

@@ -1,4 +1,4 @@
-/* What the float modules share. */
+/* The float modules share these. */
 #pragma once
 
 #include "core/nn/module.h"
@@ -8,12 +8,12 @@ bool oct_needs_inputs(oct_context *cx, const oct_module *self, int n, int wanted
 
 /* Fails unless there are `count` arguments. */
 oct_status oct_args_count(const char *type, const oct_op_args *args, int count) OCT_NODISCARD;
-/* Reads exactly `count` arguments that are whole numbers of 32 bits; what they may be beyond that is
+/* Reads exactly `count` arguments that are integers of 32 bits; what they may be beyond that is
  * checked by who makes the module. */
 oct_status oct_args_integers(const char *type, const oct_op_args *args, int count,
                              int64_t *whole) OCT_NODISCARD;
 
-/* The largest kernel, stride and padding of a module: so that no product of them overflows. */
+/* Kernel, stride and padding of a module are at most this, so that no product of them overflows. */
 enum { OCT_WINDOW_SIDE_MAX = 16384 };
 
 /* Fails unless weights of this shape, whose dimensions are positive, can be counted. */

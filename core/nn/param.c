@@ -1,4 +1,4 @@
-/* One parameter: its name, its value, and who holds it. */
+/* A parameter has a name and a value, and lives as long as it is referenced. */
 #include "core/nn/param.h"
 
 #include "core/base/mem.h"

@@ -1,4 +1,4 @@
-/* One parameter and its gradient.
+/* A parameter has a value and a gradient.
  *
  * A parameter owns its value, and lives as long as somebody holds it: its module, and every oct_params
  * (params.h) that it is bound to. So a tree may change or end while it is bound (prepare, folding); what
@@ -44,9 +44,9 @@ struct oct_param {
     oct_value_range range;
 };
 
-/* Zeros, held by the caller. The name is copied; shape and memory are fixed from here on. For
- * core/nn/module.c. */
+/* Makes a parameter of zeros, which the caller holds. The name is copied; shape and memory are
+ * fixed from here on. For core/nn/module.c. */
 oct_status oct_param_create(oct_param **param, const char *name, oct_shape shape,
                             bool decay) OCT_NODISCARD;
-/* One holder less; the last one's ends the parameter. */
+/* Drops a reference; the last one ends the parameter. */
 void oct_param_release(oct_param **param);

@@ -1,4 +1,4 @@
-/* The parameters of a module tree, and the block that holds all their gradients.
+/* One block holds all gradients of the parameters of a module tree.
  *
  * How many parts a run of leaves can have: a run of 2^(k+1) - 2 leaves in the worst place is cut
  * into 1, 2, ..., 2^(k-1), 2^(k-1), ..., 2, 1 leaves, 2k parts; a run in between has one more than

@@ -1,4 +1,5 @@
-/* All parameters of a module tree: bound to one block of gradients, reduced over ranks, checked.
+/* All parameters of a module tree are bound to one block of gradients, reduced over ranks, and
+ * checked.
  *
  * The parts of all parameters lie in one block, so the reduction over ranks is one call, and the totals
  * take the place of the first parts, so the optimizer is one loop.
@@ -23,16 +24,16 @@ typedef struct oct_params {
 oct_status oct_params_bind(oct_params *params, oct_module *root,
                            const oct_leaves *full) OCT_NODISCARD;
 void oct_params_unbind(oct_params *params);
-/* Whether none of them has been bound elsewhere since. */
+/* True when none of them has been bound elsewhere since. */
 bool oct_params_are_bound(const oct_params *params);
-/* Whether the parameters below root are still those that were bound. */
+/* True when the parameters below root are still those that were bound. */
 bool oct_params_are_of(const oct_params *params, oct_module *root);
 
-/* Collective: sums parts over all ranks into grads. A parameter that no op used has gradient 0. */
+/* Sums parts over all ranks into grads; collective. A parameter that no op used has gradient 0. */
 oct_status oct_params_reduce(oct_params *params, const oct_collective *group,
                              const oct_leaves *leaves) OCT_NODISCARD;
-/* Behind an update: OCT_NUMERIC when a value is not finite any more, naming its parameter by its path
- * below root. Alike on all ranks. */
+/* Checks values after an update: OCT_NUMERIC when one is not finite any more, naming its parameter
+ * by its path below root. Alike on all ranks. */
 oct_status oct_params_check_values(const oct_params *params, oct_module *root) OCT_NODISCARD;
-/* Before the forward of each step: forgets what the last one left. */
+/* Forgets what the last step left; called before the forward of each. */
 void oct_params_zero(oct_params *params);

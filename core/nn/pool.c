@@ -1,4 +1,4 @@
-/* Pooling modules. */
+/* The pooling modules are max_pool, avg_pool and global_avg_pool. */
 #include "core/nn/modules.h"
 #include "core/nn/modules_impl.h"
 

@@ -1,4 +1,4 @@
-/* The modules of a tensor and one number: add_scalar, mul_scalar. */
+/* The modules add_scalar and mul_scalar take a tensor and one number. */
 #include "core/nn/modules.h"
 #include "core/nn/modules_impl.h"
 

@@ -1,4 +1,4 @@
-/* Modules one after another. */
+/* A sequential calls its modules one after another. */
 #include "core/nn/modules.h"
 #include "core/nn/modules_impl.h"
 

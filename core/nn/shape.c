@@ -1,4 +1,4 @@
-/* Modules that move values: concat, reshape, squeeze, interpolate. */
+/* These modules move values: concat, reshape, squeeze, interpolate. */
 #include "core/nn/modules.h"
 #include "core/nn/modules_impl.h"
 
