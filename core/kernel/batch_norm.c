@@ -1,4 +1,4 @@
-/* The loops of batch norm. Sums go by blocks of rows that the cache holds, and inside of one keep some
+/* Batch norm sums by blocks of rows that the cache holds, and inside of one keep some
  * channels at a time in registers; the terms of each channel come in the order of the rows, in double,
  * so the bits do not depend on that. Hardware does not prefetch some channels of
  * one row after the other, so each row asks for a line of the next block. */
@@ -26,7 +26,7 @@ static int64_t block_rows(int64_t channels)
 
 #define WIDEN(x) __builtin_convertvector(*(const floats *)(x), doubles)
 
-/* The arrays of sums at some channels: of each row's values, and of what they are multiplied with. */
+/* Rows of some channels are summed: each row's values, and their products. */
 typedef struct bn_rows {
     int64_t rows, channels;
     const float *grad, *x; /* at the first of these channels */
@@ -83,7 +83,7 @@ static inline __attribute__((always_inline)) void add_grads(int vectors, bn_rows
     }
 }
 
-/* The same rows from channel c on. */
+/* Gives the same rows from channel c on. */
 static bn_rows at_channel(bn_rows v, int64_t c)
 {
     int64_t next = v.rows * (v.channels + c);

@@ -1,5 +1,4 @@
-/* The loops of batch norm over rows of channels, x (rows, C): of the float op and, on normalised
- * accumulators, of quantized convolutions. */
+/* Batch norm loops over rows of channels, x (rows, C). */
 #pragma once
 
 #include <stdint.h>
@@ -11,7 +10,7 @@ void oct_bn_sum_values(int64_t rows, int64_t channels, const float *x, double *r
 void oct_bn_sum_grads(int64_t rows, int64_t channels, const float *grad, const float *x,
                       const float *mean, double *restrict sums);
 
-/* Values a channel (C). */
+/* Terms are one value a channel (C). */
 typedef struct oct_bn_terms {
     const float *mean, *scale, *shift, *slope;
 } oct_bn_terms;

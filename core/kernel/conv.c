@@ -22,7 +22,7 @@ int64_t oct_row_words(const oct_float_kernel *k, bool pairs, int64_t values)
     return k->native_bf16 ? count : 2 * count;
 }
 
-/* Words of a group's gradient at one position. */
+/* Tells the words of a group's gradient at one position. */
 static int64_t grad_words(const oct_conv_config *c)
 {
     const int64_t outs = c->shape.out_c / c->shape.groups;
@@ -193,7 +193,7 @@ void oct_conv_grad_rows(const oct_conv_plan *p, int64_t rows, const float *grad_
     }
 }
 
-/* Some columns of one tap of a group, from weight `at` on, and where they go. */
+/* Columns of one tap of a group are packed together, from weight `at` on. */
 typedef struct tap_columns {
     const float *values; /* the layer's weights, or NULL: */
     const int8_t *codes;

@@ -54,7 +54,7 @@ void oct_conv_plan_init(oct_conv_plan *p, const oct_conv_config *config);
 /* Makes the tables in memory of table_bytes, which is to stay as long as the plan is used. */
 void oct_conv_plan_tables(oct_conv_plan *p, void *memory);
 
-/* Samples that go through packed weights. */
+/* A pass takes samples through packed weights. */
 typedef struct oct_conv_pass {
     int64_t samples;
     const void *x; /* forward: floats (n, H, W, I); backward to data: rows of the gradient */
@@ -80,7 +80,7 @@ void oct_conv_backward_data_pack(const oct_conv_plan *p, const float *weight, co
                                  void *packed);
 void oct_conv_backward_data(const oct_conv_plan *p, const oct_conv_pass *pass, void *scratch);
 
-/* What a weight gradient is multiplied with: floats, which bfloat16 numerics round, or the exact whole
+/* A weight gradient is multiplied with an input: floats, which bfloat16 numerics round, or the exact whole
  * numbers code - zero_point (of bytes, or of 16-bit codes: those are not exact in bfloat16 and are always
  * multiplied in float32). Padding is the value 0. The one of the plan's input is given. */
 typedef struct oct_conv_input {
@@ -90,8 +90,8 @@ typedef struct oct_conv_input {
     int32_t zero_point;
 } oct_conv_input;
 
-/* Samples whose products are summed: a leaf of up to config.leaf, or several full ones of which the last
- * may be short, up to as many as the plan's weight.leaves. */
+/* A weight pass sums the products of its samples: those of a leaf of up to config.leaf, or of several full
+ * ones of which the last may be short, up to as many as the plan's weight.leaves. */
 typedef struct oct_conv_weight_pass {
     int64_t samples;
     const void *grad; /* rows of the gradient */

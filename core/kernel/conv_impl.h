@@ -1,4 +1,4 @@
-/* What the files of conv.h share. */
+/* The files of conv.h share this. */
 #pragma once
 
 #include "core/kernel/bf16.h"
@@ -11,7 +11,7 @@ enum {
     OCT_PACKED_COLUMNS = 64,
 };
 
-/* Words that so many values of a row take; bfloat16 ones come in pairs. */
+/* Tells the words that so many values of a row take; bfloat16 ones come in pairs. */
 int64_t oct_row_words(const oct_float_kernel *k, bool pairs, int64_t values);
 
 /* Writes the tile (or two, see float_kernel.h) of a pair of rows of bfloat16, each in the lower half of a
@@ -37,10 +37,10 @@ static inline __attribute__((always_inline)) char *oct_store_pair_tile(const oct
     return tile + 2 * columns * (int)sizeof *values;
 }
 
-/* The part of a plan that is about weight gradients. */
+/* Fills in the part of a plan that is about weight gradients. */
 void oct_weight_product_init(oct_conv_plan *p);
 
-/* Depthwise layers, one filter a channel. Gradients of the output are rows of floats, (positions, C),
+/* Depthwise layers have one filter a channel. Gradients of the output are rows of floats, (positions, C),
  * whatever the numerics. Every element of y and grad_x is one sum over all taps, those in the padding as
  * zeros; products and sums are rounded one by one. With a group a channel, the transposed layout of sums
  * is that of the weights. */

@@ -6,7 +6,7 @@
 #include "core/product/conv_window.h"
 #include "core/tensor/tensor.h"
 
-/* Where a source plane of a depthwise layer lies in its strip (depthwise.c), and the results that
+/* A depthwise plan says where a source plane lies in its strip (depthwise.c), and which results the
  * windows over the strip have. */
 typedef struct oct_depthwise_plan {
     int64_t from_h, from_w, channels; /* the source */
@@ -19,7 +19,7 @@ typedef struct oct_depthwise_plan {
     int64_t max_lines; /* results' lines that one strip serves */
 } oct_depthwise_plan;
 
-/* Rows times packed weights: forward, or backward to data. */
+/* A product multiplies rows with packed weights: forward, or backward to data. */
 typedef struct oct_conv_product {
     size_t packed_bytes;
     size_t scratch_bytes; /* of one thread */
@@ -29,8 +29,8 @@ typedef struct oct_conv_product {
     oct_depthwise_plan strip;
 } oct_conv_product;
 
-/* How a leaf of so many samples is worked for the gradient of weights; conv_weight_impl.h tells the
- * layout of its operands. */
+/* A weight plan says how a leaf of so many samples is worked for the gradient of weights;
+ * conv_weight_impl.h tells the layout of its operands. */
 typedef struct oct_weight_plan {
     const oct_float_kernel *kernel;
     oct_conv_shape s;
@@ -47,7 +47,7 @@ typedef struct oct_weight_plan {
     int64_t panels, panel_bytes;
 } oct_weight_plan;
 
-/* The gradient of weights. */
+/* The gradient of weights is a product over positions. */
 typedef struct oct_conv_weight_product {
     int64_t leaves;       /* that a call may have, at most: a power of two */
     size_t scratch_bytes; /* of one thread, for calls of up to `leaves` */

@@ -1,4 +1,4 @@
-/* The gradient of weights as a product over positions: rows are taps and input channels, columns are
+/* The gradient of weights is a product over positions: rows are taps and input channels, columns are
  * output channels. Its operands are described in conv_weight_impl.h.
  *
  * They are made for one block of positions after the other; sums go on from block to block in tiles that
@@ -78,7 +78,7 @@ static void plan_planes(oct_weight_plan *p)
     p->plane = p->block_samples * p->sample;
 }
 
-/* The plan of a leaf of so many samples. */
+/* Plans a leaf of so many samples. */
 static oct_weight_plan leaf_plan(const oct_conv_config *c, int64_t samples)
 {
     const int64_t tile = c->kernel->col_tile;
@@ -97,7 +97,7 @@ static oct_weight_plan leaf_plan(const oct_conv_config *c, int64_t samples)
     return p;
 }
 
-/* Rows that are multiplied at once. */
+/* Tells how many rows are multiplied at once. */
 static int64_t chunk_of(const oct_weight_plan *p, int64_t leaves)
 {
     const int64_t chunks = (leaves > 1 ? GROUP_SUMS : CHUNK_SUMS) / (p->outs * CHUNK_ROWS);
@@ -131,7 +131,7 @@ static size_t lay_out(const oct_weight_plan *p, int64_t leaves, void *scratch,
     return used;
 }
 
-/* Leaves that are worked side by side. */
+/* Tells how many leaves are worked side by side. */
 static int64_t leaves_of(const oct_weight_plan *p, int64_t max_leaves)
 {
     const int64_t words = p->block_samples * p->block_lines * p->line_words;
@@ -157,7 +157,7 @@ void oct_weight_product_init(oct_conv_plan *p)
     w->scratch_bytes = one > all ? one : all;
 }
 
-/* The scratch of leaf i of several. */
+/* Gives leaf i of several its part of scratch. */
 static oct_weight_scratch scratch_of_leaf(const oct_weight_scratch *all, int64_t i)
 {
     oct_weight_scratch r = *all;
@@ -166,13 +166,13 @@ static oct_weight_scratch scratch_of_leaf(const oct_weight_scratch *all, int64_t
     return r;
 }
 
-/* Kernel rows that are multiplied with the same lines of a block. */
+/* Kernel rows with the same lines of a block are multiplied together. */
 typedef struct kernel_rows {
     int64_t first, end;
     int64_t line, lines; /* of the block: only these are not all zeros */
 } kernel_rows;
 
-/* Whether kernel row ky lies inside the input for lines of the block, which it tells. */
+/* Tells the lines of the block for which kernel row ky lies inside the input. */
 static void lines_inside(const oct_weight_plan *p, const oct_weight_block *b, int64_t ky,
                          int64_t *line, int64_t *lines)
 {
@@ -216,7 +216,7 @@ static int64_t list_runs(const oct_weight_plan *p, const oct_weight_block *b, co
     return count;
 }
 
-/* Where the rows of tap (ky, kx) begin in the plane of the first channel. */
+/* Tells where the rows of tap (ky, kx) begin in the plane of the first channel. */
 static int64_t tap_start(const oct_weight_plan *p, int64_t tap)
 {
     const int64_t ky = tap / p->s.kernel_w, kx = tap % p->s.kernel_w;
@@ -308,7 +308,7 @@ static void multiply_leaf(const oct_weight_plan *p, int64_t group, const oct_con
     }
 }
 
-/* A leaf among others, in one block. */
+/* A leaf among others is worked in one block. */
 typedef struct group_leaf {
     oct_weight_plan plan;
     oct_weight_block block;
@@ -317,7 +317,7 @@ typedef struct group_leaf {
     int64_t num_runs;
 } group_leaf;
 
-/* Leaves side by side, of which the last may be short. */
+/* A group has leaves side by side, of which the last may be short. */
 typedef struct leaf_group {
     int64_t leaves;
     group_leaf full, last;
@@ -416,7 +416,7 @@ static void multiply_leaves(leaf_group *t, const oct_conv_weight_pass *c)
     }
 }
 
-/* The pass as it is for one group of the convolution. */
+/* Gives the pass for one group of the convolution. */
 static oct_conv_weight_pass pass_of_group(const oct_conv_plan *p, const oct_conv_weight_pass *pass,
                                           int64_t group)
 {

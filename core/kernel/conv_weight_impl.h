@@ -1,4 +1,4 @@
-/* What the gradient of weights (conv_weight.c) is multiplied from (conv_weight_operands.c).
+/* The gradient of weights (conv_weight.c) is multiplied from two operands (conv_weight_operands.c).
  *
  * The input is transposed into planes, one for each channel, so that a row of the product is a start in a
  * plane and its runs are the lines of the output: tap (ky, kx) begins ky lines lower and kx columns
@@ -11,7 +11,7 @@
 #include "core/kernel/conv_impl.h"
 
 enum {
-    /* What is transposed at a time: positions of a line of so many channels. */
+    /* A patch, which is transposed at a time, has positions of a line of so many channels. */
     OCT_PATCH_COLUMNS = 64,
     OCT_PATCH_CHANNELS = 16,
     OCT_LEAF_GROUP_LEVELS = 3, /* of the tree over leaves that are worked side by side */
@@ -19,7 +19,7 @@ enum {
 
 _Static_assert(1 << OCT_LEAF_GROUP_LEVELS == OCT_CONV_MAX_LEAVES, "a level for each doubling");
 
-/* What scratch holds, for one leaf after the other. */
+/* Scratch holds this for one leaf after the other. */
 typedef struct oct_weight_scratch {
     char *planes, *panels;
     size_t planes_bytes, panels_bytes; /* of a leaf */
@@ -33,7 +33,7 @@ typedef struct oct_weight_scratch {
     uint8_t *codes; /* a transposed patch */
 } oct_weight_scratch;
 
-/* A block of positions: lines [line, line + lines) of samples [sample, sample + samples). */
+/* A block has positions: lines [line, line + lines) of samples [sample, sample + samples). */
 typedef struct oct_weight_block {
     int64_t group; /* of the convolution */
     int64_t sample, samples, line, lines;

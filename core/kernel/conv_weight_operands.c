@@ -1,4 +1,4 @@
-/* The operands of the gradient of weights: planes of the input and panels of the gradient. */
+/* The operands of the gradient of weights are planes of the input and panels of the gradient. */
 #include "core/base/cpu.h"
 #include "core/base/int_math.h"
 #include "core/kernel/conv_weight_impl.h"
@@ -6,8 +6,8 @@
 
 #include <string.h>
 
-/* What is transposed at a time: `columns` columns of a line, from `column` on in the planes of `channels`
- * channels, from the values `at` behind the start of x on, `pitch` apart. */
+/* A patch is transposed at a time: `columns` columns of a line, from `column` on in the planes of
+ * `channels` channels, from the values `at` behind the start of x on, `pitch` apart. */
 typedef struct patch {
     int64_t channels, column, columns;
     int64_t at, pitch;
@@ -223,7 +223,7 @@ static inline __attribute__((always_inline)) void join(int64_t count,
         words[c] = first[c] | (uint32_t)second[c] << 16;
 }
 
-/* A line of the output to be packed: its rows (positions) from column `column` on, row_bytes apart. */
+/* A line of the output is packed from its rows (positions), which are row_bytes apart. */
 typedef struct grad_line {
     const char *rows;
     int64_t row_bytes, column, count; /* count: columns that are packed at once */

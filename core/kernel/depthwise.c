@@ -20,7 +20,8 @@ enum {
     BLOCK_BYTES = 128 * 1024, /* of source and results: this block and the next stay in the cache */
 };
 
-/* Half of a strip's lanes: the nine taps, or sums, of a 3x3 kernel fit into 16 registers of these. */
+/* A vector is half of a strip's lanes: the nine taps, or sums, of a 3x3 kernel fit into 16 registers of
+ * these. */
 typedef float half __attribute__((vector_size(LANES * 2), aligned(4), may_alias));
 
 static int64_t strip_lines(const oct_depthwise_plan *p, int64_t lines)
@@ -75,13 +76,13 @@ static int64_t taps_of(const oct_conv_shape *s)
     return (int64_t)s->kernel_h * s->kernel_w;
 }
 
-/* Floats of packed weights, and of their sums. */
+/* Tells the floats of packed weights, and of their sums. */
 static int64_t packed_floats(const oct_conv_shape *s)
 {
     return (s->in_c + LANES - 1) / LANES * taps_of(s) * LANES;
 }
 
-/* Some channels of n positions, which are taken out of rows of channels: x_step values apart, to vectors
+/* Channels of n positions are taken out of rows of channels: x_step values apart, to vectors
  * to_step floats apart. Hardware does not prefetch such an order, so every position asks for a part of
  * the block that begins `next` values further. */
 typedef struct taking {
@@ -133,7 +134,7 @@ static void take(taking t, const oct_conv_input *x, int64_t at, float *to)
         take_u16(t, x->codes16 + at, x->zero_point, to);
 }
 
-/* Positions [*begin, *end) of the source that lie in a strip of `size`. */
+/* Tells positions [*begin, *end) of the source that lie in a strip of `size`. */
 static void inside(int64_t size, int64_t pad, int64_t dilation, int64_t from, int64_t *begin,
                    int64_t *end)
 {
@@ -141,7 +142,7 @@ static void inside(int64_t size, int64_t pad, int64_t dilation, int64_t from, in
     *end = oct_max_i64(*begin, oct_min_i64(from, (size - 1 - pad + dilation) / dilation));
 }
 
-/* A block of a sample that is worked at a time: the results' lines [line, line + lines) of up to LANES
+/* A block of a sample is worked at a time: the results' lines [line, line + lines) of up to LANES
  * channels from c on. */
 typedef struct block {
     int64_t line, lines, c, count;
@@ -172,7 +173,7 @@ static void fill(const oct_depthwise_plan *p, const oct_conv_input *x, int64_t a
     }
 }
 
-/* Windows over a strip, and rows of results (or of their gradients) that go with them. */
+/* Windows go over a strip, and rows of results (or of their gradients) go with them. */
 typedef struct windows {
     const float *strip;
     int64_t width;        /* floats of a line of the strip */
@@ -293,7 +294,7 @@ static void add_products_any(const windows *v, const float *grad, int64_t grad_s
     }
 }
 
-/* rows: of results, (positions, C), at the block's first position. */
+/* Gives the windows of a block. rows: of results, (positions, C), at the block's first position. */
 static windows windows_of(const oct_depthwise_plan *p, const float *filled, const block *b,
                           const float *rows)
 {
@@ -308,7 +309,7 @@ static windows windows_of(const oct_depthwise_plan *p, const float *filled, cons
                      .next = rows + b->lines * p->to_w * (p->channels + b->c)};
 }
 
-/* From the first half of a vector of channels to the second. */
+/* Goes from the first half of a vector of channels to the second. */
 static void take_second_half(windows *v)
 {
     v->strip += LANES / 2;
@@ -343,7 +344,7 @@ static void add_products(windows v, const float *grad, int64_t grad_step, float 
         f(&v, grad + i, grad_step, sums + i);
 }
 
-/* Scratch: a strip, then a block of whole vectors for a tail of channels, then what a caller adds. */
+/* Scratch holds a strip, then a block of whole vectors for a tail of channels, then what a caller adds. */
 
 static int64_t strip_floats(const oct_depthwise_plan *p)
 {
@@ -389,7 +390,7 @@ static bool next_block(const oct_depthwise_plan *p, block *b)
     return b->lines > 0;
 }
 
-/* How a tail's rows of results go into whole vectors. */
+/* Tells how a tail's rows of results go into whole vectors. */
 static taking tail_rows(const oct_depthwise_plan *p, const block *b)
 {
     return (taking){

@@ -1,4 +1,4 @@
-/* Float products with AVX2 and FMA: six rows by two panels of eight columns. */
+/* Float products with AVX2 and FMA work six rows by two panels of eight columns. */
 #include "core/kernel/float_kernel.h"
 
 #include "core/kernel/flush.h"

@@ -1,4 +1,5 @@
-/* Float products with AVX-512; bfloat16 ones by floats, for processors without the instruction. */
+/* Float products take AVX-512; bfloat16 ones are made of floats, for processors without the
+ * instruction. */
 #include "core/kernel/float_avx512.h"
 
 #include "core/kernel/float_kernel.h"

@@ -1,4 +1,4 @@
-/* Float kernels: one table of functions for each instruction set, best first in float_kernel_list.def,
+/* Float kernels are a table of functions for each instruction set, best first in float_kernel_list.def,
  * the scalar reference last. Choice is a pure function of the instruction set.
  *
  * All tables give the same bits: float products are fused multiply-adds (one rounding) in the order of

@@ -1,4 +1,4 @@
-/* The definition of the float products: plain loops over fmaf. */
+/* Plain loops over fmaf define the float products. */
 #include "core/kernel/float_kernel.h"
 
 #include "core/kernel/flush.h"

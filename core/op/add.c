@@ -1,4 +1,4 @@
-/* a + b, element by element. */
+/* Tensors are added element by element. */
 #include "core/base/cpu.h"
 #include "core/op/op_impl.h"
 #include "core/op/ops.h"

@@ -1,4 +1,4 @@
-/* Batch normalization over the global batch (Ioffe and Szegedy 2015).
+/* Batch normalization takes the global batch (Ioffe and Szegedy 2015).
  *
  * In training two collective sums are taken over leaves in double: of x and x*x before forward, of
  * grad_y and grad_y * (x - mean) before backward. Squares of floats are exact in double, so one pass
@@ -53,7 +53,7 @@ void oct_bn_running(const oct_bn_args *args, int64_t channels, float *mean, floa
         inv_std[c] = inverse_deviation((double)args->running_var[c], args->eps);
 }
 
-/* Mean and 1/sigma of the batch into `saved`; the running values move towards the batch's. One that is
+/* Puts mean and 1/sigma of the batch into `saved`; the running values move towards the batch's. One that is
  * not finite would spoil evaluation and checkpoints while the loss may still look well. */
 static bool use_batch_stats(oct_context *cx, const oct_tensor *x, const oct_bn_args *args,
                             bn_saved *saved)
@@ -82,7 +82,7 @@ static bool use_batch_stats(oct_context *cx, const oct_tensor *x, const oct_bn_a
     return done && finite;
 }
 
-/* Each leaf's row of gamma's and beta's gradient from its sums. */
+/* Gives gamma and beta each leaf's row of their gradient from its sums. */
 static void give_param_grads(oct_context *cx, const bn_saved *v, int64_t channels,
                              const double *rows)
 {

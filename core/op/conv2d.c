@@ -1,9 +1,10 @@
-/* Two-dimensional convolution with groups. */
+/* A convolution has two dimensions and may have groups. */
 #include "core/op/convolve_impl.h"
 #include "core/op/op_impl.h"
 #include "core/op/ops.h"
 
-/* weight (O, kh, kw, I/groups) with the geometry's kernel, and groups that divide both channels. */
+/* Fails the context unless weight (O, kh, kw, I/groups) has the geometry's kernel, and groups that divide
+ * both channels. */
 static bool weight_fits(oct_context *cx, const oct_tensor *x, const oct_tensor *w,
                         oct_conv_geometry g)
 {

@@ -1,4 +1,4 @@
-/* Convolutions forward and backward. One plan serves both, and weights are packed once; then threads take
+/* One plan serves a convolution forward and backward, and weights are packed once; then threads take
  * whole leaves, so each call of the kernel, and with it every bit, is the same whatever their number. */
 #include "core/op/convolve_impl.h"
 
@@ -7,14 +7,14 @@
 
 #include <omp.h>
 
-/* What the node keeps. */
+/* The node keeps this for the backward. */
 typedef struct convolution {
     oct_conv_plan plan;
     oct_param *weight, *bias; /* bias may be NULL */
     oct_leaf_layout layout;   /* of the weights' gradient */
 } convolution;
 
-/* Samples of some leaves, as offsets into x and y. */
+/* A part is the samples of some leaves, as offsets into x and y. */
 typedef struct conv_part {
     int64_t samples, x, y;
 } conv_part;
@@ -28,7 +28,7 @@ static conv_part leaves_at(const oct_context *cx, const oct_conv_plan *p, int64_
                        .y = begin * oct_conv_out_numel(&p->config.shape)};
 }
 
-/* Packed weights and the scratch of all threads. */
+/* A workspace holds packed weights and the scratch of all threads. */
 typedef struct workspace {
     void *packed; /* to be given back */
     char *scratch;

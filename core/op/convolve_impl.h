@@ -1,4 +1,4 @@
-/* The common run of conv2d.c and linear.c: a linear layer is a convolution with h = w = kernel = 1. */
+/* Files of convolutions share this run: a linear layer is a convolution with h = w = kernel = 1. */
 #pragma once
 
 #include "core/autograd/leaf_stream.h"

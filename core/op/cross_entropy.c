@@ -100,7 +100,7 @@ static double probability(const goal *g, int64_t sample, int64_t k)
     return (double)g->probabilities[sample * g->classes + k];
 }
 
-/* What the goal of one sample adds up to: 1 where its probabilities do. */
+/* Tells what the goal of one sample adds up to: 1 where its probabilities do. */
 static double goal_sum(const goal *g, int64_t sample)
 {
     if (g->labels) return 1.0;
@@ -180,7 +180,7 @@ static void *fail_label(oct_context *cx, const goal *g, int64_t n)
     return oct_context_fail(cx, OCT_PEER, "another rank has a label out of range");
 }
 
-/* The three sums over the global batch; false with the context failed. */
+/* Takes the three sums over the global batch; false with the context failed. */
 static bool sum_batch(oct_context *cx, const oct_tensor *logits, const goal *g, double total[SUMS])
 {
     double *rows = oct_scratch(cx, (size_t)(cx->leaves.local * SUMS) * sizeof(double));

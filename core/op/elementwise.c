@@ -1,4 +1,4 @@
-/* Elementwise functions: the op that all of them are, and their table. */
+/* All elementwise functions are one op, over a table of them. */
 #include "core/op/elementwise.h"
 
 #include "core/base/registry.h"
@@ -19,7 +19,7 @@ const oct_elementwise *oct_elementwise_find(const char *name)
     return oct_registry_find(&functions, name);
 }
 
-/* What an op remembers: its function with the numbers given. */
+/* An op remembers its function with the numbers given. */
 typedef struct applied {
     const oct_elementwise *function;
     double args[2];

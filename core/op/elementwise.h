@@ -1,4 +1,4 @@
-/* Elementwise functions with a derivative: one file each in core/op/elementwise/, one line each in
+/* Elementwise functions with a derivative have one file each in core/op/elementwise/, one line each in
  * elementwise_list.def. From that follow the op, the module, and on quantized values the table of
  * 256 or 65536 entries. Values are computed in double and rounded once. */
 #pragma once

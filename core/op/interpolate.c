@@ -11,7 +11,7 @@ typedef struct resize {
     int64_t h, w, c, oh, ow;
 } resize;
 
-/* Where an output position lies between two input positions, along one side. */
+/* A tap says where an output position lies between two input positions, along one side. */
 typedef struct tap {
     int64_t low, high;
     float weight; /* of high */
@@ -28,7 +28,7 @@ static tap tap_of(oct_interpolation mode, int64_t at, int64_t in, int64_t out)
                  .weight = (float)((double)(half_pixels % (2 * out)) / (double)(2 * out))};
 }
 
-/* The four pixels around an output pixel and the weights of the second row and column. */
+/* Corners are the four pixels around an output pixel and the weights of the second row and column. */
 typedef struct corners {
     int64_t at[4];
     float wy, wx;

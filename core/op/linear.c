@@ -1,4 +1,4 @@
-/* Linear layer. */
+/* A linear layer is the convolution of one position. */
 #include "core/op/convolve_impl.h"
 #include "core/op/op_impl.h"
 #include "core/op/ops.h"

@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-/* Part of a window that lies inside the image. */
+/* A range is the part of a window that lies inside the image. */
 typedef struct pool_range {
     int64_t y0, y1, x0, x1;
 } pool_range;
@@ -45,7 +45,7 @@ static void pass_f32(int64_t n, const float *x, const float *y, float *restrict 
     }
 }
 
-/* The same two loops over codes. */
+/* Codes have the same two loops. */
 #define CODE_LOOPS(name, type)                                                                     \
     OCT_CLONES                                                                                     \
     static void raise_##name(int64_t n, const type *x, type *restrict y)                           \

@@ -1,4 +1,4 @@
-/* a * b, element by element. */
+/* Tensors are multiplied element by element. */
 #include "core/base/cpu.h"
 #include "core/op/op_impl.h"
 #include "core/op/ops.h"
@@ -10,7 +10,7 @@ static void multiply(int64_t n, const float *a, const float *b, float *restrict 
         y[i] = a[i] * b[i];
 }
 
-/* What x gets: the output's gradient times the other factor. */
+/* Gives x its gradient: the output's gradient times the other factor. */
 static void give_product(oct_context *cx, const oct_node *node, oct_tensor *x,
                          const oct_tensor *other)
 {

@@ -1,4 +1,4 @@
-/* What the ops share: checks of their inputs. */
+/* Ops share these checks of their inputs. */
 #pragma once
 
 #include "core/autograd/tape.h"

@@ -78,7 +78,8 @@ oct_tensor *oct_squeeze_dim(oct_context *cx, oct_tensor *x, int dim);
 /* Joins tensors along the last dimension. */
 oct_tensor *oct_concat(oct_context *cx, oct_tensor *const *x, int n);
 /* Takes the maximum over square windows, where padding never counts. f32 or codes (order of codes =
- * order of values); the gradient goes to the first maximum of a window in row-major order, as in PyTorch. */
+ * order of values); the gradient goes to the first maximum of a window in row-major order, as in
+ * PyTorch. */
 oct_tensor *oct_max_pool(oct_context *cx, oct_tensor *x, int kernel, int stride, int padding);
 /* Takes the mean over kernel*kernel positions, without padding. */
 oct_tensor *oct_avg_pool(oct_context *cx, oct_tensor *x, int kernel, int stride);

@@ -1,4 +1,4 @@
-/* max(x, 0). A NaN stays a NaN, so that a broken run is seen. */
+/* ReLU is max(x, 0). A NaN stays a NaN, so that a broken run is seen. */
 #include "core/base/cpu.h"
 #include "core/op/activation_impl.h"
 #include "core/op/ops.h"

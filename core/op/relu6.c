@@ -1,4 +1,4 @@
-/* min(max(x, 0), 6); the gradient passes strictly between the bounds. A NaN stays a NaN. */
+/* ReLU6 is min(max(x, 0), 6); the gradient passes strictly between the bounds. A NaN stays a NaN. */
 #include "core/base/cpu.h"
 #include "core/op/activation_impl.h"
 #include "core/op/ops.h"

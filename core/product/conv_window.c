@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-/* Taps first, first + step, ... of an axis. */
+/* A position reaches taps first, first + step, ... of an axis. */
 typedef struct reach {
     int64_t first, count;
 } reach;
@@ -90,7 +90,7 @@ static oct_conv_axis axis_of(const oct_conv_shape *s, oct_direction direction, b
     return a;
 }
 
-/* The tables at work. */
+/* A builder fills the tables. */
 typedef struct builder {
     const oct_conv_window *w;
     int64_t line_bytes;           /* of x */

@@ -1,4 +1,4 @@
-/* From the geometry of a convolution to the rows and runs of a product (product.h).
+/* A window makes rows and runs of a product (product.h) of the geometry of a convolution.
  *
  * Positions of the result that see the same taps form a class; its taps are listed once as runs, and
  * those that fall into the padding (or, backward with a stride, between the positions) are not listed.
@@ -32,7 +32,7 @@ typedef struct oct_conv_window_block {
     int64_t first_class, classes;
 } oct_conv_window_block;
 
-/* What a row is made of. */
+/* A layout says what a row is made of. */
 typedef struct oct_conv_window_layout {
     int64_t pixel_bytes; /* from one pixel of x to the next: all groups, with what fills it up */
     int64_t tap_words;   /* of one tap of one group; what lies behind is multiplied with zeros */
@@ -40,7 +40,7 @@ typedef struct oct_conv_window_layout {
     int64_t wanted;      /* positions that a block should have, about */
 } oct_conv_window_layout;
 
-/* One side of the geometry. */
+/* An axis is one side of the geometry. */
 typedef struct oct_conv_axis {
     int64_t positions; /* of the result */
     int64_t pixels;    /* of x */
@@ -74,7 +74,7 @@ void oct_conv_window_init(oct_conv_window *w, const oct_conv_shape *s, oct_direc
 /* Makes the tables in memory of table_bytes, 8-byte aligned, which is to stay as long as w is used. */
 void oct_conv_window_tables(oct_conv_window *w, void *memory);
 
-/* The product of one class of a block over `samples` (at most period) samples from x on; acc is that of
- * the block's first position. packed, panel_bytes, n and add are left to the caller. */
+/* Gives the product of one class of a block over `samples` (at most period) samples from x on; acc is
+ * that of the block's first position. packed, panel_bytes, n and add are left to the caller. */
 oct_product oct_conv_window_product(const oct_conv_window *w, const oct_conv_window_class *c,
                                     int64_t samples, const void *x, void *acc);

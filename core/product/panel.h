@@ -1,4 +1,4 @@
-/* The microkernel: a template that a kernel file includes once for each kind of word.
+/* The microkernel is a template that a kernel file includes once for each kind of word.
  *
  * A block of `rows` rows by `panels` panels of accumulators stays in registers while all words of the
  * rows go by: each word is broadcast over a vector once and multiplied with the tiles of all panels.
@@ -31,7 +31,7 @@
 #define PANEL_OWN(name) PANEL_JOIN(PANEL_NAME, name)
 #define PANEL_INLINE static inline __attribute__((always_inline))
 
-/* One row of a block: a vector for each panel. */
+/* A row of a block has a vector for each panel. */
 typedef struct PANEL_OWN(_quad) {
     PANEL_SUM p0, p1, p2, p3;
 } PANEL_OWN(_quad);
@@ -40,7 +40,7 @@ typedef struct PANEL_OWN(_tiles) {
     PANEL_WEIGHT p0, p1, p2, p3;
 } PANEL_OWN(_tiles);
 
-/* The columns that are worked: a few panels from `column` on. */
+/* A span is the columns that are worked: a few panels from `column` on. */
 typedef struct PANEL_OWN(_span) {
     const oct_product *p;
     const char *panel;

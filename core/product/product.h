@@ -1,4 +1,4 @@
-/* The one shape of every product: rows of words times packed panels of weights.
+/* Every product has one shape: rows of words times packed panels of weights.
  *
  * A word is four bytes of a row: one float, two bfloat16 or four codes. A packed panel holds, for each
  * word of a row, a tile: what that word is multiplied with in each of the panel's columns. A row is not

@@ -1,4 +1,4 @@
-/* The arithmetic of convolution shapes. */
+/* Convolution shapes are computed in integers. */
 #include "core/tensor/conv_shape.h"
 
 int64_t oct_conv_out(int64_t in, int kernel, int stride, int padding)

@@ -1,4 +1,4 @@
-/* The geometry of a convolution, float or integer: NHWC activations, OHWI weights (O, kh, kw,
+/* A convolution, float or integer, has this geometry: NHWC activations, OHWI weights (O, kh, kw,
  * I/groups). A linear layer is the shape with h = w = kernel = 1. */
 #pragma once
 
@@ -10,12 +10,12 @@ typedef struct oct_conv_shape {
     int kernel_h, kernel_w, stride, padding, groups;
 } oct_conv_shape;
 
-/* Positions of a window along one side; below 1 when it does not fit. */
+/* Tells the positions of a window along one side; below 1 when it does not fit. */
 int64_t oct_conv_out(int64_t in, int kernel, int stride, int padding);
-/* Terms of one sum: kernel_h * kernel_w * in_c / groups. */
+/* Tells the terms of one sum: kernel_h * kernel_w * in_c / groups. */
 int64_t oct_conv_depth(const oct_conv_shape *s);
-/* One filter a channel. */
+/* Tells whether each channel has one filter of its own. */
 bool oct_conv_is_depthwise(const oct_conv_shape *s);
-/* Elements of one sample. */
+/* Tell the elements of one sample. */
 int64_t oct_conv_in_numel(const oct_conv_shape *s);
 int64_t oct_conv_out_numel(const oct_conv_shape *s);

@@ -1,4 +1,4 @@
-/* Data types and shapes. */
+/* Data types and shapes are plain values. */
 #include "core/tensor/tensor.h"
 
 #include "core/base/cpu.h"

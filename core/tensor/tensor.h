@@ -1,4 +1,5 @@
-/* Tensors: up to four dimensions, dense, row-major. Activations are NHWC, convolution weights OHWI.
+/* Tensors have up to four dimensions and are dense and row-major. Activations are NHWC, convolution
+ * weights OHWI.
  *
  * A tensor is a view: `data` belongs to the arena of the step (activations) or to the module
  * (parameters, buffers). A tensor of codes (OCT_U8, or OCT_U16 for 16-bit activations) carries its
