@@ -36,25 +36,13 @@ oct_tensor *oct_conv2d(oct_context *cx, oct_tensor *x, oct_param *weight, oct_pa
             "conv2d cannot have kernel %dx%d, stride %d and padding %d; kernel and stride "
             "must be at least 1 and the padding at least 0",
             g.kernel_h, g.kernel_w, g.stride, g.padding);
-    oct_convolution v = {
-        .shape = {.in_h = oct_dim(x, 1),
-                  .in_w = oct_dim(x, 2),
-                  .in_c = oct_dim(x, 3),
-                  .out_h = oct_conv_out(oct_dim(x, 1), g.kernel_h, g.stride, g.padding),
-                  .out_w = oct_conv_out(oct_dim(x, 2), g.kernel_w, g.stride, g.padding),
-                  .out_c = oct_dim(w, 0),
-                  .kernel_h = g.kernel_h,
-                  .kernel_w = g.kernel_w,
-                  .stride = g.stride,
-                  .padding = g.padding,
-                  .groups = g.groups},
-        .weight = weight,
-        .bias = bias};
+    const oct_convolution v = {
+        oct_conv_shape_of(oct_dim(x, 1), oct_dim(x, 2), oct_dim(x, 3), oct_dim(w, 0), g), weight,
+        bias};
     char text[96];
     if (v.shape.out_h < 1 || v.shape.out_w < 1)
         return oct_context_fail(
             cx, OCT_USAGE, "conv2d: a %dx%d kernel with padding %d does not fit into the input %s",
             g.kernel_h, g.kernel_w, g.padding, oct_shape_text(&x->shape, text));
-    return oct_convolve(cx, "conv2d", x, &v,
-                        OCT_SHAPE(oct_dim(x, 0), v.shape.out_h, v.shape.out_w, v.shape.out_c));
+    return oct_convolve(cx, "conv2d", x, &v);
 }

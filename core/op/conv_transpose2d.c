@@ -44,25 +44,13 @@ oct_tensor *oct_conv_transpose2d(oct_context *cx, oct_tensor *x, oct_param *weig
         return NULL;
     if (g.stride > 1) x = oct_dilate(cx, x, g.stride);
     if (!x) return NULL;
-    int padding = g.kernel_h - 1 - g.padding;
-    oct_convolution v = {.shape = {.in_h = oct_dim(x, 1),
-                                   .in_w = oct_dim(x, 2),
-                                   .in_c = oct_dim(x, 3),
-                                   .out_h = oct_conv_out(oct_dim(x, 1), g.kernel_h, 1, padding),
-                                   .out_w = oct_conv_out(oct_dim(x, 2), g.kernel_w, 1, padding),
-                                   .out_c = oct_dim(w, 0),
-                                   .kernel_h = g.kernel_h,
-                                   .kernel_w = g.kernel_w,
-                                   .stride = 1,
-                                   .padding = padding,
-                                   .groups = 1},
-                         .weight = weight,
-                         .bias = bias};
+    const oct_convolution v = {oct_conv_shape_of(oct_dim(x, 1), oct_dim(x, 2), oct_dim(x, 3),
+                                                 oct_dim(w, 0), oct_conv_geometry_transposed(g)),
+                               weight, bias};
     char text[96];
     if (v.shape.out_h < 1 || v.shape.out_w < 1)
         return oct_context_fail(cx, OCT_USAGE,
                                 "conv_transpose2d: a padding of %d leaves nothing of the input %s",
                                 g.padding, oct_shape_text(&x->shape, text));
-    return oct_convolve(cx, op, x, &v,
-                        OCT_SHAPE(oct_dim(x, 0), v.shape.out_h, v.shape.out_w, v.shape.out_c));
+    return oct_convolve(cx, op, x, &v);
 }

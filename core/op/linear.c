@@ -15,18 +15,6 @@ oct_tensor *oct_linear(oct_context *cx, oct_tensor *x, oct_param *weight, oct_pa
             oct_shape_text(&x->shape, x_text), oct_shape_text(&w->shape, w_text),
             x->shape.ndim == 4 ? "; put a flatten or a global average pool before" : "");
     if (!oct_bias_fits(cx, "linear", bias, oct_dim(w, 0))) return NULL;
-    oct_convolution v = {.shape = {.in_h = 1,
-                                   .in_w = 1,
-                                   .in_c = oct_dim(x, 1),
-                                   .out_h = 1,
-                                   .out_w = 1,
-                                   .out_c = oct_dim(w, 0),
-                                   .kernel_h = 1,
-                                   .kernel_w = 1,
-                                   .stride = 1,
-                                   .padding = 0,
-                                   .groups = 1},
-                         .weight = weight,
-                         .bias = bias};
-    return oct_convolve(cx, "linear", x, &v, OCT_SHAPE(oct_dim(x, 0), oct_dim(w, 0)));
+    const oct_convolution v = {oct_linear_shape(oct_dim(x, 1), oct_dim(w, 0)), weight, bias};
+    return oct_convolve(cx, "linear", x, &v);
 }

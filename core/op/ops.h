@@ -9,10 +9,7 @@
 #include "core/autograd/tape.h"
 #include "core/nn/param.h"
 #include "core/op/elementwise.h"
-
-typedef struct oct_conv_geometry {
-    int kernel_h, kernel_w, stride, padding, groups;
-} oct_conv_geometry;
+#include "core/tensor/conv_shape.h"
 
 /* Convolves: x (N, H, W, I), weight (O, kh, kw, I/groups), bias (O) or NULL -> (N, OH, OW, O). */
 oct_tensor *oct_conv2d(oct_context *cx, oct_tensor *x, oct_param *weight, oct_param *bias,

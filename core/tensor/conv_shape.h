@@ -10,6 +10,17 @@ typedef struct oct_conv_shape {
     int kernel_h, kernel_w, stride, padding, groups;
 } oct_conv_shape;
 
+/* A layer says this of its windows. */
+typedef struct oct_conv_geometry {
+    int kernel_h, kernel_w, stride, padding, groups;
+} oct_conv_geometry;
+
+/* Gives the shape over inputs (in_h, in_w, in_c); out_h or out_w is below 1 when no window fits. */
+oct_conv_shape oct_conv_shape_of(int64_t in_h, int64_t in_w, int64_t in_c, int64_t out_c,
+                                 oct_conv_geometry geometry);
+oct_conv_shape oct_linear_shape(int64_t in, int64_t out);
+/* Gives the geometry of the convolution that a transposed one is, over its dilated input. */
+oct_conv_geometry oct_conv_geometry_transposed(oct_conv_geometry geometry);
 /* Tells the positions of a window along one side; below 1 when it does not fit. */
 int64_t oct_conv_out(int64_t in, int kernel, int stride, int padding);
 /* Tells the terms of one sum: kernel_h * kernel_w * in_c / groups. */

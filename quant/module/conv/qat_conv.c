@@ -56,38 +56,16 @@ static int input_dilation(const oct_qat_conv *m)
 
 oct_conv_shape oct_qat_conv_shape(const oct_qat_conv *m, int64_t in_h, int64_t in_w)
 {
-    if (is_linear(m)) {
-        const oct_linear_module *l = (const oct_linear_module *)m->layer;
-        return (oct_conv_shape){.in_h = 1,
-                                .in_w = 1,
-                                .in_c = l->in_features,
-                                .out_h = 1,
-                                .out_w = 1,
-                                .out_c = l->out_features,
-                                .kernel_h = 1,
-                                .kernel_w = 1,
-                                .stride = 1,
-                                .groups = 1};
-    }
+    const oct_linear_module *l = (const oct_linear_module *)m->layer;
     const oct_conv2d_module *c = (const oct_conv2d_module *)m->layer;
+    if (is_linear(m)) return oct_linear_shape(l->in_features, l->out_features);
     oct_conv_geometry g = c->geometry;
     if (is_transposed(m)) {
         in_h = (in_h - 1) * g.stride + 1;
         in_w = (in_w - 1) * g.stride + 1;
-        g.padding = g.kernel_h - 1 - g.padding;
-        g.stride = 1;
+        g = oct_conv_geometry_transposed(g);
     }
-    return (oct_conv_shape){.in_h = in_h,
-                            .in_w = in_w,
-                            .in_c = c->in_channels,
-                            .out_h = oct_conv_out(in_h, g.kernel_h, g.stride, g.padding),
-                            .out_w = oct_conv_out(in_w, g.kernel_w, g.stride, g.padding),
-                            .out_c = c->out_channels,
-                            .kernel_h = g.kernel_h,
-                            .kernel_w = g.kernel_w,
-                            .stride = g.stride,
-                            .padding = g.padding,
-                            .groups = g.groups};
+    return oct_conv_shape_of(in_h, in_w, c->in_channels, c->out_channels, g);
 }
 
 oct_tensor *oct_float_activation(oct_context *cx, oct_activation activation, oct_tensor *y)
