@@ -19,7 +19,7 @@ oct_qconfig oct_qconfig_default(void)
                          .bits = 8};
 }
 
-/* The whole text fits the pattern: * is any run of characters, ? any one. */
+/* Whether the whole text fits the pattern: * is any run of characters, ? any one. */
 static bool fits(const char *pattern, const char *text)
 {
     const char *star = NULL,
@@ -59,30 +59,30 @@ static void put(const oct_qconfig_setter *self, oct_qconfig *qconfig)
         qconfig->none = true;
 }
 
-static void refine_any(const oct_qconfig_setter *self, const oct_qconfig_site *place,
+static void refine_any(const oct_qconfig_setter *self, const oct_qconfig_site *site,
                        oct_qconfig *qconfig)
 {
-    (void)place;
+    (void)site;
     put(self, qconfig);
 }
 
-static void refine_by_name(const oct_qconfig_setter *self, const oct_qconfig_site *place,
+static void refine_by_name(const oct_qconfig_setter *self, const oct_qconfig_site *site,
                            oct_qconfig *qconfig)
 {
-    if (fits_path(self->pattern, place->path)) put(self, qconfig);
+    if (fits_path(self->pattern, site->path)) put(self, qconfig);
 }
 
-static void refine_by_type(const oct_qconfig_setter *self, const oct_qconfig_site *place,
+static void refine_by_type(const oct_qconfig_setter *self, const oct_qconfig_site *site,
                            oct_qconfig *qconfig)
 {
-    if (strcmp(self->pattern, place->type) == 0) put(self, qconfig);
+    if (strcmp(self->pattern, site->type) == 0) put(self, qconfig);
 }
 
-static void refine_output(const oct_qconfig_setter *self, const oct_qconfig_site *place,
+static void refine_output(const oct_qconfig_setter *self, const oct_qconfig_site *site,
                           oct_qconfig *qconfig)
 {
     (void)self;
-    if (place->before_dequant) qconfig->float_output = true;
+    if (site->before_dequant) qconfig->float_output = true;
 }
 
 bool oct_sensitivity_is_activation(const oct_sensitivity_row *row)
@@ -90,12 +90,12 @@ bool oct_sensitivity_is_activation(const oct_sensitivity_row *row)
     return strcmp(row->tensor, "activation") == 0;
 }
 
-static void refine_sensitive(const oct_qconfig_setter *self, const oct_qconfig_site *place,
+static void refine_sensitive(const oct_qconfig_setter *self, const oct_qconfig_site *site,
                              oct_qconfig *qconfig)
 {
     for (size_t i = 0; i < self->rows; i++) {
         const oct_sensitivity_row *row = &self->table->rows[i];
-        if (!oct_sensitivity_is_activation(row) || strcmp(row->path, place->path) != 0) continue;
+        if (!oct_sensitivity_is_activation(row) || strcmp(row->path, site->path) != 0) continue;
         qconfig->bits = self->bits;
         qconfig->fixed_scale = self->fixed_scale;
     }
@@ -150,8 +150,6 @@ oct_status oct_setter_sensitive(oct_qconfig_setter *setter, const struct oct_sen
                                    .fixed_scale = fixed_scale};
     return OCT_OK;
 }
-
-/* Templates by name. */
 
 typedef struct oct_qconfig_template {
     const char *name;
@@ -225,15 +223,15 @@ const char *oct_setter_text(const oct_qconfig_setter *setter, char text[OCT_SETT
 }
 
 oct_qconfig oct_qconfig_of(const oct_qconfig_setter *setters, size_t count,
-                           const oct_qconfig_site *place)
+                           const oct_qconfig_site *site)
 {
     oct_qconfig qconfig = {.none = true};
     for (size_t i = count; i > 0; i--)
-        setters[i - 1].refine(&setters[i - 1], place, &qconfig);
+        setters[i - 1].refine(&setters[i - 1], site, &qconfig);
     return qconfig;
 }
 
-/* No template: whatever a setter says of a place makes it another one. */
+/* Whether no setter has said anything: whatever one says makes it another qconfig. */
 static bool is_blank(const oct_qconfig *q)
 {
     return !q->none && !q->observer && !q->fake_quant && q->averaging == 0.0f && q->bits == 0 &&
@@ -241,11 +239,11 @@ static bool is_blank(const oct_qconfig *q)
 }
 
 const oct_qconfig_setter *oct_qconfig_decider(const oct_qconfig_setter *setters, size_t count,
-                                              const oct_qconfig_site *place)
+                                              const oct_qconfig_site *site)
 {
     for (size_t i = 0; i < count; i++) {
         oct_qconfig qconfig = {0};
-        setters[i].refine(&setters[i], place, &qconfig);
+        setters[i].refine(&setters[i], site, &qconfig);
         if (!is_blank(&qconfig)) return &setters[i];
     }
     return NULL;
@@ -331,7 +329,7 @@ static bool is_listed(const char *word, const char *const *words, size_t count)
     return false;
 }
 
-/* "it has add, conv2d, linear" */
+/* Writes "it has add, conv2d, linear". */
 static const char *list_types(char text[512], const char *const *types, size_t count)
 {
     size_t used = (size_t)snprintf(text, 512, "it has");

@@ -43,7 +43,7 @@ typedef struct oct_qconfig_site {
 typedef struct oct_qconfig_setter oct_qconfig_setter;
 struct oct_qconfig_setter {
     const char *name; /* for the check report: "by name"; of a recipe "quant.float_layers" */
-    void (*refine)(const oct_qconfig_setter *self, const oct_qconfig_site *place,
+    void (*refine)(const oct_qconfig_setter *self, const oct_qconfig_site *site,
                    oct_qconfig *qconfig);
     const oct_qconfig *qconfig; /* what default, by_name and by_type put in place; borrowed */
     const char *pattern;        /* by_name: path with * and ?; by_type: type name; borrowed */
@@ -89,11 +89,11 @@ oct_qconfig_setter oct_setter_of_words(const oct_setter_words *words, const oct_
 
 /* Applies the setters to a place. */
 oct_qconfig oct_qconfig_of(const oct_qconfig_setter *setters, size_t count,
-                           const oct_qconfig_site *place);
+                           const oct_qconfig_site *site);
 /* The setter of the highest priority that has something to say of the place beside its float output;
  * NULL: none has. */
 const oct_qconfig_setter *oct_qconfig_decider(const oct_qconfig_setter *setters, size_t count,
-                                              const oct_qconfig_site *place);
+                                              const oct_qconfig_site *site);
 /* "by name 'layer1.*'", "quant.setters 'type:linear'", "default". Returns text. */
 enum { OCT_SETTER_BYTES = 384 };
 const char *oct_setter_text(const oct_qconfig_setter *setter, char text[OCT_SETTER_BYTES]);

@@ -7,7 +7,7 @@
 
 #include <math.h>
 
-/* NaN gives `low`. */
+/* Cuts x to a range; NaN gives `low`. */
 static float cut(float x, float low, float high)
 {
     const float above = x > low ? x : low;
@@ -43,7 +43,8 @@ float oct_pow2_ceil(float x)
     return ldexpf(1.0f, fraction == 0.5f ? exponent - 1 : exponent);
 }
 
-/* Magnitudes compare as integers; NaN is the largest of them, so it is not lost. */
+/* Finds the largest magnitude as an integer: so magnitudes compare, and NaN is the largest of them and not
+ * lost. */
 OCT_CLONES
 static uint32_t largest_magnitude(const float *x, int64_t n)
 {
@@ -77,7 +78,7 @@ void oct_weight_codes(const float *weight, int64_t n, float scale, int8_t *codes
     }
 }
 
-/* Order-preserving keys within the loop (-0 just below +0), so that minimum and maximum vectorise and
+/* Makes an order-preserving key of a float (-0 just below +0), so that minimum and maximum vectorise and
  * NaN ends up at one of the ends. */
 static int32_t key_of(float x)
 {
@@ -94,7 +95,7 @@ static float float_of(int32_t key)
     return x;
 }
 
-/* One text for both widths of codes. */
+/* Defines quantize and dequantize for one width of codes. */
 #define OCT_QUANTIZE(code_t, block, quantize, dequantize)                                          \
     OCT_CLONES                                                                                     \
     static void block(const float *restrict x, int64_t n, oct_qparams q, code_t *restrict codes,   \

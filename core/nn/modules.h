@@ -79,6 +79,12 @@ typedef struct oct_cross_entropy_loss_module {
     double smoothing;
 } oct_cross_entropy_loss_module;
 
+/* It remembers what it passed on, so that others can ask whether a tensor came through it. */
+typedef struct oct_identity_module {
+    oct_module base;
+    const void *passed; /* data of the last tensor; for comparing only */
+} oct_identity_module;
+
 enum { OCT_SEQUENTIAL_MAX = 64 };
 typedef struct oct_sequential_module {
     oct_module base;

@@ -42,11 +42,12 @@ oct_status oct_check_weight_shape(const char *type, const oct_shape *shape)
     return OCT_OK;
 }
 
-oct_status oct_plain_create(oct_module **m, const oct_module_type *type, const oct_op_args *args)
+oct_status oct_plain_create(oct_module **m, const oct_module_type *type, size_t size,
+                            const oct_op_args *args)
 {
     *m = NULL;
     OCT_TRY(oct_args_count(type->name, args, 0));
-    return oct_module_create(m, type, sizeof(oct_module));
+    return oct_module_create(m, type, size);
 }
 
 void oct_plain_args(const oct_module *self, oct_op_args *args)

@@ -19,11 +19,12 @@ enum { OCT_WINDOW_SIDE_MAX = 16384 };
 /* Fails unless weights of this shape, whose dimensions are positive, can be counted. */
 oct_status oct_check_weight_shape(const char *type, const oct_shape *shape) OCT_NODISCARD;
 
-/* An atomic module without state and arguments: its type and its create function; `id`_forward is there. */
-#define OCT_PLAIN_MODULE(id)                                                                       \
+/* Defines the type and the create function of an atomic module without arguments: `id`_forward is there, and
+ * `self` is its struct. */
+#define OCT_PLAIN_MODULE(id, self)                                                                 \
     static oct_status id##_from(oct_module **m, const oct_op_args *args)                           \
     {                                                                                              \
-        return oct_plain_create(m, &oct_##id##_type, args);                                        \
+        return oct_plain_create(m, &oct_##id##_type, sizeof(self), args);                          \
     }                                                                                              \
     const oct_module_type oct_##id##_type = {.name = #id,                                          \
                                              .forward = id##_forward,                              \
@@ -32,9 +33,9 @@ oct_status oct_check_weight_shape(const char *type, const oct_shape *shape) OCT_
                                              .args = oct_plain_args};                              \
     oct_status oct_##id##_create(oct_module **m)                                                   \
     {                                                                                              \
-        return oct_plain_create(m, &oct_##id##_type, OCT_NO_ARGS);                                 \
+        return oct_plain_create(m, &oct_##id##_type, sizeof(self), OCT_NO_ARGS);                   \
     }
 
-oct_status oct_plain_create(oct_module **m, const oct_module_type *type,
+oct_status oct_plain_create(oct_module **m, const oct_module_type *type, size_t size,
                             const oct_op_args *args) OCT_NODISCARD;
 void oct_plain_args(const oct_module *self, oct_op_args *args);

@@ -4,10 +4,12 @@
 
 static oct_tensor *identity_forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
 {
-    return oct_needs_inputs(cx, self, n, 1) ? x[0] : NULL;
+    if (!oct_needs_inputs(cx, self, n, 1)) return NULL;
+    ((oct_identity_module *)self)->passed = x[0]->data;
+    return x[0];
 }
 
-OCT_PLAIN_MODULE(identity)
+OCT_PLAIN_MODULE(identity, oct_identity_module)
 
 #define GIVEN_1 x[0]
 #define GIVEN_2 x[0], x[1]
@@ -17,6 +19,6 @@ OCT_PLAIN_MODULE(identity)
     {                                                                                              \
         return oct_needs_inputs(cx, self, n, inputs) ? oct_##id(cx, GIVEN_##inputs) : NULL;        \
     }                                                                                              \
-    OCT_PLAIN_MODULE(id)
+    OCT_PLAIN_MODULE(id, oct_module)
 #include "core/op/plain_op_list.def"
 #undef OCT_PLAIN_OP

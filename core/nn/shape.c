@@ -13,7 +13,7 @@ static oct_tensor *concat_forward(oct_context *cx, oct_module *self, oct_tensor 
     return oct_concat(cx, x, n);
 }
 
-OCT_PLAIN_MODULE(concat)
+OCT_PLAIN_MODULE(concat, oct_module)
 
 static oct_tensor *reshape_forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
 {

@@ -67,9 +67,9 @@ typedef struct oct_qat_conv {
     const struct oct_qat_conv *lender; /* that one; or NULL */
     bool add;
     oct_activation activation;
-    /* Fused by name with an add: what its layers' place hands on must be the first addend. */
-    bool ordered;
-    const void *handed_on; /* data of this forward */
+    /* Fused by name with an add: the identity through which the layer's own operand comes, which must
+     * be the first input. NULL: the order is known. */
+    const oct_identity_module *operand;
     oct_hold hold;
 } oct_qat_conv;
 

@@ -89,7 +89,7 @@ Test(inspect, the_report_of_eager_shows_what_was_fused_by_name)
     oct_check_exit(job, 0);
     oct_check_said(job, "9 operations, 9 in integers, 0 in float");
     oct_check_said(job, "features.0   qat_conv      conv2d + batch_norm + relu  u8");
-    oct_check_said(job, "features.1   hands its input on\n");
+    oct_check_said(job, "features.1   passes its input on\n");
 }
 
 Test(inspect, the_report_says_when_a_member_of_a_fusion_asks_in_vain)

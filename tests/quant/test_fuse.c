@@ -164,7 +164,7 @@ Test(fuse, an_unknown_name_is_answered_with_those_that_exist)
     refuse(&r, (const char *[]){"features.0", "1.1"}, 2,
            "features.0: there is no 'features' in the model, which has 0, 1, 2");
     refuse(&r, (const char *[]){"1.0.weights", "1.1"}, 2,
-           "there is no 'weights' in 1.0, which has no parts");
+           "there is no 'weights' in 1.0, which has no children");
     rig_end(&r);
 
     net_kind_begin(&r, &net_kinds[0], true);
@@ -290,9 +290,9 @@ Test(fuse, a_sum_with_the_layer_second_is_never_silently_wrong)
     sum_begin(&r)->swapped = true;
     OK(oct_fuse_modules(&r.root, (const char *[]){"conv", "add", "relu"}, 3, false));
     rig_call(&r, false);
-    REFUSED(oct_context_status(r.cx), OCT_PREPARE, "swap the addends");
+    REFUSED(oct_context_status(r.cx), OCT_PREPARE, "swap the two inputs of the add");
     oct_prepare_options options = rig_options(OCT_METHOD_EAGER);
-    REFUSED(rig_try(&r, &options, NULL), OCT_PREPARE, "swap the addends");
+    REFUSED(rig_try(&r, &options, NULL), OCT_PREPARE, "swap the two inputs of the add");
     rig_end(&r);
 }
 

@@ -478,11 +478,11 @@ Test(graph, a_loop_that_is_not_marked_is_refused_with_its_call_site)
                       "_generated_dequantize_0 ";
     check_forward(1, 9, log);
     times = 2;
-    check_refused(1, "worker \"a\" is called where worker \"b\" was recorded; control flow that "
+    check_refused(1, "a is called where b was recorded; control flow that "
                      "changes from step to step must be in a dynamic block "
                      "(oct_dynamic_block_begin)");
     times = 0;
-    check_refused(1, "worker \"b\" is called where worker \"a\" was recorded; control flow that "
+    check_refused(1, "b is called where a was recorded; control flow that "
                      "changes from step to step must be in a dynamic block "
                      "(oct_dynamic_block_begin)");
     times = 1;
@@ -522,15 +522,15 @@ Test(graph, another_wiring_is_refused)
                   "forward _generated_quantize_0 a b c _generated_plus_0 "
                   "_generated_dequantize_0 ");
     swap = true;
-    check_refused(1, "input 0 of worker \"c\" is not the value that was recorded, which comes from "
-                     "worker \"b\"" CHANGING);
+    check_refused(1, "input 0 of c is not the value that was recorded, which comes from "
+                     "b" CHANGING);
 }
 
 Test(graph, another_number_of_an_op_is_refused)
 {
     quantize_changing();
     scaled = true;
-    check_refused(1, "op plus in the model's own forward is called with other numbers (sizes, "
+    check_refused(1, "the op 'plus' is called with other numbers (sizes, "
                      "strides, ...) than were recorded; its quantized form has those of the "
                      "example");
 }
@@ -539,14 +539,14 @@ Test(graph, a_forward_that_ends_early_is_refused)
 {
     quantize_changing();
     short_cut = true;
-    check_refused(1, "the forward ended before worker \"b\", which was recorded" CHANGING);
+    check_refused(1, "the forward ended before b, which was recorded" CHANGING);
 }
 
 Test(graph, a_call_behind_the_last_one_is_refused)
 {
     quantize_changing();
     extra = true;
-    check_refused(1, "worker \"c\" is called where no further operation was recorded" CHANGING);
+    check_refused(1, "c is called where no further operation was recorded" CHANGING);
     extra = false;
     check_forward(1, 14,
                   "forward _generated_quantize_0 a b c _generated_plus_0 "
@@ -569,7 +569,7 @@ Test(graph, another_output_is_refused)
     dequantize_output(2);
     swap = true;
     check_refused(1, "the forward returns another value than was recorded, which comes from "
-                     "worker \"b\"" CHANGING);
+                     "b" CHANGING);
 }
 
 /* Float parts around the quantized one: x + 1 (and perhaps + 1 again), a and the sum quantized, then
@@ -619,7 +619,7 @@ Test(graph, a_new_call_on_a_quantized_value_is_refused)
     quantize(1, model->part[1]);
     dequantize_output(2);
     extra = true;
-    check_refused(1, "worker \"c\" is called where worker \"b\" was recorded" CHANGING);
+    check_refused(1, "c is called where b was recorded" CHANGING);
 }
 
 /* Dynamic blocks: the seed's loop. x = b(a(x)) + y, n times, then c. */
@@ -668,9 +668,9 @@ Test(graph, the_runs_of_a_block_are_one)
     /* what was made in later runs is what the first run made */
     int64_t sum = graph->nodes[2].output;
     cr_assert_eq(graph->nodes[3].called_input[0][0], sum);
-    cr_assert_eq(graph->num_reads, 1);
-    cr_assert(graph->reads[0].node == 0 && graph->reads[0].input == 0 &&
-              graph->reads[0].value == sum);
+    cr_assert_eq(graph->num_carried, 1);
+    cr_assert(graph->carried[0].node == 0 && graph->carried[0].input == 0 &&
+              graph->carried[0].value == sum);
 }
 
 Test(graph, a_block_runs_any_number_of_times)
@@ -693,7 +693,7 @@ Test(graph, a_block_runs_any_number_of_times)
 Test(graph, a_block_that_was_traced_once_may_repeat_when_its_result_is_codes)
 {
     quantize_blocks(1);
-    cr_assert_eq(graph->num_reads, 0);
+    cr_assert_eq(graph->num_carried, 0);
     times = 2;
     check_forward(2, 64,
                   "forward _generated_quantize_0 _generated_quantize_1 _generated_plus_0 "
@@ -721,10 +721,10 @@ Test(graph, a_block_must_do_the_same_each_time)
     quantize_blocks(2);
     times = 1;
     skip_in_block = true;
-    check_refused(2, "op plus in the model's own forward is called where worker \"b\" was "
+    check_refused(2, "the op 'plus' is called where b was "
                      "recorded" CHANGING);
     stop_inside = true;
-    check_refused(2, "worker \"c\" is called where worker \"b\" was recorded" CHANGING);
+    check_refused(2, "c is called where b was recorded" CHANGING);
     times = 0;
     cr_assert_not_null(try_forward(2));
 }
@@ -733,9 +733,8 @@ Test(graph, a_block_that_the_example_did_not_run_is_refused_when_it_is_quantized
 {
     quantize_blocks(1);
     second_block = true;
-    check_refused(2,
-                  "worker \"a\" is called in a dynamic block that did not run when the graph was "
-                  "recorded; let the example's forward run each block at least once");
+    check_refused(2, "a is called in a dynamic block that did not run when the graph was "
+                     "recorded; let the example's forward run each block at least once");
 }
 
 static oct_tensor *uneven_blocks(oct_context *context, net *self, oct_tensor *const *x)
@@ -759,16 +758,15 @@ Test(graph, runs_of_a_block_that_differ_in_the_trace_are_refused_by_name)
     oct_graph_destroy(&graph);
     extra = true;
     cr_assert_eq(trace_model(1), OCT_PREPARE);
-    cr_assert_str_eq(
-        oct_fail_text(0),
-        "dynamic block \"step\" does not do the same each time it runs: worker \"b\" is "
-        "called (worker \"a\" in the first run); make two blocks of it");
+    cr_assert_str_eq(oct_fail_text(0),
+                     "dynamic block 'step' does not do the same each time it runs: b is "
+                     "called (a in the first run); make two blocks of it");
     extra = false, swap = true;
     cr_assert_eq(trace_model(1), OCT_PREPARE);
-    check_said("plus \"\" reads another value");
+    check_said("the op 'plus' reads another value");
     swap = false, scaled = true;
     cr_assert_eq(trace_model(1), OCT_PREPARE);
-    check_said("plus \"\" has other arguments");
+    check_said("the op 'plus' has other arguments");
     scaled = false, short_cut = true;
     cr_assert_eq(trace_model(1), OCT_PREPARE);
     check_said("3 operations, and 2 in the first run");
@@ -791,7 +789,7 @@ Test(graph, blocks_neither_nest_nor_stay_open)
     begin(float_net(bad_blocks, 1), OCT_METHOD_JIT, 1);
     check_forward(1, 2, "forward a ");
     extra = true;
-    check_refused(1, "dynamic block \"step\" begins before another one has ended; blocks do not "
+    check_refused(1, "dynamic block 'step' begins before another one has ended; blocks do not "
                      "nest, and oct_dynamic_block_end belongs on every way out");
     extra = false, short_cut = true;
     check_refused(1,
@@ -842,7 +840,7 @@ Test(graph, crossed_inputs_are_refused)
                   "forward _generated_quantize_0 a b _generated_dequantize_0 "
                   "_generated_plus_0 ");
     swap = true;
-    check_refused(2, "input 0 of worker \"a\" is not the value that was recorded, which comes from "
+    check_refused(2, "input 0 of a is not the value that was recorded, which comes from "
                      "the model's input 0" CHANGING);
 }
 

@@ -239,7 +239,7 @@ Test(prepare, eager_refuses_codes_at_the_end_and_float_at_the_beginning)
     begin(&n);
     append_conv(&n, 3, 4);
     APPEND(&n, oct_dequant_stub_create(&item));
-    check_refused(&n, &options, "put a QuantStub between input_0 and 0");
+    check_refused(&n, &options, "put a QuantStub between the model's input and 0");
     net_end(&n);
 }
 
@@ -376,7 +376,7 @@ Test(prepare, refuses_a_layer_that_is_called_on_float_and_on_codes)
     static const oct_prepare_method methods[] = {OCT_METHOD_JIT_STRIP, OCT_METHOD_EAGER};
     static const char *const words[] = {
         "conv: is called more than once, and the calls would become",
-        "conv: works on quantized values, but what it gets from input_0 is float"};
+        "conv: works on quantized values, but what it gets from the model's input is float"};
     for (size_t i = 0; i < OCT_COUNT(methods); i++) {
         odd_net(&n, FIRST_ON_FLOAT);
         oct_prepare_options options = options_of(methods[i]);
@@ -405,9 +405,10 @@ Test(prepare, eager_names_both_sides_of_a_sum_of_codes_and_float)
     net n;
     odd_net(&n, MIXED_SUM);
     oct_prepare_options options = options_of(OCT_METHOD_EAGER);
-    check_refused(&n, &options,
-                  "add: works on quantized values, but what it gets from input_0 is float; put a "
-                  "QuantStub between input_0 and add");
+    check_refused(
+        &n, &options,
+        "add: works on quantized values, but what it gets from the model's input is float; put a "
+        "QuantStub between the model's input and add");
     net_end(&n);
 }
 
@@ -442,8 +443,8 @@ Test(prepare, refuses_a_forward_that_changes_from_call_to_call)
         odd_net(&n, CHANGING);
         oct_prepare_options options = options_of(methods[i]);
         check_refused(&n, &options,
-                      "two forwards of the model differ: one calls dequant (dequant_stub) where "
-                      "the other calls conv (conv2d)");
+                      "two forwards of the model differ: one calls dequant where "
+                      "the other calls conv");
         cr_assert(says("oct_dynamic_block_begin"));
         net_end(&n);
     }

@@ -66,12 +66,13 @@ static const char shared_report[] =
     "  dequant                       dequant_stub                    float                         "
     "       to float\n"
     "\n"
-    "What there is to know\n"
+    "Findings\n"
     "\n"
-    "  1. conv: is called 2 times, with one set of weights if it has any, and computed at conv, "
-    "_generated_conv2d_0; each has a range of its own.\n"
-    "  2. bn: is called 2 times, with one set of weights if it has any, and computed at conv, "
-    "_generated_conv2d_0; each has a range of its own.\n"
+    "  1. conv: is called 2 times, with one set of weights if it has any; the calls are computed "
+    "at "
+    "conv, _generated_conv2d_0, each with a range of its own.\n"
+    "  2. bn: is called 2 times, with one set of weights if it has any; the calls are computed at "
+    "conv, _generated_conv2d_0, each with a range of its own.\n"
     "\n"
     "Words\n";
 
@@ -98,8 +99,9 @@ Test(report, says_when_calls_share_a_range)
     options.shared_range = true;
     oct_text report = report_of("shared", &options);
     check_says(&report, "conv: is called 2 times");
-    check_says(&report, "they have one range");
-    check_says(&report, "method     jit: your forward runs; all of it is quantized that can be");
+    check_says(&report, "all with one range");
+    check_says(&report,
+               "method     jit: your forward runs; whatever can be quantized is quantized");
     oct_text_free(&report);
 }
 
@@ -107,7 +109,7 @@ Test(report, says_nothing_where_there_is_nothing_to_say)
 {
     oct_prepare_options options = rig_options(OCT_METHOD_SYMBOLIC);
     oct_text report = report_of("functional", &options);
-    check_says(&report, "What there is to know\n\n  Nothing: every operation computes in "
+    check_says(&report, "Findings\n\n  None: every operation computes in "
                         "integers.\n");
     check_says(&report, "16 operations, 16 in integers, 0 in float");
     oct_text_free(&report);
@@ -180,10 +182,10 @@ Test(report, says_what_setters_decided)
     options.setters = setters;
     options.num_setters = 3;
     oct_text report = report_of("shared", &options);
-    check_says(&report, "stem: its scale stays as calibration leaves it");
+    check_says(&report, "stem: its scale stays as calibration left it");
     check_says(&report, "stem: its output has 16-bit codes");
     check_says(&report, "u16, own range (moving_average), stays as calibrated");
-    check_says(&report, "head: hands over its result unquantized, in full precision");
+    check_says(&report, "head: returns its result unquantized, in full precision");
     oct_text_free(&report);
 }
 

@@ -322,15 +322,18 @@ Test(what_stubs_do, swapped_stubs_are_found_in_every_method)
         if (method == OCT_METHOD_EAGER || method == OCT_METHOD_JIT_STRIP) {
             REFUSED(rig_try(&r, &options, &report), OCT_PREPARE,
                     "dequant and quant are swapped, so nothing would be quantized: dequant is a "
-                    "DeQuantStub, but what it gets from input_0 is float, and quant is a QuantStub "
-                    "that no DeQuantStub follows; pass what comes from input_0 through quant and "
+                    "DeQuantStub, but what it gets from the model's input is float, and quant is a "
+                    "QuantStub "
+                    "that no DeQuantStub follows; pass what comes from the model's input through "
+                    "quant and "
                     "what comes from pool through dequant");
             cr_assert_eq(oct_fail_count(), 1);
         } else {
             OK(rig_try(&r, &options, &report));
             cr_assert(strstr(report.data, "quant: does nothing: what it gets from pool") &&
-                          strstr(report.data, "dequant: does nothing: what it gets from input_0 is "
-                                              "float"),
+                          strstr(report.data,
+                                 "dequant: does nothing: what it gets from the model's input is "
+                                 "float"),
                       "%s", report.data);
             OK(oct_params_bind(&r.params, r.root, &r.leaves));
             OK(oct_quantizers_collect(&r.quantizers, r.root));

@@ -148,16 +148,16 @@ static oct_tensor *integer_forward(oct_context *cx, const oct_qat_conv *m, oct_t
     return call.x ? oct_qat_conv_forward(cx, &call) : NULL;
 }
 
-/* Names do not tell which addend the layer computes, so a forward with the other one first would
- * silently compute something else. A prepared graph knows. */
+/* Names do not tell which operand of the add the layer computes, so a forward that passes the other one
+ * first would silently compute something else. A prepared graph knows the order. */
 static bool in_order(oct_context *cx, const oct_qat_conv *m, oct_tensor *const *x, int n)
 {
-    if (!m->ordered || cx->interceptor || n == 0 || !x[0] || x[0]->data == m->handed_on)
+    if (!m->operand || cx->interceptor || n == 0 || !x[0] || x[0]->data == m->operand->passed)
         return true;
     oct_context_fail(cx, OCT_PREPARE,
-                     "the first addend does not come from the layers that were fused into this "
-                     "add; swap the addends in the forward, or prepare with jit without fusing "
-                     "them by name");
+                     "its first input does not come from the layers that were fused with this add; "
+                     "swap the two inputs of the add in the forward, or leave fusing to prepare "
+                     "with method jit");
     return false;
 }
 

@@ -1,31 +1,30 @@
 /* The prepared graph: what runs at each call site of a model, in the methods that know the graph.
  *
- * It stands between the user's forward and its operations (core/autograd/call.h). In `jit` the
- * user's forward runs, and each call site that the plan touches is answered by its node; in
- * `symbolic` the nodes run one after another and the forward is not called. Both execute the same
- * nodes on the same modules, so they give the same bits.
+ * It stands between the user's forward and its operations (core/autograd/call.h). In `jit` the user's
+ * forward runs, and its node handles each call site that the plan touches; in `symbolic` the nodes run
+ * one after another and the forward is not called. Both execute the same nodes on the same modules, so
+ * they give the same bits.
  *
- * Values are numbered as in the trace that the graph comes from. A value is made either as codes or
- * as float; where a node wants the other kind, the value's `quantize` or `dequantize` module makes it,
- * once a forward. A node that is fused away hands its first input on (PASS); the value it would have
- * made is then that input (oct_graph_resolve).
+ * Values are numbered as in the trace that the graph comes from. A value is made either as codes or as
+ * float; where a node wants the other kind, the value's `quantize` or `dequantize` module makes it, once
+ * a forward. The output of a node that was fused away is an ALIAS of its first input (oct_graph_resolve).
  *
- * A forward that leaves the recorded order, outside of dynamic blocks and of FREE nodes, fails with
+ * A forward that leaves the recorded order, outside of dynamic blocks and of UNTOUCHED nodes, fails with
  * OCT_PREPARE naming the call site and what was expected; so does one that passes a value to another
- * reader than the recorded one. What happens to float values between untouched operations is the
+ * user than the recorded one. What happens to float values between untouched operations is the
  * forward's own affair.
  *
  * What hooks call are nodes too, in no order: each is found again by the module whose hook it is, and a
- * call of a hook that was not recorded is the hook's own affair. A hook moves with its module's place.
+ * call of a hook that was not recorded is the hook's own affair. A hook moves when its module is replaced.
  *
  * A forward that branches on training is two forwards, one in each mode, and the graph has the nodes of
  * both (graph_modes.c): what both call is one node, whose inputs may be others in each mode; what only
  * one of them calls is expected in that mode only. The mode is that of the container which makes the
  * call; in symbolic, the root's.
  *
- * All runs of a module's dynamic block are one: its nodes are those of its first run in the trace,
- * and it may run at any time and any number of times. What comes into a run from outside of it, and
- * what is read of it afterwards, is whatever the forward passes.
+ * All runs of a module's dynamic block are one: its nodes are those of its first run in the trace, and
+ * it may run at any time and any number of times. What comes into a run from outside of it, and what is
+ * read of it afterwards, is whatever the forward passes.
  */
 #pragma once
 
@@ -33,9 +32,9 @@
 #include "quant/module/quant_modules.h"
 
 typedef enum oct_node_action {
-    OCT_NODE_UNTOUCHED, /* untouched float: runs as the forward has it, in any order */
+    OCT_NODE_UNTOUCHED, /* stays float: runs as the forward has it, in any order */
     OCT_NODE_RUN,       /* `module` runs */
-    OCT_NODE_ALIAS,     /* fused away: hands input 0 on */
+    OCT_NODE_ALIAS,     /* fused away: its output is its input 0 */
 } oct_node_action;
 
 typedef enum oct_mode { OCT_MODE_EVALUATION, OCT_MODE_TRAINING, OCT_MODES } oct_mode;
@@ -47,40 +46,41 @@ typedef struct oct_graph_node {
     oct_module *called; /* atomic module that the forward calls here; NULL: a functional op */
     char *op;           /* the called module's type or the op, as first traced */
     char *path;         /* of the called module, or of the caller of the op */
-    oct_module *
-        caller; /* container whose forward makes the call, or that holds the leaf whose hook does */
-    oct_module *hook;         /* whose hook makes it; NULL: a forward */
+    oct_module
+        *caller;      /* container that makes the call, or that holds the module whose hook does */
+    oct_module *hook; /* module whose hook makes the call; NULL: a forward */
     int64_t given[OCT_MODES]; /* of a called module: the value that its pre hooks get; or -1 */
     oct_op_args args;
-    oct_module *module; /* RUN: what runs; borrowed from the module tree. FREE: as called */
+    oct_module *module; /* RUN: borrowed from the module tree; UNTOUCHED: as called */
     bool in[OCT_MODES]; /* the modes whose forward makes the call */
     int num_inputs;
     /* Values as the forward passes them in each mode; a mode that it is not in has those of the other. */
     int64_t called_input[OCT_MODES][OCT_MAX_INPUTS];
-    /* Input i of `module` is what the forward passes as operand[i]: an add that was fused with its
-     * second operand has the two the other way round. */
+    /* Input i of `module` is what the forward passes as operand[i]: they are swapped in an add that was
+     * fused with its second operand. */
     int operand[OCT_MAX_INPUTS];
     oct_wants wants; /* of all its inputs */
     int64_t output;
-    int block;     /* number of its dynamic block, or -1 */
-    char *fusion;  /* "conv_bn_relu" on the node that runs a fused module; NULL otherwise */
-    char *note;    /* for the check report: why it stays float, what was moved; NULL: nothing */
-    char *decider; /* for it too: the setter that its qconfig comes from; NULL: nobody's */
+    int64_t runs_at; /* the node that computes it: itself, or the one that it was fused into */
+    int block;       /* number of its dynamic block, or -1 */
+    char *fusion;    /* "conv_bn_relu" on the node that runs a fused module; NULL otherwise */
+    char *note;      /* for the check report: why it stays float, what was moved; NULL: nothing */
+    char *decider;   /* for it too: the setter that gave it its qconfig; NULL: none did */
 } oct_graph_node;
 
 typedef struct oct_graph_value {
     oct_shape shape;    /* with a batch of 1 */
     oct_dtype dtype;    /* as traced */
     int64_t producer;   /* node, or -1: an input of the model */
-    int64_t alias;      /* the value that its node hands on, when that is PASS; otherwise itself */
+    int64_t alias;      /* the value that this one is when its node is an ALIAS; otherwise itself */
     bool codes;         /* it is made as codes */
     oct_fake_quant *fq; /* the one quantizer of its codes, however they are made; or NULL */
     oct_module *quantize;   /* generated QuantStub, when made as float and wanted as codes */
     oct_module *dequantize; /* generated DeQuantStub, when made as codes and wanted as float */
 } oct_graph_value;
 
-/* What a later run of a block passes in place of the first run's called_input: the result of the run
- * before, as a rule. */
+/* A loop-carried use: what a later run of a block passes in place of the first run's called_input, as a
+ * rule the result of the run before. */
 typedef struct oct_graph_carried_use {
     int64_t node, value;
     int input;
@@ -112,42 +112,57 @@ typedef struct oct_graph {
     size_t num_values;
     oct_graph_block *blocks;
     size_t num_blocks;
-    oct_graph_carried_use *reads; /* beside called_input */
-    size_t num_reads, cap_reads;
+    oct_graph_carried_use *carried;
+    size_t num_carried, cap_carried;
     oct_trace_scope *scopes[OCT_MODES]; /* containers: for hooks in symbolic, and for the table */
     size_t num_scopes[OCT_MODES];
     int64_t inputs[OCT_MAX_INPUTS]; /* those that only training has are the last */
     int num_inputs[OCT_MODES];
     int64_t output[OCT_MODES];
-    oct_module **
-        *slots; /* of generated modules, each in a block of its own: children point there */
+    oct_module ***slots; /* of generated modules, each allocated alone: children point there */
     size_t num_slots, cap_slots;
     struct oct_graph_run *run; /* the forward that runs, or NULL */
 } oct_graph;
 
 /* The graph of a prepared root; NULL when it is not prepared. Eager models have one too, for the
- * report and the target; it answers no calls. */
+ * report and the target; it handles no calls. */
 oct_graph *oct_graph_of(const oct_module *root);
 
-/* The value that this one is: what its node hands on may be handed on in its turn, so aliases are
- * followed whenever one asks, and never resolved for later. */
+/* The value that this one is an alias of, or itself. Aliases are followed at each question, because an
+ * alias may become one of another value in its turn. */
 int64_t oct_graph_resolve(const oct_graph *graph, int64_t value, oct_mode mode);
 /* The value that input i of the node's module is in a mode. */
 int64_t oct_graph_input(const oct_graph *graph, const oct_graph_node *node, int i, oct_mode mode);
 /* The mode that a node is described in where one is enough: evaluation, if evaluation calls it. */
 oct_mode oct_graph_mode_of(const oct_graph_node *node);
+/* Whether the forward passes this value to the node in a mode. */
+bool oct_graph_reads(const oct_graph_node *node, int64_t value, oct_mode mode);
+/* The number of a dynamic block, or -1. */
+int oct_graph_find_block(const oct_graph *graph, const oct_module *module, const char *name);
 /* Whether the forward does other things in training than in evaluation. */
 bool oct_graph_branches(const oct_graph *graph);
 
-/* From a trace: nodes all FREE, values all float, blocks merged to their first run. Values keep their
- * numbers; those of later runs are aliases of the first run's and nothing reads them. OCT_PREPARE
- * naming the block when its runs differ. The graph owns its memory. */
+/* A call site in a sentence: "layer1.conv", "the op 'add' in layer1", "the op 'add' in a hook of conv1".
+ * op NULL: the call of the module at `path`. Returns text. */
+enum { OCT_CALL_BYTES = 320 };
+const char *oct_call_text(char text[OCT_CALL_BYTES], const char *op, const char *path, bool hook);
+const char *oct_graph_node_text(const oct_graph_node *node, char text[OCT_CALL_BYTES]);
+/* The same of what makes a value: a node, "the model's input", or "the model's input 1" of several. */
+const char *oct_graph_producer_text(const oct_graph *graph, int64_t value,
+                                    char text[OCT_CALL_BYTES]);
+
+/* Makes the graph of a trace: all nodes UNTOUCHED, all values float, blocks merged to their first run.
+ * Values keep their numbers; those of later runs are aliases of the first run's, which nothing reads.
+ * OCT_PREPARE naming the block when its runs differ. The graph owns its memory. */
 oct_status oct_graph_create(oct_graph **graph, const oct_trace *trace,
                             oct_module *root) OCT_NODISCARD;
+/* Adds a carried use, unless it is known. */
+oct_status oct_graph_add_carried_use(oct_graph *graph, oct_graph_carried_use use) OCT_NODISCARD;
 /* Takes the training forward's graph into `graph`, which is evaluation's; neither has been changed since
  * it was created. *training is destroyed, also on failure. */
 oct_status oct_graph_merge_modes(oct_graph *graph, oct_graph **training) OCT_NODISCARD;
-void oct_graph_destroy(oct_graph **graph); /* of one that is attached: comes with the root's end */
+/* A graph that is attached is destroyed with its root instead. */
+void oct_graph_destroy(oct_graph **graph);
 /* Makes `graph` the root's interceptor, to run by its method. The root owns it then, so a pass that
  * adds modules attaches first: their slots must outlive the tree. */
 void oct_graph_attach(oct_graph *graph, oct_module *root);
@@ -156,23 +171,23 @@ void oct_graph_attach(oct_graph *graph, oct_module *root);
  * counting from 0 in that parent. */
 oct_status oct_graph_add_module(oct_graph *graph, oct_module *parent, const char *op,
                                 oct_module **module) OCT_NODISCARD;
-/* The same under a name of the caller's. */
+/* Adds it under a name of the caller's. */
 oct_status oct_graph_add_named(oct_graph *graph, oct_module *parent, const char *name,
                                oct_module **module) OCT_NODISCARD;
 
-/* One line a tensor: every value that is ever quantized, with its one quantizer. Values that share a
- * quantizer by rule (concat, pools, passes) say so. The proof that no tensor has two: fails with
- * OCT_DEFECT if one has, or if a quantizer belongs to no tensor. */
+/* A value that is quantized, with its one quantizer. */
 typedef struct oct_tensor_quantizer {
     int64_t value;
     const char *path; /* of the node that makes it; "input_0" for an input */
     oct_fake_quant *fq;
     bool shared; /* another value has this quantizer too */
 } oct_tensor_quantizer;
+/* Lists every value that is ever quantized and proves that none has two quantizers: OCT_DEFECT if one
+ * has, or if a quantizer belongs to no tensor. */
 oct_status oct_graph_quantizers(const oct_graph *graph, oct_tensor_quantizer **list,
                                 size_t *count) OCT_NODISCARD;
 
-/* The table of the graph: opcode, name, target, args; rows as torch.fx print_tabular has them
- * (placeholder, call_module, call_function, get_attr, scope_end, output). One for each mode where the
- * forward branches on training. */
+/* Writes the graph as a table of opcode, name, target and args, with the rows of torch.fx's print_tabular
+ * (placeholder, call_module, call_function, get_attr, output) and scope_end; one table for each mode
+ * where the forward branches on training. */
 oct_status oct_graph_table(const oct_graph *graph, oct_text *text) OCT_NODISCARD;

@@ -1,4 +1,4 @@
-/* One graph of two forwards: what evaluation and training call, side by side.
+/* Merges two forwards into one graph: what evaluation and what training call, side by side.
  *
  * The two lists of calls are aligned as texts are compared: by the longest common part, where a call
  * whose inputs come from the same places counts twice. Calls that are aligned are one node, so modules
@@ -48,7 +48,7 @@ static int64_t first_input(const oct_graph_node *node, int i)
     return node->called_input[OCT_MODE_EVALUATION][i];
 }
 
-static bool same_place(const oct_graph *a, int64_t value, const oct_graph *b, int64_t other)
+static bool same_source(const oct_graph *a, int64_t value, const oct_graph *b, int64_t other)
 {
     int64_t p = a->values[value].producer, q = b->values[other].producer;
     if (p >= 0 && q >= 0) return same_call(a, &a->nodes[p], b, &b->nodes[q]);
@@ -62,11 +62,11 @@ static uint32_t likeness(const joiner *j, size_t in_a, size_t in_b)
     const oct_graph_node *x = &j->a->nodes[in_a], *y = &j->b->nodes[in_b];
     if (!same_call(j->a, x, j->b, y)) return 0;
     for (int i = 0; i < x->num_inputs; i++)
-        if (!same_place(j->a, first_input(x, i), j->b, first_input(y, i))) return SAME_CALL;
+        if (!same_source(j->a, first_input(x, i), j->b, first_input(y, i))) return SAME_CALL;
     return SAME_INPUTS_TOO;
 }
 
-/* What begins and what ends alike needs no search. */
+/* Matches what begins and what ends alike, which needs no search. */
 static void match_ends(joiner *j, size_t *begin, size_t *end_a, size_t *end_b)
 {
     *begin = 0, *end_a = j->a->num_nodes, *end_b = j->b->num_nodes;
@@ -107,7 +107,7 @@ static oct_status match_nodes(joiner *j)
     return OCT_OK;
 }
 
-/* Between two common calls those of evaluation come first. */
+/* Numbers the joined nodes: between two common calls those of evaluation come first. */
 static void number_nodes(joiner *j)
 {
     size_t in_a = 0;
@@ -160,20 +160,13 @@ static oct_status join_values(joiner *j)
     return OCT_OK;
 }
 
-static int find_block(const oct_graph *g, const oct_graph_block *wanted)
-{
-    for (size_t i = 0; i < g->num_blocks; i++)
-        if (same_block(&g->blocks[i], wanted)) return (int)i;
-    return -1;
-}
-
 static oct_status join_blocks(joiner *j)
 {
     oct_graph *a = j->a, *b = j->b;
     size_t capacity = a->num_blocks;
     OCT_TRY(oct_grow(&a->blocks, &capacity, a->num_blocks + b->num_blocks + 1, sizeof *a->blocks));
     for (size_t i = 0; i < b->num_blocks; i++) {
-        j->block[i] = find_block(a, &b->blocks[i]);
+        j->block[i] = oct_graph_find_block(a, b->blocks[i].module, b->blocks[i].name);
         if (j->block[i] >= 0) continue;
         j->block[i] = (int)a->num_blocks;
         a->blocks[a->num_blocks++] = b->blocks[i];
@@ -182,12 +175,12 @@ static oct_status join_blocks(joiner *j)
     return OCT_OK;
 }
 
-/* A dynamic block may run any number of times, none too: where one forward did not run it, that does not
- * say that it never does. */
+/* Whether a node of one forward may run in the other one's mode: a dynamic block may run any number of
+ * times, so that one forward did not run it does not say that it never does. */
 static bool may_run(const oct_graph *other, const oct_graph *g, const oct_graph_node *node)
 {
     const oct_graph_block *block = block_of(g, node);
-    int there = block ? find_block(other, block) : -1;
+    int there = block ? oct_graph_find_block(other, block->module, block->name) : -1;
     return block && (there < 0 || other->blocks[there].begin == other->blocks[there].end);
 }
 
@@ -268,33 +261,22 @@ static void take_nodes(joiner *j)
     }
 }
 
-static bool has_read(const oct_graph *g, const oct_graph_carried_use *read)
-{
-    bool has = g->nodes[read->node].called_input[OCT_MODE_EVALUATION][read->input] == read->value;
-    for (size_t r = 0; r < g->num_reads; r++)
-        has |= g->reads[r].node == read->node && g->reads[r].input == read->input &&
-               g->reads[r].value == read->value;
-    return has;
-}
-
-static oct_status join_reads(joiner *j)
+static oct_status join_carried_uses(joiner *j)
 {
     oct_graph *a = j->a, *b = j->b;
-    for (size_t r = 0; r < a->num_reads; r++)
-        a->reads[r].node = (int64_t)j->new_a[a->reads[r].node];
-    for (size_t r = 0; r < b->num_reads; r++) {
-        const oct_graph_carried_use *of_b = &b->reads[r];
-        oct_graph_carried_use read = {.node = (int64_t)j->new_b[of_b->node],
-                                      .value = j->value[of_b->value],
-                                      .input = of_b->input};
-        if (has_read(a, &read)) continue;
-        OCT_TRY(oct_grow(&a->reads, &a->cap_reads, a->num_reads + 1, sizeof *a->reads));
-        a->reads[a->num_reads++] = read;
+    for (size_t r = 0; r < a->num_carried; r++)
+        a->carried[r].node = (int64_t)j->new_a[a->carried[r].node];
+    for (size_t r = 0; r < b->num_carried; r++) {
+        const oct_graph_carried_use *of_b = &b->carried[r];
+        OCT_TRY(oct_graph_add_carried_use(
+            a, (oct_graph_carried_use){.node = (int64_t)j->new_b[of_b->node],
+                                       .value = j->value[of_b->value],
+                                       .input = of_b->input}));
     }
     return OCT_OK;
 }
 
-/* Scopes are of one mode; their nodes have new numbers. */
+/* Gives scopes, which are of one mode, the new numbers of their nodes. */
 static void renumber_scopes(const joiner *j, oct_trace_scope *scopes, size_t count,
                             const size_t *number, size_t num_nodes)
 {
@@ -358,7 +340,7 @@ static oct_status join(joiner *j)
     OCT_TRY(join_blocks(j));
     OCT_TRY(join_nodes(j));
     take_nodes(j);
-    OCT_TRY(join_reads(j));
+    OCT_TRY(join_carried_uses(j));
     j->a->output[OCT_MODE_TRAINING] = j->value[j->b->output[OCT_MODE_EVALUATION]];
     j->a->num_inputs[OCT_MODE_TRAINING] = j->b->num_inputs[OCT_MODE_EVALUATION];
     return OCT_OK;

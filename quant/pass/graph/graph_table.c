@@ -1,4 +1,4 @@
-/* The graph as a table, after the model of torch.fx's print_tabular. */
+/* Writes the graph as a table, after the model of torch.fx's print_tabular. */
 #include "quant/pass/graph/graph.h"
 
 #include "core/base/mem.h"
@@ -29,7 +29,7 @@ static bool is_name(const table *t, const char *name)
     return false;
 }
 
-/* "layer1.conv" -> "layer1_conv", or "layer1_conv_1" when that is taken. */
+/* Makes "layer1_conv" of "layer1.conv", or "layer1_conv_1" when that is taken. */
 static oct_status unique_name(const table *t, const char *base, char **name)
 {
     char plain[256];
@@ -76,7 +76,7 @@ static oct_status add_arg(oct_text *args, const char *arg)
     return oct_text_add(args, "%s%s", args->length ? ", " : "", arg);
 }
 
-/* A generated module: where it is, and its call. *row: the call's. */
+/* Adds two rows for a generated module: where it is, and its call, whose row is *row. */
 static oct_status add_generated(table *t, const oct_module *module, const char *op,
                                 const char *args, size_t *row)
 {
@@ -91,7 +91,7 @@ static oct_status add_generated(table *t, const oct_module *module, const char *
     return status;
 }
 
-/* The row that makes a value in the kind that its reader wants. */
+/* Finds the row that makes a value in the kind that its user wants. */
 static oct_status row_of(table *t, int64_t recorded, oct_wants wants, size_t *row)
 {
     int64_t number = oct_graph_resolve(t->graph, recorded, t->mode);
@@ -129,7 +129,7 @@ static oct_status add_numbers(const oct_op_args *args, oct_text *text)
     return OCT_OK;
 }
 
-/* "(a, b)"; a lone argument keeps its comma: "(a,)". */
+/* Writes "(a, b)"; a lone argument keeps its comma: "(a,)". */
 static oct_status in_parentheses(const oct_text *args, oct_text *text)
 {
     const char *comma = strchr(args->data, ',') ? "" : ",";
@@ -176,7 +176,7 @@ static bool is_below(const oct_module *module, const oct_module *ancestor)
     return module;
 }
 
-/* Blocks that end before this node inside of `scope` (NULL: anywhere) and have not been written. */
+/* Adds the ends of blocks that end before this node inside of `scope` (NULL: anywhere), from *next on. */
 static oct_status add_block_ends(table *t, size_t node, const oct_trace_scope *scope, size_t *next)
 {
     for (; *next < t->graph->num_blocks; ++*next) {
@@ -189,7 +189,7 @@ static oct_status add_block_ends(table *t, size_t node, const oct_trace_scope *s
     return OCT_OK;
 }
 
-/* Inner scopes began later. */
+/* Adds the ends of scopes from the inner ones, which began later, to the outer ones. */
 static oct_status add_scope_ends(table *t, size_t node, size_t *next_block)
 {
     char path[256];
@@ -244,7 +244,6 @@ static void column_widths(const table *t, const char *const *titles, int *widths
     }
 }
 
-/* The last column is not padded. */
 static oct_status write_line(oct_text *text, const int *widths, const char *const *cells)
 {
     return oct_text_add(text, "%-*s  %-*s  %-*s  %s\n", widths[0], cells[0], widths[1], cells[1],

@@ -1,30 +1,26 @@
-/* What could fail later fails here: all problems of the plan, before anything is changed. */
+/* What could fail later fails here: all problems of the plan are found before anything is changed. */
 #include "quant/pass/prepare/prepare_plan.h"
 
-#include "core/base/mem.h"
-
-#include <string.h>
-
-static oct_module *layer_of(const oct_prepare_plan *plan, int64_t place)
+static oct_module *layer_of(const oct_prepare_plan *plan, int64_t at)
 {
-    int64_t layer = oct_prepare_layer(plan, place);
-    oct_module *called = plan->graph->nodes[plan->nodes[place].member[0]].called;
+    int64_t layer = oct_prepare_layer(plan, at);
+    oct_module *called = plan->graph->nodes[plan->nodes[at].member[0]].called;
     if (layer >= 0) return called;
     return called && called->type == &oct_qat_conv_type ? ((oct_qat_conv *)called)->layer : NULL;
 }
 
-static bool has_norm(const oct_prepare_plan *plan, int64_t place)
+static bool has_norm(const oct_prepare_plan *plan, int64_t at)
 {
-    const oct_module *called = plan->graph->nodes[place].called;
-    if (oct_prepare_member(plan, place, OCT_MEMBER_BN) >= 0) return true;
-    if (!called || plan->nodes[place].role != OCT_ROLE_FUSED) return false;
+    const oct_module *called = plan->graph->nodes[at].called;
+    if (oct_prepare_member(plan, at, OCT_MEMBER_BN) >= 0) return true;
+    if (!called || plan->nodes[at].role != OCT_ROLE_FUSED) return false;
     return called->type == &oct_qat_batch_norm_type ||
            (called->type == &oct_qat_conv_type && ((const oct_qat_conv *)called)->batch_norm);
 }
 
-static void check_layer(oct_prepare_plan *plan, int64_t place)
+static void check_layer(oct_prepare_plan *plan, int64_t at)
 {
-    const oct_module *layer = layer_of(plan, place);
+    const oct_module *layer = layer_of(plan, at);
     if (!layer) return;
     char path[256];
     oct_module_path(layer, path);
@@ -42,71 +38,46 @@ static void check_layer(oct_prepare_plan *plan, int64_t place)
                     (long long)plan->target->max_channels);
 }
 
-static void check_norm(oct_prepare_plan *plan, int64_t place)
+static void check_norm(oct_prepare_plan *plan, int64_t at)
 {
-    const oct_prepare_node *p = &plan->nodes[place];
+    const oct_prepare_node *p = &plan->nodes[at];
     if (plan->target->requantizer != OCT_REQUANT_SHIFT || plan->options->fold_batch_norm) return;
-    if (has_norm(plan, place))
+    if (has_norm(plan, at))
         OCT_PROBLEM(plan,
-                    "%s: target %s shifts and has no place for a live batch norm; fold it "
+                    "%s: target %s shifts and cannot run a live batch norm; fold it "
                     "(options.fold_batch_norm; in a recipe, quant.batch_norm: folded)",
                     p->path, plan->target->name);
 }
 
-static void check_members(oct_prepare_plan *plan, int64_t place)
-{
-    const oct_prepare_node *p = &plan->nodes[place];
-    oct_module *modules[OCT_MAX_MEMBERS];
-    int count = 0;
-    for (int i = 0; i < p->num_members; i++) {
-        oct_module *called = plan->graph->nodes[p->member[i]].called;
-        if (called) modules[count++] = called;
-    }
-    if (count > 1 && oct_members_agree(modules, count) != OCT_OK) plan->problems++;
-}
-
-static bool drops(oct_prepare_plan *plan, int64_t place, const char *path)
+static bool drops(oct_prepare_plan *plan, int64_t at, const char *path)
 {
     if (!plan->options->drop_hooks) return false;
-    oct_status status =
-        oct_prepare_note(&plan->nodes[place], "hooks of %s were dropped by fusion", path);
-    if (plan->status == OCT_OK) plan->status = status;
+    oct_prepare_keep_status(
+        plan, oct_prepare_note(&plan->nodes[at], "hooks of %s were dropped by fusion", path));
     return true;
 }
 
-/* The first member's pre hooks and the last one's hooks live on; the values of others are gone. */
-static void check_hooks(oct_prepare_plan *plan, int64_t place)
+/* Members must agree, and the first one's pre hooks and the last one's hooks live on: the values that
+ * others would see are gone. */
+static void check_members(oct_prepare_plan *plan, int64_t at)
 {
-    const oct_prepare_node *p = &plan->nodes[place];
-    const oct_graph_node *nodes = plan->graph->nodes;
-    const char *first = nodes[p->member[0]].path;
+    const oct_prepare_node *p = &plan->nodes[at];
+    oct_module *called[OCT_MAX_MEMBERS], *modules[OCT_MAX_MEMBERS];
+    int count = 0;
     for (int i = 0; i < p->num_members; i++) {
-        const oct_graph_node *member = &nodes[p->member[i]];
-        bool pre = i > 0 && member->called && member->called->pre_hooks;
-        bool post = i < p->num_members - 1 && member->called && member->called->hooks;
-        if ((!pre && !post) || drops(plan, place, member->path)) continue;
-        if (pre)
-            OCT_PROBLEM(plan,
-                        "%s: its forward-pre hook would be lost when it is fused with %s (%s); put "
-                        "it on %s, the first one, or let prepare drop hooks",
-                        member->path, first, p->fusion->name, first);
-        if (post)
-            OCT_PROBLEM(plan,
-                        "%s: its forward hook would be lost when it is fused (%s); put it on the "
-                        "last one of the fused modules, or let prepare drop hooks",
-                        member->path, p->fusion->name);
+        const oct_graph_node *node = &plan->graph->nodes[p->member[i]];
+        called[i] = node->called;
+        if (called[i]) modules[count++] = called[i];
+        if (oct_fusion_loses_pre_hooks(called[i], i) ||
+            oct_fusion_loses_hooks(called[i], i, p->num_members))
+            drops(plan, at, node->path);
     }
+    if (count > 1 && oct_members_agree(modules, count) != OCT_OK) plan->problems++;
+    if (!plan->options->drop_hooks && oct_fusion_check_hooks(called, p->num_members) != OCT_OK)
+        plan->problems++;
 }
 
-int64_t oct_prepare_fused_away_in(const oct_prepare_plan *plan, int64_t value)
-{
-    int64_t producer = value < 0 ? -1 : plan->graph->values[value].producer;
-    if (producer < 0) return OCT_NO_INDEX;
-    int64_t place = plan->nodes[producer].place;
-    return oct_prepare_last_member(plan, place) == producer ? OCT_NO_INDEX : place;
-}
-
-/* A container's hook that would see a value from inside of a fusion. */
+/* Refuses a container's hook that would see a value from inside of a fusion. */
 static void check_scope(oct_prepare_plan *plan, const oct_trace_scope *scope)
 {
     char path[256];
@@ -126,31 +97,31 @@ static void check_scope(oct_prepare_plan *plan, const oct_trace_scope *scope)
                     path, plan->nodes[out].fusion->name);
 }
 
-static const oct_module *norm_at(const oct_prepare_plan *plan, int64_t place)
+static const oct_module *norm_at(const oct_prepare_plan *plan, int64_t at)
 {
-    int64_t norm = oct_prepare_member(plan, place, OCT_MEMBER_BN);
+    int64_t norm = oct_prepare_member(plan, at, OCT_MEMBER_BN);
     return norm < 0 ? NULL : plan->graph->nodes[norm].called;
 }
 
-/* One batch norm for several calls has one activation. */
+/* Whether two calls end alike: one batch norm for several calls has one activation. */
 static bool same_tail(const oct_prepare_plan *plan, int64_t a, int64_t b)
 {
     const oct_fusion *x = plan->nodes[a].fusion, *y = plan->nodes[b].fusion;
     return oct_prepare_layer(plan, a) >= 0 || x == y;
 }
 
-/* A module with weights that is called several times becomes the same thing at each call. */
+/* Refuses a module with weights whose calls would become different things. */
 static void check_shared(oct_prepare_plan *plan, int64_t i)
 {
     const oct_graph *g = plan->graph;
     const oct_prepare_node *p = &plan->nodes[i];
-    bool weights =
-        p->role == OCT_ROLE_LAYER || p->role == OCT_ROLE_BATCH_NORM || p->role == OCT_ROLE_FUSED;
     bool eager = plan->options->method == OCT_METHOD_EAGER;
-    if (!g->nodes[i].called || (!weights && !eager) || oct_prepare_is_first_call(plan, i)) return;
+    if (!g->nodes[i].called || (!oct_prepare_has_weights(p) && !eager) ||
+        oct_prepare_is_first_call(plan, i))
+        return;
     for (int64_t k = 0; k < i; k++) {
         if (g->nodes[k].called != g->nodes[i].called) continue;
-        int64_t a = plan->nodes[k].place, b = p->place;
+        int64_t a = plan->nodes[k].runs_at, b = p->runs_at;
         if (plan->nodes[a].quantized == plan->nodes[b].quantized && same_tail(plan, a, b) &&
             norm_at(plan, a) == norm_at(plan, b) && layer_of(plan, a) == layer_of(plan, b))
             return;
@@ -163,63 +134,12 @@ static void check_shared(oct_prepare_plan *plan, int64_t i)
     }
 }
 
-/* In a block every run must find what the first one found: codes, or float. */
-static void check_carried(oct_prepare_plan *plan, const oct_graph_carried_use *read, oct_mode mode)
-{
-    const oct_graph *g = plan->graph;
-    const oct_graph_node *node = &g->nodes[read->node];
-    int64_t first = oct_graph_resolve(g, node->called_input[mode][read->input], mode);
-    int64_t later = oct_graph_resolve(g, read->value, mode);
-    char maker[320], name[320];
-    if (node->block < 0 || plan->values[first].codes == plan->values[later].codes) return;
-    OCT_PROBLEM(plan,
-                "dynamic block '%s': %s gets %s values from %s in its first run and others later; "
-                "quantize all that enters the block (with a QuantStub before it) or nothing of it",
-                g->blocks[node->block].name, oct_prepare_node_text(plan, read->node, name),
-                plan->values[first].codes ? "quantized" : "float",
-                oct_prepare_producer_text(plan, first, maker));
-}
-
-/* Whether floats, whether codes come into a block at one of its nodes. */
-static void find_entered(const oct_prepare_plan *plan, const oct_graph_node *node, oct_mode mode,
-                         bool entered[2])
-{
-    const oct_graph *g = plan->graph;
-    for (int k = 0; k < node->num_inputs; k++) {
-        int64_t value = oct_graph_resolve(g, node->called_input[mode][k], mode);
-        int64_t producer = g->values[value].producer;
-        bool outside = producer < 0 || g->nodes[producer].block != node->block;
-        if (outside) entered[plan->values[value].codes] = true;
-    }
-}
-
-static void check_block(oct_prepare_plan *plan, int block)
-{
-    const oct_graph *g = plan->graph;
-    bool entered[2] = {false}, made[2] = {false};
-    if (!oct_prepare_ran_once(plan, block)) return;
-    for (size_t i = g->blocks[block].begin; i < g->blocks[block].end; i++) {
-        oct_mode mode = oct_graph_mode_of(&g->nodes[i]);
-        find_entered(plan, &g->nodes[i], OCT_MODE_EVALUATION, entered);
-        find_entered(plan, &g->nodes[i], OCT_MODE_TRAINING, entered);
-        if (i + 1 == g->blocks[block].end)
-            made[plan->values[oct_graph_resolve(g, g->nodes[i].output, mode)].codes] = true;
-    }
-    if ((entered[0] && made[1]) || (entered[1] && made[0]))
-        OCT_PROBLEM(
-            plan,
-            "dynamic block '%s': what enters it and what it makes are not both quantized or "
-            "both float, so it could not run a second time; quantize all that enters it "
-            "(with a QuantStub before it) or nothing of it",
-            g->blocks[block].name);
-}
-
-/* Class numbers can be moved and returned; a deployed model computes nothing with them. */
+/* Refuses to compute with class numbers, which a deployed model only moves and returns. */
 static void check_numbers(oct_prepare_plan *plan, int64_t i)
 {
     const oct_graph_node *node = &plan->graph->nodes[i];
     const oct_quant_rule *rule = plan->nodes[i].rule;
-    char name[320], maker[320];
+    char name[OCT_CALL_BYTES], maker[OCT_CALL_BYTES];
     bool moves = rule && rule->scale == OCT_SCALE_INPUT && !rule->create;
     const int64_t *inputs = node->called_input[OCT_MODE_EVALUATION];
     if (moves || plan->nodes[i].role == OCT_ROLE_DEQUANT_STUB) return;
@@ -228,29 +148,29 @@ static void check_numbers(oct_prepare_plan *plan, int64_t i)
             OCT_PROBLEM(plan,
                         "%s: computes with the class numbers of %s, which a deployed model only "
                         "returns; do it outside of the model",
-                        oct_prepare_node_text(plan, i, name),
-                        oct_prepare_producer_text(plan, inputs[k], maker));
+                        oct_graph_node_text(&plan->graph->nodes[i], name),
+                        oct_graph_producer_text(plan->graph, inputs[k], maker));
 }
 
 static void check_output(oct_prepare_plan *plan)
 {
     const oct_graph *g = plan->graph;
-    char maker[320];
+    char maker[OCT_CALL_BYTES];
     if (g->values[g->output[OCT_MODE_EVALUATION]].shape.ndim > 0) return;
     OCT_PROBLEM(
         plan,
         "the forward returns a loss in evaluation mode too, one number for the whole batch "
         "from %s, which cannot be deployed; return it in training mode only (self->training) "
         "and what the model predicts otherwise",
-        oct_prepare_producer_text(plan, g->output[OCT_MODE_EVALUATION], maker));
+        oct_graph_producer_text(plan->graph, g->output[OCT_MODE_EVALUATION], maker));
 }
 
-/* Codes whose range no training step sees. */
-static void check_seen(oct_prepare_plan *plan, int64_t value)
+/* Refuses codes whose range no training step sees. */
+static void check_range(oct_prepare_plan *plan, int64_t value)
 {
     const oct_graph *g = plan->graph;
     int64_t root = oct_prepare_group_of(plan, value), maker = g->values[value].producer;
-    char name[320];
+    char name[OCT_CALL_BYTES];
     if (root < 0 || root != value || plan->values[root].fixed) return;
     for (int64_t v = value; v < (int64_t)g->num_values; v++) {
         int64_t producer = g->values[v].producer;
@@ -262,17 +182,18 @@ static void check_seen(oct_prepare_plan *plan, int64_t value)
         "%s: only evaluation makes its values, and nothing is observed there, so they could "
         "be quantized with no range; let training make them too, or set the qconfig of what "
         "reads them to none",
-        oct_prepare_node_text(plan, maker, name));
+        oct_graph_node_text(&plan->graph->nodes[maker], name));
 }
 
-/* What only training calls stays in it, but needs a module where the forward's own operation cannot run. */
+/* Refuses what only training calls where it needs a module, because the forward's own operation cannot
+ * run, and none can be made. */
 static void check_for_training(oct_prepare_plan *plan, int64_t i)
 {
     const oct_graph_node *node = &plan->graph->nodes[i];
     const oct_module_type *type = plan->nodes[i].type;
-    char name[320], maker[320];
+    char name[OCT_CALL_BYTES], maker[OCT_CALL_BYTES];
     if (node->called || (type && type->create)) return;
-    oct_prepare_node_text(plan, i, name);
+    oct_graph_node_text(&plan->graph->nodes[i], name);
     if (plan->options->method == OCT_METHOD_SYMBOLIC)
         OCT_PROBLEM(plan,
                     "%s has no module form, so the recorded graph could not run it; prepare with "
@@ -284,18 +205,18 @@ static void check_for_training(oct_prepare_plan *plan, int64_t i)
             OCT_PROBLEM(plan,
                         "%s has no module form, but gets quantized values from %s; put a "
                         "DeQuantStub before it",
-                        name, oct_prepare_producer_text(plan, input, maker));
+                        name, oct_graph_producer_text(plan->graph, input, maker));
     }
 }
 
-/* What stays float must be describable in a model file. */
+/* Refuses what stays float but cannot be described in a model file. */
 static void check_island(oct_prepare_plan *plan, int64_t i)
 {
     const oct_prepare_node *p = &plan->nodes[i];
-    char name[320];
+    char name[OCT_CALL_BYTES];
     bool stub = p->role == OCT_ROLE_QUANT_STUB || p->role == OCT_ROLE_DEQUANT_STUB;
     const oct_module *called = plan->graph->nodes[i].called;
-    if (plan->nodes[p->place].quantized || stub) return;
+    if (plan->nodes[p->runs_at].quantized || stub) return;
     if (!plan->graph->nodes[i].in[OCT_MODE_EVALUATION]) {
         check_for_training(plan, i);
         return;
@@ -315,7 +236,7 @@ static void check_island(oct_prepare_plan *plan, int64_t i)
             "hold; make it a container, or give it parameters instead",
             p->path, called->type->name);
     if (p->type && p->type->create && (p->type->args || !called)) return;
-    oct_prepare_node_text(plan, i, name);
+    oct_graph_node_text(&plan->graph->nodes[i], name);
     if (!p->type)
         OCT_PROBLEM(
             plan,
@@ -329,21 +250,20 @@ static void check_island(oct_prepare_plan *plan, int64_t i)
                     name, p->type->name);
 }
 
-/* Whoever wonders why a layer is not fused with its batch norm wants to know. */
+/* Notes that a hook keeps a layer from being fused with its batch norm. */
 static void note_hook_reader(oct_prepare_plan *plan, int64_t i)
 {
     const oct_graph_node *node = &plan->graph->nodes[i];
     oct_mode mode = oct_graph_mode_of(node);
-    char name[320];
+    char name[OCT_CALL_BYTES];
     for (int k = 0; node->hook && k < node->num_inputs; k++) {
         int64_t producer = plan->graph->values[node->called_input[mode][k]].producer;
         oct_prepare_node *p = producer < 0 ? NULL : &plan->nodes[producer];
         if (!p || (p->role != OCT_ROLE_LAYER && p->role != OCT_ROLE_BATCH_NORM)) continue;
-        if (oct_prepare_last_member(plan, p->place) == producer && p->num_members > 1) continue;
-        oct_status status =
-            oct_prepare_note(p, "is not fused with what follows: %s works on what it makes",
-                             oct_prepare_node_text(plan, i, name));
-        if (plan->status == OCT_OK) plan->status = status;
+        if (oct_prepare_last_member(plan, p->runs_at) == producer && p->num_members > 1) continue;
+        oct_prepare_keep_status(
+            plan, oct_prepare_note(p, "is not fused with what follows: %s works on its output",
+                                   oct_graph_node_text(node, name)));
     }
 }
 
@@ -357,30 +277,9 @@ static void check_node(oct_prepare_plan *plan, int64_t i)
     check_layer(plan, i);
     check_norm(plan, i);
     check_members(plan, i);
-    check_hooks(plan, i);
 }
 
-static void check_any_qconfig(oct_prepare_plan *plan)
-{
-    size_t count = plan->graph->num_nodes;
-    const oct_prepare_options *o = plan->options;
-    const oct_qconfig_setter *given = NULL, *taken = NULL; /* to all, and away again */
-    for (size_t i = 0; i < count; i++)
-        if (!plan->nodes[i].qconfig.none) return;
-    for (size_t i = 0; i < o->num_setters; i++) {
-        const oct_qconfig_setter *s = &o->setters[i];
-        if (s->qconfig && !s->pattern) given = s;
-        if (!s->qconfig && s->pattern) taken = s;
-    }
-    if (count > 0 && given && taken)
-        OCT_PROBLEM(plan, "%s: every module stays float, so nothing would be quantized; name fewer",
-                    taken->name);
-    else if (count > 0)
-        OCT_PROBLEM(plan, "no module has a qconfig, so nothing would be quantized; give one to "
-                          "those that shall be (oct_setter_default: to all)");
-}
-
-/* With qconfigs, but none where codes could be: a QuantStub alone quantizes for nobody. */
+/* Refuses a plan with qconfigs, but none where codes could be: a QuantStub alone quantizes for nobody. */
 static void check_any_quantized(oct_prepare_plan *plan)
 {
     if (plan->problems > 0) return;
@@ -391,90 +290,19 @@ static void check_any_quantized(oct_prepare_plan *plan)
                       "does not ask for stubs");
 }
 
-/* Likewise of a type. */
-static oct_status check_types(oct_prepare_plan *plan)
-{
-    const char **types;
-    size_t count = 0, before = oct_fail_count();
-    OCT_TRY(oct_alloc(&types, plan->graph->num_nodes + plan->graph->num_values, sizeof *types));
-    for (size_t i = 0; i < plan->graph->num_nodes; i++)
-        types[count++] = oct_prepare_type(plan, (int64_t)i);
-    for (size_t v = 0; v < plan->graph->num_values; v++)
-        if (plan->values[v].quantize) types[count++] = oct_quant_stub_type.name;
-    if (oct_qconfig_check_types(plan->options->setters, plan->options->num_setters, types, count) !=
-        OCT_OK)
-        plan->problems += oct_fail_count() - before;
-    oct_free(&types);
-    return OCT_OK;
-}
-
-/* Every path that a setter may mean: modules of the tree and those that would be generated. */
-typedef struct paths {
-    char **text;
-    size_t count, capacity;
-} paths;
-
-static oct_status add_path(paths *all, const char *path)
-{
-    OCT_TRY(oct_grow(&all->text, &all->capacity, all->count + 1, sizeof *all->text));
-    return oct_strdup(&all->text[all->count++], path);
-}
-
-static oct_status add_module_path(void *user, oct_module *module)
-{
-    char path[256];
-    return add_path(user, oct_module_path(module, path));
-}
-
-static oct_status gather_paths(const oct_prepare_plan *plan, paths *all)
-{
-    char path[320];
-    OCT_TRY(oct_module_walk(*plan->root, add_module_path, all));
-    for (size_t i = 0; i < plan->graph->num_nodes; i++)
-        OCT_TRY(add_path(all, plan->nodes[i].path));
-    for (size_t v = 0; v < plan->graph->num_values; v++)
-        if (plan->values[v].quantize)
-            OCT_TRY(add_path(all, oct_prepare_stub_path(plan, (int64_t)v, path)));
-    return OCT_OK;
-}
-
-/* A name that fits nothing is a mistake: of a path, or of a table of another model. */
-static void check_names(oct_prepare_plan *plan)
-{
-    paths all = {0};
-    const oct_prepare_options *o = plan->options;
-    size_t before = oct_fail_count();
-    plan->status = gather_paths(plan, &all);
-    if (plan->status == OCT_OK &&
-        oct_qconfig_check_names(o->setters, o->num_setters, (const char *const *)all.text,
-                                all.count) != OCT_OK)
-        plan->problems += oct_fail_count() - before;
-    for (size_t i = 0; i < all.count; i++)
-        oct_free(&all.text[i]);
-    oct_free(&all.text);
-}
-
 oct_status oct_prepare_check(oct_prepare_plan *plan)
 {
     const oct_graph *g = plan->graph;
-    check_names(plan);
-    OCT_TRY(check_types(plan));
-    check_any_qconfig(plan);
+    OCT_TRY(oct_prepare_check_names(plan));
     check_output(plan);
     for (size_t i = 0; i < g->num_nodes; i++)
         check_node(plan, (int64_t)i);
     for (int mode = 0; mode < OCT_MODES; mode++)
         for (size_t i = 0; i < g->num_scopes[mode]; i++)
             check_scope(plan, &g->scopes[mode][i]);
-    for (size_t i = 0; i < g->num_reads; i++) {
-        size_t before = plan->problems;
-        for (int mode = 0; mode < OCT_MODES && plan->problems == before; mode++)
-            check_carried(plan, &g->reads[i], (oct_mode)mode);
-    }
-    for (size_t i = 0; i < g->num_blocks; i++)
-        check_block(plan, (int)i);
+    oct_prepare_check_blocks(plan);
     for (size_t v = 0; v < g->num_values; v++)
-        check_seen(plan, (int64_t)v);
+        check_range(plan, (int64_t)v);
     check_any_quantized(plan);
     return plan->status;
 }

@@ -1,4 +1,4 @@
-/* Placing without a graph to change: the user's stubs say where codes begin and end, and where they do
+/* Placement without a graph to change: the user's stubs say where codes begin and end, and where they do
  * not fit the modules between them, prepare says which stub is missing and where. */
 #include "quant/pass/prepare/prepare_plan.h"
 
@@ -22,7 +22,7 @@ static void quantize(oct_prepare_plan *plan, int64_t node)
     oct_prepare_decide_output(plan, node);
 }
 
-/* The QuantStub, kept float by its qconfig, that makes a value; or NULL. */
+/* The QuantStub that makes a value but stays float because of its qconfig; or NULL. */
 static const oct_prepare_node *float_stub(const oct_prepare_plan *plan, int64_t value)
 {
     int64_t producer = plan->graph->values[value].producer;
@@ -32,7 +32,7 @@ static const oct_prepare_node *float_stub(const oct_prepare_plan *plan, int64_t 
 
 static void miss_quant_stub(oct_prepare_plan *plan, int64_t node, int input)
 {
-    char maker[320], line[OCT_STUB_LINE_BYTES];
+    char maker[OCT_CALL_BYTES], line[OCT_STUB_LINE_BYTES];
     const oct_prepare_node *p = &plan->nodes[node];
     const oct_prepare_node *stub = float_stub(plan, oct_prepare_input(plan, node, input));
     if (stub) {
@@ -42,7 +42,7 @@ static void miss_quant_stub(oct_prepare_plan *plan, int64_t node, int input)
                     p->path, stub->path, stub->why, stub->path, p->path);
         return;
     }
-    oct_prepare_producer_text(plan, oct_prepare_input(plan, node, input), maker);
+    oct_prepare_input_text(plan, node, input, maker);
     OCT_PROBLEM(plan,
                 "%s: works on quantized values, but what it gets from %s is float; put a QuantStub "
                 "between %s and %s, or set the qconfig of %s to none:\n%s",
@@ -52,9 +52,9 @@ static void miss_quant_stub(oct_prepare_plan *plan, int64_t node, int input)
 
 static void miss_dequant_stub(oct_prepare_plan *plan, int64_t node, int input)
 {
-    char maker[320], line[OCT_STUB_LINE_BYTES];
+    char maker[OCT_CALL_BYTES], line[OCT_STUB_LINE_BYTES];
     const oct_prepare_node *p = &plan->nodes[node];
-    oct_prepare_producer_text(plan, oct_prepare_input(plan, node, input), maker);
+    oct_prepare_input_text(plan, node, input, maker);
     OCT_PROBLEM(
         plan,
         "%s: gets quantized values from %s, but it %s; put a DeQuantStub between %s and %s:\n%s",
@@ -62,29 +62,27 @@ static void miss_dequant_stub(oct_prepare_plan *plan, int64_t node, int input)
         oct_prepare_stub_line(p->parent, false, line));
 }
 
-/* What has a qconfig and a quantized form, and floats to work on. */
+/* Notes why a node with a qconfig and a quantized form stays float. */
 static void stay_float(oct_prepare_plan *plan, int64_t node)
 {
-    char maker[320];
+    char maker[OCT_CALL_BYTES];
     oct_prepare_node *p = &plan->nodes[node];
     if (!p->eligible || plan->graph->nodes[node].num_inputs == 0) return;
-    oct_status status =
-        oct_prepare_note(p, "stays float: what it gets from %s is float",
-                         oct_prepare_producer_text(plan, oct_prepare_input(plan, node, 0), maker));
-    if (plan->status == OCT_OK) plan->status = status;
+    oct_prepare_keep_status(plan, oct_prepare_note(p, "stays float: what it gets from %s is float",
+                                                   oct_prepare_input_text(plan, node, 0, maker)));
 }
 
-/* An op between modules: works on codes as it is, or has to be a module. */
+/* Places an op between modules: it works on codes as it is, or has to be a module. */
 static void place_op(oct_prepare_plan *plan, int64_t node)
 {
     const oct_graph_node *n = &plan->graph->nodes[node];
     oct_prepare_node *p = &plan->nodes[node];
-    char name[320], maker[320];
+    char name[OCT_CALL_BYTES], maker[OCT_CALL_BYTES];
     if (!any_codes(plan, node)) {
         stay_float(plan, node);
         return;
     }
-    oct_prepare_node_text(plan, node, name);
+    oct_graph_node_text(&plan->graph->nodes[node], name);
     if (p->rule && !p->rule->create) {
         p->quantized = true;
         p->codes = plan->values[n->output].codes = oct_prepare_scale(p) != OCT_SCALE_NONE;
@@ -94,7 +92,7 @@ static void place_op(oct_prepare_plan *plan, int64_t node)
         OCT_PROBLEM(plan,
                     "%s gets quantized values from %s and has no quantized form; put a DeQuantStub "
                     "before it",
-                    name, oct_prepare_producer_text(plan, oct_prepare_input(plan, node, 0), maker));
+                    name, oct_prepare_input_text(plan, node, 0, maker));
         return;
     }
     if (n->hook)
@@ -110,7 +108,8 @@ static void place_op(oct_prepare_plan *plan, int64_t node)
     p->codes = plan->values[n->output].codes = true;
 }
 
-/* "features.0", "features.1", "features.2" of what belongs together around an unfused batch norm. */
+/* Finds the paths of what belongs together around an unfused batch norm: "features.0", "features.1",
+ * "features.2". Returns how many. */
 static int around_norm(const oct_prepare_plan *plan, int64_t norm, const char *names[3])
 {
     const oct_graph *g = plan->graph;
@@ -128,7 +127,7 @@ static int around_norm(const oct_prepare_plan *plan, int64_t norm, const char *n
     return count;
 }
 
-/* Alone, with nothing that it could be fused with, a batch norm has a quantized form. */
+/* Quantizes a batch norm, which is right only where nothing is there that it could be fused with. */
 static void place_norm(oct_prepare_plan *plan, int64_t node)
 {
     const char *names[3];
@@ -146,16 +145,15 @@ static void place_norm(oct_prepare_plan *plan, int64_t node)
     quantize(plan, node);
 }
 
-/* Whoever gives a module with weights a qconfig wants it quantized, wherever it stands. Others may work
- * on floats outside of the stubs, such as a softmax behind the last one. */
+/* Whether a module must get codes. Whoever gives a module with weights a qconfig wants it quantized,
+ * wherever it stands; others may work on floats outside of the stubs, such as a softmax behind the last
+ * one. */
 static bool wants_codes(const oct_prepare_plan *plan, int64_t node)
 {
     const oct_prepare_node *p = &plan->nodes[node];
-    bool weights =
-        p->role == OCT_ROLE_LAYER || p->role == OCT_ROLE_BATCH_NORM || p->role == OCT_ROLE_FUSED;
     const oct_graph_node *n = &plan->graph->nodes[node];
     return p->eligible && !oct_prepare_follows_input(p) &&
-           (weights || plan->values[n->output].before[oct_graph_mode_of(n)]);
+           (oct_prepare_has_weights(p) || plan->values[n->output].before[oct_graph_mode_of(n)]);
 }
 
 static void place_module(oct_prepare_plan *plan, int64_t node)
@@ -201,7 +199,7 @@ static void miss_first_stub(oct_prepare_plan *plan)
 oct_status oct_prepare_placement_eager(oct_prepare_plan *plan)
 {
     const oct_graph *g = plan->graph;
-    char maker[320], line[OCT_STUB_LINE_BYTES];
+    char maker[OCT_CALL_BYTES], line[OCT_STUB_LINE_BYTES];
     bool quant = oct_prepare_has_role(plan, OCT_ROLE_QUANT_STUB);
     if (plan->problems > 0) return OCT_OK; /* stubs that cannot be meant */
     if (!quant && !oct_prepare_has_role(plan, OCT_ROLE_DEQUANT_STUB)) {
@@ -213,7 +211,7 @@ oct_status oct_prepare_placement_eager(oct_prepare_plan *plan)
     for (int mode = 0; mode < OCT_MODES; mode++) {
         if (!plan->values[g->output[mode]].codes || (mode && g->output[mode] == g->output[0]))
             continue;
-        oct_prepare_producer_text(plan, g->output[mode], maker);
+        oct_graph_producer_text(plan->graph, g->output[mode], maker);
         OCT_PROBLEM(plan,
                     "the model's output is quantized: it comes from %s; put a DeQuantStub between "
                     "%s and the end of the forward:\n%s",

@@ -1,4 +1,5 @@
-/* Which call sites run together as one module: fusion_list.def over neighbours in the graph. */
+/* Finds which call sites run together as one module: the patterns of fusion_list.def over neighbours in
+ * the graph. */
 #include "quant/pass/prepare/prepare_plan.h"
 
 #include <string.h>
@@ -12,10 +13,10 @@ static bool available(const oct_prepare_plan *plan, int64_t node, oct_member kin
 {
     const oct_prepare_node *p = &plan->nodes[node];
     return p->eligible && !plan->graph->nodes[node].hook && p->role != OCT_ROLE_FUSED &&
-           !p->fusion && p->place == node && oct_member_of(p->type) == kind;
+           !p->fusion && p->runs_at == node && oct_member_of(p->type) == kind;
 }
 
-/* Called together: in one block or outside of all, in the same modes. */
+/* Whether two nodes are called together: in one block or outside of all, and in the same modes. */
 static bool belong_together(const oct_prepare_plan *plan, int64_t a, int64_t b)
 {
     const oct_graph_node *x = &plan->graph->nodes[a], *y = &plan->graph->nodes[b];
@@ -27,7 +28,7 @@ static bool same_shape(const oct_prepare_plan *plan, int64_t a, int64_t b)
     return oct_shape_equal(&plan->graph->values[a].shape, &plan->graph->values[b].shape);
 }
 
-/* An add of the chain's value and another one of the same shape. */
+/* Whether an add has the chain's value and another one of the same shape; finds which of the two. */
 static bool takes_operand(const oct_prepare_plan *plan, int64_t add, int64_t value, int *operand)
 {
     const oct_graph_node *node = &plan->graph->nodes[add];
@@ -39,8 +40,8 @@ static bool takes_operand(const oct_prepare_plan *plan, int64_t add, int64_t val
     return in[0] != in[1] && same_shape(plan, in[0], in[1]);
 }
 
-/* A layer that is called several times is fused with its batch norm only when each call is followed by
- * that batch norm: the calls share both. */
+/* Whether a layer may be fused with this batch norm: where the layer is called several times, each call
+ * must be followed by that batch norm, since the calls share both. */
 static bool norm_belongs(const oct_prepare_plan *plan, int64_t layer, int64_t norm)
 {
     const oct_graph *g = plan->graph;
@@ -77,7 +78,7 @@ static bool fits(const oct_prepare_plan *plan, const oct_fusion *fusion, int64_t
     return true;
 }
 
-/* The layer at the beginning of a chain that ends in this value, or OCT_NO_INDEX. */
+/* Finds the layer at the beginning of a chain that ends in this value, or OCT_NO_INDEX. */
 static int64_t layer_before(const oct_prepare_plan *plan, int64_t value)
 {
     const oct_graph *g = plan->graph;
@@ -88,7 +89,7 @@ static int64_t layer_before(const oct_prepare_plan *plan, int64_t value)
     return node >= 0 && plan->nodes[node].role == OCT_ROLE_LAYER ? node : OCT_NO_INDEX;
 }
 
-/* Of two branches that could both take the add in, the later one does. */
+/* Whether the add's other operand could take the add in, too, and comes later: then it does. */
 static bool other_branch_is_later(const oct_prepare_plan *plan, int64_t add, int operand,
                                   int64_t head)
 {
@@ -98,56 +99,45 @@ static bool other_branch_is_later(const oct_prepare_plan *plan, int64_t add, int
     if (rival <= head) return false;
     for (size_t f = 0; f < oct_fusion_count(); f++) {
         const oct_fusion *fusion = oct_fusion_at(f);
-        if (!oct_fusion_has(fusion, OCT_MEMBER_ADD) || !fits(plan, fusion, rival, &m)) continue;
-        for (int k = 1; k < fusion->count; k++)
-            if (m.member[k] == add) return true;
+        if (oct_fusion_has(fusion, OCT_MEMBER_ADD) && fits(plan, fusion, rival, &m) &&
+            m.member[oct_fusion_runs_at(fusion)] == add)
+            return true;
     }
     return false;
 }
 
-static int64_t place_of(const oct_fusion *fusion, const match *m)
-{
-    for (int k = 1; k < fusion->count; k++)
-        if (fusion->members[k] == OCT_MEMBER_ADD) return m->member[k];
-    return m->member[0];
-}
-
 static void take(oct_prepare_plan *plan, const oct_fusion *fusion, const match *m)
 {
-    int64_t place = place_of(fusion, m);
-    oct_prepare_node *p = &plan->nodes[place];
+    int64_t at = m->member[oct_fusion_runs_at(fusion)];
+    oct_prepare_node *p = &plan->nodes[at];
     p->fusion = fusion;
     p->num_members = fusion->count;
     for (int k = 0; k < fusion->count; k++) {
         p->member[k] = m->member[k];
-        plan->nodes[m->member[k]].place = place;
+        plan->nodes[m->member[k]].runs_at = at;
     }
-    if (place == m->member[0]) return;
-    plan->graph->nodes[place].operand[0] = m->operand; /* what the chain begins with, handed on */
-    plan->graph->nodes[place].operand[1] = 1 - m->operand;
+    if (at == m->member[0]) return;
+    plan->graph->nodes[at].operand[0] =
+        m->operand; /* the input of the chain, which its members alias */
+    plan->graph->nodes[at].operand[1] = 1 - m->operand;
 }
 
 static void try_fusion(oct_prepare_plan *plan, const oct_fusion *fusion, int64_t head)
 {
     match m;
     if (!fits(plan, fusion, head, &m)) return;
-    int64_t place = place_of(fusion, &m);
-    if (place != head && other_branch_is_later(plan, place, m.operand, head)) return;
+    int64_t at = m.member[oct_fusion_runs_at(fusion)];
+    if (at != head && other_branch_is_later(plan, at, m.operand, head)) return;
     take(plan, fusion, &m);
 }
 
-static bool passes(const oct_prepare_plan *plan, size_t i)
-{
-    return plan->nodes[i].place != (int64_t)i;
-}
-
-/* Values that are fused away are those that their node hands on. */
+/* Makes the outputs of nodes that are fused away aliases of their first inputs. */
 static void set_aliases(oct_prepare_plan *plan)
 {
     oct_graph *g = plan->graph;
     for (size_t i = 0; i < g->num_nodes; i++) {
         const oct_graph_node *node = &g->nodes[i];
-        if (passes(plan, i))
+        if (!oct_prepare_runs_here(plan, (int64_t)i))
             g->values[node->output].alias = node->called_input[oct_graph_mode_of(node)][0];
     }
 }

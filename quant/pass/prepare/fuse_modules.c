@@ -1,5 +1,5 @@
-/* Fusing by hand: the names are the user's, so what is wrong with them is said with the names that
- * there are. */
+/* Fuses by hand. The names are the user's, so what is wrong with them is said with the names that there
+ * are. */
 #include "core/base/mem.h"
 #include "quant/pass/prepare/fusion.h"
 #include "quant/pass/prepare/prepare.h"
@@ -14,53 +14,33 @@ typedef struct list {
     const oct_fusion *fusion;
 } list;
 
-static oct_module *child_named(const oct_module *m, const char *name, size_t length)
+/* Fails for a name that does not exist, with what stands where it was looked for. */
+static oct_status unknown_name(oct_module *root, const char *path)
 {
-    for (size_t i = 0; i < m->num_children; i++)
-        if (strlen(m->children[i].name) == length && memcmp(m->children[i].name, name, length) == 0)
-            return *m->children[i].slot;
-    return NULL;
-}
-
-/* A sentence for a name that does not exist, with what stands where it was looked for. */
-static oct_status unknown_name(const oct_module *place, const char *path, const char *name,
-                               size_t length)
-{
-    const char **names;
-    char where[256], wanted[64], text[OCT_HINT_BYTES];
+    const char **names, *name = path;
+    char known[256], where[256], wanted[64], text[OCT_HINT_BYTES];
     oct_text all = {0};
-    OCT_TRY(oct_alloc(&names, place->num_children + 1, sizeof *names));
+    oct_module *parent = root;
+    for (oct_module *next = root; next; name += next ? strcspn(name, ".") + 1 : 0) {
+        parent = next;
+        snprintf(known, sizeof known, "%.*s", (int)(name - path) + (int)strcspn(name, "."), path);
+        next = oct_module_find(root, known);
+    }
+    OCT_TRY(oct_alloc(&names, parent->num_children + 1, sizeof *names));
     oct_status status = OCT_OK;
-    for (size_t i = 0; i < place->num_children && status == OCT_OK; i++) {
-        names[i] = place->children[i].name;
+    for (size_t i = 0; i < parent->num_children && status == OCT_OK; i++) {
+        names[i] = parent->children[i].name;
         status = oct_text_add(&all, "%s%s", i > 0 ? ", " : "", names[i]);
     }
-    snprintf(wanted, sizeof wanted, "%.*s", (int)length, name);
-    const char *hint = oct_did_you_mean(text, wanted, names, place->num_children, "");
+    snprintf(wanted, sizeof wanted, "%.*s", (int)strcspn(name, "."), name);
+    const char *hint = oct_did_you_mean(text, wanted, names, parent->num_children, "");
     if (status == OCT_OK)
         status = oct_fail_add(OCT_PREPARE, "%s: there is no '%s' in %s, which has %s%s%s", path,
-                              wanted, *oct_module_path(place, where) ? where : "the model",
-                              all.data ? all.data : "no parts", *hint ? "; " : "", hint);
+                              wanted, *oct_module_path(parent, where) ? where : "the model",
+                              all.data ? all.data : "no children", *hint ? "; " : "", hint);
     oct_text_free(&all);
     oct_free(&names);
     return status;
-}
-
-static oct_status find(oct_module *root, const char *path, oct_module **found)
-{
-    oct_module *place = root;
-    *found = NULL;
-    for (const char *name = path;;) {
-        size_t length = strcspn(name, ".");
-        oct_module *child = child_named(place, name, length);
-        if (!child) return unknown_name(place, path, name, length);
-        place = child;
-        name += length;
-        if (!*name) break;
-        name++;
-    }
-    *found = place;
-    return OCT_OK;
 }
 
 static bool is_fused(const oct_module *m)
@@ -103,31 +83,12 @@ static oct_status no_pattern(const list *l)
     return status;
 }
 
-static oct_status check_hooks(const list *l)
-{
-    oct_status status = OCT_OK;
-    for (int i = 0; i < l->count; i++) {
-        if (i > 0 && l->modules[i]->pre_hooks)
-            status =
-                oct_fail_add(OCT_PREPARE,
-                             "%s: its forward-pre hook would be lost when it is fused with %s; "
-                             "put it on %s, the first one, or let fusing drop hooks",
-                             l->names[i], l->names[0], l->names[0]);
-        if (i < l->count - 1 && l->modules[i]->hooks)
-            status = oct_fail_add(OCT_PREPARE,
-                                  "%s: its forward hook would be lost when it is fused; put it on "
-                                  "%s, the last one, or let fusing drop hooks",
-                                  l->names[i], l->names[l->count - 1]);
-    }
-    return status;
-}
-
 static oct_status resolve(oct_module *root, list *l)
 {
     oct_status status = OCT_OK;
     for (int i = 0; i < l->count; i++) {
-        oct_status one = find(root, l->names[i], &l->modules[i]);
-        if (one != OCT_OK) status = one;
+        l->modules[i] = oct_module_find(root, l->names[i]);
+        if (!l->modules[i]) status = unknown_name(root, l->names[i]);
     }
     return status;
 }
@@ -141,10 +102,10 @@ static oct_status check_list(list *l, bool drop_hooks)
     l->fusion = fitting(l);
     if (!l->fusion) return no_pattern(l);
     OCT_TRY(oct_members_agree(l->modules, l->count));
-    return drop_hooks ? OCT_OK : check_hooks(l);
+    return drop_hooks ? OCT_OK : oct_fusion_check_hooks(l->modules, l->count);
 }
 
-/* No module twice, in one list or in two. */
+/* Refuses a module that is named twice, in one list or in two. */
 static oct_status check_twice(const list *lists, size_t count)
 {
     for (size_t a = 0; a < count; a++)
@@ -155,22 +116,6 @@ static oct_status check_twice(const list *lists, size_t count)
                         return oct_fail_add(OCT_PREPARE,
                                             "%s is named twice; a module can be fused once",
                                             lists[a].names[i]);
-    return OCT_OK;
-}
-
-/* Takes a module out of its slot; an identity holds it, with the hooks that live on. */
-static oct_status take_out(oct_module **root, oct_module **module)
-{
-    oct_module *identity = NULL;
-    OCT_TRY(oct_identity_create(&identity));
-    oct_status status = oct_module_replace(root, *module, identity);
-    if (status != OCT_OK) {
-        oct_module_destroy(&identity);
-        return status;
-    }
-    oct_hooks_move(&(*module)->pre_hooks, &identity->pre_hooks);
-    oct_hooks_move(&(*module)->hooks, &identity->hooks);
-    *module = identity;
     return OCT_OK;
 }
 
@@ -187,48 +132,24 @@ static oct_status make_fused(const oct_fusion *fusion, oct_module **taken, oct_m
     return oct_qat_add_create(made, activation == OCT_ACT_RELU);
 }
 
-/* Where the fused module stands: in the first member's place; with a sum in the sum's, since there both
- * addends are at hand. */
-static int place_of(const oct_fusion *fusion)
-{
-    for (int i = 0; i < fusion->count; i++)
-        if (fusion->members[i] == OCT_MEMBER_ADD) return i;
-    return 0;
-}
-
-static oct_tensor *note_handed_on(oct_context *cx, oct_module *module, oct_tensor *value,
-                                  void *fused)
-{
-    (void)cx, (void)module;
-    ((oct_qat_conv *)fused)->handed_on = value->data;
-    return NULL;
-}
-
-/* The identity before the sum tells the fused module which addend is its own. */
-static oct_status watch_order(oct_module *before, oct_module *made)
-{
-    ((oct_qat_conv *)made)->ordered = true;
-    return oct_module_hook(before, note_handed_on, made, NULL);
-}
-
 static oct_status fuse(oct_module **root, list *l)
 {
-    int place = place_of(l->fusion);
+    int at = oct_fusion_runs_at(l->fusion);
     oct_module *taken[OCT_MAX_MEMBERS] = {0}, *made = NULL;
     oct_status status = OCT_OK;
     for (int i = 0; i < l->count && status == OCT_OK; i++) {
         status = oct_drop_hooks(l->modules[i], i > 0, i < l->count - 1);
-        taken[i] = l->modules[i];
-        if (status == OCT_OK) status = take_out(root, &l->modules[i]);
-        if (status != OCT_OK) taken[i] = NULL;
+        oct_module *old = l->modules[i];
+        if (status == OCT_OK) status = oct_replace_by_identity(root, old, &l->modules[i]);
+        if (status == OCT_OK) taken[i] = old;
     }
     if (status == OCT_OK) status = make_fused(l->fusion, taken, &made);
     for (int i = 0; i < l->count; i++)
         oct_module_destroy(&taken[i]);
     if (status != OCT_OK) return status;
-    oct_module *holder = l->modules[place], *last = l->modules[l->count - 1];
-    if (place > 0) status = watch_order(l->modules[place - 1], made);
-    if (status == OCT_OK) status = oct_module_replace(root, holder, made);
+    oct_module *holder = l->modules[at], *last = l->modules[l->count - 1];
+    if (at > 0) ((oct_qat_conv *)made)->operand = (oct_identity_module *)l->modules[at - 1];
+    status = oct_module_replace(root, holder, made);
     if (status != OCT_OK) {
         oct_module_destroy(&made);
         return status;

@@ -44,6 +44,13 @@ oct_member oct_member_of(const oct_module_type *type)
     return OCT_MEMBER_NONE;
 }
 
+int oct_fusion_runs_at(const oct_fusion *fusion)
+{
+    for (int i = 0; i < fusion->count; i++)
+        if (fusion->members[i] == ADD) return i;
+    return 0;
+}
+
 bool oct_fusion_has(const oct_fusion *fusion, oct_member member)
 {
     for (int i = 0; i < fusion->count; i++)
@@ -85,7 +92,7 @@ oct_status oct_members_agree(oct_module *const *members, int count)
         if (members[i]->training != members[0]->training)
             status = oct_fail_add(OCT_PREPARE,
                                   "%s is in %s mode and %s in %s mode; bring both into the same "
-                                  "with oct_module_train before they are fused",
+                                  "mode with oct_module_train before they are fused",
                                   a, members[0]->training ? "train" : "eval", b,
                                   members[i]->training ? "train" : "eval");
         if (oct_member_of(members[i]->type) != BN || !oct_is_layer(oct_member_of(members[0]->type)))
@@ -101,12 +108,57 @@ oct_status oct_members_agree(oct_module *const *members, int count)
     return status;
 }
 
+bool oct_fusion_loses_pre_hooks(const oct_module *member, int i)
+{
+    return member && member->pre_hooks && i > 0;
+}
+
+bool oct_fusion_loses_hooks(const oct_module *member, int i, int count)
+{
+    return member && member->hooks && i < count - 1;
+}
+
+oct_status oct_fusion_check_hooks(oct_module *const *members, int count)
+{
+    char path[256];
+    oct_status status = OCT_OK;
+    for (int i = 0; i < count; i++) {
+        if (oct_fusion_loses_pre_hooks(members[i], i))
+            status = oct_fail_add(OCT_PREPARE,
+                                  "%s: its forward-pre hook would be lost when it is fused; put it "
+                                  "on the first of the fused modules, or drop hooks (drop_hooks)",
+                                  oct_module_path(members[i], path));
+        if (oct_fusion_loses_hooks(members[i], i, count))
+            status = oct_fail_add(OCT_PREPARE,
+                                  "%s: its forward hook would be lost when it is fused; put it on "
+                                  "the last of the fused modules, or drop hooks (drop_hooks)",
+                                  oct_module_path(members[i], path));
+    }
+    return status;
+}
+
 oct_status oct_drop_hooks(oct_module *module, bool pre, bool post)
 {
-    oct_module *bin = NULL;
-    OCT_TRY(oct_identity_create(&bin));
-    if (pre) oct_hooks_move(&module->pre_hooks, &bin->pre_hooks);
-    if (post) oct_hooks_move(&module->hooks, &bin->hooks);
-    oct_module_destroy(&bin);
+    oct_module *discarded = NULL;
+    OCT_TRY(oct_identity_create(&discarded));
+    if (pre) oct_hooks_move(&module->pre_hooks, &discarded->pre_hooks);
+    if (post) oct_hooks_move(&module->hooks, &discarded->hooks);
+    oct_module_destroy(&discarded);
     return OCT_OK;
+}
+
+oct_status oct_replace_with_hooks(oct_module **root, oct_module *old, oct_module *made)
+{
+    OCT_TRY(oct_module_replace(root, old, made));
+    oct_hooks_move(&old->pre_hooks, &made->pre_hooks);
+    oct_hooks_move(&old->hooks, &made->hooks);
+    return OCT_OK;
+}
+
+oct_status oct_replace_by_identity(oct_module **root, oct_module *old, oct_module **identity)
+{
+    OCT_TRY(oct_identity_create(identity));
+    oct_status status = oct_replace_with_hooks(root, old, *identity);
+    if (status != OCT_OK) oct_module_destroy(identity);
+    return status;
 }

@@ -1,5 +1,5 @@
-/* One quantizer per tensor: values that must have one scale form a group, and a group has one
- * fake-quant, with the qconfig of the first that makes values for it. */
+/* Forms groups of values that must have one scale. A group has one fake-quant, with the qconfig of the
+ * first that makes values for it, so each tensor has one quantizer. */
 #include "quant/pass/prepare/prepare_plan.h"
 
 #include <stdio.h>
@@ -16,7 +16,7 @@ int64_t oct_prepare_group_of(oct_prepare_plan *plan, int64_t value)
     return plan->values[value].group < 0 ? OCT_NO_INDEX : root_of(plan, value);
 }
 
-/* The smaller number stays root: it was made first. */
+/* Joins two groups under the smaller number, which was made first. */
 static void join(oct_prepare_plan *plan, int64_t a, int64_t b)
 {
     a = root_of(plan, a), b = root_of(plan, b);
@@ -57,7 +57,8 @@ static void join_node(oct_prepare_plan *plan, int64_t i)
         }
 }
 
-/* What a node reads in evaluation and training does not make has the range of what it reads in training. */
+/* Joins what a node reads in evaluation, where training does not make it, with what it reads in training:
+ * they have one range. */
 static void join_modes(oct_prepare_plan *plan, int64_t i)
 {
     const oct_graph *g = plan->graph;
@@ -72,8 +73,8 @@ static void join_modes(oct_prepare_plan *plan, int64_t i)
     }
 }
 
-/* Calls of one module that have one range: as asked, because one module answers them all, or because
- * training, where ranges are seen, does not make one of the calls. */
+/* Joins the calls of one module that have one range: as asked, because one module computes them all, or
+ * because training, where ranges are seen, does not make one of the calls. */
 static void join_calls(oct_prepare_plan *plan, int64_t i)
 {
     const oct_graph *g = plan->graph;
@@ -114,7 +115,7 @@ static void count_producer(oct_prepare_plan *plan, int64_t value, const oct_qcon
     if (qconfig->bits > group->qconfig.bits) group->qconfig.bits = qconfig->bits;
 }
 
-/* A concat alone in its group: what it makes is as signed as what it gets. */
+/* Whether a concat that is alone in its group makes signed values, because it gets some. */
 static bool any_input_signed(oct_prepare_plan *plan, int64_t node)
 {
     for (int k = 0; k < plan->graph->nodes[node].num_inputs; k++)
@@ -128,7 +129,7 @@ static void count_shared(oct_prepare_plan *plan, int64_t value, int64_t node)
     count_producer(plan, value, &plan->nodes[node].qconfig, alone && any_input_signed(plan, node));
 }
 
-/* What makes the values of a group, in order. */
+/* Counts what makes a value among the producers of its group; values come in order. */
 static void gather(oct_prepare_plan *plan, int64_t value)
 {
     int64_t producer = plan->graph->values[value].producer;
@@ -152,13 +153,12 @@ static oct_qconfig qconfig_of_reader(const oct_prepare_plan *plan, int64_t value
         for (int k = 0; k < g->nodes[i].num_inputs; k++)
             if (oct_prepare_input(plan, (int64_t)i, k) == value) return p->qconfig;
     }
-    for (size_t r = 0; r < g->num_reads; r++)
-        if (oct_graph_resolve(g, g->reads[r].value, OCT_MODE_EVALUATION) == value)
-            return plan->nodes[plan->nodes[g->reads[r].node].place].qconfig;
+    for (size_t r = 0; r < g->num_carried; r++)
+        if (oct_graph_resolve(g, g->carried[r].value, OCT_MODE_EVALUATION) == value)
+            return plan->nodes[plan->nodes[g->carried[r].node].runs_at].qconfig;
     return oct_qconfig_default();
 }
 
-/* The container of a generated stub on a value, and its number there. */
 oct_module *oct_prepare_stub_parent(const oct_prepare_plan *plan, int64_t value)
 {
     int64_t producer = plan->graph->values[value].producer;
@@ -174,38 +174,39 @@ static int stub_number(const oct_prepare_plan *plan, int64_t value)
     return number;
 }
 
-const char *oct_prepare_stub_path(const oct_prepare_plan *plan, int64_t value, char text[320])
+const char *oct_prepare_stub_path(const oct_prepare_plan *plan, int64_t value,
+                                  char text[OCT_STUB_PATH_BYTES])
 {
     char parent[256];
     oct_module_path(oct_prepare_stub_parent(plan, value), parent);
-    snprintf(text, 320, "%s%s_generated_quant_stub_%d", parent, *parent ? "." : "",
+    snprintf(text, OCT_STUB_PATH_BYTES, "%s%s_generated_quant_stub_%d", parent, *parent ? "." : "",
              stub_number(plan, value));
     return text;
 }
 
-/* A generated stub has the qconfig of its own place; where that is none, that of what needs it. */
+/* Gives a generated stub the qconfig of its own path or, where that is none, that of what needs it. */
 static void judge_stub(oct_prepare_plan *plan, int64_t value)
 {
-    char path[320];
+    char path[OCT_STUB_PATH_BYTES];
     const oct_prepare_options *o = plan->options;
-    oct_qconfig_site place = {.path = oct_prepare_stub_path(plan, value, path),
-                              .type = "quant_stub"};
-    oct_qconfig q = oct_qconfig_of(o->setters, o->num_setters, &place);
+    oct_qconfig_site site = {.path = oct_prepare_stub_path(plan, value, path),
+                             .type = "quant_stub"};
+    oct_qconfig q = oct_qconfig_of(o->setters, o->num_setters, &site);
     if (q.none) q = qconfig_of_reader(plan, value);
     q.float_output = false;
     plan->values[value].qconfig = q;
 }
 
-/* A member of a fusion, or what follows its input, that asks for more bits than it gets: whoever named
- * it wants to know. */
+/* Notes that a node asks for more bits than it gets, because it is a member of a fusion or follows its
+ * input: whoever named it wants to know. */
 static oct_status note_unheard(oct_prepare_plan *plan, int64_t i)
 {
     const oct_graph *g = plan->graph;
     oct_prepare_node *p = &plan->nodes[i];
-    int64_t group = oct_prepare_group_of(plan, g->nodes[p->place].output);
+    int64_t group = oct_prepare_group_of(plan, g->nodes[p->runs_at].output);
     if (group < 0 || p->qconfig.none || p->qconfig.bits <= plan->values[group].qconfig.bits)
         return OCT_OK;
-    char stub[320];
+    char stub[OCT_STUB_PATH_BYTES];
     int64_t producer = g->values[group].producer;
     const char *decides = plan->values[group].quantize || producer < 0
                               ? oct_prepare_stub_path(plan, group, stub)

@@ -1,14 +1,13 @@
-/* Prepare: what a model is (prepare_plan.c), what runs together (fuse.c), which stubs cannot be meant
- * (stubs.c), what is quantized and where codes are
- * made (placement.c, eager.c), which values share a quantizer (group.c), what speaks against it (check.c);
- * and only a plan without problems is carried out (apply.c). */
+/* Prepare decides what each call site is (record.c, prepare_plan.c), what runs together (fuse.c), which
+ * stubs cannot be meant (stubs.c), what is quantized and where codes are made (placement.c, eager.c), which
+ * values share a quantizer (group.c) and what speaks against it (check.c); only a plan without problems is
+ * carried out (apply.c). */
 #include "quant/pass/prepare/prepare.h"
 
 #include "quant/pass/prepare/prepare_plan.h"
 #include "quant/pass/prepare/report.h"
 
 #include <stdio.h>
-#include <string.h>
 
 static const void *const batch_norm_modes[] = {OCT_BATCH_NORM_LIST(OCT_WORD_ITEM)};
 const oct_registry oct_batch_norm_mode_table = OCT_REGISTRY("a mode", batch_norm_modes);
@@ -60,10 +59,9 @@ static oct_status find_hooks(void *user, oct_module *module)
     return OCT_OK;
 }
 
-/* Hooks may do something else with codes than with the floats that they were traced on, so they see codes
- * once here: what fails would fail in the first step otherwise. */
-static oct_status rehearse_quantized(oct_module *root, const oct_quantizers *all,
-                                     const oct_example *example)
+/* Runs the model once with codes for its hooks, which were traced on floats: one that fails on codes fails
+ * here and not in the first step. */
+static oct_status try_codes(oct_module *root, const oct_quantizers *all, const oct_example *example)
 {
     oct_trace trace = {0};
     oct_quantizers_set_state(all, OCT_QUANT_FROZEN);
@@ -79,14 +77,14 @@ static oct_status rehearse_quantized(oct_module *root, const oct_quantizers *all
     return oct_fail(OCT_PREPARE, "%s (a forward with quantized values, as hooks see them)", text);
 }
 
-static oct_status rehearse(oct_module *root, const oct_example *example)
+static oct_status try_hooks(oct_module *root, const oct_example *example)
 {
     bool hooks = false;
     oct_quantizers all = {0};
     OCT_TRY(oct_module_walk(root, find_hooks, &hooks));
     if (!hooks) return OCT_OK;
     OCT_TRY(oct_quantizers_collect(&all, root));
-    oct_status status = rehearse_quantized(root, &all, example);
+    oct_status status = try_codes(root, &all, example);
     oct_quantizers_free(&all);
     return status;
 }
@@ -99,7 +97,7 @@ oct_status oct_prepare(oct_module **root, const oct_example *example,
     oct_status status = decide(&plan, example);
     if (status == OCT_OK) status = oct_prepare_apply(&plan);
     oct_prepare_plan_free(&plan);
-    if (status == OCT_OK) status = rehearse(*root, example);
+    if (status == OCT_OK) status = try_hooks(*root, example);
     if (status == OCT_OK && report) status = oct_report_write(report, *root);
     return status;
 }

@@ -1,7 +1,5 @@
 /* What prepare decides before it changes anything. Each step of the pipeline reads and completes the
- * blueprint: prepare_plan.c (what each call site is), fuse.c (what runs together), stubs.c (stubs that cannot be
- * meant), placement.c or eager.c (what is
- * quantized, which values are codes and share a scale), check.c (problems); apply.c carries it out. */
+ * plan, and apply.c carries it out. */
 #pragma once
 
 #include "quant/module/rule.h"
@@ -21,8 +19,7 @@ typedef enum oct_role {
 } oct_role;
 
 typedef struct oct_prepare_node {
-    const oct_module_type
-        *type; /* of the float module that is, or could be, called; NULL: no form */
+    const oct_module_type *type; /* of the float module that is, or could be, called; or NULL */
     const oct_quant_rule *rule;
     oct_role role;
     oct_module *parent; /* container for a module that is generated here */
@@ -33,9 +30,10 @@ typedef struct oct_prepare_node {
     bool eligible;                     /* may be quantized */
     bool quantized;                    /* will be; of a fusion at the node that runs it */
     bool codes;                        /* its output is made as codes */
-    bool passes;                       /* a QuantStub that hands codes on */
-    int64_t place;                     /* the node that runs it: itself, or that of its fusion */
-    const oct_fusion *fusion;          /* at the place: what runs there; NULL: the node alone */
+    bool passes;                       /* a QuantStub whose input is codes already */
+    int64_t runs_at;                   /* the node that runs it: itself, or that of its fusion */
+    /* Of the node that runs a fusion; otherwise NULL, and the node itself is the one member. */
+    const oct_fusion *fusion;
     int64_t member[OCT_MAX_MEMBERS];
     int num_members;
     char *why; /* it stays float, or another note */
@@ -43,7 +41,7 @@ typedef struct oct_prepare_node {
 
 typedef struct oct_prepare_value {
     bool live; /* an output of the model depends on it */
-    /* In each mode: a QuantStub, a DeQuantStub on every way; see find_region. */
+    /* In each mode: it comes from a QuantStub, it goes to a DeQuantStub (find_region). */
     bool after[OCT_MODES], before[OCT_MODES];
     bool codes;                /* made as codes */
     bool quantize, dequantize; /* needs a generated stub */
@@ -67,71 +65,84 @@ typedef struct oct_prepare_plan {
 
 #define OCT_PROBLEM(p, ...) ((void)oct_fail_add(OCT_PREPARE, __VA_ARGS__), (void)(p)->problems++)
 
-/* prepare_plan.c */
+/* The steps, in this order. */
+oct_status oct_prepare_record(oct_prepare_plan *plan, const oct_example *example) OCT_NODISCARD;
 oct_status oct_prepare_plan_create(oct_prepare_plan *plan,
-                                   const oct_example *example) OCT_NODISCARD;
-void oct_prepare_plan_free(oct_prepare_plan *plan);
-/* The value that input k of what runs at a place is; in the mode that the node is described in. */
-int64_t oct_prepare_input(const oct_prepare_plan *plan, int64_t place, int k);
-/* The one node that reads a value, in every mode that it runs in, or OCT_NO_INDEX. */
-int64_t oct_prepare_only_user(const oct_prepare_plan *plan, int64_t value);
-/* The one node that reads a value in this mode, or OCT_NO_INDEX. */
-int64_t oct_prepare_only_user_in(const oct_prepare_plan *plan, int64_t value, oct_mode mode);
-/* Whether a node calls the module, or in this forward the op, of this one in the mode. */
-bool oct_prepare_called_in(const oct_prepare_plan *plan, int64_t node, oct_mode mode);
-/* Whether a block was traced in one run only, so that nothing is known of what it hands to itself. */
-bool oct_prepare_ran_once(const oct_prepare_plan *plan, int block);
-int64_t oct_prepare_last_member(const oct_prepare_plan *plan,
-                                int64_t place); /* member of what runs at a place */
-int64_t oct_prepare_member(const oct_prepare_plan *plan, int64_t place, oct_member kind);
-int64_t oct_prepare_layer(const oct_prepare_plan *plan, int64_t place); /* or OCT_NO_INDEX */
-bool oct_prepare_runs_here(const oct_prepare_plan *plan,
-                           int64_t node); /* is the place of what it belongs to */
-/* Whether this is the first node that calls its module; and how many do. */
-bool oct_prepare_is_first_call(const oct_prepare_plan *plan, int64_t node);
-int64_t oct_prepare_num_calls(const oct_prepare_plan *plan, const oct_module *module);
-/* "conv1", "input_0", "the add in layer1": who makes a value, or what a node is, for sentences. */
-const char *oct_prepare_producer_text(const oct_prepare_plan *plan, int64_t value, char text[320]);
-const char *oct_prepare_node_text(const oct_prepare_plan *plan, int64_t node, char text[320]);
-/* Keeps the first sentence that is given. */
-oct_status oct_prepare_note(oct_prepare_node *node, const char *format, ...) OCT_NODISCARD
-    OCT_PRINTF(2, 3);
-oct_output_scale oct_prepare_scale(const oct_prepare_node *node);
-const char *oct_prepare_type(const oct_prepare_plan *plan,
-                             int64_t node); /* "conv2d", for setters, targets */
-bool oct_prepare_one_module(const oct_prepare_plan *plan,
-                            int64_t place); /* answers every call of its module */
-bool oct_prepare_follows_input(
-    const oct_prepare_node *node); /* keeps its input's scale; quantized if it is */
-
-/* In this order. */
+                                   const oct_example *example) OCT_NODISCARD; /* records, too */
 oct_status oct_prepare_fuse(oct_prepare_plan *plan) OCT_NODISCARD;
+oct_status oct_prepare_check_stubs(oct_prepare_plan *plan) OCT_NODISCARD;
 oct_status oct_prepare_placement(oct_prepare_plan *plan) OCT_NODISCARD;       /* graph methods */
 oct_status oct_prepare_placement_eager(oct_prepare_plan *plan) OCT_NODISCARD; /* eager */
 oct_status oct_prepare_scale_groups(oct_prepare_plan *plan) OCT_NODISCARD;
-oct_status oct_prepare_check(oct_prepare_plan *plan) OCT_NODISCARD;
+oct_status oct_prepare_check(oct_prepare_plan *plan) OCT_NODISCARD; /* calls the next two: */
+oct_status oct_prepare_check_names(oct_prepare_plan *plan) OCT_NODISCARD;
+void oct_prepare_check_blocks(oct_prepare_plan *plan);
 oct_status oct_prepare_apply(oct_prepare_plan *plan) OCT_NODISCARD;
+void oct_prepare_plan_free(oct_prepare_plan *plan);
 
-/* stubs.c, before anything is placed: QuantStubs and DeQuantStubs that cannot be meant where they are.
- * Problems where stubs decide what is quantized (eager, jit_strip), notes where they do not, and where
- * eager has better words for what is missing. */
-oct_status oct_prepare_check_stubs(oct_prepare_plan *plan) OCT_NODISCARD;
+/* plan_query.c: questions of the steps. */
+
+/* The value that input k of a node is, in the mode that the node is described in. */
+int64_t oct_prepare_input(const oct_prepare_plan *plan, int64_t node, int k);
+/* What makes it, in a sentence (oct_graph_producer_text). Returns text. */
+const char *oct_prepare_input_text(const oct_prepare_plan *plan, int64_t node, int k,
+                                   char text[OCT_CALL_BYTES]);
+/* The one node that reads a value in every mode that it runs in, or in this mode; or OCT_NO_INDEX. */
+int64_t oct_prepare_only_user(const oct_prepare_plan *plan, int64_t value);
+int64_t oct_prepare_only_user_in(const oct_prepare_plan *plan, int64_t value, oct_mode mode);
+bool oct_prepare_is_read_in(const oct_prepare_plan *plan, int64_t value, oct_mode mode);
+/* Whether a node reads codes, in any mode, through its first `inputs` inputs. */
+bool oct_prepare_reads_codes(const oct_prepare_plan *plan, int64_t node, int inputs);
+/* Whether some node calls the module, or in this forward the op, of this one in the mode. */
+bool oct_prepare_called_in(const oct_prepare_plan *plan, int64_t node, oct_mode mode);
+/* Whether a block was traced in one run only, so that nothing is known of what it passes to itself. */
+bool oct_prepare_ran_once(const oct_prepare_plan *plan, int block);
+/* Members of what runs at a node: the last one, that of a kind, the first if it is a layer; or
+ * OCT_NO_INDEX. */
+int64_t oct_prepare_last_member(const oct_prepare_plan *plan, int64_t node);
+int64_t oct_prepare_member(const oct_prepare_plan *plan, int64_t node, oct_member kind);
+int64_t oct_prepare_layer(const oct_prepare_plan *plan, int64_t node);
+/* Whether the node was not fused into another one; and whether it will run quantized. */
+bool oct_prepare_runs_here(const oct_prepare_plan *plan, int64_t node);
+bool oct_prepare_runs_quantized(const oct_prepare_plan *plan, int64_t node);
+/* Whether this is the first node that calls its module; and how many do. */
+bool oct_prepare_is_first_call(const oct_prepare_plan *plan, int64_t node);
+int64_t oct_prepare_num_calls(const oct_prepare_plan *plan, const oct_module *module);
+/* Whether it is a layer, a batch norm or fused by hand. */
+bool oct_prepare_has_weights(const oct_prepare_node *node);
 bool oct_prepare_has_role(const oct_prepare_plan *plan, oct_role role);
-/* The line of a forward that passes x through a further stub of this container. */
+/* The fusion from which a value vanishes, as the node that runs it; or OCT_NO_INDEX. */
+int64_t oct_prepare_fused_away_in(const oct_prepare_plan *plan, int64_t value);
+/* Where the scale of a node's output comes from. */
+oct_output_scale oct_prepare_scale(const oct_prepare_node *node);
+/* Whether a node keeps its input's scale, so that it is quantized if its input is. */
+bool oct_prepare_follows_input(const oct_prepare_node *node);
+/* Whether one module answers every call of the module that runs at a node. */
+bool oct_prepare_one_module(const oct_prepare_plan *plan, int64_t node);
+/* "conv2d", for setters and targets; of what was fused by hand, the type that it was. */
+const char *oct_prepare_type(const oct_prepare_plan *plan, int64_t node);
+/* Notes a sentence for the report, unless the node has one. */
+oct_status oct_prepare_note(oct_prepare_node *node, const char *format, ...) OCT_NODISCARD
+    OCT_PRINTF(2, 3);
+/* The same in a step that gathers problems: a failure is kept in plan->status. */
+void oct_prepare_keep_status(oct_prepare_plan *plan, oct_status status);
+
+/* stubs.c: the line of a forward that passes x through a further stub of this container. */
 enum { OCT_STUB_LINE_BYTES = 192 };
 const char *oct_prepare_stub_line(oct_module *parent, bool quant, char text[OCT_STUB_LINE_BYTES]);
 
-/* placement.c, for eager.c too: the qconfig of what runs at a place and with it what its output is; and what
- * a stub gets. */
-void oct_prepare_decide_output(oct_prepare_plan *plan, int64_t place);
+/* placement.c, for eager.c too. */
+
+/* Decides the qconfig of what runs at a node, and with it whether its output is codes. */
+void oct_prepare_decide_output(oct_prepare_plan *plan, int64_t node);
 void oct_prepare_place_quant_stub(oct_prepare_plan *plan, int64_t node);
 void oct_prepare_check_dequant_stub(oct_prepare_plan *plan, int64_t node);
 
-/* check.c: the place of the fusion inside of which a value vanishes, or OCT_NO_INDEX. */
-int64_t oct_prepare_fused_away_in(const oct_prepare_plan *plan, int64_t value);
-
 /* group.c */
 int64_t oct_prepare_group_of(oct_prepare_plan *plan, int64_t value); /* its root, or OCT_NO_INDEX */
+/* The container of the stub that is generated behind a value; and the stub's path,
+ * "layer1._generated_quant_stub_0". */
 oct_module *oct_prepare_stub_parent(const oct_prepare_plan *plan, int64_t value);
-/* "layer1._generated_quant_stub_0" */
-const char *oct_prepare_stub_path(const oct_prepare_plan *plan, int64_t value, char text[320]);
+enum { OCT_STUB_PATH_BYTES = 320 };
+const char *oct_prepare_stub_path(const oct_prepare_plan *plan, int64_t value,
+                                  char text[OCT_STUB_PATH_BYTES]);

@@ -1,7 +1,7 @@
 /* What prepare did, for people. */
 #pragma once
 
-#include "quant/pass/prepare/prepare.h"
+#include "quant/pass/graph/graph.h"
 
 /* The check report (model_check_result.txt): what was prepared and for what target, a line a module
  * with its fusion, quantizers, type and target support, then findings, each in words a newcomer

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* One quantizer: an activation's, or a layer's of its weights. */
+/* What is measured: the quantizer of an activation, or of a layer's weights. */
 typedef struct subject {
     oct_fake_quant *fq; /* or */
     const oct_qat_conv *conv;
@@ -83,7 +83,7 @@ static oct_status run_all(survey *s, float *output)
     return OCT_OK;
 }
 
-/* Cross-entropy of one sample. */
+/* The cross-entropy of one sample. */
 static double loss_of(const float *logits, int64_t n, int32_t label)
 {
     double largest = (double)logits[0], sum = 0;
@@ -117,7 +117,7 @@ static measure compare(const survey *s)
                      .loss_change = loss / (double)d->samples + 0.0};
 }
 
-/* Values of the weights that the codes stand for, in their place. */
+/* Replaces weights by the values that their codes stand for. */
 static void round_weights(oct_param *weight, const float *scale)
 {
     int64_t channels = weight->value.shape.dim[0], k = oct_numel(&weight->value) / channels;
@@ -178,7 +178,8 @@ static oct_status measure_share(survey *s, const oct_collective *group, measure 
     return OCT_OK;
 }
 
-/* Each number is some rank's, and 0 on all others: the sum over ranks is exact. */
+/* Shares what each rank has measured. Each number is some rank's, and 0 on all others, so the sum over
+ * ranks is exact. */
 static oct_status share(const oct_collective *group, measure *mine, size_t count, measure *all)
 {
     oct_leaves ranks = oct_leaves_split(group->size, 1, group->rank, group->size);

@@ -1,4 +1,4 @@
-/* What a prepared model does with its quantizers and its batch norms: states as calls. */
+/* The states of a prepared model: what its quantizers and its batch norms do. */
 #include "quant/pass/prepare/prepare.h"
 
 static oct_status freeze_one(void *user, oct_module *module)
@@ -14,7 +14,7 @@ void oct_freeze_batch_norm(oct_module *root, bool frozen)
     OCT_ASSERT(status == OCT_OK);
 }
 
-/* What the codes mean that a node's module gets. */
+/* Finds what the codes mean that a node's module gets. */
 static oct_status input_of(const oct_graph *graph, const oct_graph_node *node, oct_qparams *input)
 {
     const oct_graph_value *value =
@@ -48,7 +48,7 @@ oct_status oct_fold_batch_norm(oct_module *root)
     return OCT_OK;
 }
 
-/* What the quantizers are in, as far as they agree, and what calibration has left. */
+/* What a look at all quantizers finds. */
 typedef struct survey {
     bool calibrating, seen;
     const oct_fake_quant *unseen; /* wants the scale of a calibration that never was */
@@ -81,10 +81,10 @@ static oct_status check_state(const oct_module *root, oct_fake_quant_state state
               "validation must not move the model; call oct_module_train(model, false) first");
     OCT_CHECK(state != OCT_STATE_VALIDATION || found->seen, OCT_USAGE,
               "no quantizer has seen a range, so there is nothing to validate; calibrate first");
-    OCT_CHECK(
-        state != OCT_STATE_QAT || !found->unseen, OCT_USAGE,
-        "%s: its scale shall stay as calibration left it, but there was none; calibrate first",
-        found->unseen ? oct_module_path(&found->unseen->base, path) : "");
+    OCT_CHECK(state != OCT_STATE_QAT || !found->unseen, OCT_USAGE,
+              "%s: its scale is to stay as calibration left it, but there was no calibration; "
+              "calibrate first",
+              found->unseen ? oct_module_path(&found->unseen->base, path) : "");
     return OCT_OK;
 }
 

@@ -1,5 +1,7 @@
-/* Stubs that cannot be meant where they are: a DeQuantStub that no QuantStub stands before, and a
- * QuantStub that no DeQuantStub follows although the model has some. Both together are swapped. */
+/* Stubs that cannot be meant where they are, found before anything is placed: a DeQuantStub that no
+ * QuantStub stands before, and a QuantStub that no DeQuantStub follows although the model has some. Both
+ * together are swapped. They are problems where stubs decide what is quantized (eager, jit_strip); elsewhere
+ * they are noted. Where eager can say better what is missing, it does (eager.c). */
 #include "quant/pass/prepare/prepare_plan.h"
 
 #include <stdio.h>
@@ -18,13 +20,6 @@ const char *oct_prepare_stub_line(oct_module *parent, bool quant, char text[OCT_
     return text;
 }
 
-bool oct_prepare_has_role(const oct_prepare_plan *plan, oct_role role)
-{
-    for (size_t i = 0; i < plan->graph->num_nodes; i++)
-        if (plan->nodes[i].role == role) return true;
-    return false;
-}
-
 static oct_mode mode_of(const oct_prepare_plan *plan, int64_t node)
 {
     return oct_graph_mode_of(&plan->graph->nodes[node]);
@@ -35,14 +30,14 @@ static int64_t first_input(const oct_prepare_plan *plan, int64_t node)
     return plan->graph->nodes[node].called_input[mode_of(plan, node)][0];
 }
 
-/* A DeQuantStub that gets floats on every way from the model's inputs. */
+/* Whether a DeQuantStub gets floats on every way from the model's inputs. */
 static bool opens_nothing(const oct_prepare_plan *plan, int64_t node)
 {
     return plan->nodes[node].role == OCT_ROLE_DEQUANT_STUB &&
            !plan->values[first_input(plan, node)].after[mode_of(plan, node)];
 }
 
-/* A QuantStub whose codes no DeQuantStub takes on any way to the model's output. */
+/* Whether no DeQuantStub takes a QuantStub's codes on any way to the model's output. */
 static bool closes_nothing(const oct_prepare_plan *plan, int64_t node)
 {
     return plan->nodes[node].role == OCT_ROLE_QUANT_STUB &&
@@ -57,14 +52,14 @@ static int64_t first(const oct_prepare_plan *plan, bool (*is)(const oct_prepare_
     return OCT_NO_INDEX;
 }
 
-static const char *maker_of(const oct_prepare_plan *plan, int64_t node, char text[320])
+static const char *maker_of(const oct_prepare_plan *plan, int64_t node, char text[OCT_CALL_BYTES])
 {
-    return oct_prepare_producer_text(plan, first_input(plan, node), text);
+    return oct_graph_producer_text(plan->graph, first_input(plan, node), text);
 }
 
 static void refuse_swapped(oct_prepare_plan *plan, int64_t dequant, int64_t quant)
 {
-    char before[320], behind[320];
+    char before[OCT_CALL_BYTES], behind[OCT_CALL_BYTES];
     const char *a = plan->nodes[dequant].path, *b = plan->nodes[quant].path;
     OCT_PROBLEM(plan,
                 "%s and %s are swapped, so nothing would be quantized: %s is a DeQuantStub, but "
@@ -76,7 +71,7 @@ static void refuse_swapped(oct_prepare_plan *plan, int64_t dequant, int64_t quan
 
 static void refuse_dequant(oct_prepare_plan *plan, int64_t node)
 {
-    char maker[320], line[OCT_STUB_LINE_BYTES];
+    char maker[OCT_CALL_BYTES], line[OCT_STUB_LINE_BYTES];
     const oct_prepare_node *p = &plan->nodes[node];
     OCT_PROBLEM(plan,
                 "%s: what it gets from %s is float, since no QuantStub stands before this "
@@ -96,7 +91,7 @@ static void refuse_quant(oct_prepare_plan *plan, int64_t node)
 
 oct_status oct_prepare_check_stubs(oct_prepare_plan *plan)
 {
-    char maker[320];
+    char maker[OCT_CALL_BYTES];
     int64_t dequant = first(plan, opens_nothing), quant = first(plan, closes_nothing);
     bool decide =
         plan->options->method == OCT_METHOD_EAGER || plan->options->method == OCT_METHOD_JIT_STRIP;

@@ -1,4 +1,4 @@
-/* The module tree as text, one module a line, with the quantizer of each tensor and of each weight
+/* Writes the module tree, a module on each line, with the quantizer of each tensor and of each weight
  * where it belongs. */
 #include "quant/pass/prepare/report.h"
 
@@ -11,17 +11,17 @@ static oct_status add_indent(oct_text *text, int depth)
     return oct_text_add(text, "%*s", 2 * depth, "");
 }
 
-/* By what scales weights are quantized in the next step. */
+/* Writes by what scales weights are quantized in the next step. */
 static oct_status add_weight(oct_text *text, const oct_qat_conv *conv, int depth)
 {
     const oct_weight_fake_quant *wq = (const oct_weight_fake_quant *)conv->weight_fake_quant;
     const int64_t channels = oct_dim(&conv->layer->params[0]->value, 0);
-    float *scale = NULL, least = INFINITY, most = 0;
+    float *scale = NULL, min = INFINITY, max = 0;
     OCT_TRY(oct_alloc(&scale, (size_t)channels, sizeof *scale));
     oct_qat_conv_weight_scales(conv, scale);
     for (int64_t c = 0; c < channels; c++) {
-        least = fminf(least, scale[c]);
-        most = fmaxf(most, scale[c]);
+        min = fminf(min, scale[c]);
+        max = fmaxf(max, scale[c]);
     }
     oct_free(&scale);
     OCT_TRY(add_indent(text, depth));
@@ -32,7 +32,7 @@ static oct_status add_weight(oct_text *text, const oct_qat_conv *conv, int depth
                         "dtype=s8, codes=-127..127, scheme=%s_symmetric, ch_axis=0, channels=%lld, "
                         "scale=%.6g..%.6g, zero_point=0)\n",
                         wq && wq->per_tensor ? "per_tensor" : "per_channel", (long long)channels,
-                        (double)least, (double)most);
+                        (double)min, (double)max);
 }
 
 static bool is_prepared(const oct_module *module)
@@ -40,7 +40,7 @@ static bool is_prepared(const oct_module *module)
     return oct_is_quantized(module) && ((const oct_quantized *)module)->target;
 }
 
-/* The quantizer of a module's output when it is not its own child. */
+/* Names the quantizer of a module's output when it is not its own child. */
 static oct_status add_borrowed(oct_text *text, const oct_module *module, int depth)
 {
     char path[256];
