@@ -27,13 +27,13 @@ typedef struct oct_qconfig {
     int bits;                                     /* of activation codes: 8 or 16; weights have 8 */
     bool current_scales; /* observe, then quantize; otherwise delayed scales */
     bool fixed_scale;    /* the scale stays as calibration left it */
-    bool float_output; /* a conv or linear before a DeQuantStub hands over its unquantized result */
+    bool float_output;   /* a layer before a DeQuantStub returns its result unquantized */
 } oct_qconfig;
 
 /* moving_average, averaging 0.01, 8 bits, delayed scales. */
 oct_qconfig oct_qconfig_default(void);
 
-/* What a setter may look at. */
+/* The call site that a setter decides on. */
 typedef struct oct_qconfig_site {
     const char *path;    /* "layer1.0.conv1"; generated modules too: "layer1.0._generated_add_0" */
     const char *type;    /* of the float module that gives the quantized op its name: "conv2d" */
@@ -53,26 +53,27 @@ struct oct_qconfig_setter {
     bool fixed_scale;                    /* sensitive */
 };
 
-/* The template under all others. */
+/* Gives every module this qconfig; it comes last, under all others. */
 oct_qconfig_setter oct_setter_default(const oct_qconfig *qconfig);
-/* Modules whose path fits the pattern get `qconfig`; NULL: stay float. A pattern without * or ? fits
- * the module and everything below it. */
+/* Gives modules whose path fits the pattern `qconfig`; NULL: they stay float. A pattern without *
+ * or ? fits the module and everything below it. */
 oct_qconfig_setter oct_setter_by_name(const char *pattern, const oct_qconfig *qconfig);
 oct_qconfig_setter oct_setter_by_type(const char *type, const oct_qconfig *qconfig);
-/* High-precision output: sets float_output where the place is before_dequant. */
+/* Gives a full-precision output: sets float_output where the site is before_dequant. */
 oct_qconfig_setter oct_setter_float_output(void);
-/* The most sensitive layers (the table's rows of activations; weights have 8 bits in any case) get 8-bit weights and `bits`-bit activations (Horizon's
- * sensitive_op_qat_8bit_weight_16bit_act_qconfig_setter; fixed: ..._fixed_act_...). The table is cut
- * to its first topk rows, or to ceil(count * ratio), before anything else is asked. OCT_USAGE when
- * the table is empty, when both or neither of topk (0: not given) and ratio (0: not given) are
- * given, when topk is beyond the table's length or ratio outside (0, 1]. */
+/* Gives the most sensitive layers (the table's rows of activations) 8-bit weights and `bits`-bit
+ * activations (Horizon's sensitive_op_qat_8bit_weight_16bit_act_qconfig_setter; fixed:
+ * ..._fixed_act_...). The table is cut to its first topk rows, or to ceil(count * ratio), before
+ * anything else is asked. OCT_USAGE when the table is empty, when both or neither of topk (0: not
+ * given) and ratio (0: not given) are given, when topk is beyond the table's length or ratio
+ * outside (0, 1]. */
 oct_status oct_setter_sensitive(oct_qconfig_setter *setter, const struct oct_sensitivity *table,
                                 int64_t topk, double ratio, int bits,
                                 bool fixed_scale) OCT_NODISCARD;
 
-/* Setters as words, as a recipe writes them (quant.setters): WHO=TEMPLATE, where WHO is a path pattern or
- * type:NAME, and TEMPLATE is float, int8, int8_fixed, int16 or int16_fixed (bits of activations; fixed:
- * the scale stays as calibration left it). */
+/* Setters as words, as a recipe writes them (quant.setters): WHO=TEMPLATE, where WHO is a path
+ * pattern or type:NAME, and TEMPLATE is float, int8, int8_fixed, int16 or int16_fixed (bits of
+ * activations; fixed: the scale stays as calibration left it). */
 typedef struct oct_setter_words {
     bool by_type;
     char who[256];
@@ -80,36 +81,36 @@ typedef struct oct_setter_words {
 } oct_setter_words;
 /* False with what is wrong and the remedy in `flaw`. */
 bool oct_setter_parse(oct_setter_words *words, const char *text, char flaw[512]);
-/* Does the template give 16-bit codes? */
+/* Whether the template gives 16-bit codes. */
 bool oct_setter_is_wide(const oct_setter_words *words);
 /* The setter that the words mean. *qconfig becomes the template on the base of `standard`; both
  * pointers are borrowed by the setter. */
 oct_qconfig_setter oct_setter_of_words(const oct_setter_words *words, const oct_qconfig *standard,
                                        oct_qconfig *qconfig);
 
-/* Applies the setters to a place. */
+/* Applies the setters to a call site. */
 oct_qconfig oct_qconfig_of(const oct_qconfig_setter *setters, size_t count,
                            const oct_qconfig_site *site);
-/* The setter of the highest priority that has something to say of the place beside its float output;
- * NULL: none has. */
+/* Returns the setter of the highest priority that has something to say of the site beside its
+ * float output; NULL: none has. */
 const oct_qconfig_setter *oct_qconfig_decider(const oct_qconfig_setter *setters, size_t count,
                                               const oct_qconfig_site *site);
 /* "by name 'layer1.*'", "quant.setters 'type:linear'", "default". Returns text. */
 enum { OCT_SETTER_BYTES = 384 };
 const char *oct_setter_text(const oct_qconfig_setter *setter, char text[OCT_SETTER_BYTES]);
 
-/* Can modules be quantized so on this target (NULL: on any)? OCT_PREPARE with what is wrong; the
- * caller adds the path. */
+/* Checks that modules can be quantized so on this target (NULL: on any). OCT_PREPARE with what is
+ * wrong; the caller adds the path. */
 oct_status oct_qconfig_check(const oct_qconfig *qconfig, const oct_target *target) OCT_NODISCARD;
-/* The same for all that setters put in place, with their names. */
+/* Checks all qconfigs that setters give, and names the setter of a wrong one. */
 oct_status oct_setters_check(const oct_qconfig_setter *setters, size_t count,
                              const oct_target *target) OCT_NODISCARD;
-/* Does every name that the setters give (by_name patterns, rows of tables that count) fit one of the
- * paths? OCT_PREPARE with a problem for each that fits none, and the nearest paths. */
+/* Checks that every name that the setters give (by_name patterns, rows of tables that count) fits
+ * one of the paths. OCT_PREPARE with a problem for each that fits none, and the nearest paths. */
 oct_status oct_qconfig_check_names(const oct_qconfig_setter *setters, size_t count,
                                    const char *const *paths, size_t num_paths) OCT_NODISCARD;
 
-/* The same for types: is each that a by_type setter names among `types`, those that the model has? */
+/* Checks that each type that a by_type setter names is among `types`, those that the model has. */
 oct_status oct_qconfig_check_types(const oct_qconfig_setter *setters, size_t count,
                                    const char *const *types, size_t num_types) OCT_NODISCARD;
 

@@ -27,15 +27,15 @@ static inline float oct_scale_at_least(float scale)
  * requantize by shifting take every scale through it, of activations and of weights. */
 float oct_pow2_ceil(float x);
 
-/* Scale of one weight channel: absmax / 127, at least eps. */
+/* The scale of one weight channel: absmax / 127, at least eps. */
 float oct_weight_scale(const float *weight, int64_t n);
 
-/* Weight codes of one channel: clamp(round_half_even(w * (1/scale)), -127, 127). */
+/* Computes the weight codes of one channel: clamp(round_half_even(w * (1/scale)), -127, 127). */
 void oct_weight_codes(const float *weight, int64_t n, float scale, int8_t *codes);
 
-/* Code of a value: q = z + round_half_even(x * (1/scale)), clamped to [qmin, qmax]. mask (1 bit an
- * element, bit i%8 of byte i/8; NULL to leave out): whether q before clamping was in the range,
- * both ends included. min/max (NULL to leave out) of x over the block. */
+/* Computes the codes of values: q = z + round_half_even(x * (1/scale)), clamped to [qmin, qmax].
+ * mask (1 bit an element, bit i%8 of byte i/8; NULL to leave out): whether q before clamping was
+ * in the range, both ends included. min/max (NULL to leave out) of x over the block. */
 void oct_quantize(const float *x, int64_t n, oct_qparams q, uint8_t *codes, uint8_t *mask,
                   float *min, float *max);
 void oct_dequantize(const uint8_t *codes, int64_t n, oct_qparams q, float *y);
@@ -45,11 +45,11 @@ static inline void oct_range_merge(float *range, float min, float max)
     if (min < range[0] || isnan(min)) range[0] = min;
     if (max > range[1] || isnan(max)) range[1] = max;
 }
-/* The same for codes of 16 bits. */
+/* These do the same for codes of 16 bits. */
 void oct_quantize16(const float *x, int64_t n, oct_qparams q, uint16_t *codes, uint8_t *mask,
                     float *min, float *max);
 void oct_dequantize16(const uint16_t *codes, int64_t n, oct_qparams q, float *y);
 
-/* Plain fake quantization for comparison with PyTorch and for float islands. zero_point and range are
+/* Quantizes to floats, for what is simulated in float. zero_point and range are
  * logical (may be signed). mask: one byte an element, NULL to leave out. */
 void oct_fake_quantize(const float *x, int64_t n, oct_qparams q, float *y, uint8_t *mask);

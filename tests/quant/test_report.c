@@ -4,6 +4,8 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 TestSuite(report, .timeout = 60);
 
@@ -289,6 +291,66 @@ Test(report, tree_of_a_float_model_has_no_quantizers)
     check_says(&tree, "  (block): block(\n    (conv1): conv2d(8 -> 8, 3x3, padding 1)\n");
     cr_assert(!strstr(tree.data, "fake_quant"), "%s", tree.data);
     oct_text_free(&tree);
+    rig_end(&r);
+}
+
+/* The network of quant/pass/prepare/README.md. */
+typedef struct pictured {
+    oct_module base;
+    oct_module *conv1, *bn1, *conv2, *bn2;
+} pictured;
+
+static oct_tensor *pictured_forward(oct_context *cx, oct_module *self, oct_tensor *const *in, int n)
+{
+    pictured *m = (pictured *)self;
+    (void)n;
+    oct_tensor *x = oct_relu(cx, oct_call(cx, m->bn1, oct_call(cx, m->conv1, in[0])));
+    oct_tensor *y = oct_call(cx, m->bn2, oct_call(cx, m->conv2, x));
+    y = oct_relu(cx, oct_add(cx, y, x));
+    return oct_concat(cx, (oct_tensor *[]){x, y}, 2);
+}
+
+static const oct_module_type pictured_type = {.name = "pictured", .forward = pictured_forward};
+
+static void pictured_begin(rig *r)
+{
+    oct_module *root = NULL;
+    OK(oct_module_create(&root, &pictured_type, sizeof(pictured)));
+    pictured *m = (pictured *)root;
+    CHILD(m, conv1, oct_conv2d_create(&m->conv1, 3, 4, rig_same(3), false));
+    CHILD(m, bn1, oct_batch_norm_create(&m->bn1, 4));
+    CHILD(m, conv2, oct_conv2d_create(&m->conv2, 4, 4, rig_same(3), false));
+    CHILD(m, bn2, oct_batch_norm_create(&m->bn2, 4));
+    rig_begin(r, root, OCT_EXAMPLE(OCT_SHAPE(1, 6, 6, 3)));
+}
+
+static void check_shown(const char *page, const char *text, const char *begin, const char *end)
+{
+    const char *from = strstr(text, begin);
+    cr_assert(from, "%s", text);
+    size_t length = *end ? (size_t)(strstr(from, end) - from) : strlen(from);
+    char *part = strndup(from, length);
+    cr_assert(strstr(page, part), "the page does not show\n%s", part);
+    free(part);
+}
+
+Test(report, the_page_on_prepare_shows_what_is_printed)
+{
+    static char page[1 << 16];
+    rig r;
+    oct_text report = {0}, table = {0};
+    FILE *file = fopen(OCT_SOURCE_DIR "/quant/pass/prepare/README.md", "r");
+    cr_assert(file && fread(page, 1, sizeof page - 1, file) > 0);
+    fclose(file);
+    oct_prepare_options options = rig_options(OCT_METHOD_JIT);
+    pictured_begin(&r);
+    OK(rig_try(&r, &options, &report));
+    OK(oct_graph_table(oct_graph_of(r.root), &table));
+    check_shown(page, report.data, "  outcome", "  weights");
+    check_shown(page, report.data, "  module ", "\n\nFindings");
+    check_shown(page, table.data, "opcode", "");
+    oct_text_free(&report);
+    oct_text_free(&table);
     rig_end(&r);
 }
 

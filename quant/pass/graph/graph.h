@@ -79,8 +79,8 @@ typedef struct oct_graph_value {
     oct_module *dequantize; /* generated DeQuantStub, when made as codes and wanted as float */
 } oct_graph_value;
 
-/* A loop-carried use: what a later run of a block passes in place of the first run's called_input, as a
- * rule the result of the run before. */
+/* A loop-carried use: what a later run of a block passes in place of the first run's called_input,
+ * as a rule the result of the run before. */
 typedef struct oct_graph_carried_use {
     int64_t node, value;
     int input;
@@ -128,8 +128,8 @@ typedef struct oct_graph {
  * report and the target; it handles no calls. */
 oct_graph *oct_graph_of(const oct_module *root);
 
-/* The value that this one is an alias of, or itself. Aliases are followed at each question, because an
- * alias may become one of another value in its turn. */
+/* The value that this one is an alias of, or itself. Aliases are followed at each question,
+ * because an alias may become one of another value in its turn. */
 int64_t oct_graph_resolve(const oct_graph *graph, int64_t value, oct_mode mode);
 /* The value that input i of the node's module is in a mode. */
 int64_t oct_graph_input(const oct_graph *graph, const oct_graph_node *node, int i, oct_mode mode);
@@ -142,24 +142,25 @@ int oct_graph_find_block(const oct_graph *graph, const oct_module *module, const
 /* Whether the forward does other things in training than in evaluation. */
 bool oct_graph_branches(const oct_graph *graph);
 
-/* A call site in a sentence: "layer1.conv", "the op 'add' in layer1", "the op 'add' in a hook of conv1".
- * op NULL: the call of the module at `path`. Returns text. */
+/* A call site in a sentence: "layer1.conv", "the op 'add' in layer1", "the op 'add' in a hook of
+ * conv1". op NULL: the call of the module at `path`. Returns text. */
 enum { OCT_CALL_BYTES = 320 };
 const char *oct_call_text(char text[OCT_CALL_BYTES], const char *op, const char *path, bool hook);
 const char *oct_graph_node_text(const oct_graph_node *node, char text[OCT_CALL_BYTES]);
-/* The same of what makes a value: a node, "the model's input", or "the model's input 1" of several. */
+/* The same of what makes a value: a node, "the model's input", or "the model's input 1" of
+ * several. */
 const char *oct_graph_producer_text(const oct_graph *graph, int64_t value,
                                     char text[OCT_CALL_BYTES]);
 
-/* Makes the graph of a trace: all nodes UNTOUCHED, all values float, blocks merged to their first run.
- * Values keep their numbers; those of later runs are aliases of the first run's, which nothing reads.
- * OCT_PREPARE naming the block when its runs differ. The graph owns its memory. */
+/* Makes the graph of a trace: all nodes UNTOUCHED, all values float, blocks merged to their first
+ * run. Values keep their numbers; those of later runs are aliases of the first run's, which
+ * nothing reads. OCT_PREPARE naming the block when its runs differ. The graph owns its memory. */
 oct_status oct_graph_create(oct_graph **graph, const oct_trace *trace,
                             oct_module *root) OCT_NODISCARD;
 /* Adds a carried use, unless it is known. */
 oct_status oct_graph_add_carried_use(oct_graph *graph, oct_graph_carried_use use) OCT_NODISCARD;
-/* Takes the training forward's graph into `graph`, which is evaluation's; neither has been changed since
- * it was created. *training is destroyed, also on failure. */
+/* Takes the training forward's graph into `graph`, which is evaluation's; neither has been changed
+ * since it was created. *training is destroyed, also on failure. */
 oct_status oct_graph_merge_modes(oct_graph *graph, oct_graph **training) OCT_NODISCARD;
 /* A graph that is attached is destroyed with its root instead. */
 void oct_graph_destroy(oct_graph **graph);
@@ -182,12 +183,12 @@ typedef struct oct_tensor_quantizer {
     oct_fake_quant *fq;
     bool shared; /* another value has this quantizer too */
 } oct_tensor_quantizer;
-/* Lists every value that is ever quantized and proves that none has two quantizers: OCT_DEFECT if one
- * has, or if a quantizer belongs to no tensor. */
+/* Lists every value that is ever quantized and proves that none has two quantizers: OCT_DEFECT if
+ * one has, or if a quantizer belongs to no tensor. */
 oct_status oct_graph_quantizers(const oct_graph *graph, oct_tensor_quantizer **list,
                                 size_t *count) OCT_NODISCARD;
 
-/* Writes the graph as a table of opcode, name, target and args, with the rows of torch.fx's print_tabular
- * (placeholder, call_module, call_function, get_attr, output) and scope_end; one table for each mode
- * where the forward branches on training. */
+/* Writes the graph as a table of opcode, name, target and args, with the rows of torch.fx's
+ * print_tabular (placeholder, call_module, call_function, get_attr, output) and scope_end; one
+ * table for each mode where the forward branches on training. */
 oct_status oct_graph_table(const oct_graph *graph, oct_text *text) OCT_NODISCARD;

@@ -221,8 +221,8 @@ static oct_status add_nodes(builder *b)
     return OCT_OK;
 }
 
-/* Copies the trace's inputs, outputs and scopes. What reads a block's result outside of it reads the first
- * run's; both modes do the same so far. */
+/* Copies the trace's inputs, outputs and scopes. What reads a block's result outside of it reads
+ * the first run's; both modes do the same so far. */
 static void copy_ends(builder *b)
 {
     oct_graph *graph = b->graph;

@@ -1,9 +1,9 @@
-/* How the recorded graph runs in the place of the user's forward, for method symbolic: its call sites are
- * called in recorded order, with the containers' hooks around them. */
+/* How the recorded graph runs in the place of the user's forward, for method symbolic: its call
+ * sites are called in recorded order, with the containers' hooks around them. */
 #include "quant/pass/graph/graph_run_impl.h"
 
-/* Runs a container's hooks at its scope's begin or end. What they compute is in the graph when it was
- * recorded; another tensor would reach users too that the hook does not stand before. */
+/* Runs a container's hooks at its scope's begin or end. What they compute is in the graph when it
+ * was recorded; another tensor would reach users too that the hook does not stand before. */
 static void run_scope_hooks(oct_context *cx, oct_graph *graph, const oct_trace_scope *scope,
                             bool begin)
 {
@@ -21,8 +21,8 @@ static void run_scope_hooks(oct_context *cx, oct_graph *graph, const oct_trace_s
             "NULL, or prepare with method jit");
 }
 
-/* Closes the open scopes that end before this node, up to `keep` (-1: all). Returns the innermost that
- * is left open. */
+/* Closes the open scopes that end before this node, up to `keep` (-1: all). Returns the innermost
+ * that is left open. */
 static int64_t close_scopes(oct_context *cx, oct_graph *graph, int64_t open, size_t node,
                             int64_t keep)
 {
@@ -67,8 +67,8 @@ static oct_tensor *execute_node(oct_context *cx, oct_graph *graph, const oct_gra
     return y;
 }
 
-/* Keeps what a node made. A module's output is kept where its call is handled; what recorded hooks made
- * of it is another value, with a number of its own. */
+/* Keeps what a node made. A module's output is kept where its call is handled; what recorded hooks
+ * made of it is another value, with a number of its own. */
 static void keep_made(const oct_graph *graph, const oct_graph_node *node, oct_tensor *y)
 {
     oct_tensor **made = &graph->run->made[node->output];

@@ -1,4 +1,5 @@
-/* Which node of the prepared graph a call is, and what is said about calls that were not recorded. */
+/* Which node of the prepared graph a call is, and what is said about calls that were not
+ * recorded. */
 #include "quant/pass/graph/graph_run_impl.h"
 
 #include <stdarg.h>
@@ -33,8 +34,8 @@ bool oct_run_is_untouched(const oct_graph *graph, int64_t value)
     return producer >= 0 && graph->nodes[producer].action == OCT_NODE_UNTOUCHED;
 }
 
-/* Whether a user in `block` may get any tensor for this value: it comes into a block's run from outside,
- * or out of a block. */
+/* Whether a user in `block` may get any tensor for this value: it comes into a block's run from
+ * outside, or out of a block. */
 static bool is_open(const oct_graph *graph, int block, int64_t value)
 {
     int64_t producer = graph->values[value].producer;

@@ -175,8 +175,8 @@ static oct_status join_blocks(joiner *j)
     return OCT_OK;
 }
 
-/* Whether a node of one forward may run in the other one's mode: a dynamic block may run any number of
- * times, so that one forward did not run it does not say that it never does. */
+/* Whether a node of one forward may run in the other one's mode: a dynamic block may run any
+ * number of times, so that one forward did not run it does not say that it never does. */
 static bool may_run(const oct_graph *other, const oct_graph *g, const oct_graph_node *node)
 {
     const oct_graph_block *block = block_of(g, node);

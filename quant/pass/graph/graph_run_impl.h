@@ -35,8 +35,8 @@ typedef struct oct_graph_call {
 /* graph_match.c: which node a call is. */
 
 oct_mode oct_run_mode(const oct_module *module);
-/* The mode in which a node is called: parts of a model may be in another one than the whole, and their
- * own forwards go by that. */
+/* The mode in which a node is called: parts of a model may be in another one than the whole, and
+ * their own forwards go by that. */
 oct_mode oct_run_mode_at(const oct_graph *graph, const oct_graph_node *node);
 /* Whether a node is called in the mode that its caller is in. */
 bool oct_run_is_due(const oct_graph *graph, const oct_graph_node *node);
@@ -49,9 +49,9 @@ bool oct_run_fits_node(const oct_graph *graph, const oct_graph_node *node,
                        const oct_graph_call *call);
 /* The touched node that comes next: of the block that runs, or outside of all blocks; or NULL. */
 const oct_graph_node *oct_run_expected(const oct_graph *graph);
-/* The first node that such a call may be, among those in no order that have not been visited; or NULL.
- * Calls of one module, or of one op in one forward, are told apart by their order where nothing else
- * does. */
+/* The first node that such a call may be, among those in no order that have not been visited; or
+ * NULL. Calls of one module, or of one op in one forward, are told apart by their order where
+ * nothing else does. */
 const oct_graph_node *oct_run_unordered(const oct_graph *graph, const oct_graph_call *call);
 /* Whether the forward may run this call by itself: no quantized value is in it, and either an
  * untouched node is such a call or no touched one is. */
@@ -59,8 +59,8 @@ bool oct_run_is_own_affair(const oct_graph *graph, const oct_graph_call *call);
 /* Fails the context: the call is not the node that was expected (NULL: none was). */
 void oct_run_refuse_call(oct_context *cx, const oct_graph *graph, const oct_graph_node *node,
                          const oct_graph_call *call);
-/* Fails the context with a sentence that names its place itself; control_flow: the remedy is a dynamic
- * block. Returns NULL. */
+/* Fails the context with a sentence that names its place itself; control_flow: the remedy is a
+ * dynamic block. Returns NULL. */
 void *oct_run_refuse(oct_context *cx, bool control_flow, const char *format, ...) OCT_PRINTF(3, 4);
 
 /* graph_run.c and graph_execute.c. */

@@ -176,7 +176,8 @@ static bool is_below(const oct_module *module, const oct_module *ancestor)
     return module;
 }
 
-/* Adds the ends of blocks that end before this node inside of `scope` (NULL: anywhere), from *next on. */
+/* Adds the ends of blocks that end before this node inside of `scope` (NULL: anywhere), from *next
+ * on. */
 static oct_status add_block_ends(table *t, size_t node, const oct_trace_scope *scope, size_t *next)
 {
     for (; *next < t->graph->num_blocks; ++*next) {

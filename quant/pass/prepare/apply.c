@@ -21,8 +21,8 @@ static bool hooks_compute(const oct_apply *w, const oct_module *called)
     return false;
 }
 
-/* Moves the last member's hooks to the fused module. Those of a module that is called elsewhere too stay
- * there, and hooks that compute stay where the forward's order has them. */
+/* Moves the last member's hooks to the fused module. Those of a module that is called elsewhere
+ * too stay there, and hooks that compute stay where the forward's order has them. */
 static oct_status move_hooks(oct_apply *w, int64_t at)
 {
     const oct_module *called = w->graph->nodes[oct_prepare_last_member(w->plan, at)].called;
@@ -106,7 +106,8 @@ static oct_status new_fake_quant(const oct_apply *w, const oct_prepare_value *gr
     return OCT_OK;
 }
 
-/* Gives the module that makes the codes of a value its group's fake-quant: a new one, or a borrowed one. */
+/* Gives the module that makes the codes of a value its group's fake-quant: a new or a borrowed
+ * one. */
 static oct_status give_fake_quant(oct_apply *w, int64_t value)
 {
     int64_t root = oct_prepare_group_of(w->plan, value);
@@ -140,8 +141,8 @@ static oct_status give_fake_quants(oct_apply *w)
     return OCT_OK;
 }
 
-/* Completes a float node. An op gets a module where nothing else could run it: in symbolic, behind codes,
- * and in a hook, whose result has a value of its own then. */
+/* Completes a float node. An op gets a module where nothing else could run it: in symbolic, behind
+ * codes, and in a hook, whose result has a value of its own then. */
 static oct_status write_float(oct_apply *w, int64_t node)
 {
     oct_graph_node *n = &w->graph->nodes[node];

@@ -1,7 +1,7 @@
-/* What carrying a plan out works on. Every module that the forward calls has a slot in its parent. What
- * replaces it takes the slot with the hooks; a member that is fused away leaves an identity there, so hooks
- * stay where the user put them and run at the same call. Further calls of a module, and ops, get generated
- * modules. */
+/* What carrying a plan out works on. Every module that the forward calls has a slot in its parent.
+ * What replaces it takes the slot with the hooks; a member that is fused away leaves an identity
+ * there, so hooks stay where the user put them and run at the same call. Further calls of a
+ * module, and ops, get generated modules. */
 #pragma once
 
 #include "quant/pass/prepare/prepare_plan.h"

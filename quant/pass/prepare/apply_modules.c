@@ -161,8 +161,8 @@ static oct_status make_again(const oct_module *fused, oct_module **made)
     return oct_qat_add_create(made, ((const oct_qat_binary *)fused)->relu);
 }
 
-/* Folds the batch norm of a module that was fused by hand. Nothing is known of its input's scale yet; it
- * matters only to channels that are all but dead. */
+/* Folds the batch norm of a module that was fused by hand. Nothing is known of its input's scale
+ * yet; it matters only to channels that are all but dead. */
 static oct_status fold_fused(const oct_apply *w, oct_module *module)
 {
     const oct_qparams unit = {.scale = 1.0f, .qmin = 0, .qmax = 255};
@@ -181,8 +181,8 @@ static oct_status quantize_weights(const oct_apply *w, int64_t at, oct_module *m
                                          w->plan->target->requantizer == OCT_REQUANT_SHIFT);
 }
 
-/* Whether the called module stays in its slot and runs there: QuantStubs, modules fused by hand, and
- * those that work on codes as they are. */
+/* Whether the called module stays in its slot and runs there: QuantStubs, modules fused by hand,
+ * and those that work on codes as they are. */
 static bool runs_itself(const oct_apply *w, int64_t at)
 {
     const oct_prepare_node *p = &w->plan->nodes[at];

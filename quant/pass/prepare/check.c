@@ -1,4 +1,5 @@
-/* What could fail later fails here: all problems of the plan are found before anything is changed. */
+/* What could fail later fails here: all problems of the plan are found before anything is
+ * changed. */
 #include "quant/pass/prepare/prepare_plan.h"
 
 static oct_module *layer_of(const oct_prepare_plan *plan, int64_t at)
@@ -57,8 +58,8 @@ static bool drops(oct_prepare_plan *plan, int64_t at, const char *path)
     return true;
 }
 
-/* Members must agree, and the first one's pre hooks and the last one's hooks live on: the values that
- * others would see are gone. */
+/* Members must agree, and the first one's pre hooks and the last one's hooks live on: the values
+ * that others would see are gone. */
 static void check_members(oct_prepare_plan *plan, int64_t at)
 {
     const oct_prepare_node *p = &plan->nodes[at];
@@ -185,8 +186,8 @@ static void check_range(oct_prepare_plan *plan, int64_t value)
         oct_graph_node_text(&plan->graph->nodes[maker], name));
 }
 
-/* Refuses what only training calls where it needs a module, because the forward's own operation cannot
- * run, and none can be made. */
+/* Refuses what only training calls where it needs a module, because the forward's own operation
+ * cannot run, and none can be made. */
 static void check_for_training(oct_prepare_plan *plan, int64_t i)
 {
     const oct_graph_node *node = &plan->graph->nodes[i];
@@ -279,7 +280,8 @@ static void check_node(oct_prepare_plan *plan, int64_t i)
     check_members(plan, i);
 }
 
-/* Refuses a plan with qconfigs, but none where codes could be: a QuantStub alone quantizes for nobody. */
+/* Refuses a plan with qconfigs, but none where codes could be: a QuantStub alone quantizes for
+ * nobody. */
 static void check_any_quantized(oct_prepare_plan *plan)
 {
     if (plan->problems > 0) return;

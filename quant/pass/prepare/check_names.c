@@ -1,4 +1,5 @@
-/* Problems of setters: names and types that the model does not have, and nothing left to quantize. */
+/* Problems of setters: names and types that the model does not have, and nothing left to
+ * quantize. */
 #include "quant/pass/prepare/prepare_plan.h"
 
 #include "core/base/mem.h"

@@ -1,5 +1,5 @@
-/* Placement without a graph to change: the user's stubs say where codes begin and end, and where they do
- * not fit the modules between them, prepare says which stub is missing and where. */
+/* Placement without a graph to change: the user's stubs say where codes begin and end, and where
+ * they do not fit the modules between them, prepare says which stub is missing and where. */
 #include "quant/pass/prepare/prepare_plan.h"
 
 #include <stdio.h>
@@ -108,8 +108,8 @@ static void place_op(oct_prepare_plan *plan, int64_t node)
     p->codes = plan->values[n->output].codes = true;
 }
 
-/* Finds the paths of what belongs together around an unfused batch norm: "features.0", "features.1",
- * "features.2". Returns how many. */
+/* Finds the paths of what belongs together around an unfused batch norm: "features.0",
+ * "features.1", "features.2". Returns how many. */
 static int around_norm(const oct_prepare_plan *plan, int64_t norm, const char *names[3])
 {
     const oct_graph *g = plan->graph;
@@ -127,7 +127,8 @@ static int around_norm(const oct_prepare_plan *plan, int64_t norm, const char *n
     return count;
 }
 
-/* Quantizes a batch norm, which is right only where nothing is there that it could be fused with. */
+/* Quantizes a batch norm, which is right only where nothing is there that it could be fused
+ * with. */
 static void place_norm(oct_prepare_plan *plan, int64_t node)
 {
     const char *names[3];
@@ -145,9 +146,9 @@ static void place_norm(oct_prepare_plan *plan, int64_t node)
     quantize(plan, node);
 }
 
-/* Whether a module must get codes. Whoever gives a module with weights a qconfig wants it quantized,
- * wherever it stands; others may work on floats outside of the stubs, such as a softmax behind the last
- * one. */
+/* Whether a module must get codes. Whoever gives a module with weights a qconfig wants it
+ * quantized, wherever it stands; others may work on floats outside of the stubs, such as a softmax
+ * behind the last one. */
 static bool wants_codes(const oct_prepare_plan *plan, int64_t node)
 {
     const oct_prepare_node *p = &plan->nodes[node];

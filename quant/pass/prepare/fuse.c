@@ -1,5 +1,5 @@
-/* Finds which call sites run together as one module: the patterns of fusion_list.def over neighbours in
- * the graph. */
+/* Finds which call sites run together as one module: the patterns of fusion_list.def over
+ * neighbours in the graph. */
 #include "quant/pass/prepare/prepare_plan.h"
 
 #include <string.h>
@@ -28,7 +28,8 @@ static bool same_shape(const oct_prepare_plan *plan, int64_t a, int64_t b)
     return oct_shape_equal(&plan->graph->values[a].shape, &plan->graph->values[b].shape);
 }
 
-/* Whether an add has the chain's value and another one of the same shape; finds which of the two. */
+/* Whether an add has the chain's value and another one of the same shape; finds which of the
+ * two. */
 static bool takes_operand(const oct_prepare_plan *plan, int64_t add, int64_t value, int *operand)
 {
     const oct_graph_node *node = &plan->graph->nodes[add];
@@ -40,8 +41,8 @@ static bool takes_operand(const oct_prepare_plan *plan, int64_t add, int64_t val
     return in[0] != in[1] && same_shape(plan, in[0], in[1]);
 }
 
-/* Whether a layer may be fused with this batch norm: where the layer is called several times, each call
- * must be followed by that batch norm, since the calls share both. */
+/* Whether a layer may be fused with this batch norm: where the layer is called several times, each
+ * call must be followed by that batch norm, since the calls share both. */
 static bool norm_belongs(const oct_prepare_plan *plan, int64_t layer, int64_t norm)
 {
     const oct_graph *g = plan->graph;

@@ -1,5 +1,5 @@
-/* Fuses by hand. The names are the user's, so what is wrong with them is said with the names that there
- * are. */
+/* Fuses by hand. The names are the user's, so what is wrong with them is said with the names that
+ * there are. */
 #include "core/base/mem.h"
 #include "quant/pass/prepare/fusion.h"
 #include "quant/pass/prepare/prepare.h"

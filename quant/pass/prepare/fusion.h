@@ -28,22 +28,22 @@ const oct_fusion *oct_fusion_at(size_t i); /* longest first */
 oct_member oct_member_of(const oct_module_type *type); /* of a float module; NULL is fine */
 bool oct_fusion_has(const oct_fusion *fusion, oct_member member);
 oct_activation oct_fusion_activation(const oct_fusion *fusion);
-/* The member in whose place the fused module runs: the add, where both operands are there, or else the
- * first one. */
+/* The member in whose place the fused module runs: the add, where both operands are there, or else
+ * the first one. */
 int oct_fusion_runs_at(const oct_fusion *fusion);
 bool oct_is_layer(oct_member member); /* has weights: CONV or LINEAR */
 
 int64_t oct_layer_channels(const oct_module *layer); /* of its output; of conv2d, ..., linear */
 int64_t oct_layer_products(const oct_module *layer); /* in one of its sums */
 
-/* Checks that modules of types that fit can be fused: they are in one mode, and the batch norm has the
- * layer's channels. Adds to the record what does not agree, naming both modules. */
+/* Checks that modules of types that fit can be fused: they are in one mode, and the batch norm has
+ * the layer's channels. Adds to the record what does not agree, naming both modules. */
 oct_status oct_members_agree(oct_module *const *members, int count) OCT_NODISCARD;
 
 /* Fails for each hook that fusing these modules, in this order, would lose (NULL: an op). */
 oct_status oct_fusion_check_hooks(oct_module *const *members, int count) OCT_NODISCARD;
-/* Whether fusing would lose a hook of a member: a pre hook of all but the first one, a forward hook of
- * all but the last one. */
+/* Whether fusing would lose a hook of a member: a pre hook of all but the first one, a forward
+ * hook of all but the last one. */
 bool oct_fusion_loses_pre_hooks(const oct_module *member, int i);
 bool oct_fusion_loses_hooks(const oct_module *member, int i, int count);
 

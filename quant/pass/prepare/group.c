@@ -1,5 +1,5 @@
-/* Forms groups of values that must have one scale. A group has one fake-quant, with the qconfig of the
- * first that makes values for it, so each tensor has one quantizer. */
+/* Forms groups of values that must have one scale. A group has one fake-quant, with the qconfig of
+ * the first that makes values for it, so each tensor has one quantizer. */
 #include "quant/pass/prepare/prepare_plan.h"
 
 #include <stdio.h>
@@ -57,8 +57,8 @@ static void join_node(oct_prepare_plan *plan, int64_t i)
         }
 }
 
-/* Joins what a node reads in evaluation, where training does not make it, with what it reads in training:
- * they have one range. */
+/* Joins what a node reads in evaluation, where training does not make it, with what it reads in
+ * training: they have one range. */
 static void join_modes(oct_prepare_plan *plan, int64_t i)
 {
     const oct_graph *g = plan->graph;
@@ -73,8 +73,8 @@ static void join_modes(oct_prepare_plan *plan, int64_t i)
     }
 }
 
-/* Joins the calls of one module that have one range: as asked, because one module computes them all, or
- * because training, where ranges are seen, does not make one of the calls. */
+/* Joins the calls of one module that have one range: as asked, because one module computes them
+ * all, or because training, where ranges are seen, does not make one of the calls. */
 static void join_calls(oct_prepare_plan *plan, int64_t i)
 {
     const oct_graph *g = plan->graph;
@@ -184,7 +184,8 @@ const char *oct_prepare_stub_path(const oct_prepare_plan *plan, int64_t value,
     return text;
 }
 
-/* Gives a generated stub the qconfig of its own path or, where that is none, that of what needs it. */
+/* Gives a generated stub the qconfig of its own path or, where that is none, that of what needs
+ * it. */
 static void judge_stub(oct_prepare_plan *plan, int64_t value)
 {
     char path[OCT_STUB_PATH_BYTES];
@@ -197,8 +198,8 @@ static void judge_stub(oct_prepare_plan *plan, int64_t value)
     plan->values[value].qconfig = q;
 }
 
-/* Notes that a node asks for more bits than it gets, because it is a member of a fusion or follows its
- * input: whoever named it wants to know. */
+/* Notes that a node asks for more bits than it gets, because it is a member of a fusion or follows
+ * its input: whoever named it wants to know. */
 static oct_status note_unheard(oct_prepare_plan *plan, int64_t i)
 {
     const oct_graph *g = plan->graph;

@@ -1,6 +1,6 @@
-/* Placement in the methods that know the graph: what is quantized, and where codes are made and taken back. Each
- * call site that can be is quantized wherever it stands; those that only move values follow their
- * input, so that no float value is quantized for their sake alone. */
+/* Placement in the methods that know the graph: what is quantized, and where codes are made and
+ * taken back. Each call site that can be is quantized wherever it stands; those that only move
+ * values follow their input, so that no float value is quantized for their sake alone. */
 #include "quant/pass/prepare/prepare_plan.h"
 
 /* Whether a node only moves values, so that an unquantized result stays one. */
@@ -18,11 +18,11 @@ static bool before_dequant(const oct_prepare_plan *plan, int64_t value)
     bool eager = plan->options->method == OCT_METHOD_EAGER;
     for (;;) {
         if (value == g->output[mode]) return !eager && !oct_prepare_is_read_in(plan, value, mode);
-        int64_t reader = oct_prepare_only_user_in(plan, value, mode);
-        if (reader < 0) return false;
-        if (plan->nodes[reader].role == OCT_ROLE_DEQUANT_STUB) return true;
-        if (!only_moves(&plan->nodes[reader])) return false;
-        value = g->nodes[reader].output;
+        int64_t user = oct_prepare_only_user_in(plan, value, mode);
+        if (user < 0) return false;
+        if (plan->nodes[user].role == OCT_ROLE_DEQUANT_STUB) return true;
+        if (!only_moves(&plan->nodes[user])) return false;
+        value = g->nodes[user].output;
     }
 }
 
@@ -137,8 +137,8 @@ static oct_status place_node(oct_prepare_plan *plan, int64_t i)
     return OCT_OK;
 }
 
-/* Keeps a lone batch norm float on a target that shifts: it cannot multiply by the factor, which only a
- * layer's weights can take in. */
+/* Keeps a lone batch norm float on a target that shifts: it cannot multiply by the factor, which
+ * only a layer's weights can take in. */
 static oct_status leave_lone_norm(oct_prepare_plan *plan, int64_t i)
 {
     oct_prepare_node *p = &plan->nodes[i];
@@ -184,8 +184,8 @@ static bool enters(const oct_prepare_plan *plan, const oct_graph_carried_use *re
     return false;
 }
 
-/* Makes the result of a block that ran once in the trace available in the kind in which its inputs are
- * wanted, since nobody knows which of them is its own result later. */
+/* Makes the result of a block that ran once in the trace available in the kind in which its inputs
+ * are wanted, since nobody knows which of them is its own result later. */
 static void place_in_block(oct_prepare_plan *plan, const oct_graph_block *block)
 {
     const oct_graph *g = plan->graph;

@@ -30,14 +30,14 @@ static bool is_carried(const oct_graph *g, int64_t value)
 int64_t oct_prepare_only_user_in(const oct_prepare_plan *plan, int64_t value, oct_mode mode)
 {
     const oct_graph *g = plan->graph;
-    int64_t reader = OCT_NO_INDEX;
+    int64_t user = OCT_NO_INDEX;
     if (value == g->output[mode] || is_carried(g, value)) return OCT_NO_INDEX;
     for (size_t i = 0; i < g->num_nodes; i++) {
         if (!oct_graph_reads(&g->nodes[i], value, mode)) continue;
-        if (reader >= 0) return OCT_NO_INDEX;
-        reader = (int64_t)i;
+        if (user >= 0) return OCT_NO_INDEX;
+        user = (int64_t)i;
     }
-    return reader;
+    return user;
 }
 
 bool oct_prepare_is_read_in(const oct_prepare_plan *plan, int64_t value, oct_mode mode)
@@ -51,17 +51,17 @@ bool oct_prepare_is_read_in(const oct_prepare_plan *plan, int64_t value, oct_mod
 int64_t oct_prepare_only_user(const oct_prepare_plan *plan, int64_t value)
 {
     const oct_graph *g = plan->graph;
-    int64_t reader = OCT_NO_INDEX;
+    int64_t user = OCT_NO_INDEX;
     for (int mode = 0; mode < OCT_MODES; mode++) {
         int64_t one = oct_prepare_only_user_in(plan, value, mode);
         bool any = value == g->output[mode] || oct_prepare_is_read_in(plan, value, mode);
-        if (any && (one < 0 || (reader >= 0 && reader != one))) return OCT_NO_INDEX;
-        if (any) reader = one;
+        if (any && (one < 0 || (user >= 0 && user != one))) return OCT_NO_INDEX;
+        if (any) user = one;
     }
-    for (int mode = 0; reader >= 0 && mode < OCT_MODES; mode++)
-        if (g->nodes[reader].in[mode] && !oct_graph_reads(&g->nodes[reader], value, mode))
+    for (int mode = 0; user >= 0 && mode < OCT_MODES; mode++)
+        if (g->nodes[user].in[mode] && !oct_graph_reads(&g->nodes[user], value, mode))
             return OCT_NO_INDEX;
-    return reader;
+    return user;
 }
 
 bool oct_prepare_reads_codes(const oct_prepare_plan *plan, int64_t node, int inputs)

@@ -1,7 +1,7 @@
-/* Prepare decides what each call site is (record.c, prepare_plan.c), what runs together (fuse.c), which
- * stubs cannot be meant (stubs.c), what is quantized and where codes are made (placement.c, eager.c), which
- * values share a quantizer (group.c) and what speaks against it (check.c); only a plan without problems is
- * carried out (apply.c). */
+/* Prepare decides what each call site is (record.c, prepare_plan.c), what runs together (fuse.c),
+ * which stubs cannot be meant (stubs.c), what is quantized and where codes are made (placement.c,
+ * eager.c), which values share a quantizer (group.c) and what speaks against it (check.c); only a
+ * plan without problems is carried out (apply.c). */
 #include "quant/pass/prepare/prepare.h"
 
 #include "quant/pass/prepare/prepare_plan.h"
@@ -59,8 +59,8 @@ static oct_status find_hooks(void *user, oct_module *module)
     return OCT_OK;
 }
 
-/* Runs the model once with codes for its hooks, which were traced on floats: one that fails on codes fails
- * here and not in the first step. */
+/* Runs the model once with codes for its hooks, which were traced on floats: one that fails on
+ * codes fails here and not in the first step. */
 static oct_status try_codes(oct_module *root, const oct_quantizers *all, const oct_example *example)
 {
     oct_trace trace = {0};

@@ -1,4 +1,4 @@
-/* Float model -> QAT model, in place:
+/* Turns a float model into a QAT model, in place (README.md here has pictures):
  *
  *     replace   functional ops become generated modules
  *     fuse      conv/linear + batch norm + add + relu become one module (fusion_list.def)
@@ -10,7 +10,7 @@
  *     eager       no replacing, no fusing (oct_fuse_modules before), stubs as the user placed them;
  *                 afterwards the user's forward runs without anything in between
  *     symbolic    the recorded graph runs, the user's forward no longer
- *     jit         the user's forward runs, its call sites answered by the graph
+ *     jit         the user's forward runs, its call sites handled by the graph
  *     jit_strip   as jit, but only what lies between QuantStubs and DeQuantStubs is quantized
  */
 #pragma once
@@ -34,40 +34,42 @@ typedef struct oct_prepare_options {
     bool drop_hooks;      /* hooks that fusion cannot keep are dropped; otherwise an error */
 } oct_prepare_options;
 
-/* *root must be in training mode. On OCT_PREPARE the record holds every problem with the module's
- * path and the remedy; the model must then be thrown away. report (may be NULL) receives the check
- * report (report.h). */
+/* Prepares *root, which must be in training mode. On OCT_PREPARE the record holds every problem
+ * with the module's path and the remedy; the model must then be thrown away. report (may be NULL)
+ * receives the check report (report.h). */
 oct_status oct_prepare(oct_module **root, const oct_example *example,
                        const oct_prepare_options *options, oct_text *report) OCT_NODISCARD;
 
-/* Fuses by hand, for eager: `names` are paths below `root` of modules that follow each other, such as
- * {"conv1", "bn1", "relu"} or {"conv2", "bn2", "add", "relu"}. The fused module takes the first one's
- * place, or the add's, whose first input must then be what the members before it make (a forward that
- * passes it second fails); the others become identity; the model computes what it did. Hooks: the first
- * member's pre hooks stay before its input and the last one's hooks move to the fused module; any
- * other is an error unless drop_hooks. OCT_PREPARE, nothing changed, when a
- * name is unknown (naming those that exist), no pattern of fusion_list.def fits, members are in
- * different modes, channel counts differ, or the batch norm has other channels. */
+/* Fuses by hand, for eager: `names` are paths below `root` of modules that follow each other, such
+ * as {"conv1", "bn1", "relu"} or {"conv2", "bn2", "add", "relu"}. The fused module replaces the
+ * first one, or the add, whose first input must then be what the members before it make (a forward
+ * that passes it second fails); the others become identity; the model computes what it did. The
+ * first member's pre hooks stay before its input and the last one's hooks move to the fused
+ * module; any other hook is an error unless drop_hooks. OCT_PREPARE, nothing changed, when a name
+ * is unknown (naming those that exist), no pattern of fusion_list.def fits, members are in
+ * different modes, or the batch norm has other channels than the layer. */
 oct_status oct_fuse_modules(oct_module **root, const char *const *names, size_t count,
                             bool drop_hooks) OCT_NODISCARD;
-/* Each list ends with NULL, the lists end with NULL. All or nothing. */
+/* Fuses all lists or nothing. Each list ends with NULL, the lists end with NULL. */
 oct_status oct_fuse_module_lists(oct_module **root, const char *const *const *lists,
                                  bool drop_hooks) OCT_NODISCARD;
 
-/* Live batch norm -> running statistics even in training, for all QAT modules below root. */
+/* Makes live batch norms use their running statistics even in training, in all QAT modules below
+ * root. */
 void oct_freeze_batch_norm(oct_module *root, bool frozen);
 /* Folds every fused batch norm into its layer (oct_qat_conv_fold); parameters change, so whoever
  * holds them must collect anew. */
 oct_status oct_fold_batch_norm(oct_module *root) OCT_NODISCARD;
 
-/* States as calls. QAT observes and quantizes and needs training mode; CALIBRATE observes the float
- * model and needs training mode; it freezes batch norm, which is live again afterwards; VALIDATION
- * quantizes
- * and never observes, and needs eval mode; FLOAT does neither. OCT_USAGE saying what to do. */
+/* What the fake-quants of a model do. QAT observes and quantizes and needs training mode;
+ * CALIBRATION observes the float model and needs training mode; it freezes batch norm, which is
+ * live again afterwards; VALIDATION quantizes and never observes, and needs eval mode; FLOAT does
+ * neither. */
 typedef enum oct_fake_quant_state {
     OCT_STATE_CALIBRATION,
     OCT_STATE_QAT,
     OCT_STATE_VALIDATION,
     OCT_STATE_FLOAT,
 } oct_fake_quant_state;
+/* Puts the model into a state; OCT_USAGE saying what to do first. */
 oct_status oct_set_fake_quant(oct_module *root, oct_fake_quant_state state) OCT_NODISCARD;

@@ -50,8 +50,8 @@ static oct_status describe_node(oct_prepare_plan *plan, size_t i)
                       p->number);
 }
 
-/* Finds what lies behind a QuantStub and in front of a DeQuantStub, for jit_strip; `before` also tells
- * eager where a QuantStub is missing. */
+/* Finds what lies behind a QuantStub and in front of a DeQuantStub, for jit_strip; `before` also
+ * tells eager where a QuantStub is missing. */
 static void find_region(oct_prepare_plan *plan, oct_mode mode)
 {
     const oct_graph *g = plan->graph;
@@ -101,7 +101,8 @@ static bool mark_inputs(oct_prepare_plan *plan, int64_t node)
     return more;
 }
 
-/* What a block passes to its next run is read by nodes before it, so one pass need not be enough. */
+/* What a block passes to its next run is read by nodes before it, so one pass need not be
+ * enough. */
 static void find_live(oct_prepare_plan *plan)
 {
     const oct_graph *g = plan->graph;
@@ -115,8 +116,8 @@ static void find_live(oct_prepare_plan *plan)
     }
 }
 
-/* Whether a node is not deployed and so not quantized: only training calls it, and it is no further call
- * of what evaluation calls. */
+/* Whether a node is not deployed and so not quantized: only training calls it, and it is no
+ * further call of what evaluation calls. */
 static bool is_for_training(const oct_prepare_plan *plan, int64_t i)
 {
     return !plan->graph->nodes[i].in[OCT_MODE_EVALUATION] &&
@@ -124,8 +125,8 @@ static bool is_for_training(const oct_prepare_plan *plan, int64_t i)
            !oct_prepare_called_in(plan, i, OCT_MODE_EVALUATION);
 }
 
-/* Whether a node never sees a range, because training does not call it; a module that training calls
- * elsewhere has that call's. */
+/* Whether a node never sees a range, because training does not call it; a module that training
+ * calls elsewhere has that call's. */
 static bool has_no_range(const oct_prepare_plan *plan, int64_t i)
 {
     const oct_graph_node *node = &plan->graph->nodes[i];

@@ -1,5 +1,5 @@
-/* What prepare decides before it changes anything. Each step of the pipeline reads and completes the
- * plan, and apply.c carries it out. */
+/* What prepare decides before it changes anything. Each step of the pipeline reads and completes
+ * the plan, and apply.c carries it out. */
 #pragma once
 
 #include "quant/module/rule.h"
@@ -87,7 +87,8 @@ int64_t oct_prepare_input(const oct_prepare_plan *plan, int64_t node, int k);
 /* What makes it, in a sentence (oct_graph_producer_text). Returns text. */
 const char *oct_prepare_input_text(const oct_prepare_plan *plan, int64_t node, int k,
                                    char text[OCT_CALL_BYTES]);
-/* The one node that reads a value in every mode that it runs in, or in this mode; or OCT_NO_INDEX. */
+/* The one node that reads a value in every mode that it runs in, or in this mode; or
+ * OCT_NO_INDEX. */
 int64_t oct_prepare_only_user(const oct_prepare_plan *plan, int64_t value);
 int64_t oct_prepare_only_user_in(const oct_prepare_plan *plan, int64_t value, oct_mode mode);
 bool oct_prepare_is_read_in(const oct_prepare_plan *plan, int64_t value, oct_mode mode);
@@ -95,7 +96,8 @@ bool oct_prepare_is_read_in(const oct_prepare_plan *plan, int64_t value, oct_mod
 bool oct_prepare_reads_codes(const oct_prepare_plan *plan, int64_t node, int inputs);
 /* Whether some node calls the module, or in this forward the op, of this one in the mode. */
 bool oct_prepare_called_in(const oct_prepare_plan *plan, int64_t node, oct_mode mode);
-/* Whether a block was traced in one run only, so that nothing is known of what it passes to itself. */
+/* Whether a block was traced in one run only, so that nothing is known of what it passes to
+ * itself. */
 bool oct_prepare_ran_once(const oct_prepare_plan *plan, int block);
 /* Members of what runs at a node: the last one, that of a kind, the first if it is a layer; or
  * OCT_NO_INDEX. */
@@ -117,7 +119,7 @@ int64_t oct_prepare_fused_away_in(const oct_prepare_plan *plan, int64_t value);
 oct_output_scale oct_prepare_scale(const oct_prepare_node *node);
 /* Whether a node keeps its input's scale, so that it is quantized if its input is. */
 bool oct_prepare_follows_input(const oct_prepare_node *node);
-/* Whether one module answers every call of the module that runs at a node. */
+/* Whether one module computes every call of the module that runs at a node. */
 bool oct_prepare_one_module(const oct_prepare_plan *plan, int64_t node);
 /* "conv2d", for setters and targets; of what was fused by hand, the type that it was. */
 const char *oct_prepare_type(const oct_prepare_plan *plan, int64_t node);

@@ -1,11 +1,11 @@
-/* What the model calls: its forward runs on the example twice in each mode, so that one that changes from
- * call to call is found here and not in training. */
+/* What the model calls: its forward runs on the example twice in each mode, so that one that
+ * changes from call to call is found here and not in training. */
 #include "quant/pass/prepare/prepare_plan.h"
 
 #include <string.h>
 
-/* Whether two runs make the same call at these nodes. Values that a dynamic block made are not compared,
- * because the block may have run another number of times. */
+/* Whether two runs make the same call at these nodes. Values that a dynamic block made are not
+ * compared, because the block may have run another number of times. */
 static bool same_call(const oct_graph *a, const oct_graph_node *x, const oct_graph *b,
                       const oct_graph_node *y)
 {

@@ -1,5 +1,5 @@
-/* The check report: what was prepared, a table of what became of each call site, and findings. It holds
- * nothing that moves (no date, no range), so the same model gives the same bytes. */
+/* The check report: what was prepared, a table of what became of each call site, and findings. It
+ * holds nothing that moves (no date, no range), so the same model gives the same bytes. */
 #include "quant/pass/prepare/report.h"
 
 #include "quant/module/rule.h"

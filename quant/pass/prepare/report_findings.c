@@ -1,4 +1,5 @@
-/* The check report's findings: a sentence for each thing that a user may want to change or to know. */
+/* The check report's findings: a sentence for each thing that a user may want to change or to
+ * know. */
 #include "quant/pass/prepare/report_impl.h"
 
 #include <inttypes.h>
@@ -37,7 +38,8 @@ static oct_status add_lone_batch_norm(findings *f, const oct_graph_node *node)
                  "behind a layer to get it for nothing.\n");
 }
 
-/* Whether two float operations that follow each other stay float for one reason: they are one island. */
+/* Whether two float operations that follow each other stay float for one reason: they are one
+ * island. */
 static bool same_island(const oct_graph *g, const oct_graph_node *a, const oct_graph_node *b)
 {
     const char *x = a->note ? a->note : "", *y = b->note ? b->note : "";

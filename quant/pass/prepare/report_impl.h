@@ -12,7 +12,8 @@ const oct_graph_value *oct_report_output(const oct_graph *g, const oct_graph_nod
 bool oct_report_in_integers(const oct_graph *g, const oct_graph_node *node);
 bool oct_report_makes_class_numbers(const oct_graph_node *node);
 bool oct_report_is_stub(const oct_graph_node *node);
-/* Whether the node computes nothing: it was fused into another one, or its module is an identity. */
+/* Whether the node computes nothing: it was fused into another one, or its module is an
+ * identity. */
 bool oct_report_is_identity(const oct_graph_node *node);
 /* Whether the node is a float operation in the middle of integers. */
 bool oct_report_is_island(const oct_graph *g, const oct_graph_node *node);

@@ -45,8 +45,8 @@ static void write_codes(row *r, const oct_fake_quant *fq, const oct_module *make
              fq->qconfig.fixed_scale ? ", stays as calibrated" : "");
 }
 
-/* Writes "conv_bn_relu" as "conv + bn + relu". A module that was fused by name says it of itself, up to
- * the first comma, since no node of the graph does. */
+/* Writes "conv_bn_relu" as "conv + bn + relu". A module that was fused by name says it of itself,
+ * up to the first comma, since no node of the graph does. */
 static void write_fusion(row *r, const oct_graph_node *node)
 {
     char *cell = r->cell[FUSION];

@@ -1,5 +1,6 @@
-/* Sensitivity: the float model runs once for its outputs, then once more for each quantizer with that
- * one alone switched on. Sums are taken in order of the samples by the one rank that measures. */
+/* Sensitivity: the float model runs once for its outputs, then once more for each quantizer with
+ * that one alone switched on. Sums are taken in order of the samples by the one rank that
+ * measures. */
 #include "quant/pass/prepare/sensitivity.h"
 
 #include "core/base/mem.h"
@@ -178,8 +179,8 @@ static oct_status measure_share(survey *s, const oct_collective *group, measure 
     return OCT_OK;
 }
 
-/* Shares what each rank has measured. Each number is some rank's, and 0 on all others, so the sum over
- * ranks is exact. */
+/* Shares what each rank has measured. Each number is some rank's, and 0 on all others, so the sum
+ * over ranks is exact. */
 static oct_status share(const oct_collective *group, measure *mine, size_t count, measure *all)
 {
     oct_leaves ranks = oct_leaves_split(group->size, 1, group->rank, group->size);

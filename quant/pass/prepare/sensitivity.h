@@ -1,5 +1,5 @@
-/* How much each quantizer alone changes what a prepared model computes: the measure behind 16-bit
- * activations for the few layers that need them. */
+/* Measures how much each quantizer alone changes what a prepared model computes, so that the few
+ * layers that need them get 16-bit activations. */
 #pragma once
 
 #include "core/base/collective.h"
@@ -22,10 +22,11 @@ typedef struct oct_sensitivity_data {
 
 /* Collective. One row for each activation quantizer that has a range, and one for each layer with
  * quantized weights: what its quantizer alone does to the float model's output over the samples.
- * Most sensitive first: by SQNR, then by path. Each rank measures its share of the quantizers, all of
- * each, so the table has the same bits for any number of ranks. All quantizers are OFF afterwards,
- * the model otherwise as before. OCT_PREPARE when root is not prepared or no quantizer has seen a
- * range, or root does not give `outputs` numbers a sample; OCT_NUMERIC when an output is not finite. */
+ * Most sensitive first: by SQNR, then by path. Each rank measures its share of the quantizers, all
+ * of each, so the table has the same bits for any number of ranks. All quantizers are OFF
+ * afterwards, the model otherwise as before. OCT_PREPARE when root is not prepared or no quantizer
+ * has seen a range, or root does not give `outputs` numbers a sample; OCT_NUMERIC when an output
+ * is not finite. */
 oct_status oct_sensitivity_measure(oct_sensitivity *table, oct_module *root,
                                    const oct_sensitivity_data *data,
                                    const oct_collective *group) OCT_NODISCARD;

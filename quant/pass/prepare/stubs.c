@@ -1,7 +1,8 @@
-/* Stubs that cannot be meant where they are, found before anything is placed: a DeQuantStub that no
- * QuantStub stands before, and a QuantStub that no DeQuantStub follows although the model has some. Both
- * together are swapped. They are problems where stubs decide what is quantized (eager, jit_strip); elsewhere
- * they are noted. Where eager can say better what is missing, it does (eager.c). */
+/* Stubs that cannot be meant where they are, found before anything is placed: a DeQuantStub that
+ * no QuantStub stands before, and a QuantStub that no DeQuantStub follows although the model has
+ * some. Both together are swapped. They are problems where stubs decide what is quantized (eager,
+ * jit_strip); elsewhere they are noted. Where eager can say better what is missing, it does
+ * (eager.c). */
 #include "quant/pass/prepare/prepare_plan.h"
 
 #include <stdio.h>

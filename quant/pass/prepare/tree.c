@@ -1,5 +1,5 @@
-/* Writes the module tree, a module on each line, with the quantizer of each tensor and of each weight
- * where it belongs. */
+/* Writes the module tree, a module on each line, with the quantizer of each tensor and of each
+ * weight where it belongs. */
 #include "quant/pass/prepare/report.h"
 
 #include "core/base/mem.h"
