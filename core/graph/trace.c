@@ -37,16 +37,8 @@ static oct_module *module_of(const oct_trace *trace, int64_t scope)
     return scope < 0 ? NULL : trace->scopes[scope].module;
 }
 
-static bool reads(const oct_trace_node *node, int64_t value)
-{
-    for (int i = 0; i < node->num_inputs; i++) {
-        if (node->input[i] == value) return true;
-    }
-    return false;
-}
-
-/* Fills in the inputs of a node; a node that reads a value twice is one user of it. */
-static oct_status connect(oct_trace *trace, oct_trace_node *node, oct_tensor *const *inputs, int n)
+/* Fills in the inputs of a node. */
+static oct_status connect(oct_trace_node *node, oct_tensor *const *inputs, int n)
 {
     for (int i = 0; i < n; i++) {
         int64_t value = inputs[i]->trace_value;
@@ -55,7 +47,6 @@ static oct_status connect(oct_trace *trace, oct_trace_node *node, oct_tensor *co
                   "has no place in the graph; compute it by an op, outside of hooks, or keep it "
                   "inside of a module",
                   i, node->op);
-        if (!reads(node, value)) trace->values[value].users++;
         node->input[node->num_inputs++] = value;
     }
     return OCT_OK;
@@ -84,7 +75,7 @@ static oct_status add_node(oct_context *cx, const oct_site *executed)
                              .caller = caller_of(trace, named, module),
                              .hook = cx->hook,
                              .scope = trace->scope};
-    OCT_TRY(connect(trace, node, executed->input, executed->num_inputs));
+    OCT_TRY(connect(node, executed->input, executed->num_inputs));
     OCT_TRY(oct_strdup(&node->path, named ? oct_module_path(named, path) : ""));
     int64_t number = (int64_t)trace->num_nodes++;
     OCT_TRY(add_value(trace, executed->output, number));
@@ -180,13 +171,4 @@ void oct_trace_free(oct_trace *trace)
     oct_free(&trace->values);
     oct_free(&trace->scopes);
     *trace = (oct_trace){0};
-}
-
-oct_trace_node *oct_trace_only_user(const oct_trace *trace, int64_t value)
-{
-    if (trace->values[value].users != 1 || value == trace->output) return NULL;
-    for (size_t i = 0; i < trace->num_nodes; i++) {
-        if (reads(&trace->nodes[i], value)) return &trace->nodes[i];
-    }
-    return NULL;
 }

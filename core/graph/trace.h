@@ -27,7 +27,6 @@ typedef struct oct_trace_value {
     oct_qparams q;    /* of codes */
     oct_shape shape;  /* with the example's batch of 1 */
     int64_t producer; /* node, or -1 for an input of the model */
-    int64_t users;    /* nodes that read it; the model's output counts as one */
 } oct_trace_value;
 
 /* A scope is the call of a container, or a run of a dynamic block (name not NULL): what was called
@@ -59,10 +58,6 @@ struct oct_trace {
 };
 
 void oct_trace_free(oct_trace *trace);
-
-/* Returns the one node that reads `value`, or NULL if there are several, none, or it is the output.
- */
-oct_trace_node *oct_trace_only_user(const oct_trace *trace, int64_t value);
 
 /* The tape and calls of modules use the rest while cx->trace is set. */
 

@@ -36,7 +36,6 @@ static oct_status run(oct_context *cx, oct_trace *trace, oct_module *root,
     OCT_CHECK(y->trace_value >= 0, OCT_PREPARE,
               "the model's output is not computed from its input by modules and ops");
     trace->output = y->trace_value;
-    trace->values[y->trace_value].users++;
     return OCT_OK;
 }
 

@@ -44,26 +44,18 @@ static oct_status unique_name(const table *t, const char *base, char **name)
     return OCT_OK;
 }
 
-static void free_row(table_row *row)
-{
-    for (int i = 0; i < COLUMNS; i++)
-        oct_free(&row->cell[i]);
-}
-
+/* Adds a row; one that could not be filled is freed with the others. */
 static oct_status add_row(table *t, const char *opcode, const char *name, const char *target,
                           const char *args)
 {
-    table_row row = {0};
-    oct_status status = oct_grow(&t->rows, &t->cap_rows, t->num_rows + 1, sizeof *t->rows);
-    if (status == OCT_OK) status = oct_strdup(&row.cell[0], opcode);
-    if (status == OCT_OK) status = unique_name(t, name, &row.cell[1]);
-    if (status == OCT_OK) status = oct_strdup(&row.cell[2], target);
-    if (status == OCT_OK) status = oct_strdup(&row.cell[3], args);
-    if (status == OCT_OK)
-        t->rows[t->num_rows++] = row;
-    else
-        free_row(&row);
-    return status;
+    char *unique = NULL;
+    OCT_TRY(oct_grow(&t->rows, &t->cap_rows, t->num_rows + 1, sizeof *t->rows));
+    OCT_TRY(unique_name(t, name, &unique));
+    table_row *row = &t->rows[t->num_rows++];
+    *row = (table_row){{[1] = unique}};
+    OCT_TRY(oct_strdup(&row->cell[0], opcode));
+    OCT_TRY(oct_strdup(&row->cell[2], target));
+    return oct_strdup(&row->cell[3], args);
 }
 
 static const char *row_name(const table *t, size_t row)
@@ -279,7 +271,8 @@ static oct_status add_mode(const oct_graph *graph, oct_mode mode, oct_text *text
     oct_status status = fill(&t);
     if (status == OCT_OK) status = write_table(&t, text);
     for (size_t i = 0; i < t.num_rows; i++)
-        free_row(&t.rows[i]);
+        for (int c = 0; c < COLUMNS; c++)
+            oct_free(&t.rows[i].cell[c]);
     oct_free(&t.rows);
     oct_free(&t.row_of);
     oct_free(&t.row_of_kind);

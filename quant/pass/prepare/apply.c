@@ -3,15 +3,13 @@
 #include "quant/pass/prepare/apply_impl.h"
 
 /* Drops the hooks of members that the user gave up. */
-static oct_status drop_member_hooks(oct_apply *w, int64_t at)
+static void drop_member_hooks(oct_apply *w, int64_t at)
 {
     const oct_prepare_node *p = &w->plan->nodes[at];
     for (int i = 0; i < p->num_members; i++) {
         oct_module *called = w->graph->nodes[p->member[i]].called;
-        if (called && p->num_members > 1)
-            OCT_TRY(oct_drop_hooks(called, i > 0, i < p->num_members - 1));
+        if (called) oct_drop_hooks(called, i > 0, i < p->num_members - 1);
     }
-    return OCT_OK;
 }
 
 static bool hooks_compute(const oct_apply *w, const oct_module *called)
@@ -23,34 +21,32 @@ static bool hooks_compute(const oct_apply *w, const oct_module *called)
 
 /* Moves the last member's hooks to the fused module. Those of a module that is called elsewhere
  * too stay there, and hooks that compute stay where the forward's order has them. */
-static oct_status move_hooks(oct_apply *w, int64_t at)
+static void move_hooks(oct_apply *w, int64_t at)
 {
     const oct_module *called = w->graph->nodes[oct_prepare_last_member(w->plan, at)].called;
-    if (w->plan->nodes[at].num_members == 1 || !called) return OCT_OK;
-    if (oct_prepare_num_calls(w->plan, called) == 1 && !hooks_compute(w, called))
+    if (w->plan->nodes[at].num_members > 1 && called &&
+        oct_prepare_num_calls(w->plan, called) == 1 && !hooks_compute(w, called))
         oct_hooks_move(&oct_apply_slot_of(w, called)->now->hooks, &w->made[at]->hooks);
-    return OCT_OK;
 }
 
-static oct_status drop_scope_hooks(oct_apply *w, oct_mode mode)
+static void drop_scope_hooks(oct_apply *w, oct_mode mode)
 {
     const oct_graph *g = w->graph;
     for (size_t i = 0; i < g->num_scopes[mode]; i++) {
         const oct_trace_scope *s = &g->scopes[mode][i];
         bool in = oct_prepare_fused_away_in(w->plan, s->input) >= 0;
         bool out = oct_prepare_fused_away_in(w->plan, s->output) >= 0;
-        if (in || out) OCT_TRY(oct_drop_hooks(s->module, in, out));
+        oct_drop_hooks(s->module, in, out);
     }
-    return OCT_OK;
 }
 
 static oct_status make_all(oct_apply *w)
 {
     const int64_t count = (int64_t)w->graph->num_nodes;
-    OCT_TRY(drop_scope_hooks(w, OCT_MODE_EVALUATION));
-    OCT_TRY(drop_scope_hooks(w, OCT_MODE_TRAINING));
+    drop_scope_hooks(w, OCT_MODE_EVALUATION);
+    drop_scope_hooks(w, OCT_MODE_TRAINING);
     for (int64_t i = 0; i < count; i++)
-        if (oct_prepare_runs_quantized(w->plan, i)) OCT_TRY(drop_member_hooks(w, i));
+        if (oct_prepare_runs_quantized(w->plan, i)) drop_member_hooks(w, i);
     for (int64_t i = 0; i < count; i++)
         if (oct_prepare_runs_quantized(w->plan, i)) OCT_TRY(oct_apply_make_module(w, i));
     return OCT_OK;
@@ -67,7 +63,7 @@ static oct_status empty_slots(oct_apply *w)
         oct_module_destroy(&old);
     }
     for (int64_t i = 0; i < (int64_t)w->graph->num_nodes; i++)
-        if (oct_prepare_runs_quantized(w->plan, i)) OCT_TRY(move_hooks(w, i));
+        if (oct_prepare_runs_quantized(w->plan, i)) move_hooks(w, i);
     return OCT_OK;
 }
 

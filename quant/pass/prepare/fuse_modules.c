@@ -138,7 +138,7 @@ static oct_status fuse(oct_module **root, list *l)
     oct_module *taken[OCT_MAX_MEMBERS] = {0}, *made = NULL;
     oct_status status = OCT_OK;
     for (int i = 0; i < l->count && status == OCT_OK; i++) {
-        status = oct_drop_hooks(l->modules[i], i > 0, i < l->count - 1);
+        oct_drop_hooks(l->modules[i], i > 0, i < l->count - 1);
         oct_module *old = l->modules[i];
         if (status == OCT_OK) status = oct_replace_by_identity(root, old, &l->modules[i]);
         if (status == OCT_OK) taken[i] = old;

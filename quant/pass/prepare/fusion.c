@@ -137,14 +137,10 @@ oct_status oct_fusion_check_hooks(oct_module *const *members, int count)
     return status;
 }
 
-oct_status oct_drop_hooks(oct_module *module, bool pre, bool post)
+void oct_drop_hooks(oct_module *module, bool pre, bool post)
 {
-    oct_module *discarded = NULL;
-    OCT_TRY(oct_identity_create(&discarded));
-    if (pre) oct_hooks_move(&module->pre_hooks, &discarded->pre_hooks);
-    if (post) oct_hooks_move(&module->hooks, &discarded->hooks);
-    oct_module_destroy(&discarded);
-    return OCT_OK;
+    if (pre) oct_hooks_free(&module->pre_hooks);
+    if (post) oct_hooks_free(&module->hooks);
 }
 
 oct_status oct_replace_with_hooks(oct_module **root, oct_module *old, oct_module *made)

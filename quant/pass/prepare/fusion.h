@@ -48,7 +48,7 @@ bool oct_fusion_loses_pre_hooks(const oct_module *member, int i);
 bool oct_fusion_loses_hooks(const oct_module *member, int i, int count);
 
 /* Drops hooks; their handles become void. */
-oct_status oct_drop_hooks(oct_module *module, bool pre, bool post) OCT_NODISCARD;
+void oct_drop_hooks(oct_module *module, bool pre, bool post);
 /* Puts a module in the place of `old`, which is detached, and moves the hooks to it. */
 oct_status oct_replace_with_hooks(oct_module **root, oct_module *old,
                                   oct_module *made) OCT_NODISCARD;
