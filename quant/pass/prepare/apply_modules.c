@@ -48,21 +48,6 @@ oct_status oct_apply_take_out(oct_apply *w, oct_apply_slot *slot, oct_module **m
     return OCT_OK;
 }
 
-/* Numbers the name of a first call's module whose slot other calls need, behind those that the plan
- * knows. */
-static int number_behind(const oct_apply *w, int64_t node)
-{
-    const oct_graph_node *n = &w->graph->nodes[node];
-    int number = 0;
-    for (size_t i = 0; i < w->graph->num_nodes; i++) {
-        const oct_prepare_node *p = &w->plan->nodes[i];
-        bool same =
-            p->parent == w->plan->nodes[node].parent && strcmp(w->graph->nodes[i].op, n->op) == 0;
-        if (same && p->number >= number) number = p->number + 1;
-    }
-    return number;
-}
-
 oct_status oct_apply_insert(oct_apply *w, int64_t node, oct_module **made)
 {
     oct_prepare_node *p = &w->plan->nodes[node];
@@ -78,7 +63,8 @@ oct_status oct_apply_insert(oct_apply *w, int64_t node, oct_module **made)
         oct_module_destroy(&old);
         return OCT_OK;
     }
-    if (p->number < 0) p->number = number_behind(w, node);
+    if (p->number < 0) /* a first call, whose slot other calls need */
+        p->number = oct_prepare_next_number(w->plan, (size_t)node, w->graph->num_nodes);
     snprintf(name, sizeof name, "_generated_%s_%d", n->op, p->number);
     return oct_graph_add_named(w->graph, p->parent, name, made);
 }

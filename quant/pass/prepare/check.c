@@ -68,9 +68,9 @@ static void check_members(oct_prepare_plan *plan, int64_t at)
     for (int i = 0; i < p->num_members; i++) {
         const oct_graph_node *node = &plan->graph->nodes[p->member[i]];
         called[i] = node->called;
-        if (called[i]) modules[count++] = called[i];
-        if (oct_fusion_loses_pre_hooks(called[i], i) ||
-            oct_fusion_loses_hooks(called[i], i, p->num_members))
+        if (!called[i]) continue;
+        modules[count++] = called[i];
+        if ((i > 0 && called[i]->pre_hooks) || (i < p->num_members - 1 && called[i]->hooks))
             drops(plan, at, node->path);
     }
     if (count > 1 && oct_members_agree(modules, count) != OCT_OK) plan->problems++;

@@ -108,27 +108,18 @@ oct_status oct_members_agree(oct_module *const *members, int count)
     return status;
 }
 
-bool oct_fusion_loses_pre_hooks(const oct_module *member, int i)
-{
-    return member && member->pre_hooks && i > 0;
-}
-
-bool oct_fusion_loses_hooks(const oct_module *member, int i, int count)
-{
-    return member && member->hooks && i < count - 1;
-}
-
 oct_status oct_fusion_check_hooks(oct_module *const *members, int count)
 {
     char path[256];
     oct_status status = OCT_OK;
     for (int i = 0; i < count; i++) {
-        if (oct_fusion_loses_pre_hooks(members[i], i))
+        if (!members[i]) continue;
+        if (i > 0 && members[i]->pre_hooks)
             status = oct_fail_add(OCT_PREPARE,
                                   "%s: its forward-pre hook would be lost when it is fused; put it "
                                   "on the first of the fused modules, or drop hooks (drop_hooks)",
                                   oct_module_path(members[i], path));
-        if (oct_fusion_loses_hooks(members[i], i, count))
+        if (i < count - 1 && members[i]->hooks)
             status = oct_fail_add(OCT_PREPARE,
                                   "%s: its forward hook would be lost when it is fused; put it on "
                                   "the last of the fused modules, or drop hooks (drop_hooks)",

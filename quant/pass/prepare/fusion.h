@@ -40,12 +40,9 @@ int64_t oct_layer_products(const oct_module *layer); /* in one of its sums */
  * the layer's channels. Adds to the record what does not agree, naming both modules. */
 oct_status oct_members_agree(oct_module *const *members, int count) OCT_NODISCARD;
 
-/* Fails for each hook that fusing these modules, in this order, would lose (NULL: an op). */
+/* Fails for each hook that fusing these modules, in this order, would lose (NULL: an op): a pre hook of
+ * all but the first one, a forward hook of all but the last one. */
 oct_status oct_fusion_check_hooks(oct_module *const *members, int count) OCT_NODISCARD;
-/* Whether fusing would lose a hook of a member: a pre hook of all but the first one, a forward
- * hook of all but the last one. */
-bool oct_fusion_loses_pre_hooks(const oct_module *member, int i);
-bool oct_fusion_loses_hooks(const oct_module *member, int i, int count);
 
 /* Drops hooks; their handles become void. */
 void oct_drop_hooks(oct_module *module, bool pre, bool post);

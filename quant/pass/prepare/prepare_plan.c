@@ -17,16 +17,12 @@ static oct_role role_of(const oct_graph_node *node, const oct_prepare_node *p)
     return p->rule ? OCT_ROLE_RULE : OCT_ROLE_FLOAT;
 }
 
-/* Counts the call sites before this one that take a name from the same row of generated names. */
-static int number_of(const oct_prepare_plan *plan, size_t i, const char *op)
+int oct_prepare_next_number(const oct_prepare_plan *plan, size_t node, size_t end)
 {
     int number = 0;
-    for (size_t k = 0; k < i; k++) {
-        const oct_prepare_node *p = &plan->nodes[k];
-        const oct_graph_node *node = &plan->graph->nodes[k];
-        if (p->number >= 0 && p->parent == plan->nodes[i].parent && strcmp(node->op, op) == 0)
-            number++;
-    }
+    for (size_t k = 0; k < end; k++)
+        number += plan->nodes[k].number >= 0 && plan->nodes[k].parent == plan->nodes[node].parent &&
+                  strcmp(plan->graph->nodes[k].op, plan->graph->nodes[node].op) == 0;
     return number;
 }
 
@@ -43,7 +39,7 @@ static oct_status describe_node(oct_prepare_plan *plan, size_t i)
     p->parent = node->called ? node->called->parent : node->caller;
     if (node->called && oct_prepare_is_first_call(plan, (int64_t)i))
         return oct_strdup(&p->path, node->path);
-    p->number = number_of(plan, i, node->op);
+    p->number = oct_prepare_next_number(plan, i, i);
     char parent[256];
     oct_module_path(p->parent, parent);
     return oct_format(&p->path, "%s%s_generated_%s_%d", parent, *parent ? "." : "", node->op,

@@ -80,6 +80,10 @@ void oct_prepare_check_blocks(oct_prepare_plan *plan);
 oct_status oct_prepare_apply(oct_prepare_plan *plan) OCT_NODISCARD;
 void oct_prepare_plan_free(oct_prepare_plan *plan);
 
+/* The number in the name of a module that is generated at a node, behind those of the nodes before
+ * `end` with its container and op. */
+int oct_prepare_next_number(const oct_prepare_plan *plan, size_t node, size_t end);
+
 /* plan_query.c: questions of the steps. */
 
 /* The value that input k of a node is, in the mode that the node is described in. */
