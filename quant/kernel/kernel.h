@@ -102,16 +102,6 @@ int64_t oct_packed_taps_bytes(const oct_kernel *kernel, int64_t n, int64_t taps,
 int64_t oct_panel_bytes(const oct_kernel *kernel, int64_t taps, int64_t k);
 void oct_pack_taps(const oct_kernel *kernel, int64_t n, int64_t taps, int64_t k, const int8_t *w,
                    int8_t *packed);
-/* Packs a plain matrix (n, k). */
-int64_t oct_packed_bytes(const oct_kernel *kernel, int64_t n, int64_t k);
-void oct_pack_weights(const oct_kernel *kernel, int64_t n, int64_t k, const int8_t *w,
-                      int8_t *packed);
-
-/* acc[m][n] = sum_k a[m][k] * b[n][k]: a u8 rows of stride lda (readable up to whole words), packed from
- * oct_pack_weights, acc rows of stride ldc. Exact. */
-void oct_gemm(const oct_kernel *kernel, int64_t m, int64_t n, int64_t k, const uint8_t *a,
-              int64_t lda, const int8_t *packed, int32_t *acc, int64_t ldc);
-
 /* Tells the bytes of scratch of oct_depthwise for so many columns of output; every kernel table takes
  * them. */
 int64_t oct_depthwise_scratch(int kernel_h, int kernel_w, int stride, int64_t out_w);

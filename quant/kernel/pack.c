@@ -1,7 +1,5 @@
-/* What is the same for every kernel table: the order of packed weights, and the plain matrix product,
- * whose rows have one run. */
+/* What is the same for every kernel table: the order of packed weights. */
 #include "quant/kernel/depthwise_simd.h"
-#include "core/product/product.h"
 #include "quant/kernel/kernel.h"
 
 #include <string.h>
@@ -50,40 +48,6 @@ void oct_pack_taps(const oct_kernel *kernel, int64_t n, int64_t taps, int64_t k,
         const int64_t columns = n - col < kernel->col_tile ? n - col : kernel->col_tile;
         for (int64_t tap = 0; tap < taps; tap++)
             packed = pack_run(kernel, columns, k, pitch, w + col * pitch + tap * k, packed);
-    }
-}
-
-int64_t oct_packed_bytes(const oct_kernel *kernel, int64_t n, int64_t k)
-{
-    return oct_packed_taps_bytes(kernel, n, 1, k);
-}
-
-void oct_pack_weights(const oct_kernel *kernel, int64_t n, int64_t k, const int8_t *w,
-                      int8_t *packed)
-{
-    oct_pack_taps(kernel, n, 1, k, w, packed);
-}
-
-void oct_gemm(const oct_kernel *kernel, int64_t m, int64_t n, int64_t k, const uint8_t *a,
-              int64_t lda, const int8_t *packed, int32_t *acc, int64_t ldc)
-{
-    enum { ROWS = 96 }; /* of one call, whose table and codes stay in the first-level cache */
-    const oct_run whole_row = {.words = whole(k, OCT_WORD)};
-    oct_row rows[ROWS];
-    for (int64_t i = 0; i < m; i += ROWS) {
-        const int64_t count = m - i < ROWS ? m - i : ROWS;
-        for (int64_t r = 0; r < count; r++)
-            rows[r] = (oct_row){.x = (i + r) * lda, .acc = (i + r) * ldc};
-        const oct_product p = {.x = a,
-                               .rows = rows,
-                               .m = count,
-                               .runs = &whole_row,
-                               .num_runs = 1,
-                               .packed = packed,
-                               .panel_bytes = oct_panel_bytes(kernel, 1, k),
-                               .n = n,
-                               .acc = acc};
-        kernel->product(&p);
     }
 }
 

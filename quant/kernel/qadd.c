@@ -133,12 +133,12 @@ static void merge_range(const oct_qadd *q, const int64_t sums[2], float scale, f
     range[1] = high > range[1] ? high : range[1];
 }
 
-void oct_qadd_forward(int64_t n, oct_qcodes a, oct_qcodes b, const oct_qadd *add, oct_qparams y,
-                      void *codes, uint8_t *mask, float *range)
+void oct_qadd_forward(int64_t n, oct_qcodes a, oct_qcodes b, const oct_qadd *add,
+                      const oct_qoutput *y)
 {
-    const bool bytes = !is_wide(a.q) && !is_wide(b.q) && !is_wide(y);
-    if (bytes && !mask && !range) {
-        add_bytes(n, a.data, b.data, add, codes);
+    const bool bytes = !is_wide(a.q) && !is_wide(b.q) && !is_wide(y->q);
+    if (bytes && !y->mask && !y->range) {
+        add_bytes(n, a.data, b.data, add, y->data);
         return;
     }
     int32_t left[OCT_FLAG_BLOCK], right[OCT_FLAG_BLOCK];
@@ -148,14 +148,14 @@ void oct_qadd_forward(int64_t n, oct_qcodes a, oct_qcodes b, const oct_qadd *add
         const int64_t count = oct_min_i64(n - i, OCT_FLAG_BLOCK);
         if (bytes) {
             add_bytes_watched(count, (const uint8_t *)a.data + i, (const uint8_t *)b.data + i, add,
-                              (uint8_t *)codes + i, flags, sums);
+                              (uint8_t *)y->data + i, flags, sums);
         } else {
             oct_qcodes_load(a, i, count, left);
             oct_qcodes_load(b, i, count, right);
             add_wide(count, left, right, add, flags, sums);
-            oct_qcodes_store(left, count, y, codes, i);
+            oct_qcodes_store(left, count, y->q, y->data, i);
         }
-        if (mask) oct_bits_pack(flags, count, mask + i / 8);
+        if (y->mask) oct_bits_pack(flags, count, y->mask + i / 8);
     }
-    if (range && n > 0) merge_range(add, sums, y.scale, range);
+    if (y->range && n > 0) merge_range(add, sums, y->q.scale, y->range);
 }

@@ -6,19 +6,28 @@
  * or samples into parts, each beginning at a multiple of 8 elements where a mask is asked for.
  *
  * mask: 1 bit an element, bit i%8 of byte i/8: the code was not clipped. range[2]: the least and
- * largest real value before rounding are merged into it. NULL leaves either out.
+ * largest real value before rounding are merged into it.
  *
  * shift: the target requantizes by shifts (target.h): scales are powers of two, a ratio of scales
  * 2^-k rounds half up, (acc + 2^(k-1)) >> k. Otherwise multipliers are floats, half to even.
  */
 #pragma once
 
+#include "core/tensor/conv_shape.h"
 #include "core/tensor/tensor.h"
 
 typedef struct oct_qcodes {
     oct_qparams q;
     const void *data;
 } oct_qcodes;
+
+/* Where an output goes. */
+typedef struct oct_qoutput {
+    oct_qparams q;
+    void *data;
+    uint8_t *mask; /* NULL: left out */
+    float *range;  /* NULL: left out */
+} oct_qoutput;
 
 oct_qcodes oct_qcodes_of(const oct_tensor *x);
 /* The codes from element `first` on. */
@@ -47,8 +56,8 @@ typedef struct oct_qadd {
 oct_qadd oct_qadd_of(oct_qparams a, oct_qparams b, oct_qparams y, bool relu);
 /* Multipliers and shift are such that no sum can overflow. */
 bool oct_qadd_fits(const oct_qadd *add, oct_qparams a, oct_qparams b, oct_qparams y);
-void oct_qadd_forward(int64_t n, oct_qcodes a, oct_qcodes b, const oct_qadd *add, oct_qparams y,
-                      void *codes, uint8_t *mask, float *range);
+void oct_qadd_forward(int64_t n, oct_qcodes a, oct_qcodes b, const oct_qadd *add,
+                      const oct_qoutput *y);
 
 /* Product: p = (a-za)*(b-zb), exact; r = round_half_even((float)p * factor), wide in double; or by
  * shifts, factor being a power of two. code = clamp(r) + zero_point. factor = scale_a * scale_b /
@@ -56,7 +65,7 @@ void oct_qadd_forward(int64_t n, oct_qcodes a, oct_qcodes b, const oct_qadd *add
 float oct_qmul_factor(oct_qparams a, oct_qparams b, oct_qparams y);
 bool oct_qmul_fits(float factor, bool shift);
 void oct_qmul_forward(int64_t n, oct_qcodes a, oct_qcodes b, float factor, bool shift,
-                      oct_qparams y, void *codes, uint8_t *mask, float *range);
+                      const oct_qoutput *y);
 
 /* Entries of a table with one entry a code: 256 or 65536. */
 int64_t oct_qtable_size(oct_qparams x);
@@ -71,14 +80,19 @@ void oct_qsoftmax_exponential(oct_qparams x, int32_t *exponential);
 bool oct_qsoftmax_fits(oct_qparams y);
 enum { OCT_QSOFTMAX_ONE = 1 << 30, OCT_QSOFTMAX_MAX = 65536 /* codes in a row */ };
 void oct_qsoftmax_forward(int64_t rows, int64_t k, oct_qcodes x, const int32_t *exponential,
-                          oct_qparams y, void *codes, uint8_t *mask);
+                          const oct_qoutput *y);
 
-/* Rows of the inputs (rows, c[i]) side by side. Codes that have y's qparams are copied; others
+/* Puts rows of the inputs (rows, c) side by side. Codes that have y's qparams are copied; others
  * become r = round_half_even((float)(x-zx) * (float)(scale_x / scale_y)), or by shifts; code =
- * clamp(r) + zero_point. mask[i] is of input i's elements, NULL: left out. */
+ * clamp(r) + zero_point. */
 bool oct_qparams_equal(oct_qparams a, oct_qparams b);
-void oct_qconcat_forward(int64_t rows, int n, const oct_qcodes *x, const int64_t *c, bool shift,
-                         oct_qparams y, void *codes, uint8_t *const *mask);
+typedef struct oct_qconcat_input {
+    oct_qcodes x;
+    int64_t c;
+    uint8_t *mask; /* of this input's elements, where it is requantized; NULL: left out */
+} oct_qconcat_input;
+void oct_qconcat_forward(int64_t rows, int n, const oct_qconcat_input *input, bool shift,
+                         oct_qparams y, void *codes);
 
 /* code = clamp(x - z, lo, hi) + z: relu and relu6. The qparams stay. */
 void oct_qclamp_forward(int64_t n, oct_qcodes x, int32_t lo, int32_t hi, void *codes);
@@ -86,10 +100,8 @@ void oct_qclamp_forward(int64_t n, oct_qcodes x, int32_t lo, int32_t hi, void *c
 /* Pools over one or more samples, which keep the input's qparams. Average:
  * code = round_half_even((float)(sum - count*z) * (1/count)) + z, cut to [qmin, qmax]; 16 bits in
  * double; on every target, since 1/count is no ratio of scales. */
-void oct_qmax_pool(int64_t samples, int64_t h, int64_t w, int64_t c, int kernel, int stride,
-                   int padding, oct_qcodes x, void *codes);
-void oct_qavg_pool(int64_t samples, int64_t h, int64_t w, int64_t c, int kernel_h, int kernel_w,
-                   int stride, oct_qcodes x, void *codes);
+void oct_qmax_pool(int64_t samples, const oct_conv_shape *s, oct_qcodes x, void *codes);
+void oct_qavg_pool(int64_t samples, const oct_conv_shape *s, oct_qcodes x, void *codes);
 
 /* Other sizes of planes, keeping the qparams. Nearest: source = floor(at * in / out). Bilinear: pixel
  * centres, edges repeated; the place between two pixels in steps of 1/2048, half up; code =
@@ -100,5 +112,5 @@ typedef struct oct_qtap {
     int32_t weight; /* of high; low's is OCT_QTAP_ONE - weight */
 } oct_qtap;
 oct_qtap oct_qtap_of(bool bilinear, int64_t at, int64_t in, int64_t out);
-void oct_qinterpolate_forward(int64_t samples, int64_t h, int64_t w, int64_t c, int64_t out_h,
-                              int64_t out_w, bool bilinear, oct_qcodes x, void *codes);
+void oct_qinterpolate_forward(int64_t samples, const oct_conv_shape *s, bool bilinear, oct_qcodes x,
+                              void *codes);

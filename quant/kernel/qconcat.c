@@ -84,36 +84,36 @@ static void store_columns(const columns *to, int64_t at, int64_t n, const int32_
     }
 }
 
-static void requantize(int64_t rows, const columns *to, oct_qcodes x, const ratio *q, oct_qparams y,
-                       void *codes, uint8_t *mask)
+static void requantize(int64_t rows, const columns *to, const oct_qconcat_input *input,
+                       const ratio *q, oct_qparams y, void *codes)
 {
     int32_t logical[OCT_FLAG_BLOCK];
     uint8_t flags[OCT_FLAG_BLOCK];
     for (int64_t at = 0, n = rows * to->count; at < n; at += OCT_FLAG_BLOCK) {
         const int64_t count = oct_min_i64(n - at, OCT_FLAG_BLOCK);
-        oct_qcodes_load(x, at, count, logical);
+        oct_qcodes_load(input->x, at, count, logical);
         if (q->shift)
             scale_shifted(count, q, logical, flags);
         else
             scale(count, q, logical, flags);
         store_columns(to, at, count, logical, y, codes);
-        if (mask) oct_bits_pack(flags, count, mask + at / 8);
+        if (input->mask) oct_bits_pack(flags, count, input->mask + at / 8);
     }
 }
 
-void oct_qconcat_forward(int64_t rows, int n, const oct_qcodes *x, const int64_t *c, bool shift,
-                         oct_qparams y, void *codes, uint8_t *const *mask)
+void oct_qconcat_forward(int64_t rows, int n, const oct_qconcat_input *input, bool shift,
+                         oct_qparams y, void *codes)
 {
     columns to = {0};
     for (int i = 0; i < n; i++)
-        to.stride += c[i];
+        to.stride += input[i].c;
     for (int i = 0; i < n; i++) {
-        to.count = c[i];
-        const ratio q = ratio_of(x[i].q, y, shift);
-        if (oct_qparams_equal(x[i].q, y))
-            copy(rows, &to, x[i], codes);
+        to.count = input[i].c;
+        const ratio q = ratio_of(input[i].x.q, y, shift);
+        if (oct_qparams_equal(input[i].x.q, y))
+            copy(rows, &to, input[i].x, codes);
         else
-            requantize(rows, &to, x[i], &q, y, codes, mask ? mask[i] : NULL);
-        to.first += c[i];
+            requantize(rows, &to, &input[i], &q, y, codes);
+        to.first += to.count;
     }
 }

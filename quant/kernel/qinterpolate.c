@@ -46,9 +46,10 @@ static void mix(int64_t c, oct_qtap y, oct_qtap x, int64_t w, oct_qcodes plane, 
         mix16(c, weight, (const uint16_t *const[]){p[0], p[1], p[2], p[3]}, codes);
 }
 
-void oct_qinterpolate_forward(int64_t samples, int64_t h, int64_t w, int64_t c, int64_t out_h,
-                              int64_t out_w, bool bilinear, oct_qcodes x, void *codes)
+void oct_qinterpolate_forward(int64_t samples, const oct_conv_shape *s, bool bilinear, oct_qcodes x,
+                              void *codes)
 {
+    const int64_t h = s->in_h, w = s->in_w, c = s->in_c, out_h = s->out_h, out_w = s->out_w;
     const size_t pixel = (size_t)c * oct_dtype_bytes(oct_codes_dtype(x.q));
     uint8_t *to = codes;
     for (int64_t n = 0; n < samples; n++) {

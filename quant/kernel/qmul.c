@@ -105,14 +105,14 @@ static void merge_range(const block *k, double scale, float *range)
 }
 
 void oct_qmul_forward(int64_t n, oct_qcodes a, oct_qcodes b, float factor, bool shift,
-                      oct_qparams y, void *codes, uint8_t *mask, float *range)
+                      const oct_qoutput *y)
 {
     const bool wide = oct_codes_dtype(a.q) == OCT_U16 || oct_codes_dtype(b.q) == OCT_U16 ||
-                      oct_codes_dtype(y) == OCT_U16;
+                      oct_codes_dtype(y->q) == OCT_U16;
     block k = {.least = INT64_MAX,
                .most = INT64_MIN,
-               .lo = y.qmin - y.zero_point,
-               .hi = y.qmax - y.zero_point};
+               .lo = y->q.qmin - y->q.zero_point,
+               .hi = y->q.qmax - y->q.zero_point};
     for (int64_t i = 0; i < n; i += OCT_FLAG_BLOCK) {
         const int64_t count = oct_min_i64(n - i, OCT_FLAG_BLOCK);
         oct_qcodes_load(a, i, count, k.a);
@@ -123,8 +123,8 @@ void oct_qmul_forward(int64_t n, oct_qcodes a, oct_qcodes b, float factor, bool 
             multiply_wide(count, (double)factor, &k);
         else
             multiply_bytes(count, factor, &k);
-        oct_qcodes_store(k.a, count, y, codes, i);
-        if (mask) oct_bits_pack(k.flags, count, mask + i / 8);
+        oct_qcodes_store(k.a, count, y->q, y->data, i);
+        if (y->mask) oct_bits_pack(k.flags, count, y->mask + i / 8);
     }
-    if (range && n > 0) merge_range(&k, (double)a.q.scale * (double)b.q.scale, range);
+    if (y->range && n > 0) merge_range(&k, (double)a.q.scale * (double)b.q.scale, y->range);
 }

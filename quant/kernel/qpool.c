@@ -50,15 +50,13 @@ static span window_of(int64_t out, int stride, int padding, int kernel, int64_t 
 OCT_LARGEST(largest8, uint8_t, lanes8)
 OCT_LARGEST(largest16, uint16_t, lanes16)
 
-void oct_qmax_pool(int64_t samples, int64_t h, int64_t w, int64_t c, int kernel, int stride,
-                   int padding, oct_qcodes x, void *codes)
+void oct_qmax_pool(int64_t samples, const oct_conv_shape *s, oct_qcodes x, void *codes)
 {
-    const int64_t out_h = (h + 2 * padding - kernel) / stride + 1;
-    const int64_t out_w = (w + 2 * padding - kernel) / stride + 1;
+    const int64_t h = s->in_h, w = s->in_w, c = s->in_c, out_h = s->out_h, out_w = s->out_w;
     const bool bytes = oct_codes_dtype(x.q) == OCT_U8;
     for (int64_t i = 0; i < samples * out_h * out_w; i++) {
-        const span in_y = window_of(i / out_w % out_h, stride, padding, kernel, h);
-        const span in_x = window_of(i % out_w, stride, padding, kernel, w);
+        const span in_y = window_of(i / out_w % out_h, s->stride, s->padding, s->kernel_h, h);
+        const span in_x = window_of(i % out_w, s->stride, s->padding, s->kernel_w, w);
         const void *plane = oct_qcodes_from(x, i / (out_h * out_w) * h * w * c).data;
         void *y = oct_qcodes_place(codes, x.q, i * c);
         if (bytes)
@@ -122,15 +120,14 @@ static void average_codes16(const window *p, const uint16_t *corner, int64_t cha
     average_wide(channels, sum, p->h * p->w, q, y);
 }
 
-void oct_qavg_pool(int64_t samples, int64_t h, int64_t w, int64_t c, int kernel_h, int kernel_w,
-                   int stride, oct_qcodes x, void *codes)
+void oct_qavg_pool(int64_t samples, const oct_conv_shape *s, oct_qcodes x, void *codes)
 {
-    const int64_t out_h = (h - kernel_h) / stride + 1, out_w = (w - kernel_w) / stride + 1;
-    const window p = {.h = kernel_h, .w = kernel_w, .stride = w * c, .c = c};
+    const int64_t h = s->in_h, w = s->in_w, c = s->in_c, out_h = s->out_h, out_w = s->out_w;
+    const window p = {.h = s->kernel_h, .w = s->kernel_w, .stride = w * c, .c = c};
     const bool bytes = oct_codes_dtype(x.q) == OCT_U8;
     for (int64_t i = 0; i < samples * out_h * out_w; i++) {
         const int64_t n = i / (out_h * out_w), oy = i / out_w % out_h, ox = i % out_w;
-        const int64_t corner = ((n * h + oy * stride) * w + ox * stride) * c;
+        const int64_t corner = ((n * h + oy * s->stride) * w + ox * s->stride) * c;
         for (int64_t at = 0; at < c; at += POOL_CHANNELS) {
             const int64_t channels = oct_min_i64(c - at, POOL_CHANNELS);
             const void *from = oct_qcodes_from(x, corner + at).data;

@@ -72,16 +72,18 @@ static void divide(row *r, const int32_t *exponential, const output *y)
 }
 
 void oct_qsoftmax_forward(int64_t rows, int64_t k, oct_qcodes x, const int32_t *exponential,
-                          oct_qparams y, void *codes, uint8_t *mask)
+                          const oct_qoutput *y)
 {
-    oct_bit_writer bits = {.out = mask};
-    const output out = {
-        .q = y, .codes = codes, .one = (int64_t)(1.0f / y.scale), .bits = mask ? &bits : NULL};
+    oct_bit_writer bits = {.out = y->mask};
+    const output out = {.q = y->q,
+                        .codes = y->data,
+                        .one = (int64_t)(1.0f / y->q.scale),
+                        .bits = y->mask ? &bits : NULL};
     row r = {.x = x, .k = k};
     for (int64_t i = 0; i < rows; i++) {
         r.first = i * k;
         sum_up(&r, exponential);
         divide(&r, exponential, &out);
     }
-    if (mask) oct_bits_end(&bits);
+    if (y->mask) oct_bits_end(&bits);
 }

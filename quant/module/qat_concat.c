@@ -132,14 +132,14 @@ static void join(const joined *j, bool shift, oct_tensor *const *x, oct_tensor *
     const int64_t part = oct_round_up(oct_max_i64(OCT_PART / j->width, 1), 8);
 #pragma omp parallel for schedule(static)
     for (int64_t first = 0; first < j->rows; first += part) {
-        oct_qcodes from[OCT_MAX_INPUTS];
-        uint8_t *mask[OCT_MAX_INPUTS];
-        for (int i = 0; i < j->n; i++) {
-            from[i] = oct_qcodes_from(oct_qcodes_of(x[i]), first * j->c[i]);
-            mask[i] = j->mask[i] ? j->mask[i] + first * j->c[i] / 8 : NULL;
-        }
-        oct_qconcat_forward(oct_min_i64(j->rows - first, part), j->n, from, j->c, shift, y->q,
-                            oct_qcodes_place(y->data, y->q, first * j->width), mask);
+        oct_qconcat_input from[OCT_MAX_INPUTS];
+        for (int i = 0; i < j->n; i++)
+            from[i] =
+                (oct_qconcat_input){.x = oct_qcodes_from(oct_qcodes_of(x[i]), first * j->c[i]),
+                                    .c = j->c[i],
+                                    .mask = j->mask[i] ? j->mask[i] + first * j->c[i] / 8 : NULL};
+        oct_qconcat_forward(oct_min_i64(j->rows - first, part), j->n, from, shift, y->q,
+                            oct_qcodes_place(y->data, y->q, first * j->width));
     }
 }
 

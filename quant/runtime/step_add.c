@@ -21,7 +21,7 @@ static void run(const oct_step_run *r)
 {
     const oct_value *y = oct_step_output(r->program, r->step);
     oct_qadd_forward(r->samples * oct_value_numel(y), oct_step_codes(r, 0), oct_step_codes(r, 1),
-                     &r->step->add, y->q, r->output, r->mask, r->range);
+                     &r->step->add, &(oct_qoutput){y->q, r->output, r->mask, r->range});
 }
 
 static const oct_step_field fields[] = {

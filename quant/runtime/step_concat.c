@@ -18,14 +18,12 @@ static oct_status check(const oct_program *program, const oct_step *step)
 static void run(const oct_step_run *r)
 {
     const oct_value *y = oct_step_output(r->program, r->step);
-    oct_qcodes x[OCT_STEP_INPUTS];
-    int64_t c[OCT_STEP_INPUTS];
-    for (int i = 0; i < r->step->num_inputs; i++) {
-        x[i] = oct_step_codes(r, i);
-        c[i] = oct_step_input(r->program, r->step, i)->c;
-    }
-    oct_qconcat_forward(r->samples * y->h * y->w, r->step->num_inputs, x, c, r->program->shift,
-                        y->q, r->output, NULL);
+    oct_qconcat_input input[OCT_STEP_INPUTS];
+    for (int i = 0; i < r->step->num_inputs; i++)
+        input[i] = (oct_qconcat_input){.x = oct_step_codes(r, i),
+                                       .c = oct_step_input(r->program, r->step, i)->c};
+    oct_qconcat_forward(r->samples * y->h * y->w, r->step->num_inputs, input, r->program->shift,
+                        y->q, r->output);
 }
 
 const oct_step_type oct_step_concat = {

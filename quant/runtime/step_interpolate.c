@@ -15,9 +15,8 @@ static oct_status check(const oct_program *program, const oct_step *step)
 
 static void run(const oct_step_run *r)
 {
-    const oct_conv_shape *s = &r->step->conv;
-    oct_qinterpolate_forward(r->samples, s->in_h, s->in_w, s->in_c, s->out_h, s->out_w,
-                             r->step->bilinear, oct_step_codes(r, 0), r->output);
+    oct_qinterpolate_forward(r->samples, &r->step->conv, r->step->bilinear, oct_step_codes(r, 0),
+                             r->output);
 }
 
 static const oct_step_field fields[] = {OCT_PLANE_FIELDS, OCT_FIELD(bilinear, 23, 0, 1)};

@@ -13,9 +13,7 @@ static oct_status check(const oct_program *program, const oct_step *step)
 
 static void run(const oct_step_run *r)
 {
-    const oct_conv_shape *s = &r->step->conv;
-    oct_qmax_pool(r->samples, s->in_h, s->in_w, s->in_c, s->kernel_h, s->stride, s->padding,
-                  oct_step_codes(r, 0), r->output);
+    oct_qmax_pool(r->samples, &r->step->conv, oct_step_codes(r, 0), r->output);
 }
 
 static const oct_step_field fields[] = {OCT_WINDOW_FIELDS};

@@ -30,7 +30,7 @@ static void run(const oct_step_run *r)
 {
     const oct_value *y = oct_step_output(r->program, r->step);
     oct_qsoftmax_forward(r->samples * y->h * y->w, y->c, oct_step_codes(r, 0), r->step->exponential,
-                         y->q, r->output, r->mask);
+                         &(oct_qoutput){.q = y->q, .data = r->output, .mask = r->mask});
 }
 
 static const oct_step_field fields[] = {OCT_FIELD(table_size, 24, 0, OCT_TABLE_MAX)};

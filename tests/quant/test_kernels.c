@@ -58,19 +58,54 @@ Test(kernel_here, is_the_best_of_this_machine)
     cr_assert_eq(oct_kernel_here(), oct_kernel_select(oct_cpu_isa()));
 }
 
+/* Plain matrix products, whose rows have one run. w (n, k). */
+static int64_t packed_bytes(const oct_kernel *kernel, int64_t n, int64_t k)
+{
+    return oct_packed_taps_bytes(kernel, n, 1, k);
+}
+
+static void pack_weights(const oct_kernel *kernel, int64_t n, int64_t k, const int8_t *w,
+                         int8_t *packed)
+{
+    oct_pack_taps(kernel, n, 1, k, w, packed);
+}
+
+static void gemm(const oct_kernel *kernel, int64_t m, int64_t n, int64_t k, const uint8_t *a,
+                 int64_t lda, const int8_t *packed, int32_t *acc, int64_t ldc)
+{
+    enum { ROWS = 96 }; /* of one call, whose table and codes stay in the first-level cache */
+    const oct_run whole_row = {.words = (k + OCT_WORD - 1) / OCT_WORD};
+    oct_row rows[ROWS];
+    for (int64_t i = 0; i < m; i += ROWS) {
+        const int64_t count = m - i < ROWS ? m - i : ROWS;
+        for (int64_t r = 0; r < count; r++)
+            rows[r] = (oct_row){.x = (i + r) * lda, .acc = (i + r) * ldc};
+        const oct_product p = {.x = a,
+                               .rows = rows,
+                               .m = count,
+                               .runs = &whole_row,
+                               .num_runs = 1,
+                               .packed = packed,
+                               .panel_bytes = oct_panel_bytes(kernel, 1, k),
+                               .n = n,
+                               .acc = acc};
+        kernel->product(&p);
+    }
+}
+
 /* lda and ldc larger than needed; what lies between must stay untouched. */
 static void check_gemm(const oct_kernel *kernel, dice *d, int64_t m, int64_t n, int64_t k)
 {
     const int64_t padded = (k + OCT_WORD - 1) / OCT_WORD * OCT_WORD;
     const int64_t lda = padded + roll_between(d, 0, 5), ldc = n + roll_between(d, 0, 5);
     uint8_t *a = room(m * lda, 1);
-    int8_t *w = room(n * k, 1), *packed = room(oct_packed_bytes(kernel, n, k), 1);
+    int8_t *w = room(n * k, 1), *packed = room(packed_bytes(kernel, n, k), 1);
     int32_t *acc = room(m * ldc, sizeof *acc);
     roll_bytes(d, a, m * lda);
     roll_weights(d, w, n * k);
     memset(acc, 0x5a, (size_t)(m * ldc) * sizeof *acc);
-    oct_pack_weights(kernel, n, k, w, packed);
-    oct_gemm(kernel, m, n, k, a, lda, packed, acc, ldc);
+    pack_weights(kernel, n, k, w, packed);
+    gemm(kernel, m, n, k, a, lda, packed, acc, ldc);
     for (int64_t i = 0; i < m; i++) {
         for (int64_t j = 0; j < ldc; j++) {
             int32_t sum = j < n ? 0 : 0x5a5a5a5a;
@@ -108,7 +143,7 @@ static void check_continued(const oct_kernel *kernel, dice *d, int64_t n)
 {
     enum { M = 11, WORDS = 5, K = WORDS * OCT_WORD };
     uint8_t a[M * K];
-    int8_t *w = room(n * K, 1), *packed = room(oct_packed_bytes(kernel, n, K), 1);
+    int8_t *w = room(n * K, 1), *packed = room(packed_bytes(kernel, n, K), 1);
     int32_t *whole = room(M * n, sizeof *whole), *parts = room(M * n, sizeof *parts);
     oct_row rows[M];
     const oct_run late = {.x = 2 * OCT_WORD, .tile = 2, .words = 3}, early = {.words = 2};
@@ -116,8 +151,8 @@ static void check_continued(const oct_kernel *kernel, dice *d, int64_t n)
     roll_weights(d, w, n * K);
     for (int64_t i = 0; i < M; i++)
         rows[i] = (oct_row){.x = i * K, .acc = (M - 1 - i) * n};
-    oct_pack_weights(kernel, n, K, w, packed);
-    oct_gemm(kernel, M, n, K, a, K, packed, whole, n);
+    pack_weights(kernel, n, K, w, packed);
+    gemm(kernel, M, n, K, a, K, packed, whole, n);
     oct_product p = {.x = a,
                      .rows = rows,
                      .m = M,
@@ -161,9 +196,9 @@ Test(gemm, does_not_saturate_at_the_ends_of_codes)
     for (size_t i = 0; i < OCT_COUNT(all_kernels); i++) {
         if (!runs_here(all_kernels[i])) continue;
         int32_t acc[2];
-        cr_assert_leq(oct_packed_bytes(all_kernels[i], 2, K), (int64_t)sizeof packed);
-        oct_pack_weights(all_kernels[i], 2, K, w, packed);
-        oct_gemm(all_kernels[i], 1, 2, K, a, K, packed, acc, 2);
+        cr_assert_leq(packed_bytes(all_kernels[i], 2, K), (int64_t)sizeof packed);
+        pack_weights(all_kernels[i], 2, K, w, packed);
+        gemm(all_kernels[i], 1, 2, K, a, K, packed, acc, 2);
         cr_assert(acc[0] == K * 255 * 127 && acc[1] == -K * 255 * 127, "%s", all_kernels[i]->name);
     }
 }

@@ -4,6 +4,7 @@
  */
 #include "core/nn/params.h"
 #include "tests/quant/own_methods.h"
+#include "tests/quant/shapes.h"
 #include "tests/quant/stubbed.h"
 #include "tests/support/check_status.h"
 
@@ -724,7 +725,8 @@ Test(max_pool, of_codes_is_the_runtimes)
         const oct_tensor *y = oct_max_pool(cx, x, 3, 2, 1);
         OK(oct_context_status(cx));
         oct_tensor *want = oct_tensor_new(cx, y->dtype, y->shape);
-        oct_qmax_pool(N, H, W, C, 3, 2, 1, oct_qcodes_of(x), want->data);
+        const oct_conv_shape s = shape_of(H, W, C, C, 3, 3, 2, 1, 1);
+        oct_qmax_pool(N, &s, oct_qcodes_of(x), want->data);
         oct_check_tensor(y, want, "max_pool");
         oct_context_destroy(&cx);
     }

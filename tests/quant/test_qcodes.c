@@ -4,6 +4,7 @@
 
 #include "tests/quant/every_kernel.h"
 #include "tests/quant/quant_random.h"
+#include "tests/quant/shapes.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -125,7 +126,7 @@ static void check_add(dice *d, oct_qparams qa, oct_qparams qb, oct_qparams qy, b
     float range[2] = {INFINITY, -INFINITY}, low = INFINITY, high = -INFINITY;
     cr_assert(oct_qadd_fits(&q, qa, qb, qy));
     mask[(n + 7) / 8] = 0xa5;
-    oct_qadd_forward(n, view(&a), view(&b), &q, qy, y.data, mask, range);
+    oct_qadd_forward(n, view(&a), view(&b), &q, &(oct_qoutput){qy, y.data, mask, range});
     const bool wide = is_wide(qa) || is_wide(qb) || is_wide(qy);
     for (int64_t i = 0; i < n; i++) {
         const __int128 t = (__int128)q.ma * logical_at(&a, i) + (__int128)q.mb * logical_at(&b, i);
@@ -150,7 +151,7 @@ static void check_add(dice *d, oct_qparams qa, oct_qparams qb, oct_qparams qy, b
     }
     cr_assert_eq(mask[(n + 7) / 8], 0xa5);
     cr_assert(range[0] == low && range[1] == high);
-    oct_qadd_forward(n, view(&a), view(&b), &q, qy, bare.data, NULL, NULL);
+    oct_qadd_forward(n, view(&a), view(&b), &q, &(oct_qoutput){qy, bare.data, NULL, NULL});
     for (int64_t i = 0; i < n; i++)
         cr_assert_eq(code_at(&bare, i), code_at(&y, i));
     oct_free(&a.data);
@@ -219,7 +220,8 @@ Test(qadd, rounds_halves_up)
     const uint8_t a[] = {129, 127, 131, 125}, b[] = {128, 128, 128, 128},
                   expected[] = {129, 128, 130, 127};
     uint8_t made[4];
-    oct_qadd_forward(4, (oct_qcodes){one, a}, (oct_qcodes){one, b}, &q, two, made, NULL, NULL);
+    oct_qadd_forward(4, (oct_qcodes){one, a}, (oct_qcodes){one, b}, &q,
+                     &(oct_qoutput){two, made, NULL, NULL});
     cr_assert_arr_eq(made, expected, 4);
 }
 
@@ -234,7 +236,7 @@ static void check_mul(dice *d, oct_qparams qa, oct_qparams qb, oct_qparams qy, b
     double low = INFINITY, high = -INFINITY;
     cr_assert(oct_qmul_fits(factor, shift));
     mask[(n + 7) / 8] = 0xa5;
-    oct_qmul_forward(n, view(&a), view(&b), factor, shift, qy, y.data, mask, range);
+    oct_qmul_forward(n, view(&a), view(&b), factor, shift, &(oct_qoutput){qy, y.data, mask, range});
     for (int64_t i = 0; i < n; i++) {
         const int64_t p = (int64_t)logical_at(&a, i) * logical_at(&b, i);
         const double r = shift  ? (double)shifted(p, -ilogbf(factor))
@@ -293,11 +295,11 @@ Test(qmul, rounds_ties_to_even_and_by_shifts_half_up)
     const uint8_t a[] = {129, 131, 127, 125}, b[] = {129, 129, 129, 129};
     const uint8_t even[] = {128, 130, 128, 126}, up[] = {129, 130, 128, 127};
     uint8_t made[4];
-    oct_qmul_forward(4, (oct_qcodes){one, a}, (oct_qcodes){one, b}, 0.5f, false, two, made, NULL,
-                     NULL);
+    oct_qmul_forward(4, (oct_qcodes){one, a}, (oct_qcodes){one, b}, 0.5f, false,
+                     &(oct_qoutput){two, made, NULL, NULL});
     cr_assert_arr_eq(made, even, 4);
-    oct_qmul_forward(4, (oct_qcodes){one, a}, (oct_qcodes){one, b}, 0.5f, true, two, made, NULL,
-                     NULL);
+    oct_qmul_forward(4, (oct_qcodes){one, a}, (oct_qcodes){one, b}, 0.5f, true,
+                     &(oct_qoutput){two, made, NULL, NULL});
     cr_assert_arr_eq(made, up, 4);
 }
 
@@ -331,7 +333,7 @@ static void check_softmax(dice *d, oct_qparams qx, oct_qparams qy, int64_t rows,
     oct_qsoftmax_exponential(qx, e);
     cr_assert(oct_qsoftmax_fits(qy));
     mask[(rows * k + 7) / 8] = 0xa5;
-    oct_qsoftmax_forward(rows, k, view(&x), e, qy, y.data, mask);
+    oct_qsoftmax_forward(rows, k, view(&x), e, &(oct_qoutput){qy, y.data, mask, NULL});
     const int64_t one = (int64_t)(1 / qy.scale);
     for (int64_t row = 0; row < rows; row++) {
         int32_t largest = 0;
@@ -383,9 +385,9 @@ Test(qsoftmax, of_one_value_is_the_largest_code_and_equal_values_share)
     cr_assert_eq(e[0], OCT_QSOFTMAX_ONE);
     const uint8_t lone[] = {7}, same[] = {9, 9, 9, 9};
     uint8_t made[4], mask;
-    oct_qsoftmax_forward(1, 1, (oct_qcodes){x, lone}, e, y, made, &mask);
+    oct_qsoftmax_forward(1, 1, (oct_qcodes){x, lone}, e, &(oct_qoutput){y, made, &mask, NULL});
     cr_assert(made[0] == 255 && mask == 0, "1 is beyond the codes of 1/256");
-    oct_qsoftmax_forward(1, 4, (oct_qcodes){x, same}, e, y, made, &mask);
+    oct_qsoftmax_forward(1, 4, (oct_qcodes){x, same}, e, &(oct_qoutput){y, made, &mask, NULL});
     cr_assert(made[0] == 64 && made[1] == 64 && made[2] == 64 && made[3] == 64 && mask == 15);
     cr_assert(!oct_qsoftmax_fits(qparams(0.003f, 8, false)) &&
               !oct_qsoftmax_fits(qparams(0x1p-17f, 16, false)) &&
@@ -401,7 +403,7 @@ Test(qconcat, copies_or_requantizes_each_input)
         const int64_t rows = roll_between(&d, 1, 40);
         const oct_qparams qy = roll_qparams(&d, roll(&d) & 1 ? 16 : 8, shift);
         codes x[4];
-        oct_qcodes from[4];
+        oct_qconcat_input from[4];
         int64_t c[4], width = 0;
         uint8_t *mask[4];
         for (int i = 0; i < n; i++) {
@@ -411,12 +413,12 @@ Test(qconcat, copies_or_requantizes_each_input)
             if (roll_between(&d, 0, 9) == 0) q.scale *= 0x1p30f;
             c[i] = roll_between(&d, 1, 60);
             x[i] = roll_codes(&d, q, rows * c[i]);
-            from[i] = view(&x[i]);
             mask[i] = room(rows * c[i] / 8 + 1, 1);
+            from[i] = (oct_qconcat_input){view(&x[i]), c[i], mask[i]};
             width += c[i];
         }
         codes y = new_codes(qy, rows * width);
-        oct_qconcat_forward(rows, n, from, c, shift, qy, y.data, mask);
+        oct_qconcat_forward(rows, n, from, shift, qy, y.data);
         int64_t first = 0;
         for (int i = 0; i < n; first += c[i++]) {
             const bool copied = oct_qparams_equal(x[i].q, qy);
@@ -473,7 +475,8 @@ Test(qmax_pool, equals_its_definition)
                       ow = (w + 2 * padding - kernel) / stride + 1;
         const oct_qparams q = roll_qparams(&d, bits_of(round, 0), false);
         codes x = roll_codes(&d, q, 2 * h * w * c), y = new_codes(q, 2 * oh * ow * c);
-        oct_qmax_pool(2, h, w, c, kernel, stride, padding, view(&x), y.data);
+        const oct_conv_shape s = shape_of(h, w, c, c, kernel, kernel, stride, padding, 1);
+        oct_qmax_pool(2, &s, view(&x), y.data);
         for (int64_t i = 0; i < y.n; i++) {
             const int64_t ox = i / c % ow, oy = i / c / ow % oh, n = i / c / ow / oh;
             int32_t largest = 0;
@@ -501,7 +504,8 @@ Test(qavg_pool, equals_its_definition)
         const int64_t oh = (h - kernel_h) / stride + 1, ow = (w - kernel_w) / stride + 1;
         const oct_qparams q = roll_qparams(&d, bits_of(round, 0), false);
         codes x = roll_codes(&d, q, 2 * h * w * c), y = new_codes(q, 2 * oh * ow * c);
-        oct_qavg_pool(2, h, w, c, kernel_h, kernel_w, stride, view(&x), y.data);
+        const oct_conv_shape s = shape_of(h, w, c, c, kernel_h, kernel_w, stride, 0, 1);
+        oct_qavg_pool(2, &s, view(&x), y.data);
         for (int64_t i = 0; i < y.n; i++) {
             const int64_t ox = i / c % ow, oy = i / c / ow % oh, n = i / c / ow / oh;
             int64_t sum = 0;
@@ -525,9 +529,10 @@ Test(qavg_pool, rounds_ties_to_even)
     const uint16_t wide[] = {1, 2, 2, 3, 65535, 65534, 65535, 65535};
     uint8_t y[4];
     uint16_t wide_y[4];
-    oct_qavg_pool(4, 1, 2, 1, 1, 2, 1, (oct_qcodes){q8, x}, y);
+    const oct_conv_shape s = shape_of(1, 2, 1, 1, 1, 2, 1, 0, 1);
+    oct_qavg_pool(4, &s, (oct_qcodes){q8, x}, y);
     cr_assert(y[0] == 2 && y[1] == 2 && y[2] == 128 && y[3] == 128);
-    oct_qavg_pool(4, 1, 2, 1, 1, 2, 1, (oct_qcodes){q16, wide}, wide_y);
+    oct_qavg_pool(4, &s, (oct_qcodes){q16, wide}, wide_y);
     cr_assert(wide_y[0] == 2 && wide_y[1] == 2 && wide_y[2] == 65534 && wide_y[3] == 65535);
 }
 
@@ -562,7 +567,9 @@ Test(qinterpolate, equals_its_definition)
                       out_w = bilinear ? 1 << roll_between(&d, 0, 4) : roll_between(&d, 1, 20);
         const oct_qparams q = roll_qparams(&d, bits_of(round, 0), false);
         codes x = roll_codes(&d, q, 2 * h * w * c), y = new_codes(q, 2 * out_h * out_w * c);
-        oct_qinterpolate_forward(2, h, w, c, out_h, out_w, bilinear, view(&x), y.data);
+        const oct_conv_shape s = {
+            .in_h = h, .in_w = w, .in_c = c, .out_h = out_h, .out_w = out_w, .out_c = c};
+        oct_qinterpolate_forward(2, &s, bilinear, view(&x), y.data);
         for (int64_t i = 0; i < y.n; i++) {
             const int64_t ox = i / c % out_w, oy = i / c / out_w % out_h, n = i / c / out_w / out_h;
             const int64_t near = ((n * h + oy * h / out_h) * w + ox * w / out_w) * c + i % c;
@@ -582,7 +589,9 @@ Test(qinterpolate, keeps_a_flat_plane_flat)
         uint16_t x[9], y[49];
         for (int i = 0; i < 9; i++)
             x[i] = (uint16_t)code;
-        oct_qinterpolate_forward(1, 3, 3, 1, 7, 7, true, (oct_qcodes){q, x}, y);
+        const oct_conv_shape s = {
+            .in_h = 3, .in_w = 3, .in_c = 1, .out_h = 7, .out_w = 7, .out_c = 1};
+        oct_qinterpolate_forward(1, &s, true, (oct_qcodes){q, x}, y);
         for (int i = 0; i < 49; i++)
             cr_assert_eq(y[i], code);
     }
