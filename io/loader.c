@@ -1,4 +1,4 @@
-/* Batches: order, crop, flip and normalisation of the samples that this rank owns.
+/* Batches are made here: order, crop, flip and normalisation of the samples that this rank owns.
  *
  * Position p of an epoch draws from Philox(seed, AUGMENT, epoch * count + p): word 0 decides on the
  * flip, words 1 and 2 on the vertical and horizontal offset of the crop. A word means the same

@@ -31,7 +31,7 @@ typedef struct oct_texts {
     char *value[OCT_RECIPE_TEXTS_MAX];
 } oct_texts;
 
-/* The resolved recipe: one field for each line of the list, named like the key with '_' for '.'. */
+/* A resolved recipe has one field for each line of the list, named like the key with '_' for '.'. */
 typedef struct oct_recipe {
 #define OCT_KEY_FIELD_COUNT(table) int64_t
 #define OCT_KEY_FIELD_REAL(table) double

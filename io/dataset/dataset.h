@@ -29,11 +29,11 @@ struct oct_dataset_format {
     /* Fills all but classes and digest; labels as they are in the files. */
     oct_status (*load)(const oct_dataset_format *self, oct_dataset *data, const char *folder,
                        oct_split split);
-    /* Of formats that count: only the labels of a split; NULL when the folder does not have it. */
+    /* Reads only the labels of a split, for formats that count; NULL when the folder has none. */
     oct_status (*read_labels)(int32_t **labels, int64_t *count, const char *folder,
                               oct_split split);
-    /* CIFAR (oct_cifar_load): names of each split's files, NULL at the end, and the bytes before an image,
-     * the last of which is the label. */
+    /* What oct_cifar_load reads: each split's files, NULL at the end, and the bytes before an image, the last
+     * of which is the label. */
     const char *const *batches[2];
     int label_bytes;
 };

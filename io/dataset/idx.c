@@ -108,7 +108,7 @@ static oct_status inflate_take(source *s, uint8_t *to, size_t want, size_t *got)
     return OCT_OK;
 }
 
-/* Takes up to `want` bytes; fewer only where the data end. */
+/* Takes up to `want` bytes, and fewer only where the data end. */
 static oct_status source_take(source *s, uint8_t *to, size_t want, size_t *got)
 {
     if (s->gzip) return inflate_take(s, to, want, got);
