@@ -32,18 +32,18 @@ oct_status oct_exchange_max(const oct_comm *comm, int64_t *values, int64_t n)
 
 oct_status oct_exchange_broadcast(const oct_comm *comm, void *data, size_t bytes, int root)
 {
-    int size = comm->base.size, place = (comm->base.rank - root + size) % size;
-    int depth = __builtin_popcount((unsigned)place);
-    int parent = (root + (place & (place - 1))) % size;
-    int reach = place == 0 ? size : place & -place;
+    int size = comm->base.size, position = (comm->base.rank - root + size) % size;
+    int depth = __builtin_popcount((unsigned)position);
+    int parent = (root + (position & (position - 1))) % size;
+    int reach = position == 0 ? size : position & -position;
 
     for (size_t at = 0; at < bytes; at += BROADCAST_PIECE) {
         size_t piece = bytes - at < BROADCAST_PIECE ? bytes - at : BROADCAST_PIECE;
         char *here = (char *)data + at;
-        if (place != 0) OCT_TRY(oct_exchange_receive(comm, parent, here, piece));
+        if (position != 0) OCT_TRY(oct_exchange_receive(comm, parent, here, piece));
         OCT_TRY(oct_exchange_wait(comm, depth));
-        for (int ahead = 1; ahead < reach && place + ahead < size; ahead *= 2)
-            OCT_TRY(oct_exchange_send(comm, (root + place + ahead) % size, here, piece));
+        for (int ahead = 1; ahead < reach && position + ahead < size; ahead *= 2)
+            OCT_TRY(oct_exchange_send(comm, (root + position + ahead) % size, here, piece));
         OCT_TRY(oct_exchange_wait(comm, depth + 1));
     }
     return OCT_OK;

@@ -48,7 +48,7 @@ static bool map(int fd, int64_t lines)
     return true;
 }
 
-bool oct_rank_table_create(int64_t ranks, char place[64])
+bool oct_rank_table_create(int64_t ranks, char path[64])
 {
     int fd = memfd_create("octet-ranks", MFD_CLOEXEC);
     if (fd < 0) return false;
@@ -57,15 +57,15 @@ bool oct_rank_table_create(int64_t ranks, char place[64])
         return false;
     }
     atomic_store(&table->mark, table_mark);
-    snprintf(place, 64, "/proc/%ld/fd/%d", (long)getpid(), fd); /* open as long as this process */
+    snprintf(path, 64, "/proc/%ld/fd/%d", (long)getpid(), fd); /* open as long as this process */
     return true;
 }
 
 /* Opens the launcher's table; anything else at that path is left alone. */
-static bool open_given(const char *place)
+static bool open_given(const char *path)
 {
     struct stat info;
-    int fd = open(place, O_RDWR | O_CLOEXEC | O_NONBLOCK);
+    int fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) return false;
     bool opened = fstat(fd, &info) == 0 && S_ISREG(info.st_mode) &&
                   (size_t)info.st_size >= bytes_for(1) &&
@@ -100,15 +100,15 @@ static bool number_of(const char *variable, int64_t *number)
 
 void oct_rank_table_join(void)
 {
-    int64_t rank, place, ranks;
+    int64_t rank, local_rank, ranks;
     const char *given = getenv(OCT_RANK_TABLE_VARIABLE), *folder = getenv("PMIX_SERVER_TMPDIR");
     if (mine || !number_of("OMPI_COMM_WORLD_RANK", &rank) ||
-        !number_of("OMPI_COMM_WORLD_LOCAL_RANK", &place) ||
+        !number_of("OMPI_COMM_WORLD_LOCAL_RANK", &local_rank) ||
         !number_of("OMPI_COMM_WORLD_LOCAL_SIZE", &ranks))
         return;
     if (!(given && open_given(given)) && !(folder && open_in_folder(folder, ranks))) return;
-    if (place >= num_lines) return;
-    line *l = &table->lines[place];
+    if (local_rank >= num_lines) return;
+    line *l = &table->lines[local_rank];
     atomic_store(&l->rank, (int32_t)rank);
     atomic_store(&l->step, 0);
     atomic_store(&l->stage, OCT_RANK_STARTED);

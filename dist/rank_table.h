@@ -24,7 +24,7 @@ typedef enum oct_rank_stage {
 
 /* Makes, for the process that starts mpirun, a table of so many lines, and its path as the
  * environment must name it to the ranks. False where it cannot be made. */
-bool oct_rank_table_create(int64_t ranks, char place[64]);
+bool oct_rank_table_create(int64_t ranks, char path[64]);
 #define OCT_RANK_TABLE_VARIABLE "OCT_RANK_TABLE"
 
 /* A view is what a rank's line says. */
@@ -44,7 +44,7 @@ char oct_process_state(int pid);
 void oct_rank_table_ask_to_stop(void);
 bool oct_rank_stop_asked(void);
 
-/* For a rank. The first call looks for the table. */
+/* A rank calls these. The first call looks for the table. */
 void oct_rank_table_join(void);
 void oct_rank_note_stage(oct_rank_stage stage);
 void oct_rank_note_step(int64_t step);

@@ -121,16 +121,16 @@ static void join_chunk(const sum_job *sum)
     const oct_comm_state *s = sum->comm->state;
     int rank = sum->comm->base.rank, parts = s->plan_begin[sum->comm->base.size];
     int64_t elements = chunk_begin(sum, rank + 1) - chunk_begin(sum, rank);
-    char *place = chunk_of(sum, sum->out, rank);
+    char *target = chunk_of(sum, sum->out, rank);
     if (elements == 0) return;
     if (sum->width == sizeof(float)) {
         float **vectors = s->vectors;
         oct_tree_join_f32(s->plan, vectors, parts, elements);
-        if (place != (char *)vectors[0]) memcpy(place, vectors[0], chunk_bytes(sum, rank));
+        if (target != (char *)vectors[0]) memcpy(target, vectors[0], chunk_bytes(sum, rank));
     } else {
         double **vectors = s->vectors;
         oct_tree_join_f64(s->plan, vectors, parts, elements);
-        if (place != (char *)vectors[0]) memcpy(place, vectors[0], chunk_bytes(sum, rank));
+        if (target != (char *)vectors[0]) memcpy(target, vectors[0], chunk_bytes(sum, rank));
     }
 }
 

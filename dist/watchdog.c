@@ -121,9 +121,9 @@ static int launcher_of_this_host(void)
     return 0;
 }
 
-/* True when a process of the launcher exists with this position among the ranks of the host, or
+/* True when a process of the launcher exists with this rank among those of the host, or
  * when that cannot be told. Wrappers count: they have the environment of their rank. */
-static bool place_is_taken(int launcher, int64_t place)
+static bool local_rank_is_taken(int launcher, int64_t local_rank)
 {
     char path[64];
     int child;
@@ -137,7 +137,7 @@ static bool place_is_taken(int launcher, int64_t place)
         FILE *file = entry->d_name[0] == '.' ? NULL : fopen(children, "re");
         while (file && !taken && fscanf(file, "%d", &child) == 1) {
             int64_t its = variable_of(child, "OMPI_COMM_WORLD_LOCAL_RANK");
-            taken = its == place || its == -2;
+            taken = its == local_rank || its == -2;
         }
         if (file) fclose(file);
     }
@@ -151,19 +151,21 @@ static int64_t find_gone(void)
 {
     int launcher = launcher_of_this_host();
     if (launcher == 0) return -1;
-    for (int64_t place = 0; place < ranks_here() && place < oct_rank_table_lines(); place++)
-        if (oct_rank_table_line((int)place).pid == 0 && !place_is_taken(launcher, place))
-            return place;
+    for (int64_t local_rank = 0; local_rank < ranks_here() && local_rank < oct_rank_table_lines();
+         local_rank++)
+        if (oct_rank_table_line((int)local_rank).pid == 0 &&
+            !local_rank_is_taken(launcher, local_rank))
+            return local_rank;
     return -1;
 }
 
 /* Says "rank 1", or where the ranks of this host are not all there are, "process 1 of the ranks
  * here". */
-static int name_of(int64_t place, const oct_rank_view *view, char *text, size_t size)
+static int name_of(int64_t local_rank, const oct_rank_view *view, char *text, size_t size)
 {
     if (view->pid > 0) return snprintf(text, size, "rank %d", view->rank);
-    if (all_are_here()) return snprintf(text, size, "rank %lld", (long long)place);
-    return snprintf(text, size, "process %lld of the %lld", (long long)place,
+    if (all_are_here()) return snprintf(text, size, "rank %lld", (long long)local_rank);
+    return snprintf(text, size, "process %lld of the %lld", (long long)local_rank,
                     (long long)ranks_here());
 }
 
@@ -172,13 +174,14 @@ static size_t name_missing(oct_rank_stage stage, char names[NAMES_BYTES])
 {
     size_t missing = 0, used = 0;
     names[0] = '\0';
-    for (int64_t place = 0; place < ranks_here() && place < oct_rank_table_lines(); place++) {
-        oct_rank_view view = oct_rank_table_line((int)place);
+    for (int64_t local_rank = 0; local_rank < ranks_here() && local_rank < oct_rank_table_lines();
+         local_rank++) {
+        oct_rank_view view = oct_rank_table_line((int)local_rank);
         bool absent = view.pid == 0, stopped = !absent && oct_process_state(view.pid) == 'T';
         if (!absent && !stopped && view.stage >= stage) continue;
         if (missing++ >= NAMED_MAX) continue;
         char name[64];
-        name_of(place, &view, name, sizeof(name));
+        name_of(local_rank, &view, name, sizeof(name));
         used += (size_t)snprintf(names + used, NAMES_BYTES - used, "%s%s (%s)",
                                  used > 0 ? ", " : "", name,
                                  absent    ? "its process has not started Octet"
@@ -224,12 +227,12 @@ static void end_late(double waited_s)
     oct_exit_now(oct_status_exit(OCT_LOST));
 }
 
-static void end_incomplete(int64_t place)
+static void end_incomplete(int64_t local_rank)
 {
     char name[64], host[OCT_HOST_BYTES];
-    oct_rank_view view = oct_rank_table_line((int)place);
+    oct_rank_view view = oct_rank_table_line((int)local_rank);
     oct_host_name(host);
-    name_of(place, &view, name, sizeof(name));
+    name_of(local_rank, &view, name, sizeof(name));
     if (oct_rank_may_report())
         oct_log_anyone(OCT_LOG_ERROR,
                        "%s on %s ended before it started MPI, so the others would wait for it for "

@@ -39,7 +39,7 @@ struct oct_lifetimes {
     int64_t bytes; /* of the learned forward, at most at a time */
     bool knows;    /* a forward has been learned */
     bool lost;     /* this one takes another way */
-    bool strayed;
+    bool diverged;
 };
 
 oct_status oct_lifetimes_create(oct_lifetimes **lifetimes)
@@ -60,7 +60,7 @@ void oct_lifetimes_begin(oct_lifetimes *l, oct_arena *arena)
 {
     l->arena = arena;
     l->num_blocks = l->first_alive = l->next = 0;
-    l->lost = l->strayed = false;
+    l->lost = l->diverged = false;
     if (!l->knows) l->num_sites = 0;
 }
 
@@ -104,7 +104,7 @@ int64_t oct_lifetimes_bytes(const oct_lifetimes *l)
 
 bool oct_lifetimes_diverged(const oct_lifetimes *l)
 {
-    return l->strayed;
+    return l->diverged;
 }
 
 void *oct_lifetimes_take(oct_lifetimes *l, size_t bytes, bool inner, int64_t *number)
@@ -137,7 +137,7 @@ bool oct_lifetimes_readable(oct_lifetimes *l, const oct_tensor *x)
     if (x->trace_value < 0 ||
         (x->trace_value < (int64_t)l->num_blocks && l->blocks[x->trace_value].memory))
         return true;
-    l->strayed = true;
+    l->diverged = true;
     return false;
 }
 

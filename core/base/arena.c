@@ -12,7 +12,7 @@
 #include "core/base/cache_line.h"
 #include "core/base/mem.h"
 
-/* Chunks beyond the ground are hardly larger than what is taken: what is left of them is lost, they are
+/* Chunks beyond the base are hardly larger than what is taken: what is left of them is lost, they are
  * many only in a first step, and that step's peak is a job's. */
 enum { MIN_CHUNK = 16 << 10, GROWTH_OF_GAPS = 16 };
 
@@ -23,27 +23,28 @@ typedef struct chunk {
     size_t start; /* position of data */
 } chunk;
 
-/* This header stands in front of a lent block, whose `size` counts it. */
+/* This header stands in front of a borrowed block, whose `size` counts it. */
 typedef struct block {
     struct block *above, *below; /* neighbours by address, or of the list of those on their own */
     size_t size;
-    size_t missing; /* of a block of its own: how much longer the ground would have to be */
+    size_t missing; /* of a block of its own: how much longer the base would have to be */
     bool taken, alone;
 } block;
 
 struct oct_arena {
     chunk *top;
-    chunk *ground;              /* the lowest, once a reset has told its size */
-    size_t position;            /* bytes taken */
-    block *highest, *lowest;    /* lent of the ground */
-    block *alone;               /* lent blocks of their own */
-    size_t lent;                /* bytes, headers too */
-    size_t beyond, most_beyond; /* bytes for which the ground had no room, now and at most */
+    chunk *base;                   /* the lowest, once a reset has told its size */
+    size_t position;               /* bytes taken */
+    block *highest, *lowest;       /* borrowed from the base */
+    block *alone;                  /* borrowed blocks of their own */
+    size_t borrowed;               /* bytes, headers too */
+    size_t overflow, max_overflow; /* bytes for which the base had no room, now and at most */
     size_t peak;
-    size_t wanted; /* size of the ground to be made; 0: none */
+    size_t wanted; /* size of the base to be made; 0: none */
 };
 
-_Static_assert(sizeof(block) <= OCT_CACHE_LINE, "the header of a lent block fits its cache line");
+_Static_assert(sizeof(block) <= OCT_CACHE_LINE,
+               "the header of a borrowed block fits its cache line");
 
 static bool round_up(size_t bytes, size_t more, size_t *rounded)
 {
@@ -57,15 +58,15 @@ static bool round_up(size_t bytes, size_t more, size_t *rounded)
     return true;
 }
 
-static void count_beyond(oct_arena *arena, size_t bytes)
+static void count_overflow(oct_arena *arena, size_t bytes)
 {
-    arena->beyond += bytes;
-    if (arena->beyond > arena->most_beyond) arena->most_beyond = arena->beyond;
+    arena->overflow += bytes;
+    if (arena->overflow > arena->max_overflow) arena->max_overflow = arena->overflow;
 }
 
 static void count_use(oct_arena *arena)
 {
-    size_t use = arena->position + arena->lent;
+    size_t use = arena->position + arena->borrowed;
     if (use > arena->peak) arena->peak = use;
 }
 
@@ -78,7 +79,7 @@ static void drop_top(oct_arena *arena)
 {
     chunk *top = arena->top;
     arena->top = top->previous;
-    if (top == arena->ground) arena->ground = NULL;
+    if (top == arena->base) arena->base = NULL;
     oct_free(&top->data);
     oct_free(&top);
 }
@@ -109,33 +110,33 @@ static oct_status add_chunk(oct_arena *arena, size_t size)
     return OCT_OK;
 }
 
-static bool make_ground(oct_arena *arena)
+static bool make_base(oct_arena *arena)
 {
     if (arena->wanted == 0) return true;
     if (add_chunk(arena, arena->wanted) != OCT_OK) return false;
-    arena->ground = arena->top;
+    arena->base = arena->top;
     arena->wanted = 0;
     return true;
 }
 
-/* Returns the bytes between the taken memory and the lent in the chunk on top. */
+/* Returns the bytes between the taken memory and the borrowed in the chunk on top. */
 static size_t room(const oct_arena *arena)
 {
     const chunk *top = arena->top;
     if (!top) return 0;
     size_t end = top->size;
-    if (top == arena->ground && arena->lowest) end = (size_t)((char *)arena->lowest - top->data);
+    if (top == arena->base && arena->lowest) end = (size_t)((char *)arena->lowest - top->data);
     return end - (arena->position - top->start);
 }
 
 void *oct_arena_take(oct_arena *arena, size_t bytes)
 {
     size_t rounded;
-    if (!round_up(bytes, 0, &rounded) || !make_ground(arena)) return NULL;
+    if (!round_up(bytes, 0, &rounded) || !make_base(arena)) return NULL;
     if (room(arena) < rounded) {
         size_t size = rounded < MIN_CHUNK ? MIN_CHUNK : rounded;
         if (add_chunk(arena, size) != OCT_OK) return NULL;
-        count_beyond(arena, size);
+        count_overflow(arena, size);
     }
     void *taken = arena->top->data + (arena->position - arena->top->start);
     arena->position += rounded;
@@ -151,31 +152,31 @@ size_t oct_arena_mark(const oct_arena *arena)
 void oct_arena_rewind(oct_arena *arena, size_t mark)
 {
     OCT_ASSERT(mark <= arena->position);
-    while (arena->top && arena->top != arena->ground && arena->top->start >= mark) {
-        arena->beyond -= arena->top->size;
+    while (arena->top && arena->top != arena->base && arena->top->start >= mark) {
+        arena->overflow -= arena->top->size;
         drop_top(arena);
     }
     arena->position = mark;
 }
 
-/* Returns the bytes between the taken memory of the ground and the lent. */
+/* Returns the bytes between the taken memory of the base and the borrowed. */
 static size_t middle_gap(const oct_arena *arena)
 {
-    const chunk *ground = arena->ground, *over = arena->top;
-    while (over != ground && over->previous != ground)
+    const chunk *base = arena->base, *over = arena->top;
+    while (over != base && over->previous != base)
         over = over->previous;
-    size_t taken = over == ground ? arena->position : over->start;
-    char *end = arena->lowest ? (char *)arena->lowest : ground->data + ground->size;
-    return (size_t)(end - ground->data) - taken;
+    size_t taken = over == base ? arena->position : over->start;
+    char *end = arena->lowest ? (char *)arena->lowest : base->data + base->size;
+    return (size_t)(end - base->data) - taken;
 }
 
 /* Finds the smallest gap of at least `size` bytes, by the block above it (NULL: the top of the
- * ground). */
+ * base). */
 static bool find_gap(const oct_arena *arena, size_t size, block **above, char **end)
 {
-    const chunk *ground = arena->ground;
+    const chunk *base = arena->base;
     size_t best = SIZE_MAX;
-    char *bottom = ground->data + ground->size;
+    char *bottom = base->data + base->size;
     for (block *b = arena->highest, *upper = NULL; b; upper = b, b = b->below) {
         size_t gap = (size_t)(bottom - ((char *)b + b->size));
         if (gap >= size && gap < best) {
@@ -191,11 +192,11 @@ static bool find_gap(const oct_arena *arena, size_t size, block **above, char **
     return middle_gap(arena) >= size;
 }
 
-static block *place(oct_arena *arena, size_t size)
+static block *borrow_from_base(oct_arena *arena, size_t size)
 {
     block *above;
     char *end;
-    if (!arena->ground || !find_gap(arena, size, &above, &end)) return NULL;
+    if (!arena->base || !find_gap(arena, size, &above, &end)) return NULL;
     block *head = (block *)(void *)(end - size);
     *head = (block){.above = above, .below = above ? above->below : arena->highest};
     *(above ? &above->below : &arena->highest) = head;
@@ -203,28 +204,28 @@ static block *place(oct_arena *arena, size_t size)
     return head;
 }
 
-static block *place_alone(oct_arena *arena, size_t size)
+static block *borrow_alone(oct_arena *arena, size_t size)
 {
     block *head;
     if (oct_alloc(&head, 1, size) != OCT_OK) return NULL;
-    bool only = arena->ground && !arena->alone;
+    bool only = arena->base && !arena->alone;
     *head = (block){
         .below = arena->alone, .missing = only ? size - middle_gap(arena) : size, .alone = true};
     if (head->below) head->below->above = head;
     arena->alone = head;
-    count_beyond(arena, head->missing);
+    count_overflow(arena, head->missing);
     return head;
 }
 
 void *oct_arena_borrow(oct_arena *arena, size_t bytes)
 {
     size_t size;
-    if (!round_up(bytes, OCT_CACHE_LINE, &size) || !make_ground(arena)) return NULL;
-    block *head = place(arena, size);
-    if (!head && !(head = place_alone(arena, size))) return NULL;
+    if (!round_up(bytes, OCT_CACHE_LINE, &size) || !make_base(arena)) return NULL;
+    block *head = borrow_from_base(arena, size);
+    if (!head && !(head = borrow_alone(arena, size))) return NULL;
     head->size = size;
     head->taken = true;
-    arena->lent += size;
+    arena->borrowed += size;
     count_use(arena);
     return (char *)head + OCT_CACHE_LINE;
 }
@@ -233,7 +234,7 @@ static void unlink_alone(oct_arena *arena, block *head)
 {
     *(head->above ? &head->above->below : &arena->alone) = head->below;
     if (head->below) head->below->above = head->above;
-    arena->beyond -= head->missing;
+    arena->overflow -= head->missing;
     oct_free(&head);
 }
 
@@ -249,7 +250,7 @@ void oct_arena_give(oct_arena *arena, void *memory)
     block *head = (block *)(void *)((char *)memory - OCT_CACHE_LINE);
     OCT_ASSERT(head->taken);
     head->taken = false;
-    arena->lent -= head->size;
+    arena->borrowed -= head->size;
     if (head->alone)
         unlink_alone(arena, head);
     else
@@ -258,17 +259,17 @@ void oct_arena_give(oct_arena *arena, void *memory)
 
 /* Plans one block of what was needed: of the peak, or, where gaps made that too small, of more, and
  * enough more that it is soon found. */
-static void plan_ground(oct_arena *arena)
+static void plan_base(oct_arena *arena)
 {
-    const chunk *ground = arena->ground;
+    const chunk *base = arena->base;
     arena->wanted = arena->peak;
-    if (ground && ground->size >= arena->peak) {
-        size_t least = ground->size / GROWTH_OF_GAPS;
-        arena->wanted = ground->size + (arena->most_beyond > least ? arena->most_beyond : least);
+    if (base && base->size >= arena->peak) {
+        size_t least = base->size / GROWTH_OF_GAPS;
+        arena->wanted = base->size + (arena->max_overflow > least ? arena->max_overflow : least);
     }
     arena->wanted = oct_cache_aligned(arena->wanted); /* blocks lie at its end */
-    arena->most_beyond = 0;
-    if (ground) drop_top(arena);
+    arena->max_overflow = 0;
+    if (base) drop_top(arena);
     oct_mem_trim();
 }
 
@@ -277,9 +278,9 @@ void oct_arena_reset(oct_arena *arena)
     while (arena->alone)
         unlink_alone(arena, arena->alone);
     arena->highest = arena->lowest = NULL;
-    arena->lent = 0;
+    arena->borrowed = 0;
     oct_arena_rewind(arena, 0);
-    if (arena->most_beyond > 0) plan_ground(arena);
+    if (arena->max_overflow > 0) plan_base(arena);
 }
 
 size_t oct_arena_peak(const oct_arena *arena)

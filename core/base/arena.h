@@ -28,7 +28,7 @@ void oct_arena_rewind(oct_arena *arena, size_t mark);
 void *oct_arena_borrow(oct_arena *arena, size_t bytes);
 void oct_arena_give(oct_arena *arena, void *block); /* NULL is fine */
 
-/* Takes back all that was taken and lent; who still holds some holds it no longer. */
+/* Takes back all that was taken and borrowed; who still holds some holds it no longer. */
 void oct_arena_reset(oct_arena *arena);
-/* Returns the most bytes that were taken and lent at a time. */
+/* Returns the most bytes that were taken and borrowed at a time. */
 size_t oct_arena_peak(const oct_arena *arena);

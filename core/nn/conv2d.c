@@ -106,18 +106,12 @@ static oct_status create(oct_module **m, const oct_module_type *type, int64_t in
                          oct_conv_geometry g, bool bias)
 {
     const oct_shape weight = OCT_SHAPE(out, g.kernel_h, g.kernel_w, in / g.groups);
-    OCT_TRY(oct_check_weight_shape(type->name, &weight));
     OCT_TRY(oct_module_create(m, type, sizeof(oct_conv2d_module)));
     oct_conv2d_module *self = (oct_conv2d_module *)*m;
     self->geometry = g;
     self->in_channels = in;
     self->out_channels = out;
-    oct_status status;
-    OCT_TRY_OUT(oct_module_add_param(*m, "weight", weight, true, &self->weight));
-    if (bias) OCT_TRY_OUT(oct_module_add_param(*m, "bias", OCT_SHAPE(out), false, &self->bias));
-out:
-    if (status != OCT_OK) oct_module_destroy(m);
-    return status;
+    return oct_add_weight(m, &weight, &self->weight, bias ? &self->bias : NULL);
 }
 
 oct_status oct_conv2d_create(oct_module **m, int64_t in, int64_t out, oct_conv_geometry g,

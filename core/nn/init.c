@@ -16,10 +16,10 @@ static void fill(float *values, int64_t n, float value)
         values[i] = value;
 }
 
-static void fill_kaiming(const init_walk *walk, uint32_t place, oct_param *param, int64_t fan)
+static void fill_kaiming(const init_walk *walk, uint32_t number, oct_param *param, int64_t fan)
 {
     oct_fill_normal(oct_f32(&param->value), oct_numel(&param->value), walk->seed, OCT_STREAM_INIT,
-                    place, 0.0F, (float)sqrt(2.0 / (double)fan));
+                    number, 0.0F, (float)sqrt(2.0 / (double)fan));
 }
 
 static void fill_zero(oct_param *param)
@@ -27,7 +27,7 @@ static void fill_zero(oct_param *param)
     if (param) fill(oct_f32(&param->value), oct_numel(&param->value), 0.0F);
 }
 
-static uint32_t place_of(const init_walk *walk, const oct_module *module, const oct_param *param)
+static uint32_t number_of(const init_walk *walk, const oct_module *module, const oct_param *param)
 {
     uint32_t i = 0;
     while (module->params[i] != param)
@@ -41,12 +41,12 @@ static oct_status init_module(void *user, oct_module *module)
     if (module->type == &oct_conv2d_type || module->type == &oct_conv_transpose2d_type) {
         oct_conv2d_module *m = (oct_conv2d_module *)module;
         const oct_conv_geometry *g = &m->geometry;
-        fill_kaiming(walk, place_of(walk, module, m->weight), m->weight,
+        fill_kaiming(walk, number_of(walk, module, m->weight), m->weight,
                      m->out_channels / g->groups * g->kernel_h * g->kernel_w);
         fill_zero(m->bias);
     } else if (module->type == &oct_linear_type) {
         oct_linear_module *m = (oct_linear_module *)module;
-        fill_kaiming(walk, place_of(walk, module, m->weight), m->weight, m->in_features);
+        fill_kaiming(walk, number_of(walk, module, m->weight), m->weight, m->in_features);
         fill_zero(m->bias);
     } else if (module->type == &oct_batch_norm_type) {
         oct_batch_norm_module *m = (oct_batch_norm_module *)module;

@@ -45,15 +45,9 @@ oct_status oct_linear_create(oct_module **m, int64_t in, int64_t out, bool bias)
     OCT_CHECK(in >= 1 && out >= 1, OCT_USAGE, "a linear layer cannot have %lld -> %lld features",
               (long long)in, (long long)out);
     const oct_shape weight = OCT_SHAPE(out, in);
-    OCT_TRY(oct_check_weight_shape("linear", &weight));
     OCT_TRY(oct_module_create(m, &oct_linear_type, sizeof(oct_linear_module)));
     oct_linear_module *self = (oct_linear_module *)*m;
     self->in_features = in;
     self->out_features = out;
-    oct_status status;
-    OCT_TRY_OUT(oct_module_add_param(*m, "weight", weight, true, &self->weight));
-    if (bias) OCT_TRY_OUT(oct_module_add_param(*m, "bias", OCT_SHAPE(out), false, &self->bias));
-out:
-    if (status != OCT_OK) oct_module_destroy(m);
-    return status;
+    return oct_add_weight(m, &weight, &self->weight, bias ? &self->bias : NULL);
 }

@@ -33,13 +33,19 @@ oct_status oct_args_integers(const char *type, const oct_op_args *args, int coun
     return OCT_OK;
 }
 
-oct_status oct_check_weight_shape(const char *type, const oct_shape *shape)
+oct_status oct_add_weight(oct_module **m, const oct_shape *shape, oct_param **weight,
+                          oct_param **bias)
 {
     char text[96];
-    OCT_CHECK(oct_shape_numel(shape) > 0, OCT_USAGE,
-              "a %s cannot have weights of shape %s: they are more than can be counted", type,
-              oct_shape_text(shape, text));
-    return OCT_OK;
+    oct_status status;
+    OCT_CHECK_OUT(oct_shape_numel(shape) > 0, OCT_USAGE,
+                  "a %s cannot have weights of shape %s: they are more than can be counted",
+                  (*m)->type->name, oct_shape_text(shape, text));
+    OCT_TRY_OUT(oct_module_add_param(*m, "weight", *shape, true, weight));
+    if (bias) OCT_TRY_OUT(oct_module_add_param(*m, "bias", OCT_SHAPE(shape->dim[0]), false, bias));
+out:
+    if (status != OCT_OK) oct_module_destroy(m);
+    return status;
 }
 
 oct_status oct_plain_create(oct_module **m, const oct_module_type *type, size_t size,

@@ -16,8 +16,10 @@ oct_status oct_args_integers(const char *type, const oct_op_args *args, int coun
 /* Kernel, stride and padding of a module are at most this, so that no product of them overflows. */
 enum { OCT_WINDOW_SIDE_MAX = 16384 };
 
-/* Fails unless weights of this shape, whose dimensions are positive, can be counted. */
-oct_status oct_check_weight_shape(const char *type, const oct_shape *shape) OCT_NODISCARD;
+/* Adds the weight, whose dimensions are positive, and where bias is given a bias for its dimension 0;
+ * fails when they are more than can be counted. Destroys *m on failure. */
+oct_status oct_add_weight(oct_module **m, const oct_shape *shape, oct_param **weight,
+                          oct_param **bias) OCT_NODISCARD;
 
 /* Defines the type and the create function of an atomic module without arguments: `id`_forward is there, and
  * `self` is its struct. */

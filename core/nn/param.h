@@ -9,7 +9,7 @@
 
 #include "core/tensor/tensor.h"
 
-/* What values may come from a file. Both 0: any. */
+/* Values from a file must lie in this range. Both 0: any. */
 typedef struct oct_value_range {
     double min, max;
 } oct_value_range;
