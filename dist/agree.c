@@ -45,20 +45,10 @@ static void failure_record(const lone_failure *failure)
     }
 }
 
-/* Digests a failure by FNV-1a; never negative. */
-static int64_t failure_digest(const lone_failure *failure)
-{
-    const unsigned char *bytes = (const unsigned char *)failure;
-    uint64_t digest = 0xcbf29ce484222325u;
-    for (size_t i = 0; i < sizeof(*failure); i++)
-        digest = (digest ^ bytes[i]) * 0x100000001b3u;
-    return (int64_t)(digest >> 1);
-}
-
 static oct_status agree(const oct_comm *comm, oct_status mine, lone_failure *failure)
 {
     int rank = comm->base.rank, size = comm->base.size;
-    int64_t digest = mine == OCT_OK ? 0 : failure_digest(failure);
+    int64_t digest = mine == OCT_OK ? 0 : (oct_digest(failure, sizeof(*failure)) & INT64_MAX);
     int64_t votes[4] = {
         mine == OCT_OK ? 0 : size - rank, /* the first that failed */
         mine == OCT_OK ? 1 : 0,           /* anybody fine? */

@@ -175,9 +175,7 @@ const char *oct_comm_library(const oct_comm *comm)
     return comm->library;
 }
 
-/* Digests by FNV-1a over 64-bit words, the last one padded. Each step is a bijection of the digest,
- * so one word that differs always shows. */
-static int64_t digest(const void *data, size_t bytes)
+int64_t oct_digest(const void *data, size_t bytes)
 {
     uint64_t digest = 0xcbf29ce484222325u ^ (uint64_t)bytes;
     for (size_t at = 0; at < bytes; at += sizeof(uint64_t)) {
@@ -193,7 +191,7 @@ oct_status oct_comm_same(const oct_comm *comm, const void *data, size_t bytes, c
 {
     int size = comm->base.size;
     if (size == 1) return OCT_OK;
-    int64_t mine = digest(data, bytes), first = mine;
+    int64_t mine = oct_digest(data, bytes), first = mine;
     OCT_TRY(oct_exchange_begin(comm, OCT_EXCHANGE_SAME));
     OCT_TRY(oct_exchange_broadcast(comm, &first, sizeof(first), 0));
     int64_t differs = mine == first ? 0 : size - comm->base.rank;

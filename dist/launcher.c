@@ -4,10 +4,8 @@
  * run, all writing the same files. srun without PMI and the mpirun of another MPI library both do
  * that, silently; both are refused here.
  */
-#include "core/base/text.h"
 #include "dist/comm_impl.h"
 
-#include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
@@ -17,33 +15,24 @@
 /* mpirun's thread pool, not its main thread, forks this many ranks on one node. */
 static const int64_t launcher_forks_in_threads = 32;
 
-static bool env_number(const char *name, int *value)
-{
-    const char *text = getenv(name);
-    int64_t number = 0;
-    if (!text || !oct_parse_i64(text, &number) || number < 0 || number > INT32_MAX) return false;
-    *value = (int)number;
-    return true;
-}
-
 /* Counts the tasks of the srun step that this process is in; 0 outside of one. A batch script knows
  * SLURM_NTASKS too, but is no step of several tasks. */
 static int slurm_tasks(void)
 {
     int tasks = 0, step = 0;
-    if (env_number("SLURM_STEP_NUM_TASKS", &tasks)) return tasks;
-    if (env_number("SLURM_STEP_ID", &step) || env_number("SLURM_STEPID", &step))
-        if (env_number("SLURM_NTASKS", &tasks)) return tasks;
+    if (oct_env_count("SLURM_STEP_NUM_TASKS", &tasks)) return tasks;
+    if (oct_env_count("SLURM_STEP_ID", &step) || oct_env_count("SLURM_STEPID", &step))
+        if (oct_env_count("SLURM_NTASKS", &tasks)) return tasks;
     return 0;
 }
 
 /* True when a process manager that an MPI library can ask has started this process. */
 static bool managed(int *rank, int *size)
 {
-    if (env_number("OMPI_COMM_WORLD_RANK", rank) && env_number("OMPI_COMM_WORLD_SIZE", size))
+    if (oct_env_count("OMPI_COMM_WORLD_RANK", rank) && oct_env_count("OMPI_COMM_WORLD_SIZE", size))
         return true;
-    if (env_number("PMI_RANK", rank) && env_number("PMI_SIZE", size)) return true;
-    if (env_number("PMIX_RANK", rank)) {
+    if (oct_env_count("PMI_RANK", rank) && oct_env_count("PMI_SIZE", size)) return true;
+    if (oct_env_count("PMIX_RANK", rank)) {
         int tasks = slurm_tasks();
         *size = tasks > *rank ? tasks : *rank + 1;
         return true;
@@ -59,7 +48,7 @@ bool oct_launched(int *rank, int *size)
     int tasks = slurm_tasks();
     if (tasks <= 1) return false;
     *size = tasks;
-    if (!env_number("SLURM_PROCID", rank)) *rank = 0;
+    if (!oct_env_count("SLURM_PROCID", rank)) *rank = 0;
     return true;
 }
 
@@ -99,7 +88,7 @@ void oct_launcher_prepare(void)
     signal(SIGPIPE, SIG_IGN);
     /* Ranks end with their mpirun, even when that is killed. The signal comes when the thread ends
      * that forked us, hence only where that is mpirun's main thread. */
-    if (env_number("OMPI_COMM_WORLD_LOCAL_SIZE", &local) && local < launcher_forks_in_threads)
+    if (oct_env_count("OMPI_COMM_WORLD_LOCAL_SIZE", &local) && local < launcher_forks_in_threads)
         prctl(PR_SET_PDEATHSIG, SIGKILL);
     choose_transport();
 }

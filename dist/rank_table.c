@@ -92,24 +92,27 @@ static bool open_in_folder(const char *folder, int64_t lines)
     return opened;
 }
 
-static bool number_of(const char *variable, int64_t *number)
+bool oct_env_count(const char *name, int *count)
 {
-    const char *text = getenv(variable);
-    return text && oct_parse_i64(text, number) && *number >= 0 && *number < 1 << 20;
+    const char *text = getenv(name);
+    int64_t number;
+    if (!text || !oct_parse_i64(text, &number) || number < 0 || number >= 1 << 20) return false;
+    *count = (int)number;
+    return true;
 }
 
 void oct_rank_table_join(void)
 {
-    int64_t rank, local_rank, ranks;
+    int rank, local_rank, ranks;
     const char *given = getenv(OCT_RANK_TABLE_VARIABLE), *folder = getenv("PMIX_SERVER_TMPDIR");
-    if (mine || !number_of("OMPI_COMM_WORLD_RANK", &rank) ||
-        !number_of("OMPI_COMM_WORLD_LOCAL_RANK", &local_rank) ||
-        !number_of("OMPI_COMM_WORLD_LOCAL_SIZE", &ranks))
+    if (mine || !oct_env_count("OMPI_COMM_WORLD_RANK", &rank) ||
+        !oct_env_count("OMPI_COMM_WORLD_LOCAL_RANK", &local_rank) ||
+        !oct_env_count("OMPI_COMM_WORLD_LOCAL_SIZE", &ranks))
         return;
     if (!(given && open_given(given)) && !(folder && open_in_folder(folder, ranks))) return;
     if (local_rank >= num_lines) return;
     line *l = &table->lines[local_rank];
-    atomic_store(&l->rank, (int32_t)rank);
+    atomic_store(&l->rank, rank);
     atomic_store(&l->step, 0);
     atomic_store(&l->stage, OCT_RANK_STARTED);
     atomic_store(&l->pid, (int32_t)getpid());
@@ -165,16 +168,26 @@ bool oct_rank_table_find(int rank, oct_rank_view *view)
     return false;
 }
 
+ssize_t oct_process_read(int pid, const char *file, char *text, size_t size)
+{
+    char path[64];
+    size_t used = 0;
+    snprintf(path, sizeof(path), "/proc/%d/%s", pid, file);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return -1;
+    for (ssize_t got; used < size - 1 && (got = read(fd, text + used, size - 1 - used)) > 0;)
+        used += (size_t)got;
+    close(fd);
+    text[used] = '\0';
+    return (ssize_t)used;
+}
+
 char oct_process_state(int pid)
 {
-    char path[64], text[512];
-    snprintf(path, sizeof(path), "/proc/%d/stat", pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return kill(pid, 0) == 0 ? 'R' : 0; /* no /proc here */
-    ssize_t length = read(fd, text, sizeof(text) - 1);
-    close(fd);
-    if (length <= 0) return 0;
-    text[length] = '\0';
+    char text[512];
+    const ssize_t length = oct_process_read(pid, "stat", text, sizeof(text));
+    if (length < 0) return kill(pid, 0) == 0 ? 'R' : 0; /* no /proc here */
+    if (length == 0) return 0;
     const char *behind = strrchr(text, ')'); /* of the name, which may hold anything */
     return behind && behind[1] == ' ' ? behind[2] : 'R';
 }

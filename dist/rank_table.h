@@ -10,6 +10,7 @@
 #include "core/base/status.h"
 
 #include <stdint.h>
+#include <sys/types.h>
 
 /* A stage says how far a rank has come. */
 typedef enum oct_rank_stage {
@@ -38,6 +39,10 @@ typedef struct oct_rank_view {
 int oct_rank_table_lines(void); /* 0 without a table */
 oct_rank_view oct_rank_table_line(int line);
 bool oct_rank_table_find(int rank, oct_rank_view *view);
+/* Reads a variable of the environment that is a number from 0 to a million; false when it is none. */
+bool oct_env_count(const char *name, int *count);
+/* Reads a file of a process from /proc, up to size - 1 bytes and a NUL; -1 when it cannot be opened. */
+ssize_t oct_process_read(int pid, const char *file, char *text, size_t size);
 /* 'R' and 'S' run or wait, 'T' is stopped, 'Z' has ended, 0 is gone. */
 char oct_process_state(int pid);
 

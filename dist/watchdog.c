@@ -11,7 +11,6 @@
 #include "dist/comm_impl.h"
 
 #include <dirent.h>
-#include <fcntl.h>
 #include <math.h>
 #include <pthread.h>
 #include <signal.h>
@@ -41,56 +40,44 @@ static const char *stage_name(oct_rank_stage stage)
                                          : "MPI_Init";
 }
 
-static int64_t env_count(const char *name, int64_t otherwise)
+static int64_t env_count(const char *name)
 {
-    int64_t number;
-    const char *text = getenv(name);
-    return text && oct_parse_i64(text, &number) && number >= 0 ? number : otherwise;
+    int number;
+    return oct_env_count(name, &number) ? number : 1;
 }
 
 /* Counts the ranks of this host, as the environment says. */
 static int64_t ranks_here(void)
 {
-    return env_count("OMPI_COMM_WORLD_LOCAL_SIZE", 1);
+    return env_count("OMPI_COMM_WORLD_LOCAL_SIZE");
 }
 
 static bool all_are_here(void)
 {
-    return ranks_here() == env_count("OMPI_COMM_WORLD_SIZE", 1);
+    return ranks_here() == env_count("OMPI_COMM_WORLD_SIZE");
 }
 
 /* Returns the value of a variable in the environment of a process, -1 when it has none; -2: not
  * readable. */
 static int64_t variable_of(int pid, const char *name)
 {
-    char path[64], text[32768];
-    size_t used = 0, length = strlen(name);
-    snprintf(path, sizeof(path), "/proc/%d/environ", pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return -2;
-    for (ssize_t got;
-         used < sizeof(text) - 1 && (got = read(fd, text + used, sizeof(text) - 1 - used)) > 0;)
-        used += (size_t)got;
-    close(fd);
-    text[used] = '\0';
+    char text[32768];
+    size_t length = strlen(name);
     int64_t number = -1;
+    const ssize_t used = oct_process_read(pid, "environ", text, sizeof(text));
+    if (used <= 0) return -2;
     for (const char *at = text; at < text + used; at += strlen(at) + 1)
         if (strncmp(at, name, length) == 0 && at[length] == '=')
             return oct_parse_i64(at + length + 1, &number) ? number : -1;
-    return used > 0 ? -1 : -2;
+    return -1;
 }
 
 static bool is_launcher(int pid)
 {
     static const char *const names[] = {"mpirun", "mpiexec", "orterun",
                                         "orted",  "prterun", "prted"};
-    char path[64], name[64] = "";
-    snprintf(path, sizeof(path), "/proc/%d/comm", pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return false;
-    ssize_t length = read(fd, name, sizeof(name) - 1);
-    close(fd);
-    name[length > 0 ? length : 0] = '\0';
+    char name[64];
+    if (oct_process_read(pid, "comm", name, sizeof(name)) < 0) return false;
     name[strcspn(name, "\n")] = '\0';
     for (size_t i = 0; i < OCT_COUNT(names); i++)
         if (strcmp(name, names[i]) == 0) return true;
@@ -99,14 +86,9 @@ static bool is_launcher(int pid)
 
 static int parent_of(int pid)
 {
-    char path[64], text[512];
+    char text[512];
     int parent = 0;
-    snprintf(path, sizeof(path), "/proc/%d/stat", pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return 0;
-    ssize_t length = read(fd, text, sizeof(text) - 1);
-    close(fd);
-    text[length > 0 ? length : 0] = '\0';
+    if (oct_process_read(pid, "stat", text, sizeof(text)) < 0) return 0;
     const char *behind = strrchr(text, ')');
     return behind && sscanf(behind + 1, " %*c %d", &parent) == 1 ? parent : 0;
 }

@@ -37,25 +37,14 @@ static oct_tensor *run_hooks(oct_context *cx, oct_hook *hook, oct_module *module
     return value;
 }
 
-/* Runs hooks as a call of the module does. */
-static oct_tensor *run_hooks_alone(oct_context *cx, oct_hook *list, oct_module *module,
-                                   oct_tensor *value)
+oct_tensor *oct_module_run_hooks(oct_context *cx, oct_module *module, oct_hook *list,
+                                 oct_tensor *value)
 {
     oct_module *caller = cx->module;
     cx->module = module;
     value = run_hooks(cx, list, module, value);
     cx->module = caller;
     return value;
-}
-
-oct_tensor *oct_module_run_pre_hooks(oct_context *cx, oct_module *module, oct_tensor *value)
-{
-    return run_hooks_alone(cx, module->pre_hooks, module, value);
-}
-
-oct_tensor *oct_module_run_hooks(oct_context *cx, oct_module *module, oct_tensor *value)
-{
-    return run_hooks_alone(cx, module->hooks, module, value);
 }
 
 static oct_tensor *checked_forward(oct_context *cx, oct_module *module, oct_tensor *const *x, int n)

@@ -20,9 +20,9 @@ static inline oct_tensor *oct_call2(oct_context *cx, oct_module *module, oct_ten
 /* Serves interceptors: runs an atomic module's forward alone, without hooks and without asking the
  * interceptor; a node of the trace, if one is taken. */
 oct_tensor *oct_module_execute(oct_context *cx, oct_module *module, oct_tensor *const *x, int n);
-/* These run the hooks alone; return value or what they put in its place. */
-oct_tensor *oct_module_run_pre_hooks(oct_context *cx, oct_module *module, oct_tensor *value);
-oct_tensor *oct_module_run_hooks(oct_context *cx, oct_module *module, oct_tensor *value);
+/* Runs hooks of the module alone (its pre_hooks or hooks); returns value or what they put in its place. */
+oct_tensor *oct_module_run_hooks(oct_context *cx, oct_module *module, oct_hook *list,
+                                 oct_tensor *value);
 
 /* A dynamic block is a part of a forward that runs a changing number of times, or not at all. The body
  * must call the same operations each time it runs. Blocks do not nest. Any forward may mark one; it costs

@@ -11,8 +11,8 @@ static void run_scope_hooks(oct_context *cx, oct_graph *graph, const oct_trace_s
     oct_tensor *value = number < 0 ? NULL : graph->run->made[number];
     if (scope->parent < 0 || !value) return; /* the root's run where it is called */
     cx->module = scope->module;
-    const oct_tensor *changed = begin ? oct_module_run_pre_hooks(cx, scope->module, value)
-                                      : oct_module_run_hooks(cx, scope->module, value);
+    oct_hook *list = begin ? scope->module->pre_hooks : scope->module->hooks;
+    const oct_tensor *changed = oct_module_run_hooks(cx, scope->module, list, value);
     if (changed && changed != value && changed->graph_value == value->graph_value)
         oct_context_fail(
             cx, OCT_PREPARE,

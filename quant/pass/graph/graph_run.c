@@ -13,8 +13,8 @@
 
 oct_tensor *oct_run_with_hooks(oct_context *cx, oct_module *module, oct_tensor **x, int n)
 {
-    if (n > 0) x[0] = oct_module_run_pre_hooks(cx, module, x[0]);
-    return oct_module_run_hooks(cx, module, oct_module_execute(cx, module, x, n));
+    if (n > 0) x[0] = oct_module_run_hooks(cx, module, module->pre_hooks, x[0]);
+    return oct_module_run_hooks(cx, module, module->hooks, oct_module_execute(cx, module, x, n));
 }
 
 /* The tensor in the kind that its user wants. */
