@@ -123,15 +123,13 @@ static void join_chunk(const sum_job *sum)
     int64_t elements = chunk_begin(sum, rank + 1) - chunk_begin(sum, rank);
     char *target = chunk_of(sum, sum->out, rank);
     if (elements == 0) return;
-    if (sum->width == sizeof(float)) {
-        float **vectors = s->vectors;
-        oct_tree_join_f32(s->plan, vectors, parts, elements);
-        if (target != (char *)vectors[0]) memcpy(target, vectors[0], chunk_bytes(sum, rank));
-    } else {
-        double **vectors = s->vectors;
-        oct_tree_join_f64(s->plan, vectors, parts, elements);
-        if (target != (char *)vectors[0]) memcpy(target, vectors[0], chunk_bytes(sum, rank));
-    }
+    if (sum->width == sizeof(float))
+        oct_tree_join_f32(s->plan, s->vectors, parts, elements);
+    else
+        oct_tree_join_f64(s->plan, s->vectors, parts, elements);
+    void *first; /* an array of float * or of double * */
+    memcpy(&first, s->vectors, sizeof first);
+    if (target != first) memcpy(target, first, chunk_bytes(sum, rank));
 }
 
 static oct_status spread_chunks(const sum_job *sum)

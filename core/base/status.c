@@ -37,14 +37,16 @@ static const struct {
 };
 
 /* The text is formatted aside first, since an argument may point into the record itself. */
-static void add(const char *format, va_list args)
+static void add(oct_status code, bool anew, const char *format, va_list args)
 {
     char text[AREA];
-    int written = vsnprintf(text, sizeof text, format, args);
-    if (written < 0) text[0] = '\0';
+    if (vsnprintf(text, sizeof text, format, args) < 0) text[0] = '\0';
+    if (anew || current.code == OCT_OK) {
+        oct_fail_clear();
+        current.code = code;
+    }
     size_t bytes = strlen(text) + 1;
-    bool first = current.count == 0;
-    if (!first && (current.count == PROBLEMS - 1 || current.used + bytes > AREA)) {
+    if (current.count > 0 && (current.count == PROBLEMS - 1 || current.used + bytes > AREA)) {
         current.more++;
         snprintf(current.more_text, sizeof current.more_text, "and %zu more", current.more);
         return;
@@ -56,25 +58,18 @@ static void add(const char *format, va_list args)
 
 oct_status oct_fail(oct_status code, const char *format, ...)
 {
-    char text[AREA];
     va_list args;
     va_start(args, format);
-    int written = vsnprintf(text, sizeof text, format, args);
+    add(code, true, format, args);
     va_end(args);
-    if (written < 0) text[0] = '\0';
-    oct_fail_clear();
-    return oct_fail_add(code, "%s", text);
+    return current.code;
 }
 
 oct_status oct_fail_add(oct_status code, const char *format, ...)
 {
-    if (current.code == OCT_OK) {
-        oct_fail_clear();
-        current.code = code;
-    }
     va_list args;
     va_start(args, format);
-    add(format, args);
+    add(code, false, format, args);
     va_end(args);
     return current.code;
 }
