@@ -8,6 +8,7 @@
 #pragma once
 
 #include "core/base/reals.h"
+#include "core/op/loss.h"
 #include "core/optim/optim.h"
 #include "core/optim/schedule.h"
 #include "io/dataset/dataset.h"

@@ -15,10 +15,12 @@
  *
  * An observer gets the range of each step's values, or their histogram (quant/observer/observer.h). A
  * fake-quant is of activations, of weights, or of both, and may learn its scales and choose zero points
- * (quant/module/fake_quant_kind.h).
+ * (quant/module/fake_quant_kind.h). A loss is a function of one row of outputs (core/op/loss.h), and so is what a metric
+ * adds up (core/metric/metric.h).
  */
 #pragma once
 
+#include "core/op/loss.h"
 #include "launch/model/model.h"
 #include "quant/module/fake_quant_kind.h"
 #include "quant/observer/observer.h"
@@ -26,7 +28,7 @@
 /* What program and plug-in must agree on: the number of this interface, which changes with the
  * meaning of what they share, and the sizes of the structs behind it. */
 #define OCT_PLUGIN_ABI                                                                             \
-    ((uint64_t)3 << 48 | (uint64_t)sizeof(oct_module) << 32 |                                      \
+    ((uint64_t)4 << 48 | (uint64_t)sizeof(oct_module) << 32 |                                      \
      (uint64_t)sizeof(oct_context) << 16 |                                                         \
      (uint64_t)(sizeof(oct_tensor) + sizeof(oct_module_type)))
 
@@ -39,6 +41,8 @@ typedef struct oct_plugin {
     /* quant.fake_quant, quant.weight_fake_quant */
     const oct_fake_quant_kind *const *fake_quants;
     const oct_model_spec *const *models; /* model.name */
+    const oct_loss_kind *const *losses;  /* loss.kind */
+    const oct_metric *const *metrics;    /* metrics */
 } oct_plugin;
 
 __attribute__((visibility("default"))) const oct_plugin *oct_plugin_entry(void);

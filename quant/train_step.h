@@ -1,10 +1,15 @@
-/* One training step after another, for programs of one's own: forward, softmax cross-entropy, backward,
- * the sum over all ranks, optimizer, observers. The octet program's trainer (launch/run/trainer.h) has
- * phases, checkpoints and checks around the same calls.
+/* The training step: forward, loss, backward, the sum of gradients over all ranks, the control reduction,
+ * optimizer, observers. Programs of one's own take one after another; the octet program's trainer
+ * (launch/run/trainer.h) puts phases and checkpoints around the same calls.
+ *
+ * Ranks meet in a step where something is summed over the batch (the loss with its metric, gradients,
+ * statistics of batch norms), and once more for all that is small: the control reduction takes the maximum
+ * over the ranks of a flag for gradients that are not finite, of the caller's words and of the observers'
+ * keys. Everything that a rank does afterwards follows from numbers that are alike on all ranks.
  */
 #pragma once
 
-#include "core/op/ops.h"
+#include "core/op/loss.h"
 #include "core/optim/optim.h"
 #include "quant/module/fake_quant.h"
 
@@ -15,46 +20,70 @@ typedef struct oct_batch {
     int num_inputs;
     oct_shape shape[OCT_MAX_INPUTS];
     float *input[OCT_MAX_INPUTS];
-    /* The forward returns logits (N, K), and a sample's goal is a label in [0, K), or the probability of
-     * each class. Neither, alike on all ranks: the forward itself returns the loss (oct_cross_entropy_loss), one number, of
-     * inputs among which its targets are. */
+    /* The forward returns outputs (N, K), and a sample's goal is a label in [0, K), or K values, such as
+     * the probability of each class: what the loss takes. Neither, alike on all ranks: the forward itself
+     * returns the loss (oct_cross_entropy_loss), one number, of inputs among which its targets are. */
     const int32_t *labels;
     const float *probabilities;
 } oct_batch;
+
+/* What a step reports: alike on all ranks. */
+typedef struct oct_step_result {
+    double loss; /* mean over the global batch */
+    double
+        metric; /* of the global batch before the update; NAN without a metric, or without goals */
+    int64_t samples;
+} oct_step_result;
+
+enum { OCT_STEP_WORDS = 4 };
 
 typedef struct oct_train_step {
     oct_module *root; /* borrowed */
     const oct_collective *group;
     oct_optim_config config;
     int64_t batch, leaf;
+    /* The caller may set these between steps. */
+    oct_loss_spec loss;    /* softmax cross-entropy, and the metric top1 beside it */
+    oct_numerics numerics; /* OCT_NUMERICS_F32 */
+    /* The caller's own numbers: after a step each is the largest that a rank had before it. */
+    int64_t word[OCT_STEP_WORDS];
+    /* And these are the step's own. */
     oct_context *context;
     oct_params params;
     oct_optim optim;
     oct_quantizers quantizers; /* none before prepare */
     const void *graph;         /* of the prepare that this was bound behind, or NULL */
-    int64_t *keys;
+    int64_t *control;          /* the numbers of the control reduction */
 } oct_train_step;
 
-/* batch: samples of the largest global batch that a step takes. One learner at a time can take steps: the last
- * that was created or rebound. leaf: samples in a leaf, the unit of every sum over
+/* batch: samples of the largest global batch that a step takes. One of a model's training steps at a time can
+ * be run: the last that was created or rebound. leaf: samples in a leaf, the unit of every sum over
  * samples. */
-oct_status oct_train_step_create(oct_train_step *learner, oct_module *root,
+oct_status oct_train_step_create(oct_train_step *step, oct_module *root,
                                  const oct_optim_config *config, int64_t batch, int64_t leaf,
                                  const oct_collective *group) OCT_NODISCARD;
-void oct_train_step_destroy(oct_train_step *learner);
+void oct_train_step_destroy(oct_train_step *step);
 /* To be called when the tree has changed (oct_prepare, oct_fold_batch_norm), before the next step or
- * forward: takes up its parameters and quantizers as they are now; the optimizer starts anew. */
-oct_status oct_train_step_rebind(oct_train_step *learner, oct_module *root) OCT_NODISCARD;
+ * forward: takes up its parameters and quantizers as they are now, with memory of its own; the optimizer
+ * starts anew. */
+oct_status oct_train_step_rebind(oct_train_step *step, oct_module *root) OCT_NODISCARD;
+/* Gives back the memory of forward and backward, and takes new: where a model starts to need less. */
+oct_status oct_train_step_renew_memory(oct_train_step *step) OCT_NODISCARD;
 
 /* Collective: one step at this learning rate. OCT_NUMERIC when the loss, a gradient or a range is not finite;
  * nothing is learned then, and the next step goes on as if this one had not been (only batch norms may have seen
- * the batch, where it is finite, and ranges of current scales). OCT_NUMERIC too when the update made a parameter not finite, which it names:
- * the model is lost then, its last good state is whoever saved one. loss->correct is -1 where the forward
- * returns the loss. */
-oct_status oct_train_step_run(oct_train_step *learner, const oct_batch *batch, float lr,
-                              oct_loss *loss) OCT_NODISCARD;
+ * the batch, where it is finite, and ranges of current scales). OCT_NUMERIC too when the update made a parameter
+ * not finite, which it names: the model is lost then, its last good state is whoever saved one.
+ * The backward gives back the memory of the forward while it goes: tensors of the forward may not be read
+ * behind it. */
+oct_status oct_train_step_run(oct_train_step *step, const oct_batch *batch, float lr,
+                              oct_step_result *result) OCT_NODISCARD;
 /* Collective: a forward of the batch's inputs that learns nothing, in the mode and state that root is in:
  * in training mode observers see it (calibration). y (may be NULL): the output of this rank's samples,
  * float or, of class numbers, int32_t. */
-oct_status oct_train_step_forward(oct_train_step *learner, const oct_batch *batch,
+oct_status oct_train_step_forward(oct_train_step *step, const oct_batch *batch,
                                   void *y) OCT_NODISCARD;
+/* Collective: the same with loss and metric of the batch, which has goals. y: for who has run the forward
+ * already, a few samples at a time, the n outputs of each of this rank's samples; or NULL. */
+oct_status oct_train_step_observe(oct_train_step *step, const oct_batch *batch, float *y, int64_t n,
+                                  oct_step_result *result) OCT_NODISCARD;

@@ -17,20 +17,30 @@
 typedef struct oct_trace oct_trace;
 typedef struct oct_lifetimes oct_lifetimes;
 
+/* Whether the leaves of a step are the whole batch. What sums over the batch refuses a part of it; whoever
+ * runs a forward part by part (calibration) sees that it was asked to, and runs the batch whole. */
+typedef enum oct_batch_part {
+    OCT_BATCH_WHOLE,
+    OCT_BATCH_PART,
+    OCT_BATCH_PART_REFUSED,
+} oct_batch_part;
+
 struct oct_context {
     oct_status status; /* sticky */
     oct_arena *arena;
-    oct_leaves leaves;             /* of this step; leaves.local covers the batch at hand */
-    const oct_collective *group;   /* never NULL */
-    bool record;                   /* keep a tape */
-    bool release_on_backward;      /* backward gives back what the forward made while it goes, so */
-                                   /* tensors that ops made may not be read after it; set by who */
-                                   /* begins steps, kept over them */
-    oct_numerics numerics;         /* of the backward of quantized layers */
-    oct_node *last;                /* tape */
-    oct_trace *trace;              /* records the graph while not NULL */
-    oct_lifetimes *lifetimes;      /* without a tape: frees what is read no more; or NULL */
-    oct_op_args args;              /* of the functional op at hand, for the trace */
+    oct_leaves leaves;           /* of this step; leaves.local covers the batch at hand */
+    const oct_collective *group; /* never NULL; a forward sums by oct_sum_over_ranks alone, since */
+                                 /* others may not be there while it runs part by part */
+    oct_batch_part part;         /* set by who begins forwards, kept over them */
+    bool record;                 /* keep a tape */
+    bool release_on_backward;    /* backward gives back what the forward made while it goes, so */
+                                 /* tensors that ops made may not be read after it; set by who */
+                                 /* begins steps, kept over them */
+    oct_numerics numerics;       /* of the backward of quantized layers */
+    oct_node *last;              /* tape */
+    oct_trace *trace;            /* records the graph while not NULL */
+    oct_lifetimes *lifetimes;    /* without a tape: frees what is read no more; or NULL */
+    oct_op_args args;            /* of the functional op at hand, for the trace */
     oct_interceptor *interceptor;  /* of the prepared root that runs, or NULL */
     int atomic_depth;              /* > 0 inside an atomic module: what it calls is no call site */
     oct_module *module;            /* innermost module being called; messages name it */

@@ -24,5 +24,5 @@ void oct_leaf_grads_end(oct_context *cx, oct_param *param);
 void oct_leaf_grads_close(oct_context *cx);
 
 /* total (n) = the sum over all leaves of all ranks of rows (leaves.local, n), which are folded in
- * place. False when the context has failed. A collective call. */
+ * place. False when the context has failed, as it does for a part of a batch. A collective call. */
 bool oct_sum_over_ranks(oct_context *cx, double *rows, int64_t n, double *total);

@@ -9,6 +9,7 @@
 #include "core/autograd/tape.h"
 #include "core/nn/param.h"
 #include "core/op/elementwise.h"
+#include "core/op/loss.h"
 #include "core/tensor/conv_shape.h"
 
 /* Convolves: x (N, H, W, I), weight (O, kh, kw, I/groups), bias (O) or NULL -> (N, OH, OW, O). */
@@ -81,13 +82,7 @@ oct_tensor *oct_max_pool(oct_context *cx, oct_tensor *x, int kernel, int stride,
 /* Takes the mean over kernel*kernel positions, without padding. */
 oct_tensor *oct_avg_pool(oct_context *cx, oct_tensor *x, int kernel, int stride);
 
-/* Softmax cross-entropy with label smoothing, the mean over the global batch: logits (N, K), N labels
- * in [0, K). Sums the two statistics over ranks (collective) and returns a scalar tensor to run
- * oct_backward from; its backward needs no gradient given. */
-typedef struct oct_loss {
-    double loss_sum; /* over the global batch, by the fixed tree: divide by leaves.samples */
-    int64_t correct; /* top-1, global */
-} oct_loss;
+/* The loss oct_loss_cross_entropy of logits (N, K) and N labels in [0, K), as oct_loss_apply. */
 oct_tensor *oct_cross_entropy(oct_context *cx, oct_tensor *logits, const int32_t *labels,
                               float smoothing, oct_loss *result);
 /* The same with the probability of each class, (N, K), in place of labels: the array must last until the

@@ -1,4 +1,4 @@
-/* Random data, a recipe of a few steps, a trainer over both. */
+/* A bench run is random data, a recipe of a few steps, and a trainer over both. */
 #include "launch/bench/bench_run.h"
 
 #include "core/base/mem.h"

@@ -1,4 +1,4 @@
-/* A short run of a model on random images: what octet bench times, or converts. */
+/* octet bench times a short run of a model on random images, or converts what it trains. */
 #pragma once
 
 #include "launch/bench/bench.h"

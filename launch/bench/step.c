@@ -1,7 +1,7 @@
-/* octet bench step: what does a training step cost, in time and memory?
+/* octet bench step measures what a training step costs, in time and memory.
  *
  * A step is the trainer's own: the batch fetched and augmented, forward, backward, the sum over leaves
- * and ranks, the meeting of the observers, the optimizer.
+ * and ranks, the control reduction with the observers' ranges, the optimizer.
  */
 #include "launch/bench/bench.h"
 #include "launch/bench/peak.h"
@@ -24,7 +24,7 @@ static void note_peak(oct_figure *t, const oct_memory_meter *memory_meter, const
     oct_memory_reset_peak();
 }
 
-/* Steps that do not count, then those that do. In QAT the first one of them calibrates. */
+/* Takes steps that do not count, then those that do. In QAT the first one of all calibrates. */
 static oct_status time_steps(oct_trainer *trainer, oct_timings *timings,
                              const oct_memory_meter *memory_meter, oct_figure *t)
 {
@@ -43,7 +43,7 @@ static oct_status time_steps(oct_trainer *trainer, oct_timings *timings,
     return OCT_OK;
 }
 
-/* Forward and backward each at the peak of its numbers. */
+/* The peak has forward and backward each at the rate of its numbers. */
 static oct_status find_peak(const oct_bench *bench, double forward, double backward, oct_figure *t)
 {
     oct_peak peak;

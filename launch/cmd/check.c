@@ -6,6 +6,7 @@
 #include "core/base/mem.h"
 #include "io/file.h"
 #include "io/model_file.h"
+#include "launch/run/build.h"
 #include "launch/cmd/command.h"
 #include "launch/run/file_kind.h"
 #include "launch/run/forecast.h"
@@ -14,6 +15,7 @@
 #include "launch/base/output.h"
 #include "launch/run/plugin_load.h"
 #include "launch/run/progress.h"
+#include "launch/run/run_check.h"
 #include "launch/cmd/shipped.h"
 
 #include <inttypes.h>

@@ -2,6 +2,7 @@
  * same. */
 #include "core/base/mem.h"
 #include "io/file.h"
+#include "launch/run/build.h"
 #include "launch/run/certificate.h"
 #include "launch/cmd/command.h"
 #include "launch/run/file_kind.h"

@@ -1,6 +1,7 @@
 /* octet eval measures the accuracy of a checkpoint or an int8 model on the test data of its recipe. */
 #include "core/base/mem.h"
 #include "io/model_file.h"
+#include "launch/run/build.h"
 #include "launch/run/certificate.h"
 #include "launch/cmd/command.h"
 #include "launch/run/file_kind.h"
@@ -8,7 +9,9 @@
 #include "launch/base/output.h"
 #include "launch/run/progress.h"
 
-enum { DATA, REQUIRE, RANKS };
+#include <string.h>
+
+enum { DATA, METRICS, REQUIRE, RANKS };
 
 /* This holds what is evaluated, and what came out. */
 typedef struct subject {
@@ -20,7 +23,7 @@ typedef struct subject {
     oct_recipe recipe;
     oct_dataset data;
     double required; /* percent; -1: nothing */
-    int64_t correct;
+    oct_scores scores;
     double seconds;
 } subject;
 
@@ -37,6 +40,33 @@ static oct_status read_required(subject *s)
     OCT_CHECK(oct_parse_f64(text, &s->required) && s->required >= 0 && s->required <= 100,
               OCT_USAGE, "command line: --require '%s': must be a percentage from 0 to 100", text);
     return OCT_OK;
+}
+
+/* Those of the command line, separated by commas, in place of the recipe's. */
+static oct_status take_metrics(subject *s)
+{
+    oct_texts *metrics = &s->recipe.metrics;
+    if (!s->args->option[METRICS].given) return OCT_OK;
+    while (metrics->count > 0)
+        oct_free(&metrics->value[--metrics->count]);
+    for (const char *word = s->args->option[METRICS].text; word;) {
+        const int length = (int)strcspn(word, ",");
+        OCT_CHECK(metrics->count < OCT_METRICS_MAX, OCT_USAGE,
+                  "command line: --metrics: name at most %d", OCT_METRICS_MAX);
+        OCT_TRY(oct_format(&metrics->value[metrics->count++], "%.*s", length, word));
+        word = word[length] ? word + length + 1 : NULL;
+    }
+    return OCT_OK;
+}
+
+static oct_status check_metrics(const oct_texts *metrics)
+{
+    oct_fail_clear();
+    for (int i = 0; i < metrics->count; i++)
+        if (!oct_metric_find(metrics->value[i]))
+            oct_registry_report_missing(&oct_metric_table, "metrics", metrics->value[i],
+                                        "use top1");
+    return oct_fail_count() > 0 ? OCT_USAGE : OCT_OK;
 }
 
 static oct_status open_file(subject *s)
@@ -57,7 +87,8 @@ static oct_status open_file(subject *s)
                 ? oct_job_model_recipe(&s->recipe, path_of(s), &s->model, data)
                 : oct_job_checkpoint_recipe(&s->recipe, &s->checkpoint, data));
     if (s->kind == OCT_FILE_MODEL) s->recipe.data_classes = s->model.classes;
-    return OCT_OK;
+    OCT_TRY(take_metrics(s));
+    return check_metrics(&s->recipe.metrics);
 }
 
 static oct_status check_data(const subject *s)
@@ -83,7 +114,7 @@ static oct_status evaluate_checkpoint(subject *s)
         oct_build_from_checkpoint(&model, &s->checkpoint, &s->recipe, &s->data, &prepared);
     OCT_TRY_OUT(oct_session_agree(s->session, status));
     double begin = oct_seconds();
-    OCT_TRY_OUT(oct_evaluate(model, s->session->group, &s->recipe, &s->data, &s->correct, NULL));
+    OCT_TRY_OUT(oct_evaluate(model, s->session->group, &s->recipe, &s->data, &s->scores, NULL));
     s->seconds = oct_seconds() - begin;
 out:
     oct_module_destroy(&model);
@@ -94,17 +125,15 @@ static oct_status evaluate_model(subject *s)
 {
     const oct_collective *group = s->session->group;
     oct_leaves leaves = oct_evaluation_leaves(&s->recipe, &s->data, group);
-    int64_t samples = oct_leaves_local_samples(&leaves), classes = s->data.classes;
+    size_t samples = (size_t)oct_leaves_local_samples(&leaves);
     float *logits = NULL;
     double begin = oct_seconds();
-    oct_status status = oct_alloc(&logits, (size_t)(samples * classes), sizeof(float));
+    oct_status status = oct_alloc(&logits, samples * (size_t)s->data.classes, sizeof(float));
     if (status == OCT_OK)
         status = oct_program_evaluate(&s->model.program, &s->recipe, &s->data, &leaves,
                                       oct_evaluation_batch(&s->recipe, group->size), logits);
     OCT_TRY_OUT(oct_session_agree(s->session, status));
-    const int32_t *labels = s->data.labels + oct_leaves_first_sample(&leaves);
-    OCT_TRY_OUT(
-        oct_sum_count(group, oct_count_correct(logits, labels, samples, classes), &s->correct));
+    OCT_TRY_OUT(oct_score(group, &s->recipe, &s->data, &leaves, logits, &s->scores));
     s->seconds = oct_seconds() - begin;
 out:
     oct_free(&logits);
@@ -118,19 +147,26 @@ static oct_status print(const subject *s, double accuracy)
     double rate = s->seconds > 0 ? (double)s->data.count / s->seconds : 0;
     char correct[32], images[32], per_s[32];
     if (s->args->json) {
-        json_t *result = json_pack("{s:i, s:s, s:s, s:s, s:f, s:I, s:I, s:f}", "schema_version", 1,
-                                   "file", model ? path_of(s) : s->checkpoint.path, "kind",
-                                   model ? "int8 model" : "checkpoint", "phase", phase, "accuracy",
-                                   accuracy, "correct", (json_int_t)s->correct, "images",
-                                   (json_int_t)s->data.count, "images_per_s", rate);
+        json_t *result =
+            json_pack("{s:i, s:s, s:s, s:s, s:f, s:I, s:I, s:f, s:o*}", "schema_version", 1, "file",
+                      model ? path_of(s) : s->checkpoint.path, "kind",
+                      model ? "int8 model" : "checkpoint", "phase", phase, "accuracy", accuracy,
+                      "correct", (json_int_t)s->scores.correct, "images", (json_int_t)s->data.count,
+                      "images_per_s", rate, "metrics", oct_scores_json(&s->scores));
         if (result && s->required >= 0)
             json_object_set_new(result, "reached", json_boolean(accuracy >= s->required));
         return oct_print_json(result);
     }
     OCT_TRY(oct_print("%-12s %s (%s)\n", "file", model ? path_of(s) : s->checkpoint.path, phase));
     OCT_TRY(oct_print("%-12s %.2f %%\n", "accuracy", accuracy));
-    OCT_TRY(oct_print("%-12s %s of %s\n", "correct", oct_text_count(s->correct, correct),
+    OCT_TRY(oct_print("%-12s %s of %s\n", "correct", oct_text_count(s->scores.correct, correct),
                       oct_text_count(s->data.count, images)));
+    for (int i = 0; i < s->scores.num_metrics; i++) {
+        const oct_metric *m = s->scores.metric[i];
+        if (m == &oct_metric_top1) continue;
+        OCT_TRY(oct_print("%-12s %.*f%s%s\n", m->title, m->unit[0] ? 2 : 4, s->scores.value[i],
+                          m->unit[0] ? " " : "", m->unit));
+    }
     return oct_print("%-12s %s\n", "images/s", oct_text_count((int64_t)rate, per_s));
 }
 
@@ -143,7 +179,7 @@ static oct_status work(subject *s)
     OCT_TRY(oct_session_agree(s->session, check_data(s)));
     OCT_TRY(s->kind == OCT_FILE_MODEL ? evaluate_model(s) : evaluate_checkpoint(s));
 
-    double accuracy = 100.0 * (double)s->correct / (double)s->data.count;
+    const double accuracy = oct_scores_accuracy(&s->scores);
     if (s->session->group->rank == 0) OCT_TRY(print(s, accuracy));
     OCT_CHECK(accuracy >= s->required, OCT_NO,
               "%s: accuracy %.2f %% is below the %g %% that --require asks for", path_of(s),
@@ -168,6 +204,8 @@ static oct_status run(const oct_args *args)
 static const oct_option options[] = {
     [DATA] = {"--data", 0, OCT_OPT_TEXT, "FOLDER",
               "folder of the data set, if it is not where the run had it", 0, 0},
+    [METRICS] = {"--metrics", 0, OCT_OPT_TEXT, "NAME,...",
+                 "what to measure, in place of what the run's recipe names", 0, 0},
     [REQUIRE] = {"--require", 0, OCT_OPT_TEXT, "PERCENT",
                  "exit status 1 when the accuracy is below", 0, 0},
     [RANKS] = {"--ranks", 0, OCT_OPT_COUNT, "N", "run on N ranks, started with mpirun", 1, 4096},
@@ -176,14 +214,14 @@ static const oct_option options[] = {
 
 const oct_command oct_command_eval = {
     .name = "eval",
-    .usage = "octet eval FILE [--data FOLDER] [--require PERCENT]",
+    .usage = "octet eval FILE [--data FOLDER] [--metrics NAME,...] [--require PERCENT]",
     .summary = "measures the accuracy of a checkpoint, run folder or int8 model on the test data",
     .help = "FILE is a checkpoint, a run folder (its newest checkpoint) or an int8 model. The "
             "recipe in it\n"
             "names the data. A checkpoint of the float phase is evaluated in float.\n"
             "\n"
             "    octet eval runs/a/model.int8.h5 --require 92\n"
-            "    octet eval runs/a --ranks 2\n",
+            "    octet eval runs/a --ranks 2 --metrics top1,top5\n",
     .options = options,
     .min_words = 1,
     .max_words = 1,

@@ -5,7 +5,7 @@
 #include "launch/run/job.h"
 #include "launch/base/output.h"
 #include "launch/run/plugin_load.h"
-#include "launch/run/trainer.h"
+#include "launch/run/build.h"
 #include "quant/pass/prepare/report.h"
 
 #include <jansson.h>

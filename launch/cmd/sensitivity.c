@@ -3,11 +3,12 @@
 #include "core/base/int_math.h"
 #include "io/file.h"
 #include "io/sensitivity_file.h"
+#include "launch/run/build.h"
 #include "launch/cmd/command.h"
+#include "launch/run/evaluate.h"
 #include "launch/run/file_kind.h"
 #include "launch/run/job.h"
 #include "launch/base/output.h"
-#include "launch/run/trainer.h"
 #include "quant/pass/prepare/sensitivity.h"
 
 #include <inttypes.h>

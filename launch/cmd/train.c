@@ -1,12 +1,13 @@
 /* octet train takes the command line of a run, and prints its result as a table or as JSON. */
+#include "core/metric/metric.h"
 #include "launch/cmd/command.h"
 #include "launch/run/init.h"
 #include "launch/base/output.h"
 #include "launch/run/plugin_load.h"
 #include "launch/run/progress.h"
+#include "launch/run/run_check.h"
 #include "launch/run/session.h"
 #include "launch/cmd/shipped.h"
-#include "launch/run/trainer.h"
 #include "launch/run/training.h"
 
 #include <stdio.h>
@@ -16,6 +17,23 @@ static oct_status print_accuracy(const char *name, const json_t *value)
 {
     if (!json_is_number(value)) return oct_print("%-28s not measured\n", name);
     return oct_print("%-28s %.2f %%\n", name, json_number_value(value));
+}
+
+/* Of the int8 model, and so of QAT evaluation. */
+static oct_status print_metrics(json_t *metrics)
+{
+    const char *name;
+    json_t *value;
+    json_object_foreach(metrics, name, value)
+    {
+        char title[64];
+        const oct_metric *metric = oct_metric_find(name);
+        snprintf(title, sizeof(title), "int8 %.40s", metric ? metric->title : name);
+        const char *unit = metric ? metric->unit : "";
+        OCT_TRY(oct_print("%-28s %.*f%s%s\n", title, unit[0] ? 2 : 4, json_number_value(value),
+                          unit[0] ? " " : "", unit));
+    }
+    return OCT_OK;
 }
 
 static oct_status print_bytes(const char *name, const json_t *value)
@@ -45,6 +63,7 @@ static oct_status print_table(const json_t *result)
     OCT_TRY(print_accuracy("float accuracy", json_object_get(result, "float_accuracy")));
     OCT_TRY(print_accuracy("QAT accuracy", json_object_get(result, "qat_accuracy")));
     OCT_TRY(print_accuracy("int8 accuracy", json_object_get(result, "int8_accuracy")));
+    OCT_TRY(print_metrics(json_object_get(result, "metrics")));
     OCT_TRY(oct_print(
         "%-28s %s of %s (%s images, QAT evaluation against int8 model)\n", "logits that differ",
         oct_text_count(json_integer_value(json_object_get(result, "logits_differ")), differ),

@@ -6,6 +6,7 @@
  * yes; otherwise, as after a difference, it is OCT_NO. */
 #include "core/base/mem.h"
 #include "io/file.h"
+#include "launch/run/build.h"
 #include "launch/run/certificate.h"
 #include "launch/run/file_kind.h"
 #include "launch/run/job.h"
@@ -132,6 +133,7 @@ static oct_status compare_test_set(const findings *f, const oct_model *m, const 
     }
 
     float *logits = NULL;
+    oct_scores scores;
     oct_status status = OCT_OK;
     uint8_t digest[DIGEST];
     size_t count = (size_t)(data->count * m->classes);
@@ -143,13 +145,13 @@ static oct_status compare_test_set(const findings *f, const oct_model *m, const 
     OCT_CHECK_OUT(memcmp(digest, c->logits_digest, DIGEST) == 0, OCT_NO,
                   "%s: the logits of the test set are not those of the certificate",
                   f->args->word[0]);
-    int64_t correct = oct_count_correct(logits, data->labels, data->count, m->classes);
-    OCT_CHECK_OUT(correct == c->correct, OCT_NO,
+    OCT_TRY_OUT(oct_score(&oct_collective_one, recipe, data, &all, logits, &scores));
+    OCT_CHECK_OUT(scores.correct == c->correct, OCT_NO,
                   "%s: %" PRId64 " test images are right, the certificate says %" PRId64,
-                  f->args->word[0], correct, c->correct);
-    OCT_TRY_OUT(VERIFIED(
-        f, "%s test images: every logit as QAT evaluation computed it, %.2f %% right",
-        oct_text_count(data->count, images), 100.0 * (double)correct / (double)data->count));
+                  f->args->word[0], scores.correct, c->correct);
+    OCT_TRY_OUT(VERIFIED(f,
+                         "%s test images: every logit as QAT evaluation computed it, %.2f %% right",
+                         oct_text_count(data->count, images), oct_scores_accuracy(&scores)));
 out:
     oct_free(&logits);
     return status;

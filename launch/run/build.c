@@ -1,8 +1,9 @@
-/* From recipe to model: built, prepared, and in the form that a phase has. */
-#include "launch/run/trainer.h"
+/* A recipe becomes a model here: built, prepared, and in the form that a phase has. */
+#include "launch/run/build.h"
 
 #include "core/base/mem.h"
 #include "launch/model/model.h"
+#include "quant/pass/convert/convert.h"
 
 #include <string.h>
 
@@ -36,7 +37,7 @@ oct_status oct_build_model(oct_module **model, const oct_recipe *recipe, const o
     return status;
 }
 
-/* The setters of a recipe, from high to low priority, with the templates that they put in place. */
+/* This holds the setters of a recipe, from high to low priority, with the templates that they name. */
 typedef struct recipe_setters {
     oct_qconfig standard, wide;
     oct_setter_words *words; /* of quant.setters, and their templates */
@@ -171,5 +172,25 @@ oct_status oct_build_from_checkpoint(oct_module **model, const oct_checkpoint *c
 out:
     oct_quantizers_free(&quantizers);
     if (status != OCT_OK) oct_module_destroy(model);
+    return status;
+}
+
+oct_status oct_try_deploy(const oct_recipe *recipe, const oct_dataset *data, oct_text *report)
+{
+    oct_module *model = NULL;
+    oct_quantizers quantizers = {0};
+    oct_program program = {0};
+    oct_status status = OCT_OK;
+    OCT_TRY_OUT(oct_build_model(&model, recipe, data));
+    OCT_TRY_OUT(oct_prepare_model(&model, recipe, data, report));
+    OCT_TRY_OUT(oct_quantizers_collect(&quantizers, model));
+    if (recipe->qat_fold_batch_norm) OCT_TRY_OUT(oct_fold_batch_norm(model));
+    oct_set_phase(model, &quantizers, OCT_PHASE_QAT_SCALES_FROZEN);
+    OCT_TRY_OUT(oct_convert(&program, model, OCT_EXAMPLE(OCT_SHAPE(1, data->h, data->w, data->c)),
+                            oct_target_at(recipe->quant_target), NULL));
+out:
+    oct_program_free(&program);
+    oct_quantizers_free(&quantizers);
+    oct_module_destroy(&model);
     return status;
 }

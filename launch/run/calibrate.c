@@ -1,82 +1,16 @@
-/* The forward of a calibration step, a few samples at a time: calibration runs the float model, whose
- * activations would need more memory than all of the training that follows.
+/* Calibration runs part by part.
  *
- * No bit depends on it. Observers take minima and maxima; the batch norms of the tree are frozen; nothing
- * else sees more than a sample. A module of the user's own may sum over the batch
- * all the same. Then the collective that it finds here notes the question and refuses, on every rank at
- * the same place, and the step is done again with the batch in one piece.
+ * No bit depends on the parts. Observers take minima and maxima; the batch norms of the tree are frozen; nothing
+ * else sees more than a sample. A module of the user's own may sum over the batch all the same: the context
+ * refuses that for a part of a batch, on every rank at the same place, and says so.
  */
-#include "launch/run/trainer_impl.h"
+#include "launch/run/calibrate.h"
 
+#include "core/autograd/context.h"
 #include "core/base/int_math.h"
-#include "launch/run/forward.h"
 
 #include <omp.h>
 #include <string.h>
-
-typedef struct refusal {
-    oct_collective face;
-    bool *asked;
-} refusal;
-
-static oct_status refuse(const oct_collective *self)
-{
-    *((const refusal *)self)->asked = true;
-    return oct_fail(OCT_DEFECT, "a sum over the batch was asked of a part of it");
-}
-
-static oct_status refuse_f32(const oct_collective *self, const oct_leaves *leaves, float *parts,
-                             int64_t n, float *out)
-{
-    (void)leaves, (void)parts, (void)n, (void)out;
-    return refuse(self);
-}
-
-static oct_status refuse_f64(const oct_collective *self, const oct_leaves *leaves, double *parts,
-                             int64_t n, double *out)
-{
-    (void)leaves, (void)parts, (void)n, (void)out;
-    return refuse(self);
-}
-
-static oct_status refuse_max(const oct_collective *self, int64_t *values, int64_t n)
-{
-    (void)values, (void)n;
-    return refuse(self);
-}
-
-static oct_status refuse_broadcast(const oct_collective *self, void *data, size_t bytes, int root)
-{
-    (void)data, (void)bytes, (void)root;
-    return refuse(self);
-}
-
-static oct_status refuse_gather(const oct_collective *self, const void *src, size_t bytes,
-                                void *dst)
-{
-    (void)src, (void)bytes, (void)dst;
-    return refuse(self);
-}
-
-static oct_status refuse_agree(const oct_collective *self, oct_status mine)
-{
-    (void)mine;
-    return refuse(self);
-}
-
-static oct_collective refusing(const oct_collective *group)
-{
-    return (oct_collective){
-        .rank = group->rank,
-        .size = group->size,
-        .tree_sum_f32 = refuse_f32,
-        .tree_sum_f64 = refuse_f64,
-        .max_i64 = refuse_max,
-        .broadcast = refuse_broadcast,
-        .gather = refuse_gather,
-        .agree = refuse_agree,
-    };
-}
 
 /* A few of the rank's samples: whole leaves, or what is left of one, each sample as a leaf. */
 static oct_leaves some_samples(const oct_leaves *leaves, int64_t at, int64_t wanted)
@@ -97,46 +31,45 @@ static oct_leaves some_samples(const oct_leaves *leaves, int64_t at, int64_t wan
     return some;
 }
 
-/* Logits of local samples from `at` on, to their place among all. */
-static oct_status forward_some(oct_trainer *trainer, oct_forward *f, const oct_leaves *some,
-                               int64_t at, bool *fits)
+/* Outputs of local samples from `at` on, to where they stand among all. */
+static oct_status forward_some(oct_calibration *c, const oct_leaves *some, int64_t at, bool *fits)
 {
-    const oct_dataset *data = trainer->train_data;
-    int64_t samples = oct_leaves_local_samples(some), image = data->h * data->w * data->c;
+    const int64_t samples = oct_leaves_local_samples(some), n = c->outputs;
     const oct_tensor *y;
-    OCT_TRY(oct_forward_run(f, *some, OCT_SHAPE(samples, data->h, data->w, data->c),
-                            trainer->images + at * image, &y));
-    *fits = y->dtype == OCT_F32 && oct_numel(y) == samples * data->classes;
+    oct_shape shape = c->sample;
+    shape.dim[0] = samples;
+    OCT_TRY(
+        oct_forward_run(&c->forward, *some, shape, c->x + at * oct_shape_numel(&c->sample), &y));
+    *fits = y->dtype == OCT_F32 && oct_numel(y) == samples * n;
     if (*fits && samples > 0)
-        memcpy(trainer->logits + at * data->classes, y->data,
-               (size_t)(samples * data->classes) * sizeof(float));
+        memcpy(c->rows + at * n, y->data, (size_t)(samples * n) * sizeof(float));
     return OCT_OK;
 }
 
-static oct_status forward_all(oct_trainer *trainer, oct_forward *f, const oct_leaves *leaves,
-                              bool *fits)
+static oct_status forward_all(oct_calibration *c, const oct_leaves *leaves, bool *fits)
 {
     const int64_t samples = oct_leaves_local_samples(leaves);
     const int64_t most = leaves->leaf * omp_get_max_threads();
+    *fits = true;
     for (int64_t at = 0, n; *fits && (at == 0 || at < samples); at += oct_max_i64(n, 1)) {
-        const oct_leaves some = some_samples(leaves, at, oct_forward_samples(f, most));
+        const oct_leaves some = some_samples(leaves, at, oct_forward_samples(&c->forward, most));
         n = oct_leaves_local_samples(&some);
-        OCT_TRY(forward_some(trainer, f, &some, at, fits));
+        OCT_TRY(forward_some(c, &some, at, fits));
     }
     return OCT_OK;
 }
 
-oct_status oct_calibrate_logits(oct_trainer *trainer, const oct_leaves *leaves, bool *done)
+oct_status oct_calibrate(oct_calibration *c, const oct_leaves *leaves, bool *done)
 {
-    bool asked = false;
-    const refusal refusal_of_sums = {refusing(trainer->group), &asked};
-    oct_forward *f = &trainer->calibration;
-    *done = true;
-    if (!f->cx) OCT_TRY(oct_forward_begin(f, trainer->context, trainer->model));
-    trainer->context->group = &refusal_of_sums.face;
-    oct_status status = forward_all(trainer, f, leaves, done);
-    trainer->context->group = trainer->group;
-    if (!asked) return status;
+    oct_context *cx = c->forward.cx;
+    const oct_collective *group = cx->group;
+    cx->group = &oct_collective_one;
+    cx->part = OCT_BATCH_PART;
+    const oct_status status = forward_all(c, leaves, done);
+    const bool refused = cx->part == OCT_BATCH_PART_REFUSED;
+    cx->group = group;
+    cx->part = OCT_BATCH_WHOLE;
+    if (!refused) return status;
     oct_fail_clear();
     *done = false;
     return OCT_OK;

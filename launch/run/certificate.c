@@ -1,8 +1,8 @@
-/* Conversion with its certificate.
+/* A conversion ends in a certificate.
  *
  * Ranks share the test images as in evaluation; each runs QAT evaluation and integer program over its
  * own and compares bits. On the golden images, the first of the test set, every value of the program is
- * compared as well, with what the QAT model computes at that place. The digests of these values are
+ * compared as well, with what the QAT model computes there. The digests of these values are
  * stored with the model, so that any machine can repeat the comparison from the file alone.
  */
 #include "launch/run/certificate.h"
@@ -123,7 +123,7 @@ oct_status oct_model_check_runnable(const oct_model *model, const char *path)
     return OCT_OK;
 }
 
-/* As many samples of the batch at a time as their values have room for; no result depends on it. */
+/* Takes as many samples of the batch at a time as their values have room for; no result depends on it. */
 static oct_status fit_batch(const oct_program *program, int64_t *batch)
 {
     const int64_t most_bytes = (int64_t)1 << 30;
@@ -348,7 +348,7 @@ static oct_status evaluate_both(both *b, const oct_model *model, const oct_conve
                                 &b->leaves, b->batch, b->int8);
 }
 
-/* How many logits differ in any bit, and the number of the first in the whole test set. */
+/* Counts the logits that differ in any bit, and finds the first in the whole test set. */
 static int64_t count_different(const both *b, int64_t *first)
 {
     int64_t different = 0;
@@ -360,20 +360,31 @@ static int64_t count_different(const both *b, int64_t *first)
     return different;
 }
 
-static oct_status compare_logits(oct_certificate *certificate, const both *b, const int32_t *labels,
-                                 const oct_collective *group)
+/* A count below 2^53 is exact as a double: ranks are the leaves of a sum that there is anyway. */
+static oct_status sum_count(const oct_collective *group, int64_t mine, int64_t *total)
 {
-    int64_t qat_correct, first;
+    const oct_leaves ranks = oct_leaves_split(group->size, 1, group->rank, group->size);
+    double part = (double)mine, sum = 0;
+    OCT_TRY(group->tree_sum_f64(group, &ranks, &part, 1, &sum));
+    *total = (int64_t)sum;
+    return OCT_OK;
+}
+
+static oct_status compare_logits(oct_certificate *certificate, const both *b,
+                                 oct_conversion *conversion, const oct_collective *group)
+{
+    const oct_recipe *recipe = conversion->recipe;
+    const oct_dataset *data = conversion->test_data;
+    oct_scores qat;
+    int64_t first;
     int64_t different = count_different(b, &first), key = -first;
-    OCT_TRY(oct_sum_count(group, different, &certificate->logits_differ));
+    OCT_TRY(sum_count(group, different, &certificate->logits_differ));
     OCT_TRY(group->max_i64(group, &key, 1));
-    labels += oct_leaves_first_sample(&b->leaves);
-    OCT_TRY(oct_sum_count(group, oct_count_correct(b->int8, labels, b->samples, b->classes),
-                          &certificate->correct));
-    OCT_TRY(oct_sum_count(group, oct_count_correct(b->qat, labels, b->samples, b->classes),
-                          &qat_correct));
-    certificate->images = b->leaves.samples;
-    certificate->qat_accuracy = 100.0 * (double)qat_correct / (double)certificate->images;
+    OCT_TRY(oct_score(group, recipe, data, &b->leaves, b->int8, &conversion->scores));
+    OCT_TRY(oct_score(group, recipe, data, &b->leaves, b->qat, &qat));
+    certificate->images = conversion->scores.images;
+    certificate->correct = conversion->scores.correct;
+    certificate->qat_accuracy = oct_scores_accuracy(&qat);
     OCT_CHECK(certificate->logits_differ == 0, OCT_NO,
               "%lld of %lld logits differ between QAT evaluation and int8 model, first logit %lld "
               "of test "
@@ -413,7 +424,7 @@ oct_status oct_certify(oct_model *model, oct_conversion *conversion, const oct_c
     if (status == OCT_OK) status = make_golden(model, conversion);
     if (status == OCT_OK) status = evaluate_both(&b, model, conversion);
     OCT_TRY_OUT(group->agree(group, status));
-    OCT_TRY_OUT(compare_logits(&model->certificate, &b, data->labels, group));
+    OCT_TRY_OUT(compare_logits(&model->certificate, &b, conversion, group));
     OCT_TRY_OUT(digest_logits(&model->certificate, &b, group));
 out:
     oct_free(&b.qat);

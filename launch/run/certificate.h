@@ -1,9 +1,10 @@
-/* The proof that a converted model computes what was trained: QAT evaluation and integer program over
+/* A certificate proves that a converted model computes what was trained: QAT evaluation and integer program over
  * the whole test set, every logit compared bit for bit, and every layer on the golden images. */
 #pragma once
 
 #include "io/model_file.h"
-#include "launch/run/trainer.h"
+#include "launch/run/evaluate.h"
+#include "quant/target/target.h"
 
 enum { OCT_GOLDEN_IMAGES = 8 };
 
@@ -13,7 +14,9 @@ typedef struct oct_conversion {
     const oct_dataset *test_data;
     uint8_t checkpoint_digest[32];
     const oct_target *target; /* to convert for; NULL: what the model was prepared for */
-    int64_t layers_compared;  /* set by oct_certify: on every golden image; not stored */
+    /* Set by oct_certify, and not stored: */
+    int64_t layers_compared; /* on every golden image */
+    oct_scores scores;       /* of the int8 model over the test data */
 } oct_conversion;
 
 /* Collective. Fills *model on every rank (the digest of the logits on rank 0), to be freed by the
@@ -23,17 +26,17 @@ typedef struct oct_conversion {
 oct_status oct_certify(oct_model *model, oct_conversion *conversion,
                        const oct_collective *group) OCT_NODISCARD;
 
-/* SHA-256 of each value of the program for each golden sample (all inputs one behind the other):
+/* Computes the SHA-256 of each value of the program for each golden sample (all inputs one behind the other):
  * count x num_values x 32. */
 oct_status oct_golden_digests(const oct_program *program, const float *samples, int64_t count,
                               uint8_t *digests) OCT_NODISCARD;
-/* What commands that feed one image after another rely on: OCT_DATA when the program has several
+/* Checks what commands that feed one image after another rely on: OCT_DATA when the program has several
  * inputs. Loads the plug-ins that compute its float layers. */
 oct_status oct_model_check_runnable(const oct_model *model, const char *path) OCT_NODISCARD;
-/* Layers that stay float. */
+/* Counts the layers that stay float. */
 int64_t oct_count_islands(const oct_program *program);
 
-/* Not collective: logits of this rank's samples by the integer program, `batch` at a time. */
+/* Not collective: computes the logits of this rank's samples by the integer program, `batch` at a time. */
 oct_status oct_program_evaluate(const oct_program *program, const oct_recipe *recipe,
                                 const oct_dataset *data, const oct_leaves *leaves, int64_t batch,
                                 float *logits) OCT_NODISCARD;

@@ -1,17 +1,19 @@
-/* Evaluation: the logits of a data set in evaluation mode, samples split over ranks in whole leaves.
+/* An evaluation computes the logits of a data set, its samples split over ranks in whole leaves.
  *
  * No op in evaluation mode sums over samples, so every logit has the same bits on any number of ranks
  * and in batches of any size. The forward of a rank communicates with nobody; ranks meet only to agree
  * and to add up.
  */
-#include "launch/run/trainer.h"
+#include "launch/run/evaluate.h"
 
 #include "core/base/mem.h"
 #include "core/base/int_math.h"
 #include "core/tensor/argmax.h"
+#include "io/loader.h"
 #include "launch/run/forward.h"
 
 #include <omp.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { BATCH_SAMPLES = 64 };
@@ -41,18 +43,66 @@ void oct_evaluation_images(const oct_recipe *recipe, const oct_dataset *data, in
     oct_normalise(data->images + first * pixels * data->c, n * pixels, data->c, mean, std, images);
 }
 
-int64_t oct_count_correct(const float *logits, const int32_t *labels, int64_t samples,
-                          int64_t classes)
+double oct_scores_accuracy(const oct_scores *scores)
 {
-    int64_t correct = 0;
-    for (int64_t i = 0; i < samples; i++) {
-        const float *row = logits + i * classes;
-        int64_t best = 0;
-        for (int64_t k = 1; k < classes; k++)
-            if (row[k] > row[best]) best = k;
-        correct += best == labels[i];
+    return 100.0 * (double)scores->correct / (double)scores->images;
+}
+
+const char *oct_scores_text(const oct_scores *scores, char text[OCT_SCORES_TEXT])
+{
+    size_t length = 0;
+    text[0] = '\0';
+    for (int i = 0; i < scores->num_metrics; i++) {
+        const oct_metric *m = scores->metric[i];
+        if (m == &oct_metric_top1) continue;
+        length += (size_t)snprintf(text + length, OCT_SCORES_TEXT - length, ", %.40s %.*f%s%.8s",
+                                   m->title, m->unit[0] ? 2 : 4, scores->value[i],
+                                   m->unit[0] ? " " : "", m->unit);
     }
-    return correct;
+    return text;
+}
+
+json_t *oct_scores_json(const oct_scores *scores)
+{
+    json_t *object = NULL;
+    for (int i = 0; i < scores->num_metrics; i++) {
+        if (scores->metric[i] == &oct_metric_top1) continue;
+        if (!object) object = json_object();
+        json_object_set_new(object, scores->metric[i]->name, json_real(scores->value[i]));
+    }
+    return object;
+}
+
+static oct_status measure(const oct_metric *metric, const oct_collective *group,
+                          const oct_leaves *leaves, const oct_output_rows *rows, double *value)
+{
+    double *numbers;
+    OCT_TRY(oct_alloc(&numbers, (size_t)metric->numbers(rows->n), sizeof *numbers));
+    const oct_status status = oct_metric_sum(metric, group, leaves, rows, numbers);
+    if (status == OCT_OK) *value = metric->value(numbers, rows->n);
+    oct_free(&numbers);
+    return status;
+}
+
+oct_status oct_score(const oct_collective *group, const oct_recipe *recipe, const oct_dataset *data,
+                     const oct_leaves *leaves, const float *logits, oct_scores *scores)
+{
+    const oct_output_rows rows = {
+        logits, data->classes, {.labels = data->labels + oct_leaves_first_sample(leaves)}};
+    double top1[2];
+    OCT_CHECK(recipe->metrics.count <= OCT_METRICS_MAX, OCT_USAGE,
+              "metrics: %d are too many; name at most %d", recipe->metrics.count, OCT_METRICS_MAX);
+    OCT_TRY(oct_metric_sum(&oct_metric_top1, group, leaves, &rows, top1));
+    *scores = (oct_scores){.images = leaves->samples,
+                           .correct = (int64_t)top1[0],
+                           .num_metrics = recipe->metrics.count};
+    for (int i = 0; i < scores->num_metrics; i++) {
+        scores->metric[i] = oct_metric_find(recipe->metrics.value[i]);
+        OCT_CHECK(scores->metric[i], OCT_USAGE, "metrics: there is no metric '%s'",
+                  recipe->metrics.value[i]);
+        OCT_TRY(measure(scores->metric[i], group, leaves, &rows, &scores->value[i]));
+    }
+    return OCT_OK;
 }
 
 /* Each thread has samples of its own. */
@@ -71,26 +121,35 @@ static oct_status forward_some(oct_forward *f, const oct_recipe *recipe, const o
     return oct_class_rows(y, n, data->classes, logits);
 }
 
-static oct_status evaluate_in(oct_context *cx, oct_module *model, const oct_recipe *recipe,
-                              const oct_dataset *data, const oct_leaves *leaves, int64_t batch,
+/* What an evaluation is about, and where its memory is. */
+typedef struct subject {
+    oct_module *model;
+    const oct_collective *group;
+    const oct_recipe *recipe;
+    const oct_dataset *data;
+    oct_context *context; /* communicates with nobody */
+} subject;
+
+static oct_status forward_all(const subject *s, const oct_leaves *leaves, int64_t batch,
                               float *logits)
 {
+    const oct_dataset *data = s->data;
     int64_t samples = oct_leaves_local_samples(leaves), first = oct_leaves_first_sample(leaves);
-    bool training = model->training;
+    bool training = s->model->training;
     oct_forward f = {0};
     float *images = NULL;
     oct_status status = OCT_OK;
 
-    oct_module_train(model, false);
-    OCT_TRY_OUT(oct_forward_begin(&f, cx, model));
+    oct_module_train(s->model, false);
+    OCT_TRY_OUT(oct_forward_begin(&f, s->context, s->model));
     OCT_TRY_OUT(oct_alloc(&images, (size_t)(batch * data->h * data->w * data->c), sizeof(float)));
     for (int64_t at = 0, n; at < samples; at += n) {
         n = oct_forward_samples(&f, oct_min_i64(batch, samples - at));
-        oct_evaluation_images(recipe, data, first + at, n, images);
-        OCT_TRY_OUT(forward_some(&f, recipe, data, images, n, logits + at * data->classes));
+        oct_evaluation_images(s->recipe, data, first + at, n, images);
+        OCT_TRY_OUT(forward_some(&f, s->recipe, data, images, n, logits + at * data->classes));
     }
 out:
-    oct_module_train(model, training);
+    oct_module_train(s->model, training);
     oct_free(&images);
     oct_forward_end(&f);
     return status;
@@ -99,21 +158,11 @@ out:
 oct_status oct_evaluate_local(oct_module *model, const oct_recipe *recipe, const oct_dataset *data,
                               const oct_leaves *leaves, int64_t batch, float *logits)
 {
-    oct_context *cx = NULL;
-    OCT_TRY(oct_context_create(&cx, &oct_collective_one));
-    oct_status status = evaluate_in(cx, model, recipe, data, leaves, batch, logits);
-    oct_context_destroy(&cx);
+    subject s = {.model = model, .recipe = recipe, .data = data};
+    OCT_TRY(oct_context_create(&s.context, &oct_collective_one));
+    oct_status status = forward_all(&s, leaves, batch, logits);
+    oct_context_destroy(&s.context);
     return status;
-}
-
-/* Counts are small integers, so a float64 sum over one leaf for each rank is exact. */
-oct_status oct_sum_count(const oct_collective *group, int64_t mine, int64_t *total)
-{
-    oct_leaves ranks = oct_leaves_split(group->size, 1, group->rank, group->size);
-    double part = (double)mine, sum = 0;
-    OCT_TRY(group->tree_sum_f64(group, &ranks, &part, 1, &sum));
-    *total = (int64_t)sum;
-    return OCT_OK;
 }
 
 /* A gather moves the same number of bytes from each rank: shares are padded to the largest. */
@@ -143,16 +192,7 @@ out:
     return status;
 }
 
-/* What an evaluation is about, and where its memory is. */
-typedef struct subject {
-    oct_module *model;
-    const oct_collective *group;
-    const oct_recipe *recipe;
-    const oct_dataset *data;
-    oct_context *context; /* communicates with nobody */
-} subject;
-
-static oct_status evaluate(const subject *s, int64_t *correct, float *logits)
+static oct_status evaluate(const subject *s, oct_scores *scores, float *logits)
 {
     const oct_collective *group = s->group;
     const oct_dataset *data = s->data;
@@ -161,14 +201,10 @@ static oct_status evaluate(const subject *s, int64_t *correct, float *logits)
     float *mine = NULL;
     oct_status status = oct_alloc(&mine, (size_t)(samples * data->classes), sizeof(float));
     if (status == OCT_OK)
-        status = evaluate_in(s->context, s->model, s->recipe, data, &leaves,
-                             oct_evaluation_batch(s->recipe, group->size), mine);
+        status = forward_all(s, &leaves, oct_evaluation_batch(s->recipe, group->size), mine);
     OCT_TRY_OUT(group->agree(group, status));
-
-    const int32_t *labels = data->labels + oct_leaves_first_sample(&leaves);
-    OCT_TRY_OUT(
-        oct_sum_count(group, oct_count_correct(mine, labels, samples, data->classes), correct));
-    /* Only rank 0 has a place for logits, but all take part in bringing them there. */
+    OCT_TRY_OUT(oct_score(group, s->recipe, data, &leaves, mine, scores));
+    /* Only rank 0 has room for the logits of all, but all take part in bringing them there. */
     int64_t wanted = logits != NULL;
     OCT_TRY_OUT(group->max_i64(group, &wanted, 1));
     if (wanted) OCT_TRY_OUT(oct_gather_rows(group, &leaves, data->classes, mine, logits));
@@ -177,25 +213,20 @@ out:
     return status;
 }
 
+oct_status oct_evaluate_in(oct_context *cx, oct_module *model, const oct_collective *group,
+                           const oct_recipe *recipe, const oct_dataset *data, oct_scores *scores)
+{
+    return evaluate(&(subject){model, group, recipe, data, cx}, scores, NULL);
+}
+
 oct_status oct_evaluate(oct_module *model, const oct_collective *group, const oct_recipe *recipe,
-                        const oct_dataset *data, int64_t *correct, float *logits)
+                        const oct_dataset *data, oct_scores *scores, float *logits)
 {
     oct_context *cx = NULL;
     oct_status status = oct_context_create(&cx, &oct_collective_one);
     OCT_TRY_OUT(group->agree(group, status));
-    status = evaluate(&(subject){model, group, recipe, data, cx}, correct, logits);
+    status = evaluate(&(subject){model, group, recipe, data, cx}, scores, logits);
 out:
     oct_context_destroy(&cx);
-    return status;
-}
-
-oct_status oct_trainer_evaluate(oct_trainer *trainer, int64_t *correct)
-{
-    oct_context *cx = trainer->context;
-    cx->group = &oct_collective_one;
-    oct_status status = evaluate(
-        &(subject){trainer->model, trainer->group, trainer->recipe, trainer->test_data, cx},
-        correct, NULL);
-    cx->group = trainer->group;
     return status;
 }

@@ -1,4 +1,4 @@
-/* The short run that `octet check` foretells memory and time from, and the lines that continue it. */
+/* `octet check` foretells memory and time from a short run, which it continues along lines. */
 #include "launch/run/forecast.h"
 
 #include "core/base/mem.h"
@@ -8,6 +8,7 @@
 #include "launch/run/init.h"
 #include "launch/run/job.h"
 #include "launch/base/machine.h"
+#include "launch/run/trainer_state.h"
 
 #include <math.h>
 #include <omp.h>
@@ -21,11 +22,11 @@ enum {
         6, /* of which the scales are frozen in the last, the batch norms in the last half */
 };
 
-/* A checkpoint being written takes so many times its bytes: HDF5's image, the file's, and these with their
+/* Writing a checkpoint takes so many times its bytes: HDF5's image, the file's, and these with their
  * seal, and a third of one for what HDF5 holds beside them (3.1 to 3.5 on five models). */
 static const double save_copies = 10.0 / 3.0;
 
-/* What MPI takes of a rank's memory, alone and with others (measured with Open MPI 4.1.4), and HDF5. */
+/* MPI takes so much of a rank's memory, alone and with others (measured with Open MPI 4.1.4), and HDF5. */
 enum { LONE_RANK = 4 << 20, RANK_AMONG_OTHERS = 8 << 20, HDF5_BYTES = 5 << 20 };
 
 const char *oct_stage_text(oct_stage stage)
@@ -38,8 +39,8 @@ const char *oct_stage_text(oct_stage stage)
     return texts[stage];
 }
 
-/* A short run of so many images at a time. */
-typedef struct rehearsal {
+/* A short run takes so many images at a time. */
+typedef struct short_run {
     int64_t images;
     oct_recipe recipe; /* borrowed texts */
     const oct_checkpoint *init;
@@ -51,7 +52,7 @@ typedef struct rehearsal {
     double step_seconds[OCT_PHASES];
     double float_seconds, qat_seconds; /* of the evaluation of an image */
     int64_t params_bytes;
-} rehearsal;
+} short_run;
 
 static bool has_phase(const oct_plan *plan, oct_phase phase)
 {
@@ -72,7 +73,7 @@ static oct_dataset first_images(const oct_dataset *data, int64_t count)
 
 /* All that decides about memory stays as it is; the learning rate is next to nothing, since schedules would
  * be other ones. */
-static void shorten(rehearsal *r, const oct_recipe *recipe, const oct_plan *plan,
+static void shorten(short_run *r, const oct_recipe *recipe, const oct_plan *plan,
                     const oct_dataset *train, const oct_dataset *test)
 {
     static const double rate = 1e-9;
@@ -94,13 +95,13 @@ static void shorten(rehearsal *r, const oct_recipe *recipe, const oct_plan *plan
     s->qat_freeze_scales = 0.7;
 }
 
-static void enter_stage(rehearsal *r, oct_stage stage)
+static void enter_stage(short_run *r, oct_stage stage)
 {
     if (stage != r->stage) oct_memory_reset_peak();
     r->stage = stage;
 }
 
-static void note_bytes(rehearsal *r, int64_t bytes)
+static void note_bytes(short_run *r, int64_t bytes)
 {
     r->bytes[r->stage] = oct_max_i64(r->bytes[r->stage], bytes);
 }
@@ -112,20 +113,20 @@ static oct_stage stage_of(oct_phase phase)
                                           : OCT_STAGE_QAT;
 }
 
-static oct_status evaluate(rehearsal *r, double *seconds)
+static oct_status evaluate(short_run *r, double *seconds)
 {
-    int64_t correct;
+    oct_scores scores;
     enter_stage(r, OCT_STAGE_EVALUATE);
     const double begin = oct_seconds();
-    OCT_TRY(oct_trainer_evaluate(&r->trainer, &correct));
+    OCT_TRY(oct_trainer_evaluate(&r->trainer, &scores));
     *seconds = (oct_seconds() - begin) / (double)r->test.count;
     note_bytes(r, oct_memory_resident_peak());
     return OCT_OK;
 }
 
-/* All steps of a phase. The first fills the pools; of the others the fastest counts, since whatever else
+/* Takes all steps of a phase. The first fills the pools; of the others the fastest counts, since whatever else
  * the machine does only makes them slower. */
-static oct_status run_phase(rehearsal *r, oct_phase phase)
+static oct_status run_phase(short_run *r, oct_phase phase)
 {
     oct_trainer *trainer = &r->trainer;
     oct_step_result result;
@@ -144,13 +145,13 @@ static oct_status run_phase(rehearsal *r, oct_phase phase)
     note_bytes(r, oct_memory_resident_peak());
     note_bytes(r, oct_memory_resident() + r->save_bytes);
     if (phase == OCT_PHASE_FLOAT) {
-        r->params_bytes = trainer->params.numel * (int64_t)sizeof(float);
+        r->params_bytes = trainer->training.params.numel * (int64_t)sizeof(float);
         return evaluate(r, &r->float_seconds);
     }
     return phase == OCT_PHASE_QAT ? evaluate(r, &r->qat_seconds) : OCT_OK;
 }
 
-static oct_status convert(rehearsal *r)
+static oct_status convert(short_run *r)
 {
     oct_conversion conversion = {
         .root = r->trainer.model, .recipe = &r->recipe, .test_data = &r->test};
@@ -164,8 +165,8 @@ static oct_status convert(rehearsal *r)
     return OCT_OK;
 }
 
-static oct_status rehearse(rehearsal *r, const oct_recipe *recipe, const oct_dataset *train,
-                           const oct_dataset *test)
+static oct_status run_shortly(short_run *r, const oct_recipe *recipe, const oct_dataset *train,
+                              const oct_dataset *test)
 {
     const oct_plan plan = oct_plan_of(recipe, train->count);
     oct_status status = OCT_OK;
@@ -209,13 +210,13 @@ static void lift_fence(const fence *f)
     if (f->set) (void)setrlimit(RLIMIT_AS, &f->before);
 }
 
-/* Does not fit: OCT_OK and not *fits. */
-static oct_status try_images(rehearsal *r, int64_t images, const oct_recipe *recipe,
+/* A share that does not fit is OCT_OK and not *fits. */
+static oct_status try_images(short_run *r, int64_t images, const oct_recipe *recipe,
                              const oct_checkpoint *init, const oct_dataset *train,
                              const oct_dataset *test, int64_t save_bytes, bool *fits)
 {
-    *r = (rehearsal){.images = images, .init = init, .save_bytes = save_bytes};
-    oct_status status = rehearse(r, recipe, train, test);
+    *r = (short_run){.images = images, .init = init, .save_bytes = save_bytes};
+    oct_status status = run_shortly(r, recipe, train, test);
     *fits = status != OCT_RESOURCE;
     if (*fits) return status;
     oct_fail_clear();
@@ -230,14 +231,14 @@ static int64_t most_bytes(const int64_t bytes[OCT_STAGES])
     return most;
 }
 
-/* Along the line through (x1, y1) and (x2, y2), but never below the second point. */
+/* Continues the line through (x1, y1) and (x2, y2) to x, but never below the second point. */
 static double along(double x1, double y1, double x2, double y2, double x)
 {
     const double slope = x2 > x1 ? (y2 - y1) / (x2 - x1) : 0;
     return y2 + fmax(slope, 0) * (x - x2);
 }
 
-/* Beside what one process without MPI takes: rows of sums that wait for other ranks' leaves. */
+/* Ranks take this beside what one process without MPI does: rows of sums wait for other ranks' leaves. */
 static int64_t bytes_of_ranks(const oct_recipe *recipe, const oct_dataset *train, int ranks,
                               int64_t params_bytes)
 {
@@ -267,8 +268,8 @@ static void count_evaluations(const oct_recipe *recipe, const oct_plan *plan, in
 }
 
 static void foretell(oct_forecast *f, const oct_recipe *recipe, const oct_dataset *train,
-                     const oct_dataset *test, int ranks, int64_t share, const rehearsal *few,
-                     const rehearsal *many)
+                     const oct_dataset *test, int ranks, int64_t share, const short_run *few,
+                     const short_run *many)
 {
     const oct_plan plan = oct_plan_of(recipe, train->count);
     const double x1 = (double)few->images, x2 = (double)many->images, x = (double)share;
@@ -298,8 +299,8 @@ static void foretell(oct_forecast *f, const oct_recipe *recipe, const oct_datase
     }
 }
 
-/* Images of the second measure: as many as matter, and as are sure to fit. */
-static int64_t images_to_try(const rehearsal *few, int64_t share, int64_t leaf, int64_t available)
+/* The second measure takes as many images as matter, and as are sure to fit. */
+static int64_t images_to_try(const short_run *few, int64_t share, int64_t leaf, int64_t available)
 {
     int64_t most = oct_min_i64(share, oct_max_i64(MOST_IMAGES / leaf, 2) * leaf);
     const int64_t each = (most_bytes(few->bytes) - few->bytes[OCT_STAGE_START]) / few->images + 1;
@@ -315,7 +316,7 @@ oct_status oct_forecast_make(oct_forecast *f, const oct_recipe *recipe, const oc
     const int64_t leaves = (batch + leaf - 1) / leaf, available = oct_machine_memory();
     const int64_t share = oct_min_i64((leaves + ranks - 1) / ranks * leaf, train->count);
     const int64_t save = (int64_t)(save_copies * (double)checkpoint_bytes) + HDF5_BYTES;
-    rehearsal few, many;
+    short_run few, many;
     bool fits;
     *f = (oct_forecast){.images = oct_min_i64(leaf, share)};
     f->bytes[OCT_STAGE_START] = oct_memory_resident_peak();

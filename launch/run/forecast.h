@@ -1,9 +1,11 @@
-/* What a run will take, found by a short run of one rank's share on this machine: a few steps of every
+/* The forecast says what a run will take, found by a short run of one rank's share on this machine: a few steps of every
  * phase, an evaluation, a conversion. Nothing is written. Where a share is large, or would not fit, fewer
  * images go by at a time, and memory and time are continued along the line through two such measures. */
 #pragma once
 
-#include "launch/run/trainer.h"
+#include "io/checkpoint.h"
+#include "io/dataset/dataset.h"
+#include "launch/run/plan.h"
 
 #define OCT_STAGE_LIST(X)                                                                          \
     X(START, "reading the data")                                                                   \
@@ -33,7 +35,7 @@ typedef struct oct_forecast {
     int64_t images; /* of the largest share that was run */
 } oct_forecast;
 
-/* init: what the run starts from, without bytes if from its own initial values. checkpoint_bytes: of a
+/* Makes the forecast. init: what the run starts from, without bytes if from its own initial values. checkpoint_bytes: of a
  * checkpoint's file. */
 oct_status oct_forecast_make(oct_forecast *forecast, const oct_recipe *recipe,
                              const oct_checkpoint *init, const oct_dataset *train,

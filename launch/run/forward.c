@@ -6,7 +6,7 @@
 
 #include <omp.h>
 
-/* Little beside what a training step takes wherever samples are small, and enough of them then. */
+/* This is little beside what a training step takes, and holds many samples where they are small. */
 enum { ACTIVATION_BYTES = 128 << 20 };
 
 oct_status oct_forward_begin(oct_forward *f, oct_context *cx, oct_module *model)

@@ -1,5 +1,5 @@
-/* Forwards without a tape over many samples, some at a time, in bounded memory: evaluation, and
- * calibration by inference.
+/* Evaluation and calibration run forwards without a tape over many samples, some at a time, in bounded
+ * memory.
  *
  * The first sample goes alone. It tells how much memory a sample takes, and, where the model's
  * containers only hand tensors on (oct_module_calls_only), who reads what last: from then on activations

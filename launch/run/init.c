@@ -1,4 +1,4 @@
-/* The start of a run from another one's weights. Only the digest of the file is part of the recipe's
+/* A run can start from another one's weights. Only the digest of the file is part of the recipe's
  * identity, so it may move, and a resume with another file is refused. */
 #include "launch/run/init.h"
 
@@ -7,11 +7,11 @@
 #include "launch/run/file_kind.h"
 #include "launch/run/job.h"
 #include "launch/run/run_folder.h"
-#include "launch/run/trainer.h"
+#include "launch/run/build.h"
 
 #include <string.h>
 
-/* Of a run folder the end of the float phase, or with observers the newest checkpoint. */
+/* A run folder gives the end of its float phase, or with observers its newest checkpoint. */
 static oct_status open_in_folder(const oct_recipe *recipe, oct_checkpoint *checkpoint)
 {
     char *folder = NULL;

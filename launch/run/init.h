@@ -1,4 +1,4 @@
-/* The checkpoint that a run starts from: `init` of its recipe. */
+/* `init` of a recipe names the checkpoint that a run starts from. */
 #pragma once
 
 #include "io/checkpoint.h"

@@ -1,5 +1,5 @@
-/* Linux tells a process's resident bytes and their peak in /proc/self/status. (getrusage's peak will not
- * do: it begins with that of the program which started this one.) */
+/* Linux tells a process's resident bytes and their peak in /proc/self/status. (The peak of getrusage
+ * begins with that of the program which started this one.) */
 #include "launch/run/memory_meter.h"
 
 #include "core/base/mem.h"
@@ -52,7 +52,7 @@ void oct_memory_reset_peak(void)
     oct_mem_peak_reset();
     FILE *file = fopen("/proc/self/clear_refs", "w");
     if (!file) return;
-    fputc('5', file); /* the kernel's word for: the peak is what is resident now */
+    fputc('5', file); /* to the kernel this says: the peak is what is resident now */
     fclose(file);
 }
 

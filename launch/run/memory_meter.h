@@ -1,4 +1,4 @@
-/* Memory above a start, measured twice: what the allocator gave out, and how far the process's resident
+/* The meter measures memory above a start, twice: what the allocator gave out, and how far the process's resident
  * pages grew, as one would measure any other program. The larger of the two is the figure: the
  * allocator misses what libraries take, and resident pages miss what was resident before. */
 #pragma once
@@ -11,10 +11,10 @@ typedef struct oct_memory_meter {
     int64_t live, resident; /* bytes at the start */
 } oct_memory_meter;
 
-/* Starts; the allocator's peak begins anew. */
+/* Starts a measurement; the allocator's peak begins anew. */
 oct_memory_meter oct_memory_meter_begin(void);
-/* Peaks of what is behind are forgotten, the start is not: for what is to be measured alone but keeps
- * something of what came before. Where the system cannot forget, the resident peak stays. */
+/* Forgets the peaks so far, but not the start: for what is measured alone but keeps memory of what came
+ * before. Where the system cannot forget, the resident peak stays. */
 void oct_memory_reset_peak(void);
 
 /* This process's resident bytes now, and at most since the last oct_memory_reset_peak. 0: not known. */

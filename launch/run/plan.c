@@ -1,9 +1,5 @@
-/* The plan of a run: which phase, epoch and learning rate each step has.
- *
- * Everything here is a pure function of recipe, data set size and step, so a resumed run on other
- * ranks takes the same steps without remembering anything.
- */
-#include "launch/run/trainer.h"
+/* The plan is computed from the recipe, the size of the data set and the step alone. */
+#include "launch/run/plan.h"
 
 #include "core/base/int_math.h"
 
@@ -81,7 +77,7 @@ static void part_of(const oct_plan *plan, int64_t step, int64_t *begin, int64_t 
     }
 }
 
-void oct_plan_position(const oct_plan *plan, int64_t step, int64_t *epoch, int64_t *step_in_epoch)
+void oct_plan_epoch(const oct_plan *plan, int64_t step, int64_t *epoch, int64_t *step_in_epoch)
 {
     int64_t begin, end, per_epoch = plan->steps_per_epoch;
     part_of(plan, step, &begin, &end);
@@ -96,14 +92,14 @@ void oct_plan_position(const oct_plan *plan, int64_t step, int64_t *epoch, int64
     *step_in_epoch = (step - begin) % per_epoch;
 }
 
-oct_place oct_plan_place(const oct_plan *plan, int64_t step)
+oct_plan_position oct_plan_position_at(const oct_plan *plan, int64_t step)
 {
     int64_t begin, end, per_epoch = plan->steps_per_epoch;
     part_of(plan, step, &begin, &end);
-    oct_place place = {.step = step - begin, .steps = end - begin};
-    place.epochs = (place.steps + per_epoch - 1) / per_epoch;
-    place.epoch = oct_min_i64(place.step / per_epoch + 1, place.epochs);
-    return place;
+    oct_plan_position position = {.step = step - begin, .steps = end - begin};
+    position.epochs = (position.steps + per_epoch - 1) / per_epoch;
+    position.epoch = oct_min_i64(position.step / per_epoch + 1, position.epochs);
+    return position;
 }
 
 bool oct_plan_evaluates(const oct_plan *plan, const oct_recipe *recipe, int64_t step)
@@ -111,9 +107,9 @@ bool oct_plan_evaluates(const oct_plan *plan, const oct_recipe *recipe, int64_t 
     const oct_phase phase = oct_plan_phase(plan, step - 1);
     if (phase == OCT_PHASE_CALIBRATE || step >= oct_plan_steps(plan)) return false;
     if (oct_plan_phase(plan, step) != phase) return true;
-    const oct_place place = oct_plan_place(plan, step - 1);
-    const bool epoch_ends = (place.step + 1) % plan->steps_per_epoch == 0;
-    return recipe->evaluate_every > 0 && epoch_ends && place.epoch % recipe->evaluate_every == 0;
+    const oct_plan_position position = oct_plan_position_at(plan, step - 1);
+    const bool epoch_ends = (position.step + 1) % plan->steps_per_epoch == 0;
+    return recipe->evaluate_every > 0 && epoch_ends && position.epoch % recipe->evaluate_every == 0;
 }
 
 double oct_plan_lr(const oct_plan *plan, const oct_recipe *recipe, int64_t step)

@@ -105,6 +105,14 @@ static oct_status check_parts(const oct_plugin *p)
     for (size_t i = 0; p->models && p->models[i]; i++)
         OCT_TRY(check_part("model", p->models[i]->name, "_-",
                            p->models[i]->build && p->models[i]->help));
+    for (size_t i = 0; p->losses && p->losses[i]; i++)
+        OCT_TRY(check_part("loss", p->losses[i]->name, "_-",
+                           p->losses[i]->takes && p->losses[i]->value && p->losses[i]->grad));
+    for (size_t i = 0; p->metrics && p->metrics[i]; i++) {
+        const oct_metric *m = p->metrics[i];
+        OCT_TRY(check_part("metric", m->name, "_-",
+                           m->title && m->brief && m->unit && m->numbers && m->add && m->value));
+    }
     return OCT_OK;
 }
 
@@ -118,6 +126,10 @@ static oct_status register_parts(const oct_plugin *p)
         OCT_TRY(oct_fake_quant_kind_register(p->fake_quants[i]));
     for (size_t i = 0; p->models && p->models[i]; i++)
         OCT_TRY(oct_model_register(p->models[i]));
+    for (size_t i = 0; p->losses && p->losses[i]; i++)
+        OCT_TRY(oct_loss_register(p->losses[i]));
+    for (size_t i = 0; p->metrics && p->metrics[i]; i++)
+        OCT_TRY(oct_metric_register(p->metrics[i]));
     return OCT_OK;
 }
 

@@ -1,4 +1,4 @@
-/* Progress of a run for people.
+/* People see the progress of a run.
  *
  * Under Open MPI a rank's stdout is always a terminal and its stderr never is, wherever mpirun's own
  * output goes; so the link of the parent's stderr decides there. Elsewhere under a launcher (srun, or
@@ -66,13 +66,13 @@ const char *oct_text_time(double seconds, char text[32])
     return text;
 }
 
-double oct_step_totals_rate(const oct_step_totals *window)
+double oct_step_totals_rate(const oct_step_totals *totals)
 {
-    return window->seconds > 0 ? (double)window->samples / window->seconds : 0;
+    return totals->seconds > 0 ? (double)totals->samples / totals->seconds : 0;
 }
 
-void oct_progress_start(oct_progress *progress, const oct_plan *plan, const char *choice,
-                        double every)
+void oct_progress_start(oct_progress *progress, const oct_plan *plan, const oct_metric *metric,
+                        const char *choice, double every)
 {
     bool bar = choice ? strcmp(choice, "bar") == 0 : oct_progress_terminal();
     if (choice && strcmp(choice, "none") == 0) every = INFINITY;
@@ -80,6 +80,7 @@ void oct_progress_start(oct_progress *progress, const oct_plan *plan, const char
         .bar = bar,
         .every = bar ? bar_every_s : every,
         .plan = plan,
+        .metric = metric,
         .shown = oct_seconds(),
         .last = oct_seconds(),
     };
@@ -90,13 +91,13 @@ void oct_progress_resume(oct_progress *progress)
     progress->last = oct_seconds();
 }
 
-void oct_step_totals_add(oct_step_totals *window, double seconds, const oct_step_result *result)
+void oct_step_totals_add(oct_step_totals *totals, double seconds, const oct_step_result *result)
 {
-    window->seconds += seconds;
-    window->loss_sum += result->loss * (double)result->samples;
-    window->samples += result->samples;
-    window->correct += result->correct;
-    window->steps++;
+    totals->seconds += seconds;
+    totals->loss_sum += result->loss * (double)result->samples;
+    totals->metric_sum += result->metric * (double)result->samples;
+    totals->samples += result->samples;
+    totals->steps++;
 }
 
 /* "qat  epoch 2/3  step 512/938  loss 0.291  acc 90.1 %  3,900 img/s  left 0:21" */
@@ -104,15 +105,17 @@ static void compose(const oct_progress *progress, oct_phase phase, int64_t step,
                     size_t size)
 {
     const oct_step_totals *w = &progress->since;
-    oct_place place = oct_plan_place(progress->plan, step > 0 ? step - 1 : 0);
-    char rate[32], left[32];
+    oct_plan_position position = oct_plan_position_at(progress->plan, step > 0 ? step - 1 : 0);
+    char rate[32], left[32], metric[64] = "";
+    const oct_metric *m = progress->metric;
     double per_step = w->seconds / (double)w->steps;
     double samples = (double)w->samples;
-    snprintf(text, size,
-             "%s  epoch %lld/%lld  step %lld/%lld  loss %.4f  acc %.1f %%  %s img/s  left %s",
-             oct_phase_name(phase), (long long)place.epoch, (long long)place.epochs,
-             (long long)place.step + 1, (long long)place.steps, w->loss_sum / samples,
-             100.0 * (double)w->correct / samples,
+    if (m)
+        snprintf(metric, sizeof(metric), "  %.40s %.*f%s%.8s", m->brief, m->unit[0] ? 1 : 4,
+                 w->metric_sum / samples, m->unit[0] ? " " : "", m->unit);
+    snprintf(text, size, "%s  epoch %lld/%lld  step %lld/%lld  loss %.4f%s  %s img/s  left %s",
+             oct_phase_name(phase), (long long)position.epoch, (long long)position.epochs,
+             (long long)position.step + 1, (long long)position.steps, w->loss_sum / samples, metric,
              oct_text_count((int64_t)oct_step_totals_rate(w), rate),
              oct_text_time(per_step * (double)(oct_plan_steps(progress->plan) - step), left));
 }

@@ -1,9 +1,13 @@
-/* Do recipe, data and ranks fit? Everything that can be known before a run is said before it. */
-#include "launch/run/trainer.h"
+/* Whether recipe, data and ranks fit is checked before a run, as far as it can be known then. */
+#include "launch/run/run_check.h"
 
 #include "core/base/text.h"
 #include "core/base/int_math.h"
+#include "core/op/loss.h"
 #include "launch/model/model.h"
+#include "launch/run/evaluate.h"
+#include "launch/run/plan.h"
+#include "quant/pass/prepare/prepare.h"
 
 #include <string.h>
 
@@ -15,6 +19,32 @@ static void check_kind(const char *key, const char *name, bool of_weights)
                      of_weights ? "activations" : "weights");
 }
 
+/* What a data set has for a sample is its label. */
+static void check_loss(const oct_recipe *recipe)
+{
+    const oct_loss_kind *loss = oct_loss_find(recipe->loss_kind);
+    if (loss && !(loss->takes & OCT_LOSS_OF_LABELS))
+        oct_fail_add(OCT_USAGE,
+                     "loss.kind: %s does not take labels, which are what a data set has; use "
+                     "another one, such as cross_entropy",
+                     loss->name);
+    else if (loss && !loss->smooths && recipe->loss_label_smoothing > 0)
+        oct_fail_add(OCT_USAGE, "loss.label_smoothing: %s smooths no labels; leave the key out",
+                     loss->name);
+}
+
+static void check_metrics(const oct_recipe *recipe)
+{
+    const oct_texts *metrics = &recipe->metrics;
+    for (int i = 0; i < metrics->count; i++)
+        if (!oct_metric_find(metrics->value[i]))
+            oct_registry_report_missing(&oct_metric_table, "metrics", metrics->value[i],
+                                        "use top1");
+    if (metrics->count > OCT_METRICS_MAX)
+        oct_fail_add(OCT_USAGE, "metrics: %d are too many; name at most %d", metrics->count,
+                     OCT_METRICS_MAX);
+}
+
 /* Plug-ins add to tables of names, so a recipe's names are judged here and not while it is read. */
 static void add_unknown_names(const oct_recipe *recipe)
 {
@@ -22,6 +52,8 @@ static void add_unknown_names(const oct_recipe *recipe)
         oct_registry_report_missing(&oct_model_table, "model.name", recipe->model_name,
                                     "see `octet help models`");
     oct_recipe_check_names(recipe);
+    check_loss(recipe);
+    check_metrics(recipe);
     check_kind("quant.fake_quant", recipe->quant_fake_quant, false);
     check_kind("quant.weight_fake_quant", recipe->quant_weight_fake_quant, true);
 }

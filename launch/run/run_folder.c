@@ -182,7 +182,7 @@ out:
     return status;
 }
 
-/* Written when it would change, so that a finished folder keeps its dates. */
+/* The file is written only when it would change, so that a finished folder keeps its dates. */
 static oct_status write_recipe(const char *folder, const oct_recipe *recipe)
 {
     char *path = NULL;
@@ -434,7 +434,7 @@ oct_status oct_run_checkpoints(const char *path, char **folder)
     return oct_strdup(folder, path);
 }
 
-/* The folder itself, that of a model in it, that of a checkpoint in its checkpoints/. */
+/* A run folder is its own, a model lies in it, a checkpoint in its checkpoints/. */
 oct_status oct_run_folder_of(const char *path, char **folder)
 {
     static const char checkpoints[] = "checkpoints";

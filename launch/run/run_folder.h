@@ -19,19 +19,19 @@ typedef struct oct_run_folder {
     json_t *records;   /* an array of all of them */
 } oct_run_folder;
 
-/* Appends the document and a newline; flags of json_dumps. */
+/* Appends the document and a newline to a text; flags of json_dumps. */
 oct_status oct_json_text(oct_text *text, const json_t *json, size_t flags) OCT_NODISCARD;
 /* "<folder>/<name>", owned by the caller. */
 oct_status oct_run_path(const char *folder, const char *name, char **path) OCT_NODISCARD;
 
-/* Looks only: may this recipe run in its output folder? OCT_USAGE for a folder with foreign files or a
+/* Tells whether this recipe may run in its output folder, and changes nothing: OCT_USAGE for a folder with foreign files or a
  * recipe of another identity (every key that differs, and the remedy). *result: the result record of
  * a run that is finished and whose model file is still the one that it made (new reference), else
  * NULL. */
 oct_status oct_run_folder_look(const oct_recipe *recipe, json_t **result) OCT_NODISCARD;
 
-/* Makes the folder, locks it, removes what killed sessions were writing, writes recipe.yaml, opens log.txt. OCT_RESOURCE when a live run holds
- * it. Close also after a failure. */
+/* Makes the folder, locks it, removes what killed sessions were writing, writes recipe.yaml, opens log.txt.
+ * OCT_RESOURCE when a live run holds it. Close also after a failure. */
 oct_status oct_run_folder_open(oct_run_folder *folder, const oct_recipe *recipe) OCT_NODISCARD;
 void oct_run_folder_close(oct_run_folder *folder);
 /* Writes model_check_result.txt, the check report of prepare. */
@@ -44,7 +44,7 @@ oct_status oct_run_folder_rewind(oct_run_folder *folder, int64_t step, int64_t l
 /* Appends a record (takes the reference; NULL is out of memory). A disk that is full costs the record
  * and a warning, never the run. */
 void oct_run_folder_record(oct_run_folder *folder, json_t *record);
-/* Newest record of this kind whose phase is `phase` (NULL: any); borrowed, NULL if there is none. */
+/* Finds the newest record of this kind whose phase is `phase` (NULL: any); borrowed, NULL if there is none. */
 const json_t *oct_run_folder_find(const oct_run_folder *folder, const char *kind,
                                   const char *phase);
 
@@ -53,7 +53,7 @@ oct_status oct_run_folder_session(oct_run_folder *folder, json_t *session) OCT_N
 
 /* "<path>/checkpoints", or the path itself when it is such a folder. Owned by the caller. */
 oct_status oct_run_checkpoints(const char *path, char **folder) OCT_NODISCARD;
-/* The run folder that a checkpoint, model or folder belongs to: NULL if none. Owned by the caller. */
+/* Finds the run folder that a checkpoint, model or folder belongs to: NULL if none. Owned by the caller. */
 oct_status oct_run_folder_of(const char *path, char **folder) OCT_NODISCARD;
-/* Test accuracy at the end of the float phase of the run, percent; -1 when it is not known. */
+/* Reads the test accuracy at the end of the float phase of the run, percent; -1 when it is not known. */
 double oct_run_float_accuracy(const char *folder);

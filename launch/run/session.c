@@ -65,8 +65,8 @@ static oct_status agree(const oct_collective *self, oct_status mine)
     return status;
 }
 
-/* The command with its words and options. Left out are those that may differ from host to host, and
- * those of train, whose recipes are compared key by key. */
+/* Writes the command with its words and options. What may differ from host to host is left out, and so are the
+ * words of train, whose recipes are compared key by key. */
 static oct_status command_text(const oct_args *args, oct_text *text)
 {
     bool train = strcmp(args->argv[1], "train") == 0;
@@ -81,7 +81,7 @@ static oct_status command_text(const oct_args *args, oct_text *text)
     return OCT_OK;
 }
 
-/* The first line of `mine` that is another in `first`. */
+/* Fails with the first line of `mine` that is another one in `first`. */
 static oct_status differ(const char *mine, const char *first)
 {
     while (true) {
@@ -185,7 +185,7 @@ static void stop_alone(oct_session *session, oct_status status)
     oct_abort(oct_failure_exit(status));
 }
 
-/* Said before the ranks part: the first that exits with a failure may be the end of all of them. */
+/* The failure is printed before the ranks part: the first that exits with one may end all of them. */
 static void end_together(oct_session *session, oct_status status)
 {
     if (session->group->rank == 0)

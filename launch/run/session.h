@@ -1,4 +1,4 @@
-/* The ranks of one command: start, agreement on failures, end.
+/* A session starts the ranks of one command, makes them agree on failures and ends them.
  *
  *     oct_session session;
  *     OCT_TRY(oct_session_open(&session, args));
@@ -25,7 +25,7 @@ typedef struct oct_session {
     struct oct_watched *watched; /* what group is */
 } oct_session;
 
-/* How long a rank waits for another where neither a recipe nor --deadline says it. Writing a checkpoint
+/* A rank waits so long for another where neither a recipe nor --deadline says it. Writing a checkpoint
  * to a slow disk and reading a data set must fit. */
 #define OCT_DEADLINE_S 300.0
 
@@ -34,16 +34,16 @@ typedef struct oct_session {
 oct_status oct_session_open(oct_session *session, const oct_args *args,
                             double deadline_s) OCT_NODISCARD;
 
-/* Collective: OCT_USAGE when a rank's text is not that of rank 0, naming the rank and the first line
- * that differs. */
+/* Collective: compares a text of all ranks. OCT_USAGE when one is not that of rank 0, naming the rank and the
+ * first line that differs. */
 oct_status oct_session_same(oct_session *session, const oct_text *text) OCT_NODISCARD;
 
-/* Collective: group->agree. OK if OK on all ranks; otherwise a failure on all of them, and rank 0's
+/* Collective: agrees on an outcome (group->agree). OK if OK on all ranks; otherwise a failure on all of them, and rank 0's
  * record holds what there is to say: its own problems, or those of the first rank that failed, which
  * is named. */
 oct_status oct_session_agree(oct_session *session, oct_status mine) OCT_NODISCARD;
 
-/* After an agreed failure that the command goes on from: forgets it. */
+/* Forgets an agreed failure that the command goes on from. */
 void oct_session_clear_failure(oct_session *session);
 
 /* Ends the ranks and passes `status` on. Does not return after a lone failure among several ranks. */

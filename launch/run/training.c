@@ -1,4 +1,4 @@
-/* A run in its folder: resume, steps with evaluations and checkpoints between them, conversion.
+/* A run goes through its folder: resume, steps with evaluations and checkpoints between them, conversion.
  *
  * Every decision here is made alike on all ranks: from the step, from what a step's control reduction
  * said, or from an agreement. Only rank 0 touches files and speaks.
@@ -13,7 +13,7 @@
 #include "launch/run/job.h"
 #include "launch/run/progress.h"
 #include "launch/run/run_folder.h"
-#include "launch/run/trainer.h"
+#include "launch/run/trainer_state.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -57,7 +57,7 @@ void oct_train_catch_signals(void)
         sigaction(signals[i], &action, NULL);
 }
 
-/* By a signal, or by the process that started the ranks. */
+/* A signal asks, or the process that started the ranks. */
 static bool stop_is_asked(void)
 {
     return stop_asked || oct_rank_stop_asked();
@@ -66,11 +66,6 @@ static bool stop_is_asked(void)
 static bool first_rank(const run *r)
 {
     return r->session->group->rank == 0;
-}
-
-static double percent(int64_t part, int64_t whole)
-{
-    return whole > 0 ? 100.0 * (double)part / (double)whole : 0;
 }
 
 static double rounded(double value, double unit)
@@ -83,15 +78,17 @@ static double rounded(double value, double unit)
 static void record_steps(run *r, oct_phase phase)
 {
     oct_step_totals *w = &r->recorded;
+    const oct_metric *metric = r->trainer.training.loss.metric;
     int64_t step = r->trainer.step;
     if (w->samples > 0 && first_rank(r))
         oct_run_folder_record(
             &r->folder,
-            json_pack("{s:s, s:I, s:s, s:I, s:f, s:f, s:f, s:f}", "kind", "step", "step",
+            json_pack("{s:s, s:I, s:s, s:I, s:f, s:o*, s:f, s:f}", "kind", "step", "step",
                       (json_int_t)step, "phase", oct_phase_name(phase), "epoch",
-                      (json_int_t)oct_plan_place(&r->trainer.plan, step - 1).epoch, "loss",
-                      w->loss_sum / (double)w->samples, "accuracy", percent(w->correct, w->samples),
-                      "lr", oct_plan_lr(&r->trainer.plan, r->recipe, step - 1), "images_per_s",
+                      (json_int_t)oct_plan_position_at(&r->trainer.plan, step - 1).epoch, "loss",
+                      w->loss_sum / (double)w->samples, metric ? metric->title : "metric",
+                      metric ? json_real(w->metric_sum / (double)w->samples) : NULL, "lr",
+                      oct_plan_lr(&r->trainer.plan, r->recipe, step - 1), "images_per_s",
                       rounded(oct_step_totals_rate(w), 0.1)));
     *w = (oct_step_totals){0};
 }
@@ -109,20 +106,22 @@ static void record_phase(run *r, oct_phase phase)
 }
 
 /* images_per_s: 0 when it was not measured. */
-static void record_evaluation(run *r, oct_phase phase, int64_t correct, int64_t images,
+static void record_evaluation(run *r, oct_phase phase, const oct_scores *scores,
                               double images_per_s)
 {
-    char count[32], rate[32], speed[64] = "";
-    oct_place place = oct_plan_place(&r->trainer.plan, r->trainer.step - 1);
+    char count[32], rate[32], speed[64] = "", metrics[OCT_SCORES_TEXT];
+    const double accuracy = oct_scores_accuracy(scores);
+    oct_plan_position position = oct_plan_position_at(&r->trainer.plan, r->trainer.step - 1);
     if (images_per_s > 0)
         snprintf(speed, sizeof(speed), ", %s img/s", oct_text_count((int64_t)images_per_s, rate));
-    oct_log(OCT_LOG_INFO, "%s  epoch %lld/%lld  test accuracy %.2f %%  (%s images%s)",
-            oct_phase_name(phase), (long long)place.epoch, (long long)place.epochs,
-            percent(correct, images), oct_text_count(images, count), speed);
-    json_t *record = json_pack("{s:s, s:I, s:s, s:I, s:I, s:I, s:f}", "kind", "eval", "step",
+    oct_log(OCT_LOG_INFO, "%s  epoch %lld/%lld  test accuracy %.2f %%%s  (%s images%s)",
+            oct_phase_name(phase), (long long)position.epoch, (long long)position.epochs, accuracy,
+            oct_scores_text(scores, metrics), oct_text_count(scores->images, count), speed);
+    json_t *record = json_pack("{s:s, s:I, s:s, s:I, s:I, s:I, s:f, s:o*}", "kind", "eval", "step",
                                (json_int_t)r->trainer.step, "phase", oct_phase_name(phase), "epoch",
-                               (json_int_t)place.epoch, "images", (json_int_t)images, "correct",
-                               (json_int_t)correct, "accuracy", percent(correct, images));
+                               (json_int_t)position.epoch, "images", (json_int_t)scores->images,
+                               "correct", (json_int_t)scores->correct, "accuracy", accuracy,
+                               "metrics", oct_scores_json(scores));
     if (record && images_per_s > 0)
         json_object_set_new(record, "images_per_s", json_real(rounded(images_per_s, 0.1)));
     oct_run_folder_record(&r->folder, record);
@@ -132,13 +131,12 @@ static void record_evaluation(run *r, oct_phase phase, int64_t correct, int64_t 
 
 static oct_status evaluate(run *r, oct_phase phase)
 {
-    int64_t correct = 0;
+    oct_scores scores;
     double begin = oct_seconds();
-    OCT_TRY(oct_session_agree(r->session, oct_trainer_evaluate(&r->trainer, &correct)));
+    OCT_TRY(oct_session_agree(r->session, oct_trainer_evaluate(&r->trainer, &scores)));
     if (first_rank(r))
-        record_evaluation(r, phase, correct, r->test_data.count,
-                          (double)r->test_data.count / (oct_seconds() - begin));
-    if (phase == OCT_PHASE_FLOAT) r->float_accuracy = percent(correct, r->test_data.count);
+        record_evaluation(r, phase, &scores, (double)scores.images / (oct_seconds() - begin));
+    if (phase == OCT_PHASE_FLOAT) r->float_accuracy = oct_scores_accuracy(&scores);
     return OCT_OK;
 }
 
@@ -224,11 +222,11 @@ static oct_status step(run *r)
     count_step(r, phase, &result, phase_ends);
     /* What was measured before a checkpoint is kept with it, so a resumed run need not repeat it. */
     if (oct_plan_evaluates(&trainer->plan, r->recipe, trainer->step)) OCT_TRY(evaluate(r, phase));
-    if (phase_ends || result.stop || trainer->step % r->recipe->checkpoint_every == 0)
-        OCT_TRY(save(r, phase_ends || result.stop));
+    if (phase_ends || trainer->stop || trainer->step % r->recipe->checkpoint_every == 0)
+        OCT_TRY(save(r, phase_ends || trainer->stop));
     oct_progress_resume(&r->progress);
     r->record_clock = oct_seconds();
-    return result.stop && !oct_trainer_done(trainer) ? stopped(r) : OCT_OK;
+    return trainer->stop && !oct_trainer_done(trainer) ? stopped(r) : OCT_OK;
 }
 
 /* The end: int8 model, certificate, result. */
@@ -249,7 +247,7 @@ static json_t *known(double accuracy)
     return accuracy < 0 ? json_null() : json_real(accuracy);
 }
 
-/* Images a second of a phase, from its record, which may be of an earlier session. */
+/* The images a second of a phase stand in its record, which may be of an earlier session. */
 static json_t *rate_of(const run *r, oct_phase phase)
 {
     const json_t *record = oct_run_folder_find(&r->folder, "phase", oct_phase_name(phase));
@@ -279,36 +277,35 @@ static oct_status digest_model(const char *path, char hex[65], int64_t *size)
     return OCT_OK;
 }
 
-static oct_status make_result(run *r, const oct_model *model, const char *checkpoint,
-                              json_t **result)
+static oct_status make_result(run *r, const oct_model *model, const oct_scores *scores,
+                              const char *checkpoint, json_t **result)
 {
     char hex[65];
     int64_t file_bytes;
     const oct_certificate *c = &model->certificate;
     OCT_TRY(digest_model(r->model_path, hex, &file_bytes));
     *result = json_pack(
-        "{s:i, s:s, s:I, s:o, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:o, s:s, s:s, s:s, s:I, s:s}",
+        "{s:i, s:s, s:I, s:o, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:o, s:s, s:s, s:s, s:I, s:s, "
+        "s:o*}",
         "schema_version", RESULT_VERSION, "kind", "result", "step", (json_int_t)r->trainer.step,
         "float_accuracy", known(r->float_accuracy), "qat_accuracy", c->qat_accuracy,
-        "int8_accuracy", percent(c->correct, c->images), "images", (json_int_t)c->images, "logits",
+        "int8_accuracy", oct_scores_accuracy(scores), "images", (json_int_t)c->images, "logits",
         (json_int_t)(c->images * model->classes), "logits_differ", (json_int_t)c->logits_differ,
         "float_bytes", (json_int_t)oct_float_bytes(r->trainer.model), "int8_bytes",
         (json_int_t)oct_int8_bytes(&model->program), "images_per_s", rates(r), "output",
         r->recipe->output, "checkpoint", checkpoint, "model", r->model_path, "model_file_bytes",
-        (json_int_t)file_bytes, "model_sha256", hex);
+        (json_int_t)file_bytes, "model_sha256", hex, "metrics", oct_scores_json(scores));
     OCT_CHECK(*result, OCT_RESOURCE, "out of memory for the result");
     oct_run_folder_record(&r->folder, json_incref(*result));
     return OCT_OK;
 }
 
-static oct_status write_model(run *r, const oct_model *model, const char *checkpoint,
-                              json_t **result)
+static oct_status write_model(run *r, const oct_model *model, const oct_scores *scores,
+                              const char *checkpoint, json_t **result)
 {
-    const oct_certificate *c = &model->certificate;
-    record_evaluation(r, OCT_PHASE_QAT_SCALES_FROZEN,
-                      (int64_t)(c->qat_accuracy * (double)c->images / 100.0 + 0.5), c->images, 0);
+    record_evaluation(r, OCT_PHASE_QAT_SCALES_FROZEN, scores, 0);
     OCT_TRY(oct_model_save(r->model_path, model));
-    return make_result(r, model, checkpoint, result);
+    return make_result(r, model, scores, checkpoint, result);
 }
 
 static oct_status convert(run *r, json_t **result)
@@ -326,7 +323,7 @@ static oct_status convert(run *r, json_t **result)
         status = digest_checkpoint(r->checkpoints, conversion.checkpoint_digest, &checkpoint);
     OCT_TRY_OUT(oct_session_agree(r->session, status));
     OCT_TRY_OUT(oct_session_agree(r->session, oct_certify(&model, &conversion, r->session->group)));
-    if (first_rank(r)) status = write_model(r, &model, checkpoint, result);
+    if (first_rank(r)) status = write_model(r, &model, &conversion.scores, checkpoint, result);
     status = oct_session_agree(r->session, status);
 out:
     oct_model_free(&model);
@@ -432,8 +429,8 @@ static void say_what_comes(const run *r)
             (long long)plan->begin[OCT_PHASE_QAT_SCALES_FROZEN]);
 }
 
-/* Before anything is written, so that weights that do not fit leave no trace; a checkpoint of the run
- * itself replaces them later. */
+/* This comes before anything is written, so that weights that do not fit leave no trace; a checkpoint of the
+ * run itself replaces them later. */
 static oct_status start_from_init(run *r)
 {
     oct_status status = OCT_OK;
@@ -459,7 +456,8 @@ static oct_status start(run *r)
     say_what_comes(r);
     OCT_TRY(resume(r));
     OCT_TRY(write_session(r));
-    oct_progress_start(&r->progress, &r->trainer.plan, r->args->progress, r->recipe->log_every);
+    oct_progress_start(&r->progress, &r->trainer.plan, r->trainer.training.loss.metric,
+                       r->args->progress, r->recipe->log_every);
     r->record_clock = oct_seconds();
     return OCT_OK;
 }

@@ -1,4 +1,4 @@
-/* A whole run in its folder: from where it stands to the int8 model. */
+/* Training takes a run in its folder from where it stands to the int8 model. */
 #pragma once
 
 #include "io/checkpoint.h"

@@ -5,7 +5,7 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
-Test(learner, trained_state_does_not_depend_on_ranks, .timeout = 240)
+Test(train_step, trained_state_does_not_depend_on_ranks, .timeout = 240)
 {
     static const int ranks[] = {1, 2, 3, 4};
     char digest[72] = "";

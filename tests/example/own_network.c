@@ -43,25 +43,25 @@ static oct_status work(oct_module *root, oct_program *program, oct_runtime *runt
     const oct_optim_config sgd = {.kind = OCT_SGD, .momentum = 0.9f};
     const oct_shape shape = OCT_SHAPE(N, SIDE, SIDE, 1);
     const oct_batch batch = {1, {shape}, {images}, .labels = labels};
-    oct_train_step learner;
-    oct_loss loss;
+    oct_train_step step;
+    oct_step_result result;
     OCT_TRY(build(&root));
-    OCT_TRY(oct_train_step_create(&learner, root, &sgd, N, 8, &oct_collective_one));
-    for (int step = 0; step < 60; step++) /* in float */
-        OCT_TRY(oct_train_step_run(&learner, &batch, 0.05f, &loss));
+    OCT_TRY(oct_train_step_create(&step, root, &sgd, N, 8, &oct_collective_one));
+    for (int i = 0; i < 60; i++) /* in float */
+        OCT_TRY(oct_train_step_run(&step, &batch, 0.05f, &result));
     OCT_TRY(oct_prepare(&root, OCT_EXAMPLE(shape), &options, NULL));
-    OCT_TRY(oct_train_step_rebind(&learner, root));
+    OCT_TRY(oct_train_step_rebind(&step, root));
     OCT_TRY(oct_set_fake_quant(root, OCT_STATE_CALIBRATION));
-    OCT_TRY(oct_train_step_forward(&learner, &batch, NULL));
+    OCT_TRY(oct_train_step_forward(&step, &batch, NULL));
     OCT_TRY(oct_set_fake_quant(root, OCT_STATE_QAT));
-    for (int step = 0; step < 20; step++)
-        OCT_TRY(oct_train_step_run(&learner, &batch, 0.01f, &loss));
+    for (int i = 0; i < 20; i++)
+        OCT_TRY(oct_train_step_run(&step, &batch, 0.01f, &result));
     oct_module_train(root, false);
     OCT_TRY(oct_set_fake_quant(root, OCT_STATE_VALIDATION));
-    OCT_TRY(oct_train_step_forward(&learner, &batch, qat));
+    OCT_TRY(oct_train_step_forward(&step, &batch, qat));
     OCT_TRY(oct_convert(program, root, OCT_EXAMPLE(shape), options.target, NULL));
     OCT_TRY(oct_runtime_create(&runtime, program, N, NULL));
-    printf("%d of %d right after training\n", (int)loss.correct, N);
+    printf("%g %% right after training\n", result.metric);
     return oct_runtime_run(runtime, N, (const float *[]){images}, integer);
 }
 

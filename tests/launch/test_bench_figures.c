@@ -55,23 +55,23 @@ Test(figures, work_of_a_program_knows_whose_input_needs_a_gradient)
     cr_assert_eq(work.grad_input, 100);
 }
 
-/* The gauge. */
+/* The meter. */
 
-Test(figures, the_gauge_sees_a_peak_that_is_gone_again)
+Test(figures, the_meter_sees_a_peak_that_is_gone_again)
 {
     enum { BYTES = 64 << 20 };
     char *before = NULL, *block = NULL;
     MUST(oct_alloc(&before, 1, 1 << 20));
-    oct_memory_meter gauge = oct_memory_meter_begin();
+    oct_memory_meter meter = oct_memory_meter_begin();
     MUST(oct_alloc(&block, 1, BYTES));
     memset(block, 1, BYTES);
     oct_free(&block);
-    oct_memory_growth peak = oct_memory_meter_read(&gauge);
+    oct_memory_growth peak = oct_memory_meter_read(&meter);
     cr_assert_eq(peak.allocated, BYTES);
     cr_assert_geq(peak.resident, BYTES / 2);
     cr_assert_geq(peak.larger, BYTES);
     oct_memory_reset_peak();
-    cr_assert_eq(oct_memory_meter_read(&gauge).allocated, 0);
+    cr_assert_eq(oct_memory_meter_read(&meter).allocated, 0);
     oct_free(&before);
 }
 

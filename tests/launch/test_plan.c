@@ -1,5 +1,5 @@
 /* The plan is pure arithmetic: each boundary is a number that can be worked out by hand. */
-#include "launch/run/trainer.h"
+#include "launch/run/plan.h"
 
 #include <criterion/criterion.h>
 
@@ -111,7 +111,7 @@ Test(plan, no_two_epochs_of_a_run_share_their_order)
                  {15, 7, 0}, {16, 7, 1}, {17, 2, 0}, {27, 4, 0}, {36, 5, 4}};
     for (size_t i = 0; i < OCT_COUNT(table); i++) {
         int64_t epoch, step_in_epoch;
-        oct_plan_position(&plan, table[i].step, &epoch, &step_in_epoch);
+        oct_plan_epoch(&plan, table[i].step, &epoch, &step_in_epoch);
         cr_expect_eq(epoch, table[i].epoch, "epoch of step %lld is %lld", (long long)table[i].step,
                      (long long)epoch);
         cr_expect_eq(step_in_epoch, table[i].step_in_epoch);
@@ -122,12 +122,12 @@ Test(plan, people_count_epochs_from_one_in_each_part)
 {
     oct_recipe recipe = base();
     oct_plan plan = oct_plan_of(&recipe, 50);
-    oct_place place = oct_plan_place(&plan, 5);
-    cr_assert(place.epoch == 2 && place.epochs == 2 && place.step == 5 && place.steps == 10);
-    place = oct_plan_place(&plan, 16);
-    cr_assert(place.epoch == 2 && place.epochs == 2 && place.step == 6 && place.steps == 7);
-    place = oct_plan_place(&plan, 36);
-    cr_assert(place.epoch == 4 && place.epochs == 4 && place.step == 19 && place.steps == 20);
+    oct_plan_position at = oct_plan_position_at(&plan, 5);
+    cr_assert(at.epoch == 2 && at.epochs == 2 && at.step == 5 && at.steps == 10);
+    at = oct_plan_position_at(&plan, 16);
+    cr_assert(at.epoch == 2 && at.epochs == 2 && at.step == 6 && at.steps == 7);
+    at = oct_plan_position_at(&plan, 36);
+    cr_assert(at.epoch == 4 && at.epochs == 4 && at.step == 19 && at.steps == 20);
 }
 
 Test(plan, learning_rate_begins_anew_with_qat_and_is_zero_while_calibrating)

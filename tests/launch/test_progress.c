@@ -39,22 +39,23 @@ Test(progress, the_choice_of_the_user_wins)
 {
     oct_plan plan = {.steps_per_epoch = 1};
     oct_progress progress;
-    oct_progress_start(&progress, &plan, "bar", 10);
+    oct_progress_start(&progress, &plan, NULL, "bar", 10);
     cr_assert(progress.bar);
-    oct_progress_start(&progress, &plan, "lines", 10);
+    oct_progress_start(&progress, &plan, NULL, "lines", 10);
     cr_assert_not(progress.bar);
     cr_assert_eq(progress.every, 10);
-    oct_progress_start(&progress, &plan, "none", 10);
+    oct_progress_start(&progress, &plan, NULL, "none", 10);
     cr_assert(progress.every > 1e300);
 }
 
 Test(progress, windows_weigh_steps_by_their_samples)
 {
     oct_step_totals window = {0};
-    oct_step_totals_add(&window, 1, &(oct_step_result){.loss = 1, .correct = 30, .samples = 30});
-    oct_step_totals_add(&window, 1, &(oct_step_result){.loss = 5, .correct = 0, .samples = 10});
+    oct_step_totals_add(&window, 1, &(oct_step_result){.loss = 1, .metric = 100, .samples = 30});
+    oct_step_totals_add(&window, 1, &(oct_step_result){.loss = 5, .metric = 20, .samples = 10});
     cr_assert_eq(window.steps, 2);
     cr_assert_float_eq(window.loss_sum / (double)window.samples, 2, 1e-12);
+    cr_assert_float_eq(window.metric_sum / (double)window.samples, 80, 1e-12);
     cr_assert_float_eq(oct_step_totals_rate(&window), 20, 1e-12);
     cr_assert_eq(oct_step_totals_rate(&(oct_step_totals){0}), 0);
 }

@@ -53,8 +53,8 @@ Test(quant_keys, a_second_target_ends_in_an_integer_model_of_the_same_bits)
 static oct_fake_quant *quantizer(const oct_trainer *trainer, const char *owner)
 {
     char path[256];
-    for (size_t i = 0; i < trainer->quantizers.count; i++) {
-        oct_fake_quant *fq = trainer->quantizers.items[i];
+    for (size_t i = 0; i < trainer->training.quantizers.count; i++) {
+        oct_fake_quant *fq = trainer->training.quantizers.items[i];
         if (strcmp(oct_module_path(fq->base.parent, path), owner) == 0) return fq;
     }
     cr_assert_fail("there is no quantizer at %s", owner);
@@ -160,8 +160,8 @@ Test(quant_keys, that_a_target_does_not_allow_are_refused_with_the_remedy)
 
 static void evaluate(oct_module *model, const oct_recipe *recipe, float *logits)
 {
-    int64_t correct;
-    cr_assert_eq(oct_evaluate(model, &oct_collective_one, recipe, &test_data, &correct, logits),
+    oct_scores scores;
+    cr_assert_eq(oct_evaluate(model, &oct_collective_one, recipe, &test_data, &scores, logits),
                  OCT_OK);
 }
 
@@ -174,11 +174,11 @@ Test(quant_keys, an_evaluation_moves_no_observer_in_whatever_state)
     run_to(&trainer, 7);
     state_digest before = digest_of(&trainer);
     for (int state = OCT_QUANT_OFF; state <= OCT_QUANT_FROZEN; state++) {
-        oct_quantizers_set_state(&trainer.quantizers, (oct_quant_state)state);
+        oct_quantizers_set_state(&trainer.training.quantizers, (oct_quant_state)state);
         evaluate(trainer.model, &recipe, logits);
         cr_assert(same(before, digest_of(&trainer)), "state %d", state);
-        for (size_t i = 0; i < trainer.quantizers.count; i++)
-            cr_assert_eq(trainer.quantizers.items[i]->batch_range[1], -INFINITY);
+        for (size_t i = 0; i < trainer.training.quantizers.count; i++)
+            cr_assert_eq(trainer.training.quantizers.items[i]->batch_range[1], -INFINITY);
     }
     oct_trainer_destroy(&trainer);
 }
@@ -192,14 +192,13 @@ Test(quant_keys, folding_in_the_middle_of_training_keeps_every_bit_of_evaluation
     start(&trainer, &recipe);
     run_to(&trainer, 7);
     evaluate(trainer.model, &recipe, live);
-    size_t before = trainer.params.count;
-    oct_params_unbind(&trainer.params);
+    size_t before = trainer.training.params.count;
     cr_assert_eq(oct_fold_batch_norm(trainer.model), OCT_OK);
     evaluate(trainer.model, &recipe, folded);
     cr_assert_eq(memcmp(live, folded, sizeof live), 0);
-    oct_leaves leaves = oct_leaves_split(16, 4, 0, 1);
-    cr_assert_eq(oct_params_bind(&trainer.params, trainer.model, &leaves), OCT_OK);
-    cr_assert_eq(trainer.params.count, before - 4, "gamma and beta of four go, a bias comes");
+    cr_assert_eq(oct_train_step_rebind(&trainer.training, trainer.model), OCT_OK);
+    cr_assert_eq(trainer.training.params.count, before - 4,
+                 "gamma and beta of four go, a bias comes");
     oct_trainer_destroy(&trainer);
 }
 
@@ -213,7 +212,7 @@ Test(quant_keys, folding_happens_where_batch_norm_would_freeze)
     run_to(&trainer, 8);
     cr_assert_eq(trainer.phase, OCT_PHASE_QAT_BN_FROZEN);
     cr_assert_null(oct_module_find(trainer.model, "features.0.bn"));
-    cr_assert_eq(trainer.optim.updates, 1, "the optimizer starts anew");
+    cr_assert_eq(trainer.training.optim.updates, 1, "the optimizer starts anew");
     oct_trainer_destroy(&trainer);
 }
 
@@ -248,7 +247,7 @@ Test(quant_keys, sensitivity_has_a_row_for_each_quantizer_and_leaves_the_model_a
     oct_sensitivity table = measure(trainer.model, &recipe);
     cr_assert(same(before, digest_of(&trainer)));
     cr_assert(trainer.model->training);
-    cr_assert_eq(table.count, trainer.quantizers.count + 6, "six layers have weights");
+    cr_assert_eq(table.count, trainer.training.quantizers.count + 6, "six layers have weights");
     for (size_t i = 0; i < table.count; i++) {
         const oct_sensitivity_row *row = &table.rows[i];
         cr_assert_not_null(oct_module_find(trainer.model, row->path));
@@ -267,17 +266,17 @@ Test(quant_keys, sensitivity_is_the_noise_of_one_quantizer_alone)
     oct_recipe recipe = make_recipe(NULL);
     oct_trainer trainer;
     float exact[30 * CLASSES], rounded[30 * CLASSES];
-    int64_t correct;
+    oct_scores scores;
     oct_dataset part = train_data;
     part.count = 30;
     start(&trainer, &recipe);
     run_to(&trainer, 6);
     oct_sensitivity table = measure(trainer.model, &recipe);
     const oct_collective *one = &oct_collective_one;
-    oct_quantizers_set_state(&trainer.quantizers, OCT_QUANT_OFF);
-    cr_assert_eq(oct_evaluate(trainer.model, one, &recipe, &part, &correct, exact), OCT_OK);
+    oct_quantizers_set_state(&trainer.training.quantizers, OCT_QUANT_OFF);
+    cr_assert_eq(oct_evaluate(trainer.model, one, &recipe, &part, &scores, exact), OCT_OK);
     quantizer(&trainer, "features.3")->state = OCT_QUANT_SIMULATE;
-    cr_assert_eq(oct_evaluate(trainer.model, one, &recipe, &part, &correct, rounded), OCT_OK);
+    cr_assert_eq(oct_evaluate(trainer.model, one, &recipe, &part, &scores, rounded), OCT_OK);
     double signal = 0, noise = 0;
     for (int i = 0; i < 30 * CLASSES; i++) {
         signal += (double)exact[i] * (double)exact[i];
@@ -308,8 +307,8 @@ Test(quant_keys, a_sensitivity_table_raises_the_layers_that_it_names)
     start(&trainer, &recipe);
     run_to(&trainer, 4);
     size_t wide = 0, named = 0;
-    for (size_t i = 0; i < trainer.quantizers.count; i++)
-        wide += trainer.quantizers.items[i]->qconfig.bits == 16;
+    for (size_t i = 0; i < trainer.training.quantizers.count; i++)
+        wide += trainer.training.quantizers.items[i]->qconfig.bits == 16;
     for (size_t i = 0; i < (table.count + 1) / 2; i++) {
         if (strcmp(table.rows[i].tensor, "activation") != 0) continue;
         cr_assert_eq(quantizer(&trainer, table.rows[i].path)->qconfig.bits, 16);

@@ -5,7 +5,9 @@
 #include "core/base/rng.h"
 #include "io/file.h"
 #include "launch/run/certificate.h"
-#include "launch/run/trainer.h"
+#include "launch/run/build.h"
+#include "launch/run/run_check.h"
+#include "launch/run/trainer_state.h"
 #include "tests/support/tmp.h"
 
 #include <criterion/criterion.h>
@@ -118,16 +120,21 @@ typedef struct state_digest {
     uint8_t bytes[32];
 } state_digest;
 
-static inline state_digest digest_of(const oct_trainer *trainer)
+static inline state_digest digest_of_state(oct_module *model, const oct_optim *optim)
 {
     state_digest digest;
     oct_sha256_state *state;
     cr_assert_eq(oct_sha256_begin(&state), OCT_OK);
-    cr_assert_eq(oct_module_state(trainer->model, add_state, state), OCT_OK);
-    for (int s = 0; trainer->has_optim && s < trainer->optim.num_slots; s++)
-        oct_sha256_add(state, trainer->optim.slot[s], (size_t)trainer->optim.numel * sizeof(float));
+    cr_assert_eq(oct_module_state(model, add_state, state), OCT_OK);
+    for (int s = 0; optim && s < optim->num_slots; s++)
+        oct_sha256_add(state, optim->slot[s], (size_t)optim->numel * sizeof(float));
     oct_sha256_end(&state, digest.bytes);
     return digest;
+}
+
+static inline state_digest digest_of(const oct_trainer *trainer)
+{
+    return digest_of_state(trainer->model, oct_trainer_optim((oct_trainer *)(uintptr_t)trainer));
 }
 
 static inline bool same(state_digest a, state_digest b)

@@ -1,4 +1,4 @@
-/* The steps of train_step.h: they learn, what is not finite changes nothing, and a changed tree is taken
+/* The training step (quant/train_step.h): it learns, what is not finite changes nothing, and a changed tree is taken
  * up. That no bit depends on ranks is judged in tests/dist. */
 #include "core/base/mem.h"
 #include "quant/train_step.h"
@@ -7,14 +7,14 @@
 
 #include <math.h>
 
-TestSuite(learner, .timeout = 60);
+TestSuite(train_step, .timeout = 60);
 
 static const oct_optim_config sgd = {.kind = OCT_SGD, .momentum = 0.9f};
 
-static void begin(rig *r, oct_train_step *learner)
+static void begin(rig *r, oct_train_step *step)
 {
     net_kind_begin(r, &net_kinds[0], true);
-    MUST(oct_train_step_create(learner, r->root, &sgd, 8, 4, &oct_collective_one));
+    MUST(oct_train_step_create(step, r->root, &sgd, 8, 4, &oct_collective_one));
 }
 
 static const oct_batch *batch_of(const rig *r)
@@ -25,52 +25,52 @@ static const oct_batch *batch_of(const rig *r)
     return &batch;
 }
 
-static double steps(rig *r, oct_train_step *learner, int count)
+static double steps(rig *r, oct_train_step *step, int count)
 {
-    oct_loss loss = {0};
+    oct_step_result result = {0};
     for (int i = 0; i < count; i++)
-        MUST(oct_train_step_run(learner, batch_of(r), 0.02f, &loss));
-    return loss.loss_sum;
+        MUST(oct_train_step_run(step, batch_of(r), 0.02f, &result));
+    return result.loss;
 }
 
-Test(learner, learns_in_float_and_quantized)
+Test(train_step, learns_in_float_and_quantized)
 {
     rig r;
-    oct_train_step learner;
+    oct_train_step step;
     float y[8 * 2];
     oct_prepare_options options = rig_options(OCT_METHOD_JIT);
-    begin(&r, &learner);
-    double before = steps(&r, &learner, 1), after = steps(&r, &learner, 20);
+    begin(&r, &step);
+    double before = steps(&r, &step, 1), after = steps(&r, &step, 20);
     cr_assert_lt(after, 0.8 * before);
     MUST(oct_prepare(&r.root, &r.example, &options, NULL));
-    REFUSED(oct_train_step_forward(&learner, batch_of(&r), y), OCT_USAGE,
+    REFUSED(oct_train_step_forward(&step, batch_of(&r), y), OCT_USAGE,
             "the model has changed since its parameters were bound (prepare, folding); call "
             "oct_train_step_rebind first");
-    MUST(oct_train_step_rebind(&learner, r.root));
+    MUST(oct_train_step_rebind(&step, r.root));
     MUST(oct_set_fake_quant(r.root, OCT_STATE_CALIBRATION));
-    MUST(oct_train_step_forward(&learner, batch_of(&r), y));
+    MUST(oct_train_step_forward(&step, batch_of(&r), y));
     MUST(oct_set_fake_quant(r.root, OCT_STATE_QAT));
-    before = steps(&r, &learner, 1), after = steps(&r, &learner, 20);
+    before = steps(&r, &step, 1), after = steps(&r, &step, 20);
     cr_assert_lt(after, before);
     cr_assert(isfinite((double)y[0]));
-    oct_train_step_destroy(&learner);
+    oct_train_step_destroy(&step);
     rig_end(&r);
     check_nothing_held();
 }
 
-Test(learner, a_loss_that_is_not_finite_changes_nothing)
+Test(train_step, a_loss_that_is_not_finite_changes_nothing)
 {
     rig r;
-    oct_train_step learner;
-    oct_loss loss;
-    begin(&r, &learner);
-    oct_f32(&learner.params.items[learner.params.count - 1]->value)[0] = INFINITY;
-    const oct_param *param = learner.params.items[0];
+    oct_train_step step;
+    oct_step_result result;
+    begin(&r, &step);
+    oct_f32(&step.params.items[step.params.count - 1]->value)[0] = INFINITY;
+    const oct_param *param = step.params.items[0];
     float before = oct_f32(&param->value)[0];
-    cr_assert_eq(oct_train_step_run(&learner, batch_of(&r), 0.02f, &loss), OCT_NUMERIC);
+    cr_assert_eq(oct_train_step_run(&step, batch_of(&r), 0.02f, &result), OCT_NUMERIC);
     check_said("the loss is not finite; lower the learning rate (now 0.02)");
     cr_assert_eq(oct_f32(&param->value)[0], before);
-    oct_train_step_destroy(&learner);
+    oct_train_step_destroy(&step);
     rig_end(&r);
     check_nothing_held();
 }
@@ -93,23 +93,23 @@ static oct_module *two_layers(float second)
 
 static void check_step_refused(float second, float lr, const char *sentence)
 {
-    oct_train_step learner;
-    oct_loss loss;
+    oct_train_step step;
+    oct_step_result result;
     float x[4] = {100, 100, 100, 100};
     const int32_t labels[2] = {0, 0};
     const oct_batch batch = {1, {OCT_SHAPE(2, 2)}, {x}, .labels = labels};
     oct_module *root = two_layers(second);
-    MUST(oct_train_step_create(&learner, root, &sgd, 2, 2, &oct_collective_one));
-    oct_status status = oct_train_step_run(&learner, &batch, lr, &loss);
+    MUST(oct_train_step_create(&step, root, &sgd, 2, 2, &oct_collective_one));
+    oct_status status = oct_train_step_run(&step, &batch, lr, &result);
     cr_assert_eq(status, OCT_NUMERIC);
-    cr_assert_float_eq(loss.loss_sum, 2 * log(2), 1e-6);
+    cr_assert_float_eq(result.loss, log(2), 1e-6);
     check_said(sentence);
-    oct_train_step_destroy(&learner);
+    oct_train_step_destroy(&step);
     oct_module_destroy(&root);
     check_nothing_held();
 }
 
-Test(learner, a_gradient_or_a_parameter_that_is_not_finite_is_said)
+Test(train_step, a_gradient_or_a_parameter_that_is_not_finite_is_said)
 {
     check_step_refused(1e38f, 0.02f,
                        "a gradient is not finite; lower the learning rate (now 0.02)");
@@ -117,59 +117,59 @@ Test(learner, a_gradient_or_a_parameter_that_is_not_finite_is_said)
                        "the update made a value of the parameter 0.weight infinite or NaN");
 }
 
-Test(learner, one_at_a_time_takes_steps)
+Test(train_step, one_at_a_time_takes_steps)
 {
     rig r;
-    oct_train_step learner, other;
-    oct_loss loss;
-    begin(&r, &learner);
+    oct_train_step step, other;
+    oct_step_result result;
+    begin(&r, &step);
     MUST(oct_train_step_create(&other, r.root, &sgd, 8, 4, &oct_collective_one));
     for (int ended = 0; ended < 2; ended++) {
-        REFUSED(oct_train_step_run(&learner, batch_of(&r), 0.02f, &loss), OCT_USAGE,
-                "another learner has taken the model's parameters since");
-        MUST(oct_train_step_forward(&learner, batch_of(&r), NULL));
+        REFUSED(oct_train_step_run(&step, batch_of(&r), 0.02f, &result), OCT_USAGE,
+                "another training step has taken the model's parameters since");
+        MUST(oct_train_step_forward(&step, batch_of(&r), NULL));
         if (!ended) steps(&r, &other, 1);
         if (!ended) oct_train_step_destroy(&other);
     }
-    MUST(oct_train_step_rebind(&learner, r.root));
-    steps(&r, &learner, 1);
-    oct_train_step_destroy(&learner);
+    MUST(oct_train_step_rebind(&step, r.root));
+    steps(&r, &step, 1);
+    oct_train_step_destroy(&step);
     rig_end(&r);
     check_nothing_held();
 }
 
 /* A sample that is no number ends its own step alone: what follows goes on as if it had not been there. */
-Test(learner, a_batch_that_is_not_finite_leaves_nothing_behind)
+Test(train_step, a_batch_that_is_not_finite_leaves_nothing_behind)
 {
     double end[2];
     for (int spoiled = 0; spoiled < 2; spoiled++) {
         rig r;
-        oct_train_step learner;
-        oct_loss loss;
+        oct_train_step step;
+        oct_step_result result;
         oct_prepare_options options = rig_options(OCT_METHOD_JIT);
-        begin(&r, &learner);
+        begin(&r, &step);
         float *first = &r.x[0][0];
         const float value = *first;
         for (int phase = 0; phase < 2; phase++) {
-            steps(&r, &learner, 2);
+            steps(&r, &step, 2);
             *first = NAN;
             if (spoiled)
-                cr_assert_eq(oct_train_step_run(&learner, batch_of(&r), 0.02f, &loss), OCT_NUMERIC);
+                cr_assert_eq(oct_train_step_run(&step, batch_of(&r), 0.02f, &result), OCT_NUMERIC);
             *first = value;
-            steps(&r, &learner, 2);
+            steps(&r, &step, 2);
             if (phase == 1) break;
             MUST(oct_prepare(&r.root, &r.example, &options, NULL));
-            MUST(oct_train_step_rebind(&learner, r.root));
+            MUST(oct_train_step_rebind(&step, r.root));
             MUST(oct_set_fake_quant(r.root, OCT_STATE_CALIBRATION));
             *first = INFINITY;
             if (spoiled)
-                cr_assert_eq(oct_train_step_forward(&learner, batch_of(&r), NULL), OCT_NUMERIC);
+                cr_assert_eq(oct_train_step_forward(&step, batch_of(&r), NULL), OCT_NUMERIC);
             *first = value;
-            MUST(oct_train_step_forward(&learner, batch_of(&r), NULL));
+            MUST(oct_train_step_forward(&step, batch_of(&r), NULL));
             MUST(oct_set_fake_quant(r.root, OCT_STATE_QAT));
         }
-        end[spoiled] = steps(&r, &learner, 1);
-        oct_train_step_destroy(&learner);
+        end[spoiled] = steps(&r, &step, 1);
+        oct_train_step_destroy(&step);
         rig_end(&r);
     }
     cr_assert_eq(end[0], end[1]);
@@ -181,32 +181,32 @@ Test(learner, a_batch_that_is_not_finite_leaves_nothing_behind)
 static void check_change(bool fold_at_prepare, bool root_first)
 {
     rig r;
-    oct_train_step learner;
+    oct_train_step step;
     oct_prepare_options options = rig_options(OCT_METHOD_JIT);
     options.fold_batch_norm = fold_at_prepare;
-    begin(&r, &learner);
-    steps(&r, &learner, 2);
+    begin(&r, &step);
+    steps(&r, &step, 2);
     MUST(oct_prepare(&r.root, &r.example, &options, NULL));
-    MUST(oct_train_step_rebind(&learner, r.root));
+    MUST(oct_train_step_rebind(&step, r.root));
     MUST(oct_set_fake_quant(r.root, OCT_STATE_CALIBRATION));
-    MUST(oct_train_step_forward(&learner, batch_of(&r), NULL));
+    MUST(oct_train_step_forward(&step, batch_of(&r), NULL));
     MUST(oct_set_fake_quant(r.root, OCT_STATE_QAT));
-    steps(&r, &learner, 2);
+    steps(&r, &step, 2);
     if (!fold_at_prepare) {
-        oct_loss loss;
+        oct_step_result result;
         MUST(oct_fold_batch_norm(r.root));
-        REFUSED(oct_train_step_run(&learner, batch_of(&r), 0.02f, &loss), OCT_USAGE,
+        REFUSED(oct_train_step_run(&step, batch_of(&r), 0.02f, &result), OCT_USAGE,
                 "the model has changed since its parameters were bound");
-        MUST(oct_train_step_rebind(&learner, r.root));
-        steps(&r, &learner, 2);
+        MUST(oct_train_step_rebind(&step, r.root));
+        steps(&r, &step, 2);
     }
-    if (!root_first) oct_train_step_destroy(&learner);
+    if (!root_first) oct_train_step_destroy(&step);
     rig_end(&r);
-    if (root_first) oct_train_step_destroy(&learner);
+    if (root_first) oct_train_step_destroy(&step);
     check_nothing_held();
 }
 
-Test(learner, the_tree_may_change_and_end_while_it_is_bound)
+Test(train_step, the_tree_may_change_and_end_while_it_is_bound)
 {
     for (int i = 0; i < 4; i++)
         check_change(i % 2, i / 2);
@@ -265,42 +265,42 @@ static oct_batch pairs(void)
 }
 
 /* A model's life: in float, prepared, calibrated, quantized. Its last loss and its evaluation. */
-static double live(const oct_batch *learned, float *y, oct_loss *loss)
+static double live(const oct_batch *learned, float *y, oct_step_result *result)
 {
     oct_module *root = couple_create();
-    oct_train_step learner;
+    oct_train_step step;
     oct_batch seen = pairs();
     oct_prepare_options options = rig_options(OCT_METHOD_JIT);
     oct_example example = {.count = 2, .shape = {learned->shape[0], learned->shape[1]}};
-    MUST(oct_train_step_create(&learner, root, &sgd, PAIRS, 4, &oct_collective_one));
-    MUST(oct_train_step_run(&learner, learned, 0.05f, loss));
-    double first = loss->loss_sum;
+    MUST(oct_train_step_create(&step, root, &sgd, PAIRS, 4, &oct_collective_one));
+    MUST(oct_train_step_run(&step, learned, 0.05f, result));
+    double first = result->loss;
     for (int i = 0; i < 60; i++)
-        MUST(oct_train_step_run(&learner, learned, 0.05f, loss));
-    cr_assert_lt(loss->loss_sum, 0.5 * first);
+        MUST(oct_train_step_run(&step, learned, 0.05f, result));
+    cr_assert_lt(result->loss, 0.5 * first);
     if (learned->num_inputs ==
         2) { /* a forward that also takes its target is no graph of two inputs */
         MUST(oct_prepare(&root, &example, &options, NULL));
-        MUST(oct_train_step_rebind(&learner, root));
+        MUST(oct_train_step_rebind(&step, root));
         MUST(oct_set_fake_quant(root, OCT_STATE_CALIBRATION));
-        MUST(oct_train_step_forward(&learner, &seen, NULL));
+        MUST(oct_train_step_forward(&step, &seen, NULL));
         MUST(oct_set_fake_quant(root, OCT_STATE_QAT));
         for (int i = 0; i < 20; i++)
-            MUST(oct_train_step_run(&learner, learned, 0.01f, loss));
+            MUST(oct_train_step_run(&step, learned, 0.01f, result));
     }
-    double last = loss->loss_sum;
+    double last = result->loss;
     oct_module_train(root, false);
     if (learned->num_inputs == 2) MUST(oct_set_fake_quant(root, OCT_STATE_VALIDATION));
-    MUST(oct_train_step_forward(&learner, &seen, y));
-    oct_train_step_destroy(&learner);
+    MUST(oct_train_step_forward(&step, &seen, y));
+    oct_train_step_destroy(&step);
     oct_module_destroy(&root);
     return last;
 }
 
-Test(learner, takes_several_inputs_and_probabilities)
+Test(train_step, takes_several_inputs_and_probabilities)
 {
     float hard[PAIRS * 3], soft[PAIRS * 3];
-    oct_loss of_labels, of_goals;
+    oct_step_result of_labels, of_goals;
     fill_pairs();
     oct_batch batch = pairs();
     batch.labels = numbers;
@@ -309,100 +309,99 @@ Test(learner, takes_several_inputs_and_probabilities)
     batch.probabilities = goals; /* all on the label: the same sums of the same numbers */
     double b = live(&batch, soft, &of_goals);
     cr_assert_eq(a, b);
-    cr_assert_eq(of_labels.correct, of_goals.correct);
-    cr_assert_gt(of_labels.correct, PAIRS / 2);
+    cr_assert_eq(of_labels.metric, of_goals.metric);
+    cr_assert_gt(of_labels.metric, 50);
     cr_assert(memcmp(hard, soft, sizeof hard) == 0, "other bits");
     check_nothing_held();
 }
 
-Test(learner, takes_a_forward_that_returns_its_loss)
+Test(train_step, takes_a_forward_that_returns_its_loss)
 {
     float y[PAIRS * 3], z[PAIRS * 3];
-    oct_loss own, given;
+    oct_step_result own, given;
     fill_pairs();
     oct_batch batch = pairs();
     batch.num_inputs = 3;
     batch.shape[2] = OCT_SHAPE(PAIRS, 3);
     batch.input[2] = goals;
     live(&batch, y, &own);
-    cr_assert_eq(own.correct, -1);
+    cr_assert(isnan(own.metric));
 
     /* The same as with the loss outside of it. */
     oct_module *root = couple_create();
-    oct_train_step learner;
+    oct_train_step step;
     oct_batch outside = pairs();
     outside.probabilities = goals;
-    MUST(oct_train_step_create(&learner, root, &sgd, PAIRS, 4, &oct_collective_one));
+    MUST(oct_train_step_create(&step, root, &sgd, PAIRS, 4, &oct_collective_one));
     for (int i = 0; i < 61; i++)
-        MUST(oct_train_step_run(&learner, &outside, 0.05f, &given));
+        MUST(oct_train_step_run(&step, &outside, 0.05f, &given));
     oct_module_train(root, false);
-    MUST(oct_train_step_forward(&learner, &outside, z));
+    MUST(oct_train_step_forward(&step, &outside, z));
     cr_assert(memcmp(y, z, sizeof y) == 0, "other bits");
-    cr_assert_float_eq(own.loss_sum, given.loss_sum, 1e-6);
-    oct_train_step_destroy(&learner);
+    cr_assert_float_eq(own.loss, given.loss, 1e-6);
+    oct_train_step_destroy(&step);
     oct_module_destroy(&root);
     check_nothing_held();
 }
 
-Test(learner, refuses_batches_that_make_no_step)
+Test(train_step, refuses_batches_that_make_no_step)
 {
-    oct_train_step learner;
-    oct_loss loss;
+    oct_train_step step;
+    oct_step_result result;
     fill_pairs();
     oct_module *root = couple_create();
-    MUST(oct_train_step_create(&learner, root, &sgd, PAIRS, 4, &oct_collective_one));
+    MUST(oct_train_step_create(&step, root, &sgd, PAIRS, 4, &oct_collective_one));
     oct_batch batch = pairs();
-    REFUSED(oct_train_step_run(&learner, &batch, 0.1f, &loss), OCT_USAGE,
+    REFUSED(oct_train_step_run(&step, &batch, 0.1f, &result), OCT_USAGE,
             "the batch has neither labels nor probabilities, so the forward must return its loss, "
             "one number, but it returns f32 (11, 3)");
     batch.labels = numbers;
     batch.probabilities = goals;
-    REFUSED(oct_train_step_run(&learner, &batch, 0.1f, &loss), OCT_USAGE, "but this one has both");
+    REFUSED(oct_train_step_run(&step, &batch, 0.1f, &result), OCT_USAGE, "but this one has both");
     batch.probabilities = NULL;
     batch.num_inputs = 3;
     batch.shape[2] = OCT_SHAPE(PAIRS, 3);
     batch.input[2] = goals;
-    REFUSED(oct_train_step_run(&learner, &batch, 0.1f, &loss), OCT_USAGE,
+    REFUSED(oct_train_step_run(&step, &batch, 0.1f, &result), OCT_USAGE,
             "the forward returns its loss already");
     batch.shape[1].dim[0] = 10;
-    REFUSED(oct_train_step_run(&learner, &batch, 0.1f, &loss), OCT_USAGE,
+    REFUSED(oct_train_step_run(&step, &batch, 0.1f, &result), OCT_USAGE,
             "have its samples in front, but input 0 is (11, 4, 4, 2) and input 1 is (10, 5)");
     batch.num_inputs = 0;
-    REFUSED(oct_train_step_forward(&learner, &batch, NULL), OCT_USAGE,
+    REFUSED(oct_train_step_forward(&step, &batch, NULL), OCT_USAGE,
             "a batch has 1 to 8 inputs, but this one has 0");
     batch = pairs();
     batch.labels = numbers;
     for (int i = 0; i < 2; i++)
         batch.shape[i].dim[0] = PAIRS + 1;
-    REFUSED(oct_train_step_run(&learner, &batch, 0.1f, &loss), OCT_USAGE,
-            "a batch of 12 samples, but the learner was made for at most 11; give "
+    REFUSED(oct_train_step_run(&step, &batch, 0.1f, &result), OCT_USAGE,
+            "a batch of 12 samples, but the training step was made for at most 11; give "
             "oct_train_step_create the largest batch");
     batch = pairs();
     batch.input[1] = NULL;
-    REFUSED(oct_train_step_forward(&learner, &batch, NULL), OCT_USAGE,
+    REFUSED(oct_train_step_forward(&step, &batch, NULL), OCT_USAGE,
             "the array of the batch's input 1 is missing");
-    oct_train_step_destroy(&learner);
+    oct_train_step_destroy(&step);
     oct_module_destroy(&root);
     check_nothing_held();
 }
 
-Test(learner, survives_every_failed_allocation)
+Test(train_step, survives_every_failed_allocation)
 {
     rig r;
-    oct_train_step learner;
+    oct_train_step step;
     net_kind_begin(&r, &net_kinds[0], true);
     size_t held = oct_mem_live();
     oct_status status = OCT_RESOURCE;
     for (int64_t n = 1; status != OCT_OK; n++) {
         oct_mem_fail_after(n);
-        status = oct_train_step_create(&learner, r.root, &sgd, 8, 4, &oct_collective_one);
+        status = oct_train_step_create(&step, r.root, &sgd, 8, 4, &oct_collective_one);
         oct_mem_fail_after(0);
         cr_assert(status == OCT_OK || status == OCT_RESOURCE);
-        if (status == OCT_OK) oct_train_step_destroy(&learner);
+        if (status == OCT_OK) oct_train_step_destroy(&step);
         cr_assert_eq(oct_mem_live(), held);
     }
-    cr_assert_eq(oct_train_step_create(&learner, r.root, &sgd, 0, 4, &oct_collective_one),
-                 OCT_USAGE);
+    cr_assert_eq(oct_train_step_create(&step, r.root, &sgd, 0, 4, &oct_collective_one), OCT_USAGE);
     check_said("both must be at least 1");
     rig_end(&r);
     check_nothing_held();

@@ -98,7 +98,7 @@ typedef struct life {
     oct_prepare_options options;
     fold fold;
     oct_module *root;
-    oct_train_step learner;
+    oct_train_step step;
     oct_program program;
     oct_runtime *runtime;
     float trained[N * CLASSES], deployed[N * CLASSES];
@@ -117,9 +117,9 @@ static oct_batch batch_of(const life *l)
 static oct_status steps(life *l, int count, float lr)
 {
     const oct_batch batch = batch_of(l);
-    oct_loss loss;
+    oct_step_result result;
     for (int i = 0; i < count; i++)
-        OCT_TRY(oct_train_step_run(&l->learner, &batch, lr, &loss));
+        OCT_TRY(oct_train_step_run(&l->step, &batch, lr, &result));
     return OCT_OK;
 }
 
@@ -139,23 +139,23 @@ static oct_status train(life *l)
     oct_example example = *OCT_EXAMPLE(batch.shape[0], batch.shape[0]);
     example.count = l->kind->inputs;
     OCT_TRY(build(&l->root, l->kind));
-    OCT_TRY(oct_train_step_create(&l->learner, l->root, &sgd, N, LEAF, &oct_collective_one));
+    OCT_TRY(oct_train_step_create(&l->step, l->root, &sgd, N, LEAF, &oct_collective_one));
     OCT_TRY(steps(l, 3, 0.05f));
     if (l->options.method == OCT_METHOD_EAGER) OCT_TRY(fuse_by_hand(l));
     OCT_TRY(oct_prepare(&l->root, &example, &l->options, NULL));
-    OCT_TRY(oct_train_step_rebind(&l->learner, l->root));
+    OCT_TRY(oct_train_step_rebind(&l->step, l->root));
     OCT_TRY(oct_set_fake_quant(l->root, OCT_STATE_CALIBRATION));
-    OCT_TRY(oct_train_step_forward(&l->learner, &batch, NULL));
+    OCT_TRY(oct_train_step_forward(&l->step, &batch, NULL));
     OCT_TRY(oct_set_fake_quant(l->root, OCT_STATE_QAT));
     OCT_TRY(steps(l, 3, 0.02f));
     if (l->fold == LATER) {
         OCT_TRY(oct_fold_batch_norm(l->root));
-        OCT_TRY(oct_train_step_rebind(&l->learner, l->root));
+        OCT_TRY(oct_train_step_rebind(&l->step, l->root));
         OCT_TRY(steps(l, 2, 0.01f));
     }
     oct_module_train(l->root, false);
     OCT_TRY(oct_set_fake_quant(l->root, OCT_STATE_VALIDATION));
-    OCT_TRY(oct_train_step_forward(&l->learner, &batch, l->trained));
+    OCT_TRY(oct_train_step_forward(&l->step, &batch, l->trained));
     OCT_TRY(oct_convert(&l->program, l->root, &example, l->options.target, NULL));
     OCT_TRY(oct_runtime_create(&l->runtime, &l->program, N, &oct_module_islands));
     return oct_runtime_run(l->runtime, N, (const float *[]){images[0], images[1]}, l->deployed);
@@ -201,7 +201,7 @@ static oct_status live(life *l)
 {
     oct_status status = train(l);
     if (status == OCT_OK) status = print_digest(l);
-    oct_train_step_destroy(&l->learner);
+    oct_train_step_destroy(&l->step);
     oct_runtime_destroy(&l->runtime);
     oct_program_free(&l->program);
     oct_module_destroy(&l->root);

@@ -40,13 +40,39 @@ static oct_status add_state(void *user, const oct_state_item *item)
     return OCT_OK;
 }
 
-static void print_digest(oct_module *root)
+static int64_t one(int64_t n)
+{
+    (void)n;
+    return 1;
+}
+
+static void add_square(const oct_output_row *row, double *numbers)
+{
+    numbers[0] += (double)row->y[0] * (double)row->y[0];
+}
+
+/* A sum that rounds: leaf by leaf and along the tree. */
+static const oct_metric squares = {.name = "squares", .numbers = one, .add = add_square};
+
+/* Its sum over the images, of which these are this rank's, and the hits of a metric that counts. */
+static void measure(const oct_collective *group, const oct_leaves *leaves, int64_t first,
+                    double sums[3])
+{
+    const oct_output_rows rows = {images + first * IMAGE, IMAGE, {.labels = labels + first}};
+    RANK_OK(comm, oct_metric_sum(&squares, group, leaves, &rows, sums));
+    RANK_OK(comm, oct_metric_sum(&oct_metric_top5, group, leaves, &rows, sums + 1));
+}
+
+static void print_digest(oct_module *root, const oct_step_result *result, const double sums[3])
 {
     uint8_t digest[32];
     char hex[65];
     oct_sha256_state *state;
     RANK_OK(comm, oct_sha256_begin(&state));
     RANK_OK(comm, oct_module_state(root, add_state, state));
+    oct_sha256_add(state, &result->loss, sizeof result->loss);
+    oct_sha256_add(state, &result->metric, sizeof result->metric);
+    oct_sha256_add(state, sums, 3 * sizeof *sums);
     oct_sha256_end(&state, digest);
     if (oct_comm_rank(comm) == 0) printf("digest %s\n", oct_hex(digest, hex));
 }
@@ -57,13 +83,19 @@ static oct_batch batch_from(int64_t first)
         1, {OCT_SHAPE(SAMPLES, SIDE, SIDE, 1)}, {images + first * IMAGE}, .labels = labels + first};
 }
 
-static void train(oct_train_step *learner, int steps, int64_t first)
+/* The words that a rank gives the step come back as the largest of all ranks. */
+static oct_step_result train(oct_train_step *step, int steps, int64_t first)
 {
     const oct_batch batch = batch_from(first);
-    for (int step = 0; step < steps; step++) {
-        oct_loss loss;
-        RANK_OK(comm, oct_train_step_run(learner, &batch, 0.05f, &loss));
+    oct_step_result result = {0};
+    for (int i = 0; i < steps; i++) {
+        step->word[1] = oct_comm_rank(comm);
+        step->word[2] = -i;
+        RANK_OK(comm, oct_train_step_run(step, &batch, 0.05f, &result));
+        RANK_CHECK(comm, step->word[1] == step->group->size - 1 && step->word[2] == -i,
+                   "words %d and %d", (int)step->word[1], (int)step->word[2]);
     }
+    return result;
 }
 
 int main(void)
@@ -81,22 +113,24 @@ int main(void)
     oct_leaves leaves = oct_leaves_split(SAMPLES, LEAF, group->rank, group->size);
     int64_t first = oct_leaves_first_sample(&leaves);
     const oct_batch batch = batch_from(first);
-    oct_train_step learner;
+    oct_train_step step;
+    double sums[3];
     oct_fill_normal(images, SAMPLES * IMAGE, 1, OCT_STREAM_TEST, 0, 0.0f, 1.0f);
     for (int i = 0; i < SAMPLES; i++)
         labels[i] = i % CLASSES;
 
     oct_module *root = build();
-    RANK_OK(comm, oct_train_step_create(&learner, root, &adamw, SAMPLES, LEAF, group));
-    train(&learner, 3, first);
+    RANK_OK(comm, oct_train_step_create(&step, root, &adamw, SAMPLES, LEAF, group));
+    train(&step, 3, first);
     RANK_OK(comm, oct_prepare(&root, OCT_EXAMPLE(batch.shape[0]), &options, NULL));
-    RANK_OK(comm, oct_train_step_rebind(&learner, root));
+    RANK_OK(comm, oct_train_step_rebind(&step, root));
     RANK_OK(comm, oct_set_fake_quant(root, OCT_STATE_CALIBRATION));
-    RANK_OK(comm, oct_train_step_forward(&learner, &batch, NULL));
+    RANK_OK(comm, oct_train_step_forward(&step, &batch, NULL));
     RANK_OK(comm, oct_set_fake_quant(root, OCT_STATE_QAT));
-    train(&learner, 3, first);
-    oct_train_step_destroy(&learner);
-    print_digest(root);
+    const oct_step_result result = train(&step, 3, first);
+    oct_train_step_destroy(&step);
+    measure(group, &leaves, first, sums);
+    print_digest(root, &result, sums);
     oct_module_destroy(&root);
     oct_comm_close(&comm);
     return 0;

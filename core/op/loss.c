@@ -1,0 +1,199 @@
+/* The table of losses, and what all of them share.
+ *
+ * A label out of range on one rank is summed along with the loss, so that all ranks fail here
+ * together instead of some waiting in the next collective.
+ */
+#include "core/op/loss.h"
+
+#include "core/autograd/leaf_grads.h"
+#include "core/op/loss_impl.h"
+#include "core/op/op_impl.h"
+
+#include <math.h>
+#include <string.h>
+
+static const void *const listed[] = {
+#define OCT_LOSS(name) &oct_loss_##name,
+#include "core/op/loss_list.def"
+#undef OCT_LOSS
+};
+oct_registry oct_loss_table = OCT_REGISTRY("a loss", listed);
+
+const oct_loss_kind *oct_loss_find(const char *name)
+{
+    return oct_registry_find(&oct_loss_table, name);
+}
+
+oct_status oct_loss_register(const oct_loss_kind *kind)
+{
+    return oct_registry_add(&oct_loss_table, kind);
+}
+
+/* What is summed over the batch; the metric's numbers follow. */
+enum { LOSS, WEIGHT, BAD, SUMS };
+
+/* What the backward needs. */
+typedef struct loss_saved {
+    const oct_loss_kind *kind;
+    oct_loss_options options;
+    oct_goals goals;
+    double divisor; /* weight of the global batch */
+} loss_saved;
+
+static bool is_bad(const oct_goals *goals, int64_t classes, int64_t i)
+{
+    return goals->labels && (goals->labels[i] < 0 || goals->labels[i] >= classes);
+}
+
+static double weight_of(const oct_loss_kind *kind, const oct_output_row *row,
+                        const oct_loss_options *o)
+{
+    return kind->weight ? kind->weight(row, o) : 1.0;
+}
+
+static void add_row(const oct_loss_call *call, const oct_tensor *y, int64_t i, double *sums)
+{
+    const oct_loss_spec *spec = call->spec;
+    const int64_t n = oct_dim(y, 1);
+    const oct_output_row row = oct_output_row_at(&(oct_output_rows){oct_f32(y), n, call->goals}, i);
+    if (is_bad(&call->goals, n, i)) {
+        sums[BAD]++;
+        return;
+    }
+    const double weight = weight_of(spec->kind, &row, &spec->options);
+    sums[LOSS] += weight * spec->kind->value(&row, &spec->options);
+    sums[WEIGHT] += weight;
+    if (spec->metric) spec->metric->add(&row, sums + SUMS);
+}
+
+/* The sums over the global batch, in the scratch that `sums` borrows; NULL with the context failed. */
+static double *sum_batch(oct_context *cx, const oct_loss_call *call, const oct_tensor *y)
+{
+    const oct_metric *metric = call->spec->metric;
+    const int64_t count = SUMS + (metric ? metric->numbers(oct_dim(y, 1)) : 0);
+    const size_t bytes = (size_t)(cx->leaves.local * count) * sizeof(double);
+    double *rows = oct_scratch(cx, bytes), *total = NULL;
+    if (rows) total = oct_scratch(cx, (size_t)count * sizeof(double));
+    if (total) {
+        if (bytes > 0) memset(rows, 0, bytes);
+#pragma omp parallel for schedule(static)
+        for (int64_t leaf = 0; leaf < cx->leaves.local; leaf++) {
+            const int64_t first = oct_leaf_begin(&cx->leaves, leaf);
+            for (int64_t i = first; i < first + oct_leaf_size(&cx->leaves, leaf); i++)
+                add_row(call, y, i, rows + leaf * count);
+        }
+        if (!oct_sum_over_ranks(cx, rows, count, total)) {
+            oct_scratch_end(cx, total);
+            total = NULL;
+        }
+    }
+    oct_scratch_end(cx, rows);
+    return total;
+}
+
+/* Names this rank's first bad label, or points at the rank that has one. */
+static void fail_label(oct_context *cx, const oct_loss_call *call, const oct_tensor *y)
+{
+    const long long classes = oct_dim(y, 1);
+    for (int64_t i = 0; i < oct_dim(y, 0); i++) {
+        if (!is_bad(&call->goals, classes, i)) continue;
+        oct_context_fail(cx, OCT_DATA,
+                         "sample %lld of the batch has label %.9g, but the model has %lld classes; "
+                         "labels must be 0 to %lld",
+                         (long long)(oct_leaves_first_sample(&cx->leaves) + i),
+                         call->given ? (double)call->given[i] : (double)call->goals.labels[i],
+                         classes, classes - 1);
+        return;
+    }
+    oct_context_fail(cx, OCT_PEER, "another rank has a label out of range");
+}
+
+/* True when the batch has a loss. */
+static bool measure(oct_context *cx, const oct_loss_call *call, const oct_tensor *y,
+                    oct_loss *result)
+{
+    const oct_metric *metric = call->spec->metric;
+    double *total = sum_batch(cx, call, y);
+    if (!total) return false;
+    if (total[BAD] > 0) fail_label(cx, call, y);
+    *result =
+        (oct_loss){.loss_sum = total[LOSS],
+                   .weight = total[WEIGHT] > 0 ? total[WEIGHT] : 1.0,
+                   .metric = metric ? metric->value(total + SUMS, oct_dim(y, 1)) : (double)NAN};
+    oct_scratch_end(cx, total);
+    return cx->status == OCT_OK;
+}
+
+typedef void (*row_grad)(const oct_output_row *row, const oct_loss_options *options,
+                         oct_loss_scale scale, float *grad);
+
+/* Gives x, the outputs or the wanted values, what `of` makes of each row. */
+static void give_grad(oct_context *cx, const oct_node *node, oct_tensor *x, row_grad of)
+{
+    const loss_saved *v = node->saved;
+    const oct_tensor *y = node->input[0];
+    const oct_output_rows rows = {oct_f32(y), oct_dim(y, 1), v->goals};
+    const double seed = node->output->grad ? (double)node->output->grad[0] : 1.0;
+    float *grad = oct_grad_new(cx, x);
+    if (!grad) return;
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < oct_dim(y, 0); i++) {
+        const oct_output_row row = oct_output_row_at(&rows, i);
+        const double weight = weight_of(v->kind, &row, &v->options);
+        of(&row, &v->options, (oct_loss_scale){seed * weight, v->divisor}, grad + i * row.n);
+    }
+    oct_give_grad(cx, x, grad);
+}
+
+static void loss_backward(oct_context *cx, oct_node *node)
+{
+    const loss_saved *v = node->saved;
+    oct_tensor *y = node->input[0], *goal = node->num_inputs > 1 ? node->input[1] : NULL;
+    if (y->needs_grad) give_grad(cx, node, y, v->kind->grad);
+    if (goal && goal->needs_grad && v->goals.values && v->kind->goal_grad)
+        give_grad(cx, node, goal, v->kind->goal_grad);
+}
+
+bool oct_loss_takes(oct_context *cx, const char *op, const oct_tensor *x)
+{
+    char text[96];
+    if (!oct_needs_f32(cx, op, x) || !oct_needs_batch(cx, op, x)) return false;
+    if (x->shape.ndim == 2 && oct_dim(x, 1) >= 1) return true;
+    oct_context_fail(cx, OCT_USAGE, "%s takes logits (N, K), but its input is %s", op,
+                     oct_shape_text(&x->shape, text));
+    return false;
+}
+
+oct_tensor *oct_loss_record(oct_context *cx, const oct_loss_call *call, oct_tensor *const *x, int n,
+                            oct_loss *result)
+{
+    if (!measure(cx, call, x[0], result)) return NULL;
+    oct_tensor *y = oct_tensor_new(cx, OCT_F32, (oct_shape){.ndim = 0});
+    if (!y) return NULL;
+    oct_f32(y)[0] = (float)(result->loss_sum / result->weight);
+    oct_node *node = oct_record(cx, call->op, loss_backward, x, n, false, y);
+    if (node) {
+        loss_saved *saved = node->saved = oct_save(cx, sizeof *saved);
+        if (!saved) return NULL;
+        *saved = (loss_saved){.kind = call->spec->kind,
+                              .options = call->spec->options,
+                              .goals = call->goals,
+                              .divisor = result->weight};
+    }
+    return y;
+}
+
+oct_tensor *oct_loss_apply(oct_context *cx, const oct_loss_spec *spec, oct_tensor *y,
+                           const oct_goals *goals, oct_loss *result)
+{
+    oct_loss_call call = {.op = spec->kind->name, .spec = spec, .goals = *goals};
+    if (!oct_inputs_ok(cx, &y, 1) || !oct_loss_takes(cx, call.op, y)) return NULL;
+    if (goals->labels) {
+        const size_t bytes = (size_t)oct_dim(y, 0) * sizeof *goals->labels;
+        int32_t *copy = oct_save(cx, bytes);
+        if (!copy) return NULL;
+        if (bytes > 0) memcpy(copy, goals->labels, bytes);
+        call.goals.labels = copy;
+    }
+    return oct_loss_record(cx, &call, &y, 1, result);
+}

@@ -1,0 +1,73 @@
+/* Losses: what a training step makes small.
+ *
+ * A loss is a function of one row of outputs and what they should be (core/metric/metric.h), and its
+ * gradient; the loss of a batch is the mean over the rows of all ranks, each row with its weight.
+ * Everything else is here: sums leaf by leaf and along the tree, checks of labels, the record on the tape.
+ * Adding one: a file in core/op/loss and a line in loss_list.def; or a plug-in's.
+ */
+#pragma once
+
+#include "core/autograd/tape.h"
+#include "core/metric/metric.h"
+
+/* What a loss can be told beside its rows; each uses what its description says. */
+typedef struct oct_loss_options {
+    double smoothing; /* share of a label that all classes get alike */
+} oct_loss_options;
+
+/* What the derivative of one row's loss is multiplied and divided by to be that of the batch. */
+typedef struct oct_loss_scale {
+    double factor, divisor;
+} oct_loss_scale;
+
+static inline float oct_loss_scaled(oct_loss_scale scale, double derivative)
+{
+    return (float)(derivative * scale.factor / scale.divisor);
+}
+
+/* Which goals a loss takes: labels, a value for each output, or both together. */
+enum { OCT_LOSS_OF_LABELS = 1, OCT_LOSS_OF_VALUES = 2, OCT_LOSS_OF_BOTH = 4 };
+
+typedef struct oct_loss_kind {
+    const char *name; /* loss.kind */
+    unsigned takes;   /* OCT_LOSS_OF_... */
+    bool smooths;     /* options->smoothing is used */
+    double (*value)(const oct_output_row *row, const oct_loss_options *options);
+    /* grad: for each output, oct_loss_scaled of the derivative of the row's value. */
+    void (*grad)(const oct_output_row *row, const oct_loss_options *options, oct_loss_scale scale,
+                 float *grad);
+    /* The same for the wanted values; NULL: they are constants. */
+    void (*goal_grad)(const oct_output_row *row, const oct_loss_options *options,
+                      oct_loss_scale scale, float *grad);
+    /* What the row counts in the mean; NULL: each counts 1. */
+    double (*weight)(const oct_output_row *row, const oct_loss_options *options);
+} oct_loss_kind;
+
+#define OCT_LOSS(name) extern const oct_loss_kind oct_loss_##name;
+#include "core/op/loss_list.def"
+#undef OCT_LOSS
+
+/* Those of the list, then those that plug-ins added. */
+extern oct_registry oct_loss_table;
+const oct_loss_kind *oct_loss_find(const char *name); /* NULL */
+/* For plug-ins; losses live as long as the process. OCT_USAGE when another one has its name. */
+oct_status oct_loss_register(const oct_loss_kind *kind) OCT_NODISCARD;
+
+typedef struct oct_loss_spec {
+    const oct_loss_kind *kind;
+    oct_loss_options options;
+    const oct_metric *metric; /* measured on the same rows, in the same reduction; or NULL */
+} oct_loss_spec;
+
+/* What came out: alike on all ranks. */
+typedef struct oct_loss {
+    double loss_sum; /* over the global batch, by the fixed tree */
+    double weight;   /* of its rows: divide by it */
+    double metric;   /* NAN where none is measured */
+} oct_loss;
+
+/* Collective: the loss of y (N, K) as a scalar tensor, to run oct_backward from; its backward needs no
+ * gradient given. Labels are copied, wanted values must last until the backward has run. OCT_DATA when a
+ * label is no class, OCT_PEER when one of another rank is none. */
+oct_tensor *oct_loss_apply(oct_context *cx, const oct_loss_spec *spec, oct_tensor *y,
+                           const oct_goals *goals, oct_loss *result);

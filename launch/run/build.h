@@ -1,0 +1,30 @@
+/* A recipe becomes data and a model here: built, prepared, and in the form that a phase has. */
+#pragma once
+
+#include "io/checkpoint.h"
+#include "io/dataset/dataset.h"
+#include "launch/run/plan.h"
+#include "quant/pass/prepare/prepare.h"
+
+/* Loads one split of the data set that a recipe names. */
+oct_status oct_load_data(const oct_recipe *recipe, oct_split split,
+                         oct_dataset *data) OCT_NODISCARD;
+/* Builds the float model of a recipe for a data set, with initial parameters. */
+oct_status oct_build_model(oct_module **model, const oct_recipe *recipe,
+                           const oct_dataset *data) OCT_NODISCARD;
+/* Prepares it as the recipe asks; report as for oct_prepare. */
+oct_status oct_prepare_model(oct_module **model, const oct_recipe *recipe, const oct_dataset *data,
+                             oct_text *report) OCT_NODISCARD;
+/* Makes a prepared model do what the phase asks, but for folding, which changes it (oct_fold_batch_norm). */
+void oct_set_phase(oct_module *model, const oct_quantizers *quantizers, oct_phase phase);
+/* Tells the phase of a checkpoint. It is taken after a step, so it stands in that step's phase; the last one in
+ * the last phase, whatever the lengths. */
+oct_status oct_checkpoint_phase(const oct_checkpoint *checkpoint, oct_phase *phase) OCT_NODISCARD;
+/* Builds the model in the phase of a checkpoint (prepared if it was) and loads its state. */
+oct_status oct_build_from_checkpoint(oct_module **model, const oct_checkpoint *checkpoint,
+                                     const oct_recipe *recipe, const oct_dataset *data,
+                                     bool *prepared) OCT_NODISCARD;
+/* Prepares and converts a copy of the model that has learned nothing, so that a run does not fail behind its
+ * float phase. report as for oct_prepare. */
+oct_status oct_try_deploy(const oct_recipe *recipe, const oct_dataset *data,
+                          oct_text *report) OCT_NODISCARD;

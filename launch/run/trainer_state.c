@@ -1,0 +1,70 @@
+#include "launch/run/trainer_state.h"
+
+#include "launch/run/build.h"
+
+#include <stdio.h>
+
+oct_status oct_trainer_save(oct_trainer *trainer, const char *folder, char **file)
+{
+    oct_text identity = {0};
+    oct_status status = OCT_OK;
+    const oct_optim *optim = oct_trainer_optim(trainer);
+    /* The end of the float phase may be the start of other runs. */
+    oct_keep keep = {trainer->recipe->checkpoint_keep, trainer->plan.begin[OCT_PHASE_CALIBRATE]};
+    if (file) *file = NULL;
+    if (trainer->group->rank != 0) return OCT_OK;
+
+    OCT_TRY_OUT(oct_recipe_write(trainer->recipe, true, &identity));
+    oct_checkpoint_info info = {
+        .step = trainer->step,
+        .updates = optim ? optim->updates : 0,
+        .recipe = identity.data,
+    };
+    snprintf(info.phase, sizeof(info.phase), "%s", oct_phase_name(trainer->phase));
+    OCT_TRY_OUT(oct_checkpoint_save(folder, &info, trainer->model, optim, keep, file));
+out:
+    oct_text_free(&identity);
+    return status;
+}
+
+static oct_status check_fit(const oct_checkpoint *checkpoint, oct_module *model, const char *name)
+{
+    oct_text differences = {0};
+    oct_status status = oct_checkpoint_compare(checkpoint, model, &differences);
+    if (status == OCT_OK && differences.length > 0)
+        status = oct_fail(OCT_USAGE, "init: %s does not fit %s; these parts differ:\n%s",
+                          checkpoint->path, name, differences.data);
+    oct_text_free(&differences);
+    return status;
+}
+
+oct_status oct_trainer_start_from(oct_trainer *trainer, const oct_checkpoint *checkpoint)
+{
+    const oct_recipe *recipe = trainer->recipe;
+    if (recipe->init_observers) OCT_TRY(oct_trainer_enter(trainer, OCT_PHASE_CALIBRATE));
+    OCT_TRY(check_fit(checkpoint, trainer->model, recipe->model_name));
+    return oct_checkpoint_load(checkpoint, trainer->model, NULL);
+}
+
+oct_status oct_trainer_restore(oct_trainer *trainer, const oct_checkpoint *checkpoint)
+{
+    oct_phase phase;
+    int64_t step = checkpoint->info.step, steps = oct_plan_steps(&trainer->plan);
+    OCT_TRY(oct_checkpoint_phase(checkpoint, &phase));
+    OCT_CHECK(step > 0 && step <= steps, OCT_DATA, "%s: step %lld, but the run has steps 1 to %lld",
+              checkpoint->path, (long long)step, (long long)steps);
+    oct_phase expected =
+        step == steps ? OCT_PHASE_QAT_SCALES_FROZEN : oct_plan_phase(&trainer->plan, step - 1);
+    OCT_CHECK(
+        phase == expected, OCT_DATA,
+        "%s: stands in phase %s, but step %lld of this run is in phase %s; the training data or "
+        "the recipe changed",
+        checkpoint->path, checkpoint->info.phase, (long long)step, oct_phase_name(expected));
+    OCT_TRY(oct_trainer_enter(trainer, phase));
+    oct_optim *optim = oct_trainer_optim(trainer);
+    OCT_TRY(oct_checkpoint_load(checkpoint, trainer->model, optim));
+    if (optim) optim->updates = checkpoint->info.updates;
+    trainer->step = step;
+    trainer->saved_step = step;
+    return OCT_OK;
+}

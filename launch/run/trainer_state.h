@@ -1,0 +1,16 @@
+/* A trainer goes into a checkpoint, and comes out of one. */
+#pragma once
+
+#include "io/checkpoint.h"
+#include "launch/run/trainer.h"
+
+/* Called on every rank; rank 0 writes a checkpoint and the caller agrees on the outcome. *file (may be
+ * NULL): its path on rank 0, owned by the caller; NULL elsewhere. */
+oct_status oct_trainer_save(oct_trainer *trainer, const char *folder, char **file) OCT_NODISCARD;
+/* At step 0: takes the weights of another run's checkpoint, with recipe->init_observers the state of its
+ * quantizers too. OCT_USAGE with all that differs when it is of another model. */
+oct_status oct_trainer_start_from(oct_trainer *trainer,
+                                  const oct_checkpoint *checkpoint) OCT_NODISCARD;
+/* Makes the trainer stand where the checkpoint was taken (loaded bytes alike on all ranks). */
+oct_status oct_trainer_restore(oct_trainer *trainer,
+                               const oct_checkpoint *checkpoint) OCT_NODISCARD;

@@ -1,0 +1,38 @@
+/* A loss: Huber's, quadratic for small errors and linear for large ones, of outputs that should be 1 for the
+ * label and 0 for the rest. Rows of class 0 count half, as one may want it of a class that is common. */
+#include "tasks.h"
+
+#include <math.h>
+
+static double error_at(const oct_output_row *row, int64_t k)
+{
+    return (double)row->y[k] - (k == row->label ? 1.0 : 0.0);
+}
+
+static double value(const oct_output_row *row, const oct_loss_options *options)
+{
+    double sum = 0;
+    (void)options;
+    for (int64_t k = 0; k < row->n; k++) {
+        const double e = fabs(error_at(row, k));
+        sum += e < 1 ? e * e / 2 : e - 0.5;
+    }
+    return sum;
+}
+
+static void grad(const oct_output_row *row, const oct_loss_options *options, oct_loss_scale scale,
+                 float *grad)
+{
+    (void)options;
+    for (int64_t k = 0; k < row->n; k++)
+        grad[k] = oct_loss_scaled(scale, fmax(-1, fmin(1, error_at(row, k))));
+}
+
+static double weight(const oct_output_row *row, const oct_loss_options *options)
+{
+    (void)options;
+    return row->label == 0 ? 0.5 : 1;
+}
+
+const oct_loss_kind huber_loss = {
+    .name = "huber", .takes = OCT_LOSS_OF_LABELS, .value = value, .grad = grad, .weight = weight};

@@ -1,0 +1,35 @@
+/* A metric: the mean distance of outputs from what they should be, 1 for the label and 0 for the rest. Its
+ * sum is no count, so it is taken leaf by leaf and along the tree, and has the same bits on any ranks. */
+#include "tasks.h"
+
+#include <math.h>
+
+enum { SUM, OUTPUTS, NUMBERS };
+
+static int64_t numbers(int64_t n)
+{
+    (void)n;
+    return NUMBERS;
+}
+
+static void add(const oct_output_row *row, double *sums)
+{
+    const int32_t label = oct_output_class(row);
+    for (int64_t k = 0; k < row->n; k++)
+        sums[SUM] += fabs((double)row->y[k] - (k == label ? 1.0 : 0.0));
+    sums[OUTPUTS] += (double)row->n;
+}
+
+static double value(const double *sums, int64_t n)
+{
+    (void)n;
+    return sums[SUM] / sums[OUTPUTS];
+}
+
+const oct_metric mean_error_metric = {.name = "mean_error",
+                                      .title = "mean_error",
+                                      .brief = "err",
+                                      .unit = "",
+                                      .numbers = numbers,
+                                      .add = add,
+                                      .value = value};
