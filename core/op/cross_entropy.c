@@ -18,13 +18,6 @@ oct_tensor *oct_cross_entropy(oct_context *cx, oct_tensor *logits, const int32_t
     return oct_loss_apply(cx, &spec, logits, &(oct_goals){.labels = labels}, result);
 }
 
-oct_tensor *oct_cross_entropy_soft(oct_context *cx, oct_tensor *logits, const float *probabilities,
-                                   float smoothing, oct_loss *result)
-{
-    const oct_loss_spec spec = spec_of((double)smoothing);
-    return oct_loss_apply(cx, &spec, logits, &(oct_goals){.values = probabilities}, result);
-}
-
 /* A float that is no integer becomes -1, which is no class. */
 static int32_t label_of(const oct_tensor *target, int64_t i)
 {

@@ -85,10 +85,6 @@ oct_tensor *oct_avg_pool(oct_context *cx, oct_tensor *x, int kernel, int stride)
 /* The loss oct_loss_cross_entropy of logits (N, K) and N labels in [0, K), as oct_loss_apply. */
 oct_tensor *oct_cross_entropy(oct_context *cx, oct_tensor *logits, const int32_t *labels,
                               float smoothing, oct_loss *result);
-/* The same with the probability of each class, (N, K), in place of labels: the array must last until the
- * backward has run. */
-oct_tensor *oct_cross_entropy_soft(oct_context *cx, oct_tensor *logits, const float *probabilities,
-                                   float smoothing, oct_loss *result);
 /* The same for a forward that ends in its loss, as torch.nn.functional.cross_entropy(logits, target):
  * target (N, K) f32, the probability of each class, or (N) class numbers, s32 or f32. The gradient
  * goes to logits and to probabilities. Smoothing: 0 to 1. */

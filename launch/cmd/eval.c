@@ -8,6 +8,7 @@
 #include "launch/run/job.h"
 #include "launch/base/output.h"
 #include "launch/run/progress.h"
+#include "launch/run/run_check.h"
 
 #include <string.h>
 
@@ -49,24 +50,13 @@ static oct_status take_metrics(subject *s)
     if (!s->args->option[METRICS].given) return OCT_OK;
     while (metrics->count > 0)
         oct_free(&metrics->value[--metrics->count]);
-    for (const char *word = s->args->option[METRICS].text; word;) {
+    for (const char *word = s->args->option[METRICS].text;
+         word && metrics->count < OCT_RECIPE_TEXTS_MAX;) {
         const int length = (int)strcspn(word, ",");
-        OCT_CHECK(metrics->count < OCT_METRICS_MAX, OCT_USAGE,
-                  "command line: --metrics: name at most %d", OCT_METRICS_MAX);
         OCT_TRY(oct_format(&metrics->value[metrics->count++], "%.*s", length, word));
         word = word[length] ? word + length + 1 : NULL;
     }
     return OCT_OK;
-}
-
-static oct_status check_metrics(const oct_texts *metrics)
-{
-    oct_fail_clear();
-    for (int i = 0; i < metrics->count; i++)
-        if (!oct_metric_find(metrics->value[i]))
-            oct_registry_report_missing(&oct_metric_table, "metrics", metrics->value[i],
-                                        "use top1");
-    return oct_fail_count() > 0 ? OCT_USAGE : OCT_OK;
 }
 
 static oct_status open_file(subject *s)
@@ -88,7 +78,9 @@ static oct_status open_file(subject *s)
                 : oct_job_checkpoint_recipe(&s->recipe, &s->checkpoint, data));
     if (s->kind == OCT_FILE_MODEL) s->recipe.data_classes = s->model.classes;
     OCT_TRY(take_metrics(s));
-    return check_metrics(&s->recipe.metrics);
+    oct_fail_clear();
+    oct_check_metrics(&s->recipe.metrics);
+    return oct_fail_count() > 0 ? OCT_USAGE : OCT_OK;
 }
 
 static oct_status check_data(const subject *s)

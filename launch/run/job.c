@@ -111,32 +111,18 @@ out:
     return status;
 }
 
-static oct_status list_metrics(const oct_texts *metrics, char **override)
-{
-    oct_text text = {0};
-    oct_status status = oct_text_add(&text, "metrics=[");
-    for (int i = 0; status == OCT_OK && i < metrics->count; i++)
-        status = oct_text_add(&text, "%s%s", i > 0 ? ", " : "", metrics->value[i]);
-    if (status == OCT_OK) status = oct_text_add(&text, "]");
-    *override = text.data;
-    return status;
-}
-
 /* The recipe of the run folder knows where the data lies on this machine, and what its user measures. */
-static oct_status look_in_run(const char *file, char **data_path, char **metrics)
+static oct_status look_in_run(const char *file, oct_recipe *there, bool *found)
 {
     char *folder = NULL, *path = NULL;
-    oct_recipe there;
     oct_status status = OCT_OK;
+    *found = false;
     OCT_TRY(oct_run_folder_of(file, &folder));
     if (!folder) return OCT_OK;
     OCT_TRY_OUT(oct_run_path(folder, "recipe.yaml", &path));
-    status = oct_recipe_read(&there, path, NULL, NULL, 0);
-    if (status == OCT_OK) {
-        status = oct_strdup(data_path, there.data_path);
-        if (status == OCT_OK) status = list_metrics(&there.metrics, metrics);
-        oct_recipe_free(&there);
-    } else if (status != OCT_RESOURCE) {
+    status = oct_recipe_read(there, path, NULL, NULL, 0);
+    *found = status == OCT_OK;
+    if (!*found && status != OCT_RESOURCE) {
         oct_fail_clear(); /* not ours after all */
         status = OCT_OK;
     }
@@ -164,27 +150,28 @@ oct_status oct_job_checkpoint(oct_checkpoint *checkpoint, const char *path, oct_
 static oct_status recipe_of_file(oct_recipe *recipe, const char *file, const char *text,
                                  const char *plugins, const char *data_path)
 {
-    char *found = NULL, *metrics = NULL, *data = NULL;
+    oct_recipe there;
+    char *override = NULL;
+    bool in_run;
+    OCT_TRY(look_in_run(file, &there, &in_run));
+    if (!data_path && in_run) data_path = there.data_path;
     oct_status status = OCT_OK;
-    OCT_TRY_OUT(look_in_run(file, &found, &metrics));
-    if (!data_path) data_path = found;
-    const char *overrides[2];
-    size_t count = 0;
-    if (metrics) overrides[count++] = metrics;
-    if (data_path && *data_path) {
-        OCT_TRY_OUT(oct_format(&data, "data.path=%s", data_path));
-        overrides[count++] = data;
+    if (data_path) OCT_TRY_OUT(oct_format(&override, "data.path=%s", data_path));
+    const char *overrides[] = {override};
+    OCT_TRY_OUT(oct_recipe_read(recipe, file, text, overrides, data_path && *data_path ? 1 : 0));
+    if (in_run) {
+        const oct_texts own = recipe->metrics;
+        recipe->metrics = there.metrics;
+        there.metrics = own;
     }
-    OCT_TRY_OUT(oct_recipe_read(recipe, file, text, overrides, count));
     status = oct_plugins_load_of_file(&recipe->plugins, plugins);
     if (status != OCT_OK) {
         oct_fail_prefix("%s", file); /* who wants them */
         oct_recipe_free(recipe);
     }
 out:
-    oct_free(&data);
-    oct_free(&metrics);
-    oct_free(&found);
+    oct_free(&override);
+    if (in_run) oct_recipe_free(&there);
     return status;
 }
 

@@ -33,9 +33,8 @@ static void check_loss(const oct_recipe *recipe)
                      loss->name);
 }
 
-static void check_metrics(const oct_recipe *recipe)
+void oct_check_metrics(const oct_texts *metrics)
 {
-    const oct_texts *metrics = &recipe->metrics;
     for (int i = 0; i < metrics->count; i++)
         if (!oct_metric_find(metrics->value[i]))
             oct_registry_report_missing(&oct_metric_table, "metrics", metrics->value[i],
@@ -53,7 +52,7 @@ static void add_unknown_names(const oct_recipe *recipe)
                                     "see `octet help models`");
     oct_recipe_check_names(recipe);
     check_loss(recipe);
-    check_metrics(recipe);
+    oct_check_metrics(&recipe->metrics);
     check_kind("quant.fake_quant", recipe->quant_fake_quant, false);
     check_kind("quant.weight_fake_quant", recipe->quant_weight_fake_quant, true);
 }

@@ -7,6 +7,8 @@
 /* Does everything exist that the recipe names: model, data set format, observer, fake-quant, target?
  * OCT_USAGE with every name that does not. Asked behind the loading of plug-ins. */
 oct_status oct_check_names(const oct_recipe *recipe) OCT_NODISCARD;
+/* Adds a problem to the record for every metric that does not exist. */
+void oct_check_metrics(const oct_texts *metrics);
 /* Do recipe, data and number of ranks fit? OCT_USAGE with every problem. Names of models, observers
  * and targets are checked too. Any process can ask; nothing is built. */
 oct_status oct_run_check(const oct_recipe *recipe, const oct_dataset *train_data,

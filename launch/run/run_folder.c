@@ -253,7 +253,7 @@ static int add_bytes(const char *bytes, size_t size, void *text)
     return oct_text_add(text, "%.*s", (int)size, bytes) == OCT_OK ? 0 : -1;
 }
 
-oct_status oct_json_text(oct_text *text, const json_t *json, size_t flags)
+static oct_status add_json(oct_text *text, const json_t *json, size_t flags)
 {
     OCT_CHECK(json &&
                   json_dump_callback(json, add_bytes, text, flags | JSON_REAL_PRECISION(9)) == 0,
@@ -263,7 +263,7 @@ oct_status oct_json_text(oct_text *text, const json_t *json, size_t flags)
 
 static oct_status add_line(oct_text *text, const json_t *record)
 {
-    return oct_json_text(text, record, JSON_COMPACT);
+    return add_json(text, record, JSON_COMPACT);
 }
 
 /* A result and the evaluation that goes with it belong to the very end: a run that goes on from there
@@ -396,7 +396,7 @@ oct_status oct_run_folder_session(oct_run_folder *folder, json_t *session)
     compare_plugins(sessions, session);
     json_array_append(sessions, session);
     root = json_pack("{s:i, s:O}", "schema_version", RUN_VERSION, "sessions", sessions);
-    OCT_TRY_OUT(oct_json_text(&text, root, JSON_INDENT(2)));
+    OCT_TRY_OUT(add_json(&text, root, JSON_INDENT(2)));
     OCT_TRY_OUT(oct_file_write(path, text.data, text.length));
 out:
     oct_text_free(&text);

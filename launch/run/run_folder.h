@@ -19,8 +19,6 @@ typedef struct oct_run_folder {
     json_t *records;   /* an array of all of them */
 } oct_run_folder;
 
-/* Appends the document and a newline to a text; flags of json_dumps. */
-oct_status oct_json_text(oct_text *text, const json_t *json, size_t flags) OCT_NODISCARD;
 /* "<folder>/<name>", owned by the caller. */
 oct_status oct_run_path(const char *folder, const char *name, char **path) OCT_NODISCARD;
 
