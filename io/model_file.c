@@ -67,7 +67,7 @@ static oct_status check_bound(const oct_program *program, int64_t i, int64_t bou
     return OCT_OK;
 }
 
-/* What holds of every model beyond oct_program_check, saved or loaded. */
+/* Checks what holds of every model beyond oct_program_check, saved or loaded. */
 static oct_status check_model(const oct_model *model)
 {
     const oct_program *program = &model->program;

@@ -37,11 +37,12 @@ typedef struct oct_model {
 #define OCT_MODEL_WORK 0x1p36
 void oct_model_allow_large(void);
 
-/* Saves nothing that could not be loaded: the same checks, OCT_DATA. */
+/* Saves the model unless it could not be loaded: the same checks, OCT_DATA. */
 oct_status oct_model_save(const char *path, const oct_model *model) OCT_NODISCARD;
-/* Everything is checked: digest, what is in the file (hdf5_walk.h), ranges, oct_program_check, and that
+/* Loads a model and checks everything: digest, what is in the file (hdf5_walk.h), ranges, oct_program_check, and that
  * running it takes no more than the limits above. */
 oct_status oct_model_load(oct_model *model, const char *path) OCT_NODISCARD;
 void oct_model_free(oct_model *model);
-/* Is the file undamaged, and an int8 model? Fails only when that cannot be found out (OCT_RESOURCE). */
+/* Finds whether the file is undamaged and an int8 model. Fails only when that cannot be found out
+ * (OCT_RESOURCE). */
 oct_status oct_model_is(const char *path, bool *is) OCT_NODISCARD;

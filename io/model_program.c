@@ -55,7 +55,7 @@ bool oct_is_plain_text(const char *text)
     return true;
 }
 
-/* What belongs to a step: "program/weights/12/bias". */
+/* The path of what belongs to a step: "program/weights/12/bias". */
 static const char *part_path(char path[64], const char *group, int64_t step, const char *name)
 {
     snprintf(path, 64, "program/%s/%lld/%s", group, (long long)step, name);

@@ -6,7 +6,7 @@
 
 enum { OCT_MODEL_STEPS_MAX = 4096, OCT_MODEL_VALUES_MAX = 8192 };
 
-/* Texts are shown on terminals: no control characters but those of plain lines. */
+/* Whether text has no control characters but those of plain lines, since it is shown on terminals. */
 bool oct_is_plain_text(const char *text);
 
 oct_status oct_model_write_program(oct_h5 *h5, const oct_program *program) OCT_NODISCARD;

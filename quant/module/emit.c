@@ -6,6 +6,11 @@
 #include <stdio.h>
 #include <string.h>
 
+const oct_op_args *oct_emit_args(const oct_emitter *e)
+{
+    return &e->node->args;
+}
+
 const oct_program *oct_emit_program(const oct_emitter *e)
 {
     return e->program;

@@ -9,9 +9,9 @@ struct oct_emitter {
     size_t cap_steps, cap_values;
     const oct_trace *trace;
     int32_t *value_of;          /* program value of a trace value; -1 none yet */
-    const oct_trace_node *node; /* whose turn it is */
+    const oct_trace_node *node; /* the call site at hand */
 };
 
-/* A value of the program for one of the trace. */
+/* Adds a value to the program for one of the trace. */
 oct_status oct_emitter_add_value(oct_emitter *e, int64_t traced, oct_dtype dtype, oct_qparams q,
                                  int32_t *number) OCT_NODISCARD;

@@ -40,7 +40,7 @@ static void describe(const oct_module *self, char *text, size_t size)
 
 static void destroy(oct_module *self)
 {
-    oct_free(&((oct_fake_quant *)self)->counts);
+    oct_free(&((oct_fake_quant *)self)->batch_histogram);
 }
 
 const oct_module_type oct_fake_quant_type = {
@@ -50,18 +50,19 @@ const oct_module_type oct_fake_quant_type = {
     .atomic = true,
 };
 
-static void forget_batch(oct_fake_quant *fq)
+static void reset_batch(oct_fake_quant *fq)
 {
     fq->batch_range[0] = INFINITY;
     fq->batch_range[1] = -INFINITY;
-    if (fq->counts) memset(fq->counts, 0, OCT_HISTOGRAM_BINS * sizeof *fq->counts);
+    if (fq->batch_histogram)
+        memset(fq->batch_histogram, 0, OCT_HISTOGRAM_BINS * sizeof *fq->batch_histogram);
 }
 
 static oct_status add_histogram(oct_fake_quant *fq)
 {
     OCT_TRY(oct_module_add_buffer(&fq->base, "histogram", OCT_S64, OCT_SHAPE(OCT_HISTOGRAM_BINS),
-                                  &fq->kept));
-    return oct_alloc(&fq->counts, OCT_HISTOGRAM_BINS, sizeof *fq->counts);
+                                  &fq->histogram));
+    return oct_alloc(&fq->batch_histogram, OCT_HISTOGRAM_BINS, sizeof *fq->batch_histogram);
 }
 
 static oct_status add_scale(oct_fake_quant *fq)
@@ -75,7 +76,7 @@ static oct_status add_scale(oct_fake_quant *fq)
     return OCT_OK;
 }
 
-/* 0, or the middle of the codes. */
+/* The zero_point that no kind has chosen: 0, or the middle of the codes. */
 static int32_t plain_zero_point(const oct_fake_quant *fq)
 {
     const bool centred = fq->is_signed || !fq->target->unsigned_codes;
@@ -104,7 +105,7 @@ static oct_status add_state(oct_fake_quant *fq)
     fq->min[0] = INFINITY;
     fq->max[0] = -INFINITY;
     fq->scale[0] = 1.0f;
-    forget_batch(fq);
+    reset_batch(fq);
     return OCT_OK;
 }
 
@@ -165,13 +166,13 @@ void oct_fake_quant_observe(oct_fake_quant *fq, bool training, float min, float 
 
 bool oct_fake_quant_counts(const oct_fake_quant *fq, bool training)
 {
-    return fq->counts && observes(fq, training);
+    return fq->batch_histogram && observes(fq, training);
 }
 
 void oct_fake_quant_count(oct_fake_quant *fq, const int64_t *count)
 {
 #pragma omp critical(oct_fake_quant_count)
-    oct_histogram_merge(count, fq->counts);
+    oct_histogram_merge(count, fq->batch_histogram);
 }
 
 static void count_values(oct_fake_quant *fq, const float *x, int64_t n)
@@ -188,7 +189,7 @@ static void count_values(oct_fake_quant *fq, const float *x, int64_t n)
 void oct_fake_quant_observe_values(oct_fake_quant *fq, bool training, const float *x, int64_t n)
 {
     if (!observes(fq, training) || n == 0) return;
-    if (fq->counts) count_values(fq, x, n);
+    if (fq->batch_histogram) count_values(fq, x, n);
     float min = x[0], max = x[0];
     bool finite = true;
     for (int64_t i = 0; i < n; i++) {
@@ -237,7 +238,7 @@ static float learn_leaf(const oct_context *cx, const oct_fake_quant *fq, int64_t
     float v[OCT_FLAG_BLOCK];
     for (int64_t i = 0; i < count; i += OCT_FLAG_BLOCK) {
         const int64_t some = oct_min_i64(count - i, OCT_FLAG_BLOCK);
-        values->show(values->args, begin + i, some, v);
+        values->read(values->args, begin + i, some, v);
         oct_slope_sum_add(&sum, i, some, v, grad + begin + i);
     }
     return oct_slope_sum_end(&sum, each);
@@ -254,7 +255,7 @@ void oct_fake_quant_add_scale_grad(oct_context *cx, oct_fake_quant *fq, int64_t 
     oct_leaf_grads_end(cx, fq->learned);
 }
 
-/* What the backward of a rounding wants: the mask's bits follow. */
+/* What the backward of a rounding needs; the mask's bits follow. */
 typedef struct rounded {
     const oct_fake_quant *fq;
     uint8_t mask[];
@@ -268,7 +269,7 @@ static void round_backward(oct_context *cx, oct_node *node)
     oct_give_grad(cx, node->input[0], grad);
 }
 
-/* Values to their codes and back, which is what a quantized model would hand on. */
+/* Rounds values to their codes and back, which is what a quantized model would hand on. */
 static oct_tensor *round_to_codes(oct_context *cx, const oct_fake_quant *fq, oct_tensor *x)
 {
     oct_tensor *y = oct_tensor_new(cx, OCT_F32, x->shape);
@@ -341,7 +342,7 @@ void oct_quantizers_set_state(const oct_quantizers *quantizers, oct_quant_state 
         fq->state = state;
         if (fq->learned)
             fq->learned->frozen = state != OCT_QUANT_QAT || fq->fixed || fq->qconfig.fixed_scale;
-        forget_batch(fq);
+        reset_batch(fq);
     }
     for (size_t i = 0; i < quantizers->num_weights; i++) {
         oct_weight_fake_quant *wq = quantizers->weights[i];
@@ -406,7 +407,7 @@ static void observe(oct_fake_quant *fq, const oct_seen *batch)
     const float averaging = fq->qconfig.averaging;
     oct_range range = {.min = fq->min[0], .max = fq->max[0], .updates = fq->updates[0]};
     if (observer->count)
-        observer->count(&range, fq->kept, batch, averaging);
+        observer->count(&range, fq->histogram, batch, averaging);
     else
         observer->update(&range, batch->min, batch->max, averaging);
     fq->min[0] = range.min;
@@ -414,7 +415,7 @@ static void observe(oct_fake_quant *fq, const oct_seen *batch)
     fq->updates[0] = range.updates;
 }
 
-/* What the optimizer has made of a scale. */
+/* Keeps a scale that the optimizer has moved in its bounds. */
 static oct_status check_learned(oct_fake_quant *fq)
 {
     char path[256];
@@ -428,7 +429,7 @@ static oct_seen seen_of(const oct_fake_quant *fq, const int64_t keys[2])
 {
     return (oct_seen){.min = -oct_float_of_key((int32_t)keys[0]),
                       .max = oct_float_of_key((int32_t)keys[1]),
-                      .count = fq->counts};
+                      .count = fq->batch_histogram};
 }
 
 oct_status oct_quantizers_check(const oct_quantizers *quantizers, const int64_t *keys)
@@ -456,7 +457,7 @@ static oct_status update_one(oct_fake_quant *fq, const int64_t keys[2])
 void oct_quantizers_discard_batch(const oct_quantizers *quantizers)
 {
     for (size_t i = 0; i < quantizers->count; i++)
-        forget_batch(quantizers->items[i]);
+        reset_batch(quantizers->items[i]);
 }
 
 oct_status oct_quantizers_update(const oct_quantizers *quantizers, const int64_t *keys)
@@ -478,17 +479,17 @@ static oct_status sum_over_ranks(double *counts, int64_t n, const oct_collective
     return group->tree_sum_f64(group, &ranks, counts, n, counts);
 }
 
-/* One histogram behind the other, to `all` or back. */
+/* Copies the histograms, one behind the other, to `all` or back. */
 static void move_counts(const oct_quantizers *quantizers, double *all, bool back)
 {
     for (size_t i = 0; i < quantizers->count; i++) {
-        int64_t *counts = quantizers->items[i]->counts;
+        int64_t *histogram = quantizers->items[i]->batch_histogram;
         if (!oct_fake_quant_counts(quantizers->items[i], true)) continue;
         for (int bin = 0; bin < OCT_HISTOGRAM_BINS; bin++, all++) {
             if (back)
-                counts[bin] = (int64_t)*all;
+                histogram[bin] = (int64_t)*all;
             else
-                *all = (double)counts[bin];
+                *all = (double)histogram[bin];
         }
     }
 }

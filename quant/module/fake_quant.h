@@ -37,9 +37,9 @@ typedef struct oct_fake_quant {
     oct_module base;
     oct_qconfig qconfig;
     const oct_target *target;
-    bool
-        is_signed; /* zero_point in the middle of the codes; otherwise values are >= 0, it is 0; unless the
-                     * kind chooses it */
+    /* The zero_point is the middle of the codes; otherwise values are >= 0 and it is 0. A kind may choose
+     * another one. */
+    bool is_signed;
     bool fixed; /* the scale is given and no range moves it (softmax) */
     oct_quant_state state;
     float *min, *max; /* buffers of one element: the observer's range */
@@ -47,11 +47,10 @@ typedef struct oct_fake_quant {
     float *scale;
     int64_t *zero_point; /* buffer of one element where the kind chooses it, or NULL */
     oct_param *learned;  /* whose value that is, where the kind has slopes; or NULL: a buffer */
-    int64_t
-        *kept; /* buffer of OCT_HISTOGRAM_BINS: the observer's histogram, if it counts, or NULL */
+    int64_t *histogram;  /* buffer of OCT_HISTOGRAM_BINS: of an observer that counts, or NULL */
     float
         batch_range[2]; /* this step's min and max on this rank; +inf, -inf when nothing was seen */
-    int64_t *counts;    /* and its histogram; NULL as above */
+    int64_t *batch_histogram; /* this step's, on this rank; NULL as above */
 } oct_fake_quant;
 
 extern const oct_module_type oct_fake_quant_type;
@@ -60,7 +59,7 @@ extern const oct_module_type oct_fake_quant_type;
  * targets that shift round scales up to powers of two. */
 oct_status oct_fake_quant_create(oct_fake_quant **fq, const oct_qconfig *qconfig,
                                  const oct_target *target, bool is_signed) OCT_NODISCARD;
-/* Gives a scale for good. */
+/* Sets a scale for good. */
 void oct_fake_quant_fix(oct_fake_quant *fq, float scale);
 oct_qparams oct_fake_quant_qparams(const oct_fake_quant *fq);
 /* The float path of every module that quantizes its output: observes y, or rounds it to its codes and
@@ -70,44 +69,44 @@ oct_tensor *oct_fake_quant_float(oct_context *cx, oct_fake_quant *fq, bool train
 void oct_fake_quant_backward(const oct_fake_quant *fq, int64_t n, const uint8_t *mask, float *grad);
 /* Merges a range seen by a forward in training into the step's, when the state observes. */
 void oct_fake_quant_observe(oct_fake_quant *fq, bool training, float min, float max);
-/* The same from values in memory (float modules while calibrating), which are counted, too. */
+/* Takes the range from values in memory (float modules while calibrating), which are counted, too. */
 void oct_fake_quant_observe_values(oct_fake_quant *fq, bool training, const float *x, int64_t n);
-/* Whether a forward in this mode shows its values beside their range, and that: `count` is a histogram of
- * some of them. By any thread. */
+/* Whether a forward in this mode counts its values beside their range. */
 bool oct_fake_quant_counts(const oct_fake_quant *fq, bool training);
+/* Adds a histogram of some of the values to the step's; any thread may. */
 void oct_fake_quant_count(oct_fake_quant *fq, const int64_t *count);
 static inline bool oct_fake_quant_quantizes(const oct_fake_quant *fq)
 {
     return fq->state == OCT_QUANT_QAT || fq->state == OCT_QUANT_FROZEN;
 }
 
-/* Whether a forward in this mode has to settle the scale before it quantizes. */
+/* Whether a forward in this mode updates the scale from its own values before it quantizes (current scales). */
 static inline bool oct_fake_quant_updates_first(const oct_fake_quant *fq, bool training)
 {
     return fq->qconfig.current_scales && !fq->learned && !fq->fixed && !fq->qconfig.fixed_scale &&
            training && fq->state == OCT_QUANT_QAT;
 }
-/* Whether the scale is learned in this state, so that a use of it in a forward that is recorded is one of the
- * parameter (oct_param_used), and every backward of such a use calls the next. */
+/* Whether the scale is learned in this state. Then a recorded forward that uses it uses the parameter
+ * (oct_param_used), and the backward of that use calls oct_fake_quant_add_scale_grad. */
 static inline bool oct_fake_quant_learns(const oct_fake_quant *fq)
 {
     return fq && fq->learned && !fq->learned->frozen;
 }
 
-/* n values from `first` on, divided by the scale with which they were quantized, before they were rounded; n <=
- * OCT_FLAG_BLOCK. */
+/* Values divided by the scale with which they were quantized, before they were rounded. */
 typedef struct oct_scaled_values {
-    void (*show)(const void *args, int64_t first, int64_t n, float *v);
+    /* Writes n of them, from `first` on; n <= OCT_FLAG_BLOCK. */
+    void (*read)(const void *args, int64_t first, int64_t n, float *v);
     const void *args;
     oct_qparams q; /* what they were quantized with */
 } oct_scaled_values;
-/* Adds to the gradient of a learned scale what the values (leaves of the batch, one after the other, `each` in a
- * sample) add, whose gradients are grad, not yet cut. */
+/* Adds to the gradient of a learned scale the share of these values, whose gradients are grad, not yet clipped.
+ * The values are the leaves of the batch, one after the other, with `each` in a sample. */
 void oct_fake_quant_add_scale_grad(oct_context *cx, oct_fake_quant *fq, int64_t each,
                                    const oct_scaled_values *values, const float *grad);
 
-/* A sum of slopes times gradients, to which elements are added in ascending order, in parts of any size: what it
- * becomes does not depend on them. */
+/* A sum of slopes times gradients. Elements are added in ascending order, in parts of any size, which change no
+ * bit of it. */
 typedef struct oct_slope_sum {
     const oct_fake_quant *fq;
     oct_qparams q;
@@ -116,7 +115,7 @@ typedef struct oct_slope_sum {
 /* `first` is counted from the beginning of the sum. */
 void oct_slope_sum_add(oct_slope_sum *sum, int64_t first, int64_t n, const float *v,
                        const float *grad);
-/* times the kind's factor for `each` values in a sample */
+/* Returns the sum, times the kind's factor for `each` values in a sample. */
 float oct_slope_sum_end(const oct_slope_sum *sum, int64_t each);
 
 /* Collective: merges the range that the forward has noted over all ranks and updates observer and
@@ -134,21 +133,21 @@ typedef struct oct_quantizers {
 oct_status oct_quantizers_collect(oct_quantizers *quantizers, oct_module *root) OCT_NODISCARD;
 void oct_quantizers_free(oct_quantizers *quantizers);
 void oct_quantizers_set_state(const oct_quantizers *quantizers, oct_quant_state state);
-/* Between oct_params_reduce and the optimizer: what becomes of the total gradients of weights with a fake-quant
- * of their own. */
+/* Passes the total gradients of weights with a fake-quant of their own through it: between oct_params_reduce and
+ * the optimizer. */
 oct_status oct_quantizers_backward(const oct_quantizers *quantizers) OCT_NODISCARD;
 /* The step's ranges as 2 * count keys whose element-wise maximum over ranks is the global range. */
 void oct_quantizers_keys(const oct_quantizers *quantizers, int64_t *keys);
-/* Before anything is updated: OCT_NUMERIC naming the module when a global range is not finite. */
+/* OCT_NUMERIC naming the module when a global range is not finite; to be asked before anything is updated. */
 oct_status oct_quantizers_check(const oct_quantizers *quantizers,
                                 const int64_t *keys) OCT_NODISCARD;
-/* Collective where some observer counts: the step's counts of all ranks, on each of them. */
+/* Sums the step's histograms over the ranks; collective where some observer counts. */
 oct_status oct_quantizers_sum_counts(const oct_quantizers *quantizers,
                                      const oct_collective *group) OCT_NODISCARD;
-/* After the optimizer: updates observers and scales from the global keys and counts and starts the next step's; a
- * learned scale is kept positive. A quantizer that saw nothing stays as it is; a range that is not finite is
- * OCT_NUMERIC naming the module. */
+/* Updates observers and scales from the global keys and histograms, behind the optimizer, and starts the next
+ * step's; a learned scale is kept positive. A quantizer that saw nothing stays as it is; a range that is not
+ * finite is OCT_NUMERIC naming the module. */
 oct_status oct_quantizers_update(const oct_quantizers *quantizers,
                                  const int64_t *keys) OCT_NODISCARD;
-/* In place of an update, when the step has failed: its ranges and counts are no part of the next one's. */
+/* Drops the ranges and histograms of a step that has failed, in place of an update. */
 void oct_quantizers_discard_batch(const oct_quantizers *quantizers);

@@ -2,7 +2,7 @@
 #include "quant/module/fake_quant_kind.h"
 
 static const void *const listed[] = {
-#define OCT_FAKE_QUANT_KIND(id, file) &oct_fake_quant_##file,
+#define OCT_FAKE_QUANT_KIND(file) &oct_fake_quant_##file,
 #include "quant/module/fake_quant_kind_list.def"
 #undef OCT_FAKE_QUANT_KIND
 };

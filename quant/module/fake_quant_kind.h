@@ -37,13 +37,13 @@ typedef struct oct_fake_quant_kind {
     float (*factor)(int64_t n, oct_qparams q);
 } oct_fake_quant_kind;
 
-#define OCT_FAKE_QUANT_KIND(id, file) extern const oct_fake_quant_kind oct_fake_quant_##file;
+#define OCT_FAKE_QUANT_KIND(file) extern const oct_fake_quant_kind oct_fake_quant_##file;
 #include "quant/module/fake_quant_kind_list.def"
 #undef OCT_FAKE_QUANT_KIND
 
-/* Those of the list, then those that plug-ins added. */
+/* Kinds are numbered in the order of the list, then of plug-ins. */
 extern oct_registry oct_fake_quant_kind_table;
 const oct_fake_quant_kind *oct_fake_quant_kind_find(const char *name); /* NULL */
-/* For plug-ins; kinds live as long as the process. OCT_USAGE when the name is taken by another
+/* Adds a plug-in's kind; kinds live as long as the process. OCT_USAGE when the name is taken by another
  * one. */
 oct_status oct_fake_quant_kind_register(const oct_fake_quant_kind *kind) OCT_NODISCARD;

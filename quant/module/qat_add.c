@@ -1,4 +1,4 @@
-/* Residual add (+ relu) on codes: the two-multiplier integer form of quant/kernel/qcodes.h. */
+/* Sums of two tensors of codes (+ relu), in the two-multiplier integer form of quant/kernel/qcodes.h. */
 #include "quant/kernel/bits.h"
 #include "quant/module/quantized_impl.h"
 #include "quant/module/rule.h"

@@ -146,9 +146,9 @@ static void join(const joined *j, bool shift, oct_tensor *const *x, oct_tensor *
 static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
 {
     oct_quantized *m = (oct_quantized *)self;
-    const oct_domain wiring = oct_quantized_domain(cx, m, x, n, 1);
-    if (wiring == OCT_DOMAIN_INVALID) return NULL;
-    if (wiring == OCT_DOMAIN_FLOAT)
+    const oct_domain domain = oct_quantized_domain(cx, m, x, n, 1);
+    if (domain == OCT_DOMAIN_INVALID) return NULL;
+    if (domain == OCT_DOMAIN_FLOAT)
         return oct_fake_quant_float(cx, oct_quantized_fq(m), self->training, oct_concat(cx, x, n));
     if (!fits(cx, x, n)) return NULL;
     joined j = {.n = n};

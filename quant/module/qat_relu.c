@@ -11,7 +11,7 @@ typedef struct qat_relu {
     bool six; /* relu6 */
 } qat_relu;
 
-/* Logical bounds of the codes, and between which logical codes (exclusive) values lie within (0, 6),
+/* The logical codes that an output may have, and those (exclusive) between which values lie within (0, 6),
  * where the derivative is 1. */
 typedef struct cut {
     int32_t lo, hi, below, above;

@@ -21,7 +21,7 @@
 extern const oct_module_type oct_quant_stub_type, oct_dequant_stub_type, oct_qat_conv_type,
     oct_qat_batch_norm_type, oct_qat_add_type;
 
-/* How every module begins that has a fake-quant for its output. */
+/* The beginning of every module that has a fake-quant for its output. */
 typedef struct oct_quantized {
     oct_module base;
     /* Its child "fake_quant"; or another module's, borrowed, when two tensors share one quantizer;
@@ -30,18 +30,19 @@ typedef struct oct_quantized {
     const oct_target *target; /* NULL before prepare */
 } oct_quantized;
 
+/* Whether m begins with oct_quantized. */
 static inline bool oct_is_quantized(const oct_module *m)
 {
     return m->type->quantized;
 }
-/* Gives m its fake-quant: as a child (*fq becomes NULL, also on failure), or borrowed. */
+/* Gives m its fake-quant: as a child (*fq becomes NULL, also on failure), or borrowed from another module. */
 oct_status oct_quantized_adopt(oct_module *m, oct_fake_quant **fq) OCT_NODISCARD;
 void oct_quantized_borrow(oct_module *m, oct_fake_quant *fq);
 
-/* Identity until prepare gives it a fake-quant; then float -> codes. */
+/* A QuantStub is the identity until prepare gives it a fake-quant; then it makes codes of float values. */
 oct_status oct_quant_stub_create(oct_module **m) OCT_NODISCARD;
 
-/* Codes -> float; identity on float. Stateless. */
+/* A DeQuantStub makes float values of codes and passes float values on. It has no state. */
 oct_status oct_dequant_stub_create(oct_module **m) OCT_NODISCARD;
 
 typedef enum oct_activation { OCT_ACT_NONE, OCT_ACT_RELU, OCT_ACT_RELU6 } oct_activation;

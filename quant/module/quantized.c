@@ -1,8 +1,8 @@
-/* What the modules share that quantize their output: where their fake-quant comes from, what inputs
- * they take, and how their codes are made.
+/* The part that modules share which compute codes from codes: where their fake-quant comes from, which
+ * inputs they take, and how their step is run.
  *
- * An output is made in parts that threads share; a part's mask begins at a byte and a range is a
- * minimum and a maximum, so no bit depends on who makes which part.
+ * An output is computed in parts that threads share; a part's mask begins at a byte and a range is a
+ * minimum and a maximum, so no bit depends on who computes which part.
  */
 #include "core/autograd/leaf_grads.h"
 #include "quant/module/quantized_impl.h"
@@ -32,11 +32,11 @@ void oct_quantized_borrow(oct_module *m, oct_fake_quant *fq)
     q->target = fq->target;
 }
 
-oct_domain oct_inputs_domain(oct_context *cx, oct_tensor *const *x, int n, int least)
+oct_domain oct_inputs_domain(oct_context *cx, oct_tensor *const *x, int n, int min)
 {
     if (!oct_inputs_ok(cx, x, n)) return OCT_DOMAIN_INVALID;
-    if (n < least) {
-        oct_context_fail(cx, OCT_USAGE, "it takes %d inputs, but got %d", least, n);
+    if (n < min) {
+        oct_context_fail(cx, OCT_USAGE, "it takes %d inputs, but got %d", min, n);
         return OCT_DOMAIN_INVALID;
     }
     for (int i = 0; i < n; i++) {
@@ -58,20 +58,20 @@ oct_domain oct_inputs_domain(oct_context *cx, oct_tensor *const *x, int n, int l
 }
 
 oct_domain oct_quantized_domain(oct_context *cx, const oct_quantized *m, oct_tensor *const *x,
-                                int n, int least)
+                                int n, int min)
 {
-    const oct_domain wiring = oct_inputs_domain(cx, x, n, least);
+    const oct_domain domain = oct_inputs_domain(cx, x, n, min);
     const oct_fake_quant *fq = oct_quantized_fq(m);
-    if (wiring == OCT_DOMAIN_CODES && !fq)
+    if (domain == OCT_DOMAIN_CODES && !fq)
         oct_context_fail(cx, OCT_PREPARE,
                          "its input is quantized, but it has no fake-quant for its output; prepare "
                          "the model, or put a DeQuantStub before it");
-    else if (wiring == OCT_DOMAIN_FLOAT && fq && oct_fake_quant_quantizes(fq))
+    else if (domain == OCT_DOMAIN_FLOAT && fq && oct_fake_quant_quantizes(fq))
         oct_context_fail(cx, OCT_PREPARE,
                          "its output is quantized, but its input is float; put a QuantStub before "
                          "it");
     else
-        return wiring;
+        return domain;
     return OCT_DOMAIN_INVALID;
 }
 
@@ -85,7 +85,7 @@ bool oct_is_plane(oct_context *cx, const oct_tensor *x)
     return is;
 }
 
-/* A step of its own program: what the runtime would run, on the tensors of this forward. */
+/* A program of one step, as the runtime would run it, on the tensors of this forward. */
 typedef struct one_step {
     oct_module *self;
     const oct_quantized_op *op;
@@ -148,7 +148,7 @@ static void run_part(const one_step *s, int64_t first, uint8_t *mask, float *ran
     if (s->op->watch) s->op->watch(s->self, s->x[0], first, units, mask, range);
 }
 
-/* range: of the real values; it and mask may be NULL. */
+/* Runs the step on all units. range: of the real values; it and mask may be NULL. */
 static void run_parts(const one_step *s, uint8_t *mask, float *range)
 {
     const int64_t unit = oct_value_numel(&s->values[s->step.output]);
@@ -165,7 +165,7 @@ static void run_parts(const one_step *s, uint8_t *mask, float *range)
     }
 }
 
-/* The step with the constants that belong to the output's qparams. */
+/* Gives the output these qparams, and the step the constants that follow from them. */
 static bool set_qparams(oct_context *cx, one_step *s, oct_qparams q)
 {
     s->program.values = s->values;
@@ -268,7 +268,7 @@ oct_tensor *oct_quantized_forward(oct_context *cx, oct_module *self, oct_tensor 
     return oct_quantized_compute(cx, self, x);
 }
 
-/* The module keeps its tables; the program gets copies. */
+/* Copies the arrays that the module keeps, since a program owns its own. */
 static oct_status own_arrays(oct_step *step, const oct_step *from)
 {
     const oct_step_type *type = oct_step_type_of(from->kind);
@@ -327,7 +327,7 @@ typedef struct scaled_values {
     float one_over;
 } scaled_values;
 
-static void show_scaled(const void *args, int64_t first, int64_t n, float *v)
+static void read_scaled(const void *args, int64_t first, int64_t n, float *v)
 {
     const scaled_values *s = args;
     s->values(s->self, s->x, first, n, v);
@@ -340,9 +340,9 @@ void oct_quantized_add_scale_grad(oct_context *cx, const oct_quantized *m, oct_r
 {
     const int64_t samples = oct_leaves_local_samples(&cx->leaves);
     const scaled_values scaled = {values, &m->base, x, 1.0f / q.scale};
-    const oct_scaled_values shown = {show_scaled, &scaled, q};
+    const oct_scaled_values values_of = {read_scaled, &scaled, q};
     oct_fake_quant_add_scale_grad(cx, oct_quantized_fq(m), samples ? oct_numel(x[0]) / samples : 0,
-                                  &shown, grad);
+                                  &values_of, grad);
 }
 
 float *oct_quantized_take_grad(oct_context *cx, oct_node *node)

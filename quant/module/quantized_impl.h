@@ -1,4 +1,4 @@
-/* What the modules share that make codes from codes. */
+/* How a module becomes one that computes codes from codes. */
 #pragma once
 
 #include "quant/module/quant_modules.h"
@@ -9,25 +9,25 @@
 
 typedef enum oct_domain { OCT_DOMAIN_INVALID, OCT_DOMAIN_FLOAT, OCT_DOMAIN_CODES } oct_domain;
 
-/* Whether the inputs are float or codes, all alike; otherwise, and when there are fewer than `least`
- * or the context has failed already, BADLY with the context failed. */
-oct_domain oct_inputs_domain(oct_context *cx, oct_tensor *const *x, int n, int least);
-/* The same for a module with a fake-quant, which must be there for codes, and must not quantize when
- * the inputs are float. */
+/* Whether the inputs are all float or all codes; otherwise, and when there are fewer than `min` or the
+ * context has failed already, INVALID with the context failed. */
+oct_domain oct_inputs_domain(oct_context *cx, oct_tensor *const *x, int n, int min);
+/* Also asks the module's fake-quant, which must be there for codes and must not quantize when the inputs
+ * are float. */
 oct_domain oct_quantized_domain(oct_context *cx, const oct_quantized *m, oct_tensor *const *x,
-                                int n, int least);
+                                int n, int min);
 static inline oct_fake_quant *oct_quantized_fq(const oct_quantized *m)
 {
     return (oct_fake_quant *)m->fake_quant;
 }
-/* The target requantizes by shifts. */
+/* Whether the target requantizes by shifts. */
 static inline bool oct_quantized_shifts(const oct_quantized *m)
 {
     return m->target->requantizer == OCT_REQUANT_SHIFT;
 }
 
-/* The real values of n elements from `first` on of the module's output for inputs x, before they are
- * rounded; n <= OCT_FLAG_BLOCK. */
+/* Writes the real values of n elements from `first` on of the module's output for inputs x, before they
+ * are rounded; n <= OCT_FLAG_BLOCK. */
 typedef void oct_real_values(const oct_module *self, oct_tensor *const *x, int64_t first, int64_t n,
                              float *v);
 
@@ -44,9 +44,9 @@ typedef struct oct_quantized_op {
     oct_step_kind kind;
     int inputs;
     oct_step_unit unit;
-    bool
-        keeps_qparams; /* the output has those of input 0; otherwise self begins with oct_quantized */
-    /* The same function of float inputs. */
+    /* The output has the qparams of input 0; otherwise self begins with oct_quantized. */
+    bool keeps_qparams;
+    /* Computes the same function of float inputs. */
     oct_tensor *(*in_float)(oct_context *cx, oct_module *self, oct_tensor *const *x);
     /* Fails the context unless codes of such an input can be taken; NULL: all inputs are shaped alike. */
     bool (*fits)(oct_context *cx, const oct_module *self, const oct_tensor *x);
@@ -62,27 +62,29 @@ typedef struct oct_quantized_op {
                   uint8_t *mask, float *range);
 } oct_quantized_op;
 
-/* forward and emit of a type with such a step. */
+/* These are forward and emit of a type with such a step. */
 oct_tensor *oct_quantized_forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n);
 oct_status oct_quantized_emit(oct_module *self, oct_emitter *e) OCT_NODISCARD;
-/* For rules: a zeroed module of this type in place of *old, which is destroyed. */
+/* Makes a zeroed module of this type in place of *old, which is destroyed, for rules. */
 oct_status oct_quantized_replace(oct_module **made, const oct_module_type *type, size_t size,
                                  oct_module **old) OCT_NODISCARD;
 /* Takes the gradient of the output of a forward with its own qparams, of which a learned scale gets its share, and
- * cuts it by the clip mask (node->saved). */
+ * clips it by the mask (node->saved). */
 float *oct_quantized_take_grad(oct_context *cx, oct_node *node);
 
-/* Of the forward, the part behind all checks: the inputs' codes, or their values, to the module's codes. */
+/* Computes the module's codes from the inputs' codes, or of a QuantStub their values: the part of the forward
+ * behind all checks. */
 oct_tensor *oct_quantized_compute(oct_context *cx, oct_module *self, oct_tensor *const *x);
 /* Fails the context unless x is (N, H, W, C). */
 bool oct_is_plane(oct_context *cx, const oct_tensor *x);
 /* Adds `numel` values to the step's histogram. */
 void oct_quantized_count(oct_fake_quant *fq, oct_real_values *values, const oct_module *self,
                          oct_tensor *const *x, int64_t numel);
-/* The share of a learned scale alone: values that were quantized with q; grad is not cut yet. */
+/* Adds the share of values that were quantized with q to the gradient of a learned scale; grad is not clipped
+ * yet. */
 void oct_quantized_add_scale_grad(oct_context *cx, const oct_quantized *m, oct_real_values *values,
                                   oct_tensor *const *x, oct_qparams q, const float *grad);
-/* Cuts a gradient by the module's fake-quant. */
+/* Clips a gradient by the module's fake-quant. */
 void oct_quantized_clip_grad(const oct_quantized *m, const uint8_t *mask, int64_t n, float *grad);
 
 enum { OCT_PART = 1 << 14 }; /* elements of a part */

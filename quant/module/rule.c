@@ -2,6 +2,7 @@
 #include "quant/module/rule.h"
 
 #include "core/nn/modules.h"
+#include "quant/module/emit.h"
 
 /* Convolutions, linear layers and batch norms take part in fusions, so prepare makes their quantized
  * forms itself. */
@@ -13,18 +14,53 @@ OCT_FUSED_RULE(conv_transpose2d)
 OCT_FUSED_RULE(linear)
 OCT_FUSED_RULE(batch_norm)
 
-/* These only choose or rearrange values: the float modules do it to codes too. */
+/* The float modules of the others do to codes what they do to values. */
+
+static oct_status emit_max_pool(oct_emitter *e)
+{
+    const double *args = oct_emit_args(e)->value; /* kernel, stride, padding */
+    const oct_value in = *oct_emit_input(e, 0);
+    oct_step *step;
+    OCT_TRY(oct_emit_step(e, OCT_STEP_MAX_POOL, &step));
+    OCT_TRY(oct_emit_output(e, step, in.dtype, in.q));
+    const oct_value *out = &oct_emit_program(e)->values[step->output];
+    step->conv = (oct_conv_shape){.in_h = in.h,
+                                  .in_w = in.w,
+                                  .in_c = in.c,
+                                  .out_h = out->h,
+                                  .out_w = out->w,
+                                  .out_c = out->c,
+                                  .kernel_h = (int)args[0],
+                                  .kernel_w = (int)args[0],
+                                  .stride = (int)args[1],
+                                  .padding = (int)args[2],
+                                  .groups = 1};
+    return OCT_OK;
+}
+
+static oct_status emit_argmax(oct_emitter *e)
+{
+    oct_step *step;
+    OCT_TRY(oct_emit_step(e, OCT_STEP_ARGMAX, &step));
+    return oct_emit_output(e, step, OCT_S32, (oct_qparams){0});
+}
+
+/* These rearrange values, or none. */
 #define OCT_REARRANGING_RULE(name)                                                                 \
     const oct_quant_rule oct_quant_rule_##name = {.type = &oct_##name##_type,                      \
-                                                  .scale = OCT_SCALE_INPUT};
-OCT_REARRANGING_RULE(max_pool)
+                                                  .scale = OCT_SCALE_INPUT,                        \
+                                                  .any_domain = true,                              \
+                                                  .emit = oct_emit_reshape};
 OCT_REARRANGING_RULE(flatten)
 OCT_REARRANGING_RULE(reshape)
 OCT_REARRANGING_RULE(squeeze)
 OCT_REARRANGING_RULE(identity)
 
+const oct_quant_rule oct_quant_rule_max_pool = {
+    .type = &oct_max_pool_type, .scale = OCT_SCALE_INPUT, .emit = emit_max_pool};
 /* The order of codes is that of their values. */
-const oct_quant_rule oct_quant_rule_argmax = {.type = &oct_argmax_type, .scale = OCT_SCALE_NONE};
+const oct_quant_rule oct_quant_rule_argmax = {
+    .type = &oct_argmax_type, .scale = OCT_SCALE_NONE, .any_domain = true, .emit = emit_argmax};
 
 static const oct_quant_rule *const rules[] = {
 #define OCT_QUANT_RULE(name) &oct_quant_rule_##name,

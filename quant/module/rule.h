@@ -4,7 +4,7 @@
 #include "core/nn/module.h"
 #include "core/op/elementwise.h"
 
-/* Where an output's scale comes from. */
+/* Where the scale of an output comes from. */
 typedef enum oct_output_scale {
     OCT_SCALE_OWN,    /* its own fake-quant */
     OCT_SCALE_INPUT,  /* input 0's: the same values or averages of them */
@@ -21,6 +21,9 @@ typedef struct oct_quant_rule {
     /* Makes the quantized module, without a fake-quant yet, and takes *old over (NULL afterwards,
      * also on failure). NULL: the float module itself works on codes. */
     oct_status (*create)(oct_module **made, oct_module **old);
+    /* Writes the step of such a float module; any_domain: of float inputs too. NULL: it has none. */
+    oct_status (*emit)(struct oct_emitter *emitter);
+    bool any_domain;
 } oct_quant_rule;
 
 #define OCT_QUANT_RULE(name) extern const oct_quant_rule oct_quant_rule_##name;

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-/* A node of its own that changes nothing, so that a trace shows where the stub stands. */
+/* The stub has a node of its own, so that a trace shows where it stands. */
 static void pass_backward(oct_context *cx, oct_node *node)
 {
     oct_give_grad(cx, node->input[0], oct_take_grad(node->output));

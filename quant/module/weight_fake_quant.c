@@ -27,7 +27,7 @@ static float of_target(const oct_weight_fake_quant *wq, float scale)
     return wq->shift ? oct_pow2_ceil(scale) : scale;
 }
 
-/* What the kind gives for the weights of now. */
+/* Writes the scales that the kind gives for the weights as they are now. */
 static void follow_weights(const oct_weight_fake_quant *wq, float *scale)
 {
     const oct_tensor *weight = &wq->weight->value;
@@ -93,9 +93,9 @@ oct_status oct_weight_fake_quant_create(oct_weight_fake_quant **wq, const oct_fa
     return OCT_OK;
 }
 
-/* The gradient of some weights that share a scale, in place; returns what they add to that of the scale. */
-static double cut_block(const oct_weight_fake_quant *wq, float scale, const float *weight,
-                        int64_t n, float *grad)
+/* Clips the gradient of some weights that share a scale; returns what they add to that of the scale. */
+static double clip_block(const oct_weight_fake_quant *wq, float scale, const float *weight,
+                         int64_t n, float *grad)
 {
     float v[OCT_FLAG_BLOCK], slope[OCT_FLAG_BLOCK];
     uint8_t flags[OCT_FLAG_BLOCK], mask[OCT_FLAG_BLOCK / 8];
@@ -120,17 +120,17 @@ static double cut_block(const oct_weight_fake_quant *wq, float scale, const floa
     return sum;
 }
 
-static double cut_channel(const oct_weight_fake_quant *wq, float scale, int64_t channel)
+static double clip_channel(const oct_weight_fake_quant *wq, float scale, int64_t channel)
 {
     const int64_t k = depth_of(&wq->weight->value);
     double sum = 0;
     for (int64_t i = 0; i < k; i += OCT_FLAG_BLOCK)
-        sum += cut_block(wq, scale, oct_f32(&wq->weight->value) + channel * k + i,
-                         oct_min_i64(k - i, OCT_FLAG_BLOCK), wq->weight->grad + channel * k + i);
+        sum += clip_block(wq, scale, oct_f32(&wq->weight->value) + channel * k + i,
+                          oct_min_i64(k - i, OCT_FLAG_BLOCK), wq->weight->grad + channel * k + i);
     return sum;
 }
 
-/* Sums of the channels to gradients; factors count the weights that share a scale. */
+/* Turns the sums of the channels into gradients; factors count the weights that share a scale. */
 static void give_gradients(const oct_weight_fake_quant *wq, const double *sum)
 {
     const oct_tensor *weight = &wq->weight->value;
@@ -159,7 +159,7 @@ oct_status oct_weight_fake_quant_backward(const oct_weight_fake_quant *wq)
     oct_weight_fake_quant_scales(wq, scale);
 #pragma omp parallel for schedule(static)
     for (int64_t o = 0; o < n; o++)
-        sum[o] = cut_channel(wq, scale[o], o);
+        sum[o] = clip_channel(wq, scale[o], o);
     if (wq->scale && !wq->scale->frozen) give_gradients(wq, sum);
 out:
     oct_free(&scale);

@@ -21,8 +21,8 @@ typedef struct oct_weight_fake_quant {
     const oct_param *weight; /* the layer's, (O, ...); borrowed */
     bool per_tensor;         /* until a batch norm is folded into the layer */
     bool shift;              /* the target wants powers of two */
-    bool quantizes;   /* codes are made of the weights: the gradient's way leads through them */
-    oct_param *scale; /* (O), learned; per_tensor: all are one number. NULL: not learned */
+    bool quantizes;          /* codes are made of the weights, and gradients pass through them */
+    oct_param *scale;        /* (O), learned; per_tensor: all are one number. NULL: not learned */
 } oct_weight_fake_quant;
 
 extern const oct_module_type oct_weight_fake_quant_type;
@@ -31,10 +31,10 @@ extern const oct_module_type oct_weight_fake_quant_type;
 oct_status oct_weight_fake_quant_create(oct_weight_fake_quant **wq, const oct_fake_quant_kind *kind,
                                         const oct_param *weight, bool per_tensor,
                                         bool shift) OCT_NODISCARD;
-/* Of each output channel, as codes are made with them: scale (O). */
+/* Writes the scale of each output channel with which codes are made: scale (O). */
 void oct_weight_fake_quant_scales(const oct_weight_fake_quant *wq, float *scale);
-/* From the total gradient of the values that the codes stand for to those of the weights and of the scale.
- * Nothing where no codes are made. */
+/* Turns the total gradient of the values that the codes stand for into those of the weights and of the scale.
+ * Does nothing where no codes are made. */
 oct_status oct_weight_fake_quant_backward(const oct_weight_fake_quant *wq) OCT_NODISCARD;
-/* After the optimizer: a learned scale is positive. OCT_NUMERIC when it is not finite. */
+/* Keeps a learned scale positive, behind the optimizer. OCT_NUMERIC when it is not finite. */
 oct_status oct_weight_fake_quant_update(const oct_weight_fake_quant *wq) OCT_NODISCARD;

@@ -4,25 +4,25 @@
 #include <math.h>
 #include <string.h>
 
-/* A bin of one sign has so many bits of the float less; LEAST are those of 2^-32. */
-enum { DROPPED = 18, LEAST = (127 - 32) << 23 };
+/* A bin is named by the bits of its floats without the lowest DROPPED ones; MIN_BITS are the bits of 2^-32. */
+enum { DROPPED = 18, MIN_BITS = (127 - 32) << 23 };
 
 int oct_histogram_bin(float x)
 {
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
     const uint32_t magnitude = bits & 0x7fffffffu;
-    if (magnitude < LEAST) return OCT_HISTOGRAM_ZERO;
-    uint32_t step = (magnitude - LEAST) >> DROPPED;
+    if (magnitude < MIN_BITS) return OCT_HISTOGRAM_ZERO;
+    uint32_t step = (magnitude - MIN_BITS) >> DROPPED;
     if (step >= OCT_HISTOGRAM_SIDE) step = OCT_HISTOGRAM_SIDE - 1;
     const int distance = 1 + (int)step;
     return bits >> 31 ? OCT_HISTOGRAM_ZERO - distance : OCT_HISTOGRAM_ZERO + distance;
 }
 
-/* The least magnitude of the bin that is so far from the middle. */
+/* The smallest magnitude of the bin that lies this far from the middle one. */
 static float magnitude_at(int distance)
 {
-    const uint32_t bits = LEAST + ((uint32_t)(distance - 1) << DROPPED);
+    const uint32_t bits = MIN_BITS + ((uint32_t)(distance - 1) << DROPPED);
     float x;
     memcpy(&x, &bits, sizeof x);
     return x;

@@ -17,7 +17,7 @@ enum {
     OCT_HISTOGRAM_BINS = 2 * OCT_HISTOGRAM_SIDE + 1 /* in ascending order */
 };
 
-/* x is a number. */
+/* The bin of x, which is a number. */
 int oct_histogram_bin(float x);
 /* The values of a bin lie between these two. */
 float oct_histogram_low(int bin);
@@ -27,6 +27,6 @@ float oct_histogram_high(int bin);
 void oct_histogram_add(const float *x, int64_t n, int64_t *count);
 void oct_histogram_merge(const int64_t *other, int64_t *count);
 int64_t oct_histogram_total(const int64_t *count);
-/* The value that a share (0 to 1) of all that was counted does not exceed; within a bin values count as evenly
- * spread, and those of the middle one as 0. 0 when nothing was counted. */
+/* The value that a share (0 to 1) of all that was counted does not exceed; values of a bin count as if they lay
+ * evenly in it, and those of the middle one as 0. 0 when nothing was counted. */
 float oct_histogram_quantile(const int64_t *count, double share);

@@ -5,7 +5,7 @@
 #include <string.h>
 
 static const void *const listed[] = {
-#define OCT_OBSERVER(id, file) &oct_observer_##file,
+#define OCT_OBSERVER(file) &oct_observer_##file,
 #include "quant/observer/observer_list.def"
 #undef OCT_OBSERVER
 };

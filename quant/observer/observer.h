@@ -17,37 +17,37 @@ typedef struct oct_range {
     int64_t updates;
 } oct_range;
 
-/* What one step has shown, of all ranks. */
+/* One step's values of all ranks, as observers get to know them. */
 typedef struct oct_seen {
     float min, max;
     const int64_t *count; /* OCT_HISTOGRAM_BINS; NULL where the observer does not count */
 } oct_seen;
 
-/* One of the two functions. averaging: recipe constant in (0, 1]. */
+/* An observer has one of the two functions. averaging: recipe constant in (0, 1]. */
 typedef struct oct_observer {
     const char *name; /* "min_max", "moving_average" */
     /* Merges the global batch's range into the state. */
     void (*update)(oct_range *state, float batch_min, float batch_max, float averaging);
-    /* The same for an observer that looks at all values, which costs a pass over them. kept: a histogram of
-     * its own, zeros in the beginning, that is saved with the state. */
-    void (*count)(oct_range *state, int64_t *kept, const oct_seen *batch, float averaging);
+    /* Updates the state of an observer that looks at all values, which costs a pass over them. histogram: its own,
+     * zeros in the beginning, which is saved with the state. */
+    void (*count)(oct_range *state, int64_t *histogram, const oct_seen *batch, float averaging);
 } oct_observer;
 
-#define OCT_OBSERVER(id, file) extern const oct_observer oct_observer_##file;
+#define OCT_OBSERVER(file) extern const oct_observer oct_observer_##file;
 #include "quant/observer/observer_list.def"
 #undef OCT_OBSERVER
 
-/* Those of the list, then those that plug-ins added. */
+/* Observers are numbered in the order of the list, then of plug-ins. */
 extern oct_registry oct_observer_table;
 const oct_observer *oct_observer_find(const char *name); /* NULL */
-/* For plug-ins; observers live as long as the process. OCT_USAGE when the name is taken by another
+/* Adds a plug-in's observer; observers live as long as the process. OCT_USAGE when the name is taken by another
  * one. */
 oct_status oct_observer_register(const oct_observer *observer) OCT_NODISCARD;
 
-/* Order-preserving keys: a < b as floats gives key(a) < key(b); -0 and +0 share one key. NaN maps to
+/* Keys preserve the order: a < b as floats gives key(a) < key(b); -0 and +0 share one key. NaN maps to
  * INT32_MAX so that a maximum shows it. */
 int32_t oct_float_key(float x);
 float oct_float_of_key(int32_t key);
 
-/* Per-channel ranges of rows x channels values (channel last), into min[channels], max[channels]. */
+/* Finds the range of each channel of rows x channels values (channel last), into min[channels], max[channels]. */
 void oct_channel_range(const float *x, int64_t rows, int64_t channels, float *min, float *max);

@@ -1,4 +1,4 @@
-/* What a program takes, before it is run: who has it from somebody else may want to know. */
+/* Estimates what a program takes before it is run, since programs may come from others. */
 #include "quant/runtime/planner.h"
 #include "quant/runtime/step.h"
 
@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-/* Multiply-adds of codes that take as long as: a number read or written, one of a float layer's. */
+/* A number read or written, and a multiply-add of a float layer, take as long as so many of codes. */
 enum { NUMBER = 16, FLOAT_PRODUCT = 4 };
 
 static double input_numbers(const oct_program *program, const oct_step *step)
@@ -17,28 +17,28 @@ static double input_numbers(const oct_program *program, const oct_step *step)
     return (double)numbers;
 }
 
-/* Of a window that lies inside a plane. */
+/* The terms of a window that lies inside a plane. */
 static double window_terms(double kernel_h, double kernel_w, const oct_value *plane)
 {
     const double h = (double)plane->h, w = (double)plane->w;
     return (kernel_h < h ? kernel_h : h) * (kernel_w < w ? kernel_w : w);
 }
 
-/* Products that make one number of a float layer: those of a row of its largest array, or of the window
- * that is the first argument of a pooling layer. */
+/* The work of one number of a float layer: a row of its largest array, or the window that is the first
+ * argument of a pooling layer. */
 static double island_terms(const oct_program *program, const oct_step *step)
 {
     const oct_island *island = step->island;
-    double most = 1;
+    double terms = 1;
     for (int64_t i = 0; i < island->num_arrays; i++) {
         const oct_shape *shape = &island->arrays[i].shape;
         const double rows = shape->ndim > 0 && shape->dim[0] > 0 ? (double)shape->dim[0] : 1;
         const double row = (double)oct_shape_numel(shape) / rows;
-        if (row > most) most = row;
+        if (row > terms) terms = row;
     }
     if (strcmp(island->type, "max_pool") == 0 || strcmp(island->type, "avg_pool") == 0)
-        most = window_terms(island->args[0], island->args[0], oct_step_input(program, step, 0));
-    return FLOAT_PRODUCT * most;
+        terms = window_terms(island->args[0], island->args[0], oct_step_input(program, step, 0));
+    return FLOAT_PRODUCT * terms;
 }
 
 static double step_work(const oct_program *program, const oct_step *step)

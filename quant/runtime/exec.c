@@ -17,8 +17,8 @@
 #include <omp.h>
 #include <stdio.h>
 
-/* What a block's values may take of a core's second cache, and how far reading big weights again for
- * every block pays for a larger one. */
+/* The bytes of a block's values, which shall stay in a core's second cache. A program with many weights takes
+ * larger blocks, since each block reads them again. */
 static const int64_t block_bytes = 512 * 1024;
 
 struct oct_runtime {
@@ -39,7 +39,7 @@ struct oct_runtime {
     void **islands;        /* the host's states: threads x steps; NULL without islands */
 };
 
-/* Where a run reads and writes. */
+/* The memory that a run reads and writes. */
 typedef struct frame {
     int64_t samples;
     const float *input[OCT_STEP_INPUTS];
@@ -227,7 +227,7 @@ static oct_status run_step(const oct_runtime *rt, const frame *f, int64_t number
     return OCT_OK;
 }
 
-/* The part of a call that thread t works on, from sample n on. */
+/* The frame of thread t, for a part of a call from sample n on. */
 static frame frame_of(const oct_runtime *rt, int t, int64_t n, int64_t samples,
                       const float *const *input, void *output)
 {
@@ -254,7 +254,7 @@ static oct_status run_share(const oct_runtime *rt, int t, int64_t first, int64_t
     return OCT_OK;
 }
 
-/* Failure records belong to their thread: the last one's sentence is handed over. */
+/* The failure of a thread: records belong to threads, so the caller gets the last one's sentence. */
 typedef struct failure {
     oct_status status;
     char text[512];

@@ -1,4 +1,4 @@
-/* First fit over intervals. A value lives from the step that makes it to its last use; in order of
+/* The memory plan is a first fit over intervals. A value lives from the step that makes it to its last use; in order of
  * creation each takes the lowest offset where it overlaps no value that lives at the same time. */
 #include "quant/runtime/planner.h"
 
@@ -12,7 +12,7 @@ typedef struct interval {
     int64_t offset, bytes;
 } interval;
 
-/* last[v]: the last step that uses value v, or the one that makes it. */
+/* Sets last[v] to the last step that uses value v, or the one that makes it. */
 static void find_last_uses(const oct_program *program, int64_t *last)
 {
     for (int64_t i = 0; i < program->num_steps; i++) {

@@ -4,7 +4,7 @@
 
 #include "quant/runtime/program.h"
 
-/* offsets[num_values] and *bytes for one sample, in units of 64; n samples use n times both. The
- * program's inputs and output belong to the caller and get no place (-1). */
+/* Finds offsets[num_values] and *bytes for one sample, in units of 64; n samples use n times both. The
+ * program's inputs and output belong to the caller and get no offset (-1). */
 oct_status oct_plan_values(const oct_program *program, int64_t *offsets,
                            int64_t *bytes) OCT_NODISCARD;

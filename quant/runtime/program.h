@@ -4,7 +4,7 @@
 
 #include "quant/kernel/qconv.h"
 
-/* kind, name; each is described by step_<name>.c (step.h). */
+/* Every kind of step, and the name by which files know it: step_<name>.c describes it (step.h). */
 #define OCT_STEP_LIST(X)                                                                           \
     X(QUANTIZE, quantize)     /* float -> codes */                                                 \
     X(CONV, conv)             /* codes (and a second addend's) -> codes; linear layers too */      \
@@ -60,19 +60,19 @@ typedef struct oct_step {
     /* CONV* of a transposed convolution: the input is dilated to `conv.in_*`, with dilation - 1 zeros
      * between values; 1: no. */
     int dilation;
-    int8_t *weight;       /* codes (O, kh, kw, I/groups), owned */
-    int64_t *bias;        /* (O), owned; within +-2^30 unless input 0 has 16 bits */
-    float *multiplier;    /* (O), owned; powers of two for OCT_REQUANT_SHIFT */
-    float *weight_scale;  /* (O), owned: for inspection and export */
-    float residual;       /* CONV* with two inputs: multiplier of the second's codes */
-    int32_t lo, hi;       /* CONV, AFFINE, RELU: logical bounds */
-    oct_qadd add;         /* ADD */
-    float factor;         /* MUL: multiplier of the codes' product */
-    bool bilinear;        /* INTERPOLATE; false: nearest */
-    uint16_t *table;      /* LUT: output codes by input code; owned */
-    int32_t *exponential; /* SOFTMAX: by distance from the largest code; owned */
-    int64_t table_size;   /* of table or exponential */
-    oct_island *island;   /* FLOAT; owned */
+    int8_t *weight;          /* codes (O, kh, kw, I/groups), owned */
+    int64_t *bias;           /* (O), owned; within +-2^30 unless input 0 has 16 bits */
+    float *multiplier;       /* (O), owned; powers of two for OCT_REQUANT_SHIFT */
+    float *weight_scale;     /* (O), owned: for inspection and export */
+    float addend_multiplier; /* CONV* with two inputs: multiplier of the second's codes */
+    int32_t lo, hi;          /* CONV, AFFINE, RELU: logical bounds */
+    oct_qadd add;            /* ADD */
+    float factor;            /* MUL: multiplier of the product of codes */
+    bool bilinear;           /* INTERPOLATE; false: nearest */
+    uint16_t *table;         /* LUT: output codes by input code; owned */
+    int32_t *exponential;    /* SOFTMAX: by distance from the largest code; owned */
+    int64_t table_size;      /* of table or exponential */
+    oct_island *island;      /* FLOAT; owned */
 } oct_step;
 
 typedef struct oct_value {
@@ -81,7 +81,7 @@ typedef struct oct_value {
     oct_qparams q;   /* of codes */
 } oct_value;
 
-/* h, w and c of a tensor (N, ...) of this shape. */
+/* Sets h, w and c to those of a tensor (N, ...) of this shape. */
 void oct_value_set_plane(oct_value *value, const oct_shape *shape);
 
 typedef struct oct_program {
@@ -102,8 +102,8 @@ void oct_program_free(oct_program *program);
  * pass through here before anything else touches them. */
 oct_status oct_program_check(const oct_program *program) OCT_NODISCARD;
 
-/* What running it takes, for one sample: bytes of the values that are kept at a time, and time as the
- * number of multiply-adds of 8-bit codes that take about as long. Of a program that has passed the check. */
+/* What running a program that has passed the check takes, for one sample: bytes of the values that are in
+ * memory at a time, and time as the number of multiply-adds of 8-bit codes that take about as long. */
 typedef struct oct_program_cost {
     int64_t bytes;
     double work;
@@ -129,8 +129,8 @@ void oct_runtime_destroy(oct_runtime **runtime);
  * int32_t. samples <= max_batch. Does not allocate and cannot fail without islands. */
 oct_status oct_runtime_run(oct_runtime *runtime, int64_t samples, const float *const *input,
                            void *output) OCT_NODISCARD;
-/* Also calls watch for each value as it is made (data of all samples): certificates and golden
- * vectors look at every layer. watch NULL = run. */
+/* Runs and calls watch for each value as it is made (data of all samples): certificates and golden
+ * vectors look at every layer. watch NULL: only runs. */
 typedef void (*oct_watch_fn)(void *user, int64_t value, const oct_step *step, const void *data,
                              size_t bytes);
 oct_status oct_runtime_watch(oct_runtime *runtime, int64_t samples, const float *const *input,

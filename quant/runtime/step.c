@@ -43,7 +43,7 @@ int64_t oct_inputs_numel(const oct_program *program)
     return numel;
 }
 
-oct_status oct_check_window(const oct_step *step, int most_padding)
+oct_status oct_check_window(const oct_step *step, int max_padding)
 {
     const oct_conv_shape *s = &step->conv;
     OCT_CHECK(oct_is_size(s->in_h) && oct_is_size(s->in_w) && oct_is_size(s->in_c) &&
@@ -52,8 +52,8 @@ oct_status oct_check_window(const oct_step *step, int most_padding)
     OCT_CHECK(s->kernel_h >= 1 && s->kernel_h <= OCT_WINDOW_MAX && s->kernel_w >= 1 &&
                   s->kernel_w <= OCT_WINDOW_MAX && s->stride >= 1 && s->stride <= OCT_WINDOW_MAX,
               OCT_DATA, "its kernel and stride are not within 1 to %d", OCT_WINDOW_MAX);
-    OCT_CHECK(s->padding >= 0 && s->padding <= most_padding, OCT_DATA,
-              "padding %d is not within 0 to %d", s->padding, most_padding);
+    OCT_CHECK(s->padding >= 0 && s->padding <= max_padding, OCT_DATA,
+              "padding %d is not within 0 to %d", s->padding, max_padding);
     const int64_t room_h = s->in_h + 2 * s->padding - s->kernel_h;
     const int64_t room_w = s->in_w + 2 * s->padding - s->kernel_w;
     OCT_CHECK(room_h >= 0 && room_w >= 0, OCT_DATA, "its kernel is larger than its input");
@@ -96,6 +96,24 @@ oct_status oct_check_plane(const oct_program *program, const oct_step *step)
                   step->input[0]);
     OCT_CHECK(s->out_h == out->h && s->out_w == out->w && s->out_c == out->c, OCT_DATA,
               "its output shape is not that of value %d", step->output);
+    return OCT_OK;
+}
+
+oct_status oct_check_pool(const oct_program *program, const oct_step *step, int max_padding)
+{
+    OCT_TRY(oct_check_window(step, max_padding));
+    OCT_TRY(oct_check_plane(program, step));
+    OCT_CHECK(step->conv.in_c == step->conv.out_c, OCT_DATA,
+              "its output has other channels than its input");
+    return oct_check_same_qparams(program, step);
+}
+
+oct_status oct_check_table(const oct_program *program, const oct_step *step)
+{
+    const int64_t size = oct_qtable_size(oct_step_input(program, step, 0)->q);
+    const oct_step_array *table = &oct_step_type_of(step->kind)->arrays[0];
+    OCT_CHECK(oct_step_data(step, table) && step->table_size == size, OCT_DATA,
+              "its table is missing or has not %lld entries", (long long)size);
     return OCT_OK;
 }
 

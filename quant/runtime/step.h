@@ -4,7 +4,7 @@
 
 #include "quant/runtime/program.h"
 
-/* One run of a step over `samples` samples. */
+/* What a step needs to run over `samples` samples. */
 typedef struct oct_step_run {
     const oct_program *program;
     const oct_step *step;
@@ -48,7 +48,7 @@ typedef struct oct_step_field {
     int64_t min, max; /* what a cell may hold; `check` has the last word */
 } oct_step_field;
 
-#define OCT_FIELD(member, where, least, largest)                                                   \
+#define OCT_FIELD(member, where, low, high)                                                        \
     {                                                                                              \
         .name = #member,                                                                           \
         .type = _Generic(((oct_step *)0)->member, bool                                             \
@@ -56,14 +56,14 @@ typedef struct oct_step_field {
                          : OCT_FIELD_S32, int64_t                                                  \
                          : OCT_FIELD_S64, float                                                    \
                          : OCT_FIELD_F32),                                                         \
-        .offset = offsetof(oct_step, member), .cell = (where), .min = (least), .max = (largest)    \
+        .offset = offsetof(oct_step, member), .cell = (where), .min = (low), .max = (high)         \
     }
 #define OCT_STEP_FIELDS(list) .fields = (list), .num_fields = (int)OCT_COUNT(list)
 #define OCT_STEP_ARRAYS(list) .arrays = (list), .num_arrays = (int)OCT_COUNT(list)
 #define OCT_FIELD_ANY(member, where) OCT_FIELD(member, where, INT32_MIN, INT32_MAX)
 #define OCT_FIELD_FACTOR(member, where) OCT_FIELD(member, where, 0, 0)
 
-/* The planes of `conv`; its window too; and what every convolution has. */
+/* Fields that kinds share: the planes of `conv`, these with its window, and those of every convolution. */
 #define OCT_PLANE_FIELDS                                                                           \
     OCT_FIELD(conv.in_h, 0, 0, OCT_DIM_MAX), OCT_FIELD(conv.in_w, 1, 0, OCT_DIM_MAX),              \
         OCT_FIELD(conv.in_c, 2, 0, OCT_DIM_MAX), OCT_FIELD(conv.out_h, 3, 0, OCT_DIM_MAX),         \
@@ -73,7 +73,8 @@ typedef struct oct_step_field {
         OCT_FIELD(conv.kernel_w, 7, 0, OCT_DIM_MAX), OCT_FIELD(conv.stride, 8, 0, OCT_DIM_MAX),    \
         OCT_FIELD(conv.padding, 9, 0, OCT_DIM_MAX), OCT_FIELD(conv.groups, 10, 0, OCT_DIM_MAX)
 #define OCT_BOUND_FIELDS OCT_FIELD_ANY(lo, 12), OCT_FIELD_ANY(hi, 13)
-#define OCT_CONV_FIELDS OCT_WINDOW_FIELDS, OCT_FIELD(dilation, 11, 0, OCT_DIM_MAX), OCT_BOUND_FIELDS
+#define OCT_CONV_FIELDS                                                                            \
+    OCT_WINDOW_FIELDS, OCT_FIELD(dilation, 11, 0, OCT_DIM_MAX), OCT_BOUND_FIELDS
 
 /* One array of a step, which owns it. In a file it is "program/<group>/<step's number>/<name>". */
 typedef struct oct_step_array {
@@ -125,7 +126,7 @@ static inline const oct_value *oct_step_output(const oct_program *program, const
 {
     return &program->values[step->output];
 }
-/* Of one sample. */
+/* Numbers and bytes of one sample. */
 int64_t oct_value_numel(const oct_value *value);
 size_t oct_value_bytes(const oct_value *value);
 int64_t oct_inputs_numel(const oct_program *program); /* all inputs together */
@@ -140,38 +141,45 @@ static inline bool oct_is_size(int64_t dim)
     return dim >= 1 && dim <= OCT_DIM_MAX;
 }
 
-/* The step's numbers as a file has them: cells[OCT_STEP_CELLS], factors[OCT_STEP_FACTORS]. */
+/* Writes the step's numbers as a file has them: cells[OCT_STEP_CELLS], factors[OCT_STEP_FACTORS]. */
 void oct_step_get_fields(const oct_step *step, int64_t *cells, float *factors);
-/* OCT_DATA, without the step's number, when a cell is out of its bounds, or not 0 though nothing uses it. */
+/* Sets the step's numbers from those of a file. OCT_DATA, without the step's number, when a cell is out of its
+ * bounds, or not 0 though the kind does not use it. */
 oct_status oct_step_set_fields(oct_step *step, const int64_t *cells,
                                const float *factors) OCT_NODISCARD;
-/* How many elements an array has; of a step that has passed the check. */
+/* The number of elements of an array, in a step that has passed the check. */
 int64_t oct_step_array_numel(const oct_step *step, const oct_step_array *array);
-/* An array's data, NULL where it is missing; and the address of the pointer to it. */
+/* The data of an array, NULL where it is missing; and the address of the pointer to it. */
 const void *oct_step_data(const oct_step *step, const oct_step_array *array);
 void *oct_step_slot(oct_step *step, const oct_step_array *array);
-/* Weights (O, kh, kw, I/groups) and constants (O) of `conv`; tables of table_size entries. */
+/* These are shapes of arrays: weights (O, kh, kw, I/groups) and constants (O) of `conv`, and tables of
+ * table_size entries. */
 oct_status oct_weight_shape(const oct_step *step, oct_shape *shape) OCT_NODISCARD;
 oct_status oct_channel_shape(const oct_step *step, oct_shape *shape) OCT_NODISCARD;
 oct_status oct_table_shape(const oct_step *step, oct_shape *shape) OCT_NODISCARD;
-/* What every convolution owns. */
+/* The arrays that every convolution owns. */
 enum { OCT_CONV_ARRAYS = 4 };
 extern const oct_step_array oct_conv_arrays[OCT_CONV_ARRAYS];
 
-/* For checks, before which inputs, output and their types are known to be right. */
+/* These are parts of checks, before which inputs, output and their types are known to be right. */
 
-/* Sizes of a window and the output plane that follows from it. */
-oct_status oct_check_window(const oct_step *step, int most_padding) OCT_NODISCARD;
-/* `conv` has the shapes of input 0, which may enter flattened or dilated, and of the output. */
+/* Checks the sizes of a window and the output plane that follows from it. */
+oct_status oct_check_window(const oct_step *step, int max_padding) OCT_NODISCARD;
+/* Checks that `conv` has the shapes of input 0, which may enter flattened or dilated, and of the output. */
 oct_status oct_check_plane(const oct_program *program, const oct_step *step) OCT_NODISCARD;
-/* Behind both: weight, bias, multiplier and weight_scale are there and finite, groups divide the
- * channels. */
+/* Checks both, and that channels and qparams stay. */
+oct_status oct_check_pool(const oct_program *program, const oct_step *step,
+                          int max_padding) OCT_NODISCARD;
+/* Checks that the kind's array is a table with one entry for each code of input 0. */
+oct_status oct_check_table(const oct_program *program, const oct_step *step) OCT_NODISCARD;
+/* Checks, behind window and plane, that weight, bias, multiplier and weight_scale are there and finite and
+ * that groups divide the channels. */
 oct_status oct_check_weights(const oct_step *step) OCT_NODISCARD;
-/* Input i has the output's shape. */
+/* Checks that input i has the output's shape. */
 oct_status oct_check_same_shape(const oct_program *program, const oct_step *step,
                                 int i) OCT_NODISCARD;
-/* lo and hi are bounds within the output's codes. */
+/* Checks that lo and hi are bounds within the output's codes. */
 oct_status oct_check_bounds(const oct_program *program, const oct_step *step, int32_t lo,
                             int32_t hi) OCT_NODISCARD;
-/* The output's codes mean what input 0's do. */
+/* Checks that the output's codes mean what input 0's do. */
 oct_status oct_check_same_qparams(const oct_program *program, const oct_step *step) OCT_NODISCARD;

@@ -1,4 +1,4 @@
-/* Residual add of two tensors of codes. */
+/* The step add adds two tensors of codes. */
 #include "quant/runtime/step.h"
 
 static oct_status check(const oct_program *program, const oct_step *step)

@@ -1,4 +1,4 @@
-/* Class numbers: where the largest channel stands, of codes or of float values. */
+/* The step argmax finds where the largest channel stands, of codes or of float values. */
 #include "core/tensor/argmax.h"
 #include "quant/runtime/step.h"
 
@@ -9,7 +9,7 @@ static oct_status check(const oct_program *program, const oct_step *step)
     OCT_CHECK(y->dtype == OCT_S32, OCT_DATA, "its output is %s and not s32",
               oct_dtype_name(y->dtype));
     OCT_CHECK(oct_value_numel(y) == x->h * x->w, OCT_DATA,
-              "it makes a number of each place of %lld x %lld, but its output has %lld",
+              "it makes a number of each position of %lld x %lld, but its output has %lld",
               (long long)x->h, (long long)x->w, (long long)oct_value_numel(y));
     return OCT_OK;
 }

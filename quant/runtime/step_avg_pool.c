@@ -1,13 +1,9 @@
-/* Mean of a window, rounded to a code of the same scale. */
+/* The step avg_pool takes the mean of a window, rounded to a code of the same scale. */
 #include "quant/runtime/step.h"
 
 static oct_status check(const oct_program *program, const oct_step *step)
 {
-    const oct_conv_shape *s = &step->conv;
-    OCT_TRY(oct_check_window(step, 0));
-    OCT_TRY(oct_check_plane(program, step));
-    OCT_CHECK(s->in_c == s->out_c, OCT_DATA, "its output has other channels than its input");
-    return oct_check_same_qparams(program, step);
+    return oct_check_pool(program, step, 0);
 }
 
 static void run(const oct_step_run *r)

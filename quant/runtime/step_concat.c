@@ -1,4 +1,4 @@
-/* Channels side by side, requantized where scales differ. */
+/* The step concat puts channels side by side and requantizes them where scales differ. */
 #include "quant/runtime/step.h"
 
 static oct_status check(const oct_program *program, const oct_step *step)

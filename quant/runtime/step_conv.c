@@ -38,7 +38,7 @@ oct_status oct_epilogue_check(const oct_program *program, const oct_step *step)
         OCT_CHECK(!program->shift, OCT_DATA,
                   "it has a second addend, which a program that requantizes by shifts cannot add");
         OCT_TRY(oct_check_same_shape(program, step, 1));
-        OCT_CHECK(isfinite(step->residual) && step->residual > 0.0f, OCT_DATA,
+        OCT_CHECK(isfinite(step->addend_multiplier) && step->addend_multiplier > 0.0f, OCT_DATA,
                   "the multiplier of its second addend is not a positive finite number");
     }
     if (oct_step_output(program, step)->dtype != OCT_F32)
@@ -148,7 +148,7 @@ static oct_epilogue epilogue_of(const oct_step_run *r, const int32_t *bias)
     }
     if (step->num_inputs > 1) {
         f.addend = oct_step_codes(r, 1);
-        f.addend_multiplier = step->residual;
+        f.addend_multiplier = step->addend_multiplier;
     }
     return f;
 }
@@ -207,8 +207,8 @@ void oct_conv_run(const oct_step_run *r)
             &f, r->scratch);
 }
 
-const oct_step_field oct_conv_fields[OCT_NUM_CONV_FIELDS] = {OCT_CONV_FIELDS,
-                                                             OCT_FIELD_FACTOR(residual, 0)};
+const oct_step_field oct_conv_fields[OCT_NUM_CONV_FIELDS] = {
+    OCT_CONV_FIELDS, OCT_FIELD_FACTOR(addend_multiplier, 0)};
 
 const oct_step_type oct_step_conv = {.name = "conv",
                                      .min_inputs = 1,

@@ -1,4 +1,4 @@
-/* Codes -> float. */
+/* The step dequantize makes float values of codes. */
 #include "quant/runtime/step.h"
 
 #include "quant/qparams.h"

@@ -1,4 +1,4 @@
-/* The numbers and arrays of steps, by the lists of their kinds. */
+/* Reads and writes the numbers and arrays of steps by the lists of their kinds. */
 #include "quant/runtime/step.h"
 
 #include <string.h>

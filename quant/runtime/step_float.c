@@ -1,4 +1,4 @@
-/* A float island: a layer that stays float, computed by the host's modules. */
+/* The step float is a float island: a layer that stays float, computed by the host's modules. */
 #include "quant/runtime/step.h"
 
 #include <math.h>

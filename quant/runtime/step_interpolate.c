@@ -1,4 +1,4 @@
-/* A plane in another size: the nearest pixel, or four mixed. */
+/* The step interpolate makes a plane of another size, of the nearest pixels or of four mixed. */
 #include "quant/runtime/step.h"
 
 static oct_status check(const oct_program *program, const oct_step *step)

@@ -1,13 +1,11 @@
-/* An elementwise function: one table entry a code. */
+/* The step lut computes an elementwise function by a table with one entry a code. */
 #include "quant/runtime/step.h"
 
 static oct_status check(const oct_program *program, const oct_step *step)
 {
-    const oct_qparams x = oct_step_input(program, step, 0)->q;
     const oct_qparams y = oct_step_output(program, step)->q;
     OCT_TRY(oct_check_same_shape(program, step, 0));
-    OCT_CHECK(step->table && step->table_size == oct_qtable_size(x), OCT_DATA,
-              "its table is missing or has not %lld entries", (long long)oct_qtable_size(x));
+    OCT_TRY(oct_check_table(program, step));
     for (int64_t i = 0; i < step->table_size; i++)
         OCT_CHECK(step->table[i] >= y.qmin && step->table[i] <= y.qmax, OCT_DATA,
                   "entry %lld of its table, %d, is no code of value %d", (long long)i,

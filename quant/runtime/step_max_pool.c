@@ -1,14 +1,11 @@
-/* Largest code of a square window; padding never counts. */
+/* The step max_pool takes the largest code of a square window; padding never counts. */
 #include "quant/runtime/step.h"
 
 static oct_status check(const oct_program *program, const oct_step *step)
 {
     const oct_conv_shape *s = &step->conv;
-    OCT_TRY(oct_check_window(step, s->kernel_h - 1)); /* no window lies in the border alone */
     OCT_CHECK(s->kernel_h == s->kernel_w, OCT_DATA, "its kernel is not square");
-    OCT_TRY(oct_check_plane(program, step));
-    OCT_CHECK(s->in_c == s->out_c, OCT_DATA, "its output has other channels than its input");
-    return oct_check_same_qparams(program, step);
+    return oct_check_pool(program, step, s->kernel_h - 1); /* no window lies in the border alone */
 }
 
 static void run(const oct_step_run *r)

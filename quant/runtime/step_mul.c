@@ -1,4 +1,4 @@
-/* Product of two tensors of codes. */
+/* The step mul multiplies two tensors of codes. */
 #include "quant/runtime/step.h"
 
 static oct_status check(const oct_program *program, const oct_step *step)

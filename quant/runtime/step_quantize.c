@@ -1,4 +1,4 @@
-/* Float -> codes. */
+/* The step quantize makes codes of float values. */
 #include "quant/runtime/step.h"
 
 #include "quant/qparams.h"

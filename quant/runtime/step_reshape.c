@@ -1,4 +1,4 @@
-/* The same numbers in another shape, of any type. */
+/* The step reshape copies numbers of any type into another shape. */
 #include "quant/runtime/step.h"
 
 #include <string.h>

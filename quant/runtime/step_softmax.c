@@ -1,7 +1,7 @@
-/* Softmax over the channels. */
+/* The step softmax runs over the channels. */
 #include "quant/runtime/step.h"
 
-/* The largest code's own term is all of 1, so that no sum is 0, and terms only fall from there. */
+/* The term of the largest code is 1, so that no sum is 0, and terms only fall from there. */
 static oct_status check_exponential(const oct_step *step)
 {
     const int32_t *e = step->exponential;
@@ -15,14 +15,12 @@ static oct_status check_exponential(const oct_step *step)
 
 static oct_status check(const oct_program *program, const oct_step *step)
 {
-    const oct_qparams x = oct_step_input(program, step, 0)->q;
     const oct_value *y = oct_step_output(program, step);
     OCT_TRY(oct_check_same_shape(program, step, 0));
     OCT_CHECK(y->c <= OCT_QSOFTMAX_MAX, OCT_DATA, "it has more than %d channels", OCT_QSOFTMAX_MAX);
     OCT_CHECK(oct_qsoftmax_fits(y->q), OCT_DATA,
               "the scale of value %d is not a power of two from 2^-16 to 1", step->output);
-    OCT_CHECK(step->exponential && step->table_size == oct_qtable_size(x), OCT_DATA,
-              "its table is missing or has not %lld entries", (long long)oct_qtable_size(x));
+    OCT_TRY(oct_check_table(program, step));
     return check_exponential(step);
 }
 

@@ -235,7 +235,7 @@ static void check_same_step(const oct_step *a, const oct_step *b)
     SAME(add.hi);
     SAME(add.zero_point);
     SAME(add.relu);
-    SAME(residual);
+    SAME(addend_multiplier);
     SAME(factor);
     SAME(bilinear);
     SAME(table_size);

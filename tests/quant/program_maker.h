@@ -194,7 +194,7 @@ static inline void program_of_other_kinds(oct_program *p)
     program_factors(step, 0.02f);
     step = program_step(p, OCT_STEP_CONV, "residual", c8, c8, c16);
     program_weights(step, program_shape(6, 5, 4, 4, 1, 1, 0, 1), 0, 32767, 2);
-    step->residual = 20.0f;
+    step->addend_multiplier = 20.0f;
     program_step(p, OCT_STEP_MUL, "mul", c8, c16, mul)->factor =
         oct_qmul_factor(v[c8].q, v[c16].q, v[mul].q);
     step = program_step(p, OCT_STEP_LUT, "lut", mul, NONE, lut);

@@ -176,7 +176,7 @@ Test(class_numbers, of_a_program_that_cannot_be_are_refused)
     *out = right_out;
     out->c = 2;
     cr_assert_eq(oct_program_check(p), OCT_DATA);
-    check_said("it makes a number of each place of 1 x 1, but its output has 2");
+    check_said("it makes a number of each position of 1 x 1, but its output has 2");
     *out = right_out;
     in->dtype = OCT_S32; /* what makes it makes codes */
     cr_assert_eq(oct_program_check(p), OCT_DATA);

@@ -1,6 +1,7 @@
 /* Fusing: by name, and by prepare; the model computes in float what it did, and names that are wrong
  * are answered with those that exist. */
 #include "core/base/mem.h"
+#include "quant/pass/prepare/fusion.h"
 #include "tests/quant/graph_nets.h"
 
 #include <math.h>
@@ -123,6 +124,74 @@ Test(fuse, by_prepare_is_exact_in_float)
         OK(oct_set_fake_quant(r.root, OCT_STATE_FLOAT));
         outputs(&r, after);
         cr_assert_arr_eq(before, after, sizeof before, "%s", net_kinds[k].name);
+        rig_end(&r);
+    }
+}
+
+/* The members of one fusion, one after the other. */
+typedef struct chain_net {
+    oct_module base;
+    const oct_fusion *fusion;
+    oct_module *pool, *member[OCT_MAX_MEMBERS];
+} chain_net;
+
+static oct_tensor *chain_forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
+{
+    const chain_net *m = (const chain_net *)self;
+    oct_tensor *y = oct_call(cx, m->pool, x[n - 1]);
+    if (m->fusion->members[0] == OCT_MEMBER_LINEAR) y = oct_flatten(cx, y);
+    oct_tensor *other = oct_fusion_has(m->fusion, OCT_MEMBER_ADD) ? oct_sigmoid(cx, y) : NULL;
+    for (int i = 0; i < m->fusion->count; i++)
+        y = m->fusion->members[i] == OCT_MEMBER_ADD ? oct_call2(cx, m->member[i], y, other)
+                                                    : oct_call(cx, m->member[i], y);
+    return y;
+}
+
+static oct_status make_member(oct_module **m, oct_member member, int64_t channels)
+{
+    switch (member) {
+    case OCT_MEMBER_CONV:
+        return oct_conv2d_create(m, channels, channels, rig_same(3), true);
+    case OCT_MEMBER_LINEAR:
+        return oct_linear_create(m, channels, channels, true);
+    case OCT_MEMBER_BN:
+        return oct_batch_norm_create(m, channels);
+    case OCT_MEMBER_ADD:
+        return oct_add_create(m);
+    case OCT_MEMBER_RELU:
+        return oct_relu_create(m);
+    case OCT_MEMBER_RELU6:
+        return oct_relu6_create(m);
+    case OCT_MEMBER_NONE:
+        break;
+    }
+    return oct_fail(OCT_USAGE, "no member");
+}
+
+/* Every line of fusion_list.def makes one module of its members, which deploys. */
+Test(fuse, by_prepare_takes_every_line_of_the_list)
+{
+    static const oct_module_type type = {.name = "chain_net", .forward = chain_forward};
+    for (size_t k = 0; k < oct_fusion_count(); k++) {
+        rig r;
+        oct_module *root = NULL;
+        OK(oct_module_create(&root, &type, sizeof(chain_net)));
+        chain_net *m = (chain_net *)root;
+        m->fusion = oct_fusion_at(k);
+        CHILD(m, pool, oct_max_pool_create(&m->pool, 2, 2, 0));
+        for (int i = 0; i < m->fusion->count; i++) {
+            const char name[] = {'m', (char)('0' + i), '\0'};
+            OK(make_member(&m->member[i], m->fusion->members[i],
+                           m->fusion->members[0] == OCT_MEMBER_LINEAR ? 12 : 3));
+            OK(oct_module_add_child(root, name, &m->member[i]));
+        }
+        rig_begin(&r, root, OCT_EXAMPLE(OCT_SHAPE(1, 4, 4, 3)));
+        oct_prepare_options options = rig_options(OCT_METHOD_JIT);
+        rig_prepare(&r, &options);
+        cr_assert_eq(rig_count(r.root, &oct_identity_type), (size_t)m->fusion->count - 1, "%s",
+                     m->fusion->name);
+        rig_calibrate(&r);
+        rig_convert(&r);
         rig_end(&r);
     }
 }

@@ -34,6 +34,53 @@ Test(program_check, accepts_a_program_small_of_step)
     cr_assert_eq(oct_program_check(&p), OCT_OK);
 }
 
+/* Files know the numbers of a step by the list of its kind alone. */
+Test(program_check, every_kind_lists_its_numbers_once_and_refuses_others)
+{
+    for (int kind = 0; kind < OCT_STEP_KINDS; kind++) {
+        oct_step step = {.kind = (oct_step_kind)kind};
+        const oct_step_type *type = oct_step_type_of(step.kind);
+        int64_t cells[OCT_STEP_CELLS] = {0}, got[OCT_STEP_CELLS];
+        float factors[OCT_STEP_FACTORS] = {0}, got_factors[OCT_STEP_FACTORS];
+        bool used[OCT_STEP_CELLS] = {false};
+        for (int i = 0; i < type->num_fields; i++) {
+            const oct_step_field *f = &type->fields[i];
+            if (f->type == OCT_FIELD_F32) {
+                cr_assert(f->cell < OCT_STEP_FACTORS && factors[f->cell] == 0, "%s", f->name);
+                factors[f->cell] = 0.5f + (float)i;
+                continue;
+            }
+            cr_assert(f->cell < OCT_STEP_CELLS && !used[f->cell], "%s %s", type->name, f->name);
+            used[f->cell] = true;
+            cells[f->cell] = f->max > 40 ? 11 + i : 1;
+        }
+        cr_assert_eq(oct_step_set_fields(&step, cells, factors), OCT_OK);
+        oct_step_get_fields(&step, got, got_factors);
+        cr_assert_arr_eq(got, cells, sizeof cells, "%s", type->name);
+        cr_assert_arr_eq(got_factors, factors, sizeof factors, "%s", type->name);
+        for (int i = 0; i < type->num_fields; i++) {
+            const oct_step_field *f = &type->fields[i];
+            if (f->type == OCT_FIELD_F32 || f->max == INT64_MAX) continue;
+            const int64_t good = cells[f->cell];
+            cells[f->cell] = f->max + 1;
+            cr_assert_eq(oct_step_set_fields(&step, cells, factors), OCT_DATA, "%s", f->name);
+            cells[f->cell] = good;
+        }
+        for (int i = 0; i < OCT_STEP_CELLS; i++) {
+            if (used[i]) continue;
+            cells[i] = 1;
+            cr_assert_eq(oct_step_set_fields(&step, cells, factors), OCT_DATA, "%s", type->name);
+            cells[i] = 0;
+        }
+        for (int i = 0; i < OCT_STEP_FACTORS; i++) {
+            if (factors[i] != 0) continue;
+            factors[i] = NAN;
+            cr_assert_eq(oct_step_set_fields(&step, cells, factors), OCT_DATA, "%s", type->name);
+            factors[i] = 0;
+        }
+    }
+}
+
 Test(program_check, refuses_an_empty_program)
 {
     const int64_t steps = p.num_steps;
@@ -427,13 +474,13 @@ Test(other_kinds, refuses_sums_over_16_bit_codes_that_leave_their_bounds)
 
 Test(other_kinds, refuses_second_summands_that_cannot_be)
 {
-    p.steps[RESIDUAL].residual = -1.0f;
+    p.steps[RESIDUAL].addend_multiplier = -1.0f;
     refused("step 2 (conv \"residual\"): the multiplier of its second addend is not a positive "
             "finite number");
-    p.steps[RESIDUAL].residual = NAN;
+    p.steps[RESIDUAL].addend_multiplier = NAN;
     refused("step 2 (conv \"residual\"): the multiplier of its second addend is not a positive "
             "finite number");
-    p.steps[RESIDUAL].residual = 1.0f;
+    p.steps[RESIDUAL].addend_multiplier = 1.0f;
     p.steps[RESIDUAL].input[1] = 1;
     refused("step 2 (conv \"residual\"): its input 1 and output differ in shape");
 }

@@ -44,7 +44,7 @@ static void same_step(const oct_step *a, const oct_step *b)
     oct_check_bytes(b->weight, a->weight, n * k, "weight codes");
     oct_check_bytes(b->bias, a->bias, n * 8, "integer biases");
     oct_check_bits_f32(b->multiplier, a->multiplier, n, "multipliers");
-    cr_assert(a->lo == b->lo && a->hi == b->hi && a->residual == b->residual);
+    cr_assert(a->lo == b->lo && a->hi == b->hi && a->addend_multiplier == b->addend_multiplier);
 }
 
 static oct_qparams input_of(const bench *b)

@@ -246,7 +246,8 @@ oct_status oct_step_take_layer(oct_step *step, const oct_layer *l, oct_qparams i
     OCT_TRY_OUT(oct_channels_alloc(&ch, step->conv.out_c));
     OCT_TRY_OUT(take_layer(step, l, in, &ch));
     if (addend)
-        step->residual = addend->q.scale / (l->fq ? oct_fake_quant_qparams(l->fq).scale : 1.0f);
+        step->addend_multiplier =
+            addend->q.scale / (l->fq ? oct_fake_quant_qparams(l->fq).scale : 1.0f);
 out:
     oct_channels_free(&ch);
     return status;

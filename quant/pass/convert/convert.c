@@ -18,25 +18,20 @@ typedef struct conversion {
     oct_text *islands; /* may be NULL */
 } conversion;
 
-static const char *place_of(const oct_trace_node *node)
+static const char *caller_of(const oct_trace_node *node)
 {
     return node->path[0] ? node->path : "the model";
 }
 
-/* What a node is: the module's type, or that of the functional op's module form; NULL: none. */
+/* The type of the node's module, or of the functional op's module form; NULL: none. */
 static const oct_module_type *type_of(const oct_trace_node *node)
 {
     return node->module ? node->module->type : oct_module_type_find(node->op);
 }
 
-static bool is_op(const oct_trace_node *node, const char *op)
-{
-    return strcmp(node->op, op) == 0;
-}
-
 /* Float islands. */
 
-static oct_status keep_array(oct_island *island, size_t *capacity, const char *name,
+static oct_status copy_array(oct_island *island, size_t *capacity, const char *name,
                              const oct_tensor *tensor)
 {
     const size_t count = (size_t)island->num_arrays;
@@ -51,13 +46,13 @@ static oct_status keep_array(oct_island *island, size_t *capacity, const char *n
     return OCT_OK;
 }
 
-static oct_status keep_state(oct_island *island, const oct_module *module)
+static oct_status copy_state(oct_island *island, const oct_module *module)
 {
     size_t capacity = 0;
     for (size_t i = 0; i < module->num_params; i++)
-        OCT_TRY(keep_array(island, &capacity, module->params[i]->name, &module->params[i]->value));
+        OCT_TRY(copy_array(island, &capacity, module->params[i]->name, &module->params[i]->value));
     for (size_t i = 0; i < module->num_buffers; i++)
-        OCT_TRY(keep_array(island, &capacity, module->buffers[i].name, &module->buffers[i].tensor));
+        OCT_TRY(copy_array(island, &capacity, module->buffers[i].name, &module->buffers[i].tensor));
     return OCT_OK;
 }
 
@@ -82,20 +77,20 @@ static oct_status check_island(const oct_emitter *e)
               "%s: %s stays float and cannot be made again from arguments, so it cannot be part of "
               "the deployed model; quantize it, give its type `create` and `args`, or move it out "
               "of the model",
-              place_of(node), node->op);
+              caller_of(node), node->op);
     OCT_CHECK(!node->module || node->module->num_children == 0, OCT_PREPARE,
               "%s: a %s that stays float has modules of its own, which the deployed model cannot "
               "hold; make it a container, or give it parameters instead",
-              place_of(node), node->op);
+              caller_of(node), node->op);
     for (int i = 0; i < node->num_inputs; i++) {
         const oct_dtype dtype = oct_emit_input(e, i)->dtype;
         OCT_CHECK(dtype != OCT_S32, OCT_PREPARE,
                   "%s: %s computes with class numbers, which a deployed model only returns; do it "
                   "outside of the model",
-                  place_of(node), node->op);
+                  caller_of(node), node->op);
         OCT_CHECK(dtype == OCT_F32, OCT_PREPARE,
                   "%s: %s stays float but is given codes; put a DeQuantStub before it",
-                  place_of(node), node->op);
+                  caller_of(node), node->op);
     }
     return OCT_OK;
 }
@@ -115,42 +110,11 @@ static oct_status emit_island(conversion *c)
         island->args[i] = node->args.value[i];
     for (int i = 0; i < node->num_inputs; i++)
         island->dims[i] = e->trace->values[node->input[i]].shape.ndim;
-    if (node->module) OCT_TRY(keep_state(island, node->module));
+    if (node->module) OCT_TRY(copy_state(island, node->module));
     if (c->islands)
         OCT_TRY(
             oct_text_add(c->islands, "%s (%s): %s\n", step->name, island->type, note_of(c, node)));
     return oct_emit_output(e, step, OCT_F32, (oct_qparams){0});
-}
-
-/* Float modules that work on codes as they are; argmax on float values too. */
-
-static oct_status emit_max_pool(oct_emitter *e)
-{
-    const double *args = e->node->args.value; /* kernel, stride, padding */
-    const oct_value in = *oct_emit_input(e, 0);
-    oct_step *step;
-    OCT_TRY(oct_emit_step(e, OCT_STEP_MAX_POOL, &step));
-    OCT_TRY(oct_emit_output(e, step, in.dtype, in.q));
-    const oct_value *out = &e->program->values[step->output];
-    step->conv = (oct_conv_shape){.in_h = in.h,
-                                  .in_w = in.w,
-                                  .in_c = in.c,
-                                  .out_h = out->h,
-                                  .out_w = out->w,
-                                  .out_c = out->c,
-                                  .kernel_h = (int)args[0],
-                                  .kernel_w = (int)args[0],
-                                  .stride = (int)args[1],
-                                  .padding = (int)args[2],
-                                  .groups = 1};
-    return OCT_OK;
-}
-
-static oct_status emit_argmax(oct_emitter *e)
-{
-    oct_step *step;
-    OCT_TRY(oct_emit_step(e, OCT_STEP_ARGMAX, &step));
-    return oct_emit_output(e, step, OCT_S32, (oct_qparams){0});
 }
 
 static oct_status emit(conversion *c)
@@ -158,15 +122,13 @@ static oct_status emit(conversion *c)
     oct_emitter *e = &c->emitter;
     const oct_trace_node *node = e->node;
     if (node->module && node->module->type->emit) return node->module->type->emit(node->module, e);
-    if (is_op(node, "identity") || is_op(node, "flatten") || is_op(node, "reshape") ||
-        is_op(node, "squeeze"))
-        return oct_emit_reshape(e);
-    if (is_op(node, "argmax")) return emit_argmax(e);
-    if (is_op(node, "max_pool") && oct_emit_input(e, 0)->dtype != OCT_F32) return emit_max_pool(e);
+    const oct_quant_rule *rule = oct_quant_rule_find(type_of(node));
+    const bool emits = rule && rule->emit;
+    if (emits && (rule->any_domain || oct_emit_input(e, 0)->dtype != OCT_F32)) return rule->emit(e);
     return emit_island(c);
 }
 
-/* How often each dynamic block ran: the program has no loops. */
+/* Tells how often each dynamic block ran, since the program has no loops. */
 static oct_status note_blocks(const conversion *c)
 {
     const oct_trace *trace = c->emitter.trace;
@@ -222,7 +184,7 @@ static oct_status check_target(const oct_graph *graph, const oct_target *target)
     return OCT_OK;
 }
 
-/* Nodes whose results the output depends on: what a hook computes for itself is not deployed. */
+/* Finds the nodes on whose results the output depends: what a hook computes for itself is not deployed. */
 static oct_status find_live(const oct_trace *trace, bool **live)
 {
     bool *wanted;
@@ -326,8 +288,8 @@ static void show_value(void *user, int64_t traced, const oct_tensor *tensor)
     if (w->value_of[traced] >= 0) w->show(w->user, w->value_of[traced], tensor->data, bytes);
 }
 
-/* Numbers of values follow from the way that the forward took. */
-static bool same_way(const oct_program *a, const oct_program *b)
+/* Whether two programs have the same steps: numbers of values follow from the calls that the forward made. */
+static bool same_steps(const oct_program *a, const oct_program *b)
 {
     bool same = a->num_steps == b->num_steps && a->num_values == b->num_values;
     for (int64_t i = 0; same && i < a->num_steps; i++)
@@ -346,7 +308,7 @@ oct_status oct_convert_watch(const oct_program *program, oct_module *root,
     const oct_graph *graph = oct_graph_of(root);
     OCT_CHECK(graph, OCT_PREPARE, "the model is not prepared: train its QAT phase first");
     OCT_TRY_OUT(run_begin(&r, &again, root, example, graph->target, NULL));
-    OCT_CHECK_OUT(same_way(program, &again), OCT_NO,
+    OCT_CHECK_OUT(same_steps(program, &again), OCT_NO,
                   "the model's forward calls other operations on this sample than the program has; "
                   "what a forward does must not depend on the values of its input");
     watch w = {.value_of = r.c.emitter.value_of, .show = show, .user = user};

@@ -69,7 +69,7 @@ static oct_shape sample_shape(const oct_value *value, int dims)
     }
 }
 
-/* What arguments and shapes of a file lead to is the file's fault, whatever it is to a module. */
+/* Turns a failure of the module into one of the file, whose arguments and shapes have led to it. */
 static oct_status blame_file(oct_status status)
 {
     char text[1024];
@@ -78,7 +78,7 @@ static oct_status blame_file(oct_status status)
     return oct_fail(OCT_DATA, "%s", text);
 }
 
-/* The module, which takes little more memory than the arrays that it gets. */
+/* Creates the module, which may take little more memory than the arrays that it gets. */
 static oct_status create_module(island *self, const oct_module_type *type, const oct_island *from)
 {
     enum { BESIDE_ARRAYS = 1 << 20 };
@@ -96,8 +96,8 @@ static oct_status create_module(island *self, const oct_module_type *type, const
     return status == OCT_RESOURCE ? status : blame_file(status);
 }
 
-/* Of a tensor that one of our own layers makes: its output, or the input of a transposed convolution
- * spread over the output's plane and what padding cuts off it. */
+/* The size of the largest tensor that one of our own layers makes: its output, or the input of a transposed
+ * convolution, dilated over the output's plane and what padding cuts off it. */
 static int64_t max_numel(const oct_module *module, const oct_program *program, const oct_step *step)
 {
     const oct_value *x = oct_step_input(program, step, 0), *y = oct_step_output(program, step);
