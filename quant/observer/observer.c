@@ -1,4 +1,4 @@
-/* The table of observers, the keys that ranks exchange, and ranges of channels. */
+/* The table of observers, and the keys that ranks exchange. */
 #include "quant/observer/observer.h"
 
 #include <math.h>
@@ -37,23 +37,4 @@ float oct_float_of_key(int32_t key)
     float x;
     memcpy(&x, &bits, sizeof x);
     return x;
-}
-
-void oct_channel_range(const float *x, int64_t rows, int64_t channels, float *min, float *max)
-{
-    for (int64_t c = 0; c < channels; c++) {
-        min[c] = INFINITY;
-        max[c] = -INFINITY;
-    }
-    for (int64_t r = 0; r < rows; r++, x += channels) {
-        for (int64_t c = 0; c < channels; c++) {
-            /* A NaN, once taken, is never replaced. */
-            min[c] = x[c] < min[c] || isnan(x[c]) ? x[c] : min[c];
-            max[c] = x[c] > max[c] || isnan(x[c]) ? x[c] : max[c];
-        }
-    }
-    for (int64_t c = 0; c < channels; c++) {
-        min[c] += 0.0f;
-        max[c] += 0.0f;
-    }
 }

@@ -48,6 +48,3 @@ oct_status oct_observer_register(const oct_observer *observer) OCT_NODISCARD;
  * INT32_MAX so that a maximum shows it. */
 int32_t oct_float_key(float x);
 float oct_float_of_key(int32_t key);
-
-/* Finds the range of each channel of rows x channels values (channel last), into min[channels], max[channels]. */
-void oct_channel_range(const float *x, int64_t rows, int64_t channels, float *min, float *max);

@@ -152,10 +152,7 @@ int64_t oct_step_array_numel(const oct_step *step, const oct_step_array *array);
 /* The data of an array, NULL where it is missing; and the address of the pointer to it. */
 const void *oct_step_data(const oct_step *step, const oct_step_array *array);
 void *oct_step_slot(oct_step *step, const oct_step_array *array);
-/* These are shapes of arrays: weights (O, kh, kw, I/groups) and constants (O) of `conv`, and tables of
- * table_size entries. */
-oct_status oct_weight_shape(const oct_step *step, oct_shape *shape) OCT_NODISCARD;
-oct_status oct_channel_shape(const oct_step *step, oct_shape *shape) OCT_NODISCARD;
+/* The shape of a table: table_size entries. */
 oct_status oct_table_shape(const oct_step *step, oct_shape *shape) OCT_NODISCARD;
 /* The arrays that every convolution owns. */
 enum { OCT_CONV_ARRAYS = 4 };

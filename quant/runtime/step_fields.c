@@ -90,7 +90,7 @@ const void *oct_step_data(const oct_step *step, const oct_step_array *array)
 }
 
 /* Nothing overflows: each factor is at most OCT_DIM_MAX and the first product at most max_weights. */
-oct_status oct_weight_shape(const oct_step *step, oct_shape *shape)
+static oct_status weight_shape(const oct_step *step, oct_shape *shape)
 {
     const oct_conv_shape *s = &step->conv;
     const bool sizes = oct_is_size(s->out_c) && oct_is_size(s->kernel_h) &&
@@ -103,7 +103,7 @@ oct_status oct_weight_shape(const oct_step *step, oct_shape *shape)
     return OCT_OK;
 }
 
-oct_status oct_channel_shape(const oct_step *step, oct_shape *shape)
+static oct_status channel_shape(const oct_step *step, oct_shape *shape)
 {
     *shape = OCT_SHAPE(step->conv.out_c);
     return OCT_OK;
@@ -121,8 +121,8 @@ oct_status oct_table_shape(const oct_step *step, oct_shape *shape)
         .offset = offsetof(oct_step, member), .shape = of                                          \
     }
 const oct_step_array oct_conv_arrays[OCT_CONV_ARRAYS] = {
-    OCT_CONV_ARRAY("codes", OCT_S8, weight, oct_weight_shape, true),
-    OCT_CONV_ARRAY("bias", OCT_S64, bias, oct_channel_shape, true),
-    OCT_CONV_ARRAY("multiplier", OCT_F32, multiplier, oct_channel_shape, false),
-    OCT_CONV_ARRAY("scale", OCT_F32, weight_scale, oct_channel_shape, false),
+    OCT_CONV_ARRAY("codes", OCT_S8, weight, weight_shape, true),
+    OCT_CONV_ARRAY("bias", OCT_S64, bias, channel_shape, true),
+    OCT_CONV_ARRAY("multiplier", OCT_F32, multiplier, channel_shape, false),
+    OCT_CONV_ARRAY("scale", OCT_F32, weight_scale, channel_shape, false),
 };

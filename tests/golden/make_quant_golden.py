@@ -165,8 +165,6 @@ def weight_cases():
     emit("uint32_t", "golden_weight", words(weight.flatten()))
     emit("uint32_t", "golden_weight_scale", words(scale))
     emit("uint32_t", "golden_weight_fake", words(y.flatten()))
-    emit("uint32_t", "golden_channel_min", words(observer.min_val))
-    emit("uint32_t", "golden_channel_max", words(observer.max_val))
 
 
 print("/* Made by make_quant_golden.py with PyTorch " + torch.__version__ + ". Floats are their bits. */\n"

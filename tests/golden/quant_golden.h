@@ -1738,12 +1738,3 @@ static const uint32_t golden_weight_fake[] = {
     0x42865f2a, 0xc233298d, 0x43172b0f, 0x42154d4b,
 };
 
-static const uint32_t golden_channel_min[] = {
-    0xb99eb467, 0x00000000, 0xbf800000, 0xc1580000, 0xbd78af88,
-    0xbeff63c7, 0xc01e2f69, 0xc12519c7, 0xc209b2a0, 0xc36d044d,
-};
-
-static const uint32_t golden_channel_max[] = {
-    0x3914177c, 0x00000000, 0x00000000, 0x42fe0000, 0x3df6e656,
-    0x3ed4a246, 0x3fb6869e, 0x410800d4, 0x4231d9fa, 0x435a887d,
-};

@@ -2,7 +2,8 @@
 cmake_minimum_required(VERSION 3.21)
 
 # What a folder may include, by the beginning of the path. The longest folder that fits a file counts.
-set(folders core/base core/tensor core/product core/kernel core quant/kernel quant/runtime quant dist io
+set(folders core/base core/tensor core/product core/kernel core quant/kernel quant/runtime quant/observer quant/target
+    quant/module quant dist io
     launch/base launch/model launch/run launch/bench launch/cmd launch)
 set(may_core/base    core/base/)
 set(may_core/tensor  core/base/ core/tensor/)
@@ -12,6 +13,10 @@ set(may_core         core/)
 # The integer runtime links without tape, graph and MPI.
 set(may_quant/kernel  core/base/ core/tensor/ core/product/ quant/kernel/ quant/qparams.h)
 set(may_quant/runtime core/base/ core/tensor/ core/product/ quant/kernel/ quant/qparams.h quant/runtime/)
+set(may_quant/observer core/ quant/observer/)
+set(may_quant/target  core/ quant/target/)
+# A pass drives modules; modules know no pass.
+set(may_quant/module  ${may_quant/runtime} core/ quant/observer/ quant/target/ quant/module/ quant/qconfig.h)
 set(may_quant        core/ quant/)
 set(may_dist         core/ dist/)
 set(may_io           core/ quant/ io/)

@@ -1,4 +1,4 @@
-/* Observers against PyTorch's own sequences (tests/golden/make_quant_golden.py), keys, channel ranges. */
+/* Observers against PyTorch's own sequences (tests/golden/make_quant_golden.py), keys. */
 #include "quant/observer/observer.h"
 
 #include "tests/golden/quant_golden.h"
@@ -73,29 +73,4 @@ Test(float_key, keeps_the_order_of_floats_and_comes_back)
     cr_assert_eq(oct_float_key(-NAN), INT32_MAX);
     cr_assert(isnan(oct_float_of_key(INT32_MAX)));
     cr_assert_lt(oct_float_key(INFINITY), INT32_MAX);
-}
-
-Test(channel_range, equals_pytorchs_per_channel_observer)
-{
-    /* PyTorch's channels are rows; ours are columns. */
-    float x[GOLDEN_TAPS][GOLDEN_CHANNELS], min[GOLDEN_CHANNELS], max[GOLDEN_CHANNELS];
-    for (int c = 0; c < GOLDEN_CHANNELS; c++)
-        for (int i = 0; i < GOLDEN_TAPS; i++)
-            x[i][c] = as_float(golden_weight[c * GOLDEN_TAPS + i]);
-    oct_channel_range(&x[0][0], GOLDEN_TAPS, GOLDEN_CHANNELS, min, max);
-    for (int c = 0; c < GOLDEN_CHANNELS; c++) {
-        cr_assert_eq(min[c], as_float(golden_channel_min[c]));
-        cr_assert_eq(max[c], as_float(golden_channel_max[c]));
-    }
-}
-
-Test(channel_range, of_nothing_is_empty_and_of_nan_is_nan)
-{
-    float min[2], max[2];
-    oct_channel_range(NULL, 0, 2, min, max);
-    cr_assert(min[0] == INFINITY && max[1] == -INFINITY);
-    const float x[] = {1.0f, -0.0f, NAN, -0.0f, 2.0f, -0.0f};
-    oct_channel_range(x, 3, 2, min, max);
-    cr_assert(isnan(min[0]) && isnan(max[0]));
-    cr_assert(as_bits(min[1]) == 0 && as_bits(max[1]) == 0);
 }
