@@ -119,16 +119,16 @@ static float float_of(int32_t key)
     }                                                                                              \
                                                                                                    \
     void quantize(const float *x, int64_t n, oct_qparams q, code_t *codes, uint8_t *mask,          \
-                  float *min, float *max)                                                          \
+                  float *range)                                                                    \
     {                                                                                              \
         uint8_t flags[OCT_FLAG_BLOCK];                                                             \
-        int32_t range[2] = {key_of(INFINITY), key_of(-INFINITY)};                                  \
+        int32_t keys[2] = {key_of(INFINITY), key_of(-INFINITY)};                                   \
         for (int64_t i = 0; i < n; i += OCT_FLAG_BLOCK) {                                          \
             const int64_t count = n - i < OCT_FLAG_BLOCK ? n - i : OCT_FLAG_BLOCK;                 \
-            block(x + i, count, q, codes + i, flags, range);                                       \
+            block(x + i, count, q, codes + i, flags, keys);                                        \
             if (mask) oct_bits_pack(flags, count, mask + i / 8);                                   \
         }                                                                                          \
-        give_range(range, min, max);                                                               \
+        if (range) merge_keys(keys, range);                                                        \
     }                                                                                              \
                                                                                                    \
     OCT_CLONES                                                                                     \
@@ -138,12 +138,11 @@ static float float_of(int32_t key)
             y[i] = (float)(codes[i] - q.zero_point) * q.scale;                                     \
     }
 
-static void give_range(const int32_t range[2], float *min, float *max)
+static void merge_keys(const int32_t keys[2], float *range)
 {
-    float low = float_of(range[0]) + 0.0f, high = float_of(range[1]) + 0.0f;
+    float low = float_of(keys[0]) + 0.0f, high = float_of(keys[1]) + 0.0f;
     if (isnan(low) || isnan(high)) low = high = NAN;
-    if (min) *min = low;
-    if (max) *max = high;
+    oct_range_merge(range, low, high);
 }
 
 OCT_QUANTIZE(uint8_t, quantize_block, oct_quantize, oct_dequantize)

@@ -33,21 +33,22 @@ float oct_weight_scale(const float *weight, int64_t n);
 /* Computes the weight codes of one channel: clamp(round_half_even(w * (1/scale)), -127, 127). */
 void oct_weight_codes(const float *weight, int64_t n, float scale, int8_t *codes);
 
-/* Computes the codes of values: q = z + round_half_even(x * (1/scale)), clamped to [qmin, qmax].
- * mask (1 bit an element, bit i%8 of byte i/8; NULL to leave out): whether q before clamping was
- * in the range, both ends included. min/max (NULL to leave out) of x over the block. */
-void oct_quantize(const float *x, int64_t n, oct_qparams q, uint8_t *codes, uint8_t *mask,
-                  float *min, float *max);
-void oct_dequantize(const uint8_t *codes, int64_t n, oct_qparams q, float *y);
 /* Merges a range into another; a NaN, once taken, stays. */
 static inline void oct_range_merge(float *range, float min, float max)
 {
     if (min < range[0] || isnan(min)) range[0] = min;
     if (max > range[1] || isnan(max)) range[1] = max;
 }
-/* These do the same for codes of 16 bits. */
+
+/* Computes the codes of values: q = z + round_half_even(x * (1/scale)), clamped to [qmin, qmax]. mask (1 bit an
+ * element, bit i%8 of byte i/8; NULL to leave out): whether q before clamping was in the range,
+ * both ends included. The range of x is merged into range (NULL to leave out). */
+void oct_quantize(const float *x, int64_t n, oct_qparams q, uint8_t *codes, uint8_t *mask,
+                  float *range);
+void oct_dequantize(const uint8_t *codes, int64_t n, oct_qparams q, float *y);
+/* These make and read codes of 16 bits. */
 void oct_quantize16(const float *x, int64_t n, oct_qparams q, uint16_t *codes, uint8_t *mask,
-                    float *min, float *max);
+                    float *range);
 void oct_dequantize16(const uint16_t *codes, int64_t n, oct_qparams q, float *y);
 
 /* Quantizes to floats, for what is simulated in float. zero_point and range are

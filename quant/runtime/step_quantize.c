@@ -12,12 +12,10 @@ static void run(const oct_step_run *r)
 {
     const oct_value *y = oct_step_output(r->program, r->step);
     const int64_t n = r->samples * oct_value_numel(y);
-    float min, max, *low = r->range ? &min : NULL, *high = r->range ? &max : NULL;
     if (y->dtype == OCT_U8)
-        oct_quantize(r->input[0], n, y->q, r->output, r->mask, low, high);
+        oct_quantize(r->input[0], n, y->q, r->output, r->mask, r->range);
     else
-        oct_quantize16(r->input[0], n, y->q, r->output, r->mask, low, high);
-    if (r->range) oct_range_merge(r->range, min, max);
+        oct_quantize16(r->input[0], n, y->q, r->output, r->mask, r->range);
 }
 
 const oct_step_type oct_step_quantize = {.name = "quantize",

@@ -44,11 +44,7 @@ Test(figures, work_of_a_program_knows_whose_input_needs_a_gradient)
         {.kind = OCT_STEP_CONV, .num_inputs = 1, .input = {1}, .output = 2, .dilation = 1},
         {.kind = OCT_STEP_CONV, .num_inputs = 2, .input = {1, 2}, .output = 3, .dilation = 1},
         {.kind = OCT_STEP_MAX_POOL, .num_inputs = 1, .input = {3}, .output = 4},
-        {.kind = OCT_STEP_CONV_FLOAT,
-         .num_inputs = 1,
-         .input = {4},
-         .output = 5,
-         .dilation = 1},
+        {.kind = OCT_STEP_CONV_FLOAT, .num_inputs = 1, .input = {4}, .output = 5, .dilation = 1},
     };
     for (size_t i = 0; i < OCT_COUNT(steps); i++)
         steps[i].conv = (oct_conv_shape){1, 1, 10, 1, 1, 10, 1, 1, 1, 0, 1};
