@@ -86,10 +86,10 @@ static oct_status check_domain(const oct_program *program, const char *role, int
 static oct_status check_inputs(const oct_program *program, const oct_step *step, const bool *made)
 {
     const oct_step_type *type = oct_step_type_of(step->kind);
-    OCT_CHECK(step->num_inputs >= type->min_inputs && step->num_inputs <= type->max_inputs &&
+    OCT_CHECK(step->num_inputs >= type->inputs[0] && step->num_inputs <= type->inputs[1] &&
                   step->num_inputs <= OCT_STEP_INPUTS,
-              OCT_DATA, "%d inputs; it takes %d to %d", step->num_inputs, type->min_inputs,
-              type->max_inputs);
+              OCT_DATA, "%d inputs; it takes %d to %d", step->num_inputs, type->inputs[0],
+              type->inputs[1]);
     for (int i = 0; i < step->num_inputs; i++) {
         const int32_t input = step->input[i];
         OCT_CHECK(is_value(program, input), OCT_DATA, "input value %d does not exist", input);

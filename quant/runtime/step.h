@@ -87,9 +87,16 @@ typedef struct oct_step_array {
     oct_status (*shape)(const oct_step *step, oct_shape *shape);
 } oct_step_array;
 
+/* A table of table_size entries. */
+#define OCT_TABLE(in_file, type, member)                                                           \
+    {                                                                                              \
+        .group = "tables", .name = in_file, .dtype = type, .offset = offsetof(oct_step, member),   \
+        .shape = oct_table_shape                                                                   \
+    }
+
 typedef struct oct_step_type {
     const char *name;
-    int min_inputs, max_inputs;
+    int inputs[2];            /* fewest and most */
     bool float_in, float_out; /* inputs and output are f32; otherwise codes */
     bool any_domain;          /* `check` looks at types itself */
     bool weights;             /* weight, bias, multiplier, weight_scale are there, as `conv` says */

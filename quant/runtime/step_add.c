@@ -36,9 +36,5 @@ static const oct_step_field fields[] = {
     OCT_FIELD(add.relu, 22, 0, 1),
 };
 
-const oct_step_type oct_step_add = {.name = "add",
-                                    .min_inputs = 2,
-                                    .max_inputs = 2,
-                                    OCT_STEP_FIELDS(fields),
-                                    .check = check,
-                                    .run = run};
+const oct_step_type oct_step_add = {
+    .name = "add", .inputs = {2, 2}, OCT_STEP_FIELDS(fields), .check = check, .run = run};

@@ -26,8 +26,7 @@ static oct_status check(const oct_program *program, const oct_step *step)
 static const oct_step_field fields[] = {OCT_CONV_FIELDS};
 
 const oct_step_type oct_step_affine = {.name = "affine",
-                                       .min_inputs = 1,
-                                       .max_inputs = 1,
+                                       .inputs = {1, 1},
                                        .weights = true,
                                        OCT_STEP_FIELDS(fields),
                                        OCT_STEP_ARRAYS(oct_conv_arrays),

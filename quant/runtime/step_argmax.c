@@ -20,9 +20,5 @@ static void run(const oct_step_run *r)
     oct_argmax_rows(x->dtype, r->samples * x->h * x->w, x->c, r->input[0], r->output);
 }
 
-const oct_step_type oct_step_argmax = {.name = "argmax",
-                                       .min_inputs = 1,
-                                       .max_inputs = 1,
-                                       .any_domain = true,
-                                       .check = check,
-                                       .run = run};
+const oct_step_type oct_step_argmax = {
+    .name = "argmax", .inputs = {1, 1}, .any_domain = true, .check = check, .run = run};

@@ -27,4 +27,4 @@ static void run(const oct_step_run *r)
 }
 
 const oct_step_type oct_step_concat = {
-    .name = "concat", .min_inputs = 1, .max_inputs = OCT_STEP_INPUTS, .check = check, .run = run};
+    .name = "concat", .inputs = {1, OCT_STEP_INPUTS}, .check = check, .run = run};

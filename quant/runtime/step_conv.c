@@ -211,8 +211,7 @@ const oct_step_field oct_conv_fields[OCT_NUM_CONV_FIELDS] = {
     OCT_CONV_FIELDS, OCT_FIELD_FACTOR(addend_multiplier, 0)};
 
 const oct_step_type oct_step_conv = {.name = "conv",
-                                     .min_inputs = 1,
-                                     .max_inputs = 2,
+                                     .inputs = {1, 2},
                                      .weights = true,
                                      .window = true,
                                      OCT_STEP_FIELDS(oct_conv_fields),

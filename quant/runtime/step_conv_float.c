@@ -2,8 +2,7 @@
 #include "quant/runtime/step_conv_impl.h"
 
 const oct_step_type oct_step_conv_float = {.name = "conv_float",
-                                           .min_inputs = 1,
-                                           .max_inputs = 2,
+                                           .inputs = {1, 2},
                                            .float_out = true,
                                            .weights = true,
                                            .window = true,

@@ -18,9 +18,5 @@ static void run(const oct_step_run *r)
         oct_dequantize16(r->input[0], n, x->q, r->output);
 }
 
-const oct_step_type oct_step_dequantize = {.name = "dequantize",
-                                           .min_inputs = 1,
-                                           .max_inputs = 1,
-                                           .float_out = true,
-                                           .check = check,
-                                           .run = run};
+const oct_step_type oct_step_dequantize = {
+    .name = "dequantize", .inputs = {1, 1}, .float_out = true, .check = check, .run = run};

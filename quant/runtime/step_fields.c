@@ -46,28 +46,29 @@ void oct_step_get_fields(const oct_step *step, int64_t *cells, float *factors)
 oct_status oct_step_set_fields(oct_step *step, const int64_t *cells, const float *factors)
 {
     const oct_step_type *type = oct_step_type_of(step->kind);
-    bool used[OCT_STEP_CELLS] = {false}, factor_used[OCT_STEP_FACTORS] = {false};
+    int64_t rest[OCT_STEP_CELLS];
+    float other[OCT_STEP_FACTORS];
+    memcpy(rest, cells, sizeof rest);
+    memcpy(other, factors, sizeof other);
     for (int i = 0; i < type->num_fields; i++) {
         const oct_step_field *field = &type->fields[i];
+        const int64_t cell = cells[field->cell];
         if (field->type == OCT_FIELD_F32) {
-            factor_used[field->cell] = true;
             *factor_of(step, field) = factors[field->cell];
+            other[field->cell] = 0;
             continue;
         }
-        const int64_t cell = cells[field->cell];
         OCT_CHECK(cell >= field->min && cell <= field->max, OCT_DATA, "its %s is %lld", field->name,
                   (long long)cell);
-        used[field->cell] = true;
         set_cell(step, field, cell);
+        rest[field->cell] = 0;
     }
     for (int i = 0; i < OCT_STEP_CELLS; i++)
-        OCT_CHECK(used[i] || cells[i] == 0, OCT_DATA,
-                  "its number %d is %lld, but a %s has no such number", i, (long long)cells[i],
-                  type->name);
+        OCT_CHECK(rest[i] == 0, OCT_DATA, "its number %d is %lld, but a %s has no such number", i,
+                  (long long)rest[i], type->name);
     for (int i = 0; i < OCT_STEP_FACTORS; i++)
-        OCT_CHECK(factor_used[i] || factors[i] == 0.0f, OCT_DATA,
-                  "its factor %d is %g, but a %s has no such factor", i, (double)factors[i],
-                  type->name);
+        OCT_CHECK(other[i] == 0.0f, OCT_DATA, "its factor %d is %g, but a %s has no such factor", i,
+                  (double)other[i], type->name);
     return OCT_OK;
 }
 

@@ -61,8 +61,7 @@ static oct_status check(const oct_program *program, const oct_step *step)
 }
 
 const oct_step_type oct_step_float = {.name = "float",
-                                      .min_inputs = 1,
-                                      .max_inputs = OCT_STEP_INPUTS,
+                                      .inputs = {1, OCT_STEP_INPUTS},
                                       .float_in = true,
                                       .float_out = true,
                                       .check = check};

@@ -21,9 +21,5 @@ static void run(const oct_step_run *r)
 
 static const oct_step_field fields[] = {OCT_PLANE_FIELDS, OCT_FIELD(bilinear, 23, 0, 1)};
 
-const oct_step_type oct_step_interpolate = {.name = "interpolate",
-                                            .min_inputs = 1,
-                                            .max_inputs = 1,
-                                            OCT_STEP_FIELDS(fields),
-                                            .check = check,
-                                            .run = run};
+const oct_step_type oct_step_interpolate = {
+    .name = "interpolate", .inputs = {1, 1}, OCT_STEP_FIELDS(fields), .check = check, .run = run};

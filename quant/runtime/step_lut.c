@@ -21,15 +21,10 @@ static void run(const oct_step_run *r)
 }
 
 static const oct_step_field fields[] = {OCT_FIELD(table_size, 24, 0, OCT_TABLE_MAX)};
-static const oct_step_array arrays[] = {{.group = "tables",
-                                         .name = "codes",
-                                         .dtype = OCT_U16,
-                                         .offset = offsetof(oct_step, table),
-                                         .shape = oct_table_shape}};
+static const oct_step_array arrays[] = {OCT_TABLE("codes", OCT_U16, table)};
 
 const oct_step_type oct_step_lut = {.name = "lut",
-                                    .min_inputs = 1,
-                                    .max_inputs = 1,
+                                    .inputs = {1, 1},
                                     OCT_STEP_FIELDS(fields),
                                     OCT_STEP_ARRAYS(arrays),
                                     .check = check,

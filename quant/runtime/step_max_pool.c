@@ -16,8 +16,7 @@ static void run(const oct_step_run *r)
 static const oct_step_field fields[] = {OCT_WINDOW_FIELDS};
 
 const oct_step_type oct_step_max_pool = {.name = "max_pool",
-                                         .min_inputs = 1,
-                                         .max_inputs = 1,
+                                         .inputs = {1, 1},
                                          .window = true,
                                          OCT_STEP_FIELDS(fields),
                                          .check = check,

@@ -21,9 +21,5 @@ static void run(const oct_step_run *r)
 
 static const oct_step_field fields[] = {OCT_FIELD_FACTOR(factor, 1)};
 
-const oct_step_type oct_step_mul = {.name = "mul",
-                                    .min_inputs = 2,
-                                    .max_inputs = 2,
-                                    OCT_STEP_FIELDS(fields),
-                                    .check = check,
-                                    .run = run};
+const oct_step_type oct_step_mul = {
+    .name = "mul", .inputs = {2, 2}, OCT_STEP_FIELDS(fields), .check = check, .run = run};

@@ -18,9 +18,5 @@ static void run(const oct_step_run *r)
         oct_quantize16(r->input[0], n, y->q, r->output, r->mask, r->range);
 }
 
-const oct_step_type oct_step_quantize = {.name = "quantize",
-                                         .min_inputs = 1,
-                                         .max_inputs = 1,
-                                         .float_in = true,
-                                         .check = check,
-                                         .run = run};
+const oct_step_type oct_step_quantize = {
+    .name = "quantize", .inputs = {1, 1}, .float_in = true, .check = check, .run = run};

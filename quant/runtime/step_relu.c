@@ -17,9 +17,5 @@ static void run(const oct_step_run *r)
 
 static const oct_step_field fields[] = {OCT_BOUND_FIELDS};
 
-const oct_step_type oct_step_relu = {.name = "relu",
-                                     .min_inputs = 1,
-                                     .max_inputs = 1,
-                                     OCT_STEP_FIELDS(fields),
-                                     .check = check,
-                                     .run = run};
+const oct_step_type oct_step_relu = {
+    .name = "relu", .inputs = {1, 1}, OCT_STEP_FIELDS(fields), .check = check, .run = run};

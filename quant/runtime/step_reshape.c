@@ -22,9 +22,5 @@ static void run(const oct_step_run *r)
     memcpy(r->output, r->input[0], (size_t)r->samples * bytes);
 }
 
-const oct_step_type oct_step_reshape = {.name = "reshape",
-                                        .min_inputs = 1,
-                                        .max_inputs = 1,
-                                        .any_domain = true,
-                                        .check = check,
-                                        .run = run};
+const oct_step_type oct_step_reshape = {
+    .name = "reshape", .inputs = {1, 1}, .any_domain = true, .check = check, .run = run};

@@ -32,15 +32,10 @@ static void run(const oct_step_run *r)
 }
 
 static const oct_step_field fields[] = {OCT_FIELD(table_size, 24, 0, OCT_TABLE_MAX)};
-static const oct_step_array arrays[] = {{.group = "tables",
-                                         .name = "exponential",
-                                         .dtype = OCT_S32,
-                                         .offset = offsetof(oct_step, exponential),
-                                         .shape = oct_table_shape}};
+static const oct_step_array arrays[] = {OCT_TABLE("exponential", OCT_S32, exponential)};
 
 const oct_step_type oct_step_softmax = {.name = "softmax",
-                                        .min_inputs = 1,
-                                        .max_inputs = 1,
+                                        .inputs = {1, 1},
                                         OCT_STEP_FIELDS(fields),
                                         OCT_STEP_ARRAYS(arrays),
                                         .check = check,
