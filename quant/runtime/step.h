@@ -73,8 +73,7 @@ typedef struct oct_step_field {
         OCT_FIELD(conv.kernel_w, 7, 0, OCT_DIM_MAX), OCT_FIELD(conv.stride, 8, 0, OCT_DIM_MAX),    \
         OCT_FIELD(conv.padding, 9, 0, OCT_DIM_MAX), OCT_FIELD(conv.groups, 10, 0, OCT_DIM_MAX)
 #define OCT_BOUND_FIELDS OCT_FIELD_ANY(lo, 12), OCT_FIELD_ANY(hi, 13)
-#define OCT_CONV_FIELDS                                                                            \
-    OCT_WINDOW_FIELDS, OCT_FIELD(dilation, 11, 0, OCT_DIM_MAX), OCT_BOUND_FIELDS
+#define OCT_CONV_FIELDS OCT_WINDOW_FIELDS, OCT_FIELD(dilation, 11, 0, OCT_DIM_MAX), OCT_BOUND_FIELDS
 
 /* One array of a step, which owns it. In a file it is "program/<group>/<step's number>/<name>". */
 typedef struct oct_step_array {
