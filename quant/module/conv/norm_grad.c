@@ -2,7 +2,7 @@
  * channels in registers while the rows go by; sums are taken in double, each channel's terms in order of
  * the rows, so no bit depends on how many channels that are. */
 #include "core/autograd/leaf_grads.h"
-#include "quant/module/conv/qat_conv_impl.h"
+#include "quant/module/conv/conv_impl.h"
 
 #include "core/base/cpu.h"
 

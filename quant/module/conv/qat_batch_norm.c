@@ -1,6 +1,6 @@
 /* A batch norm that follows no convolution (+ relu or relu6), on codes: the depthwise 1x1 convolution whose
  * weights are 1, which needs no product (oct_qconv_plan_affine). */
-#include "quant/module/conv/qat_conv_impl.h"
+#include "quant/module/conv/conv_impl.h"
 #include "quant/module/quantized_impl.h"
 #include "quant/module/emit.h"
 

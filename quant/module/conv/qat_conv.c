@@ -5,7 +5,7 @@
  * nothing is quantized twice and live batch norm needs no refolding. A second addend joins before
  * anything is rounded (epilogue.h).
  */
-#include "quant/module/conv/qat_conv_impl.h"
+#include "quant/module/conv/conv_impl.h"
 
 #include "core/base/mem.h"
 #include "quant/module/quantized_impl.h"

@@ -1,5 +1,5 @@
 /* Passes over the accumulators of a call; see the header. */
-#include "quant/module/conv/qat_conv_impl.h"
+#include "quant/module/conv/conv_impl.h"
 
 #include "core/base/cache_line.h"
 #include "core/base/int_math.h"

@@ -8,7 +8,7 @@
  * is rounded where numerics are bfloat16. Of a batch norm on its own, dX is dC.
  */
 #include "core/autograd/leaf_stream.h"
-#include "quant/module/conv/qat_conv_impl.h"
+#include "quant/module/conv/conv_impl.h"
 
 #include "core/base/cache_line.h"
 #include "core/base/int_math.h"

@@ -1,6 +1,6 @@
 /* From weights, batch norm and scales to the constants of the integer kernels: for training,
  * evaluation and convert alike. */
-#include "quant/module/conv/qat_conv_impl.h"
+#include "quant/module/conv/conv_impl.h"
 
 #include "core/base/cpu.h"
 #include "core/base/mem.h"

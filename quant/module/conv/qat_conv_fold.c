@@ -5,7 +5,7 @@
  * scale is the channel's effective scale, and a weight whose code would change by the rounding of the
  * product with the gain goes to the centre of its code.
  */
-#include "quant/module/conv/qat_conv_impl.h"
+#include "quant/module/conv/conv_impl.h"
 
 #include "core/base/mem.h"
 #include "quant/module/conv/fold.h"

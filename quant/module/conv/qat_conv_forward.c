@@ -6,7 +6,7 @@
  * squares are taken in double, leaf by leaf in order of the pixels.
  */
 #include "core/autograd/leaf_grads.h"
-#include "quant/module/conv/qat_conv_impl.h"
+#include "quant/module/conv/conv_impl.h"
 
 #include "core/base/int_math.h"
 
