@@ -98,8 +98,9 @@ static oct_status measure(verdict *v)
     v->memory_free = oct_machine_memory();
     v->disk_free = oct_machine_disk(v->recipe.output);
     v->disk_bytes = run_bytes(v);
-    return oct_forecast_make(&v->forecast, &v->recipe, &v->init, &v->train, &v->test, v->ranks,
-                             file_bytes(v->checkpoint_bytes));
+    const oct_forecast_subject subject = {&v->recipe, &v->init, &v->train,
+                                          &v->test,   v->ranks, file_bytes(v->checkpoint_bytes)};
+    return oct_forecast_make(&v->forecast, &subject);
 }
 
 static double mb(int64_t bytes)

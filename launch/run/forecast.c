@@ -41,9 +41,9 @@ const char *oct_stage_text(oct_stage stage)
 
 /* A short run takes so many images at a time. */
 typedef struct short_run {
+    const oct_forecast_subject *subject;
     int64_t images;
     oct_recipe recipe; /* borrowed texts */
-    const oct_checkpoint *init;
     oct_dataset train, test;
     oct_trainer trainer;
     oct_stage stage;
@@ -73,19 +73,18 @@ static oct_dataset first_images(const oct_dataset *data, int64_t count)
 
 /* All that decides about memory stays as it is; the learning rate is next to nothing, since schedules would
  * be other ones. */
-static void shorten(short_run *r, const oct_recipe *recipe, const oct_plan *plan,
-                    const oct_dataset *train, const oct_dataset *test)
+static void shorten(short_run *r, const oct_plan *plan)
 {
     static const double rate = 1e-9;
     oct_recipe *s = &r->recipe;
-    *s = *recipe;
+    *s = *r->subject->recipe;
     s->batch_size = r->images;
     s->data_drop_last = false;
     s->float_lr = s->qat_lr = rate;
     s->float_final_lr = s->qat_final_lr = 0;
     s->float_warmup = s->qat_warmup = 0;
-    r->train = first_images(train, 2 * r->images);
-    r->test = first_images(test, 2 * oct_evaluation_batch(s, 1) + 1);
+    r->train = first_images(r->subject->train, 2 * r->images);
+    r->test = first_images(r->subject->test, 2 * oct_evaluation_batch(s, 1) + 1);
     const int64_t each = epochs_of(r->train.count, r->images);
     const bool qat = plan->begin[OCT_PHASE_QAT] < oct_plan_steps(plan);
     s->float_epochs = has_phase(plan, OCT_PHASE_FLOAT) ? epochs_of(FLOAT_STEPS, each) : 0;
@@ -165,17 +164,17 @@ static oct_status convert(short_run *r)
     return OCT_OK;
 }
 
-static oct_status run_shortly(short_run *r, const oct_recipe *recipe, const oct_dataset *train,
-                              const oct_dataset *test)
+static oct_status run_shortly(short_run *r)
 {
-    const oct_plan plan = oct_plan_of(recipe, train->count);
+    const oct_checkpoint *init = r->subject->init;
+    const oct_plan plan = oct_plan_of(r->subject->recipe, r->subject->train->count);
     oct_status status = OCT_OK;
-    shorten(r, recipe, &plan, train, test);
+    shorten(r, &plan);
     oct_mem_trim();
     oct_memory_reset_peak();
     OCT_TRY(oct_trainer_create(&r->trainer, &r->recipe, &oct_collective_one, &r->train, &r->test));
     note_bytes(r, oct_memory_resident_peak());
-    if (r->init->bytes) OCT_TRY_OUT(oct_trainer_start_from(&r->trainer, r->init));
+    if (init->bytes) OCT_TRY_OUT(oct_trainer_start_from(&r->trainer, init));
     for (int phase = 0; phase < OCT_PHASES; phase++)
         if (has_phase(&r->trainer.plan, (oct_phase)phase))
             OCT_TRY_OUT(run_phase(r, (oct_phase)phase));
@@ -211,12 +210,13 @@ static void lift_fence(const fence *f)
 }
 
 /* A share that does not fit is OCT_OK and not *fits. */
-static oct_status try_images(short_run *r, int64_t images, const oct_recipe *recipe,
-                             const oct_checkpoint *init, const oct_dataset *train,
-                             const oct_dataset *test, int64_t save_bytes, bool *fits)
+static oct_status try_images(short_run *r, int64_t images, const oct_forecast_subject *subject,
+                             bool *fits)
 {
-    *r = (short_run){.images = images, .init = init, .save_bytes = save_bytes};
-    oct_status status = run_shortly(r, recipe, train, test);
+    const double save_bytes = save_copies * (double)subject->checkpoint_bytes;
+    *r = (short_run){.subject = subject, .images = images};
+    r->save_bytes = (int64_t)save_bytes + HDF5_BYTES;
+    oct_status status = run_shortly(r);
     *fits = status != OCT_RESOURCE;
     if (*fits) return status;
     oct_fail_clear();
@@ -267,10 +267,11 @@ static void count_evaluations(const oct_recipe *recipe, const oct_plan *plan, in
             *in_qat += oct_plan_evaluates(plan, recipe, plan->begin[phase]);
 }
 
-static void foretell(oct_forecast *f, const oct_recipe *recipe, const oct_dataset *train,
-                     const oct_dataset *test, int ranks, int64_t share, const short_run *few,
-                     const short_run *many)
+static void foretell(oct_forecast *f, int64_t share, const short_run *few, const short_run *many)
 {
+    const oct_recipe *recipe = many->subject->recipe;
+    const oct_dataset *train = many->subject->train, *test = many->subject->test;
+    const int ranks = many->subject->ranks;
     const oct_plan plan = oct_plan_of(recipe, train->count);
     const double x1 = (double)few->images, x2 = (double)many->images, x = (double)share;
     const int64_t others = bytes_of_ranks(recipe, train, ranks, many->params_bytes);
@@ -308,26 +309,25 @@ static int64_t images_to_try(const short_run *few, int64_t share, int64_t leaf, 
     return oct_max_i64(most, few->images);
 }
 
-oct_status oct_forecast_make(oct_forecast *f, const oct_recipe *recipe, const oct_checkpoint *init,
-                             const oct_dataset *train, const oct_dataset *test, int ranks,
-                             int64_t checkpoint_bytes)
+oct_status oct_forecast_make(oct_forecast *f, const oct_forecast_subject *subject)
 {
-    const int64_t leaf = recipe->batch_leaf, batch = oct_min_i64(recipe->batch_size, train->count);
+    const oct_recipe *recipe = subject->recipe;
+    const int64_t samples = subject->train->count, ranks = subject->ranks;
+    const int64_t leaf = recipe->batch_leaf, batch = oct_min_i64(recipe->batch_size, samples);
     const int64_t leaves = (batch + leaf - 1) / leaf, available = oct_machine_memory();
-    const int64_t share = oct_min_i64((leaves + ranks - 1) / ranks * leaf, train->count);
-    const int64_t save = (int64_t)(save_copies * (double)checkpoint_bytes) + HDF5_BYTES;
+    const int64_t share = oct_min_i64((leaves + ranks - 1) / ranks * leaf, samples);
     short_run few, many;
     bool fits;
     *f = (oct_forecast){.images = oct_min_i64(leaf, share)};
     f->bytes[OCT_STAGE_START] = oct_memory_resident_peak();
     omp_set_num_threads((int)recipe->threads);
     const fence round = set_fence(available);
-    oct_status status = try_images(&few, f->images, recipe, init, train, test, save, &fits);
+    oct_status status = try_images(&few, f->images, subject, &fits);
     f->too_large = status == OCT_OK && !fits;
     many = few;
     const int64_t more = status == OCT_OK && fits ? images_to_try(&few, share, leaf, available) : 0;
     if (more > few.images) {
-        status = try_images(&many, more, recipe, init, train, test, save, &fits);
+        status = try_images(&many, more, subject, &fits);
         if (!fits) many = few;
     }
     lift_fence(&round);
@@ -340,6 +340,6 @@ oct_status oct_forecast_make(oct_forecast *f, const oct_recipe *recipe, const oc
             few.bytes[i] = few.bytes[OCT_STAGE_START];
         memset(few.step_seconds, 0, sizeof few.step_seconds);
     }
-    foretell(f, recipe, train, test, ranks, share, &few, &many);
+    foretell(f, share, &few, &many);
     return OCT_OK;
 }

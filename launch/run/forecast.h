@@ -35,9 +35,14 @@ typedef struct oct_forecast {
     int64_t images; /* of the largest share that was run */
 } oct_forecast;
 
-/* Makes the forecast. init: what the run starts from, without bytes if from its own initial values. checkpoint_bytes: of a
- * checkpoint's file. */
-oct_status oct_forecast_make(oct_forecast *forecast, const oct_recipe *recipe,
-                             const oct_checkpoint *init, const oct_dataset *train,
-                             const oct_dataset *test, int ranks,
-                             int64_t checkpoint_bytes) OCT_NODISCARD;
+/* What the forecast is about. */
+typedef struct oct_forecast_subject {
+    const oct_recipe *recipe;
+    const oct_checkpoint *init; /* what the run starts from, without bytes if from its own values */
+    const oct_dataset *train, *test;
+    int ranks;
+    int64_t checkpoint_bytes; /* of a checkpoint's file */
+} oct_forecast_subject;
+
+oct_status oct_forecast_make(oct_forecast *forecast,
+                             const oct_forecast_subject *subject) OCT_NODISCARD;
