@@ -12,7 +12,12 @@ enum {
 };
 
 /* Tells the words that so many values of a row take; bfloat16 ones come in pairs. */
-int64_t oct_row_words(const oct_float_kernel *k, bool pairs, int64_t values);
+static inline int64_t oct_row_words(const oct_float_kernel *k, bool pairs, int64_t values)
+{
+    if (!pairs) return values;
+    const int64_t count = (values + 1) / 2;
+    return k->native_bf16 ? count : 2 * count;
+}
 
 /* Writes the tile (or two, see float_kernel.h) of a pair of rows of bfloat16, each in the lower half of a
  * word; returns where the next one goes. */

@@ -15,13 +15,6 @@
  * cache while the panels of weights go by. */
 enum { WANTED_POSITIONS = 512 };
 
-int64_t oct_row_words(const oct_float_kernel *k, bool pairs, int64_t values)
-{
-    if (!pairs) return values;
-    const int64_t count = (values + 1) / 2;
-    return k->native_bf16 ? count : 2 * count;
-}
-
 /* Tells the words of a group's gradient at one position. */
 static int64_t grad_words(const oct_conv_config *c)
 {
