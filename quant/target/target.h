@@ -22,8 +22,8 @@ typedef struct oct_target {
     bool unsigned_codes; /* zero_point 0 where values are >= 0; otherwise always the middle */
     bool wide_codes;     /* 16-bit activations */
     bool zero_points;    /* any zero_point that a fake-quant chooses */
-    /* Names of pass/fusion_list.def and of quantized ops (rule_list.def) that it cannot run; NULL
-     * ends each list. A fusion that is missing falls apart into its members. */
+    /* Names of fusions (pass/prepare/fusion_list.def) and quantized ops (rule_list.def) that it cannot
+     * run; NULL ends each list. A fusion that is missing falls apart into its members. */
     const char *const *no_fusions, *const *no_ops;
     int64_t max_channels;
 } oct_target;

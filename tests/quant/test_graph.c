@@ -942,7 +942,7 @@ Test(graph, what_a_hook_changes_cannot_be_deployed)
     check_said("b: a hook puts a tensor in place of another that no operation of the model has");
 }
 
-Test(graph, hooks_of_fused_members_see_what_is_handed_on)
+Test(graph, hooks_of_fused_members_see_the_aliased_value)
 {
     fuse_residual(OCT_METHOD_JIT);
     log_around(model->part[0], 0);
