@@ -1,9 +1,9 @@
 /* How a prepared graph runs.
  *
  * A forward walks over the touched nodes in recorded order. Each tensor knows the value that it is
- * (oct_tensor.graph_value), so a call site is compared with its node by what is called and by what is
- * passed (graph_match.c). `symbolic` calls the same call sites itself (graph_execute.c), so there is one
- * way to run a node.
+ * (oct_tensor.graph_value), so a call is compared with its node by what is called and by what is
+ * passed (graph_match.c) and handled by it (graph_call.c). `symbolic` makes the same calls itself, with the
+ * containers' hooks around them, so there is one way to run a node.
  *
  * All state of a forward lies in the step's memory; a failed forward leaves nothing behind.
  */
@@ -11,169 +11,104 @@
 
 #include <string.h>
 
-oct_tensor *oct_run_with_hooks(oct_context *cx, oct_module *module, oct_tensor **x, int n)
+/* Runs a container's hooks at its scope's begin or end. What they compute is in the graph when it
+ * was recorded; another tensor would reach users too that the hook does not stand before. */
+static void run_scope_hooks(oct_context *cx, oct_graph *graph, const oct_trace_scope *scope,
+                            bool begin)
 {
-    if (n > 0) x[0] = oct_module_run_hooks(cx, module, module->pre_hooks, x[0]);
-    return oct_module_run_hooks(cx, module, module->hooks, oct_module_execute(cx, module, x, n));
+    int64_t number = begin ? scope->given : scope->output;
+    oct_tensor *value = number < 0 ? NULL : graph->run->made[number];
+    if (scope->parent < 0 || !value) return; /* the root's run where it is called */
+    cx->module = scope->module;
+    const oct_tensor *changed = oct_module_run_hooks(
+        cx, scope->module, begin ? scope->module->pre_hooks : scope->module->hooks, value);
+    if (changed && changed != value && changed->graph_value == value->graph_value)
+        oct_context_fail(
+            cx, OCT_PREPARE,
+            "a hook returns another tensor than it was given; in method symbolic what a "
+            "container's hook computes belongs to the graph already: let it return "
+            "NULL, or prepare with method jit");
 }
 
-/* The tensor in the kind that its user wants. */
-static oct_tensor *adapt(oct_context *cx, const oct_graph *graph, oct_wants wants, int64_t recorded,
-                         oct_tensor *x)
+/* Closes the open scopes that end before this node, up to `keep` (-1: all). Returns the innermost
+ * that is left open. */
+static int64_t close_scopes(oct_context *cx, oct_graph *graph, int64_t open, size_t node,
+                            int64_t keep)
 {
-    bool known = x->graph_value >= 0 && x->graph_value < (int64_t)graph->num_values;
-    bool own =
-        known && (graph->values[x->graph_value].codes || !oct_run_is_untouched(graph, recorded));
-    int64_t number = own ? x->graph_value : recorded;
-    const oct_graph_value *value = &graph->values[number];
-    if (wants == OCT_WANTS_ANY || (wants == OCT_WANTS_CODES) == value->codes) return x;
-    oct_module *module = value->codes ? value->dequantize : value->quantize;
-    if (!module)
-        return oct_context_fail(cx, OCT_PREPARE,
-                                "an input comes as %s and was recorded as %s; let the example's "
-                                "forward run each dynamic block at least twice",
-                                value->codes ? "codes" : "float", value->codes ? "float" : "codes");
-    oct_converted *kept = &graph->run->converted[number];
-    if (kept->from != x)
-        *kept = (oct_converted){.from = x,
-                                .to = oct_run_with_hooks(cx, module, (oct_tensor *[]){x}, 1)};
-    return kept->to;
-}
-
-static void pass_grad(oct_context *cx, oct_node *node)
-{
-    oct_give_grad(cx, node->input[0], oct_take_grad(node->output));
-}
-
-/* The same data as a tensor of its own, so that it can be another value. */
-static oct_tensor *view_of(oct_context *cx, oct_tensor *x)
-{
-    oct_tensor *view = oct_save(cx, sizeof *view);
-    if (!view) return NULL;
-    *view = *x;
-    view->node = NULL;
-    cx->atomic_depth++; /* no operation of the model */
-    oct_record(cx, "view", pass_grad, &x, 1, false, view);
-    cx->atomic_depth--;
-    return view;
-}
-
-static oct_tensor *run_node(oct_context *cx, const oct_graph *graph, const oct_graph_node *node,
-                            oct_tensor *const *x)
-{
-    oct_tensor *input[OCT_MAX_INPUTS];
-    for (int i = 0; i < node->num_inputs; i++) {
-        int64_t recorded = oct_graph_input(graph, node, i, oct_run_mode_at(graph, node));
-        input[i] = adapt(cx, graph, node->wants, recorded, x[node->operand[i]]);
-        if (!input[i]) return NULL;
+    const oct_trace_scope *scopes = graph->scopes[oct_run_mode(graph->root)];
+    while (open >= 0 && open != keep && scopes[open].end <= node) {
+        run_scope_hooks(cx, graph, &scopes[open], false);
+        open = scopes[open].parent;
     }
-    oct_tensor *y = node->module == node->called
-                        ? oct_module_execute(cx, node->module, input, node->num_inputs)
-                        : oct_run_with_hooks(cx, node->module, input, node->num_inputs);
-    bool is_other = y && y->graph_value >= 0;
-    for (int i = 0; i < node->num_inputs; i++)
-        is_other |= y == input[i];
-    if (y && is_other) y = view_of(cx, y);
-    if (y) y->graph_value = node->output;
-    return y;
+    return open;
 }
 
-static oct_tensor *handle(oct_context *cx, oct_graph *graph, const oct_graph_node *node,
-                          oct_tensor *const *x)
+/* Finds what the node reads, of a called module before its pre hooks. */
+static bool find_inputs(oct_context *cx, const oct_graph *graph, const oct_graph_node *node,
+                        oct_tensor **x)
 {
-    oct_tensor *y = node->action == OCT_NODE_ALIAS ? x[0] : run_node(cx, graph, node, x);
-    graph->run->made[node->output] = y;
-    return y;
-}
-
-void oct_run_mark_visited(const oct_graph *graph, const oct_graph_node *node)
-{
-    graph->run->visited[node - graph->nodes] = true;
-}
-
-/* A hook's call that was not recorded is made by the hook. */
-static bool handle_hook(oct_context *cx, oct_graph *graph, const oct_graph_call *call,
-                        oct_tensor **y)
-{
-    const oct_graph_node *node = oct_run_unordered(graph, call);
-    if (!node) return false;
-    oct_run_mark_visited(graph, node);
-    if (node->action == OCT_NODE_UNTOUCHED) return false;
-    *y = handle(cx, graph, node, call->x);
+    const oct_mode mode = oct_run_mode_at(graph, node);
+    char text[OCT_CALL_BYTES];
+    for (int i = 0; i < node->num_inputs; i++) {
+        const bool given = i == 0 && node->called && node->given[mode] >= 0;
+        x[i] = graph->run->made[given ? node->given[mode] : node->called_input[mode][i]];
+        if (x[i]) continue;
+        oct_context_fail(cx, OCT_PREPARE,
+                         "%s reads a value that is not made now; a hook computed it when the "
+                         "model was recorded, and must do so in each forward",
+                         oct_graph_node_text(node, text));
+        return false;
+    }
     return true;
 }
 
-/* The container that makes a call: a hook of an atomic module calls for the one that holds it. */
-static const oct_module *caller_of(const oct_context *cx, const oct_module *called)
+static oct_tensor *execute_node(oct_context *cx, oct_graph *graph, const oct_graph_node *node)
 {
-    if (called) return NULL;
-    return cx->module && cx->module->type->atomic ? cx->module->parent : cx->module;
-}
-
-static void advance(oct_graph *graph, const oct_graph_node *node)
-{
-    size_t next = (size_t)(node - graph->nodes) + 1;
-    *(graph->run->block != OCT_NO_BLOCK ? &graph->run->block_next : &graph->run->next) = next;
-}
-
-bool oct_run_call(oct_interceptor *self, oct_context *cx, oct_module *module, const char *op,
-                  const oct_op_args *args, oct_tensor *const *x, int n, oct_tensor **y)
-{
-    oct_graph *graph = (oct_graph *)self;
-    if (n > OCT_MAX_INPUTS) return false;
-    oct_graph_call call = {module, caller_of(cx, module), cx->hook, op, args, x, n};
-    if (call.hook) return handle_hook(cx, graph, &call, y);
-    const oct_graph_node *node = oct_run_expected(graph), *other = oct_run_unordered(graph, &call);
-    bool own = oct_run_is_own_affair(graph, &call);
-    if (node && oct_run_fits_node(graph, node, &call) && !(own && other && other < node)) {
-        advance(graph, node);
-        *y = handle(cx, graph, node, x);
-        return true;
+    oct_tensor *x[OCT_MAX_INPUTS], *y = NULL;
+    if (!find_inputs(cx, graph, node, x)) return NULL;
+    cx->module = node->caller;
+    if (node->called) return oct_module_call(cx, node->called, x, node->num_inputs);
+    if (node->action == OCT_NODE_UNTOUCHED) {
+        oct_run_mark_visited(graph, node);
+        return oct_run_with_hooks(cx, node->module, x, node->num_inputs);
     }
-    if (own && other) oct_run_mark_visited(graph, other);
-    if (!own) oct_run_refuse_call(cx, graph, node, &call);
-    return !own;
+    oct_run_call(&graph->interceptor, cx, NULL, node->op, &node->args, x, node->num_inputs, &y);
+    return y;
 }
 
-static void begin_block(oct_context *cx, oct_graph *graph, const oct_module *module,
-                        const char *name)
+/* Keeps what a node made. A module's output is kept where its call is handled; what recorded hooks
+ * made of it is another value, with a number of its own. */
+static void keep_made(const oct_graph *graph, const oct_graph_node *node, oct_tensor *y)
 {
-    struct oct_graph_run *run = graph->run;
-    if (run->block != OCT_NO_BLOCK) {
-        oct_context_fail(cx, OCT_PREPARE,
-                         "dynamic block '%s' begins before another one has ended; blocks do not "
-                         "nest, and oct_dynamic_block_end belongs on every way out",
-                         name);
-        return;
+    oct_tensor **made = &graph->run->made[node->output];
+    if (node->action == OCT_NODE_UNTOUCHED || !*made || !y ||
+        y->graph_value == (*made)->graph_value)
+        *made = y;
+}
+
+/* Runs the recorded forward in the place of the user's. */
+static oct_tensor *run_recorded(oct_context *cx, oct_graph *graph, oct_tensor *const *x)
+{
+    const oct_mode mode = oct_run_mode(graph->root);
+    const oct_trace_scope *scopes = graph->scopes[mode];
+    size_t next = 0;
+    int64_t open = -1;
+    for (int i = 0; i < graph->num_inputs[mode]; i++)
+        graph->run->made[graph->inputs[i]] = x[i];
+    for (size_t i = 0; i <= graph->num_nodes && cx->status == OCT_OK; i++) {
+        for (; next < graph->num_scopes[mode] && scopes[next].begin == i; next++) {
+            if (scopes[next].hook) continue; /* called where the hook runs */
+            close_scopes(cx, graph, open, i, scopes[next].parent);
+            open = (int64_t)next;
+            run_scope_hooks(cx, graph, &scopes[next], true);
+        }
+        open = close_scopes(cx, graph, open, i, -1);
+        if (i == graph->num_nodes || cx->status != OCT_OK) break;
+        const oct_graph_node *node = &graph->nodes[i];
+        if (!node->hook && oct_run_is_due(graph, node))
+            keep_made(graph, node, execute_node(cx, graph, node));
     }
-    const int known = oct_graph_find_block(graph, module, name);
-    run->block = known < 0 ? OCT_UNKNOWN_BLOCK : known;
-    if (known < 0) return;
-    const oct_graph_block *block = &graph->blocks[known];
-    run->block_next = block->begin;
-    memset(run->visited + block->begin, 0, block->end - block->begin);
-}
-
-static void end_block(oct_context *cx, oct_graph *graph)
-{
-    char wanted[OCT_CALL_BYTES];
-    const oct_graph_node *node = oct_run_expected(graph);
-    if (graph->run->block == OCT_NO_BLOCK)
-        oct_context_fail(cx, OCT_PREPARE, "oct_dynamic_block_end ends no block");
-    else if (node)
-        oct_run_refuse(cx, false,
-                       "dynamic block '%s' ends where %s was recorded; a block must call the same "
-                       "operations each time it runs",
-                       graph->blocks[graph->run->block].name, oct_graph_node_text(node, wanted));
-    graph->run->block = OCT_NO_BLOCK;
-}
-
-static void mark_block(oct_interceptor *self, oct_context *cx, oct_module *module, const char *name)
-{
-    if (name)
-        begin_block(cx, (oct_graph *)self, module, name);
-    else
-        end_block(cx, (oct_graph *)self);
+    return cx->status == OCT_OK ? graph->run->made[graph->output[mode]] : NULL;
 }
 
 /* Checks that everything that was recorded has run and that y is what was recorded as the output;
@@ -197,7 +132,7 @@ static oct_tensor *check_output(oct_context *cx, oct_graph *graph, oct_tensor *y
             cx, true, "the forward returns another value than was recorded, which comes from %s",
             oct_graph_producer_text(graph, output, wanted));
     if (codes && graph->values[y->graph_value].dequantize)
-        y = adapt(cx, graph, OCT_WANTS_FLOAT, y->graph_value, y);
+        y = oct_run_adapt(cx, graph, OCT_WANTS_FLOAT, y->graph_value, y);
     if (y) y->graph_value = -1;
     return y;
 }
@@ -224,7 +159,7 @@ static bool bind_inputs(oct_context *cx, const oct_graph *graph, oct_tensor *con
     for (int i = 0; i < n; i++) {
         input[i] = x[i];
         for (int j = 0; j < i; j++)
-            if (x[j] == x[i]) input[i] = view_of(cx, x[i]);
+            if (x[j] == x[i]) input[i] = oct_run_view(cx, x[i]);
         if (!input[i]) return false;
         input[i]->graph_value = graph->inputs[i];
     }
@@ -238,7 +173,7 @@ static oct_tensor *run_root(oct_context *cx, oct_graph *graph, oct_module *root,
     graph->run = new_run(cx, graph);
     if (!graph->run || !bind_inputs(cx, graph, x, n, input)) return NULL;
     cx->interceptor = &graph->interceptor;
-    oct_tensor *y = graph->method == OCT_METHOD_SYMBOLIC ? oct_run_recorded(cx, graph, input)
+    oct_tensor *y = graph->method == OCT_METHOD_SYMBOLIC ? run_recorded(cx, graph, input)
                                                          : root->type->forward(cx, root, input, n);
     cx->module = root;
     if (y && cx->status == OCT_OK) y = check_output(cx, graph, y);
@@ -288,7 +223,7 @@ void oct_graph_attach(oct_graph *graph, oct_module *root)
     graph->interceptor =
         graph->method == OCT_METHOD_EAGER
             ? (oct_interceptor){0}
-            : (oct_interceptor){.run = forward, .call = oct_run_call, .block = mark_block};
+            : (oct_interceptor){.run = forward, .call = oct_run_call, .block = oct_run_mark_block};
     graph->interceptor.destroy = destroy_with_root;
     root->interceptor = &graph->interceptor;
 }

@@ -63,13 +63,18 @@ void oct_run_refuse_call(oct_context *cx, const oct_graph *graph, const oct_grap
  * dynamic block. Returns NULL. */
 void *oct_run_refuse(oct_context *cx, bool control_flow, const char *format, ...) OCT_PRINTF(3, 4);
 
-/* graph_run.c and graph_execute.c. */
+/* graph_call.c: how a call is handled. */
 
 void oct_run_mark_visited(const oct_graph *graph, const oct_graph_node *node);
 /* Runs a module that no call names, with its hooks. */
 oct_tensor *oct_run_with_hooks(oct_context *cx, oct_module *module, oct_tensor **x, int n);
-/* A call site as the interceptor's `call` sees it (core/autograd/call.h). */
+/* The tensor in the kind that its user wants. */
+oct_tensor *oct_run_adapt(oct_context *cx, const oct_graph *graph, oct_wants wants,
+                          int64_t recorded, oct_tensor *x);
+/* The same data as a tensor of its own, so that it can be another value. */
+oct_tensor *oct_run_view(oct_context *cx, oct_tensor *x);
+/* The interceptor's functions (core/autograd/call.h). */
 bool oct_run_call(oct_interceptor *self, oct_context *cx, oct_module *module, const char *op,
                   const oct_op_args *args, oct_tensor *const *x, int n, oct_tensor **y);
-/* Runs the recorded forward in the place of the user's. */
-oct_tensor *oct_run_recorded(oct_context *cx, oct_graph *graph, oct_tensor *const *x);
+void oct_run_mark_block(oct_interceptor *self, oct_context *cx, oct_module *module,
+                        const char *name);
