@@ -115,7 +115,7 @@ Test(prepare, refuses_what_it_cannot_start_from)
     oct_module_train(n.root, true);
     options.target = NULL;
     cr_assert_eq(try_prepare(&n, &options), OCT_USAGE);
-    cr_assert(says("prepare wants to know the target"));
+    cr_assert(says("prepare needs a target"));
     options = options_of(OCT_METHOD_JIT);
     options.setters = NULL;
     cr_assert_eq(try_prepare(&n, &options), OCT_USAGE);

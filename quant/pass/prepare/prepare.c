@@ -26,13 +26,14 @@ static oct_status check_new(void *user, oct_module *module)
 static oct_status check_start(oct_module *root, const oct_prepare_options *options)
 {
     OCT_CHECK(options->target, OCT_USAGE,
-              "prepare wants to know the target; set options.target (oct_target_find(\"x86\"))");
+              "prepare needs a target; set options.target (oct_target_find(\"x86\"))");
     OCT_CHECK(root->training, OCT_PREPARE,
               "the model is in eval mode; call oct_module_train(model, true) before prepare");
     OCT_CHECK(options->setters || options->num_setters == 0, OCT_USAGE,
-              "prepare is told of %zu qconfig setters and given none", options->num_setters);
+              "options.num_setters is %zu, but options.setters is NULL; give prepare the setters",
+              options->num_setters);
     OCT_CHECK(options->num_setters > 0, OCT_USAGE,
-              "prepare is given no qconfig setter, so nothing would be quantized; give it "
+              "there is no qconfig setter, so nothing would be quantized; give prepare "
               "oct_setter_default");
     OCT_TRY(oct_setters_check(options->setters, options->num_setters, options->target));
     return oct_module_walk(root, check_new, NULL);
