@@ -102,8 +102,8 @@ Test(state, qat_with_fixed_scales_wants_a_calibration)
 {
     for (size_t i = 0; i < n.quantizers.count; i++)
         n.quantizers.items[i]->qconfig.fixed_scale = true;
-    check_refused(OCT_STATE_QAT, "its scale shall stay as calibration left it, but there was none; "
-                                 "calibrate first");
+    check_refused(OCT_STATE_QAT, "its scale is to stay as calibration left it, but there was no "
+                                 "calibration; calibrate first");
     calibrate();
     OK(oct_set_fake_quant(n.root, OCT_STATE_QAT));
 }
