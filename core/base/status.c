@@ -56,7 +56,7 @@ static void add(oct_status code, bool anew, const char *format, va_list args)
     current.used += bytes;
 }
 
-oct_status oct_fail(oct_status code, const char *format, ...)
+oct_status(oct_fail)(oct_status code, const char *format, ...)
 {
     va_list args;
     va_start(args, format);

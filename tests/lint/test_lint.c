@@ -188,6 +188,43 @@ Test(format, names_files_that_are_not_formatted, .timeout = 60)
     oct_tmp_remove(&tree);
 }
 
+/* A tree of one source, as CMake would have configured it. */
+static oct_process tidy(oct_tmp *tree, const char *source)
+{
+    char command[400];
+    oct_tmp_create(tree);
+    oct_tmp_write_text(tree, "core/x.c", source);
+    snprintf(command, sizeof(command),
+             "cd %s && mkdir -p tests/lint build/ci && cp " OCT_SOURCE_DIR "/.clang-tidy . && "
+             "cp " OCT_SOURCE_DIR "/tests/lint/tidy tests/lint && "
+             "echo \"[{ \\\"directory\\\": \\\"$PWD\\\", \\\"command\\\": \\\"cc -c core/x.c\\\",\n"
+             "\\\"file\\\": \\\"$PWD/core/x.c\\\" }]\" >build/ci/compile_commands.json && "
+             "tests/lint/tidy --quick",
+             tree->path);
+    return oct_process_run(50, "bash", "-c", command, NULL);
+}
+
+Test(tidy, finds_what_a_check_and_the_analyzer_find, .timeout = 120)
+{
+    static const fault faults[] = {
+        {"int f(const char *a, const char *b)\n{\n    return a == b;\n}\n", "",
+         "1 files, 0 findings"},
+        {"double f(int a)\n{\n    return a / 2;\n}\n", "", "bugprone-integer-division"},
+        {"int f(int a)\n{\n    int *p = 0;\n    if (a) p = &a;\n    return *p;\n}\n", "",
+         "clang-analyzer-core.NullDereference"},
+    };
+    for (size_t i = 0; i < OCT_COUNT(faults); i++) {
+        oct_tmp tree;
+        oct_process job = tidy(&tree, faults[i].file);
+        if (!oct_process_said(&job, "SKIPPED")) {
+            oct_check_exit(job, i == 0 ? 0 : 1);
+            oct_check_said(job, faults[i].said);
+        }
+        oct_process_free(&job);
+        oct_tmp_remove(&tree);
+    }
+}
+
 Test(lint, an_empty_tree_is_no_success, .timeout = 60)
 {
     static const char *const names[] = {"floor_plan", "banned_calls", "unique_names",
