@@ -229,7 +229,7 @@ static oct_status find_link(dense *d, oct_h5_cursor *c, uint64_t node, oct_h5_li
 /* Records stand in the order of names, which no two share. */
 static oct_status walk_record(dense *d, oct_h5_cursor *c, uint64_t node)
 {
-    oct_h5_link link;
+    oct_h5_link link = {0};
     const uint32_t hash = (uint32_t)oct_h5_take(c, 4);
     OCT_TRY(find_link(d, c, node, &link));
     OCT_H5_NEED(hash == oct_h5_checksum(link.name, link.name_bytes), node,

@@ -193,13 +193,12 @@ static void end_part(oct_leaf_stream *stream)
     oct_leaf_pending *some = stream->some;
     const oct_param *param = stream->param;
     float *row = some->waiting[--some->height], *part = param->parts + some->part * param->stride;
-    join *last = some->num_joins > 0 ? &some->joins[some->num_joins - 1] : NULL;
     OCT_ASSERT(some->height == 0 && some->part < param->max_parts);
     if (stream->layout) {
         do_joins(some, oct_numel(&param->value));
         stream->layout->transpose(stream->layout, row, part);
-    } else if (last && last->sum == row) {
-        last->sum = part;
+    } else if (some->num_joins > 0 && some->joins[some->num_joins - 1].sum == row) {
+        some->joins[some->num_joins - 1].sum = part;
     } else {
         some->joins[some->num_joins++] = (join){part, row, NULL};
     }

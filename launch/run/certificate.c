@@ -424,6 +424,7 @@ oct_status oct_certify(oct_model *model, oct_conversion *conversion, const oct_c
     if (status == OCT_OK) status = make_golden(model, conversion);
     if (status == OCT_OK) status = evaluate_both(&b, model, conversion);
     OCT_TRY_OUT(group->agree(group, status));
+    OCT_ASSERT(b.samples == 0 || (b.qat && b.int8));
     OCT_TRY_OUT(compare_logits(&model->certificate, &b, conversion, group));
     OCT_TRY_OUT(digest_logits(&model->certificate, &b, group));
 out:

@@ -182,6 +182,7 @@ oct_status oct_gather_rows(const oct_collective *group, const oct_leaves *leaves
     for (int rank = 0; group->rank == 0 && rank < group->size; rank++) {
         oct_leaves theirs = oct_leaves_split(leaves->samples, leaves->leaf, rank, group->size);
         int64_t samples = oct_leaves_local_samples(&theirs);
+        OCT_ASSERT(all && gathered);
         if (samples > 0)
             memcpy(all + oct_leaves_first_sample(&theirs) * row, gathered + rank * share,
                    (size_t)(samples * row) * sizeof(float));

@@ -61,6 +61,7 @@ static bool has_phase(const oct_plan *plan, oct_phase phase)
 
 static int64_t epochs_of(int64_t steps, int64_t steps_per_epoch)
 {
+    OCT_ASSERT(steps_per_epoch > 0);
     return (steps + steps_per_epoch - 1) / steps_per_epoch;
 }
 
@@ -289,9 +290,10 @@ static void foretell(oct_forecast *f, int64_t share, const short_run *few, const
     int64_t in_float, in_qat;
     count_evaluations(recipe, &plan, &in_float, &in_qat);
     f->evaluations = in_float + in_qat + 1;
+    const int64_t images_a_rank = test->count / ranks + 1;
     f->seconds =
         ((double)in_float * many->float_seconds + (double)(in_qat + 1) * many->qat_seconds) *
-        (double)(test->count / ranks + 1);
+        (double)images_a_rank;
     for (int phase = 0; phase < OCT_PHASES; phase++) {
         if (!has_phase(&plan, (oct_phase)phase)) continue;
         f->step_seconds[phase] =

@@ -43,7 +43,7 @@ static oct_status look_for_strangers(const char *path, bool *empty)
     }
     for (struct dirent *entry; (entry = readdir(folder)) != NULL;) {
         const char *name = entry->d_name;
-        if (strcmp(name, ".") && strcmp(name, "..") && strcmp(name, "lock") &&
+        if (strcmp(name, ".") != 0 && strcmp(name, "..") != 0 && strcmp(name, "lock") != 0 &&
             !oct_file_is_temp(name))
             *empty = false;
     }

@@ -152,6 +152,7 @@ static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const 
         return oct_fake_quant_float(cx, oct_quantized_fq(m), self->training, oct_concat(cx, x, n));
     if (!fits(cx, x, n)) return NULL;
     joined j = {.n = n};
+    OCT_ASSERT(n > 0);
     for (int i = 0; i < n; i++)
         j.width += j.c[i] = width_of(x[i]);
     j.rows = oct_numel(x[0]) / j.c[0];

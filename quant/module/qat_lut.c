@@ -162,6 +162,7 @@ static void backward(oct_context *cx, oct_node *node)
         make_slopes(m, x->q);
         const float *slope = m->tables.slope;
         const int64_t n = oct_numel(x);
+        OCT_ASSERT(slope);
 #pragma omp parallel for schedule(static)
         for (int64_t i = 0; i < n; i++)
             grad[i] *= slope[x->dtype == OCT_U8 ? oct_u8(x)[i] : oct_u16(x)[i]];

@@ -181,6 +181,7 @@ static const char *path_of_value(const oct_graph *graph, int64_t value)
     static const char *const inputs[OCT_MAX_INPUTS] = {"input_0", "input_1", "input_2", "input_3",
                                                        "input_4", "input_5", "input_6", "input_7"};
     int64_t producer = graph->values[value].producer;
+    OCT_ASSERT(graph->nodes || producer < 0);
     if (producer >= 0) return graph->nodes[producer].path;
     for (int i = 0; i < graph->num_inputs[OCT_MODE_TRAINING]; i++)
         if (graph->inputs[i] == value) return inputs[i];

@@ -124,8 +124,9 @@ static oct_status add_numbers(const oct_op_args *args, oct_text *text)
 /* Writes "(a, b)"; a lone argument keeps its comma: "(a,)". */
 static oct_status in_parentheses(const oct_text *args, oct_text *text)
 {
-    const char *comma = strchr(args->data, ',') ? "" : ",";
-    return oct_text_add(text, "(%s%s)", args->data, comma);
+    const char *inside = args->data ? args->data : "";
+    const char *comma = strchr(inside, ',') ? "" : ",";
+    return oct_text_add(text, "(%s%s)", inside, comma);
 }
 
 static oct_status add_call(table *t, const oct_graph_node *node, oct_text *args, oct_text *text)
