@@ -81,6 +81,5 @@ oct_status oct_batch_norm_create(oct_module **m, int64_t channels)
     for (int64_t c = 0; c < channels; c++)
         oct_f32(&self->gamma->value)[c] = self->running_var[c] = 1.0F;
 out:
-    if (status != OCT_OK) oct_module_destroy(m);
-    return status;
+    return oct_module_made(m, status);
 }

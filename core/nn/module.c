@@ -51,6 +51,12 @@ void oct_module_destroy(oct_module **module)
     oct_free(module);
 }
 
+oct_status oct_module_made(oct_module **module, oct_status status)
+{
+    if (status != OCT_OK) oct_module_destroy(module);
+    return status;
+}
+
 static bool has_name(const oct_module *self, const char *name)
 {
     for (size_t i = 0; i < self->num_children; i++) {
@@ -103,9 +109,7 @@ oct_status oct_module_add_child(oct_module *self, const char *name, oct_module *
         return oct_fail(OCT_DEFECT, "child \"%s\" of a %s is a child of another module already",
                         name, self->type->name);
     }
-    oct_status status = attach_child(self, name, slot);
-    if (status != OCT_OK) oct_module_destroy(slot);
-    return status;
+    return oct_module_made(slot, attach_child(self, name, slot));
 }
 
 void oct_module_remove_child(oct_module *self, oct_module **slot)

@@ -84,6 +84,9 @@ oct_status oct_module_create(oct_module **module, const oct_module_type *type,
                              size_t size) OCT_NODISCARD;
 /* Destroys the module with children, parameters and buffers; sets *module to NULL. */
 void oct_module_destroy(oct_module **module);
+/* Ends a function that makes a module: destroys it where status says that the rest has failed, and returns
+ * status. */
+oct_status oct_module_made(oct_module **module, oct_status status) OCT_NODISCARD;
 
 /* Children are owned by the parent from then on; when the call fails, *slot is destroyed and NULL.
  * Names: [a-z0-9_]+, at most 63 letters, unique among children, parameters and buffers. */

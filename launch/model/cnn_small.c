@@ -47,9 +47,7 @@ static oct_status build_layers(cnn_small *m, int64_t h, int64_t w, int64_t c, in
 static oct_status build(oct_module **root, int64_t h, int64_t w, int64_t c, int64_t classes)
 {
     OCT_TRY(oct_module_create(root, &cnn_small_type, sizeof(cnn_small)));
-    oct_status status = build_layers((cnn_small *)*root, h, w, c, classes);
-    if (status != OCT_OK) oct_module_destroy(root);
-    return status;
+    return oct_module_made(root, build_layers((cnn_small *)*root, h, w, c, classes));
 }
 
 const oct_model_spec oct_model_cnn_small = {

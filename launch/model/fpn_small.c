@@ -44,9 +44,7 @@ static oct_status backbone_layers(backbone *b, int64_t c)
 static oct_status backbone_create(oct_module **m, int64_t c)
 {
     OCT_TRY(oct_module_create(m, &backbone_type, sizeof(backbone)));
-    oct_status status = backbone_layers((backbone *)*m, c);
-    if (status != OCT_OK) oct_module_destroy(m);
-    return status;
+    return oct_module_made(m, backbone_layers((backbone *)*m, c));
 }
 
 typedef struct fpn {
@@ -123,9 +121,7 @@ static oct_status build(oct_module **root, int64_t h, int64_t w, int64_t c, int6
 {
     (void)h, (void)w;
     OCT_TRY(oct_module_create(root, &fpn_type, sizeof(fpn)));
-    oct_status status = build_layers((fpn *)*root, c, classes);
-    if (status != OCT_OK) oct_module_destroy(root);
-    return status;
+    return oct_module_made(root, build_layers((fpn *)*root, c, classes));
 }
 
 const oct_model_spec oct_model_fpn_small = {

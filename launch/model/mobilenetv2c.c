@@ -48,9 +48,7 @@ static oct_status block_create(oct_module **m, int64_t in, int64_t out, int stri
                                create_fn activation)
 {
     OCT_TRY(oct_module_create(m, &block_type, sizeof(block)));
-    oct_status status = block_layers((block *)*m, in, out, stride, expand, activation);
-    if (status != OCT_OK) oct_module_destroy(m);
-    return status;
+    return oct_module_made(m, block_layers((block *)*m, in, out, stride, expand, activation));
 }
 
 typedef struct mobilenet {
@@ -107,9 +105,7 @@ static oct_status build_layers(mobilenet *m, int64_t c, int64_t classes, create_
 static oct_status build_with(oct_module **root, int64_t c, int64_t classes, create_fn activation)
 {
     OCT_TRY(oct_module_create(root, &mobilenet_type, sizeof(mobilenet)));
-    oct_status status = build_layers((mobilenet *)*root, c, classes, activation);
-    if (status != OCT_OK) oct_module_destroy(root);
-    return status;
+    return oct_module_made(root, build_layers((mobilenet *)*root, c, classes, activation));
 }
 
 static oct_status build(oct_module **root, int64_t h, int64_t w, int64_t c, int64_t classes)

@@ -50,9 +50,7 @@ static oct_status block_layers(block *b, int64_t in, int64_t out, int stride)
 static oct_status block_create(oct_module **m, int64_t in, int64_t out, int stride)
 {
     OCT_TRY(oct_module_create(m, &block_type, sizeof(block)));
-    oct_status status = block_layers((block *)*m, in, out, stride);
-    if (status != OCT_OK) oct_module_destroy(m);
-    return status;
+    return oct_module_made(m, block_layers((block *)*m, in, out, stride));
 }
 
 enum { STAGES = 4 };
@@ -107,9 +105,7 @@ static oct_status build(oct_module **root, int64_t h, int64_t w, int64_t c, int6
 {
     (void)h, (void)w;
     OCT_TRY(oct_module_create(root, &resnet_type, sizeof(resnet)));
-    oct_status status = build_layers((resnet *)*root, c, classes);
-    if (status != OCT_OK) oct_module_destroy(root);
-    return status;
+    return oct_module_made(root, build_layers((resnet *)*root, c, classes));
 }
 
 static oct_status fuse_block(void *user, oct_module *module)

@@ -61,9 +61,7 @@ static oct_status build(oct_module **root, int64_t h, int64_t w, int64_t c, int6
 {
     (void)h, (void)w;
     OCT_TRY(oct_module_create(root, &vgg_type, sizeof(vgg)));
-    oct_status status = build_layers((vgg *)*root, c, classes);
-    if (status != OCT_OK) oct_module_destroy(root);
-    return status;
+    return oct_module_made(root, build_layers((vgg *)*root, c, classes));
 }
 
 const oct_model_spec oct_model_vgg11c = {

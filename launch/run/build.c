@@ -32,9 +32,7 @@ oct_status oct_build_model(oct_module **model, const oct_recipe *recipe, const o
         spec->name, spec->num_inputs,
         oct_registry_name(&oct_dataset_id_table, recipe->data_format));
     OCT_TRY(spec->build(model, data->h, data->w, data->c, data->classes));
-    oct_status status = oct_init_parameters(*model, (uint64_t)recipe->seed);
-    if (status != OCT_OK) oct_module_destroy(model);
-    return status;
+    return oct_module_made(model, oct_init_parameters(*model, (uint64_t)recipe->seed));
 }
 
 /* This holds the setters of a recipe, from high to low priority, with the templates that they name. */
@@ -171,8 +169,7 @@ oct_status oct_build_from_checkpoint(oct_module **model, const oct_checkpoint *c
     OCT_TRY_OUT(oct_checkpoint_load(checkpoint, *model, NULL));
 out:
     oct_quantizers_free(&quantizers);
-    if (status != OCT_OK) oct_module_destroy(model);
-    return status;
+    return oct_module_made(model, status);
 }
 
 oct_status oct_try_deploy(const oct_recipe *recipe, const oct_dataset *data, oct_text *report)

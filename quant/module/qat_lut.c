@@ -231,9 +231,7 @@ static oct_status create(oct_module **made, oct_module **old)
     }
     lut *m = (lut *)*made;
     m->function = function;
-    status = oct_module_add_child(*made, "function", &m->function);
-    if (status != OCT_OK) oct_module_destroy(made);
-    return status;
+    return oct_module_made(made, oct_module_add_child(*made, "function", &m->function));
 }
 
 #define OCT_LUT_RULE(id)                                                                           \

@@ -37,9 +37,7 @@ static oct_status build(oct_module **root, int64_t h, int64_t w, int64_t c, int6
 {
     (void)h, (void)w;
     OCT_TRY(oct_module_create(root, &type, sizeof(gated_net)));
-    oct_status status = build_layers((gated_net *)*root, c, classes);
-    if (status != OCT_OK) oct_module_destroy(root);
-    return status;
+    return oct_module_made(root, build_layers((gated_net *)*root, c, classes));
 }
 
 const oct_model_spec gated_net_model = {

@@ -35,9 +35,7 @@ static oct_status build_layers(numbered_net *m, int64_t h, int64_t w, int64_t c,
 static oct_status build(oct_module **root, int64_t h, int64_t w, int64_t c, int64_t classes)
 {
     OCT_TRY(oct_module_create(root, &type, sizeof(numbered_net)));
-    oct_status status = build_layers((numbered_net *)*root, h, w, c, classes);
-    if (status != OCT_OK) oct_module_destroy(root);
-    return status;
+    return oct_module_made(root, build_layers((numbered_net *)*root, h, w, c, classes));
 }
 
 const oct_model_spec numbered_net_model = {
