@@ -136,6 +136,14 @@ const char *oct_isa_name(oct_isa which)
     return rows[which].name;
 }
 
+const char *oct_isa_best(void)
+{
+    int best = OCT_ISA_COUNT - 1;
+    while (!oct_isa_has(oct_cpu_isa(), (oct_isa)best))
+        best--;
+    return oct_isa_name((oct_isa)best);
+}
+
 oct_status oct_cpu_check(void)
 {
     const char *word = getenv("OCT_ISA");

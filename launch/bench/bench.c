@@ -32,12 +32,3 @@ void oct_bench_fill(uint8_t *bytes, int64_t n, uint32_t sub)
         bytes[i] = (uint8_t)(bits[i % 16 / 4] >> (8 * (i % 4)));
     }
 }
-
-const char *oct_bench_isa(void)
-{
-    oct_isa_set have = oct_cpu_isa();
-    unsigned best = 0;
-    while (have >> (best + 1))
-        best++;
-    return oct_isa_name((oct_isa)best);
-}

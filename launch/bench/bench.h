@@ -38,6 +38,3 @@ oct_status oct_bench_print(oct_bench *bench, json_t *figure, const char *format,
 
 /* Fills n bytes with random bits, others for each `sub`. */
 void oct_bench_fill(uint8_t *bytes, int64_t n, uint32_t sub);
-
-/* Returns the word of the best instruction set in use (core/base/cpu.h). */
-const char *oct_bench_isa(void);

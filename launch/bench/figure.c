@@ -10,7 +10,7 @@ static json_t *object_of(const oct_bench *bench, const oct_figure *t, const oct_
     return json_pack("{s:s, s:s, s:s, s:s, s:I, s:i, s:I, s:s, s:i, s:I, s:f, s:f, s:f, s:f}",
                      "bench", t->bench, "model", t->model, "mode", t->mode, "numerics", t->numerics,
                      "batch", (json_int_t)bench->batch, "ranks", bench->session->group->size,
-                     "threads", (json_int_t)bench->threads, "isa", oct_bench_isa(), "warm_up",
+                     "threads", (json_int_t)bench->threads, "isa", oct_isa_best(), "warm_up",
                      OCT_BENCH_WARM_UP, "steps", (json_int_t)timings->count, "images_per_s",
                      (double)bench->batch / each->seconds, "step_ms", 1e3 * each->seconds,
                      "step_ms_least", 1e3 * each->least, "step_cpu_ms", 1e3 * each->cpu);
@@ -54,7 +54,7 @@ oct_status oct_figure_print(oct_bench *bench, const oct_figure *t, oct_timings *
         "%s %s %s%s%s, batch %" PRId64 ", %d rank%s of %" PRId64 " thread%s, %s: %.2f ms, "
         "%.0f images/s, %.1f MB%s%s, %.1f Gop/s of %.1f (%.0f %%)",
         t->bench, t->model, t->mode, choice ? " " : "", choice ? t->numerics : "", bench->batch,
-        ranks, ranks > 1 ? "s" : "", bench->threads, bench->threads > 1 ? "s" : "", oct_bench_isa(),
+        ranks, ranks > 1 ? "s" : "", bench->threads, bench->threads > 1 ? "s" : "", oct_isa_best(),
         1e3 * each.seconds, (double)bench->batch / each.seconds, (double)t->memory.larger / 1e6,
         t->memory_phase ? " in " : "", t->memory_phase ? t->memory_phase : "", gops, peak,
         100.0 * gops / peak);

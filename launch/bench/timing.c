@@ -20,7 +20,7 @@ void oct_timings_free(oct_timings *timings)
     oct_free(&timings->cpu);
 }
 
-double oct_cpu_seconds(void)
+static double cpu_seconds(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
@@ -29,13 +29,13 @@ double oct_cpu_seconds(void)
 
 double oct_time_call(void (*call)(void *user), void *user, double at_least)
 {
-    const double begin = oct_cpu_seconds();
+    const double begin = cpu_seconds();
     double passed = 0;
     int64_t calls = 0;
     do {
         call(user);
         calls++;
-        passed = oct_cpu_seconds() - begin;
+        passed = cpu_seconds() - begin;
     } while (passed < at_least);
     return passed / (double)calls;
 }
@@ -43,14 +43,14 @@ double oct_time_call(void (*call)(void *user), void *user, double at_least)
 void oct_timing_begin(oct_timings *timings)
 {
     OCT_ASSERT(timings->count < timings->room);
-    timings->cpu_began = oct_cpu_seconds();
+    timings->cpu_began = cpu_seconds();
     timings->began = oct_seconds();
 }
 
 void oct_timing_end(oct_timings *timings)
 {
     timings->seconds[timings->count] = oct_seconds() - timings->began;
-    timings->cpu[timings->count] = oct_cpu_seconds() - timings->cpu_began;
+    timings->cpu[timings->count] = cpu_seconds() - timings->cpu_began;
     timings->count++;
 }
 

@@ -25,5 +25,4 @@ oct_timing oct_timings_median(oct_timings *timings); /* of at least one; sorts t
 
 /* Repeats the call until so much of the processor's time has passed; the seconds of one. */
 double oct_time_call(void (*call)(void *user), void *user, double at_least);
-double oct_cpu_seconds(void);                 /* of this process so far */
 double oct_median(double *values, int64_t n); /* of n > 0, which are sorted */

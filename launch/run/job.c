@@ -229,14 +229,6 @@ static json_t *hosts_of(const char *names, int size)
     return hosts;
 }
 
-static const char *best_isa(void)
-{
-    oct_isa best = OCT_ISA_REF;
-    for (int isa = OCT_ISA_REF; isa < OCT_ISA_COUNT; isa++)
-        if (oct_isa_has(oct_cpu_isa(), (oct_isa)isa)) best = (oct_isa)isa;
-    return oct_isa_name(best);
-}
-
 static const char *now(char text[32])
 {
     time_t seconds = time(NULL);
@@ -264,9 +256,10 @@ oct_status oct_job_describe(oct_session *session, const oct_args *args, const oc
         "s:{s:o, s:o}}",
         "version", OCT_VERSION, "started", now(time_text), "command", command_line(args), "ranks",
         group->size, "threads", (json_int_t)recipe->threads, "hosts", hosts_of(hosts, group->size),
-        "cpu", oct_cpu_model(), "isa", best_isa(), "numerics", oct_numerics_name(recipe->numerics),
-        "mpi", oct_comm_library(session->comm), "plugins", oct_plugins_json(), "environment",
-        environment(), "data", "train", data_record(train_data), "test", data_record(test_data));
+        "cpu", oct_cpu_model(), "isa", oct_isa_best(), "numerics",
+        oct_numerics_name(recipe->numerics), "mpi", oct_comm_library(session->comm), "plugins",
+        oct_plugins_json(), "environment", environment(), "data", "train", data_record(train_data),
+        "test", data_record(test_data));
     OCT_CHECK_OUT(*description, OCT_RESOURCE, "run.json: out of memory");
 out:
     oct_free(&hosts);

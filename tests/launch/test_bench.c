@@ -59,7 +59,7 @@ Test(bench, a_step_is_one_object)
     check_word(document, "model", "cnn-small");
     check_word(document, "mode", "float");
     check_word(document, "numerics", "f32");
-    check_word(document, "isa", oct_bench_isa());
+    check_word(document, "isa", oct_isa_best());
     for (size_t i = 0; i < OCT_COUNT(numbers); i++)
         check_positive(document, numbers[i]);
 }
