@@ -36,10 +36,6 @@ typedef enum oct_status {
 /* Starts a new record with one problem; returns `code`, so `return oct_fail(OCT_DATA, "...")`. */
 oct_status oct_fail(oct_status code, const char *format, ...) OCT_PRINTF(2, 3);
 
-#ifdef __clang_analyzer__ /* which cannot see that no failure is OCT_OK */
-#define oct_fail(code, ...) ((void)(oct_fail)((code), __VA_ARGS__), (code))
-#endif
-
 /* Adds a problem to the record (starts one when there is none). A problem may have several lines,
  * separated by '\n': the first is the sentence, the others are context printed indented below. */
 oct_status oct_fail_add(oct_status code, const char *format, ...) OCT_PRINTF(2, 3);

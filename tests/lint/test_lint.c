@@ -195,8 +195,10 @@ static oct_process tidy(oct_tmp *tree, const char *source)
     oct_tmp_create(tree);
     oct_tmp_write_text(tree, "core/x.c", source);
     snprintf(command, sizeof(command),
-             "cd %s && mkdir -p tests/lint build/ci && cp " OCT_SOURCE_DIR "/.clang-tidy . && "
-             "cp " OCT_SOURCE_DIR "/tests/lint/tidy tests/lint && "
+             "cd %s && mkdir -p tests/lint build/ci core/base && cp " OCT_SOURCE_DIR
+             "/.clang-tidy . && "
+             "cp " OCT_SOURCE_DIR "/tests/lint/{tidy,analyzer.h} tests/lint && "
+             "cp " OCT_SOURCE_DIR "/core/base/status.h core/base && "
              "echo \"[{ \\\"directory\\\": \\\"$PWD\\\", \\\"command\\\": \\\"cc -c core/x.c\\\",\n"
              "\\\"file\\\": \\\"$PWD/core/x.c\\\" }]\" >build/ci/compile_commands.json && "
              "tests/lint/tidy --quick",
