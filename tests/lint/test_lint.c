@@ -191,18 +191,18 @@ Test(format, names_files_that_are_not_formatted, .timeout = 60)
 /* A tree of one source, as CMake would have configured it. */
 static oct_process tidy(oct_tmp *tree, const char *source)
 {
-    char command[400];
+    char command[1000];
     oct_tmp_create(tree);
     oct_tmp_write_text(tree, "core/x.c", source);
-    snprintf(command, sizeof(command),
-             "cd %s && mkdir -p tests/lint build/ci core/base && cp " OCT_SOURCE_DIR
-             "/.clang-tidy . && "
-             "cp " OCT_SOURCE_DIR "/tests/lint/{tidy,analyzer.h} tests/lint && "
-             "cp " OCT_SOURCE_DIR "/core/base/status.h core/base && "
-             "echo \"[{ \\\"directory\\\": \\\"$PWD\\\", \\\"command\\\": \\\"cc -c core/x.c\\\",\n"
-             "\\\"file\\\": \\\"$PWD/core/x.c\\\" }]\" >build/ci/compile_commands.json && "
-             "tests/lint/tidy --quick",
-             tree->path);
+    snprintf(
+        command, sizeof(command),
+        "cd %s && mkdir -p tests/lint build/ci core/base && cp " OCT_SOURCE_DIR "/.clang-tidy . && "
+        "cp " OCT_SOURCE_DIR "/tests/lint/{tidy,analyzer.h} tests/lint && "
+        "cp " OCT_SOURCE_DIR "/core/base/status.h core/base && "
+        "echo \"[{ \\\"directory\\\": \\\"$PWD\\\", \\\"command\\\": \\\"cc -I. -c core/x.c\\\",\n"
+        "\\\"file\\\": \\\"$PWD/core/x.c\\\" }]\" >build/ci/compile_commands.json && "
+        "tests/lint/tidy --quick",
+        tree->path);
     return oct_process_run(50, "bash", "-c", command, NULL);
 }
 
