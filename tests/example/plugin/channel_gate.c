@@ -80,7 +80,8 @@ oct_status channel_gate_create(oct_module **m, int64_t channels)
     OCT_CHECK(channels > 0, OCT_USAGE, "channel_gate: %lld channels", (long long)channels);
     OCT_TRY(oct_module_create(m, &channel_gate_type, sizeof(channel_gate)));
     channel_gate *gate = (channel_gate *)*m;
-    return oct_module_made(m, oct_module_add_param(*m, "gain", OCT_SHAPE(channels), false, &gate->gain));
+    return oct_module_made(
+        m, oct_module_add_param(*m, "gain", OCT_SHAPE(channels), false, &gate->gain));
 }
 
 /* The layer as a value: how a deployed model makes it again. */
