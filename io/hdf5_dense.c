@@ -47,7 +47,7 @@ typedef struct dense {
     direct_block *blocks; /* by offset */
     size_t num_blocks, capacity;
     uint64_t used; /* bytes of all blocks */
-    /* Of a node at each height above the leaves: records at most, in it and in all below it. */
+    /* The most records of a node at each height above the leaves: in it, and in all below it. */
     uint64_t node_records[DEPTH_MAX + 1], all_records[DEPTH_MAX + 1];
     uint32_t last_hash; /* of the record before */
 } dense;

@@ -63,9 +63,9 @@ oct_status oct_train_step_create(oct_train_step *step, oct_module *root,
                                  const oct_optim_config *config, int64_t batch, int64_t leaf,
                                  const oct_collective *group) OCT_NODISCARD;
 void oct_train_step_destroy(oct_train_step *step);
-/* To be called when the tree has changed (oct_prepare, oct_fold_batch_norm), before the next step or
- * forward: takes up its parameters and quantizers as they are now, with memory of its own; the optimizer
- * starts anew. */
+/* Takes up the tree's parameters and quantizers as they are now, with memory of its own; the optimizer
+ * starts anew. Call it when the tree has changed (oct_prepare, oct_fold_batch_norm), before the next step
+ * or forward. */
 oct_status oct_train_step_rebind(oct_train_step *step, oct_module *root) OCT_NODISCARD;
 /* Gives back the memory of forward and backward, and takes new: where a model starts to need less. */
 oct_status oct_train_step_renew_memory(oct_train_step *step) OCT_NODISCARD;

@@ -33,7 +33,8 @@ static bool has_avx2(void)
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 }
 
-/* Not every compiler has a word for it: leaf 7.1, EAX bit 4, of a machine whose AVX2 may be used. */
+/* Asks CPUID itself, as not every compiler has a word for it: leaf 7.1, EAX bit 4, of a machine whose AVX2 may
+ * be used. */
 static bool has_avxvnni(void)
 {
     unsigned a = 0, b, c, d;

@@ -53,7 +53,7 @@ typedef struct oct_metric {
 /* Those of the list, then those that plug-ins added. */
 extern oct_registry oct_metric_table;
 const oct_metric *oct_metric_find(const char *name); /* NULL */
-/* For plug-ins; metrics live as long as the process. OCT_USAGE when another one has its name. */
+/* Adds a plug-in's metric; metrics live as long as the process. OCT_USAGE when another one has its name. */
 oct_status oct_metric_register(const oct_metric *metric) OCT_NODISCARD;
 
 /* Collective: the metric's sums over the rows of all ranks, alike on each of them. rows: one for each of

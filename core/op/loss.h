@@ -3,7 +3,7 @@
  * A loss is a function of one row of outputs and what they should be (core/metric/metric.h), and its
  * gradient; the loss of a batch is the mean over the rows of all ranks, each row with its weight.
  * Everything else is here: sums leaf by leaf and along the tree, checks of labels, the record on the tape.
- * Adding one: a file in core/op/loss and a line in loss_list.def; or a plug-in's.
+ * To add one, write a file in core/op/loss and a line in loss_list.def, or a plug-in.
  */
 #pragma once
 
@@ -36,7 +36,7 @@ typedef struct oct_loss_kind {
     /* grad: for each output, oct_loss_scaled of the derivative of the row's value. */
     void (*grad)(const oct_output_row *row, const oct_loss_options *options, oct_loss_scale scale,
                  float *grad);
-    /* The same for the wanted values; NULL: they are constants. */
+    /* grad: the derivative by each wanted value instead; NULL: they are constants. */
     void (*goal_grad)(const oct_output_row *row, const oct_loss_options *options,
                       oct_loss_scale scale, float *grad);
     /* What the row counts in the mean; NULL: each counts 1. */
@@ -50,7 +50,7 @@ typedef struct oct_loss_kind {
 /* Those of the list, then those that plug-ins added. */
 extern oct_registry oct_loss_table;
 const oct_loss_kind *oct_loss_find(const char *name); /* NULL */
-/* For plug-ins; losses live as long as the process. OCT_USAGE when another one has its name. */
+/* Adds a plug-in's loss; losses live as long as the process. OCT_USAGE when another one has its name. */
 oct_status oct_loss_register(const oct_loss_kind *kind) OCT_NODISCARD;
 
 typedef struct oct_loss_spec {

@@ -85,7 +85,7 @@ oct_tensor *oct_avg_pool(oct_context *cx, oct_tensor *x, int kernel, int stride)
 /* The loss oct_loss_cross_entropy of logits (N, K) and N labels in [0, K), as oct_loss_apply. */
 oct_tensor *oct_cross_entropy(oct_context *cx, oct_tensor *logits, const int32_t *labels,
                               float smoothing, oct_loss *result);
-/* The same for a forward that ends in its loss, as torch.nn.functional.cross_entropy(logits, target):
+/* Ends a forward in its loss, as torch.nn.functional.cross_entropy(logits, target):
  * target (N, K) f32, the probability of each class, or (N) class numbers, s32 or f32. The gradient
  * goes to logits and to probabilities. Smoothing: 0 to 1. */
 oct_tensor *oct_cross_entropy_loss(oct_context *cx, oct_tensor *logits, oct_tensor *target,

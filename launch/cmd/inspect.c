@@ -33,7 +33,7 @@ static oct_status digest_of_file(const char *path, size_t *size, char hex[65])
     return OCT_OK;
 }
 
-/* Of a checkpoint it shows a line for each tensor of the state, without building the model. */
+/* Shows a checkpoint: a line for each tensor of the state, without building the model. */
 
 typedef struct tensors {
     oct_h5 *file;
@@ -120,7 +120,7 @@ out:
     return status;
 }
 
-/* Of an int8 model it shows a line for each step of the program. */
+/* Shows an int8 model: a line for each step of the program. */
 
 static const char *value_text(const oct_value *v, char text[64])
 {
@@ -268,7 +268,7 @@ out:
     return status;
 }
 
-/* Of a recipe it shows every key with its value. */
+/* Shows a recipe: every key with its value. */
 static oct_status inspect_recipe(const char *path, bool json)
 {
     oct_recipe recipe = {0};
@@ -285,7 +285,7 @@ out:
     return status;
 }
 
-/* Of a run folder it shows where the run stands, and its files. */
+/* Shows a run folder: where the run stands, and its files. */
 static oct_status inspect_run(const char *path, bool json)
 {
     oct_checkpoint newest = {0};

@@ -19,7 +19,7 @@ static oct_status print_accuracy(const char *name, const json_t *value)
     return oct_print("%-28s %.2f %%\n", name, json_number_value(value));
 }
 
-/* Of the int8 model, and so of QAT evaluation. */
+/* Prints the metrics of the int8 model, which are those of QAT evaluation too. */
 static oct_status print_metrics(json_t *metrics)
 {
     const char *name;

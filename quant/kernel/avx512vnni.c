@@ -154,7 +154,7 @@ INLINE __m512i codes_of(const coder *z, __m512i a, __m512i b, __m512i c, __m512i
     return _mm512_permutexvar_epi32(order, codes);
 }
 
-/* The same for one vector alone. Nothing overflows: zero points are not negative. */
+/* Makes the codes of one vector alone. Nothing overflows: zero points are not negative. */
 INLINE __m128i codes_of_one(const coder *z, __m512i a)
 {
     const __m512i code = _mm512_add_epi32(a, z->zero_point32);

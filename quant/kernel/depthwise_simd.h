@@ -42,7 +42,7 @@ void oct_depthwise_pack_taps(int taps, int64_t channels, int kernel_h, int kerne
 
 #ifdef DEPTHWISE_NAME
 
-/* Of an interleaved column, a group of taps. */
+/* An interleaved column, a group of taps, has so many bytes. */
 enum { DEPTHWISE_BYTES = DEPTHWISE_CHANNELS * OCT_DEPTHWISE_WORD };
 
 /* A block of channels of a line. */

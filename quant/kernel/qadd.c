@@ -75,7 +75,7 @@ static void add_bytes(int64_t n, const uint8_t *restrict a, const uint8_t *restr
     }
 }
 
-/* The same with flags and the least and largest t. */
+/* Adds bytes as add_bytes does, and also notes flags and the least and largest t. */
 OCT_CLONES
 static void add_bytes_watched(int64_t n, const uint8_t *restrict a, const uint8_t *restrict b,
                               const oct_qadd *q, uint8_t *restrict codes, uint8_t *restrict flags,

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-/* From one scale to another. */
+/* Requantizes codes from one scale to another. */
 typedef struct ratio {
     bool shift;
     float factor;

@@ -43,7 +43,7 @@ typedef struct oct_qconv_plan {
 /* Decides everything but the tables. `in`: the qparams of the input's codes, whose scale does not count. */
 void oct_qconv_plan_init(oct_qconv_plan *p, const oct_kernel *kernel, const oct_conv_shape *s,
                          oct_qparams in);
-/* The same for a factor and a bias per channel, a batch norm on its own: s is the plane as a depthwise 1x1
+/* Makes the plan of a factor and a bias per channel, a batch norm on its own: s is the plane as a depthwise 1x1
  * convolution. Its weight codes are -1, 0 or 1 and stand for multiples of 2^15, which leaves room for the
  * bias and which no code of 8 bits holds: accumulators are (code - zero_point) * weight[c] * 2^15. Nothing
  * overflows while biases are within +-2^30, of 16-bit codes +-2^46. */

@@ -10,24 +10,24 @@
 
 typedef struct oct_fake_quant_kind {
     const char *name; /* "affine" is the built-in one */
-    /* Of activations: the scale for a range that was observed: values lie in [min, max] and become codes in
+    /* Returns an activation's scale for a range that was observed: values lie in [min, max] and become codes in
      * [q.qmin, q.qmax] around q.zero_point. Must return a positive finite number. The target may
      * round it up to a power of two. */
     float (*scale)(float min, float max, oct_qparams q);
-    /* Of activations: the zero_point for that range and the scale that goes with it, in [q.qmin, q.qmax]. NULL: it is
-     * the q.zero_point that all these functions are given, 0 where no value is below 0, otherwise the middle.
+    /* Returns an activation's zero_point for that range and the scale that goes with it, in [q.qmin, q.qmax].
+     * NULL: it is the q.zero_point that all these functions are given, 0 where no value is below 0, otherwise the middle.
      * Only for targets with free zero points. */
     int32_t (*zero_point)(float min, float max, float scale, oct_qparams q);
     /* The gradient through the quantizer, in place; mask: 1 bit an element, 0 where the value was
      * beyond the codes. NULL: cleared where the mask is 0 (straight-through, clipped). */
     void (*backward)(int64_t n, const uint8_t *mask, float *grad);
-    /* Of weights: the scale for n of them, which become codes in [-127, 127] around 0: those of an output
+    /* Returns the scale of n weights, which become codes in [-127, 127] around 0: those of an output
      * channel, or with per_tensor all of a layer. Scales below 2^-23 are raised to it; NaN says that a weight
      * is not finite. */
     float (*weight_scale)(const float *weight, int64_t n);
     bool per_tensor;
-    /* Of a scale that is learned, or NULL: what the range, or the weights that prepare finds, give is then only
-     * its first value, and it is a parameter while the quantizers are in the state QAT. slope[i] =
+    /* Given for a scale that is learned, NULL otherwise: what the range, or the weights that prepare finds, give
+     * is then only its first value, and it is a parameter while the quantizers are in the state QAT. slope[i] =
      * d (scale * code) / d scale, where v[i] is a value divided by the scale, before it is rounded
      * and cut to codes in [q.qmin, q.qmax] around q.zero_point; of weights these are -127 to 127 around 0. The
      * gradient of the scale is the sum of slopes times gradients of the values, over samples leaf by leaf;

@@ -84,7 +84,7 @@ oct_status oct_qat_conv_create_shared(oct_module **m, const oct_qat_conv *other,
  * two. */
 oct_status oct_qat_conv_quantize_weights(oct_qat_conv *m, const oct_fake_quant_kind *kind,
                                          bool shift) OCT_NODISCARD;
-/* Of each output channel's weights as they are now: scale (O). */
+/* Tells the scale of each output channel's weights as they are now: scale (O). */
 void oct_qat_conv_weight_scales(const oct_qat_conv *m, float *scale);
 /* Moves the batch norm's factor and shift into weights and bias and destroys the batch norm. The layer
  * gets a bias if it has none. Weight codes (negated with gamma), integer biases, multipliers and so all

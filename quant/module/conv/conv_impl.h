@@ -107,10 +107,10 @@ typedef struct oct_accumulators {
 char *oct_accumulators_save(oct_context *cx, const oct_qat_saved *sv);
 /* Begins with the saved codes of the weights. several: there will be more than one pass; then there is a
  * buffer where computing accumulators again would cost more than their way through memory (which changes no
- * bit). False when the context has failed. Always to be ended. */
+ * bit). False when the context has failed. Every begin needs an end, also one that failed. */
 bool oct_accumulators_begin(oct_context *cx, const oct_qat_saved *sv, const oct_tensor *x,
                             bool several, oct_accumulators *a);
-/* The same for a backward, with the accumulators that the forward has saved if there are any. */
+/* Begins for a backward, with the accumulators that the forward has saved if there are any. */
 bool oct_accumulators_resume(oct_context *cx, const oct_qat_saved *sv, const oct_tensor *x,
                              oct_accumulators *a);
 void oct_accumulators_end(oct_context *cx, oct_accumulators *a);

@@ -34,7 +34,7 @@ typedef struct call {
     oct_accumulators acc; /* with batch norm, and so are the next two */
     oct_norm_grad norm;
     float *a, *b; /* x^ = (acc - offset) * a + b */
-    /* Of the second sweep: */
+    /* The second sweep uses what follows. */
     oct_conv_plan plan;
     void *tables;
     float *grad_x; /* NULL: not wanted */

@@ -147,7 +147,7 @@ bool oct_graph_branches(const oct_graph *graph);
 enum { OCT_CALL_BYTES = 320 };
 const char *oct_call_text(char text[OCT_CALL_BYTES], const char *op, const char *path, bool hook);
 const char *oct_graph_node_text(const oct_graph_node *node, char text[OCT_CALL_BYTES]);
-/* The same of what makes a value: a node, "the model's input", or "the model's input 1" of
+/* Names what makes a value: a node, "the model's input", or "the model's input 1" of
  * several. */
 const char *oct_graph_producer_text(const oct_graph *graph, int64_t value,
                                     char text[OCT_CALL_BYTES]);

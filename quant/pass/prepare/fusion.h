@@ -49,6 +49,6 @@ void oct_drop_hooks(oct_module *module, bool pre, bool post);
 /* Puts a module in the place of `old`, which is detached, and moves the hooks to it. */
 oct_status oct_replace_with_hooks(oct_module **root, oct_module *old,
                                   oct_module *made) OCT_NODISCARD;
-/* The same with a new identity, which is in the tree then. */
+/* Puts a new identity in the place of `old` in the same way; it is in the tree then. */
 oct_status oct_replace_by_identity(oct_module **root, oct_module *old,
                                    oct_module **identity) OCT_NODISCARD;

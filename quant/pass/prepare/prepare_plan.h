@@ -32,7 +32,7 @@ typedef struct oct_prepare_node {
     bool codes;                        /* its output is made as codes */
     bool passes;                       /* a QuantStub whose input is codes already */
     int64_t runs_at;                   /* the node that runs it: itself, or that of its fusion */
-    /* Of the node that runs a fusion; otherwise NULL, and the node itself is the one member. */
+    /* The fusion that this node runs; NULL: none, and the node itself is the one member. */
     const oct_fusion *fusion;
     int64_t member[OCT_MAX_MEMBERS];
     int num_members;

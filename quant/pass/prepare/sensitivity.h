@@ -10,7 +10,7 @@ typedef struct oct_sensitivity_data {
     int64_t samples;
     int64_t batch; /* samples at a time */
     int64_t leaf;
-    /* Of the inputs: data, and the first dimension of each shape, are not used. */
+    /* The inputs' shapes; their data, and the first dimension of each shape, are not used. */
     oct_example example;
     int64_t outputs; /* numbers of the output for each sample; classes of a model that returns class
                       * numbers, which are compared as rows with a 1 at their class */
