@@ -1,10 +1,9 @@
-/* The kinds of steps, and what their checks share. */
+/* This finds the kinds of steps, and reads and writes their numbers and arrays by the lists of the kinds. */
 #include "quant/runtime/step.h"
 
-#include <math.h>
+#include <string.h>
 
 static const int64_t max_weight_bytes = INT64_C(1) << 31; /* of one step */
-static const int64_t max_dilated = INT64_C(1) << 28;      /* codes */
 
 static const oct_step_type *const types[OCT_STEP_KINDS] = {
 #define X(kind, name) [OCT_STEP_##kind] = &oct_step_##name,
@@ -43,121 +42,125 @@ int64_t oct_inputs_numel(const oct_program *program)
     return numel;
 }
 
-oct_status oct_check_window(const oct_step *step, int max_padding)
+static int64_t get_cell(const oct_step *step, const oct_step_field *field)
 {
-    const oct_conv_shape *s = &step->conv;
-    OCT_CHECK(oct_is_size(s->in_h) && oct_is_size(s->in_w) && oct_is_size(s->in_c) &&
-                  oct_is_size(s->out_h) && oct_is_size(s->out_w) && oct_is_size(s->out_c),
-              OCT_DATA, "its sizes are not within 1 to %d", OCT_DIM_MAX);
-    OCT_CHECK(s->kernel_h >= 1 && s->kernel_h <= OCT_WINDOW_MAX && s->kernel_w >= 1 &&
-                  s->kernel_w <= OCT_WINDOW_MAX && s->stride >= 1 && s->stride <= OCT_WINDOW_MAX,
-              OCT_DATA, "its kernel and stride are not within 1 to %d", OCT_WINDOW_MAX);
-    OCT_CHECK(s->padding >= 0 && s->padding <= max_padding, OCT_DATA,
-              "padding %d is not within 0 to %d", s->padding, max_padding);
-    const int64_t room_h = s->in_h + 2 * s->padding - s->kernel_h;
-    const int64_t room_w = s->in_w + 2 * s->padding - s->kernel_w;
-    OCT_CHECK(room_h >= 0 && room_w >= 0, OCT_DATA, "its kernel is larger than its input");
-    OCT_CHECK(s->out_h == room_h / s->stride + 1 && s->out_w == room_w / s->stride + 1, OCT_DATA,
-              "output plane %lld x %lld does not follow from its input, kernel, stride and padding",
-              (long long)s->out_h, (long long)s->out_w);
-    return OCT_OK;
+    const void *at = (const char *)step + field->offset;
+    if (field->type == OCT_FIELD_BOOL) return *(const bool *)at;
+    return field->type == OCT_FIELD_S64 ? *(const int64_t *)at : *(const int32_t *)at;
 }
 
-/* A value may enter flattened: NHWC makes that a mere view. */
-static bool fits_input(const oct_conv_shape *s, const oct_value *value)
+static void set_cell(oct_step *step, const oct_step_field *field, int64_t value)
 {
-    if (s->in_h == value->h && s->in_w == value->w && s->in_c == value->c) return true;
-    return s->in_h == 1 && s->in_w == 1 && s->in_c == oct_value_numel(value);
-}
-
-static oct_status check_dilation(const oct_step *step, const oct_value *value)
-{
-    const oct_conv_shape *s = &step->conv;
-    OCT_CHECK(step->dilation <= OCT_WINDOW_MAX &&
-                  (step->kind == OCT_STEP_CONV || step->kind == OCT_STEP_CONV_FLOAT),
-              OCT_DATA, "its input cannot be dilated by %d", step->dilation);
-    OCT_CHECK(s->in_c == value->c && s->in_h == (value->h - 1) * step->dilation + 1 &&
-                  s->in_w == (value->w - 1) * step->dilation + 1,
-              OCT_DATA, "its input shape is not that of value %d dilated by %d", step->input[0],
-              step->dilation);
-    OCT_CHECK(s->in_h * s->in_w <= max_dilated / s->in_c, OCT_DATA,
-              "one sample of its dilated input has more than 2^28 codes");
-    return OCT_OK;
-}
-
-oct_status oct_check_plane(const oct_program *program, const oct_step *step)
-{
-    const oct_conv_shape *s = &step->conv;
-    const oct_value *in = oct_step_input(program, step, 0), *out = oct_step_output(program, step);
-    if (step->dilation > 1)
-        OCT_TRY(check_dilation(step, in));
+    void *at = (char *)step + field->offset;
+    if (field->type == OCT_FIELD_BOOL)
+        *(bool *)at = value != 0;
+    else if (field->type == OCT_FIELD_S64)
+        *(int64_t *)at = value;
     else
-        OCT_CHECK(fits_input(s, in), OCT_DATA, "its input shape is not that of value %d",
-                  step->input[0]);
-    OCT_CHECK(s->out_h == out->h && s->out_w == out->w && s->out_c == out->c, OCT_DATA,
-              "its output shape is not that of value %d", step->output);
+        *(int32_t *)at = (int32_t)value;
+}
+
+static float *factor_of(oct_step *step, const oct_step_field *field)
+{
+    return (float *)(void *)((char *)step + field->offset);
+}
+
+void oct_step_get_fields(const oct_step *step, int64_t *cells, float *factors)
+{
+    const oct_step_type *type = oct_step_type_of(step->kind);
+    oct_step copy = *step;
+    memset(cells, 0, OCT_STEP_CELLS * sizeof *cells);
+    memset(factors, 0, OCT_STEP_FACTORS * sizeof *factors);
+    for (int i = 0; i < type->num_fields; i++) {
+        const oct_step_field *field = &type->fields[i];
+        if (field->type == OCT_FIELD_F32)
+            factors[field->cell] = *factor_of(&copy, field);
+        else
+            cells[field->cell] = get_cell(step, field);
+    }
+}
+
+oct_status oct_step_set_fields(oct_step *step, const int64_t *cells, const float *factors)
+{
+    const oct_step_type *type = oct_step_type_of(step->kind);
+    int64_t rest[OCT_STEP_CELLS];
+    float other[OCT_STEP_FACTORS];
+    memcpy(rest, cells, sizeof rest);
+    memcpy(other, factors, sizeof other);
+    for (int i = 0; i < type->num_fields; i++) {
+        const oct_step_field *field = &type->fields[i];
+        const int64_t cell = cells[field->cell];
+        if (field->type == OCT_FIELD_F32) {
+            *factor_of(step, field) = factors[field->cell];
+            other[field->cell] = 0;
+            continue;
+        }
+        OCT_CHECK(cell >= field->min && cell <= field->max, OCT_DATA, "its %s is %lld", field->name,
+                  (long long)cell);
+        set_cell(step, field, cell);
+        rest[field->cell] = 0;
+    }
+    for (int i = 0; i < OCT_STEP_CELLS; i++)
+        OCT_CHECK(rest[i] == 0, OCT_DATA, "its number %d is %lld, but a %s has no such number", i,
+                  (long long)rest[i], type->name);
+    for (int i = 0; i < OCT_STEP_FACTORS; i++)
+        OCT_CHECK(other[i] == 0.0f, OCT_DATA, "its factor %d is %g, but a %s has no such factor", i,
+                  (double)other[i], type->name);
     return OCT_OK;
 }
 
-oct_status oct_check_pool(const oct_program *program, const oct_step *step, int max_padding)
+int64_t oct_step_array_numel(const oct_step *step, const oct_step_array *array)
 {
-    OCT_TRY(oct_check_window(step, max_padding));
-    OCT_TRY(oct_check_plane(program, step));
-    OCT_CHECK(step->conv.in_c == step->conv.out_c, OCT_DATA,
-              "its output has other channels than its input");
-    return oct_check_same_qparams(program, step);
+    oct_shape shape;
+    return array->shape(step, &shape) == OCT_OK ? oct_shape_numel(&shape) : 0;
 }
 
-oct_status oct_check_table(const oct_program *program, const oct_step *step)
+void *oct_step_slot(oct_step *step, const oct_step_array *array)
 {
-    const int64_t size = oct_qtable_size(oct_step_input(program, step, 0)->q);
-    const oct_step_array *table = &oct_step_type_of(step->kind)->arrays[0];
-    OCT_CHECK(oct_step_data(step, table) && step->table_size == size, OCT_DATA,
-              "its table is missing or has not %lld entries", (long long)size);
-    return OCT_OK;
+    return (char *)step + array->offset;
 }
 
-oct_status oct_check_weights(const oct_step *step)
+const void *oct_step_data(const oct_step *step, const oct_step_array *array)
+{
+    const void *data;
+    memcpy(&data, (const char *)step + array->offset, sizeof data);
+    return data;
+}
+
+/* Nothing overflows: each factor is at most OCT_DIM_MAX and the first product at most max_weight_bytes. */
+static oct_status weight_shape(const oct_step *step, oct_shape *shape)
 {
     const oct_conv_shape *s = &step->conv;
-    OCT_CHECK(s->groups >= 1 && s->in_c % s->groups == 0 && s->out_c % s->groups == 0, OCT_DATA,
-              "%d groups do not divide %lld input and %lld output channels", s->groups,
-              (long long)s->in_c, (long long)s->out_c);
-    OCT_CHECK(step->weight && step->bias && step->multiplier && step->weight_scale, OCT_DATA,
-              "weights, biases, multipliers or weight scales are missing");
-    /* Each factor is at most 2^17, so neither product overflows. */
-    const int64_t taps = (int64_t)s->kernel_h * s->kernel_w * (s->in_c / s->groups);
-    OCT_CHECK(taps <= max_weight_bytes / s->out_c, OCT_DATA, "its weights take more than 2 GiB");
-    for (int64_t c = 0; c < s->out_c; c++) {
-        OCT_CHECK(isfinite(step->multiplier[c]), OCT_DATA, "multiplier %lld is not finite",
-                  (long long)c);
-        OCT_CHECK(isfinite(step->weight_scale[c]) && step->weight_scale[c] > 0.0f, OCT_DATA,
-                  "weight scale %lld is not a positive finite number", (long long)c);
+    const bool sizes = oct_is_size(s->out_c) && oct_is_size(s->kernel_h) &&
+                       oct_is_size(s->kernel_w) && oct_is_size(s->in_c) && s->groups >= 1 &&
+                       s->in_c % s->groups == 0;
+    if (sizes) *shape = OCT_SHAPE(s->out_c, s->kernel_h, s->kernel_w, s->in_c / s->groups);
+    const int64_t numel = sizes ? oct_shape_numel(shape) : 0;
+    OCT_CHECK(numel > 0 && numel <= max_weight_bytes, OCT_DATA,
+              "its sizes are not those of a convolution");
+    return OCT_OK;
+}
+
+static oct_status channel_shape(const oct_step *step, oct_shape *shape)
+{
+    *shape = OCT_SHAPE(step->conv.out_c);
+    return OCT_OK;
+}
+
+oct_status oct_table_shape(const oct_step *step, oct_shape *shape)
+{
+    *shape = OCT_SHAPE(step->table_size);
+    return OCT_OK;
+}
+
+#define OCT_CONV_ARRAY(in_file, type, member, of, counted)                                         \
+    {                                                                                              \
+        .group = "weights", .name = in_file, .dtype = type, .parameters = counted,                 \
+        .offset = offsetof(oct_step, member), .shape = of                                          \
     }
-    return OCT_OK;
-}
-
-oct_status oct_check_same_shape(const oct_program *program, const oct_step *step, int i)
-{
-    const oct_value *x = oct_step_input(program, step, i), *y = oct_step_output(program, step);
-    OCT_CHECK(x->h == y->h && x->w == y->w && x->c == y->c, OCT_DATA,
-              "its input %d and output differ in shape", i);
-    return OCT_OK;
-}
-
-oct_status oct_check_bounds(const oct_program *program, const oct_step *step, int32_t lo,
-                            int32_t hi)
-{
-    const oct_qparams *q = &oct_step_output(program, step)->q;
-    OCT_CHECK(lo <= hi && lo >= q->qmin - q->zero_point && hi <= q->qmax - q->zero_point, OCT_DATA,
-              "bounds %d to %d are not within the codes of value %d", lo, hi, step->output);
-    return OCT_OK;
-}
-
-oct_status oct_check_same_qparams(const oct_program *program, const oct_step *step)
-{
-    OCT_CHECK(
-        oct_qparams_equal(oct_step_input(program, step, 0)->q, oct_step_output(program, step)->q),
-        OCT_DATA, "its output is quantized otherwise than its input");
-    return OCT_OK;
-}
+const oct_step_array oct_conv_arrays[OCT_CONV_ARRAYS] = {
+    OCT_CONV_ARRAY("codes", OCT_S8, weight, weight_shape, true),
+    OCT_CONV_ARRAY("bias", OCT_S64, bias, channel_shape, true),
+    OCT_CONV_ARRAY("multiplier", OCT_F32, multiplier, channel_shape, false),
+    OCT_CONV_ARRAY("scale", OCT_F32, weight_scale, channel_shape, false),
+};
