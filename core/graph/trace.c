@@ -8,8 +8,6 @@
 
 #include "core/base/mem.h"
 
-#include <string.h>
-
 static oct_status add_value(oct_trace *trace, oct_tensor *tensor, int64_t producer)
 {
     OCT_TRY(

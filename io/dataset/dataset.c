@@ -7,7 +7,6 @@
 
 #include "core/base/log.h"
 #include "core/base/mem.h"
-#include "core/base/text.h"
 #include "io/file.h"
 
 #include <inttypes.h>

@@ -11,7 +11,6 @@
 #include "core/base/mem.h"
 #include "core/base/rng.h"
 #include "core/base/text.h"
-#include "core/base/int_math.h"
 #include "launch/run/certificate.h"
 #include "launch/run/file_kind.h"
 #include "quant/pass/convert/convert.h"

@@ -9,8 +9,6 @@
 #include "launch/bench/figure.h"
 #include "launch/bench/multiply_adds.h"
 
-#include <string.h>
-
 enum { STEPS = 10 };
 
 /* Takes the peak so far as one of `phase`; what follows is measured anew. */

@@ -1,5 +1,4 @@
 /* octet sensitivity measures which layers of a checkpoint lose most by their quantizers. */
-#include "core/base/mem.h"
 #include "core/base/int_math.h"
 #include "io/file.h"
 #include "io/sensitivity_file.h"

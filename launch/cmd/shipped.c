@@ -2,7 +2,6 @@
 #include "launch/cmd/shipped.h"
 
 #include "core/base/text.h"
-#include "io/file.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -5,8 +5,6 @@
 #include "core/base/int_math.h"
 #include "launch/run/certificate.h"
 #include "launch/run/memory_meter.h"
-#include "launch/run/init.h"
-#include "launch/run/job.h"
 #include "launch/base/machine.h"
 #include "launch/run/trainer_state.h"
 

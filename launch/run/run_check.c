@@ -1,15 +1,12 @@
 /* Whether recipe, data and ranks fit is checked before a run, as far as it can be known then. */
 #include "launch/run/run_check.h"
 
-#include "core/base/text.h"
 #include "core/base/int_math.h"
 #include "core/op/loss.h"
 #include "launch/model/model.h"
 #include "launch/run/evaluate.h"
 #include "launch/run/plan.h"
 #include "quant/pass/prepare/prepare.h"
-
-#include <string.h>
 
 static void check_kind(const char *key, const char *name, bool of_weights)
 {

@@ -6,7 +6,6 @@
 #include "launch/run/run_check.h"
 
 #include <stdio.h>
-#include <string.h>
 
 /* The step's words that the trainer uses. */
 enum { WORD_STOP };

@@ -7,7 +7,6 @@
  */
 #include "quant/module/conv/conv_impl.h"
 
-#include "core/base/mem.h"
 #include "quant/module/quantized_impl.h"
 #include "quant/module/emit.h"
 

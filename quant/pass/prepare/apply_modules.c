@@ -3,7 +3,6 @@
 #include "quant/pass/prepare/apply_impl.h"
 
 #include <stdio.h>
-#include <string.h>
 
 oct_apply_slot *oct_apply_slot_of(const oct_apply *w, const oct_module *called)
 {
