@@ -487,6 +487,7 @@ static oct_status print_text(const char *text, oct_text *out)
 static oct_status print_list(int count, const oct_reals *reals, const oct_texts *texts,
                              oct_text *out)
 {
+    OCT_ASSERT(reals || texts);
     OCT_TRY(oct_text_add(out, "["));
     for (int i = 0; i < count; i++) {
         if (i > 0) OCT_TRY(oct_text_add(out, ", "));

@@ -202,6 +202,7 @@ static oct_status run_island(const oct_runtime *rt, const frame *f, int64_t numb
     const float *x[OCT_STEP_INPUTS];
     for (int i = 0; i < step->num_inputs; i++)
         x[i] = input[i];
+    OCT_ASSERT(f->islands);
     if (rt->host->run(f->islands[number], f->samples, x, output) != OCT_OK)
         return oct_fail_prefix("%s", step->name);
     return OCT_OK;

@@ -26,6 +26,7 @@ static oct_status unknown_name(oct_module *root, const char *path)
         snprintf(known, sizeof known, "%.*s", (int)(name - path) + (int)strcspn(name, "."), path);
         next = oct_module_find(root, known);
     }
+    OCT_ASSERT(parent);
     OCT_TRY(oct_alloc(&names, parent->num_children + 1, sizeof *names));
     oct_status status = OCT_OK;
     for (size_t i = 0; i < parent->num_children && status == OCT_OK; i++) {

@@ -134,6 +134,7 @@ static void gather(oct_prepare_plan *plan, int64_t value)
 {
     int64_t producer = plan->graph->values[value].producer;
     const oct_prepare_node *p = producer < 0 ? NULL : &plan->nodes[producer];
+    OCT_ASSERT(p || plan->values[value].quantize);
     if (plan->values[value].quantize)
         count_producer(plan, value, &plan->values[value].qconfig, true);
     else if (oct_prepare_scale(p) == OCT_SCALE_SHARED)

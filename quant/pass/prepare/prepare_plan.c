@@ -211,7 +211,7 @@ oct_status oct_prepare_plan_create(oct_prepare_plan *plan, const oct_example *ex
 void oct_prepare_plan_free(oct_prepare_plan *plan)
 {
     bool attached = plan->graph && oct_graph_of(*plan->root) == plan->graph;
-    for (size_t i = 0; plan->nodes && i < plan->graph->num_nodes; i++) {
+    for (size_t i = 0; plan->graph && plan->nodes && i < plan->graph->num_nodes; i++) {
         oct_free(&plan->nodes[i].path);
         oct_free(&plan->nodes[i].why);
     }

@@ -250,6 +250,7 @@ oct_status oct_sensitivity_measure(oct_sensitivity *table, oct_module *root,
     if (status == OCT_OK) memset(mine, 0, s.count * sizeof *mine);
     if (status == OCT_OK) status = measure_share(&s, group, mine);
     OCT_TRY_OUT(group->agree(group, status));
+    OCT_ASSERT(all || s.count == 0);
     OCT_TRY_OUT(share(group, mine, s.count, all));
     status = make_table(&s, all, table);
 out:
