@@ -38,13 +38,16 @@ int32_t oct_output_class(const oct_output_row *row)
 }
 
 oct_status oct_metric_sum(const oct_metric *metric, const oct_collective *group,
-                          const oct_leaves *leaves, const oct_output_rows *rows, double *numbers)
+                          const oct_leaves *leaves, const oct_output_rows *rows, double **numbers)
 {
     const oct_leaves ranks = oct_leaves_split(group->size, 1, group->rank, group->size);
     const int64_t count = metric->numbers(rows->n);
-    double *parts;
-    OCT_TRY(
-        oct_alloc(&parts, (size_t)((metric->counts ? 1 : leaves->local) * count), sizeof *parts));
+    const size_t size = (size_t)count * sizeof **numbers;
+    double *parts = NULL;
+    oct_status status = oct_alloc(numbers, 1, size);
+    if (status == OCT_OK)
+        status = oct_alloc(&parts, metric->counts ? 1 : (size_t)leaves->local, size);
+    OCT_TRY_OUT(group->agree(group, status));
     for (int64_t leaf = 0; leaf < leaves->local; leaf++) {
         const int64_t first = oct_leaf_begin(leaves, leaf);
         for (int64_t i = first; i < first + oct_leaf_size(leaves, leaf); i++) {
@@ -53,8 +56,9 @@ oct_status oct_metric_sum(const oct_metric *metric, const oct_collective *group,
         }
     }
     if (!metric->counts) oct_tree_fold_f64(leaves, parts, count);
-    const oct_status status =
-        group->tree_sum_f64(group, metric->counts ? &ranks : leaves, parts, count, numbers);
+    status = group->tree_sum_f64(group, metric->counts ? &ranks : leaves, parts, count, *numbers);
+out:
     oct_free(&parts);
+    if (status != OCT_OK) oct_free(numbers);
     return status;
 }

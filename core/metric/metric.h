@@ -57,8 +57,8 @@ const oct_metric *oct_metric_find(const char *name); /* NULL */
 oct_status oct_metric_register(const oct_metric *metric) OCT_NODISCARD;
 
 /* Collective: the metric's sums over the rows of all ranks, alike on each of them. rows: one for each of
- * this rank's samples; numbers: room for metric->numbers(rows->n). Those of oct_metric_top1 are the rows
- * whose largest output tells their class, and all rows. */
+ * this rank's samples; numbers: metric->numbers(rows->n) of them, to be freed by the caller; NULL on failure.
+ * Those of oct_metric_top1 are the rows whose largest output tells their class, and all rows. */
 oct_status oct_metric_sum(const oct_metric *metric, const oct_collective *group,
                           const oct_leaves *leaves, const oct_output_rows *rows,
-                          double *numbers) OCT_NODISCARD;
+                          double **numbers) OCT_NODISCARD;

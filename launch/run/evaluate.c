@@ -73,15 +73,17 @@ json_t *oct_scores_json(const oct_scores *scores)
     return object;
 }
 
+/* Computes one figure; that of top1 tells also how many samples are right. */
 static oct_status measure(const oct_metric *metric, const oct_collective *group,
-                          const oct_leaves *leaves, const oct_output_rows *rows, double *value)
+                          const oct_leaves *leaves, const oct_output_rows *rows, oct_scores *scores,
+                          double *value)
 {
-    double *numbers;
-    OCT_TRY(oct_alloc(&numbers, (size_t)metric->numbers(rows->n), sizeof *numbers));
-    const oct_status status = oct_metric_sum(metric, group, leaves, rows, numbers);
-    if (status == OCT_OK) *value = metric->value(numbers, rows->n);
+    double *numbers = NULL;
+    OCT_TRY(oct_metric_sum(metric, group, leaves, rows, &numbers));
+    *value = metric->value(numbers, rows->n);
+    if (metric == &oct_metric_top1) scores->correct = (int64_t)numbers[0];
     oct_free(&numbers);
-    return status;
+    return OCT_OK;
 }
 
 oct_status oct_score(const oct_collective *group, const oct_recipe *recipe, const oct_dataset *data,
@@ -89,20 +91,19 @@ oct_status oct_score(const oct_collective *group, const oct_recipe *recipe, cons
 {
     const oct_output_rows rows = {
         logits, data->classes, {.labels = data->labels + oct_leaves_first_sample(leaves)}};
-    double top1[2];
+    double accuracy;
     OCT_CHECK(recipe->metrics.count <= OCT_METRICS_MAX, OCT_USAGE,
               "metrics: %d are too many; name at most %d", recipe->metrics.count, OCT_METRICS_MAX);
-    OCT_TRY(oct_metric_sum(&oct_metric_top1, group, leaves, &rows, top1));
-    *scores = (oct_scores){.images = leaves->samples,
-                           .correct = (int64_t)top1[0],
-                           .num_metrics = recipe->metrics.count};
+    *scores = (oct_scores){
+        .images = leaves->samples, .correct = -1, .num_metrics = recipe->metrics.count};
     for (int i = 0; i < scores->num_metrics; i++) {
         scores->metric[i] = oct_metric_find(recipe->metrics.value[i]);
         OCT_CHECK(scores->metric[i], OCT_USAGE, "metrics: there is no metric '%s'",
                   recipe->metrics.value[i]);
-        OCT_TRY(measure(scores->metric[i], group, leaves, &rows, &scores->value[i]));
+        OCT_TRY(measure(scores->metric[i], group, leaves, &rows, scores, &scores->value[i]));
     }
-    return OCT_OK;
+    if (scores->correct >= 0) return OCT_OK;
+    return measure(&oct_metric_top1, group, leaves, &rows, scores, &accuracy);
 }
 
 /* Each thread has samples of its own. */

@@ -105,10 +105,10 @@ static oct_value unit_of(const oct_tensor *x, oct_step_unit unit)
     return value;
 }
 
-/* The parts of a mask begin at a byte, so those of outputs with a mask have a multiple of 8 units. */
-static int64_t units_of_part(int64_t numel, oct_step_unit unit)
+/* The parts of a mask begin at a byte, so those of outputs with a mask have a multiple of 8 elements. */
+static int64_t units_of_part(const oct_quantized_op *op, int64_t numel)
 {
-    if (unit == OCT_UNIT_SAMPLE) return 1;
+    if (op->unit == OCT_UNIT_SAMPLE) return op->keeps_qparams || numel % 8 == 0 ? 1 : 8;
     return oct_round_up(oct_max_i64(OCT_PART / oct_max_i64(numel, 1), 1), 8);
 }
 
@@ -125,7 +125,7 @@ static one_step step_of(oct_module *self, oct_tensor *const *x, oct_tensor *y)
     s.values[op->inputs] = unit_of(y, op->unit);
     const int64_t unit = oct_value_numel(&s.values[op->inputs]);
     s.units = unit > 0 ? oct_numel(y) / unit : 0;
-    s.part = units_of_part(unit, op->unit);
+    s.part = units_of_part(op, unit);
     return s;
 }
 

@@ -12,11 +12,13 @@ static double value_of(const char *name, const float *y, int64_t rows, int64_t n
     const oct_metric *metric = oct_metric_find(name);
     const oct_leaves leaves = oct_leaves_split(rows, 2, 0, 1);
     const oct_output_rows all = {y, n, goals};
-    double numbers[4];
+    double *numbers = NULL;
     cr_assert_not_null(metric);
     cr_assert_leq(metric->numbers(n), 4);
-    cr_assert_eq(oct_metric_sum(metric, &oct_collective_one, &leaves, &all, numbers), OCT_OK);
-    return metric->value(numbers, n);
+    cr_assert_eq(oct_metric_sum(metric, &oct_collective_one, &leaves, &all, &numbers), OCT_OK);
+    const double value = metric->value(numbers, n);
+    oct_free(&numbers);
+    return value;
 }
 
 Test(metric, the_first_of_equal_outputs_is_the_largest)

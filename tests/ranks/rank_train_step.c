@@ -1,10 +1,13 @@
 /* A network trained by quant/train_step.h, float and quantized, each rank on its samples. Rank 0 prints the
  * digest of the trained state, which must not depend on the number of ranks. */
+#include "core/base/mem.h"
 #include "core/base/rng.h"
 #include "io/file.h"
 #include "quant/train_step.h"
 #include "quant/pass/prepare/prepare.h"
 #include "tests/ranks/rank.h"
+
+#include <string.h>
 
 enum { SAMPLES = 22, LEAF = 4, SIDE = 6, IMAGE = SIDE * SIDE, CLASSES = 3 };
 
@@ -59,8 +62,13 @@ static void measure(const oct_collective *group, const oct_leaves *leaves, int64
                     double sums[3])
 {
     const oct_output_rows rows = {images + first * IMAGE, IMAGE, {.labels = labels + first}};
-    RANK_OK(comm, oct_metric_sum(&squares, group, leaves, &rows, sums));
-    RANK_OK(comm, oct_metric_sum(&oct_metric_top5, group, leaves, &rows, sums + 1));
+    double *square, *hits;
+    RANK_OK(comm, oct_metric_sum(&squares, group, leaves, &rows, &square));
+    RANK_OK(comm, oct_metric_sum(&oct_metric_top5, group, leaves, &rows, &hits));
+    sums[0] = square[0];
+    memcpy(sums + 1, hits, 2 * sizeof *hits);
+    oct_free(&square);
+    oct_free(&hits);
 }
 
 static void print_digest(oct_module *root, const oct_step_result *result, const double sums[3])
