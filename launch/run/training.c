@@ -1,42 +1,22 @@
 /* A run goes through its folder: resume, steps with evaluations and checkpoints between them, conversion.
  *
  * Every decision here is made alike on all ranks: from the step, from what a step's control reduction
- * said, or from an agreement. Only rank 0 touches files and speaks.
+ * said, or from an agreement.
  */
 #include "launch/run/training.h"
 
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "dist/rank_table.h"
-#include "io/file.h"
 #include "launch/run/certificate.h"
 #include "launch/run/job.h"
-#include "launch/run/progress.h"
-#include "launch/run/run_folder.h"
+#include "launch/run/records.h"
+#include "launch/run/result.h"
 #include "launch/run/trainer_state.h"
 
 #include <signal.h>
-#include <stdio.h>
-#include <string.h>
 
-enum { RESULT_VERSION = 1, SAVES_MAY_FAIL = 2, RECORDS_PER_EPOCH = 20 };
-
-typedef struct run {
-    oct_session *session;
-    const oct_args *args;
-    const oct_recipe *recipe;
-    oct_checkpoint *init; /* what the run starts from; bytes NULL: its own initial values */
-    oct_dataset train_data, test_data;
-    oct_trainer trainer;
-    oct_run_folder folder; /* rank 0 */
-    char *checkpoints;     /* its folder */
-    char *model_path;
-    oct_progress progress;
-    oct_step_totals recorded; /* since the last step record */
-    double record_clock;
-    int failed_saves;      /* one after another */
-    double float_accuracy; /* at the end of the float phase, percent; -1: not known */
-} run;
+enum { SAVES_MAY_FAIL = 2, RECORDS_PER_EPOCH = 20 };
 
 /* The first signal asks for a stop at the end of the step; a second one acts as usual. */
 static volatile sig_atomic_t stop_asked;
@@ -63,86 +43,21 @@ static bool stop_is_asked(void)
     return stop_asked || oct_rank_stop_asked();
 }
 
-static bool first_rank(const run *r)
-{
-    return r->session->group->rank == 0;
-}
-
-static double rounded(double value, double unit)
-{
-    return (double)(int64_t)(value / unit + 0.5) * unit;
-}
-
-/* Records of metrics.jsonl. */
-
-static void record_steps(run *r, oct_phase phase)
-{
-    oct_step_totals *w = &r->recorded;
-    const oct_metric *metric = r->trainer.training.loss.metric;
-    int64_t step = r->trainer.step;
-    if (w->samples > 0 && first_rank(r))
-        oct_run_folder_record(
-            &r->folder,
-            json_pack("{s:s, s:I, s:s, s:I, s:f, s:o*, s:f, s:f}", "kind", "step", "step",
-                      (json_int_t)step, "phase", oct_phase_name(phase), "epoch",
-                      (json_int_t)oct_plan_position_at(&r->trainer.plan, step - 1).epoch, "loss",
-                      w->loss_sum / (double)w->samples, metric ? metric->title : "metric",
-                      metric ? json_real(w->metric_sum / (double)w->samples) : NULL, "lr",
-                      oct_plan_lr(&r->trainer.plan, r->recipe, step - 1), "images_per_s",
-                      rounded(oct_step_totals_rate(w), 0.1)));
-    *w = (oct_step_totals){0};
-}
-
-static void record_phase(run *r, oct_phase phase)
-{
-    const oct_step_totals *w = &r->progress.phase;
-    if (first_rank(r))
-        oct_run_folder_record(
-            &r->folder, json_pack("{s:s, s:I, s:s, s:I, s:I, s:f, s:f}", "kind", "phase", "step",
-                                  (json_int_t)r->trainer.step, "phase", oct_phase_name(phase),
-                                  "steps", (json_int_t)w->steps, "images", (json_int_t)w->samples,
-                                  "seconds", rounded(w->seconds, 0.001), "images_per_s",
-                                  rounded(oct_step_totals_rate(w), 0.1)));
-}
-
-/* images_per_s: 0 when it was not measured. */
-static void record_evaluation(run *r, oct_phase phase, const oct_scores *scores,
-                              double images_per_s)
-{
-    char count[32], rate[32], speed[64] = "", metrics[OCT_SCORES_TEXT];
-    const double accuracy = oct_scores_accuracy(scores);
-    oct_plan_position position = oct_plan_position_at(&r->trainer.plan, r->trainer.step - 1);
-    if (images_per_s > 0)
-        snprintf(speed, sizeof(speed), ", %s img/s", oct_text_count((int64_t)images_per_s, rate));
-    oct_log(OCT_LOG_INFO, "%s  epoch %lld/%lld  test accuracy %.2f %%%s  (%s images%s)",
-            oct_phase_name(phase), (long long)position.epoch, (long long)position.epochs, accuracy,
-            oct_scores_text(scores, metrics), oct_text_count(scores->images, count), speed);
-    json_t *record = json_pack("{s:s, s:I, s:s, s:I, s:I, s:I, s:f, s:o*}", "kind", "eval", "step",
-                               (json_int_t)r->trainer.step, "phase", oct_phase_name(phase), "epoch",
-                               (json_int_t)position.epoch, "images", (json_int_t)scores->images,
-                               "correct", (json_int_t)scores->correct, "accuracy", accuracy,
-                               "metrics", oct_scores_json(scores));
-    if (record && images_per_s > 0)
-        json_object_set_new(record, "images_per_s", json_real(rounded(images_per_s, 0.1)));
-    oct_run_folder_record(&r->folder, record);
-}
-
 /* Evaluation and checkpoints. */
 
-static oct_status evaluate(run *r, oct_phase phase)
+static oct_status evaluate(oct_training *r, oct_phase phase)
 {
     oct_scores scores;
     double begin = oct_seconds();
     OCT_TRY(oct_session_agree(r->session, oct_trainer_evaluate(&r->trainer, &scores)));
-    if (first_rank(r))
-        record_evaluation(r, phase, &scores, (double)scores.images / (oct_seconds() - begin));
+    oct_record_evaluation(r, phase, &scores, (double)scores.images / (oct_seconds() - begin));
     if (phase == OCT_PHASE_FLOAT) r->float_accuracy = oct_scores_accuracy(&scores);
     return OCT_OK;
 }
 
 /* A disk may be full for a while. Checkpoints on the way may fail twice in a row; those that end a
  * phase or a run may not. */
-static oct_status forgive_failed_save(run *r, oct_status status)
+static oct_status forgive_failed_save(oct_training *r, oct_status status)
 {
     if (oct_fail_code() != OCT_RESOURCE || ++r->failed_saves > SAVES_MAY_FAIL) return status;
     oct_log(OCT_LOG_WARN,
@@ -154,7 +69,7 @@ static oct_status forgive_failed_save(run *r, oct_status status)
     return OCT_OK;
 }
 
-static oct_status save(run *r, bool required)
+static oct_status save(oct_training *r, bool required)
 {
     char *file = NULL;
     double begin = oct_seconds();
@@ -163,18 +78,12 @@ static oct_status save(run *r, bool required)
     if (status != OCT_OK) return required ? status : forgive_failed_save(r, status);
     r->failed_saves = 0;
     r->trainer.saved_step = r->trainer.step;
-    if (first_rank(r)) {
-        double seconds = oct_seconds() - begin;
-        oct_log(OCT_LOG_VERBOSE, "checkpoint %s (%.2f s)", file, seconds);
-        oct_run_folder_record(&r->folder, json_pack("{s:s, s:I, s:s, s:f}", "kind", "checkpoint",
-                                                    "step", (json_int_t)r->trainer.step, "file",
-                                                    file, "seconds", rounded(seconds, 0.001)));
-    }
+    oct_record_checkpoint(r, file, oct_seconds() - begin);
     oct_free(&file);
     return OCT_OK;
 }
 
-static oct_status stopped(const run *r)
+static oct_status stopped(const oct_training *r)
 {
     return oct_fail(OCT_STOPPED,
                     "stopped after step %lld as requested; checkpoint step-%08lld.h5 is safe; "
@@ -183,7 +92,7 @@ static oct_status stopped(const run *r)
 }
 
 /* Collective. Before the steps begin there is nothing to save. */
-static oct_status stop_before_steps(const run *r)
+static oct_status stop_before_steps(const oct_training *r)
 {
     int64_t asked = stop_is_asked();
     OCT_TRY(r->session->group->max_i64(r->session->group, &asked, 1));
@@ -195,20 +104,21 @@ static oct_status stop_before_steps(const run *r)
 
 /* Steps. */
 
-static void count_step(run *r, oct_phase phase, const oct_step_result *result, bool phase_ends)
+static void count_step(oct_training *r, oct_phase phase, const oct_step_result *result,
+                       bool phase_ends)
 {
     int64_t every = r->trainer.plan.steps_per_epoch / RECORDS_PER_EPOCH + 1;
     double now = oct_seconds();
     oct_step_totals_add(&r->recorded, now - r->record_clock, result);
     r->record_clock = now;
-    if (phase_ends || r->trainer.step % every == 0) record_steps(r, phase);
+    if (phase_ends || r->trainer.step % every == 0) oct_record_steps(r, phase);
     oct_progress_step(&r->progress, phase, r->trainer.step, result);
     if (!phase_ends) return;
-    record_phase(r, phase);
+    oct_record_phase(r, phase);
     oct_progress_phase_end(&r->progress, phase, r->trainer.step);
 }
 
-static oct_status step(run *r)
+static oct_status step(oct_training *r)
 {
     oct_trainer *trainer = &r->trainer;
     oct_step_result result;
@@ -229,111 +139,9 @@ static oct_status step(run *r)
     return trainer->stop && !oct_trainer_done(trainer) ? stopped(r) : OCT_OK;
 }
 
-/* The end: int8 model, certificate, result. */
-
-static oct_status digest_checkpoint(const char *folder, uint8_t digest[32], char **path)
-{
-    oct_checkpoint checkpoint = {0};
-    OCT_TRY(oct_checkpoint_newest(&checkpoint, folder));
-    OCT_CHECK(checkpoint.bytes, OCT_DATA, "%s: the last checkpoint is gone", folder);
-    oct_sha256(checkpoint.bytes, checkpoint.size, digest);
-    oct_status status = oct_strdup(path, checkpoint.path);
-    oct_checkpoint_close(&checkpoint);
-    return status;
-}
-
-static json_t *known(double accuracy)
-{
-    return accuracy < 0 ? json_null() : json_real(accuracy);
-}
-
-/* The images a second of a phase stand in its record, which may be of an earlier session. */
-static json_t *rate_of(const run *r, oct_phase phase)
-{
-    const json_t *record = oct_run_folder_find(&r->folder, "phase", oct_phase_name(phase));
-    return record ? json_incref(json_object_get(record, "images_per_s")) : json_null();
-}
-
-static json_t *rates(const run *r)
-{
-    json_t *object = json_object();
-    for (int phase = 0; phase < OCT_PHASES; phase++)
-        if (r->trainer.plan.begin[phase] < r->trainer.plan.begin[phase + 1])
-            json_object_set_new(object, oct_phase_name((oct_phase)phase),
-                                rate_of(r, (oct_phase)phase));
-    return object;
-}
-
-static oct_status digest_model(const char *path, char hex[65], int64_t *size)
-{
-    void *bytes = NULL;
-    size_t length;
-    uint8_t digest[32];
-    OCT_TRY(oct_file_read(path, SIZE_MAX / 2, &bytes, &length));
-    oct_sha256(bytes, length, digest);
-    oct_hex(digest, hex);
-    *size = (int64_t)length;
-    oct_free(&bytes);
-    return OCT_OK;
-}
-
-static oct_status make_result(run *r, const oct_model *model, const oct_scores *scores,
-                              const char *checkpoint, json_t **result)
-{
-    char hex[65];
-    int64_t file_bytes;
-    const oct_certificate *c = &model->certificate;
-    OCT_TRY(digest_model(r->model_path, hex, &file_bytes));
-    *result = json_pack(
-        "{s:i, s:s, s:I, s:o, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:o, s:s, s:s, s:s, s:I, s:s, "
-        "s:o*}",
-        "schema_version", RESULT_VERSION, "kind", "result", "step", (json_int_t)r->trainer.step,
-        "float_accuracy", known(r->float_accuracy), "qat_accuracy", c->qat_accuracy,
-        "int8_accuracy", oct_scores_accuracy(scores), "images", (json_int_t)c->images, "logits",
-        (json_int_t)(c->images * model->classes), "logits_differ", (json_int_t)c->logits_differ,
-        "float_bytes", (json_int_t)oct_float_bytes(r->trainer.model), "int8_bytes",
-        (json_int_t)oct_int8_bytes(&model->program), "images_per_s", rates(r), "output",
-        r->recipe->output, "checkpoint", checkpoint, "model", r->model_path, "model_file_bytes",
-        (json_int_t)file_bytes, "model_sha256", hex, "metrics", oct_scores_json(scores));
-    OCT_CHECK(*result, OCT_RESOURCE, "out of memory for the result");
-    oct_run_folder_record(&r->folder, json_incref(*result));
-    return OCT_OK;
-}
-
-static oct_status write_model(run *r, const oct_model *model, const oct_scores *scores,
-                              const char *checkpoint, json_t **result)
-{
-    record_evaluation(r, OCT_PHASE_QAT_SCALES_FROZEN, scores, 0);
-    OCT_TRY(oct_model_save(r->model_path, model));
-    return make_result(r, model, scores, checkpoint, result);
-}
-
-static oct_status convert(run *r, json_t **result)
-{
-    oct_conversion conversion = {
-        .root = r->trainer.model,
-        .recipe = r->recipe,
-        .test_data = &r->test_data,
-    };
-    oct_model model = {0};
-    char *checkpoint = NULL;
-    oct_status status = OCT_OK;
-    oct_trainer_release_memory(&r->trainer);
-    if (first_rank(r))
-        status = digest_checkpoint(r->checkpoints, conversion.checkpoint_digest, &checkpoint);
-    OCT_TRY_OUT(oct_session_agree(r->session, status));
-    OCT_TRY_OUT(oct_session_agree(r->session, oct_certify(&model, &conversion, r->session->group)));
-    if (first_rank(r)) status = write_model(r, &model, &conversion.scores, checkpoint, result);
-    status = oct_session_agree(r->session, status);
-out:
-    oct_model_free(&model);
-    oct_free(&checkpoint);
-    return status;
-}
-
 /* The start. */
 
-static oct_status compare_identity(const run *r, const oct_checkpoint *checkpoint)
+static oct_status compare_identity(const oct_training *r, const oct_checkpoint *checkpoint)
 {
     oct_recipe there;
     oct_text differences = {0};
@@ -349,17 +157,17 @@ static oct_status compare_identity(const run *r, const oct_checkpoint *checkpoin
     return status;
 }
 
-static oct_status restore(run *r, const oct_checkpoint *checkpoint)
+static oct_status restore(oct_training *r, const oct_checkpoint *checkpoint)
 {
     OCT_TRY(compare_identity(r, checkpoint));
     return oct_trainer_restore(&r->trainer, checkpoint);
 }
 
-static oct_status resume(run *r)
+static oct_status resume(oct_training *r)
 {
     oct_checkpoint checkpoint = {0};
     oct_status status = OCT_OK;
-    if (first_rank(r)) status = oct_checkpoint_newest(&checkpoint, r->checkpoints);
+    if (oct_training_speaks(r)) status = oct_checkpoint_newest(&checkpoint, r->checkpoints);
     OCT_TRY_OUT(oct_session_agree(r->session, status));
     OCT_TRY_OUT(oct_job_share(r->session, &checkpoint));
     if (checkpoint.bytes) {
@@ -368,11 +176,11 @@ static oct_status resume(run *r)
                 r->recipe->output, (long long)r->trainer.step,
                 (long long)oct_plan_steps(&r->trainer.plan));
     }
-    if (first_rank(r))
+    if (oct_training_speaks(r))
         status =
             oct_run_folder_rewind(&r->folder, r->trainer.step, oct_plan_steps(&r->trainer.plan));
     OCT_TRY_OUT(oct_session_agree(r->session, status));
-    r->float_accuracy = first_rank(r) ? oct_run_float_accuracy(r->recipe->output) : -1;
+    r->float_accuracy = oct_training_speaks(r) ? oct_run_float_accuracy(r->recipe->output) : -1;
     OCT_TRY_OUT(r->session->group->broadcast(r->session->group, &r->float_accuracy,
                                              sizeof(r->float_accuracy), 0));
 out:
@@ -380,12 +188,12 @@ out:
     return status;
 }
 
-static oct_status open_folder(run *r)
+static oct_status open_folder(oct_training *r)
 {
     const char *output = r->recipe->output;
     oct_status status = OCT_OK;
-    if (first_rank(r)) status = oct_run_folder_open(&r->folder, r->recipe);
-    if (first_rank(r) && status == OCT_OK)
+    if (oct_training_speaks(r)) status = oct_run_folder_open(&r->folder, r->recipe);
+    if (oct_training_speaks(r) && status == OCT_OK)
         status = oct_run_folder_report(&r->folder, &r->trainer.report);
     OCT_TRY(oct_session_agree(r->session, status));
     status = oct_run_path(output, "checkpoints", &r->checkpoints);
@@ -393,20 +201,20 @@ static oct_status open_folder(run *r)
     return oct_session_agree(r->session, status);
 }
 
-static oct_status write_session(run *r)
+static oct_status write_session(oct_training *r)
 {
     json_t *session = NULL;
     OCT_TRY(
         oct_job_describe(r->session, r->args, r->recipe, &r->train_data, &r->test_data, &session));
     oct_status status = OCT_OK;
-    if (first_rank(r)) {
+    if (oct_training_speaks(r)) {
         json_object_set_new(session, "from_step", json_integer(r->trainer.step));
         status = oct_run_folder_session(&r->folder, session);
     }
     return oct_session_agree(r->session, status);
 }
 
-static void say_what_comes(const run *r)
+static void say_what_comes(const oct_training *r)
 {
     const oct_plan *plan = &r->trainer.plan;
     const oct_dataset *data = &r->train_data;
@@ -431,7 +239,7 @@ static void say_what_comes(const run *r)
 
 /* This comes before anything is written, so that weights that do not fit leave no trace; a checkpoint of the
  * run itself replaces them later. */
-static oct_status start_from_init(run *r)
+static oct_status start_from_init(oct_training *r)
 {
     oct_status status = OCT_OK;
     if (!r->init->bytes) return OCT_OK;
@@ -443,7 +251,7 @@ static oct_status start_from_init(run *r)
     return OCT_OK;
 }
 
-static oct_status start(run *r)
+static oct_status start(oct_training *r)
 {
     oct_job_threads(r->session, r->recipe->threads);
     OCT_TRY(oct_job_data(r->session, r->recipe, OCT_TRAIN, &r->train_data));
@@ -462,18 +270,18 @@ static oct_status start(run *r)
     return OCT_OK;
 }
 
-static oct_status work(run *r, json_t **result)
+static oct_status work(oct_training *r, json_t **result)
 {
     OCT_TRY(stop_before_steps(r));
     OCT_TRY(start(r));
     if (!oct_trainer_done(&r->trainer)) OCT_TRY(stop_before_steps(r));
     while (!oct_trainer_done(&r->trainer))
         OCT_TRY(step(r));
-    return convert(r, result);
+    return oct_run_result(r, result);
 }
 
 /* Collective: a finished run is only told again. */
-static oct_status find_finished(run *r, json_t **result, bool *finished)
+static oct_status find_finished(oct_training *r, json_t **result, bool *finished)
 {
     const oct_collective *group = r->session->group;
     oct_status status = OCT_OK;
@@ -492,7 +300,7 @@ static oct_status find_finished(run *r, json_t **result, bool *finished)
 oct_status oct_train(oct_session *session, const oct_args *args, const oct_recipe *recipe,
                      oct_checkpoint *init, json_t **result)
 {
-    run r = {
+    oct_training r = {
         .session = session,
         .args = args,
         .recipe = recipe,

@@ -1,0 +1,72 @@
+/* The records of metrics.jsonl are made here. */
+#include "launch/run/records.h"
+
+#include "core/base/log.h"
+
+#include <stdio.h>
+
+static double rounded(double value, double unit)
+{
+    return (double)(int64_t)(value / unit + 0.5) * unit;
+}
+
+void oct_record_steps(oct_training *run, oct_phase phase)
+{
+    oct_step_totals *w = &run->recorded;
+    const oct_metric *metric = run->trainer.training.loss.metric;
+    int64_t step = run->trainer.step;
+    if (w->samples > 0 && oct_training_speaks(run))
+        oct_run_folder_record(
+            &run->folder,
+            json_pack("{s:s, s:I, s:s, s:I, s:f, s:o*, s:f, s:f}", "kind", "step", "step",
+                      (json_int_t)step, "phase", oct_phase_name(phase), "epoch",
+                      (json_int_t)oct_plan_position_at(&run->trainer.plan, step - 1).epoch, "loss",
+                      w->loss_sum / (double)w->samples, metric ? metric->title : "metric",
+                      metric ? json_real(w->metric_sum / (double)w->samples) : NULL, "lr",
+                      oct_plan_lr(&run->trainer.plan, run->recipe, step - 1), "images_per_s",
+                      rounded(oct_step_totals_rate(w), 0.1)));
+    *w = (oct_step_totals){0};
+}
+
+void oct_record_phase(oct_training *run, oct_phase phase)
+{
+    const oct_step_totals *w = &run->progress.phase;
+    if (!oct_training_speaks(run)) return;
+    oct_run_folder_record(&run->folder,
+                          json_pack("{s:s, s:I, s:s, s:I, s:I, s:f, s:f}", "kind", "phase", "step",
+                                    (json_int_t)run->trainer.step, "phase", oct_phase_name(phase),
+                                    "steps", (json_int_t)w->steps, "images", (json_int_t)w->samples,
+                                    "seconds", rounded(w->seconds, 0.001), "images_per_s",
+                                    rounded(oct_step_totals_rate(w), 0.1)));
+}
+
+void oct_record_evaluation(oct_training *run, oct_phase phase, const oct_scores *scores,
+                           double images_per_s)
+{
+    char count[32], rate[32], speed[64] = "", metrics[OCT_SCORES_TEXT];
+    const double accuracy = oct_scores_accuracy(scores);
+    oct_plan_position position = oct_plan_position_at(&run->trainer.plan, run->trainer.step - 1);
+    if (!oct_training_speaks(run)) return;
+    if (images_per_s > 0)
+        snprintf(speed, sizeof(speed), ", %s img/s", oct_text_count((int64_t)images_per_s, rate));
+    oct_log(OCT_LOG_INFO, "%s  epoch %lld/%lld  test accuracy %.2f %%%s  (%s images%s)",
+            oct_phase_name(phase), (long long)position.epoch, (long long)position.epochs, accuracy,
+            oct_scores_text(scores, metrics), oct_text_count(scores->images, count), speed);
+    json_t *record = json_pack("{s:s, s:I, s:s, s:I, s:I, s:I, s:f, s:o*}", "kind", "eval", "step",
+                               (json_int_t)run->trainer.step, "phase", oct_phase_name(phase),
+                               "epoch", (json_int_t)position.epoch, "images",
+                               (json_int_t)scores->images, "correct", (json_int_t)scores->correct,
+                               "accuracy", accuracy, "metrics", oct_scores_json(scores));
+    if (record && images_per_s > 0)
+        json_object_set_new(record, "images_per_s", json_real(rounded(images_per_s, 0.1)));
+    oct_run_folder_record(&run->folder, record);
+}
+
+void oct_record_checkpoint(oct_training *run, const char *file, double seconds)
+{
+    if (!oct_training_speaks(run)) return;
+    oct_log(OCT_LOG_VERBOSE, "checkpoint %s (%.2f s)", file, seconds);
+    oct_run_folder_record(&run->folder, json_pack("{s:s, s:I, s:s, s:f}", "kind", "checkpoint",
+                                                  "step", (json_int_t)run->trainer.step, "file",
+                                                  file, "seconds", rounded(seconds, 0.001)));
+}

@@ -1,0 +1,15 @@
+/* Records tell in metrics.jsonl what a run has done, one function for each kind that a run writes on its way.
+ * Every rank may call them; rank 0 writes. A new kind is a function here and a line in launch/README.md. */
+#pragma once
+
+#include "launch/run/training_impl.h"
+
+/* The mean of the steps since the last such record, which ends at the step just done. */
+void oct_record_steps(oct_training *run, oct_phase phase);
+/* A phase that has ended: its steps, images and time, as far as this process took them. */
+void oct_record_phase(oct_training *run, oct_phase phase);
+/* Scores of the model over the test data, which the log tells too. images_per_s: 0 when it was not measured. */
+void oct_record_evaluation(oct_training *run, oct_phase phase, const oct_scores *scores,
+                           double images_per_s);
+/* A checkpoint that was written within so many seconds, which the log tells too. */
+void oct_record_checkpoint(oct_training *run, const char *file, double seconds);

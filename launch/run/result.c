@@ -1,0 +1,111 @@
+/* The result is made from the last checkpoint and the test data. */
+#include "launch/run/result.h"
+
+#include "core/base/mem.h"
+#include "io/file.h"
+#include "launch/run/certificate.h"
+#include "launch/run/records.h"
+
+enum { RESULT_VERSION = 1 };
+
+static oct_status digest_checkpoint(const char *folder, uint8_t digest[32], char **path)
+{
+    oct_checkpoint checkpoint = {0};
+    OCT_TRY(oct_checkpoint_newest(&checkpoint, folder));
+    OCT_CHECK(checkpoint.bytes, OCT_DATA, "%s: the last checkpoint is gone", folder);
+    oct_sha256(checkpoint.bytes, checkpoint.size, digest);
+    oct_status status = oct_strdup(path, checkpoint.path);
+    oct_checkpoint_close(&checkpoint);
+    return status;
+}
+
+static json_t *known(double accuracy)
+{
+    return accuracy < 0 ? json_null() : json_real(accuracy);
+}
+
+/* The images a second of a phase stand in its record, which may be of an earlier session. */
+static json_t *rate_of(const oct_training *run, oct_phase phase)
+{
+    const json_t *record = oct_run_folder_find(&run->folder, "phase", oct_phase_name(phase));
+    return record ? json_incref(json_object_get(record, "images_per_s")) : json_null();
+}
+
+static json_t *rates(const oct_training *run)
+{
+    json_t *object = json_object();
+    for (int phase = 0; phase < OCT_PHASES; phase++)
+        if (run->trainer.plan.begin[phase] < run->trainer.plan.begin[phase + 1])
+            json_object_set_new(object, oct_phase_name((oct_phase)phase),
+                                rate_of(run, (oct_phase)phase));
+    return object;
+}
+
+static oct_status digest_model(const char *path, char hex[65], int64_t *size)
+{
+    void *bytes = NULL;
+    size_t length;
+    uint8_t digest[32];
+    OCT_TRY(oct_file_read(path, SIZE_MAX / 2, &bytes, &length));
+    oct_sha256(bytes, length, digest);
+    oct_hex(digest, hex);
+    *size = (int64_t)length;
+    oct_free(&bytes);
+    return OCT_OK;
+}
+
+static oct_status make_result(oct_training *run, const oct_model *model, const oct_scores *scores,
+                              const char *checkpoint, json_t **result)
+{
+    char hex[65];
+    int64_t file_bytes;
+    const oct_certificate *c = &model->certificate;
+    OCT_TRY(digest_model(run->model_path, hex, &file_bytes));
+    *result = json_pack(
+        "{s:i, s:s, s:I, s:o, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:o, s:s, s:s, s:s, s:I, s:s, "
+        "s:o*}",
+        "schema_version", RESULT_VERSION, "kind", "result", "step", (json_int_t)run->trainer.step,
+        "float_accuracy", known(run->float_accuracy), "qat_accuracy", c->qat_accuracy,
+        "int8_accuracy", oct_scores_accuracy(scores), "images", (json_int_t)c->images, "logits",
+        (json_int_t)(c->images * model->classes), "logits_differ", (json_int_t)c->logits_differ,
+        "float_bytes", (json_int_t)oct_float_bytes(run->trainer.model), "int8_bytes",
+        (json_int_t)oct_int8_bytes(&model->program), "images_per_s", rates(run), "output",
+        run->recipe->output, "checkpoint", checkpoint, "model", run->model_path, "model_file_bytes",
+        (json_int_t)file_bytes, "model_sha256", hex, "metrics", oct_scores_json(scores));
+    OCT_CHECK(*result, OCT_RESOURCE, "out of memory for the result");
+    oct_run_folder_record(&run->folder, json_incref(*result));
+    return OCT_OK;
+}
+
+static oct_status write_model(oct_training *run, const oct_model *model, const oct_scores *scores,
+                              const char *checkpoint, json_t **result)
+{
+    oct_record_evaluation(run, OCT_PHASE_QAT_SCALES_FROZEN, scores, 0);
+    OCT_TRY(oct_model_save(run->model_path, model));
+    return make_result(run, model, scores, checkpoint, result);
+}
+
+oct_status oct_run_result(oct_training *run, json_t **result)
+{
+    oct_conversion conversion = {
+        .root = run->trainer.model,
+        .recipe = run->recipe,
+        .test_data = &run->test_data,
+    };
+    oct_model model = {0};
+    char *checkpoint = NULL;
+    oct_status status = OCT_OK;
+    oct_trainer_release_memory(&run->trainer);
+    if (oct_training_speaks(run))
+        status = digest_checkpoint(run->checkpoints, conversion.checkpoint_digest, &checkpoint);
+    OCT_TRY_OUT(oct_session_agree(run->session, status));
+    OCT_TRY_OUT(
+        oct_session_agree(run->session, oct_certify(&model, &conversion, run->session->group)));
+    if (oct_training_speaks(run))
+        status = write_model(run, &model, &conversion.scores, checkpoint, result);
+    status = oct_session_agree(run->session, status);
+out:
+    oct_model_free(&model);
+    oct_free(&checkpoint);
+    return status;
+}

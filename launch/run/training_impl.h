@@ -1,0 +1,31 @@
+/* A run at work: what its steps (training.c), its records (records.c) and its end (result.c) share. */
+#pragma once
+
+#include "io/checkpoint.h"
+#include "launch/run/progress.h"
+#include "launch/run/run_folder.h"
+#include "launch/run/session.h"
+#include "launch/run/trainer.h"
+
+typedef struct oct_training {
+    oct_session *session;
+    const oct_args *args;
+    const oct_recipe *recipe;
+    oct_checkpoint *init; /* what the run starts from; bytes NULL: its own initial values */
+    oct_dataset train_data, test_data;
+    oct_trainer trainer;
+    oct_run_folder folder; /* rank 0 */
+    char *checkpoints;     /* its folder */
+    char *model_path;
+    oct_progress progress;
+    oct_step_totals recorded; /* since the last step record */
+    double record_clock;
+    int failed_saves;      /* one after another */
+    double float_accuracy; /* at the end of the float phase, percent; -1: not known */
+} oct_training;
+
+/* Only rank 0 touches files and speaks. */
+static inline bool oct_training_speaks(const oct_training *run)
+{
+    return run->session->group->rank == 0;
+}
