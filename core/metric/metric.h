@@ -35,10 +35,11 @@ oct_output_row oct_output_row_at(const oct_output_rows *rows, int64_t i);
 int32_t oct_output_class(const oct_output_row *row);
 
 typedef struct oct_metric {
-    const char *name;  /* the recipe's word: "top1" */
-    const char *title; /* its name in records and results: "accuracy" */
-    const char *brief; /* its name in a line of progress: "acc" */
-    const char *unit;  /* of its value: "%" or "" */
+    const char *name;       /* the recipe's word: "top1" */
+    const char *title;      /* its name in records and results: "accuracy" */
+    const char *brief;      /* its name in a line of progress: "acc" */
+    const char *unit;       /* of its value: "%" or "" */
+    bool smaller_is_better; /* of its value, as of an error; otherwise larger is */
     /* Its numbers only count, so that they are exact in any order and need no row for each leaf. */
     bool counts;
     int64_t (*numbers)(int64_t n); /* how many it keeps for rows of n outputs */

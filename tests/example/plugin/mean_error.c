@@ -30,6 +30,7 @@ const oct_metric mean_error_metric = {.name = "mean_error",
                                       .title = "mean_error",
                                       .brief = "err",
                                       .unit = "",
+                                      .smaller_is_better = true,
                                       .numbers = numbers,
                                       .add = add,
                                       .value = value};
