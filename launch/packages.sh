@@ -8,7 +8,8 @@
 #
 # Lists, so that both scripts mean the same:
 OCT_PACKAGES_BUILD="build-essential cmake ninja-build pkg-config libopenmpi-dev openmpi-bin
-    libhdf5-dev libyaml-dev libjansson-dev libssl-dev zlib1g-dev dataset-fashion-mnist"
+    libhdf5-dev libyaml-dev libjansson-dev libssl-dev zlib1g-dev libturbojpeg0-dev
+    libpng-dev dataset-fashion-mnist"
 OCT_PACKAGES_TEST="libcriterion-dev clang-format-14 valgrind libopenblas0"
 
 # apt_get WORD...: apt-get again and again while it finds one of its locks taken. (Its own option

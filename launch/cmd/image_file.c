@@ -5,6 +5,7 @@
 
 #include "core/base/mem.h"
 #include "io/file.h"
+#include "io/image/decode.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -161,7 +162,8 @@ static oct_status find_raw(const image_file *f, int64_t *images)
     int64_t image = f->h * f->w * f->c;
     OCT_CHECK((int64_t)f->size % image == 0, OCT_DATA,
               "%s: %zu bytes are not a whole number of images; the model takes %" PRId64 "x%" PRId64
-              "x%" PRId64 " = %" PRId64 " bytes each (IDX, CIFAR-10, PGM, PPM or raw bytes)",
+              "x%" PRId64 " = %" PRId64
+              " bytes each (IDX, CIFAR-10, JPEG, PNG, PGM, PPM or raw bytes)",
               f->path, f->size, f->h, f->w, f->c, image);
     *images = (int64_t)f->size / image;
     return OCT_OK;
@@ -174,8 +176,6 @@ static oct_status check_not_encoded(const image_file *f)
         const char *name, *begin;
         size_t bytes;
     } kinds[] = {
-        {"PNG", "\x89PNG\r\n\x1a\n", 8},
-        {"JPEG", "\xff\xd8\xff", 3},
         {"GIF", "GIF8", 4},
         {"TIFF", "II*\0", 4},
         {"TIFF", "MM\0*", 4},
@@ -197,9 +197,9 @@ static oct_status check_not_encoded(const image_file *f)
         name = "PNM (P1 to P4)";
     if (f->size >= 12 && memcmp(b + 4, "ftyp", 4) == 0) name = "HEIC, AVIF or MP4";
     OCT_CHECK(!name, OCT_DATA,
-              "%s: is a %s file, which is not decoded here; convert it to binary PGM or PPM, such "
-              "as with ImageMagick: convert IN -resize '%" PRId64 "x%" PRId64 "!' -depth 8 OUT.%s",
-              f->path, name, f->w, f->h, f->c == 3 ? "ppm" : "pgm");
+              "%s: is a %s file, which is not decoded here; convert it to PNG, such as with "
+              "ImageMagick: convert IN -resize '%" PRId64 "x%" PRId64 "!' -depth 8 OUT.png",
+              f->path, name, f->w, f->h);
     return OCT_OK;
 }
 
@@ -211,11 +211,33 @@ static bool is_idx_labels(const image_file *f)
            (int64_t)f->size == 8 + big_endian(f->bytes + 4);
 }
 
+/* Pixels take the place of the file that they are decoded from. */
+static oct_status take_encoded(image_file *f, int64_t *images)
+{
+    const oct_encoded file = {f->bytes, f->size, f->path};
+    oct_image image = {0};
+    OCT_CHECK(f->c == 1 || f->c == 3 || f->c == 4, OCT_DATA,
+              "%s: is a picture of up to 4 channels, but the model takes %" PRId64, f->path, f->c);
+    oct_status status = oct_image_decode(&image, &file, f->c);
+    if (status == OCT_OK && (image.h != f->h || image.w != f->w))
+        status = wrong_size(f, image.h, image.w, image.c);
+    if (status == OCT_OK) {
+        oct_free(&f->bytes);
+        f->bytes = image.data;
+        f->size = f->capacity = (size_t)oct_image_numel(&image);
+        *images = 1;
+        return OCT_OK;
+    }
+    oct_image_free(&image);
+    return status;
+}
+
 static oct_status find_images(image_file *f, size_t *begin, int64_t *images)
 {
     const uint8_t *b = f->bytes;
     *begin = 0;
     if (is_idx(f)) return find_idx(f, begin, images);
+    if (oct_image_kind_of(b, f->size)) return take_encoded(f, images);
     OCT_TRY(check_not_encoded(f));
     OCT_CHECK(!is_idx_labels(f), OCT_DATA,
               "%s: is an IDX file of labels; give the one that holds the images", f->path);

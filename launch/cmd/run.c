@@ -19,8 +19,8 @@ enum { INPUT, INDEX, COUNT };
 enum { SHOWN = 3, IMAGES_MAX = 1 << 20 };
 
 static const oct_option options[] = {
-    [INPUT] = {"--input", 'i', OCT_OPT_TEXT, "FILE", "IDX, CIFAR-10 batch, PGM, PPM or raw bytes",
-               0, 0},
+    [INPUT] = {"--input", 'i', OCT_OPT_TEXT, "FILE",
+               "JPEG, PNG, IDX, CIFAR-10 batch, PGM, PPM or raw bytes", 0, 0},
     [INDEX] = {"--index", 0, OCT_OPT_COUNT, "I", "first image of the file (default 0)", 0,
                INT32_MAX},
     [COUNT] = {"--count", 0, OCT_OPT_COUNT, "N", "how many images (default 1)", 1, IMAGES_MAX},

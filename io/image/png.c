@@ -1,0 +1,218 @@
+/* PNG by libpng, the one door to it: reading and writing.
+ *
+ * Its failures come by longjmp to the function that called setjmp, which therefore keeps all that must
+ * live longer in a struct of its caller. Its memory is ours, counted. Only what makes pixels is looked at:
+ * texts, profiles and times are passed over unread.
+ */
+#include "io/image/decode.h"
+
+#include "core/base/mem.h"
+
+#include <png.h>
+#include <setjmp.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { CHUNK_BYTES_MAX = 1 << 20, DEFLATE_RATIO = 1032 };
+
+typedef struct work {
+    const oct_encoded *file; /* read */
+    size_t next;
+    uint8_t *written; /* or written */
+    size_t written_bytes, capacity;
+    png_structp png;
+    png_infop info;
+    bool no_memory;
+    char reason[96];
+} work;
+
+static void on_error(png_structp png, png_const_charp message)
+{
+    work *k = png_get_error_ptr(png);
+    snprintf(k->reason, sizeof k->reason, "%s", message);
+    png_longjmp(png, 1);
+}
+
+static void on_warning(png_structp png, png_const_charp message)
+{
+    (void)png, (void)message;
+}
+
+static png_voidp take_memory(png_structp png, png_alloc_size_t bytes)
+{
+    work *k = png_get_mem_ptr(png);
+    void *block = NULL;
+    if (oct_alloc(&block, bytes, 1) != OCT_OK) k->no_memory = true;
+    return block;
+}
+
+static void give_memory(png_structp png, png_voidp block)
+{
+    (void)png;
+    oct_free(&block);
+}
+
+static void give_bytes(png_structp png, png_bytep to, size_t bytes)
+{
+    work *k = png_get_io_ptr(png);
+    if (bytes > k->file->size - k->next) png_error(png, "the file ends too early");
+    memcpy(to, k->file->bytes + k->next, bytes);
+    k->next += bytes;
+}
+
+static void take_bytes(png_structp png, png_bytep from, size_t bytes)
+{
+    work *k = png_get_io_ptr(png);
+    if (oct_grow(&k->written, &k->capacity, k->written_bytes + bytes, 1) != OCT_OK) {
+        k->no_memory = true;
+        png_error(png, "out of memory");
+    }
+    memcpy(k->written + k->written_bytes, from, bytes);
+    k->written_bytes += bytes;
+}
+
+static void flush_nothing(png_structp png)
+{
+    (void)png;
+}
+
+static oct_status failed(const work *k)
+{
+    if (k->no_memory || !k->png || !k->info)
+        return oct_fail(OCT_RESOURCE, "%s: out of memory", k->file ? k->file->name : "PNG");
+    return oct_fail(OCT_DATA, "%s: is a damaged PNG file: %s", k->file->name, k->reason);
+}
+
+static void start_reading(work *k)
+{
+    k->png = png_create_read_struct_2(PNG_LIBPNG_VER_STRING, k, on_error, on_warning, k,
+                                      take_memory, give_memory);
+    if (k->png) k->info = png_create_info_struct(k->png);
+}
+
+/* Lets libpng read up to the pixels and give bytes of 1, 3 or 4 channels from then on. */
+static void read_header(work *k)
+{
+    static const uint8_t unread[] =
+        "bKGD\0cHRM\0eXIf\0gAMA\0hIST\0iCCP\0iTXt\0oFFs\0pCAL\0pHYs\0sBIT\0sCAL\0"
+        "sPLT\0sRGB\0tEXt\0tIME\0zTXt";
+    png_set_user_limits(k->png, OCT_IMAGE_SIDE_MAX, OCT_IMAGE_SIDE_MAX);
+    png_set_chunk_malloc_max(k->png, CHUNK_BYTES_MAX);
+    png_set_keep_unknown_chunks(k->png, PNG_HANDLE_CHUNK_NEVER, NULL, 0);
+    png_set_keep_unknown_chunks(k->png, PNG_HANDLE_CHUNK_NEVER, unread, sizeof unread / 5);
+    png_set_read_fn(k->png, k, give_bytes);
+    png_read_info(k->png, k->info);
+}
+
+static bool has_alpha(const work *k)
+{
+    return png_get_color_type(k->png, k->info) & PNG_COLOR_MASK_ALPHA ||
+           png_get_valid(k->png, k->info, PNG_INFO_tRNS);
+}
+
+static void fill_header(const work *k, oct_image_header *header)
+{
+    const bool colour = png_get_color_type(k->png, k->info) & PNG_COLOR_MASK_COLOR;
+    header->h = png_get_image_height(k->png, k->info);
+    header->w = png_get_image_width(k->png, k->info);
+    header->c = has_alpha(k) ? 4 : colour ? 3 : 1;
+    /* Interlaced or not, each row is of its bytes and one more. */
+    header->bytes_min = (size_t)header->h * png_get_rowbytes(k->png, k->info) / DEFLATE_RATIO;
+}
+
+static oct_status try_look(work *k, oct_image_header *header)
+{
+    if (setjmp(png_jmpbuf(k->png))) return failed(k);
+    read_header(k);
+    fill_header(k, header);
+    return OCT_OK;
+}
+
+static oct_status look(const oct_encoded *file, oct_image_header *header)
+{
+    work k = {.file = file};
+    start_reading(&k);
+    oct_status status = k.info ? try_look(&k, header) : failed(&k);
+    png_destroy_read_struct(&k.png, &k.info, NULL);
+    return status;
+}
+
+static void read_pixels(work *k, const oct_image_header *header, uint8_t *pixels)
+{
+    read_header(k);
+    png_set_expand(k->png); /* palettes, fewer than 8 bits, transparent colours */
+    png_set_strip_16(k->png);
+    if (header->c == 4) png_set_gray_to_rgb(k->png);
+    const int passes = png_set_interlace_handling(k->png);
+    png_read_update_info(k->png, k->info);
+    const size_t row = (size_t)(header->w * header->c);
+    if (png_get_rowbytes(k->png, k->info) != row) png_error(k->png, "an unknown kind of pixels");
+    for (int pass = 0; pass < passes; pass++)
+        for (int64_t y = 0; y < header->h; y++)
+            png_read_row(k->png, pixels + (size_t)y * row, NULL);
+    png_read_end(k->png, NULL);
+}
+
+static oct_status try_decode(work *k, const oct_image_header *header, uint8_t *pixels)
+{
+    if (setjmp(png_jmpbuf(k->png))) return failed(k);
+    read_pixels(k, header, pixels);
+    return OCT_OK;
+}
+
+static oct_status decode(const oct_encoded *file, const oct_image_header *header, uint8_t *pixels)
+{
+    work k = {.file = file};
+    start_reading(&k);
+    oct_status status = k.info ? try_decode(&k, header, pixels) : failed(&k);
+    png_destroy_read_struct(&k.png, &k.info, NULL);
+    return status;
+}
+
+static oct_status try_write(work *k, const oct_image *image)
+{
+    const int colours = image->c == 1   ? PNG_COLOR_TYPE_GRAY
+                        : image->c == 3 ? PNG_COLOR_TYPE_RGB
+                                        : PNG_COLOR_TYPE_RGB_ALPHA;
+    const uint8_t *pixels = image->data;
+    if (setjmp(png_jmpbuf(k->png))) return failed(k);
+    png_set_write_fn(k->png, k, take_bytes, flush_nothing);
+    png_set_user_limits(k->png, OCT_IMAGE_SIDE_MAX, OCT_IMAGE_SIDE_MAX);
+    png_set_IHDR(k->png, k->info, (png_uint_32)image->w, (png_uint_32)image->h, 8, colours,
+                 PNG_INTERLACE_NONE, PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
+    png_write_info(k->png, k->info);
+    for (int64_t y = 0; y < image->h; y++)
+        png_write_row(k->png, pixels + y * image->w * image->c);
+    png_write_end(k->png, NULL);
+    return OCT_OK;
+}
+
+oct_status oct_png_write(const oct_image *image, void **bytes, size_t *size)
+{
+    work k = {0};
+    *bytes = NULL;
+    *size = 0;
+    OCT_ASSERT(image->dtype == OCT_U8 && (image->c == 1 || image->c == 3 || image->c == 4));
+    OCT_ASSERT(image->h > 0 && image->w > 0 && image->h <= OCT_IMAGE_SIDE_MAX &&
+               image->w <= OCT_IMAGE_SIDE_MAX);
+    k.png = png_create_write_struct_2(PNG_LIBPNG_VER_STRING, &k, on_error, on_warning, &k,
+                                      take_memory, give_memory);
+    if (k.png) k.info = png_create_info_struct(k.png);
+    oct_status status = k.info ? try_write(&k, image) : failed(&k);
+    png_destroy_write_struct(&k.png, &k.info);
+    if (status == OCT_OK) {
+        *bytes = k.written;
+        *size = k.written_bytes;
+    } else {
+        oct_free(&k.written);
+    }
+    return status;
+}
+
+const oct_image_kind oct_image_kind_png = {
+    .name = "PNG",
+    .begin = "\x89PNG\r\n\x1a\n",
+    .begin_bytes = 8,
+    .look = look,
+    .decode = decode,
+};
