@@ -1,0 +1,83 @@
+/* Normals are Box and Muller's, gammas those of Marsaglia and Tsang ("A simple method for generating gamma
+ * variables", 2000), for alpha below 1 by their boost: gamma(a) = gamma(a + 1) * u^(1/a). The ratio of two
+ * of these can be far below what a double holds, so they stay logarithms until the end. */
+#include "io/augment/dice.h"
+
+#include "core/base/rng.h"
+#include "io/augment/real.h"
+
+#include <math.h>
+
+oct_dice oct_dice_of(const oct_draw *draw, int place)
+{
+    enum { PLACE_BITS = 26 };
+    return (oct_dice){.draw = *draw, .sub = (uint32_t)(place + 1) << PLACE_BITS};
+}
+
+uint32_t oct_dice_word(oct_dice *dice)
+{
+    if (dice->left == 0) {
+        oct_philox(dice->draw.seed, OCT_STREAM_AUGMENT, dice->draw.index, dice->sub, dice->word);
+        dice->sub++;
+        dice->left = 4;
+    }
+    return dice->word[4 - dice->left--];
+}
+
+/* Returns a real in [0, 1). */
+static double uniform(oct_dice *dice)
+{
+    return (double)oct_dice_word(dice) * 0x1p-32;
+}
+
+/* Returns a real in (0, 1), whose logarithm is finite. */
+static double open_uniform(oct_dice *dice)
+{
+    return ((double)oct_dice_word(dice) + 0.5) * 0x1p-32;
+}
+
+double oct_dice_real(oct_dice *dice, double from, double to)
+{
+    return from + (to - from) * uniform(dice);
+}
+
+int64_t oct_dice_below(oct_dice *dice, int64_t n)
+{
+    return oct_below(oct_dice_word(dice), (uint32_t)n);
+}
+
+bool oct_dice_chance(oct_dice *dice, double p)
+{
+    return uniform(dice) < p;
+}
+
+double oct_dice_normal(oct_dice *dice)
+{
+    double sine, cosine;
+    dice->has_normal = !dice->has_normal;
+    if (!dice->has_normal) return dice->normal;
+    double radius = sqrt(-2.0 * oct_real_log(open_uniform(dice)));
+    oct_real_sin_cos(6.283185307179586 * uniform(dice), &sine, &cosine);
+    dice->normal = radius * sine;
+    return radius * cosine;
+}
+
+/* The logarithm of a gamma variable of shape alpha. */
+static double log_gamma_variable(oct_dice *dice, double alpha)
+{
+    double boost = alpha < 1 ? oct_real_log(open_uniform(dice)) / alpha : 0;
+    double d = (alpha < 1 ? alpha + 1 : alpha) - 1.0 / 3.0, c = 1 / sqrt(9 * d);
+    for (;;) {
+        double x = oct_dice_normal(dice), u = open_uniform(dice), v = 1 + c * x;
+        if (v <= 0) continue;
+        v = v * v * v;
+        if (oct_real_log(u) < 0.5 * x * x + d - d * v + d * oct_real_log(v))
+            return oct_real_log(d * v) + boost;
+    }
+}
+
+double oct_dice_beta(oct_dice *dice, double alpha)
+{
+    double a = log_gamma_variable(dice, alpha), b = log_gamma_variable(dice, alpha);
+    return 1 / (1 + oct_real_exp(b - a));
+}

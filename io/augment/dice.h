@@ -1,0 +1,33 @@
+/* Random numbers of one transform for one sample, word by word from Philox. Reals come from words by
+ * exact operations and the functions of real.h, so their bits do not depend on the C library. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Which sample of a run it is: the seed of the recipe, and epoch * count + position in the epoch. */
+typedef struct oct_draw {
+    uint64_t seed, index;
+} oct_draw;
+
+typedef struct oct_dice {
+    oct_draw draw;
+    uint32_t sub; /* of the block that comes next */
+    uint32_t word[4];
+    int left;      /* words of the block that are not used yet */
+    double normal; /* the second one of a pair */
+    bool has_normal;
+} oct_dice;
+
+/* Places of a list are 0 to OCT_DICE_PLACES - 1; each has 2^28 words of its own, behind sub 0. The last one
+ * belongs to mixing. */
+enum { OCT_DICE_PLACES = 63, OCT_DICE_MIX = OCT_DICE_PLACES - 1 };
+oct_dice oct_dice_of(const oct_draw *draw, int place);
+
+uint32_t oct_dice_word(oct_dice *dice);
+double oct_dice_real(oct_dice *dice, double from, double to); /* [from, to) */
+int64_t oct_dice_below(oct_dice *dice, int64_t n);            /* [0, n), n below 2^32 */
+bool oct_dice_chance(oct_dice *dice, double p);
+double oct_dice_normal(oct_dice *dice); /* mean 0, variance 1; two of two words */
+/* Beta(alpha, alpha), as mixup wants: a share in [0, 1]. */
+double oct_dice_beta(oct_dice *dice, double alpha);

@@ -1,0 +1,22 @@
+/* Adds Gaussian noise to each value, two words of the dice for each. */
+#include "io/augment/augment.h"
+#include "io/augment/geometry.h"
+
+enum { STD };
+
+static oct_status run(const oct_transform_call *call, oct_image *image, oct_image *map)
+{
+    const double std = call->value[STD].from * oct_image_unit(image->dtype);
+    (void)map;
+    for (int64_t i = 0; i < oct_image_numel(image) && std > 0; i++)
+        oct_image_set(image, i, oct_image_get(image, i) + std * oct_dice_normal(call->dice));
+    return OCT_OK;
+}
+
+const oct_transform oct_transform_noise = {
+    .name = "noise",
+    .help = "adds Gaussian noise of this standard deviation, in the unit of data.mean",
+    .param = {[STD] = {"std", OCT_PARAM_REAL, NULL, 0, 1e6}},
+    .random = true,
+    .run = run,
+};

@@ -1,0 +1,231 @@
+#include "io/augment/pixel.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { CODES = 256 };
+
+typedef struct look_up {
+    uint8_t to[CODES];
+} look_up;
+
+/* Looks the values of one channel up. */
+static void apply(oct_image *image, int64_t channel, const look_up *table)
+{
+    uint8_t *values = image->data;
+    for (int64_t i = channel; i < oct_image_numel(image); i += image->c)
+        values[i] = table->to[values[i]];
+}
+
+static void apply_to_all(oct_image *image, const look_up *table)
+{
+    uint8_t *values = image->data;
+    for (int64_t i = 0; i < oct_image_numel(image); i++)
+        values[i] = table->to[values[i]];
+}
+
+/* Blends as PIL's Blend.c does: in float, cut off towards zero. */
+static inline uint8_t blend(int from, int to, float factor)
+{
+    const float value = (float)from + factor * (float)(to - from);
+    return value <= 0 ? 0 : value >= 255 ? 255 : (uint8_t)value;
+}
+
+static void blend_with_grey(oct_image *image, int grey, float factor)
+{
+    look_up table;
+    for (int v = 0; v < CODES; v++)
+        table.to[v] = blend(grey, v, factor);
+    apply_to_all(image, &table);
+}
+
+void oct_pixel_brightness(oct_image *image, float factor)
+{
+    blend_with_grey(image, 0, factor);
+}
+
+/* The brightness of a colour by ITU-R 601, as PIL rounds it. */
+static inline int grey_of(const uint8_t *rgb)
+{
+    return (19595 * rgb[0] + 38470 * rgb[1] + 7471 * rgb[2] + 0x8000) >> 16;
+}
+
+void oct_pixel_contrast(oct_image *image, float factor)
+{
+    const uint8_t *values = image->data;
+    const bool colour = image->c == 3;
+    const int64_t count = colour ? image->h * image->w : oct_image_numel(image);
+    int64_t sum = 0;
+    for (int64_t i = 0; i < count; i++)
+        sum += colour ? grey_of(values + 3 * i) : values[i];
+    blend_with_grey(image, (int)((double)sum / (double)count + 0.5), factor);
+}
+
+void oct_pixel_saturation(oct_image *image, float factor)
+{
+    uint8_t *values = image->data;
+    if (image->c != 3) return;
+    for (int64_t i = 0; i < image->h * image->w; i++, values += 3) {
+        const int grey = grey_of(values);
+        for (int c = 0; c < 3; c++)
+            values[c] = blend(grey, values[c], factor);
+    }
+}
+
+/* The mean of the 3x3 pixels around, the middle one counted five times. */
+static uint8_t smoothed(const uint8_t *value, int64_t row, int64_t channels)
+{
+    int sum = 4 * value[0];
+    for (int64_t y = -row; y <= row; y += row)
+        sum += value[y - channels] + value[y] + value[y + channels];
+    return (uint8_t)((2 * sum + 13) / 26);
+}
+
+/* Pixels at the edge are not smoothed. */
+oct_status oct_pixel_sharpness(oct_image *image, oct_image *spare, float factor)
+{
+    const int64_t c = image->c, row = image->w * c;
+    OCT_TRY(oct_image_resize(spare, image->dtype, image->h, image->w, c));
+    memcpy(spare->data, image->data, (size_t)oct_image_numel(image));
+    for (int64_t y = 1; y + 1 < image->h; y++)
+        for (int64_t x = c; x < row - c; x++) {
+            const uint8_t *value = (const uint8_t *)spare->data + y * row + x;
+            ((uint8_t *)image->data)[y * row + x] = blend(smoothed(value, row, c), *value, factor);
+        }
+    return OCT_OK;
+}
+
+typedef struct hsv {
+    uint8_t hue, saturation, value;
+} hsv;
+
+static hsv hsv_of(const uint8_t *rgb)
+{
+    const int r = rgb[0], g = rgb[1], b = rgb[2];
+    const int most = r > g ? (r > b ? r : b) : (g > b ? g : b);
+    const int least = r < g ? (r < b ? r : b) : (g < b ? g : b);
+    if (most == least) return (hsv){0, 0, (uint8_t)most};
+    const float range = (float)(most - least), saturation = range / (float)most;
+    const float red = (float)(most - r) / range, green = (float)(most - g) / range;
+    const float blue = (float)(most - b) / range;
+    const float sixths = r == most   ? blue - green
+                         : g == most ? (float)(2.0 + (double)red - (double)blue)
+                                     : (float)(4.0 + (double)green - (double)red);
+    const double turned = (double)sixths / 6.0 + 1.0;
+    const float hue = (float)(turned - floor(turned));
+    return (hsv){(uint8_t)((double)hue * 255.0), (uint8_t)((double)saturation * 255.0),
+                 (uint8_t)most};
+}
+
+static uint8_t rounded(double value)
+{
+    return (uint8_t)floor(value + 0.5);
+}
+
+static void rgb_of(const hsv *colour, uint8_t *rgb)
+{
+    const uint8_t v = colour->value;
+    const double sixths = (double)((float)colour->hue * 6.0f) / 255.0;
+    const double sector = floor(sixths);
+    const float s = (float)((double)colour->saturation / 255.0), f = (float)(sixths - sector);
+    const uint8_t p = rounded((double)v * (1.0 - (double)s));
+    const uint8_t q = rounded((double)v * (1.0 - (double)(s * f)));
+    const uint8_t t = rounded((double)v * (1.0 - (double)s * (1.0 - (double)f)));
+    const uint8_t sectors[6][3] = {{v, t, p}, {q, v, p}, {p, v, t},
+                                   {p, q, v}, {t, p, v}, {v, p, q}};
+    const uint8_t *from = sectors[(int)sector % 6];
+    for (int c = 0; c < 3; c++)
+        rgb[c] = colour->saturation == 0 ? v : from[c];
+}
+
+void oct_pixel_hue(oct_image *image, double turn)
+{
+    const int steps = (int)(turn * 255);
+    uint8_t *values = image->data;
+    if (image->c != 3) return;
+    for (int64_t i = 0; i < image->h * image->w; i++, values += 3) {
+        hsv colour = hsv_of(values);
+        colour.hue = (uint8_t)(colour.hue + steps);
+        rgb_of(&colour, values);
+    }
+}
+
+void oct_pixel_posterize(oct_image *image, int bits)
+{
+    look_up table;
+    for (int v = 0; v < CODES; v++)
+        table.to[v] = (uint8_t)(v & ~((1 << (8 - bits)) - 1));
+    apply_to_all(image, &table);
+}
+
+void oct_pixel_solarize(oct_image *image, int threshold)
+{
+    look_up table;
+    for (int v = 0; v < CODES; v++)
+        table.to[v] = (uint8_t)(v < threshold ? v : 255 - v);
+    apply_to_all(image, &table);
+}
+
+/* How often each code occurs in one channel. */
+typedef struct histogram {
+    int64_t of[CODES];
+} histogram;
+
+static histogram count_codes(const oct_image *image, int64_t channel)
+{
+    const uint8_t *values = image->data;
+    histogram count = {{0}};
+    for (int64_t i = channel; i < oct_image_numel(image); i += image->c)
+        count.of[values[i]]++;
+    return count;
+}
+
+static int least_code(const histogram *count)
+{
+    int code = 0;
+    while (code < CODES - 1 && count->of[code] == 0)
+        code++;
+    return code;
+}
+
+static int largest_code(const histogram *count)
+{
+    int code = CODES - 1;
+    while (code > 0 && count->of[code] == 0)
+        code--;
+    return code;
+}
+
+void oct_pixel_autocontrast(oct_image *image)
+{
+    for (int64_t c = 0; c < image->c; c++) {
+        const histogram count = count_codes(image, c);
+        const int least = least_code(&count), largest = largest_code(&count);
+        look_up table;
+        if (largest <= least) continue;
+        const double scale = 255.0 / (largest - least), offset = -least * scale;
+        for (int v = 0; v < CODES; v++) {
+            const double value = v * scale + offset;
+            table.to[v] = value <= 0 ? 0 : value >= 255 ? 255 : (uint8_t)value;
+        }
+        apply(image, c, &table);
+    }
+}
+
+void oct_pixel_equalize(oct_image *image)
+{
+    for (int64_t c = 0; c < image->c; c++) {
+        const histogram count = count_codes(image, c);
+        const int largest = largest_code(&count);
+        const int64_t step = (image->h * image->w - count.of[largest]) / 255;
+        look_up table;
+        if (step == 0) continue; /* also when there is one code only */
+        int64_t below = step / 2;
+        for (int v = 0; v < CODES; v++) {
+            const int64_t code = below / step;
+            table.to[v] = code > 255 ? 255 : (uint8_t)code;
+            below += count.of[v];
+        }
+        apply(image, c, &table);
+    }
+}
