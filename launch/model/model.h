@@ -15,6 +15,7 @@ typedef struct oct_model_spec {
     /* 0: one, an image. Data sets have one; a model of more is for programs of one's own
      * (quant/train_step.h), and the commands say so. */
     int num_inputs;
+    bool per_pixel; /* its output is (N, h, w, classes), not (N, classes) */
 } oct_model_spec;
 
 #define OCT_MODEL(id, file) extern const oct_model_spec oct_model_##file;

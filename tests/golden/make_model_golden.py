@@ -26,6 +26,17 @@ class Basic(nn.Module):
         return F.relu(self.body(x) + self.down(x))
 
 
+class Bottleneck(nn.Module):
+    def __init__(self, i, inner, s):
+        super().__init__()
+        o = 4 * inner
+        self.body = nn.Sequential(conv_bn(i, inner, 1), conv_bn(inner, inner, 3, s), conv_bn(inner, o, 1, relu=False))
+        self.down = conv_bn(i, o, 1, s, relu=False) if s != 1 or i != o else nn.Identity()
+
+    def forward(self, x):
+        return F.relu(self.body(x) + self.down(x))
+
+
 class Inverted(nn.Module):
     def __init__(self, i, o, s, t):
         super().__init__()
@@ -61,6 +72,21 @@ class Pyramid(nn.Module):
         return self.head(torch.cat(levels, 1))
 
 
+class UNet(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.down = nn.ModuleList(nn.Sequential(conv_bn(i, o), conv_bn(o, o)) for i, o in ((3, 16), (16, 32), (32, 64)))
+        self.up = nn.ModuleList(nn.Sequential(conv_bn(3 * o, o), conv_bn(o, o)) for o in (16, 32))
+        self.head = nn.Conv2d(16, 10, 1)
+
+    def forward(self, x):
+        a = self.down[0](x)
+        b = self.down[1](F.max_pool2d(a, 2))
+        c = self.down[2](F.max_pool2d(b, 2))
+        b = self.up[1](torch.cat((F.interpolate(c, b.shape[2:]), b), 1))
+        return self.head(self.up[0](torch.cat((F.interpolate(b, a.shape[2:]), a), 1))).permute(0, 2, 3, 1)
+
+
 def pooled(features, head):
     return nn.Sequential(features, nn.AdaptiveAvgPool2d(1), nn.Flatten(), head)
 
@@ -88,9 +114,27 @@ def vgg11c():
     return pooled(nn.Sequential(*layers), head)
 
 
-def mobilenetv2c():
-    layers, i = [conv_bn(3, 32)], 32
-    for t, o, n, s in ((1, 16, 1, 1), (6, 24, 2, 1), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2),
+def imagenet_resnet(blocks, bottleneck):
+    layers, i = [conv_bn(3, 64, 7, 2), nn.MaxPool2d(3, 2, 1)], 64
+    for number, count in enumerate(blocks):
+        for block in range(count):
+            inner, s = 64 << number, 2 if block == 0 and number > 0 else 1
+            layers.append(Bottleneck(i, inner, s) if bottleneck else Basic(i, inner, s))
+            i = 4 * inner if bottleneck else inner
+    return pooled(nn.Sequential(*layers), nn.Linear(i, 10))
+
+
+def autoencoder():
+    layers, i = [nn.Flatten()], 3 * 32 * 32
+    for o in (128, 128, 128, 128, 8, 128, 128, 128, 128):
+        layers += [nn.Linear(i, o), nn.BatchNorm1d(o), nn.ReLU()]
+        i = o
+    return nn.Sequential(*layers, nn.Linear(i, 10))
+
+
+def mobilenetv2(stride):
+    layers, i = [conv_bn(3, 32, 3, stride)], 32
+    for t, o, n, s in ((1, 16, 1, 1), (6, 24, 2, stride), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2),
                        (6, 320, 1, 1)):
         for block in range(n):
             layers.append(Inverted(i, o, s if block == 0 else 1, t))
@@ -99,13 +143,15 @@ def mobilenetv2c():
 
 
 twins = (("cnn-small", cnn_small()), ("resnet20", residual(16, (16, 32, 64), 3)),
-         ("resnet18c", residual(64, (64, 128, 256, 512), 2)), ("vgg11c", vgg11c()),
-         ("mobilenetv2c", mobilenetv2c()), ("mobilenetv2c-relu", mobilenetv2c()), ("fpn-small", Pyramid()))
+         ("resnet18c", residual(64, (64, 128, 256, 512), 2)), ("resnet18", imagenet_resnet((2, 2, 2, 2), False)),
+         ("resnet50", imagenet_resnet((3, 4, 6, 3), True)), ("vgg11c", vgg11c()), ("mobilenetv2", mobilenetv2(2)),
+         ("mobilenetv2c", mobilenetv2(1)), ("mobilenetv2c-relu", mobilenetv2(1)), ("fpn-small", Pyramid()),
+         ("unet-small", UNet()), ("autoencoder", autoencoder()))
 
 with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "model_golden.h"), "w") as f:
     f.write("/* Trained numbers of PyTorch's twins of the models. Made by make_model_golden.py, never by hand. */\n")
     f.write("#pragma once\n\nstatic const struct {\n const char *name;\n long long numel;\n} golden_models[] = {\n")
     for name, twin in twins:
-        assert twin(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
+        assert twin(torch.zeros(2, 3, 32, 32)).shape == ((2, 32, 32, 10) if name == "unet-small" else (2, 10))
         f.write(f'{{"{name}", {sum(p.numel() for p in twin.parameters())}}},\n')
     f.write("};\n")

@@ -1,9 +1,16 @@
-/* mobilenetv2c is MobileNetV2 (Sandler et al. 2018, table 2) for 32x32 images, with stride 1 in the
- * stem and in the first stage that would halve the image; with relu6, or with relu. */
+/* mobilenetv2 is MobileNetV2 of Sandler et al. 2018, table 2, without the dropout before the last layer.
+ * mobilenetv2c is for 32x32 images, with stride 1 in the stem and in the first stage that would halve the
+ * image; with relu6, or with relu. */
 #include "launch/model/model.h"
 #include "launch/model/parts.h"
 
 typedef oct_status (*create_fn)(oct_module **m);
+
+/* What the networks of the family differ in. */
+typedef struct variant {
+    create_fn activation;
+    int stride; /* of the stem and of the first stage that may halve the image */
+} variant;
 
 static oct_status append_conv_bn(oct_module *sequential, int64_t in, int64_t out, int kernel,
                                  int stride, int groups, create_fn activation)
@@ -69,62 +76,76 @@ static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const 
 static const oct_module_type mobilenet_type = {
     .name = "mobilenet", .forward = forward, .calls_only = true};
 
-static oct_status append_blocks(oct_module *blocks, int64_t in, create_fn activation)
+static oct_status append_blocks(oct_module *blocks, int64_t in, const variant *v)
 {
-    static const struct {
+    const struct {
         int expand, channels, count, stride;
-    } stages[] = {{1, 16, 1, 1}, {6, 24, 2, 1},  {6, 32, 3, 2}, {6, 64, 4, 2},
-                  {6, 96, 3, 1}, {6, 160, 3, 2}, {6, 320, 1, 1}};
+    } stages[] = {{1, 16, 1, 1}, {6, 24, 2, v->stride}, {6, 32, 3, 2}, {6, 64, 4, 2},
+                  {6, 96, 3, 1}, {6, 160, 3, 2},        {6, 320, 1, 1}};
     for (size_t s = 0; s < OCT_COUNT(stages); s++) {
         for (int i = 0; i < stages[s].count; i++) {
             OCT_APPEND(blocks,
                        block_create(&item, in, stages[s].channels, i == 0 ? stages[s].stride : 1,
-                                    stages[s].expand, activation));
+                                    stages[s].expand, v->activation));
             in = stages[s].channels;
         }
     }
     return OCT_OK;
 }
 
-static oct_status build_layers(mobilenet *m, int64_t c, int64_t classes, create_fn activation)
+static oct_status build_layers(mobilenet *m, int64_t c, int64_t classes, const variant *v)
 {
     oct_module *self = &m->base;
     OCT_CHILD(self, "quant", &m->quant, oct_quant_stub_create(&m->quant));
     OCT_CHILD(self, "stem", &m->stem, oct_sequential_create(&m->stem));
-    OCT_TRY(append_conv_bn(m->stem, c, 32, 3, 1, 1, activation));
+    OCT_TRY(append_conv_bn(m->stem, c, 32, 3, v->stride, 1, v->activation));
     OCT_CHILD(self, "blocks", &m->blocks, oct_sequential_create(&m->blocks));
-    OCT_TRY(append_blocks(m->blocks, 32, activation));
+    OCT_TRY(append_blocks(m->blocks, 32, v));
     OCT_CHILD(self, "top", &m->top, oct_sequential_create(&m->top));
-    OCT_TRY(append_conv_bn(m->top, 320, 1280, 1, 1, 1, activation));
+    OCT_TRY(append_conv_bn(m->top, 320, 1280, 1, 1, 1, v->activation));
     OCT_CHILD(self, "pool", &m->pool, oct_global_avg_pool_create(&m->pool));
     OCT_CHILD(self, "head", &m->head, oct_linear_create(&m->head, 1280, classes, true));
     OCT_CHILD(self, "dequant", &m->dequant, oct_dequant_stub_create(&m->dequant));
     return OCT_OK;
 }
 
-static oct_status build_with(oct_module **root, int64_t c, int64_t classes, create_fn activation)
+static oct_status build_with(oct_module **root, int64_t c, int64_t classes, const variant *v)
 {
     OCT_TRY(oct_module_create(root, &mobilenet_type, sizeof(mobilenet)));
-    return oct_module_made(root, build_layers((mobilenet *)*root, c, classes, activation));
+    return oct_module_made(root, build_layers((mobilenet *)*root, c, classes, v));
 }
 
 static oct_status build(oct_module **root, int64_t h, int64_t w, int64_t c, int64_t classes)
 {
     (void)h, (void)w;
-    return build_with(root, c, classes, oct_relu6_create);
+    return build_with(root, c, classes, &(variant){oct_relu6_create, 2});
 }
 
-static oct_status build_relu(oct_module **root, int64_t h, int64_t w, int64_t c, int64_t classes)
+static oct_status build_c(oct_module **root, int64_t h, int64_t w, int64_t c, int64_t classes)
 {
     (void)h, (void)w;
-    return build_with(root, c, classes, oct_relu_create);
+    return build_with(root, c, classes, &(variant){oct_relu6_create, 1});
 }
+
+static oct_status build_c_relu(oct_module **root, int64_t h, int64_t w, int64_t c, int64_t classes)
+{
+    (void)h, (void)w;
+    return build_with(root, c, classes, &(variant){oct_relu_create, 1});
+}
+
+const oct_model_spec oct_model_mobilenetv2 = {
+    .name = "mobilenetv2",
+    .help = "MobileNetV2 with relu6, for images of about 224x224",
+    .min_size = 32,
+    .build = build,
+    .fuse = oct_fuse_sequences,
+};
 
 const oct_model_spec oct_model_mobilenetv2c = {
     .name = "mobilenetv2c",
     .help = "MobileNetV2 with relu6, for images of about 32x32",
     .min_size = 8,
-    .build = build,
+    .build = build_c,
     .fuse = oct_fuse_sequences,
 };
 
@@ -132,6 +153,6 @@ const oct_model_spec oct_model_mobilenetv2c_relu = {
     .name = "mobilenetv2c-relu",
     .help = "the same with relu",
     .min_size = 8,
-    .build = build_relu,
+    .build = build_c_relu,
     .fuse = oct_fuse_sequences,
 };
