@@ -58,6 +58,9 @@ struct oct_trace {
 };
 
 void oct_trace_free(oct_trace *trace);
+/* Finds the nodes on whose results the output depends: what a hook computes for itself is not deployed. live: a
+ * new array, to be freed by the caller. */
+oct_status oct_trace_live(const oct_trace *trace, bool **live) OCT_NODISCARD;
 
 /* The tape and calls of modules use the rest while cx->trace is set. */
 

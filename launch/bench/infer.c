@@ -6,7 +6,7 @@
 #include "launch/bench/peak.h"
 #include "launch/bench/bench_run.h"
 #include "launch/bench/figure.h"
-#include "launch/bench/multiply_adds.h"
+#include "launch/run/multiply_adds.h"
 
 #include "core/base/mem.h"
 #include "core/base/rng.h"

@@ -59,15 +59,18 @@ static int64_t island_bytes(const oct_island *island)
     return bytes;
 }
 
+int64_t oct_step_bytes(const oct_program *program, const oct_step *step)
+{
+    int64_t bytes = table_bytes(step);
+    if (oct_step_type_of(step->kind)->weights) bytes += weight_bytes(program, step);
+    return step->island ? bytes + island_bytes(step->island) : bytes;
+}
+
 int64_t oct_int8_bytes(const oct_program *program)
 {
     int64_t bytes = 0;
-    for (int64_t i = 0; i < program->num_steps; i++) {
-        const oct_step *step = &program->steps[i];
-        if (oct_step_type_of(step->kind)->weights) bytes += weight_bytes(program, step);
-        if (step->island) bytes += island_bytes(step->island);
-        bytes += table_bytes(step);
-    }
+    for (int64_t i = 0; i < program->num_steps; i++)
+        bytes += oct_step_bytes(program, &program->steps[i]);
     return bytes;
 }
 

@@ -45,3 +45,4 @@ oct_status oct_program_evaluate(const oct_program *program, const oct_recipe *re
  * stays float. */
 int64_t oct_float_bytes(oct_module *root);
 int64_t oct_int8_bytes(const oct_program *program);
+int64_t oct_step_bytes(const oct_program *program, const oct_step *step);

@@ -2,6 +2,7 @@
 #include "launch/run/records.h"
 
 #include "core/base/log.h"
+#include "core/base/mem.h"
 
 #include <stdio.h>
 
@@ -60,6 +61,32 @@ void oct_record_evaluation(oct_training *run, oct_phase phase, const oct_scores 
     if (record && images_per_s > 0)
         json_object_set_new(record, "images_per_s", json_real(rounded(images_per_s, 0.1)));
     oct_run_folder_record(&run->folder, record);
+}
+
+static json_t *scales_of(const oct_graph *graph)
+{
+    oct_tensor_quantizer *list;
+    size_t count;
+    if (oct_graph_quantizers(graph, &list, &count) != OCT_OK) {
+        oct_fail_clear(); /* the record is lost, as one that does not fit on the disk */
+        return NULL;
+    }
+    json_t *scales = json_object();
+    for (size_t i = 0; i < count; i++)
+        json_object_set_new(scales, list[i].path,
+                            json_real((double)oct_fake_quant_qparams(list[i].fq).scale));
+    oct_free(&list);
+    return scales;
+}
+
+void oct_record_scales(oct_training *run, oct_phase phase)
+{
+    const oct_graph *graph = oct_graph_of(run->trainer.model);
+    if (!graph || !oct_training_speaks(run)) return;
+    oct_run_folder_record(&run->folder,
+                          json_pack("{s:s, s:I, s:s, s:o}", "kind", "scales", "step",
+                                    (json_int_t)run->trainer.step, "phase", oct_phase_name(phase),
+                                    "scales", scales_of(graph)));
 }
 
 void oct_record_checkpoint(oct_training *run, const char *file, double seconds)

@@ -11,5 +11,7 @@ void oct_record_phase(oct_training *run, oct_phase phase);
 /* Scores of the model over the test data, which the log tells too. images_per_s: 0 when it was not measured. */
 void oct_record_evaluation(oct_training *run, oct_phase phase, const oct_scores *scores,
                            double images_per_s);
+/* The scale of each layer's output, of a prepared model; nothing of another one. */
+void oct_record_scales(oct_training *run, oct_phase phase);
 /* A checkpoint that was written within so many seconds, which the log tells too. */
 void oct_record_checkpoint(oct_training *run, const char *file, double seconds);

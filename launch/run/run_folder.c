@@ -260,12 +260,29 @@ static oct_status add_json(oct_text *text, const json_t *json, size_t flags)
     return oct_text_add(text, "\n");
 }
 
+void oct_run_folder_document(oct_run_folder *folder, const char *name, json_t *document)
+{
+    oct_text text = {0};
+    char *path = NULL;
+    oct_status status = oct_run_path(folder->path, name, &path);
+    if (status == OCT_OK) status = add_json(&text, document, JSON_COMPACT);
+    if (status == OCT_OK) status = oct_file_write(path, text.data, text.length);
+    if (status != OCT_OK) {
+        oct_log(OCT_LOG_WARN, "%s\n%s was not written; the run goes on without it",
+                oct_fail_text(0), name);
+        oct_fail_clear();
+    }
+    oct_text_free(&text);
+    oct_free(&path);
+    json_decref(document);
+}
+
 static oct_status add_line(oct_text *text, const json_t *record)
 {
     return add_json(text, record, JSON_COMPACT);
 }
 
-/* A result and the evaluation that goes with it belong to the very end: a run that goes on from there
+/* A result and the measurements that go with it belong to the very end: a run that goes on from there
  * makes them again. */
 static bool is_kept(const json_t *record, int64_t step, int64_t last)
 {
@@ -273,7 +290,9 @@ static bool is_kept(const json_t *record, int64_t step, int64_t last)
     const json_t *at = json_object_get(record, "step");
     if (!kind || !strcmp(kind, "format") || !strcmp(kind, "result") || !json_is_integer(at))
         return false;
-    if (!strcmp(kind, "eval") && json_integer_value(at) >= last) return false;
+    static const char *const at_the_end[] = {"eval", "scales", "confusion"};
+    for (size_t i = 0; i < OCT_COUNT(at_the_end); i++)
+        if (!strcmp(kind, at_the_end[i]) && json_integer_value(at) >= last) return false;
     return json_integer_value(at) <= step;
 }
 

@@ -1,5 +1,5 @@
 /* The run folder: recipe.yaml, model_check_result.txt, run.json, metrics.jsonl, log.txt, checkpoints/,
- * model.int8.h5, lock.
+ * model.int8.h5, layers.json, lock.
  *
  * Used by rank 0 only. What differs between machines is in run.json, metrics.jsonl and log.txt; the
  * other files have the same bytes wherever the run was made.
@@ -42,6 +42,9 @@ oct_status oct_run_folder_rewind(oct_run_folder *folder, int64_t step, int64_t l
 /* Appends a record (takes the reference; NULL is out of memory). A disk that is full costs the record
  * and a warning, never the run. */
 void oct_run_folder_record(oct_run_folder *folder, json_t *record);
+/* Writes a document to a file of the folder (takes the reference; NULL is out of memory). A disk that is full costs the
+ * file and a warning, never the run. */
+void oct_run_folder_document(oct_run_folder *folder, const char *name, json_t *document);
 /* Finds the newest record of this kind whose phase is `phase` (NULL: any); borrowed, NULL if there is none. */
 const json_t *oct_run_folder_find(const oct_run_folder *folder, const char *kind,
                                   const char *phase);

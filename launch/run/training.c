@@ -51,6 +51,7 @@ static oct_status evaluate(oct_training *r, oct_phase phase)
     double begin = oct_seconds();
     OCT_TRY(oct_session_agree(r->session, oct_trainer_evaluate(&r->trainer, &scores)));
     oct_record_evaluation(r, phase, &scores, (double)scores.images / (oct_seconds() - begin));
+    oct_record_scales(r, phase);
     if (phase == OCT_PHASE_FLOAT) r->float_accuracy = oct_scores_accuracy(&scores);
     return OCT_OK;
 }

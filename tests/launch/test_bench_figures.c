@@ -3,7 +3,7 @@
 #include "launch/run/memory_meter.h"
 #include "launch/bench/timing.h"
 #include "launch/bench/peak.h"
-#include "launch/bench/multiply_adds.h"
+#include "launch/run/multiply_adds.h"
 #include "tests/support/check_status.h"
 
 #include <criterion/criterion.h>

@@ -184,27 +184,6 @@ static oct_status check_target(const oct_graph *graph, const oct_target *target)
     return OCT_OK;
 }
 
-/* Finds the nodes on whose results the output depends: what a hook computes for itself is not deployed. */
-static oct_status find_live(const oct_trace *trace, bool **live)
-{
-    bool *wanted;
-    OCT_TRY(oct_alloc(live, trace->num_nodes, sizeof **live));
-    oct_status status = oct_alloc(&wanted, trace->num_values, sizeof *wanted);
-    if (status != OCT_OK) {
-        oct_free(live);
-        return status;
-    }
-    wanted[trace->output] = true;
-    for (size_t i = trace->num_nodes; i-- > 0;) {
-        const oct_trace_node *node = &trace->nodes[i];
-        (*live)[i] = wanted[node->output];
-        for (int k = 0; (*live)[i] && k < node->num_inputs; k++)
-            wanted[node->input[k]] = true;
-    }
-    oct_free(&wanted);
-    return OCT_OK;
-}
-
 static oct_status emit_nodes(conversion *c)
 {
     oct_emitter *e = &c->emitter;
@@ -216,7 +195,7 @@ static oct_status emit_nodes(conversion *c)
     for (int i = 0; i < trace->num_inputs; i++)
         OCT_TRY(oct_emitter_add_value(e, trace->inputs[i], OCT_F32, (oct_qparams){0},
                                       &program->inputs[i]));
-    OCT_TRY(find_live(trace, &live));
+    OCT_TRY(oct_trace_live(trace, &live));
     for (size_t i = 0; i < trace->num_nodes && failed == OCT_OK; i++) {
         e->node = &trace->nodes[i];
         if (live[i]) failed = emit(c);

@@ -5,6 +5,7 @@
 
 #include "core/base/mem.h"
 #include "core/tensor/argmax.h"
+#include "quant/pass/layers/layer_error.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -98,23 +99,16 @@ static double loss_of(const float *logits, int64_t n, int32_t label)
 static measure compare(const survey *s)
 {
     const oct_sensitivity_data *d = s->data;
-    double signal = 0, noise = 0, power = 0, product = 0, loss = 0;
+    oct_error_sums sums = {0};
+    double loss = 0;
     for (int64_t i = 0; i < d->samples; i++) {
         const float *a = s->exact + i * d->outputs, *b = s->output + i * d->outputs;
-        for (int64_t k = 0; k < d->outputs; k++) {
-            double x = (double)a[k], y = (double)b[k];
-            signal += x * x;
-            power += y * y;
-            product += x * y;
-            noise += (x - y) * (x - y);
-        }
+        oct_error_add(&sums, a, b, d->outputs);
         if (!d->labels) continue;
         loss += loss_of(b, d->outputs, d->labels[i]) - loss_of(a, d->outputs, d->labels[i]);
     }
-    double norm = sqrt(signal) * sqrt(power);
-    bool same = !(noise > 0);
-    return (measure){.sqnr = same ? HUGE_VAL : 10.0 * log10(signal / noise),
-                     .cosine = norm > 0 ? product / norm : (double)same,
+    return (measure){.sqnr = oct_error_sqnr(&sums),
+                     .cosine = oct_error_cosine(&sums),
                      .loss_change = loss / (double)d->samples + 0.0};
 }
 

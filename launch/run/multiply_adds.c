@@ -1,5 +1,5 @@
 /* This counts multiply-adds. */
-#include "launch/bench/multiply_adds.h"
+#include "launch/run/multiply_adds.h"
 
 #include "quant/runtime/step.h"
 

@@ -1,0 +1,184 @@
+/* Figures of layers become a JSON document. */
+#include "launch/run/layer_stats.h"
+
+#include "core/base/int_math.h"
+#include "core/base/mem.h"
+#include "launch/run/build.h"
+#include "launch/run/certificate.h"
+#include "launch/run/multiply_adds.h"
+#include "quant/pass/layers/layer_survey.h"
+#include "quant/runtime/step.h"
+
+#include <math.h>
+
+enum { VERSION = 1, FEWEST_SAMPLES = 8 };
+
+/* Some seconds of a slow core, for three runs of each sample. */
+static const int64_t most_multiply_adds = (int64_t)1 << 36;
+
+static int64_t operations_of(const oct_step *step)
+{
+    const bool products = step->kind == OCT_STEP_CONV || step->kind == OCT_STEP_CONV_FLOAT;
+    return products ? 2 * oct_conv_multiply_adds(&step->conv, step->dilation) : 0;
+}
+
+static int64_t samples_for(const oct_layer_stats *stats)
+{
+    int64_t operations = 1;
+    for (int64_t i = 0; i < stats->program->num_steps; i++)
+        operations += operations_of(&stats->program->steps[i]);
+    const int64_t affordable = oct_max_i64(2 * most_multiply_adds / operations, FEWEST_SAMPLES);
+    return oct_min_i64(stats->data->count, oct_min_i64(affordable, OCT_LAYER_STATS_SAMPLES));
+}
+
+typedef struct samples {
+    const oct_layer_stats *stats;
+    int64_t count;
+} samples;
+
+static oct_status fetch(void *user, int64_t i, float *input)
+{
+    const samples *s = user;
+    const int64_t place = i * s->stats->data->count / s->count;
+    oct_evaluation_images(s->stats->recipe, s->stats->data, place, 1, input);
+    return OCT_OK;
+}
+
+/* The document. */
+
+/* JSON knows no infinity: null says that nothing differs, or that it cannot be told. */
+static json_t *number(double value)
+{
+    return isfinite(value) ? json_real(value) : json_null();
+}
+
+static json_t *histogram_json(const oct_spread *spread)
+{
+    json_t *counts = json_array();
+    for (int i = 0; i < OCT_SPREAD_BINS; i++)
+        json_array_append_new(counts, json_integer(spread->count[i]));
+    return json_pack("{s:f, s:f, s:o}", "from", oct_spread_from(spread), "to",
+                     oct_spread_to(spread), "counts", counts);
+}
+
+static double share(int64_t part, int64_t all)
+{
+    return all > 0 ? (double)part / (double)all : 0;
+}
+
+static json_t *distance_json(const oct_layer_distance *d)
+{
+    return json_pack("{s:o, s:o, s:o}", "sqnr_db", number(oct_error_sqnr(&d->sums)), "cosine",
+                     number(oct_error_cosine(&d->sums)), "max_error", number(d->max_error));
+}
+
+static json_t *output_json(const oct_value *value, const oct_layer_figures *f)
+{
+    const bool codes = value->dtype == OCT_U8 || value->dtype == OCT_U16;
+    const int bits = 8 * (int)oct_dtype_bytes(value->dtype);
+    if (!f->known) return json_null();
+    json_t *output = f->referred ? distance_json(&f->reference) : distance_json(&f->same_weights);
+    json_object_update_new(
+        output,
+        json_pack("{s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:f, s:o, s:o}", "bits", bits, "scale",
+                  codes ? json_real((double)value->q.scale) : json_null(), "zero_point",
+                  codes ? json_integer(value->q.zero_point) : json_null(), "qmin",
+                  codes ? json_integer(value->q.qmin) : json_null(), "qmax",
+                  codes ? json_integer(value->q.qmax) : json_null(), "min",
+                  number((double)f->spread.min), "max", number((double)f->spread.max), "clipped",
+                  share(f->clipped, f->values), "histogram", histogram_json(&f->spread),
+                  "unquantized", distance_json(&f->same_weights)));
+    return output;
+}
+
+static oct_status weight_json(const oct_module *module, json_t **weight)
+{
+    oct_weight_figures f;
+    *weight = json_null();
+    if (!module || module->type != &oct_qat_conv_type) return OCT_OK;
+    OCT_TRY(oct_weight_figures_of((const oct_qat_conv *)module, &f));
+    *weight = json_pack("{s:i, s:f, s:f, s:o, s:o, s:f, s:o, s:o}", "bits", 8, "scale_min",
+                        (double)f.scale_min, "scale_max", (double)f.scale_max, "min",
+                        number((double)f.spread.min), "max", number((double)f.spread.max),
+                        "clipped", share(f.clipped, f.values), "histogram",
+                        histogram_json(&f.spread), "sqnr_db", number(oct_error_sqnr(&f.sums)));
+    return OCT_OK;
+}
+
+/* The module behind a step: a convolution tells its float layer's type. */
+static const char *type_of(const oct_step *step, const oct_module *module)
+{
+    if (step->island) return step->island->type;
+    if (module && module->type == &oct_qat_conv_type)
+        return ((const oct_qat_conv *)module)->layer->type->name;
+    return oct_step_type_of(step->kind)->name;
+}
+
+static oct_status layer_json(const oct_layer_stats *stats, int64_t number_of,
+                             const oct_layer_figures *f, json_t **layer)
+{
+    const oct_program *program = stats->program;
+    const oct_step *step = &program->steps[number_of];
+    const oct_value *value = oct_step_output(program, step);
+    const oct_module *module = oct_module_find(stats->model, step->name);
+    json_t *weight;
+    OCT_TRY(weight_json(module, &weight));
+    *layer = json_pack("{s:s, s:s, s:[I, I, I], s:o, s:o, s:I, s:I, s:I}", "path", step->name,
+                       "type", type_of(step, module), "shape", (json_int_t)value->h,
+                       (json_int_t)value->w, (json_int_t)value->c, "output",
+                       step->kind == OCT_STEP_FLOAT ? json_null() : output_json(value, f), "weight",
+                       weight, "operations", (json_int_t)operations_of(step), "weight_bytes",
+                       (json_int_t)oct_step_bytes(program, step), "output_bytes",
+                       (json_int_t)oct_value_bytes(value));
+    return OCT_OK;
+}
+
+static oct_status make_document(const oct_layer_stats *stats, int64_t images,
+                                const oct_layer_figures *figures, json_t **document)
+{
+    json_t *layers = json_array();
+    for (int64_t i = 0; i < stats->program->num_steps; i++) {
+        json_t *layer;
+        const oct_status status = layer_json(stats, i, &figures[i], &layer);
+        if (status != OCT_OK) json_decref(layers);
+        OCT_TRY(status);
+        json_array_append_new(layers, layer);
+    }
+    *document = json_pack(
+        "{s:i, s:I, s:s, s:o}", "schema_version", VERSION, "images", (json_int_t)images,
+        "reference", stats->reference->bytes ? "float_phase" : "unquantized", "layers", layers);
+    OCT_CHECK(*document, OCT_RESOURCE, "out of memory for the statistics of layers");
+    return OCT_OK;
+}
+
+/* Prepared as the int8 model was, so that its layers have the same names; its quantizers stay off. */
+static oct_status build_reference(const oct_layer_stats *stats, oct_module **reference)
+{
+    bool prepared;
+    if (!stats->reference->bytes) return OCT_OK;
+    OCT_TRY(oct_build_from_checkpoint(reference, stats->reference, stats->recipe, stats->data,
+                                      &prepared));
+    oct_module_train(*reference, true);
+    return oct_prepare_model(reference, stats->recipe, stats->data, NULL);
+}
+
+oct_status oct_layer_stats_make(const oct_layer_stats *stats, const oct_collective *group,
+                                json_t **document)
+{
+    samples s = {stats, samples_for(stats)};
+    oct_layer_survey survey = {.program = stats->program,
+                               .model = stats->model,
+                               .samples = s.count,
+                               .fetch = fetch,
+                               .user = &s};
+    oct_layer_figures *figures = NULL;
+    *document = NULL;
+    oct_status status = build_reference(stats, &survey.reference);
+    OCT_TRY_OUT(group->agree(group, status));
+    OCT_TRY_OUT(oct_layer_survey_run(&survey, group, &figures));
+    if (group->rank == 0) status = make_document(stats, s.count, figures, document);
+out:
+    oct_free(&figures);
+    oct_module_destroy(&survey.reference);
+    return status;
+}
