@@ -19,7 +19,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { GRAPH, TREE, DATA };
+enum { GRAPH, TREE, DOT, DATA };
 enum { INSPECT_BYTES_MAX = 1 << 30 };
 
 static oct_status digest_of_file(const char *path, size_t *size, char hex[65])
@@ -324,11 +324,17 @@ static oct_status run(const oct_args *args)
     const char *data = args->option[DATA].given ? args->option[DATA].text : NULL;
     bool graph = args->option[GRAPH].given, tree = args->option[TREE].given;
     oct_file_kind kind;
+    bool dot = args->option[DOT].given;
     OCT_CHECK(!graph || !tree, OCT_USAGE, "command line: use --graph or --tree, not both");
+    OCT_CHECK(graph || !dot, OCT_USAGE, "command line: --dot is for --graph; use --graph --dot");
     OCT_CHECK(!data || graph || tree, OCT_USAGE,
               "command line: --data is for --graph and --tree; nothing else needs the data");
     if (graph || tree)
-        return oct_print_view(path, graph ? OCT_VIEW_GRAPH : OCT_VIEW_TREE, data, args->json);
+        return oct_print_view(path,
+                              dot     ? OCT_VIEW_DOT
+                              : graph ? OCT_VIEW_GRAPH
+                                      : OCT_VIEW_TREE,
+                              data, args->json);
     OCT_TRY(oct_file_kind_of(path, &kind));
     switch (kind) {
     case OCT_FILE_CHECKPOINT:
@@ -348,6 +354,7 @@ static const oct_option options[] = {
                0},
     [TREE] = {"--tree", 0, OCT_OPT_FLAG, NULL, "its modules with their quantizers, as a tree", 0,
               0},
+    [DOT] = {"--dot", 0, OCT_OPT_FLAG, NULL, "for --graph: as text for Graphviz's dot", 0, 0},
     [DATA] = {"--data", 0, OCT_OPT_TEXT, "FOLDER",
               "for these two: folder of the data set, if it is not where the recipe says", 0, 0},
     {0},
@@ -355,7 +362,7 @@ static const oct_option options[] = {
 
 const oct_command oct_command_inspect = {
     .name = "inspect",
-    .usage = "octet inspect FILE [--graph | --tree] [--data FOLDER]",
+    .usage = "octet inspect FILE [--graph [--dot] | --tree] [--data FOLDER]",
     .summary = "shows what a checkpoint, int8 model, recipe or run folder holds",
     .help = "Shows layers with their shapes, scales and zero points, sizes, and the SHA-256 of the "
             "file.\n"
@@ -370,6 +377,7 @@ const oct_command oct_command_inspect = {
             "\n"
             "    octet inspect runs/a/model.int8.h5\n"
             "    octet inspect --graph my.yaml\n"
+            "    octet inspect --graph --dot runs/a | dot -Tsvg > a.svg\n"
             "    octet inspect --tree runs/a\n",
     .options = options,
     .min_words = 1,

@@ -2,6 +2,8 @@
 #include "launch/cmd/prepared_view.h"
 
 #include "core/base/mem.h"
+#include "io/model_file.h"
+#include "launch/report/diagram.h"
 #include "launch/run/job.h"
 #include "launch/base/output.h"
 #include "launch/run/plugin_load.h"
@@ -37,7 +39,7 @@ static oct_status open_file(subject *s, const char *path, const char *data_path)
     OCT_TRY(oct_file_kind_of(path, &s->kind));
     OCT_CHECK(s->kind != OCT_FILE_MODEL, OCT_USAGE,
               "command line: %s is an int8 model, whose modules are steps of a program now; octet "
-              "inspect without --graph and --tree shows them",
+              "inspect without --graph and --tree shows them, and --graph --dot draws them",
               path);
     if (s->kind == OCT_FILE_RECIPE) return read_recipe(s, path, data_path);
     OCT_TRY(oct_job_checkpoint(&s->checkpoint, path, s->kind));
@@ -57,11 +59,32 @@ static oct_status load_model(subject *s, oct_view view)
     return oct_prepare_model(&s->model, r, &s->data, NULL);
 }
 
+/* Of a prepared graph or of a program. */
+static oct_status write_dot(const oct_graph *graph, const oct_program *program, oct_text *text)
+{
+    oct_diagram diagram = {0};
+    oct_status status = graph ? oct_diagram_of_graph(&diagram, graph)
+                              : oct_diagram_of_program(&diagram, program, SIZE_MAX);
+    if (status == OCT_OK) status = oct_diagram_dot(&diagram, text);
+    oct_diagram_free(&diagram);
+    return status;
+}
+
 static oct_status write_view(const subject *s, oct_view view, oct_text *text)
 {
-    return view == OCT_VIEW_GRAPH ? oct_graph_table(oct_graph_of(s->model), text)
-                                  : oct_tree_write(text, s->model);
+    switch (view) {
+    case OCT_VIEW_GRAPH:
+        return oct_graph_table(oct_graph_of(s->model), text);
+    case OCT_VIEW_DOT:
+        return write_dot(oct_graph_of(s->model), NULL, text);
+    case OCT_VIEW_TREE:
+        break;
+    }
+    return oct_tree_write(text, s->model);
 }
+
+static const char *const view_names[] = {
+    [OCT_VIEW_GRAPH] = "graph", [OCT_VIEW_DOT] = "dot", [OCT_VIEW_TREE] = "tree"};
 
 static json_t *quantizers_json(const oct_tensor_quantizer *list, size_t count)
 {
@@ -88,9 +111,9 @@ static oct_status print_json(const subject *s, const char *path, oct_view view, 
     if (graph) OCT_TRY(oct_graph_quantizers(graph, &list, &count));
     json_t *quantizers = quantizers_json(list, count);
     oct_free(&list);
-    return oct_print_json(json_pack(
-        "{s:s, s:s, s:b, s:s, s:o}", "kind", oct_file_kind_name(s->kind), "file", path, "prepared",
-        graph != NULL, view == OCT_VIEW_GRAPH ? "graph" : "tree", text, "quantizers", quantizers));
+    return oct_print_json(
+        json_pack("{s:s, s:s, s:b, s:s, s:o}", "kind", oct_file_kind_name(s->kind), "file", path,
+                  "prepared", graph != NULL, view_names[view], text, "quantizers", quantizers));
 }
 
 static oct_status print_view(subject *s, const char *path, oct_view view, const char *data_path,
@@ -107,9 +130,29 @@ out:
     return status;
 }
 
+static oct_status print_program(const char *path, bool json)
+{
+    oct_model model = {0};
+    oct_text text = {0};
+    oct_status status = OCT_OK;
+    OCT_TRY(oct_model_load(&model, path));
+    OCT_TRY_OUT(write_dot(NULL, &model.program, &text));
+    status = json ? oct_print_json(json_pack("{s:s, s:s, s:s}", "kind",
+                                             oct_file_kind_name(OCT_FILE_MODEL), "file", path,
+                                             view_names[OCT_VIEW_DOT], text.data))
+                  : oct_print("%s", text.data);
+out:
+    oct_text_free(&text);
+    oct_model_free(&model);
+    return status;
+}
+
 oct_status oct_print_view(const char *path, oct_view view, const char *data_path, bool json)
 {
     subject s = {0};
+    oct_file_kind kind;
+    OCT_TRY(oct_file_kind_of(path, &kind));
+    if (kind == OCT_FILE_MODEL && view == OCT_VIEW_DOT) return print_program(path, json);
     oct_status status = print_view(&s, path, view, data_path, json);
     oct_module_destroy(&s.model);
     oct_dataset_free(&s.data);

@@ -1,8 +1,10 @@
 /* octet train takes the command line of a run, and prints its result as a table or as JSON. */
+#include "core/base/log.h"
 #include "core/metric/metric.h"
 #include "launch/cmd/command.h"
 #include "launch/run/init.h"
 #include "launch/base/output.h"
+#include "launch/report/page.h"
 #include "launch/run/plugin_load.h"
 #include "launch/run/progress.h"
 #include "launch/run/run_check.h"
@@ -104,6 +106,14 @@ static oct_status compare_recipes(oct_session *session, const oct_recipe *recipe
     return status;
 }
 
+/* The run is done and its model is safe: a report that cannot be written costs a warning. */
+static void write_report(const oct_recipe *recipe)
+{
+    if (oct_page_own(recipe->output) == OCT_OK) return;
+    oct_log(OCT_LOG_WARN, "no report of the run was written: %s", oct_fail_text(0));
+    oct_fail_clear();
+}
+
 static oct_status train(oct_session *session, const oct_args *args, oct_recipe *recipe)
 {
     json_t *result = NULL;
@@ -115,6 +125,7 @@ static oct_status train(oct_session *session, const oct_args *args, oct_recipe *
     if (status == OCT_OK) status = oct_train(session, args, recipe, &init, &result);
     oct_checkpoint_close(&init);
     if (status != OCT_OK || !result) return status;
+    write_report(recipe);
     if (args->json) return oct_print_json(result);
     status = print_table(result);
     json_decref(result);
@@ -149,7 +160,9 @@ const oct_command oct_command_train = {
         "Interrupted? Repeat the command: it continues from the newest good checkpoint, on any\n"
         "number of ranks, and the result is byte-identical. A finished run prints its results "
         "again.\n"
-        "model_check_result.txt in the folder says what prepare made of each module.\n"
+        "model_check_result.txt in the folder says what prepare made of each module, and "
+        "report.html\n"
+        "shows the run: curves, layers, certificate (octet report draws two runs together).\n"
         "\n"
         "key=value changes a key of the recipe for this run; `octet help recipe` lists all keys.\n"
         "Ctrl-C, SIGTERM and SIGUSR1 stop it after the current step, with a checkpoint and exit\n"

@@ -69,10 +69,11 @@ static oct_status compare_recipes(const char *path, const oct_recipe *recipe)
     return status;
 }
 
-static oct_status read_records(const char *path, json_t **records)
+oct_status oct_run_folder_records(const char *path, json_t **records, size_t *bad_line)
 {
     void *bytes = NULL;
     size_t size = 0;
+    *bad_line = 0;
     *records = json_array();
     OCT_CHECK(*records, OCT_RESOURCE, "%s: out of memory", path);
     if (!oct_file_exists(path)) return OCT_OK;
@@ -84,6 +85,7 @@ static oct_status read_records(const char *path, json_t **records)
         json_t *record = json_loadb(line, (size_t)(stop - line), 0, NULL);
         if (!json_is_object(record)) {
             json_decref(record);
+            *bad_line = json_array_size(*records) + 1;
             break;
         }
         json_array_append_new(*records, record);
@@ -91,6 +93,12 @@ static oct_status read_records(const char *path, json_t **records)
     }
     oct_free(&bytes);
     return OCT_OK;
+}
+
+static oct_status read_records(const char *path, json_t **records)
+{
+    size_t bad_line;
+    return oct_run_folder_records(path, records, &bad_line);
 }
 
 static const json_t *newest(const json_t *records, const char *kind, const char *phase)

@@ -49,6 +49,11 @@ void oct_run_folder_document(oct_run_folder *folder, const char *name, json_t *d
 const json_t *oct_run_folder_find(const oct_run_folder *folder, const char *kind,
                                   const char *phase);
 
+/* Reads the records of a metrics.jsonl, an array; an empty one where there is no file. Records end before a
+ * line that is no JSON object, whose number is *bad_line (0: none), and before one that was cut short. */
+oct_status oct_run_folder_records(const char *path, json_t **records,
+                                  size_t *bad_line) OCT_NODISCARD;
+
 /* Appends a session to run.json: takes the reference. */
 oct_status oct_run_folder_session(oct_run_folder *folder, json_t *session) OCT_NODISCARD;
 

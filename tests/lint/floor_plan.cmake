@@ -4,7 +4,7 @@ cmake_minimum_required(VERSION 3.21)
 # What a folder may include, by the beginning of the path. The longest folder that fits a file counts.
 set(folders core/base core/tensor core/product core/kernel core quant/kernel quant/runtime quant/observer quant/target
     quant/module quant dist io
-    launch/base launch/model launch/run launch/bench launch/cmd launch)
+    launch/base launch/model launch/run launch/bench launch/report launch/cmd launch)
 set(may_core/base    core/base/)
 set(may_core/tensor  core/base/ core/tensor/)
 set(may_core/product core/base/ core/tensor/ core/product/)
@@ -26,7 +26,8 @@ set(may_launch/model core/ quant/ launch/model/)
 set(may_launch/run   core/ quant/ dist/ io/ launch/base/ launch/model/ launch/run/ launch/plugin.h
     octet_version.h)
 set(may_launch/bench ${may_launch/run} launch/bench/)
-set(may_launch/cmd   ${may_launch/bench} launch/cmd/)
+set(may_launch/report ${may_launch/run} launch/report/)
+set(may_launch/cmd   ${may_launch/bench} launch/report/ launch/cmd/)
 set(may_launch       core/ quant/ dist/ io/ launch/ octet_version.h)
 
 function(check_include file folder include)

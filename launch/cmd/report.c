@@ -1,0 +1,73 @@
+/* octet report writes the HTML report of a run, or of two side by side. */
+#include "io/file.h"
+#include "launch/base/output.h"
+#include "launch/cmd/command.h"
+#include "launch/report/page.h"
+
+#include <jansson.h>
+
+#include <string.h>
+
+enum { OUTPUT };
+
+static bool ends_as_page(const char *path)
+{
+    size_t length = strlen(path);
+    return length > 5 && strcmp(path + length - 5, ".html") == 0;
+}
+
+/* A report replaces a page, and nothing else: a mistyped name must not cost a file. */
+static oct_status check_output(const char *path)
+{
+    OCT_CHECK(!oct_file_exists(path) || ends_as_page(path), OCT_USAGE,
+              "command line: -o %s: already exists and does not end in .html; choose another file "
+              "name",
+              path);
+    return OCT_OK;
+}
+
+static oct_status say(const oct_args *args, const char *path, size_t bytes)
+{
+    if (!args->json) return oct_print("the report is in %s\n", path);
+    return oct_print_json(json_pack("{s:i, s:s, s:s, s:I}", "schema_version", 1, "kind", "report",
+                                    "file", path, "bytes", (json_int_t)bytes));
+}
+
+static oct_status run(const oct_args *args)
+{
+    const char *first = args->word[0], *second = args->num_words > 1 ? args->word[1] : NULL;
+    const char *path = args->option[OUTPUT].given ? args->option[OUTPUT].text : "report.html";
+    oct_text text = {0};
+    OCT_TRY(check_output(path));
+    OCT_TRY(oct_page_text(&text, first, second));
+    size_t bytes = text.length;
+    oct_status status = oct_file_write(path, text.data, bytes);
+    oct_text_free(&text);
+    return status == OCT_OK ? say(args, path, bytes) : status;
+}
+
+static const oct_option options[] = {
+    [OUTPUT] = {"--output", 'o', OCT_OPT_TEXT, "FILE", "where to write it; report.html", 0, 0},
+    {0},
+};
+
+const oct_command oct_command_report = {
+    .name = "report",
+    .usage = "octet report RUN [RUN2] [-o report.html]",
+    .summary = "draws a run, or two side by side, as one HTML page",
+    .help =
+        "One file without scripts that needs no network: curves with the phases, throughput and "
+        "memory,\n"
+        "the graph, each layer with its codes and histograms, confusion matrix, worst images, "
+        "certificate,\n"
+        "environment and recipe. What a run does not hold is a line that says why. octet train "
+        "writes the\n"
+        "report of its run at the end: report.html in the run folder, the same bytes.\n"
+        "\n"
+        "    octet report runs/a -o a.html\n"
+        "    octet report runs/a runs/b -o ab.html\n",
+    .options = options,
+    .min_words = 1,
+    .max_words = 2,
+    .run = run,
+};

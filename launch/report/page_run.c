@@ -1,0 +1,221 @@
+/* A sentence of a failure begins with the file's path, which depends on where the folder is seen from; a
+ * report has the same bytes from everywhere, so it is cut to the file's name. */
+#include "launch/report/page_run.h"
+
+#include "core/base/mem.h"
+#include "io/file.h"
+#include "launch/run/file_kind.h"
+#include "launch/run/run_folder.h"
+
+#include <string.h>
+
+enum { SCHEMA_VERSION = 1 };
+static const size_t text_limit = (size_t)1 << 26;
+
+static const char *const file_names[OCT_RUN_FILES] = {
+#define X(id, name) name,
+    OCT_RUN_FILE_LIST(X)
+#undef X
+};
+
+/* What is to do where a file is missing. */
+static const char *const absent[OCT_RUN_FILES] = {
+    [OCT_RUN_FILE_RECORDS] = "nothing has been recorded yet",
+    [OCT_RUN_FILE_RECIPE] = "the recipe of the run is missing",
+    [OCT_RUN_FILE_SESSIONS] = "no session has been described",
+    [OCT_RUN_FILE_MODEL] = "the run has not been converted: there is no int8 model yet",
+    [OCT_RUN_FILE_CHECK] = "prepare has not reported yet",
+    [OCT_RUN_FILE_LAYERS] = "layers have not been measured; a run measures them at its end",
+    [OCT_RUN_FILE_WORST] = "worst-classified images have not been collected; a run that "
+                           "classifies collects them at its end",
+    [OCT_RUN_FILE_SENSITIVITY] =
+        "not measured; octet sensitivity RUN -o RUN/run.sensitivity does it",
+};
+
+static const char *without_folder(const oct_page_run *run, const char *sentence)
+{
+    size_t length = strlen(run->folder);
+    bool inside = strncmp(sentence, run->folder, length) == 0 && sentence[length] == '/';
+    return inside ? sentence + length + 1 : sentence;
+}
+
+/* A failure of a file becomes its sentence; only memory that runs out stays a failure. */
+static oct_status excuse(oct_page_run *run, oct_run_file file, oct_status status)
+{
+    if (status == OCT_OK || oct_fail_code() == OCT_RESOURCE) return status;
+    oct_free(&run->why[file]);
+    OCT_TRY(oct_strdup(&run->why[file], without_folder(run, oct_fail_text(0))));
+    oct_fail_clear();
+    return OCT_OK;
+}
+
+static oct_status read_text(oct_page_run *run, oct_run_file file, const char *path, char **text)
+{
+    size_t size;
+    void *bytes = NULL;
+    (void)run;
+    OCT_TRY(oct_file_read(path, text_limit, &bytes, &size));
+    if (memchr(bytes, '\0', size)) {
+        oct_free(&bytes);
+        return oct_fail(OCT_DATA, "%s: is not a text", file_names[file]);
+    }
+    *text = bytes;
+    return OCT_OK;
+}
+
+static oct_status read_json(oct_page_run *run, oct_run_file file, const char *path, json_t **root)
+{
+    json_error_t error;
+    char *text = NULL;
+    OCT_TRY(read_text(run, file, path, &text));
+    *root = json_loads(text, 0, &error);
+    oct_free(&text);
+    const char *name = file_names[file];
+    OCT_CHECK(*root, OCT_DATA, "%s: line %d: not JSON: %s", name, error.line, error.text);
+    const json_t *version = json_object_get(*root, "schema_version");
+    oct_status status = OCT_OK;
+    OCT_CHECK_OUT(json_is_integer(version), OCT_DATA, "%s: is not a file of a run", name);
+    OCT_CHECK_OUT(json_integer_value(version) == SCHEMA_VERSION, OCT_DATA,
+                  "%s: has version %lld, and this program knows version %d", name,
+                  (long long)json_integer_value(version), SCHEMA_VERSION);
+out:
+    if (status != OCT_OK) {
+        json_decref(*root);
+        *root = NULL;
+    }
+    return status;
+}
+
+/* Plots ask for one kind at a time, some of them for each layer. */
+static oct_status sort_records(oct_page_run *run)
+{
+    size_t i;
+    json_t *record;
+    json_array_foreach(run->records, i, record)
+    {
+        const char *kind = json_string_value(json_object_get(record, "kind"));
+        if (!kind) continue;
+        if (!json_object_get(run->kinds, kind)) json_object_set_new(run->kinds, kind, json_array());
+        OCT_CHECK(json_array_append(json_object_get(run->kinds, kind), record) == 0, OCT_RESOURCE,
+                  "metrics.jsonl: out of memory");
+    }
+    run->result = oct_page_run_record(run, "result");
+    return OCT_OK;
+}
+
+static oct_status read_records(oct_page_run *run, const char *path)
+{
+    size_t bad_line = 0;
+    json_decref(run->records);
+    run->records = NULL;
+    oct_status status = oct_run_folder_records(path, &run->records, &bad_line);
+    OCT_TRY(status);
+    OCT_TRY(sort_records(run));
+    OCT_CHECK(!bad_line, OCT_DATA,
+              "metrics.jsonl: line %zu is not a JSON object; what follows is not shown", bad_line);
+    return OCT_OK;
+}
+
+static oct_status read_recipe(oct_page_run *run, const char *path)
+{
+    OCT_TRY(oct_recipe_read(&run->recipe, path, NULL, NULL, 0));
+    return oct_recipe_list(&run->recipe, &run->recipe_text);
+}
+
+static oct_status read_model(oct_page_run *run, const char *path)
+{
+    OCT_TRY(oct_model_load(&run->model, path));
+    run->has_model = true;
+    return OCT_OK;
+}
+
+static oct_status read_file(oct_page_run *run, oct_run_file file, const char *path)
+{
+    OCT_CHECK(oct_file_exists(path), OCT_DATA, "%s: %s", file_names[file], absent[file]);
+    switch (file) {
+    case OCT_RUN_FILE_RECORDS:
+        return read_records(run, path);
+    case OCT_RUN_FILE_RECIPE:
+        return read_recipe(run, path);
+    case OCT_RUN_FILE_SESSIONS:
+        return read_json(run, file, path, &run->sessions);
+    case OCT_RUN_FILE_MODEL:
+        return read_model(run, path);
+    case OCT_RUN_FILE_CHECK:
+        return read_text(run, file, path, &run->check);
+    case OCT_RUN_FILE_LAYERS:
+        return read_json(run, file, path, &run->layers);
+    case OCT_RUN_FILE_WORST:
+        return read_json(run, file, path, &run->worst);
+    case OCT_RUN_FILE_SENSITIVITY:
+        return oct_sensitivity_read(&run->sensitivity, path);
+    case OCT_RUN_FILES:
+        break;
+    }
+    return OCT_OK;
+}
+
+static oct_status find_folder(oct_page_run *run, const char *path)
+{
+    oct_file_kind kind;
+    OCT_TRY(oct_file_kind_of(path, &kind));
+    OCT_CHECK(kind == OCT_FILE_RUN_FOLDER, OCT_DATA,
+              "%s: this is %s %s; give the run folder that `octet train` wrote (the recipe's "
+              "output)",
+              path, kind == OCT_FILE_MODEL ? "an" : "a", oct_file_kind_name(kind));
+    OCT_TRY(oct_run_folder_of(path, &run->folder));
+    return run->folder ? OCT_OK : oct_strdup(&run->folder, path);
+}
+
+oct_status oct_page_run_open(oct_page_run *run, const char *path)
+{
+    *run = (oct_page_run){0};
+    OCT_TRY(find_folder(run, path));
+    run->records = json_array();
+    run->kinds = json_object();
+    OCT_CHECK(run->records && run->kinds, OCT_RESOURCE, "%s: out of memory", path);
+    for (int file = 0; file < OCT_RUN_FILES; file++) {
+        char *full = NULL;
+        OCT_TRY(oct_run_path(run->folder, file_names[file], &full));
+        oct_status status =
+            excuse(run, (oct_run_file)file, read_file(run, (oct_run_file)file, full));
+        oct_free(&full);
+        OCT_TRY(status);
+    }
+    return OCT_OK;
+}
+
+void oct_page_run_close(oct_page_run *run)
+{
+    oct_free(&run->folder);
+    json_decref(run->kinds);
+    json_decref(run->records);
+    json_decref(run->sessions);
+    json_decref(run->layers);
+    json_decref(run->worst);
+    if (run->recipe_text.data) oct_recipe_free(&run->recipe);
+    oct_text_free(&run->recipe_text);
+    if (run->has_model) oct_model_free(&run->model);
+    oct_free(&run->check);
+    oct_sensitivity_free(&run->sensitivity);
+    for (int i = 0; i < OCT_RUN_FILES; i++)
+        oct_free(&run->why[i]);
+    *run = (oct_page_run){0};
+}
+
+const char *oct_page_run_name(const oct_page_run *run)
+{
+    return run->recipe_text.data && run->recipe.name[0] ? run->recipe.name : "run";
+}
+
+const json_t *oct_page_run_records(const oct_page_run *run, const char *kind)
+{
+    return json_object_get(run->kinds, kind);
+}
+
+json_t *oct_page_run_record(const oct_page_run *run, const char *kind)
+{
+    const json_t *records = oct_page_run_records(run, kind);
+    size_t count = json_array_size(records);
+    return count ? json_array_get(records, count - 1) : NULL;
+}

@@ -1,0 +1,173 @@
+/* Ticks stand at 1, 2 or 5 times a power of ten. */
+#include "launch/report/series.h"
+
+#include "core/base/mem.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+void oct_series_free(oct_series *series)
+{
+    oct_free(&series->x);
+    oct_free(&series->y);
+    *series = (oct_series){0};
+}
+
+oct_status oct_series_add(oct_series *series, double x, double y)
+{
+    OCT_TRY(oct_grow(&series->x, &series->x_capacity, series->count + 1, sizeof(double)));
+    OCT_TRY(oct_grow(&series->y, &series->y_capacity, series->count + 1, sizeof(double)));
+    series->x[series->count] = x;
+    series->y[series->count++] = y;
+    return OCT_OK;
+}
+
+static const json_t *member(const json_t *record, const char *key)
+{
+    char object[64];
+    const char *dot = strchr(key, '.');
+    const json_t *whole = json_object_get(record, key);
+    if (whole || !dot || (size_t)(dot - key) >= sizeof object) return whole;
+    memcpy(object, key, (size_t)(dot - key));
+    object[dot - key] = '\0';
+    return json_object_get(json_object_get(record, object), dot + 1);
+}
+
+oct_status oct_series_of(oct_series *series, const json_t *records, const char *key)
+{
+    size_t i;
+    const json_t *record;
+    oct_series_free(series);
+    json_array_foreach(records, i, record)
+    {
+        const json_t *step = json_object_get(record, "step"), *value = member(record, key);
+        if (!json_is_number(step) || !json_is_number(value)) continue;
+        OCT_TRY(oct_series_add(series, json_number_value(step), json_number_value(value)));
+    }
+    return OCT_OK;
+}
+
+void oct_series_thin(oct_series *series, size_t points)
+{
+    size_t stretches = points / 2, kept = 0, count = series->count;
+    if (count <= points || stretches == 0) return;
+    for (size_t s = 0; s < stretches; s++) {
+        size_t begin = s * count / stretches, end = (s + 1) * count / stretches;
+        size_t least = begin, most = begin;
+        for (size_t i = begin; i < end; i++) {
+            if (series->y[i] < series->y[least]) least = i;
+            if (series->y[i] >= series->y[most]) most = i;
+        }
+        const size_t both[] = {least < most ? least : most, least < most ? most : least};
+        for (size_t i = 0; i < (least == most ? 1 : 2); i++, kept++) {
+            series->x[kept] = series->x[both[i]];
+            series->y[kept] = series->y[both[i]];
+        }
+    }
+    series->count = kept;
+}
+
+oct_plot_spans oct_plot_spans_of(const json_t *records)
+{
+    oct_plot_spans spans = {0};
+    size_t i;
+    const json_t *record;
+    json_array_foreach(records, i, record)
+    {
+        const char *phase = json_string_value(json_object_get(record, "phase"));
+        const json_t *step = json_object_get(record, "step");
+        if (!phase || !json_is_number(step)) continue;
+        oct_plot_span *last = spans.count ? &spans.span[spans.count - 1] : NULL;
+        if (!last || strncmp(last->name, phase, sizeof last->name - 1) != 0) {
+            if (spans.count == OCT_SPANS_MAX || (last && json_number_value(step) <= last->end))
+                continue;
+            oct_plot_span *next = &spans.span[spans.count++];
+            snprintf(next->name, sizeof next->name, "%s", phase);
+            next->begin = last ? last->end : 0;
+            last = next;
+        }
+        last->end = json_number_value(step);
+    }
+    return spans;
+}
+
+static double round_step(double raw)
+{
+    double power = pow(10, floor(log10(raw)));
+    double factor = raw / power;
+    return power * (factor <= 1 ? 1 : factor <= 2 ? 2 : factor <= 5 ? 5 : 10);
+}
+
+static void find_decimals(oct_plot_axis *axis, double step)
+{
+    axis->decimals = step >= 1 ? 0 : (int)fmin(ceil(-log10(step) - 1e-9), 12);
+}
+
+oct_plot_axis oct_plot_axis_of(double low, double high, int ticks)
+{
+    oct_plot_axis axis = {.low = 0, .high = 1};
+    if (!(low <= high) || !isfinite(low) || !isfinite(high)) return axis;
+    double room = fmax(fabs(low), fabs(high));
+    if (high - low <= 1e-9 * room) {
+        low -= room > 0 ? room / 2 : 0.5;
+        high += room > 0 ? room / 2 : 0.5;
+    }
+    double step = round_step((high - low) / ticks);
+    double first = floor(low / step + 1e-9), last = ceil(high / step - 1e-9);
+    axis.low = first * step;
+    axis.high = last * step;
+    for (double t = first; t <= last && axis.count < OCT_TICKS_MAX; t++)
+        axis.tick[axis.count++] = t * step;
+    find_decimals(&axis, step);
+    return axis;
+}
+
+oct_plot_axis oct_plot_axis_logarithmic(double low, double high, int ticks)
+{
+    oct_plot_axis axis = {.logarithmic = true};
+    const double first = floor(log10(low) + 1e-9), last = ceil(log10(high) - 1e-9);
+    const double powers = fmax(last - first, 1), every = ceil(powers / ticks);
+    static const double between[] = {1, 2, 5};
+    const size_t inside = powers <= 2 ? OCT_COUNT(between) : 1;
+    for (double p = first; p <= last && axis.count < OCT_TICKS_MAX; p += every)
+        for (size_t i = 0; i < inside && axis.count < OCT_TICKS_MAX; i++)
+            axis.tick[axis.count++] = between[i] * pow(10, p);
+    axis.low = pow(10, first);
+    axis.high = pow(10, first + powers);
+    /* The ends are the ticks around the values. */
+    for (size_t i = 0; i < axis.count; i++) {
+        if (axis.tick[i] <= low * (1 + 1e-9)) axis.low = axis.tick[i];
+        if (axis.tick[i] >= high * (1 - 1e-9)) {
+            axis.high = axis.tick[i];
+            break;
+        }
+    }
+    find_decimals(&axis, axis.low);
+    return axis;
+}
+
+double oct_plot_axis_place(const oct_plot_axis *axis, double value)
+{
+    double place = axis->logarithmic ? log(value / axis->low) / log(axis->high / axis->low)
+                                     : (value - axis->low) / (axis->high - axis->low);
+    return place < 0 ? 0 : place > 1 ? 1 : place;
+}
+
+const char *oct_plot_axis_text(const oct_plot_axis *axis, double value, char text[32])
+{
+    double size = fabs(value), largest = fmax(fabs(axis->low), fabs(axis->high));
+    if (size < 1e-12 * largest)
+        snprintf(text, 32, "0");
+    else if (size >= 1e9 || size < 1e-4)
+        snprintf(text, 32, "%.3g", value);
+    else if (largest >= 1e6 && size >= 1e5)
+        snprintf(text, 32, "%.4gM", value / 1e6);
+    else if (largest >= 1e4 && size >= 1e3)
+        snprintf(text, 32, "%.4gk", value / 1e3);
+    else if (axis->logarithmic)
+        snprintf(text, 32, "%.3g", value);
+    else
+        snprintf(text, 32, "%.*f", axis->decimals, value);
+    return text;
+}

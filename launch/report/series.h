@@ -1,0 +1,52 @@
+/* Numbers of a run over its steps, as plots want them. */
+#pragma once
+
+#include "core/base/status.h"
+
+#include <jansson.h>
+#include <stdint.h>
+
+/* Values at steps, in the order of the records; owned. */
+typedef struct oct_series {
+    double *x, *y;
+    size_t count, x_capacity, y_capacity;
+} oct_series;
+
+void oct_series_free(oct_series *series);
+oct_status oct_series_add(oct_series *series, double x, double y) OCT_NODISCARD;
+
+/* Takes from records the number at `key`, or at "object.key" where the number lies in an object. Records
+ * without it are passed over; what is already there is freed. records: an array, or NULL. */
+oct_status oct_series_of(oct_series *series, const json_t *records, const char *key) OCT_NODISCARD;
+/* Leaves at most `points` of them: of each stretch the smallest and the largest, so that peaks stay. */
+void oct_series_thin(oct_series *series, size_t points);
+
+/* Stretches of steps, one behind the other: the phases of a run. */
+enum { OCT_SPANS_MAX = 16 };
+typedef struct oct_plot_span {
+    char name[24];
+    double begin, end;
+} oct_plot_span;
+typedef struct oct_plot_spans {
+    oct_plot_span span[OCT_SPANS_MAX];
+    size_t count;
+} oct_plot_spans;
+oct_plot_spans oct_plot_spans_of(const json_t *records);
+
+/* An axis: its ends and where its ticks are. */
+enum { OCT_TICKS_MAX = 12 };
+typedef struct oct_plot_axis {
+    double low, high;
+    bool logarithmic;
+    size_t count;
+    double tick[OCT_TICKS_MAX];
+    int decimals; /* of the ticks' numbers */
+} oct_plot_axis;
+/* Makes an axis of about so many round ticks around these values; low > high: there are none. */
+oct_plot_axis oct_plot_axis_of(double low, double high, int ticks);
+/* Powers of ten, or some of them; low must be positive. */
+oct_plot_axis oct_plot_axis_logarithmic(double low, double high, int ticks);
+/* Places a value: 0 at the low end, 1 at the high end. */
+double oct_plot_axis_place(const oct_plot_axis *axis, double value);
+/* Writes a tick's number: "0.25", "12k". */
+const char *oct_plot_axis_text(const oct_plot_axis *axis, double value, char text[32]);
