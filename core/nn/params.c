@@ -6,6 +6,7 @@
  */
 #include "core/nn/params.h"
 
+#include "core/base/cpu.h"
 #include "core/base/mem.h"
 
 #include <string.h>
@@ -139,6 +140,41 @@ void oct_params_zero(oct_params *params)
         param->row_layout = (oct_leaf_layout){0};
         param->folded = false;
     }
+}
+
+OCT_CLONES
+static void multiply(float *x, int64_t n, float factor)
+{
+    for (int64_t i = 0; i < n; i++)
+        x[i] *= factor;
+}
+
+void oct_params_scale_grads(const oct_params *params, float factor)
+{
+    multiply(params->grads, params->numel, factor);
+}
+
+int64_t oct_params_find_bad_grad(const oct_params *params)
+{
+    if (oct_all_finite(params->grads, params->numel)) return -1;
+    for (size_t i = 0; i < params->count; i++)
+        if (!oct_all_finite(params->items[i]->grad, oct_numel(&params->items[i]->value)))
+            return (int64_t)i;
+    return -1;
+}
+
+static oct_status name_bad_grad(void *user, const oct_state_item *item)
+{
+    OCT_CHECK(item->param != user, OCT_NUMERIC,
+              "the gradient of the parameter %s is infinite or NaN", item->path);
+    return OCT_OK;
+}
+
+oct_status oct_params_fail_grad(const oct_params *params, int64_t place, oct_module *root)
+{
+    const oct_status status = oct_module_state(root, name_bad_grad, params->items[place]);
+    OCT_ASSERT(status != OCT_OK);
+    return status;
 }
 
 static oct_status name_not_finite(void *user, const oct_state_item *item)

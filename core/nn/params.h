@@ -32,6 +32,12 @@ bool oct_params_are_of(const oct_params *params, oct_module *root);
 /* Sums parts over all ranks into grads; collective. A parameter that no op used has gradient 0. */
 oct_status oct_params_reduce(oct_params *params, const oct_collective *group,
                              const oct_leaves *leaves) OCT_NODISCARD;
+void oct_params_scale_grads(const oct_params *params, float factor); /* the totals */
+/* Finds the first parameter whose total gradient is not finite, by its place in items; -1: there is none. */
+int64_t oct_params_find_bad_grad(const oct_params *params);
+/* Fails with OCT_NUMERIC, naming that parameter by its path below root. */
+oct_status oct_params_fail_grad(const oct_params *params, int64_t place,
+                                oct_module *root) OCT_NODISCARD;
 /* Checks values after an update: OCT_NUMERIC when one is not finite any more, naming its parameter
  * by its path below root. Alike on all ranks. */
 oct_status oct_params_check_values(const oct_params *params, oct_module *root) OCT_NODISCARD;

@@ -37,7 +37,7 @@ typedef struct loss_saved {
     const oct_loss_kind *kind;
     oct_loss_options options;
     oct_goals goals;
-    double divisor; /* weight of the global batch */
+    double divisor;
 } loss_saved;
 
 static bool is_bad(const oct_goals *goals, int64_t classes, int64_t i)
@@ -108,6 +108,15 @@ static void fail_label(oct_context *cx, const oct_loss_call *call, const oct_ten
     oct_context_fail(cx, OCT_PEER, "another rank has a label out of range");
 }
 
+/* The divisor of the gradient; a sample has as many rows as there are places between its number and its outputs. */
+static double divisor_of(const oct_loss_spec *spec, const oct_tensor *y, double weight)
+{
+    double rows = (double)spec->divisor_samples;
+    for (int i = 1; i < y->shape.ndim - 1; i++)
+        rows *= (double)oct_dim(y, i);
+    return rows > 0 ? rows : weight;
+}
+
 /* True when the batch has a loss. */
 static bool measure(oct_context *cx, const oct_loss_call *call, const oct_tensor *y,
                     oct_loss *result)
@@ -119,8 +128,10 @@ static bool measure(oct_context *cx, const oct_loss_call *call, const oct_tensor
     *result =
         (oct_loss){.loss_sum = total[LOSS],
                    .weight = total[WEIGHT] > 0 ? total[WEIGHT] : 1.0,
+                   .counted = total[WEIGHT],
                    .metric = metric ? metric->value(total + SUMS, oct_dim(y, 1)) : (double)NAN};
     oct_scratch_end(cx, total);
+    result->divisor = divisor_of(call->spec, y, result->weight);
     return cx->status == OCT_OK;
 }
 
@@ -178,7 +189,7 @@ oct_tensor *oct_loss_record(oct_context *cx, const oct_loss_call *call, oct_tens
         *saved = (loss_saved){.kind = call->spec->kind,
                               .options = call->spec->options,
                               .goals = call->goals,
-                              .divisor = result->weight};
+                              .divisor = result->divisor};
     }
     return y;
 }

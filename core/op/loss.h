@@ -57,12 +57,17 @@ typedef struct oct_loss_spec {
     const oct_loss_kind *kind;
     oct_loss_options options;
     const oct_metric *metric; /* measured on the same rows, in the same reduction; or NULL */
+    /* The gradient is that of the sum over the batch's rows, divided by the rows of so many samples: for who
+     * adds up several batches. 0: divided by the weight of the batch's rows. */
+    int64_t divisor_samples;
 } oct_loss_spec;
 
 /* What came out: alike on all ranks. */
 typedef struct oct_loss {
     double loss_sum; /* over the global batch, by the fixed tree */
     double weight;   /* of its rows: divide by it */
+    double counted;  /* the same, 0 where no row counts */
+    double divisor;  /* of the gradient */
     double metric;   /* NAN where none is measured */
 } oct_loss;
 

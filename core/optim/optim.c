@@ -37,6 +37,7 @@ void oct_optim_destroy(oct_optim *optim)
 {
     for (size_t i = 0; i < OCT_COUNT(optim->slot); i++)
         oct_free(&optim->slot[i]);
+    oct_average_destroy(&optim->average);
 }
 
 void oct_optim_step(oct_optim *optim, oct_params *params, float lr)

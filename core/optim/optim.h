@@ -2,7 +2,7 @@
 #pragma once
 
 #include "core/base/registry.h"
-#include "core/nn/params.h"
+#include "core/optim/average.h"
 
 typedef enum oct_optim_kind {
 #define OCT_OPTIM(id, file) OCT_##id,
@@ -27,6 +27,8 @@ typedef struct oct_optim {
     float *slot[OCT_OPTIM_SLOTS_MAX]; /* params->numel each, zeros at first */
     int64_t numel;
     int64_t updates; /* done so far, with the one at hand */
+    oct_average
+        average; /* of what is updated: a part of a checkpoint as the slots are; none at first */
 } oct_optim;
 
 typedef struct oct_optim_type {
@@ -45,5 +47,6 @@ int oct_optim_slots(oct_optim_kind kind); /* how many an optimizer keeps */
 oct_status oct_optim_create(oct_optim *optim, const oct_optim_config *config,
                             const oct_params *params) OCT_NODISCARD;
 void oct_optim_destroy(oct_optim *optim);
-/* Makes one update from params->grads. Formulas as torch.optim.SGD and torch.optim.AdamW, in float. */
+/* Makes one update from params->grads. Formulas as torch.optim.SGD and torch.optim.AdamW, in float; LARS and LAMB
+ * by their papers. */
 void oct_optim_step(oct_optim *optim, oct_params *params, float lr);

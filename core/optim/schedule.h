@@ -16,6 +16,7 @@ typedef struct oct_schedule {
     int64_t total; /* steps of the phase */
     int64_t steps_per_epoch;
 #define OCT_SCHEDULE_FIELD_REAL double
+#define OCT_SCHEDULE_FIELD_BOOL bool
 #define OCT_SCHEDULE_FIELD_REALS oct_reals
 #define OCT_SCHEDULE_FIELD_WORD oct_schedule_kind
 #define OCT_SCHEDULE_KEY(name, kind, def, min, max, table, same, help)                             \
@@ -26,6 +27,7 @@ typedef struct oct_schedule {
 typedef struct oct_schedule_type {
     const char *name;
     bool needs_milestones; /* computes nothing without them */
+    bool rises;            /* has a rise of its own, so that there is no warm-up before it */
     /* The learning rate of a step behind the warm-up. */
     double (*lr)(const oct_schedule *schedule, int64_t step);
 } oct_schedule_type;

@@ -1,7 +1,13 @@
-/* Optimizers against PyTorch's updates. */
+/* Optimizers, clipping and averages against PyTorch, and against the equations of papers where PyTorch has none. */
+#include "core/base/rng.h"
+#include "core/optim/clip.h"
 #include "core/optim/optim.h"
+#include "core/optim/square_sum.h"
 #include "tests/core/op_rig.h"
 #include "tests/golden/core_golden.h"
+#include "tests/golden/optim_golden.h"
+
+#include <omp.h>
 
 enum { SIZE = 7, STEPS = 4 };
 
@@ -55,6 +61,146 @@ Test(optim, adamw_agrees_with_pytorch)
         &(oct_optim_config){
             .kind = OCT_ADAMW, .beta1 = 0.9F, .beta2 = 0.999F, .eps = 1e-8F, .weight_decay = 0.1F},
         0.01F, golden_adamw_start, golden_adamw_grads, golden_adamw_after);
+}
+
+Test(optim, lars_agrees_with_its_paper)
+{
+    check_steps(
+        &(oct_optim_config){
+            .kind = OCT_LARS, .momentum = 0.9F, .weight_decay = 0.01F, .trust = 0.02F},
+        0.1F, golden_lars_start, golden_lars_grads, golden_lars_after);
+}
+
+Test(optim, lamb_agrees_with_its_paper)
+{
+    check_steps(
+        &(oct_optim_config){
+            .kind = OCT_LAMB, .beta1 = 0.9F, .beta2 = 0.999F, .eps = 1e-6F, .weight_decay = 0.1F},
+        0.01F, golden_lamb_start, golden_lamb_grads, golden_lamb_after);
+}
+
+/* Weights without a norm would never leave 0 by a step that is a share of it. */
+Test(optim, weights_of_zero_learn_by_lars_and_lamb_all_the_same)
+{
+    static const oct_optim_kind kinds[] = {OCT_LARS, OCT_LAMB};
+    const float zero[SIZE] = {0};
+    for (size_t k = 0; k < OCT_COUNT(kinds); k++) {
+        rig r = rig_with(zero);
+        oct_optim optim;
+        const oct_optim_config config = {
+            .kind = kinds[k], .beta1 = 0.9F, .beta2 = 0.999F, .eps = 1e-6F, .trust = 0.001F};
+        RIG_OK(oct_optim_create(&optim, &config, &r.params));
+        oct_optim_step(&optim, &r.params, 0.5F); /* the gradient is 0, too */
+        oct_check_bits_f32(oct_f32(&r.params.items[0]->value), zero, SIZE, "weight");
+        for (int i = 0; i < SIZE; i++)
+            r.params.items[0]->grad[i] = 1;
+        oct_optim_step(&optim, &r.params, 0.5F);
+        for (int i = 0; i < SIZE; i++)
+            cr_assert_lt(oct_f32(&r.params.items[0]->value)[i], -0.1F);
+        oct_optim_destroy(&optim);
+        rig_end(&r);
+    }
+}
+
+/* More elements than a block, so that parts of all sizes occur. */
+Test(optim, a_sum_of_squares_has_one_shape_for_any_threads)
+{
+    enum { MOST = 70001 };
+    static float x[MOST];
+    static const int64_t sizes[] = {0, 1, 15, 16, 17, 1023, 1025, 65536, MOST};
+    for (int64_t i = 0; i < MOST; i++) {
+        uint32_t draw[4];
+        oct_philox(2, OCT_STREAM_TEST, (uint64_t)i, 0, draw);
+        x[i] = ((float)draw[0] - 2e9F) * 1e-3F;
+    }
+    for (size_t s = 0; s < OCT_COUNT(sizes); s++) {
+        long double exact = 0;
+        for (int64_t i = 0; i < sizes[s]; i++)
+            exact += (long double)x[i] * (long double)x[i];
+        omp_set_num_threads(1);
+        const double one = oct_square_sum(x, sizes[s]);
+        omp_set_num_threads(3);
+        const double three = oct_square_sum(x, sizes[s]);
+        cr_assert_eq(memcmp(&one, &three, sizeof one), 0);
+        cr_assert_float_eq(one, (double)exact, 1e-14 * (double)exact);
+    }
+}
+
+static double clip(rig *r, double most)
+{
+    for (int i = 0; i <= SIZE; i++)
+        r->params.grads[i] = golden_clip_grads[i];
+    return oct_clip_grads(&r->params, most);
+}
+
+Test(optim, gradients_are_clipped_by_the_norm_of_all_together_like_pytorch)
+{
+    rig r = rig_with(golden_sgd_start);
+    cr_assert_float_eq(clip(&r, 1.5), (double)golden_clip_norm[0], near * 10);
+    oct_check_near_f32(r.params.grads, golden_clip_after, SIZE + 1, near, near, "gradient");
+    cr_assert_float_eq(clip(&r, 1000), (double)golden_clip_norm[0], near * 10);
+    oct_check_bits_f32(r.params.grads, golden_clip_grads, SIZE + 1, "a gradient below the norm");
+    r.params.items[0]->frozen = true;
+    cr_assert_float_eq(clip(&r, 1.5), fabs((double)golden_clip_grads[SIZE]), near);
+    rig_end(&r);
+}
+
+static void check_average(double decay, bool warmup, const float *values, const float *after)
+{
+    rig r = rig_with(golden_sgd_start);
+    oct_average average;
+    float *weight = oct_f32(&r.params.items[0]->value);
+    const oct_average_options options = {.decay = decay, .warmup = warmup};
+    RIG_OK(oct_average_create(&average, &options, r.root, &r.params));
+    oct_average_put(&average, true);
+    oct_check_bits_f32(weight, golden_sgd_start, SIZE, "what has no average yet");
+    for (int step = 0; step < STEPS; step++) {
+        memcpy(weight, values + step * SIZE, SIZE * sizeof(float));
+        oct_average_update(&average, step + 1);
+        oct_average_put(&average, true);
+        oct_average_put(&average, true);
+        oct_check_near_f32(weight, after + step * SIZE, SIZE, near, near, "average");
+        oct_check_bits_f32(oct_average_of(&average, &r.params.items[0]->value),
+                           values + step * SIZE, SIZE, "what is trained");
+        oct_average_put(&average, false);
+        oct_check_bits_f32(weight, values + step * SIZE, SIZE, "what is trained");
+    }
+    oct_average_destroy(&average);
+    rig_end(&r);
+}
+
+Test(optim, averages_of_weights_agree_with_pytorch)
+{
+    check_average(0.6, false, golden_average_values, golden_average_after);
+    check_average(0.25, true, golden_early_average_values, golden_early_average_after);
+}
+
+Test(optim, averages_take_statistics_of_batch_norms_and_leave_equal_values_alone)
+{
+    oct_module *m;
+    RIG_OK(oct_batch_norm_create(&m, 1));
+    rig r = rig_of(m, rig_call_root, 1, 8);
+    oct_batch_norm_module *bn = (oct_batch_norm_module *)m;
+    oct_average average;
+    const oct_average_options options = {.decay = 0.75};
+    RIG_OK(oct_average_create(&average, &options, r.root, &r.params));
+    oct_f32(&bn->gamma->value)[0] = 0.1F;
+    bn->running_mean[0] = 8;
+    oct_average_update(&average, 1);
+    bn->running_mean[0] = 16;
+    bn->running_var[0] = 5;
+    oct_average_update(&average, 2);
+    oct_average_put(&average, true);
+    cr_assert_eq(bn->running_mean[0], 10);
+    cr_assert_eq(bn->running_var[0], 2);
+    cr_assert_eq(oct_f32(&bn->gamma->value)[0], 0.1F);
+    oct_average_destroy(&average);
+    RIG_OK(oct_average_create(&average, &(oct_average_options){0}, r.root, &r.params));
+    oct_average_update(&average, 1);
+    oct_average_put(&average, true);
+    cr_assert_null(oct_average_of(&average, &bn->gamma->value));
+    cr_assert_eq(bn->running_mean[0], 10);
+    rig_end(&r);
 }
 
 static void check_decay(oct_optim_kind kind)

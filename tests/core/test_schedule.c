@@ -1,6 +1,7 @@
 /* Learning rates at the steps where something changes. */
 #include "core/optim/schedule.h"
 #include "tests/golden/core_golden.h"
+#include "tests/golden/optim_golden.h"
 
 #include <criterion/criterion.h>
 
@@ -95,4 +96,107 @@ Test(schedule, steps_multiply_at_each_milestone)
     CHECK_LR(&s, 10, 0.5);
     CHECK_LR(&s, 19, 0.5);
     CHECK_LR(&s, 20, 0.25);
+}
+
+static void check_golden(const oct_schedule *schedule, const double *rates, int64_t count)
+{
+    for (int64_t step = 0; step < count; step++)
+        CHECK_LR(schedule, step, rates[step]);
+}
+#define CHECK_GOLDEN(schedule, rates)                                                              \
+    check_golden((schedule), (rates), (int64_t)(sizeof(rates) / sizeof *(rates)))
+
+Test(schedule, restarts_of_the_cosine_agree_with_pytorch)
+{
+    oct_schedule s = {.schedule = OCT_SCHEDULE_COSINE_RESTARTS,
+                      .lr = 0.3,
+                      .final_lr = 0.02,
+                      .restart_epochs = 5,
+                      .restart_factor = 2,
+                      .total = 40,
+                      .steps_per_epoch = 1};
+    CHECK_GOLDEN(&s, golden_restarts_lr);
+    s.final_lr = 0;
+    s.restart_factor = 1;
+    CHECK_GOLDEN(&s, golden_equal_restarts_lr);
+}
+
+Test(schedule, restarts_begin_behind_the_warm_up_and_have_a_step_at_least)
+{
+    oct_schedule s = {.schedule = OCT_SCHEDULE_COSINE_RESTARTS,
+                      .lr = 1,
+                      .warmup = 2,
+                      .restart_epochs = 0.001,
+                      .restart_factor = 4,
+                      .total = 40,
+                      .steps_per_epoch = 1};
+    CHECK_LR(&s, 0, 0.5);
+    CHECK_LR(&s, 1, 1);
+    CHECK_LR(&s, 2, 1); /* a period of one step */
+    CHECK_LR(&s, 3, 1); /* and one of four */
+    CHECK_LR(&s, 5, 0.5);
+    CHECK_LR(&s, 7, 1);
+}
+
+Test(schedule, a_polynomial_agrees_with_pytorch)
+{
+    oct_schedule s = {.schedule = OCT_SCHEDULE_POLYNOMIAL,
+                      .lr = 0.3,
+                      .power = 2.5,
+                      .total = 10,
+                      .steps_per_epoch = 1};
+    CHECK_GOLDEN(&s, golden_polynomial_lr);
+}
+
+Test(schedule, a_polynomial_of_power_1_is_a_line_behind_the_warm_up)
+{
+    oct_schedule s = {.schedule = OCT_SCHEDULE_POLYNOMIAL,
+                      .lr = 1,
+                      .final_lr = 0.5,
+                      .warmup = 2,
+                      .power = 1,
+                      .total = 12,
+                      .steps_per_epoch = 1};
+    CHECK_LR(&s, 2, 1);
+    CHECK_LR(&s, 7, 0.75);
+    CHECK_LR(&s, 12, 0.5);
+    s.total = 2;
+    CHECK_LR(&s, 2, 0.5);
+}
+
+Test(schedule, one_cycle_agrees_with_pytorch)
+{
+    oct_schedule s = {.schedule = OCT_SCHEDULE_ONE_CYCLE,
+                      .lr = 0.3,
+                      .cycle_rise = 0.3,
+                      .cycle_divisor = 25,
+                      .cycle_final_divisor = 1e4,
+                      .total = 20,
+                      .steps_per_epoch = 1};
+    CHECK_GOLDEN(&s, golden_one_cycle_lr);
+    s.cycle_linear = true;
+    s.cycle_rise = 0.45;
+    s.cycle_divisor = 10;
+    s.cycle_final_divisor = 100;
+    CHECK_GOLDEN(&s, golden_one_cycle_linear_lr);
+}
+
+Test(schedule, one_cycle_may_only_fall_or_only_rise)
+{
+    oct_schedule s = {.schedule = OCT_SCHEDULE_ONE_CYCLE,
+                      .lr = 1,
+                      .cycle_divisor = 2,
+                      .cycle_final_divisor = 2,
+                      .cycle_linear = true,
+                      .total = 4,
+                      .steps_per_epoch = 1};
+    CHECK_LR(&s, 0, 1);
+    CHECK_LR(&s, 1, 0.75);
+    CHECK_LR(&s, 3, 0.25);
+    s.cycle_rise = 1;
+    CHECK_LR(&s, 0, 0.5);
+    CHECK_LR(&s, 2, 5.0 / 6);
+    CHECK_LR(&s, 3, 0.25);
+    s.total = 1;
+    CHECK_LR(&s, 0, 0.25);
 }

@@ -144,9 +144,11 @@ static const struct {
     {HEAD "data: {flip: 'true'}\n",
      "r.yaml:2:14: data.flip: \"true\" is text, not true or false; write it without quotes"},
     {HEAD "float: {schedule: cosin}\n", "r.yaml:2:19: float.schedule: 'cosin' is not known; did "
-                                        "you mean 'cosine'? allowed: constant, step, cosine"},
+                                        "you mean 'cosine'? allowed: constant, step, cosine, "
+                                        "cosine_restarts, polynomial, one_cycle"},
     {HEAD "float: {schedule: x}\n",
-     "r.yaml:2:19: float.schedule: 'x' is not known; allowed: constant, step, cosine"},
+     "r.yaml:2:19: float.schedule: 'x' is not known; allowed: constant, step, cosine, "
+     "cosine_restarts, polynomial, one_cycle"},
     {HEAD "quant: {scales: recent}\n",
      "r.yaml:2:17: quant.scales: 'recent' is not known; allowed: delayed, current"},
     {HEAD "data: {format: idxx}\n", "r.yaml:2:16: data.format: 'idxx' is not known; did you mean "

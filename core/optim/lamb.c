@@ -1,0 +1,104 @@
+/* Layer-wise adaptive moments for large batches (You et al. 2020, algorithm 2, with bias correction): Adam's
+ * step of a layer's weights, scaled to their norm.
+ *
+ *     m = beta1 * m + (1 - beta1) * g;  v = beta2 * v + (1 - beta2) * g * g
+ *     r = (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps) + decay * w
+ *     w = w - lr * |w| / |r| * r
+ *
+ * |w| / |r| is 1 for what does not decay (biases, batch norm) and where a norm is 0. Its state is m and v. */
+#include "core/base/cpu.h"
+#include "core/base/int_math.h"
+#include "core/optim/optim.h"
+#include "core/optim/square_sum.h"
+
+#include <math.h>
+
+enum { BLOCK = 1024 }; /* elements of r that are at hand at a time */
+
+typedef struct lamb_factors {
+    float beta1, rest1; /* beta and 1 - beta */
+    float beta2, rest2;
+    float scale1; /* 1 / (1 - beta1^t) */
+    float root;   /* sqrt(1 - beta2^t) */
+    float eps, decay;
+} lamb_factors;
+
+typedef struct lamb_block {
+    int64_t n;
+    float *p, *m, *v;
+    const float *grad;
+} lamb_block;
+
+static lamb_block block_of(const oct_optim *optim, const oct_param *param, int64_t first)
+{
+    const int64_t at = param->offset + first;
+    return (lamb_block){.n = oct_min_i64(BLOCK, oct_numel(&param->value) - first),
+                        .p = oct_f32(&param->value) + first,
+                        .m = optim->slot[0] + at,
+                        .v = optim->slot[1] + at,
+                        .grad = param->grad + first};
+}
+
+OCT_CLONES
+static void update_moments(const lamb_block *b, const lamb_factors *factors)
+{
+    lamb_factors f = *factors;
+    for (int64_t i = 0; i < b->n; i++) {
+        const float g = b->grad[i];
+        b->m[i] = b->m[i] * f.beta1 + f.rest1 * g;
+        b->v[i] = b->v[i] * f.beta2 + f.rest2 * g * g;
+    }
+}
+
+OCT_CLONES
+static void directions(const lamb_block *b, const lamb_factors *factors, float r[BLOCK])
+{
+    lamb_factors f = *factors;
+    for (int64_t i = 0; i < b->n; i++)
+        r[i] = b->m[i] * f.scale1 / (sqrtf(b->v[i]) / f.root + f.eps) + f.decay * b->p[i];
+}
+
+OCT_CLONES
+static void move(const lamb_block *b, const float *r, float rate)
+{
+    for (int64_t i = 0; i < b->n; i++)
+        b->p[i] -= rate * r[i];
+}
+
+static lamb_factors factors_of(const oct_optim *optim, const oct_param *param)
+{
+    const oct_optim_config *c = &optim->config;
+    double beta1 = (double)c->beta1, beta2 = (double)c->beta2, t = (double)optim->updates;
+    return (lamb_factors){.beta1 = c->beta1,
+                          .rest1 = (float)(1 - beta1),
+                          .beta2 = c->beta2,
+                          .rest2 = (float)(1 - beta2),
+                          .scale1 = (float)(1 / (1 - pow(beta1, t))),
+                          .root = (float)sqrt(1 - pow(beta2, t)),
+                          .eps = c->eps,
+                          .decay = param->decay ? c->weight_decay : 0.0F};
+}
+
+static void update(const oct_optim *optim, oct_param *param, float lr)
+{
+    const lamb_factors factors = factors_of(optim, param);
+    const int64_t n = oct_numel(&param->value);
+    float r[BLOCK];
+    double sum = 0;
+    for (int64_t first = 0; first < n; first += BLOCK) {
+        const lamb_block block = block_of(optim, param, first);
+        update_moments(&block, &factors);
+        directions(&block, &factors, r);
+        sum += oct_square_sum(r, block.n);
+    }
+    const double w = sqrt(oct_square_sum(oct_f32(&param->value), n));
+    const double ratio = param->decay && w > 0 && sum > 0 ? w / sqrt(sum) : 1;
+    for (int64_t first = 0; first < n; first += BLOCK) {
+        const lamb_block block = block_of(optim, param, first);
+        directions(&block, &factors, r);
+        move(&block, r, (float)((double)lr * ratio));
+    }
+}
+
+const oct_optim_type oct_optim_lamb = {
+    .name = "lamb", .slot = {"slot0", "slot1"}, .update = update};

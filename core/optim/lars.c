@@ -1,0 +1,49 @@
+/* Layer-wise adaptive rate scaling for large batches (You, Gitman and Ginsburg 2017, algorithm 1): the step of a
+ * layer's weights is a share of their norm.
+ *
+ *     ratio = trust * |w| / (|g| + decay * |w|)
+ *     v = momentum * v + lr * ratio * (g + decay * w)
+ *     w = w - v
+ *
+ * The ratio is 1 for what does not decay (biases, batch norm) and where a norm is 0. Its state is v. */
+#include "core/base/cpu.h"
+#include "core/optim/optim.h"
+#include "core/optim/square_sum.h"
+
+#include <math.h>
+
+typedef struct lars_factors {
+    float rate, momentum, decay;
+} lars_factors;
+
+OCT_CLONES
+static void update_all(int64_t n, float *restrict p, const float *grad, float *restrict v,
+                       const lars_factors *factors)
+{
+    lars_factors f = *factors;
+    for (int64_t i = 0; i < n; i++) {
+        v[i] = f.momentum * v[i] + f.rate * (grad[i] + f.decay * p[i]);
+        p[i] -= v[i];
+    }
+}
+
+static double ratio(const oct_optim_config *c, const oct_param *param)
+{
+    const int64_t n = oct_numel(&param->value);
+    if (!param->decay) return 1;
+    const double w = sqrt(oct_square_sum(oct_f32(&param->value), n));
+    const double g = sqrt(oct_square_sum(param->grad, n));
+    return w > 0 && g > 0 ? (double)c->trust * w / (g + (double)c->weight_decay * w) : 1;
+}
+
+static void update(const oct_optim *optim, oct_param *param, float lr)
+{
+    const oct_optim_config *c = &optim->config;
+    const lars_factors factors = {.rate = (float)((double)lr * ratio(c, param)),
+                                  .momentum = c->momentum,
+                                  .decay = param->decay ? c->weight_decay : 0.0F};
+    update_all(oct_numel(&param->value), oct_f32(&param->value), param->grad,
+               optim->slot[0] + param->offset, &factors);
+}
+
+const oct_optim_type oct_optim_lars = {.name = "lars", .slot = {"slot0"}, .update = update};
