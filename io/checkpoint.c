@@ -68,8 +68,27 @@ static oct_status add_item(void *user, const oct_state_item *item)
     return add_array(user, path, item->tensor, item->range);
 }
 
-/* Lists all arrays of a model and, unless it is NULL, of its optimizer. */
-static oct_status list_arrays(array_list *list, oct_module *root, const oct_optim *optim)
+/* What is trained, where the model itself holds averages. */
+typedef struct trained_list {
+    array_list *list;
+    const oct_average *average;
+} trained_list;
+
+static oct_status add_trained(void *user, const oct_state_item *item)
+{
+    char path[ITEM_PATH + sizeof "optimizer/trained/"], name[ITEM_PATH];
+    const trained_list *trained = user;
+    oct_tensor other = *item->tensor;
+    other.data = oct_average_of(trained->average, item->tensor);
+    if (!other.data) return OCT_OK;
+    item_path(name, item->path);
+    snprintf(path, sizeof path, "optimizer/trained/%s", name + strlen("state/"));
+    return add_array(trained->list, path, &other, item->range);
+}
+
+/* Lists all arrays of a model and, unless it is NULL, of its optimizer. averaged: it has averages already. */
+static oct_status list_arrays(array_list *list, oct_module *root, const oct_optim *optim,
+                              bool averaged)
 {
     char path[ITEM_PATH];
     OCT_TRY(oct_module_state(root, add_item, list));
@@ -79,7 +98,8 @@ static oct_status list_arrays(array_list *list, oct_module *root, const oct_opti
         snprintf(path, sizeof path, "optimizer/%s", optim->type->slot[i]);
         OCT_TRY(add_array(list, path, &slot, (oct_value_range){0}));
     }
-    return OCT_OK;
+    if (!optim || !averaged) return OCT_OK;
+    return oct_module_state(root, add_trained, &(trained_list){list, &optim->average});
 }
 
 static void free_list(array_list *list)
@@ -102,7 +122,7 @@ static oct_status write_state(oct_h5 *h5, oct_module *root, const oct_optim *opt
 {
     oct_status status = OCT_OK;
     array_list list = {0};
-    OCT_TRY_OUT(list_arrays(&list, root, optim));
+    OCT_TRY_OUT(list_arrays(&list, root, optim, optim && optim->average.begun));
     for (size_t i = 0; i < list.count; i++) {
         const array *a = &list.items[i];
         OCT_TRY_OUT(oct_h5_write(h5, a->path, a->dtype, a->shape, a->data));
@@ -467,7 +487,7 @@ oct_status oct_checkpoint_load(const oct_checkpoint *ckpt, oct_module *root, oct
     uint8_t *bytes = NULL;
 
     OCT_TRY_OUT(oct_h5_open_sealed(&h5, ckpt->bytes, ckpt->size, ckpt->path));
-    OCT_TRY_OUT(list_arrays(&list, root, optim));
+    OCT_TRY_OUT(list_arrays(&list, root, optim, ckpt->info.updates > 0));
     if (list.count > 0) qsort(list.items, list.count, sizeof *list.items, by_path);
     OCT_TRY_OUT(check_items(h5, ckpt->path, &list, optim != NULL));
     OCT_TRY_OUT(oct_alloc(&bytes, list.bytes, 1));
@@ -480,7 +500,11 @@ oct_status oct_checkpoint_load(const oct_checkpoint *ckpt, oct_module *root, oct
         const array *a = &list.items[i];
         if (a->bytes > 0) memcpy(a->data, bytes + a->offset, a->bytes);
     }
-    if (optim) optim->updates = ckpt->info.updates;
+    if (optim) {
+        optim->updates = ckpt->info.updates;
+        optim->average.begun = optim->average.in_model =
+            optim->average.values && optim->updates > 0;
+    }
 out:
     free_list(&list);
     oct_free(&bytes);
@@ -511,7 +535,7 @@ oct_status oct_checkpoint_compare(const oct_checkpoint *ckpt, oct_module *root,
     surplus s = {.file = ckpt->path, .list = &list, .path = "state", .lines = differences};
 
     OCT_TRY_OUT(oct_h5_open_sealed(&h5, ckpt->bytes, ckpt->size, ckpt->path));
-    OCT_TRY_OUT(list_arrays(&list, root, NULL));
+    OCT_TRY_OUT(list_arrays(&list, root, NULL, false));
     for (size_t i = 0; i < list.count; i++)
         OCT_TRY_OUT(compare_array(h5, &list.items[i], differences));
     if (list.count > 0) qsort(list.items, list.count, sizeof *list.items, by_path);

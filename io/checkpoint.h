@@ -25,7 +25,8 @@ typedef struct oct_checkpoint_info {
 } oct_checkpoint_info;
 
 /* Saves a checkpoint. One rank calls it, the only writer of the folder, which is made if need be. Datasets:
- * "state/<path with '/' for '.'>" for every state item of root, "optimizer/slot0", ..., "info/...".
+ * "state/<path with '/' for '.'>" for every state item of root, "optimizer/slot0", ..., "info/...". Of an
+ * optimizer with averages root holds these, and "optimizer/trained/<path>" is what is trained.
  * Checkpoints of the same or later steps are superseded. Deletes those that `keep` does not name
  * only after the new one is committed; on failure nothing has changed. *file (may be NULL):
  * oct_alloc'ed path of what was written. */

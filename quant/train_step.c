@@ -1,7 +1,9 @@
 /* The calls of a training step in their order. */
 #include "quant/train_step.h"
 
+#include "core/base/cpu.h"
 #include "core/base/mem.h"
+#include "core/optim/clip.h"
 #include "quant/pass/graph/graph.h"
 
 #include <math.h>
@@ -10,7 +12,7 @@
 
 /* The numbers of the control reduction; the observers' keys follow. */
 enum {
-    CONTROL_NOT_FINITE,
+    CONTROL_BAD_GRAD, /* how many parameters there are from the first one with a bad gradient on */
     CONTROL_WORDS,
     CONTROL_KEYS = CONTROL_WORDS + OCT_STEP_WORDS,
 };
@@ -23,6 +25,9 @@ static oct_leaves split(const oct_train_step *s, int64_t samples)
 static void unbind(oct_train_step *s)
 {
     oct_free(&s->control);
+    oct_free(&s->waiting);
+    s->waiting_rows = 0;
+    s->sums = (oct_step_sums){0};
     oct_quantizers_free(&s->quantizers);
     oct_optim_destroy(&s->optim);
     oct_params_unbind(&s->params);
@@ -43,8 +48,16 @@ oct_status oct_train_step_rebind(oct_train_step *step, oct_module *root)
     OCT_TRY(oct_train_step_renew_memory(step));
     OCT_TRY(oct_params_bind(&step->params, root, &full));
     OCT_TRY(oct_optim_create(&step->optim, &step->config, &step->params));
+    OCT_TRY(oct_average_create(&step->optim.average, &step->average, root, &step->params));
     OCT_TRY(oct_quantizers_collect(&step->quantizers, root));
     return oct_alloc(&step->control, CONTROL_KEYS + 2 * step->quantizers.count, sizeof(int64_t));
+}
+
+oct_status oct_train_step_average(oct_train_step *step, const oct_average_options *options)
+{
+    step->average = *options;
+    oct_average_destroy(&step->optim.average);
+    return oct_average_create(&step->optim.average, options, step->root, &step->params);
 }
 
 oct_status oct_train_step_create(oct_train_step *step, oct_module *root,
@@ -152,10 +165,23 @@ static oct_tensor *forward(oct_train_step *s, const oct_batch *b, bool learn)
     return oct_module_call(s->context, s->root, x, b->num_inputs);
 }
 
-/* The loss that the forward itself has returned, for oct_backward to start from. */
-static oct_tensor *own_loss(oct_context *cx, oct_tensor *y, oct_step_result *result)
+/* Takes the figures of a batch into those of the update; of a single one they stay as they are. */
+static void add_figures(oct_step_sums *sums, int64_t samples, const oct_loss *loss, double mean)
+{
+    sums->done++;
+    sums->seen += samples;
+    sums->weight += loss->counted;
+    sums->divisor = loss->divisor;
+    if (loss->counted > 0) sums->loss += (mean - sums->loss) * (loss->counted / sums->weight);
+    sums->metric += (loss->metric - sums->metric) * ((double)samples / (double)sums->seen);
+}
+
+/* The loss that the forward itself has returned, for oct_backward to start from: a mean over the samples of its
+ * batch. */
+static oct_tensor *own_loss(oct_train_step *s, oct_tensor *y, double *mean)
 {
     char text[96];
+    oct_context *cx = s->context;
     if (!oct_inputs_ok(cx, &y, 1)) return NULL;
     if (y->dtype != OCT_F32 || y->shape.ndim != 0)
         return oct_context_fail(cx, OCT_USAGE,
@@ -166,41 +192,52 @@ static oct_tensor *own_loss(oct_context *cx, oct_tensor *y, oct_step_result *res
         return oct_context_fail(cx, OCT_USAGE,
                                 "the loss that the forward returns depends on no "
                                 "parameter, so there is nothing to learn");
-    result->loss = (double)oct_f32(y)[0];
+    *mean = (double)oct_f32(y)[0];
     float *one = oct_grad_new(cx, y);
     if (!one) return NULL;
-    *one = 1.0f;
+    *one = (float)((double)cx->leaves.samples / (double)s->sums.samples);
     oct_give_grad(cx, y, one);
     return y;
 }
 
-static oct_tensor *loss_of(oct_train_step *s, oct_tensor *y, const oct_batch *b,
-                           oct_step_result *result)
+/* The loss of a batch, whose figures are added to the update's. */
+static oct_tensor *loss_of(oct_train_step *s, oct_tensor *y, const oct_batch *b)
 {
     oct_context *cx = s->context;
-    oct_loss loss = {0};
-    *result = (oct_step_result){.metric = (double)NAN, .samples = cx->leaves.samples};
-    if (!b->labels && !b->probabilities) return own_loss(cx, y, result);
-    if (oct_inputs_ok(cx, &y, 1) && y->shape.ndim == 0)
-        return oct_context_fail(cx, OCT_USAGE,
-                                "the forward returns its loss already, so the batch "
-                                "must have neither labels nor probabilities");
-    y = oct_loss_apply(cx, &s->loss, y, &(oct_goals){b->labels, b->probabilities}, &loss);
-    result->loss = loss.loss_sum / loss.weight;
-    result->metric = loss.metric;
+    const int64_t samples = cx->leaves.samples;
+    oct_loss_spec spec = s->loss;
+    double mean = 0;
+    oct_loss loss = {
+        .counted = (double)samples, .divisor = (double)s->sums.samples, .metric = (double)NAN};
+    if (!b->labels && !b->probabilities) {
+        y = own_loss(s, y, &mean);
+    } else {
+        if (oct_inputs_ok(cx, &y, 1) && y->shape.ndim == 0)
+            return oct_context_fail(cx, OCT_USAGE,
+                                    "the forward returns its loss already, so the batch "
+                                    "must have neither labels nor probabilities");
+        if (s->sums.batches > 1) spec.divisor_samples = s->sums.samples;
+        y = oct_loss_apply(cx, &spec, y, &(oct_goals){b->labels, b->probabilities}, &loss);
+        mean = loss.loss_sum / loss.weight;
+    }
+    if (cx->status != OCT_OK) return NULL;
+    if (!isfinite(mean)) return oct_context_fail(cx, OCT_NUMERIC, "the loss is not finite");
+    add_figures(&s->sums, samples, &loss, mean);
     return y;
 }
 
-/* Behind it all ranks know the same. */
-static oct_status control_reduce(oct_train_step *s, bool finite)
+/* Behind it all ranks know the same. bad: the place of the first parameter with a bad gradient; -1: none. */
+static oct_status control_reduce(oct_train_step *s, int64_t bad)
 {
+    const int64_t count = (int64_t)s->params.count;
     int64_t *control = s->control, *keys = control + CONTROL_KEYS;
-    control[CONTROL_NOT_FINITE] = !finite;
+    control[CONTROL_BAD_GRAD] = bad < 0 ? 0 : count - bad;
     memcpy(control + CONTROL_WORDS, s->word, sizeof s->word);
     oct_quantizers_keys(&s->quantizers, keys);
     OCT_TRY(s->group->max_i64(s->group, control, CONTROL_KEYS + 2 * (int64_t)s->quantizers.count));
     memcpy(s->word, control + CONTROL_WORDS, sizeof s->word);
-    OCT_CHECK(!control[CONTROL_NOT_FINITE], OCT_NUMERIC, "a gradient is not finite");
+    bad = control[CONTROL_BAD_GRAD];
+    if (bad > 0) return oct_params_fail_grad(&s->params, count - bad, s->root);
     OCT_TRY(oct_quantizers_check(&s->quantizers, keys));
     return oct_quantizers_sum_counts(&s->quantizers, s->group);
 }
@@ -210,21 +247,106 @@ static oct_status update_observers(oct_train_step *s)
     return oct_quantizers_update(&s->quantizers, s->control + CONTROL_KEYS);
 }
 
-static oct_status learn(oct_train_step *s, const oct_batch *batch, float lr,
-                        oct_step_result *result)
+/* What was announced has to come. */
+static oct_status check_sums(const oct_train_step *s, const oct_batch *batch)
+{
+    const oct_step_sums *sums = &s->sums;
+    const int64_t more = batch ? 1 : 0, samples = batch ? batch->shape[0].dim[0] : 0;
+    OCT_CHECK(sums->done + more <= sums->batches && sums->seen + samples <= sums->samples &&
+                  (batch || (sums->done == sums->batches && sums->seen == sums->samples)),
+              OCT_USAGE,
+              "oct_train_step_begin announced %lld batches with %lld samples, but these are %lld "
+              "with %lld",
+              (long long)sums->batches, (long long)sums->samples, (long long)(sums->done + more),
+              (long long)(sums->seen + samples));
+    return OCT_OK;
+}
+
+/* Rows for the sums that wait, as many as a binary counter up to `batches` needs. */
+static oct_status reserve_waiting(oct_train_step *s, int64_t batches)
+{
+    int rows = 0;
+    while ((batches - 1) >> rows)
+        rows++;
+    if (rows <= s->waiting_rows) return OCT_OK;
+    oct_free(&s->waiting);
+    s->waiting_rows = 0;
+    OCT_TRY(oct_alloc(&s->waiting, (size_t)rows, (size_t)s->params.numel * sizeof(float)));
+    s->waiting_rows = rows;
+    return OCT_OK;
+}
+
+oct_status oct_train_step_begin(oct_train_step *step, int64_t batches, int64_t samples, float lr)
+{
+    OCT_CHECK(batches > 0 && samples >= batches, OCT_USAGE,
+              "an update of %lld batches with %lld samples together; there must be at least one "
+              "batch, and a sample in each",
+              (long long)batches, (long long)samples);
+    oct_quantizers_discard_batch(&step->quantizers);
+    step->sums = (oct_step_sums){.batches = batches, .samples = samples, .lr = lr};
+    return reserve_waiting(step, batches);
+}
+
+OCT_CLONES
+static void add_left(float *restrict sum, const float *restrict left, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        sum[i] = left[i] + sum[i];
+}
+
+/* The gradient of the batch that was just counted is joined with what waits for it, and waits itself unless it is
+ * the last. */
+static void join_gradients(oct_train_step *s)
+{
+    oct_step_sums *sums = &s->sums;
+    const int64_t n = s->params.numel;
+    for (int joins = oct_tree_joins(sums->done - 1, sums->batches); joins > 0; joins--)
+        add_left(s->params.grads, s->waiting + --sums->waiting * n, n);
+    if (sums->done == sums->batches) return;
+    memcpy(s->waiting + sums->waiting++ * n, s->params.grads, (size_t)n * sizeof(float));
+}
+
+static oct_status learn(oct_train_step *s, const oct_batch *batch)
 {
     oct_context *cx = s->context;
     oct_params_zero(&s->params);
-    oct_tensor *loss = loss_of(s, forward(s, batch, true), batch, result);
+    oct_tensor *loss = loss_of(s, forward(s, batch, true), batch);
     OCT_TRY(oct_context_status(cx));
-    OCT_CHECK(isfinite(result->loss), OCT_NUMERIC, "the loss is not finite");
     OCT_TRY(oct_backward(cx, loss));
     OCT_TRY(oct_params_reduce(&s->params, s->group, &cx->leaves));
+    join_gradients(s);
+    return OCT_OK;
+}
+
+/* Rows that do not count alike have a weight that is known now. */
+static void weigh_gradients(oct_train_step *s)
+{
+    const oct_step_sums *sums = &s->sums;
+    if (sums->batches > 1 && sums->weight > 0 && sums->weight != sums->divisor)
+        oct_params_scale_grads(&s->params, (float)(sums->divisor / sums->weight));
+}
+
+static void report(const oct_train_step *s, oct_step_result *result)
+{
+    *result = (oct_step_result){.loss = s->sums.loss,
+                                .metric = s->sums.metric,
+                                .samples = s->sums.seen,
+                                .grad_norm = (double)NAN};
+}
+
+static oct_status update(oct_train_step *s, oct_step_result *result)
+{
+    const double most = (double)s->config.clip_norm;
+    weigh_gradients(s);
     OCT_TRY(oct_quantizers_backward(&s->quantizers));
-    OCT_TRY(control_reduce(s, oct_all_finite(s->params.grads, s->params.numel)));
-    oct_optim_step(&s->optim, &s->params, lr);
+    report(s, result);
+    OCT_TRY(control_reduce(s, oct_params_find_bad_grad(&s->params)));
+    if (most > 0) result->grad_norm = oct_clip_grads(&s->params, most);
+    oct_optim_step(&s->optim, &s->params, s->sums.lr);
     OCT_TRY(oct_params_check_values(&s->params, s->root));
-    return update_observers(s);
+    OCT_TRY(update_observers(s));
+    oct_average_update(&s->optim.average, s->optim.updates);
+    return OCT_OK;
 }
 
 /* What a call has noted and not used is forgotten with it. */
@@ -234,15 +356,35 @@ static oct_status end(oct_train_step *s, oct_status status)
     return status;
 }
 
+/* Numbers that go wrong in training have a remedy. */
+static oct_status end_learning(oct_train_step *s, oct_status status)
+{
+    char what[512];
+    if (end(s, status) != OCT_NUMERIC) return status;
+    snprintf(what, sizeof what, "%s", oct_fail_text(0));
+    return oct_fail(OCT_NUMERIC, "%s; lower the learning rate (now %g)", what, (double)s->sums.lr);
+}
+
+oct_status oct_train_step_learn(oct_train_step *step, const oct_batch *batch)
+{
+    OCT_TRY(check_step(step, batch));
+    OCT_TRY(check_sums(step, batch));
+    return end_learning(step, learn(step, batch));
+}
+
+oct_status oct_train_step_update(oct_train_step *step, oct_step_result *result)
+{
+    OCT_TRY(check_sums(step, NULL));
+    return end_learning(step, update(step, result));
+}
+
 oct_status oct_train_step_run(oct_train_step *step, const oct_batch *batch, float lr,
                               oct_step_result *result)
 {
-    char what[512];
     OCT_TRY(check_step(step, batch));
-    const oct_status status = end(step, learn(step, batch, lr, result));
-    if (status != OCT_NUMERIC) return status;
-    snprintf(what, sizeof what, "%s", oct_fail_text(0));
-    return oct_fail(OCT_NUMERIC, "%s; lower the learning rate (now %g)", what, (double)lr);
+    OCT_TRY(oct_train_step_begin(step, 1, batch->shape[0].dim[0], lr));
+    OCT_TRY(oct_train_step_learn(step, batch));
+    return oct_train_step_update(step, result);
 }
 
 static oct_status show(oct_train_step *s, const oct_batch *batch, void *y)
@@ -252,7 +394,7 @@ static oct_status show(oct_train_step *s, const oct_batch *batch, void *y)
     OCT_CHECK(!oct_is_codes(output), OCT_USAGE,
               "the model's output is codes; put a DeQuantStub at its end");
     if (y) memcpy(y, output->data, (size_t)oct_numel(output) * oct_dtype_bytes(output->dtype));
-    OCT_TRY(control_reduce(s, true));
+    OCT_TRY(control_reduce(s, -1));
     return update_observers(s);
 }
 
@@ -269,19 +411,37 @@ static oct_tensor *view_outputs(oct_train_step *s, const oct_batch *batch, float
     return oct_tensor_view(s->context, OCT_F32, OCT_SHAPE(samples, n), y);
 }
 
-static oct_status observe(oct_train_step *s, const oct_batch *batch, float *y, int64_t n,
-                          oct_step_result *result)
+static oct_status look(oct_train_step *s, const oct_batch *batch, float *y, int64_t n)
 {
-    loss_of(s, y ? view_outputs(s, batch, y, n) : forward(s, batch, false), batch, result);
-    OCT_TRY(oct_context_status(s->context));
-    OCT_CHECK(isfinite(result->loss), OCT_NUMERIC, "the loss is not finite");
-    OCT_TRY(control_reduce(s, true));
+    loss_of(s, y ? view_outputs(s, batch, y, n) : forward(s, batch, false), batch);
+    return oct_context_status(s->context);
+}
+
+static oct_status observed(oct_train_step *s, oct_step_result *result)
+{
+    OCT_TRY(control_reduce(s, -1));
+    report(s, result);
     return update_observers(s);
+}
+
+oct_status oct_train_step_look(oct_train_step *step, const oct_batch *batch, float *y, int64_t n)
+{
+    OCT_TRY(check(step, batch));
+    OCT_TRY(check_sums(step, batch));
+    return end(step, look(step, batch, y, n));
+}
+
+oct_status oct_train_step_observed(oct_train_step *step, oct_step_result *result)
+{
+    OCT_TRY(check_sums(step, NULL));
+    return end(step, observed(step, result));
 }
 
 oct_status oct_train_step_observe(oct_train_step *step, const oct_batch *batch, float *y, int64_t n,
                                   oct_step_result *result)
 {
     OCT_TRY(check(step, batch));
-    return end(step, observe(step, batch, y, n, result));
+    OCT_TRY(oct_train_step_begin(step, 1, batch->shape[0].dim[0], 0));
+    OCT_TRY(end(step, look(step, batch, y, n)));
+    return oct_train_step_observed(step, result);
 }

@@ -1,11 +1,17 @@
 /* The training step: forward, loss, backward, the sum of gradients over all ranks, the control reduction,
- * optimizer, observers. Programs of one's own take one after another; the octet program's trainer
+ * clipping, optimizer, observers. Programs of one's own take one after another; the octet program's trainer
  * (launch/run/trainer.h) puts phases and checkpoints around the same calls.
  *
  * Ranks meet in a step where something is summed over the batch (the loss with its metric, gradients,
  * statistics of batch norms), and once more for all that is small: the control reduction takes the maximum
- * over the ranks of a flag for gradients that are not finite, of the caller's words and of the observers'
+ * over the ranks of a mark for a gradient that is not finite, of the caller's words and of the observers'
  * keys. Everything that a rank does afterwards follows from numbers that are alike on all ranks.
+ *
+ * An update may be made of several batches, one after another in the memory of one (gradient accumulation):
+ * their total gradients are joined along the tree of core/base/leaves.h as those of leaves are, and the control
+ * reduction, the optimizer and the observers follow once, behind the last. So where a batch has a power of two
+ * of leaves, and no batch norm uses its statistics, k batches learn what one of all their samples would learn,
+ * bit for bit.
  */
 #pragma once
 
@@ -33,7 +39,19 @@ typedef struct oct_step_result {
     double
         metric; /* of the global batch before the update; NAN without a metric, or without goals */
     int64_t samples;
+    double
+        grad_norm; /* of all gradients together, before it was clipped; NAN where nothing clips */
 } oct_step_result;
+
+/* What the batches of an update have made together so far. */
+typedef struct oct_step_sums {
+    int64_t batches, samples; /* as announced, with the learning rate */
+    float lr;
+    int64_t done, seen;     /* of them */
+    double loss, metric;    /* means over what was seen */
+    double weight, divisor; /* of the gradients */
+    int waiting;            /* sums of gradients that wait for their right neighbour */
+} oct_step_sums;
 
 enum { OCT_STEP_WORDS = 4 };
 
@@ -54,6 +72,10 @@ typedef struct oct_train_step {
     oct_quantizers quantizers; /* none before prepare */
     const void *graph;         /* of the prepare that this was bound behind, or NULL */
     int64_t *control;          /* the numbers of the control reduction */
+    oct_average_options average;
+    oct_step_sums sums;
+    float *waiting; /* rows of params.numel */
+    int waiting_rows;
 } oct_train_step;
 
 /* batch: samples of the largest global batch that a step takes. One of a model's training steps at a time can
@@ -67,6 +89,10 @@ void oct_train_step_destroy(oct_train_step *step);
  * starts anew. Call it when the tree has changed (oct_prepare, oct_fold_batch_norm), before the next step
  * or forward. */
 oct_status oct_train_step_rebind(oct_train_step *step, oct_module *root) OCT_NODISCARD;
+/* Averages the weights from the next update on, in optim.average (core/optim/average.h); what the average began
+ * with is forgotten, also whenever the step is rebound. */
+oct_status oct_train_step_average(oct_train_step *step,
+                                  const oct_average_options *options) OCT_NODISCARD;
 /* Gives back the memory of forward and backward, and takes new: where a model starts to need less. */
 oct_status oct_train_step_renew_memory(oct_train_step *step) OCT_NODISCARD;
 
@@ -78,6 +104,12 @@ oct_status oct_train_step_renew_memory(oct_train_step *step) OCT_NODISCARD;
  * behind it. */
 oct_status oct_train_step_run(oct_train_step *step, const oct_batch *batch, float lr,
                               oct_step_result *result) OCT_NODISCARD;
+/* Collective: the same of several batches: begin, with their number and that of all their samples, then learn
+ * for each of them, then update. After a failure the next begin forgets what was learned. */
+oct_status oct_train_step_begin(oct_train_step *step, int64_t batches, int64_t samples,
+                                float lr) OCT_NODISCARD;
+oct_status oct_train_step_learn(oct_train_step *step, const oct_batch *batch) OCT_NODISCARD;
+oct_status oct_train_step_update(oct_train_step *step, oct_step_result *result) OCT_NODISCARD;
 /* Collective: a forward of the batch's inputs that learns nothing, in the mode and state that root is in:
  * in training mode observers see it (calibration). y (may be NULL): the output of this rank's samples,
  * float or, of class numbers, int32_t. */
@@ -87,3 +119,7 @@ oct_status oct_train_step_forward(oct_train_step *step, const oct_batch *batch,
  * already, a few samples at a time, the n outputs of each of this rank's samples; or NULL. */
 oct_status oct_train_step_observe(oct_train_step *step, const oct_batch *batch, float *y, int64_t n,
                                   oct_step_result *result) OCT_NODISCARD;
+/* Collective: the same of several batches: begin (lr 0), then look at each of them, then observed. */
+oct_status oct_train_step_look(oct_train_step *step, const oct_batch *batch, float *y,
+                               int64_t n) OCT_NODISCARD;
+oct_status oct_train_step_observed(oct_train_step *step, oct_step_result *result) OCT_NODISCARD;

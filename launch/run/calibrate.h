@@ -10,6 +10,7 @@ typedef struct oct_calibration {
     float *x;            /* of this rank's samples */
     int64_t outputs;     /* of a sample */
     float *rows;         /* they go here */
+    bool whole;          /* the caller has learned that the model takes batches in one piece only */
 } oct_calibration;
 
 /* Runs the forward and fills the rows. Not *done: the model sums over the batch, or its outputs are no such rows, so it can only run on the

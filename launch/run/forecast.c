@@ -70,6 +70,12 @@ static oct_dataset first_images(const oct_dataset *data, int64_t count)
     return some;
 }
 
+/* The short run takes no more batches to a step than tell what a further one costs. */
+static int64_t few_batches(const oct_recipe *recipe)
+{
+    return oct_min_i64(recipe->batch_accumulate, 2);
+}
+
 /* All that decides about memory stays as it is; the learning rate is next to nothing, since schedules would
  * be other ones. */
 static void shorten(short_run *r, const oct_plan *plan)
@@ -78,13 +84,14 @@ static void shorten(short_run *r, const oct_plan *plan)
     oct_recipe *s = &r->recipe;
     *s = *r->subject->recipe;
     s->batch_size = r->images;
+    s->batch_accumulate = few_batches(r->subject->recipe);
     s->data_drop_last = false;
     s->float_lr = s->qat_lr = rate;
     s->float_final_lr = s->qat_final_lr = 0;
     s->float_warmup = s->qat_warmup = 0;
-    r->train = first_images(r->subject->train, 2 * r->images);
+    r->train = first_images(r->subject->train, 2 * s->batch_accumulate * r->images);
     r->test = first_images(r->subject->test, 2 * oct_evaluation_batch(s, 1) + 1);
-    const int64_t each = epochs_of(r->train.count, r->images);
+    const int64_t each = epochs_of(r->train.count, s->batch_accumulate * r->images);
     const bool qat = plan->begin[OCT_PHASE_QAT] < oct_plan_steps(plan);
     s->float_epochs = has_phase(plan, OCT_PHASE_FLOAT) ? epochs_of(FLOAT_STEPS, each) : 0;
     s->calibrate_batches = has_phase(plan, OCT_PHASE_CALIBRATE);
@@ -252,6 +259,15 @@ static int64_t bytes_of_ranks(const oct_recipe *recipe, const oct_dataset *train
     return RANK_AMONG_OTHERS + (most - 1) * params_bytes;
 }
 
+/* An update of more batches than the short run's keeps more sums of gradients waiting. */
+static int64_t bytes_of_sums(const oct_recipe *recipe, int64_t params_bytes)
+{
+    int64_t rows = 0;
+    while ((recipe->batch_accumulate - 1) >> rows)
+        rows++;
+    return oct_max_i64(rows - 1, 0) * params_bytes;
+}
+
 static void count_evaluations(const oct_recipe *recipe, const oct_plan *plan, int64_t *in_float,
                               int64_t *in_qat)
 {
@@ -273,7 +289,9 @@ static void foretell(oct_forecast *f, int64_t share, const short_run *few, const
     const int ranks = many->subject->ranks;
     const oct_plan plan = oct_plan_of(recipe, train->count);
     const double x1 = (double)few->images, x2 = (double)many->images, x = (double)share;
-    const int64_t others = bytes_of_ranks(recipe, train, ranks, many->params_bytes);
+    const int64_t others = bytes_of_ranks(recipe, train, ranks, many->params_bytes) +
+                           bytes_of_sums(recipe, many->params_bytes);
+    const double batches = (double)recipe->batch_accumulate / (double)few_batches(recipe);
     const int64_t logits = 2 * (test->count / ranks + 1) * test->classes * (int64_t)sizeof(float);
     for (int i = 0; i < OCT_STAGES; i++) {
         if (many->bytes[i] == 0) continue;
@@ -295,7 +313,7 @@ static void foretell(oct_forecast *f, int64_t share, const short_run *few, const
     for (int phase = 0; phase < OCT_PHASES; phase++) {
         if (!has_phase(&plan, (oct_phase)phase)) continue;
         f->step_seconds[phase] =
-            along(x1, few->step_seconds[phase], x2, many->step_seconds[phase], x);
+            along(x1, few->step_seconds[phase], x2, many->step_seconds[phase], x) * batches;
         f->seconds += f->step_seconds[phase] * (double)(plan.begin[phase + 1] - plan.begin[phase]);
     }
 }

@@ -15,15 +15,18 @@ static const char *const phase_names[] = {
 /* Batch norm freezes no later than the scales do: the recipe is refused otherwise. */
 oct_plan oct_plan_of(const oct_recipe *recipe, int64_t train_samples)
 {
-    int64_t batch = recipe->batch_size;
-    int64_t per_epoch = recipe->data_drop_last
-                            ? train_samples / batch
-                            : train_samples / batch + (train_samples % batch != 0);
+    const int64_t accumulate = oct_max_i64(recipe->batch_accumulate, 1), batch = recipe->batch_size;
+    const int64_t whole = train_samples / batch / accumulate; /* steps without a short one */
+    const int64_t batches = recipe->data_drop_last
+                                ? whole * accumulate
+                                : train_samples / batch + (train_samples % batch != 0);
+    const int64_t per_epoch = batches / accumulate + (batches % accumulate != 0);
     int64_t qat = recipe->qat_epochs * per_epoch;
     int64_t scales = (int64_t)floor(recipe->qat_freeze_scales * (double)qat);
     int64_t norms = (int64_t)floor(recipe->qat_freeze_batch_norm * (double)qat);
 
-    oct_plan plan = {.steps_per_epoch = per_epoch};
+    oct_plan plan = {
+        .steps_per_epoch = per_epoch, .accumulate = accumulate, .epoch_batches = batches};
     plan.begin[OCT_PHASE_FLOAT] = 0;
     plan.begin[OCT_PHASE_CALIBRATE] = recipe->float_epochs * per_epoch;
     plan.begin[OCT_PHASE_QAT] = plan.begin[OCT_PHASE_CALIBRATE] + recipe->calibrate_batches;
@@ -90,6 +93,12 @@ void oct_plan_epoch(const oct_plan *plan, int64_t step, int64_t *epoch, int64_t 
         first_epoch = float_epochs + qat_epochs;
     *epoch = first_epoch + (step - begin) / per_epoch;
     *step_in_epoch = (step - begin) % per_epoch;
+}
+
+int64_t oct_plan_batches(const oct_plan *plan, int64_t step_in_epoch, int64_t *first)
+{
+    *first = step_in_epoch * plan->accumulate;
+    return oct_min_i64(plan->accumulate, plan->epoch_batches - *first);
 }
 
 oct_plan_position oct_plan_position_at(const oct_plan *plan, int64_t step)

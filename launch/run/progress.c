@@ -96,6 +96,7 @@ void oct_step_totals_add(oct_step_totals *totals, double seconds, const oct_step
     totals->seconds += seconds;
     totals->loss_sum += result->loss * (double)result->samples;
     totals->metric_sum += result->metric * (double)result->samples;
+    totals->norm_sum += result->grad_norm;
     totals->samples += result->samples;
     totals->steps++;
 }

@@ -7,6 +7,7 @@
 
 typedef struct oct_step_totals {
     double seconds, loss_sum, metric_sum; /* the sums of means, each times its samples */
+    double norm_sum;                      /* of the steps' gradients; NAN where none was measured */
     int64_t steps, samples;
 } oct_step_totals;
 

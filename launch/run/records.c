@@ -5,6 +5,7 @@
 #include "core/base/mem.h"
 #include "launch/run/memory_meter.h"
 
+#include <math.h>
 #include <stdio.h>
 
 static double rounded(double value, double unit)
@@ -20,11 +21,12 @@ void oct_record_steps(oct_training *run, oct_phase phase)
     if (w->samples > 0 && oct_training_speaks(run))
         oct_run_folder_record(
             &run->folder,
-            json_pack("{s:s, s:I, s:s, s:I, s:f, s:o*, s:f, s:f}", "kind", "step", "step",
+            json_pack("{s:s, s:I, s:s, s:I, s:f, s:o*, s:o*, s:f, s:f}", "kind", "step", "step",
                       (json_int_t)step, "phase", oct_phase_name(phase), "epoch",
                       (json_int_t)oct_plan_position_at(&run->trainer.plan, step - 1).epoch, "loss",
                       w->loss_sum / (double)w->samples, metric ? metric->title : "metric",
-                      metric ? json_real(w->metric_sum / (double)w->samples) : NULL, "lr",
+                      metric ? json_real(w->metric_sum / (double)w->samples) : NULL, "grad_norm",
+                      isnan(w->norm_sum) ? NULL : json_real(w->norm_sum / (double)w->steps), "lr",
                       oct_plan_lr(&run->trainer.plan, run->recipe, step - 1), "images_per_s",
                       rounded(oct_step_totals_rate(w), 0.1)));
     *w = (oct_step_totals){0};

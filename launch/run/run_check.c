@@ -8,6 +8,8 @@
 #include "launch/run/plan.h"
 #include "quant/pass/prepare/prepare.h"
 
+#include <stdio.h>
+
 static void check_kind(const char *key, const char *name, bool of_weights)
 {
     const oct_fake_quant_kind *kind = oct_fake_quant_kind_find(name);
@@ -131,12 +133,14 @@ static void check_data(const oct_recipe *recipe, const oct_dataset *train, const
             OCT_USAGE,
             "data.crop_padding: %lld pixels around images of %lld x %lld; use less than the image",
             (long long)recipe->data_crop_padding, (long long)train->h, (long long)train->w);
+    char batches[32] = "a batch";
+    if (recipe->batch_accumulate > 1)
+        snprintf(batches, sizeof batches, "%lld batches", (long long)recipe->batch_accumulate);
     if (oct_plan_of(recipe, train->count).steps_per_epoch == 0)
-        oct_fail_add(
-            OCT_USAGE,
-            "data.drop_last: %lld training images do not fill a batch of %lld; use a smaller "
-            "batch.size or data.drop_last=false",
-            (long long)train->count, (long long)recipe->batch_size);
+        oct_fail_add(OCT_USAGE,
+                     "data.drop_last: %lld training images do not fill %s of %lld; use a smaller "
+                     "batch.size or data.drop_last=false",
+                     (long long)train->count, batches, (long long)recipe->batch_size);
 }
 
 static void check_ranks(const oct_recipe *recipe, const oct_dataset *train, int ranks)

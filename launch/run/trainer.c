@@ -35,7 +35,8 @@ static oct_status start_steps(oct_trainer *trainer)
                                   trainer->group));
     trainer->training.loss = loss_of(recipe);
     trainer->training.numerics = recipe->numerics;
-    return OCT_OK;
+    const oct_average_options average = {recipe->ema_decay, recipe->ema_warmup};
+    return oct_train_step_average(&trainer->training, &average);
 }
 
 oct_optim *oct_trainer_optim(oct_trainer *trainer)
@@ -43,18 +44,20 @@ oct_optim *oct_trainer_optim(oct_trainer *trainer)
     return trainer->phase == OCT_PHASE_CALIBRATE ? NULL : &trainer->training.optim;
 }
 
-/* The tree changes where the phase asks for it; the phases differ in what they need, so each starts with
- * memory of its own. */
+/* The tree changes where the phase asks for it, and where it does, training goes on from the averaged weights; the
+ * phases differ in what they need, so each starts with memory of its own. */
 static oct_status change_tree(oct_trainer *trainer)
 {
     const oct_recipe *recipe = trainer->recipe;
     oct_train_step *training = &trainer->training;
     if (trainer->phase == OCT_PHASE_CALIBRATE) {
+        oct_average_put(&training->optim.average, true);
         OCT_TRY(oct_prepare_model(&trainer->model, recipe, trainer->train_data, NULL));
         oct_module_train(trainer->model, true);
         return oct_train_step_rebind(training, trainer->model);
     }
     if (trainer->phase == OCT_PHASE_QAT_BN_FROZEN && recipe->qat_fold_batch_norm) {
+        oct_average_put(&training->optim.average, true);
         OCT_TRY(oct_fold_batch_norm(trainer->model));
         return oct_train_step_rebind(training, trainer->model);
     }
@@ -152,30 +155,43 @@ bool oct_trainer_done(const oct_trainer *trainer)
     return trainer->step >= oct_plan_steps(&trainer->plan);
 }
 
-/* The batch of the next step, and which leaves of it are here. */
-static oct_status fetch(oct_trainer *trainer, oct_batch *batch, oct_leaves *leaves)
+/* The batches of a step, in their epoch. */
+typedef struct step_batches {
+    int64_t epoch, first, count, samples;
+} step_batches;
+
+static step_batches batches_of(const oct_trainer *trainer)
 {
-    int64_t epoch, step_in_epoch;
+    step_batches b = {0};
+    int64_t step_in_epoch;
+    oct_plan_epoch(&trainer->plan, trainer->step, &b.epoch, &step_in_epoch);
+    b.count = oct_plan_batches(&trainer->plan, step_in_epoch, &b.first);
+    for (int64_t i = 0; i < b.count; i++)
+        b.samples += oct_loader_samples(&trainer->loader, b.first + i);
+    return b;
+}
+
+/* A batch of an epoch, and which leaves of it are here. */
+static oct_status fetch(oct_trainer *trainer, int64_t epoch, int64_t number, oct_batch *batch,
+                        oct_leaves *leaves)
+{
     const oct_dataset *data = trainer->train_data;
     const oct_collective *group = trainer->group;
-    oct_plan_epoch(&trainer->plan, trainer->step, &epoch, &step_in_epoch);
-    int64_t samples = oct_loader_samples(&trainer->loader, step_in_epoch);
+    int64_t samples = oct_loader_samples(&trainer->loader, number);
     *leaves = oct_leaves_split(samples, trainer->recipe->batch_leaf, group->rank, group->size);
     *batch = (oct_batch){1,
                          {OCT_SHAPE(samples, data->h, data->w, data->c)},
                          {trainer->images},
                          .labels = trainer->labels};
-    return oct_loader_fetch(&trainer->loader, epoch, step_in_epoch, leaves, trainer->images,
+    return oct_loader_fetch(&trainer->loader, epoch, number, leaves, trainer->images,
                             trainer->labels);
 }
 
 /* Observes the float model, a few samples at a time if it can. */
-static oct_status calibrate(oct_trainer *trainer, const oct_batch *batch, const oct_leaves *leaves,
-                            oct_step_result *result)
+static oct_status calibrate(oct_trainer *trainer, const oct_batch *batch, const oct_leaves *leaves)
 {
     const oct_dataset *data = trainer->train_data;
     oct_calibration *c = &trainer->calibration;
-    bool done;
     if (!c->forward.cx) {
         *c = (oct_calibration){.sample = OCT_SHAPE(1, data->h, data->w, data->c),
                                .x = trainer->images,
@@ -183,10 +199,11 @@ static oct_status calibrate(oct_trainer *trainer, const oct_batch *batch, const 
                                .rows = trainer->logits};
         OCT_TRY(oct_forward_begin(&c->forward, trainer->training.context, trainer->model));
     }
-    OCT_TRY(oct_calibrate(c, leaves, &done));
-    if (!done) oct_quantizers_discard_batch(&trainer->training.quantizers);
-    return oct_train_step_observe(&trainer->training, batch, done ? c->rows : NULL, c->outputs,
-                                  result);
+    bool done = false;
+    if (!c->whole) OCT_TRY(oct_calibrate(c, leaves, &done));
+    if (!c->whole && !done) oct_quantizers_discard_batch(&trainer->training.quantizers);
+    c->whole = !done;
+    return oct_train_step_look(&trainer->training, batch, done ? c->rows : NULL, c->outputs);
 }
 
 /* Numbers go wrong alike on all ranks: what is wrong, where, what to do, what is left. */
@@ -206,19 +223,30 @@ static oct_status went_wrong(const oct_trainer *trainer)
                     oct_phase_name(trainer->phase), what, remedy, newest);
 }
 
-static oct_status take_step(oct_trainer *trainer, oct_step_result *result)
+static oct_status take_batches(oct_trainer *trainer, oct_step_result *result)
 {
     oct_train_step *training = &trainer->training;
-    oct_batch batch;
-    oct_leaves leaves;
-    OCT_TRY(fetch(trainer, &batch, &leaves));
-    training->word[WORD_STOP] = trainer->stop;
-    const float lr = (float)oct_plan_lr(&trainer->plan, trainer->recipe, trainer->step);
-    const oct_status status = trainer->phase == OCT_PHASE_CALIBRATE
-                                  ? calibrate(trainer, &batch, &leaves, result)
-                                  : oct_train_step_run(training, &batch, lr, result);
+    const bool calibrates = trainer->phase == OCT_PHASE_CALIBRATE;
+    const double lr = oct_plan_lr(&trainer->plan, trainer->recipe, trainer->step);
+    const step_batches b = batches_of(trainer);
+    OCT_TRY(oct_train_step_begin(training, b.count, b.samples, (float)lr));
+    for (int64_t i = 0; i < b.count; i++) {
+        oct_batch batch;
+        oct_leaves leaves;
+        OCT_TRY(fetch(trainer, b.epoch, b.first + i, &batch, &leaves));
+        OCT_TRY(calibrates ? calibrate(trainer, &batch, &leaves)
+                           : oct_train_step_learn(training, &batch));
+    }
+    return calibrates ? oct_train_step_observed(training, result)
+                      : oct_train_step_update(training, result);
+}
+
+static oct_status take_step(oct_trainer *trainer, oct_step_result *result)
+{
+    trainer->training.word[WORD_STOP] = trainer->stop;
+    const oct_status status = take_batches(trainer, result);
     if (status == OCT_NUMERIC) return went_wrong(trainer);
-    trainer->stop = training->word[WORD_STOP] != 0;
+    trainer->stop = trainer->training.word[WORD_STOP] != 0;
     return status;
 }
 
@@ -228,16 +256,26 @@ oct_status oct_trainer_step(oct_trainer *trainer, oct_step_result *result)
     OCT_TRY(oct_trainer_enter(trainer, oct_plan_phase(&trainer->plan, trainer->step)));
     OCT_TRY(take_step(trainer, result));
     trainer->step++;
-    if (oct_trainer_done(trainer)) OCT_TRY(oct_trainer_enter(trainer, OCT_PHASE_QAT_SCALES_FROZEN));
+    return oct_trainer_done(trainer) ? oct_trainer_finish(trainer) : OCT_OK;
+}
+
+oct_status oct_trainer_finish(oct_trainer *trainer)
+{
+    OCT_TRY(oct_trainer_enter(trainer, OCT_PHASE_QAT_SCALES_FROZEN));
+    oct_average_put(&trainer->training.optim.average, true);
     return OCT_OK;
 }
 
 oct_status oct_trainer_evaluate(oct_trainer *trainer, oct_scores *scores)
 {
     oct_context *cx = trainer->training.context;
+    oct_average *average = &trainer->training.optim.average;
+    const bool averaged = average->in_model;
     cx->group = &oct_collective_one;
+    oct_average_put(average, true);
     const oct_status status = oct_evaluate_in(cx, trainer->model, trainer->group, trainer->recipe,
                                               trainer->test_data, scores);
+    oct_average_put(average, averaged);
     cx->group = trainer->group;
     return status;
 }

@@ -1,6 +1,6 @@
 /* The trainer takes a run's steps through the phases of its plan (plan.h). All that decides a bit is a pure function of
- * recipe, data and step. At a phase boundary the module tree may change (prepare, folding), and the
- * optimizer starts anew with it.
+ * recipe, data and step. At a phase boundary the module tree may change (prepare, folding); then training goes on
+ * from the averaged weights, if there are any, and optimizer and averages start anew.
  */
 #pragma once
 
@@ -37,14 +37,17 @@ oct_status oct_trainer_create(oct_trainer *trainer, const oct_recipe *recipe,
 void oct_trainer_destroy(oct_trainer *trainer);
 /* Gives back the memory that only steps need, after the last one. */
 void oct_trainer_release_memory(oct_trainer *trainer);
-/* Collective: enters the phase of the next step if it changed, then one step. After the last step the
- * scales are frozen. OCT_NUMERIC on a loss, gradient or parameter that is not finite, alike on all ranks,
+/* Collective: enters the phase of the next step if it changed, then one step, of all its batches. The last step
+ * finishes the run. OCT_NUMERIC on a loss, gradient or parameter that is not finite, alike on all ranks,
  * naming step and phase. */
 oct_status oct_trainer_step(oct_trainer *trainer, oct_step_result *result) OCT_NODISCARD;
 bool oct_trainer_done(const oct_trainer *trainer);
+/* Makes the model what is deployed: its scales are frozen, and it keeps the averaged weights where there are any. */
+oct_status oct_trainer_finish(oct_trainer *trainer) OCT_NODISCARD;
 /* Walks through the phases up to this one; empty phases leave their mark all the same. */
 oct_status oct_trainer_enter(oct_trainer *trainer, oct_phase phase) OCT_NODISCARD;
 /* The optimizer, whose state is part of a checkpoint; NULL while calibrating. */
 oct_optim *oct_trainer_optim(oct_trainer *trainer);
-/* Collective: evaluates the model as it is over the test data, in the memory of the steps. */
+/* Collective: evaluates the model as it is over the test data, in the memory of the steps; where weights are
+ * averaged, with the averages. */
 oct_status oct_trainer_evaluate(oct_trainer *trainer, oct_scores *scores) OCT_NODISCARD;

@@ -8,7 +8,9 @@ oct_status oct_trainer_save(oct_trainer *trainer, const char *folder, char **fil
 {
     oct_text identity = {0};
     oct_status status = OCT_OK;
-    const oct_optim *optim = oct_trainer_optim(trainer);
+    oct_optim *optim = oct_trainer_optim(trainer);
+    oct_average *average = &trainer->training.optim.average;
+    const bool averaged = average->in_model;
     /* The end of the float phase may be the start of other runs. */
     oct_keep keep = {trainer->recipe->checkpoint_keep, trainer->plan.begin[OCT_PHASE_CALIBRATE]};
     if (file) *file = NULL;
@@ -21,7 +23,10 @@ oct_status oct_trainer_save(oct_trainer *trainer, const char *folder, char **fil
         .recipe = identity.data,
     };
     snprintf(info.phase, sizeof(info.phase), "%s", oct_phase_name(trainer->phase));
-    OCT_TRY_OUT(oct_checkpoint_save(folder, &info, trainer->model, optim, keep, file));
+    /* Whoever reads a checkpoint gets the model that was evaluated. */
+    oct_average_put(average, true);
+    status = oct_checkpoint_save(folder, &info, trainer->model, optim, keep, file);
+    oct_average_put(average, averaged);
 out:
     oct_text_free(&identity);
     return status;
@@ -63,8 +68,8 @@ oct_status oct_trainer_restore(oct_trainer *trainer, const oct_checkpoint *check
     OCT_TRY(oct_trainer_enter(trainer, phase));
     oct_optim *optim = oct_trainer_optim(trainer);
     OCT_TRY(oct_checkpoint_load(checkpoint, trainer->model, optim));
-    if (optim) optim->updates = checkpoint->info.updates;
     trainer->step = step;
     trainer->saved_step = step;
+    if (!oct_trainer_done(trainer)) oct_average_put(&trainer->training.optim.average, false);
     return OCT_OK;
 }

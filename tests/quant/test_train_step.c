@@ -112,7 +112,8 @@ static void check_step_refused(float second, float lr, const char *sentence)
 Test(train_step, a_gradient_or_a_parameter_that_is_not_finite_is_said)
 {
     check_step_refused(1e38f, 0.02f,
-                       "a gradient is not finite; lower the learning rate (now 0.02)");
+                       "the gradient of the parameter 0.weight is infinite or NaN; lower the "
+                       "learning rate (now 0.02)");
     check_step_refused(1.0f, 3e38f,
                        "the update made a value of the parameter 0.weight infinite or NaN");
 }
