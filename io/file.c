@@ -217,6 +217,23 @@ out:
     return status;
 }
 
+/* Half an entry would hide all that follow, so it is taken back. */
+bool oct_file_append(int *fd, int64_t *length, const void *bytes, size_t size)
+{
+    ssize_t written = write(*fd, bytes, size);
+    if (written == (ssize_t)size) {
+        *length += written;
+        return true;
+    }
+    int error = written < 0 ? errno : ENOSPC;
+    if (ftruncate(*fd, *length) != 0) {
+        close(*fd);
+        *fd = -1;
+    }
+    errno = error;
+    return false;
+}
+
 /* Temporary names are "name.PID-COUNT.tmp". */
 bool oct_file_is_temp(const char *name)
 {

@@ -93,6 +93,16 @@ void oct_record_scales(oct_training *run, oct_phase phase)
                                     "scales", scales_of(graph)));
 }
 
+void oct_record_weights(oct_training *run)
+{
+    enum { OF_A_PHASE = 50 };
+    oct_plan_position position = oct_plan_position_at(&run->trainer.plan, run->trainer.step - 1);
+    int64_t every = position.epochs / OF_A_PHASE + 1;
+    if (!oct_training_speaks(run)) return;
+    if (position.epoch % every == 0 || position.epoch == position.epochs)
+        oct_tensorboard_weights(&run->folder.events, run->trainer.model, run->trainer.step);
+}
+
 void oct_record_checkpoint(oct_training *run, const char *file, double seconds)
 {
     if (!oct_training_speaks(run)) return;

@@ -13,5 +13,8 @@ void oct_record_evaluation(oct_training *run, oct_phase phase, const oct_scores 
                            double images_per_s);
 /* The scale of each layer's output, of a prepared model; nothing of another one. */
 void oct_record_scales(oct_training *run, oct_phase phase);
+/* The weights as TensorBoard's histograms, where it is asked for: of some evaluations of a phase, its last among
+ * them. */
+void oct_record_weights(oct_training *run);
 /* A checkpoint that was written within so many seconds, which the log tells too. */
 void oct_record_checkpoint(oct_training *run, const char *file, double seconds);

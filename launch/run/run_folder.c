@@ -225,7 +225,8 @@ static oct_status remove_leftovers(const char *folder)
 
 oct_status oct_run_folder_open(oct_run_folder *folder, const oct_recipe *recipe)
 {
-    *folder = (oct_run_folder){.path = recipe->output, .lock = -1, .metrics = -1};
+    *folder = (oct_run_folder){
+        .path = recipe->output, .lock = -1, .metrics = -1, .recipe = recipe, .events = {.fd = -1}};
     OCT_TRY(oct_make_folders(recipe->output));
     OCT_TRY(oct_folder_lock(recipe->output, &folder->lock));
     OCT_TRY(remove_leftovers(recipe->output));
@@ -249,6 +250,7 @@ void oct_run_folder_close(oct_run_folder *folder)
     OCT_ASSERT(status == OCT_OK);
     if (folder->metrics >= 0) close(folder->metrics);
     folder->metrics = -1;
+    oct_event_file_close(&folder->events);
     json_decref(folder->records);
     folder->records = NULL;
     if (folder->lock >= 0) oct_folder_unlock(&folder->lock);
@@ -336,6 +338,8 @@ oct_status oct_run_folder_rewind(oct_run_folder *folder, int64_t step, int64_t l
     folder->length = (int64_t)text.length;
     folder->metrics = open(path, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOFOLLOW);
     OCT_CHECK_OUT(folder->metrics >= 0, OCT_RESOURCE, "%s: %s", path, strerror(errno));
+    if (folder->recipe->log_tensorboard)
+        status = oct_tensorboard_open(&folder->events, folder->recipe, step);
 out:
     json_decref(all);
     oct_text_free(&text);
@@ -343,34 +347,20 @@ out:
     return status;
 }
 
-/* Half a record would hide all that follow, so it is taken back. */
-static bool write_line(oct_run_folder *folder, const oct_text *text)
-{
-    ssize_t written = write(folder->metrics, text->data, text->length);
-    if (written == (ssize_t)text->length) {
-        folder->length += written;
-        return true;
-    }
-    int error = written < 0 ? errno : ENOSPC;
-    if (ftruncate(folder->metrics, folder->length) != 0) {
-        close(folder->metrics);
-        folder->metrics = -1;
-    }
-    errno = error;
-    return false;
-}
-
 void oct_run_folder_record(oct_run_folder *folder, json_t *record)
 {
     oct_text text = {0};
     if (folder->metrics >= 0 && record && add_line(&text, record) == OCT_OK &&
-        !write_line(folder, &text) && !folder->metrics_lost) {
+        !oct_file_append(&folder->metrics, &folder->length, text.data, text.length) &&
+        !folder->metrics_lost) {
         oct_log(OCT_LOG_WARN, "%s/metrics.jsonl: %s; records are lost, but the run continues",
                 folder->path, strerror(errno));
         folder->metrics_lost = true;
     }
     oct_text_free(&text);
-    if (record) json_array_append_new(folder->records, record);
+    if (!record) return;
+    oct_tensorboard_record(&folder->events, record);
+    json_array_append_new(folder->records, record);
 }
 
 const json_t *oct_run_folder_find(const oct_run_folder *folder, const char *kind, const char *phase)

@@ -1,22 +1,22 @@
 /* The run folder: recipe.yaml, model_check_result.txt, run.json, metrics.jsonl, log.txt, checkpoints/,
- * model.int8.h5, layers.json, lock.
+ * model.int8.h5, layers.json, lock, and where they are asked for TensorBoard's events.out.tfevents.*.
  *
  * Used by rank 0 only. What differs between machines is in run.json, metrics.jsonl and log.txt; the
  * other files have the same bytes wherever the run was made.
  */
 #pragma once
 
-#include "io/recipe.h"
-
-#include <jansson.h>
+#include "launch/run/tensorboard.h"
 
 typedef struct oct_run_folder {
-    const char *path;  /* borrowed: recipe.output */
-    int lock;          /* of the folder; -1: not held */
-    int metrics;       /* metrics.jsonl; -1: not open */
-    int64_t length;    /* of its good records, bytes */
-    bool metrics_lost; /* could not be written: said once */
-    json_t *records;   /* an array of all of them */
+    const char *path;         /* borrowed: recipe.output */
+    int lock;                 /* of the folder; -1: not held */
+    int metrics;              /* metrics.jsonl; -1: not open */
+    int64_t length;           /* of its good records, bytes */
+    bool metrics_lost;        /* could not be written: said once */
+    json_t *records;          /* an array of all of them */
+    const oct_recipe *recipe; /* borrowed */
+    oct_event_file events;    /* log.tensorboard */
 } oct_run_folder;
 
 /* "<folder>/<name>", owned by the caller. */

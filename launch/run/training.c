@@ -52,6 +52,7 @@ static oct_status evaluate(oct_training *r, oct_phase phase)
     OCT_TRY(oct_session_agree(r->session, oct_trainer_evaluate(&r->trainer, &scores)));
     oct_record_evaluation(r, phase, &scores, (double)scores.images / (oct_seconds() - begin));
     oct_record_scales(r, phase);
+    oct_record_weights(r);
     if (phase == OCT_PHASE_FLOAT) r->float_accuracy = oct_scores_accuracy(&scores);
     return OCT_OK;
 }
@@ -306,7 +307,7 @@ oct_status oct_train(oct_session *session, const oct_args *args, const oct_recip
         .args = args,
         .recipe = recipe,
         .init = init,
-        .folder = {.lock = -1, .metrics = -1},
+        .folder = {.lock = -1, .metrics = -1, .events = {.fd = -1}},
         .float_accuracy = -1,
     };
     bool finished = false;
