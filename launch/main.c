@@ -10,6 +10,7 @@
 #include "io/model_file.h"
 #include "launch/cmd/command.h"
 #include "launch/base/failure.h"
+#include "launch/base/meter.h"
 #include "launch/base/output.h"
 #include "launch/run/plugin_load.h"
 #include "launch/ranks.h"
@@ -105,6 +106,7 @@ static oct_status run_command(const oct_command *command, int argc, char **argv)
                           : args.verbose ? OCT_LOG_VERBOSE
                                          : OCT_LOG_INFO;
     oct_log_setup(level, rank == 0);
+    oct_meter_choose(args.progress);
     OCT_TRY(start_ranks(command, &args));
     if (ranks_exit >= 0) return OCT_OK;
     if (command->parallel && launched) OCT_TRY(oct_wait_policy(&args));

@@ -15,7 +15,7 @@
 #include "dist/rank_table.h"
 #include "launch/base/failure.h"
 #include "launch/run/job.h"
-#include "launch/run/progress.h"
+#include "launch/base/meter.h"
 #include "launch/wait_policy.h"
 
 #include <errno.h>

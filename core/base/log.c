@@ -168,3 +168,11 @@ void oct_log_bar(const char *format, ...)
     bar_stands = true;
     pthread_mutex_unlock(&lock);
 }
+
+void oct_log_bar_end(void)
+{
+    pthread_mutex_lock(&lock);
+    wipe_bar();
+    fflush(stderr);
+    pthread_mutex_unlock(&lock);
+}

@@ -25,3 +25,5 @@ void oct_log_anyone(oct_log_level level, const char *format, ...) OCT_PRINTF(2, 
 
 /* Writes a progress line that the next line replaces (a bar on a terminal). */
 void oct_log_bar(const char *format, ...) OCT_PRINTF(1, 2);
+/* Takes the progress line away. */
+void oct_log_bar_end(void);

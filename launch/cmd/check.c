@@ -14,7 +14,7 @@
 #include "launch/base/machine.h"
 #include "launch/base/output.h"
 #include "launch/run/plugin_load.h"
-#include "launch/run/progress.h"
+#include "launch/base/meter.h"
 #include "launch/run/run_check.h"
 #include "launch/cmd/shipped.h"
 

@@ -7,7 +7,7 @@
 #include "launch/run/file_kind.h"
 #include "launch/run/job.h"
 #include "launch/base/output.h"
-#include "launch/run/progress.h"
+#include "launch/base/meter.h"
 #include "launch/run/run_check.h"
 
 #include <string.h>

@@ -10,7 +10,7 @@
 #include "launch/run/file_kind.h"
 #include "launch/base/output.h"
 #include "launch/cmd/prepared_view.h"
-#include "launch/run/progress.h"
+#include "launch/base/meter.h"
 #include "launch/run/run_folder.h"
 #include "quant/runtime/step.h"
 

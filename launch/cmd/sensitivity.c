@@ -7,6 +7,7 @@
 #include "launch/run/evaluate.h"
 #include "launch/run/file_kind.h"
 #include "launch/run/job.h"
+#include "launch/base/meter.h"
 #include "launch/base/output.h"
 #include "quant/pass/prepare/sensitivity.h"
 
@@ -24,6 +25,7 @@ typedef struct survey {
     oct_dataset data;
     oct_module *model;
     oct_sensitivity table;
+    oct_meter meter;
 } survey;
 
 static oct_status open_checkpoint(survey *s)
@@ -70,6 +72,13 @@ static void fetch(void *user, int64_t first, int64_t n, float *const *input)
     oct_evaluation_images(&s->recipe, &s->data, first, n, input[0]);
 }
 
+static void tell(void *user, int64_t done, int64_t all)
+{
+    survey *s = user;
+    s->meter.total = all;
+    oct_meter_show(&s->meter, done);
+}
+
 /* Fetches the first batches of the training data, without augmentation. */
 static oct_status measure(survey *s)
 {
@@ -84,13 +93,17 @@ static oct_status measure(survey *s)
         .outputs = d->classes,
         .labels = d->labels,
         .fetch = fetch,
+        .progress = tell,
         .user = s,
     };
     bool prepared;
     oct_status status =
         oct_build_from_checkpoint(&s->model, &s->checkpoint, &s->recipe, d, &prepared);
     OCT_TRY(oct_session_agree(s->session, status));
-    return oct_sensitivity_measure(&s->table, s->model, &data, s->session->group);
+    oct_meter_begin(&s->meter, "sensitivity", "forwards", 0);
+    status = oct_sensitivity_measure(&s->table, s->model, &data, s->session->group);
+    oct_meter_end(&s->meter);
+    return status;
 }
 
 /* Writes what depends on neither ranks nor place, so that equal measurements give equal files. */

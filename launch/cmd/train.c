@@ -6,7 +6,7 @@
 #include "launch/base/output.h"
 #include "launch/report/page.h"
 #include "launch/run/plugin_load.h"
-#include "launch/run/progress.h"
+#include "launch/base/meter.h"
 #include "launch/run/run_check.h"
 #include "launch/run/session.h"
 #include "launch/cmd/shipped.h"

@@ -12,7 +12,7 @@
 #include "launch/run/job.h"
 #include "launch/base/output.h"
 #include "launch/cmd/command.h"
-#include "launch/run/progress.h"
+#include "launch/base/meter.h"
 
 #include <inttypes.h>
 #include <jansson.h>

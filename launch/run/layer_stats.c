@@ -6,6 +6,7 @@
 #include "launch/run/build.h"
 #include "launch/run/certificate.h"
 #include "launch/run/multiply_adds.h"
+#include "launch/run/probes.h"
 #include "quant/pass/layers/layer_survey.h"
 #include "quant/runtime/step.h"
 
@@ -22,26 +23,18 @@ static int64_t operations_of(const oct_step *step)
     return products ? 2 * oct_conv_multiply_adds(&step->conv, step->dilation) : 0;
 }
 
-static int64_t samples_for(const oct_layer_stats *stats)
+static int64_t most_samples(const oct_layer_stats *stats)
 {
     int64_t operations = 1;
     for (int64_t i = 0; i < stats->program->num_steps; i++)
         operations += operations_of(&stats->program->steps[i]);
     const int64_t affordable = oct_max_i64(2 * most_multiply_adds / operations, FEWEST_SAMPLES);
-    return oct_min_i64(stats->data->count, oct_min_i64(affordable, OCT_LAYER_STATS_SAMPLES));
+    return oct_min_i64(affordable, OCT_LAYER_STATS_SAMPLES);
 }
-
-typedef struct samples {
-    const oct_layer_stats *stats;
-    int64_t count;
-} samples;
 
 static oct_status fetch(void *user, int64_t i, float *input)
 {
-    const samples *s = user;
-    const int64_t place = i * s->stats->data->count / s->count;
-    oct_evaluation_images(s->stats->recipe, s->stats->data, place, 1, input);
-    return OCT_OK;
+    return oct_probe_read(user, i, input);
 }
 
 /* The document. */
@@ -165,20 +158,20 @@ static oct_status build_reference(const oct_layer_stats *stats, oct_module **ref
 oct_status oct_layer_stats_make(const oct_layer_stats *stats, const oct_collective *group,
                                 json_t **document)
 {
-    samples s = {stats, samples_for(stats)};
-    oct_layer_survey survey = {.program = stats->program,
-                               .model = stats->model,
-                               .samples = s.count,
-                               .fetch = fetch,
-                               .user = &s};
+    oct_probes probes = {0};
+    oct_layer_survey survey = {
+        .program = stats->program, .model = stats->model, .fetch = fetch, .user = &probes};
     oct_layer_figures *figures = NULL;
     *document = NULL;
-    oct_status status = build_reference(stats, &survey.reference);
+    oct_status status = oct_probes_create(&probes, stats->recipe, stats->data, most_samples(stats));
+    survey.samples = probes.count;
+    if (status == OCT_OK) status = build_reference(stats, &survey.reference);
     OCT_TRY_OUT(group->agree(group, status));
     OCT_TRY_OUT(oct_layer_survey_run(&survey, group, &figures));
-    if (group->rank == 0) status = make_document(stats, s.count, figures, document);
+    if (group->rank == 0) status = make_document(stats, probes.count, figures, document);
 out:
     oct_free(&figures);
     oct_module_destroy(&survey.reference);
+    oct_probes_free(&probes);
     return status;
 }

@@ -1,70 +1,15 @@
-/* People see the progress of a run.
- *
- * Under Open MPI a rank's stdout is always a terminal and its stderr never is, wherever mpirun's own
- * output goes; so the link of the parent's stderr decides there. Elsewhere under a launcher (srun, or
- * a host without mpirun's process) lines are right.
- */
+/* People see the progress of a run. */
 #include "launch/run/progress.h"
 
 #include "core/base/log.h"
 #include "core/base/text.h"
+#include "launch/base/meter.h"
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 static const double bar_every_s = 0.25;
-
-static bool is_set(const char *variable)
-{
-    const char *value = getenv(variable);
-    return value && *value;
-}
-
-static bool parent_has_terminal(void)
-{
-    char link[64], target[256];
-    snprintf(link, sizeof(link), "/proc/%ld/fd/2", (long)getppid());
-    ssize_t length = readlink(link, target, sizeof(target) - 1);
-    if (length <= 0) return false;
-    target[length] = '\0';
-    return strncmp(target, "/dev/pts/", 9) == 0 || strncmp(target, "/dev/tty", 8) == 0;
-}
-
-bool oct_progress_terminal(void)
-{
-    const char *term = getenv("TERM");
-    if (term && strcmp(term, "dumb") == 0) return false;
-    if (is_set("OMPI_COMM_WORLD_SIZE")) return parent_has_terminal();
-    if (is_set("PMI_RANK") || is_set("PMIX_RANK") || is_set("SLURM_PROCID")) return false;
-    return isatty(STDERR_FILENO) == 1;
-}
-
-const char *oct_text_count(int64_t value, char text[32])
-{
-    char digits[32];
-    int length = snprintf(digits, sizeof(digits), "%lld", (long long)value);
-    int out = 0;
-    for (int i = 0; i < length; i++) {
-        if (i > 0 && digits[i - 1] != '-' && (length - i) % 3 == 0) text[out++] = ',';
-        text[out++] = digits[i];
-    }
-    text[out] = '\0';
-    return text;
-}
-
-const char *oct_text_time(double seconds, char text[32])
-{
-    long long all = seconds > 0 ? llrint(fmin(seconds, 1e9)) : 0;
-    long long hours = all / 3600, minutes = all / 60 % 60;
-    if (hours > 0)
-        snprintf(text, 32, "%lld:%02lld:%02lld", hours, minutes, all % 60);
-    else
-        snprintf(text, 32, "%lld:%02lld", minutes, all % 60);
-    return text;
-}
 
 double oct_step_totals_rate(const oct_step_totals *totals)
 {
@@ -74,7 +19,7 @@ double oct_step_totals_rate(const oct_step_totals *totals)
 void oct_progress_start(oct_progress *progress, const oct_plan *plan, const oct_metric *metric,
                         const char *choice, double every)
 {
-    bool bar = choice ? strcmp(choice, "bar") == 0 : oct_progress_terminal();
+    const bool bar = oct_progress_bar(choice);
     if (choice && strcmp(choice, "none") == 0) every = INFINITY;
     *progress = (oct_progress){
         .bar = bar,

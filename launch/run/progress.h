@@ -2,6 +2,7 @@
  * elsewhere. Figures are averages over what was done since the last line. */
 #pragma once
 
+#include "launch/base/meter.h"
 #include "launch/run/plan.h"
 #include "quant/train_step.h"
 
@@ -34,11 +35,3 @@ void oct_progress_resume(oct_progress *progress);
 void oct_progress_phase_end(oct_progress *progress, oct_phase phase, int64_t step);
 void oct_step_totals_add(oct_step_totals *totals, double seconds, const oct_step_result *result);
 double oct_step_totals_rate(const oct_step_totals *totals); /* images a second; 0 without time */
-
-/* Whether there is a person in front: true for a terminal at stderr. Under mpirun a rank's own streams lie, so
- * its parent's stderr is asked, when the parent is on this host. */
-bool oct_progress_terminal(void);
-
-/* 1234567 -> "1,234,567"; 75 -> "1:15", 3675 -> "1:01:15". Return text. */
-const char *oct_text_count(int64_t value, char text[32]);
-const char *oct_text_time(double seconds, char text[32]);

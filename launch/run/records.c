@@ -3,6 +3,7 @@
 
 #include "core/base/log.h"
 #include "core/base/mem.h"
+#include "launch/base/meter.h"
 #include "launch/run/memory_meter.h"
 
 #include <math.h>

@@ -8,6 +8,7 @@
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "dist/rank_table.h"
+#include "launch/base/meter.h"
 #include "launch/run/certificate.h"
 #include "launch/run/job.h"
 #include "launch/run/records.h"

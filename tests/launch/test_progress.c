@@ -1,8 +1,12 @@
 /* What a run shows: counts, times, when there is a bar, and the rate over the last steps. */
+#include "launch/base/meter.h"
 #include "launch/run/progress.h"
 
 #include <criterion/criterion.h>
+#include <criterion/redirect.h>
 #include <stdlib.h>
+#include <string.h>
+#include <time.h>
 
 Test(progress, counts_are_grouped_by_thousands)
 {
@@ -58,4 +62,57 @@ Test(progress, windows_weigh_steps_by_their_samples)
     cr_assert_float_eq(window.metric_sum / (double)window.samples, 80, 1e-12);
     cr_assert_float_eq(oct_step_totals_rate(&window), 20, 1e-12);
     cr_assert_eq(oct_step_totals_rate(&(oct_step_totals){0}), 0);
+}
+
+/* Meters of long commands. */
+
+static void wait_ms(long ms)
+{
+    nanosleep(&(struct timespec){.tv_nsec = ms * 1000000}, NULL);
+}
+
+/* Half of 3,000 images are done in a third of a second. */
+static void go_on(const char *choice, int64_t done)
+{
+    oct_meter meter;
+    oct_meter_choose(choice);
+    oct_meter_begin(&meter, "evaluate", "images", 3000);
+    oct_meter_show(&meter, 1);
+    wait_ms(330);
+    oct_meter_show(&meter, done);
+    oct_meter_show(&meter, done); /* not due */
+    oct_meter_end(&meter);
+}
+
+static void read_stderr(char *text, size_t size)
+{
+    FILE *file = cr_get_redirected_stderr();
+    const size_t length = fread(text, 1, size - 1, file);
+    text[length] = '\0';
+}
+
+Test(progress, a_meter_is_one_bar_that_goes_away, .init = cr_redirect_stderr)
+{
+    char text[512], work[64], wiped[16] = "";
+    long long rate;
+    go_on("bar", 1500);
+    fflush(stderr);
+    read_stderr(text, sizeof text);
+    cr_assert_eq(sscanf(text, "%12[a-z] 1,500/3,000 images 50 %% %lld,", work, &rate), 2, "%s",
+                 text);
+    cr_assert_str_eq(work, "evaluate");
+    cr_assert(rate >= 1 && rate <= 4, "thousands a second: %lld", rate);
+    const char *left = strstr(text, "left 0:00");
+    cr_assert(left, "%s", text);
+    snprintf(wiped, sizeof wiped, "%s", left + strlen("left 0:00"));
+    cr_assert_str_eq(wiped, "\r\033[K");
+}
+
+Test(progress, a_meter_says_nothing_before_a_line_is_due, .init = cr_redirect_stderr)
+{
+    go_on("lines", 1500);
+    go_on("none", 1500);
+    go_on("bar", 0);
+    fflush(stderr);
+    cr_assert_stderr_eq_str("");
 }

@@ -1,0 +1,112 @@
+/* Under Open MPI a rank's stdout is always a terminal and its stderr never is, wherever mpirun's own
+ * output goes; so the link of the parent's stderr decides there. Elsewhere under a launcher (srun, or
+ * a host without mpirun's process) lines are right.
+ */
+#include "launch/base/meter.h"
+
+#include "core/base/log.h"
+#include "core/base/text.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const double bar_every_s = 0.25, line_every_s = 10;
+
+/* As the command line asks: seconds between lines, and whether they are one bar. */
+static bool bar;
+static double every = HUGE_VAL;
+
+static bool is_set(const char *variable)
+{
+    const char *value = getenv(variable);
+    return value && *value;
+}
+
+static bool parent_has_terminal(void)
+{
+    char link[64], target[256];
+    snprintf(link, sizeof(link), "/proc/%ld/fd/2", (long)getppid());
+    ssize_t length = readlink(link, target, sizeof(target) - 1);
+    if (length <= 0) return false;
+    target[length] = '\0';
+    return strncmp(target, "/dev/pts/", 9) == 0 || strncmp(target, "/dev/tty", 8) == 0;
+}
+
+bool oct_progress_terminal(void)
+{
+    const char *term = getenv("TERM");
+    if (term && strcmp(term, "dumb") == 0) return false;
+    if (is_set("OMPI_COMM_WORLD_SIZE")) return parent_has_terminal();
+    if (is_set("PMI_RANK") || is_set("PMIX_RANK") || is_set("SLURM_PROCID")) return false;
+    return isatty(STDERR_FILENO) == 1;
+}
+
+const char *oct_text_count(int64_t value, char text[32])
+{
+    char digits[32];
+    int length = snprintf(digits, sizeof(digits), "%lld", (long long)value);
+    int out = 0;
+    for (int i = 0; i < length; i++) {
+        if (i > 0 && digits[i - 1] != '-' && (length - i) % 3 == 0) text[out++] = ',';
+        text[out++] = digits[i];
+    }
+    text[out] = '\0';
+    return text;
+}
+
+const char *oct_text_time(double seconds, char text[32])
+{
+    long long all = seconds > 0 ? llrint(fmin(seconds, 1e9)) : 0;
+    long long hours = all / 3600, minutes = all / 60 % 60;
+    if (hours > 0)
+        snprintf(text, 32, "%lld:%02lld:%02lld", hours, minutes, all % 60);
+    else
+        snprintf(text, 32, "%lld:%02lld", minutes, all % 60);
+    return text;
+}
+
+bool oct_progress_bar(const char *choice)
+{
+    return choice ? strcmp(choice, "bar") == 0 : oct_progress_terminal();
+}
+
+void oct_meter_choose(const char *choice)
+{
+    bar = oct_progress_bar(choice);
+    every = bar ? bar_every_s : line_every_s;
+    if (choice && strcmp(choice, "none") == 0) every = HUGE_VAL;
+}
+
+void oct_meter_begin(oct_meter *meter, const char *work, const char *unit, int64_t total)
+{
+    const double now = oct_seconds();
+    *meter = (oct_meter){.work = work, .unit = unit, .total = total, .begin = now, .shown = now};
+}
+
+/* "evaluate  3,200/10,000 images  32 %  3,900 images/s  left 0:02" */
+void oct_meter_show(oct_meter *meter, int64_t done)
+{
+    const double now = oct_seconds(), spent = now - meter->begin;
+    char of[32], all[32], rate[32], left[32];
+    if (now - meter->shown < every || done <= 0 || meter->total <= 0) return;
+    const double each = spent / (double)done;
+    char text[256];
+    snprintf(text, sizeof text, "%s  %s/%s %s  %d %%  %s %s/s  left %s", meter->work,
+             oct_text_count(done, of), oct_text_count(meter->total, all), meter->unit,
+             (int)(100.0 * (double)done / (double)meter->total),
+             each > 1 ? "less than 1" : oct_text_count((int64_t)(1 / each), rate), meter->unit,
+             oct_text_time(each * (double)(meter->total - done), left));
+    if (bar)
+        oct_log_bar("%s", text);
+    else
+        oct_log(OCT_LOG_INFO, "%s", text);
+    meter->shown = now;
+}
+
+void oct_meter_end(const oct_meter *meter)
+{
+    if (bar && meter->shown > meter->begin) oct_log_bar_end();
+}

@@ -1,0 +1,30 @@
+/* A meter shows people how far a long command is: one bar on a terminal, a plain line now and then elsewhere.
+ * What is done before the first line is due shows nothing. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct oct_meter {
+    const char *work, *unit; /* "evaluate", "images"; borrowed */
+    int64_t total;
+    double begin, shown;
+} oct_meter;
+
+/* Sets what --progress asks for: bar, lines, none; NULL: a bar where a person is in front. */
+void oct_meter_choose(const char *choice);
+void oct_meter_begin(oct_meter *meter, const char *work, const char *unit, int64_t total);
+/* Tells how many are done by now. */
+void oct_meter_show(oct_meter *meter, int64_t done);
+/* Takes the bar away, before results are printed. */
+void oct_meter_end(const oct_meter *meter);
+
+/* Whether there is a person in front: true for a terminal at stderr. Under mpirun a rank's own streams lie, so
+ * its parent's stderr is asked, when the parent is on this host. */
+bool oct_progress_terminal(void);
+/* Whether progress is a bar by this choice. */
+bool oct_progress_bar(const char *choice);
+
+/* 1234567 -> "1,234,567"; 75 -> "1:15", 3675 -> "1:01:15". Return text. */
+const char *oct_text_count(int64_t value, char text[32]);
+const char *oct_text_time(double seconds, char text[32]);

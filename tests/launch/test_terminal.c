@@ -1,0 +1,59 @@
+/* What long commands show: a bar on a terminal (a pseudo terminal, by script of util-linux), and elsewhere lines
+ * without a control character. */
+#include "tests/launch/small_data.h"
+
+#include <string.h>
+
+TestSuite(terminal, .init = enter_with_run, .fini = leave_folder, .timeout = 200);
+
+/* Everything that a terminal gets to see of a command is in the file "seen". */
+static void on_terminal(const char *command)
+{
+    char line[512];
+    snprintf(line, sizeof line, "TERM=xterm script -qefc '%s' seen >/dev/null", command);
+    shell(line);
+    oct_check_exit(job, 0);
+}
+
+static void redirected(const char *command)
+{
+    char line[512];
+    snprintf(line, sizeof line, "TERM=xterm %s >out 2>err", command);
+    shell(line);
+    oct_check_exit(job, 0);
+    must("! grep -q \"$(printf '[\\r\\033]')\" out err");
+}
+
+Test(terminal, shows_a_bar_for_training_and_takes_it_away)
+{
+    on_terminal(OCT_PROGRAM " train r.yaml output=seen-run qat.epochs=25");
+    must("grep -q \"$(printf '\\r\\033.K')\" seen");
+    must("grep -aoE 'qat +epoch [0-9]+/25 +step [0-9]+/[0-9]+ +loss [0-9.]+ +acc [0-9.]+ %"
+         " +[0-9,]+ img/s +left [0-9:]+' seen | head -n 1 | grep -q qat");
+}
+
+Test(terminal, shows_a_bar_for_sensitivity)
+{
+    must(OCT_PROGRAM " train r.yaml output=deep model.name=resnet20 2>err || { cat err; exit 1; }");
+    on_terminal(OCT_PROGRAM " sensitivity deep -o table");
+    must("grep -qaE 'sensitivity  [0-9]+/[0-9]+ forwards  [0-9]+ %  [a-z0-9 ,]+ forwards/s  left' "
+         "seen");
+}
+
+Test(terminal, that_is_none_gets_no_control_character)
+{
+    redirected(OCT_PROGRAM " train r.yaml output=plain qat.epochs=25");
+    redirected(OCT_PROGRAM " sensitivity run");
+    redirected(OCT_PROGRAM " eval run/model.int8.h5");
+    redirected(OCT_PROGRAM " convert run -o again.int8.h5");
+    redirected(OCT_PROGRAM " verify again.int8.h5 --golden-only");
+    redirected(OCT_PROGRAM " compare run again.int8.h5");
+}
+
+Test(terminal, is_quiet_on_request)
+{
+    on_terminal(OCT_PROGRAM " train r.yaml output=none --progress none -q --json qat.epochs=25");
+    must("! grep -q \"$(printf '\\033')\" seen");
+    on_terminal(OCT_PROGRAM " train r.yaml output=lines --progress lines qat.epochs=25");
+    must("! grep -q \"$(printf '\\033')\" seen");
+}
