@@ -122,6 +122,8 @@ static oct_status check_goals(const oct_loss_kind *loss, const oct_batch *b)
     OCT_CHECK(both || loss->takes & (b->labels ? OCT_LOSS_OF_LABELS : OCT_LOSS_OF_VALUES),
               OCT_USAGE, "the loss %s does not take %s", loss->name,
               b->labels ? "labels" : "values for each output");
+    OCT_CHECK(!b->teacher || loss->uses & OCT_LOSS_USES_TEACHER, OCT_USAGE,
+              "the loss %s does not take a teacher's outputs", loss->name);
     return OCT_OK;
 }
 
@@ -200,6 +202,16 @@ static oct_tensor *own_loss(oct_train_step *s, oct_tensor *y, double *mean)
     return y;
 }
 
+static oct_goals goals_of(const oct_batch *b)
+{
+    return (oct_goals){.labels = b->labels,
+                       .values = b->probabilities,
+                       .teacher = b->teacher,
+                       .rows = b->rows,
+                       .ignores = b->ignores,
+                       .ignored = b->ignored};
+}
+
 /* The loss of a batch, whose figures are added to the update's. */
 static oct_tensor *loss_of(oct_train_step *s, oct_tensor *y, const oct_batch *b)
 {
@@ -217,7 +229,8 @@ static oct_tensor *loss_of(oct_train_step *s, oct_tensor *y, const oct_batch *b)
                                     "the forward returns its loss already, so the batch "
                                     "must have neither labels nor probabilities");
         if (s->sums.batches > 1) spec.divisor_samples = s->sums.samples;
-        y = oct_loss_apply(cx, &spec, y, &(oct_goals){b->labels, b->probabilities}, &loss);
+        const oct_goals goals = goals_of(b);
+        y = oct_loss_apply(cx, &spec, y, &goals, &loss);
         mean = loss.loss_sum / loss.weight;
     }
     if (cx->status != OCT_OK) return NULL;
@@ -408,7 +421,9 @@ static oct_tensor *view_outputs(oct_train_step *s, const oct_batch *batch, float
 {
     begin(s, batch, false);
     const int64_t samples = oct_leaves_local_samples(&s->context->leaves);
-    return oct_tensor_view(s->context, OCT_F32, OCT_SHAPE(samples, n), y);
+    const int64_t rows = batch->rows > 0 ? batch->rows : 1;
+    const oct_shape shape = rows > 1 ? OCT_SHAPE(samples, rows, n / rows) : OCT_SHAPE(samples, n);
+    return oct_tensor_view(s->context, OCT_F32, shape, y);
 }
 
 static oct_status look(oct_train_step *s, const oct_batch *batch, float *y, int64_t n)

@@ -31,6 +31,14 @@ typedef struct oct_batch {
      * returns the loss (oct_cross_entropy_loss), one number, of inputs among which its targets are. */
     const int32_t *labels;
     const float *probabilities;
+    const float
+        *teacher; /* another model's outputs for the samples, which distillation compares with */
+    /* A goal for each of several places of a sample, such as its pixels: the forward returns (N, h, w, K), and
+     * there are rows = h * w goals for each sample. 0 stands for 1. */
+    int64_t rows;
+    /* Rows whose label is negative, or `ignored`, count nothing. */
+    bool ignores;
+    int32_t ignored;
 } oct_batch;
 
 /* What a step reports: alike on all ranks. */

@@ -1,7 +1,7 @@
-/* A short list of numbers, as a recipe has them. */
+/* A list of numbers, as a recipe has them. */
 #pragma once
 
-enum { OCT_REALS_MAX = 8 };
+enum { OCT_REALS_MAX = 1024 };
 
 typedef struct oct_reals {
     int count;

@@ -67,7 +67,7 @@ oct_tensor *oct_cross_entropy_loss(oct_context *cx, oct_tensor *logits, oct_tens
         return oct_context_fail(cx, OCT_USAGE, "%s takes a smoothing of 0 to 1, but has %g", op,
                                 smoothing);
     const oct_loss_spec spec = spec_of(smoothing);
-    oct_loss_call call = {.op = op, .spec = &spec};
+    oct_loss_call call = {.op = op, .spec = &spec, .n = oct_dim(logits, 1)};
     oct_loss result;
     if (!read_target(cx, logits, target, &call)) return NULL;
     return oct_loss_record(cx, &call, x, 2, &result);

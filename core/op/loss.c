@@ -10,6 +10,7 @@
 #include "core/op/op_impl.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 static const void *const listed[] = {
@@ -37,12 +38,14 @@ typedef struct loss_saved {
     const oct_loss_kind *kind;
     oct_loss_options options;
     oct_goals goals;
+    int64_t n; /* outputs of a row */
     double divisor;
 } loss_saved;
 
 static bool is_bad(const oct_goals *goals, int64_t classes, int64_t i)
 {
-    return goals->labels && (goals->labels[i] < 0 || goals->labels[i] >= classes);
+    if (!goals->labels || oct_goals_ignore(goals, i)) return false;
+    return goals->labels[i] < 0 || goals->labels[i] >= classes;
 }
 
 static double weight_of(const oct_loss_kind *kind, const oct_output_row *row,
@@ -54,12 +57,13 @@ static double weight_of(const oct_loss_kind *kind, const oct_output_row *row,
 static void add_row(const oct_loss_call *call, const oct_tensor *y, int64_t i, double *sums)
 {
     const oct_loss_spec *spec = call->spec;
-    const int64_t n = oct_dim(y, 1);
-    const oct_output_row row = oct_output_row_at(&(oct_output_rows){oct_f32(y), n, call->goals}, i);
-    if (is_bad(&call->goals, n, i)) {
+    const oct_output_rows rows = {oct_f32(y), call->n, call->goals};
+    if (oct_goals_ignore(&call->goals, i)) return;
+    if (is_bad(&call->goals, call->n, i)) {
         sums[BAD]++;
         return;
     }
+    const oct_output_row row = oct_output_row_at(&rows, i);
     const double weight = weight_of(spec->kind, &row, &spec->options);
     sums[LOSS] += weight * spec->kind->value(&row, &spec->options);
     sums[WEIGHT] += weight;
@@ -70,7 +74,8 @@ static void add_row(const oct_loss_call *call, const oct_tensor *y, int64_t i, d
 static double *sum_batch(oct_context *cx, const oct_loss_call *call, const oct_tensor *y)
 {
     const oct_metric *metric = call->spec->metric;
-    const int64_t count = SUMS + (metric ? metric->numbers(oct_dim(y, 1)) : 0);
+    const int64_t count = SUMS + (metric ? metric->numbers(call->n) : 0);
+    const int64_t each = oct_goals_rows(&call->goals);
     const size_t bytes = (size_t)(cx->leaves.local * count) * sizeof(double);
     double *rows = oct_scratch(cx, bytes), *total = NULL;
     if (rows) total = oct_scratch(cx, (size_t)count * sizeof(double));
@@ -78,8 +83,8 @@ static double *sum_batch(oct_context *cx, const oct_loss_call *call, const oct_t
         if (bytes > 0) memset(rows, 0, bytes);
 #pragma omp parallel for schedule(static)
         for (int64_t leaf = 0; leaf < cx->leaves.local; leaf++) {
-            const int64_t first = oct_leaf_begin(&cx->leaves, leaf);
-            for (int64_t i = first; i < first + oct_leaf_size(&cx->leaves, leaf); i++)
+            const int64_t first = oct_leaf_begin(&cx->leaves, leaf) * each;
+            for (int64_t i = first; i < first + oct_leaf_size(&cx->leaves, leaf) * each; i++)
                 add_row(call, y, i, rows + leaf * count);
         }
         if (!oct_sum_over_ranks(cx, rows, count, total)) {
@@ -94,14 +99,17 @@ static double *sum_batch(oct_context *cx, const oct_loss_call *call, const oct_t
 /* Names this rank's first bad label, or points at the rank that has one. */
 static void fail_label(oct_context *cx, const oct_loss_call *call, const oct_tensor *y)
 {
-    const long long classes = oct_dim(y, 1);
-    for (int64_t i = 0; i < oct_dim(y, 0); i++) {
+    const long long classes = call->n;
+    const int64_t each = oct_goals_rows(&call->goals);
+    char at[48] = "";
+    for (int64_t i = 0; i < oct_dim(y, 0) * each; i++) {
         if (!is_bad(&call->goals, classes, i)) continue;
+        if (each > 1) snprintf(at, sizeof at, " at row %lld", (long long)(i % each));
         oct_context_fail(cx, OCT_DATA,
-                         "sample %lld of the batch has label %.9g, but the model has %lld classes; "
-                         "labels must be 0 to %lld",
-                         (long long)(oct_leaves_first_sample(&cx->leaves) + i),
-                         call->given ? (double)call->given[i] : (double)call->goals.labels[i],
+                         "sample %lld of the batch has label %.9g%s, but the model has %lld "
+                         "classes; labels must be 0 to %lld",
+                         (long long)(oct_leaves_first_sample(&cx->leaves) + i / each),
+                         call->given ? (double)call->given[i] : (double)call->goals.labels[i], at,
                          classes, classes - 1);
         return;
     }
@@ -109,12 +117,10 @@ static void fail_label(oct_context *cx, const oct_loss_call *call, const oct_ten
 }
 
 /* The divisor of the gradient; a sample has as many rows as there are places between its number and its outputs. */
-static double divisor_of(const oct_loss_spec *spec, const oct_tensor *y, double weight)
+static double divisor_of(const oct_loss_call *call, double weight)
 {
-    double rows = (double)spec->divisor_samples;
-    for (int i = 1; i < y->shape.ndim - 1; i++)
-        rows *= (double)oct_dim(y, i);
-    return rows > 0 ? rows : weight;
+    const int64_t rows = call->spec->divisor_samples * oct_goals_rows(&call->goals);
+    return rows > 0 ? (double)rows : weight;
 }
 
 /* True when the batch has a loss. */
@@ -125,13 +131,12 @@ static bool measure(oct_context *cx, const oct_loss_call *call, const oct_tensor
     double *total = sum_batch(cx, call, y);
     if (!total) return false;
     if (total[BAD] > 0) fail_label(cx, call, y);
-    *result =
-        (oct_loss){.loss_sum = total[LOSS],
-                   .weight = total[WEIGHT] > 0 ? total[WEIGHT] : 1.0,
-                   .counted = total[WEIGHT],
-                   .metric = metric ? metric->value(total + SUMS, oct_dim(y, 1)) : (double)NAN};
+    *result = (oct_loss){.loss_sum = total[LOSS],
+                         .weight = total[WEIGHT] > 0 ? total[WEIGHT] : 1.0,
+                         .counted = total[WEIGHT],
+                         .metric = metric ? metric->value(total + SUMS, call->n) : (double)NAN};
     oct_scratch_end(cx, total);
-    result->divisor = divisor_of(call->spec, y, result->weight);
+    result->divisor = divisor_of(call, result->weight);
     return cx->status == OCT_OK;
 }
 
@@ -143,13 +148,18 @@ static void give_grad(oct_context *cx, const oct_node *node, oct_tensor *x, row_
 {
     const loss_saved *v = node->saved;
     const oct_tensor *y = node->input[0];
-    const oct_output_rows rows = {oct_f32(y), oct_dim(y, 1), v->goals};
+    const oct_output_rows rows = {oct_f32(y), v->n, v->goals};
+    const int64_t count = oct_dim(y, 0) * oct_goals_rows(&v->goals);
     const double seed = node->output->grad ? (double)node->output->grad[0] : 1.0;
     float *grad = oct_grad_new(cx, x);
     if (!grad) return;
 #pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < oct_dim(y, 0); i++) {
+    for (int64_t i = 0; i < count; i++) {
         const oct_output_row row = oct_output_row_at(&rows, i);
+        if (oct_goals_ignore(&v->goals, i)) {
+            memset(grad + i * row.n, 0, (size_t)row.n * sizeof *grad);
+            continue;
+        }
         const double weight = weight_of(v->kind, &row, &v->options);
         of(&row, &v->options, (oct_loss_scale){seed * weight, v->divisor}, grad + i * row.n);
     }
@@ -189,22 +199,55 @@ oct_tensor *oct_loss_record(oct_context *cx, const oct_loss_call *call, oct_tens
         *saved = (loss_saved){.kind = call->spec->kind,
                               .options = call->spec->options,
                               .goals = call->goals,
+                              .n = call->n,
                               .divisor = result->divisor};
     }
     return y;
+}
+
+/* Outputs of a row of y, of which each sample has as many as the goals say; 0 with the context failed. */
+static int64_t row_of(oct_context *cx, const char *op, const oct_tensor *y, const oct_goals *goals)
+{
+    const oct_shape *shape = &y->shape;
+    const int64_t each = oct_goals_rows(goals);
+    int64_t places = 1;
+    char text[96];
+    if (!oct_needs_f32(cx, op, y) || !oct_needs_batch(cx, op, y)) return 0;
+    for (int i = 1; i < shape->ndim - 1; i++)
+        places *= shape->dim[i];
+    const int64_t last = shape->ndim > 1 ? shape->dim[shape->ndim - 1] : 0;
+    if (places == each && last > 0) return last;
+    if (each == 1 && !goals->labels && last > 0) return places * last;
+    if (each > 1)
+        oct_context_fail(cx, OCT_USAGE,
+                         "%s takes a row of outputs for each of %lld places of a sample, (N, h, w, "
+                         "K), but its input is %s",
+                         op, (long long)each, oct_shape_text(shape, text));
+    else
+        oct_context_fail(cx, OCT_USAGE, "%s takes logits (N, K), but its input is %s", op,
+                         oct_shape_text(shape, text));
+    return 0;
+}
+
+/* Labels may change before the backward; they are kept as they are. */
+static bool keep_labels(oct_context *cx, oct_goals *goals, int64_t rows)
+{
+    const size_t bytes = (size_t)rows * sizeof *goals->labels;
+    if (!goals->labels) return true;
+    int32_t *copy = oct_save(cx, bytes);
+    if (!copy) return false;
+    if (bytes > 0) memcpy(copy, goals->labels, bytes);
+    goals->labels = copy;
+    return true;
 }
 
 oct_tensor *oct_loss_apply(oct_context *cx, const oct_loss_spec *spec, oct_tensor *y,
                            const oct_goals *goals, oct_loss *result)
 {
     oct_loss_call call = {.op = spec->kind->name, .spec = spec, .goals = *goals};
-    if (!oct_inputs_ok(cx, &y, 1) || !oct_loss_takes(cx, call.op, y)) return NULL;
-    if (goals->labels) {
-        const size_t bytes = (size_t)oct_dim(y, 0) * sizeof *goals->labels;
-        int32_t *copy = oct_save(cx, bytes);
-        if (!copy) return NULL;
-        if (bytes > 0) memcpy(copy, goals->labels, bytes);
-        call.goals.labels = copy;
-    }
+    if (!oct_inputs_ok(cx, &y, 1)) return NULL;
+    call.n = row_of(cx, call.op, y, goals);
+    if (call.n == 0 || !keep_labels(cx, &call.goals, oct_dim(y, 0) * oct_goals_rows(goals)))
+        return NULL;
     return oct_loss_record(cx, &call, &y, 1, result);
 }

@@ -12,7 +12,12 @@
 
 /* What a loss can be told beside its rows; each uses what its description says. */
 typedef struct oct_loss_options {
-    double smoothing; /* share of a label that all classes get alike */
+    double smoothing;               /* share of a label that all classes get alike */
+    const double *class_weights;    /* of each output; NULL: all count alike */
+    const double *positive_weights; /* of each output: what its positives count; NULL: 1 */
+    double delta;                   /* errors beyond it count linearly; 0 stands for 1 */
+    double teacher_share;           /* of the loss, where rows have a teacher's outputs: 0 to 1 */
+    double temperature;             /* at which teacher and model are compared; 0 stands for 1 */
 } oct_loss_options;
 
 /* What the derivative of one row's loss is multiplied and divided by to be that of the batch. */
@@ -28,10 +33,28 @@ static inline float oct_loss_scaled(oct_loss_scale scale, double derivative)
 /* Which goals a loss takes: labels, a value for each output, or both together. */
 enum { OCT_LOSS_OF_LABELS = 1, OCT_LOSS_OF_VALUES = 2, OCT_LOSS_OF_BOTH = 4 };
 
+/* Which of the options it uses. */
+enum {
+    OCT_LOSS_USES_SMOOTHING = 1,
+    OCT_LOSS_USES_CLASS_WEIGHTS = 2,
+    OCT_LOSS_USES_POSITIVE_WEIGHTS = 4,
+    OCT_LOSS_USES_DELTA = 8,
+    OCT_LOSS_USES_TEACHER = 16, /* and rows with a teacher's outputs */
+};
+
+/* What it makes of outputs: quantities as they are, logits of classes of which one is right, or a logit for
+ * each of several labels. */
+typedef enum oct_output_kind {
+    OCT_OUTPUTS_PLAIN,
+    OCT_OUTPUTS_SOFTMAX,
+    OCT_OUTPUTS_SIGMOID,
+} oct_output_kind;
+
 typedef struct oct_loss_kind {
     const char *name; /* loss.kind */
     unsigned takes;   /* OCT_LOSS_OF_... */
-    bool smooths;     /* options->smoothing is used */
+    unsigned uses;    /* OCT_LOSS_USES_... */
+    oct_output_kind outputs;
     double (*value)(const oct_output_row *row, const oct_loss_options *options);
     /* grad: for each output, oct_loss_scaled of the derivative of the row's value. */
     void (*grad)(const oct_output_row *row, const oct_loss_options *options, oct_loss_scale scale,
@@ -56,7 +79,7 @@ oct_status oct_loss_register(const oct_loss_kind *kind) OCT_NODISCARD;
 typedef struct oct_loss_spec {
     const oct_loss_kind *kind;
     oct_loss_options options;
-    const oct_metric *metric; /* measured on the same rows, in the same reduction; or NULL */
+    const oct_metric *metric; /* that adds, on the same rows and in the same reduction; or NULL */
     /* The gradient is that of the sum over the batch's rows, divided by the rows of so many samples: for who
      * adds up several batches. 0: divided by the weight of the batch's rows. */
     int64_t divisor_samples;
@@ -71,8 +94,9 @@ typedef struct oct_loss {
     double metric;   /* NAN where none is measured */
 } oct_loss;
 
-/* Collective: the loss of y (N, K) as a scalar tensor, to run oct_backward from; its backward needs no
- * gradient given. Labels are copied, wanted values must last until the backward has run. OCT_DATA when a
- * label is no class, OCT_PEER when one of another rank is none. */
+/* Collective: the loss of y as a scalar tensor, to run oct_backward from; its backward needs no gradient
+ * given. y: (N, K); or (N, ..., K) where a sample has a row for each place between; or of any shape, each
+ * sample one row of values. Labels are copied, what else the goals and the options point to must last until the
+ * backward has run. OCT_DATA when a label is no class, OCT_PEER when one of another rank is none. */
 oct_tensor *oct_loss_apply(oct_context *cx, const oct_loss_spec *spec, oct_tensor *y,
                            const oct_goals *goals, oct_loss *result);

@@ -7,6 +7,7 @@ typedef struct oct_loss_call {
     const char *op; /* name of the op, for messages and traces */
     const oct_loss_spec *spec;
     oct_goals goals;    /* must last as long as the step */
+    int64_t n;          /* outputs of a row */
     const float *given; /* the labels as they came, if as floats; for messages */
 } oct_loss_call;
 

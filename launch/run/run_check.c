@@ -2,10 +2,10 @@
 #include "launch/run/run_check.h"
 
 #include "core/base/int_math.h"
-#include "core/op/loss.h"
 #include "launch/model/model.h"
 #include "launch/run/evaluate.h"
 #include "launch/run/plan.h"
+#include "launch/run/task.h"
 #include "quant/pass/prepare/prepare.h"
 
 #include <stdio.h>
@@ -16,20 +16,6 @@ static void check_kind(const char *key, const char *name, bool of_weights)
     if (kind && !(of_weights ? kind->weight_scale != NULL : kind->scale != NULL))
         oct_fail_add(OCT_USAGE, "%s: %s is for %s only; use another one, such as affine", key, name,
                      of_weights ? "activations" : "weights");
-}
-
-/* What a data set has for a sample is its label. */
-static void check_loss(const oct_recipe *recipe)
-{
-    const oct_loss_kind *loss = oct_loss_find(recipe->loss_kind);
-    if (loss && !(loss->takes & OCT_LOSS_OF_LABELS))
-        oct_fail_add(OCT_USAGE,
-                     "loss.kind: %s does not take labels, which are what a data set has; use "
-                     "another one, such as cross_entropy",
-                     loss->name);
-    else if (loss && !loss->smooths && recipe->loss_label_smoothing > 0)
-        oct_fail_add(OCT_USAGE, "loss.label_smoothing: %s smooths no labels; leave the key out",
-                     loss->name);
 }
 
 void oct_check_metrics(const oct_texts *metrics)
@@ -50,7 +36,6 @@ static void add_unknown_names(const oct_recipe *recipe)
         oct_registry_report_missing(&oct_model_table, "model.name", recipe->model_name,
                                     "see `octet help models`");
     oct_recipe_check_names(recipe);
-    check_loss(recipe);
     oct_check_metrics(&recipe->metrics);
     check_kind("quant.fake_quant", recipe->quant_fake_quant, false);
     check_kind("quant.weight_fake_quant", recipe->quant_weight_fake_quant, true);
@@ -168,5 +153,6 @@ oct_status oct_run_check(const oct_recipe *recipe, const oct_dataset *train_data
     check_data(recipe, train_data, test_data);
     check_ranks(recipe, train_data, ranks);
     check_quant(recipe);
+    oct_task_check(recipe, train_data);
     return oct_fail_count() > 0 ? OCT_USAGE : OCT_OK;
 }

@@ -4,6 +4,7 @@
 #include "core/base/mem.h"
 #include "launch/run/build.h"
 #include "launch/run/run_check.h"
+#include "launch/run/task.h"
 
 #include <stdio.h>
 
@@ -15,16 +16,6 @@ static int64_t full_batch(const oct_recipe *recipe, const oct_dataset *data)
     return data->count < recipe->batch_size ? data->count : recipe->batch_size;
 }
 
-static oct_loss_spec loss_of(const oct_recipe *recipe)
-{
-    const oct_texts *metrics = &recipe->metrics;
-    return (oct_loss_spec){
-        .kind = oct_loss_find(recipe->loss_kind),
-        .options = {.smoothing = (double)(float)recipe->loss_label_smoothing},
-        .metric = metrics->count > 0 ? oct_metric_find(metrics->value[0]) : NULL,
-    };
-}
-
 static oct_status start_steps(oct_trainer *trainer)
 {
     const oct_recipe *recipe = trainer->recipe;
@@ -33,7 +24,7 @@ static oct_status start_steps(oct_trainer *trainer)
     OCT_TRY(oct_train_step_create(&trainer->training, trainer->model, &optimizer,
                                   full_batch(recipe, trainer->train_data), recipe->batch_leaf,
                                   trainer->group));
-    trainer->training.loss = loss_of(recipe);
+    trainer->training.loss = oct_task_loss(recipe);
     trainer->training.numerics = recipe->numerics;
     const oct_average_options average = {recipe->ema_decay, recipe->ema_warmup};
     return oct_train_step_average(&trainer->training, &average);

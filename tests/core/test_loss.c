@@ -1,10 +1,18 @@
 /* Losses of the list: values, gradients against numeric ones, weights, and the metric beside them. */
 #include "core/op/loss.h"
 #include "tests/core/op_rig.h"
+#include "tests/golden/task_golden.h"
 
 #include <math.h>
+#include <omp.h>
 
-TestSuite(loss, .timeout = 60);
+/* Thousands of tiny batches: threads would only wait for each other. */
+static void use_one_thread(void)
+{
+    omp_set_num_threads(1);
+}
+
+TestSuite(loss, .init = use_one_thread, .timeout = 60);
 
 enum { ROWS = 5, OUTPUTS = 4 };
 
@@ -46,21 +54,46 @@ static void check_gradient(void)
     rig_end(&r);
 }
 
+/* What the loss does not use is left out, or would not show. */
+static oct_loss_options options_of(const oct_loss_kind *kind)
+{
+    static const double class_weights[OUTPUTS] = {1, 0.5, 2, 3};
+    static const double positive_weights[OUTPUTS] = {1, 4, 0.25, 2};
+    oct_loss_options o = {0};
+    if (kind->uses & OCT_LOSS_USES_SMOOTHING) o.smoothing = 0.1;
+    if (kind->uses & OCT_LOSS_USES_CLASS_WEIGHTS) o.class_weights = class_weights;
+    if (kind->uses & OCT_LOSS_USES_POSITIVE_WEIGHTS) o.positive_weights = positive_weights;
+    if (kind->uses & OCT_LOSS_USES_DELTA) o.delta = 0.4;
+    if (kind->uses & OCT_LOSS_USES_TEACHER) {
+        o.teacher_share = 0.7;
+        o.temperature = 2.5;
+    }
+    return o;
+}
+
+static void check_goals(const float *teacher)
+{
+    goals = (oct_goals){.labels = labels, .teacher = teacher};
+    if (spec.kind->takes & OCT_LOSS_OF_LABELS) check_gradient();
+    goals.ignores = true;
+    goals.ignored = 3;
+    if (spec.kind->takes & OCT_LOSS_OF_LABELS) check_gradient();
+    goals = (oct_goals){.values = values, .teacher = teacher};
+    if (spec.kind->takes & OCT_LOSS_OF_VALUES) check_gradient();
+    goals.labels = labels;
+    if (spec.kind->takes & OCT_LOSS_OF_BOTH) check_gradient();
+}
+
 Test(loss, every_gradient_is_that_of_the_value)
 {
     for (int i = 0; i < ROWS * OUTPUTS; i++)
         values[i] = (float)(i % OUTPUTS) / 6; /* rows that add up to 1 */
     for (size_t i = 0; i < oct_registry_count(&oct_loss_table); i++) {
         spec = (oct_loss_spec){.kind = oct_registry_at(&oct_loss_table, i)};
-        for (int smoothing = 0; smoothing <= spec.kind->smooths; smoothing++) {
-            spec.options.smoothing = 0.1 * smoothing;
-            goals = (oct_goals){.labels = labels};
-            if (spec.kind->takes & OCT_LOSS_OF_LABELS) check_gradient();
-            goals = (oct_goals){.values = values};
-            if (spec.kind->takes & OCT_LOSS_OF_VALUES) check_gradient();
-            goals.labels = labels;
-            if (spec.kind->takes & OCT_LOSS_OF_BOTH) check_gradient();
-        }
+        check_goals(NULL);
+        spec.options = options_of(spec.kind);
+        check_goals(NULL);
+        if (spec.kind->uses & OCT_LOSS_USES_TEACHER) check_goals(golden_teacher);
     }
 }
 
@@ -91,6 +124,106 @@ Test(loss, mse_is_the_mean_over_all_outputs)
             cr_assert_eq(r.input[0].grad[k], grad[k]);
         rig_end(&r);
     }
+}
+
+/* PyTorch computes in float. */
+static const double near = 3e-6;
+
+static void check_golden(const char *kind, oct_loss_options options, const float *value,
+                         const float *grad)
+{
+    enum { GOLDEN = OCT_COUNT(golden_labels), K = OCT_COUNT(golden_weights) };
+    spec = (oct_loss_spec){.kind = oct_loss_find(kind), .options = options};
+    rig r = rig_of(NULL, loss_of, GOLDEN, 2);
+    set_input(&r, OCT_SHAPE(GOLDEN, K), golden_y);
+    oct_tensor *y = rig_run(&r, true);
+    cr_assert(y, "%s", oct_fail_text(0));
+    oct_check_near_f32(oct_f32(y), value, 1, near, near, kind);
+    rig_backward(&r, y, NULL);
+    oct_check_near_f32(r.input[0].grad, grad, (int64_t)GOLDEN * K, near, near, kind);
+    rig_end(&r);
+}
+#define CHECK_GOLDEN(kind, name, ...)                                                              \
+    check_golden(kind, (oct_loss_options){__VA_ARGS__}, golden_##name##_value, golden_##name##_grad)
+
+#define AS_DOUBLES(to, from)                                                                       \
+    double to[OCT_COUNT(from)];                                                                    \
+    for (size_t k = 0; k < OCT_COUNT(from); k++)                                                   \
+    to[k] = (double)(from)[k]
+
+Test(loss, values_and_gradients_are_pytorch_s)
+{
+    int32_t classes[OCT_COUNT(golden_labels)];
+    AS_DOUBLES(weights, golden_weights);
+    AS_DOUBLES(positive, golden_positive);
+    for (size_t i = 0; i < OCT_COUNT(classes); i++)
+        classes[i] = (int32_t)golden_labels[i];
+    goals = (oct_goals){.labels = classes};
+    CHECK_GOLDEN("cross_entropy", ce_weights, .class_weights = weights);
+    CHECK_GOLDEN("cross_entropy", ce_weights_smooth, .class_weights = weights, .smoothing = 0.2);
+    goals.teacher = golden_teacher;
+    CHECK_GOLDEN("distillation", distill, .teacher_share = 0.6, .temperature = 3);
+    CHECK_GOLDEN("distillation", distill_alone, .teacher_share = 1, .temperature = 3);
+    goals = (oct_goals){.values = golden_soft, .teacher = golden_teacher};
+    CHECK_GOLDEN("distillation", distill_soft, .teacher_share = 0.6, .temperature = 2,
+                 .smoothing = 0.1);
+    goals.teacher = NULL;
+    CHECK_GOLDEN("cross_entropy", ce_weights_soft, .class_weights = weights, .smoothing = 0.2);
+    goals.values = golden_hard;
+    CHECK_GOLDEN("bce", bce, .delta = 0);
+    CHECK_GOLDEN("bce", bce_positive, .positive_weights = positive);
+    goals.values = golden_wanted;
+    CHECK_GOLDEN("mae", mae, .delta = 0);
+    CHECK_GOLDEN("huber", huber, .delta = 0.7);
+}
+
+Test(loss, a_map_has_a_row_for_each_pixel_and_may_ignore_some)
+{
+    enum { SAMPLES = 2, H = 2, W = 3, K = OCT_COUNT(golden_weights) };
+    int32_t classes[OCT_COUNT(golden_map_labels)];
+    AS_DOUBLES(weights, golden_weights);
+    for (size_t i = 0; i < OCT_COUNT(classes); i++)
+        classes[i] = (int32_t)golden_map_labels[i];
+    spec = (oct_loss_spec){.kind = oct_loss_find("cross_entropy"),
+                           .options.class_weights = weights,
+                           .metric = oct_metric_find("top1")};
+    goals = (oct_goals){.labels = classes, .rows = H * W, .ignores = true, .ignored = 255};
+    rig r = rig_of(NULL, loss_of, SAMPLES, 1);
+    set_input(&r, OCT_SHAPE(SAMPLES, H, W, K), golden_maps);
+    oct_tensor *y = rig_run(&r, true);
+    cr_assert(y, "%s", oct_fail_text(0));
+    oct_check_near_f32(oct_f32(y), golden_ce_map_value, 1, near, near, "value");
+    rig_backward(&r, y, NULL);
+    oct_check_near_f32(r.input[0].grad, golden_ce_map_grad, OCT_COUNT(golden_ce_map_grad), near,
+                       near, "gradient");
+    cr_assert(fmod(result.metric * 9 / 100, 1) < 1e-9, "a share of 9 pixels, not %g %%",
+              result.metric);
+    goals.ignores = false;
+    cr_assert_null(rig_run(&r, false));
+    cr_assert_str_eq(oct_fail_text(0),
+                     "sample 0 of the batch has label 255 at row 1, but the model "
+                     "has 5 classes; labels must be 0 to 4");
+    goals.rows = 1;
+    cr_assert_null(rig_run(&r, false));
+    cr_assert_str_eq(oct_fail_text(0),
+                     "cross_entropy takes logits (N, K), but its input is (2, 2, 3, 5)");
+    goals.rows = 5;
+    cr_assert_null(rig_run(&r, false));
+    cr_assert_str_eq(oct_fail_text(0), "cross_entropy takes a row of outputs for each of 5 places "
+                                       "of a sample, (N, h, w, K), but its input is (2, 2, 3, 5)");
+    rig_end(&r);
+}
+
+Test(loss, a_sample_of_any_shape_is_one_row_of_values)
+{
+    spec = (oct_loss_spec){.kind = oct_loss_find("mae")};
+    goals = (oct_goals){.values = golden_maps};
+    rig r = rig_of(NULL, loss_of, 2, 1);
+    set_input(&r, OCT_SHAPE(2, 2, 3, 5), golden_maps);
+    cr_assert_eq(loss_at(&r), 0.0);
+    oct_f32(&r.input[0])[7] += 3;
+    cr_assert_float_eq(loss_at(&r), 3.0 / 60, 1e-6);
+    rig_end(&r);
 }
 
 /* A row of class k counts k times. */

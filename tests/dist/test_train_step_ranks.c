@@ -7,7 +7,7 @@
 
 Test(train_step, trained_state_does_not_depend_on_ranks, .timeout = 240)
 {
-    static const int ranks[] = {1, 2, 3, 4};
+    static const int ranks[] = {1, 2, 3, 4, 5};
     char digest[72] = "";
     for (size_t i = 0; i < OCT_COUNT(ranks); i++) {
         oct_process job = oct_mpirun(ranks[i], 60, "rank_train_step", NULL);

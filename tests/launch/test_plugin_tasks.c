@@ -68,7 +68,7 @@ static void check_evaluation(const char *options, const char *shows)
 
 Test(plugin_tasks, a_loss_and_a_metric_of_ones_own_are_trained_and_measured)
 {
-    check_ranks("loss.kind=huber metrics='[mean_error, top5]'", "\"mean_error\":");
+    check_ranks("loss.kind=log_cosh metrics='[mean_error, top5]'", "\"mean_error\":");
     oct_check_said(job, "  test accuracy ");
     oct_check_said(job, ", mean_error ");
     check_evaluation("", "\"mean_error\"");
@@ -94,9 +94,9 @@ Test(plugin_tasks, the_built_in_ones_need_no_plug_in)
 
 Test(plugin_tasks, names_that_are_none_are_refused_at_once)
 {
-    shell(PROGRAM " check r.yaml loss.kind=hubert metrics='[top1, top6]'");
+    shell(PROGRAM " check r.yaml loss.kind=log_cos metrics='[top1, top6]'");
     oct_check_exit(job, 2);
-    oct_check_said(job, "loss.kind: there is no loss 'hubert'; did you mean 'huber'?");
+    oct_check_said(job, "loss.kind: there is no loss 'log_cos'; did you mean 'log_cosh'?");
     oct_check_said(job, "metrics: there is no metric 'top6'; did you mean 'top1'?");
     shell(PROGRAM " check r.yaml loss.kind=mse loss.label_smoothing=0.1");
     oct_check_exit(job, 2);

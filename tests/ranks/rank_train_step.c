@@ -57,9 +57,23 @@ static void add_square(const oct_output_row *row, double *numbers)
 /* A sum that rounds: leaf by leaf and along the tree. */
 static const oct_metric squares = {.name = "squares", .numbers = one, .add = add_square};
 
-/* Its sum over the images, of which these are this rank's, and the hits of a metric that counts. */
+static double value_of(const oct_metric *metric, const oct_collective *group,
+                       const oct_leaves *leaves, const oct_output_rows *rows)
+{
+    double *numbers;
+    RANK_OK(comm, oct_metric_sum(metric, group, leaves, rows, &numbers));
+    const double value = metric->value(numbers, rows->n);
+    RANK_CHECK(comm, value > 0, "%s %g", metric->name, value);
+    oct_free(&numbers);
+    return value;
+}
+
+enum { SUMS = 5 };
+
+/* Its sum over the images, of which these are this rank's, the hits of a metric that counts, and the figures of
+ * two that sort. */
 static void measure(const oct_collective *group, const oct_leaves *leaves, int64_t first,
-                    double sums[3])
+                    double sums[SUMS])
 {
     const oct_output_rows rows = {images + first * IMAGE, IMAGE, {.labels = labels + first}};
     double *square, *hits;
@@ -69,9 +83,11 @@ static void measure(const oct_collective *group, const oct_leaves *leaves, int64
     memcpy(sums + 1, hits, 2 * sizeof *hits);
     oct_free(&square);
     oct_free(&hits);
+    sums[3] = value_of(&oct_metric_auc, group, leaves, &rows);
+    sums[4] = value_of(&oct_metric_mean_ap, group, leaves, &rows);
 }
 
-static void print_digest(oct_module *root, const oct_step_result *result, const double sums[3])
+static void print_digest(oct_module *root, const oct_step_result *result, const double sums[SUMS])
 {
     uint8_t digest[32];
     char hex[65];
@@ -80,7 +96,7 @@ static void print_digest(oct_module *root, const oct_step_result *result, const 
     RANK_OK(comm, oct_module_state(root, add_state, state));
     oct_sha256_add(state, &result->loss, sizeof result->loss);
     oct_sha256_add(state, &result->metric, sizeof result->metric);
-    oct_sha256_add(state, sums, 3 * sizeof *sums);
+    oct_sha256_add(state, sums, SUMS * sizeof *sums);
     oct_sha256_end(&state, digest);
     if (oct_comm_rank(comm) == 0) printf("digest %s\n", oct_hex(digest, hex));
 }
@@ -122,7 +138,7 @@ int main(void)
     int64_t first = oct_leaves_first_sample(&leaves);
     const oct_batch batch = batch_from(first);
     oct_train_step step;
-    double sums[3];
+    double sums[SUMS];
     oct_fill_normal(images, SAMPLES * IMAGE, 1, OCT_STREAM_TEST, 0, 0.0f, 1.0f);
     for (int i = 0; i < SAMPLES; i++)
         labels[i] = i % CLASSES;

@@ -2,18 +2,12 @@
  * elsewhere. */
 #include "core/op/loss.h"
 
-static double error_at(const oct_output_row *row, int64_t k)
-{
-    const double wanted = row->goal ? (double)row->goal[k] : k == row->label ? 1.0 : 0.0;
-    return (double)row->y[k] - wanted;
-}
-
 static double value(const oct_output_row *row, const oct_loss_options *options)
 {
     double sum = 0;
     (void)options;
     for (int64_t k = 0; k < row->n; k++)
-        sum += error_at(row, k) * error_at(row, k);
+        sum += oct_output_error(row, k) * oct_output_error(row, k);
     return sum / (double)row->n;
 }
 
@@ -22,7 +16,7 @@ static void grad(const oct_output_row *row, const oct_loss_options *options, oct
 {
     (void)options;
     for (int64_t k = 0; k < row->n; k++)
-        grad[k] = oct_loss_scaled(scale, 2 * error_at(row, k) / (double)row->n);
+        grad[k] = oct_loss_scaled(scale, 2 * oct_output_error(row, k) / (double)row->n);
 }
 
 const oct_loss_kind oct_loss_mse = {

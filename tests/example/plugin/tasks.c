@@ -4,7 +4,7 @@
 static const oct_plugin plugin = {
     .abi = OCT_PLUGIN_ABI,
     .name = "tasks",
-    .losses = (const oct_loss_kind *[]){&huber_loss, NULL},
+    .losses = (const oct_loss_kind *[]){&log_cosh_loss, NULL},
     .metrics = (const oct_metric *[]){&mean_error_metric, NULL},
 };
 

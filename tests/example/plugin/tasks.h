@@ -3,5 +3,5 @@
 
 #include "launch/plugin.h"
 
-extern const oct_loss_kind huber_loss;
+extern const oct_loss_kind log_cosh_loss;
 extern const oct_metric mean_error_metric;

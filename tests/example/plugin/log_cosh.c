@@ -1,5 +1,6 @@
-/* A loss: Huber's, quadratic for small errors and linear for large ones, of outputs that should be 1 for the
- * label and 0 for the rest. Rows of class 0 count half, as one may want it of a class that is common. */
+/* A loss: the logarithm of the hyperbolic cosine, quadratic for small errors and linear for large ones, of
+ * outputs that should be 1 for the label and 0 for the rest. Rows of class 0 count half, as one may want it of
+ * a class that is common. */
 #include "tasks.h"
 
 #include <math.h>
@@ -15,7 +16,7 @@ static double value(const oct_output_row *row, const oct_loss_options *options)
     (void)options;
     for (int64_t k = 0; k < row->n; k++) {
         const double e = fabs(error_at(row, k));
-        sum += e < 1 ? e * e / 2 : e - 0.5;
+        sum += e + log1p(exp(-2 * e)) - log(2);
     }
     return sum;
 }
@@ -25,7 +26,7 @@ static void grad(const oct_output_row *row, const oct_loss_options *options, oct
 {
     (void)options;
     for (int64_t k = 0; k < row->n; k++)
-        grad[k] = oct_loss_scaled(scale, fmax(-1, fmin(1, error_at(row, k))));
+        grad[k] = oct_loss_scaled(scale, tanh(error_at(row, k)));
 }
 
 static double weight(const oct_output_row *row, const oct_loss_options *options)
@@ -34,5 +35,8 @@ static double weight(const oct_output_row *row, const oct_loss_options *options)
     return row->label == 0 ? 0.5 : 1;
 }
 
-const oct_loss_kind huber_loss = {
-    .name = "huber", .takes = OCT_LOSS_OF_LABELS, .value = value, .grad = grad, .weight = weight};
+const oct_loss_kind log_cosh_loss = {.name = "log_cosh",
+                                     .takes = OCT_LOSS_OF_LABELS,
+                                     .value = value,
+                                     .grad = grad,
+                                     .weight = weight};

@@ -1,0 +1,161 @@
+/* Precision, recall, F1 and intersection over union follow from three counts of each class: rows that are
+ * rightly told to be of it, rows that are told to be, and rows that are. Of several labels at once, each
+ * output is told where it is above 0, which bce learns as more likely than not.
+ *
+ * A class that no row is of and that none is told to be of counts in no mean; otherwise a share of nothing
+ * is 0, as scikit-learn has it.
+ */
+#include "core/metric/metric.h"
+#include "core/tensor/argmax.h"
+
+#include <math.h>
+
+enum { HITS, TOLD, ROWS, COUNTS };
+
+static int64_t numbers(int64_t n)
+{
+    return n * COUNTS;
+}
+
+static void add(const oct_output_row *row, double *counts)
+{
+    const int32_t class = oct_output_class(row);
+    int32_t told;
+    if (class < 0 || class >= row->n) return;
+    oct_argmax_rows(OCT_F32, 1, row->n, row->y, &told);
+    counts[(int64_t)told * COUNTS + TOLD]++;
+    counts[(int64_t) class * COUNTS + ROWS]++;
+    if (told == class) counts[(int64_t) class * COUNTS + HITS]++;
+}
+
+static void add_labels(const oct_output_row *row, double *counts)
+{
+    for (int64_t k = 0; row->goal && k < row->n; k++) {
+        const bool told = !(row->y[k] <= 0), is = row->goal[k] > 0.5F;
+        counts[k * COUNTS + HITS] += told && is;
+        counts[k * COUNTS + TOLD] += told;
+        counts[k * COUNTS + ROWS] += is;
+    }
+}
+
+static double share(double part, double whole)
+{
+    return whole > 0 ? 100 * part / whole : 0;
+}
+
+static double precision(const double *c)
+{
+    return share(c[HITS], c[TOLD]);
+}
+
+static double recall(const double *c)
+{
+    return share(c[HITS], c[ROWS]);
+}
+
+static double f1(const double *c)
+{
+    return share(2 * c[HITS], c[TOLD] + c[ROWS]);
+}
+
+static double iou(const double *c)
+{
+    return share(c[HITS], c[TOLD] + c[ROWS] - c[HITS]);
+}
+
+static bool is_there(const double *c)
+{
+    return c[TOLD] + c[ROWS] > 0;
+}
+
+static double mean(const double *counts, int64_t n, double (*of)(const double *))
+{
+    double sum = 0, classes = 0;
+    for (int64_t k = 0; k < n; k++) {
+        if (!is_there(counts + k * COUNTS)) continue;
+        sum += of(counts + k * COUNTS);
+        classes++;
+    }
+    return classes > 0 ? sum / classes : (double)NAN;
+}
+
+static double mean_precision(const double *counts, int64_t n)
+{
+    return mean(counts, n, precision);
+}
+
+static double mean_recall(const double *counts, int64_t n)
+{
+    return mean(counts, n, recall);
+}
+
+static double mean_f1(const double *counts, int64_t n)
+{
+    return mean(counts, n, f1);
+}
+
+static double mean_iou(const double *counts, int64_t n)
+{
+    return mean(counts, n, iou);
+}
+
+static void fill(const double *counts, int64_t n, double *cells)
+{
+    for (int64_t k = 0; k < n; k++, counts += COUNTS) {
+        *cells++ = precision(counts);
+        *cells++ = recall(counts);
+        *cells++ = is_there(counts) ? f1(counts) : (double)NAN;
+        *cells++ = counts[ROWS];
+    }
+}
+
+static void fill_iou(const double *counts, int64_t n, double *cells)
+{
+    for (int64_t k = 0; k < n; k++, counts += COUNTS) {
+        *cells++ = is_there(counts) ? iou(counts) : (double)NAN;
+        *cells++ = counts[ROWS];
+    }
+}
+
+static const oct_metric_column columns[] = {
+    {"precision", 2}, {"recall", 2}, {"F1", 2}, {"rows", 0}};
+static const oct_metric_column iou_columns[] = {{"IoU", 2}, {"rows", 0}};
+static const oct_metric_details details = {columns, OCT_COUNT(columns), fill};
+static const oct_metric_details iou_details = {iou_columns, OCT_COUNT(iou_columns), fill_iou};
+
+#define PER_CLASS(word, heading, short, mean_of)                                                   \
+    const oct_metric oct_metric_##word = {.name = #word,                                           \
+                                          .title = heading,                                        \
+                                          .brief = short,                                          \
+                                          .unit = "%",                                             \
+                                          .counts = true,                                          \
+                                          .of = OCT_METRIC_OF_CLASSES,                             \
+                                          .numbers = numbers,                                      \
+                                          .add = add,                                              \
+                                          .value = mean_of,                                        \
+                                          .details = &details}
+PER_CLASS(precision, "mean precision", "prec", mean_precision);
+PER_CLASS(recall, "mean recall", "recall", mean_recall);
+PER_CLASS(f1, "mean F1", "F1", mean_f1);
+
+const oct_metric oct_metric_miou = {.name = "miou",
+                                    .title = "mean IoU",
+                                    .brief = "mIoU",
+                                    .unit = "%",
+                                    .counts = true,
+                                    .of = OCT_METRIC_OF_CLASSES,
+                                    .numbers = numbers,
+                                    .add = add,
+                                    .value = mean_iou,
+                                    .details = &iou_details};
+
+const oct_metric oct_metric_multilabel_f1 = {.name = "multilabel_f1",
+                                             .title = "mean F1 of labels",
+                                             .brief = "F1",
+                                             .unit = "%",
+                                             .counts = true,
+                                             .of = OCT_METRIC_OF_VALUES,
+                                             .numbers = numbers,
+                                             .add = add_labels,
+                                             .value = mean_f1,
+                                             .details = &details};
