@@ -1,9 +1,19 @@
 /* Batches are a pure function of the step: order by (seed, epoch), augmentation by (seed, epoch,
- * global sample position). Nothing is remembered between calls, so a resume needs only the step. */
+ * global sample position). Nothing that a bit depends on is remembered between calls, so a resume needs
+ * only the step. */
 #pragma once
 
 #include "core/base/leaves.h"
+#include "core/base/reals.h"
+#include "core/metric/metric.h"
+#include "io/augment/augment.h"
 #include "io/dataset/dataset.h"
+
+/* The normalisation of channels; one value of each holds for all of them. */
+typedef struct oct_normaliser {
+    int count; /* of channels, or 1 */
+    float mean[OCT_REALS_MAX], std[OCT_REALS_MAX];
+} oct_normaliser;
 
 typedef struct oct_loader {
     const oct_dataset *data; /* borrowed */
@@ -13,23 +23,42 @@ typedef struct oct_loader {
     bool drop_last; /* otherwise a short last batch */
     int crop_padding; /* zero-pad by this much (with the mean, i.e. 0 after normalising) and crop back */
     bool flip;        /* left-right with probability 1/2 */
-    float mean[4], std[4]; /* per channel, of values in [0, 1] */
-    int64_t *order;        /* of the epoch at hand; owned */
-    int64_t order_epoch;   /* -1: none */
+    oct_normaliser normaliser;
+    const oct_augment *augment; /* of training, or of evaluation; NULL: none; borrowed */
+    /* And these are the loader's own. */
+    int64_t *order;                     /* of the epoch at hand */
+    int64_t order_epoch;                /* -1: none */
+    struct oct_loader_scratch *scratch; /* of each thread */
+    int threads;
+    int32_t *labels; /* of the samples that were fetched last */
+    float *values;
+    size_t label_capacity, value_capacity;
 } oct_loader;
 
 /* Makes a loader with plain defaults. */
 oct_status oct_loader_init(oct_loader *loader, const oct_dataset *data) OCT_NODISCARD;
 void oct_loader_deinit(oct_loader *loader);
+/* Takes the memory that fetches of at most so many samples need, so that they take no more. */
+oct_status oct_loader_reserve(oct_loader *loader, int64_t samples) OCT_NODISCARD;
 int64_t oct_loader_steps(const oct_loader *loader); /* per epoch */
 /* Returns how many samples that global batch has. */
 int64_t oct_loader_samples(const oct_loader *loader, int64_t step_in_epoch);
 
-/* Fills this rank's samples of the step: images (local, h, w, c) normalised floats, labels (local). */
+/* Fills this rank's samples of the step: images (local, h, w, c) normalised floats. goals: what their
+ * outputs should be, borrowed until the next fetch or read. OCT_DATA, with the sample's name, when one of
+ * them cannot be read. */
 oct_status oct_loader_fetch(oct_loader *loader, int64_t epoch, int64_t step_in_epoch,
-                            const oct_leaves *leaves, float *images, int32_t *labels) OCT_NODISCARD;
+                            const oct_leaves *leaves, float *images,
+                            oct_goals *goals) OCT_NODISCARD;
+/* Fills samples [first, first + n) of the data set in its own order, without crop and flip. */
+oct_status oct_loader_read(oct_loader *loader, int64_t first, int64_t n, float *images,
+                           oct_goals *goals) OCT_NODISCARD;
 
-/* The one normalisation: (byte * (1/255) - mean[c]) * (1/std[c]) in float, for training, evaluation
- * and `octet run`. */
+/* Makes the normaliser of two lists of which each has one value, or one for each channel. */
+oct_normaliser oct_normaliser_of(const oct_reals *mean, const oct_reals *std);
+/* The one normalisation: (x * unit - mean[c]) * (1/std[c]) in float, for training, evaluation and `octet
+ * run`. unit is 1/255 for u8, 1/128 for s8, 1 for f32. */
+void oct_normalise_image(const oct_image *image, const oct_normaliser *normaliser, float *out);
+/* The same of bytes, with a mean and a std for each channel. */
 void oct_normalise(const uint8_t *bytes, int64_t pixels, int64_t channels, const float *mean,
                    const float *std, float *out);

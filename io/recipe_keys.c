@@ -108,10 +108,10 @@ static void check_channels(const oct_recipe_source *s, const oct_recipe *recipe)
             s, mean, std,
             "data.mean has %d values, but data.std %d; write one for each channel in both", means,
             stds);
-    else if (means < 1 || means > 4)
+    else if (means < 1)
         oct_recipe_report_keys(
             s, mean, std,
-            "data.mean and data.std have %d values; write one for each channel, 1 to 4", means);
+            "data.mean and data.std have no values; write one for each channel, or one for all");
 }
 
 static void check_batch_norm(const oct_recipe_source *s, const oct_recipe *recipe)

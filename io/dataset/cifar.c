@@ -36,7 +36,7 @@ static oct_status read_batch(batch *b, const char *folder, const char *name,
     for (size_t i = 0; i < b->size / record; i++)
         OCT_CHECK(label[i * record] < self->classes, OCT_DATA,
                   "%s: label %d of record %zu is out of range 0..%d", b->path, label[i * record], i,
-                  self->classes - 1);
+                  (int)self->classes - 1);
     return OCT_OK;
 }
 
@@ -46,7 +46,7 @@ static void copy_batch(oct_dataset *data, const batch *b, const oct_dataset_form
     const uint8_t *record = b->bytes;
     for (size_t i = 0; i < b->size / size; i++, record += size) {
         const uint8_t *planes = record + self->label_bytes;
-        uint8_t *image = data->images + data->count * IMAGE;
+        uint8_t *image = (uint8_t *)data->store + data->count * IMAGE;
         data->labels[data->count++] = planes[-1];
         for (int c = 0; c < CHANNELS; c++)
             for (int p = 0; p < PLANE; p++)
@@ -54,20 +54,21 @@ static void copy_batch(oct_dataset *data, const batch *b, const oct_dataset_form
     }
 }
 
-oct_status oct_cifar_load(const oct_dataset_format *self, oct_dataset *data, const char *folder,
-                          oct_split split)
+oct_status oct_cifar_open(oct_dataset *data, const oct_dataset_source *source, oct_split split)
 {
+    const oct_dataset_format *self = data->format;
     const char *const *names = self->batches[split];
     batch batches[MAX_FILES] = {0};
     size_t records = 0;
     oct_status status = OCT_OK;
     for (size_t i = 0; names[i]; i++) {
         OCT_ASSERT(i < MAX_FILES);
-        OCT_TRY_OUT(read_batch(&batches[i], folder, names[i], self));
+        OCT_TRY_OUT(read_batch(&batches[i], source->folder, names[i], self));
         records += batches[i].size / record_bytes(self);
     }
-    OCT_TRY_OUT(oct_alloc(&data->images, records, IMAGE));
+    OCT_TRY_OUT(oct_alloc(&data->store, records, IMAGE));
     OCT_TRY_OUT(oct_alloc(&data->labels, records, sizeof *data->labels));
+    data->dtype = OCT_U8;
     data->h = data->w = SIDE;
     data->c = CHANNELS;
     for (size_t i = 0; names[i]; i++)

@@ -4,6 +4,6 @@
 
 #include "io/dataset/dataset.h"
 
-/* The `load` of both formats. */
-oct_status oct_cifar_load(const oct_dataset_format *self, oct_dataset *data, const char *folder,
+/* The `open` of both formats. */
+oct_status oct_cifar_open(oct_dataset *data, const oct_dataset_source *source,
                           oct_split split) OCT_NODISCARD;

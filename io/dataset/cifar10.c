@@ -13,7 +13,10 @@ const oct_dataset_format oct_dataset_cifar10 = {
         "version of CIFAR-10",
     .label_file = {"data_batch_*.bin", "test_batch.bin"},
     .classes = 10,
-    .load = oct_cifar_load,
+    .open = oct_cifar_open,
+    .read = oct_memory_read,
+    .close = oct_memory_close,
+    .digest = oct_memory_digest,
     .batches = {train_files, test_files},
     .label_bytes = 1,
 };

@@ -10,7 +10,10 @@ const oct_dataset_format oct_dataset_cifar100 = {
     .files = "expected files: train.bin and test.bin of the binary version of CIFAR-100",
     .label_file = {"train.bin", "test.bin"},
     .classes = 100,
-    .load = oct_cifar_load,
+    .open = oct_cifar_open,
+    .read = oct_memory_read,
+    .close = oct_memory_close,
+    .digest = oct_memory_digest,
     .batches = {train_files, test_files},
     .label_bytes = 2,
 };

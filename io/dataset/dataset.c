@@ -1,7 +1,7 @@
 /* The table of data set formats, and what all formats have in common: the default folder, the number of
- * classes, the cut to a limit, the digest.
+ * classes, the cut to a limit, the digest, and the way of an index from rank 0 to the others.
  *
- * A format's load may leave *data half-filled when it fails; releasing it happens here, once.
+ * A format's open may leave *data half-filled when it fails; releasing it happens here, once.
  */
 #include "io/dataset/dataset.h"
 
@@ -20,6 +20,9 @@ static const void *const listed[] = {
 };
 const oct_registry oct_dataset_id_table = OCT_REGISTRY("a format", listed);
 
+static const void *const goals[] = {OCT_GOAL_LIST(OCT_WORD_ITEM)};
+const oct_registry oct_goal_kind_table = OCT_REGISTRY("a goal", goals);
+
 static oct_status check_folder(const oct_dataset_format *format, const char *folder)
 {
     struct stat info;
@@ -29,19 +32,19 @@ static oct_status check_folder(const oct_dataset_format *format, const char *fol
         "%s: there is no such folder; %s; name another with data.path=FOLDER or, where a model "
         "or checkpoint is given, --data FOLDER",
         folder, format->files);
-    OCT_CHECK(S_ISDIR(info.st_mode), OCT_DATA,
+    OCT_CHECK(S_ISDIR(info.st_mode) || format->takes_file, OCT_DATA,
               "%s: is a file, not a folder; data.path is the folder that holds the files", folder);
     return OCT_OK;
 }
 
-/* What a load works with. */
-typedef struct loading {
+/* What an opening works with. */
+typedef struct opening {
     oct_dataset *data;
     const oct_dataset_source *source;
     const oct_dataset_format *format; /* of the source */
     const char *folder;
     oct_split split;
-} loading;
+} opening;
 
 /* Labels of one split while classes are counted. */
 typedef struct label_list {
@@ -51,7 +54,7 @@ typedef struct label_list {
 } label_list;
 
 /* Classes count from the first label; the first bad one of the files' labels is named. */
-static oct_status check_labels(const loading *l, const label_list *list, int64_t classes)
+static oct_status check_labels(const opening *l, const label_list *list, int64_t classes)
 {
     int64_t first = l->source->first_label;
     for (int64_t i = 0; i < list->count; i++) {
@@ -102,7 +105,7 @@ static int64_t mark(const label_list *list, int64_t first, uint8_t *seen)
 
 /* A few labels far apart are a damaged file or a mistake more often than a wish, and would make a huge
  * last layer. */
-static oct_status check_gaps(const loading *l, const label_list lists[2], const largest *top)
+static oct_status check_gaps(const opening *l, const label_list lists[2], const largest *top)
 {
     int64_t first = l->source->first_label, classes = top->label - first + 1;
     uint8_t *seen = NULL;
@@ -125,7 +128,7 @@ static oct_status check_gaps(const loading *l, const label_list lists[2], const 
 
 /* Counts one class more than the largest label of both splits, so that the number does not depend on
  * which of them is loaded. */
-static oct_status count_classes(const loading *l, int64_t *classes)
+static oct_status count_classes(const opening *l, int64_t *classes)
 {
     oct_split split = l->split, other = split == OCT_TRAIN ? OCT_TEST : OCT_TRAIN;
     int32_t *labels = NULL;
@@ -149,18 +152,20 @@ out:
     return status;
 }
 
-static oct_status find_classes(const loading *l)
+/* Formats that know the classes by name have numbered them themselves. */
+static oct_status find_classes(const opening *l)
 {
     oct_dataset *data = l->data;
     int64_t classes = l->source->classes ? l->source->classes : l->format->classes;
     const label_list list = {data->labels, data->count, l->format->label_file[l->split]};
+    if (data->class_names) return OCT_OK;
     if (classes == 0)
         OCT_TRY(count_classes(l, &classes));
     else
         OCT_TRY(check_labels(l, &list, classes));
     for (int64_t i = 0; i < data->count; i++)
         data->labels[i] -= (int32_t)l->source->first_label;
-    data->classes = (int)classes;
+    data->classes = classes;
     return OCT_OK;
 }
 
@@ -180,35 +185,220 @@ static oct_status take_digest(oct_dataset *data)
 {
     oct_sha256_state *state = NULL;
     OCT_TRY(oct_sha256_begin(&state));
-    oct_sha256_add(state, data->images,
-                   (size_t)data->count * (size_t)(data->h * data->w * data->c));
-    add_labels(state, data);
+    data->format->digest(data, state);
+    if (data->labels) add_labels(state, data);
+    if (data->values)
+        oct_sha256_add(state, data->values,
+                       (size_t)(data->count * data->classes) * sizeof *data->values);
     oct_sha256_end(&state, data->digest);
     return OCT_OK;
 }
 
-oct_status oct_dataset_load(oct_dataset *data, const oct_dataset_source *source, oct_split split)
+static oct_status check_goal(const oct_dataset_source *source)
 {
-    oct_status status = OCT_OK;
-    loading l = {data, source, source->format, source->folder, split};
-    *data = (oct_dataset){0};
-    if (!l.folder || !*l.folder) l.folder = l.format->default_path;
-    OCT_CHECK(l.folder, OCT_USAGE,
+    const unsigned can = source->format->goals ? source->format->goals : 1u << OCT_GOAL_CLASS;
+    OCT_CHECK(can >> source->goal & 1 || source->goal == OCT_GOAL_INPUT, OCT_USAGE,
+              "data.goal: the format %s has no goals of the kind %s; use another format or goal",
+              source->format->name, oct_registry_name(&oct_goal_kind_table, source->goal));
+    return OCT_OK;
+}
+
+void oct_dataset_resize(oct_dataset *data, int64_t h, int64_t w, int64_t c)
+{
+    data->h = h;
+    data->w = w;
+    data->c = c;
+    data->rows = data->goal == OCT_GOAL_MAP ? h * w : 1;
+    if (data->goal == OCT_GOAL_INPUT) data->classes = h * w * c;
+}
+
+static oct_status open_here(opening *l)
+{
+    const oct_dataset_source *source = l->source;
+    oct_dataset *data = l->data;
+    oct_dataset_source there = *source;
+    *data = (oct_dataset){.format = l->format, .goal = source->goal};
+    if (!l->folder || !*l->folder) l->folder = l->format->default_path;
+    OCT_CHECK(l->folder, OCT_USAGE,
               "data.path: the format %s has no default folder; write data.path=FOLDER; %s",
-              l.format->name, l.format->files);
-    OCT_TRY(check_folder(l.format, l.folder));
-    OCT_TRY_OUT(l.format->load(l.format, data, l.folder, split));
-    OCT_TRY_OUT(find_classes(&l));
+              l->format->name, l->format->files);
+    there.folder = l->folder;
+    OCT_TRY(check_goal(source));
+    OCT_TRY(check_folder(l->format, l->folder));
+    OCT_TRY(l->format->open(data, &there, l->split));
+    data->read_h = data->h;
+    data->read_w = data->w;
+    data->read_c = data->c;
+    if (data->goal == OCT_GOAL_CLASS) OCT_TRY(find_classes(l));
+    oct_dataset_resize(data, data->h, data->w, data->c);
+    if (data->goal == OCT_GOAL_INPUT) oct_free(&data->labels);
     if (source->limit > 0 && source->limit < data->count) data->count = source->limit;
-    status = take_digest(data);
+    return take_digest(data);
+}
+
+/* The numbers of a data set, as rank 0 tells them. */
+typedef struct told {
+    int64_t count, h, w, c, classes;
+    int64_t dtype, goal, labels, values; /* labels, values: is there such an array? */
+    int64_t names, packed;               /* bytes */
+    uint8_t digest[32];
+} told;
+
+static told tell(const oct_dataset *data, size_t names, size_t packed)
+{
+    told t = {.count = data->count,
+              .h = data->h,
+              .w = data->w,
+              .c = data->c,
+              .classes = data->classes,
+              .dtype = data->dtype,
+              .goal = data->goal,
+              .labels = data->labels != NULL,
+              .values = data->values != NULL,
+              .names = (int64_t)names,
+              .packed = (int64_t)packed};
+    memcpy(t.digest, data->digest, sizeof t.digest);
+    return t;
+}
+
+static void hear(oct_dataset *data, const told *t, const oct_dataset_format *format)
+{
+    *data = (oct_dataset){.format = format,
+                          .count = t->count,
+                          .h = t->h,
+                          .w = t->w,
+                          .c = t->c,
+                          .classes = t->classes,
+                          .read_h = t->h,
+                          .read_w = t->w,
+                          .read_c = t->c,
+                          .dtype = (oct_dtype)t->dtype,
+                          .goal = (oct_goal_kind)t->goal};
+    memcpy(data->digest, t->digest, sizeof data->digest);
+    oct_dataset_resize(data, t->h, t->w, t->c);
+}
+
+/* Class names one behind the other, each with its NUL. */
+static oct_status join_names(const oct_dataset *data, char **bytes, size_t *size)
+{
+    *size = 0;
+    if (!data->class_names) return OCT_OK;
+    for (int64_t i = 0; i < data->classes; i++)
+        *size += strlen(data->class_names[i]) + 1;
+    OCT_TRY(oct_alloc(bytes, *size, 1));
+    char *at = *bytes;
+    for (int64_t i = 0; i < data->classes; i++) {
+        const size_t length = strlen(data->class_names[i]) + 1;
+        memcpy(at, data->class_names[i], length);
+        at += length;
+    }
+    return OCT_OK;
+}
+
+static oct_status part_names(oct_dataset *data, const char *bytes, size_t size)
+{
+    if (size == 0) return OCT_OK;
+    OCT_TRY(oct_dataset_name_classes(data, data->classes));
+    for (int64_t i = 0; i < data->classes; i++) {
+        OCT_TRY(oct_strdup(&data->class_names[i], bytes));
+        bytes += strlen(bytes) + 1;
+    }
+    return OCT_OK;
+}
+
+/* What goes from rank 0 to the others beside the numbers. */
+typedef struct parcel {
+    told numbers;
+    void *packed;
+    char *names;
+} parcel;
+
+static oct_status make_parcel(parcel *p, const oct_dataset *data)
+{
+    size_t names = 0, packed = 0;
+    OCT_TRY(join_names(data, &p->names, &names));
+    OCT_TRY(data->format->pack(data, &p->packed, &packed));
+    p->numbers = tell(data, names, packed);
+    return OCT_OK;
+}
+
+static oct_status make_room(parcel *p, oct_dataset *data, const oct_dataset_format *format)
+{
+    const told *t = &p->numbers;
+    hear(data, t, format);
+    if (t->labels) OCT_TRY(oct_alloc(&data->labels, (size_t)t->count, sizeof *data->labels));
+    if (t->values)
+        OCT_TRY(oct_alloc(&data->values, (size_t)(t->count * t->classes), sizeof *data->values));
+    OCT_TRY(oct_alloc(&p->names, (size_t)t->names, 1));
+    return oct_alloc(&p->packed, (size_t)t->packed, 1);
+}
+
+static oct_status send_arrays(const parcel *p, oct_dataset *data, const oct_collective *group)
+{
+    const told *t = &p->numbers;
+    if (t->labels)
+        OCT_TRY(group->broadcast(group, data->labels, (size_t)t->count * sizeof *data->labels, 0));
+    if (t->values)
+        OCT_TRY(group->broadcast(group, data->values,
+                                 (size_t)(t->count * t->classes) * sizeof *data->values, 0));
+    OCT_TRY(group->broadcast(group, p->names, (size_t)t->names, 0));
+    return group->broadcast(group, p->packed, (size_t)t->packed, 0);
+}
+
+/* Rank 0 has opened; the others are told. */
+static oct_status share(opening *l, const oct_collective *group)
+{
+    parcel p = {0};
+    oct_dataset *data = l->data;
+    const bool first = group->rank == 0;
+    oct_status status = first ? make_parcel(&p, data) : OCT_OK;
+    OCT_TRY_OUT(group->agree(group, status));
+    OCT_TRY_OUT(group->broadcast(group, &p.numbers, sizeof p.numbers, 0));
+    if (!first) status = make_room(&p, data, l->format);
+    OCT_TRY_OUT(group->agree(group, status));
+    OCT_TRY_OUT(send_arrays(&p, data, group));
+    if (!first) {
+        status = part_names(data, p.names, (size_t)p.numbers.names);
+        if (status == OCT_OK) status = l->format->unpack(data, p.packed, (size_t)p.numbers.packed);
+    }
+    status = group->agree(group, status);
 out:
-    if (status != OCT_OK) oct_dataset_free(data);
+    oct_free(&p.packed);
+    oct_free(&p.names);
     return status;
 }
 
-void oct_dataset_free(oct_dataset *data)
+static oct_status open_together(opening *l, const oct_collective *group)
 {
-    oct_free(&data->images);
+    const bool shared = l->format->pack && group->size > 1;
+    const oct_status status = shared && group->rank > 0 ? OCT_OK : open_here(l);
+    OCT_TRY(group->agree(group, status));
+    return shared ? share(l, group) : OCT_OK;
+}
+
+oct_status oct_dataset_open(oct_dataset *data, const oct_dataset_source *source, oct_split split)
+{
+    opening l = {data, source, source->format, source->folder, split};
+    *data = (oct_dataset){.format = source->format};
+    const oct_status status = source->group ? open_together(&l, source->group) : open_here(&l);
+    if (status != OCT_OK) oct_dataset_close(data);
+    return status;
+}
+
+oct_status oct_dataset_name_classes(oct_dataset *data, int64_t classes)
+{
+    OCT_TRY(oct_alloc(&data->class_names, (size_t)classes, sizeof *data->class_names));
+    data->classes = classes;
+    return OCT_OK;
+}
+
+void oct_dataset_close(oct_dataset *data)
+{
+    for (int64_t i = 0; data->class_names && i < data->classes; i++)
+        oct_free(&data->class_names[i]);
+    oct_free(&data->class_names);
     oct_free(&data->labels);
+    oct_free(&data->values);
+    if (data->format) data->format->close(data);
     *data = (oct_dataset){0};
 }

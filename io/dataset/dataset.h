@@ -1,38 +1,91 @@
-/* Image data sets held in memory as bytes, NHWC. Files are untrusted: sizes, counts, magic numbers
- * and labels are checked against the real file size before anything is allocated, and every message
- * names the file. Adding a format: a file in this folder and a line in dataset_list.def. */
+/* Data sets: an index in memory, and samples that are read one at a time, whenever they are needed. Files
+ * are untrusted: sizes, counts, magic numbers and labels are checked against the real file size before
+ * anything is allocated, and every message names the file. Adding a format: a file in this folder and a
+ * line in dataset_list.def. */
 #pragma once
 
+#include "core/base/collective.h"
 #include "core/base/registry.h"
+#include "io/file.h"
+#include "io/image/image.h"
 
 typedef enum oct_split { OCT_TRAIN, OCT_TEST } oct_split;
 
-/* An int8 model holds at most as many numbers in its output. */
+/* An int8 model holds at most as many numbers in a row of its output. */
 enum { OCT_CLASSES_MAX = 65536 };
 
-typedef struct oct_dataset {
-    int64_t count, h, w, c;
-    int classes;
-    uint8_t *images; /* count x h x w x c, owned */
-    int32_t *labels; /* count, each in [0, classes); owned */
-    uint8_t
-        digest[32]; /* SHA-256 over images then labels: bytes, or 32 bits each above 256 classes */
-} oct_dataset;
+/* What a sample's output should be, and the words of data.goal. */
+#define OCT_GOAL_LIST(X)                                                                           \
+    X(OCT_GOAL_CLASS, "class") /* a class number for each sample */                                \
+    X(OCT_GOAL_VALUES,                                                                             \
+      "values")                /* numbers: probabilities, several labels as 0 or 1, quantities */  \
+    X(OCT_GOAL_MAP, "map")     /* a class number for each pixel; negative: ignored */              \
+    X(OCT_GOAL_INPUT, "input") /* the input itself, h x w x c numbers */
+typedef enum oct_goal_kind { OCT_GOAL_LIST(OCT_WORD_ID) } oct_goal_kind;
+extern const oct_registry oct_goal_kind_table;
 
 typedef struct oct_dataset_format oct_dataset_format;
+
+/* A split of a data set. Who reads it may shorten a copy (count) that lives no longer. */
+typedef struct oct_dataset {
+    const oct_dataset_format *format;
+    int64_t count;
+    int64_t h, w, c; /* of every sample as the model gets it, behind the transforms */
+    int64_t read_h, read_w, read_c; /* as it is read; h and w 0: they differ */
+    oct_dtype dtype;                /* as it is read: OCT_U8, OCT_S8 or OCT_F32 */
+    oct_goal_kind goal;
+    int64_t classes;    /* numbers in a row of outputs: classes, or values */
+    int64_t rows;       /* of outputs a sample: 1, or the h x w pixels of a map */
+    int32_t *labels;    /* OCT_GOAL_CLASS: count, each in [0, classes); owned */
+    float *values;      /* OCT_GOAL_VALUES: count x classes; owned */
+    char **class_names; /* `classes` of them, or NULL; owned: oct_dataset_name_classes */
+    uint8_t digest
+        [32];    /* SHA-256 of what the format adds for its samples, then of the labels: bytes, or
+                         * 32 bits each above 256 classes; or of the values */
+    void *store; /* the format's own: its index, or the samples; owned */
+} oct_dataset;
+
+/* What is to be opened. Formats pick what they know. */
+typedef struct oct_dataset_source {
+    const oct_dataset_format *format;
+    const char *folder;  /* NULL or empty: the format's own */
+    int64_t classes;     /* 0: as many as the format fixes, or as the labels of both splits need */
+    int64_t first_label; /* the label in the files that becomes class 0 */
+    int64_t limit;       /* above 0: only the first so many samples */
+    oct_goal_kind goal;  /* that is wanted */
+    uint64_t seed;       /* of the run, for a split that the files do not have */
+    double split;        /* share of the samples that such a split keeps for the test */
+    const oct_collective *group; /* the ranks that open it together; NULL: this process alone */
+} oct_dataset_source;
+
 struct oct_dataset_format {
     const char *name;          /* "idx", "cifar10" */
     const char *default_path;  /* or NULL: the recipe must say data.path */
     const char *files;         /* for help: what the folder holds */
     const char *label_file[2]; /* of each split, for messages */
-    int classes;               /* fixed by the format; 0: counted */
-    /* Fills all but classes and digest; labels as they are in the files. */
-    oct_status (*load)(const oct_dataset_format *self, oct_dataset *data, const char *folder,
-                       oct_split split);
+    int64_t classes;           /* fixed by the format; 0: counted, or told by open */
+    bool takes_file;           /* data.path may name a file instead of a folder */
+    bool reads_files;          /* read opens or decodes something: worth doing ahead of its use */
+    unsigned goals;            /* that it can give: 1u << OCT_GOAL_...; 0: classes alone */
+    /* Opens a split: the index only, nothing is decoded. Fills count, h, w, c, dtype, store and, by the
+     * goal, labels as they are in the files or values with their classes; class names, and with them
+     * classes, where it knows them. source->folder is the folder that is meant. What it leaves half-filled
+     * when it fails, close releases. */
+    oct_status (*open)(oct_dataset *data, const oct_dataset_source *source, oct_split split);
+    /* Reads a sample at its natural size: the image and, for OCT_GOAL_MAP, the class numbers of its pixels
+     * (OCT_S32, h x w x 1). Several threads call it at once. OCT_DATA: this sample is damaged. */
+    oct_status (*read)(const oct_dataset *data, int64_t index, oct_image *image, oct_image *map);
+    void (*close)(oct_dataset *data); /* releases store, which may be NULL */
+    /* Adds to the digest what the samples are: their bytes, or their names and sizes. */
+    void (*digest)(const oct_dataset *data, oct_sha256_state *state);
+    /* An index that is dear to make is made by rank 0 alone: the first writes what open put into store as
+     * bytes (oct_alloc'ed), the second makes store of them. NULL: every rank opens by itself. */
+    oct_status (*pack)(const oct_dataset *data, void **bytes, size_t *size);
+    oct_status (*unpack)(oct_dataset *data, const void *bytes, size_t size);
     /* Reads only the labels of a split, for formats that count; NULL when the folder has none. */
     oct_status (*read_labels)(int32_t **labels, int64_t *count, const char *folder,
                               oct_split split);
-    /* What oct_cifar_load reads: each split's files, NULL at the end, and the bytes before an image, the last
+    /* What oct_cifar_open reads: each split's files, NULL at the end, and the bytes before an image, the last
      * of which is the label. */
     const char *const *batches[2];
     int label_bytes;
@@ -48,16 +101,24 @@ typedef enum oct_dataset_id {
 } oct_dataset_id;
 extern const oct_registry oct_dataset_id_table;
 
-/* What is to be loaded. */
-typedef struct oct_dataset_source {
-    const oct_dataset_format *format;
-    const char *folder;  /* NULL or empty: the format's own */
-    int64_t classes;     /* 0: as many as the format fixes, or as the labels of both splits need */
-    int64_t first_label; /* the label in the files that becomes class 0 */
-    int64_t limit;       /* above 0: only the first so many samples */
-} oct_dataset_source;
-
-/* Loads a split; on failure *data is empty. */
-oct_status oct_dataset_load(oct_dataset *data, const oct_dataset_source *source,
+/* Opens a split; on failure *data is empty. Collective where the source has a group: a failure is agreed
+ * upon, and all ranks have the same. */
+oct_status oct_dataset_open(oct_dataset *data, const oct_dataset_source *source,
                             oct_split split) OCT_NODISCARD;
-void oct_dataset_free(oct_dataset *data);
+void oct_dataset_close(oct_dataset *data);
+
+/* Says that transforms give every sample this size. */
+void oct_dataset_resize(oct_dataset *data, int64_t h, int64_t w, int64_t c);
+/* Gives a data set room for the names of its classes, all NULL, to be filled with oct_strdup. */
+oct_status oct_dataset_name_classes(oct_dataset *data, int64_t classes) OCT_NODISCARD;
+
+/* Formats whose samples all lie in memory have them in store, one behind the other, all of the same size
+ * and of dtype, and these functions. */
+oct_status oct_memory_read(const oct_dataset *data, int64_t index, oct_image *image,
+                           oct_image *map) OCT_NODISCARD;
+void oct_memory_close(oct_dataset *data);
+void oct_memory_digest(const oct_dataset *data, oct_sha256_state *state);
+/* Makes a data set of samples of a program's own, all 0, whose bytes are to be filled in; sample: their
+ * type and size. */
+oct_status oct_memory_make(oct_dataset *data, int64_t count, const oct_image *sample,
+                           int64_t classes) OCT_NODISCARD;

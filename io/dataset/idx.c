@@ -31,13 +31,13 @@ static const size_t file_limit = (size_t)1 << 34;
 static const size_t chunk_limit = (size_t)1 << 30; /* zlib counts in 32 bits */
 
 /* A file in memory, and a way to take the bytes in it that does not tell gzip from plain. */
-typedef struct source {
+typedef struct idx_file {
     char *path;
     void *bytes;
     size_t size, next; /* next: not yet copied, or not yet given to inflate */
     bool gzip, ended;  /* ended: the gzip stream has come to its good end */
     z_stream inflate;
-} source;
+} idx_file;
 
 /* Finds FOLDER/NAME, or FOLDER/NAME.gz when only that is there; *path is NULL without either. */
 static oct_status find_path(char **path, const char *folder, const char *name)
@@ -50,7 +50,7 @@ static oct_status find_path(char **path, const char *folder, const char *name)
     return OCT_OK;
 }
 
-static oct_status source_open(source *s, const char *folder, const char *name)
+static oct_status source_open(idx_file *s, const char *folder, const char *name)
 {
     OCT_TRY(find_path(&s->path, folder, name));
     OCT_CHECK(s->path, OCT_DATA, "%s: neither %s nor %s.gz exists; " FILES, folder, name, name);
@@ -63,7 +63,7 @@ static oct_status source_open(source *s, const char *folder, const char *name)
     return OCT_OK;
 }
 
-static void source_close(source *s)
+static void source_close(idx_file *s)
 {
     if (s->gzip) inflateEnd(&s->inflate);
     oct_free(&s->bytes);
@@ -75,7 +75,7 @@ static uInt chunk(size_t bytes)
     return (uInt)(bytes < chunk_limit ? bytes : chunk_limit);
 }
 
-static oct_status inflate_failed(const source *s, int result)
+static oct_status inflate_failed(const idx_file *s, int result)
 {
     if (result == Z_MEM_ERROR)
         return oct_fail(OCT_RESOURCE, "%s: out of memory for inflating it", s->path);
@@ -88,7 +88,7 @@ static oct_status inflate_failed(const source *s, int result)
                     s->inflate.msg ? s->inflate.msg : zError(result));
 }
 
-static oct_status inflate_take(source *s, uint8_t *to, size_t want, size_t *got)
+static oct_status inflate_take(idx_file *s, uint8_t *to, size_t want, size_t *got)
 {
     z_stream *z = &s->inflate;
     for (*got = 0; *got < want && !s->ended;) {
@@ -109,7 +109,7 @@ static oct_status inflate_take(source *s, uint8_t *to, size_t want, size_t *got)
 }
 
 /* Takes up to `want` bytes, and fewer only where the data end. */
-static oct_status source_take(source *s, uint8_t *to, size_t want, size_t *got)
+static oct_status source_take(idx_file *s, uint8_t *to, size_t want, size_t *got)
 {
     if (s->gzip) return inflate_take(s, to, want, got);
     *got = want < s->size - s->next ? want : s->size - s->next;
@@ -131,7 +131,7 @@ static int label_bytes(int type)
     return type == SIGNED_32 ? 4 : 0;
 }
 
-static oct_status check_magic(const source *s, uint32_t magic, int ndim)
+static oct_status check_magic(const idx_file *s, uint32_t magic, int ndim)
 {
     bool labels = ndim == 1;
     uint32_t wanted = (uint32_t)UNSIGNED_8 << 8 | (uint32_t)ndim;
@@ -145,7 +145,7 @@ static oct_status check_magic(const source *s, uint32_t magic, int ndim)
     return OCT_OK;
 }
 
-static oct_status read_header(source *s, int ndim, int *type, uint32_t dims[MAX_DIMS])
+static oct_status read_header(idx_file *s, int ndim, int *type, uint32_t dims[MAX_DIMS])
 {
     uint8_t header[4 + 4 * MAX_DIMS];
     size_t size = 4 + 4 * (size_t)ndim, got;
@@ -165,7 +165,7 @@ static oct_status read_header(source *s, int ndim, int *type, uint32_t dims[MAX_
 }
 
 /* Can the file hold `declared` bytes of data? */
-static oct_status check_declared(const source *s, uint64_t declared)
+static oct_status check_declared(const idx_file *s, uint64_t declared)
 {
     if (!s->gzip)
         OCT_CHECK(declared == s->size - s->next, OCT_DATA,
@@ -183,7 +183,7 @@ static oct_status check_declared(const source *s, uint64_t declared)
     return OCT_OK;
 }
 
-static oct_status read_data(source *s, uint64_t declared, uint8_t **data)
+static oct_status read_data(idx_file *s, uint64_t declared, uint8_t **data)
 {
     size_t size = (size_t)declared, got, behind;
     uint8_t one;
@@ -204,7 +204,7 @@ static oct_status read_data(source *s, uint64_t declared, uint8_t **data)
 static oct_status read_idx(const char *folder, const char *name, int ndim, int *type,
                            uint32_t dims[MAX_DIMS], uint8_t **data)
 {
-    source s = {0};
+    idx_file s = {0};
     oct_status status = OCT_OK;
     OCT_TRY_OUT(source_open(&s, folder, name));
     OCT_TRY_OUT(read_header(&s, ndim, type, dims));
@@ -261,18 +261,21 @@ static oct_status read_labels(int32_t **labels, int64_t *count, const char *fold
     return there ? take_labels(labels, count, folder, oct_dataset_idx.label_file[split]) : OCT_OK;
 }
 
-static oct_status load(const oct_dataset_format *self, oct_dataset *data, const char *folder,
-                       oct_split split)
+static oct_status open_idx(oct_dataset *data, const oct_dataset_source *source, oct_split split)
 {
-    const char *images = image_file[split], *labels = self->label_file[split];
+    const char *images = image_file[split], *labels = data->format->label_file[split];
     uint32_t dims[MAX_DIMS] = {0};
+    uint8_t *bytes = NULL;
     int type = 0;
-    OCT_TRY(read_idx(folder, images, 3, &type, dims, &data->images));
-    OCT_TRY(take_labels(&data->labels, &data->count, folder, labels));
+    const oct_status status = read_idx(source->folder, images, 3, &type, dims, &bytes);
+    data->store = bytes;
+    OCT_TRY(status);
+    OCT_TRY(take_labels(&data->labels, &data->count, source->folder, labels));
     OCT_CHECK(dims[0] == data->count, OCT_DATA,
               "%s: %s declares %" PRIu32 " images, but %s %" PRId64 " labels; they do not belong "
               "together",
-              folder, images, dims[0], labels, data->count);
+              source->folder, images, dims[0], labels, data->count);
+    data->dtype = OCT_U8;
     data->h = dims[1];
     data->w = dims[2];
     data->c = 1;
@@ -284,6 +287,9 @@ const oct_dataset_format oct_dataset_idx = {
     .default_path = "/usr/share/datasets/fashion-mnist",
     .files = FILES,
     .label_file = {"train-labels-idx1-ubyte", "t10k-labels-idx1-ubyte"},
-    .load = load,
+    .open = open_idx,
+    .read = oct_memory_read,
+    .close = oct_memory_close,
+    .digest = oct_memory_digest,
     .read_labels = read_labels,
 };

@@ -13,14 +13,11 @@ enum { LEAF = 8 };
 
 static oct_status random_images(const oct_bench *bench, oct_dataset *data)
 {
-    *data = (oct_dataset){
-        .count = bench->batch, .h = bench->h, .w = bench->w, .c = bench->c, .classes = 10};
-    size_t count = (size_t)data->count, bytes = (size_t)(data->h * data->w * data->c);
-    OCT_TRY(oct_alloc(&data->images, count, bytes));
-    OCT_TRY(oct_alloc(&data->labels, count, sizeof *data->labels));
-    oct_bench_fill(data->images, (int64_t)(count * bytes), 0);
-    for (size_t i = 0; i < count; i++)
-        data->labels[i] = (int32_t)(i % (size_t)data->classes);
+    const oct_image sample = {.dtype = OCT_U8, .h = bench->h, .w = bench->w, .c = bench->c};
+    OCT_TRY(oct_memory_make(data, bench->batch, &sample, 10));
+    oct_bench_fill(data->store, data->count * oct_image_numel(&sample), 0);
+    for (int64_t i = 0; i < data->count; i++)
+        data->labels[i] = (int32_t)(i % data->classes);
     return OCT_OK;
 }
 
@@ -65,7 +62,7 @@ void oct_bench_run_end(oct_bench_run *run)
 {
     oct_trainer_destroy(&run->trainer);
     oct_recipe_free(&run->recipe);
-    oct_dataset_free(&run->data);
+    oct_dataset_close(&run->data);
 }
 
 oct_status oct_bench_run_convert(oct_bench_run *run, oct_program *program)

@@ -58,8 +58,8 @@ static int64_t file_bytes(int64_t bytes)
 
 static oct_status load_data(verdict *v)
 {
-    OCT_TRY(oct_load_data(&v->recipe, OCT_TRAIN, &v->train));
-    return oct_load_data(&v->recipe, OCT_TEST, &v->test);
+    OCT_TRY(oct_load_data(&v->recipe, OCT_TRAIN, NULL, &v->train));
+    return oct_load_data(&v->recipe, OCT_TEST, NULL, &v->test);
 }
 
 static oct_status count_item(void *user, const oct_state_item *item)
@@ -263,7 +263,7 @@ static oct_status print_text(const verdict *v, const char *path, const char *rep
     int64_t most = (v->leaves + v->ranks - 1) / v->ranks, least = v->leaves / v->ranks;
     OCT_TRY(oct_print("recipe      %s\n", path));
     OCT_TRY(oct_print("data        %s: %s training and %s test images of %" PRId64 "x%" PRId64
-                      "x%" PRId64 ", %d classes\n",
+                      "x%" PRId64 ", %" PRId64 " classes\n",
                       oct_registry_name(&oct_dataset_id_table, v->recipe.data_format),
                       oct_text_count(v->train.count, a), oct_text_count(v->test.count, b),
                       v->train.h, v->train.w, v->train.c, v->train.classes));
@@ -317,18 +317,18 @@ static oct_status print_json(const verdict *v, const char *path)
                                 json_real(f->step_seconds[p]));
     }
     return oct_print_json(json_pack(
-        "{s:s, s:s, s:I, s:I, s:[I,I,I], s:i, s:s, s:I, s:i, s:I, s:I, s:o, s:s, s:I, s:I, s:o, "
+        "{s:s, s:s, s:I, s:I, s:[I,I,I], s:I, s:s, s:I, s:i, s:I, s:I, s:o, s:s, s:I, s:I, s:o, "
         "s:I, s:I, s:I, s:o, s:f, s:o}",
         "kind", "recipe", "file", path, "train_images", (json_int_t)v->train.count, "test_images",
         (json_int_t)v->test.count, "image", (json_int_t)v->train.h, (json_int_t)v->train.w,
-        (json_int_t)v->train.c, "classes", v->train.classes, "model", v->recipe.model_name,
-        "parameters", (json_int_t)v->parameters, "ranks", v->ranks, "leaves", (json_int_t)v->leaves,
-        "steps_per_epoch", (json_int_t)v->plan.steps_per_epoch, "steps", phases, "report",
-        v->report.data ? v->report.data : "", "checkpoint_bytes", (json_int_t)v->checkpoint_bytes,
-        "memory_bytes", (json_int_t)f->bytes[f->peak], "memory_bytes_of", json_of_memory(v),
-        "memory_bytes_free", (json_int_t)v->memory_free, "disk_bytes", (json_int_t)v->disk_bytes,
-        "disk_bytes_free", (json_int_t)v->disk_free, "step_seconds", seconds, "seconds", f->seconds,
-        "findings", json_of_findings()));
+        (json_int_t)v->train.c, "classes", (json_int_t)v->train.classes, "model",
+        v->recipe.model_name, "parameters", (json_int_t)v->parameters, "ranks", v->ranks, "leaves",
+        (json_int_t)v->leaves, "steps_per_epoch", (json_int_t)v->plan.steps_per_epoch, "steps",
+        phases, "report", v->report.data ? v->report.data : "", "checkpoint_bytes",
+        (json_int_t)v->checkpoint_bytes, "memory_bytes", (json_int_t)f->bytes[f->peak],
+        "memory_bytes_of", json_of_memory(v), "memory_bytes_free", (json_int_t)v->memory_free,
+        "disk_bytes", (json_int_t)v->disk_bytes, "disk_bytes_free", (json_int_t)v->disk_free,
+        "step_seconds", seconds, "seconds", f->seconds, "findings", json_of_findings()));
 }
 
 /* The sentences of what was found follow on stderr, as those of every failure do. */
@@ -352,8 +352,8 @@ static oct_status check_recipe(const oct_args *args)
     if (status == OCT_OK) status = tell(&v, args, file);
     oct_text_free(&v.report);
     oct_checkpoint_close(&v.init);
-    oct_dataset_free(&v.train);
-    oct_dataset_free(&v.test);
+    oct_dataset_close(&v.train);
+    oct_dataset_close(&v.test);
     oct_recipe_free(&v.recipe);
     return status;
 }

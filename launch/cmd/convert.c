@@ -172,7 +172,7 @@ static oct_status run(const oct_args *args)
     oct_model_free(&c.model);
     oct_module_destroy(&c.root);
     oct_recipe_free(&c.recipe);
-    oct_dataset_free(&c.data);
+    oct_dataset_close(&c.data);
     oct_free(&c.output);
     return status;
 }

@@ -116,19 +116,17 @@ out:
 static oct_status evaluate_model(subject *s)
 {
     const oct_collective *group = s->session->group;
-    oct_leaves leaves = oct_evaluation_leaves(&s->recipe, &s->data, group);
-    size_t samples = (size_t)oct_leaves_local_samples(&leaves);
-    float *logits = NULL;
+    oct_outputs outputs = {0};
     double begin = oct_seconds();
-    oct_status status = oct_alloc(&logits, samples * (size_t)s->data.classes, sizeof(float));
+    oct_status status = oct_outputs_create(&outputs, &s->recipe, &s->data, group);
     if (status == OCT_OK)
-        status = oct_program_evaluate(&s->model.program, &s->recipe, &s->data, &leaves,
-                                      oct_evaluation_batch(&s->recipe, group->size), logits);
+        status = oct_program_evaluate(&s->model.program, &s->recipe, &s->data,
+                                      oct_evaluation_batch(&s->recipe, group->size), &outputs);
     OCT_TRY_OUT(oct_session_agree(s->session, status));
-    OCT_TRY_OUT(oct_score(group, &s->recipe, &s->data, &leaves, logits, &s->scores));
+    OCT_TRY_OUT(oct_score(group, &s->recipe, &outputs, &s->scores));
     s->seconds = oct_seconds() - begin;
 out:
-    oct_free(&logits);
+    oct_outputs_free(&outputs);
     return status;
 }
 
@@ -189,7 +187,7 @@ static oct_status run(const oct_args *args)
     oct_checkpoint_close(&s.checkpoint);
     oct_model_free(&s.model);
     oct_recipe_free(&s.recipe);
-    oct_dataset_free(&s.data);
+    oct_dataset_close(&s.data);
     return status;
 }
 

@@ -49,7 +49,7 @@ static oct_status open_file(subject *s, const char *path, const char *data_path)
 static oct_status load_model(subject *s, oct_view view)
 {
     const oct_recipe *r = &s->recipe;
-    OCT_TRY(oct_load_data(r, OCT_TEST, &s->data));
+    OCT_TRY(oct_load_data(r, OCT_TEST, NULL, &s->data));
     if (s->checkpoint.bytes)
         OCT_TRY(oct_build_from_checkpoint(&s->model, &s->checkpoint, r, &s->data, &s->prepared));
     else
@@ -155,7 +155,7 @@ oct_status oct_print_view(const char *path, oct_view view, const char *data_path
     if (kind == OCT_FILE_MODEL && view == OCT_VIEW_DOT) return print_program(path, json);
     oct_status status = print_view(&s, path, view, data_path, json);
     oct_module_destroy(&s.model);
-    oct_dataset_free(&s.data);
+    oct_dataset_close(&s.data);
     oct_recipe_free(&s.recipe);
     oct_checkpoint_close(&s.checkpoint);
     return status;

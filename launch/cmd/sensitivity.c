@@ -23,6 +23,7 @@ typedef struct survey {
     oct_checkpoint checkpoint;
     oct_recipe recipe;
     oct_dataset data;
+    oct_loader loader;
     oct_module *model;
     oct_sensitivity table;
     oct_meter meter;
@@ -66,10 +67,11 @@ static oct_status open_all(survey *s)
     return oct_job_checkpoint_recipe(&s->recipe, &s->checkpoint, data);
 }
 
-static void fetch(void *user, int64_t first, int64_t n, float *const *input)
+static oct_status fetch(void *user, int64_t first, int64_t n, float *const *input)
 {
-    const survey *s = user;
-    oct_evaluation_images(&s->recipe, &s->data, first, n, input[0]);
+    survey *s = user;
+    oct_goals goals;
+    return oct_loader_read(&s->loader, first, n, input[0], &goals);
 }
 
 static void tell(void *user, int64_t done, int64_t all)
@@ -99,6 +101,7 @@ static oct_status measure(survey *s)
     bool prepared;
     oct_status status =
         oct_build_from_checkpoint(&s->model, &s->checkpoint, &s->recipe, d, &prepared);
+    if (status == OCT_OK) status = oct_evaluation_loader(&s->loader, &s->recipe, d);
     OCT_TRY(oct_session_agree(s->session, status));
     oct_meter_begin(&s->meter, "sensitivity", "forwards", 0);
     status = oct_sensitivity_measure(&s->table, s->model, &data, s->session->group);
@@ -178,7 +181,8 @@ static oct_status run(const oct_args *args)
     oct_sensitivity_free(&s.table);
     oct_module_destroy(&s.model);
     oct_recipe_free(&s.recipe);
-    oct_dataset_free(&s.data);
+    oct_loader_deinit(&s.loader);
+    oct_dataset_close(&s.data);
     return status;
 }
 

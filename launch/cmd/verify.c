@@ -77,7 +77,7 @@ static oct_status end(findings *f, const char *kind, oct_status status)
 static oct_status load_test_data(const findings *f, const oct_recipe *recipe, const char *instead,
                                  oct_dataset *data, bool *there)
 {
-    oct_status status = oct_load_data(recipe, OCT_TEST, data);
+    oct_status status = oct_load_data(recipe, OCT_TEST, NULL, data);
     *there = status == OCT_OK;
     if (status != OCT_DATA || f->data_path) return status;
     return NOT_VERIFIED(f, "test data: %s; name its folder with --data%s", oct_fail_text(0),
@@ -132,20 +132,19 @@ static oct_status compare_test_set(const findings *f, const oct_model *m, const 
                                "was made with; name the right folder with --data" INSTEAD);
     }
 
-    float *logits = NULL;
+    oct_outputs outputs = {0};
     oct_scores scores;
     oct_status status = OCT_OK;
     uint8_t digest[DIGEST];
-    size_t count = (size_t)(data->count * m->classes);
-    oct_leaves all = oct_leaves_split(data->count, recipe->batch_leaf, 0, 1);
-    OCT_TRY(oct_alloc(&logits, count, sizeof(float)));
-    OCT_TRY_OUT(oct_program_evaluate(&m->program, recipe, data, &all,
-                                     oct_evaluation_batch(recipe, 1), logits));
-    oct_sha256(logits, count * sizeof(float), digest);
+    OCT_TRY_OUT(oct_outputs_create(&outputs, recipe, data, &oct_collective_one));
+    OCT_TRY_OUT(
+        oct_program_evaluate(&m->program, recipe, data, oct_evaluation_batch(recipe, 1), &outputs));
+    oct_sha256(outputs.y, (size_t)(outputs.samples * outputs.rows * outputs.row) * sizeof(float),
+               digest);
     OCT_CHECK_OUT(memcmp(digest, c->logits_digest, DIGEST) == 0, OCT_NO,
                   "%s: the logits of the test set are not those of the certificate",
                   f->args->word[0]);
-    OCT_TRY_OUT(oct_score(&oct_collective_one, recipe, data, &all, logits, &scores));
+    OCT_TRY_OUT(oct_score(&oct_collective_one, recipe, &outputs, &scores));
     OCT_CHECK_OUT(scores.correct == c->correct, OCT_NO,
                   "%s: %" PRId64 " test images are right, the certificate says %" PRId64,
                   f->args->word[0], scores.correct, c->correct);
@@ -153,7 +152,7 @@ static oct_status compare_test_set(const findings *f, const oct_model *m, const 
                          "%s test images: every logit as QAT evaluation computed it, %.2f %% right",
                          oct_text_count(data->count, images), oct_scores_accuracy(&scores)));
 out:
-    oct_free(&logits);
+    oct_outputs_free(&outputs);
     return status;
 }
 
@@ -168,7 +167,7 @@ static oct_status verify_test_set(const findings *f, const oct_model *m)
     OCT_TRY_OUT(load_test_data(f, &recipe, INSTEAD, &data, &there));
     if (there) OCT_TRY_OUT(compare_test_set(f, m, &recipe, &data));
 out:
-    oct_dataset_free(&data);
+    oct_dataset_close(&data);
     oct_recipe_free(&recipe);
     return status;
 }
@@ -207,7 +206,7 @@ static oct_status verify_loads(const findings *f, const oct_checkpoint *checkpoi
     }
 out:
     oct_module_destroy(&model);
-    oct_dataset_free(&data);
+    oct_dataset_close(&data);
     oct_recipe_free(&recipe);
     return status;
 }

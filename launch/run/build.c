@@ -7,7 +7,8 @@
 
 #include <string.h>
 
-oct_status oct_load_data(const oct_recipe *recipe, oct_split split, oct_dataset *data)
+oct_status oct_load_data(const oct_recipe *recipe, oct_split split, const oct_collective *group,
+                         oct_dataset *data)
 {
     const oct_dataset_source source = {
         .format = oct_registry_at(&oct_dataset_id_table, recipe->data_format),
@@ -15,8 +16,12 @@ oct_status oct_load_data(const oct_recipe *recipe, oct_split split, oct_dataset 
         .classes = recipe->data_classes,
         .first_label = recipe->data_first_label,
         .limit = split == OCT_TRAIN ? recipe->data_train_limit : recipe->data_test_limit,
+        .goal = recipe->data_goal,
+        .seed = (uint64_t)recipe->seed,
+        .split = recipe->data_split,
+        .group = group,
     };
-    return oct_dataset_load(data, &source, split);
+    return oct_dataset_open(data, &source, split);
 }
 
 oct_status oct_build_model(oct_module **model, const oct_recipe *recipe, const oct_dataset *data)

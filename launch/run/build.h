@@ -6,8 +6,8 @@
 #include "launch/run/plan.h"
 #include "quant/pass/prepare/prepare.h"
 
-/* Loads one split of the data set that a recipe names. */
-oct_status oct_load_data(const oct_recipe *recipe, oct_split split,
+/* Opens one split of the data set that a recipe names. Collective where there is a group, else NULL. */
+oct_status oct_load_data(const oct_recipe *recipe, oct_split split, const oct_collective *group,
                          oct_dataset *data) OCT_NODISCARD;
 /* Builds the float model of a recipe for a data set, with initial parameters. */
 oct_status oct_build_model(oct_module **model, const oct_recipe *recipe,

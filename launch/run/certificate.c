@@ -138,30 +138,32 @@ static oct_status fit_batch(const oct_program *program, int64_t *batch)
 }
 
 oct_status oct_program_evaluate(const oct_program *program, const oct_recipe *recipe,
-                                const oct_dataset *data, const oct_leaves *leaves, int64_t batch,
-                                float *logits)
+                                const oct_dataset *data, int64_t batch, oct_outputs *o)
 {
-    int64_t samples = oct_leaves_local_samples(leaves), first = oct_leaves_first_sample(leaves);
     const oct_value *value = &program->values[program->output];
     oct_tensor y = {.dtype = value->dtype};
+    oct_loader loader = {0};
     oct_runtime *runtime = NULL;
     float *images = NULL;
     oct_status status = OCT_OK;
 
     OCT_TRY_OUT(fit_batch(program, &batch));
     OCT_TRY_OUT(oct_runtime_create(&runtime, program, batch, &oct_module_islands));
+    OCT_TRY_OUT(oct_evaluation_loader(&loader, recipe, data));
     OCT_TRY_OUT(oct_alloc(&y.data, (size_t)batch, oct_value_bytes(value)));
     OCT_TRY_OUT(oct_alloc(&images, (size_t)(batch * data->h * data->w * data->c), sizeof(float)));
-    for (int64_t at = 0; at < samples; at += batch) {
-        int64_t n = samples - at < batch ? samples - at : batch;
-        oct_evaluation_images(recipe, data, first + at, n, images);
+    for (int64_t at = 0; at < o->samples; at += batch) {
+        int64_t n = o->samples - at < batch ? o->samples - at : batch;
+        OCT_TRY_OUT(oct_outputs_read(o, &loader, at, n, images));
         OCT_TRY_OUT(oct_runtime_run(runtime, n, (const float *[]){images}, y.data));
         y.shape = OCT_SHAPE(n, oct_value_numel(value));
-        OCT_TRY_OUT(oct_class_rows(&y, n, data->classes, logits + at * data->classes));
+        if (o->rows > 1) y.shape = OCT_SHAPE(n * o->rows, oct_value_numel(value) / o->rows);
+        OCT_TRY_OUT(oct_class_rows(&y, n * o->rows, o->row, o->y + at * o->rows * o->row));
     }
 out:
     oct_free(&y.data);
     oct_free(&images);
+    oct_loader_deinit(&loader);
     oct_runtime_destroy(&runtime);
     return status;
 }
@@ -267,6 +269,17 @@ out:
     return status;
 }
 
+static oct_status read_golden(oct_model *model, const oct_conversion *conversion)
+{
+    oct_loader loader;
+    oct_goals goals;
+    OCT_TRY(oct_evaluation_loader(&loader, conversion->recipe, conversion->test_data));
+    const oct_status status =
+        oct_loader_read(&loader, 0, model->certificate.golden_count, model->golden_input, &goals);
+    oct_loader_deinit(&loader);
+    return status;
+}
+
 static oct_status make_golden(oct_model *model, oct_conversion *conversion)
 {
     const oct_dataset *data = conversion->test_data;
@@ -275,7 +288,7 @@ static oct_status make_golden(oct_model *model, oct_conversion *conversion)
     model->certificate.golden_count = count;
     OCT_TRY(oct_alloc(&model->golden_input, (size_t)count, image * sizeof(float)));
     OCT_TRY(oct_alloc(&model->golden_digest, (size_t)(count * model->program.num_values), DIGEST));
-    oct_evaluation_images(conversion->recipe, data, 0, count, model->golden_input);
+    OCT_TRY(read_golden(model, conversion));
     OCT_TRY(oct_golden_digests(&model->program, model->golden_input, count, model->golden_digest));
     return compare_golden(model, conversion);
 }
@@ -309,11 +322,12 @@ static oct_status describe(oct_model *model, const oct_conversion *conversion)
     OCT_TRY(status);
     OCT_TRY(oct_strdup(&model->data_format,
                        oct_registry_name(&oct_dataset_id_table, recipe->data_format)));
+    const oct_normaliser n = oct_normaliser_of(&recipe->data_mean, &recipe->data_std);
     for (int64_t c = 0; c < conversion->test_data->c; c++) {
-        model->mean[c] = (float)recipe->data_mean.value[c];
-        model->std[c] = (float)recipe->data_std.value[c];
+        model->mean[c] = n.mean[n.count == 1 ? 0 : c];
+        model->std[c] = n.std[n.count == 1 ? 0 : c];
     }
-    model->classes = conversion->test_data->classes;
+    model->classes = (int)conversion->test_data->classes;
     memcpy(model->checkpoint_digest, conversion->checkpoint_digest, DIGEST);
     memcpy(model->certificate.data_digest, conversion->test_data->digest, DIGEST);
     return OCT_OK;
@@ -333,22 +347,23 @@ static oct_status convert(oct_model *model, const oct_conversion *conversion)
     return status;
 }
 
-/* Logits of this rank's samples, from both. */
+/* The outputs of this rank's samples, from both. */
 typedef struct both {
-    oct_leaves leaves;
-    int64_t samples, classes, batch;
-    float *qat, *int8;
+    oct_outputs qat, int8;
+    int64_t numel; /* of a sample's output */
 } both;
 
-static oct_status evaluate_both(both *b, const oct_model *model, const oct_conversion *conversion)
+static oct_status evaluate_both(both *b, const oct_model *model, const oct_conversion *conversion,
+                                const oct_collective *group)
 {
-    size_t count = (size_t)(b->samples * b->classes);
-    OCT_TRY(oct_alloc(&b->qat, count, sizeof(float)));
-    OCT_TRY(oct_alloc(&b->int8, count, sizeof(float)));
-    OCT_TRY(oct_evaluate_local(conversion->root, conversion->recipe, conversion->test_data,
-                               &b->leaves, b->batch, b->qat));
-    return oct_program_evaluate(&model->program, conversion->recipe, conversion->test_data,
-                                &b->leaves, b->batch, b->int8);
+    const oct_recipe *recipe = conversion->recipe;
+    const oct_dataset *data = conversion->test_data;
+    const int64_t batch = oct_evaluation_batch(recipe, group->size);
+    b->numel = data->rows * data->classes;
+    OCT_TRY(oct_outputs_create(&b->qat, recipe, data, group));
+    OCT_TRY(oct_outputs_create(&b->int8, recipe, data, group));
+    OCT_TRY(oct_evaluate_local(conversion->root, recipe, data, batch, &b->qat));
+    return oct_program_evaluate(&model->program, recipe, data, batch, &b->int8);
 }
 
 /* Counts the logits that differ in any bit, and finds the first in the whole test set. */
@@ -356,9 +371,9 @@ static int64_t count_different(const both *b, int64_t *first)
 {
     int64_t different = 0;
     *first = INT64_MAX;
-    for (int64_t i = 0; i < b->samples * b->classes; i++) {
-        if (memcmp(b->qat + i, b->int8 + i, sizeof(float)) == 0) continue;
-        if (different++ == 0) *first = oct_leaves_first_sample(&b->leaves) * b->classes + i;
+    for (int64_t i = 0; i < b->qat.samples * b->numel; i++) {
+        if (memcmp(b->qat.y + i, b->int8.y + i, sizeof(float)) == 0) continue;
+        if (different++ == 0) *first = oct_leaves_first_sample(&b->qat.leaves) * b->numel + i;
     }
     return different;
 }
@@ -377,14 +392,13 @@ static oct_status compare_logits(oct_certificate *certificate, const both *b,
                                  oct_conversion *conversion, const oct_collective *group)
 {
     const oct_recipe *recipe = conversion->recipe;
-    const oct_dataset *data = conversion->test_data;
     oct_scores qat;
     int64_t first;
     int64_t different = count_different(b, &first), key = -first;
     OCT_TRY(sum_count(group, different, &certificate->logits_differ));
     OCT_TRY(group->max_i64(group, &key, 1));
-    OCT_TRY(oct_score(group, recipe, data, &b->leaves, b->int8, &conversion->scores));
-    OCT_TRY(oct_score(group, recipe, data, &b->leaves, b->qat, &qat));
+    OCT_TRY(oct_score(group, recipe, &b->int8, &conversion->scores));
+    OCT_TRY(oct_score(group, recipe, &b->qat, &qat));
     certificate->images = conversion->scores.images;
     certificate->correct = conversion->scores.correct;
     certificate->qat_accuracy = oct_scores_accuracy(&qat);
@@ -392,8 +406,8 @@ static oct_status compare_logits(oct_certificate *certificate, const both *b,
               "%lld of %lld logits differ between QAT evaluation and int8 model, first logit %lld "
               "of test "
               "image %lld; nothing was saved",
-              (long long)certificate->logits_differ, (long long)(certificate->images * b->classes),
-              (long long)(-key % b->classes), (long long)(-key / b->classes));
+              (long long)certificate->logits_differ, (long long)(certificate->images * b->numel),
+              (long long)(-key % b->numel), (long long)(-key / b->numel));
     return OCT_OK;
 }
 
@@ -401,11 +415,11 @@ static oct_status digest_logits(oct_certificate *certificate, const both *b,
                                 const oct_collective *group)
 {
     float *all = NULL;
-    size_t count = (size_t)(b->leaves.samples * b->classes);
+    size_t count = (size_t)(b->qat.leaves.samples * b->numel);
     oct_status status = OCT_OK;
     if (group->rank == 0) status = oct_alloc(&all, count, sizeof(float));
     OCT_TRY_OUT(group->agree(group, status));
-    OCT_TRY_OUT(oct_gather_rows(group, &b->leaves, b->classes, b->qat, all));
+    OCT_TRY_OUT(oct_gather_rows(group, &b->qat.leaves, b->numel, b->qat.y, all));
     if (group->rank == 0) oct_sha256(all, count * sizeof(float), certificate->logits_digest);
 out:
     oct_free(&all);
@@ -414,25 +428,20 @@ out:
 
 oct_status oct_certify(oct_model *model, oct_conversion *conversion, const oct_collective *group)
 {
-    const oct_dataset *data = conversion->test_data;
-    both b = {.leaves = oct_evaluation_leaves(conversion->recipe, data, group),
-              .classes = data->classes,
-              .batch = oct_evaluation_batch(conversion->recipe, group->size)};
-    b.samples = oct_leaves_local_samples(&b.leaves);
+    both b = {0};
     *model = (oct_model){0};
 
     oct_status status = convert(model, conversion);
     if (status == OCT_OK) status = describe(model, conversion);
     if (status == OCT_OK) status = prove_bounds(model);
     if (status == OCT_OK) status = make_golden(model, conversion);
-    if (status == OCT_OK) status = evaluate_both(&b, model, conversion);
+    if (status == OCT_OK) status = evaluate_both(&b, model, conversion, group);
     OCT_TRY_OUT(group->agree(group, status));
-    OCT_ASSERT(b.samples == 0 || (b.qat && b.int8));
     OCT_TRY_OUT(compare_logits(&model->certificate, &b, conversion, group));
     OCT_TRY_OUT(digest_logits(&model->certificate, &b, group));
 out:
-    oct_free(&b.qat);
-    oct_free(&b.int8);
+    oct_outputs_free(&b.qat);
+    oct_outputs_free(&b.int8);
     if (status != OCT_OK) oct_model_free(model);
     return status;
 }

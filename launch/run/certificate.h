@@ -36,10 +36,10 @@ oct_status oct_model_check_runnable(const oct_model *model, const char *path) OC
 /* Counts the layers that stay float. */
 int64_t oct_count_islands(const oct_program *program);
 
-/* Not collective: computes the logits of this rank's samples by the integer program, `batch` at a time. */
+/* Not collective: computes the outputs of this rank's samples by the integer program, `batch` at a time. */
 oct_status oct_program_evaluate(const oct_program *program, const oct_recipe *recipe,
-                                const oct_dataset *data, const oct_leaves *leaves, int64_t batch,
-                                float *logits) OCT_NODISCARD;
+                                const oct_dataset *data, int64_t batch,
+                                oct_outputs *outputs) OCT_NODISCARD;
 
 /* Bytes of what layers compute with: parameters in float; codes, biases, multipliers, tables and what
  * stays float. */

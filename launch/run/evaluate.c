@@ -9,7 +9,6 @@
 #include "core/base/mem.h"
 #include "core/base/int_math.h"
 #include "core/tensor/argmax.h"
-#include "io/loader.h"
 #include "launch/run/forward.h"
 
 #include <omp.h>
@@ -31,16 +30,51 @@ int64_t oct_evaluation_batch(const oct_recipe *recipe, int ranks)
     return oct_min_i64(oct_max_i64(BATCH_SAMPLES / leaf, recipe->threads), share) * leaf;
 }
 
-void oct_evaluation_images(const oct_recipe *recipe, const oct_dataset *data, int64_t first,
-                           int64_t n, float *images)
+oct_status oct_evaluation_loader(oct_loader *loader, const oct_recipe *recipe,
+                                 const oct_dataset *data)
 {
-    float mean[OCT_REALS_MAX], std[OCT_REALS_MAX];
-    for (int64_t c = 0; c < data->c; c++) {
-        mean[c] = (float)recipe->data_mean.value[c];
-        std[c] = (float)recipe->data_std.value[c];
-    }
-    int64_t pixels = data->h * data->w;
-    oct_normalise(data->images + first * pixels * data->c, n * pixels, data->c, mean, std, images);
+    OCT_TRY(oct_loader_init(loader, data));
+    loader->normaliser = oct_normaliser_of(&recipe->data_mean, &recipe->data_std);
+    return OCT_OK;
+}
+
+oct_status oct_outputs_create(oct_outputs *o, const oct_recipe *recipe, const oct_dataset *data,
+                              const oct_collective *group)
+{
+    const bool values = data->goal == OCT_GOAL_VALUES || data->goal == OCT_GOAL_INPUT;
+    *o = (oct_outputs){.leaves = oct_evaluation_leaves(recipe, data, group),
+                       .rows = data->rows,
+                       .row = data->classes};
+    o->samples = oct_leaves_local_samples(&o->leaves);
+    const size_t rows = (size_t)(o->samples * o->rows), numel = rows * (size_t)o->row;
+    OCT_TRY(oct_alloc(&o->y, numel, sizeof *o->y));
+    if (values)
+        OCT_TRY(oct_alloc(&o->values, numel, sizeof *o->values));
+    else
+        OCT_TRY(oct_alloc(&o->labels, rows, sizeof *o->labels));
+    o->goals = (oct_goals){.labels = o->labels, .values = o->values};
+    return OCT_OK;
+}
+
+void oct_outputs_free(oct_outputs *o)
+{
+    oct_free(&o->y);
+    oct_free(&o->labels);
+    oct_free(&o->values);
+    *o = (oct_outputs){0};
+}
+
+oct_status oct_outputs_read(oct_outputs *o, oct_loader *loader, int64_t at, int64_t n,
+                            float *images)
+{
+    oct_goals goals;
+    OCT_TRY(oct_loader_read(loader, oct_leaves_first_sample(&o->leaves) + at, n, images, &goals));
+    if (o->labels)
+        memcpy(o->labels + at * o->rows, goals.labels, (size_t)(n * o->rows) * sizeof *o->labels);
+    if (o->values)
+        memcpy(o->values + at * o->rows * o->row, goals.values,
+               (size_t)(n * o->rows * o->row) * sizeof *o->values);
+    return OCT_OK;
 }
 
 double oct_scores_accuracy(const oct_scores *scores)
@@ -86,11 +120,11 @@ static oct_status measure(const oct_metric *metric, const oct_collective *group,
     return OCT_OK;
 }
 
-oct_status oct_score(const oct_collective *group, const oct_recipe *recipe, const oct_dataset *data,
-                     const oct_leaves *leaves, const float *logits, oct_scores *scores)
+oct_status oct_score(const oct_collective *group, const oct_recipe *recipe,
+                     const oct_outputs *outputs, oct_scores *scores)
 {
-    const oct_output_rows rows = {
-        logits, data->classes, {.labels = data->labels + oct_leaves_first_sample(leaves)}};
+    const oct_leaves *leaves = &outputs->leaves;
+    const oct_output_rows rows = {outputs->y, outputs->row, outputs->goals};
     double accuracy;
     OCT_CHECK(recipe->metrics.count <= OCT_METRICS_MAX, OCT_USAGE,
               "metrics: %d are too many; name at most %d", recipe->metrics.count, OCT_METRICS_MAX);
@@ -119,7 +153,7 @@ static oct_status forward_some(oct_forward *f, const oct_recipe *recipe, const o
     const oct_tensor *y;
     OCT_TRY(oct_forward_run(f, spread_over_threads(recipe, n),
                             OCT_SHAPE(n, data->h, data->w, data->c), images, &y));
-    return oct_class_rows(y, n, data->classes, logits);
+    return oct_class_rows(y, n * data->rows, data->classes, logits);
 }
 
 /* What an evaluation is about, and where its memory is. */
@@ -131,37 +165,38 @@ typedef struct subject {
     oct_context *context; /* communicates with nobody */
 } subject;
 
-static oct_status forward_all(const subject *s, const oct_leaves *leaves, int64_t batch,
-                              float *logits)
+static oct_status forward_all(const subject *s, int64_t batch, oct_outputs *o)
 {
     const oct_dataset *data = s->data;
-    int64_t samples = oct_leaves_local_samples(leaves), first = oct_leaves_first_sample(leaves);
     bool training = s->model->training;
     oct_forward f = {0};
+    oct_loader loader = {0};
     float *images = NULL;
     oct_status status = OCT_OK;
 
     oct_module_train(s->model, false);
     OCT_TRY_OUT(oct_forward_begin(&f, s->context, s->model));
+    OCT_TRY_OUT(oct_evaluation_loader(&loader, s->recipe, data));
     OCT_TRY_OUT(oct_alloc(&images, (size_t)(batch * data->h * data->w * data->c), sizeof(float)));
-    for (int64_t at = 0, n; at < samples; at += n) {
-        n = oct_forward_samples(&f, oct_min_i64(batch, samples - at));
-        oct_evaluation_images(s->recipe, data, first + at, n, images);
-        OCT_TRY_OUT(forward_some(&f, s->recipe, data, images, n, logits + at * data->classes));
+    for (int64_t at = 0, n; at < o->samples; at += n) {
+        n = oct_forward_samples(&f, oct_min_i64(batch, o->samples - at));
+        OCT_TRY_OUT(oct_outputs_read(o, &loader, at, n, images));
+        OCT_TRY_OUT(forward_some(&f, s->recipe, data, images, n, o->y + at * o->rows * o->row));
     }
 out:
     oct_module_train(s->model, training);
     oct_free(&images);
+    oct_loader_deinit(&loader);
     oct_forward_end(&f);
     return status;
 }
 
 oct_status oct_evaluate_local(oct_module *model, const oct_recipe *recipe, const oct_dataset *data,
-                              const oct_leaves *leaves, int64_t batch, float *logits)
+                              int64_t batch, oct_outputs *outputs)
 {
     subject s = {.model = model, .recipe = recipe, .data = data};
     OCT_TRY(oct_context_create(&s.context, &oct_collective_one));
-    oct_status status = forward_all(&s, leaves, batch, logits);
+    oct_status status = forward_all(&s, batch, outputs);
     oct_context_destroy(&s.context);
     return status;
 }
@@ -197,21 +232,19 @@ out:
 static oct_status evaluate(const subject *s, oct_scores *scores, float *logits)
 {
     const oct_collective *group = s->group;
-    const oct_dataset *data = s->data;
-    oct_leaves leaves = oct_evaluation_leaves(s->recipe, data, group);
-    int64_t samples = oct_leaves_local_samples(&leaves);
-    float *mine = NULL;
-    oct_status status = oct_alloc(&mine, (size_t)(samples * data->classes), sizeof(float));
+    oct_outputs mine = {0};
+    oct_status status = oct_outputs_create(&mine, s->recipe, s->data, group);
     if (status == OCT_OK)
-        status = forward_all(s, &leaves, oct_evaluation_batch(s->recipe, group->size), mine);
+        status = forward_all(s, oct_evaluation_batch(s->recipe, group->size), &mine);
     OCT_TRY_OUT(group->agree(group, status));
-    OCT_TRY_OUT(oct_score(group, s->recipe, data, &leaves, mine, scores));
+    OCT_TRY_OUT(oct_score(group, s->recipe, &mine, scores));
     /* Only rank 0 has room for the logits of all, but all take part in bringing them there. */
     int64_t wanted = logits != NULL;
     OCT_TRY_OUT(group->max_i64(group, &wanted, 1));
-    if (wanted) OCT_TRY_OUT(oct_gather_rows(group, &leaves, data->classes, mine, logits));
+    if (wanted)
+        OCT_TRY_OUT(oct_gather_rows(group, &mine.leaves, mine.rows * mine.row, mine.y, logits));
 out:
-    oct_free(&mine);
+    oct_outputs_free(&mine);
     return status;
 }
 

@@ -71,7 +71,7 @@ oct_status oct_job_data(oct_session *session, const oct_recipe *recipe, oct_spli
 {
     bool train = split == OCT_TRAIN;
     OCT_TRY(oct_plugins_same(session));
-    OCT_TRY(oct_session_agree(session, oct_load_data(recipe, split, data)));
+    OCT_TRY(oct_load_data(recipe, split, session->group, data));
     oct_status status = oct_comm_same(session->comm, data->digest, sizeof(data->digest),
                                       train ? "training data" : "test data");
     return oct_session_agree(session, status);

@@ -96,16 +96,28 @@ static void check_quant(const oct_recipe *recipe)
 
 static void check_channels(const char *key, const oct_reals *list, const oct_dataset *data)
 {
-    if (list->count == data->c) return;
+    if (list->count == data->c || list->count == 1) return;
     oct_fail_add(OCT_USAGE,
-                 "%s: %d values, but the images have %lld channels; give one for each channel", key,
-                 list->count, (long long)data->c);
+                 "%s: %d values, but the images have %lld channels; give one for each channel, or "
+                 "one for all",
+                 key, list->count, (long long)data->c);
+}
+
+/* A data set may count further than an int8 model. */
+static void check_outputs(const oct_dataset *data)
+{
+    if (data->classes > OCT_CLASSES_MAX)
+        oct_fail_add(OCT_USAGE,
+                     "data.classes: %lld classes, but an int8 model has at most %d outputs; merge "
+                     "classes that are alike",
+                     (long long)data->classes, OCT_CLASSES_MAX);
 }
 
 static void check_data(const oct_recipe *recipe, const oct_dataset *train, const oct_dataset *test)
 {
     check_channels("data.mean", &recipe->data_mean, train);
     check_channels("data.std", &recipe->data_std, train);
+    check_outputs(train);
     if (train->h != test->h || train->w != test->w || train->c != test->c)
         oct_fail_add(
             OCT_USAGE,

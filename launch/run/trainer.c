@@ -78,10 +78,7 @@ static oct_status start_loader(oct_trainer *trainer)
     loader->drop_last = recipe->data_drop_last;
     loader->crop_padding = (int)recipe->data_crop_padding;
     loader->flip = recipe->data_flip;
-    for (int64_t c = 0; c < trainer->train_data->c; c++) {
-        loader->mean[c] = (float)recipe->data_mean.value[c];
-        loader->std[c] = (float)recipe->data_std.value[c];
-    }
+    loader->normaliser = oct_normaliser_of(&recipe->data_mean, &recipe->data_std);
     return OCT_OK;
 }
 
@@ -95,8 +92,9 @@ static oct_status allocate_batch(oct_trainer *trainer)
     size_t samples = (size_t)((leaves + trainer->group->size - 1) / trainer->group->size * leaf);
     size_t image = (size_t)(data->h * data->w * data->c);
     OCT_TRY(oct_alloc(&trainer->images, samples, image * sizeof(float)));
-    OCT_TRY(oct_alloc(&trainer->logits, samples, (size_t)data->classes * sizeof(float)));
-    return oct_alloc(&trainer->labels, samples, sizeof(int32_t));
+    OCT_TRY(
+        oct_alloc(&trainer->logits, samples, (size_t)(data->rows * data->classes) * sizeof(float)));
+    return oct_loader_reserve(&trainer->loader, (int64_t)samples);
 }
 
 oct_status oct_trainer_create(oct_trainer *trainer, const oct_recipe *recipe,
@@ -136,7 +134,6 @@ void oct_trainer_destroy(oct_trainer *trainer)
     oct_module_destroy(&trainer->model);
     oct_loader_deinit(&trainer->loader);
     oct_free(&trainer->images);
-    oct_free(&trainer->labels);
     oct_free(&trainer->logits);
     oct_text_free(&trainer->report);
 }
@@ -170,12 +167,14 @@ static oct_status fetch(oct_trainer *trainer, int64_t epoch, int64_t number, oct
     const oct_collective *group = trainer->group;
     int64_t samples = oct_loader_samples(&trainer->loader, number);
     *leaves = oct_leaves_split(samples, trainer->recipe->batch_leaf, group->rank, group->size);
+    oct_goals goals;
+    OCT_TRY(oct_loader_fetch(&trainer->loader, epoch, number, leaves, trainer->images, &goals));
     *batch = (oct_batch){1,
                          {OCT_SHAPE(samples, data->h, data->w, data->c)},
                          {trainer->images},
-                         .labels = trainer->labels};
-    return oct_loader_fetch(&trainer->loader, epoch, number, leaves, trainer->images,
-                            trainer->labels);
+                         .labels = goals.labels,
+                         .probabilities = goals.values};
+    return OCT_OK;
 }
 
 /* Observes the float model, a few samples at a time if it can. */
@@ -186,7 +185,7 @@ static oct_status calibrate(oct_trainer *trainer, const oct_batch *batch, const 
     if (!c->forward.cx) {
         *c = (oct_calibration){.sample = OCT_SHAPE(1, data->h, data->w, data->c),
                                .x = trainer->images,
-                               .outputs = data->classes,
+                               .outputs = data->rows * data->classes,
                                .rows = trainer->logits};
         OCT_TRY(oct_forward_begin(&c->forward, trainer->training.context, trainer->model));
     }

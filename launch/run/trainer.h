@@ -22,8 +22,7 @@ typedef struct oct_trainer {
     oct_train_step training;
     oct_calibration calibration; /* its forward is begun by its first step */
     oct_loader loader;
-    float *images; /* of this rank's samples */
-    int32_t *labels;
+    float *images;      /* of this rank's samples */
     float *logits;      /* of a calibration step */
     oct_text report;    /* of prepare, which is tried at the start: what the model will become */
     int64_t saved_step; /* of the newest checkpoint, kept by the caller; -1: none */

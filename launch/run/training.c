@@ -225,9 +225,9 @@ static void say_what_comes(const oct_training *r)
     char parameters[32], train[32], test[32];
     int size = r->session->group->size;
     oct_log(OCT_LOG_INFO,
-            "%s: %s parameters, input %lldx%lldx%lld, %d classes; %s training and %s test images",
+            "%s: %s parameters, input %lldx%lldx%lld, %lld classes; %s training and %s test images",
             recipe->model_name, oct_text_count(oct_float_bytes(r->trainer.model) / 4, parameters),
-            (long long)data->h, (long long)data->w, (long long)data->c, data->classes,
+            (long long)data->h, (long long)data->w, (long long)data->c, (long long)data->classes,
             oct_text_count(data->count, train), oct_text_count(r->test_data.count, test));
     oct_log(OCT_LOG_INFO,
             "%d rank%s of %lld thread%s; %lld steps: float to %lld, calibrate to %lld, qat to %lld "
@@ -318,8 +318,8 @@ oct_status oct_train(oct_session *session, const oct_args *args, const oct_recip
 
     oct_status status = work(&r, result);
     oct_trainer_destroy(&r.trainer);
-    oct_dataset_free(&r.train_data);
-    oct_dataset_free(&r.test_data);
+    oct_dataset_close(&r.train_data);
+    oct_dataset_close(&r.test_data);
     oct_run_folder_close(&r.folder);
     oct_free(&r.checkpoints);
     oct_free(&r.model_path);

@@ -9,7 +9,7 @@
 static inline oct_status load_plain(oct_dataset *data, const oct_dataset_format *format,
                                     const char *folder, oct_split split, int64_t limit)
 {
-    return oct_dataset_load(
+    return oct_dataset_open(
         data, &(oct_dataset_source){.format = format, .folder = folder, .limit = limit}, split);
 }
 
@@ -27,5 +27,5 @@ static inline void check_memory_that_runs_out(const oct_dataset_format *format, 
         cr_assert(status == OCT_RESOURCE && oct_mem_live() == 0);
     }
     cr_assert(failures > 5 && failures < 99);
-    oct_dataset_free(&data);
+    oct_dataset_close(&data);
 }

@@ -52,19 +52,19 @@ Test(cifar10, five_files_become_one_set_of_nhwc_images)
         cr_assert(data.labels[i] == i % 10);
         for (int p = 0; p < PLANE; p++)
             for (int c = 0; c < 3; c++)
-                cr_assert(data.images[(i * PLANE + p) * 3 + c] == pixel(i, c, p));
+                cr_assert(((uint8_t *)data.store)[(i * PLANE + p) * 3 + c] == pixel(i, c, p));
     }
     static uint8_t both[15 * 3 * PLANE + 15];
-    memcpy(both, data.images, 15 * 3 * PLANE);
+    memcpy(both, data.store, 15 * 3 * PLANE);
     for (int i = 0; i < 15; i++)
         both[15 * 3 * PLANE + i] = (uint8_t)data.labels[i];
     oct_sha256(both, sizeof both, digest);
     cr_assert(memcmp(digest, data.digest, 32) == 0);
-    oct_dataset_free(&data);
+    oct_dataset_close(&data);
 
     cr_assert(load_plain(&data, &oct_dataset_cifar10, tmp.path, OCT_TEST, 2) == OCT_OK);
     cr_assert(data.count == 2 && data.labels[0] == 5);
-    oct_dataset_free(&data);
+    oct_dataset_close(&data);
     oct_tmp_remove(&tmp);
     cr_assert(oct_mem_live() == 0);
 }
@@ -77,7 +77,7 @@ static void check_refused(const char *folder, oct_split split, const char *path,
     cr_assert(load_plain(&data, &oct_dataset_cifar10, folder, split, 0) == OCT_DATA);
     snprintf(want, sizeof want, "%s: %s", path, sentence);
     cr_assert_str_eq(oct_fail_text(0), want);
-    cr_assert(data.images == NULL && data.labels == NULL && data.count == 0);
+    cr_assert(data.store == NULL && data.labels == NULL && data.count == 0);
     cr_assert(oct_mem_live() == 0);
 }
 
@@ -145,8 +145,9 @@ Test(cifar10, of_100_classes_the_fine_label_counts)
               oct_fail_text(0));
     cr_assert(data.count == PER_FILE && data.classes == 100 && data.c == 3);
     for (int i = 0; i < PER_FILE; i++)
-        cr_assert(data.labels[i] == 99 - i && data.images[i * 3 * PLANE + 1] == pixel(i, 1, 0));
-    oct_dataset_free(&data);
+        cr_assert(data.labels[i] == 99 - i &&
+                  ((const uint8_t *)data.store)[i * 3 * PLANE + 1] == pixel(i, 1, 0));
+    oct_dataset_close(&data);
     records[RECORD_100 + 1] = 100;
     oct_tmp_write(&tmp, "train.bin", records, sizeof records);
     cr_assert(load_plain(&data, &oct_dataset_cifar100, tmp.path, OCT_TRAIN, 0) == OCT_DATA);

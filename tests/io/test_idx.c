@@ -86,14 +86,14 @@ static void check_good(const char *folder)
               oct_fail_text(0));
     cr_assert(data.count == COUNT && data.h == H && data.w == W && data.c == 1 &&
               data.classes == 9);
-    cr_assert(memcmp(data.images, images.data + 16, COUNT * IMAGE) == 0);
+    cr_assert(memcmp(data.store, images.data + 16, COUNT * IMAGE) == 0);
     for (int i = 0; i < COUNT; i++)
         cr_assert(data.labels[i] == labels.data[8 + i]);
-    memcpy(both, data.images, COUNT * IMAGE);
+    memcpy(both, data.store, COUNT * IMAGE);
     memcpy(both + COUNT * IMAGE, labels.data + 8, COUNT);
     oct_sha256(both, sizeof both, digest);
     cr_assert(memcmp(data.digest, digest, 32) == 0);
-    oct_dataset_free(&data);
+    oct_dataset_close(&data);
     cr_assert(oct_mem_live() == 0);
 }
 
@@ -124,10 +124,10 @@ Test(idx, the_test_split_has_its_own_files_and_a_limit_keeps_the_first)
     cr_assert(load_plain(&all, &oct_dataset_idx, tmp.path, OCT_TEST, 100) == OCT_OK);
     cr_assert(load_plain(&some, &oct_dataset_idx, tmp.path, OCT_TEST, 2) == OCT_OK);
     cr_assert(all.count == COUNT && some.count == 2);
-    cr_assert(memcmp(all.images, some.images, 2 * IMAGE) == 0);
+    cr_assert(memcmp(all.store, some.store, 2 * IMAGE) == 0);
     cr_assert(memcmp(all.digest, some.digest, 32) != 0);
-    oct_dataset_free(&all);
-    oct_dataset_free(&some);
+    oct_dataset_close(&all);
+    oct_dataset_close(&some);
     oct_tmp_remove(&tmp);
 }
 
@@ -140,7 +140,7 @@ static void check_refused(const char *folder, const char *where, const char *sen
               sentence);
     snprintf(want, sizeof want, "%s: %s", where, sentence);
     cr_assert_str_eq(oct_fail_text(0), want);
-    cr_assert(data.images == NULL && data.labels == NULL && data.count == 0);
+    cr_assert(data.store == NULL && data.labels == NULL && data.count == 0);
     cr_assert(oct_mem_live() == 0);
     cr_assert(oct_mem_peak() < 1 << 20, "%zu bytes were taken", oct_mem_peak());
 }
@@ -249,8 +249,8 @@ Test(idx, a_flipped_bit_never_changes_the_data)
         cr_assert(status == OCT_OK || status == OCT_DATA, "bit %zu: %s", bit, oct_fail_text(0));
         refused += status == OCT_DATA;
         if (status == OCT_OK)
-            cr_assert(memcmp(data.images, plain.data + 16, COUNT * IMAGE) == 0, "bit %zu", bit);
-        oct_dataset_free(&data);
+            cr_assert(memcmp(data.store, plain.data + 16, COUNT * IMAGE) == 0, "bit %zu", bit);
+        oct_dataset_close(&data);
     }
     cr_assert(refused > (int)(8 * (gz.size - 10)) - 8);
     oct_tmp_remove(&tmp);
@@ -332,7 +332,7 @@ Test(idx, labels_of_every_type_are_read_and_classes_are_counted_over_both_splits
             cr_assert(data.classes == sets[s].classes, "set %zu: %d", s, data.classes);
             for (int i = 0; i < data.count; i++)
                 cr_assert(data.labels[i] == want[i]);
-            oct_dataset_free(&data);
+            oct_dataset_close(&data);
         }
         oct_tmp_remove(&tmp);
     }
@@ -357,10 +357,10 @@ Test(idx, more_classes_than_a_byte_holds)
     cr_assert(load_plain(&data, &oct_dataset_idx, tmp.path, OCT_TRAIN, 0) == OCT_OK, "%s",
               oct_fail_text(0));
     cr_assert(data.classes == MANY && data.labels[0] == MANY - 1 && data.labels[MANY - 1] == 0);
-    memcpy(both, data.images, MANY * IMAGE);
+    memcpy(both, data.store, MANY * IMAGE);
     oct_sha256(both, sizeof both, digest);
     cr_assert(memcmp(digest, data.digest, 32) == 0);
-    oct_dataset_free(&data);
+    oct_dataset_close(&data);
     oct_tmp_remove(&tmp);
 }
 
@@ -375,17 +375,17 @@ Test(idx, classes_can_be_said_and_may_begin_above_0)
     oct_tmp_create(&tmp);
     write_labelled(&tmp, "train", 0x08, letters, LETTERS);
     oct_dataset_source source = {.format = &oct_dataset_idx, .folder = tmp.path};
-    cr_assert(oct_dataset_load(&data, &source, OCT_TRAIN) == OCT_OK);
+    cr_assert(oct_dataset_open(&data, &source, OCT_TRAIN) == OCT_OK);
     cr_assert(data.classes == 27 && data.labels[0] == 26);
-    oct_dataset_free(&data);
+    oct_dataset_close(&data);
     source.first_label = 1;
-    cr_assert(oct_dataset_load(&data, &source, OCT_TRAIN) == OCT_OK);
+    cr_assert(oct_dataset_open(&data, &source, OCT_TRAIN) == OCT_OK);
     cr_assert(data.classes == 26 && data.labels[0] == 25 && data.labels[1] == 0);
-    oct_dataset_free(&data);
+    oct_dataset_close(&data);
     source.classes = 40;
-    cr_assert(oct_dataset_load(&data, &source, OCT_TRAIN) == OCT_OK);
+    cr_assert(oct_dataset_open(&data, &source, OCT_TRAIN) == OCT_OK);
     cr_assert(data.classes == 40 && data.labels[0] == 25);
-    oct_dataset_free(&data);
+    oct_dataset_close(&data);
     oct_tmp_remove(&tmp);
 }
 
@@ -400,7 +400,7 @@ static void check_bad_labels(uint32_t type, const int32_t *labels, uint32_t coun
     source.format = &oct_dataset_idx;
     source.folder = tmp.path;
     oct_mem_peak_reset();
-    cr_assert(oct_dataset_load(&data, &source, OCT_TRAIN) == OCT_DATA, "accepted: %s", sentence);
+    cr_assert(oct_dataset_open(&data, &source, OCT_TRAIN) == OCT_DATA, "accepted: %s", sentence);
     snprintf(want, sizeof want, "%s%s: %s", tmp.path, where, sentence);
     cr_assert_str_eq(oct_fail_text(0), want);
     cr_assert(oct_mem_live() == 0 && oct_mem_peak() < 1 << 20);

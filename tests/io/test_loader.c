@@ -5,18 +5,20 @@
 #include "io/loader.h"
 #include "tests/support/check_tensor.h"
 
+#include <omp.h>
+
 enum { COUNT = 53, H = 7, W = 5, C = 3, IMAGE = H * W * C, BATCH = 20, LEAF = 3 };
 
 /* Every image is different noise; the label is the sample's number. */
 static oct_dataset make_data(int64_t count)
 {
-    oct_dataset data = {.count = count, .h = H, .w = W, .c = C, .classes = 200};
-    cr_assert(oct_alloc(&data.images, (size_t)count, IMAGE) == OCT_OK);
-    cr_assert(oct_alloc(&data.labels, (size_t)count, sizeof *data.labels) == OCT_OK);
+    const oct_image sample = {.dtype = OCT_U8, .h = H, .w = W, .c = C};
+    oct_dataset data;
+    cr_assert(oct_memory_make(&data, count, &sample, 200) == OCT_OK);
     for (int64_t i = 0; i < count * IMAGE; i++) {
         uint32_t words[4];
         oct_philox(9, OCT_STREAM_TEST, (uint64_t)i, 0, words);
-        data.images[i] = (uint8_t)words[0];
+        ((uint8_t *)data.store)[i] = (uint8_t)words[0];
     }
     for (int64_t i = 0; i < count; i++)
         data.labels[i] = (int32_t)i;
@@ -31,9 +33,10 @@ static void make_loader(oct_loader *loader, const oct_dataset *data)
     loader->leaf = LEAF;
     loader->crop_padding = 2;
     loader->flip = true;
+    loader->normaliser.count = C;
     for (int c = 0; c < C; c++) {
-        loader->mean[c] = 0.3f + 0.1f * (float)c;
-        loader->std[c] = 0.2f + 0.05f * (float)c;
+        loader->normaliser.mean[c] = 0.3f + 0.1f * (float)c;
+        loader->normaliser.std[c] = 0.2f + 0.05f * (float)c;
     }
 }
 
@@ -45,8 +48,11 @@ static void fetch_all(oct_loader *loader, int64_t epoch, int64_t step, int ranks
     for (int rank = 0; rank < ranks; rank++) {
         oct_leaves leaves = oct_leaves_split(samples, LEAF, rank, ranks);
         int64_t first = oct_leaves_first_sample(&leaves);
-        cr_assert(oct_loader_fetch(loader, epoch, step, &leaves, images + first * IMAGE,
-                                   labels + first) == OCT_OK);
+        oct_goals goals;
+        cr_assert(oct_loader_fetch(loader, epoch, step, &leaves, images + first * IMAGE, &goals) ==
+                  OCT_OK);
+        memcpy(labels + first, goals.labels,
+               (size_t)oct_leaves_local_samples(&leaves) * sizeof *labels);
     }
 }
 
@@ -70,7 +76,7 @@ Test(loader, any_number_of_ranks_gives_the_same_batch)
             oct_check_bytes(got_labels, want_labels, samples * (int64_t)sizeof(int32_t), "labels");
         }
     }
-    oct_dataset_free(&data);
+    oct_dataset_close(&data);
 }
 
 Test(loader, nothing_is_remembered_between_fetches)
@@ -86,7 +92,7 @@ Test(loader, nothing_is_remembered_between_fetches)
     oct_check_bits_f32(got, want, BATCH * IMAGE, "images");
     oct_check_bytes(got_labels, want_labels, sizeof want_labels, "labels");
     oct_loader_deinit(&loader);
-    oct_dataset_free(&data);
+    oct_dataset_close(&data);
 }
 
 static void count_epoch(oct_loader *loader, int64_t epoch, int *seen, int32_t *order)
@@ -123,7 +129,7 @@ Test(loader, every_sample_comes_once_an_epoch_and_epochs_differ)
     count_epoch(&loader, 0, seen, order[2]);
     cr_assert(memcmp(order[0], order[2], sizeof order[0]) != 0);
     oct_loader_deinit(&loader);
-    oct_dataset_free(&data);
+    oct_dataset_close(&data);
 }
 
 Test(loader, drop_last_leaves_out_the_short_batch)
@@ -144,7 +150,7 @@ Test(loader, drop_last_leaves_out_the_short_batch)
     loader.drop_last = false;
     cr_assert(oct_loader_steps(&loader) == 1 && oct_loader_samples(&loader, 0) == COUNT);
     oct_loader_deinit(&loader);
-    oct_dataset_free(&data);
+    oct_dataset_close(&data);
 }
 
 Test(loader, without_shuffling_the_order_is_that_of_the_data)
@@ -159,7 +165,7 @@ Test(loader, without_shuffling_the_order_is_that_of_the_data)
     for (int i = 0; i < COUNT; i++)
         cr_assert(order[i] == i);
     oct_loader_deinit(&loader);
-    oct_dataset_free(&data);
+    oct_dataset_close(&data);
 }
 
 /* Pixel (y, x) of the augmented image: from a padded, normalised copy, cropped, then mirrored. */
@@ -175,8 +181,9 @@ static void slow_image(const oct_loader *loader, int64_t sample, const uint32_t 
     memset(padded, 0, sizeof padded);
     for (int y = 0; y < H; y++)
         for (int x = 0; x < W; x++)
-            oct_normalise(loader->data->images + sample * IMAGE + (y * W + x) * C, 1, C,
-                          loader->mean, loader->std, padded[y + p][x + p]);
+            oct_normalise((const uint8_t *)loader->data->store + sample * IMAGE + (y * W + x) * C,
+                          1, C, loader->normaliser.mean, loader->normaliser.std,
+                          padded[y + p][x + p]);
     for (int y = 0; y < H; y++)
         for (int x = 0; x < W; x++)
             memcpy(out + (y * W + x) * C, padded[top + y][left + (flip ? W - 1 - x : x)],
@@ -202,7 +209,7 @@ static void check_against_slow(int padding, bool flip)
         oct_check_bits_f32(got + i * IMAGE, want, IMAGE, "augmented image");
     }
     oct_loader_deinit(&loader);
-    oct_dataset_free(&data);
+    oct_dataset_close(&data);
 }
 
 Test(loader, crop_and_flip_are_those_of_a_slow_reference)
@@ -237,9 +244,10 @@ Test(loader, a_rank_without_leaves_fetches_nothing)
     make_loader(&loader, &data);
     oct_leaves leaves = oct_leaves_split(2, LEAF, 0, 3);
     cr_assert(leaves.local == 0);
-    cr_assert(oct_loader_fetch(&loader, 0, 0, &leaves, NULL, NULL) == OCT_OK);
+    oct_goals goals;
+    cr_assert(oct_loader_fetch(&loader, 0, 0, &leaves, NULL, &goals) == OCT_OK);
     oct_loader_deinit(&loader);
-    oct_dataset_free(&data);
+    oct_dataset_close(&data);
 }
 
 Test(loader, leaves_of_another_batch_and_steps_beyond_the_epoch_are_defects)
@@ -249,19 +257,136 @@ Test(loader, leaves_of_another_batch_and_steps_beyond_the_epoch_are_defects)
     make_loader(&loader, &data);
     oct_leaves full = oct_leaves_split(BATCH, LEAF, 0, 1);
     oct_leaves other_leaf = oct_leaves_split(BATCH, LEAF + 1, 0, 1);
-    cr_assert(oct_loader_fetch(&loader, 0, 2, &full, NULL, NULL) == OCT_DEFECT);
-    cr_assert(oct_loader_fetch(&loader, 0, 0, &other_leaf, NULL, NULL) == OCT_DEFECT);
-    cr_assert(oct_loader_fetch(&loader, 0, 3, &full, NULL, NULL) == OCT_DEFECT);
-    cr_assert(oct_loader_fetch(&loader, 0, -1, &full, NULL, NULL) == OCT_DEFECT);
+    oct_goals goals;
+    cr_assert(oct_loader_fetch(&loader, 0, 2, &full, NULL, &goals) == OCT_DEFECT);
+    cr_assert(oct_loader_fetch(&loader, 0, 0, &other_leaf, NULL, &goals) == OCT_DEFECT);
+    cr_assert(oct_loader_fetch(&loader, 0, 3, &full, NULL, &goals) == OCT_DEFECT);
+    cr_assert(oct_loader_fetch(&loader, 0, -1, &full, NULL, &goals) == OCT_DEFECT);
     oct_loader_deinit(&loader);
-    oct_dataset_free(&data);
+    oct_dataset_close(&data);
 }
 
-Test(loader, too_many_channels_are_refused)
+/* A format of samples of any type and number of channels, with maps. */
+enum { WIDE = 7, MAPPED = 20 };
+
+static oct_status read_wide(const oct_dataset *data, int64_t index, oct_image *image,
+                            oct_image *map)
 {
-    oct_dataset data = {.count = 1, .h = 1, .w = 1, .c = 5};
+    cr_assert((map != NULL) == (data->goal == OCT_GOAL_MAP));
+    OCT_CHECK(index != 13, OCT_DATA, "sample 13: is damaged");
+    OCT_CHECK(index != 17, OCT_DATA, "sample 17: is damaged too");
+    OCT_TRY(oct_image_resize(image, data->dtype, H, W, WIDE));
+    for (int64_t i = 0; i < oct_image_numel(image); i++) {
+        if (data->dtype == OCT_F32)
+            ((float *)image->data)[i] = (float)(index * 1000 + i) * 0.37f;
+        else
+            ((uint8_t *)image->data)[i] = (uint8_t)(index * 57 + i * 3);
+    }
+    if (!map) return OCT_OK;
+    OCT_TRY(oct_image_resize(map, OCT_S32, H, W, 1));
+    for (int32_t i = 0; i < H * W; i++)
+        ((int32_t *)map->data)[i] = (int32_t)index * 40 + i;
+    return OCT_OK;
+}
+
+static const oct_dataset_format wide_format = {.name = "wide", .read = read_wide};
+
+static oct_dataset wide_data(oct_dtype dtype, oct_goal_kind goal)
+{
+    oct_dataset data = {.format = &wide_format, .count = MAPPED, .dtype = dtype, .goal = goal};
+    data.read_h = H;
+    data.read_w = W;
+    data.read_c = WIDE;
+    oct_dataset_resize(&data, H, W, WIDE);
+    if (goal == OCT_GOAL_MAP) data.classes = 13 * 40;
+    return data;
+}
+
+Test(loader, one_mean_holds_for_any_number_of_channels_of_bytes_signed_bytes_and_floats)
+{
+    static const oct_dtype dtypes[] = {OCT_U8, OCT_S8, OCT_F32};
+    static float got[H * W * WIDE];
+    for (size_t d = 0; d < 3; d++) {
+        const oct_dataset data = wide_data(dtypes[d], OCT_GOAL_INPUT);
+        oct_loader loader;
+        oct_goals goals;
+        cr_assert(oct_loader_init(&loader, &data) == OCT_OK);
+        loader.normaliser = (oct_normaliser){.count = 1, .mean = {0.3f}, .std = {0.7f}};
+        cr_assert(oct_loader_read(&loader, 5, 1, got, &goals) == OCT_OK);
+        cr_assert(goals.values == got && goals.labels == NULL);
+        for (int i = 0; i < H * W * WIDE; i++) {
+            const uint8_t byte = (uint8_t)(5 * 57 + i * 3);
+            volatile float x = (float)(5 * 1000 + i) * 0.37f;
+            if (dtypes[d] == OCT_U8) x = (float)byte * (1.0f / 255.0f);
+            if (dtypes[d] == OCT_S8) x = (float)(int8_t)byte * (1.0f / 128.0f);
+            volatile float centred = x - 0.3f;
+            const float want = centred * (1.0f / 0.7f);
+            oct_check_bits_f32(&got[i], &want, 1, "normalised");
+        }
+        oct_loader_deinit(&loader);
+    }
+}
+
+Test(loader, a_map_moves_with_its_image_and_is_ignored_outside)
+{
+    enum { BESIDE = -1 };
+    static float images[12 * H * W * WIDE];
+    const oct_dataset data = wide_data(OCT_F32, OCT_GOAL_MAP);
+    const oct_leaves leaves = oct_leaves_split(12, 3, 0, 1);
     oct_loader loader;
-    cr_assert(oct_loader_init(&loader, &data) == OCT_DATA);
-    cr_assert_str_eq(oct_fail_text(0), "images of 5 channels; 1 to 4 can be loaded");
+    oct_goals goals;
+    cr_assert(oct_loader_init(&loader, &data) == OCT_OK);
+    loader.batch = 12;
+    loader.leaf = 3;
+    loader.shuffle = false;
+    loader.flip = true;
+    loader.crop_padding = 2;
+    loader.normaliser.mean[0] = -1; /* so that no value of an image is 0 */
+    cr_assert(oct_loader_fetch(&loader, 0, 0, &leaves, images, &goals) == OCT_OK);
+    int beside = 0;
+    for (int64_t i = 0; i < 12; i++)
+        for (int64_t p = 0; p < H * W; p++) {
+            const float x = images[(i * H * W + p) * WIDE];
+            const int32_t class = goals.labels[i * H * W + p];
+            if (class == BESIDE) {
+                cr_assert(x == 0.0f);
+                beside++;
+                continue;
+            }
+            const int64_t from = class - i * 40;
+            const float want = (float)(i * 1000 + from * WIDE) * 0.37f + 1.0f;
+            cr_assert_float_eq(x, want, 1e-2f);
+        }
+    cr_assert(beside > 0 && beside < 12 * H * W / 2);
+    oct_loader_deinit(&loader);
+}
+
+Test(loader, the_first_sample_that_cannot_be_read_is_named_whoever_reads_it)
+{
+    static float images[MAPPED * H * W * WIDE];
+    const oct_dataset data = wide_data(OCT_U8, OCT_GOAL_INPUT);
+    for (int threads = 1; threads <= 4; threads++) {
+        oct_loader loader;
+        oct_goals goals;
+        omp_set_num_threads(threads);
+        cr_assert(oct_loader_init(&loader, &data) == OCT_OK);
+        cr_assert(oct_loader_read(&loader, 0, MAPPED, images, &goals) == OCT_DATA);
+        cr_assert_str_eq(oct_fail_text(0), "sample 13: is damaged");
+        oct_loader_deinit(&loader);
+    }
+}
+
+Test(loader, a_class_of_a_map_beyond_the_classes_is_refused)
+{
+    static float image[H * W * WIDE];
+    oct_dataset data = wide_data(OCT_U8, OCT_GOAL_MAP);
+    oct_loader loader;
+    oct_goals goals;
+    data.classes = 100;
+    cr_assert(oct_loader_init(&loader, &data) == OCT_OK);
+    cr_assert(oct_loader_read(&loader, 2, 1, image, &goals) == OCT_DATA);
+    cr_assert_str_eq(oct_fail_text(0),
+                     "the map of sample 2 holds class 100, but there are 100 classes; raise "
+                     "data.classes, or use a negative number for pixels without one");
     oct_loader_deinit(&loader);
 }

@@ -220,8 +220,8 @@ static const struct {
      "r.yaml:2:25: float.milestones: 2 stands after 3; write them in ascending order"},
     {HEAD "data: {mean: [0.1, 0.2]}\n", "r.yaml:2:8: data.mean has 2 values, but data.std 1; write "
                                         "one for each channel in both"},
-    {HEAD "data: {mean: [], std: []}\n",
-     "r.yaml:2:8: data.mean and data.std have 0 values; write one for each channel, 1 to 4"},
+    {HEAD "data: {mean: [], std: []}\n", "r.yaml:2:8: data.mean and data.std have no values; write "
+                                         "one for each channel, or one for all"},
     {HEAD "qat: {freeze_batch_norm: 0.8}\n",
      "r.yaml:2:7: qat.freeze_batch_norm (0.8) is later than qat.freeze_scales (0.75), but "
      "statistics that move would move frozen scales; write at most 0.75"},

@@ -9,10 +9,14 @@ TestSuite(forward, .init = set_up, .fini = tear_down, .timeout = 300);
 
 static void evaluate(oct_trainer *trainer, int64_t batch, float *logits)
 {
-    const oct_leaves all = oct_leaves_split(TEST, trainer->recipe->batch_leaf, 0, 1);
-    oct_status status =
-        oct_evaluate_local(trainer->model, trainer->recipe, &test_data, &all, batch, logits);
+    const oct_recipe *recipe = trainer->recipe;
+    oct_outputs outputs;
+    oct_status status = oct_outputs_create(&outputs, recipe, &test_data, &oct_collective_one);
+    if (status == OCT_OK)
+        status = oct_evaluate_local(trainer->model, recipe, &test_data, batch, &outputs);
     cr_assert_eq(status, OCT_OK, "%s", status ? oct_fail_text(0) : "");
+    memcpy(logits, outputs.y, TEST * CLASSES * sizeof(float));
+    oct_outputs_free(&outputs);
 }
 
 static void check_batches(oct_trainer *trainer)

@@ -13,7 +13,6 @@ typedef struct own_program {
     oct_loader *loader; /* the data of the run */
     const oct_plan *plan;
     float images[16 * SIZE * SIZE];
-    int32_t labels[16];
 } own_program;
 
 static void must(oct_status status)
@@ -53,9 +52,10 @@ static void take(own_program *p, int64_t at, oct_step_result *result)
     oct_plan_epoch(p->plan, at, &epoch, &step_in_epoch);
     const int64_t samples = oct_loader_samples(p->loader, step_in_epoch);
     const oct_leaves leaves = oct_leaves_split(samples, 4, 0, 1);
+    oct_goals goals;
+    must(oct_loader_fetch(p->loader, epoch, step_in_epoch, &leaves, p->images, &goals));
     const oct_batch batch = {
-        1, {OCT_SHAPE(samples, SIZE, SIZE, 1)}, {p->images}, .labels = p->labels};
-    must(oct_loader_fetch(p->loader, epoch, step_in_epoch, &leaves, p->images, p->labels));
+        1, {OCT_SHAPE(samples, SIZE, SIZE, 1)}, {p->images}, .labels = goals.labels};
     if (p->phase == OCT_PHASE_CALIBRATE)
         must(oct_train_step_observe(&p->step, &batch, NULL, 0, result));
     else

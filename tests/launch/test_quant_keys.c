@@ -216,9 +216,14 @@ Test(quant_keys, folding_happens_where_batch_norm_would_freeze)
     oct_trainer_destroy(&trainer);
 }
 
-static void fetch(void *user, int64_t first, int64_t n, float *const *input)
+static oct_status fetch(void *user, int64_t first, int64_t n, float *const *input)
 {
-    oct_evaluation_images(user, &train_data, first, n, input[0]);
+    oct_loader loader;
+    oct_goals goals;
+    OCT_TRY(oct_evaluation_loader(&loader, user, &train_data));
+    const oct_status status = oct_loader_read(&loader, first, n, input[0], &goals);
+    oct_loader_deinit(&loader);
+    return status;
 }
 
 static oct_sensitivity measure(oct_module *model, oct_recipe *recipe)

@@ -178,7 +178,7 @@ Test(train, evaluation_has_the_same_bits_alone_and_in_company)
     cr_assert_eq(scores.images, TEST);
     for (int64_t i = 0; i < TEST; i++) {
         oct_dataset single = test_data;
-        single.images += i * SIZE * SIZE;
+        single.store = (uint8_t *)single.store + i * SIZE * SIZE;
         single.count = 1;
         cr_assert_eq(
             oct_evaluate(trainer.model, &oct_collective_one, &recipe, &single, &scores, one),

@@ -36,16 +36,16 @@ static oct_tmp tmp;
 /* Noise with a brightness that tells the label. */
 static inline oct_dataset make_data(int64_t count, uint32_t sub)
 {
-    oct_dataset data = {.count = count, .h = SIZE, .w = SIZE, .c = 1, .classes = CLASSES};
-    cr_assert_eq(oct_alloc(&data.images, (size_t)count, SIZE * SIZE), OCT_OK);
-    cr_assert_eq(oct_alloc(&data.labels, (size_t)count, sizeof *data.labels), OCT_OK);
+    const oct_image sample = {.dtype = OCT_U8, .h = SIZE, .w = SIZE, .c = 1};
+    oct_dataset data;
+    cr_assert_eq(oct_memory_make(&data, count, &sample, CLASSES), OCT_OK);
+    uint8_t *pixels = data.store;
     for (int64_t i = 0; i < count; i++) {
         data.labels[i] = (int32_t)(i % CLASSES);
         for (int64_t p = 0; p < SIZE * SIZE; p++) {
             uint32_t draw[4];
             oct_philox(3, OCT_STREAM_TEST, (uint64_t)(i * SIZE * SIZE + p), sub, draw);
-            data.images[i * SIZE * SIZE + p] =
-                (uint8_t)(draw[0] % 64 + (uint32_t)data.labels[i] * 18u);
+            pixels[i * SIZE * SIZE + p] = (uint8_t)(draw[0] % 64 + (uint32_t)data.labels[i] * 18u);
         }
     }
     return data;
@@ -66,8 +66,8 @@ static size_t num_recipes;
 static inline void tear_down(void)
 {
     oct_tmp_remove(&tmp);
-    oct_dataset_free(&train_data);
-    oct_dataset_free(&test_data);
+    oct_dataset_close(&train_data);
+    oct_dataset_close(&test_data);
     while (num_recipes > 0)
         oct_recipe_free(&recipes[--num_recipes]);
 }

@@ -34,13 +34,14 @@ static void begin(deployment *d)
     deploy_train(d, &options);
 }
 
-static void fetch(void *user, int64_t first, int64_t n, float *const *input)
+static oct_status fetch(void *user, int64_t first, int64_t n, float *const *input)
 {
     const deployment *d = user;
     for (int i = 0; i < d->example.count; i++) {
         const int64_t numel = oct_shape_numel(&d->example.shape[i]);
         memcpy(input[i], d->x[i] + first * numel, (size_t)(n * numel) * sizeof(float));
     }
+    return OCT_OK;
 }
 
 static oct_sensitivity_data data_of(deployment *d, const int32_t *labels)

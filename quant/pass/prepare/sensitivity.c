@@ -63,7 +63,7 @@ static oct_status run_batch(survey *s, int64_t first, int64_t n, float *output)
 {
     const oct_sensitivity_data *d = s->data;
     oct_tensor *x[OCT_MAX_INPUTS];
-    d->fetch(d->user, first, n, s->input);
+    OCT_TRY(d->fetch(d->user, first, n, s->input));
     oct_context_begin(s->cx, oct_leaves_split(n, d->leaf, 0, 1), false);
     for (int i = 0; i < d->example.count; i++) {
         oct_shape shape = d->example.shape[i];

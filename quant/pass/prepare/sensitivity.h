@@ -16,7 +16,7 @@ typedef struct oct_sensitivity_data {
                       * numbers, which are compared as rows with a 1 at their class */
     const int32_t *labels; /* NULL: none, and no loss is compared */
     /* Samples [first, first + n) in order, of each input. */
-    void (*fetch)(void *user, int64_t first, int64_t n, float *const *input);
+    oct_status (*fetch)(void *user, int64_t first, int64_t n, float *const *input);
     /* Hears of each forward over all samples: how many of this rank's are done. NULL: nobody wants to know. */
     void (*progress)(void *user, int64_t done, int64_t all);
     void *user;
