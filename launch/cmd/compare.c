@@ -62,7 +62,7 @@ static const oct_model *golden_of(const comparison *c)
 static oct_status load_data(comparison *c)
 {
     const oct_model *golden = golden_of(c);
-    const oct_status status = oct_load_data(&c->a.recipe, OCT_TEST, &c->data);
+    const oct_status status = oct_load_data(&c->a.recipe, OCT_TEST, NULL, &c->data);
     if (status != OCT_DATA || !golden) return status;
     const oct_value *in = &golden->program.values[golden->program.inputs[0]];
     oct_log(OCT_LOG_WARN, "%s; comparing on the golden inputs of the model instead",
@@ -150,7 +150,7 @@ static oct_status run(const oct_args *args)
     oct_compare_side_close(&c.b);
     oct_probes_free(&c.probes_a);
     oct_probes_free(&c.probes_b);
-    if (!c.golden) oct_dataset_free(&c.data);
+    if (!c.golden) oct_dataset_close(&c.data);
     oct_free(&c.input_a);
     oct_free(&c.input_b);
     return status;

@@ -1,12 +1,12 @@
 /* Probes are some samples of a data set, spread evenly over it, as the model of a recipe takes them. */
 #pragma once
 
-#include "io/dataset/dataset.h"
+#include "io/loader.h"
 #include "io/recipe.h"
 
 typedef struct oct_probes {
-    const oct_recipe *recipe;
     const oct_dataset *data;
+    oct_loader loader;
     int64_t count;
 } oct_probes;
 
