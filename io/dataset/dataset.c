@@ -41,6 +41,7 @@ static oct_status check_folder(const oct_dataset_format *format, const char *fol
 typedef struct opening {
     oct_dataset *data;
     const oct_dataset_source *source;
+    oct_dataset_source there;         /* the same, with the folder that is meant */
     const oct_dataset_format *format; /* of the source */
     const char *folder;
     oct_split split;
@@ -134,7 +135,7 @@ static oct_status count_classes(const opening *l, int64_t *classes)
     int32_t *labels = NULL;
     int64_t count = 0;
     oct_status status = OCT_OK;
-    OCT_TRY(l->format->read_labels(&labels, &count, l->folder, other));
+    OCT_TRY(l->format->read_labels(&labels, &count, &l->there, other));
     const label_list lists[2] = {
         {l->data->labels, l->data->count, l->format->label_file[split]},
         {labels, count, l->format->label_file[other]},
@@ -216,16 +217,16 @@ static oct_status open_here(opening *l)
 {
     const oct_dataset_source *source = l->source;
     oct_dataset *data = l->data;
-    oct_dataset_source there = *source;
     *data = (oct_dataset){.format = l->format, .goal = source->goal};
     if (!l->folder || !*l->folder) l->folder = l->format->default_path;
     OCT_CHECK(l->folder, OCT_USAGE,
               "data.path: the format %s has no default folder; write data.path=FOLDER; %s",
               l->format->name, l->format->files);
-    there.folder = l->folder;
+    l->there = *source;
+    l->there.folder = l->folder;
     OCT_TRY(check_goal(source));
     OCT_TRY(check_folder(l->format, l->folder));
-    OCT_TRY(l->format->open(data, &there, l->split));
+    OCT_TRY(l->format->open(data, &l->there, l->split));
     data->read_h = data->h;
     data->read_w = data->w;
     data->read_c = data->c;
@@ -378,7 +379,11 @@ static oct_status open_together(opening *l, const oct_collective *group)
 
 oct_status oct_dataset_open(oct_dataset *data, const oct_dataset_source *source, oct_split split)
 {
-    opening l = {data, source, source->format, source->folder, split};
+    opening l = {.data = data,
+                 .source = source,
+                 .format = source->format,
+                 .folder = source->folder,
+                 .split = split};
     *data = (oct_dataset){.format = source->format};
     const oct_status status = source->group ? open_together(&l, source->group) : open_here(&l);
     if (status != OCT_OK) oct_dataset_close(data);

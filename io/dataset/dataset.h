@@ -25,6 +25,7 @@ typedef enum oct_goal_kind { OCT_GOAL_LIST(OCT_WORD_ID) } oct_goal_kind;
 extern const oct_registry oct_goal_kind_table;
 
 typedef struct oct_dataset_format oct_dataset_format;
+typedef struct oct_array_kind oct_array_kind;
 
 /* A split of a data set. Who reads it may shorten a copy (count) that lives no longer. */
 typedef struct oct_dataset {
@@ -51,10 +52,13 @@ typedef struct oct_dataset_source {
     const char *folder;  /* NULL or empty: the format's own */
     int64_t classes;     /* 0: as many as the format fixes, or as the labels of both splits need */
     int64_t first_label; /* the label in the files that becomes class 0 */
-    int64_t limit;       /* above 0: only the first so many samples */
-    oct_goal_kind goal;  /* that is wanted */
-    uint64_t seed;       /* of the run, for a split that the files do not have */
-    double split;        /* share of the samples that such a split keeps for the test */
+    int64_t channels;    /* of decoded pictures: 1, 3 or 4 */
+    const char *images;  /* names of arrays; NULL or empty: the format's own */
+    const char *labels;
+    int64_t limit;               /* above 0: only the first so many samples */
+    oct_goal_kind goal;          /* that is wanted */
+    uint64_t seed;               /* of the run, for a split that the files do not have */
+    double split;                /* share of the samples that such a split keeps for the test */
     const oct_collective *group; /* the ranks that open it together; NULL: this process alone */
 } oct_dataset_source;
 
@@ -83,12 +87,13 @@ struct oct_dataset_format {
     oct_status (*pack)(const oct_dataset *data, void **bytes, size_t *size);
     oct_status (*unpack)(oct_dataset *data, const void *bytes, size_t size);
     /* Reads only the labels of a split, for formats that count; NULL when the folder has none. */
-    oct_status (*read_labels)(int32_t **labels, int64_t *count, const char *folder,
+    oct_status (*read_labels)(int32_t **labels, int64_t *count, const oct_dataset_source *source,
                               oct_split split);
     /* What oct_cifar_open reads: each split's files, NULL at the end, and the bytes before an image, the last
      * of which is the label. */
     const char *const *batches[2];
     int label_bytes;
+    const oct_array_kind *arrays; /* what oct_arrays_open reads */
 };
 
 #define OCT_DATASET(id, file) extern const oct_dataset_format oct_dataset_##file;
@@ -117,6 +122,11 @@ oct_status oct_dataset_name_classes(oct_dataset *data, int64_t classes) OCT_NODI
 oct_status oct_memory_read(const oct_dataset *data, int64_t index, oct_image *image,
                            oct_image *map) OCT_NODISCARD;
 void oct_memory_close(oct_dataset *data);
+/* Is a number of a map no class: negative, or 255 where there are no so many classes? */
+static inline bool oct_is_no_class(const oct_dataset *data, int64_t number)
+{
+    return number < 0 || (number == UINT8_MAX && data->classes <= UINT8_MAX);
+}
 void oct_memory_digest(const oct_dataset *data, oct_sha256_state *state);
 /* Makes a data set of samples of a program's own, all 0, whose bytes are to be filled in; sample: their
  * type and size. */

@@ -250,15 +250,17 @@ out:
     return status;
 }
 
-static oct_status read_labels(int32_t **labels, int64_t *count, const char *folder, oct_split split)
+static oct_status read_labels(int32_t **labels, int64_t *count, const oct_dataset_source *source,
+                              oct_split split)
 {
     char *path = NULL;
     *labels = NULL;
     *count = 0;
-    OCT_TRY(find_path(&path, folder, oct_dataset_idx.label_file[split]));
+    OCT_TRY(find_path(&path, source->folder, oct_dataset_idx.label_file[split]));
     bool there = path != NULL;
     oct_free(&path);
-    return there ? take_labels(labels, count, folder, oct_dataset_idx.label_file[split]) : OCT_OK;
+    return there ? take_labels(labels, count, source->folder, oct_dataset_idx.label_file[split])
+                 : OCT_OK;
 }
 
 static oct_status open_idx(oct_dataset *data, const oct_dataset_source *source, oct_split split)

@@ -83,13 +83,37 @@ oct_status oct_image_decode(oct_image *image, const oct_encoded *file, int64_t c
     return OCT_OK;
 }
 
-oct_status oct_image_read(oct_image *image, const char *path, int64_t channels)
+static oct_status decode_map(oct_image *map, const oct_encoded *file)
+{
+    oct_image_header header = {0};
+    OCT_CHECK(oct_image_kind_of(file->bytes, file->size) == &oct_image_kind_png, OCT_DATA,
+              "%s: a map of classes is a PNG file, which loses no number", file->name);
+    OCT_TRY(oct_image_kind_png.look(file, &header));
+    OCT_TRY(check_header(file, &header));
+    OCT_TRY(oct_image_resize(map, OCT_S32, header.h, header.w, 1));
+    return oct_png_numbers(file, &header, map->data);
+}
+
+/* Channels of 0 stand for a map. */
+static oct_status read_as(oct_image *image, const char *path, int64_t channels)
 {
     void *bytes = NULL;
     size_t size;
     OCT_TRY(oct_file_read(path, FILE_BYTES_MAX, &bytes, &size));
     const oct_encoded file = {bytes, size, path};
-    oct_status status = oct_image_decode(image, &file, channels);
+    oct_status status =
+        channels == 0 ? decode_map(image, &file) : oct_image_decode(image, &file, channels);
     oct_free(&bytes);
     return status;
+}
+
+oct_status oct_image_read(oct_image *image, const char *path, int64_t channels)
+{
+    OCT_ASSERT(channels > 0);
+    return read_as(image, path, channels);
+}
+
+oct_status oct_map_read(oct_image *map, const char *path)
+{
+    return read_as(map, path, 0);
 }

@@ -50,5 +50,12 @@ oct_status oct_image_decode(oct_image *image, const oct_encoded *file,
 /* Reads the file at a path and decodes it. OCT_DATA when it is missing, of no kind, damaged. */
 oct_status oct_image_read(oct_image *image, const char *path, int64_t channels) OCT_NODISCARD;
 
+/* Fills the numbers of a PNG file's pixels as they are, h x w of them. */
+oct_status oct_png_numbers(const oct_encoded *file, const oct_image_header *header,
+                           int32_t *numbers) OCT_NODISCARD;
+/* Reads a map of class numbers (OCT_S32, h x w x 1): a PNG file of grey or of a palette, whose numbers are taken
+ * as they are. */
+oct_status oct_map_read(oct_image *map, const char *path) OCT_NODISCARD;
+
 /* Writes bytes of 1, 3 or 4 channels as a PNG file in memory; *bytes is oct_alloc'ed. */
 oct_status oct_png_write(const oct_image *image, void **bytes, size_t *size) OCT_NODISCARD;

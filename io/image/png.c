@@ -22,7 +22,7 @@ typedef struct work {
     size_t written_bytes, capacity;
     png_structp png;
     png_infop info;
-    bool no_memory;
+    bool no_memory, wide; /* wide: 16 bits */
     char reason[96];
 } work;
 
@@ -153,19 +153,60 @@ static void read_pixels(work *k, const oct_image_header *header, uint8_t *pixels
     png_read_end(k->png, NULL);
 }
 
-static oct_status try_decode(work *k, const oct_image_header *header, uint8_t *pixels)
+/* Numbers of pixels: indices of a palette, or grey without stretching. */
+static void read_numbers(work *k, const oct_image_header *header, uint8_t *numbers)
+{
+    read_header(k);
+    const int colours = png_get_color_type(k->png, k->info);
+    if (colours != PNG_COLOR_TYPE_GRAY && colours != PNG_COLOR_TYPE_PALETTE)
+        png_error(k->png, "a map of classes is grey or has a palette");
+    png_set_packing(k->png);
+    const int passes = png_set_interlace_handling(k->png);
+    png_read_update_info(k->png, k->info);
+    const size_t row = png_get_rowbytes(k->png, k->info);
+    k->wide = row == 2 * (size_t)header->w;
+    for (int pass = 0; pass < passes; pass++)
+        for (int64_t y = 0; y < header->h; y++)
+            png_read_row(k->png, numbers + (size_t)y * row, NULL);
+    png_read_end(k->png, NULL);
+}
+
+typedef void read_function(work *k, const oct_image_header *header, uint8_t *pixels);
+
+static oct_status try_read(work *k, const oct_image_header *header, uint8_t *pixels,
+                           read_function *read)
 {
     if (setjmp(png_jmpbuf(k->png))) return failed(k);
-    read_pixels(k, header, pixels);
+    read(k, header, pixels);
     return OCT_OK;
+}
+
+static oct_status read_with(work *k, const oct_image_header *header, uint8_t *pixels,
+                            read_function *read)
+{
+    start_reading(k);
+    oct_status status = k->info ? try_read(k, header, pixels, read) : failed(k);
+    png_destroy_read_struct(&k->png, &k->info, NULL);
+    return status;
 }
 
 static oct_status decode(const oct_encoded *file, const oct_image_header *header, uint8_t *pixels)
 {
     work k = {.file = file};
-    start_reading(&k);
-    oct_status status = k.info ? try_decode(&k, header, pixels) : failed(&k);
-    png_destroy_read_struct(&k.png, &k.info, NULL);
+    return read_with(&k, header, pixels, read_pixels);
+}
+
+oct_status oct_png_numbers(const oct_encoded *file, const oct_image_header *header,
+                           int32_t *numbers)
+{
+    const size_t pixels = (size_t)(header->h * header->w);
+    work k = {.file = file};
+    uint8_t *raw = NULL;
+    OCT_TRY(oct_alloc(&raw, pixels, 2));
+    const oct_status status = read_with(&k, header, raw, read_numbers);
+    for (size_t i = 0; i < pixels; i++)
+        numbers[i] = k.wide ? raw[2 * i] << 8 | raw[2 * i + 1] : raw[i];
+    oct_free(&raw);
     return status;
 }
 

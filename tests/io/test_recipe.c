@@ -149,8 +149,9 @@ static const struct {
      "cosine_restarts, polynomial, one_cycle"},
     {HEAD "quant: {scales: recent}\n",
      "r.yaml:2:17: quant.scales: 'recent' is not known; allowed: delayed, current"},
-    {HEAD "data: {format: idxx}\n", "r.yaml:2:16: data.format: 'idxx' is not known; did you mean "
-                                    "'idx'? allowed: idx, cifar10, cifar100"},
+    {HEAD "data: {format: idxx}\n",
+     "r.yaml:2:16: data.format: 'idxx' is not known; did you mean "
+     "'idx'? allowed: idx, cifar10, cifar100, folder, csv, npy, npz, hdf5"},
     {HEAD "quant: {observer: ''}\n",
      "r.yaml:2:19: quant.observer: an empty text; write at least one character"},
     {HEAD "numerics: float\n", "r.yaml:2:11: numerics: 'float' is not known; allowed: bf16, f32"},

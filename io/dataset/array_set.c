@@ -1,0 +1,462 @@
+/* Data sets of arrays: which files and names they have, what their types and shapes mean, and samples of
+ * them.
+ *
+ * The digest is of type and shape, of up to 64 samples that lie evenly over the array, and of the labels.
+ */
+#include "core/base/log.h"
+#include "core/base/mem.h"
+#include "io/dataset/array.h"
+#include "io/dataset/split.h"
+
+#include <float.h>
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+enum { IMAGES, LABELS };
+enum { PROBES = 64, PIECE = 4096 };
+
+typedef struct store {
+    oct_array images, maps;
+    int64_t *positions; /* of the samples in the arrays; NULL: all */
+    uint8_t print[32];
+} store;
+
+/* What an opening works with. */
+typedef struct reading {
+    const oct_dataset_source *source;
+    const oct_array_kind *kind;
+    oct_split split;
+    bool file;  /* data.path is one */
+    bool drawn; /* the test is a share of the samples */
+} reading;
+
+static const char *split_word(oct_split split)
+{
+    return split == OCT_TRAIN ? "train" : "test";
+}
+
+static const char *name_of(const reading *r, int what)
+{
+    const char *given = what == IMAGES ? r->source->images : r->source->labels;
+    if (given && *given) return given;
+    return what == IMAGES ? r->kind->images[!r->file] : r->kind->labels[!r->file];
+}
+
+static const char mark[] = "{split}";
+
+/* The name with the split's word in place of the mark. */
+static oct_status filled_name(const reading *r, int what, char **text)
+{
+    const char *name = name_of(r, what), *at = strstr(name, mark);
+    if (!at) return oct_strdup(text, name);
+    return oct_format(text, "%.*s%s%s", (int)(at - name), name, split_word(r->split),
+                      at + sizeof mark - 1);
+}
+
+static oct_status there(const reading *r, const char *word, bool *found)
+{
+    char *path = NULL;
+    OCT_TRY(oct_format(&path, "%s/%s%s", r->source->folder, word, r->kind->extension));
+    *found = oct_file_exists(path);
+    oct_free(&path);
+    return OCT_OK;
+}
+
+/* In a folder with a file for each split: train, and test or val or a share of train. */
+static oct_status split_file(const reading *r, bool *drawn, char **path)
+{
+    bool train, test, val;
+    OCT_TRY(there(r, "train", &train));
+    OCT_TRY(there(r, "test", &test));
+    OCT_TRY(there(r, "val", &val));
+    OCT_CHECK(train, OCT_DATA, "%s: holds no train%s; %s", r->source->folder, r->kind->extension,
+              r->source->format->files);
+    *drawn = !test && !val;
+    const char *word = *drawn || r->split == OCT_TRAIN ? "train" : test ? "test" : "val";
+    return oct_format(path, "%s/%s%s", r->source->folder, word, r->kind->extension);
+}
+
+/* Where an array lies. */
+static oct_status find_array(reading *r, int what, char **path, char **name)
+{
+    const bool marked = strstr(name_of(r, what), mark) != NULL;
+    OCT_TRY(filled_name(r, what, name));
+    r->drawn = !marked;
+    if (r->kind->one_each)
+        return oct_format(path, "%s/%s%s", r->source->folder, *name, r->kind->extension);
+    return r->file ? oct_strdup(path, r->source->folder) : split_file(r, &r->drawn, path);
+}
+
+static oct_status open_array(reading *r, int what, oct_array *array)
+{
+    char *path = NULL, *name = NULL;
+    oct_status status = find_array(r, what, &path, &name);
+    if (status == OCT_OK) status = r->kind->open(array, path, name);
+    oct_free(&path);
+    oct_free(&name);
+    return status;
+}
+
+static oct_status begin(reading *r)
+{
+    struct stat info;
+    const bool images = strstr(name_of(r, IMAGES), mark), labels = strstr(name_of(r, LABELS), mark);
+    r->file = stat(r->source->folder, &info) == 0 && !S_ISDIR(info.st_mode);
+    OCT_CHECK(!r->file || !r->kind->one_each, OCT_DATA,
+              "%s: is a file; data.path is the folder that holds the arrays' files; %s",
+              r->source->folder, r->source->format->files);
+    OCT_CHECK(images == labels || r->source->goal == OCT_GOAL_INPUT, OCT_USAGE,
+              "data.images, data.labels: {split} stands in one of them only; write it in both or "
+              "in none");
+    return OCT_OK;
+}
+
+static oct_status take_type(oct_dataset *data, const oct_array *a)
+{
+    const bool byte = a->bytes == 1 && a->kind != 'f';
+    OCT_CHECK(byte || (a->kind == 'f' && a->bytes == 4), OCT_DATA,
+              "%s: holds numbers of type %c%zu; samples are u1, i1 or f4; convert them, such as "
+              "with numpy: array.astype('float32')",
+              a->name, a->kind, a->bytes);
+    data->dtype = !byte ? OCT_F32 : a->kind == 'u' ? OCT_U8 : OCT_S8;
+    return OCT_OK;
+}
+
+/* (N), (N, K), (N, H, W) or (N, H, W, C). */
+static oct_status take_shape(oct_dataset *data, const oct_array *a)
+{
+    char text[96];
+    const int64_t *d = a->shape.dim;
+    const int ndim = a->shape.ndim;
+    data->h = ndim > 2 ? d[1] : 1;
+    data->w = ndim > 2 ? d[2] : 1;
+    data->c = ndim == 2 ? d[1] : ndim == 4 ? d[3] : 1;
+    const int64_t bytes = OCT_IMAGE_BYTES_MAX / 4;
+    const bool sized = data->h > 0 && data->w > 0 && data->c > 0 && data->h <= OCT_IMAGE_SIDE_MAX &&
+                       data->w <= OCT_IMAGE_SIDE_MAX && data->c <= bytes / (data->h * data->w);
+    OCT_CHECK(sized && d[0] > 0, OCT_DATA,
+              "%s: has the shape %s; samples are (N), (N, K), (N, H, W) or (N, H, W, C), each side "
+              "from 1 to %d",
+              a->name, oct_shape_text(&a->shape, text), OCT_IMAGE_SIDE_MAX);
+    return OCT_OK;
+}
+
+static oct_status check_same_count(const oct_array *images, const oct_array *labels)
+{
+    OCT_CHECK(labels->shape.dim[0] == images->shape.dim[0], OCT_DATA,
+              "%s: holds %" PRId64 " labels, but %s holds %" PRId64 " samples", labels->name,
+              labels->shape.dim[0], images->name, images->shape.dim[0]);
+    return OCT_OK;
+}
+
+/* An element as a whole number; false when it is none or beyond 64 bits. */
+static bool whole(const oct_array *a, const uint8_t *at, int64_t *value)
+{
+    uint64_t bits = 0;
+    for (size_t i = 0; i < a->bytes; i++)
+        bits |= (uint64_t)at[i] << (8 * i);
+    const unsigned shift = 64 - 8 * (unsigned)a->bytes;
+    if (a->kind == 'f' || (a->kind == 'u' && bits > INT64_MAX)) return false;
+    *value = a->kind == 'u' ? (int64_t)bits : (int64_t)(bits << shift) >> shift;
+    return true;
+}
+
+static double real(const oct_array *a, const uint8_t *at)
+{
+    int64_t number = 0;
+    if (a->kind == 'f' && a->bytes == 4) {
+        float value;
+        memcpy(&value, at, sizeof value);
+        return (double)value;
+    }
+    if (a->kind == 'f') {
+        double value;
+        memcpy(&value, at, sizeof value);
+        return value;
+    }
+    return whole(a, at, &number) ? (double)number : (double)INFINITY;
+}
+
+static int64_t row_of(const oct_array *a)
+{
+    int64_t row = 1;
+    for (int i = 1; i < a->shape.ndim; i++)
+        row *= a->shape.dim[i];
+    return row;
+}
+
+/* Calls take for each element of the rows at these positions (NULL: all), a piece at a time. */
+typedef struct taking {
+    const oct_array *array;
+    const int64_t *positions;
+    int64_t count;
+    void *to;
+    oct_status (*take)(const struct taking *t, int64_t i, const uint8_t *element);
+} taking;
+
+static oct_status take_row(const taking *t, int64_t i, uint8_t *row, int64_t row_numel)
+{
+    const int64_t at = t->positions ? t->positions[i] : i;
+    OCT_TRY(oct_array_read(t->array, at, 1, row));
+    for (int64_t k = 0; k < row_numel; k++)
+        OCT_TRY(t->take(t, i * row_numel + k, row + (size_t)k * t->array->bytes));
+    return OCT_OK;
+}
+
+/* Rows that follow each other are read together. */
+static oct_status take_together(const taking *t, uint8_t *rows, int64_t row_numel, int64_t most)
+{
+    for (int64_t first = 0; first < t->count; first += most) {
+        const int64_t n = t->count - first < most ? t->count - first : most;
+        OCT_TRY(oct_array_read(t->array, first, n, rows));
+        for (int64_t k = 0; k < n * row_numel; k++)
+            OCT_TRY(t->take(t, first * row_numel + k, rows + (size_t)k * t->array->bytes));
+    }
+    return OCT_OK;
+}
+
+static oct_status take_all(const taking *t)
+{
+    const int64_t row = row_of(t->array), most = row < PIECE ? PIECE / (row > 0 ? row : 1) : 1;
+    uint8_t *rows = NULL;
+    oct_status status = OCT_OK;
+    OCT_TRY(oct_alloc(&rows, (size_t)(most * row), t->array->bytes));
+    if (!t->positions)
+        status = take_together(t, rows, row, most);
+    else
+        for (int64_t i = 0; i < t->count && status == OCT_OK; i++)
+            status = take_row(t, i, rows, row);
+    oct_free(&rows);
+    return status;
+}
+
+static oct_status take_label(const taking *t, int64_t i, const uint8_t *element)
+{
+    int64_t label;
+    OCT_CHECK(whole(t->array, element, &label) && label >= INT32_MIN && label <= INT32_MAX,
+              OCT_DATA, "%s: the label at index %" PRId64 " is out of range", t->array->name, i);
+    ((int32_t *)t->to)[i] = (int32_t)label;
+    return OCT_OK;
+}
+
+static oct_status take_value(const taking *t, int64_t i, const uint8_t *element)
+{
+    const double value = real(t->array, element);
+    OCT_CHECK(fabs(value) <= (double)FLT_MAX, OCT_DATA,
+              "%s: the number at index %" PRId64 " is not finite", t->array->name, i);
+    ((float *)t->to)[i] = (float)value;
+    return OCT_OK;
+}
+
+static oct_status check_label_array(const oct_array *a)
+{
+    char text[96];
+    OCT_CHECK(a->kind != 'f', OCT_DATA,
+              "%s: holds floats; classes are whole numbers; data.goal=values takes floats",
+              a->name);
+    OCT_CHECK(row_of(a) == 1 && a->shape.ndim <= 2, OCT_DATA,
+              "%s: has the shape %s; classes are (N); data.goal=values takes several numbers for "
+              "each sample, data.goal=map a map",
+              a->name, oct_shape_text(&a->shape, text));
+    return OCT_OK;
+}
+
+static oct_status take_classes(oct_dataset *data, const oct_array *a, const int64_t *positions)
+{
+    OCT_TRY(check_label_array(a));
+    OCT_TRY(oct_alloc(&data->labels, (size_t)data->count, sizeof *data->labels));
+    const taking t = {a, positions, data->count, data->labels, take_label};
+    return take_all(&t);
+}
+
+static oct_status take_values(oct_dataset *data, const oct_array *a, const int64_t *positions)
+{
+    char text[96];
+    OCT_CHECK(a->shape.ndim <= 2 && row_of(a) > 0 && row_of(a) <= OCT_CLASSES_MAX, OCT_DATA,
+              "%s: has the shape %s; values are (N) or (N, K), K up to %d", a->name,
+              oct_shape_text(&a->shape, text), OCT_CLASSES_MAX);
+    data->classes = row_of(a);
+    OCT_TRY(oct_alloc(&data->values, (size_t)data->count, (size_t)data->classes * sizeof(float)));
+    const taking t = {a, positions, data->count, data->values, take_value};
+    return take_all(&t);
+}
+
+static oct_status take_maps(oct_dataset *data, const oct_dataset_source *source, oct_array *a)
+{
+    char text[96];
+    store *s = data->store;
+    OCT_CHECK(a->kind != 'f' && a->shape.ndim == 3 && a->shape.dim[1] == data->h &&
+                  a->shape.dim[2] == data->w,
+              OCT_DATA,
+              "%s: is %c%zu of the shape %s; maps are whole numbers of (N, %" PRId64 ", %" PRId64
+              "), as the samples",
+              a->name, a->kind, a->bytes, oct_shape_text(&a->shape, text), data->h, data->w);
+    OCT_CHECK(source->classes > 1, OCT_USAGE,
+              "data.classes: say how many classes the maps have, for data.goal=map");
+    data->classes = source->classes;
+    s->maps = *a;
+    *a = (oct_array){.span = OCT_SPAN_NONE};
+    return OCT_OK;
+}
+
+static oct_status take_goals(oct_dataset *data, const reading *r, oct_array *labels)
+{
+    const store *s = data->store;
+    OCT_TRY(check_same_count(&s->images, labels));
+    if (r->source->goal == OCT_GOAL_VALUES) return take_values(data, labels, s->positions);
+    if (r->source->goal == OCT_GOAL_MAP) return take_maps(data, r->source, labels);
+    return take_classes(data, labels, s->positions);
+}
+
+/* Which of the samples are the split's, where the files do not say. */
+static oct_status draw(const reading *r, const oct_array *images, int64_t **positions,
+                       int64_t *count)
+{
+    const oct_split_draw d = {images->shape.dim[0], r->source->split, r->source->seed, 0};
+    OCT_CHECK(d.count > 1, OCT_DATA, "%s: holds %" PRId64 " samples; two are needed to draw a test",
+              images->name, d.count);
+    if (r->split == OCT_TRAIN && positions)
+        oct_log(OCT_LOG_INFO, "%s: no samples for the test; %g of all are kept for it",
+                images->name, d.share);
+    return oct_split_choose(&d, r->split, positions, count);
+}
+
+static oct_status take_print(const oct_dataset *data, store *s)
+{
+    const oct_array *a = &s->images;
+    const size_t bytes = (size_t)row_of(a) * a->bytes;
+    oct_sha256_state *state = NULL;
+    uint8_t *sample = NULL;
+    oct_status status = OCT_OK;
+    OCT_TRY(oct_alloc(&sample, bytes, 1));
+    OCT_TRY_OUT(oct_sha256_begin(&state));
+    const int64_t head[] = {a->kind, (int64_t)a->bytes, data->count, data->h, data->w, data->c};
+    oct_sha256_add(state, head, sizeof head);
+    const int64_t count = a->shape.dim[0], probes = count < PROBES ? count : PROBES;
+    for (int64_t i = 0; i < probes && status == OCT_OK; i++) {
+        status = oct_array_read(a, i * (count / probes), 1, sample);
+        oct_sha256_add(state, sample, bytes);
+    }
+out:
+    oct_sha256_end(&state, s->print);
+    oct_free(&sample);
+    return status;
+}
+
+static oct_status open_images(oct_dataset *data, reading *r)
+{
+    store *s = data->store;
+    OCT_TRY(open_array(r, IMAGES, &s->images));
+    OCT_TRY(take_type(data, &s->images));
+    OCT_TRY(take_shape(data, &s->images));
+    data->count = s->images.shape.dim[0];
+    if (r->drawn) OCT_TRY(draw(r, &s->images, &s->positions, &data->count));
+    return take_print(data, s);
+}
+
+oct_status oct_arrays_open(oct_dataset *data, const oct_dataset_source *source, oct_split split)
+{
+    reading r = {.source = source, .kind = source->format->arrays, .split = split};
+    oct_array labels = {.span = OCT_SPAN_NONE};
+    OCT_TRY(oct_alloc(&data->store, 1, sizeof(store)));
+    OCT_TRY(begin(&r));
+    OCT_TRY(open_images(data, &r));
+    if (source->goal == OCT_GOAL_INPUT) return OCT_OK;
+    oct_status status = open_array(&r, LABELS, &labels);
+    if (status == OCT_OK) status = take_goals(data, &r, &labels);
+    oct_array_close(&labels);
+    return status;
+}
+
+/* The labels of a split alone, as they are counted. */
+static oct_status labels_of(const reading *r, const oct_array *a, oct_dataset *data)
+{
+    int64_t *positions = NULL;
+    data->count = a->shape.dim[0];
+    oct_status status = r->drawn ? draw(r, a, &positions, &data->count) : OCT_OK;
+    if (status == OCT_OK) status = take_classes(data, a, positions);
+    oct_free(&positions);
+    return status;
+}
+
+oct_status oct_arrays_read_labels(int32_t **labels, int64_t *count,
+                                  const oct_dataset_source *source, oct_split split)
+{
+    reading r = {.source = source, .kind = source->format->arrays, .split = split};
+    oct_array array = {.span = OCT_SPAN_NONE};
+    oct_dataset data = {0};
+    OCT_TRY(begin(&r));
+    oct_status status = open_array(&r, LABELS, &array);
+    if (status == OCT_OK) status = labels_of(&r, &array, &data);
+    oct_array_close(&array);
+    if (status != OCT_OK) oct_free(&data.labels);
+    *labels = data.labels;
+    *count = data.count;
+    return status;
+}
+
+static oct_status check_finite(const oct_dataset *data, int64_t index, const oct_image *image)
+{
+    const store *s = data->store;
+    const float *x = image->data;
+    if (data->dtype != OCT_F32) return OCT_OK;
+    for (int64_t i = 0; i < oct_image_numel(image); i++)
+        OCT_CHECK(fabsf(x[i]) <= FLT_MAX, OCT_DATA,
+                  "%s: sample %" PRId64 " holds a number that is not finite, at %" PRId64,
+                  s->images.name, index, i);
+    return OCT_OK;
+}
+
+/* 255 is no class where there are no so many classes, negative numbers never are. */
+static oct_status read_map(const oct_dataset *data, int64_t index, oct_image *map)
+{
+    const store *s = data->store;
+    const oct_array *a = &s->maps;
+    const int64_t h = a->shape.dim[1], w = a->shape.dim[2];
+    uint8_t *raw = NULL;
+    OCT_TRY(oct_image_resize(map, OCT_S32, h, w, 1));
+    OCT_TRY(oct_alloc(&raw, (size_t)(h * w), a->bytes));
+    oct_status status = oct_array_read(a, index, 1, raw);
+    for (int64_t i = 0; i < h * w && status == OCT_OK; i++) {
+        int64_t number = -1;
+        if (!whole(a, raw + (size_t)i * a->bytes, &number) || oct_is_no_class(data, number))
+            number = -1;
+        if (number >= data->classes)
+            status = oct_fail(OCT_DATA,
+                              "%s: sample %" PRId64 ", pixel (%" PRId64 ", %" PRId64
+                              ") has class %" PRId64 ", but there are %" PRId64
+                              "; raise data.classes or mend the map (255 is no class)",
+                              a->name, index, i / w, i % w, number, data->classes);
+        ((int32_t *)map->data)[i] = number < 0 ? -1 : (int32_t)number;
+    }
+    oct_free(&raw);
+    return status;
+}
+
+oct_status oct_arrays_read(const oct_dataset *data, int64_t index, oct_image *image, oct_image *map)
+{
+    const store *s = data->store;
+    const oct_array *a = &s->images;
+    const int64_t at = s->positions ? s->positions[index] : index;
+    OCT_TRY(oct_image_resize(image, data->dtype, data->read_h, data->read_w, data->read_c));
+    OCT_TRY(oct_array_read(a, at, 1, image->data));
+    OCT_TRY(check_finite(data, at, image));
+    return data->goal == OCT_GOAL_MAP ? read_map(data, at, map) : OCT_OK;
+}
+
+void oct_arrays_close(oct_dataset *data)
+{
+    store *s = data->store;
+    if (!s) return;
+    oct_array_close(&s->images);
+    oct_array_close(&s->maps);
+    oct_free(&s->positions);
+    oct_free(&data->store);
+}
+
+void oct_arrays_digest(const oct_dataset *data, oct_sha256_state *state)
+{
+    const store *s = data->store;
+    oct_sha256_add(state, s->print, sizeof s->print);
+}

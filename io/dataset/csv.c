@@ -1,0 +1,399 @@
+/* Tables that name a picture in each row and say what it is: `path,label`, `path,number,number,...` or
+ * `path,map`.
+ *
+ * The order of the rows is the order of the samples. A table that says `path`, `file`, `filename`, `image` or
+ * `name` at its begin has a first row of names. Labels are names as soon as one of them, in either split, is
+ * no whole number.
+ */
+#include "core/base/log.h"
+#include "core/base/mem.h"
+#include "io/dataset/csv_file.h"
+#include "io/dataset/picture_list.h"
+#include "io/dataset/split.h"
+
+#include <errno.h>
+#include <float.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#define FILES                                                                                      \
+    "expected: train.csv and test.csv (or val.csv) in the folder, or data.path=TABLE.csv, of "     \
+    "which data.split says the share for the test; each row is path,label"
+
+/* One split: some rows of a table. */
+typedef struct part {
+    const oct_csv *csv;
+    int64_t *rows; /* oct_alloc'ed */
+    int64_t count;
+} part;
+
+typedef struct reading {
+    oct_dataset *data;
+    const oct_dataset_source *source;
+    char root[PATH_MAX]; /* the folder of the tables */
+    oct_csv tables[2];   /* of each split; only the first when the test is drawn */
+    part parts[2];       /* of each split */
+    char **names;        /* of classes, sorted, borrowed of a table; NULL: numbers */
+    int64_t num_names;
+    char folder[PATH_MAX]; /* the last one that was found to lie inside of root */
+} reading;
+
+static void free_reading(reading *r)
+{
+    for (int i = 0; i < 2; i++) {
+        oct_csv_free(&r->tables[i]);
+        oct_free(&r->parts[i].rows);
+    }
+    oct_free(&r->names);
+}
+
+static bool has_names(const oct_csv *csv)
+{
+    static const char *const words[] = {"path", "file", "filename", "image", "image_path", "name"};
+    for (size_t i = 0; i < OCT_COUNT(words); i++)
+        if (strcasecmp(oct_csv_field(csv, 0, 0), words[i]) == 0) return true;
+    return false;
+}
+
+static oct_status all_rows(part *p, const oct_csv *csv)
+{
+    const int64_t first = has_names(csv);
+    p->csv = csv;
+    p->count = csv->rows - first;
+    OCT_CHECK(p->count > 0, OCT_DATA, "%s: holds no rows but its names", csv->path);
+    OCT_TRY(oct_alloc(&p->rows, (size_t)p->count, sizeof *p->rows));
+    for (int64_t i = 0; i < p->count; i++)
+        p->rows[i] = i + first;
+    return OCT_OK;
+}
+
+static oct_status drawn_rows(reading *r, const oct_csv *csv)
+{
+    const int64_t first = has_names(csv), count = csv->rows - first;
+    const oct_split_draw d = {count, r->source->split, r->source->seed, 0};
+    OCT_CHECK(count > 1, OCT_DATA, "%s: holds %" PRId64 " samples; two are needed to draw a test",
+              csv->path, count);
+    for (int i = 0; i < 2; i++) {
+        part *p = &r->parts[i];
+        p->csv = csv;
+        OCT_TRY(oct_split_choose(&d, i == 0 ? OCT_TRAIN : OCT_TEST, &p->rows, &p->count));
+        for (int64_t k = 0; k < p->count; k++)
+            p->rows[k] += first;
+    }
+    return OCT_OK;
+}
+
+static oct_status read_table(reading *r, oct_csv *csv, const char *name)
+{
+    char *path = NULL;
+    OCT_TRY(oct_format(&path, "%s/%s", r->source->folder, name));
+    const oct_status status = oct_csv_read(csv, path);
+    oct_free(&path);
+    return status;
+}
+
+static oct_status find_root(reading *r, const char *folder)
+{
+    OCT_CHECK(realpath(folder, r->root), OCT_DATA, "%s: %s", folder, strerror(errno));
+    return OCT_OK;
+}
+
+static oct_status in_folder(const reading *r, const char *name, bool *there)
+{
+    char *path = NULL;
+    OCT_TRY(oct_format(&path, "%s/%s", r->source->folder, name));
+    *there = oct_file_exists(path);
+    oct_free(&path);
+    return OCT_OK;
+}
+
+static oct_status read_folder(reading *r)
+{
+    bool train, test, val;
+    OCT_TRY(find_root(r, r->source->folder));
+    OCT_TRY(in_folder(r, "train.csv", &train));
+    OCT_TRY(in_folder(r, "test.csv", &test));
+    OCT_TRY(in_folder(r, "val.csv", &val));
+    OCT_CHECK(train, OCT_DATA, "%s: holds no train.csv; %s", r->source->folder, FILES);
+    OCT_TRY(read_table(r, &r->tables[0], "train.csv"));
+    if (!test && !val) return drawn_rows(r, &r->tables[0]);
+    OCT_TRY(read_table(r, &r->tables[1], test ? "test.csv" : "val.csv"));
+    for (int i = 0; i < 2; i++)
+        OCT_TRY(all_rows(&r->parts[i], &r->tables[i]));
+    return OCT_OK;
+}
+
+static oct_status read_file(reading *r)
+{
+    const char *path = r->source->folder, *slash = strrchr(path, '/');
+    char *folder = NULL;
+    OCT_TRY(slash ? oct_format(&folder, "%.*s", (int)(slash - path) + 1, path)
+                  : oct_strdup(&folder, "."));
+    const oct_status status = find_root(r, folder);
+    oct_free(&folder);
+    OCT_TRY(status);
+    OCT_TRY(oct_csv_read(&r->tables[0], path));
+    return drawn_rows(r, &r->tables[0]);
+}
+
+static oct_status check_columns(const reading *r)
+{
+    const bool one = r->source->goal == OCT_GOAL_CLASS || r->source->goal == OCT_GOAL_MAP;
+    for (int i = 0; i < 2; i++) {
+        const oct_csv *csv = r->parts[i].csv;
+        OCT_CHECK(csv->columns > 1 || r->source->goal == OCT_GOAL_INPUT, OCT_DATA,
+                  "%s: has one column; each row is path,label", csv->path);
+        OCT_CHECK(csv->columns == 2 || !one, OCT_DATA,
+                  "%s: has %" PRId64
+                  " columns, but each row is path,%s; data.goal=values takes several numbers",
+                  csv->path, csv->columns, r->source->goal == OCT_GOAL_MAP ? "map" : "label");
+        OCT_CHECK(csv->columns == r->parts[0].csv->columns, OCT_DATA,
+                  "%s: has %" PRId64 " columns, but %s has %" PRId64, csv->path, csv->columns,
+                  r->parts[0].csv->path, r->parts[0].csv->columns);
+    }
+    return OCT_OK;
+}
+
+static oct_status read_tables(reading *r)
+{
+    struct stat info;
+    const bool file = stat(r->source->folder, &info) == 0 && !S_ISDIR(info.st_mode);
+    OCT_TRY(file ? read_file(r) : read_folder(r));
+    return check_columns(r);
+}
+
+static const char *text_of(const part *p, int64_t i, int64_t column)
+{
+    return oct_csv_field(p->csv, p->rows[i], column);
+}
+
+static int64_t line_of(const part *p, int64_t i)
+{
+    return p->csv->line[p->rows[i]];
+}
+
+static bool is_label(const char *text, int64_t *label)
+{
+    return oct_parse_i64(text, label) && *label >= INT32_MIN && *label <= INT32_MAX;
+}
+
+static bool all_numbers(const part *p)
+{
+    int64_t label;
+    for (int64_t i = 0; i < p->count; i++)
+        if (!is_label(text_of(p, i, 1), &label)) return false;
+    return true;
+}
+
+static int by_bytes(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* The names of classes are those of the training labels, sorted by their bytes. */
+static oct_status find_names(reading *r)
+{
+    const part *p = &r->parts[0];
+    if (all_numbers(p) && all_numbers(&r->parts[1])) return OCT_OK;
+    OCT_TRY(oct_alloc(&r->names, (size_t)p->count, sizeof *r->names));
+    for (int64_t i = 0; i < p->count; i++) {
+        r->names[i] = p->csv->field[p->rows[i] * p->csv->columns + 1];
+        OCT_CHECK(*r->names[i], OCT_DATA, "%s:%" PRId64 ": the label is empty", p->csv->path,
+                  line_of(p, i));
+    }
+    qsort(r->names, (size_t)p->count, sizeof *r->names, by_bytes);
+    for (int64_t i = 0; i < p->count; i++)
+        if (i == 0 || strcmp(r->names[i], r->names[r->num_names - 1]) != 0)
+            r->names[r->num_names++] = r->names[i];
+    OCT_CHECK(r->num_names > 1 && r->num_names <= OCT_CLASSES_MAX, OCT_DATA,
+              "%s: the labels are %" PRId64 " different names, such as %s; 2 to %d are possible",
+              p->csv->path, r->num_names, oct_show(r->names[0], strlen(r->names[0])).text,
+              OCT_CLASSES_MAX);
+    OCT_CHECK(r->source->classes == 0 || r->source->classes == r->num_names, OCT_USAGE,
+              "data.classes: %" PRId64 ", but %s names %" PRId64 " classes; leave the key out",
+              r->source->classes, p->csv->path, r->num_names);
+    return OCT_OK;
+}
+
+/* The labels of a part: numbers as they are written, or numbers of the names. */
+static oct_status take_labels(const reading *r, const part *p, int32_t *labels)
+{
+    for (int64_t i = 0; i < p->count; i++) {
+        const char *text = text_of(p, i, 1);
+        int64_t label = 0;
+        if (r->names) {
+            char *const *found =
+                bsearch(&text, r->names, (size_t)r->num_names, sizeof *r->names, by_bytes);
+            OCT_CHECK(found, OCT_DATA,
+                      "%s:%" PRId64 ": the class %s is not in the training samples", p->csv->path,
+                      line_of(p, i), oct_show(text, strlen(text)).text);
+            label = found - r->names;
+        } else {
+            OCT_ASSERT(is_label(text, &label));
+        }
+        labels[i] = (int32_t)label;
+    }
+    return OCT_OK;
+}
+
+static oct_status new_labels(const reading *r, const part *p, int32_t **labels)
+{
+    OCT_TRY(oct_alloc(labels, (size_t)p->count, sizeof **labels));
+    return take_labels(r, p, *labels);
+}
+
+static oct_status take_values(reading *r, const part *p)
+{
+    const int64_t columns = p->csv->columns - 1;
+    r->data->classes = columns;
+    OCT_TRY(oct_alloc(&r->data->values, (size_t)(p->count * columns), sizeof *r->data->values));
+    for (int64_t i = 0; i < p->count; i++)
+        for (int64_t k = 0; k < columns; k++) {
+            const char *text = text_of(p, i, k + 1);
+            double value = 0;
+            OCT_CHECK(oct_parse_f64(text, &value) && fabs(value) <= (double)FLT_MAX, OCT_DATA,
+                      "%s:%" PRId64 ": '%s' is no number; data.goal=values takes numbers",
+                      p->csv->path, line_of(p, i), oct_show(text, strlen(text)).text);
+            r->data->values[i * columns + k] = (float)value;
+        }
+    return OCT_OK;
+}
+
+/* Names stay below the table's folder: no "..", no begin at the root; and they can be shown. */
+static oct_status check_name(const part *p, int64_t i, const char *name)
+{
+    bool up = *name == '/' || *name == '\0' || strlen(name) >= PATH_MAX;
+    for (const char *at = name; !up && *at; at++)
+        up = (unsigned char)*at < ' ' || *at == 0x7f;
+    for (const char *at = name; !up && at; at = strchr(at, '/')) {
+        at += *at == '/';
+        up = strncmp(at, "..", 2) == 0 && (at[2] == '/' || at[2] == '\0');
+    }
+    OCT_CHECK(!up, OCT_DATA,
+              "%s:%" PRId64
+              ": '%s' is no path below the table's folder; write paths relative to it, and put the "
+              "table beside the pictures or above them",
+              p->csv->path, line_of(p, i), oct_show(name, strlen(name)).text);
+    return OCT_OK;
+}
+
+/* Asks for each folder once, as far as the rows are in its order. */
+static oct_status check_folder(reading *r, const char *path)
+{
+    char folder[PATH_MAX] = "";
+    const size_t length = (size_t)(strrchr(path, '/') - path);
+    OCT_CHECK(length < sizeof folder, OCT_DATA, "%s: the path is too long", path);
+    memcpy(folder, path, length);
+    folder[length] = '\0';
+    if (strcmp(folder, r->folder) == 0) return OCT_OK;
+    OCT_TRY(oct_check_inside(r->root, folder));
+    memcpy(r->folder, folder, length + 1);
+    return OCT_OK;
+}
+
+static oct_status check_file(reading *r, const part *p, int64_t i, int64_t column, int64_t *bytes)
+{
+    const char *name = text_of(p, i, column);
+    char *path = NULL;
+    OCT_TRY(check_name(p, i, name));
+    OCT_TRY(oct_format(&path, "%s/%s", r->root, name));
+    oct_status status = check_folder(r, path);
+    if (status == OCT_OK) status = oct_picture_check(r->root, path, bytes);
+    oct_free(&path);
+    if (status != OCT_OK) return oct_fail_prefix("%s:%" PRId64, p->csv->path, line_of(p, i));
+    return OCT_OK;
+}
+
+static oct_status take_pictures(reading *r, const part *p)
+{
+    const bool maps = r->source->goal == OCT_GOAL_MAP;
+    OCT_TRY(oct_pictures_begin(r->data, r->source, r->root));
+    for (int64_t i = 0; i < p->count; i++) {
+        int64_t bytes, map_bytes;
+        OCT_TRY(check_file(r, p, i, 0, &bytes));
+        if (maps) OCT_TRY(check_file(r, p, i, 1, &map_bytes));
+        OCT_TRY(oct_pictures_add(r->data->store, text_of(p, i, 0), maps ? text_of(p, i, 1) : NULL,
+                                 bytes));
+    }
+    r->data->count = p->count;
+    return OCT_OK;
+}
+
+static oct_status keep_names(const reading *r)
+{
+    if (!r->names) return OCT_OK;
+    OCT_TRY(oct_dataset_name_classes(r->data, r->num_names));
+    for (int64_t i = 0; i < r->num_names; i++)
+        OCT_TRY(oct_strdup(&r->data->class_names[i], r->names[i]));
+    return OCT_OK;
+}
+
+static oct_status take_goals(reading *r, const part *p)
+{
+    switch (r->source->goal) {
+    case OCT_GOAL_CLASS:
+        OCT_TRY(find_names(r));
+        OCT_TRY(keep_names(r));
+        return new_labels(r, p, &r->data->labels);
+    case OCT_GOAL_VALUES:
+        return take_values(r, p);
+    case OCT_GOAL_MAP:
+        OCT_CHECK(r->source->classes > 1, OCT_USAGE,
+                  "data.classes: say how many classes the maps have, for data.goal=map");
+        r->data->classes = r->source->classes;
+        return OCT_OK;
+    case OCT_GOAL_INPUT:
+        break;
+    }
+    return OCT_OK;
+}
+
+static oct_status open_split(oct_dataset *data, const oct_dataset_source *source, oct_split split)
+{
+    reading r = {.data = data, .source = source};
+    oct_status status = OCT_OK;
+    const part *p = &r.parts[split == OCT_TEST];
+    OCT_TRY_OUT(read_tables(&r));
+    OCT_TRY_OUT(take_goals(&r, p));
+    status = take_pictures(&r, p);
+out:
+    free_reading(&r);
+    return status;
+}
+
+static oct_status read_labels(int32_t **labels, int64_t *count, const oct_dataset_source *source,
+                              oct_split split)
+{
+    reading r = {.source = source};
+    oct_status status = OCT_OK;
+    const part *p = &r.parts[split == OCT_TEST];
+    *labels = NULL;
+    OCT_TRY_OUT(read_tables(&r));
+    OCT_TRY_OUT(find_names(&r));
+    *count = p->count;
+    status = new_labels(&r, p, labels);
+out:
+    if (status != OCT_OK) oct_free(labels);
+    free_reading(&r);
+    return status;
+}
+
+const oct_dataset_format oct_dataset_csv = {
+    .name = "csv",
+    .files = FILES,
+    .label_file = {"the training labels", "the test labels"},
+    .takes_file = true,
+    .reads_files = true,
+    .goals = 1U << OCT_GOAL_CLASS | 1U << OCT_GOAL_VALUES | 1U << OCT_GOAL_MAP,
+    .open = open_split,
+    .read = oct_pictures_read,
+    .close = oct_pictures_close,
+    .digest = oct_pictures_digest,
+    .pack = oct_pictures_pack,
+    .unpack = oct_pictures_unpack,
+    .read_labels = read_labels,
+};

@@ -1,0 +1,139 @@
+/* Fields are unquoted in place, since they never become longer. */
+#include "io/dataset/csv_file.h"
+
+#include "core/base/mem.h"
+#include "io/file.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+enum { FILE_BYTES_MAX = 1 << 30, COLUMNS_MAX = 65537 };
+
+typedef struct scan {
+    oct_csv *csv;
+    char *at, *end;
+    int64_t line, columns; /* of this row so far */
+    size_t fields;         /* of all rows */
+} scan;
+
+static oct_status add_field(scan *s, char *begin)
+{
+    OCT_CHECK(++s->columns <= COLUMNS_MAX, OCT_DATA, "%s:%" PRId64 ": has more than %d fields",
+              s->csv->path, s->line, COLUMNS_MAX);
+    OCT_TRY(
+        oct_grow(&s->csv->field, &s->csv->field_capacity, s->fields + 1, sizeof *s->csv->field));
+    s->csv->field[s->fields++] = begin;
+    return OCT_OK;
+}
+
+/* Takes a field in quotes; s->at stands behind its last quote then. */
+static oct_status take_quoted(scan *s)
+{
+    char *to = ++s->at;
+    const int64_t line = s->line;
+    OCT_TRY(add_field(s, to));
+    for (;; s->at++) {
+        OCT_CHECK(s->at < s->end, OCT_DATA,
+                  "%s:%" PRId64 ": a field begins with a quote that nothing ends", s->csv->path,
+                  line);
+        if (*s->at == '"' && s->at + 1 < s->end && s->at[1] == '"')
+            s->at++;
+        else if (*s->at == '"')
+            break;
+        if (*s->at == '\n') s->line++;
+        *to++ = *s->at;
+    }
+    s->at++;
+    const bool line_end =
+        s->at < s->end && *s->at == '\r' && (s->at + 1 == s->end || s->at[1] == '\n');
+    OCT_CHECK(s->at == s->end || strchr(",\n", *s->at) || line_end, OCT_DATA,
+              "%s:%" PRId64 ": a field goes on behind its quotes", s->csv->path, s->line);
+    *to = '\0'; /* where the last quote stood, or before */
+    return OCT_OK;
+}
+
+static oct_status take_field(scan *s)
+{
+    if (*s->at == '"') return take_quoted(s);
+    OCT_TRY(add_field(s, s->at));
+    while (s->at < s->end && *s->at != ',' && *s->at != '\n')
+        s->at++;
+    return OCT_OK;
+}
+
+/* Ends the field before s->at; true when another one follows in the row. */
+static bool next_field(scan *s)
+{
+    char *end = s->at;
+    const bool comma = end < s->end && *end == ',';
+    if (end < s->end && *end == '\r') s->at++;
+    if (s->at < s->end) s->at++;
+    if (!comma && end[-1] == '\r') end--;
+    *end = '\0';
+    return comma;
+}
+
+static oct_status take_row(scan *s)
+{
+    oct_csv *csv = s->csv;
+    const int64_t line = s->line;
+    bool more = true;
+    s->columns = 0;
+    while (more) {
+        OCT_TRY(take_field(s));
+        more = next_field(s);
+    }
+    s->line++;
+    if (csv->rows == 0) csv->columns = s->columns;
+    OCT_CHECK(s->columns == csv->columns, OCT_DATA,
+              "%s:%" PRId64 ": has %" PRId64 " fields, but the first row has %" PRId64, csv->path,
+              line, s->columns, csv->columns);
+    OCT_TRY(oct_grow(&csv->line, &csv->line_capacity, (size_t)csv->rows + 1, sizeof *csv->line));
+    csv->line[csv->rows++] = line;
+    return OCT_OK;
+}
+
+static bool is_empty_line(scan *s)
+{
+    char *at = s->at;
+    if (at < s->end && *at == '\r') at++;
+    if (at < s->end && *at != '\n') return false;
+    s->at = at < s->end ? at + 1 : at;
+    s->line++;
+    return true;
+}
+
+static oct_status scan_rows(oct_csv *csv, size_t size)
+{
+    static const char mark[] = "\xef\xbb\xbf";
+    scan s = {.csv = csv, .at = csv->bytes, .end = csv->bytes + size, .line = 1};
+    const char *zero = memchr(csv->bytes, 0, size);
+    OCT_CHECK(!zero, OCT_DATA, "%s: is no text: it holds a byte of 0", csv->path);
+    if (size >= 3 && memcmp(s.at, mark, 3) == 0) s.at += 3;
+    while (s.at < s.end)
+        if (!is_empty_line(&s)) OCT_TRY(take_row(&s));
+    OCT_CHECK(csv->rows > 0, OCT_DATA, "%s: holds no rows", csv->path);
+    return OCT_OK;
+}
+
+oct_status oct_csv_read(oct_csv *csv, const char *path)
+{
+    void *bytes = NULL;
+    size_t size = 0;
+    *csv = (oct_csv){0};
+    OCT_TRY(oct_file_read(path, FILE_BYTES_MAX, &bytes, &size));
+    csv->bytes = bytes;
+    oct_status status = oct_strdup(&csv->path, path);
+    if (status == OCT_OK) status = scan_rows(csv, size);
+    if (status != OCT_OK) oct_csv_free(csv);
+    return status;
+}
+
+void oct_csv_free(oct_csv *csv)
+{
+    oct_free(&csv->path);
+    oct_free(&csv->bytes);
+    oct_free(&csv->field);
+    oct_free(&csv->line);
+    *csv = (oct_csv){0};
+}

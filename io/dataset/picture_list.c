@@ -1,0 +1,235 @@
+/* Pictures in files of their own: index, reading, and the way of the index between ranks. */
+#include "io/dataset/picture_list.h"
+
+#include "core/base/mem.h"
+#include "io/image/decode.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+oct_status oct_pictures_begin(oct_dataset *data, const oct_dataset_source *source,
+                              const char *folder)
+{
+    oct_picture_list *list;
+    OCT_CHECK(source->channels != 2, OCT_USAGE,
+              "data.channels: 2; pictures have 1 (grey), 3 (colour) or 4 (colour and alpha)");
+    OCT_TRY(oct_alloc(&data->store, 1, sizeof *list));
+    list = data->store;
+    list->channels = source->channels;
+    list->maps = source->goal == OCT_GOAL_MAP;
+    data->dtype = OCT_U8;
+    data->c = source->channels;
+    return oct_strdup(&list->folder, folder);
+}
+
+static oct_status add_name(oct_picture_list *list, const char *name)
+{
+    const size_t length = strlen(name) + 1;
+    OCT_TRY(oct_grow(&list->names, &list->names_capacity, list->names_bytes + length, 1));
+    memcpy(list->names + list->names_bytes, name, length);
+    list->names_bytes += length;
+    return OCT_OK;
+}
+
+oct_status oct_pictures_add(oct_picture_list *list, const char *name, const char *map,
+                            int64_t bytes)
+{
+    const size_t count = (size_t)list->count + 1;
+    OCT_TRY(oct_grow(&list->at, &list->at_capacity, count, sizeof *list->at));
+    OCT_TRY(oct_grow(&list->bytes, &list->bytes_capacity, count, sizeof *list->bytes));
+    list->at[list->count] = list->names_bytes;
+    list->bytes[list->count] = bytes;
+    OCT_TRY(add_name(list, name));
+    if (list->maps) OCT_TRY(add_name(list, map));
+    list->count++;
+    return OCT_OK;
+}
+
+const char *oct_picture_name(const oct_picture_list *list, int64_t index)
+{
+    return list->names + list->at[index];
+}
+
+static const char *map_name(const oct_picture_list *list, int64_t index)
+{
+    const char *name = oct_picture_name(list, index);
+    return name + strlen(name) + 1;
+}
+
+static size_t names_length(const oct_picture_list *list, int64_t index)
+{
+    const char *name = oct_picture_name(list, index);
+    const size_t length = strlen(name) + 1;
+    return list->maps ? length + strlen(name + length) + 1 : length;
+}
+
+void oct_pictures_keep(oct_picture_list *list, const int64_t *positions, int64_t count)
+{
+    size_t end = 0;
+    for (int64_t i = 0; i < count; i++) {
+        const size_t length = names_length(list, positions[i]);
+        memmove(list->names + end, oct_picture_name(list, positions[i]), length);
+        list->bytes[i] = list->bytes[positions[i]];
+        list->at[i] = end;
+        end += length;
+    }
+    list->names_bytes = end;
+    list->count = count;
+}
+
+static oct_status read_map(const oct_dataset *data, const char *path, oct_image *map)
+{
+    OCT_TRY(oct_map_read(map, path));
+    const int64_t pixels = map->h * map->w;
+    int32_t *numbers = map->data;
+    for (int64_t i = 0; i < pixels; i++) {
+        if (oct_is_no_class(data, numbers[i])) numbers[i] = -1;
+        OCT_CHECK(numbers[i] < data->classes, OCT_DATA,
+                  "%s: pixel (%" PRId64 ", %" PRId64 ") has class %d, but there are %" PRId64
+                  "; raise data.classes or mend the map (255 is no class)",
+                  path, i / map->w, i % map->w, (int)numbers[i], data->classes);
+    }
+    return OCT_OK;
+}
+
+static oct_status read_both(const oct_dataset *data, int64_t index, char **path, oct_image *image,
+                            oct_image *map)
+{
+    const oct_picture_list *list = data->store;
+    OCT_TRY(oct_format(path, "%s/%s", list->folder, oct_picture_name(list, index)));
+    OCT_TRY(oct_image_read(image, *path, list->channels));
+    if (!list->maps) return OCT_OK;
+    oct_free(path);
+    OCT_TRY(oct_format(path, "%s/%s", list->folder, map_name(list, index)));
+    OCT_TRY(read_map(data, *path, map));
+    OCT_CHECK(map->h == image->h && map->w == image->w, OCT_DATA,
+              "%s: is %" PRId64 "x%" PRId64 ", but its picture is %" PRId64 "x%" PRId64, *path,
+              map->h, map->w, image->h, image->w);
+    return OCT_OK;
+}
+
+oct_status oct_pictures_read(const oct_dataset *data, int64_t index, oct_image *image,
+                             oct_image *map)
+{
+    char *path = NULL;
+    oct_status status = read_both(data, index, &path, image, map);
+    oct_free(&path);
+    return status;
+}
+
+void oct_pictures_close(oct_dataset *data)
+{
+    oct_picture_list *list = data->store;
+    if (!list) return;
+    oct_free(&list->folder);
+    oct_free(&list->names);
+    oct_free(&list->at);
+    oct_free(&list->bytes);
+    oct_free(&data->store);
+}
+
+/* Names and sizes of files; the folder may lie anywhere. */
+void oct_pictures_digest(const oct_dataset *data, oct_sha256_state *state)
+{
+    const oct_picture_list *list = data->store;
+    for (int64_t i = 0; i < data->count; i++) {
+        uint8_t bytes[8];
+        for (int b = 0; b < 8; b++)
+            bytes[b] = (uint8_t)((uint64_t)list->bytes[i] >> (8 * b));
+        oct_sha256_add(state, oct_picture_name(list, i), names_length(list, i));
+        oct_sha256_add(state, bytes, sizeof bytes);
+    }
+}
+
+/* Packed: these numbers, the sizes, the folder, the names. Where names begin is found again. */
+typedef struct packed {
+    int64_t count, channels, maps;
+    size_t folder_bytes, names_bytes;
+} packed;
+
+oct_status oct_pictures_pack(const oct_dataset *data, void **bytes, size_t *size)
+{
+    const oct_picture_list *list = data->store;
+    const packed head = {list->count, list->channels, list->maps, strlen(list->folder) + 1,
+                         list->names_bytes};
+    const size_t sizes = (size_t)list->count * sizeof *list->bytes;
+    *size = sizeof head + sizes + head.folder_bytes + head.names_bytes;
+    OCT_TRY(oct_alloc(bytes, *size, 1));
+    char *at = *bytes;
+    memcpy(at, &head, sizeof head);
+    at += sizeof head;
+    if (sizes > 0) memcpy(at, list->bytes, sizes);
+    memcpy(at + sizes, list->folder, head.folder_bytes);
+    if (head.names_bytes > 0) memcpy(at + sizes + head.folder_bytes, list->names, head.names_bytes);
+    return OCT_OK;
+}
+
+static oct_status fill(oct_picture_list *list, const packed *head, const char *at)
+{
+    const size_t sizes = (size_t)head->count * sizeof *list->bytes;
+    size_t begin = 0;
+    OCT_TRY(oct_strdup(&list->folder, at + sizes));
+    OCT_TRY(oct_alloc(&list->bytes, (size_t)head->count, sizeof *list->bytes));
+    OCT_TRY(oct_alloc(&list->at, (size_t)head->count, sizeof *list->at));
+    OCT_TRY(oct_alloc(&list->names, head->names_bytes, 1));
+    memcpy(list->bytes, at, sizes);
+    memcpy(list->names, at + sizes + head->folder_bytes, head->names_bytes);
+    list->names_bytes = head->names_bytes;
+    list->count = head->count;
+    for (int64_t i = 0; i < list->count; i++) {
+        list->at[i] = begin;
+        begin += names_length(list, i);
+    }
+    return OCT_OK;
+}
+
+oct_status oct_pictures_unpack(oct_dataset *data, const void *bytes, size_t size)
+{
+    packed head;
+    OCT_ASSERT(size >= sizeof head);
+    memcpy(&head, bytes, sizeof head);
+    OCT_TRY(oct_alloc(&data->store, 1, sizeof(oct_picture_list)));
+    oct_picture_list *list = data->store;
+    list->channels = head.channels;
+    list->maps = head.maps;
+    return fill(list, &head, (const char *)bytes + sizeof head);
+}
+
+bool oct_is_picture_name(const char *name)
+{
+    static const char *const extensions[] = {".jpg", ".jpeg", ".png"};
+    const char *dot = strrchr(name, '.');
+    for (size_t i = 0; dot && i < OCT_COUNT(extensions); i++)
+        if (strcasecmp(dot, extensions[i]) == 0) return true;
+    return false;
+}
+
+oct_status oct_check_inside(const char *root, const char *path)
+{
+    char real[PATH_MAX];
+    const size_t length = strlen(root);
+    OCT_CHECK(realpath(path, real), OCT_DATA, "%s: %s", path, strerror(errno));
+    OCT_CHECK(strncmp(real, root, length) == 0 &&
+                  (root[length - 1] == '/' || real[length] == '/' || real[length] == '\0'),
+              OCT_DATA,
+              "%s: is a link that leads out of the data set's folder; put the files themselves "
+              "there",
+              path);
+    return OCT_OK;
+}
+
+oct_status oct_picture_check(const char *root, const char *path, int64_t *bytes)
+{
+    struct stat info;
+    OCT_CHECK(lstat(path, &info) == 0, OCT_DATA, "%s: %s", path, strerror(errno));
+    if (S_ISLNK(info.st_mode)) {
+        OCT_TRY(oct_check_inside(root, path));
+        OCT_CHECK(stat(path, &info) == 0, OCT_DATA, "%s: %s", path, strerror(errno));
+    }
+    *bytes = info.st_size;
+    return oct_file_check_regular(path, &info);
+}
