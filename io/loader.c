@@ -23,6 +23,8 @@ enum { BYTE_VALUES = 256, IGNORED = -1 };
 /* A thread reads into these. */
 struct oct_loader_scratch {
     oct_image image, map;
+    float *spare; /* of a sample that is mixed, and its values */
+    size_t spare_capacity;
 };
 typedef struct oct_loader_scratch scratch;
 
@@ -100,12 +102,18 @@ void oct_loader_deinit(oct_loader *loader)
     for (int i = 0; i < loader->threads; i++) {
         oct_image_free(&loader->scratch[i].image);
         oct_image_free(&loader->scratch[i].map);
+        oct_free(&loader->scratch[i].spare);
     }
     oct_free(&loader->scratch);
     oct_free(&loader->order);
     oct_free(&loader->labels);
     oct_free(&loader->values);
     *loader = (oct_loader){0};
+}
+
+static bool is_mixing(const oct_loader *loader)
+{
+    return loader->mixing.mixup > 0 || loader->mixing.cutmix > 0;
 }
 
 /* Room for the scratch of each thread, and in it for samples whose size is known. */
@@ -121,6 +129,10 @@ static oct_status reserve_scratch(oct_loader *loader)
         *s = (scratch){0};
         OCT_TRY(oct_image_resize(&s->image, data->dtype, data->read_h, data->read_w, data->read_c));
     }
+    const size_t spare = (size_t)(data->h * data->w * data->c + data->classes);
+    for (int i = 0; i < loader->threads && is_mixing(loader); i++)
+        OCT_TRY(oct_grow(&loader->scratch[i].spare, &loader->scratch[i].spare_capacity, spare,
+                         sizeof(float)));
     return OCT_OK;
 }
 
@@ -130,7 +142,7 @@ static oct_status reserve(oct_loader *loader, int64_t samples)
     const size_t n =
         samples > 0 ? (size_t)samples : 1; /* goals are never NULL where there are some */
     OCT_TRY(reserve_scratch(loader));
-    if (data->goal == OCT_GOAL_VALUES)
+    if (data->goal == OCT_GOAL_VALUES || is_mixing(loader))
         return oct_grow(&loader->values, &loader->value_capacity, n * (size_t)data->classes,
                         sizeof *loader->values);
     if (data->goal == OCT_GOAL_INPUT) return OCT_OK;
@@ -296,13 +308,14 @@ static oct_status check_size(const oct_dataset *data, int64_t sample, const oct_
     return OCT_OK;
 }
 
-static oct_status check_map(const oct_dataset *data, int64_t sample, const oct_image *map)
+static oct_status check_map(const oct_dataset *data, int64_t sample, const oct_image *image,
+                            const oct_image *map)
 {
     const int64_t pixels = map->h * map->w;
-    OCT_CHECK(map->h == data->h && map->w == data->w && map->dtype == OCT_S32, OCT_DATA,
+    OCT_CHECK(map->h == image->h && map->w == image->w && map->dtype == OCT_S32, OCT_DATA,
               "the map of sample %" PRId64 " has %" PRId64 "x%" PRId64
               " pixels, but its image %" PRId64 "x%" PRId64,
-              sample, map->h, map->w, data->h, data->w);
+              sample, map->h, map->w, image->h, image->w);
     for (int64_t i = 0; i < pixels; i++)
         OCT_CHECK(((const int32_t *)map->data)[i] < data->classes, OCT_DATA,
                   "the map of sample %" PRId64 " holds class %d, but there are %" PRId64
@@ -318,9 +331,15 @@ static oct_status read_sample(const oct_loader *loader, int64_t sample, const oc
     const oct_dataset *data = loader->data;
     oct_image *map = data->goal == OCT_GOAL_MAP ? &s->map : NULL;
     OCT_TRY(data->format->read(data, sample, &s->image, map));
-    if (loader->augment) OCT_TRY(oct_augment_run(loader->augment, draw, &s->image, map));
-    OCT_TRY(check_size(data, sample, &s->image));
-    return map ? check_map(data, sample, map) : OCT_OK;
+    if (map) OCT_TRY(check_map(data, sample, &s->image, map));
+    OCT_TRY(oct_augment_run(&loader->augment, draw, &s->image, map));
+    return check_size(data, sample, &s->image);
+}
+
+static void fill_one_hot(float *values, int64_t classes, int32_t label)
+{
+    memset(values, 0, (size_t)classes * sizeof *values);
+    values[label] = 1;
 }
 
 static oct_status fill_one(const filling *f, int64_t i, scratch *s)
@@ -333,7 +352,10 @@ static oct_status fill_one(const filling *f, int64_t i, scratch *s)
     const move m = f->training ? draw_move(loader, &draw) : (move){0};
     OCT_TRY(read_sample(loader, sample, &draw, s));
     copy_image(f, &s->image, &m, f->images + i * oct_image_numel(&s->image));
-    if (data->goal == OCT_GOAL_CLASS) loader->labels[i] = data->labels[sample];
+    if (data->goal == OCT_GOAL_CLASS && is_mixing(loader))
+        fill_one_hot(loader->values + i * classes, classes, data->labels[sample]);
+    else if (data->goal == OCT_GOAL_CLASS)
+        loader->labels[i] = data->labels[sample];
     if (data->goal == OCT_GOAL_VALUES)
         memcpy(loader->values + i * classes, data->values + sample * classes,
                (size_t)classes * sizeof *loader->values);
@@ -380,6 +402,30 @@ static oct_status fill(filling *f, int64_t n, oct_goals *goals)
     return first.code == OCT_OK ? OCT_OK : oct_fail(first.code, "%s", first.text);
 }
 
+/* Mixes the samples of each leaf, where that is wanted. */
+static void mix(const filling *f, const oct_leaves *leaves)
+{
+    const oct_loader *loader = f->loader;
+    const oct_dataset *data = loader->data;
+    const int64_t local = oct_leaves_local_samples(leaves), leaf = loader->leaf;
+    if (!is_mixing(loader)) return;
+#pragma omp parallel for schedule(static)
+    for (int64_t at = 0; at < local; at += leaf) {
+        const oct_mix_leaf one = {
+            .first = {loader->seed, f->draw + (uint64_t)(f->first + at)},
+            .samples = local - at < leaf ? local - at : leaf,
+            .h = data->h,
+            .w = data->w,
+            .c = data->c,
+            .classes = data->classes,
+            .images = f->images + at * data->h * data->w * data->c,
+            .values = loader->values + at * data->classes,
+            .spare = loader->scratch[omp_get_thread_num()].spare,
+        };
+        oct_mix(&loader->mixing, &one);
+    }
+}
+
 oct_status oct_loader_fetch(oct_loader *loader, int64_t epoch, int64_t step_in_epoch,
                             const oct_leaves *leaves, float *images, oct_goals *goals)
 {
@@ -399,7 +445,9 @@ oct_status oct_loader_fetch(oct_loader *loader, int64_t epoch, int64_t step_in_e
         .draw = (uint64_t)epoch * (uint64_t)loader->data->count,
         .images = images,
     };
-    return fill(&f, oct_leaves_local_samples(leaves), goals);
+    OCT_TRY(fill(&f, oct_leaves_local_samples(leaves), goals));
+    mix(&f, leaves);
+    return OCT_OK;
 }
 
 oct_status oct_loader_read(oct_loader *loader, int64_t first, int64_t n, float *images,

@@ -7,6 +7,7 @@
 #include "core/base/reals.h"
 #include "core/metric/metric.h"
 #include "io/augment/augment.h"
+#include "io/augment/mix.h"
 #include "io/dataset/dataset.h"
 
 /* The normalisation of channels; one value of each holds for all of them. */
@@ -24,7 +25,8 @@ typedef struct oct_loader {
     int crop_padding; /* zero-pad by this much (with the mean, i.e. 0 after normalising) and crop back */
     bool flip;        /* left-right with probability 1/2 */
     oct_normaliser normaliser;
-    const oct_augment *augment; /* of training, or of evaluation; NULL: none; borrowed */
+    oct_augment augment; /* of training, or of evaluation */
+    oct_mixing mixing;   /* of training samples; their goals become values */
     /* And these are the loader's own. */
     int64_t *order;                     /* of the epoch at hand */
     int64_t order_epoch;                /* -1: none */

@@ -86,6 +86,19 @@ oct_schedule oct_recipe_qat_schedule(const oct_recipe *recipe)
     };
 }
 
+void oct_recipe_augment(const oct_recipe *recipe, oct_split split, oct_augment *augment)
+{
+    const oct_texts *list = split == OCT_TRAIN ? &recipe->data_train : &recipe->data_test;
+    char flaw[OCT_AUGMENT_FLAW];
+    *augment = (oct_augment){.mean = recipe->data_mean};
+    if (recipe->data_size[0])
+        OCT_ASSERT(oct_augment_size(recipe->data_size, &augment->h, &augment->w));
+    for (int i = 0; i < list->count; i++) {
+        oct_augment_add(augment, list->value[i], split == OCT_TRAIN, flaw);
+        OCT_ASSERT(!flaw[0]);
+    }
+}
+
 void oct_recipe_check_names(const oct_recipe *recipe)
 {
     for (const oct_key *key = oct_keys; key < oct_keys + OCT_KEYS; key++) {

@@ -11,6 +11,7 @@
 #include "core/op/loss.h"
 #include "core/optim/optim.h"
 #include "core/optim/schedule.h"
+#include "io/augment/augment.h"
 #include "io/dataset/dataset.h"
 #include "quant/pass/prepare/prepare.h"
 
@@ -81,6 +82,8 @@ oct_optim_config oct_recipe_optim(const oct_recipe *recipe);
 /* Make the schedules of its two phases, without the lengths that depend on the data: total, steps_per_epoch. */
 oct_schedule oct_recipe_float_schedule(const oct_recipe *recipe);
 oct_schedule oct_recipe_qat_schedule(const oct_recipe *recipe);
+/* Makes the list of transforms of a split, which is good in a recipe that was read. */
+void oct_recipe_augment(const oct_recipe *recipe, oct_split split, oct_augment *augment);
 /* Adds a problem for each name that no table has, by now: plug-ins add to tables, so names are judged
  * when these are loaded and not while the recipe is read. */
 void oct_recipe_check_names(const oct_recipe *recipe);

@@ -114,4 +114,4 @@ size_t oct_recipe_break_bytes(const char *at, const char *end);
 
 /* Judges keys together, after all of them were read: reports what does not go together, and adds what follows
  * from several. Fails on memory and files only. */
-oct_status oct_recipe_check_keys(const oct_recipe_source *s, oct_recipe *recipe) OCT_NODISCARD;
+oct_status oct_recipe_check_keys(oct_recipe_source *s, oct_recipe *recipe) OCT_NODISCARD;

@@ -114,6 +114,44 @@ static void check_channels(const oct_recipe_source *s, const oct_recipe *recipe)
             "data.mean and data.std have no values; write one for each channel, or one for all");
 }
 
+static void check_transforms(const oct_recipe_source *s, const oct_recipe *recipe, size_t key)
+{
+    const bool training = key == OCT_KEY_AT_data_train;
+    const oct_texts *list = training ? &recipe->data_train : &recipe->data_test;
+    oct_augment augment = {0};
+    char flaw[OCT_AUGMENT_FLAW];
+    if (!all_good(s, key, OCT_KEY_AT_data_size)) return;
+    if (recipe->data_size[0]) (void)oct_augment_size(recipe->data_size, &augment.h, &augment.w);
+    for (int i = 0; i < list->count; i++) {
+        oct_augment_add(&augment, list->value[i], training, flaw);
+        if (flaw[0])
+            oct_recipe_report_keys(s, key, key, "%s: item %d: %s", oct_keys[key].name, i + 1, flaw);
+    }
+}
+
+static void check_samples(oct_recipe_source *s, const oct_recipe *recipe)
+{
+    const size_t size = OCT_KEY_AT_data_size, leaf = OCT_KEY_AT_batch_leaf;
+    const size_t mixing[] = {OCT_KEY_AT_data_mixup, OCT_KEY_AT_data_cutmix};
+    const double alpha[] = {recipe->data_mixup, recipe->data_cutmix};
+    int64_t h, w;
+    if (!s->bad[size] && recipe->data_size[0] && !oct_augment_size(recipe->data_size, &h, &w)) {
+        oct_recipe_report_keys(s, size, size,
+                               "data.size is '%s'; write a size such as 224 or, height first, "
+                               "224x160, of 1 to %d",
+                               recipe->data_size, OCT_IMAGE_SIDE_MAX);
+        s->bad[size] = true;
+    }
+    check_transforms(s, recipe, OCT_KEY_AT_data_train);
+    check_transforms(s, recipe, OCT_KEY_AT_data_test);
+    for (size_t i = 0; i < OCT_COUNT(mixing); i++)
+        if (all_good(s, mixing[i], leaf) && alpha[i] > 0 && recipe->batch_leaf < 2)
+            oct_recipe_report_keys(s, mixing[i], leaf,
+                                   "%s mixes the samples of a leaf, but batch.leaf is %lld; write "
+                                   "at least 2",
+                                   oct_keys[mixing[i]].name, (long long)recipe->batch_leaf);
+}
+
 static void check_batch_norm(const oct_recipe_source *s, const oct_recipe *recipe)
 {
     size_t fold = OCT_KEY_AT_qat_fold_batch_norm, mode = OCT_KEY_AT_quant_batch_norm;
@@ -221,7 +259,7 @@ static oct_status use_table(const oct_recipe_source *s, oct_recipe *recipe)
     return status;
 }
 
-oct_status oct_recipe_check_keys(const oct_recipe_source *s, oct_recipe *recipe)
+oct_status oct_recipe_check_keys(oct_recipe_source *s, oct_recipe *recipe)
 {
     if (all_good(s, OCT_KEY_AT_batch_leaf, OCT_KEY_AT_batch_size) &&
         recipe->batch_leaf > recipe->batch_size)
@@ -230,6 +268,7 @@ oct_status oct_recipe_check_keys(const oct_recipe_source *s, oct_recipe *recipe)
             "batch.leaf (%lld) is larger than batch.size (%lld); write at most that",
             (long long)recipe->batch_leaf, (long long)recipe->batch_size);
     check_channels(s, recipe);
+    check_samples(s, recipe);
     check_init(s, recipe);
     check_phases(s, recipe);
     check_batch_norm(s, recipe);

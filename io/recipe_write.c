@@ -133,5 +133,5 @@ oct_status oct_recipe_help(oct_text *out)
     OCT_TRY(oct_text_add(out, "%-27s %-33s %-15s %s\n", "KEY", "VALUE", "DEFAULT", "MEANING"));
     for (size_t i = 0; i < OCT_KEYS; i++)
         OCT_TRY(help_line(out, &oct_keys[i]));
-    return OCT_OK;
+    return oct_augment_help(out);
 }

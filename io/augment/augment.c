@@ -279,6 +279,16 @@ bool oct_augment_is_empty(const oct_augment *a)
     return a->count == 0 && a->h == 0;
 }
 
+/* Sides are at most OCT_IMAGE_SIDE_MAX, so nothing overflows here. */
+static void check_bytes(const oct_image *shape, char flaw[OCT_AUGMENT_FLAW])
+{
+    const int64_t value = (int64_t)oct_dtype_bytes(shape->dtype);
+    if (shape->h * shape->w > OCT_IMAGE_BYTES_MAX / value / shape->c)
+        say(flaw, "a sample of %lldx%lldx%lld is too large; at most %lld bytes are taken",
+            (long long)shape->h, (long long)shape->w, (long long)shape->c,
+            (long long)OCT_IMAGE_BYTES_MAX);
+}
+
 oct_status oct_augment_fit(const oct_augment *a, const char *key, oct_image *shape)
 {
     char flaw[OCT_AUGMENT_FLAW] = "";
@@ -288,12 +298,15 @@ oct_status oct_augment_fit(const oct_augment *a, const char *key, oct_image *sha
             say(flaw, "it works on bytes, but the samples are %s", oct_dtype_name(shape->dtype));
         else if (t->fit)
             t->fit(a->place[i].value, shape, flaw);
+        if (!flaw[0]) check_bytes(shape, flaw);
         OCT_CHECK(!flaw[0], OCT_USAGE, "%s: item %d, %s: %s", key, i + 1, t->name, flaw);
     }
     if (a->h > 0) {
         shape->h = a->h;
         shape->w = a->w;
     }
+    check_bytes(shape, flaw);
+    OCT_CHECK(!flaw[0], OCT_USAGE, "data.size: %s", flaw);
     OCT_CHECK(shape->h > 0 && shape->w > 0, OCT_USAGE,
               "%s: the samples differ in size, and the model wants one; write data.size, such as "
               "data.size: 224",

@@ -20,6 +20,9 @@ typedef struct image_file {
     uint8_t *bytes;
     size_t size, capacity;
     int64_t h, w, c; /* wanted */
+    const oct_augment *augment;
+    oct_image sample; /* type and size of the file's images */
+    bool raw;         /* they are as the model takes them */
 } image_file;
 
 static int64_t big_endian(const uint8_t *b)
@@ -77,17 +80,22 @@ out:
     return status;
 }
 
-static oct_status wrong_size(const image_file *f, int64_t h, int64_t w, int64_t c)
+/* Takes the size of the file's images, if the model can take them or transforms make it so. */
+static oct_status take_size(image_file *f, int64_t h, int64_t w, int64_t c)
 {
-    return oct_fail(OCT_DATA,
-                    "%s: images of %" PRId64 "x%" PRId64 "x%" PRId64
-                    ", but the model takes %" PRId64 "x%" PRId64 "x%" PRId64,
-                    f->path, h, w, c, f->h, f->w, f->c);
+    const int64_t most = OCT_IMAGE_SIDE_MAX;
+    const bool possible = h >= 1 && w >= 1 && h <= most && w <= most && c == f->c;
+    OCT_CHECK(possible && (f->augment || (h == f->h && w == f->w)), OCT_DATA,
+              "%s: images of %" PRId64 "x%" PRId64 "x%" PRId64 ", but the model takes %" PRId64
+              "x%" PRId64 "x%" PRId64,
+              f->path, h, w, c, f->h, f->w, f->c);
+    f->sample = (oct_image){.dtype = OCT_U8, .h = h, .w = w, .c = c};
+    return OCT_OK;
 }
 
 /* Finds where the images begin and how many there are: after magic 08 03 come count, h, w; 08 04 adds
  * c. */
-static oct_status find_idx(const image_file *f, size_t *begin, int64_t *images)
+static oct_status find_idx(image_file *f, size_t *begin, int64_t *images)
 {
     size_t ndim = f->bytes[3];
     *begin = 4 + 4 * ndim;
@@ -95,7 +103,7 @@ static oct_status find_idx(const image_file *f, size_t *begin, int64_t *images)
     int64_t c = ndim == 4 ? big_endian(f->bytes + 16) : 1;
     int64_t h = big_endian(f->bytes + 8), w = big_endian(f->bytes + 12);
     *images = big_endian(f->bytes + 4);
-    if (h != f->h || w != f->w || c != f->c) return wrong_size(f, h, w, c);
+    OCT_TRY(take_size(f, h, w, c));
     int64_t there = (int64_t)(f->size - *begin) / (h * w * c);
     OCT_CHECK(there >= *images, OCT_DATA,
               "%s: the header says %" PRId64 " images, but there are only %" PRId64, f->path,
@@ -118,7 +126,7 @@ static int64_t pnm_number(const image_file *f, size_t *at)
     return value;
 }
 
-static oct_status find_pnm(const image_file *f, size_t *begin, int64_t *images)
+static oct_status find_pnm(image_file *f, size_t *begin, int64_t *images)
 {
     int64_t c = f->bytes[1] == '6' ? 3 : 1;
     *begin = 2;
@@ -127,7 +135,7 @@ static oct_status find_pnm(const image_file *f, size_t *begin, int64_t *images)
               f->path);
     OCT_CHECK(most == 255, OCT_DATA, "%s: values up to %" PRId64 "; convert it to 8 bits (255)",
               f->path, most);
-    if (h != f->h || w != f->w || c != f->c) return wrong_size(f, h, w, c);
+    OCT_TRY(take_size(f, h, w, c));
     *begin += 1; /* one white space */
     OCT_CHECK(f->size >= *begin + (size_t)(h * w * c), OCT_DATA, "%s: the image is cut short",
               f->path);
@@ -157,7 +165,7 @@ static void take_cifar(image_file *f)
     f->size = images * CIFAR_IMAGE;
 }
 
-static oct_status find_raw(const image_file *f, int64_t *images)
+static oct_status find_raw(image_file *f, int64_t *images)
 {
     int64_t image = f->h * f->w * f->c;
     OCT_CHECK((int64_t)f->size % image == 0, OCT_DATA,
@@ -166,7 +174,7 @@ static oct_status find_raw(const image_file *f, int64_t *images)
               " bytes each (IDX, CIFAR-10, JPEG, PNG, PGM, PPM or raw bytes)",
               f->path, f->size, f->h, f->w, f->c, image);
     *images = (int64_t)f->size / image;
-    return OCT_OK;
+    return take_size(f, f->h, f->w, f->c);
 }
 
 /* Refuses files of images that this program does not decode; their bytes would pass for pixels. */
@@ -219,8 +227,7 @@ static oct_status take_encoded(image_file *f, int64_t *images)
     OCT_CHECK(f->c == 1 || f->c == 3 || f->c == 4, OCT_DATA,
               "%s: is a picture of up to 4 channels, but the model takes %" PRId64, f->path, f->c);
     oct_status status = oct_image_decode(&image, &file, f->c);
-    if (status == OCT_OK && (image.h != f->h || image.w != f->w))
-        status = wrong_size(f, image.h, image.w, image.c);
+    if (status == OCT_OK) status = take_size(f, image.h, image.w, image.c);
     if (status == OCT_OK) {
         oct_free(&f->bytes);
         f->bytes = image.data;
@@ -243,16 +250,51 @@ static oct_status find_images(image_file *f, size_t *begin, int64_t *images)
               "%s: is an IDX file of labels; give the one that holds the images", f->path);
     if (f->size >= 2 && b[0] == 'P' && (b[1] == '5' || b[1] == '6'))
         return find_pnm(f, begin, images);
-    if (is_cifar(f)) take_cifar(f);
+    f->raw = !is_cifar(f);
+    if (!f->raw) take_cifar(f);
     return find_raw(f, images);
 }
 
-oct_status oct_image_file_read(const char *path, int64_t h, int64_t w, int64_t c, int64_t first,
+/* Copies an image as it is, or what the transforms make of it. */
+static oct_status take_image(const image_file *f, const uint8_t *from, uint8_t *to)
+{
+    oct_image image = {0};
+    const oct_image *s = &f->sample;
+    if (!f->augment || f->raw) {
+        memcpy(to, from, (size_t)oct_image_numel(s));
+        return OCT_OK;
+    }
+    oct_status status = oct_image_resize(&image, OCT_U8, s->h, s->w, s->c);
+    OCT_TRY_OUT(status);
+    memcpy(image.data, from, (size_t)oct_image_numel(s));
+    OCT_TRY_OUT(oct_augment_run(f->augment, &(oct_draw){0}, &image, NULL));
+    OCT_CHECK_OUT(image.h == f->h && image.w == f->w, OCT_DATA,
+                  "%s: data.size and data.test of the model's recipe make %" PRId64 "x%" PRId64
+                  " of its images, but the model takes %" PRId64 "x%" PRId64,
+                  f->path, image.h, image.w, f->h, f->w);
+    memcpy(to, image.data, (size_t)oct_image_numel(&image));
+out:
+    oct_image_free(&image);
+    return status;
+}
+
+/* Can the transforms work on the file's images? They come from a model, so sizes are not believed. */
+static oct_status check_transforms(const image_file *f)
+{
+    oct_image shape = f->sample;
+    if (!f->augment || f->raw) return OCT_OK;
+    if (oct_augment_fit(f->augment, "data.test of the model's recipe", &shape) != OCT_OK)
+        return oct_fail(OCT_DATA, "%s: %s", f->path, oct_fail_text(0));
+    return OCT_OK;
+}
+
+oct_status oct_image_file_read(const char *path, const oct_image_wanted *wanted, int64_t first,
                                int64_t count, uint8_t **bytes)
 {
-    image_file f = {.path = path, .h = h, .w = w, .c = c};
+    image_file f = {
+        .path = path, .h = wanted->h, .w = wanted->w, .c = wanted->c, .augment = wanted->augment};
     oct_status status = OCT_OK;
-    size_t begin = 0, image = (size_t)(h * w * c);
+    size_t begin = 0, image = (size_t)(f.h * f.w * f.c);
     int64_t images = 0;
     *bytes = NULL;
     OCT_TRY_OUT(read_all(&f));
@@ -262,8 +304,13 @@ oct_status oct_image_file_read(const char *path, int64_t h, int64_t w, int64_t c
                   "command line: --index and --count ask for images %" PRId64 " to %" PRId64
                   ", but %s holds images 0 to %" PRId64,
                   first, first + count - 1, path, images - 1);
+    OCT_TRY_OUT(check_transforms(&f));
     OCT_TRY_OUT(oct_alloc(bytes, (size_t)count, image));
-    memcpy(*bytes, f.bytes + begin + (size_t)first * image, (size_t)count * image);
+    const size_t from = (size_t)oct_image_numel(&f.sample);
+    for (int64_t i = 0; i < count && status == OCT_OK; i++)
+        status = take_image(&f, f.bytes + begin + (size_t)(first + i) * from,
+                            *bytes + (size_t)i * image);
+    if (status != OCT_OK) oct_free(bytes);
 out:
     oct_free(&f.bytes);
     return status;

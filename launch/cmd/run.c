@@ -3,6 +3,7 @@
 #include "core/base/text.h"
 #include "io/loader.h"
 #include "io/model_file.h"
+#include "io/recipe.h"
 #include "launch/run/certificate.h"
 #include "launch/cmd/command.h"
 #include "launch/run/file_kind.h"
@@ -128,6 +129,19 @@ out:
     return status;
 }
 
+/* The recipe in the model knows what its evaluation makes of samples. */
+static oct_status evaluation_of(const oct_model *model, const char *path, oct_augment *augment)
+{
+    oct_recipe recipe;
+    const oct_status status = oct_recipe_read(&recipe, path, model->recipe, NULL, 0);
+    if (status == OCT_USAGE)
+        return oct_fail(OCT_DATA, "%s: the recipe in the model: %s", path, oct_fail_text(0));
+    OCT_TRY(status);
+    oct_recipe_augment(&recipe, OCT_TEST, augment);
+    oct_recipe_free(&recipe);
+    return OCT_OK;
+}
+
 /* Runs one image after another, as a user of a single image would see it. */
 static oct_status run_images(const oct_model *model, const oct_args *args)
 {
@@ -140,11 +154,14 @@ static oct_status run_images(const oct_model *model, const oct_args *args)
                  .first = args->option[INDEX].count,
                  .count = args->option[COUNT].given ? args->option[COUNT].count : 1};
     oct_runtime *runtime = NULL;
+    oct_augment augment;
     uint8_t *pixels = NULL;
     float *x = NULL;
     oct_status status = OCT_OK;
-    OCT_TRY_OUT(oct_image_file_read(args->option[INPUT].text, in->h, in->w, in->c, r.first, r.count,
-                                    &pixels));
+    OCT_TRY_OUT(evaluation_of(model, args->word[0], &augment));
+    const oct_image_wanted wanted = {in->h, in->w, in->c,
+                                     oct_augment_is_empty(&augment) ? NULL : &augment};
+    OCT_TRY_OUT(oct_image_file_read(args->option[INPUT].text, &wanted, r.first, r.count, &pixels));
     OCT_TRY_OUT(oct_alloc(&x, (size_t)image, sizeof(float)));
     OCT_TRY_OUT(oct_alloc(&r.data, (size_t)r.count, (size_t)bytes));
     OCT_TRY_OUT(oct_runtime_create(&runtime, program, 1, &oct_module_islands));

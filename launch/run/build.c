@@ -7,6 +7,24 @@
 
 #include <string.h>
 
+/* Finds out what size the transforms of a split give its samples. */
+static oct_status fit(const oct_recipe *recipe, oct_split split, oct_dataset *data)
+{
+    oct_augment augment;
+    oct_image shape = {
+        .dtype = data->dtype, .h = data->read_h, .w = data->read_w, .c = data->read_c};
+    const bool train = split == OCT_TRAIN;
+    const bool mixes = recipe->data_mixup > 0 || recipe->data_cutmix > 0;
+    OCT_CHECK(!train || !mixes || data->goal == OCT_GOAL_CLASS || data->goal == OCT_GOAL_VALUES,
+              OCT_USAGE, "%s: mixes classes or values, but data.goal is %s; leave it out",
+              recipe->data_mixup > 0 ? "data.mixup" : "data.cutmix",
+              oct_registry_name(&oct_goal_kind_table, data->goal));
+    oct_recipe_augment(recipe, split, &augment);
+    OCT_TRY(oct_augment_fit(&augment, train ? "data.train" : "data.test", &shape));
+    oct_dataset_resize(data, shape.h, shape.w, shape.c);
+    return OCT_OK;
+}
+
 oct_status oct_load_data(const oct_recipe *recipe, oct_split split, const oct_collective *group,
                          oct_dataset *data)
 {
@@ -24,7 +42,11 @@ oct_status oct_load_data(const oct_recipe *recipe, oct_split split, const oct_co
         .split = recipe->data_split,
         .group = group,
     };
-    return oct_dataset_open(data, &source, split);
+    OCT_TRY(oct_dataset_open(data, &source, split));
+    oct_status status = fit(recipe, split, data);
+    if (group) status = group->agree(group, status);
+    if (status != OCT_OK) oct_dataset_close(data);
+    return status;
 }
 
 oct_status oct_build_model(oct_module **model, const oct_recipe *recipe, const oct_dataset *data)

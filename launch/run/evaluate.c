@@ -35,6 +35,7 @@ oct_status oct_evaluation_loader(oct_loader *loader, const oct_recipe *recipe,
 {
     OCT_TRY(oct_loader_init(loader, data));
     loader->normaliser = oct_normaliser_of(&recipe->data_mean, &recipe->data_std);
+    oct_recipe_augment(recipe, OCT_TEST, &loader->augment);
     return OCT_OK;
 }
 

@@ -122,7 +122,7 @@ static void check_data(const oct_recipe *recipe, const oct_dataset *train, const
         oct_fail_add(
             OCT_USAGE,
             "data.path: training images are %lld x %lld x %lld, test images %lld x %lld x %lld; "
-            "both must have the same size",
+            "both must have the same size; data.size gives it to them",
             (long long)train->h, (long long)train->w, (long long)train->c, (long long)test->h,
             (long long)test->w, (long long)test->c);
     if (recipe->data_crop_padding >= train->h || recipe->data_crop_padding >= train->w)

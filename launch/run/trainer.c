@@ -66,11 +66,10 @@ oct_status oct_trainer_enter(oct_trainer *trainer, oct_phase phase)
     return OCT_OK;
 }
 
-static oct_status start_loader(oct_trainer *trainer)
+oct_status oct_training_loader(oct_loader *loader, const oct_recipe *recipe,
+                               const oct_dataset *data)
 {
-    const oct_recipe *recipe = trainer->recipe;
-    oct_loader *loader = &trainer->loader;
-    OCT_TRY(oct_loader_init(loader, trainer->train_data));
+    OCT_TRY(oct_loader_init(loader, data));
     loader->seed = (uint64_t)recipe->seed;
     loader->batch = recipe->batch_size;
     loader->leaf = recipe->batch_leaf;
@@ -79,6 +78,8 @@ static oct_status start_loader(oct_trainer *trainer)
     loader->crop_padding = (int)recipe->data_crop_padding;
     loader->flip = recipe->data_flip;
     loader->normaliser = oct_normaliser_of(&recipe->data_mean, &recipe->data_std);
+    loader->mixing = (oct_mixing){recipe->data_mixup, recipe->data_cutmix};
+    oct_recipe_augment(recipe, OCT_TRAIN, &loader->augment);
     return OCT_OK;
 }
 
@@ -114,7 +115,7 @@ oct_status oct_trainer_create(oct_trainer *trainer, const oct_recipe *recipe,
     OCT_TRY_OUT(oct_try_deploy(recipe, train_data, &trainer->report));
     OCT_TRY_OUT(oct_build_model(&trainer->model, recipe, train_data));
     OCT_TRY_OUT(start_steps(trainer));
-    OCT_TRY_OUT(start_loader(trainer));
+    OCT_TRY_OUT(oct_training_loader(&trainer->loader, recipe, train_data));
     OCT_TRY_OUT(allocate_batch(trainer));
 out:
     if (status != OCT_OK) oct_trainer_destroy(trainer);

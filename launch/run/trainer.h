@@ -29,6 +29,9 @@ typedef struct oct_trainer {
     bool stop; /* set by the caller: this rank asks all to stop; after a step: some rank did */
 } oct_trainer;
 
+/* Makes the loader of training samples as the recipe wants them. */
+oct_status oct_training_loader(oct_loader *loader, const oct_recipe *recipe,
+                               const oct_dataset *data) OCT_NODISCARD;
 /* Checks, builds the model with its initial values and stands at step 0. */
 oct_status oct_trainer_create(oct_trainer *trainer, const oct_recipe *recipe,
                               const oct_collective *group, const oct_dataset *train_data,

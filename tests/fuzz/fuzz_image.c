@@ -40,8 +40,10 @@ void fuzz_seeds(void)
 static void read_as(const char *path, size_t size, int64_t c, int64_t first)
 {
     uint8_t *bytes = NULL;
+    const oct_augment to_size = {.h = H, .w = W};
+    const oct_image_wanted wanted = {H, W, c, first > 0 ? NULL : &to_size};
     fuzz_call call = fuzz_begin(size);
-    oct_status status = oct_image_file_read(path, H, W, c, first, 1, &bytes);
+    oct_status status = oct_image_file_read(path, &wanted, first, 1, &bytes);
     fuzz_said(status, FUZZ_BIT(OCT_OK) | FUZZ_BIT(OCT_DATA) | FUZZ_BIT(OCT_USAGE),
               status == OCT_DATA ? path : NULL);
     if (status == OCT_OK) {

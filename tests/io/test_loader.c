@@ -390,3 +390,97 @@ Test(loader, a_class_of_a_map_beyond_the_classes_is_refused)
                      "data.classes, or use a negative number for pixels without one");
     oct_loader_deinit(&loader);
 }
+
+static void add_transform(oct_loader *loader, const char *text)
+{
+    char flaw[OCT_AUGMENT_FLAW];
+    oct_augment_add(&loader->augment, text, true, flaw);
+    cr_assert(!flaw[0], "%s", flaw);
+}
+
+/* Random transforms of every kind, and mixing of the leaf. */
+static void make_augmenting_loader(oct_loader *loader, const oct_dataset *data)
+{
+    make_loader(loader, data);
+    loader->augment.mean = (oct_reals){1, {0.5}};
+    add_transform(loader, "random_resized_crop 7x5 scale=0.3..1");
+    add_transform(loader, "color_jitter 0.4 0.4 0.4 0.1");
+    add_transform(loader, "rand_augment");
+    add_transform(loader, "noise 0.05");
+    loader->mixing = (oct_mixing){.mixup = 0.4, .cutmix = 1};
+}
+
+static void fetch_mixed(oct_loader *loader, int64_t step, int ranks, float *images, float *values)
+{
+    const int64_t classes = loader->data->classes, samples = oct_loader_samples(loader, step);
+    for (int rank = 0; rank < ranks; rank++) {
+        oct_leaves leaves = oct_leaves_split(samples, LEAF, rank, ranks);
+        const int64_t first = oct_leaves_first_sample(&leaves);
+        oct_goals goals;
+        cr_assert(oct_loader_fetch(loader, 3, step, &leaves, images + first * IMAGE, &goals) ==
+                  OCT_OK);
+        cr_assert(!goals.labels && goals.values);
+        memcpy(values + first * classes, goals.values,
+               (size_t)(oct_leaves_local_samples(&leaves) * classes) * sizeof *values);
+    }
+}
+
+Test(loader, transforms_and_mixing_give_the_same_bits_on_any_ranks_and_threads)
+{
+    enum { CLASSES = 200 };
+    static float want[BATCH * IMAGE], got[BATCH * IMAGE];
+    static float want_values[BATCH * CLASSES], got_values[BATCH * CLASSES];
+    oct_dataset data = make_data(COUNT);
+    const int threads = omp_get_max_threads();
+    for (int64_t step = 0; step < 3; step++) {
+        oct_loader loader;
+        make_augmenting_loader(&loader, &data);
+        const int64_t samples = oct_loader_samples(&loader, step);
+        fetch_mixed(&loader, step, 1, want, want_values);
+        oct_loader_deinit(&loader);
+        for (int ranks = 1; ranks <= 7; ranks++) {
+            omp_set_num_threads(ranks % 4 + 1);
+            memset(got, 0xff, sizeof got);
+            make_augmenting_loader(&loader, &data);
+            fetch_mixed(&loader, step, ranks, got, got_values);
+            oct_loader_deinit(&loader);
+            oct_check_bits_f32(got, want, samples * IMAGE, "images");
+            oct_check_bits_f32(got_values, want_values, samples * CLASSES, "values");
+        }
+    }
+    omp_set_num_threads(threads);
+    oct_dataset_close(&data);
+}
+
+/* Each label is shared by two samples of one leaf at most, and the shares of a sample add up to 1. */
+Test(loader, mixed_labels_stay_within_the_leaf)
+{
+    enum { CLASSES = 200 };
+    static float images[BATCH * IMAGE], values[BATCH * CLASSES];
+    int32_t labels[BATCH];
+    oct_dataset data = make_data(COUNT);
+    oct_loader loader;
+    int mixed = 0;
+    make_loader(&loader, &data);
+    fetch_all(&loader, 3, 1, 1, images, labels);
+    oct_loader_deinit(&loader);
+    make_augmenting_loader(&loader, &data);
+    fetch_mixed(&loader, 1, 2, images, values);
+    for (int i = 0; i < BATCH; i++) {
+        double sum = 0;
+        for (int k = 0; k < CLASSES; k++) {
+            const double share = (double)values[i * CLASSES + k];
+            int at = 0;
+            sum += share;
+            if (share <= 0) continue;
+            while (labels[at] != k)
+                cr_assert(++at < BATCH, "class %d is not in the batch", k);
+            cr_assert(at / LEAF == i / LEAF, "sample %d got of sample %d", i, at);
+            mixed += at != i;
+        }
+        cr_assert(fabs(sum - 1) < 1e-6);
+    }
+    cr_assert(mixed > BATCH / 2, "%d", mixed);
+    oct_loader_deinit(&loader);
+    oct_dataset_close(&data);
+}

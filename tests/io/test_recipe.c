@@ -49,6 +49,22 @@ static void check_refused(const char *text, const char *override, const char *wa
 static const struct {
     const char *text, *problem;
 } mistakes[] = {
+    /* transforms */
+    {HEAD "data.train:\n  - flip\n  - rotat 10\n",
+     "r.yaml:2:1: data.train: item 2: there is no transform 'rotat'; did you mean 'rotate'? "
+     "allowed: resize, center_crop, random_crop, random_resized_crop, flip, vertical_flip, rotate, "
+     "color_jitter, rand_augment, erase, cutout, noise, gain, shift"},
+    {HEAD "data:\n  test: [resize 256, center_crop]\n",
+     "r.yaml:3:3: data.test: item 2: center_crop has no size; write one, such as center_crop 224, "
+     "or data.size"},
+    {HEAD "data.test: [flip]\n",
+     "r.yaml:2:1: data.test: item 1: flip is random, and evaluation must see the same every time; "
+     "leave it to data.train"},
+    {HEAD "data.size: 0\n",
+     "r.yaml:2:1: data.size is '0'; write a size such as 224 or, height first, 224x160, of 1 to "
+     "65500"},
+    {HEAD "data.mixup: 0.2\nbatch.leaf: 1\n",
+     "r.yaml:2:1: data.mixup mixes the samples of a leaf, but batch.leaf is 1; write at least 2"},
     /* names */
     {HEAD "sed: 1\n", "r.yaml:2:1: unknown key 'sed'; did you mean 'seed'?"},
     {HEAD "wholly_unknown: 1\n",
@@ -841,4 +857,41 @@ Test(recipe, the_shipped_recipes_are_good)
         cr_assert_str_eq(recipe.name, files[i]);
         oct_recipe_free(&recipe);
     }
+}
+
+/* Each item of a list of transforms may be written with or without names; a missing size is data.size. */
+Test(recipe, transforms_become_a_list_that_runs)
+{
+    oct_recipe recipe;
+    oct_augment train, test;
+    cr_assert(read_text(&recipe, HEAD "data:\n"
+                                      "  size: 96x64\n"
+                                      "  train: [random_resized_crop scale=0.25..1, flip 0.3]\n"
+                                      "  test:\n"
+                                      "    - resize 112\n"
+                                      "    - center_crop\n"
+                                      "  mean: [0.1, 0.2]\n  std: [1, 1]\n") == OCT_OK);
+    oct_recipe_augment(&recipe, OCT_TRAIN, &train);
+    oct_recipe_augment(&recipe, OCT_TEST, &test);
+    cr_assert(train.count == 2 && train.place[0].transform == &oct_transform_random_resized_crop);
+    cr_assert(train.place[0].value[0].from == 96 && train.place[0].value[0].to == 64);
+    cr_assert(train.place[0].value[1].from == 0.25 && train.place[1].value[0].from == 0.3);
+    cr_assert(train.h == 96 && train.w == 64 && train.mean.count == 2);
+    cr_assert(test.count == 2 && test.place[0].value[0].from == 112);
+    cr_assert(test.place[0].value[0].to == 0 && test.place[1].value[0].to == 64);
+    oct_recipe_free(&recipe);
+}
+
+/* What an old recipe does not have stays out of its identity. */
+Test(recipe, unused_keys_of_samples_are_not_in_the_identity)
+{
+    oct_recipe recipe;
+    oct_text text = {0};
+    cr_assert(read_text(&recipe, HEAD) == OCT_OK);
+    cr_assert(oct_recipe_write(&recipe, true, &text) == OCT_OK);
+    static const char *const keys[] = {"train:", "test:", "mixup:", "cutmix:"};
+    for (size_t i = 0; i < OCT_COUNT(keys); i++)
+        cr_assert(!strstr(text.data, keys[i]), "%s", text.data);
+    oct_text_free(&text);
+    oct_recipe_free(&recipe);
 }

@@ -102,7 +102,8 @@ static oct_process train(const setting *s, int ranks, int threads, const char *n
     for (int i = 0; s->keys[i]; i++)
         a[n++] = s->keys[i];
     return oct_mpirun(ranks, 180, OCT_PROGRAM, a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8],
-                      a[9], a[10], a[11], a[12], a[13], a[14], a[15], a[16], a[17], a[18], NULL);
+                      a[9], a[10], a[11], a[12], a[13], a[14], a[15], a[16], a[17], a[18], a[19],
+                      a[20], NULL);
 }
 
 /* The first `count` of these ranks and threads. */
@@ -144,6 +145,29 @@ Test(invariance, resnet20_with_crops_and_flips_gives_the_same_files_on_any_ranks
     check_ranks(&resnet, 6);
 }
 
+static setting with(const setting *base, const char *a, const char *b)
+{
+    setting more = *base;
+    int keys = 0;
+    while (more.keys[keys])
+        keys++;
+    more.keys[keys] = a;
+    more.keys[keys + 1] = b;
+    return more;
+}
+
+/* Everything that is random about samples at once: transforms, noise, and labels that are mixed. */
+Test(invariance, transforms_and_mixed_labels_give_the_same_files_on_any_ranks_and_threads)
+{
+    setting base = with(&resnet,
+                        "data.train=[random_resized_crop 32 scale=0.3..1, rotate 10, "
+                        "color_jitter 0.4 0.4 0.4 0.1, rand_augment, noise 0.02]",
+                        "data.mixup=0.4");
+    setting mixed = with(&base, "data.cutmix=1", "data.test=[resize 36, center_crop 32]");
+    write_cifar(30);
+    check_ranks(&mixed, 4);
+}
+
 /* Another instruction set than the best of this machine: other kernels, emulated bfloat16. */
 Test(invariance, resnet20_gives_the_same_files_on_any_instruction_set)
 {
@@ -156,17 +180,6 @@ Test(invariance, resnet20_gives_the_same_files_on_any_instruction_set)
         oct_process_free(&job);
         if (i > 0) check_same_run(sets[0], sets[i]);
     }
-}
-
-static setting with(const setting *base, const char *a, const char *b)
-{
-    setting more = *base;
-    int keys = 0;
-    while (more.keys[keys])
-        keys++;
-    more.keys[keys] = a;
-    more.keys[keys + 1] = b;
-    return more;
 }
 
 Test(invariance, current_scales_give_the_same_files_on_any_ranks_and_threads)
