@@ -1,0 +1,376 @@
+/* octet data says what a data set holds before anything is trained on it, or draws what training will see. */
+#include "core/base/mem.h"
+#include "io/file.h"
+#include "io/image/decode.h"
+#include "launch/base/meter.h"
+#include "launch/base/output.h"
+#include "launch/cmd/command.h"
+#include "launch/cmd/data_sheet.h"
+#include "launch/cmd/data_survey.h"
+#include "launch/cmd/shipped.h"
+#include "launch/run/build.h"
+#include "launch/run/job.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <omp.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { PREVIEW, SAMPLES };
+enum { SAMPLES_STANDARD = 8, CLASSES_SHOWN = 40, CLASSES_CUT = 10, SIZES_SHOWN = 5 };
+
+static const oct_option options[] = {
+    [PREVIEW] = {"--preview", 0, OCT_OPT_TEXT, "FILE.png",
+                 "draw a sheet of training samples as the model will get them, and nothing else", 0,
+                 0},
+    [SAMPLES] = {"--samples", 0, OCT_OPT_COUNT, "N", "of that sheet; 8 unless told", 1, 100},
+    {0},
+};
+
+static const char *const split_names[2] = {"training", "test"};
+
+/* How far the long pass is; the survey tells it by a plain function. */
+static oct_meter meter;
+
+static void say_progress(int64_t done, int64_t all)
+{
+    meter.total = all;
+    oct_meter_show(&meter, done);
+}
+
+/* What follows prints for people. */
+
+static oct_status print_counts(const oct_dataset data[2])
+{
+    char train[32], test[32];
+    OCT_TRY(oct_print("%-12s %s\n", "format", data[0].format->name));
+    OCT_TRY(oct_print("%-12s %s training, %s test\n", "samples",
+                      oct_text_count(data[0].count, train), oct_text_count(data[1].count, test)));
+    if (data[0].goal == OCT_GOAL_CLASS || data[0].goal == OCT_GOAL_MAP)
+        return oct_print("%-12s %s%" PRId64 " classes\n", "goal",
+                         data[0].goal == OCT_GOAL_MAP ? "a class for each pixel, " : "",
+                         data[0].classes);
+    return oct_print("%-12s %s, %" PRId64 " numbers a sample\n", "goal",
+                     data[0].goal == OCT_GOAL_INPUT ? "the sample itself" : "values",
+                     data[0].classes);
+}
+
+static double share(int64_t part, int64_t all)
+{
+    return all > 0 ? 100 * (double)part / (double)all : 0;
+}
+
+/* Names the extremes: where sizes differ, the smallest and largest and the longest shape are what goes wrong. */
+static oct_status print_extremes(const oct_survey_split *split)
+{
+    const oct_survey_size *small = split->sizes, *large = small, *odd = small;
+    for (const oct_survey_size *s = small; s < split->sizes + split->num_sizes; s++) {
+        if (s->h * s->w < small->h * small->w) small = s;
+        if (s->h * s->w > large->h * large->w) large = s;
+        const double shape = (double)s->h / (double)s->w, most = (double)odd->h / (double)odd->w;
+        const double long_side = shape < 1 ? 1 / shape : shape;
+        if (long_side > (most < 1 ? 1 / most : most)) odd = s;
+    }
+    OCT_TRY(oct_print("%-12s smallest %" PRId64 "x%" PRId64 " (sample %" PRId64
+                      "), largest %" PRId64 "x%" PRId64 " (sample %" PRId64 ")\n",
+                      "", small->h, small->w, small->first, large->h, large->w, large->first));
+    return oct_print("%-12s longest shape %" PRId64 "x%" PRId64 " (sample %" PRId64 ")\n", "",
+                     odd->h, odd->w, odd->first);
+}
+
+static oct_status print_sizes(const oct_survey_split *split, const char *name)
+{
+    const oct_dataset *data = split->data;
+    const int64_t good = data->count - split->damaged;
+    char count[32];
+    for (int64_t i = 0; i < split->num_sizes && i < SIZES_SHOWN; i++) {
+        const oct_survey_size *s = &split->sizes[i];
+        const bool odd = i > 0 && share(s->count, good) < 5;
+        char first[48] = "";
+        if (odd) snprintf(first, sizeof first, ", the first is sample %" PRId64, s->first);
+        OCT_TRY(oct_print("%-12s %" PRId64 "x%" PRId64 "x%" PRId64 " %s: %s%s\n", i ? "" : "size",
+                          s->h, s->w, data->read_c, oct_dtype_name(data->dtype),
+                          s->count == good ? "all" : oct_text_count(s->count, count), first));
+    }
+    if (split->num_sizes > SIZES_SHOWN)
+        OCT_TRY(oct_print("%-12s and %s more sizes of %s samples\n", "",
+                          oct_text_count(split->num_sizes - SIZES_SHOWN, count), name));
+    return split->num_sizes > 1 ? print_extremes(split) : OCT_OK;
+}
+
+static void class_name(const oct_dataset *data, int64_t class, char text[96])
+{
+    if (data->class_names)
+        snprintf(text, 96, "%" PRId64 " %.60s", class, data->class_names[class]);
+    else
+        snprintf(text, 96, "%" PRId64, class);
+}
+
+static oct_status print_class(const oct_survey *s, int64_t class)
+{
+    char name[96], train[32], test[32];
+    class_name(s->split[0].data, class, name);
+    return oct_print("  %-32s %14s %14s\n", name,
+                     oct_text_count(s->split[0].of_class[class], train),
+                     oct_text_count(s->split[1].of_class[class], test));
+}
+
+/* All classes or, of many, the first ones, and how uneven they are. */
+static oct_status print_classes(const oct_survey *s)
+{
+    const oct_survey_split *train = &s->split[0];
+    const int64_t classes = train->data->classes;
+    int64_t least = 0, most = 0, empty = 0;
+    char name[96], other[96], a[32], b[32];
+    const bool map = train->data->goal == OCT_GOAL_MAP;
+    OCT_TRY(
+        oct_print("\n%-34s %14s %14s\n", map ? "pixels of class" : "class", "training", "test"));
+    for (int64_t i = 0; i < classes; i++) {
+        if (train->of_class[i] < train->of_class[least]) least = i;
+        if (train->of_class[i] > train->of_class[most]) most = i;
+        empty += train->of_class[i] == 0;
+        if (classes <= CLASSES_SHOWN || i < CLASSES_CUT) OCT_TRY(print_class(s, i));
+    }
+    if (classes > CLASSES_SHOWN)
+        OCT_TRY(oct_print("  and %" PRId64 " more, with --json\n", classes - CLASSES_CUT));
+    class_name(train->data, least, name);
+    class_name(train->data, most, other);
+    OCT_TRY(oct_print("  least: %s (%s), most: %s (%s)\n", name,
+                      oct_text_count(train->of_class[least], a), other,
+                      oct_text_count(train->of_class[most], b)));
+    if (map)
+        OCT_TRY(oct_print("  without a class: %s of training, %s of test\n",
+                          oct_text_count(train->ignored, a),
+                          oct_text_count(s->split[1].ignored, b)));
+    return empty ? oct_print("  %" PRId64 " classes have no training sample\n", empty) : OCT_OK;
+}
+
+static oct_status print_list(const char *key, const double *values, int count)
+{
+    OCT_TRY(oct_print("  %s: [", key));
+    for (int c = 0; c < count; c++)
+        OCT_TRY(oct_print("%s%.4f", c ? ", " : "", values[c]));
+    return oct_print("]\n");
+}
+
+static oct_status print_channels(const oct_survey_split *train)
+{
+    OCT_TRY(oct_print("\nfor the recipe, of the training samples%s\n",
+                      train->channels == 1 && train->data->read_c > 1 ? ", all channels together"
+                                                                      : ""));
+    OCT_TRY(print_list("data.mean", train->mean, train->channels));
+    return print_list("data.std", train->std, train->channels);
+}
+
+static oct_status print_equal(const oct_survey *s)
+{
+    char a[32], b[32], c[32];
+    if (s->num_pairs == 0) return oct_print("\n%-12s none\n", "duplicates");
+    OCT_TRY(oct_print("\n%-12s %s of the test samples are training samples too; %s training and %s "
+                      "test samples repeat an earlier one\n",
+                      "duplicates", oct_text_count(s->shared, a), oct_text_count(s->repeated[0], b),
+                      oct_text_count(s->repeated[1], c)));
+    if (s->contradictions)
+        OCT_TRY(oct_print("%-12s %s equal samples have different classes\n", "",
+                          oct_text_count(s->contradictions, a)));
+    for (int i = 0; i < s->num_pairs; i++)
+        OCT_TRY(oct_print("  %s %" PRId64 " = %s %" PRId64 "%s\n",
+                          split_names[s->pair[i].one->split], s->pair[i].one->index,
+                          split_names[s->pair[i].other->split], s->pair[i].other->index,
+                          s->pair[i].labels_differ ? ", of different classes" : ""));
+    return OCT_OK;
+}
+
+static oct_status print_damaged(const oct_survey *s)
+{
+    const int64_t all = s->split[0].damaged + s->split[1].damaged;
+    char count[32];
+    OCT_TRY(oct_print("%-12s %s\n", "damaged", all ? oct_text_count(all, count) : "none"));
+    for (int k = 0; k < 2; k++)
+        for (int i = 0; i < OCT_SURVEY_NAMED && s->split[k].sentence[i]; i++)
+            OCT_TRY(oct_print("  %s\n", s->split[k].sentence[i]));
+    return OCT_OK;
+}
+
+static oct_status print_survey(const oct_survey *s, const oct_dataset data[2])
+{
+    OCT_TRY(print_counts(data));
+    OCT_TRY(print_sizes(&s->split[0], split_names[0]));
+    if (s->split[1].num_sizes != 1 || s->split[0].num_sizes != 1)
+        OCT_TRY(print_sizes(&s->split[1], split_names[1]));
+    if (s->split[0].of_class) OCT_TRY(print_classes(s));
+    OCT_TRY(print_channels(&s->split[0]));
+    OCT_TRY(print_equal(s));
+    return print_damaged(s);
+}
+
+/* What follows prints one document. */
+
+static json_t *reals(const double *values, int count)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < count; i++)
+        json_array_append_new(list, json_real(values[i]));
+    return list;
+}
+
+static json_t *class_counts(const oct_survey_split *split)
+{
+    if (!split->of_class) return json_null();
+    json_t *list = json_array();
+    for (int64_t i = 0; i < split->data->classes; i++)
+        json_array_append_new(list, json_integer(split->of_class[i]));
+    return list;
+}
+
+static json_t *class_names(const oct_dataset *data)
+{
+    if (!data->class_names) return json_null();
+    json_t *list = json_array();
+    for (int64_t i = 0; i < data->classes; i++)
+        json_array_append_new(list, json_string(data->class_names[i]));
+    return list;
+}
+
+static json_t *json_of_split(const oct_survey_split *split)
+{
+    json_t *sizes = json_array(), *damaged = json_array();
+    for (int64_t i = 0; i < split->num_sizes; i++)
+        json_array_append_new(sizes,
+                              json_pack("{s:I, s:I, s:I, s:I}", "height", split->sizes[i].h,
+                                        "width", split->sizes[i].w, "count", split->sizes[i].count,
+                                        "first", split->sizes[i].first));
+    for (int i = 0; i < OCT_SURVEY_NAMED && split->sentence[i]; i++)
+        json_array_append_new(damaged, json_string(split->sentence[i]));
+    return json_pack("{s:I, s:o, s:I, s:o, s:o, s:o, s:I, s:o, s:I}", "samples", split->data->count,
+                     "of_class", class_counts(split), "ignored_pixels", split->ignored, "sizes",
+                     sizes, "mean", reals(split->mean, split->channels), "std",
+                     reals(split->std, split->channels), "damaged", split->damaged,
+                     "damaged_samples", damaged, "not_finite", split->not_finite);
+}
+
+static json_t *json_of_equal(const oct_survey *s)
+{
+    json_t *pairs = json_array();
+    for (int i = 0; i < s->num_pairs; i++) {
+        const oct_survey_pair *p = &s->pair[i];
+        json_array_append_new(pairs, json_pack("{s:[s, I], s:[s, I], s:b}", "one",
+                                               split_names[p->one->split], p->one->index, "other",
+                                               split_names[p->other->split], p->other->index,
+                                               "classes_differ", p->labels_differ));
+    }
+    return json_pack("{s:I, s:I, s:I, s:I, s:o}", "test_in_training", s->shared, "in_training",
+                     s->repeated[0], "in_test", s->repeated[1], "of_different_classes",
+                     s->contradictions, "pairs", pairs);
+}
+
+static oct_status print_json(const oct_survey *s, const oct_dataset *data)
+{
+    return oct_print_json(json_pack(
+        "{s:s, s:s, s:s, s:I, s:o, s:I, s:s, s:o, s:o, s:o}", "kind", "data set", "format",
+        data->format->name, "goal", oct_registry_name(&oct_goal_kind_table, data->goal), "classes",
+        data->classes, "class_names", class_names(data), "channels", data->read_c, "type",
+        oct_dtype_name(data->dtype), "training", json_of_split(&s->split[0]), "test",
+        json_of_split(&s->split[1]), "duplicates", json_of_equal(s)));
+}
+
+/* Damaged samples would stop a run, so they are an answer too. */
+static oct_status judge(const oct_survey *s, const char *recipe)
+{
+    const int64_t damaged = s->split[0].damaged + s->split[1].damaged;
+    const int64_t not_finite = s->split[0].not_finite + s->split[1].not_finite;
+    OCT_CHECK(damaged == 0, OCT_NO,
+              "%s: %" PRId64 " sample%s of the data set cannot be read; repair or leave them out",
+              recipe, damaged, damaged == 1 ? "" : "s");
+    OCT_CHECK(not_finite == 0, OCT_NO,
+              "%s: %" PRId64 " sample%s of the data set hold infinity or NaN", recipe, not_finite,
+              not_finite == 1 ? "" : "s");
+    return OCT_OK;
+}
+
+static oct_status survey(const oct_args *args, const oct_dataset data[2])
+{
+    oct_survey found;
+    oct_meter_begin(&meter, "read", "samples", 0);
+    oct_status status = oct_survey_make(&found, data, say_progress);
+    oct_meter_end(&meter);
+    OCT_TRY(status);
+    status = args->json ? print_json(&found, &data[0]) : print_survey(&found, data);
+    if (status == OCT_OK) status = judge(&found, args->word[0]);
+    oct_survey_free(&found);
+    return status;
+}
+
+static oct_status preview(const oct_args *args, const oct_recipe *recipe, const oct_dataset *data)
+{
+    const int64_t samples =
+        args->option[SAMPLES].given ? args->option[SAMPLES].count : SAMPLES_STANDARD;
+    const char *file = args->option[PREVIEW].text;
+    oct_image sheet = {0};
+    void *bytes = NULL;
+    size_t size = 0;
+    oct_status status = oct_data_sheet(recipe, data, samples, &sheet);
+    OCT_TRY_OUT(status);
+    OCT_TRY_OUT(oct_png_write(&sheet, &bytes, &size));
+    OCT_TRY_OUT(oct_file_write(file, bytes, size));
+    if (args->json)
+        status = oct_print_json(json_pack("{s:s, s:s, s:I, s:I}", "kind", "preview", "file", file,
+                                          "height", sheet.h, "width", sheet.w));
+    else
+        status = oct_print("%s: training samples as the model will get them, %" PRId64 "x%" PRId64
+                           " pixels\n",
+                           file, sheet.w, sheet.h);
+out:
+    oct_free(&bytes);
+    oct_image_free(&sheet);
+    return status;
+}
+
+static oct_status run(const oct_args *args)
+{
+    oct_recipe recipe = {0};
+    oct_dataset data[2] = {0};
+    oct_status status = OCT_OK;
+    const bool draws = args->option[PREVIEW].given;
+    OCT_CHECK(draws || !args->option[SAMPLES].given, OCT_USAGE,
+              "command line: --samples is for --preview; write --preview FILE.png too");
+    OCT_TRY(oct_shipped_hint(args->word[0]));
+    OCT_TRY(oct_recipe_of_args(&recipe, args));
+    omp_set_num_threads((int)oct_job_cores());
+    OCT_TRY_OUT(oct_load_data(&recipe, OCT_TRAIN, NULL, &data[OCT_TRAIN]));
+    if (!draws) OCT_TRY_OUT(oct_load_data(&recipe, OCT_TEST, NULL, &data[OCT_TEST]));
+    status = draws ? preview(args, &recipe, &data[OCT_TRAIN]) : survey(args, data);
+out:
+    for (int i = 0; i < 2; i++)
+        if (data[i].format) oct_dataset_close(&data[i]);
+    oct_recipe_free(&recipe);
+    return status;
+}
+
+const oct_command oct_command_data = {
+    .name = "data",
+    .usage = "octet data RECIPE [key=value ...] [--preview FILE.png [--samples N]]",
+    .summary = "says what a data set holds, or draws what training will see",
+    .help =
+        "Reads every sample of the recipe's data set once: how many there are of each class, their "
+        "sizes,\n"
+        "mean and standard deviation of each channel to paste into the recipe (exact for bytes), "
+        "samples\n"
+        "that are there twice, also in training and test, and damaged ones. Exit status 1 when "
+        "some "
+        "are\n"
+        "damaged.\n"
+        "\n"
+        "--preview draws a sheet of training samples with their labels instead: each as it is "
+        "evaluated, and\n"
+        "as the transforms of the recipe (data.train, data.mixup, ...) will change it in the first "
+        "epochs.\n"
+        "\n"
+        "    octet data my.yaml\n"
+        "    octet data my.yaml --preview page.png data.path=FOLDER\n",
+    .options = options,
+    .min_words = 1,
+    .max_words = OCT_ARGS_MAX,
+    .run = run,
+};

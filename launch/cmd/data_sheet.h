@@ -1,0 +1,10 @@
+/* The sheet of `octet data --preview`: what training makes of some samples. */
+#pragma once
+
+#include "io/dataset/dataset.h"
+#include "io/recipe.h"
+
+/* Draws so many training samples, each as evaluation would see it and as the first epochs of the recipe will,
+ * with their labels. sheet: bytes, 3 channels. */
+oct_status oct_data_sheet(const oct_recipe *recipe, const oct_dataset *data, int64_t samples,
+                          oct_image *sheet) OCT_NODISCARD;

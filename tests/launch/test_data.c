@@ -1,0 +1,146 @@
+/* octet data: what it finds in a data set, and the sheet that it draws. */
+#include "io/image/decode.h"
+#include "tests/launch/small_data.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <string.h>
+
+static void set_up(void)
+{
+    enter_folder();
+    small_make(12, small_recipe);
+}
+
+TestSuite(data, .init = set_up, .fini = leave_folder, .timeout = 300);
+
+static json_t *document(void)
+{
+    json_error_t error;
+    json_t *found = json_loads(job.out, 0, &error);
+    cr_assert_not_null(found, "%s\n%s%s", error.text, job.out, job.err);
+    return found;
+}
+
+/* The same sums as the command's, from the bytes of the file. */
+static void sums_of(const char *file, double *mean, double *std)
+{
+    FILE *f = fopen(file, "rb");
+    double sum = 0, squares = 0, count = 0;
+    cr_assert(f && fseek(f, 16, SEEK_SET) == 0);
+    for (int byte; (byte = fgetc(f)) != EOF; count++) {
+        sum += byte / 255.0;
+        squares += (byte / 255.0) * (byte / 255.0);
+    }
+    fclose(f);
+    *mean = sum / count;
+    *std = sqrt(squares / count - *mean * *mean);
+}
+
+Test(data, counts_classes_and_sums_exactly)
+{
+    double mean, std;
+    sums_of("data/train-images-idx3-ubyte", &mean, &std);
+    OCTET("data", "r.yaml", "--json");
+    oct_check_exit(job, 0);
+    json_t *found = document();
+    const json_t *train = json_object_get(found, "training");
+    const json_t *classes = json_object_get(train, "of_class");
+    cr_assert_eq(json_array_size(classes), 10);
+    json_int_t all = 0;
+    for (size_t i = 0; i < 10; i++)
+        all += json_integer_value(json_array_get(classes, i));
+    cr_assert_eq(all, json_integer_value(json_object_get(train, "samples")));
+    cr_assert_float_eq(json_real_value(json_array_get(json_object_get(train, "mean"), 0)), mean,
+                       1e-9);
+    cr_assert_float_eq(json_real_value(json_array_get(json_object_get(train, "std"), 0)), std,
+                       1e-9);
+    json_decref(found);
+    OCTET("data", "r.yaml");
+    oct_check_exit(job, 0);
+    cr_assert(strstr(job.out, "12x12x1 u8: all") && strstr(job.out, "damaged      none"), "%s",
+              job.out);
+}
+
+/* Makes test image `to` the bytes of training image `from`, and training image 7 those of 2. */
+static void repeat_images(void)
+{
+    must(
+        "dd if=data/train-images-idx3-ubyte of=data/t10k-images-idx3-ubyte bs=1 skip=$((16+144*5)) "
+        "seek=$((16+144*3)) count=144 conv=notrunc status=none");
+    must("dd if=data/train-images-idx3-ubyte of=data/train-images-idx3-ubyte bs=1 "
+         "skip=$((16+144*2)) seek=$((16+144*7)) count=144 conv=notrunc status=none");
+}
+
+Test(data, names_samples_that_are_there_twice)
+{
+    /* the generator gives test images that training has too, so take another one for these */
+    must("head -c 16 data/t10k-images-idx3-ubyte > head; size=$(stat -c %s "
+         "data/t10k-images-idx3-ubyte); (cat head; head -c $((size - 16)) /dev/urandom) > new; "
+         "mv new data/t10k-images-idx3-ubyte");
+    repeat_images();
+    OCTET("data", "r.yaml");
+    oct_check_exit(job, 0);
+    cr_assert(strstr(job.out, "1 of the test samples are training samples too; 1 training and 0 "
+                              "test samples repeat an earlier one"),
+              "%s", job.out);
+    cr_assert(strstr(job.out, "training 2 = training 7, of different classes\n"), "%s", job.out);
+    cr_assert(strstr(job.out, "training 5 = test 3, of different classes\n"), "%s", job.out);
+}
+
+/* The sheet's pictures, undone, are what the loader gives; here it is enough that there are some. */
+Test(data, draws_a_sheet)
+{
+    oct_image sheet = {0};
+    OCTET("data", "r.yaml", "--preview", "page.png", "--samples", "3",
+          "data.train=[random_resized_crop 12, flip, rotate 20]", "data.mixup=1");
+    oct_check_exit(job, 0);
+    cr_assert(oct_image_read(&sheet, "page.png", 3) == OCT_OK, "%s", oct_fail_text(0));
+    int inks = 0;
+    static bool seen[256];
+    for (int64_t i = 0; i < oct_image_numel(&sheet); i++) {
+        bool *ink = &seen[((uint8_t *)sheet.data)[i]];
+        inks += !*ink;
+        *ink = true;
+    }
+    cr_assert(sheet.w == 1480 && sheet.h > 3 * 172 && inks > 100, "%d", inks);
+    OCTET("data", "r.yaml", "--preview", "again.png", "--samples", "3",
+          "data.train=[random_resized_crop 12, flip, rotate 20]", "data.mixup=1");
+    must("cmp page.png again.png");
+    oct_image_free(&sheet);
+}
+
+Test(data, more_samples_than_there_are_is_all_of_them)
+{
+    OCTET("data", "r.yaml", "--preview", "page.png", "--samples", "9", "data.train_limit=2");
+    oct_check_exit(job, 0);
+}
+
+static void check_wrong(int exit_code, const char *sentence)
+{
+    oct_check_exit(job, exit_code);
+    cr_assert(strstr(job.err, sentence), "%s", job.err);
+}
+
+Test(data, wrong_command_lines_and_recipes_are_said)
+{
+    OCTET("data", "r.yaml", "--samples", "3");
+    check_wrong(2, "--samples is for --preview");
+    OCTET("data", "r.yaml", "--preview", "none/page.png");
+    check_wrong(7, "none/page.png");
+    OCTET("data", "r.yaml", "data.train=[flip, resize]");
+    check_wrong(2, "data.train: item 2: resize has no size; write one, such as resize 224");
+    OCTET("data", "r.yaml", "data.train=[color_jitter saturation=0.1]");
+    check_wrong(2, "data.train: item 1, color_jitter: saturation and hue need samples of 3");
+    OCTET("data", "r.yaml", "data.path=nowhere");
+    check_wrong(3, "nowhere: there is no such folder");
+}
+
+/* Both lists must give the model one size. */
+Test(data, training_and_test_of_different_sizes_are_refused)
+{
+    OCTET("train", "r.yaml", "data.train=[random_crop 10]");
+    check_wrong(2, "training images are 10 x 10 x 1, test images 12 x 12 x 1");
+    OCTET("train", "r.yaml", "data.mixup=0.2", "batch.leaf=1");
+    check_wrong(2, "data.mixup mixes the samples of a leaf, but batch.leaf is 1");
+}
