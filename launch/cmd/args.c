@@ -158,11 +158,13 @@ static void parse_word(parser *p, const char *word)
         p->args->word[p->args->num_words++] = word;
 }
 
-/* Names the missing word as the usage does: "octet check RECIPE|MODEL ..."; all commands need one word
- * or none. A word in small letters is no name but the word itself. */
-static void missing_word(const oct_command *c)
+/* Names the missing word as the usage does: "octet check RECIPE|MODEL ...". A word in small letters is no name
+ * but the word itself. */
+static void missing_word(const oct_command *c, size_t given)
 {
     const char *usage = c->usage + strlen("octet ") + strlen(c->name) + 1;
+    for (; given > 0; given--)
+        usage += strcspn(usage, " ") + 1;
     int first = (int)strcspn(usage, "| "), length = (int)strcspn(usage, " ");
     if (usage[0] >= 'a' && usage[0] <= 'z')
         PROBLEM("an argument is missing; usage: %s", c->usage);
@@ -178,7 +180,7 @@ static void check_words(const parser *p)
     const oct_command *c = p->command;
     size_t n = p->args->num_words;
     if (n < c->min_words)
-        missing_word(c);
+        missing_word(c, n);
     else if (n > c->max_words)
         PROBLEM("unexpected argument '%s'; usage: %s", p->args->word[c->max_words], c->usage);
 }

@@ -10,6 +10,7 @@
 #include "core/base/mem.h"
 #include "core/tensor/argmax.h"
 #include "io/file.h"
+#include "launch/base/meter.h"
 #include "launch/run/job.h"
 #include "launch/run/plugin_load.h"
 #include "quant/pass/convert/convert.h"
@@ -143,6 +144,7 @@ oct_status oct_program_evaluate(const oct_program *program, const oct_recipe *re
     const oct_value *value = &program->values[program->output];
     oct_tensor y = {.dtype = value->dtype};
     oct_loader loader = {0};
+    oct_meter meter = {0};
     oct_runtime *runtime = NULL;
     float *images = NULL;
     oct_status status = OCT_OK;
@@ -152,7 +154,9 @@ oct_status oct_program_evaluate(const oct_program *program, const oct_recipe *re
     OCT_TRY_OUT(oct_evaluation_loader(&loader, recipe, data));
     OCT_TRY_OUT(oct_alloc(&y.data, (size_t)batch, oct_value_bytes(value)));
     OCT_TRY_OUT(oct_alloc(&images, (size_t)(batch * data->h * data->w * data->c), sizeof(float)));
+    oct_meter_begin(&meter, "evaluate int8", "images", o->samples);
     for (int64_t at = 0; at < o->samples; at += batch) {
+        oct_meter_show(&meter, at);
         int64_t n = o->samples - at < batch ? o->samples - at : batch;
         OCT_TRY_OUT(oct_outputs_read(o, &loader, at, n, images));
         OCT_TRY_OUT(oct_runtime_run(runtime, n, (const float *[]){images}, y.data));
@@ -161,6 +165,7 @@ oct_status oct_program_evaluate(const oct_program *program, const oct_recipe *re
         OCT_TRY_OUT(oct_class_rows(&y, n * o->rows, o->row, o->y + at * o->rows * o->row));
     }
 out:
+    oct_meter_end(&meter);
     oct_free(&y.data);
     oct_free(&images);
     oct_loader_deinit(&loader);
@@ -430,6 +435,7 @@ oct_status oct_certify(oct_model *model, oct_conversion *conversion, const oct_c
 {
     both b = {0};
     *model = (oct_model){0};
+    if (conversion->outputs) *conversion->outputs = (oct_outputs){0};
 
     oct_status status = convert(model, conversion);
     if (status == OCT_OK) status = describe(model, conversion);
@@ -439,6 +445,10 @@ oct_status oct_certify(oct_model *model, oct_conversion *conversion, const oct_c
     OCT_TRY_OUT(group->agree(group, status));
     OCT_TRY_OUT(compare_logits(&model->certificate, &b, conversion, group));
     OCT_TRY_OUT(digest_logits(&model->certificate, &b, group));
+    if (conversion->outputs) {
+        *conversion->outputs = b.int8;
+        b.int8 = (oct_outputs){0};
+    }
 out:
     oct_outputs_free(&b.qat);
     oct_outputs_free(&b.int8);

@@ -14,6 +14,9 @@ typedef struct oct_conversion {
     const oct_dataset *test_data;
     uint8_t checkpoint_digest[32];
     const oct_target *target; /* to convert for; NULL: what the model was prepared for */
+    /* Takes the outputs of the int8 model for this rank's samples, to be freed by the caller; NULL: nobody wants
+     * them. Empty on failure. */
+    oct_outputs *outputs;
     /* Set by oct_certify, and not stored: */
     int64_t layers_compared; /* on every golden image */
     oct_scores scores;       /* of the int8 model over the test data */

@@ -9,6 +9,7 @@
 #include "core/base/mem.h"
 #include "core/base/int_math.h"
 #include "core/tensor/argmax.h"
+#include "launch/base/meter.h"
 #include "launch/run/forward.h"
 
 #include <omp.h>
@@ -172,6 +173,7 @@ static oct_status forward_all(const subject *s, int64_t batch, oct_outputs *o)
     bool training = s->model->training;
     oct_forward f = {0};
     oct_loader loader = {0};
+    oct_meter meter = {0};
     float *images = NULL;
     oct_status status = OCT_OK;
 
@@ -179,12 +181,15 @@ static oct_status forward_all(const subject *s, int64_t batch, oct_outputs *o)
     OCT_TRY_OUT(oct_forward_begin(&f, s->context, s->model));
     OCT_TRY_OUT(oct_evaluation_loader(&loader, s->recipe, data));
     OCT_TRY_OUT(oct_alloc(&images, (size_t)(batch * data->h * data->w * data->c), sizeof(float)));
+    oct_meter_begin(&meter, "evaluate", "images", o->samples);
     for (int64_t at = 0, n; at < o->samples; at += n) {
+        oct_meter_show(&meter, at);
         n = oct_forward_samples(&f, oct_min_i64(batch, o->samples - at));
         OCT_TRY_OUT(oct_outputs_read(o, &loader, at, n, images));
         OCT_TRY_OUT(forward_some(&f, s->recipe, data, images, n, o->y + at * o->rows * o->row));
     }
 out:
+    oct_meter_end(&meter);
     oct_module_train(s->model, training);
     oct_free(&images);
     oct_loader_deinit(&loader);

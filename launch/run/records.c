@@ -104,6 +104,22 @@ void oct_record_weights(oct_training *run)
         oct_tensorboard_weights(&run->folder.events, run->trainer.model, run->trainer.step);
 }
 
+void oct_record_confusion(oct_training *run, int64_t classes, const double *counts)
+{
+    if (!oct_training_speaks(run)) return;
+    json_t *rows = json_array();
+    for (int64_t i = 0; i < classes; i++) {
+        json_t *row = json_array();
+        for (int64_t k = 0; k < classes; k++)
+            json_array_append_new(row, json_integer((json_int_t)counts[i * classes + k]));
+        json_array_append_new(rows, row);
+    }
+    oct_run_folder_record(&run->folder, json_pack("{s:s, s:I, s:s, s:I, s:o}", "kind", "confusion",
+                                                  "step", (json_int_t)run->trainer.step, "phase",
+                                                  oct_phase_name(OCT_PHASE_QAT_SCALES_FROZEN),
+                                                  "classes", (json_int_t)classes, "counts", rows));
+}
+
 void oct_record_checkpoint(oct_training *run, const char *file, double seconds)
 {
     if (!oct_training_speaks(run)) return;

@@ -16,5 +16,8 @@ void oct_record_scales(oct_training *run, oct_phase phase);
 /* The weights as TensorBoard's histograms, where it is asked for: of some evaluations of a phase, its last among
  * them. */
 void oct_record_weights(oct_training *run);
+/* How many test images of each class the int8 model takes for each: counts of classes x classes, a row for each class
+ * that is right. */
+void oct_record_confusion(oct_training *run, int64_t classes, const double *counts);
 /* A checkpoint that was written within so many seconds, which the log tells too. */
 void oct_record_checkpoint(oct_training *run, const char *file, double seconds);

@@ -1,13 +1,11 @@
 /* The result is made from the last checkpoint and the test data. */
 #include "launch/run/result.h"
 
-#include "core/base/log.h"
 #include "core/base/mem.h"
 #include "io/file.h"
 #include "launch/run/certificate.h"
-#include "launch/run/job.h"
-#include "launch/run/layer_stats.h"
 #include "launch/run/records.h"
+#include "launch/run/statistics.h"
 
 enum { RESULT_VERSION = 1 };
 
@@ -80,33 +78,6 @@ static oct_status make_result(oct_training *run, const oct_model *model, const o
     return OCT_OK;
 }
 
-/* The float model is that of the end of the float phase, where its checkpoint is there. */
-static oct_status write_layers(oct_training *run, const oct_model *model)
-{
-    oct_checkpoint reference = {0};
-    const oct_layer_stats stats = {.program = &model->program,
-                                   .model = run->trainer.model,
-                                   .reference = &reference,
-                                   .recipe = run->recipe,
-                                   .data = &run->test_data};
-    json_t *document = NULL;
-    oct_status status = OCT_OK;
-    const double begin = oct_seconds();
-    if (oct_training_speaks(run))
-        status =
-            oct_checkpoint_newest_in(&reference, run->checkpoints, oct_phase_name(OCT_PHASE_FLOAT));
-    OCT_TRY_OUT(oct_session_agree(run->session, status));
-    OCT_TRY_OUT(oct_job_share(run->session, &reference));
-    status = oct_session_agree(run->session,
-                               oct_layer_stats_make(&stats, run->session->group, &document));
-    if (document) oct_run_folder_document(&run->folder, "layers.json", document);
-    if (oct_training_speaks(run))
-        oct_log(OCT_LOG_VERBOSE, "layers.json (%.2f s)", oct_seconds() - begin);
-out:
-    oct_checkpoint_close(&reference);
-    return status;
-}
-
 static oct_status write_model(oct_training *run, const oct_model *model, const oct_scores *scores,
                               const char *checkpoint, json_t **result)
 {
@@ -118,10 +89,12 @@ static oct_status write_model(oct_training *run, const oct_model *model, const o
 
 oct_status oct_run_result(oct_training *run, json_t **result)
 {
+    oct_outputs outputs = {0};
     oct_conversion conversion = {
         .root = run->trainer.model,
         .recipe = run->recipe,
         .test_data = &run->test_data,
+        .outputs = &outputs,
     };
     oct_model model = {0};
     char *checkpoint = NULL;
@@ -132,11 +105,12 @@ oct_status oct_run_result(oct_training *run, json_t **result)
     OCT_TRY_OUT(oct_session_agree(run->session, status));
     OCT_TRY_OUT(
         oct_session_agree(run->session, oct_certify(&model, &conversion, run->session->group)));
-    OCT_TRY_OUT(write_layers(run, &model));
+    OCT_TRY_OUT(oct_statistics_write(run, &model.program, &outputs));
     if (oct_training_speaks(run))
         status = write_model(run, &model, &conversion.scores, checkpoint, result);
     status = oct_session_agree(run->session, status);
 out:
+    oct_outputs_free(&outputs);
     oct_model_free(&model);
     oct_free(&checkpoint);
     return status;

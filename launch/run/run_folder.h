@@ -1,5 +1,5 @@
 /* The run folder: recipe.yaml, model_check_result.txt, run.json, metrics.jsonl, log.txt, checkpoints/,
- * model.int8.h5, layers.json, lock, and where they are asked for TensorBoard's events.out.tfevents.*.
+ * model.int8.h5, layers.json, worst.json, lock, and where they are asked for TensorBoard's events.out.tfevents.*.
  *
  * Used by rank 0 only. What differs between machines is in run.json, metrics.jsonl and log.txt; the
  * other files have the same bytes wherever the run was made.

@@ -1,4 +1,4 @@
-/* What a run tells of its layers at its end: the same bytes on any number of ranks, and figures that add up. */
+/* What a run tells of its layers, and of its worst samples, at its end: the same bytes on any number of ranks, and figures that add up. */
 #include "core/base/status.h"
 #include "tests/launch/small_data.h"
 #include "tests/support/mpirun.h"
@@ -69,9 +69,12 @@ Test(layer_stats, are_the_same_on_1_2_3_and_5_ranks)
 {
     static const int ranks[] = {1, 2, 3, 5};
     for (size_t i = 0; i < OCT_COUNT(ranks); i++) {
-        char output[32], same[96];
+        char output[32], same[256];
         snprintf(output, sizeof output, "output=r%d", ranks[i]);
-        snprintf(same, sizeof same, "cmp r1/layers.json r%d/layers.json", ranks[i]);
+        snprintf(same, sizeof same,
+                 "for f in layers worst; do cmp r1/$f.json r%d/$f.json || exit 1; done; "
+                 "grep '\"confusion\"' r%d/metrics.jsonl >c%d && cmp c1 c%d",
+                 ranks[i], ranks[i], ranks[i], ranks[i]);
         TRAIN(ranks[i], output);
         oct_check_exit(job, 0);
         must(same);

@@ -16,6 +16,9 @@ static void count_twins(oct_layer_source *s)
 
 /* Layers of a model. */
 
+/* The type of a quantized module begins with this: "qat_add". */
+static const char quantized_form[] = "qat_";
+
 /* What a functional op is called in a program, too: "layer1.0.add". */
 static void describe_node(oct_layer_info *layer, const oct_trace *trace, const oct_trace_node *node)
 {
@@ -26,7 +29,7 @@ static void describe_node(oct_layer_info *layer, const oct_trace *trace, const o
              op);
     if (node->module && node->module->type == &oct_qat_conv_type)
         type = ((const oct_qat_conv *)node->module)->layer->type->name;
-    if (node->module && node->module->type == &oct_qat_batch_norm_type) type = "batch_norm";
+    if (strncmp(type, quantized_form, strlen(quantized_form)) == 0) type += strlen(quantized_form);
     snprintf(layer->type, sizeof layer->type, "%s", type);
     layer->module = node->module;
     layer->value = (oct_value){.dtype = value->dtype, .q = value->q};

@@ -1,0 +1,74 @@
+#include "launch/run/statistics.h"
+
+#include "core/base/log.h"
+#include "core/base/mem.h"
+#include "launch/run/job.h"
+#include "launch/run/layer_stats.h"
+#include "launch/run/records.h"
+#include "launch/run/worst.h"
+
+/* The float model is that of the end of the float phase, where its checkpoint is there. */
+static oct_status write_layers(oct_training *run, const oct_program *program)
+{
+    oct_checkpoint reference = {0};
+    const oct_layer_stats stats = {.program = program,
+                                   .model = run->trainer.model,
+                                   .reference = &reference,
+                                   .recipe = run->recipe,
+                                   .data = &run->test_data};
+    json_t *document = NULL;
+    oct_status status = OCT_OK;
+    const double begin = oct_seconds();
+    if (oct_training_speaks(run))
+        status =
+            oct_checkpoint_newest_in(&reference, run->checkpoints, oct_phase_name(OCT_PHASE_FLOAT));
+    OCT_TRY_OUT(oct_session_agree(run->session, status));
+    OCT_TRY_OUT(oct_job_share(run->session, &reference));
+    status = oct_session_agree(run->session,
+                               oct_layer_stats_make(&stats, run->session->group, &document));
+    if (document) oct_run_folder_document(&run->folder, "layers.json", document);
+    if (oct_training_speaks(run))
+        oct_log(OCT_LOG_VERBOSE, "layers.json (%.2f s)", oct_seconds() - begin);
+out:
+    oct_checkpoint_close(&reference);
+    return status;
+}
+
+static oct_status write_worst(oct_training *run, const oct_outputs *outputs)
+{
+    oct_worst_sample worst[OCT_WORST_SAMPLES];
+    int count;
+    json_t *document = NULL;
+    oct_status status = OCT_OK;
+    if (run->test_data.goal != OCT_GOAL_CLASS || outputs->rows != 1) return OCT_OK;
+    OCT_TRY(oct_session_agree(run->session,
+                              oct_worst_find(run->session->group, outputs, worst, &count)));
+    if (oct_training_speaks(run))
+        status = oct_worst_document(worst, count, &run->test_data, &document);
+    OCT_TRY(oct_session_agree(run->session, status));
+    if (document) oct_run_folder_document(&run->folder, "worst.json", document);
+    return OCT_OK;
+}
+
+static oct_status record_confusion(oct_training *run, const oct_outputs *outputs)
+{
+    const oct_output_rows rows = {outputs->y, outputs->row, outputs->goals};
+    const oct_goal_kind goal = run->test_data.goal;
+    double *counts = NULL;
+    if (goal != OCT_GOAL_CLASS && goal != OCT_GOAL_MAP) return OCT_OK;
+    if (outputs->row > OCT_CONFUSION_CLASSES) return OCT_OK;
+    OCT_TRY(
+        oct_session_agree(run->session, oct_metric_sum(&oct_metric_confusion, run->session->group,
+                                                       &outputs->leaves, &rows, &counts)));
+    oct_record_confusion(run, outputs->row, counts);
+    oct_free(&counts);
+    return OCT_OK;
+}
+
+oct_status oct_statistics_write(oct_training *run, const oct_program *program,
+                                const oct_outputs *outputs)
+{
+    OCT_TRY(write_layers(run, program));
+    OCT_TRY(write_worst(run, outputs));
+    return record_confusion(run, outputs);
+}
