@@ -14,13 +14,18 @@ typedef struct bars {
     const oct_code_grid *grid;
     oct_html *html;
     double most;
+    double low, high; /* what is drawn: where bars or codes are */
 } bars;
 
 static double place(const bars *b, double value)
 {
-    const oct_page_histogram *h = b->histogram;
-    double share = (value - h->from) / (h->to - h->from);
+    double share = (value - b->low) / (b->high - b->low);
     return LEFT + fmax(0, fmin(1, share)) * (WIDTH - LEFT - RIGHT);
+}
+
+static double edge_of(const oct_page_histogram *h, size_t bin)
+{
+    return h->from + (double)bin * (h->to - h->from) / OCT_BINS;
 }
 
 static bool has_grid(const bars *b)
@@ -28,25 +33,26 @@ static bool has_grid(const bars *b)
     return b->grid->step > 0 && b->grid->low < b->grid->high;
 }
 
+/* Bins are wider than codes: one that reaches in among the codes is not outside. */
 static bool is_clipped(const bars *b, size_t bin)
 {
-    const oct_page_histogram *h = b->histogram;
-    double middle = h->from + ((double)bin + 0.5) * (h->to - h->from) / OCT_BINS;
-    return has_grid(b) && (middle < b->grid->low - b->grid->step / 2 ||
-                           middle > b->grid->high + b->grid->step / 2);
+    const double half = b->grid->step / 2;
+    return has_grid(b) && (edge_of(b->histogram, bin + 1) < b->grid->low - half ||
+                           edge_of(b->histogram, bin) > b->grid->high + half);
 }
 
 static void draw_bars(const bars *b, bool clipped)
 {
-    const double width = (double)(WIDTH - LEFT - RIGHT) / OCT_BINS, room = HEIGHT - TOP - BOTTOM;
+    const double room = HEIGHT - TOP - BOTTOM;
     bool any = false;
     for (size_t i = 0; i < OCT_BINS; i++) {
-        double height = sqrt(b->histogram->counts[i] / b->most) * room;
+        double height = fmax(1, sqrt(b->histogram->counts[i] / b->most) * room);
         if (b->histogram->counts[i] <= 0 || is_clipped(b, i) != clipped) continue;
+        double x = place(b, edge_of(b->histogram, i)), end = place(b, edge_of(b->histogram, i + 1));
         if (!any) oct_html_put(b->html, "<path class=\"bar%s\" d=\"", clipped ? " out" : "");
         any = true;
-        oct_html_put(b->html, "M%.1f %dv-%.1fh%.1fv%.1fz", LEFT + (double)i * width,
-                     HEIGHT - BOTTOM, fmax(height, 1), width - 0.6, fmax(height, 1));
+        oct_html_put(b->html, "M%.1f %dv-%.1fh%.1fv%.1fz", x, HEIGHT - BOTTOM, height,
+                     fmax(end - x - 0.6, 0.6), height);
     }
     if (any) oct_html_put(b->html, "\"/>");
 }
@@ -65,7 +71,7 @@ static void draw_grid(const bars *b)
                  low, TOP, high - low, HEIGHT - TOP - BOTTOM);
     for (double code = 0; code <= codes + 0.5; code += every) {
         double value = g->low + code * g->step;
-        if (value < b->histogram->from || value > b->histogram->to) continue;
+        if (value < b->low || value > b->high) continue;
         oct_html_put(b->html, "M%.1f %dv4", place(b, value), HEIGHT - BOTTOM);
     }
     oct_html_put(b->html, "\"/>");
@@ -76,20 +82,34 @@ static void draw_grid(const bars *b)
                  low, TOP - 4, g->low_code, high, TOP - 4, g->high_code);
 }
 
-static void draw_axis(const bars *b)
+/* Bins at both ends may be empty. */
+static void find_view(bars *b)
 {
     const oct_page_histogram *h = b->histogram;
+    size_t first = 0, last = OCT_BINS;
+    while (first < OCT_BINS && h->counts[first] <= 0)
+        first++;
+    while (last > first && h->counts[last - 1] <= 0)
+        last--;
+    b->low = edge_of(h, first);
+    b->high = edge_of(h, last);
+    if (!has_grid(b)) return;
+    b->low = fmin(b->low, fmax(b->grid->low, h->from));
+    b->high = fmax(b->high, fmin(b->grid->high, h->to));
+}
+
+static void draw_axis(const bars *b)
+{
     char text[32];
-    oct_plot_axis axis = oct_plot_axis_of(h->from, h->to, 4);
+    oct_plot_axis axis = oct_plot_axis_of(b->low, b->high, 4);
     oct_html_put(b->html, "<line class=\"axis\" x1=\"%d\" y1=\"%d\" x2=\"%d\" y2=\"%d\"/>", LEFT,
                  HEIGHT - BOTTOM, WIDTH - RIGHT, HEIGHT - BOTTOM);
     for (size_t i = 0; i < axis.count; i++) {
         double x = place(b, axis.tick[i]);
-        if (axis.tick[i] < h->from || axis.tick[i] > h->to || x < LEFT + 10 ||
-            x > WIDTH - RIGHT - 10)
-            continue;
-        oct_html_put(b->html, "<text class=\"tick x\" x=\"%.1f\" y=\"%d\">%s</text>", x,
-                     HEIGHT - BOTTOM + 17, oct_plot_axis_text(&axis, axis.tick[i], text));
+        if (axis.tick[i] < b->low || axis.tick[i] > b->high || x > WIDTH - RIGHT - 10) continue;
+        oct_html_put(b->html, "<text class=\"tick %s\" x=\"%.1f\" y=\"%d\">%s</text>",
+                     x < LEFT + 10 ? "first" : "x", x, HEIGHT - BOTTOM + 17,
+                     oct_plot_axis_text(&axis, axis.tick[i], text));
     }
 }
 
@@ -109,6 +129,7 @@ void oct_page_histogram_draw(oct_html *html, const char *title, const oct_page_h
         "<figure class=\"histogram\"><figcaption>%s</figcaption><svg viewBox=\"0 0 %d %d\" "
         "role=\"img\"><title>%s</title><desc>%.0f values from %.5g to %.5g</desc>",
         title, WIDTH, HEIGHT, title, all, histogram->from, histogram->to);
+    find_view(&b);
     if (has_grid(&b)) draw_grid(&b);
     draw_bars(&b, false);
     draw_bars(&b, true);

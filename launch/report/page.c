@@ -107,7 +107,7 @@ static void write_run(oct_page *r, int i)
     oct_html_put(h, "<div class=\"run-head\">");
     if (r->runs > 1)
         oct_html_put(h, "<h2><span class=\"run r%d\">%s</span> %s</h2>", i, oct_page_letter(i),
-                     oct_page_run_name(run));
+                     oct_page_title(r, run));
     if (run->recipe_text.data) {
         oct_html_put(h, "<p class=\"sub\">model <b>");
         oct_html_cut(h, run->recipe.model_name, 80);
@@ -138,13 +138,13 @@ static void write_head(oct_page *r)
                     "style-src 'unsafe-inline'; img-src data:\">\n"
                     "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
                     "<meta name=\"color-scheme\" content=\"light dark\">\n");
-    oct_html_put(h, "<title>%s", oct_page_run_name(&r->run[0]));
-    if (r->runs > 1) oct_html_put(h, " and %s", oct_page_run_name(&r->run[1]));
+    oct_html_put(h, "<title>%s", oct_page_title(r, &r->run[0]));
+    if (r->runs > 1) oct_html_put(h, " and %s", oct_page_title(r, &r->run[1]));
     oct_html_put(h, " · Octet</title>\n<style>\n");
     oct_html_style(h);
     oct_html_put(h, "</style>\n</head>\n<body>\n<header>\n<p class=\"brand\">Octet report</p>\n");
-    oct_html_put(h, "<h1>%s", oct_page_run_name(&r->run[0]));
-    if (r->runs > 1) oct_html_put(h, " and %s", oct_page_run_name(&r->run[1]));
+    oct_html_put(h, "<h1>%s", oct_page_title(r, &r->run[0]));
+    if (r->runs > 1) oct_html_put(h, " and %s", oct_page_title(r, &r->run[1]));
     oct_html_put(h, "</h1>\n");
     for (int i = 0; i < r->runs; i++)
         write_run(r, i);

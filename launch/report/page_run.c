@@ -167,14 +167,14 @@ static oct_status find_folder(oct_page_run *run, const char *path)
     return run->folder ? OCT_OK : oct_strdup(&run->folder, path);
 }
 
-oct_status oct_page_run_open(oct_page_run *run, const char *path)
+static oct_status open_files(oct_page_run *run, const char *path, int files)
 {
     *run = (oct_page_run){0};
     OCT_TRY(find_folder(run, path));
     run->records = json_array();
     run->kinds = json_object();
     OCT_CHECK(run->records && run->kinds, OCT_RESOURCE, "%s: out of memory", path);
-    for (int file = 0; file < OCT_RUN_FILES; file++) {
+    for (int file = 0; file < files; file++) {
         char *full = NULL;
         OCT_TRY(oct_run_path(run->folder, file_names[file], &full));
         oct_status status =
@@ -183,6 +183,16 @@ oct_status oct_page_run_open(oct_page_run *run, const char *path)
         OCT_TRY(status);
     }
     return OCT_OK;
+}
+
+oct_status oct_page_run_open(oct_page_run *run, const char *path)
+{
+    return open_files(run, path, OCT_RUN_FILES);
+}
+
+oct_status oct_page_run_open_records(oct_page_run *run, const char *path)
+{
+    return open_files(run, path, OCT_RUN_FILE_RECIPE + 1);
 }
 
 void oct_page_run_close(oct_page_run *run)

@@ -46,6 +46,8 @@ typedef struct oct_page_run {
 /* Opens a run folder, or the one that a folder of checkpoints belongs to. OCT_DATA for what is no run
  * folder; files inside of it never fail but for memory. Close also after a failure. */
 oct_status oct_page_run_open(oct_page_run *run, const char *path) OCT_NODISCARD;
+/* Opens only the records and the recipe. */
+oct_status oct_page_run_open_records(oct_page_run *run, const char *path) OCT_NODISCARD;
 void oct_page_run_close(oct_page_run *run);
 
 /* The name of the run in a report: the recipe's, or "run". */

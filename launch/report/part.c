@@ -7,6 +7,13 @@
 #include <math.h>
 #include <string.h>
 
+const char *oct_page_title(const oct_page *r, const oct_page_run *run)
+{
+    const bool same =
+        r->runs > 1 && strcmp(oct_page_run_name(&r->run[0]), oct_page_run_name(&r->run[1])) == 0;
+    return same && run->recipe_text.data ? run->recipe.output : oct_page_run_name(run);
+}
+
 const char *oct_page_letter(int run)
 {
     return run == 0 ? "A" : "B";
@@ -17,7 +24,7 @@ void oct_page_each(oct_page *r, void (*write)(oct_page *r, const oct_page_run *r
     for (int i = 0; i < r->runs; i++) {
         if (r->runs > 1)
             oct_html_put(&r->html, "<h3><span class=\"run r%d\">%s</span> %s</h3>\n", i,
-                         oct_page_letter(i), oct_page_run_name(&r->run[i]));
+                         oct_page_letter(i), oct_page_title(r, &r->run[i]));
         write(r, &r->run[i]);
     }
 }

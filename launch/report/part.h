@@ -32,6 +32,8 @@ typedef struct oct_page_part {
 #include "launch/report/part_list.def"
 #undef OCT_PAGE_PART
 
+/* The run's name; of two runs with the same name their folders. */
+const char *oct_page_title(const oct_page *r, const oct_page_run *run);
 /* "A" or "B". */
 const char *oct_page_letter(int run);
 /* Calls `write` for each run, below a heading of its own where there are two. */

@@ -52,8 +52,7 @@ static void write_run(oct_page *r, const oct_page_run *run)
     }
     oct_page_table(r, every > 1 ? "Evaluations (some of them)" : "Evaluations",
                    "step#|phase|epoch#|right#|images#|accuracy, %#|other metrics|images/s#");
-    json_array_foreach(run->records, i, record) if ((all - 1 - i) % every == 0)
-        write_row(r, record);
+    json_array_foreach(evaluations, i, record) if ((all - 1 - i) % every == 0) write_row(r, record);
     oct_page_table_end(r);
 }
 

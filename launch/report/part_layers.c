@@ -21,6 +21,16 @@ static void write_shape(oct_html *h, const oct_page_layer *layer)
         oct_html_put(h, "%.0f×%.0f×%.0f", layer->h, layer->w, layer->c);
 }
 
+/* Small shares are told apart from none. */
+static void write_share(oct_page *r, double share)
+{
+    const double percent = 100 * share;
+    if (percent > 0 && percent < 0.001)
+        oct_html_put(&r->html, "<td class=\"n\">&lt; 0.001</td>");
+    else
+        oct_page_cell(r, percent);
+}
+
 /* A bar of SQNR beside its number: 60 dB are full. */
 static void write_sqnr(oct_page *r, double sqnr)
 {
@@ -51,7 +61,7 @@ static void write_row(oct_page *r, const oct_page_layer *layer)
     oct_page_cell(r, layer->zero_point);
     oct_page_cell(r, layer->min);
     oct_page_cell(r, layer->max);
-    oct_page_cell(r, 100 * layer->clipped);
+    write_share(r, layer->clipped);
     write_sqnr(r, layer->price);
     oct_page_cell(r, layer->sqnr);
     oct_page_cell(r, layer->cosine);
@@ -101,7 +111,7 @@ static void draw_scale(oct_page *r, const oct_page_run *run, const oct_page_laye
 {
     char key[400];
     oct_series series = {0};
-    oct_plot plot = {.title = "scale over the steps", .unit = ""};
+    oct_plot plot = {.title = "scale over the steps", .unit = "", .scale = OCT_SCALE_ZERO};
     int length = snprintf(key, sizeof key, "scales.%s", layer->path);
     if (length >= (int)sizeof key || r->html.status != OCT_OK) return;
     r->html.status = oct_series_of(&series, oct_page_run_records(run, "scales"), key);
@@ -122,16 +132,17 @@ static void write_facts(oct_page *r, const oct_page_layer *layer)
                      layer->zero_point);
     else
         oct_html_put(h, "output: float");
-    if (isfinite(layer->clipped)) oct_html_put(h, ", %.3f %% clipped", 100 * layer->clipped);
-    if (isfinite(layer->price)) oct_html_put(h, ", SQNR of rounding %.1f dB", layer->price);
-    if (isfinite(layer->sqnr)) oct_html_put(h, ", SQNR %.1f dB", layer->sqnr);
+    if (isfinite(layer->clipped)) oct_html_put(h, ", %.3f&nbsp;%% clipped", 100 * layer->clipped);
+    if (isfinite(layer->price)) oct_html_put(h, ", SQNR of rounding %.1f&nbsp;dB", layer->price);
+    if (isfinite(layer->sqnr)) oct_html_put(h, ", SQNR %.1f&nbsp;dB", layer->sqnr);
     if (isfinite(layer->max_error)) oct_html_put(h, ", largest error %.4g", layer->max_error);
     if (layer->has_weight) {
         oct_html_put(h, "<br>weights: scales of channels %.4g to %.4g", layer->weight_scale_min,
                      layer->weight_scale_max);
         if (isfinite(layer->weight_clipped))
-            oct_html_put(h, ", %.3f %% clipped", 100 * layer->weight_clipped);
-        if (isfinite(layer->weight_sqnr)) oct_html_put(h, ", SQNR %.1f dB", layer->weight_sqnr);
+            oct_html_put(h, ", %.3f&nbsp;%% clipped", 100 * layer->weight_clipped);
+        if (isfinite(layer->weight_sqnr))
+            oct_html_put(h, ", SQNR %.1f&nbsp;dB", layer->weight_sqnr);
     }
     oct_html_put(h, "</p>\n");
 }
@@ -208,8 +219,8 @@ static void write_change(oct_page *r, const oct_page_layer *a, const oct_page_la
     oct_page_cell(r, a->scale);
     oct_page_cell(r, b->scale);
     oct_page_cell(r, b->scale / a->scale);
-    oct_page_cell(r, 100 * a->clipped);
-    oct_page_cell(r, 100 * b->clipped);
+    write_share(r, a->clipped);
+    write_share(r, b->clipped);
     write_sqnr(r, a->price);
     write_sqnr(r, b->price);
     oct_page_cell(r, b->price - a->price);

@@ -22,7 +22,6 @@ static void draw(oct_page *r)
     }
     oct_html_put(&r->html, "<div class=\"plots\">\n");
     oct_plot_draw(&plot, &r->html);
-    oct_html_put(&r->html, "</div>\n");
     for (int i = 0; i < r->runs; i++)
         oct_series_free(&series[i]);
 }
@@ -58,7 +57,9 @@ static void write_phases(oct_page *r, const oct_page_run *run)
 static void write(oct_page *r)
 {
     draw(r);
+    oct_html_put(&r->html, "<div class=\"wide\">\n");
     oct_page_each(r, write_phases);
+    oct_html_put(&r->html, "</div></div>\n");
 }
 
 const oct_page_part oct_page_part_speed = {

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { WIDTH = 480, HEIGHT = 250, LEFT = 50, RIGHT = 12, TOP = 22, BOTTOM = 40 };
+enum { WIDTH = 480, HEIGHT = 250, LEFT = 58, RIGHT = 12, TOP = 22, BOTTOM = 40 };
 enum { SPAN_LETTER = 7 }; /* width of a letter of a phase's name */
 
 typedef struct frame {

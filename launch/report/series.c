@@ -166,7 +166,7 @@ const char *oct_plot_axis_text(const oct_plot_axis *axis, double value, char tex
     else if (largest >= 1e4 && size >= 1e3)
         snprintf(text, 32, "%.4gk", value / 1e3);
     else if (axis->logarithmic)
-        snprintf(text, 32, "%.3g", value);
+        snprintf(text, 32, "%.6g", value);
     else
         snprintf(text, 32, "%.*f", axis->decimals, value);
     return text;

@@ -43,6 +43,7 @@ static const char *const rules[] = {
     ".plots{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,430px),1fr));gap:"
     "20px "
     "28px}\n",
+    "@media (min-width:1000px){.wide{grid-column:span 2}}\n",
     "figure{margin:0}\n",
     "figcaption{font-size:13px;color:var(--soft)}\n",
     "figcaption b{color:var(--ink);font-size:14px}\n",
@@ -92,7 +93,8 @@ static const char *const rules[] = {
     "opacity:.75}\n",
     ".meter.low{background:var(--c1)}\n",
     ".cards{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,300px),1fr));"
-    "gap:16px}\n",
+    "gap:16px;align-items:start}\n",
+    ".card .plot svg text{font-size:16px}\n",
     ".card{padding:12px;border:1px solid var(--line);border-radius:8px;min-width:0}\n",
     ".bar{fill:var(--c0);opacity:.85}.bar.out{fill:var(--bad);opacity:1}\n",
     ".codes{fill:var(--codes)}.code-grid{stroke:var(--soft);fill:none}\n",
@@ -118,7 +120,8 @@ static const char *const rules[] = {
     ".s1{--a:.12}.s2{--a:.22}.s3{--a:.32}.s4{--a:.42}.s5{--a:.52}.s6{--a:.64}.s7{--a:.76}\n",
     ".hit{background:rgba(var(--yes),var(--a,0));fill:rgba(var(--yes),var(--a,0))}\n",
     ".miss{background:rgba(var(--no),var(--a,0));fill:rgba(var(--no),var(--a,0))}\n",
-    "@media (max-width:560px){svg text{font-size:14px}.histogram svg text{font-size:11px}"
+    "@media (max-width:560px){svg text{font-size:13px}.histogram svg text{font-size:11px}.card "
+    ".plot svg text{font-size:16px}"
     ".graph svg text{font-size:11px}h1{font-size:24px}}\n",
     "@media print{body{max-width:none;padding:0;font-size:11px}nav{display:none}"
     ".box,.graph{max-height:none;overflow:visible}section{break-inside:auto}"

@@ -33,6 +33,8 @@ Test(page, of_a_run_is_whole_and_the_run_wrote_the_same_bytes)
     check_page("a.html", "'int8 accuracy' 'logits that differ' 'learning rate' 'features.0' "
                          "'Certificate' 'SHA-256 of the model file' 'conv 3x3'");
     must("cmp a.html run/report.html");
+    must("test $(grep -c '<td>float</td>' a.html) = $(grep -c '\"eval\".*\"float\"' "
+         "run/metrics.jsonl)");
     must("cd run && " OCT_PROGRAM " report . -o ../b.html");
     must("cmp a.html b.html");
     must(OCT_PROGRAM " report run/checkpoints -o b.html && cmp a.html b.html");

@@ -1,0 +1,296 @@
+/* octet plot draws curves of a run, or of two, with characters. */
+#include "core/base/log.h"
+#include "core/base/mem.h"
+#include "launch/base/output.h"
+#include "launch/cmd/command.h"
+#include "launch/report/page_run.h"
+#include "launch/report/terminal_plot.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { WIDTH, HEIGHT, ASCII };
+enum { KEYS_MAX = 16, RUNS_MAX = 2, NAMES_MAX = 64, KEY_BYTES = 72 };
+
+typedef struct request {
+    oct_page_run run[RUNS_MAX];
+    const char *path[RUNS_MAX];
+    int runs;
+    const char *key[KEYS_MAX];
+    size_t keys;
+    char name[NAMES_MAX][KEY_BYTES]; /* that the records know */
+    size_t names;
+} request;
+
+/* The two curves of a key: of training batches and of evaluations. */
+typedef struct pair {
+    oct_series training, evaluation;
+} pair;
+
+static void free_pair(pair *p)
+{
+    oct_series_free(&p->training);
+    oct_series_free(&p->evaluation);
+}
+
+static oct_status read_pair(pair *p, const oct_page_run *run, const char *key)
+{
+    char metric[KEY_BYTES + 16];
+    OCT_TRY(oct_series_of(&p->training, oct_page_run_records(run, "step"), key));
+    OCT_TRY(oct_series_of(&p->evaluation, oct_page_run_records(run, "eval"), key));
+    if (p->evaluation.count) return OCT_OK;
+    snprintf(metric, sizeof metric, "metrics.%s", key);
+    return oct_series_of(&p->evaluation, oct_page_run_records(run, "eval"), metric);
+}
+
+/* Names of the keys that have numbers. */
+
+static void add_name(request *r, const char *name)
+{
+    static const char *const places[] = {"step", "epoch", "images", "correct"};
+    for (size_t i = 0; i < OCT_COUNT(places); i++)
+        if (strcmp(places[i], name) == 0) return;
+    for (size_t i = 0; i < r->names; i++)
+        if (strcmp(r->name[i], name) == 0) return;
+    if (r->names < NAMES_MAX && strlen(name) < KEY_BYTES)
+        snprintf(r->name[r->names++], KEY_BYTES, "%s", name);
+}
+
+static void add_names(request *r, json_t *record)
+{
+    const char *name;
+    json_t *value;
+    json_object_foreach(record, name, value) if (json_is_number(value)) add_name(r, name);
+}
+
+static void find_names(request *r)
+{
+    json_t *eval = oct_page_run_record(&r->run[0], "eval");
+    add_names(r, oct_page_run_record(&r->run[0], "step"));
+    add_names(r, eval);
+    add_names(r, json_object_get(eval, "metrics"));
+}
+
+static oct_status unknown(const request *r, const char *word)
+{
+    char hint[OCT_HINT_BYTES];
+    const char *names[NAMES_MAX];
+    oct_text all = {0};
+    for (size_t i = 0; i < r->names; i++) {
+        names[i] = r->name[i];
+        OCT_TRY(oct_text_add(&all, "%s%s", i ? ", " : "", r->name[i]));
+    }
+    oct_status status =
+        oct_fail(OCT_USAGE,
+                 "command line: '%s' is neither a figure of %s nor a second run; %s\nthere are: %s",
+                 word, r->path[0], oct_did_you_mean(hint, word, names, r->names, "choose one"),
+                 all.data ? all.data : "none");
+    oct_text_free(&all);
+    return status;
+}
+
+static bool is_name(const request *r, const char *word)
+{
+    for (size_t i = 0; i < r->names; i++)
+        if (strcmp(r->name[i], word) == 0) return true;
+    return false;
+}
+
+static bool is_there(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) == 0;
+}
+
+static oct_status open_run(request *r, const char *path)
+{
+    oct_page_run *run = &r->run[r->runs];
+    r->path[r->runs++] = path;
+    OCT_TRY(oct_page_run_open_records(run, path));
+    if (run->why[OCT_RUN_FILE_RECORDS] && json_array_size(run->records))
+        oct_log(OCT_LOG_WARN, "%s: %s", path, run->why[OCT_RUN_FILE_RECORDS]);
+    OCT_CHECK(json_array_size(oct_page_run_records(run, "step")) ||
+                  json_array_size(oct_page_run_records(run, "eval")),
+              OCT_DATA, "%s: no step has been recorded yet, so there is nothing to plot", path);
+    return OCT_OK;
+}
+
+/* The first word is a run; of the others each is a key that its records know, or a second run. */
+static oct_status read_words(request *r, const oct_args *args)
+{
+    OCT_TRY(open_run(r, args->word[0]));
+    find_names(r);
+    for (size_t i = 1; i < args->num_words; i++) {
+        const char *word = args->word[i];
+        if (is_name(r, word)) {
+            OCT_CHECK(r->keys < KEYS_MAX, OCT_USAGE, "command line: at most %d figures at a time",
+                      KEYS_MAX);
+            r->key[r->keys++] = word;
+        } else {
+            if (!is_there(word)) return unknown(r, word);
+            OCT_CHECK(r->runs < RUNS_MAX, OCT_USAGE, "command line: %s: two runs at most", word);
+            OCT_TRY(open_run(r, word));
+        }
+    }
+    if (!r->keys) r->key[r->keys++] = is_name(r, "loss") ? "loss" : r->name[0];
+    return OCT_OK;
+}
+
+typedef struct series_name {
+    const oct_series *series;
+    const char *name;
+    bool dots;
+} series_name;
+
+static void add_curves(const request *r, oct_plot *plot, int run, const pair *p)
+{
+    const series_name names[] = {{&p->training, "training batches", false},
+                                 {&p->evaluation, "evaluation", true}};
+    for (size_t i = 0; i < OCT_COUNT(names); i++) {
+        char name[96];
+        snprintf(name, sizeof name, "%.60s%s%s", r->runs > 1 ? r->path[run] : "",
+                 r->runs > 1 ? ": " : "", names[i].name);
+        oct_plot_curve *curve = oct_plot_add(plot, names[i].series, name);
+        if (!curve) continue;
+        curve->dots = names[i].dots;
+        curve->colour = run;
+    }
+}
+
+static oct_status plot_key(const request *r, const char *key, const oct_terminal *terminal)
+{
+    pair pairs[RUNS_MAX] = {0};
+    oct_text text = {0};
+    const oct_plot_spans spans = oct_plot_spans_of(r->run[0].records);
+    const bool free = strcmp(key, "loss") == 0 || strcmp(key, "grad_norm") == 0;
+    oct_plot plot = {.title = key,
+                     .unit = strcmp(key, "accuracy") == 0 ? "%" : "",
+                     .spans = &spans,
+                     .scale = free ? OCT_SCALE_FREE : OCT_SCALE_LINEAR};
+    oct_status status = OCT_OK;
+    for (int run = 0; run < r->runs; run++) {
+        OCT_TRY_OUT(read_pair(&pairs[run], &r->run[run], key));
+        add_curves(r, &plot, run, &pairs[run]);
+    }
+    OCT_TRY_OUT(oct_terminal_plot(&plot, terminal, &text));
+    OCT_TRY_OUT(oct_print("%s\n", text.data ? text.data : ""));
+out:
+    for (int run = 0; run < RUNS_MAX; run++)
+        free_pair(&pairs[run]);
+    oct_text_free(&text);
+    return status;
+}
+
+static json_t *numbers(const double *values, size_t count)
+{
+    json_t *array = json_array();
+    for (size_t i = 0; i < count; i++)
+        json_array_append_new(array, json_real(values[i]));
+    return array;
+}
+
+static json_t *series_json(const oct_series *s)
+{
+    return json_pack("{s:o, s:o}", "step", numbers(s->x, s->count), "value",
+                     numbers(s->y, s->count));
+}
+
+static json_t *phases_json(const oct_page_run *run)
+{
+    const oct_plot_spans spans = oct_plot_spans_of(run->records);
+    json_t *array = json_array();
+    for (size_t i = 0; i < spans.count; i++)
+        json_array_append_new(array,
+                              json_pack("{s:s, s:f, s:f}", "name", spans.span[i].name, "begin",
+                                        spans.span[i].begin, "end", spans.span[i].end));
+    return array;
+}
+
+static oct_status run_json(const request *r, int run, json_t *runs)
+{
+    json_t *figures = json_object();
+    for (size_t k = 0; k < r->keys; k++) {
+        pair p = {0};
+        oct_status status = read_pair(&p, &r->run[run], r->key[k]);
+        if (status == OCT_OK)
+            json_object_set_new(figures, r->key[k],
+                                json_pack("{s:o, s:o}", "training", series_json(&p.training),
+                                          "evaluation", series_json(&p.evaluation)));
+        free_pair(&p);
+        if (status != OCT_OK) {
+            json_decref(figures);
+            return status;
+        }
+    }
+    json_array_append_new(runs, json_pack("{s:s, s:o, s:o}", "run", r->path[run], "phases",
+                                          phases_json(&r->run[run]), "figures", figures));
+    return OCT_OK;
+}
+
+static oct_status print_json(const request *r)
+{
+    json_t *runs = json_array();
+    for (int run = 0; run < r->runs; run++) {
+        oct_status status = run_json(r, run, runs);
+        if (status != OCT_OK) {
+            json_decref(runs);
+            return status;
+        }
+    }
+    return oct_print_json(
+        json_pack("{s:i, s:s, s:o}", "schema_version", 1, "kind", "plot", "runs", runs));
+}
+
+static oct_status plot_all(request *r, const oct_args *args)
+{
+    oct_terminal terminal = oct_terminal_here();
+    if (args->option[WIDTH].given) terminal.columns = (int)args->option[WIDTH].count;
+    if (args->option[HEIGHT].given) terminal.rows = (int)args->option[HEIGHT].count;
+    if (args->option[ASCII].given) terminal.unicode = false;
+    OCT_TRY(read_words(r, args));
+    if (args->json) return print_json(r);
+    for (size_t k = 0; k < r->keys; k++)
+        OCT_TRY(plot_key(r, r->key[k], &terminal));
+    return OCT_OK;
+}
+
+static oct_status run(const oct_args *args)
+{
+    request *r = NULL;
+    OCT_TRY(oct_alloc(&r, 1, sizeof *r));
+    oct_status status = plot_all(r, args);
+    for (int i = 0; i < RUNS_MAX; i++)
+        oct_page_run_close(&r->run[i]);
+    oct_free(&r);
+    return status;
+}
+
+static const oct_option options[] = {
+    [WIDTH] = {"--width", 0, OCT_OPT_COUNT, "N", "columns; those of the terminal, or 80",
+               OCT_TERMINAL_COLUMNS_MIN, OCT_TERMINAL_COLUMNS_MAX},
+    [HEIGHT] = {"--height", 0, OCT_OPT_COUNT, "N", "lines of the drawing; 16", 4, 100},
+    [ASCII] = {"--ascii", 0, OCT_OPT_FLAG, NULL, "no other characters; the rule without UTF-8", 0,
+               0},
+    {0},
+};
+
+const oct_command oct_command_plot = {
+    .name = "plot",
+    .usage = "octet plot RUN [loss | accuracy | lr | METRIC ...] [RUN2]",
+    .summary = "draws curves of a run, or of two, in the terminal",
+    .help = "Figures are those of metrics.jsonl: loss, accuracy, lr, images_per_s and the recipe's "
+            "metrics;\n"
+            "without one the loss is drawn. Lines are training batches, marks are evaluations, and "
+            "dotted lines\n"
+            "stand where phases begin. --json prints the numbers instead.\n"
+            "\n"
+            "    octet plot runs/a\n"
+            "    octet plot runs/a loss accuracy runs/b\n"
+            "    ssh cluster octet plot runs/a lr --width 120\n",
+    .options = options,
+    .min_words = 1,
+    .max_words = 1 + KEYS_MAX + RUNS_MAX,
+    .run = run,
+};
