@@ -20,14 +20,6 @@
 
 enum { BYTE_VALUES = 256, IGNORED = -1 };
 
-/* A thread reads into these. */
-struct oct_loader_scratch {
-    oct_image image, map;
-    float *spare; /* of a sample that is mixed, and its values */
-    size_t spare_capacity;
-};
-typedef struct oct_loader_scratch scratch;
-
 static inline float normalised(float value, float unit, float mean, float inverse_std)
 {
     return (value * unit - mean) * inverse_std;
@@ -76,10 +68,11 @@ void oct_normalise(const uint8_t *bytes, int64_t pixels, int64_t channels, const
                    const float *std, float *out)
 {
     for (int64_t c = 0; c < channels; c++) {
-        float inverse_std = 1.0f / std[c];
+        const int64_t at = channels <= OCT_REALS_MAX ? c : 0;
+        float inverse_std = 1.0f / std[at];
         for (int64_t i = 0; i < pixels; i++)
             out[i * channels + c] =
-                normalised((float)bytes[i * channels + c], 1.0f / 255.0f, mean[c], inverse_std);
+                normalised((float)bytes[i * channels + c], 1.0f / 255.0f, mean[at], inverse_std);
     }
 }
 
@@ -92,20 +85,23 @@ oct_status oct_loader_init(oct_loader *loader, const oct_dataset *data)
         .leaf = 8,
         .shuffle = true,
         .normaliser = {.count = 1, .std = {1}},
-        .order_epoch = -1,
+        .ranks = 1,
+        .prefetch = 2,
+        .read_end = data->count,
+        .order_epoch = {-1, -1},
     };
     return OCT_OK;
 }
 
 void oct_loader_deinit(oct_loader *loader)
 {
-    for (int i = 0; i < loader->threads; i++) {
-        oct_image_free(&loader->scratch[i].image);
-        oct_image_free(&loader->scratch[i].map);
-        oct_free(&loader->scratch[i].spare);
-    }
+    oct_reader_destroy(&loader->reader);
+    for (int i = 0; i < loader->threads; i++)
+        oct_sample_free(&loader->scratch[i]);
     oct_free(&loader->scratch);
-    oct_free(&loader->order);
+    oct_free(&loader->spare);
+    oct_free(&loader->order[0]);
+    oct_free(&loader->order[1]);
     oct_free(&loader->labels);
     oct_free(&loader->values);
     *loader = (oct_loader){0};
@@ -116,24 +112,47 @@ static bool is_mixing(const oct_loader *loader)
     return loader->mixing.mixup > 0 || loader->mixing.cutmix > 0;
 }
 
+/* What a thread that mixes needs. */
+static size_t spare_numel(const oct_loader *loader)
+{
+    const oct_dataset *data = loader->data;
+    return (size_t)(data->h * data->w * data->c + data->classes);
+}
+
 /* Room for the scratch of each thread, and in it for samples whose size is known. */
 static oct_status reserve_scratch(oct_loader *loader)
 {
     const oct_dataset *data = loader->data;
     const int threads = omp_get_max_threads();
     size_t capacity = (size_t)loader->threads;
+    if (is_mixing(loader))
+        OCT_TRY(oct_grow(&loader->spare, &loader->spare_capacity,
+                         (size_t)threads * spare_numel(loader), sizeof *loader->spare));
     if (threads <= loader->threads) return OCT_OK;
     OCT_TRY(oct_grow(&loader->scratch, &capacity, (size_t)threads, sizeof *loader->scratch));
     for (; loader->threads < threads; loader->threads++) {
-        scratch *s = &loader->scratch[loader->threads];
-        *s = (scratch){0};
-        OCT_TRY(oct_image_resize(&s->image, data->dtype, data->read_h, data->read_w, data->read_c));
+        oct_image *image = &loader->scratch[loader->threads].image;
+        OCT_TRY(oct_image_resize(image, data->dtype, data->read_h, data->read_w, data->read_c));
     }
-    const size_t spare = (size_t)(data->h * data->w * data->c + data->classes);
-    for (int i = 0; i < loader->threads && is_mixing(loader); i++)
-        OCT_TRY(oct_grow(&loader->scratch[i].spare, &loader->scratch[i].spare_capacity, spare,
-                         sizeof(float)));
     return OCT_OK;
+}
+
+static oct_reader_options reading(const oct_loader *loader)
+{
+    return (oct_reader_options){loader->data, &loader->augment, loader->damaged_mode};
+}
+
+/* The reader that reads ahead, where that is worth while, with room for so many samples of a fetch. */
+static oct_status reserve_reader(oct_loader *loader, int64_t samples)
+{
+    const oct_reader_options options = reading(loader);
+    const int64_t room = samples * (1 + loader->prefetch);
+    if (loader->prefetch_threads == 0 || loader->prefetch == 0 || loader->reader_room >= room ||
+        (!loader->data->format->reads_files && oct_augment_is_empty(&loader->augment)))
+        return OCT_OK;
+    oct_reader_destroy(&loader->reader);
+    loader->reader_room = room;
+    return oct_reader_create(&loader->reader, &options, loader->prefetch_threads, room);
 }
 
 static oct_status reserve(oct_loader *loader, int64_t samples)
@@ -142,6 +161,7 @@ static oct_status reserve(oct_loader *loader, int64_t samples)
     const size_t n =
         samples > 0 ? (size_t)samples : 1; /* goals are never NULL where there are some */
     OCT_TRY(reserve_scratch(loader));
+    OCT_TRY(reserve_reader(loader, (int64_t)n));
     if (data->goal == OCT_GOAL_VALUES || is_mixing(loader))
         return oct_grow(&loader->values, &loader->value_capacity, n * (size_t)data->classes,
                         sizeof *loader->values);
@@ -150,15 +170,15 @@ static oct_status reserve(oct_loader *loader, int64_t samples)
                     sizeof *loader->labels);
 }
 
-static oct_status reserve_order(oct_loader *loader)
+static oct_status reserve_order(oct_loader *loader, int at)
 {
-    if (loader->order) return OCT_OK;
-    return oct_alloc(&loader->order, (size_t)loader->data->count, sizeof(*loader->order));
+    if (loader->order[at]) return OCT_OK;
+    return oct_alloc(&loader->order[at], (size_t)loader->data->count, sizeof(*loader->order[at]));
 }
 
 oct_status oct_loader_reserve(oct_loader *loader, int64_t samples)
 {
-    OCT_TRY(reserve_order(loader));
+    OCT_TRY(reserve_order(loader, 0));
     return reserve(loader, samples);
 }
 
@@ -174,17 +194,21 @@ int64_t oct_loader_samples(const oct_loader *loader, int64_t step_in_epoch)
     return left < loader->batch ? left : loader->batch;
 }
 
-static oct_status find_order(oct_loader *loader, int64_t epoch)
+/* Finds which of the two orders is that of an epoch, made in place of the one that `keep` does not need. */
+static oct_status find_order(oct_loader *loader, int64_t epoch, int64_t keep, int *at)
 {
-    OCT_TRY(reserve_order(loader));
-    if (loader->order_epoch == epoch) return OCT_OK;
+    for (*at = 0; *at < 2; ++*at)
+        if (loader->order_epoch[*at] == epoch) return OCT_OK;
+    *at = loader->order_epoch[0] == keep;
+    OCT_TRY(reserve_order(loader, *at));
+    int64_t *order = loader->order[*at];
     if (loader->shuffle) {
-        oct_permutation(loader->order, loader->data->count, loader->seed, (uint64_t)epoch);
+        oct_permutation(order, loader->data->count, loader->seed, (uint64_t)epoch);
     } else {
         for (int64_t i = 0; i < loader->data->count; i++)
-            loader->order[i] = i;
+            order[i] = i;
     }
-    loader->order_epoch = epoch;
+    loader->order_epoch[*at] = epoch;
     return OCT_OK;
 }
 
@@ -222,12 +246,13 @@ static move draw_move(const oct_loader *loader, const oct_draw *draw)
     };
 }
 
+typedef struct oct_loader_cursor cursor;
+
 /* Some samples on their way into a batch. */
 typedef struct filling {
     oct_loader *loader;
-    int64_t first; /* position of the first in the epoch, or in the data set */
-    bool training; /* in the order of an epoch, moved */
-    uint64_t draw; /* of position 0 */
+    cursor at; /* the first of them */
+    const int64_t *order;
     const look_up *table;
     float *images;
 } filling;
@@ -298,42 +323,26 @@ static void copy_map(const oct_image *map, const move *m, int32_t *out)
         }
 }
 
-static oct_status check_size(const oct_dataset *data, int64_t sample, const oct_image *image)
+/* The place of a position: in the order of an epoch, or of the data set. */
+static oct_place place_of(const oct_loader *loader, const cursor *c, const int64_t *order,
+                          int64_t position)
 {
-    OCT_ASSERT(image->dtype == data->dtype);
-    OCT_CHECK(image->h == data->h && image->w == data->w && image->c == data->c, OCT_DATA,
-              "sample %" PRId64 " of the data set has %" PRId64 "x%" PRId64 "x%" PRId64
-              " numbers, but the model takes %" PRId64 "x%" PRId64 "x%" PRId64,
-              sample, image->h, image->w, image->c, data->h, data->w, data->c);
-    return OCT_OK;
+    const uint64_t before = c->training ? (uint64_t)c->epoch * (uint64_t)loader->data->count : 0;
+    return (oct_place){c->training ? order[position] : position,
+                       {loader->seed, before + (uint64_t)position}};
 }
 
-static oct_status check_map(const oct_dataset *data, int64_t sample, const oct_image *image,
-                            const oct_image *map)
+static void fill_zeros(const filling *f, int64_t i)
 {
-    const int64_t pixels = map->h * map->w;
-    OCT_CHECK(map->h == image->h && map->w == image->w && map->dtype == OCT_S32, OCT_DATA,
-              "the map of sample %" PRId64 " has %" PRId64 "x%" PRId64
-              " pixels, but its image %" PRId64 "x%" PRId64,
-              sample, map->h, map->w, image->h, image->w);
-    for (int64_t i = 0; i < pixels; i++)
-        OCT_CHECK(((const int32_t *)map->data)[i] < data->classes, OCT_DATA,
-                  "the map of sample %" PRId64 " holds class %d, but there are %" PRId64
-                  " classes; raise data.classes, or use a negative number for pixels without one",
-                  sample, (int)((const int32_t *)map->data)[i], data->classes);
-    return OCT_OK;
-}
-
-/* Reads and transforms one sample. */
-static oct_status read_sample(const oct_loader *loader, int64_t sample, const oct_draw *draw,
-                              scratch *s)
-{
+    oct_loader *loader = f->loader;
     const oct_dataset *data = loader->data;
-    oct_image *map = data->goal == OCT_GOAL_MAP ? &s->map : NULL;
-    OCT_TRY(data->format->read(data, sample, &s->image, map));
-    if (map) OCT_TRY(check_map(data, sample, &s->image, map));
-    OCT_TRY(oct_augment_run(&loader->augment, draw, &s->image, map));
-    return check_size(data, sample, &s->image);
+    const int64_t numel = data->h * data->w * data->c;
+    memset(f->images + i * numel, 0, (size_t)numel * sizeof *f->images);
+    if (data->goal == OCT_GOAL_VALUES || is_mixing(loader))
+        memset(loader->values + i * data->classes, 0,
+               (size_t)data->classes * sizeof *loader->values);
+    else if (data->goal != OCT_GOAL_INPUT)
+        memset(loader->labels + i * data->rows, 0, (size_t)data->rows * sizeof *loader->labels);
 }
 
 static void fill_one_hot(float *values, int64_t classes, int32_t label)
@@ -342,64 +351,145 @@ static void fill_one_hot(float *values, int64_t classes, int32_t label)
     values[label] = 1;
 }
 
-static oct_status fill_one(const filling *f, int64_t i, scratch *s)
+static void fill_one(const filling *f, int64_t i, const oct_sample *s)
 {
     oct_loader *loader = f->loader;
     const oct_dataset *data = loader->data;
-    const int64_t position = f->first + i, classes = data->classes, rows = data->rows;
-    const int64_t sample = f->training ? loader->order[position] : position;
-    const oct_draw draw = {loader->seed, f->draw + (uint64_t)position};
-    const move m = f->training ? draw_move(loader, &draw) : (move){0};
-    OCT_TRY(read_sample(loader, sample, &draw, s));
+    const int64_t classes = data->classes;
+    const move m = f->at.training ? draw_move(loader, &s->place.draw) : (move){0};
     copy_image(f, &s->image, &m, f->images + i * oct_image_numel(&s->image));
     if (data->goal == OCT_GOAL_CLASS && is_mixing(loader))
-        fill_one_hot(loader->values + i * classes, classes, data->labels[sample]);
+        fill_one_hot(loader->values + i * classes, classes, data->labels[s->number]);
     else if (data->goal == OCT_GOAL_CLASS)
-        loader->labels[i] = data->labels[sample];
+        loader->labels[i] = data->labels[s->number];
     if (data->goal == OCT_GOAL_VALUES)
-        memcpy(loader->values + i * classes, data->values + sample * classes,
+        memcpy(loader->values + i * classes, data->values + s->number * classes,
                (size_t)classes * sizeof *loader->values);
-    if (data->goal == OCT_GOAL_MAP) copy_map(&s->map, &m, loader->labels + i * rows);
+    if (data->goal == OCT_GOAL_MAP) copy_map(&s->map, &m, loader->labels + i * data->rows);
+}
+
+/* What there is to say of the samples of a fetch, whichever thread met it. */
+typedef struct outcome {
+    int64_t failed, damaged; /* the first that failed, and the last that was damaged; -1: none */
+    int64_t passed_over;
+    oct_status code;
+    char failed_text[OCT_READ_TEXT], damaged_text[OCT_READ_TEXT];
+} outcome;
+
+static void take_outcome(outcome *o, int64_t i, const oct_sample *s)
+{
+#pragma omp critical(oct_loader_outcome)
+    {
+        if (s->status != OCT_OK && (o->failed < 0 || i < o->failed)) {
+            o->failed = i;
+            o->code = s->status;
+            memcpy(o->failed_text, s->text, sizeof o->failed_text);
+        }
+        if (s->damaged > 0 && i > o->damaged) {
+            o->damaged = i;
+            memcpy(o->damaged_text, s->text, sizeof o->damaged_text);
+        }
+        o->passed_over += s->damaged;
+    }
+}
+
+static oct_status tell_outcome(oct_loader *loader, const outcome *o)
+{
+    loader->damaged += o->passed_over;
+    if (o->damaged >= 0) memcpy(loader->damaged_text, o->damaged_text, sizeof loader->damaged_text);
+    return o->failed < 0 ? OCT_OK : oct_fail(o->code, "%s", o->failed_text);
+}
+
+/* The samples that come behind this fetch, as far as it can be known: the next batch, or the next epoch. */
+static void move_on(const oct_loader *loader, cursor *c)
+{
+    if (++c->i < c->n || !c->training) return;
+    do {
+        c->batch++;
+        if (c->batch >= oct_loader_steps(loader)) {
+            c->batch = 0;
+            c->epoch++;
+        }
+        const oct_leaves leaves = oct_leaves_split(oct_loader_samples(loader, c->batch),
+                                                   loader->leaf, loader->rank, loader->ranks);
+        c->first = c->batch * loader->batch + oct_leaves_first_sample(&leaves);
+        c->n = oct_leaves_local_samples(&leaves);
+    } while (c->n == 0);
+    c->i = 0;
+}
+
+static oct_status ask_ahead(oct_loader *loader, int64_t epoch)
+{
+    cursor *c = &loader->cursor;
+    while (oct_reader_room(loader->reader) > 0) {
+        int at = 0;
+        if (c->training)
+            OCT_TRY(find_order(loader, c->epoch, epoch, &at));
+        else if (c->first + c->i >= loader->read_end)
+            return OCT_OK;
+        const oct_place place = place_of(loader, c, loader->order[at], c->first + c->i);
+        oct_reader_ask(loader->reader, &place);
+        move_on(loader, c);
+    }
     return OCT_OK;
 }
 
-/* The failure of the first sample that cannot be read, whichever thread met it. */
-typedef struct failure {
-    int64_t at;
-    oct_status code;
-    char text[1024];
-} failure;
-
-static void take_failure(failure *first, int64_t at, oct_status code)
+/* Makes sure that the samples in front of the reader's queue are those of the filling. */
+static oct_status expect(const filling *f, int64_t n)
 {
-#pragma omp critical(oct_loader_failure)
-    if (first->code == OCT_OK || at < first->at) {
-        first->at = at;
-        first->code = code;
-        snprintf(first->text, sizeof first->text, "%s", oct_fail_text(0));
+    oct_loader *loader = f->loader;
+    int64_t same = 0;
+    for (; same < n; same++) {
+        const oct_place place = place_of(loader, &f->at, f->order, f->at.first + same);
+        if (!oct_reader_has(loader->reader, same, &place)) break;
     }
-    oct_fail_clear();
+    if (same < n && oct_reader_asked(loader->reader) > same) oct_reader_forget(loader->reader);
+    if (oct_reader_asked(loader->reader) == 0) loader->cursor = f->at;
+    return ask_ahead(loader, f->at.epoch);
+}
+
+static void take_one(const filling *f, int64_t i, outcome *o)
+{
+    oct_loader *loader = f->loader;
+    const oct_sample *s;
+    if (loader->reader) {
+        s = oct_reader_wait(loader->reader, i);
+    } else {
+        const oct_reader_options options = reading(loader);
+        const oct_place place = place_of(loader, &f->at, f->order, f->at.first + i);
+        oct_sample *own = &loader->scratch[omp_get_thread_num()];
+        oct_read_sample(&options, &place, own);
+        s = own;
+    }
+    if (s->status == OCT_OK)
+        fill_one(f, i, s);
+    else
+        fill_zeros(f, i);
+    if (s->status != OCT_OK || s->damaged > 0) take_outcome(o, i, s);
 }
 
 static oct_status fill(filling *f, int64_t n, oct_goals *goals)
 {
     oct_loader *loader = f->loader;
-    failure first = {0};
+    outcome o = {.failed = -1, .damaged = -1};
     look_up table;
     OCT_TRY(reserve(loader, n));
     if (loader->data->dtype != OCT_F32)
         fill_look_up(&loader->normaliser, loader->data->dtype, &table);
     f->table = &table;
+    if (loader->reader && n > 0) OCT_TRY(expect(f, n));
 #pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < n; i++) {
-        const oct_status status = fill_one(f, i, &loader->scratch[omp_get_thread_num()]);
-        if (status != OCT_OK) take_failure(&first, i, status);
+    for (int64_t i = 0; i < n; i++)
+        take_one(f, i, &o);
+    if (loader->reader && n > 0) {
+        oct_reader_release(loader->reader, n);
+        OCT_TRY(ask_ahead(loader, f->at.epoch));
     }
     *goals = (oct_goals){
         .labels = loader->label_capacity > 0 ? loader->labels : NULL,
         .values = loader->data->goal == OCT_GOAL_INPUT ? f->images : loader->values,
     };
-    return first.code == OCT_OK ? OCT_OK : oct_fail(first.code, "%s", first.text);
+    return tell_outcome(loader, &o);
 }
 
 /* Mixes the samples of each leaf, where that is wanted. */
@@ -412,7 +502,7 @@ static void mix(const filling *f, const oct_leaves *leaves)
 #pragma omp parallel for schedule(static)
     for (int64_t at = 0; at < local; at += leaf) {
         const oct_mix_leaf one = {
-            .first = {loader->seed, f->draw + (uint64_t)(f->first + at)},
+            .first = place_of(loader, &f->at, f->order, f->at.first + at).draw,
             .samples = local - at < leaf ? local - at : leaf,
             .h = data->h,
             .w = data->w,
@@ -420,7 +510,7 @@ static void mix(const filling *f, const oct_leaves *leaves)
             .classes = data->classes,
             .images = f->images + at * data->h * data->w * data->c,
             .values = loader->values + at * data->classes,
-            .spare = loader->scratch[omp_get_thread_num()].spare,
+            .spare = loader->spare + (size_t)omp_get_thread_num() * spare_numel(loader),
         };
         oct_mix(&loader->mixing, &one);
     }
@@ -430,6 +520,7 @@ oct_status oct_loader_fetch(oct_loader *loader, int64_t epoch, int64_t step_in_e
                             const oct_leaves *leaves, float *images, oct_goals *goals)
 {
     int64_t samples = oct_loader_samples(loader, step_in_epoch);
+    int at = 0;
     OCT_CHECK(step_in_epoch >= 0 && step_in_epoch < oct_loader_steps(loader), OCT_DEFECT,
               "step %lld of an epoch of %lld steps", (long long)step_in_epoch,
               (long long)oct_loader_steps(loader));
@@ -437,15 +528,14 @@ oct_status oct_loader_fetch(oct_loader *loader, int64_t epoch, int64_t step_in_e
               "leaves for %lld samples, %lld a leaf, where the step has %lld, %lld a leaf",
               (long long)leaves->samples, (long long)leaves->leaf, (long long)samples,
               (long long)loader->leaf);
-    OCT_TRY(find_order(loader, epoch));
-    filling f = {
-        .loader = loader,
-        .first = step_in_epoch * loader->batch + oct_leaves_first_sample(leaves),
-        .training = true,
-        .draw = (uint64_t)epoch * (uint64_t)loader->data->count,
-        .images = images,
-    };
-    OCT_TRY(fill(&f, oct_leaves_local_samples(leaves), goals));
+    OCT_TRY(find_order(loader, epoch, epoch, &at));
+    filling f = {.loader = loader, .order = loader->order[at], .images = images};
+    f.at = (cursor){.training = true,
+                    .epoch = epoch,
+                    .batch = step_in_epoch,
+                    .first = step_in_epoch * loader->batch + oct_leaves_first_sample(leaves),
+                    .n = oct_leaves_local_samples(leaves)};
+    OCT_TRY(fill(&f, f.at.n, goals));
     mix(&f, leaves);
     return OCT_OK;
 }
@@ -453,6 +543,6 @@ oct_status oct_loader_fetch(oct_loader *loader, int64_t epoch, int64_t step_in_e
 oct_status oct_loader_read(oct_loader *loader, int64_t first, int64_t n, float *images,
                            oct_goals *goals)
 {
-    filling f = {.loader = loader, .first = first, .images = images};
+    filling f = {.loader = loader, .at = {.first = first}, .images = images};
     return fill(&f, n, goals);
 }

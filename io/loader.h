@@ -8,7 +8,7 @@
 #include "core/metric/metric.h"
 #include "io/augment/augment.h"
 #include "io/augment/mix.h"
-#include "io/dataset/dataset.h"
+#include "io/reader.h"
 
 /* The normalisation of channels; one value of each holds for all of them. */
 typedef struct oct_normaliser {
@@ -27,14 +27,30 @@ typedef struct oct_loader {
     oct_normaliser normaliser;
     oct_augment augment; /* of training, or of evaluation */
     oct_mixing mixing;   /* of training samples; their goals become values */
+    oct_damaged_mode damaged_mode;
+    /* How samples are read ahead; no bit depends on it. Data in memory that nothing transforms are not. */
+    int prefetch_threads; /* 0: none */
+    int64_t prefetch;     /* fetches ahead, at most */
+    int rank, ranks;      /* whose samples come in a fetch, for those ahead */
+    int64_t read_end;     /* before which reads end */
     /* And these are the loader's own. */
-    int64_t *order;                     /* of the epoch at hand */
-    int64_t order_epoch;                /* -1: none */
-    struct oct_loader_scratch *scratch; /* of each thread */
+    int64_t *order[2];      /* of the epoch at hand, and of the next */
+    int64_t order_epoch[2]; /* -1: none */
+    oct_sample *scratch;    /* of each thread */
+    float *spare;           /* of each thread: a sample that is mixed, and its values */
+    size_t spare_capacity;
     int threads;
+    oct_reader *reader;
+    int64_t reader_room;
+    struct oct_loader_cursor {
+        bool training;
+        int64_t epoch, batch, first, n, i;
+    } cursor;        /* what is asked for next */
     int32_t *labels; /* of the samples that were fetched last */
     float *values;
     size_t label_capacity, value_capacity;
+    int64_t damaged;                  /* samples passed over so far */
+    char damaged_text[OCT_READ_TEXT]; /* the last of them */
 } oct_loader;
 
 /* Makes a loader with plain defaults. */
@@ -47,8 +63,8 @@ int64_t oct_loader_steps(const oct_loader *loader); /* per epoch */
 int64_t oct_loader_samples(const oct_loader *loader, int64_t step_in_epoch);
 
 /* Fills this rank's samples of the step: images (local, h, w, c) normalised floats. goals: what their
- * outputs should be, borrowed until the next fetch or read. OCT_DATA, with the sample's name, when one of
- * them cannot be read. */
+ * outputs should be, borrowed until the next fetch or read. When a sample cannot be read, the failure of
+ * the first of them, with its name; images and goals hold zeros in its place. */
 oct_status oct_loader_fetch(oct_loader *loader, int64_t epoch, int64_t step_in_epoch,
                             const oct_leaves *leaves, float *images,
                             oct_goals *goals) OCT_NODISCARD;
@@ -61,6 +77,7 @@ oct_normaliser oct_normaliser_of(const oct_reals *mean, const oct_reals *std);
 /* The one normalisation: (x * unit - mean[c]) * (1/std[c]) in float, for training, evaluation and `octet
  * run`. unit is 1/255 for u8, 1/128 for s8, 1 for f32. */
 void oct_normalise_image(const oct_image *image, const oct_normaliser *normaliser, float *out);
-/* The same of bytes, with a mean and a std for each channel. */
+/* The same of bytes, with a mean and a std for each channel, or with more than OCT_REALS_MAX of them the
+ * first for all. */
 void oct_normalise(const uint8_t *bytes, int64_t pixels, int64_t channels, const float *mean,
                    const float *std, float *out);

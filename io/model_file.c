@@ -15,7 +15,7 @@ enum {
     DIM_MAX = 65536,
     GOLDEN_MAX = 65536,
     DIGEST = 32,
-    CHANNELS_MAX = 4, /* of an input, as mean and std have room for */
+    FEWEST_CHANNELS = 4, /* that a file has room for, and files of up to so many have */
 };
 static const size_t file_bytes_max = (size_t)1 << 34, text_bytes_max = (size_t)1 << 20;
 
@@ -34,6 +34,12 @@ static oct_status write_certificate(oct_h5 *h5, const oct_certificate *c)
     return c->islands ? oct_h5_write_text(h5, "certificate/islands", c->islands) : OCT_OK;
 }
 
+/* How many means and stds a file has for so many channels. */
+static int64_t means_of(int64_t channels)
+{
+    return channels <= FEWEST_CHANNELS ? FEWEST_CHANNELS : OCT_REALS_MAX;
+}
+
 static oct_status write_model(oct_h5 *h5, const oct_model *model)
 {
     const oct_program *program = &model->program;
@@ -43,8 +49,9 @@ static oct_status write_model(oct_h5 *h5, const oct_model *model)
     OCT_TRY(
         oct_h5_write_text(h5, "info/data_format", model->data_format ? model->data_format : ""));
     if (model->plugins) OCT_TRY(oct_h5_write_text(h5, "info/plugins", model->plugins));
-    OCT_TRY(oct_h5_write(h5, "info/mean", OCT_F32, OCT_SHAPE(CHANNELS_MAX), model->mean));
-    OCT_TRY(oct_h5_write(h5, "info/std", OCT_F32, OCT_SHAPE(CHANNELS_MAX), model->std));
+    const oct_shape means = OCT_SHAPE(means_of(program->values[program->inputs[0]].c));
+    OCT_TRY(oct_h5_write(h5, "info/mean", OCT_F32, means, model->mean));
+    OCT_TRY(oct_h5_write(h5, "info/std", OCT_F32, means, model->std));
     OCT_TRY(oct_h5_write_i64(h5, "info/classes", model->classes));
     OCT_TRY(oct_h5_write(h5, "info/checkpoint_digest", OCT_U8, OCT_SHAPE(DIGEST),
                          model->checkpoint_digest));
@@ -92,10 +99,7 @@ static oct_status check_model(const oct_model *model)
         OCT_TRY(check_bound(program, i, model->overflow_bound[i]));
     }
     int64_t channels = program->values[program->inputs[0]].c;
-    OCT_CHECK(channels <= CHANNELS_MAX, OCT_DATA,
-              "the input has %lld channels; at most %d are allowed", (long long)channels,
-              CHANNELS_MAX);
-    for (int64_t i = 0; i < channels; i++)
+    for (int64_t i = 0; i < (channels <= OCT_REALS_MAX ? channels : 1); i++)
         OCT_CHECK(isfinite(model->mean[i]) && isfinite(model->std[i]) && model->std[i] > 0.0f,
                   OCT_DATA, "mean or std of input channel %lld is not a usable number",
                   (long long)i);
@@ -171,6 +175,16 @@ static oct_status read_format(oct_h5 *h5)
     return OCT_OK;
 }
 
+static oct_status read_means(oct_h5 *h5, oct_model *model)
+{
+    const oct_program *program = &model->program;
+    const int64_t first = program->num_inputs > 0 ? program->inputs[0] : -1;
+    OCT_CHECK(first >= 0 && first < program->num_values, OCT_DATA, "the program has no input");
+    const oct_shape means = OCT_SHAPE(means_of(program->values[first].c));
+    OCT_TRY(oct_h5_read(h5, "info/mean", OCT_F32, means, model->mean));
+    return oct_h5_read(h5, "info/std", OCT_F32, means, model->std);
+}
+
 static oct_status read_model(oct_h5 *h5, oct_model *model)
 {
     const oct_program *program = &model->program;
@@ -180,13 +194,12 @@ static oct_status read_model(oct_h5 *h5, oct_model *model)
     OCT_TRY(oct_h5_read_text(h5, "info/data_format", text_bytes_max, &model->data_format));
     if (oct_h5_has(h5, "info/plugins"))
         OCT_TRY(oct_h5_read_text(h5, "info/plugins", text_bytes_max, &model->plugins));
-    OCT_TRY(oct_h5_read(h5, "info/mean", OCT_F32, OCT_SHAPE(CHANNELS_MAX), model->mean));
-    OCT_TRY(oct_h5_read(h5, "info/std", OCT_F32, OCT_SHAPE(CHANNELS_MAX), model->std));
     OCT_TRY(oct_h5_read_i64(h5, "info/classes", 1, DIM_MAX, &classes));
     model->classes = (int)classes;
     OCT_TRY(oct_h5_read(h5, "info/checkpoint_digest", OCT_U8, OCT_SHAPE(DIGEST),
                         model->checkpoint_digest));
     OCT_TRY(oct_model_read_program(h5, &model->program));
+    OCT_TRY(read_means(h5, model));
     OCT_TRY(oct_h5_read_new(h5, "program/overflow_bound", OCT_S64, OCT_SHAPE(program->num_steps),
                             &model->overflow_bound));
     OCT_TRY(read_certificate(h5, &model->certificate));

@@ -3,6 +3,7 @@
  * byte. Equal models give equal bytes. */
 #pragma once
 
+#include "core/base/reals.h"
 #include "quant/runtime/program.h"
 
 typedef struct oct_certificate {
@@ -21,8 +22,9 @@ typedef struct oct_model {
     oct_program program;
     char *recipe;  /* full identity text; owned */
     char *plugins; /* SHA-256 and path of each plug-in behind it, a line each; owned, may be NULL */
-    char *data_format;     /* owned */
-    float mean[4], std[4]; /* of the channels of input 0 */
+    char *data_format; /* owned */
+    /* Of the channels of input 0; where there are more of them, the first holds for all. */
+    float mean[OCT_REALS_MAX], std[OCT_REALS_MAX];
     int classes; /* numbers in the program's output; of class numbers, how many there are */
     uint8_t checkpoint_digest[32];
     int64_t *overflow_bound; /* per step: largest |accumulator|, 0 where none; owned */

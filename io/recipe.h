@@ -12,7 +12,7 @@
 #include "core/optim/optim.h"
 #include "core/optim/schedule.h"
 #include "io/augment/augment.h"
-#include "io/dataset/dataset.h"
+#include "io/reader.h"
 #include "quant/pass/prepare/prepare.h"
 
 enum { OCT_RECIPE_TEXTS_MAX = 256, OCT_RECIPE_TEXT_MAX = 1024 };

@@ -152,6 +152,7 @@ oct_status oct_program_evaluate(const oct_program *program, const oct_recipe *re
     OCT_TRY_OUT(fit_batch(program, &batch));
     OCT_TRY_OUT(oct_runtime_create(&runtime, program, batch, &oct_module_islands));
     OCT_TRY_OUT(oct_evaluation_loader(&loader, recipe, data));
+    oct_loader_read_ahead(&loader, recipe);
     OCT_TRY_OUT(oct_alloc(&y.data, (size_t)batch, oct_value_bytes(value)));
     OCT_TRY_OUT(oct_alloc(&images, (size_t)(batch * data->h * data->w * data->c), sizeof(float)));
     oct_meter_begin(&meter, "evaluate int8", "images", o->samples);
@@ -328,7 +329,7 @@ static oct_status describe(oct_model *model, const oct_conversion *conversion)
     OCT_TRY(oct_strdup(&model->data_format,
                        oct_registry_name(&oct_dataset_id_table, recipe->data_format)));
     const oct_normaliser n = oct_normaliser_of(&recipe->data_mean, &recipe->data_std);
-    for (int64_t c = 0; c < conversion->test_data->c; c++) {
+    for (int64_t c = 0; c < conversion->test_data->c && c < OCT_REALS_MAX; c++) {
         model->mean[c] = n.mean[n.count == 1 ? 0 : c];
         model->std[c] = n.std[n.count == 1 ? 0 : c];
     }

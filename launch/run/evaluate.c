@@ -6,6 +6,7 @@
  */
 #include "launch/run/evaluate.h"
 
+#include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/base/int_math.h"
 #include "core/tensor/argmax.h"
@@ -31,10 +32,46 @@ int64_t oct_evaluation_batch(const oct_recipe *recipe, int ranks)
     return oct_min_i64(oct_max_i64(BATCH_SAMPLES / leaf, recipe->threads), share) * leaf;
 }
 
+void oct_loader_read_ahead(oct_loader *loader, const oct_recipe *recipe)
+{
+    loader->prefetch = recipe->data_prefetch;
+    loader->prefetch_threads = (int)recipe->data_prefetch_threads;
+}
+
+/* What a rank has met. */
+typedef struct met {
+    int64_t damaged;
+    char text[OCT_READ_TEXT];
+} met;
+
+oct_status oct_tell_damaged(const oct_collective *group, int64_t damaged, const char *text,
+                            const char *what)
+{
+    met mine = {.damaged = damaged}, *all = NULL;
+    int64_t sum = 0, first = -1;
+    oct_status status = OCT_OK;
+    snprintf(mine.text, sizeof mine.text, "%s", text);
+    if (group->rank == 0) status = oct_alloc(&all, (size_t)group->size, sizeof *all);
+    OCT_TRY_OUT(group->agree(group, status));
+    OCT_TRY_OUT(group->gather(group, &mine, sizeof mine, all));
+    for (int64_t i = 0; all && i < group->size; i++) {
+        sum += all[i].damaged;
+        if (first < 0 && all[i].damaged > 0) first = i;
+    }
+    if (first >= 0)
+        oct_log(OCT_LOG_WARN,
+                "%s: %lld damaged sample%s passed over so far (data.damaged: skip): %s", what,
+                (long long)sum, sum == 1 ? " was" : "s were", all[first].text);
+out:
+    oct_free(&all);
+    return status;
+}
+
 oct_status oct_evaluation_loader(oct_loader *loader, const oct_recipe *recipe,
                                  const oct_dataset *data)
 {
     OCT_TRY(oct_loader_init(loader, data));
+    loader->damaged_mode = recipe->data_damaged;
     loader->normaliser = oct_normaliser_of(&recipe->data_mean, &recipe->data_std);
     oct_recipe_augment(recipe, OCT_TEST, &loader->augment);
     return OCT_OK;
@@ -69,8 +106,12 @@ void oct_outputs_free(oct_outputs *o)
 oct_status oct_outputs_read(oct_outputs *o, oct_loader *loader, int64_t at, int64_t n,
                             float *images)
 {
+    const int64_t first = oct_leaves_first_sample(&o->leaves);
     oct_goals goals;
-    OCT_TRY(oct_loader_read(loader, oct_leaves_first_sample(&o->leaves) + at, n, images, &goals));
+    loader->read_end = first + o->samples;
+    OCT_TRY(oct_loader_read(loader, first + at, n, images, &goals));
+    o->damaged = loader->damaged;
+    memcpy(o->damaged_text, loader->damaged_text, sizeof o->damaged_text);
     if (o->labels)
         memcpy(o->labels + at * o->rows, goals.labels, (size_t)(n * o->rows) * sizeof *o->labels);
     if (o->values)
@@ -180,6 +221,7 @@ static oct_status forward_all(const subject *s, int64_t batch, oct_outputs *o)
     oct_module_train(s->model, false);
     OCT_TRY_OUT(oct_forward_begin(&f, s->context, s->model));
     OCT_TRY_OUT(oct_evaluation_loader(&loader, s->recipe, data));
+    oct_loader_read_ahead(&loader, s->recipe);
     OCT_TRY_OUT(oct_alloc(&images, (size_t)(batch * data->h * data->w * data->c), sizeof(float)));
     oct_meter_begin(&meter, "evaluate", "images", o->samples);
     for (int64_t at = 0, n; at < o->samples; at += n) {
@@ -243,6 +285,8 @@ static oct_status evaluate(const subject *s, oct_scores *scores, float *logits)
     if (status == OCT_OK)
         status = forward_all(s, oct_evaluation_batch(s->recipe, group->size), &mine);
     OCT_TRY_OUT(group->agree(group, status));
+    if (s->recipe->data_damaged == OCT_DAMAGED_SKIP)
+        OCT_TRY_OUT(oct_tell_damaged(group, mine.damaged, mine.damaged_text, "test data"));
     OCT_TRY_OUT(oct_score(group, s->recipe, &mine, scores));
     /* Only rank 0 has room for the logits of all, but all take part in bringing them there. */
     int64_t wanted = logits != NULL;

@@ -44,6 +44,8 @@ typedef struct oct_outputs {
     oct_goals goals;   /* of the same; owned, one of the two */
     int32_t *labels;
     float *values;
+    int64_t damaged; /* samples that were passed over */
+    char damaged_text[OCT_READ_TEXT];
 } oct_outputs;
 
 oct_status oct_outputs_create(oct_outputs *outputs, const oct_recipe *recipe,
@@ -54,6 +56,12 @@ oct_leaves oct_evaluation_leaves(const oct_recipe *recipe, const oct_dataset *da
                                  const oct_collective *group);
 /* How many samples go at a time, in whole leaves: at most a rank's share of a training step. */
 int64_t oct_evaluation_batch(const oct_recipe *recipe, int ranks);
+/* Makes a loader read ahead as the recipe says, where what it reads comes in a row. */
+void oct_loader_read_ahead(oct_loader *loader, const oct_recipe *recipe);
+/* Collective, where damaged samples are passed over: logs how many were by all ranks, and the text of
+ * the lowest rank that has met any. what: "training", "test". */
+oct_status oct_tell_damaged(const oct_collective *group, int64_t damaged, const char *text,
+                            const char *what) OCT_NODISCARD;
 /* Makes the loader that reads a data set as evaluation sees it: oct_loader_read. */
 oct_status oct_evaluation_loader(oct_loader *loader, const oct_recipe *recipe,
                                  const oct_dataset *data) OCT_NODISCARD;

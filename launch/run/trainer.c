@@ -9,7 +9,7 @@
 #include <stdio.h>
 
 /* The step's words that the trainer uses. */
-enum { WORD_STOP };
+enum { WORD_STOP, WORD_UNREAD };
 
 static int64_t full_batch(const oct_recipe *recipe, const oct_dataset *data)
 {
@@ -77,6 +77,7 @@ oct_status oct_training_loader(oct_loader *loader, const oct_recipe *recipe,
     loader->drop_last = recipe->data_drop_last;
     loader->crop_padding = (int)recipe->data_crop_padding;
     loader->flip = recipe->data_flip;
+    loader->damaged_mode = recipe->data_damaged;
     loader->normaliser = oct_normaliser_of(&recipe->data_mean, &recipe->data_std);
     loader->mixing = (oct_mixing){recipe->data_mixup, recipe->data_cutmix};
     oct_recipe_augment(recipe, OCT_TRAIN, &loader->augment);
@@ -116,6 +117,9 @@ oct_status oct_trainer_create(oct_trainer *trainer, const oct_recipe *recipe,
     OCT_TRY_OUT(oct_build_model(&trainer->model, recipe, train_data));
     OCT_TRY_OUT(start_steps(trainer));
     OCT_TRY_OUT(oct_training_loader(&trainer->loader, recipe, train_data));
+    oct_loader_read_ahead(&trainer->loader, recipe);
+    trainer->loader.rank = group->rank;
+    trainer->loader.ranks = group->size;
     OCT_TRY_OUT(allocate_batch(trainer));
 out:
     if (status != OCT_OK) oct_trainer_destroy(trainer);
@@ -160,6 +164,24 @@ static step_batches batches_of(const oct_trainer *trainer)
     return b;
 }
 
+/* The step goes on with zeros in place of what cannot be read, and tells the other ranks at its end: no rank
+ * waits for another meanwhile. */
+static void note_unread(oct_trainer *trainer)
+{
+    if (trainer->unread[0] == '\0')
+        snprintf(trainer->unread, sizeof trainer->unread, "%s", oct_fail_text(0));
+    trainer->training.word[WORD_UNREAD] = 1;
+    oct_fail_clear();
+}
+
+/* Collective, where some rank could not read a sample: the run ends, with the name of the first. */
+static oct_status agree_on_unread(oct_trainer *trainer)
+{
+    const oct_collective *group = trainer->group;
+    const bool mine = trainer->unread[0] != '\0';
+    return group->agree(group, mine ? oct_fail(OCT_DATA, "%s", trainer->unread) : OCT_OK);
+}
+
 /* A batch of an epoch, and which leaves of it are here. */
 static oct_status fetch(oct_trainer *trainer, int64_t epoch, int64_t number, oct_batch *batch,
                         oct_leaves *leaves)
@@ -169,7 +191,10 @@ static oct_status fetch(oct_trainer *trainer, int64_t epoch, int64_t number, oct
     int64_t samples = oct_loader_samples(&trainer->loader, number);
     *leaves = oct_leaves_split(samples, trainer->recipe->batch_leaf, group->rank, group->size);
     oct_goals goals;
-    OCT_TRY(oct_loader_fetch(&trainer->loader, epoch, number, leaves, trainer->images, &goals));
+    const oct_status status =
+        oct_loader_fetch(&trainer->loader, epoch, number, leaves, trainer->images, &goals);
+    if (status != OCT_OK && status != OCT_DATA) return status;
+    if (status == OCT_DATA) note_unread(trainer);
     *batch = (oct_batch){1,
                          {OCT_SHAPE(samples, data->h, data->w, data->c)},
                          {trainer->images},
@@ -235,7 +260,10 @@ static oct_status take_batches(oct_trainer *trainer, oct_step_result *result)
 static oct_status take_step(oct_trainer *trainer, oct_step_result *result)
 {
     trainer->training.word[WORD_STOP] = trainer->stop;
+    trainer->training.word[WORD_UNREAD] = 0;
+    trainer->unread[0] = '\0';
     const oct_status status = take_batches(trainer, result);
+    if (status == OCT_OK && trainer->training.word[WORD_UNREAD]) return agree_on_unread(trainer);
     if (status == OCT_NUMERIC) return went_wrong(trainer);
     trainer->stop = trainer->training.word[WORD_STOP] != 0;
     return status;
@@ -262,6 +290,9 @@ oct_status oct_trainer_evaluate(oct_trainer *trainer, oct_scores *scores)
     oct_context *cx = trainer->training.context;
     oct_average *average = &trainer->training.optim.average;
     const bool averaged = average->in_model;
+    if (trainer->recipe->data_damaged == OCT_DAMAGED_SKIP)
+        OCT_TRY(oct_tell_damaged(trainer->group, trainer->loader.damaged,
+                                 trainer->loader.damaged_text, "training data"));
     cx->group = &oct_collective_one;
     oct_average_put(average, true);
     const oct_status status = oct_evaluate_in(cx, trainer->model, trainer->group, trainer->recipe,

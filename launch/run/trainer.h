@@ -22,8 +22,9 @@ typedef struct oct_trainer {
     oct_train_step training;
     oct_calibration calibration; /* its forward is begun by its first step */
     oct_loader loader;
-    float *images;      /* of this rank's samples */
-    float *logits;      /* of a calibration step */
+    float *images;              /* of this rank's samples */
+    char unread[OCT_READ_TEXT]; /* why a sample of the step at hand could not be read; or empty */
+    float *logits;              /* of a calibration step */
     oct_text report;    /* of prepare, which is tried at the start: what the model will become */
     int64_t saved_step; /* of the newest checkpoint, kept by the caller; -1: none */
     bool stop; /* set by the caller: this rank asks all to stop; after a step: some rank did */

@@ -6,6 +6,7 @@
 #include "tests/support/check_tensor.h"
 
 #include <omp.h>
+#include <unistd.h>
 
 enum { COUNT = 53, H = 7, W = 5, C = 3, IMAGE = H * W * C, BATCH = 20, LEAF = 3 };
 
@@ -125,7 +126,7 @@ Test(loader, every_sample_comes_once_an_epoch_and_epochs_differ)
     }
     cr_assert(memcmp(order[0], order[1], sizeof order[0]) != 0);
     loader.seed = 78;
-    loader.order_epoch = -1;
+    loader.order_epoch[0] = -1;
     count_epoch(&loader, 0, seen, order[2]);
     cr_assert(memcmp(order[0], order[2], sizeof order[0]) != 0);
     oct_loader_deinit(&loader);
@@ -291,6 +292,17 @@ static oct_status read_wide(const oct_dataset *data, int64_t index, oct_image *i
 
 static const oct_dataset_format wide_format = {.name = "wide", .read = read_wide};
 
+/* The same, in a time of its own for each sample, from what seems to be files. */
+static oct_status read_slowly(const oct_dataset *data, int64_t index, oct_image *image,
+                              oct_image *map)
+{
+    usleep((useconds_t)(index * 37 % 11) * 100);
+    return read_wide(data, index, image, map);
+}
+
+static const oct_dataset_format slow_format = {
+    .name = "slow", .read = read_slowly, .reads_files = true};
+
 static oct_dataset wide_data(oct_dtype dtype, oct_goal_kind goal)
 {
     oct_dataset data = {.format = &wide_format, .count = MAPPED, .dtype = dtype, .goal = goal};
@@ -298,7 +310,7 @@ static oct_dataset wide_data(oct_dtype dtype, oct_goal_kind goal)
     data.read_w = W;
     data.read_c = WIDE;
     oct_dataset_resize(&data, H, W, WIDE);
-    if (goal == OCT_GOAL_MAP) data.classes = 13 * 40;
+    if (goal == OCT_GOAL_MAP) data.classes = MAPPED * 40;
     return data;
 }
 
@@ -389,6 +401,102 @@ Test(loader, a_class_of_a_map_beyond_the_classes_is_refused)
                      "the map of sample 2 holds class 100, but there are 100 classes; raise "
                      "data.classes, or use a negative number for pixels without one");
     oct_loader_deinit(&loader);
+}
+
+/* What is fetched over two epochs and a jump back, with so many threads and batches ahead, as a digest. */
+static void fetch_epochs(oct_goal_kind goal, int threads, int ahead, int rank, uint8_t digest[32])
+{
+    static float images[9 * H * W * WIDE];
+    static const int64_t steps[][2] = {{0, 0}, {0, 1}, {0, 2}, {1, 0},
+                                       {1, 1}, {1, 2}, {0, 1}, {7, 0}};
+    oct_dataset data = wide_data(OCT_U8, goal);
+    oct_sha256_state *state = NULL;
+    oct_loader loader;
+    data.format = &slow_format;
+    cr_assert(oct_loader_init(&loader, &data) == OCT_OK);
+    loader.batch = 9;
+    loader.leaf = 2;
+    loader.flip = true;
+    loader.crop_padding = 1;
+    loader.prefetch = ahead;
+    loader.prefetch_threads = threads;
+    loader.rank = rank;
+    loader.ranks = 2;
+    loader.damaged_mode = OCT_DAMAGED_SKIP;
+    cr_assert(oct_sha256_begin(&state) == OCT_OK);
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+        const int64_t samples = oct_loader_samples(&loader, steps[i][1]);
+        const oct_leaves leaves = oct_leaves_split(samples, 2, rank, 2);
+        const size_t n = (size_t)oct_leaves_local_samples(&leaves);
+        oct_goals goals;
+        cr_assert(oct_loader_fetch(&loader, steps[i][0], steps[i][1], &leaves, images, &goals) ==
+                  OCT_OK);
+        oct_sha256_add(state, images, n * H * W * WIDE * sizeof *images);
+        if (goal == OCT_GOAL_MAP) oct_sha256_add(state, goals.labels, n * H * W * sizeof(int32_t));
+    }
+    oct_sha256_end(&state, digest);
+    cr_assert(loader.damaged > 0);
+    cr_assert_not_null(strstr(loader.damaged_text, "is damaged"));
+    oct_loader_deinit(&loader);
+}
+
+Test(loader, no_bit_depends_on_threads_that_read_ahead_or_on_their_queue, .timeout = 60)
+{
+    for (int rank = 0; rank < 2; rank++)
+        for (int goal = OCT_GOAL_MAP; goal <= OCT_GOAL_INPUT; goal++) {
+            uint8_t want[32], got[32];
+            fetch_epochs((oct_goal_kind)goal, 0, 2, rank, want);
+            for (int threads = 1; threads <= 4; threads++)
+                for (int ahead = 0; ahead <= 5; ahead++) {
+                    fetch_epochs((oct_goal_kind)goal, threads, ahead, rank, got);
+                    cr_assert(memcmp(want, got, 32) == 0, "%d threads, %d batches ahead", threads,
+                              ahead);
+                }
+        }
+    cr_assert(oct_mem_live() == 0);
+}
+
+Test(loader, a_damaged_sample_is_passed_over_alike_whoever_reads_it)
+{
+    static float images[MAPPED * H * W * WIDE];
+    oct_dataset data = wide_data(OCT_U8, OCT_GOAL_INPUT);
+    oct_goals goals;
+    data.format = &slow_format;
+    for (int threads = 0; threads <= 3; threads++) {
+        oct_loader loader;
+        cr_assert(oct_loader_init(&loader, &data) == OCT_OK);
+        loader.damaged_mode = OCT_DAMAGED_SKIP;
+        loader.prefetch_threads = threads;
+        cr_assert(oct_loader_read(&loader, 0, MAPPED, images, &goals) == OCT_OK);
+        const size_t bytes = H * W * WIDE * sizeof(float);
+        cr_assert(memcmp(images + 13 * H * W * WIDE, images + 14 * H * W * WIDE, bytes) == 0);
+        cr_assert(memcmp(images + 17 * H * W * WIDE, images + 18 * H * W * WIDE, bytes) == 0);
+        cr_assert(loader.damaged == 2);
+        cr_assert_str_eq(loader.damaged_text, "sample 17: is damaged too");
+        oct_loader_deinit(&loader);
+    }
+}
+
+Test(loader, threads_that_read_ahead_tell_their_failure_and_stop, .timeout = 60)
+{
+    static float images[9 * H * W * WIDE];
+    oct_dataset data = wide_data(OCT_U8, OCT_GOAL_INPUT);
+    data.format = &slow_format;
+    for (int threads = 1; threads <= 4; threads++) {
+        oct_loader loader;
+        oct_goals goals;
+        cr_assert(oct_loader_init(&loader, &data) == OCT_OK);
+        loader.prefetch_threads = threads;
+        loader.prefetch = 3;
+        cr_assert(oct_loader_read(&loader, 0, 9, images, &goals) == OCT_OK);
+        cr_assert(oct_loader_read(&loader, 9, 9, images, &goals) == OCT_DATA);
+        cr_assert_str_eq(oct_fail_text(0), "sample 13: is damaged");
+        for (int i = 0; i < H * W * WIDE; i++)
+            cr_assert(images[4 * H * W * WIDE + i] == 0.0f && images[3 * H * W * WIDE] != 0.0f);
+        cr_assert(oct_loader_read(&loader, 18, 2, images, &goals) == OCT_OK);
+        oct_loader_deinit(&loader); /* with reads on their way */
+    }
+    cr_assert(oct_mem_live() == 0);
 }
 
 static void add_transform(oct_loader *loader, const char *text)
