@@ -94,6 +94,12 @@ void oct_record_scales(oct_training *run, oct_phase phase)
                                     "scales", scales_of(graph)));
 }
 
+void oct_record_samples(oct_training *run)
+{
+    if (oct_training_speaks(run) && run->trainer.step == 0)
+        oct_tensorboard_samples(&run->folder.events, &run->test_data);
+}
+
 void oct_record_weights(oct_training *run)
 {
     enum { OF_A_PHASE = 50 };

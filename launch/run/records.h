@@ -13,6 +13,8 @@ void oct_record_evaluation(oct_training *run, oct_phase phase, const oct_scores 
                            double images_per_s);
 /* The scale of each layer's output, of a prepared model; nothing of another one. */
 void oct_record_scales(oct_training *run, oct_phase phase);
+/* Samples of the test data for TensorBoard, where it is asked for, before the first step. */
+void oct_record_samples(oct_training *run);
 /* The weights as TensorBoard's histograms, where it is asked for: of some evaluations of a phase, its last among
  * them. */
 void oct_record_weights(oct_training *run);

@@ -5,14 +5,21 @@
 #include "core/base/mem.h"
 #include "core/base/text.h"
 #include "io/event/event.h"
+#include "io/image/decode.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 
-enum { TAG_MAX = 320, BINS = 64 };
+enum { TAG_MAX = 320, BINS = 64, SAMPLES = 8, PICTURE_MOST = 512 * 512 };
 static const char hparams[] = "hparams";
+
+static void give_up(const char *what)
+{
+    oct_log(OCT_LOG_WARN, "TensorBoard gets no %s: %s", what, oct_fail_text(0));
+    oct_fail_clear();
+}
 
 /* What is said of no step: position, words, sizes. */
 static bool is_scalar(const char *name)
@@ -135,6 +142,47 @@ void oct_tensorboard_record(oct_event_file *file, json_t *record)
     if (strcmp(kind, "result") == 0) add_success(file);
 }
 
+/* image: bytes of 1 or 3 channels, which is also the number of TensorFlow's colour space. */
+static oct_status add_picture(oct_event_file *file, int64_t number, const oct_image *image)
+{
+    char tag[TAG_MAX];
+    void *png = NULL;
+    size_t size;
+    oct_proto picture = {0}, value = {0}, summary = {0};
+    OCT_TRY(oct_png_write(image, &png, &size));
+    snprintf(tag, sizeof(tag), "samples/%lld", (long long)number);
+    oct_proto_integer(&picture, OCT_IMAGE_HEIGHT, image->h);
+    oct_proto_integer(&picture, OCT_IMAGE_WIDTH, image->w);
+    oct_proto_integer(&picture, OCT_IMAGE_COLORSPACE, image->c);
+    oct_proto_bytes(&picture, OCT_IMAGE_PNG, png, size);
+    oct_proto_text(&value, OCT_VALUE_TAG, tag);
+    oct_proto_message(&value, OCT_VALUE_IMAGE, &picture);
+    oct_proto_message(&summary, OCT_SUMMARY_VALUE, &value);
+    oct_event_file_add(file, 0, &summary);
+    oct_free(&png);
+    return OCT_OK;
+}
+
+static bool is_picture(const oct_image *image)
+{
+    return image->dtype == OCT_U8 && (image->c == 1 || image->c == 3) &&
+           image->h * image->w <= PICTURE_MOST;
+}
+
+void oct_tensorboard_samples(oct_event_file *file, const oct_dataset *data)
+{
+    oct_image image = {0}, map = {0};
+    oct_status status = OCT_OK;
+    for (int64_t i = 0; i < SAMPLES && i < data->count && file->fd >= 0 && status == OCT_OK; i++) {
+        int64_t number = data->count <= SAMPLES ? i : i * data->count / SAMPLES;
+        status = data->format->read(data, number, &image, &map);
+        if (status == OCT_OK && is_picture(&image)) status = add_picture(file, number, &image);
+    }
+    if (status != OCT_OK) give_up("samples");
+    oct_image_free(&image);
+    oct_image_free(&map);
+}
+
 typedef struct histogram {
     double min, max, sum, sum_squares, count[BINS], limit[BINS];
 } histogram;
@@ -189,8 +237,5 @@ static oct_status add_weight(void *user, const oct_state_item *item)
 void oct_tensorboard_weights(oct_event_file *file, oct_module *model, int64_t step)
 {
     if (file->fd < 0) return;
-    if (oct_module_state(model, add_weight, &(weights){file, step}) != OCT_OK) {
-        oct_log(OCT_LOG_WARN, "no histograms of the weights: %s", oct_fail_text(0));
-        oct_fail_clear();
-    }
+    if (oct_module_state(model, add_weight, &(weights){file, step}) != OCT_OK) give_up("weights");
 }

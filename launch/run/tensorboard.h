@@ -17,5 +17,7 @@
 oct_status oct_tensorboard_open(oct_event_file *file, const oct_recipe *recipe,
                                 int64_t step) OCT_NODISCARD;
 void oct_tensorboard_record(oct_event_file *file, json_t *record);
+/* Some samples of the data, where they are pictures of a size to look at. */
+void oct_tensorboard_samples(oct_event_file *file, const oct_dataset *data);
 /* A histogram of each weight of the model. */
 void oct_tensorboard_weights(oct_event_file *file, oct_module *model, int64_t step);

@@ -267,6 +267,7 @@ static oct_status start(oct_training *r)
     say_what_comes(r);
     OCT_TRY(resume(r));
     OCT_TRY(write_session(r));
+    oct_record_samples(r);
     oct_progress_start(&r->progress, &r->trainer.plan, r->trainer.training.loss.metric,
                        r->args->progress, r->recipe->log_every);
     r->record_clock = oct_seconds();

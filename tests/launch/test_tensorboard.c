@@ -27,7 +27,7 @@ typedef struct scalar {
 static struct {
     scalar scalar[SCALARS];
     size_t scalars;
-    int files, histograms, keys, ends, starts;
+    int files, images, histograms, keys, ends, starts;
     bool has_learning_rate;
 } seen;
 
@@ -123,6 +123,22 @@ static void read_histogram(bytes m)
     seen.histograms++;
 }
 
+/* Summary.Image: a grey PNG of 12x12 pixels, whose own head says the same. */
+static void read_image(bytes m)
+{
+    uint64_t said[5] = {0};
+    for (field f; next(&m, &f);) {
+        cr_assert(f.number >= 1 && f.number <= 4);
+        said[f.number] = f.integer;
+        if (f.number != 4) continue;
+        const uint8_t *png = take(&f.inside, 26);
+        cr_assert_eq(memcmp(png, "\x89PNG\r\n\x1a\n", 8), 0);
+        cr_assert(png[19] == 12 && png[23] == 12 && png[24] == 8 && png[25] == 0);
+        seen.images++;
+    }
+    cr_assert(said[1] == 12 && said[2] == 12 && said[3] == 1);
+}
+
 /* A name and a value of the recipe. */
 static void read_hyperparameter(bytes entry)
 {
@@ -161,6 +177,7 @@ static void read_value(bytes m, int64_t step)
     bytes tag = {0};
     for (field f; next(&m, &f);) {
         if (f.number == 1) tag = f.inside;
+        if (f.number == 4) read_image(f.inside);
         if (f.number == 5) read_histogram(f.inside);
         if (f.number == 9) read_metadata(f.inside);
         if (f.number != 2) continue;
@@ -340,6 +357,7 @@ Test(tensorboard, events_say_what_metrics_say)
     cr_assert_eq(seen.starts, 1);
     cr_assert_eq(seen.ends, 1);
     cr_assert(seen.keys > 40 && seen.has_learning_rate, "%d keys", seen.keys);
+    cr_assert_eq(seen.images, 8);
     cr_assert(seen.histograms > 0 && seen.histograms % 6 == 0, "%d histograms", seen.histograms);
     check_against_records("new/metrics.jsonl");
 }
