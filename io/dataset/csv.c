@@ -391,6 +391,7 @@ const oct_dataset_format oct_dataset_csv = {
     .goals = 1U << OCT_GOAL_CLASS | 1U << OCT_GOAL_VALUES | 1U << OCT_GOAL_MAP,
     .open = open_split,
     .read = oct_pictures_read,
+    .sample_name = oct_pictures_sample_name,
     .close = oct_pictures_close,
     .digest = oct_pictures_digest,
     .pack = oct_pictures_pack,

@@ -79,6 +79,8 @@ struct oct_dataset_format {
     /* Reads a sample at its natural size: the image and, for OCT_GOAL_MAP, the class numbers of its pixels
      * (OCT_S32, h x w x 1). Several threads call it at once. OCT_DATA: this sample is damaged. */
     oct_status (*read)(const oct_dataset *data, int64_t index, oct_image *image, oct_image *map);
+    /* The file of a sample, relative to the folder; NULL where samples have no files of their own. */
+    const char *(*sample_name)(const oct_dataset *data, int64_t index);
     void (*close)(oct_dataset *data); /* releases store, which may be NULL */
     /* Adds to the digest what the samples are: their bytes, or their names and sizes. */
     void (*digest)(const oct_dataset *data, oct_sha256_state *state);

@@ -346,6 +346,7 @@ const oct_dataset_format oct_dataset_folder = {
     .reads_files = true,
     .open = open_split,
     .read = oct_pictures_read,
+    .sample_name = oct_pictures_sample_name,
     .close = oct_pictures_close,
     .digest = oct_pictures_digest,
     .pack = oct_pictures_pack,

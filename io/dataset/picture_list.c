@@ -112,6 +112,11 @@ static oct_status read_both(const oct_dataset *data, int64_t index, char **path,
     return OCT_OK;
 }
 
+const char *oct_pictures_sample_name(const oct_dataset *data, int64_t index)
+{
+    return oct_picture_name(data->store, index);
+}
+
 oct_status oct_pictures_read(const oct_dataset *data, int64_t index, oct_image *image,
                              oct_image *map)
 {

@@ -29,6 +29,7 @@ void oct_pictures_keep(oct_picture_list *list, const int64_t *positions, int64_t
 /* Members of oct_dataset_format. */
 oct_status oct_pictures_read(const oct_dataset *data, int64_t index, oct_image *image,
                              oct_image *map) OCT_NODISCARD;
+const char *oct_pictures_sample_name(const oct_dataset *data, int64_t index);
 void oct_pictures_close(oct_dataset *data);
 void oct_pictures_digest(const oct_dataset *data, oct_sha256_state *state);
 oct_status oct_pictures_pack(const oct_dataset *data, void **bytes, size_t *size) OCT_NODISCARD;

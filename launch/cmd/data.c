@@ -41,6 +41,26 @@ static void say_progress(int64_t done, int64_t all)
 
 /* What follows prints for people. */
 
+/* Values that are all 0 or 1 are several labels; those of others have a range. */
+static oct_status print_values(const oct_dataset *data)
+{
+    const int64_t all = data->count * data->classes;
+    double least = (double)data->values[0], most = least, sum = 0;
+    bool labels = true;
+    for (int64_t i = 0; i < all; i++) {
+        const double value = (double)data->values[i];
+        least = value < least ? value : least;
+        most = value > most ? value : most;
+        labels &= value == 0 || value == 1;
+        sum += value;
+    }
+    if (labels)
+        return oct_print("%-12s %" PRId64 " labels, each 0 or 1; %.2f of them in a sample\n",
+                         "goal", data->classes, sum / (double)data->count);
+    return oct_print("%-12s %" PRId64 " values a sample, from %g to %g, %g on average\n", "goal",
+                     data->classes, least, most, sum / (double)all);
+}
+
 static oct_status print_counts(const oct_dataset data[2])
 {
     char train[32], test[32];
@@ -51,49 +71,74 @@ static oct_status print_counts(const oct_dataset data[2])
         return oct_print("%-12s %s%" PRId64 " classes\n", "goal",
                          data[0].goal == OCT_GOAL_MAP ? "a class for each pixel, " : "",
                          data[0].classes);
-    return oct_print("%-12s %s, %" PRId64 " numbers a sample\n", "goal",
-                     data[0].goal == OCT_GOAL_INPUT ? "the sample itself" : "values",
-                     data[0].classes);
+    if (data[0].goal == OCT_GOAL_VALUES) return print_values(&data[0]);
+    return oct_print("%-12s the sample itself, %" PRId64 " numbers\n", "goal", data[0].classes);
 }
 
-static double share(int64_t part, int64_t all)
+/* "sample 81", or its file. */
+static const char *sample_name(const oct_dataset *data, int64_t index, char text[160])
 {
-    return all > 0 ? 100 * (double)part / (double)all : 0;
+    if (data->format->sample_name)
+        snprintf(text, 160, "%.150s", data->format->sample_name(data, index));
+    else
+        snprintf(text, 160, "sample %" PRId64, index);
+    return text;
 }
 
-/* Names the extremes: where sizes differ, the smallest and largest and the longest shape are what goes wrong. */
+static oct_status print_extreme(const oct_dataset *data, const char *what, const oct_survey_size *s)
+{
+    char name[160];
+    return oct_print("%-12s %s %" PRId64 "x%" PRId64 " (%s)\n", "", what, s->h, s->w,
+                     sample_name(data, s->first, name));
+}
+
+static double length_of(const oct_survey_size *s)
+{
+    const double shape = (double)s->h / (double)s->w;
+    return shape < 1 ? 1 / shape : shape;
+}
+
+/* Where sizes differ, the smallest, the largest and the longest shape are what goes wrong. */
 static oct_status print_extremes(const oct_survey_split *split)
 {
     const oct_survey_size *small = split->sizes, *large = small, *odd = small;
     for (const oct_survey_size *s = small; s < split->sizes + split->num_sizes; s++) {
         if (s->h * s->w < small->h * small->w) small = s;
         if (s->h * s->w > large->h * large->w) large = s;
-        const double shape = (double)s->h / (double)s->w, most = (double)odd->h / (double)odd->w;
-        const double long_side = shape < 1 ? 1 / shape : shape;
-        if (long_side > (most < 1 ? 1 / most : most)) odd = s;
+        if (length_of(s) > length_of(odd)) odd = s;
     }
-    OCT_TRY(oct_print("%-12s smallest %" PRId64 "x%" PRId64 " (sample %" PRId64
-                      "), largest %" PRId64 "x%" PRId64 " (sample %" PRId64 ")\n",
-                      "", small->h, small->w, small->first, large->h, large->w, large->first));
-    return oct_print("%-12s longest shape %" PRId64 "x%" PRId64 " (sample %" PRId64 ")\n", "",
-                     odd->h, odd->w, odd->first);
+    OCT_TRY(print_extreme(split->data, "smallest", small));
+    OCT_TRY(print_extreme(split->data, "largest", large));
+    return print_extreme(split->data, "longest shape", odd);
+}
+
+/* The most frequent sizes; of a rare one, the first sample that has it. */
+static oct_status print_size(const oct_survey_split *split, int64_t i)
+{
+    const oct_survey_size *s = &split->sizes[i];
+    const int64_t good = split->data->count - split->damaged;
+    char count[32], name[160];
+    const bool odd = i > 0 && s->count < good / 20;
+    return oct_print("%-12s %" PRId64 "x%" PRId64 "x%" PRId64 " %s: %s%s%s\n", i ? "" : "size",
+                     s->h, s->w, split->data->read_c, oct_dtype_name(split->data->dtype),
+                     s->count == good ? "all" : oct_text_count(s->count, count),
+                     odd ? ", the first is " : "",
+                     odd ? sample_name(split->data, s->first, name) : "");
 }
 
 static oct_status print_sizes(const oct_survey_split *split, const char *name)
 {
-    const oct_dataset *data = split->data;
-    const int64_t good = data->count - split->damaged;
+    const int64_t good = split->data->count - split->damaged;
     char count[32];
-    for (int64_t i = 0; i < split->num_sizes && i < SIZES_SHOWN; i++) {
-        const oct_survey_size *s = &split->sizes[i];
-        const bool odd = i > 0 && share(s->count, good) < 5;
-        char first[48] = "";
-        if (odd) snprintf(first, sizeof first, ", the first is sample %" PRId64, s->first);
-        OCT_TRY(oct_print("%-12s %" PRId64 "x%" PRId64 "x%" PRId64 " %s: %s%s\n", i ? "" : "size",
-                          s->h, s->w, data->read_c, oct_dtype_name(data->dtype),
-                          s->count == good ? "all" : oct_text_count(s->count, count), first));
-    }
-    if (split->num_sizes > SIZES_SHOWN)
+    const bool mixed = split->num_sizes > SIZES_SHOWN && split->sizes[0].count < good / 2;
+    if (mixed)
+        OCT_TRY(oct_print("%-12s %s sizes of %s samples, %" PRId64 " %s of %s\n", "size",
+                          oct_text_count(split->num_sizes, count), name, split->data->read_c,
+                          split->data->read_c == 1 ? "channel" : "channels",
+                          oct_dtype_name(split->data->dtype)));
+    for (int64_t i = 0; !mixed && i < split->num_sizes && i < SIZES_SHOWN; i++)
+        OCT_TRY(print_size(split, i));
+    if (!mixed && split->num_sizes > SIZES_SHOWN)
         OCT_TRY(oct_print("%-12s and %s more sizes of %s samples\n", "",
                           oct_text_count(split->num_sizes - SIZES_SHOWN, count), name));
     return split->num_sizes > 1 ? print_extremes(split) : OCT_OK;
@@ -111,7 +156,10 @@ static oct_status print_class(const oct_survey *s, int64_t class)
 {
     char name[96], train[32], test[32];
     class_name(s->split[0].data, class, name);
-    return oct_print("  %-32s %14s %14s\n", name,
+    int extra = 0; /* bytes that are no letters of their own, which a column does not count */
+    for (const char *at = name; *at; at++)
+        extra += (*at & 0xc0) == 0x80;
+    return oct_print("  %-*s %14s %14s\n", 32 + extra, name,
                      oct_text_count(s->split[0].of_class[class], train),
                      oct_text_count(s->split[1].of_class[class], test));
 }
@@ -174,11 +222,15 @@ static oct_status print_equal(const oct_survey *s)
     if (s->contradictions)
         OCT_TRY(oct_print("%-12s %s equal samples have different classes\n", "",
                           oct_text_count(s->contradictions, a)));
-    for (int i = 0; i < s->num_pairs; i++)
-        OCT_TRY(oct_print("  %s %" PRId64 " = %s %" PRId64 "%s\n",
-                          split_names[s->pair[i].one->split], s->pair[i].one->index,
-                          split_names[s->pair[i].other->split], s->pair[i].other->index,
+    for (int i = 0; i < s->num_pairs; i++) {
+        const oct_surveyed *one = s->pair[i].one, *other = s->pair[i].other;
+        char first[160], second[160];
+        OCT_TRY(oct_print("  %s %s = %s %s%s\n", split_names[one->split],
+                          sample_name(s->split[one->split].data, one->index, first),
+                          split_names[other->split],
+                          sample_name(s->split[other->split].data, other->index, second),
                           s->pair[i].labels_differ ? ", of different classes" : ""));
+    }
     return OCT_OK;
 }
 
@@ -254,11 +306,14 @@ static json_t *json_of_equal(const oct_survey *s)
 {
     json_t *pairs = json_array();
     for (int i = 0; i < s->num_pairs; i++) {
-        const oct_survey_pair *p = &s->pair[i];
-        json_array_append_new(pairs, json_pack("{s:[s, I], s:[s, I], s:b}", "one",
-                                               split_names[p->one->split], p->one->index, "other",
-                                               split_names[p->other->split], p->other->index,
-                                               "classes_differ", p->labels_differ));
+        const oct_surveyed *one = s->pair[i].one, *other = s->pair[i].other;
+        char first[160], second[160];
+        json_array_append_new(
+            pairs, json_pack("{s:[s, I, s], s:[s, I, s], s:b}", "one", split_names[one->split],
+                             one->index, sample_name(s->split[one->split].data, one->index, first),
+                             "other", split_names[other->split], other->index,
+                             sample_name(s->split[other->split].data, other->index, second),
+                             "classes_differ", s->pair[i].labels_differ));
     }
     return json_pack("{s:I, s:I, s:I, s:I, s:o}", "test_in_training", s->shared, "in_training",
                      s->repeated[0], "in_test", s->repeated[1], "of_different_classes",

@@ -1,4 +1,5 @@
 /* octet data: what it finds in a data set, and the sheet that it draws. */
+#include "core/base/mem.h"
 #include "io/image/decode.h"
 #include "tests/launch/small_data.h"
 
@@ -84,8 +85,55 @@ Test(data, names_samples_that_are_there_twice)
     cr_assert(strstr(job.out, "1 of the test samples are training samples too; 1 training and 0 "
                               "test samples repeat an earlier one"),
               "%s", job.out);
-    cr_assert(strstr(job.out, "training 2 = training 7, of different classes\n"), "%s", job.out);
-    cr_assert(strstr(job.out, "training 5 = test 3, of different classes\n"), "%s", job.out);
+    cr_assert(strstr(job.out, "training sample 2 = training sample 7, of different classes\n"),
+              "%s", job.out);
+    cr_assert(strstr(job.out, "training sample 5 = test sample 3, of different classes\n"), "%s",
+              job.out);
+}
+
+/* Writes a grey picture in which every pixel has this value. */
+static void put_picture(const char *file, int64_t h, int64_t w, uint8_t value)
+{
+    oct_image image = {0};
+    void *bytes = NULL;
+    size_t size = 0;
+    cr_assert(oct_image_resize(&image, OCT_U8, h, w, 1) == OCT_OK);
+    memset(image.data, value, (size_t)(h * w));
+    cr_assert(oct_png_write(&image, &bytes, &size) == OCT_OK);
+    oct_tmp_write(&tmp, file, bytes, size);
+    oct_free(&bytes);
+    oct_image_free(&image);
+}
+
+static void put_folder(void)
+{
+    must("mkdir -p pics/train/cat pics/train/dog pics/test/cat pics/test/dog");
+    put_picture("pics/train/cat/a.png", 20, 30, 51);
+    put_picture("pics/train/cat/b.png", 40, 20, 102);
+    put_picture("pics/train/dog/long.png", 90, 3, 153);
+    put_picture("pics/test/cat/a.png", 20, 30, 7);
+    put_picture("pics/test/dog/same.png", 20, 30, 51);
+}
+
+#define FOLDER                                                                                     \
+    "data.format=folder", "data.path=pics", "data.size=16", "data.channels=1", "data.mean=[0.5]",  \
+        "data.std=[0.5]"
+
+Test(data, names_files_of_odd_sizes_of_equal_and_of_damaged_pictures)
+{
+    put_folder();
+    OCTET("data", "r.yaml", FOLDER);
+    oct_check_exit(job, 0);
+    cr_assert(strstr(job.out, "longest shape 90x3 (train/dog/long.png)\n"), "%s", job.out);
+    cr_assert(strstr(job.out, "training train/cat/a.png = test test/dog/same.png, of different"),
+              "%s", job.out);
+    /* (600 * 51 + 800 * 102 + 270 * 153) / 1670 / 255 */
+    cr_assert(strstr(job.out, "data.mean: [0.3605]"), "%s", job.out);
+    must("head -c 40 pics/train/cat/b.png > cut && mv cut pics/train/cat/b.png");
+    OCTET("data", "r.yaml", FOLDER);
+    oct_check_exit(job, 1);
+    cr_assert(strstr(job.out, "damaged      1\n") && strstr(job.out, "train/cat/b.png"), "%s",
+              job.out);
 }
 
 /* The sheet's pictures, undone, are what the loader gives; here it is enough that there are some. */
