@@ -71,16 +71,38 @@ static double seconds_of(const oct_page_run *run)
     return seconds;
 }
 
+static void accuracy_tiles(oct_html *h, const json_t *result)
+{
+    percent_tile(h, "float accuracy", oct_page_number(result, "float_accuracy"),
+                 "before quantization");
+    percent_tile(h, "QAT accuracy", oct_page_number(result, "qat_accuracy"), "as it was trained");
+    percent_tile(h, "int8 accuracy", oct_page_number(result, "int8_accuracy"), "as it is deployed");
+}
+
+static void metric_tiles(oct_html *h, const json_t *result)
+{
+    enum { METRICS_MAX = 4 };
+    const char *name;
+    json_t *value;
+    int shown = 0;
+    json_object_foreach(json_object_get(result, "metrics"), name, value)
+    {
+        char title[64], text[48];
+        if (!json_is_number(value) || shown++ == METRICS_MAX) continue;
+        snprintf(title, sizeof title, "int8 %.50s", name);
+        snprintf(text, sizeof text, "%.5g", json_number_value(value));
+        tile(h, title, text, "as it is deployed");
+    }
+}
+
 static void result_tiles(oct_html *h, const oct_page_run *run)
 {
     const json_t *result = run->result;
     char text[32], steps[32], note[64];
     snprintf(note, sizeof note, "%s steps, without evaluation",
              oct_text_count(json_integer_value(json_object_get(result, "step")), steps));
-    percent_tile(h, "float accuracy", oct_page_number(result, "float_accuracy"),
-                 "before quantization");
-    percent_tile(h, "QAT accuracy", oct_page_number(result, "qat_accuracy"), "as it was trained");
-    percent_tile(h, "int8 accuracy", oct_page_number(result, "int8_accuracy"), "as it is deployed");
+    if (oct_page_run_classifies(run)) accuracy_tiles(h, result);
+    metric_tiles(h, result);
     proof_tile(h, result);
     size_tile(h, result);
     tile(h, "training took", oct_text_time(seconds_of(run), text), note);
@@ -96,8 +118,9 @@ static void progress_tiles(oct_html *h, const oct_page_run *run)
              (long long)json_integer_value(json_object_get(step, "step")));
     snprintf(note, sizeof note, "phase %.24s", phase ? phase : "not begun");
     tile(h, "not finished", text, note);
-    percent_tile(h, "newest test accuracy", oct_page_number(eval, "accuracy"),
-                 "of the last evaluation");
+    if (oct_page_run_classifies(run))
+        percent_tile(h, "newest test accuracy", oct_page_number(eval, "accuracy"),
+                     "of the last evaluation");
 }
 
 static void write_run(oct_page *r, int i)

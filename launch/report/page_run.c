@@ -218,6 +218,14 @@ const char *oct_page_run_name(const oct_page_run *run)
     return run->recipe_text.data && run->recipe.name[0] ? run->recipe.name : "run";
 }
 
+bool oct_page_run_classifies(const oct_page_run *run)
+{
+    if (!run->recipe_text.data) return true;
+    for (int i = 0; i < run->recipe.metrics.count; i++)
+        if (strcmp(run->recipe.metrics.value[i], "top1") == 0) return true;
+    return false;
+}
+
 const json_t *oct_page_run_records(const oct_page_run *run, const char *kind)
 {
     return json_object_get(run->kinds, kind);

@@ -52,6 +52,8 @@ void oct_page_run_close(oct_page_run *run);
 
 /* The name of the run in a report: the recipe's, or "run". */
 const char *oct_page_run_name(const oct_page_run *run);
+/* Whether the accuracy is a figure of the run: its recipe measures top1. */
+bool oct_page_run_classifies(const oct_page_run *run);
 /* The records of a kind, in their order; NULL: none. Borrowed. */
 const json_t *oct_page_run_records(const oct_page_run *run, const char *kind);
 /* Finds the newest record of a kind; NULL: none. */

@@ -6,8 +6,9 @@
 
 static void row(oct_page *r, const char *name, const char *value)
 {
-    oct_html_put(&r->html, "<tr><th scope=\"row\">%s</th><td class=\"code\">%s</td></tr>\n", name,
-                 value);
+    oct_html_put(&r->html, "<tr><th scope=\"row\">%s</th><td class=\"code\">", name);
+    oct_html_cut(&r->html, value, 128);
+    oct_html_put(&r->html, "</td></tr>\n");
 }
 
 static void count_row(oct_page *r, const char *name, int64_t value)

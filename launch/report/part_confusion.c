@@ -53,10 +53,9 @@ static int shade_of(const confusion *c, size_t label, size_t predicted)
 static void write_table(oct_page *r, const confusion *c)
 {
     oct_html *h = &r->html;
-    oct_html_put(h,
-                 "<div class=\"box\" tabindex=\"0\" role=\"region\" aria-label=\"Confusion "
-                 "matrix\"><table class=\"confusion\"><caption>Rows are what images show, columns "
-                 "what the model says</caption><thead><tr><td></td>");
+    oct_html_put(h, "<div class=\"box\" tabindex=\"0\" role=\"region\" aria-label=\"Confusion "
+                    "matrix\"><table class=\"confusion\"><caption>Rows are true classes, columns "
+                    "what the model says</caption><thead><tr><td></td>");
     for (size_t p = 0; p < c->classes; p++) {
         oct_html_put(h, "<th class=\"n\" scope=\"col\">");
         write_name(h, c, p);
@@ -95,8 +94,8 @@ static void write_picture(oct_page *r, const confusion *c)
     oct_html *h = &r->html;
     oct_html_put(
         h,
-        "<figure class=\"matrix\"><figcaption>Rows are what images show, columns what the "
-        "model says</figcaption><svg viewBox=\"0 0 %zu %zu\" role=\"img\"><title>Confusion "
+        "<figure class=\"matrix\"><figcaption>Rows are true classes, columns what the model "
+        "says</figcaption><svg viewBox=\"0 0 %zu %zu\" role=\"img\"><title>Confusion "
         "matrix of %zu classes</title><rect class=\"span0\" width=\"%zu\" "
         "height=\"%zu\"/>",
         c->classes, c->classes, c->classes, c->classes, c->classes);
@@ -135,7 +134,7 @@ static void write_mistakes(oct_page *r, const confusion *c)
     mistake most[MISTAKES];
     size_t found = find_mistakes(c, most);
     if (!found) return;
-    oct_page_table(r, "Most frequent mistakes", "shows|taken for|images#|of its class, %#");
+    oct_page_table(r, "Most frequent mistakes", "true class|taken for|how often#|of its class, %#");
     for (size_t i = 0; i < found; i++) {
         oct_html_put(&r->html, "<tr><td>");
         write_name(&r->html, c, most[i].label);

@@ -56,18 +56,20 @@ static bool is_known(const char *key)
     return false;
 }
 
-/* The metric of the training steps, by the name that its records have: as a rule "accuracy". */
+/* The metric of the training steps, by the name that its records have: as a rule "accuracy"; NULL: there is none. */
 static const char *training_metric(const oct_page *r)
 {
     const char *key;
     json_t *value, *record = oct_page_run_record(&r->run[0], "step");
-    json_object_foreach(record, key, value) if (json_is_number(value) && !is_known(key)) return key;
-    return "accuracy";
+    json_object_foreach(record, key, value) if (json_is_number(value) && !is_known(key) &&
+                                                strlen(key) <= 64) return key;
+    return oct_page_run_classifies(&r->run[0]) ? "accuracy" : NULL;
 }
 
 static bool draw_metric(oct_page *r)
 {
     const char *title = training_metric(r);
+    if (!title) return false;
     bool accuracy = strcmp(title, "accuracy") == 0;
     const curve_key keys[] = {{"step", title, "training batches", false},
                               {"eval", accuracy ? "accuracy" : title, "evaluation", true}};

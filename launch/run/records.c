@@ -120,10 +120,15 @@ void oct_record_confusion(oct_training *run, int64_t classes, const double *coun
             json_array_append_new(row, json_integer((json_int_t)counts[i * classes + k]));
         json_array_append_new(rows, row);
     }
-    oct_run_folder_record(&run->folder, json_pack("{s:s, s:I, s:s, s:I, s:o}", "kind", "confusion",
-                                                  "step", (json_int_t)run->trainer.step, "phase",
-                                                  oct_phase_name(OCT_PHASE_QAT_SCALES_FROZEN),
-                                                  "classes", (json_int_t)classes, "counts", rows));
+    json_t *names = NULL;
+    if (run->test_data.class_names && run->test_data.classes == classes) names = json_array();
+    for (int64_t i = 0; names && i < classes; i++)
+        json_array_append_new(names, json_string(run->test_data.class_names[i]));
+    oct_run_folder_record(&run->folder,
+                          json_pack("{s:s, s:I, s:s, s:I, s:o, s:o*}", "kind", "confusion", "step",
+                                    (json_int_t)run->trainer.step, "phase",
+                                    oct_phase_name(OCT_PHASE_QAT_SCALES_FROZEN), "classes",
+                                    (json_int_t)classes, "counts", rows, "names", names));
 }
 
 void oct_record_checkpoint(oct_training *run, const char *file, double seconds)

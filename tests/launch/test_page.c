@@ -66,6 +66,13 @@ Test(page, of_a_run_without_qat_has_its_curves)
     check_page("ptq/report.html", "'calibrate' 'Certificate'");
 }
 
+Test(page, shows_the_metrics_of_the_recipe_and_no_accuracy_that_it_does_not_measure)
+{
+    must(OCT_PROGRAM " train r.yaml output=five metrics=[top5]");
+    check_page("five/report.html", "'int8 top5' 'Rows are true classes' 'taken for'");
+    must("! grep -q 'int8 accuracy' five/report.html");
+}
+
 Test(page, of_two_runs_shows_what_differs)
 {
     must(OCT_PROGRAM " train r.yaml output=other float.lr=0.02 quant.bits=16");
