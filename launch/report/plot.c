@@ -115,8 +115,9 @@ static void draw_axes(const frame *f)
     }
     for (size_t i = 0; i < f->x.count; i++) {
         if (!is_inside(&f->x, f->x.tick[i])) continue;
-        oct_html_put(f->html, "<text class=\"tick x\" x=\"%.1f\" y=\"%d\">%s</text>",
-                     place_x(f, f->x.tick[i]), HEIGHT - BOTTOM + 16,
+        const double x = place_x(f, f->x.tick[i]);
+        oct_html_put(f->html, "<text class=\"tick %s\" x=\"%.1f\" y=\"%d\">%s</text>",
+                     x > WIDTH - RIGHT - 12 ? "last" : "x", x, HEIGHT - BOTTOM + 16,
                      oct_plot_axis_text(&f->x, f->x.tick[i], text));
     }
     oct_html_put(f->html,

@@ -98,7 +98,7 @@ static const char *const rules[] = {
     ".card{padding:12px;border:1px solid var(--line);border-radius:8px;min-width:0}\n",
     ".bar{fill:var(--c0);opacity:.85}.bar.out{fill:var(--bad);opacity:1}\n",
     ".codes{fill:var(--codes)}.code-grid{stroke:var(--soft);fill:none}\n",
-    ".matrix{max-width:640px}.matrix svg{border:1px solid var(--line)}\n",
+    ".matrix{max-width:640px;margin-bottom:16px}.matrix svg{border:1px solid var(--line)}\n",
     ".confusion td,.confusion th{padding:4px 7px}\n",
     ".samples{display:grid;grid-template-columns:repeat(auto-fill,minmax(132px,1fr));gap:16px}\n",
     ".sample img{display:block;width:112px;height:112px;margin-bottom:6px;object-fit:contain;"
