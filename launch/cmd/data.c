@@ -9,6 +9,7 @@
 #include "launch/cmd/data_survey.h"
 #include "launch/cmd/shipped.h"
 #include "launch/run/build.h"
+#include "launch/run/file_kind.h"
 #include "launch/run/job.h"
 
 #include <inttypes.h>
@@ -387,10 +388,16 @@ static oct_status run(const oct_args *args)
     oct_recipe recipe = {0};
     oct_dataset data[2] = {0};
     oct_status status = OCT_OK;
+    oct_file_kind kind;
     const bool draws = args->option[PREVIEW].given;
     OCT_CHECK(draws || !args->option[SAMPLES].given, OCT_USAGE,
               "command line: --samples is for --preview; write --preview FILE.png too");
     OCT_TRY(oct_shipped_hint(args->word[0]));
+    OCT_TRY(oct_file_kind_of(args->word[0], &kind));
+    OCT_CHECK(
+        kind == OCT_FILE_RECIPE, OCT_USAGE,
+        "command line: %s is no recipe (%s); data takes one, such as the recipe.yaml of a run",
+        args->word[0], oct_file_kind_name(kind));
     OCT_TRY(oct_recipe_of_args(&recipe, args));
     omp_set_num_threads((int)oct_job_cores());
     OCT_TRY_OUT(oct_load_data(&recipe, OCT_TRAIN, NULL, &data[OCT_TRAIN]));

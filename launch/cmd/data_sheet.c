@@ -178,12 +178,23 @@ static bool is_mixing(const drawing *d)
     return d->recipe->data_mixup > 0 || d->recipe->data_cutmix > 0;
 }
 
+/* "sample 52", or the name of its file without the folders. */
+static void name_sample(const oct_dataset *data, int64_t sample, char text[160])
+{
+    const char *file = data->format->sample_name ? data->format->sample_name(data, sample) : NULL;
+    const char *slash = file ? strrchr(file, '/') : NULL;
+    if (file)
+        snprintf(text, 160, "%.150s", slash ? slash + 1 : file);
+    else
+        snprintf(text, 160, "sample %" PRId64, sample);
+}
+
 static void draw_name(drawing *d, int64_t sample)
 {
     const oct_dataset *data = d->data;
     char text[160] = "";
-    oct_canvas_text(d->sheet, (oct_spot){MARGIN + 14, d->top + LINE}, NAMES - 26, TEXT, grey,
-                    (snprintf(text, sizeof text, "sample %" PRId64, sample), text));
+    name_sample(data, sample, text);
+    oct_canvas_text(d->sheet, (oct_spot){MARGIN + 14, d->top + LINE}, NAMES - 26, TEXT, grey, text);
     if (data->goal == OCT_GOAL_VALUES)
         draw_values(d, (oct_spot){MARGIN + 14, d->top + 2 * LINE}, NAMES - 26,
                     data->values + sample * data->classes);

@@ -129,6 +129,8 @@ Test(data, names_files_of_odd_sizes_of_equal_and_of_damaged_pictures)
               "%s", job.out);
     /* (600 * 51 + 800 * 102 + 270 * 153) / 1670 / 255 */
     cr_assert(strstr(job.out, "data.mean: [0.3605]"), "%s", job.out);
+    OCTET("data", "r.yaml", FOLDER, "--preview", "page.png");
+    oct_check_exit(job, 0);
     must("head -c 40 pics/train/cat/b.png > cut && mv cut pics/train/cat/b.png");
     OCTET("data", "r.yaml", FOLDER);
     oct_check_exit(job, 1);
@@ -180,6 +182,10 @@ Test(data, wrong_command_lines_and_recipes_are_said)
     check_wrong(2, "data.train: item 2: resize has no size; write one, such as resize 224");
     OCTET("data", "r.yaml", "data.train=[color_jitter saturation=0.1]");
     check_wrong(2, "data.train: item 1, color_jitter: saturation and hue need samples of 3");
+    OCTET("data", "data/t10k-images-idx3-ubyte");
+    check_wrong(3, "data/t10k-images-idx3-ubyte: this is not a recipe");
+    OCTET("data", "data");
+    check_wrong(3, "data: ");
     OCTET("data", "r.yaml", "data.path=nowhere");
     check_wrong(3, "nowhere: there is no such folder");
 }
