@@ -90,15 +90,15 @@ oct_status oct_compare_check(const oct_compare_side *a, const oct_compare_side *
                              const oct_layer_pairs *pairs)
 {
     oct_text names_a = {0}, names_b = {0};
-    int64_t only_a, only_b = 0;
+    int64_t only_a = 0, only_b = 0;
     oct_status status = name_missing(&a->source, pairs->b_of, &names_a, &only_a);
     if (status == OCT_OK) status = name_missing(&b->source, pairs->a_of, &names_b, &only_b);
     if (status == OCT_OK && only_a + only_b > 0)
-        status = oct_fail(OCT_DATA,
-                          "the networks differ: %lld layers are only in %s (%s), %lld only in %s "
-                          "(%s), or of another size there; --common compares the others",
-                          (long long)only_a, a->path, only_a ? names_a.data : "none",
-                          (long long)only_b, b->path, only_b ? names_b.data : "none");
+        status = oct_fail(
+            OCT_DATA,
+            "the networks differ; what only %s has: %s; what only %s has: %s (of this "
+            "name and size); --common compares the other layers",
+            a->path, only_a ? names_a.data : "nothing", b->path, only_b ? names_b.data : "nothing");
     oct_text_free(&names_a);
     oct_text_free(&names_b);
     return status;

@@ -3,6 +3,7 @@
 
 #include "core/base/int_math.h"
 #include "core/base/mem.h"
+#include "launch/base/meter.h"
 #include "launch/run/build.h"
 #include "launch/run/certificate.h"
 #include "launch/run/multiply_adds.h"
@@ -32,9 +33,17 @@ static int64_t most_samples(const oct_layer_stats *stats)
     return oct_min_i64(affordable, OCT_LAYER_STATS_SAMPLES);
 }
 
+typedef struct reading {
+    oct_probes probes;
+    oct_meter meter;
+    int64_t done;
+} reading;
+
 static oct_status fetch(void *user, int64_t i, float *input)
 {
-    return oct_probe_read(user, i, input);
+    reading *r = user;
+    oct_meter_show(&r->meter, r->done++);
+    return oct_probe_read(&r->probes, i, input);
 }
 
 /* The document. */
@@ -158,20 +167,24 @@ static oct_status build_reference(const oct_layer_stats *stats, oct_module **ref
 oct_status oct_layer_stats_make(const oct_layer_stats *stats, const oct_collective *group,
                                 json_t **document)
 {
-    oct_probes probes = {0};
+    reading r = {0};
     oct_layer_survey survey = {
-        .program = stats->program, .model = stats->model, .fetch = fetch, .user = &probes};
+        .program = stats->program, .model = stats->model, .fetch = fetch, .user = &r};
     oct_layer_figures *figures = NULL;
     *document = NULL;
-    oct_status status = oct_probes_create(&probes, stats->recipe, stats->data, most_samples(stats));
-    survey.samples = probes.count;
+    oct_status status =
+        oct_probes_create(&r.probes, stats->recipe, stats->data, most_samples(stats));
+    survey.samples = r.probes.count;
     if (status == OCT_OK) status = build_reference(stats, &survey.reference);
     OCT_TRY_OUT(group->agree(group, status));
-    OCT_TRY_OUT(oct_layer_survey_run(&survey, group, &figures));
-    if (group->rank == 0) status = make_document(stats, probes.count, figures, document);
+    oct_meter_begin(&r.meter, "layers", "images", survey.samples / group->size);
+    status = oct_layer_survey_run(&survey, group, &figures);
+    oct_meter_end(&r.meter);
+    OCT_TRY_OUT(status);
+    if (group->rank == 0) status = make_document(stats, survey.samples, figures, document);
 out:
     oct_free(&figures);
     oct_module_destroy(&survey.reference);
-    oct_probes_free(&probes);
+    oct_probes_free(&r.probes);
     return status;
 }
