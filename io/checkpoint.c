@@ -9,6 +9,7 @@
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
+#include "io/class_names.h"
 #include "io/file.h"
 #include "io/hdf5.h"
 #include "io/manifest.h"
@@ -115,7 +116,9 @@ static oct_status write_info(oct_h5 *h5, const oct_checkpoint_info *info)
     OCT_TRY(oct_h5_write_i64(h5, "info/step", info->step));
     OCT_TRY(oct_h5_write_text(h5, "info/phase", info->phase));
     OCT_TRY(oct_h5_write_i64(h5, "info/updates", info->updates));
-    return oct_h5_write_text(h5, "info/recipe", info->recipe ? info->recipe : "");
+    OCT_TRY(oct_h5_write_text(h5, "info/recipe", info->recipe ? info->recipe : ""));
+    return info->class_names ? oct_h5_write_text(h5, "info/class_names", info->class_names)
+                             : OCT_OK;
 }
 
 static oct_status write_state(oct_h5 *h5, oct_module *root, const oct_optim *optim)
@@ -220,7 +223,9 @@ static oct_status read_info(oct_h5 *h5, const char *path, oct_checkpoint_info *i
     OCT_TRY(oct_h5_read_text(h5, "info/phase", sizeof info->phase - 1, &phase));
     snprintf(info->phase, sizeof info->phase, "%s", phase);
     oct_free(&phase);
-    return oct_h5_read_text(h5, "info/recipe", RECIPE_BYTES_MAX, &info->recipe);
+    OCT_TRY(oct_h5_read_text(h5, "info/recipe", RECIPE_BYTES_MAX, &info->recipe));
+    if (!oct_h5_has(h5, "info/class_names")) return OCT_OK;
+    return oct_h5_read_text(h5, "info/class_names", OCT_CLASS_NAMES_BYTES_MAX, &info->class_names);
 }
 
 /* Takes the bytes over; a checkpoint comes out whole or empty. */
@@ -402,8 +407,8 @@ static oct_status add_surplus(surplus *s)
 
 static bool is_known(surplus *s)
 {
-    static const char *const info[] = {"info/format", "info/step", "info/updates", "info/phase",
-                                       "info/recipe"};
+    static const char *const info[] = {"info/format", "info/step",   "info/updates",
+                                       "info/phase",  "info/recipe", "info/class_names"};
     const array key = {.path = s->path};
     for (size_t i = 0; i < OCT_COUNT(info); i++)
         if (strcmp(info[i], s->path) == 0) return true;
@@ -553,5 +558,6 @@ void oct_checkpoint_close(oct_checkpoint *ckpt)
     oct_free(&ckpt->path);
     oct_free(&ckpt->bytes);
     oct_free(&ckpt->info.recipe);
+    oct_free(&ckpt->info.class_names);
     *ckpt = (oct_checkpoint){0};
 }

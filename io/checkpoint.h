@@ -18,10 +18,11 @@
 
 /* What is saved beside the tensors. */
 typedef struct oct_checkpoint_info {
-    int64_t step;    /* steps done since the start of the run */
-    char phase[32];  /* name of the phase that the module tree is in */
-    int64_t updates; /* of the optimizer */
-    char *recipe;    /* identity text of the recipe; owned when loaded */
+    int64_t step;      /* steps done since the start of the run */
+    char phase[32];    /* name of the phase that the module tree is in */
+    int64_t updates;   /* of the optimizer */
+    char *recipe;      /* identity text of the recipe; owned when loaded */
+    char *class_names; /* class_names.h; NULL: the data set has none; owned when loaded */
 } oct_checkpoint_info;
 
 /* Saves a checkpoint. One rank calls it, the only writer of the folder, which is made if need be. Datasets:

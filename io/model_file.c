@@ -3,6 +3,7 @@
 #include "io/model_file.h"
 
 #include "core/base/mem.h"
+#include "io/class_names.h"
 #include "io/file.h"
 #include "io/model_program.h"
 #include "quant/runtime/step.h"
@@ -49,6 +50,7 @@ static oct_status write_model(oct_h5 *h5, const oct_model *model)
     OCT_TRY(
         oct_h5_write_text(h5, "info/data_format", model->data_format ? model->data_format : ""));
     if (model->plugins) OCT_TRY(oct_h5_write_text(h5, "info/plugins", model->plugins));
+    if (model->class_names) OCT_TRY(oct_h5_write_text(h5, "info/class_names", model->class_names));
     const oct_shape means = OCT_SHAPE(means_of(program->values[program->inputs[0]].c));
     OCT_TRY(oct_h5_write(h5, "info/mean", OCT_F32, means, model->mean));
     OCT_TRY(oct_h5_write(h5, "info/std", OCT_F32, means, model->std));
@@ -91,6 +93,8 @@ static oct_status check_model(const oct_model *model)
     for (size_t i = 0; i < OCT_COUNT(texts); i++)
         OCT_CHECK(!texts[i] || (oct_is_plain_text(texts[i]) && strlen(texts[i]) <= text_bytes_max),
                   OCT_DATA, "a text holds control characters or more than 1 MiB");
+    OCT_CHECK(!model->class_names || oct_class_names_fit(model->class_names, model->classes),
+              OCT_DATA, "the names of the classes are not %d lines of plain text", model->classes);
     for (int64_t i = 0; i < program->num_steps; i++) {
         const oct_step *step = &program->steps[i];
         OCT_CHECK(memchr(step->name, '\0', sizeof step->name) && oct_is_plain_text(step->name) &&
@@ -194,6 +198,9 @@ static oct_status read_model(oct_h5 *h5, oct_model *model)
     OCT_TRY(oct_h5_read_text(h5, "info/data_format", text_bytes_max, &model->data_format));
     if (oct_h5_has(h5, "info/plugins"))
         OCT_TRY(oct_h5_read_text(h5, "info/plugins", text_bytes_max, &model->plugins));
+    if (oct_h5_has(h5, "info/class_names"))
+        OCT_TRY(oct_h5_read_text(h5, "info/class_names", OCT_CLASS_NAMES_BYTES_MAX,
+                                 &model->class_names));
     OCT_TRY(oct_h5_read_i64(h5, "info/classes", 1, DIM_MAX, &classes));
     model->classes = (int)classes;
     OCT_TRY(oct_h5_read(h5, "info/checkpoint_digest", OCT_U8, OCT_SHAPE(DIGEST),
@@ -271,6 +278,7 @@ void oct_model_free(oct_model *model)
     oct_free(&model->recipe);
     oct_free(&model->plugins);
     oct_free(&model->data_format);
+    oct_free(&model->class_names);
     oct_free(&model->overflow_bound);
     oct_free(&model->golden_input);
     oct_free(&model->golden_digest);

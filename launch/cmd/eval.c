@@ -1,5 +1,6 @@
 /* octet eval measures the accuracy of a checkpoint or an int8 model on the test data of its recipe. */
 #include "core/base/mem.h"
+#include "io/class_names.h"
 #include "io/model_file.h"
 #include "launch/run/build.h"
 #include "launch/run/certificate.h"
@@ -88,7 +89,10 @@ static oct_status check_data(const subject *s)
     const oct_program *program = &s->model.program;
     const oct_dataset *d = &s->data;
     OCT_CHECK(d->count > 0, OCT_DATA, "data.path: there are no test images");
-    if (s->kind != OCT_FILE_MODEL) return OCT_OK;
+    const bool model = s->kind == OCT_FILE_MODEL;
+    OCT_TRY(oct_class_names_check(model ? s->model.class_names : s->checkpoint.info.class_names, d,
+                                  path_of(s)));
+    if (!model) return OCT_OK;
     const oct_value *input = &program->values[program->inputs[0]];
     OCT_CHECK(
         input->h == d->h && input->w == d->w && input->c == d->c, OCT_DATA,

@@ -33,6 +33,29 @@ static oct_status digest_of_file(const char *path, size_t *size, char hex[65])
     return OCT_OK;
 }
 
+/* Class names that are kept as lines of a text; NULL when there are none. */
+static json_t *names_json(const char *names)
+{
+    json_t *all = names ? json_array() : NULL;
+    for (const char *at = names; at && *at; at += strcspn(at, "\n") + 1) {
+        const size_t bytes = strcspn(at, "\n");
+        json_t *name = json_stringn(at, bytes);
+        json_array_append_new(all, name ? name : json_string(oct_show(at, bytes).text));
+    }
+    return all;
+}
+
+static oct_status print_names(const char *names)
+{
+    enum { SHOWN = 10 };
+    int64_t count = 0;
+    for (const char *at = names; at && *at; at += strcspn(at, "\n") + 1, count++)
+        if (count < SHOWN)
+            OCT_TRY(oct_print("%s%s", count ? ", " : "class names ",
+                              oct_show(at, strcspn(at, "\n")).text));
+    return count > 0 ? oct_print("%s\n", count > SHOWN ? " and others" : "") : OCT_OK;
+}
+
 /* Shows a checkpoint: a line for each tensor of the state, without building the model. */
 
 typedef struct tensors {
@@ -86,6 +109,7 @@ static oct_status print_checkpoint(const oct_checkpoint *c, const char *hex, ten
             "checkpoint  %s\nsize        %s bytes\nsha256      %s\nstep        %" PRId64
             "\nphase       %s\n",
             c->path, oct_text_count((int64_t)c->size, count), hex, c->info.step, c->info.phase));
+        OCT_TRY(print_names(c->info.class_names));
         OCT_TRY(list_tensors(t));
         return oct_print("%" PRId64 " tensors, %s bytes\n", t->count,
                          oct_text_count(t->bytes, count));
@@ -97,9 +121,10 @@ static oct_status print_checkpoint(const oct_checkpoint *c, const char *hex, ten
         return status;
     }
     return oct_print_json(json_pack(
-        "{s:s, s:s, s:I, s:s, s:I, s:s, s:s, s:o}", "kind", "checkpoint", "file", c->path, "bytes",
-        (json_int_t)c->size, "sha256", hex, "step", (json_int_t)c->info.step, "phase",
-        c->info.phase, "recipe", c->info.recipe ? c->info.recipe : "", "tensors", t->json));
+        "{s:s, s:s, s:I, s:s, s:I, s:s, s:s, s:o*, s:o}", "kind", "checkpoint", "file", c->path,
+        "bytes", (json_int_t)c->size, "sha256", hex, "step", (json_int_t)c->info.step, "phase",
+        c->info.phase, "recipe", c->info.recipe ? c->info.recipe : "", "class_names",
+        names_json(c->info.class_names), "tensors", t->json));
 }
 
 static oct_status inspect_checkpoint(const char *path, bool json)
@@ -232,13 +257,14 @@ static oct_status print_model(const oct_model *m, const char *path, size_t size,
         parameters += step_parameters(&m->program.steps[i]);
     if (json)
         return oct_print_json(json_pack(
-            "{s:s, s:s, s:I, s:s, s:s, s:i, s:I, s:{s:I, s:I, s:I, s:f, s:I, s:I}, s:s, s:o}",
+            "{s:s, s:s, s:I, s:s, s:s, s:i, s:o*, s:I, s:{s:I, s:I, s:I, s:f, s:I, s:I}, s:s, s:o}",
             "kind", "int8 model", "file", path, "bytes", (json_int_t)size, "sha256", hex,
-            "checkpoint", oct_hex(m->checkpoint_digest, from), "classes", m->classes, "parameters",
-            (json_int_t)parameters, "certificate", "images", (json_int_t)c->images, "logits_differ",
-            (json_int_t)c->logits_differ, "correct", (json_int_t)c->correct, "qat_accuracy",
-            c->qat_accuracy, "golden", (json_int_t)c->golden_count, "float_layers",
-            (json_int_t)c->num_islands, "recipe", m->recipe, "layers", program_json(&m->program)));
+            "checkpoint", oct_hex(m->checkpoint_digest, from), "classes", m->classes, "class_names",
+            names_json(m->class_names), "parameters", (json_int_t)parameters, "certificate",
+            "images", (json_int_t)c->images, "logits_differ", (json_int_t)c->logits_differ,
+            "correct", (json_int_t)c->correct, "qat_accuracy", c->qat_accuracy, "golden",
+            (json_int_t)c->golden_count, "float_layers", (json_int_t)c->num_islands, "recipe",
+            m->recipe, "layers", program_json(&m->program)));
 
     OCT_TRY(oct_print("int8 model  %s\nsize        %s bytes\nsha256      %s\n", path,
                       oct_text_count((int64_t)size, count), hex));
@@ -246,6 +272,7 @@ static oct_status print_model(const oct_model *m, const char *path, size_t size,
     OCT_TRY(print_program(&m->program));
     OCT_TRY(
         oct_print("%s parameters, %d classes\n", oct_text_count(parameters, count), m->classes));
+    OCT_TRY(print_names(m->class_names));
     OCT_TRY(oct_print("certificate %s test images, %" PRId64 " logits differ from QAT evaluation, ",
                       oct_text_count(c->images, count), c->logits_differ));
     OCT_TRY(oct_print("%.2f %% right; %" PRId64 " golden inputs; %" PRId64 " layers in float\n",

@@ -1,6 +1,7 @@
 /* octet run runs the integer model on images of a file, and prints what it says about them. */
 #include "core/base/mem.h"
 #include "core/base/text.h"
+#include "io/class_names.h"
 #include "io/loader.h"
 #include "io/model_file.h"
 #include "io/recipe.h"
@@ -53,30 +54,40 @@ static int best_guesses(const float *logits, int classes, guess best[SHOWN])
     return n;
 }
 
-static oct_status print_guesses(int64_t index, const guess *best, int n)
+static oct_status print_guesses(const char *names, int64_t index, const guess *best, int n)
 {
-    OCT_TRY(oct_print("image %" PRId64 ": class %d, %.1f %%", index, best[0].class,
-                      100 * best[0].probability));
+    OCT_TRY(oct_print("image %" PRId64 ": %s, %.1f %%", index,
+                      oct_class_name(names, best[0].class).text, 100 * best[0].probability));
     for (int i = 1; i < n; i++)
-        OCT_TRY(oct_print("%s class %d %.1f %%", i == 1 ? "; then" : ",", best[i].class,
-                          100 * best[i].probability));
+        OCT_TRY(oct_print("%s %s %.1f %%", i == 1 ? "; then" : ",",
+                          oct_class_name(names, best[i].class).text, 100 * best[i].probability));
     return oct_print("\n");
 }
 
-static json_t *guesses_json(int64_t index, const guess *best, int n)
+/* Adds the name of a class to an object, where classes have names. */
+static json_t *with_name(json_t *object, const char *names, int class)
+{
+    if (names) json_object_set_new(object, "name", json_string(oct_class_name(names, class).text));
+    return object;
+}
+
+static json_t *guesses_json(const char *names, int64_t index, const guess *best, int n)
 {
     json_t *top = json_array();
     for (int i = 0; i < n; i++)
-        json_array_append_new(top, json_pack("{s:i, s:f}", "class", best[i].class, "probability",
-                                             best[i].probability));
-    return json_pack("{s:I, s:i, s:o}", "image", (json_int_t)index, "class", best[0].class, "top",
-                     top);
+        json_array_append_new(top, with_name(json_pack("{s:i, s:f}", "class", best[i].class,
+                                                       "probability", best[i].probability),
+                                             names, best[i].class));
+    return with_name(json_pack("{s:I, s:i, s:o}", "image", (json_int_t)index, "class",
+                               best[0].class, "top", top),
+                     names, best[0].class);
 }
 
 /* This holds what a model returned for `count` images, in a row. */
 typedef struct results {
     const oct_value *value;
-    int64_t numel; /* of an image */
+    const char *names; /* of classes, or NULL */
+    int64_t numel;     /* of an image */
     void *data;
     int64_t first, count; /* images */
     double seconds;
@@ -86,6 +97,9 @@ typedef struct results {
 static oct_status print_numbers(const results *r, int64_t i)
 {
     const int32_t *number = (const int32_t *)r->data + i * r->numel;
+    if (r->names && r->numel == 1)
+        return oct_print("image %" PRId64 ": %s\n", r->first + i,
+                         oct_class_name(r->names, number[0]).text);
     OCT_TRY(oct_print("image %" PRId64 ": class", r->first + i));
     for (int64_t k = 0; k < r->numel; k++)
         OCT_TRY(oct_print(" %d", (int)number[k]));
@@ -98,7 +112,9 @@ static json_t *numbers_json(const results *r, int64_t i)
     json_t *all = json_array();
     if (r->numel == 1) {
         json_decref(all);
-        return json_pack("{s:I, s:i}", "image", (json_int_t)(r->first + i), "class", number[0]);
+        return with_name(
+            json_pack("{s:I, s:i}", "image", (json_int_t)(r->first + i), "class", number[0]),
+            r->names, number[0]);
     }
     for (int64_t k = 0; k < r->numel; k++)
         json_array_append_new(all, json_integer(number[k]));
@@ -117,9 +133,10 @@ static oct_status print_results(const oct_args *args, const results *r)
             numbers ? 0 : best_guesses((const float *)r->data + i * r->numel, (int)r->numel, best);
         if (args->json)
             json_array_append_new(images, numbers ? numbers_json(r, i)
-                                                  : guesses_json(r->first + i, best, n));
+                                                  : guesses_json(r->names, r->first + i, best, n));
         else
-            OCT_TRY_OUT(numbers ? print_numbers(r, i) : print_guesses(r->first + i, best, n));
+            OCT_TRY_OUT(numbers ? print_numbers(r, i)
+                                : print_guesses(r->names, r->first + i, best, n));
     }
     if (!args->json) return oct_print("%.3f ms an image\n", each_ms);
     return oct_print_json(json_pack("{s:s, s:f, s:o}", "model", args->word[0], "ms_per_image",
@@ -150,6 +167,7 @@ static oct_status run_images(const oct_model *model, const oct_args *args)
     const oct_value *out = &program->values[program->output];
     int64_t image = in->h * in->w * in->c, bytes = (int64_t)oct_value_bytes(out);
     results r = {.value = out,
+                 .names = model->class_names,
                  .numel = oct_value_numel(out),
                  .first = args->option[INDEX].count,
                  .count = args->option[COUNT].given ? args->option[COUNT].count : 1};

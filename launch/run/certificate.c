@@ -9,6 +9,7 @@
 
 #include "core/base/mem.h"
 #include "core/tensor/argmax.h"
+#include "io/class_names.h"
 #include "io/file.h"
 #include "launch/base/meter.h"
 #include "launch/run/job.h"
@@ -328,6 +329,7 @@ static oct_status describe(oct_model *model, const oct_conversion *conversion)
     OCT_TRY(status);
     OCT_TRY(oct_strdup(&model->data_format,
                        oct_registry_name(&oct_dataset_id_table, recipe->data_format)));
+    OCT_TRY(oct_class_names_make(&model->class_names, conversion->test_data));
     const oct_normaliser n = oct_normaliser_of(&recipe->data_mean, &recipe->data_std);
     for (int64_t c = 0; c < conversion->test_data->c && c < OCT_REALS_MAX; c++) {
         model->mean[c] = n.mean[n.count == 1 ? 0 : c];

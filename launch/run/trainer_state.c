@@ -1,5 +1,7 @@
 #include "launch/run/trainer_state.h"
 
+#include "core/base/mem.h"
+#include "io/class_names.h"
 #include "launch/run/build.h"
 
 #include <stdio.h>
@@ -7,6 +9,7 @@
 oct_status oct_trainer_save(oct_trainer *trainer, const char *folder, char **file)
 {
     oct_text identity = {0};
+    char *class_names = NULL;
     oct_status status = OCT_OK;
     oct_optim *optim = oct_trainer_optim(trainer);
     oct_average *average = &trainer->training.optim.average;
@@ -17,10 +20,12 @@ oct_status oct_trainer_save(oct_trainer *trainer, const char *folder, char **fil
     if (trainer->group->rank != 0) return OCT_OK;
 
     OCT_TRY_OUT(oct_recipe_write(trainer->recipe, true, &identity));
+    OCT_TRY_OUT(oct_class_names_make(&class_names, trainer->train_data));
     oct_checkpoint_info info = {
         .step = trainer->step,
         .updates = optim ? optim->updates : 0,
         .recipe = identity.data,
+        .class_names = class_names,
     };
     snprintf(info.phase, sizeof(info.phase), "%s", oct_phase_name(trainer->phase));
     /* Whoever reads a checkpoint gets the model that was evaluated. */
@@ -29,6 +34,7 @@ oct_status oct_trainer_save(oct_trainer *trainer, const char *folder, char **fil
     oct_average_put(average, averaged);
 out:
     oct_text_free(&identity);
+    oct_free(&class_names);
     return status;
 }
 

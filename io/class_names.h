@@ -1,0 +1,17 @@
+/* Names of classes as a text, one line each: what checkpoints and models keep of a data set's names. */
+#pragma once
+
+#include "io/dataset/dataset.h"
+
+enum { OCT_CLASS_NAMES_BYTES_MAX = 1 << 20 };
+
+/* Makes the text; NULL for a data set without names. OCT_DATA for names that are no plain lines of text. */
+oct_status oct_class_names_make(char **text, const oct_dataset *data) OCT_NODISCARD;
+/* Is it a text of `count` plain lines? */
+bool oct_class_names_fit(const char *text, int64_t count);
+/* What to call a class: its name, or "class 3" where there is none (text may be NULL). */
+oct_shown oct_class_name(const char *text, int64_t number);
+/* Refuses a data set whose names are not those of the file that is named: OCT_DATA with the first that differs. One of
+ * them without names is fine. */
+oct_status oct_class_names_check(const char *text, const oct_dataset *data,
+                                 const char *file) OCT_NODISCARD;
