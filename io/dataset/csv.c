@@ -359,7 +359,10 @@ static oct_status open_split(oct_dataset *data, const oct_dataset_source *source
     const part *p = &r.parts[split == OCT_TEST];
     OCT_TRY_OUT(read_tables(&r));
     OCT_TRY_OUT(take_goals(&r, p));
-    status = take_pictures(&r, p);
+    OCT_TRY_OUT(take_pictures(&r, p));
+    if (split == OCT_TRAIN && r.parts[1].csv == p->csv)
+        oct_log(OCT_LOG_INFO, "%s: no table for the test; %g of its rows are kept for it",
+                p->csv->path, source->split);
 out:
     free_reading(&r);
     return status;

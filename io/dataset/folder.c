@@ -136,9 +136,6 @@ static oct_status find_part(reading *r)
     r->drawn = !test && !val;
     r->part = train ? "train" : "";
     if (!r->drawn && r->split == OCT_TEST) r->part = test ? "test" : "val";
-    if (r->drawn && r->split == OCT_TRAIN)
-        oct_log(OCT_LOG_INFO, "%s: no folder test or val; %g of each class is kept for the test",
-                r->source->folder, r->source->split);
     return OCT_OK;
 }
 
@@ -320,6 +317,9 @@ static oct_status fill(reading *r)
         oct_log(OCT_LOG_WARN,
                 "%s: what is no picture is passed over, such as %s (%" PRId64 " in all)",
                 r->source->folder, r->other, r->others);
+    if (r->drawn && r->split == OCT_TRAIN)
+        oct_log(OCT_LOG_INFO, "%s: no folder test or val; %g of each class is kept for the test",
+                r->source->folder, r->source->split);
     r->data->count = list->count;
     return OCT_OK;
 }
