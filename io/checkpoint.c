@@ -110,12 +110,44 @@ static void free_list(array_list *list)
     oct_free(&list->items);
 }
 
+/* The numbers of a course, as they stand in a file; the value by its bits. */
+#define COURSE(X)                                                                                  \
+    X(float_end)                                                                                   \
+    X(qat_end)                                                                                     \
+    X(best_step)                                                                                   \
+    X(since)
+
+static oct_status write_course(oct_h5 *h5, const oct_course *course)
+{
+    static const oct_course nothing = {0};
+    int64_t bits;
+    if (memcmp(course, &nothing, sizeof nothing) == 0) return OCT_OK;
+    memcpy(&bits, &course->best_value, sizeof bits);
+#define X(name) OCT_TRY(oct_h5_write_i64(h5, "info/" #name, course->name));
+    COURSE(X)
+#undef X
+    return oct_h5_write_i64(h5, "info/best_value_bits", bits);
+}
+
+static oct_status read_course(oct_h5 *h5, oct_course *course)
+{
+    int64_t bits;
+    if (!oct_h5_has(h5, "info/best_value_bits")) return OCT_OK;
+#define X(name) OCT_TRY(oct_h5_read_i64(h5, "info/" #name, 0, INT64_MAX, &course->name));
+    COURSE(X)
+#undef X
+    OCT_TRY(oct_h5_read_i64(h5, "info/best_value_bits", INT64_MIN, INT64_MAX, &bits));
+    memcpy(&course->best_value, &bits, sizeof bits);
+    return OCT_OK;
+}
+
 static oct_status write_info(oct_h5 *h5, const oct_checkpoint_info *info)
 {
     OCT_TRY(oct_h5_write_i64(h5, "info/format", FORMAT));
     OCT_TRY(oct_h5_write_i64(h5, "info/step", info->step));
     OCT_TRY(oct_h5_write_text(h5, "info/phase", info->phase));
     OCT_TRY(oct_h5_write_i64(h5, "info/updates", info->updates));
+    OCT_TRY(write_course(h5, &info->course));
     OCT_TRY(oct_h5_write_text(h5, "info/recipe", info->recipe ? info->recipe : ""));
     return info->class_names ? oct_h5_write_text(h5, "info/class_names", info->class_names)
                              : OCT_OK;
@@ -223,6 +255,7 @@ static oct_status read_info(oct_h5 *h5, const char *path, oct_checkpoint_info *i
     OCT_TRY(oct_h5_read_text(h5, "info/phase", sizeof info->phase - 1, &phase));
     snprintf(info->phase, sizeof info->phase, "%s", phase);
     oct_free(&phase);
+    OCT_TRY(read_course(h5, &info->course));
     OCT_TRY(oct_h5_read_text(h5, "info/recipe", RECIPE_BYTES_MAX, &info->recipe));
     if (!oct_h5_has(h5, "info/class_names")) return OCT_OK;
     return oct_h5_read_text(h5, "info/class_names", OCT_CLASS_NAMES_BYTES_MAX, &info->class_names);
@@ -407,8 +440,15 @@ static oct_status add_surplus(surplus *s)
 
 static bool is_known(surplus *s)
 {
-    static const char *const info[] = {"info/format", "info/step",   "info/updates",
-                                       "info/phase",  "info/recipe", "info/class_names"};
+#define X(name) "info/" #name,
+    static const char *const info[] = {"info/format",
+                                       "info/step",
+                                       "info/updates",
+                                       "info/phase",
+                                       "info/recipe",
+                                       "info/class_names",
+                                       COURSE(X) "info/best_value_bits"};
+#undef X
     const array key = {.path = s->path};
     for (size_t i = 0; i < OCT_COUNT(info); i++)
         if (strcmp(info[i], s->path) == 0) return true;

@@ -16,11 +16,21 @@
 #include "core/optim/optim.h"
 #include "io/manifest.h"
 
+/* What the evaluations of a run have decided so far (launch/run/course.h); all 0: nothing. Steps are counted from
+ * the start of the run. A file holds it only where there is something. */
+typedef struct oct_course {
+    int64_t float_end, qat_end; /* where a phase ended before its time; 0: it did not */
+    int64_t best_step;          /* of the evaluation that was the best; 0: there is none */
+    int64_t since;              /* evaluations without a better one */
+    double best_value;
+} oct_course;
+
 /* What is saved beside the tensors. */
 typedef struct oct_checkpoint_info {
     int64_t step;      /* steps done since the start of the run */
     char phase[32];    /* name of the phase that the module tree is in */
     int64_t updates;   /* of the optimizer */
+    oct_course course; /* decided by evaluations */
     char *recipe;      /* identity text of the recipe; owned when loaded */
     char *class_names; /* class_names.h; NULL: the data set has none; owned when loaded */
 } oct_checkpoint_info;

@@ -228,7 +228,8 @@ oct_status oct_manifest_add(oct_manifest *manifest, const oct_manifest_entry *en
     entries[0] = *entry;
     for (size_t i = 1; i < manifest->count; i++) {
         if (entries[i].damaged || entries[i].step >= entry->step) continue;
-        if (newest++ < keep.newest || entries[i].step == keep.always) entries[kept++] = entries[i];
+        const bool stays = entries[i].step == keep.always || entries[i].step == keep.best;
+        if (newest++ < keep.newest || stays) entries[kept++] = entries[i];
     }
     manifest->count = kept;
     return OCT_OK;

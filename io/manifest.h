@@ -32,10 +32,11 @@ typedef struct oct_manifest {
 const char *oct_checkpoint_name(int64_t step, char text[OCT_CHECKPOINT_NAME]);
 bool oct_checkpoint_name_step(const char *name, int64_t *step);
 
-/* Which checkpoints stay: the newest ones, and one step for good. */
+/* Which checkpoints stay: the newest ones, one step for good, and the best one so far. */
 typedef struct oct_keep {
     int64_t newest; /* >= 1 */
     int64_t always; /* 0: none */
+    int64_t best;   /* 0: none */
 } oct_keep;
 
 /* Reads the manifest. A folder without manifest and step files, or no folder, gives none. When only the manifest is lost

@@ -32,6 +32,10 @@ static void check_phase(const oct_recipe_source *s, const phase_keys *k, int64_t
                                "%s (%g) is longer than the phase, %s (%lld); write at most that",
                                oct_keys[k->warmup].name, schedule->warmup, oct_keys[k->epochs].name,
                                (long long)epochs);
+    if (all_good(s, k->schedule, k->warmup) && type->rises && schedule->warmup > 0)
+        oct_recipe_report_keys(s, k->warmup, k->schedule,
+                               "%s is %g, but the schedule %s has a rise of its own; leave it out",
+                               oct_keys[k->warmup].name, schedule->warmup, type->name);
     if (s->bad[k->milestones]) return;
     for (int i = 1; i < steps->count; i++)
         if (steps->value[i] <= steps->value[i - 1]) {
@@ -181,6 +185,29 @@ static void check_setters(const oct_recipe_source *s, const oct_recipe *recipe)
             oct_recipe_report_keys(s, key, key, "quant.setters: item %d: %s", i + 1, flaw);
 }
 
+static bool measures(const oct_recipe *recipe, const char *metric)
+{
+    for (int i = 0; i < recipe->metrics.count; i++)
+        if (strcmp(recipe->metrics.value[i], metric) == 0) return true;
+    return false;
+}
+
+static void check_best(const oct_recipe_source *s, const oct_recipe *recipe)
+{
+    size_t best = OCT_KEY_AT_evaluate_best, patience = OCT_KEY_AT_evaluate_patience;
+    if (all_good(s, best, patience) && recipe->evaluate_patience > 0 && !recipe->evaluate_best[0])
+        oct_recipe_report_keys(
+            s, patience, best,
+            "evaluate.patience is %lld, but evaluate.best names no metric to judge by; write "
+            "evaluate.best: top1",
+            (long long)recipe->evaluate_patience);
+    if (all_good(s, best, OCT_KEY_AT_metrics) && recipe->evaluate_best[0] &&
+        !measures(recipe, recipe->evaluate_best))
+        oct_recipe_report_keys(s, best, OCT_KEY_AT_metrics,
+                               "evaluate.best is %s, but metrics does not name it; add it there",
+                               recipe->evaluate_best);
+}
+
 /* Is one of the keys of a table given although there is none? */
 static void check_without_table(const oct_recipe_source *s, const oct_recipe *recipe)
 {
@@ -274,5 +301,6 @@ oct_status oct_recipe_check_keys(oct_recipe_source *s, oct_recipe *recipe)
     check_batch_norm(s, recipe);
     check_bits(s, recipe);
     check_setters(s, recipe);
+    check_best(s, recipe);
     return use_table(s, recipe);
 }

@@ -67,10 +67,17 @@ static oct_status has_default(const oct_key *key, const oct_recipe *recipe, bool
     return status;
 }
 
+/* Whether a key can change a bit of what this recipe gives. Evaluations decide where there is a best one. */
+static bool is_compared(const oct_key *key, const oct_recipe *recipe)
+{
+    if (key == &oct_keys[OCT_KEY_AT_evaluate_every]) return recipe->evaluate_best[0] != '\0';
+    return key->identity != 0;
+}
+
 /* Whether a key stands in the identity of this recipe. */
 static oct_status in_identity(const oct_key *key, const oct_recipe *recipe, bool *in)
 {
-    *in = key->identity != 0;
+    *in = is_compared(key, recipe);
     if (key->identity != 2) return OCT_OK;
     OCT_TRY(has_default(key, recipe, in));
     *in = !*in;
@@ -106,7 +113,7 @@ oct_status oct_recipe_list(const oct_recipe *recipe, oct_text *out)
 oct_status oct_recipe_compare(const oct_recipe *there, const oct_recipe *here, oct_text *out)
 {
     for (size_t i = 0; i < OCT_KEYS; i++)
-        if (oct_keys[i].identity) OCT_TRY(compare_key(&oct_keys[i], there, here, out));
+        if (is_compared(&oct_keys[i], here)) OCT_TRY(compare_key(&oct_keys[i], there, here, out));
     return OCT_OK;
 }
 

@@ -59,6 +59,15 @@ static oct_status print_rates(json_t *rates)
     return OCT_OK;
 }
 
+/* Tells which evaluation the model was chosen by, where one was. */
+static oct_status print_best(const json_t *best)
+{
+    const char *name = json_string_value(json_object_get(best, "metric"));
+    if (!name) return OCT_OK;
+    return oct_print("%-28s %s, after step %lld\n", "best evaluation", name,
+                     (long long)json_integer_value(json_object_get(best, "step")));
+}
+
 static oct_status print_table(const json_t *result)
 {
     char differ[32], logits[32], images[32];
@@ -66,6 +75,7 @@ static oct_status print_table(const json_t *result)
     OCT_TRY(print_accuracy("QAT accuracy", json_object_get(result, "qat_accuracy")));
     OCT_TRY(print_accuracy("int8 accuracy", json_object_get(result, "int8_accuracy")));
     OCT_TRY(print_metrics(json_object_get(result, "metrics")));
+    OCT_TRY(print_best(json_object_get(result, "best")));
     OCT_TRY(oct_print(
         "%-28s %s of %s (%s images, QAT evaluation against int8 model)\n", "logits that differ",
         oct_text_count(json_integer_value(json_object_get(result, "logits_differ")), differ),

@@ -33,7 +33,22 @@ oct_plan oct_plan_of(const oct_recipe *recipe, int64_t train_samples)
     plan.begin[OCT_PHASE_QAT_BN_FROZEN] = plan.begin[OCT_PHASE_QAT] + norms;
     plan.begin[OCT_PHASE_QAT_SCALES_FROZEN] = plan.begin[OCT_PHASE_QAT] + scales;
     plan.begin[OCT_PHASES] = plan.begin[OCT_PHASE_QAT] + qat;
+    plan.float_steps = plan.begin[OCT_PHASE_CALIBRATE];
+    plan.qat_steps = qat;
     return plan;
+}
+
+void oct_plan_end_float(oct_plan *plan, int64_t step)
+{
+    const int64_t fewer = plan->begin[OCT_PHASE_CALIBRATE] - step;
+    for (int phase = OCT_PHASE_CALIBRATE; phase <= OCT_PHASES; phase++)
+        plan->begin[phase] -= fewer;
+}
+
+void oct_plan_end_qat(oct_plan *plan, int64_t step)
+{
+    for (int phase = OCT_PHASE_QAT_BN_FROZEN; phase <= OCT_PHASES; phase++)
+        plan->begin[phase] = oct_min_i64(plan->begin[phase], step);
 }
 
 oct_phase oct_plan_phase(const oct_plan *plan, int64_t step)
@@ -65,18 +80,18 @@ bool oct_phase_of_name(const char *name, oct_phase *phase)
     return false;
 }
 
-/* Float, calibration and the three qat phases together are the parts in which epochs are counted. */
+/* Float, calibration and the three qat phases together are the parts in which epochs are counted, as planned. */
 static void part_of(const oct_plan *plan, int64_t step, int64_t *begin, int64_t *end)
 {
     if (step < plan->begin[OCT_PHASE_CALIBRATE]) {
         *begin = 0;
-        *end = plan->begin[OCT_PHASE_CALIBRATE];
+        *end = plan->float_steps;
     } else if (step < plan->begin[OCT_PHASE_QAT]) {
         *begin = plan->begin[OCT_PHASE_CALIBRATE];
         *end = plan->begin[OCT_PHASE_QAT];
     } else {
         *begin = plan->begin[OCT_PHASE_QAT];
-        *end = plan->begin[OCT_PHASES];
+        *end = *begin + plan->qat_steps;
     }
 }
 
@@ -84,8 +99,8 @@ void oct_plan_epoch(const oct_plan *plan, int64_t step, int64_t *epoch, int64_t 
 {
     int64_t begin, end, per_epoch = plan->steps_per_epoch;
     part_of(plan, step, &begin, &end);
-    int64_t float_epochs = plan->begin[OCT_PHASE_CALIBRATE] / per_epoch;
-    int64_t qat_epochs = (plan->begin[OCT_PHASES] - plan->begin[OCT_PHASE_QAT]) / per_epoch;
+    int64_t float_epochs = plan->float_steps / per_epoch;
+    int64_t qat_epochs = plan->qat_steps / per_epoch;
     int64_t first_epoch = 0;
     if (step >= plan->begin[OCT_PHASE_QAT])
         first_epoch = float_epochs;
@@ -114,7 +129,8 @@ oct_plan_position oct_plan_position_at(const oct_plan *plan, int64_t step)
 bool oct_plan_evaluates(const oct_plan *plan, const oct_recipe *recipe, int64_t step)
 {
     const oct_phase phase = oct_plan_phase(plan, step - 1);
-    if (phase == OCT_PHASE_CALIBRATE || step >= oct_plan_steps(plan)) return false;
+    if (phase == OCT_PHASE_CALIBRATE) return false;
+    if (step >= oct_plan_steps(plan)) return recipe->evaluate_best && recipe->evaluate_best[0];
     if (oct_plan_phase(plan, step) != phase) return true;
     const oct_plan_position position = oct_plan_position_at(plan, step - 1);
     const bool epoch_ends = (position.step + 1) % plan->steps_per_epoch == 0;

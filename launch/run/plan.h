@@ -2,7 +2,8 @@
  *
  * The steps of a run are numbered through: float, calibrate, qat, then qat with batch norm frozen,
  * then qat with scales frozen (oct_phase). Everything is a pure function of recipe, data set size and
- * step, so a resumed run on other ranks takes the same steps without remembering anything.
+ * step, and of where phases ended early, if they did (course.h), so a resumed run on other ranks takes the same
+ * steps.
  */
 #pragma once
 
@@ -28,9 +29,14 @@ typedef struct oct_plan {
     int64_t steps_per_epoch; /* a step is an update, of `accumulate` batches */
     int64_t accumulate, epoch_batches;
     int64_t begin[OCT_PHASES + 1];
+    /* What was planned, for epochs and learning rates: a phase may end earlier. */
+    int64_t float_steps, qat_steps;
 } oct_plan;
 
 oct_plan oct_plan_of(const oct_recipe *recipe, int64_t train_samples);
+/* End the float phase, or the whole of QAT, after `step` steps, which lie in it: what follows moves up. */
+void oct_plan_end_float(oct_plan *plan, int64_t step);
+void oct_plan_end_qat(oct_plan *plan, int64_t step);
 /* Tells the phase that `step` (steps done before it) runs in; at the end of the plan the last phase,
  * whatever the lengths, since a finished run can always be converted. */
 oct_phase oct_plan_phase(const oct_plan *plan, int64_t step);
@@ -51,6 +57,7 @@ typedef struct oct_plan_position {
 } oct_plan_position;
 oct_plan_position oct_plan_position_at(const oct_plan *plan, int64_t step);
 /* Whether the model is evaluated after the step that makes `step` steps done: where a phase ends, and
- * after every evaluate.every epochs. The last step's evaluation is the certificate's. */
+ * after every evaluate.every epochs. The last step's evaluation is the certificate's, unless it has to be compared
+ * with others before (evaluate.best). */
 bool oct_plan_evaluates(const oct_plan *plan, const oct_recipe *recipe, int64_t step);
 double oct_plan_lr(const oct_plan *plan, const oct_recipe *recipe, int64_t step);

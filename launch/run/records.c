@@ -131,6 +131,37 @@ void oct_record_confusion(oct_training *run, int64_t classes, const double *coun
                                     (json_int_t)classes, "counts", rows, "names", names));
 }
 
+static json_t *course_json(const oct_training *run)
+{
+    const oct_course *course = &run->trainer.course;
+    return json_pack("{s:s, s:I, s:f}", "metric", oct_course_metric(run->recipe)->name, "step",
+                     (json_int_t)course->best_step, "value", course->best_value);
+}
+
+json_t *oct_best_json(const oct_training *run)
+{
+    return oct_course_best(&run->trainer.course, &run->trainer.plan) ? course_json(run) : NULL;
+}
+
+/* What evaluations have decided, at the step at hand. */
+static void record_decision(oct_training *run, const char *kind, oct_phase phase)
+{
+    if (!oct_training_speaks(run)) return;
+    oct_run_folder_record(&run->folder, json_pack("{s:s, s:I, s:s, s:o}", "kind", kind, "step",
+                                                  (json_int_t)run->trainer.step, "phase",
+                                                  oct_phase_name(phase), "best", course_json(run)));
+}
+
+void oct_record_best(oct_training *run, oct_phase phase)
+{
+    record_decision(run, "best", phase);
+}
+
+void oct_record_end(oct_training *run, oct_phase phase)
+{
+    record_decision(run, "end", phase);
+}
+
 void oct_record_checkpoint(oct_training *run, const char *file, double seconds)
 {
     if (!oct_training_speaks(run)) return;

@@ -21,5 +21,10 @@ void oct_record_weights(oct_training *run);
 /* How many test images of each class the int8 model takes for each: counts of classes x classes, a row for each class
  * that is right. */
 void oct_record_confusion(oct_training *run, int64_t classes, const double *counts);
+/* An evaluation of QAT that is the best so far by evaluate.best; and a phase that has ended by evaluate.patience. */
+void oct_record_best(oct_training *run, oct_phase phase);
+void oct_record_end(oct_training *run, oct_phase phase);
+/* The figures of the best evaluation of QAT, for a record; NULL: there is none. */
+json_t *oct_best_json(const oct_training *run);
 /* A checkpoint that was written within so many seconds, which the log tells too. */
 void oct_record_checkpoint(oct_training *run, const char *file, double seconds);

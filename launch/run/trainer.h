@@ -7,6 +7,7 @@
 #include "dist/comm.h"
 #include "io/loader.h"
 #include "launch/run/calibrate.h"
+#include "launch/run/course.h"
 #include "launch/run/evaluate.h"
 #include "launch/run/plan.h"
 #include "quant/train_step.h"
@@ -16,6 +17,7 @@ typedef struct oct_trainer {
     const oct_collective *group;
     const oct_dataset *train_data, *test_data;
     oct_plan plan;
+    oct_course course;
     int64_t step;    /* steps done */
     oct_phase phase; /* that the module tree is in */
     oct_module *model;
@@ -47,6 +49,10 @@ oct_status oct_trainer_step(oct_trainer *trainer, oct_step_result *result) OCT_N
 bool oct_trainer_done(const oct_trainer *trainer);
 /* Makes the model what is deployed: its scales are frozen, and it keeps the averaged weights where there are any. */
 oct_status oct_trainer_finish(oct_trainer *trainer) OCT_NODISCARD;
+/* Judges an evaluation of the model as it is (course.h): the phase may end by it, and with it the run, which is
+ * then finished. */
+oct_status oct_trainer_judge(oct_trainer *trainer, const oct_scores *scores,
+                             oct_verdict *verdict) OCT_NODISCARD;
 /* Walks through the phases up to this one; empty phases leave their mark all the same. */
 oct_status oct_trainer_enter(oct_trainer *trainer, oct_phase phase) OCT_NODISCARD;
 /* The optimizer, whose state is part of a checkpoint; NULL while calibrating. */

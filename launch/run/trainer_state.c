@@ -15,7 +15,9 @@ oct_status oct_trainer_save(oct_trainer *trainer, const char *folder, char **fil
     oct_average *average = &trainer->training.optim.average;
     const bool averaged = average->in_model;
     /* The end of the float phase may be the start of other runs. */
-    oct_keep keep = {trainer->recipe->checkpoint_keep, trainer->plan.begin[OCT_PHASE_CALIBRATE]};
+    const oct_keep keep = {trainer->recipe->checkpoint_keep,
+                           trainer->plan.begin[OCT_PHASE_CALIBRATE],
+                           oct_course_best(&trainer->course, &trainer->plan)};
     if (file) *file = NULL;
     if (trainer->group->rank != 0) return OCT_OK;
 
@@ -24,6 +26,7 @@ oct_status oct_trainer_save(oct_trainer *trainer, const char *folder, char **fil
     oct_checkpoint_info info = {
         .step = trainer->step,
         .updates = optim ? optim->updates : 0,
+        .course = trainer->course,
         .recipe = identity.data,
         .class_names = class_names,
     };
@@ -60,7 +63,10 @@ oct_status oct_trainer_start_from(oct_trainer *trainer, const oct_checkpoint *ch
 oct_status oct_trainer_restore(oct_trainer *trainer, const oct_checkpoint *checkpoint)
 {
     oct_phase phase;
-    int64_t step = checkpoint->info.step, steps = oct_plan_steps(&trainer->plan);
+    const int64_t step = checkpoint->info.step;
+    OCT_TRY(oct_course_apply(&checkpoint->info.course, &trainer->plan, checkpoint->path));
+    trainer->course = checkpoint->info.course;
+    const int64_t steps = oct_plan_steps(&trainer->plan);
     OCT_TRY(oct_checkpoint_phase(checkpoint, &phase));
     OCT_CHECK(step > 0 && step <= steps, OCT_DATA, "%s: step %lld, but the run has steps 1 to %lld",
               checkpoint->path, (long long)step, (long long)steps);
@@ -78,4 +84,20 @@ oct_status oct_trainer_restore(oct_trainer *trainer, const oct_checkpoint *check
     trainer->saved_step = step;
     if (!oct_trainer_done(trainer)) oct_average_put(&trainer->training.optim.average, false);
     return OCT_OK;
+}
+
+oct_status oct_trainer_go_back(oct_trainer *trainer, const oct_checkpoint *checkpoint)
+{
+    oct_module *model = NULL;
+    oct_phase phase;
+    bool prepared;
+    OCT_TRY(oct_checkpoint_phase(checkpoint, &phase));
+    OCT_TRY(oct_build_from_checkpoint(&model, checkpoint, trainer->recipe, trainer->train_data,
+                                      &prepared));
+    const oct_status status = oct_train_step_rebind(&trainer->training, model);
+    oct_module_destroy(&trainer->model);
+    trainer->model = model;
+    trainer->phase = phase;
+    OCT_TRY(status);
+    return oct_trainer_finish(trainer);
 }

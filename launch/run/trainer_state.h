@@ -14,3 +14,7 @@ oct_status oct_trainer_start_from(oct_trainer *trainer,
 /* Makes the trainer stand where the checkpoint was taken (loaded bytes alike on all ranks). */
 oct_status oct_trainer_restore(oct_trainer *trainer,
                                const oct_checkpoint *checkpoint) OCT_NODISCARD;
+/* Behind the last step: takes the model of an earlier checkpoint of this run's QAT, as it was evaluated there, and
+ * makes it the one that is deployed. */
+oct_status oct_trainer_go_back(oct_trainer *trainer,
+                               const oct_checkpoint *checkpoint) OCT_NODISCARD;

@@ -16,6 +16,7 @@
 #include "launch/run/trainer_state.h"
 
 #include <signal.h>
+#include <stdio.h>
 
 enum { SAVES_MAY_FAIL = 2, RECORDS_PER_EPOCH = 20 };
 
@@ -46,7 +47,24 @@ static bool stop_is_asked(void)
 
 /* Evaluation and checkpoints. */
 
-static oct_status evaluate(oct_training *r, oct_phase phase)
+/* Says what an evaluation has decided. */
+static void tell_verdict(oct_training *r, oct_phase phase, const oct_verdict *verdict)
+{
+    const oct_course *course = &r->trainer.course;
+    const oct_metric *metric = oct_course_metric(r->recipe);
+    if (verdict->best) oct_record_best(r, phase);
+    if (!verdict->ends) return;
+    oct_record_end(r, phase);
+    oct_log(OCT_LOG_INFO,
+            "%s: %lld evaluation%s without a better %s than %.*f%s%s (step %lld): the phase ends "
+            "here",
+            phase == OCT_PHASE_FLOAT ? "float" : "qat", (long long)course->since,
+            course->since == 1 ? "" : "s", metric->title, metric->unit[0] ? 2 : 4,
+            course->best_value, metric->unit[0] ? " " : "", metric->unit,
+            (long long)course->best_step);
+}
+
+static oct_status evaluate(oct_training *r, oct_phase phase, oct_verdict *verdict)
 {
     oct_scores scores;
     double begin = oct_seconds();
@@ -55,6 +73,8 @@ static oct_status evaluate(oct_training *r, oct_phase phase)
     oct_record_scales(r, phase);
     oct_record_weights(r);
     if (phase == OCT_PHASE_FLOAT) r->float_accuracy = oct_scores_accuracy(&scores);
+    OCT_TRY(oct_session_agree(r->session, oct_trainer_judge(&r->trainer, &scores, verdict)));
+    tell_verdict(r, phase, verdict);
     return OCT_OK;
 }
 
@@ -107,6 +127,13 @@ static oct_status stop_before_steps(const oct_training *r)
 
 /* Steps. */
 
+static void end_phase(oct_training *r, oct_phase phase)
+{
+    oct_record_steps(r, phase);
+    oct_record_phase(r, phase);
+    oct_progress_phase_end(&r->progress, phase, r->trainer.step);
+}
+
 static void count_step(oct_training *r, oct_phase phase, const oct_step_result *result,
                        bool phase_ends)
 {
@@ -116,15 +143,45 @@ static void count_step(oct_training *r, oct_phase phase, const oct_step_result *
     r->record_clock = now;
     if (phase_ends || r->trainer.step % every == 0) oct_record_steps(r, phase);
     oct_progress_step(&r->progress, phase, r->trainer.step, result);
-    if (!phase_ends) return;
-    oct_record_phase(r, phase);
-    oct_progress_phase_end(&r->progress, phase, r->trainer.step);
+    if (phase_ends) end_phase(r, phase);
+}
+
+static oct_status open_best(const oct_training *r, int64_t step, oct_checkpoint *checkpoint)
+{
+    char name[OCT_CHECKPOINT_NAME], *path = NULL, what[640];
+    OCT_TRY(oct_run_path(r->checkpoints, oct_checkpoint_name(step, name), &path));
+    const oct_status status = oct_checkpoint_open(checkpoint, path);
+    oct_free(&path);
+    if (status != OCT_DATA) return status;
+    snprintf(what, sizeof what, "%s", oct_fail_text(0));
+    return oct_fail(OCT_DATA,
+                    "%s; it holds the best state of this run (evaluate.best): restore it from a "
+                    "copy, or train again in another output folder",
+                    what);
+}
+
+/* The best state of QAT becomes the model, if that is not the last. */
+static oct_status go_back(oct_training *r)
+{
+    const int64_t best = oct_course_best(&r->trainer.course, &r->trainer.plan);
+    oct_checkpoint checkpoint = {0};
+    oct_status status = OCT_OK;
+    if (best == 0 || best == r->trainer.step) return OCT_OK;
+    if (oct_training_speaks(r)) status = open_best(r, best, &checkpoint);
+    OCT_TRY_OUT(oct_session_agree(r->session, status));
+    OCT_TRY_OUT(oct_job_share(r->session, &checkpoint));
+    OCT_TRY_OUT(oct_session_agree(r->session, oct_trainer_go_back(&r->trainer, &checkpoint)));
+    oct_log(OCT_LOG_INFO, "back to step %lld, whose evaluation was the best", (long long)best);
+out:
+    oct_checkpoint_close(&checkpoint);
+    return status;
 }
 
 static oct_status step(oct_training *r)
 {
     oct_trainer *trainer = &r->trainer;
     oct_step_result result;
+    oct_verdict verdict = {0};
     oct_phase phase = oct_plan_phase(&trainer->plan, trainer->step);
     trainer->stop = stop_is_asked();
     oct_rank_note_step(trainer->step + 1);
@@ -134,9 +191,12 @@ static oct_status step(oct_training *r)
         oct_trainer_done(trainer) || oct_plan_phase(&trainer->plan, trainer->step) != phase;
     count_step(r, phase, &result, phase_ends);
     /* What was measured before a checkpoint is kept with it, so a resumed run need not repeat it. */
-    if (oct_plan_evaluates(&trainer->plan, r->recipe, trainer->step)) OCT_TRY(evaluate(r, phase));
-    if (phase_ends || trainer->stop || trainer->step % r->recipe->checkpoint_every == 0)
-        OCT_TRY(save(r, phase_ends || trainer->stop));
+    if (oct_plan_evaluates(&trainer->plan, r->recipe, trainer->step))
+        OCT_TRY(evaluate(r, phase, &verdict));
+    if (verdict.ends && !phase_ends) end_phase(r, phase);
+    if (oct_trainer_done(trainer)) OCT_TRY(go_back(r));
+    const bool required = phase_ends || verdict.ends || verdict.best || trainer->stop;
+    if (required || trainer->step % r->recipe->checkpoint_every == 0) OCT_TRY(save(r, required));
     oct_progress_resume(&r->progress);
     r->record_clock = oct_seconds();
     return trainer->stop && !oct_trainer_done(trainer) ? stopped(r) : OCT_OK;

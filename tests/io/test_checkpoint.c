@@ -332,6 +332,32 @@ Test(checkpoint, keeps_the_newest_and_deletes_the_others)
     check_nothing_held();
 }
 
+Test(checkpoint, what_evaluations_decided_is_kept_and_so_is_the_best_one)
+{
+    kit k;
+    oct_checkpoint ckpt;
+    const oct_keep keep = {.newest = 1, .always = 100, .best = 300};
+    make(&k, 2, 3);
+    for (int64_t step = 100; step <= 500; step += 100) {
+        oct_checkpoint_info info = info_of(step, &k);
+        info.course = (oct_course){.float_end = 7, .best_step = 300, .since = 2, .best_value = 0.1};
+        MUST(oct_checkpoint_save(folder, &info, k.root, &k.optim, keep, NULL));
+    }
+    check_folder("manifest.json step-00000100.h5 step-00000300.h5 step-00000500.h5");
+    MUST(oct_checkpoint_newest(&ckpt, folder));
+    const oct_course *course = &ckpt.info.course;
+    cr_assert(course->float_end == 7 && course->qat_end == 0 && course->best_step == 300);
+    cr_assert(course->since == 2 && course->best_value == 0.1);
+    MUST(oct_checkpoint_load(&ckpt, k.root, &k.optim));
+    oct_checkpoint_close(&ckpt);
+    MUST(save(&k, 600, 1));
+    MUST(oct_checkpoint_newest(&ckpt, folder));
+    cr_assert(ckpt.info.course.best_step == 0 && ckpt.info.course.best_value == 0);
+    oct_checkpoint_close(&ckpt);
+    oct_module_destroy(&k.root);
+    check_nothing_held();
+}
+
 Test(checkpoint, an_earlier_step_supersedes_later_ones)
 {
     kit k;

@@ -9,6 +9,7 @@
 
 #include "core/base/rng.h"
 #include "core/base/status.h"
+#include "core/base/text.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -246,6 +247,57 @@ Test(invariance, a_run_killed_twice_and_resumed_on_other_ranks_ends_in_the_same_
     oct_check_exit(job, 0);
     oct_process_free(&job);
     check_same_run("undisturbed", "killed");
+}
+
+/* Updates of two batches, clipped, by LARS, with averaged weights. Learning rates that are too small in the float
+ * phase and too large in QAT let both end early. */
+static const setting courses = {
+    .recipe = FASHION,
+    .keys = {"batch.size=32", "batch.leaf=4", "batch.accumulate=2", "data.train_limit=200",
+             "data.test_limit=100", "calibrate.batches=2", "qat.epochs=8", "checkpoint.every=3",
+             "checkpoint.keep=2", "ema.decay=0.9", "optimizer.kind=lars", "optimizer.clip_norm=1",
+             "evaluate.best=top1", "evaluate.patience=1", "qat.lr=50"},
+};
+
+/* What a record of this kind tells of a run; it must have one. */
+static int64_t step_of_record(const char *name, const char *kind)
+{
+    char command[1024];
+    snprintf(command, sizeof command,
+             "grep -h '\"kind\":\"%s\"' %s/metrics.jsonl | tail -n 1 | sed 's/.*\"step\":"
+             "\\([0-9]*\\),\"phase.*/\\1/'",
+             kind, oct_tmp_path(&tmp, name));
+    oct_process job = oct_process_run(20, "/bin/bash", "-c", command, NULL);
+    oct_check_exit(job, 0);
+    int64_t step;
+    job.out[strcspn(job.out, "\n")] = '\0';
+    cr_assert(oct_parse_i64(job.out, &step), "no record '%s': %s", kind, job.out);
+    oct_process_free(&job);
+    return step;
+}
+
+Test(invariance, a_run_that_ends_early_with_its_best_state_is_the_same_on_any_ranks_and_killed)
+{
+    static const int ranks[] = {1, 3, 5};
+    char name[32], best[64];
+    for (size_t i = 0; i < OCT_COUNT(ranks); i++) {
+        snprintf(name, sizeof name, "ranks%d", ranks[i]);
+        oct_process job = train(&courses, ranks[i], 1, name);
+        oct_check_exit(job, 0);
+        oct_process_free(&job);
+        if (i > 0) check_same_run("ranks1", name);
+    }
+    const int64_t end = step_of_record("ranks1", "end"), chosen = step_of_record("ranks1", "best");
+    cr_assert(chosen < end && end < 46, "best after %d, end after %d", (int)chosen, (int)end);
+    snprintf(best, sizeof best, "checkpoints/step-%08d.h5", (int)chosen);
+    check_same_file("ranks1", "ranks3", best);
+
+    train_and_kill(&courses, 2, 3, "killed");
+    train_and_kill(&courses, 3, 9, "killed"); /* the float phase has ended by now */
+    oct_process job = train(&courses, 1, 1, "killed");
+    oct_check_exit(job, 0);
+    oct_process_free(&job);
+    check_same_run("ranks1", "killed");
 }
 
 /* The model holds nothing of the run's log: metrics.jsonl, and with it the float accuracy, is not
