@@ -96,6 +96,7 @@ oct_status oct_loader_init(oct_loader *loader, const oct_dataset *data)
 void oct_loader_deinit(oct_loader *loader)
 {
     oct_reader_destroy(&loader->reader);
+    oct_cache_destroy(&loader->cache);
     for (int i = 0; i < loader->threads; i++)
         oct_sample_free(&loader->scratch[i]);
     oct_free(&loader->scratch);
@@ -139,7 +140,8 @@ static oct_status reserve_scratch(oct_loader *loader)
 
 static oct_reader_options reading(const oct_loader *loader)
 {
-    return (oct_reader_options){loader->data, &loader->augment, loader->damaged_mode};
+    return (oct_reader_options){loader->data, &loader->augment, loader->damaged_mode,
+                                loader->cache};
 }
 
 /* The reader that reads ahead, where that is worth while, with room for so many samples of a fetch. */
@@ -161,6 +163,8 @@ static oct_status reserve(oct_loader *loader, int64_t samples)
     const size_t n =
         samples > 0 ? (size_t)samples : 1; /* goals are never NULL where there are some */
     OCT_TRY(reserve_scratch(loader));
+    if (loader->cache_bytes > 0 && !loader->cache && data->format->reads_files)
+        OCT_TRY(oct_cache_create(&loader->cache, data->count, loader->cache_bytes));
     OCT_TRY(reserve_reader(loader, (int64_t)n));
     if (data->goal == OCT_GOAL_VALUES || is_mixing(loader))
         return oct_grow(&loader->values, &loader->value_capacity, n * (size_t)data->classes,

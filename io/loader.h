@@ -31,6 +31,7 @@ typedef struct oct_loader {
     /* How samples are read ahead; no bit depends on it. Data in memory that nothing transforms are not. */
     int prefetch_threads; /* 0: none */
     int64_t prefetch;     /* fetches ahead, at most */
+    int64_t cache_bytes;  /* of decoded samples that are kept */
     int rank, ranks;      /* whose samples come in a fetch, for those ahead */
     int64_t read_end;     /* before which reads end */
     /* And these are the loader's own. */
@@ -41,6 +42,7 @@ typedef struct oct_loader {
     size_t spare_capacity;
     int threads;
     oct_reader *reader;
+    oct_cache *cache;
     int64_t reader_room;
     struct oct_loader_cursor {
         bool training;

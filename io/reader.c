@@ -41,12 +41,24 @@ static oct_status check_map(const oct_dataset *data, int64_t number, const oct_i
     return OCT_OK;
 }
 
+static oct_status read_cached(const oct_reader_options *o, int64_t number, oct_image *image,
+                              oct_image *map)
+{
+    const oct_dataset *data = o->data;
+    bool found = false;
+    if (o->cache) OCT_TRY(oct_cache_get(o->cache, number, image, map, &found));
+    if (found) return OCT_OK;
+    OCT_TRY(data->format->read(data, number, image, map));
+    if (o->cache) oct_cache_put(o->cache, number, image, map);
+    return OCT_OK;
+}
+
 static oct_status read_one(const oct_reader_options *o, int64_t number, const oct_draw *draw,
                            oct_sample *s)
 {
     const oct_dataset *data = o->data;
     oct_image *map = data->goal == OCT_GOAL_MAP ? &s->map : NULL;
-    OCT_TRY(data->format->read(data, number, &s->image, map));
+    OCT_TRY(read_cached(o, number, &s->image, map));
     if (map) OCT_TRY(check_map(data, number, &s->image, map));
     OCT_TRY(oct_augment_run(o->augment, draw, &s->image, map));
     return check_size(data, number, &s->image);

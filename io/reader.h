@@ -4,6 +4,7 @@
 #pragma once
 
 #include "io/augment/augment.h"
+#include "io/cache.h"
 #include "io/dataset/dataset.h"
 
 /* Which sample, and with which random numbers. */
@@ -35,6 +36,7 @@ typedef struct oct_reader_options {
     const oct_dataset *data;    /* borrowed */
     const oct_augment *augment; /* borrowed */
     oct_damaged_mode damaged_mode;
+    oct_cache *cache; /* NULL: none; borrowed */
 } oct_reader_options;
 
 /* Reads into a sample whose images are kept and grown. Its status tells the rest. */

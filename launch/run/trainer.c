@@ -118,6 +118,7 @@ oct_status oct_trainer_create(oct_trainer *trainer, const oct_recipe *recipe,
     OCT_TRY_OUT(start_steps(trainer));
     OCT_TRY_OUT(oct_training_loader(&trainer->loader, recipe, train_data));
     oct_loader_read_ahead(&trainer->loader, recipe);
+    trainer->loader.cache_bytes = recipe->data_cache * 1000000;
     trainer->loader.rank = group->rank;
     trainer->loader.ranks = group->size;
     OCT_TRY_OUT(allocate_batch(trainer));

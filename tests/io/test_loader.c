@@ -477,6 +477,41 @@ Test(loader, a_damaged_sample_is_passed_over_alike_whoever_reads_it)
     }
 }
 
+static _Atomic int reads;
+
+static oct_status read_counted(const oct_dataset *data, int64_t index, oct_image *image,
+                               oct_image *map)
+{
+    reads++;
+    return read_wide(data, index % 10, image, map);
+}
+
+Test(loader, a_cache_keeps_what_fits_and_changes_no_bit)
+{
+    enum { BYTES = H * W * WIDE, MAP_BYTES = H * W * 4 };
+    static const oct_dataset_format counted = {
+        .name = "counted", .read = read_counted, .reads_files = true};
+    static float want[MAPPED * H * W * WIDE], got[MAPPED * H * W * WIDE];
+    for (int threads = 0; threads <= 2; threads++)
+        for (int kept = 0; kept <= MAPPED; kept += 10) {
+            oct_dataset data = wide_data(OCT_U8, OCT_GOAL_MAP);
+            oct_loader loader;
+            oct_goals goals;
+            data.format = &counted;
+            cr_assert(oct_loader_init(&loader, &data) == OCT_OK);
+            loader.prefetch_threads = threads;
+            loader.cache_bytes = kept * (BYTES + MAP_BYTES);
+            cr_assert(oct_loader_read(&loader, 0, MAPPED, want, &goals) == OCT_OK);
+            const int32_t first = goals.labels[7 * H * W + 3];
+            reads = 0;
+            cr_assert(oct_loader_read(&loader, 0, MAPPED, got, &goals) == OCT_OK);
+            oct_loader_deinit(&loader);
+            cr_assert(reads == MAPPED - kept, "%d reads, %d kept", (int)reads, kept);
+            cr_assert(memcmp(want, got, sizeof got) == 0 && first == 7 * 40 + 3);
+        }
+    cr_assert(oct_mem_live() == 0);
+}
+
 Test(loader, threads_that_read_ahead_tell_their_failure_and_stop, .timeout = 60)
 {
     static float images[9 * H * W * WIDE];

@@ -78,7 +78,7 @@ Test(prefetch, leaves_the_same_files_on_any_ranks_threads_and_queues)
     check_same_run("two");
     train("three", "data.prefetch_threads=4 data.prefetch=1 --ranks 2", 0);
     check_same_run("three");
-    train("four", "data.prefetch_threads=2 data.prefetch=9 --ranks 3", 0);
+    train("four", "data.prefetch_threads=2 data.prefetch=9 data.cache=1 --ranks 3", 0);
     check_same_run("four");
     train("five", "data.prefetch_threads=2 data.prefetch=0 --ranks 5", 0);
     check_same_run("five");
