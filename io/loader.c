@@ -169,7 +169,7 @@ static oct_status reserve(oct_loader *loader, int64_t samples)
     if (data->goal == OCT_GOAL_VALUES || is_mixing(loader))
         return oct_grow(&loader->values, &loader->value_capacity, n * (size_t)data->classes,
                         sizeof *loader->values);
-    if (data->goal == OCT_GOAL_INPUT) return OCT_OK;
+    if (data->goal == OCT_GOAL_INPUT && !data->labels) return OCT_OK;
     return oct_grow(&loader->labels, &loader->label_capacity, n * (size_t)data->rows,
                     sizeof *loader->labels);
 }
@@ -364,7 +364,7 @@ static void fill_one(const filling *f, int64_t i, const oct_sample *s)
     copy_image(f, &s->image, &m, f->images + i * oct_image_numel(&s->image));
     if (data->goal == OCT_GOAL_CLASS && is_mixing(loader))
         fill_one_hot(loader->values + i * classes, classes, data->labels[s->number]);
-    else if (data->goal == OCT_GOAL_CLASS)
+    else if (data->labels)
         loader->labels[i] = data->labels[s->number];
     if (data->goal == OCT_GOAL_VALUES)
         memcpy(loader->values + i * classes, data->values + s->number * classes,

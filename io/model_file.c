@@ -20,12 +20,19 @@ enum {
 };
 static const size_t file_bytes_max = (size_t)1 << 34, text_bytes_max = (size_t)1 << 20;
 
+/* That correct counts. */
+static int64_t rows_of(const oct_certificate *c)
+{
+    return c->rows > 0 ? c->rows : c->images;
+}
+
 static oct_status write_certificate(oct_h5 *h5, const oct_certificate *c)
 {
     const oct_shape scalar = {.ndim = 0};
     OCT_TRY(oct_h5_write_i64(h5, "certificate/images", c->images));
     OCT_TRY(oct_h5_write_i64(h5, "certificate/logits_differ", c->logits_differ));
     OCT_TRY(oct_h5_write_i64(h5, "certificate/correct", c->correct));
+    if (rows_of(c) != c->images) OCT_TRY(oct_h5_write_i64(h5, "certificate/rows", c->rows));
     OCT_TRY(oct_h5_write(h5, "certificate/qat_accuracy", OCT_F64, scalar, &c->qat_accuracy));
     OCT_TRY(
         oct_h5_write(h5, "certificate/logits_digest", OCT_U8, OCT_SHAPE(DIGEST), c->logits_digest));
@@ -109,13 +116,14 @@ static oct_status check_model(const oct_model *model)
                   (long long)i);
     const oct_value *output = &program->values[program->output];
     OCT_CHECK(output->dtype == OCT_S32 ? model->classes >= 1
-                                       : model->classes == output->h * output->w * output->c,
+                                       : model->classes == output->h * output->w * output->c ||
+                                             model->classes == output->c,
               OCT_DATA, "%d classes, but the output has %lld numbers", model->classes,
               (long long)(output->h * output->w * output->c));
     OCT_CHECK(c->golden_count >= 0 && c->golden_count <= GOLDEN_MAX, OCT_DATA,
               "%lld golden inputs; 0 to %d are allowed", (long long)c->golden_count, GOLDEN_MAX);
     OCT_CHECK(c->images >= 0 && c->logits_differ >= 0 && c->correct >= 0 &&
-                  c->correct <= c->images && c->num_islands >= 0 &&
+                  c->correct <= rows_of(c) && c->num_islands >= 0 &&
                   c->num_islands <= OCT_MODEL_STEPS_MAX && c->qat_accuracy >= -1.0 &&
                   c->qat_accuracy <= 100.0,
               OCT_DATA, "the figures of the certificate contradict each other");
@@ -151,7 +159,10 @@ static oct_status read_certificate(oct_h5 *h5, oct_certificate *c)
     const oct_shape scalar = {.ndim = 0};
     OCT_TRY(oct_h5_read_i64(h5, "certificate/images", 0, INT64_MAX, &c->images));
     OCT_TRY(oct_h5_read_i64(h5, "certificate/logits_differ", 0, INT64_MAX, &c->logits_differ));
-    OCT_TRY(oct_h5_read_i64(h5, "certificate/correct", 0, c->images, &c->correct));
+    c->rows = c->images;
+    if (oct_h5_has(h5, "certificate/rows"))
+        OCT_TRY(oct_h5_read_i64(h5, "certificate/rows", 0, INT64_MAX, &c->rows));
+    OCT_TRY(oct_h5_read_i64(h5, "certificate/correct", 0, c->rows, &c->correct));
     OCT_TRY(oct_h5_read(h5, "certificate/qat_accuracy", OCT_F64, scalar, &c->qat_accuracy));
     OCT_TRY(
         oct_h5_read(h5, "certificate/logits_digest", OCT_U8, OCT_SHAPE(DIGEST), c->logits_digest));

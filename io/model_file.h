@@ -10,7 +10,8 @@ typedef struct oct_certificate {
     int64_t images;            /* test images compared when it was made */
     int64_t logits_differ;     /* logits of QAT evaluation and program that differ in any bit: 0 */
     int64_t correct;           /* of those images, by the program */
-    double qat_accuracy;       /* percent, by QAT evaluation */
+    int64_t rows;              /* that count, such as pixels; 0 stands for images */
+    double qat_accuracy;       /* percent, by QAT evaluation; -1: the task has no classes */
     uint8_t logits_digest[32]; /* SHA-256 of the float logits of QAT evaluation over the test set */
     uint8_t data_digest[32];   /* of the test set */
     int64_t golden_count;      /* golden inputs */

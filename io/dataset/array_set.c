@@ -362,7 +362,8 @@ oct_status oct_arrays_open(oct_dataset *data, const oct_dataset_source *source, 
     OCT_TRY(oct_alloc(&data->store, 1, sizeof(store)));
     OCT_TRY(begin(&r));
     OCT_TRY(open_images(data, &r));
-    if (source->goal == OCT_GOAL_INPUT) return OCT_OK;
+    /* What learns its input has labels only where they are named: which samples are unlike the others. */
+    if (source->goal == OCT_GOAL_INPUT && !(source->labels && *source->labels)) return OCT_OK;
     oct_status status = open_array(&r, LABELS, &labels);
     if (status == OCT_OK) status = take_goals(data, &r, &labels);
     oct_array_close(&labels);

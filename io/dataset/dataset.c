@@ -232,7 +232,6 @@ static oct_status open_here(opening *l)
     data->read_c = data->c;
     if (data->goal == OCT_GOAL_CLASS) OCT_TRY(find_classes(l));
     oct_dataset_resize(data, data->h, data->w, data->c);
-    if (data->goal == OCT_GOAL_INPUT) oct_free(&data->labels);
     if (source->limit > 0 && source->limit < data->count) data->count = source->limit;
     return take_digest(data);
 }

@@ -35,9 +35,11 @@ typedef struct oct_dataset {
     int64_t read_h, read_w, read_c; /* as it is read; h and w 0: they differ */
     oct_dtype dtype;                /* as it is read: OCT_U8, OCT_S8 or OCT_F32 */
     oct_goal_kind goal;
-    int64_t classes;    /* numbers in a row of outputs: classes, or values */
-    int64_t rows;       /* of outputs a sample: 1, or the h x w pixels of a map */
-    int32_t *labels;    /* OCT_GOAL_CLASS: count, each in [0, classes); owned */
+    int64_t classes; /* numbers in a row of outputs: classes, or values */
+    int64_t rows;    /* of outputs a sample: 1, or the h x w pixels of a map */
+    int32_t
+        *labels; /* OCT_GOAL_CLASS: count, each in [0, classes); owned. OCT_GOAL_INPUT, where there
+                         * are any: as in the files, what is unlike the training data has one above 0 */
     float *values;      /* OCT_GOAL_VALUES: count x classes; owned */
     char **class_names; /* `classes` of them, or NULL; owned: oct_dataset_name_classes */
     uint8_t digest

@@ -17,6 +17,7 @@
 #include "launch/base/meter.h"
 #include "launch/run/run_check.h"
 #include "launch/cmd/shipped.h"
+#include "launch/run/teacher.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -180,6 +181,19 @@ static oct_status check_report_file(const char *path)
     return OCT_OK;
 }
 
+/* A teacher that does not fit shows now. */
+static oct_status try_teacher(verdict *v)
+{
+    oct_checkpoint checkpoint;
+    oct_teacher teacher = {0};
+    OCT_TRY(oct_teacher_open(&v->recipe, &checkpoint));
+    oct_status status = OCT_OK;
+    if (checkpoint.bytes) status = oct_teacher_create(&teacher, &checkpoint, &v->recipe, &v->train);
+    oct_teacher_destroy(&teacher);
+    oct_checkpoint_close(&checkpoint);
+    return status;
+}
+
 static oct_status judge(verdict *v, const oct_args *args)
 {
     if (args->option[REPORT].given) OCT_TRY(check_report_file(args->option[REPORT].text));
@@ -190,6 +204,7 @@ static oct_status judge(verdict *v, const oct_args *args)
     OCT_TRY(oct_init_open(&v->recipe, &v->init));
     OCT_TRY(load_data(v));
     OCT_TRY(oct_run_check(&v->recipe, &v->train, &v->test, v->ranks));
+    OCT_TRY(try_teacher(v));
     v->plan = oct_plan_of(&v->recipe, v->train.count);
     int64_t batch = v->recipe.batch_size < v->train.count ? v->recipe.batch_size : v->train.count;
     v->leaves = (batch + v->recipe.batch_leaf - 1) / v->recipe.batch_leaf;

@@ -108,7 +108,9 @@ static oct_status print_islands(const oct_certificate *proof)
 static oct_status print(const conversion *c)
 {
     const oct_certificate *proof = &c->model.certificate;
-    double accuracy = 100.0 * (double)proof->correct / (double)proof->images;
+    const bool classes = proof->qat_accuracy >= 0;
+    double accuracy = proof->rows ? 100.0 * (double)proof->correct / (double)proof->rows : 0;
+    if (!classes) accuracy = -1;
     int64_t float_bytes = oct_float_bytes(c->root), int8_bytes = oct_int8_bytes(&c->model.program);
     char images[32], logits[32], before[32], after[32];
     if (c->args->json)
@@ -117,14 +119,15 @@ static oct_status print(const conversion *c)
             1, "checkpoint", c->checkpoint.path, "model", c->output, "target",
             c->model.program.target, "qat_accuracy", proof->qat_accuracy, "int8_accuracy", accuracy,
             "images", (json_int_t)proof->images, "logits",
-            (json_int_t)(proof->images * c->model.classes), "logits_differ",
+            (json_int_t)(proof->images * oct_model_outputs(&c->model)), "logits_differ",
             (json_int_t)proof->logits_differ, "float_bytes", (json_int_t)float_bytes, "int8_bytes",
             (json_int_t)int8_bytes, "float_layers", (json_int_t)proof->num_islands, "islands",
             proof->islands ? proof->islands : ""));
-    OCT_TRY(oct_print("%-20s %.2f %% (QAT evaluation %.2f %%)\n", "int8 accuracy", accuracy,
-                      proof->qat_accuracy));
+    if (classes)
+        OCT_TRY(oct_print("%-20s %.2f %% (QAT evaluation %.2f %%)\n", "int8 accuracy", accuracy,
+                          proof->qat_accuracy));
     OCT_TRY(oct_print("%-20s 0 of %s (%s images)\n", "logits that differ",
-                      oct_text_count(proof->images * c->model.classes, logits),
+                      oct_text_count(proof->images * oct_model_outputs(&c->model), logits),
                       oct_text_count(proof->images, images)));
     OCT_TRY(oct_print("%-20s %s to %s bytes\n", "parameters", oct_text_count(float_bytes, before),
                       oct_text_count(int8_bytes, after)));

@@ -5,6 +5,7 @@
 #include "launch/run/build.h"
 #include "launch/run/certificate.h"
 #include "launch/cmd/command.h"
+#include "launch/cmd/figures.h"
 #include "launch/run/file_kind.h"
 #include "launch/run/job.h"
 #include "launch/base/output.h"
@@ -24,8 +25,10 @@ typedef struct subject {
     oct_model model;
     oct_recipe recipe;
     oct_dataset data;
-    double required; /* percent; -1: nothing */
+    double required;     /* percent; -1: nothing */
+    oct_outputs outputs; /* of this rank's samples */
     oct_scores scores;
+    double *numbers[OCT_METRICS_MAX]; /* of the metrics with details */
     double seconds;
 } subject;
 
@@ -110,7 +113,13 @@ static oct_status evaluate_checkpoint(subject *s)
         oct_build_from_checkpoint(&model, &s->checkpoint, &s->recipe, &s->data, &prepared);
     OCT_TRY_OUT(oct_session_agree(s->session, status));
     double begin = oct_seconds();
-    OCT_TRY_OUT(oct_evaluate(model, s->session->group, &s->recipe, &s->data, &s->scores, NULL));
+    status = oct_outputs_create(&s->outputs, &s->recipe, &s->data, s->session->group);
+    if (status == OCT_OK)
+        status = oct_evaluate_local(model, &s->recipe, &s->data,
+                                    oct_evaluation_batch(&s->recipe, s->session->group->size),
+                                    &s->outputs);
+    OCT_TRY_OUT(oct_session_agree(s->session, status));
+    OCT_TRY_OUT(oct_score(s->session->group, &s->recipe, &s->outputs, &s->scores));
     s->seconds = oct_seconds() - begin;
 out:
     oct_module_destroy(&model);
@@ -120,48 +129,82 @@ out:
 static oct_status evaluate_model(subject *s)
 {
     const oct_collective *group = s->session->group;
-    oct_outputs outputs = {0};
     double begin = oct_seconds();
-    oct_status status = oct_outputs_create(&outputs, &s->recipe, &s->data, group);
+    oct_status status = oct_outputs_create(&s->outputs, &s->recipe, &s->data, group);
     if (status == OCT_OK)
         status = oct_program_evaluate(&s->model.program, &s->recipe, &s->data,
-                                      oct_evaluation_batch(&s->recipe, group->size), &outputs);
-    OCT_TRY_OUT(oct_session_agree(s->session, status));
-    OCT_TRY_OUT(oct_score(group, &s->recipe, &outputs, &s->scores));
+                                      oct_evaluation_batch(&s->recipe, group->size), &s->outputs);
+    OCT_TRY(oct_session_agree(s->session, status));
+    OCT_TRY(oct_score(group, &s->recipe, &s->outputs, &s->scores));
     s->seconds = oct_seconds() - begin;
-out:
-    oct_outputs_free(&outputs);
-    return status;
+    return OCT_OK;
+}
+
+/* What the metrics with details have counted. */
+static oct_status count_details(subject *s)
+{
+    const oct_outputs *o = &s->outputs;
+    const oct_output_rows rows = {o->y, o->row, o->goals};
+    for (int i = 0; i < s->scores.num_metrics; i++)
+        if (s->scores.metric[i]->details)
+            OCT_TRY(oct_metric_sum(s->scores.metric[i], s->session->group, &o->leaves, &rows,
+                                   &s->numbers[i]));
+    return OCT_OK;
+}
+
+static json_t *details_json(const subject *s)
+{
+    json_t *object = NULL;
+    for (int i = 0; i < s->scores.num_metrics; i++) {
+        if (!s->numbers[i]) continue;
+        if (!object) object = json_object();
+        json_object_set_new(object, s->scores.metric[i]->name,
+                            oct_figures_json(s->scores.metric[i], s->numbers[i], s->outputs.row));
+    }
+    return object;
+}
+
+static oct_status print_details(const subject *s)
+{
+    for (int i = 0; i < s->scores.num_metrics; i++)
+        if (s->numbers[i])
+            OCT_TRY(oct_figures_print(s->scores.metric[i], s->numbers[i], s->outputs.row,
+                                      s->data.class_names));
+    return OCT_OK;
 }
 
 static oct_status print(const subject *s, double accuracy)
 {
     bool model = s->kind == OCT_FILE_MODEL;
+    const bool classes = s->scores.correct >= 0;
     const char *phase = model ? "int8" : s->checkpoint.info.phase;
     double rate = s->seconds > 0 ? (double)s->data.count / s->seconds : 0;
-    char correct[32], images[32], per_s[32];
+    char correct[32], images[32], per_s[32], figure[OCT_FIGURE_TEXT];
     if (s->args->json) {
-        json_t *result =
-            json_pack("{s:i, s:s, s:s, s:s, s:f, s:I, s:I, s:f, s:o*}", "schema_version", 1, "file",
-                      model ? path_of(s) : s->checkpoint.path, "kind",
-                      model ? "int8 model" : "checkpoint", "phase", phase, "accuracy", accuracy,
-                      "correct", (json_int_t)s->scores.correct, "images", (json_int_t)s->data.count,
-                      "images_per_s", rate, "metrics", oct_scores_json(&s->scores));
+        json_t *result = json_pack(
+            "{s:i, s:s, s:s, s:s, s:o*, s:o*, s:I, s:f, s:o*, s:o*}", "schema_version", 1, "file",
+            model ? path_of(s) : s->checkpoint.path, "kind", model ? "int8 model" : "checkpoint",
+            "phase", phase, "accuracy", classes ? json_real(accuracy) : NULL, "correct",
+            classes ? json_integer(s->scores.correct) : NULL, "images", (json_int_t)s->data.count,
+            "images_per_s", rate, "metrics", oct_scores_json(&s->scores), "details",
+            details_json(s));
         if (result && s->required >= 0)
             json_object_set_new(result, "reached", json_boolean(accuracy >= s->required));
         return oct_print_json(result);
     }
     OCT_TRY(oct_print("%-12s %s (%s)\n", "file", model ? path_of(s) : s->checkpoint.path, phase));
-    OCT_TRY(oct_print("%-12s %.2f %%\n", "accuracy", accuracy));
-    OCT_TRY(oct_print("%-12s %s of %s\n", "correct", oct_text_count(s->scores.correct, correct),
-                      oct_text_count(s->data.count, images)));
+    if (classes) {
+        OCT_TRY(oct_print("%-12s %.2f %%\n", "accuracy", accuracy));
+        OCT_TRY(oct_print("%-12s %s of %s\n", "correct", oct_text_count(s->scores.correct, correct),
+                          oct_text_count(s->scores.rows, images)));
+    }
     for (int i = 0; i < s->scores.num_metrics; i++) {
         const oct_metric *m = s->scores.metric[i];
         if (m == &oct_metric_top1) continue;
-        OCT_TRY(oct_print("%-12s %.*f%s%s\n", m->title, m->unit[0] ? 2 : 4, s->scores.value[i],
-                          m->unit[0] ? " " : "", m->unit));
+        OCT_TRY(oct_print("%-12s %s\n", m->title, oct_figure_text(m, s->scores.value[i], figure)));
     }
-    return oct_print("%-12s %s\n", "images/s", oct_text_count((int64_t)rate, per_s));
+    OCT_TRY(oct_print("%-12s %s\n", "images/s", oct_text_count((int64_t)rate, per_s)));
+    return print_details(s);
 }
 
 static oct_status work(subject *s)
@@ -174,6 +217,11 @@ static oct_status work(subject *s)
     OCT_TRY(s->kind == OCT_FILE_MODEL ? evaluate_model(s) : evaluate_checkpoint(s));
 
     const double accuracy = oct_scores_accuracy(&s->scores);
+    OCT_CHECK(accuracy >= 0 || s->required < 0, OCT_USAGE,
+              "command line: --require is a percentage of right answers, and data.goal of %s has "
+              "none; leave it out",
+              path_of(s));
+    OCT_TRY(count_details(s));
     if (s->session->group->rank == 0) OCT_TRY(print(s, accuracy));
     OCT_CHECK(accuracy >= s->required, OCT_NO,
               "%s: accuracy %.2f %% is below the %g %% that --require asks for", path_of(s),
@@ -188,6 +236,9 @@ static oct_status run(const oct_args *args)
     OCT_TRY(read_required(&s));
     OCT_TRY(oct_session_open(&session, args, OCT_DEADLINE_S));
     oct_status status = oct_session_end(&session, work(&s));
+    for (int i = 0; i < OCT_METRICS_MAX; i++)
+        oct_free(&s.numbers[i]);
+    oct_outputs_free(&s.outputs);
     oct_checkpoint_close(&s.checkpoint);
     oct_model_free(&s.model);
     oct_recipe_free(&s.recipe);

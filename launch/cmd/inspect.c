@@ -275,9 +275,11 @@ static oct_status print_model(const oct_model *m, const char *path, size_t size,
     OCT_TRY(print_names(m->class_names));
     OCT_TRY(oct_print("certificate %s test images, %" PRId64 " logits differ from QAT evaluation, ",
                       oct_text_count(c->images, count), c->logits_differ));
-    OCT_TRY(oct_print("%.2f %% right; %" PRId64 " golden inputs; %" PRId64 " layers in float\n",
-                      c->images ? 100.0 * (double)c->correct / (double)c->images : 0.0,
-                      c->golden_count, c->num_islands));
+    if (c->qat_accuracy >= 0)
+        OCT_TRY(oct_print("%.2f %% right; ",
+                          c->rows ? 100.0 * (double)c->correct / (double)c->rows : 0.0));
+    OCT_TRY(oct_print("%" PRId64 " golden inputs; %" PRId64 " layers in float\n", c->golden_count,
+                      c->num_islands));
     return oct_print("%s", c->islands ? c->islands : "");
 }
 

@@ -1,6 +1,6 @@
 /* octet train takes the command line of a run, and prints its result as a table or as JSON. */
 #include "core/base/log.h"
-#include "core/metric/metric.h"
+#include "launch/run/evaluate.h"
 #include "launch/cmd/command.h"
 #include "launch/run/init.h"
 #include "launch/base/output.h"
@@ -9,9 +9,11 @@
 #include "launch/base/meter.h"
 #include "launch/run/run_check.h"
 #include "launch/run/session.h"
+#include "launch/run/teacher.h"
 #include "launch/cmd/shipped.h"
 #include "launch/run/training.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -28,12 +30,11 @@ static oct_status print_metrics(json_t *metrics)
     json_t *value;
     json_object_foreach(metrics, name, value)
     {
-        char title[64];
+        char title[64], text[OCT_FIGURE_TEXT];
         const oct_metric *metric = oct_metric_find(name);
         snprintf(title, sizeof(title), "int8 %.40s", metric ? metric->title : name);
-        const char *unit = metric ? metric->unit : "";
-        OCT_TRY(oct_print("%-28s %.*f%s%s\n", title, unit[0] ? 2 : 4, json_number_value(value),
-                          unit[0] ? " " : "", unit));
+        const double figure = json_is_number(value) ? json_number_value(value) : (double)NAN;
+        if (metric) OCT_TRY(oct_print("%-28s %s\n", title, oct_figure_text(metric, figure, text)));
     }
     return OCT_OK;
 }
@@ -71,9 +72,11 @@ static oct_status print_best(const json_t *best)
 static oct_status print_table(const json_t *result)
 {
     char differ[32], logits[32], images[32];
-    OCT_TRY(print_accuracy("float accuracy", json_object_get(result, "float_accuracy")));
-    OCT_TRY(print_accuracy("QAT accuracy", json_object_get(result, "qat_accuracy")));
-    OCT_TRY(print_accuracy("int8 accuracy", json_object_get(result, "int8_accuracy")));
+    if (json_is_number(json_object_get(result, "int8_accuracy"))) {
+        OCT_TRY(print_accuracy("float accuracy", json_object_get(result, "float_accuracy")));
+        OCT_TRY(print_accuracy("QAT accuracy", json_object_get(result, "qat_accuracy")));
+        OCT_TRY(print_accuracy("int8 accuracy", json_object_get(result, "int8_accuracy")));
+    }
     OCT_TRY(print_metrics(json_object_get(result, "metrics")));
     OCT_TRY(print_best(json_object_get(result, "best")));
     OCT_TRY(oct_print(
@@ -127,13 +130,15 @@ static void write_report(const oct_recipe *recipe)
 static oct_status train(oct_session *session, const oct_args *args, oct_recipe *recipe)
 {
     json_t *result = NULL;
-    oct_checkpoint init;
+    oct_train_files files = {0};
     OCT_TRY(compare_recipes(session, recipe));
     OCT_TRY(oct_session_agree(session, oct_plugins_load(&recipe->plugins)));
     OCT_TRY(oct_session_agree(session, oct_check_names(recipe)));
-    oct_status status = oct_init_share(session, recipe, &init);
-    if (status == OCT_OK) status = oct_train(session, args, recipe, &init, &result);
-    oct_checkpoint_close(&init);
+    oct_status status = oct_init_share(session, recipe, &files.init);
+    if (status == OCT_OK) status = oct_teacher_share(session, recipe, &files.teacher);
+    if (status == OCT_OK) status = oct_train(session, args, recipe, &files, &result);
+    oct_checkpoint_close(&files.init);
+    oct_checkpoint_close(&files.teacher);
     if (status != OCT_OK || !result) return status;
     write_report(recipe);
     if (args->json) return oct_print_json(result);

@@ -28,11 +28,13 @@ static void write_run(oct_page *r, const oct_page_run *run)
     oct_page_table(r, "Certificate in the model file", "what|value");
     count_row(r, "test images compared", c->images);
     count_row(r, "logits that differ in any bit", c->logits_differ);
-    count_row(r, "images that the int8 model classifies right", c->correct);
-    oct_html_put(&r->html,
-                 "<tr><th scope=\"row\">accuracy of QAT evaluation</th><td class=\"code\">%.2f "
-                 "%%</td></tr>\n",
-                 c->qat_accuracy);
+    if (c->qat_accuracy >= 0) {
+        count_row(r, "images that the int8 model classifies right", c->correct);
+        oct_html_put(&r->html,
+                     "<tr><th scope=\"row\">accuracy of QAT evaluation</th><td "
+                     "class=\"code\">%.2f %%</td></tr>\n",
+                     c->qat_accuracy);
+    }
     count_row(r, "golden inputs, every layer bit for bit", c->golden_count);
     count_row(r, "layers in float", c->num_islands);
     row(r, "SHA-256 of the logits", oct_hex(c->logits_digest, hex));

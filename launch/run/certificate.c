@@ -7,6 +7,7 @@
  */
 #include "launch/run/certificate.h"
 
+#include "core/base/int_math.h"
 #include "core/base/mem.h"
 #include "core/tensor/argmax.h"
 #include "io/class_names.h"
@@ -74,6 +75,12 @@ int64_t oct_int8_bytes(const oct_program *program)
     for (int64_t i = 0; i < program->num_steps; i++)
         bytes += oct_step_bytes(program, &program->steps[i]);
     return bytes;
+}
+
+int64_t oct_model_outputs(const oct_model *model)
+{
+    const oct_value *output = &model->program.values[model->program.output];
+    return output->dtype == OCT_F32 ? oct_value_numel(output) : model->classes;
 }
 
 int64_t oct_count_islands(const oct_program *program)
@@ -408,7 +415,8 @@ static oct_status compare_logits(oct_certificate *certificate, const both *b,
     OCT_TRY(oct_score(group, recipe, &b->int8, &conversion->scores));
     OCT_TRY(oct_score(group, recipe, &b->qat, &qat));
     certificate->images = conversion->scores.images;
-    certificate->correct = conversion->scores.correct;
+    certificate->rows = conversion->scores.rows;
+    certificate->correct = oct_max_i64(conversion->scores.correct, 0);
     certificate->qat_accuracy = oct_scores_accuracy(&qat);
     OCT_CHECK(certificate->logits_differ == 0, OCT_NO,
               "%lld of %lld logits differ between QAT evaluation and int8 model, first logit %lld "

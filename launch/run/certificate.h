@@ -36,6 +36,8 @@ oct_status oct_golden_digests(const oct_program *program, const float *samples, 
 /* Checks what commands that feed one image after another rely on: OCT_DATA when the program has several
  * inputs. Loads the plug-ins that compute its float layers. */
 oct_status oct_model_check_runnable(const oct_model *model, const char *path) OCT_NODISCARD;
+/* Numbers that are compared of each sample's output. */
+int64_t oct_model_outputs(const oct_model *model);
 /* Counts the layers that stay float. */
 int64_t oct_count_islands(const oct_program *program);
 

@@ -12,7 +12,9 @@
 #include "core/tensor/argmax.h"
 #include "launch/base/meter.h"
 #include "launch/run/forward.h"
+#include "launch/run/task.h"
 
+#include <math.h>
 #include <omp.h>
 #include <stdio.h>
 #include <string.h>
@@ -87,11 +89,9 @@ oct_status oct_outputs_create(oct_outputs *o, const oct_recipe *recipe, const oc
     o->samples = oct_leaves_local_samples(&o->leaves);
     const size_t rows = (size_t)(o->samples * o->rows), numel = rows * (size_t)o->row;
     OCT_TRY(oct_alloc(&o->y, numel, sizeof *o->y));
-    if (values)
-        OCT_TRY(oct_alloc(&o->values, numel, sizeof *o->values));
-    else
-        OCT_TRY(oct_alloc(&o->labels, rows, sizeof *o->labels));
-    o->goals = (oct_goals){.labels = o->labels, .values = o->values};
+    if (values) OCT_TRY(oct_alloc(&o->values, numel, sizeof *o->values));
+    if (!values || data->labels) OCT_TRY(oct_alloc(&o->labels, rows, sizeof *o->labels));
+    o->goals = oct_task_goals(recipe, data, &(oct_goals){.labels = o->labels, .values = o->values});
     return OCT_OK;
 }
 
@@ -122,19 +122,34 @@ oct_status oct_outputs_read(oct_outputs *o, oct_loader *loader, int64_t at, int6
 
 double oct_scores_accuracy(const oct_scores *scores)
 {
-    return 100.0 * (double)scores->correct / (double)scores->images;
+    if (scores->correct < 0) return -1;
+    return scores->rows > 0 ? 100.0 * (double)scores->correct / (double)scores->rows : 0;
+}
+
+const char *oct_figure_text(const oct_metric *metric, double value, char text[OCT_FIGURE_TEXT])
+{
+    if (isnan(value))
+        snprintf(text, OCT_FIGURE_TEXT, "not defined");
+    else
+        snprintf(text, OCT_FIGURE_TEXT, "%.*f%s%.8s", metric->unit[0] ? 2 : 4, value,
+                 metric->unit[0] ? " " : "", metric->unit);
+    return text;
 }
 
 const char *oct_scores_text(const oct_scores *scores, char text[OCT_SCORES_TEXT])
 {
+    char figure[OCT_FIGURE_TEXT];
     size_t length = 0;
     text[0] = '\0';
+    if (scores->correct >= 0)
+        length = (size_t)snprintf(text, OCT_SCORES_TEXT, "accuracy %.2f %%",
+                                  oct_scores_accuracy(scores));
     for (int i = 0; i < scores->num_metrics; i++) {
         const oct_metric *m = scores->metric[i];
         if (m == &oct_metric_top1) continue;
-        length += (size_t)snprintf(text + length, OCT_SCORES_TEXT - length, ", %.40s %.*f%s%.8s",
-                                   m->title, m->unit[0] ? 2 : 4, scores->value[i],
-                                   m->unit[0] ? " " : "", m->unit);
+        length += (size_t)snprintf(text + length, OCT_SCORES_TEXT - length, "%s%.40s %s",
+                                   length > 0 ? ", " : "", m->title,
+                                   oct_figure_text(m, scores->value[i], figure));
     }
     return text;
 }
@@ -143,14 +158,16 @@ json_t *oct_scores_json(const oct_scores *scores)
 {
     json_t *object = NULL;
     for (int i = 0; i < scores->num_metrics; i++) {
+        const double value = scores->value[i];
         if (scores->metric[i] == &oct_metric_top1) continue;
         if (!object) object = json_object();
-        json_object_set_new(object, scores->metric[i]->name, json_real(scores->value[i]));
+        json_object_set_new(object, scores->metric[i]->name,
+                            isnan(value) ? json_null() : json_real(value));
     }
     return object;
 }
 
-/* Computes one figure; that of top1 tells also how many samples are right. */
+/* Computes one figure; those of top1 tell also how many rows are right. */
 static oct_status measure(const oct_metric *metric, const oct_collective *group,
                           const oct_leaves *leaves, const oct_output_rows *rows, oct_scores *scores,
                           double *value)
@@ -158,8 +175,28 @@ static oct_status measure(const oct_metric *metric, const oct_collective *group,
     double *numbers = NULL;
     OCT_TRY(oct_metric_sum(metric, group, leaves, rows, &numbers));
     *value = metric->value(numbers, rows->n);
-    if (metric == &oct_metric_top1) scores->correct = (int64_t)numbers[0];
+    if (metric == &oct_metric_top1) {
+        scores->correct = (int64_t)numbers[0];
+        scores->rows = (int64_t)numbers[1];
+    }
     oct_free(&numbers);
+    return OCT_OK;
+}
+
+/* The metrics of the recipe that say something of these rows, or else one that does: a model that is measured
+ * away from its run folder has the key's default. */
+static oct_status choose(const oct_recipe *recipe, const oct_goals *goals, oct_scores *scores)
+{
+    OCT_CHECK(recipe->metrics.count <= OCT_METRICS_MAX, OCT_USAGE,
+              "metrics: %d are too many; name at most %d", recipe->metrics.count, OCT_METRICS_MAX);
+    for (int i = 0; i < recipe->metrics.count; i++) {
+        const oct_metric *metric = oct_metric_find(recipe->metrics.value[i]);
+        OCT_CHECK(metric, OCT_USAGE, "metrics: there is no metric '%s'", recipe->metrics.value[i]);
+        if (oct_task_measures(metric, recipe, goals))
+            scores->metric[scores->num_metrics++] = metric;
+    }
+    if (scores->num_metrics == 0 && recipe->metrics.count > 0)
+        scores->metric[scores->num_metrics++] = oct_task_metric(recipe, goals);
     return OCT_OK;
 }
 
@@ -169,17 +206,11 @@ oct_status oct_score(const oct_collective *group, const oct_recipe *recipe,
     const oct_leaves *leaves = &outputs->leaves;
     const oct_output_rows rows = {outputs->y, outputs->row, outputs->goals};
     double accuracy;
-    OCT_CHECK(recipe->metrics.count <= OCT_METRICS_MAX, OCT_USAGE,
-              "metrics: %d are too many; name at most %d", recipe->metrics.count, OCT_METRICS_MAX);
-    *scores = (oct_scores){
-        .images = leaves->samples, .correct = -1, .num_metrics = recipe->metrics.count};
-    for (int i = 0; i < scores->num_metrics; i++) {
-        scores->metric[i] = oct_metric_find(recipe->metrics.value[i]);
-        OCT_CHECK(scores->metric[i], OCT_USAGE, "metrics: there is no metric '%s'",
-                  recipe->metrics.value[i]);
+    *scores = (oct_scores){.images = leaves->samples, .rows = leaves->samples, .correct = -1};
+    OCT_TRY(choose(recipe, &rows.goals, scores));
+    for (int i = 0; i < scores->num_metrics; i++)
         OCT_TRY(measure(scores->metric[i], group, leaves, &rows, scores, &scores->value[i]));
-    }
-    if (scores->correct >= 0) return OCT_OK;
+    if (scores->correct >= 0 || !oct_task_has_classes(recipe, &rows.goals)) return OCT_OK;
     return measure(&oct_metric_top1, group, leaves, &rows, scores, &accuracy);
 }
 

@@ -8,18 +8,21 @@
 
 #include <jansson.h>
 
-enum { OCT_METRICS_MAX = 16, OCT_SCORES_TEXT = 1024 };
+enum { OCT_METRICS_MAX = 16, OCT_SCORES_TEXT = 1024, OCT_FIGURE_TEXT = 48 };
 
 /* What a model's outputs for a data set are worth: alike on all ranks. */
 typedef struct oct_scores {
-    int64_t images, correct; /* correct: the largest output is at the label */
-    int num_metrics;         /* of the recipe's `metrics`, in their order */
+    int64_t images, rows; /* rows: that count, such as pixels; images, where each has one */
+    int64_t correct;      /* rows whose largest output is at the label; -1: rows have no classes */
+    int num_metrics;      /* of the recipe's `metrics`, in their order */
     const oct_metric *metric[OCT_METRICS_MAX];
     double value[OCT_METRICS_MAX];
 } oct_scores;
 
-double oct_scores_accuracy(const oct_scores *scores); /* percent */
-/* The metrics beside the accuracy, for people: ", top5 99.80 %" for each. Returns text. */
+double oct_scores_accuracy(const oct_scores *scores); /* percent; -1: rows have no classes */
+/* A figure for people: "92.10 %", or "not defined". Returns text. */
+const char *oct_figure_text(const oct_metric *metric, double value, char text[OCT_FIGURE_TEXT]);
+/* All figures, for people: "accuracy 92.10 %, top5 99.80 %". Returns text. */
 const char *oct_scores_text(const oct_scores *scores, char text[OCT_SCORES_TEXT]);
 /* And as an object {"top5": 99.8} (new reference), NULL where there are none. */
 json_t *oct_scores_json(const oct_scores *scores);

@@ -50,19 +50,22 @@ void oct_record_evaluation(oct_training *run, oct_phase phase, const oct_scores 
                            double images_per_s)
 {
     char count[32], rate[32], speed[64] = "", metrics[OCT_SCORES_TEXT];
-    const double accuracy = oct_scores_accuracy(scores);
     oct_plan_position position = oct_plan_position_at(&run->trainer.plan, run->trainer.step - 1);
     if (!oct_training_speaks(run)) return;
     if (images_per_s > 0)
         snprintf(speed, sizeof(speed), ", %s img/s", oct_text_count((int64_t)images_per_s, rate));
-    oct_log(OCT_LOG_INFO, "%s  epoch %lld/%lld  test accuracy %.2f %%%s  (%s images%s)",
-            oct_phase_name(phase), (long long)position.epoch, (long long)position.epochs, accuracy,
-            oct_scores_text(scores, metrics), oct_text_count(scores->images, count), speed);
-    json_t *record = json_pack("{s:s, s:I, s:s, s:I, s:I, s:I, s:f, s:o*}", "kind", "eval", "step",
-                               (json_int_t)run->trainer.step, "phase", oct_phase_name(phase),
-                               "epoch", (json_int_t)position.epoch, "images",
-                               (json_int_t)scores->images, "correct", (json_int_t)scores->correct,
-                               "accuracy", accuracy, "metrics", oct_scores_json(scores));
+    oct_log(OCT_LOG_INFO, "%s  epoch %lld/%lld  test %s  (%s images%s)", oct_phase_name(phase),
+            (long long)position.epoch, (long long)position.epochs, oct_scores_text(scores, metrics),
+            oct_text_count(scores->images, count), speed);
+    const bool classes = scores->correct >= 0, pixels = scores->rows != scores->images;
+    json_t *record =
+        json_pack("{s:s, s:I, s:s, s:I, s:I, s:o*, s:o*, s:o*, s:o*}", "kind", "eval", "step",
+                  (json_int_t)run->trainer.step, "phase", oct_phase_name(phase), "epoch",
+                  (json_int_t)position.epoch, "images", (json_int_t)scores->images, "rows",
+                  pixels ? json_integer(scores->rows) : NULL, "correct",
+                  classes ? json_integer(scores->correct) : NULL, "accuracy",
+                  classes ? json_real(oct_scores_accuracy(scores)) : NULL, "metrics",
+                  oct_scores_json(scores));
     if (record && images_per_s > 0)
         json_object_set_new(record, "images_per_s", json_real(rounded(images_per_s, 0.1)));
     oct_run_folder_record(&run->folder, record);

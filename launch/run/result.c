@@ -63,13 +63,14 @@ static oct_status make_result(oct_training *run, const oct_model *model, const o
     const oct_certificate *c = &model->certificate;
     OCT_TRY(digest_model(run->model_path, hex, &file_bytes));
     *result = json_pack(
-        "{s:i, s:s, s:I, s:o, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:o, s:s, s:s, s:s, s:I, s:s, "
+        "{s:i, s:s, s:I, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:o, s:s, s:s, s:s, s:I, s:s, "
         "s:o*, s:o*}",
         "schema_version", RESULT_VERSION, "kind", "result", "step", (json_int_t)run->trainer.step,
-        "float_accuracy", known(run->float_accuracy), "qat_accuracy", c->qat_accuracy,
-        "int8_accuracy", oct_scores_accuracy(scores), "images", (json_int_t)c->images, "logits",
-        (json_int_t)(c->images * model->classes), "logits_differ", (json_int_t)c->logits_differ,
-        "float_bytes", (json_int_t)oct_float_bytes(run->trainer.model), "int8_bytes",
+        "float_accuracy", known(run->float_accuracy), "qat_accuracy", known(c->qat_accuracy),
+        "int8_accuracy", known(oct_scores_accuracy(scores)), "images", (json_int_t)c->images,
+        "logits", (json_int_t)(c->images * oct_model_outputs(model)), "logits_differ",
+        (json_int_t)c->logits_differ, "float_bytes",
+        (json_int_t)oct_float_bytes(run->trainer.model), "int8_bytes",
         (json_int_t)oct_int8_bytes(&model->program), "images_per_s", rates(run), "output",
         run->recipe->output, "checkpoint", checkpoint, "model", run->model_path, "model_file_bytes",
         (json_int_t)file_bytes, "model_sha256", hex, "metrics", oct_scores_json(scores), "best",

@@ -1,6 +1,8 @@
 /* Loss and metrics of a recipe, and whether they fit its data. */
 #include "launch/run/task.h"
 
+#include "launch/run/teacher.h"
+
 /* A training step measures what has one figure, which says something of a single batch. */
 static const oct_metric *step_metric(const oct_recipe *recipe)
 {
@@ -23,9 +25,48 @@ oct_loss_spec oct_task_loss(const oct_recipe *recipe)
         .options = {.smoothing = (double)(float)recipe->loss_label_smoothing,
                     .class_weights = list_of(&recipe->loss_class_weights),
                     .positive_weights = list_of(&recipe->loss_positive_weights),
-                    .delta = recipe->loss_delta},
+                    .delta = recipe->loss_delta,
+                    .teacher_share = recipe->distill_weight,
+                    .temperature = recipe->distill_temperature},
         .metric = step_metric(recipe),
     };
+}
+
+oct_goals oct_task_goals(const oct_recipe *recipe, const oct_dataset *data, const oct_goals *read)
+{
+    oct_goals goals = *read;
+    goals.rows = data->rows;
+    goals.ignores = data->goal == OCT_GOAL_MAP || recipe->loss_ignore >= 0;
+    goals.ignored = (int32_t)recipe->loss_ignore;
+    return goals;
+}
+
+bool oct_task_learns_labels(const oct_goals *goals)
+{
+    return goals->labels && !goals->values;
+}
+
+bool oct_task_has_classes(const oct_recipe *recipe, const oct_goals *goals)
+{
+    const oct_loss_kind *loss = oct_loss_find(recipe->loss_kind);
+    if (oct_task_learns_labels(goals)) return true;
+    return !goals->labels && loss && loss->outputs == OCT_OUTPUTS_SOFTMAX;
+}
+
+bool oct_task_measures(const oct_metric *metric, const oct_recipe *recipe, const oct_goals *goals)
+{
+    if (metric->of == OCT_METRIC_OF_CLASSES) return oct_task_has_classes(recipe, goals);
+    if (metric->of == OCT_METRIC_OF_VALUES) return goals->values && !goals->labels;
+    return !metric->order || goals->rows <= 1;
+}
+
+const oct_metric *oct_task_metric(const oct_recipe *recipe, const oct_goals *goals)
+{
+    const oct_loss_kind *loss = oct_loss_find(recipe->loss_kind);
+    if (oct_task_has_classes(recipe, goals)) return &oct_metric_top1;
+    if (loss && loss->outputs == OCT_OUTPUTS_SIGMOID && !goals->labels)
+        return &oct_metric_multilabel_f1;
+    return &oct_metric_mae;
 }
 
 static void check_used(const oct_loss_kind *loss, bool given, unsigned use, const char *key,
@@ -47,11 +88,28 @@ static void check_loss(const oct_recipe *recipe, const oct_dataset *data)
 {
     const oct_loss_kind *loss = oct_loss_find(recipe->loss_kind);
     if (!loss) return;
-    if (!(loss->takes & OCT_LOSS_OF_LABELS))
+    const bool labels = data->goal == OCT_GOAL_CLASS || data->goal == OCT_GOAL_MAP;
+    if (labels && !(loss->takes & OCT_LOSS_OF_LABELS))
         oct_fail_add(OCT_USAGE,
                      "loss.kind: %s does not take labels, which are what a data set has; use "
                      "another one, such as cross_entropy",
                      loss->name);
+    if (!labels && !(loss->takes & OCT_LOSS_OF_VALUES))
+        oct_fail_add(OCT_USAGE,
+                     "loss.kind: %s does not take values, which data.goal asks for; use another "
+                     "one, such as mse",
+                     loss->name);
+    if (data->goal == OCT_GOAL_INPUT && loss->outputs != OCT_OUTPUTS_PLAIN)
+        oct_fail_add(OCT_USAGE,
+                     "loss.kind: %s takes outputs as logits, but data.goal: input wants the input "
+                     "itself; use mse, mae or huber",
+                     loss->name);
+    if (data->goal == OCT_GOAL_CLASS && recipe->loss_ignore >= data->classes)
+        oct_fail_add(OCT_USAGE, "loss.ignore: %lld is no label of the data; those are 0 to %lld",
+                     (long long)recipe->loss_ignore, (long long)data->classes - 1);
+    if (!labels && recipe->loss_ignore >= 0)
+        oct_fail_add(OCT_USAGE,
+                     "loss.ignore: data.goal: values and input have no labels; leave the key out");
     check_used(loss, recipe->loss_label_smoothing > 0, OCT_LOSS_USES_SMOOTHING,
                "loss.label_smoothing", "smooths no labels");
     check_used(loss, recipe->loss_class_weights.count > 0, OCT_LOSS_USES_CLASS_WEIGHTS,
@@ -63,13 +121,49 @@ static void check_loss(const oct_recipe *recipe, const oct_dataset *data)
     check_weights(&recipe->loss_positive_weights, data, "loss.positive_weights", "outputs");
 }
 
-static void check_metric(const oct_metric *metric, const oct_dataset *data)
+static void check_teacher(const oct_recipe *recipe)
 {
-    if (metric->of == OCT_METRIC_OF_VALUES)
+    const oct_loss_kind *loss = oct_loss_find(recipe->loss_kind);
+    if (!loss) return;
+    if (!oct_teacher_wanted(recipe)) {
+        check_used(loss, !oct_teacher_is_own(recipe), OCT_LOSS_USES_TEACHER, "distill.teacher",
+                   "asks no teacher, which loss.kind: distillation does");
+        return;
+    }
+    if (oct_teacher_is_own(recipe) && recipe->float_epochs == 0 && !recipe->init[0])
         oct_fail_add(OCT_USAGE,
-                     "metrics: %s measures several values of a sample, but the data set has one "
-                     "class for each; use another one, such as f1",
-                     metric->name);
+                     "distill.teacher: float is the end of the float phase, which float.epochs: 0 "
+                     "leaves out; name a checkpoint or a run folder, or start from one by init");
+}
+
+/* What rows of the data set have: only whether there is something counts. */
+static oct_goals goals_of(const oct_recipe *recipe, const oct_dataset *data)
+{
+    static const int32_t label;
+    static const float value;
+    const bool values = data->goal == OCT_GOAL_VALUES || data->goal == OCT_GOAL_INPUT;
+    return oct_task_goals(recipe, data,
+                          &(oct_goals){.labels = values && !data->labels ? NULL : &label,
+                                       .values = values ? &value : NULL});
+}
+
+static void check_metric(const oct_metric *metric, const oct_recipe *recipe,
+                         const oct_dataset *data)
+{
+    static const char *const wants[] = {
+        [OCT_METRIC_OF_ANY] = "sorts samples, not pixels",
+        [OCT_METRIC_OF_CLASSES] = "needs a class for each sample",
+        [OCT_METRIC_OF_VALUES] = "needs several values for each sample",
+    };
+    const oct_goals goals = goals_of(recipe, data);
+    if (!oct_task_measures(metric, recipe, &goals))
+        oct_fail_add(OCT_USAGE,
+                     "metrics: %s %s, but data.goal is %s and loss.kind %s; use another one, such "
+                     "as %s",
+                     metric->name, wants[metric->of],
+                     oct_registry_name(&oct_goal_kind_table, data->goal), recipe->loss_kind,
+                     metric->of == OCT_METRIC_OF_ANY ? "miou"
+                                                     : oct_task_metric(recipe, &goals)->name);
     if (metric->most > 0 && data->classes > metric->most)
         oct_fail_add(OCT_USAGE,
                      "metrics: %s takes at most %lld classes, but there are %lld; use another one, "
@@ -80,8 +174,9 @@ static void check_metric(const oct_metric *metric, const oct_dataset *data)
 void oct_task_check(const oct_recipe *recipe, const oct_dataset *data)
 {
     check_loss(recipe, data);
+    check_teacher(recipe);
     for (int i = 0; i < recipe->metrics.count; i++) {
         const oct_metric *metric = oct_metric_find(recipe->metrics.value[i]);
-        if (metric) check_metric(metric, data);
+        if (metric) check_metric(metric, recipe, data);
     }
 }

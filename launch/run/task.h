@@ -6,5 +6,15 @@
 
 /* The loss of a training step, whose options point into the recipe. */
 oct_loss_spec oct_task_loss(const oct_recipe *recipe);
+/* The goals of rows of a data set, and which of them count. */
+oct_goals oct_task_goals(const oct_recipe *recipe, const oct_dataset *data, const oct_goals *read);
+/* The labels of samples that have values too only say which of them are unlike the training data. */
+bool oct_task_learns_labels(const oct_goals *goals);
+/* Rows have a class of which outputs tell how likely each is: top1 and its kind say something. */
+bool oct_task_has_classes(const oct_recipe *recipe, const oct_goals *goals);
+/* A metric that says something of any data set like this one. */
+const oct_metric *oct_task_metric(const oct_recipe *recipe, const oct_goals *goals);
+/* Whether a metric says something of such rows. */
+bool oct_task_measures(const oct_metric *metric, const oct_recipe *recipe, const oct_goals *goals);
 /* Adds a problem for each key of loss and metrics that does not fit the others or the data. */
 void oct_task_check(const oct_recipe *recipe, const oct_dataset *data);

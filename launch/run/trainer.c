@@ -131,6 +131,7 @@ void oct_trainer_release_memory(oct_trainer *trainer)
 {
     oct_forward_end(&trainer->calibration.forward);
     oct_train_step_destroy(&trainer->training);
+    oct_teacher_destroy(&trainer->teacher);
     oct_mem_trim();
 }
 
@@ -196,11 +197,15 @@ static oct_status fetch(oct_trainer *trainer, int64_t epoch, int64_t number, oct
         oct_loader_fetch(&trainer->loader, epoch, number, leaves, trainer->images, &goals);
     if (status != OCT_OK && status != OCT_DATA) return status;
     if (status == OCT_DATA) note_unread(trainer);
+    goals = oct_task_goals(trainer->recipe, data, &goals);
     *batch = (oct_batch){1,
                          {OCT_SHAPE(samples, data->h, data->w, data->c)},
                          {trainer->images},
-                         .labels = goals.labels,
-                         .probabilities = goals.values};
+                         .labels = oct_task_learns_labels(&goals) ? goals.labels : NULL,
+                         .probabilities = goals.values,
+                         .rows = goals.rows,
+                         .ignores = goals.ignores,
+                         .ignored = goals.ignored};
     return OCT_OK;
 }
 
@@ -251,6 +256,9 @@ static oct_status take_batches(oct_trainer *trainer, oct_step_result *result)
         oct_batch batch;
         oct_leaves leaves;
         OCT_TRY(fetch(trainer, b.epoch, b.first + i, &batch, &leaves));
+        if (trainer->teacher.model && !calibrates)
+            OCT_TRY(oct_teacher_ask(&trainer->teacher, trainer->images,
+                                    oct_leaves_local_samples(&leaves), &batch.teacher));
         OCT_TRY(calibrates ? calibrate(trainer, &batch, &leaves)
                            : oct_train_step_learn(training, &batch));
     }

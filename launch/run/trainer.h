@@ -10,6 +10,7 @@
 #include "launch/run/course.h"
 #include "launch/run/evaluate.h"
 #include "launch/run/plan.h"
+#include "launch/run/teacher.h"
 #include "quant/train_step.h"
 
 typedef struct oct_trainer {
@@ -23,6 +24,7 @@ typedef struct oct_trainer {
     oct_module *model;
     oct_train_step training;
     oct_calibration calibration; /* its forward is begun by its first step */
+    oct_teacher teacher;         /* given by the caller before the first step that is to ask it */
     oct_loader loader;
     float *images;              /* of this rank's samples */
     char unread[OCT_READ_TEXT]; /* why a sample of the step at hand could not be read; or empty */

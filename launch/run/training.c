@@ -177,6 +177,42 @@ out:
     return status;
 }
 
+/* Makes the model of a checkpoint, which all ranks have, the teacher. */
+static oct_status call_teacher(oct_training *r, oct_checkpoint *checkpoint)
+{
+    const oct_status status =
+        oct_teacher_create(&r->trainer.teacher, checkpoint, r->recipe, &r->train_data);
+    OCT_TRY(oct_session_agree(r->session, status));
+    oct_log(OCT_LOG_INFO, "teacher: %s (step %lld, phase %s)", checkpoint->path,
+            (long long)checkpoint->info.step, checkpoint->info.phase);
+    return OCT_OK;
+}
+
+/* The model as its float phase has left it stands ready when the first QAT step needs it: the checkpoint of that
+ * moment is kept. */
+static oct_status call_own_teacher(oct_training *r)
+{
+    const oct_trainer *trainer = &r->trainer;
+    oct_checkpoint own = {0};
+    oct_status status = OCT_OK;
+    if (!oct_teacher_wanted(r->recipe) || trainer->teacher.model ||
+        oct_plan_phase(&trainer->plan, trainer->step) < OCT_PHASE_QAT)
+        return OCT_OK;
+    if (oct_training_speaks(r))
+        status = oct_checkpoint_newest_in(&own, r->checkpoints, oct_phase_name(OCT_PHASE_FLOAT));
+    if (oct_training_speaks(r) && status == OCT_OK && !own.bytes)
+        status = oct_fail(OCT_DATA,
+                          "%s: the checkpoint of the end of the float phase is gone, which is the "
+                          "teacher; bring it back, or start the run anew",
+                          r->checkpoints);
+    OCT_TRY_OUT(oct_session_agree(r->session, status));
+    OCT_TRY_OUT(oct_job_share(r->session, &own));
+    status = call_teacher(r, &own);
+out:
+    oct_checkpoint_close(&own);
+    return status;
+}
+
 static oct_status step(oct_training *r)
 {
     oct_trainer *trainer = &r->trainer;
@@ -185,6 +221,7 @@ static oct_status step(oct_training *r)
     oct_phase phase = oct_plan_phase(&trainer->plan, trainer->step);
     trainer->stop = stop_is_asked();
     oct_rank_note_step(trainer->step + 1);
+    OCT_TRY(call_own_teacher(r));
     OCT_TRY(oct_trainer_step(trainer, &result));
 
     bool phase_ends =
@@ -314,6 +351,18 @@ static oct_status start_from_init(oct_training *r)
     return OCT_OK;
 }
 
+/* Where there is no float phase, the weights that the run starts from are its end. */
+static oct_status call_other_teacher(oct_training *r)
+{
+    const bool has_float = r->trainer.plan.begin[OCT_PHASE_CALIBRATE] > 0;
+    oct_checkpoint *other = r->teacher;
+    if (!oct_teacher_wanted(r->recipe)) return OCT_OK;
+    if (oct_teacher_is_own(r->recipe) && !has_float) other = r->init;
+    if (other->bytes) OCT_TRY(call_teacher(r, other));
+    oct_checkpoint_close(r->teacher);
+    return OCT_OK;
+}
+
 static oct_status start(oct_training *r)
 {
     oct_job_threads(r->session, r->recipe->threads);
@@ -322,6 +371,7 @@ static oct_status start(oct_training *r)
     OCT_TRY(
         oct_session_agree(r->session, oct_trainer_create(&r->trainer, r->recipe, r->session->group,
                                                          &r->train_data, &r->test_data)));
+    OCT_TRY(call_other_teacher(r));
     OCT_TRY(start_from_init(r));
     OCT_TRY(open_folder(r));
     say_what_comes(r);
@@ -362,13 +412,14 @@ static oct_status find_finished(oct_training *r, json_t **result, bool *finished
 }
 
 oct_status oct_train(oct_session *session, const oct_args *args, const oct_recipe *recipe,
-                     oct_checkpoint *init, json_t **result)
+                     oct_train_files *files, json_t **result)
 {
     oct_training r = {
         .session = session,
         .args = args,
         .recipe = recipe,
-        .init = init,
+        .init = &files->init,
+        .teacher = &files->teacher,
         .folder = {.lock = -1, .metrics = -1, .events = {.fd = -1}},
         .float_accuracy = -1,
     };

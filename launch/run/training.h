@@ -11,8 +11,15 @@
  * second one acts as usual. */
 void oct_train_catch_signals(void);
 
-/* Collective. init: the weights to start from (bytes NULL: the model's own), closed when they are used.
+/* The checkpoints of other runs that a run begins with; bytes NULL where there is none. Closed when they are
+ * used. */
+typedef struct oct_train_files {
+    oct_checkpoint init;    /* the weights to start from */
+    oct_checkpoint teacher; /* of distillation */
+} oct_train_files;
+
+/* Collective.
  * *result: on rank 0 the result record (new reference), of this run or of the finished one
  * that was found; NULL elsewhere. OCT_STOPPED when a signal asked for it and all is saved. */
 oct_status oct_train(oct_session *session, const oct_args *args, const oct_recipe *recipe,
-                     oct_checkpoint *init, json_t **result) OCT_NODISCARD;
+                     oct_train_files *files, json_t **result) OCT_NODISCARD;

@@ -11,7 +11,8 @@ typedef struct oct_training {
     oct_session *session;
     const oct_args *args;
     const oct_recipe *recipe;
-    oct_checkpoint *init; /* what the run starts from; bytes NULL: its own initial values */
+    oct_checkpoint *init;    /* what the run starts from; bytes NULL: its own initial values */
+    oct_checkpoint *teacher; /* that distill.teacher names; bytes NULL: none, or the model's own */
     oct_dataset train_data, test_data;
     oct_trainer trainer;
     oct_run_folder folder; /* rank 0 */
