@@ -58,6 +58,11 @@ static void check_model(const oct_recipe *recipe, const oct_dataset *data)
             "%lld x %lld; use another model",
             spec->name, (long long)spec->min_size, (long long)spec->min_size, (long long)data->h,
             (long long)data->w);
+    if (spec && spec->per_pixel && data->goal != OCT_GOAL_MAP)
+        oct_fail_add(OCT_USAGE,
+                     "model.name: %s gives classes for each pixel, so the data must too; write "
+                     "data.goal: map, or use another model",
+                     spec->name);
     if (spec && !spec->fuse && recipe->quant_method == OCT_METHOD_EAGER)
         oct_fail_add(OCT_USAGE,
                      "quant.method: %s does not name its fusions, which eager needs; use jit_strip",

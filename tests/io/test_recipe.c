@@ -848,9 +848,10 @@ Test(recipe, memory_that_runs_out_is_said_and_leaves_nothing)
 
 Test(recipe, the_shipped_recipes_are_good)
 {
-    static const char *const files[] = {"fashion-mnist",        "cifar10-resnet20",
-                                        "cifar10-mobilenetv2",  "image-folder",
-                                        "imagenet-mobilenetv2", "imagenet-resnet50"};
+    static const char *const files[] = {
+        "fashion-mnist", "cifar10-resnet20",     "cifar10-mobilenetv2",
+        "image-folder",  "imagenet-mobilenetv2", "imagenet-resnet50",
+        "segmentation",  "multilabel",           "autoencoder"};
     for (size_t i = 0; i < OCT_COUNT(files); i++) {
         char path[600];
         oct_recipe recipe;

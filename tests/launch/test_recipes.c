@@ -12,6 +12,7 @@ TestSuite(recipes, .init = enter_folder, .fini = leave_folder, .timeout = 900);
 
 #define SCRIPT "/usr/bin/python3 " OCT_SOURCE_DIR "/launch/recipes/data/"
 #define FOLDER SCRIPT "shapes.py folder data --train 20 --test 10 --size 64 >log"
+#define FEW " --train 20 --test 10 >log"
 #define SMALL_PICTURES "data.size=64 'data.test=[resize 72, center_crop]'"
 
 static const struct {
@@ -24,6 +25,9 @@ static const struct {
      "data.train_limit=24 data.test_limit=10", NULL},
     {"cifar10-resnet20", NULL, "data.train_limit=24 data.test_limit=10", NULL},
     {"cifar10-mobilenetv2", NULL, "data.train_limit=24 data.test_limit=10", NULL},
+    {"segmentation", SCRIPT "shapes.py segmentation data --size 24" FEW, "", "miou"},
+    {"multilabel", SCRIPT "shapes.py multilabel data --size 24" FEW, "", "multilabel_f1"},
+    {"autoencoder", SCRIPT "sounds.py data" FEW, "", "auc"},
     {"image-folder", FOLDER, SMALL_PICTURES, NULL},
     {"imagenet-resnet50", FOLDER, SMALL_PICTURES, "top5"},
     {"imagenet-mobilenetv2", FOLDER, SMALL_PICTURES, "top5"},
