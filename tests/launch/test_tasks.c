@@ -173,6 +173,23 @@ static void make_arrays(void)
     put_split("test", 30);
 }
 
+/* What octet run says of test samples with these options, as `said`, must agree with the lines of Python; beside it
+ * is what it says to people of the first one (text). */
+static void check_run(const char *options, const char *python)
+{
+    char script[2000];
+    snprintf(script, sizeof script,
+             "tail -c 7680 arrays/test_images.npy >raw && " OCT_PROGRAM
+             " run r1/model.int8.h5 --input raw >text && " OCT_PROGRAM
+             " run r1/model.int8.h5 --input raw %s >json && /usr/bin/python3 -c \"$0\"",
+             options);
+    char program[2000];
+    snprintf(program, sizeof program, "import json, math\nsaid = json.load(open('json'))\n%s",
+             python);
+    RUN("bash", "-c", script, program);
+    oct_check_exit(job, 0);
+}
+
 #define ARRAYS "data.format=npy data.path=arrays "
 
 Test(tasks, several_labels_of_a_sample)
@@ -182,6 +199,28 @@ Test(tasks, several_labels_of_a_sample)
                       "metrics='[multilabel_f1, auc, mean_ap, rmse]'");
     oct_check_said(job, "\"multilabel_f1\": ");
     cr_assert(!strstr(job.out, "accuracy"), "%s", job.out);
+    check_run("--count 3 --json",
+              "for i, image in enumerate(said['images']):\n"
+              "    assert image['image'] == i and len(image['labels']) == 4, image\n"
+              "    for k, label in enumerate(image['labels']):\n"
+              "        assert label['label'] == k and 0 <= label['probability'] <= 1, label\n"
+              "        assert label['there'] == (label['probability'] > 0.5), label\n");
+    shell(OCT_PROGRAM " run r1/model.int8.h5 --input raw --output map.png");
+    oct_check_exit(job, 2);
+    oct_check_said(job, "command line: --output writes a map of classes, but data.goal of "
+                        "r1/model.int8.h5 is values; leave it out");
+}
+
+Test(tasks, quantities_of_a_sample)
+{
+    make_arrays();
+    must(OCT_PROGRAM
+         " train r.yaml output=r1 " ARRAYS
+         "data.goal=values data.labels={split}_several loss.kind=mse metrics='[mae]' >log");
+    check_run("--json", "values = said['images'][0]['values']\n"
+                        "assert len(values) == 4\n"
+                        "text = open('text').read().splitlines()[0]\n"
+                        "assert text == 'image 0: ' + ', '.join('%g' % v for v in values), text\n");
 }
 
 Test(tasks, a_class_for_each_pixel)
@@ -193,6 +232,18 @@ Test(tasks, a_class_for_each_pixel)
     shell(OCT_PROGRAM " eval r1/model.int8.h5");
     oct_check_exit(job, 0);
     oct_check_said(job, " of 7,200"); /* 30 samples of 15 rows that count */
+    check_run("--index 6 --output map.png --json",
+              "from PIL import Image\n"
+              "pixels = list(Image.open('map.png').getdata())\n"
+              "shares = said['images'][0]['shares']\n"
+              "assert said['output'] == 'map.png' and len(pixels) == 256\n"
+              "assert sum(s['pixels'] for s in shares) == 256, shares\n"
+              "for s in shares:\n"
+              "    assert pixels.count(s['class']) == s['pixels'] == 256 * s['share'], shares\n");
+    shell(OCT_PROGRAM " run r1/model.int8.h5 --input raw --output two.png --count 2 ; "
+                      "code=$?; test ! -e two.png && exit $code");
+    oct_check_exit(job, 2);
+    oct_check_said(job, "command line: --output is for one image; leave --count out");
 }
 
 /* A model that learns its input is to find samples that are unlike the others; away from its run it is measured
@@ -209,6 +260,12 @@ Test(tasks, an_input_that_is_its_own_goal)
     shell(OCT_PROGRAM " eval moved.h5 --data arrays --require 50");
     oct_check_exit(job, 2);
     oct_check_said(job, "--require is a percentage of right answers");
+    shell(OCT_PROGRAM " eval r1/model.int8.h5 --metrics rmse --json >eval");
+    oct_check_exit(job, 0);
+    check_run("--count 30 --json",
+              "errors = [image['mean_squared_error'] for image in said['images']]\n"
+              "rmse = json.load(open('eval'))['metrics']['rmse']\n"
+              "assert math.isclose(math.sqrt(sum(errors) / 30), rmse, rel_tol=1e-5), rmse\n");
 }
 
 static void check_refused(const char *keys, const char *sentence)

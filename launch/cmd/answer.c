@@ -1,0 +1,363 @@
+/* Each kind of answer prints itself and adds itself to a JSON object. */
+#include "launch/cmd/answer.h"
+
+#include "core/base/mem.h"
+#include "core/op/loss.h"
+#include "core/tensor/argmax.h"
+#include "io/class_names.h"
+#include "launch/base/output.h"
+#include "quant/runtime/step.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+
+/* People see so many guesses of one class, and so many numbers; JSON has them all. */
+enum { SHOWN = 3, LISTED = 100 };
+
+static int64_t outputs_of(const oct_answer *a)
+{
+    return oct_value_numel(a->out);
+}
+
+/* Adds the name of a class to an object, where classes have names. */
+static json_t *with_name(json_t *object, const char *names, int64_t class)
+{
+    if (names) json_object_set_new(object, "name", json_string(oct_class_name(names, class).text));
+    return object;
+}
+
+/* JSON has no infinity and no NaN. */
+static json_t *number_json(double value)
+{
+    return isfinite(value) ? json_real(value) : json_null();
+}
+
+static oct_status print_rest(int64_t count)
+{
+    if (count <= 0) return OCT_OK;
+    return oct_print(" and %" PRId64 " more, which --json shows", count);
+}
+
+/* One class of several: the likeliest by softmax. */
+
+typedef struct guess {
+    int class;
+    double probability;
+} guess;
+
+/* Finds the classes with the largest logits, and their softmax probabilities. */
+static int best_guesses(const float *logits, int classes, guess best[SHOWN])
+{
+    double sum = 0, largest = (double)logits[0];
+    int n = 0;
+    for (int k = 1; k < classes; k++)
+        largest = fmax(largest, (double)logits[k]);
+    for (int k = 0; k < classes; k++) {
+        double p = exp((double)logits[k] - largest);
+        int at = n < SHOWN ? n++ : SHOWN;
+        sum += p;
+        for (; at > 0 && best[at - 1].probability < p; at--)
+            if (at < SHOWN) best[at] = best[at - 1];
+        if (at < SHOWN) best[at] = (guess){k, p};
+    }
+    for (int i = 0; i < n; i++)
+        best[i].probability /= sum;
+    return n;
+}
+
+static oct_status print_class(const oct_answer *a)
+{
+    guess best[SHOWN] = {0};
+    const int n = best_guesses(a->y, (int)outputs_of(a), best);
+    OCT_TRY(oct_print("%s, %.1f %%", oct_class_name(a->names, best[0].class).text,
+                      100 * best[0].probability));
+    for (int i = 1; i < n; i++)
+        OCT_TRY(oct_print("%s %s %.1f %%", i == 1 ? "; then" : ",",
+                          oct_class_name(a->names, best[i].class).text, 100 * best[i].probability));
+    return OCT_OK;
+}
+
+static oct_status add_class(const oct_answer *a, json_t *object)
+{
+    guess best[SHOWN] = {0};
+    const int n = best_guesses(a->y, (int)outputs_of(a), best);
+    json_t *top = json_array();
+    for (int i = 0; i < n; i++)
+        json_array_append_new(top, with_name(json_pack("{s:i, s:f}", "class", best[i].class,
+                                                       "probability", best[i].probability),
+                                             a->names, best[i].class));
+    json_object_set_new(object, "class", json_integer(best[0].class));
+    json_object_set_new(object, "top", top);
+    with_name(object, a->names, best[0].class);
+    return OCT_OK;
+}
+
+/* A model that returns class numbers says nothing of how sure it is. */
+
+static oct_status print_numbers(const oct_answer *a)
+{
+    const int32_t *number = a->y;
+    if (a->names && outputs_of(a) == 1)
+        return oct_print("%s", oct_class_name(a->names, number[0]).text);
+    OCT_TRY(oct_print("class"));
+    for (int64_t k = 0; k < outputs_of(a); k++)
+        OCT_TRY(oct_print(" %d", (int)number[k]));
+    return OCT_OK;
+}
+
+static oct_status add_numbers(const oct_answer *a, json_t *object)
+{
+    const int32_t *number = a->y;
+    if (outputs_of(a) == 1) {
+        json_object_set_new(object, "class", json_integer(number[0]));
+        with_name(object, a->names, number[0]);
+        return OCT_OK;
+    }
+    json_t *all = json_array();
+    for (int64_t k = 0; k < outputs_of(a); k++)
+        json_array_append_new(all, json_integer(number[k]));
+    json_object_set_new(object, "classes", all);
+    return OCT_OK;
+}
+
+/* Several labels: each is there or not, as the sigmoid of its output tells. */
+
+static double probability_of(const oct_answer *a, int64_t k)
+{
+    return 1 / (1 + exp(-(double)((const float *)a->y)[k]));
+}
+
+static bool is_there(const oct_answer *a, int64_t k)
+{
+    return probability_of(a, k) > 0.5;
+}
+
+static oct_status print_side(const oct_answer *a, bool there, int64_t *listed)
+{
+    int64_t found = 0, printed = 0;
+    for (int64_t k = 0; k < outputs_of(a); k++) {
+        if (is_there(a, k) != there || found++ + *listed >= LISTED) continue;
+        OCT_TRY(oct_print("%s%s %.1f %%",
+                          printed++ ? ", "
+                          : there   ? ""
+                                    : "; not ",
+                          oct_class_name(a->names, k).text, 100 * probability_of(a, k)));
+    }
+    *listed += printed;
+    if (there && found == 0) return oct_print("none");
+    return print_rest(found - printed);
+}
+
+static oct_status print_labels(const oct_answer *a)
+{
+    int64_t listed = 0;
+    OCT_TRY(print_side(a, true, &listed));
+    return print_side(a, false, &listed);
+}
+
+static oct_status add_labels(const oct_answer *a, json_t *object)
+{
+    json_t *labels = json_array();
+    for (int64_t k = 0; k < outputs_of(a); k++)
+        json_array_append_new(
+            labels, with_name(json_pack("{s:I, s:o, s:b}", "label", (json_int_t)k, "probability",
+                                        number_json(probability_of(a, k)), "there", is_there(a, k)),
+                              a->names, k));
+    json_object_set_new(object, "labels", labels);
+    return OCT_OK;
+}
+
+/* Quantities are the outputs as they are. */
+
+static oct_status print_quantities(const oct_answer *a)
+{
+    const float *y = a->y;
+    const int64_t n = outputs_of(a), listed = n < LISTED ? n : LISTED;
+    for (int64_t k = 0; k < listed; k++) {
+        const char *before = k == 0 ? "" : ", ";
+        OCT_TRY(a->names
+                    ? oct_print("%s%s %g", before, oct_class_name(a->names, k).text, (double)y[k])
+                    : oct_print("%s%g", before, (double)y[k]));
+    }
+    return print_rest(n - listed);
+}
+
+static oct_status add_quantities(const oct_answer *a, json_t *object)
+{
+    json_t *values = json_array();
+    for (int64_t k = 0; k < outputs_of(a); k++) {
+        json_t *value = number_json((double)((const float *)a->y)[k]);
+        json_array_append_new(
+            values, a->names ? with_name(json_pack("{s:o}", "value", value), a->names, k) : value);
+    }
+    json_object_set_new(object, "values", values);
+    return OCT_OK;
+}
+
+/* A map has a class for each pixel; what is told is the share of each class that is there. */
+
+typedef struct share {
+    int32_t class;
+    int64_t pixels;
+} share;
+
+static int64_t pixels_of(const oct_answer *a)
+{
+    return a->out->h * a->out->w;
+}
+
+static oct_status classes_of_pixels(const oct_answer *a, int32_t **class)
+{
+    const int64_t pixels = pixels_of(a);
+    OCT_TRY(oct_alloc(class, (size_t)pixels, sizeof **class));
+    if (a->out->dtype == OCT_F32)
+        oct_argmax_rows(OCT_F32, pixels, a->out->c, a->y, *class);
+    else
+        for (int64_t i = 0; i < pixels; i++)
+            (*class)[i] = ((const int32_t *)a->y)[i];
+    return OCT_OK;
+}
+
+static int by_class(const void *a, const void *b)
+{
+    const share *x = a, *y = b;
+    return (x->class > y->class) - (x->class < y->class);
+}
+
+static int by_pixels(const void *a, const void *b)
+{
+    const share *x = a, *y = b;
+    return x->pixels == y->pixels ? by_class(a, b) : x->pixels < y->pixels ? 1 : -1;
+}
+
+/* Finds the classes that are there, the largest share first. */
+static oct_status shares_of(const oct_answer *a, share **shares, size_t *count)
+{
+    const size_t pixels = (size_t)pixels_of(a);
+    int32_t *class = NULL;
+    oct_status status = OCT_OK;
+    *shares = NULL;
+    *count = 0;
+    OCT_TRY_OUT(classes_of_pixels(a, &class));
+    OCT_TRY_OUT(oct_alloc(shares, pixels, sizeof **shares));
+    for (size_t i = 0; i < pixels; i++)
+        (*shares)[i] = (share){class[i], 1};
+    qsort(*shares, pixels, sizeof **shares, by_class);
+    for (size_t i = 0; i < pixels; i++)
+        if (*count > 0 && (*shares)[*count - 1].class == (*shares)[i].class)
+            (*shares)[*count - 1].pixels++;
+        else
+            (*shares)[(*count)++] = (*shares)[i];
+    qsort(*shares, *count, sizeof **shares, by_pixels);
+out:
+    oct_free(&class);
+    return status;
+}
+
+static double part_of(const oct_answer *a, const share *s)
+{
+    return (double)s->pixels / (double)pixels_of(a);
+}
+
+static oct_status print_map(const oct_answer *a)
+{
+    share *shares;
+    size_t count;
+    oct_status status = OCT_OK;
+    OCT_TRY_OUT(shares_of(a, &shares, &count));
+    for (size_t i = 0; i < count && i < LISTED; i++)
+        OCT_TRY_OUT(oct_print("%s%s %.1f %%", i == 0 ? "" : ", ",
+                              oct_class_name(a->names, shares[i].class).text,
+                              100 * part_of(a, &shares[i])));
+    status = print_rest((int64_t)count - LISTED);
+out:
+    oct_free(&shares);
+    return status;
+}
+
+static oct_status add_map(const oct_answer *a, json_t *object)
+{
+    share *shares;
+    size_t count;
+    json_t *all = json_array();
+    const oct_status status = shares_of(a, &shares, &count);
+    for (size_t i = 0; i < count; i++)
+        json_array_append_new(
+            all, with_name(json_pack("{s:i, s:I, s:f}", "class", (int)shares[i].class, "pixels",
+                                     (json_int_t)shares[i].pixels, "share", part_of(a, &shares[i])),
+                           a->names, shares[i].class));
+    json_object_set_new(object, "shares", all);
+    oct_free(&shares);
+    return status;
+}
+
+oct_status oct_answer_picture(const oct_answer *a, oct_image *picture)
+{
+    int32_t *class = NULL;
+    oct_status status = OCT_OK;
+    OCT_TRY_OUT(classes_of_pixels(a, &class));
+    OCT_TRY_OUT(oct_image_resize(picture, OCT_U8, a->out->h, a->out->w, 1));
+    for (int64_t i = 0; i < pixels_of(a); i++) {
+        OCT_CHECK_OUT(class[i] >= 0 && class[i] <= UINT8_MAX, OCT_DATA,
+                      "--output: a pixel is of class %d, but the grey pixels of a PNG file hold "
+                      "classes 0 to 255; leave --output out",
+                      (int)class[i]);
+        ((uint8_t *)picture->data)[i] = (uint8_t) class[i];
+    }
+out:
+    oct_free(&class);
+    return status;
+}
+
+/* A model of its own input tells how far it is from it: what is unlike the training data comes back badly. */
+
+static double error_of(const oct_answer *a)
+{
+    const float *y = a->y;
+    double sum = 0;
+    for (int64_t k = 0; k < outputs_of(a); k++) {
+        const double difference = (double)y[k] - (double)a->x[k];
+        sum += difference * difference;
+    }
+    return sum / (double)outputs_of(a);
+}
+
+static oct_status print_error(const oct_answer *a)
+{
+    return oct_print("mean squared error %.6g", error_of(a));
+}
+
+static oct_status add_error(const oct_answer *a, json_t *object)
+{
+    json_object_set_new(object, "mean_squared_error", number_json(error_of(a)));
+    return OCT_OK;
+}
+
+static const oct_answer_kind answer_class = {print_class, add_class};
+static const oct_answer_kind answer_numbers = {print_numbers, add_numbers};
+static const oct_answer_kind answer_labels = {print_labels, add_labels};
+static const oct_answer_kind answer_quantities = {print_quantities, add_quantities};
+static const oct_answer_kind answer_error = {print_error, add_error};
+const oct_answer_kind oct_answer_map = {print_map, add_map};
+
+/* A loss that no plug-in has brought here leaves the outputs as they are. */
+static const oct_answer_kind *kind_of_values(const oct_recipe *recipe)
+{
+    const oct_loss_kind *loss = oct_loss_find(recipe->loss_kind);
+    if (loss && loss->outputs == OCT_OUTPUTS_SOFTMAX) return &answer_class;
+    return loss && loss->outputs == OCT_OUTPUTS_SIGMOID ? &answer_labels : &answer_quantities;
+}
+
+const oct_answer_kind *oct_answer_kind_of(const oct_recipe *recipe, const oct_value *in,
+                                          const oct_value *out)
+{
+    const bool numbers = out->dtype == OCT_S32, same_plane = in->h == out->h && in->w == out->w;
+    const bool map = recipe->data_goal == OCT_GOAL_MAP;
+    if (map && same_plane && (!numbers || out->c == 1)) return &oct_answer_map;
+    if (numbers) return &answer_numbers;
+    if (recipe->data_goal == OCT_GOAL_CLASS) return &answer_class;
+    if (recipe->data_goal == OCT_GOAL_VALUES) return kind_of_values(recipe);
+    return !map && oct_value_numel(in) == oct_value_numel(out) ? &answer_error : &answer_quantities;
+}
