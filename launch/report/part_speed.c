@@ -36,14 +36,15 @@ static void write_phases(oct_page *r, const oct_page_run *run)
         if (!phase || rows == r->limits.rows) continue;
         if (rows++ == 0)
             oct_page_table(r, "Phases",
-                           "phase|steps#|images#|seconds#|images/s#|peak memory of "
-                           "rank 0, bytes#");
+                           "phase|steps#|images#|seconds#|of them waiting for samples#|"
+                           "images/s#|peak memory of rank 0, bytes#");
         oct_html_put(&r->html, "<tr><th scope=\"row\">");
         oct_html_cut(&r->html, phase, 32);
         oct_html_put(&r->html, "</th>");
         oct_page_count_cell(r, oct_page_number(record, "steps"));
         oct_page_count_cell(r, oct_page_number(record, "images"));
         oct_page_cell(r, oct_page_number(record, "seconds"));
+        oct_page_cell(r, oct_page_number(record, "data_seconds"));
         oct_page_cell(r, oct_page_number(record, "images_per_s"));
         oct_page_count_cell(r, oct_page_number(record, "memory_bytes"));
         oct_html_put(&r->html, "</tr>\n");

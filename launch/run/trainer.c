@@ -193,8 +193,10 @@ static oct_status fetch(oct_trainer *trainer, int64_t epoch, int64_t number, oct
     int64_t samples = oct_loader_samples(&trainer->loader, number);
     *leaves = oct_leaves_split(samples, trainer->recipe->batch_leaf, group->rank, group->size);
     oct_goals goals;
+    const double begin = oct_seconds();
     const oct_status status =
         oct_loader_fetch(&trainer->loader, epoch, number, leaves, trainer->images, &goals);
+    trainer->data_seconds += oct_seconds() - begin;
     if (status != OCT_OK && status != OCT_DATA) return status;
     if (status == OCT_DATA) note_unread(trainer);
     goals = oct_task_goals(trainer->recipe, data, &goals);

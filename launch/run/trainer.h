@@ -29,6 +29,7 @@ typedef struct oct_trainer {
     float *images;              /* of this rank's samples */
     char unread[OCT_READ_TEXT]; /* why a sample of the step at hand could not be read; or empty */
     float *logits;              /* of a calibration step */
+    double data_seconds;        /* that steps waited for samples; the caller sets it back */
     oct_text report;    /* of prepare, which is tried at the start: what the model will become */
     int64_t saved_step; /* of the newest checkpoint, kept by the caller; -1: none */
     bool stop; /* set by the caller: this rank asks all to stop; after a step: some rank did */
