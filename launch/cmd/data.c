@@ -429,6 +429,8 @@ const oct_command oct_command_data = {
         "as the transforms of the recipe (data.train, data.mixup, ...) will change it in the first "
         "epochs.\n"
         "\n"
+        "`octet help formats` tells which files a data set may be.\n"
+        "\n"
         "    octet data my.yaml\n"
         "    octet data my.yaml --preview page.png data.path=FOLDER\n",
     .options = options,

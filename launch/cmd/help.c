@@ -23,7 +23,7 @@ static oct_status help_models(oct_text *out)
              "launch/plugin.h).\n");
 }
 
-static oct_status help_data(oct_text *out)
+static oct_status help_formats(oct_text *out)
 {
     for (size_t i = 0; i < oct_registry_count(&oct_dataset_id_table); i++) {
         const oct_dataset_format *format = oct_registry_at(&oct_dataset_id_table, i);
@@ -52,7 +52,7 @@ static const struct topic {
 } topics[] = {
     {"recipe", "every key of a recipe: type, range, default", oct_recipe_help},
     {"models", "the models by name", help_models},
-    {"data", "the data set formats", help_data},
+    {"formats", "the data set formats", help_formats},
     {"targets", "what int8 models run on", help_targets},
 };
 

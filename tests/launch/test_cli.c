@@ -55,7 +55,7 @@ Test(cli, help_knows_recipe_keys_models_data_and_targets)
     oct_check_said(job, "qat.freeze_scales");
     OCTET("help", "models");
     oct_check_said(job, "resnet20");
-    OCTET("help", "data");
+    OCTET("help", "formats");
     oct_check_said(job, "/usr/share/datasets/fashion-mnist");
     oct_check_said(job, "images   00 00 08 03, count, height, width");
     OCTET("help", "targets");

@@ -205,7 +205,7 @@ Test(hostile, files_of_other_kinds_are_not_taken_for_pixels)
         const char *sentence;
     } kinds[] = {
         {"\x89PNG\r\n\x1a\n", 8, "is a damaged PNG file"},
-        {"\xff\xd8\xff\xe0", 4, "is a JPEG file that is damaged"},
+        {"\xff\xd8\xff\xe0", 4, "is damaged: it has no pixels"},
         {"GIF89a", 6, "is a GIF file, which is not decoded here; convert it to PNG"},
         {"BM\x40\0\0\0", 6, "is a BMP file"},
         {"P2\n", 3, "is a PNM (P1 to P4) file"},
