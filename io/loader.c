@@ -472,15 +472,11 @@ static void take_one(const filling *f, int64_t i, outcome *o)
     if (s->status != OCT_OK || s->damaged > 0) take_outcome(o, i, s);
 }
 
-static oct_status fill(filling *f, int64_t n, oct_goals *goals)
+static oct_status fill_by_table(filling *f, int64_t n, oct_goals *goals)
 {
     oct_loader *loader = f->loader;
     outcome o = {.failed = -1, .damaged = -1};
-    look_up table;
     OCT_TRY(reserve(loader, n));
-    if (loader->data->dtype != OCT_F32)
-        fill_look_up(&loader->normaliser, loader->data->dtype, &table);
-    f->table = &table;
     if (loader->reader && n > 0) OCT_TRY(expect(f, n));
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < n; i++)
@@ -494,6 +490,19 @@ static oct_status fill(filling *f, int64_t n, oct_goals *goals)
         .values = loader->data->goal == OCT_GOAL_INPUT ? f->images : loader->values,
     };
     return tell_outcome(loader, &o);
+}
+
+/* The table is too large for the stack, which cannot grow where memory is limited. */
+static oct_status fill(filling *f, int64_t n, oct_goals *goals)
+{
+    look_up *table = NULL;
+    OCT_TRY(oct_alloc(&table, 1, sizeof *table));
+    if (f->loader->data->dtype != OCT_F32)
+        fill_look_up(&f->loader->normaliser, f->loader->data->dtype, table);
+    f->table = table;
+    const oct_status status = fill_by_table(f, n, goals);
+    oct_free(&table);
+    return status;
 }
 
 /* Mixes the samples of each leaf, where that is wanted. */
