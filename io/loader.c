@@ -101,6 +101,7 @@ void oct_loader_deinit(oct_loader *loader)
         oct_sample_free(&loader->scratch[i]);
     oct_free(&loader->scratch);
     oct_free(&loader->spare);
+    oct_free(&loader->look_up);
     oct_free(&loader->order[0]);
     oct_free(&loader->order[1]);
     oct_free(&loader->labels);
@@ -216,20 +217,23 @@ static oct_status find_order(oct_loader *loader, int64_t epoch, int64_t keep, in
     return OCT_OK;
 }
 
-/* A table of what every byte becomes, by the one formula, so that the bits are those of oct_normalise. */
-typedef struct look_up {
-    float value[OCT_REALS_MAX][BYTE_VALUES];
-} look_up;
-
-static void fill_look_up(const oct_normaliser *n, oct_dtype dtype, look_up *table)
+/* A look-up holds what every byte becomes, by the one formula, so that the bits are those of
+ * oct_normalise: BYTE_VALUES for each value of the normaliser. */
+static oct_status fill_look_up(oct_loader *loader)
 {
+    const oct_normaliser *n = &loader->normaliser;
+    const oct_dtype dtype = loader->data->dtype;
     const float unit = unit_of(dtype);
+    if (dtype == OCT_F32) return OCT_OK;
+    OCT_TRY(oct_grow(&loader->look_up, &loader->look_up_capacity, (size_t)n->count * BYTE_VALUES,
+                     sizeof *loader->look_up));
     for (int c = 0; c < n->count; c++) {
-        float inverse_std = 1.0f / n->std[c];
+        const float inverse_std = 1.0f / n->std[c];
         for (int v = 0; v < BYTE_VALUES; v++)
-            table->value[c][v] = normalised(dtype == OCT_S8 ? (float)(int8_t)v : (float)v, unit,
-                                            n->mean[c], inverse_std);
+            loader->look_up[c * BYTE_VALUES + v] = normalised(
+                dtype == OCT_S8 ? (float)(int8_t)v : (float)v, unit, n->mean[c], inverse_std);
     }
+    return OCT_OK;
 }
 
 /* How a sample is cropped and mirrored: by the draw of its place in the epoch, or not at all. */
@@ -257,7 +261,6 @@ typedef struct filling {
     oct_loader *loader;
     cursor at; /* the first of them */
     const int64_t *order;
-    const look_up *table;
     float *images;
 } filling;
 
@@ -276,12 +279,14 @@ static int64_t end_of(const move *m, int64_t w)
 static void copy_row(const filling *f, const oct_image *image, int64_t y, const move *m, float *out)
 {
     const oct_normaliser *n = &f->loader->normaliser;
+    const float *look_up = f->loader->look_up;
+    const uint8_t *bytes = image->data;
     const int64_t w = image->w, channels = image->c, row = y * w * channels;
     for (int64_t x = begin_of(m); x < end_of(m, w); x++) {
         const int64_t from = row + (x + m->right) * channels;
         float *to = out + (m->flip ? w - 1 - x : x) * channels;
         for (int64_t c = 0; c < channels; c++)
-            to[c] = f->table->value[place(n, c)][((const uint8_t *)image->data)[from + c]];
+            to[c] = look_up[place(n, c) * BYTE_VALUES + bytes[from + c]];
     }
 }
 
@@ -472,11 +477,12 @@ static void take_one(const filling *f, int64_t i, outcome *o)
     if (s->status != OCT_OK || s->damaged > 0) take_outcome(o, i, s);
 }
 
-static oct_status fill_by_table(filling *f, int64_t n, oct_goals *goals)
+static oct_status fill(filling *f, int64_t n, oct_goals *goals)
 {
     oct_loader *loader = f->loader;
     outcome o = {.failed = -1, .damaged = -1};
     OCT_TRY(reserve(loader, n));
+    OCT_TRY(fill_look_up(loader));
     if (loader->reader && n > 0) OCT_TRY(expect(f, n));
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < n; i++)
@@ -490,19 +496,6 @@ static oct_status fill_by_table(filling *f, int64_t n, oct_goals *goals)
         .values = loader->data->goal == OCT_GOAL_INPUT ? f->images : loader->values,
     };
     return tell_outcome(loader, &o);
-}
-
-/* The table is too large for the stack, which cannot grow where memory is limited. */
-static oct_status fill(filling *f, int64_t n, oct_goals *goals)
-{
-    look_up *table = NULL;
-    OCT_TRY(oct_alloc(&table, 1, sizeof *table));
-    if (f->loader->data->dtype != OCT_F32)
-        fill_look_up(&f->loader->normaliser, f->loader->data->dtype, table);
-    f->table = table;
-    const oct_status status = fill_by_table(f, n, goals);
-    oct_free(&table);
-    return status;
 }
 
 /* Mixes the samples of each leaf, where that is wanted. */

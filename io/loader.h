@@ -40,6 +40,8 @@ typedef struct oct_loader {
     oct_sample *scratch;    /* of each thread */
     float *spare;           /* of each thread: a sample that is mixed, and its values */
     size_t spare_capacity;
+    float *look_up; /* what every byte becomes, for each value of the normaliser */
+    size_t look_up_capacity;
     int threads;
     oct_reader *reader;
     oct_cache *cache;
