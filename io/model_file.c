@@ -12,7 +12,7 @@
 #include <string.h>
 
 enum {
-    FORMAT = 2,
+    FORMAT = 3,
     DIM_MAX = 65536,
     GOLDEN_MAX = 65536,
     DIGEST = 32,

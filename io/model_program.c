@@ -22,11 +22,11 @@ enum {
 static const int64_t array_numel_max = (int64_t)1 << 28;
 static const size_t text_bytes_max = (size_t)1 << 20;
 
-/* Columns of program/steps: what every step has, then the cells of its kind (quant/runtime/step.h). */
+/* Columns of program/steps: what every step has, then the cells of its kind (quant/runtime/step.h). The inputs
+ * of all steps stand in a row in program/step_inputs. */
 enum {
     NUM_INPUTS,
-    INPUTS,
-    OUTPUT = INPUTS + OCT_STEP_INPUTS,
+    OUTPUT,
     CELLS,
     STEP_WIDTH = CELLS + OCT_STEP_CELLS,
 };
@@ -70,15 +70,25 @@ static const char *array_path(char path[64], int64_t step, int64_t array)
 
 /* Writing. */
 
-/* One row of each table; inputs that a step does not have must not matter. */
+/* One row of each table. */
 static void put_step(const oct_step *step, int64_t *row, float *factors)
 {
-    memset(row, 0, STEP_WIDTH * sizeof *row);
     row[NUM_INPUTS] = step->num_inputs;
-    for (int i = 0; i < step->num_inputs; i++)
-        row[INPUTS + i] = step->input[i];
     row[OUTPUT] = step->output;
     oct_step_get_fields(step, row + CELLS, factors);
+}
+
+static oct_status write_step_inputs(oct_h5 *h5, const oct_program *program)
+{
+    oct_status status = OCT_OK;
+    int64_t *inputs = NULL, count = 0;
+    OCT_TRY(oct_alloc(&inputs, (size_t)program->num_steps * OCT_STEP_INPUTS, sizeof *inputs));
+    for (int64_t i = 0; i < program->num_steps; i++)
+        for (int k = 0; k < program->steps[i].num_inputs; k++)
+            inputs[count++] = program->steps[i].input[k];
+    status = oct_h5_write(h5, "program/step_inputs", OCT_S64, OCT_SHAPE(count), inputs);
+    oct_free(&inputs);
+    return status;
 }
 
 static oct_status write_steps(oct_h5 *h5, const oct_program *program)
@@ -98,6 +108,7 @@ static oct_status write_steps(oct_h5 *h5, const oct_program *program)
         OCT_TRY_OUT(oct_text_add(&names, "%s\n", step->name));
     }
     OCT_TRY_OUT(oct_h5_write(h5, "program/steps", OCT_S64, OCT_SHAPE(steps, STEP_WIDTH), table));
+    OCT_TRY_OUT(write_step_inputs(h5, program));
     OCT_TRY_OUT(oct_h5_write(h5, "program/step_factors", OCT_F32,
                              OCT_SHAPE(steps, OCT_STEP_FACTORS), factors));
     OCT_TRY_OUT(oct_h5_write_text(h5, "program/step_kinds", kinds.data));
@@ -199,13 +210,13 @@ static oct_status write_island(oct_h5 *h5, int64_t i, const oct_step *step)
     OCT_TRY(oct_h5_write(h5, part_path(path, "islands", i, "args"), OCT_F64,
                          OCT_SHAPE(island->num_args), island->args));
     OCT_TRY(oct_h5_write(h5, part_path(path, "islands", i, "dims"), OCT_S64,
-                         OCT_SHAPE(OCT_STEP_INPUTS), dims));
+                         OCT_SHAPE(step->num_inputs), dims));
     return write_island_arrays(h5, i, island);
 }
 
 oct_status oct_model_write_program(oct_h5 *h5, const oct_program *program)
 {
-    int64_t inputs[OCT_STEP_INPUTS] = {0};
+    int64_t inputs[OCT_PROGRAM_INPUTS] = {0};
     for (int i = 0; i < program->num_inputs; i++)
         inputs[i] = program->inputs[i];
     OCT_TRY(oct_h5_write_text(h5, "program/target", program->target));
@@ -213,7 +224,7 @@ oct_status oct_model_write_program(oct_h5 *h5, const oct_program *program)
     OCT_TRY(oct_h5_write_i64(h5, "program/num_steps", program->num_steps));
     OCT_TRY(oct_h5_write_i64(h5, "program/num_values", program->num_values));
     OCT_TRY(oct_h5_write_i64(h5, "program/num_inputs", program->num_inputs));
-    OCT_TRY(oct_h5_write(h5, "program/inputs", OCT_S64, OCT_SHAPE(OCT_STEP_INPUTS), inputs));
+    OCT_TRY(oct_h5_write(h5, "program/inputs", OCT_S64, OCT_SHAPE(OCT_PROGRAM_INPUTS), inputs));
     OCT_TRY(oct_h5_write_i64(h5, "program/output", program->output));
     OCT_TRY(write_steps(h5, program));
     OCT_TRY(write_values(h5, program));
@@ -294,14 +305,37 @@ static oct_status take_number(int64_t cell, int64_t min, int64_t max, const char
 
 static oct_status take_step(oct_step *step, const int64_t *row, const float *factors)
 {
-    char name[16];
     OCT_TRY(take_number(row[NUM_INPUTS], 0, OCT_STEP_INPUTS, "num_inputs", &step->num_inputs));
-    for (int i = 0; i < OCT_STEP_INPUTS; i++) {
-        snprintf(name, sizeof name, "input[%d]", i);
-        OCT_TRY(take_number(row[INPUTS + i], INT32_MIN, INT32_MAX, name, &step->input[i]));
-    }
     OCT_TRY(take_number(row[OUTPUT], INT32_MIN, INT32_MAX, "output", &step->output));
     return oct_step_set_fields(step, row + CELLS, factors);
+}
+
+static oct_status take_step_inputs(oct_step *step, const int64_t *inputs)
+{
+    char name[24];
+    for (int i = 0; i < step->num_inputs; i++) {
+        snprintf(name, sizeof name, "input[%d]", i);
+        OCT_TRY(take_number(inputs[i], INT32_MIN, INT32_MAX, name, &step->input[i]));
+    }
+    return OCT_OK;
+}
+
+/* Behind the table, which says how many there are. */
+static oct_status read_step_inputs(oct_h5 *h5, oct_program *program)
+{
+    oct_status status = OCT_OK;
+    int64_t *inputs = NULL, count = 0, at = 0;
+    for (int64_t i = 0; i < program->num_steps; i++)
+        count += program->steps[i].num_inputs;
+    OCT_TRY(oct_h5_read_new(h5, "program/step_inputs", OCT_S64, OCT_SHAPE(count), &inputs));
+    for (int64_t i = 0; i < program->num_steps && status == OCT_OK; i++) {
+        oct_step *step = &program->steps[i];
+        status = take_step_inputs(step, inputs + at);
+        if (status != OCT_OK) oct_fail_prefix("step %lld", (long long)i);
+        at += step->num_inputs;
+    }
+    oct_free(&inputs);
+    return status;
 }
 
 static oct_status read_steps(oct_h5 *h5, oct_program *program)
@@ -323,6 +357,7 @@ static oct_status read_steps(oct_h5 *h5, oct_program *program)
         if (status != OCT_OK) oct_fail_prefix("step %lld", (long long)i);
     }
     OCT_TRY_OUT(status);
+    OCT_TRY_OUT(read_step_inputs(h5, program));
     status = read_lines(h5, "program/step_names", steps, take_name, program);
 out:
     oct_free(&table);
@@ -427,8 +462,8 @@ static oct_status read_island(oct_h5 *h5, int64_t i, oct_step *step)
     OCT_TRY(oct_h5_read(h5, part_path(path, "islands", i, "args"), OCT_F64, OCT_SHAPE(args),
                         island->args));
     OCT_TRY(oct_h5_read(h5, part_path(path, "islands", i, "dims"), OCT_S64,
-                        OCT_SHAPE(OCT_STEP_INPUTS), dims));
-    for (int k = 0; k < OCT_STEP_INPUTS; k++)
+                        OCT_SHAPE(step->num_inputs), dims));
+    for (int k = 0; k < step->num_inputs; k++)
         island->dims[k] = within(dims[k], 0, OCT_MAX_DIMS) ? (int)dims[k] : -1;
     return read_island_arrays(h5, i, island);
 }
@@ -449,9 +484,9 @@ static oct_status read_target(oct_h5 *h5, oct_program *program)
 
 static oct_status read_ends(oct_h5 *h5, oct_program *program, int64_t values)
 {
-    int64_t count, inputs[OCT_STEP_INPUTS], output;
-    OCT_TRY(oct_h5_read_i64(h5, "program/num_inputs", 1, OCT_STEP_INPUTS, &count));
-    OCT_TRY(oct_h5_read(h5, "program/inputs", OCT_S64, OCT_SHAPE(OCT_STEP_INPUTS), inputs));
+    int64_t count, inputs[OCT_PROGRAM_INPUTS], output;
+    OCT_TRY(oct_h5_read_i64(h5, "program/num_inputs", 1, OCT_PROGRAM_INPUTS, &count));
+    OCT_TRY(oct_h5_read(h5, "program/inputs", OCT_S64, OCT_SHAPE(OCT_PROGRAM_INPUTS), inputs));
     OCT_TRY(oct_h5_read_i64(h5, "program/output", 0, values - 1, &output));
     program->num_inputs = (int)count;
     for (int i = 0; i < count; i++) {

@@ -97,8 +97,8 @@ static oct_status check_bound(const oct_train_step *s)
 static oct_status check_inputs(const oct_train_step *s, const oct_batch *b)
 {
     char one[96], two[96];
-    OCT_CHECK(b->num_inputs >= 1 && b->num_inputs <= OCT_MAX_INPUTS, OCT_USAGE,
-              "a batch has 1 to %d inputs, but this one has %d", OCT_MAX_INPUTS, b->num_inputs);
+    OCT_CHECK(b->num_inputs >= 1 && b->num_inputs <= OCT_MODEL_INPUTS, OCT_USAGE,
+              "a batch has 1 to %d inputs, but this one has %d", OCT_MODEL_INPUTS, b->num_inputs);
     for (int i = 0; i < b->num_inputs; i++)
         OCT_CHECK(b->shape[i].ndim >= 1 && b->shape[i].dim[0] == b->shape[0].dim[0] &&
                       oct_shape_numel(&b->shape[i]) > 0,
@@ -157,7 +157,7 @@ static void begin(oct_train_step *s, const oct_batch *b, bool learn)
 
 static oct_tensor *forward(oct_train_step *s, const oct_batch *b, bool learn)
 {
-    oct_tensor *x[OCT_MAX_INPUTS];
+    oct_tensor *x[OCT_MODEL_INPUTS];
     begin(s, b, learn);
     for (int i = 0; i < b->num_inputs; i++) {
         oct_shape shape = b->shape[i];

@@ -24,8 +24,8 @@
  * shares them out: with one rank, all of them. */
 typedef struct oct_batch {
     int num_inputs;
-    oct_shape shape[OCT_MAX_INPUTS];
-    float *input[OCT_MAX_INPUTS];
+    oct_shape shape[OCT_MODEL_INPUTS];
+    float *input[OCT_MODEL_INPUTS];
     /* The forward returns outputs (N, K), and a sample's goal is a label in [0, K), or K values, such as
      * the probability of each class: what the loss takes. Neither, alike on all ranks: the forward itself
      * returns the loss (oct_cross_entropy_loss), one number, of inputs among which its targets are. */

@@ -13,7 +13,8 @@
 typedef struct oct_context oct_context;
 typedef struct oct_module oct_module;
 
-enum { OCT_MAX_INPUTS = 8, OCT_MAX_ARGS = 12 };
+/* Of a call, of a model, and how many numbers a call takes beside tensors. */
+enum { OCT_MAX_INPUTS = 64, OCT_MODEL_INPUTS = 8, OCT_MAX_ARGS = 24 };
 
 /* The arguments that an operation takes beside tensors stand in the order of its type's create:
  * kernel, stride, ... */

@@ -49,9 +49,9 @@ struct oct_trace {
     size_t num_values, cap_values;
     oct_trace_scope *scopes;
     size_t num_scopes, cap_scopes;
-    bool training;                          /* hooks see their modules so */
-    int64_t scope;                          /* open while tracing, or -1 */
-    int64_t inputs[OCT_MAX_INPUTS], output; /* value numbers */
+    bool training;                            /* hooks see their modules so */
+    int64_t scope;                            /* open while tracing, or -1 */
+    int64_t inputs[OCT_MODEL_INPUTS], output; /* value numbers */
     int num_inputs;
     void (*watch)(void *user, int64_t value, const oct_tensor *tensor); /* or NULL */
     void *user;

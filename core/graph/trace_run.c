@@ -24,7 +24,7 @@ static oct_status run(oct_context *cx, oct_trace *trace, oct_module *root,
                       const oct_example *example, int count)
 {
     oct_context_begin(cx, oct_leaves_split(1, 1, 0, 1), false);
-    oct_tensor *x[OCT_MAX_INPUTS];
+    oct_tensor *x[OCT_MODEL_INPUTS];
     for (int i = 0; i < count; i++) {
         x[i] = example_input(cx, example, i);
         if (!x[i]) return oct_context_status(cx);
@@ -75,8 +75,8 @@ static oct_status check_example(const oct_example *example, int count)
         "a model cannot be traced with fewer inputs in training (%d) than in evaluation (%d); "
         "those that only training has come behind the others",
         example->training_count, example->count);
-    OCT_CHECK(count >= 1 && count <= OCT_MAX_INPUTS, OCT_PREPARE,
-              "a model cannot be traced on %d inputs; give 1 to %d", count, OCT_MAX_INPUTS);
+    OCT_CHECK(count >= 1 && count <= OCT_MODEL_INPUTS, OCT_PREPARE,
+              "a model cannot be traced on %d inputs; give 1 to %d", count, OCT_MODEL_INPUTS);
     for (int i = 0; i < count; i++) {
         const oct_shape *shape = &example->shape[i];
         OCT_CHECK(shape->ndim > 0 && oct_shape_numel(shape) >= 0, OCT_PREPARE,

@@ -10,8 +10,8 @@
 typedef struct oct_example {
     int count;
     int training_count; /* in training mode; 0: count */
-    oct_shape shape[OCT_MAX_INPUTS];
-    const float *data[OCT_MAX_INPUTS]; /* of one sample; NULL: zeros */
+    oct_shape shape[OCT_MODEL_INPUTS];
+    const float *data[OCT_MODEL_INPUTS]; /* of one sample; NULL: zeros */
 } oct_example;
 #define OCT_EXAMPLE(...)                                                                           \
     (&(oct_example){.count = (int)(sizeof((oct_shape[]){__VA_ARGS__}) / sizeof(oct_shape)),        \

@@ -77,7 +77,7 @@ static bool enough(const oct_timings *timings, const oct_bench *bench, double be
 
 static oct_status time_runs(inference *f, const oct_bench *bench)
 {
-    const float *input[OCT_STEP_INPUTS] = {f->x};
+    const float *input[OCT_PROGRAM_INPUTS] = {f->x};
     for (int i = 1; i < f->program->num_inputs; i++)
         input[i] = input[i - 1] +
                    bench->batch * oct_value_numel(&f->program->values[f->program->inputs[i - 1]]);

@@ -93,7 +93,7 @@ int64_t oct_count_islands(const oct_program *program)
 
 /* The inputs of one golden sample, which lie one behind the other. */
 static void split_inputs(const oct_program *program, const float *sample,
-                         const float *input[OCT_STEP_INPUTS])
+                         const float *input[OCT_PROGRAM_INPUTS])
 {
     for (int i = 0; i < program->num_inputs; i++) {
         input[i] = sample;
@@ -105,7 +105,7 @@ static void split_inputs(const oct_program *program, const float *sample,
  * shows when they are called. */
 static oct_status try_islands(const oct_program *program)
 {
-    const float *input[OCT_STEP_INPUTS];
+    const float *input[OCT_PROGRAM_INPUTS];
     float *zeros = NULL, *output = NULL;
     oct_runtime *runtime = NULL;
     oct_status status = OCT_OK;
@@ -201,7 +201,7 @@ oct_status oct_golden_digests(const oct_program *program, const float *samples, 
                               uint8_t *digests)
 {
     const int64_t numel = oct_inputs_numel(program);
-    const float *input[OCT_STEP_INPUTS];
+    const float *input[OCT_PROGRAM_INPUTS];
     oct_runtime *runtime = NULL;
     float *output = NULL;
     oct_status status = OCT_OK;

@@ -144,9 +144,9 @@ static oct_status check_end(const oct_program *program, const char *role, int32_
 
 static oct_status check_ends(const oct_program *program)
 {
-    OCT_CHECK(program->num_inputs >= 1 && program->num_inputs <= OCT_STEP_INPUTS, OCT_DATA,
+    OCT_CHECK(program->num_inputs >= 1 && program->num_inputs <= OCT_PROGRAM_INPUTS, OCT_DATA,
               "the program has %d inputs; 1 to %d are allowed", program->num_inputs,
-              OCT_STEP_INPUTS);
+              OCT_PROGRAM_INPUTS);
     OCT_TRY(check_end(program, "output", program->output, true));
     for (int i = 0; i < program->num_inputs; i++) {
         OCT_TRY(check_end(program, "input", program->inputs[i], false));
@@ -162,8 +162,9 @@ static oct_status check_ends(const oct_program *program)
 oct_status oct_program_check(const oct_program *program)
 {
     OCT_CHECK(program->num_steps >= 1 && program->num_steps <= MAX_STEPS &&
-                  program->num_values >= 2 && program->num_values <= MAX_STEPS + OCT_STEP_INPUTS &&
-                  program->steps && program->values,
+                  program->num_values >= 2 &&
+                  program->num_values <= MAX_STEPS + OCT_PROGRAM_INPUTS && program->steps &&
+                  program->values,
               OCT_DATA, "the program has no steps, or more than %d", MAX_STEPS);
     OCT_CHECK(memchr(program->target, '\0', sizeof program->target), OCT_DATA,
               "the name of the program's target does not end");

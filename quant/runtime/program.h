@@ -31,7 +31,7 @@ typedef enum oct_step_kind {
         OCT_STEP_KINDS
 } oct_step_kind;
 
-enum { OCT_STEP_INPUTS = 8, OCT_STEP_ARGS = 12 };
+enum { OCT_PROGRAM_INPUTS = 8, OCT_STEP_INPUTS = 64, OCT_STEP_ARGS = 24 };
 
 /* A float layer that stays in the program: what made it, and its state. */
 typedef struct oct_island_array {
@@ -92,7 +92,7 @@ typedef struct oct_program {
     oct_value *values;
     int num_inputs;
     /* Value numbers: inputs are F32, the output is F32 or S32. */
-    int32_t inputs[OCT_STEP_INPUTS], output;
+    int32_t inputs[OCT_PROGRAM_INPUTS], output;
 } oct_program;
 
 void oct_program_free(oct_program *program);

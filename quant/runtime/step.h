@@ -30,7 +30,7 @@ enum {
 
 /* Where numbers of a step lie in a model file: each step has so many whole cells and so many factors, and
  * each kind says what its own mean. Cells that a kind does not use are 0. */
-enum { OCT_STEP_CELLS = 25, OCT_STEP_FACTORS = 2 };
+enum { OCT_STEP_CELLS = 48, OCT_STEP_FACTORS = 2 };
 
 typedef enum oct_field_type {
     OCT_FIELD_BOOL,

@@ -472,6 +472,7 @@ Test(model_file, refuses_what_takes_more_memory_or_time_than_is_allowed)
 /* Values that are kept at a time, each small enough to be allowed alone. */
 Test(model_file, refuses_values_that_take_too_much_together)
 {
+    enum { JOINED = 8 };
     oct_model m, loaded;
     make_large(&m, 4096, 40);
     for (int32_t i = 2; i <= 41;
@@ -480,13 +481,13 @@ Test(model_file, refuses_values_that_take_too_much_together)
         if (i < 41) s->input[0] = 1; /* so value 1 lives on, and all the others are needed: */
     }
     m.program.steps[40] = step(OCT_STEP_CONCAT, "all", 1, 2, 41);
-    m.program.steps[40].num_inputs = OCT_STEP_INPUTS;
-    for (int i = 0; i < OCT_STEP_INPUTS; i++)
+    m.program.steps[40].num_inputs = JOINED;
+    for (int i = 0; i < JOINED; i++)
         m.program.steps[40].input[i] = 1 + 4 * i;
-    m.program.values[41].c = OCT_STEP_INPUTS;
-    m.program.steps[41].conv.in_c = m.program.steps[41].conv.out_c = OCT_STEP_INPUTS;
-    m.program.values[42].c = m.program.values[43].c = OCT_STEP_INPUTS;
-    m.classes = 16 * OCT_STEP_INPUTS;
+    m.program.values[41].c = JOINED;
+    m.program.steps[41].conv.in_c = m.program.steps[41].conv.out_c = JOINED;
+    m.program.values[42].c = m.program.values[43].c = JOINED;
+    m.classes = 16 * JOINED;
     MUST(oct_program_check(&m.program));
     MUST(oct_model_save(model_path, &m));
     cr_assert_eq(oct_model_load(&loaded, model_path), OCT_DATA);
@@ -666,6 +667,7 @@ Test(model_file, names_what_is_missing)
                                          "program/inputs",
                                          "program/output",
                                          "program/steps",
+                                         "program/step_inputs",
                                          "program/step_factors",
                                          "program/step_kinds",
                                          "program/step_names",
@@ -714,16 +716,16 @@ Test(model_file, names_what_is_missing)
 
 Test(model_file, refuses_numbers_out_of_range)
 {
-    enum { STEP_COLUMNS = 35, VALUE_COLUMNS = 6, OUT_C = 15, GROUPS = 20, LO = 22 };
+    enum { STEP_COLUMNS = 50, VALUE_COLUMNS = 6, OUT_C = 7, GROUPS = 12, LO = 14 };
     static const struct {
         const char *path;
         cell cell;
         const char *said;
     } cases[] = {
-        {"info/format", {0, 3}, "has model format 3 and this Octet knows format 2; use a newer"},
+        {"info/format", {0, 4}, "has model format 4 and this Octet knows format 3; use a newer"},
         {"info/format",
-         {0, 1},
-         "has model format 1, which this Octet no longer reads (it knows format 2); convert its "
+         {0, 2},
+         "has model format 2, which this Octet no longer reads (it knows format 3); convert its "
          "checkpoint again"},
         {"info/format", {0, 0}, "info/format is 0"},
         {"info/classes", {0, 4}, "4 classes, but the output has 5 numbers"},
@@ -732,7 +734,7 @@ Test(model_file, refuses_numbers_out_of_range)
         {"program/num_steps", {0, 0}, "program/num_steps is 0"},
         {"program/num_steps", {0, 4097}, "program/num_steps is 4097, outside 1 to 4096"},
         {"program/num_steps", {0, INT64_MAX}, "outside 1 to 4096"},
-        {"program/num_steps", {0, 6}, "program/steps is s64 (9, 35), not s64 (6, 35)"},
+        {"program/num_steps", {0, 6}, "program/steps is s64 (9, 50), not s64 (6, 50)"},
         {"program/num_values", {0, 8193}, "outside 1 to 8192"},
         {"program/num_values", {0, 12}, "program/values is s64 (11, 6), not s64 (12, 6)"},
         {"program/num_inputs", {0, 0}, "program/num_inputs is 0, outside 1 to 8"},
@@ -742,10 +744,11 @@ Test(model_file, refuses_numbers_out_of_range)
         {"program/inputs", {1, 11}, "input 1 is value 11, outside 0 to 10"},
         {"program/inputs", {0, -1}, "input 0 is value -1, outside 0 to 10"},
         {"program/output", {0, -1}, "program/output is -1"},
-        {"program/steps", {0, 9}, "step 0: its num_inputs is 9"},
-        {"program/steps", {1, 1LL << 32}, "step 0: its input[0] is 4294967296"},
-        {"program/steps", {STEP_COLUMNS + 1, -1}, "step 1 (conv \"layers.0.conv\")"},
-        {"program/steps", {STEP_COLUMNS + 1, 100}, "input value 100 does not exist"},
+        {"program/steps", {0, 65}, "step 0: its num_inputs is 65"},
+        {"program/steps", {0, 2}, "program/step_inputs is s64 (10), not s64 (11)"},
+        {"program/step_inputs", {0, 1LL << 32}, "step 0: its input[0] is 4294967296"},
+        {"program/step_inputs", {1, -1}, "step 1 (conv \"layers.0.conv\")"},
+        {"program/step_inputs", {1, 100}, "input value 100 does not exist"},
         {"program/steps", {STEP_COLUMNS + OUT_C, 70000}, "step 1: its conv.out_c is 70000"},
         {"program/steps", {STEP_COLUMNS + OUT_C, 0}, "its sizes are not those of a convolution"},
         {"program/steps",
@@ -759,10 +762,10 @@ Test(model_file, refuses_numbers_out_of_range)
         {"program/steps", {3 * STEP_COLUMNS + LO + 10, 2}, "step 3: its add.relu is 2"},
         {"program/steps",
          {STEP_COLUMNS - 1, 65537},
-         "step 0: its number 24 is 65537, but a quantize has no such number"},
+         "step 0: its number 47 is 65537, but a quantize has no such number"},
         {"program/islands/7/num_args",
-         {0, 13},
-         "program/islands/7/num_args is 13, outside 0 to 12"},
+         {0, 25},
+         "program/islands/7/num_args is 25, outside 0 to 24"},
         {"program/islands/7/num_args", {0, 2}, "program/islands/7/args is f64 (3), not f64 (2)"},
         {"program/islands/7/num_arrays", {0, 65}, "num_arrays is 65, outside 0 to 64"},
         {"program/islands/7/num_arrays", {0, 1}, "program/islands/7/shapes is s64 (2, 6)"},

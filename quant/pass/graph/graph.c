@@ -178,8 +178,8 @@ static oct_fake_quant *quantizer_of(const oct_module *module)
 
 static const char *path_of_value(const oct_graph *graph, int64_t value)
 {
-    static const char *const inputs[OCT_MAX_INPUTS] = {"input_0", "input_1", "input_2", "input_3",
-                                                       "input_4", "input_5", "input_6", "input_7"};
+    static const char *const inputs[OCT_MODEL_INPUTS] = {
+        "input_0", "input_1", "input_2", "input_3", "input_4", "input_5", "input_6", "input_7"};
     int64_t producer = graph->values[value].producer;
     OCT_ASSERT(graph->nodes || producer < 0);
     if (producer >= 0) return graph->nodes[producer].path;

@@ -116,7 +116,7 @@ typedef struct oct_graph {
     size_t num_carried, cap_carried;
     oct_trace_scope *scopes[OCT_MODES]; /* containers: for hooks in symbolic, and for the table */
     size_t num_scopes[OCT_MODES];
-    int64_t inputs[OCT_MAX_INPUTS]; /* those that only training has are the last */
+    int64_t inputs[OCT_MODEL_INPUTS]; /* those that only training has are the last */
     int num_inputs[OCT_MODES];
     int64_t output[OCT_MODES];
     oct_module ***slots; /* of generated modules, each allocated alone: children point there */

@@ -25,7 +25,7 @@ typedef struct survey {
     subject *subjects;
     size_t count, capacity;
     oct_context *cx;
-    float *input[OCT_MAX_INPUTS];
+    float *input[OCT_MODEL_INPUTS];
     float *exact, *output; /* of all samples: the float model's, and with one quantizer */
 } survey;
 
@@ -62,7 +62,7 @@ static oct_status find_subjects(survey *s)
 static oct_status run_batch(survey *s, int64_t first, int64_t n, float *output)
 {
     const oct_sensitivity_data *d = s->data;
-    oct_tensor *x[OCT_MAX_INPUTS];
+    oct_tensor *x[OCT_MODEL_INPUTS];
     OCT_TRY(d->fetch(d->user, first, n, s->input));
     oct_context_begin(s->cx, oct_leaves_split(n, d->leaf, 0, 1), false);
     for (int i = 0; i < d->example.count; i++) {
@@ -218,8 +218,8 @@ static oct_status begin(survey *s)
 {
     const oct_sensitivity_data *d = s->data;
     size_t outputs = (size_t)(d->samples * d->outputs);
-    OCT_CHECK(d->example.count >= 1 && d->example.count <= OCT_MAX_INPUTS, OCT_USAGE,
-              "a model has 1 to %d inputs, but %d are given", OCT_MAX_INPUTS, d->example.count);
+    OCT_CHECK(d->example.count >= 1 && d->example.count <= OCT_MODEL_INPUTS, OCT_USAGE,
+              "a model has 1 to %d inputs, but %d are given", OCT_MODEL_INPUTS, d->example.count);
     OCT_CHECK(oct_graph_of(s->root), OCT_PREPARE,
               "the model has no quantizers: it is not prepared; call oct_prepare first");
     OCT_TRY(oct_quantizers_collect(&s->quantizers, s->root));
@@ -258,7 +258,7 @@ out:
     oct_context_destroy(&s.cx);
     oct_quantizers_free(&s.quantizers);
     oct_free(&s.subjects);
-    for (int i = 0; i < OCT_MAX_INPUTS; i++)
+    for (int i = 0; i < OCT_MODEL_INPUTS; i++)
         oct_free(&s.input[i]);
     oct_free(&s.exact);
     oct_free(&s.output);
