@@ -78,11 +78,11 @@ Test(plugin_methods, one_learned_step_size_for_all_weights_of_a_layer_is_folded_
 
 Test(plugin_methods, zero_points_where_the_range_lies)
 {
-    check_life("quant.fake_quant=asymmetric quant.observer=percentile");
+    check_life("quant.fake_quant=lsq-asymmetric quant.observer=percentile");
     shell(PROGRAM " inspect --tree one && " PROGRAM " train r.yaml quant.fake_quant=asymmetric "
                   "quant.target=pow2 quant.batch_norm=folded output=shifts");
     oct_check_exit(job, 4);
-    oct_check_said(job, "kind=asymmetric, dtype=u8, codes=[0, 255], scheme=affine");
+    oct_check_said(job, "kind=lsq-asymmetric, dtype=u8, codes=[0, 255], scheme=affine");
     oct_check_said(job, "chooses zero points, which target pow2 does not have");
 }
 

@@ -123,7 +123,7 @@ static inline void case_move_zero_points(bench *b)
 static inline void case_begin(bench *b, const conv_case *v)
 {
     oct_module *layer = case_layer(v), *m = NULL;
-    if (v->offset) stubbed_kind = &asymmetric_fake_quant;
+    if (v->offset) stubbed_kind = &oct_fake_quant_asymmetric;
     oct_module *bn = v->batch_norm ? case_batch_norm(CASE_O) : NULL;
     const bool wide = v->out_bits == 16, pow2 = strcmp(v->target, "pow2") == 0;
     OK(oct_qat_conv_create(&m, &layer, &bn, v->add_bits > 0, v->activation));

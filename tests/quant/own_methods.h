@@ -1,8 +1,8 @@
 /* The quantization methods of the plug-in of tests/example/plugin, for tests without a plug-in. */
 #pragma once
 
-#include "tests/example/plugin/asymmetric.c"
 #include "tests/example/plugin/lsq.c"
+#include "tests/example/plugin/lsq_asymmetric.c"
 #include "tests/example/plugin/percentile.c"
 
 /* Weights alone, by a rule: two thirds of the largest one are as far as codes reach. */
@@ -14,21 +14,6 @@ static float clipping_weight_scale(const float *weight, int64_t n)
 const oct_fake_quant_kind clipping_fake_quant = {
     .name = "clipping",
     .weight_scale = clipping_weight_scale,
-};
-
-/* All values may lie on one side of a zero_point that was chosen. */
-static float factor_of_range(int64_t n, oct_qparams q)
-{
-    return 1.0f / sqrtf((float)n * (float)(q.qmax - q.qmin));
-}
-
-/* Both at once: a learned scale around a zero_point that calibration has chosen. */
-const oct_fake_quant_kind learned_asymmetric_fake_quant = {
-    .name = "learned-asymmetric",
-    .scale = asymmetric_scale,
-    .zero_point = asymmetric_zero_point,
-    .slope = slope,
-    .factor = factor_of_range,
 };
 
 /* d (s * code) / ds at v = x / s by a difference, where rounding is straight-through: the distance from v to its

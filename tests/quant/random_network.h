@@ -502,8 +502,8 @@ static inline void rn_draw_methods(rn_plan *p)
         rn_chance(p, 50) ? &lsq_fake_quant : &lsq_tensor_fake_quant;
     if (rn_chance(p, 20)) p->base.observer = p->wide.observer = &percentile_observer;
     if (rn_chance(p, 20)) p->base.weight_fake_quant = p->wide.weight_fake_quant = weights;
-    const oct_fake_quant_kind *const kinds[] = {&lsq_fake_quant, &asymmetric_fake_quant,
-                                                &learned_asymmetric_fake_quant};
+    const oct_fake_quant_kind *const kinds[] = {&lsq_fake_quant, &oct_fake_quant_asymmetric,
+                                                &lsq_asymmetric_fake_quant};
     const uint32_t choice = p->options.target->zero_points ? 3 : 1;
     if (rn_chance(p, 40)) p->base.fake_quant = p->wide.fake_quant = kinds[rn_draw(p, choice)];
 }

@@ -35,7 +35,7 @@ static float first_scale(float min, float max, oct_qparams q)
     return fmaxf(fmaxf(above, below), 0x1p-23f);
 }
 
-static void slope(int64_t n, const float *v, oct_qparams q, float *slope)
+void lsq_slope(int64_t n, const float *v, oct_qparams q, float *slope)
 {
     const float lo = (float)(q.qmin - q.zero_point), hi = most_of(q);
     for (int64_t i = 0; i < n; i++)
@@ -51,7 +51,7 @@ const oct_fake_quant_kind lsq_fake_quant = {
     .name = "lsq",
     .scale = first_scale,
     .weight_scale = first_weight_scale,
-    .slope = slope,
+    .slope = lsq_slope,
     .factor = factor,
 };
 
@@ -60,6 +60,6 @@ const oct_fake_quant_kind lsq_tensor_fake_quant = {
     .scale = first_scale,
     .weight_scale = first_weight_scale,
     .per_tensor = true,
-    .slope = slope,
+    .slope = lsq_slope,
     .factor = factor,
 };

@@ -6,7 +6,7 @@ static const oct_plugin plugin = {
     .name = "methods",
     .observers = (const oct_observer *[]){&percentile_observer, NULL},
     .fake_quants = (const oct_fake_quant_kind *[]){&lsq_fake_quant, &lsq_tensor_fake_quant,
-                                                   &asymmetric_fake_quant, NULL},
+                                                   &lsq_asymmetric_fake_quant, NULL},
 };
 
 const oct_plugin *oct_plugin_entry(void)

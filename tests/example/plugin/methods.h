@@ -1,9 +1,11 @@
 /* A second plug-in: methods of quantization. An observer that looks at all values; learned step sizes;
- * a zero point of one's own.
+ * one of them around a zero point of its own.
  * Each is independent of the others; to make your own, copy one. */
 #pragma once
 
 #include "launch/plugin.h"
 
 extern const oct_observer percentile_observer;
-extern const oct_fake_quant_kind lsq_fake_quant, lsq_tensor_fake_quant, asymmetric_fake_quant;
+extern const oct_fake_quant_kind lsq_fake_quant, lsq_tensor_fake_quant, lsq_asymmetric_fake_quant;
+/* The slope of all of them. */
+void lsq_slope(int64_t n, const float *v, oct_qparams q, float *slope);
