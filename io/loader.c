@@ -158,11 +158,31 @@ static oct_status reserve_reader(oct_loader *loader, int64_t samples)
     return oct_reader_create(&loader->reader, &options, loader->prefetch_threads, room);
 }
 
+/* A look-up holds what every byte becomes, by the one formula, so that the bits are those of
+ * oct_normalise: BYTE_VALUES for each value of the normaliser. */
+static oct_status fill_look_up(oct_loader *loader)
+{
+    const oct_normaliser *n = &loader->normaliser;
+    const oct_dtype dtype = loader->data->dtype;
+    const float unit = unit_of(dtype);
+    if (dtype == OCT_F32) return OCT_OK;
+    OCT_TRY(oct_grow(&loader->look_up, &loader->look_up_capacity, (size_t)n->count * BYTE_VALUES,
+                     sizeof *loader->look_up));
+    for (int c = 0; c < n->count; c++) {
+        const float inverse_std = 1.0f / n->std[c];
+        for (int v = 0; v < BYTE_VALUES; v++)
+            loader->look_up[c * BYTE_VALUES + v] = normalised(
+                dtype == OCT_S8 ? (float)(int8_t)v : (float)v, unit, n->mean[c], inverse_std);
+    }
+    return OCT_OK;
+}
+
 static oct_status reserve(oct_loader *loader, int64_t samples)
 {
     const oct_dataset *data = loader->data;
     const size_t n =
         samples > 0 ? (size_t)samples : 1; /* goals are never NULL where there are some */
+    OCT_TRY(fill_look_up(loader));
     OCT_TRY(reserve_scratch(loader));
     if (loader->cache_bytes > 0 && !loader->cache && data->format->reads_files)
         OCT_TRY(oct_cache_create(&loader->cache, data->count, loader->cache_bytes));
@@ -214,25 +234,6 @@ static oct_status find_order(oct_loader *loader, int64_t epoch, int64_t keep, in
             order[i] = i;
     }
     loader->order_epoch[*at] = epoch;
-    return OCT_OK;
-}
-
-/* A look-up holds what every byte becomes, by the one formula, so that the bits are those of
- * oct_normalise: BYTE_VALUES for each value of the normaliser. */
-static oct_status fill_look_up(oct_loader *loader)
-{
-    const oct_normaliser *n = &loader->normaliser;
-    const oct_dtype dtype = loader->data->dtype;
-    const float unit = unit_of(dtype);
-    if (dtype == OCT_F32) return OCT_OK;
-    OCT_TRY(oct_grow(&loader->look_up, &loader->look_up_capacity, (size_t)n->count * BYTE_VALUES,
-                     sizeof *loader->look_up));
-    for (int c = 0; c < n->count; c++) {
-        const float inverse_std = 1.0f / n->std[c];
-        for (int v = 0; v < BYTE_VALUES; v++)
-            loader->look_up[c * BYTE_VALUES + v] = normalised(
-                dtype == OCT_S8 ? (float)(int8_t)v : (float)v, unit, n->mean[c], inverse_std);
-    }
     return OCT_OK;
 }
 
@@ -482,7 +483,6 @@ static oct_status fill(filling *f, int64_t n, oct_goals *goals)
     oct_loader *loader = f->loader;
     outcome o = {.failed = -1, .damaged = -1};
     OCT_TRY(reserve(loader, n));
-    OCT_TRY(fill_look_up(loader));
     if (loader->reader && n > 0) OCT_TRY(expect(f, n));
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < n; i++)
