@@ -1,0 +1,119 @@
+#include "io/onnx/graph.h"
+
+#include "core/base/mem.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+static void free_value(oct_onnx_value *v)
+{
+    oct_free(&v->name);
+    oct_free(&v->data);
+}
+
+static void free_node(oct_onnx_node *n)
+{
+    for (int i = 0; i < n->num_attributes; i++) {
+        oct_onnx_attribute *a = &n->attributes[i];
+        oct_free(&a->name);
+        oct_free(&a->s);
+        oct_free(&a->ints);
+        oct_free(&a->floats);
+        free_value(&a->tensor);
+    }
+    oct_free(&n->name);
+    oct_free(&n->type);
+    oct_free(&n->domain);
+    oct_free(&n->input);
+    oct_free(&n->output);
+    oct_free(&n->attributes);
+}
+
+void oct_onnx_free(oct_onnx_graph *g)
+{
+    for (int64_t i = 0; i < g->num_values; i++)
+        free_value(&g->values[i]);
+    for (int64_t i = 0; i < g->num_nodes; i++)
+        free_node(&g->nodes[i]);
+    oct_free(&g->path);
+    oct_free(&g->producer);
+    oct_free(&g->values);
+    oct_free(&g->nodes);
+    oct_free(&g->inputs);
+    oct_free(&g->outputs);
+    *g = (oct_onnx_graph){0};
+}
+
+int64_t oct_onnx_numel(const oct_onnx_value *v)
+{
+    int64_t numel = 1;
+    for (int i = 0; i < v->ndim; i++) {
+        const int64_t d = v->dim[i] < 0 ? -v->dim[i] : v->dim[i];
+        if (__builtin_mul_overflow(numel, d, &numel)) return -1;
+    }
+    return numel;
+}
+
+const char *oct_onnx_shape_text(const oct_onnx_value *v, char text[OCT_ONNX_SHAPE_BYTES])
+{
+    size_t used = (size_t)snprintf(text, OCT_ONNX_SHAPE_BYTES, "(");
+    for (int i = 0; i < v->ndim; i++) {
+        const char *before = i ? ", " : "";
+        const size_t left = OCT_ONNX_SHAPE_BYTES - used;
+        int more;
+        if (v->dim[i] == OCT_ONNX_BATCH)
+            more = snprintf(text + used, left, "%sN", before);
+        else if (v->dim[i] < 0)
+            more = snprintf(text + used, left, "%s%" PRId64 " N", before, -v->dim[i]);
+        else
+            more = snprintf(text + used, left, "%s%" PRId64, before, v->dim[i]);
+        used += (size_t)more;
+    }
+    snprintf(text + used, OCT_ONNX_SHAPE_BYTES - used, ")");
+    return text;
+}
+
+const oct_onnx_attribute *oct_onnx_attribute_find(const oct_onnx_node *n, const char *name)
+{
+    for (int i = 0; i < n->num_attributes; i++)
+        if (strcmp(n->attributes[i].name, name) == 0) return &n->attributes[i];
+    return NULL;
+}
+
+static const oct_onnx_attribute *find_kind(const oct_onnx_node *n, const char *name,
+                                           oct_onnx_kind kind)
+{
+    const oct_onnx_attribute *a = oct_onnx_attribute_find(n, name);
+    return a && a->kind == kind ? a : NULL;
+}
+
+int64_t oct_onnx_int(const oct_onnx_node *n, const char *name, int64_t otherwise)
+{
+    const oct_onnx_attribute *a = find_kind(n, name, OCT_ONNX_INT);
+    return a ? a->i : otherwise;
+}
+
+float oct_onnx_float(const oct_onnx_node *n, const char *name, float otherwise)
+{
+    const oct_onnx_attribute *a = find_kind(n, name, OCT_ONNX_FLOAT);
+    return a ? a->f : otherwise;
+}
+
+const char *oct_onnx_string(const oct_onnx_node *n, const char *name, const char *otherwise)
+{
+    const oct_onnx_attribute *a = find_kind(n, name, OCT_ONNX_STRING);
+    return a ? a->s : otherwise;
+}
+
+const int64_t *oct_onnx_ints(const oct_onnx_node *n, const char *name, int64_t *count)
+{
+    const oct_onnx_attribute *a = find_kind(n, name, OCT_ONNX_INTS);
+    *count = a ? a->count : 0;
+    return a ? a->ints : NULL;
+}
+
+const oct_onnx_value *oct_onnx_input(const oct_onnx_graph *g, const oct_onnx_node *n, int i)
+{
+    return i < n->inputs && n->input[i] >= 0 ? &g->values[n->input[i]] : NULL;
+}

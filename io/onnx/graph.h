@@ -1,0 +1,107 @@
+/* A network as an ONNX file describes it: values, and the nodes that make them from others.
+ *
+ * oct_onnx_read takes a file over as it is, oct_onnx_fold makes of it what training needs: shapes for a size
+ * of image and a free batch dimension, constants where nothing depends on the input. Values, nodes and their
+ * numbers are plain data; io/README.md says what is refused and why.
+ */
+#pragma once
+
+#include "core/tensor/tensor.h"
+
+/* OCT_ONNX_BATCH stands for the free dimension; a multiple of it, such as -12, for so many times the batch
+ * (attention folds its heads into the batch). */
+enum { OCT_ONNX_DIMS = 8, OCT_ONNX_BATCH = -1 };
+enum { OCT_ONNX_OPSET_MIN = 9, OCT_ONNX_OPSET_MAX = 21 };
+
+typedef struct oct_onnx_value {
+    char *name;
+    oct_dtype dtype; /* of real numbers F32, of truth values U8 (0 or 1) */
+    int ndim;
+    int64_t dim[OCT_ONNX_DIMS];
+    bool known;     /* dtype, ndim and dim are known (behind the folding: of every value) */
+    void *data;     /* a constant's elements, row-major; NULL: computed. Owned: free or take it */
+    bool parameter; /* a float initializer of the file, not a folded result */
+    bool
+        per_sample; /* a constant of integers that depends on the batch (the target of a Reshape): data is that
+                      * for a batch of one */
+    int32_t
+        origin; /* the parameter of which this constant is a rearrangement (a transposed weight); or -1 */
+} oct_onnx_value;
+
+typedef enum oct_onnx_kind {
+    OCT_ONNX_INT,
+    OCT_ONNX_FLOAT,
+    OCT_ONNX_STRING,
+    OCT_ONNX_TENSOR,
+    OCT_ONNX_INTS,
+    OCT_ONNX_FLOATS,
+    OCT_ONNX_GRAPH, /* a subgraph, or anything else that has no value here: only its name is kept */
+} oct_onnx_kind;
+
+typedef struct oct_onnx_attribute {
+    char *name;
+    oct_onnx_kind kind;
+    int64_t i;
+    float f;
+    char *s;
+    int64_t *ints;
+    float *floats;
+    int64_t count; /* of ints or floats */
+    oct_onnx_value tensor;
+} oct_onnx_attribute;
+
+typedef struct oct_onnx_node {
+    char *name, *type, *domain; /* "conv1" (never empty), "Conv", "" for ONNX's own operators */
+    int32_t *input;             /* numbers of values; -1: left out */
+    int inputs;
+    int32_t *output; /* the same */
+    int outputs;
+    oct_onnx_attribute *attributes;
+    int num_attributes;
+} oct_onnx_node;
+
+typedef struct oct_onnx_graph {
+    char *path; /* for messages */
+    int64_t opset, ir_version;
+    char *producer; /* name and version, "" when the file does not say */
+    oct_onnx_value *values;
+    int64_t num_values;
+    oct_onnx_node *nodes; /* each behind those that it needs */
+    int64_t num_nodes;
+    int32_t *inputs; /* the activations that come in, without the initializers */
+    int num_inputs;
+    int32_t *outputs;
+    int num_outputs;
+    int64_t fixed_batch; /* the batch size that the file was written for; 0: free */
+    bool
+        channels_last; /* behind the folding: input 0 is (batch, h, w, c), as converters from Keras write it */
+} oct_onnx_graph;
+
+/* Reads and checks a file, and external data that lie in its folder. Constant nodes become values. OCT_DATA with
+ * one sentence. */
+oct_status oct_onnx_read(oct_onnx_graph *g, const char *path) OCT_NODISCARD;
+/* The same of bytes; path is for messages, and external data lie in `folder` (NULL: are refused). */
+typedef struct oct_onnx_source {
+    const void *bytes;
+    size_t size;
+    const char *path, *folder;
+} oct_onnx_source;
+oct_status oct_onnx_read_bytes(oct_onnx_graph *g, const oct_onnx_source *source) OCT_NODISCARD;
+void oct_onnx_free(oct_onnx_graph *g);
+
+/* Elements of one sample of a value, or of a constant: without the batch; -1 when there are too many. */
+int64_t oct_onnx_numel(const oct_onnx_value *v);
+/* "(N, 3, 32, 32)"; N for the batch. Returns text. */
+enum { OCT_ONNX_SHAPE_BYTES = 256 };
+const char *oct_onnx_shape_text(const oct_onnx_value *v, char text[OCT_ONNX_SHAPE_BYTES]);
+
+/* Attributes of a node; those of another kind than asked for count as missing. */
+const oct_onnx_attribute *oct_onnx_attribute_find(const oct_onnx_node *n,
+                                                  const char *name); /* NULL */
+int64_t oct_onnx_int(const oct_onnx_node *n, const char *name, int64_t otherwise);
+float oct_onnx_float(const oct_onnx_node *n, const char *name, float otherwise);
+const char *oct_onnx_string(const oct_onnx_node *n, const char *name, const char *otherwise);
+/* Integers of an attribute; NULL and a count of 0 when it is missing. */
+const int64_t *oct_onnx_ints(const oct_onnx_node *n, const char *name, int64_t *count);
+/* Value i of a node's inputs; NULL when it is left out. */
+const oct_onnx_value *oct_onnx_input(const oct_onnx_graph *g, const oct_onnx_node *n, int i);

@@ -1,0 +1,329 @@
+/* Tensors of a file: raw bytes, typed fields or external data. Real numbers of any width become 32 bits wide. */
+#include "io/onnx/read_impl.h"
+
+#include "core/base/mem.h"
+#include "core/base/text.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+typedef enum field { FIELD_NONE, FIELD_FLOAT, FIELD_DOUBLE, FIELD_S32, FIELD_S64, FIELD_U64 } field;
+
+/* How elements of a type are kept in a file, and what becomes of them. */
+typedef struct element {
+    int32_t type;
+    const char *name;
+    size_t bytes; /* of raw data; 0: it is not read */
+    bool is_signed;
+    field typed;
+    oct_dtype dtype;
+} element;
+
+#define TYPE(name) ONNX__TENSOR_PROTO__DATA_TYPE__##name
+static const element elements[] = {
+    {TYPE(FLOAT), "float", 4, true, FIELD_FLOAT, OCT_F32},
+    {TYPE(DOUBLE), "double", 8, true, FIELD_DOUBLE, OCT_F32},
+    {TYPE(FLOAT16), "float16", 2, false, FIELD_S32, OCT_F32},
+    {TYPE(BFLOAT16), "bfloat16", 2, false, FIELD_S32, OCT_F32},
+    {TYPE(INT64), "int64", 8, true, FIELD_S64, OCT_S64},
+    {TYPE(INT32), "int32", 4, true, FIELD_S32, OCT_S32},
+    {TYPE(INT16), "int16", 2, true, FIELD_S32, OCT_S16},
+    {TYPE(INT8), "int8", 1, true, FIELD_S32, OCT_S8},
+    {TYPE(UINT8), "uint8", 1, false, FIELD_S32, OCT_U8},
+    {TYPE(UINT16), "uint16", 2, false, FIELD_S32, OCT_U16},
+    {TYPE(UINT32), "uint32", 4, false, FIELD_U64, OCT_S64},
+    {TYPE(UINT64), "uint64", 8, false, FIELD_U64, OCT_S64},
+    {TYPE(BOOL), "bool", 1, false, FIELD_S32, OCT_U8},
+    {TYPE(STRING), "string", 0, false, FIELD_NONE, OCT_U8},
+    {TYPE(COMPLEX64), "complex64", 0, false, FIELD_NONE, OCT_U8},
+    {TYPE(COMPLEX128), "complex128", 0, false, FIELD_NONE, OCT_U8},
+};
+
+static oct_status find_element(const char *path, const char *name, int32_t type, const element **e)
+{
+    *e = NULL;
+    for (size_t i = 0; i < OCT_COUNT(elements); i++)
+        if (elements[i].type == type) *e = &elements[i];
+    OCT_CHECK(*e, OCT_DATA, "%s: '%s' has elements of type %" PRId32 ", which is not known", path,
+              oct_show(name, strlen(name)).text, type);
+    OCT_CHECK((*e)->bytes, OCT_DATA,
+              "%s: '%s' has elements of type %s, which is not read; networks are real numbers",
+              path, oct_show(name, strlen(name)).text, (*e)->name);
+    return OCT_OK;
+}
+
+oct_status oct_onnx_element_type(const char *path, const char *name, int32_t data_type,
+                                 oct_dtype *dtype)
+{
+    const element *e;
+    OCT_TRY(find_element(path, name, data_type, &e));
+    *dtype = e->dtype;
+    return OCT_OK;
+}
+
+/* A tensor on its way in. */
+typedef struct tensor {
+    const char *path;
+    oct_shown name; /* for messages */
+    const Onnx__TensorProto *proto;
+    const element *element;
+    int64_t numel;
+} tensor;
+
+static oct_status take_shape(tensor *t, oct_onnx_value *v)
+{
+    const Onnx__TensorProto *p = t->proto;
+    OCT_CHECK(p->n_dims <= OCT_ONNX_DIMS, OCT_DATA,
+              "%s: '%s' has %zu dimensions; up to %d are read", t->path, t->name.text, p->n_dims,
+              OCT_ONNX_DIMS);
+    v->ndim = (int)p->n_dims;
+    for (int i = 0; i < v->ndim; i++) {
+        v->dim[i] = p->dims[i];
+        OCT_CHECK(p->dims[i] >= 0, OCT_DATA, "%s: '%s' has a dimension of %" PRId64, t->path,
+                  t->name.text, p->dims[i]);
+    }
+    t->numel = oct_onnx_numel(v);
+    OCT_CHECK(t->numel >= 0 && t->numel <= INT32_MAX, OCT_DATA,
+              "%s: '%s' has more than %d elements", t->path, t->name.text, INT32_MAX);
+    return OCT_OK;
+}
+
+/* Opens a tensor: all that its bytes are held against. */
+static oct_status open_tensor(tensor *t, const char *path, const Onnx__TensorProto *p,
+                              oct_onnx_value *v)
+{
+    const char *name = p->name ? p->name : "";
+    *t = (tensor){.path = path, .name = oct_show(name, strlen(name)), .proto = p};
+    OCT_TRY(find_element(path, name, p->data_type, &t->element));
+    OCT_CHECK(!p->segment, OCT_DATA, "%s: '%s' is cut into segments, which are not read", path,
+              t->name.text);
+    OCT_TRY(take_shape(t, v));
+    v->dtype = t->element->dtype;
+    v->known = true;
+    v->origin = -1;
+    return OCT_OK;
+}
+
+static oct_status piece_of(const tensor *t, oct_external_piece *piece)
+{
+    *piece = (oct_external_piece){.name = t->proto->name ? t->proto->name : "",
+                                  .length = t->numel * (int64_t)t->element->bytes};
+    for (size_t i = 0; i < t->proto->n_external_data; i++) {
+        const Onnx__StringStringEntryProto *entry = t->proto->external_data[i];
+        int64_t number = 0;
+        if (!entry->key || !entry->value) continue;
+        if (strcmp(entry->key, "location") == 0) piece->location = entry->value;
+        const bool offset = strcmp(entry->key, "offset") == 0;
+        const bool length = strcmp(entry->key, "length") == 0;
+        if (!offset && !length) continue;
+        OCT_CHECK(oct_parse_i64(entry->value, &number) && number >= 0, OCT_DATA,
+                  "%s: the data of '%s' have the %s '%s'", t->path, t->name.text, entry->key,
+                  oct_show(entry->value, strlen(entry->value)).text);
+        if (offset) piece->offset = number;
+        OCT_CHECK(offset || number == piece->length, OCT_DATA,
+                  "%s: '%s' has %" PRId64 " elements of type %s, but %" PRId64 " bytes of data",
+                  t->path, t->name.text, t->numel, t->element->name, number);
+    }
+    OCT_CHECK(piece->location, OCT_DATA, "%s: the data of '%s' are external, but nowhere", t->path,
+              t->name.text);
+    return OCT_OK;
+}
+
+static bool is_external(const Onnx__TensorProto *p)
+{
+    return p->has_data_location && p->data_location == ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL;
+}
+
+oct_status oct_onnx_note_external(oct_external *x, const Onnx__TensorProto *p)
+{
+    tensor t;
+    oct_external_piece piece;
+    oct_onnx_value v = {0};
+    if (!is_external(p)) return OCT_OK;
+    OCT_TRY(open_tensor(&t, x->path, p, &v));
+    OCT_TRY(piece_of(&t, &piece));
+    return oct_external_add(x, piece);
+}
+
+static uint64_t little_endian(const uint8_t *b, size_t bytes)
+{
+    uint64_t value = 0;
+    for (size_t i = bytes; i-- > 0;)
+        value = value << 8 | b[i];
+    return value;
+}
+
+static int64_t extend(uint64_t value, const element *e)
+{
+    const int shift = 64 - 8 * (int)e->bytes;
+    return e->is_signed ? (int64_t)(value << shift) >> shift : (int64_t)value;
+}
+
+/* IEEE's 16 bits: a sign, 5 bits of exponent, 10 of mantissa. */
+static float from_half(uint32_t bits)
+{
+    const uint32_t sign = (bits & 0x8000U) << 16, exponent = bits >> 10 & 0x1f;
+    const uint32_t mantissa = bits & 0x3ff;
+    float value;
+    if (exponent == 0) {
+        value = (float)mantissa * 0x1p-24F;
+        return sign ? -value : value;
+    }
+    const uint32_t wide = sign | (exponent == 31 ? 0xffU : exponent + 112) << 23 | mantissa << 13;
+    memcpy(&value, &wide, sizeof value);
+    return value;
+}
+
+static float real_of(uint64_t bits, int32_t type)
+{
+    float value;
+    if (type == TYPE(DOUBLE)) {
+        double wide;
+        memcpy(&wide, &bits, sizeof wide);
+        return (float)wide;
+    }
+    if (type == TYPE(FLOAT16)) return from_half((uint32_t)bits);
+    const uint32_t narrow = type == TYPE(BFLOAT16) ? (uint32_t)bits << 16 : (uint32_t)bits;
+    memcpy(&value, &narrow, sizeof value);
+    return value;
+}
+
+/* Does an integer fit into what it becomes? */
+static bool fits(int64_t value, const element *e)
+{
+    if (e->dtype == OCT_S64) return e->is_signed || value >= 0;
+    if (e->dtype == OCT_S32) return value == (int32_t)value;
+    const int bits = 8 * (int)e->bytes - e->is_signed;
+    const int64_t end = (int64_t)1 << bits;
+    return value < end && value >= (e->is_signed ? -end : 0);
+}
+
+static void set_integer(oct_onnx_value *v, int64_t i, int64_t value, const element *e)
+{
+    if (v->dtype == OCT_S64)
+        ((int64_t *)v->data)[i] = value;
+    else if (v->dtype == OCT_S32)
+        ((int32_t *)v->data)[i] = (int32_t)value;
+    else if (e->bytes == 2)
+        ((uint16_t *)v->data)[i] = (uint16_t)value;
+    else
+        ((uint8_t *)v->data)[i] = e->type == TYPE(BOOL) ? value != 0 : (uint8_t)value;
+}
+
+static oct_status set_element(const tensor *t, oct_onnx_value *v, int64_t i, uint64_t bits)
+{
+    if (v->dtype == OCT_F32) {
+        ((float *)v->data)[i] = real_of(bits, t->element->type);
+        return OCT_OK;
+    }
+    const int64_t value = (int64_t)bits;
+    OCT_CHECK(fits(value, t->element), OCT_DATA,
+              "%s: '%s' is of type %s and has an element that this type or Octet's integers of 64 "
+              "bits do not hold",
+              t->path, t->name.text, t->element->name);
+    set_integer(v, i, value, t->element);
+    return OCT_OK;
+}
+
+static oct_status take_raw(const tensor *t, oct_onnx_value *v, const uint8_t *bytes)
+{
+    const element *e = t->element;
+    if (e->type == TYPE(FLOAT)) { /* machines with other byte orders have no port */
+        if (t->numel > 0) memcpy(v->data, bytes, (size_t)t->numel * sizeof(float));
+        return OCT_OK;
+    }
+    for (int64_t i = 0; i < t->numel; i++) {
+        const uint64_t bits = little_endian(bytes + (size_t)i * e->bytes, e->bytes);
+        OCT_TRY(set_element(t, v, i, (uint64_t)extend(bits, e)));
+    }
+    return OCT_OK;
+}
+
+static size_t typed_count(const tensor *t)
+{
+    switch (t->element->typed) {
+    case FIELD_FLOAT:
+        return t->proto->n_float_data;
+    case FIELD_DOUBLE:
+        return t->proto->n_double_data;
+    case FIELD_S32:
+        return t->proto->n_int32_data;
+    case FIELD_S64:
+        return t->proto->n_int64_data;
+    case FIELD_U64:
+        return t->proto->n_uint64_data;
+    case FIELD_NONE:
+        break;
+    }
+    return 0;
+}
+
+static uint64_t typed_bits(const tensor *t, int64_t i)
+{
+    const Onnx__TensorProto *p = t->proto;
+    uint64_t bits = 0;
+    switch (t->element->typed) {
+    case FIELD_FLOAT:
+        memcpy(&bits, &p->float_data[i], sizeof(float));
+        break;
+    case FIELD_DOUBLE:
+        memcpy(&bits, &p->double_data[i], sizeof(double));
+        break;
+    case FIELD_S32:
+        return (uint64_t)(int64_t)p->int32_data[i];
+    case FIELD_S64:
+        return (uint64_t)p->int64_data[i];
+    case FIELD_U64:
+        return p->uint64_data[i];
+    case FIELD_NONE:
+        break;
+    }
+    return bits;
+}
+
+static oct_status wrong_size(const tensor *t, size_t bytes)
+{
+    return oct_fail(OCT_DATA,
+                    "%s: '%s' has %" PRId64 " elements of type %s, but %zu bytes of data; it is "
+                    "damaged",
+                    t->path, t->name.text, t->numel, t->element->name, bytes);
+}
+
+static oct_status take_typed(const tensor *t, oct_onnx_value *v)
+{
+    OCT_CHECK(typed_count(t) == (size_t)t->numel, OCT_DATA,
+              "%s: '%s' has %" PRId64 " elements, but %zu numbers of data; it is damaged", t->path,
+              t->name.text, t->numel, typed_count(t));
+    OCT_TRY(oct_alloc(&v->data, (size_t)t->numel, oct_dtype_bytes(v->dtype)));
+    for (int64_t i = 0; i < t->numel; i++)
+        OCT_TRY(set_element(t, v, i, typed_bits(t, i)));
+    return OCT_OK;
+}
+
+static oct_status take_external(const oct_external *x, const tensor *t, oct_onnx_value *v)
+{
+    oct_external_piece piece;
+    uint8_t *bytes = NULL;
+    oct_status status = OCT_OK;
+    OCT_TRY(piece_of(t, &piece));
+    OCT_TRY_OUT(oct_alloc(&bytes, (size_t)piece.length, 1));
+    OCT_TRY_OUT(oct_external_read(x, &piece, bytes));
+    OCT_TRY_OUT(oct_alloc(&v->data, (size_t)t->numel, oct_dtype_bytes(v->dtype)));
+    OCT_TRY_OUT(take_raw(t, v, bytes));
+out:
+    oct_free(&bytes);
+    return status;
+}
+
+oct_status oct_onnx_take_tensor(const oct_external *x, const Onnx__TensorProto *p,
+                                oct_onnx_value *v)
+{
+    tensor t;
+    OCT_TRY(open_tensor(&t, x->path, p, v));
+    if (is_external(p)) return take_external(x, &t, v);
+    if (!p->has_raw_data) return take_typed(&t, v);
+    if (p->raw_data.len != (size_t)t.numel * t.element->bytes)
+        return wrong_size(&t, p->raw_data.len);
+    OCT_TRY(oct_alloc(&v->data, (size_t)t.numel, oct_dtype_bytes(v->dtype)));
+    return take_raw(&t, v, p->raw_data.data);
+}
