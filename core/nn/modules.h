@@ -69,6 +69,11 @@ typedef struct oct_reshape_module {
     oct_shape shape; /* dim[0] is ignored */
 } oct_reshape_module;
 
+typedef struct oct_move_module {
+    oct_module base;
+    oct_move_map map;
+} oct_move_module;
+
 typedef struct oct_squeeze_module {
     oct_module base;
     int dim; /* 0: all but the batch */
@@ -105,6 +110,9 @@ oct_status oct_mul_scalar_create(oct_module **m, double value) OCT_NODISCARD;
 oct_status oct_interpolate_create(oct_module **m, int64_t out_h, int64_t out_w,
                                   oct_interpolation mode) OCT_NODISCARD;
 oct_status oct_reshape_create(oct_module **m, oct_shape shape) OCT_NODISCARD;
+oct_status oct_move_create(oct_module **m, const oct_move_map *map) OCT_NODISCARD;
+/* Reads a map from the arguments that oct_move_args writes. */
+oct_status oct_move_map_of(oct_move_map *map, const oct_op_args *args) OCT_NODISCARD;
 oct_status oct_squeeze_create(oct_module **m) OCT_NODISCARD;
 oct_status oct_squeeze_dim_create(oct_module **m, int dim) OCT_NODISCARD;
 /* two inputs: logits and target */

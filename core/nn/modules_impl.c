@@ -4,6 +4,7 @@
 #include "core/autograd/context.h"
 
 #include <math.h>
+#include <stdio.h>
 
 bool oct_needs_inputs(oct_context *cx, const oct_module *self, int n, int wanted)
 {
@@ -31,6 +32,14 @@ oct_status oct_args_integers(const char *type, const oct_op_args *args, int coun
         whole[i] = (int64_t)value;
     }
     return OCT_OK;
+}
+
+void oct_describe_shape(const oct_shape *shape, char *text, size_t size)
+{
+    size_t used = (size_t)snprintf(text, size, "(N");
+    for (int i = 1; i < shape->ndim && used < size; i++)
+        used += (size_t)snprintf(text + used, size - used, ", %lld", (long long)shape->dim[i]);
+    if (used < size) snprintf(text + used, size - used, ")");
 }
 
 oct_status oct_add_weight(oct_module **m, const oct_shape *shape, oct_param **weight,

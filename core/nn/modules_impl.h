@@ -13,6 +13,9 @@ oct_status oct_args_count(const char *type, const oct_op_args *args, int count) 
 oct_status oct_args_integers(const char *type, const oct_op_args *args, int count,
                              int64_t *whole) OCT_NODISCARD;
 
+/* Writes the shape of an output: "(N, 4, 4, 8)". */
+void oct_describe_shape(const oct_shape *shape, char *text, size_t size);
+
 /* Kernel, stride and padding of a module are at most this, so that no product of them overflows. */
 enum { OCT_WINDOW_SIDE_MAX = 16384 };
 

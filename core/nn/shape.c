@@ -21,14 +21,9 @@ static oct_tensor *reshape_forward(oct_context *cx, oct_module *self, oct_tensor
     return oct_needs_inputs(cx, self, n, 1) ? oct_reshape(cx, x[0], m->shape) : NULL;
 }
 
-/* "(N, 4, 4, 8)" */
 static void reshape_describe(const oct_module *self, char *text, size_t size)
 {
-    const oct_shape *shape = &((const oct_reshape_module *)self)->shape;
-    size_t used = (size_t)snprintf(text, size, "(N");
-    for (int i = 1; i < shape->ndim && used < size; i++)
-        used += (size_t)snprintf(text + used, size - used, ", %lld", (long long)shape->dim[i]);
-    if (used < size) snprintf(text + used, size - used, ")");
+    oct_describe_shape(&((const oct_reshape_module *)self)->shape, text, size);
 }
 
 static void reshape_args(const oct_module *self, oct_op_args *args)

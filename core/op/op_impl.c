@@ -11,6 +11,13 @@ bool oct_needs_f32(oct_context *cx, const char *op, const oct_tensor *x)
     return false;
 }
 
+int64_t oct_sample_numel(const oct_shape *shape)
+{
+    oct_shape sample = *shape;
+    sample.dim[0] = 1;
+    return oct_shape_numel(&sample);
+}
+
 bool oct_needs_batch(oct_context *cx, const char *op, const oct_tensor *x)
 {
     int64_t samples = oct_leaves_local_samples(&cx->leaves);

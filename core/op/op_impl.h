@@ -13,6 +13,9 @@ bool oct_needs_batch(oct_context *cx, const char *op, const oct_tensor *x);
 /* Fails the context unless a and b have one shape. */
 bool oct_needs_one_shape(oct_context *cx, const char *op, const oct_tensor *a, const oct_tensor *b);
 
+/* Values of one sample of a tensor; -1 on overflow. */
+int64_t oct_sample_numel(const oct_shape *shape);
+
 /* A square window that goes over images (h, w, c) and has oh x ow positions. */
 typedef struct oct_pool_window {
     int kernel, stride, padding;

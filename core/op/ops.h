@@ -10,6 +10,7 @@
 #include "core/nn/param.h"
 #include "core/op/elementwise.h"
 #include "core/op/loss.h"
+#include "core/op/move.h"
 #include "core/tensor/conv_shape.h"
 
 /* Convolves: x (N, H, W, I), weight (O, kh, kw, I/groups), bias (O) or NULL -> (N, OH, OW, O). */

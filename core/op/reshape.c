@@ -7,12 +7,6 @@ static void reshape_backward(oct_context *cx, oct_node *node)
     oct_give_grad(cx, node->input[0], oct_take_grad(node->output));
 }
 
-static int64_t sample_numel(oct_shape shape)
-{
-    shape.dim[0] = 1;
-    return oct_shape_numel(&shape);
-}
-
 oct_tensor *oct_reshape(oct_context *cx, oct_tensor *x, oct_shape shape)
 {
     oct_tensor *y;
@@ -22,8 +16,8 @@ oct_tensor *oct_reshape(oct_context *cx, oct_tensor *x, oct_shape shape)
     if (oct_call_site(cx, "reshape", &args, &x, 1, &y)) return y;
     if (!oct_inputs_ok(cx, &x, 1)) return NULL;
     char from[96], to[96];
-    bool fits =
-        x->shape.ndim >= 1 && shape.ndim >= 1 && sample_numel(x->shape) == sample_numel(shape);
+    bool fits = x->shape.ndim >= 1 && shape.ndim >= 1 &&
+                oct_sample_numel(&x->shape) == oct_sample_numel(&shape);
     shape.dim[0] = oct_dim(x, 0);
     if (!fits)
         return oct_context_fail(cx, OCT_USAGE,

@@ -45,7 +45,21 @@ static oct_status emit_argmax(oct_emitter *e)
     return oct_emit_output(e, step, OCT_S32, (oct_qparams){0});
 }
 
-/* These rearrange values, or none. */
+static oct_status emit_move(oct_emitter *e)
+{
+    oct_move_map map;
+    const oct_value in = *oct_emit_input(e, 0);
+    oct_step *step;
+    OCT_TRY(oct_move_map_of(&map, oct_emit_args(e)));
+    OCT_TRY(oct_emit_step(e, OCT_STEP_MOVE, &step));
+    step->move = map;
+    return oct_emit_output(e, step, in.dtype, in.q);
+}
+
+const oct_quant_rule oct_quant_rule_move = {
+    .type = &oct_move_type, .scale = OCT_SCALE_INPUT, .any_domain = true, .emit = emit_move};
+
+/* These hand on the values as they lie. */
 #define OCT_REARRANGING_RULE(name)                                                                 \
     const oct_quant_rule oct_quant_rule_##name = {.type = &oct_##name##_type,                      \
                                                   .scale = OCT_SCALE_INPUT,                        \

@@ -2,6 +2,7 @@
  * no tape, no graph, no MPI, no file. */
 #pragma once
 
+#include "core/tensor/move.h"
 #include "quant/kernel/qconv.h"
 
 /* Every kind of step, and the name by which files know it: step_<name>.c describes it (step.h). */
@@ -20,6 +21,7 @@
     X(AVG_POOL, avg_pool) /* global average pool: kernel = plane */                                \
     X(RELU, relu)         /* clamp to [lo, hi] */                                                  \
     X(RESHAPE, reshape)   /* the same numbers in another shape, of any type */                     \
+    X(MOVE, move)         /* numbers of any type in another order, or some of them */              \
     X(ARGMAX, argmax)     /* codes or float -> class numbers, over the channels */                 \
     X(DEQUANTIZE, dequantize)                                                                      \
     X(FLOAT, float) /* a float island: run by the host's modules */
@@ -69,6 +71,7 @@ typedef struct oct_step {
     oct_qadd add;            /* ADD */
     float factor;            /* MUL: multiplier of the product of codes */
     bool bilinear;           /* INTERPOLATE; false: nearest */
+    oct_move_map move;       /* MOVE; `out` is not used */
     uint16_t *table;         /* LUT: output codes by input code; owned */
     int32_t *exponential;    /* SOFTMAX: by distance from the largest code; owned */
     int64_t table_size;      /* of table or exponential */

@@ -184,5 +184,7 @@ oct_status oct_check_same_shape(const oct_program *program, const oct_step *step
 /* Checks that lo and hi are bounds within the output's codes. */
 oct_status oct_check_bounds(const oct_program *program, const oct_step *step, int32_t lo,
                             int32_t hi) OCT_NODISCARD;
+/* Checks that the output has input 0's type, and of codes their meaning. */
+oct_status oct_check_same_type(const oct_program *program, const oct_step *step) OCT_NODISCARD;
 /* Checks that the output's codes mean what input 0's do. */
 oct_status oct_check_same_qparams(const oct_program *program, const oct_step *step) OCT_NODISCARD;

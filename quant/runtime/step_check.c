@@ -124,3 +124,12 @@ oct_status oct_check_same_qparams(const oct_program *program, const oct_step *st
         OCT_DATA, "its output is quantized otherwise than its input");
     return OCT_OK;
 }
+
+oct_status oct_check_same_type(const oct_program *program, const oct_step *step)
+{
+    const oct_value *x = oct_step_input(program, step, 0), *y = oct_step_output(program, step);
+    OCT_CHECK(x->dtype == y->dtype, OCT_DATA, "its input is %s, its output %s",
+              oct_dtype_name(x->dtype), oct_dtype_name(y->dtype));
+    const bool codes = x->dtype == OCT_U8 || x->dtype == OCT_U16;
+    return codes ? oct_check_same_qparams(program, step) : OCT_OK;
+}

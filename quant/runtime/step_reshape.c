@@ -6,13 +6,11 @@
 static oct_status check(const oct_program *program, const oct_step *step)
 {
     const oct_value *x = oct_step_input(program, step, 0), *y = oct_step_output(program, step);
-    OCT_CHECK(x->dtype == y->dtype, OCT_DATA, "its input is %s, its output %s",
-              oct_dtype_name(x->dtype), oct_dtype_name(y->dtype));
+    OCT_TRY(oct_check_same_type(program, step));
     OCT_CHECK(oct_value_numel(x) == oct_value_numel(y), OCT_DATA,
               "its input has %lld numbers, its output %lld", (long long)oct_value_numel(x),
               (long long)oct_value_numel(y));
-    const bool codes = x->dtype == OCT_U8 || x->dtype == OCT_U16;
-    return codes ? oct_check_same_qparams(program, step) : OCT_OK;
+    return OCT_OK;
 }
 
 static void run(const oct_step_run *r)

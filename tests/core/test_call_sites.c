@@ -55,6 +55,10 @@ static oct_tensor *reshape(oct_context *cx, oct_tensor *const *x)
 {
     return oct_reshape(cx, x[0], OCT_SHAPE(0, 10, 6));
 }
+static oct_tensor *move(oct_context *cx, oct_tensor *const *x)
+{
+    return oct_slice(cx, x[0], 2, 4, -2, 3);
+}
 static oct_tensor *interpolate(oct_context *cx, oct_tensor *const *x)
 {
     return oct_interpolate(cx, x[0], 7, 3, OCT_BILINEAR);
@@ -110,6 +114,7 @@ static const struct {
     {"global_avg_pool", global_avg_pool, 1, 0},
     {"flatten", flatten, 1, 0},
     {"reshape", reshape, 1, 2},
+    {"move", move, 1, 12},
     {"interpolate", interpolate, 1, 3},
     {"softmax", softmax, 1, 0},
     {"squeeze", squeeze, 1, 1},

@@ -180,6 +180,8 @@ RIG_FORWARD(softmax_of, oct_softmax(cx, x[0]))
 RIG_FORWARD(nearest_of, oct_interpolate(cx, x[0], 6, 4, OCT_NEAREST))
 RIG_FORWARD(bilinear_of, oct_interpolate(cx, x[0], 7, 3, OCT_BILINEAR))
 RIG_FORWARD(reshape_of, oct_reshape(cx, x[0], OCT_SHAPE(0, 4, 1, 6)))
+RIG_FORWARD(slice_of, oct_slice(cx, x[0], 3, 3, -2, 2))
+RIG_FORWARD(shuffle_of, oct_channel_shuffle(cx, x[0], 2))
 RIG_FORWARD(dilate_of, oct_dilate(cx, x[0], 3))
 
 RIG_FORWARD(squeeze_of, oct_squeeze(cx, x[0]))
@@ -240,6 +242,12 @@ Test(gradcheck, reshape_and_spread)
 {
     check_op(reshape_of, OCT_SHAPE(3, 2, 3, 4));
     check_op(dilate_of, OCT_SHAPE(3, 2, 3, 4));
+}
+
+Test(gradcheck, move)
+{
+    check_op(slice_of, OCT_SHAPE(3, 2, 3, 4));
+    check_op(shuffle_of, OCT_SHAPE(3, 2, 3, 4));
 }
 
 Test(gradcheck, pools)

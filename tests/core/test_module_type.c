@@ -26,6 +26,7 @@ static const struct {
     {"global_avg_pool", {0}, NULL},
     {"flatten", {0}, NULL},
     {"reshape", {3, {4, 2, 8}}, "(N, 4, 2, 8)"},
+    {"move", {9, {3, 2, 2, 4, 2, 2, 4, 9, -1}}, "(N, 2, 4)"},
     {"interpolate", {3, {8, 9, 1}}, "to 8x9, bilinear"},
     {"softmax", {0}, NULL},
     {"squeeze", {1, {2}}, "dimension 2"},

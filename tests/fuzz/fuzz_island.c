@@ -100,6 +100,8 @@ void fuzz_seeds(void)
     seed_of(oct_flatten_create(&m), &m, 1, 4, SHAPE(4, 4, 2), SHAPE(1, 1, 32));
     seed_of(oct_reshape_create(&m, OCT_SHAPE(0, 2, 8, 2)), &m, 1, 4, SHAPE(4, 4, 2),
             SHAPE(2, 8, 2));
+    seed_of(oct_move_type.create(&m, OCT_OP_ARGS(1, 1, 9, 1, 9, 3)), &m, 1, 4, SHAPE(4, 4, 2),
+            SHAPE(1, 1, 9));
     seed_of(oct_interpolate_create(&m, 7, 9, OCT_BILINEAR), &m, 1, 4, SHAPE(4, 4, 2),
             SHAPE(7, 9, 2));
     seed_of(oct_softmax_create(&m), &m, 1, 4, SHAPE(4, 4, 5), SHAPE(4, 4, 5));

@@ -40,6 +40,7 @@ enum {
     X(FLATTEN, "flatten", 2)                                                                       \
     X(RESHAPE, "reshape", 2)                                                                       \
     X(SQUEEZE, "squeeze", 2)                                                                       \
+    X(MOVE, "move", 6)                                                                             \
     X(INTERPOLATE, "interpolate", 4)                                                               \
     X(SIGMOID, "sigmoid", 3)                                                                       \
     X(SILU, "silu", 2)                                                                             \
@@ -76,6 +77,7 @@ typedef struct rn_layer {
     bool bias;
     double number;
     oct_interpolation mode;
+    oct_move_map map;
     int body;
 } rn_layer;
 
@@ -248,6 +250,41 @@ static inline bool rn_squeeze(rn_plan *p, rn_layer *l)
     return l->out.ndim == 4 || l->out.ndim == 2;
 }
 
+/* A slice, a transposition, a shuffle of channels, or an image repeated by a stride of 0. */
+static inline bool rn_move(rn_plan *p, rn_layer *l)
+{
+    oct_shape *out = &l->out;
+    oct_move_map *map = &l->map;
+    const int last = out->ndim - 1, axis = 1 + (int)rn_draw(p, (uint32_t)last);
+    *map = oct_move_over(last, out->dim + 1);
+    if (rn_chance(p, 60)) {
+        const int64_t n = out->dim[axis], step = 1 + rn_draw(p, 2),
+                      count = 1 + rn_draw(p, (uint32_t)n);
+        const bool back = rn_chance(p, 30);
+        if ((count - 1) * step >= n) return false;
+        map->offset = map->stride[axis - 1] * (back ? n - 1 : n - 1 - (count - 1) * step);
+        map->stride[axis - 1] *= back ? -step : step;
+        map->size[axis - 1] = out->dim[axis] = count;
+    } else if (rn_chance(p, 60) && axis != last) {
+        const int64_t size = map->size[last - 1], stride = map->stride[last - 1];
+        map->size[last - 1] = out->dim[last] = map->size[axis - 1];
+        map->stride[last - 1] = map->stride[axis - 1];
+        map->size[axis - 1] = out->dim[axis] = size;
+        map->stride[axis - 1] = stride;
+    } else if (rn_chance(p, 60)) {
+        const int64_t c = out->dim[last], groups = c % 3 ? 2 : 3;
+        if (c % groups) return false;
+        map->size[last - 1] = c / groups;
+        map->size[last] = groups;
+        map->stride[last] = c / groups;
+        map->dims++;
+    } else {
+        map->stride[axis - 1] = 0;
+    }
+    map->out = *out;
+    return rn_channels(out) <= (out->ndim == 4 ? RN_CHANNELS : 400) && out->dim[1] <= 400;
+}
+
 static inline bool rn_concat(rn_layer *l)
 {
     int64_t channels = 0;
@@ -297,6 +334,7 @@ static inline bool rn_settle(rn_plan *p, rn_layer *l, bool keep)
     if (l->kind == RN_MAX_POOL || l->kind == RN_AVG_POOL) return rn_pool(p, l);
     if (l->kind == RN_RESHAPE) return rn_reshape(p, l);
     if (l->kind == RN_SQUEEZE) return rn_squeeze(p, l);
+    if (l->kind == RN_MOVE) return rn_move(p, l);
     if (l->kind == RN_CONCAT) return rn_concat(l);
     if (l->kind == RN_INTERPOLATE) return rn_interpolate(p, l);
     return rn_flat(p, l);
@@ -343,7 +381,8 @@ static inline void rn_append(rn_plan *p, rn_body *b, const rn_layer *l, const in
         b->used[in[k]] = true;
     }
     bool moves = l->kind == RN_IDENTITY || l->kind == RN_RESHAPE || l->kind == RN_FLATTEN ||
-                 l->kind == RN_SQUEEZE || l->kind == RN_QUANT || l->kind == RN_DEQUANT;
+                 l->kind == RN_SQUEEZE || l->kind == RN_MOVE || l->kind == RN_QUANT ||
+                 l->kind == RN_DEQUANT;
     const rn_body *body = &p->body[l->body];
     if (l->kind == RN_BODY) moves = !body->made[body->output];
     b->made[b->num_values] = b->made[in[0]] || !moves;
@@ -697,6 +736,8 @@ static inline oct_tensor *rn_function(oct_context *cx, const rn_layer *l, oct_te
         return oct_reshape(cx, x[0], l->out);
     case RN_SQUEEZE:
         return l->number > 0 ? oct_squeeze_dim(cx, x[0], (int)l->number) : oct_squeeze(cx, x[0]);
+    case RN_MOVE:
+        return oct_move(cx, x[0], &l->map);
     case RN_INTERPOLATE:
         return oct_interpolate(cx, x[0], l->out.dim[1], l->out.dim[2], l->mode);
     case RN_SIGMOID:
@@ -788,6 +829,8 @@ static inline oct_status rn_build(oct_module **m, const rn_plan *p, const rn_lay
         return oct_reshape_create(m, l->out);
     case RN_SQUEEZE:
         return l->number > 0 ? oct_squeeze_dim_create(m, (int)l->number) : oct_squeeze_create(m);
+    case RN_MOVE:
+        return oct_move_create(m, &l->map);
     case RN_INTERPOLATE:
         return oct_interpolate_create(m, l->out.dim[1], l->out.dim[2], l->mode);
     case RN_SIGMOID:

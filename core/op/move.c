@@ -1,0 +1,197 @@
+/* Moving reads the values of each sample in the order of a map; the gradient is added to where they came from. */
+#include "core/op/move.h"
+#include "core/op/op_impl.h"
+
+#include <string.h>
+
+static void move_backward(oct_context *cx, oct_node *node)
+{
+    oct_tensor *x = node->input[0];
+    const oct_move_map *map = node->saved;
+    const int64_t from = oct_sample_numel(&x->shape), to = oct_move_numel(map);
+    float *grad = oct_grad_new(cx, x);
+    if (!grad) return;
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < oct_dim(x, 0); i++) {
+        memset(grad + i * from, 0, (size_t)from * sizeof *grad);
+        oct_move_add_back(map, node->output->grad + i * to, grad + i * from);
+    }
+    oct_give_grad(cx, x, grad);
+}
+
+void oct_move_args(const oct_move_map *map, oct_op_args *args)
+{
+    double *at = args->value;
+    *at++ = (double)map->offset;
+    *at++ = map->out.ndim - 1;
+    for (int i = 1; i < map->out.ndim; i++)
+        *at++ = (double)map->out.dim[i];
+    *at++ = map->dims;
+    for (int k = 0; k < map->dims; k++) {
+        at[k] = (double)map->size[k];
+        at[k + map->dims] = (double)map->stride[k];
+    }
+    args->count = (int)(at - args->value) + 2 * map->dims;
+}
+
+static bool fits(oct_context *cx, const oct_tensor *x, const oct_move_map *map)
+{
+    char from[96], to[96];
+    oct_shape_text(&x->shape, from);
+    oct_shape_text(&map->out, to);
+    if (x->shape.ndim < 1 || map->out.ndim < 1 ||
+        oct_move_numel(map) != oct_sample_numel(&map->out))
+        oct_context_fail(cx, OCT_USAGE,
+                         "move reads %lld values of each sample of %s, but has to make %s",
+                         (long long)oct_move_numel(map), from, to);
+    else if (oct_dtype_bytes(x->dtype) > 4)
+        oct_context_fail(cx, OCT_USAGE,
+                         "move takes values of at most 4 bytes, but its input holds %s",
+                         oct_dtype_name(x->dtype));
+    else if (oct_move_check(map, oct_sample_numel(&x->shape), OCT_USAGE) != OCT_OK)
+        oct_context_adopt(cx, oct_fail_prefix("move from %s to %s", from, to));
+    return cx->status == OCT_OK;
+}
+
+oct_tensor *oct_move(oct_context *cx, oct_tensor *x, const oct_move_map *map)
+{
+    oct_tensor *y;
+    oct_op_args args;
+    OCT_ASSERT(map->dims <= OCT_MOVE_DIMS && map->out.ndim >= 1);
+    oct_move_args(map, &args);
+    if (oct_call_site(cx, "move", &args, &x, 1, &y)) return y;
+    if (!oct_inputs_ok(cx, &x, 1) || !fits(cx, x, map)) return NULL;
+    oct_shape shape = map->out;
+    shape.dim[0] = oct_dim(x, 0);
+    y = oct_tensor_new(cx, x->dtype, shape);
+    if (!y) return NULL;
+    y->q = x->q;
+    const size_t bytes = oct_dtype_bytes(x->dtype);
+    const int64_t from = oct_sample_numel(&x->shape) * (int64_t)bytes;
+    const int64_t to = oct_move_numel(map) * (int64_t)bytes;
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < shape.dim[0]; i++)
+        oct_move_copy(map, bytes, (const uint8_t *)x->data + i * from, (uint8_t *)y->data + i * to);
+    oct_node *node = oct_record(cx, "move", move_backward, &x, 1, false, y);
+    if (node && !(node->saved = oct_save(cx, sizeof *map))) return NULL;
+    if (node) *(oct_move_map *)node->saved = *map;
+    return y;
+}
+
+/* Reads x as it lies, to make a tensor of its shape. */
+static oct_move_map whole(const oct_tensor *x)
+{
+    oct_move_map map = oct_move_over(x->shape.ndim - 1, x->shape.dim + 1);
+    map.out = x->shape;
+    return map;
+}
+
+static bool is_image(oct_context *cx, const char *op, const oct_tensor *x)
+{
+    char text[96];
+    if (x->shape.ndim == 4) return true;
+    oct_context_fail(cx, OCT_USAGE, "%s takes images (N, H, W, C), but its input is %s", op,
+                     oct_shape_text(&x->shape, text));
+    return false;
+}
+
+oct_tensor *oct_slice(oct_context *cx, oct_tensor *x, int axis, int64_t begin, int64_t step,
+                      int64_t count)
+{
+    if (!oct_inputs_ok(cx, &x, 1)) return NULL;
+    char text[96];
+    const int64_t n = axis >= 1 && axis < x->shape.ndim ? oct_dim(x, axis) : 0;
+    int64_t way, last;
+    const bool inside = begin >= 0 && begin < n && count >= 1 &&
+                        !__builtin_mul_overflow(count - 1, step, &way) &&
+                        !__builtin_add_overflow(begin, way, &last) && last >= 0 && last < n;
+    if (!inside)
+        return oct_context_fail(
+            cx, OCT_USAGE,
+            "slice: %lld places from %lld in steps of %lld are not those of axis "
+            "%d of %s; axes count from 1",
+            (long long)count, (long long)begin, (long long)step, axis,
+            oct_shape_text(&x->shape, text));
+    oct_move_map map = whole(x);
+    map.offset = begin * map.stride[axis - 1];
+    map.stride[axis - 1] *= step;
+    map.size[axis - 1] = map.out.dim[axis] = count;
+    return oct_move(cx, x, &map);
+}
+
+oct_tensor *oct_transpose(oct_context *cx, oct_tensor *x, const int *order)
+{
+    if (!oct_inputs_ok(cx, &x, 1)) return NULL;
+    const oct_move_map from = whole(x);
+    oct_move_map map = from;
+    bool seen[OCT_MAX_DIMS] = {false};
+    char text[96];
+    for (int i = 1; i < x->shape.ndim; i++) {
+        const int d = order[i - 1];
+        if (d < 1 || d >= x->shape.ndim || seen[d])
+            return oct_context_fail(
+                cx, OCT_USAGE,
+                "transpose: dimension %d of the output cannot be dimension %d of %s; "
+                "each one from 1 on comes once",
+                i, d, oct_shape_text(&x->shape, text));
+        seen[d] = true;
+        map.size[i - 1] = from.size[d - 1];
+        map.stride[i - 1] = from.stride[d - 1];
+        map.out.dim[i] = x->shape.dim[d];
+    }
+    return oct_move(cx, x, &map);
+}
+
+oct_tensor *oct_depth_to_space(oct_context *cx, oct_tensor *x, int block, oct_depth_order order)
+{
+    if (!oct_inputs_ok(cx, &x, 1) || !is_image(cx, "depth_to_space", x)) return NULL;
+    const int64_t b = block, h = oct_dim(x, 1), w = oct_dim(x, 2), c = oct_dim(x, 3);
+    if (b < 1 || b > c || c % (b * b) != 0)
+        return oct_context_fail(
+            cx, OCT_USAGE, "depth_to_space: %lld channels are not those of blocks of %dx%d pixels",
+            (long long)c, block, block);
+    const int64_t part = c / (b * b);
+    const int64_t deep = order == OCT_DEPTH_DCR ? part : 1,
+                  across = order == OCT_DEPTH_DCR ? 1 : b * b;
+    const oct_move_map map = {.dims = 5,
+                              .size = {h, b, w, b, part},
+                              .stride = {w * c, b * deep, c, deep, across},
+                              .out = OCT_SHAPE(1, h * b, w * b, part)};
+    return oct_move(cx, x, &map);
+}
+
+oct_tensor *oct_space_to_depth(oct_context *cx, oct_tensor *x, int block, oct_depth_order order)
+{
+    if (!oct_inputs_ok(cx, &x, 1) || !is_image(cx, "space_to_depth", x)) return NULL;
+    const int64_t b = block, h = oct_dim(x, 1), w = oct_dim(x, 2), c = oct_dim(x, 3);
+    if (b < 1 || h % b != 0 || w % b != 0)
+        return oct_context_fail(
+            cx, OCT_USAGE, "space_to_depth: blocks of %dx%d pixels do not divide %lldx%lld pixels",
+            block, block, (long long)h, (long long)w);
+    oct_move_map map = {.dims = 5,
+                        .size = {h / b, w / b, b, b, c},
+                        .stride = {b * w * c, b * c, w * c, c, 1},
+                        .out = OCT_SHAPE(1, h / b, w / b, c * b * b)};
+    if (order == OCT_DEPTH_CRD) {
+        memcpy(map.size + 2, (int64_t[]){c, b, b}, 3 * sizeof(int64_t));
+        memcpy(map.stride + 2, (int64_t[]){1, w * c, c}, 3 * sizeof(int64_t));
+    }
+    return oct_move(cx, x, &map);
+}
+
+oct_tensor *oct_channel_shuffle(oct_context *cx, oct_tensor *x, int groups)
+{
+    if (!oct_inputs_ok(cx, &x, 1)) return NULL;
+    const int last = x->shape.ndim - 1;
+    const int64_t c = last >= 1 ? oct_dim(x, last) : 0;
+    if (groups < 1 || c < 1 || c % groups != 0)
+        return oct_context_fail(cx, OCT_USAGE,
+                                "channel_shuffle: %d groups do not divide %lld channels", groups,
+                                (long long)c);
+    const int64_t rows = oct_sample_numel(&x->shape) / c;
+    const oct_move_map map = {.dims = 3,
+                              .size = {rows, c / groups, groups},
+                              .stride = {c, 1, c / groups},
+                              .out = x->shape};
+    return oct_move(cx, x, &map);
+}

@@ -1,0 +1,170 @@
+/* Loops that touch each other become one, and the two innermost are run as a plane: rows of memory by memcpy,
+ * others in loops over their longer side. */
+#include "core/tensor/move.h"
+
+#include <string.h>
+
+oct_move_map oct_move_over(int dims, const int64_t *size)
+{
+    OCT_ASSERT(dims >= 0 && dims <= OCT_MOVE_DIMS);
+    oct_move_map map = {.dims = dims};
+    int64_t stride = 1;
+    for (int k = dims - 1; k >= 0; stride *= size[k--]) {
+        map.size[k] = size[k];
+        map.stride[k] = stride;
+    }
+    return map;
+}
+
+int64_t oct_move_numel(const oct_move_map *map)
+{
+    int64_t numel = 1;
+    for (int k = 0; k < map->dims; k++)
+        if (__builtin_mul_overflow(numel, map->size[k], &numel)) return -1;
+    return numel;
+}
+
+/* The first and last place that the map reads; false when they cannot be counted. */
+static bool reach(const oct_move_map *map, int64_t *first, int64_t *last)
+{
+    *first = *last = map->offset;
+    for (int k = 0; k < map->dims; k++) {
+        int64_t way, *end = map->stride[k] < 0 ? first : last;
+        if (__builtin_mul_overflow(map->size[k] - 1, map->stride[k], &way) ||
+            __builtin_add_overflow(*end, way, end))
+            return false;
+    }
+    return true;
+}
+
+oct_status oct_move_check(const oct_move_map *map, int64_t numel, oct_status code)
+{
+    int64_t first, last;
+    OCT_CHECK(map->dims >= 0 && map->dims <= OCT_MOVE_DIMS, code,
+              "it has %d loops; 0 to %d are allowed", map->dims, OCT_MOVE_DIMS);
+    for (int k = 0; k < map->dims; k++)
+        OCT_CHECK(map->size[k] >= 1, code, "its loop %d has %lld turns; it must have at least 1", k,
+                  (long long)map->size[k]);
+    OCT_CHECK(oct_move_numel(map) >= 1 && reach(map, &first, &last), code,
+              "its loops read more values than can be counted");
+    OCT_CHECK(first >= 0 && last < numel, code,
+              "it reads value %lld of a sample, whose values are 0 to %lld",
+              (long long)(first < 0 ? first : last), (long long)numel - 1);
+    return OCT_OK;
+}
+
+/* The map's loops without those of one turn, an outer one that goes on where the inner ends joined to it; at least two
+ * of them. `at` counts the turns of those around the innermost two, `place` is where these begin. */
+typedef struct walk {
+    int dims;
+    int64_t size[OCT_MOVE_DIMS + 2], stride[OCT_MOVE_DIMS + 2], at[OCT_MOVE_DIMS + 2];
+    int64_t place;
+} walk;
+
+static void add_loop(walk *w, int64_t size, int64_t stride)
+{
+    w->size[w->dims] = size;
+    w->stride[w->dims++] = stride;
+}
+
+static walk walk_of(const oct_move_map *map)
+{
+    walk w = {.place = map->offset};
+    add_loop(&w, 1, 0);
+    for (int k = 0; k < map->dims; k++) {
+        const int outer = w.dims - 1;
+        if (map->size[k] == 1) continue;
+        if (outer > 0 && w.stride[outer] == map->size[k] * map->stride[k]) {
+            w.size[outer] *= map->size[k];
+            w.stride[outer] = map->stride[k];
+        } else {
+            add_loop(&w, map->size[k], map->stride[k]);
+        }
+    }
+    if (w.dims == 1) add_loop(&w, 1, 1);
+    return w;
+}
+
+/* Goes to the next plane; false behind the last. */
+static bool next_plane(walk *w)
+{
+    for (int k = w->dims - 3; k >= 0; k--) {
+        w->place += w->stride[k];
+        if (++w->at[k] < w->size[k]) return true;
+        w->place -= w->size[k] * w->stride[k];
+        w->at[k] = 0;
+    }
+    return false;
+}
+
+/* A plane of h rows of w values, which lie at these distances in x. */
+typedef struct plane {
+    int64_t h, w, sh, sw;
+} plane;
+
+static plane plane_of(const walk *w)
+{
+    const int last = w->dims - 1;
+    return (plane){w->size[last - 1], w->size[last], w->stride[last - 1], w->stride[last]};
+}
+
+#define OCT_COPY_PLANE(name, type)                                                                 \
+    static void name(const plane *p, const type *x, type *restrict y)                              \
+    {                                                                                              \
+        const int64_t h = p->h, w = p->w, sh = p->sh, sw = p->sw;                                  \
+        if (w >= h) {                                                                              \
+            for (int64_t i = 0; i < h; i++)                                                        \
+                for (int64_t j = 0; j < w; j++)                                                    \
+                    y[i * w + j] = x[i * sh + j * sw];                                             \
+        } else {                                                                                   \
+            for (int64_t j = 0; j < w; j++)                                                        \
+                for (int64_t i = 0; i < h; i++)                                                    \
+                    y[i * w + j] = x[i * sh + j * sw];                                             \
+        }                                                                                          \
+    }
+
+OCT_COPY_PLANE(copy_8, uint8_t)
+OCT_COPY_PLANE(copy_16, uint16_t)
+OCT_COPY_PLANE(copy_32, uint32_t)
+
+/* Rows below this are copied faster by a loop than by a call. */
+enum { ROW_BYTES = 16 };
+
+static void copy_plane(const plane *p, size_t bytes, const uint8_t *x, uint8_t *y)
+{
+    const int64_t row = p->w * (int64_t)bytes;
+    if (p->sw == 1 && row >= ROW_BYTES) {
+        for (int64_t i = 0; i < p->h; i++)
+            memcpy(y + i * row, x + i * p->sh * (int64_t)bytes, (size_t)row);
+    } else if (bytes == 1) {
+        copy_8(p, x, y);
+    } else if (bytes == 2) {
+        copy_16(p, (const uint16_t *)(const void *)x, (uint16_t *)(void *)y);
+    } else {
+        copy_32(p, (const uint32_t *)(const void *)x, (uint32_t *)(void *)y);
+    }
+}
+
+void oct_move_copy(const oct_move_map *map, size_t bytes, const void *x, void *restrict y)
+{
+    OCT_ASSERT(bytes == 1 || bytes == 2 || bytes == 4);
+    walk w = walk_of(map);
+    const plane p = plane_of(&w);
+    const uint8_t *from = x;
+    uint8_t *to = y;
+    do {
+        copy_plane(&p, bytes, from + w.place * (int64_t)bytes, to);
+        to += p.h * p.w * (int64_t)bytes;
+    } while (next_plane(&w));
+}
+
+void oct_move_add_back(const oct_move_map *map, const float *y, float *restrict x)
+{
+    walk w = walk_of(map);
+    const plane p = plane_of(&w);
+    do {
+        for (int64_t i = 0; i < p.h; i++, y += p.w)
+            for (int64_t j = 0; j < p.w; j++)
+                x[w.place + i * p.sh + j * p.sw] += y[j];
+    } while (next_plane(&w));
+}

@@ -1,0 +1,29 @@
+/* A move reads the values of each sample in another order, maybe some of them only, or some of them more than
+ * once: slices, transpositions, depth to space, channel shuffles and reversals are data for it. */
+#pragma once
+
+#include "core/tensor/tensor.h"
+
+enum { OCT_MOVE_DIMS = 6 };
+
+/* The order of nested loops: value i0..i5 of the output, row-major, is value offset + sum(i_k * stride_k) of the
+ * sample. Strides may be 0 or negative; everything stays inside the sample. */
+typedef struct oct_move_map {
+    int dims;                                           /* loops, 0 to 6 */
+    int64_t size[OCT_MOVE_DIMS], stride[OCT_MOVE_DIMS]; /* 0 beyond `dims` */
+    int64_t offset;
+    oct_shape out; /* of the output; dim[0] is ignored and stays the batch */
+} oct_move_map;
+
+/* Returns the map that reads values of these sizes, `dims` of them, as they lie. What is to be moved differs
+ * from it in strides, order or sizes of its loops; `out` is left to the caller. */
+oct_move_map oct_move_over(int dims, const int64_t *size);
+/* Values that the map reads of a sample; -1 when they are more than can be counted. */
+int64_t oct_move_numel(const oct_move_map *map);
+/* Checks that the loops stay inside a sample of `numel` values (INT64_MAX: not known yet); `code` otherwise. */
+oct_status oct_move_check(const oct_move_map *map, int64_t numel, oct_status code) OCT_NODISCARD;
+
+/* These run one sample of a map that has been checked. The first copies values of 1, 2 or 4 bytes; the second adds
+ * each value of `y` to the one of `x` that it was read from, in the order of y. */
+void oct_move_copy(const oct_move_map *map, size_t bytes, const void *x, void *restrict y);
+void oct_move_add_back(const oct_move_map *map, const float *y, float *restrict x);
