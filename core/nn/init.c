@@ -16,10 +16,15 @@ static void fill(float *values, int64_t n, float value)
         values[i] = value;
 }
 
-static void fill_kaiming(const init_walk *walk, uint32_t number, oct_param *param, int64_t fan)
+static void fill_normal(const init_walk *walk, uint32_t number, oct_param *param, float deviation)
 {
     oct_fill_normal(oct_f32(&param->value), oct_numel(&param->value), walk->seed, OCT_STREAM_INIT,
-                    number, 0.0F, (float)sqrt(2.0 / (double)fan));
+                    number, 0.0F, deviation);
+}
+
+static void fill_kaiming(const init_walk *walk, uint32_t number, oct_param *param, int64_t fan)
+{
+    fill_normal(walk, number, param, (float)sqrt(2.0 / (double)fan));
 }
 
 static void fill_zero(oct_param *param)
@@ -54,6 +59,15 @@ static oct_status init_module(void *user, oct_module *module)
         fill_zero(m->beta);
         fill(m->running_mean, m->channels, 0.0F);
         fill(m->running_var, m->channels, 1.0F);
+    } else if (module->type == &oct_layer_norm_type || module->type == &oct_group_norm_type) {
+        oct_group_norm_module *m = (oct_group_norm_module *)module;
+        fill(oct_f32(&m->gamma->value), m->channels, 1.0F);
+        fill_zero(m->beta);
+    } else if (module->type == &oct_mul_parameter_type) {
+        oct_param *weight = ((oct_parameter_module *)module)->weight;
+        fill(oct_f32(&weight->value), oct_numel(&weight->value), 1.0F);
+    } else if (module->type == &oct_parameter_type || module->type == &oct_add_parameter_type) {
+        fill_normal(walk, walk->next, ((oct_parameter_module *)module)->weight, 0.02F);
     }
     walk->next += (uint32_t)module->num_params;
     return OCT_OK;

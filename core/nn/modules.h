@@ -42,6 +42,24 @@ typedef struct oct_batch_norm_module {
     bool frozen; /* running statistics even while training */
 } oct_batch_norm_module;
 
+typedef struct oct_group_norm_module { /* layer_norm and group_norm */
+    oct_module base;
+    oct_param *gamma, *beta;  /* (C); names "weight", "bias" */
+    int64_t groups, channels; /* of a layer_norm 1, and the size of a row */
+    double eps;
+} oct_group_norm_module;
+
+typedef struct oct_parameter_module { /* parameter, add_parameter, mul_parameter */
+    oct_module base;
+    oct_param *weight; /* the dimensions behind the batch */
+} oct_parameter_module;
+
+typedef struct oct_mean_module {
+    oct_module base;
+    int axis; /* 1 or more, or OCT_MEAN_PLANE */
+    bool keep;
+} oct_mean_module;
+
 typedef struct oct_pool_module {
     oct_module base;
     int kernel, stride, padding;
@@ -103,6 +121,14 @@ oct_status oct_linear_create(oct_module **m, int64_t in, int64_t out, bool bias)
 oct_status oct_batch_norm_create(oct_module **m, int64_t channels) OCT_NODISCARD;
 /* Returns what the module asks of oct_batch_norm in a step of training or of evaluation. */
 oct_bn_args oct_batch_norm_args(const oct_batch_norm_module *m, bool training);
+oct_status oct_layer_norm_create(oct_module **m, int64_t size, double eps) OCT_NODISCARD;
+oct_status oct_group_norm_create(oct_module **m, int64_t groups, int64_t channels,
+                                 double eps) OCT_NODISCARD;
+/* shape: of the parameter, 1 to 3 dimensions */
+oct_status oct_parameter_create(oct_module **m, oct_shape shape) OCT_NODISCARD;
+oct_status oct_add_parameter_create(oct_module **m, oct_shape shape) OCT_NODISCARD;
+oct_status oct_mul_parameter_create(oct_module **m, oct_shape shape) OCT_NODISCARD;
+oct_status oct_mean_create(oct_module **m, int axis, bool keep) OCT_NODISCARD;
 oct_status oct_max_pool_create(oct_module **m, int kernel, int stride, int padding) OCT_NODISCARD;
 oct_status oct_avg_pool_create(oct_module **m, int kernel, int stride) OCT_NODISCARD;
 oct_status oct_add_scalar_create(oct_module **m, double value) OCT_NODISCARD;
@@ -127,5 +153,6 @@ oct_status oct_sequential_append(oct_module *sequential, oct_module **item) OCT_
 
 /* Sets initial values as a pure function of (seed, parameter's position in the tree): convolutions
  * and linear layers Kaiming normal, fan-out for convolutions and fan-in for linear (He et al.
- * 2015), biases 0, gamma 1, beta 0, running mean 0, running variance 1. */
+ * 2015), biases 0, gamma 1, beta 0, running mean 0, running variance 1; parameters that are values or are
+ * added normal with deviation 0.02, those that are multiplied with 1. */
 oct_status oct_init_parameters(oct_module *root, uint64_t seed) OCT_NODISCARD;

@@ -49,6 +49,24 @@ bool oct_bn_take(const oct_bn_args *args, int64_t c, const oct_bn_batch *batch, 
 /* Gives mean and 1/sigma of all channels in a forward by running values. */
 void oct_bn_running(const oct_bn_args *args, int64_t channels, float *mean, float *inv_std);
 
+/* Normalizes each row: x (N, ..., C), gamma and beta (C), eps above 0. */
+oct_tensor *oct_layer_norm(oct_context *cx, oct_tensor *x, oct_param *gamma, oct_param *beta,
+                           double eps);
+/* Normalizes each group of neighbouring channels of each sample over its positions: x (N, ..., C). As many
+ * groups as channels: instance norm. */
+typedef struct oct_group_norm_args {
+    oct_param *gamma, *beta; /* (C) */
+    int64_t groups;          /* divides C */
+    double eps;              /* above 0 */
+} oct_group_norm_args;
+oct_tensor *oct_group_norm(oct_context *cx, oct_tensor *x, const oct_group_norm_args *args);
+
+/* Gives each sample the parameter's value: x (N, ...) of any type tells N alone -> (N, dims of weight). */
+oct_tensor *oct_parameter(oct_context *cx, oct_tensor *x, oct_param *weight);
+/* Add the parameter to each sample, or multiply by it: x (N, dims), weight (dims), of 1 where it repeats. */
+oct_tensor *oct_add_parameter(oct_context *cx, oct_tensor *x, oct_param *weight);
+oct_tensor *oct_mul_parameter(oct_context *cx, oct_tensor *x, oct_param *weight);
+
 #define OCT_INPUTS_1 oct_tensor *x
 #define OCT_INPUTS_2 oct_tensor *a, oct_tensor *b
 #define OCT_PLAIN_OP(name, inputs) oct_tensor *oct_##name(oct_context *cx, OCT_INPUTS_##inputs);
@@ -74,6 +92,10 @@ oct_tensor *oct_reshape(oct_context *cx, oct_tensor *x, oct_shape shape);
  * type; a view. */
 oct_tensor *oct_squeeze(oct_context *cx, oct_tensor *x);
 oct_tensor *oct_squeeze_dim(oct_context *cx, oct_tensor *x, int dim);
+/* Takes the mean along dimension `axis`, 1 or more, or over both of (N, H, W, C)'s plane. keep: a dimension of
+ * 1 stays in its place. */
+enum { OCT_MEAN_PLANE = 12 };
+oct_tensor *oct_mean(oct_context *cx, oct_tensor *x, int axis, bool keep);
 /* Joins tensors along the last dimension. */
 oct_tensor *oct_concat(oct_context *cx, oct_tensor *const *x, int n);
 /* Takes the maximum over square windows, where padding never counts. f32 or codes (order of codes =

@@ -35,6 +35,10 @@ static oct_tensor *concat(oct_context *cx, oct_tensor *const *x)
 {
     return oct_concat(cx, x, 2);
 }
+static oct_tensor *mean(oct_context *cx, oct_tensor *const *x)
+{
+    return oct_mean(cx, x[0], 2, true);
+}
 static oct_tensor *max_pool(oct_context *cx, oct_tensor *const *x)
 {
     return oct_max_pool(cx, x[0], 3, 2, 1);
@@ -109,6 +113,7 @@ static const struct {
     {"add_scalar", add_scalar, 1, 1},
     {"mul_scalar", mul_scalar, 1, 1},
     {"concat", concat, 2, 0},
+    {"mean", mean, 1, 2},
     {"max_pool", max_pool, 1, 3},
     {"avg_pool", avg_pool, 1, 2},
     {"global_avg_pool", global_avg_pool, 1, 0},
@@ -216,6 +221,24 @@ Test(call_sites, a_loss_is_one, .timeout = 60)
     cr_assert(y, "%s", oct_fail_text(0));
     cr_assert(l.calls == 1 && l.inputs == 2 && l.args.count == 1 && l.args.value[0] == 0.25);
     cr_assert_str_eq(l.op, "cross_entropy_loss");
+    oct_module *m;
+    RIG_OK(oct_module_type_find(l.op)->create(&m, &l.args));
+    oct_check_tensor(oct_module_call(r.cx, m, r.in, 2), y, l.op);
+    oct_module_destroy(&m);
+    end(&r);
+}
+
+Test(call_sites, a_product_of_matrices_is_one, .timeout = 60)
+{
+    site_rig r;
+    begin(&r);
+    r.x[1].shape = OCT_SHAPE(2, 4, 3, 5);
+    listener l = {.base = {.call = heard}};
+    r.cx->interceptor = &l.base;
+    const oct_tensor *y = oct_matmul(r.cx, r.in[0], r.in[1]);
+    r.cx->interceptor = NULL;
+    cr_assert(y, "%s", oct_fail_text(0));
+    cr_assert(l.calls == 1 && l.inputs == 2 && l.args.count == 0);
     oct_module *m;
     RIG_OK(oct_module_type_find(l.op)->create(&m, &l.args));
     oct_check_tensor(oct_module_call(r.cx, m, r.in, 2), y, l.op);

@@ -153,6 +153,51 @@ Test(gradcheck, batch_norm_with_running_statistics)
     check_batch_norm(OCT_SHAPE(7, 4), 3, true);
 }
 
+/* Takes the module over; its values count per sample. */
+static void check_module(oct_module *module, oct_shape shape, float step)
+{
+    rig r = rig_of(module, rig_call_root, shape.dim[0], 2);
+    rig_input(&r, shape, 0.05F);
+    check_grads(&r, step);
+}
+
+Test(gradcheck, layer_norm_and_group_norm)
+{
+    oct_module *norm;
+    RIG_OK(oct_layer_norm_create(&norm, 6, 1e-5));
+    check_module(norm, OCT_SHAPE(5, 6), 0.01F);
+    RIG_OK(oct_layer_norm_create(&norm, 4, 1e-2));
+    check_module(norm, OCT_SHAPE(3, 3, 2, 4), 0.01F);
+    RIG_OK(oct_group_norm_create(&norm, 2, 6, 1e-5));
+    check_module(norm, OCT_SHAPE(3, 2, 3, 6), 0.01F);
+    RIG_OK(oct_group_norm_create(&norm, 3, 3, 1e-5)); /* instance norm */
+    check_module(norm, OCT_SHAPE(3, 4, 3), 0.01F);
+}
+
+/* Its first output takes the batch from x alone, so x needs another way to a gradient. */
+static oct_tensor *token_of(oct_context *cx, oct_module *root, oct_tensor *const *x, int n)
+{
+    (void)n;
+    return oct_add(cx, oct_call(cx, root, x[0]), x[0]);
+}
+
+Test(gradcheck, parameters)
+{
+    oct_module *parameter;
+    RIG_OK(oct_parameter_create(&parameter, OCT_SHAPE(2, 3)));
+    rig r = rig_of(parameter, token_of, 5, 2);
+    rig_input(&r, OCT_SHAPE(5, 2, 3), 0.05F);
+    check_grads(&r, 0.25F);
+    RIG_OK(oct_add_parameter_create(&parameter, OCT_SHAPE(4, 3)));
+    check_module(parameter, OCT_SHAPE(5, 4, 3), 0.25F);
+    RIG_OK(oct_add_parameter_create(&parameter, OCT_SHAPE(2, 1, 3)));
+    check_module(parameter, OCT_SHAPE(3, 2, 4, 3), 0.25F);
+    RIG_OK(oct_mul_parameter_create(&parameter, OCT_SHAPE(1, 3)));
+    check_module(parameter, OCT_SHAPE(5, 4, 3), 0.25F);
+    RIG_OK(oct_mul_parameter_create(&parameter, OCT_SHAPE(2, 3, 1)));
+    check_module(parameter, OCT_SHAPE(3, 2, 3, 2), 0.25F);
+}
+
 RIG_FORWARD(relu_of, oct_relu(cx, x[0]))
 RIG_FORWARD(relu6_of, oct_relu6(cx, x[0]))
 RIG_FORWARD(max_pool_of, oct_max_pool(cx, x[0], 3, 2, 1))
@@ -171,6 +216,11 @@ static oct_tensor *concat_of(oct_context *cx, oct_module *root, oct_tensor *cons
 
 RIG_FORWARD(mul_of, oct_mul(cx, x[0], x[1]))
 RIG_FORWARD(square_of, oct_mul(cx, x[0], x[0]))
+RIG_FORWARD(matmul_of, oct_matmul(cx, x[0], x[1]))
+RIG_FORWARD(matmul_square_of, oct_matmul(cx, x[0], x[0]))
+RIG_FORWARD(mean_of, oct_mean(cx, x[0], 1, false))
+RIG_FORWARD(mean_last_of, oct_mean(cx, x[0], 2, true))
+RIG_FORWARD(mean_plane_of, oct_mean(cx, x[0], OCT_MEAN_PLANE, true))
 RIG_FORWARD(line_of, oct_add_scalar(cx, oct_mul_scalar(cx, x[0], -1.5), 0.25))
 RIG_FORWARD(sigmoid_of, oct_sigmoid(cx, x[0]))
 RIG_FORWARD(silu_of, oct_silu(cx, x[0]))
@@ -217,6 +267,28 @@ Test(gradcheck, mul_of_two_and_of_one_twice)
     rig_input(&r, OCT_SHAPE(3, 2, 3, 4), 0.05F);
     check_grads(&r, 0.02F);
     check_op(square_of, OCT_SHAPE(3, 5));
+}
+
+static void check_matmul(oct_shape a, oct_shape b)
+{
+    rig r = rig_of(NULL, matmul_of, a.dim[0], 2);
+    rig_input(&r, a, 0.05F);
+    rig_input(&r, b, 0.05F);
+    check_grads(&r, 0.25F);
+}
+
+Test(gradcheck, matmul_of_two_and_of_one_twice)
+{
+    check_matmul(OCT_SHAPE(3, 4, 2), OCT_SHAPE(3, 2, 5));
+    check_matmul(OCT_SHAPE(3, 2, 3, 4), OCT_SHAPE(3, 2, 4, 1));
+    check_op(matmul_square_of, OCT_SHAPE(3, 3, 3));
+}
+
+Test(gradcheck, mean)
+{
+    check_op(mean_of, OCT_SHAPE(3, 4, 2));
+    check_op(mean_last_of, OCT_SHAPE(3, 2, 3, 2));
+    check_op(mean_plane_of, OCT_SHAPE(3, 3, 2, 4));
 }
 
 Test(gradcheck, softmax)

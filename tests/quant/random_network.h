@@ -50,6 +50,11 @@ enum {
     X(ADD_SCALAR, "add_scalar", 2)                                                                 \
     X(MUL_SCALAR, "mul_scalar", 2)                                                                 \
     X(IDENTITY, "identity", 1)                                                                     \
+    X(LAYER_NORM, "layer_norm", 2)                                                                 \
+    X(GROUP_NORM, "group_norm", 1)                                                                 \
+    X(ADD_PARAMETER, "add_parameter", 1)                                                           \
+    X(MUL_PARAMETER, "mul_parameter", 1)                                                           \
+    X(MEAN, "mean", 1)                                                                             \
     X(OWN, "random_own", 1)                                                                        \
     X(QUANT, "quant_stub", 1)                                                                      \
     X(DEQUANT, "dequant_stub", 1)                                                                  \
@@ -309,6 +314,12 @@ static inline bool rn_flat(rn_plan *p, rn_layer *l)
     return true;
 }
 
+static inline bool rn_mean(rn_layer *l)
+{
+    l->out = OCT_SHAPE(1, 1, 1, rn_channels(&l->in[0]));
+    return rn_plane(&l->in[0]);
+}
+
 static inline bool rn_interpolate(rn_plan *p, rn_layer *l)
 {
     l->mode = rn_chance(p, 50) ? OCT_NEAREST : OCT_BILINEAR;
@@ -326,6 +337,7 @@ static inline bool rn_settle(rn_plan *p, rn_layer *l, bool keep)
     if (l->kind == RN_ADD || l->kind == RN_MUL) return oct_shape_equal(&l->in[0], &l->in[1]);
     if (l->kind == RN_BATCH_NORM) return rn_channels(&l->in[0]) <= 64;
     if (l->kind == RN_SIGMOID || l->kind == RN_BATCH_NORM || l->kind == RN_OWN) return true;
+    if (l->kind >= RN_LAYER_NORM && l->kind <= RN_MUL_PARAMETER) return true;
     if (l->kind >= RN_SILU && l->kind <= RN_IDENTITY) return true;
     if (l->kind == RN_RELU || l->kind == RN_RELU6) return true;
     if (keep || l->kind == RN_BODY) return false;
@@ -336,6 +348,7 @@ static inline bool rn_settle(rn_plan *p, rn_layer *l, bool keep)
     if (l->kind == RN_SQUEEZE) return rn_squeeze(p, l);
     if (l->kind == RN_MOVE) return rn_move(p, l);
     if (l->kind == RN_CONCAT) return rn_concat(l);
+    if (l->kind == RN_MEAN) return rn_mean(l);
     if (l->kind == RN_INTERPOLATE) return rn_interpolate(p, l);
     return rn_flat(p, l);
 }
@@ -849,6 +862,17 @@ static inline oct_status rn_build(oct_module **m, const rn_plan *p, const rn_lay
         return oct_mul_scalar_create(m, l->number);
     case RN_IDENTITY:
         return oct_identity_create(m);
+    case RN_LAYER_NORM:
+        return oct_layer_norm_create(m, in, 1e-2);
+    case RN_GROUP_NORM:
+        return oct_group_norm_create(m, in % 2 == 0 ? 2 : 1, in, 1e-2);
+    case RN_ADD_PARAMETER:
+        return oct_add_parameter_create(m, oct_shape_of(l->in[0].ndim - 1, l->in[0].dim + 1));
+    case RN_MUL_PARAMETER:
+        return oct_mul_parameter_create(m,
+                                        l->in[0].ndim == 4 ? OCT_SHAPE(1, 1, in) : OCT_SHAPE(in));
+    case RN_MEAN:
+        return oct_mean_create(m, OCT_MEAN_PLANE, true);
     case RN_OWN:
         return rn_own_create(m, OCT_OP_ARGS(l->number));
     case RN_QUANT:
@@ -867,7 +891,7 @@ static inline oct_status rn_build_body(oct_module **m, const rn_plan *p, int bod
     made->plan = p;
     made->body = &p->body[body];
     for (int c = 0; c < made->body->num_children; c++) {
-        char name[8];
+        char name[16];
         snprintf(name, sizeof name, "c%d", c);
         OCT_TRY(rn_build(&made->child[c], p, &made->body->child[c]));
         OCT_TRY(oct_module_add_child(*m, name, &made->child[c]));

@@ -1,0 +1,214 @@
+/* A parameter is a value of its own (a token), or is added to or multiplied with each sample. */
+#include "core/autograd/leaf_grads.h"
+#include "core/base/cpu.h"
+#include "core/op/op_impl.h"
+#include "core/op/ops.h"
+
+#include <string.h>
+
+enum { BEHIND_BATCH = OCT_MAX_DIMS - 1 };
+
+/* The dimensions of a sample, and how far the parameter moves along each: not at all where it is repeated. */
+typedef struct spread {
+    int64_t size[BEHIND_BATCH], step[BEHIND_BATCH];
+    int64_t numel; /* of a sample */
+} spread;
+
+typedef struct parameter_saved {
+    oct_param *weight;
+    spread spread;
+} parameter_saved;
+
+/* Fills in how `weight` lies along samples of `shape`; false: it does not. */
+static bool spread_over(const oct_shape *shape, const oct_shape *weight, spread *s)
+{
+    const int dims = shape->ndim - 1, before = BEHIND_BATCH - dims;
+    int64_t step = 1;
+    if (dims < 1 || weight->ndim != dims) return false;
+    *s = (spread){.numel = 1};
+    for (int i = 0; i < before; i++)
+        s->size[i] = 1;
+    for (int i = dims - 1; i >= 0; i--) {
+        const int64_t size = shape->dim[i + 1], own = weight->dim[i];
+        if (own != size && own != 1) return false;
+        s->size[before + i] = size;
+        s->step[before + i] = own == 1 ? 0 : step;
+        step *= own;
+        s->numel *= size;
+    }
+    return true;
+}
+
+/* Values are gone through row by row: the last dimension. */
+static int64_t rows_of(const spread *s)
+{
+    return s->size[0] * s->size[1];
+}
+
+/* Where the parameter of a row begins. */
+static int64_t row_at(const spread *s, int64_t row)
+{
+    return row / s->size[1] * s->step[0] + row % s->size[1] * s->step[1];
+}
+
+/* Adds a sample's part of the gradient. x: what each gradient is multiplied with, or NULL. */
+static void add_sample(const spread *s, const float *grad, const float *x, double *sums)
+{
+    const int64_t width = s->size[2], step = s->step[2];
+    for (int64_t r = 0; r < rows_of(s); r++) {
+        double *to = sums + row_at(s, r);
+        for (int64_t i = 0; i < width; i++) {
+            const int64_t at = r * width + i;
+            to[i * step] += (double)grad[at] * (x ? (double)x[at] : 1.0);
+        }
+    }
+}
+
+/* Adds the gradient to the rows of the leaves: summed in double, in the order of samples and values. */
+static void give_weight(oct_context *cx, const parameter_saved *v, const float *grad,
+                        const float *x)
+{
+    const int64_t n = oct_numel(&v->weight->value), leaves = cx->leaves.local;
+    double *sums = oct_scratch(cx, (size_t)(leaves * n) * sizeof *sums);
+    float *rows = sums ? oct_leaf_grads_begin(cx, v->weight) : NULL;
+    if (rows) {
+#pragma omp parallel for schedule(static)
+        for (int64_t i = 0; i < leaves; i++) {
+            const int64_t first = oct_leaf_begin(&cx->leaves, i);
+            double *of_leaf = sums + i * n;
+            memset(of_leaf, 0, (size_t)n * sizeof *of_leaf);
+            for (int64_t k = 0; k < oct_leaf_size(&cx->leaves, i); k++) {
+                const int64_t at = (first + k) * v->spread.numel;
+                add_sample(&v->spread, grad + at, x ? x + at : NULL, of_leaf);
+            }
+            for (int64_t k = 0; k < n; k++)
+                rows[i * n + k] += (float)of_leaf[k];
+        }
+        oct_leaf_grads_end(cx, v->weight);
+    }
+    oct_scratch_end(cx, sums);
+}
+
+OCT_CLONES
+static void add_to_sample(const spread *s, const float *x, const float *w, float *y)
+{
+    const int64_t width = s->size[2];
+    for (int64_t r = 0; r < rows_of(s); r++) {
+        const float *of_row = w + row_at(s, r);
+        for (int64_t i = 0; i < width; i++)
+            y[r * width + i] = x[r * width + i] + of_row[i * s->step[2]];
+    }
+}
+
+/* x and y may be the same. */
+OCT_CLONES
+static void multiply_sample(const spread *s, const float *x, const float *w, float *y)
+{
+    const int64_t width = s->size[2];
+    for (int64_t r = 0; r < rows_of(s); r++) {
+        const float *of_row = w + row_at(s, r);
+        for (int64_t i = 0; i < width; i++)
+            y[r * width + i] = x[r * width + i] * of_row[i * s->step[2]];
+    }
+}
+
+static void parameter_backward(oct_context *cx, oct_node *node)
+{
+    give_weight(cx, node->saved, node->output->grad, NULL);
+}
+
+static void add_backward(oct_context *cx, oct_node *node)
+{
+    give_weight(cx, node->saved, node->output->grad, NULL);
+    oct_give_grad(cx, node->input[0], oct_take_grad(node->output));
+}
+
+static void mul_backward(oct_context *cx, oct_node *node)
+{
+    const parameter_saved *v = node->saved;
+    give_weight(cx, v, node->output->grad, oct_f32(node->input[0]));
+    float *grad = oct_take_grad(node->output);
+#pragma omp parallel for schedule(static)
+    for (int64_t n = 0; n < oct_samples(node->input[0]); n++)
+        multiply_sample(&v->spread, grad + n * v->spread.numel, oct_f32(&v->weight->value),
+                        grad + n * v->spread.numel);
+    oct_give_grad(cx, node->input[0], grad);
+}
+
+/* Makes the output, samples of `shape`, and what the backward keeps; NULL with the context failed. */
+static oct_tensor *output_of(oct_context *cx, const char *op, const oct_tensor *x, oct_shape shape,
+                             parameter_saved **saved, oct_param *weight)
+{
+    char text[96], w_text[96];
+    spread s;
+    if (!oct_needs_batch(cx, op, x)) return NULL;
+    shape.dim[0] = oct_dim(x, 0);
+    if (!spread_over(&shape, &weight->value.shape, &s))
+        return oct_context_fail(cx, OCT_USAGE,
+                                "%s: a parameter %s does not fit samples of %s; each of its "
+                                "dimensions is the sample's or 1",
+                                op, oct_shape_text(&weight->value.shape, w_text),
+                                oct_shape_text(&shape, text));
+    oct_tensor *y = oct_tensor_new(cx, OCT_F32, shape);
+    *saved = oct_save(cx, sizeof **saved);
+    if (!y || !*saved) return NULL;
+    **saved = (parameter_saved){weight, s};
+    return y;
+}
+
+static oct_tensor *record(oct_context *cx, const oct_node *like, oct_tensor *x, oct_tensor *y,
+                          parameter_saved *saved)
+{
+    oct_node *node = oct_record(cx, like->op, like->backward, &x, 1, true, y);
+    if (node) {
+        node->saved = saved;
+        oct_param_used(cx, saved->weight);
+    }
+    return y;
+}
+
+oct_tensor *oct_parameter(oct_context *cx, oct_tensor *x, oct_param *weight)
+{
+    static const oct_node like = {.op = "parameter", .backward = parameter_backward};
+    if (!oct_inputs_ok(cx, &x, 1)) return NULL;
+    const oct_shape *own = &weight->value.shape;
+    parameter_saved *v;
+    oct_shape shape = {.ndim = own->ndim + 1};
+    memcpy(shape.dim + 1, own->dim, (size_t)own->ndim * sizeof own->dim[0]);
+    oct_tensor *y = output_of(cx, like.op, x, shape, &v, weight);
+    if (!y) return NULL;
+#pragma omp parallel for schedule(static)
+    for (int64_t n = 0; n < oct_samples(y); n++)
+        memcpy(oct_f32(y) + n * v->spread.numel, oct_f32(&weight->value),
+               (size_t)v->spread.numel * sizeof(float));
+    return record(cx, &like, x, y, v);
+}
+
+typedef void sample_fn(const spread *s, const float *x, const float *w, float *y);
+
+/* Makes each sample by `compute`. */
+static oct_tensor *with_parameter(oct_context *cx, const oct_node *like, oct_tensor *x,
+                                  oct_param *weight, sample_fn *compute)
+{
+    if (!oct_inputs_ok(cx, &x, 1) || !oct_needs_f32(cx, like->op, x)) return NULL;
+    parameter_saved *v;
+    oct_tensor *y = output_of(cx, like->op, x, x->shape, &v, weight);
+    if (!y) return NULL;
+#pragma omp parallel for schedule(static)
+    for (int64_t n = 0; n < oct_samples(x); n++)
+        compute(&v->spread, oct_f32(x) + n * v->spread.numel, oct_f32(&weight->value),
+                oct_f32(y) + n * v->spread.numel);
+    return record(cx, like, x, y, v);
+}
+
+oct_tensor *oct_add_parameter(oct_context *cx, oct_tensor *x, oct_param *weight)
+{
+    static const oct_node like = {.op = "add_parameter", .backward = add_backward};
+    return with_parameter(cx, &like, x, weight, add_to_sample);
+}
+
+oct_tensor *oct_mul_parameter(oct_context *cx, oct_tensor *x, oct_param *weight)
+{
+    static const oct_node like = {.op = "mul_parameter", .backward = mul_backward};
+    return with_parameter(cx, &like, x, weight, multiply_sample);
+}
