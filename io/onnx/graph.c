@@ -12,7 +12,7 @@ static void free_value(oct_onnx_value *v)
     oct_free(&v->data);
 }
 
-static void free_node(oct_onnx_node *n)
+void oct_onnx_free_node(oct_onnx_node *n)
 {
     for (int i = 0; i < n->num_attributes; i++) {
         oct_onnx_attribute *a = &n->attributes[i];
@@ -35,7 +35,7 @@ void oct_onnx_free(oct_onnx_graph *g)
     for (int64_t i = 0; i < g->num_values; i++)
         free_value(&g->values[i]);
     for (int64_t i = 0; i < g->num_nodes; i++)
-        free_node(&g->nodes[i]);
+        oct_onnx_free_node(&g->nodes[i]);
     oct_free(&g->path);
     oct_free(&g->producer);
     oct_free(&g->values);

@@ -88,6 +88,7 @@ typedef struct oct_onnx_source {
 } oct_onnx_source;
 oct_status oct_onnx_read_bytes(oct_onnx_graph *g, const oct_onnx_source *source) OCT_NODISCARD;
 void oct_onnx_free(oct_onnx_graph *g);
+void oct_onnx_free_node(oct_onnx_node *n); /* what it holds */
 
 /* Elements of one sample of a value, or of a constant: without the batch; -1 when there are too many. */
 int64_t oct_onnx_numel(const oct_onnx_value *v);

@@ -1,4 +1,5 @@
 /* Tensors of a file: raw bytes, typed fields or external data. Real numbers of any width become 32 bits wide. */
+#include "io/onnx/operator.h"
 #include "io/onnx/read_impl.h"
 
 #include "core/base/mem.h"
@@ -59,6 +60,16 @@ oct_status oct_onnx_element_type(const char *path, const char *name, int32_t dat
     OCT_TRY(find_element(path, name, data_type, &e));
     *dtype = e->dtype;
     return OCT_OK;
+}
+
+bool oct_onnx_dtype_of(int64_t type, oct_dtype *dtype)
+{
+    for (size_t i = 0; i < OCT_COUNT(elements); i++)
+        if (elements[i].type == type && elements[i].bytes) {
+            *dtype = elements[i].dtype;
+            return true;
+        }
+    return false;
 }
 
 /* A tensor on its way in. */

@@ -1,0 +1,245 @@
+/* What the functions of operators share. */
+#include "core/base/mem.h"
+#include "core/base/text.h"
+#include "io/onnx/operator.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static const oct_onnx_operator operators[] = {
+#define OCT_ONNX_OPERATOR(type, since, until, shape, evaluate)                                     \
+    {#type, since, until, oct_onnx_shape_##shape, oct_onnx_evaluate_##evaluate},
+#include "io/onnx/operator_list.def"
+#undef OCT_ONNX_OPERATOR
+};
+
+const oct_onnx_operator *oct_onnx_operator_find(const char *type, int64_t opset)
+{
+    for (size_t i = 0; i < OCT_COUNT(operators); i++)
+        if (strcmp(operators[i].type, type) == 0 && operators[i].since <= opset &&
+            opset <= operators[i].until)
+            return &operators[i];
+    return NULL;
+}
+
+const oct_onnx_value *oct_onnx_in(const oct_onnx_call *c, int i)
+{
+    return i < c->node->inputs && c->node->input[i] >= 0 ? &c->pass->values[c->node->input[i]]
+                                                         : NULL;
+}
+
+oct_onnx_value *oct_onnx_result(const oct_onnx_call *c, int i)
+{
+    return i < c->node->outputs && c->node->output[i] >= 0 ? &c->pass->values[c->node->output[i]]
+                                                           : NULL;
+}
+
+oct_status oct_onnx_problem(const oct_onnx_call *c, const char *format, ...)
+{
+    const oct_onnx_node *n = c->node;
+    char text[512];
+    va_list args;
+    if (c->quiet) return OCT_DATA;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    return oct_fail_add(OCT_DATA, "%s: node '%s' (%s): %s", c->pass->graph->path,
+                        oct_show(n->name, strlen(n->name)).text,
+                        oct_show(n->type, strlen(n->type)).text, text);
+}
+
+void oct_onnx_set(oct_onnx_call *c, int i, oct_dtype dtype, const oct_onnx_value *shape)
+{
+    oct_onnx_value *out = oct_onnx_result(c, i);
+    if (!out) return;
+    out->dtype = dtype;
+    out->ndim = shape->ndim;
+    memcpy(out->dim, shape->dim, sizeof out->dim);
+    out->known = true;
+}
+
+oct_status oct_onnx_need_inputs(const oct_onnx_call *c, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (!oct_onnx_in(c, i))
+            return oct_onnx_problem(c, "it has too few inputs; the file is damaged");
+    return OCT_OK;
+}
+
+oct_status oct_onnx_need_ndim(const oct_onnx_call *c, int i, int least, int most)
+{
+    const oct_onnx_value *v = oct_onnx_in(c, i);
+    if (!v) return oct_onnx_need_inputs(c, i + 1);
+    if (v->ndim >= least && v->ndim <= most) return OCT_OK;
+    return oct_onnx_problem(c, "its input %d has %d dimensions in place of %d to %d", i, v->ndim,
+                            least, most);
+}
+
+oct_status oct_onnx_work(oct_onnx_call *c, int64_t steps)
+{
+    c->pass->work_left -= steps;
+    if (c->pass->work_left >= 0) return OCT_OK;
+    return oct_onnx_problem(c, "the network's constants take too much work to compute");
+}
+
+oct_status oct_onnx_take(oct_onnx_call *c, int i)
+{
+    oct_onnx_value *out = oct_onnx_result(c, i);
+    const int64_t numel = oct_onnx_numel(out);
+    const int64_t size = (int64_t)oct_dtype_bytes(out->dtype);
+    if (numel < 0 || numel > c->pass->bytes_left / size)
+        return oct_onnx_problem(c, "the network's constants take too much memory when computed");
+    c->pass->bytes_left -= numel * size;
+    OCT_TRY(oct_onnx_work(c, numel));
+    c->pass->own[c->node->output[i]] = true;
+    return oct_alloc(&out->data, (size_t)numel, (size_t)size);
+}
+
+static oct_status copy_list(const oct_onnx_call *c, oct_onnx_list *list, int64_t count,
+                            const int64_t *numbers)
+{
+    if (count > OCT_ONNX_LIST_MAX)
+        return oct_onnx_problem(c, "it has a list of more than %d numbers", OCT_ONNX_LIST_MAX);
+    list->given = true;
+    list->count = (int)count;
+    for (int i = 0; i < list->count; i++)
+        list->at[i] = numbers[i];
+    return OCT_OK;
+}
+
+oct_status oct_onnx_take_list(const oct_onnx_call *c, const char *attribute, int i,
+                              oct_onnx_list *list)
+{
+    int64_t count;
+    const int64_t *ints = attribute ? oct_onnx_ints(c->node, attribute, &count) : NULL;
+    const oct_onnx_value *v = i >= 0 ? oct_onnx_in(c, i) : NULL;
+    *list = (oct_onnx_list){0};
+    if (ints) return copy_list(c, list, count, ints);
+    if (!v) return OCT_OK;
+    if (!v->data || v->dtype == OCT_F32)
+        return oct_onnx_problem(
+            c, "its input %d must be known when the network is read, and is computed from images",
+            i);
+    count = oct_onnx_numel(v);
+    if (count > OCT_ONNX_LIST_MAX) return copy_list(c, list, count, NULL);
+    list->given = true;
+    list->count = (int)count;
+    for (int k = 0; k < list->count; k++)
+        list->at[k] = oct_onnx_get(v, k);
+    return OCT_OK;
+}
+
+oct_status oct_onnx_take_axis(const oct_onnx_call *c, int64_t axis, int ndim, int *found)
+{
+    if (axis < -ndim || axis >= ndim)
+        return oct_onnx_problem(c, "axis %" PRId64 " is none of its %d dimensions", axis, ndim);
+    *found = (int)(axis < 0 ? axis + ndim : axis);
+    return OCT_OK;
+}
+
+int64_t oct_onnx_get(const oct_onnx_value *v, int64_t i)
+{
+    switch (v->dtype) {
+    case OCT_S64:
+        return ((const int64_t *)v->data)[i];
+    case OCT_S32:
+        return ((const int32_t *)v->data)[i];
+    case OCT_S16:
+        return ((const int16_t *)v->data)[i];
+    case OCT_U16:
+        return ((const uint16_t *)v->data)[i];
+    case OCT_S8:
+        return ((const int8_t *)v->data)[i];
+    case OCT_U8:
+        return ((const uint8_t *)v->data)[i];
+    case OCT_F32:
+    case OCT_F64:
+        break;
+    }
+    OCT_ASSERT(!"an integer");
+    return 0;
+}
+
+oct_status oct_onnx_put(const oct_onnx_call *c, oct_onnx_value *v, int64_t i, int64_t value)
+{
+    bool fits = true;
+    if (v->dtype == OCT_S64)
+        ((int64_t *)v->data)[i] = value;
+    else if (v->dtype == OCT_S32)
+        fits = !__builtin_add_overflow(value, 0, &((int32_t *)v->data)[i]);
+    else if (v->dtype == OCT_S16)
+        fits = !__builtin_add_overflow(value, 0, &((int16_t *)v->data)[i]);
+    else if (v->dtype == OCT_U16)
+        fits = !__builtin_add_overflow(value, 0, &((uint16_t *)v->data)[i]);
+    else if (v->dtype == OCT_S8)
+        fits = !__builtin_add_overflow(value, 0, &((int8_t *)v->data)[i]);
+    else
+        fits = !__builtin_add_overflow(value, 0, &((uint8_t *)v->data)[i]);
+    return fits ? OCT_OK : oct_onnx_problem(c, "an integer overflows");
+}
+
+const char *oct_onnx_seen(const oct_onnx_call *c, const oct_onnx_value *v,
+                          char text[OCT_ONNX_SHAPE_BYTES])
+{
+    oct_onnx_value shown = {.ndim = v->ndim};
+    for (int i = 0; i < v->ndim; i++) {
+        const bool batch = v->dim[i] > 0 && v->dim[i] % c->pass->batch == 0;
+        shown.dim[i] = batch ? -(v->dim[i] / c->pass->batch) : v->dim[i];
+    }
+    return oct_onnx_shape_text(&shown, text);
+}
+
+int oct_onnx_batch_dim(const oct_onnx_call *c, const oct_onnx_value *v)
+{
+    for (int i = 0; i < v->ndim; i++)
+        if (v->dim[i] > 0 && v->dim[i] % c->pass->batch == 0) return i;
+    return -1;
+}
+
+bool oct_onnx_is_fixed_batch(const oct_onnx_call *c, int64_t dim)
+{
+    return c->pass->graph->fixed_batch > 0 && dim == c->pass->graph->fixed_batch;
+}
+
+oct_status oct_onnx_broadcast(const oct_onnx_call *c, oct_onnx_value *shape,
+                              const oct_onnx_value *with)
+{
+    const int ndim = shape->ndim > with->ndim ? shape->ndim : with->ndim;
+    char first[OCT_ONNX_SHAPE_BYTES], second[OCT_ONNX_SHAPE_BYTES];
+    int64_t dim[OCT_ONNX_DIMS] = {0};
+    for (int i = 0; i < ndim; i++) {
+        const int a = i - (ndim - shape->ndim), b = i - (ndim - with->ndim);
+        const int64_t da = a < 0 ? 1 : shape->dim[a], db = b < 0 ? 1 : with->dim[b];
+        if (da != db && da != 1 && db != 1)
+            return oct_onnx_problem(c, "its inputs %s and %s do not go together",
+                                    oct_onnx_seen(c, shape, first), oct_onnx_seen(c, with, second));
+        dim[i] = da == 1 ? db : da;
+    }
+    shape->ndim = ndim;
+    memcpy(shape->dim, dim, sizeof dim);
+    return OCT_OK;
+}
+
+void oct_onnx_strides(const oct_onnx_value *v, const oct_onnx_value *shape,
+                      int64_t stride[OCT_ONNX_DIMS])
+{
+    int64_t step = 1;
+    for (int i = shape->ndim - 1; i >= 0; i--) {
+        const int own = i - (shape->ndim - v->ndim);
+        stride[i] = own < 0 || v->dim[own] == 1 ? 0 : step;
+        if (own >= 0) step *= v->dim[own];
+    }
+}
+
+void oct_onnx_step(oct_onnx_walk *w)
+{
+    for (int i = w->shape->ndim - 1; i >= 0; i--) {
+        const bool carry = ++w->index[i] == w->shape->dim[i];
+        for (int k = 0; k < OCT_ONNX_OPERANDS; k++)
+            w->at[k] += w->stride[k][i] * (carry ? 1 - w->shape->dim[i] : 1);
+        if (!carry) return;
+        w->index[i] = 0;
+    }
+}

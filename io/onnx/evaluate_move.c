@@ -1,0 +1,252 @@
+/* Constants that are moved, and numbers about shapes. */
+#include "core/base/mem.h"
+#include "io/onnx/operator.h"
+
+#include <string.h>
+
+static size_t element_bytes(const oct_onnx_value *v)
+{
+    return oct_dtype_bytes(v->dtype);
+}
+
+static void copy_element(oct_onnx_value *y, int64_t to, const oct_onnx_value *x, int64_t from)
+{
+    const size_t bytes = element_bytes(y);
+    memcpy((uint8_t *)y->data + (size_t)to * bytes, (const uint8_t *)x->data + (size_t)from * bytes,
+           bytes);
+}
+
+/* A transposed or reshaped parameter is still that parameter. */
+static void keep_origin(const oct_onnx_call *c)
+{
+    const oct_onnx_value *x = oct_onnx_in(c, 0);
+    oct_onnx_result(c, 0)->origin = x->parameter ? c->node->input[0] : x->origin;
+}
+
+/* Fills the result from input 0, read from `from` on with these steps. */
+static oct_status pick(oct_onnx_call *c, int result, int64_t from,
+                       const int64_t stride[OCT_ONNX_DIMS])
+{
+    oct_onnx_value *y = oct_onnx_result(c, result);
+    oct_onnx_walk w = {.shape = y, .at = {from}};
+    OCT_TRY(oct_onnx_take(c, result));
+    const int64_t numel = oct_onnx_numel(y);
+    memcpy(w.stride[0], stride, sizeof w.stride[0]);
+    for (int64_t i = 0; i < numel; i++, oct_onnx_step(&w))
+        copy_element(y, i, oct_onnx_in(c, 0), w.at[0]);
+    return OCT_OK;
+}
+
+oct_status oct_onnx_evaluate_same(oct_onnx_call *c)
+{
+    const oct_onnx_value *x = oct_onnx_in(c, 0);
+    const size_t bytes = (size_t)oct_onnx_numel(x) * element_bytes(x);
+    OCT_TRY(oct_onnx_take(c, 0));
+    if (bytes > 0) memcpy(oct_onnx_result(c, 0)->data, x->data, bytes);
+    keep_origin(c);
+    return OCT_OK;
+}
+
+oct_status oct_onnx_evaluate_transpose(oct_onnx_call *c)
+{
+    const oct_onnx_value *x = oct_onnx_in(c, 0);
+    int64_t own[OCT_ONNX_DIMS] = {0}, stride[OCT_ONNX_DIMS] = {0};
+    oct_onnx_list perm;
+    OCT_TRY(oct_onnx_take_list(c, "perm", -1, &perm));
+    oct_onnx_strides(x, x, own);
+    for (int i = 0; i < x->ndim; i++)
+        stride[i] = own[perm.given ? perm.at[i] : x->ndim - 1 - i];
+    OCT_TRY(pick(c, 0, 0, stride));
+    keep_origin(c);
+    return OCT_OK;
+}
+
+oct_status oct_onnx_evaluate_expand(oct_onnx_call *c)
+{
+    int64_t stride[OCT_ONNX_DIMS] = {0};
+    oct_onnx_strides(oct_onnx_in(c, 0), oct_onnx_result(c, 0), stride);
+    return pick(c, 0, 0, stride);
+}
+
+oct_status oct_onnx_evaluate_slice(oct_onnx_call *c)
+{
+    const oct_onnx_value *x = oct_onnx_in(c, 0);
+    int64_t own[OCT_ONNX_DIMS] = {0}, stride[OCT_ONNX_DIMS] = {0}, from = 0;
+    oct_onnx_slice s;
+    OCT_TRY(oct_onnx_take_slice(c, &s));
+    oct_onnx_strides(x, x, own);
+    for (int i = 0; i < x->ndim; i++) {
+        from += s.start[i] * own[i];
+        stride[i] = s.step[i] * own[i];
+    }
+    return pick(c, 0, from, stride);
+}
+
+oct_status oct_onnx_evaluate_split(oct_onnx_call *c)
+{
+    const oct_onnx_value *x = oct_onnx_in(c, 0);
+    int64_t stride[OCT_ONNX_DIMS] = {0}, from = 0;
+    int axis;
+    OCT_TRY(oct_onnx_take_axis(c, oct_onnx_int(c->node, "axis", 0), x->ndim, &axis));
+    oct_onnx_strides(x, x, stride);
+    for (int i = 0; i < c->node->outputs; i++) {
+        const oct_onnx_value *y = oct_onnx_result(c, i);
+        if (!y) return oct_onnx_problem(c, "one of its outputs has no name; the file is damaged");
+        OCT_TRY(pick(c, i, from, stride));
+        from += y->dim[axis] * stride[axis];
+    }
+    return OCT_OK;
+}
+
+oct_status oct_onnx_evaluate_tile(oct_onnx_call *c)
+{
+    const oct_onnx_value *x = oct_onnx_in(c, 0);
+    oct_onnx_value *y = oct_onnx_result(c, 0);
+    int64_t own[OCT_ONNX_DIMS] = {0};
+    oct_onnx_walk w = {.shape = y};
+    OCT_TRY(oct_onnx_take(c, 0));
+    const int64_t numel = oct_onnx_numel(y);
+    oct_onnx_strides(x, x, own);
+    for (int64_t i = 0; i < numel; i++, oct_onnx_step(&w)) {
+        int64_t from = 0;
+        for (int k = 0; k < y->ndim; k++)
+            from += w.index[k] % x->dim[k] * own[k];
+        copy_element(y, i, x, from);
+    }
+    return OCT_OK;
+}
+
+/* Places the inputs behind each other along an axis. */
+oct_status oct_onnx_evaluate_concat(oct_onnx_call *c)
+{
+    oct_onnx_value *y = oct_onnx_result(c, 0);
+    int64_t stride[OCT_ONNX_DIMS] = {0}, to = 0;
+    int axis;
+    OCT_TRY(oct_onnx_take_axis(c, oct_onnx_int(c->node, "axis", 0), y->ndim, &axis));
+    OCT_TRY(oct_onnx_take(c, 0));
+    oct_onnx_strides(y, y, stride);
+    for (int k = 0; k < c->node->inputs; k++) {
+        const oct_onnx_value *x = oct_onnx_in(c, k);
+        const int64_t numel = oct_onnx_numel(x);
+        oct_onnx_walk w = {.shape = x, .at = {to}};
+        for (int i = 0; i < y->ndim; i++)
+            if (x->dtype != y->dtype || (i != axis && x->dim[i] != y->dim[i]))
+                return oct_onnx_problem(c, "its inputs are of different types or sizes");
+        memcpy(w.stride[0], stride, sizeof stride);
+        for (int64_t i = 0; i < numel; i++, oct_onnx_step(&w))
+            copy_element(y, w.at[0], x, i);
+        to += x->dim[axis] * stride[axis];
+    }
+    return OCT_OK;
+}
+
+oct_status oct_onnx_evaluate_gather(oct_onnx_call *c)
+{
+    const oct_onnx_value *x = oct_onnx_in(c, 0), *indices = oct_onnx_in(c, 1);
+    oct_onnx_value *y = oct_onnx_result(c, 0);
+    int64_t own[OCT_ONNX_DIMS] = {0};
+    int axis;
+    if (indices->dtype == OCT_F32) return oct_onnx_problem(c, "its indices are no integers");
+    OCT_TRY(oct_onnx_take_axis(c, oct_onnx_int(c->node, "axis", 0), x->ndim, &axis));
+    OCT_TRY(oct_onnx_take(c, 0));
+    oct_onnx_strides(x, x, own);
+    int64_t outer = 1, inner = 1;
+    const int64_t count = oct_onnx_numel(indices), size = x->dim[axis];
+    for (int i = 0; i < x->ndim; i++) {
+        if (i < axis) outer *= x->dim[i];
+        if (i > axis) inner *= x->dim[i];
+    }
+    for (int64_t o = 0, to = 0; o < outer; o++)
+        for (int64_t k = 0; k < count; k++) {
+            int64_t index = oct_onnx_get(indices, k);
+            if (index < 0) index += size;
+            if (index < 0 || index >= size)
+                return oct_onnx_problem(c, "an index is beyond its dimension");
+            for (int64_t i = 0; i < inner; i++)
+                copy_element(y, to++, x, (o * size + index) * inner + i);
+        }
+    return OCT_OK;
+}
+
+/* Constants are padded with a constant; nobody writes the other modes for them. */
+oct_status oct_onnx_evaluate_pad(oct_onnx_call *c)
+{
+    const oct_onnx_value *x = oct_onnx_in(c, 0), *value = oct_onnx_in(c, 2);
+    oct_onnx_value *y = oct_onnx_result(c, 0);
+    int64_t own[OCT_ONNX_DIMS] = {0};
+    oct_onnx_pads p;
+    oct_onnx_walk w = {.shape = y};
+    const float fill = oct_onnx_float(c->node, "value", 0);
+    if (strcmp(oct_onnx_string(c->node, "mode", "constant"), "constant") != 0)
+        return oct_onnx_problem(c, "a constant is padded in another way than by a constant");
+    if (value && (value->dtype != x->dtype || oct_onnx_numel(value) != 1))
+        return oct_onnx_problem(c, "what it pads with is no number of its type");
+    OCT_TRY(oct_onnx_take_pads(c, &p));
+    OCT_TRY(oct_onnx_take(c, 0));
+    const int64_t numel = oct_onnx_numel(y);
+    oct_onnx_strides(x, x, own);
+    for (int64_t i = 0; i < numel; i++, oct_onnx_step(&w)) {
+        int64_t from = 0;
+        bool inside = true;
+        for (int k = 0; k < y->ndim; k++) {
+            const int64_t at = w.index[k] - p.before[k];
+            inside = inside && at >= 0 && at < x->dim[k];
+            from += at * own[k];
+        }
+        if (inside)
+            copy_element(y, i, x, from);
+        else if (value)
+            copy_element(y, i, value, 0);
+        else if (y->dtype == OCT_F32)
+            oct_onnx_reals(y)[i] = fill;
+    }
+    return OCT_OK;
+}
+
+/* Shape and Size. */
+oct_status oct_onnx_evaluate_shape(oct_onnx_call *c)
+{
+    const oct_onnx_value *x = oct_onnx_in(c, 0);
+    oct_onnx_value *y = oct_onnx_result(c, 0);
+    int64_t start = oct_onnx_int(c->node, "start", 0);
+    OCT_TRY(oct_onnx_take(c, 0));
+    int64_t *to = y->data;
+    if (strcmp(c->node->type, "Size") == 0) {
+        to[0] = oct_onnx_numel(x);
+        return OCT_OK;
+    }
+    start = start < 0 ? start + x->ndim : start;
+    start = start < 0 ? 0 : start;
+    for (int64_t i = 0; i < y->dim[0]; i++)
+        to[i] = x->dim[start + i];
+    return OCT_OK;
+}
+
+oct_status oct_onnx_evaluate_constant_of_shape(oct_onnx_call *c)
+{
+    const oct_onnx_attribute *value = oct_onnx_attribute_find(c->node, "value");
+    oct_onnx_value *y = oct_onnx_result(c, 0);
+    OCT_TRY(oct_onnx_take(c, 0)); /* zeros */
+    const int64_t numel = oct_onnx_numel(y);
+    for (int64_t i = 0; value && i < numel; i++)
+        copy_element(y, i, &value->tensor, 0);
+    return OCT_OK;
+}
+
+oct_status oct_onnx_evaluate_range(oct_onnx_call *c)
+{
+    const oct_onnx_value *start = oct_onnx_in(c, 0), *delta = oct_onnx_in(c, 2);
+    oct_onnx_value *y = oct_onnx_result(c, 0);
+    OCT_TRY(oct_onnx_take(c, 0));
+    for (int64_t i = 0; i < y->dim[0]; i++) {
+        int64_t value;
+        if (y->dtype == OCT_F32)
+            oct_onnx_reals(y)[i] = *oct_onnx_reals(start) + (float)i * *oct_onnx_reals(delta);
+        else if (__builtin_mul_overflow(i, oct_onnx_get(delta, 0), &value) ||
+                 __builtin_add_overflow(value, oct_onnx_get(start, 0), &value))
+            return oct_onnx_problem(c, "an integer overflows");
+        else
+            OCT_TRY(oct_onnx_put(c, y, i, value));
+    }
+    return OCT_OK;
+}

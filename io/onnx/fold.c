@@ -1,0 +1,302 @@
+#include "io/onnx/fold.h"
+
+#include "core/base/mem.h"
+#include "core/base/text.h"
+#include "io/onnx/pass.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Primes that no network has as a size: what is a multiple of them is the batch's. */
+static const int64_t batches[2] = {1009, 1013};
+
+bool oct_onnx_operator_known(const char *type, int64_t opset)
+{
+    return oct_onnx_operator_find(type, opset) != NULL;
+}
+
+/* The input. */
+
+/* Converters from Keras turn their images round at once. */
+static bool is_turned(const oct_onnx_graph *g, int32_t value)
+{
+    static const int64_t turn[4] = {0, 3, 1, 2};
+    int64_t count;
+    int users = 0;
+    for (int64_t i = 0; i < g->num_nodes; i++) {
+        const oct_onnx_node *n = &g->nodes[i];
+        for (int k = 0; k < n->inputs; k++) {
+            if (n->input[k] != value) continue;
+            const int64_t *perm = oct_onnx_ints(n, "perm", &count);
+            if (strcmp(n->type, "Transpose") != 0 || count != 4 ||
+                memcmp(perm, turn, sizeof turn) != 0)
+                return false;
+            users++;
+        }
+    }
+    return users > 0;
+}
+
+typedef struct image_size {
+    int64_t h, w, c; /* 0: as the file declares it */
+} image_size;
+
+static oct_status set_image(oct_onnx_graph *g, oct_onnx_value *v, const image_size *size)
+{
+    const oct_shown name = oct_show(v->name, strlen(v->name));
+    g->channels_last = is_turned(g, g->inputs[0]);
+    const int channel = g->channels_last ? 3 : 1;
+    const int64_t last[4] = {0, size->h, size->w, size->c};
+    const int64_t first[4] = {0, size->c, size->h, size->w};
+    v->dim[0] = OCT_ONNX_BATCH;
+    for (int i = 1; i < 4; i++) {
+        const int64_t wanted = g->channels_last ? last[i] : first[i];
+        OCT_CHECK(i != channel || !wanted || v->dim[i] < 0 || v->dim[i] == wanted, OCT_DATA,
+                  "%s: the input '%s' has %" PRId64 " channels, and the images have %" PRId64
+                  "; set data.channels",
+                  g->path, name.text, v->dim[i], wanted);
+        if (wanted > 0) v->dim[i] = wanted;
+        OCT_CHECK(v->dim[i] > 0, OCT_DATA,
+                  "%s: the input '%s' is written for any size; say which, such as --size 224x224",
+                  g->path, name.text);
+    }
+    return OCT_OK;
+}
+
+static oct_status set_numbers(const oct_onnx_graph *g, oct_onnx_value *v, const image_size *size)
+{
+    const oct_shown name = oct_show(v->name, strlen(v->name));
+    int64_t numel = 1, numbers;
+    OCT_CHECK(v->known && v->ndim > 0, OCT_DATA,
+              "%s: the input '%s' has no shape; export it with one", g->path, name.text);
+    v->dim[0] = OCT_ONNX_BATCH;
+    for (int i = 1; i < v->ndim; i++) {
+        OCT_CHECK(v->dim[i] > 0, OCT_DATA,
+                  "%s: dimension %d of the input '%s' is free; only the first may be", g->path, i,
+                  name.text);
+        OCT_CHECK(!__builtin_mul_overflow(numel, v->dim[i], &numel), OCT_DATA,
+                  "%s: the input '%s' is too large", g->path, name.text);
+    }
+    if (!size || !size->h || !size->w || !size->c) return OCT_OK;
+    OCT_CHECK(!__builtin_mul_overflow(size->h, size->w, &numbers) &&
+                  !__builtin_mul_overflow(numbers, size->c, &numbers) && numel == numbers,
+              OCT_DATA,
+              "%s: the input '%s' has %" PRId64 " numbers, and the samples have %" PRId64
+              " x %" PRId64 " x %" PRId64,
+              g->path, name.text, numel, size->h, size->w, size->c);
+    return OCT_OK;
+}
+
+static oct_status set_inputs(oct_onnx_graph *g, const image_size *size)
+{
+    for (int i = 0; i < g->num_inputs; i++) {
+        oct_onnx_value *v = &g->values[g->inputs[i]];
+        if (i == 0 && !v->known) {
+            *v = (oct_onnx_value){.name = v->name,
+                                  .dtype = v->dtype,
+                                  .ndim = 4,
+                                  .known = true,
+                                  .origin = -1,
+                                  .dim = {-1, -1, -1, -1}};
+        }
+        if (i == 0 && v->ndim == 4)
+            OCT_TRY(set_image(g, v, size));
+        else
+            OCT_TRY(set_numbers(g, v, i == 0 ? size : NULL));
+    }
+    return OCT_OK;
+}
+
+/* Nodes that do nothing. */
+
+/* Dropout of inference, or one whose rate nobody can know. */
+static bool drops_nothing(const oct_onnx_graph *g, const oct_onnx_node *n)
+{
+    const oct_onnx_value *training = oct_onnx_input(g, n, 2);
+    return !training || (training->data && training->dtype == OCT_U8 &&
+                         oct_onnx_numel(training) == 1 && !*(const uint8_t *)training->data);
+}
+
+static bool same_shape(const oct_onnx_value *a, const oct_onnx_value *b)
+{
+    bool same = a->known && b->known && a->dtype == b->dtype && a->ndim == b->ndim;
+    for (int i = 0; same && i < a->ndim; i++)
+        same = a->dim[i] == b->dim[i];
+    return same;
+}
+
+static bool all_zero(const int64_t *numbers, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        if (numbers[i] != 0) return false;
+    return true;
+}
+
+static bool pads_nothing(const oct_onnx_graph *g, const oct_onnx_node *n)
+{
+    int64_t count;
+    const int64_t *ints = oct_onnx_ints(n, "pads", &count);
+    const oct_onnx_value *pads = oct_onnx_input(g, n, 1);
+    if (ints) return all_zero(ints, count);
+    return pads && pads->data && pads->dtype == OCT_S64 &&
+           all_zero(pads->data, oct_onnx_numel(pads));
+}
+
+/* Is output 0 input 0, given that both have the same shape? */
+static bool keeps_numbers(const oct_onnx_graph *g, const oct_onnx_node *n)
+{
+    static const char *const types[] = {"Cast",    "CastLike", "Expand", "Flatten",
+                                        "Reshape", "Squeeze",  "Tile",   "Unsqueeze"};
+    static const char *const joins[] = {"Concat", "Max", "Mean", "Min", "Split", "Sum"};
+    if (strcmp(n->type, "Pad") == 0) return pads_nothing(g, n);
+    for (size_t i = 0; i < OCT_COUNT(types); i++)
+        if (strcmp(n->type, types[i]) == 0) return true;
+    for (size_t i = 0; i < OCT_COUNT(joins); i++)
+        if (strcmp(n->type, joins[i]) == 0) return n->inputs == 1 && n->outputs == 1;
+    return false;
+}
+
+static bool does_nothing(const oct_onnx_graph *g, const oct_onnx_node *n)
+{
+    if (n->domain[0] != '\0' || n->inputs < 1 || n->outputs < 1 || n->input[0] < 0 ||
+        n->output[0] < 0)
+        return false;
+    if (strcmp(n->type, "Identity") == 0) return true;
+    if (strcmp(n->type, "Dropout") == 0)
+        return (n->outputs == 1 || n->output[1] < 0) && drops_nothing(g, n);
+    return same_shape(&g->values[n->input[0]], &g->values[n->output[0]]) && keeps_numbers(g, n);
+}
+
+/* The network's outputs keep their names. */
+static void pass_name_on(oct_onnx_graph *g, int32_t from, int32_t to)
+{
+    bool taken = g->values[to].data != NULL;
+    for (int i = 0; i < g->num_inputs; i++)
+        taken = taken || g->inputs[i] == to;
+    for (int i = 0; i < g->num_outputs; i++)
+        taken = taken || g->outputs[i] == to;
+    if (taken) return;
+    char *name = g->values[to].name;
+    g->values[to].name = g->values[from].name;
+    g->values[from].name = name;
+}
+
+/* Lets all users of such a node's output use its input. Without users it goes with the others. */
+static oct_status bypass(oct_onnx_graph *g)
+{
+    int32_t *same_as = NULL;
+    OCT_TRY(oct_alloc(&same_as, (size_t)g->num_values, sizeof *same_as));
+    for (int64_t i = 0; i < g->num_values; i++)
+        same_as[i] = (int32_t)i;
+    for (int64_t i = 0; i < g->num_nodes; i++) {
+        oct_onnx_node *n = &g->nodes[i];
+        for (int k = 0; k < n->inputs; k++)
+            if (n->input[k] >= 0) n->input[k] = same_as[n->input[k]];
+        if (does_nothing(g, n)) same_as[n->output[0]] = n->input[0];
+    }
+    for (int i = 0; i < g->num_outputs; i++) {
+        const int32_t output = g->outputs[i];
+        if (same_as[output] == output) continue;
+        pass_name_on(g, output, same_as[output]);
+        g->outputs[i] = same_as[output];
+    }
+    oct_free(&same_as);
+    return OCT_OK;
+}
+
+/* What is left. */
+
+/* Marks the values that the outputs need, from the last node to the first. */
+static void mark_needed(const oct_onnx_graph *g, bool *needed, bool *kept)
+{
+    for (int i = 0; i < g->num_outputs; i++)
+        needed[g->outputs[i]] = true;
+    for (int64_t i = g->num_nodes - 1; i >= 0; i--) {
+        const oct_onnx_node *n = &g->nodes[i];
+        for (int k = 0; k < n->outputs; k++) {
+            const int32_t value = n->output[k];
+            if (value >= 0 && needed[value] && !g->values[value].data) kept[i] = true;
+        }
+        for (int k = 0; kept[i] && k < n->inputs; k++)
+            if (n->input[k] >= 0) needed[n->input[k]] = true;
+    }
+}
+
+static oct_status keep_needed(oct_onnx_graph *g)
+{
+    bool *needed = NULL, *kept = NULL;
+    oct_status status = OCT_OK;
+    int64_t count = 0;
+    OCT_TRY_OUT(oct_alloc(&needed, (size_t)g->num_values, sizeof *needed));
+    OCT_TRY_OUT(oct_alloc(&kept, (size_t)g->num_nodes, sizeof *kept));
+    mark_needed(g, needed, kept);
+    for (int64_t i = 0; i < g->num_nodes; i++) {
+        if (kept[i])
+            g->nodes[count++] = g->nodes[i];
+        else
+            oct_onnx_free_node(&g->nodes[i]);
+    }
+    g->num_nodes = count;
+    for (int64_t i = 0; i < g->num_values; i++)
+        if (!needed[i]) oct_free(&g->values[i].data);
+out:
+    oct_free(&needed);
+    oct_free(&kept);
+    return status;
+}
+
+/* What no function has a word for, in a network without other problems. */
+static oct_status check_known(const oct_onnx_graph *g)
+{
+    for (int64_t i = 0; i < g->num_nodes; i++) {
+        const oct_onnx_node *n = &g->nodes[i];
+        bool known = true, constant = n->inputs > 0;
+        for (int k = 0; k < n->inputs; k++) {
+            const oct_onnx_value *v = oct_onnx_input(g, n, k);
+            known = known && (!v || v->known);
+            constant = constant && (!v || (v->data && !v->per_sample));
+        }
+        const oct_shown name = oct_show(n->name, strlen(n->name));
+        const oct_shown type = oct_show(n->type, strlen(n->type));
+        if (!known)
+            oct_fail_add(OCT_DATA, "%s: node '%s' (%s): it uses a result that is not known",
+                         g->path, name.text, type.text);
+        else if (constant)
+            oct_fail_add(OCT_DATA,
+                         "%s: node '%s' (%s): it computes with constants alone, and is not known "
+                         "for them; export the model with constant folding",
+                         g->path, name.text, type.text);
+    }
+    return oct_fail_code() == OCT_OK ? OCT_OK : OCT_DATA;
+}
+
+static oct_status run_passes(oct_onnx_graph *g, oct_onnx_pass pass[2], bool *told)
+{
+    for (int i = 0; i < 2; i++) {
+        OCT_TRY(oct_onnx_pass_begin(&pass[i], g, batches[i]));
+        OCT_TRY(oct_onnx_pass_run(&pass[i], told, i ? &pass[0] : NULL));
+    }
+    return oct_onnx_pass_merge(g, &pass[0], &pass[1]);
+}
+
+oct_status oct_onnx_fold(oct_onnx_graph *g, int64_t h, int64_t w, int64_t c)
+{
+    oct_onnx_pass pass[2] = {{0}};
+    bool *told = NULL;
+    oct_status status = OCT_OK;
+    oct_fail_clear();
+    OCT_TRY(set_inputs(g, &(image_size){h, w, c}));
+    OCT_TRY(bypass(g));
+    OCT_TRY(keep_needed(g));
+    OCT_TRY_OUT(oct_alloc(&told, (size_t)g->num_nodes, sizeof *told));
+    OCT_TRY_OUT(run_passes(g, pass, told));
+    OCT_TRY_OUT(bypass(g));
+    OCT_TRY_OUT(keep_needed(g));
+    OCT_TRY_OUT(check_known(g));
+out:
+    for (int i = 0; i < 2; i++)
+        if (pass[i].graph) oct_onnx_pass_end(&pass[i]);
+    oct_free(&told);
+    return status;
+}

@@ -1,0 +1,132 @@
+/* Operators as folding knows them: what shape a node's outputs have, and, for constants, what they are. All stand in
+ * operator_list.def; a function of either kind sees one node in one pass over the network, in which the batch is a
+ * number.
+ */
+#pragma once
+
+#include "io/onnx/graph.h"
+
+/* A walk over the network with one batch size. */
+typedef struct oct_onnx_pass {
+    const oct_onnx_graph *graph;
+    int64_t batch;
+    oct_onnx_value *values; /* as in the graph, with numbers for the batch; data of constants */
+    bool *own;              /* data of this value belong to the pass */
+    bool *of_batch;         /* data come from the batch size, by whatever way */
+    int64_t bytes_left, work_left; /* what may still be taken and done */
+} oct_onnx_pass;
+
+typedef struct oct_onnx_call {
+    oct_onnx_pass *pass;
+    const oct_onnx_node *node;
+    bool quiet; /* its problems are told already */
+} oct_onnx_call;
+
+/* All inputs that are not left out are known (and, for evaluate, constants). Both return OCT_DATA when they have told
+ * a problem. */
+typedef oct_status oct_onnx_function(oct_onnx_call *c);
+
+typedef struct oct_onnx_operator {
+    const char *type;
+    int64_t since, until;        /* opsets */
+    oct_onnx_function *shape;    /* sets dtype, ndim and dim of the outputs */
+    oct_onnx_function *evaluate; /* sets data of output 0; NULL: is not computed here */
+} oct_onnx_operator;
+
+#define OCT_ONNX_OPERATOR(type, since, until, shape, evaluate)                                     \
+    oct_onnx_function oct_onnx_shape_##shape;
+#include "io/onnx/operator_list.def"
+#undef OCT_ONNX_OPERATOR
+#define oct_onnx_evaluate_none NULL
+oct_onnx_function oct_onnx_evaluate_binary, oct_onnx_evaluate_cast, oct_onnx_evaluate_concat,
+    oct_onnx_evaluate_constant_of_shape, oct_onnx_evaluate_expand, oct_onnx_evaluate_gather,
+    oct_onnx_evaluate_pad, oct_onnx_evaluate_range, oct_onnx_evaluate_reduce,
+    oct_onnx_evaluate_same, oct_onnx_evaluate_shape, oct_onnx_evaluate_slice,
+    oct_onnx_evaluate_split, oct_onnx_evaluate_tile, oct_onnx_evaluate_transpose,
+    oct_onnx_evaluate_unary, oct_onnx_evaluate_variadic, oct_onnx_evaluate_where;
+
+const oct_onnx_operator *oct_onnx_operator_find(const char *type, int64_t opset); /* NULL */
+
+/* call.c */
+
+/* Input i; NULL when it is left out. */
+const oct_onnx_value *oct_onnx_in(const oct_onnx_call *c, int i);
+oct_onnx_value *oct_onnx_result(const oct_onnx_call *c, int i);
+/* Adds a problem with the node's name: "net.onnx: 'conv1' (Conv): its ...". Returns OCT_DATA. */
+oct_status oct_onnx_problem(const oct_onnx_call *c, const char *format, ...) OCT_PRINTF(2, 3);
+
+/* Sets result i to a type and shape. */
+void oct_onnx_set(oct_onnx_call *c, int i, oct_dtype dtype, const oct_onnx_value *shape);
+oct_status oct_onnx_need_inputs(const oct_onnx_call *c, int count) OCT_NODISCARD;
+oct_status oct_onnx_need_ndim(const oct_onnx_call *c, int i, int least, int most) OCT_NODISCARD;
+/* Takes memory for the elements of result i, by the pass's limits. */
+oct_status oct_onnx_take(oct_onnx_call *c, int i) OCT_NODISCARD;
+/* Counts so many steps of work. */
+oct_status oct_onnx_work(oct_onnx_call *c, int64_t steps) OCT_NODISCARD;
+
+/* A short list of integers, from an attribute or from a constant input. */
+enum { OCT_ONNX_LIST_MAX = 64 };
+typedef struct oct_onnx_list {
+    bool given;
+    int count;
+    int64_t at[OCT_ONNX_LIST_MAX];
+} oct_onnx_list;
+
+/* From the attribute (NULL: there is none of it) or else input i (-1: neither). */
+oct_status oct_onnx_take_list(const oct_onnx_call *c, const char *attribute, int i,
+                              oct_onnx_list *list) OCT_NODISCARD;
+/* An axis of -ndim to ndim - 1 as one of 0 to ndim - 1. */
+oct_status oct_onnx_take_axis(const oct_onnx_call *c, int64_t axis, int ndim,
+                              int *found) OCT_NODISCARD;
+
+/* Elements of integers of any width; those of F32 are for oct_onnx_reals. */
+int64_t oct_onnx_get(const oct_onnx_value *v, int64_t i);
+/* OCT_DATA when the type does not hold it. */
+oct_status oct_onnx_put(const oct_onnx_call *c, oct_onnx_value *v, int64_t i,
+                        int64_t value) OCT_NODISCARD;
+static inline float *oct_onnx_reals(const oct_onnx_value *v)
+{
+    return v->data;
+}
+
+/* Where the batch is. */
+
+/* A shape of this pass for messages, with N for the batch. Returns text. */
+const char *oct_onnx_seen(const oct_onnx_call *c, const oct_onnx_value *v,
+                          char text[OCT_ONNX_SHAPE_BYTES]);
+
+/* The first dimension that is the batch, or a multiple of it; -1: none. */
+int oct_onnx_batch_dim(const oct_onnx_call *c, const oct_onnx_value *v);
+/* Does this number stand for the batch in a file that was written for one batch size? */
+bool oct_onnx_is_fixed_batch(const oct_onnx_call *c, int64_t dim);
+
+/* Two or more shapes under the rules of broadcasting: adds one to what is there. */
+oct_status oct_onnx_broadcast(const oct_onnx_call *c, oct_onnx_value *shape,
+                              const oct_onnx_value *with) OCT_NODISCARD;
+/* Steps in elements for each dimension of `shape`, 0 where v is broadcast. */
+void oct_onnx_strides(const oct_onnx_value *v, const oct_onnx_value *shape,
+                      int64_t stride[OCT_ONNX_DIMS]);
+
+/* A walk over all elements of a shape in order, with the places of some operands beside it. */
+enum { OCT_ONNX_OPERANDS = 3 };
+typedef struct oct_onnx_walk {
+    const oct_onnx_value *shape;
+    int64_t index[OCT_ONNX_DIMS], at[OCT_ONNX_OPERANDS];
+    int64_t stride[OCT_ONNX_OPERANDS][OCT_ONNX_DIMS];
+} oct_onnx_walk;
+void oct_onnx_step(oct_onnx_walk *w);
+
+/* What slices and pads say, for shape and evaluation alike. */
+typedef struct oct_onnx_slice {
+    int64_t start[OCT_ONNX_DIMS], step[OCT_ONNX_DIMS], size[OCT_ONNX_DIMS];
+} oct_onnx_slice;
+oct_status oct_onnx_take_slice(const oct_onnx_call *c, oct_onnx_slice *s) OCT_NODISCARD;
+typedef struct oct_onnx_pads {
+    int64_t before[OCT_ONNX_DIMS], behind[OCT_ONNX_DIMS];
+} oct_onnx_pads;
+oct_status oct_onnx_take_pads(const oct_onnx_call *c, oct_onnx_pads *p) OCT_NODISCARD;
+/* Dimensions that a reduction goes over. */
+oct_status oct_onnx_take_axes(const oct_onnx_call *c, bool over[OCT_ONNX_DIMS]) OCT_NODISCARD;
+
+/* read_tensor.c: what an element of this type number becomes. */
+bool oct_onnx_dtype_of(int64_t type, oct_dtype *dtype);

@@ -1,0 +1,256 @@
+#include "io/onnx/pass.h"
+
+#include "core/base/mem.h"
+#include "core/base/text.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* What folding may take: constants of four times the size of those in the file, and a little. */
+static const int64_t little_bytes = (int64_t)64 << 20, work_max = (int64_t)1 << 28;
+static const int64_t dim_max = INT32_MAX, numel_max = (int64_t)1 << 44;
+/* Numbers of a constant that comes from the batch: shape arithmetic has few, and others are left to be computed. */
+enum { OF_BATCH_MAX = 4096 };
+
+static int64_t constant_bytes(const oct_onnx_graph *g)
+{
+    int64_t bytes = 0;
+    for (int64_t i = 0; i < g->num_values; i++) {
+        const oct_onnx_value *v = &g->values[i];
+        if (v->data) bytes += oct_onnx_numel(v) * (int64_t)oct_dtype_bytes(v->dtype);
+    }
+    return bytes;
+}
+
+oct_status oct_onnx_pass_begin(oct_onnx_pass *p, const oct_onnx_graph *g, int64_t batch)
+{
+    const size_t count = (size_t)g->num_values;
+    *p = (oct_onnx_pass){.graph = g, .batch = batch, .work_left = work_max};
+    p->bytes_left = 4 * constant_bytes(g) + little_bytes;
+    OCT_TRY(oct_alloc(&p->values, count, sizeof *p->values));
+    OCT_TRY(oct_alloc(&p->own, count, sizeof *p->own));
+    OCT_TRY(oct_alloc(&p->of_batch, count, sizeof *p->of_batch));
+    for (size_t i = 0; i < count; i++) {
+        oct_onnx_value *v = &p->values[i];
+        *v = g->values[i];
+        v->name = NULL;
+        if (!v->data) v->known = false;
+    }
+    for (int i = 0; i < g->num_inputs; i++) {
+        oct_onnx_value *v = &p->values[g->inputs[i]];
+        v->known = g->values[g->inputs[i]].known;
+        for (int k = 0; k < v->ndim; k++)
+            if (v->dim[k] < 0) v->dim[k] *= -batch;
+    }
+    return OCT_OK;
+}
+
+void oct_onnx_pass_end(oct_onnx_pass *p)
+{
+    for (int64_t i = 0; p->values && p->own && i < p->graph->num_values; i++)
+        if (p->own[i]) oct_free(&p->values[i].data);
+    oct_free(&p->values);
+    oct_free(&p->own);
+    oct_free(&p->of_batch);
+}
+
+static oct_status unknown_operator(const oct_onnx_call *c)
+{
+    const oct_onnx_node *n = c->node;
+    for (int i = 0; i < n->num_attributes; i++)
+        if (n->attributes[i].kind == OCT_ONNX_GRAPH)
+            return oct_onnx_problem(c, "it holds a network of its own, to run it or not; export "
+                                       "the model without such control flow");
+    if (n->domain[0] != '\0')
+        return oct_onnx_problem(c,
+                                "it is an operator of '%s', not of ONNX; export the model "
+                                "without optimizations of a runtime",
+                                oct_show(n->domain, strlen(n->domain)).text);
+    return oct_onnx_problem(c,
+                            "opset %" PRId64 " has no such operator, or it is not known here; "
+                            "express it by others",
+                            c->pass->graph->opset);
+}
+
+static bool inputs_known(const oct_onnx_call *c)
+{
+    for (int i = 0; i < c->node->inputs; i++) {
+        const oct_onnx_value *v = oct_onnx_in(c, i);
+        if (v && !v->known) return false;
+    }
+    return true;
+}
+
+/* Drops what a failed function has left. */
+static void forget(const oct_onnx_call *c, bool shapes)
+{
+    for (int i = 0; i < c->node->outputs; i++) {
+        oct_onnx_value *v = oct_onnx_result(c, i);
+        if (!v) continue;
+        if (c->pass->own[c->node->output[i]]) oct_free(&v->data);
+        c->pass->own[c->node->output[i]] = false;
+        v->data = NULL;
+        if (shapes) v->known = false;
+    }
+}
+
+static oct_status check_results(const oct_onnx_call *c)
+{
+    for (int i = 0; i < c->node->outputs; i++) {
+        const oct_onnx_value *v = oct_onnx_result(c, i);
+        if (!v || !v->known) continue;
+        const int64_t numel = oct_onnx_numel(v);
+        bool fine = numel >= 0 && numel <= numel_max;
+        for (int k = 0; k < v->ndim; k++)
+            fine = fine && v->dim[k] >= 0 && v->dim[k] <= dim_max;
+        if (!fine) return oct_onnx_problem(c, "its output is too large");
+    }
+    return OCT_OK;
+}
+
+static bool tells_shape(const oct_onnx_node *n)
+{
+    return strcmp(n->type, "Shape") == 0 || strcmp(n->type, "Size") == 0;
+}
+
+/* Are its results constants? Sets whether they come from the batch. */
+static bool is_constant(const oct_onnx_call *c, bool *of_batch)
+{
+    *of_batch = false;
+    for (int i = 0; i < c->node->inputs; i++) {
+        const oct_onnx_value *v = oct_onnx_in(c, i);
+        if (!v) continue;
+        if (!v->data && !tells_shape(c->node)) return false;
+        *of_batch = *of_batch || !v->data || c->pass->of_batch[c->node->input[i]];
+    }
+    return c->node->inputs > 0 && oct_onnx_result(c, 0);
+}
+
+/* Takes over what the first walk has computed. */
+static bool is_done(const oct_onnx_call *c, const oct_onnx_pass *first)
+{
+    const int32_t value = c->node->output[0];
+    if (!first || !first->values[value].data || first->of_batch[value]) return false;
+    for (int i = 0; i < c->node->outputs; i++)
+        if (oct_onnx_result(c, i)) *oct_onnx_result(c, i) = first->values[c->node->output[i]];
+    return true;
+}
+
+static oct_status compute(oct_onnx_call *c, const oct_onnx_operator *operator,
+                          const oct_onnx_pass * first)
+{
+    bool of_batch;
+    if (!operator->evaluate || !is_constant(c, &of_batch) || is_done(c, first)) return OCT_OK;
+    const oct_onnx_value *v = oct_onnx_result(c, 0);
+    if (of_batch && oct_onnx_numel(v) > OF_BATCH_MAX) return OCT_OK;
+    for (int i = 0; i < c->node->outputs; i++)
+        if (c->node->output[i] >= 0) c->pass->of_batch[c->node->output[i]] = of_batch;
+    const oct_status status = operator->evaluate(c);
+    if (status != OCT_OK) forget(c, false);
+    return status;
+}
+
+static oct_status run_node(oct_onnx_call *c, const oct_onnx_pass *first)
+{
+    const oct_onnx_operator *operator= c->node->domain[0] == '\0'
+        ? oct_onnx_operator_find(c->node->type, c->pass->graph->opset)
+        : NULL;
+    if (!operator) return unknown_operator(c);
+    if (!inputs_known(c)) return OCT_OK;
+    oct_status status = operator->shape(c);
+    if (status == OCT_OK) status = check_results(c);
+    if (status != OCT_OK) {
+        forget(c, true);
+        return status;
+    }
+    return compute(c, operator, first);
+}
+
+oct_status oct_onnx_pass_run(oct_onnx_pass *p, bool *told, const oct_onnx_pass *first)
+{
+    for (int64_t i = 0; i < p->graph->num_nodes; i++) {
+        oct_onnx_call c = {.pass = p, .node = &p->graph->nodes[i], .quiet = told[i]};
+        const oct_status status = run_node(&c, first);
+        if (status != OCT_OK && status != OCT_DATA) return status;
+        told[i] = told[i] || status == OCT_DATA;
+    }
+    return OCT_OK;
+}
+
+/* What a number is that was x for a batch of m and y for one of n: fixed, or so many times the batch. */
+static bool solve(const oct_onnx_pass *a, const oct_onnx_pass *b, int64_t x, int64_t y,
+                  int64_t *number)
+{
+    const int64_t times = (y - x) / (b->batch - a->batch);
+    *number = x == y ? x : -times;
+    return x == y || (times > 0 && times * a->batch == x && times * b->batch == y);
+}
+
+static bool merge_shape(const oct_onnx_pass *a, const oct_onnx_pass *b, int64_t value,
+                        oct_onnx_value *v)
+{
+    const oct_onnx_value *x = &a->values[value], *y = &b->values[value];
+    if (x->ndim != y->ndim || x->dtype != y->dtype) return false;
+    v->dtype = x->dtype;
+    v->ndim = x->ndim;
+    for (int i = 0; i < x->ndim; i++)
+        if (!solve(a, b, x->dim[i], y->dim[i], &v->dim[i])) return false;
+    return true;
+}
+
+/* Sets integers that depend on the batch to what they are for a batch of one; false where they are no line. */
+static bool merge_integers(const oct_onnx_pass *a, const oct_onnx_pass *b, int64_t value)
+{
+    oct_onnx_value *x = &a->values[value];
+    const oct_onnx_value *y = &b->values[value];
+    const int64_t numel = oct_onnx_numel(x), apart = b->batch - a->batch;
+    if (x->dtype != OCT_S64) return false;
+    int64_t *list = x->data;
+    const int64_t *other = y->data;
+    for (int64_t i = 0; i < numel; i++) {
+        int64_t more, one;
+        if (__builtin_sub_overflow(other[i], list[i], &more) || more % apart != 0 ||
+            __builtin_mul_overflow(more / apart, a->batch - 1, &more) ||
+            __builtin_sub_overflow(list[i], more, &one))
+            return false;
+        list[i] = one;
+    }
+    return true;
+}
+
+static void merge_data(oct_onnx_graph *g, oct_onnx_pass *a, const oct_onnx_pass *b, int64_t value)
+{
+    oct_onnx_value *v = &g->values[value], *x = &a->values[value];
+    const oct_onnx_value *y = &b->values[value];
+    const bool fixed = !a->of_batch[value];
+    if (!x->data || !y->data || !a->own[value]) return;
+    for (int i = 0; i < v->ndim; i++)
+        if (v->dim[i] < 0) return;
+    const size_t bytes = (size_t)oct_onnx_numel(x) * oct_dtype_bytes(x->dtype);
+    if (!fixed && memcmp(x->data, y->data, bytes) != 0) {
+        if (!merge_integers(a, b, value)) return;
+        v->per_sample = true;
+    }
+    v->data = x->data;
+    v->origin = x->origin;
+    a->own[value] = false;
+}
+
+oct_status oct_onnx_pass_merge(oct_onnx_graph *g, oct_onnx_pass *a, oct_onnx_pass *b)
+{
+    for (int64_t i = 0; i < g->num_nodes; i++)
+        for (int k = 0; k < g->nodes[i].outputs; k++) {
+            const int32_t value = g->nodes[i].output[k];
+            if (value < 0) continue;
+            oct_onnx_value *v = &g->values[value];
+            v->known = a->values[value].known && b->values[value].known;
+            if (!v->known) continue;
+            v->known = merge_shape(a, b, value, v);
+            if (v->known)
+                merge_data(g, a, b, value);
+            else
+                oct_onnx_problem(&(oct_onnx_call){.pass = a, .node = &g->nodes[i]},
+                                 "the size of its output is no multiple of the batch size");
+        }
+    return oct_fail_code() == OCT_OK ? OCT_OK : OCT_DATA;
+}

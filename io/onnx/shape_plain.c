@@ -1,0 +1,276 @@
+/* Shapes of operators that keep a shape, join shapes or reduce them. */
+#include "io/onnx/operator.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+oct_status oct_onnx_shape_same(oct_onnx_call *c)
+{
+    OCT_TRY(oct_onnx_need_inputs(c, 1));
+    const oct_onnx_value *x = oct_onnx_in(c, 0);
+    oct_onnx_set(c, 0, x->dtype, x);
+    return OCT_OK;
+}
+
+oct_status oct_onnx_shape_dropout(oct_onnx_call *c)
+{
+    OCT_TRY(oct_onnx_shape_same(c));
+    oct_onnx_set(c, 1, OCT_U8, oct_onnx_in(c, 0));
+    return OCT_OK;
+}
+
+oct_status oct_onnx_shape_batch_norm(oct_onnx_call *c)
+{
+    OCT_TRY(oct_onnx_need_inputs(c, 5));
+    OCT_TRY(oct_onnx_need_ndim(c, 0, 2, OCT_ONNX_DIMS));
+    const oct_onnx_value *x = oct_onnx_in(c, 0);
+    for (int i = 1; i < 5; i++) {
+        const oct_onnx_value *v = oct_onnx_in(c, i);
+        if (v->ndim != 1 || v->dim[0] != x->dim[1])
+            return oct_onnx_problem(
+                c, "its input %d has not one number for each of %" PRId64 " channels", i,
+                x->dim[1]);
+        oct_onnx_set(c, i, x->dtype, v); /* statistics, in training */
+    }
+    return oct_onnx_shape_same(c);
+}
+
+oct_status oct_onnx_shape_softmax(oct_onnx_call *c)
+{
+    int axis;
+    const int64_t otherwise = c->pass->graph->opset >= 13 ? -1 : 1;
+    OCT_TRY(oct_onnx_shape_same(c));
+    return oct_onnx_take_axis(c, oct_onnx_int(c->node, "axis", otherwise), oct_onnx_in(c, 0)->ndim,
+                              &axis);
+}
+
+oct_status oct_onnx_shape_layer_norm(oct_onnx_call *c)
+{
+    int axis;
+    OCT_TRY(oct_onnx_shape_same(c));
+    oct_onnx_value shape = *oct_onnx_in(c, 0);
+    OCT_TRY(oct_onnx_take_axis(c, oct_onnx_int(c->node, "axis", -1), shape.ndim, &axis));
+    for (int i = axis; i < shape.ndim; i++)
+        shape.dim[i] = 1;
+    oct_onnx_set(c, 1, OCT_F32, &shape);
+    oct_onnx_set(c, 2, OCT_F32, &shape);
+    return OCT_OK;
+}
+
+static oct_status join(oct_onnx_call *c, int inputs, oct_dtype dtype)
+{
+    oct_onnx_value shape = *oct_onnx_in(c, 0);
+    for (int i = 1; i < inputs; i++)
+        OCT_TRY(oct_onnx_broadcast(c, &shape, oct_onnx_in(c, i)));
+    oct_onnx_set(c, 0, dtype, &shape);
+    return OCT_OK;
+}
+
+oct_status oct_onnx_shape_binary(oct_onnx_call *c)
+{
+    OCT_TRY(oct_onnx_need_inputs(c, 2));
+    return join(c, 2, oct_onnx_in(c, 0)->dtype);
+}
+
+oct_status oct_onnx_shape_compare(oct_onnx_call *c)
+{
+    OCT_TRY(oct_onnx_need_inputs(c, 2));
+    return join(c, 2, OCT_U8);
+}
+
+oct_status oct_onnx_shape_variadic(oct_onnx_call *c)
+{
+    OCT_TRY(oct_onnx_need_inputs(c, c->node->inputs > 0 ? c->node->inputs : 1));
+    return join(c, c->node->inputs, oct_onnx_in(c, 0)->dtype);
+}
+
+oct_status oct_onnx_shape_where(oct_onnx_call *c)
+{
+    OCT_TRY(oct_onnx_need_inputs(c, 3));
+    return join(c, 3, oct_onnx_in(c, 1)->dtype);
+}
+
+oct_status oct_onnx_shape_matmul(oct_onnx_call *c)
+{
+    OCT_TRY(oct_onnx_need_inputs(c, 2));
+    OCT_TRY(oct_onnx_need_ndim(c, 0, 1, OCT_ONNX_DIMS));
+    OCT_TRY(oct_onnx_need_ndim(c, 1, 1, OCT_ONNX_DIMS));
+    oct_onnx_value a = *oct_onnx_in(c, 0), b = *oct_onnx_in(c, 1);
+    const bool row = a.ndim == 1,
+               column = b.ndim == 1; /* lists, which are matrices while it lasts */
+    if (row) a.ndim = 2, a.dim[1] = a.dim[0], a.dim[0] = 1;
+    if (column) b.ndim = 2, b.dim[1] = 1;
+    const int64_t rows = a.dim[a.ndim - 2], columns = b.dim[b.ndim - 1];
+    if (a.dim[a.ndim - 1] != b.dim[b.ndim - 2])
+        return oct_onnx_problem(c, "rows of %" PRId64 " numbers meet columns of %" PRId64,
+                                a.dim[a.ndim - 1], b.dim[b.ndim - 2]);
+    a.ndim -= 2;
+    b.ndim -= 2;
+    OCT_TRY(oct_onnx_broadcast(c, &a, &b));
+    if (!row) a.dim[a.ndim++] = rows;
+    if (!column) a.dim[a.ndim++] = columns;
+    oct_onnx_set(c, 0, oct_onnx_in(c, 0)->dtype, &a);
+    return OCT_OK;
+}
+
+oct_status oct_onnx_shape_gemm(oct_onnx_call *c)
+{
+    OCT_TRY(oct_onnx_need_inputs(c, 2));
+    OCT_TRY(oct_onnx_need_ndim(c, 0, 2, 2));
+    OCT_TRY(oct_onnx_need_ndim(c, 1, 2, 2));
+    const oct_onnx_value *a = oct_onnx_in(c, 0), *b = oct_onnx_in(c, 1), *add = oct_onnx_in(c, 2);
+    const int ta = oct_onnx_int(c->node, "transA", 0) != 0;
+    const int tb = oct_onnx_int(c->node, "transB", 0) != 0;
+    oct_onnx_value shape = {.ndim = 2, .dim = {a->dim[ta], b->dim[1 - tb]}}, all = shape;
+    if (a->dim[1 - ta] != b->dim[tb])
+        return oct_onnx_problem(c, "it takes %" PRId64 " numbers and gets %" PRId64, b->dim[tb],
+                                a->dim[1 - ta]);
+    if (add) OCT_TRY(oct_onnx_broadcast(c, &all, add));
+    if (all.ndim != 2 || all.dim[0] != shape.dim[0] || all.dim[1] != shape.dim[1])
+        return oct_onnx_problem(c, "its bias is larger than its product");
+    oct_onnx_set(c, 0, a->dtype, &shape);
+    return OCT_OK;
+}
+
+oct_status oct_onnx_take_axes(const oct_onnx_call *c, bool over[OCT_ONNX_DIMS])
+{
+    oct_onnx_list axes;
+    const int ndim = oct_onnx_in(c, 0)->ndim;
+    const bool all = oct_onnx_int(c->node, "noop_with_empty_axes", 0) == 0;
+    OCT_TRY(oct_onnx_take_list(c, "axes", 1, &axes));
+    for (int i = 0; i < ndim; i++)
+        over[i] = axes.count == 0 && all;
+    for (int i = 0; i < axes.count; i++) {
+        int axis;
+        OCT_TRY(oct_onnx_take_axis(c, axes.at[i], ndim, &axis));
+        over[axis] = true;
+    }
+    return OCT_OK;
+}
+
+static void reduce(oct_onnx_call *c, oct_dtype dtype, const bool *over, bool keep)
+{
+    const oct_onnx_value *x = oct_onnx_in(c, 0);
+    oct_onnx_value shape = {0};
+    for (int i = 0; i < x->ndim; i++)
+        if (!over[i] || keep) shape.dim[shape.ndim++] = over[i] ? 1 : x->dim[i];
+    oct_onnx_set(c, 0, dtype, &shape);
+}
+
+oct_status oct_onnx_shape_reduce(oct_onnx_call *c)
+{
+    bool over[OCT_ONNX_DIMS];
+    OCT_TRY(oct_onnx_need_inputs(c, 1));
+    OCT_TRY(oct_onnx_take_axes(c, over));
+    reduce(c, oct_onnx_in(c, 0)->dtype, over, oct_onnx_int(c->node, "keepdims", 1) != 0);
+    return OCT_OK;
+}
+
+oct_status oct_onnx_shape_arg(oct_onnx_call *c)
+{
+    bool over[OCT_ONNX_DIMS] = {0};
+    int axis;
+    OCT_TRY(oct_onnx_need_inputs(c, 1));
+    OCT_TRY(
+        oct_onnx_take_axis(c, oct_onnx_int(c->node, "axis", 0), oct_onnx_in(c, 0)->ndim, &axis));
+    over[axis] = true;
+    reduce(c, OCT_S64, over, oct_onnx_int(c->node, "keepdims", 1) != 0);
+    return OCT_OK;
+}
+
+oct_status oct_onnx_shape_cast(oct_onnx_call *c)
+{
+    const bool like = strcmp(c->node->type, "CastLike") == 0;
+    oct_dtype dtype;
+    OCT_TRY(oct_onnx_need_inputs(c, like ? 2 : 1));
+    if (like)
+        dtype = oct_onnx_in(c, 1)->dtype;
+    else if (!oct_onnx_dtype_of(oct_onnx_int(c->node, "to", 0), &dtype))
+        return oct_onnx_problem(c, "it makes elements of a type that is not known");
+    oct_onnx_set(c, 0, dtype, oct_onnx_in(c, 0));
+    return OCT_OK;
+}
+
+oct_status oct_onnx_shape_quantize(oct_onnx_call *c)
+{
+    OCT_TRY(oct_onnx_need_inputs(c, 2));
+    const oct_onnx_value *zero = oct_onnx_in(c, 2);
+    oct_onnx_set(c, 0, zero ? zero->dtype : OCT_U8, oct_onnx_in(c, 0));
+    return OCT_OK;
+}
+
+oct_status oct_onnx_shape_dequantize(oct_onnx_call *c)
+{
+    OCT_TRY(oct_onnx_need_inputs(c, 2));
+    oct_onnx_set(c, 0, OCT_F32, oct_onnx_in(c, 0));
+    return OCT_OK;
+}
+
+oct_status oct_onnx_shape_shape(oct_onnx_call *c)
+{
+    OCT_TRY(oct_onnx_need_inputs(c, 1));
+    const int64_t ndim = oct_onnx_in(c, 0)->ndim;
+    int64_t start = oct_onnx_int(c->node, "start", 0), end = oct_onnx_int(c->node, "end", ndim);
+    if (start < 0) start += ndim;
+    if (end < 0) end += ndim;
+    start = start < 0 ? 0 : start > ndim ? ndim : start;
+    end = end < start ? start : end > ndim ? ndim : end;
+    oct_onnx_set(c, 0, OCT_S64, &(oct_onnx_value){.ndim = 1, .dim = {end - start}});
+    return OCT_OK;
+}
+
+oct_status oct_onnx_shape_size(oct_onnx_call *c)
+{
+    OCT_TRY(oct_onnx_need_inputs(c, 1));
+    oct_onnx_set(c, 0, OCT_S64, &(oct_onnx_value){0});
+    return OCT_OK;
+}
+
+oct_status oct_onnx_shape_constant_of_shape(oct_onnx_call *c)
+{
+    oct_onnx_list dims;
+    oct_onnx_value shape = {0};
+    const oct_onnx_attribute *value = oct_onnx_attribute_find(c->node, "value");
+    OCT_TRY(oct_onnx_need_inputs(c, 1));
+    OCT_TRY(oct_onnx_take_list(c, NULL, 0, &dims));
+    if (dims.count > OCT_ONNX_DIMS)
+        return oct_onnx_problem(c, "it makes %d dimensions; up to %d are known", dims.count,
+                                OCT_ONNX_DIMS);
+    for (int i = 0; i < dims.count; i++)
+        shape.dim[shape.ndim++] = dims.at[i];
+    if (value && (value->kind != OCT_ONNX_TENSOR || oct_onnx_numel(&value->tensor) != 1))
+        return oct_onnx_problem(c, "its value is no single number");
+    oct_onnx_set(c, 0, value ? value->tensor.dtype : OCT_F32, &shape);
+    return OCT_OK;
+}
+
+/* Counts the steps of a range; -1 when there are too many. */
+static int64_t count_range(const oct_onnx_value *start, const oct_onnx_value *limit,
+                           const oct_onnx_value *delta)
+{
+    double count;
+    if (start->dtype == OCT_F32)
+        count = ((double)*oct_onnx_reals(limit) - (double)*oct_onnx_reals(start)) /
+                (double)*oct_onnx_reals(delta);
+    else
+        count = ((double)oct_onnx_get(limit, 0) - (double)oct_onnx_get(start, 0)) /
+                (double)oct_onnx_get(delta, 0);
+    if (!(count < INT32_MAX)) return -1;
+    const int64_t whole = count > 0 ? (int64_t)count : 0;
+    return whole + ((double)whole < count);
+}
+
+oct_status oct_onnx_shape_range(oct_onnx_call *c)
+{
+    OCT_TRY(oct_onnx_need_inputs(c, 3));
+    const oct_onnx_value *start = oct_onnx_in(c, 0);
+    for (int i = 0; i < 3; i++) {
+        const oct_onnx_value *v = oct_onnx_in(c, i);
+        if (!v->data || oct_onnx_numel(v) != 1 || v->dtype != start->dtype)
+            return oct_onnx_problem(c, "its input %d is no number that is known", i);
+    }
+    const int64_t count = count_range(start, oct_onnx_in(c, 1), oct_onnx_in(c, 2));
+    if (count < 0) return oct_onnx_problem(c, "it makes too many numbers");
+    oct_onnx_set(c, 0, start->dtype, &(oct_onnx_value){.ndim = 1, .dim = {count}});
+    return OCT_OK;
+}
