@@ -102,3 +102,41 @@ void oct_array_close(oct_array *array)
     oct_free(&array->name);
     *array = (oct_array){.span = OCT_SPAN_NONE};
 }
+
+static oct_status take_type(oct_image *sample, const oct_array *a)
+{
+    const bool byte = a->bytes == 1 && a->kind != 'f';
+    OCT_CHECK(byte || (a->kind == 'f' && a->bytes == 4), OCT_DATA,
+              "%s: holds numbers of type %c%zu; samples are u1, i1 or f4; convert them, such as "
+              "with numpy: array.astype('float32')",
+              a->name, a->kind, a->bytes);
+    sample->dtype = !byte ? OCT_F32 : a->kind == 'u' ? OCT_U8 : OCT_S8;
+    return OCT_OK;
+}
+
+/* (N), (N, K), (N, H, W) or (N, H, W, C). */
+static oct_status take_shape(oct_image *sample, const oct_array *a)
+{
+    char text[96];
+    const int64_t *d = a->shape.dim;
+    const int ndim = a->shape.ndim;
+    sample->h = ndim > 2 ? d[1] : 1;
+    sample->w = ndim > 2 ? d[2] : 1;
+    sample->c = ndim == 2 ? d[1] : ndim == 4 ? d[3] : 1;
+    const int64_t bytes = OCT_IMAGE_BYTES_MAX / 4;
+    const bool sized = sample->h > 0 && sample->w > 0 && sample->c > 0 &&
+                       sample->h <= OCT_IMAGE_SIDE_MAX && sample->w <= OCT_IMAGE_SIDE_MAX &&
+                       sample->c <= bytes / (sample->h * sample->w);
+    OCT_CHECK(sized && d[0] > 0, OCT_DATA,
+              "%s: has the shape %s; samples are (N), (N, K), (N, H, W) or (N, H, W, C), each side "
+              "from 1 to %d",
+              a->name, oct_shape_text(&a->shape, text), OCT_IMAGE_SIDE_MAX);
+    return OCT_OK;
+}
+
+oct_status oct_array_sample(const oct_array *array, oct_image *sample)
+{
+    *sample = (oct_image){0};
+    OCT_TRY(take_type(sample, array));
+    return take_shape(sample, array);
+}

@@ -41,6 +41,9 @@ oct_status oct_array_check_size(const oct_array *array) OCT_NODISCARD;
 oct_status oct_array_read(const oct_array *array, int64_t first, int64_t count,
                           void *to) OCT_NODISCARD;
 void oct_array_close(oct_array *array);
+/* Finds the type and size of one sample of (N), (N, K), (N, H, W) or (N, H, W, C) numbers of 8 bits or floats;
+ * OCT_DATA when it has another type or shape. */
+oct_status oct_array_sample(const oct_array *array, oct_image *sample) OCT_NODISCARD;
 
 /* How a format finds arrays. `{split}` in a name stands for train or test. */
 struct oct_array_kind {

@@ -112,36 +112,6 @@ static oct_status begin(reading *r)
     return OCT_OK;
 }
 
-static oct_status take_type(oct_dataset *data, const oct_array *a)
-{
-    const bool byte = a->bytes == 1 && a->kind != 'f';
-    OCT_CHECK(byte || (a->kind == 'f' && a->bytes == 4), OCT_DATA,
-              "%s: holds numbers of type %c%zu; samples are u1, i1 or f4; convert them, such as "
-              "with numpy: array.astype('float32')",
-              a->name, a->kind, a->bytes);
-    data->dtype = !byte ? OCT_F32 : a->kind == 'u' ? OCT_U8 : OCT_S8;
-    return OCT_OK;
-}
-
-/* (N), (N, K), (N, H, W) or (N, H, W, C). */
-static oct_status take_shape(oct_dataset *data, const oct_array *a)
-{
-    char text[96];
-    const int64_t *d = a->shape.dim;
-    const int ndim = a->shape.ndim;
-    data->h = ndim > 2 ? d[1] : 1;
-    data->w = ndim > 2 ? d[2] : 1;
-    data->c = ndim == 2 ? d[1] : ndim == 4 ? d[3] : 1;
-    const int64_t bytes = OCT_IMAGE_BYTES_MAX / 4;
-    const bool sized = data->h > 0 && data->w > 0 && data->c > 0 && data->h <= OCT_IMAGE_SIDE_MAX &&
-                       data->w <= OCT_IMAGE_SIDE_MAX && data->c <= bytes / (data->h * data->w);
-    OCT_CHECK(sized && d[0] > 0, OCT_DATA,
-              "%s: has the shape %s; samples are (N), (N, K), (N, H, W) or (N, H, W, C), each side "
-              "from 1 to %d",
-              a->name, oct_shape_text(&a->shape, text), OCT_IMAGE_SIDE_MAX);
-    return OCT_OK;
-}
-
 static oct_status check_same_count(const oct_array *images, const oct_array *labels)
 {
     OCT_CHECK(labels->shape.dim[0] == images->shape.dim[0], OCT_DATA,
@@ -347,9 +317,13 @@ out:
 static oct_status open_images(oct_dataset *data, reading *r)
 {
     store *s = data->store;
+    oct_image sample;
     OCT_TRY(open_array(r, IMAGES, &s->images));
-    OCT_TRY(take_type(data, &s->images));
-    OCT_TRY(take_shape(data, &s->images));
+    OCT_TRY(oct_array_sample(&s->images, &sample));
+    data->dtype = sample.dtype;
+    data->h = sample.h;
+    data->w = sample.w;
+    data->c = sample.c;
     data->count = s->images.shape.dim[0];
     if (r->drawn) OCT_TRY(draw(r, &s->images, &s->positions, &data->count));
     return take_print(data, s);

@@ -4,6 +4,7 @@
 #include "launch/cmd/image_file.h"
 
 #include "core/base/mem.h"
+#include "io/dataset/npy_file.h"
 #include "io/file.h"
 #include "io/image/decode.h"
 
@@ -89,7 +90,9 @@ static oct_status take_size(image_file *f, int64_t h, int64_t w, int64_t c)
               "%s: images of %" PRId64 "x%" PRId64 "x%" PRId64 ", but the model takes %" PRId64
               "x%" PRId64 "x%" PRId64,
               f->path, h, w, c, f->h, f->w, f->c);
-    f->sample = (oct_image){.dtype = OCT_U8, .h = h, .w = w, .c = c};
+    f->sample.h = h;
+    f->sample.w = w;
+    f->sample.c = c;
     return OCT_OK;
 }
 
@@ -171,7 +174,7 @@ static oct_status find_raw(image_file *f, int64_t *images)
     OCT_CHECK((int64_t)f->size % image == 0, OCT_DATA,
               "%s: %zu bytes are not a whole number of images; the model takes %" PRId64 "x%" PRId64
               "x%" PRId64 " = %" PRId64
-              " bytes each (IDX, CIFAR-10, JPEG, PNG, PGM, PPM or raw bytes)",
+              " bytes each (IDX, CIFAR-10, JPEG, PNG, PGM, PPM, .npy or raw bytes)",
               f->path, f->size, f->h, f->w, f->c, image);
     *images = (int64_t)f->size / image;
     return take_size(f, f->h, f->w, f->c);
@@ -190,7 +193,6 @@ static oct_status check_not_encoded(const image_file *f)
         {"PDF", "%PDF-", 5},
         {"WebP or other RIFF", "RIFF", 4},
         {"zip or NumPy .npz", "PK\3\4", 4},
-        {"NumPy .npy", "\x93NUMPY", 6},
     };
     const char *name = NULL;
     for (size_t i = 0; i < OCT_COUNT(kinds); i++)
@@ -239,12 +241,46 @@ static oct_status take_encoded(image_file *f, int64_t *images)
     return status;
 }
 
+static bool is_npy(const image_file *f)
+{
+    return f->size >= 6 && memcmp(f->bytes, "\x93NUMPY", 6) == 0;
+}
+
+/* An array of the shape that the model takes is one sample; otherwise its first axis counts samples. Its numbers
+ * take the place of the file. */
+static oct_status take_npy(image_file *f, int64_t *images)
+{
+    oct_span span = {.fd = -1, .memory = f->bytes, .size = (int64_t)f->size};
+    oct_array array;
+    oct_image *s = &f->sample;
+    f->bytes = NULL; /* the array owns them */
+    OCT_TRY(oct_npy_take(&array, &span, f->path));
+    const oct_shape whole = array.shape, one = OCT_SHAPE(f->h, f->w, f->c),
+                    grey = OCT_SHAPE(f->h, f->w);
+    const bool single =
+        oct_shape_equal(&whole, &one) || (f->c == 1 && f->h > 1 && oct_shape_equal(&whole, &grey));
+    if (single) array.shape = OCT_SHAPE(1, f->h, f->w, f->c);
+    oct_status status = oct_array_sample(&array, s);
+    OCT_TRY_OUT(status);
+    OCT_TRY_OUT(take_size(f, s->h, s->w, s->c));
+    *images = array.shape.dim[0];
+    OCT_TRY_OUT(oct_alloc(&f->bytes, (size_t)array.span.size, 1));
+    OCT_TRY_OUT(oct_array_read(&array, 0, *images, f->bytes));
+    OCT_CHECK_OUT(s->dtype != OCT_F32 || oct_all_finite((const float *)(const void *)f->bytes,
+                                                        *images * oct_image_numel(s)),
+                  OCT_DATA, "%s: holds numbers that are not finite", f->path);
+out:
+    oct_array_close(&array);
+    return status;
+}
+
 static oct_status find_images(image_file *f, size_t *begin, int64_t *images)
 {
     const uint8_t *b = f->bytes;
     *begin = 0;
     if (is_idx(f)) return find_idx(f, begin, images);
     if (oct_image_kind_of(b, f->size)) return take_encoded(f, images);
+    if (is_npy(f)) return take_npy(f, images);
     OCT_TRY(check_not_encoded(f));
     OCT_CHECK(!is_idx_labels(f), OCT_DATA,
               "%s: is an IDX file of labels; give the one that holds the images", f->path);
@@ -260,19 +296,20 @@ static oct_status take_image(const image_file *f, const uint8_t *from, uint8_t *
 {
     oct_image image = {0};
     const oct_image *s = &f->sample;
+    const size_t element = oct_dtype_bytes(s->dtype);
     if (!f->augment || f->raw) {
-        memcpy(to, from, (size_t)oct_image_numel(s));
+        memcpy(to, from, (size_t)oct_image_numel(s) * element);
         return OCT_OK;
     }
-    oct_status status = oct_image_resize(&image, OCT_U8, s->h, s->w, s->c);
+    oct_status status = oct_image_resize(&image, s->dtype, s->h, s->w, s->c);
     OCT_TRY_OUT(status);
-    memcpy(image.data, from, (size_t)oct_image_numel(s));
+    memcpy(image.data, from, (size_t)oct_image_numel(s) * element);
     OCT_TRY_OUT(oct_augment_run(f->augment, &(oct_draw){0}, &image, NULL));
     OCT_CHECK_OUT(image.h == f->h && image.w == f->w, OCT_DATA,
                   "%s: data.size and data.test of the model's recipe make %" PRId64 "x%" PRId64
                   " of its images, but the model takes %" PRId64 "x%" PRId64,
                   f->path, image.h, image.w, f->h, f->w);
-    memcpy(to, image.data, (size_t)oct_image_numel(&image));
+    memcpy(to, image.data, (size_t)oct_image_numel(&image) * element);
 out:
     oct_image_free(&image);
     return status;
@@ -289,14 +326,18 @@ static oct_status check_transforms(const image_file *f)
 }
 
 oct_status oct_image_file_read(const char *path, const oct_image_wanted *wanted, int64_t first,
-                               int64_t count, uint8_t **bytes)
+                               int64_t count, oct_image_samples *samples)
 {
-    image_file f = {
-        .path = path, .h = wanted->h, .w = wanted->w, .c = wanted->c, .augment = wanted->augment};
+    image_file f = {.path = path,
+                    .h = wanted->h,
+                    .w = wanted->w,
+                    .c = wanted->c,
+                    .augment = wanted->augment,
+                    .sample = {.dtype = OCT_U8}};
     oct_status status = OCT_OK;
-    size_t begin = 0, image = (size_t)(f.h * f.w * f.c);
+    size_t begin = 0;
     int64_t images = 0;
-    *bytes = NULL;
+    *samples = (oct_image_samples){0};
     OCT_TRY_OUT(read_all(&f));
     OCT_TRY_OUT(find_images(&f, &begin, &images));
     OCT_CHECK_OUT(images > 0, OCT_DATA, "%s: holds no images", path);
@@ -305,12 +346,15 @@ oct_status oct_image_file_read(const char *path, const oct_image_wanted *wanted,
                   ", but %s holds images 0 to %" PRId64,
                   first, first + count - 1, path, images - 1);
     OCT_TRY_OUT(check_transforms(&f));
-    OCT_TRY_OUT(oct_alloc(bytes, (size_t)count, image));
-    const size_t from = (size_t)oct_image_numel(&f.sample);
+    const size_t element = oct_dtype_bytes(f.sample.dtype);
+    const size_t image = (size_t)(f.h * f.w * f.c) * element;
+    const size_t from = (size_t)oct_image_numel(&f.sample) * element;
+    samples->dtype = f.sample.dtype;
+    OCT_TRY_OUT(oct_alloc(&samples->data, (size_t)count, image));
     for (int64_t i = 0; i < count && status == OCT_OK; i++)
         status = take_image(&f, f.bytes + begin + (size_t)(first + i) * from,
-                            *bytes + (size_t)i * image);
-    if (status != OCT_OK) oct_free(bytes);
+                            (uint8_t *)samples->data + (size_t)i * image);
+    if (status != OCT_OK) oct_free(&samples->data);
 out:
     oct_free(&f.bytes);
     return status;

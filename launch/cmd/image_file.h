@@ -1,4 +1,4 @@
-/* `octet run` takes images from whatever file people have at hand. */
+/* `octet run` takes images, or samples of other kinds, from whatever file people have at hand. */
 #pragma once
 
 #include "io/augment/augment.h"
@@ -9,9 +9,13 @@ typedef struct oct_image_wanted {
     const oct_augment *augment;
 } oct_image_wanted;
 
-/* Reads images [first, first + count) of the file as bytes, h x w x c each: an IDX image file or
- * CIFAR-10 batch (plain or gzipped), one JPEG, PNG, binary PGM or PPM, or raw bytes of whole images, which
- * alone are taken as they are. *bytes is oct_alloc'ed. OCT_DATA when the file is not of that size; OCT_USAGE
- * when the range is beyond its images. */
+typedef struct oct_image_samples {
+    oct_dtype dtype; /* U8; of arrays also S8 and F32 */
+    void *data;      /* h x w x c each, one behind the other; oct_alloc'ed */
+} oct_image_samples;
+
+/* Reads images [first, first + count) of the file: an IDX image file or CIFAR-10 batch, NumPy's .npy of one sample
+ * or several (plain or gzipped), one JPEG, PNG, binary PGM or PPM, or raw bytes of whole images, which alone
+ * are taken as they are. OCT_DATA when the file is not of that size; OCT_USAGE when the range is beyond its images. */
 oct_status oct_image_file_read(const char *path, const oct_image_wanted *wanted, int64_t first,
-                               int64_t count, uint8_t **bytes) OCT_NODISCARD;
+                               int64_t count, oct_image_samples *samples) OCT_NODISCARD;

@@ -17,13 +17,14 @@
 
 #include <inttypes.h>
 #include <jansson.h>
+#include <string.h>
 
 enum { INPUT, INDEX, COUNT, OUTPUT };
 enum { IMAGES_MAX = 1 << 20 };
 
 static const oct_option options[] = {
     [INPUT] = {"--input", 'i', OCT_OPT_TEXT, "FILE",
-               "JPEG, PNG, IDX, CIFAR-10 batch, PGM, PPM or raw bytes", 0, 0},
+               "JPEG, PNG, .npy, IDX, CIFAR-10 batch, PGM, PPM or raw bytes", 0, 0},
     [INDEX] = {"--index", 0, OCT_OPT_COUNT, "I", "first image of the file (default 0)", 0,
                INT32_MAX},
     [COUNT] = {"--count", 0, OCT_OPT_COUNT, "N", "how many images (default 1)", 1, IMAGES_MAX},
@@ -37,19 +38,34 @@ typedef struct results {
     const oct_model *model;
     const oct_answer_kind *kind;
     const oct_value *in, *out;
-    uint8_t *pixels;
+    oct_image_samples samples;
+    oct_normaliser normaliser;
     float *x; /* room for one image as the model gets it */
     void *data;
     int64_t first, count; /* images */
     double seconds;
 } results;
 
+/* Where there are more channels than values, the first holds for all. */
+static oct_normaliser normaliser_of(const oct_model *model, int64_t channels)
+{
+    oct_normaliser n = {.count = channels <= OCT_REALS_MAX ? (int)channels : 1};
+    memcpy(n.mean, model->mean, sizeof n.mean);
+    memcpy(n.std, model->std, sizeof n.std);
+    return n;
+}
+
 /* Fills x with image i. */
 static void give(const results *r, int64_t i)
 {
-    const int64_t image = r->in->h * r->in->w * r->in->c;
-    oct_normalise(r->pixels + i * image, r->in->h * r->in->w, r->in->c, r->model->mean,
-                  r->model->std, r->x);
+    const int64_t numel = r->in->h * r->in->w * r->in->c;
+    const size_t bytes = (size_t)numel * oct_dtype_bytes(r->samples.dtype);
+    const oct_image image = {.dtype = r->samples.dtype,
+                             .h = r->in->h,
+                             .w = r->in->w,
+                             .c = r->in->c,
+                             .data = (uint8_t *)r->samples.data + (size_t)i * bytes};
+    oct_normalise_image(&image, &r->normaliser, r->x);
 }
 
 static void *place_of(const results *r, int64_t i)
@@ -156,7 +172,8 @@ static oct_status run_images(const oct_model *model, const oct_args *args)
     const oct_image_wanted wanted = {in->h, in->w, in->c,
                                      oct_augment_is_empty(&augment) ? NULL : &augment};
     OCT_TRY_OUT(
-        oct_image_file_read(args->option[INPUT].text, &wanted, r.first, r.count, &r.pixels));
+        oct_image_file_read(args->option[INPUT].text, &wanted, r.first, r.count, &r.samples));
+    r.normaliser = normaliser_of(model, in->c);
     OCT_TRY_OUT(oct_alloc(&r.x, (size_t)(in->h * in->w * in->c), sizeof(float)));
     OCT_TRY_OUT(oct_alloc(&r.data, (size_t)r.count, oct_value_bytes(out)));
     OCT_TRY_OUT(oct_runtime_create(&runtime, program, 1, &oct_module_islands));
@@ -170,7 +187,7 @@ static oct_status run_images(const oct_model *model, const oct_args *args)
     OCT_TRY_OUT(print_results(args, &r));
 out:
     oct_runtime_destroy(&runtime);
-    oct_free(&r.pixels);
+    oct_free(&r.samples.data);
     oct_free(&r.x);
     oct_free(&r.data);
     return status;
@@ -217,6 +234,7 @@ const oct_command oct_command_run = {
         "--json has all numbers.\n"
         "\n"
         "    octet run model.int8.h5 --input t10k-images-idx3-ubyte.gz --count 5\n"
+        "    octet run sounds.int8.h5 --input spectrograms.npy --count 10\n"
         "    octet run roads.int8.h5 --input street.png --output map.png\n",
     .options = options,
     .min_words = 1,

@@ -31,27 +31,31 @@ void fuzz_seeds(void)
     static const char ppm[] = "P6 4 3 255\nabcdefghijklabcdefghijklabcdefghijkl";
     static const uint8_t idx[16 + 24] = {0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 4, 9};
     static const uint8_t raw[48] = {1, 2, 3};
+    static const char npy[] = "\x93NUMPY\1\0\x4d\0{'descr': '<f4', 'fortran_order': False, "
+                              "'shape': (1, 3, 4, 1), }           \n"
+                              "numbersnumbersnumbersnumbersnumbersnumbersnumber";
     fuzz_seed(pgm, sizeof pgm - 1);
     fuzz_seed(ppm, sizeof ppm - 1);
     fuzz_seed(idx, sizeof idx);
     fuzz_seed(raw, sizeof raw);
+    fuzz_seed(npy, sizeof npy - 1);
 }
 
 static void read_as(const char *path, size_t size, int64_t c, int64_t first)
 {
-    uint8_t *bytes = NULL;
+    oct_image_samples samples;
     const oct_augment to_size = {.h = H, .w = W};
     const oct_image_wanted wanted = {H, W, c, first > 0 ? NULL : &to_size};
     fuzz_call call = fuzz_begin(size);
-    oct_status status = oct_image_file_read(path, &wanted, first, 1, &bytes);
+    oct_status status = oct_image_file_read(path, &wanted, first, 1, &samples);
     fuzz_said(status, FUZZ_BIT(OCT_OK) | FUZZ_BIT(OCT_DATA) | FUZZ_BIT(OCT_USAGE),
               status == OCT_DATA ? path : NULL);
     if (status == OCT_OK) {
         volatile uint8_t sum = 0;
-        for (int64_t i = 0; i < H * W * c; i++)
-            sum = (uint8_t)(sum + bytes[i]);
+        for (size_t i = 0; i < (size_t)(H * W * c) * oct_dtype_bytes(samples.dtype); i++)
+            sum = (uint8_t)(sum + ((const uint8_t *)samples.data)[i]);
     }
-    oct_free(&bytes);
+    oct_free(&samples.data);
     fuzz_end(&call, 1100, (size_t)8 << 20);
 }
 

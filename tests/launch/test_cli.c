@@ -154,7 +154,12 @@ Test(cli, run_says_what_the_images_are_in_every_format)
     must("tail -c +737 data/t10k-images-idx3-ubyte | head -c 144 > raw");
     must("{ printf 'P5\\n# a comment\\n12 12\\n255\\n'; cat raw; } > x.pgm");
     must("gzip -k raw");
-    static const char *const files[] = {"raw", "x.pgm", "raw.gz"};
+    must("/usr/bin/python3 -c \"import numpy as n; x = n.fromfile('raw', 'u1').reshape(12, 12); "
+         "n.save('one.npy', x); n.save('rows.npy', x[None]); n.save('nhwc.npy', x[None, ..., "
+         "None]); "
+         "n.save('float.npy', (x.astype('f4') * n.float32(1 / 255)).astype('>f4'))\"");
+    static const char *const files[] = {"raw",      "x.pgm",    "raw.gz",   "one.npy",
+                                        "rows.npy", "nhwc.npy", "float.npy"};
     for (size_t i = 0; i < OCT_COUNT(files); i++) {
         OCTET("run", "run/model.int8.h5", "--input", files[i]);
         oct_check_exit(job, 0);
