@@ -1,29 +1,304 @@
-/* octet export is for other formats of an int8 model. There is none yet, and that is what it says. */
+/* octet export writes an int8 model or a checkpoint in a format of other programs, and beside it inputs with their
+ * outputs by which a reader of the file can be checked. */
+#include "core/base/mem.h"
+#include "io/class_names.h"
+#include "io/export/format.h"
+#include "io/file.h"
+#include "io/loader.h"
+#include "launch/base/meter.h"
+#include "launch/base/output.h"
 #include "launch/cmd/command.h"
+#include "launch/run/build.h"
+#include "launch/run/certificate.h"
+#include "launch/run/golden.h"
+#include "launch/run/job.h"
+#include "octet_version.h"
 
-enum { FORMAT };
+#include <errno.h>
+#include <jansson.h>
+#include <string.h>
+#include <unistd.h>
 
-static const oct_option options[] = {
-    [FORMAT] = {"--format", 'f', OCT_OPT_TEXT, "F", "name of the format", 0, 0},
-    {0},
-};
+enum { FORMAT, OUTPUT, DATA, ALL_VALUES, PIXELS };
+
+typedef struct exporting {
+    const oct_args *args;
+    const oct_export_format *format;
+    oct_file_kind kind;
+    char *golden_path; /* NULL: the format is of no network */
+    oct_model model;   /* an int8 model; otherwise: */
+    oct_checkpoint checkpoint;
+    oct_recipe recipe;
+    oct_dataset data;
+    oct_module *root;
+    oct_network network;
+    float mean[OCT_REALS_MAX], std[OCT_REALS_MAX]; /* of a checkpoint */
+    oct_export job;
+    oct_exported made;
+    oct_golden golden;
+} exporting;
+
+static oct_status find_format(exporting *e)
+{
+    char names[OCT_REGISTRY_CHOICE_BYTES];
+    const oct_args *args = e->args;
+    oct_registry_choice(&oct_export_format_table, " or ", names);
+    OCT_CHECK(args->option[FORMAT].given, OCT_USAGE, "command line: --format is missing; it is %s",
+              names);
+    e->format = oct_export_format_find(args->option[FORMAT].text);
+    if (e->format) return OCT_OK;
+    oct_fail_clear();
+    oct_registry_report_missing(&oct_export_format_table, "command line: --format",
+                                args->option[FORMAT].text, names);
+    return OCT_USAGE;
+}
+
+/* Nothing is written over, and the folder can be written to: said before any work. */
+static oct_status check_place(const char *path)
+{
+    char *folder = NULL;
+    OCT_CHECK(!oct_file_exists(path), OCT_USAGE,
+              "command line: -o %s: already exists; choose another file name", path);
+    const char *slash = strrchr(path, '/');
+    OCT_TRY(slash ? oct_format(&folder, "%.*s/", (int)(slash - path), path)
+                  : oct_strdup(&folder, "."));
+    const int error = access(folder, W_OK | X_OK) == 0 ? 0 : errno;
+    oct_free(&folder);
+    OCT_CHECK(!error, OCT_RESOURCE, "%s: cannot be written: %s", path, strerror(error));
+    return OCT_OK;
+}
+
+/* "NAME.golden.npz" beside "NAME.onnx". */
+static oct_status find_places(exporting *e)
+{
+    OCT_CHECK(e->args->option[OUTPUT].given, OCT_USAGE,
+              "command line: -o is missing; name the file to write, such as -o model%s",
+              e->format->suffix);
+    const char *path = e->args->option[OUTPUT].text, *suffix = e->format->suffix;
+    size_t length = strlen(path);
+    if (length > strlen(suffix) && strcmp(path + length - strlen(suffix), suffix) == 0)
+        length -= strlen(suffix);
+    OCT_TRY(check_place(path));
+    if (!e->format->runs) return OCT_OK;
+    OCT_TRY(oct_format(&e->golden_path, "%.*s.golden.npz", (int)length, path));
+    return check_place(e->golden_path);
+}
+
+static oct_status check_kind(exporting *e)
+{
+    const char *path = e->args->word[0];
+    OCT_TRY(oct_file_kind_of(path, &e->kind));
+    OCT_CHECK(e->kind != OCT_FILE_RECIPE, OCT_DATA,
+              "%s: is a recipe; export takes an int8 model, a checkpoint or a run folder", path);
+    const bool model = e->kind == OCT_FILE_MODEL;
+    const bool fits = model ? e->format->write_model != NULL : e->format->write_network != NULL;
+    OCT_CHECK(fits, OCT_USAGE, "command line: --format %s: is for %s, but %s is %s",
+              e->format->name, model ? "checkpoints and run folders" : "int8 models", path,
+              model ? "an int8 model" : "a checkpoint or a run folder");
+    OCT_CHECK(model || !e->args->option[ALL_VALUES].given, OCT_USAGE,
+              "command line: --all-values is for int8 models, whose codes it shows; %s is none",
+              path);
+    OCT_CHECK(!e->args->option[PIXELS].given || e->format->runs, OCT_USAGE,
+              "command line: --pixels is for networks; --format %s holds parameters alone",
+              e->format->name);
+    return OCT_OK;
+}
+
+static oct_status open_model(exporting *e)
+{
+    const char *path = e->args->word[0];
+    OCT_TRY(oct_model_load(&e->model, path));
+    if (oct_count_islands(&e->model.program) > 0) {
+        OCT_TRY(oct_job_model_recipe(&e->recipe, path, &e->model, NULL)); /* loads its plug-ins */
+    }
+    e->job.model = &e->model;
+    e->job.class_names = e->model.class_names;
+    e->job.mean = e->model.mean;
+    e->job.std = e->model.std;
+    return OCT_OK;
+}
+
+static void take_normalisation(exporting *e)
+{
+    const oct_normaliser n = oct_normaliser_of(&e->recipe.data_mean, &e->recipe.data_std);
+    for (int64_t c = 0; c < e->data.c && c < OCT_REALS_MAX; c++) {
+        e->mean[c] = n.mean[n.count == 1 ? 0 : c];
+        e->std[c] = n.std[n.count == 1 ? 0 : c];
+    }
+    e->job.mean = e->mean;
+    e->job.std = e->std;
+}
+
+/* Computes in float what is prepared. */
+static oct_status stop_quantizers(oct_module *root)
+{
+    oct_quantizers quantizers = {0};
+    const oct_status status = oct_quantizers_collect(&quantizers, root);
+    if (status == OCT_OK) oct_quantizers_set_state(&quantizers, OCT_QUANT_OFF);
+    oct_quantizers_free(&quantizers);
+    return status;
+}
+
+/* The network is looked at before prepare changes it. */
+static oct_status build(exporting *e)
+{
+    const oct_example example = *OCT_EXAMPLE(OCT_SHAPE(1, e->data.h, e->data.w, e->data.c));
+    oct_phase phase;
+    OCT_TRY(oct_checkpoint_phase(&e->checkpoint, &phase));
+    OCT_TRY(oct_build_model(&e->root, &e->recipe, &e->data));
+    OCT_TRY(oct_network_open(&e->network, e->root, &example));
+    OCT_TRY(oct_bring_to_phase(&e->root, &e->recipe, &e->data, phase));
+    OCT_TRY(oct_checkpoint_load(&e->checkpoint, e->root, NULL));
+    if (phase != OCT_PHASE_FLOAT) OCT_TRY(stop_quantizers(e->root));
+    return oct_network_find(&e->network, e->root);
+}
+
+static oct_status open_checkpoint(exporting *e)
+{
+    const char *path = e->args->word[0];
+    const char *data = e->args->option[DATA].given ? e->args->option[DATA].text : NULL;
+    OCT_TRY(oct_job_checkpoint(&e->checkpoint, path, e->kind));
+    OCT_TRY(oct_job_checkpoint_recipe(&e->recipe, &e->checkpoint, data));
+    OCT_TRY(oct_load_data(&e->recipe, OCT_TEST, NULL, &e->data));
+    OCT_TRY(build(e));
+    take_normalisation(e);
+    e->job.network = &e->network;
+    e->job.class_names = e->checkpoint.info.class_names;
+    return OCT_OK;
+}
+
+static oct_status write_format(exporting *e)
+{
+    const oct_status status = e->job.model ? e->format->write_model(&e->job, &e->made)
+                                           : e->format->write_network(&e->job, &e->made);
+    if (status != OCT_OK) return oct_fail_prefix("%s", e->args->word[0]);
+    if (e->network.folded > 0)
+        OCT_TRY(oct_text_add(&e->made.notices,
+                             "%lld batch norms are folded into their layers in this checkpoint; "
+                             "one of the float phase has them\n",
+                             (long long)e->network.folded));
+    return OCT_OK;
+}
+
+static oct_status write_golden(exporting *e)
+{
+    const bool pixels = e->job.pixels;
+    void *bytes = NULL;
+    size_t size;
+    if (!e->golden_path) return OCT_OK;
+    OCT_TRY(e->job.model
+                ? oct_golden_of_model(&e->golden, &e->model, pixels)
+                : oct_golden_of_network(&e->golden, e->root, &e->recipe, &e->data, pixels));
+    OCT_TRY(oct_npz_make(e->golden.array, e->golden.num_arrays, &bytes, &size));
+    const oct_status status = oct_file_write(e->golden_path, bytes, size);
+    oct_free(&bytes);
+    return status;
+}
+
+/* The samples go first: what is there without them is no whole export. */
+static oct_status write_files(exporting *e)
+{
+    OCT_TRY(write_golden(e));
+    const oct_status status =
+        oct_file_write(e->args->option[OUTPUT].text, e->made.bytes, e->made.size);
+    if (status != OCT_OK && e->golden_path) unlink(e->golden_path);
+    return status;
+}
+
+static json_t *notices_json(const char *text)
+{
+    json_t *lines = json_array();
+    for (const char *at = text; at && *at; at += strcspn(at, "\n") + 1)
+        json_array_append_new(lines, json_stringn(at, strcspn(at, "\n")));
+    return lines;
+}
+
+static oct_status print(const exporting *e)
+{
+    const char *of = e->job.model ? "int8 model" : "float network";
+    const char *path = e->args->option[OUTPUT].text, *notices = e->made.notices.data;
+    char size[32];
+    if (e->args->json)
+        return oct_print_json(json_pack(
+            "{s:s, s:s, s:s, s:I, s:s*, s:I, s:o}", "format", e->format->name, "of", of, "file",
+            path, "bytes", (json_int_t)e->made.size, "golden", e->golden_path, "golden_samples",
+            (json_int_t)e->golden.count, "notices", notices_json(notices)));
+    OCT_TRY(oct_print("%-14s %s (%s, %s bytes)\n", e->format->name, path, of,
+                      oct_text_count((int64_t)e->made.size, size)));
+    if (e->golden_path)
+        OCT_TRY(oct_print("%-14s %s (%lld inputs and outputs)\n", "golden samples", e->golden_path,
+                          (long long)e->golden.count));
+    for (const char *at = notices; at && *at; at += strcspn(at, "\n") + 1)
+        OCT_TRY(oct_print("%-14s %.*s\n", "notice", (int)strcspn(at, "\n"), at));
+    return OCT_OK;
+}
+
+static oct_status work(exporting *e)
+{
+    OCT_TRY(find_format(e));
+    OCT_TRY(find_places(e));
+    OCT_TRY(check_kind(e));
+    e->job.version = OCT_VERSION;
+    e->job.all_values = e->args->option[ALL_VALUES].given;
+    e->job.pixels = e->args->option[PIXELS].given;
+    OCT_TRY(e->kind == OCT_FILE_MODEL ? open_model(e) : open_checkpoint(e));
+    OCT_TRY(write_format(e));
+    OCT_TRY(write_files(e));
+    return print(e);
+}
 
 static oct_status run(const oct_args *args)
 {
-    OCT_CHECK(args->option[FORMAT].given, OCT_USAGE,
-              "command line: --format is missing; write octet export %s --format F", args->word[0]);
-    return oct_fail(
-        OCT_USAGE,
-        "command line: --format %s: no other format can be written yet; octet run executes the "
-        "int8 model as it is, octet inspect --json lists its layers, scales and zero points",
-        args->option[FORMAT].text);
+    exporting *e = NULL;
+    OCT_TRY(oct_alloc(&e, 1, sizeof *e));
+    e->args = args;
+    const oct_status status = work(e);
+    oct_golden_free(&e->golden);
+    oct_exported_free(&e->made);
+    oct_network_close(&e->network);
+    oct_module_destroy(&e->root);
+    oct_dataset_close(&e->data);
+    oct_recipe_free(&e->recipe);
+    oct_checkpoint_close(&e->checkpoint);
+    oct_model_free(&e->model);
+    oct_free(&e->golden_path);
+    oct_free(&e);
+    return status;
 }
+
+static const oct_option options[] = {
+    [FORMAT] = {"--format", 'f', OCT_OPT_TEXT, "NAME", "onnx, or safetensors of a checkpoint", 0,
+                0},
+    [OUTPUT] = {"--output", 'o', OCT_OPT_TEXT, "OUT", "file to write; must not exist", 0, 0},
+    [DATA] = {"--data", 0, OCT_OPT_TEXT, "FOLDER",
+              "of a checkpoint: folder of the data set, if it is not where the run had it", 0, 0},
+    [ALL_VALUES] = {"--all-values", 0, OCT_OPT_FLAG, NULL,
+                    "of an int8 model: each tensor of codes is an output too", 0, 0},
+    [PIXELS] = {"--pixels", 0, OCT_OPT_FLAG, NULL,
+                "the input is pixels from 0 to 255; normalising is part of the network", 0, 0},
+    {0},
+};
 
 const oct_command oct_command_export = {
     .name = "export",
-    .usage = "octet export MODEL --format F",
-    .summary = "turns an int8 model into another format (none yet)",
-    .help = "MODEL is an int8 model (*.int8.h5) that octet convert has made.",
+    .usage = "octet export FILE --format NAME -o OUT [--all-values] [--pixels] [--data FOLDER]",
+    .summary = "writes a model or checkpoint for other programs: ONNX, safetensors",
+    .help =
+        "FILE is an int8 model (*.int8.h5), a checkpoint or a run folder (its newest checkpoint).\n"
+        "\n"
+        "    octet export runs/a/model.int8.h5 --format onnx -o a.onnx     the int8 model\n"
+        "    octet export runs/a --format onnx -o float.onnx               the float network\n"
+        "    octet export runs/a --format safetensors -o a.safetensors     its parameters\n"
+        "\n"
+        "onnx: opset 13 (21 with codes of 16 bits), images (N, C, H, W), any N. The input is "
+        "float,\n"
+        "normalised as in training (the properties octet.mean and octet.std of the file say how),\n"
+        "or with --pixels bytes as they are. Of an int8 model QuantizeLinear and DequantizeLinear\n"
+        "stand around each layer that computes. A model that was trained for quant.target:\n"
+        "onnxruntime gives the same codes there; for others a notice says what may differ.\n"
+        "safetensors: names and layouts as PyTorch has them.\n"
+        "\n"
+        "Beside OUT stands NAME.golden.npz: inputs, and the outputs that Octet computes of them.\n",
     .options = options,
     .min_words = 1,
     .max_words = 1,

@@ -178,27 +178,33 @@ oct_status oct_checkpoint_phase(const oct_checkpoint *checkpoint, oct_phase *pha
     return OCT_OK;
 }
 
+oct_status oct_bring_to_phase(oct_module **model, const oct_recipe *recipe, const oct_dataset *data,
+                              oct_phase phase)
+{
+    oct_quantizers quantizers = {0};
+    oct_status status = OCT_OK;
+    if (phase == OCT_PHASE_FLOAT) return OCT_OK;
+    OCT_TRY(oct_prepare_model(model, recipe, data, NULL));
+    OCT_TRY_OUT(oct_quantizers_collect(&quantizers, *model));
+    if (phase >= OCT_PHASE_QAT_BN_FROZEN && recipe->qat_fold_batch_norm)
+        OCT_TRY_OUT(oct_fold_batch_norm(*model));
+    oct_set_phase(*model, &quantizers, phase);
+out:
+    oct_quantizers_free(&quantizers);
+    return status;
+}
+
 oct_status oct_build_from_checkpoint(oct_module **model, const oct_checkpoint *checkpoint,
                                      const oct_recipe *recipe, const oct_dataset *data,
                                      bool *prepared)
 {
     oct_phase phase;
-    oct_quantizers quantizers = {0};
-    oct_status status = OCT_OK;
     *model = NULL;
     OCT_TRY(oct_checkpoint_phase(checkpoint, &phase));
     *prepared = phase != OCT_PHASE_FLOAT;
-    OCT_TRY_OUT(oct_build_model(model, recipe, data));
-    if (*prepared) {
-        OCT_TRY_OUT(oct_prepare_model(model, recipe, data, NULL));
-        OCT_TRY_OUT(oct_quantizers_collect(&quantizers, *model));
-        if (phase >= OCT_PHASE_QAT_BN_FROZEN && recipe->qat_fold_batch_norm)
-            OCT_TRY_OUT(oct_fold_batch_norm(*model));
-        oct_set_phase(*model, &quantizers, phase);
-    }
-    OCT_TRY_OUT(oct_checkpoint_load(checkpoint, *model, NULL));
-out:
-    oct_quantizers_free(&quantizers);
+    OCT_TRY(oct_build_model(model, recipe, data));
+    oct_status status = oct_bring_to_phase(model, recipe, data, phase);
+    if (status == OCT_OK) status = oct_checkpoint_load(checkpoint, *model, NULL);
     return oct_module_made(model, status);
 }
 

@@ -20,6 +20,10 @@ void oct_set_phase(oct_module *model, const oct_quantizers *quantizers, oct_phas
 /* Tells the phase of a checkpoint. It is taken after a step, so it stands in that step's phase; the last one in
  * the last phase, whatever the lengths. */
 oct_status oct_checkpoint_phase(const oct_checkpoint *checkpoint, oct_phase *phase) OCT_NODISCARD;
+/* Brings a model as oct_build_model makes it into the form that it has in a phase: prepared, folded, its quantizers
+ * set. */
+oct_status oct_bring_to_phase(oct_module **model, const oct_recipe *recipe, const oct_dataset *data,
+                              oct_phase phase) OCT_NODISCARD;
 /* Builds the model in the phase of a checkpoint (prepared if it was) and loads its state. */
 oct_status oct_build_from_checkpoint(oct_module **model, const oct_checkpoint *checkpoint,
                                      const oct_recipe *recipe, const oct_dataset *data,

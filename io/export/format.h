@@ -1,0 +1,45 @@
+/* Formats of other programs that a model or a checkpoint can be written in: io/export/<name>.c and a line in
+ * format_list.def each.
+ *
+ * A format says what it can be made of, and refuses what it has no form for by the layer's name. What it writes
+ * follows from the model alone: equal models give equal bytes. */
+#pragma once
+
+#include "core/base/registry.h"
+#include "io/export/network.h"
+#include "io/model_file.h"
+
+/* One of model and network is given. */
+typedef struct oct_export {
+    const oct_model *model;     /* int8 */
+    const oct_network *network; /* the float network of a checkpoint */
+    const char *class_names;    /* class_names.h; NULL: none */
+    const float *mean, *std;    /* OCT_REALS_MAX each, as of oct_model */
+    bool all_values;            /* each tensor of codes is an output of its own */
+    bool pixels;                /* the input is pixels from 0 to 255; false: normalised values */
+    const char *version;        /* of Octet */
+} oct_export;
+
+/* What was written, and what is to be said about it. */
+typedef struct oct_exported {
+    void *bytes; /* owned */
+    size_t size;
+    oct_text notices; /* a line for each loss, and for what a reader should know */
+} oct_exported;
+void oct_exported_free(oct_exported *exported);
+
+typedef struct oct_export_format {
+    const char *name, *help;
+    const char *suffix; /* of file names, with its dot */
+    bool runs;          /* a file of it is a network, which can be run */
+    /* NULL: it has no form for such a file. OCT_PREPARE with a problem for each layer that it cannot say. */
+    oct_status (*write_model)(const oct_export *job, oct_exported *out);
+    oct_status (*write_network)(const oct_export *job, oct_exported *out);
+} oct_export_format;
+
+#define OCT_EXPORT_FORMAT(name) extern const oct_export_format oct_export_format_##name;
+#include "io/export/format_list.def"
+#undef OCT_EXPORT_FORMAT
+
+extern const oct_registry oct_export_format_table;
+const oct_export_format *oct_export_format_find(const char *name); /* NULL */

@@ -1,0 +1,140 @@
+/* Layout of a stored archive: for each member a local header and its bytes, then the directory, then its end (PKWARE's
+ * APPNOTE 6.3, without the extensions for large files). */
+#include "io/export/npz.h"
+
+#include "core/base/mem.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <zlib.h>
+
+enum {
+    LOCAL = 30,
+    CENTRAL = 46,
+    END = 22,
+    VERSION = 20,
+    FIRST_DAY = 33, /* 1 January 1980, the first that there is */
+    NAME_MAX_BYTES = 60,
+    HEADER = 128, /* of a .npy member, with its magic */
+};
+
+typedef struct member {
+    char name[NAME_MAX_BYTES + 8];
+    uint8_t header[HEADER];
+    const oct_npz_array *array;
+    uint32_t crc, size, at;
+} member;
+
+static void put16(uint8_t *to, uint32_t value)
+{
+    to[0] = (uint8_t)value;
+    to[1] = (uint8_t)(value >> 8);
+}
+
+static void put32(uint8_t *to, uint32_t value)
+{
+    put16(to, value);
+    put16(to + 2, value >> 16);
+}
+
+static size_t array_bytes(const oct_npz_array *array)
+{
+    return (size_t)oct_shape_numel(&array->shape) * oct_dtype_bytes(array->dtype);
+}
+
+/* The header of NumPy's format 1.0: a dictionary of Python's, filled up with spaces. */
+static void make_header(member *m)
+{
+    static const char *const types[] = {
+        [OCT_F32] = "<f4", [OCT_U8] = "|u1",  [OCT_U16] = "<u2", [OCT_S8] = "|i1",
+        [OCT_S16] = "<i2", [OCT_S32] = "<i4", [OCT_F64] = "<f8", [OCT_S64] = "<i8"};
+    const oct_shape *shape = &m->array->shape;
+    char *text = (char *)m->header;
+    memcpy(text, "\x93NUMPY\x01\x00", 8);
+    put16(m->header + 8, HEADER - 10);
+    int at =
+        10 + snprintf(text + 10, HEADER - 10, "{'descr': '%s', 'fortran_order': False, 'shape': (",
+                      types[m->array->dtype]);
+    for (int i = 0; i < shape->ndim; i++)
+        at += snprintf(text + at, (size_t)(HEADER - at), "%" PRId64 ",", shape->dim[i]);
+    at += snprintf(text + at, (size_t)(HEADER - at), "), }");
+    memset(text + at, ' ', (size_t)(HEADER - at));
+    text[HEADER - 1] = '\n';
+}
+
+static void make_member(member *m, const oct_npz_array *array)
+{
+    m->array = array;
+    snprintf(m->name, sizeof m->name, "%.*s.npy", NAME_MAX_BYTES, array->name);
+    make_header(m);
+    const size_t bytes = array_bytes(array);
+    m->size = (uint32_t)(HEADER + bytes);
+    m->crc = (uint32_t)crc32_z(crc32_z(0, m->header, HEADER), array->data, bytes);
+}
+
+/* What local headers and the directory have alike: version, method and date to lengths of names. */
+static void put_common(uint8_t *to, const member *m)
+{
+    put16(to, VERSION);
+    put16(to + 8, FIRST_DAY);
+    put32(to + 10, m->crc);
+    put32(to + 14, m->size);
+    put32(to + 18, m->size);
+    put16(to + 22, (uint32_t)strlen(m->name));
+}
+
+static size_t put_member(uint8_t *bytes, size_t at, member *m)
+{
+    const size_t name = strlen(m->name);
+    m->at = (uint32_t)at;
+    put32(bytes + at, 0x04034b50);
+    put_common(bytes + at + 4, m);
+    memcpy(bytes + at + LOCAL, m->name, name);
+    at += LOCAL + name;
+    memcpy(bytes + at, m->header, HEADER);
+    memcpy(bytes + at + HEADER, m->array->data, array_bytes(m->array));
+    return at + m->size;
+}
+
+static size_t put_entry(uint8_t *bytes, size_t at, const member *m)
+{
+    const size_t name = strlen(m->name);
+    put32(bytes + at, 0x02014b50);
+    put16(bytes + at + 4, VERSION);
+    put_common(bytes + at + 6, m);
+    put32(bytes + at + 42, m->at);
+    memcpy(bytes + at + CENTRAL, m->name, name);
+    return at + CENTRAL + name;
+}
+
+oct_status oct_npz_make(const oct_npz_array *arrays, int count, void **bytes, size_t *size)
+{
+    member *members = NULL;
+    oct_status status = OCT_OK;
+    size_t total = END, at = 0;
+    OCT_TRY(oct_alloc(&members, (size_t)count, sizeof *members));
+    for (int i = 0; i < count; i++) {
+        total += array_bytes(&arrays[i]);
+        OCT_CHECK_OUT(total < UINT32_MAX - 4096 * (size_t)count, OCT_PREPARE,
+                      "%s: an .npz holds at most 4 GiB", arrays[i].name);
+        make_member(&members[i], &arrays[i]);
+        total += LOCAL + CENTRAL + HEADER + 2 * strlen(members[i].name);
+    }
+    OCT_TRY_OUT(oct_alloc(bytes, total, 1));
+    for (int i = 0; i < count; i++)
+        at = put_member(*bytes, at, &members[i]);
+    const size_t directory = at;
+    for (int i = 0; i < count; i++)
+        at = put_entry(*bytes, at, &members[i]);
+    uint8_t *end = (uint8_t *)*bytes + at;
+    put32(end, 0x06054b50);
+    put16(end + 8, (uint32_t)count);
+    put16(end + 10, (uint32_t)count);
+    put32(end + 12, (uint32_t)(at - directory));
+    put32(end + 16, (uint32_t)directory);
+    *size = total;
+out:
+    oct_free(&members);
+    return status;
+}

@@ -1,0 +1,243 @@
+/* Layers that compute number by number, and products of activations. */
+#include "io/export/onnx_layer.h"
+
+#include <math.h>
+#include <string.h>
+
+/* What is computed number by number keeps shape and order. */
+static oct_to_onnx_ref like(const oct_to_onnx_ref *x, const char *name)
+{
+    return (oct_to_onnx_ref){name, x->tensor};
+}
+
+/* Types that one operator says, with up to two arguments as its attributes. */
+typedef struct operator
+{
+    const char *type, *operator, * attribute[2];
+}
+operator;
+
+static oct_to_onnx_ref simple(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
+{
+    static const operator operators[] = {
+        {"relu", "Relu", {NULL, NULL}},
+        {"sigmoid", "Sigmoid", {NULL, NULL}},
+        {"tanh", "Tanh", {NULL, NULL}},
+        {"softplus", "Softplus", {NULL, NULL}},
+        {"exp", "Exp", {NULL, NULL}},
+        {"log", "Log", {NULL, NULL}},
+        {"sqrt", "Sqrt", {NULL, NULL}},
+        {"abs", "Abs", {NULL, NULL}},
+        {"neg", "Neg", {NULL, NULL}},
+        {"erf", "Erf", {NULL, NULL}},
+        {"reciprocal", "Reciprocal", {NULL, NULL}},
+        {"leaky_relu", "LeakyRelu", {"alpha", NULL}},
+        {"elu", "Elu", {"alpha", NULL}},
+        {"hard_sigmoid", "HardSigmoid", {"alpha", "beta"}},
+    };
+    const oct_to_onnx_ref *x = &c->input[0];
+    const operator* o = operators;
+    while (strcmp(o->type, c->layer->type) != 0)
+        o++;
+    const char *y = oct_to_onnx_node_add(w, o->operator, 1, &x->name);
+    for (int i = 0; i < 2 && o->attribute[i]; i++)
+        oct_to_onnx_float_set(w, o->attribute[i], (float)c->layer->args.value[i]);
+    return like(x, y);
+}
+
+static oct_to_onnx_ref clip_to(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c, double lo,
+                               double hi)
+{
+    const char *least = isinf(lo) ? "" : oct_to_onnx_scalar(w, (float)lo);
+    const char *most = isinf(hi) ? "" : oct_to_onnx_scalar(w, (float)hi);
+    return like(&c->input[0], OCT_TO_ONNX(w, "Clip", c->input[0].name, least, most));
+}
+
+static oct_to_onnx_ref relu6(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
+{
+    return clip_to(w, c, 0, 6);
+}
+
+static oct_to_onnx_ref clip(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
+{
+    return clip_to(w, c, c->layer->args.value[0], c->layer->args.value[1]);
+}
+
+static oct_to_onnx_ref silu(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
+{
+    const char *x = c->input[0].name;
+    return like(&c->input[0], OCT_TO_ONNX(w, "Mul", x, OCT_TO_ONNX(w, "Sigmoid", x)));
+}
+
+static oct_to_onnx_ref hard_swish(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
+{
+    const char *x = c->input[0].name, *gate = OCT_TO_ONNX(w, "HardSigmoid", x);
+    oct_to_onnx_float_set(w, "alpha", 1.0f / 6.0f);
+    oct_to_onnx_float_set(w, "beta", 0.5f);
+    return like(&c->input[0], OCT_TO_ONNX(w, "Mul", x, gate));
+}
+
+static oct_to_onnx_ref square(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
+{
+    const char *x = c->input[0].name;
+    return like(&c->input[0], OCT_TO_ONNX(w, "Mul", x, x));
+}
+
+/* x/2 (1 + f) */
+static oct_to_onnx_ref half_with(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c,
+                                 const char *f)
+{
+    const char *half = OCT_TO_ONNX(w, "Mul", c->input[0].name, oct_to_onnx_scalar(w, 0.5f));
+    const char *more = OCT_TO_ONNX(w, "Add", f, oct_to_onnx_scalar(w, 1.0f));
+    return like(&c->input[0], OCT_TO_ONNX(w, "Mul", half, more));
+}
+
+static oct_to_onnx_ref gelu(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
+{
+    const char *x =
+        OCT_TO_ONNX(w, "Mul", c->input[0].name, oct_to_onnx_scalar(w, (float)M_SQRT1_2));
+    return half_with(w, c, OCT_TO_ONNX(w, "Erf", x));
+}
+
+/* tanh(sqrt(2/pi) (x + 0.044715 x^3)) */
+static oct_to_onnx_ref gelu_tanh(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
+{
+    const char *x = c->input[0].name, *cube = OCT_TO_ONNX(w, "Mul", OCT_TO_ONNX(w, "Mul", x, x), x);
+    const char *sum =
+        OCT_TO_ONNX(w, "Add", x, OCT_TO_ONNX(w, "Mul", cube, oct_to_onnx_scalar(w, 0.044715f)));
+    const char *scaled =
+        OCT_TO_ONNX(w, "Mul", sum, oct_to_onnx_scalar(w, (float)(M_2_SQRTPI * M_SQRT1_2)));
+    return half_with(w, c, OCT_TO_ONNX(w, "Tanh", scaled));
+}
+
+static oct_to_onnx_ref with_number(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c,
+                                   const char *type)
+{
+    const char *number = oct_to_onnx_scalar(w, (float)c->layer->args.value[0]);
+    return like(&c->input[0], OCT_TO_ONNX(w, type, c->input[0].name, number));
+}
+
+static oct_to_onnx_ref add_scalar(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
+{
+    return with_number(w, c, "Add");
+}
+
+static oct_to_onnx_ref mul_scalar(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
+{
+    return with_number(w, c, "Mul");
+}
+
+oct_to_onnx_ref oct_to_onnx_pair(oct_to_onnx_writer *w, const char *type,
+                                 const oct_to_onnx_ref *both)
+{
+    oct_to_onnx_ref x[2] = {both[0], both[1]};
+    if (!oct_shape_equal(&x[0].tensor.plane, &x[1].tensor.plane) ||
+        !oct_shape_equal(&x[0].tensor.shape, &x[1].tensor.shape))
+        for (int i = 0; i < 2; i++)
+            x[i] = oct_to_onnx_ordered(w, x[i]);
+    for (int i = 0; i < 2; i++) {
+        const oct_shape s = x[i].tensor.shape;
+        if (s.ndim == 2 && x[1 - i].tensor.shape.ndim == 4)
+            x[i] = oct_to_onnx_view(w, x[i], OCT_SHAPE(s.dim[0], 1, 1, s.dim[1]));
+    }
+    const bool second = oct_shape_numel(&x[1].tensor.shape) > oct_shape_numel(&x[0].tensor.shape);
+    return like(&x[second], OCT_TO_ONNX(w, type, x[0].name, x[1].name));
+}
+
+static oct_to_onnx_ref add(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
+{
+    return oct_to_onnx_pair(w, "Add", c->input);
+}
+
+static oct_to_onnx_ref sub(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
+{
+    return oct_to_onnx_pair(w, "Sub", c->input);
+}
+
+static oct_to_onnx_ref mul(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
+{
+    return oct_to_onnx_pair(w, "Mul", c->input);
+}
+
+static oct_to_onnx_ref divide(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
+{
+    return oct_to_onnx_pair(w, "Div", c->input);
+}
+
+static oct_to_onnx_ref prelu(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
+{
+    const oct_to_onnx_ref x = oct_to_onnx_ordered(w, c->input[0]);
+    return like(&x, OCT_TO_ONNX(w, "PRelu", x.name, oct_to_onnx_channel_array(w, c, "weight")));
+}
+
+static oct_to_onnx_ref with_parameter(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c,
+                                      const char *type)
+{
+    const oct_to_onnx_ref x = oct_to_onnx_ordered(w, c->input[0]);
+    return like(&x, OCT_TO_ONNX(w, type, x.name, oct_to_onnx_channel_array(w, c, "weight")));
+}
+
+static oct_to_onnx_ref add_parameter(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
+{
+    return with_parameter(w, c, "Add");
+}
+
+static oct_to_onnx_ref mul_parameter(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
+{
+    return with_parameter(w, c, "Mul");
+}
+
+static oct_to_onnx_ref softmax(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
+{
+    const oct_to_onnx_ref x = oct_to_onnx_ordered(w, c->input[0]);
+    const int last = x.tensor.shape.ndim - 1;
+    const char *y = OCT_TO_ONNX(w, "Softmax", x.name);
+    oct_to_onnx_int_set(w, "axis", oct_to_onnx_axis(last + 1, last));
+    return like(&x, y);
+}
+
+static oct_to_onnx_ref matmul(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
+{
+    oct_shape out = c->input[0].tensor.shape;
+    const oct_shape *b = &c->input[1].tensor.shape;
+    const char *y = OCT_TO_ONNX(w, "MatMul", oct_to_onnx_channels_last(w, c->input[0]),
+                                oct_to_onnx_channels_last(w, c->input[1]));
+    out.dim[out.ndim - 1] = b->dim[b->ndim - 1];
+    return oct_to_onnx_channels_first(w, y, out);
+}
+
+const oct_to_onnx_layer_type oct_to_onnx_math_layers[] = {
+    {"relu", 1, 0, simple},
+    {"relu6", 1, 0, relu6},
+    {"clip", 1, 2, clip},
+    {"sigmoid", 1, 0, simple},
+    {"silu", 1, 0, silu},
+    {"hard_swish", 1, 0, hard_swish},
+    {"leaky_relu", 1, 1, simple},
+    {"hard_sigmoid", 1, 2, simple},
+    {"tanh", 1, 0, simple},
+    {"gelu", 1, 0, gelu},
+    {"gelu_tanh", 1, 0, gelu_tanh},
+    {"elu", 1, 1, simple},
+    {"softplus", 1, 0, simple},
+    {"exp", 1, 0, simple},
+    {"log", 1, 0, simple},
+    {"sqrt", 1, 0, simple},
+    {"abs", 1, 0, simple},
+    {"neg", 1, 0, simple},
+    {"square", 1, 0, square},
+    {"reciprocal", 1, 0, simple},
+    {"erf", 1, 0, simple},
+    {"add_scalar", 1, 1, add_scalar},
+    {"mul_scalar", 1, 1, mul_scalar},
+    {"add", 2, 0, add},
+    {"sub", 2, 0, sub},
+    {"mul", 2, 0, mul},
+    {"div", 2, 0, divide},
+    {"prelu", 1, 1, prelu},
+    {"add_parameter", 1, -1, add_parameter},
+    {"mul_parameter", 1, -1, mul_parameter},
+    {"softmax", 1, 0, softmax},
+    {"matmul", 2, 0, matmul},
+};
+const size_t oct_to_onnx_math_layers_count = OCT_COUNT(oct_to_onnx_math_layers);

@@ -1,0 +1,13 @@
+/* Whole ONNX models, of float networks and of int8 models, begin alike. */
+#pragma once
+
+#include "io/export/format.h"
+#include "io/export/onnx_layer.h"
+
+/* Declares input `number` of a model and returns it as values that the network takes. */
+oct_to_onnx_ref oct_to_onnx_model_input(oct_to_onnx_writer *w, const oct_export *job, int number,
+                                        oct_shape shape);
+
+/* Writes an int8 model into w. */
+oct_status oct_to_onnx_program_write(oct_to_onnx_writer *w, const oct_export *job,
+                                     oct_text *notices) OCT_NODISCARD;

@@ -1,0 +1,166 @@
+/* A move reads the numbers of a sample in another order. Where that is a reshape, a slice of channels or a transposition
+ * of some dimensions, in the order that the file has, it is written as one; otherwise as a Gather. */
+#include "io/export/onnx_layer.h"
+
+#include "core/base/mem.h"
+
+#include <string.h>
+
+enum { LOOPS = 8 };
+
+/* Loops from the innermost one on: number i of the output is number `first` + the sum of i_k * stride_k. */
+typedef struct loops {
+    int count;
+    int64_t first, size[LOOPS], stride[LOOPS];
+} loops;
+
+/* Where number `i` of a tensor in the file lies in Octet's order, and the other way round. */
+static int64_t ours(const oct_shape *s, int64_t i)
+{
+    if (s->ndim != 4) return i;
+    const int64_t pixels = s->dim[1] * s->dim[2];
+    return i % pixels * s->dim[3] + i / pixels;
+}
+
+static int64_t theirs(const oct_shape *s, int64_t i)
+{
+    if (s->ndim != 4) return i;
+    return i % s->dim[3] * s->dim[1] * s->dim[2] + i / s->dim[3];
+}
+
+static int64_t source_of(const oct_move_map *map, int64_t i)
+{
+    int64_t at = map->offset;
+    for (int k = map->dims - 1; k >= 0; k--) {
+        at += i % map->size[k] * map->stride[k];
+        i /= map->size[k];
+    }
+    return at;
+}
+
+/* Finds loops that give these n indices; false: there are none, or too many. */
+static bool find_loops(loops *l, const int32_t *index, int64_t n)
+{
+    *l = (loops){.first = index[0]};
+    for (int64_t block = 1; block < n; block *= l->size[l->count++]) {
+        if (l->count == LOOPS || n % block != 0) return false;
+        const int64_t stride = (int64_t)index[block] - index[0];
+        int64_t size = 2;
+        while (size * block < n && index[size * block] - index[0] == size * stride)
+            size++;
+        l->size[l->count] = size;
+        l->stride[l->count] = stride;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        int64_t at = l->first, rest = i;
+        for (int k = 0; k < l->count; k++) {
+            at += rest % l->size[k] * l->stride[k];
+            rest /= l->size[k];
+        }
+        if (rest != 0 || at != index[i]) return false;
+    }
+    return true;
+}
+
+/* Tells whether the loops go over all n numbers once; order: the loops by falling stride. */
+static bool is_transposition(const loops *l, int64_t n, int *order)
+{
+    int64_t covered = 1;
+    if (l->first != 0) return false;
+    for (int placed = 0; placed < l->count; placed++) {
+        int next = 0;
+        while (next < l->count && l->stride[next] != covered)
+            next++;
+        if (next == l->count) return false;
+        covered *= l->size[next];
+        order[l->count - 1 - placed] = next;
+    }
+    return covered == n;
+}
+
+static const char *transpose(oct_to_onnx_writer *w, const char *x, const loops *l, const int *order)
+{
+    int64_t dims[LOOPS + 1] = {0}, perm[LOOPS + 1] = {0};
+    for (int i = 0; i < l->count; i++)
+        dims[i + 1] = l->size[order[i]];
+    for (int i = 0; i < l->count; i++) /* the output's dimension i is the loop count - 1 - i */
+        for (int k = 0; k < l->count; k++)
+            if (order[k] == l->count - 1 - i) perm[i + 1] = k + 1;
+    const char *y = OCT_TO_ONNX(w, "Reshape", x, oct_to_onnx_list(w, l->count + 1, dims));
+    y = OCT_TO_ONNX(w, "Transpose", y);
+    oct_to_onnx_ints_set(w, "perm", l->count + 1, perm);
+    return y;
+}
+
+static const char *slice(oct_to_onnx_writer *w, const char *x, int64_t axis, int64_t first,
+                         int64_t end)
+{
+    return OCT_TO_ONNX(w, "Slice", x, OCT_TO_ONNX_LIST(w, first), OCT_TO_ONNX_LIST(w, end),
+                       OCT_TO_ONNX_LIST(w, axis));
+}
+
+static const char *rows(oct_to_onnx_writer *w, const char *x, int64_t n)
+{
+    return oct_to_onnx_reshape(w, x, 1, &n);
+}
+
+/* What is read one behind the other: channels of a plane of the same size, or a part of the flat sample. */
+static const char *take_part(oct_to_onnx_writer *w, const oct_to_onnx_ref *x, const oct_shape *out,
+                             int64_t first, int64_t n, bool *shaped)
+{
+    const oct_shape *in = &x->tensor.shape;
+    const int64_t numel = oct_shape_numel(in);
+    const bool planes =
+        in->ndim == 4 && out->ndim == 4 && in->dim[1] == out->dim[1] && in->dim[2] == out->dim[2];
+    const int64_t pixels = planes ? in->dim[1] * in->dim[2] : 1;
+    *shaped = planes && first % pixels == 0;
+    if (first == 0 && n == numel) {
+        *shaped = false;
+        return x->name;
+    }
+    if (*shaped) return slice(w, x->name, 1, first / pixels, (first + n) / pixels);
+    return slice(w, rows(w, x->name, numel), 1, first, first + n);
+}
+
+static oct_to_onnx_ref write(oct_to_onnx_writer *w, oct_to_onnx_ref x, const oct_move_map *map,
+                             const int32_t *index, int64_t n)
+{
+    const oct_shape there = oct_to_onnx_shape(&map->out);
+    const int64_t numel = oct_shape_numel(&x.tensor.shape);
+    int order[LOOPS];
+    loops l;
+    const bool found = find_loops(&l, index, n);
+    const char *y;
+    bool shaped = false;
+    if (found && (l.count == 0 || (l.count == 1 && l.stride[0] == 1)))
+        y = take_part(w, &x, &map->out, l.first, n, &shaped);
+    else if (found && is_transposition(&l, numel, order))
+        y = transpose(w, x.name, &l, order);
+    else {
+        y = OCT_TO_ONNX(w, "Gather", rows(w, x.name, numel),
+                        oct_to_onnx_constant(w, NULL, OCT_S32, 1, &n, index));
+        oct_to_onnx_int_set(w, "axis", 1);
+    }
+    if (!shaped) y = oct_to_onnx_reshape(w, y, there.ndim - 1, there.dim + 1);
+    return (oct_to_onnx_ref){y, {.shape = map->out}};
+}
+
+oct_to_onnx_ref oct_to_onnx_move(oct_to_onnx_writer *w, oct_to_onnx_ref x, const oct_move_map *map)
+{
+    const oct_to_onnx_ref none = {.name = NULL};
+    x = oct_to_onnx_ordered(w, x);
+    if (!x.name) return none;
+    oct_move_map m = *map;
+    m.out.dim[0] = 1;
+    const int64_t n = oct_shape_numel(&m.out);
+    int32_t *index = NULL;
+    if (oct_alloc(&index, (size_t)n, sizeof *index) != OCT_OK)
+        return oct_to_onnx_fail(w, OCT_RESOURCE, "%s: no memory for its move",
+                                oct_to_onnx_layer_name(w)),
+               none;
+    for (int64_t i = 0; i < n; i++)
+        index[i] = (int32_t)theirs(&x.tensor.shape, source_of(&m, ours(&m.out, i)));
+    const oct_to_onnx_ref y = write(w, x, &m, index, n);
+    oct_free(&index);
+    return y;
+}

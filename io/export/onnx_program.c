@@ -1,0 +1,147 @@
+/* An int8 model as ONNX: tensors are the codes themselves, and DequantizeLinear and QuantizeLinear stand around each
+ * layer that computes (Conv, Gemm, Add, Mul), from which runtimes make integer operators. What only moves codes works
+ * on them as they are, and so does a function that is a table (Gather).
+ *
+ * A form is taken where it computes the step's own arithmetic, code for code, in ONNX Runtime's kernels; what is
+ * only close to it is said in a notice. */
+#include "io/export/onnx_step.h"
+
+#include "core/base/mem.h"
+#include "quant/runtime/step.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const oct_to_onnx_step_type *type_of(const char *name)
+{
+    const struct {
+        const oct_to_onnx_step_type *types;
+        size_t count;
+    } tables[] = {{oct_to_onnx_product_steps, oct_to_onnx_product_steps_count},
+                  {oct_to_onnx_code_steps, oct_to_onnx_code_steps_count}};
+    for (size_t t = 0; t < OCT_COUNT(tables); t++)
+        for (size_t i = 0; i < tables[t].count; i++)
+            if (strcmp(tables[t].types[i].kind, name) == 0) return &tables[t].types[i];
+    return NULL;
+}
+
+oct_shape oct_to_onnx_value_shape(const oct_value *v)
+{
+    return v->h == 1 && v->w == 1 ? OCT_SHAPE(1, v->c) : OCT_SHAPE(1, v->h, v->w, v->c);
+}
+
+/* A layer that is called twice has two steps of one name. */
+static const char *name_of(oct_to_onnx_writer *w, const oct_program *program, int64_t number)
+{
+    const char *name = program->steps[number].name;
+    int twins = 1;
+    for (int64_t i = 0; i < number; i++)
+        if (strcmp(program->steps[i].name, name) == 0) twins++;
+    return twins == 1 ? oct_to_onnx_name(w, "%s", name) : oct_to_onnx_name(w, "%s:%d", name, twins);
+}
+
+static void write_step(oct_to_onnx_program *p, int64_t number)
+{
+    const oct_step *step = &p->program->steps[number];
+    const char *kind = oct_step_type_of(step->kind)->name;
+    const oct_to_onnx_step_type *type = type_of(kind);
+    for (int i = 0; i < step->num_inputs; i++)
+        if (!p->values[step->input[i]].name) return;
+    if (!type) {
+        oct_to_onnx_fail(p->w, OCT_PREPARE, "%s: ONNX has no form for the step %s", step->name,
+                         kind);
+        return;
+    }
+    oct_to_onnx_layer_begin(p->w, step->name);
+    oct_to_onnx_ref y = type->write(p, step);
+    const oct_value *value = &p->program->values[step->output];
+    if (y.name && oct_shape_numel(&y.tensor.shape) != oct_value_numel(value)) {
+        oct_to_onnx_fail(p->w, OCT_DEFECT, "%s: its output is not of %lld numbers in ONNX",
+                         step->name, (long long)oct_value_numel(value));
+        return;
+    }
+    p->values[step->output] = y;
+    p->fresh[step->output] = y.name && y.name == oct_to_onnx_last_output(p->w);
+    for (int i = 0; i < step->num_inputs; i++) /* handed on */
+        if (y.name == p->values[step->input[i]].name) p->fresh[step->output] = false;
+    if (p->fresh[step->output])
+        p->values[step->output].name =
+            oct_to_onnx_output_named(p->w, name_of(p->w, p->program, number));
+}
+
+static oct_dtype dtype_there(const oct_value *value)
+{
+    return value->dtype == OCT_S32 ? OCT_S64 : value->dtype; /* ONNX counts classes in s64 */
+}
+
+/* Each tensor of codes that a node has made under its step's name is an output. */
+static void declare_values(oct_to_onnx_program *p)
+{
+    for (int64_t i = 0; i < p->program->num_steps; i++) {
+        const int32_t v = p->program->steps[i].output;
+        const oct_value *value = &p->program->values[v];
+        const oct_to_onnx_ref *x = &p->values[v];
+        const oct_shape shape = oct_to_onnx_shape(&x->tensor.shape);
+        if (p->fresh[v] && x->tensor.plane.ndim != 4 && v != p->program->output)
+            oct_to_onnx_declare_output(p->w, x->name, dtype_there(value), &shape);
+    }
+}
+
+static void declare_output(oct_to_onnx_program *p)
+{
+    const oct_value *value = &p->program->values[p->program->output];
+    oct_to_onnx_ref y = p->values[p->program->output];
+    oct_to_onnx_layer_begin(p->w, "output");
+    if (value->h == 1 && value->w == 1)
+        y = oct_to_onnx_view(p->w, y, oct_to_onnx_value_shape(value));
+    y = oct_to_onnx_ordered(p->w, y);
+    const oct_shape shape = oct_to_onnx_shape(&y.tensor.shape);
+    const char *name = y.name ? OCT_TO_ONNX(p->w, "Identity", y.name) : NULL;
+    if (name) name = oct_to_onnx_output_named(p->w, "output");
+    oct_to_onnx_declare_output(p->w, name, dtype_there(value), &shape);
+}
+
+static void write_program(oct_to_onnx_program *p)
+{
+    const oct_program *program = p->program;
+    for (int i = 0; i < program->num_inputs; i++)
+        p->values[program->inputs[i]] = oct_to_onnx_model_input(
+            p->w, p->job, i, oct_to_onnx_value_shape(&program->values[program->inputs[i]]));
+    oct_to_onnx_property(p->w, "octet.target", program->target);
+    for (int64_t i = 0; i < program->num_steps; i++)
+        write_step(p, i);
+    if (oct_to_onnx_status(p->w) != OCT_OK) return;
+    declare_output(p);
+    if (p->job->all_values) declare_values(p);
+}
+
+/* Notices of one kind name their layers together. */
+static oct_status say(const oct_to_onnx_program *p, oct_text *notices)
+{
+    for (size_t i = 0; i < OCT_TO_ONNX_LOSSES; i++) {
+        const oct_to_onnx_loss *loss = &p->losses[i];
+        if (loss->count > 0)
+            OCT_TRY(oct_text_add(notices, "%s%s: %s\n", loss->first,
+                                 loss->count > 1 ? " and others" : "", oct_to_onnx_loss_words[i]));
+    }
+    return OCT_OK;
+}
+
+oct_status oct_to_onnx_program_write(oct_to_onnx_writer *w, const oct_export *job,
+                                     oct_text *notices)
+{
+    oct_to_onnx_program p = {.w = w, .job = job, .program = &job->model->program};
+    const size_t count = (size_t)p.program->num_values;
+    oct_status status;
+    OCT_TRY_OUT(oct_alloc(&p.values, count, sizeof *p.values));
+    OCT_TRY_OUT(oct_alloc(&p.params, count, sizeof *p.params));
+    OCT_TRY_OUT(oct_alloc(&p.fresh, count, sizeof *p.fresh));
+    write_program(&p);
+    OCT_TRY_OUT(oct_to_onnx_status(w));
+    status = say(&p, notices);
+out:
+    oct_free(&p.values);
+    oct_free(&p.params);
+    oct_free(&p.fresh);
+    return status;
+}

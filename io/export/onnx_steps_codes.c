@@ -1,0 +1,143 @@
+/* Steps that move codes, look them up or compare them: operators on the codes themselves, exact everywhere. */
+#include "io/export/onnx_step.h"
+
+#include "core/base/mem.h"
+#include "quant/runtime/step.h"
+
+static oct_to_onnx_ref lookup(oct_to_onnx_program *p, oct_to_onnx_ref x, oct_dtype dtype,
+                              const void *table, int64_t size)
+{
+    const char *codes = OCT_TO_ONNX(p->w, "Cast", x.name);
+    oct_to_onnx_int_set(p->w, "to", 6); /* int32 */
+    x.name = OCT_TO_ONNX(p->w, "Gather", oct_to_onnx_constant(p->w, NULL, dtype, 1, &size, table),
+                         codes);
+    return x;
+}
+
+static oct_to_onnx_ref lut(oct_to_onnx_program *p, const oct_step *step)
+{
+    const oct_to_onnx_ref x = p->values[step->input[0]];
+    uint8_t bytes[UINT8_MAX + 1];
+    if (p->program->values[step->output].dtype != OCT_U8)
+        return lookup(p, x, OCT_U16, step->table, step->table_size);
+    if (step->table_size > (int64_t)sizeof bytes) { /* bytes of 16-bit codes */
+        uint8_t *all = NULL;
+        oct_to_onnx_ref y = {.name = NULL};
+        if (oct_alloc(&all, (size_t)step->table_size, 1) != OCT_OK) {
+            oct_to_onnx_fail(p->w, OCT_RESOURCE, "%s: no memory for its table", step->name);
+            return y;
+        }
+        for (int64_t i = 0; i < step->table_size; i++)
+            all[i] = (uint8_t)step->table[i];
+        y = lookup(p, x, OCT_U8, all, step->table_size);
+        oct_free(&all);
+        return y;
+    }
+    for (int64_t i = 0; i < step->table_size; i++)
+        bytes[i] = (uint8_t)step->table[i];
+    return lookup(p, x, OCT_U8, bytes, step->table_size);
+}
+
+static oct_to_onnx_ref max_pool(oct_to_onnx_program *p, const oct_step *step)
+{
+    const oct_conv_shape *s = &step->conv;
+    const oct_value *in = &p->program->values[step->input[0]];
+    const oct_to_onnx_ref x =
+        oct_to_onnx_view(p->w, p->values[step->input[0]], OCT_SHAPE(1, in->h, in->w, in->c));
+    const char *y = OCT_TO_ONNX(p->w, "MaxPool", x.name);
+    OCT_TO_ONNX_INTS(p->w, "kernel_shape", s->kernel_h, s->kernel_w);
+    OCT_TO_ONNX_INTS(p->w, "strides", s->stride, s->stride);
+    OCT_TO_ONNX_INTS(p->w, "pads", s->padding, s->padding, s->padding, s->padding);
+    return (oct_to_onnx_ref){y, {.shape = OCT_SHAPE(1, s->out_h, s->out_w, s->out_c)}};
+}
+
+static oct_to_onnx_ref relu(oct_to_onnx_program *p, const oct_step *step)
+{
+    return oct_to_onnx_cut(p, step->output, p->values[step->input[0]], step->lo, step->hi);
+}
+
+static oct_to_onnx_ref reshape(oct_to_onnx_program *p, const oct_step *step)
+{
+    return oct_to_onnx_view(p->w, p->values[step->input[0]],
+                            oct_to_onnx_value_shape(&p->program->values[step->output]));
+}
+
+/* One that has other qparams than the output goes through a table of its own. */
+static oct_to_onnx_ref rescale(oct_to_onnx_program *p, const oct_step *step, int i)
+{
+    const oct_value *from = &p->program->values[step->input[i]];
+    const oct_value *to = &p->program->values[step->output];
+    const oct_to_onnx_ref x = p->values[step->input[i]];
+    if (oct_qparams_equal(from->q, to->q)) return x;
+    const int64_t size = oct_qtable_size(from->q);
+    const oct_to_onnx_ref none = {.name = NULL};
+    if (from->dtype != OCT_U8 || to->dtype != OCT_U8) {
+        oct_to_onnx_fail(p->w, OCT_PREPARE,
+                         "%s: ONNX has no form for joining codes of 16 bits and of another scale",
+                         step->name);
+        return none;
+    }
+    uint8_t in[UINT8_MAX + 1], out[UINT8_MAX + 1];
+    for (int c = 0; c <= UINT8_MAX; c++)
+        in[c] = (uint8_t)c;
+    const oct_qconcat_input one = {.x = {.q = from->q, .data = in}, .c = 1};
+    oct_qconcat_forward(size, 1, &one, p->program->shift, to->q, out);
+    return lookup(p, x, OCT_U8, out, size);
+}
+
+static oct_to_onnx_ref move(oct_to_onnx_program *p, const oct_step *step)
+{
+    const oct_value *in = &p->program->values[step->input[0]];
+    const oct_value *out = &p->program->values[step->output];
+    oct_move_map map = step->move;
+    map.out = oct_to_onnx_value_shape(out);
+    return oct_to_onnx_move(
+        p->w, oct_to_onnx_view(p->w, p->values[step->input[0]], oct_to_onnx_value_shape(in)), &map);
+}
+
+static oct_to_onnx_ref concat(oct_to_onnx_program *p, const oct_step *step)
+{
+    oct_to_onnx_ref input[OCT_STEP_INPUTS];
+    const oct_float_layer layer = {.type = "concat", .name = step->name};
+    for (int i = 0; i < step->num_inputs; i++)
+        input[i] = rescale(p, step, i);
+    return oct_to_onnx_layer_write(
+        p->w,
+        &(oct_to_onnx_layer_call){.layer = &layer, .input = input, .num_inputs = step->num_inputs});
+}
+
+static oct_to_onnx_ref argmax(oct_to_onnx_program *p, const oct_step *step)
+{
+    const oct_float_layer layer = {.type = "argmax", .name = step->name};
+    const oct_to_onnx_ref x = p->values[step->input[0]];
+    oct_to_onnx_ref y = oct_to_onnx_layer_write(
+        p->w, &(oct_to_onnx_layer_call){.layer = &layer, .input = &x, .num_inputs = 1});
+    const oct_value *out = &p->program->values[step->output];
+    if (y.name && y.tensor.shape.ndim == 3)
+        y = oct_to_onnx_view(p->w, y, OCT_SHAPE(1, oct_value_numel(out)));
+    return y;
+}
+
+static oct_to_onnx_ref interpolate(oct_to_onnx_program *p, const oct_step *step)
+{
+    const oct_conv_shape *s = &step->conv;
+    const oct_float_layer layer = {
+        .type = "interpolate",
+        .name = step->name,
+        .args = {.count = 3, .value = {(double)s->out_h, (double)s->out_w, step->bilinear}}};
+    oct_to_onnx_ref x = p->values[step->input[0]];
+    const oct_qparams *q = &p->program->values[step->output].q;
+    if (step->bilinear) x.name = oct_to_onnx_dequantize(p, step->input[0], x.name);
+    const oct_to_onnx_ref y = oct_to_onnx_layer_write(
+        p->w, &(oct_to_onnx_layer_call){.layer = &layer, .input = &x, .num_inputs = 1});
+    if (!step->bilinear) return y;
+    oct_to_onnx_lose(p, OCT_TO_ONNX_LOSS_BILINEAR, step);
+    return oct_to_onnx_quantize(p, step->output, y, q->qmin - q->zero_point,
+                                q->qmax - q->zero_point);
+}
+
+const oct_to_onnx_step_type oct_to_onnx_code_steps[] = {
+    {"lut", lut},   {"max_pool", max_pool}, {"relu", relu},     {"reshape", reshape},
+    {"move", move}, {"concat", concat},     {"argmax", argmax}, {"interpolate", interpolate},
+};
+const size_t oct_to_onnx_code_steps_count = OCT_COUNT(oct_to_onnx_code_steps);

@@ -1,0 +1,421 @@
+/* Steps that compute: DequantizeLinear, an operator, QuantizeLinear.
+ *
+ * Weights are written as unsigned codes, 128 higher, with zero points of 128: pairs of products of unsigned and signed
+ * bytes overflow 16 bits on processors without instructions for them, where ONNX Runtime saturates; sums of
+ * products of unsigned ones are exact on all. */
+#include "io/export/onnx_step.h"
+
+#include "core/base/mem.h"
+#include "quant/runtime/step.h"
+
+#include <string.h>
+
+enum { WEIGHT_ZERO = 128 };
+
+const char *const oct_to_onnx_loss_words[] = {
+#define X(id, words) words,
+    OCT_TO_ONNX_LOSS_LIST(X)
+#undef X
+};
+
+void oct_to_onnx_lose(oct_to_onnx_program *p, oct_to_onnx_loss_kind kind, const oct_step *step)
+{
+    if (p->losses[kind].count++ == 0) p->losses[kind].first = step->name;
+}
+
+static const oct_to_onnx_qparams *params_of(oct_to_onnx_program *p, int32_t value)
+{
+    oct_to_onnx_qparams *made = &p->params[value];
+    const oct_value *v = &p->program->values[value];
+    if (made->scale) return made;
+    made->scale = oct_to_onnx_constant(p->w, NULL, OCT_F32, 0, NULL, &v->q.scale);
+    const uint8_t byte = (uint8_t)v->q.zero_point;
+    const uint16_t word = (uint16_t)v->q.zero_point;
+    made->zero_point = v->dtype == OCT_U8
+                           ? oct_to_onnx_constant(p->w, NULL, OCT_U8, 0, NULL, &byte)
+                           : oct_to_onnx_constant(p->w, NULL, OCT_U16, 0, NULL, &word);
+    return made;
+}
+
+const char *oct_to_onnx_dequantize(oct_to_onnx_program *p, int32_t value, const char *x)
+{
+    const oct_to_onnx_qparams *q = params_of(p, value);
+    return OCT_TO_ONNX(p->w, "DequantizeLinear", x, q->scale, q->zero_point);
+}
+
+oct_to_onnx_ref oct_to_onnx_cut(oct_to_onnx_program *p, int32_t value, oct_to_onnx_ref x,
+                                int32_t lo, int32_t hi)
+{
+    const oct_value *v = &p->program->values[value];
+    const int32_t zero = v->q.zero_point, most = v->dtype == OCT_U8 ? UINT8_MAX : UINT16_MAX;
+    const char *ends[2] = {"", ""};
+    const int32_t codes[2] = {lo + zero, hi + zero};
+    if (codes[0] <= 0 && codes[1] >= most) return x;
+    for (int i = 0; i < 2; i++) {
+        const uint8_t byte = (uint8_t)codes[i];
+        const uint16_t word = (uint16_t)codes[i];
+        ends[i] = v->dtype == OCT_U8 ? oct_to_onnx_constant(p->w, NULL, OCT_U8, 0, NULL, &byte)
+                                     : oct_to_onnx_constant(p->w, NULL, OCT_U16, 0, NULL, &word);
+    }
+    x.name = OCT_TO_ONNX(p->w, "Clip", x.name, ends[0], ends[1]);
+    return x;
+}
+
+oct_to_onnx_ref oct_to_onnx_quantize(oct_to_onnx_program *p, int32_t value, oct_to_onnx_ref x,
+                                     int32_t lo, int32_t hi)
+{
+    const oct_to_onnx_qparams *q = params_of(p, value);
+    x.name = OCT_TO_ONNX(p->w, "QuantizeLinear", x.name, q->scale, q->zero_point);
+    return oct_to_onnx_cut(p, value, x, lo, hi);
+}
+
+/* Cut to the codes of the value alone. */
+static oct_to_onnx_ref quantize_whole(oct_to_onnx_program *p, int32_t value, oct_to_onnx_ref x)
+{
+    const oct_qparams *q = &p->program->values[value].q;
+    return oct_to_onnx_quantize(p, value, x, q->qmin - q->zero_point, q->qmax - q->zero_point);
+}
+
+/* Codes of weights as they go out, in the order (O, I/groups, kh, kw), or (O, C H W) for a row that was flattened
+ * from `plane`. */
+static oct_status order_weights(const oct_step *step, const oct_shape *plane, uint8_t *codes)
+{
+    const oct_conv_shape *s = &step->conv;
+    const bool row = plane->ndim == 4;
+    const int64_t depth = oct_conv_depth(s);
+    const int64_t channels = row ? plane->dim[3] : s->in_c / s->groups, taps = depth / channels;
+    for (int64_t o = 0; o < s->out_c; o++)
+        for (int64_t t = 0; t < taps; t++)
+            for (int64_t c = 0; c < channels; c++)
+                codes[o * depth + c * taps + t] =
+                    (uint8_t)(step->weight[o * depth + t * channels + c] + WEIGHT_ZERO);
+    return OCT_OK;
+}
+
+/* Biases without what the zero point of the input adds to the sums, and their scales. */
+static bool order_biases(const oct_step *step, oct_qparams in, int32_t *bias, float *scale)
+{
+    const int64_t depth = oct_conv_depth(&step->conv);
+    for (int64_t o = 0; o < step->conv.out_c; o++) {
+        int64_t sum = 0;
+        for (int64_t i = 0; i < depth; i++)
+            sum += step->weight[o * depth + i];
+        const int64_t own = step->bias[o] + in.zero_point * sum;
+        if (own < INT32_MIN || own > INT32_MAX) return false;
+        bias[o] = (int32_t)own;
+        scale[o] = in.scale * step->weight_scale[o];
+    }
+    return true;
+}
+
+/* Buffers of one layer. */
+typedef struct buffers {
+    uint8_t *codes, *zeros;
+    int32_t *bias, *bias_zeros;
+    float *bias_scale;
+} buffers;
+
+static void free_buffers(buffers *b)
+{
+    oct_free(&b->codes);
+    oct_free(&b->zeros);
+    oct_free(&b->bias);
+    oct_free(&b->bias_zeros);
+    oct_free(&b->bias_scale);
+}
+
+static oct_status take_buffers(buffers *b, const oct_conv_shape *s)
+{
+    const size_t n = (size_t)s->out_c;
+    OCT_TRY(oct_alloc(&b->codes, n * (size_t)oct_conv_depth(s), 1));
+    OCT_TRY(oct_alloc(&b->zeros, n, 1));
+    OCT_TRY(oct_alloc(&b->bias, n, sizeof *b->bias));
+    OCT_TRY(oct_alloc(&b->bias_zeros, n, sizeof *b->bias_zeros));
+    OCT_TRY(oct_alloc(&b->bias_scale, n, sizeof *b->bias_scale));
+    memset(b->zeros, WEIGHT_ZERO, n);
+    return OCT_OK;
+}
+
+static const char *dequantize_rows(oct_to_onnx_writer *w, const char *x, const char *scale,
+                                   const char *zero)
+{
+    const char *y = OCT_TO_ONNX(w, "DequantizeLinear", x, scale, zero);
+    oct_to_onnx_int_set(w, "axis", 0);
+    return y;
+}
+
+/* Weight and bias of a layer as nodes: ndim and dims of the weight. */
+static void write_weights(oct_to_onnx_program *p, const oct_step *step, int ndim,
+                          const int64_t *dims, const oct_shape *plane, const char *made[2])
+{
+    const int64_t n = step->conv.out_c;
+    oct_to_onnx_writer *w = p->w;
+    const oct_value *in = &p->program->values[step->input[0]];
+    buffers b = {NULL};
+    made[0] = made[1] = NULL;
+    if (take_buffers(&b, &step->conv) != OCT_OK) {
+        oct_to_onnx_fail(w, OCT_RESOURCE, "%s: no memory for its weights", step->name);
+    } else if (!order_biases(step, in->q, b.bias, b.bias_scale)) {
+        oct_to_onnx_fail(w, OCT_PREPARE, "%s: its bias does not fit into 32 bits, which ONNX has",
+                         step->name);
+    } else {
+        order_weights(step, plane, b.codes);
+        made[0] = dequantize_rows(w, oct_to_onnx_constant(w, NULL, OCT_U8, ndim, dims, b.codes),
+                                  oct_to_onnx_constant(w, NULL, OCT_F32, 1, &n, step->weight_scale),
+                                  oct_to_onnx_constant(w, NULL, OCT_U8, 1, &n, b.zeros));
+        made[1] = dequantize_rows(w, oct_to_onnx_constant(w, NULL, OCT_S32, 1, &n, b.bias),
+                                  oct_to_onnx_constant(w, NULL, OCT_F32, 1, &n, b.bias_scale),
+                                  oct_to_onnx_constant(w, NULL, OCT_S32, 1, &n, b.bias_zeros));
+    }
+    free_buffers(&b);
+}
+
+/* Rows of numbers times weights: x (N, I), or any number of rows. */
+static const char *gemm(oct_to_onnx_program *p, const oct_step *step, const oct_to_onnx_ref *x)
+{
+    const oct_conv_shape *s = &step->conv;
+    const char *weights[2];
+    write_weights(p, step, 2, (int64_t[]){s->out_c, oct_conv_depth(s)}, &x->tensor.plane, weights);
+    const char *y = OCT_TO_ONNX(p->w, "Gemm", oct_to_onnx_dequantize(p, step->input[0], x->name),
+                                weights[0], weights[1]);
+    oct_to_onnx_int_set(p->w, "transB", 1);
+    return y;
+}
+
+/* Puts rows and columns of zero points between those of the codes of a transposed convolution. */
+static oct_to_onnx_ref dilate(oct_to_onnx_program *p, const oct_step *step, oct_to_onnx_ref x)
+{
+    oct_to_onnx_writer *w = p->w;
+    const oct_shape s = x.tensor.shape;
+    const int64_t d = step->dilation, h = s.dim[1], width = s.dim[2], c = s.dim[3];
+    if (d <= 1) return x;
+    const oct_to_onnx_qparams *q = params_of(p, step->input[0]);
+    const char *y = OCT_TO_ONNX(w, "Reshape", x.name, OCT_TO_ONNX_LIST(w, 0, c, h, 1, width, 1));
+    y = OCT_TO_ONNX(w, "Pad", y, OCT_TO_ONNX_LIST(w, 0, 0, 0, 0, 0, 0, 0, 0, 0, d - 1, 0, d - 1),
+                    q->zero_point);
+    y = OCT_TO_ONNX(w, "Reshape", y, OCT_TO_ONNX_LIST(w, 0, c, h * d, width * d));
+    const int64_t out_h = (h - 1) * d + 1, out_w = (width - 1) * d + 1;
+    y = OCT_TO_ONNX(w, "Slice", y, OCT_TO_ONNX_LIST(w, 0, 0), OCT_TO_ONNX_LIST(w, out_h, out_w),
+                    OCT_TO_ONNX_LIST(w, 2, 3));
+    return (oct_to_onnx_ref){y, {.shape = OCT_SHAPE(s.dim[0], out_h, out_w, c)}};
+}
+
+static oct_to_onnx_ref convolve(oct_to_onnx_program *p, const oct_step *step, oct_to_onnx_ref x)
+{
+    const oct_conv_shape *s = &step->conv;
+    const oct_shape none = {.ndim = 0};
+    const char *weights[2];
+    x = dilate(p, step, x);
+    write_weights(p, step, 4, (int64_t[]){s->out_c, s->in_c / s->groups, s->kernel_h, s->kernel_w},
+                  &none, weights);
+    const char *y = OCT_TO_ONNX(p->w, "Conv", oct_to_onnx_dequantize(p, step->input[0], x.name),
+                                weights[0], weights[1]);
+    OCT_TO_ONNX_INTS(p->w, "kernel_shape", s->kernel_h, s->kernel_w);
+    OCT_TO_ONNX_INTS(p->w, "strides", s->stride, s->stride);
+    OCT_TO_ONNX_INTS(p->w, "pads", s->padding, s->padding, s->padding, s->padding);
+    oct_to_onnx_int_set(p->w, "group", s->groups);
+    return (oct_to_onnx_ref){y, {.shape = OCT_SHAPE(1, s->out_h, s->out_w, s->out_c)}};
+}
+
+/* What the other arithmetics of Octet's lose. */
+static void lose_by_arithmetic(oct_to_onnx_program *p, const oct_step *step)
+{
+    const oct_program *program = p->program;
+    if (program->shift) oct_to_onnx_lose(p, OCT_TO_ONNX_LOSS_SHIFT, step);
+    for (int i = 0; i < step->num_inputs; i++)
+        if (program->values[step->input[i]].dtype == OCT_U16) {
+            oct_to_onnx_lose(p, OCT_TO_ONNX_LOSS_WIDE, step);
+            return;
+        }
+    if (program->values[step->output].dtype == OCT_U16)
+        oct_to_onnx_lose(p, OCT_TO_ONNX_LOSS_WIDE, step);
+}
+
+/* Adds the second addend of a layer. */
+static oct_to_onnx_ref join(oct_to_onnx_program *p, const oct_step *step, oct_to_onnx_ref x)
+{
+    if (step->num_inputs == 1) return x;
+    const oct_to_onnx_ref addend =
+        oct_to_onnx_view(p->w, p->values[step->input[1]], x.tensor.shape);
+    x.name =
+        OCT_TO_ONNX(p->w, "Add", x.name, oct_to_onnx_dequantize(p, step->input[1], addend.name));
+    oct_to_onnx_lose(p, OCT_TO_ONNX_LOSS_ADDEND, step);
+    return x;
+}
+
+/* The layer without what is behind its sums. A value of two dimensions is a row; `conv` says of one that enters
+ * flattened that it is one. */
+static oct_to_onnx_ref compute(oct_to_onnx_program *p, const oct_step *step)
+{
+    const oct_conv_shape *s = &step->conv;
+    oct_to_onnx_ref x = p->values[step->input[0]];
+    const oct_value *in = &p->program->values[step->input[0]];
+    lose_by_arithmetic(p, step);
+    const bool flat = s->in_h == 1 && s->in_w == 1 && s->in_c != in->c;
+    if (flat) x = oct_to_onnx_view(p->w, x, OCT_SHAPE(1, s->in_c));
+    if (x.tensor.shape.ndim != 2)
+        return convolve(p, step, oct_to_onnx_view(p->w, x, OCT_SHAPE(1, in->h, in->w, in->c)));
+    if (s->groups > 1)
+        return convolve(p, step, oct_to_onnx_view(p->w, x, OCT_SHAPE(1, 1, 1, s->in_c)));
+    return (oct_to_onnx_ref){gemm(p, step, &x), {.shape = OCT_SHAPE(1, s->out_c)}};
+}
+
+static oct_to_onnx_ref conv(oct_to_onnx_program *p, const oct_step *step)
+{
+    const bool row = p->values[step->input[0]].tensor.shape.ndim == 2;
+    oct_to_onnx_ref y = join(p, step, compute(p, step));
+    y = oct_to_onnx_quantize(p, step->output, y, step->lo, step->hi);
+    return row ? oct_to_onnx_view(p->w, y, OCT_SHAPE(1, step->conv.out_c)) : y;
+}
+
+static oct_to_onnx_ref activate(oct_to_onnx_program *p, const oct_step *step, oct_to_onnx_ref y)
+{
+    if (step->hi == 6)
+        y.name = OCT_TO_ONNX(p->w, "Clip", y.name, oct_to_onnx_scalar(p->w, 0),
+                             oct_to_onnx_scalar(p->w, 6));
+    else if (step->hi != 0)
+        y.name = OCT_TO_ONNX(p->w, "Relu", y.name);
+    return y;
+}
+
+static bool is_pointwise(const oct_step *step)
+{
+    const oct_conv_shape *s = &step->conv;
+    return step->dilation <= 1 && s->groups == 1 && s->kernel_h == 1 && s->kernel_w == 1 &&
+           s->stride == 1 && s->padding == 0;
+}
+
+/* Runtimes have integer products with float results for matrices alone, so the pixels of a 1x1 convolution go in as
+ * rows of one. */
+static oct_to_onnx_ref conv_float(oct_to_onnx_program *p, const oct_step *step)
+{
+    const oct_conv_shape *s = &step->conv;
+    const oct_to_onnx_ref x = p->values[step->input[0]];
+    const oct_shape plane = OCT_SHAPE(1, s->out_h, s->out_w, s->out_c);
+    const bool flat = s->in_h == 1 && s->in_w == 1;
+    if (flat || x.tensor.shape.ndim == 2 || !is_pointwise(step)) {
+        if (!flat) oct_to_onnx_lose(p, OCT_TO_ONNX_LOSS_FLOAT_CONV, step);
+        const oct_to_onnx_ref row = flat ? oct_to_onnx_view(p->w, x, OCT_SHAPE(1, s->in_c)) : x;
+        p->values[step->input[0]] = row;
+        const oct_to_onnx_ref y = activate(p, step, join(p, step, compute(p, step)));
+        p->values[step->input[0]] = x;
+        return y;
+    }
+    lose_by_arithmetic(p, step);
+    oct_to_onnx_ref rows = {OCT_TO_ONNX(p->w, "Reshape", oct_to_onnx_channels_last(p->w, x),
+                                        OCT_TO_ONNX_LIST(p->w, -1, s->in_c)),
+                            {.shape = OCT_SHAPE(1, s->in_c)}};
+    const char *y = OCT_TO_ONNX(p->w, "Reshape", gemm(p, step, &rows),
+                                OCT_TO_ONNX_LIST(p->w, -1, s->out_h, s->out_w, s->out_c));
+    return activate(p, step, join(p, step, oct_to_onnx_channels_first(p->w, y, plane)));
+}
+
+/* An operator of two values of codes. */
+static oct_to_onnx_ref pair(oct_to_onnx_program *p, const oct_step *step, const char *type,
+                            int32_t lo, int32_t hi)
+{
+    oct_to_onnx_ref x[2];
+    for (int i = 0; i < 2; i++) {
+        x[i] = p->values[step->input[i]];
+        x[i].name = oct_to_onnx_dequantize(p, step->input[i], x[i].name);
+    }
+    lose_by_arithmetic(p, step);
+    return oct_to_onnx_quantize(p, step->output, oct_to_onnx_pair(p->w, type, x), lo, hi);
+}
+
+static oct_to_onnx_ref add(oct_to_onnx_program *p, const oct_step *step)
+{
+    const oct_value *values = p->program->values;
+    const float scale = values[step->output].q.scale;
+    for (int i = 0; i < 2; i++)
+        if (values[step->input[i]].q.scale != scale) {
+            oct_to_onnx_lose(p, OCT_TO_ONNX_LOSS_SCALES, step);
+            break;
+        }
+    return pair(p, step, "Add", step->add.lo, step->add.hi);
+}
+
+static oct_to_onnx_ref mul(oct_to_onnx_program *p, const oct_step *step)
+{
+    const oct_qparams *q = &p->program->values[step->output].q;
+    oct_to_onnx_lose(p, OCT_TO_ONNX_LOSS_PRODUCT, step);
+    return pair(p, step, "Mul", q->qmin - q->zero_point, q->qmax - q->zero_point);
+}
+
+static oct_to_onnx_ref quantize(oct_to_onnx_program *p, const oct_step *step)
+{
+    oct_to_onnx_lose(p, OCT_TO_ONNX_LOSS_QUOTIENT, step);
+    return quantize_whole(p, step->output, p->values[step->input[0]]);
+}
+
+static oct_to_onnx_ref dequantize(oct_to_onnx_program *p, const oct_step *step)
+{
+    oct_to_onnx_ref y = p->values[step->input[0]];
+    y.name = oct_to_onnx_dequantize(p, step->input[0], y.name);
+    return y;
+}
+
+static oct_to_onnx_ref avg_pool(oct_to_onnx_program *p, const oct_step *step)
+{
+    const oct_conv_shape *s = &step->conv;
+    const char *x = oct_to_onnx_dequantize(p, step->input[0], p->values[step->input[0]].name);
+    const char *y = OCT_TO_ONNX(p->w, "AveragePool", x);
+    OCT_TO_ONNX_INTS(p->w, "kernel_shape", s->kernel_h, s->kernel_w);
+    OCT_TO_ONNX_INTS(p->w, "strides", s->stride, s->stride);
+    oct_to_onnx_lose(p, OCT_TO_ONNX_LOSS_AVERAGE, step);
+    return quantize_whole(
+        p, step->output,
+        (oct_to_onnx_ref){y, {.shape = OCT_SHAPE(1, s->out_h, s->out_w, s->out_c)}});
+}
+
+static oct_to_onnx_ref softmax(oct_to_onnx_program *p, const oct_step *step)
+{
+    oct_to_onnx_ref x = p->values[step->input[0]];
+    x.name = oct_to_onnx_dequantize(p, step->input[0], x.name);
+    const oct_float_layer layer = {.type = "softmax", .name = step->name};
+    const oct_to_onnx_ref y = oct_to_onnx_layer_write(
+        p->w, &(oct_to_onnx_layer_call){.layer = &layer, .input = &x, .num_inputs = 1});
+    oct_to_onnx_lose(p, OCT_TO_ONNX_LOSS_SOFTMAX, step);
+    return quantize_whole(p, step->output, y);
+}
+
+/* The module's own shape of an input: h and w are 1 where it has fewer dimensions. */
+static oct_shape island_shape(const oct_value *v, int dims)
+{
+    const int64_t size[] = {1, v->h, v->w, v->c};
+    oct_shape shape = {.ndim = dims, .dim = {1}};
+    for (int i = 1; i < dims; i++)
+        shape.dim[i] = size[4 - dims + i];
+    return shape;
+}
+
+static oct_to_onnx_ref float_island(oct_to_onnx_program *p, const oct_step *step)
+{
+    const oct_island *island = step->island;
+    oct_to_onnx_ref input[OCT_STEP_INPUTS];
+    oct_float_layer layer = {
+        .type = island->type, .name = step->name, .args = {.count = island->num_args}};
+    memcpy(layer.args.value, island->args, (size_t)island->num_args * sizeof island->args[0]);
+    for (int64_t i = 0; i < island->num_arrays && i < OCT_LAYER_ARRAYS; i++)
+        if (island->arrays[i].dtype == OCT_F32)
+            layer.array[layer.num_arrays++] = (oct_layer_array){.name = island->arrays[i].name,
+                                                                .shape = island->arrays[i].shape,
+                                                                .data = island->arrays[i].data};
+    for (int i = 0; i < step->num_inputs; i++)
+        input[i] =
+            oct_to_onnx_view(p->w, p->values[step->input[i]],
+                             island_shape(&p->program->values[step->input[i]], island->dims[i]));
+    oct_to_onnx_lose(p, OCT_TO_ONNX_LOSS_ISLAND, step);
+    return oct_to_onnx_layer_write(
+        p->w,
+        &(oct_to_onnx_layer_call){.layer = &layer, .input = input, .num_inputs = step->num_inputs});
+}
+
+const oct_to_onnx_step_type oct_to_onnx_product_steps[] = {
+    {"quantize", quantize}, {"dequantize", dequantize},
+    {"conv", conv},         {"conv_float", conv_float},
+    {"affine", conv},       {"add", add},
+    {"mul", mul},           {"avg_pool", avg_pool},
+    {"softmax", softmax},   {"float", float_island},
+};
+const size_t oct_to_onnx_product_steps_count = OCT_COUNT(oct_to_onnx_product_steps);

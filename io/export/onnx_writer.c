@@ -1,0 +1,368 @@
+/* The messages of ONNX's own definition (protobuf-c's structs) lie in an arena until they are packed at the end. */
+#include "io/export/onnx_writer.h"
+
+#include "core/base/arena.h"
+#include "core/base/mem.h"
+
+#include <onnx/onnx.pb-c.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { ATTRIBUTES = 8, IR_OF_OPSET_13 = 7, IR_OF_OPSET_21 = 10 };
+
+static const size_t most_bytes = INT32_MAX; /* of a message: protocol buffers count in 31 bits */
+
+/* A growing list of pointers to messages. */
+typedef struct list {
+    void **item;
+    size_t count, capacity;
+} list;
+
+struct oct_to_onnx_writer {
+    oct_status status;
+    oct_arena *arena;
+    int64_t opset, count; /* of names given */
+    const char *layer;
+    list nodes, constants, inputs, outputs, properties;
+};
+
+oct_status oct_to_onnx_writer_create(oct_to_onnx_writer **w, int64_t opset)
+{
+    OCT_TRY(oct_alloc(w, 1, sizeof **w));
+    (*w)->opset = opset;
+    (*w)->layer = "";
+    const oct_status status = oct_arena_create(&(*w)->arena);
+    if (status != OCT_OK) oct_free(w);
+    return status;
+}
+
+void oct_to_onnx_writer_destroy(oct_to_onnx_writer **w)
+{
+    if (!*w) return;
+    list *lists[] = {&(*w)->nodes, &(*w)->constants, &(*w)->inputs, &(*w)->outputs,
+                     &(*w)->properties};
+    for (size_t i = 0; i < OCT_COUNT(lists); i++)
+        oct_free(&lists[i]->item);
+    oct_arena_destroy(&(*w)->arena);
+    oct_free(w);
+}
+
+oct_status oct_to_onnx_status(const oct_to_onnx_writer *w)
+{
+    return w->status;
+}
+
+void *oct_to_onnx_fail(oct_to_onnx_writer *w, oct_status code, const char *format, ...)
+{
+    char text[1024];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    oct_status made = oct_fail_add(code, "%s", text);
+    if (w->status == OCT_OK) w->status = made;
+    return NULL;
+}
+
+/* Takes zeroed memory. */
+static void *take(oct_to_onnx_writer *w, size_t bytes)
+{
+    if (w->status != OCT_OK) return NULL;
+    void *block = oct_arena_take(w->arena, bytes > 0 ? bytes : 1);
+    if (!block)
+        w->status = OCT_RESOURCE;
+    else
+        memset(block, 0, bytes);
+    return block;
+}
+
+static void *copy(oct_to_onnx_writer *w, const void *data, size_t bytes)
+{
+    void *block = take(w, bytes);
+    if (block && bytes > 0) memcpy(block, data, bytes);
+    return block;
+}
+
+static char *copy_text(oct_to_onnx_writer *w, const char *text)
+{
+    return copy(w, text, strlen(text) + 1);
+}
+
+static void append(oct_to_onnx_writer *w, list *l, void *item)
+{
+    if (w->status == OCT_OK)
+        w->status = oct_grow(&l->item, &l->capacity, l->count + 1, sizeof *l->item);
+    if (w->status == OCT_OK) l->item[l->count++] = item;
+}
+
+/* Takes a message that has its initial value. */
+#define TAKE(w, type, INIT) copy((w), &(const type)INIT, sizeof(type))
+
+void oct_to_onnx_layer_begin(oct_to_onnx_writer *w, const char *layer)
+{
+    w->layer = layer;
+}
+
+const char *oct_to_onnx_layer_name(const oct_to_onnx_writer *w)
+{
+    return w->layer;
+}
+
+const char *oct_to_onnx_name(oct_to_onnx_writer *w, const char *format, ...)
+{
+    char text[512];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    return copy_text(w, text);
+}
+
+const char *oct_to_onnx_node_add(oct_to_onnx_writer *w, const char *type, int n,
+                                 const char *const *input)
+{
+    for (int i = 0; i < n; i++)
+        if (!input[i]) return NULL;
+    Onnx__NodeProto *node = TAKE(w, Onnx__NodeProto, ONNX__NODE_PROTO__INIT);
+    char **inputs = take(w, (size_t)n * sizeof *inputs), **outputs = take(w, sizeof *outputs);
+    Onnx__AttributeProto **attributes = take(w, ATTRIBUTES * sizeof *attributes);
+    const char *name = oct_to_onnx_name(w, "%s/%s_%lld", w->layer, type, (long long)w->count++);
+    if (w->status != OCT_OK) return NULL;
+    for (int i = 0; i < n; i++)
+        inputs[i] = copy_text(w, input[i]);
+    outputs[0] = copy_text(w, name);
+    node->n_input = (size_t)n;
+    node->input = inputs;
+    node->n_output = 1;
+    node->output = outputs;
+    node->name = outputs[0];
+    node->op_type = copy_text(w, type);
+    node->attribute = attributes;
+    append(w, &w->nodes, node);
+    return w->status == OCT_OK ? outputs[0] : NULL;
+}
+
+static Onnx__NodeProto *last_node(const oct_to_onnx_writer *w)
+{
+    return w->nodes.item[w->nodes.count - 1];
+}
+
+static Onnx__AttributeProto *add_attribute(oct_to_onnx_writer *w, const char *name,
+                                           Onnx__AttributeProto__AttributeType type)
+{
+    if (w->status != OCT_OK) return NULL;
+    Onnx__NodeProto *node = last_node(w);
+    OCT_ASSERT(node->n_attribute < ATTRIBUTES);
+    Onnx__AttributeProto *a = TAKE(w, Onnx__AttributeProto, ONNX__ATTRIBUTE_PROTO__INIT);
+    char *own = copy_text(w, name);
+    if (w->status != OCT_OK) return NULL;
+    a->name = own;
+    a->has_type = true;
+    a->type = type;
+    node->attribute[node->n_attribute++] = a;
+    return a;
+}
+
+void oct_to_onnx_int_set(oct_to_onnx_writer *w, const char *name, int64_t value)
+{
+    Onnx__AttributeProto *a = add_attribute(w, name, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INT);
+    if (!a) return;
+    a->has_i = true;
+    a->i = value;
+}
+
+void oct_to_onnx_ints_set(oct_to_onnx_writer *w, const char *name, int n, const int64_t *values)
+{
+    int64_t *own = copy(w, values, (size_t)n * sizeof *values);
+    Onnx__AttributeProto *a = add_attribute(w, name, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INTS);
+    if (!a) return;
+    a->n_ints = (size_t)n;
+    a->ints = own;
+}
+
+void oct_to_onnx_float_set(oct_to_onnx_writer *w, const char *name, float value)
+{
+    Onnx__AttributeProto *a = add_attribute(w, name, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__FLOAT);
+    if (!a) return;
+    a->has_f = true;
+    a->f = value;
+}
+
+void oct_to_onnx_text_set(oct_to_onnx_writer *w, const char *name, const char *value)
+{
+    char *own = copy_text(w, value);
+    Onnx__AttributeProto *a = add_attribute(w, name, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__STRING);
+    if (!a) return;
+    a->has_s = true;
+    a->s = (ProtobufCBinaryData){.len = strlen(own), .data = (uint8_t *)own};
+}
+
+const char *oct_to_onnx_output_named(oct_to_onnx_writer *w, const char *name)
+{
+    char *own = name ? copy_text(w, name) : NULL;
+    if (!own || w->status != OCT_OK) return NULL;
+    last_node(w)->output[0] = own;
+    return own;
+}
+
+static int32_t element_type(oct_dtype dtype)
+{
+    static const int32_t types[] = {
+        [OCT_F32] = ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT,
+        [OCT_U8] = ONNX__TENSOR_PROTO__DATA_TYPE__UINT8,
+        [OCT_U16] = ONNX__TENSOR_PROTO__DATA_TYPE__UINT16,
+        [OCT_S8] = ONNX__TENSOR_PROTO__DATA_TYPE__INT8,
+        [OCT_S16] = ONNX__TENSOR_PROTO__DATA_TYPE__INT16,
+        [OCT_S32] = ONNX__TENSOR_PROTO__DATA_TYPE__INT32,
+        [OCT_F64] = ONNX__TENSOR_PROTO__DATA_TYPE__DOUBLE,
+        [OCT_S64] = ONNX__TENSOR_PROTO__DATA_TYPE__INT64,
+    };
+    return types[dtype];
+}
+
+const char *oct_to_onnx_constant(oct_to_onnx_writer *w, const char *name, oct_dtype dtype, int ndim,
+                                 const int64_t *dims, const void *data)
+{
+    int64_t numel = 1;
+    for (int i = 0; i < ndim; i++)
+        numel *= dims[i];
+    const size_t bytes = (size_t)numel * oct_dtype_bytes(dtype);
+    Onnx__TensorProto *t = TAKE(w, Onnx__TensorProto, ONNX__TENSOR_PROTO__INIT);
+    const char *own =
+        name ? copy_text(w, name)
+             : oct_to_onnx_name(w, "%s/constant_%lld", w->layer, (long long)w->count++);
+    int64_t *own_dims = copy(w, dims, (size_t)ndim * sizeof *dims);
+    void *own_data = copy(w, data, bytes);
+    if (w->status != OCT_OK) return NULL;
+    t->n_dims = (size_t)ndim;
+    t->dims = own_dims;
+    t->has_data_type = true;
+    t->data_type = element_type(dtype);
+    t->name = copy_text(w, own);
+    t->has_raw_data = true;
+    t->raw_data = (ProtobufCBinaryData){.len = bytes, .data = own_data};
+    append(w, &w->constants, t);
+    return w->status == OCT_OK ? own : NULL;
+}
+
+const char *oct_to_onnx_scalar(oct_to_onnx_writer *w, float value)
+{
+    return oct_to_onnx_constant(w, NULL, OCT_F32, 0, NULL, &value);
+}
+
+const char *oct_to_onnx_list(oct_to_onnx_writer *w, int n, const int64_t *values)
+{
+    return oct_to_onnx_constant(w, NULL, OCT_S64, 1, &(int64_t){n}, values);
+}
+
+static Onnx__TensorShapeProto__Dimension *take_dimension(oct_to_onnx_writer *w, int64_t size)
+{
+    Onnx__TensorShapeProto__Dimension *d =
+        TAKE(w, Onnx__TensorShapeProto__Dimension, ONNX__TENSOR_SHAPE_PROTO__DIMENSION__INIT);
+    char *batch = size < 0 ? copy_text(w, "batch") : NULL;
+    if (!d || w->status != OCT_OK) return NULL;
+    if (batch) {
+        d->value_case = ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM;
+        d->dim_param = batch;
+    } else {
+        d->value_case = ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE;
+        d->dim_value = size;
+    }
+    return d;
+}
+
+static void declare(oct_to_onnx_writer *w, list *l, const char *name, oct_dtype dtype,
+                    const oct_shape *shape)
+{
+    Onnx__ValueInfoProto *value = TAKE(w, Onnx__ValueInfoProto, ONNX__VALUE_INFO_PROTO__INIT);
+    Onnx__TypeProto *type = TAKE(w, Onnx__TypeProto, ONNX__TYPE_PROTO__INIT);
+    Onnx__TypeProto__Tensor *tensor =
+        TAKE(w, Onnx__TypeProto__Tensor, ONNX__TYPE_PROTO__TENSOR__INIT);
+    Onnx__TensorShapeProto *dims = TAKE(w, Onnx__TensorShapeProto, ONNX__TENSOR_SHAPE_PROTO__INIT);
+    Onnx__TensorShapeProto__Dimension **dim = take(w, OCT_MAX_DIMS * sizeof *dim);
+    char *own = name ? copy_text(w, name) : NULL;
+    if (!own || w->status != OCT_OK) return;
+    for (int i = 0; i < shape->ndim; i++)
+        dim[i] = take_dimension(w, i == 0 ? -1 : shape->dim[i]);
+    dims->n_dim = (size_t)shape->ndim;
+    dims->dim = dim;
+    tensor->has_elem_type = true;
+    tensor->elem_type = element_type(dtype);
+    tensor->shape = dims;
+    type->value_case = ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE;
+    type->tensor_type = tensor;
+    value->name = own;
+    value->type = type;
+    append(w, l, value);
+}
+
+void oct_to_onnx_declare_input(oct_to_onnx_writer *w, const char *name, oct_dtype dtype,
+                               const oct_shape *shape)
+{
+    declare(w, &w->inputs, name, dtype, shape);
+}
+
+void oct_to_onnx_declare_output(oct_to_onnx_writer *w, const char *name, oct_dtype dtype,
+                                const oct_shape *shape)
+{
+    declare(w, &w->outputs, name, dtype, shape);
+}
+
+void oct_to_onnx_property(oct_to_onnx_writer *w, const char *key, const char *value)
+{
+    Onnx__StringStringEntryProto *entry =
+        TAKE(w, Onnx__StringStringEntryProto, ONNX__STRING_STRING_ENTRY_PROTO__INIT);
+    char *own_key = copy_text(w, key), *own_value = copy_text(w, value);
+    if (w->status != OCT_OK) return;
+    entry->key = own_key;
+    entry->value = own_value;
+    append(w, &w->properties, entry);
+}
+
+static oct_status pack(const Onnx__ModelProto *model, void **bytes, size_t *size)
+{
+    *size = onnx__model_proto__get_packed_size(model);
+    OCT_CHECK(*size <= most_bytes, OCT_PREPARE,
+              "an ONNX file holds at most 2 GiB, but this one would have %zu bytes", *size);
+    OCT_TRY(oct_alloc(bytes, *size, 1));
+    onnx__model_proto__pack(model, *bytes);
+    return OCT_OK;
+}
+
+oct_status oct_to_onnx_writer_end(oct_to_onnx_writer *w, const char *version, void **bytes,
+                                  size_t *size)
+{
+    Onnx__OperatorSetIdProto opset = ONNX__OPERATOR_SET_ID_PROTO__INIT, *opsets[] = {&opset};
+    Onnx__GraphProto graph = ONNX__GRAPH_PROTO__INIT;
+    Onnx__ModelProto model = ONNX__MODEL_PROTO__INIT;
+    char *words[] = {copy_text(w, ""), copy_text(w, "octet"), copy_text(w, version)};
+    OCT_TRY(w->status);
+    opset.domain = words[0];
+    opset.has_version = true;
+    opset.version = w->opset;
+    graph.name = words[1];
+    graph.n_node = w->nodes.count;
+    graph.node = (Onnx__NodeProto **)w->nodes.item;
+    graph.n_initializer = w->constants.count;
+    graph.initializer = (Onnx__TensorProto **)w->constants.item;
+    graph.n_input = w->inputs.count;
+    graph.input = (Onnx__ValueInfoProto **)w->inputs.item;
+    graph.n_output = w->outputs.count;
+    graph.output = (Onnx__ValueInfoProto **)w->outputs.item;
+    model.has_ir_version = true;
+    model.ir_version = w->opset > 13 ? IR_OF_OPSET_21 : IR_OF_OPSET_13;
+    model.n_opset_import = OCT_COUNT(opsets);
+    model.opset_import = opsets;
+    model.producer_name = words[1];
+    model.producer_version = words[2];
+    model.graph = &graph;
+    model.n_metadata_props = w->properties.count;
+    model.metadata_props = (Onnx__StringStringEntryProto **)w->properties.item;
+    return pack(&model, bytes, size);
+}
+
+const char *oct_to_onnx_last_output(const oct_to_onnx_writer *w)
+{
+    return w->nodes.count > 0 ? last_node(w)->output[0] : NULL;
+}

@@ -1,0 +1,101 @@
+/* safetensors: 8 bytes of length, a header in JSON that says type, shape and place of each tensor, and the
+ * tensors one behind the other. Parameters and statistics have PyTorch's names and layouts. */
+#include "io/export/format.h"
+
+#include "core/base/mem.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+enum { LENGTH_BYTES = 8, ALIGNMENT = 8 };
+
+/* Where the tensors go. */
+typedef struct writing {
+    const oct_network *network;
+    oct_text header;
+    uint8_t *data; /* NULL: only the header is made */
+    size_t size;   /* of the tensors so far */
+} writing;
+
+static oct_status add_tensor(writing *out, const char *layer, const oct_layer_array *array,
+                             const oct_torch_array *made)
+{
+    size_t bytes = sizeof(float);
+    OCT_TRY(oct_text_add(&out->header, ",\"%s%s%s\":{\"dtype\":\"F32\",\"shape\":[", layer,
+                         *layer ? "." : "", array->name));
+    for (int i = 0; i < made->ndim; i++) {
+        OCT_TRY(oct_text_add(&out->header, "%s%" PRId64, i ? "," : "", made->dim[i]));
+        bytes *= (size_t)made->dim[i];
+    }
+    if (out->data) memcpy(out->data + out->size, made->data, bytes);
+    OCT_TRY(
+        oct_text_add(&out->header, "],\"data_offsets\":[%zu,%zu]}", out->size, out->size + bytes));
+    out->size += bytes;
+    return OCT_OK;
+}
+
+/* The first call of an owner's module tells what it reads; -1: evaluation does not call it. */
+static int64_t first_call(const oct_network *network, int64_t owner)
+{
+    for (size_t i = 0; i < network->trace.num_nodes; i++)
+        if (network->owner_of[i] == owner) return (int64_t)i;
+    return -1;
+}
+
+static oct_status add_owner(writing *out, int64_t owner)
+{
+    const oct_network *network = out->network;
+    const oct_layer_tensor unknown = {.shape = {0}};
+    const oct_layer_tensor *input = &unknown;
+    oct_float_layer layer;
+    const int64_t call = first_call(network, owner);
+    oct_network_owner_layer(network, owner, &layer);
+    if (call >= 0) input = &network->tensors[network->trace.nodes[call].input[0]];
+    for (int i = 0; i < layer.num_arrays; i++) {
+        oct_torch_array made;
+        OCT_TRY(oct_torch_array_make(&made, &layer, &layer.array[i], input));
+        const oct_status status = add_tensor(out, layer.name, &layer.array[i], &made);
+        oct_free(&made.data);
+        OCT_TRY(status);
+    }
+    return OCT_OK;
+}
+
+static oct_status add_all(writing *out)
+{
+    out->size = 0;
+    oct_text_free(&out->header);
+    OCT_TRY(oct_text_add(&out->header, "{\"__metadata__\":{\"format\":\"pt\"}"));
+    for (size_t i = 0; i < out->network->num_owners; i++)
+        OCT_TRY(add_owner(out, (int64_t)i));
+    OCT_TRY(oct_text_add(&out->header, "}"));
+    while (out->header.length % ALIGNMENT != 0)
+        OCT_TRY(oct_text_add(&out->header, " "));
+    return OCT_OK;
+}
+
+static oct_status write_network(const oct_export *job, oct_exported *out)
+{
+    writing sizes = {.network = job->network}, all = {.network = job->network};
+    oct_status status = OCT_OK;
+    OCT_TRY_OUT(add_all(&sizes));
+    const size_t before = LENGTH_BYTES + sizes.header.length;
+    out->size = before + sizes.size;
+    OCT_TRY_OUT(oct_alloc(&out->bytes, out->size, 1));
+    for (int i = 0; i < LENGTH_BYTES; i++)
+        ((uint8_t *)out->bytes)[i] = (uint8_t)((uint64_t)sizes.header.length >> (8 * i));
+    memcpy((uint8_t *)out->bytes + LENGTH_BYTES, sizes.header.data, sizes.header.length);
+    all.data = (uint8_t *)out->bytes + before;
+    status = add_all(&all);
+out:
+    oct_text_free(&sizes.header);
+    oct_text_free(&all.header);
+    return status;
+}
+
+const oct_export_format oct_export_format_safetensors = {
+    .name = "safetensors",
+    .help = "the float parameters of a checkpoint, with PyTorch's names and layouts",
+    .suffix = ".safetensors",
+    .write_network = write_network,
+};

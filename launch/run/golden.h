@@ -1,0 +1,25 @@
+/* Golden samples stand beside an exported file: inputs, and the outputs that Octet computes of them, in the file's own
+ * shapes and order (channels before rows and columns). */
+#pragma once
+
+#include "io/checkpoint.h"
+#include "io/dataset/dataset.h"
+#include "io/export/network.h"
+#include "io/export/npz.h"
+#include "io/model_file.h"
+#include "io/recipe.h"
+
+typedef struct oct_golden {
+    oct_npz_array array[OCT_PROGRAM_INPUTS + 1]; /* data are owned */
+    int num_arrays;
+    int64_t count; /* samples */
+} oct_golden;
+void oct_golden_free(oct_golden *golden);
+
+/* Takes the golden inputs of an int8 model. pixels: input 0 is given as bytes of pixels; OCT_PREPARE for a model whose
+ * inputs are no such pixels. */
+oct_status oct_golden_of_model(oct_golden *golden, const oct_model *model,
+                               bool pixels) OCT_NODISCARD;
+/* Takes the first samples of a data set, and what a float model makes of them. */
+oct_status oct_golden_of_network(oct_golden *golden, oct_module *root, const oct_recipe *recipe,
+                                 const oct_dataset *data, bool pixels) OCT_NODISCARD;

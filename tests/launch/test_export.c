@@ -1,0 +1,252 @@
+/* What octet export writes: the files' own structure, read by other readers than the writers; equal models give equal
+ * bytes; names and layouts are PyTorch's. What ONNX Runtime computes with them is for tests/onnx. */
+#include "core/base/mem.h"
+#include "io/checkpoint.h"
+#include "io/dataset/npy_file.h"
+#include "io/dataset/zip_file.h"
+#include "io/file.h"
+#include "io/hdf5.h"
+#include "io/model_file.h"
+#include "io/onnx/graph.h"
+#include "quant/pass/convert/convert.h"
+#include "quant/runtime/step.h"
+#include "tests/launch/small_data.h"
+
+#include <criterion/criterion.h>
+#include <jansson.h>
+#include <string.h>
+
+/* The run that small_start makes: float to step 3, calibration at step 4, QAT to step 7. */
+#define FLOAT_END "run/checkpoints/step-00000003.h5"
+#define MODEL "run/model.int8.h5"
+
+TestSuite(export, .init = enter_with_run, .fini = leave_folder);
+
+static void export_to(const char *file, const char *format, const char *out)
+{
+    OCTET("export", file, "--format", format, "-o", out);
+    oct_check_exit(job, 0);
+}
+
+/* A safetensors file: its header, and its data. */
+typedef struct tensors {
+    void *bytes;
+    size_t size;
+    json_t *header;
+    const uint8_t *data;
+    size_t data_size;
+} tensors;
+
+static tensors open_tensors(const char *path)
+{
+    tensors t = {0};
+    uint64_t length;
+    cr_assert(oct_file_read(path, 1 << 28, &t.bytes, &t.size) == OCT_OK, "%s", oct_fail_text(0));
+    memcpy(&length, t.bytes, sizeof length);
+    cr_assert(length % 8 == 0 && length <= t.size - 8);
+    t.header = json_loadb((const char *)t.bytes + 8, length, 0, NULL);
+    cr_assert(t.header, "the header is no JSON");
+    t.data = (const uint8_t *)t.bytes + 8 + length;
+    t.data_size = t.size - 8 - length;
+    return t;
+}
+
+static void close_tensors(tensors *t)
+{
+    json_decref(t->header);
+    oct_free(&t->bytes);
+}
+
+static const float *tensor_of(const tensors *t, const char *name, const char *shape)
+{
+    const json_t *entry = json_object_get(t->header, name);
+    cr_assert(entry, "%s is missing", name);
+    char *text = json_dumps(json_object_get(entry, "shape"), JSON_COMPACT);
+    cr_assert_str_eq(text, shape);
+    free(text);
+    return (const float *)(const void *)(t->data + json_integer_value(json_array_get(
+                                                       json_object_get(entry, "data_offsets"), 0)));
+}
+
+/* Reads an item of a checkpoint as its module has it. */
+static void read_state(const char *file, const char *item, float *data, size_t room)
+{
+    void *bytes = NULL;
+    size_t size;
+    oct_h5 *h5 = NULL;
+    oct_dtype dtype;
+    oct_shape shape;
+    cr_assert(oct_file_read(file, 1 << 28, &bytes, &size) == OCT_OK);
+    cr_assert(oct_h5_open_sealed(&h5, bytes, size, file) == OCT_OK);
+    cr_assert(oct_h5_look(h5, item, &dtype, &shape) == OCT_OK, "%s", oct_fail_text(0));
+    cr_assert((size_t)oct_shape_numel(&shape) <= room);
+    cr_assert(oct_h5_read(h5, item, dtype, shape, data) == OCT_OK);
+    oct_h5_close(&h5);
+    oct_free(&bytes);
+}
+
+Test(export, safetensors_tile_their_file_and_have_the_names_of_the_float_model)
+{
+    export_to(FLOAT_END, "safetensors", "a.safetensors");
+    tensors t = open_tensors("a.safetensors");
+    const char *name;
+    json_t *entry;
+    size_t expected = 0, count = 0;
+    json_object_foreach(t.header, name, entry)
+    {
+        if (strcmp(name, "__metadata__") == 0) continue;
+        const json_t *places = json_object_get(entry, "data_offsets");
+        cr_assert_eq((size_t)json_integer_value(json_array_get(places, 0)), expected, "%s", name);
+        expected = (size_t)json_integer_value(json_array_get(places, 1));
+        count++;
+    }
+    cr_assert_eq(expected, t.data_size);
+    cr_assert_eq(count, 4 + 4 * 4 + 4); /* convolutions, batch norms, linear layers with a bias */
+    tensor_of(&t, "features.1.running_var", "[32]");
+    close_tensors(&t);
+}
+
+Test(export, weights_of_convolutions_have_input_channels_before_rows_and_columns)
+{
+    enum { OUT = 64, IN = 32, SIDE = 3, NUMEL = OUT * IN * SIDE * SIDE };
+    static float ours[NUMEL];
+    export_to(FLOAT_END, "safetensors", "a.safetensors");
+    tensors t = open_tensors("a.safetensors");
+    const float *theirs = tensor_of(&t, "features.7.weight", "[64,32,3,3]");
+    read_state(FLOAT_END, "state/features/7/weight", ours, NUMEL);
+    for (int o = 0; o < OUT; o++)
+        for (int i = 0; i < IN; i++)
+            for (int y = 0; y < SIDE; y++)
+                for (int x = 0; x < SIDE; x++)
+                    cr_assert_eq(theirs[((o * IN + i) * SIDE + y) * SIDE + x],
+                                 ours[((o * SIDE + y) * SIDE + x) * IN + i]);
+    close_tensors(&t);
+}
+
+Test(export, a_linear_layer_behind_a_flattened_image_counts_channels_first)
+{
+    enum { OUT = 128, SIDE = 3, C = 64, IN = SIDE * SIDE * C };
+    static float ours[OUT * IN];
+    export_to(FLOAT_END, "safetensors", "a.safetensors");
+    tensors t = open_tensors("a.safetensors");
+    const float *theirs = tensor_of(&t, "head.0.weight", "[128,576]");
+    read_state(FLOAT_END, "state/head/0/weight", ours, OUT * IN);
+    for (int o = 0; o < OUT; o++)
+        for (int i = 0; i < SIDE * SIDE; i++)
+            for (int c = 0; c < C; c++)
+                cr_assert_eq(theirs[o * IN + c * SIDE * SIDE + i], ours[o * IN + i * C + c]);
+    close_tensors(&t);
+}
+
+Test(export, a_prepared_checkpoint_gives_its_parameters_under_the_names_of_the_float_model)
+{
+    static float ours[32 * 9], theirs[32];
+    export_to("run", "safetensors", "a.safetensors");
+    tensors t = open_tensors("a.safetensors");
+    read_state("run/checkpoints/step-00000007.h5", "state/features/0/bn/running_mean", theirs, 32);
+    cr_assert_arr_eq(tensor_of(&t, "features.1.running_mean", "[32]"), theirs, sizeof theirs);
+    read_state("run/checkpoints/step-00000007.h5", "state/features/0/conv/weight", ours, 32 * 9);
+    cr_assert_arr_eq(tensor_of(&t, "features.0.weight", "[32,1,3,3]"), ours, sizeof ours);
+    cr_assert_eq(json_object_size(t.header), 1 + 4 + 4 * 4 + 4);
+    close_tensors(&t);
+}
+
+Test(export, equal_models_give_equal_bytes)
+{
+    export_to(MODEL, "onnx", "a.onnx");
+    export_to(MODEL, "onnx", "b.onnx");
+    export_to("run", "onnx", "c.onnx");
+    export_to("run", "onnx", "d.onnx");
+    cr_assert(system("cmp a.onnx b.onnx && cmp a.golden.npz b.golden.npz && cmp c.onnx d.onnx && "
+                     "cmp c.golden.npz d.golden.npz") == 0);
+}
+
+static int64_t count_nodes(const oct_onnx_graph *g, const char *type)
+{
+    int64_t count = 0;
+    for (int64_t i = 0; i < g->num_nodes; i++)
+        count += strcmp(g->nodes[i].type, type) == 0;
+    return count;
+}
+
+Test(export, a_float_network_is_its_layers_with_their_own_names)
+{
+    oct_onnx_graph g;
+    export_to(FLOAT_END, "onnx", "a.onnx");
+    cr_assert(oct_onnx_read(&g, "a.onnx") == OCT_OK, "%s", oct_fail_text(0));
+    cr_assert_eq(g.opset, 13);
+    cr_assert_eq(count_nodes(&g, "Conv"), 4);
+    cr_assert_eq(count_nodes(&g, "BatchNormalization"), 4);
+    cr_assert_eq(count_nodes(&g, "Gemm"), 2);
+    cr_assert_eq(count_nodes(&g, "Transpose"), 0); /* the linear layer's weight is in their order */
+    bool found = false;
+    for (int64_t i = 0; i < g.num_values; i++)
+        found = found || strcmp(g.values[i].name, "features.3.weight") == 0;
+    cr_assert(found);
+    oct_onnx_free(&g);
+}
+
+Test(export, an_int8_model_has_codes_between_its_layers)
+{
+    oct_onnx_graph g;
+    OCTET("export", MODEL, "--format", "onnx", "-o", "a.onnx", "--all-values");
+    oct_check_exit(job, 0);
+    cr_assert(oct_onnx_read(&g, "a.onnx") == OCT_OK, "%s", oct_fail_text(0));
+    cr_assert_eq(count_nodes(&g, "Conv"), 4);
+    cr_assert_eq(count_nodes(&g, "QuantizeLinear"), 1 + 4 + 1);
+    cr_assert_eq(g.num_outputs, 1 + 8); /* logits; codes of input, layers and pools */
+    cr_assert_str_eq(g.values[g.outputs[1]].name, "quant");
+    oct_onnx_free(&g);
+}
+
+/* The numbers of a member of golden samples. */
+static float *golden(const char *path, const char *member, const char *shape)
+{
+    oct_span span;
+    oct_array array;
+    float *numbers;
+    char text[96];
+    cr_assert(oct_zip_member(&span, path, member) == OCT_OK, "%s", oct_fail_text(0));
+    cr_assert(oct_npy_take(&array, &span, member) == OCT_OK, "%s", oct_fail_text(0));
+    cr_assert(array.kind == 'f' && array.bytes == sizeof(float));
+    cr_assert_str_eq(oct_shape_text(&array.shape, text), shape);
+    const int64_t numel = oct_shape_numel(&array.shape);
+    cr_assert(oct_alloc(&numbers, (size_t)numel, sizeof *numbers) == OCT_OK);
+    cr_assert(oct_array_read(&array, 0, array.shape.dim[0], numbers) == OCT_OK);
+    oct_array_close(&array);
+    return numbers;
+}
+
+Test(export, golden_samples_are_those_of_the_model)
+{
+    enum { COUNT = 8, CLASSES = 10, IMAGE = 12 * 12 };
+    oct_model model;
+    oct_runtime *runtime = NULL;
+    float logits[CLASSES];
+    export_to(MODEL, "onnx", "a.onnx");
+    float *input = golden("a.golden.npz", "input.npy", "(8, 1, 12, 12)");
+    float *output = golden("a.golden.npz", "output.npy", "(8, 10)");
+    cr_assert(oct_model_load(&model, MODEL) == OCT_OK, "%s", oct_fail_text(0));
+    cr_assert_arr_eq(input, model.golden_input, COUNT * IMAGE * sizeof(float));
+    cr_assert(oct_runtime_create(&runtime, &model.program, 1, &oct_module_islands) == OCT_OK);
+    for (int i = 0; i < COUNT; i++) {
+        const float *image = input + i * IMAGE;
+        cr_assert(oct_runtime_run(runtime, 1, &image, logits) == OCT_OK);
+        cr_assert_arr_eq(output + i * CLASSES, logits, sizeof logits);
+    }
+    oct_runtime_destroy(&runtime);
+    oct_model_free(&model);
+    oct_free(&input);
+    oct_free(&output);
+}
+
+Test(export, pixels_go_in_as_bytes_that_become_the_same_values)
+{
+    oct_onnx_graph g;
+    OCTET("export", MODEL, "--format", "onnx", "-o", "a.onnx", "--pixels");
+    oct_check_exit(job, 0);
+    cr_assert(oct_onnx_read(&g, "a.onnx") == OCT_OK, "%s", oct_fail_text(0));
+    cr_assert_eq(g.values[g.inputs[0]].dtype, OCT_U8);
+    cr_assert_eq(count_nodes(&g, "Cast"), 1);
+    oct_onnx_free(&g);
+}
