@@ -95,17 +95,17 @@ static float float_of(int32_t key)
     return x;
 }
 
-/* Defines quantize and dequantize for one width of codes. */
-#define OCT_QUANTIZE(code_t, block, quantize, dequantize)                                          \
+/* Defines quantize for one width of codes, by an operation on each x and `with`. */
+#define OCT_QUANTIZE(code_t, block, quantize, operation, with)                                     \
     OCT_CLONES                                                                                     \
     static void block(const float *restrict x, int64_t n, oct_qparams q, code_t *restrict codes,   \
                       uint8_t *restrict flags, int32_t range[2])                                   \
     {                                                                                              \
-        const float one_over = 1.0f / q.scale, zero_point = (float)q.zero_point;                   \
+        const float operand = with, zero_point = (float)q.zero_point;                              \
         const float qmin = (float)q.qmin, qmax = (float)q.qmax;                                    \
         int32_t least = range[0], most = range[1];                                                 \
         for (int64_t i = 0; i < n; i++) {                                                          \
-            const float code = zero_point + rintf(x[i] * one_over);                                \
+            const float code = zero_point + rintf(x[i] operation operand);                         \
             float clamped = code > qmin ? code : qmin;                                             \
             clamped = clamped < qmax ? clamped : qmax;                                             \
             codes[i] = (code_t)(int32_t)clamped;                                                   \
@@ -129,8 +129,10 @@ static float float_of(int32_t key)
             if (mask) oct_bits_pack(flags, count, mask + i / 8);                                   \
         }                                                                                          \
         if (range) merge_keys(keys, range);                                                        \
-    }                                                                                              \
-                                                                                                   \
+    }
+
+/* Defines dequantize for one width of codes. */
+#define OCT_DEQUANTIZE(code_t, dequantize)                                                         \
     OCT_CLONES                                                                                     \
     void dequantize(const code_t *codes, int64_t n, oct_qparams q, float *y)                       \
     {                                                                                              \
@@ -145,8 +147,11 @@ static void merge_keys(const int32_t keys[2], float *range)
     oct_range_merge(range, low, high);
 }
 
-OCT_QUANTIZE(uint8_t, quantize_block, oct_quantize, oct_dequantize)
-OCT_QUANTIZE(uint16_t, quantize_block16, oct_quantize16, oct_dequantize16)
+OCT_QUANTIZE(uint8_t, quantize_block, oct_quantize, *, 1.0f / q.scale)
+OCT_QUANTIZE(uint16_t, quantize_block16, oct_quantize16, *, 1.0f / q.scale)
+OCT_QUANTIZE(uint8_t, quotient_block, oct_quantize_quotient, /, q.scale)
+OCT_DEQUANTIZE(uint8_t, oct_dequantize)
+OCT_DEQUANTIZE(uint16_t, oct_dequantize16)
 
 OCT_CLONES
 void oct_fake_quantize(const float *x, int64_t n, oct_qparams q, float *y, uint8_t *mask)

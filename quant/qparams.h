@@ -45,6 +45,9 @@ static inline void oct_range_merge(float *range, float min, float max)
  * both ends included. The range of x is merged into range (NULL to leave out). */
 void oct_quantize(const float *x, int64_t n, oct_qparams q, uint8_t *codes, uint8_t *mask,
                   float *range);
+/* The same with q = z + round_half_even(x / scale): of targets that divide (oct_target.quotient). */
+void oct_quantize_quotient(const float *x, int64_t n, oct_qparams q, uint8_t *codes, uint8_t *mask,
+                           float *range);
 void oct_dequantize(const uint8_t *codes, int64_t n, oct_qparams q, float *y);
 /* These make and read codes of 16 bits. */
 void oct_quantize16(const float *x, int64_t n, oct_qparams q, uint16_t *codes, uint8_t *mask,

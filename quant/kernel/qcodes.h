@@ -59,13 +59,23 @@ bool oct_qadd_fits(const oct_qadd *add, oct_qparams a, oct_qparams b, oct_qparam
 void oct_qadd_forward(int64_t n, oct_qcodes a, oct_qcodes b, const oct_qadd *add,
                       const oct_qoutput *y);
 
-/* Product: p = (a-za)*(b-zb), exact; r = round_half_even((float)p * factor), wide in double; or by
- * shifts, factor being a power of two. code = clamp(r) + zero_point. factor = scale_a * scale_b /
- * scale_y, kept within [2^-60, 2^60]. */
+/* Product: p = (a-za)*(b-zb), exact; code = clamp(r) + zero_point, where r is
+ *     EVEN          round_half_even((float)p * factor), wide in double
+ *     SHIFT         the same by shifts, factor being a power of two
+ *     OFFSET_FIRST  round_half_even(fl((float)p * factor) + zero_point) - zero_point, all in float: bytes
+ *                   only, of targets that say so (oct_target.offset_first).
+ * factor = scale_a * scale_b / scale_y, kept within [2^-60, 2^60]: computed in double or, of OFFSET_FIRST, in
+ * float from left to right. */
+typedef enum oct_qmul_rounding {
+    OCT_QMUL_EVEN,
+    OCT_QMUL_SHIFT,
+    OCT_QMUL_OFFSET_FIRST,
+} oct_qmul_rounding;
 float oct_qmul_factor(oct_qparams a, oct_qparams b, oct_qparams y);
+float oct_qmul_factor_float(oct_qparams a, oct_qparams b, oct_qparams y);
 bool oct_qmul_fits(float factor, bool shift);
-void oct_qmul_forward(int64_t n, oct_qcodes a, oct_qcodes b, float factor, bool shift,
-                      const oct_qoutput *y);
+void oct_qmul_forward(int64_t n, oct_qcodes a, oct_qcodes b, float factor,
+                      oct_qmul_rounding rounding, const oct_qoutput *y);
 
 /* Entries of a table with one entry a code: 256 or 65536. */
 int64_t oct_qtable_size(oct_qparams x);

@@ -11,13 +11,19 @@ typedef struct block {
     int32_t a[OCT_FLAG_BLOCK], b[OCT_FLAG_BLOCK]; /* a becomes the result */
     uint8_t flags[OCT_FLAG_BLOCK];
     int64_t least, most;
-    int32_t lo, hi;
+    int32_t lo, hi, zero_point;
 } block;
 
 float oct_qmul_factor(oct_qparams a, oct_qparams b, oct_qparams y)
 {
     const double factor = (double)a.scale * (double)b.scale / (double)y.scale;
     return (float)fmin(fmax(factor, 0x1p-60), 0x1p60);
+}
+
+float oct_qmul_factor_float(oct_qparams a, oct_qparams b, oct_qparams y)
+{
+    const float product = a.scale * b.scale;
+    return fminf(fmaxf(product / y.scale, 0x1p-60f), 0x1p60f);
 }
 
 bool oct_qmul_fits(float factor, bool shift)
@@ -38,6 +44,27 @@ static void multiply_bytes(int64_t n, float factor, block *restrict k)
         float clamped = r > lo ? r : lo;
         clamped = clamped < hi ? clamped : hi;
         k->a[i] = (int32_t)clamped;
+        k->flags[i] = (uint8_t)(r == clamped);
+        least = p < least ? p : least;
+        most = p > most ? p : most;
+    }
+    k->least = oct_min_i64(k->least, least);
+    k->most = oct_max_i64(k->most, most);
+}
+
+/* Rounds codes, zero_point included, and so another way where a product lies in the middle of two codes. */
+OCT_CLONES
+static void multiply_offset_first(int64_t n, float factor, block *restrict k)
+{
+    const float zero_point = (float)k->zero_point;
+    const float lo = (float)(k->lo + k->zero_point), hi = (float)(k->hi + k->zero_point);
+    int32_t least = INT32_MAX, most = INT32_MIN;
+    for (int64_t i = 0; i < n; i++) {
+        const int32_t p = k->a[i] * k->b[i];
+        const float r = rintf((float)p * factor + zero_point);
+        float clamped = r > lo ? r : lo;
+        clamped = clamped < hi ? clamped : hi;
+        k->a[i] = (int32_t)clamped - k->zero_point;
         k->flags[i] = (uint8_t)(r == clamped);
         least = p < least ? p : least;
         most = p > most ? p : most;
@@ -104,21 +131,24 @@ static void merge_range(const block *k, double scale, float *range)
     range[1] = high > range[1] ? high : range[1];
 }
 
-void oct_qmul_forward(int64_t n, oct_qcodes a, oct_qcodes b, float factor, bool shift,
-                      const oct_qoutput *y)
+void oct_qmul_forward(int64_t n, oct_qcodes a, oct_qcodes b, float factor,
+                      oct_qmul_rounding rounding, const oct_qoutput *y)
 {
     const bool wide = oct_codes_dtype(a.q) == OCT_U16 || oct_codes_dtype(b.q) == OCT_U16 ||
                       oct_codes_dtype(y->q) == OCT_U16;
     block k = {.least = INT64_MAX,
                .most = INT64_MIN,
                .lo = y->q.qmin - y->q.zero_point,
-               .hi = y->q.qmax - y->q.zero_point};
+               .hi = y->q.qmax - y->q.zero_point,
+               .zero_point = y->q.zero_point};
     for (int64_t i = 0; i < n; i += OCT_FLAG_BLOCK) {
         const int64_t count = oct_min_i64(n - i, OCT_FLAG_BLOCK);
         oct_qcodes_load(a, i, count, k.a);
         oct_qcodes_load(b, i, count, k.b);
-        if (shift)
+        if (rounding == OCT_QMUL_SHIFT)
             multiply_by_shift(count, factor, &k);
+        else if (rounding == OCT_QMUL_OFFSET_FIRST)
+            multiply_offset_first(count, factor, &k);
         else if (wide)
             multiply_wide(count, (double)factor, &k);
         else

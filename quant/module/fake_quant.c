@@ -116,6 +116,8 @@ oct_status oct_fake_quant_create(oct_fake_quant **fq, const oct_qconfig *qconfig
     OCT_TRY(oct_module_create(&module, &oct_fake_quant_type, sizeof(oct_fake_quant)));
     oct_fake_quant *made = (oct_fake_quant *)module;
     made->qconfig = *qconfig;
+    if (qconfig->fake_quant == &oct_fake_quant_affine && target->affine)
+        made->qconfig.fake_quant = oct_fake_quant_kind_find(target->affine);
     made->target = target;
     made->is_signed = is_signed;
     oct_status status = add_state(made);

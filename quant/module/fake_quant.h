@@ -56,7 +56,7 @@ typedef struct oct_fake_quant {
 extern const oct_module_type oct_fake_quant_type;
 
 /* is_signed: values below 0 occur. Targets without unsigned codes put every zero_point in the middle;
- * targets that shift round scales up to powers of two. */
+ * targets that shift round scales up to powers of two. The kind "affine" is what the target says it is. */
 oct_status oct_fake_quant_create(oct_fake_quant **fq, const oct_qconfig *qconfig,
                                  const oct_target *target, bool is_signed) OCT_NODISCARD;
 /* Sets a scale for good. */

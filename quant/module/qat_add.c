@@ -16,8 +16,27 @@ static oct_tensor *in_float(oct_context *cx, oct_module *self, oct_tensor *const
     return has_relu(self) ? oct_relu(cx, y) : y;
 }
 
+/* Where the target wants one scale, only a step of training with current scales may see two: its first operand
+ * was quantized before the second one has moved the scale that they share. */
+static oct_status check_scales(const oct_module *self, const oct_program *program,
+                               const oct_step *step)
+{
+    const float a = oct_step_input(program, step, 0)->q.scale;
+    const float b = oct_step_input(program, step, 1)->q.scale;
+    const float y = oct_step_output(program, step)->q.scale;
+    const oct_target *target = ((const oct_quantized *)self)->target;
+    if (self->training || !oct_target_has_one_scale(target, oct_add_type.name)) return OCT_OK;
+    OCT_CHECK(
+        a == y && b == y, OCT_PREPARE,
+        "target %s adds values of one scale, but the inputs have %.9g and %.9g and the output "
+        "%.9g; prepare with jit, which gives them one",
+        target->name, (double)a, (double)b, (double)y);
+    return OCT_OK;
+}
+
 static oct_status constants(oct_module *self, const oct_program *program, oct_step *step)
 {
+    OCT_TRY(check_scales(self, program, step));
     step->add =
         oct_qadd_of(oct_step_input(program, step, 0)->q, oct_step_input(program, step, 1)->q,
                     oct_step_output(program, step)->q, has_relu(self));

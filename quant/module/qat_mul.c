@@ -12,10 +12,11 @@ static oct_tensor *in_float(oct_context *cx, oct_module *self, oct_tensor *const
 
 static oct_status constants(oct_module *self, const oct_program *program, oct_step *step)
 {
-    (void)self;
-    step->factor =
-        oct_qmul_factor(oct_step_input(program, step, 0)->q, oct_step_input(program, step, 1)->q,
-                        oct_step_output(program, step)->q);
+    const oct_qparams a = oct_step_input(program, step, 0)->q;
+    const oct_qparams b = oct_step_input(program, step, 1)->q;
+    const oct_qparams y = oct_step_output(program, step)->q;
+    step->offset_first = ((oct_quantized *)self)->target->offset_first;
+    step->factor = step->offset_first ? oct_qmul_factor_float(a, b, y) : oct_qmul_factor(a, b, y);
     return OCT_OK;
 }
 

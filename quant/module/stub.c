@@ -31,8 +31,18 @@ static void quantize_backward(oct_context *cx, oct_node *node)
     oct_give_grad(cx, node->input[0], oct_quantized_take_grad(cx, node));
 }
 
-static const oct_quantized_op quantize = {
-    .kind = OCT_STEP_QUANTIZE, .inputs = 1, .backward = quantize_backward, .values = values};
+static oct_status constants(oct_module *self, const oct_program *program, oct_step *step)
+{
+    (void)program;
+    step->quotient = ((oct_quantized *)self)->target->quotient;
+    return OCT_OK;
+}
+
+static const oct_quantized_op quantize = {.kind = OCT_STEP_QUANTIZE,
+                                          .inputs = 1,
+                                          .constants = constants,
+                                          .backward = quantize_backward,
+                                          .values = values};
 
 static oct_tensor *quant_forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
 {

@@ -70,6 +70,8 @@ typedef struct oct_step {
     int32_t lo, hi;          /* CONV, AFFINE, RELU: logical bounds */
     oct_qadd add;            /* ADD */
     float factor;            /* MUL: multiplier of the product of codes */
+    bool offset_first;       /* MUL: the zero_point is added before rounding, in float */
+    bool quotient;           /* QUANTIZE: codes are x / scale; false: x * (1 / scale) */
     bool bilinear;           /* INTERPOLATE; false: nearest */
     oct_move_map move;       /* MOVE; `out` is not used */
     uint16_t *table;         /* LUT: output codes by input code; owned */

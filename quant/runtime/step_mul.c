@@ -8,18 +8,30 @@ static oct_status check(const oct_program *program, const oct_step *step)
     OCT_CHECK(oct_qmul_fits(step->factor, program->shift), OCT_DATA,
               "its factor %g is not %s within 2^-60 and 2^60", (double)step->factor,
               program->shift ? "a power of two" : "a number");
+    OCT_CHECK(!step->offset_first ||
+                  (!program->shift && oct_step_input(program, step, 0)->dtype == OCT_U8 &&
+                   oct_step_input(program, step, 1)->dtype == OCT_U8 &&
+                   oct_step_output(program, step)->dtype == OCT_U8),
+              OCT_DATA, "it adds the zero_point first, which is for 8-bit codes and float factors");
     return OCT_OK;
+}
+
+static oct_qmul_rounding rounding_of(const oct_step_run *r)
+{
+    if (r->program->shift) return OCT_QMUL_SHIFT;
+    return r->step->offset_first ? OCT_QMUL_OFFSET_FIRST : OCT_QMUL_EVEN;
 }
 
 static void run(const oct_step_run *r)
 {
     const oct_value *y = oct_step_output(r->program, r->step);
     oct_qmul_forward(r->samples * oct_value_numel(y), oct_step_codes(r, 0), oct_step_codes(r, 1),
-                     r->step->factor, r->program->shift,
+                     r->step->factor, rounding_of(r),
                      &(oct_qoutput){y->q, r->output, r->mask, r->range});
 }
 
-static const oct_step_field fields[] = {OCT_FIELD_FACTOR(factor, 1)};
+static const oct_step_field fields[] = {OCT_FIELD_FACTOR(factor, 1),
+                                        OCT_FIELD(offset_first, 23, 0, 1)};
 
 const oct_step_type oct_step_mul = {
     .name = "mul", .inputs = {2, 2}, OCT_STEP_FIELDS(fields), .check = check, .run = run};

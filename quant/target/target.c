@@ -3,6 +3,10 @@
 
 #include <string.h>
 
+const char *const oct_adding_fusions[] = {"conv_bn_add_relu", "conv_bn_add_relu6", "conv_bn_add",
+                                          "conv_add_relu",    "conv_add_relu6",    "conv_add",
+                                          "linear_add_relu",  "linear_add",        NULL};
+
 static const void *const listed[] = {
 #define OCT_TARGET(id, file) &oct_target_##file,
 #include "quant/target/target_list.def"
@@ -35,4 +39,14 @@ bool oct_target_fuses(const oct_target *target, const char *fusion)
 bool oct_target_runs(const oct_target *target, const char *op)
 {
     return !lists(target->no_ops, op);
+}
+
+bool oct_target_has_one_scale(const oct_target *target, const char *op)
+{
+    return lists(target->one_scale, op);
+}
+
+bool oct_target_hands_over_float(const oct_target *target, const char *layer)
+{
+    return !target->float_outputs || lists(target->float_outputs, layer);
 }

@@ -3,6 +3,7 @@
  * target_list.def. */
 #pragma once
 
+#include "core/autograd/call.h"
 #include "core/base/registry.h"
 
 typedef enum oct_target_id {
@@ -22,11 +23,31 @@ typedef struct oct_target {
     bool unsigned_codes; /* zero_point 0 where values are >= 0; otherwise always the middle */
     bool wide_codes;     /* 16-bit activations */
     bool zero_points;    /* any zero_point that a fake-quant chooses */
+    /* The fake-quant that "affine" is here (module/fake_quant_kind_list.def); NULL: affine itself. */
+    const char *affine;
+    /* Codes of floats are round_half_even(x / scale); otherwise round_half_even(x * (1 / scale)), which may
+     * differ where a quotient lies next to the middle of two codes. */
+    bool quotient;
+    /* A product of codes, times the ratio of scales, gets the zero_point before it is rounded, in float. */
+    bool offset_first;
     /* Names of fusions (pass/prepare/fusion_list.def) and quantized ops (rule_list.def) that it cannot
      * run; NULL ends each list. A fusion that is missing falls apart into its members. */
     const char *const *no_fusions, *const *no_ops;
+    /* Says why it cannot run a quantized op with these arguments though it runs others; NULL: it can. The member
+     * may be NULL. */
+    const char *(*refuses)(const char *op, const oct_op_args *args);
+    /* Names of quantized ops whose inputs and output must have one scale. */
+    const char *const *one_scale;
+    /* Layers that may hand over an unquantized result; NULL: all. */
+    const char *const *float_outputs;
     int64_t max_channels;
+    /* For people (`octet help targets`): codes and scales, how a sum becomes a code, where its models run,
+     * and what shows that they compute the same there. */
+    const char *codes, *rounding, *runs, *proof;
 } oct_target;
+
+/* The fusions that add something to a layer before it is rounded, for targets that have none of them. */
+extern const char *const oct_adding_fusions[];
 
 #define OCT_TARGET(id, file) extern const oct_target oct_target_##file;
 #include "quant/target/target_list.def"
@@ -38,3 +59,5 @@ const oct_target *oct_target_find(const char *name); /* NULL */
 const oct_target *oct_target_at(size_t i);           /* of an oct_target_id */
 bool oct_target_fuses(const oct_target *target, const char *fusion);
 bool oct_target_runs(const oct_target *target, const char *op);
+bool oct_target_has_one_scale(const oct_target *target, const char *op);
+bool oct_target_hands_over_float(const oct_target *target, const char *layer);

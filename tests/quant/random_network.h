@@ -560,15 +560,26 @@ static inline void rn_draw_methods(rn_plan *p)
     if (rn_chance(p, 40)) p->base.fake_quant = p->wide.fake_quant = kinds[rn_draw(p, choice)];
 }
 
+/* One of the list, mostly the first. A draw of its own, so that networks are those that they were with two
+ * targets. */
+static inline const oct_target *rn_target(const rn_plan *p, bool shift)
+{
+    rn_plan draws = {.seed = p->seed, .state = 1 << 22};
+    const char *name = shift ? "pow2" : rn_chance(&draws, 30) ? "onnxruntime" : "x86";
+    return oct_target_find(name);
+}
+
 /* Setters and options; what the target forbids is not asked for. */
 static inline void rn_draw_options(rn_plan *p)
 {
-    bool shift = rn_chance(p, 20);
+    const bool shift = rn_chance(p, 20);
+    const oct_target *target = rn_target(p, shift);
+    const bool has_wide = target->wide_codes;
     int n = 0;
     p->base = oct_qconfig_default();
     p->base.current_scales = rn_chance(p, 30);
     if (rn_chance(p, 30)) p->base.observer = oct_observer_find("min_max");
-    if (!shift && rn_chance(p, 10)) p->base.bits = 16;
+    if (!shift && rn_chance(p, 10)) p->base.bits = has_wide ? 16 : 8;
     p->base.float_output = rn_chance(p, 20);
     p->wide = p->base;
     p->wide.bits = 16;
@@ -577,13 +588,13 @@ static inline void rn_draw_options(rn_plan *p)
         bool none = rn_chance(p, 40), wide = rn_chance(p, 40);
         if (none)
             p->setters[n++] = oct_setter_by_name(path, NULL);
-        else if (wide && !shift)
+        else if (wide && has_wide)
             p->setters[n++] = oct_setter_by_name(path, &p->wide);
         if (rn_chance(p, 50)) break;
     }
     if (rn_chance(p, 20)) p->setters[n++] = oct_setter_float_output();
     p->setters[n++] = oct_setter_default(&p->base);
-    p->options = (oct_prepare_options){.target = oct_target_find(shift ? "pow2" : "x86"),
+    p->options = (oct_prepare_options){.target = target,
                                        .setters = p->setters,
                                        .num_setters = (size_t)n,
                                        .fold_batch_norm = shift || rn_chance(p, 15),

@@ -50,6 +50,20 @@ static void check_norm(oct_prepare_plan *plan, int64_t at)
                     p->path, plan->target->name);
 }
 
+/* Refuses a layer that was fused by hand with an add, where the target has no such layer. */
+static void check_addend(oct_prepare_plan *plan, int64_t at)
+{
+    const oct_module *called = plan->graph->nodes[at].called;
+    if (!called || called->type != &oct_qat_conv_type || !((const oct_qat_conv *)called)->add)
+        return;
+    const bool linear = ((const oct_qat_conv *)called)->layer->type == &oct_linear_type;
+    if (!oct_target_fuses(plan->target, linear ? "linear_add" : "conv_add"))
+        OCT_PROBLEM(plan,
+                    "%s: target %s cannot add something to a layer before it is rounded; do not "
+                    "fuse the add, or use jit_strip",
+                    plan->nodes[at].path, plan->target->name);
+}
+
 static bool drops(oct_prepare_plan *plan, int64_t at, const char *path)
 {
     if (!plan->options->drop_hooks) return false;
@@ -277,6 +291,7 @@ static void check_node(oct_prepare_plan *plan, int64_t i)
     if (!oct_prepare_runs_here(plan, i) || !plan->nodes[i].quantized) return;
     check_layer(plan, i);
     check_norm(plan, i);
+    check_addend(plan, i);
     check_members(plan, i);
 }
 

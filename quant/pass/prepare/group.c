@@ -41,6 +41,16 @@ static bool is_free(oct_prepare_plan *plan, int64_t value)
     return true;
 }
 
+/* Whether the target wants one scale for what runs at a node. */
+static bool target_wants_one(const oct_prepare_plan *plan, int64_t i)
+{
+    const oct_prepare_node *p = &plan->nodes[i];
+    for (int m = 0; m < p->num_members; m++)
+        if (oct_target_has_one_scale(plan->target, oct_prepare_type(plan, p->member[m])))
+            return true;
+    return false;
+}
+
 static void join_node(oct_prepare_plan *plan, int64_t i)
 {
     const oct_prepare_node *p = &plan->nodes[i];
@@ -48,7 +58,8 @@ static void join_node(oct_prepare_plan *plan, int64_t i)
     oct_output_scale scale = oct_prepare_scale(p);
     if (!p->quantized || !p->codes) return;
     if (scale == OCT_SCALE_INPUT) join(plan, output, oct_prepare_input(plan, i, 0));
-    if (scale != OCT_SCALE_SHARED || plan->options->method == OCT_METHOD_EAGER) return;
+    const bool shares = scale == OCT_SCALE_SHARED && plan->options->method != OCT_METHOD_EAGER;
+    if (!shares && !target_wants_one(plan, i)) return;
     const oct_graph_node *node = &plan->graph->nodes[i];
     for (int mode = 0; mode < OCT_MODES; mode++)
         for (int k = 0; node->in[mode] && k < node->num_inputs; k++) {

@@ -47,10 +47,13 @@ static bool can_stay_float(const oct_prepare_plan *plan, int64_t at)
     return before_dequant(plan, value) && stays_float_in_training(plan, value);
 }
 
-/* Whether a convolution or linear layer runs with nothing fused behind it but a batch norm. */
+/* Whether a convolution or linear layer, which the target lets hand over float, runs with nothing fused behind it but a
+ * batch norm. */
 static bool is_plain_layer(const oct_prepare_plan *plan, int64_t at)
 {
     const oct_prepare_node *p = &plan->nodes[at];
+    if (!oct_target_hands_over_float(plan->target, oct_prepare_type(plan, p->member[0])))
+        return false;
     const oct_module *called = plan->graph->nodes[at].called;
     if (p->role == OCT_ROLE_FUSED && called->type == &oct_qat_conv_type)
         return ((const oct_qat_conv *)called)->activation == OCT_ACT_NONE;

@@ -164,6 +164,10 @@ static oct_status judge_node(oct_prepare_plan *plan, size_t i)
     }
     if (!oct_target_runs(plan->target, op))
         return oct_prepare_note(p, "stays float: target %s cannot run %s", plan->target->name, op);
+    const char *why = plan->target->refuses ? plan->target->refuses(op, &node->args) : NULL;
+    if (why)
+        return oct_prepare_note(p, "stays float: target %s cannot run %s like this: %s",
+                                plan->target->name, op, why);
     if (plan->options->method == OCT_METHOD_JIT_STRIP &&
         (!plan->values[node->output].after[mode] || !plan->values[node->output].before[mode]))
         return oct_prepare_note(p, "stays float: it does not stand between a QuantStub and a "
