@@ -92,6 +92,11 @@ typedef struct oct_move_module {
     oct_move_map map;
 } oct_move_module;
 
+typedef struct oct_pad_module {
+    oct_module base;
+    oct_padding padding;
+} oct_pad_module;
+
 typedef struct oct_squeeze_module {
     oct_module base;
     int dim; /* 0: all but the batch */
@@ -139,6 +144,7 @@ oct_status oct_reshape_create(oct_module **m, oct_shape shape) OCT_NODISCARD;
 oct_status oct_move_create(oct_module **m, const oct_move_map *map) OCT_NODISCARD;
 /* Reads a map from the arguments that oct_move_args writes. */
 oct_status oct_move_map_of(oct_move_map *map, const oct_op_args *args) OCT_NODISCARD;
+oct_status oct_pad_create(oct_module **m, const oct_padding *padding) OCT_NODISCARD;
 oct_status oct_squeeze_create(oct_module **m) OCT_NODISCARD;
 oct_status oct_squeeze_dim_create(oct_module **m, int dim) OCT_NODISCARD;
 /* two inputs: logits and target */

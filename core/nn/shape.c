@@ -126,7 +126,7 @@ static void interpolate_describe(const oct_module *self, char *text, size_t size
 {
     const oct_interpolate_module *m = (const oct_interpolate_module *)self;
     snprintf(text, size, "to %lldx%lld, %s", (long long)m->out_h, (long long)m->out_w,
-             m->mode == OCT_NEAREST ? "nearest" : "bilinear");
+             oct_interpolation_name(m->mode));
 }
 
 static void interpolate_args(const oct_module *self, oct_op_args *args)
@@ -140,9 +140,9 @@ static oct_status interpolate_from(oct_module **m, const oct_op_args *args)
     *m = NULL;
     int64_t a[3];
     OCT_TRY(oct_args_integers("interpolate", args, 3, a));
-    OCT_CHECK(a[2] == OCT_NEAREST || a[2] == OCT_BILINEAR, OCT_USAGE,
-              "an interpolate cannot have mode %lld; it is %d (nearest) or %d (bilinear)",
-              (long long)a[2], OCT_NEAREST, OCT_BILINEAR);
+    OCT_CHECK(a[2] >= 0 && a[2] < OCT_INTERPOLATIONS, OCT_USAGE,
+              "an interpolate cannot have mode %lld; it is 0 to %d", (long long)a[2],
+              OCT_INTERPOLATIONS - 1);
     return oct_interpolate_create(m, a[0], a[1], (oct_interpolation)a[2]);
 }
 

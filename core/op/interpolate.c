@@ -1,6 +1,5 @@
 /* Interpolation resizes images: each pixel is the nearest one, or the four around it mixed. */
 #include "core/base/cpu.h"
-#include "core/base/int_math.h"
 #include "core/op/op_impl.h"
 #include "core/op/ops.h"
 
@@ -11,36 +10,25 @@ typedef struct resize {
     int64_t h, w, c, oh, ow;
 } resize;
 
-/* A tap says where an output position lies between two input positions, along one side. */
-typedef struct tap {
-    int64_t low, high;
-    float weight; /* of high */
-} tap;
-
-/* The arithmetic is in integers up to the last division: (2 at + 1) in / out - 1 in units of half
- * pixels. */
-static tap tap_of(oct_interpolation mode, int64_t at, int64_t in, int64_t out)
-{
-    if (mode == OCT_NEAREST) return (tap){.low = at * in / out, .high = at * in / out};
-    int64_t half_pixels = oct_max_i64((2 * at + 1) * in - out, 0), low = half_pixels / (2 * out);
-    return (tap){.low = low,
-                 .high = oct_min_i64(low + 1, in - 1),
-                 .weight = (float)((double)(half_pixels % (2 * out)) / (double)(2 * out))};
-}
-
 /* Corners are the four pixels around an output pixel and the weights of the second row and column. */
 typedef struct corners {
     int64_t at[4];
     float wy, wx;
 } corners;
 
+static float weight_of(const oct_resize_place *place)
+{
+    return (float)((double)place->part / (double)place->unit);
+}
+
 static corners corners_of(const resize *r, int64_t at)
 {
-    tap y = tap_of(r->mode, at / r->ow, r->h, r->oh), x = tap_of(r->mode, at % r->ow, r->w, r->ow);
+    const oct_resize_place y = oct_resize_place_of(r->mode, at / r->ow, r->h, r->oh);
+    const oct_resize_place x = oct_resize_place_of(r->mode, at % r->ow, r->w, r->ow);
     return (corners){.at = {(y.low * r->w + x.low) * r->c, (y.low * r->w + x.high) * r->c,
                             (y.high * r->w + x.low) * r->c, (y.high * r->w + x.high) * r->c},
-                     .wy = y.weight,
-                     .wx = x.weight};
+                     .wy = weight_of(&y),
+                     .wx = weight_of(&x)};
 }
 
 OCT_CLONES
@@ -63,10 +51,10 @@ static void resize_image(const resize *r, const float *x, float *y)
 {
     for (int64_t at = 0; at < r->oh * r->ow; at++, y += r->c) {
         corners p = corners_of(r, at);
-        if (r->mode == OCT_NEAREST)
-            memcpy(y, x + p.at[0], (size_t)r->c * sizeof(float));
-        else
+        if (oct_is_bilinear(r->mode))
             mix(r->c, &p, x, y);
+        else
+            memcpy(y, x + p.at[0], (size_t)r->c * sizeof(float));
     }
 }
 
@@ -77,7 +65,7 @@ static void backward_image(const resize *r, const float *grad_y, float *grad_x)
         corners p = corners_of(r, at);
         float vy = 1 - p.wy, vx = 1 - p.wx;
         float weight[4] = {vy * vx, vy * p.wx, p.wy * vx, p.wy * p.wx};
-        for (int i = 0; i < (r->mode == OCT_NEAREST ? 1 : 4); i++)
+        for (int i = 0; i < (oct_is_bilinear(r->mode) ? 4 : 1); i++)
             add_scaled(r->c, weight[i], grad_y, grad_x + p.at[i]);
     }
 }
@@ -104,11 +92,11 @@ static bool fits(oct_context *cx, const oct_tensor *x, int64_t out_h, int64_t ou
         oct_context_fail(cx, OCT_USAGE,
                          "interpolate takes images (N, H, W, C), but its input is %s",
                          oct_shape_text(&x->shape, text));
-    else if (out_h < 1 || out_w < 1 || (mode != OCT_NEAREST && mode != OCT_BILINEAR))
+    else if (out_h < 1 || out_w < 1 || (int)mode < 0 || mode >= OCT_INTERPOLATIONS)
         oct_context_fail(cx, OCT_USAGE,
                          "interpolate cannot make %lldx%lld pixels in mode %d; height and width "
-                         "must be at least 1 and the mode %d (nearest) or %d (bilinear)",
-                         (long long)out_h, (long long)out_w, (int)mode, OCT_NEAREST, OCT_BILINEAR);
+                         "must be at least 1 and the mode 0 to %d",
+                         (long long)out_h, (long long)out_w, (int)mode, OCT_INTERPOLATIONS - 1);
     return cx->status == OCT_OK;
 }
 

@@ -11,7 +11,9 @@
 #include "core/op/elementwise.h"
 #include "core/op/loss.h"
 #include "core/op/move.h"
+#include "core/op/pad.h"
 #include "core/tensor/conv_shape.h"
+#include "core/tensor/resize.h"
 
 /* Convolves: x (N, H, W, I), weight (O, kh, kw, I/groups), bias (O) or NULL -> (N, OH, OW, O). */
 oct_tensor *oct_conv2d(oct_context *cx, oct_tensor *x, oct_param *weight, oct_param *bias,
@@ -79,10 +81,8 @@ oct_tensor *oct_mul_parameter(oct_context *cx, oct_tensor *x, oct_param *weight)
 
 oct_tensor *oct_add_scalar(oct_context *cx, oct_tensor *x, double value);
 oct_tensor *oct_mul_scalar(oct_context *cx, oct_tensor *x, double value);
-/* Resizes images: (N, H, W, C) -> (N, out_h, out_w, C). Nearest: source = floor(out * in / size).
- * Bilinear: pixel centres (align_corners false), edges repeated, as
- * torch.nn.functional.interpolate. */
-typedef enum oct_interpolation { OCT_NEAREST, OCT_BILINEAR } oct_interpolation;
+/* Resizes images: (N, H, W, C) -> (N, out_h, out_w, C). The modes are in core/tensor/resize.h; nearest, bilinear
+ * and that with corners are those of torch.nn.functional.interpolate. */
 oct_tensor *oct_interpolate(oct_context *cx, oct_tensor *x, int64_t out_h, int64_t out_w,
                             oct_interpolation mode);
 /* Views the same values in another shape; dim[0] of `shape` is ignored and stays the batch. f32 or

@@ -124,14 +124,36 @@ static oct_to_onnx_ref interpolate(oct_to_onnx_program *p, const oct_step *step)
     const oct_float_layer layer = {
         .type = "interpolate",
         .name = step->name,
-        .args = {.count = 3, .value = {(double)s->out_h, (double)s->out_w, step->bilinear}}};
+        .args = {.count = 3, .value = {(double)s->out_h, (double)s->out_w, step->interpolation}}};
     oct_to_onnx_ref x = p->values[step->input[0]];
     const oct_qparams *q = &p->program->values[step->output].q;
-    if (step->bilinear) x.name = oct_to_onnx_dequantize(p, step->input[0], x.name);
+    const bool mixes = oct_is_bilinear((oct_interpolation)step->interpolation);
+    if (mixes) x.name = oct_to_onnx_dequantize(p, step->input[0], x.name);
     const oct_to_onnx_ref y = oct_to_onnx_layer_write(
         p->w, &(oct_to_onnx_layer_call){.layer = &layer, .input = &x, .num_inputs = 1});
-    if (!step->bilinear) return y;
+    if (!mixes) return y;
     oct_to_onnx_lose(p, OCT_TO_ONNX_LOSS_BILINEAR, step);
+    return oct_to_onnx_quantize(p, step->output, y, q->qmin - q->zero_point,
+                                q->qmax - q->zero_point);
+}
+
+/* Between codes and back a value is the same, so that float pads codes. */
+static oct_to_onnx_ref pad(oct_to_onnx_program *p, const oct_step *step)
+{
+    const oct_pad_shape *s = &step->pad;
+    const oct_qparams *q = &p->program->values[step->output].q;
+    oct_float_layer layer = {.type = "pad", .name = step->name, .args = {.count = 8}};
+    oct_to_onnx_ref x = p->values[step->input[0]];
+    for (int d = 0; d < 3; d++) {
+        layer.args.value[2 * d] = (double)s->before[d];
+        layer.args.value[2 * d + 1] = (double)(s->out[d] - s->in[d] - s->before[d]);
+    }
+    layer.args.value[6] = (double)((float)(step->fill - q->zero_point) * q->scale);
+    layer.args.value[7] = s->mode;
+    x = oct_to_onnx_view(p->w, x, OCT_SHAPE(1, s->in[0], s->in[1], s->in[2]));
+    x.name = oct_to_onnx_dequantize(p, step->input[0], x.name);
+    const oct_to_onnx_ref y = oct_to_onnx_layer_write(
+        p->w, &(oct_to_onnx_layer_call){.layer = &layer, .input = &x, .num_inputs = 1});
     return oct_to_onnx_quantize(p, step->output, y, q->qmin - q->zero_point,
                                 q->qmax - q->zero_point);
 }
@@ -139,5 +161,6 @@ static oct_to_onnx_ref interpolate(oct_to_onnx_program *p, const oct_step *step)
 const oct_to_onnx_step_type oct_to_onnx_code_steps[] = {
     {"lut", lut},   {"max_pool", max_pool}, {"relu", relu},     {"reshape", reshape},
     {"move", move}, {"concat", concat},     {"argmax", argmax}, {"interpolate", interpolate},
+    {"pad", pad},
 };
 const size_t oct_to_onnx_code_steps_count = OCT_COUNT(oct_to_onnx_code_steps);

@@ -14,6 +14,7 @@
 #pragma once
 
 #include "core/tensor/conv_shape.h"
+#include "core/tensor/resize.h"
 #include "core/tensor/tensor.h"
 
 typedef struct oct_qcodes {
@@ -113,14 +114,14 @@ void oct_qclamp_forward(int64_t n, oct_qcodes x, int32_t lo, int32_t hi, void *c
 void oct_qmax_pool(int64_t samples, const oct_conv_shape *s, oct_qcodes x, void *codes);
 void oct_qavg_pool(int64_t samples, const oct_conv_shape *s, oct_qcodes x, void *codes);
 
-/* Other sizes of planes, keeping the qparams. Nearest: source = floor(at * in / out). Bilinear: pixel
- * centres, edges repeated; the place between two pixels in steps of 1/2048, half up; code =
- * (sum over the four pixels of wy * wx * x + 2^21) >> 22. */
+/* Other sizes of planes, keeping the qparams, at the places of core/tensor/resize.h. Bilinear: the place
+ * between two pixels in steps of 1/2048, half up; code = (sum over the four pixels of wy * wx * x +
+ * 2^21) >> 22. */
 enum { OCT_QTAP_ONE = 2048 };
 typedef struct oct_qtap {
     int64_t low, high;
     int32_t weight; /* of high; low's is OCT_QTAP_ONE - weight */
 } oct_qtap;
-oct_qtap oct_qtap_of(bool bilinear, int64_t at, int64_t in, int64_t out);
-void oct_qinterpolate_forward(int64_t samples, const oct_conv_shape *s, bool bilinear, oct_qcodes x,
-                              void *codes);
+oct_qtap oct_qtap_of(oct_interpolation mode, int64_t at, int64_t in, int64_t out);
+void oct_qinterpolate_forward(int64_t samples, const oct_conv_shape *s, oct_interpolation mode,
+                              oct_qcodes x, void *codes);

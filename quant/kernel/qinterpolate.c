@@ -1,20 +1,17 @@
 /* Planes of codes in another size: the nearest pixel, or the four around mixed in whole numbers. */
 #include "core/base/cpu.h"
-#include "core/base/int_math.h"
 #include "quant/kernel/qcodes.h"
 
 #include <string.h>
 
 enum { MIX_SHIFT = 22, MIX_HALF = 1 << (MIX_SHIFT - 1) };
 
-/* The place is ((2 at + 1) in / out - 1) / 2 pixels, at least 0. */
-oct_qtap oct_qtap_of(bool bilinear, int64_t at, int64_t in, int64_t out)
+oct_qtap oct_qtap_of(oct_interpolation mode, int64_t at, int64_t in, int64_t out)
 {
-    if (!bilinear) return (oct_qtap){.low = at * in / out, .high = at * in / out};
-    const int64_t place = oct_max_i64((2 * at + 1) * in - out, 0), unit = 2 * out;
-    return (oct_qtap){.low = place / unit,
-                      .high = oct_min_i64(place / unit + 1, in - 1),
-                      .weight = (int32_t)((place % unit * OCT_QTAP_ONE + out) / unit)};
+    const oct_resize_place p = oct_resize_place_of(mode, at, in, out);
+    return (oct_qtap){.low = p.low,
+                      .high = p.high,
+                      .weight = (int32_t)((2 * p.part * OCT_QTAP_ONE + p.unit) / (2 * p.unit))};
 }
 
 /* The weights of the four pixels add up to 2^22. Bytes: 2^22 * 255 + 2^21 < 2^31. */
@@ -46,8 +43,8 @@ static void mix(int64_t c, oct_qtap y, oct_qtap x, int64_t w, oct_qcodes plane, 
         mix16(c, weight, (const uint16_t *const[]){p[0], p[1], p[2], p[3]}, codes);
 }
 
-void oct_qinterpolate_forward(int64_t samples, const oct_conv_shape *s, bool bilinear, oct_qcodes x,
-                              void *codes)
+void oct_qinterpolate_forward(int64_t samples, const oct_conv_shape *s, oct_interpolation mode,
+                              oct_qcodes x, void *codes)
 {
     const int64_t h = s->in_h, w = s->in_w, c = s->in_c, out_h = s->out_h, out_w = s->out_w;
     const size_t pixel = (size_t)c * oct_dtype_bytes(oct_codes_dtype(x.q));
@@ -55,10 +52,10 @@ void oct_qinterpolate_forward(int64_t samples, const oct_conv_shape *s, bool bil
     for (int64_t n = 0; n < samples; n++) {
         const oct_qcodes plane = oct_qcodes_from(x, n * h * w * c);
         for (int64_t oy = 0; oy < out_h; oy++) {
-            const oct_qtap ty = oct_qtap_of(bilinear, oy, h, out_h);
+            const oct_qtap ty = oct_qtap_of(mode, oy, h, out_h);
             for (int64_t ox = 0; ox < out_w; ox++, to += pixel) {
-                const oct_qtap tx = oct_qtap_of(bilinear, ox, w, out_w);
-                if (bilinear)
+                const oct_qtap tx = oct_qtap_of(mode, ox, w, out_w);
+                if (oct_is_bilinear(mode))
                     mix(c, ty, tx, w, plane, to);
                 else
                     memcpy(to, oct_qcodes_from(plane, (ty.low * w + tx.low) * c).data, pixel);

@@ -12,14 +12,14 @@ typedef struct interpolate {
 } interpolate;
 
 typedef struct resize {
-    bool bilinear;
+    oct_interpolation mode;
     int64_t h, w, c, out_h, out_w;
 } resize;
 
 static resize resize_of(const oct_module *self, const oct_tensor *x)
 {
     const interpolate *m = (const interpolate *)self;
-    return (resize){.bilinear = m->mode == OCT_BILINEAR,
+    return (resize){.mode = m->mode,
                     .h = oct_dim(x, 1),
                     .w = oct_dim(x, 2),
                     .c = oct_dim(x, 3),
@@ -38,9 +38,9 @@ static void backward_plane(const resize *r, const float *grad_y, float *grad_x)
 {
     memset(grad_x, 0, (size_t)(r->h * r->w * r->c) * sizeof(float));
     for (int64_t at = 0; at < r->out_h * r->out_w; at++, grad_y += r->c) {
-        const oct_qtap y = oct_qtap_of(r->bilinear, at / r->out_w, r->h, r->out_h);
-        const oct_qtap x = oct_qtap_of(r->bilinear, at % r->out_w, r->w, r->out_w);
-        for (int i = 0; i < (r->bilinear ? 4 : 1); i++) {
+        const oct_qtap y = oct_qtap_of(r->mode, at / r->out_w, r->h, r->out_h);
+        const oct_qtap x = oct_qtap_of(r->mode, at % r->out_w, r->w, r->out_w);
+        for (int i = 0; i < (oct_is_bilinear(r->mode) ? 4 : 1); i++) {
             const int32_t wy = i / 2 ? y.weight : OCT_QTAP_ONE - y.weight;
             const int32_t wx = i % 2 ? x.weight : OCT_QTAP_ONE - x.weight;
             const int64_t pixel = (i / 2 ? y.high : y.low) * r->w + (i % 2 ? x.high : x.low);
@@ -85,7 +85,7 @@ static oct_status constants(oct_module *self, const oct_program *program, oct_st
 {
     const interpolate *m = (const interpolate *)self;
     const oct_value *in = oct_step_input(program, step, 0);
-    step->bilinear = m->mode == OCT_BILINEAR;
+    step->interpolation = (int32_t)m->mode;
     step->conv = (oct_conv_shape){.in_h = in->h,
                                   .in_w = in->w,
                                   .in_c = in->c,
@@ -109,7 +109,7 @@ static void describe(const oct_module *self, char *text, size_t size)
 {
     const interpolate *m = (const interpolate *)self;
     snprintf(text, size, "to %lldx%lld, %s, input's qparams", (long long)m->out_h,
-             (long long)m->out_w, m->mode == OCT_BILINEAR ? "bilinear" : "nearest");
+             (long long)m->out_w, oct_interpolation_name(m->mode));
 }
 
 static const oct_module_type type = {

@@ -18,6 +18,9 @@ typedef struct oct_quant_rule {
     oct_output_scale scale;
     bool non_negative; /* its values are >= 0; of an elementwise function that says it itself: */
     const oct_elementwise *elementwise; /* NULL: none */
+    /* Of one that follows its input: whether its arguments put values below 0 among those that may have none;
+     * NULL: no. */
+    bool (*makes_negative)(const oct_op_args *args);
     /* Makes the quantized module, without a fake-quant yet, and takes *old over (NULL afterwards,
      * also on failure). NULL: the float module itself works on codes. */
     oct_status (*create)(oct_module **made, oct_module **old);

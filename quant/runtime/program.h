@@ -3,6 +3,7 @@
 #pragma once
 
 #include "core/tensor/move.h"
+#include "core/tensor/pad.h"
 #include "quant/kernel/qconv.h"
 
 /* Every kind of step, and the name by which files know it: step_<name>.c describes it (step.h). */
@@ -22,6 +23,7 @@
     X(RELU, relu)         /* clamp to [lo, hi] */                                                  \
     X(RESHAPE, reshape)   /* the same numbers in another shape, of any type */                     \
     X(MOVE, move)         /* numbers of any type in another order, or some of them */              \
+    X(PAD, pad)           /* codes around a plane; keeps qparams */                                \
     X(ARGMAX, argmax)     /* codes or float -> class numbers, over the channels */                 \
     X(DEQUANTIZE, dequantize)                                                                      \
     X(FLOAT, float) /* a float island: run by the host's modules */
@@ -72,8 +74,10 @@ typedef struct oct_step {
     float factor;            /* MUL: multiplier of the product of codes */
     bool offset_first;       /* MUL: the zero_point is added before rounding, in float */
     bool quotient;           /* QUANTIZE: codes are x / scale; false: x * (1 / scale) */
-    bool bilinear;           /* INTERPOLATE; false: nearest */
+    int32_t interpolation;   /* INTERPOLATE: an oct_interpolation */
     oct_move_map move;       /* MOVE; `out` is not used */
+    oct_pad_shape pad;       /* PAD */
+    int32_t fill;            /* PAD: the code of its constant */
     uint16_t *table;         /* LUT: output codes by input code; owned */
     int32_t *exponential;    /* SOFTMAX: by distance from the largest code; owned */
     int64_t table_size;      /* of table or exponential */

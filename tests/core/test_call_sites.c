@@ -63,6 +63,10 @@ static oct_tensor *move(oct_context *cx, oct_tensor *const *x)
 {
     return oct_slice(cx, x[0], 2, 4, -2, 3);
 }
+static oct_tensor *pad(oct_context *cx, oct_tensor *const *x)
+{
+    return oct_pad(cx, x[0], &(oct_padding){1, 0, 2, 1, 0, 3, -0.5, OCT_PAD_CONSTANT});
+}
 static oct_tensor *interpolate(oct_context *cx, oct_tensor *const *x)
 {
     return oct_interpolate(cx, x[0], 7, 3, OCT_BILINEAR);
@@ -120,6 +124,7 @@ static const struct {
     {"flatten", flatten, 1, 0},
     {"reshape", reshape, 1, 2},
     {"move", move, 1, 12},
+    {"pad", pad, 1, 8},
     {"interpolate", interpolate, 1, 3},
     {"softmax", softmax, 1, 0},
     {"squeeze", squeeze, 1, 1},

@@ -230,6 +230,13 @@ RIG_FORWARD(softmax_of, oct_softmax(cx, x[0]))
 RIG_FORWARD(nearest_of, oct_interpolate(cx, x[0], 6, 4, OCT_NEAREST))
 RIG_FORWARD(bilinear_of, oct_interpolate(cx, x[0], 7, 3, OCT_BILINEAR))
 RIG_FORWARD(reshape_of, oct_reshape(cx, x[0], OCT_SHAPE(0, 4, 1, 6)))
+RIG_FORWARD(pad_of, oct_pad(cx, x[0], &(oct_padding){1, 0, 2, 1, 0, 3, 0.5, OCT_PAD_CONSTANT}))
+RIG_FORWARD(mirror_of, oct_pad(cx, x[0], &(oct_padding){1, 0, 2, 1, 3, 1, 0, OCT_PAD_REFLECT}))
+RIG_FORWARD(edge_of, oct_pad(cx, x[0], &(oct_padding){1, 2, 0, 1, 2, 0, 0, OCT_PAD_EDGE}))
+RIG_FORWARD(corners_of, oct_interpolate(cx, x[0], 7, 3, OCT_BILINEAR_CORNERS))
+RIG_FORWARD(asymmetric_of, oct_interpolate(cx, x[0], 2, 8, OCT_BILINEAR_ASYMMETRIC))
+RIG_FORWARD(nearest_centre_of, oct_interpolate(cx, x[0], 2, 8, OCT_NEAREST_ROUND))
+RIG_FORWARD(centre_before_of, oct_interpolate(cx, x[0], 2, 8, OCT_NEAREST_HALF))
 RIG_FORWARD(slice_of, oct_slice(cx, x[0], 3, 3, -2, 2))
 RIG_FORWARD(shuffle_of, oct_channel_shuffle(cx, x[0], 2))
 RIG_FORWARD(dilate_of, oct_dilate(cx, x[0], 3))
@@ -302,6 +309,10 @@ Test(gradcheck, interpolate)
     check_op(nearest_of, OCT_SHAPE(3, 3, 5, 2));
     check_op(bilinear_of, OCT_SHAPE(3, 3, 5, 2));
     check_op(bilinear_of, OCT_SHAPE(3, 1, 1, 4));
+    check_op(corners_of, OCT_SHAPE(3, 3, 5, 2));
+    check_op(asymmetric_of, OCT_SHAPE(3, 3, 5, 2));
+    check_op(nearest_centre_of, OCT_SHAPE(3, 3, 5, 2));
+    check_op(centre_before_of, OCT_SHAPE(3, 3, 5, 2));
 }
 
 Test(gradcheck, squeeze)
@@ -320,6 +331,13 @@ Test(gradcheck, move)
 {
     check_op(slice_of, OCT_SHAPE(3, 2, 3, 4));
     check_op(shuffle_of, OCT_SHAPE(3, 2, 3, 4));
+}
+
+Test(gradcheck, pad)
+{
+    check_op(pad_of, OCT_SHAPE(3, 2, 3, 4));
+    check_op(mirror_of, OCT_SHAPE(3, 2, 3, 4));
+    check_op(edge_of, OCT_SHAPE(3, 2, 3, 4));
 }
 
 Test(gradcheck, pools)

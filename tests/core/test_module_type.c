@@ -27,6 +27,9 @@ static const struct {
     {"flatten", {0}, NULL},
     {"reshape", {3, {4, 2, 8}}, "(N, 4, 2, 8)"},
     {"move", {9, {3, 2, 2, 4, 2, 2, 4, 9, -1}}, "(N, 2, 4)"},
+    {"pad",
+     {8, {1, 2, 0, 3, 0, 1, -0.5, 0}},
+     "1, 2 above and below, 0, 3 at the sides, 0, 1 channels, constant -0.5"},
     {"interpolate", {3, {8, 9, 1}}, "to 8x9, bilinear"},
     {"softmax", {0}, NULL},
     {"squeeze", {1, {2}}, "dimension 2"},
@@ -108,7 +111,11 @@ Test(module_type, arguments_out_of_range_are_refused, .timeout = 60)
     check_refused("batch_norm", OCT_OP_ARGS(4, 1e-5, 2), "momentum 0 to 1");
     check_refused("batch_norm", OCT_OP_ARGS(0, 1e-5, 0.1), "0 channels");
     check_refused("interpolate", OCT_OP_ARGS(4, 0, 0), "cannot make 4x0 pixels");
-    check_refused("interpolate", OCT_OP_ARGS(4, 4, 2), "cannot have mode 2");
+    check_refused("interpolate", OCT_OP_ARGS(4, 4, 6), "cannot have mode 6");
+    check_refused("pad", OCT_OP_ARGS(0, 0, -1, 0, 0, 0, 0, 0), "less than 0 places");
+    check_refused("pad", OCT_OP_ARGS(0, 0, 1, 0, 0, 0, 0, 3), "cannot have mode 3");
+    check_refused("pad", OCT_OP_ARGS(0, 0, 1, 0, 0, 0, (double)NAN, 0), "a finite number");
+    check_refused("pad", OCT_OP_ARGS(0, 0, 0.5, 0, 0, 0, 0, 0), "argument 3 of a pad is 0.5");
     check_refused("reshape", OCT_OP_ARGS(4, 0), "each dimension must be at least 1");
     check_refused("reshape", OCT_OP_ARGS(1, 1, 1, 1), "at most 3 dimensions");
     check_refused("squeeze", OCT_OP_ARGS(4), "dimension 4; it is 1 to 3, or 0 for all");

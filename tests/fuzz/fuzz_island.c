@@ -102,6 +102,8 @@ void fuzz_seeds(void)
             SHAPE(2, 8, 2));
     seed_of(oct_move_type.create(&m, OCT_OP_ARGS(1, 1, 9, 1, 9, 3)), &m, 1, 4, SHAPE(4, 4, 2),
             SHAPE(1, 1, 9));
+    seed_of(oct_pad_create(&m, &(oct_padding){1, 1, 1, 1, 0, 0, 0, OCT_PAD_REFLECT}), &m, 1, 4,
+            SHAPE(4, 4, 2), SHAPE(6, 6, 2));
     seed_of(oct_interpolate_create(&m, 7, 9, OCT_BILINEAR), &m, 1, 4, SHAPE(4, 4, 2),
             SHAPE(7, 9, 2));
     seed_of(oct_softmax_create(&m), &m, 1, 4, SHAPE(4, 4, 5), SHAPE(4, 4, 5));

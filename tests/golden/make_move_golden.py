@@ -47,6 +47,22 @@ put_nchw("space_dcr", space_to_depth(nchw, 2))
 put_nchw("space_crd", F.pixel_unshuffle(nchw, 2))
 put_nchw("shuffle", torch.nn.ChannelShuffle(4)(nchw))
 
+
+
+def put_pad(name, sides, mode, torch_mode):
+    """sides: (top, bottom), (left, right), (channels before, behind); a constant is -1."""
+    extra = {"constant_values": -1} if mode == "constant" else {}
+    y = np.pad(nhwc.numpy()[0], sides, mode=mode, **extra)
+    flat = [side for pair in reversed(sides) for side in pair]
+    t = F.pad(nhwc[None], flat, mode=torch_mode, **({"value": -1} if mode == "constant" else {}))
+    assert (t.numpy().flatten() == y.flatten()).all()
+    put(name, y)
+
+
+put_pad("pad_constant", ((1, 2), (0, 3), (2, 1)), "constant", "constant")
+put_pad("pad_reflect", ((3, 1), (2, 0), (1, 7)), "reflect", "reflect")
+put_pad("pad_edge", ((1, 5), (2, 0), (0, 3)), "edge", "replicate")
+
 with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "move_golden.h"), "w") as f:
     f.write(f"/* What PyTorch {torch.__version__} and numpy {np.__version__} move. Made by make_move_golden.py, "
             "never by hand. */\n#pragma once\n\n")

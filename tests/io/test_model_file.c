@@ -237,7 +237,7 @@ static void check_same_step(const oct_step *a, const oct_step *b)
     SAME(add.relu);
     SAME(addend_multiplier);
     SAME(factor);
-    SAME(bilinear);
+    SAME(interpolation);
     SAME(table_size);
     if (a->table) SAME_ARRAY(table, a->table_size);
     if (a->exponential) SAME_ARRAY(exponential, a->table_size);

@@ -209,7 +209,7 @@ static inline void program_of_other_kinds(oct_program *p)
     step = program_step(p, OCT_STEP_INTERPOLATE, "interpolate", cat, NONE, inter);
     step->conv = (oct_conv_shape){.in_h = 6, .in_w = 5, .in_c = 12, .out_h = 7, .out_w = 9};
     step->conv.out_c = 12;
-    step->bilinear = true;
+    step->interpolation = OCT_BILINEAR;
     step = program_step(p, OCT_STEP_AFFINE, "affine", inter, NONE, affine);
     program_weights(step, program_shape(7, 9, 12, 12, 1, 1, 0, 12), -128, 127, 3);
     for (int c = 0; c < 12; c++)

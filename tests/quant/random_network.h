@@ -41,6 +41,7 @@ enum {
     X(RESHAPE, "reshape", 2)                                                                       \
     X(SQUEEZE, "squeeze", 2)                                                                       \
     X(MOVE, "move", 6)                                                                             \
+    X(PAD, "pad", 3)                                                                               \
     X(INTERPOLATE, "interpolate", 4)                                                               \
     X(SIGMOID, "sigmoid", 3)                                                                       \
     X(SILU, "silu", 2)                                                                             \
@@ -83,6 +84,7 @@ typedef struct rn_layer {
     double number;
     oct_interpolation mode;
     oct_move_map map;
+    oct_padding padding;
     int body;
 } rn_layer;
 
@@ -290,6 +292,23 @@ static inline bool rn_move(rn_plan *p, rn_layer *l)
     return rn_channels(out) <= (out->ndim == 4 ? RN_CHANNELS : 400) && out->dim[1] <= 400;
 }
 
+/* Around images: of 0, of a number, or of what lies inside. */
+static inline bool rn_pad(rn_plan *p, rn_layer *l)
+{
+    oct_pad_shape shape;
+    oct_padding *a = &l->padding;
+    const double values[] = {0, 0, 0.75, -1.25};
+    *a = (oct_padding){rn_draw(p, 3), rn_draw(p, 3), rn_draw(p, 3), rn_draw(p, 3), 0, 0, 0, 0};
+    if (rn_chance(p, 30)) a->channels_before = rn_draw(p, 3), a->channels_behind = rn_draw(p, 3);
+    a->mode = (oct_pad_mode)rn_draw(p, OCT_PAD_MODES);
+    a->value = values[rn_draw(p, OCT_COUNT(values))];
+    if (!rn_plane(&l->in[0])) return false;
+    const bool fits = oct_pad_tensor_shape(&shape, a, &l->in[0], &l->out) == OCT_OK;
+    oct_fail_clear();
+    return fits && rn_channels(&l->out) <= RN_CHANNELS && l->out.dim[1] <= 12 &&
+           l->out.dim[2] <= 12;
+}
+
 static inline bool rn_concat(rn_layer *l)
 {
     int64_t channels = 0;
@@ -322,7 +341,7 @@ static inline bool rn_mean(rn_layer *l)
 
 static inline bool rn_interpolate(rn_plan *p, rn_layer *l)
 {
-    l->mode = rn_chance(p, 50) ? OCT_NEAREST : OCT_BILINEAR;
+    l->mode = (oct_interpolation)rn_draw(p, OCT_INTERPOLATIONS);
     l->out = OCT_SHAPE(1, 1 + rn_draw(p, 9), 1 + rn_draw(p, 9), rn_channels(&l->in[0]));
     return rn_plane(&l->in[0]);
 }
@@ -347,6 +366,7 @@ static inline bool rn_settle(rn_plan *p, rn_layer *l, bool keep)
     if (l->kind == RN_RESHAPE) return rn_reshape(p, l);
     if (l->kind == RN_SQUEEZE) return rn_squeeze(p, l);
     if (l->kind == RN_MOVE) return rn_move(p, l);
+    if (l->kind == RN_PAD) return rn_pad(p, l);
     if (l->kind == RN_CONCAT) return rn_concat(l);
     if (l->kind == RN_MEAN) return rn_mean(l);
     if (l->kind == RN_INTERPOLATE) return rn_interpolate(p, l);
@@ -394,8 +414,8 @@ static inline void rn_append(rn_plan *p, rn_body *b, const rn_layer *l, const in
         b->used[in[k]] = true;
     }
     bool moves = l->kind == RN_IDENTITY || l->kind == RN_RESHAPE || l->kind == RN_FLATTEN ||
-                 l->kind == RN_SQUEEZE || l->kind == RN_MOVE || l->kind == RN_QUANT ||
-                 l->kind == RN_DEQUANT;
+                 l->kind == RN_SQUEEZE || l->kind == RN_MOVE || l->kind == RN_PAD ||
+                 l->kind == RN_QUANT || l->kind == RN_DEQUANT;
     const rn_body *body = &p->body[l->body];
     if (l->kind == RN_BODY) moves = !body->made[body->output];
     b->made[b->num_values] = b->made[in[0]] || !moves;
@@ -762,6 +782,8 @@ static inline oct_tensor *rn_function(oct_context *cx, const rn_layer *l, oct_te
         return l->number > 0 ? oct_squeeze_dim(cx, x[0], (int)l->number) : oct_squeeze(cx, x[0]);
     case RN_MOVE:
         return oct_move(cx, x[0], &l->map);
+    case RN_PAD:
+        return oct_pad(cx, x[0], &l->padding);
     case RN_INTERPOLATE:
         return oct_interpolate(cx, x[0], l->out.dim[1], l->out.dim[2], l->mode);
     case RN_SIGMOID:
@@ -855,6 +877,8 @@ static inline oct_status rn_build(oct_module **m, const rn_plan *p, const rn_lay
         return l->number > 0 ? oct_squeeze_dim_create(m, (int)l->number) : oct_squeeze_create(m);
     case RN_MOVE:
         return oct_move_create(m, &l->map);
+    case RN_PAD:
+        return oct_pad_create(m, &l->padding);
     case RN_INTERPOLATE:
         return oct_interpolate_create(m, l->out.dim[1], l->out.dim[2], l->mode);
     case RN_SIGMOID:

@@ -1,8 +1,6 @@
 /* Networks that split, shuffle and join channels: what is moved keeps its scale, trains, and converts to a program
  * of the same bits; and what a file may not say about a move. */
-#include "tests/quant/graph_nets.h"
-#include "tests/quant/deploy.h"
-#include "tests/support/check_status.h"
+#include "tests/quant/moving_rig.h"
 
 static oct_tensor *half(oct_context *cx, oct_tensor *x, int which)
 {
@@ -106,37 +104,13 @@ static const struct {
     {"blocks", blocks_new, 4, 4},
 };
 
-static void begin_net(rig *r, size_t net, bool stubs)
-{
-    rig_begin(r, &nets[net].create(stubs)->base, OCT_EXAMPLE(OCT_SHAPE(1, 6, 6, 3)));
-}
-
-static void check_trains(size_t net, oct_prepare_method method, const char *target, bool stubs)
-{
-    rig r;
-    oct_prepare_options options = rig_options(method);
-    options.target = oct_target_find(target);
-    options.fold_batch_norm = options.target->requantizer == OCT_REQUANT_SHIFT;
-    begin_net(&r, net, stubs);
-    rig_prepare(&r, &options);
-    rig_calibrate(&r);
-    oct_quantizers_set_state(&r.quantizers, OCT_QUANT_QAT);
-    const double first = rig_step(&r);
-    double last = first;
-    for (int step = 0; step < 12; step++)
-        last = rig_step(&r);
-    cr_assert(last < first, "%s on %s does not learn: %g, then %g", nets[net].name, target, first,
-              last);
-    rig_convert(&r);
-    rig_end(&r);
-}
-
 Test(moves, in_networks_train_and_convert_to_the_same_bits, .timeout = 120)
 {
+    const oct_example *example = OCT_EXAMPLE(OCT_SHAPE(1, 6, 6, 3));
     for (size_t net = 0; net < OCT_COUNT(nets); net++)
         for (size_t i = 0; i < OCT_COUNT(graph_methods); i++) {
-            check_trains(net, graph_methods[i], "x86", i % 2 == 0);
-            check_trains(net, graph_methods[i], "pow2", i % 2 != 0);
+            check_learns(&nets[net].create(i % 2 == 0)->base, example, graph_methods[i], "x86");
+            check_learns(&nets[net].create(i % 2 != 0)->base, example, graph_methods[i], "pow2");
         }
 }
 
@@ -199,14 +173,6 @@ Test(moves, of_float_values_are_no_islands, .timeout = 60)
 }
 
 /* What a file might hold. */
-static void check_refused(oct_program *p, oct_step *step, const char *sentence)
-{
-    cr_assert_eq(oct_program_check(p), OCT_DATA, "not refused: %s", sentence);
-    check_said(sentence);
-    check_said(step->name);
-    oct_fail_clear();
-}
-
 Test(moves, of_files_stay_inside_their_samples, .timeout = 60)
 {
     deployment d;
@@ -214,40 +180,26 @@ Test(moves, of_files_stay_inside_their_samples, .timeout = 60)
     deploy_begin(&d, &blocks_new(true)->base, OCT_EXAMPLE(OCT_SHAPE(1, 6, 6, 3)));
     deploy(&d, &options);
     oct_program *p = &d.program;
-    oct_step *step = p->steps;
-    while (step->kind != OCT_STEP_MOVE)
-        step++;
-    const oct_move_map good = step->move;
+    oct_step *step = step_of_kind(p, OCT_STEP_MOVE);
+    oct_move_map *map = &step->move;
+    REFUSED_WITH(p, step, map->offset = 1,
+                 "reads value 108 of a sample, whose values are 0 to 107");
+    REFUSED_WITH(p, step, map->stride[0] = -1, "of a sample");
+    REFUSED_WITH(p, step, map->size[1]++, "of a sample");
+    REFUSED_WITH(p, step, map->size[1] = 1, "its loops read 36 numbers, its output has 108");
+    REFUSED_WITH(p, step, map->size[0] = INT64_MAX, "can be counted");
+    REFUSED_WITH(p, step, map->stride[2] = INT64_MIN, "of a sample");
+    REFUSED_WITH(p, step, map->dims = 7, "7 loops; 0 to 6 are allowed");
+    REFUSED_WITH(p, step, map->dims = -1, "-1 loops");
+    REFUSED_WITH(p, step, map->size[5] = 1, "it has a loop 5, but 5 loops");
+    REFUSED_WITH(p, step, map->stride[5] = 1, "it has a loop 5, but 5 loops");
     oct_value *y = &p->values[step->output];
-    step->move.offset = 1;
-    check_refused(p, step, "reads value 108 of a sample, whose values are 0 to 107");
-    step->move = good;
-    step->move.stride[0] = -1;
-    check_refused(p, step, "of a sample");
-    step->move = good;
-    step->move.size[1]++;
-    check_refused(p, step, "of a sample");
-    step->move.size[1] = 1;
-    check_refused(p, step, "its loops read 36 numbers, its output has 108");
-    step->move = good;
-    step->move.size[0] = INT64_MAX;
-    check_refused(p, step, "can be counted");
-    step->move = good;
-    step->move.dims = 7;
-    check_refused(p, step, "7 loops; 0 to 6 are allowed");
-    step->move = good;
-    step->move.size[5] = 1;
-    check_refused(p, step, "it has a loop 5, but 5 loops");
-    step->move = good;
-    step->move.stride[5] = 1;
-    check_refused(p, step, "it has a loop 5, but 5 loops");
-    step->move = good;
     const oct_value value = *y;
     y->q.scale *= 2;
-    check_refused(p, step, "quantized otherwise");
+    check_step_refused(p, step, "quantized otherwise");
     *y = value;
     y->dtype = OCT_F32;
-    check_refused(p, step, "its input is u8, its output f32");
+    check_step_refused(p, step, "its input is u8, its output f32");
     *y = value;
     OK(oct_program_check(p));
     deploy_end(&d);

@@ -38,6 +38,13 @@ static const struct {
     {.type = "mul_scalar", .args = {1, {-1.7}}, .reach = 3},
     {.type = "interpolate", .name = "nearest", .args = {3, {7, 5, OCT_NEAREST}}},
     {.type = "interpolate", .name = "bilinear", .args = {3, {7, 16, OCT_BILINEAR}}},
+    {.type = "interpolate", .name = "corners", .args = {3, {7, 16, OCT_BILINEAR_CORNERS}}},
+    {.type = "interpolate", .name = "asymmetric", .args = {3, {5, 16, OCT_BILINEAR_ASYMMETRIC}}},
+    {.type = "interpolate", .name = "nearest centre", .args = {3, {3, 12, OCT_NEAREST_ROUND}}},
+    {.type = "interpolate", .name = "centre before", .args = {3, {3, 12, OCT_NEAREST_HALF}}},
+    {.type = "pad", .args = {8, {1, 2, 0, 3, 0, 5, 0, OCT_PAD_CONSTANT}}},
+    {.type = "pad", .name = "mirror", .args = {8, {3, 0, 1, 2, 4, 1, 0, OCT_PAD_REFLECT}}},
+    {.type = "pad", .name = "edge", .args = {8, {1, 0, 9, 2, 0, 2, 0, OCT_PAD_EDGE}}},
     {.type = "avg_pool", .args = {2, {3, 2}}},
 };
 
@@ -49,6 +56,12 @@ enum { N = 9, H = 8, W = 8, C = 37 }; /* more than one part of elements */
 static bool is(const kind *k, const char *name)
 {
     return strcmp(k->name, name) == 0;
+}
+
+/* Whether codes are mixed by rounded weights. */
+static bool mixes(const kind *k)
+{
+    return is(k, "bilinear") || is(k, "corners") || is(k, "asymmetric");
 }
 
 static bool has_fixed_scale(const kind *k)
@@ -239,8 +252,8 @@ static void refer(reference *r, const bench *b, const kind *k)
 /* How far codes may be from the float op's values, in steps of the output. */
 static double tolerance(const kind *k, oct_qparams y)
 {
-    double steps = 0.502 + (y.qmax + 1) * 0x1p-22;          /* the op's own value is a float */
-    if (is(k, "bilinear")) steps += (y.qmax + 1) * 0x1p-10; /* places in steps of 1/2048 */
+    double steps = 0.502 + (y.qmax + 1) * 0x1p-22; /* the op's own value is a float */
+    if (mixes(k)) steps += (y.qmax + 1) * 0x1p-10; /* places in steps of 1/2048 */
     return steps;
 }
 
@@ -349,7 +362,7 @@ static void check_module(const kind *k, const char *target, int in_bits, int out
     OK(oct_backward(r.cx, r.y));
     if (own) check_learned(&b, &r, k, grad);
     /* Softmax takes its derivative from rounded codes, bilinear has rounded weights. */
-    const double absolute = has_fixed_scale(k) ? 2 * s : is(k, "bilinear") ? 4e-3 : 2e-6;
+    const double absolute = has_fixed_scale(k) ? 2 * s : mixes(k) ? 4e-3 : 2e-6;
     for (int i = 0; i < b.n; i++)
         oct_check_near_f32(b.input[i]->grad, r.x[i]->grad, oct_numel(r.x[i]), absolute, 1e-5,
                            "gradient");

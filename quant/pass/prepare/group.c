@@ -152,6 +152,9 @@ static void gather(oct_prepare_plan *plan, int64_t value)
         count_shared(plan, value, producer);
     else if (oct_prepare_scale(p) != OCT_SCALE_INPUT)
         count_producer(plan, value, &p->qconfig, !is_non_negative(plan, producer));
+    else if (p->rule->makes_negative)
+        plan->values[root_of(plan, value)].is_signed |=
+            p->rule->makes_negative(&plan->graph->nodes[producer].args);
     if (makes_fixed(plan, value)) plan->values[root_of(plan, value)].fixed = true;
 }
 

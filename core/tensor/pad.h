@@ -1,0 +1,45 @@
+/* Padding puts values around images (H, W, C): a constant, or what lies inside. One definition for values and
+ * codes. */
+#pragma once
+
+#include "core/tensor/tensor.h"
+
+typedef enum oct_pad_mode {
+    OCT_PAD_CONSTANT,
+    OCT_PAD_REFLECT, /* as in a mirror on the first or last value, which is not repeated */
+    OCT_PAD_EDGE,    /* the first or last value */
+    OCT_PAD_MODES
+} oct_pad_mode;
+
+/* What is asked for. */
+typedef struct oct_padding {
+    int64_t top, bottom, left, right, channels_before, channels_behind;
+    double value; /* of OCT_PAD_CONSTANT */
+    oct_pad_mode mode;
+} oct_padding;
+
+/* One sample: sizes of H, W and C, and places before them. */
+typedef struct oct_pad_shape {
+    int64_t in[3], out[3], before[3];
+    int32_t mode; /* oct_pad_mode */
+} oct_pad_shape;
+
+/* The shape that a padding gives samples of (h, w, c); OCT_USAGE when it does not fit them: a size that
+ * cannot be counted, or a mirror that has too little to show. */
+oct_status oct_pad_shape_of(oct_pad_shape *shape, const oct_padding *padding, int64_t h, int64_t w,
+                            int64_t c) OCT_NODISCARD;
+/* The same of a tensor with 2 to 4 dimensions, the batch in front; and the shape of the output. What a tensor has
+ * not (H, W) cannot be padded. */
+oct_status oct_pad_tensor_shape(oct_pad_shape *shape, const oct_padding *padding,
+                                const oct_shape *from, oct_shape *out) OCT_NODISCARD;
+/* Writes "1, 2 above and below, 0, 0 at the sides, constant 0.5" and the like. */
+void oct_padding_text(const oct_padding *padding, char *text, size_t size);
+/* Checks that places lie within sizes, which are at least 1, and that a mirror has enough to show; `code`
+ * otherwise. */
+oct_status oct_pad_check(const oct_pad_shape *shape, oct_status code) OCT_NODISCARD;
+
+/* These run one sample of a checked shape. The first copies values of 1, 2 or 4 bytes, *fill where a constant
+ * is; the second adds each value of y to the one of x that it was read from. */
+void oct_pad_copy(const oct_pad_shape *shape, size_t bytes, const void *fill, const void *x,
+                  void *restrict y);
+void oct_pad_add_back(const oct_pad_shape *shape, const float *y, float *restrict x);

@@ -1,0 +1,30 @@
+/* Where the positions of a resized side lie on the side that it is made from: one definition for values and
+ * codes. */
+#pragma once
+
+#include <stdint.h>
+
+/* The numbers are those that recipes, model files and arguments have. Names in brackets are ONNX's. */
+typedef enum oct_interpolation {
+    OCT_NEAREST,             /* floor(at * in / out) (asymmetric, floor) */
+    OCT_BILINEAR,            /* pixel centres, edges repeated (half_pixel) */
+    OCT_BILINEAR_CORNERS,    /* first on first and last on last (align_corners) */
+    OCT_BILINEAR_ASYMMETRIC, /* at * in / out (asymmetric) */
+    OCT_NEAREST_ROUND, /* the nearest pixel centre, of two the first (half_pixel, round_prefer_floor) */
+    OCT_NEAREST_HALF, /* the pixel centre before (half_pixel, floor) */
+    OCT_INTERPOLATIONS
+} oct_interpolation;
+
+static inline int oct_is_bilinear(oct_interpolation mode)
+{
+    return mode >= OCT_BILINEAR && mode <= OCT_BILINEAR_ASYMMETRIC;
+}
+/* "bilinear" and the like, for people. */
+const char *oct_interpolation_name(oct_interpolation mode);
+
+/* Output position `at` lies at low + part / unit, between low and high; part is 0 where nothing is mixed. */
+typedef struct oct_resize_place {
+    int64_t low, high, part, unit;
+} oct_resize_place;
+/* 0 <= at < out, and no product of two sizes overflows. */
+oct_resize_place oct_resize_place_of(oct_interpolation mode, int64_t at, int64_t in, int64_t out);

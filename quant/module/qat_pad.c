@@ -1,0 +1,139 @@
+/* Codes with codes around them: the input's qparams serve the output too. What lies around is 0, which every
+ * scale has, or codes from inside, or a value of its own: that one is rounded to the nearest code, and the range
+ * from which the scale follows includes it. (A scale that is taken from the values of this very step is set
+ * before they are padded, and may cut it.) */
+#include "core/op/pad.h"
+#include "quant/module/quantized_impl.h"
+#include "quant/module/rule.h"
+
+#include "quant/qparams.h"
+
+#include <stdio.h>
+
+typedef struct qat_pad {
+    oct_quantized base; /* of value_type alone: the fake-quant of the input */
+    oct_padding padding;
+} qat_pad;
+
+static oct_tensor *in_float(oct_context *cx, oct_module *self, oct_tensor *const *x)
+{
+    return oct_pad(cx, x[0], &((const qat_pad *)self)->padding);
+}
+
+/* The padding of such an input, and the shape of its output. */
+static oct_status padded(const oct_module *self, const oct_tensor *x, oct_pad_shape *plane,
+                         oct_shape *out)
+{
+    return oct_pad_tensor_shape(plane, &((const qat_pad *)self)->padding, &x->shape, out);
+}
+
+static bool fits(oct_context *cx, const oct_module *self, const oct_tensor *x)
+{
+    oct_pad_shape plane;
+    oct_shape out;
+    char text[96];
+    if (padded(self, x, &plane, &out) != OCT_OK)
+        oct_context_adopt(cx, oct_fail_prefix("input %s", oct_shape_text(&x->shape, text)));
+    return cx->status == OCT_OK;
+}
+
+static oct_shape shape(const oct_module *self, const oct_tensor *x)
+{
+    oct_pad_shape plane;
+    oct_shape out;
+    const oct_status status = padded(self, x, &plane, &out);
+    OCT_ASSERT(status == OCT_OK); /* it fits */
+    return out;
+}
+
+static int32_t code_of(float value, oct_qparams q)
+{
+    uint8_t code;
+    uint16_t wide;
+    oct_quantize16(&value, 1, q, &wide, NULL, NULL);
+    if (oct_codes_dtype(q) == OCT_U16) return wide;
+    oct_quantize(&value, 1, q, &code, NULL, NULL);
+    return code;
+}
+
+static oct_status constants(oct_module *self, const oct_program *program, oct_step *step)
+{
+    const oct_padding *padding = &((const qat_pad *)self)->padding;
+    const oct_value *in = oct_step_input(program, step, 0);
+    step->fill = code_of(padding->mode == OCT_PAD_CONSTANT ? (float)padding->value : 0, in->q);
+    return oct_pad_shape_of(&step->pad, padding, in->h, in->w, in->c);
+}
+
+static void backward(oct_context *cx, oct_node *node)
+{
+    oct_pad_shape plane;
+    oct_shape out;
+    const oct_status status = padded(node->module, node->input[0], &plane, &out);
+    OCT_ASSERT(status == OCT_OK);
+    oct_pad_give_grad(cx, node, &plane);
+}
+
+static const oct_quantized_op step = {.kind = OCT_STEP_PAD,
+                                      .inputs = 1,
+                                      .unit = OCT_UNIT_SAMPLE,
+                                      .keeps_qparams = true,
+                                      .in_float = in_float,
+                                      .fits = fits,
+                                      .shape = shape,
+                                      .constants = constants,
+                                      .backward = backward};
+
+static void describe(const oct_module *self, char *text, size_t size)
+{
+    char around[96];
+    oct_padding_text(&((const qat_pad *)self)->padding, around, sizeof around);
+    snprintf(text, size, "%s, input's qparams", around);
+}
+
+static const oct_module_type type = {
+    .name = "qat_pad",
+    .forward = oct_quantized_forward,
+    .describe = describe,
+    .atomic = true,
+    .emit = oct_quantized_emit,
+    .step = &step,
+};
+
+static oct_tensor *observed_forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
+{
+    const qat_pad *m = (const qat_pad *)self;
+    const float value = (float)m->padding.value;
+    oct_fake_quant *fq = oct_quantized_fq(&m->base);
+    if (fq && !oct_fake_quant_updates_first(fq, self->training))
+        oct_fake_quant_observe(fq, self->training, value, value);
+    return oct_quantized_forward(cx, self, x, n);
+}
+
+static const oct_module_type value_type = {
+    .name = "qat_pad",
+    .forward = observed_forward,
+    .describe = describe,
+    .atomic = true,
+    .emit = oct_quantized_emit,
+    .quantized = true,
+    .step = &step,
+};
+
+static oct_status create(oct_module **made, oct_module **old)
+{
+    const oct_padding padding = ((const oct_pad_module *)*old)->padding;
+    const bool value = padding.mode == OCT_PAD_CONSTANT && padding.value != 0;
+    OCT_TRY(oct_quantized_replace(made, value ? &value_type : &type, sizeof(qat_pad), old));
+    ((qat_pad *)*made)->padding = padding;
+    return OCT_OK;
+}
+
+static bool makes_negative(const oct_op_args *args)
+{
+    return (int)args->value[7] == OCT_PAD_CONSTANT && args->value[6] < 0;
+}
+
+const oct_quant_rule oct_quant_rule_pad = {.type = &oct_pad_type,
+                                           .scale = OCT_SCALE_INPUT,
+                                           .create = create,
+                                           .makes_negative = makes_negative};
