@@ -16,11 +16,9 @@ typedef struct stretch {
 
 static oct_status damaged(const walk *w)
 {
-    return oct_fail(
-        OCT_DATA,
-        "%s: is no ONNX file, or it is damaged or cut short; write it again, or look at "
-        "it with python3 -c \"import onnx; onnx.checker.check_model('%s')\"",
-        w->path, w->path);
+    return oct_fail(OCT_DATA,
+                    "%s: is no ONNX file, or it is damaged or cut short; export or copy it again",
+                    w->path);
 }
 
 static bool take_varint(stretch *s, uint64_t *value)

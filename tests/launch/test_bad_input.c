@@ -113,7 +113,7 @@ static void make_start(void)
 /* Without the last of these variables mpirun waits a second between asking and killing. */
 static const char *const prelude =
     "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1\n"
-    "export OMPI_MCA_odls_base_sigkill_timeout=0\n"
+    "export OMPI_MCA_odls_base_sigkill_timeout=0 OCT_SOURCE='" OCT_SOURCE_DIR "'\n"
     "patch() { printf \"$3\" | dd of=\"$1\" bs=1 seek=\"$2\" conv=notrunc status=none; }\n"
     "files() { find . | sort; find . -type f -exec sha256sum {} + | sort; }\n";
 

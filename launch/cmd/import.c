@@ -1,0 +1,361 @@
+/* octet import shows what a network of another framework holds, and begins a recipe for it. */
+#include "core/base/mem.h"
+#include "io/augment/augment.h"
+#include "io/file.h"
+#include "io/onnx/fold.h"
+#include "launch/base/meter.h"
+#include "launch/base/output.h"
+#include "launch/cmd/command.h"
+#include "launch/run/run_folder.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SIZE, OUTPUT };
+enum { FILE_BYTES_MAX = INT32_MAX };
+
+/* A network on its way from a file to a recipe. */
+typedef struct network {
+    const char *path;
+    const oct_args *args;
+    void *bytes;
+    size_t size;
+    int64_t h, w;             /* 0: as the file declares it */
+    int64_t nodes;            /* before folding */
+    int64_t tensors, numbers; /* of parameters */
+    oct_onnx_graph graph;
+} network;
+
+static oct_status read_size(network *m)
+{
+    const char *text = m->args->option[SIZE].text;
+    if (!m->args->option[SIZE].given) return OCT_OK;
+    OCT_CHECK(oct_augment_size(text, &m->h, &m->w), OCT_USAGE,
+              "command line: --size %s: is no size such as 224 or, height first, 224x160",
+              oct_show(text, strlen(text)).text);
+    return OCT_OK;
+}
+
+/* External data may be looked at where they lie; a recipe wants one file. */
+static oct_status read_network(network *m)
+{
+    const oct_onnx_source source = {.path = m->path};
+    OCT_TRY(read_size(m));
+    if (!m->args->option[OUTPUT].given) {
+        OCT_TRY(oct_onnx_read(&m->graph, m->path));
+    } else {
+        OCT_TRY(oct_file_read(m->path, FILE_BYTES_MAX, &m->bytes, &m->size));
+        oct_onnx_source whole = source;
+        whole.bytes = m->bytes;
+        whole.size = m->size;
+        OCT_TRY(oct_onnx_read_bytes(&m->graph, &whole));
+    }
+    m->nodes = m->graph.num_nodes;
+    return OCT_OK;
+}
+
+/* Operators of a network, each type once. */
+typedef struct tally {
+    const char **type;
+    int64_t *count;
+    size_t types;
+} tally;
+
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static oct_status count_types(const oct_onnx_graph *g, tally *t)
+{
+    OCT_TRY(oct_alloc(&t->type, (size_t)g->num_nodes, sizeof *t->type));
+    OCT_TRY(oct_alloc(&t->count, (size_t)g->num_nodes, sizeof *t->count));
+    for (int64_t i = 0; i < g->num_nodes; i++)
+        t->type[i] = g->nodes[i].type;
+    if (g->num_nodes > 1) qsort(t->type, (size_t)g->num_nodes, sizeof *t->type, by_text);
+    for (int64_t i = 0; i < g->num_nodes; i++) {
+        const bool first = t->types == 0 || strcmp(t->type[t->types - 1], t->type[i]) != 0;
+        if (first) t->type[t->types++] = t->type[i];
+        t->count[t->types - 1]++;
+    }
+    return OCT_OK;
+}
+
+static void free_tally(tally *t)
+{
+    oct_free(&t->type);
+    oct_free(&t->count);
+}
+
+/* Is input i a statistic, which training keeps but does not learn? */
+static bool is_statistic(const oct_onnx_node *n, int i)
+{
+    return i >= 3 && strcmp(n->type, "BatchNormalization") == 0;
+}
+
+/* Counts what training may change: each tensor once, however many nodes share it. */
+static oct_status count_parameters(network *m)
+{
+    const oct_onnx_graph *g = &m->graph;
+    bool *seen = NULL;
+    OCT_TRY(oct_alloc(&seen, (size_t)g->num_values, sizeof *seen));
+    for (int64_t i = 0; i < g->num_nodes; i++)
+        for (int k = 0; k < g->nodes[i].inputs; k++) {
+            const oct_onnx_value *v = oct_onnx_input(g, &g->nodes[i], k);
+            const bool learned = v && v->data && (v->parameter || v->origin >= 0);
+            if (!learned || is_statistic(&g->nodes[i], k) || seen[v - g->values]) continue;
+            seen[v - g->values] = true;
+            m->tensors++;
+            m->numbers += oct_onnx_numel(v);
+        }
+    oct_free(&seen);
+    return OCT_OK;
+}
+
+static oct_status print_ports(const oct_onnx_graph *g, const char *what, const int32_t *ports,
+                              int count)
+{
+    char shape[OCT_ONNX_SHAPE_BYTES];
+    for (int i = 0; i < count; i++) {
+        const oct_onnx_value *v = &g->values[ports[i]];
+        OCT_TRY(oct_print("%-12s%s %s %s\n", i ? "" : what, oct_show(v->name, strlen(v->name)).text,
+                          oct_dtype_name(v->dtype), oct_onnx_shape_text(v, shape)));
+    }
+    return OCT_OK;
+}
+
+static oct_status print_network(const network *m, const tally *t)
+{
+    const oct_onnx_graph *g = &m->graph;
+    char count[32];
+    OCT_TRY(oct_print("network     %s\nproducer    %s\nformat      opset %" PRId64
+                      ", file format %" PRId64 "\n",
+                      m->path, g->producer[0] ? g->producer : "unknown", g->opset, g->ir_version));
+    OCT_TRY(print_ports(g, "inputs", g->inputs, g->num_inputs));
+    OCT_TRY(print_ports(g, "outputs", g->outputs, g->num_outputs));
+    OCT_TRY(oct_print("parameters  %s in %" PRId64 " tensors\n", oct_text_count(m->numbers, count),
+                      m->tensors));
+    OCT_TRY(oct_print("nodes       %" PRId64, g->num_nodes));
+    if (m->nodes != g->num_nodes)
+        OCT_TRY(oct_print(", of %" PRId64 " in the file: the others are constants or do nothing",
+                          m->nodes));
+    OCT_TRY(oct_print("\n\n%-24s %5s\n", "operator", "count"));
+    for (size_t i = 0; i < t->types; i++)
+        OCT_TRY(oct_print("%-24s %5" PRId64 "\n", oct_show(t->type[i], strlen(t->type[i])).text,
+                          t->count[i]));
+    return OCT_OK;
+}
+
+/* Printable in JSON, which has to be UTF-8. */
+static json_t *text_json(const char *text)
+{
+    json_t *json = json_string(text);
+    return json ? json : json_string(oct_show(text, strlen(text)).text);
+}
+
+static json_t *ports_json(const oct_onnx_graph *g, const int32_t *ports, int count)
+{
+    json_t *all = json_array();
+    char shape[OCT_ONNX_SHAPE_BYTES];
+    for (int i = 0; i < count; i++) {
+        const oct_onnx_value *v = &g->values[ports[i]];
+        json_array_append_new(all, json_pack("{s:o, s:s, s:s}", "name", text_json(v->name), "type",
+                                             oct_dtype_name(v->dtype), "shape",
+                                             oct_onnx_shape_text(v, shape)));
+    }
+    return all;
+}
+
+static oct_status print_json(const network *m, const tally *t)
+{
+    const oct_onnx_graph *g = &m->graph;
+    json_t *types = json_object();
+    for (size_t i = 0; i < t->types; i++)
+        json_object_set_new(types, oct_show(t->type[i], strlen(t->type[i])).text,
+                            json_integer(t->count[i]));
+    return oct_print_json(json_pack(
+        "{s:s, s:s, s:o, s:I, s:I, s:o, s:o, s:I, s:I, s:I, s:I, s:o}", "kind", "onnx network",
+        "file", m->path, "producer", text_json(g->producer), "opset", (json_int_t)g->opset,
+        "file_format", (json_int_t)g->ir_version, "inputs", ports_json(g, g->inputs, g->num_inputs),
+        "outputs", ports_json(g, g->outputs, g->num_outputs), "parameters", (json_int_t)m->numbers,
+        "parameter_tensors", (json_int_t)m->tensors, "nodes", (json_int_t)g->num_nodes,
+        "file_nodes", (json_int_t)m->nodes, "operators", types));
+}
+
+static oct_status show(const network *m)
+{
+    tally t = {0};
+    oct_status status = count_types(&m->graph, &t);
+    if (status == OCT_OK) status = m->args->json ? print_json(m, &t) : print_network(m, &t);
+    free_tally(&t);
+    return status;
+}
+
+/* The recipe: what follows from the network, and comments where the user has to say something. */
+
+/* The file's name without folder and ending, in letters that a path of a run folder may have. */
+static void name_of(const char *path, char name[64])
+{
+    const char *slash = strrchr(path, '/');
+    const char *begin = slash ? slash + 1 : path;
+    size_t length = strcspn(begin, ".");
+    length = length < 63 ? length : 63;
+    for (size_t i = 0; i < length; i++) {
+        const char c = begin[i];
+        const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+                           (c >= '0' && c <= '9') || c == '_' || c == '-';
+        name[i] = plain ? c : '_';
+    }
+    memcpy(name + length, "", 1);
+    if (length == 0) memcpy(name, "net", 4);
+}
+
+static oct_status add_data(const oct_onnx_graph *g, oct_text *text)
+{
+    const oct_onnx_value *x = &g->values[g->inputs[0]];
+    const int channel = g->channels_last ? 3 : 1, h = g->channels_last ? 1 : 2;
+    if (x->ndim != 4)
+        return oct_text_add(text, "data:\n"
+                                  "  format: npz # octet help formats lists the others\n"
+                                  "  path: data.npz # x_train, y_train, x_test, y_test\n"
+                                  "  mean: [0] # octet data RECIPE counts them\n"
+                                  "  std: [1]\n");
+    const int64_t channels = x->dim[channel];
+    OCT_TRY(oct_text_add(text,
+                         "data:\n"
+                         "  format: folder # of pictures; octet help formats lists the others\n"
+                         "  path: pictures # train/CLASS/*.jpg and test/CLASS/*.jpg\n"
+                         "  channels: %" PRId64 "\n"
+                         "  size: %" PRId64 "x%" PRId64 "\n",
+                         channels, x->dim[h], x->dim[h + 1]));
+    OCT_TRY(oct_text_add(text, "  train: [random_resized_crop scale=0.25..1, flip]\n"));
+    if (channels == 3)
+        return oct_text_add(text,
+                            "  mean: [0.485, 0.456, 0.406] # of ImageNet: what most networks of "
+                            "PyTorch were trained with; use yours\n"
+                            "  std: [0.229, 0.224, 0.225]\n");
+    return oct_text_add(text, "  mean: [0.5] # use those that the network was trained with\n"
+                              "  std: [0.5]\n");
+}
+
+/* A text of YAML between quotes. */
+static oct_status add_quoted(oct_text *text, const char *word)
+{
+    OCT_TRY(oct_text_add(text, "\""));
+    for (const char *at = word; *at; at++)
+        OCT_TRY(oct_text_add(text, "%s%c", *at == '"' || *at == '\\' ? "\\" : "", *at));
+    return oct_text_add(text, "\"");
+}
+
+static oct_status add_recipe(const network *m, const char *model, oct_text *text)
+{
+    const oct_onnx_graph *g = &m->graph;
+    char name[64];
+    name_of(m->path, name);
+    OCT_TRY(oct_text_add(text,
+                         "# %s, imported by octet import: fine-tuned for int8\n"
+                         "#\n"
+                         "# Say below which data it is for, then: octet check RECIPE, octet train "
+                         "RECIPE\n"
+                         "schema: 1\n"
+                         "name: %s\n"
+                         "output: runs/%s\n"
+                         "seed: 1\n\n"
+                         "model:\n"
+                         "  onnx: ",
+                         name, name, name));
+    OCT_TRY(add_quoted(text, model));
+    OCT_TRY(oct_text_add(text, " # its weights are the start\n\n"));
+    OCT_TRY(add_data(g, text));
+    return oct_text_add(text, "\nbatch:\n"
+                              "  size: 64\n"
+                              "  leaf: 8\n\n"
+                              "float:\n"
+                              "  epochs: 0 # more: fine-tune in float first\n"
+                              "  lr: 0.01\n\n"
+                              "calibrate:\n"
+                              "  batches: 32\n\n"
+                              "qat:\n"
+                              "  epochs: 2\n"
+                              "  lr: 0.001\n"
+                              "  schedule: cosine\n\n"
+                              "quant:\n"
+                              "  target: x86 # what the int8 model runs on: octet help targets\n");
+}
+
+static oct_status write_recipe(const network *m, const char *folder)
+{
+    char *model = NULL, *recipe = NULL;
+    oct_text text = {0};
+    oct_status status = OCT_OK;
+    OCT_TRY_OUT(oct_run_path(folder, "model.onnx", &model));
+    OCT_TRY_OUT(oct_run_path(folder, "recipe.yaml", &recipe));
+    OCT_TRY_OUT(add_recipe(m, model, &text));
+    OCT_TRY_OUT(oct_make_folders(folder));
+    OCT_TRY_OUT(oct_file_write(model, m->bytes, m->size));
+    OCT_TRY_OUT(oct_file_write(recipe, text.data, text.length));
+    if (!m->args->json) OCT_TRY_OUT(oct_print("\nwritten     %s, %s\n", recipe, model));
+out:
+    oct_text_free(&text);
+    oct_free(&model);
+    oct_free(&recipe);
+    return status;
+}
+
+static oct_status check_folder(const char *folder)
+{
+    static const char *const names[] = {"model.onnx", "recipe.yaml"};
+    for (size_t i = 0; i < OCT_COUNT(names); i++) {
+        char *path = NULL;
+        OCT_TRY(oct_run_path(folder, names[i], &path));
+        const bool there = oct_file_exists(path);
+        oct_free(&path);
+        OCT_CHECK(!there, OCT_USAGE, "command line: -o %s: holds %s already; choose another folder",
+                  folder, names[i]);
+    }
+    return OCT_OK;
+}
+
+static oct_status run(const oct_args *args)
+{
+    network m = {.path = args->word[0], .args = args};
+    oct_status status = OCT_OK;
+    if (args->option[OUTPUT].given) OCT_TRY(check_folder(args->option[OUTPUT].text));
+    OCT_TRY_OUT(read_network(&m));
+    OCT_TRY_OUT(oct_onnx_fold(&m.graph, m.h, m.w, 0));
+    OCT_TRY_OUT(count_parameters(&m));
+    OCT_TRY_OUT(show(&m));
+    if (args->option[OUTPUT].given) OCT_TRY_OUT(write_recipe(&m, args->option[OUTPUT].text));
+out:
+    oct_onnx_free(&m.graph);
+    oct_free(&m.bytes);
+    return status;
+}
+
+static const oct_option options[] = {
+    [SIZE] = {"--size", 0, OCT_OPT_TEXT, "HxW", "of the images, if not as the file says", 0, 0},
+    [OUTPUT] = {"--output", 'o', OCT_OPT_TEXT, "FOLDER", "write a recipe and a copy of the file", 0,
+                0},
+    {0},
+};
+
+const oct_command oct_command_import = {
+    .name = "import",
+    .usage = "octet import NET.onnx [--size HxW] [-o FOLDER]",
+    .summary = "shows what an ONNX network holds, and begins a recipe for it",
+    .help =
+        "NET.onnx is a float network that PyTorch, Keras or another framework has exported,\n"
+        "opset 9 to 21. Shapes follow for the size of image and any batch, constants and shape\n"
+        "arithmetic are folded; what cannot be understood is listed, all at once.\n"
+        "\n"
+        "With -o, the folder gets model.onnx and a recipe.yaml to complete.\n"
+        "\n"
+        "    octet import resnet18.onnx\n"
+        "    octet import yolo.onnx --size 320x320 -o yolo\n",
+    .options = options,
+    .min_words = 1,
+    .max_words = 1,
+    .run = run,
+};

@@ -1,0 +1,60 @@
+/* ONNX files: read, and folded for a size of image. */
+#include "core/base/mem.h"
+#include "io/file.h"
+#include "io/onnx/fold.h"
+#include "tests/fuzz/fuzz.h"
+#include "tests/golden/onnx_golden.h"
+
+#include <zlib.h>
+
+const char *const fuzz_name = "onnx";
+static const char *const words[] = {
+    "Conv",    "Reshape", "Shape", "Gather",   "Slice",           "Concat", "Expand", "Cast",
+    "Range",   "Tile",    "Pad",   "Split",    "ConstantOfShape", "Mul",    "Div",    "Where",
+    "Resize",  "MatMul",  "Gemm",  "MaxPool",  "Transpose",       "axis",   "axes",   "pads",
+    "strides", "perm",    "to",    "auto_pad", "SAME_UPPER",      "value",  "\x1b",   NULL};
+const char *const *const fuzz_words = words;
+
+void fuzz_seeds(void)
+{
+    uint8_t *bytes = NULL;
+    uLongf size = ONNX_GOLDEN_BYTES;
+    MAKE(oct_alloc(&bytes, size, 1));
+    FUZZ_REQUIRE(uncompress(bytes, &size, onnx_golden_bytes, sizeof onnx_golden_bytes) == Z_OK,
+                 "the golden networks");
+    for (size_t i = 0; i < OCT_COUNT(onnx_golden); i++)
+        fuzz_seed(bytes + onnx_golden[i].at, onnx_golden[i].size);
+    oct_free(&bytes);
+}
+
+/* Each value of a folded network is known, and as large as it says. */
+static void check_graph(const oct_onnx_graph *g)
+{
+    for (int64_t i = 0; i < g->num_nodes; i++)
+        for (int k = 0; k < g->nodes[i].inputs; k++) {
+            const oct_onnx_value *v = oct_onnx_input(g, &g->nodes[i], k);
+            FUZZ_REQUIRE(!v || (v->known && oct_onnx_numel(v) >= 0), "a value is not known");
+            if (!v || !v->data) continue;
+            uint8_t digest[32]; /* a sanitizer looks at each byte */
+            oct_sha256(v->data, (size_t)oct_onnx_numel(v) * oct_dtype_bytes(v->dtype), digest);
+        }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static const char path[] = "input.onnx";
+    const unsigned allowed = FUZZ_BIT(OCT_OK) | FUZZ_BIT(OCT_DATA);
+    const oct_onnx_source source = {data, size, path, NULL};
+    oct_onnx_graph g;
+    fuzz_call call = fuzz_begin(size);
+    oct_status status = oct_onnx_read_bytes(&g, &source);
+    fuzz_said(status, allowed, path);
+    if (status == OCT_OK) {
+        status = oct_onnx_fold(&g, 8, 8, 0);
+        fuzz_said(status, allowed, path);
+        if (status == OCT_OK) check_graph(&g);
+        oct_onnx_free(&g);
+    }
+    fuzz_end(&call, 4096, (size_t)256 << 20);
+    return 0;
+}

@@ -1,0 +1,58 @@
+/* octet import: what it says of a network, as a table and as JSON, and the recipe that it begins. */
+#include "core/base/mem.h"
+#include "io/file.h"
+#include "tests/support/program.h"
+
+#include <criterion/criterion.h>
+#include <jansson.h>
+#include <string.h>
+
+#define ZOO OCT_SOURCE_DIR "/tests/golden/onnx/"
+
+TestSuite(import, .init = enter_folder, .fini = leave_folder, .timeout = 120);
+
+Test(import, a_network_is_shown)
+{
+    OCTET("import", ZOO "resnet18.onnx");
+    oct_check_exit(job, 0);
+    oct_check_said(job, "producer    pytorch 1.13");
+    oct_check_said(job, "format      opset 17, file format 8\n");
+    oct_check_said(job, "inputs      input f32 (N, 3, 32, 32)\n");
+    oct_check_said(job, "outputs     output f32 (N, 10)\n");
+    oct_check_said(job, "parameters  37,402 in 62 tensors\n");
+    oct_check_said(job, "nodes       69\n");
+    oct_check_said(job, "BatchNormalization          20\n");
+}
+
+Test(import, shape_arithmetic_is_gone)
+{
+    json_error_t error;
+    OCTET("import", ZOO "vit.onnx", "--json");
+    oct_check_exit(job, 0);
+    json_t *all = json_loads(job.out, 0, &error);
+    cr_assert(all, "%s\n%s", error.text, job.out);
+    const json_t *operators = json_object_get(all, "operators");
+    cr_assert(json_object_get(operators, "MatMul") && !json_object_get(operators, "Shape"));
+    cr_assert(json_integer_value(json_object_get(all, "nodes")) <
+              json_integer_value(json_object_get(all, "file_nodes")));
+    json_decref(all);
+}
+
+Test(import, a_recipe_begins)
+{
+    void *copy = NULL, *file = NULL, *recipe = NULL;
+    size_t copied, size, length;
+    OCTET("import", ZOO "unet.onnx", "--size", "64x48", "-o", "my nets/unet");
+    oct_check_exit(job, 0);
+    oct_check_said(job, "outputs     output f32 (N, 4, 64, 48)\n");
+    oct_check_said(job, "written     my nets/unet/recipe.yaml, my nets/unet/model.onnx\n");
+    cr_assert(oct_file_read("my nets/unet/model.onnx", 1 << 24, &copy, &copied) == OCT_OK);
+    cr_assert(oct_file_read(ZOO "unet.onnx", 1 << 24, &file, &size) == OCT_OK);
+    cr_assert(copied == size && memcmp(copy, file, size) == 0);
+    cr_assert(oct_file_read("my nets/unet/recipe.yaml", 1 << 16, &recipe, &length) == OCT_OK);
+    cr_assert(strstr(recipe, "name: unet\n") && strstr(recipe, "  size: 64x48\n"));
+    cr_assert(strstr(recipe, "  onnx: \"my nets/unet/model.onnx\" #"));
+    oct_free(&copy);
+    oct_free(&file);
+    oct_free(&recipe);
+}
