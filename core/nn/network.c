@@ -1,0 +1,300 @@
+/* The slots of all modules in the tree have addresses of their own, since the tree keeps them. */
+#include "core/nn/network.h"
+
+#include "core/base/mem.h"
+#include "core/base/text.h"
+#include "core/nn/module_call.h"
+#include "core/nn/modules_impl.h"
+
+#include <stdio.h>
+#include <string.h>
+
+typedef struct network_node {
+    oct_module **call; /* the slot of the module that it calls */
+    int32_t *input;
+    int num_inputs;
+} network_node;
+
+typedef struct network {
+    oct_module base;
+    int num_inputs;
+    int32_t output;
+    network_node *nodes;
+    size_t num_nodes, cap_nodes;
+    oct_tensor **values; /* of a forward: inputs, then the nodes' */
+    size_t cap_values;
+    oct_module ***slots; /* each a block of its own */
+    size_t num_slots, cap_slots;
+    oct_network_name *names;
+    size_t num_names, cap_names;
+} network;
+
+static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
+{
+    network *m = (network *)self;
+    oct_tensor *input[OCT_MAX_INPUTS];
+    if (!oct_needs_inputs(cx, self, n, m->num_inputs)) return NULL;
+    for (int i = 0; i < n; i++)
+        m->values[i] = x[i];
+    for (size_t k = 0; k < m->num_nodes && cx->status == OCT_OK; k++) {
+        const network_node *node = &m->nodes[k];
+        for (int i = 0; i < node->num_inputs; i++)
+            input[i] = m->values[node->input[i]];
+        m->values[(size_t)n + k] = oct_module_call(cx, *node->call, input, node->num_inputs);
+    }
+    return cx->status == OCT_OK ? m->values[m->output] : NULL;
+}
+
+/* The children go first: their slots are here. */
+static void destroy(oct_module *self)
+{
+    network *m = (network *)self;
+    while (self->num_children > 0)
+        oct_module_remove_child(self, self->children[self->num_children - 1].slot);
+    for (size_t k = 0; k < m->num_nodes; k++)
+        oct_free(&m->nodes[k].input);
+    for (size_t i = 0; i < m->num_slots; i++)
+        oct_free(&m->slots[i]);
+    for (size_t i = 0; i < m->num_names; i++) {
+        oct_free(&m->names[i].file);
+        oct_free(&m->names[i].path);
+    }
+    oct_free(&m->nodes);
+    oct_free(&m->values);
+    oct_free(&m->slots);
+    oct_free(&m->names);
+}
+
+static void describe(const oct_module *self, char *text, size_t size)
+{
+    snprintf(text, size, "%zu calls", ((const network *)self)->num_nodes);
+}
+
+const oct_module_type oct_network_type = {.name = "network",
+                                          .forward = forward,
+                                          .destroy = destroy,
+                                          .describe = describe,
+                                          .calls_only = true};
+
+static oct_tensor *scope_forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
+{
+    (void)x, (void)n;
+    return oct_context_fail(cx, OCT_USAGE, "%s only holds modules, which its network calls",
+                            self->name);
+}
+
+static const oct_module_type scope_type = {
+    .name = "scope", .forward = scope_forward, .calls_only = true};
+
+oct_status oct_network_create(oct_module **m, int num_inputs)
+{
+    OCT_TRY(oct_module_create(m, &oct_network_type, sizeof(network)));
+    ((network *)*m)->num_inputs = num_inputs;
+    ((network *)*m)->output = -1;
+    return OCT_OK;
+}
+
+/* Puts *module into the tree below `parent`, in a slot of its own. Takes it over. */
+static oct_status attach(network *m, oct_module *parent, const char *name, oct_module **module,
+                         oct_module ***slot)
+{
+    oct_module **made = NULL;
+    oct_status status = oct_grow(&m->slots, &m->cap_slots, m->num_slots + 1, sizeof *m->slots);
+    if (status == OCT_OK) status = oct_alloc(&made, 1, sizeof *made);
+    if (status != OCT_OK) {
+        oct_module_destroy(module);
+        return status;
+    }
+    *slot = m->slots[m->num_slots++] = made;
+    *made = *module;
+    *module = NULL;
+    return oct_module_add_child(parent, name, made);
+}
+
+/* The child of this name; NULL: there is none. */
+static oct_module *child_of(const oct_module *parent, const char *name)
+{
+    for (size_t i = 0; i < parent->num_children; i++)
+        if (strcmp(parent->children[i].name, name) == 0) return *parent->children[i].slot;
+    return NULL;
+}
+
+enum { SEGMENT = 64 };
+
+/* Makes of the segment a name that is free below `parent`: itself, or with a number from 2 on. */
+static void free_name(const oct_module *parent, char segment[SEGMENT])
+{
+    char wanted[SEGMENT];
+    snprintf(wanted, sizeof wanted, "%.52s", segment);
+    for (int number = 2; child_of(parent, segment); number++)
+        snprintf(segment, SEGMENT, "%.52s_%d", wanted, number);
+}
+
+/* Takes the next segment of the path; where it is behind it, or NULL behind the last one. */
+static const char *next_segment(const char *path, char segment[SEGMENT])
+{
+    const size_t length = strcspn(path, ".");
+    snprintf(segment, SEGMENT, "%.*s", (int)(length < SEGMENT ? length : SEGMENT - 1), path);
+    return path[length] == '.' ? path + length + 1 : NULL;
+}
+
+/* Puts *module at its path; what stands in the way of a container gets another one beside it. */
+static oct_status place(network *m, const char *path, oct_module **module, oct_module ***slot)
+{
+    oct_module *parent = &m->base;
+    char segment[SEGMENT];
+    for (path = next_segment(path, segment); path; path = next_segment(path, segment)) {
+        oct_module *next = child_of(parent, segment), *made = NULL;
+        if (next && next->type != &scope_type) {
+            strncat(segment, "_", SEGMENT - strlen(segment) - 1);
+            next = child_of(parent, segment);
+            if (next && next->type != &scope_type) next = NULL, free_name(parent, segment);
+        }
+        if (!next) {
+            oct_module **slot_of_scope = NULL;
+            oct_status status = oct_module_create(&made, &scope_type, sizeof *made);
+            if (status == OCT_OK) status = attach(m, parent, segment, &made, &slot_of_scope);
+            if (status != OCT_OK) {
+                oct_module_destroy(module);
+                return status;
+            }
+            next = *slot_of_scope;
+        }
+        parent = next;
+    }
+    free_name(parent, segment);
+    return attach(m, parent, segment, module, slot);
+}
+
+static oct_status add_node(network *m, oct_module **call, const int32_t *inputs, int n,
+                           int32_t *value)
+{
+    network_node node = {.call = call, .num_inputs = n};
+    const size_t values = (size_t)m->num_inputs + m->num_nodes + 1;
+    OCT_TRY(oct_grow(&m->nodes, &m->cap_nodes, m->num_nodes + 1, sizeof *m->nodes));
+    OCT_TRY(oct_grow(&m->values, &m->cap_values, values, sizeof(oct_tensor *)));
+    OCT_TRY(oct_alloc(&node.input, (size_t)n, sizeof *inputs));
+    for (int i = 0; i < n; i++) {
+        OCT_ASSERT(inputs[i] >= 0 && (size_t)inputs[i] + 1 < values);
+        node.input[i] = inputs[i];
+    }
+    m->nodes[m->num_nodes++] = node;
+    *value = m->output = (int32_t)values - 1;
+    return OCT_OK;
+}
+
+oct_status oct_network_add(oct_module *self, const char *path, oct_module **module,
+                           const int32_t *inputs, int n, int32_t *value)
+{
+    oct_module **slot = NULL;
+    OCT_TRY(place((network *)self, path, module, &slot));
+    return add_node((network *)self, slot, inputs, n, value);
+}
+
+static const network_node *node_of(const oct_module *self, int32_t value)
+{
+    const network *m = (const network *)self;
+    return value < m->num_inputs ? NULL : &m->nodes[value - m->num_inputs];
+}
+
+oct_status oct_network_add_again(oct_module *self, int32_t of, const int32_t *inputs, int n,
+                                 int32_t *value)
+{
+    const network_node *node = node_of(self, of);
+    OCT_ASSERT(node);
+    return add_node((network *)self, node->call, inputs, n, value);
+}
+
+int32_t oct_network_find_call(const oct_module *self, const oct_module_type *type,
+                              const oct_op_args *args, const int32_t *inputs, int n)
+{
+    const network *m = (const network *)self;
+    for (size_t k = 0; k < m->num_nodes; k++) {
+        const network_node *node = &m->nodes[k];
+        const oct_module *called = *node->call;
+        oct_op_args has;
+        if (called->type != type || called->num_params > 0 || node->num_inputs != n ||
+            memcmp(node->input, inputs, (size_t)n * sizeof *inputs) != 0)
+            continue;
+        type->args(called, &has);
+        if (oct_op_args_equal(&has, args)) return m->num_inputs + (int32_t)k;
+    }
+    return -1;
+}
+
+oct_module *oct_network_module(const oct_module *self, int32_t value)
+{
+    const network_node *node = node_of(self, value);
+    return node ? *node->call : NULL;
+}
+
+void oct_network_set_output(oct_module *self, int32_t value)
+{
+    ((network *)self)->output = value;
+}
+
+oct_status oct_network_add_name(oct_module *self, const oct_module *module, const char *name,
+                                const char *file, const oct_file_order *order)
+{
+    network *m = (network *)self;
+    char path[256];
+    oct_network_name made = {.order = *order};
+    OCT_TRY(oct_grow(&m->names, &m->cap_names, m->num_names + 1, sizeof *m->names));
+    OCT_TRY(oct_strdup(&made.file, file));
+    oct_status status = oct_format(&made.path, "%s.%s", oct_module_path(module, path), name);
+    if (status != OCT_OK)
+        oct_free(&made.file);
+    else
+        m->names[m->num_names++] = made;
+    return status;
+}
+
+size_t oct_network_names(const oct_module *module, const oct_network_name **names)
+{
+    const bool is = module->type == &oct_network_type;
+    *names = is ? ((const network *)module)->names : NULL;
+    return is ? ((const network *)module)->num_names : 0;
+}
+
+oct_file_order oct_file_order_of(int dims, const int64_t *size)
+{
+    oct_file_order order = {.dims = dims};
+    int64_t stride = 1;
+    for (int i = dims - 1; i >= 0; i--) {
+        order.size[i] = size[i];
+        order.stride[i] = stride;
+        stride *= size[i];
+    }
+    return order;
+}
+
+/* Where element `index` of the file lies. */
+static int64_t place_of(const oct_file_order *order, int64_t index)
+{
+    int64_t place = order->offset;
+    for (int i = order->dims - 1; i >= 0; i--) {
+        place += index % order->size[i] * order->stride[i];
+        index /= order->size[i];
+    }
+    return place;
+}
+
+static int64_t elements(const oct_file_order *order)
+{
+    int64_t count = 1;
+    for (int i = 0; i < order->dims; i++)
+        count *= order->size[i];
+    return count;
+}
+
+void oct_file_order_in(const oct_file_order *order, const float *file, float *value)
+{
+    for (int64_t i = 0, n = elements(order); i < n; i++)
+        value[place_of(order, i)] = file[i];
+}
+
+void oct_file_order_out(const oct_file_order *order, const float *value, float *file)
+{
+    for (int64_t i = 0, n = elements(order); i < n; i++)
+        file[i] = value[place_of(order, i)];
+}

@@ -1,0 +1,56 @@
+/* A network is a container that is made from a description instead of a forward of its own: nodes in order,
+ * each of which calls a module on inputs of the network or results of earlier nodes.
+ *
+ * Its modules stand in a tree, by paths such as "layer1.0.conv1"; what is in between are containers that
+ * nobody calls. A node may call a module that an earlier one calls too: then both share its parameters.
+ */
+#pragma once
+
+#include "core/nn/module.h"
+
+extern const oct_module_type oct_network_type;
+
+/* Where the elements of a tensor in a file, row-major with these sizes, lie in a parameter or buffer: at
+ * offset + sum(index_k * stride_k). With no dimensions: a single number. */
+enum { OCT_FILE_ORDER_DIMS = 6 };
+typedef struct oct_file_order {
+    int dims;
+    int64_t size[OCT_FILE_ORDER_DIMS], stride[OCT_FILE_ORDER_DIMS];
+    int64_t offset;
+} oct_file_order;
+
+/* A parameter or buffer that came from a tensor of a file, and goes back as one. */
+typedef struct oct_network_name {
+    char *file; /* the tensor's name there: "layer1.0.conv1.weight" */
+    char *path; /* of the state item, as oct_module_state gives it; also behind prepare */
+    oct_file_order order;
+} oct_network_name;
+
+oct_status oct_network_create(oct_module **m, int num_inputs) OCT_NODISCARD;
+/* Adds a node that calls *module, which is taken over (set to NULL), also on failure; its result has the number
+ * *value. Inputs of the network have the numbers from 0 on. The path, segments of [a-z0-9_], gets a number
+ * when it is taken already. */
+oct_status oct_network_add(oct_module *network, const char *path, oct_module **module,
+                           const int32_t *inputs, int n, int32_t *value) OCT_NODISCARD;
+/* Adds a node that calls the module of an earlier one, that which made `of`, once more. */
+oct_status oct_network_add_again(oct_module *network, int32_t of, const int32_t *inputs, int n,
+                                 int32_t *value) OCT_NODISCARD;
+/* Finds a node that calls a module without parameters of this type, with these arguments, on these inputs: its
+ * result; -1: there is none. */
+int32_t oct_network_find_call(const oct_module *network, const oct_module_type *type,
+                              const oct_op_args *args, const int32_t *inputs, int n);
+/* The module that made a result; NULL of an input. */
+oct_module *oct_network_module(const oct_module *network, int32_t value);
+/* Says which value is the network's output; without a call the last one is. */
+void oct_network_set_output(oct_module *network, int32_t value);
+
+/* Writes down where a tensor of a file belongs: the parameter or buffer `name` of a module in the tree. */
+oct_status oct_network_add_name(oct_module *network, const oct_module *module, const char *name,
+                                const char *file, const oct_file_order *order) OCT_NODISCARD;
+/* The table of these names; 0 and NULL for a module of another type. */
+size_t oct_network_names(const oct_module *module, const oct_network_name **names);
+/* The row-major order of a shape. */
+oct_file_order oct_file_order_of(int dims, const int64_t *size);
+/* Copies a tensor of a file to its place (in), or the other way round (out). */
+void oct_file_order_in(const oct_file_order *order, const float *file, float *value);
+void oct_file_order_out(const oct_file_order *order, const float *value, float *file);
