@@ -50,7 +50,22 @@ void oct_recipe_free(oct_recipe *recipe)
         if (key->kind == OCT_KEY_NAME || key->kind == OCT_KEY_TEXT) oct_free(field);
         if (key->kind == OCT_KEY_TEXTS) oct_texts_free(field);
     }
+    oct_free(&recipe->onnx);
     *recipe = (oct_recipe){0};
+}
+
+const char *oct_recipe_model(const oct_recipe *recipe)
+{
+    const char *slash = strrchr(recipe->model_onnx, '/');
+    if (recipe->model_name[0]) return recipe->model_name;
+    if (!recipe->model_onnx[0]) return "model.onnx";
+    return slash ? slash + 1 : recipe->model_onnx;
+}
+
+bool oct_recipe_starts_trained(const oct_recipe *recipe)
+{
+    return recipe->init[0] || recipe->init_sha256[0] || recipe->model_onnx[0] ||
+           recipe->model_onnx_sha256[0];
 }
 
 const char *oct_recipe_wide_key(const oct_recipe *recipe, int layer)

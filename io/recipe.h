@@ -48,6 +48,8 @@ typedef struct oct_recipe {
 #include "io/recipe_list.def"
 #undef OCT_KEY
     int table_layers; /* the last so many of quant_int16_layers come from a sensitivity table */
+    void *onnx; /* bytes of the file that model.onnx names, once somebody has read it; owned */
+    size_t onnx_size;
 } oct_recipe;
 
 /* Reads `path` (or the text itself when text is not NULL; path then names it in messages), then the
@@ -57,6 +59,11 @@ typedef struct oct_recipe {
 oct_status oct_recipe_read(oct_recipe *recipe, const char *path, const char *text,
                            const char *const *overrides, size_t num_overrides) OCT_NODISCARD;
 void oct_recipe_free(oct_recipe *recipe);
+
+/* What people call the model: its name, or that of its file. */
+const char *oct_recipe_model(const oct_recipe *recipe);
+/* The run starts from trained weights, of `init` or of the file of its model. */
+bool oct_recipe_starts_trained(const oct_recipe *recipe);
 
 /* Names the key that gave 16 bits to this layer of quant_int16_layers, for messages. */
 const char *oct_recipe_wide_key(const oct_recipe *recipe, int layer);

@@ -58,6 +58,15 @@ static bool is_digest(const char *text)
     return strlen(text) == 64 && strspn(text, "0123456789abcdef") == 64;
 }
 
+static void check_digest(const oct_recipe_source *s, size_t key, const char *digest)
+{
+    if (!s->bad[key] && digest[0] && !is_digest(digest))
+        oct_recipe_report_keys(
+            s, key, key,
+            "%s is not a SHA-256 of 64 hexadecimal digits; leave it out, octet fills it in",
+            oct_keys[key].name);
+}
+
 static void check_init(const oct_recipe_source *s, const oct_recipe *recipe)
 {
     size_t observers = OCT_KEY_AT_init_observers, epochs = OCT_KEY_AT_float_epochs;
@@ -73,19 +82,39 @@ static void check_init(const oct_recipe_source *s, const oct_recipe *recipe)
         oct_recipe_report_keys(s, observers, OCT_KEY_AT_init,
                                "init_observers is true, but there is no init; write init: FILE, a "
                                "checkpoint of the phase calibrate or later");
-    if (!s->bad[digest] && recipe->init_sha256[0] && !is_digest(recipe->init_sha256))
-        oct_recipe_report_keys(
-            s, digest, digest,
-            "init_sha256 is not a SHA-256 of 64 hexadecimal digits; leave it out, "
-            "octet fills it in");
+    check_digest(s, digest, recipe->init_sha256);
+}
+
+/* A model has a name or a file. The recipe in a checkpoint knows no more of a file than its digest. */
+static void check_model(const oct_recipe_source *s, const oct_recipe *recipe)
+{
+    size_t name = OCT_KEY_AT_model_name, file = OCT_KEY_AT_model_onnx;
+    size_t output = OCT_KEY_AT_model_output;
+    const bool has_file = recipe->model_onnx[0] || recipe->model_onnx_sha256[0];
+    check_digest(s, OCT_KEY_AT_model_onnx_sha256, recipe->model_onnx_sha256);
+    if (!all_good(s, name, file)) return;
+    if (recipe->model_name[0] && has_file)
+        oct_recipe_report_keys(s, recipe->model_onnx[0] ? file : OCT_KEY_AT_model_onnx_sha256, name,
+                               "model.name is %s, but %s is given too; keep one of them",
+                               recipe->model_name,
+                               recipe->model_onnx[0] ? "model.onnx" : "model.onnx_sha256");
+    if (!recipe->model_name[0] && !has_file)
+        oct_recipe_report(s, &(oct_recipe_position){0}, NULL,
+                          "key 'model.name' is missing (%s); add it to the recipe, or write "
+                          "model.name=VALUE on the command line; model.onnx: FILE takes a network "
+                          "of yours",
+                          oct_keys[name].help);
+    if (!s->bad[output] && recipe->model_output[0] && !has_file)
+        oct_recipe_report_keys(s, output, name,
+                               "model.output names an output of an ONNX file, but model.onnx is "
+                               "not given; leave it out");
 }
 
 static void check_phases(const oct_recipe_source *s, const oct_recipe *recipe)
 {
     size_t norm = OCT_KEY_AT_qat_freeze_batch_norm, scales = OCT_KEY_AT_qat_freeze_scales;
-    bool starts_trained = recipe->init[0] || recipe->init_sha256[0];
-    if (all_good(s, OCT_KEY_AT_float_epochs, OCT_KEY_AT_qat_epochs) && !starts_trained &&
-        recipe->float_epochs + recipe->qat_epochs < 1)
+    if (all_good(s, OCT_KEY_AT_float_epochs, OCT_KEY_AT_qat_epochs) &&
+        !oct_recipe_starts_trained(recipe) && recipe->float_epochs + recipe->qat_epochs < 1)
         oct_recipe_report_keys(
             s, OCT_KEY_AT_float_epochs, OCT_KEY_AT_qat_epochs,
             "float.epochs and qat.epochs are both 0, so nothing would be trained; "
@@ -294,6 +323,7 @@ oct_status oct_recipe_check_keys(oct_recipe_source *s, oct_recipe *recipe)
             s, OCT_KEY_AT_batch_leaf, OCT_KEY_AT_batch_size,
             "batch.leaf (%lld) is larger than batch.size (%lld); write at most that",
             (long long)recipe->batch_leaf, (long long)recipe->batch_size);
+    check_model(s, recipe);
     check_channels(s, recipe);
     check_samples(s, recipe);
     check_init(s, recipe);

@@ -11,6 +11,7 @@
 #include "launch/run/file_kind.h"
 #include "launch/run/forecast.h"
 #include "launch/run/init.h"
+#include "launch/run/onnx_model.h"
 #include "launch/base/machine.h"
 #include "launch/base/output.h"
 #include "launch/run/plugin_load.h"
@@ -201,6 +202,7 @@ static oct_status judge(verdict *v, const oct_args *args)
     OCT_TRY(oct_recipe_of_args(&v->recipe, args));
     OCT_TRY(oct_plugins_load(&v->recipe.plugins));
     OCT_TRY(oct_check_names(&v->recipe));
+    OCT_TRY(oct_onnx_model_open(&v->recipe));
     OCT_TRY(oct_init_open(&v->recipe, &v->init));
     OCT_TRY(load_data(v));
     OCT_TRY(oct_run_check(&v->recipe, &v->train, &v->test, v->ranks));
@@ -282,7 +284,7 @@ static oct_status print_text(const verdict *v, const char *path, const char *rep
                       oct_registry_name(&oct_dataset_id_table, v->recipe.data_format),
                       oct_text_count(v->train.count, a), oct_text_count(v->test.count, b),
                       v->train.h, v->train.w, v->train.c, v->train.classes));
-    OCT_TRY(oct_print("model       %s: %s parameters\n", v->recipe.model_name,
+    OCT_TRY(oct_print("model       %s: %s parameters\n", oct_recipe_model(&v->recipe),
                       oct_text_count(v->parameters, a)));
     if (v->init.bytes)
         OCT_TRY(oct_print("init        %s: step %" PRId64 ", phase %s\n", v->init.path,
@@ -337,9 +339,9 @@ static oct_status print_json(const verdict *v, const char *path)
         "kind", "recipe", "file", path, "train_images", (json_int_t)v->train.count, "test_images",
         (json_int_t)v->test.count, "image", (json_int_t)v->train.h, (json_int_t)v->train.w,
         (json_int_t)v->train.c, "classes", (json_int_t)v->train.classes, "model",
-        v->recipe.model_name, "parameters", (json_int_t)v->parameters, "ranks", v->ranks, "leaves",
-        (json_int_t)v->leaves, "steps_per_epoch", (json_int_t)v->plan.steps_per_epoch, "steps",
-        phases, "report", v->report.data ? v->report.data : "", "checkpoint_bytes",
+        oct_recipe_model(&v->recipe), "parameters", (json_int_t)v->parameters, "ranks", v->ranks,
+        "leaves", (json_int_t)v->leaves, "steps_per_epoch", (json_int_t)v->plan.steps_per_epoch,
+        "steps", phases, "report", v->report.data ? v->report.data : "", "checkpoint_bytes",
         (json_int_t)v->checkpoint_bytes, "memory_bytes", (json_int_t)f->bytes[f->peak],
         "memory_bytes_of", json_of_memory(v), "memory_bytes_free", (json_int_t)v->memory_free,
         "disk_bytes", (json_int_t)v->disk_bytes, "disk_bytes_free", (json_int_t)v->disk_free,

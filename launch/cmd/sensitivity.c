@@ -117,7 +117,7 @@ static oct_status write_table(const survey *s, oct_text *text)
     OCT_TRY_OUT(oct_text_add(&comment,
                              "%s, step %" PRId64 ", phase %s\n"
                              "each quantizer alone, against the float model; most sensitive first",
-                             s->recipe.model_name, s->checkpoint.info.step,
+                             oct_recipe_model(&s->recipe), s->checkpoint.info.step,
                              s->checkpoint.info.phase));
     status = oct_sensitivity_print(&s->table, comment.data, text);
 out:

@@ -3,6 +3,7 @@
 #include "launch/run/evaluate.h"
 #include "launch/cmd/command.h"
 #include "launch/run/init.h"
+#include "launch/run/onnx_model.h"
 #include "launch/base/output.h"
 #include "launch/report/page.h"
 #include "launch/run/plugin_load.h"
@@ -134,6 +135,7 @@ static oct_status train(oct_session *session, const oct_args *args, oct_recipe *
     OCT_TRY(compare_recipes(session, recipe));
     OCT_TRY(oct_session_agree(session, oct_plugins_load(&recipe->plugins)));
     OCT_TRY(oct_session_agree(session, oct_check_names(recipe)));
+    OCT_TRY(oct_onnx_model_share(session, recipe));
     oct_status status = oct_init_share(session, recipe, &files.init);
     if (status == OCT_OK) status = oct_teacher_share(session, recipe, &files.teacher);
     if (status == OCT_OK) status = oct_train(session, args, recipe, &files, &result);

@@ -206,7 +206,7 @@ static oct_status verify_loads(const findings *f, const oct_checkpoint *checkpoi
         OCT_TRY_OUT(oct_build_from_checkpoint(&model, checkpoint, &recipe, &data, &prepared));
         OCT_TRY_OUT(VERIFIED(
             f, "state: every tensor of %s is there, with its shape (phase %s, step %" PRId64 ")",
-            recipe.model_name, checkpoint->info.phase, checkpoint->info.step));
+            oct_recipe_model(&recipe), checkpoint->info.phase, checkpoint->info.step));
     }
 out:
     oct_module_destroy(&model);

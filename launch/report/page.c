@@ -133,7 +133,7 @@ static void write_run(oct_page *r, int i)
                      oct_page_title(r, run));
     if (run->recipe_text.data) {
         oct_html_put(h, "<p class=\"sub\">model <b>");
-        oct_html_cut(h, run->recipe.model_name, 80);
+        oct_html_cut(h, oct_recipe_model(&run->recipe), 80);
         oct_html_put(h, "</b>, seed %lld, target %s, run folder ", (long long)run->recipe.seed,
                      oct_registry_name(&oct_target_id_table, (size_t)run->recipe.quant_target));
         oct_html_cut(h, run->recipe.output, 120);

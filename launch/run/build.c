@@ -3,6 +3,7 @@
 
 #include "core/base/mem.h"
 #include "launch/model/model.h"
+#include "launch/run/onnx_model.h"
 #include "quant/pass/convert/convert.h"
 
 #include <string.h>
@@ -52,6 +53,7 @@ oct_status oct_load_data(const oct_recipe *recipe, oct_split split, const oct_co
 oct_status oct_build_model(oct_module **model, const oct_recipe *recipe, const oct_dataset *data)
 {
     *model = NULL;
+    if (!recipe->model_name[0]) return oct_onnx_model_build(model, recipe, data);
     const oct_model_spec *spec = oct_model_find(recipe->model_name);
     OCT_CHECK(spec, OCT_USAGE, "model.name: there is no model '%s'; see `octet help models`",
               recipe->model_name);
@@ -134,7 +136,7 @@ static oct_status fuse_by_hand(oct_module **model, const oct_recipe *recipe)
     const oct_model_spec *spec = oct_model_find(recipe->model_name);
     OCT_CHECK(spec && spec->fuse, OCT_USAGE,
               "quant.method: %s does not name its fusions, which eager needs; use jit_strip",
-              recipe->model_name);
+              oct_recipe_model(recipe));
     return spec->fuse(model);
 }
 

@@ -9,7 +9,7 @@
 /* Opens one split of the data set that a recipe names. Collective where there is a group, else NULL. */
 oct_status oct_load_data(const oct_recipe *recipe, oct_split split, const oct_collective *group,
                          oct_dataset *data) OCT_NODISCARD;
-/* Builds the float model of a recipe for a data set, with initial parameters. */
+/* Builds the float model of a recipe for a data set, with initial parameters, or with those of its ONNX file. */
 oct_status oct_build_model(oct_module **model, const oct_recipe *recipe,
                            const oct_dataset *data) OCT_NODISCARD;
 /* Prepares it as the recipe asks; report as for oct_prepare. */

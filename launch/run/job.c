@@ -6,6 +6,7 @@
 #include "core/base/mem.h"
 #include "dist/rank_table.h"
 #include "io/file.h"
+#include "launch/run/onnx_model.h"
 #include "launch/run/plugin_load.h"
 #include "launch/run/run_folder.h"
 #include "launch/run/build.h"
@@ -159,12 +160,13 @@ static oct_status recipe_of_file(oct_recipe *recipe, const char *file, const cha
     if (data_path) OCT_TRY_OUT(oct_format(&override, "data.path=%s", data_path));
     const char *overrides[] = {override};
     OCT_TRY_OUT(oct_recipe_read(recipe, file, text, overrides, data_path && *data_path ? 1 : 0));
+    status = oct_onnx_model_find(recipe, file, in_run ? &there : NULL);
     if (in_run) {
         const oct_texts own = recipe->metrics;
         recipe->metrics = there.metrics;
         there.metrics = own;
     }
-    status = oct_plugins_load_of_file(&recipe->plugins, plugins);
+    if (status == OCT_OK) status = oct_plugins_load_of_file(&recipe->plugins, plugins);
     if (status != OCT_OK) {
         oct_fail_prefix("%s", file); /* who wants them */
         oct_recipe_free(recipe);

@@ -32,7 +32,7 @@ void oct_check_metrics(const oct_texts *metrics)
 /* Plug-ins add to tables of names, so a recipe's names are judged here and not while it is read. */
 static void add_unknown_names(const oct_recipe *recipe)
 {
-    if (!oct_model_find(recipe->model_name))
+    if (recipe->model_name[0] && !oct_model_find(recipe->model_name))
         oct_registry_report_missing(&oct_model_table, "model.name", recipe->model_name,
                                     "see `octet help models`");
     oct_recipe_check_names(recipe);
@@ -63,10 +63,11 @@ static void check_model(const oct_recipe *recipe, const oct_dataset *data)
                      "model.name: %s gives classes for each pixel, so the data must too; write "
                      "data.goal: map, or use another model",
                      spec->name);
-    if (spec && !spec->fuse && recipe->quant_method == OCT_METHOD_EAGER)
+    const bool fuses = spec ? spec->fuse != NULL : recipe->model_name[0] != '\0';
+    if (!fuses && recipe->quant_method == OCT_METHOD_EAGER)
         oct_fail_add(OCT_USAGE,
                      "quant.method: %s does not name its fusions, which eager needs; use jit_strip",
-                     spec->name);
+                     oct_recipe_model(recipe));
 }
 
 /* The key that asks for 16-bit activations, or NULL. */

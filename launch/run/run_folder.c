@@ -9,6 +9,7 @@
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "io/file.h"
+#include "launch/run/onnx_model.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -230,6 +231,7 @@ oct_status oct_run_folder_open(oct_run_folder *folder, const oct_recipe *recipe)
     OCT_TRY(oct_make_folders(recipe->output));
     OCT_TRY(oct_folder_lock(recipe->output, &folder->lock));
     OCT_TRY(remove_leftovers(recipe->output));
+    OCT_TRY(oct_onnx_model_keep(recipe, recipe->output));
     OCT_TRY(write_recipe(recipe->output, recipe));
     return open_log(recipe->output);
 }

@@ -56,7 +56,7 @@ oct_status oct_trainer_start_from(oct_trainer *trainer, const oct_checkpoint *ch
 {
     const oct_recipe *recipe = trainer->recipe;
     if (recipe->init_observers) OCT_TRY(oct_trainer_enter(trainer, OCT_PHASE_CALIBRATE));
-    OCT_TRY(check_fit(checkpoint, trainer->model, recipe->model_name));
+    OCT_TRY(check_fit(checkpoint, trainer->model, oct_recipe_model(recipe)));
     return oct_checkpoint_load(checkpoint, trainer->model, NULL);
 }
 

@@ -323,8 +323,9 @@ static void say_what_comes(const oct_training *r)
     int size = r->session->group->size;
     oct_log(OCT_LOG_INFO,
             "%s: %s parameters, input %lldx%lldx%lld, %lld classes; %s training and %s test images",
-            recipe->model_name, oct_text_count(oct_float_bytes(r->trainer.model) / 4, parameters),
-            (long long)data->h, (long long)data->w, (long long)data->c, (long long)data->classes,
+            oct_recipe_model(recipe),
+            oct_text_count(oct_float_bytes(r->trainer.model) / 4, parameters), (long long)data->h,
+            (long long)data->w, (long long)data->c, (long long)data->classes,
             oct_text_count(data->count, train), oct_text_count(r->test_data.count, test));
     oct_log(OCT_LOG_INFO,
             "%d rank%s of %lld thread%s; %lld steps: float to %lld, calibrate to %lld, qat to %lld "

@@ -87,10 +87,21 @@ static const struct {
      "r.yaml:3:1: section 'data' is already given in line 2; join the two"},
     {HEAD "data: {flip: true}\ndata.flip: false\n",
      "r.yaml:3:1: key 'data.flip' is already given in line 2; keep one of them"},
-    {"seed: 1\n", "r.yaml: key 'model.name' is missing (a model of `octet help models`); add it to "
-                  "the recipe, or write model.name=VALUE on the command line"},
-    {"", "r.yaml: key 'model.name' is missing (a model of `octet help models`); add it to the "
-         "recipe, or write model.name=VALUE on the command line"},
+    {"seed: 1\n",
+     "r.yaml: key 'model.name' is missing (a model of `octet help models`); add it to "
+     "the recipe, or write model.name=VALUE on the command line; model.onnx: FILE takes "
+     "a network of yours"},
+    {"",
+     "r.yaml: key 'model.name' is missing (a model of `octet help models`); add it to the "
+     "recipe, or write model.name=VALUE on the command line; model.onnx: FILE takes a network of "
+     "yours"},
+    {HEAD "model.onnx: a.onnx\n", "r.yaml:2:1: model.name is m, but model.onnx is given too; "
+                                  "keep one of them"},
+    {HEAD "model.output: y\n", "r.yaml:2:1: model.output names an output of an ONNX file, but "
+                               "model.onnx is not given; leave it out"},
+    {"model.onnx: a.onnx\nmodel.onnx_sha256: abc\n",
+     "r.yaml:2:1: model.onnx_sha256 is not a SHA-256 of 64 hexadecimal digits; leave it out, octet "
+     "fills it in"},
     /* shapes */
     {HEAD "data: idx\n", "r.yaml:2:1: 'data' is a section; write its keys below it, indented"},
     {HEAD "data:\n", "r.yaml:2:1: 'data' is a section; write its keys below it, indented"},
@@ -175,7 +186,8 @@ static const struct {
     {HEAD "name: \"a\\0b\"\n", "r.yaml:2:7: name: a NUL character in the value; leave it out"},
     {HEAD "name: \"a\\eb\"\n",
      "r.yaml:2:7: name: a control character (U+001B) in a text; leave it out"},
-    {"model: {name: }\n", "r.yaml:1:15: model.name: empty value; write a text"},
+    {"model: {name: }\n",
+     "r.yaml:1:15: model.name: empty value; write a text, or null for the default (\"\")"},
     /* lists of texts */
     {HEAD "plugins: a.so\n", "r.yaml:2:10: plugins: 'a.so' is not a list; write [a.so]"},
     {HEAD "plugins: {a: 1}\n",
@@ -306,7 +318,8 @@ static const struct {
     {"name=\033[2J", "command line: 'name=?[2J': a control character (U+001B) in a text; leave it "
                      "out"},
     {"model.name=null", "r.yaml: key 'model.name' is missing (a model of `octet help models`); add "
-                        "it to the recipe, or write model.name=VALUE on the command line"},
+                        "it to the recipe, or write model.name=VALUE on the command line; "
+                        "model.onnx: FILE takes a network of yours"},
 };
 
 Test(recipe, each_mistake_on_the_command_line_has_its_sentence)

@@ -1,0 +1,314 @@
+/* All nodes are built in their order; what cannot be is listed at once. */
+#include "io/onnx/build_impl.h"
+
+#include "core/base/mem.h"
+#include "core/base/text.h"
+
+#include <stdio.h>
+#include <string.h>
+
+typedef struct operator_line {
+    const char *name;
+    oct_onnx_builder_function build;
+} operator_line;
+
+static const operator_line operators[] = {
+#define OCT_ONNX_BUILD(name, function) {name, oct_build_##function},
+#include "io/onnx/build_list.def"
+#undef OCT_ONNX_BUILD
+};
+
+static oct_onnx_builder_function find_operator(const oct_onnx_builder *b, int64_t node)
+{
+    const char *type = oct_build_type(b, node);
+    if (b->graph->nodes[node].domain[0]) return NULL;
+    for (size_t i = 0; i < OCT_COUNT(operators); i++)
+        if (strcmp(operators[i].name, type) == 0) return operators[i].build;
+    return NULL;
+}
+
+/* Marks what the output needs, and counts who reads what. */
+static void find_needed(oct_onnx_builder *b)
+{
+    const oct_onnx_graph *g = b->graph;
+    memset(b->needed, 0, (size_t)g->num_nodes * sizeof *b->needed);
+    memset(b->uses, 0, (size_t)g->num_values * sizeof *b->uses);
+    for (int64_t v = 0; v < g->num_values; v++)
+        b->user[v] = -1;
+    b->uses[b->output] = 1;
+    for (int64_t k = g->num_nodes - 1; k >= 0; k--) {
+        const oct_onnx_node *n = &g->nodes[k];
+        for (int i = 0; i < n->outputs; i++)
+            if (n->output[i] >= 0 && b->uses[n->output[i]] > 0) b->needed[k] = true;
+        for (int i = 0; b->needed[k] && i < oct_build_inputs(b, k); i++) {
+            const int32_t value = oct_build_input(b, k, i);
+            if (value < 0) continue;
+            b->uses[value]++;
+            b->user[value] = (int32_t)k;
+        }
+    }
+}
+
+/* What cannot be built, by kind: the sentence, and the nodes that it is about. */
+typedef struct problem {
+    char *sentence;
+    oct_status code;
+    oct_text nodes;
+    int count;
+} problem;
+
+typedef struct problems {
+    problem *list;
+    size_t count, capacity;
+} problems;
+
+static void free_problems(problems *p)
+{
+    for (size_t i = 0; i < p->count; i++) {
+        oct_free(&p->list[i].sentence);
+        oct_text_free(&p->list[i].nodes);
+    }
+    oct_free(&p->list);
+}
+
+enum { NODES_NAMED = 6 };
+
+static oct_status add_problem(problems *p, oct_status code, const oct_onnx_node *n, const char *why)
+{
+    char *sentence = NULL;
+    OCT_TRY(oct_format(&sentence, "%s%s%s: %s", n->domain, n->domain[0] ? "." : "", n->type, why));
+    size_t i = 0;
+    while (i < p->count && strcmp(p->list[i].sentence, sentence) != 0)
+        i++;
+    if (i < p->count) {
+        oct_free(&sentence);
+    } else {
+        oct_status status = oct_grow(&p->list, &p->capacity, p->count + 1, sizeof *p->list);
+        if (status != OCT_OK) {
+            oct_free(&sentence);
+            return status;
+        }
+        p->list[p->count++] = (problem){.sentence = sentence, .code = code};
+    }
+    problem *at = &p->list[i];
+    at->count++;
+    if (at->count > NODES_NAMED) return OCT_OK;
+    return oct_text_add(&at->nodes, "%s%s", at->count > 1 ? ", " : "",
+                        oct_show(n->name, strlen(n->name)).text);
+}
+
+/* One problem of the record for each kind. */
+static oct_status report(const oct_onnx_graph *g, const problems *p)
+{
+    oct_status code = OCT_PREPARE;
+    oct_fail_clear();
+    for (size_t i = 0; i < p->count; i++)
+        if (p->list[i].code == OCT_DATA) code = OCT_DATA;
+    for (size_t i = 0; i < p->count; i++) {
+        const problem *at = &p->list[i];
+        char more[32] = "";
+        if (at->count > NODES_NAMED)
+            snprintf(more, sizeof more, " and %d more", at->count - NODES_NAMED);
+        oct_fail_add(code, "%s: node%s %s%s: %s", g->path, at->count == 1 ? "" : "s",
+                     at->nodes.data, more, at->sentence);
+    }
+    return code;
+}
+
+static bool inputs_there(const oct_onnx_builder *b, int64_t node)
+{
+    for (int i = 0; i < oct_build_inputs(b, node); i++) {
+        const int32_t value = oct_build_input(b, node, i);
+        if (value >= 0 && !b->graph->values[value].data && !b->there[value]) return false;
+    }
+    return true;
+}
+
+/* Failures of the machine end everything; others are of this node. */
+static oct_status build_node(oct_onnx_builder *b, int64_t node, problems *p)
+{
+    const oct_onnx_node *n = &b->graph->nodes[node];
+    const oct_onnx_builder_function build = find_operator(b, node);
+    if (!build)
+        return add_problem(p, OCT_PREPARE, n,
+                           "there is no such operator here; leave it out of the network, or give "
+                           "the layer by a plug-in");
+    if (!inputs_there(b, node)) return OCT_OK; /* whatever makes them is listed */
+    b->at = node;
+    b->result = n->output[0];
+    oct_build_set_path(b, n);
+    const oct_status status = build(b, n);
+    if (status != OCT_PREPARE && status != OCT_USAGE && status != OCT_DATA) return status;
+    char *why = NULL;
+    OCT_TRY(oct_strdup(&why, oct_fail_text(0)));
+    oct_fail_clear();
+    const oct_status added = add_problem(p, status == OCT_DATA ? OCT_DATA : OCT_PREPARE, n, why);
+    oct_free(&why);
+    return added;
+}
+
+/* The network's input as the file has it: (N, C, H, W), (N, H, W, C), or the numbers of a sample in a row. */
+static oct_status set_input(oct_onnx_builder *b)
+{
+    const oct_onnx_graph *g = b->graph;
+    const oct_onnx_build_options *o = b->options;
+    OCT_CHECK(g->num_inputs == 1, OCT_USAGE,
+              "%s: it has %d inputs, and a data set gives one; export it with one input", g->path,
+              g->num_inputs);
+    const oct_onnx_value *in = &g->values[g->inputs[0]];
+    const oct_shape shape = OCT_SHAPE(1, o->h, o->w, o->c);
+    const int64_t nchw[] = {OCT_ONNX_BATCH, o->c, o->h, o->w};
+    static const int order[] = {2, 3, 1};
+    char text[OCT_ONNX_SHAPE_BYTES];
+    OCT_CHECK(in->known && in->ndim >= 2 && in->dim[0] == OCT_ONNX_BATCH &&
+                  oct_onnx_numel(in) == o->h * o->w * o->c,
+              OCT_USAGE,
+              "%s: its input %s is %s, but samples of the data are %lld x %lld x %lld (height, "
+              "width, channels); write data.size, or export it for this size",
+              g->path, in->name, oct_onnx_shape_text(in, text), (long long)o->h, (long long)o->w,
+              (long long)o->c);
+    const bool image = in->ndim == 4 && !g->channels_last && in->dim[1] == o->c &&
+                       in->dim[2] == o->h && in->dim[3] == o->w;
+    b->view[g->inputs[0]] = image ? oct_view_in_order(0, shape, 4, nchw, order, 3)
+                                  : oct_view_of(0, shape, in->ndim, in->dim);
+    b->there[g->inputs[0]] = true;
+    return OCT_OK;
+}
+
+/* Steps over what only the loss needs, where the loss has it itself. */
+static void find_end(oct_onnx_builder *b, oct_onnx_built *built)
+{
+    const oct_onnx_build_options *o = b->options;
+    const int32_t node = b->maker[b->output];
+    if (node < 0) return;
+    const oct_onnx_node *n = &b->graph->nodes[node];
+    const bool softmax = strcmp(n->type, "Softmax") == 0 || strcmp(n->type, "LogSoftmax") == 0;
+    if ((softmax && o->without_softmax) ||
+        (strcmp(n->type, "Sigmoid") == 0 && o->without_sigmoid)) {
+        b->output = n->input[0];
+        built->left_out = n->type;
+    }
+}
+
+static oct_status find_output(oct_onnx_builder *b)
+{
+    const oct_onnx_graph *g = b->graph;
+    const char *wanted = b->options->output;
+    OCT_CHECK(g->num_outputs > 0, OCT_DATA, "%s: it has no output; export it again", g->path);
+    b->output = g->outputs[0];
+    if (!wanted || !wanted[0]) return OCT_OK;
+    for (int i = 0; i < g->num_outputs; i++)
+        if (strcmp(g->values[g->outputs[i]].name, wanted) == 0) {
+            b->output = g->outputs[i];
+            return OCT_OK;
+        }
+    const char *names[64];
+    char hint[OCT_HINT_BYTES], first[OCT_HINT_BYTES];
+    size_t count = 0;
+    for (int i = 0; i < g->num_outputs && count < OCT_COUNT(names); i++)
+        names[count++] = g->values[g->outputs[i]].name;
+    snprintf(first, sizeof first, "its first one is %.80s", names[0]);
+    return oct_fail(OCT_USAGE, "model.output: %s has no output '%s'; %s", g->path,
+                    oct_show(wanted, strlen(wanted)).text,
+                    oct_did_you_mean(hint, wanted, names, count, first));
+}
+
+/* Classes are (N, classes), maps (N, H, W, classes). */
+static oct_status set_output(oct_onnx_builder *b, oct_onnx_built *built)
+{
+    const oct_onnx_graph *g = b->graph;
+    oct_onnx_view y = b->view[b->output];
+    char text[OCT_ONNX_SHAPE_BYTES];
+    int order[OCT_VIEW_ATOMS], n = 0;
+    OCT_CHECK(oct_view_batch(&y) == 0 && y.atoms[0] == 1, OCT_PREPARE,
+              "%s: its output is %s, and the first dimension must be the batch; export it so",
+              g->path, oct_onnx_shape_text(&g->values[b->output], text));
+    const bool map = y.dims == 4 && oct_view_size(&y, 2) * oct_view_size(&y, 3) > 1;
+    if (map) {
+        OCT_TRY(oct_build_lay_image(b, &y));
+    } else {
+        for (int d = 1; d < y.dims; d++)
+            order[n++] = d;
+        const int64_t last = y.dims > 2 ? oct_view_size(&y, y.dims - 1) : 1;
+        const int64_t all = oct_view_numel(&y);
+        oct_shape shape = OCT_SHAPE(1, all);
+        if (y.dims == 3 && last > 1 && all > last) shape = OCT_SHAPE(1, all / last, last);
+        OCT_TRY(oct_build_lay(b, &y, order, n, shape));
+    }
+    OCT_CHECK(y.value > 0, OCT_PREPARE, "%s: it computes nothing; export the network again",
+              g->path);
+    built->output = y.shape;
+    oct_network_set_output(b->network, y.value);
+    return OCT_OK;
+}
+
+static oct_status allocate(oct_onnx_builder *b)
+{
+    const size_t values = (size_t)b->graph->num_values, nodes = (size_t)b->graph->num_nodes;
+    OCT_TRY(oct_alloc(&b->view, values, sizeof *b->view));
+    OCT_TRY(oct_alloc(&b->there, values, sizeof *b->there));
+    OCT_TRY(oct_alloc(&b->maker, values, sizeof *b->maker));
+    OCT_TRY(oct_alloc(&b->uses, values, sizeof *b->uses));
+    OCT_TRY(oct_alloc(&b->user, values, sizeof *b->user));
+    OCT_TRY(oct_alloc(&b->owner, values, sizeof *b->owner));
+    OCT_TRY(oct_alloc(&b->fused, nodes, sizeof *b->fused));
+    OCT_TRY(oct_alloc(&b->needed, nodes, sizeof *b->needed));
+    OCT_TRY(oct_alloc(&b->done, nodes, sizeof *b->done));
+    for (size_t v = 0; v < values; v++)
+        b->maker[v] = b->owner[v] = -1;
+    for (size_t k = 0; k < nodes; k++)
+        for (int i = 0; i < b->graph->nodes[k].outputs; i++)
+            if (b->graph->nodes[k].output[i] >= 0)
+                b->maker[b->graph->nodes[k].output[i]] = (int32_t)k;
+    return OCT_OK;
+}
+
+static void release(oct_onnx_builder *b)
+{
+    oct_free(&b->view);
+    oct_free(&b->there);
+    oct_free(&b->maker);
+    oct_free(&b->uses);
+    oct_free(&b->user);
+    oct_free(&b->owner);
+    oct_free(&b->fused);
+    oct_free(&b->needed);
+    oct_free(&b->done);
+}
+
+static oct_status build_nodes(oct_onnx_builder *b)
+{
+    problems found = {0};
+    oct_status status = OCT_OK;
+    for (int64_t k = 0; k < b->graph->num_nodes && status == OCT_OK; k++)
+        if (b->needed[k] && !b->done[k]) status = build_node(b, k, &found);
+    if (status == OCT_OK && found.count > 0) status = report(b->graph, &found);
+    free_problems(&found);
+    return status;
+}
+
+oct_status oct_onnx_build(oct_module **network, const oct_onnx_graph *graph,
+                          const oct_onnx_build_options *options, oct_onnx_built *built)
+{
+    oct_onnx_builder b = {.graph = graph, .options = options};
+    oct_status status = OCT_OK;
+    *network = NULL;
+    *built = (oct_onnx_built){0};
+    oct_fail_clear();
+    OCT_TRY_OUT(allocate(&b));
+    OCT_TRY_OUT(oct_network_create(&b.network, 1));
+    OCT_TRY_OUT(find_output(&b));
+    find_end(&b, built);
+    OCT_TRY_OUT(set_input(&b));
+    find_needed(&b);
+    oct_onnx_find_patterns(&b);
+    find_needed(&b);
+    OCT_TRY_OUT(build_nodes(&b));
+    OCT_TRY_OUT(set_output(&b, built));
+    *network = b.network;
+    b.network = NULL;
+out:
+    oct_module_destroy(&b.network);
+    release(&b);
+    return status;
+}

@@ -1,0 +1,28 @@
+/* A folded ONNX graph becomes a network of Octet's modules, with the file's weights in it.
+ *
+ * Parameters keep the file's names as module paths ("layer1.0.conv1.weight"), in the letters that paths may
+ * have; oct_network_names tells both. Images become (N, H, W, C), weights with them (view.h).
+ */
+#pragma once
+
+#include "core/nn/network.h"
+#include "io/onnx/graph.h"
+
+typedef struct oct_onnx_build_options {
+    int64_t h, w, c; /* of an image as Octet's data sets give it: the network takes (N, h, w, c) */
+    const char *output;   /* name of the output that counts; NULL or "": the first */
+    bool without_softmax; /* a Softmax at the end is left out: the loss has its own */
+    bool without_sigmoid;
+} oct_onnx_build_options;
+
+typedef struct oct_onnx_built {
+    oct_shape output; /* of the network, dim[0] is the batch: (N, classes) or (N, H, W, classes) */
+    const char
+        *left_out; /* type of the node at the end that was left out; NULL: none. Of the graph */
+} oct_onnx_built;
+
+/* Builds the network. OCT_PREPARE with a sentence for each kind of node that has no counterpart here, all at
+ * once; OCT_DATA when the graph contradicts itself. */
+oct_status oct_onnx_build(oct_module **network, const oct_onnx_graph *graph,
+                          const oct_onnx_build_options *options,
+                          oct_onnx_built *built) OCT_NODISCARD;

@@ -1,0 +1,373 @@
+/* Views are laid out where a module needs it, and modules are called. */
+#include "io/onnx/build_impl.h"
+
+#include "core/base/int_math.h"
+
+#include <stdio.h>
+#include <string.h>
+
+const oct_onnx_value *oct_build_constant(const oct_onnx_builder *b, const oct_onnx_node *n, int i)
+{
+    const oct_onnx_value *v = oct_onnx_input(b->graph, n, i);
+    return v && v->data ? v : NULL;
+}
+
+oct_status oct_build_weights(const oct_onnx_builder *b, const oct_onnx_node *n, int i,
+                             const oct_onnx_value **constant)
+{
+    *constant = oct_build_constant(b, n, i);
+    OCT_CHECK(*constant, OCT_PREPARE,
+              "its input %d is computed by the network, but must be a constant; such a node cannot "
+              "be trained here",
+              i + 1);
+    OCT_CHECK((*constant)->dtype == OCT_F32, OCT_PREPARE,
+              "%s has the type %s; export the network in float32", (*constant)->name,
+              oct_dtype_name((*constant)->dtype));
+    return OCT_OK;
+}
+
+oct_status oct_build_integers(const oct_onnx_builder *b, const oct_onnx_node *n, int i,
+                              const char *attribute, int64_t *values, int *count)
+{
+    const oct_onnx_value *v = i < 0 ? NULL : oct_onnx_input(b->graph, n, i);
+    int64_t found = 0;
+    const int64_t *ints = v ? NULL : oct_onnx_ints(n, attribute, &found);
+    *count = -1;
+    if (!v && !ints) return OCT_OK;
+    if (v) {
+        OCT_CHECK(v->data && (v->dtype == OCT_S64 || v->dtype == OCT_S32), OCT_PREPARE,
+                  "%s is computed from what the network sees; export it with fixed sizes",
+                  attribute);
+        found = oct_onnx_numel(v);
+    }
+    OCT_CHECK(found >= 0 && found <= 2 * OCT_ONNX_DIMS, OCT_PREPARE,
+              "%s has %lld numbers; at most %d are supported", attribute, (long long)found,
+              2 * OCT_ONNX_DIMS);
+    for (int64_t k = 0; k < found; k++) {
+        if (ints)
+            values[k] = ints[k];
+        else
+            values[k] =
+                v->dtype == OCT_S64 ? ((const int64_t *)v->data)[k] : ((const int32_t *)v->data)[k];
+    }
+    *count = (int)found;
+    return OCT_OK;
+}
+
+static bool moves_only(const char *type)
+{
+    return strcmp(type, "move") == 0 || strcmp(type, "reshape") == 0 ||
+           strcmp(type, "flatten") == 0;
+}
+
+static oct_status new_module(const char *type, const oct_op_args *args, oct_module **module)
+{
+    const oct_module_type *found = oct_module_type_find(type);
+    OCT_CHECK(found, OCT_PREPARE, "there is no module %s here", type);
+    return found->create(module, args);
+}
+
+oct_status oct_build_call(oct_onnx_builder *b, const char *type, const oct_op_args *args,
+                          const int32_t *inputs, int n, int32_t *value)
+{
+    oct_module *module = NULL;
+    char path[sizeof b->path + 32];
+    const bool aside = moves_only(type);
+    OCT_CHECK(n <= OCT_MAX_INPUTS, OCT_PREPARE, "it has %d inputs; at most %d are supported", n,
+              OCT_MAX_INPUTS);
+    OCT_TRY(new_module(type, args, &module));
+    if (aside) {
+        const int32_t found = oct_network_find_call(b->network, module->type, args, inputs, n);
+        if (found >= 0) {
+            oct_module_destroy(&module);
+            *value = found; /* may be an input too */
+            return OCT_OK;
+        }
+    }
+    if (aside || b->named)
+        snprintf(path, sizeof path, "%s_%s", b->path, type);
+    else
+        snprintf(path, sizeof path, "%s", b->path);
+    if (!aside) b->named = true;
+    return oct_network_add(b->network, path, &module, inputs, n, value);
+}
+
+oct_status oct_build_call_weighted(oct_onnx_builder *b, const char *type, const oct_op_args *args,
+                                   const oct_onnx_value *weight, int32_t input, int32_t *value,
+                                   bool *filled)
+{
+    int32_t *owner = &b->owner[weight - b->graph->values];
+    oct_op_args has = {0};
+    *filled = false;
+    if (*owner >= 0) {
+        const oct_module *there = oct_network_module(b->network, *owner);
+        there->type->args(there, &has);
+        *filled = strcmp(there->type->name, type) == 0 && oct_op_args_equal(&has, args);
+        if (*filled) return oct_network_add_again(b->network, *owner, &input, 1, value);
+    }
+    OCT_TRY(oct_build_call(b, type, args, &input, 1, value));
+    *owner = *value;
+    return OCT_OK;
+}
+
+oct_status oct_build_output(oct_onnx_builder *b, int32_t value, const oct_onnx_view *v)
+{
+    const oct_onnx_value *of = &b->graph->values[value];
+    char text[OCT_ONNX_SHAPE_BYTES];
+    bool fits = of->ndim == v->dims || !of->known;
+    for (int d = 0; fits && of->known && d < v->dims; d++)
+        fits = of->dim[d] == oct_view_size(v, d);
+    OCT_CHECK(fits, OCT_DATA, "%s cannot have the shape %s; export the network again", of->name,
+              oct_onnx_shape_text(of, text));
+    b->view[value] = *v;
+    b->there[value] = true;
+    return OCT_OK;
+}
+
+oct_status oct_build_result(oct_onnx_builder *b, const oct_onnx_view *v)
+{
+    return oct_build_output(b, b->result, v);
+}
+
+/* A constant becomes a parameter that each sample sees, with dimension 0 as the batch. */
+static oct_status view_of_constant(oct_onnx_builder *b, const oct_onnx_value *v, oct_onnx_view *out)
+{
+    int64_t size[OCT_ONNX_DIMS];
+    oct_shape shape = {.ndim = v->ndim, .dim = {1}};
+    int32_t made;
+    OCT_CHECK(v->dtype == OCT_F32 && v->ndim >= 2 && v->dim[0] == 1, OCT_PREPARE,
+              "%s is a constant where a value of the network belongs; such a node cannot be "
+              "trained here",
+              v->name);
+    size[0] = OCT_ONNX_BATCH;
+    for (int d = 1; d < v->ndim; d++)
+        size[d] = v->dim[d];
+    if (v->ndim > OCT_MAX_DIMS)
+        shape = OCT_SHAPE(1, oct_onnx_numel(v));
+    else
+        for (int d = 1; d < v->ndim; d++)
+            shape.dim[d] = v->dim[d];
+    oct_op_args args = {.count = shape.ndim, .value = {shape.ndim - 1}};
+    for (int d = 1; d < shape.ndim; d++)
+        args.value[d] = (double)shape.dim[d];
+    const int32_t image = 0; /* says how many samples there are */
+    OCT_TRY(oct_build_call(b, "parameter", &args, &image, 1, &made));
+    const oct_file_order order = oct_file_order_of(v->ndim - 1, v->dim + 1);
+    OCT_TRY(oct_build_fill(b, made, "weight", v, &order));
+    *out = oct_view_of(made, shape, v->ndim, size);
+    return OCT_OK;
+}
+
+oct_status oct_build_view(oct_onnx_builder *b, const oct_onnx_node *n, int i, oct_onnx_view *v)
+{
+    OCT_CHECK(i < n->inputs && n->input[i] >= 0, OCT_DATA,
+              "its input %d is missing; export the network again", i + 1);
+    const int32_t value = n->input[i];
+    if (b->graph->values[value].data) return view_of_constant(b, &b->graph->values[value], v);
+    *v = b->view[value];
+    return OCT_OK;
+}
+
+/* Joins the loops over dimensions in this order. */
+static int loops_of(const oct_onnx_view *v, const int *order, int n,
+                    oct_view_atom loop[OCT_VIEW_ATOMS])
+{
+    int count = 0;
+    for (int i = 0; i < n; i++) {
+        const int first = oct_view_first(v, order[i]);
+        for (int k = first; k < first + v->atoms[order[i]]; k++) {
+            const oct_view_atom *a = &v->atom[k];
+            oct_view_atom *last = count > 0 ? &loop[count - 1] : NULL;
+            if (last && last->stride == a->size * a->stride)
+                *last = (oct_view_atom){last->size * a->size, a->stride};
+            else
+                loop[count++] = *a;
+        }
+    }
+    return count;
+}
+
+static oct_status move(oct_onnx_builder *b, const oct_onnx_view *v, const oct_view_atom *loop,
+                       int loops, const oct_shape *shape, int32_t *value)
+{
+    oct_op_args args = {.value = {(double)v->offset, shape->ndim - 1}};
+    int count = 2;
+    OCT_CHECK(loops <= 6, OCT_PREPARE,
+              "its values are moved in %d nested loops, and at most 6 are supported; write it in "
+              "two steps",
+              loops);
+    for (int d = 1; d < shape->ndim; d++)
+        args.value[count++] = (double)shape->dim[d];
+    args.value[count++] = loops;
+    for (int i = 0; i < loops; i++)
+        args.value[count++] = (double)loop[i].size;
+    for (int i = 0; i < loops; i++)
+        args.value[count++] = (double)loop[i].stride;
+    args.count = count;
+    return oct_build_call(b, "move", &args, &v->value, 1, value);
+}
+
+static oct_status reshape(oct_onnx_builder *b, int32_t from, const oct_shape *shape, int32_t *value)
+{
+    oct_op_args args = {.count = shape->ndim - 1};
+    for (int d = 1; d < shape->ndim; d++)
+        args.value[d - 1] = (double)shape->dim[d];
+    return shape->ndim == 2 ? oct_build_call(b, "flatten", OCT_NO_ARGS, &from, 1, value)
+                            : oct_build_call(b, "reshape", &args, &from, 1, value);
+}
+
+oct_status oct_build_lay(oct_onnx_builder *b, oct_onnx_view *v, const int *order, int n,
+                         oct_shape shape)
+{
+    oct_view_atom loop[OCT_VIEW_ATOMS];
+    oct_shape sample = shape;
+    sample.dim[0] = 1;
+    const int loops = loops_of(v, order, n, loop);
+    const int64_t numel = oct_view_numel(v);
+    OCT_CHECK(oct_shape_numel(&sample) == numel, OCT_DEFECT, "a view of %lld values has no layout",
+              (long long)numel);
+    const bool laid = v->offset == 0 && numel == oct_view_base(v) &&
+                      (loops == 0 || (loops == 1 && loop[0].stride == 1));
+    shape.dim[0] = v->shape.dim[0];
+    if (!laid)
+        OCT_TRY(move(b, v, loop, loops, &shape, &v->value));
+    else if (!oct_shape_equal(&shape, &v->shape))
+        OCT_TRY(reshape(b, v->value, &shape, &v->value));
+    int64_t stride = 1;
+    for (int i = n - 1; i >= 0; i--) {
+        const int first = oct_view_first(v, order[i]);
+        for (int k = first + v->atoms[order[i]] - 1; k >= first; k--) {
+            v->atom[k].stride = stride;
+            stride *= v->atom[k].size;
+        }
+    }
+    v->offset = 0;
+    v->shape = shape;
+    return OCT_OK;
+}
+
+/* Dimensions that hold the batch and more are split first, and joined again. */
+static oct_onnx_view without_merged_batch(const oct_onnx_view *v)
+{
+    const int dim = oct_view_batch(v);
+    return dim >= 0 && v->atoms[dim] > 1 ? oct_view_split(v) : *v;
+}
+
+/* Gives the layout of `from` to a view that has the same atoms in other dimensions. */
+static void take_layout(oct_onnx_view *v, const oct_onnx_view *from)
+{
+    memcpy(v->atom, from->atom, sizeof v->atom);
+    v->value = from->value;
+    v->shape = from->shape;
+    v->offset = from->offset;
+}
+
+oct_status oct_build_lay_natural(oct_onnx_builder *b, oct_onnx_view *v)
+{
+    int order[OCT_VIEW_ATOMS];
+    if (oct_view_is_whole(v)) return OCT_OK;
+    oct_onnx_view split = without_merged_batch(v);
+    const int n = oct_view_order(&split, order);
+    oct_shape shape = {.ndim = n == 0 ? 2 : (int)oct_min_i64(n, 3) + 1, .dim = {1, 1, 1, 1}};
+    for (int i = 0; i < n; i++) { /* the outer ones together, where there are more than three */
+        const int before = n > 3 ? n - 3 : 0;
+        shape.dim[i > before ? i - before + 1 : 1] *= oct_view_size(&split, order[i]);
+    }
+    OCT_TRY(oct_build_lay(b, &split, order, n, shape));
+    take_layout(v, &split);
+    return OCT_OK;
+}
+
+oct_status oct_build_lay_last(oct_onnx_builder *b, oct_onnx_view *v,
+                              const bool last[OCT_VIEW_ATOMS])
+{
+    int natural[OCT_VIEW_ATOMS], order[OCT_VIEW_ATOMS], count = 0;
+    bool behind[OCT_VIEW_ATOMS] = {false};
+    int64_t size = 1;
+    oct_onnx_view split = without_merged_batch(v);
+    for (int d = 0; d < v->dims; d++)
+        for (int i = 0, first = oct_view_first(v, d); i < v->atoms[d]; i++)
+            if (split.dims != v->dims) behind[first + i] = last[d];
+    if (split.dims == v->dims) memcpy(behind, last, sizeof behind);
+    const int n = oct_view_order(&split, natural);
+    for (int i = 0; i < n; i++)
+        if (!behind[natural[i]]) order[count++] = natural[i];
+    for (int d = 0; d < split.dims; d++)
+        if (behind[d] && oct_view_size(&split, d) > 0) {
+            order[count++] = d;
+            size *= oct_view_size(&split, d);
+        }
+    const int64_t rest = oct_view_numel(v) / size;
+    oct_shape shape = rest == 1 ? OCT_SHAPE(1, size) : OCT_SHAPE(1, rest, size);
+    if (rest > 1 && v->shape.dim[v->shape.ndim - 1] == size && v->shape.ndim > 2 &&
+        oct_view_base(v) == oct_view_numel(v))
+        shape = v->shape;
+    OCT_TRY(oct_build_lay(b, &split, order, count, shape));
+    take_layout(v, &split);
+    return OCT_OK;
+}
+
+oct_onnx_view oct_build_replace_last(const oct_onnx_view *v, int dim, int32_t value, int64_t size)
+{
+    oct_onnx_view out = *v;
+    const int first = oct_view_first(v, dim), had = v->atoms[dim], has = size > 1 ? 1 : 0;
+    const int64_t before = oct_view_size(v, dim);
+    int all = 0;
+    for (int d = 0; d < v->dims; d++)
+        all += v->atoms[d];
+    for (int i = 0; i < all; i++)
+        out.atom[i].stride = v->atom[i].stride / before * size;
+    memmove(&out.atom[first + has], &out.atom[first + had],
+            (size_t)(all - first - had) * sizeof out.atom[0]);
+    if (has) out.atom[first] = (oct_view_atom){size, 1};
+    out.atoms[dim] = has;
+    out.value = value;
+    out.shape.dim[out.shape.ndim - 1] = size;
+    return out;
+}
+
+oct_onnx_view oct_build_image(int32_t value, int dims, int64_t h, int64_t w, int64_t c)
+{
+    static const int order4[] = {2, 3, 1}, order3[] = {2, 1};
+    const int64_t size4[] = {OCT_ONNX_BATCH, c, h, w}, size3[] = {OCT_ONNX_BATCH, c, w};
+    return oct_view_in_order(value, OCT_SHAPE(1, h, w, c), dims, dims == 4 ? size4 : size3,
+                             dims == 4 ? order4 : order3, dims - 1);
+}
+
+oct_status oct_build_lay_image(oct_onnx_builder *b, oct_onnx_view *v)
+{
+    const int order4[] = {2, 3, 1}, order3[] = {2, 1};
+    OCT_CHECK(v->dims == 4 || v->dims == 3, OCT_PREPARE,
+              "its input has %d dimensions; only images and sequences of channels are supported",
+              v->dims);
+    OCT_CHECK(oct_view_batch(v) == 0 && v->atoms[0] == 1, OCT_PREPARE,
+              "the first dimension of its input is not the batch; export it with the batch first");
+    const int64_t h = v->dims == 4 ? oct_view_size(v, 2) : 1;
+    return oct_build_lay(b, v, v->dims == 4 ? order4 : order3, v->dims - 1,
+                         OCT_SHAPE(1, h, oct_view_size(v, v->dims - 1), oct_view_size(v, 1)));
+}
+
+oct_status oct_build_apply(oct_onnx_builder *b, const char *type, const oct_op_args *args,
+                           oct_onnx_view *v)
+{
+    if (oct_view_numel(v) < oct_view_base(v)) OCT_TRY(oct_build_lay_natural(b, v));
+    return oct_build_call(b, type, args, &v->value, 1, &v->value);
+}
+
+int64_t oct_build_follower(const oct_onnx_builder *b, int32_t value, const char *type,
+                           const oct_onnx_value **constant)
+{
+    const int32_t user = b->user[value];
+    *constant = NULL;
+    if (b->uses[value] != 1 || user < 0 || b->fused[user].type) return -1;
+    const oct_onnx_node *n = &b->graph->nodes[user];
+    if (strcmp(n->type, type) != 0 || n->inputs != 2) return -1;
+    *constant = oct_build_constant(b, n, n->input[0] == value ? 1 : 0);
+    return *constant && (*constant)->dtype == OCT_F32 ? user : -1;
+}
+
+void oct_build_take_in(oct_onnx_builder *b, int64_t node)
+{
+    b->done[node] = true;
+    b->result = b->graph->nodes[node].output[0];
+}

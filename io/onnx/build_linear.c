@@ -1,0 +1,210 @@
+/* Products: of a value with weights, which is a linear layer over its last dimension, and of two values. */
+#include "io/onnx/build_impl.h"
+
+/* A product with weights, as its node says it. */
+typedef struct product {
+    const oct_onnx_value *weight, *bias;
+    bool transposed;    /* the file has (O, I), else (I, O) */
+    double alpha, beta; /* factors of weights and bias */
+    oct_onnx_view x;
+    int dim; /* of x, over which it goes */
+} product;
+
+/* A view of (C, H, W) that was flattened in this order lies as (H, W, C): rather than to move the values, the
+ * weights' columns change their places. True when that makes x lie right as it is; order: of the columns. */
+static bool turn_columns(const product *p, oct_file_order *columns)
+{
+    const oct_onnx_view *x = &p->x;
+    const int first = oct_view_first(x, p->dim), count = x->atoms[p->dim];
+    const int64_t size = oct_view_size(x, p->dim);
+    if (count < 2 || count > OCT_FILE_ORDER_DIMS - 1 || !oct_view_is_whole(x)) return false;
+    *columns = (oct_file_order){.dims = count};
+    for (int i = 0; i < count; i++) {
+        columns->size[i] = x->atom[first + i].size;
+        columns->stride[i] = x->atom[first + i].stride;
+        if (columns->stride[i] >= size) return false; /* not the innermost ones */
+    }
+    return true;
+}
+
+/* Lays x out as the layer wants it, and says in what order the weights of the file go into it. */
+static oct_status lay_input(oct_onnx_builder *b, product *p, oct_file_order *order)
+{
+    bool last[OCT_VIEW_ATOMS] = {false};
+    oct_file_order columns;
+    const int64_t in = oct_view_size(&p->x, p->dim);
+    const int64_t out = oct_onnx_numel(p->weight) / in;
+    last[p->dim] = true;
+    if (turn_columns(p, &columns)) {
+        oct_view_merge(&p->x, p->dim, 1); /* as it lies */
+    } else {
+        columns = oct_file_order_of(1, &in);
+    }
+    OCT_TRY(oct_build_lay_last(b, &p->x, last));
+    *order = (oct_file_order){.dims = columns.dims + 1};
+    const int at = p->transposed ? 1 : 0;
+    for (int i = 0; i < columns.dims; i++) {
+        order->size[at + i] = columns.size[i];
+        order->stride[at + i] = columns.stride[i];
+    }
+    const int row = p->transposed ? 0 : columns.dims;
+    order->size[row] = out;
+    order->stride[row] = in;
+    return OCT_OK;
+}
+
+static void scale(float *values, int64_t count, double factor)
+{
+    for (int64_t i = 0; factor != 1.0 && i < count; i++)
+        values[i] = (float)((double)values[i] * factor);
+}
+
+/* One number for all outputs, or one for each. */
+static oct_status fill_bias(oct_onnx_builder *b, const product *p, int32_t made, int64_t out)
+{
+    int64_t count;
+    float *bias = oct_build_state(b, made, "bias", &count);
+    if (oct_onnx_numel(p->bias) == out) {
+        const oct_file_order order = oct_file_order_of(1, &out);
+        OCT_TRY(oct_build_fill(b, made, "bias", p->bias, &order));
+    } else {
+        OCT_CHECK(oct_onnx_numel(p->bias) == 1, OCT_PREPARE,
+                  "its bias differs from row to row; only one for each output is supported");
+        for (int64_t i = 0; i < count; i++)
+            bias[i] = *(const float *)p->bias->data;
+    }
+    scale(bias, count, p->beta);
+    return OCT_OK;
+}
+
+/* Calls the layer: x with `dim` of size I becomes one of size O. */
+static oct_status add_linear(oct_onnx_builder *b, product *p, oct_onnx_view *y)
+{
+    oct_file_order order;
+    int32_t made;
+    int64_t count;
+    bool filled;
+    const int64_t in = oct_view_size(&p->x, p->dim);
+    OCT_CHECK(
+        p->weight->ndim == 2 && p->weight->dim[p->transposed ? 1 : 0] == in, OCT_DATA,
+        "its weights do not fit an input of %lld; use images of the size that the network was "
+        "made for, or export it again",
+        (long long)in);
+    const int64_t out = p->weight->dim[p->transposed ? 0 : 1];
+    OCT_TRY(lay_input(b, p, &order));
+    OCT_TRY(oct_build_call_weighted(b, "linear",
+                                    OCT_OP_ARGS((double)in, (double)out, p->bias != NULL),
+                                    p->weight, p->x.value, &made, &filled));
+    if (!filled) {
+        OCT_TRY(oct_build_fill(b, made, "weight", p->weight, &order));
+        float *weight = oct_build_state(b, made, "weight", &count);
+        scale(weight, count, p->alpha);
+        if (p->bias) OCT_TRY(fill_bias(b, p, made, out));
+    }
+    *y = oct_build_replace_last(&p->x, p->dim, made, out);
+    return OCT_OK;
+}
+
+oct_status oct_build_gemm(oct_onnx_builder *b, const oct_onnx_node *n)
+{
+    product p = {.dim = 1,
+                 .transposed = oct_onnx_int(n, "transB", 0) != 0,
+                 .alpha = (double)oct_onnx_float(n, "alpha", 1),
+                 .beta = (double)oct_onnx_float(n, "beta", 1)};
+    oct_onnx_view y;
+    OCT_TRY(oct_build_weights(b, n, 1, &p.weight));
+    if (n->inputs > 2 && n->input[2] >= 0) OCT_TRY(oct_build_weights(b, n, 2, &p.bias));
+    OCT_TRY(oct_build_view(b, n, 0, &p.x));
+    OCT_CHECK(oct_onnx_int(n, "transA", 0) == 0 && p.x.dims == 2 && oct_view_batch(&p.x) == 0,
+              OCT_PREPARE, "its first input is transposed; export it as MatMul");
+    OCT_TRY(add_linear(b, &p, &y));
+    return oct_build_result(b, &y);
+}
+
+/* The product's dimension `dim` of size I has become one of size O, which a bias may follow. */
+static const oct_onnx_value *find_bias(oct_onnx_builder *b, const product *p, int dims)
+{
+    const oct_onnx_value *bias;
+    const int64_t out = p->weight->dim[p->transposed ? 0 : 1];
+    const int64_t add = oct_build_follower(b, b->result, "Add", &bias);
+    if (add < 0 || bias->ndim < 1 || bias->ndim > dims || oct_onnx_numel(bias) != out ||
+        bias->dim[bias->ndim - 1] != out)
+        return NULL;
+    oct_build_take_in(b, add);
+    return bias;
+}
+
+/* A matrix of the last two dimensions, with each leading atom as a dimension of its own, so that the batch is
+ * one; laid out as (N, lead, rows, columns), or (N, rows, columns). Writes these dimensions. */
+static oct_status lay_matrix(oct_onnx_builder *b, oct_onnx_view *x, int64_t size[OCT_VIEW_ATOMS],
+                             int *dims)
+{
+    int order[OCT_VIEW_ATOMS], count = 0;
+    const int64_t rows = oct_view_size(x, x->dims - 2), columns = oct_view_size(x, x->dims - 1);
+    const int leading = oct_view_first(x, x->dims - 2);
+    OCT_CHECK(leading + 2 <= OCT_VIEW_ATOMS, OCT_PREPARE,
+              "its inputs are too much rearranged; write it in steps");
+    for (*dims = 0; *dims < leading; (*dims)++) {
+        size[*dims] = x->atom[*dims].size;
+        if (size[*dims] > 0) order[count++] = *dims;
+    }
+    order[count++] = *dims;
+    size[(*dims)++] = rows;
+    order[count++] = *dims;
+    size[(*dims)++] = columns;
+    const int64_t lead = oct_view_numel(x) / (rows * columns);
+    OCT_CHECK(oct_view_reshape(x, *dims, size, x), OCT_PREPARE,
+              "its inputs are too much rearranged; write it in steps");
+    return oct_build_lay(b, x, order, count,
+                         lead > 1 ? OCT_SHAPE(1, lead, rows, columns)
+                                  : OCT_SHAPE(1, rows, columns));
+}
+
+/* (..., M, K) x (..., K, L) of two values of the network. */
+static oct_status multiply(oct_onnx_builder *b, const oct_onnx_node *n)
+{
+    oct_onnx_view x[2];
+    int64_t size[2][OCT_VIEW_ATOMS];
+    int dims[2];
+    const oct_onnx_value *y = &b->graph->values[b->result];
+    int32_t made;
+    OCT_CHECK(y->known && y->ndim >= 3, OCT_PREPARE,
+              "it multiplies two values of the network with %d dimensions; 3 or more are supported",
+              y->ndim);
+    for (int i = 0; i < 2; i++) {
+        int64_t wide[OCT_ONNX_DIMS];
+        OCT_TRY(oct_build_view(b, n, i, &x[i]));
+        OCT_CHECK(x[i].dims >= 2, OCT_PREPARE, "its inputs are no matrices; reshape them");
+        for (int d = 0; d < y->ndim; d++)
+            wide[d] = d < y->ndim - 2 ? y->dim[d] : oct_view_size(&x[i], d - y->ndim + x[i].dims);
+        OCT_CHECK(oct_view_expand(&x[i], y->ndim, wide, &x[i]), OCT_PREPARE,
+                  "its inputs do not fit each other; export it again");
+        OCT_TRY(lay_matrix(b, &x[i], size[i], &dims[i]));
+    }
+    OCT_TRY(
+        oct_build_call(b, "matmul", OCT_NO_ARGS, (int32_t[]){x[0].value, x[1].value}, 2, &made));
+    oct_shape shape = x[0].shape;
+    size[0][dims[0] - 1] = shape.dim[shape.ndim - 1] = size[1][dims[1] - 1];
+    oct_onnx_view z = oct_view_of(made, shape, dims[0], size[0]);
+    OCT_CHECK(oct_view_reshape(&z, y->ndim, y->dim, &z), OCT_PREPARE,
+              "its inputs do not fit each other; export it again");
+    return oct_build_result(b, &z);
+}
+
+oct_status oct_build_matmul(oct_onnx_builder *b, const oct_onnx_node *n)
+{
+    product p = {.alpha = 1, .beta = 1};
+    oct_onnx_view y;
+    const bool left = oct_build_constant(b, n, 0) != NULL; /* weights times a value */
+    if (!left && !oct_build_constant(b, n, 1)) return multiply(b, n);
+    OCT_TRY(oct_build_weights(b, n, left ? 0 : 1, &p.weight));
+    OCT_TRY(oct_build_view(b, n, left ? 1 : 0, &p.x));
+    OCT_CHECK(p.weight->ndim == 2, OCT_PREPARE,
+              "its weights have %d dimensions; only matrices are supported", p.weight->ndim);
+    OCT_CHECK(p.x.dims >= 2, OCT_PREPARE, "its input has one dimension; export it with a batch");
+    p.dim = left ? p.x.dims - 2 : p.x.dims - 1;
+    p.transposed = left;
+    if (!left) p.bias = find_bias(b, &p, p.x.dims);
+    OCT_TRY(add_linear(b, &p, &y));
+    return oct_build_result(b, &y);
+}

@@ -1,0 +1,274 @@
+/* Normalizations, means and softmax go over some dimensions, which are laid out behind the others. */
+#include "io/onnx/build_impl.h"
+
+#include <string.h>
+
+oct_status oct_build_axes(const oct_onnx_builder *b, const oct_onnx_node *n, int dims,
+                          bool reduced[OCT_ONNX_DIMS])
+{
+    int64_t axis[2 * OCT_ONNX_DIMS];
+    int count;
+    OCT_TRY(oct_build_integers(b, n, n->inputs > 1 ? 1 : -1, "axes", axis, &count));
+    memset(reduced, 0, OCT_ONNX_DIMS * sizeof *reduced);
+    if (count <= 0) {
+        const bool all = oct_onnx_int(n, "noop_with_empty_axes", 0) == 0;
+        for (int d = 0; d < dims; d++)
+            reduced[d] = all;
+    }
+    for (int i = 0; i < count; i++) {
+        OCT_CHECK(axis[i] >= -dims && axis[i] < dims, OCT_DATA,
+                  "axis %lld of %d dimensions; export the network again", (long long)axis[i], dims);
+        reduced[axis[i] < 0 ? axis[i] + dims : axis[i]] = true;
+    }
+    return OCT_OK;
+}
+
+/* Where the reduced dimensions were there is 1, or nothing. */
+static oct_status keep(oct_onnx_builder *b, oct_onnx_view *y)
+{
+    const oct_onnx_value *to = &b->graph->values[b->result];
+    OCT_CHECK(to->known && oct_view_reshape(y, to->ndim, to->dim, y), OCT_DATA,
+              "its shape does not follow from its input; export the network again");
+    return oct_build_result(b, y);
+}
+
+/* Takes the mean over dimensions, whose size becomes 1: over those that lie innermost by `mean`, over others as the
+ * average of an image whose pixels they are. */
+static oct_status mean(oct_onnx_builder *b, oct_onnx_view *x, const bool reduced[OCT_ONNX_DIMS])
+{
+    int natural[OCT_VIEW_ATOMS], order[OCT_VIEW_ATOMS], kept[OCT_VIEW_ATOMS];
+    int pixels = 0, rows = 0;
+    bool last[OCT_VIEW_ATOMS] = {false};
+    int64_t size[OCT_ONNX_DIMS], taken = 1;
+    oct_shape shape;
+    int32_t made;
+    const int n = oct_view_order(x, natural), batch = oct_view_batch(x);
+    OCT_CHECK(batch >= 0 && x->atoms[batch] == 1 && !reduced[batch], OCT_PREPARE,
+              "it takes the mean over samples; take it within a sample");
+    for (int i = 0; i < n; i++) {
+        const int d = natural[i];
+        if (reduced[d])
+            order[pixels++] = d, taken *= oct_view_size(x, d);
+        else
+            kept[rows++] = d;
+    }
+    for (int d = 0; d < x->dims; d++) {
+        last[d] = reduced[d];
+        size[d] = reduced[d] ? 1 : oct_view_size(x, d);
+    }
+    const int64_t rest = oct_view_numel(x) / taken;
+    if (rest > 1 && reduced[natural[n - 1]] && oct_view_is_whole(x)) {
+        OCT_TRY(oct_build_lay_last(b, x, last));
+        OCT_TRY(oct_build_call(b, "mean", OCT_OP_ARGS(x->shape.ndim - 1, 0), &x->value, 1, &made));
+        shape = x->shape;
+        shape.ndim--;
+    } else {
+        const int64_t h = pixels == 2 ? oct_view_size(x, order[0]) : 1;
+        memcpy(&order[pixels], kept, (size_t)rows * sizeof *kept);
+        OCT_TRY(oct_build_lay(b, x, order, n, OCT_SHAPE(1, h, taken / h, rest)));
+        OCT_TRY(oct_build_call(b, "global_avg_pool", OCT_NO_ARGS, &x->value, 1, &made));
+        shape = OCT_SHAPE(1, rest);
+    }
+    *x = oct_view_in_order(made, shape, x->dims, size, kept, rows);
+    return OCT_OK;
+}
+
+oct_status oct_build_reduce_mean(oct_onnx_builder *b, const oct_onnx_node *n)
+{
+    oct_onnx_view x;
+    bool reduced[OCT_ONNX_DIMS];
+    OCT_TRY(oct_build_view(b, n, 0, &x));
+    OCT_TRY(oct_build_axes(b, n, x.dims, reduced));
+    OCT_TRY(mean(b, &x, reduced));
+    return keep(b, &x);
+}
+
+oct_status oct_build_reduce_sum(oct_onnx_builder *b, const oct_onnx_node *n)
+{
+    oct_onnx_view x;
+    bool reduced[OCT_ONNX_DIMS];
+    OCT_TRY(oct_build_view(b, n, 0, &x));
+    OCT_TRY(oct_build_axes(b, n, x.dims, reduced));
+    const int64_t before = oct_view_numel(&x);
+    OCT_TRY(mean(b, &x, reduced));
+    OCT_TRY(
+        oct_build_apply(b, "mul_scalar", OCT_OP_ARGS((double)(before / oct_view_numel(&x))), &x));
+    return keep(b, &x);
+}
+
+oct_status oct_build_global_average_pool(oct_onnx_builder *b, const oct_onnx_node *n)
+{
+    oct_onnx_view x;
+    const bool pixels[OCT_ONNX_DIMS] = {false, false, true, true, true, true, true, true};
+    OCT_TRY(oct_build_view(b, n, 0, &x));
+    OCT_TRY(mean(b, &x, pixels));
+    return keep(b, &x);
+}
+
+/* Before opset 13 the dimensions from the axis on are one. */
+static oct_status softmax(oct_onnx_builder *b, const oct_onnx_node *n, oct_onnx_view *x)
+{
+    const bool old = b->graph->opset < 13;
+    bool last[OCT_VIEW_ATOMS] = {false};
+    OCT_TRY(oct_build_view(b, n, 0, x));
+    int64_t axis = oct_onnx_int(n, "axis", old ? 1 : -1);
+    if (axis < 0) axis += x->dims;
+    OCT_CHECK(axis >= 0 && axis < x->dims && oct_view_size(x, (int)axis) > 0, OCT_PREPARE,
+              "it goes over the batch; let it go over classes");
+    for (int d = (int)axis; d < x->dims; d++)
+        last[d] = old || d == axis;
+    OCT_TRY(oct_build_lay_last(b, x, last));
+    return oct_build_call(b, "softmax", OCT_NO_ARGS, &x->value, 1, &x->value);
+}
+
+oct_status oct_build_softmax(oct_onnx_builder *b, const oct_onnx_node *n)
+{
+    oct_onnx_view x;
+    OCT_TRY(softmax(b, n, &x));
+    return oct_build_result(b, &x);
+}
+
+oct_status oct_build_log_softmax(oct_onnx_builder *b, const oct_onnx_node *n)
+{
+    oct_onnx_view x;
+    OCT_TRY(softmax(b, n, &x));
+    OCT_TRY(oct_build_apply(b, "logarithm", OCT_NO_ARGS, &x));
+    return oct_build_result(b, &x);
+}
+
+static oct_status fill_flat(oct_onnx_builder *b, int32_t made, const char *name,
+                            const oct_onnx_value *v)
+{
+    const int64_t size = oct_onnx_numel(v);
+    const oct_file_order order = oct_file_order_of(1, &size);
+    return oct_build_fill(b, made, name, v, &order);
+}
+
+/* Factors and addends that the file does not have are 1 and 0. */
+static void fill_ones(oct_onnx_builder *b, int32_t made)
+{
+    int64_t size;
+    float *weight = oct_build_state(b, made, "weight", &size);
+    for (int64_t i = 0; i < size; i++)
+        weight[i] = 1.0F;
+}
+
+/* Takes in a Mul and an Add behind a normalization, when their constants have `size` numbers and stand at
+ * `channel` from the end (0: the last dimensions). */
+static void take_scale_and_shift(oct_onnx_builder *b, int64_t size, int behind,
+                                 const oct_onnx_value **scale, const oct_onnx_value **shift)
+{
+    const char *const types[] = {"Mul", "Add"};
+    const oct_onnx_value **found[] = {scale, shift};
+    for (int i = 0; i < 2; i++) {
+        const oct_onnx_value *c;
+        const int64_t node = oct_build_follower(b, b->result, types[i], &c);
+        if (node < 0 || oct_onnx_numel(c) != size || c->ndim <= behind) continue;
+        bool fits = behind == 0 || c->dim[c->ndim - 1 - behind] == size;
+        for (int d = c->ndim - behind; behind > 0 && d < c->ndim; d++)
+            fits &= c->dim[d] == 1;
+        if (!fits) continue;
+        *found[i] = c;
+        oct_build_take_in(b, node);
+    }
+}
+
+/* Over the last dimensions, from `axis` on. */
+static oct_status layer_norm(oct_onnx_builder *b, oct_onnx_view *x, int axis, double eps,
+                             const oct_onnx_value *scale, const oct_onnx_value *shift)
+{
+    bool last[OCT_VIEW_ATOMS] = {false};
+    for (int d = axis; d < x->dims; d++)
+        last[d] = true;
+    OCT_TRY(oct_build_lay_last(b, x, last));
+    OCT_TRY(oct_build_call(b, "layer_norm",
+                           OCT_OP_ARGS((double)x->shape.dim[x->shape.ndim - 1], eps), &x->value, 1,
+                           &x->value));
+    fill_ones(b, x->value);
+    if (scale) OCT_TRY(fill_flat(b, x->value, "weight", scale));
+    if (shift) OCT_TRY(fill_flat(b, x->value, "bias", shift));
+    return oct_build_result(b, x);
+}
+
+oct_status oct_build_layer_norm(oct_onnx_builder *b, const oct_onnx_node *n)
+{
+    oct_onnx_view x;
+    const oct_onnx_value *scale, *shift = NULL;
+    OCT_TRY(oct_build_weights(b, n, 1, &scale));
+    if (n->inputs > 2 && n->input[2] >= 0) OCT_TRY(oct_build_weights(b, n, 2, &shift));
+    OCT_TRY(oct_build_view(b, n, 0, &x));
+    int64_t axis = oct_onnx_int(n, "axis", -1);
+    if (axis < 0) axis += x.dims;
+    OCT_CHECK(axis > 0 && axis < x.dims, OCT_PREPARE,
+              "it normalizes over samples; normalize within a sample");
+    return layer_norm(b, &x, (int)axis, (double)oct_onnx_float(n, "epsilon", 1e-5F), scale, shift);
+}
+
+/* The pattern's node divides; `of` is its mean. */
+oct_status oct_build_layer_norm_parts(oct_onnx_builder *b, const oct_onnx_node *n)
+{
+    const oct_onnx_fused *f = &b->fused[b->at];
+    oct_onnx_view x = b->view[f->input[0]];
+    bool reduced[OCT_ONNX_DIMS];
+    const oct_onnx_value *scale = NULL, *shift = NULL;
+    int64_t size = 1;
+    (void)n;
+    OCT_TRY(oct_build_axes(b, f->of, x.dims, reduced));
+    int axis = x.dims;
+    while (axis > 0 && reduced[axis - 1])
+        size *= oct_view_size(&x, --axis);
+    for (int d = 0; d < axis; d++)
+        OCT_CHECK(!reduced[d], OCT_PREPARE,
+                  "it normalizes over dimensions that are not the last ones; transpose before it");
+    OCT_CHECK(axis > 0, OCT_PREPARE, "it normalizes over samples; normalize within a sample");
+    take_scale_and_shift(b, size, 0, &scale, &shift);
+    return layer_norm(b, &x, axis, f->number[0], scale, shift);
+}
+
+static oct_status group_norm(oct_onnx_builder *b, oct_onnx_view *x, double groups, double eps,
+                             const oct_onnx_value *scale, const oct_onnx_value *shift)
+{
+    OCT_TRY(oct_build_lay_image(b, x));
+    OCT_TRY(oct_build_call(b, "group_norm", OCT_OP_ARGS(groups, (double)oct_view_size(x, 1), eps),
+                           &x->value, 1, &x->value));
+    fill_ones(b, x->value);
+    if (scale) OCT_TRY(fill_flat(b, x->value, "weight", scale));
+    if (shift) OCT_TRY(fill_flat(b, x->value, "bias", shift));
+    return oct_build_result(b, x);
+}
+
+oct_status oct_build_instance_norm(oct_onnx_builder *b, const oct_onnx_node *n)
+{
+    oct_onnx_view x;
+    const oct_onnx_value *scale, *shift;
+    OCT_TRY(oct_build_weights(b, n, 1, &scale));
+    OCT_TRY(oct_build_weights(b, n, 2, &shift));
+    OCT_TRY(oct_build_view(b, n, 0, &x));
+    OCT_CHECK(x.dims > 2, OCT_PREPARE, "its input is no image; use LayerNormalization");
+    return group_norm(b, &x, (double)oct_view_size(&x, 1),
+                      (double)oct_onnx_float(n, "epsilon", 1e-5F), scale, shift);
+}
+
+oct_status oct_build_group_norm(oct_onnx_builder *b, const oct_onnx_node *n)
+{
+    oct_onnx_view x;
+    const oct_onnx_value *scale, *shift;
+    OCT_TRY(oct_build_weights(b, n, 1, &scale));
+    OCT_TRY(oct_build_weights(b, n, 2, &shift));
+    OCT_TRY(oct_build_view(b, n, 0, &x));
+    OCT_CHECK(x.dims > 2 && oct_onnx_numel(scale) == oct_view_size(&x, 1), OCT_PREPARE,
+              "it has one factor for each group; export it in opset 21, with one for each channel");
+    return group_norm(b, &x, (double)oct_onnx_int(n, "num_groups", 1),
+                      (double)oct_onnx_float(n, "epsilon", 1e-5F), scale, shift);
+}
+
+/* The pattern's node gives the image its shape back; `of` is the InstanceNormalization of the groups. */
+oct_status oct_build_group_norm_parts(oct_onnx_builder *b, const oct_onnx_node *n)
+{
+    const oct_onnx_fused *f = &b->fused[b->at];
+    oct_onnx_view x = b->view[f->input[0]];
+    const oct_onnx_value *scale = NULL, *shift = NULL;
+    (void)n;
+    take_scale_and_shift(b, oct_view_size(&x, 1), x.dims - 2, &scale, &shift);
+    return group_norm(b, &x, f->number[1], f->number[0], scale, shift);
+}

@@ -1,0 +1,467 @@
+/* Convolutions, pools, batch norm, images resized and padded work on (N, H, W, C). */
+#include "io/onnx/build_impl.h"
+
+#include "core/base/int_math.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Rows and columns, in this order; of a sequence rows are 1. */
+typedef struct window {
+    int64_t kernel[2], stride[2], dilation[2];
+    int64_t before[2], behind[2]; /* padding */
+    int64_t in[2], out[2];
+    bool ceil;
+} window;
+
+enum { SIDE_MAX = 16384 };
+
+static oct_status read_pair(const oct_onnx_node *n, const char *name, int spatial, int64_t least,
+                            int64_t pair[2])
+{
+    int64_t count;
+    const int64_t *ints = oct_onnx_ints(n, name, &count);
+    OCT_CHECK(!ints || count == spatial, OCT_DATA,
+              "%s has %lld numbers, but the image %d dimensions; export the network again", name,
+              (long long)count, spatial);
+    for (int i = 0; ints && i < spatial; i++) {
+        OCT_CHECK(ints[i] >= least && ints[i] <= SIDE_MAX, OCT_PREPARE,
+                  "%s is %lld; only %lld to %d is supported", name, (long long)ints[i],
+                  (long long)least, SIDE_MAX);
+        pair[2 - spatial + i] = ints[i];
+    }
+    return OCT_OK;
+}
+
+static oct_status read_pads(const oct_onnx_node *n, int spatial, window *w)
+{
+    int64_t count;
+    const int64_t *pads = oct_onnx_ints(n, "pads", &count);
+    OCT_CHECK(!pads || count == 2 * spatial, OCT_DATA,
+              "pads has %lld numbers, but needs %d; export the network again", (long long)count,
+              2 * spatial);
+    for (int i = 0; pads && i < spatial; i++) {
+        const int64_t before = pads[i], behind = pads[spatial + i];
+        OCT_CHECK(before >= 0 && behind >= 0 && before <= SIDE_MAX && behind <= SIDE_MAX,
+                  OCT_PREPARE, "pads are %lld and %lld; only 0 to %d is supported",
+                  (long long)before, (long long)behind, SIDE_MAX);
+        w->before[2 - spatial + i] = before;
+        w->behind[2 - spatial + i] = behind;
+    }
+    return OCT_OK;
+}
+
+/* SAME pads so that out = ceil(in / stride), the odd pixel behind (UPPER) or before. */
+static oct_status pad_by_itself(const oct_onnx_node *n, window *w)
+{
+    const char *mode = oct_onnx_string(n, "auto_pad", "NOTSET");
+    const bool upper = strcmp(mode, "SAME_UPPER") == 0, lower = strcmp(mode, "SAME_LOWER") == 0;
+    if (strcmp(mode, "NOTSET") == 0) return OCT_OK;
+    OCT_CHECK(upper || lower || strcmp(mode, "VALID") == 0, OCT_PREPARE,
+              "auto_pad is %s; export it with pads", mode);
+    for (int i = 0; i < 2; i++) {
+        const int64_t reach = (w->kernel[i] - 1) * w->dilation[i] + 1;
+        const int64_t out = (w->in[i] + w->stride[i] - 1) / w->stride[i];
+        const int64_t all =
+            upper || lower ? oct_max_i64(0, (out - 1) * w->stride[i] + reach - w->in[i]) : 0;
+        w->before[i] = upper ? all / 2 : all - all / 2;
+        w->behind[i] = all - w->before[i];
+    }
+    return OCT_OK;
+}
+
+/* Reads what windows over the image in `v` are like; kernel: given, or 0 for that of kernel_shape. */
+static oct_status read_window(const oct_onnx_builder *b, const oct_onnx_node *n,
+                              const oct_onnx_view *v, const int64_t *kernel, window *w)
+{
+    const int spatial = v->dims - 2;
+    *w = (window){.kernel = {1, 1},
+                  .stride = {1, 1},
+                  .dilation = {1, 1},
+                  .in = {v->shape.dim[1], v->shape.dim[2]},
+                  .ceil = oct_onnx_int(n, "ceil_mode", 0) != 0};
+    OCT_TRY(read_pair(n, "kernel_shape", spatial, 1, w->kernel));
+    for (int i = 0; kernel && i < spatial; i++)
+        w->kernel[2 - spatial + i] = kernel[i];
+    OCT_TRY(read_pair(n, "strides", spatial, 1, w->stride));
+    OCT_TRY(read_pair(n, "dilations", spatial, 1, w->dilation));
+    OCT_TRY(read_pads(n, spatial, w));
+    OCT_TRY(pad_by_itself(n, w));
+    for (int i = 0; i < 2; i++) {
+        w->before[i] += b->fused[b->at].before[i];
+        w->behind[i] += b->fused[b->at].behind[i];
+        const int64_t room =
+            w->in[i] + w->before[i] + w->behind[i] - ((w->kernel[i] - 1) * w->dilation[i] + 1);
+        OCT_CHECK(room >= 0, OCT_DATA,
+                  "a window of %lld does not fit into an image of %lld; use larger images",
+                  (long long)w->kernel[i], (long long)w->in[i]);
+        w->out[i] = room / w->stride[i] + 1;
+        if (w->ceil && room % w->stride[i] != 0 &&
+            w->out[i] * w->stride[i] < w->in[i] + w->before[i])
+            w->out[i]++;
+    }
+    return OCT_OK;
+}
+
+/* A constant has one number for each channel of (N, C, ...), and no other. */
+static bool is_per_channel(const oct_onnx_value *c, int dims, int64_t channels)
+{
+    const int channel = c->ndim - (dims - 1);
+    return c->ndim <= dims && channel >= 0 && c->dim[channel] == channels &&
+           oct_onnx_numel(c) == channels;
+}
+
+/* The bias of a layer: its own, or what the next node adds to each channel. */
+static const oct_onnx_value *find_bias(oct_onnx_builder *b, const oct_onnx_node *n, int dims,
+                                       int64_t channels)
+{
+    const oct_onnx_value *bias = oct_build_constant(b, n, 2);
+    if (bias || (n->inputs > 2 && n->input[2] >= 0)) return bias;
+    const int64_t add = oct_build_follower(b, b->result, "Add", &bias);
+    if (add < 0 || !is_per_channel(bias, dims, channels)) return NULL;
+    oct_build_take_in(b, add);
+    return bias;
+}
+
+static oct_status fill_vector(oct_onnx_builder *b, int32_t made, const char *name,
+                              const oct_onnx_value *v)
+{
+    const int64_t size = oct_onnx_numel(v);
+    const oct_file_order order = oct_file_order_of(1, &size);
+    return oct_build_fill(b, made, name, v, &order);
+}
+
+/* What Conv and ConvTranspose share. */
+typedef struct layer {
+    oct_onnx_view x;
+    const oct_onnx_value *weight, *bias;
+    window w;
+    int64_t in, groups;
+} layer;
+
+static oct_status read_layer(oct_onnx_builder *b, const oct_onnx_node *n, layer *l)
+{
+    OCT_TRY(oct_build_weights(b, n, 1, &l->weight));
+    if (n->inputs > 2 && n->input[2] >= 0) OCT_TRY(oct_build_weights(b, n, 2, &l->bias));
+    OCT_TRY(oct_build_view(b, n, 0, &l->x));
+    OCT_TRY(oct_build_lay_image(b, &l->x));
+    l->in = l->x.shape.dim[3];
+    l->groups = oct_onnx_int(n, "group", 1);
+    OCT_CHECK(l->weight->ndim == l->x.dims && l->groups >= 1 && l->groups <= l->in &&
+                  l->in % l->groups == 0,
+              OCT_DATA, "its weights do not fit its input; export the network again");
+    return read_window(b, n, &l->x, l->weight->dim + 2, &l->w);
+}
+
+/* Adds a convolution and fills it; order: of the weights in the file. */
+static oct_status add_layer(oct_onnx_builder *b, const char *type, const layer *l,
+                            const oct_op_args *args, const oct_file_order *order, int32_t *made)
+{
+    bool filled;
+    OCT_TRY(oct_build_call_weighted(b, type, args, l->weight, l->x.value, made, &filled));
+    if (filled) return OCT_OK;
+    OCT_TRY(oct_build_fill(b, *made, "weight", l->weight, order));
+    return l->bias ? fill_vector(b, *made, "bias", l->bias) : OCT_OK;
+}
+
+oct_status oct_build_conv(oct_onnx_builder *b, const oct_onnx_node *n)
+{
+    layer l = {0};
+    int32_t made;
+    OCT_TRY(read_layer(b, n, &l));
+    const window *w = &l.w;
+    const int64_t out = l.weight->dim[0], per_group = l.weight->dim[1];
+    const int64_t taps = w->kernel[0] * w->kernel[1];
+    OCT_CHECK(per_group * l.groups == l.in, OCT_DATA,
+              "its weights are for %lld channels, but its input has %lld; export the network again",
+              (long long)(per_group * l.groups), (long long)l.in);
+    if (!l.bias) l.bias = find_bias(b, n, l.x.dims, out);
+    const oct_file_order order = {
+        .dims = 4,
+        .size = {out, per_group, w->kernel[0], w->kernel[1]},
+        .stride = {taps * per_group, 1, w->kernel[1] * per_group, per_group}};
+    OCT_TRY(add_layer(b, "conv2d", &l,
+                      OCT_OP_ARGS((double)l.in, (double)out, (double)w->kernel[0],
+                                  (double)w->kernel[1], (double)w->stride[0], (double)w->stride[1],
+                                  (double)w->before[0], (double)w->before[1], (double)w->behind[0],
+                                  (double)w->behind[1], (double)w->dilation[0],
+                                  (double)w->dilation[1], (double)l.groups, l.bias != NULL),
+                      &order, &made));
+    const oct_onnx_view y = oct_build_image(made, l.x.dims, w->out[0], w->out[1], out);
+    return oct_build_result(b, &y);
+}
+
+/* ONNX's weights are (I, O/groups, kh, kw) of the convolution whose gradient this is; Octet's those of the
+ * convolution over the dilated input, turned by 180 degrees. */
+oct_status oct_build_conv_transpose(oct_onnx_builder *b, const oct_onnx_node *n)
+{
+    layer l = {0};
+    int64_t more[2] = {0, 0}, out_size[2], count;
+    int32_t made;
+    OCT_CHECK(!oct_onnx_ints(n, "output_shape", &count) &&
+                  strcmp(oct_onnx_string(n, "auto_pad", "NOTSET"), "NOTSET") == 0,
+              OCT_PREPARE, "its output size is given; export it with pads and output_padding");
+    OCT_TRY(read_layer(b, n, &l));
+    OCT_TRY(read_pair(n, "output_padding", l.x.dims - 2, 0, more));
+    const window *w = &l.w;
+    const int64_t of = l.weight->dim[1], ig = l.in / l.groups, out = of * l.groups;
+    const int64_t kh = w->kernel[0], kw = w->kernel[1];
+    OCT_CHECK(l.weight->dim[0] == l.in, OCT_DATA,
+              "its weights are for %lld channels, but its input has %lld; export the network again",
+              (long long)l.weight->dim[0], (long long)l.in);
+    if (!l.bias) l.bias = find_bias(b, n, l.x.dims, out);
+    for (int i = 0; i < 2; i++)
+        out_size[i] = (w->in[i] - 1) * w->stride[i] - w->before[i] - w->behind[i] +
+                      (w->kernel[i] - 1) * w->dilation[i] + 1 + more[i];
+    const oct_file_order order = {.dims = 5,
+                                  .size = {l.groups, ig, of, kh, kw},
+                                  .stride = {of * kh * kw * ig, 1, kh * kw * ig, -kw * ig, -ig},
+                                  .offset = (kh * kw - 1) * ig};
+    OCT_TRY(add_layer(b, "conv_transpose2d", &l,
+                      OCT_OP_ARGS((double)l.in, (double)out, (double)kh, (double)kw,
+                                  (double)w->stride[0], (double)w->stride[1], (double)w->before[0],
+                                  (double)w->before[1], (double)w->behind[0], (double)w->behind[1],
+                                  (double)more[0], (double)more[1], (double)w->dilation[0],
+                                  (double)w->dilation[1], (double)l.groups, l.bias != NULL),
+                      &order, &made));
+    const oct_onnx_view y = oct_build_image(made, l.x.dims, out_size[0], out_size[1], out);
+    return oct_build_result(b, &y);
+}
+
+static oct_status pool(oct_onnx_builder *b, const oct_onnx_node *n, const char *type)
+{
+    oct_onnx_view x;
+    window w;
+    const bool max = strcmp(type, "max_pool") == 0;
+    OCT_TRY(oct_build_view(b, n, 0, &x));
+    OCT_TRY(oct_build_lay_image(b, &x));
+    OCT_TRY(read_window(b, n, &x, NULL, &w));
+    OCT_CHECK(w.dilation[0] == 1 && w.dilation[1] == 1, OCT_PREPARE,
+              "it has dilations; only 1 is supported");
+    OCT_CHECK(n->outputs < 2 || n->output[1] < 0 || b->uses[n->output[1]] == 0, OCT_PREPARE,
+              "its second output, where the maxima lie, is used; export it without");
+    oct_op_args args = *OCT_OP_ARGS((double)w.kernel[0], (double)w.kernel[1], (double)w.stride[0],
+                                    (double)w.stride[1], (double)w.before[0], (double)w.before[1],
+                                    (double)w.behind[0], (double)w.behind[1], w.ceil,
+                                    oct_onnx_int(n, "count_include_pad", 0) != 0);
+    if (max) args.count--;
+    OCT_TRY(oct_build_call(b, type, &args, &x.value, 1, &x.value));
+    const oct_onnx_view y = oct_build_image(x.value, x.dims, w.out[0], w.out[1], x.shape.dim[3]);
+    return oct_build_result(b, &y);
+}
+
+oct_status oct_build_max_pool(oct_onnx_builder *b, const oct_onnx_node *n)
+{
+    return pool(b, n, "max_pool");
+}
+
+oct_status oct_build_average_pool(oct_onnx_builder *b, const oct_onnx_node *n)
+{
+    return pool(b, n, "avg_pool");
+}
+
+oct_status oct_build_global_max_pool(oct_onnx_builder *b, const oct_onnx_node *n)
+{
+    oct_onnx_view x;
+    OCT_TRY(oct_build_view(b, n, 0, &x));
+    OCT_TRY(oct_build_lay_image(b, &x));
+    const double h = (double)x.shape.dim[1], w = (double)x.shape.dim[2];
+    OCT_TRY(oct_build_call(b, "max_pool", OCT_OP_ARGS(h, w, h, w, 0, 0, 0, 0, 0), &x.value, 1,
+                           &x.value));
+    const oct_onnx_view y = oct_build_image(x.value, x.dims, 1, 1, x.shape.dim[3]);
+    return oct_build_result(b, &y);
+}
+
+oct_status oct_build_batch_norm(oct_onnx_builder *b, const oct_onnx_node *n)
+{
+    static const char *const names[] = {"weight", "bias", "running_mean", "running_var"};
+    const oct_onnx_value *state[4];
+    oct_onnx_view x;
+    int32_t made;
+    for (int i = 0; i < 4; i++)
+        OCT_TRY(oct_build_weights(b, n, i + 1, &state[i]));
+    OCT_TRY(oct_build_view(b, n, 0, &x));
+    const bool image = x.dims > 2;
+    bool channels[OCT_VIEW_ATOMS] = {false, true};
+    if (image)
+        OCT_TRY(oct_build_lay_image(b, &x));
+    else
+        OCT_TRY(oct_build_lay_last(b, &x, channels));
+    const int64_t size = oct_view_size(&x, 1);
+    OCT_TRY(oct_build_call(b, "batch_norm",
+                           OCT_OP_ARGS((double)size, (double)oct_onnx_float(n, "epsilon", 1e-5F),
+                                       1.0 - (double)oct_onnx_float(n, "momentum", 0.9F)),
+                           &x.value, 1, &made));
+    for (int i = 0; i < 4; i++)
+        OCT_TRY(fill_vector(b, made, names[i], state[i]));
+    x.value = made;
+    return oct_build_result(b, &x);
+}
+
+/* How a pixel of the output finds its place in the input, as interpolate's modes count it; -1: not at all.
+ * whole: the output is a multiple of the input, where most rules for the nearest pixel agree. */
+static int resize_mode(const oct_onnx_node *n, bool whole)
+{
+    const bool old = strcmp(n->type, "Upsample") == 0;
+    const char *mode = oct_onnx_string(n, "mode", "nearest");
+    const char *at =
+        oct_onnx_string(n, "coordinate_transformation_mode", old ? "asymmetric" : "half_pixel");
+    const char *round = oct_onnx_string(n, "nearest_mode", old ? "floor" : "round_prefer_floor");
+    const bool half = strcmp(at, "half_pixel") == 0 || strcmp(at, "pytorch_half_pixel") == 0;
+    const bool floors = strcmp(round, "floor") == 0;
+    const bool rounds = strcmp(round, "round_prefer_floor") == 0;
+    const bool from_corner = strcmp(at, "asymmetric") == 0;
+    if (strcmp(mode, "nearest") == 0) {
+        if (from_corner && floors) return 0;
+        if (whole && half && (rounds || strcmp(round, "round_prefer_ceil") == 0)) return 0;
+        if (whole && floors && strcmp(at, "tf_half_pixel_for_nn") == 0) return 0;
+        if (half && rounds) return 4;
+        return half && floors ? 5 : -1;
+    }
+    if (strcmp(mode, "linear") != 0) return -1;
+    if (half) return 1;
+    if (strcmp(at, "align_corners") == 0) return 2;
+    return from_corner ? 3 : -1;
+}
+
+/* Where scales are given, the output must be what they say without a rest, since pixels are found by them. */
+static bool scales_fit(const oct_onnx_builder *b, const oct_onnx_node *n, const int64_t in[2],
+                       const int64_t out[2])
+{
+    const bool old = strcmp(n->type, "Upsample") == 0 || b->graph->opset < 11;
+    const oct_onnx_value *scales = oct_build_constant(b, n, old ? 1 : 2);
+    if (!scales || scales->dtype != OCT_F32 || oct_onnx_numel(scales) < 3) return true;
+    const int64_t count = oct_onnx_numel(scales);
+    for (int i = 0; i < 2; i++) {
+        if (count - 2 + i < 2) continue; /* a sequence has columns only */
+        const double scale = (double)((const float *)scales->data)[count - 2 + i];
+        if (fabs(scale * (double)in[i] - (double)out[i]) > 1e-3) return false;
+    }
+    return true;
+}
+
+oct_status oct_build_resize(oct_onnx_builder *b, const oct_onnx_node *n)
+{
+    oct_onnx_view x;
+    OCT_TRY(oct_build_view(b, n, 0, &x));
+    OCT_TRY(oct_build_lay_image(b, &x));
+    const oct_onnx_value *to = &b->graph->values[b->result];
+    OCT_CHECK(to->known && to->ndim == x.dims && to->dim[1] == x.shape.dim[3], OCT_PREPARE,
+              "it changes the number of channels; only height and width are supported");
+    const int64_t in[2] = {x.shape.dim[1], x.shape.dim[2]};
+    const int64_t out[2] = {x.dims == 4 ? to->dim[2] : 1, to->dim[x.dims - 1]};
+    const int mode = resize_mode(n, out[0] % in[0] == 0 && out[1] % in[1] == 0);
+    OCT_CHECK(mode >= 0 && scales_fit(b, n, in, out) && oct_onnx_int(n, "antialias", 0) == 0,
+              OCT_PREPARE,
+              "it resizes in mode %s, %s; export it with nearest or linear, and with scales that "
+              "give whole sizes",
+              oct_onnx_string(n, "mode", "nearest"),
+              oct_onnx_string(n, "coordinate_transformation_mode", "half_pixel"));
+    OCT_TRY(oct_build_call(b, "interpolate", OCT_OP_ARGS((double)out[0], (double)out[1], mode),
+                           &x.value, 1, &x.value));
+    const oct_onnx_view y = oct_build_image(x.value, x.dims, out[0], out[1], x.shape.dim[3]);
+    return oct_build_result(b, &y);
+}
+
+static int pad_mode(const char *mode)
+{
+    if (strcmp(mode, "constant") == 0) return 0;
+    if (strcmp(mode, "reflect") == 0) return 1;
+    return strcmp(mode, "edge") == 0 ? 2 : -1;
+}
+
+/* Negative numbers cut off. */
+static oct_status crop(oct_onnx_view *x, int64_t *before, int64_t *behind)
+{
+    for (int d = 0; d < x->dims; d++) {
+        const int64_t cut[2] = {oct_min_i64(before[d], 0), oct_min_i64(behind[d], 0)};
+        if (cut[0] == 0 && cut[1] == 0) continue;
+        OCT_CHECK(oct_view_slice(x, d, -cut[0], oct_view_size(x, d) + cut[0] + cut[1], 1, x),
+                  OCT_PREPARE, "it cuts off what it cannot reach; use Slice");
+        before[d] -= cut[0];
+        behind[d] -= cut[1];
+    }
+    return OCT_OK;
+}
+
+/* Zeros around an image become the padding of the convolution behind them, when nobody else reads them. */
+static bool goes_into_conv(oct_onnx_builder *b, const int64_t *before, const int64_t *behind)
+{
+    const int32_t user = b->user[b->result];
+    if (b->uses[b->result] != 1 || user < 0 || before[1] != 0 || behind[1] != 0) return false;
+    const oct_onnx_node *conv = &b->graph->nodes[user];
+    if (strcmp(conv->type, "Conv") != 0 || conv->input[0] != b->result ||
+        strcmp(oct_onnx_string(conv, "auto_pad", "NOTSET"), "NOTSET") != 0)
+        return false;
+    for (int i = 0; i < 2; i++) {
+        b->fused[user].before[i] = before[2 + i];
+        b->fused[user].behind[i] = behind[2 + i];
+    }
+    return true;
+}
+
+/* Lays the view out as (N, 1, rows, columns) or (N, H, W, C), where padding is next; which of ONNX's dimensions
+ * is which. */
+static oct_status lay_for_padding(oct_onnx_builder *b, oct_onnx_view *x, int side[3])
+{
+    if (x->dims == 4) {
+        side[0] = 2, side[1] = 3, side[2] = 1;
+        return oct_build_lay_image(b, x);
+    }
+    OCT_CHECK(x->dims == 3 && oct_view_batch(x) == 0, OCT_PREPARE,
+              "it pads %d dimensions; only images are supported", x->dims);
+    side[0] = -1, side[1] = 1, side[2] = 2;
+    return oct_build_lay(b, x, &side[1], 2,
+                         OCT_SHAPE(1, 1, oct_view_size(x, 1), oct_view_size(x, 2)));
+}
+
+oct_status oct_build_pad(oct_onnx_builder *b, const oct_onnx_node *n)
+{
+    oct_onnx_view x;
+    int64_t pads[2 * OCT_ONNX_DIMS], before[OCT_ONNX_DIMS], behind[OCT_ONNX_DIMS];
+    double value = (double)oct_onnx_float(n, "value", 0);
+    int count, side[3], mode = pad_mode(oct_onnx_string(n, "mode", "constant"));
+    OCT_TRY(oct_build_view(b, n, 0, &x));
+    OCT_TRY(oct_build_integers(b, n, n->inputs > 1 ? 1 : -1, "pads", pads, &count));
+    if (n->inputs > 2 && n->input[2] >= 0)
+        OCT_CHECK(oct_build_scalar(b, n->input[2], &value), OCT_PREPARE,
+                  "the value that it pads with is computed; export it with a constant");
+    OCT_CHECK(count == 2 * x.dims && (n->inputs < 4 || n->input[3] < 0) && mode >= 0, OCT_PREPARE,
+              "it pads in mode %s with %d numbers; only constant, reflect and edge of all "
+              "dimensions are supported",
+              oct_onnx_string(n, "mode", "constant"), count);
+    bool any = false;
+    for (int d = 0; d < x.dims; d++) {
+        before[d] = pads[d];
+        behind[d] = pads[x.dims + d];
+        OCT_CHECK(before[d] <= SIDE_MAX && behind[d] <= SIDE_MAX && before[d] >= -SIDE_MAX &&
+                      behind[d] >= -SIDE_MAX,
+                  OCT_PREPARE, "it pads by more than %d; use less", SIDE_MAX);
+    }
+    OCT_TRY(crop(&x, before, behind));
+    for (int d = 0; d < x.dims; d++)
+        any |= before[d] > 0 || behind[d] > 0;
+    if (!any) return oct_build_result(b, &x);
+    OCT_CHECK(before[0] == 0 && behind[0] == 0, OCT_PREPARE, "it pads the batch; pad images only");
+    if (x.dims == 4 && mode == 0 && value == 0 && goes_into_conv(b, before, behind)) {
+        b->view[b->result] = x;
+        b->there[b->result] = true;
+        return OCT_OK;
+    }
+    OCT_TRY(lay_for_padding(b, &x, side));
+    oct_op_args args = {.count = 8, .value = {0, 0, 0, 0, 0, 0, value, mode}};
+    static const int first_of[] = {0, 2, 4}; /* top and bottom, left and right, channels */
+    int64_t size[3];
+    for (int i = 0; i < 3; i++) {
+        const int64_t p = side[i] < 0 ? 0 : before[side[i]], q = side[i] < 0 ? 0 : behind[side[i]];
+        args.value[first_of[i]] = (double)p;
+        args.value[first_of[i] + 1] = (double)q;
+        size[i] = x.shape.dim[i + 1] + p + q;
+    }
+    OCT_TRY(oct_build_call(b, "pad", &args, &x.value, 1, &x.value));
+    const int64_t flat[] = {OCT_ONNX_BATCH, size[1], size[2]};
+    const oct_onnx_view y = x.dims == 4
+                                ? oct_build_image(x.value, 4, size[0], size[1], size[2])
+                                : oct_view_of(x.value, OCT_SHAPE(1, 1, size[1], size[2]), 3, flat);
+    return oct_build_result(b, &y);
+}
