@@ -10,13 +10,14 @@
  * windows over the strip have. */
 typedef struct oct_depthwise_plan {
     int64_t from_h, from_w, channels; /* the source */
-    int64_t dilation;                 /* from one source position to the next in the strip */
+    int64_t apart_h, apart_w;         /* from one source position to the next in the strip */
     int64_t pad_h, pad_w;             /* of source position 0 in the strip */
     int64_t to_h, to_w;               /* the results */
-    int64_t step;                     /* from one result's window to the next */
+    int64_t step_h, step_w;           /* from one result's window to the next */
     int64_t kernel_h, kernel_w;
-    int64_t width;     /* columns of the strip */
-    int64_t max_lines; /* results' lines that one strip serves */
+    int64_t dilation_h, dilation_w; /* from one tap to the next */
+    int64_t width;                  /* columns of the strip */
+    int64_t max_lines;              /* results' lines that one strip serves */
 } oct_depthwise_plan;
 
 /* A product multiplies rows with packed weights: forward, or backward to data. */

@@ -35,7 +35,7 @@ enum {
 static oct_conv_shape simplified(const oct_conv_shape *s, int64_t *samples)
 {
     oct_conv_shape one = *s;
-    if (s->kernel_h != 1 || s->kernel_w != 1 || s->stride != 1 || s->padding != 0) return one;
+    if (!oct_conv_is_pointwise(s)) return one;
     const int64_t plane = s->in_h * s->in_w;
     const bool even = plane % 2 == 0;
     if (even ? plane * *samples <= BLOCK_WORDS : plane < MERGED_POSITIONS) {
@@ -67,14 +67,15 @@ static void plan_planes(oct_weight_plan *p)
 {
     const oct_conv_shape *s = &p->s;
     const bool swapped = p->pairs && !p->kernel->native_bf16;
-    const int64_t shifts = (s->kernel_w - 1) / s->stride;
+    const int64_t extent_w = oct_conv_extent(s->kernel_w, s->dilation_w);
+    const int64_t shifts = (extent_w - 1) / s->stride_w;
     const int64_t values = p->line_words * (p->pairs && !swapped ? 2 : 1);
     p->element = p->pairs && !swapped ? 2 : 4;
-    p->phases = oct_min_i64(s->stride, s->kernel_w);
+    p->phases = oct_min_i64(s->stride_w, extent_w);
     p->copies = swapped && shifts > 0 ? 2 : 1;
     p->pitch = values + (swapped ? (shifts + 1) / 2 * 2 : shifts);
     p->line = p->copies * p->phases * p->pitch;
-    p->sample = ((p->block_lines - 1) * s->stride + s->kernel_h) * p->line;
+    p->sample = oct_weight_plane_lines(p, p->block_lines) * p->line;
     p->plane = p->block_samples * p->sample;
 }
 
@@ -177,9 +178,10 @@ static void lines_inside(const oct_weight_plan *p, const oct_weight_block *b, in
                          int64_t *line, int64_t *lines)
 {
     const oct_conv_shape *s = &p->s;
-    const int64_t above = s->padding - ky, below = s->in_h - 1 + above;
-    const int64_t first = oct_max_i64(above > 0 ? (above + s->stride - 1) / s->stride : 0, b->line);
-    const int64_t end = oct_min_i64(below < 0 ? 0 : below / s->stride + 1, b->line + b->lines);
+    const int64_t above = s->pad_top - ky * s->dilation_h, below = s->in_h - 1 + above;
+    const int64_t begin = above > 0 ? (above + s->stride_h - 1) / s->stride_h : 0;
+    const int64_t first = oct_max_i64(begin, b->line);
+    const int64_t end = oct_min_i64(below < 0 ? 0 : below / s->stride_h + 1, b->line + b->lines);
     *line = first - b->line;
     *lines = oct_max_i64(end - first, 0);
 }
@@ -209,7 +211,7 @@ static int64_t list_runs(const oct_weight_plan *p, const oct_weight_block *b, co
     for (int64_t n = 0; n < b->samples; n++) {
         for (int64_t l = c->line; l < c->line + c->lines; l++)
             oct_runs_add(runs, &count,
-                         (oct_run){.x = (n * p->sample + l * p->s.stride * p->line) * p->element,
+                         (oct_run){.x = (n * p->sample + l * p->s.stride_h * p->line) * p->element,
                                    .tile = (n * b->lines + l) * p->line_words,
                                    .words = p->line_words});
     }
@@ -219,10 +221,11 @@ static int64_t list_runs(const oct_weight_plan *p, const oct_weight_block *b, co
 /* Tells where the rows of tap (ky, kx) begin in the plane of the first channel. */
 static int64_t tap_start(const oct_weight_plan *p, int64_t tap)
 {
-    const int64_t ky = tap / p->s.kernel_w, kx = tap % p->s.kernel_w;
-    const int64_t shift = kx / p->s.stride, copy = p->copies == 2 ? shift % 2 : 0;
-    const int64_t line = copy * p->phases + kx % p->s.stride;
-    return (ky * p->line + line * p->pitch + shift - copy) * p->element;
+    const int64_t row = tap / p->s.kernel_w * p->s.dilation_h;
+    const int64_t column = tap % p->s.kernel_w * p->s.dilation_w;
+    const int64_t shift = column / p->s.stride_w, copy = p->copies == 2 ? shift % 2 : 0;
+    const int64_t line = copy * p->phases + column % p->s.stride_w;
+    return (row * p->line + line * p->pitch + shift - copy) * p->element;
 }
 
 /* Lists rows [first, first + m) of the product, which are (ky, kx, channel). */

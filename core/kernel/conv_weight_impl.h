@@ -2,7 +2,7 @@
  *
  * The input is transposed into planes, one for each channel, so that a row of the product is a start in a
  * plane and its runs are the lines of the output: tap (ky, kx) begins ky lines lower and kx columns
- * further. With a stride, the columns of a line are sorted by their remainder, so that what a tap sees is
+ * further, times the dilation. With a stride, the columns of a line are sorted by their remainder, so that what a tap sees is
  * contiguous. Planes have zeros around them. Gradients become panels of words of one position (float32)
  * or of two neighbours in a line (bfloat16). Both are made for one block of positions after the other.
  */
@@ -39,6 +39,13 @@ typedef struct oct_weight_block {
     int64_t sample, samples, line, lines;
     bool first, last;
 } oct_weight_block;
+
+/* Tells the lines of a plane that the taps of so many lines of the output see. */
+static inline int64_t oct_weight_plane_lines(const oct_weight_plan *p, int64_t lines)
+{
+    const oct_conv_shape *s = &p->s;
+    return (lines - 1) * s->stride_h + oct_conv_extent(s->kernel_h, s->dilation_h);
+}
 
 /* Makes the planes of a group of x (all samples of the leaf), as far as the taps of the block see
  * them. */

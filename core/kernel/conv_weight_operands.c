@@ -159,10 +159,10 @@ static void transpose_line(const oct_weight_plan *p, const oct_conv_input *x, in
     const bool swapped = p->pairs && p->element == 4;
     if (swapped) clear_line(p, line);
     for (int64_t phase = 0; phase < p->phases; phase++, line += p->pitch * p->element) {
-        const int64_t left = s->padding - phase, right = s->in_w - 1 + left;
-        const int64_t first = left > 0 ? (left + s->stride - 1) / s->stride : 0;
+        const int64_t left = s->pad_left - phase, right = s->in_w - 1 + left;
+        const int64_t first = left > 0 ? (left + s->stride_w - 1) / s->stride_w : 0;
         const int64_t begin = oct_min_i64(first, p->pitch);
-        const int64_t inside = right < 0 ? 0 : oct_min_i64(p->pitch, right / s->stride + 1);
+        const int64_t inside = right < 0 ? 0 : oct_min_i64(p->pitch, right / s->stride_w + 1);
         const int64_t end = oct_max_i64(inside, begin);
         if (!swapped) clear_columns(p, line, 0, begin);
         if (!swapped) clear_columns(p, line, end, p->pitch);
@@ -171,8 +171,8 @@ static void transpose_line(const oct_weight_plan *p, const oct_conv_input *x, in
                 const patch t = {.channels = oct_min_i64(OCT_PATCH_CHANNELS, p->ins - c),
                                  .column = column,
                                  .columns = oct_min_i64(OCT_PATCH_COLUMNS, end - column),
-                                 .at = at + (column * s->stride - left) * s->in_c + c,
-                                 .pitch = s->stride * s->in_c,
+                                 .at = at + (column * s->stride_w - left) * s->in_c + c,
+                                 .pitch = s->stride_w * s->in_c,
                                  .line = line + c * p->plane * p->element};
                 if (x->codes)
                     transpose_codes(p, x, &t, r);
@@ -187,11 +187,12 @@ void oct_weight_pack_planes(const oct_weight_plan *p, const oct_conv_input *x,
                             const oct_weight_block *b, const oct_weight_scratch *r)
 {
     const oct_conv_shape *s = &p->s;
-    const int64_t lines = (b->lines - 1) * s->stride + s->kernel_h;
+    const int64_t lines = oct_weight_plane_lines(p, b->lines);
+    const int64_t extent_h = oct_conv_extent(s->kernel_h, s->dilation_h);
     for (int64_t n = 0; n < b->samples; n++) {
         for (int64_t l = 0; l < lines; l++) {
-            if (l % s->stride >= s->kernel_h) continue; /* no tap looks at it */
-            const int64_t y = b->line * s->stride + l - s->padding;
+            if (l % s->stride_h >= extent_h) continue; /* no tap looks at it */
+            const int64_t y = b->line * s->stride_h + l - s->pad_top;
             const int64_t from = ((b->sample + n) * s->in_h + y) * s->in_w * s->in_c;
             char *line = r->planes + (n * p->sample + l * p->line) * p->element;
             if (y < 0 || y >= s->in_h)

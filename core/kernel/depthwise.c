@@ -5,7 +5,7 @@
  * the way. So no loop over positions asks where an edge is, and all taps (or, for a weight gradient,
  * all sums) stay in registers. Backward to data is the same product over a strip of the output's
  * gradient, with the kernel rotated by 180 degrees, and zeros between the positions where the stride
- * is not 1.
+ * is not 1. Taps are as far apart in the strip as the dilation says.
  *
  * A tail of channels has lanes to spare: its results go through a dense block of whole vectors.
  */
@@ -26,7 +26,7 @@ typedef float half __attribute__((vector_size(LANES * 2), aligned(4), may_alias)
 
 static int64_t strip_lines(const oct_depthwise_plan *p, int64_t lines)
 {
-    return (lines - 1) * p->step + p->kernel_h;
+    return (lines - 1) * p->step_h + (p->kernel_h - 1) * p->dilation_h + 1;
 }
 
 /* Blocks have equally many lines, and few enough for their source and results. */
@@ -44,31 +44,42 @@ static oct_depthwise_plan forward_plan(const oct_conv_shape *s)
     return (oct_depthwise_plan){.from_h = s->in_h,
                                 .from_w = s->in_w,
                                 .channels = s->in_c,
-                                .dilation = 1,
-                                .pad_h = s->padding,
-                                .pad_w = s->padding,
+                                .apart_h = 1,
+                                .apart_w = 1,
+                                .pad_h = s->pad_top,
+                                .pad_w = s->pad_left,
                                 .to_h = s->out_h,
                                 .to_w = s->out_w,
-                                .step = s->stride,
+                                .step_h = s->stride_h,
+                                .step_w = s->stride_w,
                                 .kernel_h = s->kernel_h,
                                 .kernel_w = s->kernel_w,
-                                .width = (s->out_w - 1) * s->stride + s->kernel_w};
+                                .dilation_h = s->dilation_h,
+                                .dilation_w = s->dilation_w,
+                                .width = (s->out_w - 1) * s->stride_w +
+                                         oct_conv_extent(s->kernel_w, s->dilation_w)};
 }
 
 static oct_depthwise_plan backward_plan(const oct_conv_shape *s)
 {
+    const int64_t extent_h = oct_conv_extent(s->kernel_h, s->dilation_h);
+    const int64_t extent_w = oct_conv_extent(s->kernel_w, s->dilation_w);
     return (oct_depthwise_plan){.from_h = s->out_h,
                                 .from_w = s->out_w,
                                 .channels = s->in_c,
-                                .dilation = s->stride,
-                                .pad_h = s->kernel_h - 1 - s->padding,
-                                .pad_w = s->kernel_w - 1 - s->padding,
+                                .apart_h = s->stride_h,
+                                .apart_w = s->stride_w,
+                                .pad_h = extent_h - 1 - s->pad_top,
+                                .pad_w = extent_w - 1 - s->pad_left,
                                 .to_h = s->in_h,
                                 .to_w = s->in_w,
-                                .step = 1,
+                                .step_h = 1,
+                                .step_w = 1,
                                 .kernel_h = s->kernel_h,
                                 .kernel_w = s->kernel_w,
-                                .width = s->in_w - 1 + s->kernel_w};
+                                .dilation_h = s->dilation_h,
+                                .dilation_w = s->dilation_w,
+                                .width = s->in_w - 1 + extent_w};
 }
 
 static int64_t taps_of(const oct_conv_shape *s)
@@ -135,11 +146,11 @@ static void take(taking t, const oct_conv_input *x, int64_t at, float *to)
 }
 
 /* Tells positions [*begin, *end) of the source that lie in a strip of `size`. */
-static void inside(int64_t size, int64_t pad, int64_t dilation, int64_t from, int64_t *begin,
+static void inside(int64_t size, int64_t pad, int64_t apart, int64_t from, int64_t *begin,
                    int64_t *end)
 {
-    *begin = pad < 0 ? (-pad + dilation - 1) / dilation : 0;
-    *end = oct_max_i64(*begin, oct_min_i64(from, (size - 1 - pad + dilation) / dilation));
+    *begin = pad < 0 ? (-pad + apart - 1) / apart : 0;
+    *end = oct_max_i64(*begin, oct_min_i64(from, (size - 1 - pad + apart) / apart));
 }
 
 /* A block of a sample is worked at a time: the results' lines [line, line + lines) of up to LANES
@@ -154,30 +165,30 @@ static void fill(const oct_depthwise_plan *p, const oct_conv_input *x, int64_t a
                  float *to)
 {
     int64_t begin, end;
-    inside(p->width, p->pad_w, p->dilation, p->from_w, &begin, &end);
-    const int64_t here = b->line * p->step / p->dilation;
-    const int64_t behind = (b->line + b->lines) * p->step / p->dilation;
+    inside(p->width, p->pad_w, p->apart_w, p->from_w, &begin, &end);
+    const int64_t here = b->line * p->step_h / p->apart_h;
+    const int64_t behind = (b->line + b->lines) * p->step_h / p->apart_h;
     const int64_t first = at + begin * p->channels + b->c;
     const int64_t next = at + behind * p->from_w * p->channels + (behind - here) * p->from_w * b->c;
     taking t = {
-        .n = end - begin, .x_step = p->channels, .count = b->count, .to_step = p->dilation * LANES};
+        .n = end - begin, .x_step = p->channels, .count = b->count, .to_step = p->apart_w * LANES};
     for (int64_t u = 0; u < strip_lines(p, b->lines); u++, to += p->width * LANES) {
-        const int64_t v = b->line * p->step + u - p->pad_h, from = v / p->dilation;
-        if (v < 0 || v % p->dilation != 0 || from >= p->from_h) {
+        const int64_t v = b->line * p->step_h + u - p->pad_h, from = v / p->apart_h;
+        if (v < 0 || v % p->apart_h != 0 || from >= p->from_h) {
             memset(to, 0, (size_t)(p->width * LANES) * sizeof(float));
             continue;
         }
         const int64_t source = first + from * p->from_w * p->channels;
         t.next = next + (from - here) * p->from_w * LANES - source;
-        take(t, x, source, to + (begin * p->dilation + p->pad_w) * LANES);
+        take(t, x, source, to + (begin * p->apart_w + p->pad_w) * LANES);
     }
 }
 
 /* Windows go over a strip, and rows of results (or of their gradients) go with them. */
 typedef struct windows {
     const float *strip;
-    int64_t width;        /* floats of a line of the strip */
-    int64_t across, down; /* floats from one window to the next */
+    int64_t tap_across, tap_down; /* floats from one tap to the next */
+    int64_t across, down;         /* floats from one window to the next */
     int64_t lines, columns;
     int64_t kernel_h, kernel_w;
     const float *next; /* part of the next block of rows: half a vector for each position */
@@ -200,7 +211,8 @@ multiply_small(int kernel_h, int kernel_w, const windows *v, const float *weight
             for (int ky = 0; ky < kernel_h; ky++) {
 #pragma GCC unroll 5
                 for (int kx = 0; kx < kernel_w; kx++)
-                    sum += *(const half *)(x + ky * v->width + kx * LANES) * w[ky * kernel_w + kx];
+                    sum +=
+                        *(const half *)(x + ky * v->tap_down + kx * LANES) * w[ky * kernel_w + kx];
             }
             *(half *)y = sum;
         }
@@ -233,7 +245,8 @@ static void multiply_any(const windows *v, const float *weight, const float *sta
             const float *w = weight;
             for (int64_t ky = 0; ky < v->kernel_h; ky++) {
                 for (int64_t kx = 0; kx < v->kernel_w; kx++, w += LANES)
-                    sum += *(const half *)(x + ky * v->width + kx * LANES) * *(const half *)w;
+                    sum += *(const half *)(x + ky * v->tap_down + kx * v->tap_across) *
+                           *(const half *)w;
             }
             *(half *)y = sum;
         }
@@ -258,7 +271,8 @@ static inline __attribute__((always_inline)) void add_products_small(int kernel_
             for (int ky = 0; ky < kernel_h; ky++) {
 #pragma GCC unroll 5
                 for (int kx = 0; kx < kernel_w; kx++)
-                    sum[ky * kernel_w + kx] += *(const half *)(x + ky * v->width + kx * LANES) * g;
+                    sum[ky * kernel_w + kx] +=
+                        *(const half *)(x + ky * v->tap_down + kx * LANES) * g;
             }
         }
     }
@@ -282,7 +296,8 @@ OCT_CLONES
 static void add_products_any(const windows *v, const float *grad, int64_t grad_step, float *sums)
 {
     for (int64_t t = 0; t < v->kernel_h * v->kernel_w; t++, sums += LANES) {
-        const float *tap = v->strip + t / v->kernel_w * v->width + t % v->kernel_w * LANES;
+        const float *tap =
+            v->strip + t / v->kernel_w * v->tap_down + t % v->kernel_w * v->tap_across;
         const float *g = grad;
         half sum = *(const half *)sums;
         for (int64_t l = 0; l < v->lines; l++) {
@@ -299,9 +314,10 @@ static windows windows_of(const oct_depthwise_plan *p, const float *filled, cons
                           const float *rows)
 {
     return (windows){.strip = filled,
-                     .width = p->width * LANES,
-                     .across = p->step * LANES,
-                     .down = p->step * p->width * LANES,
+                     .tap_across = p->dilation_w * LANES,
+                     .tap_down = p->dilation_h * p->width * LANES,
+                     .across = p->step_w * LANES,
+                     .down = p->step_h * p->width * LANES,
                      .lines = b->lines,
                      .columns = p->to_w,
                      .kernel_h = p->kernel_h,
@@ -320,9 +336,10 @@ typedef void multiply_fn(const windows *v, const float *weight, const float *sta
                          int64_t start_step, float *y, int64_t y_step);
 typedef void add_products_fn(const windows *v, const float *grad, int64_t grad_step, float *sums);
 
+/* Tells whether the kernel is size x size taps that are neighbours in their lines. */
 static bool is_square(const windows *v, int64_t size)
 {
-    return v->kernel_h == size && v->kernel_w == size;
+    return v->kernel_h == size && v->kernel_w == size && v->tap_across == LANES;
 }
 
 static void multiply(windows v, const float *weight, const float *start, int64_t start_step,
@@ -365,8 +382,8 @@ static size_t scratch_bytes(const oct_depthwise_plan *p, int64_t more_floats)
 static void clear(const oct_depthwise_plan *p, float *scratch)
 {
     int64_t begin, end, lines = strip_lines(p, p->max_lines);
-    inside(p->width, p->pad_w, p->dilation, p->from_w, &begin, &end);
-    if (p->dilation > 1 || begin == end || p->channels % LANES != 0) {
+    inside(p->width, p->pad_w, p->apart_w, p->from_w, &begin, &end);
+    if (p->apart_w > 1 || begin == end || p->channels % LANES != 0) {
         memset(scratch, 0, scratch_bytes(p, 0));
         return;
     }

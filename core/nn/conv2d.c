@@ -22,48 +22,71 @@ static oct_tensor *transpose_forward(oct_context *cx, oct_module *self, oct_tens
 static void describe(const oct_module *self, char *text, size_t size)
 {
     const oct_conv2d_module *m = (const oct_conv2d_module *)self;
-    const oct_conv_geometry *g = &m->geometry;
-    char stride[32] = "", padding[32] = "", groups[32] = "";
-    if (g->stride != 1) snprintf(stride, sizeof stride, ", stride %d", g->stride);
-    if (g->padding != 0) snprintf(padding, sizeof padding, ", padding %d", g->padding);
-    if (g->groups != 1) snprintf(groups, sizeof groups, ", groups %d", g->groups);
-    snprintf(text, size, "%lld -> %lld, %dx%d%s%s%s%s", (long long)m->in_channels,
-             (long long)m->out_channels, g->kernel_h, g->kernel_w, stride, padding, groups,
+    char windows[OCT_GEOMETRY_TEXT];
+    snprintf(text, size, "%lld -> %lld, %s%s", (long long)m->in_channels,
+             (long long)m->out_channels, oct_conv_geometry_text(&m->geometry, windows),
              m->bias ? ", bias" : "");
 }
+
+/* The arguments are in, out, kernel, stride, the four pads, dilation, groups, bias; of a transposed convolution
+ * output padding comes behind the pads. */
+enum { CONV_ARGS = 14, TRANSPOSE_ARGS = 16, PAD_ARGS = 10 };
 
 static void get_args(const oct_module *self, oct_op_args *args)
 {
     const oct_conv2d_module *m = (const oct_conv2d_module *)self;
     const oct_conv_geometry *g = &m->geometry;
     *args = *OCT_OP_ARGS((double)m->in_channels, (double)m->out_channels, g->kernel_h, g->kernel_w,
-                         g->stride, g->padding, g->groups, m->bias != NULL);
+                         g->stride_h, g->stride_w, g->pad_top, g->pad_left, g->pad_bottom,
+                         g->pad_right, g->dilation_h, g->dilation_w, g->groups, m->bias != NULL);
 }
 
-/* The arguments are in, out, kernel_h, kernel_w, stride, padding, groups, bias. */
-static oct_status from_args(oct_module **m, const char *name, const oct_op_args *args,
-                            oct_status (*create)(oct_module **, int64_t, int64_t, oct_conv_geometry,
-                                                 bool))
+static void get_transpose_args(const oct_module *self, oct_op_args *args)
 {
-    *m = NULL;
-    int64_t a[8];
-    OCT_TRY(oct_args_integers(name, args, 8, a));
-    oct_conv_geometry g = {.kernel_h = (int)a[2],
-                           .kernel_w = (int)a[3],
-                           .stride = (int)a[4],
-                           .padding = (int)a[5],
-                           .groups = (int)a[6]};
-    return create(m, a[0], a[1], g, a[7] != 0);
+    const oct_conv_geometry *g = &((const oct_conv2d_module *)self)->geometry;
+    oct_op_args plain;
+    get_args(self, &plain);
+    *args = plain;
+    args->count = TRANSPOSE_ARGS;
+    args->value[PAD_ARGS] = g->output_padding_h;
+    args->value[PAD_ARGS + 1] = g->output_padding_w;
+    for (int i = PAD_ARGS; i < CONV_ARGS; i++)
+        args->value[i + 2] = plain.value[i];
+}
+
+/* Gives the geometry of arguments from the kernel on, up to the pads, and from the dilation on. */
+static oct_conv_geometry geometry_of(const int64_t *a, const int64_t *behind)
+{
+    return (oct_conv_geometry){.kernel_h = (int)a[0],
+                               .kernel_w = (int)a[1],
+                               .stride_h = (int)a[2],
+                               .stride_w = (int)a[3],
+                               .pad_top = (int)a[4],
+                               .pad_left = (int)a[5],
+                               .pad_bottom = (int)a[6],
+                               .pad_right = (int)a[7],
+                               .dilation_h = (int)behind[0],
+                               .dilation_w = (int)behind[1],
+                               .groups = (int)behind[2]};
 }
 
 static oct_status conv2d_from(oct_module **m, const oct_op_args *args)
 {
-    return from_args(m, "conv2d", args, oct_conv2d_create);
+    *m = NULL;
+    int64_t a[CONV_ARGS];
+    OCT_TRY(oct_args_integers("conv2d", args, CONV_ARGS, a));
+    return oct_conv2d_create(m, a[0], a[1], geometry_of(a + 2, a + PAD_ARGS), a[13] != 0);
 }
 
 static oct_status transpose_from(oct_module **m, const oct_op_args *args)
 {
-    return from_args(m, "conv_transpose2d", args, oct_conv_transpose2d_create);
+    *m = NULL;
+    int64_t a[TRANSPOSE_ARGS];
+    OCT_TRY(oct_args_integers("conv_transpose2d", args, TRANSPOSE_ARGS, a));
+    oct_conv_geometry g = geometry_of(a + 2, a + PAD_ARGS + 2);
+    g.output_padding_h = (int)a[PAD_ARGS];
+    g.output_padding_w = (int)a[PAD_ARGS + 1];
+    return oct_conv_transpose2d_create(m, a[0], a[1], g, a[15] != 0);
 }
 
 const oct_module_type oct_conv2d_type = {.name = "conv2d",
@@ -77,28 +100,15 @@ const oct_module_type oct_conv_transpose2d_type = {.name = "conv_transpose2d",
                                                    .describe = describe,
                                                    .atomic = true,
                                                    .create = transpose_from,
-                                                   .args = get_args};
+                                                   .args = get_transpose_args};
 
-static oct_status check_channels(const char *name, int64_t in, int64_t out)
+static oct_status check(const char *name, int64_t in, int64_t out, const oct_conv_geometry *g)
 {
     OCT_CHECK(in >= 1 && out >= 1, OCT_USAGE, "a %s cannot have %lld -> %lld channels", name,
               (long long)in, (long long)out);
-    return OCT_OK;
-}
-
-static oct_status check(int64_t in, int64_t out, const oct_conv_geometry *g)
-{
-    const int most = OCT_WINDOW_SIDE_MAX;
-    OCT_TRY(check_channels("conv2d", in, out));
-    OCT_CHECK(g->kernel_h >= 1 && g->kernel_h <= most && g->kernel_w >= 1 && g->kernel_w <= most &&
-                  g->stride >= 1 && g->stride <= most && g->padding >= 0 && g->padding <= most,
-              OCT_USAGE,
-              "a conv2d cannot have kernel %dx%d, stride %d and padding %d; kernel and stride must "
-              "be at least 1, the padding at least 0, and all at most %d",
-              g->kernel_h, g->kernel_w, g->stride, g->padding, most);
     OCT_CHECK(g->groups >= 1 && in % g->groups == 0 && out % g->groups == 0, OCT_USAGE,
-              "a conv2d with %lld -> %lld channels cannot have %d groups; groups must divide both",
-              (long long)in, (long long)out, g->groups);
+              "a %s with %lld -> %lld channels cannot have %d groups; groups must divide both",
+              name, (long long)in, (long long)out, g->groups);
     return OCT_OK;
 }
 
@@ -117,24 +127,22 @@ static oct_status create(oct_module **m, const oct_module_type *type, int64_t in
 oct_status oct_conv2d_create(oct_module **m, int64_t in, int64_t out, oct_conv_geometry g,
                              bool bias)
 {
+    char windows[OCT_GEOMETRY_TEXT];
     *m = NULL;
-    OCT_TRY(check(in, out, &g));
+    OCT_CHECK(oct_conv_geometry_fits(&g), OCT_USAGE, "a conv2d cannot have windows of %s; %s",
+              oct_conv_geometry_text(&g, windows), oct_conv_geometry_rule);
+    OCT_TRY(check("conv2d", in, out, &g));
     return create(m, &oct_conv2d_type, in, out, g, bias);
 }
 
 oct_status oct_conv_transpose2d_create(oct_module **m, int64_t in, int64_t out, oct_conv_geometry g,
                                        bool bias)
 {
+    char windows[OCT_GEOMETRY_TEXT];
     *m = NULL;
-    OCT_TRY(check_channels("conv_transpose2d", in, out));
-    OCT_CHECK(
-        g.kernel_h >= 1 && g.kernel_h <= OCT_WINDOW_SIDE_MAX && g.kernel_h == g.kernel_w &&
-            g.stride >= 1 && g.stride <= OCT_WINDOW_SIDE_MAX && g.padding >= 0 &&
-            g.padding < g.kernel_h && g.groups == 1,
-        OCT_USAGE,
-        "a conv_transpose2d cannot have kernel %dx%d, stride %d, padding %d and groups %d; "
-        "the kernel must be square, the stride at least 1, both at most %d, the padding below "
-        "the kernel and groups 1",
-        g.kernel_h, g.kernel_w, g.stride, g.padding, g.groups, OCT_WINDOW_SIDE_MAX);
+    OCT_CHECK(oct_conv_transpose_geometry_fits(&g), OCT_USAGE,
+              "a conv_transpose2d cannot have windows of %s; %s",
+              oct_conv_geometry_text(&g, windows), oct_conv_transpose_geometry_rule);
+    OCT_TRY(check("conv_transpose2d", in, out, &g));
     return create(m, &oct_conv_transpose2d_type, in, out, g, bias);
 }

@@ -62,7 +62,7 @@ typedef struct oct_mean_module {
 
 typedef struct oct_pool_module {
     oct_module base;
-    int kernel, stride, padding;
+    oct_pool_geometry geometry;
 } oct_pool_module;
 
 typedef struct oct_elementwise_module { /* of elementwise_list.def */
@@ -134,8 +134,8 @@ oct_status oct_parameter_create(oct_module **m, oct_shape shape) OCT_NODISCARD;
 oct_status oct_add_parameter_create(oct_module **m, oct_shape shape) OCT_NODISCARD;
 oct_status oct_mul_parameter_create(oct_module **m, oct_shape shape) OCT_NODISCARD;
 oct_status oct_mean_create(oct_module **m, int axis, bool keep) OCT_NODISCARD;
-oct_status oct_max_pool_create(oct_module **m, int kernel, int stride, int padding) OCT_NODISCARD;
-oct_status oct_avg_pool_create(oct_module **m, int kernel, int stride) OCT_NODISCARD;
+oct_status oct_max_pool_create(oct_module **m, oct_pool_geometry g) OCT_NODISCARD;
+oct_status oct_avg_pool_create(oct_module **m, oct_pool_geometry g) OCT_NODISCARD;
 oct_status oct_add_scalar_create(oct_module **m, double value) OCT_NODISCARD;
 oct_status oct_mul_scalar_create(oct_module **m, double value) OCT_NODISCARD;
 oct_status oct_interpolate_create(oct_module **m, int64_t out_h, int64_t out_w,

@@ -16,9 +16,6 @@ oct_status oct_args_integers(const char *type, const oct_op_args *args, int coun
 /* Writes the shape of an output: "(N, 4, 4, 8)". */
 void oct_describe_shape(const oct_shape *shape, char *text, size_t size);
 
-/* Kernel, stride and padding of a module are at most this, so that no product of them overflows. */
-enum { OCT_WINDOW_SIDE_MAX = 16384 };
-
 /* Adds the weight, whose dimensions are positive, and where bias is given a bias for its dimension 0;
  * fails when they are more than can be counted. Destroys *m on failure. */
 oct_status oct_add_weight(oct_module **m, const oct_shape *shape, oct_param **weight,

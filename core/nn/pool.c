@@ -8,50 +8,67 @@ static oct_tensor *max_forward(oct_context *cx, oct_module *self, oct_tensor *co
 {
     const oct_pool_module *m = (const oct_pool_module *)self;
     if (!oct_needs_inputs(cx, self, n, 1)) return NULL;
-    return oct_max_pool(cx, x[0], m->kernel, m->stride, m->padding);
+    return oct_max_pool(cx, x[0], m->geometry);
 }
 
 static oct_tensor *avg_forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
 {
     const oct_pool_module *m = (const oct_pool_module *)self;
     if (!oct_needs_inputs(cx, self, n, 1)) return NULL;
-    return oct_avg_pool(cx, x[0], m->kernel, m->stride);
+    return oct_avg_pool(cx, x[0], m->geometry);
 }
 
 static void describe(const oct_module *self, char *text, size_t size)
 {
     const oct_pool_module *m = (const oct_pool_module *)self;
-    char padding[32] = "";
-    if (m->padding != 0) snprintf(padding, sizeof padding, ", padding %d", m->padding);
-    snprintf(text, size, "%dx%d, stride %d%s", m->kernel, m->kernel, m->stride, padding);
+    char windows[OCT_GEOMETRY_TEXT];
+    snprintf(text, size, "%s", oct_pool_geometry_text(&m->geometry, windows));
+}
+
+/* The arguments are kernel, stride, the four pads and ceil; of averages also count_include_pad. */
+enum { MAX_ARGS = 9, AVG_ARGS = 10 };
+
+static void avg_args(const oct_module *self, oct_op_args *args)
+{
+    const oct_pool_geometry *g = &((const oct_pool_module *)self)->geometry;
+    *args = *OCT_OP_ARGS(g->kernel_h, g->kernel_w, g->stride_h, g->stride_w, g->pad_top,
+                         g->pad_left, g->pad_bottom, g->pad_right, g->ceil, g->count_include_pad);
 }
 
 static void max_args(const oct_module *self, oct_op_args *args)
 {
-    const oct_pool_module *m = (const oct_pool_module *)self;
-    *args = *OCT_OP_ARGS(m->kernel, m->stride, m->padding);
+    avg_args(self, args);
+    args->value[--args->count] = 0;
 }
 
-static void avg_args(const oct_module *self, oct_op_args *args)
+static oct_pool_geometry geometry_of(const int64_t *a, bool count_include_pad)
 {
-    const oct_pool_module *m = (const oct_pool_module *)self;
-    *args = *OCT_OP_ARGS(m->kernel, m->stride);
+    return (oct_pool_geometry){.kernel_h = (int)a[0],
+                               .kernel_w = (int)a[1],
+                               .stride_h = (int)a[2],
+                               .stride_w = (int)a[3],
+                               .pad_top = (int)a[4],
+                               .pad_left = (int)a[5],
+                               .pad_bottom = (int)a[6],
+                               .pad_right = (int)a[7],
+                               .ceil = a[8] != 0,
+                               .count_include_pad = count_include_pad};
 }
 
 static oct_status max_from(oct_module **m, const oct_op_args *args)
 {
     *m = NULL;
-    int64_t a[3];
-    OCT_TRY(oct_args_integers("max_pool", args, 3, a));
-    return oct_max_pool_create(m, (int)a[0], (int)a[1], (int)a[2]);
+    int64_t a[MAX_ARGS];
+    OCT_TRY(oct_args_integers("max_pool", args, MAX_ARGS, a));
+    return oct_max_pool_create(m, geometry_of(a, false));
 }
 
 static oct_status avg_from(oct_module **m, const oct_op_args *args)
 {
     *m = NULL;
-    int64_t a[2];
-    OCT_TRY(oct_args_integers("avg_pool", args, 2, a));
-    return oct_avg_pool_create(m, (int)a[0], (int)a[1]);
+    int64_t a[AVG_ARGS];
+    OCT_TRY(oct_args_integers("avg_pool", args, AVG_ARGS, a));
+    return oct_avg_pool_create(m, geometry_of(a, a[9] != 0));
 }
 
 const oct_module_type oct_max_pool_type = {.name = "max_pool",
@@ -67,30 +84,24 @@ const oct_module_type oct_avg_pool_type = {.name = "avg_pool",
                                            .create = avg_from,
                                            .args = avg_args};
 
-static oct_status create(oct_module **m, const oct_module_type *type, int kernel, int stride,
-                         int padding)
+static oct_status create(oct_module **m, const oct_module_type *type, oct_pool_geometry g)
 {
+    char windows[OCT_GEOMETRY_TEXT];
     *m = NULL;
-    OCT_CHECK(kernel >= 1 && kernel <= OCT_WINDOW_SIDE_MAX && stride >= 1 &&
-                  stride <= OCT_WINDOW_SIDE_MAX && padding >= 0 && padding < kernel,
-              OCT_USAGE,
-              "a %s cannot have kernel %d, stride %d and padding %d; kernel and stride must be at "
-              "least 1 and at most %d, and the padding below the kernel",
-              type->name, kernel, stride, padding, OCT_WINDOW_SIDE_MAX);
+    OCT_CHECK(oct_pool_geometry_fits(&g), OCT_USAGE, "a %s cannot have windows of %s; %s",
+              type->name, oct_pool_geometry_text(&g, windows), oct_pool_geometry_rule);
     OCT_TRY(oct_module_create(m, type, sizeof(oct_pool_module)));
-    oct_pool_module *self = (oct_pool_module *)*m;
-    self->kernel = kernel;
-    self->stride = stride;
-    self->padding = padding;
+    ((oct_pool_module *)*m)->geometry = g;
     return OCT_OK;
 }
 
-oct_status oct_max_pool_create(oct_module **m, int kernel, int stride, int padding)
+oct_status oct_max_pool_create(oct_module **m, oct_pool_geometry g)
 {
-    return create(m, &oct_max_pool_type, kernel, stride, padding);
+    g.count_include_pad = false;
+    return create(m, &oct_max_pool_type, g);
 }
 
-oct_status oct_avg_pool_create(oct_module **m, int kernel, int stride)
+oct_status oct_avg_pool_create(oct_module **m, oct_pool_geometry g)
 {
-    return create(m, &oct_avg_pool_type, kernel, stride, 0);
+    return create(m, &oct_avg_pool_type, g);
 }

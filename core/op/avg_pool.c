@@ -1,4 +1,5 @@
-/* Average pooling is the mean over square windows that lie inside the image. */
+/* Average pooling is the mean over the part of a window that lies inside the image, or over its padding
+ * too. */
 #include "core/base/cpu.h"
 #include "core/op/op_impl.h"
 #include "core/op/ops.h"
@@ -19,59 +20,87 @@ static void divide(int64_t n, float count, float *restrict y)
         y[i] /= count;
 }
 
-static void pool_image(const oct_pool_window *p, const float *x, float *y)
+/* The node keeps this for the backward. */
+typedef struct average {
+    oct_conv_shape s;
+    bool include_pad;
+} average;
+
+/* A window has sides, and so many positions count. */
+typedef struct window {
+    oct_window_span rows, columns;
+    float count;
+} window;
+
+static window window_at(const average *a, int64_t at)
 {
-    for (int64_t at = 0; at < p->oh * p->ow; at++, y += p->c) {
-        const float *corner = x + (at / p->ow * p->stride * p->w + at % p->ow * p->stride) * p->c;
-        memset(y, 0, (size_t)p->c * sizeof(float));
-        for (int64_t t = 0; t < (int64_t)p->kernel * p->kernel; t++)
-            add_to(p->c, corner + (t / p->kernel * p->w + t % p->kernel) * p->c, y);
-        divide(p->c, (float)(p->kernel * p->kernel), y);
+    const int64_t y = at / a->s.out_w, x = at % a->s.out_w;
+    return (window){oct_pool_rows(&a->s, y), oct_pool_columns(&a->s, x),
+                    (float)oct_pool_count(&a->s, a->include_pad, y, x)};
+}
+
+static void pool_image(const average *a, const float *x, float *y)
+{
+    const int64_t c = a->s.in_c;
+    for (int64_t at = 0; at < a->s.out_h * a->s.out_w; at++, y += c) {
+        const window w = window_at(a, at);
+        memset(y, 0, (size_t)c * sizeof(float));
+        for (int64_t row = w.rows.first; row < w.rows.end; row++)
+            for (int64_t column = w.columns.first; column < w.columns.end; column++)
+                add_to(c, x + (row * a->s.in_w + column) * c, y);
+        divide(c, w.count, y);
     }
 }
 
-static void backward_image(const oct_pool_window *p, float *grad_y, float *grad_x)
+static void backward_image(const average *a, float *grad_y, float *grad_x)
 {
-    memset(grad_x, 0, (size_t)(p->h * p->w * p->c) * sizeof(float));
-    for (int64_t at = 0; at < p->oh * p->ow; at++, grad_y += p->c) {
-        float *corner = grad_x + (at / p->ow * p->stride * p->w + at % p->ow * p->stride) * p->c;
-        divide(p->c, (float)(p->kernel * p->kernel), grad_y);
-        for (int64_t t = 0; t < (int64_t)p->kernel * p->kernel; t++)
-            add_to(p->c, grad_y, corner + (t / p->kernel * p->w + t % p->kernel) * p->c);
+    const int64_t c = a->s.in_c;
+    memset(grad_x, 0, (size_t)oct_conv_in_numel(&a->s) * sizeof(float));
+    for (int64_t at = 0; at < a->s.out_h * a->s.out_w; at++, grad_y += c) {
+        const window w = window_at(a, at);
+        divide(c, w.count, grad_y);
+        for (int64_t row = w.rows.first; row < w.rows.end; row++)
+            for (int64_t column = w.columns.first; column < w.columns.end; column++)
+                add_to(c, grad_y, grad_x + (row * a->s.in_w + column) * c);
     }
 }
 
 static void avg_pool_backward(oct_context *cx, oct_node *node)
 {
     oct_tensor *x = node->input[0];
-    const oct_pool_window *p = node->saved;
+    const average *a = node->saved;
     float *grad_x = oct_grad_new(cx, x);
     if (!grad_x) return;
     float *grad_y = oct_take_grad(node->output);
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < oct_dim(x, 0); i++)
-        backward_image(p, grad_y + i * p->oh * p->ow * p->c, grad_x + i * p->h * p->w * p->c);
+        backward_image(a, grad_y + i * oct_conv_out_numel(&a->s),
+                       grad_x + i * oct_conv_in_numel(&a->s));
     oct_scratch_end(cx, grad_y);
     oct_give_grad(cx, x, grad_x);
 }
 
-oct_tensor *oct_avg_pool(oct_context *cx, oct_tensor *x, int kernel, int stride)
+oct_tensor *oct_avg_pool(oct_context *cx, oct_tensor *x, oct_pool_geometry g)
 {
     oct_tensor *y;
-    if (oct_call_site(cx, "avg_pool", OCT_OP_ARGS(kernel, stride), &x, 1, &y)) return y;
+    const oct_op_args *args =
+        OCT_OP_ARGS(g.kernel_h, g.kernel_w, g.stride_h, g.stride_w, g.pad_top, g.pad_left,
+                    g.pad_bottom, g.pad_right, g.ceil, g.count_include_pad);
+    if (oct_call_site(cx, "avg_pool", args, &x, 1, &y)) return y;
     if (!oct_inputs_ok(cx, &x, 1) || !oct_needs_f32(cx, "avg_pool", x)) return NULL;
-    oct_pool_window p = {.kernel = kernel, .stride = stride};
-    if (!oct_pool_window_fit(cx, "avg_pool", x, &p)) return NULL;
-    y = oct_tensor_new(cx, OCT_F32, OCT_SHAPE(oct_dim(x, 0), p.oh, p.ow, p.c));
+    average a = {.include_pad = g.count_include_pad};
+    if (!oct_pool_fits(cx, "avg_pool", x, &g, &a.s)) return NULL;
+    y = oct_tensor_new(cx, OCT_F32, OCT_SHAPE(oct_dim(x, 0), a.s.out_h, a.s.out_w, a.s.out_c));
     if (!y) return NULL;
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < oct_dim(x, 0); i++)
-        pool_image(&p, oct_f32(x) + i * p.h * p.w * p.c, oct_f32(y) + i * p.oh * p.ow * p.c);
+        pool_image(&a, oct_f32(x) + i * oct_conv_in_numel(&a.s),
+                   oct_f32(y) + i * oct_conv_out_numel(&a.s));
     oct_node *node = oct_record(cx, "avg_pool", avg_pool_backward, &x, 1, false, y);
     if (node) {
-        oct_pool_window *saved = node->saved = oct_save(cx, sizeof *saved);
+        average *saved = node->saved = oct_save(cx, sizeof *saved);
         if (!saved) return NULL;
-        *saved = p;
+        *saved = a;
     }
     return y;
 }

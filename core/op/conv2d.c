@@ -30,19 +30,18 @@ oct_tensor *oct_conv2d(oct_context *cx, oct_tensor *x, oct_param *weight, oct_pa
     const oct_tensor *w = &weight->value;
     if (!oct_needs_f32(cx, "conv2d", x) || !oct_needs_batch(cx, "conv2d", x)) return NULL;
     if (!weight_fits(cx, x, w, g) || !oct_bias_fits(cx, "conv2d", bias, oct_dim(w, 0))) return NULL;
-    if (g.kernel_h < 1 || g.kernel_w < 1 || g.stride < 1 || g.padding < 0)
-        return oct_context_fail(
-            cx, OCT_USAGE,
-            "conv2d cannot have kernel %dx%d, stride %d and padding %d; kernel and stride "
-            "must be at least 1 and the padding at least 0",
-            g.kernel_h, g.kernel_w, g.stride, g.padding);
+    char windows[OCT_GEOMETRY_TEXT];
+    oct_conv_geometry_text(&g, windows);
+    if (!oct_conv_geometry_fits(&g))
+        return oct_context_fail(cx, OCT_USAGE, "conv2d cannot have windows of %s; %s", windows,
+                                oct_conv_geometry_rule);
     const oct_convolution v = {
         oct_conv_shape_of(oct_dim(x, 1), oct_dim(x, 2), oct_dim(x, 3), oct_dim(w, 0), g), weight,
         bias};
     char text[96];
     if (v.shape.out_h < 1 || v.shape.out_w < 1)
-        return oct_context_fail(
-            cx, OCT_USAGE, "conv2d: a %dx%d kernel with padding %d does not fit into the input %s",
-            g.kernel_h, g.kernel_w, g.padding, oct_shape_text(&x->shape, text));
+        return oct_context_fail(cx, OCT_USAGE,
+                                "conv2d: a window of %s does not fit into the input %s", windows,
+                                oct_shape_text(&x->shape, text));
     return oct_convolve(cx, "conv2d", x, &v);
 }

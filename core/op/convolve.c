@@ -163,9 +163,9 @@ static bool make_plan(oct_context *cx, const oct_tensor *x, const oct_conv_shape
 oct_tensor *oct_convolve(oct_context *cx, const char *op, oct_tensor *x, const oct_convolution *v)
 {
     const oct_conv_shape *s = &v->shape;
-    const oct_shape shape = x->shape.ndim == 2
-                                ? OCT_SHAPE(oct_dim(x, 0), s->out_c)
-                                : OCT_SHAPE(oct_dim(x, 0), s->out_h, s->out_w, s->out_c);
+    oct_shape shape = x->shape;
+    shape.dim[shape.ndim - 1] = s->out_c;
+    if (shape.ndim == 4) shape = OCT_SHAPE(oct_dim(x, 0), s->out_h, s->out_w, s->out_c);
     oct_tensor *y = oct_tensor_new(cx, OCT_F32, shape);
     convolution *c = oct_save(cx, sizeof *c);
     if (!y || !c) return NULL;

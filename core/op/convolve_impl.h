@@ -13,5 +13,5 @@ typedef struct oct_convolution {
 /* Fails the context unless bias is NULL or has `out` values. */
 bool oct_bias_fits(oct_context *cx, const char *op, const oct_param *bias, int64_t out);
 
-/* Runs and records a convolution whose shapes have been checked; y is (N, O) when x is (N, I). */
+/* Runs and records a convolution whose shapes have been checked; y has as many dimensions as x. */
 oct_tensor *oct_convolve(oct_context *cx, const char *op, oct_tensor *x, const oct_convolution *v);

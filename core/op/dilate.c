@@ -16,7 +16,7 @@ static void dilate_backward(oct_context *cx, oct_node *node)
     oct_give_grad(cx, x, grad);
 }
 
-oct_tensor *oct_dilate(oct_context *cx, oct_tensor *x, int step)
+oct_tensor *oct_dilate(oct_context *cx, oct_tensor *x, int step_h, int step_w)
 {
     if (!oct_inputs_ok(cx, &x, 1)) return NULL;
     if (x->dtype != OCT_F32 && !oct_is_codes(x))
@@ -24,12 +24,12 @@ oct_tensor *oct_dilate(oct_context *cx, oct_tensor *x, int step)
             cx, OCT_USAGE, "dilate takes f32 values or u8 or u16 codes, but its input holds %s",
             oct_dtype_name(x->dtype));
     char text[96];
-    if (x->shape.ndim != 4 || oct_dim(x, 1) < 1 || oct_dim(x, 2) < 1 || step < 1)
+    if (x->shape.ndim != 4 || oct_dim(x, 1) < 1 || oct_dim(x, 2) < 1 || step_h < 1 || step_w < 1)
         return oct_context_fail(
             cx, OCT_USAGE,
-            "dilate takes images (N, H, W, C) and a distance of 1 or more, but has %s and %d",
-            oct_shape_text(&x->shape, text), step);
-    const oct_dilation d = oct_dilation_of(x->shape, step, x->dtype, x->q.zero_point);
+            "dilate takes images (N, H, W, C) and distances of 1 or more, but has %s and %dx%d",
+            oct_shape_text(&x->shape, text), step_h, step_w);
+    const oct_dilation d = oct_dilation_of(x->shape, step_h, step_w, x->dtype, x->q.zero_point);
     const int64_t size = (int64_t)oct_dtype_bytes(x->dtype);
     const int64_t in = d.h * d.w * d.c * size, out = d.out_h * d.out_w * d.c * size;
     oct_tensor *y = oct_tensor_new(cx, x->dtype, OCT_SHAPE(oct_dim(x, 0), d.out_h, d.out_w, d.c));

@@ -9,23 +9,6 @@
 
 #include <string.h>
 
-/* A range is the part of a window that lies inside the image. */
-typedef struct pool_range {
-    int64_t y0, y1, x0, x1;
-} pool_range;
-
-static int64_t clamp(int64_t value, int64_t high)
-{
-    return value < 0 ? 0 : value > high ? high : value;
-}
-
-static pool_range range_of(const oct_pool_window *p, int64_t oy, int64_t ox)
-{
-    int64_t y = oy * p->stride - p->padding, x = ox * p->stride - p->padding;
-    return (pool_range){clamp(y, p->h), clamp(y + p->kernel, p->h), clamp(x, p->w),
-                        clamp(x + p->kernel, p->w)};
-}
-
 OCT_CLONES
 static void raise_f32(int64_t n, const float *x, float *restrict y)
 {
@@ -87,30 +70,31 @@ static void pass_any(oct_dtype dtype, int64_t n, const void *x, const void *y, f
         pass_u16(n, x, y, grad, to);
 }
 
-static void pool_image(const oct_pool_window *p, oct_dtype dtype, const char *x, char *y)
+static void pool_image(const oct_conv_shape *s, oct_dtype dtype, const char *x, char *y)
 {
-    int64_t bytes = p->c * (int64_t)oct_dtype_bytes(dtype);
-    for (int64_t at = 0; at < p->oh * p->ow; at++, y += bytes) {
-        pool_range r = range_of(p, at / p->ow, at % p->ow);
-        memcpy(y, x + (r.y0 * p->w + r.x0) * bytes, (size_t)bytes);
-        for (int64_t i = 0; i < (r.y1 - r.y0) * (r.x1 - r.x0); i++) {
-            int64_t iy = r.y0 + i / (r.x1 - r.x0), ix = r.x0 + i % (r.x1 - r.x0);
-            raise_any(dtype, p->c, x + (iy * p->w + ix) * bytes, y);
-        }
+    const int64_t bytes = s->in_c * (int64_t)oct_dtype_bytes(dtype);
+    for (int64_t at = 0; at < s->out_h * s->out_w; at++, y += bytes) {
+        const oct_window_span rows = oct_pool_rows(s, at / s->out_w);
+        const oct_window_span columns = oct_pool_columns(s, at % s->out_w);
+        memcpy(y, x + (rows.first * s->in_w + columns.first) * bytes, (size_t)bytes);
+        for (int64_t row = rows.first; row < rows.end; row++)
+            for (int64_t column = columns.first; column < columns.end; column++)
+                raise_any(dtype, s->in_c, x + (row * s->in_w + column) * bytes, y);
     }
 }
 
-static void backward_image(const oct_pool_window *p, oct_dtype dtype, const char *x, const char *y,
+static void backward_image(const oct_conv_shape *s, oct_dtype dtype, const char *x, const char *y,
                            float *grad_y, float *grad_x)
 {
-    int64_t bytes = p->c * (int64_t)oct_dtype_bytes(dtype);
-    memset(grad_x, 0, (size_t)(p->h * p->w * p->c) * sizeof(float));
-    for (int64_t at = 0; at < p->oh * p->ow; at++, y += bytes, grad_y += p->c) {
-        pool_range r = range_of(p, at / p->ow, at % p->ow);
-        for (int64_t iy = r.y0; iy < r.y1; iy++) {
-            for (int64_t ix = r.x0; ix < r.x1; ix++) {
-                int64_t at_x = iy * p->w + ix;
-                pass_any(dtype, p->c, x + at_x * bytes, y, grad_y, grad_x + at_x * p->c);
+    const int64_t c = s->in_c, bytes = c * (int64_t)oct_dtype_bytes(dtype);
+    memset(grad_x, 0, (size_t)oct_conv_in_numel(s) * sizeof(float));
+    for (int64_t at = 0; at < s->out_h * s->out_w; at++, y += bytes, grad_y += c) {
+        const oct_window_span rows = oct_pool_rows(s, at / s->out_w);
+        const oct_window_span columns = oct_pool_columns(s, at % s->out_w);
+        for (int64_t row = rows.first; row < rows.end; row++) {
+            for (int64_t column = columns.first; column < columns.end; column++) {
+                const int64_t at_x = row * s->in_w + column;
+                pass_any(dtype, c, x + at_x * bytes, y, grad_y, grad_x + at_x * c);
             }
         }
     }
@@ -119,44 +103,46 @@ static void backward_image(const oct_pool_window *p, oct_dtype dtype, const char
 static void max_pool_backward(oct_context *cx, oct_node *node)
 {
     oct_tensor *x = node->input[0], *y = node->output;
-    const oct_pool_window *p = node->saved;
+    const oct_conv_shape *s = node->saved;
     float *grad_x = oct_grad_new(cx, x);
     if (!grad_x) return;
     float *grad_y = oct_take_grad(y);
-    int64_t in = p->h * p->w * p->c, out = p->oh * p->ow * p->c,
-            size = (int64_t)oct_dtype_bytes(x->dtype);
+    const int64_t in = oct_conv_in_numel(s), out = oct_conv_out_numel(s),
+                  size = (int64_t)oct_dtype_bytes(x->dtype);
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < oct_dim(x, 0); i++)
-        backward_image(p, x->dtype, (const char *)x->data + i * in * size,
+        backward_image(s, x->dtype, (const char *)x->data + i * in * size,
                        (const char *)y->data + i * out * size, grad_y + i * out, grad_x + i * in);
     oct_scratch_end(cx, grad_y);
     oct_give_grad(cx, x, grad_x);
 }
 
-oct_tensor *oct_max_pool(oct_context *cx, oct_tensor *x, int kernel, int stride, int padding)
+oct_tensor *oct_max_pool(oct_context *cx, oct_tensor *x, oct_pool_geometry g)
 {
     oct_tensor *y;
-    if (oct_call_site(cx, "max_pool", OCT_OP_ARGS(kernel, stride, padding), &x, 1, &y)) return y;
+    oct_conv_shape s;
+    const oct_op_args *args = OCT_OP_ARGS(g.kernel_h, g.kernel_w, g.stride_h, g.stride_w, g.pad_top,
+                                          g.pad_left, g.pad_bottom, g.pad_right, g.ceil);
+    if (oct_call_site(cx, "max_pool", args, &x, 1, &y)) return y;
     if (!oct_inputs_ok(cx, &x, 1)) return NULL;
     if (x->dtype != OCT_F32 && !oct_is_codes(x))
         return oct_context_fail(
             cx, OCT_USAGE, "max_pool takes f32 values or u8 or u16 codes, but its input holds %s",
             oct_dtype_name(x->dtype));
-    oct_pool_window p = {.kernel = kernel, .stride = stride, .padding = padding};
-    if (!oct_pool_window_fit(cx, "max_pool", x, &p)) return NULL;
-    y = oct_tensor_new(cx, x->dtype, OCT_SHAPE(oct_dim(x, 0), p.oh, p.ow, p.c));
+    if (!oct_pool_fits(cx, "max_pool", x, &g, &s)) return NULL;
+    y = oct_tensor_new(cx, x->dtype, OCT_SHAPE(oct_dim(x, 0), s.out_h, s.out_w, s.out_c));
     if (!y) return NULL;
     y->q = x->q;
-    int64_t size = (int64_t)oct_dtype_bytes(x->dtype);
+    const int64_t size = (int64_t)oct_dtype_bytes(x->dtype);
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < oct_dim(x, 0); i++)
-        pool_image(&p, x->dtype, (const char *)x->data + i * p.h * p.w * p.c * size,
-                   (char *)y->data + i * p.oh * p.ow * p.c * size);
+        pool_image(&s, x->dtype, (const char *)x->data + i * oct_conv_in_numel(&s) * size,
+                   (char *)y->data + i * oct_conv_out_numel(&s) * size);
     oct_node *node = oct_record(cx, "max_pool", max_pool_backward, &x, 1, false, y);
     if (node) {
-        oct_pool_window *saved = node->saved = oct_save(cx, sizeof *saved);
+        oct_conv_shape *saved = node->saved = oct_save(cx, sizeof *saved);
         if (!saved) return NULL;
-        *saved = p;
+        *saved = s;
     }
     return y;
 }

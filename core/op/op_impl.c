@@ -39,33 +39,25 @@ bool oct_needs_one_shape(oct_context *cx, const char *op, const oct_tensor *a, c
     return false;
 }
 
-bool oct_pool_window_fit(oct_context *cx, const char *op, const oct_tensor *x,
-                         oct_pool_window *window)
+bool oct_pool_fits(oct_context *cx, const char *op, const oct_tensor *x, const oct_pool_geometry *g,
+                   oct_conv_shape *s)
 {
-    const int kernel = window->kernel, stride = window->stride, padding = window->padding;
-    char text[96];
+    char text[96], windows[OCT_GEOMETRY_TEXT];
     oct_shape_text(&x->shape, text);
+    oct_pool_geometry_text(g, windows);
     if (x->shape.ndim != 4) {
         oct_context_fail(cx, OCT_USAGE, "%s takes images (N, H, W, C), but its input is %s", op,
                          text);
         return false;
     }
-    if (kernel < 1 || stride < 1 || padding < 0 || padding >= kernel) {
-        oct_context_fail(
-            cx, OCT_USAGE,
-            "%s cannot have kernel %d, stride %d and padding %d; kernel and stride must be at "
-            "least 1 and the padding below the kernel",
-            op, kernel, stride, padding);
+    if (!oct_pool_geometry_fits(g)) {
+        oct_context_fail(cx, OCT_USAGE, "%s cannot have windows of %s; %s", op, windows,
+                         oct_pool_geometry_rule);
         return false;
     }
-    window->h = oct_dim(x, 1);
-    window->w = oct_dim(x, 2);
-    window->c = oct_dim(x, 3);
-    window->oh = oct_conv_out(window->h, kernel, stride, padding);
-    window->ow = oct_conv_out(window->w, kernel, stride, padding);
-    if (window->oh >= 1 && window->ow >= 1) return true;
-    oct_context_fail(cx, OCT_USAGE,
-                     "%s: a %dx%d window with padding %d does not fit into the input %s", op,
-                     kernel, kernel, padding, text);
+    *s = oct_pool_shape_of(oct_dim(x, 1), oct_dim(x, 2), oct_dim(x, 3), *g);
+    if (s->out_h >= 1 && s->out_w >= 1) return true;
+    oct_context_fail(cx, OCT_USAGE, "%s: a window of %s does not fit into the input %s", op,
+                     windows, text);
     return false;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core/autograd/tape.h"
+#include "core/tensor/conv_shape.h"
 
 /* Fails the context unless x holds f32 values. */
 bool oct_needs_f32(oct_context *cx, const char *op, const oct_tensor *x);
@@ -16,12 +17,6 @@ bool oct_needs_one_shape(oct_context *cx, const char *op, const oct_tensor *a, c
 /* Values of one sample of a tensor; -1 on overflow. */
 int64_t oct_sample_numel(const oct_shape *shape);
 
-/* A square window that goes over images (h, w, c) and has oh x ow positions. */
-typedef struct oct_pool_window {
-    int kernel, stride, padding;
-    int64_t h, w, c, oh, ow;
-} oct_pool_window;
-
-/* Fills in the sizes for x (N, H, W, C). Fails the context unless the window fits into it. */
-bool oct_pool_window_fit(oct_context *cx, const char *op, const oct_tensor *x,
-                         oct_pool_window *window);
+/* Gives the shape of a pool over x (N, H, W, C). Fails the context unless its windows fit into it. */
+bool oct_pool_fits(oct_context *cx, const char *op, const oct_tensor *x, const oct_pool_geometry *g,
+                   oct_conv_shape *s);

@@ -18,16 +18,18 @@
 /* Convolves: x (N, H, W, I), weight (O, kh, kw, I/groups), bias (O) or NULL -> (N, OH, OW, O). */
 oct_tensor *oct_conv2d(oct_context *cx, oct_tensor *x, oct_param *weight, oct_param *bias,
                        oct_conv_geometry geometry);
-/* Convolves transposed: x (N, H, W, I) -> (N, (H-1) stride - 2 padding + kernel_h, ..., O), groups 1.
- * It is computed as the convolution of stride 1 and padding kernel - 1 - padding over x with
- * stride - 1 zeros between its values, and weight (O, kh, kw, I) is the weight of that convolution:
- * PyTorch's, rotated by 180 degrees. The kernel is square, padding < kernel. */
+/* Convolves transposed: x (N, H, W, I) -> (N, OH, OW, O) with OH = (H-1) stride_h - pad_top - pad_bottom +
+ * extent + output_padding_h, where extent is (kernel_h - 1) dilation_h + 1, and OW likewise.
+ * It is computed as the convolution of stride 1 and padding extent - 1 - pad over x with stride - 1 zeros
+ * between its values (oct_conv_transpose_shape_of), and weight (O, kh, kw, I/groups) is the weight of that
+ * convolution: PyTorch's, rotated by 180 degrees. pad < extent; output padding < stride or dilation. */
 oct_tensor *oct_conv_transpose2d(oct_context *cx, oct_tensor *x, oct_param *weight, oct_param *bias,
                                  oct_conv_geometry geometry);
-/* Puts step - 1 rows and columns between the values of x (N, H, W, C), of f32 zeros or of codes'
- * zero_point: (N, (H-1) step + 1, (W-1) step + 1, C). */
-oct_tensor *oct_dilate(oct_context *cx, oct_tensor *x, int step);
-/* Multiplies with weights: x (N, I), weight (O, I), bias (O) or NULL -> (N, O). */
+/* Puts step_h - 1 rows and step_w - 1 columns between the values of x (N, H, W, C), of f32 zeros or of codes'
+ * zero_point: (N, (H-1) step_h + 1, (W-1) step_w + 1, C). */
+oct_tensor *oct_dilate(oct_context *cx, oct_tensor *x, int step_h, int step_w);
+/* Multiplies the last dimension with weights: x (N, ..., I) of 2 to 4 dimensions, weight (O, I), bias (O) or
+ * NULL -> (N, ..., O). */
 oct_tensor *oct_linear(oct_context *cx, oct_tensor *x, oct_param *weight, oct_param *bias);
 
 /* Normalizes by the statistics of the global batch (training) or by the running ones. x (N, H, W, C) or
@@ -98,12 +100,12 @@ enum { OCT_MEAN_PLANE = 12 };
 oct_tensor *oct_mean(oct_context *cx, oct_tensor *x, int axis, bool keep);
 /* Joins tensors along the last dimension. */
 oct_tensor *oct_concat(oct_context *cx, oct_tensor *const *x, int n);
-/* Takes the maximum over square windows, where padding never counts. f32 or codes (order of codes =
- * order of values); the gradient goes to the first maximum of a window in row-major order, as in
- * PyTorch. */
-oct_tensor *oct_max_pool(oct_context *cx, oct_tensor *x, int kernel, int stride, int padding);
-/* Takes the mean over kernel*kernel positions, without padding. */
-oct_tensor *oct_avg_pool(oct_context *cx, oct_tensor *x, int kernel, int stride);
+/* Takes the maximum over windows, where padding never counts. f32 or codes (order of codes = order of
+ * values); the gradient goes to the first maximum of a window in row-major order, as in PyTorch. */
+oct_tensor *oct_max_pool(oct_context *cx, oct_tensor *x, oct_pool_geometry geometry);
+/* Takes the mean over the positions of windows that lie in x, or over those in its padding too
+ * (oct_pool_count). */
+oct_tensor *oct_avg_pool(oct_context *cx, oct_tensor *x, oct_pool_geometry geometry);
 
 /* The loss oct_loss_cross_entropy of logits (N, K) and N labels in [0, K), as oct_loss_apply. */
 oct_tensor *oct_cross_entropy(oct_context *cx, oct_tensor *logits, const int32_t *labels,

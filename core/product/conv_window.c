@@ -13,25 +13,42 @@ typedef struct reach {
     int64_t first, count;
 } reach;
 
-static int64_t step_of(const oct_conv_axis *a)
+/* Tells the taps from one for which the distance to the next is whole in steps of `stride` pixels. */
+static int64_t common_step(int64_t stride, int64_t dilation)
 {
-    return a->backward ? a->stride : 1;
+    int64_t a = stride, b = dilation;
+    while (b != 0) {
+        const int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return stride / a;
+}
+
+/* Divides and rounds up; n may be negative. */
+static int64_t divide_up(int64_t n, int64_t by)
+{
+    return n > 0 ? (n + by - 1) / by : 0;
+}
+
+/* Tap k of a position looks at pixel (top - k * dilation) / stride, where that is whole and in x. */
+static reach reach_backward(const oct_conv_axis *a, int64_t top)
+{
+    int64_t first = divide_up(top - (a->pixels - 1) * a->stride, a->dilation);
+    const int64_t last = oct_min_i64(a->kernel - 1, top / a->dilation), least = first;
+    while (first <= last && (top - first * a->dilation) % a->stride != 0)
+        if (++first == least + a->step) return (reach){0, 0};
+    if (last < first) return (reach){0, 0};
+    return (reach){first, (last - first) / a->step + 1};
 }
 
 static reach reach_of(const oct_conv_axis *a, int64_t at)
 {
-    int64_t first, last;
-    if (a->backward) { /* pixel (at + padding - k) / stride, where that is whole */
-        const int64_t top = at + a->padding;
-        first = oct_max_i64(top % a->stride, top - (a->pixels - 1) * a->stride);
-        last = oct_min_i64(a->kernel - 1, top);
-    } else {
-        const int64_t start = at * a->stride - a->padding;
-        first = oct_max_i64(-start, 0);
-        last = oct_min_i64(a->kernel, a->pixels - start) - 1;
-    }
-    if (last < first) return (reach){0, 0};
-    return (reach){first, (last - first) / step_of(a) + 1};
+    if (a->backward) return reach_backward(a, at + a->padding);
+    const int64_t start = at * a->stride - a->padding, behind = a->pixels - start;
+    const int64_t first = divide_up(-start, a->dilation);
+    const int64_t end = oct_min_i64(a->kernel, divide_up(behind, a->dilation));
+    return end <= first ? (reach){0, 0} : (reach){first, end - first};
 }
 
 /* Tap k of a position looks at pixel base_of + pixel_of_tap. */
@@ -42,7 +59,7 @@ static int64_t base_of(const oct_conv_axis *a, int64_t at)
 
 static int64_t pixel_of_tap(const oct_conv_axis *a, int64_t tap)
 {
-    return a->backward ? -(tap / a->stride) : tap;
+    return a->backward ? -(tap * a->dilation / a->stride) : tap * a->dilation;
 }
 
 static bool same_reach(reach a, reach b)
@@ -83,9 +100,12 @@ static oct_conv_axis axis_of(const oct_conv_shape *s, oct_direction direction, b
     oct_conv_axis a = {.positions = backward ? in : out,
                        .pixels = backward ? out : in,
                        .kernel = vertical ? s->kernel_h : s->kernel_w,
-                       .stride = s->stride,
-                       .padding = s->padding,
+                       .stride = vertical ? s->stride_h : s->stride_w,
+                       .padding = vertical ? s->pad_top : s->pad_left,
+                       .dilation = vertical ? s->dilation_h : s->dilation_w,
+                       .step = 1,
                        .backward = backward};
+    if (backward) a.step = common_step(a.stride, a.dilation);
     a.reaches = count_reaches(&a);
     return a;
 }
@@ -132,9 +152,9 @@ static void list_runs(builder *b, reach y, reach x, oct_conv_window_class *c)
     const oct_conv_window_layout *layout = &b->w->layout;
     *c = (oct_conv_window_class){.first_run = b->num_runs};
     for (int64_t i = 0; i < y.count; i++) {
-        const int64_t ky = y.first + i * step_of(ay);
+        const int64_t ky = y.first + i * ay->step;
         for (int64_t j = 0; j < x.count; j++) {
-            const int64_t kx = x.first + j * step_of(ax);
+            const int64_t kx = x.first + j * ax->step;
             oct_runs_add(b->runs + c->first_run, &c->runs,
                          (oct_run){.x = pixel_of_tap(ay, ky) * b->line_bytes +
                                         pixel_of_tap(ax, kx) * layout->pixel_bytes,

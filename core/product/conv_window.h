@@ -7,7 +7,7 @@
  * FORWARD: positions are those of the output, rows lie in x (H, W, C).
  * BACKWARD: positions are those of the input, rows lie in grad_y (OH, OW, O), and the taps are those
  * through which an input position reaches an output: the gradient to data as a convolution of its own,
- * for every stride and padding. A class may have no taps at all; its gradient is 0.
+ * for every stride, padding and dilation. A class may have no taps at all; its gradient is 0.
  *
  * Tiles of a panel are numbered by tap: tap (ky, kx) of a group begins at
  * (ky * kernel_w + kx) * words, words being those of one tap. Runs are in ascending order of the tap
@@ -42,9 +42,11 @@ typedef struct oct_conv_window_layout {
 
 /* An axis is one side of the geometry. */
 typedef struct oct_conv_axis {
-    int64_t positions; /* of the result */
-    int64_t pixels;    /* of x */
-    int64_t kernel, stride, padding;
+    int64_t positions;               /* of the result */
+    int64_t pixels;                  /* of x */
+    int64_t kernel, stride, padding; /* padding: before the first pixel */
+    int64_t dilation;                /* pixels from one tap to the next */
+    int64_t step;                    /* from one tap that a position reaches to the next */
     bool backward;
     int64_t reaches; /* different sets of taps that positions reach */
 } oct_conv_axis;

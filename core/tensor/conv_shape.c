@@ -1,41 +1,262 @@
-/* Convolution shapes are computed in integers. */
+/* Shapes of windows are computed in integers. */
 #include "core/tensor/conv_shape.h"
 
-int64_t oct_conv_out(int64_t in, int kernel, int stride, int padding)
+#include "core/base/int_math.h"
+
+#include <stdio.h>
+
+oct_conv_geometry oct_conv_geometry_of(int kernel_h, int kernel_w, int stride, int padding,
+                                       int groups)
 {
-    int64_t room = in + 2 * (int64_t)padding - kernel;
-    return room < 0 ? 0 : room / stride + 1;
+    return (oct_conv_geometry){.kernel_h = kernel_h,
+                               .kernel_w = kernel_w,
+                               .stride_h = stride,
+                               .stride_w = stride,
+                               .pad_top = padding,
+                               .pad_left = padding,
+                               .pad_bottom = padding,
+                               .pad_right = padding,
+                               .dilation_h = 1,
+                               .dilation_w = 1,
+                               .groups = groups};
+}
+
+oct_pool_geometry oct_pool_geometry_of(int kernel, int stride, int padding)
+{
+    return (oct_pool_geometry){.kernel_h = kernel,
+                               .kernel_w = kernel,
+                               .stride_h = stride,
+                               .stride_w = stride,
+                               .pad_top = padding,
+                               .pad_left = padding,
+                               .pad_bottom = padding,
+                               .pad_right = padding};
+}
+
+/* Gives the windows of a pool as those of a convolution. */
+static oct_conv_geometry windows_of(const oct_pool_geometry *g)
+{
+    return (oct_conv_geometry){.kernel_h = g->kernel_h,
+                               .kernel_w = g->kernel_w,
+                               .stride_h = g->stride_h,
+                               .stride_w = g->stride_w,
+                               .pad_top = g->pad_top,
+                               .pad_left = g->pad_left,
+                               .pad_bottom = g->pad_bottom,
+                               .pad_right = g->pad_right,
+                               .dilation_h = 1,
+                               .dilation_w = 1,
+                               .groups = 1};
+}
+
+#define SIZES                                                                                      \
+    "kernel, stride and dilation must be at least 1, the padding at least 0, all at most 16384"
+const char oct_conv_geometry_rule[] = SIZES;
+const char oct_conv_transpose_geometry_rule[] =
+    SIZES ", the padding below what the kernel reaches, output padding below stride or dilation";
+const char oct_pool_geometry_rule[] =
+    "kernel and stride must be at least 1 and at most 16384, and the padding below the kernel";
+#undef SIZES
+
+static bool within(int value, int least, int most)
+{
+    return value >= least && value <= most;
+}
+
+/* Tells whether sides are from 1 and pads from 0 to OCT_WINDOW_SIDE_MAX. */
+static bool sizes_fit(const oct_conv_geometry *g)
+{
+    const int sides[] = {g->kernel_h, g->kernel_w,   g->stride_h,
+                         g->stride_w, g->dilation_h, g->dilation_w};
+    const int pads[] = {g->pad_top, g->pad_left, g->pad_bottom, g->pad_right};
+    for (int i = 0; i < 6; i++)
+        if (!within(sides[i], 1, OCT_WINDOW_SIDE_MAX)) return false;
+    for (int i = 0; i < 4; i++)
+        if (!within(pads[i], 0, OCT_WINDOW_SIDE_MAX)) return false;
+    return true;
+}
+
+bool oct_conv_geometry_fits(const oct_conv_geometry *g)
+{
+    return sizes_fit(g) && g->output_padding_h == 0 && g->output_padding_w == 0;
+}
+
+bool oct_conv_transpose_geometry_fits(const oct_conv_geometry *g)
+{
+    if (!sizes_fit(g)) return false;
+    const int64_t extent_h = oct_conv_extent(g->kernel_h, g->dilation_h);
+    const int64_t extent_w = oct_conv_extent(g->kernel_w, g->dilation_w);
+    return g->pad_top < extent_h && g->pad_bottom < extent_h && g->pad_left < extent_w &&
+           g->pad_right < extent_w && g->output_padding_h >= 0 && g->output_padding_w >= 0 &&
+           g->output_padding_h < oct_max_i64(g->stride_h, g->dilation_h) &&
+           g->output_padding_w < oct_max_i64(g->stride_w, g->dilation_w);
+}
+
+bool oct_pool_geometry_fits(const oct_pool_geometry *g)
+{
+    const oct_conv_geometry windows = windows_of(g);
+    return sizes_fit(&windows) && g->pad_top < g->kernel_h && g->pad_bottom < g->kernel_h &&
+           g->pad_left < g->kernel_w && g->pad_right < g->kernel_w;
+}
+
+enum { PART = 64 };
+
+/* Writes ", name 2", or ", name 2x1" where the sides differ; nothing for what is the default. */
+static void write_pair(char part[PART], const char *name, int h, int w, int otherwise)
+{
+    part[0] = 0;
+    if (h == w && h != otherwise) snprintf(part, PART, ", %s %d", name, h);
+    if (h != w) snprintf(part, PART, ", %s %dx%d", name, h, w);
+}
+
+static void write_pads(char part[PART], const oct_conv_geometry *g)
+{
+    if (g->pad_top == g->pad_bottom && g->pad_left == g->pad_right)
+        write_pair(part, "padding", g->pad_top, g->pad_left, 0);
+    else
+        snprintf(part, PART, ", padding %d above, %d left, %d below, %d right", g->pad_top,
+                 g->pad_left, g->pad_bottom, g->pad_right);
+}
+
+const char *oct_conv_geometry_text(const oct_conv_geometry *g, char text[OCT_GEOMETRY_TEXT])
+{
+    char stride[PART], pads[PART], more[PART], dilation[PART], groups[PART];
+    write_pair(stride, "stride", g->stride_h, g->stride_w, 1);
+    write_pads(pads, g);
+    write_pair(more, "output padding", g->output_padding_h, g->output_padding_w, 0);
+    write_pair(dilation, "dilation", g->dilation_h, g->dilation_w, 1);
+    write_pair(groups, "groups", g->groups, g->groups, 1);
+    snprintf(text, OCT_GEOMETRY_TEXT, "%dx%d%s%s%s%s%s", g->kernel_h, g->kernel_w, stride, pads,
+             more, dilation, groups);
+    return text;
+}
+
+const char *oct_pool_geometry_text(const oct_pool_geometry *g, char text[OCT_GEOMETRY_TEXT])
+{
+    const oct_conv_geometry windows = windows_of(g);
+    char all[OCT_GEOMETRY_TEXT];
+    snprintf(text, OCT_GEOMETRY_TEXT, "%s%s%s", oct_conv_geometry_text(&windows, all),
+             g->ceil ? ", ceil" : "", g->count_include_pad ? ", padding counts" : "");
+    return text;
+}
+
+/* Writes " s2", or " s2x1" where the sides differ; nothing for 1. */
+static void write_short(char part[PART], char letter, int h, int w)
+{
+    part[0] = 0;
+    if (h == w && h != 1) snprintf(part, PART, " %c%d", letter, h);
+    if (h != w) snprintf(part, PART, " %c%dx%d", letter, h, w);
+}
+
+const char *oct_window_text(const oct_conv_shape *s, char text[OCT_WINDOW_TEXT])
+{
+    char stride[PART], dilation[PART];
+    write_short(stride, 's', s->stride_h, s->stride_w);
+    write_short(dilation, 'd', s->dilation_h, s->dilation_w);
+    snprintf(text, OCT_WINDOW_TEXT, "%dx%d%.16s%.16s", s->kernel_h, s->kernel_w, stride, dilation);
+    return text;
+}
+
+int64_t oct_conv_extent(int kernel, int dilation)
+{
+    return (int64_t)(kernel - 1) * dilation + 1;
+}
+
+int64_t oct_conv_out(int64_t size, int64_t extent, int stride)
+{
+    return size < extent ? 0 : (size - extent) / stride + 1;
+}
+
+void oct_conv_set_out(oct_conv_shape *s)
+{
+    s->out_h = oct_conv_out(s->in_h + s->pad_top + s->pad_bottom,
+                            oct_conv_extent(s->kernel_h, s->dilation_h), s->stride_h);
+    s->out_w = oct_conv_out(s->in_w + s->pad_left + s->pad_right,
+                            oct_conv_extent(s->kernel_w, s->dilation_w), s->stride_w);
 }
 
 oct_conv_shape oct_conv_shape_of(int64_t in_h, int64_t in_w, int64_t in_c, int64_t out_c,
                                  oct_conv_geometry g)
 {
-    return (oct_conv_shape){.in_h = in_h,
-                            .in_w = in_w,
-                            .in_c = in_c,
-                            .out_h = oct_conv_out(in_h, g.kernel_h, g.stride, g.padding),
-                            .out_w = oct_conv_out(in_w, g.kernel_w, g.stride, g.padding),
-                            .out_c = out_c,
-                            .kernel_h = g.kernel_h,
-                            .kernel_w = g.kernel_w,
-                            .stride = g.stride,
-                            .padding = g.padding,
-                            .groups = g.groups};
+    oct_conv_shape s = {.in_h = in_h,
+                        .in_w = in_w,
+                        .in_c = in_c,
+                        .out_c = out_c,
+                        .kernel_h = g.kernel_h,
+                        .kernel_w = g.kernel_w,
+                        .stride_h = g.stride_h,
+                        .stride_w = g.stride_w,
+                        .pad_top = g.pad_top,
+                        .pad_left = g.pad_left,
+                        .pad_bottom = g.pad_bottom,
+                        .pad_right = g.pad_right,
+                        .dilation_h = g.dilation_h,
+                        .dilation_w = g.dilation_w,
+                        .groups = g.groups};
+    oct_conv_set_out(&s);
+    return s;
 }
 
-oct_conv_shape oct_linear_shape(int64_t in, int64_t out)
+/* Tells the positions along a side when the last window may reach beyond the padding: the sizes are those of
+ * PyTorch, where it has to begin in the input or in the padding before it. */
+static int64_t ceil_out(int64_t in, int pad, int pad_behind, int kernel, int stride)
 {
-    return oct_conv_shape_of(1, 1, in, out, (oct_conv_geometry){1, 1, 1, 0, 1});
+    const int64_t out = oct_conv_out(in + pad + pad_behind + stride - 1, kernel, stride);
+    return out > 0 && (out - 1) * stride >= in + pad ? out - 1 : out;
 }
 
-oct_conv_geometry oct_conv_geometry_transposed(oct_conv_geometry g)
+oct_conv_shape oct_pool_shape_of(int64_t in_h, int64_t in_w, int64_t c, oct_pool_geometry g)
 {
-    return (oct_conv_geometry){g.kernel_h, g.kernel_w, 1, g.kernel_h - 1 - g.padding, g.groups};
+    oct_conv_shape s = oct_conv_shape_of(in_h, in_w, c, c, windows_of(&g));
+    if (g.ceil) {
+        s.out_h = ceil_out(in_h, g.pad_top, g.pad_bottom, g.kernel_h, g.stride_h);
+        s.out_w = ceil_out(in_w, g.pad_left, g.pad_right, g.kernel_w, g.stride_w);
+    }
+    return s;
+}
+
+oct_conv_shape oct_linear_shape(int64_t h, int64_t w, int64_t in, int64_t out)
+{
+    return oct_conv_shape_of(h, w, in, out, oct_conv_geometry_of(1, 1, 1, 0, 1));
+}
+
+oct_conv_shape oct_conv_transpose_shape_of(int64_t in_h, int64_t in_w, int64_t in_c, int64_t out_c,
+                                           oct_conv_geometry g)
+{
+    const int reach_h = (int)oct_conv_extent(g.kernel_h, g.dilation_h) - 1;
+    const int reach_w = (int)oct_conv_extent(g.kernel_w, g.dilation_w) - 1;
+    const int64_t h = (in_h - 1) * g.stride_h + 1, w = (in_w - 1) * g.stride_w + 1;
+    g.pad_top = reach_h - g.pad_top;
+    g.pad_left = reach_w - g.pad_left;
+    g.pad_bottom = reach_h - g.pad_bottom + g.output_padding_h;
+    g.pad_right = reach_w - g.pad_right + g.output_padding_w;
+    g.stride_h = g.stride_w = 1;
+    return oct_conv_shape_of(h, w, in_c, out_c, g);
+}
+
+bool oct_conv_sees_padding(const oct_conv_shape *s)
+{
+    const int64_t behind_h =
+        (s->out_h - 1) * s->stride_h + oct_conv_extent(s->kernel_h, s->dilation_h) - s->pad_top;
+    const int64_t behind_w =
+        (s->out_w - 1) * s->stride_w + oct_conv_extent(s->kernel_w, s->dilation_w) - s->pad_left;
+    return s->pad_top > 0 || s->pad_left > 0 || behind_h > s->in_h || behind_w > s->in_w;
 }
 
 int64_t oct_conv_depth(const oct_conv_shape *s)
 {
     return (int64_t)s->kernel_h * s->kernel_w * (s->in_c / s->groups);
+}
+
+bool oct_conv_is_depthwise(const oct_conv_shape *s)
+{
+    return s->groups > 1 && s->groups == s->in_c && s->groups == s->out_c;
+}
+
+bool oct_conv_is_pointwise(const oct_conv_shape *s)
+{
+    return s->kernel_h == 1 && s->kernel_w == 1 && s->stride_h == 1 && s->stride_w == 1 &&
+           s->pad_top == 0 && s->pad_left == 0 && s->out_h == s->in_h && s->out_w == s->in_w;
 }
 
 int64_t oct_conv_in_numel(const oct_conv_shape *s)
@@ -48,7 +269,29 @@ int64_t oct_conv_out_numel(const oct_conv_shape *s)
     return s->out_h * s->out_w * s->out_c;
 }
 
-bool oct_conv_is_depthwise(const oct_conv_shape *s)
+/* Gives the part that lies in a side of `size` of the window that begins at `start`. */
+static oct_window_span span_of(int64_t start, int kernel, int64_t size)
 {
-    return s->groups > 1 && s->groups == s->in_c && s->groups == s->out_c;
+    return (oct_window_span){oct_max_i64(start, 0), oct_min_i64(start + kernel, size)};
+}
+
+oct_window_span oct_pool_rows(const oct_conv_shape *s, int64_t y)
+{
+    return span_of(y * s->stride_h - s->pad_top, s->kernel_h, s->in_h);
+}
+
+oct_window_span oct_pool_columns(const oct_conv_shape *s, int64_t x)
+{
+    return span_of(x * s->stride_w - s->pad_left, s->kernel_w, s->in_w);
+}
+
+int64_t oct_pool_count(const oct_conv_shape *s, bool include_pad, int64_t y, int64_t x)
+{
+    const int64_t top = y * s->stride_h - s->pad_top, left = x * s->stride_w - s->pad_left;
+    oct_window_span rows = oct_pool_rows(s, y), columns = oct_pool_columns(s, x);
+    if (include_pad) {
+        rows = (oct_window_span){top, oct_min_i64(top + s->kernel_h, s->in_h + s->pad_bottom)};
+        columns = (oct_window_span){left, oct_min_i64(left + s->kernel_w, s->in_w + s->pad_right)};
+    }
+    return (rows.end - rows.first) * (columns.end - columns.first);
 }

@@ -1,5 +1,9 @@
-/* A convolution, float or integer, has this geometry: NHWC activations, OHWI weights (O, kh, kw,
- * I/groups). A linear layer is the shape with h = w = kernel = 1. */
+/* A convolution or a pool, float or integer, has this geometry: NHWC activations, OHWI weights (O, kh, kw,
+ * I/groups). A linear layer is the shape with kernel 1 over its positions.
+ *
+ * Tap (ky, kx) of the window of output (y, x) looks at the input's row y * stride_h - pad_top + ky * dilation_h
+ * and column x * stride_w - pad_left + kx * dilation_w. What lies outside of the input is padding.
+ */
 #pragma once
 
 #include <stdbool.h>
@@ -7,26 +11,93 @@
 
 typedef struct oct_conv_shape {
     int64_t in_h, in_w, in_c, out_h, out_w, out_c;
-    int kernel_h, kernel_w, stride, padding, groups;
+    int kernel_h, kernel_w, stride_h, stride_w;
+    int pad_top, pad_left, pad_bottom, pad_right;
+    int dilation_h, dilation_w, groups;
 } oct_conv_shape;
 
-/* A layer says this of its windows. */
+/* A convolution says this of its windows; a transposed one, of those of the convolution that it reverses. */
 typedef struct oct_conv_geometry {
-    int kernel_h, kernel_w, stride, padding, groups;
+    int kernel_h, kernel_w, stride_h, stride_w;
+    int pad_top, pad_left, pad_bottom, pad_right;
+    int dilation_h, dilation_w, groups;
+    int output_padding_h, output_padding_w; /* transposed: rows and columns more; otherwise 0 */
 } oct_conv_geometry;
+
+/* A pool says this of its windows. */
+typedef struct oct_pool_geometry {
+    int kernel_h, kernel_w, stride_h, stride_w;
+    int pad_top, pad_left, pad_bottom, pad_right;
+    bool ceil;              /* a last window may reach beyond the padding, if it begins before it */
+    bool count_include_pad; /* of averages: padding counts among the positions */
+} oct_pool_geometry;
+
+/* Gives the geometry of one stride and one padding on all sides, without dilation. */
+oct_conv_geometry oct_conv_geometry_of(int kernel_h, int kernel_w, int stride, int padding,
+                                       int groups);
+/* Gives the geometry of square windows with one padding on all sides. */
+oct_pool_geometry oct_pool_geometry_of(int kernel, int stride, int padding);
+
+/* No kernel, stride, dilation or padding is larger. */
+enum { OCT_WINDOW_SIDE_MAX = 16384 };
+/* Tell whether there can be such windows, and in words when there can (of conv2d, conv_transpose2d, pools).
+ * Those of a pool each see a part of the input. */
+bool oct_conv_geometry_fits(const oct_conv_geometry *g);
+bool oct_conv_transpose_geometry_fits(const oct_conv_geometry *g);
+bool oct_pool_geometry_fits(const oct_pool_geometry *g);
+extern const char oct_conv_geometry_rule[], oct_conv_transpose_geometry_rule[],
+    oct_pool_geometry_rule[];
+/* Writes how windows are, for messages and descriptions, without what is the default: "3x3, stride 2x1,
+ * padding 1, dilation 2, groups 4". Padding is one number, two (height x width), or "top 1, left 1, bottom 2,
+ * right 2". Returns text. */
+enum { OCT_GEOMETRY_TEXT = 192 };
+const char *oct_conv_geometry_text(const oct_conv_geometry *g, char text[OCT_GEOMETRY_TEXT]);
+const char *oct_pool_geometry_text(const oct_pool_geometry *g, char text[OCT_GEOMETRY_TEXT]);
+
+/* Writes kernel, stride and dilation in short: "3x3", "3x3 s2", "5x1 s2x1 d2". Returns text. */
+enum { OCT_WINDOW_TEXT = 64 };
+const char *oct_window_text(const oct_conv_shape *s, char text[OCT_WINDOW_TEXT]);
 
 /* Gives the shape over inputs (in_h, in_w, in_c); out_h or out_w is below 1 when no window fits. */
 oct_conv_shape oct_conv_shape_of(int64_t in_h, int64_t in_w, int64_t in_c, int64_t out_c,
                                  oct_conv_geometry geometry);
-oct_conv_shape oct_linear_shape(int64_t in, int64_t out);
-/* Gives the geometry of the convolution that a transposed one is, over its dilated input. */
-oct_conv_geometry oct_conv_geometry_transposed(oct_conv_geometry geometry);
-/* Tells the positions of a window along one side; below 1 when it does not fit. */
-int64_t oct_conv_out(int64_t in, int kernel, int stride, int padding);
+/* The same of a pool over c channels: of ceil mode as torch.nn.functional.max_pool2d defines it. */
+oct_conv_shape oct_pool_shape_of(int64_t in_h, int64_t in_w, int64_t c, oct_pool_geometry geometry);
+/* A linear layer over h x w positions. */
+oct_conv_shape oct_linear_shape(int64_t h, int64_t w, int64_t in, int64_t out);
+/* The shape of a transposed convolution of inputs (in_h, in_w, in_c): that of the convolution that it is, over
+ * the input dilated by its strides. */
+oct_conv_shape oct_conv_transpose_shape_of(int64_t in_h, int64_t in_w, int64_t in_c, int64_t out_c,
+                                           oct_conv_geometry geometry);
+
+/* Sets out_h and out_w as they follow from the rest. */
+void oct_conv_set_out(oct_conv_shape *s);
+/* Tells how far a window of `kernel` taps reaches: (kernel - 1) * dilation + 1. */
+int64_t oct_conv_extent(int kernel, int dilation);
+/* Tells the positions of a window of this extent along a side of `size` with its padding; below 1 when it
+ * does not fit. */
+int64_t oct_conv_out(int64_t size, int64_t extent, int stride);
+/* Tells whether a window of the shape sees padding. */
+bool oct_conv_sees_padding(const oct_conv_shape *s);
 /* Tells the terms of one sum: kernel_h * kernel_w * in_c / groups. */
 int64_t oct_conv_depth(const oct_conv_shape *s);
 /* Tells whether each channel has one filter of its own. */
 bool oct_conv_is_depthwise(const oct_conv_shape *s);
+/* Tells whether the layer is one product for each position by itself: a 1x1 kernel at each pixel. */
+bool oct_conv_is_pointwise(const oct_conv_shape *s);
 /* Tell the elements of one sample. */
 int64_t oct_conv_in_numel(const oct_conv_shape *s);
 int64_t oct_conv_out_numel(const oct_conv_shape *s);
+
+/* A span is the part [first, end) of one side of a plane that a window sees. */
+typedef struct oct_window_span {
+    int64_t first, end;
+} oct_window_span;
+
+/* Gives the part of the window of output row y (column x) that lies in the input; of kernels without
+ * dilation. */
+oct_window_span oct_pool_rows(const oct_conv_shape *s, int64_t y);
+oct_window_span oct_pool_columns(const oct_conv_shape *s, int64_t x);
+/* Tells by how many positions an average over the window of output (y, x) is divided: those in the input, or
+ * in its padding too, but none behind that. */
+int64_t oct_pool_count(const oct_conv_shape *s, bool include_pad, int64_t y, int64_t x);

@@ -3,16 +3,18 @@
 
 #include <string.h>
 
-oct_dilation oct_dilation_of(oct_shape x, int step, oct_dtype dtype, int32_t zero_point)
+oct_dilation oct_dilation_of(oct_shape x, int step_h, int step_w, oct_dtype dtype,
+                             int32_t zero_point)
 {
     return (oct_dilation){.h = x.dim[1],
                           .w = x.dim[2],
                           .c = x.dim[3],
-                          .step = step,
+                          .step_h = step_h,
+                          .step_w = step_w,
                           .dtype = dtype,
                           .zero_point = zero_point,
-                          .out_h = (x.dim[1] - 1) * step + 1,
-                          .out_w = (x.dim[2] - 1) * step + 1};
+                          .out_h = (x.dim[1] - 1) * step_h + 1,
+                          .out_w = (x.dim[2] - 1) * step_w + 1};
 }
 
 /* Writes zeros to n elements. */
@@ -29,7 +31,7 @@ static void fill_zero(const oct_dilation *d, int64_t n, void *y)
 /* Where pixel `at` of x lies in y, in pixels. */
 static int64_t position_of(const oct_dilation *d, int64_t at)
 {
-    return (at / d->w * d->out_w + at % d->w) * d->step;
+    return at / d->w * d->step_h * d->out_w + at % d->w * d->step_w;
 }
 
 void oct_dilate_image(const oct_dilation *d, const void *x, void *y)

@@ -4,39 +4,44 @@
 #include <math.h>
 #include <string.h>
 
-/* Windows as ONNX says them. */
-typedef struct windows {
-    int64_t kernel[2], stride[2], pads[4] /* top, left, bottom, right */, dilation[2];
-} windows;
-
-/* Reads kernel, one stride and one padding from argument `at` on; side: of a square kernel, whose size is one
- * number. */
-static windows windows_at(const oct_to_onnx_layer_call *c, int at, bool square)
+/* Gives the numbers of windows from argument `at` on; those of pools end with the pads. */
+static oct_conv_geometry windows_at(const oct_to_onnx_layer_call *c, int at)
 {
-    windows win = {.dilation = {1, 1}};
-    const int behind = at + (square ? 1 : 2);
-    for (int i = 0; i < 2; i++) {
-        win.kernel[i] = oct_to_onnx_arg(c, square ? at : at + i);
-        win.stride[i] = oct_to_onnx_arg(c, behind);
-    }
-    for (int i = 0; i < 4; i++)
-        win.pads[i] = oct_to_onnx_arg(c, behind + 1);
-    return win;
+    return (oct_conv_geometry){.kernel_h = (int)oct_to_onnx_arg(c, at),
+                               .kernel_w = (int)oct_to_onnx_arg(c, at + 1),
+                               .stride_h = (int)oct_to_onnx_arg(c, at + 2),
+                               .stride_w = (int)oct_to_onnx_arg(c, at + 3),
+                               .pad_top = (int)oct_to_onnx_arg(c, at + 4),
+                               .pad_left = (int)oct_to_onnx_arg(c, at + 5),
+                               .pad_bottom = (int)oct_to_onnx_arg(c, at + 6),
+                               .pad_right = (int)oct_to_onnx_arg(c, at + 7),
+                               .dilation_h = 1,
+                               .dilation_w = 1,
+                               .groups = 1};
 }
 
-static void set_windows(oct_to_onnx_writer *w, const windows *win)
+/* The same of a convolution, whose dilation and groups begin at argument `behind`. */
+static oct_conv_geometry conv_at(const oct_to_onnx_layer_call *c, int behind)
 {
-    oct_to_onnx_ints_set(w, "kernel_shape", 2, win->kernel);
-    oct_to_onnx_ints_set(w, "strides", 2, win->stride);
-    oct_to_onnx_ints_set(w, "pads", 4, win->pads);
+    oct_conv_geometry g = windows_at(c, 2);
+    g.dilation_h = (int)oct_to_onnx_arg(c, behind);
+    g.dilation_w = (int)oct_to_onnx_arg(c, behind + 1);
+    g.groups = (int)oct_to_onnx_arg(c, behind + 2);
+    return g;
 }
 
-/* The output's size along side i. */
-static int64_t positions(const windows *win, int i, int64_t size)
+/* The shape of a layer with these windows over its input. */
+static oct_conv_shape shape_over(const oct_to_onnx_layer_call *c, oct_conv_geometry g, int64_t out)
 {
-    const int64_t extent = (win->kernel[i] - 1) * win->dilation[i] + 1, stride = win->stride[i];
-    const int64_t room = size + win->pads[i] + win->pads[i + 2] - extent;
-    return room / stride + 1;
+    const oct_shape *in = &c->input[0].tensor.shape;
+    return oct_conv_shape_of(in->dim[1], in->dim[2], in->dim[3], out, g);
+}
+
+static void set_conv(oct_to_onnx_writer *w, const oct_conv_shape *s)
+{
+    oct_to_onnx_windows_set(w, s);
+    OCT_TO_ONNX_INTS(w, "dilations", s->dilation_h, s->dilation_w);
+    oct_to_onnx_int_set(w, "group", s->groups);
 }
 
 static oct_to_onnx_ref plane(const char *name, const oct_shape *in, int64_t h, int64_t w, int64_t c)
@@ -57,33 +62,29 @@ static bool has_bias(const oct_to_onnx_layer_call *c)
     return oct_layer_array_find(c->layer, "bias") != NULL;
 }
 
-/* The arguments: in, out, kernel, stride, padding, dilation, groups, bias. */
 static oct_to_onnx_ref conv2d(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
 {
-    const oct_shape *in = &c->input[0].tensor.shape;
-    const windows win = windows_at(c, 2, false);
+    const oct_conv_shape s = shape_over(c, conv_at(c, 10), oct_to_onnx_arg(c, 1));
     const char *y = layer_node(w, c, "Conv", has_bias(c));
-    set_windows(w, &win);
-    oct_to_onnx_ints_set(w, "dilations", 2, win.dilation);
-    oct_to_onnx_int_set(w, "group", oct_to_onnx_arg(c, 6));
-    return plane(y, in, positions(&win, 0, in->dim[1]), positions(&win, 1, in->dim[2]),
-                 oct_to_onnx_arg(c, 1));
+    set_conv(w, &s);
+    return plane(y, &c->input[0].tensor.shape, s.out_h, s.out_w, s.out_c);
 }
 
-/* The same with output_padding before the dilation. */
 static oct_to_onnx_ref conv_transpose2d(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
 {
     const oct_shape *in = &c->input[0].tensor.shape;
-    const windows win = windows_at(c, 2, false);
-    int64_t out[2];
-    for (int i = 0; i < 2; i++)
-        out[i] = (in->dim[i + 1] - 1) * win.stride[i] - win.pads[i] - win.pads[i + 2] +
-                 (win.kernel[i] - 1) * win.dilation[i] + 1;
+    const oct_conv_geometry g = conv_at(c, 12);
+    const int64_t more_h = oct_to_onnx_arg(c, 10), more_w = oct_to_onnx_arg(c, 11);
+    const oct_conv_shape s = shape_over(c, g, oct_to_onnx_arg(c, 1));
     const char *y = layer_node(w, c, "ConvTranspose", has_bias(c));
-    set_windows(w, &win);
-    oct_to_onnx_ints_set(w, "dilations", 2, win.dilation);
-    oct_to_onnx_int_set(w, "group", oct_to_onnx_arg(c, 6));
-    return plane(y, in, out[0], out[1], oct_to_onnx_arg(c, 1));
+    set_conv(w, &s);
+    OCT_TO_ONNX_INTS(w, "output_padding", more_h, more_w);
+    return plane(y, in,
+                 (in->dim[1] - 1) * g.stride_h - g.pad_top - g.pad_bottom +
+                     oct_conv_extent(g.kernel_h, g.dilation_h) + more_h,
+                 (in->dim[2] - 1) * g.stride_w - g.pad_left - g.pad_right +
+                     oct_conv_extent(g.kernel_w, g.dilation_w) + more_w,
+                 s.out_c);
 }
 
 /* A row of numbers: one product. Otherwise a product for each position, over channels as they lie last. */
@@ -120,11 +121,22 @@ static oct_to_onnx_ref pool(oct_to_onnx_writer *w, const oct_to_onnx_layer_call 
                             const char *type)
 {
     const oct_shape *in = &c->input[0].tensor.shape;
-    windows win = windows_at(c, 0, true);
-    if (c->layer->args.count == 2) memset(win.pads, 0, sizeof win.pads); /* of averages */
+    const oct_conv_geometry g = windows_at(c, 0);
+    const bool ceil = oct_to_onnx_arg(c, 8) != 0;
+    const oct_conv_shape s = oct_pool_shape_of(in->dim[1], in->dim[2], in->dim[3],
+                                               (oct_pool_geometry){.kernel_h = g.kernel_h,
+                                                                   .kernel_w = g.kernel_w,
+                                                                   .stride_h = g.stride_h,
+                                                                   .stride_w = g.stride_w,
+                                                                   .pad_top = g.pad_top,
+                                                                   .pad_left = g.pad_left,
+                                                                   .pad_bottom = g.pad_bottom,
+                                                                   .pad_right = g.pad_right,
+                                                                   .ceil = ceil});
     const char *y = OCT_TO_ONNX(w, type, c->input[0].name);
-    set_windows(w, &win);
-    return plane(y, in, positions(&win, 0, in->dim[1]), positions(&win, 1, in->dim[2]), in->dim[3]);
+    oct_to_onnx_windows_set(w, &s);
+    oct_to_onnx_int_set(w, "ceil_mode", ceil);
+    return plane(y, in, s.out_h, s.out_w, s.out_c);
 }
 
 static oct_to_onnx_ref max_pool(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
@@ -134,7 +146,9 @@ static oct_to_onnx_ref max_pool(oct_to_onnx_writer *w, const oct_to_onnx_layer_c
 
 static oct_to_onnx_ref avg_pool(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
 {
-    return pool(w, c, "AveragePool");
+    const oct_to_onnx_ref y = pool(w, c, "AveragePool");
+    oct_to_onnx_int_set(w, "count_include_pad", oct_to_onnx_arg(c, 9));
+    return y;
 }
 
 static oct_to_onnx_ref global_avg_pool(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
@@ -187,12 +201,12 @@ static oct_to_onnx_ref group_norm(oct_to_onnx_writer *w, const oct_to_onnx_layer
 }
 
 const oct_to_onnx_layer_type oct_to_onnx_weight_layers[] = {
-    {"conv2d", 1, 8, conv2d},
-    {"conv_transpose2d", 1, 8, conv_transpose2d},
+    {"conv2d", 1, 14, conv2d},
+    {"conv_transpose2d", 1, 16, conv_transpose2d},
     {"linear", 1, 3, linear},
     {"batch_norm", 1, 3, batch_norm},
-    {"max_pool", 1, 3, max_pool},
-    {"avg_pool", 1, 2, avg_pool},
+    {"max_pool", 1, 9, max_pool},
+    {"avg_pool", 1, 10, avg_pool},
     {"global_avg_pool", 1, 0, global_avg_pool},
     {"layer_norm", 1, 2, layer_norm},
     {"group_norm", 1, 3, group_norm},

@@ -45,9 +45,8 @@ static oct_to_onnx_ref max_pool(oct_to_onnx_program *p, const oct_step *step)
     const oct_to_onnx_ref x =
         oct_to_onnx_view(p->w, p->values[step->input[0]], OCT_SHAPE(1, in->h, in->w, in->c));
     const char *y = OCT_TO_ONNX(p->w, "MaxPool", x.name);
-    OCT_TO_ONNX_INTS(p->w, "kernel_shape", s->kernel_h, s->kernel_w);
-    OCT_TO_ONNX_INTS(p->w, "strides", s->stride, s->stride);
-    OCT_TO_ONNX_INTS(p->w, "pads", s->padding, s->padding, s->padding, s->padding);
+    oct_to_onnx_windows_set(p->w, s);
+    oct_to_onnx_int_set(p->w, "ceil_mode", step->ceil);
     return (oct_to_onnx_ref){y, {.shape = OCT_SHAPE(1, s->out_h, s->out_w, s->out_c)}};
 }
 

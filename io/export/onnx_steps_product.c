@@ -187,14 +187,16 @@ static oct_to_onnx_ref dilate(oct_to_onnx_program *p, const oct_step *step, oct_
 {
     oct_to_onnx_writer *w = p->w;
     const oct_shape s = x.tensor.shape;
-    const int64_t d = step->dilation, h = s.dim[1], width = s.dim[2], c = s.dim[3];
-    if (d <= 1) return x;
+    const int64_t h = s.dim[1], width = s.dim[2], c = s.dim[3];
+    const int64_t down = step->input_step_h, across = step->input_step_w;
+    if (down <= 1 && across <= 1) return x;
     const oct_to_onnx_qparams *q = params_of(p, step->input[0]);
     const char *y = OCT_TO_ONNX(w, "Reshape", x.name, OCT_TO_ONNX_LIST(w, 0, c, h, 1, width, 1));
-    y = OCT_TO_ONNX(w, "Pad", y, OCT_TO_ONNX_LIST(w, 0, 0, 0, 0, 0, 0, 0, 0, 0, d - 1, 0, d - 1),
+    y = OCT_TO_ONNX(w, "Pad", y,
+                    OCT_TO_ONNX_LIST(w, 0, 0, 0, 0, 0, 0, 0, 0, 0, down - 1, 0, across - 1),
                     q->zero_point);
-    y = OCT_TO_ONNX(w, "Reshape", y, OCT_TO_ONNX_LIST(w, 0, c, h * d, width * d));
-    const int64_t out_h = (h - 1) * d + 1, out_w = (width - 1) * d + 1;
+    y = OCT_TO_ONNX(w, "Reshape", y, OCT_TO_ONNX_LIST(w, 0, c, h * down, width * across));
+    const int64_t out_h = (h - 1) * down + 1, out_w = (width - 1) * across + 1;
     y = OCT_TO_ONNX(w, "Slice", y, OCT_TO_ONNX_LIST(w, 0, 0), OCT_TO_ONNX_LIST(w, out_h, out_w),
                     OCT_TO_ONNX_LIST(w, 2, 3));
     return (oct_to_onnx_ref){y, {.shape = OCT_SHAPE(s.dim[0], out_h, out_w, c)}};
@@ -210,9 +212,8 @@ static oct_to_onnx_ref convolve(oct_to_onnx_program *p, const oct_step *step, oc
                   &none, weights);
     const char *y = OCT_TO_ONNX(p->w, "Conv", oct_to_onnx_dequantize(p, step->input[0], x.name),
                                 weights[0], weights[1]);
-    OCT_TO_ONNX_INTS(p->w, "kernel_shape", s->kernel_h, s->kernel_w);
-    OCT_TO_ONNX_INTS(p->w, "strides", s->stride, s->stride);
-    OCT_TO_ONNX_INTS(p->w, "pads", s->padding, s->padding, s->padding, s->padding);
+    oct_to_onnx_windows_set(p->w, s);
+    OCT_TO_ONNX_INTS(p->w, "dilations", s->dilation_h, s->dilation_w);
     oct_to_onnx_int_set(p->w, "group", s->groups);
     return (oct_to_onnx_ref){y, {.shape = OCT_SHAPE(1, s->out_h, s->out_w, s->out_c)}};
 }
@@ -281,8 +282,8 @@ static oct_to_onnx_ref activate(oct_to_onnx_program *p, const oct_step *step, oc
 static bool is_pointwise(const oct_step *step)
 {
     const oct_conv_shape *s = &step->conv;
-    return step->dilation <= 1 && s->groups == 1 && s->kernel_h == 1 && s->kernel_w == 1 &&
-           s->stride == 1 && s->padding == 0;
+    return step->input_step_h <= 1 && step->input_step_w <= 1 && s->groups == 1 &&
+           oct_conv_is_pointwise(s);
 }
 
 /* Runtimes have integer products with float results for matrices alone, so the pixels of a 1x1 convolution go in as
@@ -360,8 +361,9 @@ static oct_to_onnx_ref avg_pool(oct_to_onnx_program *p, const oct_step *step)
     const oct_conv_shape *s = &step->conv;
     const char *x = oct_to_onnx_dequantize(p, step->input[0], p->values[step->input[0]].name);
     const char *y = OCT_TO_ONNX(p->w, "AveragePool", x);
-    OCT_TO_ONNX_INTS(p->w, "kernel_shape", s->kernel_h, s->kernel_w);
-    OCT_TO_ONNX_INTS(p->w, "strides", s->stride, s->stride);
+    oct_to_onnx_windows_set(p->w, s);
+    oct_to_onnx_int_set(p->w, "ceil_mode", step->ceil);
+    oct_to_onnx_int_set(p->w, "count_include_pad", step->count_include_pad);
     oct_to_onnx_lose(p, OCT_TO_ONNX_LOSS_AVERAGE, step);
     return quantize_whole(
         p, step->output,

@@ -181,6 +181,13 @@ void oct_to_onnx_ints_set(oct_to_onnx_writer *w, const char *name, int n, const 
     a->ints = own;
 }
 
+void oct_to_onnx_windows_set(oct_to_onnx_writer *w, const oct_conv_shape *s)
+{
+    OCT_TO_ONNX_INTS(w, "kernel_shape", s->kernel_h, s->kernel_w);
+    OCT_TO_ONNX_INTS(w, "strides", s->stride_h, s->stride_w);
+    OCT_TO_ONNX_INTS(w, "pads", s->pad_top, s->pad_left, s->pad_bottom, s->pad_right);
+}
+
 void oct_to_onnx_float_set(oct_to_onnx_writer *w, const char *name, float value)
 {
     Onnx__AttributeProto *a = add_attribute(w, name, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__FLOAT);

@@ -7,6 +7,7 @@
  * constants "<layer>/<name>_<number>"; names without a slash are the caller's. */
 #pragma once
 
+#include "core/tensor/conv_shape.h"
 #include "core/tensor/tensor.h"
 
 typedef struct oct_to_onnx_writer oct_to_onnx_writer;
@@ -40,6 +41,8 @@ const char *oct_to_onnx_node_add(oct_to_onnx_writer *w, const char *type, int n,
 /* These give the node that was added last an attribute, or its output another name. */
 void oct_to_onnx_int_set(oct_to_onnx_writer *w, const char *name, int64_t value);
 void oct_to_onnx_ints_set(oct_to_onnx_writer *w, const char *name, int n, const int64_t *values);
+/* Sets kernel_shape, strides and pads to those of the windows. */
+void oct_to_onnx_windows_set(oct_to_onnx_writer *w, const oct_conv_shape *s);
 #define OCT_TO_ONNX_INTS(w, name, ...)                                                             \
     oct_to_onnx_ints_set((w), (name), (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)),   \
                          (int64_t[]){__VA_ARGS__})

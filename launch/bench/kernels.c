@@ -25,7 +25,7 @@ static oct_conv_shape shape_of(size_t layer, bool depthwise)
 {
     const int64_t c = layers[layer].channels, side = layers[layer].side;
     const int groups = depthwise ? (int)c : 1;
-    return (oct_conv_shape){side, side, c, side, side, c, 3, 3, 1, 1, groups};
+    return oct_conv_shape_of(side, side, c, c, oct_conv_geometry_of(3, 3, 1, 1, groups));
 }
 
 static void call_product(void *user)

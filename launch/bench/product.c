@@ -227,5 +227,5 @@ int64_t oct_product_multiply_adds(const oct_layer_product *p)
 {
     const oct_conv_shape *s = &p->shape;
     return p->kind->openblas ? outputs(p) * oct_conv_depth(s)
-                             : p->samples * oct_conv_multiply_adds(s, 1);
+                             : p->samples * oct_conv_multiply_adds(s, 1, 1);
 }

@@ -174,15 +174,11 @@ static const char *kind_text(const oct_step *s, char text[80])
     return text;
 }
 
-/* Writes the window, as in "3x3" or "3x3 s2"; nothing for steps without one. */
-static const char *window_text(const oct_step *s, char text[64])
+/* Writes the window, as in "3x3 s2"; nothing for steps without one. */
+static const char *window_text(const oct_step *s, char text[OCT_WINDOW_TEXT])
 {
-    const oct_conv_shape *c = &s->conv;
     text[0] = '\0';
-    if (!oct_step_type_of(s->kind)->window) return text;
-    int used = snprintf(text, 64, "%dx%d", c->kernel_h, c->kernel_w);
-    if (c->stride > 1) snprintf(text + used, 64 - (size_t)used, " s%d", c->stride);
-    return text;
+    return oct_step_type_of(s->kind)->window ? oct_window_text(&s->conv, text) : text;
 }
 
 typedef struct columns {

@@ -33,10 +33,10 @@ static oct_status build_layers(cnn_small *m, int64_t h, int64_t w, int64_t c, in
 
     OCT_TRY(oct_append_conv_bn(m->features, c, 32, 3, 1, true));
     OCT_TRY(oct_append_conv_bn(m->features, 32, 32, 3, 1, true));
-    OCT_APPEND(m->features, oct_max_pool_create(&item, 2, 2, 0));
+    OCT_APPEND(m->features, oct_max_pool_create(&item, oct_pool_geometry_of(2, 2, 0)));
     OCT_TRY(oct_append_conv_bn(m->features, 32, 64, 3, 1, true));
     OCT_TRY(oct_append_conv_bn(m->features, 64, 64, 3, 1, true));
-    OCT_APPEND(m->features, oct_max_pool_create(&item, 2, 2, 0));
+    OCT_APPEND(m->features, oct_max_pool_create(&item, oct_pool_geometry_of(2, 2, 0)));
 
     OCT_APPEND(m->head, oct_linear_create(&item, (h / 4) * (w / 4) * 64, 128, true));
     OCT_APPEND(m->head, oct_relu_create(&item));

@@ -97,7 +97,8 @@ static oct_status build_level(fpn *m, int i)
 {
     static const char *const laterals[LEVELS] = {"lateral1", "lateral2", "lateral3"};
     static const char *const outputs[LEVELS] = {"output1", "output2", "output3"};
-    oct_conv_geometry one = {1, 1, 1, 0, 1}, three = {3, 3, 1, 1, 1};
+    oct_conv_geometry one = oct_conv_geometry_of(1, 1, 1, 0, 1),
+                      three = oct_conv_geometry_of(3, 3, 1, 1, 1);
     OCT_CHILD(&m->base, laterals[i], &m->lateral[i],
               oct_conv2d_create(&m->lateral[i], 16 << i, WIDTH, one, true));
     OCT_CHILD(&m->base, outputs[i], &m->output[i],

@@ -15,7 +15,7 @@ typedef struct variant {
 static oct_status append_conv_bn(oct_module *sequential, int64_t in, int64_t out, int kernel,
                                  int stride, int groups, create_fn activation)
 {
-    oct_conv_geometry geometry = {kernel, kernel, stride, kernel / 2, groups};
+    oct_conv_geometry geometry = oct_conv_geometry_of(kernel, kernel, stride, kernel / 2, groups);
     OCT_APPEND(sequential, oct_conv2d_create(&item, in, out, geometry, false));
     OCT_APPEND(sequential, oct_batch_norm_create(&item, out));
     if (activation) OCT_APPEND(sequential, activation(&item));

@@ -61,7 +61,8 @@ static oct_status add_conv(block *b, int i, const widths *w, int stride)
     bool wide = b->convs == 2 || i == 1; /* 3x3 */
     int kernel = wide ? 3 : 1, at = b->convs == 2 ? 0 : 1;
     int64_t in = i == 0 ? w->in : w->inner, out = i == b->convs - 1 ? w->out : w->inner;
-    oct_conv_geometry geometry = {kernel, kernel, i == at ? stride : 1, kernel / 2, 1};
+    oct_conv_geometry geometry =
+        oct_conv_geometry_of(kernel, kernel, i == at ? stride : 1, kernel / 2, 1);
     OCT_CHILD(&b->base, conv_names[i], &b->conv[i],
               oct_conv2d_create(&b->conv[i], in, out, geometry, false));
     OCT_CHILD(&b->base, bn_names[i], &b->bn[i], oct_batch_norm_create(&b->bn[i], out));
@@ -129,13 +130,14 @@ static oct_status build_stages(resnet *m, const variant *v, int64_t *channels)
 static oct_status build_layers(resnet *m, const variant *v, int64_t c, int64_t classes)
 {
     oct_module *self = &m->base;
-    oct_conv_geometry stem = {7, 7, 2, 3, 1};
-    if (v->small) stem = (oct_conv_geometry){3, 3, 1, 1, 1};
+    oct_conv_geometry stem = oct_conv_geometry_of(7, 7, 2, 3, 1);
+    if (v->small) stem = oct_conv_geometry_of(3, 3, 1, 1, 1);
     OCT_CHILD(self, "quant", &m->quant, oct_quant_stub_create(&m->quant));
     OCT_CHILD(self, "conv1", &m->conv1, oct_conv2d_create(&m->conv1, c, 64, stem, false));
     OCT_CHILD(self, "bn1", &m->bn1, oct_batch_norm_create(&m->bn1, 64));
     if (!v->small)
-        OCT_CHILD(self, "maxpool", &m->maxpool, oct_max_pool_create(&m->maxpool, 3, 2, 1));
+        OCT_CHILD(self, "maxpool", &m->maxpool,
+                  oct_max_pool_create(&m->maxpool, oct_pool_geometry_of(3, 2, 1)));
     OCT_TRY(build_stages(m, v, &c));
     OCT_CHILD(self, "avgpool", &m->avgpool, oct_global_avg_pool_create(&m->avgpool));
     OCT_CHILD(self, "fc", &m->fc, oct_linear_create(&m->fc, c, classes, true));

@@ -48,7 +48,7 @@ static oct_status encoder_layers(unet *m, int64_t c)
         int64_t out = WIDTH << i;
         if (i > 0)
             OCT_CHILD(self, pools[i - 1], &m->pool[i - 1],
-                      oct_max_pool_create(&m->pool[i - 1], 2, 2, 0));
+                      oct_max_pool_create(&m->pool[i - 1], oct_pool_geometry_of(2, 2, 0)));
         OCT_CHILD(self, encoders[i], &m->encoder[i], two_convs(&m->encoder[i], c, out));
         c = out;
     }
@@ -74,7 +74,7 @@ static oct_status decoder_layers(unet *m, int64_t h, int64_t w)
 static oct_status build_layers(unet *m, const int64_t input[3], int64_t classes)
 {
     oct_module *self = &m->base;
-    oct_conv_geometry one = {1, 1, 1, 0, 1};
+    oct_conv_geometry one = oct_conv_geometry_of(1, 1, 1, 0, 1);
     OCT_CHILD(self, "quant", &m->quant, oct_quant_stub_create(&m->quant));
     OCT_TRY(encoder_layers(m, input[2]));
     OCT_TRY(decoder_layers(m, input[0], input[1]));

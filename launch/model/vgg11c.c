@@ -23,7 +23,7 @@ static const oct_module_type vgg_type = {.name = "vgg", .forward = forward, .cal
 
 static oct_status append_layer(oct_module *features, int64_t in, int64_t out)
 {
-    oct_conv_geometry geometry = {3, 3, 1, 1, 1};
+    oct_conv_geometry geometry = oct_conv_geometry_of(3, 3, 1, 1, 1);
     OCT_APPEND(features, oct_conv2d_create(&item, in, out, geometry, true));
     OCT_APPEND(features, oct_batch_norm_create(&item, out));
     OCT_APPEND(features, oct_relu_create(&item));
@@ -44,7 +44,7 @@ static oct_status build_layers(vgg *m, int64_t c, int64_t classes)
 
     for (size_t i = 0; i < OCT_COUNT(layers); i++) {
         if (layers[i] == POOL) {
-            OCT_APPEND(m->features, oct_max_pool_create(&item, 2, 2, 0));
+            OCT_APPEND(m->features, oct_max_pool_create(&item, oct_pool_geometry_of(2, 2, 0)));
             continue;
         }
         OCT_TRY(append_layer(m->features, c, layers[i]));

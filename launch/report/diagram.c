@@ -55,15 +55,11 @@ static void step_text(const oct_program *p, const oct_step *s, char *text, size_
 {
     const oct_step_type *type = oct_step_type_of(s->kind);
     const oct_value *v = &p->values[s->output];
-    char window[32] = "";
-    if (type->window && s->conv.stride > 1)
-        snprintf(window, sizeof window, " %dx%d s%d", s->conv.kernel_h, s->conv.kernel_w,
-                 s->conv.stride);
-    else if (type->window)
-        snprintf(window, sizeof window, " %dx%d", s->conv.kernel_h, s->conv.kernel_w);
-    snprintf(text, room, "%s%s%.40s%s → %" PRId64 "×%" PRId64 "×%" PRId64,
+    char window[OCT_WINDOW_TEXT] = "";
+    if (type->window) oct_window_text(&s->conv, window);
+    snprintf(text, room, "%s%s%.40s%s%s → %" PRId64 "×%" PRId64 "×%" PRId64,
              s->island ? "float " : "", s->island ? "" : type->name,
-             s->island ? s->island->type : "", window, v->h, v->w, v->c);
+             s->island ? s->island->type : "", window[0] ? " " : "", window, v->h, v->w, v->c);
 }
 
 static oct_box_kind kind_of(const oct_step *s)

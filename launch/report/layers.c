@@ -94,7 +94,8 @@ static void add_weights(oct_page_layer *layer, const oct_step *step)
         layer->weight_scale_max = fmax(layer->weight_scale_max, (double)step->weight_scale[c]);
     }
     layer->weight_bytes = (double)numel;
-    layer->operations = 2 * (double)oct_conv_multiply_adds(&step->conv, step->dilation);
+    layer->operations =
+        2 * (double)oct_conv_multiply_adds(&step->conv, step->input_step_h, step->input_step_w);
 }
 
 /* What the int8 model alone tells. */

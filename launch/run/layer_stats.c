@@ -21,7 +21,9 @@ static const int64_t most_multiply_adds = (int64_t)1 << 36;
 static int64_t operations_of(const oct_step *step)
 {
     const bool products = step->kind == OCT_STEP_CONV || step->kind == OCT_STEP_CONV_FLOAT;
-    return products ? 2 * oct_conv_multiply_adds(&step->conv, step->dilation) : 0;
+    return products
+               ? 2 * oct_conv_multiply_adds(&step->conv, step->input_step_h, step->input_step_w)
+               : 0;
 }
 
 static int64_t most_samples(const oct_layer_stats *stats)

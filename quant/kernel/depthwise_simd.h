@@ -37,8 +37,7 @@ enum {
 };
 
 int64_t oct_depthwise_packed_bytes(int taps, int64_t channels, int kernel_h, int kernel_w);
-void oct_depthwise_pack_taps(int taps, int64_t channels, int kernel_h, int kernel_w,
-                             const int8_t *w, int8_t *packed);
+void oct_depthwise_pack_taps(int taps, const oct_depthwise_weights *w, int8_t *packed);
 
 #ifdef DEPTHWISE_NAME
 
@@ -146,10 +145,9 @@ static int64_t depthwise_bytes(int64_t channels, int kernel_h, int kernel_w)
     return oct_depthwise_packed_bytes(DEPTHWISE_TAPS, channels, kernel_h, kernel_w);
 }
 
-static void depthwise_pack(int64_t channels, int kernel_h, int kernel_w, const int8_t *w,
-                           int8_t *packed)
+static void depthwise_pack(const oct_depthwise_weights *w, int8_t *packed)
 {
-    oct_depthwise_pack_taps(DEPTHWISE_TAPS, channels, kernel_h, kernel_w, w, packed);
+    oct_depthwise_pack_taps(DEPTHWISE_TAPS, w, packed);
 }
 
 #endif

@@ -62,6 +62,27 @@ typedef struct oct_depthwise {
     void *scratch;              /* oct_depthwise_scratch, 64-byte aligned */
 } oct_depthwise;
 
+/* The weights of such a convolution. Packed, their taps are `dilation` columns apart, with zeros between
+ * them: as those of a kernel of (kernel_w - 1) * dilation + 1 columns. */
+typedef struct oct_depthwise_weights {
+    int64_t channels;
+    int kernel_h, kernel_w, dilation;
+    const int8_t *codes; /* (channels, kernel_h, kernel_w) */
+} oct_depthwise_weights;
+
+static inline int oct_depthwise_columns(const oct_depthwise_weights *w)
+{
+    return (w->kernel_w - 1) * w->dilation + 1;
+}
+
+/* Gives the weight of a channel at row ky and column x of the packed kernel. */
+static inline int8_t oct_depthwise_weight(const oct_depthwise_weights *w, int64_t channel, int ky,
+                                          int x)
+{
+    if (x % w->dilation != 0) return 0;
+    return w->codes[(channel * w->kernel_h + ky) * w->kernel_w + x / w->dilation];
+}
+
 struct oct_product; /* core/product/product.h */
 
 typedef struct oct_kernel {
@@ -73,9 +94,7 @@ typedef struct oct_kernel {
     void (*product)(const struct oct_product *p);
 
     int64_t (*depthwise_bytes)(int64_t channels, int kernel_h, int kernel_w);
-    /* w (channels, kernel_h, kernel_w) */
-    void (*depthwise_pack)(int64_t channels, int kernel_h, int kernel_w, const int8_t *w,
-                           int8_t *packed);
+    void (*depthwise_pack)(const oct_depthwise_weights *w, int8_t *packed);
     void (*depthwise)(const oct_depthwise *d);
 
     /* Both make codes of the sums at once, as requantize does without mask and range: accumulators are

@@ -64,17 +64,16 @@ int64_t oct_depthwise_packed_bytes(int taps, int64_t channels, int kernel_h, int
            OCT_DEPTHWISE_LANES * OCT_DEPTHWISE_WORD;
 }
 
-void oct_depthwise_pack_taps(int taps, int64_t channels, int kernel_h, int kernel_w,
-                             const int8_t *w, int8_t *packed)
+void oct_depthwise_pack_taps(int taps, const oct_depthwise_weights *w, int8_t *packed)
 {
     const int width = OCT_DEPTHWISE_WORD / taps;
-    for (int64_t c = 0; c < channels; c += OCT_DEPTHWISE_LANES)
-        for (int kx = 0; kx < kernel_w; kx++)
-            for (int ky = 0; ky < kernel_h; ky += taps)
+    for (int64_t c = 0; c < w->channels; c += OCT_DEPTHWISE_LANES)
+        for (int x = 0; x < oct_depthwise_columns(w); x++)
+            for (int ky = 0; ky < w->kernel_h; ky += taps)
                 for (int64_t lane = c; lane < c + OCT_DEPTHWISE_LANES; lane++)
                     for (int tap = ky; tap < ky + taps; tap++, packed += width) {
-                        const bool real = lane < channels && tap < kernel_h;
-                        const int32_t code = real ? w[(lane * kernel_h + tap) * kernel_w + kx] : 0;
+                        const bool real = lane < w->channels && tap < w->kernel_h;
+                        const int32_t code = real ? oct_depthwise_weight(w, lane, tap, x) : 0;
                         memcpy(packed, &code, (size_t)width); /* its low bytes */
                     }
 }

@@ -108,11 +108,13 @@ void oct_qconcat_forward(int64_t rows, int n, const oct_qconcat_input *input, bo
 /* code = clamp(x - z, lo, hi) + z: relu and relu6. The qparams stay. */
 void oct_qclamp_forward(int64_t n, oct_qcodes x, int32_t lo, int32_t hi, void *codes);
 
-/* Pools over one or more samples, which keep the input's qparams. Average:
- * code = round_half_even((float)(sum - count*z) * (1/count)) + z, cut to [qmin, qmax]; 16 bits in
- * double; on every target, since 1/count is no ratio of scales. */
+/* Pools over one or more samples, which keep the input's qparams. Padding is never the largest. Average:
+ * code = round_half_even((float)(sum of (x - z)) * (1/count)) + z, cut to [qmin, qmax]; 16 bits in
+ * double; on every target, since 1/count is no ratio of scales. The sum is over the positions of the window
+ * that lie in the plane, and count is theirs, or that of oct_pool_count with its padding. */
 void oct_qmax_pool(int64_t samples, const oct_conv_shape *s, oct_qcodes x, void *codes);
-void oct_qavg_pool(int64_t samples, const oct_conv_shape *s, oct_qcodes x, void *codes);
+void oct_qavg_pool(int64_t samples, const oct_conv_shape *s, bool include_pad, oct_qcodes x,
+                   void *codes);
 
 /* Other sizes of planes, keeping the qparams, at the places of core/tensor/resize.h. Bilinear: the place
  * between two pixels in steps of 1/2048, half up; code = (sum over the four pixels of wy * wx * x +

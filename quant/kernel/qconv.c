@@ -169,18 +169,19 @@ static void copy_line(const worker *w, half h, int64_t sample, int64_t y, uint8_
         return;
     }
     memset(out, h.fill, (size_t)border);
+    out += border;
     if (w->plan->wide)
-        take_bytes(inner, (const uint16_t *)w->pass->x + at, h.shift, out + border);
+        take_bytes(inner, (const uint16_t *)w->pass->x + at, h.shift, out);
     else
-        memcpy(out + border, (const uint8_t *)w->pass->x + at, (size_t)inner);
-    memset(out + border + inner, h.fill, (size_t)border);
+        memcpy(out, (const uint8_t *)w->pass->x + at, (size_t)inner);
+    memset(out + inner, h.fill, (size_t)(w->plan->pitch - border - inner));
 }
 
 static void fill_stripe(const worker *w, const block *b, half h)
 {
     const oct_conv_shape *s = &w->plan->shape;
-    const int64_t lines = (b->lines - 1) * s->stride + s->kernel_h;
-    const int64_t top = b->line * s->stride - s->padding;
+    const int64_t lines = oct_qconv_stripe_lines(w->plan, b->lines);
+    const int64_t top = b->line * s->stride_h - s->pad_top;
     uint8_t *out = w->stripe;
     for (int64_t n = b->sample; n < b->sample + b->samples; n++)
         for (int64_t i = 0; i < lines; i++, out += w->plan->pitch)
@@ -206,9 +207,9 @@ static void point_to_lines(const worker *w, int64_t sample, int64_t y, int64_t i
     const oct_conv_shape *s = &w->plan->shape;
     const uint8_t *x = w->pass->x;
     for (int64_t ky = 0; ky < s->kernel_h; ky++) {
-        const int64_t at = y * s->stride - s->padding + ky;
+        const int64_t below = ky * s->dilation_h, at = y * s->stride_h - s->pad_top + below;
         if (w->plan->copies)
-            w->line[ky] = w->stripe + (in_stripe + ky) * w->plan->pitch;
+            w->line[ky] = w->stripe + (in_stripe + below) * w->plan->pitch;
         else if (at < 0 || at >= s->in_h)
             w->line[ky] = NULL;
         else
@@ -224,16 +225,16 @@ static void block_of_lines(const worker *w, const block *b, half h, void *out)
                        .in_w = plan->copies ? plan->pitch / s->in_c : s->in_w,
                        .out_w = s->out_w,
                        .kernel_h = s->kernel_h,
-                       .kernel_w = s->kernel_w,
-                       .stride = s->stride,
-                       .padding = plan->copies ? 0 : s->padding,
+                       .kernel_w = (int)oct_conv_extent(s->kernel_w, s->dilation_w),
+                       .stride = s->stride_w,
+                       .padding = plan->copies ? 0 : s->pad_left,
                        .fill = h.fill,
                        .line = w->line,
                        .packed = w->pass->packed,
                        .scratch = w->columns};
     for (int64_t i = 0; i < b->samples * b->lines; i++) {
         const int64_t n = i / b->lines, y = i % b->lines, at = i * s->out_w * s->out_c;
-        point_to_lines(w, b->sample + n, b->line + y, n * plan->stripe_lines + y * s->stride);
+        point_to_lines(w, b->sample + n, b->line + y, n * plan->stripe_lines + y * s->stride_h);
         if (w->codes) {
             d.codes = (uint8_t *)out + at;
             const oct_requant q = requant_at(w, 0, d.codes);

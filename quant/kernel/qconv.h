@@ -27,7 +27,7 @@ typedef struct oct_qconv_plan {
     bool depthwise;         /* one filter a channel */
     bool copies;            /* input lines go through the stripe */
     int64_t taps, run;      /* runs of codes in a window of a group, and their length */
-    int64_t border;         /* codes at each end of a line of the stripe */
+    int64_t border;         /* codes before those of the input in a line of the stripe */
     int64_t pitch;          /* bytes from one line of the stripe to the next */
     int64_t period, lines;  /* of a block: samples, and lines of each */
     int64_t positions;      /* of the largest block */
@@ -39,6 +39,13 @@ typedef struct oct_qconv_plan {
     int64_t acc_at, wide_at, mask_at, line_at,
         columns_at; /* parts of scratch: bytes from its start */
 } oct_qconv_plan;
+
+/* Tells the lines of the stripe that so many lines of output see. */
+static inline int64_t oct_qconv_stripe_lines(const oct_qconv_plan *p, int64_t lines)
+{
+    const oct_conv_shape *s = &p->shape;
+    return (lines - 1) * s->stride_h + oct_conv_extent(s->kernel_h, s->dilation_h);
+}
 
 /* Decides everything but the tables. `in`: the qparams of the input's codes, whose scale does not count. */
 void oct_qconv_plan_init(oct_qconv_plan *p, const oct_kernel *kernel, const oct_conv_shape *s,

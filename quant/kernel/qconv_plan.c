@@ -37,16 +37,30 @@ static void plan_blocks(oct_qconv_plan *p)
     p->positions = oct_max_i64(wanted, s->out_w);
 }
 
+/* Tells whether the taps of a window line are one run of codes of a line of x. */
+static bool joins_taps(const oct_conv_shape *s)
+{
+    return s->groups == 1 && s->dilation_w == 1;
+}
+
+/* Tells how wide a depthwise kernel is for the kernel tables, which know no dilation: zeros lie between the
+ * weights of its taps. Its lines are picked one by one. */
+static int extent_w(const oct_conv_shape *s)
+{
+    return (int)oct_conv_extent(s->kernel_w, s->dilation_w);
+}
+
 static void plan_weights(oct_qconv_plan *p)
 {
     const oct_conv_shape *s = &p->shape;
     const int64_t group_c = s->in_c / s->groups, group_o = s->out_c / s->groups;
-    p->taps = s->groups == 1 ? s->kernel_h : (int64_t)s->kernel_h * s->kernel_w;
-    p->run = s->groups == 1 ? s->kernel_w * s->in_c : group_c;
+    const bool joined = joins_taps(s);
+    p->taps = joined ? s->kernel_h : (int64_t)s->kernel_h * s->kernel_w;
+    p->run = joined ? s->kernel_w * s->in_c : group_c;
     if (p->affine)
         p->packed_bytes = s->out_c;
     else if (p->depthwise)
-        p->packed_bytes = p->kernel->depthwise_bytes(s->in_c, s->kernel_h, s->kernel_w);
+        p->packed_bytes = p->kernel->depthwise_bytes(s->in_c, s->kernel_h, extent_w(s));
     else
         p->group_bytes = oct_packed_taps_bytes(p->kernel, group_o, p->taps, p->run);
     p->packed_bytes = oct_round_up(p->packed_bytes + p->group_bytes * s->groups, OCT_CACHE_LINE);
@@ -71,7 +85,7 @@ static void plan_scratch(oct_qconv_plan *p)
     const int64_t stripe = p->copies ? p->period * p->stripe_lines * p->pitch + OCT_WORD : 0;
     const int64_t sums = p->positions * s->out_c;
     const int64_t columns =
-        p->depthwise ? oct_depthwise_scratch(s->kernel_h, s->kernel_w, s->stride, s->out_w) : 0;
+        p->depthwise ? oct_depthwise_scratch(s->kernel_h, extent_w(s), s->stride_w, s->out_w) : 0;
     p->acc_at = oct_round_up(stripe, OCT_CACHE_LINE);
     p->wide_at = p->acc_at + oct_round_up(sums * (int64_t)sizeof(int32_t), OCT_CACHE_LINE);
     p->mask_at =
@@ -87,9 +101,10 @@ static void plan_all(oct_qconv_plan *p)
     const oct_conv_shape *s = &p->shape;
     plan_weights(p);
     plan_blocks(p);
-    p->border = s->padding * s->in_c;
-    p->pitch = s->in_w * s->in_c + 2 * p->border;
-    p->stripe_lines = (p->lines - 1) * s->stride + s->kernel_h;
+    const int64_t seen = (s->out_w - 1) * s->stride_w + extent_w(s);
+    p->border = s->pad_left * s->in_c;
+    p->pitch = oct_max_i64(s->pad_left + s->in_w, seen) * s->in_c;
+    p->stripe_lines = oct_qconv_stripe_lines(p, p->lines);
     plan_tables(p);
     plan_scratch(p);
 }
@@ -102,7 +117,7 @@ void oct_qconv_plan_init(oct_qconv_plan *p, const oct_kernel *kernel, const oct_
                           .in = in,
                           .wide = oct_codes_dtype(in) == OCT_U16,
                           .depthwise = oct_conv_is_depthwise(s)};
-    const bool bordered = s->padding > 0 && in.zero_point != 0;
+    const bool bordered = oct_conv_sees_padding(s) && in.zero_point != 0;
     const bool ragged = s->in_c / s->groups % OCT_WORD != 0;
     p->copies = p->wide || (!p->depthwise && (bordered || ragged));
     plan_all(p);
@@ -128,15 +143,16 @@ static void list_stripe(oct_qconv_plan *p, void *memory)
     for (int64_t n = 0; n < p->period; n++)
         for (int64_t line = 0; line < p->lines; line++)
             for (int64_t x = 0; x < s->out_w; x++, row++) {
-                const int64_t at = n * p->stripe_lines + line * s->stride;
-                *row = (oct_row){.x = at * p->pitch + x * s->stride * s->in_c,
+                const int64_t at = n * p->stripe_lines + line * s->stride_h;
+                *row = (oct_row){.x = at * p->pitch + x * s->stride_w * s->in_c,
                                  .acc = (row - p->rows) * s->out_c};
             }
     for (int64_t i = 0; i < p->taps; i++) {
-        const int64_t ky = s->groups == 1 ? i : i / s->kernel_w;
-        const int64_t kx = s->groups == 1 ? 0 : i % s->kernel_w;
-        p->runs[i] =
-            (oct_run){.x = ky * p->pitch + kx * s->in_c, .tile = i * words, .words = words};
+        const int64_t ky = joins_taps(s) ? i : i / s->kernel_w;
+        const int64_t kx = joins_taps(s) ? 0 : i % s->kernel_w;
+        p->runs[i] = (oct_run){.x = ky * s->dilation_h * p->pitch + kx * s->dilation_w * s->in_c,
+                               .tile = i * words,
+                               .words = words};
     }
 }
 
@@ -158,7 +174,8 @@ void oct_qconv_pack(const oct_qconv_plan *p, const int8_t *codes, void *packed)
         return;
     }
     if (p->depthwise) {
-        p->kernel->depthwise_pack(s->in_c, s->kernel_h, s->kernel_w, codes, packed);
+        const oct_depthwise_weights w = {s->in_c, s->kernel_h, s->kernel_w, s->dilation_w, codes};
+        p->kernel->depthwise_pack(&w, packed);
         return;
     }
     for (int64_t g = 0; g < s->groups; g++)

@@ -5,24 +5,14 @@
 
 #include <math.h>
 
-typedef struct span {
-    int64_t first, end;
-} span;
-
-/* Returns the part of a window that lies in the plane. */
-static span window_of(int64_t out, int stride, int padding, int kernel, int64_t size)
-{
-    const int64_t first = out * stride - padding, end = first + kernel;
-    return (span){oct_max_i64(first, 0), oct_min_i64(end, size)};
-}
-
 /* Finds the largest codes of a window of the plane (H, w, c), 16 channels at a time. */
 #define OCT_LARGEST(name, code_t, lanes)                                                           \
     typedef code_t lanes                                                                           \
         __attribute__((vector_size(16 * sizeof(code_t)), aligned(sizeof(code_t)), may_alias));     \
                                                                                                    \
     OCT_CLONES                                                                                     \
-    static void name(span in_y, span in_x, int64_t w, int64_t c, const code_t *plane, code_t *y)   \
+    static void name(oct_window_span in_y, oct_window_span in_x, int64_t w, int64_t c,             \
+                     const code_t *plane, code_t *y)                                               \
     {                                                                                              \
         int64_t i = 0;                                                                             \
         for (; i + 16 <= c; i += 16) {                                                             \
@@ -55,8 +45,8 @@ void oct_qmax_pool(int64_t samples, const oct_conv_shape *s, oct_qcodes x, void 
     const int64_t h = s->in_h, w = s->in_w, c = s->in_c, out_h = s->out_h, out_w = s->out_w;
     const bool bytes = oct_codes_dtype(x.q) == OCT_U8;
     for (int64_t i = 0; i < samples * out_h * out_w; i++) {
-        const span in_y = window_of(i / out_w % out_h, s->stride, s->padding, s->kernel_h, h);
-        const span in_x = window_of(i % out_w, s->stride, s->padding, s->kernel_w, w);
+        const oct_window_span in_y = oct_pool_rows(s, i / out_w % out_h);
+        const oct_window_span in_x = oct_pool_columns(s, i % out_w);
         const void *plane = oct_qcodes_from(x, i / (out_h * out_w) * h * w * c).data;
         void *y = oct_qcodes_place(codes, x.q, i * c);
         if (bytes)
@@ -68,6 +58,11 @@ void oct_qmax_pool(int64_t samples, const oct_conv_shape *s, oct_qcodes x, void 
 
 enum { POOL_CHANNELS = 256 }; /* whose sums are kept at a time */
 
+/* So many codes were added, and the sum of their values is divided by so many positions. */
+typedef struct divisor {
+    int64_t added, count;
+} divisor;
+
 #define OCT_AVERAGE(add, average, code_t, sum_t, float_t, round)                                   \
     OCT_CLONES                                                                                     \
     static void add(int64_t n, const code_t *restrict x, sum_t *restrict sum)                      \
@@ -77,12 +72,12 @@ enum { POOL_CHANNELS = 256 }; /* whose sums are kept at a time */
     }                                                                                              \
                                                                                                    \
     OCT_CLONES                                                                                     \
-    static void average(int64_t n, const sum_t *restrict sum, int64_t count, oct_qparams q,        \
+    static void average(int64_t n, const sum_t *restrict sum, divisor d, oct_qparams q,            \
                         code_t *restrict y)                                                        \
     {                                                                                              \
         const float_t zero_point = (float_t)q.zero_point, qmin = (float_t)q.qmin,                  \
-                      qmax = (float_t)q.qmax, one_over = 1 / (float_t)count;                       \
-        const sum_t offset = (sum_t)(count * q.zero_point);                                        \
+                      qmax = (float_t)q.qmax, one_over = 1 / (float_t)d.count;                     \
+        const sum_t offset = (sum_t)(d.added * q.zero_point);                                      \
         for (int64_t i = 0; i < n; i++) {                                                          \
             float_t code = round((float_t)(sum[i] - offset) * one_over) + zero_point;              \
             code = code > qmin ? code : qmin;                                                      \
@@ -95,9 +90,11 @@ enum { POOL_CHANNELS = 256 }; /* whose sums are kept at a time */
 OCT_AVERAGE(add_bytes, average_bytes, uint8_t, int32_t, float, rintf)
 OCT_AVERAGE(add_wide, average_wide, uint16_t, int64_t, double, rint)
 
+/* The part of a window that lies in the plane. */
 typedef struct window {
-    int64_t h, w, stride; /* stride: codes in a row of the plane */
-    int64_t c;            /* codes in a pixel */
+    int64_t h, w;
+    int64_t line, pixel; /* codes from one line of the plane, and from one pixel, to the next */
+    int64_t count;       /* positions that the sum is divided by */
 } window;
 
 static void average_codes(const window *p, const uint8_t *corner, int64_t channels, oct_qparams q,
@@ -106,8 +103,8 @@ static void average_codes(const window *p, const uint8_t *corner, int64_t channe
     int32_t sum[POOL_CHANNELS] = {0};
     for (int64_t ky = 0; ky < p->h; ky++)
         for (int64_t kx = 0; kx < p->w; kx++)
-            add_bytes(channels, corner + ky * p->stride + kx * p->c, sum);
-    average_bytes(channels, sum, p->h * p->w, q, y);
+            add_bytes(channels, corner + ky * p->line + kx * p->pixel, sum);
+    average_bytes(channels, sum, (divisor){p->h * p->w, p->count}, q, y);
 }
 
 static void average_codes16(const window *p, const uint16_t *corner, int64_t channels,
@@ -116,18 +113,24 @@ static void average_codes16(const window *p, const uint16_t *corner, int64_t cha
     int64_t sum[POOL_CHANNELS] = {0};
     for (int64_t ky = 0; ky < p->h; ky++)
         for (int64_t kx = 0; kx < p->w; kx++)
-            add_wide(channels, corner + ky * p->stride + kx * p->c, sum);
-    average_wide(channels, sum, p->h * p->w, q, y);
+            add_wide(channels, corner + ky * p->line + kx * p->pixel, sum);
+    average_wide(channels, sum, (divisor){p->h * p->w, p->count}, q, y);
 }
 
-void oct_qavg_pool(int64_t samples, const oct_conv_shape *s, oct_qcodes x, void *codes)
+void oct_qavg_pool(int64_t samples, const oct_conv_shape *s, bool include_pad, oct_qcodes x,
+                   void *codes)
 {
     const int64_t h = s->in_h, w = s->in_w, c = s->in_c, out_h = s->out_h, out_w = s->out_w;
-    const window p = {.h = s->kernel_h, .w = s->kernel_w, .stride = w * c, .c = c};
     const bool bytes = oct_codes_dtype(x.q) == OCT_U8;
     for (int64_t i = 0; i < samples * out_h * out_w; i++) {
         const int64_t n = i / (out_h * out_w), oy = i / out_w % out_h, ox = i % out_w;
-        const int64_t corner = ((n * h + oy * s->stride) * w + ox * s->stride) * c;
+        const oct_window_span in_y = oct_pool_rows(s, oy), in_x = oct_pool_columns(s, ox);
+        const int64_t corner = ((n * h + in_y.first) * w + in_x.first) * c;
+        const window p = {.h = in_y.end - in_y.first,
+                          .w = in_x.end - in_x.first,
+                          .line = w * c,
+                          .pixel = c,
+                          .count = oct_pool_count(s, include_pad, oy, ox)};
         for (int64_t at = 0; at < c; at += POOL_CHANNELS) {
             const int64_t channels = oct_min_i64(c - at, POOL_CHANNELS);
             const void *from = oct_qcodes_from(x, corner + at).data;

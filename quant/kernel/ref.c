@@ -36,10 +36,12 @@ static int64_t depthwise_bytes(int64_t channels, int kernel_h, int kernel_w)
     return channels * kernel_h * kernel_w;
 }
 
-static void depthwise_pack(int64_t channels, int kernel_h, int kernel_w, const int8_t *w,
-                           int8_t *packed)
+static void depthwise_pack(const oct_depthwise_weights *w, int8_t *packed)
 {
-    memcpy(packed, w, (size_t)(channels * kernel_h * kernel_w));
+    for (int64_t c = 0; c < w->channels; c++)
+        for (int ky = 0; ky < w->kernel_h; ky++)
+            for (int x = 0; x < oct_depthwise_columns(w); x++)
+                *packed++ = oct_depthwise_weight(w, c, ky, x);
 }
 
 static void depthwise(const oct_depthwise *d)

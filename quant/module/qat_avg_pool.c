@@ -8,20 +8,23 @@
 
 typedef struct avg_pool {
     oct_module base;
-    int kernel, stride; /* kernel 0: the whole plane */
+    oct_pool_geometry geometry; /* of kernel 0: the whole plane */
 } avg_pool;
 
-/* The window over a plane; sizes that do not fit it give an output of no positions. */
+static bool is_global(const avg_pool *m)
+{
+    return m->geometry.kernel_h == 0;
+}
+
+/* The windows over a plane; sizes that do not fit it give an output of no positions. */
 static oct_conv_shape window_of(const oct_module *self, int64_t h, int64_t w, int64_t c)
 {
-    const avg_pool *m = (const avg_pool *)self;
-    oct_conv_shape s = {.in_h = h, .in_w = w, .in_c = c, .out_c = c, .groups = 1};
-    s.kernel_h = m->kernel ? m->kernel : (int)h;
-    s.kernel_w = m->kernel ? m->kernel : (int)w;
-    s.stride = m->kernel ? m->stride : 1;
-    s.out_h = h < s.kernel_h ? 0 : (h - s.kernel_h) / s.stride + 1;
-    s.out_w = w < s.kernel_w ? 0 : (w - s.kernel_w) / s.stride + 1;
-    return s;
+    oct_pool_geometry g = ((const avg_pool *)self)->geometry;
+    if (is_global((const avg_pool *)self)) {
+        g = oct_pool_geometry_of((int)h, 1, 0);
+        g.kernel_w = (int)w;
+    }
+    return oct_pool_shape_of(h, w, c, g);
 }
 
 static oct_conv_shape window_in(const oct_module *self, const oct_tensor *x)
@@ -37,16 +40,17 @@ static void add_shares(int64_t n, const float *grad_y, float share, float *restr
         grad_x[i] += grad_y[i] * share;
 }
 
-static void backward_plane(const oct_conv_shape *s, const float *grad_y, float *grad_x)
+static void backward_plane(const oct_conv_shape *s, bool include_pad, const float *grad_y,
+                           float *grad_x)
 {
-    const float share = 1.0f / (float)(s->kernel_h * s->kernel_w);
     memset(grad_x, 0, (size_t)oct_conv_in_numel(s) * sizeof(float));
     for (int64_t at = 0; at < s->out_h * s->out_w; at++, grad_y += s->out_c) {
-        const int64_t y = at / s->out_w * s->stride, x = at % s->out_w * s->stride;
-        for (int64_t ky = 0; ky < s->kernel_h; ky++)
-            for (int64_t kx = 0; kx < s->kernel_w; kx++)
-                add_shares(s->in_c, grad_y, share,
-                           grad_x + ((y + ky) * s->in_w + x + kx) * s->in_c);
+        const int64_t y = at / s->out_w, x = at % s->out_w;
+        const oct_window_span rows = oct_pool_rows(s, y), columns = oct_pool_columns(s, x);
+        const float share = 1.0f / (float)oct_pool_count(s, include_pad, y, x);
+        for (int64_t row = rows.first; row < rows.end; row++)
+            for (int64_t column = columns.first; column < columns.end; column++)
+                add_shares(s->in_c, grad_y, share, grad_x + (row * s->in_w + column) * s->in_c);
     }
 }
 
@@ -54,11 +58,12 @@ static void backward(oct_context *cx, oct_node *node)
 {
     oct_tensor *x = node->input[0];
     const oct_conv_shape s = window_in(node->module, x);
+    const bool include_pad = ((const avg_pool *)node->module)->geometry.count_include_pad;
     float *grad = oct_grad_new(cx, x);
     if (!grad) return;
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < oct_dim(x, 0); i++)
-        backward_plane(&s, node->output->grad + i * oct_conv_out_numel(&s),
+        backward_plane(&s, include_pad, node->output->grad + i * oct_conv_out_numel(&s),
                        grad + i * oct_conv_in_numel(&s));
     oct_give_grad(cx, x, grad);
 }
@@ -66,7 +71,7 @@ static void backward(oct_context *cx, oct_node *node)
 static oct_tensor *in_float(oct_context *cx, oct_module *self, oct_tensor *const *x)
 {
     const avg_pool *m = (const avg_pool *)self;
-    return m->kernel ? oct_avg_pool(cx, x[0], m->kernel, m->stride) : oct_global_avg_pool(cx, x[0]);
+    return is_global(m) ? oct_global_avg_pool(cx, x[0]) : oct_avg_pool(cx, x[0], m->geometry);
 }
 
 static bool fits(oct_context *cx, const oct_module *self, const oct_tensor *x)
@@ -84,14 +89,16 @@ static oct_shape shape(const oct_module *self, const oct_tensor *x)
 {
     const oct_conv_shape s = window_in(self, x);
     const int64_t samples = oct_dim(x, 0);
-    return ((const avg_pool *)self)->kernel ? OCT_SHAPE(samples, s.out_h, s.out_w, s.out_c)
-                                            : OCT_SHAPE(samples, s.out_c);
+    return is_global((const avg_pool *)self) ? OCT_SHAPE(samples, s.out_c)
+                                             : OCT_SHAPE(samples, s.out_h, s.out_w, s.out_c);
 }
 
 static oct_status constants(oct_module *self, const oct_program *program, oct_step *step)
 {
     const oct_value *in = oct_step_input(program, step, 0);
     step->conv = window_of(self, in->h, in->w, in->c);
+    step->ceil = ((const avg_pool *)self)->geometry.ceil;
+    step->count_include_pad = ((const avg_pool *)self)->geometry.count_include_pad;
     return OCT_OK;
 }
 
@@ -108,10 +115,9 @@ static const oct_quantized_op step = {.kind = OCT_STEP_AVG_POOL,
 static void describe(const oct_module *self, char *text, size_t size)
 {
     const avg_pool *m = (const avg_pool *)self;
-    if (m->kernel)
-        snprintf(text, size, "%dx%d, stride %d, input's qparams", m->kernel, m->kernel, m->stride);
-    else
-        snprintf(text, size, "global, input's qparams");
+    char windows[OCT_GEOMETRY_TEXT];
+    snprintf(text, size, "%s, input's qparams",
+             is_global(m) ? "global" : oct_pool_geometry_text(&m->geometry, windows));
 }
 
 static const oct_module_type type = {
@@ -127,8 +133,7 @@ static oct_status create(oct_module **made, oct_module **old)
 {
     const oct_pool_module pool = *(const oct_pool_module *)*old;
     OCT_TRY(oct_quantized_replace(made, &type, sizeof(avg_pool), old));
-    ((avg_pool *)*made)->kernel = pool.kernel;
-    ((avg_pool *)*made)->stride = pool.stride;
+    ((avg_pool *)*made)->geometry = pool.geometry;
     return OCT_OK;
 }
 

@@ -18,23 +18,22 @@ OCT_FUSED_RULE(batch_norm)
 
 static oct_status emit_max_pool(oct_emitter *e)
 {
-    const double *args = oct_emit_args(e)->value; /* kernel, stride, padding */
+    const double *args = oct_emit_args(e)->value; /* as pool.c has them */
     const oct_value in = *oct_emit_input(e, 0);
+    const oct_pool_geometry g = {.kernel_h = (int)args[0],
+                                 .kernel_w = (int)args[1],
+                                 .stride_h = (int)args[2],
+                                 .stride_w = (int)args[3],
+                                 .pad_top = (int)args[4],
+                                 .pad_left = (int)args[5],
+                                 .pad_bottom = (int)args[6],
+                                 .pad_right = (int)args[7],
+                                 .ceil = args[8] != 0};
     oct_step *step;
     OCT_TRY(oct_emit_step(e, OCT_STEP_MAX_POOL, &step));
     OCT_TRY(oct_emit_output(e, step, in.dtype, in.q));
-    const oct_value *out = &oct_emit_program(e)->values[step->output];
-    step->conv = (oct_conv_shape){.in_h = in.h,
-                                  .in_w = in.w,
-                                  .in_c = in.c,
-                                  .out_h = out->h,
-                                  .out_w = out->w,
-                                  .out_c = out->c,
-                                  .kernel_h = (int)args[0],
-                                  .kernel_w = (int)args[0],
-                                  .stride = (int)args[1],
-                                  .padding = (int)args[2],
-                                  .groups = 1};
+    step->conv = oct_pool_shape_of(in.h, in.w, in.c, g);
+    step->ceil = g.ceil;
     return OCT_OK;
 }
 

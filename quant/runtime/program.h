@@ -61,9 +61,11 @@ typedef struct oct_step {
     int32_t input[OCT_STEP_INPUTS]; /* value numbers */
     int32_t output;
     oct_conv_shape conv; /* CONV*, pools, INTERPOLATE (in_*, out_*) */
-    /* CONV* of a transposed convolution: the input is dilated to `conv.in_*`, with dilation - 1 zeros
-     * between values; 1: no. */
-    int dilation;
+    /* CONV* of a transposed convolution: the input is dilated to `conv.in_*`, its values so many rows and
+     * columns apart with zeros between them; 1: they are not. */
+    int input_step_h, input_step_w;
+    bool ceil;               /* pools: the last window may reach beyond the padding */
+    bool count_include_pad;  /* AVG_POOL: oct_pool_count */
     int8_t *weight;          /* codes (O, kh, kw, I/groups), owned */
     int64_t *bias;           /* (O), owned; within +-2^30 unless input 0 has 16 bits */
     float *multiplier;       /* (O), owned; powers of two for OCT_REQUANT_SHIFT */

@@ -70,10 +70,19 @@ typedef struct oct_step_field {
         OCT_FIELD(conv.out_w, 4, 0, OCT_DIM_MAX), OCT_FIELD(conv.out_c, 5, 0, OCT_DIM_MAX)
 #define OCT_WINDOW_FIELDS                                                                          \
     OCT_PLANE_FIELDS, OCT_FIELD(conv.kernel_h, 6, 0, OCT_DIM_MAX),                                 \
-        OCT_FIELD(conv.kernel_w, 7, 0, OCT_DIM_MAX), OCT_FIELD(conv.stride, 8, 0, OCT_DIM_MAX),    \
-        OCT_FIELD(conv.padding, 9, 0, OCT_DIM_MAX), OCT_FIELD(conv.groups, 10, 0, OCT_DIM_MAX)
+        OCT_FIELD(conv.kernel_w, 7, 0, OCT_DIM_MAX), OCT_FIELD(conv.stride_h, 8, 0, OCT_DIM_MAX),  \
+        OCT_FIELD(conv.pad_top, 9, 0, OCT_DIM_MAX), OCT_FIELD(conv.groups, 10, 0, OCT_DIM_MAX),    \
+        OCT_FIELD(conv.stride_w, 14, 0, OCT_DIM_MAX),                                              \
+        OCT_FIELD(conv.pad_left, 15, 0, OCT_DIM_MAX),                                              \
+        OCT_FIELD(conv.pad_bottom, 16, 0, OCT_DIM_MAX),                                            \
+        OCT_FIELD(conv.pad_right, 17, 0, OCT_DIM_MAX),                                             \
+        OCT_FIELD(conv.dilation_h, 18, 0, OCT_DIM_MAX),                                            \
+        OCT_FIELD(conv.dilation_w, 19, 0, OCT_DIM_MAX)
+#define OCT_POOL_FIELDS OCT_WINDOW_FIELDS, OCT_FIELD(ceil, 20, 0, 1)
 #define OCT_BOUND_FIELDS OCT_FIELD_ANY(lo, 12), OCT_FIELD_ANY(hi, 13)
-#define OCT_CONV_FIELDS OCT_WINDOW_FIELDS, OCT_FIELD(dilation, 11, 0, OCT_DIM_MAX), OCT_BOUND_FIELDS
+#define OCT_CONV_FIELDS                                                                            \
+    OCT_WINDOW_FIELDS, OCT_FIELD(input_step_h, 11, 0, OCT_DIM_MAX),                                \
+        OCT_FIELD(input_step_w, 20, 0, OCT_DIM_MAX), OCT_BOUND_FIELDS
 
 /* One array of a step, which owns it. In a file it is "program/<group>/<step's number>/<name>". */
 typedef struct oct_step_array {
@@ -166,13 +175,14 @@ extern const oct_step_array oct_conv_arrays[OCT_CONV_ARRAYS];
 
 /* These are parts of checks, before which inputs, output and their types are known to be right. */
 
-/* Checks the sizes of a window and the output plane that follows from it. */
+/* Checks the sizes of a window, none of whose pads is larger than max_padding, and the output plane that
+ * follows from it. */
 oct_status oct_check_window(const oct_step *step, int max_padding) OCT_NODISCARD;
 /* Checks that `conv` has the shapes of input 0, which may enter flattened or dilated, and of the output. */
 oct_status oct_check_plane(const oct_program *program, const oct_step *step) OCT_NODISCARD;
-/* Checks both, and that channels and qparams stay. */
-oct_status oct_check_pool(const oct_program *program, const oct_step *step,
-                          int max_padding) OCT_NODISCARD;
+/* Checks both of a pool, each of whose windows sees a part of the input, and that channels and qparams
+ * stay. */
+oct_status oct_check_pool(const oct_program *program, const oct_step *step) OCT_NODISCARD;
 /* Checks that the kind's array is a table with one entry for each code of input 0. */
 oct_status oct_check_table(const oct_program *program, const oct_step *step) OCT_NODISCARD;
 /* Checks, behind window and plane, that weight, bias, multiplier and weight_scale are there and finite and

@@ -12,7 +12,7 @@ static oct_status check(const oct_program *program, const oct_step *step)
     OCT_TRY(oct_check_plane(program, step));
     OCT_TRY(oct_check_weights(step));
     OCT_CHECK(s->groups == s->in_c && s->groups == s->out_c && s->kernel_h == 1 &&
-                  s->kernel_w == 1 && s->stride == 1,
+                  s->kernel_w == 1 && s->stride_h == 1 && s->stride_w == 1,
               OCT_DATA, "it is not a depthwise 1x1 convolution of stride 1");
     for (int64_t c = 0; c < s->out_c; c++) {
         OCT_CHECK(step->weight[c] >= -1 && step->weight[c] <= 1, OCT_DATA,

@@ -153,10 +153,15 @@ static oct_epilogue epilogue_of(const oct_step_run *r, const int32_t *bias)
     return f;
 }
 
+static bool is_dilated(const oct_step *step)
+{
+    return step->input_step_h > 1 || step->input_step_w > 1;
+}
+
 /* A dilated sample lies in scratch. */
 static int64_t dilated_bytes(const oct_program *program, const oct_step *step)
 {
-    if (step->dilation <= 1) return 0;
+    if (!is_dilated(step)) return 0;
     return oct_round_up(oct_conv_in_numel(&step->conv) *
                             (int64_t)oct_dtype_bytes(oct_step_input(program, step, 0)->dtype),
                         OCT_CACHE_LINE);
@@ -175,8 +180,8 @@ static void run_dilated(const oct_step_run *r, const constants *k, const oct_epi
 {
     const oct_step *step = r->step;
     const oct_value *in = oct_step_input(r->program, step, 0);
-    const oct_dilation d = oct_dilation_of(OCT_SHAPE(1, in->h, in->w, in->c), step->dilation,
-                                           in->dtype, in->q.zero_point);
+    const oct_dilation d = oct_dilation_of(OCT_SHAPE(1, in->h, in->w, in->c), step->input_step_h,
+                                           step->input_step_w, in->dtype, in->q.zero_point);
     const int64_t out = oct_conv_out_numel(&step->conv);
     const int64_t in_bytes = oct_value_numel(in) * (int64_t)oct_dtype_bytes(in->dtype);
     uint8_t *scratch = (uint8_t *)r->scratch + dilated_bytes(r->program, step);
@@ -197,7 +202,7 @@ void oct_conv_run(const oct_step_run *r)
 {
     const constants *k = r->packed;
     const oct_epilogue f = epilogue_of(r, k->bias);
-    if (r->step->dilation > 1)
+    if (is_dilated(r->step))
         run_dilated(r, k, &f);
     else
         oct_qconv_forward(

@@ -3,7 +3,7 @@
 
 #include "quant/runtime/step.h"
 
-enum { OCT_NUM_CONV_FIELDS = 15 };
+enum { OCT_NUM_CONV_FIELDS = 22 };
 extern const oct_step_field oct_conv_fields[OCT_NUM_CONV_FIELDS];
 
 /* Check types and bounds of the second addend, the multipliers and the clipping; sums of 8-bit inputs stay

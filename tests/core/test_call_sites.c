@@ -41,11 +41,11 @@ static oct_tensor *mean(oct_context *cx, oct_tensor *const *x)
 }
 static oct_tensor *max_pool(oct_context *cx, oct_tensor *const *x)
 {
-    return oct_max_pool(cx, x[0], 3, 2, 1);
+    return oct_max_pool(cx, x[0], oct_pool_geometry_of(3, 2, 1));
 }
 static oct_tensor *avg_pool(oct_context *cx, oct_tensor *const *x)
 {
-    return oct_avg_pool(cx, x[0], 3, 1);
+    return oct_avg_pool(cx, x[0], oct_pool_geometry_of(3, 1, 0));
 }
 static oct_tensor *global_avg_pool(oct_context *cx, oct_tensor *const *x)
 {
@@ -118,8 +118,8 @@ static const struct {
     {"mul_scalar", mul_scalar, 1, 1},
     {"concat", concat, 2, 0},
     {"mean", mean, 1, 2},
-    {"max_pool", max_pool, 1, 3},
-    {"avg_pool", avg_pool, 1, 2},
+    {"max_pool", max_pool, 1, 9},
+    {"avg_pool", avg_pool, 1, 10},
     {"global_avg_pool", global_avg_pool, 1, 0},
     {"flatten", flatten, 1, 0},
     {"reshape", reshape, 1, 2},

@@ -84,8 +84,7 @@ static int64_t w_numel(const example *e)
 /* powers 0: exact values. Codes are 8 x + 128 and 8 x + 300 of exact values. */
 static example example_of(int64_t samples, oct_conv_shape s, int powers)
 {
-    s.out_h = oct_conv_out(s.in_h, s.kernel_h, s.stride, s.padding);
-    s.out_w = oct_conv_out(s.in_w, s.kernel_w, s.stride, s.padding);
+    oct_conv_set_out(&s);
     example e = {.samples = samples, .s = s};
     uint64_t state = 7;
     e.x = take((size_t)x_numel(&e), sizeof(float));
@@ -243,8 +242,8 @@ static void each_product(const example *e, void (*visit)(void *, int64_t, int64_
                     for (int64_t ky = 0; ky < s->kernel_h; ky++)
                         for (int64_t kx = 0; kx < s->kernel_w; kx++)
                             for (int64_t i = 0; i < ins; i++) {
-                                int64_t iy = oy * s->stride - s->padding + ky;
-                                int64_t ix = ox * s->stride - s->padding + kx;
+                                int64_t iy = oy * s->stride_h - s->pad_top + ky * s->dilation_h;
+                                int64_t ix = ox * s->stride_w - s->pad_left + kx * s->dilation_w;
                                 if (iy < 0 || iy >= s->in_h || ix < 0 || ix >= s->in_w) continue;
                                 visit(user,
                                       ((n * s->in_h + iy) * s->in_w + ix) * s->in_c +
@@ -417,7 +416,8 @@ static void check_example(int64_t samples, oct_conv_shape s)
     (oct_conv_shape)                                                                               \
     {                                                                                              \
         .in_h = (h), .in_w = (w), .in_c = (i), .out_c = (o), .kernel_h = (kh), .kernel_w = (kw),   \
-        .stride = (st), .padding = (pad), .groups = (g)                                            \
+        .stride_h = (st), .stride_w = (st), .pad_top = (pad), .pad_left = (pad),                   \
+        .pad_bottom = (pad), .pad_right = (pad), .dilation_h = 1, .dilation_w = 1, .groups = (g)   \
     }
 
 Test(conv, three_by_three_layers_equal_the_direct_loop)
@@ -534,6 +534,16 @@ static int64_t pick(uint64_t *state, int64_t least, int64_t most)
     return least + (int64_t)((*state >> 33) % (uint64_t)(most - least + 1));
 }
 
+/* Makes the input large enough for a window. */
+static oct_conv_shape fitting(oct_conv_shape s)
+{
+    const int64_t h = oct_conv_extent(s.kernel_h, s.dilation_h);
+    const int64_t w = oct_conv_extent(s.kernel_w, s.dilation_w);
+    if (s.in_h + s.pad_top + s.pad_bottom < h) s.in_h = h;
+    if (s.in_w + s.pad_left + s.pad_right < w) s.in_w = w;
+    return s;
+}
+
 static oct_conv_shape random_shape(uint64_t *state)
 {
     const int groups = pick(state, 0, 3) ? 1 : (int)pick(state, 2, 4);
@@ -544,12 +554,44 @@ static oct_conv_shape random_shape(uint64_t *state)
                         .out_c = pick(state, 1, 70 / groups) * groups,
                         .kernel_h = kernel,
                         .kernel_w = pick(state, 0, 2) ? kernel : (int)pick(state, 1, 7),
-                        .stride = (int)pick(state, 1, 3),
-                        .padding = (int)pick(state, 0, 3),
+                        .stride_h = (int)pick(state, 1, 3),
+                        .pad_top = (int)pick(state, 0, 3),
+                        .dilation_h = 1,
+                        .dilation_w = 1,
                         .groups = groups};
-    if (s.in_h + 2 * s.padding < s.kernel_h) s.in_h = s.kernel_h;
-    if (s.in_w + 2 * s.padding < s.kernel_w) s.in_w = s.kernel_w;
-    return s;
+    s.stride_w = s.stride_h;
+    s.pad_bottom = s.pad_left = s.pad_right = s.pad_top;
+    return fitting(s);
+}
+
+/* The same with every side's own stride and padding, and with dilation. */
+static oct_conv_shape uneven_shape(uint64_t *state)
+{
+    oct_conv_shape s = random_shape(state);
+    s.stride_w = (int)pick(state, 1, 3);
+    s.pad_left = (int)pick(state, 0, 3);
+    s.pad_bottom = (int)pick(state, 0, 3);
+    s.pad_right = (int)pick(state, 0, 3);
+    s.dilation_h = (int)pick(state, 1, 4);
+    s.dilation_w = (int)pick(state, 1, 4);
+    return fitting(s);
+}
+
+Test(conv, sides_of_their_own_and_dilation_equal_the_direct_loop)
+{
+    uint64_t state = 11;
+    for (int i = 0; i < 40; i++) {
+        oct_conv_shape s = uneven_shape(&state);
+        if (i % 4 == 0) s.out_c = s.in_c, s.groups = (int)s.in_c; /* depthwise */
+        check_example(pick(&state, 1, 3), s);
+    }
+}
+
+Test(conv, all_tables_give_the_bits_of_the_reference_for_sides_of_their_own)
+{
+    uint64_t state = 5;
+    for (int i = 0; i < 30; i++)
+        check_wild(pick(&state, 1, 3), uneven_shape(&state), i % 4 ? 12 : 120);
 }
 
 Test(conv, all_tables_give_the_bits_of_the_reference)
@@ -579,8 +621,7 @@ Test(conv, fewer_samples_never_need_more_room)
                                   .max_leaves = 1,
                                   .products = OCT_CONV_BACKWARD_WEIGHT};
         oct_conv_shape *s = &config.shape;
-        s->out_h = oct_conv_out(s->in_h, s->kernel_h, s->stride, s->padding);
-        s->out_w = oct_conv_out(s->in_w, s->kernel_w, s->stride, s->padding);
+        oct_conv_set_out(s);
         size_t room = 0;
         for (config.leaf = 1; config.leaf <= 12; config.leaf++) {
             oct_conv_plan plan;
@@ -666,8 +707,7 @@ static void check_leaf_groups_of(const oct_conv_shape *s, const oct_float_kernel
  * of floats. */
 static int64_t check_leaf_groups(oct_conv_shape s, int64_t leaf, int inputs)
 {
-    s.out_h = oct_conv_out(s.in_h, s.kernel_h, s.stride, s.padding);
-    s.out_w = oct_conv_out(s.in_w, s.kernel_w, s.stride, s.padding);
+    oct_conv_set_out(&s);
     for (size_t t = 0; t < OCT_COUNT(tables); t++)
         for (size_t i = 0; is_here(tables[t]) && i < OCT_COUNT(both_numerics); i++)
             for (int input = 0; input < inputs; input++)
@@ -756,9 +796,9 @@ Test(conv, a_bias_gradient_is_the_sum_over_rows_in_order)
 
 Test(conv, output_sizes_follow_the_window)
 {
-    cr_assert_eq(oct_conv_out(28, 3, 1, 1), 28);
-    cr_assert_eq(oct_conv_out(28, 3, 2, 1), 14);
-    cr_assert_eq(oct_conv_out(7, 2, 2, 0), 3);
-    cr_assert_eq(oct_conv_out(2, 3, 1, 0), 0);
-    cr_assert_eq(oct_conv_out(2, 5, 1, 1), 0);
+    cr_assert_eq(oct_conv_out(28 + 2, 3, 1), 28);
+    cr_assert_eq(oct_conv_out(28 + 2, 3, 2), 14);
+    cr_assert_eq(oct_conv_out(7, 2, 2), 3);
+    cr_assert_eq(oct_conv_out(2, 3, 1), 0);
+    cr_assert_eq(oct_conv_out(2 + 2, 5, 1), 0);
 }

@@ -25,10 +25,15 @@ static oct_conv_shape random_shape(uint64_t *counter)
         s.in_w = draw(counter, 1, 12);
         s.kernel_h = (int)draw(counter, 1, 5);
         s.kernel_w = (int)draw(counter, 1, 5);
-        s.stride = (int)draw(counter, 1, 3);
-        s.padding = (int)draw(counter, 0, 3);
-        s.out_h = oct_conv_out(s.in_h, s.kernel_h, s.stride, s.padding);
-        s.out_w = oct_conv_out(s.in_w, s.kernel_w, s.stride, s.padding);
+        s.stride_h = (int)draw(counter, 1, 4);
+        s.stride_w = (int)draw(counter, 1, 4);
+        s.pad_top = (int)draw(counter, 0, 3);
+        s.pad_left = (int)draw(counter, 0, 3);
+        s.pad_bottom = (int)draw(counter, 0, 3);
+        s.pad_right = (int)draw(counter, 0, 3);
+        s.dilation_h = (int)draw(counter, 1, 4);
+        s.dilation_w = (int)draw(counter, 1, 4);
+        oct_conv_set_out(&s);
     } while (s.out_h < 1 || s.out_w < 1);
     return s;
 }
@@ -82,8 +87,10 @@ static void by_definition(const oct_conv_shape *s, oct_direction direction, cons
     for (int64_t n = 0; n < SAMPLES; n++)
         for (int64_t out = 0; out < s->out_h * s->out_w; out++)
             for (int64_t tap = 0; tap < s->kernel_h * s->kernel_w; tap++) {
-                const int64_t iy = out / s->out_w * s->stride - s->padding + tap / s->kernel_w;
-                const int64_t ix = out % s->out_w * s->stride - s->padding + tap % s->kernel_w;
+                const int64_t iy =
+                    out / s->out_w * s->stride_h - s->pad_top + tap / s->kernel_w * s->dilation_h;
+                const int64_t ix =
+                    out % s->out_w * s->stride_w - s->pad_left + tap % s->kernel_w * s->dilation_w;
                 if (iy < 0 || iy >= s->in_h || ix < 0 || ix >= s->in_w) continue;
                 const int64_t from = n * s->out_h * s->out_w + out;
                 const int64_t to = n * s->in_h * s->in_w + iy * s->in_w + ix;
@@ -131,17 +138,7 @@ Test(window, backward_positions_meet_their_taps)
 
 Test(window, neighbouring_taps_of_a_line_are_one_run)
 {
-    const oct_conv_shape s = {.in_h = 8,
-                              .in_w = 8,
-                              .in_c = 16,
-                              .out_h = 8,
-                              .out_w = 8,
-                              .out_c = 16,
-                              .kernel_h = 3,
-                              .kernel_w = 3,
-                              .stride = 1,
-                              .padding = 1,
-                              .groups = 1};
+    const oct_conv_shape s = oct_conv_shape_of(8, 8, 16, 16, oct_conv_geometry_of(3, 3, 1, 1, 1));
     const oct_conv_window_layout layout = {
         .pixel_bytes = 16, .tap_words = 4, .acc_stride = 16, .wanted = 64};
     oct_conv_window w;

@@ -33,8 +33,8 @@ static void compute(layer *l)
         int64_t c = at % s->out_c, ox = at / s->out_c % s->out_w;
         int64_t oy = at / s->out_c / s->out_w % s->out_h, n = at / (s->out_c * s->out_w * s->out_h);
         for (int64_t t = 0; t < (int64_t)s->kernel_h * s->kernel_w; t++) {
-            int64_t iy = oy * s->stride - s->padding + t / s->kernel_w;
-            int64_t ix = ox * s->stride - s->padding + t % s->kernel_w;
+            int64_t iy = oy * s->stride_h - s->pad_top + t / s->kernel_w * s->dilation_h;
+            int64_t ix = ox * s->stride_w - s->pad_left + t % s->kernel_w * s->dilation_w;
             if (iy < 0 || iy >= s->in_h || ix < 0 || ix >= s->in_w) continue;
             int64_t x = ((n * s->in_h + iy) * s->in_w + ix) * s->in_c + c;
             int64_t w = c * s->kernel_h * s->kernel_w + t;
@@ -45,25 +45,14 @@ static void compute(layer *l)
     }
 }
 
-static layer layer_of(int64_t samples, int64_t h, int64_t w, int64_t channels, int kernel_h,
-                      int kernel_w, int stride, int padding)
+static layer layer_of(int64_t samples, int64_t h, int64_t w, int64_t channels, oct_conv_geometry g)
 {
-    layer l = {.samples = samples,
-               .s = {.in_h = h,
-                     .in_w = w,
-                     .in_c = channels,
-                     .out_h = oct_conv_out(h, kernel_h, stride, padding),
-                     .out_w = oct_conv_out(w, kernel_w, stride, padding),
-                     .out_c = channels,
-                     .kernel_h = kernel_h,
-                     .kernel_w = kernel_w,
-                     .stride = stride,
-                     .padding = padding,
-                     .groups = (int)channels}};
+    g.groups = (int)channels;
+    layer l = {.samples = samples, .s = oct_conv_shape_of(h, w, channels, channels, g)};
     uint64_t state = 7;
     l.x_numel = samples * oct_conv_in_numel(&l.s);
     l.y_numel = samples * oct_conv_out_numel(&l.s);
-    l.w_numel = channels * kernel_h * kernel_w;
+    l.w_numel = channels * g.kernel_h * g.kernel_w;
     l.x = take(l.x_numel, sizeof(float));
     l.codes = take(l.x_numel, 1);
     l.codes16 = take(l.x_numel, 2);
@@ -173,16 +162,23 @@ static void check_backward_weight_of(const layer *l, const oct_conv_input *x, do
     free_planned(&p);
 }
 
-static void check_layer(int64_t samples, int64_t h, int64_t w, int64_t channels, int kernel_h,
-                        int kernel_w, int stride, int padding)
+static void check_geometry(int64_t samples, int64_t h, int64_t w, int64_t channels,
+                           oct_conv_geometry g)
 {
-    layer l = layer_of(samples, h, w, channels, kernel_h, kernel_w, stride, padding);
+    layer l = layer_of(samples, h, w, channels, g);
     check_forward(&l);
     check_backward_data(&l);
     check_backward_weight_of(&l, &(oct_conv_input){.values = l.x}, 1);
     check_backward_weight_of(&l, &(oct_conv_input){.codes = l.codes, .zero_point = 128}, 8);
     check_backward_weight_of(&l, &(oct_conv_input){.codes16 = l.codes16, .zero_point = 40000}, 8);
     free_layer(&l);
+}
+
+static void check_layer(int64_t samples, int64_t h, int64_t w, int64_t channels, int kernel_h,
+                        int kernel_w, int stride, int padding)
+{
+    check_geometry(samples, h, w, channels,
+                   oct_conv_geometry_of(kernel_h, kernel_w, stride, padding, 1));
 }
 
 Test(depthwise, three_by_three_layers_equal_the_direct_loop)
@@ -212,6 +208,50 @@ Test(depthwise, odd_kernels_strides_and_paddings_equal_the_direct_loop)
     check_layer(2, 10, 10, 16, 3, 3, 1, 3);
 }
 
+Test(depthwise, sides_of_their_own_and_dilation_equal_the_direct_loop)
+{
+    check_geometry(2, 9, 11, 20,
+                   (oct_conv_geometry){.kernel_h = 3,
+                                       .kernel_w = 3,
+                                       .stride_h = 2,
+                                       .stride_w = 1,
+                                       .pad_bottom = 1,
+                                       .pad_right = 2,
+                                       .dilation_h = 1,
+                                       .dilation_w = 1});
+    check_geometry(2, 12, 10, 16,
+                   (oct_conv_geometry){.kernel_h = 3,
+                                       .kernel_w = 3,
+                                       .stride_h = 1,
+                                       .stride_w = 1,
+                                       .pad_top = 2,
+                                       .pad_left = 3,
+                                       .pad_bottom = 2,
+                                       .pad_right = 3,
+                                       .dilation_h = 2,
+                                       .dilation_w = 3});
+    check_geometry(2, 13, 12, 33,
+                   (oct_conv_geometry){.kernel_h = 5,
+                                       .kernel_w = 5,
+                                       .stride_h = 2,
+                                       .stride_w = 3,
+                                       .pad_top = 4,
+                                       .pad_right = 1,
+                                       .dilation_h = 3,
+                                       .dilation_w = 1});
+    check_geometry(1, 40, 41, 40,
+                   (oct_conv_geometry){.kernel_h = 10,
+                                       .kernel_w = 4,
+                                       .stride_h = 2,
+                                       .stride_w = 2,
+                                       .pad_top = 4,
+                                       .pad_left = 1,
+                                       .pad_bottom = 5,
+                                       .pad_right = 1,
+                                       .dilation_h = 1,
+                                       .dilation_w = 2});
+}
+
 Test(depthwise, planes_of_several_blocks_equal_the_direct_loop)
 {
     check_layer(2, 50, 70, 40, 3, 3, 1, 1);
@@ -228,8 +268,8 @@ static float rough(int64_t i)
 Test(depthwise, bits_do_not_depend_on_the_samples_of_a_call_nor_on_the_tail_of_channels)
 {
     enum { SAMPLES = 3, H = 12, W = 9, WIDE = 32, NARROW = 20 };
-    layer wide = layer_of(SAMPLES, H, W, WIDE, 3, 3, 1, 1);
-    layer narrow = layer_of(SAMPLES, H, W, NARROW, 3, 3, 1, 1);
+    layer wide = layer_of(SAMPLES, H, W, WIDE, oct_conv_geometry_of(3, 3, 1, 1, 1));
+    layer narrow = layer_of(SAMPLES, H, W, NARROW, oct_conv_geometry_of(3, 3, 1, 1, 1));
     for (int64_t i = 0; i < wide.x_numel; i++)
         wide.x[i] = rough(i);
     for (int64_t i = 0; i < narrow.x_numel; i++)
@@ -263,7 +303,7 @@ Test(depthwise, bits_do_not_depend_on_the_samples_of_a_call_nor_on_the_tail_of_c
 
 Test(depthwise, no_samples_leave_a_weight_gradient_as_it_was)
 {
-    layer l = layer_of(1, 5, 5, 3, 3, 3, 1, 1);
+    layer l = layer_of(1, 5, 5, 3, oct_conv_geometry_of(3, 3, 1, 1, 1));
     planned p = plan_layer(&l, OCT_F32);
     const oct_conv_weight_pass none = {
         .grad = l.grad, .x = {.values = l.x}, .sums = l.weight, .add = true};

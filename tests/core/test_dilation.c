@@ -24,10 +24,11 @@ static int64_t value_at(oct_dtype dtype, const void *data, int64_t i)
                               : (int64_t)((const float *)data)[i];
 }
 
-static void check_case(oct_dtype dtype, oct_shape shape, int step)
+static void check_case(oct_dtype dtype, oct_shape shape, int step_h, int step_w)
 {
     static float x[MAX_IN], back[MAX_IN], y[MAX_SIDE * MAX_SIDE * MAX_C];
-    const oct_dilation d = oct_dilation_of(shape, step, dtype, dtype == OCT_U8 ? 128 : 32768);
+    const oct_dilation d =
+        oct_dilation_of(shape, step_h, step_w, dtype, dtype == OCT_U8 ? 128 : 32768);
     const int64_t zero = dtype == OCT_F32 ? 0 : d.zero_point, numel = d.h * d.w * d.c;
     for (int64_t i = 0; i < numel; i++) {
         if (dtype == OCT_U8)
@@ -39,12 +40,12 @@ static void check_case(oct_dtype dtype, oct_shape shape, int step)
     }
     memset(y, 0xff, sizeof y);
     oct_dilate_image(&d, x, y);
-    cr_assert_eq(d.out_h, (d.h - 1) * step + 1);
-    cr_assert_eq(d.out_w, (d.w - 1) * step + 1);
+    cr_assert_eq(d.out_h, (d.h - 1) * step_h + 1);
+    cr_assert_eq(d.out_w, (d.w - 1) * step_w + 1);
     for (int64_t i = 0; i < d.out_h * d.out_w * d.c; i++) {
         const int64_t at_y = i / d.c / d.out_w, at_x = i / d.c % d.out_w;
-        const bool own = at_y % step == 0 && at_x % step == 0;
-        const int64_t from = (at_y / step * d.w + at_x / step) * d.c + i % d.c;
+        const bool own = at_y % step_h == 0 && at_x % step_w == 0;
+        const int64_t from = (at_y / step_h * d.w + at_x / step_w) * d.c + i % d.c;
         cr_assert_eq(value_at(dtype, y, i), own ? value_at(dtype, x, from) : zero);
     }
     if (dtype != OCT_F32) return;
@@ -59,6 +60,7 @@ Test(dilation, puts_zeros_between_the_pixels_and_takes_them_out_again)
     for (int i = 0; i < CASES; i++) {
         const oct_shape shape =
             OCT_SHAPE(2, draw(&counter, MAX), draw(&counter, MAX), draw(&counter, MAX_C));
-        check_case(dtypes[i % 3], shape, (int)draw(&counter, MAX_STEP));
+        const int step_h = (int)draw(&counter, MAX_STEP), step_w = (int)draw(&counter, MAX_STEP);
+        check_case(dtypes[i % 3], shape, step_h, step_w);
     }
 }

@@ -84,18 +84,18 @@ static void check_conv(oct_shape shape, int64_t out, oct_conv_geometry g, int64_
 
 Test(gradcheck, conv2d)
 {
-    check_conv(OCT_SHAPE(5, 5, 4, 3), 4, (oct_conv_geometry){3, 3, 1, 1, 1}, 2);
-    check_conv(OCT_SHAPE(3, 9, 8, 2), 3, (oct_conv_geometry){3, 3, 1, 1, 1}, 2);
-    check_conv(OCT_SHAPE(3, 6, 7, 2), 3, (oct_conv_geometry){3, 2, 2, 1, 1}, 2);
-    check_conv(OCT_SHAPE(3, 5, 5, 3), 2, (oct_conv_geometry){1, 1, 1, 0, 1}, 8);
-    check_conv(OCT_SHAPE(3, 5, 5, 3), 2, (oct_conv_geometry){1, 1, 2, 0, 1}, 1);
+    check_conv(OCT_SHAPE(5, 5, 4, 3), 4, oct_conv_geometry_of(3, 3, 1, 1, 1), 2);
+    check_conv(OCT_SHAPE(3, 9, 8, 2), 3, oct_conv_geometry_of(3, 3, 1, 1, 1), 2);
+    check_conv(OCT_SHAPE(3, 6, 7, 2), 3, oct_conv_geometry_of(3, 2, 2, 1, 1), 2);
+    check_conv(OCT_SHAPE(3, 5, 5, 3), 2, oct_conv_geometry_of(1, 1, 1, 0, 1), 8);
+    check_conv(OCT_SHAPE(3, 5, 5, 3), 2, oct_conv_geometry_of(1, 1, 2, 0, 1), 1);
 }
 
 Test(gradcheck, conv2d_with_groups)
 {
-    check_conv(OCT_SHAPE(3, 5, 5, 4), 6, (oct_conv_geometry){3, 3, 1, 1, 2}, 2);
-    check_conv(OCT_SHAPE(3, 6, 5, 4), 4, (oct_conv_geometry){3, 3, 2, 1, 4}, 2);
-    check_conv(OCT_SHAPE(3, 9, 8, 3), 3, (oct_conv_geometry){5, 3, 1, 2, 3}, 2);
+    check_conv(OCT_SHAPE(3, 5, 5, 4), 6, oct_conv_geometry_of(3, 3, 1, 1, 2), 2);
+    check_conv(OCT_SHAPE(3, 6, 5, 4), 4, oct_conv_geometry_of(3, 3, 2, 1, 4), 2);
+    check_conv(OCT_SHAPE(3, 9, 8, 3), 3, oct_conv_geometry_of(5, 3, 1, 2, 3), 2);
 }
 
 static void check_conv_transpose(oct_shape shape, int64_t out, oct_conv_geometry g)
@@ -109,9 +109,9 @@ static void check_conv_transpose(oct_shape shape, int64_t out, oct_conv_geometry
 
 Test(gradcheck, conv_transpose2d)
 {
-    check_conv_transpose(OCT_SHAPE(3, 3, 4, 3), 2, (oct_conv_geometry){4, 4, 2, 1, 1});
-    check_conv_transpose(OCT_SHAPE(3, 3, 4, 2), 3, (oct_conv_geometry){3, 3, 1, 1, 1});
-    check_conv_transpose(OCT_SHAPE(3, 2, 3, 2), 2, (oct_conv_geometry){2, 2, 3, 0, 1});
+    check_conv_transpose(OCT_SHAPE(3, 3, 4, 3), 2, oct_conv_geometry_of(4, 4, 2, 1, 1));
+    check_conv_transpose(OCT_SHAPE(3, 3, 4, 2), 3, oct_conv_geometry_of(3, 3, 1, 1, 1));
+    check_conv_transpose(OCT_SHAPE(3, 2, 3, 2), 2, oct_conv_geometry_of(2, 2, 3, 0, 1));
 }
 
 Test(gradcheck, linear)
@@ -200,9 +200,9 @@ Test(gradcheck, parameters)
 
 RIG_FORWARD(relu_of, oct_relu(cx, x[0]))
 RIG_FORWARD(relu6_of, oct_relu6(cx, x[0]))
-RIG_FORWARD(max_pool_of, oct_max_pool(cx, x[0], 3, 2, 1))
-RIG_FORWARD(max_pool_even_of, oct_max_pool(cx, x[0], 2, 2, 0))
-RIG_FORWARD(avg_pool_of, oct_avg_pool(cx, x[0], 3, 2))
+RIG_FORWARD(max_pool_of, oct_max_pool(cx, x[0], oct_pool_geometry_of(3, 2, 1)))
+RIG_FORWARD(max_pool_even_of, oct_max_pool(cx, x[0], oct_pool_geometry_of(2, 2, 0)))
+RIG_FORWARD(avg_pool_of, oct_avg_pool(cx, x[0], oct_pool_geometry_of(3, 2, 0)))
 RIG_FORWARD(global_avg_pool_of, oct_global_avg_pool(cx, x[0]))
 RIG_FORWARD(flatten_of, oct_flatten(cx, x[0]))
 RIG_FORWARD(add_of, oct_add(cx, x[0], x[1]))
@@ -239,7 +239,7 @@ RIG_FORWARD(nearest_centre_of, oct_interpolate(cx, x[0], 2, 8, OCT_NEAREST_ROUND
 RIG_FORWARD(centre_before_of, oct_interpolate(cx, x[0], 2, 8, OCT_NEAREST_HALF))
 RIG_FORWARD(slice_of, oct_slice(cx, x[0], 3, 3, -2, 2))
 RIG_FORWARD(shuffle_of, oct_channel_shuffle(cx, x[0], 2))
-RIG_FORWARD(dilate_of, oct_dilate(cx, x[0], 3))
+RIG_FORWARD(dilate_of, oct_dilate(cx, x[0], 3, 2))
 
 RIG_FORWARD(squeeze_of, oct_squeeze(cx, x[0]))
 RIG_FORWARD(squeeze_dim_of, oct_squeeze_dim(cx, x[0], 2))
@@ -425,7 +425,7 @@ static oct_tensor *twice_conv(oct_context *cx, oct_module *root, oct_tensor *con
 Test(gradcheck, a_convolution_used_twice_sums_both_uses)
 {
     oct_module *conv;
-    RIG_OK(oct_conv2d_create(&conv, 2, 2, (oct_conv_geometry){3, 3, 1, 1, 1}, false));
+    RIG_OK(oct_conv2d_create(&conv, 2, 2, oct_conv_geometry_of(3, 3, 1, 1, 1), false));
     rig r = rig_of(conv, twice_conv, 3, 2);
     rig_input(&r, OCT_SHAPE(3, 4, 4, 2), 0.05F);
     check_grads(&r, 0.001F);

@@ -14,17 +14,17 @@ static void check_text(oct_module *m, const char *want)
 Test(modules, descriptions_say_what_is_not_the_default)
 {
     oct_module *m;
-    RIG_OK(oct_conv2d_create(&m, 16, 32, (oct_conv_geometry){3, 3, 2, 1, 4}, true));
+    RIG_OK(oct_conv2d_create(&m, 16, 32, oct_conv_geometry_of(3, 3, 2, 1, 4), true));
     check_text(m, "16 -> 32, 3x3, stride 2, padding 1, groups 4, bias");
-    RIG_OK(oct_conv2d_create(&m, 16, 32, (oct_conv_geometry){1, 3, 1, 0, 1}, false));
+    RIG_OK(oct_conv2d_create(&m, 16, 32, oct_conv_geometry_of(1, 3, 1, 0, 1), false));
     check_text(m, "16 -> 32, 1x3");
     RIG_OK(oct_linear_create(&m, 64, 10, true));
     check_text(m, "64 -> 10, bias");
     RIG_OK(oct_batch_norm_create(&m, 8));
     check_text(m, "8 channels");
-    RIG_OK(oct_max_pool_create(&m, 3, 2, 1));
+    RIG_OK(oct_max_pool_create(&m, oct_pool_geometry_of(3, 2, 1)));
     check_text(m, "3x3, stride 2, padding 1");
-    RIG_OK(oct_avg_pool_create(&m, 2, 2));
+    RIG_OK(oct_avg_pool_create(&m, oct_pool_geometry_of(2, 2, 0)));
     check_text(m, "2x2, stride 2");
 }
 
@@ -39,16 +39,17 @@ static void check_fails(oct_status status, oct_module *const *m, const char *sen
 Test(modules, impossible_ones_are_refused)
 {
     oct_module *m = (oct_module *)1;
-    check_fails(oct_conv2d_create(&m, 6, 4, (oct_conv_geometry){3, 3, 1, 1, 4}, false), &m,
+    check_fails(oct_conv2d_create(&m, 6, 4, oct_conv_geometry_of(3, 3, 1, 1, 4), false), &m,
                 "groups must divide both");
-    check_fails(oct_conv2d_create(&m, 6, 4, (oct_conv_geometry){3, 3, 0, 1, 1}, false), &m,
+    check_fails(oct_conv2d_create(&m, 6, 4, oct_conv_geometry_of(3, 3, 0, 1, 1), false), &m,
                 "stride 0");
-    check_fails(oct_conv2d_create(&m, 0, 4, (oct_conv_geometry){3, 3, 1, 1, 1}, false), &m,
+    check_fails(oct_conv2d_create(&m, 0, 4, oct_conv_geometry_of(3, 3, 1, 1, 1), false), &m,
                 "0 -> 4 channels");
     check_fails(oct_linear_create(&m, 3, 0, false), &m, "3 -> 0 features");
     check_fails(oct_batch_norm_create(&m, 0), &m, "0 channels");
-    check_fails(oct_max_pool_create(&m, 2, 2, 2), &m, "padding below the kernel");
-    check_fails(oct_avg_pool_create(&m, 0, 2), &m, "kernel 0");
+    check_fails(oct_max_pool_create(&m, oct_pool_geometry_of(2, 2, 2)), &m,
+                "padding below the kernel");
+    check_fails(oct_avg_pool_create(&m, oct_pool_geometry_of(0, 2, 0)), &m, "windows of 0x0");
 }
 
 static void check_creation_without_memory(oct_status (*create)(oct_module **m))
@@ -68,7 +69,7 @@ static void check_creation_without_memory(oct_status (*create)(oct_module **m))
 
 static oct_status create_conv(oct_module **m)
 {
-    return oct_conv2d_create(m, 2, 2, (oct_conv_geometry){3, 3, 1, 1, 1}, true);
+    return oct_conv2d_create(m, 2, 2, oct_conv_geometry_of(3, 3, 1, 1, 1), true);
 }
 
 static oct_status create_linear(oct_module **m)
@@ -85,7 +86,7 @@ static oct_status create_sequential(oct_module **m)
 {
     OCT_TRY(oct_sequential_create(m));
     oct_module *item = NULL;
-    oct_status status = oct_max_pool_create(&item, 2, 2, 0);
+    oct_status status = oct_max_pool_create(&item, oct_pool_geometry_of(2, 2, 0));
     if (status == OCT_OK) status = oct_sequential_append(*m, &item);
     if (status != OCT_OK) oct_module_destroy(m);
     return status;
@@ -164,7 +165,7 @@ static oct_module *net_of(void)
 {
     oct_module *net, *m;
     RIG_OK(oct_sequential_create(&net));
-    RIG_OK(oct_conv2d_create(&m, 64, 128, (oct_conv_geometry){3, 3, 1, 1, 2}, true));
+    RIG_OK(oct_conv2d_create(&m, 64, 128, oct_conv_geometry_of(3, 3, 1, 1, 2), true));
     rig_append(net, m);
     RIG_OK(oct_batch_norm_create(&m, 128));
     rig_append(net, m);

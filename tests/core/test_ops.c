@@ -41,8 +41,8 @@ static rig conv_rig(conv_create create, oct_shape x, const float *values, int64_
 
 #define CHECK_GOLDEN_CONV(name, create, shape, out, ...)                                           \
     do {                                                                                           \
-        rig r = conv_rig(create, shape, golden_##name##_x, out, (oct_conv_geometry)__VA_ARGS__,    \
-                         golden_##name##_w, golden_##name##_b);                                    \
+        rig r = conv_rig(create, shape, golden_##name##_x, out, __VA_ARGS__, golden_##name##_w,    \
+                         golden_##name##_b);                                                       \
         oct_tensor *y = rig_run(&r, true);                                                         \
         cr_assert(y, "%s", oct_fail_text(0));                                                      \
         cr_assert_eq(oct_numel(y), (int64_t)OCT_COUNT(golden_##name##_y));                         \
@@ -56,17 +56,20 @@ static rig conv_rig(conv_create create, oct_shape x, const float *values, int64_
 
 Test(ops, convolutions_agree_with_pytorch)
 {
-    CHECK_GOLDEN_CONV(conv, oct_conv2d_create, OCT_SHAPE(3, 7, 6, 3), 4, {3, 3, 2, 1, 1});
-    CHECK_GOLDEN_CONV(conv_groups, oct_conv2d_create, OCT_SHAPE(3, 9, 8, 4), 6, {3, 3, 1, 1, 2});
-    CHECK_GOLDEN_CONV(conv_depth, oct_conv2d_create, OCT_SHAPE(3, 5, 6, 4), 4, {3, 3, 1, 1, 4});
+    CHECK_GOLDEN_CONV(conv, oct_conv2d_create, OCT_SHAPE(3, 7, 6, 3), 4,
+                      oct_conv_geometry_of(3, 3, 2, 1, 1));
+    CHECK_GOLDEN_CONV(conv_groups, oct_conv2d_create, OCT_SHAPE(3, 9, 8, 4), 6,
+                      oct_conv_geometry_of(3, 3, 1, 1, 2));
+    CHECK_GOLDEN_CONV(conv_depth, oct_conv2d_create, OCT_SHAPE(3, 5, 6, 4), 4,
+                      oct_conv_geometry_of(3, 3, 1, 1, 4));
 }
 
 Test(ops, transposed_convolutions_agree_with_pytorch)
 {
     CHECK_GOLDEN_CONV(conv_transpose, oct_conv_transpose2d_create, OCT_SHAPE(3, 4, 3, 3), 4,
-                      {4, 4, 2, 1, 1});
+                      oct_conv_geometry_of(4, 4, 2, 1, 1));
     CHECK_GOLDEN_CONV(conv_transpose_one, oct_conv_transpose2d_create, OCT_SHAPE(2, 4, 3, 3), 2,
-                      {3, 3, 1, 0, 1});
+                      oct_conv_geometry_of(3, 3, 1, 0, 1));
 }
 
 RIG_FORWARD(add_scalar_of, oct_add_scalar(cx, x[0], 0.3))
@@ -307,8 +310,8 @@ Test(ops, batch_norm_agrees_with_pytorch_in_evaluation)
     rig_end(&r);
 }
 
-RIG_FORWARD(max_pool_of, oct_max_pool(cx, x[0], 3, 2, 1))
-RIG_FORWARD(avg_pool_of, oct_avg_pool(cx, x[0], 2, 2))
+RIG_FORWARD(max_pool_of, oct_max_pool(cx, x[0], oct_pool_geometry_of(3, 2, 1)))
+RIG_FORWARD(avg_pool_of, oct_avg_pool(cx, x[0], oct_pool_geometry_of(2, 2, 0)))
 
 #define CHECK_GOLDEN_POOL(name)                                                                    \
     do {                                                                                           \
@@ -444,7 +447,8 @@ static void check_max_pool_of_codes(oct_dtype dtype, int first)
     q.dtype = dtype;
     q.data = dtype == OCT_U8 ? (void *)bytes : words;
     q.q = (oct_qparams){.scale = 0.25F, .zero_point = 128, .qmax = 255};
-    oct_tensor *y = oct_max_pool(cx, &x, 3, 1, 1), *yq = oct_max_pool(cx, &q, 3, 1, 1);
+    oct_tensor *y = oct_max_pool(cx, &x, oct_pool_geometry_of(3, 1, 1)),
+               *yq = oct_max_pool(cx, &q, oct_pool_geometry_of(3, 1, 1));
     cr_assert_eq(yq->dtype, dtype);
     cr_assert_eq(yq->q.zero_point, 128);
     cr_assert(oct_shape_equal(&y->shape, &yq->shape));
@@ -537,18 +541,18 @@ Test(ops, dilation_puts_the_zero_of_its_kind_between_values)
     float values[] = {-1, 5};
     oct_tensor x = {.dtype = OCT_U16, .shape = OCT_SHAPE(1, 1, 2, 1), .data = words};
     x.q.zero_point = 32768;
-    const oct_tensor *y = oct_dilate(cx, &x, 3);
+    const oct_tensor *y = oct_dilate(cx, &x, 1, 3);
     oct_check_bytes(y->data, (uint16_t[]){1000, 32768, 32768, 2000}, 8, "u16");
     cr_assert_eq(y->q.zero_point, 32768);
     x.dtype = OCT_U8;
     x.data = bytes;
     x.q.zero_point = 128;
-    y = oct_dilate(cx, &x, 2);
+    y = oct_dilate(cx, &x, 2, 2);
     oct_check_bytes(y->data, (uint8_t[]){1, 128, 2}, 3, "u8");
     x.dtype = OCT_F32;
     x.data = values;
     x.shape = OCT_SHAPE(1, 2, 1, 1);
-    y = oct_dilate(cx, &x, 2);
+    y = oct_dilate(cx, &x, 2, 2);
     oct_shape want = OCT_SHAPE(1, 3, 1, 1);
     cr_assert(oct_shape_equal(&y->shape, &want));
     oct_check_bits_f32(y->data, (float[]){-1, 0, 5}, 3, "f32");
@@ -560,15 +564,15 @@ static oct_module *small_net(void)
 {
     oct_module *net, *m;
     RIG_OK(oct_sequential_create(&net));
-    RIG_OK(oct_conv2d_create(&m, 3, 8, (oct_conv_geometry){3, 3, 1, 1, 1}, false));
+    RIG_OK(oct_conv2d_create(&m, 3, 8, oct_conv_geometry_of(3, 3, 1, 1, 1), false));
     rig_append(net, m);
     RIG_OK(oct_batch_norm_create(&m, 8));
     rig_append(net, m);
     RIG_OK(oct_relu_create(&m));
     rig_append(net, m);
-    RIG_OK(oct_conv2d_create(&m, 8, 8, (oct_conv_geometry){3, 3, 2, 1, 8}, true));
+    RIG_OK(oct_conv2d_create(&m, 8, 8, oct_conv_geometry_of(3, 3, 2, 1, 8), true));
     rig_append(net, m);
-    RIG_OK(oct_max_pool_create(&m, 2, 2, 0));
+    RIG_OK(oct_max_pool_create(&m, oct_pool_geometry_of(2, 2, 0)));
     rig_append(net, m);
     RIG_OK(oct_flatten_create(&m));
     rig_append(net, m);
@@ -582,7 +586,7 @@ static oct_module *upsampling_net(void)
 {
     oct_module *net, *m;
     RIG_OK(oct_sequential_create(&net));
-    RIG_OK(oct_conv_transpose2d_create(&m, 3, 4, (oct_conv_geometry){4, 4, 2, 1, 1}, true));
+    RIG_OK(oct_conv_transpose2d_create(&m, 3, 4, oct_conv_geometry_of(4, 4, 2, 1, 1), true));
     rig_append(net, m);
     RIG_OK(oct_silu_create(&m));
     rig_append(net, m);
@@ -667,9 +671,9 @@ static void check_leaf_stands_alone(oct_shape shape, int64_t out, oct_conv_geome
 
 Test(ops, a_convolution_of_a_leaf_does_not_depend_on_the_batch)
 {
-    check_leaf_stands_alone(OCT_SHAPE(0, 12, 12, 16), 24, (oct_conv_geometry){3, 3, 1, 1, 1});
-    check_leaf_stands_alone(OCT_SHAPE(0, 4, 4, 64), 24, (oct_conv_geometry){3, 3, 1, 1, 1});
-    check_leaf_stands_alone(OCT_SHAPE(0, 7, 5, 33), 33, (oct_conv_geometry){3, 3, 2, 1, 33});
+    check_leaf_stands_alone(OCT_SHAPE(0, 12, 12, 16), 24, oct_conv_geometry_of(3, 3, 1, 1, 1));
+    check_leaf_stands_alone(OCT_SHAPE(0, 4, 4, 64), 24, oct_conv_geometry_of(3, 3, 1, 1, 1));
+    check_leaf_stands_alone(OCT_SHAPE(0, 7, 5, 33), 33, oct_conv_geometry_of(3, 3, 2, 1, 33));
 }
 
 /* The sums of a batch that lies on other ranks. */
@@ -711,7 +715,7 @@ static void check_refused(oct_tensor *y, oct_context *cx, const char *sentence)
 Test(ops, wrong_shapes_are_refused_with_the_shapes_named)
 {
     oct_module *conv, *linear, *bn;
-    RIG_OK(oct_conv2d_create(&conv, 3, 4, (oct_conv_geometry){3, 3, 1, 0, 1}, false));
+    RIG_OK(oct_conv2d_create(&conv, 3, 4, oct_conv_geometry_of(3, 3, 1, 0, 1), false));
     RIG_OK(oct_linear_create(&linear, 7, 4, false));
     RIG_OK(oct_batch_norm_create(&bn, 3));
     oct_context *cx;
@@ -726,18 +730,19 @@ Test(ops, wrong_shapes_are_refused_with_the_shapes_named)
     check_refused(oct_call(cx, conv, &wide), cx,
                   "input (2, 5, 5, 4) (N, H, W, I) and weight (4, 3, 3, 3)");
     check_refused(oct_call(cx, conv, &image), cx,
-                  "3x3 kernel with padding 0 does not fit into the input (2, 2, 5, 3)");
-    check_refused(oct_call(cx, linear, &row), cx, "input (2, 6) (N, I) and weight (4, 7)");
+                  "a window of 3x3 does not fit into the input (2, 2, 5, 3)");
+    check_refused(oct_call(cx, linear, &row), cx, "input (2, 6) (N, ..., I) and weight (4, 7)");
     check_refused(oct_call(cx, linear, &image), cx, "put a flatten");
     check_refused(oct_call(cx, bn, &wide), cx,
                   "batch_norm of 3 channels cannot take the input (2, 5, 5, 4)");
     check_refused(oct_relu(cx, &codes), cx, "relu takes f32 values, but its input holds u8");
     check_refused(oct_add(cx, &row, &image), cx, "(2, 6) and (2, 2, 5, 3)");
     check_refused(oct_concat(cx, (oct_tensor *[]){&row, &image}, 2), cx, "(2, 6) and (2, 2, 5, 3)");
-    check_refused(oct_max_pool(cx, &image, 3, 1, 0), cx,
-                  "3x3 window with padding 0 does not fit into the input (2, 2, 5, 3)");
-    check_refused(oct_max_pool(cx, &image, 2, 1, 2), cx, "padding below the kernel");
-    check_refused(oct_avg_pool(cx, &row, 2, 1), cx,
+    check_refused(oct_max_pool(cx, &image, oct_pool_geometry_of(3, 1, 0)), cx,
+                  "a window of 3x3 does not fit into the input (2, 2, 5, 3)");
+    check_refused(oct_max_pool(cx, &image, oct_pool_geometry_of(2, 1, 2)), cx,
+                  "padding below the kernel");
+    check_refused(oct_avg_pool(cx, &row, oct_pool_geometry_of(2, 1, 0)), cx,
                   "takes images (N, H, W, C), but its input is (2, 6)");
     check_refused(oct_global_avg_pool(cx, &row), cx,
                   "takes images (N, H, W, C), but its input is (2, 6)");
@@ -753,7 +758,7 @@ Test(ops, wrong_shapes_are_refused_with_the_shapes_named)
 Test(ops, new_shapes_and_numbers_that_cannot_be_are_refused)
 {
     oct_module *up;
-    RIG_OK(oct_conv_transpose2d_create(&up, 3, 4, (oct_conv_geometry){1, 1, 1, 0, 1}, false));
+    RIG_OK(oct_conv_transpose2d_create(&up, 3, 4, oct_conv_geometry_of(1, 1, 1, 0, 1), false));
     oct_param *weight = ((oct_conv2d_module *)up)->weight;
     oct_context *cx;
     RIG_OK(oct_context_create(&cx, &oct_collective_one));
@@ -787,13 +792,13 @@ Test(ops, new_shapes_and_numbers_that_cannot_be_are_refused)
                   "takes images (N, H, W, C), but its input is (2, 6)");
     check_refused(oct_interpolate(cx, &image, 0, 2, OCT_BILINEAR), cx, "cannot make 0x2 pixels");
     check_refused(oct_interpolate(cx, &image, 2, 2, (oct_interpolation)7), cx, "in mode 7");
-    check_refused(oct_dilate(cx, &image, 0), cx, "a distance of 1 or more");
-    check_refused(oct_dilate(cx, &sums, 2), cx, "u8 or u16 codes, but its input holds s32");
+    check_refused(oct_dilate(cx, &image, 1, 0), cx, "distances of 1 or more");
+    check_refused(oct_dilate(cx, &sums, 2, 2), cx, "u8 or u16 codes, but its input holds s32");
     check_refused(oct_call(cx, up, &wide), cx,
                   "input (2, 5, 5, 4) (N, H, W, I) and weight (4, 1, 1, 3)");
     check_refused(
-        oct_conv_transpose2d(cx, &image, weight, NULL, (oct_conv_geometry){1, 1, 1, 1, 1}), cx,
-        "the padding below the kernel");
+        oct_conv_transpose2d(cx, &image, weight, NULL, oct_conv_geometry_of(1, 1, 1, 1, 1)), cx,
+        "the padding below what the kernel reaches");
     oct_free(&data);
     oct_module_destroy(&up);
     oct_context_destroy(&cx);
@@ -802,11 +807,12 @@ Test(ops, new_shapes_and_numbers_that_cannot_be_are_refused)
 Test(ops, a_transposed_convolution_whose_padding_takes_all_is_refused)
 {
     oct_module *up;
-    RIG_OK(oct_conv_transpose2d_create(&up, 1, 1, (oct_conv_geometry){2, 2, 1, 1, 1}, false));
+    RIG_OK(oct_conv_transpose2d_create(&up, 1, 1, oct_conv_geometry_of(2, 2, 1, 1, 1), false));
     rig r = rig_of(up, rig_call_root, 2, 2);
     rig_input(&r, OCT_SHAPE(2, 1, 1, 1), 1);
     cr_assert_null(rig_run(&r, false));
-    cr_assert(strstr(oct_fail_text(0), "a padding of 1 leaves nothing of the input (2, 1, 1, 1)"));
+    cr_assert(strstr(oct_fail_text(0),
+                     "windows of 2x2, padding 1 leave nothing of the input (2, 1, 1, 1)"));
     rig_end(&r);
 }
 

@@ -28,8 +28,7 @@ static void append(oct_status made, oct_module **item)
 
 static void build(void)
 {
-    const oct_conv_geometry g = {
-        .kernel_h = 3, .kernel_w = 3, .stride = 1, .padding = 1, .groups = 1};
+    const oct_conv_geometry g = oct_conv_geometry_of(3, 3, 1, 1, 1);
     const oct_optim_config adamw = {
         .kind = OCT_ADAMW, .beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-8f};
     const oct_leaves all = oct_leaves_split(8, 8, 0, 1);

@@ -79,10 +79,8 @@ static void seed_of(oct_status made, oct_module **module, int inputs, int dims,
 
 void fuzz_seeds(void)
 {
-    const oct_conv_geometry g = {
-        .kernel_h = 3, .kernel_w = 3, .stride = 2, .padding = 1, .groups = 1};
-    const oct_conv_geometry t = {
-        .kernel_h = 2, .kernel_w = 2, .stride = 2, .padding = 0, .groups = 1};
+    const oct_conv_geometry g = oct_conv_geometry_of(3, 3, 2, 1, 1);
+    const oct_conv_geometry t = oct_conv_geometry_of(2, 2, 2, 0, 1);
     oct_module *m = NULL;
     seed_of(oct_conv2d_create(&m, 4, 3, g, true), &m, 1, 4, SHAPE(6, 5, 4), SHAPE(3, 3, 3));
     seed_of(oct_conv_transpose2d_create(&m, 4, 3, t, false), &m, 1, 4, SHAPE(2, 3, 4),
@@ -94,8 +92,10 @@ void fuzz_seeds(void)
     seed_of(oct_mul_create(&m), &m, 2, 4, SHAPE(3, 3, 4), SHAPE(3, 3, 4));
     seed_of(oct_add_scalar_create(&m, 0.5), &m, 1, 4, SHAPE(3, 3, 4), SHAPE(3, 3, 4));
     seed_of(oct_concat_create(&m), &m, 3, 4, SHAPE(3, 3, 4), SHAPE(3, 3, 12));
-    seed_of(oct_max_pool_create(&m, 2, 2, 0), &m, 1, 4, SHAPE(4, 4, 2), SHAPE(2, 2, 2));
-    seed_of(oct_avg_pool_create(&m, 2, 2), &m, 1, 4, SHAPE(4, 4, 2), SHAPE(2, 2, 2));
+    seed_of(oct_max_pool_create(&m, oct_pool_geometry_of(2, 2, 0)), &m, 1, 4, SHAPE(4, 4, 2),
+            SHAPE(2, 2, 2));
+    seed_of(oct_avg_pool_create(&m, oct_pool_geometry_of(2, 2, 0)), &m, 1, 4, SHAPE(4, 4, 2),
+            SHAPE(2, 2, 2));
     seed_of(oct_global_avg_pool_create(&m), &m, 1, 4, SHAPE(4, 4, 2), SHAPE(1, 1, 2));
     seed_of(oct_flatten_create(&m), &m, 1, 4, SHAPE(4, 4, 2), SHAPE(1, 1, 32));
     seed_of(oct_reshape_create(&m, OCT_SHAPE(0, 2, 8, 2)), &m, 1, 4, SHAPE(4, 4, 2),

@@ -127,24 +127,24 @@ static void make_program(oct_program *p)
 
     p->steps[0] = step(OCT_STEP_QUANTIZE, "quant", 0, -1, 1);
     p->steps[1] = step(OCT_STEP_CONV, "layers.0.conv", 1, -1, 2);
-    p->steps[1].conv = (oct_conv_shape){8, 8, 3, 8, 8, 4, 3, 3, 1, 1, 1};
-    p->steps[1].dilation = 1;
+    p->steps[1].conv = oct_conv_shape_of(8, 8, 3, 4, oct_conv_geometry_of(3, 3, 1, 1, 1));
+    p->steps[1].input_step_h = p->steps[1].input_step_w = 1;
     p->steps[1].lo = 0;
     p->steps[1].hi = 120;
     p->steps[2] = step(OCT_STEP_CONV, "layers.1.conv", 2, -1, 3);
-    p->steps[2].conv = (oct_conv_shape){8, 8, 4, 8, 8, 4, 3, 3, 1, 1, 2};
-    p->steps[2].dilation = 1;
+    p->steps[2].conv = oct_conv_shape_of(8, 8, 4, 4, oct_conv_geometry_of(3, 3, 1, 1, 2));
+    p->steps[2].input_step_h = p->steps[2].input_step_w = 1;
     p->steps[2].lo = -100;
     p->steps[2].hi = 127;
     p->steps[3] = step(OCT_STEP_ADD, "add", 2, 3, 4);
     p->steps[3].add = oct_qadd_of(p->values[2].q, p->values[3].q, p->values[4].q, true);
     p->steps[4] = step(OCT_STEP_MAX_POOL, "pool", 4, -1, 5);
-    p->steps[4].conv = (oct_conv_shape){8, 8, 4, 4, 4, 4, 2, 2, 2, 0, 1};
+    p->steps[4].conv = oct_conv_shape_of(8, 8, 4, 4, oct_conv_geometry_of(2, 2, 2, 0, 1));
     p->steps[5] = step(OCT_STEP_AVG_POOL, "average", 5, -1, 6);
-    p->steps[5].conv = (oct_conv_shape){4, 4, 4, 1, 1, 4, 4, 4, 1, 0, 1};
+    p->steps[5].conv = oct_conv_shape_of(4, 4, 4, 4, oct_conv_geometry_of(4, 4, 1, 0, 1));
     p->steps[6] = step(OCT_STEP_CONV_FLOAT, "head", 6, -1, 7);
-    p->steps[6].conv = (oct_conv_shape){1, 1, 4, 1, 1, CLASSES, 1, 1, 1, 0, 1};
-    p->steps[6].dilation = 1;
+    p->steps[6].conv = oct_conv_shape_of(1, 1, 4, CLASSES, oct_conv_geometry_of(1, 1, 1, 0, 1));
+    p->steps[6].input_step_h = p->steps[6].input_step_w = 1;
     p->steps[ISLAND] = step(OCT_STEP_FLOAT, "second", 8, -1, 9);
     p->steps[8] = step(OCT_STEP_QUANTIZE, "wide", 9, -1, 10);
     add_arrays(&p->steps[1]);
@@ -220,10 +220,19 @@ static void check_same_step(const oct_step *a, const oct_step *b)
     SAME(conv.out_c);
     SAME(conv.kernel_h);
     SAME(conv.kernel_w);
-    SAME(conv.stride);
-    SAME(conv.padding);
+    SAME(conv.stride_h);
+    SAME(conv.stride_w);
+    SAME(conv.pad_top);
+    SAME(conv.pad_left);
+    SAME(conv.pad_bottom);
+    SAME(conv.pad_right);
+    SAME(conv.dilation_h);
+    SAME(conv.dilation_w);
     SAME(conv.groups);
-    SAME(dilation);
+    SAME(input_step_h);
+    SAME(input_step_w);
+    SAME(ceil);
+    SAME(count_include_pad);
     SAME(lo);
     SAME(hi);
     SAME(add.ma);
@@ -420,7 +429,7 @@ static void make_large(oct_model *m, int64_t side, int64_t pools)
     for (int32_t i = 0; i < (int32_t)p->num_steps; i++) {
         p->values[i + 1] = codes(side, side, 1, 0.1F);
         p->steps[i] = step(OCT_STEP_MAX_POOL, "pool", i, -1, i + 1);
-        p->steps[i].conv = (oct_conv_shape){side, side, 1, side, side, 1, 3, 3, 1, 1, 1};
+        p->steps[i].conv = oct_conv_shape_of(side, side, 1, 1, oct_conv_geometry_of(3, 3, 1, 1, 1));
     }
     p->values[0] = p->values[p->num_values - 1] =
         (oct_value){.dtype = OCT_F32, .h = side, .w = side, .c = 1};
@@ -428,7 +437,7 @@ static void make_large(oct_model *m, int64_t side, int64_t pools)
     p->steps[pools + 1].kind = OCT_STEP_AVG_POOL;
     const int kernel = (int)side / 4;
     p->steps[pools + 1].conv =
-        (oct_conv_shape){side, side, 1, 4, 4, 1, kernel, kernel, kernel, 0, 1};
+        oct_conv_shape_of(side, side, 1, 1, oct_conv_geometry_of(kernel, kernel, kernel, 0, 1));
     p->values[pools + 2] = codes(4, 4, 1, 0.1F);
     p->steps[pools + 2].kind = OCT_STEP_DEQUANTIZE;
     p->values[pools + 3] = (oct_value){.dtype = OCT_F32, .h = 4, .w = 4, .c = 1};

@@ -15,24 +15,37 @@ TestSuite(figures, .timeout = 60);
 
 Test(figures, work_is_what_a_convolution_multiplies)
 {
-    const oct_conv_shape inside = {6, 6, 3, 4, 4, 8, 3, 3, 1, 0, 1};
-    cr_assert_eq(oct_conv_multiply_adds(&inside, 1), 4 * 4 * 8 * 3 * 3 * 3);
-    const oct_conv_shape grouped = {6, 6, 8, 4, 4, 8, 3, 3, 1, 0, 4};
-    cr_assert_eq(oct_conv_multiply_adds(&grouped, 1), 4 * 4 * 8 * 3 * 3 * 2);
-    const oct_conv_shape linear = {1, 1, 20, 1, 1, 10, 1, 1, 1, 0, 1};
-    cr_assert_eq(oct_conv_multiply_adds(&linear, 1), 200);
+    const oct_conv_shape inside =
+        oct_conv_shape_of(6, 6, 3, 8, oct_conv_geometry_of(3, 3, 1, 0, 1));
+    cr_assert_eq(oct_conv_multiply_adds(&inside, 1, 1), 4 * 4 * 8 * 3 * 3 * 3);
+    const oct_conv_shape grouped =
+        oct_conv_shape_of(6, 6, 8, 8, oct_conv_geometry_of(3, 3, 1, 0, 4));
+    cr_assert_eq(oct_conv_multiply_adds(&grouped, 1, 1), 4 * 4 * 8 * 3 * 3 * 2);
+    const oct_conv_shape linear =
+        oct_conv_shape_of(1, 1, 20, 10, oct_conv_geometry_of(1, 1, 1, 0, 1));
+    cr_assert_eq(oct_conv_multiply_adds(&linear, 1, 1), 200);
 }
 
 /* A line of 4 with 1 of padding: 2, 3, 3 and 2 taps lie inside; every second one of a dilated line of 7 is
  * a number, and 4 of its outputs see 2, the others 1. */
 Test(figures, work_leaves_zeros_out)
 {
-    const oct_conv_shape padded = {4, 4, 1, 4, 4, 1, 3, 3, 1, 1, 1};
-    cr_assert_eq(oct_conv_multiply_adds(&padded, 1), 10 * 10);
-    const oct_conv_shape strided = {4, 4, 1, 2, 2, 1, 3, 3, 2, 1, 1};
-    cr_assert_eq(oct_conv_multiply_adds(&strided, 1), 5 * 5);
-    const oct_conv_shape dilated = {7, 7, 1, 8, 8, 1, 4, 4, 1, 2, 1};
-    cr_assert_eq(oct_conv_multiply_adds(&dilated, 2), 14 * 14);
+    const oct_conv_shape padded =
+        oct_conv_shape_of(4, 4, 1, 1, oct_conv_geometry_of(3, 3, 1, 1, 1));
+    cr_assert_eq(oct_conv_multiply_adds(&padded, 1, 1), 10 * 10);
+    const oct_conv_shape strided =
+        oct_conv_shape_of(4, 4, 1, 1, oct_conv_geometry_of(3, 3, 2, 1, 1));
+    cr_assert_eq(oct_conv_multiply_adds(&strided, 1, 1), 5 * 5);
+    const oct_conv_shape dilated =
+        oct_conv_shape_of(7, 7, 1, 1, oct_conv_geometry_of(4, 4, 1, 2, 1));
+    cr_assert_eq(oct_conv_multiply_adds(&dilated, 2, 2), 14 * 14);
+    cr_assert_eq(oct_conv_multiply_adds(&dilated, 2, 1), 14 * 26);
+    /* Of taps two apart each output of a line of 7 sees 3 but the first and the last. */
+    oct_conv_geometry g = oct_conv_geometry_of(1, 3, 1, 0, 1);
+    g.pad_left = g.pad_right = 1;
+    g.dilation_w = 2;
+    const oct_conv_shape apart = oct_conv_shape_of(1, 7, 1, 1, g);
+    cr_assert_eq(oct_conv_multiply_adds(&apart, 1, 1), 2 + 3 + 3 + 3 + 2);
 }
 
 /* Two convolutions read the image, one of them with a addend that a gradient goes to; only the third
@@ -41,13 +54,28 @@ Test(figures, work_of_a_program_knows_whose_input_needs_a_gradient)
 {
     oct_step steps[] = {
         {.kind = OCT_STEP_QUANTIZE, .num_inputs = 1, .input = {0}, .output = 1},
-        {.kind = OCT_STEP_CONV, .num_inputs = 1, .input = {1}, .output = 2, .dilation = 1},
-        {.kind = OCT_STEP_CONV, .num_inputs = 2, .input = {1, 2}, .output = 3, .dilation = 1},
+        {.kind = OCT_STEP_CONV,
+         .num_inputs = 1,
+         .input = {1},
+         .output = 2,
+         .input_step_h = 1,
+         .input_step_w = 1},
+        {.kind = OCT_STEP_CONV,
+         .num_inputs = 2,
+         .input = {1, 2},
+         .output = 3,
+         .input_step_h = 1,
+         .input_step_w = 1},
         {.kind = OCT_STEP_MAX_POOL, .num_inputs = 1, .input = {3}, .output = 4},
-        {.kind = OCT_STEP_CONV_FLOAT, .num_inputs = 1, .input = {4}, .output = 5, .dilation = 1},
+        {.kind = OCT_STEP_CONV_FLOAT,
+         .num_inputs = 1,
+         .input = {4},
+         .output = 5,
+         .input_step_h = 1,
+         .input_step_w = 1},
     };
     for (size_t i = 0; i < OCT_COUNT(steps); i++)
-        steps[i].conv = (oct_conv_shape){1, 1, 10, 1, 1, 10, 1, 1, 1, 0, 1};
+        steps[i].conv = oct_conv_shape_of(1, 1, 10, 10, oct_conv_geometry_of(1, 1, 1, 0, 1));
     const oct_program program = {.num_steps = OCT_COUNT(steps), .steps = steps};
     oct_multiply_adds work = oct_program_multiply_adds(&program);
     cr_assert_eq(work.forward, 300);

@@ -78,14 +78,19 @@ static oct_conv_shape roll_shape(dice *d)
     const int padding = (int)roll_between(d, 0, 2);
     const int64_t h = roll_between(d, kernel, 11), w = roll_between(d, kernel, 11);
     const int64_t in = roll_between(d, 1, 36);
+    oct_conv_shape s =
+        shape_of(h, w, in, roll_between(d, 1, 40), kernel, kernel, stride, padding, 1);
     switch (roll_between(d, 0, 3)) {
     case 0:
-        return shape_of(h, w, in, in, kernel, kernel, stride, padding, (int)in);
+        s = shape_of(h, w, in, in, kernel, kernel, stride, padding, (int)in);
+        break;
     case 1:
-        return shape_of(h, w, 3 * in, 6, kernel, kernel, stride, padding, 3);
+        s = shape_of(h, w, 3 * in, 6, kernel, kernel, stride, padding, 3);
+        break;
     default:
-        return shape_of(h, w, in, roll_between(d, 1, 40), kernel, kernel, stride, padding, 1);
+        break;
     }
+    return roll_between(d, 0, 2) == 0 ? uneven_shape(s, roll(d) % 20736) : s;
 }
 
 static bool check(dice *d, const oct_kernel *kernel)
@@ -130,11 +135,12 @@ static bool check(dice *d, const oct_kernel *kernel)
     }
     made a = make(kernel, &l), b = make(&oct_kernel_ref, &l);
     const bool equal = same(&l, &a, &b);
+    char window[OCT_WINDOW_TEXT];
     if (!equal)
-        printf("%s: %lldx%lldx%lld -> %lld, kernel %d, stride %d, padding %d, groups %d, %s\n",
-               kernel->name, (long long)l.s.in_h, (long long)l.s.in_w, (long long)l.s.in_c,
-               (long long)n, l.s.kernel_h, l.s.stride, l.s.padding, l.s.groups,
-               wide ? "16 bits" : "8 bits");
+        printf("%s: %lldx%lldx%lld -> %lld, %s, padding %d %d %d %d, groups %d, %s\n", kernel->name,
+               (long long)l.s.in_h, (long long)l.s.in_w, (long long)l.s.in_c, (long long)n,
+               oct_window_text(&l.s, window), l.s.pad_top, l.s.pad_left, l.s.pad_bottom,
+               l.s.pad_right, l.s.groups, wide ? "16 bits" : "8 bits");
     unmake(&a);
     unmake(&b);
     oct_free(&codes);

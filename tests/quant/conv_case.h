@@ -11,7 +11,11 @@ typedef enum conv_kind {
     CONV_STRIDED,    /* stride 2, two groups */
     CONV_DEPTHWISE,  /* one filter a channel */
     CONV_TRANSPOSED, /* 3x3, stride 2, padding 1 */
+    CONV_UNEVEN,     /* 2x3, every side its own, dilated, three groups */
+    CONV_DILATED,    /* one filter a channel, dilated */
+    CONV_RISING,     /* transposed: every side its own, dilated, two groups, output padding */
     CONV_LINEAR,
+    CONV_DENSE, /* linear at each pixel */
     CONV_KINDS,
 } conv_kind;
 
@@ -29,11 +33,51 @@ typedef struct conv_case {
 
 static inline oct_conv_geometry case_geometry(conv_kind kind)
 {
-    oct_conv_geometry g = {.kernel_h = 3, .kernel_w = 3, .stride = 1, .padding = 1, .groups = 1};
-    if (kind == CONV_STRIDED || kind == CONV_TRANSPOSED) g.stride = 2;
-    if (kind == CONV_STRIDED) g.groups = 2;
-    if (kind == CONV_DEPTHWISE) g.groups = CASE_C;
+    oct_conv_geometry g = oct_conv_geometry_of(3, 3, 1, 1, 1);
+    switch (kind) {
+    case CONV_STRIDED:
+        return oct_conv_geometry_of(3, 3, 2, 1, 2);
+    case CONV_TRANSPOSED:
+        return oct_conv_geometry_of(3, 3, 2, 1, 1);
+    case CONV_DEPTHWISE:
+        g.groups = CASE_C;
+        return g;
+    case CONV_UNEVEN:
+    case CONV_RISING:
+        return (oct_conv_geometry){.kernel_h = 2,
+                                   .kernel_w = 3,
+                                   .stride_h = 2,
+                                   .stride_w = kind == CONV_UNEVEN ? 1 : 3,
+                                   .pad_left = 2,
+                                   .pad_bottom = 1,
+                                   .pad_right = 1,
+                                   .dilation_h = 2,
+                                   .dilation_w = kind == CONV_UNEVEN ? 2 : 1,
+                                   .groups = kind == CONV_UNEVEN ? 3 : 2,
+                                   .output_padding_h = kind == CONV_UNEVEN ? 0 : 1,
+                                   .output_padding_w = kind == CONV_UNEVEN ? 0 : 2};
+    case CONV_DILATED:
+        g.groups = CASE_C;
+        g.dilation_h = g.pad_top = g.pad_bottom = 2;
+        g.dilation_w = g.pad_left = g.pad_right = 3;
+        return g;
+    case CONV_PLAIN:
+    case CONV_LINEAR:
+    case CONV_DENSE:
+    case CONV_KINDS:
+        break;
+    }
     return g;
+}
+
+static inline bool case_transposes(conv_kind kind)
+{
+    return kind == CONV_TRANSPOSED || kind == CONV_RISING;
+}
+
+static inline bool case_is_linear(conv_kind kind)
+{
+    return kind == CONV_LINEAR || kind == CONV_DENSE;
 }
 
 static inline oct_shape case_input(conv_kind kind)
@@ -49,10 +93,16 @@ static inline oct_shape case_output(conv_kind kind)
         return OCT_SHAPE(CASE_N, 3, 2, CASE_O);
     case CONV_TRANSPOSED:
         return OCT_SHAPE(CASE_N, 2 * CASE_H - 1, 2 * CASE_W - 1, CASE_O);
+    case CONV_UNEVEN:
+        return OCT_SHAPE(CASE_N, 2, 3, CASE_O);
+    case CONV_RISING:
+        return OCT_SHAPE(CASE_N, 11, 11, CASE_O);
     case CONV_LINEAR:
         return OCT_SHAPE(CASE_N, CASE_O);
     case CONV_PLAIN:
     case CONV_DEPTHWISE:
+    case CONV_DILATED:
+    case CONV_DENSE:
     case CONV_KINDS:
         break;
     }
@@ -62,9 +112,9 @@ static inline oct_shape case_output(conv_kind kind)
 static inline oct_module *case_layer(const conv_case *v)
 {
     oct_module *layer = NULL;
-    if (v->kind == CONV_LINEAR)
+    if (case_is_linear(v->kind))
         OK(oct_linear_create(&layer, CASE_C, CASE_O, v->bias));
-    else if (v->kind == CONV_TRANSPOSED)
+    else if (case_transposes(v->kind))
         OK(oct_conv_transpose2d_create(&layer, CASE_C, CASE_O, case_geometry(v->kind), v->bias));
     else
         OK(oct_conv2d_create(&layer, CASE_C, CASE_O, case_geometry(v->kind), v->bias));

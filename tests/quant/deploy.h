@@ -217,5 +217,5 @@ static inline oct_prepare_options deploy_options(oct_prepare_method method,
 
 static inline oct_conv_geometry deploy_conv(int kernel, int stride)
 {
-    return (oct_conv_geometry){kernel, kernel, stride, kernel / 2, 1};
+    return oct_conv_geometry_of(kernel, kernel, stride, kernel / 2, 1);
 }

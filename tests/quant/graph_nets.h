@@ -90,10 +90,10 @@ static oct_tensor *functional_forward(oct_context *cx, oct_module *self, oct_ten
     oct_tensor *x = oct_silu(cx, oct_call(cx, m->stem, stub(cx, m->quant, in[0])));
     oct_tensor *gate = oct_sigmoid(cx, oct_call(cx, m->conv, x));
     x = oct_mul(cx, x, gate);
-    oct_tensor *small = oct_max_pool(cx, oct_hard_swish(cx, x), 2, 2, 0);
+    oct_tensor *small = oct_max_pool(cx, oct_hard_swish(cx, x), oct_pool_geometry_of(2, 2, 0));
     oct_tensor *large = oct_interpolate(cx, small, 6, 6, OCT_NEAREST);
     oct_tensor *parts[] = {oct_leaky_relu(cx, x, 0.1), large, gate};
-    x = oct_avg_pool(cx, oct_concat(cx, parts, 3), 2, 2);
+    x = oct_avg_pool(cx, oct_concat(cx, parts, 3), oct_pool_geometry_of(2, 2, 0));
     x = oct_add_scalar(cx, oct_mul_scalar(cx, x, 0.5), 0.25);
     x = oct_reshape(cx, oct_relu6(cx, x), OCT_SHAPE(0, 3 * 3 * 12));
     return stub(cx, m->dequant, oct_call(cx, m->head, x));
@@ -144,7 +144,7 @@ static oct_tensor *branches_forward(oct_context *cx, oct_module *self, oct_tenso
     (void)n;
     oct_tensor *x = stub(cx, m->quant, in[0]);
     oct_tensor *parts[] = {oct_relu(cx, oct_call(cx, m->conv, x)), oct_call(cx, m->conv2, x),
-                           oct_max_pool(cx, x, 3, 1, 1)};
+                           oct_max_pool(cx, x, oct_pool_geometry_of(3, 1, 1))};
     x = oct_relu(cx, oct_call(cx, m->bn, oct_concat(cx, parts, 3)));
     x = oct_flatten(cx, oct_global_avg_pool(cx, x));
     return stub(cx, m->dequant, oct_call(cx, m->head, x));

@@ -122,6 +122,5 @@ static inline void net_backward(net *n, oct_tensor *y)
 
 static inline oct_conv_geometry conv3x3(int stride, int groups)
 {
-    return (oct_conv_geometry){
-        .kernel_h = 3, .kernel_w = 3, .stride = stride, .padding = 1, .groups = groups};
+    return oct_conv_geometry_of(3, 3, stride, 1, groups);
 }

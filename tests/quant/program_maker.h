@@ -217,7 +217,7 @@ static inline void program_of_other_kinds(oct_program *p)
     program_factors(step, 0.03f);
     step = program_step(p, OCT_STEP_CONV, "transposed", affine, NONE, trans);
     program_weights(step, program_shape(13, 17, 12, 3, 3, 1, 1, 1), -128, 127, 4);
-    step->dilation = 2;
+    step->input_step_h = step->input_step_w = 2;
     step = program_step(p, OCT_STEP_SOFTMAX, "softmax", trans, NONE, soft);
     step->table_size = 256;
     cr_assert_eq(oct_alloc(&step->exponential, 256, sizeof *step->exponential), OCT_OK);

@@ -79,7 +79,8 @@ typedef struct rn_layer {
     rn_kind kind;
     int inputs;
     oct_shape in[3], out; /* with a batch of 1 */
-    oct_conv_geometry g;  /* also of pools */
+    oct_conv_geometry g;
+    oct_pool_geometry pool;
     bool bias;
     double number;
     oct_interpolation mode;
@@ -193,6 +194,19 @@ static inline bool rn_plane(const oct_shape *s)
     return s->ndim == 4;
 }
 
+/* Gives every side a kernel, stride, padding and dilation of its own. */
+static inline void rn_uneven(rn_plan *p, oct_conv_geometry *g)
+{
+    g->kernel_w = 1 + (int)rn_draw(p, 3);
+    g->stride_w = 1 + (int)rn_draw(p, 2);
+    g->pad_top = (int)rn_draw(p, 3);
+    g->pad_left = (int)rn_draw(p, 2);
+    g->pad_bottom = (int)rn_draw(p, 2);
+    g->pad_right = (int)rn_draw(p, 3);
+    g->dilation_h = 1 + (int)rn_draw(p, 2);
+    g->dilation_w = 1 + (int)rn_draw(p, 2);
+}
+
 static inline bool rn_conv(rn_plan *p, rn_layer *l, bool keep)
 {
     const oct_shape *s = &l->in[0];
@@ -204,38 +218,55 @@ static inline bool rn_conv(rn_plan *p, rn_layer *l, bool keep)
     if (rn_chance(p, 20)) groups = (int)in, out = in * (keep || rn_chance(p, 70) ? 1 : 2);
     if (groups == 1 && in % 2 == 0 && out % 2 == 0 && rn_chance(p, 10)) groups = 2;
     int padding = rn_chance(p, 80) || keep ? kernel / 2 : 0;
-    l->g = (oct_conv_geometry){kernel, kernel, stride, padding, groups};
+    l->g = oct_conv_geometry_of(kernel, kernel, stride, padding, groups);
+    if (!keep && rn_chance(p, 25)) rn_uneven(p, &l->g);
     l->bias = rn_chance(p, 50);
-    int64_t h = s->dim[1] + 2 * padding - kernel, w = s->dim[2] + 2 * padding - kernel;
-    if (h < 0 || w < 0 || out > RN_CHANNELS) return false;
-    l->out = OCT_SHAPE(1, h / stride + 1, w / stride + 1, out);
-    return true;
+    const oct_conv_shape shape = oct_conv_shape_of(s->dim[1], s->dim[2], in, out, l->g);
+    l->out = OCT_SHAPE(1, shape.out_h, shape.out_w, out);
+    return shape.out_h >= 1 && shape.out_w >= 1 && shape.out_h <= 10 && shape.out_w <= 10 &&
+           out <= RN_CHANNELS;
 }
 
 static inline bool rn_conv_transpose(rn_plan *p, rn_layer *l)
 {
     const oct_shape *s = &l->in[0];
     int kernel = 2 + (int)rn_draw(p, 2), stride = 1 + (int)rn_draw(p, 2);
-    int padding = (int)rn_draw(p, (uint32_t)kernel);
+    int padding = (int)rn_draw(p, (uint32_t)kernel), groups = 1;
+    int64_t in = rn_channels(s), out = 1 + rn_draw(p, 8);
     if (!rn_plane(s)) return false;
-    l->g = (oct_conv_geometry){kernel, kernel, stride, padding, 1};
+    if (in % 2 == 0 && out % 2 == 0 && rn_chance(p, 40)) groups = 2;
+    if (rn_chance(p, 10)) groups = (int)in, out = in;
+    l->g = oct_conv_geometry_of(kernel, kernel, stride, padding, groups);
+    if (rn_chance(p, 50)) rn_uneven(p, &l->g);
+    if (rn_chance(p, 30)) l->g.output_padding_h = l->g.stride_h - 1;
+    if (rn_chance(p, 30)) l->g.output_padding_w = l->g.stride_w - 1;
+    if (!oct_conv_transpose_geometry_fits(&l->g)) return false;
     l->bias = rn_chance(p, 50);
-    int64_t h = (s->dim[1] - 1) * stride - 2 * padding + kernel;
-    int64_t w = (s->dim[2] - 1) * stride - 2 * padding + kernel;
-    l->out = OCT_SHAPE(1, h, w, 1 + rn_draw(p, 8));
-    return h > 0 && w > 0 && h <= 10 && w <= 10;
+    const oct_conv_shape shape = oct_conv_transpose_shape_of(s->dim[1], s->dim[2], in, out, l->g);
+    l->out = OCT_SHAPE(1, shape.out_h, shape.out_w, out);
+    return shape.out_h > 0 && shape.out_w > 0 && shape.out_h <= 10 && shape.out_w <= 10;
 }
 
 static inline bool rn_pool(rn_plan *p, rn_layer *l)
 {
     const oct_shape *s = &l->in[0];
     int kernel = 1 + (int)rn_draw(p, 3), stride = 1 + (int)rn_draw(p, 2);
-    int padding = l->kind == RN_MAX_POOL ? (int)rn_draw(p, (uint32_t)kernel / 2 + 1) : 0;
+    int padding = (int)rn_draw(p, (uint32_t)kernel / 2 + 1);
+    oct_pool_geometry *g = &l->pool;
     if (!rn_plane(s)) return false;
-    l->g = (oct_conv_geometry){kernel, kernel, stride, padding, 1};
-    int64_t h = s->dim[1] + 2 * padding - kernel, w = s->dim[2] + 2 * padding - kernel;
-    l->out = OCT_SHAPE(1, h / stride + 1, w / stride + 1, rn_channels(s));
-    return h >= 0 && w >= 0;
+    *g = oct_pool_geometry_of(kernel, stride, padding);
+    if (rn_chance(p, 40)) {
+        g->kernel_w = 1 + (int)rn_draw(p, 3);
+        g->stride_w = 1 + (int)rn_draw(p, 2);
+        g->pad_left = (int)rn_draw(p, (uint32_t)g->kernel_w);
+        g->pad_bottom = (int)rn_draw(p, (uint32_t)kernel);
+        g->pad_right = (int)rn_draw(p, (uint32_t)g->kernel_w);
+    }
+    g->ceil = rn_chance(p, 30);
+    g->count_include_pad = l->kind == RN_AVG_POOL && rn_chance(p, 50);
+    const oct_conv_shape shape = oct_pool_shape_of(s->dim[1], s->dim[2], rn_channels(s), *g);
+    l->out = OCT_SHAPE(1, shape.out_h, shape.out_w, rn_channels(s));
+    return oct_pool_geometry_fits(g) && shape.out_h >= 1 && shape.out_w >= 1;
 }
 
 static inline bool rn_reshape(rn_plan *p, rn_layer *l)
@@ -325,12 +356,15 @@ static inline bool rn_concat(rn_layer *l)
 static inline bool rn_flat(rn_plan *p, rn_layer *l)
 {
     int64_t plane = l->in[0].dim[1] * l->in[0].dim[2];
-    if (l->in[0].ndim != (l->kind == RN_LINEAR ? 2 : 4)) return false;
     l->bias = rn_chance(p, 60);
-    l->out = OCT_SHAPE(1, l->kind == RN_LINEAR    ? (int64_t)(1 + rn_draw(p, 12))
-                          : l->kind == RN_FLATTEN ? plane * rn_channels(&l->in[0])
-                                                  : rn_channels(&l->in[0]));
-    return true;
+    if (l->kind == RN_LINEAR) {
+        l->out = l->in[0];
+        l->out.dim[l->out.ndim - 1] = 1 + rn_draw(p, 12);
+        return l->out.ndim == 2 || rn_chance(p, 20);
+    }
+    l->out = OCT_SHAPE(1, l->kind == RN_FLATTEN ? plane * rn_channels(&l->in[0])
+                                                : rn_channels(&l->in[0]));
+    return l->in[0].ndim == 4;
 }
 
 static inline bool rn_mean(rn_layer *l)
@@ -641,7 +675,7 @@ static inline int rn_small_append(rn_plan *p, int body, rn_kind kind, int a, int
     rn_layer l = {.kind = kind, .inputs = kind == RN_ADD ? 2 : 1, .number = -1};
     int values[2] = {a, b}, child = -1;
     l.in[0] = l.in[1] = l.out = in->shape[a];
-    l.g = (oct_conv_geometry){1, 1, 1, 0, 1};
+    l.g = oct_conv_geometry_of(1, 1, 1, 0, 1);
     p->num_stubs += kind == RN_QUANT || kind == RN_DEQUANT;
     if (!rn_is_function(kind)) child = rn_add_child(p, in, &l);
     rn_append(p, in, &l, values, child);
@@ -756,7 +790,6 @@ typedef struct rn_module {
 
 static inline oct_tensor *rn_function(oct_context *cx, const rn_layer *l, oct_tensor *const *x)
 {
-    const oct_conv_geometry *g = &l->g;
     switch ((int)l->kind) {
     case RN_RELU:
         return oct_relu(cx, x[0]);
@@ -769,9 +802,9 @@ static inline oct_tensor *rn_function(oct_context *cx, const rn_layer *l, oct_te
     case RN_CONCAT:
         return oct_concat(cx, x, l->inputs);
     case RN_MAX_POOL:
-        return oct_max_pool(cx, x[0], g->kernel_h, g->stride, g->padding);
+        return oct_max_pool(cx, x[0], l->pool);
     case RN_AVG_POOL:
-        return oct_avg_pool(cx, x[0], g->kernel_h, g->stride);
+        return oct_avg_pool(cx, x[0], l->pool);
     case RN_GLOBAL_POOL:
         return oct_global_avg_pool(cx, x[0]);
     case RN_FLATTEN:
@@ -864,9 +897,9 @@ static inline oct_status rn_build(oct_module **m, const rn_plan *p, const rn_lay
     case RN_CONCAT:
         return oct_concat_create(m);
     case RN_MAX_POOL:
-        return oct_max_pool_create(m, g->kernel_h, g->stride, g->padding);
+        return oct_max_pool_create(m, l->pool);
     case RN_AVG_POOL:
-        return oct_avg_pool_create(m, g->kernel_h, g->stride);
+        return oct_avg_pool_create(m, l->pool);
     case RN_GLOBAL_POOL:
         return oct_global_avg_pool_create(m);
     case RN_FLATTEN:
@@ -1049,8 +1082,10 @@ static inline void rn_print_body(const rn_plan *p, int body, FILE *out)
             fprintf(out, "%sv%d", k ? ", " : "", op->in[k]);
         fprintf(out, ")");
         if (op->child >= 0) fprintf(out, " by %sc%d", b->path, op->child);
-        fprintf(out, " -> %s k%d s%d p%d g%d bias %d, %g, mode %d\n", oct_shape_text(&l->out, text),
-                l->g.kernel_h, l->g.stride, l->g.padding, l->g.groups, l->bias, l->number, l->mode);
+        char conv[OCT_GEOMETRY_TEXT], pool[OCT_GEOMETRY_TEXT];
+        fprintf(out, " -> %s conv %s, pool %s, bias %d, %g, mode %d\n",
+                oct_shape_text(&l->out, text), oct_conv_geometry_text(&l->g, conv),
+                oct_pool_geometry_text(&l->pool, pool), l->bias, l->number, l->mode);
         if (l->kind == RN_BODY) rn_print_body(p, l->body, out);
     }
 }

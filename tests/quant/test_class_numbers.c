@@ -35,7 +35,7 @@ static oct_module *classifier(void)
     if (how == PLANES)
         PART(root, 2, oct_conv2d_create(&item, 4, 5, deploy_conv(1, 1), true));
     else
-        PART(root, 2, oct_conv2d_create(&item, 4, 5, (oct_conv_geometry){6, 6, 1, 0, 1}, true));
+        PART(root, 2, oct_conv2d_create(&item, 4, 5, oct_conv_geometry_of(6, 6, 1, 0, 1), true));
     if (how == BEHIND_STUB) PART(root, 3, oct_dequant_stub_create(&item));
     if (how == AS_MODULES) PART(root, 4, oct_squeeze_create(&item));
     if (how == AS_MODULES) PART(root, 5, oct_argmax_create(&item));
@@ -100,7 +100,7 @@ Test(class_numbers, of_eager_models)
         const oct_prepare_options options = deploy_options(OCT_METHOD_EAGER, NULL);
         oct_module *root = parts_create(&eager_type);
         PART(root, 0, oct_quant_stub_create(&item));
-        PART(root, 1, oct_conv2d_create(&item, 3, 7, (oct_conv_geometry){6, 6, 1, 0, 1}, true));
+        PART(root, 1, oct_conv2d_create(&item, 3, 7, oct_conv_geometry_of(6, 6, 1, 0, 1), true));
         if (how == BEHIND_STUB || how == AS_MODULES) PART(root, 2, oct_dequant_stub_create(&item));
         deploy_begin(&d, root, OCT_EXAMPLE(OCT_SHAPE(1, 6, 6, 3)));
         deploy(&d, &options);

@@ -62,7 +62,7 @@ Test(convert, max_pools_whose_windows_lie_in_the_border_but_for_a_pixel)
     net_begin(&n, 7, 6, 3, 5, 2);
     APPEND(&n, oct_quant_stub_create(&item));
     APPEND(&n, oct_conv2d_create(&item, 3, 4, conv3x3(1, 1), true));
-    APPEND(&n, oct_max_pool_create(&item, 3, 2, 2));
+    APPEND(&n, oct_max_pool_create(&item, oct_pool_geometry_of(3, 2, 2)));
     APPEND(&n, oct_conv2d_create(&item, 4, 3, conv3x3(1, 1), true));
     finish(&n, false);
 }
@@ -75,10 +75,10 @@ Test(convert, groups_relu6_pools_flatten_and_linear_with_a_float_output)
     APPEND(&n, oct_conv2d_create(&item, 4, 8, conv3x3(1, 2), false));
     APPEND(&n, oct_batch_norm_create(&item, 8));
     APPEND(&n, oct_relu6_create(&item));
-    APPEND(&n, oct_max_pool_create(&item, 2, 2, 0));
+    APPEND(&n, oct_max_pool_create(&item, oct_pool_geometry_of(2, 2, 0)));
     APPEND(&n, oct_conv2d_create(&item, 8, 8, conv3x3(1, 8), false)); /* depthwise */
     APPEND(&n, oct_batch_norm_create(&item, 8));
-    APPEND(&n, oct_avg_pool_create(&item, 2, 2));
+    APPEND(&n, oct_avg_pool_create(&item, oct_pool_geometry_of(2, 2, 0)));
     APPEND(&n, oct_flatten_create(&item));
     APPEND(&n, oct_linear_create(&item, 72, 20, true));
     APPEND(&n, oct_relu_create(&item));

@@ -81,7 +81,7 @@ Test(error_cases, transposed_convolution_with_batch_norm_works)
     oct_module *root = NULL;
     OK(oct_sequential_create(&root));
     APPEND(root, oct_quant_stub_create(&item));
-    oct_conv_geometry g = {.kernel_h = 2, .kernel_w = 2, .stride = 2, .groups = 1};
+    oct_conv_geometry g = oct_conv_geometry_of(2, 2, 2, 0, 1);
     APPEND(root, oct_conv_transpose2d_create(&item, 3, 4, g, false));
     APPEND(root, oct_batch_norm_create(&item, 4));
     APPEND(root, oct_relu_create(&item));

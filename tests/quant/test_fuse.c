@@ -19,7 +19,7 @@ static oct_module *chain_of(rig *r)
     APPEND(features, oct_batch_norm_create(&item, 4));
     APPEND(features, oct_relu6_create(&item));
     OK(oct_sequential_append(root, &features));
-    APPEND(root, oct_max_pool_create(&item, 2, 2, 0));
+    APPEND(root, oct_max_pool_create(&item, oct_pool_geometry_of(2, 2, 0)));
     APPEND(root, oct_batch_norm_create(&item, 4));
     APPEND(root, oct_relu_create(&item));
     APPEND(root, oct_flatten_create(&item));
@@ -178,7 +178,7 @@ Test(fuse, by_prepare_takes_every_line_of_the_list)
         OK(oct_module_create(&root, &type, sizeof(chain_net)));
         chain_net *m = (chain_net *)root;
         m->fusion = oct_fusion_at(k);
-        CHILD(m, pool, oct_max_pool_create(&m->pool, 2, 2, 0));
+        CHILD(m, pool, oct_max_pool_create(&m->pool, oct_pool_geometry_of(2, 2, 0)));
         for (int i = 0; i < m->fusion->count; i++) {
             const char name[] = {'m', (char)('0' + i), '\0'};
             OK(make_member(&m->member[i], m->fusion->members[i],

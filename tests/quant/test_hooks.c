@@ -242,7 +242,7 @@ Test(hooks, of_a_shared_module_run_at_each_call)
 static oct_tensor *halve(oct_context *cx, oct_module *module, oct_tensor *value, void *user)
 {
     (void)module, (void)user;
-    return oct_max_pool(cx, value, 2, 2, 0);
+    return oct_max_pool(cx, value, oct_pool_geometry_of(2, 2, 0));
 }
 
 Test(hooks, may_replace_what_they_see)
@@ -299,7 +299,7 @@ typedef oct_tensor *op_fn(oct_context *cx, oct_tensor *x);
 
 static oct_tensor *pool(oct_context *cx, oct_tensor *x)
 {
-    return x->shape.ndim == 4 ? oct_max_pool(cx, x, 1, 1, 0)
+    return x->shape.ndim == 4 ? oct_max_pool(cx, x, oct_pool_geometry_of(1, 1, 0))
                               : oct_flatten(cx, x); /* codes or not */
 }
 

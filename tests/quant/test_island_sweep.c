@@ -158,17 +158,22 @@ Test(island_sweep, huge_layers_are_refused_before_they_are_made)
         int num_args;
         double args[OCT_STEP_ARGS];
     } odd[] = {
-        {"conv2d", 8, {INT32_MAX, INT32_MAX, INT32_MAX, INT32_MAX, 1, 0, 1, 1}},
-        {"conv2d", 8, {1, 1, 1, 1, 1, INT32_MAX, 1, 0}},
-        {"conv_transpose2d", 8, {65536, 65536, 16384, 16384, 1, 0, 1, 1}},
+        {"conv2d", 14, {INT32_MAX, INT32_MAX, INT32_MAX, INT32_MAX, 1, 1, 0, 0, 0, 0, 1, 1, 1, 1}},
+        {"conv2d", 14, {1, 1, 1, 1, 1, 1, INT32_MAX, 0, 0, 0, 1, 1, 1, 0}},
+        {"conv_transpose2d", 16, {65536, 65536, 16384, 16384, 1, 1, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1}},
         {"linear", 3, {INT32_MAX, INT32_MAX, 1}},
         {"batch_norm", 3, {INT32_MAX, 1e-5, 0.1}},
         {"interpolate", 3, {INT32_MAX, INT32_MAX, 1}},
         {"interpolate", 3, {65536, 65536, 0}},
         {"reshape", 3, {INT32_MAX, INT32_MAX, INT32_MAX}},
-        {"max_pool", 3, {INT32_MAX, 1, INT32_MAX - 1}},
-        {"max_pool", 3, {16384, 1, 16383}},
-        {"avg_pool", 2, {46341, 46341}},
+        {"max_pool", 9, {INT32_MAX, 1, 1, 1, INT32_MAX - 1, 0, 0, 0, 0}},
+        {"max_pool", 9, {16384, 16384, 1, 1, 16383, 16383, 16383, 16383, 0}},
+        {"avg_pool", 10, {46341, 46341, 46341, 46341, 0, 0, 0, 0, 1, 0}},
+        {"conv2d", 14, {1, 1, 3, 3, 1, 1, 1, 1, 1, 1, INT32_MAX, INT32_MAX, 1, 0}},
+        {"conv2d", 14, {1, 1, 16384, 16384, 1, 1, 1, 1, 1, 1, 16384, 16384, 1, 0}},
+        {"conv_transpose2d",
+         16,
+         {1, 1, 1, 1, 16384, 16384, 0, 0, 0, 0, 0, INT32_MAX, 16384, 16384, 1, 1}},
     };
     for (size_t i = 0; i < OCT_COUNT(odd); i++) {
         size_t ran = 0;

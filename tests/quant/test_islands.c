@@ -71,7 +71,7 @@ Test(islands, of_layers_with_weights)
 {
     AROUND(6, oct_conv2d_create(&item, 4, 6, deploy_conv(3, 1), true));
     AROUND(6, oct_conv2d_create(&item, 4, 6, deploy_conv(3, 2), false));
-    AROUND(2, oct_conv_transpose2d_create(&item, 4, 2, (oct_conv_geometry){2, 2, 2, 0, 1}, true));
+    AROUND(2, oct_conv_transpose2d_create(&item, 4, 2, oct_conv_geometry_of(2, 2, 2, 0, 1), true));
     AROUND(4, oct_batch_norm_create(&item, 4));
 }
 
@@ -82,8 +82,8 @@ Test(islands, of_functions)
     AROUND(4, oct_softmax_create(&item));
     AROUND(4, oct_mul_scalar_create(&item, -1.5));
     AROUND(4, oct_interpolate_create(&item, 9, 7, OCT_BILINEAR));
-    AROUND(4, oct_avg_pool_create(&item, 2, 1));
-    AROUND(4, oct_max_pool_create(&item, 3, 1, 1));
+    AROUND(4, oct_avg_pool_create(&item, oct_pool_geometry_of(2, 1, 0)));
+    AROUND(4, oct_max_pool_create(&item, oct_pool_geometry_of(3, 1, 1)));
 }
 
 /* The island's own bits are the output: here it shows whether samples of a leaf share a product. */
@@ -230,7 +230,7 @@ Test(islands, in_programs_that_do_not_fit_their_modules_are_refused)
     island->num_arrays = 1;
     cr_assert_eq(oct_runtime_create(&rt, &d.program, 1, &oct_module_islands), OCT_DATA);
     *island = good;
-    island->args[4] = 2; /* stride: the plane shrinks */
+    island->args[4] = island->args[5] = 2; /* stride: the plane shrinks */
     OK(oct_runtime_create(&rt, &d.program, 1, &oct_module_islands));
     float y[150];
     cr_assert_eq(oct_runtime_run(rt, 1, (const float *const *)d.x, y), OCT_DATA);
@@ -251,7 +251,8 @@ static oct_tensor *two_forward(oct_context *cx, oct_module *self, oct_tensor *co
     oct_tensor *sum = oct_add(cx, a, b), *gate = oct_mul(cx, oct_sigmoid(cx, a), b);
     oct_tensor *all = oct_concat(cx, (oct_tensor *[]){sum, gate, a}, 3);
     oct_tensor *large = oct_interpolate(cx, oct_relu(cx, all), 8, 10, OCT_NEAREST);
-    oct_tensor *mean = oct_global_avg_pool(cx, oct_max_pool(cx, large, 2, 2, 0));
+    oct_tensor *mean =
+        oct_global_avg_pool(cx, oct_max_pool(cx, large, oct_pool_geometry_of(2, 2, 0)));
     return oct_call(cx, p->m[5], oct_call(cx, p->m[4], mean));
 }
 static const oct_module_type two_type = {.name = "two", .forward = two_forward};

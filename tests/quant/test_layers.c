@@ -91,7 +91,7 @@ static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const 
     parts *p = (parts *)self;
     oct_tensor *y = oct_relu(cx, oct_call(cx, p->m[1], oct_call(cx, p->m[0], x[0])));
     y = oct_add(cx, y, oct_call(cx, p->m[2], y));
-    y = oct_flatten(cx, oct_max_pool(cx, y, 2, 2, 0));
+    y = oct_flatten(cx, oct_max_pool(cx, y, oct_pool_geometry_of(2, 2, 0)));
     return oct_call(cx, p->m[3], y);
 }
 static const oct_module_type type = {.name = "couple", .forward = forward};

@@ -269,7 +269,7 @@ static oct_tensor *moving_forward(oct_context *cx, oct_module *self, oct_tensor 
 {
     user_net *m = (user_net *)self;
     (void)n;
-    oct_tensor *x = oct_relu(cx, oct_max_pool(cx, in[0], 2, 2, 0));
+    oct_tensor *x = oct_relu(cx, oct_max_pool(cx, in[0], oct_pool_geometry_of(2, 2, 0)));
     x = oct_flatten(cx, oct_call(cx, m->conv, x));
     return oct_call(cx, m->head, oct_relu(cx, x));
 }

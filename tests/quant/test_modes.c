@@ -243,7 +243,7 @@ Test(modes, what_is_no_module_cannot_get_codes)
 static oct_tensor *by_hand(oct_context *cx, net *m, oct_tensor *const *x)
 {
     oct_tensor *y = oct_call(cx, m->conv, oct_call(cx, m->quant, x[0]));
-    y = oct_call(cx, m->head, oct_flatten(cx, oct_max_pool(cx, y, 4, 4, 0)));
+    y = oct_call(cx, m->head, oct_flatten(cx, oct_max_pool(cx, y, oct_pool_geometry_of(4, 4, 0))));
     if (!m->base.training) return oct_softmax(cx, oct_call(cx, m->dequant, y));
     y = oct_call(cx, m->dequant, y);
     return oct_cross_entropy(cx, oct_add(cx, y, oct_call(cx, m->aux, oct_flatten(cx, x[1]))),

@@ -63,7 +63,7 @@ static user_net *shuffle_new(bool stubs)
     if (stubs) add_stubs(m);
     CHILD(m, stem, oct_conv2d_create(&m->stem, 3, 12, rig_same(3), true));
     CHILD(m, conv, oct_conv2d_create(&m->conv, 6, 6, rig_same(1), true));
-    CHILD(m, conv2, oct_conv2d_create(&m->conv2, 6, 6, (oct_conv_geometry){3, 3, 1, 1, 6}, false));
+    CHILD(m, conv2, oct_conv2d_create(&m->conv2, 6, 6, oct_conv_geometry_of(3, 3, 1, 1, 6), false));
     CHILD(m, bn, oct_batch_norm_create(&m->bn, 6));
     CHILD(m, head, oct_linear_create(&m->head, 12, 2, true));
     return m;

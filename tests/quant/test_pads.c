@@ -22,7 +22,7 @@ static oct_module *padded_new(bool stubs)
     user_net *m = user_net_new(&pad_type);
     if (stubs) add_stubs(m);
     CHILD(m, stem, oct_conv2d_create(&m->stem, 3, 4, rig_same(3), true));
-    CHILD(m, conv, oct_conv2d_create(&m->conv, 7, 4, (oct_conv_geometry){3, 3, 2, 0, 1}, true));
+    CHILD(m, conv, oct_conv2d_create(&m->conv, 7, 4, oct_conv_geometry_of(3, 3, 2, 0, 1), true));
     CHILD(m, head, oct_linear_create(&m->head, 4, 2, true));
     return &m->base;
 }

@@ -152,7 +152,7 @@ Test(prepare, a_lone_batch_norm_has_a_form_of_its_own_in_graph_methods)
     net n;
     begin(&n);
     APPEND(&n, oct_quant_stub_create(&item));
-    APPEND(&n, oct_max_pool_create(&item, 2, 2, 0));
+    APPEND(&n, oct_max_pool_create(&item, oct_pool_geometry_of(2, 2, 0)));
     APPEND(&n, oct_batch_norm_create(&item, 3));
     APPEND(&n, oct_relu_create(&item));
     APPEND(&n, oct_dequant_stub_create(&item));
@@ -276,7 +276,7 @@ Test(prepare, obeys_the_target)
     begin(&n);
     append_conv(&n, 3, 4);
     APPEND(&n, oct_batch_norm_create(&item, 4));
-    APPEND(&n, oct_max_pool_create(&item, 2, 2, 0));
+    APPEND(&n, oct_max_pool_create(&item, oct_pool_geometry_of(2, 2, 0)));
     OK(try_prepare(&n, &options));
     cr_assert_eq(oct_module_find(n.root, "1")->type, &oct_qat_batch_norm_type, "falls apart");
     cr_assert(strstr(oct_graph_of(n.root)->nodes[2].note, "target x86 cannot run max_pool"));
@@ -331,7 +331,7 @@ static oct_tensor *odd_forward(oct_context *cx, oct_module *self, oct_tensor *co
     if (m->way == TWICE || (m->way == CHANGING && m->calls++ % 2)) b = oct_call(cx, m->conv, b);
     if (m->way == FUNCTIONAL_ADD) b = oct_add(cx, b, a);
     if (m->way == MIXED_SUM) b = oct_call2(cx, m->add, b, x[0]);
-    if (m->way == FUNCTIONAL_POOL) b = oct_max_pool(cx, b, 2, 2, 0);
+    if (m->way == FUNCTIONAL_POOL) b = oct_max_pool(cx, b, oct_pool_geometry_of(2, 2, 0));
     return oct_call(cx, m->dequant, b);
 }
 

@@ -214,13 +214,21 @@ Test(program_check, refuses_convolutions_whose_sizes_do_not_fit)
             "stride and padding");
     *s = good;
     s->kernel_h = 0;
-    refused("step 1 (conv \"stem\"): its kernel and stride are not within 1 to 1024");
+    refused("step 1 (conv \"stem\"): its kernel, stride and dilation are not within 1 to "
+            "1024");
     *s = good;
-    s->stride = -1;
-    refused("step 1 (conv \"stem\"): its kernel and stride are not within 1 to 1024");
+    s->stride_w = -1;
+    refused("step 1 (conv \"stem\"): its kernel, stride and dilation are not within 1 to 1024");
     *s = good;
-    s->padding = 2000;
-    refused("step 1 (conv \"stem\"): padding 2000 is not within 0 to 1024");
+    s->dilation_h = 0;
+    refused("step 1 (conv \"stem\"): its kernel, stride and dilation are not within 1 to 1024");
+    *s = good;
+    s->pad_right = 2000;
+    refused("step 1 (conv \"stem\"): padding 1 above, 1 left, 1 below, 2000 right is not within 0 "
+            "to 1024");
+    *s = good;
+    s->dilation_w = 3; /* believed, it would let windows reach behind the lines of the input */
+    cr_assert_eq(oct_program_check(&p), OCT_DATA);
     *s = good;
     s->in_c = 65537;
     refused("step 1 (conv \"stem\"): its sizes are not within 1 to 65536");
@@ -321,18 +329,18 @@ Test(program_check, refuses_pools_that_requantize_or_have_empty_windows)
     p.values[5].q.scale = 0.05f;
     refused("step 4 (max_pool \"pool\"): its output is quantized otherwise than its input");
     p.values[5].q.scale = 0.04f;
-    s->padding = 2;
-    refused("step 4 (max_pool \"pool\"): padding 2 is not within 0 to 1");
-    *s = good;
-    s->kernel_w = 3;
-    s->out_w = 3;
-    refused("step 4 (max_pool \"pool\"): its kernel is not square");
+    s->pad_top = 2;
+    s->in_h -= 2;
+    refused("step 4 (max_pool \"pool\"): its input shape is not that of value 4");
     *s = good;
     s->out_c = 3;
     refused("step 4 (max_pool \"pool\"): its output shape is not that of value 5");
     *s = good;
-    p.steps[MEAN].conv.padding = 1;
-    refused("step 5 (avg_pool \"mean\"): padding 1 is not within 0 to 0");
+    s->pad_left = -1;
+    refused(
+        "step 4 (max_pool \"pool\"): padding 0 above, -1 left, 0 below, 0 right is not within 0 "
+        "to 1024");
+    *s = good;
 }
 
 Test(program_check, refuses_a_boundary_that_changes_the_shape)
@@ -539,22 +547,24 @@ Test(other_kinds, refuses_shapes_that_do_not_fit)
 Test(other_kinds, refuses_dilations_that_do_not_follow_from_the_input)
 {
     oct_step *step = &p.steps[TRANSPOSED];
-    step->dilation = 3;
-    refused("step 9 (conv \"transposed\"): its input shape is not that of value 9 dilated by 3");
-    step->dilation = 1;
+    step->input_step_w = 3;
+    refused(
+        "step 9 (conv \"transposed\"): its input shape is not that of value 9 dilated by 2 x 3");
+    step->input_step_h = step->input_step_w = 1;
     refused("step 9 (conv \"transposed\"): its input shape is not that of value 9");
-    step->dilation = 2000;
-    refused("step 9 (conv \"transposed\"): its input cannot be dilated by 2000");
+    step->input_step_h = 2000;
+    refused("step 9 (conv \"transposed\"): its input cannot be dilated by 2000 x 1");
     const oct_conv_shape good = step->conv;
-    step->dilation = 2;
+    step->input_step_h = step->input_step_w = 2;
     step->conv = program_shape(1, 1, 7 * 9 * 12, 3, 1, 1, 0, 1); /* flattened and dilated */
-    refused("step 9 (conv \"transposed\"): its input shape is not that of value 9 dilated by 2");
+    refused(
+        "step 9 (conv \"transposed\"): its input shape is not that of value 9 dilated by 2 x 2");
     step->conv = good;
-    p.steps[11].dilation = 2;
-    refused("step 11 (avg_pool \"mean\"): its input cannot be dilated by 2");
-    p.steps[11].dilation = 0;
-    p.steps[AFFINE].dilation = 2;
-    refused("step 8 (affine \"affine\"): its input cannot be dilated by 2");
+    p.steps[11].input_step_h = 2;
+    refused("step 11 (avg_pool \"mean\"): its input cannot be dilated by 2 x 0");
+    p.steps[11].input_step_h = 0;
+    p.steps[AFFINE].input_step_w = 2;
+    refused("step 8 (affine \"affine\"): its input cannot be dilated by 0 x 2");
 }
 
 Test(other_kinds, refuses_factors_out_of_range)
@@ -574,16 +584,18 @@ Test(other_kinds, any_number_in_any_field_is_refused_or_harmless)
     int refusals = 0, runs = 0;
     static float x[6 * 5 * 2], y[3];
     for (int64_t i = 0; i < p.num_steps; i++) {
-        for (int field = 0; field < 18; field++) {
+        for (int field = 0; field < 25; field++) {
             for (size_t k = 0; k < OCT_COUNT(odd); k++) {
                 oct_step *step = &p.steps[i], good = *step;
                 oct_conv_shape *s = &step->conv;
                 int64_t *const wide[] = {&s->in_h,  &s->in_w,  &s->in_c,
                                          &s->out_h, &s->out_w, &s->out_c};
-                int32_t *const small[] = {&s->kernel_h,    &s->kernel_w,    &s->stride,
-                                          &s->padding,     &s->groups,      &step->dilation,
-                                          &step->lo,       &step->hi,       &step->num_inputs,
-                                          &step->input[0], &step->input[1], &step->output};
+                int32_t *const small[] = {
+                    &s->kernel_h,        &s->kernel_w,    &s->stride_h,   &s->stride_w,
+                    &s->pad_top,         &s->pad_left,    &s->pad_bottom, &s->pad_right,
+                    &s->dilation_h,      &s->dilation_w,  &s->groups,     &step->input_step_h,
+                    &step->input_step_w, &step->lo,       &step->hi,      &step->num_inputs,
+                    &step->input[0],     &step->input[1], &step->output};
                 if (field < 6)
                     *wide[field] = odd[k];
                 else

@@ -85,16 +85,18 @@ static int64_t sum_at(const oracle *o, conv_kind kind, int64_t sample, int64_t o
     const int64_t group_c = CASE_C / g.groups, group = c / (CASE_O / g.groups);
     int64_t sum = 0;
     for (int64_t i = 0; i < o->k; i++) {
-        int64_t y, x, wy = i / (3 * group_c), wx = i / group_c % 3,
-                      from = group * group_c + i % group_c;
-        if (kind == CONV_TRANSPOSED) { /* out = in * stride - padding + k, weight turned */
-            const int64_t ty = oy + g.padding - (2 - wy), tx = ox + g.padding - (2 - wx);
-            if (ty % g.stride != 0 || tx % g.stride != 0) continue;
-            y = ty / g.stride;
-            x = tx / g.stride;
+        const int64_t wy = i / (g.kernel_w * group_c), wx = i / group_c % g.kernel_w;
+        const int64_t from = group * group_c + i % group_c;
+        int64_t y, x;
+        if (case_transposes(kind)) { /* out = in * stride - padding + k * dilation, weight turned */
+            const int64_t ty = oy + g.pad_top - (g.kernel_h - 1 - wy) * g.dilation_h;
+            const int64_t tx = ox + g.pad_left - (g.kernel_w - 1 - wx) * g.dilation_w;
+            if (ty % g.stride_h != 0 || tx % g.stride_w != 0) continue;
+            y = ty / g.stride_h;
+            x = tx / g.stride_w;
         } else {
-            y = oy * g.stride - g.padding + wy;
-            x = ox * g.stride - g.padding + wx;
+            y = oy * g.stride_h - g.pad_top + wy * g.dilation_h;
+            x = ox * g.stride_w - g.pad_left + wx * g.dilation_w;
         }
         if (y < 0 || y >= CASE_H || x < 0 || x >= CASE_W) continue;
         sum += (int64_t)o->x[((sample * CASE_H + y) * CASE_W + x) * CASE_C + from] *
@@ -109,7 +111,7 @@ static void convolve(oracle *o, conv_kind kind)
     o->acc = calloc((size_t)o->out, sizeof *o->acc);
     for (int64_t i = 0; i < o->out; i++) {
         const int64_t c = i % CASE_O, row = i / CASE_O;
-        if (kind == CONV_LINEAR) {
+        if (case_is_linear(kind)) {
             for (int64_t j = 0; j < CASE_C; j++)
                 o->acc[i] += (int64_t)o->x[row * CASE_C + j] * o->w[c * CASE_C + j];
             continue;
@@ -182,7 +184,8 @@ static void oracle_begin(oracle *o, const bench *b, const conv_case *v, bool liv
     const oct_qat_conv *m = case_conv(b);
     const oct_shape in = case_input(v->kind), out = case_output(v->kind);
     *o = (oracle){.in = oct_shape_numel(&in), .out = oct_shape_numel(&out)};
-    o->k = v->kind == CONV_LINEAR ? CASE_C : 9 * CASE_C / case_geometry(v->kind).groups;
+    const oct_conv_geometry g = case_geometry(v->kind);
+    o->k = case_is_linear(v->kind) ? CASE_C : g.kernel_h * g.kernel_w * CASE_C / g.groups;
     o->x = logical_codes(b, 0, &o->sx);
     if (v->add_bits) o->r = logical_codes(b, 1, &o->sr);
     const oct_weight_fake_quant *wq = (const oct_weight_fake_quant *)m->weight_fake_quant;
@@ -269,9 +272,9 @@ static oct_tensor *float_twin(oct_context *cx, const bench *b, const conv_case *
                           oct_f32(x[i]), NULL);
     }
     oct_tensor *y;
-    if (v->kind == CONV_LINEAR)
+    if (case_is_linear(v->kind))
         y = oct_linear(cx, x[0], weight, bias);
-    else if (v->kind == CONV_TRANSPOSED)
+    else if (case_transposes(v->kind))
         y = oct_conv_transpose2d(cx, x[0], weight, bias, case_geometry(v->kind));
     else
         y = oct_conv2d(cx, x[0], weight, bias, case_geometry(v->kind));

@@ -45,7 +45,9 @@ static const struct {
     {.type = "pad", .args = {8, {1, 2, 0, 3, 0, 5, 0, OCT_PAD_CONSTANT}}},
     {.type = "pad", .name = "mirror", .args = {8, {3, 0, 1, 2, 4, 1, 0, OCT_PAD_REFLECT}}},
     {.type = "pad", .name = "edge", .args = {8, {1, 0, 9, 2, 0, 2, 0, OCT_PAD_EDGE}}},
-    {.type = "avg_pool", .args = {2, {3, 2}}},
+    {.type = "avg_pool", .args = {10, {3, 3, 2, 2, 0, 0, 0, 0, 0, 0}}},
+    {.type = "avg_pool", .name = "padded", .args = {10, {3, 2, 2, 1, 1, 0, 2, 1, 1, 0}}},
+    {.type = "avg_pool", .name = "padding counts", .args = {10, {2, 3, 1, 2, 1, 2, 0, 1, 0, 1}}},
 };
 
 static kind kinds[64];
@@ -735,7 +737,7 @@ Test(max_pool, of_codes_is_the_runtimes)
                 oct_qcodes_store(&code, 1, q, x->data, i * H * W * C + j);
             }
         }
-        const oct_tensor *y = oct_max_pool(cx, x, 3, 2, 1);
+        const oct_tensor *y = oct_max_pool(cx, x, oct_pool_geometry_of(3, 2, 1));
         OK(oct_context_status(cx));
         oct_tensor *want = oct_tensor_new(cx, y->dtype, y->shape);
         const oct_conv_shape s = shape_of(H, W, C, C, 3, 3, 2, 1, 1);
@@ -757,7 +759,7 @@ Test(qat_modules, are_told_apart_from_others)
         oct_module_destroy(&m);
     }
     oct_module *conv = NULL;
-    OK(oct_conv2d_create(&conv, 1, 1, (oct_conv_geometry){1, 1, 1, 0, 1}, false));
+    OK(oct_conv2d_create(&conv, 1, 1, oct_conv_geometry_of(1, 1, 1, 0, 1), false));
     const oct_quant_rule *rule = oct_quant_rule_find(conv->type);
     cr_assert(!oct_is_quantized(conv) && rule && rule->scale == OCT_SCALE_OWN && !rule->create);
     cr_assert(!oct_quant_rule_find(&oct_sequential_type));

@@ -463,31 +463,81 @@ Test(qclamp, cuts_logical_codes)
     }
 }
 
+/* A pool with every side its own, over an input that it fits. */
+typedef struct pool {
+    oct_pool_geometry g;
+    int64_t h, w, c, oh, ow;
+} pool;
+
+/* The windows along a side, one after another: the last one that begins inside, and of ceil mode one more
+ * unless the last reaches the end. */
+static int64_t windows_along(int64_t in, int before, int behind, int kernel, int stride, bool ceil)
+{
+    int64_t out = 1;
+    while (out * stride + kernel <= before + in + behind)
+        out++;
+    const bool more = (out - 1) * stride + kernel < before + in + behind;
+    return ceil && more && out * stride < before + in ? out + 1 : out;
+}
+
+static pool roll_pool(dice *d, int most)
+{
+    pool p = {.c = roll_between(d, 0, 3) == 0 ? roll_between(d, 250, 600) : roll_between(d, 1, 40)};
+    oct_pool_geometry *g = &p.g;
+    g->kernel_h = (int)roll_between(d, 1, most);
+    g->kernel_w = (int)roll_between(d, 1, most);
+    g->stride_h = (int)roll_between(d, 1, 3);
+    g->stride_w = (int)roll_between(d, 1, 3);
+    g->pad_top = (int)roll_between(d, 0, g->kernel_h - 1);
+    g->pad_left = (int)roll_between(d, 0, g->kernel_w - 1);
+    g->pad_bottom = (int)roll_between(d, 0, g->kernel_h - 1);
+    g->pad_right = (int)roll_between(d, 0, g->kernel_w - 1);
+    g->ceil = roll(d) & 1;
+    g->count_include_pad = roll(d) & 1;
+    p.h = roll_between(d, g->kernel_h, 9);
+    p.w = roll_between(d, g->kernel_w, 9);
+    p.oh = windows_along(p.h, g->pad_top, g->pad_bottom, g->kernel_h, g->stride_h, g->ceil);
+    p.ow = windows_along(p.w, g->pad_left, g->pad_right, g->kernel_w, g->stride_w, g->ceil);
+    return p;
+}
+
+/* What a window over x sees of channel c: its largest code, its sum, and how many positions count. */
+typedef struct seen {
+    int64_t largest, sum, inside, padded;
+} seen;
+
+static seen window_of(const pool *p, const codes *x, int64_t i)
+{
+    const oct_pool_geometry *g = &p->g;
+    const int64_t c = i % p->c, ox = i / p->c % p->ow, oy = i / p->c / p->ow % p->oh;
+    const int64_t n = i / p->c / p->ow / p->oh;
+    seen all = {0};
+    for (int64_t t = 0; t < g->kernel_h * g->kernel_w; t++) {
+        const int64_t y = oy * g->stride_h - g->pad_top + t / g->kernel_w;
+        const int64_t at = ox * g->stride_w - g->pad_left + t % g->kernel_w;
+        all.padded += y < p->h + g->pad_bottom && at < p->w + g->pad_right;
+        if (y < 0 || y >= p->h || at < 0 || at >= p->w) continue;
+        const int64_t element = ((n * p->h + y) * p->w + at) * p->c + c;
+        const int64_t code = code_at(x, element);
+        all.inside++;
+        all.sum += logical_at(x, element);
+        all.largest = code > all.largest ? code : all.largest;
+    }
+    return all;
+}
+
 Test(qmax_pool, equals_its_definition)
 {
     dice d = {.seed = 41};
     for (int round = 0; round < 200; round++) {
-        const int kernel = (int)roll_between(&d, 1, 4), stride = (int)roll_between(&d, 1, 3);
-        const int padding = (int)roll_between(&d, 0, kernel / 2);
-        const int64_t h = roll_between(&d, kernel, 9), w = roll_between(&d, kernel, 9),
-                      c = roll_between(&d, 1, 40);
-        const int64_t oh = (h + 2 * padding - kernel) / stride + 1,
-                      ow = (w + 2 * padding - kernel) / stride + 1;
+        const pool p = roll_pool(&d, 4);
         const oct_qparams q = roll_qparams(&d, bits_of(round, 0), false);
-        codes x = roll_codes(&d, q, 2 * h * w * c), y = new_codes(q, 2 * oh * ow * c);
-        const oct_conv_shape s = shape_of(h, w, c, c, kernel, kernel, stride, padding, 1);
+        codes x = roll_codes(&d, q, 2 * p.h * p.w * p.c), y = new_codes(q, 2 * p.oh * p.ow * p.c);
+        const oct_conv_shape s = oct_pool_shape_of(p.h, p.w, p.c, p.g);
+        cr_assert(s.out_h == p.oh && s.out_w == p.ow);
         oct_qmax_pool(2, &s, view(&x), y.data);
-        for (int64_t i = 0; i < y.n; i++) {
-            const int64_t ox = i / c % ow, oy = i / c / ow % oh, n = i / c / ow / oh;
-            int32_t largest = 0;
-            for (int64_t iy = oy * stride - padding; iy < oy * stride - padding + kernel; iy++)
-                for (int64_t ix = ox * stride - padding; ix < ox * stride - padding + kernel; ix++)
-                    if (iy >= 0 && iy < h && ix >= 0 && ix < w) {
-                        const int32_t code = code_at(&x, ((n * h + iy) * w + ix) * c + i % c);
-                        largest = code > largest ? code : largest;
-                    }
-            cr_assert_eq(code_at(&y, i), largest);
-        }
+        for (int64_t i = 0; i < y.n; i++)
+            cr_assert_eq(code_at(&y, i), window_of(&p, &x, i).largest);
         oct_free(&x.data);
         oct_free(&y.data);
     }
@@ -497,24 +547,18 @@ Test(qavg_pool, equals_its_definition)
 {
     dice d = {.seed = 42};
     for (int round = 0; round < 200; round++) {
-        const int kernel_h = (int)roll_between(&d, 1, 8), kernel_w = (int)roll_between(&d, 1, 8),
-                  stride = (int)roll_between(&d, 1, 3);
-        const int64_t h = roll_between(&d, kernel_h, 9), w = roll_between(&d, kernel_w, 9);
-        const int64_t c = round % 8 < 2 ? roll_between(&d, 250, 600) : roll_between(&d, 1, 40);
-        const int64_t oh = (h - kernel_h) / stride + 1, ow = (w - kernel_w) / stride + 1;
+        const pool p = roll_pool(&d, 8);
         const oct_qparams q = roll_qparams(&d, bits_of(round, 0), false);
-        codes x = roll_codes(&d, q, 2 * h * w * c), y = new_codes(q, 2 * oh * ow * c);
-        const oct_conv_shape s = shape_of(h, w, c, c, kernel_h, kernel_w, stride, 0, 1);
-        oct_qavg_pool(2, &s, view(&x), y.data);
+        codes x = roll_codes(&d, q, 2 * p.h * p.w * p.c), y = new_codes(q, 2 * p.oh * p.ow * p.c);
+        const oct_conv_shape s = oct_pool_shape_of(p.h, p.w, p.c, p.g);
+        cr_assert(s.out_h == p.oh && s.out_w == p.ow);
+        oct_qavg_pool(2, &s, p.g.count_include_pad, view(&x), y.data);
         for (int64_t i = 0; i < y.n; i++) {
-            const int64_t ox = i / c % ow, oy = i / c / ow % oh, n = i / c / ow / oh;
-            int64_t sum = 0;
-            for (int64_t iy = oy * stride; iy < oy * stride + kernel_h; iy++)
-                for (int64_t ix = ox * stride; ix < ox * stride + kernel_w; ix++)
-                    sum += logical_at(&x, ((n * h + iy) * w + ix) * c + i % c);
-            const int count = kernel_h * kernel_w;
-            const double mean = is_wide(q) ? nearbyint((double)sum * (1.0 / count))
-                                           : (double)nearbyintf((float)sum * (1.0f / (float)count));
+            const seen window = window_of(&p, &x, i);
+            const int64_t count = p.g.count_include_pad ? window.padded : window.inside;
+            const double mean = is_wide(q)
+                                    ? nearbyint((double)window.sum * (1.0 / (double)count))
+                                    : (double)nearbyintf((float)window.sum * (1.0f / (float)count));
             cr_assert(logical_at(&y, i) == mean);
         }
         oct_free(&x.data);
@@ -530,9 +574,9 @@ Test(qavg_pool, rounds_ties_to_even)
     uint8_t y[4];
     uint16_t wide_y[4];
     const oct_conv_shape s = shape_of(1, 2, 1, 1, 1, 2, 1, 0, 1);
-    oct_qavg_pool(4, &s, (oct_qcodes){q8, x}, y);
+    oct_qavg_pool(4, &s, false, (oct_qcodes){q8, x}, y);
     cr_assert(y[0] == 2 && y[1] == 2 && y[2] == 128 && y[3] == 128);
-    oct_qavg_pool(4, &s, (oct_qcodes){q16, wide}, wide_y);
+    oct_qavg_pool(4, &s, false, (oct_qcodes){q16, wide}, wide_y);
     cr_assert(wide_y[0] == 2 && wide_y[1] == 2 && wide_y[2] == 65534 && wide_y[3] == 65535);
 }
 

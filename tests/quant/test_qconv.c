@@ -22,8 +22,8 @@ static int64_t oracle_sum(const oct_conv_shape *s, oct_qcodes x, const int8_t *w
     for (int64_t ky = 0; ky < s->kernel_h; ky++)
         for (int64_t kx = 0; kx < s->kernel_w; kx++)
             for (int64_t c = 0; c < group_c; c++) {
-                const int64_t y = oy * s->stride - s->padding + ky,
-                              at = ox * s->stride - s->padding + kx;
+                const int64_t y = oy * s->stride_h - s->pad_top + ky * s->dilation_h,
+                              at = ox * s->stride_w - s->pad_left + kx * s->dilation_w;
                 const bool inside = y >= 0 && y < s->in_h && at >= 0 && at < s->in_w;
                 const int64_t code =
                     inside ? code_at(x, (y * s->in_w + at) * s->in_c + group * group_c + c)
@@ -84,6 +84,8 @@ static void check_sums(const oct_kernel *kernel, const oct_conv_shape *s, int64_
                        oct_qcodes x, const int8_t *w, const void *acc)
 {
     const int64_t in = s->in_h * s->in_w * s->in_c, pixels = s->out_h * s->out_w;
+    char window[OCT_WINDOW_TEXT];
+    oct_window_text(s, window);
     for (int64_t i = 0; i < samples * pixels * s->out_c; i++) {
         const int64_t pixel = i / s->out_c % pixels, sample = i / s->out_c / pixels;
         const int64_t sum = oracle_sum(s, oct_qcodes_from(x, sample * in), w, pixel / s->out_w,
@@ -91,11 +93,11 @@ static void check_sums(const oct_kernel *kernel, const oct_conv_shape *s, int64_
         const int64_t got =
             oct_codes_dtype(x.q) == OCT_U16 ? ((const int64_t *)acc)[i] : ((const int32_t *)acc)[i];
         cr_assert_eq(got, sum,
-                     "%s: %lldx%lldx%lld -> %lld, kernel %dx%d, stride %d, padding %d, groups %d, "
+                     "%s: %lldx%lldx%lld -> %lld, %s, padding %d %d %d %d, groups %d, "
                      "element %lld: %lld, not %lld",
                      kernel->name, (long long)s->in_h, (long long)s->in_w, (long long)s->in_c,
-                     (long long)s->out_c, s->kernel_h, s->kernel_w, s->stride, s->padding,
-                     s->groups, (long long)i, (long long)got, (long long)sum);
+                     (long long)s->out_c, window, s->pad_top, s->pad_left, s->pad_bottom,
+                     s->pad_right, s->groups, (long long)i, (long long)got, (long long)sum);
     }
 }
 
@@ -211,6 +213,22 @@ Test(qconv, equals_direct_convolution_on_random_shapes)
         for (int round = 0; round < 200; round++) {
             const oct_conv_shape s = roll_shape(&d);
             check_conv(all_kernels[i], &d, &s, roll_between(&d, 1, 4));
+        }
+    }
+}
+
+Test(qconv, equals_direct_convolution_with_sides_of_their_own_and_dilation)
+{
+    for (size_t i = 0; i < OCT_COUNT(all_kernels); i++) {
+        if (!runs_here(all_kernels[i])) continue;
+        dice d = {.seed = 25};
+        for (int round = 0; round < 150; round++) {
+            oct_conv_shape s = roll_shape(&d);
+            if (round % 3 == 0) s.out_c = s.in_c, s.groups = (int)s.in_c; /* depthwise */
+            if (round % 5 == 0) s.in_c *= 4;                              /* whole words */
+            if (round % 15 == 0) s.out_c = s.in_c, s.groups = (int)s.in_c;
+            s = uneven_shape(s, roll(&d) % 20736);
+            check_conv(all_kernels[i], &d, &s, roll_between(&d, 1, 3));
         }
     }
 }

@@ -225,7 +225,7 @@ static oct_module *concat_create(void)
     APPEND(m->stem, oct_conv2d_create(&item, 3, 16, rig_same(3), false));
     APPEND(m->stem, oct_batch_norm_create(&item, 16));
     APPEND(m->stem, oct_relu_create(&item));
-    CHILD(m, pool, oct_max_pool_create(&m->pool, 2, 2, 0));
+    CHILD(m, pool, oct_max_pool_create(&m->pool, oct_pool_geometry_of(2, 2, 0)));
     CHILD(m, gate, oct_conv2d_create(&m->gate, 16, 8, rig_same(1), true));
     CHILD(m, global_pool, oct_global_avg_pool_create(&m->global_pool));
     CHILD(m, head, oct_linear_create(&m->head, 24, 10, true));
@@ -264,7 +264,7 @@ static oct_module *linear_create(void)
     linear_norm *m = (linear_norm *)root;
     CHILD(m, quant, oct_quant_stub_create(&m->quant));
     CHILD(m, conv, oct_conv2d_create(&m->conv, 3, 8, rig_same(3), true));
-    CHILD(m, pool, oct_max_pool_create(&m->pool, 2, 2, 0));
+    CHILD(m, pool, oct_max_pool_create(&m->pool, oct_pool_geometry_of(2, 2, 0)));
     CHILD(m, bn, oct_batch_norm_create(&m->bn, 8));
     CHILD(m, relu, oct_relu_create(&m->relu));
     CHILD(m, fc1, oct_linear_create(&m->fc1, 128, 32, true));

@@ -233,7 +233,7 @@ static oct_module *couple_create(void)
     oct_module *root;
     MUST(oct_module_create(&root, &type, sizeof(couple)));
     couple *m = (couple *)root;
-    MUST(oct_conv2d_create(&m->plane, 2, 6, (oct_conv_geometry){3, 3, 1, 1, 1}, true));
+    MUST(oct_conv2d_create(&m->plane, 2, 6, oct_conv_geometry_of(3, 3, 1, 1, 1), true));
     MUST(oct_module_add_child(root, "plane", &m->plane));
     MUST(oct_linear_create(&m->row, 5, 6, true));
     MUST(oct_module_add_child(root, "row", &m->row));

@@ -64,7 +64,8 @@ static const oct_module_type token_type = {
 
 static inline oct_status token_net_create(oct_module **root)
 {
-    const oct_conv_geometry patch = {4, 4, 4, 0, 1}, one = {1, 1, 1, 0, 1};
+    const oct_conv_geometry patch = oct_conv_geometry_of(4, 4, 4, 0, 1),
+                            one = oct_conv_geometry_of(1, 1, 1, 0, 1);
     const int64_t width = TOKEN_WIDTH;
     OCT_TRY(oct_module_create(root, &token_type, sizeof(token_net)));
     token_net *m = (token_net *)*root;

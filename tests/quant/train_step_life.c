@@ -68,7 +68,7 @@ static const struct kind {
 
 static oct_status build(oct_module **root, const struct kind *kind)
 {
-    const oct_conv_geometry g = {3, 3, 1, 1, 1};
+    const oct_conv_geometry g = oct_conv_geometry_of(3, 3, 1, 1, 1);
     OCT_TRY(oct_module_create(root, &kind->type, sizeof(net)));
     net *m = (net *)*root;
     OCT_CHILD(*root, "quant", &m->quant, oct_quant_stub_create(&m->quant));

@@ -24,7 +24,7 @@ static void append(oct_module *root, oct_status made, oct_module **item)
 static oct_module *build(void)
 {
     oct_module *root = NULL, *item = NULL;
-    oct_conv_geometry g = {.kernel_h = 3, .kernel_w = 3, .stride = 1, .padding = 1, .groups = 1};
+    oct_conv_geometry g = oct_conv_geometry_of(3, 3, 1, 1, 1);
     RANK_OK(comm, oct_sequential_create(&root));
     append(root, oct_conv2d_create(&item, 1, 8, g, false), &item);
     append(root, oct_batch_norm_create(&item, 8), &item);

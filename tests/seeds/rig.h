@@ -216,5 +216,5 @@ static inline size_t rig_count_named(const oct_module *m, const char *type)
 
 static inline oct_conv_geometry rig_same(int kernel)
 {
-    return (oct_conv_geometry){kernel, kernel, 1, kernel / 2, 1};
+    return oct_conv_geometry_of(kernel, kernel, 1, kernel / 2, 1);
 }

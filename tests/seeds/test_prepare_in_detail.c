@@ -48,7 +48,7 @@ static example *begin(rig *r, int loops, bool marked)
     CHILD(m, dequant, oct_dequant_stub_create(&m->dequant));
     CHILD(m, conv, oct_conv2d_create(&m->conv, 3, 3, rig_same(1), true));
     CHILD(m, bn, oct_batch_norm_create(&m->bn, 3));
-    oct_conv_geometry whole = {.kernel_h = 6, .kernel_w = 6, .stride = 1, .groups = 1};
+    oct_conv_geometry whole = oct_conv_geometry_of(6, 6, 1, 0, 1);
     CHILD(m, classifier, oct_conv2d_create(&m->classifier, 3, 2, whole, true));
     oct_example shapes =
         *OCT_EXAMPLE(OCT_SHAPE(1, 6, 6, 3), OCT_SHAPE(1, 6, 6, 3), OCT_SHAPE(1, 2));

@@ -16,16 +16,7 @@ static oct_layer layer_of(const oct_qat_batch_norm *m)
 
 static oct_conv_shape plane_shape(int64_t h, int64_t w, int64_t c)
 {
-    return (oct_conv_shape){.in_h = h,
-                            .in_w = w,
-                            .in_c = c,
-                            .out_h = h,
-                            .out_w = w,
-                            .out_c = c,
-                            .kernel_h = 1,
-                            .kernel_w = 1,
-                            .stride = 1,
-                            .groups = (int)c};
+    return oct_conv_shape_of(h, w, c, c, oct_conv_geometry_of(1, 1, 1, 0, (int)c));
 }
 
 static oct_tensor *float_forward(oct_context *cx, const oct_qat_batch_norm *m, oct_tensor *x)
@@ -83,7 +74,7 @@ static oct_status emit(oct_module *self, struct oct_emitter *e)
               step->name);
     const oct_layer l = layer_of(m);
     step->conv = plane_shape(in.h, in.w, in.c);
-    step->dilation = 1;
+    step->input_step_h = step->input_step_w = 1;
     OCT_TRY(oct_step_take_layer(step, &l, in.q, NULL));
     const oct_qparams q = oct_fake_quant_qparams((const oct_fake_quant *)m->q.fake_quant);
     return oct_emit_output(e, step, oct_codes_dtype(q), q);

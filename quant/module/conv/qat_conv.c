@@ -47,24 +47,21 @@ static bool is_transposed(const oct_qat_conv *m)
     return m->layer->type == &oct_conv_transpose2d_type;
 }
 
-/* Tells the distance that a transposed layer puts between the values of its input; 1: none. */
-static int input_dilation(const oct_qat_conv *m)
+/* Sets the distances that a transposed layer puts between the values of its input; 1: none. */
+static void input_steps(const oct_qat_conv *m, int *step_h, int *step_w)
 {
-    return is_transposed(m) ? ((const oct_conv2d_module *)m->layer)->geometry.stride : 1;
+    const oct_conv_geometry *g = &((const oct_conv2d_module *)m->layer)->geometry;
+    *step_h = is_transposed(m) ? g->stride_h : 1;
+    *step_w = is_transposed(m) ? g->stride_w : 1;
 }
 
 oct_conv_shape oct_qat_conv_shape(const oct_qat_conv *m, int64_t in_h, int64_t in_w)
 {
     const oct_linear_module *l = (const oct_linear_module *)m->layer;
     const oct_conv2d_module *c = (const oct_conv2d_module *)m->layer;
-    if (is_linear(m)) return oct_linear_shape(l->in_features, l->out_features);
-    oct_conv_geometry g = c->geometry;
-    if (is_transposed(m)) {
-        in_h = (in_h - 1) * g.stride + 1;
-        in_w = (in_w - 1) * g.stride + 1;
-        g = oct_conv_geometry_transposed(g);
-    }
-    return oct_conv_shape_of(in_h, in_w, c->in_channels, c->out_channels, g);
+    if (is_linear(m)) return oct_linear_shape(in_h, in_w, l->in_features, l->out_features);
+    return (is_transposed(m) ? oct_conv_transpose_shape_of : oct_conv_shape_of)(
+        in_h, in_w, c->in_channels, c->out_channels, c->geometry);
 }
 
 oct_tensor *oct_float_activation(oct_context *cx, oct_activation activation, oct_tensor *y)
@@ -106,11 +103,11 @@ static bool input_fits(oct_context *cx, const oct_qat_conv *m, const oct_tensor 
                        oct_conv_shape *s)
 {
     char text[96];
-    bool fits = x->shape.ndim == (is_linear(m) ? 2 : 4);
+    const int n = x->shape.ndim;
+    bool fits = n == 4 || (is_linear(m) && (n == 2 || n == 3));
     if (fits) {
-        *s = oct_qat_conv_shape(m, is_linear(m) ? 1 : oct_dim(x, 1),
-                                is_linear(m) ? 1 : oct_dim(x, 2));
-        fits = oct_dim(x, x->shape.ndim - 1) == s->in_c && s->out_h >= 1 && s->out_w >= 1;
+        *s = oct_qat_conv_shape(m, n == 4 ? oct_dim(x, 1) : 1, n >= 3 ? oct_dim(x, n - 2) : 1);
+        fits = oct_dim(x, n - 1) == s->in_c && s->out_h >= 1 && s->out_w >= 1;
     }
     if (!fits)
         oct_context_fail(cx, OCT_PREPARE, "input %s does not fit the layer",
@@ -140,10 +137,13 @@ static oct_tensor *integer_forward(oct_context *cx, const oct_qat_conv *m, oct_t
     if (!input_fits(cx, m, x, &call.shape)) return NULL;
     if (call.layer.fq && !oct_fake_quant_quantizes(call.layer.fq))
         return oct_context_fail(cx, OCT_PREPARE, "codes came in while its own fake-quant is off");
-    call.out = is_linear(m) ? OCT_SHAPE(oct_dim(x, 0), s->out_c)
-                            : OCT_SHAPE(oct_dim(x, 0), s->out_h, s->out_w, s->out_c);
+    call.out = x->shape;
+    call.out.dim[x->shape.ndim - 1] = s->out_c;
+    if (!is_linear(m)) call.out = OCT_SHAPE(oct_dim(x, 0), s->out_h, s->out_w, s->out_c);
     if (addend && !addend_fits(cx, &call)) return NULL;
-    call.x = input_dilation(m) > 1 ? oct_dilate(cx, x, input_dilation(m)) : x;
+    int step_h, step_w;
+    input_steps(m, &step_h, &step_w);
+    call.x = step_h > 1 || step_w > 1 ? oct_dilate(cx, x, step_h, step_w) : x;
     return call.x ? oct_qat_conv_forward(cx, &call) : NULL;
 }
 
@@ -193,7 +193,7 @@ static oct_status emit(oct_module *self, struct oct_emitter *e)
     OCT_CHECK(in.dtype != OCT_F32 && (!m->add || addend.dtype != OCT_F32), OCT_PREPARE,
               "%s: its input is float where codes should come", step->name);
     step->conv = oct_qat_conv_shape(m, in.h, in.w);
-    step->dilation = input_dilation(m);
+    input_steps(m, &step->input_step_h, &step->input_step_w);
     const oct_layer l = oct_qat_conv_layer(m);
     OCT_TRY(oct_step_take_layer(step, &l, in.q, m->add ? &addend : NULL));
     if (!fq) return oct_emit_output(e, step, OCT_F32, (oct_qparams){0});

@@ -23,7 +23,7 @@ static const oct_module_type type = {.name = "numbered_net", .forward = forward}
 static oct_status build_layers(numbered_net *m, int64_t h, int64_t w, int64_t c, int64_t classes)
 {
     oct_module *self = &m->base;
-    oct_conv_geometry plane = {(int)(h + 1) / 2, (int)(w + 1) / 2, 1, 0, 1};
+    oct_conv_geometry plane = oct_conv_geometry_of((int)(h + 1) / 2, (int)(w + 1) / 2, 1, 0, 1);
     OCT_CHILD(self, "quant", &m->quant, oct_quant_stub_create(&m->quant));
     OCT_CHILD(self, "stem", &m->stem, oct_sequential_create(&m->stem));
     OCT_TRY(oct_append_conv_bn(m->stem, c, 8, 3, 2, true));
