@@ -4,6 +4,7 @@
  * The digest is of type and shape, of up to 64 samples that lie evenly over the array, and of the labels.
  */
 #include "core/base/log.h"
+#include "core/base/half.h"
 #include "core/base/mem.h"
 #include "io/dataset/array.h"
 #include "io/dataset/split.h"
@@ -135,6 +136,11 @@ static bool whole(const oct_array *a, const uint8_t *at, int64_t *value)
 static double real(const oct_array *a, const uint8_t *at)
 {
     int64_t number = 0;
+    if (a->kind == 'f' && a->bytes == 2) {
+        uint16_t half;
+        memcpy(&half, at, sizeof half);
+        return (double)oct_half_value(half);
+    }
     if (a->kind == 'f' && a->bytes == 4) {
         float value;
         memcpy(&value, at, sizeof value);

@@ -113,7 +113,7 @@ static oct_status take_header(oct_array *a, const header *h)
     const char *type = h->type;
     const bool known = strlen(type) == 3 && strchr("<|>=", type[0]) && strchr(kinds, type[1]) &&
                        strchr("1248", type[2]) && type[1] != '\0';
-    OCT_CHECK(known && !(type[1] == 'f' && type[2] < '4') && !(type[1] == 'b' && type[2] != '1'),
+    OCT_CHECK(known && !(type[1] == 'f' && type[2] < '2') && !(type[1] == 'b' && type[2] != '1'),
               OCT_DATA,
               "%s: holds numbers of type %s; u1, i1 and f4 are read as samples, whole numbers as "
               "labels; convert them with numpy: array.astype('float32')",

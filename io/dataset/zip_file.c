@@ -154,36 +154,58 @@ static oct_status missing(const archive *a, const char *member, const oct_text *
     return oct_fail(OCT_DATA,
                     "%s: holds no %s%s%s; data.images and data.labels say what the arrays are "
                     "called",
-                    a->path, member, names->length ? ", but " : "",
+                    a->path, oct_show(member, strlen(member)).text, names->length ? ", but " : "",
                     names->length ? names->data : "");
+}
+
+/* A place in the directory: an entry, and the lengths of what stands behind it. */
+typedef struct walk {
+    const uint8_t *b;
+    size_t left, name, extra, bytes;
+    int64_t number;
+} walk;
+
+/* Goes to the next entry; *more: there is one. Begin with b, left and number alone. */
+static oct_status next_entry(const archive *a, walk *w, bool *more)
+{
+    w->b += w->bytes;
+    w->left -= w->bytes;
+    *more = w->number < a->entries;
+    if (!*more) return OCT_OK;
+    if (w->left < ENTRY || !begins(w->b, "PK\1\2")) return damaged(a);
+    w->name = (size_t)number(w->b + 28, 2);
+    w->extra = (size_t)number(w->b + 30, 2);
+    w->bytes = ENTRY + w->name + w->extra + (size_t)number(w->b + 32, 2);
+    w->number++;
+    return w->bytes > w->left ? damaged(a) : OCT_OK;
+}
+
+static walk begin_walk(const archive *a)
+{
+    return (walk){.b = a->directory, .left = (size_t)a->bytes};
 }
 
 static oct_status find_entry(const archive *a, const char *member, entry *e, oct_text *names)
 {
-    const uint8_t *b = a->directory;
-    size_t left = (size_t)a->bytes;
-    for (int64_t i = 0; i < a->entries; i++) {
-        if (left < ENTRY || !begins(b, "PK\1\2")) return damaged(a);
-        const size_t name = (size_t)number(b + 28, 2), extra = (size_t)number(b + 30, 2);
-        const size_t bytes = ENTRY + name + extra + (size_t)number(b + 32, 2);
-        if (bytes > left) return damaged(a);
-        if (name == strlen(member) && memcmp(b + ENTRY, member, name) == 0)
-            return take_entry(b, name, extra, e) ? OCT_OK : damaged(a);
-        if (i < SHOWN)
-            OCT_TRY(oct_text_add(names, "%s%s", i ? ", " : "",
-                                 oct_show((const char *)b + ENTRY, name).text));
-        b += bytes;
-        left -= bytes;
+    walk w = begin_walk(a);
+    for (bool more;;) {
+        OCT_TRY(next_entry(a, &w, &more));
+        if (!more) return missing(a, member, names);
+        if (w.name == strlen(member) && memcmp(w.b + ENTRY, member, w.name) == 0)
+            return take_entry(w.b, w.name, w.extra, e) ? OCT_OK : damaged(a);
+        if (w.number <= SHOWN)
+            OCT_TRY(oct_text_add(names, "%s%s", w.number > 1 ? ", " : "",
+                                 oct_show((const char *)w.b + ENTRY, w.name).text));
     }
-    return missing(a, member, names);
 }
 
 static oct_status check_entry(const archive *a, const char *member, const entry *e)
 {
-    OCT_CHECK(!(e->flags & 1), OCT_DATA, "%s: %s is encrypted", a->path, member);
+    const oct_shown name = oct_show(member, strlen(member));
+    OCT_CHECK(!(e->flags & 1), OCT_DATA, "%s: %s is encrypted", a->path, name.text);
     OCT_CHECK(e->method == STORED || e->method == DEFLATED, OCT_DATA,
               "%s: %s is packed in a way (%" PRId64 ") that is not read; write it with numpy.savez",
-              a->path, member, e->method);
+              a->path, name.text, e->method);
     if (e->method == STORED && e->packed != e->size) return damaged(a);
     OCT_CHECK(
         e->size / DEFLATE_RATIO <= e->packed &&
@@ -191,7 +213,7 @@ static oct_status check_entry(const archive *a, const char *member, const entry 
         OCT_DATA,
         "%s: %s says that its %" PRId64 " bytes hold %" PRId64
         "; write it with numpy.savez if that is so",
-        a->path, member, e->packed, e->size);
+        a->path, name.text, e->packed, e->size);
     return OCT_OK;
 }
 
@@ -278,6 +300,25 @@ oct_status oct_zip_member(oct_span *span, const char *path, const char *member)
     *span = OCT_SPAN_NONE;
     oct_status status = open_archive(&a, path);
     if (status == OCT_OK) status = take_member(&a, member, span);
+    close_archive(&a);
+    return status;
+}
+
+static oct_status visit_names(const archive *a, oct_zip_visit *visit, void *user)
+{
+    walk w = begin_walk(a);
+    for (bool more;;) {
+        OCT_TRY(next_entry(a, &w, &more));
+        if (!more) return OCT_OK;
+        OCT_TRY(visit(user, (const char *)w.b + ENTRY, w.name));
+    }
+}
+
+oct_status oct_zip_names(const char *path, oct_zip_visit *visit, void *user)
+{
+    archive a;
+    oct_status status = open_archive(&a, path);
+    if (status == OCT_OK) status = visit_names(&a, visit, user);
     close_archive(&a);
     return status;
 }

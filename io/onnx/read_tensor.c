@@ -2,6 +2,7 @@
 #include "io/onnx/operator.h"
 #include "io/onnx/read_impl.h"
 
+#include "core/base/half.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
 
@@ -170,21 +171,6 @@ static int64_t extend(uint64_t value, const element *e)
     return e->is_signed ? (int64_t)(value << shift) >> shift : (int64_t)value;
 }
 
-/* IEEE's 16 bits: a sign, 5 bits of exponent, 10 of mantissa. */
-static float from_half(uint32_t bits)
-{
-    const uint32_t sign = (bits & 0x8000U) << 16, exponent = bits >> 10 & 0x1f;
-    const uint32_t mantissa = bits & 0x3ff;
-    float value;
-    if (exponent == 0) {
-        value = (float)mantissa * 0x1p-24F;
-        return sign ? -value : value;
-    }
-    const uint32_t wide = sign | (exponent == 31 ? 0xffU : exponent + 112) << 23 | mantissa << 13;
-    memcpy(&value, &wide, sizeof value);
-    return value;
-}
-
 static float real_of(uint64_t bits, int32_t type)
 {
     float value;
@@ -193,7 +179,7 @@ static float real_of(uint64_t bits, int32_t type)
         memcpy(&wide, &bits, sizeof wide);
         return (float)wide;
     }
-    if (type == TYPE(FLOAT16)) return from_half((uint32_t)bits);
+    if (type == TYPE(FLOAT16)) return oct_half_value((uint16_t)bits);
     const uint32_t narrow = type == TYPE(BFLOAT16) ? (uint32_t)bits << 16 : (uint32_t)bits;
     memcpy(&value, &narrow, sizeof value);
     return value;

@@ -39,7 +39,7 @@ static const oct_option options[] = {
 typedef struct verdict {
     oct_recipe recipe;
     oct_dataset train, test;
-    oct_checkpoint init; /* bytes NULL: the run starts from initial values */
+    oct_init init; /* empty: the run starts from initial values */
     int ranks;
     oct_plan plan;
     oct_text report; /* of prepare */
@@ -274,6 +274,18 @@ static oct_status print_forecast(const verdict *v)
     return OCT_OK;
 }
 
+static oct_status print_init(const oct_init *init)
+{
+    const oct_checkpoint *checkpoint = &init->checkpoint;
+    char count[32];
+    if (init->weights.path)
+        return oct_print("init        %s: %s arrays of floats\n", init->weights.path,
+                         oct_text_count(init->weights.count, count));
+    if (!checkpoint->bytes) return OCT_OK;
+    return oct_print("init        %s: step %" PRId64 ", phase %s\n", checkpoint->path,
+                     checkpoint->info.step, checkpoint->info.phase);
+}
+
 static oct_status print_text(const verdict *v, const char *path, const char *report)
 {
     char a[32], b[32], c[32];
@@ -286,9 +298,7 @@ static oct_status print_text(const verdict *v, const char *path, const char *rep
                       v->train.h, v->train.w, v->train.c, v->train.classes));
     OCT_TRY(oct_print("model       %s: %s parameters\n", oct_recipe_model(&v->recipe),
                       oct_text_count(v->parameters, a)));
-    if (v->init.bytes)
-        OCT_TRY(oct_print("init        %s: step %" PRId64 ", phase %s\n", v->init.path,
-                          v->init.info.step, v->init.info.phase));
+    OCT_TRY(print_init(&v->init));
     OCT_TRY(oct_print("batch       %s leaves of %s samples", oct_text_count(v->leaves, a),
                       oct_text_count(v->recipe.batch_leaf, b)));
     if (most == least)
@@ -368,7 +378,7 @@ static oct_status check_recipe(const oct_args *args)
     if (status == OCT_OK && file) status = oct_file_write(file, v.report.data, v.report.length);
     if (status == OCT_OK) status = tell(&v, args, file);
     oct_text_free(&v.report);
-    oct_checkpoint_close(&v.init);
+    oct_init_close(&v.init);
     oct_dataset_close(&v.train);
     oct_dataset_close(&v.test);
     oct_recipe_free(&v.recipe);

@@ -139,7 +139,7 @@ static oct_status train(oct_session *session, const oct_args *args, oct_recipe *
     oct_status status = oct_init_share(session, recipe, &files.init);
     if (status == OCT_OK) status = oct_teacher_share(session, recipe, &files.teacher);
     if (status == OCT_OK) status = oct_train(session, args, recipe, &files, &result);
-    oct_checkpoint_close(&files.init);
+    oct_init_close(&files.init);
     oct_checkpoint_close(&files.teacher);
     if (status != OCT_OK || !result) return status;
     write_report(recipe);

@@ -55,11 +55,15 @@ oct_status oct_checkpoint_key_digest(const oct_checkpoint_key *key,
     uint8_t digest[32];
     char hex[65];
     oct_sha256(checkpoint->bytes, checkpoint->size, digest);
-    oct_hex(digest, hex);
+    return oct_checkpoint_key_take(key, checkpoint->path, oct_hex(digest, hex));
+}
+
+oct_status oct_checkpoint_key_take(const oct_checkpoint_key *key, const char *path, const char *hex)
+{
     OCT_CHECK(!(*key->digest)[0] || strcmp(*key->digest, hex) == 0, OCT_USAGE,
-              "%s: %s has the SHA-256 %s, but %s is %s; leave %s out, or name the checkpoint that "
+              "%s: %s has the SHA-256 %s, but %s is %s; leave %s out, or name the file that "
               "it is of",
-              key->name, checkpoint->path, hex, key->digest_name, *key->digest, key->digest_name);
+              key->name, path, hex, key->digest_name, *key->digest, key->digest_name);
     oct_free(key->digest);
     return oct_strdup(key->digest, hex);
 }

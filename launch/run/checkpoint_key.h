@@ -18,6 +18,9 @@ oct_status oct_checkpoint_key_open(const oct_checkpoint_key *key, bool newest,
 /* Sets the digest to that of the checkpoint; OCT_USAGE when it is of another one. */
 oct_status oct_checkpoint_key_digest(const oct_checkpoint_key *key,
                                      const oct_checkpoint *checkpoint) OCT_NODISCARD;
+/* The same of a file whose digest is known. */
+oct_status oct_checkpoint_key_take(const oct_checkpoint_key *key, const char *path,
+                                   const char *hex) OCT_NODISCARD;
 /* Collective: rank 0 has opened it, as its status says, and taken the digest; all ranks have it then. */
 oct_status oct_checkpoint_key_share(const oct_checkpoint_key *key, oct_session *session,
                                     oct_status opened, oct_checkpoint *checkpoint) OCT_NODISCARD;

@@ -172,20 +172,21 @@ static oct_status convert(short_run *r)
 
 static oct_status run_shortly(short_run *r)
 {
-    const oct_checkpoint *init = r->subject->init;
     const oct_plan plan = oct_plan_of(r->subject->recipe, r->subject->train->count);
+    oct_text told = {0};
     oct_status status = OCT_OK;
     shorten(r, &plan);
     oct_mem_trim();
     oct_memory_reset_peak();
     OCT_TRY(oct_trainer_create(&r->trainer, &r->recipe, &oct_collective_one, &r->train, &r->test));
     note_bytes(r, oct_memory_resident_peak());
-    if (init->bytes) OCT_TRY_OUT(oct_trainer_start_from(&r->trainer, init));
+    OCT_TRY_OUT(oct_init_apply(r->subject->init, &r->trainer, &told));
     for (int phase = 0; phase < OCT_PHASES; phase++)
         if (has_phase(&r->trainer.plan, (oct_phase)phase))
             OCT_TRY_OUT(run_phase(r, (oct_phase)phase));
     OCT_TRY_OUT(convert(r));
 out:
+    oct_text_free(&told);
     oct_trainer_destroy(&r->trainer);
     oct_mem_trim();
     return status;

@@ -3,9 +3,9 @@
  * images go by at a time, and memory and time are continued along the line through two such measures. */
 #pragma once
 
-#include "io/checkpoint.h"
 #include "io/dataset/dataset.h"
 #include "launch/run/plan.h"
+#include "launch/run/init.h"
 
 #define OCT_STAGE_LIST(X)                                                                          \
     X(START, "reading the data")                                                                   \
@@ -38,7 +38,7 @@ typedef struct oct_forecast {
 /* What the forecast is about. */
 typedef struct oct_forecast_subject {
     const oct_recipe *recipe;
-    const oct_checkpoint *init; /* what the run starts from, without bytes if from its own values */
+    const oct_init *init; /* what the run starts from */
     const oct_dataset *train, *test;
     int ranks;
     int64_t checkpoint_bytes; /* of a checkpoint's file */

@@ -342,14 +342,17 @@ static void say_what_comes(const oct_training *r)
  * run itself replaces them later. */
 static oct_status start_from_init(oct_training *r)
 {
-    oct_status status = OCT_OK;
-    if (!r->init->bytes) return OCT_OK;
-    status = oct_trainer_start_from(&r->trainer, r->init);
-    OCT_TRY(oct_session_agree(r->session, status));
-    oct_log(OCT_LOG_INFO, "weights of %s (step %lld, phase %s)", r->init->path,
-            (long long)r->init->info.step, r->init->info.phase);
-    oct_checkpoint_close(r->init);
-    return OCT_OK;
+    oct_text told = {0};
+    if (!oct_init_given(r->init)) return OCT_OK;
+    oct_status status = oct_session_agree(r->session, oct_init_apply(r->init, &r->trainer, &told));
+    for (const char *line = told.data; status == OCT_OK && line && *line;) {
+        const int length = (int)strcspn(line, "\n");
+        oct_log(line == told.data ? OCT_LOG_INFO : OCT_LOG_WARN, "%.*s", length, line);
+        line += length + 1;
+    }
+    oct_text_free(&told);
+    oct_init_close(r->init);
+    return status;
 }
 
 /* Where there is no float phase, the weights that the run starts from are its end. */
@@ -358,7 +361,10 @@ static oct_status call_other_teacher(oct_training *r)
     const bool has_float = r->trainer.plan.begin[OCT_PHASE_CALIBRATE] > 0;
     oct_checkpoint *other = r->teacher;
     if (!oct_teacher_wanted(r->recipe)) return OCT_OK;
-    if (oct_teacher_is_own(r->recipe) && !has_float) other = r->init;
+    if (oct_teacher_is_own(r->recipe) && !has_float) other = &r->init->checkpoint;
+    OCT_CHECK(other->bytes || has_float || !oct_teacher_is_own(r->recipe), OCT_USAGE,
+              "distill.teacher: float is the end of the float phase, which float.epochs: 0 leaves "
+              "out, and init is a file of weights alone; train the float phase, or name a run");
     if (other->bytes) OCT_TRY(call_teacher(r, other));
     oct_checkpoint_close(r->teacher);
     return OCT_OK;

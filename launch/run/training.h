@@ -3,6 +3,7 @@
 
 #include "io/checkpoint.h"
 #include "io/recipe.h"
+#include "launch/run/init.h"
 #include "launch/run/session.h"
 
 #include <jansson.h>
@@ -11,10 +12,9 @@
  * second one acts as usual. */
 void oct_train_catch_signals(void);
 
-/* The checkpoints of other runs that a run begins with; bytes NULL where there is none. Closed when they are
- * used. */
+/* The files that a run begins with; empty where there is none. Closed when they are used. */
 typedef struct oct_train_files {
-    oct_checkpoint init;    /* the weights to start from */
+    oct_init init;          /* the weights to start from */
     oct_checkpoint teacher; /* of distillation */
 } oct_train_files;
 

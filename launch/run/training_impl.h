@@ -2,6 +2,7 @@
 #pragma once
 
 #include "io/checkpoint.h"
+#include "launch/run/init.h"
 #include "launch/run/progress.h"
 #include "launch/run/run_folder.h"
 #include "launch/run/session.h"
@@ -11,7 +12,7 @@ typedef struct oct_training {
     oct_session *session;
     const oct_args *args;
     const oct_recipe *recipe;
-    oct_checkpoint *init;    /* what the run starts from; bytes NULL: its own initial values */
+    oct_init *init;          /* what the run starts from; empty: its own initial values */
     oct_checkpoint *teacher; /* that distill.teacher names; bytes NULL: none, or the model's own */
     oct_dataset train_data, test_data;
     oct_trainer trainer;

@@ -183,8 +183,8 @@ Test(arrays, what_is_wrong_with_an_array_is_said)
          "array.astype('float32')",
          96},
         {"{'descr': '<f2', 'fortran_order': False, 'shape': (4, 3), }",
-         "holds numbers of type <f2; u1, i1 and f4 are read as samples, whole numbers as labels; "
-         "convert them with numpy: array.astype('float32')",
+         "holds numbers of type f2; samples are u1, i1 or f4; convert them, such as with numpy: "
+         "array.astype('float32')",
          24},
         {"{'descr': '|u1', 'fortran_order': True, 'shape': (4, 3), }",
          "is in Fortran's order; convert it with numpy: numpy.ascontiguousarray(array)", 12},

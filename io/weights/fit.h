@@ -1,0 +1,39 @@
+/* Arrays of a file become the parameters and buffers of a model that have their names. */
+#pragma once
+
+#include "core/base/text.h"
+#include "core/graph/trace_run.h"
+#include "io/recipe.h"
+#include "io/weights/weights.h"
+
+/* What the user says about names, as the recipe has it; both may have no entries. */
+typedef struct oct_weight_rules {
+    const oct_texts *map; /* FROM=TO; with a * at both ends: all names that begin with it */
+    const oct_texts
+        *skip; /* the model's names that keep their values; with a * all that begin so */
+} oct_weight_rules;
+
+/* FROM=TO of a rule of `map`; false: it is none. The lengths leave the * out. */
+typedef struct oct_weight_rename {
+    const char *from, *to;
+    size_t from_length, to_length;
+    bool prefix;
+} oct_weight_rename;
+bool oct_weight_rename_of(const char *rule, oct_weight_rename *rename);
+
+/* What was done. */
+typedef struct oct_weight_report {
+    int64_t wanted, taken; /* of the model's parameters and buffers */
+    int64_t kept,
+        unused; /* of the model's that are not in the file; of the file's that are not in the model */
+    oct_text kept_names, unused_names; /* the first of them */
+    oct_text classifier; /* a sentence about a last layer of another size; NULL: it fits */
+} oct_weight_report;
+void oct_weight_report_free(oct_weight_report *report);
+
+/* Loads what has a name in both. What has not keeps its value; so does the last layer where its number of outputs is
+ * another one. example: what the model is called with. OCT_USAGE, and nothing is changed, when no name is in both,
+ * when shapes differ elsewhere, or a rule fits no name; OCT_DATA when values cannot be. */
+oct_status oct_weights_load(const oct_weights *weights, oct_module *root,
+                            const oct_example *example, const oct_weight_rules *rules,
+                            oct_weight_report *report) OCT_NODISCARD;

@@ -1,0 +1,41 @@
+/* A format of files of weights: one file io/weights/<name>.c and a line in format_list.def. */
+#pragma once
+
+#include "io/weights/weights.h"
+
+/* How numbers lie in a file, little-endian. */
+typedef enum oct_weight_type {
+    OCT_WEIGHT_F32,
+    OCT_WEIGHT_F16,
+    OCT_WEIGHT_BF16,
+    OCT_WEIGHT_F64,
+} oct_weight_type;
+
+/* A file that is being read. */
+typedef struct oct_weight_file {
+    const char *path;
+    oct_weights *weights; /* being made */
+    size_t cap_arrays, cap_names;
+    void *state; /* the format's own */
+} oct_weight_file;
+
+typedef struct oct_weight_format {
+    const char *name;
+    const char *extension;                        /* ".npz" */
+    bool (*is)(const uint8_t *head, size_t size); /* NULL: the first bytes do not tell */
+    bool beside;                                  /* values may lie in files beside this one */
+    oct_status (*open)(oct_weight_file *file);    /* lists the arrays: oct_weight_file_add */
+    oct_status (*read)(oct_weight_file *file, const oct_weight *array, float *to);
+    void (*close)(oct_weight_file *file); /* also after a failed open */
+} oct_weight_format;
+
+#define OCT_WEIGHT_FORMAT(name) extern const oct_weight_format oct_weight_format_##name;
+#include "io/weights/format_list.def"
+#undef OCT_WEIGHT_FORMAT
+
+/* Adds an array of floats; place: the format's own number for it. `like` holds shape and place. */
+oct_status oct_weight_file_add(oct_weight_file *file, const char *name,
+                               const oct_weight *like) OCT_NODISCARD;
+/* Makes floats of numbers as they lie in a file. */
+void oct_weight_floats(oct_weight_type type, const uint8_t *from, int64_t n, float *to);
+size_t oct_weight_type_bytes(oct_weight_type type);

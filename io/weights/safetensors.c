@@ -1,0 +1,232 @@
+/* Safetensors: the length of a header in 8 bytes, the header as JSON, and the numbers of all arrays, one array
+ * behind the other without a gap (huggingface.co/docs/safetensors). */
+#include "core/base/mem.h"
+#include "core/base/text.h"
+#include "io/dataset/array.h"
+#include "io/weights/format.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LENGTH_BYTES = 8, JSON_COST = 48 /* of memory, for a byte of text */ };
+static const int64_t header_max = 100000000;
+
+/* Where an array lies behind the header; also those that hold no floats, since all together fill the file. */
+typedef struct range {
+    int64_t begin, end;
+    oct_weight_type type;
+} range;
+
+typedef struct tensors {
+    oct_span span;
+    int64_t data; /* where the numbers begin */
+    range *ranges;
+    size_t count, capacity;
+} tensors;
+
+static bool is_safetensors(const uint8_t *head, size_t size)
+{
+    uint64_t length = 0;
+    if (size <= LENGTH_BYTES) return false;
+    memcpy(&length, head, sizeof length);
+    return length >= 2 && length <= (uint64_t)header_max && head[LENGTH_BYTES] == '{';
+}
+
+static oct_status damaged(const oct_weight_file *file, const char *name, const char *what)
+{
+    if (!name) return oct_fail(OCT_DATA, "%s: is no safetensors file: %s", file->path, what);
+    return oct_fail(OCT_DATA, "%s: is no safetensors file, or damaged: %s %s", file->path,
+                    oct_show(name, strlen(name)).text, what);
+}
+
+/* The types of the format; those that hold no floats have only a size in bits. */
+static bool type_of(const char *word, int *bits, bool *is_float, oct_weight_type *type)
+{
+    static const struct {
+        const char *word;
+        int bits;
+        bool is_float;
+        oct_weight_type type;
+    } types[] = {
+        {"F32", 32, true, OCT_WEIGHT_F32},     {"F16", 16, true, OCT_WEIGHT_F16},
+        {"BF16", 16, true, OCT_WEIGHT_BF16},   {"F64", 64, true, OCT_WEIGHT_F64},
+        {"I64", 64, false, OCT_WEIGHT_F32},    {"I32", 32, false, OCT_WEIGHT_F32},
+        {"I16", 16, false, OCT_WEIGHT_F32},    {"I8", 8, false, OCT_WEIGHT_F32},
+        {"U64", 64, false, OCT_WEIGHT_F32},    {"U32", 32, false, OCT_WEIGHT_F32},
+        {"U16", 16, false, OCT_WEIGHT_F32},    {"U8", 8, false, OCT_WEIGHT_F32},
+        {"BOOL", 8, false, OCT_WEIGHT_F32},    {"F8_E4M3", 8, false, OCT_WEIGHT_F32},
+        {"F8_E5M2", 8, false, OCT_WEIGHT_F32},
+    };
+    for (size_t i = 0; i < OCT_COUNT(types); i++) {
+        if (strcmp(word, types[i].word) != 0) continue;
+        *bits = types[i].bits;
+        *is_float = types[i].is_float;
+        *type = types[i].type;
+        return true;
+    }
+    return false;
+}
+
+static bool take_shape(const json_t *shape, oct_weight *array)
+{
+    if (!json_is_array(shape) || json_array_size(shape) > OCT_WEIGHT_DIMS) return false;
+    array->ndim = (int32_t)json_array_size(shape);
+    for (int i = 0; i < array->ndim; i++) {
+        const json_t *dim = json_array_get(shape, (size_t)i);
+        if (!json_is_integer(dim) || json_integer_value(dim) < 0) return false;
+        array->dim[i] = json_integer_value(dim);
+    }
+    return true;
+}
+
+static bool take_range(const json_t *offsets, range *r)
+{
+    if (!json_is_array(offsets) || json_array_size(offsets) != 2) return false;
+    const json_t *begin = json_array_get(offsets, 0), *end = json_array_get(offsets, 1);
+    if (!json_is_integer(begin) || !json_is_integer(end)) return false;
+    r->begin = json_integer_value(begin);
+    r->end = json_integer_value(end);
+    return r->begin >= 0 && r->end >= r->begin;
+}
+
+static oct_status take_array(oct_weight_file *file, const char *name, const json_t *entry)
+{
+    tensors *t = file->state;
+    const json_t *type = json_object_get(entry, "dtype");
+    oct_weight array = {0};
+    range r = {0};
+    int bits = 0;
+    bool is_float = false;
+    if (!json_is_string(type) || !type_of(json_string_value(type), &bits, &is_float, &r.type))
+        return damaged(file, name, "has a dtype that is not known");
+    if (!take_shape(json_object_get(entry, "shape"), &array))
+        return damaged(file, name, "has no shape of up to 8 whole numbers");
+    const int64_t numel = oct_weight_numel(&array);
+    if (!take_range(json_object_get(entry, "data_offsets"), &r) || numel < 0 ||
+        r.end - r.begin != numel * (bits / 8))
+        return damaged(file, name, "has data_offsets that do not fit its shape");
+    OCT_TRY(oct_grow(&t->ranges, &t->capacity, t->count + 1, sizeof *t->ranges));
+    array.place = (int32_t)t->count;
+    t->ranges[t->count++] = r;
+    if (is_float) return oct_weight_file_add(file, name, &array);
+    file->weights->others++;
+    return OCT_OK;
+}
+
+static int by_begin(const void *a, const void *b)
+{
+    const range *x = a, *y = b;
+    if (x->begin != y->begin) return x->begin < y->begin ? -1 : 1;
+    return (x->end > y->end) - (x->end < y->end);
+}
+
+/* Holds the ranges against the bytes behind the header. */
+static oct_status check_ranges(const oct_weight_file *file)
+{
+    const tensors *t = file->state;
+    range *sorted = NULL;
+    int64_t at = 0;
+    OCT_TRY(oct_alloc(&sorted, t->count, sizeof *sorted));
+    if (t->count > 0) {
+        memcpy(sorted, t->ranges, t->count * sizeof *sorted);
+        qsort(sorted, t->count, sizeof *sorted, by_begin);
+    }
+    bool whole = true;
+    for (size_t i = 0; i < t->count; i++) {
+        whole &= sorted[i].begin == at;
+        at = sorted[i].end;
+    }
+    oct_free(&sorted);
+    OCT_CHECK(
+        whole && at == t->span.size - t->data, OCT_DATA,
+        "%s: is damaged or cut short: its arrays do not fill the %lld bytes behind the header "
+        "exactly, without gaps or overlaps",
+        file->path, (long long)(t->span.size - t->data));
+    return OCT_OK;
+}
+
+static oct_status take_header(oct_weight_file *file, const char *text, size_t bytes)
+{
+    json_error_t error;
+    const char *name;
+    json_t *entry, *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
+    if (!root) return damaged(file, NULL, "its header is not JSON");
+    oct_status status =
+        json_is_object(root) ? OCT_OK : damaged(file, NULL, "its header is not an object of JSON");
+    json_object_foreach(root, name, entry)
+    {
+        if (status != OCT_OK || strcmp(name, "__metadata__") == 0) continue;
+        status = take_array(file, name, entry);
+    }
+    json_decref(root);
+    return status == OCT_OK ? check_ranges(file) : status;
+}
+
+static oct_status read_header(oct_weight_file *file)
+{
+    tensors *t = file->state;
+    uint64_t length;
+    char *text = NULL;
+    if (t->span.size < LENGTH_BYTES) return damaged(file, NULL, "it has less than 8 bytes");
+    OCT_TRY(oct_span_read(&t->span, 0, &length, sizeof length, file->path));
+    OCT_CHECK(length <= (uint64_t)header_max && length <= (uint64_t)(t->span.size - LENGTH_BYTES),
+              OCT_DATA,
+              "%s: is no safetensors file, or cut short: its header would have %llu bytes; up to "
+              "%lld are read, and no more than the file has",
+              file->path, (unsigned long long)length, (long long)header_max);
+    if (length == 0) return damaged(file, NULL, "its header is empty");
+    t->data = LENGTH_BYTES + (int64_t)length;
+    OCT_TRY(oct_mem_check_available(JSON_COST * (size_t)length));
+    OCT_TRY(oct_alloc(&text, (size_t)length + 1, 1));
+    oct_status status = oct_span_read(&t->span, LENGTH_BYTES, text, (size_t)length, file->path);
+    if (status == OCT_OK) status = take_header(file, text, (size_t)length);
+    oct_free(&text);
+    return status;
+}
+
+static oct_status open_tensors(oct_weight_file *file)
+{
+    tensors *t;
+    OCT_TRY(oct_alloc(&t, 1, sizeof *t));
+    file->state = t;
+    t->span = OCT_SPAN_NONE;
+    OCT_TRY(oct_span_open(&t->span, file->path));
+    return read_header(file);
+}
+
+static oct_status read_tensor(oct_weight_file *file, const oct_weight *array, float *to)
+{
+    enum { PIECE = 1 << 16 };
+    const tensors *t = file->state;
+    const range *r = &t->ranges[array->place];
+    const int64_t numel = oct_weight_numel(array), each = (int64_t)oct_weight_type_bytes(r->type);
+    uint8_t *piece = NULL;
+    oct_status status = oct_alloc(&piece, PIECE, (size_t)each);
+    for (int64_t at = 0; status == OCT_OK && at < numel; at += PIECE) {
+        const int64_t n = numel - at < PIECE ? numel - at : PIECE;
+        status = oct_span_read(&t->span, t->data + r->begin + at * each, piece, (size_t)(n * each),
+                               file->path);
+        if (status == OCT_OK) oct_weight_floats(r->type, piece, n, to + at);
+    }
+    oct_free(&piece);
+    return status;
+}
+
+static void close_tensors(oct_weight_file *file)
+{
+    tensors *t = file->state;
+    if (!t) return;
+    oct_span_close(&t->span);
+    oct_free(&t->ranges);
+    oct_free(&t);
+}
+
+const oct_weight_format oct_weight_format_safetensors = {
+    .name = "safetensors",
+    .extension = ".safetensors",
+    .is = is_safetensors,
+    .open = open_tensors,
+    .read = read_tensor,
+    .close = close_tensors,
+};
