@@ -16,6 +16,8 @@ typedef struct slot {
     oct_value_range range;
     int64_t array; /* of the file; -1: none */
     oct_weight_layout layout;
+    const oct_network_name *known; /* of a network that was read from a file; or NULL */
+    oct_file_order order;          /* of the array, where it is known */
 } slot;
 
 /* An array of the file under its name in the model. */
@@ -156,6 +158,16 @@ static bool is_skipped(const fit *f, const char *path)
     return false;
 }
 
+/* A network knows the names of the file that it was read from. */
+static void find_known(fit *f, const oct_module *root)
+{
+    const oct_network_name *names;
+    const size_t count = oct_network_names(root, &names);
+    for (size_t i = 0; i < count; i++)
+        for (size_t k = 0; k < f->num_slots; k++)
+            if (strcmp(f->slots[k].path, names[i].path) == 0) f->slots[k].known = &names[i];
+}
+
 static oct_status check_skips(const fit *f)
 {
     for (int i = 0; i < f->rules->skip->count; i++) {
@@ -205,16 +217,33 @@ static oct_status take_misfit(fit *f, slot *s, const oct_weight *array)
     return OCT_OK;
 }
 
-static named *find_name(const fit *f, char *path)
+static int against_name(const void *name, const void *one)
 {
-    const named key = {.name = path};
-    return bsearch(&key, f->names, (size_t)f->num_names, sizeof key, by_name);
+    return strcmp(name, ((const named *)one)->name);
+}
+
+static named *find_name(const fit *f, const char *name)
+{
+    return bsearch(name, f->names, (size_t)f->num_names, sizeof *f->names, against_name);
+}
+
+static bool take_layout(slot *s, const oct_weight *array)
+{
+    oct_weight_layout fitting = s->layout;
+    if (s->known) {
+        s->order = s->known->order;
+        return oct_weight_order_fits(&s->order, array);
+    }
+    if (!oct_weight_layout_fits(&fitting, s->tensor, array)) return false;
+    s->layout = fitting;
+    return true;
 }
 
 static oct_status join(fit *f, slot *s)
 {
     oct_weight_report *report = f->report;
-    named *n = find_name(f, s->path);
+    named *n = s->known ? find_name(f, s->known->file) : NULL;
+    if (!n) n = find_name(f, s->path);
     report->wanted++;
     if (n) n->used = true;
     if (!n || is_skipped(f, s->path)) return note(&report->kept_names, &report->kept, s->path);
@@ -222,9 +251,7 @@ static oct_status join(fit *f, slot *s)
     s->array = n->array;
     s->layout =
         oct_weight_layout_of(s->module, s->tensor, oct_module_order_of(&f->order, s->module));
-    oct_weight_layout fitting = s->layout;
-    if (!oct_weight_layout_fits(&fitting, s->tensor, array)) return take_misfit(f, s, array);
-    s->layout = fitting;
+    if (!take_layout(s, array)) return take_misfit(f, s, array);
     report->taken++;
     return OCT_OK;
 }
@@ -271,7 +298,10 @@ static oct_status fill_slots(const fit *f)
         const slot *s = &f->slots[i];
         if (s->array < 0) continue;
         const float *values = f->weights->values + f->weights->arrays[s->array].data;
-        oct_move_copy(&s->layout.map, sizeof(float), values, s->tensor->data);
+        if (s->known)
+            oct_file_order_in(&s->order, values, oct_f32(s->tensor));
+        else
+            oct_move_copy(&s->layout.map, sizeof(float), values, s->tensor->data);
     }
     return OCT_OK;
 }
@@ -285,6 +315,7 @@ oct_status oct_weights_load(const oct_weights *weights, oct_module *root,
     *report = (oct_weight_report){0};
     OCT_TRY_OUT(oct_model_order_of(&f.order, root, example));
     OCT_TRY_OUT(oct_module_walk(root, list_slots, &f));
+    find_known(&f, root);
     OCT_TRY_OUT(check_skips(&f));
     OCT_TRY_OUT(list_names(&f));
     OCT_TRY_OUT(join_all(&f));

@@ -2,7 +2,7 @@
  * it into the module's own layout. */
 #pragma once
 
-#include "core/nn/module.h"
+#include "core/nn/network.h"
 #include "core/tensor/move.h"
 #include "io/weights/order.h"
 #include "io/weights/weights.h"
@@ -20,3 +20,7 @@ oct_weight_layout oct_weight_layout_of(const oct_module *module, const oct_tenso
  * parameter added to images may also lie as the model has it. *layout becomes the array's. */
 bool oct_weight_layout_fits(oct_weight_layout *layout, const oct_tensor *tensor,
                             const oct_weight *array);
+
+/* Whether an array has the shape of the tensor that a network read from such a file, or is its transpose. *order
+ * becomes that of the array's values. */
+bool oct_weight_order_fits(oct_file_order *order, const oct_weight *array);

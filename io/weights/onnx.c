@@ -40,7 +40,7 @@ static oct_status open_graph(oct_weight_file *file)
     find_turned(s);
     for (int64_t i = 0; i < s->graph.num_values; i++) {
         const oct_onnx_value *v = &s->graph.values[i];
-        oct_weight like = {.ndim = v->ndim, .place = (int32_t)i};
+        oct_weight like = {.ndim = v->ndim, .place = (int32_t)i, .turned = s->turned[i]};
         if (!is_weight(v)) continue;
         for (int d = 0; d < v->ndim; d++)
             like.dim[d] = v->dim[s->turned[i] ? 1 - d : d];

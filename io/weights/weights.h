@@ -7,6 +7,7 @@
 
 #include "core/base/status.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 enum { OCT_WEIGHT_DIMS = 8 };
@@ -17,6 +18,7 @@ typedef struct oct_weight {
     int64_t dim[OCT_WEIGHT_DIMS];
     int32_t ndim;
     int32_t place; /* for the format */
+    bool turned;   /* a matrix (in, out) of the file that is given as (out, in) */
 } oct_weight;
 
 /* All arrays of a file, in three blocks that ranks can share as they are. */
