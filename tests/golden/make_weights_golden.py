@@ -6,7 +6,7 @@ usage: make_weights_golden.py && clang-format-14 -i weights_golden.h
 (needs Debian's python3-torch, python3-numpy and python3-onnx)
 
 The safetensors file is written by hand, after huggingface.co/docs/safetensors, with types of all widths. The
-twin of the network is in tests/io/test_weights.c: channels of groups, a transposed convolution, a linear layer
+twin of the network is in tests/io/test_weights.c: convolutions of groups, a transposed one too, a linear layer
 behind a flatten, and one whose output becomes an image.
 """
 import json
@@ -28,8 +28,8 @@ class Net(nn.Module):
         super().__init__()
         self.conv1 = nn.Conv2d(2, 4, 3, padding=1, groups=2, bias=False)
         self.bn1 = nn.BatchNorm2d(4)
-        self.up = nn.ConvTranspose2d(4, 3, 3, stride=2)
-        self.fc1 = nn.Linear(3 * 9 * 7, 6)
+        self.up = nn.ConvTranspose2d(4, 6, (2, 3), stride=2, groups=2)
+        self.fc1 = nn.Linear(6 * 8 * 7, 6)
         self.bn2 = nn.BatchNorm1d(6)
         self.fc2 = nn.Linear(6, 2 * 2 * 3)
         self.last = nn.Conv2d(3, 5, 1)

@@ -40,13 +40,13 @@ static oct_module *build(int64_t classes)
     oct_module *root;
     MUST(oct_module_create(&root, &net_type, sizeof(net)));
     net *m = (net *)root;
-    PART(conv1, oct_conv2d_create(&m->conv1, 2, 4, (oct_conv_geometry){3, 3, 1, 1, 2}, false));
+    PART(conv1, oct_conv2d_create(&m->conv1, 2, 4, oct_conv_geometry_of(3, 3, 1, 1, 2), false));
     PART(bn1, oct_batch_norm_create(&m->bn1, 4));
-    PART(up, oct_conv_transpose2d_create(&m->up, 4, 3, (oct_conv_geometry){3, 3, 2, 0, 1}, true));
-    PART(fc1, oct_linear_create(&m->fc1, 189, 6, true));
+    PART(up, oct_conv_transpose2d_create(&m->up, 4, 6, oct_conv_geometry_of(2, 3, 2, 0, 2), true));
+    PART(fc1, oct_linear_create(&m->fc1, 336, 6, true));
     PART(bn2, oct_batch_norm_create(&m->bn2, 6));
     PART(fc2, oct_linear_create(&m->fc2, 6, 12, true));
-    PART(last, oct_conv2d_create(&m->last, 3, classes, (oct_conv_geometry){1, 1, 1, 0, 1}, true));
+    PART(last, oct_conv2d_create(&m->last, 3, classes, oct_conv_geometry_of(1, 1, 1, 0, 1), true));
     MUST(oct_init_parameters(root, 1));
     return root;
 }
