@@ -1,0 +1,139 @@
+/* What prepare makes of a target's rules (quant/target/target.h), on target onnxruntime, which has some of each:
+ * the program has its arithmetic in its steps, and computes what training evaluation computes. */
+#include "core/op/ops.h"
+#include "quant/module/quant_modules.h"
+#include "tests/quant/deploy.h"
+#include "tests/support/check_status.h"
+
+static oct_prepare_options options_of(oct_prepare_method method)
+{
+    static oct_qconfig_setter first;
+    first = oct_setter_float_output();
+    oct_prepare_options options = deploy_options(method, &first);
+    options.target = oct_target_find("onnxruntime");
+    return options;
+}
+
+static const oct_step *step_named(const oct_program *p, const char *name)
+{
+    for (int64_t i = 0; i < p->num_steps; i++)
+        if (strcmp(p->steps[i].name, name) == 0) return &p->steps[i];
+    cr_assert_fail("there is no step %s", name);
+    return NULL;
+}
+
+/* a, b: convolutions; c: a pool; d: a head. */
+static oct_tensor *residual(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
+{
+    (void)n;
+    oct_module *const *m = ((parts *)self)->m;
+    oct_tensor *y = oct_relu(cx, oct_call(cx, m[0], x[0]));
+    y = oct_relu(cx, oct_add(cx, oct_call(cx, m[1], y), y));
+    y = oct_mul(cx, y, oct_sigmoid(cx, y));
+    return oct_call(cx, m[3], oct_flatten(cx, oct_call(cx, m[2], y)));
+}
+
+Test(target_rules, are_in_the_steps_of_the_program)
+{
+    static const oct_module_type type = {.name = "residual", .forward = residual};
+    const oct_prepare_options options = options_of(OCT_METHOD_JIT);
+    deployment d;
+    oct_module *root = parts_create(&type);
+    PART(root, 0, oct_conv2d_create(&item, 3, 8, deploy_conv(3, 1), true));
+    PART(root, 1, oct_conv2d_create(&item, 8, 8, deploy_conv(3, 1), true));
+    PART(root, 2, oct_max_pool_create(&item, 2, 2, 0));
+    PART(root, 3, oct_linear_create(&item, 8 * 16, 5, true));
+    deploy_begin(&d, root, OCT_EXAMPLE(OCT_SHAPE(1, 8, 8, 3)));
+    deploy(&d, &options);
+    const oct_program *p = &d.program;
+    const oct_step *add = step_named(p, "_generated_add_0");
+    const oct_value *left = oct_step_input(p, add, 0), *right = oct_step_input(p, add, 1);
+    const oct_value *sum = oct_step_output(p, add);
+    cr_assert_str_eq(p->target, "onnxruntime");
+    cr_assert(p->steps[0].kind == OCT_STEP_QUANTIZE && p->steps[0].quotient);
+    cr_assert(left->q.scale == sum->q.scale && right->q.scale == sum->q.scale);
+    cr_assert(left->q.zero_point == sum->q.zero_point && sum->q.zero_point != 0 &&
+                  sum->q.zero_point != 128,
+              "a group with values below 0 has the zero_point that its range wants");
+    cr_assert_eq(add->add.lo, 0, "a relu behind it cuts where the value is 0");
+    cr_assert(step_named(p, "_generated_mul_0")->offset_first);
+    cr_assert_eq(deploy_count(p, OCT_STEP_LUT), 1);
+    cr_assert_eq(deploy_count(p, OCT_STEP_CONV), 2, "no addend joins them");
+    cr_assert_eq(deploy_count(p, OCT_STEP_CONV_FLOAT), 1, "a linear layer hands over its sums");
+    deploy_end(&d);
+}
+
+/* a: a convolution; b: resizes; c: a head of one pixel each. */
+static oct_tensor *dense(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
+{
+    (void)n;
+    oct_module *const *m = ((parts *)self)->m;
+    oct_tensor *y = oct_call(cx, m[1], oct_relu6(cx, oct_call(cx, m[0], x[0])));
+    return oct_softmax(cx, oct_call(cx, m[2], y));
+}
+
+/* Converts a network that resizes in this mode, and tells how many layers stay float. */
+static int check_dense(double mode)
+{
+    static const oct_module_type type = {.name = "dense", .forward = dense};
+    const oct_prepare_options options = options_of(OCT_METHOD_JIT);
+    deployment d;
+    oct_module *root = parts_create(&type);
+    PART(root, 0, oct_conv2d_create(&item, 3, 8, deploy_conv(3, 1), true));
+    PART(root, 1, oct_module_type_find("interpolate")->create(&item, OCT_OP_ARGS(16, 12, mode)));
+    PART(root, 2, oct_conv2d_create(&item, 8, 4, deploy_conv(1, 1), true));
+    deploy_begin(&d, root, OCT_EXAMPLE(OCT_SHAPE(1, 8, 8, 3)));
+    deploy(&d, &options);
+    const oct_program *p = &d.program;
+    cr_assert_eq(deploy_count(p, OCT_STEP_CONV_FLOAT), 0, "a convolution hands over codes");
+    cr_assert_eq(deploy_count(p, OCT_STEP_SOFTMAX), 0);
+    const int islands = deploy_count(p, OCT_STEP_FLOAT);
+    deploy_end(&d);
+    return islands;
+}
+
+Test(target_rules, leave_float_what_the_target_cannot_run)
+{
+    cr_assert_eq(check_dense(0), 1, "softmax alone");
+    cr_assert_eq(check_dense(1), 2, "linear resizing, too");
+}
+
+static oct_tensor *by_hand(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
+{
+    (void)n;
+    oct_module *const *m = ((parts *)self)->m;
+    oct_tensor *y = oct_call(cx, m[1], oct_call(cx, m[0], x[0]));
+    y = oct_module_call(cx, m[3], (oct_tensor *[]){oct_call(cx, m[2], y), y}, 2);
+    return oct_call(cx, m[4], y);
+}
+
+static oct_module *make_by_hand(void)
+{
+    static const oct_module_type type = {.name = "by_hand", .forward = by_hand};
+    oct_module *root = parts_create(&type);
+    PART(root, 0, oct_quant_stub_create(&item));
+    PART(root, 1, oct_conv2d_create(&item, 3, 8, deploy_conv(3, 1), true));
+    PART(root, 2, oct_conv2d_create(&item, 8, 8, deploy_conv(3, 1), true));
+    PART(root, 3, oct_module_type_find("add")->create(&item, OCT_NO_ARGS));
+    PART(root, 4, oct_dequant_stub_create(&item));
+    return root;
+}
+
+Test(target_rules, hold_in_eager_too)
+{
+    const oct_prepare_options options = options_of(OCT_METHOD_EAGER);
+    deployment d;
+    deploy_begin(&d, make_by_hand(), OCT_EXAMPLE(OCT_SHAPE(1, 8, 8, 3)));
+    deploy(&d, &options);
+    const oct_step *add = step_named(&d.program, "d");
+    for (int i = 0; i < 2; i++)
+        cr_assert(oct_step_input(&d.program, add, i)->q.scale ==
+                  oct_step_output(&d.program, add)->q.scale);
+    deploy_end(&d);
+    deploy_begin(&d, make_by_hand(), OCT_EXAMPLE(OCT_SHAPE(1, 8, 8, 3)));
+    OK(oct_fuse_modules(&d.root, (const char *const[]){"c", "d"}, 2, false));
+    cr_assert_eq(oct_prepare(&d.root, &d.example, &options, NULL), OCT_PREPARE);
+    check_said("d: target onnxruntime cannot add something to a layer before it is rounded");
+    oct_fail_clear();
+    deploy_end(&d);
+}
