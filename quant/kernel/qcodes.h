@@ -111,10 +111,14 @@ void oct_qclamp_forward(int64_t n, oct_qcodes x, int32_t lo, int32_t hi, void *c
 /* Pools over one or more samples, which keep the input's qparams. Padding is never the largest. Average:
  * code = round_half_even((float)(sum of (x - z)) * (1/count)) + z, cut to [qmin, qmax]; 16 bits in
  * double; on every target, since 1/count is no ratio of scales. The sum is over the positions of the window
- * that lie in the plane, and count is theirs, or that of oct_pool_count with its padding. */
+ * that lie in the plane, and count is theirs, or that of oct_pool_count with its padding. factor: in place of
+ * 1/count, in float and of bytes alone, where every window has as many positions; 0: none. */
 void oct_qmax_pool(int64_t samples, const oct_conv_shape *s, oct_qcodes x, void *codes);
-void oct_qavg_pool(int64_t samples, const oct_conv_shape *s, bool include_pad, oct_qcodes x,
-                   void *codes);
+void oct_qavg_pool(int64_t samples, const oct_conv_shape *s, bool include_pad, float factor,
+                   oct_qcodes x, void *codes);
+/* The factor of an average that is a convolution: fl(fl(scale * fl(1/count)) / scale), that is the multiplier of
+ * one whose weights are fl(1/count) and whose input and output have this scale. */
+float oct_qavg_factor(float scale, int64_t count);
 
 /* Other sizes of planes, keeping the qparams, at the places of core/tensor/resize.h. Bilinear: the place
  * between two pixels in steps of 1/2048, half up; code = (sum over the four pixels of wy * wx * x +

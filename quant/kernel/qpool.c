@@ -58,9 +58,11 @@ void oct_qmax_pool(int64_t samples, const oct_conv_shape *s, oct_qcodes x, void 
 
 enum { POOL_CHANNELS = 256 }; /* whose sums are kept at a time */
 
-/* So many codes were added, and the sum of their values is divided by so many positions. */
+/* So many codes were added, and the sum of their values is divided by so many positions, or multiplied by a
+ * factor that is not 0. */
 typedef struct divisor {
     int64_t added, count;
+    float factor;
 } divisor;
 
 #define OCT_AVERAGE(add, average, code_t, sum_t, float_t, round)                                   \
@@ -76,7 +78,8 @@ typedef struct divisor {
                         code_t *restrict y)                                                        \
     {                                                                                              \
         const float_t zero_point = (float_t)q.zero_point, qmin = (float_t)q.qmin,                  \
-                      qmax = (float_t)q.qmax, one_over = 1 / (float_t)d.count;                     \
+                      qmax = (float_t)q.qmax;                                                      \
+        const float_t one_over = d.factor != 0 ? (float_t)d.factor : 1 / (float_t)d.count;         \
         const sum_t offset = (sum_t)(d.added * q.zero_point);                                      \
         for (int64_t i = 0; i < n; i++) {                                                          \
             float_t code = round((float_t)(sum[i] - offset) * one_over) + zero_point;              \
@@ -94,7 +97,8 @@ OCT_AVERAGE(add_wide, average_wide, uint16_t, int64_t, double, rint)
 typedef struct window {
     int64_t h, w;
     int64_t line, pixel; /* codes from one line of the plane, and from one pixel, to the next */
-    int64_t count;       /* positions that the sum is divided by */
+    int64_t count;       /* positions that the sum is divided by, unless there is a factor */
+    float factor;
 } window;
 
 static void average_codes(const window *p, const uint8_t *corner, int64_t channels, oct_qparams q,
@@ -104,7 +108,7 @@ static void average_codes(const window *p, const uint8_t *corner, int64_t channe
     for (int64_t ky = 0; ky < p->h; ky++)
         for (int64_t kx = 0; kx < p->w; kx++)
             add_bytes(channels, corner + ky * p->line + kx * p->pixel, sum);
-    average_bytes(channels, sum, (divisor){p->h * p->w, p->count}, q, y);
+    average_bytes(channels, sum, (divisor){p->h * p->w, p->count, p->factor}, q, y);
 }
 
 static void average_codes16(const window *p, const uint16_t *corner, int64_t channels,
@@ -114,11 +118,17 @@ static void average_codes16(const window *p, const uint16_t *corner, int64_t cha
     for (int64_t ky = 0; ky < p->h; ky++)
         for (int64_t kx = 0; kx < p->w; kx++)
             add_wide(channels, corner + ky * p->line + kx * p->pixel, sum);
-    average_wide(channels, sum, (divisor){p->h * p->w, p->count}, q, y);
+    average_wide(channels, sum, (divisor){p->h * p->w, p->count, p->factor}, q, y);
 }
 
-void oct_qavg_pool(int64_t samples, const oct_conv_shape *s, bool include_pad, oct_qcodes x,
-                   void *codes)
+float oct_qavg_factor(float scale, int64_t count)
+{
+    const float share = 1.0f / (float)count, product = scale * share;
+    return product / scale;
+}
+
+void oct_qavg_pool(int64_t samples, const oct_conv_shape *s, bool include_pad, float factor,
+                   oct_qcodes x, void *codes)
 {
     const int64_t h = s->in_h, w = s->in_w, c = s->in_c, out_h = s->out_h, out_w = s->out_w;
     const bool bytes = oct_codes_dtype(x.q) == OCT_U8;
@@ -130,7 +140,8 @@ void oct_qavg_pool(int64_t samples, const oct_conv_shape *s, bool include_pad, o
                           .w = in_x.end - in_x.first,
                           .line = w * c,
                           .pixel = c,
-                          .count = oct_pool_count(s, include_pad, oy, ox)};
+                          .count = oct_pool_count(s, include_pad, oy, ox),
+                          .factor = factor};
         for (int64_t at = 0; at < c; at += POOL_CHANNELS) {
             const int64_t channels = oct_min_i64(c - at, POOL_CHANNELS);
             const void *from = oct_qcodes_from(x, corner + at).data;

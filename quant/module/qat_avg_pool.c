@@ -9,6 +9,7 @@
 typedef struct avg_pool {
     oct_module base;
     oct_pool_geometry geometry; /* of kernel 0: the whole plane */
+    bool convolves;             /* oct_target.pools_convolve */
 } avg_pool;
 
 static bool is_global(const avg_pool *m)
@@ -97,6 +98,9 @@ static oct_status constants(oct_module *self, const oct_program *program, oct_st
 {
     const oct_value *in = oct_step_input(program, step, 0);
     step->conv = window_of(self, in->h, in->w, in->c);
+    if (((const avg_pool *)self)->convolves)
+        step->factor =
+            oct_qavg_factor(in->q.scale, (int64_t)step->conv.kernel_h * step->conv.kernel_w);
     step->ceil = ((const avg_pool *)self)->geometry.ceil;
     step->count_include_pad = ((const avg_pool *)self)->geometry.count_include_pad;
     return OCT_OK;
@@ -142,7 +146,14 @@ static oct_status create_global(oct_module **made, oct_module **old)
     return oct_quantized_replace(made, &type, sizeof(avg_pool), old);
 }
 
+static void aim(oct_module *made, const oct_target *target)
+{
+    ((avg_pool *)made)->convolves = target->pools_convolve;
+}
+
 const oct_quant_rule oct_quant_rule_avg_pool = {
-    .type = &oct_avg_pool_type, .scale = OCT_SCALE_INPUT, .create = create};
-const oct_quant_rule oct_quant_rule_global_avg_pool = {
-    .type = &oct_global_avg_pool_type, .scale = OCT_SCALE_INPUT, .create = create_global};
+    .type = &oct_avg_pool_type, .scale = OCT_SCALE_INPUT, .create = create, .aim = aim};
+const oct_quant_rule oct_quant_rule_global_avg_pool = {.type = &oct_global_avg_pool_type,
+                                                       .scale = OCT_SCALE_INPUT,
+                                                       .create = create_global,
+                                                       .aim = aim};

@@ -3,6 +3,7 @@
 
 #include "core/nn/module.h"
 #include "core/op/elementwise.h"
+#include "quant/target/target.h"
 
 /* Where the scale of an output comes from. */
 typedef enum oct_output_scale {
@@ -24,6 +25,8 @@ typedef struct oct_quant_rule {
     /* Makes the quantized module, without a fake-quant yet, and takes *old over (NULL afterwards,
      * also on failure). NULL: the float module itself works on codes. */
     oct_status (*create)(oct_module **made, oct_module **old);
+    /* Tells what `create` has made its target, of modules without a fake-quant; NULL: all targets are alike. */
+    void (*aim)(oct_module *made, const oct_target *target);
     /* Writes the step of such a float module; any_domain: of float inputs too. NULL: it has none. */
     oct_status (*emit)(struct oct_emitter *emitter);
     bool any_domain;

@@ -73,7 +73,7 @@ typedef struct oct_step {
     float addend_multiplier; /* CONV* with two inputs: multiplier of the second's codes */
     int32_t lo, hi;          /* CONV, AFFINE, RELU: logical bounds */
     oct_qadd add;            /* ADD */
-    float factor;            /* MUL: multiplier of the product of codes */
+    float factor;            /* MUL: multiplier of the product of codes; AVG_POOL: of a sum, or 0 */
     bool offset_first;       /* MUL: the zero_point is added before rounding, in float */
     bool quotient;           /* QUANTIZE: codes are x / scale; false: x * (1 / scale) */
     int32_t interpolation;   /* INTERPOLATE: an oct_interpolation */

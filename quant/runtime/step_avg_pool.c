@@ -1,17 +1,32 @@
 /* The step avg_pool takes the mean of a window, rounded to a code of the same scale. */
 #include "quant/runtime/step.h"
 
-static void run(const oct_step_run *r)
+/* A factor stands for one number of positions; what it is multiplied with stays far below 2^60. */
+static oct_status check(const oct_program *program, const oct_step *step)
 {
-    oct_qavg_pool(r->samples, &r->step->conv, r->step->count_include_pad, oct_step_codes(r, 0),
-                  r->output);
+    const bool counts = oct_conv_sees_padding(&step->conv) && !step->count_include_pad;
+    OCT_TRY(oct_check_pool(program, step));
+    if (step->factor == 0.0f) return OCT_OK;
+    OCT_CHECK(oct_qmul_fits(step->factor, false), OCT_DATA,
+              "its factor %g is not a number within 2^-60 and 2^60", (double)step->factor);
+    OCT_CHECK(!counts && !step->ceil && oct_step_output(program, step)->dtype == OCT_U8, OCT_DATA,
+              "it has a factor, which is for windows that all have as many positions, and for "
+              "8-bit codes");
+    return OCT_OK;
 }
 
-static const oct_step_field fields[] = {OCT_POOL_FIELDS, OCT_FIELD(count_include_pad, 21, 0, 1)};
+static void run(const oct_step_run *r)
+{
+    oct_qavg_pool(r->samples, &r->step->conv, r->step->count_include_pad, r->step->factor,
+                  oct_step_codes(r, 0), r->output);
+}
+
+static const oct_step_field fields[] = {OCT_POOL_FIELDS, OCT_FIELD(count_include_pad, 21, 0, 1),
+                                        OCT_FIELD_FACTOR(factor, 1)};
 
 const oct_step_type oct_step_avg_pool = {.name = "avg_pool",
                                          .inputs = {1, 1},
                                          .window = true,
                                          OCT_STEP_FIELDS(fields),
-                                         .check = oct_check_pool,
+                                         .check = check,
                                          .run = run};

@@ -4,20 +4,32 @@
  * A sum of a convolution becomes a code as on x86, with the same bits. What differs: codes are quotients,
  * two addends have one scale (where sums are exact in its float arithmetic on every processor), a product
  * takes its zero_point before it is rounded, and nothing joins a convolution before it is rounded. Its average
- * pools round sums of floats, and softmax and linear resizing are floats: they are islands. */
+ * pools round sums of floats, so averages are convolutions of constant weights; softmax and linear resizing are
+ * floats: they are islands. */
 #include "quant/target/target.h"
 
 #include <string.h>
 
-static const char *const no_ops[] = {"softmax", "avg_pool", "global_avg_pool", NULL};
+static const char *const no_ops[] = {"softmax", NULL};
 static const char *const one_scale[] = {"add", NULL};
 static const char *const float_outputs[] = {"linear", NULL};
 
+/* An average over a varying number of positions is no convolution. */
+static bool averages_unevenly(const double *args)
+{
+    const bool pads = args[4] != 0 || args[5] != 0 || args[6] != 0 || args[7] != 0;
+    const bool ceil = args[8] != 0, count_include_pad = args[9] != 0;
+    return ceil || (pads && !count_include_pad);
+}
+
 static const char *refuses(const char *op, const oct_op_args *args)
 {
-    const double mode = args->value[2];
+    const double *value = args->value, mode = value[2];
     if (strcmp(op, "interpolate") == 0 && mode >= 1 && mode <= 3)
         return "it resizes linearly in floats, and each version in its own way";
+    if (strcmp(op, "avg_pool") == 0 && averages_unevenly(value))
+        return "it can average as many positions everywhere, not fewer at the edges; set "
+               "count_include_pad";
     return NULL;
 }
 
@@ -30,6 +42,7 @@ const oct_target oct_target_onnxruntime = {
     .affine = "asymmetric",
     .quotient = true,
     .offset_first = true,
+    .pools_convolve = true,
     .no_fusions = oct_adding_fusions,
     .no_ops = no_ops,
     .refuses = refuses,

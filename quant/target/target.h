@@ -30,6 +30,8 @@ typedef struct oct_target {
     bool quotient;
     /* A product of codes, times the ratio of scales, gets the zero_point before it is rounded, in float. */
     bool offset_first;
+    /* Averages are convolutions whose weights are fl(1 / positions); otherwise a sum is divided. */
+    bool pools_convolve;
     /* Names of fusions (pass/prepare/fusion_list.def) and quantized ops (rule_list.def) that it cannot
      * run; NULL ends each list. A fusion that is missing falls apart into its members. */
     const char *const *no_fusions, *const *no_ops;

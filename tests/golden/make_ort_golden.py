@@ -163,7 +163,7 @@ def add_quantize():
 
 
 def add_conv(name, ins, outs, size, kernel, pads=(0, 0, 0, 0), stride=1, groups=1, zx=0, zy=0, lo=0, hi=255, ones=False,
-             weight_type="u8", probe=False):
+             weight_type="u8", probe=False, keeps=False):
     x = rng.integers(0, 256, (1, ins, size, size)).astype(np.uint8)
     w = rng.integers(-127, 128, (outs, ins // groups, kernel, kernel)).astype(np.int8)
     bias = rng.integers(-9000, 9000, outs).astype(np.int32)
@@ -171,9 +171,11 @@ def add_conv(name, ins, outs, size, kernel, pads=(0, 0, 0, 0), stride=1, groups=
     if ones:
         w[:], bias[:], sw[:] = 1, 0, f32(1) / f32(kernel * kernel)
     sx = f32(0.0213)
+    while keeps and f32(f32(sx * sw[0]) / sx) == sw[0]:  # a scale that changes the multiplier
+        sx = np.nextafter(sx, f32(1))
     acc = sums(x, zx, w, bias, pads, stride, groups)
     largest = np.abs(acc * (sx * sw)[None, :, None, None]).max()
-    sy = f32(largest / 140)  # so that some are cut
+    sy = sx if keeps else f32(largest / 140)  # so that some are cut
     multiplier = (sx * sw / sy).astype(f32)
     expected = code(acc.astype(f32) * multiplier[None, :, None, None], zy, lo, hi)
     m = Model()
@@ -269,6 +271,8 @@ def add_all():
     add_conv("3x3 of each channel", 6, 6, 5, 3, (1, 1, 1, 1), groups=6, zx=128, zy=3)
     add_conv("average 3x3", 6, 6, 7, 3, stride=2, groups=6, zx=77, zy=12, ones=True)
     add_conv("average 7x7", 6, 6, 7, 7, groups=6, zx=0, zy=0, ones=True)
+    add_conv("mean of 6x6", 6, 6, 13, 6, groups=6, zx=77, zy=77, ones=True, keeps=True)
+    add_conv("mean of 5x5", 6, 6, 7, 5, groups=6, zx=0, zy=0, ones=True, keeps=True)
     add_conv("factor of each channel", 8, 8, 3, 1, groups=8, zx=33, zy=190)
     add_linear("as float", 3, 70, 9, 13)
     add_binary("add", "one zero point", (0.037, 121), (0.037, 121), (0.037, 121), LEVELS)

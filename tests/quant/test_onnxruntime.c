@@ -184,6 +184,33 @@ Test(onnxruntime, convolutions_are_its_codes)
     check_nothing_held();
 }
 
+Test(onnxruntime, averages_are_its_codes_of_convolutions)
+{
+    int apart = 0, means = 0;
+    for (size_t i = 0; i < OCT_COUNT(ort_conv_cases); i++) {
+        const ort_conv *k = &ort_conv_cases[i];
+        const oct_qparams q = qparams(k->input_scale, k->input_zero_point);
+        if (strncmp(k->name, "mean", 4) != 0) continue;
+        layer l;
+        uint8_t codes[1024], divided[1024];
+        means++;
+        begin(&l, OCT_STEP_AVG_POOL, &(oct_value){.h = k->in_h, .w = k->in_w, .c = k->in_c, .q = q},
+              1, (oct_value){.h = k->out_h, .w = k->out_w, .c = k->out_c, .q = q});
+        l.step->conv = program_shape(k->in_h, k->in_w, k->in_c, k->out_c, k->kernel, k->stride,
+                                     k->padding, k->in_c);
+        l.step->factor = oct_qavg_factor(q.scale, (int64_t)k->kernel * k->kernel);
+        oct_qavg_pool(1, &l.step->conv, false, 0.0f, (oct_qcodes){q, k->x}, divided);
+        run(&l, 1, &k->x, codes);
+        for (int64_t e = 0; e < (int64_t)k->out_h * k->out_w * k->out_c; e++) {
+            cr_assert_eq(codes[e], k->y[e], "%s: code %d is %d, not %d", k->name, (int)e, codes[e],
+                         k->y[e]);
+            apart += divided[e] != k->y[e];
+        }
+    }
+    cr_assert(means > 1 && apart > 0, "sums that are divided give the same codes");
+    check_nothing_held();
+}
+
 Test(onnxruntime, a_last_linear_layer_has_its_floats)
 {
     for (size_t i = 0; i < OCT_COUNT(ort_linear_cases); i++) {

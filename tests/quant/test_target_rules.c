@@ -5,6 +5,8 @@
 #include "tests/quant/deploy.h"
 #include "tests/support/check_status.h"
 
+#include <math.h>
+
 static oct_prepare_options options_of(oct_prepare_method method)
 {
     static oct_qconfig_setter first;
@@ -41,7 +43,7 @@ Test(target_rules, are_in_the_steps_of_the_program)
     oct_module *root = parts_create(&type);
     PART(root, 0, oct_conv2d_create(&item, 3, 8, deploy_conv(3, 1), true));
     PART(root, 1, oct_conv2d_create(&item, 8, 8, deploy_conv(3, 1), true));
-    PART(root, 2, oct_max_pool_create(&item, 2, 2, 0));
+    PART(root, 2, oct_max_pool_create(&item, oct_pool_geometry_of(2, 2, 0)));
     PART(root, 3, oct_linear_create(&item, 8 * 16, 5, true));
     deploy_begin(&d, root, OCT_EXAMPLE(OCT_SHAPE(1, 8, 8, 3)));
     deploy(&d, &options);
@@ -61,6 +63,43 @@ Test(target_rules, are_in_the_steps_of_the_program)
     cr_assert_eq(deploy_count(p, OCT_STEP_CONV), 2, "no addend joins them");
     cr_assert_eq(deploy_count(p, OCT_STEP_CONV_FLOAT), 1, "a linear layer hands over its sums");
     deploy_end(&d);
+}
+
+/* a: a convolution; b: an average pool; the mean of the plane behind it. */
+static oct_tensor *means(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
+{
+    (void)n;
+    oct_module *const *m = ((parts *)self)->m;
+    return oct_global_avg_pool(cx, oct_call(cx, m[1], oct_call(cx, m[0], x[0])));
+}
+
+/* Converts a network with such an average pool over padded planes, and tells the factors of its pools. */
+static int check_means(bool count_include_pad, float factor[2])
+{
+    static const oct_module_type type = {.name = "means", .forward = means};
+    const oct_prepare_options options = options_of(OCT_METHOD_JIT);
+    deployment d;
+    int pools = 0;
+    oct_module *root = parts_create(&type);
+    PART(root, 0, oct_conv2d_create(&item, 3, 8, deploy_conv(3, 1), true));
+    PART(root, 1,
+         oct_module_type_find("avg_pool")
+             ->create(&item, OCT_OP_ARGS(3, 2, 2, 1, 1, 0, 1, 1, 0, count_include_pad)));
+    deploy_begin(&d, root, OCT_EXAMPLE(OCT_SHAPE(1, 9, 8, 3)));
+    deploy(&d, &options);
+    for (int64_t i = 0; i < d.program.num_steps; i++)
+        if (d.program.steps[i].kind == OCT_STEP_AVG_POOL)
+            factor[pools++] = d.program.steps[i].factor;
+    deploy_end(&d);
+    return pools;
+}
+
+Test(target_rules, make_averages_convolutions_where_all_are_of_as_many_positions)
+{
+    float factor[2] = {0, 0};
+    cr_assert_eq(check_means(true, factor), 2);
+    cr_assert(fabsf(factor[0] - 1.0f / 6) < 1e-6f && fabsf(factor[1] - 1.0f / 40) < 1e-6f);
+    cr_assert_eq(check_means(false, factor), 0, "one cannot, and so the next one gets floats");
 }
 
 /* a: a convolution; b: resizes; c: a head of one pixel each. */

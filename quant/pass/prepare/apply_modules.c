@@ -131,8 +131,12 @@ static oct_status make_by_rule(oct_apply *w, int64_t at, oct_module **made)
     if (p->fusion) return oct_qat_add_create(made, activation_at(p) == OCT_ACT_RELU);
     oct_module *plain = NULL;
     OCT_TRY(p->type->create(&plain, &n->args));
-    if (p->rule->create) return p->rule->create(made, &plain);
-    *made = plain;
+    if (!p->rule->create) {
+        *made = plain;
+        return OCT_OK;
+    }
+    OCT_TRY(p->rule->create(made, &plain));
+    if (p->rule->aim) p->rule->aim(*made, w->plan->target);
     return OCT_OK;
 }
 
