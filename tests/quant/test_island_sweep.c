@@ -174,6 +174,12 @@ Test(island_sweep, huge_layers_are_refused_before_they_are_made)
         {"conv_transpose2d",
          16,
          {1, 1, 1, 1, 16384, 16384, 0, 0, 0, 0, 0, INT32_MAX, 16384, 16384, 1, 1}},
+        {"pad", 8, {INT32_MAX, INT32_MAX, INT32_MAX, INT32_MAX, INT32_MAX, INT32_MAX, 0, 0}},
+        {"pad", 8, {65536, 65536, 65536, 65536, 0, 0, 0, 0}},
+        {"pad", 8, {0, 0, 0, 0, 1 << 30, 1 << 30, 0, 2}},
+        {"move", 6, {0, 1, INT32_MAX, 1, INT32_MAX, 0}},
+        {"move", 12, {0, 3, 65536, 65536, 16, 3, 65536, 65536, 16, 0, 0, 0}},
+        {"move", 6, {INT32_MAX, 1, 1, 1, 1, INT32_MIN}},
     };
     for (size_t i = 0; i < OCT_COUNT(odd); i++) {
         size_t ran = 0;

@@ -92,6 +92,28 @@ Test(many_inputs, share_one_scale_where_they_can, .timeout = 120)
     }
 }
 
+/* The report of prepare, and the graph as a table, name all of them; no value has two quantizers. */
+Test(many_inputs, are_told, .timeout = 60)
+{
+    rig r;
+    oct_text report = {0}, table = {0};
+    oct_tensor_quantizer *list = NULL;
+    size_t count = 0;
+    char last[32];
+    const oct_prepare_options options = rig_options(OCT_METHOD_JIT);
+    rig_begin(&r, wide_new(OCT_MAX_INPUTS, true), OCT_EXAMPLE(OCT_SHAPE(1, 4, 5, 3)));
+    OK(rig_try(&r, &options, &report));
+    OK(oct_graph_table(oct_graph_of(r.root), &table));
+    OK(oct_graph_quantizers(oct_graph_of(r.root), &list, &count));
+    cr_assert(strstr(report.data, "qat_concat"), "%s", report.data);
+    snprintf(last, sizeof last, "move_%d", OCT_MAX_INPUTS - 1);
+    cr_assert(strstr(table.data, last), "%s", table.data);
+    oct_free(&list);
+    oct_text_free(&report);
+    oct_text_free(&table);
+    rig_end(&r);
+}
+
 /* Split and joined again, values and gradients are those that they were. */
 Test(many_inputs, of_float_values_are_the_values, .timeout = 60)
 {

@@ -172,6 +172,32 @@ Test(moves, of_float_values_are_no_islands, .timeout = 60)
     deploy_end(&d);
 }
 
+/* In eager the user's stubs decide, and a move works on the codes that it gets. */
+static oct_tensor *eager_forward(oct_context *cx, oct_module *self, oct_tensor *const *in, int n)
+{
+    user_net *m = (user_net *)self;
+    (void)n;
+    oct_tensor *x = oct_call(cx, m->quant, oct_channel_shuffle(cx, in[0], 3));
+    x = oct_transpose(cx, oct_call(cx, m->stem, x), (int[]){2, 1, 3});
+    x = oct_call(cx, m->dequant, oct_slice(cx, x, 3, 3, -1, 4));
+    return oct_flatten(cx, oct_slice(cx, x, 1, 0, 2, 3));
+}
+static const oct_module_type eager_type = {.name = "eager_moves", .forward = eager_forward};
+
+Test(moves, in_eager_work_on_what_the_stubs_leave, .timeout = 60)
+{
+    deployment d;
+    user_net *m = user_net_new(&eager_type);
+    const oct_prepare_options options = rig_options(OCT_METHOD_EAGER);
+    add_stubs(m);
+    CHILD(m, stem, oct_conv2d_create(&m->stem, 3, 4, rig_same(3), true));
+    deploy_begin(&d, &m->base, OCT_EXAMPLE(OCT_SHAPE(1, 6, 6, 3)));
+    deploy(&d, &options);
+    cr_assert_eq(deploy_count(&d.program, OCT_STEP_MOVE), 4);
+    cr_assert_eq(deploy_count(&d.program, OCT_STEP_FLOAT), 0);
+    deploy_end(&d);
+}
+
 /* What a file might hold. */
 Test(moves, of_files_stay_inside_their_samples, .timeout = 60)
 {
