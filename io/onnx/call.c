@@ -39,9 +39,12 @@ oct_onnx_value *oct_onnx_result(const oct_onnx_call *c, int i)
 oct_status oct_onnx_problem(const oct_onnx_call *c, const char *format, ...)
 {
     const oct_onnx_node *n = c->node;
-    char text[512];
+    char text[1024];
     va_list args;
-    if (c->quiet) return OCT_DATA;
+    if (c->quiet || oct_fail_count() > OCT_ONNX_PROBLEMS_MAX) return OCT_DATA;
+    if (oct_fail_count() == OCT_ONNX_PROBLEMS_MAX)
+        return oct_fail_add(OCT_DATA, "%s: has more problems, which are left out here",
+                            c->pass->graph->path);
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);

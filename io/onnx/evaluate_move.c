@@ -168,6 +168,46 @@ oct_status oct_onnx_evaluate_gather(oct_onnx_call *c)
     return OCT_OK;
 }
 
+/* Where the row of indices leads; -1: out of the tensor. */
+static int64_t place_of(const oct_onnx_value *x, const oct_onnx_value *indices, int64_t row,
+                        const int64_t own[OCT_ONNX_DIMS])
+{
+    const int64_t depth = indices->dim[indices->ndim - 1];
+    int64_t at = 0;
+    for (int64_t i = 0; i < depth; i++) {
+        int64_t index = oct_onnx_get(indices, row * depth + i);
+        if (index < 0) index += x->dim[i];
+        if (index < 0 || index >= x->dim[i]) return -1;
+        at += index * own[i];
+    }
+    return at;
+}
+
+oct_status oct_onnx_evaluate_scatter(oct_onnx_call *c)
+{
+    const oct_onnx_value *x = oct_onnx_in(c, 0), *indices = oct_onnx_in(c, 1);
+    oct_onnx_value *y = oct_onnx_result(c, 0);
+    int64_t own[OCT_ONNX_DIMS] = {0}, inner = 1;
+    const int64_t depth = indices->dim[indices->ndim - 1];
+    const int64_t rows = oct_onnx_numel(indices) / depth;
+    if (indices->dtype == OCT_F32) return oct_onnx_problem(c, "its indices are no integers");
+    if (strcmp(oct_onnx_string(c->node, "reduction", "none"), "none") != 0)
+        return oct_onnx_problem(c, "it adds to what is there, which is not known for constants");
+    oct_onnx_strides(x, x, own);
+    for (int i = (int)depth; i < x->ndim; i++)
+        inner *= x->dim[i];
+    OCT_TRY(oct_onnx_evaluate_same(c));
+    OCT_TRY(oct_onnx_work(c, rows * inner));
+    y->origin = -1;
+    for (int64_t row = 0; row < rows; row++) {
+        const int64_t to = place_of(x, indices, row, own);
+        if (to < 0) return oct_onnx_problem(c, "an index is beyond its dimension");
+        for (int64_t i = 0; i < inner; i++)
+            copy_element(y, to + i, oct_onnx_in(c, 2), row * inner + i);
+    }
+    return OCT_OK;
+}
+
 /* Constants are padded with a constant; nobody writes the other modes for them. */
 oct_status oct_onnx_evaluate_pad(oct_onnx_call *c)
 {

@@ -6,6 +6,9 @@
 
 #include "io/onnx/graph.h"
 
+/* Of a network that is all wrong so many sentences are enough. */
+enum { OCT_ONNX_PROBLEMS_MAX = 64 };
+
 /* A walk over the network with one batch size. */
 typedef struct oct_onnx_pass {
     const oct_onnx_graph *graph;
@@ -13,7 +16,9 @@ typedef struct oct_onnx_pass {
     oct_onnx_value *values; /* as in the graph, with numbers for the batch; data of constants */
     bool *own;              /* data of this value belong to the pass */
     bool *of_batch;         /* data come from the batch size, by whatever way */
-    int64_t bytes_left, work_left; /* what may still be taken and done */
+    int64_t bytes_left, work_left;              /* what may still be taken and done */
+    const char *unknown[OCT_ONNX_PROBLEMS_MAX]; /* operators that are told to be so */
+    int num_unknown;
 } oct_onnx_pass;
 
 typedef struct oct_onnx_call {
@@ -41,9 +46,10 @@ typedef struct oct_onnx_operator {
 oct_onnx_function oct_onnx_evaluate_binary, oct_onnx_evaluate_cast, oct_onnx_evaluate_concat,
     oct_onnx_evaluate_constant_of_shape, oct_onnx_evaluate_expand, oct_onnx_evaluate_gather,
     oct_onnx_evaluate_pad, oct_onnx_evaluate_range, oct_onnx_evaluate_reduce,
-    oct_onnx_evaluate_same, oct_onnx_evaluate_shape, oct_onnx_evaluate_slice,
-    oct_onnx_evaluate_split, oct_onnx_evaluate_tile, oct_onnx_evaluate_transpose,
-    oct_onnx_evaluate_unary, oct_onnx_evaluate_variadic, oct_onnx_evaluate_where;
+    oct_onnx_evaluate_same, oct_onnx_evaluate_scatter, oct_onnx_evaluate_shape,
+    oct_onnx_evaluate_slice, oct_onnx_evaluate_split, oct_onnx_evaluate_tile,
+    oct_onnx_evaluate_transpose, oct_onnx_evaluate_unary, oct_onnx_evaluate_variadic,
+    oct_onnx_evaluate_where;
 
 const oct_onnx_operator *oct_onnx_operator_find(const char *type, int64_t opset); /* NULL */
 

@@ -4,13 +4,14 @@
 #include "core/base/text.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 /* What folding may take: constants of four times the size of those in the file, and a little. */
 static const int64_t little_bytes = (int64_t)64 << 20, work_max = (int64_t)1 << 28;
 static const int64_t dim_max = INT32_MAX, numel_max = (int64_t)1 << 44;
 /* Numbers of a constant that comes from the batch: shape arithmetic has few, and others are left to be computed. */
-enum { OF_BATCH_MAX = 4096 };
+enum { OF_BATCH_MAX = 4096, OTHERS_NAMED = 3, OTHERS_BYTES = 512 };
 
 static int64_t constant_bytes(const oct_onnx_graph *g)
 {
@@ -54,22 +55,57 @@ void oct_onnx_pass_end(oct_onnx_pass *p)
     oct_free(&p->of_batch);
 }
 
+/* Names further nodes of a type: ", and 2 more: 'b', 'c'". */
+static void name_others(const oct_onnx_call *c, char text[OTHERS_BYTES])
+{
+    const oct_onnx_graph *g = c->pass->graph;
+    int64_t others = 0;
+    char names[OTHERS_BYTES / 2] = "";
+    for (const oct_onnx_node *n = c->node + 1; n < g->nodes + g->num_nodes; n++) {
+        if (strcmp(n->type, c->node->type) != 0 || strcmp(n->domain, c->node->domain) != 0)
+            continue;
+        const size_t used = strlen(names);
+        if (others++ < OTHERS_NAMED)
+            snprintf(names + used, sizeof names - used, "%s'%s'", used ? ", " : ": ",
+                     oct_show(n->name, strlen(n->name)).text);
+    }
+    text[0] = '\0';
+    if (others > 0)
+        snprintf(text, OTHERS_BYTES, " (and %" PRId64 " more such nodes%s%s)", others, names,
+                 others > OTHERS_NAMED ? " ..." : "");
+}
+
+/* Each operator is told once, at its first node. */
+static bool is_told(oct_onnx_pass *p, const oct_onnx_node *n)
+{
+    for (int i = 0; i < p->num_unknown; i++)
+        if (strcmp(p->unknown[i], n->type) == 0) return true;
+    if (p->num_unknown == OCT_ONNX_PROBLEMS_MAX) return true;
+    p->unknown[p->num_unknown++] = n->type;
+    return false;
+}
+
 static oct_status unknown_operator(const oct_onnx_call *c)
 {
     const oct_onnx_node *n = c->node;
+    char others[OTHERS_BYTES];
+    if (is_told(c->pass, n)) return OCT_DATA;
+    name_others(c, others);
     for (int i = 0; i < n->num_attributes; i++)
         if (n->attributes[i].kind == OCT_ONNX_GRAPH)
-            return oct_onnx_problem(c, "it holds a network of its own, to run it or not; export "
-                                       "the model without such control flow");
+            return oct_onnx_problem(c,
+                                    "it holds a network of its own, to run it or not; export "
+                                    "the model without such control flow%s",
+                                    others);
     if (n->domain[0] != '\0')
         return oct_onnx_problem(c,
                                 "it is an operator of '%s', not of ONNX; export the model "
-                                "without optimizations of a runtime",
-                                oct_show(n->domain, strlen(n->domain)).text);
+                                "without optimizations of a runtime%s",
+                                oct_show(n->domain, strlen(n->domain)).text, others);
     return oct_onnx_problem(c,
                             "opset %" PRId64 " has no such operator, or it is not known here; "
-                            "express it by others",
-                            c->pass->graph->opset);
+                            "express it by others%s",
+                            c->pass->graph->opset, others);
 }
 
 static bool inputs_known(const oct_onnx_call *c)
@@ -142,7 +178,8 @@ static oct_status compute(oct_onnx_call *c, const oct_onnx_operator *operator,
     bool of_batch;
     if (!operator->evaluate || !is_constant(c, &of_batch) || is_done(c, first)) return OCT_OK;
     const oct_onnx_value *v = oct_onnx_result(c, 0);
-    if (of_batch && oct_onnx_numel(v) > OF_BATCH_MAX) return OCT_OK;
+    if (of_batch && oct_onnx_numel(v) > OF_BATCH_MAX && oct_onnx_batch_dim(c, v) >= 0)
+        return OCT_OK;
     for (int i = 0; i < c->node->outputs; i++)
         if (c->node->output[i] >= 0) c->pass->of_batch[c->node->output[i]] = of_batch;
     const oct_status status = operator->evaluate(c);

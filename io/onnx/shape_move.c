@@ -45,25 +45,42 @@ oct_status oct_onnx_shape_transpose(oct_onnx_call *c)
     return OCT_OK;
 }
 
-/* In a file that was written for one batch size, the target of a reshape holds that number. It stands where as many
- * numbers lie before it as before the batch in the input. */
+/* Numbers before dimension i of a target; 0 when they are unknown. */
+static int64_t before_target(const oct_onnx_list *target, int i)
+{
+    int64_t all = 1;
+    for (int k = 0; k < i; k++)
+        if (target->at[k] <= 0 || __builtin_mul_overflow(all, target->at[k], &all)) return 0;
+    return all;
+}
+
+/* Where the batch goes in a target that was written for one batch size: where that number stands by itself, behind
+ * what is before the batch in the input; else to the dimension that begins there, but not to the last one, which are
+ * features (attention has its samples in the middle); -1: nowhere. */
+static int batch_slot(const oct_onnx_call *c, const oct_onnx_value *x, const oct_onnx_list *target)
+{
+    const int at = oct_onnx_batch_dim(c, x);
+    const int64_t fixed = c->pass->graph->fixed_batch;
+    if (at < 0) return -1;
+    const int64_t before = product(x, 0, at), times = x->dim[at] / c->pass->batch;
+    for (int i = 0; i < target->count && times > 1; i++)
+        if (target->at[i] == fixed && before_target(target, i) / times == before &&
+            before_target(target, i) % times == 0)
+            return i;
+    for (int i = 0; i < target->count; i++)
+        if (before_target(target, i) == before) return i == target->count - 1 && i > 0 ? i - 1 : i;
+    return -1;
+}
+
 static void free_batch(const oct_onnx_call *c, const oct_onnx_value *x, oct_onnx_list *target)
 {
     const int64_t fixed = c->pass->graph->fixed_batch;
-    const int32_t shape = c->node->input[1];
-    const int at = oct_onnx_batch_dim(c, x);
-    int64_t before = 1;
-    if (fixed == 0 || at < 0 || c->pass->of_batch[shape]) return;
-    for (int i = 0; i < target->count; i++) {
-        if (before == product(x, 0, at) && target->at[i] > 0) {
-            int64_t scaled;
-            if (target->at[i] % fixed == 0 &&
-                !__builtin_mul_overflow(target->at[i] / fixed, c->pass->batch, &scaled))
-                target->at[i] = scaled;
-            return;
-        }
-        if (target->at[i] <= 0 || __builtin_mul_overflow(before, target->at[i], &before)) return;
-    }
+    int64_t scaled;
+    if (fixed == 0 || c->pass->of_batch[c->node->input[1]]) return;
+    const int slot = batch_slot(c, x, target);
+    if (slot < 0 || target->at[slot] <= 0 || target->at[slot] % fixed != 0) return;
+    if (!__builtin_mul_overflow(target->at[slot] / fixed, c->pass->batch, &scaled))
+        target->at[slot] = scaled;
 }
 
 oct_status oct_onnx_shape_reshape(oct_onnx_call *c)
@@ -311,6 +328,32 @@ oct_status oct_onnx_shape_slice(oct_onnx_call *c)
     oct_onnx_value shape = *oct_onnx_in(c, 0);
     memcpy(shape.dim, s.size, sizeof shape.dim);
     oct_onnx_set(c, 0, shape.dtype, &shape);
+    return OCT_OK;
+}
+
+/* A copy of input 0, in which some is overwritten. */
+oct_status oct_onnx_shape_scatter(oct_onnx_call *c)
+{
+    char first[OCT_ONNX_SHAPE_BYTES], second[OCT_ONNX_SHAPE_BYTES];
+    OCT_TRY(oct_onnx_need_inputs(c, 3));
+    OCT_TRY(oct_onnx_need_ndim(c, 1, 1, OCT_ONNX_DIMS));
+    const oct_onnx_value *x = oct_onnx_in(c, 0), *indices = oct_onnx_in(c, 1);
+    const int64_t depth = indices->dim[indices->ndim - 1];
+    oct_onnx_value wanted = {.ndim = indices->ndim - 1};
+    if (depth < 1 || depth > x->ndim || wanted.ndim + x->ndim - depth > OCT_ONNX_DIMS)
+        return oct_onnx_problem(c, "its indices are not those of %d dimensions", x->ndim);
+    memcpy(wanted.dim, indices->dim, sizeof wanted.dim);
+    for (int i = (int)depth; i < x->ndim; i++)
+        wanted.dim[wanted.ndim++] = x->dim[i];
+    const oct_onnx_value *updates = oct_onnx_in(c, 2);
+    bool same = updates->ndim == wanted.ndim;
+    for (int i = 0; same && i < wanted.ndim; i++)
+        same = updates->dim[i] == wanted.dim[i];
+    if (!same || updates->dtype != x->dtype)
+        return oct_onnx_problem(c, "it wants new numbers of shape %s and gets %s",
+                                oct_onnx_seen(c, &wanted, first),
+                                oct_onnx_seen(c, updates, second));
+    oct_onnx_set(c, 0, x->dtype, x);
     return OCT_OK;
 }
 

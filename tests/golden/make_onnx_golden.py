@@ -200,6 +200,7 @@ def shapes_that_move():
     one("depth_to_space", "DepthToSpace", 11, "x", dict(blocksize=2, mode="CRD"))
     one("space_to_depth", "SpaceToDepth", 9, "x", dict(blocksize=2))
     one("gather", "Gather", 13, "x i", dict(axis=1), constants={"i": i64(0)[0:1].reshape(())})
+    one("scatter", "ScatterND", 16, "x i u", constants={"i": np.zeros((0, 4), np.int64), "u": np.zeros(0, np.float32)})
     one("gather_many", "Gather", 13, "x i", dict(axis=2), constants={"i": i64(0, -1, 1, 2, 3, 3).reshape(2, 3)})
     case("cast", 13, [("Cast", "x", "i", dict(to=S64)), ("Cast", "i", "y", dict(to=F32))], outputs=["y"])
     case("cast_half", 13, [("Cast", "x", "i", dict(to=TensorProto.FLOAT16)), ("Cast", "i", "y", dict(to=F32))], outputs=["y"])
@@ -258,6 +259,7 @@ def constants():
                                 ("ConstantOfShape", "r", "cs", {}), ("Relu", "x", "z", {})],
          constants={"c": c, "s": i64(-1, 0), "e": i64(-100, 3), "a": i64(2, 0), "k": i64(-2, 2), "p": i64(1, 3), "r": i64(2, 1, 3), "d": f32(3, 1, 1), "es": i64(2, 1, 4, 1), "gi": i64(3, -4, 0).reshape(3, 1), "pads": i64(1, 0, -1, 0, 2, 1), "v": np.float32(0.5),
                     "sa": i64(1), "rs": i64(5, -1)})
+    case("constant_scatter", 13, [("ScatterND", "c i u", "y", {}), ("Relu", "x", "z", {})], constants={"c": c, "i": i64(2, 0, -1, 3).reshape(2, 2), "u": f32(2, 5)})
     case("constant_range", 13, [("Range", "a b c", "y", {}), ("Range", "d e f", "w", {}), ("Relu", "x", "z", {})], constants={"a": np.int64(10), "b": np.int64(-1), "c": np.int64(-3), "d": np.float32(0.5), "e": np.float32(2), "f": np.float32(0.25)})
     case("weight_norm", 13, [("ReduceL2", "v", "n", dict(axes=[1, 2, 3], keepdims=1)), ("Div", "v n", "u", {}), ("Mul", "u g", "w", {}), ("Conv", "x w", "y", {})], constants={"v": f32(6, 4, 3, 3), "g": f32(6, 1, 1, 1)}, outputs=["w", "y"])
     case("linear_transposed", 13, [("Transpose", "w", "wt", dict(perm=[1, 0])), ("MatMul", "x wt", "m", {}), ("Add", "b m", "y", {})], inputs={"x": (-1, 5, 8)}, constants={"w": f32(3, 8), "b": f32(3)})
