@@ -2,11 +2,13 @@
 #include "core/base/mem.h"
 #include "io/augment/augment.h"
 #include "io/file.h"
+#include "io/onnx/build.h"
 #include "io/onnx/fold.h"
 #include "launch/base/meter.h"
 #include "launch/base/output.h"
 #include "launch/cmd/command.h"
 #include "launch/run/run_folder.h"
+#include "quant/module/rule.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -14,7 +16,7 @@
 #include <string.h>
 
 enum { SIZE, OUTPUT };
-enum { FILE_BYTES_MAX = INT32_MAX };
+enum { FILE_BYTES_MAX = INT32_MAX, TYPES_MAX = 128 };
 
 /* A network on its way from a file to a recipe. */
 typedef struct network {
@@ -26,6 +28,10 @@ typedef struct network {
     int64_t nodes;            /* before folding */
     int64_t tensors, numbers; /* of parameters */
     oct_onnx_graph graph;
+    /* What it becomes: types of modules, and how many of each. */
+    const oct_module_type *type[TYPES_MAX];
+    int64_t count[TYPES_MAX];
+    int types;
 } network;
 
 static oct_status read_size(network *m)
@@ -114,6 +120,58 @@ static oct_status count_parameters(network *m)
     return OCT_OK;
 }
 
+static oct_status count_module(void *user, oct_module *module)
+{
+    network *m = user;
+    int i = 0;
+    if (!module->type->atomic) return OCT_OK;
+    while (i < m->types && m->type[i] != module->type)
+        i++;
+    if (i == TYPES_MAX) return OCT_OK;
+    if (i == m->types) m->type[m->types++] = module->type;
+    m->count[i]++;
+    return OCT_OK;
+}
+
+/* Builds it as a run would, and counts the modules. */
+static oct_status build_network(network *m)
+{
+    const oct_onnx_graph *g = &m->graph;
+    const oct_onnx_value *x = &g->values[g->inputs[0]];
+    oct_onnx_build_options options = {.h = 1, .w = 1, .c = oct_onnx_numel(x)};
+    oct_onnx_built built;
+    oct_module *model = NULL;
+    if (x->ndim == 4) {
+        const int h = g->channels_last ? 1 : 2;
+        options.h = x->dim[h];
+        options.w = x->dim[h + 1];
+        options.c = x->dim[g->channels_last ? 3 : 1];
+    }
+    OCT_TRY(oct_onnx_build(&model, g, &options, &built));
+    const oct_status status = oct_module_walk(model, count_module, m);
+    oct_module_destroy(&model);
+    return status;
+}
+
+static oct_status print_modules(const network *m)
+{
+    OCT_TRY(oct_print("\n%-24s %5s  %s\n", "module", "count", "in the int8 model"));
+    for (int i = 0; i < m->types; i++)
+        OCT_TRY(oct_print("%-24s %5" PRId64 "  %s\n", m->type[i]->name, m->count[i],
+                          oct_quant_rule_find(m->type[i]) ? "quantized" : "float"));
+    return OCT_OK;
+}
+
+static json_t *modules_json(const network *m)
+{
+    json_t *all = json_object();
+    for (int i = 0; i < m->types; i++)
+        json_object_set_new(all, m->type[i]->name,
+                            json_pack("{s:I, s:b}", "count", (json_int_t)m->count[i], "quantized",
+                                      oct_quant_rule_find(m->type[i]) != NULL));
+    return all;
+}
+
 static oct_status print_ports(const oct_onnx_graph *g, const char *what, const int32_t *ports,
                               int count)
 {
@@ -176,12 +234,12 @@ static oct_status print_json(const network *m, const tally *t)
         json_object_set_new(types, oct_show(t->type[i], strlen(t->type[i])).text,
                             json_integer(t->count[i]));
     return oct_print_json(json_pack(
-        "{s:s, s:s, s:o, s:I, s:I, s:o, s:o, s:I, s:I, s:I, s:I, s:o}", "kind", "onnx network",
+        "{s:s, s:s, s:o, s:I, s:I, s:o, s:o, s:I, s:I, s:I, s:I, s:o, s:o}", "kind", "onnx network",
         "file", m->path, "producer", text_json(g->producer), "opset", (json_int_t)g->opset,
         "file_format", (json_int_t)g->ir_version, "inputs", ports_json(g, g->inputs, g->num_inputs),
         "outputs", ports_json(g, g->outputs, g->num_outputs), "parameters", (json_int_t)m->numbers,
         "parameter_tensors", (json_int_t)m->tensors, "nodes", (json_int_t)g->num_nodes,
-        "file_nodes", (json_int_t)m->nodes, "operators", types));
+        "file_nodes", (json_int_t)m->nodes, "operators", types, "modules", modules_json(m)));
 }
 
 static oct_status show(const network *m)
@@ -191,6 +249,18 @@ static oct_status show(const network *m)
     if (status == OCT_OK) status = m->args->json ? print_json(m, &t) : print_network(m, &t);
     free_tally(&t);
     return status;
+}
+
+/* What the file holds is shown in any case; what it becomes, when all of it can be built. */
+static oct_status build_and_show(network *m)
+{
+    if (m->args->json) {
+        OCT_TRY(build_network(m));
+        return show(m);
+    }
+    OCT_TRY(show(m));
+    OCT_TRY(build_network(m));
+    return print_modules(m);
 }
 
 /* The recipe: what follows from the network, and comments where the user has to say something. */
@@ -326,7 +396,7 @@ static oct_status run(const oct_args *args)
     OCT_TRY_OUT(read_network(&m));
     OCT_TRY_OUT(oct_onnx_fold(&m.graph, m.h, m.w, 0));
     OCT_TRY_OUT(count_parameters(&m));
-    OCT_TRY_OUT(show(&m));
+    OCT_TRY_OUT(build_and_show(&m));
     if (args->option[OUTPUT].given) OCT_TRY_OUT(write_recipe(&m, args->option[OUTPUT].text));
 out:
     oct_onnx_free(&m.graph);
@@ -348,7 +418,9 @@ const oct_command oct_command_import = {
     .help =
         "NET.onnx is a float network that PyTorch, Keras or another framework has exported,\n"
         "opset 9 to 21. Shapes follow for the size of image and any batch, constants and shape\n"
-        "arithmetic are folded; what cannot be understood is listed, all at once.\n"
+        "arithmetic are folded. Then the network is built, as a run would build it; what cannot be "
+        "is\n"
+        "listed, all at once.\n"
         "\n"
         "With -o, the folder gets model.onnx and a recipe.yaml to complete.\n"
         "\n"

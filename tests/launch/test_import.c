@@ -22,17 +22,20 @@ Test(import, a_network_is_shown)
     oct_check_said(job, "parameters  37,402 in 62 tensors\n");
     oct_check_said(job, "nodes       69\n");
     oct_check_said(job, "BatchNormalization          20\n");
+    oct_check_said(job, "conv2d                      20  quantized\n");
 }
 
 Test(import, shape_arithmetic_is_gone)
 {
     json_error_t error;
-    OCTET("import", ZOO "vit.onnx", "--json");
+    OCTET("import", ZOO "shufflenet_v2.onnx", "--json");
     oct_check_exit(job, 0);
     json_t *all = json_loads(job.out, 0, &error);
     cr_assert(all, "%s\n%s", error.text, job.out);
     const json_t *operators = json_object_get(all, "operators");
-    cr_assert(json_object_get(operators, "MatMul") && !json_object_get(operators, "Shape"));
+    cr_assert(json_object_get(operators, "Conv") && !json_object_get(operators, "Shape"));
+    const json_t *modules = json_object_get(all, "modules");
+    cr_assert(json_is_true(json_object_get(json_object_get(modules, "linear"), "quantized")));
     cr_assert(json_integer_value(json_object_get(all, "nodes")) <
               json_integer_value(json_object_get(all, "file_nodes")));
     json_decref(all);
@@ -55,4 +58,7 @@ Test(import, a_recipe_begins)
     oct_free(&copy);
     oct_free(&file);
     oct_free(&recipe);
+    OCTET("inspect", "my nets/unet/recipe.yaml");
+    oct_check_exit(job, 0);
+    oct_check_said(job, "my nets/unet/model.onnx");
 }
