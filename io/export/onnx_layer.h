@@ -4,6 +4,7 @@
 #pragma once
 
 #include "core/tensor/move.h"
+#include "core/tensor/pad.h"
 #include "io/export/layer.h"
 #include "io/export/onnx_writer.h"
 
@@ -30,6 +31,10 @@ const char *oct_to_onnx_reshape(oct_to_onnx_writer *w, const char *x, int n, con
 
 /* Reads numbers in another order. */
 oct_to_onnx_ref oct_to_onnx_move(oct_to_onnx_writer *w, oct_to_onnx_ref x, const oct_move_map *map);
+
+/* Puts values around x; constant: of x's type. */
+oct_to_onnx_ref oct_to_onnx_pad(oct_to_onnx_writer *w, oct_to_onnx_ref x, const oct_pad_shape *pad,
+                                const char *constant);
 
 /* An operator of two tensors. One may be of fewer numbers, which stand beside all of the other's: (N, C) beside
  * (N, H, W, C). */

@@ -1,6 +1,7 @@
 /* Layers that move values or join them. */
 #include "io/export/onnx_layer.h"
 
+#include "core/base/mem.h"
 #include "core/nn/modules.h"
 
 #include <math.h>
@@ -86,28 +87,45 @@ static oct_to_onnx_ref mean(oct_to_onnx_writer *w, const oct_to_onnx_layer_call 
     return oct_to_onnx_channels_first(w, y, shape);
 }
 
-/* The arguments: top, bottom, left, right, channels before and behind, value, mode. */
+oct_to_onnx_ref oct_to_onnx_pad(oct_to_onnx_writer *w, oct_to_onnx_ref x, const oct_pad_shape *pad,
+                                const char *constant)
+{
+    static const char *const modes[OCT_PAD_MODES] = {"constant", "reflect", "edge"};
+    oct_shape shape = x.tensor.shape;
+    int64_t places[2 * OCT_MAX_DIMS] = {0};
+    for (int i = 1; i < shape.ndim; i++) {
+        const int k = 3 + i - shape.ndim; /* among H, W, C */
+        const int64_t axis = oct_to_onnx_axis(shape.ndim, i);
+        places[axis] = pad->before[k];
+        places[shape.ndim + axis] = pad->out[k] - pad->in[k] - pad->before[k];
+        shape.dim[i] = pad->out[k];
+    }
+    const char *y = OCT_TO_ONNX(w, "Pad", x.name, oct_to_onnx_list(w, 2 * shape.ndim, places),
+                                pad->mode == OCT_PAD_CONSTANT ? constant : "");
+    oct_to_onnx_text_set(w, "mode", modes[pad->mode]);
+    return (oct_to_onnx_ref){y, {.shape = shape}};
+}
+
 static oct_to_onnx_ref pad(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
 {
-    static const char *const modes[] = {"constant", "reflect", "edge"};
-    const int64_t mode = oct_to_onnx_arg(c, 7);
-    int64_t a[6];
-    for (int i = 0; i < 6; i++)
-        a[i] = oct_to_onnx_arg(c, i);
-    oct_shape shape = c->input[0].tensor.shape;
-    shape.dim[1] += a[0] + a[1];
-    shape.dim[2] += a[2] + a[3];
-    shape.dim[3] += a[4] + a[5];
-    if (mode < 0 || mode > 2) {
-        oct_to_onnx_fail(w, OCT_PREPARE, "%s: there is no padding mode %lld", c->layer->name,
-                         (long long)mode);
-        return (oct_to_onnx_ref){.name = NULL};
+    const oct_to_onnx_ref x = oct_to_onnx_ordered(w, c->input[0]), none = {.name = NULL};
+    const oct_padding padding = {.top = oct_to_onnx_arg(c, 0),
+                                 .bottom = oct_to_onnx_arg(c, 1),
+                                 .left = oct_to_onnx_arg(c, 2),
+                                 .right = oct_to_onnx_arg(c, 3),
+                                 .channels_before = oct_to_onnx_arg(c, 4),
+                                 .channels_behind = oct_to_onnx_arg(c, 5),
+                                 .value = c->layer->args.value[6],
+                                 .mode = (oct_pad_mode)oct_to_onnx_arg(c, 7)};
+    oct_pad_shape shape;
+    oct_shape out;
+    if (!x.name) return none;
+    if (oct_pad_tensor_shape(&shape, &padding, &x.tensor.shape, &out) != OCT_OK) {
+        oct_fail_clear();
+        oct_to_onnx_fail(w, OCT_PREPARE, "%s: its padding does not fit its input", c->layer->name);
+        return none;
     }
-    const char *y = OCT_TO_ONNX(
-        w, "Pad", c->input[0].name, OCT_TO_ONNX_LIST(w, 0, a[4], a[0], a[2], 0, a[5], a[1], a[3]),
-        mode == 0 ? oct_to_onnx_scalar(w, (float)c->layer->args.value[6]) : "");
-    oct_to_onnx_text_set(w, "mode", modes[mode]);
-    return (oct_to_onnx_ref){y, {.shape = shape}};
+    return oct_to_onnx_pad(w, x, &shape, oct_to_onnx_scalar(w, (float)padding.value));
 }
 
 /* ONNX takes size * scale, rounded down, for the new size. */
@@ -119,31 +137,47 @@ static float scale_of(int64_t in, int64_t out)
     return scale;
 }
 
+/* Reads the nearest of `in` places on an axis, for each of `out`. */
+static const char *gather_nearest(oct_to_onnx_writer *w, const char *x, oct_interpolation mode,
+                                  int64_t axis, const int64_t sizes[2])
+{
+    const int64_t in = sizes[0], out = sizes[1];
+    int32_t *places = NULL;
+    if (in == out) return x;
+    if (oct_alloc(&places, (size_t)out, sizeof *places) != OCT_OK)
+        return oct_to_onnx_fail(w, OCT_RESOURCE, "%s: no memory", oct_to_onnx_layer_name(w));
+    for (int64_t i = 0; i < out; i++)
+        places[i] = (int32_t)oct_resize_place_of(mode, i, in, out).low;
+    const char *y =
+        OCT_TO_ONNX(w, "Gather", x, oct_to_onnx_constant(w, NULL, OCT_S32, 1, &out, places));
+    oct_to_onnx_int_set(w, "axis", axis);
+    oct_free(&places);
+    return y;
+}
+
+/* Nearest pixels of whole multiples are what all versions of all runtimes agree on; others are read by their
+ * places. */
 static oct_to_onnx_ref interpolate(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
 {
-    static const struct {
-        const char *mode, *place, *nearest;
-    } modes[] = {{"nearest", "asymmetric", "floor"},
-                 {"linear", "half_pixel", NULL},
-                 {"linear", "align_corners", NULL},
-                 {"linear", "asymmetric", NULL},
-                 {"nearest", "half_pixel", "round_prefer_floor"},
-                 {"nearest", "half_pixel", "floor"}};
+    static const char *const places[OCT_INTERPOLATIONS] = {"asymmetric", "half_pixel",
+                                                           "align_corners", "asymmetric"};
     const oct_shape *in = &c->input[0].tensor.shape;
-    const int64_t h = oct_to_onnx_arg(c, 0), width = oct_to_onnx_arg(c, 1),
-                  mode = oct_to_onnx_arg(c, 2);
-    if (mode < 0 || mode >= (int64_t)OCT_COUNT(modes)) {
-        oct_to_onnx_fail(w, OCT_PREPARE, "%s: there is no mode %lld of interpolation",
-                         c->layer->name, (long long)mode);
-        return (oct_to_onnx_ref){.name = NULL};
+    const int64_t h = oct_to_onnx_arg(c, 0), width = oct_to_onnx_arg(c, 1);
+    const oct_interpolation mode = (oct_interpolation)oct_to_onnx_arg(c, 2);
+    oct_to_onnx_ref y = {c->input[0].name, {.shape = OCT_SHAPE(in->dim[0], h, width, in->dim[3])}};
+    const bool whole = mode == OCT_NEAREST && h % in->dim[1] == 0 && width % in->dim[2] == 0;
+    if (!oct_is_bilinear(mode) && !whole) {
+        y.name = gather_nearest(w, y.name, mode, 2, (int64_t[]){in->dim[1], h});
+        y.name = gather_nearest(w, y.name, mode, 3, (int64_t[]){in->dim[2], width});
+        return y;
     }
     const float scales[] = {1, 1, scale_of(in->dim[1], h), scale_of(in->dim[2], width)};
-    const char *y = OCT_TO_ONNX(w, "Resize", c->input[0].name, "",
-                                oct_to_onnx_constant(w, NULL, OCT_F32, 1, &(int64_t){4}, scales));
-    oct_to_onnx_text_set(w, "mode", modes[mode].mode);
-    oct_to_onnx_text_set(w, "coordinate_transformation_mode", modes[mode].place);
-    if (modes[mode].nearest) oct_to_onnx_text_set(w, "nearest_mode", modes[mode].nearest);
-    return (oct_to_onnx_ref){y, {.shape = OCT_SHAPE(in->dim[0], h, width, in->dim[3])}};
+    y.name = OCT_TO_ONNX(w, "Resize", y.name, "",
+                         oct_to_onnx_constant(w, NULL, OCT_F32, 1, &(int64_t){4}, scales));
+    oct_to_onnx_text_set(w, "mode", whole ? "nearest" : "linear");
+    oct_to_onnx_text_set(w, "coordinate_transformation_mode", places[mode]);
+    if (whole) oct_to_onnx_text_set(w, "nearest_mode", "floor");
+    return y;
 }
 
 /* The parameter once for each sample of the batch, which is input 0's. */

@@ -38,6 +38,107 @@ static oct_to_onnx_ref lut(oct_to_onnx_program *p, const oct_step *step)
     return lookup(p, x, OCT_U8, bytes, step->table_size);
 }
 
+/* What the step makes of each code in each channel: it runs on a plane whose pixel i is code i throughout. */
+static oct_status make_table(const oct_program *program, const oct_step *step, uint8_t *table)
+{
+    enum { CODES = UINT8_MAX + 1 };
+    const oct_step_type *type = oct_step_type_of(step->kind);
+    const oct_kernel *kernel = oct_kernel_here();
+    const int64_t channels = step->conv.in_c;
+    uint8_t *codes = NULL, *made = NULL, *packed = NULL, *scratch = NULL;
+    oct_step plane = *step;
+    oct_status status;
+    plane.conv.in_h = plane.conv.out_h = CODES;
+    plane.conv.in_w = plane.conv.out_w = 1;
+    OCT_TRY_OUT(oct_alloc(&codes, (size_t)channels, CODES));
+    OCT_TRY_OUT(oct_alloc(&made, (size_t)channels, CODES));
+    OCT_TRY_OUT(oct_alloc(&packed, (size_t)type->packed_bytes(program, &plane, kernel), 1));
+    OCT_TRY_OUT(oct_alloc(&scratch, (size_t)type->scratch_bytes(program, &plane, kernel), 1));
+    for (int64_t i = 0; i < CODES * channels; i++)
+        codes[i] = (uint8_t)(i / channels);
+    type->pack(program, &plane, kernel, packed);
+    type->run(&(oct_step_run){.program = program,
+                              .step = &plane,
+                              .kernel = kernel,
+                              .packed = packed,
+                              .samples = 1,
+                              .input = (const void *[]){codes},
+                              .output = made,
+                              .scratch = scratch});
+    for (int64_t c = 0; c < channels; c++)
+        for (int64_t code = 0; code < CODES; code++)
+            table[c * CODES + code] = made[code * channels + c];
+out:
+    oct_free(&codes);
+    oct_free(&made);
+    oct_free(&packed);
+    oct_free(&scratch);
+    return status;
+}
+
+/* Adds 256 times the channel to each code, and looks that up. */
+static oct_to_onnx_ref lookup_channels(oct_to_onnx_program *p, oct_to_onnx_ref x,
+                                       const uint8_t *table)
+{
+    enum { CODES = UINT8_MAX + 1 };
+    oct_to_onnx_writer *w = p->w;
+    x = oct_to_onnx_ordered(w, x);
+    const oct_shape *s = &x.tensor.shape;
+    const int64_t channels = s->dim[s->ndim - 1], dims[3] = {channels, 1, 1},
+                  size = channels * CODES;
+    int32_t *first = NULL;
+    if (oct_alloc(&first, (size_t)channels, sizeof *first) != OCT_OK) {
+        oct_to_onnx_fail(w, OCT_RESOURCE, "%s: no memory", oct_to_onnx_layer_name(w));
+        return (oct_to_onnx_ref){.name = NULL};
+    }
+    for (int64_t c = 0; c < channels; c++)
+        first[c] = (int32_t)(c * CODES);
+    const char *codes = OCT_TO_ONNX(w, "Cast", x.name);
+    oct_to_onnx_int_set(w, "to", 6); /* int32 */
+    codes = OCT_TO_ONNX(w, "Add", codes,
+                        oct_to_onnx_constant(w, NULL, OCT_S32, s->ndim == 4 ? 3 : 1, dims, first));
+    x.name =
+        OCT_TO_ONNX(w, "Gather", oct_to_onnx_constant(w, NULL, OCT_U8, 1, &size, table), codes);
+    oct_free(&first);
+    return x;
+}
+
+/* A batch norm on its own has sums finer than any runtime's, so it is a table for each channel. */
+static oct_to_onnx_ref affine(oct_to_onnx_program *p, const oct_step *step)
+{
+    const oct_value *in = &p->program->values[step->input[0]];
+    const oct_value *out = &p->program->values[step->output];
+    oct_to_onnx_ref y = {.name = NULL};
+    uint8_t *table = NULL;
+    if (in->dtype != OCT_U8 || out->dtype != OCT_U8) {
+        oct_to_onnx_fail(p->w, OCT_PREPARE,
+                         "%s: ONNX has no form for a batch norm of its own on codes of 16 bits",
+                         step->name);
+        return y;
+    }
+    oct_status status = oct_alloc(&table, (size_t)step->conv.in_c, UINT8_MAX + 1);
+    if (status == OCT_OK) status = make_table(p->program, step, table);
+    if (status == OCT_OK)
+        y = lookup_channels(p, p->values[step->input[0]], table);
+    else
+        oct_to_onnx_fail(p->w, status, "%s: its table cannot be made", step->name);
+    oct_free(&table);
+    return y;
+}
+
+static oct_to_onnx_ref pad(oct_to_onnx_program *p, const oct_step *step)
+{
+    const oct_value *in = &p->program->values[step->input[0]];
+    const uint8_t byte = (uint8_t)step->fill;
+    const uint16_t word = (uint16_t)step->fill;
+    const char *constant = in->dtype == OCT_U8
+                               ? oct_to_onnx_constant(p->w, NULL, OCT_U8, 0, NULL, &byte)
+                               : oct_to_onnx_constant(p->w, NULL, OCT_U16, 0, NULL, &word);
+    const oct_to_onnx_ref x =
+        oct_to_onnx_view(p->w, p->values[step->input[0]], OCT_SHAPE(1, in->h, in->w, in->c));
+    return oct_to_onnx_pad(p->w, x, &step->pad, constant);
+}
+
 static oct_to_onnx_ref max_pool(oct_to_onnx_program *p, const oct_step *step)
 {
     const oct_conv_shape *s = &step->conv;
@@ -136,30 +237,9 @@ static oct_to_onnx_ref interpolate(oct_to_onnx_program *p, const oct_step *step)
                                 q->qmax - q->zero_point);
 }
 
-/* Between codes and back a value is the same, so that float pads codes. */
-static oct_to_onnx_ref pad(oct_to_onnx_program *p, const oct_step *step)
-{
-    const oct_pad_shape *s = &step->pad;
-    const oct_qparams *q = &p->program->values[step->output].q;
-    oct_float_layer layer = {.type = "pad", .name = step->name, .args = {.count = 8}};
-    oct_to_onnx_ref x = p->values[step->input[0]];
-    for (int d = 0; d < 3; d++) {
-        layer.args.value[2 * d] = (double)s->before[d];
-        layer.args.value[2 * d + 1] = (double)(s->out[d] - s->in[d] - s->before[d]);
-    }
-    layer.args.value[6] = (double)((float)(step->fill - q->zero_point) * q->scale);
-    layer.args.value[7] = s->mode;
-    x = oct_to_onnx_view(p->w, x, OCT_SHAPE(1, s->in[0], s->in[1], s->in[2]));
-    x.name = oct_to_onnx_dequantize(p, step->input[0], x.name);
-    const oct_to_onnx_ref y = oct_to_onnx_layer_write(
-        p->w, &(oct_to_onnx_layer_call){.layer = &layer, .input = &x, .num_inputs = 1});
-    return oct_to_onnx_quantize(p, step->output, y, q->qmin - q->zero_point,
-                                q->qmax - q->zero_point);
-}
-
 const oct_to_onnx_step_type oct_to_onnx_code_steps[] = {
-    {"lut", lut},   {"max_pool", max_pool}, {"relu", relu},     {"reshape", reshape},
-    {"move", move}, {"concat", concat},     {"argmax", argmax}, {"interpolate", interpolate},
-    {"pad", pad},
+    {"lut", lut},       {"affine", affine},           {"pad", pad},   {"max_pool", max_pool},
+    {"relu", relu},     {"reshape", reshape},         {"move", move}, {"concat", concat},
+    {"argmax", argmax}, {"interpolate", interpolate},
 };
 const size_t oct_to_onnx_code_steps_count = OCT_COUNT(oct_to_onnx_code_steps);

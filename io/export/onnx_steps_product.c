@@ -339,13 +339,13 @@ static oct_to_onnx_ref add(oct_to_onnx_program *p, const oct_step *step)
 static oct_to_onnx_ref mul(oct_to_onnx_program *p, const oct_step *step)
 {
     const oct_qparams *q = &p->program->values[step->output].q;
-    oct_to_onnx_lose(p, OCT_TO_ONNX_LOSS_PRODUCT, step);
+    if (!step->offset_first) oct_to_onnx_lose(p, OCT_TO_ONNX_LOSS_PRODUCT, step);
     return pair(p, step, "Mul", q->qmin - q->zero_point, q->qmax - q->zero_point);
 }
 
 static oct_to_onnx_ref quantize(oct_to_onnx_program *p, const oct_step *step)
 {
-    oct_to_onnx_lose(p, OCT_TO_ONNX_LOSS_QUOTIENT, step);
+    if (!step->quotient) oct_to_onnx_lose(p, OCT_TO_ONNX_LOSS_QUOTIENT, step);
     return quantize_whole(p, step->output, p->values[step->input[0]]);
 }
 
@@ -414,10 +414,14 @@ static oct_to_onnx_ref float_island(oct_to_onnx_program *p, const oct_step *step
 }
 
 const oct_to_onnx_step_type oct_to_onnx_product_steps[] = {
-    {"quantize", quantize}, {"dequantize", dequantize},
-    {"conv", conv},         {"conv_float", conv_float},
-    {"affine", conv},       {"add", add},
-    {"mul", mul},           {"avg_pool", avg_pool},
-    {"softmax", softmax},   {"float", float_island},
+    {"quantize", quantize},
+    {"dequantize", dequantize},
+    {"conv", conv},
+    {"conv_float", conv_float},
+    {"add", add},
+    {"mul", mul},
+    {"avg_pool", avg_pool},
+    {"softmax", softmax},
+    {"float", float_island},
 };
 const size_t oct_to_onnx_product_steps_count = OCT_COUNT(oct_to_onnx_product_steps);

@@ -1,0 +1,118 @@
+/* Writes what Octet's own runtime computes of the first test images of a model: every value of its program.
+ *
+ *     codes MODEL.int8.h5 COUNT DATA
+ *
+ * On stdout: a line of JSON that says batch, count and the values (name, type, shape of a sample), then for each batch
+ * the normalised images and each value, of all samples, as they lie in memory (channels last). compare.cjs reads it. */
+#include "core/base/mem.h"
+#include "io/loader.h"
+#include "launch/run/build.h"
+#include "launch/run/certificate.h"
+#include "launch/run/evaluate.h"
+#include "launch/run/job.h"
+#include "quant/pass/convert/convert.h"
+#include "quant/runtime/step.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { BATCH = 50 };
+
+typedef struct codes {
+    oct_model model;
+    oct_recipe recipe;
+    oct_dataset data;
+    oct_loader loader;
+    oct_runtime *runtime;
+    float *images;
+    uint8_t *output;
+    int64_t count;
+} codes;
+
+/* As the exporter calls them: a layer that is called twice has two steps of one name. */
+static void print_value(const oct_program *program, int64_t number)
+{
+    const oct_step *step = &program->steps[number];
+    const oct_value *v = &program->values[step->output];
+    int twins = 1;
+    for (int64_t i = 0; i < number; i++)
+        twins += strcmp(program->steps[i].name, step->name) == 0;
+    printf("%s{\"name\":\"%s", number ? "," : "", step->name);
+    if (twins > 1) printf(":%d", twins);
+    printf("\",\"kind\":\"%s\",\"type\":\"%s\",\"h\":%" PRId64 ",\"w\":%" PRId64 ",\"c\":%" PRId64
+           ",\"output\":%s}",
+           oct_step_type_of(step->kind)->name, oct_dtype_name(v->dtype), v->h, v->w, v->c,
+           step->output == program->output ? "true" : "false");
+}
+
+static void print_header(const codes *c)
+{
+    const oct_program *program = &c->model.program;
+    const oct_value *in = &program->values[program->inputs[0]];
+    printf("{\"batch\":%d,\"count\":%" PRId64 ",\"h\":%" PRId64 ",\"w\":%" PRId64 ",\"c\":%" PRId64
+           ",\"values\":[",
+           BATCH, c->count, in->h, in->w, in->c);
+    for (int64_t i = 0; i < program->num_steps; i++)
+        print_value(program, i);
+    printf("]}\n");
+}
+
+static void write_value(void *user, int64_t value, const oct_step *step, const void *data,
+                        size_t bytes)
+{
+    (void)user, (void)value, (void)step;
+    fwrite(data, 1, bytes, stdout);
+}
+
+static oct_status run(codes *c)
+{
+    const oct_program *program = &c->model.program;
+    const int64_t image = oct_inputs_numel(program);
+    oct_goals goals;
+    OCT_TRY(oct_evaluation_loader(&c->loader, &c->recipe, &c->data));
+    OCT_TRY(oct_alloc(&c->images, (size_t)(BATCH * image), sizeof *c->images));
+    OCT_TRY(oct_alloc(&c->output, BATCH, oct_value_bytes(&program->values[program->output])));
+    OCT_TRY(oct_runtime_create(&c->runtime, program, BATCH, &oct_module_islands));
+    print_header(c);
+    for (int64_t at = 0; at < c->count; at += BATCH) {
+        OCT_TRY(oct_loader_read(&c->loader, at, BATCH, c->images, &goals));
+        fwrite(c->images, sizeof *c->images, (size_t)(BATCH * image), stdout);
+        OCT_TRY(oct_runtime_watch(c->runtime, BATCH, (const float *[]){c->images}, c->output,
+                                  write_value, NULL));
+    }
+    OCT_CHECK(fflush(stdout) == 0 && !ferror(stdout), OCT_RESOURCE, "stdout cannot be written");
+    return OCT_OK;
+}
+
+static oct_status work(codes *c, char **argv)
+{
+    OCT_TRY(oct_model_load(&c->model, argv[1]));
+    OCT_CHECK(oct_parse_i64(argv[2], &c->count) && c->count > 0 && c->count % BATCH == 0, OCT_USAGE,
+              "%s: the number of images is no multiple of %d", argv[2], BATCH);
+    OCT_TRY(oct_job_model_recipe(&c->recipe, argv[1], &c->model, argv[3]));
+    OCT_TRY(oct_load_data(&c->recipe, OCT_TEST, NULL, &c->data));
+    OCT_CHECK(c->data.count >= c->count, OCT_DATA, "%s: the test set has only %lld images", argv[1],
+              (long long)c->data.count);
+    return run(c);
+}
+
+int main(int argc, char **argv)
+{
+    static codes c;
+    if (argc != 4) {
+        fprintf(stderr, "usage: codes MODEL.int8.h5 COUNT DATA\n");
+        return 2;
+    }
+    const oct_status status = work(&c, argv);
+    for (size_t i = 0; i < oct_fail_count(); i++)
+        fprintf(stderr, "codes: %s\n", oct_fail_text(i));
+    oct_runtime_destroy(&c.runtime);
+    oct_loader_deinit(&c.loader);
+    oct_free(&c.images);
+    oct_free(&c.output);
+    oct_dataset_close(&c.data);
+    oct_recipe_free(&c.recipe);
+    oct_model_free(&c.model);
+    return oct_status_exit(status);
+}

@@ -1,0 +1,43 @@
+#!/usr/bin/python3
+"""Fashion-MNIST as .npz files for networks that want colour or a class for each pixel.
+
+usage: make_data.py FOLDER   writes FOLDER/colour.npz (32x32x3), FOLDER/pairs.npz (of two classes),
+                             FOLDER/maps.npz (28x28, class of a pixel by its grey), FOLDER/colour_maps.npz
+"""
+import gzip
+import os
+import sys
+
+import numpy
+
+SOURCE = "/usr/share/datasets/fashion-mnist"
+
+
+def read(name, head, shape, count):
+    with gzip.open(os.path.join(SOURCE, name)) as file:
+        return numpy.frombuffer(file.read(head + count * int(numpy.prod(shape))), numpy.uint8,
+                                offset=head).reshape(count, *shape)
+
+
+def main(folder):
+    colour, pairs, maps, colour_maps = {}, {}, {}, {}
+    for split, name, count in (("train", "train", 512), ("test", "t10k", 1000)):
+        images = read(name + "-images-idx3-ubyte.gz", 16, (28, 28), count)
+        labels = read(name + "-labels-idx1-ubyte.gz", 8, (), count)
+        wide = numpy.pad(images, ((0, 0), (2, 2), (2, 2)))
+        # Three channels that are not alike: as it is, mirrored, turned over.
+        colour[split + "_images"] = numpy.stack([wide, wide[:, :, ::-1], 255 - wide], axis=3)
+        colour[split + "_labels"] = labels
+        pairs[split + "_images"], pairs[split + "_labels"] = colour[split + "_images"], labels % 2
+        colour_maps[split + "_images"] = colour[split + "_images"]
+        colour_maps[split + "_labels"] = numpy.minimum(wide // 64, 3)
+        maps[split + "_images"] = images[..., None]
+        maps[split + "_labels"] = numpy.minimum(images // 64, 3)
+    for name, arrays in (("colour", colour), ("pairs", pairs), ("maps", maps),
+                         ("colour_maps", colour_maps)):
+        numpy.savez(os.path.join(folder, name + ".npz"), **arrays)
+
+
+if len(sys.argv) != 2:
+    sys.exit(__doc__)
+main(sys.argv[1])
