@@ -204,11 +204,9 @@ static oct_status take_misfit(fit *f, slot *s, const oct_weight *array)
     oct_weight_shape_text(s->layout.ndim, s->layout.dim, here);
     oct_weight_shape_text(array->ndim, array->dim, there);
     s->array = -1;
-    if (is_other_classifier(f, s, array)) {
-        OCT_TRY(oct_text_add(&f->report->classifier, "%s%s is %s in the file and %s here",
-                             f->report->classifier.length ? ", " : "", s->path, there, here));
-        return note(&f->report->kept_names, &f->report->kept, s->path);
-    }
+    if (is_other_classifier(f, s, array))
+        return oct_text_add(&f->report->classifier, "%s%s is %s in the file and %s here",
+                            f->report->classifier.length ? ", " : "", s->path, there, here);
     if (f->problems++ < PROBLEMS)
         (void)oct_fail_add(OCT_USAGE,
                            "init: %s is %s in %s, but %s in this model; to keep its initial values "

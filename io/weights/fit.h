@@ -27,7 +27,7 @@ typedef struct oct_weight_report {
     int64_t kept,
         unused; /* of the model's that are not in the file; of the file's that are not in the model */
     oct_text kept_names, unused_names; /* the first of them */
-    oct_text classifier; /* a sentence about a last layer of another size; NULL: it fits */
+    oct_text classifier; /* parameters of a last layer of another size, with both; empty: it fits */
 } oct_weight_report;
 void oct_weight_report_free(oct_weight_report *report);
 

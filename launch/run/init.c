@@ -142,14 +142,16 @@ static oct_status tell(const oct_weights *w, const oct_weight_report *r, oct_tex
     return OCT_OK;
 }
 
-static oct_status apply_weights(const oct_weights *w, oct_trainer *trainer, oct_text *told)
+oct_status oct_init_weights(const oct_init *init, oct_module *model, const oct_recipe *recipe,
+                            const oct_dataset *data, oct_text *told)
 {
-    const oct_dataset *data = trainer->train_data;
-    const oct_weight_rules rules = {&trainer->recipe->init_map, &trainer->recipe->init_skip};
+    const oct_weight_rules rules = {&recipe->init_map, &recipe->init_skip};
     oct_weight_report report;
-    oct_status status = oct_weights_load(
-        w, trainer->model, OCT_EXAMPLE(OCT_SHAPE(1, data->h, data->w, data->c)), &rules, &report);
-    if (status == OCT_OK) status = tell(w, &report, told);
+    if (!init->weights.path) return OCT_OK;
+    oct_status status =
+        oct_weights_load(&init->weights, model,
+                         OCT_EXAMPLE(OCT_SHAPE(1, data->h, data->w, data->c)), &rules, &report);
+    if (status == OCT_OK) status = tell(&init->weights, &report, told);
     oct_weight_report_free(&report);
     return status;
 }
@@ -157,8 +159,8 @@ static oct_status apply_weights(const oct_weights *w, oct_trainer *trainer, oct_
 oct_status oct_init_apply(const oct_init *init, oct_trainer *trainer, oct_text *told)
 {
     const oct_checkpoint *checkpoint = &init->checkpoint;
-    if (init->weights.path) return apply_weights(&init->weights, trainer, told);
-    if (!checkpoint->bytes) return OCT_OK;
+    if (!checkpoint->bytes)
+        return oct_init_weights(init, trainer->model, trainer->recipe, trainer->train_data, told);
     OCT_TRY(oct_trainer_start_from(trainer, checkpoint));
     return oct_text_add(told, "weights of %s (step %lld, phase %s)\n", checkpoint->path,
                         (long long)checkpoint->info.step, checkpoint->info.phase);

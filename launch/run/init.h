@@ -23,6 +23,10 @@ static inline bool oct_init_given(const oct_init *init)
 {
     return init->checkpoint.bytes || init->weights.path;
 }
+/* Gives the float model of a recipe what a file of weights has for it; no file, and nothing happens. *told as
+ * below. */
+oct_status oct_init_weights(const oct_init *init, oct_module *model, const oct_recipe *recipe,
+                            const oct_dataset *data, oct_text *told) OCT_NODISCARD;
 /* Gives a trainer at step 0 its values; *told gets what was taken as a line, and each thing that was not as one
  * more. OCT_USAGE with all that does not fit. */
 oct_status oct_init_apply(const oct_init *init, oct_trainer *trainer, oct_text *told) OCT_NODISCARD;

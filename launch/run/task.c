@@ -130,7 +130,8 @@ static void check_teacher(const oct_recipe *recipe)
                    "asks no teacher, which loss.kind: distillation does");
         return;
     }
-    if (oct_teacher_is_own(recipe) && recipe->float_epochs == 0 && !recipe->init[0])
+    if (oct_teacher_is_own(recipe) && recipe->float_epochs == 0 && !recipe->init[0] &&
+        !recipe->model_onnx[0])
         oct_fail_add(OCT_USAGE,
                      "distill.teacher: float is the end of the float phase, which float.epochs: 0 "
                      "leaves out; name a checkpoint or a run folder, or start from one by init");

@@ -68,7 +68,7 @@ static oct_status check_inputs(const char *path, const oct_recipe *there, const 
     return OCT_OK;
 }
 
-static oct_status build(oct_teacher *teacher, const oct_checkpoint *checkpoint,
+static oct_status build(oct_module **model, const oct_checkpoint *checkpoint,
                         const oct_recipe *recipe, const oct_dataset *data)
 {
     oct_recipe there;
@@ -76,7 +76,7 @@ static oct_status build(oct_teacher *teacher, const oct_checkpoint *checkpoint,
     OCT_TRY(oct_job_checkpoint_recipe(&there, checkpoint, NULL));
     oct_status status = check_inputs(checkpoint->path, &there, recipe);
     if (status == OCT_OK)
-        status = oct_build_from_checkpoint(&teacher->model, checkpoint, &there, data, &prepared);
+        status = oct_build_from_checkpoint(model, checkpoint, &there, data, &prepared);
     oct_recipe_free(&there);
     return status == OCT_OK ? OCT_OK : oct_fail_prefix("distill.teacher");
 }
@@ -84,10 +84,19 @@ static oct_status build(oct_teacher *teacher, const oct_checkpoint *checkpoint,
 oct_status oct_teacher_create(oct_teacher *teacher, const oct_checkpoint *checkpoint,
                               const oct_recipe *recipe, const oct_dataset *data)
 {
+    oct_module *model = NULL;
+    *teacher = (oct_teacher){0};
+    OCT_TRY(build(&model, checkpoint, recipe, data));
+    return oct_teacher_take(teacher, &model, data);
+}
+
+oct_status oct_teacher_take(oct_teacher *teacher, oct_module **model, const oct_dataset *data)
+{
     oct_status status = OCT_OK;
-    *teacher =
-        (oct_teacher){.sample = OCT_SHAPE(1, data->h, data->w, data->c), .outputs = data->classes};
-    OCT_TRY_OUT(build(teacher, checkpoint, recipe, data));
+    *teacher = (oct_teacher){.model = *model,
+                             .sample = OCT_SHAPE(1, data->h, data->w, data->c),
+                             .outputs = data->classes};
+    *model = NULL;
     oct_module_train(teacher->model, false);
     OCT_TRY_OUT(oct_context_create(&teacher->cx, &oct_collective_one));
     OCT_TRY_OUT(oct_forward_begin(&teacher->forward, teacher->cx, teacher->model));

@@ -30,6 +30,9 @@ oct_status oct_teacher_share(oct_session *session, oct_recipe *recipe,
 /* Not collective: makes the model of a checkpoint the teacher of a run with this recipe. */
 oct_status oct_teacher_create(oct_teacher *teacher, const oct_checkpoint *checkpoint,
                               const oct_recipe *recipe, const oct_dataset *data) OCT_NODISCARD;
+/* Not collective: makes this model the teacher; takes it over, also on failure. */
+oct_status oct_teacher_take(oct_teacher *teacher, oct_module **model,
+                            const oct_dataset *data) OCT_NODISCARD;
 void oct_teacher_destroy(oct_teacher *teacher);
 /* Not collective: what the teacher says of n samples, in evaluation mode and a few at a time. *y lives until
  * the next call. */

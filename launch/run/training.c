@@ -9,6 +9,7 @@
 #include "core/base/mem.h"
 #include "dist/rank_table.h"
 #include "launch/base/meter.h"
+#include "launch/run/build.h"
 #include "launch/run/certificate.h"
 #include "launch/run/job.h"
 #include "launch/run/records.h"
@@ -355,17 +356,33 @@ static oct_status start_from_init(oct_training *r)
     return status;
 }
 
+/* Makes the float model, with the weights that the run starts from, the teacher. */
+static oct_status call_start(oct_training *r)
+{
+    oct_module *model = NULL;
+    oct_text told = {0};
+    oct_status status = oct_build_model(&model, r->recipe, &r->train_data);
+    if (status == OCT_OK)
+        status = oct_init_weights(r->init, model, r->recipe, &r->train_data, &told);
+    if (status == OCT_OK) status = oct_teacher_take(&r->trainer.teacher, &model, &r->train_data);
+    oct_module_destroy(&model);
+    oct_text_free(&told);
+    OCT_TRY(oct_session_agree(r->session, status));
+    oct_log(OCT_LOG_INFO, "teacher: the float weights that the run starts from");
+    return OCT_OK;
+}
+
 /* Where there is no float phase, the weights that the run starts from are its end. */
 static oct_status call_other_teacher(oct_training *r)
 {
     const bool has_float = r->trainer.plan.begin[OCT_PHASE_CALIBRATE] > 0;
-    oct_checkpoint *other = r->teacher;
+    const bool at_start = oct_teacher_is_own(r->recipe) && !has_float;
+    oct_checkpoint *other = at_start ? &r->init->checkpoint : r->teacher;
     if (!oct_teacher_wanted(r->recipe)) return OCT_OK;
-    if (oct_teacher_is_own(r->recipe) && !has_float) other = &r->init->checkpoint;
-    OCT_CHECK(other->bytes || has_float || !oct_teacher_is_own(r->recipe), OCT_USAGE,
-              "distill.teacher: float is the end of the float phase, which float.epochs: 0 leaves "
-              "out, and init is a file of weights alone; train the float phase, or name a run");
-    if (other->bytes) OCT_TRY(call_teacher(r, other));
+    if (other->bytes)
+        OCT_TRY(call_teacher(r, other));
+    else if (at_start)
+        OCT_TRY(call_start(r));
     oct_checkpoint_close(r->teacher);
     return OCT_OK;
 }

@@ -140,6 +140,22 @@ Test(weights_file, is_what_octet_exports, .timeout = 120)
                     "b/checkpoints/step-00000004.h5", "state/features/7/conv/weight");
 }
 
+/* The teacher is the float model of the weights that the run starts from. */
+Test(weights_file, teaches_qat_where_there_is_no_float_phase, .timeout = 120)
+{
+    OCTET("train", "r.yaml", "output=a", "init=run", "float.epochs=0", "loss.kind=distillation",
+          "-q");
+    oct_check_exit(job, 0);
+    OCTET("train", "r.yaml", "output=b", "init=net.safetensors", "float.epochs=0",
+          "loss.kind=distillation", "--ranks", "2");
+    oct_check_exit(job, 0);
+    oct_check_said(job, "teacher: the float weights that the run starts from");
+    check_same_item("a/checkpoints/step-00000004.h5", "state/head/0/linear/weight",
+                    "b/checkpoints/step-00000004.h5", "state/head/0/linear/weight");
+    check_same_item("a/checkpoints/step-00000004.h5", "state/features/3/conv/weight",
+                    "b/checkpoints/step-00000004.h5", "state/features/3/conv/weight");
+}
+
 Test(weights_file, gives_the_same_run_on_any_number_of_ranks, .timeout = 120)
 {
     OCTET("train", "r.yaml", "output=a", "init=net.safetensors", "-q");

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "core/nn/modules.h"
+#include "core/op/move.h"
 
 enum {
     TOKEN_SIDE = 8,
@@ -18,21 +19,12 @@ typedef struct token_net {
         *head;
 } token_net;
 
-/* A linear layer over the channels of each token. */
-static inline oct_tensor *token_layer(oct_context *cx, oct_module *layer, oct_tensor *x,
-                                      int64_t out)
-{
-    oct_tensor *rows = oct_reshape(cx, x, OCT_SHAPE(0, 1, TOKEN_COUNT, TOKEN_WIDTH));
-    return oct_reshape(cx, oct_call(cx, layer, rows), OCT_SHAPE(0, TOKEN_COUNT, out));
-}
-
 static inline oct_tensor *token_attention(oct_context *cx, token_net *m, oct_tensor *x)
 {
-    oct_tensor *query = token_layer(cx, m->query, x, TOKEN_WIDTH);
-    oct_tensor *key = token_layer(cx, m->key, x, TOKEN_WIDTH);
-    oct_tensor *value = token_layer(cx, m->value, x, TOKEN_WIDTH);
-    oct_tensor *turned = oct_reshape(cx, key, OCT_SHAPE(0, TOKEN_WIDTH, TOKEN_COUNT));
-    oct_tensor *near = oct_mul_scalar(cx, oct_matmul(cx, query, turned), 0.35);
+    static const int across[] = {2, 1};
+    oct_tensor *query = oct_call(cx, m->query, x), *value = oct_call(cx, m->value, x);
+    oct_tensor *key = oct_transpose(cx, oct_call(cx, m->key, x), across);
+    oct_tensor *near = oct_mul_scalar(cx, oct_matmul(cx, query, key), 0.35);
     return oct_matmul(cx, oct_softmax(cx, near), value);
 }
 
@@ -47,10 +39,8 @@ static inline oct_tensor *token_forward(oct_context *cx, oct_module *self, oct_t
     oct_tensor *y = oct_reshape(cx, oct_concat(cx, all, 2), OCT_SHAPE(0, TOKEN_COUNT, TOKEN_WIDTH));
     y = oct_call(cx, m->positions, y);
     y = oct_add(cx, y, token_attention(cx, m, oct_call(cx, m->norm[0], y)));
-    oct_tensor *rows =
-        oct_reshape(cx, oct_call(cx, m->norm[1], y), OCT_SHAPE(0, 1, TOKEN_COUNT, TOKEN_WIDTH));
-    rows = oct_call(cx, m->narrow, oct_silu(cx, oct_call(cx, m->wide, rows)));
-    oct_tensor *step = oct_reshape(cx, rows, OCT_SHAPE(0, TOKEN_COUNT, TOKEN_WIDTH));
+    oct_tensor *step = oct_call(cx, m->wide, oct_call(cx, m->norm[1], y));
+    step = oct_call(cx, m->narrow, oct_silu(cx, step));
     y = oct_add(cx, y, oct_call(cx, m->scale, step));
     return oct_call(cx, m->head, oct_mean(cx, oct_call(cx, m->norm[2], y), 1, false));
 }
@@ -64,8 +54,7 @@ static const oct_module_type token_type = {
 
 static inline oct_status token_net_create(oct_module **root)
 {
-    const oct_conv_geometry patch = oct_conv_geometry_of(4, 4, 4, 0, 1),
-                            one = oct_conv_geometry_of(1, 1, 1, 0, 1);
+    const oct_conv_geometry patch = oct_conv_geometry_of(4, 4, 4, 0, 1);
     const int64_t width = TOKEN_WIDTH;
     OCT_TRY(oct_module_create(root, &token_type, sizeof(token_net)));
     token_net *m = (token_net *)*root;
@@ -77,11 +66,11 @@ static inline oct_status token_net_create(oct_module **root)
     TOKEN_PART("norm0", &m->norm[0], oct_layer_norm_create(&m->norm[0], width, 1e-6));
     TOKEN_PART("norm1", &m->norm[1], oct_layer_norm_create(&m->norm[1], width, 1e-6));
     TOKEN_PART("norm2", &m->norm[2], oct_group_norm_create(&m->norm[2], 2, width, 1e-5));
-    TOKEN_PART("query", &m->query, oct_conv2d_create(&m->query, width, width, one, true));
-    TOKEN_PART("key", &m->key, oct_conv2d_create(&m->key, width, width, one, true));
-    TOKEN_PART("value", &m->value, oct_conv2d_create(&m->value, width, width, one, true));
-    TOKEN_PART("wide", &m->wide, oct_conv2d_create(&m->wide, width, 2 * width, one, true));
-    TOKEN_PART("narrow", &m->narrow, oct_conv2d_create(&m->narrow, 2 * width, width, one, true));
+    TOKEN_PART("query", &m->query, oct_linear_create(&m->query, width, width, true));
+    TOKEN_PART("key", &m->key, oct_linear_create(&m->key, width, width, true));
+    TOKEN_PART("value", &m->value, oct_linear_create(&m->value, width, width, true));
+    TOKEN_PART("wide", &m->wide, oct_linear_create(&m->wide, width, 2 * width, true));
+    TOKEN_PART("narrow", &m->narrow, oct_linear_create(&m->narrow, 2 * width, width, true));
     TOKEN_PART("head", &m->head, oct_linear_create(&m->head, width, TOKEN_CLASSES, true));
     return OCT_OK;
 }
