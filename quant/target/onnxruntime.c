@@ -11,7 +11,7 @@
 #include <string.h>
 
 static const char *const no_ops[] = {"softmax", NULL};
-static const char *const one_scale[] = {"add", NULL};
+static const char *const one_scale[] = {"add", "sub", NULL};
 static const char *const float_outputs[] = {"linear", NULL};
 
 /* An average over a varying number of positions is no convolution. */

@@ -213,7 +213,8 @@ def add_binary(op, name, a, b, y, exact, relu=False, form="Add", probe=False):
     v = m.quantize(v, sy, zy)
     la, lb = xa.astype(np.int32) - za, xb.astype(np.int32) - zb
     if op == "add":
-        expected = np.clip(la + lb + zy, zy if relu else 0, 255).astype(np.uint8)
+        total = la - lb if form == "Sub" else la + lb
+        expected = np.clip(total + zy, zy if relu else 0, 255).astype(np.uint8)
     else:
         factor = f32(f32(f32(sa) * f32(sb)) / f32(sy))
         expected = code(((la * lb).astype(f32) * factor).astype(f32) + f32(zy), 0)
@@ -283,6 +284,7 @@ def add_all():
     add_binary("mul", "middles of codes, even zero point", (0.5, 121), (0.25, 3), (0.25, 78), (*LEVELS[2:],), form="Mul")
     add_binary("mul", "a gate", (0.031, 110), (1 / 256, 0), (0.03, 111), (*LEVELS[2:],), form="Mul")
     add_codes()
+    add_binary("add", "a difference", (0.037, 121), (0.037, 121), (0.037, 121), LEVELS, form="Sub", probe=True)
     add_conv("3x3 with weights of type s8", 16, 24, 12, 3, zx=7, zy=100, weight_type="s8", probe=True)
     add_conv("3x3, larger", 32, 32, 24, 3, zx=7, zy=100, probe=True)
     add_conv("average 12x12", 8, 8, 12, 12, groups=8, zx=7, zy=9, ones=True, probe=True)
