@@ -90,7 +90,7 @@ static void check_init(const oct_recipe_source *s, const oct_recipe *recipe)
 static void check_model(const oct_recipe_source *s, const oct_recipe *recipe)
 {
     size_t name = OCT_KEY_AT_model_name, file = OCT_KEY_AT_model_onnx;
-    size_t output = OCT_KEY_AT_model_output;
+    size_t output = OCT_KEY_AT_model_output, head = OCT_KEY_AT_model_new_head;
     const bool has_file = recipe->model_onnx[0] || recipe->model_onnx_sha256[0];
     check_digest(s, OCT_KEY_AT_model_onnx_sha256, recipe->model_onnx_sha256);
     if (!all_good(s, name, file)) return;
@@ -105,6 +105,10 @@ static void check_model(const oct_recipe_source *s, const oct_recipe *recipe)
                           "model.name=VALUE on the command line; model.onnx: FILE takes a network "
                           "of yours",
                           oct_keys[name].help);
+    if (!s->bad[head] && recipe->model_new_head && !has_file)
+        oct_recipe_report_keys(s, head, name,
+                               "model.new_head is true, but model.onnx is not given; a model of "
+                               "Octet's has as many outputs as the data needs, so leave it out");
     if (!s->bad[output] && recipe->model_output[0] && !has_file)
         oct_recipe_report_keys(s, output, name,
                                "model.output names an output of an ONNX file, but model.onnx is "

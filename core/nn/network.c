@@ -256,6 +256,23 @@ size_t oct_network_names(const oct_module *module, const oct_network_name **name
     return is ? ((const network *)module)->num_names : 0;
 }
 
+void oct_network_forget_names(oct_module *self, const char *path)
+{
+    network *m = (network *)self;
+    const size_t length = strlen(path);
+    size_t kept = 0;
+    for (size_t i = 0; i < m->num_names; i++) {
+        oct_network_name *name = &m->names[i];
+        if (strncmp(name->path, path, length) != 0 || name->path[length] != '.') {
+            m->names[kept++] = *name;
+            continue;
+        }
+        oct_free(&name->file);
+        oct_free(&name->path);
+    }
+    m->num_names = kept;
+}
+
 oct_file_order oct_file_order_of(int dims, const int64_t *size)
 {
     oct_file_order order = {.dims = dims};

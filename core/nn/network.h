@@ -49,6 +49,8 @@ oct_status oct_network_add_name(oct_module *network, const oct_module *module, c
                                 const char *file, const oct_file_order *order) OCT_NODISCARD;
 /* The table of these names; 0 and NULL for a module of another type. */
 size_t oct_network_names(const oct_module *module, const oct_network_name **names);
+/* Forgets those of the module at this path. */
+void oct_network_forget_names(oct_module *network, const char *path);
 /* The row-major order of a shape. */
 oct_file_order oct_file_order_of(int dims, const int64_t *size);
 /* Copies a tensor of a file to its place (in), or the other way round (out). */

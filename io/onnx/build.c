@@ -134,6 +134,9 @@ static oct_status build_node(oct_onnx_builder *b, int64_t node, problems *p)
                            "there is no such operator here; leave it out of the network, or give "
                            "the layer by a plug-in");
     if (!inputs_there(b, node)) return OCT_OK; /* whatever makes them is listed */
+    if (oct_build_inputs(b, node) < 1 || n->outputs < 1 || n->output[0] < 0)
+        return add_problem(p, OCT_PREPARE, n,
+                           "it has no input, or its first output is not used; export it otherwise");
     b->at = node;
     b->result = n->output[0];
     oct_build_set_path(b, n);
@@ -238,6 +241,7 @@ static oct_status set_output(oct_onnx_builder *b, oct_onnx_built *built)
     OCT_CHECK(y.value > 0, OCT_PREPARE, "%s: it computes nothing; export the network again",
               g->path);
     built->output = y.shape;
+    built->last = y.value;
     oct_network_set_output(b->network, y.value);
     return OCT_OK;
 }

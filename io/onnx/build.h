@@ -17,8 +17,8 @@ typedef struct oct_onnx_build_options {
 
 typedef struct oct_onnx_built {
     oct_shape output; /* of the network, dim[0] is the batch: (N, classes) or (N, H, W, classes) */
-    const char
-        *left_out; /* type of the node at the end that was left out; NULL: none. Of the graph */
+    int32_t last;     /* the value that it is */
+    const char *left_out; /* type of a node at the end; NULL: none. Of the graph */
 } oct_onnx_built;
 
 /* Builds the network. OCT_PREPARE with a sentence for each kind of node that has no counterpart here, all at
@@ -26,3 +26,8 @@ typedef struct oct_onnx_built {
 oct_status oct_onnx_build(oct_module **network, const oct_onnx_graph *graph,
                           const oct_onnx_build_options *options,
                           oct_onnx_built *built) OCT_NODISCARD;
+
+/* Gives the network so many outputs in place of those it has: its last layer, which must be a linear one or a
+ * convolution, is made anew with initial values that follow from the seed. OCT_PREPARE when it is another. */
+oct_status oct_onnx_new_head(oct_module *network, oct_onnx_built *built, int64_t outputs,
+                             uint64_t seed) OCT_NODISCARD;

@@ -355,7 +355,8 @@ static oct_status broadcast(oct_onnx_builder *b, oct_onnx_view *lead, oct_onnx_v
     const int n = oct_view_order(lead, order);
     int64_t kept = 1;
     *done = false;
-    if (lead->atoms[oct_view_batch(lead)] > 1) return OCT_OK;
+    const int batch = oct_view_batch(lead);
+    if (batch < 0 || lead->atoms[batch] > 1) return OCT_OK;
     for (int i = 0; i < n; i++)
         if (oct_view_size(lead, order[i]) > 1) inner[count++] = order[i];
     while (from < count && oct_view_size(small, inner[from]) == 1)
@@ -436,6 +437,8 @@ static oct_status compute(oct_onnx_builder *b, const oct_onnx_node *n, const ari
     if (!c) return of_two(b, a, n, 0, 1);
     OCT_TRY(oct_build_weights(b, n, number, &c));
     const int32_t input = n->input[1 - number];
+    OCT_CHECK(input >= 0 && b->there[input], OCT_DATA,
+              "both its inputs are constants; export the network again");
     oct_onnx_view v = b->view[input];
     if (c->ndim <= v.dims && oct_build_scalar(b, n->input[number], &x))
         return with_number(b, a, input, x, turned);

@@ -115,8 +115,8 @@ oct_status oct_build_output(oct_onnx_builder *b, int32_t value, const oct_onnx_v
     const oct_onnx_value *of = &b->graph->values[value];
     char text[OCT_ONNX_SHAPE_BYTES];
     bool fits = of->ndim == v->dims || !of->known;
-    for (int d = 0; fits && of->known && d < v->dims; d++)
-        fits = of->dim[d] == oct_view_size(v, d);
+    for (int d = 0; fits && d < v->dims; d++)
+        fits = oct_view_size(v, d) != 0 && (!of->known || of->dim[d] == oct_view_size(v, d));
     OCT_CHECK(fits, OCT_DATA, "%s cannot have the shape %s; export the network again", of->name,
               oct_onnx_shape_text(of, text));
     b->view[value] = *v;
@@ -135,7 +135,8 @@ static oct_status view_of_constant(oct_onnx_builder *b, const oct_onnx_value *v,
     int64_t size[OCT_ONNX_DIMS];
     oct_shape shape = {.ndim = v->ndim, .dim = {1}};
     int32_t made;
-    OCT_CHECK(v->dtype == OCT_F32 && v->ndim >= 2 && v->dim[0] == 1, OCT_PREPARE,
+    OCT_CHECK(v->dtype == OCT_F32 && v->ndim >= 2 && v->dim[0] == 1 && oct_onnx_numel(v) > 0,
+              OCT_PREPARE,
               "%s is a constant where a value of the network belongs; such a node cannot be "
               "trained here",
               v->name);

@@ -277,6 +277,7 @@ oct_status oct_build_concat(oct_onnx_builder *b, const oct_onnx_node *n)
     oct_onnx_view x[OCT_MAX_INPUTS];
     int32_t value[OCT_MAX_INPUTS], made;
     int order[OCT_VIEW_ATOMS], dim, at = 0;
+    int64_t joined = 0;
     OCT_CHECK(n->inputs >= 1 && n->inputs <= OCT_MAX_INPUTS, OCT_PREPARE,
               "it joins %d values, and at most %d are supported; join them in steps", n->inputs,
               OCT_MAX_INPUTS);
@@ -287,8 +288,12 @@ oct_status oct_build_concat(oct_onnx_builder *b, const oct_onnx_node *n)
               "sample only");
     for (int i = 0; i < n->inputs; i++) {
         OCT_TRY(oct_build_view(b, n, i, &x[i]));
-        OCT_CHECK(x[i].dims == to->ndim, OCT_DATA,
-                  "its inputs have different numbers of dimensions; export the network again");
+        bool fits = x[i].dims == to->ndim && oct_view_size(&x[i], dim) > 0;
+        for (int d = 0; fits && d < to->ndim; d++)
+            fits = d == dim || oct_view_size(&x[i], d) == to->dim[d];
+        if (fits) joined += oct_view_size(&x[i], dim);
+        OCT_CHECK(fits && (i + 1 < n->inputs || joined == to->dim[dim]), OCT_DATA,
+                  "its inputs do not fit each other; export the network again");
     }
     if (n->inputs == 1) return oct_build_result(b, &x[0]);
     const int batch = oct_view_batch(&x[0]);

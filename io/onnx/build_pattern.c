@@ -55,13 +55,20 @@ static bool near(double a, double b)
 static int64_t made_by(const oct_onnx_builder *b, int32_t value, const char *type)
 {
     const int64_t node = value < 0 ? -1 : b->maker[value];
-    return node >= 0 && strcmp(oct_build_type(b, node), type) == 0 ? node : -1;
+    return node >= 0 && strcmp(oct_build_type(b, node), type) == 0 && oct_build_inputs(b, node) > 0
+               ? node
+               : -1;
+}
+
+static bool has_two(const oct_onnx_builder *b, int64_t node)
+{
+    return node >= 0 && oct_build_inputs(b, node) == 2;
 }
 
 /* A node of two inputs, of which one is a number: the other one. Of a quotient the number is the second. */
 static bool with_number(const oct_onnx_builder *b, int64_t node, int32_t *x, double *number)
 {
-    if (node < 0 || oct_build_inputs(b, node) != 2) return false;
+    if (!has_two(b, node)) return false;
     const bool quotient = strcmp(oct_build_type(b, node), "Div") == 0;
     for (int i = quotient ? 1 : 0; i < 2; i++)
         if (oct_build_scalar(b, oct_build_input(b, node, i), number)) {
@@ -203,7 +210,7 @@ static bool is_cube(const oct_onnx_builder *b, int32_t value, int32_t x)
     double power;
     if (!collect_node(b, b->maker[value], &f, 0) || !near(f.number, 0.044715)) return false;
     const int64_t pow = f.count == 1 ? made_by(b, f.value[0], "Pow") : -1;
-    if (pow >= 0)
+    if (has_two(b, pow))
         return oct_build_input(b, pow, 0) == x &&
                oct_build_scalar(b, oct_build_input(b, pow, 1), &power) && power == 3;
     return f.count == 3 && f.value[0] == x && f.value[1] == x && f.value[2] == x;
@@ -227,7 +234,8 @@ static bool gelu(oct_onnx_builder *b, int64_t node, const factors *f)
             return true;
         }
         const int64_t sum = tanh >= 0 && in.count == 1 ? made_by(b, in.value[0], "Add") : -1;
-        for (int k = 0; k < 2 && sum >= 0 && near(in.number, sqrt(2 / 3.14159265358979)); k++)
+        for (int k = 0; k < 2 && has_two(b, sum) && near(in.number, sqrt(2 / 3.14159265358979));
+             k++)
             if (oct_build_input(b, sum, k) == x && is_cube(b, oct_build_input(b, sum, 1 - k), x)) {
                 fuse(b, node, "octet.GeluTanh", x);
                 return true;
@@ -240,7 +248,7 @@ static bool gelu(oct_onnx_builder *b, int64_t node, const factors *f)
 static bool is_centred(const oct_onnx_builder *b, int32_t value, int32_t *x, int64_t *mean)
 {
     const int64_t sub = made_by(b, value, "Sub");
-    if (sub < 0) return false;
+    if (!has_two(b, sub)) return false;
     *x = oct_build_input(b, sub, 0);
     *mean = made_by(b, oct_build_input(b, sub, 1), "ReduceMean");
     return *mean >= 0 && oct_build_input(b, *mean, 0) == *x;
@@ -252,9 +260,9 @@ static bool is_square_of(const oct_onnx_builder *b, int32_t value, int32_t x)
     const int64_t pow = made_by(b, value, "Pow"), mul = made_by(b, value, "Mul");
     int32_t of = -1, in;
     int64_t mean;
-    if (pow >= 0 && oct_build_scalar(b, oct_build_input(b, pow, 1), &power) && power == 2)
+    if (has_two(b, pow) && oct_build_scalar(b, oct_build_input(b, pow, 1), &power) && power == 2)
         of = oct_build_input(b, pow, 0);
-    if (mul >= 0 && oct_build_input(b, mul, 0) == oct_build_input(b, mul, 1))
+    if (has_two(b, mul) && oct_build_input(b, mul, 0) == oct_build_input(b, mul, 1))
         of = oct_build_input(b, mul, 0);
     return of >= 0 && is_centred(b, of, &in, &mean) && in == x;
 }
@@ -316,7 +324,7 @@ void oct_onnx_find_patterns(oct_onnx_builder *b)
     for (int64_t k = 0; k < b->graph->num_nodes; k++) {
         const char *type = b->graph->nodes[k].type;
         factors f = {.number = 1};
-        if (!b->needed[k]) continue;
+        if (!b->needed[k] || b->graph->nodes[k].inputs < 1) continue;
         if (strcmp(type, "Reshape") == 0) {
             (void)group_norm(b, k);
         } else if (strcmp(type, "Clip") == 0) {

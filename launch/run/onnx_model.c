@@ -163,12 +163,10 @@ static oct_status check_output(const oct_recipe *recipe, const oct_dataset *data
               recipe->model_onnx, (long long)rows, rows == 1 ? "" : "s",
               oct_shape_text(&sample, text), (long long)data->rows, remedy);
     OCT_CHECK(each == data->classes, OCT_USAGE,
-              "model.onnx: %s has %lld outputs, but the data %lld %s; export it with %lld outputs "
-              "(in PyTorch, for a model whose last layer is fc: model.fc = "
-              "torch.nn.Linear(model.fc.in_features, %lld))%s",
+              "model.onnx: %s has %lld outputs, but the data %lld %s; write model.new_head: true, "
+              "which learns a new last layer, or export it with %lld outputs%s",
               recipe->model_onnx, (long long)each, (long long)data->classes,
               data->goal == OCT_GOAL_VALUES ? "values" : "classes", (long long)data->classes,
-              (long long)data->classes,
               each > data->classes && data->goal == OCT_GOAL_CLASS
                   ? ", or keep them all: data.classes says how many there are"
                   : "");
@@ -194,6 +192,11 @@ static oct_status build(oct_module **model, const oct_recipe *recipe, const oct_
     OCT_TRY_OUT(oct_onnx_read_bytes(&graph, source));
     OCT_TRY_OUT(oct_onnx_fold(&graph, data->h, data->w, data->c));
     OCT_TRY_OUT(oct_onnx_build(model, &graph, &options, &built));
+    if (recipe->model_new_head && data->goal != OCT_GOAL_INPUT) {
+        status = oct_onnx_new_head(*model, &built, data->classes, (uint64_t)recipe->seed);
+        if (status == OCT_PREPARE) (void)oct_fail_prefix("model.new_head: %s", recipe->model_onnx);
+        if (status != OCT_OK) goto out;
+    }
     OCT_TRY_OUT(check_output(recipe, data, &built));
 out:
     oct_onnx_free(&graph);

@@ -161,6 +161,10 @@ Test(network, keeps_the_names_of_a_file_and_the_order_there)
     cr_assert_str_eq(names[0].file, "model/W");
     cr_assert_str_eq(names[0].path, "fc.weight");
     cr_assert_eq(oct_network_names(oct_network_module(net, value), &names), 0);
+    oct_network_forget_names(net, "f");
+    cr_assert_eq(oct_network_names(net, &names), 1);
+    oct_network_forget_names(net, "fc");
+    cr_assert_eq(oct_network_names(net, &names), 0);
     oct_module_destroy(&net);
     check_nothing_held();
 }

@@ -1,6 +1,7 @@
-/* ONNX files: read, and folded for a size of image. */
+/* ONNX files: read, folded for a size of image, and built of modules. */
 #include "core/base/mem.h"
 #include "io/file.h"
+#include "io/onnx/build.h"
 #include "io/onnx/fold.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/golden/onnx_golden.h"
@@ -40,6 +41,25 @@ static void check_graph(const oct_onnx_graph *g)
         }
 }
 
+/* Builds it for images of the size that its input has now. */
+static void build(const oct_onnx_graph *g)
+{
+    const unsigned allowed = FUZZ_BIT(OCT_OK) | FUZZ_BIT(OCT_DATA) | FUZZ_BIT(OCT_USAGE) |
+                             FUZZ_BIT(OCT_PREPARE) | FUZZ_BIT(OCT_RESOURCE);
+    oct_module *network = NULL;
+    oct_onnx_built built;
+    oct_onnx_build_options options = {.h = 1, .w = 1, .c = 1};
+    if (g->num_inputs > 0) {
+        const oct_onnx_value *in = &g->values[g->inputs[0]];
+        options.c = oct_onnx_numel(in);
+        if (in->ndim == 4) options.c = in->dim[1], options.h = in->dim[2], options.w = in->dim[3];
+    }
+    const oct_status status = oct_onnx_build(&network, g, &options, &built);
+    FUZZ_REQUIRE((allowed & FUZZ_BIT(status)) != 0, "building failed otherwise than it may");
+    FUZZ_REQUIRE((status == OCT_OK) == (network != NULL), "a network that failed is there");
+    oct_module_destroy(&network);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const char path[] = "input.onnx";
@@ -52,7 +72,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (status == OCT_OK) {
         status = oct_onnx_fold(&g, 8, 8, 0);
         fuzz_said(status, allowed, path);
-        if (status == OCT_OK) check_graph(&g);
+        if (status == OCT_OK) {
+            check_graph(&g);
+            build(&g);
+        }
         oct_onnx_free(&g);
     }
     fuzz_end(&call, 4096, (size_t)256 << 20);

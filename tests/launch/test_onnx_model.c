@@ -1,0 +1,174 @@
+/* Runs that train the network of an ONNX file: the same files on any number of ranks, through kill -9, and when
+ * the file has gone; and what is said of files that do not fit. */
+#include "core/base/status.h"
+#include "tests/launch/small_data.h"
+#include "tests/support/mpirun.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#define ZOO OCT_SOURCE_DIR "/tests/golden/onnx/"
+
+static const char *const recipe = "output: new\n"
+                                  "model: {onnx: net.onnx}\n"
+                                  "data: {format: cifar10, path: cifar}\n"
+                                  "batch: {size: 16, leaf: 4}\n"
+                                  "float: {epochs: 1, lr: 0.001}\n"
+                                  "calibrate: {batches: 1}\n"
+                                  "qat: {epochs: 2, lr: 0.001}\n"
+                                  "checkpoint: {every: 2, keep: 20}\n";
+
+static void enter(void)
+{
+    enter_folder();
+    must("mkdir cifar && cp " ZOO "resnet8.onnx net.onnx");
+    small_cifar("cifar");
+    FILE *file = small_create(".", "r.yaml");
+    fputs(recipe, file);
+    fclose(file);
+}
+
+TestSuite(onnx_model, .init = enter, .fini = leave_folder, .timeout = 240);
+
+static void train(const char *output, const char *ranks)
+{
+    char word[64];
+    snprintf(word, sizeof word, "output=%s", output);
+    OCTET("train", "r.yaml", word, "--ranks", ranks, "-q");
+    oct_check_exit(job, 0);
+}
+
+static void check_same(const char *a, const char *b)
+{
+    char command[256];
+    snprintf(
+        command, sizeof command,
+        "cmp %s/model.int8.h5 %s/model.int8.h5 && for c in $(ls %s/checkpoints | grep step); do "
+        "cmp %s/checkpoints/$c %s/checkpoints/$c || exit 1; done",
+        a, b, a, a, b);
+    must(command);
+}
+
+Test(onnx_model, has_the_same_files_on_any_number_of_ranks)
+{
+    train("one", "1");
+    train("two", "2");
+    train("three", "3");
+    check_same("one", "two");
+    check_same("one", "three");
+}
+
+Test(onnx_model, is_looked_at_by_every_command_when_its_file_has_gone)
+{
+    train("one", "1");
+    must("cmp net.onnx one/model.onnx && rm net.onnx");
+    {
+        OCTET("eval", "one");
+        oct_check_exit(job, 0);
+    }
+    {
+        OCTET("convert", "one", "-o", "again.h5", "-q");
+        oct_check_exit(job, 0);
+        must("cmp again.h5 one/model.int8.h5");
+    }
+    {
+        OCTET("inspect", "one", "--tree");
+        oct_check_exit(job, 0);
+        oct_check_said(job, "(fc): qat_conv");
+    }
+    {
+        OCTET("verify", "one/model.int8.h5");
+        oct_check_exit(job, 0);
+    }
+    {
+        OCTET("compare", "one", "one/model.int8.h5");
+        oct_check_exit(job, 0);
+        oct_check_said(job, "every layer is the same, bit for bit");
+    }
+    {
+        OCTET("sensitivity", "one", "-o", "table");
+        oct_check_exit(job, 0);
+    }
+    must("cp one/checkpoints/step-00000010.h5 alone.h5");
+    {
+        OCTET("eval", "alone.h5", "--data", "cifar");
+        oct_check_exit(job, 3);
+        oct_check_said(job, "put the file beside the checkpoint as model.onnx");
+    }
+    must("cp one/model.onnx .");
+    OCTET("eval", "alone.h5", "--data", "cifar");
+    oct_check_exit(job, 0);
+}
+
+Test(onnx_model, is_resumed_behind_kill_9_without_its_file)
+{
+    train("whole", "1");
+    must(OCT_PROGRAM " train r.yaml output=killed -q & pid=$!\n"
+                     "while [ ! -e killed/checkpoints/step-00000004.h5 ]; do sleep 0.01; done\n"
+                     "kill -9 $pid; wait $pid; rm -f net.onnx killed/model.int8.h5\n");
+    OCTET("train", "r.yaml", "output=killed", "--ranks", "2");
+    oct_check_exit(job, 0);
+    oct_check_said(job, "net.onnx is gone; using the run's copy");
+    check_same("whole", "killed");
+}
+
+Test(onnx_model, starts_quantized_from_the_weights_of_the_file)
+{
+    OCTET("train", "r.yaml", "float.epochs=0", "qat.epochs=1", "qat.lr=0.000001");
+    oct_check_exit(job, 0);
+    oct_check_said(job, "logits that differ           0 of");
+}
+
+Test(onnx_model, learns_a_new_last_layer_for_other_classes)
+{
+    OCTET("train", "r.yaml", "model.onnx=" ZOO "mobilenet_v1.onnx", "data.size=48",
+          "model.new_head=true", "output=one", "-q");
+    oct_check_exit(job, 0);
+    {
+        OCTET("train", "r.yaml", "model.onnx=" ZOO "mobilenet_v1.onnx", "data.size=48",
+              "model.new_head=true", "output=two", "--ranks", "2", "-q");
+        oct_check_exit(job, 0);
+    }
+    check_same("one", "two");
+    OCTET("eval", "one");
+    oct_check_exit(job, 0);
+}
+
+Test(onnx_model, is_the_one_that_the_run_began_with)
+{
+    train("new", "1");
+    must("cp " ZOO "mobilenet_v2.onnx net.onnx");
+    OCTET("train", "r.yaml");
+    oct_check_exit(job, 2);
+    oct_check_said(job, "model.onnx_sha256");
+}
+
+static const struct {
+    const char *word, *more, *said;
+    int exit;
+} mistakes[] = {
+    {"model.onnx=there.onnx", NULL, "model.onnx: there.onnx", 3},
+    {"model.onnx=r.yaml", NULL, "is no ONNX file", 3},
+    {"model.name=cnn-small", NULL, "keep one of them", 2},
+    {"model.onnx=" ZOO "mobilenet_v1.onnx", "data.size=48",
+     "has 2 outputs, but the data 10 classes; write model.new_head: true", 2},
+    {"model.onnx=" ZOO "squeezenet1_1.onnx", "model.new_head=true",
+     "only a linear layer or a convolution can be made anew", 4},
+    {"model.onnx=" ZOO "unet.onnx", NULL, "gives 1024 rows of outputs for a sample", 2},
+    {"model.output=second", NULL, "has no output 'second'; its first one is", 2},
+    {"quant.method=eager", NULL, "net.onnx does not name its fusions", 2},
+    {"model.onnx_sha256="
+     "0000000000000000000000000000000000000000000000000000000000000000",
+     NULL, "leave model.onnx_sha256 out, or name the file that it is of", 2},
+};
+
+Test(onnx_model, that_does_not_fit_is_refused_with_the_remedy)
+{
+    for (size_t i = 0; i < OCT_COUNT(mistakes); i++) {
+        OCTET("train", "r.yaml", mistakes[i].word, "--ranks", "2",
+              mistakes[i].more ? mistakes[i].more : "seed=1");
+        oct_check_exit(job, mistakes[i].exit);
+        oct_check_said(job, mistakes[i].said);
+        cr_assert(access("new", F_OK) != 0, "%s left a folder", mistakes[i].word);
+    }
+}
