@@ -10,6 +10,7 @@
 
 /* Primes that no network has as a size: what is a multiple of them is the batch's. */
 static const int64_t batches[2] = {1009, 1013};
+static const int64_t input_numel_max = (int64_t)1 << 32; /* of a sample */
 
 bool oct_onnx_operator_known(const char *type, int64_t opset)
 {
@@ -88,6 +89,18 @@ static oct_status set_numbers(const oct_onnx_graph *g, oct_onnx_value *v, const 
     return OCT_OK;
 }
 
+/* Sizes that shape functions may add to and multiply. */
+static oct_status check_size(const oct_onnx_graph *g, const oct_onnx_value *v)
+{
+    const int64_t numel = oct_onnx_numel(v);
+    bool fine = numel >= 0 && numel <= input_numel_max;
+    for (int i = 0; i < v->ndim; i++)
+        fine = fine && v->dim[i] <= INT32_MAX;
+    OCT_CHECK(fine, OCT_DATA, "%s: the input '%s' is too large", g->path,
+              oct_show(v->name, strlen(v->name)).text);
+    return OCT_OK;
+}
+
 static oct_status set_inputs(oct_onnx_graph *g, const image_size *size)
 {
     for (int i = 0; i < g->num_inputs; i++) {
@@ -104,6 +117,7 @@ static oct_status set_inputs(oct_onnx_graph *g, const image_size *size)
             OCT_TRY(set_image(g, v, size));
         else
             OCT_TRY(set_numbers(g, v, i == 0 ? size : NULL));
+        OCT_TRY(check_size(g, v));
     }
     return OCT_OK;
 }

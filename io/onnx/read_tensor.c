@@ -91,8 +91,8 @@ static oct_status take_shape(tensor *t, oct_onnx_value *v)
     v->ndim = (int)p->n_dims;
     for (int i = 0; i < v->ndim; i++) {
         v->dim[i] = p->dims[i];
-        OCT_CHECK(p->dims[i] >= 0, OCT_DATA, "%s: '%s' has a dimension of %" PRId64, t->path,
-                  t->name.text, p->dims[i]);
+        OCT_CHECK(p->dims[i] >= 0 && p->dims[i] <= INT32_MAX, OCT_DATA,
+                  "%s: '%s' has a dimension of %" PRId64, t->path, t->name.text, p->dims[i]);
     }
     t->numel = oct_onnx_numel(v);
     OCT_CHECK(t->numel >= 0 && t->numel <= INT32_MAX, OCT_DATA,

@@ -401,6 +401,34 @@ Test(onnx_fold, bombs)
     check_refused(&m, "is no multiple of the batch size");
 }
 
+/* Sizes near the end of the integers, in the input or in a tensor without elements. */
+Test(onnx_fold, sizes_that_would_overflow)
+{
+    const int64_t empty[] = {0, INT64_MAX, 2};
+    onnx_model m = {0};
+    oct_onnx_graph g;
+    onnx_in(&m, "x", -1, 3, INT64_MAX, 8);
+    onnx_out(&m, "y");
+    onnx_node(&m, "SpaceToDepth", "x", "y");
+    onnx_int(&m, "blocksize", 2);
+    check_refused(&m, "the input 'x' is too large");
+
+    onnx_in(&m, "x", -1, 1 << 20, 1 << 20);
+    onnx_out(&m, "y");
+    onnx_node(&m, "Relu", "x", "y");
+    check_refused(&m, "the input 'x' is too large");
+
+    onnx_in(&m, "x", -1, 3);
+    onnx_out(&m, "y");
+    onnx_initializer(&m, onnx_tensor("w", ONNX_FLOAT, empty, 3, "", 0));
+    onnx_node(&m, "Concat", "w w", "c");
+    onnx_int(&m, "axis", 1);
+    onnx_node(&m, "Add", "x c", "y");
+    cr_assert_eq(read_model(&g, &m), OCT_DATA);
+    check_said("'w' has a dimension of 9223372036854775807");
+    check_nothing_held();
+}
+
 Test(onnx_fold, memory_that_runs_out)
 {
     for (int64_t n = 1;; n++) {
