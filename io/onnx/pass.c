@@ -7,27 +7,32 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What folding may take: constants of four times the size of those in the file, and a little. */
-static const int64_t little_bytes = (int64_t)64 << 20, work_max = (int64_t)1 << 28;
+/* What folding may take and do: four times the memory of the file's constants, sixteen steps for each of their
+ * numbers, and a little. */
+enum { TIMES_MEMORY = 4, TIMES_WORK = 16 };
+static const int64_t little_bytes = (int64_t)16 << 20, little_work = (int64_t)1 << 25;
 static const int64_t dim_max = INT32_MAX, numel_max = (int64_t)1 << 44;
 /* Numbers of a constant that comes from the batch: shape arithmetic has few, and others are left to be computed. */
 enum { OF_BATCH_MAX = 4096, OTHERS_NAMED = 3, OTHERS_BYTES = 512 };
 
-static int64_t constant_bytes(const oct_onnx_graph *g)
+static void set_limits(oct_onnx_pass *p)
 {
-    int64_t bytes = 0;
-    for (int64_t i = 0; i < g->num_values; i++) {
-        const oct_onnx_value *v = &g->values[i];
-        if (v->data) bytes += oct_onnx_numel(v) * (int64_t)oct_dtype_bytes(v->dtype);
+    p->bytes_left = little_bytes;
+    p->work_left = little_work;
+    for (int64_t i = 0; i < p->graph->num_values; i++) {
+        const oct_onnx_value *v = &p->graph->values[i];
+        if (!v->data) continue;
+        const int64_t numel = oct_onnx_numel(v);
+        p->bytes_left += TIMES_MEMORY * numel * (int64_t)oct_dtype_bytes(v->dtype);
+        p->work_left += TIMES_WORK * numel;
     }
-    return bytes;
 }
 
 oct_status oct_onnx_pass_begin(oct_onnx_pass *p, const oct_onnx_graph *g, int64_t batch)
 {
     const size_t count = (size_t)g->num_values;
-    *p = (oct_onnx_pass){.graph = g, .batch = batch, .work_left = work_max};
-    p->bytes_left = 4 * constant_bytes(g) + little_bytes;
+    *p = (oct_onnx_pass){.graph = g, .batch = batch};
+    set_limits(p);
     OCT_TRY(oct_alloc(&p->values, count, sizeof *p->values));
     OCT_TRY(oct_alloc(&p->own, count, sizeof *p->own));
     OCT_TRY(oct_alloc(&p->of_batch, count, sizeof *p->of_batch));

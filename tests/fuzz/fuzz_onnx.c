@@ -78,6 +78,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         }
         oct_onnx_free(&g);
     }
-    fuzz_end(&call, 4096, (size_t)256 << 20);
+    fuzz_end(&call, 4096, (size_t)64 << 20);
     return 0;
 }
