@@ -10,8 +10,12 @@ static const struct {
     oct_op_args args;
     const char *text; /* of describe; NULL: none */
 } listed[] = {
-    {"conv2d", {8, {4, 6, 3, 1, 2, 1, 2, 1}}, "4 -> 6, 3x1, stride 2, padding 1, groups 2, bias"},
-    {"conv_transpose2d", {8, {4, 6, 3, 3, 2, 1, 1, 0}}, "4 -> 6, 3x3, stride 2, padding 1"},
+    {"conv2d",
+     {14, {4, 6, 3, 1, 2, 2, 1, 1, 1, 1, 1, 1, 2, 1}},
+     "4 -> 6, 3x1, stride 2, padding 1, groups 2, bias"},
+    {"conv_transpose2d",
+     {16, {4, 6, 3, 3, 2, 2, 1, 1, 1, 1, 0, 0, 1, 1, 1, 0}},
+     "4 -> 6, 3x3, stride 2, padding 1"},
     {"linear", {3, {7, 3, 1}}, "7 -> 3, bias"},
     {"batch_norm", {3, {5, 0.125, 0.25}}, "5 channels"},
     {"relu", {0}, NULL},
@@ -21,8 +25,8 @@ static const struct {
     {"add_scalar", {1, {-0.1}}, "-0.1"},
     {"mul_scalar", {1, {3}}, "3"},
     {"concat", {0}, NULL},
-    {"max_pool", {3, {3, 2, 1}}, "3x3, stride 2, padding 1"},
-    {"avg_pool", {2, {3, 2}}, "3x3, stride 2"},
+    {"max_pool", {9, {3, 3, 2, 2, 1, 1, 1, 1, 0}}, "3x3, stride 2, padding 1"},
+    {"avg_pool", {10, {3, 3, 2, 2, 0, 0, 0, 0, 0, 0}}, "3x3, stride 2"},
     {"global_avg_pool", {0}, NULL},
     {"flatten", {0}, NULL},
     {"reshape", {3, {4, 2, 8}}, "(N, 4, 2, 8)"},
@@ -96,16 +100,18 @@ static void check_refused(const char *name, const oct_op_args *args, const char 
 
 Test(module_type, arguments_out_of_range_are_refused, .timeout = 60)
 {
-    check_refused("max_pool", OCT_OP_ARGS(2.5, 1, 0),
+    check_refused("max_pool", OCT_OP_ARGS(2.5, 2, 1, 1, 0, 0, 0, 0, 0),
                   "argument 1 of a max_pool is 2.5, but must be a whole number");
-    check_refused("max_pool", OCT_OP_ARGS(1e12, 1, 0), "at most 32 bits");
-    check_refused("avg_pool", OCT_OP_ARGS((double)NAN, 1), "is nan");
-    check_refused("max_pool", OCT_OP_ARGS(2, 2), "made from 3 arguments, but has 2");
+    check_refused("max_pool", OCT_OP_ARGS(1e12, 2, 1, 1, 0, 0, 0, 0, 0), "at most 32 bits");
+    check_refused("avg_pool", OCT_OP_ARGS((double)NAN, 2, 1, 1, 0, 0, 0, 0, 0, 0), "is nan");
+    check_refused("max_pool", OCT_OP_ARGS(2, 2), "made from 9 arguments, but has 2");
     check_refused("relu", OCT_OP_ARGS(1), "made from 0 arguments, but has 1");
-    check_refused("conv2d", OCT_OP_ARGS(6, 4, 3, 3, 1, 1, 4, 0), "groups must divide both");
-    check_refused("conv_transpose2d", OCT_OP_ARGS(6, 4, 3, 2, 1, 1, 1, 0), "must be square");
-    check_refused("conv_transpose2d", OCT_OP_ARGS(6, 4, 3, 3, 1, 3, 1, 0), "below the kernel");
-    check_refused("conv_transpose2d", OCT_OP_ARGS(6, 0, 3, 3, 1, 1, 1, 0), "6 -> 0 channels");
+    check_refused("conv2d", OCT_OP_ARGS(6, 4, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, 4, 0),
+                  "groups must divide both");
+    check_refused("conv_transpose2d", OCT_OP_ARGS(6, 4, 3, 3, 1, 1, 3, 1, 1, 1, 0, 0, 1, 1, 1, 0),
+                  "the padding below what the kernel reaches");
+    check_refused("conv_transpose2d", OCT_OP_ARGS(6, 0, 3, 3, 1, 1, 1, 1, 1, 1, 0, 0, 1, 1, 1, 0),
+                  "6 -> 0 channels");
     check_refused("linear", OCT_OP_ARGS(0, 4, 0), "0 -> 4 features");
     check_refused("batch_norm", OCT_OP_ARGS(4, 0, 0.1), "eps must be above 0");
     check_refused("batch_norm", OCT_OP_ARGS(4, 1e-5, 2), "momentum 0 to 1");
