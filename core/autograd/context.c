@@ -125,17 +125,14 @@ oct_tensor *oct_tensor_new(oct_context *cx, oct_dtype dtype, oct_shape shape)
 {
     int64_t numel = oct_shape_numel(&shape);
     size_t bytes;
-    if (numel < 0 || __builtin_mul_overflow((size_t)numel, oct_dtype_bytes(dtype), &bytes)) {
-        char text[96];
-        return oct_context_fail(cx, OCT_RESOURCE, "a tensor of shape %s does not fit into memory",
-                                oct_shape_text(&shape, text));
-    }
-    if (cx->max_numel > 0 && numel > cx->max_numel) {
-        char text[96];
+    char text[96];
+    if (cx->max_numel > 0 && (numel < 0 || numel > cx->max_numel))
         return oct_context_fail(cx, OCT_DATA,
                                 "it makes a tensor of shape %s, more than %lld numbers",
                                 oct_shape_text(&shape, text), (long long)cx->max_numel);
-    }
+    if (numel < 0 || __builtin_mul_overflow((size_t)numel, oct_dtype_bytes(dtype), &bytes))
+        return oct_context_fail(cx, OCT_RESOURCE, "a tensor of shape %s does not fit into memory",
+                                oct_shape_text(&shape, text));
     int64_t trace_value = -1;
     void *data = oct_context_frees(cx) ? take_block(cx, bytes, &trace_value) : oct_save(cx, bytes);
     return data ? tensor_over(cx, dtype, shape, data, trace_value) : NULL;

@@ -126,7 +126,8 @@ void oct_init_close(oct_init *init)
     oct_weights_free(&init->weights);
 }
 
-static oct_status tell(const oct_weights *w, const oct_weight_report *r, oct_text *told)
+static oct_status tell(const oct_weights *w, const oct_weight_report *r, const oct_recipe *recipe,
+                       oct_text *told)
 {
     OCT_TRY(oct_text_add(told, "weights of %s: %lld of the model's %lld parameters and buffers\n",
                          w->path, (long long)r->taken, (long long)r->wanted));
@@ -135,6 +136,9 @@ static oct_status tell(const oct_weights *w, const oct_weight_report *r, oct_tex
     if (r->kept > 0)
         OCT_TRY(oct_text_add(told, "init: %lld keep%s their initial values: %s\n",
                              (long long)r->kept, r->kept == 1 ? "s" : "", r->kept_names.data));
+    if (r->taken < r->wanted - r->taken && recipe->init_skip.count == 0)
+        OCT_TRY(oct_text_add(told, "init: most of the model is not in the file; compare the names, "
+                                   "init_map renames them\n"));
     if (r->unused > 0)
         OCT_TRY(oct_text_add(told, "init: %lld array%s of the file %s not used: %s\n",
                              (long long)r->unused, r->unused == 1 ? "" : "s",
@@ -151,7 +155,7 @@ oct_status oct_init_weights(const oct_init *init, oct_module *model, const oct_r
     oct_status status =
         oct_weights_load(&init->weights, model,
                          OCT_EXAMPLE(OCT_SHAPE(1, data->h, data->w, data->c)), &rules, &report);
-    if (status == OCT_OK) status = tell(&init->weights, &report, told);
+    if (status == OCT_OK) status = tell(&init->weights, &report, recipe, told);
     oct_weight_report_free(&report);
     return status;
 }

@@ -193,6 +193,12 @@ Test(weights_file, is_renamed_and_gives_another_class_count_all_but_the_last_lay
     oct_check_said(job, "weights of wrapped.safetensors: 22 of the model's 24");
     oct_check_said(job, "init: the last layer begins anew: head.2.weight is (10, 128) in the file "
                         "and (12, 128) here, head.2.bias is (10,) in the file and (12,) here");
+    OCTET("train", "r.yaml", "output=c", "init=wrapped.safetensors",
+          "init_map=[module.head.*=head.*]", "qat.epochs=0", "float.epochs=0");
+    oct_check_exit(job, 0);
+    oct_check_said(job, "init: most of the model is not in the file; compare the names, init_map "
+                        "renames them");
+    oct_check_said(job, "init: 20 arrays of the file are not used: module.features.0.weight, ");
     OCTET("train", "r.yaml", "output=b", "init=net.safetensors", "init_skip=[features.*]",
           "qat.epochs=0", "float.epochs=0");
     oct_check_exit(job, 0);
