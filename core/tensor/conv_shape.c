@@ -99,7 +99,7 @@ bool oct_pool_geometry_fits(const oct_pool_geometry *g)
            g->pad_left < g->kernel_w && g->pad_right < g->kernel_w;
 }
 
-enum { PART = 64 };
+enum { PART = 96 };
 
 /* Writes ", name 2", or ", name 2x1" where the sides differ; nothing for what is the default. */
 static void write_pair(char part[PART], const char *name, int h, int w, int otherwise)
@@ -135,7 +135,7 @@ const char *oct_pool_geometry_text(const oct_pool_geometry *g, char text[OCT_GEO
 {
     const oct_conv_geometry windows = windows_of(g);
     char all[OCT_GEOMETRY_TEXT];
-    snprintf(text, OCT_GEOMETRY_TEXT, "%s%s%s", oct_conv_geometry_text(&windows, all),
+    snprintf(text, OCT_GEOMETRY_TEXT, "%.480s%s%s", oct_conv_geometry_text(&windows, all),
              g->ceil ? ", ceil" : "", g->count_include_pad ? ", padding counts" : "");
     return text;
 }

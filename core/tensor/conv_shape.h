@@ -48,9 +48,9 @@ bool oct_pool_geometry_fits(const oct_pool_geometry *g);
 extern const char oct_conv_geometry_rule[], oct_conv_transpose_geometry_rule[],
     oct_pool_geometry_rule[];
 /* Writes how windows are, for messages and descriptions, without what is the default: "3x3, stride 2x1,
- * padding 1, dilation 2, groups 4". Padding is one number, two (height x width), or "top 1, left 1, bottom 2,
- * right 2". Returns text. */
-enum { OCT_GEOMETRY_TEXT = 192 };
+ * padding 1, dilation 2, groups 4". Padding is one number, two (height x width), or "1 above, 1 left, 2 below,
+ * 2 right". Returns text. */
+enum { OCT_GEOMETRY_TEXT = 512 };
 const char *oct_conv_geometry_text(const oct_conv_geometry *g, char text[OCT_GEOMETRY_TEXT]);
 const char *oct_pool_geometry_text(const oct_pool_geometry *g, char text[OCT_GEOMETRY_TEXT]);
 

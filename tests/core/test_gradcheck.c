@@ -114,6 +114,33 @@ Test(gradcheck, conv_transpose2d)
     check_conv_transpose(OCT_SHAPE(3, 2, 3, 2), 2, oct_conv_geometry_of(2, 2, 3, 0, 1));
 }
 
+/* Every side has its own. */
+static oct_conv_geometry uneven_geometry(int groups)
+{
+    return (oct_conv_geometry){.kernel_h = 2,
+                               .kernel_w = 3,
+                               .stride_h = 1,
+                               .stride_w = 2,
+                               .pad_top = 1,
+                               .pad_left = 2,
+                               .pad_right = 1,
+                               .dilation_h = 3,
+                               .dilation_w = 2,
+                               .groups = groups};
+}
+
+Test(gradcheck, sides_of_their_own)
+{
+    oct_conv_geometry rising = uneven_geometry(2);
+    rising.output_padding_h = 2;
+    rising.output_padding_w = 1;
+    check_conv(OCT_SHAPE(3, 5, 6, 3), 4, uneven_geometry(1), 2);
+    check_conv(OCT_SHAPE(3, 5, 6, 4), 6, uneven_geometry(2), 2);
+    check_conv(OCT_SHAPE(3, 5, 6, 4), 4, uneven_geometry(4), 2);
+    check_conv_transpose(OCT_SHAPE(3, 3, 2, 4), 6, rising);
+    check_conv_transpose(OCT_SHAPE(3, 3, 2, 2), 2, rising);
+}
+
 Test(gradcheck, linear)
 {
     oct_module *linear;
@@ -161,6 +188,15 @@ static void check_module(oct_module *module, oct_shape shape, float step)
     check_grads(&r, step);
 }
 
+Test(gradcheck, linear_over_more_positions)
+{
+    oct_module *linear;
+    RIG_OK(oct_linear_create(&linear, 3, 4, true));
+    check_module(linear, OCT_SHAPE(3, 5, 3), 0.25F);
+    RIG_OK(oct_linear_create(&linear, 3, 2, false));
+    check_module(linear, OCT_SHAPE(3, 2, 4, 3), 0.25F);
+}
+
 Test(gradcheck, layer_norm_and_group_norm)
 {
     oct_module *norm;
@@ -200,9 +236,25 @@ Test(gradcheck, parameters)
 
 RIG_FORWARD(relu_of, oct_relu(cx, x[0]))
 RIG_FORWARD(relu6_of, oct_relu6(cx, x[0]))
+static oct_pool_geometry uneven_pool(bool count_include_pad)
+{
+    return (oct_pool_geometry){.kernel_h = 3,
+                               .kernel_w = 2,
+                               .stride_h = 2,
+                               .stride_w = 3,
+                               .pad_top = 2,
+                               .pad_left = 1,
+                               .pad_right = 1,
+                               .ceil = true,
+                               .count_include_pad = count_include_pad};
+}
+
 RIG_FORWARD(max_pool_of, oct_max_pool(cx, x[0], oct_pool_geometry_of(3, 2, 1)))
 RIG_FORWARD(max_pool_even_of, oct_max_pool(cx, x[0], oct_pool_geometry_of(2, 2, 0)))
 RIG_FORWARD(avg_pool_of, oct_avg_pool(cx, x[0], oct_pool_geometry_of(3, 2, 0)))
+RIG_FORWARD(max_pool_uneven_of, oct_max_pool(cx, x[0], uneven_pool(false)))
+RIG_FORWARD(avg_pool_uneven_of, oct_avg_pool(cx, x[0], uneven_pool(false)))
+RIG_FORWARD(avg_pool_counting_of, oct_avg_pool(cx, x[0], uneven_pool(true)))
 RIG_FORWARD(global_avg_pool_of, oct_global_avg_pool(cx, x[0]))
 RIG_FORWARD(flatten_of, oct_flatten(cx, x[0]))
 RIG_FORWARD(add_of, oct_add(cx, x[0], x[1]))
@@ -345,6 +397,9 @@ Test(gradcheck, pools)
     check_op(max_pool_of, OCT_SHAPE(3, 6, 5, 3));
     check_op(max_pool_even_of, OCT_SHAPE(3, 7, 4, 17));
     check_op(avg_pool_of, OCT_SHAPE(3, 7, 6, 3));
+    check_op(max_pool_uneven_of, OCT_SHAPE(3, 6, 5, 3));
+    check_op(avg_pool_uneven_of, OCT_SHAPE(3, 6, 5, 3));
+    check_op(avg_pool_counting_of, OCT_SHAPE(3, 6, 5, 3));
     check_op(global_avg_pool_of, OCT_SHAPE(3, 3, 5, 4));
 }
 

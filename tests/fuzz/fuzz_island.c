@@ -81,7 +81,23 @@ void fuzz_seeds(void)
 {
     const oct_conv_geometry g = oct_conv_geometry_of(3, 3, 2, 1, 1);
     const oct_conv_geometry t = oct_conv_geometry_of(2, 2, 2, 0, 1);
+    const oct_conv_geometry uneven = {.kernel_h = 2,
+                                      .kernel_w = 3,
+                                      .stride_h = 2,
+                                      .stride_w = 1,
+                                      .pad_left = 2,
+                                      .pad_bottom = 1,
+                                      .dilation_h = 1,
+                                      .dilation_w = 2,
+                                      .groups = 2};
+    oct_pool_geometry padded = oct_pool_geometry_of(3, 2, 1);
+    padded.ceil = true;
     oct_module *m = NULL;
+    seed_of(oct_conv2d_create(&m, 4, 6, uneven, true), &m, 1, 4, SHAPE(6, 5, 4), SHAPE(3, 3, 6));
+    seed_of(oct_conv_transpose2d_create(&m, 4, 6, uneven, true), &m, 1, 4, SHAPE(3, 3, 4),
+            SHAPE(5, 5, 6));
+    seed_of(oct_max_pool_create(&m, padded), &m, 1, 4, SHAPE(6, 6, 2), SHAPE(4, 4, 2));
+    seed_of(oct_linear_create(&m, 4, 3, true), &m, 1, 4, SHAPE(3, 2, 4), SHAPE(3, 2, 3));
     seed_of(oct_conv2d_create(&m, 4, 3, g, true), &m, 1, 4, SHAPE(6, 5, 4), SHAPE(3, 3, 3));
     seed_of(oct_conv_transpose2d_create(&m, 4, 3, t, false), &m, 1, 4, SHAPE(2, 3, 4),
             SHAPE(4, 6, 3));

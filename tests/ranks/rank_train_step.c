@@ -24,11 +24,36 @@ static void append(oct_module *root, oct_status made, oct_module **item)
 static oct_module *build(void)
 {
     oct_module *root = NULL, *item = NULL;
-    oct_conv_geometry g = oct_conv_geometry_of(3, 3, 1, 1, 1);
+    const oct_conv_geometry g = oct_conv_geometry_of(3, 3, 1, 1, 1);
+    const oct_conv_geometry uneven = {.kernel_h = 2,
+                                      .kernel_w = 3,
+                                      .stride_h = 1,
+                                      .stride_w = 2,
+                                      .pad_left = 2,
+                                      .pad_bottom = 1,
+                                      .dilation_h = 2,
+                                      .dilation_w = 1,
+                                      .groups = 2,
+                                      .output_padding_w = 1};
+    oct_conv_geometry plain = uneven;
+    plain.output_padding_w = 0;
+    oct_pool_geometry pool = {.kernel_h = 2,
+                              .kernel_w = 3,
+                              .stride_h = 2,
+                              .stride_w = 1,
+                              .pad_top = 1,
+                              .pad_right = 2,
+                              .ceil = true,
+                              .count_include_pad = true};
     RANK_OK(comm, oct_sequential_create(&root));
     append(root, oct_conv2d_create(&item, 1, 8, g, false), &item);
     append(root, oct_batch_norm_create(&item, 8), &item);
     append(root, oct_relu_create(&item), &item);
+    append(root, oct_conv2d_create(&item, 8, 6, plain, true), &item);
+    append(root, oct_avg_pool_create(&item, pool), &item);
+    append(root, oct_conv_transpose2d_create(&item, 6, 8, uneven, true), &item);
+    append(root, oct_max_pool_create(&item, pool), &item);
+    append(root, oct_linear_create(&item, 8, 8, false), &item); /* at each pixel */
     append(root, oct_global_avg_pool_create(&item), &item);
     append(root, oct_linear_create(&item, 8, CLASSES, true), &item);
     RANK_OK(comm, oct_init_parameters(root, 5));
