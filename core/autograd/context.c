@@ -33,6 +33,7 @@ void oct_context_begin(oct_context *cx, oct_leaves leaves, bool record)
     cx->status = OCT_OK;
     cx->leaves = leaves;
     cx->record = record;
+    cx->draws = (oct_draws){0};
     cx->last = NULL;
     cx->atomic_depth = 0;
     cx->hook = NULL;

@@ -25,12 +25,23 @@ typedef enum oct_batch_part {
     OCT_BATCH_PART_REFUSED,
 } oct_batch_part;
 
+/* What a forward draws at random, alike on all ranks, is a function of these and of the place of a value in the global
+ * batch. Whoever begins a step that learns sets them behind oct_context_begin, which clears them: nothing is drawn
+ * without. */
+typedef struct oct_draws {
+    bool active;
+    uint64_t seed, update;
+    int64_t first_sample; /* of the update: where the batch begins that is at hand, of several */
+    uint32_t calls;       /* of what draws, in this forward */
+} oct_draws;
+
 struct oct_context {
     oct_status status; /* sticky */
     oct_arena *arena;
     oct_leaves leaves;           /* of this step; leaves.local covers the batch at hand */
     const oct_collective *group; /* never NULL; a forward sums by oct_sum_over_ranks alone, since */
                                  /* others may not be there while it runs part by part */
+    oct_draws draws;             /* of this step */
     oct_batch_part part;         /* set by who begins forwards, kept over them */
     bool record;                 /* keep a tape */
     bool release_on_backward;    /* backward gives back what the forward made while it goes, so */

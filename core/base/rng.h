@@ -11,6 +11,7 @@ typedef enum oct_stream {
     OCT_STREAM_AUGMENT = 3,
     OCT_STREAM_TEST = 4,
     OCT_STREAM_SPLIT = 5,
+    OCT_STREAM_DROPOUT = 6,
 } oct_stream;
 
 /* Draws four 32-bit words with key = seed and counter = (index, stream, sub). */

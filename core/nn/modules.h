@@ -71,6 +71,22 @@ typedef struct oct_elementwise_module { /* of elementwise_list.def */
     double args[2];
 } oct_elementwise_module;
 
+typedef struct oct_clip_module {
+    oct_module base;
+    double lo, hi; /* may be infinite */
+} oct_clip_module;
+
+typedef struct oct_prelu_module {
+    oct_module base;
+    oct_param *weight; /* (channels); begins as 0.25, and does not decay */
+    int64_t channels;  /* 1: one slope for all */
+} oct_prelu_module;
+
+typedef struct oct_dropout_module {
+    oct_module base;
+    double p;
+} oct_dropout_module;
+
 typedef struct oct_scalar_module { /* add_scalar, mul_scalar */
     oct_module base;
     double value;
@@ -136,6 +152,9 @@ oct_status oct_mul_parameter_create(oct_module **m, oct_shape shape) OCT_NODISCA
 oct_status oct_mean_create(oct_module **m, int axis, bool keep) OCT_NODISCARD;
 oct_status oct_max_pool_create(oct_module **m, oct_pool_geometry g) OCT_NODISCARD;
 oct_status oct_avg_pool_create(oct_module **m, oct_pool_geometry g) OCT_NODISCARD;
+oct_status oct_clip_create(oct_module **m, double lo, double hi) OCT_NODISCARD;
+oct_status oct_prelu_create(oct_module **m, int64_t channels) OCT_NODISCARD;
+oct_status oct_dropout_create(oct_module **m, double p) OCT_NODISCARD;
 oct_status oct_add_scalar_create(oct_module **m, double value) OCT_NODISCARD;
 oct_status oct_mul_scalar_create(oct_module **m, double value) OCT_NODISCARD;
 oct_status oct_interpolate_create(oct_module **m, int64_t out_h, int64_t out_w,

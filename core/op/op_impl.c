@@ -30,15 +30,6 @@ bool oct_needs_batch(oct_context *cx, const char *op, const oct_tensor *x)
     return false;
 }
 
-bool oct_needs_one_shape(oct_context *cx, const char *op, const oct_tensor *a, const oct_tensor *b)
-{
-    if (oct_shape_equal(&a->shape, &b->shape)) return true;
-    char a_text[96], b_text[96];
-    oct_context_fail(cx, OCT_USAGE, "%s takes two tensors of one shape, but has %s and %s", op,
-                     oct_shape_text(&a->shape, a_text), oct_shape_text(&b->shape, b_text));
-    return false;
-}
-
 bool oct_pool_fits(oct_context *cx, const char *op, const oct_tensor *x, const oct_pool_geometry *g,
                    oct_conv_shape *s)
 {

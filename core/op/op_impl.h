@@ -11,9 +11,6 @@ bool oct_needs_f32(oct_context *cx, const char *op, const oct_tensor *x);
  * samples. */
 bool oct_needs_batch(oct_context *cx, const char *op, const oct_tensor *x);
 
-/* Fails the context unless a and b have one shape. */
-bool oct_needs_one_shape(oct_context *cx, const char *op, const oct_tensor *a, const oct_tensor *b);
-
 /* Values of one sample of a tensor; -1 on overflow. */
 int64_t oct_sample_numel(const oct_shape *shape);
 

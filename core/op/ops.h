@@ -81,6 +81,13 @@ oct_tensor *oct_mul_parameter(oct_context *cx, oct_tensor *x, oct_param *weight)
 #include "core/op/elementwise_list.def"
 #undef OCT_ELEMENTWISE
 
+/* min(max(x, lo), hi), where lo <= hi; either may be infinite. The gradient passes within the bounds and on them. */
+oct_tensor *oct_clip(oct_context *cx, oct_tensor *x, double lo, double hi);
+/* x above 0, weight * x elsewhere: x (N, ..., C), weight (C) or (1). */
+oct_tensor *oct_prelu(oct_context *cx, oct_tensor *x, oct_param *weight);
+/* In a step that learns (oct_draws): values are 0 with probability p, others x / (1 - p); elsewhere x itself. f32 or
+ * codes, of which only the scale grows. 0 <= p < 1. */
+oct_tensor *oct_dropout(oct_context *cx, oct_tensor *x, double p);
 oct_tensor *oct_add_scalar(oct_context *cx, oct_tensor *x, double value);
 oct_tensor *oct_mul_scalar(oct_context *cx, oct_tensor *x, double value);
 /* Resizes images: (N, H, W, C) -> (N, out_h, out_w, C). The modes are in core/tensor/resize.h; nearest, bilinear

@@ -3,6 +3,8 @@
 #include "core/graph/trace_run.h"
 #include "tests/core/op_rig.h"
 
+#include <math.h>
+
 static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n);
 
 typedef oct_tensor *(*call_fn)(oct_context *cx, oct_tensor *const *x);
@@ -92,6 +94,22 @@ static oct_tensor *leaky_relu(oct_context *cx, oct_tensor *const *x)
     return oct_leaky_relu(cx, x[0], 0.3);
 }
 
+static oct_tensor *hard_sigmoid(oct_context *cx, oct_tensor *const *x)
+{
+    return oct_hard_sigmoid(cx, x[0], 0.2, 0.4);
+}
+static oct_tensor *clip(oct_context *cx, oct_tensor *const *x)
+{
+    return oct_clip(cx, x[0], -HUGE_VAL, 0.7);
+}
+static oct_tensor *sub(oct_context *cx, oct_tensor *const *x)
+{
+    return oct_sub(cx, x[0], x[1]);
+}
+static oct_tensor *divide(oct_context *cx, oct_tensor *const *x)
+{
+    return oct_div(cx, x[0], x[1]);
+}
 static oct_tensor *squeeze(oct_context *cx, oct_tensor *const *x)
 {
     return oct_squeeze(cx, x[0]);
@@ -134,6 +152,10 @@ static const struct {
     {"silu", silu, 1, 0},
     {"hard_swish", hard_swish, 1, 0},
     {"leaky_relu", leaky_relu, 1, 1},
+    {"hard_sigmoid", hard_sigmoid, 1, 2},
+    {"clip", clip, 1, 2},
+    {"sub", sub, 2, 0},
+    {"div", divide, 2, 0},
 };
 
 /* Keeps what was announced last, and answers with the input when asked to. */

@@ -296,6 +296,16 @@ RIG_FORWARD(dilate_of, oct_dilate(cx, x[0], 3, 2))
 RIG_FORWARD(squeeze_of, oct_squeeze(cx, x[0]))
 RIG_FORWARD(squeeze_dim_of, oct_squeeze_dim(cx, x[0], 2))
 
+static const oct_elementwise *function;
+RIG_FORWARD(function_of, oct_elementwise_apply(cx, function, NULL, x[0]))
+/* Of values above 1/2, for functions that have none below 0. */
+RIG_FORWARD(function_above_of,
+            oct_elementwise_apply(cx, function, NULL,
+                                  oct_add_scalar(cx, oct_mul(cx, x[0], x[0]), 0.5)))
+RIG_FORWARD(clip_of, oct_clip(cx, x[0], -0.5, 1))
+RIG_FORWARD(sub_of, oct_sub(cx, x[0], x[1]))
+RIG_FORWARD(div_of, oct_div(cx, x[0], x[1]))
+
 static void check_op(rig_forward forward, oct_shape shape)
 {
     rig r = rig_of(NULL, forward, shape.dim[0], 2);
@@ -317,6 +327,54 @@ Test(gradcheck, elementwise_functions)
     check_op(hard_swish_of, OCT_SHAPE(3, 4, 5, 3));
     check_op(leaky_relu_of, OCT_SHAPE(3, 7));
     check_op(line_of, OCT_SHAPE(3, 7));
+    static const oct_elementwise *const listed[] = {
+#define OCT_ELEMENTWISE(name, args) &oct_elementwise_##name,
+#include "core/op/elementwise_list.def"
+#undef OCT_ELEMENTWISE
+    };
+    for (size_t i = 0; i < OCT_COUNT(listed); i++) {
+        function = listed[i];
+        const bool everywhere = isfinite(function->value(-1, function->default_args)) &&
+                                isfinite(function->value(0, function->default_args));
+        check_op(everywhere ? function_of : function_above_of, OCT_SHAPE(3, 2, 5, 3));
+    }
+}
+
+Test(gradcheck, clip_and_prelu)
+{
+    check_op(clip_of, OCT_SHAPE(3, 4, 5, 3));
+    for (int64_t channels = 1; channels <= 3; channels += 2) {
+        oct_module *prelu;
+        RIG_OK(oct_prelu_create(&prelu, channels));
+        rig r = rig_of(prelu, rig_call_root, 5, 2);
+        rig_input(&r, OCT_SHAPE(5, 2, 3, 3), 0.05F);
+        check_grads(&r, 0.02F);
+    }
+}
+
+static void check_two(rig_forward forward, oct_shape a, oct_shape b)
+{
+    rig r = rig_of(NULL, forward, a.dim[0], 2);
+    rig_input(&r, a, 0.05F);
+    rig_input(&r, b, 0.05F);
+    for (int64_t i = 0; i < oct_numel(&r.input[1]); i++) /* divisors are not near 0 */
+        oct_f32(&r.input[1])[i] += 4;
+    check_grads(&r, 0.02F);
+}
+
+Test(gradcheck, functions_of_two_where_one_repeats)
+{
+    static const rig_forward forwards[] = {add_of, sub_of, mul_of, div_of};
+    for (size_t i = 0; i < OCT_COUNT(forwards); i++) {
+        check_two(forwards[i], OCT_SHAPE(3, 2, 3, 4), OCT_SHAPE(3, 2, 3, 4));
+        check_two(forwards[i], OCT_SHAPE(3, 2, 3, 4), OCT_SHAPE(3, 1, 1, 4));
+        check_two(forwards[i], OCT_SHAPE(3, 2, 3, 4), OCT_SHAPE(3, 2, 3, 1));
+        check_two(forwards[i], OCT_SHAPE(3, 2, 3, 1), OCT_SHAPE(3, 2, 3, 4));
+        check_two(forwards[i], OCT_SHAPE(3, 4), OCT_SHAPE(3, 2, 3, 4));
+        check_two(forwards[i], OCT_SHAPE(3, 5, 4), OCT_SHAPE(3, 1, 1));
+    }
+    check_two(mul_of, OCT_SHAPE(3, 2, 1, 300), OCT_SHAPE(3, 300)); /* more than one block */
+    check_two(sub_of, OCT_SHAPE(3, 2, 1, 300), OCT_SHAPE(3, 2, 1, 1));
 }
 
 Test(gradcheck, mul_of_two_and_of_one_twice)

@@ -44,6 +44,14 @@ static const struct {
     {"silu", {0}, ""},
     {"hard_swish", {0}, ""},
     {"leaky_relu", {1, {0.2}}, "0.2"},
+    {"hard_sigmoid", {2, {0.2, 0.5}}, "0.2, 0.5"},
+    {"elu", {1, {0.5}}, "0.5"},
+    {"gelu", {0}, ""},
+    {"sub", {0}, NULL},
+    {"div", {0}, NULL},
+    {"clip", {2, {-1.5, HUGE_VAL}}, "-1.5 to inf"},
+    {"prelu", {1, {7}}, "7 slopes"},
+    {"dropout", {1, {0.25}}, "p 0.25"},
 };
 
 static oct_module *make(const char *name, const oct_op_args *args)
@@ -129,6 +137,11 @@ Test(module_type, arguments_out_of_range_are_refused, .timeout = 60)
     check_refused("cross_entropy_loss", OCT_OP_ARGS(1.01), "a smoothing of 1.01; it is 0 to 1");
     check_refused("cross_entropy_loss", OCT_OP_ARGS((double)NAN), "a smoothing of nan");
     check_refused("leaky_relu", OCT_OP_ARGS(HUGE_VAL), "finite numbers");
+    check_refused("clip", OCT_OP_ARGS(2, 1), "the bounds 2 and 1; give two numbers in ascending");
+    check_refused("clip", OCT_OP_ARGS((double)NAN, 1), "the bounds nan and 1");
+    check_refused("prelu", OCT_OP_ARGS(0), "0 channels");
+    check_refused("dropout", OCT_OP_ARGS(1), "the probability 1; give one from 0 to below 1");
+    check_refused("dropout", OCT_OP_ARGS((double)NAN), "the probability nan");
     check_refused("add_scalar", OCT_OP_ARGS((double)NAN), "a finite number");
 }
 

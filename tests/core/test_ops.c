@@ -771,7 +771,8 @@ Test(ops, new_shapes_and_numbers_that_cannot_be_are_refused)
         .dtype = OCT_S32, .shape = OCT_SHAPE(2, 2, 5, 3), .data = data, .trace_value = -1};
 
     check_refused(oct_mul(cx, &row, &image), cx,
-                  "mul takes two tensors of one shape, but has (2, 6) and (2, 2, 5, 3)");
+                  "mul takes two tensors of one shape, or one of them (N, 1, 1, C), (N, C) or "
+                  "(N, H, W, 1), but has (2, 6) and (2, 2, 5, 3)");
     check_refused(oct_add_scalar(cx, &row, (double)NAN), cx, "takes a finite number, but has nan");
     check_refused(oct_mul_scalar(cx, &row, 1e39), cx, "takes a finite number, but has 1e+39");
     check_refused(oct_leaky_relu(cx, &row, HUGE_VAL), cx, "takes finite numbers, but has inf");

@@ -1,0 +1,19 @@
+/* |x|; the slope at 0 is 0, as in PyTorch. */
+#include "core/op/elementwise.h"
+
+#include <math.h>
+
+static double value(double x, const double *args)
+{
+    (void)args;
+    return fabs(x);
+}
+
+static double slope(double x, const double *args)
+{
+    (void)args;
+    return x > 0 ? 1 : x < 0 ? -1 : 0;
+}
+
+const oct_elementwise oct_elementwise_abs = {
+    .name = "abs", .non_negative = true, .value = value, .slope = slope};

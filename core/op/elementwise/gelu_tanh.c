@@ -1,0 +1,27 @@
+/* 0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3))): the approximation of GELU. */
+#include "core/op/elementwise.h"
+
+#include <math.h>
+
+static const double root = M_2_SQRTPI * M_SQRT1_2; /* sqrt(2 / pi) */
+
+static double inner(double x)
+{
+    return root * (x + 0.044715 * x * x * x);
+}
+
+static double value(double x, const double *args)
+{
+    (void)args;
+    return 0.5 * x * (1 + tanh(inner(x)));
+}
+
+static double slope(double x, const double *args)
+{
+    (void)args;
+    const double t = tanh(inner(x)), rise = root * (1 + 3 * 0.044715 * x * x);
+    return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * rise;
+}
+
+const oct_elementwise oct_elementwise_gelu_tanh = {
+    .name = "gelu_tanh", .value = value, .slope = slope};

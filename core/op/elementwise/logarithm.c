@@ -1,0 +1,19 @@
+/* The natural logarithm: -infinity at 0, not a number below it. */
+#include "core/op/elementwise.h"
+
+#include <math.h>
+
+static double value(double x, const double *args)
+{
+    (void)args;
+    return log(x);
+}
+
+static double slope(double x, const double *args)
+{
+    (void)args;
+    return 1 / x;
+}
+
+const oct_elementwise oct_elementwise_logarithm = {
+    .name = "logarithm", .value = value, .slope = slope};

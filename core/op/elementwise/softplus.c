@@ -1,0 +1,19 @@
+/* log(1 + exp(x)), with no exponential that overflows. */
+#include "core/op/elementwise.h"
+
+#include <math.h>
+
+static double value(double x, const double *args)
+{
+    (void)args;
+    return x > 0 ? x + log1p(exp(-x)) : log1p(exp(x));
+}
+
+static double slope(double x, const double *args)
+{
+    (void)args;
+    return 1 / (1 + exp(-x));
+}
+
+const oct_elementwise oct_elementwise_softplus = {
+    .name = "softplus", .non_negative = true, .value = value, .slope = slope};

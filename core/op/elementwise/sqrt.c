@@ -1,0 +1,19 @@
+/* The square root: not a number below 0; its slope at 0 is infinite. */
+#include "core/op/elementwise.h"
+
+#include <math.h>
+
+static double value(double x, const double *args)
+{
+    (void)args;
+    return sqrt(x);
+}
+
+static double slope(double x, const double *args)
+{
+    (void)args;
+    return 0.5 / sqrt(x);
+}
+
+const oct_elementwise oct_elementwise_sqrt = {
+    .name = "sqrt", .non_negative = true, .value = value, .slope = slope};

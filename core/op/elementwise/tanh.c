@@ -1,0 +1,19 @@
+/* tanh(x) */
+#include "core/op/elementwise.h"
+
+#include <math.h>
+
+static double value(double x, const double *args)
+{
+    (void)args;
+    return tanh(x);
+}
+
+static double slope(double x, const double *args)
+{
+    (void)args;
+    const double y = tanh(x);
+    return 1 - y * y;
+}
+
+const oct_elementwise oct_elementwise_tanh = {.name = "tanh", .value = value, .slope = slope};

@@ -1,0 +1,113 @@
+/* PReLU is x above 0 and weight * x elsewhere, with one weight a channel or one for all. */
+#include "core/autograd/leaf_grads.h"
+#include "core/base/int_math.h"
+#include "core/op/op_impl.h"
+#include "core/op/ops.h"
+
+#include <string.h>
+
+enum { BLOCK = 256 }; /* channels whose sums are taken together */
+
+/* Rows of `channels` values, and how far it is from one channel's weight to the next: 0 or 1. */
+typedef struct layout {
+    int64_t rows, channels; /* of a sample */
+    int64_t step;
+} layout;
+
+static layout layout_of(const oct_tensor *x, const oct_param *weight)
+{
+    const int64_t samples = oct_samples(x), channels = oct_dim(x, x->shape.ndim - 1);
+    return (layout){.rows = samples && channels ? oct_numel(x) / samples / channels : 0,
+                    .channels = channels,
+                    .step = oct_numel(&weight->value) > 1};
+}
+
+static void run_sample(const layout *l, const float *x, const float *weight, float *y)
+{
+    for (int64_t r = 0; r < l->rows; r++, x += l->channels, y += l->channels)
+        for (int64_t c = 0; c < l->channels; c++)
+            y[c] = x[c] > 0.0F ? x[c] : weight[c * l->step] * x[c];
+}
+
+static void scale_grad(const layout *l, const float *x, const float *weight, float *grad)
+{
+    for (int64_t r = 0; r < l->rows; r++, x += l->channels, grad += l->channels)
+        for (int64_t c = 0; c < l->channels; c++)
+            grad[c] = x[c] > 0.0F ? grad[c] : weight[c * l->step] * grad[c];
+}
+
+/* Adds what n channels of some rows give to the gradients of their weights: x times the gradient, where x is not
+ * above 0. Rows are added in ascending order. */
+static void add_weight_grad(const layout *l, int64_t rows, int64_t n, const float *x,
+                            const float *grad, float *sum)
+{
+    double all[BLOCK] = {0}, total = 0;
+    for (int64_t r = 0; r < rows; r++, x += l->channels, grad += l->channels)
+        for (int64_t c = 0; c < n; c++)
+            all[c] += x[c] > 0.0F ? 0.0 : (double)x[c] * (double)grad[c];
+    for (int64_t c = 0; c < n; c++) {
+        if (l->step) sum[c] += (float)all[c];
+        total += all[c];
+    }
+    if (!l->step) *sum += (float)total;
+}
+
+static void leaf_weight_grads(const oct_context *cx, const layout *l, const oct_tensor *x,
+                              const float *grad, float *sums)
+{
+    const int64_t numel = l->step ? l->channels : 1;
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < cx->leaves.local; i++) {
+        const int64_t first = oct_leaf_begin(&cx->leaves, i) * l->rows * l->channels;
+        const int64_t rows = oct_leaf_size(&cx->leaves, i) * l->rows;
+        for (int64_t c = 0; c < l->channels; c += BLOCK)
+            add_weight_grad(l, rows, oct_min_i64(l->channels - c, BLOCK), oct_f32(x) + first + c,
+                            grad + first + c, sums + i * numel + c * l->step);
+    }
+}
+
+static void prelu_backward(oct_context *cx, oct_node *node)
+{
+    oct_param *weight = *(oct_param *const *)node->saved;
+    oct_tensor *x = node->input[0];
+    const layout l = layout_of(x, weight);
+    const int64_t samples = oct_samples(x), n = l.rows * l.channels;
+    float *grad = oct_take_grad(node->output), *sums = oct_leaf_grads_begin(cx, weight);
+    if (sums) {
+        leaf_weight_grads(cx, &l, x, grad, sums);
+        oct_leaf_grads_end(cx, weight);
+    }
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < samples; i++)
+        scale_grad(&l, oct_f32(x) + i * n, oct_f32(&weight->value), grad + i * n);
+    oct_give_grad(cx, x, grad);
+}
+
+oct_tensor *oct_prelu(oct_context *cx, oct_tensor *x, oct_param *weight)
+{
+    if (!oct_inputs_ok(cx, &x, 1) || !oct_needs_f32(cx, "prelu", x)) return NULL;
+    if (!oct_needs_batch(cx, "prelu", x)) return NULL;
+    char text[96];
+    const int64_t channels = x->shape.ndim > 1 ? oct_dim(x, x->shape.ndim - 1) : 0;
+    const int64_t weights = oct_numel(&weight->value);
+    if (channels == 0 || (weights != 1 && weights != channels))
+        return oct_context_fail(cx, OCT_USAGE,
+                                "prelu has %lld weights, but its input is %s; give it one for "
+                                "each channel, or one for all",
+                                (long long)weights, oct_shape_text(&x->shape, text));
+    oct_tensor *y = oct_tensor_new(cx, OCT_F32, x->shape);
+    oct_param **saved = oct_save(cx, sizeof *saved);
+    if (!y || !saved) return NULL;
+    *saved = weight;
+    const layout l = layout_of(x, weight);
+    const int64_t samples = oct_samples(x), n = l.rows * l.channels;
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < samples; i++)
+        run_sample(&l, oct_f32(x) + i * n, oct_f32(&weight->value), oct_f32(y) + i * n);
+    oct_node *node = oct_record(cx, "prelu", prelu_backward, &x, 1, true, y);
+    if (node) {
+        node->saved = saved;
+        oct_param_used(cx, weight);
+    }
+    return y;
+}
