@@ -153,6 +153,8 @@ static void begin(oct_train_step *s, const oct_batch *b, bool learn)
     s->context->numerics = s->numerics;
     s->context->release_on_backward = true;
     oct_context_begin(s->context, split(s, b->shape[0].dim[0]), learn);
+    s->context->draws = (oct_draws){
+        .active = learn, .seed = s->seed, .update = s->update, .first_sample = s->sums.seen};
 }
 
 static oct_tensor *forward(oct_train_step *s, const oct_batch *b, bool learn)
@@ -388,7 +390,9 @@ oct_status oct_train_step_learn(oct_train_step *step, const oct_batch *batch)
 oct_status oct_train_step_update(oct_train_step *step, oct_step_result *result)
 {
     OCT_TRY(check_sums(step, NULL));
-    return end_learning(step, update(step, result));
+    OCT_TRY(end_learning(step, update(step, result)));
+    step->update++;
+    return OCT_OK;
 }
 
 oct_status oct_train_step_run(oct_train_step *step, const oct_batch *batch, float lr,

@@ -71,6 +71,8 @@ typedef struct oct_train_step {
     /* The caller may set these between steps. */
     oct_loss_spec loss;    /* softmax cross-entropy, and the metric top1 beside it */
     oct_numerics numerics; /* OCT_NUMERICS_F32 */
+    /* What dropout draws from, alike on all ranks: each update has a number, which rises by one with it. */
+    uint64_t seed, update;
     /* The caller's own numbers: after a step each is the largest that a rank had before it. */
     int64_t word[OCT_STEP_WORDS];
     /* And these are the step's own. */

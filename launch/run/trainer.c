@@ -26,6 +26,7 @@ static oct_status start_steps(oct_trainer *trainer)
                                   trainer->group));
     trainer->training.loss = oct_task_loss(recipe);
     trainer->training.numerics = recipe->numerics;
+    trainer->training.seed = (uint64_t)recipe->seed;
     const oct_average_options average = {recipe->ema_decay, recipe->ema_warmup};
     return oct_train_step_average(&trainer->training, &average);
 }
@@ -253,6 +254,7 @@ static oct_status take_batches(oct_trainer *trainer, oct_step_result *result)
     const bool calibrates = trainer->phase == OCT_PHASE_CALIBRATE;
     const double lr = oct_plan_lr(&trainer->plan, trainer->recipe, trainer->step);
     const step_batches b = batches_of(trainer);
+    training->update = (uint64_t)trainer->step;
     OCT_TRY(oct_train_step_begin(training, b.count, b.samples, (float)lr));
     for (int64_t i = 0; i < b.count; i++) {
         oct_batch batch;

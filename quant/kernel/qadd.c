@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-/* These limits keep sums from overflowing. Bytes: |code - zero_point| <= 255 and 0 <= ma, mb <= 2^21, so
+/* These limits keep sums from overflowing. Bytes: |code - zero_point| <= 255, 0 <= ma <= 2^21 and |mb| <= 2^21, so
  * |t| <= 2 * 2^21 * 255 < 2^30, and the rounding term is at most 2^29. Wide: 65535 and 2^37, so |t| <
  * 2^54, and the rounding term is at most 2^59. */
 typedef struct limits {
@@ -55,7 +55,7 @@ oct_qadd oct_qadd_of(oct_qparams a, oct_qparams b, oct_qparams y, bool relu)
 bool oct_qadd_fits(const oct_qadd *add, oct_qparams a, oct_qparams b, oct_qparams y)
 {
     const limits l = limits_of(a, b, y);
-    return add->ma >= 0 && add->ma <= l.most_multiplier && add->mb >= 0 &&
+    return add->ma >= 0 && add->ma <= l.most_multiplier && add->mb >= -l.most_multiplier &&
            add->mb <= l.most_multiplier && add->shift >= 1 && add->shift <= l.most_shift;
 }
 

@@ -13,6 +13,7 @@
  */
 #pragma once
 
+#include "core/tensor/broadcast.h"
 #include "core/tensor/conv_shape.h"
 #include "core/tensor/resize.h"
 #include "core/tensor/tensor.h"
@@ -39,6 +40,10 @@ void *oct_qcodes_place(void *codes, oct_qparams q, int64_t first);
  * codes. */
 void oct_qcodes_load(oct_qcodes x, int64_t first, int64_t n, int32_t *logical);
 void oct_qcodes_store(const int32_t *logical, int64_t n, oct_qparams q, void *codes, int64_t first);
+/* Gives n codes of input `input` as they meet the elements of a result from `first` on: where they lie, or, of an input
+ * that repeats, copied to `room`, which holds n codes. */
+oct_qcodes oct_qcodes_meet(const oct_broadcast *b, int input, oct_qcodes x, int64_t first,
+                           int64_t n, void *room);
 /* Merges the least and largest real value of the codes into range. */
 void oct_qcodes_range(oct_qcodes x, int64_t n, float *range);
 
@@ -46,7 +51,7 @@ void oct_qcodes_range(oct_qcodes x, int64_t n, float *range);
  * code = clamp(r, lo, hi) + zero_point; pass = lo <= r <= hi, and with relu also t > 0.
  * oct_qadd_of computes the multipliers: 20 bits, wide 36 bits, for the larger ratio scale_x /
  * scale_y; ratios of powers of two are exact while they are less than that far apart, so both kinds
- * of targets add alike. */
+ * of targets add alike. A difference is a sum whose mb is below 0. */
 typedef struct oct_qadd {
     int64_t ma, mb;
     int shift;
@@ -105,7 +110,7 @@ typedef struct oct_qconcat_input {
 void oct_qconcat_forward(int64_t rows, int n, const oct_qconcat_input *input, bool shift,
                          oct_qparams y, void *codes);
 
-/* code = clamp(x - z, lo, hi) + z: relu and relu6. The qparams stay. */
+/* code = clamp(x - z, lo, hi) + z: relu, relu6 and clip. The qparams stay. */
 void oct_qclamp_forward(int64_t n, oct_qcodes x, int32_t lo, int32_t hi, void *codes);
 
 /* Pools over one or more samples, which keep the input's qparams. Padding is never the largest. Average:

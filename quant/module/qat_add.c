@@ -1,4 +1,6 @@
-/* Sums of two tensors of codes (+ relu), in the two-multiplier integer form of quant/kernel/qcodes.h. */
+/* Sums and differences of two tensors of codes (+ relu), in the two-multiplier integer form of
+ * quant/kernel/qcodes.h. */
+#include "core/op/binary.h"
 #include "quant/kernel/bits.h"
 #include "quant/module/quantized_impl.h"
 #include "quant/module/rule.h"
@@ -10,9 +12,14 @@ static bool has_relu(const oct_module *self)
     return ((const oct_qat_binary *)self)->relu;
 }
 
+static bool subtracts(const oct_module *self)
+{
+    return ((const oct_qat_binary *)self)->subtract;
+}
+
 static oct_tensor *in_float(oct_context *cx, oct_module *self, oct_tensor *const *x)
 {
-    oct_tensor *y = oct_add(cx, x[0], x[1]);
+    oct_tensor *y = subtracts(self) ? oct_sub(cx, x[0], x[1]) : oct_add(cx, x[0], x[1]);
     return has_relu(self) ? oct_relu(cx, y) : y;
 }
 
@@ -25,7 +32,8 @@ static oct_status check_scales(const oct_module *self, const oct_program *progra
     const float b = oct_step_input(program, step, 1)->q.scale;
     const float y = oct_step_output(program, step)->q.scale;
     const oct_target *target = ((const oct_quantized *)self)->target;
-    if (self->training || !oct_target_has_one_scale(target, oct_add_type.name)) return OCT_OK;
+    const char *op = subtracts(self) ? oct_sub_type.name : oct_add_type.name;
+    if (self->training || !oct_target_has_one_scale(target, op)) return OCT_OK;
     OCT_CHECK(
         a == y && b == y, OCT_PREPARE,
         "target %s adds values of one scale, but the inputs have %.9g and %.9g and the output "
@@ -40,28 +48,31 @@ static oct_status constants(oct_module *self, const oct_program *program, oct_st
     step->add =
         oct_qadd_of(oct_step_input(program, step, 0)->q, oct_step_input(program, step, 1)->q,
                     oct_step_output(program, step)->q, has_relu(self));
+    if (subtracts(self)) step->add.mb = -step->add.mb;
     return OCT_OK;
 }
 
 static void values(const oct_module *self, oct_tensor *const *x, int64_t first, int64_t n, float *v)
 {
-    int32_t a[OCT_FLAG_BLOCK], b[OCT_FLAG_BLOCK];
-    oct_qcodes_load(oct_qcodes_of(x[0]), first, n, a);
-    oct_qcodes_load(oct_qcodes_of(x[1]), first, n, b);
+    int32_t code[2][OCT_FLAG_BLOCK];
+    const float second = subtracts(self) ? -x[1]->q.scale : x[1]->q.scale;
+    oct_quantized_load_both(x, first, n, code);
     for (int64_t i = 0; i < n; i++) {
-        v[i] = (float)a[i] * x[0]->q.scale + (float)b[i] * x[1]->q.scale;
+        v[i] = (float)code[0][i] * x[0]->q.scale + (float)code[1][i] * second;
         if (has_relu(self) && !(v[i] > 0.0f)) v[i] = 0.0f;
     }
 }
 
-/* Both inputs get the masked gradient: the sum's derivative is 1 for each. */
 static void backward(oct_context *cx, oct_node *node)
 {
-    oct_give_grad_to_both(cx, node->input[0], node->input[1], oct_quantized_take_grad(cx, node));
+    const float *const none[2] = {NULL, NULL};
+    oct_binary_give_grads(cx, subtracts(node->module) ? &oct_binary_sub : &oct_binary_add, node,
+                          none, oct_quantized_take_grad(cx, node));
 }
 
 static const oct_quantized_op step = {.kind = OCT_STEP_ADD,
                                       .inputs = 2,
+                                      .broadcasts = true,
                                       .in_float = in_float,
                                       .constants = constants,
                                       .backward = backward,
@@ -69,7 +80,7 @@ static const oct_quantized_op step = {.kind = OCT_STEP_ADD,
 
 static void describe(const oct_module *self, char *text, size_t size)
 {
-    snprintf(text, size, "%s", has_relu(self) ? "add + relu" : "add");
+    snprintf(text, size, "%s%s", subtracts(self) ? "sub" : "add", has_relu(self) ? " + relu" : "");
 }
 
 const oct_module_type oct_qat_add_type = {
@@ -94,5 +105,14 @@ static oct_status create(oct_module **made, oct_module **old)
     return oct_quantized_replace(made, &oct_qat_add_type, sizeof(oct_qat_binary), old);
 }
 
+static oct_status create_sub(oct_module **made, oct_module **old)
+{
+    OCT_TRY(create(made, old));
+    ((oct_qat_binary *)*made)->subtract = true;
+    return OCT_OK;
+}
+
+const oct_quant_rule oct_quant_rule_sub = {
+    .type = &oct_sub_type, .scale = OCT_SCALE_OWN, .create = create_sub};
 const oct_quant_rule oct_quant_rule_add = {
     .type = &oct_add_type, .scale = OCT_SCALE_OWN, .create = create};

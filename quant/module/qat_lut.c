@@ -2,6 +2,10 @@
  *
  * Tables are made in double from the function itself and kept until the qparams change. A loop may call
  * the module with several scales before its backward, so slopes are looked up by the input's own.
+ *
+ * A table has a value for each code, though a function may have none there: outside of its domain (below 0 of a
+ * root or logarithm) it has that of the next code inside and the slope 0, and what is infinite is cut to the ends of
+ * the codes and widens no range.
  */
 #include "core/base/mem.h"
 #include "core/base/int_math.h"
@@ -79,6 +83,16 @@ out:
     return status;
 }
 
+/* Gives codes outside of the function's domain the value at the next code that has one, above or else below: the
+ * end of the domain goes on, so that what is below 0 has the root of 0. */
+static void continue_domain(tables *t)
+{
+    for (int64_t i = t->size - 2; i >= 0; i--)
+        if (isnan(t->value[i])) t->value[i] = t->value[i + 1];
+    for (int64_t i = 0; i < t->size; i++)
+        if (isnan(t->value[i])) t->value[i] = i > 0 ? t->value[i - 1] : 0;
+}
+
 static void make_values(lut *m, oct_qparams x)
 {
     tables *t = &m->tables;
@@ -86,6 +100,7 @@ static void make_values(lut *m, oct_qparams x)
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < t->size; i++)
         t->value[i] = value_of(m->function, real_of(i, x));
+    continue_domain(t);
     t->value_x = x;
 }
 
@@ -109,8 +124,11 @@ static void make_slopes(lut *m, oct_qparams x)
     tables *t = &m->tables;
     if (oct_qparams_equal(t->slope_x, x)) return;
 #pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < t->size; i++)
-        t->slope[i] = (float)slope_of(m->function, real_of(i, x));
+    for (int64_t i = 0; i < t->size; i++) {
+        const float slope = (float)slope_of(m->function, real_of(i, x));
+        const bool flat = !isfinite(value_of(m->function, real_of(i, x))) || !isfinite(slope);
+        t->slope[i] = flat ? 0.0f : slope;
+    }
     t->slope_x = x;
 }
 
@@ -137,7 +155,7 @@ static void watch(const oct_module *self, const oct_tensor *x, int64_t first, in
         if (mask) oct_bits_pack(flags, count, mask + i / 8);
         for (int64_t k = 0; range && k < count; k++) {
             const float value = (float)t->value[entry[k]];
-            oct_range_merge(range, value, value);
+            if (isfinite(value)) oct_range_merge(range, value, value);
         }
     }
 }

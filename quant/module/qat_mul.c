@@ -1,8 +1,10 @@
 /* Products of two tensors of codes. */
 #include "core/base/int_math.h"
+#include "core/op/binary.h"
 #include "quant/kernel/bits.h"
 #include "quant/module/quantized_impl.h"
 #include "quant/module/rule.h"
+#include "quant/qparams.h"
 
 static oct_tensor *in_float(oct_context *cx, oct_module *self, oct_tensor *const *x)
 {
@@ -24,11 +26,10 @@ static void values(const oct_module *self, oct_tensor *const *x, int64_t first, 
 {
     (void)self;
     const double scale = (double)x[0]->q.scale * (double)x[1]->q.scale;
-    int32_t a[OCT_FLAG_BLOCK], b[OCT_FLAG_BLOCK];
-    oct_qcodes_load(oct_qcodes_of(x[0]), first, n, a);
-    oct_qcodes_load(oct_qcodes_of(x[1]), first, n, b);
+    int32_t code[2][OCT_FLAG_BLOCK];
+    oct_quantized_load_both(x, first, n, code);
     for (int64_t i = 0; i < n; i++)
-        v[i] = (float)((double)((int64_t)a[i] * b[i]) * scale);
+        v[i] = (float)((double)((int64_t)code[0][i] * code[1][i]) * scale);
 }
 
 /* grad *= the values of x */
@@ -46,8 +47,38 @@ static void multiply(const oct_tensor *x, float *grad)
     }
 }
 
+/* The values of an input, in memory that is borrowed. */
+static float *values_of(oct_context *cx, const oct_tensor *x)
+{
+    const int64_t n = oct_numel(x);
+    float *v = oct_scratch(cx, (size_t)n * sizeof *v);
+    if (!v) return NULL;
+    if (x->dtype == OCT_U8)
+        oct_dequantize(oct_u8(x), n, x->q, v);
+    else
+        oct_dequantize16(oct_u16(x), n, x->q, v);
+    return v;
+}
+
+/* Where one input repeats, its gradients are summed. */
+static void give_broadcast(oct_context *cx, const oct_node *node, float *grad)
+{
+    float *a = values_of(cx, node->input[0]), *b = values_of(cx, node->input[1]);
+    const float *const both[2] = {a, b};
+    if (a && b)
+        oct_binary_give_grads(cx, &oct_binary_mul, node, both, grad);
+    else
+        oct_scratch_end(cx, grad);
+    oct_scratch_end(cx, a);
+    oct_scratch_end(cx, b);
+}
+
 static void backward(oct_context *cx, oct_node *node)
 {
+    if (!oct_shape_equal(&node->input[0]->shape, &node->input[1]->shape)) {
+        give_broadcast(cx, node, oct_quantized_take_grad(cx, node));
+        return;
+    }
     const size_t bytes = (size_t)oct_numel(node->output) * sizeof(float);
     float *grad = oct_quantized_take_grad(cx, node), *copy = oct_scratch(cx, bytes);
     if (copy) {
@@ -61,6 +92,7 @@ static void backward(oct_context *cx, oct_node *node)
 
 static const oct_quantized_op step = {.kind = OCT_STEP_MUL,
                                       .inputs = 2,
+                                      .broadcasts = true,
                                       .in_float = in_float,
                                       .constants = constants,
                                       .backward = backward,

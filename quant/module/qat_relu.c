@@ -1,4 +1,5 @@
-/* ReLU and ReLU6 that were not fused: codes cut at zero, and at the code of 6. The qparams stay. */
+/* ReLU and ReLU6 that were not fused, and clip: codes cut at zero, and at the code of 6, or at those of any two
+ * bounds. The qparams stay. */
 #include "core/base/int_math.h"
 #include "quant/module/quantized_impl.h"
 #include "quant/module/rule.h"
@@ -8,17 +9,36 @@
 
 typedef struct qat_relu {
     oct_module base;
-    bool six; /* relu6 */
+    bool six;      /* relu6 */
+    bool clips;    /* clip, at these bounds: */
+    double lo, hi; /* either may be infinite */
 } qat_relu;
 
-/* The logical codes that an output may have, and those (exclusive) between which values lie within (0, 6),
- * where the derivative is 1. */
+/* The logical codes that an output may have, and those (exclusive) between which values lie within (0, 6), or from
+ * one bound of clip to the other, where the derivative is 1. */
 typedef struct cut {
     int32_t lo, hi, below, above;
 } cut;
 
+/* A number as one of the whole numbers from lo to hi, which it is cut to. */
+static int32_t whole_within(double x, int32_t lo, int32_t hi)
+{
+    return (int32_t)fmin(fmax(x, lo), hi);
+}
+
+static cut clip_of(const qat_relu *m, oct_qparams q)
+{
+    const int32_t lo = q.qmin - q.zero_point, hi = q.qmax - q.zero_point;
+    const double least = m->lo / (double)q.scale, most = m->hi / (double)q.scale;
+    return (cut){.lo = whole_within(nearbyint(least), lo, hi),
+                 .hi = whole_within(nearbyint(most), lo, hi),
+                 .below = whole_within(ceil(least) - 1, lo - 1, hi),
+                 .above = whole_within(floor(most) + 1, lo, hi + 1)};
+}
+
 static cut cut_of(const qat_relu *m, oct_qparams q)
 {
+    if (m->clips) return clip_of(m, q);
     const int32_t lo = q.qmin - q.zero_point, hi = q.qmax - q.zero_point;
     cut c = {.lo = lo > 0 ? lo : 0, .hi = hi, .below = 0, .above = INT32_MAX};
     if (!m->six) return c;
@@ -53,7 +73,9 @@ static void backward(oct_context *cx, oct_node *node)
 
 static oct_tensor *in_float(oct_context *cx, oct_module *self, oct_tensor *const *x)
 {
-    return ((const qat_relu *)self)->six ? oct_relu6(cx, x[0]) : oct_relu(cx, x[0]);
+    const qat_relu *m = (const qat_relu *)self;
+    if (m->clips) return oct_clip(cx, x[0], m->lo, m->hi);
+    return m->six ? oct_relu6(cx, x[0]) : oct_relu(cx, x[0]);
 }
 
 static oct_status constants(oct_module *self, const oct_program *program, oct_step *step)
@@ -73,8 +95,11 @@ static const oct_quantized_op step = {.kind = OCT_STEP_RELU,
 
 static void describe(const oct_module *self, char *text, size_t size)
 {
-    const bool six = ((const qat_relu *)self)->six;
-    snprintf(text, size, "%s, input's qparams", six ? "relu6" : "relu");
+    const qat_relu *m = (const qat_relu *)self;
+    if (m->clips)
+        snprintf(text, size, "clip %g to %g, input's qparams", m->lo, m->hi);
+    else
+        snprintf(text, size, "%s, input's qparams", m->six ? "relu6" : "relu");
 }
 
 static const oct_module_type type = {
@@ -94,6 +119,20 @@ static oct_status create(oct_module **made, oct_module **old)
     return OCT_OK;
 }
 
+static oct_status create_clip(oct_module **made, oct_module **old)
+{
+    const oct_clip_module *clip = (const oct_clip_module *)*old;
+    const double lo = clip->lo, hi = clip->hi;
+    OCT_TRY(oct_quantized_replace(made, &type, sizeof(qat_relu), old));
+    qat_relu *m = (qat_relu *)*made;
+    m->clips = true;
+    m->lo = lo;
+    m->hi = hi;
+    return OCT_OK;
+}
+
+const oct_quant_rule oct_quant_rule_clip = {
+    .type = &oct_clip_type, .scale = OCT_SCALE_INPUT, .create = create_clip};
 const oct_quant_rule oct_quant_rule_relu = {
     .type = &oct_relu_type, .scale = OCT_SCALE_INPUT, .create = create};
 const oct_quant_rule oct_quant_rule_relu6 = {

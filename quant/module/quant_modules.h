@@ -110,6 +110,7 @@ oct_status oct_qat_batch_norm_create(oct_module **m, oct_module **batch_norm,
 typedef struct oct_qat_binary {
     oct_quantized q;
     bool relu;
+    bool subtract; /* the second input */
 } oct_qat_binary;
 oct_status oct_qat_add_create(oct_module **m, bool relu) OCT_NODISCARD;
 

@@ -106,26 +106,41 @@ static oct_value unit_of(const oct_tensor *x, oct_step_unit unit)
 }
 
 /* The parts of a mask begin at a byte, so those of outputs with a mask have a multiple of 8 elements. */
-static int64_t units_of_part(const oct_quantized_op *op, int64_t numel)
+static int64_t units_of_part(const oct_quantized_op *op, oct_step_unit unit, int64_t numel)
 {
-    if (op->unit == OCT_UNIT_SAMPLE) return op->keeps_qparams || numel % 8 == 0 ? 1 : 8;
+    if (unit == OCT_UNIT_SAMPLE) return op->keeps_qparams || numel % 8 == 0 ? 1 : 8;
     return oct_round_up(oct_max_i64(OCT_PART / oct_max_i64(numel, 1), 1), 8);
+}
+
+/* The input that has the output's shape, where one of two may repeat; op may be NULL. */
+static const oct_tensor *larger_of(const oct_quantized_op *op, oct_tensor *const *x)
+{
+    oct_broadcast b;
+    const bool meet = op && op->broadcasts && oct_broadcast_of(&x[0]->shape, &x[1]->shape, &b);
+    return x[meet && oct_broadcast_larger(&b)];
+}
+
+static oct_step_unit unit_at(const oct_quantized_op *op, oct_tensor *const *x)
+{
+    return op->broadcasts && !oct_shape_equal(&x[0]->shape, &x[1]->shape) ? OCT_UNIT_SAMPLE
+                                                                          : op->unit;
 }
 
 static one_step step_of(oct_module *self, oct_tensor *const *x, oct_tensor *y)
 {
     const oct_quantized_op *op = self->type->step;
+    const oct_step_unit by = unit_at(op, x);
     one_step s = {.self = self, .op = op, .x = x, .y = y};
     s.program.shift = !op->keeps_qparams && oct_quantized_shifts((oct_quantized *)self);
     s.step = (oct_step){.kind = op->kind, .num_inputs = op->inputs, .output = op->inputs};
     for (int i = 0; i < op->inputs; i++) {
         s.step.input[i] = i;
-        s.values[i] = unit_of(x[i], op->unit);
+        s.values[i] = unit_of(x[i], by);
     }
-    s.values[op->inputs] = unit_of(y, op->unit);
+    s.values[op->inputs] = unit_of(y, by);
     const int64_t unit = oct_value_numel(&s.values[op->inputs]);
     s.units = unit > 0 ? oct_numel(y) / unit : 0;
-    s.part = units_of_part(op, unit);
+    s.part = units_of_part(op, by, unit);
     return s;
 }
 
@@ -211,8 +226,8 @@ static oct_tensor *output_of(oct_context *cx, const oct_module *self, oct_tensor
                              oct_qparams q)
 {
     const oct_quantized_op *op = self->type->step;
-    oct_tensor *y =
-        oct_tensor_new(cx, oct_codes_dtype(q), op->shape ? op->shape(self, x[0]) : x[0]->shape);
+    oct_tensor *y = oct_tensor_new(cx, oct_codes_dtype(q),
+                                   op->shape ? op->shape(self, x[0]) : larger_of(op, x)->shape);
     if (y) y->q = q;
     return y;
 }
@@ -243,7 +258,9 @@ static bool inputs_fit(oct_context *cx, const oct_module *self, oct_tensor *cons
 {
     const oct_quantized_op *op = self->type->step;
     char left[96], right[96];
+    oct_broadcast b;
     if (op->fits) return op->fits(cx, self, x[0]);
+    if (op->broadcasts && oct_broadcast_of(&x[0]->shape, &x[1]->shape, &b)) return true;
     for (int i = 1; i < op->inputs; i++) {
         if (oct_shape_equal(&x[0]->shape, &x[i]->shape)) continue;
         oct_context_fail(cx, OCT_PREPARE, "inputs %s and %s differ in shape",
@@ -286,6 +303,16 @@ static oct_status own_arrays(oct_step *step, const oct_step *from)
         memcpy(oct_step_slot(step, array), &copy, sizeof copy);
     }
     return OCT_OK;
+}
+
+void oct_quantized_load_both(oct_tensor *const *x, int64_t first, int64_t n,
+                             int32_t code[2][OCT_FLAG_BLOCK])
+{
+    oct_broadcast b = {0};
+    uint16_t room[OCT_FLAG_BLOCK];
+    (void)oct_broadcast_of(&x[0]->shape, &x[1]->shape, &b);
+    for (int i = 0; i < 2; i++)
+        oct_qcodes_load(oct_qcodes_meet(&b, i, oct_qcodes_of(x[i]), first, n, room), 0, n, code[i]);
 }
 
 oct_status oct_quantized_emit(oct_module *self, oct_emitter *e)
@@ -339,10 +366,11 @@ void oct_quantized_add_scale_grad(oct_context *cx, const oct_quantized *m, oct_r
                                   oct_tensor *const *x, oct_qparams q, const float *grad)
 {
     const int64_t samples = oct_leaves_local_samples(&cx->leaves);
+    const oct_tensor *larger = larger_of(m->base.type->step, x);
     const scaled_values scaled = {values, &m->base, x, 1.0f / q.scale};
     const oct_scaled_values values_of = {read_scaled, &scaled, q};
-    oct_fake_quant_add_scale_grad(cx, oct_quantized_fq(m), samples ? oct_numel(x[0]) / samples : 0,
-                                  &values_of, grad);
+    oct_fake_quant_add_scale_grad(cx, oct_quantized_fq(m),
+                                  samples ? oct_numel(larger) / samples : 0, &values_of, grad);
 }
 
 float *oct_quantized_take_grad(oct_context *cx, oct_node *node)

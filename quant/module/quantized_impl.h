@@ -2,6 +2,7 @@
 #pragma once
 
 #include "quant/module/quant_modules.h"
+#include "quant/kernel/bits.h"
 #include "quant/module/emit.h"
 #include "quant/runtime/step.h"
 
@@ -44,6 +45,8 @@ typedef struct oct_quantized_op {
     oct_step_kind kind;
     int inputs;
     oct_step_unit unit;
+    /* One of two inputs may repeat (core/tensor/broadcast.h); then samples are the unit. */
+    bool broadcasts;
     /* The output has the qparams of input 0; otherwise self begins with oct_quantized. */
     bool keeps_qparams;
     /* Computes the same function of float inputs. */
@@ -62,6 +65,10 @@ typedef struct oct_quantized_op {
                   uint8_t *mask, float *range);
 } oct_quantized_op;
 
+/* Loads the logical codes of two inputs of which one may repeat, as they meet n elements of the output from `first`
+ * on; n <= OCT_FLAG_BLOCK. */
+void oct_quantized_load_both(oct_tensor *const *x, int64_t first, int64_t n,
+                             int32_t code[2][OCT_FLAG_BLOCK]);
 /* These are forward and emit of a type with such a step. */
 oct_tensor *oct_quantized_forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n);
 oct_status oct_quantized_emit(oct_module *self, oct_emitter *e) OCT_NODISCARD;

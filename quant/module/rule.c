@@ -68,6 +68,8 @@ OCT_REARRANGING_RULE(flatten)
 OCT_REARRANGING_RULE(reshape)
 OCT_REARRANGING_RULE(squeeze)
 OCT_REARRANGING_RULE(identity)
+/* In evaluation it is one. */
+OCT_REARRANGING_RULE(dropout)
 
 const oct_quant_rule oct_quant_rule_max_pool = {
     .type = &oct_max_pool_type, .scale = OCT_SCALE_INPUT, .emit = emit_max_pool};

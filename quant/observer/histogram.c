@@ -42,7 +42,7 @@ float oct_histogram_high(int bin)
 void oct_histogram_add(const float *x, int64_t n, int64_t *count)
 {
     for (int64_t i = 0; i < n; i++)
-        if (!isnan(x[i])) count[oct_histogram_bin(x[i])]++;
+        if (isfinite(x[i])) count[oct_histogram_bin(x[i])]++;
 }
 
 void oct_histogram_merge(const int64_t *other, int64_t *count)

@@ -23,7 +23,7 @@ int oct_histogram_bin(float x);
 float oct_histogram_low(int bin);
 float oct_histogram_high(int bin);
 
-/* Counts n values in; those that are no numbers are left out. */
+/* Counts n values in; those that are not finite are left out. */
 void oct_histogram_add(const float *x, int64_t n, int64_t *count);
 void oct_histogram_merge(const int64_t *other, int64_t *count);
 int64_t oct_histogram_total(const int64_t *count);

@@ -191,6 +191,8 @@ oct_status oct_check_weights(const oct_step *step) OCT_NODISCARD;
 /* Checks that input i has the output's shape. */
 oct_status oct_check_same_shape(const oct_program *program, const oct_step *step,
                                 int i) OCT_NODISCARD;
+/* Checks that two inputs meet element by element in the output, where one may repeat (core/tensor/broadcast.h). */
+oct_status oct_check_meet(const oct_program *program, const oct_step *step) OCT_NODISCARD;
 /* Checks that lo and hi are bounds within the output's codes. */
 oct_status oct_check_bounds(const oct_program *program, const oct_step *step, int32_t lo,
                             int32_t hi) OCT_NODISCARD;
@@ -198,3 +200,9 @@ oct_status oct_check_bounds(const oct_program *program, const oct_step *step, in
 oct_status oct_check_same_type(const oct_program *program, const oct_step *step) OCT_NODISCARD;
 /* Checks that the output's codes mean what input 0's do. */
 oct_status oct_check_same_qparams(const oct_program *program, const oct_step *step) OCT_NODISCARD;
+
+/* Computes n elements of the output from the codes that meet there. */
+typedef void oct_meet_fn(const oct_step_run *r, int64_t n, oct_qcodes a, oct_qcodes b,
+                         const oct_qoutput *y);
+/* Runs a step of two inputs of which one may repeat: all at once, or in blocks of elements. */
+void oct_step_meet(const oct_step_run *r, oct_meet_fn *compute);

@@ -1,4 +1,4 @@
-/* The step add adds two tensors of codes. */
+/* The step add adds two tensors of codes, or subtracts the second; one may repeat. */
 #include "quant/runtime/step.h"
 
 static oct_status check(const oct_program *program, const oct_step *step)
@@ -6,8 +6,7 @@ static oct_status check(const oct_program *program, const oct_step *step)
     const oct_value *a = oct_step_input(program, step, 0), *b = oct_step_input(program, step, 1);
     const oct_value *y = oct_step_output(program, step);
     const oct_qadd *add = &step->add;
-    OCT_TRY(oct_check_same_shape(program, step, 0));
-    OCT_TRY(oct_check_same_shape(program, step, 1));
+    OCT_TRY(oct_check_meet(program, step));
     OCT_CHECK(oct_qadd_fits(add, a->q, b->q, y->q), OCT_DATA,
               "its multipliers %lld, %lld and shift %d are out of range", (long long)add->ma,
               (long long)add->mb, add->shift);
@@ -17,11 +16,14 @@ static oct_status check(const oct_program *program, const oct_step *step)
     return oct_check_bounds(program, step, add->lo, add->hi);
 }
 
+static void add(const oct_step_run *r, int64_t n, oct_qcodes a, oct_qcodes b, const oct_qoutput *y)
+{
+    oct_qadd_forward(n, a, b, &r->step->add, y);
+}
+
 static void run(const oct_step_run *r)
 {
-    const oct_value *y = oct_step_output(r->program, r->step);
-    oct_qadd_forward(r->samples * oct_value_numel(y), oct_step_codes(r, 0), oct_step_codes(r, 1),
-                     &r->step->add, &(oct_qoutput){y->q, r->output, r->mask, r->range});
+    oct_step_meet(r, add);
 }
 
 static const oct_step_field fields[] = {

@@ -47,7 +47,7 @@ static oct_status check(const oct_program *program, const oct_step *step)
     OCT_CHECK(island->num_args >= 0 && island->num_args <= OCT_STEP_ARGS, OCT_DATA,
               "%d arguments; 0 to %d are allowed", island->num_args, OCT_STEP_ARGS);
     for (int i = 0; i < island->num_args; i++)
-        OCT_CHECK(isfinite(island->args[i]), OCT_DATA, "its argument %d is not finite", i);
+        OCT_CHECK(!isnan(island->args[i]), OCT_DATA, "its argument %d is not a number", i);
     for (int i = 0; i < step->num_inputs; i++)
         OCT_CHECK(has_dims(oct_step_input(program, step, i), island->dims[i]), OCT_DATA,
                   "its input %d cannot have %d dimensions", i, island->dims[i]);

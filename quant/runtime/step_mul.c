@@ -1,10 +1,9 @@
-/* The step mul multiplies two tensors of codes. */
+/* The step mul multiplies two tensors of codes, of which one may repeat. */
 #include "quant/runtime/step.h"
 
 static oct_status check(const oct_program *program, const oct_step *step)
 {
-    OCT_TRY(oct_check_same_shape(program, step, 0));
-    OCT_TRY(oct_check_same_shape(program, step, 1));
+    OCT_TRY(oct_check_meet(program, step));
     OCT_CHECK(oct_qmul_fits(step->factor, program->shift), OCT_DATA,
               "its factor %g is not %s within 2^-60 and 2^60", (double)step->factor,
               program->shift ? "a power of two" : "a number");
@@ -22,12 +21,15 @@ static oct_qmul_rounding rounding_of(const oct_step_run *r)
     return r->step->offset_first ? OCT_QMUL_OFFSET_FIRST : OCT_QMUL_EVEN;
 }
 
+static void multiply(const oct_step_run *r, int64_t n, oct_qcodes a, oct_qcodes b,
+                     const oct_qoutput *y)
+{
+    oct_qmul_forward(n, a, b, r->step->factor, rounding_of(r), y);
+}
+
 static void run(const oct_step_run *r)
 {
-    const oct_value *y = oct_step_output(r->program, r->step);
-    oct_qmul_forward(r->samples * oct_value_numel(y), oct_step_codes(r, 0), oct_step_codes(r, 1),
-                     r->step->factor, rounding_of(r),
-                     &(oct_qoutput){y->q, r->output, r->mask, r->range});
+    oct_step_meet(r, multiply);
 }
 
 static const oct_step_field fields[] = {OCT_FIELD_FACTOR(factor, 1),

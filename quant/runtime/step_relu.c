@@ -1,4 +1,4 @@
-/* The step relu clamps codes to bounds: relu and relu6 that were not fused. */
+/* The step relu clamps codes to bounds: relu and relu6 that were not fused, and clip. */
 #include "quant/runtime/step.h"
 
 static oct_status check(const oct_program *program, const oct_step *step)

@@ -8,6 +8,7 @@
 #include "quant/pass/prepare/report.h"
 #include "tests/quant/own_methods.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,7 +33,8 @@ enum {
     X(RELU, "relu", 8)                                                                             \
     X(RELU6, "relu6", 4)                                                                           \
     X(ADD, "add", 12)                                                                              \
-    X(MUL, "mul", 5)                                                                               \
+    X(MUL, "mul", 7)                                                                               \
+    X(SUB, "sub", 4)                                                                               \
     X(CONCAT, "concat", 7)                                                                         \
     X(MAX_POOL, "max_pool", 4)                                                                     \
     X(AVG_POOL, "avg_pool", 3)                                                                     \
@@ -47,6 +49,10 @@ enum {
     X(SILU, "silu", 2)                                                                             \
     X(HARD_SWISH, "hard_swish", 2)                                                                 \
     X(LEAKY_RELU, "leaky_relu", 2)                                                                 \
+    X(HARD_SIGMOID, "hard_sigmoid", 3)                                                             \
+    X(GELU, "gelu", 2)                                                                             \
+    X(ABS, "abs", 1)                                                                               \
+    X(CLIP, "clip", 3)                                                                             \
     X(SOFTMAX, "softmax", 2)                                                                       \
     X(ADD_SCALAR, "add_scalar", 2)                                                                 \
     X(MUL_SCALAR, "mul_scalar", 2)                                                                 \
@@ -56,6 +62,8 @@ enum {
     X(ADD_PARAMETER, "add_parameter", 1)                                                           \
     X(MUL_PARAMETER, "mul_parameter", 1)                                                           \
     X(MEAN, "mean", 1)                                                                             \
+    X(PRELU, "prelu", 2)                                                                           \
+    X(DROPOUT, "dropout", 2)                                                                       \
     X(OWN, "random_own", 1)                                                                        \
     X(QUANT, "quant_stub", 1)                                                                      \
     X(DEQUANT, "dequant_stub", 1)                                                                  \
@@ -380,6 +388,15 @@ static inline bool rn_interpolate(rn_plan *p, rn_layer *l)
     return rn_plane(&l->in[0]);
 }
 
+/* Of one shape, or one repeats. */
+static inline bool rn_two(rn_layer *l, bool keep)
+{
+    oct_broadcast b;
+    if (!oct_broadcast_of(&l->in[0], &l->in[1], &b)) return false;
+    l->out = l->in[oct_broadcast_larger(&b)];
+    return !keep || oct_shape_equal(&l->in[0], &l->out);
+}
+
 /* Draws the rest of an operation; false: its inputs do not suit. keep: the output has the input's shape. */
 static inline bool rn_settle(rn_plan *p, rn_layer *l, bool keep)
 {
@@ -387,7 +404,8 @@ static inline bool rn_settle(rn_plan *p, rn_layer *l, bool keep)
     l->number = (double)((int)rn_draw(p, 17) - 8) / 4;
     if (l->kind == RN_LEAKY_RELU) l->number = (1 + rn_draw(p, 4)) * 0.125;
     if (l->kind == RN_CONV) return rn_conv(p, l, keep);
-    if (l->kind == RN_ADD || l->kind == RN_MUL) return oct_shape_equal(&l->in[0], &l->in[1]);
+    if (l->kind == RN_ADD || l->kind == RN_MUL || l->kind == RN_SUB) return rn_two(l, keep);
+    if (l->kind == RN_PRELU || l->kind == RN_DROPOUT) return true;
     if (l->kind == RN_BATCH_NORM) return rn_channels(&l->in[0]) <= 64;
     if (l->kind == RN_SIGMOID || l->kind == RN_BATCH_NORM || l->kind == RN_OWN) return true;
     if (l->kind >= RN_LAYER_NORM && l->kind <= RN_MUL_PARAMETER) return true;
@@ -466,13 +484,17 @@ static inline int rn_pick(rn_plan *p, const rn_body *b)
     return first + (int)rn_draw(p, (uint32_t)(b->num_values - first));
 }
 
-/* A further operand: another value of the first one's shape, if there is one, sometimes the same. */
+/* A further operand: another value of the first one's shape or one that repeats, if there is one, sometimes the
+ * same. */
 static inline int rn_pick_other(rn_plan *p, const rn_body *b, int first)
 {
     int from = (int)rn_draw(p, (uint32_t)(b->num_values - b->first));
     for (int i = 0; i < b->num_values - b->first && !rn_chance(p, 8); i++) {
         int v = b->first + (from + i) % (b->num_values - b->first);
-        if (v != first && oct_shape_equal(&b->shape[v], &b->shape[first])) return v;
+        oct_broadcast meets;
+        if (v == first) continue;
+        if (oct_shape_equal(&b->shape[v], &b->shape[first])) return v;
+        if (oct_broadcast_of(&b->shape[v], &b->shape[first], &meets) && rn_chance(p, 60)) return v;
     }
     return rn_chance(p, 30) ? first : rn_pick(p, b);
 }
@@ -530,7 +552,7 @@ static inline bool rn_step(rn_plan *p, int body)
     rn_body *b = &p->body[body];
     rn_layer l = {.kind = rn_pick_kind(p, b), .inputs = 1};
     int in[3], child = -1;
-    if (l.kind == RN_ADD || l.kind == RN_MUL) l.inputs = 2;
+    if (l.kind == RN_ADD || l.kind == RN_MUL || l.kind == RN_SUB) l.inputs = 2;
     if (l.kind == RN_CONCAT) l.inputs = 2 + (int)rn_draw(p, 2);
     if (l.kind == RN_BODY) l.inputs = 1 + (int)rn_draw(p, 2);
     for (int k = 0; k < l.inputs; k++) {
@@ -799,6 +821,16 @@ static inline oct_tensor *rn_function(oct_context *cx, const rn_layer *l, oct_te
         return oct_add(cx, x[0], x[1]);
     case RN_MUL:
         return oct_mul(cx, x[0], x[1]);
+    case RN_SUB:
+        return oct_sub(cx, x[0], x[1]);
+    case RN_HARD_SIGMOID:
+        return oct_hard_sigmoid(cx, x[0], 0.2, 0.5);
+    case RN_GELU:
+        return oct_gelu(cx, x[0]);
+    case RN_ABS:
+        return oct_abs(cx, x[0]);
+    case RN_CLIP:
+        return oct_clip(cx, x[0], -fabs(l->number), 0.5);
     case RN_CONCAT:
         return oct_concat(cx, x, l->inputs);
     case RN_MAX_POOL:
@@ -894,6 +926,20 @@ static inline oct_status rn_build(oct_module **m, const rn_plan *p, const rn_lay
         return oct_add_create(m);
     case RN_MUL:
         return oct_mul_create(m);
+    case RN_SUB:
+        return oct_sub_create(m);
+    case RN_HARD_SIGMOID:
+        return oct_hard_sigmoid_create(m, 0.2, 0.5);
+    case RN_GELU:
+        return oct_gelu_create(m);
+    case RN_ABS:
+        return oct_abs_create(m);
+    case RN_CLIP:
+        return oct_clip_create(m, -fabs(l->number), 0.5);
+    case RN_PRELU:
+        return oct_prelu_create(m, l->number > 0 ? in : 1);
+    case RN_DROPOUT:
+        return oct_dropout_create(m, 0.25);
     case RN_CONCAT:
         return oct_concat_create(m);
     case RN_MAX_POOL:

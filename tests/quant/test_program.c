@@ -389,11 +389,8 @@ Test(island_check, refuses_islands_that_cannot_be_made)
     island->num_args = -1;
     refused("step 3 (float \"island\"): -1 arguments; 0 to 24 are allowed");
     island->num_args = 8;
-    const double wrong[] = {NAN, INFINITY, -INFINITY};
-    for (size_t i = 0; i < OCT_COUNT(wrong); i++) {
-        island->args[2] = wrong[i];
-        refused("step 3 (float \"island\"): its argument 2 is not finite");
-    }
+    island->args[2] = (double)NAN;
+    refused("step 3 (float \"island\"): its argument 2 is not a number");
     island->args[2] = 3;
     const int dims[] = {-1, 0, 2, 3, 5};
     for (size_t i = 0; i < OCT_COUNT(dims); i++) {

@@ -19,6 +19,7 @@ typedef struct kind {
     oct_op_args args;
     float reach; /* of the output's codes, beyond which it has values; 0: no matter which */
     bool relu;   /* of add: fused with one */
+    int repeats; /* which of two inputs does, over positions (1, 2) or channels (-1, -2); 0: none */
     int inputs;
     oct_module *module; /* in float */
 } kind;
@@ -28,10 +29,22 @@ static const struct {
     oct_op_args args;
     float reach;
     bool relu;
+    int repeats;
 } given[] = {
     {.type = "add", .reach = 5},
     {.type = "add", .name = "add + relu", .reach = 5, .relu = true},
+    {.type = "add", .name = "add to channels", .reach = 5, .repeats = 2},
+    {.type = "add", .name = "add + relu to positions", .reach = 5, .relu = true, .repeats = -1},
+    {.type = "sub", .reach = 5},
+    {.type = "sub", .name = "sub of channels", .reach = 5, .repeats = 2},
+    {.type = "sub", .name = "sub from channels", .reach = 5, .repeats = 1},
     {.type = "mul", .reach = 9},
+    {.type = "mul", .name = "mul with channels", .reach = 9, .repeats = 2},
+    {.type = "mul", .name = "mul of channels", .reach = 9, .repeats = 1},
+    {.type = "mul", .name = "mul with positions", .reach = 9, .repeats = -2},
+    {.type = "clip", .args = {2, {-1.5, 2.25}}},
+    {.type = "clip", .name = "clip below", .args = {2, {0.3, HUGE_VAL}}},
+    {.type = "hard_sigmoid", .args = {2, {1.0 / 6, 0.5}}, .reach = 0.9f},
     {.type = "sigmoid", .reach = 0.9f},
     {.type = "leaky_relu", .args = {1, {0.1}}},
     {.type = "add_scalar", .args = {1, {-0.3}}},
@@ -50,7 +63,7 @@ static const struct {
     {.type = "avg_pool", .name = "padding counts", .args = {10, {2, 3, 1, 2, 1, 2, 0, 1, 0, 1}}},
 };
 
-static kind kinds[64];
+static kind kinds[96];
 static int num_kinds;
 
 enum { N = 9, H = 8, W = 8, C = 37 }; /* more than one part of elements */
@@ -122,6 +135,7 @@ static void add_kind(const oct_quant_rule *rule, size_t i)
         k->args = given[i].args;
         k->reach = given[i].reach;
         k->relu = given[i].relu;
+        k->repeats = given[i].repeats;
     }
     k->module = float_module(k);
     k->inputs = inputs_of(k);
@@ -181,6 +195,21 @@ static oct_module *make_module(const kind *k)
     return made;
 }
 
+/* Whether a function has values above 0 only, such as a logarithm. */
+static bool is_above_zero(const kind *k)
+{
+    const oct_elementwise *f = k->rule->elementwise;
+    return f && !(isfinite(f->value(-1, k->args.value)) && isfinite(f->value(0, k->args.value)));
+}
+
+/* A sample is no multiple of 8 elements where an input repeats. */
+static oct_shape input_shape(const kind *k, int i)
+{
+    if (!k->repeats) return OCT_SHAPE(N, H, W, is_shared(k) ? C - 11 * i : C);
+    if (k->repeats == i + 1) return i ? OCT_SHAPE(N, C) : OCT_SHAPE(N, 1, 1, C);
+    return OCT_SHAPE(N, H - 1, W - 1, k->repeats == -(i + 1) ? 1 : C);
+}
+
 /* Quantizers such that values reach about +-4 and the output clips some of its own. */
 static quantizer quantizer_of(int bits, bool is_signed, float reach, const oct_target *target)
 {
@@ -208,9 +237,11 @@ static void begin(bench *b, const kind *k, const char *target_name, int in_bits,
         /* The second input has the other width, and a scale of its own; so has the third. */
         const int bits = i == 1 ? 24 - in_bits : in_bits;
         q[i] = quantizer_of(bits, i != 2, i == 0 ? 4 : i == 1 ? 3.1f : 2.3f, target);
-        shape[i] = OCT_SHAPE(N, H, W, is_shared(k) ? C - 11 * i : C);
+        shape[i] = input_shape(k, i);
     }
     bench_begin(b, target_name, m, k->inputs, shape, q);
+    for (int64_t i = 0; is_above_zero(k) && i < oct_shape_numel(&shape[0]); i++)
+        b->x[0][i] = 0.9f * fabsf(b->x[0][i]) + 0.1f;
     if (is(k, "relu6")) {
         const int64_t numel = oct_shape_numel(&shape[0]);
         oct_quantized *stub = (oct_quantized *)((stubbed *)b->root)->stub[0];
@@ -367,7 +398,7 @@ static void check_module(const kind *k, const char *target, int in_bits, int out
     const double absolute = has_fixed_scale(k) ? 2 * s : mixes(k) ? 4e-3 : 2e-6;
     for (int i = 0; i < b.n; i++)
         oct_check_near_f32(b.input[i]->grad, r.x[i]->grad, oct_numel(r.x[i]), absolute, 1e-5,
-                           "gradient");
+                           k->name);
     oct_params_unbind(&params);
     oct_context_destroy(&r.cx);
     bench_end(&b);

@@ -20,6 +20,7 @@ static int32_t labels[N];
 typedef struct net {
     oct_module base;
     oct_module *quant, *quant1, *stem, *body, *bn, *side, *pool, *flat, *head, *dequant;
+    oct_module *gate, *slopes, *dropout;
 } net;
 
 /* stem, then conv and batch norm that are called twice around a sum */
@@ -45,6 +46,20 @@ static oct_tensor *pair_forward(oct_context *cx, oct_module *self, oct_tensor *c
     return oct_call(cx, m->dequant, oct_call(cx, m->head, y));
 }
 
+/* channels that are weighed by what is in all of them, and a dropout */
+static oct_tensor *excited_forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
+{
+    net *m = (net *)self;
+    (void)n;
+    oct_tensor *y = oct_call(cx, m->stem, oct_call(cx, m->quant, x[0]));
+    oct_tensor *all = oct_call(cx, m->gate, oct_global_avg_pool(cx, y));
+    oct_tensor *gate = oct_hard_sigmoid(cx, oct_call(cx, m->slopes, all), 1.0 / 6, 0.5);
+    y = oct_gelu(cx, oct_sub(cx, oct_mul(cx, gate, y), all));
+    y = oct_call(cx, m->dropout, oct_clip(cx, y, -0.1, 3));
+    y = oct_call(cx, m->flat, oct_call(cx, m->pool, y));
+    return oct_call(cx, m->dequant, oct_call(cx, m->head, oct_call(cx, m->dropout, y)));
+}
+
 /* modules alone, as eager wants them */
 static oct_tensor *chain_forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
 {
@@ -59,11 +74,12 @@ static oct_tensor *chain_forward(oct_context *cx, oct_module *self, oct_tensor *
 static const struct kind {
     oct_module_type type;
     int inputs;
-    bool eager;
+    bool eager, excited;
 } kinds[] = {
-    {{.name = "residual", .forward = residual_forward}, 1, false},
-    {{.name = "pair", .forward = pair_forward}, 2, false},
-    {{.name = "chain", .forward = chain_forward}, 1, true},
+    {.type = {.name = "residual", .forward = residual_forward}, .inputs = 1},
+    {.type = {.name = "pair", .forward = pair_forward}, .inputs = 2},
+    {.type = {.name = "chain", .forward = chain_forward}, .inputs = 1, .eager = true},
+    {.type = {.name = "excited", .forward = excited_forward}, .inputs = 1, .excited = true},
 };
 
 static oct_status build(oct_module **root, const struct kind *kind)
@@ -75,7 +91,11 @@ static oct_status build(oct_module **root, const struct kind *kind)
     if (kind->inputs > 1) OCT_CHILD(*root, "quant1", &m->quant1, oct_quant_stub_create(&m->quant1));
     OCT_CHILD(*root, "stem", &m->stem, oct_sequential_create(&m->stem));
     OCT_TRY(oct_append_conv_bn(m->stem, 2, 6, 3, 1, true));
-    if (kind->inputs > 1) {
+    if (kind->excited) {
+        OCT_CHILD(*root, "gate", &m->gate, oct_linear_create(&m->gate, 6, 6, true));
+        OCT_CHILD(*root, "slopes", &m->slopes, oct_prelu_create(&m->slopes, 6));
+        OCT_CHILD(*root, "dropout", &m->dropout, oct_dropout_create(&m->dropout, 0.2));
+    } else if (kind->inputs > 1) {
         OCT_CHILD(*root, "side", &m->side, oct_sequential_create(&m->side));
         OCT_TRY(oct_append_conv_bn(m->side, 2, 6, 3, 1, true));
     } else {

@@ -4,7 +4,7 @@
 
 typedef struct gated_net {
     oct_module base;
-    oct_module *quant, *stem, *gate, *pool, *head, *dequant;
+    oct_module *quant, *stem, *gate, *pool, *dropout, *head, *dequant;
 } gated_net;
 
 static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
@@ -14,6 +14,7 @@ static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const 
     oct_tensor *y = oct_call(cx, m->stem, oct_call(cx, m->quant, x[0]));
     y = oct_call(cx, m->gate, y);
     y = oct_call(cx, m->pool, oct_relu(cx, y)); /* a function where a layer is not worth it */
+    y = oct_call(cx, m->dropout, y);            /* acts in training alone */
     return oct_call(cx, m->dequant, oct_call(cx, m->head, y));
 }
 
@@ -28,6 +29,7 @@ static oct_status build_layers(gated_net *m, int64_t c, int64_t classes)
     OCT_TRY(oct_append_conv_bn(m->stem, 16, 16, 3, 1, true));
     OCT_CHILD(self, "gate", &m->gate, channel_gate_create(&m->gate, 16));
     OCT_CHILD(self, "pool", &m->pool, oct_global_avg_pool_create(&m->pool));
+    OCT_CHILD(self, "dropout", &m->dropout, oct_dropout_create(&m->dropout, 0.1));
     OCT_CHILD(self, "head", &m->head, oct_linear_create(&m->head, 16, classes, true));
     OCT_CHILD(self, "dequant", &m->dequant, oct_dequant_stub_create(&m->dequant));
     return OCT_OK;
