@@ -333,7 +333,7 @@ static oct_to_onnx_ref add(oct_to_onnx_program *p, const oct_step *step)
             oct_to_onnx_lose(p, OCT_TO_ONNX_LOSS_SCALES, step);
             break;
         }
-    return pair(p, step, "Add", step->add.lo, step->add.hi);
+    return pair(p, step, step->add.mb < 0 ? "Sub" : "Add", step->add.lo, step->add.hi);
 }
 
 static oct_to_onnx_ref mul(oct_to_onnx_program *p, const oct_step *step)
