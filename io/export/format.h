@@ -17,7 +17,8 @@ typedef struct oct_export {
     const float *mean, *std;    /* OCT_REALS_MAX each, as of oct_model */
     bool all_values;            /* each tensor of codes is an output of its own */
     bool pixels;                /* the input is pixels from 0 to 255; false: normalised values */
-    const char *version;        /* of Octet */
+    bool signed_weights; /* weights of int8 models as signed bytes; false: unsigned, around 128 */
+    const char *version; /* of Octet */
 } oct_export;
 
 /* What was written, and what is to be said about it. */

@@ -2,7 +2,7 @@
  *
  * Weights are written as unsigned codes, 128 higher, with zero points of 128: pairs of products of unsigned and signed
  * bytes overflow 16 bits on processors without instructions for them, where ONNX Runtime saturates; sums of
- * products of unsigned ones are exact on all. */
+ * products of unsigned ones are exact on all. Who has those instructions may ask for signed ones. */
 #include "io/export/onnx_step.h"
 
 #include "core/base/mem.h"
@@ -78,7 +78,7 @@ static oct_to_onnx_ref quantize_whole(oct_to_onnx_program *p, int32_t value, oct
 
 /* Codes of weights as they go out, in the order (O, I/groups, kh, kw), or (O, C H W) for a row that was flattened
  * from `plane`. */
-static oct_status order_weights(const oct_step *step, const oct_shape *plane, uint8_t *codes)
+static void order_weights(const oct_step *step, const oct_shape *plane, int zero, uint8_t *codes)
 {
     const oct_conv_shape *s = &step->conv;
     const bool row = plane->ndim == 4;
@@ -88,8 +88,7 @@ static oct_status order_weights(const oct_step *step, const oct_shape *plane, ui
         for (int64_t t = 0; t < taps; t++)
             for (int64_t c = 0; c < channels; c++)
                 codes[o * depth + c * taps + t] =
-                    (uint8_t)(step->weight[o * depth + t * channels + c] + WEIGHT_ZERO);
-    return OCT_OK;
+                    (uint8_t)(step->weight[o * depth + t * channels + c] + zero);
 }
 
 /* Biases without what the zero point of the input adds to the sums, and their scales. */
@@ -106,6 +105,16 @@ static bool order_biases(const oct_step *step, oct_qparams in, int32_t *bias, fl
         scale[o] = in.scale * step->weight_scale[o];
     }
     return true;
+}
+
+static int zero_of(const oct_to_onnx_program *p)
+{
+    return p->job->signed_weights ? 0 : WEIGHT_ZERO;
+}
+
+static oct_dtype weight_type(const oct_to_onnx_program *p)
+{
+    return p->job->signed_weights ? OCT_S8 : OCT_U8;
 }
 
 /* Buffers of one layer. */
@@ -132,7 +141,6 @@ static oct_status take_buffers(buffers *b, const oct_conv_shape *s)
     OCT_TRY(oct_alloc(&b->bias, n, sizeof *b->bias));
     OCT_TRY(oct_alloc(&b->bias_zeros, n, sizeof *b->bias_zeros));
     OCT_TRY(oct_alloc(&b->bias_scale, n, sizeof *b->bias_scale));
-    memset(b->zeros, WEIGHT_ZERO, n);
     return OCT_OK;
 }
 
@@ -159,10 +167,13 @@ static void write_weights(oct_to_onnx_program *p, const oct_step *step, int ndim
         oct_to_onnx_fail(w, OCT_PREPARE, "%s: its bias does not fit into 32 bits, which ONNX has",
                          step->name);
     } else {
-        order_weights(step, plane, b.codes);
-        made[0] = dequantize_rows(w, oct_to_onnx_constant(w, NULL, OCT_U8, ndim, dims, b.codes),
+        const int zero = zero_of(p);
+        const oct_dtype dtype = weight_type(p);
+        order_weights(step, plane, zero, b.codes);
+        memset(b.zeros, zero, (size_t)n);
+        made[0] = dequantize_rows(w, oct_to_onnx_constant(w, NULL, dtype, ndim, dims, b.codes),
                                   oct_to_onnx_constant(w, NULL, OCT_F32, 1, &n, step->weight_scale),
-                                  oct_to_onnx_constant(w, NULL, OCT_U8, 1, &n, b.zeros));
+                                  oct_to_onnx_constant(w, NULL, dtype, 1, &n, b.zeros));
         made[1] = dequantize_rows(w, oct_to_onnx_constant(w, NULL, OCT_S32, 1, &n, b.bias),
                                   oct_to_onnx_constant(w, NULL, OCT_F32, 1, &n, b.bias_scale),
                                   oct_to_onnx_constant(w, NULL, OCT_S32, 1, &n, b.bias_zeros));
@@ -356,15 +367,49 @@ static oct_to_onnx_ref dequantize(oct_to_onnx_program *p, const oct_step *step)
     return y;
 }
 
-static oct_to_onnx_ref avg_pool(oct_to_onnx_program *p, const oct_step *step)
+/* Sums of a window times a factor are a depthwise convolution whose weights are 1. */
+static const char *average_by_sums(oct_to_onnx_program *p, const oct_step *step, const char *x)
 {
     const oct_conv_shape *s = &step->conv;
-    const char *x = oct_to_onnx_dequantize(p, step->input[0], p->values[step->input[0]].name);
-    const char *y = OCT_TO_ONNX(p->w, "AveragePool", x);
+    const int64_t dims[] = {s->in_c, 1, s->kernel_h, s->kernel_w};
+    const uint8_t zero = (uint8_t)zero_of(p);
+    const float share = 1.0f / (float)(s->kernel_h * s->kernel_w);
+    const size_t numel = (size_t)(s->in_c * s->kernel_h * s->kernel_w);
+    uint8_t *ones = NULL;
+    if (oct_alloc(&ones, numel, 1) != OCT_OK)
+        return oct_to_onnx_fail(p->w, OCT_RESOURCE, "%s: no memory", step->name);
+    memset(ones, zero + 1, numel);
+    const char *weights = OCT_TO_ONNX(
+        p->w, "DequantizeLinear", oct_to_onnx_constant(p->w, NULL, weight_type(p), 4, dims, ones),
+        oct_to_onnx_scalar(p->w, share),
+        oct_to_onnx_constant(p->w, NULL, weight_type(p), 0, NULL, &zero));
+    const char *y = OCT_TO_ONNX(p->w, "Conv", x, weights);
     oct_to_onnx_windows_set(p->w, s);
+    oct_to_onnx_int_set(p->w, "group", s->in_c);
+    oct_free(&ones);
+    return y;
+}
+
+static const char *average_in_float(oct_to_onnx_program *p, const oct_step *step, const char *x)
+{
+    const char *y = OCT_TO_ONNX(p->w, "AveragePool", x);
+    oct_to_onnx_windows_set(p->w, &step->conv);
     oct_to_onnx_int_set(p->w, "ceil_mode", step->ceil);
     oct_to_onnx_int_set(p->w, "count_include_pad", step->count_include_pad);
     oct_to_onnx_lose(p, OCT_TO_ONNX_LOSS_AVERAGE, step);
+    return y;
+}
+
+static oct_to_onnx_ref avg_pool(oct_to_onnx_program *p, const oct_step *step)
+{
+    const oct_conv_shape *s = &step->conv;
+    const oct_value *in = &p->program->values[step->input[0]];
+    const oct_to_onnx_ref plane =
+        oct_to_onnx_view(p->w, p->values[step->input[0]], OCT_SHAPE(1, in->h, in->w, in->c));
+    const char *x = oct_to_onnx_dequantize(p, step->input[0], plane.name);
+    const bool sums = step->factor != 0 &&
+                      step->factor == oct_qavg_factor(in->q.scale, s->kernel_h * s->kernel_w);
+    const char *y = sums ? average_by_sums(p, step, x) : average_in_float(p, step, x);
     return quantize_whole(
         p, step->output,
         (oct_to_onnx_ref){y, {.shape = OCT_SHAPE(1, s->out_h, s->out_w, s->out_c)}});
