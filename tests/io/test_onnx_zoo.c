@@ -1,0 +1,219 @@
+/* Float networks that PyTorch wrote (tests/golden/onnx): each must give PyTorch's outputs, be prepared, train for
+ * a few steps, and be converted, with every value of the integer program as QAT evaluation computes it. The
+ * table of what became of each goes to stderr. */
+#include "core/op/loss.h"
+#include "io/dataset/array.h"
+#include "io/dataset/npy_file.h"
+#include "io/dataset/zip_file.h"
+#include "io/onnx/build.h"
+#include "io/onnx/fold.h"
+#include "quant/train_step.h"
+#include "tests/quant/deploy.h"
+
+#include <criterion/parameterized.h>
+#include <dirent.h>
+#include <math.h>
+#include <stdio.h>
+
+#define GOLDEN OCT_SOURCE_DIR "/tests/golden/"
+
+/* Of the largest output: float sums in another order. */
+static const double tolerance = 1e-4;
+
+typedef struct golden {
+    oct_shape shape; /* as PyTorch has it: (N, C, H, W) */
+    float *data;
+} golden;
+
+static golden read_golden(const char *path, const char *name)
+{
+    oct_span span;
+    oct_array array;
+    golden g;
+    OK(oct_zip_member(&span, path, name));
+    OK(oct_npy_take(&array, &span, path));
+    cr_assert(array.kind == 'f' && array.bytes == 4);
+    g.shape = array.shape;
+    OK(oct_alloc(&g.data, (size_t)oct_shape_numel(&g.shape), sizeof(float)));
+    OK(oct_array_read(&array, 0, g.shape.dim[0], g.data));
+    oct_array_close(&array);
+    return g;
+}
+
+/* (N, C, H, W) as (N, H, W, C), and (N, H, W) with one channel. */
+static void turn(golden *g)
+{
+    float *turned;
+    const int64_t *d = g->shape.dim;
+    if (g->shape.ndim == 3) g->shape = OCT_SHAPE(d[0], d[1], d[2], 1); /* as data has it */
+    if (g->shape.ndim != 4 || d[3] == 1) return;
+    const int64_t c = d[1], h = d[2], w = d[3];
+    OK(oct_alloc(&turned, (size_t)oct_shape_numel(&g->shape), sizeof(float)));
+    for (int64_t n = 0; n < d[0]; n++)
+        for (int64_t i = 0; i < c; i++)
+            for (int64_t p = 0; p < h * w; p++)
+                turned[(n * h * w + p) * c + i] = g->data[(n * c + i) * h * w + p];
+    oct_free(&g->data);
+    *g = (golden){OCT_SHAPE(d[0], h, w, c), turned};
+}
+
+static oct_module *import(const char *path, const oct_shape *image)
+{
+    oct_onnx_graph graph;
+    oct_onnx_built built;
+    oct_module *model = NULL;
+    const oct_onnx_build_options options = {
+        .h = image->dim[1], .w = image->dim[2], .c = image->dim[3]};
+    OK(oct_onnx_read(&graph, path));
+    OK(oct_onnx_fold(&graph, options.h, options.w, options.c));
+    oct_status status = oct_onnx_build(&model, &graph, &options, &built);
+    for (size_t i = 0; status != OCT_OK && i < oct_fail_count(); i++)
+        fprintf(stderr, "    %s\n", oct_fail_text(i));
+    cr_assert(status == OCT_OK);
+    oct_onnx_free(&graph);
+    return model;
+}
+
+/* The largest difference to PyTorch's outputs, as a share of the largest of these. */
+static double compare_float(oct_module *model, golden *x, const golden *y)
+{
+    oct_context *cx;
+    double most = 0, difference = 0;
+    oct_module_train(model, false);
+    OK(oct_context_create(&cx, &oct_collective_one));
+    oct_context_begin(cx, oct_leaves_split(x->shape.dim[0], 8, 0, 1), false);
+    const oct_tensor *out = oct_call(cx, model, oct_tensor_view(cx, OCT_F32, x->shape, x->data));
+    OK(oct_context_status(cx));
+    cr_assert_eq(oct_numel(out), oct_shape_numel(&y->shape));
+    for (int64_t i = 0; i < oct_numel(out); i++) {
+        most = fmax(most, fabs((double)y->data[i]));
+        difference = fmax(difference, fabs((double)(oct_f32(out)[i] - y->data[i])));
+    }
+    oct_context_destroy(&cx);
+    return difference / most;
+}
+
+/* Calibrates, and learns to give zeros, which asks nothing of the shape of outputs. */
+static void train(deployment *d, int64_t outputs, int64_t rows)
+{
+    const oct_optim_config sgd = {.kind = OCT_SGD, .momentum = 0.9F};
+    const oct_prepare_options options = deploy_options(OCT_METHOD_JIT_STRIP, NULL);
+    oct_train_step step;
+    oct_step_result result;
+    float *goals;
+    oct_batch batch = {.num_inputs = 1, .input = {d->x[0]}, .rows = rows};
+    batch.shape[0] = d->example.shape[0];
+    batch.shape[0].dim[0] = DEPLOY_SAMPLES;
+    OK(oct_alloc(&goals, (size_t)(DEPLOY_SAMPLES * outputs), sizeof *goals));
+    batch.probabilities = goals;
+    oct_module_train(d->root, true);
+    const oct_status prepared = oct_prepare(&d->root, &d->example, &options, &d->islands);
+    for (size_t i = 0; prepared != OCT_OK && i < oct_fail_count(); i++)
+        fprintf(stderr, "    %s\n", oct_fail_text(i));
+    cr_assert(prepared == OCT_OK);
+    oct_text_free(&d->islands);
+    OK(oct_train_step_create(&step, d->root, &sgd, DEPLOY_SAMPLES, DEPLOY_LEAF,
+                             &oct_collective_one));
+    step.loss = (oct_loss_spec){.kind = oct_loss_find("mse")};
+    OK(oct_set_fake_quant(d->root, OCT_STATE_CALIBRATION));
+    OK(oct_train_step_forward(&step, &batch, NULL));
+    OK(oct_set_fake_quant(d->root, OCT_STATE_QAT));
+    for (int i = 0; i < 2; i++)
+        OK(oct_train_step_run(&step, &batch, 1e-4F, &result));
+    cr_assert(isfinite(result.loss));
+    oct_module_train(d->root, false);
+    OK(oct_set_fake_quant(d->root, OCT_STATE_VALIDATION));
+    oct_train_step_destroy(&step);
+    oct_free(&goals);
+}
+
+/* The types of layers that stay float, each once. */
+static const char *list_islands(const oct_program *p, char text[256])
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (int64_t i = 0; i < p->num_steps; i++) {
+        const char *type = p->steps[i].kind == OCT_STEP_FLOAT ? p->steps[i].island->type : NULL;
+        if (!type || strstr(text, type)) continue;
+        used += (size_t)snprintf(text + used, 256 - used, "%s%s", used ? ", " : "", type);
+        if (used >= 256) break;
+    }
+    return used ? text : "none";
+}
+
+/* The page of the zoo says the same. */
+static void check_page(const char *row)
+{
+    void *page = NULL;
+    size_t size;
+    OK(oct_file_read(GOLDEN "onnx/README.md", 1 << 16, &page, &size));
+    cr_assert(strstr(page, row), "tests/golden/onnx/README.md has no row\n%s", row);
+    oct_free(&page);
+}
+
+static void judge(const char *folder, const char *name)
+{
+    char model[512], numbers[512], islands[256], row[384];
+    snprintf(model, sizeof model, GOLDEN "%s/%s.onnx", folder, name);
+    snprintf(numbers, sizeof numbers, GOLDEN "%s/%s.npz", folder, name);
+    golden x = read_golden(numbers, "x.npy"), y = read_golden(numbers, "y.npy");
+    turn(&x);
+    if (y.shape.ndim == 4) turn(&y);
+    oct_shape sample = x.shape;
+    sample.dim[0] = 1;
+    deployment d = {.root = import(model, &sample),
+                    .leaves = oct_leaves_split(DEPLOY_SAMPLES, DEPLOY_LEAF, 0, 1)};
+    const double difference = compare_float(d.root, &x, &y);
+    cr_assert(difference <= tolerance, "%s: outputs differ by %g", name, difference);
+    d.example = *OCT_EXAMPLE(sample);
+    OK(oct_context_create(&d.cx, &oct_collective_one));
+    const int64_t numel = oct_shape_numel(&sample);
+    d.x[0] = calloc((size_t)(DEPLOY_SAMPLES * numel), sizeof(float));
+    oct_fill_normal(d.x[0], DEPLOY_SAMPLES * numel, 17, OCT_STREAM_TEST, 0, 0.0F, 1.0F);
+    const int64_t outputs = oct_shape_numel(&y.shape) / y.shape.dim[0];
+    const int64_t last = y.shape.dim[y.shape.ndim - 1];
+    train(&d, outputs, last > 1 ? outputs / last : 1);
+    deploy_check(&d);
+    snprintf(row, sizeof row, "| `%s` | %lld | %s |\n", name, (long long)d.program.num_steps,
+             list_islands(&d.program, islands));
+    fprintf(stderr, "%.1e of PyTorch's %s", difference, row);
+    if (strcmp(folder, "onnx") == 0) check_page(row);
+    oct_free(&x.data);
+    oct_free(&y.data);
+    deploy_end(&d);
+}
+
+enum { MOST = 64 };
+typedef struct subject {
+    char folder[16], name[48];
+} subject;
+
+static size_t list_folder(const char *name, subject *list, size_t count)
+{
+    char path[512];
+    snprintf(path, sizeof path, GOLDEN "%s", name);
+    DIR *folder = opendir(path);
+    cr_assert_not_null(folder, "%s", path);
+    for (const struct dirent *entry; (entry = readdir(folder)) != NULL;) {
+        const char *dot = strstr(entry->d_name, ".onnx");
+        if (!dot) continue;
+        cr_assert_lt(count, MOST);
+        subject *s = &list[count++];
+        snprintf(s->folder, sizeof s->folder, "%s", name);
+        snprintf(s->name, sizeof s->name, "%.*s", (int)(dot - entry->d_name), entry->d_name);
+    }
+    closedir(folder);
+    return count;
+}
+
+ParameterizedTestParameters(onnx_zoo, becomes_a_network)
+{
+    static subject list[MOST];
+    const size_t count = list_folder("onnx_cases", list, list_folder("onnx", list, 0));
+    return cr_make_param_array(subject, list, count);
+}
+
+ParameterizedTest(subject *s, onnx_zoo, becomes_a_network, .timeout = 120)
+{
+    judge(s->folder, s->name);
+}
