@@ -144,6 +144,23 @@ oct_status oct_onnx_model_keep(const oct_recipe *recipe, const char *folder)
     return status;
 }
 
+/* Values of any shape are a row of them, such as a detector's at all its positions: those of (N, K, P) in that
+ * order, of images channels last. */
+static oct_status flatten_values(oct_module *model, const oct_dataset *data, oct_onnx_built *built)
+{
+    oct_shape sample = built->output;
+    oct_module *flatten = NULL;
+    sample.dim[0] = 1;
+    if (data->goal != OCT_GOAL_VALUES || sample.ndim <= 2 ||
+        oct_shape_numel(&sample) != data->classes)
+        return OCT_OK;
+    OCT_TRY(oct_flatten_create(&flatten));
+    OCT_TRY(oct_network_add(model, "flatten_values", &flatten, &built->last, 1, &built->last));
+    oct_network_set_output(model, built->last);
+    built->output = OCT_SHAPE(built->output.dim[0], data->classes);
+    return OCT_OK;
+}
+
 /* The outputs of a sample must be what the goals of the data are compared with. */
 static oct_status check_output(const oct_recipe *recipe, const oct_dataset *data,
                                const oct_onnx_built *built)
@@ -197,6 +214,7 @@ static oct_status build(oct_module **model, const oct_recipe *recipe, const oct_
         if (status == OCT_PREPARE) (void)oct_fail_prefix("model.new_head: %s", recipe->model_onnx);
         if (status != OCT_OK) goto out;
     }
+    OCT_TRY_OUT(flatten_values(*model, data, &built));
     OCT_TRY_OUT(check_output(recipe, data, &built));
 out:
     oct_onnx_free(&graph);

@@ -2,7 +2,8 @@
 """Fashion-MNIST as .npz files for networks that want colour or a class for each pixel.
 
 usage: make_data.py FOLDER   writes FOLDER/colour.npz (32x32x3), FOLDER/pairs.npz (of two classes),
-                             FOLDER/maps.npz (28x28, class of a pixel by its grey), FOLDER/colour_maps.npz
+                             FOLDER/maps.npz (28x28, class of a pixel by its grey), FOLDER/colour_maps.npz,
+                             FOLDER/values.npz (32x32x3, with 8 values for each of 80 places)
 """
 import gzip
 import os
@@ -20,7 +21,7 @@ def read(name, head, shape, count):
 
 
 def main(folder):
-    colour, pairs, maps, colour_maps = {}, {}, {}, {}
+    colour, pairs, maps, colour_maps, values = {}, {}, {}, {}, {}
     for split, name, count in (("train", "train", 512), ("test", "t10k", 1000)):
         images = read(name + "-images-idx3-ubyte.gz", 16, (28, 28), count)
         labels = read(name + "-labels-idx1-ubyte.gz", 8, (), count)
@@ -31,10 +32,12 @@ def main(folder):
         pairs[split + "_images"], pairs[split + "_labels"] = colour[split + "_images"], labels % 2
         colour_maps[split + "_images"] = colour[split + "_images"]
         colour_maps[split + "_labels"] = numpy.minimum(wide // 64, 3)
+        values[split + "_images"] = colour[split + "_images"]
+        values[split + "_labels"] = wide.reshape(count, -1)[:, :640].astype(numpy.float32) / 255
         maps[split + "_images"] = images[..., None]
         maps[split + "_labels"] = numpy.minimum(images // 64, 3)
     for name, arrays in (("colour", colour), ("pairs", pairs), ("maps", maps),
-                         ("colour_maps", colour_maps)):
+                         ("colour_maps", colour_maps), ("values", values)):
         numpy.savez(os.path.join(folder, name + ".npz"), **arrays)
 
 
