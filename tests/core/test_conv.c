@@ -587,17 +587,24 @@ Test(conv, sides_of_their_own_and_dilation_equal_the_direct_loop)
     }
 }
 
+/* Sanitizers make the kernels fifty times as slow: with them fewer random shapes are tried. */
+#ifdef __SANITIZE_ADDRESS__
+enum { RANDOM_SHAPES = 8, UNEVEN_SHAPES = 4 };
+#else
+enum { RANDOM_SHAPES = 60, UNEVEN_SHAPES = 30 };
+#endif
+
 Test(conv, all_tables_give_the_bits_of_the_reference_for_sides_of_their_own)
 {
     uint64_t state = 5;
-    for (int i = 0; i < 30; i++)
+    for (int i = 0; i < UNEVEN_SHAPES; i++)
         check_wild(pick(&state, 1, 3), uneven_shape(&state), i % 4 ? 12 : 120);
 }
 
 Test(conv, all_tables_give_the_bits_of_the_reference)
 {
     uint64_t state = 3;
-    for (int i = 0; i < 60; i++)
+    for (int i = 0; i < RANDOM_SHAPES; i++)
         check_wild(pick(&state, 1, 3), random_shape(&state), i % 4 ? 12 : 120);
 }
 
