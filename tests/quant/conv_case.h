@@ -46,16 +46,15 @@ static inline oct_conv_geometry case_geometry(conv_kind kind)
     case CONV_RISING:
         return (oct_conv_geometry){.kernel_h = 2,
                                    .kernel_w = 3,
-                                   .stride_h = 2,
-                                   .stride_w = kind == CONV_UNEVEN ? 1 : 3,
+                                   .stride_h = kind == CONV_UNEVEN ? 2 : 1,
+                                   .stride_w = kind == CONV_UNEVEN ? 1 : 2,
                                    .pad_left = 2,
                                    .pad_bottom = 1,
                                    .pad_right = 1,
                                    .dilation_h = 2,
                                    .dilation_w = kind == CONV_UNEVEN ? 2 : 1,
                                    .groups = kind == CONV_UNEVEN ? 3 : 2,
-                                   .output_padding_h = kind == CONV_UNEVEN ? 0 : 1,
-                                   .output_padding_w = kind == CONV_UNEVEN ? 0 : 2};
+                                   .output_padding_w = kind == CONV_UNEVEN ? 0 : 1};
     case CONV_DILATED:
         g.groups = CASE_C;
         g.dilation_h = g.pad_top = g.pad_bottom = 2;
@@ -96,7 +95,7 @@ static inline oct_shape case_output(conv_kind kind)
     case CONV_UNEVEN:
         return OCT_SHAPE(CASE_N, 2, 3, CASE_O);
     case CONV_RISING:
-        return OCT_SHAPE(CASE_N, 11, 11, CASE_O);
+        return OCT_SHAPE(CASE_N, 6, 7, CASE_O);
     case CONV_LINEAR:
         return OCT_SHAPE(CASE_N, CASE_O);
     case CONV_PLAIN:
