@@ -200,7 +200,8 @@ static oct_to_onnx_ref concat(oct_to_onnx_program *p, const oct_step *step)
     oct_to_onnx_ref input[OCT_STEP_INPUTS];
     const oct_float_layer layer = {.type = "concat", .name = step->name};
     for (int i = 0; i < step->num_inputs; i++)
-        input[i] = rescale(p, step, i);
+        input[i] = oct_to_onnx_view(p->w, rescale(p, step, i),
+                                    oct_to_onnx_value_shape(&p->program->values[step->input[i]]));
     return oct_to_onnx_layer_write(
         p->w,
         &(oct_to_onnx_layer_call){.layer = &layer, .input = input, .num_inputs = step->num_inputs});

@@ -322,15 +322,16 @@ static oct_to_onnx_ref conv_float(oct_to_onnx_program *p, const oct_step *step)
     return activate(p, step, join(p, step, oct_to_onnx_channels_first(p->w, y, plane)));
 }
 
-/* An operator of two values of codes. */
+/* An operator of two values of codes. Where neither repeats, both have one shape: tokens are (N, T, C) behind a float
+ * layer, and an image of one row behind a convolution. */
 static oct_to_onnx_ref pair(oct_to_onnx_program *p, const oct_step *step, const char *type,
                             int32_t lo, int32_t hi)
 {
-    oct_to_onnx_ref x[2];
-    for (int i = 0; i < 2; i++) {
-        x[i] = p->values[step->input[i]];
+    oct_to_onnx_ref x[2] = {p->values[step->input[0]], p->values[step->input[1]]};
+    if (oct_shape_numel(&x[0].tensor.shape) == oct_shape_numel(&x[1].tensor.shape))
+        x[1] = oct_to_onnx_view(p->w, x[1], x[0].tensor.shape);
+    for (int i = 0; i < 2; i++)
         x[i].name = oct_to_onnx_dequantize(p, step->input[i], x[i].name);
-    }
     lose_by_arithmetic(p, step);
     return oct_to_onnx_quantize(p, step->output, oct_to_onnx_pair(p->w, type, x), lo, hi);
 }
