@@ -4,9 +4,9 @@
 /* A factor stands for one number of positions; what it is multiplied with stays far below 2^60. */
 static oct_status check(const oct_program *program, const oct_step *step)
 {
-    const bool counts = oct_conv_sees_padding(&step->conv) && !step->count_include_pad;
     OCT_TRY(oct_check_pool(program, step));
     if (step->factor == 0.0f) return OCT_OK;
+    const bool counts = oct_conv_sees_padding(&step->conv) && !step->count_include_pad;
     OCT_CHECK(oct_qmul_fits(step->factor, false), OCT_DATA,
               "its factor %g is not a number within 2^-60 and 2^60", (double)step->factor);
     OCT_CHECK(!counts && !step->ceil && oct_step_output(program, step)->dtype == OCT_U8, OCT_DATA,

@@ -7,6 +7,8 @@
 
 #include <omp.h>
 
+TestSuite(move, .timeout = 120);
+
 enum { SAMPLES = 3, H = 4, W = 6, C = 8, EACH = H * W * C };
 
 typedef struct move_rig {
@@ -46,7 +48,7 @@ static void check_golden(const oct_tensor *y, oct_shape shape, const int *golden
 #define CHECK_GOLDEN_MOVE(name, shape, op)                                                         \
     check_golden(op, shape, golden_##name, OCT_COUNT(golden_##name))
 
-Test(move, agrees_with_pytorch, .timeout = 60)
+Test(move, agrees_with_pytorch)
 {
     move_rig r;
     begin(&r);
@@ -149,7 +151,7 @@ static void check_gradient(move_rig *r, const oct_move_map *map)
         cr_assert_float_eq((double)r->x.grad[i], want[i], 1e-4 * (1 + fabs(want[i])));
 }
 
-Test(move, of_random_maps_is_what_they_say_there_and_back, .timeout = 120)
+Test(move, of_random_maps_is_what_they_say_there_and_back)
 {
     move_rig r;
     begin(&r);
@@ -174,7 +176,7 @@ static void check_refused(const oct_tensor *y, oct_context *cx, const char *sent
     oct_context_begin(cx, oct_leaves_split(SAMPLES, 8, 0, 1), false);
 }
 
-Test(move, refuses_what_does_not_fit, .timeout = 60)
+Test(move, refuses_what_does_not_fit)
 {
     move_rig r;
     begin(&r);
@@ -213,7 +215,7 @@ Test(move, refuses_what_does_not_fit, .timeout = 60)
     end(&r);
 }
 
-Test(move, modules_refuse_maps_that_cannot_be, .timeout = 60)
+Test(move, modules_refuse_maps_that_cannot_be)
 {
     static const struct {
         oct_op_args args;

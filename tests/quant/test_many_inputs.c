@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <time.h>
 
+TestSuite(many_inputs, .timeout = 240);
+
 /* A split into single channels, of which some get a scale of their own, joined again. */
 typedef struct wide_net {
     oct_module base;
@@ -63,7 +65,7 @@ static oct_module *wide_new(int width, bool stubs)
 
 static const int counts[] = {3, 9, 25, OCT_MAX_INPUTS};
 
-Test(many_inputs, train_and_convert_to_the_same_bits, .timeout = 240)
+Test(many_inputs, train_and_convert_to_the_same_bits)
 {
     const oct_example *example = OCT_EXAMPLE(OCT_SHAPE(1, 4, 5, 3));
     for (size_t i = 0; i < OCT_COUNT(counts); i++) {
@@ -74,7 +76,7 @@ Test(many_inputs, train_and_convert_to_the_same_bits, .timeout = 240)
 }
 
 /* Values of given scales are requantized, all others share one fake-quant. */
-Test(many_inputs, share_one_scale_where_they_can, .timeout = 120)
+Test(many_inputs, share_one_scale_where_they_can)
 {
     for (size_t i = 0; i < OCT_COUNT(counts); i++) {
         deployment d;
@@ -93,7 +95,7 @@ Test(many_inputs, share_one_scale_where_they_can, .timeout = 120)
 }
 
 /* The report of prepare, and the graph as a table, name all of them; no value has two quantizers. */
-Test(many_inputs, are_told, .timeout = 60)
+Test(many_inputs, are_told)
 {
     rig r;
     oct_text report = {0}, table = {0};
@@ -115,7 +117,7 @@ Test(many_inputs, are_told, .timeout = 60)
 }
 
 /* Split and joined again, values and gradients are those that they were. */
-Test(many_inputs, of_float_values_are_the_values, .timeout = 60)
+Test(many_inputs, of_float_values_are_the_values)
 {
     enum { SAMPLES = 3, ROWS = 4, N = SAMPLES * ROWS * OCT_MAX_INPUTS };
     float data[N];
@@ -170,7 +172,7 @@ static oct_tensor *dense_forward(oct_context *cx, oct_module *self, oct_tensor *
 
 static const oct_module_type dense_type = {.name = "dense", .forward = dense_forward};
 
-Test(many_inputs, of_a_dense_block_are_prepared_quickly, .timeout = 240)
+Test(many_inputs, of_a_dense_block_are_prepared_quickly)
 {
     oct_module *made = NULL;
     OK(oct_module_create(&made, &dense_type, sizeof(dense_net)));

@@ -2,6 +2,8 @@
  * of the same bits; and what a file may not say about a move. */
 #include "tests/quant/moving_rig.h"
 
+TestSuite(moves, .timeout = 120);
+
 static oct_tensor *half(oct_context *cx, oct_tensor *x, int which)
 {
     const int64_t c = oct_dim(x, 3) / 2;
@@ -104,7 +106,7 @@ static const struct {
     {"blocks", blocks_new, 4, 4},
 };
 
-Test(moves, in_networks_train_and_convert_to_the_same_bits, .timeout = 120)
+Test(moves, in_networks_train_and_convert_to_the_same_bits)
 {
     const oct_example *example = OCT_EXAMPLE(OCT_SHAPE(1, 6, 6, 3));
     for (size_t net = 0; net < OCT_COUNT(nets); net++)
@@ -115,7 +117,7 @@ Test(moves, in_networks_train_and_convert_to_the_same_bits, .timeout = 120)
 }
 
 /* Every value of the program, and what the report and the steps say about what was moved. */
-Test(moves, keep_the_scale_of_what_they_move, .timeout = 120)
+Test(moves, keep_the_scale_of_what_they_move)
 {
     for (size_t net = 0; net < OCT_COUNT(nets); net++) {
         deployment d;
@@ -149,7 +151,7 @@ static oct_tensor *float_forward(oct_context *cx, oct_module *self, oct_tensor *
 }
 static const oct_module_type float_type = {.name = "float_moves", .forward = float_forward};
 
-Test(moves, of_float_values_are_no_islands, .timeout = 60)
+Test(moves, of_float_values_are_no_islands)
 {
     deployment d;
     user_net *m = user_net_new(&float_type);
@@ -184,7 +186,7 @@ static oct_tensor *eager_forward(oct_context *cx, oct_module *self, oct_tensor *
 }
 static const oct_module_type eager_type = {.name = "eager_moves", .forward = eager_forward};
 
-Test(moves, in_eager_work_on_what_the_stubs_leave, .timeout = 60)
+Test(moves, in_eager_work_on_what_the_stubs_leave)
 {
     deployment d;
     user_net *m = user_net_new(&eager_type);
@@ -199,7 +201,7 @@ Test(moves, in_eager_work_on_what_the_stubs_leave, .timeout = 60)
 }
 
 /* What a file might hold. */
-Test(moves, of_files_stay_inside_their_samples, .timeout = 60)
+Test(moves, of_files_stay_inside_their_samples)
 {
     deployment d;
     const oct_prepare_options options = rig_options(OCT_METHOD_JIT);

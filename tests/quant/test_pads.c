@@ -2,6 +2,8 @@
  * what a file may not say about pads and other sizes. */
 #include "tests/quant/moving_rig.h"
 
+TestSuite(pads, .timeout = 240);
+
 static oct_padding padding;
 
 static oct_tensor *pad_forward(oct_context *cx, oct_module *self, oct_tensor *const *in, int n)
@@ -33,7 +35,7 @@ static const oct_padding paddings[] = {
     {0, 1, 0, 1, 1, 2, 5.5, OCT_PAD_CONSTANT},
 };
 
-Test(pads, train_and_convert_to_the_same_bits, .timeout = 240)
+Test(pads, train_and_convert_to_the_same_bits)
 {
     const oct_example *example = OCT_EXAMPLE(OCT_SHAPE(1, 6, 6, 3));
     for (size_t i = 0; i < OCT_COUNT(paddings); i++) {
@@ -45,7 +47,7 @@ Test(pads, train_and_convert_to_the_same_bits, .timeout = 240)
 }
 
 /* The constant is one of the codes' values, to half a step. */
-Test(pads, include_their_constant_in_the_range, .timeout = 120)
+Test(pads, include_their_constant_in_the_range)
 {
     for (size_t i = 0; i < OCT_COUNT(paddings); i++) {
         deployment d;
@@ -65,7 +67,7 @@ Test(pads, include_their_constant_in_the_range, .timeout = 120)
     }
 }
 
-Test(pads, of_files_are_what_their_values_are, .timeout = 60)
+Test(pads, of_files_are_what_their_values_are)
 {
     deployment d;
     const oct_prepare_options options = rig_options(OCT_METHOD_JIT);
@@ -98,7 +100,7 @@ Test(pads, of_files_are_what_their_values_are, .timeout = 60)
 }
 
 /* A mirror of what is too small to be seen in it. */
-Test(pads, of_files_show_no_more_than_a_mirror_does, .timeout = 60)
+Test(pads, of_files_show_no_more_than_a_mirror_does)
 {
     oct_value values[] = {{.dtype = OCT_F32, .h = 3, .w = 1, .c = 1},
                           {.dtype = OCT_U8, .h = 3, .w = 1, .c = 1, .q = {1, 0, 0, 255}},
