@@ -135,16 +135,22 @@ Test(hostile, float_layers_that_cannot_be_are_the_files_fault)
     static const struct {
         const char *type;
         int num_args;
-        double args[8];
+        double args[14];
         const char *sentence;
     } islands[] = {
-        {"conv2d", 8, {2e9, 2e9, 2e4, 2e4, 1, 0, 1, 1}, "cannot have kernel"},
-        {"conv2d", 8, {2147483647, 2147483647, 9999, 9999, 1, 0, 1, 1}, "more than can be counted"},
+        {"conv2d",
+         14,
+         {2e9, 2e9, 2e4, 2e4, 1, 1, 0, 0, 0, 0, 1, 1, 1, 1},
+         "a conv2d cannot have windows of 20000x20000"},
+        {"conv2d",
+         14,
+         {2147483647, 2147483647, 9999, 9999, 1, 1, 0, 0, 0, 0, 1, 1, 1, 1},
+         "more than can be counted"},
         {"linear", 3, {65536, 65536, 1}, "its arguments ask for more memory than its arrays have"},
         {"interpolate", 3, {65536, 65536, 0}, "it makes a tensor of shape (1, 65536, 65536, 1)"},
         {"reshape", 1, {17}, "flatten: "},
         {"add", 0, {0}, "add takes 2 inputs"},
-        {"max_pool", 3, {-1, 0, 7}, "a max_pool cannot have kernel -1"},
+        {"max_pool", 9, {-1, -1, 0, 0, 7, 7, 7, 7, 0}, "a max_pool cannot have windows of -1x-1"},
     };
     for (size_t i = 0; i < OCT_COUNT(islands); i++) {
         save_island("island.int8.h5", islands[i].type, islands[i].num_args, islands[i].args);
