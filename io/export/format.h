@@ -6,17 +6,17 @@
 #pragma once
 
 #include "core/base/registry.h"
-#include "io/export/network.h"
+#include "io/export/float_network.h"
 #include "io/model_file.h"
 
 /* One of model and network is given. */
 typedef struct oct_export {
-    const oct_model *model;     /* int8 */
-    const oct_network *network; /* the float network of a checkpoint */
-    const char *class_names;    /* class_names.h; NULL: none */
-    const float *mean, *std;    /* OCT_REALS_MAX each, as of oct_model */
-    bool all_values;            /* each tensor of codes is an output of its own */
-    bool pixels;                /* the input is pixels from 0 to 255; false: normalised values */
+    const oct_model *model;           /* int8 */
+    const oct_float_network *network; /* the float network of a checkpoint */
+    const char *class_names;          /* class_names.h; NULL: none */
+    const float *mean, *std;          /* OCT_REALS_MAX each, as of oct_model */
+    bool all_values;                  /* each tensor of codes is an output of its own */
+    bool pixels;         /* the input is pixels from 0 to 255; false: normalised values */
     bool signed_weights; /* weights of int8 models as signed bytes; false: unsigned, around 128 */
     const char *version; /* of Octet */
 } oct_export;

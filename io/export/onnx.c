@@ -68,7 +68,7 @@ oct_to_onnx_ref oct_to_onnx_model_input(oct_to_onnx_writer *w, const oct_export 
 }
 
 /* One call of a float network. */
-static void write_call(oct_to_onnx_writer *w, const oct_network *network, size_t i,
+static void write_call(oct_to_onnx_writer *w, const oct_float_network *network, size_t i,
                        oct_to_onnx_ref *values)
 {
     const oct_trace_node *node = &network->trace.nodes[i];
@@ -76,12 +76,12 @@ static void write_call(oct_to_onnx_writer *w, const oct_network *network, size_t
     oct_float_layer layer;
     for (int k = 0; k < node->num_inputs; k++)
         input[k] = values[node->input[k]];
-    oct_network_layer(network, (int64_t)i, &layer);
+    oct_float_network_layer(network, (int64_t)i, &layer);
     const oct_to_onnx_layer_call call = {.layer = &layer,
                                          .input = input,
                                          .num_inputs = node->num_inputs,
                                          .own_names =
-                                             oct_network_is_first_call(network, (int64_t)i)};
+                                             oct_float_network_is_first_call(network, (int64_t)i)};
     const oct_to_onnx_ref y = oct_to_onnx_layer_write(w, &call);
     values[node->output] = y;
     if (y.name && !oct_shape_equal(&y.tensor.shape, &network->tensors[node->output].shape))
@@ -92,7 +92,7 @@ static void write_call(oct_to_onnx_writer *w, const oct_network *network, size_t
 static void write_calls(oct_to_onnx_writer *w, const oct_export *job, const bool *live,
                         oct_to_onnx_ref *values)
 {
-    const oct_network *network = job->network;
+    const oct_float_network *network = job->network;
     const oct_trace *trace = &network->trace;
     for (int i = 0; i < trace->num_inputs; i++)
         values[trace->inputs[i]] =
@@ -110,7 +110,7 @@ static void write_calls(oct_to_onnx_writer *w, const oct_export *job, const bool
 
 static oct_status write_network(const oct_export *job, oct_exported *out)
 {
-    const oct_network *network = job->network;
+    const oct_float_network *network = job->network;
     oct_to_onnx_writer *w = NULL;
     oct_to_onnx_ref *values = NULL;
     bool *live = NULL;

@@ -11,7 +11,7 @@ enum { LENGTH_BYTES = 8, ALIGNMENT = 8 };
 
 /* Where the tensors go. */
 typedef struct writing {
-    const oct_network *network;
+    const oct_float_network *network;
     oct_text header;
     uint8_t *data; /* NULL: only the header is made */
     size_t size;   /* of the tensors so far */
@@ -35,7 +35,7 @@ static oct_status add_tensor(writing *out, const char *layer, const oct_layer_ar
 }
 
 /* The first call of an owner's module tells what it reads; -1: evaluation does not call it. */
-static int64_t first_call(const oct_network *network, int64_t owner)
+static int64_t first_call(const oct_float_network *network, int64_t owner)
 {
     for (size_t i = 0; i < network->trace.num_nodes; i++)
         if (network->owner_of[i] == owner) return (int64_t)i;
@@ -44,12 +44,12 @@ static int64_t first_call(const oct_network *network, int64_t owner)
 
 static oct_status add_owner(writing *out, int64_t owner)
 {
-    const oct_network *network = out->network;
+    const oct_float_network *network = out->network;
     const oct_layer_tensor unknown = {.shape = {0}};
     const oct_layer_tensor *input = &unknown;
     oct_float_layer layer;
     const int64_t call = first_call(network, owner);
-    oct_network_owner_layer(network, owner, &layer);
+    oct_float_network_owner_layer(network, owner, &layer);
     if (call >= 0) input = &network->tensors[network->trace.nodes[call].input[0]];
     for (int i = 0; i < layer.num_arrays; i++) {
         oct_torch_array made;

@@ -31,7 +31,7 @@ typedef struct exporting {
     oct_recipe recipe;
     oct_dataset data;
     oct_module *root;
-    oct_network network;
+    oct_float_network network;
     float mean[OCT_REALS_MAX], std[OCT_REALS_MAX]; /* of a checkpoint */
     oct_export job;
     oct_exported made;
@@ -148,11 +148,11 @@ static oct_status build(exporting *e)
     oct_phase phase;
     OCT_TRY(oct_checkpoint_phase(&e->checkpoint, &phase));
     OCT_TRY(oct_build_model(&e->root, &e->recipe, &e->data));
-    OCT_TRY(oct_network_open(&e->network, e->root, &example));
+    OCT_TRY(oct_float_network_open(&e->network, e->root, &example));
     OCT_TRY(oct_bring_to_phase(&e->root, &e->recipe, &e->data, phase));
     OCT_TRY(oct_checkpoint_load(&e->checkpoint, e->root, NULL));
     if (phase != OCT_PHASE_FLOAT) OCT_TRY(stop_quantizers(e->root));
-    return oct_network_find(&e->network, e->root);
+    return oct_float_network_find(&e->network, e->root);
 }
 
 static oct_status open_checkpoint(exporting *e)
@@ -258,7 +258,7 @@ static oct_status run(const oct_args *args)
     const oct_status status = work(e);
     oct_golden_free(&e->golden);
     oct_exported_free(&e->made);
-    oct_network_close(&e->network);
+    oct_float_network_close(&e->network);
     oct_module_destroy(&e->root);
     oct_dataset_close(&e->data);
     oct_recipe_free(&e->recipe);

@@ -4,7 +4,7 @@
 
 #include "io/checkpoint.h"
 #include "io/dataset/dataset.h"
-#include "io/export/network.h"
+#include "io/export/float_network.h"
 #include "io/export/npz.h"
 #include "io/model_file.h"
 #include "io/recipe.h"

@@ -1,6 +1,6 @@
 /* See the header. A type and an address together tell a module of the float model from those that prepare makes:
  * it makes none that has parameters and is of a float type. */
-#include "io/export/network.h"
+#include "io/export/float_network.h"
 
 #include "core/base/mem.h"
 
@@ -8,17 +8,17 @@
 
 static oct_status add_owner(void *user, oct_module *module)
 {
-    oct_network *network = user;
+    oct_float_network *network = user;
     char path[256];
     if (module->num_params + module->num_buffers == 0) return OCT_OK;
     OCT_TRY(oct_grow(&network->owners, &network->cap_owners, network->num_owners + 1,
                      sizeof *network->owners));
-    oct_network_owner *owner = &network->owners[network->num_owners++];
-    *owner = (oct_network_owner){.module = module, .type = module->type};
+    oct_float_network_owner *owner = &network->owners[network->num_owners++];
+    *owner = (oct_float_network_owner){.module = module, .type = module->type};
     return oct_strdup(&owner->path, oct_module_path(module, path));
 }
 
-static int64_t owner_of(const oct_network *network, const oct_module *module)
+static int64_t owner_of(const oct_float_network *network, const oct_module *module)
 {
     for (size_t i = 0; module && i < network->num_owners; i++)
         if (network->owners[i].module == module) return (int64_t)i;
@@ -26,7 +26,7 @@ static int64_t owner_of(const oct_network *network, const oct_module *module)
 }
 
 /* What becomes of the order of numbers at one call. */
-static void follow(oct_network *network, const oct_trace_node *node)
+static void follow(oct_float_network *network, const oct_trace_node *node)
 {
     static const char *const views[] = {"flatten", "reshape", "squeeze"};
     const oct_layer_tensor *in = &network->tensors[node->input[0]];
@@ -36,7 +36,7 @@ static void follow(oct_network *network, const oct_trace_node *node)
         if (strcmp(node->op, views[i]) == 0) *out = oct_layer_view(in, out->shape);
 }
 
-static oct_status look(oct_network *network, oct_module *root, const oct_example *example)
+static oct_status look(oct_float_network *network, oct_module *root, const oct_example *example)
 {
     oct_trace *trace = &network->trace;
     OCT_TRY(oct_trace_run(trace, root, example));
@@ -52,15 +52,16 @@ static oct_status look(oct_network *network, oct_module *root, const oct_example
     return OCT_OK;
 }
 
-oct_status oct_network_open(oct_network *network, oct_module *root, const oct_example *example)
+oct_status oct_float_network_open(oct_float_network *network, oct_module *root,
+                                  const oct_example *example)
 {
-    *network = (oct_network){.folded = 0};
+    *network = (oct_float_network){.folded = 0};
     oct_status status = look(network, root, example);
-    if (status != OCT_OK) oct_network_close(network);
+    if (status != OCT_OK) oct_float_network_close(network);
     return status;
 }
 
-void oct_network_close(oct_network *network)
+void oct_float_network_close(oct_float_network *network)
 {
     oct_trace_free(&network->trace);
     for (size_t i = 0; i < network->num_owners; i++)
@@ -68,12 +69,12 @@ void oct_network_close(oct_network *network)
     oct_free(&network->owners);
     oct_free(&network->owner_of);
     oct_free(&network->tensors);
-    *network = (oct_network){.folded = 0};
+    *network = (oct_float_network){.folded = 0};
 }
 
 /* Walks over what the model has become and marks the owners that are there. */
 typedef struct search {
-    oct_network *network;
+    oct_float_network *network;
     bool *there;
 } search;
 
@@ -85,13 +86,13 @@ static oct_status mark(void *user, oct_module *module)
     return OCT_OK;
 }
 
-oct_status oct_network_find(oct_network *network, oct_module *root)
+oct_status oct_float_network_find(oct_float_network *network, oct_module *root)
 {
     search s = {.network = network};
     OCT_TRY(oct_alloc(&s.there, network->num_owners, sizeof *s.there));
     oct_status status = oct_module_walk(root, mark, &s);
     for (size_t i = 0; status == OCT_OK && i < network->num_owners; i++) {
-        oct_network_owner *owner = &network->owners[i];
+        oct_float_network_owner *owner = &network->owners[i];
         if (s.there[i]) continue;
         if (strcmp(owner->type->name, "batch_norm") == 0) {
             owner->module = NULL;
@@ -114,9 +115,10 @@ static void add_array(oct_float_layer *layer, const char *name, const oct_tensor
         (oct_layer_array){.name = name, .shape = tensor->shape, .data = oct_f32(tensor)};
 }
 
-void oct_network_owner_layer(const oct_network *network, int64_t i, oct_float_layer *layer)
+void oct_float_network_owner_layer(const oct_float_network *network, int64_t i,
+                                   oct_float_layer *layer)
 {
-    const oct_network_owner *owner = &network->owners[i];
+    const oct_float_network_owner *owner = &network->owners[i];
     const oct_module *module = owner->module;
     *layer =
         (oct_float_layer){.type = module ? owner->type->name : "identity", .name = owner->path};
@@ -127,16 +129,16 @@ void oct_network_owner_layer(const oct_network *network, int64_t i, oct_float_la
         add_array(layer, module->buffers[b].name, &module->buffers[b].tensor);
 }
 
-void oct_network_layer(const oct_network *network, int64_t i, oct_float_layer *layer)
+void oct_float_network_layer(const oct_float_network *network, int64_t i, oct_float_layer *layer)
 {
     const oct_trace_node *node = &network->trace.nodes[i];
     if (network->owner_of[i] >= 0)
-        oct_network_owner_layer(network, network->owner_of[i], layer);
+        oct_float_network_owner_layer(network, network->owner_of[i], layer);
     else
         *layer = (oct_float_layer){.type = node->op, .name = node->path, .args = node->args};
 }
 
-bool oct_network_is_first_call(const oct_network *network, int64_t i)
+bool oct_float_network_is_first_call(const oct_float_network *network, int64_t i)
 {
     for (int64_t k = 0; k < i; k++)
         if (network->owner_of[k] == network->owner_of[i]) return false;
