@@ -2,7 +2,6 @@
 #include "io/export/onnx_layer.h"
 
 #include <math.h>
-#include <string.h>
 
 /* What is computed number by number keeps shape and order. */
 static oct_to_onnx_ref like(const oct_to_onnx_ref *x, const char *name)
@@ -10,40 +9,41 @@ static oct_to_onnx_ref like(const oct_to_onnx_ref *x, const char *name)
     return (oct_to_onnx_ref){name, x->tensor};
 }
 
-/* Types that one operator says, with up to two arguments as its attributes. */
-typedef struct operator
-{
-    const char *type, *operator, * attribute[2];
-}
-operator;
+/* Layers that one operator says, with their arguments as its attributes: type, operator, arguments, names of the
+ * attributes. */
+#define OPERATOR_LIST(X)                                                                           \
+    X(relu, "Relu", 0, NULL, NULL)                                                                 \
+    X(sigmoid, "Sigmoid", 0, NULL, NULL)                                                           \
+    X(tanh, "Tanh", 0, NULL, NULL)                                                                 \
+    X(softplus, "Softplus", 0, NULL, NULL)                                                         \
+    X(exp, "Exp", 0, NULL, NULL)                                                                   \
+    X(logarithm, "Log", 0, NULL, NULL)                                                             \
+    X(sqrt, "Sqrt", 0, NULL, NULL)                                                                 \
+    X(abs, "Abs", 0, NULL, NULL)                                                                   \
+    X(neg, "Neg", 0, NULL, NULL)                                                                   \
+    X(erf, "Erf", 0, NULL, NULL)                                                                   \
+    X(reciprocal, "Reciprocal", 0, NULL, NULL)                                                     \
+    X(leaky_relu, "LeakyRelu", 1, "alpha", NULL)                                                   \
+    X(elu, "Elu", 1, "alpha", NULL)                                                                \
+    X(hard_sigmoid, "HardSigmoid", 2, "alpha", "beta")
 
-static oct_to_onnx_ref simple(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)
+static oct_to_onnx_ref one_operator(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c,
+                                    const char *op, const char *const attributes[2])
 {
-    static const operator operators[] = {
-        {"relu", "Relu", {NULL, NULL}},
-        {"sigmoid", "Sigmoid", {NULL, NULL}},
-        {"tanh", "Tanh", {NULL, NULL}},
-        {"softplus", "Softplus", {NULL, NULL}},
-        {"exp", "Exp", {NULL, NULL}},
-        {"logarithm", "Log", {NULL, NULL}},
-        {"sqrt", "Sqrt", {NULL, NULL}},
-        {"abs", "Abs", {NULL, NULL}},
-        {"neg", "Neg", {NULL, NULL}},
-        {"erf", "Erf", {NULL, NULL}},
-        {"reciprocal", "Reciprocal", {NULL, NULL}},
-        {"leaky_relu", "LeakyRelu", {"alpha", NULL}},
-        {"elu", "Elu", {"alpha", NULL}},
-        {"hard_sigmoid", "HardSigmoid", {"alpha", "beta"}},
-    };
     const oct_to_onnx_ref *x = &c->input[0];
-    const operator* o = operators;
-    while (strcmp(o->type, c->layer->type) != 0)
-        o++;
-    const char *y = oct_to_onnx_node_add(w, o->operator, 1, &x->name);
-    for (int i = 0; i < 2 && o->attribute[i]; i++)
-        oct_to_onnx_float_set(w, o->attribute[i], (float)c->layer->args.value[i]);
+    const char *y = oct_to_onnx_node_add(w, op, 1, &x->name);
+    for (int i = 0; i < 2 && attributes[i]; i++)
+        oct_to_onnx_float_set(w, attributes[i], (float)c->layer->args.value[i]);
     return like(x, y);
 }
+
+#define X(type, op, args, first, second)                                                           \
+    static oct_to_onnx_ref write_##type(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c)    \
+    {                                                                                              \
+        return one_operator(w, c, op, (const char *const[]){first, second});                       \
+    }
+OPERATOR_LIST(X)
+#undef X
 
 static oct_to_onnx_ref clip_to(oct_to_onnx_writer *w, const oct_to_onnx_layer_call *c, double lo,
                                double hi)
@@ -207,27 +207,16 @@ static oct_to_onnx_ref matmul(oct_to_onnx_writer *w, const oct_to_onnx_layer_cal
 }
 
 const oct_to_onnx_layer_type oct_to_onnx_math_layers[] = {
-    {"relu", 1, 0, simple},
-    {"relu6", 1, 0, relu6},
+#define X(type, op, args, first, second) {#type, 1, args, write_##type},
+    OPERATOR_LIST(X)
+#undef X
+        {"relu6", 1, 0, relu6},
     {"clip", 1, 2, clip},
-    {"sigmoid", 1, 0, simple},
     {"silu", 1, 0, silu},
     {"hard_swish", 1, 0, hard_swish},
-    {"leaky_relu", 1, 1, simple},
-    {"hard_sigmoid", 1, 2, simple},
-    {"tanh", 1, 0, simple},
     {"gelu", 1, 0, gelu},
     {"gelu_tanh", 1, 0, gelu_tanh},
-    {"elu", 1, 1, simple},
-    {"softplus", 1, 0, simple},
-    {"exp", 1, 0, simple},
-    {"logarithm", 1, 0, simple},
-    {"sqrt", 1, 0, simple},
-    {"abs", 1, 0, simple},
-    {"neg", 1, 0, simple},
     {"square", 1, 0, square},
-    {"reciprocal", 1, 0, simple},
-    {"erf", 1, 0, simple},
     {"add_scalar", 1, 1, add_scalar},
     {"mul_scalar", 1, 1, mul_scalar},
     {"add", 2, 0, add},
