@@ -173,6 +173,18 @@ static void take_scale_and_shift(oct_onnx_builder *b, int64_t size, int behind,
     }
 }
 
+/* Calls a norm on x, whose layout fits, with the file's factors and addends where it has them. */
+static oct_status call_norm(oct_onnx_builder *b, const char *type, const oct_op_args *args,
+                            oct_onnx_view *x, const oct_onnx_value *scale,
+                            const oct_onnx_value *shift)
+{
+    OCT_TRY(oct_build_call(b, type, args, &x->value, 1, &x->value));
+    fill_ones(b, x->value);
+    if (scale) OCT_TRY(fill_flat(b, x->value, "weight", scale));
+    if (shift) OCT_TRY(fill_flat(b, x->value, "bias", shift));
+    return oct_build_result(b, x);
+}
+
 /* Over the last dimensions, from `axis` on. */
 static oct_status layer_norm(oct_onnx_builder *b, oct_onnx_view *x, int axis, double eps,
                              const oct_onnx_value *scale, const oct_onnx_value *shift)
@@ -181,13 +193,8 @@ static oct_status layer_norm(oct_onnx_builder *b, oct_onnx_view *x, int axis, do
     for (int d = axis; d < x->dims; d++)
         last[d] = true;
     OCT_TRY(oct_build_lay_last(b, x, last));
-    OCT_TRY(oct_build_call(b, "layer_norm",
-                           OCT_OP_ARGS((double)x->shape.dim[x->shape.ndim - 1], eps), &x->value, 1,
-                           &x->value));
-    fill_ones(b, x->value);
-    if (scale) OCT_TRY(fill_flat(b, x->value, "weight", scale));
-    if (shift) OCT_TRY(fill_flat(b, x->value, "bias", shift));
-    return oct_build_result(b, x);
+    return call_norm(b, "layer_norm", OCT_OP_ARGS((double)x->shape.dim[x->shape.ndim - 1], eps), x,
+                     scale, shift);
 }
 
 oct_status oct_build_layer_norm(oct_onnx_builder *b, const oct_onnx_node *n)
@@ -229,12 +236,8 @@ static oct_status group_norm(oct_onnx_builder *b, oct_onnx_view *x, double group
                              const oct_onnx_value *scale, const oct_onnx_value *shift)
 {
     OCT_TRY(oct_build_lay_image(b, x));
-    OCT_TRY(oct_build_call(b, "group_norm", OCT_OP_ARGS(groups, (double)oct_view_size(x, 1), eps),
-                           &x->value, 1, &x->value));
-    fill_ones(b, x->value);
-    if (scale) OCT_TRY(fill_flat(b, x->value, "weight", scale));
-    if (shift) OCT_TRY(fill_flat(b, x->value, "bias", shift));
-    return oct_build_result(b, x);
+    return call_norm(b, "group_norm", OCT_OP_ARGS(groups, (double)oct_view_size(x, 1), eps), x,
+                     scale, shift);
 }
 
 oct_status oct_build_instance_norm(oct_onnx_builder *b, const oct_onnx_node *n)
