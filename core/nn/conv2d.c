@@ -57,17 +57,11 @@ static void get_transpose_args(const oct_module *self, oct_op_args *args)
 /* Gives the geometry of arguments from the kernel on, up to the pads, and from the dilation on. */
 static oct_conv_geometry geometry_of(const int64_t *a, const int64_t *behind)
 {
-    return (oct_conv_geometry){.kernel_h = (int)a[0],
-                               .kernel_w = (int)a[1],
-                               .stride_h = (int)a[2],
-                               .stride_w = (int)a[3],
-                               .pad_top = (int)a[4],
-                               .pad_left = (int)a[5],
-                               .pad_bottom = (int)a[6],
-                               .pad_right = (int)a[7],
-                               .dilation_h = (int)behind[0],
-                               .dilation_w = (int)behind[1],
-                               .groups = (int)behind[2]};
+    oct_conv_geometry g = oct_conv_geometry_from(a);
+    g.dilation_h = (int)behind[0];
+    g.dilation_w = (int)behind[1];
+    g.groups = (int)behind[2];
+    return g;
 }
 
 static oct_status conv2d_from(oct_module **m, const oct_op_args *args)

@@ -41,18 +41,11 @@ static void max_args(const oct_module *self, oct_op_args *args)
     args->value[--args->count] = 0;
 }
 
-static oct_pool_geometry geometry_of(const int64_t *a, bool count_include_pad)
+static oct_pool_geometry geometry_of(const int64_t *a)
 {
-    return (oct_pool_geometry){.kernel_h = (int)a[0],
-                               .kernel_w = (int)a[1],
-                               .stride_h = (int)a[2],
-                               .stride_w = (int)a[3],
-                               .pad_top = (int)a[4],
-                               .pad_left = (int)a[5],
-                               .pad_bottom = (int)a[6],
-                               .pad_right = (int)a[7],
-                               .ceil = a[8] != 0,
-                               .count_include_pad = count_include_pad};
+    oct_pool_geometry g = oct_pool_geometry_from(a);
+    g.ceil = a[OCT_WINDOW_NUMBERS] != 0;
+    return g;
 }
 
 static oct_status max_from(oct_module **m, const oct_op_args *args)
@@ -60,7 +53,7 @@ static oct_status max_from(oct_module **m, const oct_op_args *args)
     *m = NULL;
     int64_t a[MAX_ARGS];
     OCT_TRY(oct_args_integers("max_pool", args, MAX_ARGS, a));
-    return oct_max_pool_create(m, geometry_of(a, false));
+    return oct_max_pool_create(m, geometry_of(a));
 }
 
 static oct_status avg_from(oct_module **m, const oct_op_args *args)
@@ -68,7 +61,9 @@ static oct_status avg_from(oct_module **m, const oct_op_args *args)
     *m = NULL;
     int64_t a[AVG_ARGS];
     OCT_TRY(oct_args_integers("avg_pool", args, AVG_ARGS, a));
-    return oct_avg_pool_create(m, geometry_of(a, a[9] != 0));
+    oct_pool_geometry g = geometry_of(a);
+    g.count_include_pad = a[9] != 0;
+    return oct_avg_pool_create(m, g);
 }
 
 const oct_module_type oct_max_pool_type = {.name = "max_pool",

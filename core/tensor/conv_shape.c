@@ -5,48 +5,54 @@
 
 #include <stdio.h>
 
+oct_conv_geometry oct_conv_geometry_from(const int64_t number[OCT_WINDOW_NUMBERS])
+{
+    return (oct_conv_geometry){.kernel_h = (int)number[0],
+                               .kernel_w = (int)number[1],
+                               .stride_h = (int)number[2],
+                               .stride_w = (int)number[3],
+                               .pad_top = (int)number[4],
+                               .pad_left = (int)number[5],
+                               .pad_bottom = (int)number[6],
+                               .pad_right = (int)number[7],
+                               .dilation_h = 1,
+                               .dilation_w = 1,
+                               .groups = 1};
+}
+
 oct_conv_geometry oct_conv_geometry_of(int kernel_h, int kernel_w, int stride, int padding,
                                        int groups)
 {
-    return (oct_conv_geometry){.kernel_h = kernel_h,
-                               .kernel_w = kernel_w,
-                               .stride_h = stride,
-                               .stride_w = stride,
-                               .pad_top = padding,
-                               .pad_left = padding,
-                               .pad_bottom = padding,
-                               .pad_right = padding,
-                               .dilation_h = 1,
-                               .dilation_w = 1,
-                               .groups = groups};
+    oct_conv_geometry g = oct_conv_geometry_from(
+        (int64_t[]){kernel_h, kernel_w, stride, stride, padding, padding, padding, padding});
+    g.groups = groups;
+    return g;
+}
+
+oct_pool_geometry oct_pool_geometry_from(const int64_t number[OCT_WINDOW_NUMBERS])
+{
+    return (oct_pool_geometry){.kernel_h = (int)number[0],
+                               .kernel_w = (int)number[1],
+                               .stride_h = (int)number[2],
+                               .stride_w = (int)number[3],
+                               .pad_top = (int)number[4],
+                               .pad_left = (int)number[5],
+                               .pad_bottom = (int)number[6],
+                               .pad_right = (int)number[7]};
 }
 
 oct_pool_geometry oct_pool_geometry_of(int kernel, int stride, int padding)
 {
-    return (oct_pool_geometry){.kernel_h = kernel,
-                               .kernel_w = kernel,
-                               .stride_h = stride,
-                               .stride_w = stride,
-                               .pad_top = padding,
-                               .pad_left = padding,
-                               .pad_bottom = padding,
-                               .pad_right = padding};
+    return oct_pool_geometry_from(
+        (int64_t[]){kernel, kernel, stride, stride, padding, padding, padding, padding});
 }
 
 /* Gives the windows of a pool as those of a convolution. */
 static oct_conv_geometry windows_of(const oct_pool_geometry *g)
 {
-    return (oct_conv_geometry){.kernel_h = g->kernel_h,
-                               .kernel_w = g->kernel_w,
-                               .stride_h = g->stride_h,
-                               .stride_w = g->stride_w,
-                               .pad_top = g->pad_top,
-                               .pad_left = g->pad_left,
-                               .pad_bottom = g->pad_bottom,
-                               .pad_right = g->pad_right,
-                               .dilation_h = 1,
-                               .dilation_w = 1,
-                               .groups = 1};
+    return oct_conv_geometry_from((int64_t[]){g->kernel_h, g->kernel_w, g->stride_h, g->stride_w,
+                                              g->pad_top, g->pad_left, g->pad_bottom,
+                                              g->pad_right});
 }
 
 #define SIZES                                                                                      \

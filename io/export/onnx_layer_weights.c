@@ -4,26 +4,20 @@
 #include <math.h>
 #include <string.h>
 
-/* Gives the numbers of windows from argument `at` on; those of pools end with the pads. */
-static oct_conv_geometry windows_at(const oct_to_onnx_layer_call *c, int at)
+/* Gives the numbers of windows, which begin at argument `at`. */
+static void window_numbers(const oct_to_onnx_layer_call *c, int at,
+                           int64_t number[OCT_WINDOW_NUMBERS])
 {
-    return (oct_conv_geometry){.kernel_h = (int)oct_to_onnx_arg(c, at),
-                               .kernel_w = (int)oct_to_onnx_arg(c, at + 1),
-                               .stride_h = (int)oct_to_onnx_arg(c, at + 2),
-                               .stride_w = (int)oct_to_onnx_arg(c, at + 3),
-                               .pad_top = (int)oct_to_onnx_arg(c, at + 4),
-                               .pad_left = (int)oct_to_onnx_arg(c, at + 5),
-                               .pad_bottom = (int)oct_to_onnx_arg(c, at + 6),
-                               .pad_right = (int)oct_to_onnx_arg(c, at + 7),
-                               .dilation_h = 1,
-                               .dilation_w = 1,
-                               .groups = 1};
+    for (int i = 0; i < OCT_WINDOW_NUMBERS; i++)
+        number[i] = oct_to_onnx_arg(c, at + i);
 }
 
-/* The same of a convolution, whose dilation and groups begin at argument `behind`. */
+/* Gives the geometry of a convolution, whose dilation and groups begin at argument `behind`. */
 static oct_conv_geometry conv_at(const oct_to_onnx_layer_call *c, int behind)
 {
-    oct_conv_geometry g = windows_at(c, 2);
+    int64_t number[OCT_WINDOW_NUMBERS];
+    window_numbers(c, 2, number);
+    oct_conv_geometry g = oct_conv_geometry_from(number);
     g.dilation_h = (int)oct_to_onnx_arg(c, behind);
     g.dilation_w = (int)oct_to_onnx_arg(c, behind + 1);
     g.groups = (int)oct_to_onnx_arg(c, behind + 2);
@@ -121,21 +115,14 @@ static oct_to_onnx_ref pool(oct_to_onnx_writer *w, const oct_to_onnx_layer_call 
                             const char *type)
 {
     const oct_shape *in = &c->input[0].tensor.shape;
-    const oct_conv_geometry g = windows_at(c, 0);
-    const bool ceil = oct_to_onnx_arg(c, 8) != 0;
-    const oct_conv_shape s = oct_pool_shape_of(in->dim[1], in->dim[2], in->dim[3],
-                                               (oct_pool_geometry){.kernel_h = g.kernel_h,
-                                                                   .kernel_w = g.kernel_w,
-                                                                   .stride_h = g.stride_h,
-                                                                   .stride_w = g.stride_w,
-                                                                   .pad_top = g.pad_top,
-                                                                   .pad_left = g.pad_left,
-                                                                   .pad_bottom = g.pad_bottom,
-                                                                   .pad_right = g.pad_right,
-                                                                   .ceil = ceil});
+    int64_t number[OCT_WINDOW_NUMBERS];
+    window_numbers(c, 0, number);
+    oct_pool_geometry g = oct_pool_geometry_from(number);
+    g.ceil = oct_to_onnx_arg(c, OCT_WINDOW_NUMBERS) != 0;
+    const oct_conv_shape s = oct_pool_shape_of(in->dim[1], in->dim[2], in->dim[3], g);
     const char *y = OCT_TO_ONNX(w, type, c->input[0].name);
     oct_to_onnx_windows_set(w, &s);
-    oct_to_onnx_int_set(w, "ceil_mode", ceil);
+    oct_to_onnx_int_set(w, "ceil_mode", g.ceil);
     return plane(y, in, s.out_h, s.out_w, s.out_c);
 }
 
