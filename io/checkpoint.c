@@ -141,6 +141,20 @@ static oct_status read_course(oct_h5 *h5, oct_course *course)
     return OCT_OK;
 }
 
+static oct_status write_skips(oct_h5 *h5, const oct_skips *skips)
+{
+    if (skips->all == 0) return OCT_OK;
+    OCT_TRY(oct_h5_write_i64(h5, "info/skipped", skips->all));
+    return oct_h5_write_i64(h5, "info/skipped_row", skips->row);
+}
+
+static oct_status read_skips(oct_h5 *h5, oct_skips *skips)
+{
+    if (!oct_h5_has(h5, "info/skipped")) return OCT_OK;
+    OCT_TRY(oct_h5_read_i64(h5, "info/skipped", 1, INT64_MAX, &skips->all));
+    return oct_h5_read_i64(h5, "info/skipped_row", 0, skips->all, &skips->row);
+}
+
 static oct_status write_info(oct_h5 *h5, const oct_checkpoint_info *info)
 {
     OCT_TRY(oct_h5_write_i64(h5, "info/format", FORMAT));
@@ -148,6 +162,7 @@ static oct_status write_info(oct_h5 *h5, const oct_checkpoint_info *info)
     OCT_TRY(oct_h5_write_text(h5, "info/phase", info->phase));
     OCT_TRY(oct_h5_write_i64(h5, "info/updates", info->updates));
     OCT_TRY(write_course(h5, &info->course));
+    OCT_TRY(write_skips(h5, &info->skips));
     OCT_TRY(oct_h5_write_text(h5, "info/recipe", info->recipe ? info->recipe : ""));
     return info->class_names ? oct_h5_write_text(h5, "info/class_names", info->class_names)
                              : OCT_OK;
@@ -256,6 +271,7 @@ static oct_status read_info(oct_h5 *h5, const char *path, oct_checkpoint_info *i
     snprintf(info->phase, sizeof info->phase, "%s", phase);
     oct_free(&phase);
     OCT_TRY(read_course(h5, &info->course));
+    OCT_TRY(read_skips(h5, &info->skips));
     OCT_TRY(oct_h5_read_text(h5, "info/recipe", RECIPE_BYTES_MAX, &info->recipe));
     if (!oct_h5_has(h5, "info/class_names")) return OCT_OK;
     return oct_h5_read_text(h5, "info/class_names", OCT_CLASS_NAMES_BYTES_MAX, &info->class_names);
@@ -441,13 +457,10 @@ static oct_status add_surplus(surplus *s)
 static bool is_known(surplus *s)
 {
 #define X(name) "info/" #name,
-    static const char *const info[] = {"info/format",
-                                       "info/step",
-                                       "info/updates",
-                                       "info/phase",
-                                       "info/recipe",
-                                       "info/class_names",
-                                       COURSE(X) "info/best_value_bits"};
+    static const char *const info[] = {
+        "info/format",  "info/step",        "info/updates",
+        "info/phase",   "info/recipe",      "info/class_names",
+        "info/skipped", "info/skipped_row", COURSE(X) "info/best_value_bits"};
 #undef X
     const array key = {.path = s->path};
     for (size_t i = 0; i < OCT_COUNT(info); i++)

@@ -25,12 +25,18 @@ typedef struct oct_course {
     double best_value;
 } oct_course;
 
+/* Steps that were skipped for numbers that are not finite (`nonfinite.step`). A file holds it only where there are any. */
+typedef struct oct_skips {
+    int64_t all, row; /* row: that end at the step at hand */
+} oct_skips;
+
 /* What is saved beside the tensors. */
 typedef struct oct_checkpoint_info {
     int64_t step;      /* steps done since the start of the run */
     char phase[32];    /* name of the phase that the module tree is in */
     int64_t updates;   /* of the optimizer */
     oct_course course; /* decided by evaluations */
+    oct_skips skips;
     char *recipe;      /* identity text of the recipe; owned when loaded */
     char *class_names; /* class_names.h; NULL: the data set has none; owned when loaded */
 } oct_checkpoint_info;

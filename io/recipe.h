@@ -14,6 +14,7 @@
 #include "io/augment/augment.h"
 #include "io/reader.h"
 #include "quant/pass/prepare/prepare.h"
+#include "quant/step_undo.h"
 
 enum { OCT_RECIPE_TEXTS_MAX = 256, OCT_RECIPE_TEXT_MAX = 1024 };
 

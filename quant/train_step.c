@@ -28,6 +28,7 @@ static void unbind(oct_train_step *s)
     oct_free(&s->waiting);
     s->waiting_rows = 0;
     s->sums = (oct_step_sums){0};
+    oct_step_undo_destroy(&s->undo);
     oct_quantizers_free(&s->quantizers);
     oct_optim_destroy(&s->optim);
     oct_params_unbind(&s->params);
@@ -56,6 +57,7 @@ oct_status oct_train_step_rebind(oct_train_step *step, oct_module *root)
 oct_status oct_train_step_average(oct_train_step *step, const oct_average_options *options)
 {
     step->average = *options;
+    oct_step_undo_destroy(&step->undo);
     oct_average_destroy(&step->optim.average);
     return oct_average_create(&step->optim.average, options, step->root, &step->params);
 }
@@ -241,6 +243,15 @@ static oct_tensor *loss_of(oct_train_step *s, oct_tensor *y, const oct_batch *b)
     return y;
 }
 
+/* A step that is skipped has nothing to tell but the caller's words. */
+static oct_status reduce_words(oct_train_step *s)
+{
+    memcpy(s->control, s->word, sizeof s->word);
+    OCT_TRY(s->group->max_i64(s->group, s->control, OCT_STEP_WORDS));
+    memcpy(s->word, s->control, sizeof s->word);
+    return OCT_OK;
+}
+
 /* Behind it all ranks know the same. bad: the place of the first parameter with a bad gradient; -1: none. */
 static oct_status control_reduce(oct_train_step *s, int64_t bad)
 {
@@ -266,6 +277,7 @@ static oct_status update_observers(oct_train_step *s)
 static oct_status check_sums(const oct_train_step *s, const oct_batch *batch)
 {
     const oct_step_sums *sums = &s->sums;
+    if (sums->skipped) return OCT_OK;
     const int64_t more = batch ? 1 : 0, samples = batch ? batch->shape[0].dim[0] : 0;
     OCT_CHECK(sums->done + more <= sums->batches && sums->seen + samples <= sums->samples &&
                   (batch || (sums->done == sums->batches && sums->seen == sums->samples)),
@@ -299,6 +311,10 @@ oct_status oct_train_step_begin(oct_train_step *step, int64_t batches, int64_t s
               (long long)batches, (long long)samples);
     oct_quantizers_discard_batch(&step->quantizers);
     step->sums = (oct_step_sums){.batches = batches, .samples = samples, .lr = lr};
+    if (step->nonfinite == OCT_NONFINITE_SKIP) {
+        OCT_TRY(oct_step_undo_create(&step->undo, step->root, &step->optim));
+        oct_step_undo_keep(&step->undo, &step->optim);
+    }
     return reserve_waiting(step, batches);
 }
 
@@ -380,17 +396,40 @@ static oct_status end_learning(oct_train_step *s, oct_status status)
     return oct_fail(OCT_NUMERIC, "%s; lower the learning rate (now %g)", what, (double)s->sums.lr);
 }
 
+/* Numbers go wrong alike on all ranks, so all of them undo the step. */
+static oct_status skip(oct_train_step *s, oct_status status)
+{
+    if (status != OCT_NUMERIC || s->nonfinite != OCT_NONFINITE_SKIP) return status;
+    snprintf(s->why, sizeof s->why, "%s", oct_fail_text(0));
+    oct_fail_clear();
+    oct_step_undo_put_back(&s->undo, &s->optim);
+    s->sums.skipped = true;
+    return OCT_OK;
+}
+
+static void report_skipped(const oct_train_step *s, oct_step_result *result)
+{
+    *result = (oct_step_result){.loss = (double)NAN,
+                                .metric = (double)NAN,
+                                .samples = s->sums.samples,
+                                .grad_norm = (double)NAN,
+                                .skipped = true};
+}
+
 oct_status oct_train_step_learn(oct_train_step *step, const oct_batch *batch)
 {
     OCT_TRY(check_step(step, batch));
     OCT_TRY(check_sums(step, batch));
-    return end_learning(step, learn(step, batch));
+    if (step->sums.skipped) return OCT_OK;
+    return skip(step, end_learning(step, learn(step, batch)));
 }
 
 oct_status oct_train_step_update(oct_train_step *step, oct_step_result *result)
 {
     OCT_TRY(check_sums(step, NULL));
-    OCT_TRY(end_learning(step, update(step, result)));
+    OCT_TRY(step->sums.skipped ? reduce_words(step)
+                               : skip(step, end_learning(step, update(step, result))));
+    if (step->sums.skipped) report_skipped(step, result);
     step->update++;
     return OCT_OK;
 }
@@ -447,13 +486,17 @@ oct_status oct_train_step_look(oct_train_step *step, const oct_batch *batch, flo
 {
     OCT_TRY(check(step, batch));
     OCT_TRY(check_sums(step, batch));
-    return end(step, look(step, batch, y, n));
+    if (step->sums.skipped) return OCT_OK;
+    return skip(step, end(step, look(step, batch, y, n)));
 }
 
 oct_status oct_train_step_observed(oct_train_step *step, oct_step_result *result)
 {
     OCT_TRY(check_sums(step, NULL));
-    return end(step, observed(step, result));
+    OCT_TRY(step->sums.skipped ? reduce_words(step)
+                               : skip(step, end(step, observed(step, result))));
+    if (step->sums.skipped) report_skipped(step, result);
+    return OCT_OK;
 }
 
 oct_status oct_train_step_observe(oct_train_step *step, const oct_batch *batch, float *y, int64_t n,
@@ -461,6 +504,6 @@ oct_status oct_train_step_observe(oct_train_step *step, const oct_batch *batch, 
 {
     OCT_TRY(check(step, batch));
     OCT_TRY(oct_train_step_begin(step, 1, batch->shape[0].dim[0], 0));
-    OCT_TRY(end(step, look(step, batch, y, n)));
+    OCT_TRY(skip(step, end(step, look(step, batch, y, n))));
     return oct_train_step_observed(step, result);
 }

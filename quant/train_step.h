@@ -18,6 +18,7 @@
 #include "core/op/loss.h"
 #include "core/optim/optim.h"
 #include "quant/module/fake_quant.h"
+#include "quant/step_undo.h"
 
 /* Samples and what to make of them. Shapes are those of the global batch, whose samples all inputs have
  * in front; the arrays hold this rank's samples of it, as oct_leaves_split(samples, leaf, rank, size)
@@ -49,6 +50,7 @@ typedef struct oct_step_result {
     int64_t samples;
     double
         grad_norm; /* of all gradients together, before it was clipped; NAN where nothing clips */
+    bool skipped;  /* it was undone: loss, metric and norm are NAN */
 } oct_step_result;
 
 /* What the batches of an update have made together so far. */
@@ -59,6 +61,7 @@ typedef struct oct_step_sums {
     double loss, metric;    /* means over what was seen */
     double weight, divisor; /* of the gradients */
     int waiting;            /* sums of gradients that wait for their right neighbour */
+    bool skipped;           /* some batch had a number that is not finite */
 } oct_step_sums;
 
 enum { OCT_STEP_WORDS = 4 };
@@ -71,6 +74,8 @@ typedef struct oct_train_step {
     /* The caller may set these between steps. */
     oct_loss_spec loss;    /* softmax cross-entropy, and the metric top1 beside it */
     oct_numerics numerics; /* OCT_NUMERICS_F32 */
+    oct_nonfinite
+        nonfinite; /* OCT_NONFINITE_STOP; skipping takes a copy of all state at each step */
     /* What dropout draws from, alike on all ranks: each update has a number, which rises by one with it. */
     uint64_t seed, update;
     /* The caller's own numbers: after a step each is the largest that a rank had before it. */
@@ -86,6 +91,8 @@ typedef struct oct_train_step {
     oct_step_sums sums;
     float *waiting; /* rows of params.numel */
     int waiting_rows;
+    oct_step_undo undo;
+    char why[256]; /* the last step that was skipped was so: a sentence */
 } oct_train_step;
 
 /* batch: samples of the largest global batch that a step takes. One of a model's training steps at a time can
@@ -110,6 +117,8 @@ oct_status oct_train_step_renew_memory(oct_train_step *step) OCT_NODISCARD;
  * nothing is learned then, and the next step goes on as if this one had not been (only batch norms may have seen
  * the batch, where it is finite, and ranges of current scales). OCT_NUMERIC too when the update made a parameter
  * not finite, which it names: the model is lost then, its last good state is whoever saved one.
+ * With OCT_NONFINITE_SKIP all of that is no failure: model, optimizer and averages are what they were before the step,
+ * to the bit, result->skipped says so and step->why how it came. Only `update`, the number, goes on.
  * The backward gives back the memory of the forward while it goes: tensors of the forward may not be read
  * behind it. */
 oct_status oct_train_step_run(oct_train_step *step, const oct_batch *batch, float lr,

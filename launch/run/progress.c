@@ -39,11 +39,15 @@ void oct_progress_resume(oct_progress *progress)
 void oct_step_totals_add(oct_step_totals *totals, double seconds, const oct_step_result *result)
 {
     totals->seconds += seconds;
+    totals->steps++;
+    if (result->skipped) {
+        totals->skipped++;
+        return;
+    }
     totals->loss_sum += result->loss * (double)result->samples;
     totals->metric_sum += result->metric * (double)result->samples;
     totals->norm_sum += result->grad_norm;
     totals->samples += result->samples;
-    totals->steps++;
 }
 
 /* "qat  epoch 2/3  step 512/938  loss 0.291  acc 90.1 %  3,900 img/s  left 0:21" */
@@ -52,17 +56,19 @@ static void compose(const oct_progress *progress, oct_phase phase, int64_t step,
 {
     const oct_step_totals *w = &progress->since;
     oct_plan_position position = oct_plan_position_at(progress->plan, step > 0 ? step - 1 : 0);
-    char rate[32], left[32], metric[64] = "";
+    char rate[32], left[32], metric[64] = "", skipped[48] = "";
     const oct_metric *m = progress->metric;
     double per_step = w->seconds / (double)w->steps;
     double samples = (double)w->samples;
     if (m)
         snprintf(metric, sizeof(metric), "  %.40s %.*f%s%.8s", m->brief, m->unit[0] ? 1 : 4,
                  w->metric_sum / samples, m->unit[0] ? " " : "", m->unit);
-    snprintf(text, size, "%s  epoch %lld/%lld  step %lld/%lld  loss %.4f%s  %s img/s  left %s",
+    if (progress->phase.skipped > 0)
+        snprintf(skipped, sizeof(skipped), "  %lld skipped", (long long)progress->phase.skipped);
+    snprintf(text, size, "%s  epoch %lld/%lld  step %lld/%lld  loss %.4f%s%s  %s img/s  left %s",
              oct_phase_name(phase), (long long)position.epoch, (long long)position.epochs,
              (long long)position.step + 1, (long long)position.steps, w->loss_sum / samples, metric,
-             oct_text_count((int64_t)oct_step_totals_rate(w), rate),
+             skipped, oct_text_count((int64_t)oct_step_totals_rate(w), rate),
              oct_text_time(per_step * (double)(oct_plan_steps(progress->plan) - step), left));
 }
 

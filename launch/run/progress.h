@@ -9,7 +9,7 @@
 typedef struct oct_step_totals {
     double seconds, loss_sum, metric_sum; /* the sums of means, each times its samples */
     double norm_sum;                      /* of the steps' gradients; NAN where none was measured */
-    int64_t steps, samples;
+    int64_t steps, samples, skipped;      /* steps: all; samples: of those that were not skipped */
 } oct_step_totals;
 
 typedef struct oct_progress {

@@ -27,10 +27,29 @@ void oct_record_steps(oct_training *run, oct_phase phase)
                       (json_int_t)oct_plan_position_at(&run->trainer.plan, step - 1).epoch, "loss",
                       w->loss_sum / (double)w->samples, metric ? metric->title : "metric",
                       metric ? json_real(w->metric_sum / (double)w->samples) : NULL, "grad_norm",
-                      isnan(w->norm_sum) ? NULL : json_real(w->norm_sum / (double)w->steps), "lr",
-                      oct_plan_lr(&run->trainer.plan, run->recipe, step - 1), "images_per_s",
+                      isnan(w->norm_sum) ? NULL
+                                         : json_real(w->norm_sum / (double)(w->steps - w->skipped)),
+                      "lr", oct_plan_lr(&run->trainer.plan, run->recipe, step - 1), "images_per_s",
                       rounded(oct_step_totals_rate(w), 0.1)));
     *w = (oct_step_totals){0};
+}
+
+void oct_record_skip(oct_training *run, oct_phase phase)
+{
+    enum { TOLD = 20 }; /* one by one; then the progress lines count them */
+    const oct_trainer *trainer = &run->trainer;
+    const oct_skips *skips = &trainer->skips;
+    if (!oct_training_speaks(run)) return;
+    if (skips->all <= TOLD)
+        oct_log(OCT_LOG_WARN, "step %lld (phase %s) was skipped: %s; %lld in a row, %lld in all%s",
+                (long long)trainer->step, oct_phase_name(phase), trainer->training.why,
+                (long long)skips->row, (long long)skips->all,
+                skips->all == TOLD ? "; from now on they are only counted" : "");
+    oct_run_folder_record(&run->folder,
+                          json_pack("{s:s, s:I, s:s, s:s, s:I, s:I}", "kind", "skip", "step",
+                                    (json_int_t)trainer->step, "phase", oct_phase_name(phase),
+                                    "why", trainer->training.why, "row", (json_int_t)skips->row,
+                                    "all", (json_int_t)skips->all));
 }
 
 void oct_record_phase(oct_training *run, oct_phase phase)

@@ -6,6 +6,8 @@
 
 /* The mean of the steps since the last such record, which ends at the step just done. */
 void oct_record_steps(oct_training *run, oct_phase phase);
+/* The step just done was skipped, for numbers that are not finite; the log tells it too. */
+void oct_record_skip(oct_training *run, oct_phase phase);
 /* A phase that has ended: its steps, images and time, as far as this process took them. */
 void oct_record_phase(oct_training *run, oct_phase phase);
 /* Scores of the model over the test data, which the log tells too. images_per_s: 0 when it was not measured. */

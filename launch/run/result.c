@@ -64,7 +64,7 @@ static oct_status make_result(oct_training *run, const oct_model *model, const o
     OCT_TRY(digest_model(run->model_path, hex, &file_bytes));
     *result = json_pack(
         "{s:i, s:s, s:I, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:o, s:s, s:s, s:s, s:I, s:s, "
-        "s:o*, s:o*}",
+        "s:o*, s:o*, s:o*}",
         "schema_version", RESULT_VERSION, "kind", "result", "step", (json_int_t)run->trainer.step,
         "float_accuracy", known(run->float_accuracy), "qat_accuracy", known(c->qat_accuracy),
         "int8_accuracy", known(oct_scores_accuracy(scores)), "images", (json_int_t)c->images,
@@ -74,7 +74,8 @@ static oct_status make_result(oct_training *run, const oct_model *model, const o
         (json_int_t)oct_int8_bytes(&model->program), "images_per_s", rates(run), "output",
         run->recipe->output, "checkpoint", checkpoint, "model", run->model_path, "model_file_bytes",
         (json_int_t)file_bytes, "model_sha256", hex, "metrics", oct_scores_json(scores), "best",
-        oct_best_json(run));
+        oct_best_json(run), "skipped_steps",
+        run->trainer.skips.all > 0 ? json_integer(run->trainer.skips.all) : NULL);
     OCT_CHECK(*result, OCT_RESOURCE, "out of memory for the result");
     oct_run_folder_record(&run->folder, json_incref(*result));
     return OCT_OK;

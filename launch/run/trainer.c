@@ -231,21 +231,41 @@ static oct_status calibrate(oct_trainer *trainer, const oct_batch *batch, const 
     return oct_train_step_look(&trainer->training, batch, done ? c->rows : NULL, c->outputs);
 }
 
+/* Whether the step at hand may be skipped: not behind too many, nor where all of calibration would be. */
+static bool may_skip(const oct_trainer *trainer)
+{
+    const int64_t *begin = trainer->plan.begin, row = trainer->skips.row;
+    const bool last_of_calibration = trainer->step + 1 == begin[OCT_PHASE_QAT];
+    return trainer->recipe->nonfinite_step == OCT_NONFINITE_SKIP &&
+           row < trainer->recipe->nonfinite_limit &&
+           !(last_of_calibration && row + 1 >= begin[OCT_PHASE_QAT] - begin[OCT_PHASE_CALIBRATE]);
+}
+
+static void count_skip(oct_trainer *trainer, bool skipped)
+{
+    trainer->skips.all += skipped;
+    trainer->skips.row = skipped ? trainer->skips.row + 1 : 0;
+}
+
 /* Numbers go wrong alike on all ranks: what is wrong, where, what to do, what is left. */
 static oct_status went_wrong(const oct_trainer *trainer)
 {
     const oct_plan_position position = oct_plan_position_at(&trainer->plan, trainer->step);
     const char *part = trainer->phase == OCT_PHASE_FLOAT ? "float" : "qat";
-    char what[640], remedy[64] = "", newest[64] = "there is no checkpoint yet";
+    char what[640], remedy[64] = "", skipped[64] = "", newest[64] = "there is no checkpoint yet";
     snprintf(what, sizeof(what), "%s", oct_fail_text(0));
     if (trainer->phase != OCT_PHASE_CALIBRATE)
         snprintf(remedy, sizeof(remedy), ", which is %s.lr, or give it %s.warmup", part, part);
+    if (trainer->skips.row > 0)
+        snprintf(skipped, sizeof(skipped), "; %lld step%s before it %s skipped",
+                 (long long)trainer->skips.row, trainer->skips.row == 1 ? "" : "s",
+                 trainer->skips.row == 1 ? "was" : "were");
     if (trainer->saved_step >= 0)
         snprintf(newest, sizeof(newest), "newest good checkpoint step-%08lld.h5",
                  (long long)trainer->saved_step);
-    return oct_fail(OCT_NUMERIC, "step %lld (epoch %lld, phase %s): %s%s; %s",
+    return oct_fail(OCT_NUMERIC, "step %lld (epoch %lld, phase %s): %s%s%s; %s",
                     (long long)trainer->step + 1, (long long)position.epoch,
-                    oct_phase_name(trainer->phase), what, remedy, newest);
+                    oct_phase_name(trainer->phase), what, remedy, skipped, newest);
 }
 
 static oct_status take_batches(oct_trainer *trainer, oct_step_result *result)
@@ -255,6 +275,7 @@ static oct_status take_batches(oct_trainer *trainer, oct_step_result *result)
     const double lr = oct_plan_lr(&trainer->plan, trainer->recipe, trainer->step);
     const step_batches b = batches_of(trainer);
     training->update = (uint64_t)trainer->step;
+    training->nonfinite = may_skip(trainer) ? OCT_NONFINITE_SKIP : OCT_NONFINITE_STOP;
     OCT_TRY(oct_train_step_begin(training, b.count, b.samples, (float)lr));
     for (int64_t i = 0; i < b.count; i++) {
         oct_batch batch;
@@ -287,6 +308,7 @@ oct_status oct_trainer_step(oct_trainer *trainer, oct_step_result *result)
     *result = (oct_step_result){0};
     OCT_TRY(oct_trainer_enter(trainer, oct_plan_phase(&trainer->plan, trainer->step)));
     OCT_TRY(take_step(trainer, result));
+    count_skip(trainer, result->skipped);
     trainer->step++;
     return oct_trainer_done(trainer) ? oct_trainer_finish(trainer) : OCT_OK;
 }

@@ -19,6 +19,7 @@ typedef struct oct_trainer {
     const oct_dataset *train_data, *test_data;
     oct_plan plan;
     oct_course course;
+    oct_skips skips;
     int64_t step;    /* steps done */
     oct_phase phase; /* that the module tree is in */
     oct_module *model;
@@ -47,7 +48,7 @@ void oct_trainer_destroy(oct_trainer *trainer);
 void oct_trainer_release_memory(oct_trainer *trainer);
 /* Collective: enters the phase of the next step if it changed, then one step, of all its batches. The last step
  * finishes the run. OCT_NUMERIC on a loss, gradient or parameter that is not finite, alike on all ranks,
- * naming step and phase. */
+ * naming step and phase; or the step is skipped (`nonfinite.step`), and counted. */
 oct_status oct_trainer_step(oct_trainer *trainer, oct_step_result *result) OCT_NODISCARD;
 bool oct_trainer_done(const oct_trainer *trainer);
 /* Makes the model what is deployed: its scales are frozen, and it keeps the averaged weights where there are any. */

@@ -27,6 +27,7 @@ oct_status oct_trainer_save(oct_trainer *trainer, const char *folder, char **fil
         .step = trainer->step,
         .updates = optim ? optim->updates : 0,
         .course = trainer->course,
+        .skips = trainer->skips,
         .recipe = identity.data,
         .class_names = class_names,
     };
@@ -66,6 +67,7 @@ oct_status oct_trainer_restore(oct_trainer *trainer, const oct_checkpoint *check
     const int64_t step = checkpoint->info.step;
     OCT_TRY(oct_course_apply(&checkpoint->info.course, &trainer->plan, checkpoint->path));
     trainer->course = checkpoint->info.course;
+    trainer->skips = checkpoint->info.skips;
     const int64_t steps = oct_plan_steps(&trainer->plan);
     OCT_TRY(oct_checkpoint_phase(checkpoint, &phase));
     OCT_CHECK(step > 0 && step <= steps, OCT_DATA, "%s: step %lld, but the run has steps 1 to %lld",

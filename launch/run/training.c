@@ -140,6 +140,7 @@ static void count_step(oct_training *r, oct_phase phase, const oct_step_result *
 {
     int64_t every = r->trainer.plan.steps_per_epoch / RECORDS_PER_EPOCH + 1;
     double now = oct_seconds();
+    if (result->skipped) oct_record_skip(r, phase);
     oct_step_totals_add(&r->recorded, now - r->record_clock, result);
     r->record_clock = now;
     if (phase_ends || r->trainer.step % every == 0) oct_record_steps(r, phase);
@@ -415,6 +416,9 @@ static oct_status work(oct_training *r, json_t **result)
     if (!oct_trainer_done(&r->trainer)) OCT_TRY(stop_before_steps(r));
     while (!oct_trainer_done(&r->trainer))
         OCT_TRY(step(r));
+    if (r->trainer.skips.all > 0)
+        oct_log(OCT_LOG_WARN, "%lld of %lld steps were skipped, whose numbers were not finite",
+                (long long)r->trainer.skips.all, (long long)r->trainer.step);
     return oct_run_result(r, result);
 }
 

@@ -91,6 +91,25 @@ static oct_module *two_layers(float second)
     return root;
 }
 
+/* Undone, the step is one that was never taken. */
+static void check_skipped(oct_train_step *step, const oct_batch *batch, float lr,
+                          const char *sentence)
+{
+    oct_step_result result;
+    const oct_params *params = &step->params;
+    float before[2], state = step->optim.slot[0][0];
+    step->nonfinite = OCT_NONFINITE_SKIP;
+    for (int i = 0; i < 2; i++)
+        before[i] = oct_f32(&params->items[i]->value)[0];
+    MUST(oct_train_step_run(step, batch, lr, &result));
+    cr_assert(result.skipped && isnan(result.loss) && result.samples == 2);
+    cr_assert(strncmp(step->why, sentence, strlen(sentence)) == 0, "%s", step->why);
+    for (int i = 0; i < 2; i++)
+        cr_assert_eq(oct_f32(&params->items[i]->value)[0], before[i]);
+    cr_assert(step->optim.slot[0][0] == state && step->optim.updates == 0);
+    step->nonfinite = OCT_NONFINITE_STOP;
+}
+
 static void check_step_refused(float second, float lr, const char *sentence)
 {
     oct_train_step step;
@@ -100,6 +119,7 @@ static void check_step_refused(float second, float lr, const char *sentence)
     const oct_batch batch = {1, {OCT_SHAPE(2, 2)}, {x}, .labels = labels};
     oct_module *root = two_layers(second);
     MUST(oct_train_step_create(&step, root, &sgd, 2, 2, &oct_collective_one));
+    check_skipped(&step, &batch, lr, sentence);
     oct_status status = oct_train_step_run(&step, &batch, lr, &result);
     cr_assert_eq(status, OCT_NUMERIC);
     cr_assert_float_eq(result.loss, log(2), 1e-6);
