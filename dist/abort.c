@@ -2,6 +2,7 @@
  * has ended. */
 #include "dist/comm_impl.h"
 
+#include <mpi.h>
 #include <stdio.h>
 #include <unistd.h>
 

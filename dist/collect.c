@@ -1,12 +1,12 @@
 /* Maximum, broadcast and gather are built from sends and receives.
  *
- * Maximum: in round k every rank sends to the one 2^k ahead and receives from the one 2^k behind.
- * After ceil(log2 size) rounds everybody has heard of everybody, some twice, which a maximum does
- * not mind; so any number of ranks works alike. Broadcast: the binomial tree, in which the parent of
- * v is v without its lowest bit. Gather: straight to rank 0.
+ * Maximum: in the rounds of a short sum (rounds.h). Broadcast: the binomial tree, in which the parent of
+ * v is v without its lowest bit. Gather: the same tree upwards, in which v collects for the ranks from v
+ * to the next one that is not below it.
  */
 #include "core/base/mem.h"
 #include "dist/comm_impl.h"
+#include "dist/rounds.h"
 
 #include <string.h>
 
@@ -15,15 +15,19 @@ enum { BROADCAST_PIECE = 64 << 20 };
 oct_status oct_exchange_max(const oct_comm *comm, int64_t *values, int64_t n)
 {
     oct_comm_state *s = comm->state;
-    int rank = comm->base.rank, size = comm->base.size;
+    oct_round rounds[OCT_MAX_ROUNDS];
+    const int count = oct_rounds(comm->base.rank, comm->base.size, n, false, rounds);
     size_t bytes = (size_t)n * sizeof(int64_t);
     OCT_TRY(oct_grow(&s->scratch, &s->scratch_capacity, bytes, 1));
     int64_t *heard = (int64_t *)(void *)s->scratch;
 
-    for (int distance = 1, round = 1; distance < size; distance *= 2, round++) {
-        OCT_TRY(oct_exchange_receive(comm, (rank - distance + size) % size, heard, bytes));
-        OCT_TRY(oct_exchange_send(comm, (rank + distance) % size, values, bytes));
-        OCT_TRY(oct_exchange_wait(comm, round));
+    for (int r = 0; r < count; r++) {
+        for (int i = 0; i < rounds[r].num_partners; i++) {
+            const oct_partner *with = &rounds[r].partner[i];
+            if (with->takes.end > 0) OCT_TRY(oct_exchange_receive(comm, with->rank, heard, bytes));
+            if (with->gives.end > 0) OCT_TRY(oct_exchange_send(comm, with->rank, values, bytes));
+        }
+        OCT_TRY(oct_exchange_wait(comm, r + 1));
         for (int64_t i = 0; i < n; i++)
             if (heard[i] > values[i]) values[i] = heard[i];
     }
@@ -68,13 +72,25 @@ oct_status oct_comm_broadcast(const oct_collective *self, void *data, size_t byt
 oct_status oct_comm_gather(const oct_collective *self, const void *src, size_t bytes, void *dst)
 {
     const oct_comm *comm = oct_comm_of(self);
+    oct_comm_state *s = comm->state;
+    const int rank = self->rank, size = self->size;
+    const int reach = rank == 0 ? size : rank & -rank;
+    const int mine =
+        reach < size - rank ? reach : size - rank; /* ranks that this one collects for */
+    int round = 1;
+    char *all = dst;
     OCT_TRY(oct_exchange_begin(comm, OCT_EXCHANGE_GATHER));
-    if (self->rank != 0) {
-        OCT_TRY(oct_exchange_send(comm, 0, src, bytes));
-        return oct_exchange_wait(comm, 2);
+    if (rank != 0) {
+        OCT_TRY(oct_grow(&s->scratch, &s->scratch_capacity, (size_t)mine * bytes, 1));
+        all = s->scratch;
     }
-    memcpy(dst, src, bytes);
-    for (int rank = 1; rank < self->size; rank++)
-        OCT_TRY(oct_exchange_receive(comm, rank, (char *)dst + (size_t)rank * bytes, bytes));
-    return oct_exchange_wait(comm, 1);
+    if (bytes > 0) memcpy(all, src, bytes);
+    for (int ahead = 1; ahead < mine; ahead *= 2, round++) {
+        const int theirs = ahead < mine - ahead ? ahead : mine - ahead;
+        OCT_TRY(oct_exchange_receive(comm, rank + ahead, all + (size_t)ahead * bytes,
+                                     (size_t)theirs * bytes));
+        OCT_TRY(oct_exchange_wait(comm, round));
+    }
+    if (rank != 0) OCT_TRY(oct_exchange_send(comm, rank & (rank - 1), all, (size_t)mine * bytes));
+    return oct_exchange_wait(comm, round + 1);
 }

@@ -9,18 +9,6 @@
 #include <string.h>
 #include <unistd.h>
 
-/* "Open MPI v4.1.4, package: ..." becomes "Open MPI 4.1.4". */
-static void read_library(oct_comm *comm)
-{
-    char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
-    int length = 0;
-    MPI_Get_library_version(text, &length);
-    text[strcspn(text, ",\n")] = '\0';
-    char *version = strstr(text, " v");
-    if (version) memmove(version + 1, version + 2, strlen(version + 2) + 1);
-    snprintf(comm->library, sizeof(comm->library), "%.*s", OCT_HOST_BYTES - 1, text);
-}
-
 void oct_host_name(char host[OCT_HOST_BYTES])
 {
     host[OCT_HOST_BYTES - 1] = '\0';
@@ -44,108 +32,82 @@ out:
     return status;
 }
 
-static oct_status start_mpi(oct_comm *comm, double deadline_s)
+static const oct_collective over_messages = {.tree_sum_f32 = oct_comm_tree_sum_f32,
+                                             .tree_sum_f64 = oct_comm_tree_sum_f64,
+                                             .max_i64 = oct_comm_max_i64,
+                                             .broadcast = oct_comm_broadcast,
+                                             .gather = oct_comm_gather,
+                                             .agree = oct_comm_agree};
+
+static oct_status start(oct_comm *comm, oct_transport *transport, double deadline_s)
 {
-    int provided = 0, size = 1, rank = 0;
     OCT_TRY(oct_alloc(&comm->state, 1, sizeof(*comm->state)));
-    comm->state->comm = MPI_COMM_NULL;
+    comm->state->transport = transport;
     comm->state->deadline_s = deadline_s;
-
-    oct_launcher_prepare();
-    oct_rank_table_join();
-    oct_watchdog_begin(OCT_RANK_IN_INIT, deadline_s);
-    int error = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided);
-    oct_watchdog_end();
-    OCT_CHECK(error == MPI_SUCCESS, OCT_LOST, "MPI did not start");
-    read_library(comm);
-    OCT_CHECK(provided >= MPI_THREAD_FUNNELED, OCT_RESOURCE,
-              "%s was built without threads; Octet needs MPI_THREAD_FUNNELED", comm->library);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    OCT_TRY(oct_launcher_check_world(size, comm->library));
-
-    oct_watchdog_begin(OCT_RANK_IN_DUP, deadline_s);
-    error = MPI_Comm_dup(MPI_COMM_WORLD, &comm->state->comm);
-    oct_watchdog_end();
-    oct_rank_note_stage(OCT_RANK_RUNNING);
-    OCT_CHECK(error == MPI_SUCCESS, OCT_LOST, "MPI gave no communicator");
-    MPI_Comm_set_errhandler(comm->state->comm, MPI_ERRORS_RETURN);
-    OCT_TRY(oct_alloc(&comm->state->plan_begin, (size_t)size + 1, sizeof(int)));
-    comm->base.rank = rank;
-    comm->base.size = size;
-    if (size == 1) return OCT_OK;
-    comm->base.tree_sum_f32 = oct_comm_tree_sum_f32;
-    comm->base.tree_sum_f64 = oct_comm_tree_sum_f64;
-    comm->base.max_i64 = oct_comm_max_i64;
-    comm->base.broadcast = oct_comm_broadcast;
-    comm->base.gather = oct_comm_gather;
-    comm->base.agree = oct_comm_agree;
+    if (transport->size == 1) return OCT_OK;
+    comm->base = over_messages;
+    comm->base.rank = transport->rank;
+    comm->base.size = transport->size;
     return share_hosts(comm);
+}
+
+oct_status oct_comm_over(oct_comm **comm, oct_transport *transport, double deadline_s)
+{
+    oct_comm *opened = NULL;
+    *comm = NULL;
+    oct_status status = oct_alloc(&opened, 1, sizeof(*opened));
+    if (status == OCT_OK) {
+        opened->base = oct_collective_one;
+        opened->library = transport ? transport->name : "none";
+        oct_host_name(opened->host);
+        if (transport) status = start(opened, transport, deadline_s);
+    }
+    if (transport && (!opened || !opened->state)) transport->close(transport, true);
+    if (status != OCT_OK) oct_comm_close(&opened);
+    *comm = opened;
+    return status;
 }
 
 oct_status oct_comm_open(oct_comm **comm, double deadline_s)
 {
     int rank, size;
-    oct_comm *opened = NULL;
-    oct_status status = OCT_OK;
+    oct_transport *transport = NULL;
     *comm = NULL;
-
     oct_assert_hook(oct_abort_defect);
     OCT_TRY(oct_launcher_check());
-    OCT_TRY(oct_alloc(&opened, 1, sizeof(*opened)));
-    opened->base = oct_collective_one;
-    snprintf(opened->library, sizeof(opened->library), "none");
-    oct_host_name(opened->host);
-    if (oct_launched(&rank, &size)) OCT_TRY_OUT(start_mpi(opened, deadline_s));
-    *comm = opened;
-    opened = NULL;
-out:
-    oct_comm_close(&opened);
-    return status;
+    if (oct_launched(&rank, &size)) OCT_TRY(oct_transport_mpi(&transport, deadline_s));
+    return oct_comm_over(comm, transport, deadline_s);
 }
 
-static void state_free(oct_comm_state **state)
-{
-    oct_comm_state *s = *state;
-    oct_free(&s->requests);
-    oct_free(&s->transfers);
-    oct_free(&s->done);
-    oct_free(&s->answers);
-    oct_free(&s->plan);
-    oct_free(&s->plan_begin);
-    oct_free(&s->scratch);
-    oct_free(&s->vectors);
-    oct_free(state);
-}
-
-/* MPI_Finalize waits for all ranks without a deadline, so ours comes first. */
-static void end_mpi(oct_comm *comm)
+/* The transport may wait for all ranks without a deadline where it ends, so ours comes first. */
+static void meet_at_the_end(const oct_comm *comm)
 {
     int64_t here = 0;
     oct_status status = OCT_OK;
-    if (comm->base.size > 1) {
-        OCT_TRY_OUT(oct_exchange_begin(comm, OCT_EXCHANGE_CLOSE));
-        OCT_TRY_OUT(oct_exchange_max(comm, &here, 1));
-    }
-    oct_watchdog_begin(OCT_RANK_IN_FINALIZE, comm->state->deadline_s);
-    if (comm->state->comm != MPI_COMM_NULL) MPI_Comm_free(&comm->state->comm);
-    MPI_Finalize();
-    oct_watchdog_end();
+    if (comm->base.size == 1) return;
+    OCT_TRY_OUT(oct_exchange_begin(comm, OCT_EXCHANGE_CLOSE));
+    OCT_TRY_OUT(oct_exchange_max(comm, &here, 1));
     return;
 out:
     if (oct_rank_may_report()) oct_log_anyone(OCT_LOG_ERROR, "%s", oct_fail_text(0));
     oct_abort(oct_status_exit(status));
 }
 
+static void end(const oct_comm *comm)
+{
+    oct_comm_state *s = comm->state;
+    if (!s->broken) meet_at_the_end(comm);
+    s->transport->close(s->transport, !s->broken);
+    oct_free(&s->transfers);
+    oct_free(&s->answers);
+    oct_free(&s->scratch);
+    oct_free(&s);
+}
+
 void oct_comm_close(oct_comm **comm)
 {
-    int started = 0;
     if (!*comm) return;
-    MPI_Initialized(&started);
-    if ((*comm)->state) {
-        if (started && !(*comm)->state->broken) end_mpi(*comm);
-        state_free(&(*comm)->state);
-    }
+    if ((*comm)->state) end(*comm);
     oct_free(&(*comm)->hosts);
     oct_free(comm);
 }
@@ -173,6 +135,14 @@ const char *oct_comm_host(const oct_comm *comm)
 const char *oct_comm_library(const oct_comm *comm)
 {
     return comm->library;
+}
+
+oct_status oct_comm_sum_native(const oct_comm *comm, float *x, int64_t n)
+{
+    if (comm->base.size == 1) return OCT_OK;
+    oct_transport *transport = comm->state->transport;
+    OCT_CHECK(transport->sum_native, OCT_USAGE, "%s has no sum of its own", comm->library);
+    return transport->sum_native(transport, x, n);
 }
 
 int64_t oct_digest(const void *data, size_t bytes)

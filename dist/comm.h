@@ -29,6 +29,11 @@ bool oct_launched(int *rank, int *size);
 /* Ends the whole job from any rank with this exit status. The only MPI_Abort. */
 void oct_abort(int exit_status) __attribute__((noreturn));
 
+/* Sums over the ranks, in place, by the reduction of the library below, beside which octet bench puts the own
+ * one: it waits without a deadline, and its bits depend on the number of ranks. OCT_USAGE where the
+ * library has none. */
+oct_status oct_comm_sum_native(const oct_comm *comm, float *x, int64_t n) OCT_NODISCARD;
+
 /* Checks that all ranks have the same bits; collective. OCT_LOST naming the first rank that differs
  * from rank 0. */
 oct_status oct_comm_same(const oct_comm *comm, const void *data, size_t bytes,

@@ -9,8 +9,8 @@
 
 #include "dist/comm.h"
 #include "dist/rank_table.h"
+#include "dist/transport.h"
 
-#include <mpi.h>
 #include <stdint.h>
 
 /* The ranks can be in these together, as the user reads it. */
@@ -32,15 +32,9 @@ typedef enum oct_exchange {
 
 enum { OCT_HOST_BYTES = 64 };
 
-typedef struct oct_transfer {
-    int peer;
-    bool receives;
-    size_t bytes;
-} oct_transfer;
-
 /* This state changes while collectives run; they take the communicator as const. */
 typedef struct oct_comm_state {
-    MPI_Comm comm; /* a duplicate of the world, errors returned */
+    oct_transport *transport; /* owned */
     double deadline_s;
     bool broken; /* a wait failed: nothing may be exchanged any more */
 
@@ -48,34 +42,29 @@ typedef struct oct_comm_state {
     uint32_t sequence;
 
     size_t posted, pending;
-    MPI_Request *requests;
-    size_t requests_capacity;
     oct_transfer *transfers;
     size_t transfers_capacity;
-    int *done;
-    size_t done_capacity;
-    MPI_Status *answers;
+    oct_answer *answers;
     size_t answers_capacity;
-
-    /* Parts of all ranks for the batch seen last: rank r has [plan_begin[r], plan_begin[r+1]). */
-    int64_t plan_samples, plan_leaf;
-    oct_subtree *plan;
-    size_t plan_capacity;
-    int *plan_begin;
 
     char *scratch;
     size_t scratch_capacity;
-    void *vectors; /* pointers to the vectors of all parts */
-    size_t vectors_capacity;
 } oct_comm_state;
 
 struct oct_comm {
     oct_collective base;   /* first: its functions find the rest behind it */
-    oct_comm_state *state; /* NULL without MPI */
+    oct_comm_state *state; /* NULL without a transport */
     char host[OCT_HOST_BYTES];
-    char library[OCT_HOST_BYTES];
-    char *hosts; /* of every rank, OCT_HOST_BYTES each */
+    const char *library; /* the transport's name */
+    char *hosts;         /* of every rank, OCT_HOST_BYTES each */
 };
+
+/* transport_mpi.c: starts MPI; messages over a communicator of its own. */
+oct_status oct_transport_mpi(oct_transport **transport, double deadline_s) OCT_NODISCARD;
+
+/* comm.c: a communicator over a transport, which it owns from now on, even after a failure. */
+oct_status oct_comm_over(oct_comm **comm, oct_transport *transport,
+                         double deadline_s) OCT_NODISCARD;
 
 /* launcher.c: OCT_USAGE when several tasks were started that cannot find each other. */
 oct_status oct_launcher_check(void) OCT_NODISCARD;

@@ -1,6 +1,6 @@
 /* All transfers in flight are waited for in one loop.
  *
- * Nothing blocks inside MPI: the loop tests, spins for some microseconds, then yields, then sleeps,
+ * Nothing blocks inside the transport: the loop tests, spins for some microseconds, then yields, then sleeps,
  * so more ranks than cores do not starve each other, and a clock that starts anew with each message
  * ends it when a peer is gone. After a failed wait the communicator is broken: what is still in
  * flight can be neither taken back nor trusted, so nothing is exchanged any more and the caller ends
@@ -19,7 +19,7 @@
 
 /* A piece is short enough that a transfer which moves is never quiet for long. */
 enum { PIECE_BYTES = 512 << 10, MAX_NAMED = 8 };
-enum { KIND_BITS = 4, SEQUENCE_MASK = 0x7ff }; /* a tag may have 15 bits everywhere */
+enum { KIND_BITS = 4, SEQUENCE_MASK = 0x7ff }; /* a tag has 15 bits at most */
 
 enum { AFTER_YOU_MAX = 10 };
 
@@ -80,15 +80,14 @@ oct_status oct_exchange_begin(const oct_comm *comm, oct_exchange exchange)
     return OCT_OK;
 }
 
-static oct_status mpi_failed(const oct_comm *comm, int peer, int error)
+/* Says in what, and with whom, the transport failed. */
+static oct_status failed(const oct_comm *comm, int peer)
 {
-    char text[MPI_MAX_ERROR_STRING] = "", mine[128], other[128];
-    int length = 0;
-    MPI_Error_string(error, text, &length);
-    return broken(comm, oct_fail(OCT_LOST, "%s in %s %u with %s: %s",
-                                 oct_rank_text(comm, comm->base.rank, mine),
-                                 exchange_name((int)comm->state->exchange), comm->state->sequence,
-                                 oct_rank_text(comm, peer, other), text));
+    char mine[128], other[128];
+    return broken(comm,
+                  oct_fail_prefix("%s in %s %u with %s", oct_rank_text(comm, comm->base.rank, mine),
+                                  exchange_name((int)comm->state->exchange), comm->state->sequence,
+                                  oct_rank_text(comm, peer, other)));
 }
 
 static oct_status post_piece(const oct_comm *comm, oct_transfer transfer, void *data)
@@ -96,19 +95,11 @@ static oct_status post_piece(const oct_comm *comm, oct_transfer transfer, void *
     oct_comm_state *s = comm->state;
     size_t need = s->posted + 1;
     oct_status status = OCT_OK;
-    OCT_TRY_OUT(oct_grow(&s->requests, &s->requests_capacity, need, sizeof(*s->requests)));
     OCT_TRY_OUT(oct_grow(&s->transfers, &s->transfers_capacity, need, sizeof(*s->transfers)));
-    OCT_TRY_OUT(oct_grow(&s->done, &s->done_capacity, need, sizeof(*s->done)));
     OCT_TRY_OUT(oct_grow(&s->answers, &s->answers_capacity, need, sizeof(*s->answers)));
-
-    int error;
-    if (transfer.receives)
-        error = MPI_Irecv(data, (int)transfer.bytes, MPI_BYTE, transfer.peer, MPI_ANY_TAG, s->comm,
-                          &s->requests[s->posted]);
-    else
-        error = MPI_Isend(data, (int)transfer.bytes, MPI_BYTE, transfer.peer, exchange_tag(s),
-                          s->comm, &s->requests[s->posted]);
-    if (error != MPI_SUCCESS) return mpi_failed(comm, transfer.peer, error);
+    status = s->transport->begin(s->transport, s->posted, &transfer, data, exchange_tag(s));
+    if (status == OCT_LOST) return failed(comm, transfer.peer);
+    if (status != OCT_OK) goto out;
     s->transfers[s->posted++] = transfer;
     s->pending++;
     return OCT_OK;
@@ -128,45 +119,57 @@ static oct_status post(const oct_comm *comm, oct_transfer transfer, void *data)
 
 oct_status oct_exchange_receive(const oct_comm *comm, int peer, void *data, size_t bytes)
 {
-    return post(comm, (oct_transfer){peer, true, bytes}, data);
+    return post(comm, (oct_transfer){.peer = peer, .receives = true, .bytes = bytes}, data);
 }
 
 oct_status oct_exchange_send(const oct_comm *comm, int peer, const void *data, size_t bytes)
 {
     void *source;
     memcpy(&source, &data, sizeof(source)); /* one post for both ways; a send only reads */
-    return post(comm, (oct_transfer){peer, false, bytes}, source);
+    return post(comm, (oct_transfer){.peer = peer, .bytes = bytes}, source);
 }
 
 /* Judges one finished transfer. */
-static oct_status check_answer(const oct_comm *comm, const oct_transfer *transfer,
-                               const MPI_Status *answer, int error)
+static oct_status check_answer(const oct_comm *comm, const oct_answer *answer)
 {
     const oct_comm_state *s = comm->state;
+    oct_transfer *transfer = &s->transfers[answer->transfer];
     char mine[128], other[128];
-    int bytes = 0;
-    if (!transfer->receives)
-        return error == MPI_SUCCESS ? OCT_OK : mpi_failed(comm, transfer->peer, error);
+    transfer->ended = true;
+    if (!transfer->receives) return OCT_OK;
 
     oct_rank_text(comm, comm->base.rank, mine);
     oct_rank_text(comm, transfer->peer, other);
-    if (error != MPI_SUCCESS && error != MPI_ERR_TRUNCATE)
-        return mpi_failed(comm, transfer->peer, error);
-    if (answer->MPI_TAG != exchange_tag(s))
+    if (answer->tag != exchange_tag(s))
         return broken(comm,
                       oct_fail(OCT_LOST,
                                "the ranks left their common order: %s is in %s %u, %s in %s %d; a "
                                "plug-in or a decision that depends on the rank does that",
                                mine, exchange_name((int)s->exchange), s->sequence & SEQUENCE_MASK,
-                               other, exchange_name(answer->MPI_TAG & ((1 << KIND_BITS) - 1)),
-                               answer->MPI_TAG >> KIND_BITS));
-    MPI_Get_count(answer, MPI_BYTE, &bytes);
-    if (error == MPI_ERR_TRUNCATE || (size_t)bytes != transfer->bytes)
+                               other, exchange_name(answer->tag & ((1 << KIND_BITS) - 1)),
+                               answer->tag >> KIND_BITS));
+    if (answer->bytes != transfer->bytes)
         return broken(comm, oct_fail(OCT_LOST,
                                      "the ranks disagree about %s %u: %s sent a message of another "
                                      "length than the %zu bytes that %s waits for",
                                      exchange_name((int)s->exchange), s->sequence, other,
                                      transfer->bytes, mine));
+    return OCT_OK;
+}
+
+/* Looks what has ended since, without waiting. */
+static oct_status look(const oct_comm *comm, bool *moved)
+{
+    oct_comm_state *s = comm->state;
+    size_t ended = 0;
+    const oct_status status = s->transport->test(s->transport, s->posted, s->answers, &ended);
+    if (status != OCT_OK)
+        return failed(comm,
+                      ended > 0 ? s->transfers[s->answers[0].transfer].peer : comm->base.rank);
+    for (size_t i = 0; i < ended; i++)
+        OCT_TRY(check_answer(comm, &s->answers[i]));
+    s->pending -= ended;
+    *moved = ended > 0;
     return OCT_OK;
 }
 
@@ -188,31 +191,36 @@ static int follow(const oct_comm *comm, int peer)
 static int first_unanswered(const oct_comm_state *s)
 {
     for (size_t i = 0; i < s->posted; i++)
-        if (s->requests[i] != MPI_REQUEST_NULL) return s->transfers[i].peer;
+        if (!s->transfers[i].ended) return s->transfers[i].peer;
     return -1;
+}
+
+static bool unanswered_by(const oct_comm_state *s, int rank)
+{
+    for (size_t i = 0; i < s->posted; i++)
+        if (!s->transfers[i].ended && s->transfers[i].peer == rank) return true;
+    return false;
 }
 
 /* Fails after the deadline and names who did not answer. */
 static oct_status late(const oct_comm *comm, double waited_s)
 {
-    oct_comm_state *s = comm->state;
+    const oct_comm_state *s = comm->state;
     char names[MAX_NAMED * 130 + 64] = "", one[128], mine[128];
     size_t length = 0;
-    int named = 0, more = 0, last = -1;
+    int named = 0, more = 0;
     for (size_t i = 0; i < s->posted; i++)
-        s->done[i] = s->requests[i] == MPI_REQUEST_NULL ? -1 : follow(comm, s->transfers[i].peer);
-    for (int rank = 0; rank < comm->base.size; rank++)
-        for (size_t i = 0; i < s->posted; i++) {
-            if (s->done[i] != rank || last == rank) continue;
-            last = rank;
-            if (named == MAX_NAMED) {
-                more++;
-                continue;
-            }
-            length += (size_t)snprintf(names + length, sizeof(names) - length, "%s%s",
-                                       named ? ", " : "", oct_rank_text(comm, rank, one));
-            named++;
+        if (!s->transfers[i].ended) s->transfers[i].peer = follow(comm, s->transfers[i].peer);
+    for (int rank = 0; rank < comm->base.size; rank++) {
+        if (!unanswered_by(s, rank)) continue;
+        if (named == MAX_NAMED) {
+            more++;
+            continue;
         }
+        length += (size_t)snprintf(names + length, sizeof(names) - length, "%s%s",
+                                   named ? ", " : "", oct_rank_text(comm, rank, one));
+        named++;
+    }
     if (more > 0) snprintf(names + length, sizeof(names) - length, " and %d more", more);
     return broken(comm,
                   oct_fail(OCT_LOST,
@@ -283,23 +291,17 @@ oct_status oct_exchange_wait(const oct_comm *comm, int patience)
     double last = oct_seconds(), quiet_s = 0;
     int missing = -1; /* the rank that was warned of */
     while (s->pending > 0) {
-        int finished = 0;
-        int error = MPI_Testsome((int)s->posted, s->requests, &finished, s->done, s->answers);
-        if (error != MPI_SUCCESS && error != MPI_ERR_IN_STATUS)
-            return mpi_failed(comm, comm->base.rank, error);
-        for (int i = 0; i < finished; i++)
-            OCT_TRY(check_answer(comm, &s->transfers[s->done[i]], &s->answers[i],
-                                 error == MPI_SUCCESS ? MPI_SUCCESS : s->answers[i].MPI_ERROR));
+        bool moved = false;
+        OCT_TRY(look(comm, &moved));
         /* A rank that was stopped itself accuses nobody when it wakes: only time that it was awake
          * counts. */
         double now = oct_seconds();
         quiet_s += fmin(now - last, awake_s);
         last = now;
-        if (finished > 0) {
+        if (moved) {
             if (quiet_s > noted_s) oct_rank_note_wait(-1);
             if (missing >= 0) say_that_it_goes_on(comm, missing, quiet_s);
             missing = -1;
-            s->pending -= (size_t)finished;
             quiet_s = 0;
             continue;
         }

@@ -1,175 +1,193 @@
-/* Leaves are summed along the fixed tree, for any number of ranks.
+/* Leaves are summed along the fixed tree, for any number of ranks, in the rounds of rounds.h.
  *
- * The vector is cut into one chunk for each rank. Every rank sends each owner the owner's chunk of
- * its parts (whole aligned subtrees); the owner joins the parts of all ranks along the tree and
- * sends the sum to everybody. Who holds which parts follows from the batch alone, so nothing is
- * negotiated. For a power of two of ranks each has one part and the traffic is that of the best
- * allreduce: two vectors. Short vectors have one owner, rank 0, since there latency is all.
+ * A rank holds sums over a run of leaves: its own at first, one vector for each maximal aligned subtree
+ * of the run (a part). In each round it takes the parts of the neighbouring run and joins them with its
+ * own along the tree, over the piece of the vector that it keeps. Where the ranks' shares of the leaves are
+ * aligned, each has one part and the traffic is that of the best allreduce: two vectors. Elsewhere the
+ * first rounds carry a few parts instead of one. Who holds which parts follows from the batch alone, so
+ * nothing is negotiated.
  *
- * Chunks change no bit: the tree is the same for every element.
+ * Pieces change no bit: the tree is the same for every element.
  */
 #include "core/base/mem.h"
 #include "dist/comm_impl.h"
+#include "dist/rounds.h"
 
 #include <string.h>
 
-static const size_t short_vector_bytes = 2048;
+/* Below, the time of a message counts more than its bytes. */
+static const size_t short_vector_bytes = 16384;
 
-enum { CHUNK_STEP = 16 }; /* chunks begin at multiples, so no cache line has two owners */
+/* Parts of a run of leaves, over a piece of the vector. */
+typedef struct holding {
+    oct_leaves run;
+    int num_parts;
+    oct_subtree parts[OCT_MAX_PARTS];
+    char *vectors[OCT_MAX_PARTS];
+} holding;
 
 /* A sum sees its vectors as bytes, `width` bytes an element. */
-typedef struct sum_job {
+typedef struct sum {
     const oct_comm *comm;
-    char *parts, *out;
+    char *out;
     int64_t n;
     size_t width;
-} sum_job;
+    bool halves;
+    oct_round rounds[OCT_MAX_ROUNDS];
+    int num_rounds;
+    oct_range piece;
+    holding own, other; /* of this rank, and what comes from the other half in a round */
+    char *scratch;      /* not used yet */
+} sum;
 
-static int64_t chunk_begin(const sum_job *sum, int owner)
+static size_t bytes_of(const sum *s, int64_t elements)
 {
-    if ((size_t)sum->n * sum->width < short_vector_bytes) return owner == 0 ? 0 : sum->n;
-    int64_t steps = (sum->n + CHUNK_STEP - 1) / CHUNK_STEP;
-    int64_t begin = steps * owner / sum->comm->base.size * CHUNK_STEP;
-    return begin < sum->n ? begin : sum->n;
+    return (size_t)elements * s->width;
 }
 
-static size_t chunk_bytes(const sum_job *sum, int owner)
+static int64_t length(oct_range range)
 {
-    return (size_t)(chunk_begin(sum, owner + 1) - chunk_begin(sum, owner)) * sum->width;
+    return range.end - range.begin;
 }
 
-static char *chunk_of(const sum_job *sum, char *vector, int owner)
+/* Finds the parts of the leaves of ranks [first, end). */
+static void find_parts(const sum *s, int first, int end, holding *held)
 {
-    return vector + (size_t)chunk_begin(sum, owner) * sum->width;
+    const int size = s->comm->base.size;
+    const oct_leaves *batch = &s->own.run;
+    held->run = oct_leaves_split(batch->samples, batch->leaf, first, size);
+    const oct_leaves last = oct_leaves_split(batch->samples, batch->leaf, end - 1, size);
+    held->run.local = last.first + last.local - held->run.first;
+    held->num_parts = oct_leaves_parts(&held->run, held->parts);
 }
 
-/* Finds which parts every rank holds for this batch; kept until the batch changes its size. */
-static oct_status make_plan(const oct_comm *comm, const oct_leaves *leaves)
+static oct_status reserve_scratch(sum *s)
 {
-    oct_comm_state *s = comm->state;
-    int rank = comm->base.rank, size = comm->base.size;
-    oct_leaves mine = oct_leaves_split(leaves->samples, leaves->leaf, rank, size);
-    OCT_CHECK(mine.first == leaves->first && mine.local == leaves->local, OCT_DEFECT,
+    oct_comm_state *state = s->comm->state;
+    size_t bytes = 0;
+    for (int r = 0; r < s->num_rounds; r++) {
+        find_parts(s, s->rounds[r].first, s->rounds[r].end, &s->other);
+        bytes += (size_t)s->other.num_parts * bytes_of(s, length(s->rounds[r].keeps));
+    }
+    OCT_TRY(oct_grow(&state->scratch, &state->scratch_capacity, bytes, 1));
+    s->scratch = state->scratch;
+    return OCT_OK;
+}
+
+static oct_status begin(sum *s, const oct_leaves *leaves, char *parts)
+{
+    const int rank = s->comm->base.rank, size = s->comm->base.size;
+    s->own.run = *leaves;
+    find_parts(s, rank, rank + 1, &s->own);
+    OCT_CHECK(s->own.run.first == leaves->first && s->own.run.local == leaves->local, OCT_DEFECT,
               "rank %d sums leaves that are not its share of the batch", rank);
-    if (s->plan_samples == leaves->samples && s->plan_leaf == leaves->leaf) return OCT_OK;
-
-    s->plan_leaf = 0;
-    for (int r = 0; r < size; r++) {
-        oct_leaves theirs = oct_leaves_split(leaves->samples, leaves->leaf, r, size);
-        size_t need = (size_t)s->plan_begin[r] + OCT_MAX_PARTS;
-        OCT_TRY(oct_grow(&s->plan, &s->plan_capacity, need, sizeof(*s->plan)));
-        int parts = theirs.local > 0 ? oct_leaves_parts(&theirs, s->plan + s->plan_begin[r]) : 0;
-        s->plan_begin[r + 1] = s->plan_begin[r] + parts;
-    }
-    s->plan_samples = leaves->samples;
-    s->plan_leaf = leaves->leaf;
-    return OCT_OK;
+    for (int p = 0; p < s->own.num_parts; p++)
+        s->own.vectors[p] = parts + (size_t)p * bytes_of(s, s->n);
+    s->halves = bytes_of(s, s->n) >= short_vector_bytes;
+    s->num_rounds = oct_rounds(rank, size, s->n, s->halves, s->rounds);
+    s->piece = (oct_range){0, s->n};
+    return reserve_scratch(s);
 }
 
-static void set_vector(const sum_job *sum, int part, char *vector)
+static oct_status exchange_parts(sum *s, const oct_round *round)
 {
-    void *vectors = sum->comm->state->vectors;
-    if (sum->width == sizeof(float))
-        ((float **)vectors)[part] = (float *)(void *)vector;
-    else
-        ((double **)vectors)[part] = (double *)(void *)vector;
-}
-
-/* Posts the receives of the parts of this rank's chunk; own parts are used where they are. */
-static oct_status receive_parts(const sum_job *sum)
-{
-    oct_comm_state *s = sum->comm->state;
-    int rank = sum->comm->base.rank, size = sum->comm->base.size;
-    size_t bytes = chunk_bytes(sum, rank);
-    if (bytes == 0) return OCT_OK;
-    OCT_TRY(oct_grow(&s->scratch, &s->scratch_capacity, (size_t)s->plan_begin[size] * bytes, 1));
-    OCT_TRY(
-        oct_grow(&s->vectors, &s->vectors_capacity, (size_t)s->plan_begin[size], sizeof(void *)));
-    for (int r = 0; r < size; r++)
-        for (int part = s->plan_begin[r]; part < s->plan_begin[r + 1]; part++) {
-            char *vector = s->scratch + (size_t)part * bytes;
-            if (r == rank) {
-                size_t row = (size_t)(part - s->plan_begin[rank]) * (size_t)sum->n * sum->width;
-                vector = chunk_of(sum, sum->parts + row, rank);
-            } else {
-                OCT_TRY(oct_exchange_receive(sum->comm, r, vector, bytes));
-            }
-            set_vector(sum, part, vector);
-        }
-    return OCT_OK;
-}
-
-static oct_status send_parts(const sum_job *sum)
-{
-    const oct_comm_state *s = sum->comm->state;
-    int rank = sum->comm->base.rank, size = sum->comm->base.size;
-    int mine = s->plan_begin[rank + 1] - s->plan_begin[rank];
-    for (int ahead = 1; ahead < size; ahead++) {
-        int owner = (rank + ahead) % size;
-        for (int p = 0; p < mine; p++) {
-            char *row = sum->parts + (size_t)p * (size_t)sum->n * sum->width;
-            OCT_TRY(oct_exchange_send(sum->comm, owner, chunk_of(sum, row, owner),
-                                      chunk_bytes(sum, owner)));
-        }
+    holding *other = &s->other;
+    find_parts(s, round->first, round->end, other);
+    for (int p = 0; p < other->num_parts; p++, s->scratch += bytes_of(s, length(round->keeps)))
+        other->vectors[p] = s->scratch;
+    for (int i = 0; i < round->num_partners; i++) {
+        const oct_partner *with = &round->partner[i];
+        const size_t takes = bytes_of(s, length(with->takes)),
+                     gives = bytes_of(s, length(with->gives));
+        for (int p = 0; p < other->num_parts && takes > 0; p++)
+            OCT_TRY(oct_exchange_receive(
+                s->comm, with->rank,
+                other->vectors[p] + bytes_of(s, with->takes.begin - round->keeps.begin), takes));
+        for (int p = 0; p < s->own.num_parts && gives > 0; p++)
+            OCT_TRY(oct_exchange_send(
+                s->comm, with->rank,
+                s->own.vectors[p] + bytes_of(s, with->gives.begin - s->piece.begin), gives));
     }
     return OCT_OK;
 }
 
-/* Joins all parts of this rank's chunk and puts the sum into its place. */
-static void join_chunk(const sum_job *sum)
+/* Joins what has come with what this rank holds: the parts of both runs become those of one. */
+static void join_parts(sum *s, const oct_round *round)
 {
-    const oct_comm_state *s = sum->comm->state;
-    int rank = sum->comm->base.rank, parts = s->plan_begin[sum->comm->base.size];
-    int64_t elements = chunk_begin(sum, rank + 1) - chunk_begin(sum, rank);
-    char *target = chunk_of(sum, sum->out, rank);
-    if (elements == 0) return;
-    if (sum->width == sizeof(float))
-        oct_tree_join_f32(s->plan, s->vectors, parts, elements);
-    else
-        oct_tree_join_f64(s->plan, s->vectors, parts, elements);
-    void *first; /* an array of float * or of double * */
-    memcpy(&first, s->vectors, sizeof first);
-    if (target != first) memcpy(target, first, chunk_bytes(sum, rank));
+    const bool below = round->first < s->comm->base.rank;
+    const holding *halves[] = {below ? &s->other : &s->own, below ? &s->own : &s->other};
+    oct_subtree parts[2 * OCT_MAX_PARTS];
+    void *vectors[2 * OCT_MAX_PARTS];
+    int count = 0;
+    for (int p = 0; p < s->own.num_parts; p++)
+        s->own.vectors[p] += bytes_of(s, round->keeps.begin - s->piece.begin);
+    s->piece = round->keeps;
+    for (int h = 0; h < 2; h++)
+        for (int p = 0; p < halves[h]->num_parts; p++, count++) {
+            parts[count] = halves[h]->parts[p];
+            vectors[count] = halves[h]->vectors[p];
+        }
+    s->own.run.first = halves[0]->run.first;
+    s->own.run.local += s->other.run.local;
+    s->own.num_parts =
+        oct_tree_join(&s->own.run, parts, vectors, count, length(s->piece), s->width);
+    for (int p = 0; p < s->own.num_parts; p++) {
+        s->own.parts[p] = parts[p];
+        s->own.vectors[p] = vectors[p];
+    }
 }
 
-static oct_status spread_chunks(const sum_job *sum)
+/* What was given comes back summed, for what was taken. */
+static oct_status exchange_sums(const sum *s, const oct_round *round)
 {
-    int rank = sum->comm->base.rank, size = sum->comm->base.size;
-    for (int r = 0; r < size; r++)
-        if (r != rank)
-            OCT_TRY(oct_exchange_receive(sum->comm, r, chunk_of(sum, sum->out, r),
-                                         chunk_bytes(sum, r)));
-    for (int ahead = 1; ahead < size; ahead++)
-        OCT_TRY(oct_exchange_send(sum->comm, (rank + ahead) % size, chunk_of(sum, sum->out, rank),
-                                  chunk_bytes(sum, rank)));
-    return oct_exchange_wait(sum->comm, 2);
+    for (int i = 0; i < round->num_partners; i++) {
+        const oct_partner *with = &round->partner[i];
+        OCT_TRY(oct_exchange_receive(s->comm, with->rank, s->out + bytes_of(s, with->gives.begin),
+                                     bytes_of(s, length(with->gives))));
+        OCT_TRY(oct_exchange_send(s->comm, with->rank, s->out + bytes_of(s, with->takes.begin),
+                                  bytes_of(s, length(with->takes))));
+    }
+    return OCT_OK;
 }
 
-static oct_status tree_sum(const sum_job *sum, const oct_leaves *leaves)
+static void settle(const sum *s)
 {
-    OCT_TRY(oct_exchange_begin(sum->comm, OCT_EXCHANGE_TREE_SUM));
-    OCT_TRY(make_plan(sum->comm, leaves));
+    char *total = s->out + bytes_of(s, s->piece.begin);
+    OCT_ASSERT(s->own.num_parts == 1);
+    if (s->own.vectors[0] != total) memcpy(total, s->own.vectors[0], bytes_of(s, length(s->piece)));
+}
+
+static oct_status tree_sum(sum *s, const oct_leaves *leaves, char *parts)
+{
+    OCT_TRY(oct_exchange_begin(s->comm, OCT_EXCHANGE_TREE_SUM));
+    OCT_TRY(begin(s, leaves, parts));
     if (leaves->count == 0) {
-        memset(sum->out, 0, (size_t)sum->n * sum->width);
+        memset(s->out, 0, bytes_of(s, s->n));
         return OCT_OK;
     }
-    OCT_TRY(receive_parts(sum));
-    OCT_TRY(send_parts(sum));
-    OCT_TRY(oct_exchange_wait(sum->comm, 1));
-    join_chunk(sum);
-    return spread_chunks(sum);
+    for (int r = 0; r < s->num_rounds; r++) {
+        OCT_TRY(exchange_parts(s, &s->rounds[r]));
+        OCT_TRY(oct_exchange_wait(s->comm, r + 1));
+        join_parts(s, &s->rounds[r]);
+    }
+    settle(s);
+    for (int r = s->num_rounds - 1; r >= 0 && s->halves; r--) {
+        OCT_TRY(exchange_sums(s, &s->rounds[r]));
+        OCT_TRY(oct_exchange_wait(s->comm, 2 * s->num_rounds - r));
+    }
+    return OCT_OK;
 }
 
 oct_status oct_comm_tree_sum_f32(const oct_collective *self, const oct_leaves *leaves, float *parts,
                                  int64_t n, float *out)
 {
-    sum_job sum = {oct_comm_of(self), (char *)parts, (char *)out, n, sizeof(float)};
-    return tree_sum(&sum, leaves);
+    sum s = {.comm = oct_comm_of(self), .out = (char *)out, .n = n, .width = sizeof(float)};
+    return tree_sum(&s, leaves, (char *)parts);
 }
 
 oct_status oct_comm_tree_sum_f64(const oct_collective *self, const oct_leaves *leaves,
                                  double *parts, int64_t n, double *out)
 {
-    sum_job sum = {oct_comm_of(self), (char *)parts, (char *)out, n, sizeof(double)};
-    return tree_sum(&sum, leaves);
+    sum s = {.comm = oct_comm_of(self), .out = (char *)out, .n = n, .width = sizeof(double)};
+    return tree_sum(&s, leaves, (char *)parts);
 }

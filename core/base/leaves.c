@@ -139,14 +139,13 @@ int oct_tree_fold_f64(const oct_leaves *leaves, double *rows, int64_t n)
     return fold(&(element){sizeof *rows, add_f64}, leaves, (char *)rows, n);
 }
 
-/* The walk over a tree whose lower nodes are parts keeps this; vectors of one kind are there, one a
- * part. */
+/* The walk over a tree whose lower nodes are parts keeps this. */
 typedef struct joint {
     const oct_subtree *parts;
     int num_parts, next;
-    float *const *f32;
-    double *const *f64;
+    void **vectors;
     int64_t n;
+    void (*add)(void *sum, const void *x, int64_t n);
 } joint;
 
 /* Sums the node [lo, lo + span) into the vector of its first part. */
@@ -162,27 +161,25 @@ static void join_node(joint *j, int64_t lo, int64_t span)
     int right = j->next;
     if (right == j->num_parts) return; /* the leaves end in the left half */
     join_node(j, lo + span / 2, span / 2);
-    if (j->f32) add_f32(j->f32[head], j->f32[right], j->n);
-    if (j->f64) add_f64(j->f64[head], j->f64[right], j->n);
+    j->add(j->vectors[head], j->vectors[right], j->n);
 }
 
-static void join(joint j)
+int oct_tree_join(const oct_leaves *run, oct_subtree *parts, void **vectors, int num_parts,
+                  int64_t n, size_t width)
 {
-    if (j.num_parts == 0) return;
-    const oct_subtree *last = &j.parts[j.num_parts - 1];
-    int64_t span = 1;
-    while (span < last->first + last->span)
-        span *= 2;
-    join_node(&j, 0, span);
-    OCT_ASSERT(j.next == j.num_parts);
-}
-
-void oct_tree_join_f32(const oct_subtree *parts, float *const *vectors, int num_parts, int64_t n)
-{
-    join((joint){.parts = parts, .num_parts = num_parts, .f32 = vectors, .n = n});
-}
-
-void oct_tree_join_f64(const oct_subtree *parts, double *const *vectors, int num_parts, int64_t n)
-{
-    join((joint){.parts = parts, .num_parts = num_parts, .f64 = vectors, .n = n});
+    oct_subtree joined[OCT_MAX_PARTS];
+    const int count = oct_leaves_parts(run, joined);
+    joint j = {.parts = parts,
+               .num_parts = num_parts,
+               .vectors = vectors,
+               .n = n,
+               .add = width == sizeof(float) ? add_f32 : add_f64};
+    for (int i = 0; i < count; i++) {
+        void *head = vectors[j.next];
+        join_node(&j, joined[i].first, joined[i].span);
+        parts[i] = joined[i]; /* i < j.next: these have been read */
+        vectors[i] = head;
+    }
+    OCT_ASSERT(j.next == num_parts);
+    return count;
 }

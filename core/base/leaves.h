@@ -54,7 +54,9 @@ int oct_tree_joins(int64_t i, int64_t count);
 int oct_tree_fold_f32(const oct_leaves *leaves, float *rows, int64_t n);
 int oct_tree_fold_f64(const oct_leaves *leaves, double *rows, int64_t n);
 
-/* Joins the parts of all ranks (ascending leaf order, together covering [0, count)) into parts row
- * 0. `vectors[p]` points to the vector of part p and is overwritten. */
-void oct_tree_join_f32(const oct_subtree *parts, float *const *vectors, int num_parts, int64_t n);
-void oct_tree_join_f64(const oct_subtree *parts, double *const *vectors, int num_parts, int64_t n);
+/* Joins neighbouring parts, in ascending order, that together cover the leaves [first, first+local) of
+ * `run`, into the maximal subtrees of that run; returns how many. vectors[p] points to the n elements of
+ * part p, `width` bytes each: sizeof(float) or sizeof(double). Afterwards `parts` and `vectors` begin with
+ * those of the subtrees; the vector of a subtree is that of its first part, and all are overwritten. */
+int oct_tree_join(const oct_leaves *run, oct_subtree *parts, void **vectors, int num_parts,
+                  int64_t n, size_t width);

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MODEL, BATCH, STEPS, MODE, NUMERICS, IMAGE, THREADS, RANKS };
+enum { MODEL, BATCH, STEPS, MODE, NUMERICS, IMAGE, THREADS, RANKS, NATIVE };
 
 static const oct_option options[] = {
     [MODEL] = {"--model", 0, OCT_OPT_TEXT, "NAME",
@@ -24,6 +24,8 @@ static const oct_option options[] = {
     [THREADS] = {"--threads", 0, OCT_OPT_COUNT, "T", "step, infer: threads of a rank (default 1)",
                  1, 256},
     [RANKS] = {"--ranks", 0, OCT_OPT_COUNT, "N", "step, reduce: start N ranks", 1, 4096},
+    [NATIVE] = {"--native", 0, OCT_OPT_FLAG, NULL,
+                "reduce: beside the MPI library's own sum, whose bits depend on the ranks", 0, 0},
     {0},
 };
 
@@ -98,6 +100,7 @@ static oct_status read_bench(oct_bench *bench)
     bench->model = args->option[MODEL].text;
     bench->batch = count_or(args, BATCH, 64);
     bench->threads = count_or(args, THREADS, 1);
+    bench->native = args->option[NATIVE].given;
     bench->repetitions = count_or(args, STEPS, 0);
     OCT_TRY(read_mode(bench));
     OCT_TRY(read_numerics(bench));
@@ -147,7 +150,8 @@ const oct_command oct_command_bench = {
         "infer    the int8 model MODEL, or --model made on the spot, on random images\n"
         "kernels  the products of training on the layers of residual networks, by every "
         "instruction set\n"
-        "reduce   the sum over ranks; start it with --ranks or mpirun\n"
+        "reduce   the sum over ranks; start it with --ranks or mpirun; --native: beside "
+        "MPI_Allreduce\n"
         "\n"
         "A figure is the median of repetitions, after 3 that do not count. Memory is the peak "
         "above\n"

@@ -112,15 +112,19 @@ Test(leaves, folded_and_joined_is_the_tree_bit_for_bit)
             expected64[c] = define_f64(values64, count, 6, 0, c);
         }
         for (int size = 1; size <= MAX_RANKS; size++) {
-            float rows32[MAX_COUNT][COLUMNS], *vectors32[MAX_COUNT];
-            double rows64[MAX_COUNT][COLUMNS], *vectors64[MAX_COUNT];
-            oct_subtree parts[MAX_RANKS * OCT_MAX_PARTS];
+            float rows32[MAX_COUNT][COLUMNS];
+            double rows64[MAX_COUNT][COLUMNS];
+            void *vectors32[MAX_COUNT], *vectors64[MAX_COUNT];
+            oct_subtree parts[MAX_COUNT], again[MAX_COUNT];
+            const oct_leaves all = oct_leaves_split(count, 1, 0, 1);
             int num_parts = 0;
             memcpy(rows32, values32, sizeof rows32);
             memcpy(rows64, values64, sizeof rows64);
             for (int rank = 0; rank < size; rank++) {
                 oct_leaves l = oct_leaves_split(count, 1, rank, size);
-                int n = oct_leaves_parts(&l, parts + num_parts);
+                oct_subtree some[OCT_MAX_PARTS];
+                int n = oct_leaves_parts(&l, some);
+                memcpy(parts + num_parts, some, (size_t)n * sizeof *some);
                 cr_assert_eq(oct_tree_fold_f32(&l, rows32[l.first], COLUMNS), n);
                 cr_assert_eq(oct_tree_fold_f64(&l, rows64[l.first], COLUMNS), n);
                 for (int p = 0; p < n; p++) {
@@ -129,13 +133,51 @@ Test(leaves, folded_and_joined_is_the_tree_bit_for_bit)
                 }
                 num_parts += n;
             }
-            oct_tree_join_f32(parts, vectors32, num_parts, COLUMNS);
-            oct_tree_join_f64(parts, vectors64, num_parts, COLUMNS);
+            memcpy(again, parts, sizeof parts);
+            cr_assert_eq(oct_tree_join(&all, parts, vectors32, num_parts, COLUMNS, sizeof(float)),
+                         1);
+            cr_assert_eq(oct_tree_join(&all, again, vectors64, num_parts, COLUMNS, sizeof(double)),
+                         1);
             cr_assert_arr_eq(vectors32[0], expected32, sizeof expected32, "%d leaves, %d ranks",
                              (int)count, size);
             cr_assert_arr_eq(vectors64[0], expected64, sizeof expected64);
         }
     }
+}
+
+/* Neighbouring runs are joined to what one run of all their leaves folds to. */
+Test(leaves, runs_that_are_joined_are_one_run)
+{
+    fill(3);
+    for (int64_t count = 1; count <= 23; count++)
+        for (int64_t first = 0; first <= count; first++)
+            for (int64_t middle = first; middle <= count; middle++)
+                for (int64_t end = middle; end <= count; end++) {
+                    const oct_leaves runs[] = {{count, 1, count, first, middle - first},
+                                               {count, 1, count, middle, end - middle},
+                                               {count, 1, count, first, end - first}};
+                    float rows[MAX_COUNT][COLUMNS], whole[MAX_COUNT][COLUMNS];
+                    oct_subtree parts[2 * OCT_MAX_PARTS], want[OCT_MAX_PARTS];
+                    void *vectors[MAX_COUNT];
+                    int n = 0;
+                    memcpy(rows, values32, sizeof rows);
+                    memcpy(whole, values32, sizeof whole);
+                    for (int r = 0; r < 2; r++) {
+                        float(*row)[COLUMNS] = rows + runs[r].first;
+                        const int more = oct_leaves_parts(&runs[r], parts + n);
+                        cr_assert_eq(oct_tree_fold_f32(&runs[r], row[0], COLUMNS), more);
+                        for (int p = 0; p < more; p++)
+                            vectors[n++] = row[p];
+                    }
+                    n = oct_tree_join(&runs[2], parts, vectors, n, COLUMNS, sizeof(float));
+                    cr_assert_eq(n, oct_leaves_parts(&runs[2], want));
+                    oct_tree_fold_f32(&runs[2], whole[first], COLUMNS);
+                    for (int p = 0; p < n; p++) {
+                        cr_assert_eq(parts[p].first, want[p].first);
+                        cr_assert_eq(parts[p].span, want[p].span);
+                        cr_assert_arr_eq(vectors[p], whole[first + p], sizeof whole[0]);
+                    }
+                }
 }
 
 Test(leaves, joins_on_the_go_are_the_tree_bit_for_bit)
@@ -229,7 +271,7 @@ Test(leaves, no_leaves_fold_to_no_parts)
     cr_assert_eq(oct_leaves_local_samples(&l), 0);
     cr_assert_eq(oct_tree_fold_f32(&l, NULL, 3), 0);
     cr_assert_eq(oct_tree_fold_f64(&l, NULL, 3), 0);
-    oct_tree_join_f32(NULL, NULL, 0, 3);
+    cr_assert_eq(oct_tree_join(&l, NULL, NULL, 0, 3, sizeof(float)), 0);
 }
 
 Test(collective, one_process_sums_to_its_only_part)

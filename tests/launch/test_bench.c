@@ -90,7 +90,7 @@ Test(bench, several_lines_are_an_array)
 {
     OCTET("bench", "reduce", "--json");
     read_json();
-    cr_assert_eq(json_array_size(document), 5);
+    cr_assert_eq(json_array_size(document), 6);
     check_positive(json_array_get(document, 0), "step_ms");
     OCTET("bench", "reduce");
     oct_check_said(job, "1000 floats over 1 rank:");

@@ -6,7 +6,7 @@
 #include <signal.h>
 #include <unistd.h>
 
-enum { N = 2000, LEAVES = 8 };
+enum { N = 6000, LEAVES = 8 };
 
 static oct_status one_step(const oct_collective *all, int64_t n, float *rows, float *out)
 {
@@ -28,7 +28,7 @@ static oct_status misbehave(const oct_collective *all, const char *kind, float *
     if (strcmp(kind, "assert") == 0) OCT_ASSERT(kind[0] == 'b');
     if (strcmp(kind, "stop") == 0) oct_abort(5);
     if (strcmp(kind, "order") == 0) return all->max_i64(all, values, 4);
-    if (strcmp(kind, "length") == 0) return one_step(all, N / 2, rows, out);
+    if (strcmp(kind, "length") == 0) return one_step(all, N / 3, rows, out);
     return OCT_OK;
 }
 

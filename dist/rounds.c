@@ -1,0 +1,113 @@
+/* Halves of halves of the ranks, and the shares of a vector that they hold. */
+#include "dist/rounds.h"
+
+#include "core/base/int_math.h"
+#include "core/base/status.h"
+
+enum { STEP = 16 }; /* shares begin at multiples, so no cache line has two owners */
+
+typedef struct group {
+    int first, end;
+} group;
+
+static int size_of(group g)
+{
+    return g.end - g.first;
+}
+
+/* The lower half has one rank more where the number is odd. */
+static group half_of(group g, bool upper)
+{
+    const int middle = g.first + (size_of(g) + 1) / 2;
+    return upper ? (group){middle, g.end} : (group){g.first, middle};
+}
+
+static int rank_at(group g, int place)
+{
+    while (size_of(g) > 1) {
+        g = half_of(g, place % 2 == 1);
+        place /= 2;
+    }
+    return g.first;
+}
+
+static oct_range share(int64_t n, int place, int size)
+{
+    const int64_t steps = (n + STEP - 1) / STEP;
+    return (oct_range){oct_min_i64(steps * place / size * STEP, n),
+                       oct_min_i64(steps * (place + 1) / size * STEP, n)};
+}
+
+static oct_range both(oct_range a, oct_range b)
+{
+    const oct_range common = {oct_max_i64(a.begin, b.begin), oct_min_i64(a.end, b.end)};
+    return common.begin < common.end ? common : (oct_range){0, 0};
+}
+
+static void add_partner(oct_round *round, oct_partner partner)
+{
+    if (partner.gives.begin == partner.gives.end && partner.takes.begin == partner.takes.end)
+        return;
+    OCT_ASSERT(round->num_partners < OCT_MAX_PARTNERS);
+    round->partner[round->num_partners++] = partner;
+}
+
+/* A seat is where a rank stands when two halves meet. */
+typedef struct seat {
+    int64_t n;
+    int place, mine; /* in its own half, which has so many ranks */
+    group other;
+    bool upper; /* its own half is */
+} seat;
+
+static void halve_round(const seat *s, oct_round *round)
+{
+    const int others = size_of(s->other), all = s->mine + others;
+    const oct_range had = share(s->n, s->place, s->mine);
+    round->keeps = share(s->n, 2 * s->place + s->upper, all);
+    for (int place = s->place - 1; place <= s->place + 1; place++) {
+        if (place < 0 || place >= others) continue;
+        const oct_range theirs = share(s->n, 2 * place + !s->upper, all);
+        add_partner(round, (oct_partner){rank_at(s->other, place), both(had, theirs),
+                                         both(round->keeps, share(s->n, place, others))});
+    }
+}
+
+/* Who has nobody opposite, at the end of the larger half, hears from the partner of its neighbour. */
+static void double_round(const seat *s, oct_round *round)
+{
+    const oct_range whole = {0, s->n}, nothing = {0, 0};
+    const int others = size_of(s->other);
+    round->keeps = whole;
+    if (s->place >= others) {
+        add_partner(round, (oct_partner){rank_at(s->other, others - 1), nothing, whole});
+        return;
+    }
+    add_partner(round, (oct_partner){rank_at(s->other, s->place), whole, whole});
+    if (s->place + 1 == s->mine && s->mine < others)
+        add_partner(round, (oct_partner){rank_at(s->other, s->mine), whole, nothing});
+}
+
+int oct_rounds(int rank, int size, int64_t n, bool halve, oct_round rounds[OCT_MAX_ROUNDS])
+{
+    group path[OCT_MAX_ROUNDS + 1] = {{0, size}};
+    int count = 0, place = 0;
+    while (size_of(path[count]) > 1) {
+        OCT_ASSERT(count < OCT_MAX_ROUNDS);
+        const group lower = half_of(path[count], false);
+        path[count + 1] = half_of(path[count], rank >= lower.end);
+        count++;
+    }
+    for (int r = 0; r < count; r++) {
+        const group mine = path[count - r], all = path[count - r - 1];
+        const bool upper = mine.first > all.first;
+        const seat s = {n, place, size_of(mine), half_of(all, !upper), upper};
+        rounds[r] = (oct_round){.first = s.other.first, .end = s.other.end};
+        if (halve)
+            halve_round(&s, &rounds[r]);
+        else
+            double_round(&s, &rounds[r]);
+        place = 2 * place + upper;
+    }
+    return count;
+}

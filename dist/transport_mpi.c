@@ -1,0 +1,167 @@
+/* Messages of MPI, point to point, on a communicator of their own. */
+#include "core/base/mem.h"
+#include "dist/comm_impl.h"
+
+#include <limits.h>
+#include <mpi.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef struct mpi_transport {
+    oct_transport base; /* first: its functions find the rest behind it */
+    char library[64];
+    double deadline_s;
+    MPI_Comm comm; /* a duplicate of the world, errors returned */
+    MPI_Request *requests;
+    size_t requests_capacity;
+    int *done;
+    size_t done_capacity;
+    MPI_Status *statuses;
+    size_t statuses_capacity;
+} mpi_transport;
+
+static oct_status mpi_failed(int error)
+{
+    char text[MPI_MAX_ERROR_STRING] = "";
+    int length = 0;
+    MPI_Error_string(error, text, &length);
+    return oct_fail(OCT_LOST, "%s", text);
+}
+
+static oct_status begin(oct_transport *self, size_t number, const oct_transfer *transfer,
+                        void *data, int tag)
+{
+    mpi_transport *t = (mpi_transport *)self;
+    OCT_TRY(oct_grow(&t->requests, &t->requests_capacity, number + 1, sizeof(*t->requests)));
+    OCT_TRY(oct_grow(&t->done, &t->done_capacity, number + 1, sizeof(*t->done)));
+    OCT_TRY(oct_grow(&t->statuses, &t->statuses_capacity, number + 1, sizeof(*t->statuses)));
+    const int bytes = (int)transfer->bytes, peer = transfer->peer;
+    MPI_Request *request = &t->requests[number];
+    const int error = transfer->receives
+                          ? MPI_Irecv(data, bytes, MPI_BYTE, peer, MPI_ANY_TAG, t->comm, request)
+                          : MPI_Isend(data, bytes, MPI_BYTE, peer, tag, t->comm, request);
+    return error == MPI_SUCCESS ? OCT_OK : mpi_failed(error);
+}
+
+static oct_status answer(const mpi_transport *t, int i, int error, oct_answer *answer)
+{
+    const MPI_Status *status = &t->statuses[i];
+    int bytes = 0;
+    *answer = (oct_answer){.transfer = (size_t)t->done[i], .tag = status->MPI_TAG};
+    if (error == MPI_ERR_TRUNCATE) {
+        answer->bytes = SIZE_MAX;
+        return OCT_OK;
+    }
+    if (error != MPI_SUCCESS) return mpi_failed(error);
+    MPI_Get_count(status, MPI_BYTE, &bytes);
+    answer->bytes = (size_t)bytes;
+    return OCT_OK;
+}
+
+static oct_status test(oct_transport *self, size_t count, oct_answer *answers, size_t *ended)
+{
+    mpi_transport *t = (mpi_transport *)self;
+    int done = 0;
+    *ended = 0;
+    const int error = MPI_Testsome((int)count, t->requests, &done, t->done, t->statuses);
+    if (error != MPI_SUCCESS && error != MPI_ERR_IN_STATUS) return mpi_failed(error);
+    for (int i = 0; i < done; i++) {
+        const int own = error == MPI_SUCCESS ? MPI_SUCCESS : t->statuses[i].MPI_ERROR;
+        const oct_status status = answer(t, i, own, &answers[*ended]);
+        if (status != OCT_OK) {
+            answers[0] = answers[*ended];
+            *ended = 1;
+            return status;
+        }
+        ++*ended;
+    }
+    return OCT_OK;
+}
+
+static oct_status sum_native(oct_transport *self, float *x, int64_t n)
+{
+    const mpi_transport *t = (mpi_transport *)self;
+    OCT_CHECK(n <= INT_MAX, OCT_USAGE, "MPI sums at most %d elements at a time", INT_MAX);
+    const int error = MPI_Allreduce(MPI_IN_PLACE, x, (int)n, MPI_FLOAT, MPI_SUM, t->comm);
+    return error == MPI_SUCCESS ? OCT_OK : mpi_failed(error);
+}
+
+/* MPI_Finalize waits for all ranks. */
+static void close_transport(oct_transport *self, bool orderly)
+{
+    mpi_transport *t = (mpi_transport *)self;
+    if (orderly) {
+        oct_watchdog_begin(OCT_RANK_IN_FINALIZE, t->deadline_s);
+        if (t->comm != MPI_COMM_NULL) MPI_Comm_free(&t->comm);
+        MPI_Finalize();
+        oct_watchdog_end();
+    }
+    oct_free(&t->requests);
+    oct_free(&t->done);
+    oct_free(&t->statuses);
+    oct_free(&t);
+}
+
+/* "Open MPI v4.1.4, package: ..." becomes "Open MPI 4.1.4". */
+static void read_library(mpi_transport *t)
+{
+    char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+    int length = 0;
+    MPI_Get_library_version(text, &length);
+    text[strcspn(text, ",\n")] = '\0';
+    char *version = strstr(text, " v");
+    if (version) memmove(version + 1, version + 2, strlen(version + 2) + 1);
+    snprintf(t->library, sizeof(t->library), "%.*s", (int)sizeof(t->library) - 1, text);
+}
+
+static oct_status start_mpi(const mpi_transport *t, int *threads)
+{
+    oct_launcher_prepare();
+    oct_rank_table_join();
+    oct_watchdog_begin(OCT_RANK_IN_INIT, t->deadline_s);
+    const int error = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, threads);
+    oct_watchdog_end();
+    OCT_CHECK(error == MPI_SUCCESS, OCT_LOST, "MPI did not start");
+    return OCT_OK;
+}
+
+static oct_status join_world(mpi_transport *t, int threads)
+{
+    read_library(t);
+    OCT_CHECK(threads >= MPI_THREAD_FUNNELED, OCT_RESOURCE,
+              "%s was built without threads; Octet needs MPI_THREAD_FUNNELED", t->library);
+    MPI_Comm_size(MPI_COMM_WORLD, &t->base.size);
+    MPI_Comm_rank(MPI_COMM_WORLD, &t->base.rank);
+    OCT_TRY(oct_launcher_check_world(t->base.size, t->library));
+
+    oct_watchdog_begin(OCT_RANK_IN_DUP, t->deadline_s);
+    const int error = MPI_Comm_dup(MPI_COMM_WORLD, &t->comm);
+    oct_watchdog_end();
+    oct_rank_note_stage(OCT_RANK_RUNNING);
+    OCT_CHECK(error == MPI_SUCCESS, OCT_LOST, "MPI gave no communicator");
+    MPI_Comm_set_errhandler(t->comm, MPI_ERRORS_RETURN);
+    return OCT_OK;
+}
+
+oct_status oct_transport_mpi(oct_transport **transport, double deadline_s)
+{
+    mpi_transport *t;
+    int threads = 0;
+    *transport = NULL;
+    OCT_TRY(oct_alloc(&t, 1, sizeof(*t)));
+    *t = (mpi_transport){.base = {.name = t->library,
+                                  .begin = begin,
+                                  .test = test,
+                                  .sum_native = sum_native,
+                                  .close = close_transport},
+                         .deadline_s = deadline_s,
+                         .comm = MPI_COMM_NULL};
+    oct_status status = start_mpi(t, &threads);
+    const bool started = status == OCT_OK;
+    if (status == OCT_OK) status = join_world(t, threads);
+    if (status != OCT_OK)
+        close_transport(&t->base, started);
+    else
+        *transport = &t->base;
+    return status;
+}

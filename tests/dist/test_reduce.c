@@ -1,0 +1,178 @@
+/* The rounds of a sum over ranks, and sums of ranks that are threads: any number, without MPI. */
+#include "dist/rounds.h"
+
+#include "tests/ranks/sums.h"
+#include "tests/support/thread_ranks.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <pthread.h>
+
+TestSuite(rounds, .timeout = 60);
+TestSuite(sums, .timeout = 120);
+
+enum { MOST = 100 };
+
+/* --- who exchanges what ------------------------------------------------------------------------ */
+
+static oct_round rounds[MOST][OCT_MAX_ROUNDS];
+static int num_rounds[MOST];
+
+static bool same(oct_range a, oct_range b)
+{
+    return (a.begin == b.begin && a.end == b.end) || (a.begin == a.end && b.begin == b.end);
+}
+
+/* What one gives the other takes, in the same round of both counted from the last. */
+static void check_partners(int rank, int round, bool *met)
+{
+    const oct_round *mine = &rounds[rank][round];
+    const int from_end = num_rounds[rank] - round;
+    for (int i = 0; i < mine->num_partners; i++) {
+        const oct_partner *with = &mine->partner[i];
+        const oct_round *theirs = &rounds[with->rank][num_rounds[with->rank] - from_end];
+        int found = 0;
+        met[with->rank] = true;
+        cr_assert(with->rank >= mine->first && with->rank < mine->end);
+        for (int j = 0; j < theirs->num_partners; j++) {
+            if (theirs->partner[j].rank != rank) continue;
+            found++;
+            cr_assert(same(theirs->partner[j].takes, with->gives));
+            cr_assert(same(theirs->partner[j].gives, with->takes));
+        }
+        cr_assert_eq(found, 1);
+    }
+}
+
+/* Who keeps a piece takes it of the whole other half, piece by piece, and gives away all that it does not
+ * keep. */
+static void check_pieces(int rank, int64_t n, bool halve)
+{
+    oct_range had = {0, n};
+    for (int r = 0; r < num_rounds[rank]; r++) {
+        const oct_round *round = &rounds[rank][r];
+        int64_t taken = 0, given = 0;
+        for (int i = 0; i < round->num_partners; i++) {
+            taken += round->partner[i].takes.end - round->partner[i].takes.begin;
+            given += round->partner[i].gives.end - round->partner[i].gives.begin;
+        }
+        cr_assert_eq(taken, round->keeps.end - round->keeps.begin);
+        cr_assert(round->keeps.begin >= had.begin && round->keeps.end <= had.end);
+        if (halve) cr_assert_eq(given + taken, had.end - had.begin);
+        had = round->keeps;
+    }
+}
+
+static int64_t check_rounds(int size, int64_t n, bool halve)
+{
+    int64_t most = 0;
+    int64_t kept = 0;
+    for (int rank = 0; rank < size; rank++)
+        num_rounds[rank] = oct_rounds(rank, size, n, halve, rounds[rank]);
+    for (int rank = 0; rank < size; rank++) {
+        bool met[MOST] = {false};
+        int64_t partners = 0;
+        for (int r = 0; r < num_rounds[rank]; r++)
+            check_partners(rank, r, met);
+        check_pieces(rank, n, halve);
+        for (int other = 0; other < size; other++)
+            partners += met[other];
+        if (partners > most) most = partners;
+        if (num_rounds[rank] > 0) {
+            const oct_range piece = rounds[rank][num_rounds[rank] - 1].keeps;
+            kept += piece.end - piece.begin;
+        }
+    }
+    if (size > 1) cr_assert_eq(kept, halve ? n : n * size);
+    return most;
+}
+
+Test(rounds, everybody_hears_of_everybody_with_few_partners)
+{
+    for (int size = 1; size <= MOST; size++) {
+        const int levels = (int)ceil(log2((double)size));
+        for (int64_t n = 1; n < 10000; n = 3 * n + 7) {
+            const int64_t halving = check_rounds(size, n, true),
+                          doubling = check_rounds(size, n, false);
+            cr_assert_leq(halving, 2 * levels, "%d ranks", size);
+            cr_assert_leq(doubling, 2 * levels, "%d ranks", size);
+            cr_assert_eq(num_rounds[0], levels);
+        }
+    }
+}
+
+/* --- sums -------------------------------------------------------------------------------------- */
+
+static void sums(const oct_comm *comm, void *step)
+{
+    check_sums(comm, 21, *(const int64_t *)step);
+}
+
+Test(sums, have_the_bits_of_the_definition_on_1_to_16_ranks)
+{
+    for (int ranks = 1; ranks <= 16; ranks++) {
+        int64_t step = 1 + ranks / 3;
+        oct_run_thread_ranks(ranks, sums, &step);
+    }
+}
+
+typedef struct count {
+    pthread_mutex_t lock;
+    int64_t n;
+    int64_t messages, bytes; /* of all ranks, for the sum alone */
+    int connections;         /* of the rank with the most, for all collectives together */
+} count;
+
+static void count_one(const oct_comm *comm, void *user)
+{
+    count *c = user;
+    const oct_collective *all = oct_comm_collective(comm);
+    const oct_leaves leaves = oct_leaves_split(all->size, 1, all->rank, all->size);
+    float *parts;
+    int64_t values[3] = {all->rank};
+    char word = 'w', *words = NULL;
+    RANK_OK(comm, oct_alloc(&parts, (size_t)c->n, sizeof *parts));
+    RANK_OK(comm, oct_alloc(&words, (size_t)all->size, 1));
+    const oct_traffic before = oct_traffic_of(comm);
+    RANK_OK(comm, all->tree_sum_f32(all, &leaves, parts, c->n, parts));
+    const oct_traffic after = oct_traffic_of(comm);
+    RANK_OK(comm, all->tree_sum_f32(all, &leaves, parts, 10, parts));
+    RANK_OK(comm, all->max_i64(all, values, 3));
+    RANK_OK(comm, all->broadcast(all, &word, 1, 0));
+    RANK_OK(comm, all->gather(all, &word, 1, all->rank == 0 ? words : NULL));
+    const oct_traffic end = oct_traffic_of(comm);
+    pthread_mutex_lock(&c->lock);
+    c->messages += after.messages - before.messages;
+    c->bytes += after.bytes - before.bytes;
+    if (end.connections > c->connections) c->connections = end.connections;
+    pthread_mutex_unlock(&c->lock);
+    oct_free(&parts);
+    oct_free(&words);
+}
+
+static count count_on(int ranks, int64_t n)
+{
+    count c = {.lock = PTHREAD_MUTEX_INITIALIZER, .n = n};
+    oct_run_thread_ranks(ranks, count_one, &c);
+    return c;
+}
+
+/* 2 log2 P messages and 2 n (1 - 1/P) elements for each rank, which is the least there can be. */
+Test(sums, of_a_power_of_two_of_ranks_transfer_two_vectors)
+{
+    for (int levels = 1; levels <= 5; levels++) {
+        const int ranks = 1 << levels;
+        const int64_t n = (int64_t)4096 * ranks;
+        const count c = count_on(ranks, n);
+        cr_assert_eq(c.messages, (int64_t)ranks * 2 * levels);
+        cr_assert_eq(c.bytes, 2 * n * (ranks - 1) * (int64_t)sizeof(float));
+    }
+}
+
+Test(sums, a_rank_has_few_connections)
+{
+    for (int ranks = 2; ranks <= OCT_THREAD_RANKS_MAX; ranks += ranks < 20 ? 1 : 11) {
+        const count c = count_on(ranks, 50000);
+        cr_assert_leq(c.connections, 4 * log2(ranks), "%d ranks: %d", ranks, c.connections);
+    }
+}

@@ -1,0 +1,18 @@
+/* Ranks that are threads of this process, over a transport that copies messages: sums over many ranks are
+ * tested without MPI, and what they exchange is counted. */
+#pragma once
+
+#include "dist/comm.h"
+
+enum { OCT_THREAD_RANKS_MAX = 64 };
+
+/* What a rank has exchanged since it began to be counted. */
+typedef struct oct_traffic {
+    int64_t messages, bytes; /* sent */
+    int connections;         /* ranks that it has ever sent to or received from */
+} oct_traffic;
+
+/* Runs `body` as each of so many ranks, on a thread each, and returns when all have ended. */
+void oct_run_thread_ranks(int ranks, void (*body)(const oct_comm *comm, void *user), void *user);
+/* From the body: what this rank has exchanged so far. */
+oct_traffic oct_traffic_of(const oct_comm *comm);
