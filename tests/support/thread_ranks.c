@@ -6,6 +6,7 @@
 
 #include <criterion/criterion.h>
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct message {
@@ -127,7 +128,12 @@ static void *run(void *user)
     thread_transport *t = calloc(1, sizeof *t);
     oct_comm *comm = NULL;
     cr_assert_not_null(t);
-    t->base = (oct_transport){mine->rank, mine->all->size, "threads", begin, test, close_transport};
+    t->base = (oct_transport){.rank = mine->rank,
+                              .size = mine->all->size,
+                              .name = "threads",
+                              .begin = begin,
+                              .test = test,
+                              .close = close_transport};
     t->all = mine->all;
     cr_assert_eq(oct_comm_over(&comm, &t->base, 20), OCT_OK, "%s", oct_fail_text(0));
     mine->all->body(comm, mine->all->user);
