@@ -99,7 +99,7 @@ static void end(const oct_comm *comm)
     if (!s->broken) meet_at_the_end(comm);
     s->transport->close(s->transport, !s->broken);
     oct_free(&s->transfers);
-    oct_free(&s->answers);
+    oct_free(&s->arrivals);
     oct_free(&s->scratch);
     oct_free(&s);
 }

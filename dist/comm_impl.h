@@ -44,8 +44,8 @@ typedef struct oct_comm_state {
     size_t posted, pending;
     oct_transfer *transfers;
     size_t transfers_capacity;
-    oct_answer *answers;
-    size_t answers_capacity;
+    oct_arrival *arrivals;
+    size_t arrivals_capacity;
 
     char *scratch;
     size_t scratch_capacity;

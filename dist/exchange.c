@@ -96,7 +96,7 @@ static oct_status post_piece(const oct_comm *comm, oct_transfer transfer, void *
     size_t need = s->posted + 1;
     oct_status status = OCT_OK;
     OCT_TRY_OUT(oct_grow(&s->transfers, &s->transfers_capacity, need, sizeof(*s->transfers)));
-    OCT_TRY_OUT(oct_grow(&s->answers, &s->answers_capacity, need, sizeof(*s->answers)));
+    OCT_TRY_OUT(oct_grow(&s->arrivals, &s->arrivals_capacity, need, sizeof(*s->arrivals)));
     status = s->transport->begin(s->transport, s->posted, &transfer, data, exchange_tag(s));
     if (status == OCT_LOST) return failed(comm, transfer.peer);
     if (status != OCT_OK) goto out;
@@ -130,25 +130,25 @@ oct_status oct_exchange_send(const oct_comm *comm, int peer, const void *data, s
 }
 
 /* Judges one finished transfer. */
-static oct_status check_answer(const oct_comm *comm, const oct_answer *answer)
+static oct_status check_arrival(const oct_comm *comm, const oct_arrival *arrival)
 {
     const oct_comm_state *s = comm->state;
-    oct_transfer *transfer = &s->transfers[answer->transfer];
+    oct_transfer *transfer = &s->transfers[arrival->transfer];
     char mine[128], other[128];
     transfer->ended = true;
     if (!transfer->receives) return OCT_OK;
 
     oct_rank_text(comm, comm->base.rank, mine);
     oct_rank_text(comm, transfer->peer, other);
-    if (answer->tag != exchange_tag(s))
+    if (arrival->tag != exchange_tag(s))
         return broken(comm,
                       oct_fail(OCT_LOST,
                                "the ranks left their common order: %s is in %s %u, %s in %s %d; a "
                                "plug-in or a decision that depends on the rank does that",
                                mine, exchange_name((int)s->exchange), s->sequence & SEQUENCE_MASK,
-                               other, exchange_name(answer->tag & ((1 << KIND_BITS) - 1)),
-                               answer->tag >> KIND_BITS));
-    if (answer->bytes != transfer->bytes)
+                               other, exchange_name(arrival->tag & ((1 << KIND_BITS) - 1)),
+                               arrival->tag >> KIND_BITS));
+    if (arrival->bytes != transfer->bytes)
         return broken(comm, oct_fail(OCT_LOST,
                                      "the ranks disagree about %s %u: %s sent a message of another "
                                      "length than the %zu bytes that %s waits for",
@@ -162,12 +162,12 @@ static oct_status look(const oct_comm *comm, bool *moved)
 {
     oct_comm_state *s = comm->state;
     size_t ended = 0;
-    const oct_status status = s->transport->test(s->transport, s->posted, s->answers, &ended);
+    const oct_status status = s->transport->test(s->transport, s->posted, s->arrivals, &ended);
     if (status != OCT_OK)
         return failed(comm,
-                      ended > 0 ? s->transfers[s->answers[0].transfer].peer : comm->base.rank);
+                      ended > 0 ? s->transfers[s->arrivals[0].transfer].peer : comm->base.rank);
     for (size_t i = 0; i < ended; i++)
-        OCT_TRY(check_answer(comm, &s->answers[i]));
+        OCT_TRY(check_arrival(comm, &s->arrivals[i]));
     s->pending -= ended;
     *moved = ended > 0;
     return OCT_OK;

@@ -17,12 +17,12 @@ typedef struct oct_transfer {
     size_t bytes;
 } oct_transfer;
 
-/* An answer says how a transfer has ended. */
-typedef struct oct_answer {
+/* An arrival says that a transfer has ended, and what came. */
+typedef struct oct_arrival {
     size_t transfer; /* its number */
     int tag;         /* of the message that was received */
     size_t bytes;    /* of it; more than the transfer's where it was longer */
-} oct_answer;
+} oct_arrival;
 
 typedef struct oct_transport oct_transport;
 struct oct_transport {
@@ -34,8 +34,8 @@ struct oct_transport {
     oct_status (*begin)(oct_transport *self, size_t number, const oct_transfer *transfer,
                         void *data, int tag);
     /* Tells which of the transfers 0 to count - 1 have ended since the last call. After a failure
-     * *ended is 1 where it concerns one of them, which answers[0] names; else 0. */
-    oct_status (*test)(oct_transport *self, size_t count, oct_answer *answers, size_t *ended);
+     * *ended is 1 where it concerns one of them, which arrivals[0] names; else 0. */
+    oct_status (*test)(oct_transport *self, size_t count, oct_arrival *arrivals, size_t *ended);
     /* Sums by the library's own reduction, in place, for comparison: it waits without a deadline, and its
      * bits depend on the number of ranks. NULL where there is none. */
     oct_status (*sum_native)(oct_transport *self, float *x, int64_t n);

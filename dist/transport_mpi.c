@@ -43,22 +43,22 @@ static oct_status begin(oct_transport *self, size_t number, const oct_transfer *
     return error == MPI_SUCCESS ? OCT_OK : mpi_failed(error);
 }
 
-static oct_status answer(const mpi_transport *t, int i, int error, oct_answer *answer)
+static oct_status judge(const mpi_transport *t, int i, int error, oct_arrival *arrival)
 {
     const MPI_Status *status = &t->statuses[i];
     int bytes = 0;
-    *answer = (oct_answer){.transfer = (size_t)t->done[i], .tag = status->MPI_TAG};
+    *arrival = (oct_arrival){.transfer = (size_t)t->done[i], .tag = status->MPI_TAG};
     if (error == MPI_ERR_TRUNCATE) {
-        answer->bytes = SIZE_MAX;
+        arrival->bytes = SIZE_MAX;
         return OCT_OK;
     }
     if (error != MPI_SUCCESS) return mpi_failed(error);
     MPI_Get_count(status, MPI_BYTE, &bytes);
-    answer->bytes = (size_t)bytes;
+    arrival->bytes = (size_t)bytes;
     return OCT_OK;
 }
 
-static oct_status test(oct_transport *self, size_t count, oct_answer *answers, size_t *ended)
+static oct_status test(oct_transport *self, size_t count, oct_arrival *arrivals, size_t *ended)
 {
     mpi_transport *t = (mpi_transport *)self;
     int done = 0;
@@ -67,9 +67,9 @@ static oct_status test(oct_transport *self, size_t count, oct_answer *answers, s
     if (error != MPI_SUCCESS && error != MPI_ERR_IN_STATUS) return mpi_failed(error);
     for (int i = 0; i < done; i++) {
         const int own = error == MPI_SUCCESS ? MPI_SUCCESS : t->statuses[i].MPI_ERROR;
-        const oct_status status = answer(t, i, own, &answers[*ended]);
+        const oct_status status = judge(t, i, own, &arrivals[*ended]);
         if (status != OCT_OK) {
-            answers[0] = answers[*ended];
+            arrivals[0] = arrivals[*ended];
             *ended = 1;
             return status;
         }

@@ -85,7 +85,7 @@ static message *take(thread_transport *t, int peer)
     return m;
 }
 
-static oct_status test(oct_transport *self, size_t count, oct_answer *answers, size_t *ended)
+static oct_status test(oct_transport *self, size_t count, oct_arrival *arrivals, size_t *ended)
 {
     thread_transport *t = (thread_transport *)self;
     bool waits[OCT_THREAD_RANKS_MAX] = {false}; /* an earlier receive waits for this peer */
@@ -93,19 +93,19 @@ static oct_status test(oct_transport *self, size_t count, oct_answer *answers, s
     for (size_t i = 0; i < count; i++) {
         const int peer = t->flying[i].peer;
         if (peer < 0 || (t->flying[i].receives && waits[peer])) continue;
-        oct_answer answer = {.transfer = i, .bytes = t->flying[i].bytes};
+        oct_arrival arrival = {.transfer = i, .bytes = t->flying[i].bytes};
         if (t->flying[i].receives) {
             message *m = take(t, peer);
             waits[peer] = !m;
             if (!m) continue;
-            answer.tag = m->tag;
-            answer.bytes = m->bytes;
+            arrival.tag = m->tag;
+            arrival.bytes = m->bytes;
             memcpy(t->flying[i].data, m->data,
                    m->bytes < t->flying[i].bytes ? m->bytes : t->flying[i].bytes);
             free(m);
         }
         t->flying[i].peer = -1;
-        answers[(*ended)++] = answer;
+        arrivals[(*ended)++] = arrival;
     }
     return OCT_OK;
 }
