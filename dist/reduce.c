@@ -35,7 +35,7 @@ typedef struct sum {
     bool halves;
     oct_round rounds[OCT_MAX_ROUNDS];
     int num_rounds;
-    oct_range piece;
+    oct_piece piece;
     holding own, other; /* of this rank, and what comes from the other half in a round */
     char *scratch;      /* not used yet */
 } sum;
@@ -45,7 +45,7 @@ static size_t bytes_of(const sum *s, int64_t elements)
     return (size_t)elements * s->width;
 }
 
-static int64_t length(oct_range range)
+static int64_t length(oct_piece range)
 {
     return range.end - range.begin;
 }
@@ -85,7 +85,7 @@ static oct_status begin(sum *s, const oct_leaves *leaves, char *parts)
         s->own.vectors[p] = parts + (size_t)p * bytes_of(s, s->n);
     s->halves = bytes_of(s, s->n) >= short_vector_bytes;
     s->num_rounds = oct_rounds(rank, size, s->n, s->halves, s->rounds);
-    s->piece = (oct_range){0, s->n};
+    s->piece = (oct_piece){0, s->n};
     return reserve_scratch(s);
 }
 

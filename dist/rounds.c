@@ -31,17 +31,17 @@ static int rank_at(group g, int place)
     return g.first;
 }
 
-static oct_range share(int64_t n, int place, int size)
+static oct_piece share(int64_t n, int place, int size)
 {
     const int64_t steps = (n + STEP - 1) / STEP;
-    return (oct_range){oct_min_i64(steps * place / size * STEP, n),
+    return (oct_piece){oct_min_i64(steps * place / size * STEP, n),
                        oct_min_i64(steps * (place + 1) / size * STEP, n)};
 }
 
-static oct_range both(oct_range a, oct_range b)
+static oct_piece both(oct_piece a, oct_piece b)
 {
-    const oct_range common = {oct_max_i64(a.begin, b.begin), oct_min_i64(a.end, b.end)};
-    return common.begin < common.end ? common : (oct_range){0, 0};
+    const oct_piece common = {oct_max_i64(a.begin, b.begin), oct_min_i64(a.end, b.end)};
+    return common.begin < common.end ? common : (oct_piece){0, 0};
 }
 
 static void add_partner(oct_round *round, oct_partner partner)
@@ -63,11 +63,11 @@ typedef struct seat {
 static void halve_round(const seat *s, oct_round *round)
 {
     const int others = size_of(s->other), all = s->mine + others;
-    const oct_range had = share(s->n, s->place, s->mine);
+    const oct_piece had = share(s->n, s->place, s->mine);
     round->keeps = share(s->n, 2 * s->place + s->upper, all);
     for (int place = s->place - 1; place <= s->place + 1; place++) {
         if (place < 0 || place >= others) continue;
-        const oct_range theirs = share(s->n, 2 * place + !s->upper, all);
+        const oct_piece theirs = share(s->n, 2 * place + !s->upper, all);
         add_partner(round, (oct_partner){rank_at(s->other, place), both(had, theirs),
                                          both(round->keeps, share(s->n, place, others))});
     }
@@ -76,7 +76,7 @@ static void halve_round(const seat *s, oct_round *round)
 /* Who has nobody opposite, at the end of the larger half, hears from the partner of its neighbour. */
 static void double_round(const seat *s, oct_round *round)
 {
-    const oct_range whole = {0, s->n}, nothing = {0, 0};
+    const oct_piece whole = {0, s->n}, nothing = {0, 0};
     const int others = size_of(s->other);
     round->keeps = whole;
     if (s->place >= others) {

@@ -16,22 +16,22 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-typedef struct oct_range {
+typedef struct oct_piece {
     int64_t begin, end;
-} oct_range;
+} oct_piece;
 
 /* What is given to a partner and taken from it; either may be empty. Backwards it is the other way
  * round. */
 typedef struct oct_partner {
     int rank;
-    oct_range gives, takes;
+    oct_piece gives, takes;
 } oct_partner;
 
 enum { OCT_MAX_ROUNDS = 31, OCT_MAX_PARTNERS = 2 };
 
 typedef struct oct_round {
     int first, end;  /* the ranks of the other half */
-    oct_range keeps; /* what this rank goes on with */
+    oct_piece keeps; /* what this rank goes on with */
     int num_partners;
     oct_partner partner[OCT_MAX_PARTNERS];
 } oct_round;

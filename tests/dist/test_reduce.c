@@ -18,7 +18,7 @@ enum { MOST = 100 };
 static oct_round rounds[MOST][OCT_MAX_ROUNDS];
 static int num_rounds[MOST];
 
-static bool same(oct_range a, oct_range b)
+static bool same(oct_piece a, oct_piece b)
 {
     return (a.begin == b.begin && a.end == b.end) || (a.begin == a.end && b.begin == b.end);
 }
@@ -48,7 +48,7 @@ static void check_partners(int rank, int round, bool *met)
  * keep. */
 static void check_pieces(int rank, int64_t n, bool halve)
 {
-    oct_range had = {0, n};
+    oct_piece had = {0, n};
     for (int r = 0; r < num_rounds[rank]; r++) {
         const oct_round *round = &rounds[rank][r];
         int64_t taken = 0, given = 0;
@@ -79,7 +79,7 @@ static int64_t check_rounds(int size, int64_t n, bool halve)
             partners += met[other];
         if (partners > most) most = partners;
         if (num_rounds[rank] > 0) {
-            const oct_range piece = rounds[rank][num_rounds[rank] - 1].keeps;
+            const oct_piece piece = rounds[rank][num_rounds[rank] - 1].keeps;
             kept += piece.end - piece.begin;
         }
     }
