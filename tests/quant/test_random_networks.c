@@ -644,7 +644,9 @@ static oct_status show(const oct_collective *self, const oct_leaves *leaves, con
     {                                                                                              \
         crowd *c = ((const member *)self)->crowd;                                                  \
         oct_subtree trees[2 * OCT_MAX_PARTS];                                                      \
-        type *vectors[2 * OCT_MAX_PARTS];                                                          \
+        void *vectors[2 * OCT_MAX_PARTS];                                                          \
+        const oct_leaves all =                                                                     \
+            oct_leaves_split(leaves->samples, leaves->leaf, 0, 1); /* of one rank */               \
         int count = 0;                                                                             \
         OCT_TRY(show(self, leaves, parts));                                                        \
         for (int rank = 0; rank < 2; rank++) {                                                     \
@@ -657,7 +659,7 @@ static oct_status show(const oct_collective *self, const oct_leaves *leaves, con
             count += more;                                                                         \
         }                                                                                          \
         oct_status met = meet(c); /* both have copies, and out may be the first part */            \
-        oct_tree_join_##suffix(trees, vectors, count, n);                                          \
+        oct_tree_join(&all, trees, vectors, count, n, sizeof(type));                               \
         memcpy(out, vectors[0], (size_t)n * sizeof(type));                                         \
         for (int p = 0; p < count; p++)                                                            \
             free(vectors[p]);                                                                      \
