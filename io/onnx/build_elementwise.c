@@ -172,6 +172,7 @@ oct_status oct_build_prelu(oct_onnx_builder *b, const oct_onnx_node *n)
 typedef struct arithmetic {
     const char *type; /* of the module for two values: add, sub, mul, div */
     bool sum, inverse;
+    bool fixed; /* a normalization of images: its constants are not learned, whatever they come from */
 } arithmetic;
 
 /* What a constant adds, or what it multiplies with: to the value it is for, x - c is x + (-c). */
@@ -214,6 +215,27 @@ static int only_dimension(const oct_onnx_value *c, int dims)
     return found;
 }
 
+/* Does the value hold the samples as they come in, at most moved and scaled? */
+static bool is_sample(const oct_onnx_builder *b, int32_t value)
+{
+    static const char *const types[] = {"Add",      "Cast",   "Clip",  "Concat",  "Div",
+                                        "Gather",   "Mul",    "Pad",   "Reshape", "Resize",
+                                        "Slice",    "Split",  "Sub",   "Squeeze", "Transpose",
+                                        "Unsqueeze"};
+    while (b->maker[value] >= 0) {
+        const oct_onnx_node *n = &b->graph->nodes[b->maker[value]];
+        size_t type = 0;
+        int i = 0;
+        while (type < OCT_COUNT(types) && strcmp(types[type], n->type) != 0)
+            type++;
+        while (i < n->inputs && (n->input[i] < 0 || b->graph->values[n->input[i]].data))
+            i++;
+        if (type == OCT_COUNT(types) || i == n->inputs) return false;
+        value = n->input[i];
+    }
+    return true;
+}
+
 /* Writes factor and addend of each channel into a depthwise convolution of 1 x 1. */
 static oct_status fill_channels(oct_onnx_builder *b, int32_t made, const arithmetic *a,
                                 const oct_onnx_value *c, const oct_onnx_value *addend)
@@ -231,7 +253,10 @@ static oct_status fill_channels(oct_onnx_builder *b, int32_t made, const arithme
               "%s makes numbers that are infinite; export the network again", c->name);
     /* Whatever the file has as it is keeps its name. */
     if (!a->inverse) OCT_TRY(oct_build_fill(b, made, a->sum ? "bias" : "weight", c, &order));
-    return addend ? oct_build_fill(b, made, "bias", addend, &order) : OCT_OK;
+    if (addend) OCT_TRY(oct_build_fill(b, made, "bias", addend, &order));
+    oct_build_freeze(b, made, "weight", a->fixed || a->sum || !c->learned);
+    if (bias) oct_build_freeze(b, made, "bias", a->fixed || !(a->sum ? c : addend)->learned);
+    return OCT_OK;
 }
 
 /* Numbers along the channels, which lie innermost: a depthwise convolution, which is quantized like any other. A
@@ -299,6 +324,7 @@ static oct_status with_constant(oct_onnx_builder *b, const arithmetic *a, oct_on
     OCT_TRY(
         oct_build_call(b, a->sum ? "add_parameter" : "mul_parameter", &args, &x->value, 1, &made));
     OCT_TRY(oct_build_fill(b, made, "weight", c, &order));
+    if (a->fixed) oct_build_freeze(b, made, "weight", true);
     if (a->inverse) {
         float *values = oct_build_state(b, made, "weight", &count);
         for (int64_t i = 0; i < count; i++)
@@ -427,8 +453,9 @@ static oct_status of_two(oct_onnx_builder *b, const arithmetic *a, const oct_onn
     return oct_build_result(b, &x[lead]);
 }
 
-static oct_status compute(oct_onnx_builder *b, const oct_onnx_node *n, const arithmetic *a)
+static oct_status compute(oct_onnx_builder *b, const oct_onnx_node *n, const arithmetic *plain)
 {
+    arithmetic own = *plain, *a = &own;
     OCT_CHECK(n->inputs == 2, OCT_DATA, "it has %d inputs; export the network again", n->inputs);
     const int number = oct_build_constant(b, n, 1) ? 1 : 0;
     const oct_onnx_value *c = oct_build_constant(b, n, number);
@@ -448,6 +475,7 @@ static oct_status compute(oct_onnx_builder *b, const oct_onnx_node *n, const ari
     OCT_CHECK(c->ndim <= v.dims && (c->ndim < v.dims || c->dim[0] == 1 || oct_view_batch(&v) != 0),
               OCT_PREPARE, "%s makes its result larger than its input; expand the input first",
               c->name);
+    a->fixed = v.dims == 4 && is_sample(b, input);
     const int dim = only_dimension(c, v.dims);
     int order[OCT_VIEW_ATOMS];
     if (v.dims == 4 && dim == 1) OCT_TRY(oct_build_lay_image(b, &v));

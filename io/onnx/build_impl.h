@@ -70,10 +70,12 @@ oct_status oct_build_axes(const oct_onnx_builder *b, const oct_onnx_node *n, int
 /* Name: the path of a node's modules, and of the tensors of a file. */
 void oct_build_set_path(oct_onnx_builder *b, const oct_onnx_node *n);
 /* Copies a constant into the parameter or buffer `name` of the module that made a result, and writes its name
- * down. */
+ * down. It is frozen where the constant does not come from parameters of the file. */
 oct_status oct_build_fill(oct_onnx_builder *b, int32_t made, const char *name,
                           const oct_onnx_value *constant,
                           const oct_file_order *order) OCT_NODISCARD;
+/* Says whether training leaves that parameter as it is; a buffer it never changes. */
+void oct_build_freeze(const oct_onnx_builder *b, int32_t made, const char *name, bool frozen);
 /* The parameter or buffer of that module. */
 float *oct_build_state(const oct_onnx_builder *b, int32_t made, const char *name, int64_t *count);
 

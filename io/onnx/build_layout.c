@@ -92,11 +92,24 @@ oct_status oct_build_call(oct_onnx_builder *b, const char *type, const oct_op_ar
     return oct_network_add(b->network, path, &module, inputs, n, value);
 }
 
+/* The first constant that is this one: each call of a function turns the same parameter round anew. */
+static const oct_onnx_value *same_constant(const oct_onnx_builder *b, const oct_onnx_value *v)
+{
+    for (const oct_onnx_value *other = b->graph->values; v->origin >= 0 && other < v; other++) {
+        if (other->origin != v->origin || !other->data || other->ndim != v->ndim ||
+            memcmp(other->dim, v->dim, (size_t)v->ndim * sizeof v->dim[0]) != 0)
+            continue;
+        if (memcmp(other->data, v->data, (size_t)oct_onnx_numel(v) * sizeof(float)) == 0)
+            return other;
+    }
+    return v;
+}
+
 oct_status oct_build_call_weighted(oct_onnx_builder *b, const char *type, const oct_op_args *args,
                                    const oct_onnx_value *weight, int32_t input, int32_t *value,
                                    bool *filled)
 {
-    int32_t *owner = &b->owner[weight - b->graph->values];
+    int32_t *owner = &b->owner[same_constant(b, weight) - b->graph->values];
     oct_op_args has = {0};
     *filled = false;
     if (*owner >= 0) {

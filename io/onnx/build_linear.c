@@ -72,6 +72,7 @@ static oct_status fill_bias(oct_onnx_builder *b, const product *p, int32_t made,
                   "its bias differs from row to row; only one for each output is supported");
         for (int64_t i = 0; i < count; i++)
             bias[i] = *(const float *)p->bias->data;
+        oct_build_freeze(b, made, "bias", !p->bias->learned);
     }
     scale(bias, count, p->beta);
     return OCT_OK;

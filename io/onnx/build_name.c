@@ -95,6 +95,13 @@ void oct_build_set_path(oct_onnx_builder *b, const oct_onnx_node *n)
     path_of_node(n, b->path);
 }
 
+void oct_build_freeze(const oct_onnx_builder *b, int32_t made, const char *name, bool frozen)
+{
+    const oct_module *m = oct_network_module(b->network, made);
+    for (size_t i = 0; i < m->num_params; i++)
+        if (strcmp(m->params[i]->name, name) == 0) m->params[i]->frozen = frozen;
+}
+
 float *oct_build_state(const oct_onnx_builder *b, int32_t made, const char *name, int64_t *count)
 {
     const oct_module *m = oct_network_module(b->network, made);
@@ -157,5 +164,6 @@ oct_status oct_build_fill(oct_onnx_builder *b, int32_t made, const char *name,
               "%s has values that are infinite or not numbers; export the network again",
               constant->name);
     oct_file_order_in(order, constant->data, state);
+    oct_build_freeze(b, made, name, !constant->learned);
     return note_name(b, oct_network_module(b->network, made), name, constant, order);
 }

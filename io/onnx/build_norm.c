@@ -144,13 +144,15 @@ static oct_status fill_flat(oct_onnx_builder *b, int32_t made, const char *name,
     return oct_build_fill(b, made, name, v, &order);
 }
 
-/* Factors and addends that the file does not have are 1 and 0. */
+/* Factors and addends that the file does not have are 1 and 0, and stay so. */
 static void fill_ones(oct_onnx_builder *b, int32_t made)
 {
     int64_t size;
     float *weight = oct_build_state(b, made, "weight", &size);
     for (int64_t i = 0; i < size; i++)
         weight[i] = 1.0F;
+    oct_build_freeze(b, made, "weight", true);
+    oct_build_freeze(b, made, "bias", true);
 }
 
 /* Takes in a Mul and an Add behind a normalization, when their constants have `size` numbers and stand at

@@ -142,6 +142,18 @@ oct_status oct_onnx_take_axis(const oct_onnx_call *c, int64_t axis, int ndim, in
     return OCT_OK;
 }
 
+bool oct_onnx_truth(const oct_onnx_value *v, bool *truth)
+{
+    if (!v->data || v->dtype != OCT_U8 || oct_onnx_numel(v) != 1) return false;
+    *truth = *(const uint8_t *)v->data != 0;
+    return true;
+}
+
+bool oct_onnx_is_if(const oct_onnx_node *n)
+{
+    return strcmp(n->type, "If") == 0 && n->domain[0] == '\0';
+}
+
 int64_t oct_onnx_get(const oct_onnx_value *v, int64_t i)
 {
     switch (v->dtype) {

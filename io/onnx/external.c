@@ -38,9 +38,6 @@ static bool goes_down(const char *location)
 static oct_status resolve(const oct_external *x, const oct_external_piece *p, char real[PATH_MAX])
 {
     char root[PATH_MAX], path[PATH_MAX];
-    OCT_CHECK(x->folder, OCT_DATA,
-              "%s: the data of '%s' are in another file; save the network as one file", x->path,
-              oct_show(p->name, strlen(p->name)).text);
     if (!goes_down(p->location) || !realpath(x->folder, root)) return outside(x, p);
     const int length = snprintf(path, sizeof path, "%s/%s", root, p->location);
     if (length < 0 || (size_t)length >= sizeof path) return outside(x, p);

@@ -18,7 +18,7 @@ typedef struct oct_external_piece {
 } oct_external_piece;
 
 typedef struct oct_external {
-    const char *path, *folder; /* the network's, for messages; its folder, or NULL: there is none */
+    const char *path, *folder; /* the network's, for messages, and where it lies */
     oct_external_piece *pieces;
     size_t count, capacity;
 } oct_external;

@@ -196,6 +196,14 @@ static void pass_name_on(oct_onnx_graph *g, int32_t from, int32_t to)
     g->values[from].name = name;
 }
 
+/* The value that output k of an If stands for, when its condition is known; -1. */
+static int32_t chosen(const oct_onnx_graph *g, const oct_onnx_node *n, int k)
+{
+    bool when;
+    if (!oct_onnx_truth(&g->values[n->input[0]], &when)) return -1;
+    return n->input[1 + k + (when ? 0 : n->outputs)];
+}
+
 /* Lets all users of such a node's output use its input. Without users it goes with the others. */
 static oct_status bypass(oct_onnx_graph *g)
 {
@@ -208,7 +216,11 @@ static oct_status bypass(oct_onnx_graph *g)
         for (int k = 0; k < n->inputs; k++)
             if (n->input[k] >= 0) n->input[k] = same_as[n->input[k]];
         if (does_nothing(g, n)) same_as[n->output[0]] = n->input[0];
+        for (int k = 0; oct_onnx_is_if(n) && k < n->outputs; k++)
+            if (n->output[k] >= 0 && chosen(g, n, k) >= 0) same_as[n->output[k]] = chosen(g, n, k);
     }
+    for (int64_t i = 0; i < g->num_branches; i++)
+        g->branches[i].condition = same_as[g->branches[i].condition];
     for (int i = 0; i < g->num_outputs; i++) {
         const int32_t output = g->outputs[i];
         if (same_as[output] == output) continue;
@@ -234,6 +246,8 @@ static void mark_needed(const oct_onnx_graph *g, bool *needed, bool *kept)
         }
         for (int k = 0; kept[i] && k < n->inputs; k++)
             if (n->input[k] >= 0) needed[n->input[k]] = true;
+        for (int32_t k = kept[i] ? n->branch : -1; k >= 0; k = g->branches[k].outer)
+            needed[g->branches[k].condition] = true;
     }
 }
 

@@ -40,6 +40,7 @@ void oct_onnx_free(oct_onnx_graph *g)
     oct_free(&g->producer);
     oct_free(&g->values);
     oct_free(&g->nodes);
+    oct_free(&g->branches);
     oct_free(&g->inputs);
     oct_free(&g->outputs);
     *g = (oct_onnx_graph){0};

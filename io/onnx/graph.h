@@ -21,6 +21,7 @@ typedef struct oct_onnx_value {
     bool known;     /* dtype, ndim and dim are known (behind the folding: of every value) */
     void *data;     /* a constant's elements, row-major; NULL: computed. Owned: free or take it */
     bool parameter; /* a float initializer of the file, not a folded result */
+    bool learned;   /* a constant that comes from parameters, by whatever way: others stay as they are */
     bool
         per_sample; /* a constant of integers that depends on the batch (the target of a Reshape): data is that
                       * for a batch of one */
@@ -50,6 +51,16 @@ typedef struct oct_onnx_attribute {
     oct_onnx_value tensor;
 } oct_onnx_attribute;
 
+/* One of the two networks inside of an If: its nodes count where the condition is as `when` says. */
+typedef struct oct_onnx_branch {
+    int32_t condition; /* the value */
+    bool when;
+    int32_t outer; /* the branch that this one is in; -1 */
+} oct_onnx_branch;
+
+/* The networks inside of nodes are taken apart when a file is read: functions are written out where they are called,
+ * loops of a known length round by round. The nodes of both branches of an If stand beside it, and it has the
+ * condition, the results of one and those of the other as inputs. */
 typedef struct oct_onnx_node {
     char *name, *type, *domain; /* "conv1" (never empty), "Conv", "" for ONNX's own operators */
     int32_t *input;             /* numbers of values; -1: left out */
@@ -58,6 +69,7 @@ typedef struct oct_onnx_node {
     int outputs;
     oct_onnx_attribute *attributes;
     int num_attributes;
+    int32_t branch; /* -1: of none */
 } oct_onnx_node;
 
 typedef struct oct_onnx_graph {
@@ -68,6 +80,8 @@ typedef struct oct_onnx_graph {
     int64_t num_values;
     oct_onnx_node *nodes; /* each behind those that it needs */
     int64_t num_nodes;
+    oct_onnx_branch *branches;
+    int64_t num_branches;
     int32_t *inputs; /* the activations that come in, without the initializers */
     int num_inputs;
     int32_t *outputs;
@@ -77,14 +91,16 @@ typedef struct oct_onnx_graph {
         channels_last; /* behind the folding: input 0 is (batch, h, w, c), as converters from Keras write it */
 } oct_onnx_graph;
 
-/* Reads and checks a file, and external data that lie in its folder. Constant nodes become values. OCT_DATA with
- * one sentence. */
+/* Reads a file whole: elements that lie in others of its folder (external data) are put into it, so that the bytes
+ * need no other file. Without such it stays as it is. OCT_DATA with one sentence. */
+oct_status oct_onnx_load(const char *path, void **bytes, size_t *size) OCT_NODISCARD;
+/* Loads a file and checks it. Constant nodes become values. OCT_DATA with one sentence. */
 oct_status oct_onnx_read(oct_onnx_graph *g, const char *path) OCT_NODISCARD;
-/* The same of bytes; path is for messages, and external data lie in `folder` (NULL: are refused). */
+/* The same of bytes that were loaded; path is for messages. */
 typedef struct oct_onnx_source {
     const void *bytes;
     size_t size;
-    const char *path, *folder;
+    const char *path;
 } oct_onnx_source;
 oct_status oct_onnx_read_bytes(oct_onnx_graph *g, const oct_onnx_source *source) OCT_NODISCARD;
 void oct_onnx_free(oct_onnx_graph *g);

@@ -85,6 +85,11 @@ oct_status oct_onnx_take_list(const oct_onnx_call *c, const char *attribute, int
 oct_status oct_onnx_take_axis(const oct_onnx_call *c, int64_t axis, int ndim,
                               int *found) OCT_NODISCARD;
 
+/* Reads a constant truth value; false: it is none. */
+bool oct_onnx_truth(const oct_onnx_value *v, bool *truth);
+/* Is the node an If, as the reader leaves it (graph.h)? */
+bool oct_onnx_is_if(const oct_onnx_node *n);
+
 /* Elements of integers of any width; those of F32 are for oct_onnx_reals. */
 int64_t oct_onnx_get(const oct_onnx_value *v, int64_t i);
 /* OCT_DATA when the type does not hold it. */

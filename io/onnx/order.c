@@ -5,13 +5,39 @@
 
 #include <string.h>
 
+/* What a node needs: its inputs, and the conditions of the branches that it is in. */
+typedef struct needs {
+    const oct_onnx_graph *graph;
+    const oct_onnx_node *node;
+    int input;
+    int32_t branch;
+} needs;
+
+static needs needs_of(const oct_onnx_graph *g, int64_t node)
+{
+    return (needs){.graph = g, .node = &g->nodes[node], .branch = g->nodes[node].branch};
+}
+
+/* The next value that is needed and not left out; -1: that was all. */
+static int32_t next_need(needs *n)
+{
+    while (n->input < n->node->inputs) {
+        const int32_t value = n->node->input[n->input++];
+        if (value >= 0) return value;
+    }
+    if (n->branch < 0) return -1;
+    const oct_onnx_branch *branch = &n->graph->branches[n->branch];
+    n->branch = branch->outer;
+    return branch->condition;
+}
+
 static bool is_sorted(const oct_onnx_graph *g, const int32_t *maker)
 {
-    for (int32_t i = 0; i < (int32_t)g->num_nodes; i++)
-        for (int k = 0; k < g->nodes[i].inputs; k++) {
-            const int32_t value = g->nodes[i].input[k];
-            if (value >= 0 && maker[value] >= i) return false;
-        }
+    for (int32_t i = 0; i < (int32_t)g->num_nodes; i++) {
+        needs n = needs_of(g, i);
+        for (int32_t value; (value = next_need(&n)) >= 0;)
+            if (maker[value] >= i) return false;
+    }
     return true;
 }
 
@@ -35,21 +61,22 @@ static oct_status link_users(const oct_onnx_graph *g, const int32_t *maker, user
     OCT_TRY(oct_alloc(&u->first, count + 2, sizeof *u->first));
     OCT_TRY(oct_alloc(&u->waits, count, sizeof *u->waits));
     OCT_TRY(oct_alloc(&u->order, count, sizeof *u->order));
-    for (size_t i = 0; i < count; i++)
-        for (int k = 0; k < g->nodes[i].inputs; k++) {
-            const int32_t value = g->nodes[i].input[k];
-            if (value < 0 || maker[value] < 0) continue;
+    for (size_t i = 0; i < count; i++) {
+        needs n = needs_of(g, (int64_t)i);
+        for (int32_t value; (value = next_need(&n)) >= 0;) {
+            if (maker[value] < 0) continue;
             u->first[maker[value] + 2]++;
             u->waits[i]++;
         }
+    }
     for (size_t i = 0; i < count; i++)
         u->first[i + 2] += u->first[i + 1];
     OCT_TRY(oct_alloc(&u->list, (size_t)u->first[count + 1], sizeof *u->list));
-    for (size_t i = 0; i < count; i++)
-        for (int k = 0; k < g->nodes[i].inputs; k++) {
-            const int32_t value = g->nodes[i].input[k];
-            if (value >= 0 && maker[value] >= 0) u->list[u->first[maker[value] + 1]++] = (int32_t)i;
-        }
+    for (size_t i = 0; i < count; i++) {
+        needs n = needs_of(g, (int64_t)i);
+        for (int32_t value; (value = next_need(&n)) >= 0;)
+            if (maker[value] >= 0) u->list[u->first[maker[value] + 1]++] = (int32_t)i;
+    }
     return OCT_OK;
 }
 

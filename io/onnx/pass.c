@@ -99,8 +99,9 @@ static oct_status unknown_operator(const oct_onnx_call *c)
     for (int i = 0; i < n->num_attributes; i++)
         if (n->attributes[i].kind == OCT_ONNX_GRAPH)
             return oct_onnx_problem(c,
-                                    "it holds a network of its own, to run it or not; export "
-                                    "the model without such control flow%s",
+                                    "it holds a network of its own, which runs so often as nobody "
+                                    "knows before; export the model with a fixed number of rounds, "
+                                    "or without such control flow%s",
                                     others);
     if (n->domain[0] != '\0')
         return oct_onnx_problem(c,
@@ -177,6 +178,17 @@ static bool is_done(const oct_onnx_call *c, const oct_onnx_pass *first)
     return true;
 }
 
+/* Real numbers that are computed from parameters are learned in their place. */
+static void mark_learned(const oct_onnx_call *c)
+{
+    bool learned = false;
+    for (int i = 0; i < c->node->inputs; i++)
+        learned = learned || (oct_onnx_in(c, i) && oct_onnx_in(c, i)->learned);
+    for (int i = 0; i < c->node->outputs; i++)
+        if (oct_onnx_result(c, i))
+            oct_onnx_result(c, i)->learned = learned && oct_onnx_result(c, i)->dtype == OCT_F32;
+}
+
 static oct_status compute(oct_onnx_call *c, const oct_onnx_operator *operator,
                           const oct_onnx_pass * first)
 {
@@ -188,12 +200,47 @@ static oct_status compute(oct_onnx_call *c, const oct_onnx_operator *operator,
     for (int i = 0; i < c->node->outputs; i++)
         if (c->node->output[i] >= 0) c->pass->of_batch[c->node->output[i]] = of_batch;
     const oct_status status = operator->evaluate(c);
-    if (status != OCT_OK) forget(c, false);
+    if (status != OCT_OK)
+        forget(c, false);
+    else
+        mark_learned(c);
     return status;
+}
+
+/* Is the condition of each branch that the node is in a constant, and as the branch wants it? */
+static bool is_live(const oct_onnx_pass *p, const oct_onnx_node *n)
+{
+    for (int32_t i = n->branch; i >= 0; i = p->graph->branches[i].outer) {
+        const oct_onnx_branch *b = &p->graph->branches[i];
+        bool when;
+        if (!oct_onnx_truth(&p->values[b->condition], &when) || when != b->when) return false;
+    }
+    return true;
+}
+
+/* An If has the results of one branch; what is inside of the other is not known. */
+static oct_status choose(oct_onnx_call *c)
+{
+    const oct_onnx_node *n = c->node;
+    bool when;
+    if (!c->pass->values[n->input[0]].known) return OCT_OK;
+    if (!oct_onnx_truth(&c->pass->values[n->input[0]], &when))
+        return oct_onnx_problem(c, "whether it runs one network or the other is computed from "
+                                   "images; export the model with the one that counts");
+    for (int i = 0; i < n->outputs; i++) {
+        const int32_t from = n->input[1 + i + (when ? 0 : n->outputs)];
+        oct_onnx_value *out = oct_onnx_result(c, i);
+        if (!out) continue;
+        *out = c->pass->values[from];
+        c->pass->of_batch[n->output[i]] = c->pass->of_batch[from];
+    }
+    return OCT_OK;
 }
 
 static oct_status run_node(oct_onnx_call *c, const oct_onnx_pass *first)
 {
+    if (!is_live(c->pass, c->node)) return OCT_OK;
+    if (oct_onnx_is_if(c->node)) return choose(c);
     const oct_onnx_operator *operator= c->node->domain[0] == '\0'
         ? oct_onnx_operator_find(c->node->type, c->pass->graph->opset)
         : NULL;
@@ -275,6 +322,7 @@ static void merge_data(oct_onnx_graph *g, oct_onnx_pass *a, const oct_onnx_pass 
     }
     v->data = x->data;
     v->origin = x->origin;
+    v->learned = x->learned;
     a->own[value] = false;
 }
 

@@ -3,65 +3,13 @@
  */
 #include "core/base/mem.h"
 #include "core/base/text.h"
-#include "io/file.h"
 #include "io/onnx/read_impl.h"
 #include "io/onnx/wire.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { IR_MIN = 3, IR_MAX = 13 };
-static const size_t file_bytes_max = INT32_MAX; /* what protocol buffers can hold */
-
-/* Names in order of their bytes. No hash table: names are a stranger's, who could make them all collide. */
-typedef struct entry {
-    const char *name;
-    int32_t value;
-} entry;
-
-typedef struct names {
-    entry *list;
-    size_t count, capacity;
-} names;
-
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(((const entry *)a)->name, ((const entry *)b)->name);
-}
-
-static oct_status add_name(names *n, const char *name, int32_t value)
-{
-    OCT_TRY(oct_grow(&n->list, &n->capacity, n->count + 1, sizeof *n->list));
-    n->list[n->count++] = (entry){name, value};
-    return OCT_OK;
-}
-
-static oct_status sort_names(names *n, const char *path)
-{
-    if (n->count > 1) qsort(n->list, n->count, sizeof *n->list, by_name);
-    for (size_t i = 1; i < n->count; i++)
-        OCT_CHECK(strcmp(n->list[i - 1].name, n->list[i].name) != 0, OCT_DATA,
-                  "%s: the value '%s' is defined twice", path,
-                  oct_show(n->list[i].name, strlen(n->list[i].name)).text);
-    return OCT_OK;
-}
-
-static int32_t find_name(const names *n, const char *name)
-{
-    const entry wanted = {.name = name};
-    const entry *found =
-        n->count ? bsearch(&wanted, n->list, n->count, sizeof *n->list, by_name) : NULL;
-    return found ? found->value : -1;
-}
-
-/* A file on its way in. */
-typedef struct reader {
-    oct_onnx_graph *graph;
-    const Onnx__GraphProto *proto;
-    oct_external external;
-    names initializers, all;
-} reader;
 
 static oct_status check_versions(const char *path, const Onnx__ModelProto *m, int64_t *opset)
 {
@@ -87,47 +35,11 @@ static oct_status check_model(const char *path, const Onnx__ModelProto *m, int64
 {
     OCT_CHECK(m->graph && m->graph->n_node > 0, OCT_DATA, "%s: holds no network", path);
     OCT_TRY(check_versions(path, m, opset));
-    OCT_CHECK(m->n_functions == 0, OCT_DATA,
-              "%s: has functions of its own; write their operators into the network, with "
-              "onnx.inliner.inline_local_functions",
-              path);
-    OCT_CHECK(m->graph->n_sparse_initializer == 0, OCT_DATA,
-              "%s: has sparse tensors, which are not read", path);
     return OCT_OK;
 }
 
-static bool is_constant(const Onnx__NodeProto *n)
-{
-    return n->op_type && strcmp(n->op_type, "Constant") == 0 && n->n_output == 1 &&
-           (!n->domain || n->domain[0] == '\0' || strcmp(n->domain, "ai.onnx") == 0);
-}
-
-static oct_status define(reader *r, const char *name, oct_onnx_value **value)
-{
-    oct_onnx_graph *g = r->graph;
-    OCT_CHECK(name && name[0] != '\0', OCT_DATA,
-              "%s: has an input or a tensor without a name; it is damaged", g->path);
-    OCT_TRY(add_name(&r->all, name, (int32_t)g->num_values));
-    *value = &g->values[g->num_values++];
-    (*value)->origin = -1;
-    return oct_strdup(&(*value)->name, name);
-}
-
-static oct_status take_initializers(reader *r)
-{
-    oct_onnx_value *v;
-    for (size_t i = 0; i < r->proto->n_initializer; i++) {
-        const Onnx__TensorProto *t = r->proto->initializer[i];
-        OCT_TRY(define(r, t->name, &v));
-        OCT_TRY(oct_onnx_take_tensor(&r->external, t, v));
-        v->parameter = v->dtype == OCT_F32;
-        OCT_TRY(add_name(&r->initializers, t->name, (int32_t)i));
-    }
-    return sort_names(&r->initializers, r->graph->path);
-}
-
 /* Dimensions that are free, or that nobody knows, count as the batch until the folding sets them. */
-static oct_status take_type(const reader *r, const Onnx__ValueInfoProto *p, oct_onnx_value *v)
+static oct_status take_type(const oct_onnx_reader *r, const Onnx__ValueInfoProto *p, oct_onnx_value *v)
 {
     const char *path = r->graph->path;
     const oct_shown name = oct_show(v->name, strlen(v->name));
@@ -151,17 +63,25 @@ static oct_status take_type(const reader *r, const Onnx__ValueInfoProto *p, oct_
     return OCT_OK;
 }
 
+static bool is_initializer(const oct_onnx_scope *s, const char *name)
+{
+    return name && oct_onnx_find(s, name);
+}
+
 /* Older files list the initializers among the inputs. */
-static oct_status take_inputs(reader *r)
+static oct_status take_inputs(oct_onnx_reader *r, oct_onnx_scope *s)
 {
     oct_onnx_graph *g = r->graph;
+    const Onnx__GraphProto *proto = r->model->graph;
     oct_onnx_value *v;
-    OCT_TRY(oct_alloc(&g->inputs, r->proto->n_input, sizeof *g->inputs));
-    for (size_t i = 0; i < r->proto->n_input; i++) {
-        const Onnx__ValueInfoProto *p = r->proto->input[i];
-        if (p->name && find_name(&r->initializers, p->name) >= 0) continue;
-        g->inputs[g->num_inputs++] = (int32_t)g->num_values;
-        OCT_TRY(define(r, p->name, &v));
+    OCT_TRY(oct_alloc(&g->inputs, proto->n_input, sizeof *g->inputs));
+    OCT_TRY(oct_onnx_end_binding(s, g->path)); /* of the initializers */
+    for (size_t i = 0; i < proto->n_input; i++)
+        if (!is_initializer(s, proto->input[i]->name)) g->inputs[g->num_inputs++] = (int32_t)i;
+    for (int i = 0; i < g->num_inputs; i++) {
+        const Onnx__ValueInfoProto *p = proto->input[g->inputs[i]];
+        g->inputs[i] = (int32_t)g->num_values;
+        OCT_TRY(oct_onnx_define(r, s, p->name, &v));
         OCT_TRY(take_type(r, p, v));
     }
     OCT_CHECK(g->num_inputs > 0, OCT_DATA, "%s: has no input", g->path);
@@ -170,122 +90,67 @@ static oct_status take_inputs(reader *r)
     return OCT_OK;
 }
 
-static oct_status define_results(reader *r)
-{
-    oct_onnx_value *v;
-    for (size_t i = 0; i < r->proto->n_node; i++) {
-        const Onnx__NodeProto *p = r->proto->node[i];
-        for (size_t k = 0; k < p->n_output; k++) {
-            if (p->output[k][0] == '\0') continue;
-            OCT_TRY(define(r, p->output[k], &v));
-            if (is_constant(p)) OCT_TRY(oct_onnx_take_constant(&r->external, p, v));
-        }
-    }
-    return sort_names(&r->all, r->graph->path);
-}
-
-static oct_status find_inputs(const reader *r, const Onnx__NodeProto *p, oct_onnx_node *n)
-{
-    const char *path = r->graph->path;
-    for (size_t k = 0; k < p->n_input; k++) {
-        const char *name = p->input[k];
-        n->input[k] = name[0] == '\0' ? -1 : find_name(&r->all, name);
-        OCT_CHECK(name[0] == '\0' || n->input[k] >= 0, OCT_DATA,
-                  "%s: the node '%s' (%s) wants '%s', which nothing makes", path,
-                  oct_show(n->name, strlen(n->name)).text, oct_show(n->type, strlen(n->type)).text,
-                  oct_show(name, strlen(name)).text);
-    }
-    return OCT_OK;
-}
-
-static oct_status take_nodes(reader *r)
+static oct_status take_outputs(const oct_onnx_reader *r, const oct_onnx_scope *s)
 {
     oct_onnx_graph *g = r->graph;
-    OCT_TRY(oct_alloc(&g->nodes, r->proto->n_node, sizeof *g->nodes));
-    for (size_t i = 0; i < r->proto->n_node; i++) {
-        const Onnx__NodeProto *p = r->proto->node[i];
-        if (is_constant(p)) continue;
-        oct_onnx_node *n = &g->nodes[g->num_nodes++];
-        OCT_TRY(oct_onnx_take_node(&r->external, p, n));
-        n->inputs = (int)p->n_input;
-        n->outputs = (int)p->n_output;
-        OCT_TRY(oct_alloc(&n->input, p->n_input, sizeof *n->input));
-        OCT_TRY(oct_alloc(&n->output, p->n_output, sizeof *n->output));
-        OCT_TRY(find_inputs(r, p, n));
-        for (size_t k = 0; k < p->n_output; k++)
-            n->output[k] = p->output[k][0] == '\0' ? -1 : find_name(&r->all, p->output[k]);
-    }
-    return OCT_OK;
-}
-
-static oct_status take_outputs(const reader *r)
-{
-    oct_onnx_graph *g = r->graph;
-    OCT_CHECK(r->proto->n_output > 0, OCT_DATA, "%s: has no output", g->path);
-    OCT_TRY(oct_alloc(&g->outputs, r->proto->n_output, sizeof *g->outputs));
-    for (size_t i = 0; i < r->proto->n_output; i++) {
-        const char *name = r->proto->output[i]->name ? r->proto->output[i]->name : "";
-        g->outputs[g->num_outputs] = find_name(&r->all, name);
-        OCT_CHECK(g->outputs[g->num_outputs++] >= 0, OCT_DATA,
-                  "%s: the output '%s' is made by nothing", g->path,
+    const Onnx__GraphProto *proto = r->model->graph;
+    OCT_CHECK(proto->n_output > 0, OCT_DATA, "%s: has no output", g->path);
+    OCT_TRY(oct_alloc(&g->outputs, proto->n_output, sizeof *g->outputs));
+    for (size_t i = 0; i < proto->n_output; i++) {
+        const char *name = proto->output[i]->name ? proto->output[i]->name : "";
+        const oct_onnx_names_entry *found = oct_onnx_find(s, name);
+        OCT_CHECK(found, OCT_DATA, "%s: the output '%s' is made by nothing", g->path,
                   oct_show(name, strlen(name)).text);
+        g->outputs[g->num_outputs++] = found->value;
     }
     return OCT_OK;
 }
 
-/* All external data are known before any is read. */
-static oct_status note_external(reader *r)
+/* Some exporters write weights as Constant nodes. Where a file has no other ones, these are its parameters. */
+static void find_parameters(oct_onnx_graph *g)
 {
-    for (size_t i = 0; i < r->proto->n_initializer; i++)
-        OCT_TRY(oct_onnx_note_external(&r->external, r->proto->initializer[i]));
-    for (size_t i = 0; i < r->proto->n_node; i++)
-        for (size_t k = 0; k < r->proto->node[i]->n_attribute; k++) {
-            const Onnx__TensorProto *t = r->proto->node[i]->attribute[k]->t;
-            if (t) OCT_TRY(oct_onnx_note_external(&r->external, t));
-        }
-    return oct_external_check(&r->external);
+    for (int64_t i = 0; i < g->num_values; i++)
+        if (g->values[i].parameter && g->values[i].ndim > 0) return;
+    for (int64_t i = 0; i < g->num_values; i++) {
+        oct_onnx_value *v = &g->values[i];
+        if (v->data && v->dtype == OCT_F32 && v->ndim > 0) v->parameter = v->learned = true;
+    }
 }
 
-static size_t count_values(const Onnx__GraphProto *p)
+static oct_status take_graph(oct_onnx_reader *r, oct_onnx_scope *s)
 {
-    size_t count = p->n_initializer + p->n_input;
-    for (size_t i = 0; i < p->n_node; i++)
-        count += p->node[i]->n_output;
-    return count;
-}
-
-static oct_status take_graph(reader *r)
-{
-    OCT_TRY(oct_alloc(&r->graph->values, count_values(r->proto), sizeof *r->graph->values));
-    OCT_TRY(note_external(r));
-    OCT_TRY(take_initializers(r));
-    OCT_TRY(take_inputs(r));
-    OCT_TRY(define_results(r));
-    OCT_TRY(take_nodes(r));
-    OCT_TRY(take_outputs(r));
+    const Onnx__GraphProto *proto = r->model->graph;
+    OCT_TRY(oct_onnx_take_functions(r));
+    OCT_TRY(oct_onnx_define_initializers(r, s, proto));
+    OCT_TRY(take_inputs(r, s));
+    OCT_TRY(oct_onnx_take_body(r, s, proto->node, proto->n_node));
+    OCT_TRY(take_outputs(r, s));
+    find_parameters(r->graph);
     return oct_onnx_sort_nodes(r->graph);
 }
 
-static oct_status take_model(oct_onnx_graph *g, const Onnx__ModelProto *m, const char *folder)
+static oct_status take_model(oct_onnx_graph *g, const Onnx__ModelProto *m, size_t size)
 {
+    enum { TIMES_COPIES = 4 };
     const char *name = m->producer_name ? m->producer_name : "";
     const char *version = m->producer_version ? m->producer_version : "";
-    reader r = {.graph = g, .proto = m->graph, .external = {.path = g->path, .folder = folder}};
+    oct_onnx_scope s = {.prefix = "", .branch = -1};
+    oct_onnx_reader r = {
+        .graph = g, .model = m, .copies_left = ((size_t)1 << 26) + TIMES_COPIES * size};
     OCT_TRY(check_model(g->path, m, &g->opset));
     g->ir_version = m->ir_version;
     OCT_TRY(oct_format(&g->producer, "%s%s%s", name, *name && *version ? " " : "", version));
-    const oct_status status = take_graph(&r);
-    oct_external_free(&r.external);
-    oct_free(&r.initializers.list);
-    oct_free(&r.all.list);
+    const oct_status status = take_graph(&r, &s);
+    oct_onnx_free_functions(&r);
+    oct_free(&s.list);
     return status;
 }
 
-static oct_status unpack(const oct_onnx_source *source, Onnx__ModelProto **m)
+oct_status oct_onnx_unpack(const oct_onnx_source *source, Onnx__ModelProto **m)
 {
-    OCT_CHECK(source->size <= file_bytes_max, OCT_DATA,
+    OCT_CHECK(source->size <= OCT_ONNX_FILE_BYTES_MAX, OCT_DATA,
               "%s: has %zu bytes; an ONNX file has at most %zu, the rest lies in external data",
-              source->path, source->size, file_bytes_max);
+              source->path, source->size, OCT_ONNX_FILE_BYTES_MAX);
     OCT_TRY(
         oct_wire_check(&onnx__model_proto__descriptor, source->bytes, source->size, source->path));
     oct_fail_clear();
@@ -300,9 +165,9 @@ oct_status oct_onnx_read_bytes(oct_onnx_graph *g, const oct_onnx_source *source)
 {
     Onnx__ModelProto *m = NULL;
     *g = (oct_onnx_graph){0};
-    OCT_TRY(unpack(source, &m));
+    OCT_TRY(oct_onnx_unpack(source, &m));
     oct_status status = oct_strdup(&g->path, source->path);
-    if (status == OCT_OK) status = take_model(g, m, source->folder);
+    if (status == OCT_OK) status = take_model(g, m, source->size);
     onnx__model_proto__free_unpacked(m, &oct_wire_allocator);
     if (status != OCT_OK) oct_onnx_free(g);
     return status;
@@ -311,17 +176,11 @@ oct_status oct_onnx_read_bytes(oct_onnx_graph *g, const oct_onnx_source *source)
 oct_status oct_onnx_read(oct_onnx_graph *g, const char *path)
 {
     void *bytes = NULL;
-    char *folder = NULL;
     oct_onnx_source source = {.path = path};
     *g = (oct_onnx_graph){0};
-    OCT_TRY(oct_file_read(path, file_bytes_max, &bytes, &source.size));
-    const char *slash = strrchr(path, '/');
-    oct_status status =
-        oct_format(&folder, "%.*s", slash ? (int)(slash - path) + 1 : 2, slash ? path : "./");
+    OCT_TRY(oct_onnx_load(path, &bytes, &source.size));
     source.bytes = bytes;
-    source.folder = folder;
-    if (status == OCT_OK) status = oct_onnx_read_bytes(g, &source);
-    oct_free(&folder);
+    const oct_status status = oct_onnx_read_bytes(g, &source);
     oct_free(&bytes);
     return status;
 }

@@ -1,4 +1,14 @@
-/* What the files of the reader share: they alone see the library's structs. */
+/* What the files of the reader share: they alone see the library's structs.
+ *
+ * read.c           the model: versions, inputs and outputs
+ * read_whole.c     external data are put into the file
+ * read_scope.c     names of values, and whose names a node sees
+ * read_function.c  functions of the file, and attributes that come from a call
+ * read_body.c      nodes in their order; calls, branches and loops are written out
+ * read_node.c      one node and its attributes
+ * read_tensor.c    one tensor
+ * order.c          each node behind those that it needs
+ */
 #pragma once
 
 #include "io/onnx/external.h"
@@ -6,12 +16,93 @@
 
 #include <onnx/onnx.pb-c.h>
 
+/* What protocol buffers can hold. */
+#define OCT_ONNX_FILE_BYTES_MAX ((size_t)INT32_MAX)
+/* Calls inside of calls, and rounds of a loop. */
+enum { OCT_ONNX_SCOPES_MAX = 32, OCT_ONNX_ROUNDS_MAX = 1024 };
+
+/* Names in the order of their bytes. No hash table: names are a stranger's, who could make them all collide. */
+typedef struct oct_onnx_names_entry {
+    const char *name;
+    int32_t value; /* -1: an input that a call leaves out */
+} oct_onnx_names_entry;
+
+typedef struct oct_onnx_function_proto {
+    const Onnx__FunctionProto *proto;
+    Onnx__AttributeProto **defaults; /* owned */
+    size_t num_defaults;
+} oct_onnx_function_proto;
+
+/* Whose names a node sees: those of the network, of a call, or of a network inside a node and all around it. */
+typedef struct oct_onnx_scope {
+    const struct oct_onnx_scope *outer;      /* NULL: sees nothing else */
+    const oct_onnx_function_proto *function; /* NULL: no call */
+    const Onnx__NodeProto *call;
+    const char *prefix; /* before the names of its nodes and values: "" or "call/" */
+    int depth;
+    int32_t branch; /* of its nodes; -1 */
+    oct_onnx_names_entry *list;
+    size_t count, capacity;
+} oct_onnx_scope;
+
+typedef struct oct_onnx_reader {
+    oct_onnx_graph *graph;
+    const Onnx__ModelProto *model;
+    oct_onnx_function_proto *functions;
+    size_t num_functions, values_capacity, nodes_capacity, branches_capacity;
+    size_t copies_left; /* bytes that functions, branches and loops may still take when written out */
+} oct_onnx_reader;
+
+/* read.c */
+
+/* Checks a file and unpacks it; *m is freed by onnx__model_proto__free_unpacked. */
+oct_status oct_onnx_unpack(const oct_onnx_source *source, Onnx__ModelProto **m) OCT_NODISCARD;
+
+/* read_scope.c */
+
+/* Counts bytes of what is inside of another scope, which a small file could repeat without end. */
+oct_status oct_onnx_charge(oct_onnx_reader *r, const oct_onnx_scope *s, size_t bytes) OCT_NODISCARD;
+oct_status oct_onnx_bind(oct_onnx_reader *r, oct_onnx_scope *s, const char *name,
+                         int32_t value) OCT_NODISCARD;
+/* Ends the binding: OCT_DATA when a name comes twice. Names are found from then on. */
+oct_status oct_onnx_end_binding(oct_onnx_scope *s, const char *path) OCT_NODISCARD;
+/* Looks a name up, outwards; NULL when nothing has it. */
+const oct_onnx_names_entry *oct_onnx_find(const oct_onnx_scope *s, const char *name);
+/* Makes a value and binds its name; *value is valid until the next one is made. */
+oct_status oct_onnx_define(oct_onnx_reader *r, oct_onnx_scope *s, const char *name,
+                           oct_onnx_value **value) OCT_NODISCARD;
+oct_status oct_onnx_define_initializers(oct_onnx_reader *r, oct_onnx_scope *s,
+                                        const Onnx__GraphProto *p) OCT_NODISCARD;
+
+/* read_function.c */
+
+oct_status oct_onnx_take_functions(oct_onnx_reader *r) OCT_NODISCARD;
+void oct_onnx_free_functions(oct_onnx_reader *r);
+/* The function that a node calls; NULL: none. */
+const oct_onnx_function_proto *oct_onnx_called(const oct_onnx_reader *r, const Onnx__NodeProto *p);
+/* A node as it stands in a scope: attributes that name those of the call have their values. */
+typedef struct oct_onnx_resolved {
+    Onnx__NodeProto node;
+    Onnx__AttributeProto *values; /* owned, as are the node's pointers to them */
+} oct_onnx_resolved;
+oct_status oct_onnx_resolve(const oct_onnx_scope *s, const Onnx__NodeProto *p,
+                            oct_onnx_resolved *out) OCT_NODISCARD;
+void oct_onnx_free_resolved(oct_onnx_resolved *r);
+
+/* read_body.c */
+
+/* Binds the results of these nodes, and takes them over. */
+oct_status oct_onnx_take_body(oct_onnx_reader *r, oct_onnx_scope *s, Onnx__NodeProto *const *nodes,
+                              size_t count) OCT_NODISCARD;
+
 /* read_tensor.c */
 
 /* Notes where a tensor's external data lie, if it has any. */
 oct_status oct_onnx_note_external(oct_external *x, const Onnx__TensorProto *t) OCT_NODISCARD;
+/* Puts them into it. */
+oct_status oct_onnx_take_external(const oct_external *x, Onnx__TensorProto *t) OCT_NODISCARD;
 /* Sets dtype, shape and data of a value; sizes are held against the bytes that are there. Its name stays. */
-oct_status oct_onnx_take_tensor(const oct_external *x, const Onnx__TensorProto *t,
+oct_status oct_onnx_take_tensor(const char *path, const Onnx__TensorProto *t,
                                 oct_onnx_value *v) OCT_NODISCARD;
 /* What an element of this type becomes; OCT_DATA with `name` for those that have no counterpart. */
 oct_status oct_onnx_element_type(const char *path, const char *name, int32_t data_type,
@@ -19,11 +110,15 @@ oct_status oct_onnx_element_type(const char *path, const char *name, int32_t dat
 
 /* read_node.c */
 
+/* ONNX's own operators have no domain, or this one. */
+bool oct_onnx_is_own(const char *domain);
+/* The node's name, or what stands for it. */
+const char *oct_onnx_name_of(const Onnx__NodeProto *p);
 /* Sets type, domain, name and attributes, not inputs and outputs. */
-oct_status oct_onnx_take_node(const oct_external *x, const Onnx__NodeProto *p,
+oct_status oct_onnx_take_node(const char *path, const Onnx__NodeProto *p,
                               oct_onnx_node *n) OCT_NODISCARD;
 /* Takes the tensor of a Constant node. */
-oct_status oct_onnx_take_constant(const oct_external *x, const Onnx__NodeProto *p,
+oct_status oct_onnx_take_constant(const char *path, const Onnx__NodeProto *p,
                                   oct_onnx_value *v) OCT_NODISCARD;
 
 /* order.c */

@@ -32,7 +32,7 @@ static oct_status take_floats(const Onnx__AttributeProto *p, oct_onnx_attribute 
 
 #define KIND(name) ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__##name
 
-static oct_status take_attribute(const oct_external *x, const Onnx__AttributeProto *p,
+static oct_status take_attribute(const char *path, const Onnx__AttributeProto *p,
                                  oct_onnx_attribute *a)
 {
     const int kind = p->has_type ? (int)p->type : KIND(UNDEFINED);
@@ -56,30 +56,34 @@ static oct_status take_attribute(const oct_external *x, const Onnx__AttributePro
     } else if (kind == KIND(TENSOR) && p->t) {
         a->kind = OCT_ONNX_TENSOR;
         OCT_TRY(oct_strdup(&a->tensor.name, p->t->name ? p->t->name : ""));
-        return oct_onnx_take_tensor(x, p->t, &a->tensor);
+        return oct_onnx_take_tensor(path, p->t, &a->tensor);
     }
     return OCT_OK;
 }
 
+bool oct_onnx_is_own(const char *domain)
+{
+    return !domain || domain[0] == '\0' || strcmp(domain, "ai.onnx") == 0;
+}
+
 /* Names a node that has no name after its first output, and says "Conv" where that has none either. */
-static const char *name_of(const Onnx__NodeProto *p)
+const char *oct_onnx_name_of(const Onnx__NodeProto *p)
 {
     if (p->name && p->name[0] != '\0') return p->name;
     return p->n_output > 0 && p->output[0][0] != '\0' ? p->output[0] : p->op_type;
 }
 
-oct_status oct_onnx_take_node(const oct_external *x, const Onnx__NodeProto *p, oct_onnx_node *n)
+oct_status oct_onnx_take_node(const char *path, const Onnx__NodeProto *p, oct_onnx_node *n)
 {
-    const bool own = !p->domain || strcmp(p->domain, "ai.onnx") == 0;
     OCT_CHECK(p->op_type && p->op_type[0] != '\0', OCT_DATA,
-              "%s: has a node without an operator; it is damaged", x->path);
-    OCT_TRY(oct_strdup(&n->name, name_of(p)));
+              "%s: has a node without an operator; it is damaged", path);
+    OCT_TRY(oct_strdup(&n->name, oct_onnx_name_of(p)));
     OCT_TRY(oct_strdup(&n->type, p->op_type));
-    OCT_TRY(oct_strdup(&n->domain, own ? "" : p->domain));
+    OCT_TRY(oct_strdup(&n->domain, oct_onnx_is_own(p->domain) ? "" : p->domain));
     OCT_TRY(oct_alloc(&n->attributes, p->n_attribute, sizeof *n->attributes));
     for (size_t i = 0; i < p->n_attribute; i++) {
         n->num_attributes++;
-        OCT_TRY(take_attribute(x, p->attribute[i], &n->attributes[i]));
+        OCT_TRY(take_attribute(path, p->attribute[i], &n->attributes[i]));
     }
     return OCT_OK;
 }
@@ -94,19 +98,18 @@ static oct_status take_list(oct_onnx_value *v, oct_dtype dtype, const void *elem
     return OCT_OK;
 }
 
-oct_status oct_onnx_take_constant(const oct_external *x, const Onnx__NodeProto *p,
-                                  oct_onnx_value *v)
+oct_status oct_onnx_take_constant(const char *path, const Onnx__NodeProto *p, oct_onnx_value *v)
 {
     const Onnx__AttributeProto *a = p->n_attribute == 1 ? p->attribute[0] : NULL;
     const char *name = a && a->name ? a->name : "";
     v->known = true;
     v->origin = -1;
-    if (strcmp(name, "value") == 0 && a->t) return oct_onnx_take_tensor(x, a->t, v);
+    if (strcmp(name, "value") == 0 && a->t) return oct_onnx_take_tensor(path, a->t, v);
     if (strcmp(name, "value_float") == 0) return take_list(v, OCT_F32, &a->f, 1);
     if (strcmp(name, "value_int") == 0) return take_list(v, OCT_S64, &a->i, 1);
     v->ndim = 1;
     if (strcmp(name, "value_floats") == 0) return take_list(v, OCT_F32, a->floats, a->n_floats);
     if (strcmp(name, "value_ints") == 0) return take_list(v, OCT_S64, a->ints, a->n_ints);
-    return oct_fail(OCT_DATA, "%s: the constant '%s' is no tensor of numbers", x->path,
+    return oct_fail(OCT_DATA, "%s: the constant '%s' is no tensor of numbers", path,
                     oct_show(v->name, strlen(v->name)).text);
 }

@@ -1,6 +1,7 @@
-/* Tensors of a file: raw bytes, typed fields or external data. Real numbers of any width become 32 bits wide. */
+/* Tensors of a file: raw bytes or typed fields; external data become raw bytes first. Real numbers of any width become 32 bits wide. */
 #include "io/onnx/operator.h"
 #include "io/onnx/read_impl.h"
+#include "io/onnx/wire.h"
 
 #include "core/base/half.h"
 #include "core/base/mem.h"
@@ -136,8 +137,9 @@ static oct_status piece_of(const tensor *t, oct_external_piece *piece)
                   "%s: '%s' has %" PRId64 " elements of type %s, but %" PRId64 " bytes of data",
                   t->path, t->name.text, t->numel, t->element->name, number);
     }
-    OCT_CHECK(piece->location, OCT_DATA, "%s: the data of '%s' are external, but nowhere", t->path,
-              t->name.text);
+    OCT_CHECK(piece->location && !t->proto->raw_data.data, OCT_DATA,
+              "%s: the data of '%s' are external, but %s", t->path, t->name.text,
+              piece->location ? "in the file too; it is damaged" : "nowhere");
     return OCT_OK;
 }
 
@@ -297,27 +299,33 @@ static oct_status take_typed(const tensor *t, oct_onnx_value *v)
     return OCT_OK;
 }
 
-static oct_status take_external(const oct_external *x, const tensor *t, oct_onnx_value *v)
-{
-    oct_external_piece piece;
-    uint8_t *bytes = NULL;
-    oct_status status = OCT_OK;
-    OCT_TRY(piece_of(t, &piece));
-    OCT_TRY_OUT(oct_alloc(&bytes, (size_t)piece.length, 1));
-    OCT_TRY_OUT(oct_external_read(x, &piece, bytes));
-    OCT_TRY_OUT(oct_alloc(&v->data, (size_t)t->numel, oct_dtype_bytes(v->dtype)));
-    OCT_TRY_OUT(take_raw(t, v, bytes));
-out:
-    oct_free(&bytes);
-    return status;
-}
-
-oct_status oct_onnx_take_tensor(const oct_external *x, const Onnx__TensorProto *p,
-                                oct_onnx_value *v)
+oct_status oct_onnx_take_external(const oct_external *x, Onnx__TensorProto *p)
 {
     tensor t;
-    OCT_TRY(open_tensor(&t, x->path, p, v));
-    if (is_external(p)) return take_external(x, &t, v);
+    oct_external_piece piece;
+    oct_onnx_value v = {0};
+    void *bytes = NULL;
+    if (!is_external(p)) return OCT_OK;
+    OCT_TRY(open_tensor(&t, x->path, p, &v));
+    OCT_TRY(piece_of(&t, &piece));
+    OCT_TRY(oct_alloc(&bytes, (size_t)piece.length, 1));
+    p->raw_data = (ProtobufCBinaryData){(size_t)piece.length, bytes}; /* the message's from now on */
+    p->has_raw_data = true;
+    OCT_TRY(oct_external_read(x, &piece, bytes));
+    for (size_t i = 0; i < p->n_external_data; i++)
+        onnx__string_string_entry_proto__free_unpacked(p->external_data[i], &oct_wire_allocator);
+    p->n_external_data = 0;
+    p->has_data_location = false;
+    return OCT_OK;
+}
+
+oct_status oct_onnx_take_tensor(const char *path, const Onnx__TensorProto *p, oct_onnx_value *v)
+{
+    tensor t;
+    OCT_TRY(open_tensor(&t, path, p, v));
+    OCT_CHECK(!is_external(p), OCT_DATA,
+              "%s: the data of '%s' are in another file; save the network as one file", path,
+              t.name.text);
     if (!p->has_raw_data) return take_typed(&t, v);
     if (p->raw_data.len != (size_t)t.numel * t.element->bytes)
         return wrong_size(&t, p->raw_data.len);

@@ -16,17 +16,18 @@
 #include <string.h>
 
 enum { SIZE, OUTPUT };
-enum { FILE_BYTES_MAX = INT32_MAX, TYPES_MAX = 128 };
+enum { TYPES_MAX = 128 };
 
 /* A network on its way from a file to a recipe. */
 typedef struct network {
     const char *path;
     const oct_args *args;
-    void *bytes;
+    void *bytes; /* with external data */
     size_t size;
     int64_t h, w;             /* 0: as the file declares it */
     int64_t nodes;            /* before folding */
     int64_t tensors, numbers; /* of parameters */
+    int64_t fixed;            /* numbers that are none, in parameters of modules */
     oct_onnx_graph graph;
     /* What it becomes: types of modules, and how many of each. */
     const oct_module_type *type[TYPES_MAX];
@@ -44,20 +45,14 @@ static oct_status read_size(network *m)
     return OCT_OK;
 }
 
-/* External data may be looked at where they lie; a recipe wants one file. */
 static oct_status read_network(network *m)
 {
-    const oct_onnx_source source = {.path = m->path};
+    oct_onnx_source source = {.path = m->path};
     OCT_TRY(read_size(m));
-    if (!m->args->option[OUTPUT].given) {
-        OCT_TRY(oct_onnx_read(&m->graph, m->path));
-    } else {
-        OCT_TRY(oct_file_read(m->path, FILE_BYTES_MAX, &m->bytes, &m->size));
-        oct_onnx_source whole = source;
-        whole.bytes = m->bytes;
-        whole.size = m->size;
-        OCT_TRY(oct_onnx_read_bytes(&m->graph, &whole));
-    }
+    OCT_TRY(oct_onnx_load(m->path, &m->bytes, &m->size));
+    source.bytes = m->bytes;
+    source.size = m->size;
+    OCT_TRY(oct_onnx_read_bytes(&m->graph, &source));
     m->nodes = m->graph.num_nodes;
     return OCT_OK;
 }
@@ -110,7 +105,7 @@ static oct_status count_parameters(network *m)
     for (int64_t i = 0; i < g->num_nodes; i++)
         for (int k = 0; k < g->nodes[i].inputs; k++) {
             const oct_onnx_value *v = oct_onnx_input(g, &g->nodes[i], k);
-            const bool learned = v && v->data && (v->parameter || v->origin >= 0);
+            const bool learned = v && v->data && v->learned;
             if (!learned || is_statistic(&g->nodes[i], k) || seen[v - g->values]) continue;
             seen[v - g->values] = true;
             m->tensors++;
@@ -124,6 +119,8 @@ static oct_status count_module(void *user, oct_module *module)
 {
     network *m = user;
     int i = 0;
+    for (size_t k = 0; k < module->num_params; k++)
+        if (module->params[k]->frozen) m->fixed += oct_numel(&module->params[k]->value);
     if (!module->type->atomic) return OCT_OK;
     while (i < m->types && m->type[i] != module->type)
         i++;
@@ -155,6 +152,11 @@ static oct_status build_network(network *m)
 
 static oct_status print_modules(const network *m)
 {
+    char count[32];
+    if (m->fixed > 0)
+        OCT_TRY(oct_print("\nfixed       %s numbers, which the network has as constants: training "
+                          "leaves them as they are\n",
+                          oct_text_count(m->fixed, count)));
     OCT_TRY(oct_print("\n%-24s %5s  %s\n", "module", "count", "in the int8 model"));
     for (int i = 0; i < m->types; i++)
         OCT_TRY(oct_print("%-24s %5" PRId64 "  %s\n", m->type[i]->name, m->count[i],
@@ -234,11 +236,11 @@ static oct_status print_json(const network *m, const tally *t)
         json_object_set_new(types, oct_show(t->type[i], strlen(t->type[i])).text,
                             json_integer(t->count[i]));
     return oct_print_json(json_pack(
-        "{s:s, s:s, s:o, s:I, s:I, s:o, s:o, s:I, s:I, s:I, s:I, s:o, s:o}", "kind", "onnx network",
+        "{s:s, s:s, s:o, s:I, s:I, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "kind", "onnx network",
         "file", m->path, "producer", text_json(g->producer), "opset", (json_int_t)g->opset,
         "file_format", (json_int_t)g->ir_version, "inputs", ports_json(g, g->inputs, g->num_inputs),
         "outputs", ports_json(g, g->outputs, g->num_outputs), "parameters", (json_int_t)m->numbers,
-        "parameter_tensors", (json_int_t)m->tensors, "nodes", (json_int_t)g->num_nodes,
+        "parameter_tensors", (json_int_t)m->tensors, "fixed", (json_int_t)m->fixed, "nodes", (json_int_t)g->num_nodes,
         "file_nodes", (json_int_t)m->nodes, "operators", types, "modules", modules_json(m)));
 }
 
@@ -422,7 +424,8 @@ const oct_command oct_command_import = {
         "is\n"
         "listed, all at once.\n"
         "\n"
-        "With -o, the folder gets model.onnx and a recipe.yaml to complete.\n"
+        "Data in a file beside it (net.onnx.data) are read too. With -o, the folder gets model.onnx, one\n"
+        "file with all of it, and a recipe.yaml to complete.\n"
         "\n"
         "    octet import resnet18.onnx\n"
         "    octet import yolo.onnx --size 320x320 -o yolo\n",

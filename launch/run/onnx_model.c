@@ -1,4 +1,4 @@
-/* The bytes of the file stay with the recipe, since a run builds its model several times. */
+/* The bytes of the file, with those of its external data, stay with the recipe, since a run builds its model several times. */
 #include "launch/run/onnx_model.h"
 
 #include "core/base/log.h"
@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static const size_t file_limit = (size_t)1 << 31; /* what protobuf can say */
 static const char copy_name[] = "model.onnx";
 
 static oct_status check_digest(const oct_recipe *recipe, const void *bytes, size_t size,
@@ -69,7 +68,7 @@ static oct_status find_copy(oct_recipe *recipe)
     if (resumes && oct_file_exists(copy)) {
         oct_log(OCT_LOG_WARN, "model.onnx: %s is gone; using the run's copy, %s",
                 recipe->model_onnx, copy);
-        oct_status status = oct_file_read(copy, file_limit, &recipe->onnx, &recipe->onnx_size);
+        oct_status status = oct_onnx_load(copy, &recipe->onnx, &recipe->onnx_size);
         oct_free(&copy);
         return status;
     }
@@ -83,7 +82,7 @@ oct_status oct_onnx_model_open(oct_recipe *recipe)
     OCT_TRY(find_copy(recipe));
     oct_status status = OCT_OK;
     if (!recipe->onnx)
-        status = oct_file_read(recipe->model_onnx, file_limit, &recipe->onnx, &recipe->onnx_size);
+        status = oct_onnx_load(recipe->model_onnx, &recipe->onnx, &recipe->onnx_size);
     if (status == OCT_DATA) return oct_fail_prefix("model.onnx");
     return status == OCT_OK ? set_digest(recipe) : status;
 }
@@ -231,9 +230,9 @@ oct_status oct_onnx_model_build(oct_module **model, const oct_recipe *recipe,
               "model.onnx: the network is that of an ONNX file with the SHA-256 %s; put the file "
               "beside the checkpoint as %s",
               recipe->model_onnx_sha256, copy_name);
-    oct_onnx_source source = {recipe->onnx, recipe->onnx_size, recipe->model_onnx, NULL};
+    oct_onnx_source source = {recipe->onnx, recipe->onnx_size, recipe->model_onnx};
     if (!source.bytes) {
-        oct_status status = oct_file_read(recipe->model_onnx, file_limit, &bytes, &source.size);
+        oct_status status = oct_onnx_load(recipe->model_onnx, &bytes, &source.size);
         if (status == OCT_DATA) return oct_fail_prefix("model.onnx");
         if (status == OCT_OK) status = check_digest(recipe, bytes, source.size, hex);
         if (status != OCT_OK) {

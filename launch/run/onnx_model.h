@@ -1,6 +1,7 @@
-/* `model.onnx` of a recipe names a file whose network is trained, in place of a model of Octet's own. Only the
- * digest of the file is part of the recipe's identity. The run folder keeps a copy, by which its checkpoints
- * are understood when the file itself has gone. */
+/* `model.onnx` of a recipe names a file whose network is trained, in place of a model of Octet's own. External
+ * data become part of the file when it is read (io/onnx/graph.h). Only the digest of the whole is part of the recipe's
+ * identity. The run folder keeps a copy of it, by which its checkpoints are understood when the file itself has
+ * gone. */
 #pragma once
 
 #include "core/nn/module.h"

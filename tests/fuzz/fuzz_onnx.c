@@ -64,7 +64,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const char path[] = "input.onnx";
     const unsigned allowed = FUZZ_BIT(OCT_OK) | FUZZ_BIT(OCT_DATA);
-    const oct_onnx_source source = {data, size, path, NULL};
+    const oct_onnx_source source = {data, size, path};
     oct_onnx_graph g;
     fuzz_call call = fuzz_begin(size);
     oct_status status = oct_onnx_read_bytes(&g, &source);

@@ -13,7 +13,7 @@
 static oct_status read_model(oct_onnx_graph *g, onnx_model *m)
 {
     oct_proto file = onnx_file(m);
-    const oct_onnx_source source = {file.data, file.length, "net.onnx", NULL};
+    const oct_onnx_source source = {file.data, file.length, "net.onnx"};
     const oct_status status = oct_onnx_read_bytes(g, &source);
     oct_proto_free(&file);
     return status;
@@ -62,7 +62,7 @@ static void check_output(const char *name, int number, const oct_onnx_value *v,
 static void check_case(const onnx_golden_case *c, const uint8_t *bytes)
 {
     oct_onnx_graph g;
-    const oct_onnx_source source = {bytes + c->at, c->size, c->name, NULL};
+    const oct_onnx_source source = {bytes + c->at, c->size, c->name};
     MUST(oct_onnx_read_bytes(&g, &source));
     MUST(oct_onnx_fold(&g, 0, 0, 0));
     cr_assert_eq(g.num_outputs, c->outputs, "%s", c->name);

@@ -1,0 +1,404 @@
+/* Nodes are taken over in their order. What a node holds itself, a function that it calls, the branches of an If, the
+ * rounds of a Loop, is written out beside it, so that behind the reader there is one list of plain nodes. */
+#include "core/base/mem.h"
+#include "core/base/text.h"
+#include "io/onnx/read_impl.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static bool is_own(const Onnx__NodeProto *p, const char *type)
+{
+    return p->op_type && strcmp(p->op_type, type) == 0 && oct_onnx_is_own(p->domain);
+}
+
+static bool is_constant(const Onnx__NodeProto *p)
+{
+    return is_own(p, "Constant") && p->n_output == 1;
+}
+
+static oct_status charge_node(oct_onnx_reader *r, const oct_onnx_scope *s, const Onnx__NodeProto *p)
+{
+    if (s->depth == 0) return OCT_OK;
+    return oct_onnx_charge(r, s, 2 * sizeof(oct_onnx_node) + onnx__node_proto__get_packed_size(p));
+}
+
+static oct_status define_constant(oct_onnx_reader *r, oct_onnx_scope *s, const Onnx__NodeProto *p,
+                                  oct_onnx_value *v)
+{
+    oct_onnx_resolved node;
+    OCT_TRY(oct_onnx_resolve(s, p, &node));
+    oct_status status = charge_node(r, s, &node.node);
+    if (status == OCT_OK) status = oct_onnx_take_constant(r->graph->path, &node.node, v);
+    oct_onnx_free_resolved(&node);
+    return status;
+}
+
+static oct_status define_results(oct_onnx_reader *r, oct_onnx_scope *s,
+                                 Onnx__NodeProto *const *nodes, size_t count)
+{
+    oct_onnx_value *v;
+    for (size_t i = 0; i < count; i++)
+        for (size_t k = 0; k < nodes[i]->n_output; k++) {
+            if (nodes[i]->output[k][0] == '\0') continue;
+            OCT_TRY(oct_onnx_define(r, s, nodes[i]->output[k], &v));
+            if (is_constant(nodes[i])) OCT_TRY(define_constant(r, s, nodes[i], v));
+        }
+    return oct_onnx_end_binding(s, r->graph->path);
+}
+
+static oct_status find_input(const oct_onnx_reader *r, const oct_onnx_scope *s,
+                             const Onnx__NodeProto *p, size_t k, int32_t *value)
+{
+    const char *name = p->input[k], *node = oct_onnx_name_of(p);
+    *value = -1;
+    if (name[0] == '\0') return OCT_OK;
+    const oct_onnx_names_entry *found = oct_onnx_find(s, name);
+    OCT_CHECK(found, OCT_DATA, "%s: the node '%s' (%s) wants '%s', which nothing makes",
+              r->graph->path, oct_show(node, strlen(node)).text,
+              oct_show(p->op_type, strlen(p->op_type)).text, oct_show(name, strlen(name)).text);
+    *value = found->value;
+    return OCT_OK;
+}
+
+static oct_status new_node(oct_onnx_reader *r, const oct_onnx_scope *s, oct_onnx_node **n)
+{
+    oct_onnx_graph *g = r->graph;
+    *n = NULL;
+    OCT_TRY(oct_grow(&g->nodes, &r->nodes_capacity, (size_t)g->num_nodes + 1, sizeof *g->nodes));
+    *n = &g->nodes[g->num_nodes++];
+    **n = (oct_onnx_node){.branch = s->branch};
+    return OCT_OK;
+}
+
+/* Makes room for inputs and outputs. */
+static oct_status set_ports(oct_onnx_node *n, size_t inputs, size_t outputs)
+{
+    OCT_TRY(oct_alloc(&n->input, inputs, sizeof *n->input));
+    OCT_TRY(oct_alloc(&n->output, outputs, sizeof *n->output));
+    n->inputs = (int)inputs;
+    n->outputs = (int)outputs;
+    return OCT_OK;
+}
+
+static oct_status find_ports(const oct_onnx_reader *r, const oct_onnx_scope *s,
+                             const Onnx__NodeProto *p, oct_onnx_node *n)
+{
+    for (size_t k = 0; k < p->n_input; k++)
+        OCT_TRY(find_input(r, s, p, k, &n->input[k]));
+    for (size_t k = 0; k < p->n_output; k++)
+        n->output[k] = p->output[k][0] == '\0' ? -1 : oct_onnx_find(s, p->output[k])->value;
+    return OCT_OK;
+}
+
+static oct_status add_prefix(const oct_onnx_scope *s, oct_onnx_node *n)
+{
+    char *name = n->name;
+    n->name = NULL;
+    const oct_status status = oct_format(&n->name, "%s%s", s->prefix, name);
+    oct_free(&name);
+    return status;
+}
+
+static oct_status take_plain(oct_onnx_reader *r, const oct_onnx_scope *s, const Onnx__NodeProto *p)
+{
+    oct_onnx_node *n;
+    OCT_TRY(charge_node(r, s, p));
+    OCT_TRY(new_node(r, s, &n));
+    OCT_TRY(oct_onnx_take_node(r->graph->path, p, n));
+    if (s->prefix[0]) OCT_TRY(add_prefix(s, n));
+    OCT_TRY(set_ports(n, p->n_input, p->n_output));
+    return find_ports(r, s, p, n);
+}
+
+/* Has the result `name` of a node be another value. */
+static oct_status pass_on(oct_onnx_reader *r, const oct_onnx_scope *s, int32_t from,
+                          const char *name)
+{
+    oct_onnx_node *n;
+    if (name[0] == '\0') return OCT_OK;
+    OCT_TRY(new_node(r, s, &n));
+    OCT_TRY(oct_format(&n->name, "%s%s", s->prefix, name));
+    OCT_TRY(oct_strdup(&n->type, "Identity"));
+    OCT_TRY(oct_strdup(&n->domain, ""));
+    OCT_TRY(set_ports(n, 1, 1));
+    n->input[0] = from;
+    n->output[0] = oct_onnx_find(s, name)->value;
+    return OCT_OK;
+}
+
+static oct_status wrong_ports(const oct_onnx_reader *r, const Onnx__NodeProto *p)
+{
+    const char *name = oct_onnx_name_of(p);
+    return oct_fail(OCT_DATA,
+                    "%s: the node '%s' (%s) and what it holds have different inputs or outputs; "
+                    "the file is damaged",
+                    r->graph->path, oct_show(name, strlen(name)).text,
+                    oct_show(p->op_type, strlen(p->op_type)).text);
+}
+
+enum { PREFIX_MAX = 160 };
+
+/* Opens a scope inside of another; the caller frees its prefix and its list. */
+static oct_status open_scope(oct_onnx_reader *r, const oct_onnx_scope *around,
+                             const Onnx__NodeProto *p, const char *part, oct_onnx_scope *s)
+{
+    char *prefix = NULL;
+    *s = (oct_onnx_scope){.depth = around->depth + 1, .branch = around->branch, .prefix = ""};
+    OCT_CHECK(s->depth <= OCT_ONNX_SCOPES_MAX, OCT_DATA,
+              "%s: its functions call each other more than %d deep, as no network does",
+              r->graph->path, OCT_ONNX_SCOPES_MAX);
+    OCT_TRY(oct_onnx_charge(r, s, 2 * (sizeof *s + PREFIX_MAX)));
+    if (strlen(around->prefix) < PREFIX_MAX)
+        OCT_TRY(oct_format(&prefix, "%s%.*s%s/", around->prefix, PREFIX_MAX, oct_onnx_name_of(p),
+                           part));
+    else
+        OCT_TRY(oct_strdup(&prefix, around->prefix));
+    s->prefix = prefix;
+    return OCT_OK;
+}
+
+static void close_scope(oct_onnx_scope *s)
+{
+    char *prefix = s->prefix[0] ? (char *)(uintptr_t)s->prefix : NULL;
+    oct_free(&prefix);
+    oct_free(&s->list);
+}
+
+/* Result k of what is inside. */
+static oct_status find_result(const oct_onnx_reader *r, const oct_onnx_scope *s, const char *name,
+                              int32_t *value)
+{
+    const oct_onnx_names_entry *found = oct_onnx_find(s, name ? name : "");
+    OCT_CHECK(found && found->value >= 0, OCT_DATA, "%s: the result '%s' is made by nothing",
+              r->graph->path, oct_show(name ? name : "", name ? strlen(name) : 0).text);
+    *value = found->value;
+    return OCT_OK;
+}
+
+static oct_status take_call(oct_onnx_reader *r, const oct_onnx_scope *around,
+                            const Onnx__NodeProto *p, const oct_onnx_function_proto *f)
+{
+    oct_onnx_scope s;
+    oct_status status = OCT_OK;
+    int32_t value;
+    if (p->n_input > f->proto->n_input || p->n_output > f->proto->n_output)
+        return wrong_ports(r, p);
+    OCT_TRY(open_scope(r, around, p, "", &s));
+    s.function = f;
+    s.call = p;
+    for (size_t k = 0; k < f->proto->n_input; k++) {
+        value = -1;
+        if (k < p->n_input) OCT_TRY_OUT(find_input(r, around, p, k, &value));
+        OCT_TRY_OUT(oct_onnx_bind(r, &s, f->proto->input[k], value));
+    }
+    OCT_TRY_OUT(oct_onnx_take_body(r, &s, f->proto->node, f->proto->n_node));
+    for (size_t k = 0; k < p->n_output; k++) {
+        OCT_TRY_OUT(find_result(r, &s, f->proto->output[k], &value));
+        OCT_TRY_OUT(pass_on(r, around, value, p->output[k]));
+    }
+out:
+    close_scope(&s);
+    return status;
+}
+
+static const Onnx__GraphProto *find_graph(const Onnx__NodeProto *p, const char *name)
+{
+    for (size_t i = 0; i < p->n_attribute; i++)
+        if (p->attribute[i]->name && strcmp(p->attribute[i]->name, name) == 0)
+            return p->attribute[i]->g;
+    return NULL;
+}
+
+/* Takes one branch, and adds its results to the inputs of the If from `at` on. */
+static oct_status take_branch(oct_onnx_reader *r, const oct_onnx_scope *around,
+                              const Onnx__NodeProto *p, bool when, int32_t *input)
+{
+    const Onnx__GraphProto *inside = find_graph(p, when ? "then_branch" : "else_branch");
+    oct_onnx_graph *g = r->graph;
+    oct_onnx_scope s;
+    oct_status status = OCT_OK;
+    if (!inside || inside->n_input != 0 || inside->n_output < p->n_output) return wrong_ports(r, p);
+    OCT_TRY(open_scope(r, around, p, when ? "/then" : "/else", &s));
+    s.outer = around;
+    s.function = around->function;
+    s.call = around->call;
+    OCT_TRY_OUT(oct_grow(&g->branches, &r->branches_capacity, (size_t)g->num_branches + 1,
+                         sizeof *g->branches));
+    g->branches[g->num_branches] = (oct_onnx_branch){input[0], when, around->branch};
+    s.branch = (int32_t)g->num_branches++;
+    OCT_TRY_OUT(oct_onnx_define_initializers(r, &s, inside));
+    OCT_TRY_OUT(oct_onnx_take_body(r, &s, inside->node, inside->n_node));
+    for (size_t k = 0; k < p->n_output; k++)
+        OCT_TRY_OUT(find_result(r, &s, inside->output[k]->name,
+                                &input[1 + k + (when ? 0 : p->n_output)]));
+out:
+    close_scope(&s);
+    return status;
+}
+
+/* The node's inputs become the condition and the results of both branches. */
+static oct_status take_if(oct_onnx_reader *r, const oct_onnx_scope *s, const Onnx__NodeProto *p)
+{
+    oct_onnx_node *n = NULL;
+    int32_t *input = NULL;
+    oct_status status = OCT_OK;
+    OCT_TRY(oct_alloc(&input, 1 + 2 * p->n_output, sizeof *input));
+    if (p->n_input != 1)
+        status = wrong_ports(r, p);
+    else
+        status = find_input(r, s, p, 0, &input[0]);
+    if (status == OCT_OK && input[0] < 0) status = wrong_ports(r, p);
+    if (status == OCT_OK) status = take_branch(r, s, p, true, input);
+    if (status == OCT_OK) status = take_branch(r, s, p, false, input);
+    if (status == OCT_OK) status = new_node(r, s, &n);
+    if (status != OCT_OK) {
+        oct_free(&input);
+        return status;
+    }
+    n->input = input;
+    n->inputs = (int)(1 + 2 * p->n_output);
+    OCT_TRY(oct_format(&n->name, "%s%s", s->prefix, oct_onnx_name_of(p)));
+    OCT_TRY(oct_strdup(&n->type, "If"));
+    OCT_TRY(oct_strdup(&n->domain, ""));
+    OCT_TRY(oct_alloc(&n->output, p->n_output, sizeof *n->output));
+    n->outputs = (int)p->n_output;
+    for (size_t k = 0; k < p->n_output; k++)
+        n->output[k] = p->output[k][0] == '\0' ? -1 : oct_onnx_find(s, p->output[k])->value;
+    return OCT_OK;
+}
+
+/* Loops. */
+
+static bool is_true(const oct_onnx_value *v)
+{
+    return v->data && v->dtype == OCT_U8 && oct_onnx_numel(v) == 1 && *(const uint8_t *)v->data;
+}
+
+/* How many rounds there are, when the file itself says so; -1: it does not. */
+static int64_t count_rounds(const oct_onnx_reader *r, const oct_onnx_scope *s,
+                            const Onnx__NodeProto *p)
+{
+    const oct_onnx_value *values = r->graph->values;
+    const oct_onnx_names_entry *count = p->n_input > 0 ? oct_onnx_find(s, p->input[0]) : NULL;
+    const oct_onnx_names_entry *go = p->n_input > 1 ? oct_onnx_find(s, p->input[1]) : NULL;
+    const oct_onnx_value *v = count && count->value >= 0 ? &values[count->value] : NULL;
+    if (!v || !v->data || v->dtype != OCT_S64 || oct_onnx_numel(v) != 1) return -1;
+    if (p->n_input > 1 && p->input[1][0] && (!go || go->value < 0 || !is_true(&values[go->value])))
+        return -1;
+    const int64_t rounds = *(const int64_t *)v->data;
+    return rounds >= 0 && rounds <= OCT_ONNX_ROUNDS_MAX ? rounds : -1;
+}
+
+/* The body never ends the loop: its first result is its own condition, or true. */
+static bool goes_on(const Onnx__GraphProto *body)
+{
+    const char *name = body->output[0]->name ? body->output[0]->name : "";
+    for (size_t i = body->n_node; i-- > 0;) {
+        const Onnx__NodeProto *n = body->node[i];
+        if (n->n_output != 1 || strcmp(n->output[0], name) != 0) continue;
+        if (n->n_input == 1 && (is_own(n, "Identity") || is_own(n, "Cast")))
+            name = n->input[0];
+        else
+            return false;
+    }
+    return body->input[1]->name && strcmp(name, body->input[1]->name) == 0;
+}
+
+static const Onnx__GraphProto *find_loop(const oct_onnx_reader *r, const oct_onnx_scope *s,
+                                         const Onnx__NodeProto *p, int64_t *rounds)
+{
+    const Onnx__GraphProto *body = find_graph(p, "body");
+    *rounds = count_rounds(r, s, p);
+    if (!body || *rounds < 0 || body->n_input != p->n_input || body->n_input < 2 ||
+        body->n_output + 1 != body->n_input || p->n_output + 2 > body->n_input || !goes_on(body))
+        return NULL;
+    return body;
+}
+
+static oct_status bind_round(oct_onnx_reader *r, oct_onnx_scope *s, const Onnx__GraphProto *body,
+                             const int32_t *carried, int64_t round)
+{
+    oct_onnx_value *v;
+    for (size_t k = 0; k < body->n_input; k++) {
+        const char *name = body->input[k]->name;
+        if (k >= 2) {
+            OCT_TRY(oct_onnx_bind(r, s, name ? name : "", carried[k - 2]));
+            continue;
+        }
+        OCT_TRY(oct_onnx_define(r, s, name, &v));
+        v->dtype = k == 0 ? OCT_S64 : OCT_U8;
+        v->known = true;
+        OCT_TRY(oct_alloc(&v->data, 1, oct_dtype_bytes(v->dtype)));
+        if (k == 0)
+            *(int64_t *)v->data = round;
+        else
+            *(uint8_t *)v->data = 1;
+    }
+    return OCT_OK;
+}
+
+static oct_status take_round(oct_onnx_reader *r, const oct_onnx_scope *around,
+                             const Onnx__NodeProto *p, int32_t *carried, int64_t round)
+{
+    const Onnx__GraphProto *body = find_graph(p, "body");
+    char part[32];
+    oct_onnx_scope s;
+    oct_status status = OCT_OK;
+    snprintf(part, sizeof part, "/%d", (int)round);
+    OCT_TRY(open_scope(r, around, p, part, &s));
+    s.outer = around;
+    s.function = around->function;
+    s.call = around->call;
+    OCT_TRY_OUT(bind_round(r, &s, body, carried, round));
+    OCT_TRY_OUT(oct_onnx_define_initializers(r, &s, body));
+    OCT_TRY_OUT(oct_onnx_take_body(r, &s, body->node, body->n_node));
+    for (size_t k = 1; k < body->n_output; k++)
+        OCT_TRY_OUT(find_result(r, &s, body->output[k]->name, &carried[k - 1]));
+out:
+    close_scope(&s);
+    return status;
+}
+
+static oct_status take_loop(oct_onnx_reader *r, const oct_onnx_scope *s, const Onnx__NodeProto *p,
+                            int64_t rounds)
+{
+    int32_t *carried = NULL;
+    oct_status status = OCT_OK;
+    OCT_TRY_OUT(oct_alloc(&carried, p->n_input, sizeof *carried));
+    for (size_t k = 2; k < p->n_input; k++)
+        OCT_TRY_OUT(find_input(r, s, p, k, &carried[k - 2]));
+    for (int64_t i = 0; i < rounds; i++)
+        OCT_TRY_OUT(take_round(r, s, p, carried, i));
+    for (size_t k = 0; k < p->n_output; k++)
+        OCT_TRY_OUT(pass_on(r, s, carried[k], p->output[k]));
+out:
+    oct_free(&carried);
+    return status;
+}
+
+static oct_status take_resolved(oct_onnx_reader *r, const oct_onnx_scope *s,
+                                const Onnx__NodeProto *p)
+{
+    int64_t rounds;
+    const oct_onnx_function_proto *called = oct_onnx_called(r, p);
+    if (called) return take_call(r, s, p, called);
+    if (is_own(p, "If")) return take_if(r, s, p);
+    if (is_own(p, "Loop") && find_loop(r, s, p, &rounds)) return take_loop(r, s, p, rounds);
+    return take_plain(r, s, p);
+}
+
+oct_status oct_onnx_take_body(oct_onnx_reader *r, oct_onnx_scope *s, Onnx__NodeProto *const *nodes,
+                              size_t count)
+{
+    OCT_TRY(define_results(r, s, nodes, count));
+    for (size_t i = 0; i < count; i++) {
+        oct_onnx_resolved node;
+        if (is_constant(nodes[i])) continue;
+        OCT_TRY(oct_onnx_resolve(s, nodes[i], &node));
+        const oct_status status = take_resolved(r, s, &node.node);
+        oct_onnx_free_resolved(&node);
+        if (status != OCT_OK) return status;
+    }
+    return OCT_OK;
+}

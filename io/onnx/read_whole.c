@@ -1,0 +1,107 @@
+/* A network and the data beside it become one file: exporters of today write "net.onnx" and "net.onnx.data". */
+#include "core/base/mem.h"
+#include "core/base/text.h"
+#include "io/file.h"
+#include "io/onnx/read_impl.h"
+#include "io/onnx/wire.h"
+
+#include <string.h>
+
+/* What is done to each tensor of a file. */
+typedef oct_status (*visit)(oct_external *x, Onnx__TensorProto *t);
+
+static oct_status note(oct_external *x, Onnx__TensorProto *t)
+{
+    return oct_onnx_note_external(x, t);
+}
+
+static oct_status take(oct_external *x, Onnx__TensorProto *t)
+{
+    return oct_onnx_take_external(x, t);
+}
+
+static oct_status visit_graph(oct_external *x, const Onnx__GraphProto *g, visit function);
+
+static oct_status visit_nodes(oct_external *x, Onnx__NodeProto *const *nodes, size_t count,
+                              visit function)
+{
+    for (size_t i = 0; i < count; i++)
+        for (size_t k = 0; k < nodes[i]->n_attribute; k++) {
+            const Onnx__AttributeProto *a = nodes[i]->attribute[k];
+            if (a->t) OCT_TRY(function(x, a->t));
+            for (size_t m = 0; m < a->n_tensors; m++)
+                OCT_TRY(function(x, a->tensors[m]));
+            if (a->g) OCT_TRY(visit_graph(x, a->g, function));
+            for (size_t m = 0; m < a->n_graphs; m++)
+                OCT_TRY(visit_graph(x, a->graphs[m], function));
+        }
+    return OCT_OK;
+}
+
+static oct_status visit_graph(oct_external *x, const Onnx__GraphProto *g, visit function)
+{
+    for (size_t i = 0; i < g->n_initializer; i++)
+        OCT_TRY(function(x, g->initializer[i]));
+    return visit_nodes(x, g->node, g->n_node, function);
+}
+
+static oct_status visit_all(oct_external *x, const Onnx__ModelProto *m, visit function)
+{
+    if (m->graph) OCT_TRY(visit_graph(x, m->graph, function));
+    for (size_t i = 0; i < m->n_functions; i++)
+        OCT_TRY(visit_nodes(x, m->functions[i]->node, m->functions[i]->n_node, function));
+    return OCT_OK;
+}
+
+/* All is held against the files before anything is read. */
+static oct_status put_in(oct_external *x, const Onnx__ModelProto *m, size_t size)
+{
+    uint64_t all = size;
+    OCT_TRY(oct_external_check(x));
+    for (size_t i = 0; i < x->count; i++)
+        all += (uint64_t)x->pieces[i].length;
+    OCT_CHECK(all <= OCT_ONNX_FILE_BYTES_MAX, OCT_DATA,
+              "%s: has %llu bytes with its external data; networks of up to %zu are read", x->path,
+              (unsigned long long)all, OCT_ONNX_FILE_BYTES_MAX);
+    return visit_all(x, m, take);
+}
+
+/* Puts the data into the file at `bytes`, where it has any outside. */
+static oct_status make_whole(oct_external *x, void **bytes, size_t *size)
+{
+    const oct_onnx_source source = {*bytes, *size, x->path};
+    Onnx__ModelProto *m = NULL;
+    void *whole = NULL;
+    oct_status status = OCT_OK;
+    OCT_TRY(oct_onnx_unpack(&source, &m));
+    OCT_TRY_OUT(visit_all(x, m, note));
+    if (x->count == 0) goto out;
+    OCT_TRY_OUT(put_in(x, m, *size));
+    const size_t packed = onnx__model_proto__get_packed_size(m);
+    OCT_TRY_OUT(oct_alloc(&whole, packed, 1));
+    (void)onnx__model_proto__pack(m, whole);
+    oct_free(bytes);
+    *bytes = whole;
+    *size = packed;
+out:
+    onnx__model_proto__free_unpacked(m, &oct_wire_allocator);
+    return status;
+}
+
+oct_status oct_onnx_load(const char *path, void **bytes, size_t *size)
+{
+    const char *slash = strrchr(path, '/');
+    char *folder = NULL;
+    oct_status status = OCT_OK;
+    oct_external x = {.path = path};
+    *bytes = NULL;
+    OCT_TRY(oct_format(&folder, "%.*s", slash ? (int)(slash - path) + 1 : 2, slash ? path : "./"));
+    x.folder = folder;
+    OCT_TRY_OUT(oct_file_read(path, OCT_ONNX_FILE_BYTES_MAX, bytes, size));
+    OCT_TRY_OUT(make_whole(&x, bytes, size));
+out:
+    if (status != OCT_OK) oct_free(bytes);
+    oct_external_free(&x);
+    oct_free(&folder);
+    return status;
+}
