@@ -228,6 +228,28 @@ oct_module *oct_network_module(const oct_module *self, int32_t value)
     return node ? *node->call : NULL;
 }
 
+bool oct_network_is_shared(const oct_module *self, int32_t value)
+{
+    const network *m = (const network *)self;
+    const network_node *node = node_of(self, value);
+    int calls = 0;
+    for (size_t k = 0; node && k < m->num_nodes; k++)
+        calls += m->nodes[k].call == node->call;
+    return calls > 1;
+}
+
+int32_t oct_network_before(const oct_module *self, int32_t value)
+{
+    const network *m = (const network *)self;
+    const network_node *node = node_of(self, value);
+    int readers = 0;
+    if (!node || node->num_inputs != 1 || oct_network_is_shared(self, value)) return -1;
+    for (size_t k = 0; k < m->num_nodes; k++)
+        for (int i = 0; i < m->nodes[k].num_inputs; i++)
+            readers += m->nodes[k].input[i] == node->input[0];
+    return readers == 1 && node->input[0] != m->output ? node->input[0] : -1;
+}
+
 void oct_network_set_output(oct_module *self, int32_t value)
 {
     ((network *)self)->output = value;

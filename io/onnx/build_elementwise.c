@@ -172,7 +172,8 @@ oct_status oct_build_prelu(oct_onnx_builder *b, const oct_onnx_node *n)
 typedef struct arithmetic {
     const char *type; /* of the module for two values: add, sub, mul, div */
     bool sum, inverse;
-    bool fixed; /* a normalization of images: its constants are not learned, whatever they come from */
+    bool
+        fixed; /* a normalization of images: its constants are not learned, whatever they come from */
 } arithmetic;
 
 /* What a constant adds, or what it multiplies with: to the value it is for, x - c is x + (-c). */
@@ -218,10 +219,9 @@ static int only_dimension(const oct_onnx_value *c, int dims)
 /* Does the value hold the samples as they come in, at most moved and scaled? */
 static bool is_sample(const oct_onnx_builder *b, int32_t value)
 {
-    static const char *const types[] = {"Add",      "Cast",   "Clip",  "Concat",  "Div",
-                                        "Gather",   "Mul",    "Pad",   "Reshape", "Resize",
-                                        "Slice",    "Split",  "Sub",   "Squeeze", "Transpose",
-                                        "Unsqueeze"};
+    static const char *const types[] = {
+        "Add",     "Cast",   "Clip",  "Concat", "Div", "Gather",  "Mul",       "Pad",
+        "Reshape", "Resize", "Slice", "Split",  "Sub", "Squeeze", "Transpose", "Unsqueeze"};
     while (b->maker[value] >= 0) {
         const oct_onnx_node *n = &b->graph->nodes[b->maker[value]];
         size_t type = 0;

@@ -106,6 +106,19 @@ static oct_status add_linear(oct_onnx_builder *b, product *p, oct_onnx_view *y)
     return OCT_OK;
 }
 
+/* The product's dimension `dim` of size I has become one of size O, which a bias may follow. */
+static const oct_onnx_value *find_bias(oct_onnx_builder *b, const product *p, int dims)
+{
+    const oct_onnx_value *bias;
+    const int64_t out = p->weight->dim[p->transposed ? 0 : 1];
+    const int64_t add = oct_build_follower(b, b->result, "Add", &bias);
+    if (add < 0 || bias->ndim < 1 || bias->ndim > dims || oct_onnx_numel(bias) != out ||
+        bias->dim[bias->ndim - 1] != out)
+        return NULL;
+    oct_build_take_in(b, add);
+    return bias;
+}
+
 oct_status oct_build_gemm(oct_onnx_builder *b, const oct_onnx_node *n)
 {
     product p = {.dim = 1,
@@ -118,21 +131,9 @@ oct_status oct_build_gemm(oct_onnx_builder *b, const oct_onnx_node *n)
     OCT_TRY(oct_build_view(b, n, 0, &p.x));
     OCT_CHECK(oct_onnx_int(n, "transA", 0) == 0 && p.x.dims == 2 && oct_view_batch(&p.x) == 0,
               OCT_PREPARE, "its first input is transposed; export it as MatMul");
+    if (!p.bias) p.bias = find_bias(b, &p, 2);
     OCT_TRY(add_linear(b, &p, &y));
     return oct_build_result(b, &y);
-}
-
-/* The product's dimension `dim` of size I has become one of size O, which a bias may follow. */
-static const oct_onnx_value *find_bias(oct_onnx_builder *b, const product *p, int dims)
-{
-    const oct_onnx_value *bias;
-    const int64_t out = p->weight->dim[p->transposed ? 0 : 1];
-    const int64_t add = oct_build_follower(b, b->result, "Add", &bias);
-    if (add < 0 || bias->ndim < 1 || bias->ndim > dims || oct_onnx_numel(bias) != out ||
-        bias->dim[bias->ndim - 1] != out)
-        return NULL;
-    oct_build_take_in(b, add);
-    return bias;
 }
 
 /* A matrix of the last two dimensions, with each leading atom as a dimension of its own, so that the batch is

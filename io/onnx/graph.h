@@ -21,7 +21,8 @@ typedef struct oct_onnx_value {
     bool known;     /* dtype, ndim and dim are known (behind the folding: of every value) */
     void *data;     /* a constant's elements, row-major; NULL: computed. Owned: free or take it */
     bool parameter; /* a float initializer of the file, not a folded result */
-    bool learned;   /* a constant that comes from parameters, by whatever way: others stay as they are */
+    bool
+        learned; /* a constant that comes from parameters, by whatever way: others stay as they are */
     bool
         per_sample; /* a constant of integers that depends on the batch (the target of a Reshape): data is that
                       * for a batch of one */

@@ -1,44 +1,169 @@
-/* A network for other classes keeps all of its layers but the last. */
+/* A network for other classes keeps all of its layers but the last one with weights. */
 #include "core/nn/modules.h"
 #include "io/onnx/build.h"
 
-/* Which argument of a layer says how many outputs it has; -1: it is no such layer. */
-static int outputs_at(const oct_module_type *type)
+#include <string.h>
+
+/* What may stand between the last layer and the output. */
+typedef enum follower {
+    NOT_ONE,
+    ANY_WIDTH,   /* does not know how many outputs there are */
+    OF_WIDTH,    /* has their number as its last argument */
+    OF_CHANNELS, /* as three of them */
+} follower;
+
+static const struct {
+    const oct_module_type *type;
+    follower kind;
+} followers[] = {
+    {&oct_relu_type, ANY_WIDTH},         {&oct_relu6_type, ANY_WIDTH},
+    {&oct_clip_type, ANY_WIDTH},         {&oct_softmax_type, ANY_WIDTH},
+    {&oct_logarithm_type, ANY_WIDTH},    {&oct_sigmoid_type, ANY_WIDTH},
+    {&oct_tanh_type, ANY_WIDTH},         {&oct_add_scalar_type, ANY_WIDTH},
+    {&oct_mul_scalar_type, ANY_WIDTH},   {&oct_dropout_type, ANY_WIDTH},
+    {&oct_flatten_type, ANY_WIDTH},      {&oct_global_avg_pool_type, ANY_WIDTH},
+    {&oct_avg_pool_type, ANY_WIDTH},     {&oct_max_pool_type, ANY_WIDTH},
+    {&oct_interpolate_type, ANY_WIDTH},  {&oct_mean_type, ANY_WIDTH},
+    {&oct_reshape_type, OF_WIDTH},       {&oct_add_parameter_type, OF_WIDTH},
+    {&oct_mul_parameter_type, OF_WIDTH}, {&oct_conv2d_type, OF_CHANNELS},
+};
+
+enum { CONV_IN = 0, CONV_OUT = 1, CONV_HEIGHT = 2, CONV_WIDTH = 3, GROUPS_FROM_END = 2 };
+
+static follower kind_of(const oct_module_type *type)
 {
-    return type == &oct_linear_type || type == &oct_conv2d_type ? 1 : -1;
+    for (size_t i = 0; i < OCT_COUNT(followers); i++)
+        if (followers[i].type == type) return followers[i].kind;
+    return NOT_ONE;
 }
 
-/* The groups of a convolution would have to divide its outputs. */
-static bool has_groups(const oct_module_type *type, const oct_op_args *args)
+static void args_of(const oct_module *m, oct_op_args *args)
 {
-    return type == &oct_conv2d_type && args->value[args->count - 2] > 1;
+    *args = (oct_op_args){0};
+    if (m->type->args) m->type->args(m, args);
+}
+
+/* Numbers of each channel, as the builder writes them: a convolution of one pixel and one channel. */
+static bool is_of_channels(const oct_op_args *args, double width)
+{
+    return args->value[CONV_IN] == width && args->value[CONV_OUT] == width &&
+           args->value[CONV_HEIGHT] == 1 && args->value[CONV_WIDTH] == 1 &&
+           args->value[args->count - GROUPS_FROM_END] == width && width > 1;
+}
+
+/* The layer that has the outputs. The groups of a convolution would have to divide them. */
+static bool is_head(const oct_module *m, const oct_op_args *args, double width)
+{
+    const bool conv = m->type == &oct_conv2d_type;
+    if (!conv && m->type != &oct_linear_type) return false;
+    return args->value[1] == width && (!conv || args->value[args->count - GROUPS_FROM_END] == 1);
+}
+
+/* Writes the other number of outputs into the arguments of what follows; false: it is nothing that may. */
+static bool adapt(const oct_module *m, oct_op_args *args, double width, double outputs)
+{
+    double *last = args->count > 0 ? &args->value[args->count - 1] : NULL;
+    switch (kind_of(m->type)) {
+    case NOT_ONE:
+        break;
+    case ANY_WIDTH:
+        return true;
+    case OF_WIDTH:
+        if (!last || (*last != width && (*last != 1 || m->num_params == 0))) return false;
+        if (*last == width) *last = outputs;
+        return true;
+    case OF_CHANNELS:
+        if (!is_of_channels(args, width)) return false;
+        args->value[CONV_IN] = args->value[CONV_OUT] = outputs;
+        args->value[args->count - GROUPS_FROM_END] = outputs;
+        return true;
+    }
+    return false;
+}
+
+/* Puts `made` where `old` stands. */
+static oct_status put(oct_module *network, oct_module *old, oct_module *made)
+{
+    char path[256];
+    oct_module_path(old, path);
+    const oct_status status = oct_module_replace(&network, old, made);
+    if (status != OCT_OK) {
+        oct_module_destroy(&made);
+        return status;
+    }
+    oct_network_forget_names(network, path);
+    oct_module_destroy(&old);
+    return OCT_OK;
+}
+
+/* Factors are 1, addends 0. */
+static oct_status renew_follower(oct_module *network, oct_module *old, const oct_op_args *args)
+{
+    oct_module *made = NULL;
+    if (old->num_params == 0 && kind_of(old->type) == ANY_WIDTH) return OCT_OK;
+    OCT_TRY(old->type->create(&made, args));
+    for (size_t i = 0; i < made->num_params; i++) {
+        oct_tensor *value = &made->params[i]->value;
+        const bool factor =
+            old->type != &oct_add_parameter_type && strcmp(made->params[i]->name, "bias") != 0;
+        for (int64_t k = 0; k < oct_numel(value); k++)
+            oct_f32(value)[k] = factor ? 1.0F : 0.0F;
+        made->params[i]->frozen = old->params[i]->frozen;
+    }
+    return put(network, old, made);
+}
+
+static oct_status refuse(const oct_module *m, int64_t outputs)
+{
+    char path[256];
+    return oct_fail(OCT_PREPARE,
+                    "its outputs come from %s, a %s, by no way back to a linear layer or a "
+                    "convolution of its own that could be made anew; export it with %lld outputs",
+                    oct_module_path(m, path), m->type->name, (long long)outputs);
+}
+
+/* Goes back from the output to the layer that has them; *head: the value that it makes. */
+static oct_status find_head(const oct_module *network, const oct_onnx_built *built, int64_t outputs,
+                            int32_t *head)
+{
+    const double width = (double)built->output.dim[built->output.ndim - 1];
+    for (*head = built->last;;) {
+        oct_op_args args;
+        const oct_module *m = oct_network_module(network, *head);
+        args_of(m, &args);
+        if (is_head(m, &args, width) && !oct_network_is_shared(network, *head)) return OCT_OK;
+        if (!adapt(m, &args, width, (double)outputs)) return refuse(m, outputs);
+        *head = oct_network_before(network, *head);
+        if (*head < 0 || !oct_network_module(network, *head)) return refuse(m, outputs);
+    }
 }
 
 oct_status oct_onnx_new_head(oct_module *network, oct_onnx_built *built, int64_t outputs,
                              uint64_t seed)
 {
-    oct_module *last = oct_network_module(network, built->last), *made = NULL;
     int64_t *width = &built->output.dim[built->output.ndim - 1];
-    char path[256];
-    const int at = outputs_at(last->type);
-    oct_op_args args = {0};
-    if (last->type->args) last->type->args(last, &args);
-    oct_module_path(last, path);
-    OCT_CHECK(at >= 0 && (int64_t)args.value[at] == *width && !has_groups(last->type, &args),
-              OCT_PREPARE,
-              "its outputs come from %s, a %s, and only a linear layer or a convolution can be "
-              "made anew; export it with %lld outputs",
-              path, last->type->name, (long long)outputs);
-    args.value[at] = (double)outputs;
-    OCT_TRY(last->type->create(&made, &args));
-    oct_status status = oct_init_parameters(made, seed);
-    if (status == OCT_OK) status = oct_module_replace(&network, last, made);
+    oct_module *made = NULL;
+    oct_op_args args;
+    int32_t head;
+    OCT_TRY(find_head(network, built, outputs, &head));
+    for (int32_t value = built->last; value != head;) {
+        const int32_t before = oct_network_before(network, value);
+        oct_module *m = oct_network_module(network, value);
+        args_of(m, &args);
+        (void)adapt(m, &args, (double)*width, (double)outputs);
+        OCT_TRY(renew_follower(network, m, &args));
+        value = before;
+    }
+    oct_module *old = oct_network_module(network, head);
+    args_of(old, &args);
+    args.value[1] = (double)outputs;
+    OCT_TRY(old->type->create(&made, &args));
+    const oct_status status = oct_init_parameters(made, seed);
     if (status != OCT_OK) {
         oct_module_destroy(&made);
         return status;
     }
-    oct_module_destroy(&last);
+    OCT_TRY(put(network, old, made));
     *width = outputs;
-    oct_network_forget_names(network, path);
     return OCT_OK;
 }

@@ -39,7 +39,8 @@ static oct_status check_model(const char *path, const Onnx__ModelProto *m, int64
 }
 
 /* Dimensions that are free, or that nobody knows, count as the batch until the folding sets them. */
-static oct_status take_type(const oct_onnx_reader *r, const Onnx__ValueInfoProto *p, oct_onnx_value *v)
+static oct_status take_type(const oct_onnx_reader *r, const Onnx__ValueInfoProto *p,
+                            oct_onnx_value *v)
 {
     const char *path = r->graph->path;
     const oct_shown name = oct_show(v->name, strlen(v->name));

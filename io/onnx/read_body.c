@@ -230,8 +230,8 @@ static oct_status take_branch(oct_onnx_reader *r, const oct_onnx_scope *around,
     OCT_TRY_OUT(oct_onnx_define_initializers(r, &s, inside));
     OCT_TRY_OUT(oct_onnx_take_body(r, &s, inside->node, inside->n_node));
     for (size_t k = 0; k < p->n_output; k++)
-        OCT_TRY_OUT(find_result(r, &s, inside->output[k]->name,
-                                &input[1 + k + (when ? 0 : p->n_output)]));
+        OCT_TRY_OUT(
+            find_result(r, &s, inside->output[k]->name, &input[1 + k + (when ? 0 : p->n_output)]));
 out:
     close_scope(&s);
     return status;

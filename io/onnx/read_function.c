@@ -20,12 +20,11 @@ static oct_status check_opset(const oct_onnx_reader *r, const Onnx__FunctionProt
 {
     for (size_t i = 0; i < p->n_opset_import; i++) {
         const Onnx__OperatorSetIdProto *set = p->opset_import[i];
-        OCT_CHECK(!oct_onnx_is_own(set->domain) || set->version == r->graph->opset, OCT_DATA,
-                  "%s: its function '%s' is written for opset %" PRId64
-                  " and the network for %" PRId64
-                  "; write the functions into the network, with onnx.inliner.inline_local_functions",
-                  r->graph->path, oct_show(p->name, strlen(p->name)).text, set->version,
-                  r->graph->opset);
+        OCT_CHECK(
+            !oct_onnx_is_own(set->domain) || set->version == r->graph->opset, OCT_DATA,
+            "%s: its function '%s' is written for opset %" PRId64 " and the network for %" PRId64
+            "; write the functions into the network, with onnx.inliner.inline_local_functions",
+            r->graph->path, oct_show(p->name, strlen(p->name)).text, set->version, r->graph->opset);
     }
     return OCT_OK;
 }
@@ -42,8 +41,8 @@ static oct_status take_default(const oct_onnx_reader *r, const ProtobufCMessageU
         if (!(field->data[at++] & 0x80)) break;
     }
     OCT_CHECK(at + size == field->len, OCT_DATA, "%s: has a damaged function", r->graph->path);
-    OCT_TRY(oct_wire_check(&onnx__attribute_proto__descriptor, field->data + at, size,
-                           r->graph->path));
+    OCT_TRY(
+        oct_wire_check(&onnx__attribute_proto__descriptor, field->data + at, size, r->graph->path));
     oct_fail_clear();
     Onnx__AttributeProto *a =
         onnx__attribute_proto__unpack(&oct_wire_allocator, size, field->data + at);

@@ -50,7 +50,8 @@ typedef struct oct_onnx_reader {
     const Onnx__ModelProto *model;
     oct_onnx_function_proto *functions;
     size_t num_functions, values_capacity, nodes_capacity, branches_capacity;
-    size_t copies_left; /* bytes that functions, branches and loops may still take when written out */
+    size_t
+        copies_left; /* bytes that functions, branches and loops may still take when written out */
 } oct_onnx_reader;
 
 /* read.c */

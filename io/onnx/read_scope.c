@@ -61,7 +61,8 @@ oct_status oct_onnx_define(oct_onnx_reader *r, oct_onnx_scope *s, const char *na
               "%s: has an input or a tensor without a name; it is damaged", g->path);
     OCT_TRY(oct_onnx_bind(r, s, name, (int32_t)g->num_values));
     OCT_TRY(oct_onnx_charge(r, s, 2 * sizeof **value + strlen(name) + strlen(s->prefix)));
-    OCT_TRY(oct_grow(&g->values, &r->values_capacity, (size_t)g->num_values + 1, sizeof *g->values));
+    OCT_TRY(
+        oct_grow(&g->values, &r->values_capacity, (size_t)g->num_values + 1, sizeof *g->values));
     *value = &g->values[g->num_values];
     **value = (oct_onnx_value){.origin = -1};
     OCT_TRY(oct_format(&(*value)->name, "%s%s", s->prefix, name));

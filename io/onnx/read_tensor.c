@@ -309,7 +309,8 @@ oct_status oct_onnx_take_external(const oct_external *x, Onnx__TensorProto *p)
     OCT_TRY(open_tensor(&t, x->path, p, &v));
     OCT_TRY(piece_of(&t, &piece));
     OCT_TRY(oct_alloc(&bytes, (size_t)piece.length, 1));
-    p->raw_data = (ProtobufCBinaryData){(size_t)piece.length, bytes}; /* the message's from now on */
+    p->raw_data =
+        (ProtobufCBinaryData){(size_t)piece.length, bytes}; /* the message's from now on */
     p->has_raw_data = true;
     OCT_TRY(oct_external_read(x, &piece, bytes));
     for (size_t i = 0; i < p->n_external_data; i++)

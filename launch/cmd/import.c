@@ -235,13 +235,15 @@ static oct_status print_json(const network *m, const tally *t)
     for (size_t i = 0; i < t->types; i++)
         json_object_set_new(types, oct_show(t->type[i], strlen(t->type[i])).text,
                             json_integer(t->count[i]));
-    return oct_print_json(json_pack(
-        "{s:s, s:s, s:o, s:I, s:I, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "kind", "onnx network",
-        "file", m->path, "producer", text_json(g->producer), "opset", (json_int_t)g->opset,
-        "file_format", (json_int_t)g->ir_version, "inputs", ports_json(g, g->inputs, g->num_inputs),
-        "outputs", ports_json(g, g->outputs, g->num_outputs), "parameters", (json_int_t)m->numbers,
-        "parameter_tensors", (json_int_t)m->tensors, "fixed", (json_int_t)m->fixed, "nodes", (json_int_t)g->num_nodes,
-        "file_nodes", (json_int_t)m->nodes, "operators", types, "modules", modules_json(m)));
+    return oct_print_json(
+        json_pack("{s:s, s:s, s:o, s:I, s:I, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "kind",
+                  "onnx network", "file", m->path, "producer", text_json(g->producer), "opset",
+                  (json_int_t)g->opset, "file_format", (json_int_t)g->ir_version, "inputs",
+                  ports_json(g, g->inputs, g->num_inputs), "outputs",
+                  ports_json(g, g->outputs, g->num_outputs), "parameters", (json_int_t)m->numbers,
+                  "parameter_tensors", (json_int_t)m->tensors, "fixed", (json_int_t)m->fixed,
+                  "nodes", (json_int_t)g->num_nodes, "file_nodes", (json_int_t)m->nodes,
+                  "operators", types, "modules", modules_json(m)));
 }
 
 static oct_status show(const network *m)
@@ -424,7 +426,8 @@ const oct_command oct_command_import = {
         "is\n"
         "listed, all at once.\n"
         "\n"
-        "Data in a file beside it (net.onnx.data) are read too. With -o, the folder gets model.onnx, one\n"
+        "Data in a file beside it (net.onnx.data) are read too. With -o, the folder gets "
+        "model.onnx, one\n"
         "file with all of it, and a recipe.yaml to complete.\n"
         "\n"
         "    octet import resnet18.onnx\n"

@@ -153,7 +153,8 @@ Test(onnx_nested, functions_that_cannot_be_written_out)
     m = (onnx_model){0};
     add_ports(&m);
     f = function("f", "a", "b");
-    add_node(&f, FUNCTION_NODE, "Relu", "y", "b"); /* a value of the network, which a function does not see */
+    add_node(&f, FUNCTION_NODE, "Relu", "y",
+             "b"); /* a value of the network, which a function does not see */
     add_function(&m, f);
     onnx_node(&m, "Relu", "x", "z");
     call(&m, "f", "z", "y");

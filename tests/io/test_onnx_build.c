@@ -1,0 +1,188 @@
+/* What becomes of constants that are no parameters, and of the last layer for other classes. */
+#include "core/nn/modules.h"
+#include "io/onnx/build.h"
+#include "io/onnx/fold.h"
+#include "tests/io/onnx_model.h"
+#include "tests/support/check_status.h"
+
+TestSuite(onnx_build, .timeout = 60);
+
+typedef struct built {
+    oct_module *network;
+    oct_onnx_graph graph;
+    oct_onnx_built of;
+} built;
+
+static built build(onnx_model *m, int64_t h, int64_t w, int64_t c)
+{
+    built b = {0};
+    const oct_onnx_build_options options = {.h = h, .w = w, .c = c};
+    oct_proto file = onnx_file(m);
+    const oct_onnx_source source = {file.data, file.length, "net.onnx"};
+    MUST(oct_onnx_read_bytes(&b.graph, &source));
+    oct_proto_free(&file);
+    MUST(oct_onnx_fold(&b.graph, h, w, c));
+    MUST(oct_onnx_build(&b.network, &b.graph, &options, &b.of));
+    return b;
+}
+
+static void end(built *b)
+{
+    oct_module_destroy(&b->network);
+    oct_onnx_free(&b->graph);
+    check_nothing_held();
+}
+
+/* "path.name ..." of what training leaves as it is, or of all others. */
+static void check_params(const built *b, bool frozen, const char *wanted)
+{
+    char text[512] = "";
+    for (int32_t value = 1; oct_network_module(b->network, value); value++) {
+        const oct_module *m = oct_network_module(b->network, value);
+        char path[256];
+        for (size_t i = 0; i < m->num_params; i++) {
+            if (m->params[i]->frozen != frozen) continue;
+            const size_t used = strlen(text);
+            snprintf(text + used, sizeof text - used, "%s%s.%s", used ? " " : "",
+                     oct_module_path(m, path), m->params[i]->name);
+        }
+        if (value == b->of.last) break;
+    }
+    cr_assert_str_eq(text, wanted);
+}
+
+static void add_ports(onnx_model *m)
+{
+    onnx_in(m, "x", -1, 3, 4, 4);
+    onnx_out(m, "y");
+}
+
+/* A Constant node with real numbers 0.5, 1.5 ... of a shape. */
+static void constant(onnx_model *m, const char *name, const int64_t *dims, size_t ndim)
+{
+    float values[64];
+    int64_t n = 1;
+    for (size_t i = 0; i < ndim; i++)
+        n *= dims[i];
+    for (int64_t i = 0; i < n; i++)
+        values[i] = (float)i + 0.5F;
+    oct_proto t = onnx_tensor("", ONNX_FLOAT, dims, ndim, values, (size_t)n * sizeof *values);
+    oct_proto a = {0};
+    onnx_node(m, "Constant", "", name);
+    oct_proto_text(&a, 1, "value");
+    oct_proto_message(&a, 5, &t);
+    oct_proto_integer(&a, 20, 4);
+    oct_proto_message(&m->node, 5, &a);
+}
+
+Test(onnx_build, normalization_of_images_stays_as_it_is)
+{
+    onnx_model m = {0};
+    add_ports(&m);
+    onnx_weights(&m, "mean", 1, 3, 1, 1);
+    onnx_weights(&m, "std", 3, 1, 1);
+    onnx_weights(&m, "conv.weight", 3, 3, 1, 1);
+    onnx_weights(&m, "scale", 3, 1, 1);
+    onnx_node(&m, "Sub", "x mean", "a");
+    onnx_node(&m, "Div", "a std", "b");
+    onnx_node(&m, "Conv", "b conv.weight", "c");
+    onnx_node(&m, "Mul", "c scale", "y");
+    built b = build(&m, 4, 4, 3);
+    check_params(&b, true, "a.weight a.bias b.weight");
+    check_params(&b, false, "conv.weight y.weight");
+    end(&b);
+}
+
+Test(onnx_build, constants_that_no_parameter_makes_stay_as_they_are)
+{
+    onnx_model m = {0};
+    add_ports(&m);
+    onnx_weights(&m, "conv.weight", 3, 3, 1, 1);
+    onnx_weights(&m, "log_scale", 3, 1, 1);
+    constant(&m, "shift", ONNX_LIST(3, 1, 1));
+    constant(&m, "place", ONNX_LIST(1, 3, 4, 4));
+    constant(&m, "blur", ONNX_LIST(3, 1, 2, 2));
+    onnx_node(&m, "Conv", "x conv.weight", "c");
+    onnx_node(&m, "Exp", "log_scale", "scale"); /* folded, and learned in its place */
+    onnx_node(&m, "Mul", "c scale", "s");
+    onnx_node(&m, "Relu", "s", "r");
+    onnx_node(&m, "Add", "r shift", "t");
+    onnx_node(&m, "Relu", "t", "u");
+    onnx_node(&m, "Add", "u place", "p");
+    onnx_node(&m, "Conv", "p blur", "y");
+    onnx_int(&m, "group", 3);
+    built b = build(&m, 4, 4, 3);
+    check_params(&b, true, "t.weight t.bias p.weight y.weight");
+    check_params(&b, false, "conv.weight s.weight");
+    end(&b);
+}
+
+Test(onnx_build, constants_are_the_parameters_of_a_file_that_has_no_others)
+{
+    onnx_model m = {0};
+    add_ports(&m);
+    constant(&m, "weight", ONNX_LIST(3, 3, 1, 1));
+    onnx_node(&m, "Conv", "x weight", "y");
+    built b = build(&m, 4, 4, 3);
+    check_params(&b, true, "");
+    check_params(&b, false, "y.weight");
+    end(&b);
+}
+
+/* A convolution, a bias and a factor apart, a pool, and a shape given back. */
+static void add_head(onnx_model *m)
+{
+    add_ports(m);
+    onnx_weights(m, "conv.weight", 5, 3, 1, 1);
+    onnx_weights(m, "bias", 5, 1, 1);
+    onnx_weights(m, "fc.bias", 1, 5);
+    onnx_longs(m, "shape", -1, 5);
+    onnx_node(m, "Conv", "x conv.weight", "c");
+    onnx_node(m, "Add", "c bias", "b");
+    onnx_node(m, "Relu", "b", "r");
+    onnx_node(m, "GlobalAveragePool", "r", "g");
+    onnx_node(m, "Reshape", "g shape", "f");
+    onnx_node(m, "Add", "f fc.bias", "a");
+    onnx_node(m, "Softmax", "a", "y");
+}
+
+Test(onnx_build, a_new_head_takes_along_what_follows_it)
+{
+    onnx_model m = {0};
+    add_head(&m);
+    built b = build(&m, 4, 4, 3);
+    MUST(oct_onnx_new_head(b.network, &b.of, 7, 1));
+    cr_assert_eq(b.of.output.dim[1], 7);
+    for (int32_t value = 1; value <= b.of.last; value++) {
+        const oct_module *module = oct_network_module(b.network, value);
+        for (size_t i = 0; i < module->num_params; i++) {
+            const oct_tensor *p = &module->params[i]->value;
+            cr_assert(
+                oct_dim(p, strcmp(module->type->name, "conv2d") == 0 ? 0 : p->shape.ndim - 1) == 7);
+            if (strcmp(module->params[i]->name, "bias") == 0) cr_assert_eq(oct_f32(p)[6], 0);
+        }
+    }
+    oct_context *cx;
+    float x[2 * 48] = {1};
+    MUST(oct_context_create(&cx, &oct_collective_one));
+    oct_context_begin(cx, oct_leaves_split(2, 8, 0, 1), false);
+    const oct_tensor *y =
+        oct_call(cx, b.network, oct_tensor_view(cx, OCT_F32, OCT_SHAPE(2, 4, 4, 3), x));
+    MUST(oct_context_status(cx));
+    cr_assert(oct_dim(y, 1) == 7);
+    oct_context_destroy(&cx);
+    end(&b);
+}
+
+Test(onnx_build, a_last_layer_that_others_need_is_not_made_anew)
+{
+    onnx_model m = {0};
+    add_ports(&m);
+    onnx_weights(&m, "conv.weight", 3, 3, 1, 1);
+    onnx_node(&m, "Conv", "x conv.weight", "c");
+    onnx_node(&m, "Conv", "c conv.weight", "y");
+    built b = build(&m, 4, 4, 3);
+    cr_assert_eq(oct_onnx_new_head(b.network, &b.of, 7, 1), OCT_PREPARE);
+    check_said("by no way back to a linear layer or a convolution of its own");
+    end(&b);
+}
