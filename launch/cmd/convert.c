@@ -81,7 +81,7 @@ static oct_status find_target(conversion *c)
     if (c->target) return OCT_OK;
     oct_fail_clear();
     oct_registry_report_missing(&oct_target_id_table, "command line: --target", name,
-                                "see `octet help targets`");
+                                "see `octet targets`");
     return OCT_USAGE;
 }
 

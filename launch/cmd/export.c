@@ -280,7 +280,8 @@ static const oct_option options[] = {
     [PIXELS] = {"--pixels", 0, OCT_OPT_FLAG, NULL,
                 "the input is pixels from 0 to 255; normalising is part of the network", 0, 0},
     [SIGNED_WEIGHTS] = {"--signed-weights", 0, OCT_OPT_FLAG, NULL,
-                        "of an int8 model: weights as s8, for processors with VNNI", 0, 0},
+                        "of an int8 model: weights as s8, for processors with VNNI only (above)", 0,
+                        0},
     {0},
 };
 
@@ -302,10 +303,13 @@ const oct_command oct_command_export = {
         "or with --pixels bytes as they are. Of an int8 model QuantizeLinear and DequantizeLinear\n"
         "stand around each layer that computes. A model that was trained for quant.target:\n"
         "onnxruntime gives the same codes there; for others a notice says what may differ.\n"
-        "Weights are unsigned bytes around 128, which are exact on every processor. With\n"
-        "--signed-weights ONNX Runtime is twice as fast where there is VNNI, and saturates where "
-        "there\n"
-        "is AVX2 without it (unless its session sets session.x64quantprecision to 1).\n"
+        "Weights are unsigned bytes around 128, which are exact on every processor. Choose\n"
+        "--signed-weights where ONNX Runtime will run on processors with VNNI only (`grep vnni\n"
+        "/proc/cpuinfo` prints something) and its speed matters: it is about twice as fast there. "
+        "On\n"
+        "a processor with AVX2 and no VNNI signed weights give wrong sums without a word, unless "
+        "the\n"
+        "session sets session.x64quantprecision to 1.\n"
         "safetensors: names and layouts as PyTorch has them.\n"
         "\n"
         "Beside OUT stands NAME.golden.npz: inputs, and the outputs that Octet computes of them.\n",

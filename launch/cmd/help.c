@@ -6,7 +6,6 @@
 #include "launch/cmd/command.h"
 #include "launch/model/model.h"
 #include "octet_version.h"
-#include "quant/target/target.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -39,62 +38,6 @@ static oct_status help_formats(oct_text *out)
         "  labels   00 00 08 01, count; then one byte each (0b, 0c in place of 08: 16, 32 bits)\n");
 }
 
-/* A row of words that a label begins, in lines of at most 100 characters. */
-static oct_status add_words(oct_text *out, const char *label, const char *words)
-{
-    enum { LEFT = 15, LINE = 100 };
-    const char *at = words;
-    while (*at) {
-        size_t length = strlen(at);
-        if (length > LINE - LEFT) {
-            length = LINE - LEFT;
-            while (length > 1 && at[length] != ' ')
-                length--;
-        }
-        OCT_TRY(oct_text_add(out, "  %-12s %.*s\n", at == words ? label : "", (int)length, at));
-        at += length + (at[length] == ' ');
-    }
-    return OCT_OK;
-}
-
-static oct_status add_names(oct_text *out, const char *label, const char *const *names)
-{
-    oct_text row = {0};
-    oct_status status = OCT_OK;
-    for (; status == OCT_OK && names && *names; names++)
-        status = oct_text_add(&row, "%s%s", row.length ? ", " : "", *names);
-    if (status == OCT_OK && row.length) status = add_words(out, label, row.data);
-    oct_text_free(&row);
-    return status;
-}
-
-static oct_status add_target(oct_text *out, const oct_target *target)
-{
-    char channels[32];
-    snprintf(channels, sizeof channels, "%lld", (long long)target->max_channels);
-    OCT_TRY(oct_text_add(out, "%s%s: %s\n", out->length ? "\n" : "", target->name, target->help));
-    OCT_TRY(add_words(out, "codes", target->codes));
-    OCT_TRY(add_words(out, "rounding", target->rounding));
-    OCT_TRY(add_names(out, "no fusion", target->no_fusions));
-    OCT_TRY(add_names(out, "float stay", target->no_ops));
-    OCT_TRY(add_names(out, "one scale", target->one_scale));
-    OCT_TRY(add_names(out, "float result", target->float_outputs));
-    OCT_TRY(add_words(out, "16 bits", target->wide_codes ? "yes" : "no"));
-    OCT_TRY(add_words(out, "channels", channels));
-    OCT_TRY(add_words(out, "runs on", target->runs));
-    return add_words(out, "shown by", target->proof);
-}
-
-static oct_status help_targets(oct_text *out)
-{
-    for (size_t i = 0; i < oct_registry_count(&oct_target_id_table); i++)
-        OCT_TRY(add_target(out, oct_target_at(i)));
-    return oct_text_add(
-        out,
-        "\nThese are values of the recipe key quant.target. A model is trained for one of them: "
-        "its rounding is\nlearned, and convert refuses another.\n");
-}
-
 static const struct topic {
     const char *name, *what;
     oct_status (*make)(oct_text *out);
@@ -102,7 +45,6 @@ static const struct topic {
     {"recipe", "every key of a recipe: type, range, default", oct_recipe_help},
     {"models", "the models by name", help_models},
     {"formats", "the data set formats", help_formats},
-    {"targets", "what int8 models run on", help_targets},
 };
 
 static oct_status add_exit_codes(oct_text *out)
@@ -192,7 +134,7 @@ static oct_status run(const oct_args *args)
 
 const oct_command oct_command_help = {
     .name = "help",
-    .usage = "octet help [COMMAND|recipe|models|data|targets]",
+    .usage = "octet help [COMMAND|recipe|models|formats]",
     .summary = "explains a command, the recipe keys, the models, the data sets",
     .help = "Without a word: the commands and the exit codes.",
     .max_words = 1,

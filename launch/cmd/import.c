@@ -356,7 +356,7 @@ static oct_status add_recipe(const network *m, const char *model, oct_text *text
                               "  lr: 0.001\n"
                               "  schedule: cosine\n\n"
                               "quant:\n"
-                              "  target: x86 # what the int8 model runs on: octet help targets\n");
+                              "  target: x86 # what the int8 model runs on: octet targets\n");
 }
 
 static oct_status write_recipe(const network *m, const char *folder)

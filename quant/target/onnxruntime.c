@@ -55,6 +55,9 @@ const oct_target oct_target_onnxruntime = {
         "of a sum",
     .rounding = "float multiplier (s_x * s_w) / s_y, half to even; a product of two tensors gets "
                 "its zero point before that; resizing to the nearest only",
+    .refused = "averages of fewer positions at the edges (count_include_pad off, ceil) and linear "
+               "resizing stay float; codes of 16 bits are an error of prepare; a last convolution "
+               "keeps codes",
     .runs = "ONNX Runtime's CPU provider, and the runtime of Octet",
     .proof = "values of ONNX Runtime 1.30 for every form of quant/target/README.md, at its default "
              "optimization level, with AVX-512 VNNI and, emulated, AVX2 and SSE4.1; there with "

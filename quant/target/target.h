@@ -43,9 +43,9 @@ typedef struct oct_target {
     /* Layers that may hand over an unquantized result; NULL: all. */
     const char *const *float_outputs;
     int64_t max_channels;
-    /* For people (`octet help targets`): codes and scales, how a sum becomes a code, where its models run,
-     * and what shows that they compute the same there. */
-    const char *codes, *rounding, *runs, *proof;
+    /* For people (`octet targets`): codes and scales, how a sum becomes a code, what stays float or is an error
+     * beyond what the lists above say, where its models run, and what shows that they compute the same there. */
+    const char *codes, *rounding, *refused, *runs, *proof;
 } oct_target;
 
 /* The fusions that add something to a layer before it is rounded, for targets that have none of them. */

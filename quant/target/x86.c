@@ -16,6 +16,7 @@ const oct_target oct_target_x86 = {
              "channel",
     .rounding =
         "float multiplier (s_x * s_w) / s_y, half to even; sums in fixed point of 20 bits, half up",
+    .refused = "nothing that has a quantized form",
     .runs = "the runtime of Octet, on x86 and ARM",
     .proof = "certificate in the model file: training evaluation against the int8 model, every "
              "logit; kernels of all "

@@ -3,6 +3,7 @@
 #include "io/model_file.h"
 #include "launch/cmd/command.h"
 #include "octet_version.h"
+#include "quant/target/target.h"
 #include "tests/launch/small_data.h"
 #include "tests/support/mpirun.h"
 
@@ -48,7 +49,7 @@ Test(cli, help_of_a_command_is_the_same_in_both_spellings)
     }
 }
 
-Test(cli, help_knows_recipe_keys_models_data_and_targets)
+Test(cli, help_knows_recipe_keys_models_and_data)
 {
     OCTET("help", "recipe");
     oct_check_exit(job, 0);
@@ -58,8 +59,24 @@ Test(cli, help_knows_recipe_keys_models_data_and_targets)
     OCTET("help", "formats");
     oct_check_said(job, "/usr/share/datasets/fashion-mnist");
     oct_check_said(job, "images   00 00 08 03, count, height, width");
-    OCTET("help", "targets");
-    oct_check_said(job, "x86");
+}
+
+Test(cli, targets_tells_what_each_one_computes)
+{
+    OCTET("targets");
+    oct_check_exit(job, 0);
+    for (size_t i = 0; i < oct_registry_count(&oct_target_id_table); i++)
+        oct_check_said(job, oct_target_at(i)->help);
+    OCTET("targets", "pow2");
+    oct_check_exit(job, 0);
+    oct_check_said(job, oct_target_pow2.help);
+    oct_check_said(job, "\n  refused      ");
+    oct_check_said(job, "\n  shown by     ");
+    cr_assert(!oct_process_said(&job, oct_target_x86.help), "%s", job.out);
+    OCTET("targets", "onnx_runtime");
+    oct_check_exit(job, 2);
+    oct_check_said(job,
+                   "command line: there is no target 'onnx_runtime'; did you mean 'onnxruntime'?");
 }
 
 Test(cli, help_is_quick_and_the_version_is_short)
@@ -313,6 +330,7 @@ Test(cli, json_is_one_document)
         {"verify", "run/model.int8.h5", "--json"},
         {"run", "run/model.int8.h5", "--input", "data/t10k-images-idx3-ubyte", "--json"},
         {"recipes", "--json"},
+        {"targets", "--json"},
         {"eval", "run", "--json"},
         {"bench", "infer", "run/model.int8.h5", "--steps=2", "--json"},
     };

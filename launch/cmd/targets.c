@@ -1,0 +1,124 @@
+/* octet targets tells what each target of int8 models computes, from the tables that training itself goes by. */
+#include "core/base/text.h"
+#include "launch/base/output.h"
+#include "launch/cmd/command.h"
+#include "quant/target/target.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+/* A row of words that a label begins, in lines of at most 100 characters. */
+static oct_status add_words(oct_text *out, const char *label, const char *words)
+{
+    enum { LEFT = 15, LINE = 100 };
+    const char *at = words;
+    while (*at) {
+        size_t length = strlen(at);
+        if (length > LINE - LEFT) {
+            length = LINE - LEFT;
+            while (length > 1 && at[length] != ' ')
+                length--;
+        }
+        OCT_TRY(oct_text_add(out, "  %-12s %.*s\n", at == words ? label : "", (int)length, at));
+        at += length + (at[length] == ' ');
+    }
+    return OCT_OK;
+}
+
+static oct_status add_names(oct_text *out, const char *label, const char *const *names)
+{
+    oct_text row = {0};
+    oct_status status = OCT_OK;
+    for (; status == OCT_OK && names && *names; names++)
+        status = oct_text_add(&row, "%s%s", row.length ? ", " : "", *names);
+    if (status == OCT_OK && row.length) status = add_words(out, label, row.data);
+    oct_text_free(&row);
+    return status;
+}
+
+static oct_status add_target(oct_text *out, const oct_target *target)
+{
+    char channels[32];
+    snprintf(channels, sizeof channels, "%lld", (long long)target->max_channels);
+    OCT_TRY(oct_text_add(out, "%s%s: %s\n", out->length ? "\n" : "", target->name, target->help));
+    OCT_TRY(add_words(out, "codes", target->codes));
+    OCT_TRY(add_words(out, "rounding", target->rounding));
+    OCT_TRY(add_words(out, "refused", target->refused));
+    OCT_TRY(add_names(out, "no fusion", target->no_fusions));
+    OCT_TRY(add_names(out, "float stay", target->no_ops));
+    OCT_TRY(add_names(out, "one scale", target->one_scale));
+    OCT_TRY(add_names(out, "float result", target->float_outputs));
+    OCT_TRY(add_words(out, "16 bits", target->wide_codes ? "yes" : "no"));
+    OCT_TRY(add_words(out, "channels", channels));
+    OCT_TRY(add_words(out, "runs on", target->runs));
+    return add_words(out, "shown by", target->proof);
+}
+
+static oct_status print_targets(const oct_target *only)
+{
+    oct_text text = {0};
+    oct_status status = OCT_OK;
+    for (size_t i = 0; status == OCT_OK && i < oct_registry_count(&oct_target_id_table); i++)
+        if (!only || only == oct_target_at(i)) status = add_target(&text, oct_target_at(i));
+    if (status == OCT_OK)
+        status =
+            oct_print("%s\nA target is a value of the recipe key quant.target. A model is trained "
+                      "for one: its rounding is\nlearned, and convert refuses another.\n",
+                      text.data);
+    oct_text_free(&text);
+    return status;
+}
+
+static json_t *names_of(const char *const *names)
+{
+    json_t *array = json_array();
+    for (; names && *names; names++)
+        json_array_append_new(array, json_string(*names));
+    return array;
+}
+
+static oct_status print_json(const oct_target *only)
+{
+    json_t *array = json_array();
+    for (size_t i = 0; i < oct_registry_count(&oct_target_id_table); i++) {
+        const oct_target *t = oct_target_at(i);
+        if (only && only != t) continue;
+        json_array_append_new(
+            array,
+            json_pack("{s:s, s:s, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:b, s:I, s:s, s:s}", "name",
+                      t->name, "summary", t->help, "codes", t->codes, "rounding", t->rounding,
+                      "refused", t->refused, "no_fusions", names_of(t->no_fusions), "float_stay",
+                      names_of(t->no_ops), "one_scale", names_of(t->one_scale), "float_result",
+                      names_of(t->float_outputs), "wide_codes", t->wide_codes, "channels",
+                      (json_int_t)t->max_channels, "runs_on", t->runs, "shown_by", t->proof));
+    }
+    return oct_print_json(array);
+}
+
+static oct_status run(const oct_args *args)
+{
+    const oct_target *only = NULL;
+    if (args->num_words) {
+        only = oct_target_find(args->word[0]);
+        if (!only) {
+            oct_registry_report_missing(&oct_target_id_table, "command line", args->word[0],
+                                        "octet targets lists them");
+            return OCT_USAGE;
+        }
+    }
+    return args->json ? print_json(only) : print_targets(only);
+}
+
+const oct_command oct_command_targets = {
+    .name = "targets",
+    .usage = "octet targets [NAME]",
+    .summary = "lists what int8 models run on: codes, rounding, what is refused, and what shows it",
+    .help = "Without NAME: all of them. What stands there is what training computes with: it goes "
+            "by the\n"
+            "same tables.\n"
+            "\n"
+            "    octet targets onnxruntime\n",
+    .max_words = 1,
+    .run = run,
+};
