@@ -3,6 +3,7 @@
 #include "core/base/int_math.h"
 #include "core/op/op_impl.h"
 #include "core/op/ops.h"
+#include "core/op/prelu.h"
 
 #include <string.h>
 
@@ -52,7 +53,7 @@ static void add_weight_grad(const layout *l, int64_t rows, int64_t n, const floa
     if (!l->step) *sum += (float)total;
 }
 
-static void leaf_weight_grads(const oct_context *cx, const layout *l, const oct_tensor *x,
+static void leaf_weight_grads(const oct_context *cx, const layout *l, const float *x,
                               const float *grad, float *sums)
 {
     const int64_t numel = l->step ? l->channels : 1;
@@ -61,26 +62,32 @@ static void leaf_weight_grads(const oct_context *cx, const layout *l, const oct_
         const int64_t first = oct_leaf_begin(&cx->leaves, i) * l->rows * l->channels;
         const int64_t rows = oct_leaf_size(&cx->leaves, i) * l->rows;
         for (int64_t c = 0; c < l->channels; c += BLOCK)
-            add_weight_grad(l, rows, oct_min_i64(l->channels - c, BLOCK), oct_f32(x) + first + c,
+            add_weight_grad(l, rows, oct_min_i64(l->channels - c, BLOCK), x + first + c,
                             grad + first + c, sums + i * numel + c * l->step);
     }
+}
+
+void oct_prelu_give_grads(oct_context *cx, oct_param *weight, oct_tensor *x, const float *values,
+                          float *grad)
+{
+    const layout l = layout_of(x, weight);
+    const int64_t samples = oct_samples(x), n = l.rows * l.channels;
+    float *sums = oct_leaf_grads_begin(cx, weight);
+    if (sums) {
+        leaf_weight_grads(cx, &l, values, grad, sums);
+        oct_leaf_grads_end(cx, weight);
+    }
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < samples; i++)
+        scale_grad(&l, values + i * n, oct_f32(&weight->value), grad + i * n);
+    oct_give_grad(cx, x, grad);
 }
 
 static void prelu_backward(oct_context *cx, oct_node *node)
 {
     oct_param *weight = *(oct_param *const *)node->saved;
-    oct_tensor *x = node->input[0];
-    const layout l = layout_of(x, weight);
-    const int64_t samples = oct_samples(x), n = l.rows * l.channels;
-    float *grad = oct_take_grad(node->output), *sums = oct_leaf_grads_begin(cx, weight);
-    if (sums) {
-        leaf_weight_grads(cx, &l, x, grad, sums);
-        oct_leaf_grads_end(cx, weight);
-    }
-#pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < samples; i++)
-        scale_grad(&l, oct_f32(x) + i * n, oct_f32(&weight->value), grad + i * n);
-    oct_give_grad(cx, x, grad);
+    float *grad = oct_take_grad(node->output);
+    oct_prelu_give_grads(cx, weight, node->input[0], oct_f32(node->input[0]), grad);
 }
 
 oct_tensor *oct_prelu(oct_context *cx, oct_tensor *x, oct_param *weight)

@@ -14,30 +14,6 @@ static oct_to_onnx_ref lookup(oct_to_onnx_program *p, oct_to_onnx_ref x, oct_dty
     return x;
 }
 
-static oct_to_onnx_ref lut(oct_to_onnx_program *p, const oct_step *step)
-{
-    const oct_to_onnx_ref x = p->values[step->input[0]];
-    uint8_t bytes[UINT8_MAX + 1];
-    if (p->program->values[step->output].dtype != OCT_U8)
-        return lookup(p, x, OCT_U16, step->table, step->table_size);
-    if (step->table_size > (int64_t)sizeof bytes) { /* bytes of 16-bit codes */
-        uint8_t *all = NULL;
-        oct_to_onnx_ref y = {.name = NULL};
-        if (oct_alloc(&all, (size_t)step->table_size, 1) != OCT_OK) {
-            oct_to_onnx_fail(p->w, OCT_RESOURCE, "%s: no memory for its table", step->name);
-            return y;
-        }
-        for (int64_t i = 0; i < step->table_size; i++)
-            all[i] = (uint8_t)step->table[i];
-        y = lookup(p, x, OCT_U8, all, step->table_size);
-        oct_free(&all);
-        return y;
-    }
-    for (int64_t i = 0; i < step->table_size; i++)
-        bytes[i] = (uint8_t)step->table[i];
-    return lookup(p, x, OCT_U8, bytes, step->table_size);
-}
-
 /* What the step makes of each code in each channel: it runs on a plane whose pixel i is code i throughout. */
 static oct_status make_table(const oct_program *program, const oct_step *step, uint8_t *table)
 {
@@ -76,31 +52,56 @@ out:
     return status;
 }
 
-/* Adds 256 times the channel to each code, and looks that up. */
-static oct_to_onnx_ref lookup_channels(oct_to_onnx_program *p, oct_to_onnx_ref x,
-                                       const uint8_t *table)
+/* Looks up tables of all channels, one behind the other: adds to each code where its channel's begins. */
+static oct_to_onnx_ref lookup_channels(oct_to_onnx_program *p, oct_to_onnx_ref x, oct_dtype dtype,
+                                       const void *table, int64_t size)
 {
-    enum { CODES = UINT8_MAX + 1 };
     oct_to_onnx_writer *w = p->w;
     x = oct_to_onnx_ordered(w, x);
     const oct_shape *s = &x.tensor.shape;
-    const int64_t channels = s->dim[s->ndim - 1], dims[3] = {channels, 1, 1},
-                  size = channels * CODES;
+    const int64_t channels = s->dim[s->ndim - 1], dims[3] = {channels, 1, 1};
     int32_t *first = NULL;
     if (oct_alloc(&first, (size_t)channels, sizeof *first) != OCT_OK) {
         oct_to_onnx_fail(w, OCT_RESOURCE, "%s: no memory", oct_to_onnx_layer_name(w));
         return (oct_to_onnx_ref){.name = NULL};
     }
     for (int64_t c = 0; c < channels; c++)
-        first[c] = (int32_t)(c * CODES);
+        first[c] = (int32_t)(c * (size / channels));
     const char *codes = OCT_TO_ONNX(w, "Cast", x.name);
     oct_to_onnx_int_set(w, "to", 6); /* int32 */
     codes = OCT_TO_ONNX(w, "Add", codes,
                         oct_to_onnx_constant(w, NULL, OCT_S32, s->ndim == 4 ? 3 : 1, dims, first));
-    x.name =
-        OCT_TO_ONNX(w, "Gather", oct_to_onnx_constant(w, NULL, OCT_U8, 1, &size, table), codes);
+    x.name = OCT_TO_ONNX(w, "Gather", oct_to_onnx_constant(w, NULL, dtype, 1, &size, table), codes);
     oct_free(&first);
     return x;
+}
+
+/* The tables of a step, as the bytes that its codes are. */
+static oct_to_onnx_ref lut_bytes(oct_to_onnx_program *p, const oct_step *step, bool channels)
+{
+    const oct_to_onnx_ref x = p->values[step->input[0]];
+    oct_to_onnx_ref y = {.name = NULL};
+    uint8_t *all = NULL;
+    if (oct_alloc(&all, (size_t)step->table_size, 1) != OCT_OK) {
+        oct_to_onnx_fail(p->w, OCT_RESOURCE, "%s: no memory for its table", step->name);
+        return y;
+    }
+    for (int64_t i = 0; i < step->table_size; i++)
+        all[i] = (uint8_t)step->table[i];
+    y = channels ? lookup_channels(p, x, OCT_U8, all, step->table_size)
+                 : lookup(p, x, OCT_U8, all, step->table_size);
+    oct_free(&all);
+    return y;
+}
+
+static oct_to_onnx_ref lut(oct_to_onnx_program *p, const oct_step *step)
+{
+    const oct_value *in = &p->program->values[step->input[0]];
+    const bool channels = step->table_size > oct_qtable_size(in->q);
+    if (p->program->values[step->output].dtype == OCT_U8) return lut_bytes(p, step, channels);
+    const oct_to_onnx_ref x = p->values[step->input[0]];
+    return channels ? lookup_channels(p, x, OCT_U16, step->table, step->table_size)
+                    : lookup(p, x, OCT_U16, step->table, step->table_size);
 }
 
 /* A batch norm on its own has sums finer than any runtime's, so it is a table for each channel. */
@@ -119,7 +120,8 @@ static oct_to_onnx_ref affine(oct_to_onnx_program *p, const oct_step *step)
     oct_status status = oct_alloc(&table, (size_t)step->conv.in_c, UINT8_MAX + 1);
     if (status == OCT_OK) status = make_table(p->program, step, table);
     if (status == OCT_OK)
-        y = lookup_channels(p, p->values[step->input[0]], table);
+        y = lookup_channels(p, p->values[step->input[0]], OCT_U8, table,
+                            step->conv.in_c * (UINT8_MAX + 1));
     else
         oct_to_onnx_fail(p->w, status, "%s: its table cannot be made", step->name);
     oct_free(&table);

@@ -40,7 +40,7 @@ typedef struct oct_epilogue {
     oct_arithmetic arithmetic;
     oct_dtype acc; /* S32, or S64 of 16-bit inputs */
     oct_dtype out; /* U8, U16, F32 */
-    /* Multiplier, bounds, activation; its bias is FLOAT's. Of a float output only relu and six count,
+    /* Multiplier, bounds, activation; its bias is FLOAT's. Of a float output only relu, floor and six count,
      * in real units. */
     oct_requant q;
     const int64_t *bias; /* (C): the others' */

@@ -18,15 +18,16 @@
  *     v += (float)(s - addend_zero_point) * addend_multiplier   where there is a second addend s
  *     r = round_half_even(v)
  *     code = clamp(r, lo, hi) + zero_point
- *     pass = lo <= r <= hi, and with `relu` also v > 0, and with `six` also v < six
+ *     pass = lo <= r <= hi, and with `relu` also v > floor, and with `six` also v < six
  * acc + bias wraps never: prepare proves the bound. bias already holds -zero_point_x * sum(w). */
 typedef struct oct_requant {
     const int32_t *bias;     /* (C) */
     const float *multiplier; /* (C), may be negative or zero */
     int32_t lo, hi;          /* logical codes: stored minus zero_point */
     int32_t zero_point;
-    bool relu;             /* gradient of max(0, .) */
-    float six;             /* upper clip of relu6 in units of the output scale; +inf without */
+    bool relu;             /* gradient of max(floor, .) */
+    float floor;           /* lower clip in units of the output scale: 0 of relu; -inf: none */
+    float six;             /* upper clip of relu6 or clip, in the same; +inf without */
     const uint8_t *addend; /* codes, as many as accumulators; NULL: none */
     int32_t addend_zero_point;
     float addend_multiplier;

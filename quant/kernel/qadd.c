@@ -52,6 +52,35 @@ oct_qadd oct_qadd_of(oct_qparams a, oct_qparams b, oct_qparams y, bool relu)
                       .relu = relu};
 }
 
+static int32_t code_at(double x, int32_t lo, int32_t hi)
+{
+    return (int32_t)fmin(fmax(nearbyint(x), lo), hi);
+}
+
+void oct_qadd_clip(oct_qadd *add, oct_qparams y, double lo, double hi)
+{
+    const double low = lo / (double)y.scale, high = hi / (double)y.scale;
+    const double end = 0x1p60; /* beyond every sum */
+    add->clips = true;
+    add->least = (int64_t)fmin(fmax(ceil(ldexp(low, add->shift)), -end), end);
+    add->most = (int64_t)fmin(fmax(floor(ldexp(high, add->shift)), -end), end);
+    const int32_t first = add->lo;
+    add->lo = code_at(low, first, add->hi);
+    add->hi = code_at(high, first, add->hi);
+}
+
+/* Between which sums a gradient passes. */
+typedef struct pass_bounds {
+    int64_t least, most;
+} pass_bounds;
+
+static pass_bounds pass_of(const oct_qadd *q)
+{
+    pass_bounds p = {q->relu ? 1 : INT64_MIN, INT64_MAX};
+    if (!q->clips) return p;
+    return (pass_bounds){oct_max_i64(p.least, q->least), oct_min_i64(p.most, q->most)};
+}
+
 bool oct_qadd_fits(const oct_qadd *add, oct_qparams a, oct_qparams b, oct_qparams y)
 {
     const limits l = limits_of(a, b, y);
@@ -84,7 +113,9 @@ static void add_bytes_watched(int64_t n, const uint8_t *restrict a, const uint8_
     const int32_t ma = (int32_t)q->ma, mb = (int32_t)q->mb, za = q->za, zb = q->zb;
     const int32_t lo = q->lo, hi = q->hi;
     const int32_t half = 1 << (q->shift - 1), shift = q->shift, zero_point = q->zero_point;
-    const int32_t floor = q->relu ? 0 : INT32_MIN;
+    const pass_bounds pass = pass_of(q);
+    const int32_t from = (int32_t)oct_min_i64(oct_max_i64(pass.least, INT32_MIN), INT32_MAX);
+    const int32_t to = (int32_t)oct_min_i64(oct_max_i64(pass.most, INT32_MIN), INT32_MAX);
     int32_t least = INT32_MAX, most = INT32_MIN;
     for (int64_t i = 0; i < n; i++) {
         const int32_t t = ma * (a[i] - za) + mb * (b[i] - zb);
@@ -92,7 +123,7 @@ static void add_bytes_watched(int64_t n, const uint8_t *restrict a, const uint8_
         int32_t r = whole < lo ? lo : whole;
         r = r > hi ? hi : r;
         codes[i] = (uint8_t)(r + zero_point);
-        flags[i] = (uint8_t)((whole == r) & (t > floor));
+        flags[i] = (uint8_t)((whole == r) & (t >= from) & (t <= to));
         least = t < least ? t : least;
         most = t > most ? t : most;
     }
@@ -106,7 +137,8 @@ static void add_wide(int64_t n, int32_t *restrict a, const int32_t *restrict b, 
                      uint8_t *restrict flags, int64_t sums[2])
 {
     const int64_t ma = q->ma, mb = q->mb, half = INT64_C(1) << (q->shift - 1);
-    const int64_t lo = q->lo, hi = q->hi, floor = q->relu ? 0 : INT64_MIN;
+    const int64_t lo = q->lo, hi = q->hi;
+    const pass_bounds pass = pass_of(q);
     int64_t least = sums[0], most = sums[1];
     for (int64_t i = 0; i < n; i++) {
         const int64_t t = ma * a[i] + mb * b[i];
@@ -114,7 +146,7 @@ static void add_wide(int64_t n, int32_t *restrict a, const int32_t *restrict b, 
         int64_t r = whole < lo ? lo : whole;
         r = r > hi ? hi : r;
         a[i] = (int32_t)r;
-        flags[i] = (uint8_t)((whole == r) & (t > floor));
+        flags[i] = (uint8_t)((whole == r) & (t >= pass.least) & (t <= pass.most));
         least = t < least ? t : least;
         most = t > most ? t : most;
     }
@@ -122,11 +154,16 @@ static void add_wide(int64_t n, int32_t *restrict a, const int32_t *restrict b, 
     sums[1] = most;
 }
 
+static int64_t cut_sum(const oct_qadd *q, int64_t sum)
+{
+    if (q->relu) sum = oct_max_i64(sum, 0);
+    return q->clips ? oct_min_i64(oct_max_i64(sum, q->least), q->most) : sum;
+}
+
 /* Conversion and scaling keep order, so the ends of t give the ends of the values. */
 static void merge_range(const oct_qadd *q, const int64_t sums[2], float scale, float *range)
 {
-    const int64_t least = q->relu ? oct_max_i64(sums[0], 0) : sums[0];
-    const int64_t most = q->relu ? oct_max_i64(sums[1], 0) : sums[1];
+    const int64_t least = cut_sum(q, sums[0]), most = cut_sum(q, sums[1]);
     const float low = ldexpf((float)least, -q->shift) * scale;
     const float high = ldexpf((float)most, -q->shift) * scale;
     range[0] = low < range[0] ? low : range[0];

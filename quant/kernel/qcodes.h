@@ -48,7 +48,8 @@ oct_qcodes oct_qcodes_meet(const oct_broadcast *b, int input, oct_qcodes x, int6
 void oct_qcodes_range(oct_qcodes x, int64_t n, float *range);
 
 /* Sum: t = ma*(a-za) + mb*(b-zb); r = (t + 2^(shift-1)) >> shift (arithmetic);
- * code = clamp(r, lo, hi) + zero_point; pass = lo <= r <= hi, and with relu also t > 0.
+ * code = clamp(r, lo, hi) + zero_point; pass = lo <= r <= hi, and with relu also t > 0, and with clips also
+ * least <= t <= most.
  * oct_qadd_of computes the multipliers: 20 bits, wide 36 bits, for the larger ratio scale_x /
  * scale_y; ratios of powers of two are exact while they are less than that far apart, so both kinds
  * of targets add alike. A difference is a sum whose mb is below 0. */
@@ -58,8 +59,13 @@ typedef struct oct_qadd {
     int32_t za, zb;
     int32_t lo, hi, zero_point;
     bool relu;
+    bool
+        clips; /* behind oct_qadd_clip, which says where t is cut; lo and hi are the same cut in codes */
+    int64_t least, most;
 } oct_qadd;
 oct_qadd oct_qadd_of(oct_qparams a, oct_qparams b, oct_qparams y, bool relu);
+/* Cuts sums at two real numbers, either of which may be infinite. */
+void oct_qadd_clip(oct_qadd *add, oct_qparams y, double lo, double hi);
 /* Multipliers and shift are such that no sum can overflow. */
 bool oct_qadd_fits(const oct_qadd *add, oct_qparams a, oct_qparams b, oct_qparams y);
 void oct_qadd_forward(int64_t n, oct_qcodes a, oct_qcodes b, const oct_qadd *add,
@@ -87,6 +93,9 @@ void oct_qmul_forward(int64_t n, oct_qcodes a, oct_qcodes b, float factor,
 int64_t oct_qtable_size(oct_qparams x);
 /* code = table[x] */
 void oct_qlut_forward(int64_t n, oct_qcodes x, const uint16_t *table, oct_qparams y, void *codes);
+/* The same of rows of channels, each of which has a table, one behind the other: code = table[channel][x]. */
+void oct_qlut_channels(int64_t rows, int64_t channels, oct_qcodes x, const uint16_t *table,
+                       oct_qparams y, void *codes);
 
 /* Softmax over rows of k codes: e = exponential[largest code of the row - x], code =
  * round_half_up(e / (sum of e * scale_y)) + zero_point, cut to qmax; in whole numbers, because

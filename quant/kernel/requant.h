@@ -17,7 +17,7 @@ static inline oct_requant_limits oct_requant_limits_of(const oct_requant *q)
 {
     return (oct_requant_limits){.lo = (float)q->lo,
                                 .hi = (float)q->hi,
-                                .floor = q->relu ? 0.0f : -INFINITY,
+                                .floor = q->relu ? q->floor : -INFINITY,
                                 .six = q->six,
                                 .zero_point = q->zero_point};
 }

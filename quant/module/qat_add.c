@@ -1,4 +1,4 @@
-/* Sums and differences of two tensors of codes (+ relu), in the two-multiplier integer form of
+/* Sums and differences of two tensors of codes (+ relu or clip), in the two-multiplier integer form of
  * quant/kernel/qcodes.h. */
 #include "core/op/binary.h"
 #include "quant/kernel/bits.h"
@@ -9,7 +9,14 @@
 
 static bool has_relu(const oct_module *self)
 {
-    return ((const oct_qat_binary *)self)->relu;
+    return ((const oct_qat_binary *)self)->activation == OCT_ACT_RELU;
+}
+
+/* Where it cuts; NULL: it has no clip. */
+static const oct_clip_bounds *clip_of(const oct_module *self)
+{
+    const oct_qat_binary *m = (const oct_qat_binary *)self;
+    return m->activation == OCT_ACT_CLIP ? &m->clip : NULL;
 }
 
 static bool subtracts(const oct_module *self)
@@ -20,6 +27,8 @@ static bool subtracts(const oct_module *self)
 static oct_tensor *in_float(oct_context *cx, oct_module *self, oct_tensor *const *x)
 {
     oct_tensor *y = subtracts(self) ? oct_sub(cx, x[0], x[1]) : oct_add(cx, x[0], x[1]);
+    const oct_clip_bounds *clip = clip_of(self);
+    if (clip) return oct_clip(cx, y, clip->lo, clip->hi);
     return has_relu(self) ? oct_relu(cx, y) : y;
 }
 
@@ -49,6 +58,8 @@ static oct_status constants(oct_module *self, const oct_program *program, oct_st
         oct_qadd_of(oct_step_input(program, step, 0)->q, oct_step_input(program, step, 1)->q,
                     oct_step_output(program, step)->q, has_relu(self));
     if (subtracts(self)) step->add.mb = -step->add.mb;
+    const oct_clip_bounds *clip = clip_of(self);
+    if (clip) oct_qadd_clip(&step->add, oct_step_output(program, step)->q, clip->lo, clip->hi);
     return OCT_OK;
 }
 
@@ -56,10 +67,12 @@ static void values(const oct_module *self, oct_tensor *const *x, int64_t first, 
 {
     int32_t code[2][OCT_FLAG_BLOCK];
     const float second = subtracts(self) ? -x[1]->q.scale : x[1]->q.scale;
+    const oct_clip_bounds *clip = clip_of(self);
     oct_quantized_load_both(x, first, n, code);
     for (int64_t i = 0; i < n; i++) {
         v[i] = (float)code[0][i] * x[0]->q.scale + (float)code[1][i] * second;
         if (has_relu(self) && !(v[i] > 0.0f)) v[i] = 0.0f;
+        if (clip) v[i] = fminf(fmaxf(v[i], (float)clip->lo), (float)clip->hi);
     }
 }
 
@@ -80,7 +93,8 @@ static const oct_quantized_op step = {.kind = OCT_STEP_ADD,
 
 static void describe(const oct_module *self, char *text, size_t size)
 {
-    snprintf(text, size, "%s%s", subtracts(self) ? "sub" : "add", has_relu(self) ? " + relu" : "");
+    const char *then = clip_of(self) ? " + clip" : has_relu(self) ? " + relu" : "";
+    snprintf(text, size, "%s%s", subtracts(self) ? "sub" : "add", then);
 }
 
 const oct_module_type oct_qat_add_type = {
@@ -93,10 +107,10 @@ const oct_module_type oct_qat_add_type = {
     .step = &step,
 };
 
-oct_status oct_qat_add_create(oct_module **m, bool relu)
+oct_status oct_qat_add_create(oct_module **m, oct_activation activation)
 {
     OCT_TRY(oct_module_create(m, &oct_qat_add_type, sizeof(oct_qat_binary)));
-    ((oct_qat_binary *)*m)->relu = relu;
+    ((oct_qat_binary *)*m)->activation = activation;
     return OCT_OK;
 }
 

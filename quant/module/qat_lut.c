@@ -1,4 +1,5 @@
-/* Elementwise functions on codes: a table of codes for the forward, one of slopes for the backward.
+/* Elementwise functions on codes: a table of codes for the forward, one of slopes for the backward. PReLU has a
+ * table for each of its weights, which is made anew when they have changed.
  *
  * Tables are made in double from the function itself and kept until the qparams change. A loop may call
  * the module with several scales before its backward, so slopes are looked up by the input's own.
@@ -9,6 +10,7 @@
  */
 #include "core/base/mem.h"
 #include "core/base/int_math.h"
+#include "core/op/prelu.h"
 #include "quant/kernel/bits.h"
 #include "quant/module/quantized_impl.h"
 #include "quant/module/rule.h"
@@ -18,24 +20,44 @@
 #include <string.h>
 
 typedef struct tables {
-    int64_t size;                                 /* entries that there is room for */
+    int64_t size; /* entries that there is room for, of all tables */
     oct_qparams code_x, code_y, value_x, slope_x; /* what the tables are of; scale 0: of nothing */
     uint16_t *code;
     uint8_t *pass; /* not clipped */
     double *value;
     float *slope;
+    float *weight; /* of PReLU, as the values have it */
 } tables;
 
 /* An elementwise function by table: one entry a code. */
 typedef struct lut {
     oct_quantized q;
-    /* child "function": a module whose type core/op/elementwise.h lists, or add_scalar, mul_scalar */
+    /* child "function", or another call site's: a module whose type core/op/elementwise.h lists, add_scalar, mul_scalar
+     * or prelu */
     oct_module *function;
     tables tables; /* of the qparams last seen */
 } lut;
 
-static double value_of(const oct_module *f, double x)
+/* The weights of PReLU; or NULL. */
+static oct_param *weights_of(const lut *m)
 {
+    if (m->function->type != &oct_prelu_type) return NULL;
+    return ((const oct_prelu_module *)m->function)->weight;
+}
+
+static int64_t num_tables(const lut *m)
+{
+    const oct_param *weight = weights_of(m);
+    return weight ? oct_numel(&weight->value) : 1;
+}
+
+/* Returns the value of table `channel` at x. */
+static double value_of(const oct_module *f, int64_t channel, double x)
+{
+    if (f->type == &oct_prelu_type) {
+        const float *weight = oct_f32(&((const oct_prelu_module *)f)->weight->value);
+        return x > 0 ? x : (double)weight[channel] * x;
+    }
     if (f->type == &oct_add_scalar_type) return x + ((const oct_scalar_module *)f)->value;
     if (f->type == &oct_mul_scalar_type) return x * ((const oct_scalar_module *)f)->value;
     const oct_elementwise_module *m = (const oct_elementwise_module *)f;
@@ -61,6 +83,7 @@ static void free_arrays(tables *t)
     oct_free(&t->pass);
     oct_free(&t->value);
     oct_free(&t->slope);
+    oct_free(&t->weight);
     *t = (tables){0};
 }
 
@@ -69,14 +92,21 @@ static oct_status make_room(lut *m, oct_qparams x)
 {
     oct_status status;
     tables *t = &m->tables;
-    const size_t size = (size_t)oct_qtable_size(x);
-    if (t->size == (int64_t)size) return OCT_OK;
+    const int64_t codes = oct_qtable_size(x), count = num_tables(m), all = codes * count;
+    const size_t size = (size_t)all;
+    if (t->size == all) return OCT_OK;
+    OCT_CHECK(all <= OCT_TABLES_MAX, OCT_PREPARE,
+              "%lld tables of %lld codes are too many; give its input 8 bits, or keep it float",
+              (long long)count, (long long)codes);
     free_arrays(t);
     OCT_TRY_OUT(oct_alloc(&t->code, size, sizeof *t->code));
     OCT_TRY_OUT(oct_alloc(&t->pass, size, sizeof *t->pass));
     OCT_TRY_OUT(oct_alloc(&t->value, size, sizeof *t->value));
-    OCT_TRY_OUT(oct_alloc(&t->slope, size, sizeof *t->slope));
-    t->size = (int64_t)size;
+    if (weights_of(m))
+        OCT_TRY_OUT(oct_alloc(&t->weight, (size_t)count, sizeof *t->weight));
+    else
+        OCT_TRY_OUT(oct_alloc(&t->slope, size, sizeof *t->slope));
+    t->size = all;
     return OCT_OK;
 out:
     free_arrays(t);
@@ -93,15 +123,29 @@ static void continue_domain(tables *t)
         if (isnan(t->value[i])) t->value[i] = i > 0 ? t->value[i - 1] : 0;
 }
 
+/* Whether the values are those of other weights; notes those that are there now. */
+static bool weights_moved(lut *m)
+{
+    const oct_param *weight = weights_of(m);
+    if (!weight) return false;
+    const size_t bytes = (size_t)num_tables(m) * sizeof(float);
+    const bool moved = memcmp(m->tables.weight, weight->value.data, bytes) != 0;
+    memcpy(m->tables.weight, weight->value.data, bytes);
+    return moved;
+}
+
 static void make_values(lut *m, oct_qparams x)
 {
     tables *t = &m->tables;
-    if (oct_qparams_equal(t->value_x, x)) return;
+    const int64_t codes = oct_qtable_size(x);
+    const bool moved = weights_moved(m);
+    if (!moved && oct_qparams_equal(t->value_x, x)) return;
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < t->size; i++)
-        t->value[i] = value_of(m->function, real_of(i, x));
+        t->value[i] = value_of(m->function, i / codes, real_of(i % codes, x));
     continue_domain(t);
     t->value_x = x;
+    t->code_x = (oct_qparams){0};
 }
 
 static void make_codes(lut *m, oct_qparams x, oct_qparams y)
@@ -126,30 +170,38 @@ static void make_slopes(lut *m, oct_qparams x)
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < t->size; i++) {
         const float slope = (float)slope_of(m->function, real_of(i, x));
-        const bool flat = !isfinite(value_of(m->function, real_of(i, x))) || !isfinite(slope);
+        const bool flat = !isfinite(value_of(m->function, 0, real_of(i, x))) || !isfinite(slope);
         t->slope[i] = flat ? 0.0f : slope;
     }
     t->slope_x = x;
 }
 
-/* The codes of x as they are stored, which are the entries of the tables. */
-static void load_entries(const oct_tensor *x, int64_t first, int64_t n, int32_t *entry)
+/* The entries of the tables for codes of x: the codes as they are stored, in the table of their channel. */
+static void load_entries(const lut *m, const oct_tensor *x, int64_t first, int64_t n,
+                         int32_t *entry)
 {
     oct_qcodes stored = oct_qcodes_of(x);
+    const int64_t codes = oct_qtable_size(x->q), channels = num_tables(m);
     stored.q.zero_point = 0;
     oct_qcodes_load(stored, first, n, entry);
+    if (channels == 1) return;
+    for (int64_t i = 0, c = first % channels; i < n; i++) {
+        entry[i] += (int32_t)(c * codes);
+        c = c + 1 < channels ? c + 1 : 0;
+    }
 }
 
 static void watch(const oct_module *self, const oct_tensor *x, int64_t first, int64_t n,
                   uint8_t *mask, float *range)
 {
-    const tables *t = &((const lut *)self)->tables;
+    const lut *m = (const lut *)self;
+    const tables *t = &m->tables;
     int32_t entry[OCT_FLAG_BLOCK];
     uint8_t flags[OCT_FLAG_BLOCK];
     if (!mask && !range) return;
     for (int64_t i = 0; i < n; i += OCT_FLAG_BLOCK) {
         const int64_t count = oct_min_i64(n - i, OCT_FLAG_BLOCK);
-        load_entries(x, first + i, count, entry);
+        load_entries(m, x, first + i, count, entry);
         for (int64_t k = 0; k < count; k++)
             flags[k] = t->pass[entry[k]];
         if (mask) oct_bits_pack(flags, count, mask + i / 8);
@@ -162,20 +214,28 @@ static void watch(const oct_module *self, const oct_tensor *x, int64_t first, in
 
 static void values(const oct_module *self, oct_tensor *const *x, int64_t first, int64_t n, float *v)
 {
+    const lut *m = (const lut *)self;
     int32_t entry[OCT_FLAG_BLOCK];
-    load_entries(x[0], first, n, entry);
+    load_entries(m, x[0], first, n, entry);
     for (int64_t i = 0; i < n; i++)
-        v[i] = (float)((const lut *)self)->tables.value[entry[i]];
+        v[i] = (float)m->tables.value[entry[i]];
+}
+
+/* Takes the output's gradient, with room for the tables of these codes. */
+static float *take_grad(oct_context *cx, oct_node *node)
+{
+    lut *m = (lut *)node->module;
+    const oct_qparams x = node->input[0]->q;
+    oct_context_adopt(cx, make_room(m, x));
+    if (cx->status == OCT_OK && oct_fake_quant_learns(oct_quantized_fq(&m->q))) make_values(m, x);
+    return oct_quantized_take_grad(cx, node);
 }
 
 static void backward(oct_context *cx, oct_node *node)
 {
     lut *m = (lut *)node->module;
     oct_tensor *x = node->input[0];
-    oct_context_adopt(cx, make_room(m, x->q));
-    if (cx->status == OCT_OK && oct_fake_quant_learns(oct_quantized_fq(&m->q)))
-        make_values(m, x->q);
-    float *grad = oct_quantized_take_grad(cx, node);
+    float *grad = take_grad(cx, node);
     if (cx->status == OCT_OK) {
         make_slopes(m, x->q);
         const float *slope = m->tables.slope;
@@ -188,6 +248,17 @@ static void backward(oct_context *cx, oct_node *node)
     oct_give_grad(cx, x, grad);
 }
 
+static void prelu_backward(oct_context *cx, oct_node *node)
+{
+    oct_tensor *x = node->input[0];
+    float *grad = take_grad(cx, node), *v = oct_quantized_values_of(cx, x);
+    if (v)
+        oct_prelu_give_grads(cx, weights_of((const lut *)node->module), x, v, grad);
+    else
+        oct_scratch_end(cx, grad);
+    oct_scratch_end(cx, v);
+}
+
 static oct_tensor *in_float(oct_context *cx, oct_module *self, oct_tensor *const *x)
 {
     return oct_call(cx, ((lut *)self)->function, x[0]);
@@ -197,6 +268,9 @@ static oct_status constants(oct_module *self, const oct_program *program, oct_st
 {
     lut *m = (lut *)self;
     const oct_qparams x = oct_step_input(program, step, 0)->q;
+    const oct_param *weight = weights_of(m);
+    for (int64_t c = 0; weight && c < num_tables(m); c++)
+        OCT_CHECK(isfinite(oct_f32(&weight->value)[c]), OCT_NUMERIC, "a slope of it is not finite");
     OCT_TRY(make_room(m, x));
     make_codes(m, x, oct_step_output(program, step)->q);
     step->table_size = m->tables.size;
@@ -211,6 +285,41 @@ static const oct_quantized_op step = {.kind = OCT_STEP_LUT,
                                       .backward = backward,
                                       .values = values,
                                       .watch = watch};
+
+static oct_param *parameter(const oct_module *self)
+{
+    return weights_of((const lut *)self);
+}
+
+static bool has_its_channels(oct_context *cx, const oct_module *self, const oct_tensor *x)
+{
+    char text[96];
+    const int64_t weights = num_tables((const lut *)self);
+    if (x->shape.ndim > 1 && (weights == 1 || oct_dim(x, x->shape.ndim - 1) == weights))
+        return true;
+    oct_context_fail(cx, OCT_PREPARE, "it has %lld slopes, but its input is %s", (long long)weights,
+                     oct_shape_text(&x->shape, text));
+    return false;
+}
+
+/* Units are rows, from which the mask and the range of all their elements follow. */
+static void watch_rows(const oct_module *self, const oct_tensor *x, int64_t first, int64_t n,
+                       uint8_t *mask, float *range)
+{
+    const int64_t channels = oct_dim(x, x->shape.ndim - 1);
+    watch(self, x, first * channels, n * channels, mask, range);
+}
+
+static const oct_quantized_op prelu_step = {.kind = OCT_STEP_LUT,
+                                            .inputs = 1,
+                                            .unit = OCT_UNIT_ROW,
+                                            .fits = has_its_channels,
+                                            .in_float = in_float,
+                                            .constants = constants,
+                                            .parameter = parameter,
+                                            .backward = prelu_backward,
+                                            .values = values,
+                                            .watch = watch_rows};
 
 static void describe(const oct_module *self, char *text, size_t size)
 {
@@ -237,12 +346,24 @@ static const oct_module_type type = {
     .step = &step,
 };
 
+static const oct_module_type prelu_type = {
+    .name = "qat_prelu",
+    .forward = oct_quantized_forward,
+    .destroy = destroy,
+    .describe = describe,
+    .atomic = true,
+    .emit = oct_quantized_emit,
+    .quantized = true,
+    .step = &prelu_step,
+};
+
 /* The old module becomes the child "function". */
 static oct_status create(oct_module **made, oct_module **old)
 {
     oct_module *function = *old;
     *old = NULL;
-    oct_status status = oct_module_create(made, &type, sizeof(lut));
+    oct_status status = oct_module_create(
+        made, function->type == &oct_prelu_type ? &prelu_type : &type, sizeof(lut));
     if (status != OCT_OK) {
         oct_module_destroy(&function);
         return status;
@@ -251,6 +372,19 @@ static oct_status create(oct_module **made, oct_module **old)
     m->function = function;
     return oct_module_made(made, oct_module_add_child(*made, "function", &m->function));
 }
+
+/* The function stays the child of the first one. */
+static oct_status create_again(oct_module **made, const oct_module *first)
+{
+    OCT_TRY(oct_module_create(made, &prelu_type, sizeof(lut)));
+    ((lut *)*made)->function = ((const lut *)first)->function;
+    return OCT_OK;
+}
+
+const oct_quant_rule oct_quant_rule_prelu = {.type = &oct_prelu_type,
+                                             .scale = OCT_SCALE_OWN,
+                                             .create = create,
+                                             .create_again = create_again};
 
 #define OCT_LUT_RULE(id)                                                                           \
     const oct_quant_rule oct_quant_rule_##id = {                                                   \

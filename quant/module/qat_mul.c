@@ -4,7 +4,6 @@
 #include "quant/kernel/bits.h"
 #include "quant/module/quantized_impl.h"
 #include "quant/module/rule.h"
-#include "quant/qparams.h"
 
 static oct_tensor *in_float(oct_context *cx, oct_module *self, oct_tensor *const *x)
 {
@@ -47,23 +46,11 @@ static void multiply(const oct_tensor *x, float *grad)
     }
 }
 
-/* The values of an input, in memory that is borrowed. */
-static float *values_of(oct_context *cx, const oct_tensor *x)
-{
-    const int64_t n = oct_numel(x);
-    float *v = oct_scratch(cx, (size_t)n * sizeof *v);
-    if (!v) return NULL;
-    if (x->dtype == OCT_U8)
-        oct_dequantize(oct_u8(x), n, x->q, v);
-    else
-        oct_dequantize16(oct_u16(x), n, x->q, v);
-    return v;
-}
-
 /* Where one input repeats, its gradients are summed. */
 static void give_broadcast(oct_context *cx, const oct_node *node, float *grad)
 {
-    float *a = values_of(cx, node->input[0]), *b = values_of(cx, node->input[1]);
+    float *a = oct_quantized_values_of(cx, node->input[0]),
+          *b = oct_quantized_values_of(cx, node->input[1]);
     const float *const both[2] = {a, b};
     if (a && b)
         oct_binary_give_grads(cx, &oct_binary_mul, node, both, grad);

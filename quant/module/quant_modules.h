@@ -45,7 +45,19 @@ oct_status oct_quant_stub_create(oct_module **m) OCT_NODISCARD;
 /* A DeQuantStub makes float values of codes and passes float values on. It has no state. */
 oct_status oct_dequant_stub_create(oct_module **m) OCT_NODISCARD;
 
-typedef enum oct_activation { OCT_ACT_NONE, OCT_ACT_RELU, OCT_ACT_RELU6 } oct_activation;
+typedef enum oct_activation {
+    OCT_ACT_NONE,
+    OCT_ACT_RELU,
+    OCT_ACT_RELU6,
+    OCT_ACT_CLIP,
+} oct_activation;
+
+/* Where OCT_ACT_CLIP cuts values; either may be infinite. */
+typedef struct oct_clip_bounds {
+    double lo, hi;
+} oct_clip_bounds;
+/* Tells a fused module whose activation is clip where it cuts. */
+void oct_qat_set_clip(oct_module *m, oct_clip_bounds clip);
 
 /* Whether accumulators are held between the passes over them; no bit depends on it. */
 typedef enum oct_hold {
@@ -54,7 +66,7 @@ typedef enum oct_hold {
     OCT_HOLD_ALWAYS,
 } oct_hold;
 
-/* conv2d, conv_transpose2d or linear (+ batch norm) (+ add) (+ relu or relu6). With `add` it has two
+/* conv2d, conv_transpose2d or linear (+ batch norm) (+ add) (+ relu, relu6 or clip). With `add` it has two
  * inputs, x and the other addend, and the sum is taken before anything is rounded. With live batch
  * norm the codes of a training step come from the batch's statistics, summed from the integer
  * accumulators in double. */
@@ -68,6 +80,7 @@ typedef struct oct_qat_conv {
     const struct oct_qat_conv *lender; /* that one; or NULL */
     bool add;
     oct_activation activation;
+    oct_clip_bounds clip;
     /* Fused by name with an add: the identity through which the layer's own operand comes, which must
      * be the first input. NULL: the order is known. */
     const oct_identity_module *operand;
@@ -93,26 +106,31 @@ void oct_qat_conv_weight_scales(const oct_qat_conv *m, float *scale);
  * like these. A learned scale takes the factor, too, and there is one for each channel then; OCT_PREPARE for a
  * fake-quant of weights whose scales follow from them by a rule of its own. */
 oct_status oct_qat_conv_fold(oct_qat_conv *m, oct_qparams input) OCT_NODISCARD;
-/* The same on float modules, before prepare: layer becomes what layer and batch norm computed with
+/* Tells whether there is no such channel, for inputs like these, so that folding changes no code. */
+oct_status oct_qat_conv_folds_exactly(const oct_qat_conv *m, oct_qparams input,
+                                      bool *exactly) OCT_NODISCARD;
+/* Folds float modules, before prepare: layer becomes what layer and batch norm computed with
  * running statistics, to float rounding. The batch norm itself is untouched. */
 oct_status oct_fold_float(oct_module *layer, const oct_batch_norm_module *batch_norm) OCT_NODISCARD;
 
-/* A batch norm that follows no convolution (+ relu or relu6). */
+/* A batch norm that follows no convolution (+ relu, relu6 or clip). */
 typedef struct oct_qat_batch_norm {
     oct_quantized q;
     oct_module *batch_norm; /* child "bn" */
     oct_activation activation;
+    oct_clip_bounds clip;
 } oct_qat_batch_norm;
 oct_status oct_qat_batch_norm_create(oct_module **m, oct_module **batch_norm,
                                      oct_activation activation) OCT_NODISCARD;
 
-/* The others are made by their rules (rule.h); prepare makes this one itself where a relu follows. */
+/* The others are made by their rules (rule.h); prepare makes this one itself where a relu or clip follows. */
 typedef struct oct_qat_binary {
     oct_quantized q;
-    bool relu;
+    oct_activation activation; /* none, relu or clip */
+    oct_clip_bounds clip;
     bool subtract; /* the second input */
 } oct_qat_binary;
-oct_status oct_qat_add_create(oct_module **m, bool relu) OCT_NODISCARD;
+oct_status oct_qat_add_create(oct_module **m, oct_activation activation) OCT_NODISCARD;
 
 /* Largest number of products in one accumulator (kernel_h * kernel_w * input channels of a group)
  * for which no sum can leave int32: K * 255 * 127 < 2^30, which leaves room for the bias. 16-bit

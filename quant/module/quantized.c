@@ -10,6 +10,7 @@
 #include "core/base/mem.h"
 #include "core/base/int_math.h"
 #include "quant/kernel/bits.h"
+#include "quant/qparams.h"
 
 #include <string.h>
 
@@ -240,8 +241,11 @@ oct_tensor *oct_quantized_compute(oct_context *cx, oct_module *self, oct_tensor 
     const bool first = fq && oct_fake_quant_updates_first(fq, training);
     oct_tensor *y = output_of(cx, self, x, fq ? oct_fake_quant_qparams(fq) : x[0]->q);
     if (!y) return NULL;
-    oct_node *node = oct_record(cx, self->type->name, op->backward, x, op->inputs, learns, y);
+    oct_param *parameter = op->parameter ? op->parameter(self) : NULL;
+    oct_node *node =
+        oct_record(cx, self->type->name, op->backward, x, op->inputs, learns || parameter, y);
     if (node && learns) oct_param_used(cx, fq->learned);
+    if (node && parameter) oct_param_used(cx, parameter);
     if (node && fq && !(node->saved = oct_save(cx, (size_t)(oct_numel(y) + 7) / 8))) return NULL;
     one_step s = step_of(self, x, y);
     if (!set_qparams(cx, &s, y->q)) return NULL;
@@ -313,6 +317,18 @@ void oct_quantized_load_both(oct_tensor *const *x, int64_t first, int64_t n,
     (void)oct_broadcast_of(&x[0]->shape, &x[1]->shape, &b);
     for (int i = 0; i < 2; i++)
         oct_qcodes_load(oct_qcodes_meet(&b, i, oct_qcodes_of(x[i]), first, n, room), 0, n, code[i]);
+}
+
+float *oct_quantized_values_of(oct_context *cx, const oct_tensor *x)
+{
+    const int64_t n = oct_numel(x);
+    float *v = oct_scratch(cx, (size_t)n * sizeof *v);
+    if (!v) return NULL;
+    if (x->dtype == OCT_U8)
+        oct_dequantize(oct_u8(x), n, x->q, v);
+    else
+        oct_dequantize16(oct_u16(x), n, x->q, v);
+    return v;
 }
 
 oct_status oct_quantized_emit(oct_module *self, oct_emitter *e)

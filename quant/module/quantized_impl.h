@@ -56,6 +56,8 @@ typedef struct oct_quantized_op {
     oct_shape (*shape)(const oct_module *self, const oct_tensor *x); /* NULL: as the input's */
     /* Writes the step's numbers for its values. Arrays stay the module's; emit copies them. NULL: none. */
     oct_status (*constants)(oct_module *self, const oct_program *program, oct_step *step);
+    oct_param *(*parameter)(
+        const oct_module *self); /* whose gradient `backward` gives; NULL: there is none */
     void (*backward)(oct_context *cx, oct_node *node);
     oct_real_values *values; /* NULL: the scale is fixed, or kept */
     /* Called when the module has been given a fake-quant of its own; NULL: nothing to do. */
@@ -69,6 +71,8 @@ typedef struct oct_quantized_op {
  * on; n <= OCT_FLAG_BLOCK. */
 void oct_quantized_load_both(oct_tensor *const *x, int64_t first, int64_t n,
                              int32_t code[2][OCT_FLAG_BLOCK]);
+/* Gives the real values of codes, in memory that is borrowed (oct_scratch); NULL when the context has failed. */
+float *oct_quantized_values_of(oct_context *cx, const oct_tensor *x);
 /* These are forward and emit of a type with such a step. */
 oct_tensor *oct_quantized_forward(oct_context *cx, oct_module *self, oct_tensor *const *x, int n);
 oct_status oct_quantized_emit(oct_module *self, oct_emitter *e) OCT_NODISCARD;

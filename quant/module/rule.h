@@ -25,6 +25,9 @@ typedef struct oct_quant_rule {
     /* Makes the quantized module, without a fake-quant yet, and takes *old over (NULL afterwards,
      * also on failure). NULL: the float module itself works on codes. */
     oct_status (*create)(oct_module **made, oct_module **old);
+    /* Of a module with parameters: makes that of a further call, which uses those of the first call's. NULL: it has
+     * none. */
+    oct_status (*create_again)(oct_module **made, const oct_module *first);
     /* Tells what `create` has made its target, of modules without a fake-quant; NULL: all targets are alike. */
     void (*aim)(oct_module *made, const oct_target *target);
     /* Writes the step of such a float module; any_domain: of float inputs too. NULL: it has none. */

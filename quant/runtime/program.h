@@ -14,7 +14,7 @@
     X(AFFINE, affine)         /* a factor and a bias per channel: batch norm on its own */         \
     X(ADD, add)                                                                                    \
     X(MUL, mul)                                                                                    \
-    X(LUT, lut)                 /* one table entry a code */                                       \
+    X(LUT, lut)                 /* one table entry a code, or a table a channel */                 \
     X(SOFTMAX, softmax)         /* over the channels */                                            \
     X(CONCAT, concat)           /* along the channels */                                           \
     X(INTERPOLATE, interpolate) /* nearest or bilinear; keeps qparams, as the next three do */     \
@@ -80,7 +80,7 @@ typedef struct oct_step {
     oct_move_map move;       /* MOVE; `out` is not used */
     oct_pad_shape pad;       /* PAD */
     int32_t fill;            /* PAD: the code of its constant */
-    uint16_t *table;         /* LUT: output codes by input code; owned */
+    uint16_t *table;         /* LUT: output codes by input code, perhaps of each channel; owned */
     int32_t *exponential;    /* SOFTMAX: by distance from the largest code; owned */
     int64_t table_size;      /* of table or exponential */
     oct_island *island;      /* FLOAT; owned */

@@ -25,6 +25,7 @@ enum {
     OCT_DIM_MAX = 65536,
     OCT_WINDOW_MAX = 1024,
     OCT_TABLE_MAX = 65536,
+    OCT_TABLES_MAX = 1 << 24, /* of all channels together */
     OCT_ISLAND_ARRAYS_MAX = 64,
 };
 

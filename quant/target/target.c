@@ -3,9 +3,10 @@
 
 #include <string.h>
 
-const char *const oct_adding_fusions[] = {"conv_bn_add_relu", "conv_bn_add_relu6", "conv_bn_add",
-                                          "conv_add_relu",    "conv_add_relu6",    "conv_add",
-                                          "linear_add_relu",  "linear_add",        NULL};
+const char *const oct_adding_fusions[] = {
+    "conv_bn_add_relu", "conv_bn_add_relu6", "conv_bn_add_clip", "conv_bn_add",
+    "conv_add_relu",    "conv_add_relu6",    "conv_add_clip",    "conv_add",
+    "linear_add_relu",  "linear_add_clip",   "linear_add",       NULL};
 
 static const void *const listed[] = {
 #define OCT_TARGET(id, file) &oct_target_##file,

@@ -404,10 +404,40 @@ def vit(full):
     return (ViT(224, 16, 192, 3, 12), (3, 224, 224)) if full else (ViT(32, 8, 24, 3, 2), (3, 32, 32))
 
 
+class Slopes(nn.Module):
+    """What the others have no example of: PReLU of one slope and of one a channel, clips of any bounds behind
+    convolutions, sums and alone, quotients by one number and by one a channel."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, width, 3, 2, 1, bias=False), nn.BatchNorm2d(width), nn.PReLU(width))
+        self.left = nn.Sequential(nn.Conv2d(width, width, 3, 1, 1, bias=False), nn.BatchNorm2d(width))
+        self.deep = nn.Sequential(nn.Conv2d(width, width, 3, 2, 1, groups=width), nn.PReLU())
+        self.mix = nn.Conv2d(width, width, 1)
+        self.head = nn.Linear(width, width)
+        self.slope = nn.PReLU(width)
+        self.classes = nn.Linear(width, CLASSES)
+        self.register_buffer("spread", 0.5 + torch.rand(1, width, 1, 1))
+
+    def forward(self, x):
+        x = self.stem(x)
+        y = torch.clamp(self.left(x), -0.75, 1.5)
+        x = torch.clamp(x + y, -1, 2.5) / self.spread
+        x = torch.clamp(self.deep(x), min=-0.3)
+        x = torch.clamp(self.mix(x / 0.7), 0.1, 3)
+        x = x.mean((2, 3))
+        return self.classes(self.slope(self.head(x)))
+
+
+def slopes(full):
+    return Slopes(64 if full else 16), ((3, 224, 224) if full else (3, 32, 32))
+
+
 MODELS = {"resnet18": resnet18, "mobilenet_v2": mobilenet_v2, "mobilenet_v3_small": mobilenet_v3_small,
           "efficientnet_b0": efficientnet_b0, "shufflenet_v2": shufflenet_v2, "squeezenet1_1": squeezenet1_1,
           "regnet_y": regnet_y, "densenet121": densenet121, "googlenet": googlenet_, "unet": unet, "yolo": yolo,
-          "resnet8": resnet8, "ds_cnn": ds_cnn, "mobilenet_v1": mobilenet_v1, "autoencoder": autoencoder, "vit": vit}
+          "resnet8": resnet8, "ds_cnn": ds_cnn, "mobilenet_v1": mobilenet_v1, "autoencoder": autoencoder, "vit": vit,
+          "slopes": slopes}
 # The versions of the format that files are written in, so that readers meet more than one.
 OPSETS = {"mobilenet_v2": 9, "unet": 11, "resnet18": 17, "googlenet": 10, "densenet121": 12, "mobilenet_v3_small": 14,
           "efficientnet_b0": 15, "vit": 16, "shufflenet_v2": 11}
@@ -417,6 +447,8 @@ def settle(net, shape):
     """Weights are random; statistics are those of a few forward passes, factors and offsets are not trivial."""
     generator = torch.Generator().manual_seed(7)
     for module in net.modules():
+        if isinstance(module, nn.PReLU):
+            module.weight.data = 0.4 * torch.randn(module.weight.shape, generator=generator)
         if isinstance(module, (nn.BatchNorm2d, nn.BatchNorm1d, nn.LayerNorm)):
             module.weight.data = 0.5 + torch.rand(module.weight.shape, generator=generator)
             module.bias.data = 0.2 * torch.randn(module.bias.shape, generator=generator)

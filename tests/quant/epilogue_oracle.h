@@ -48,7 +48,7 @@ static inline expected_output oracle_epilogue(const oct_epilogue *f, int64_t acc
         (void)frexpf(multiplier, &exponent);
         rounded = (double)floorl(ldexpl((long double)sum, exponent - 1) + 0.5L);
     }
-    const double floor_ = f->q.relu ? 0.0 : -HUGE_VAL;
+    const double floor_ = f->q.relu ? (double)f->q.floor : -HUGE_VAL;
     r.clipped = fmin(fmax(r.v, floor_), (double)f->q.six);
     const bool active = r.v > floor_ && r.v < (double)f->q.six;
     if (f->out == OCT_F32) {
@@ -123,7 +123,9 @@ static inline oct_epilogue roll_epilogue(dice *d, oct_arithmetic arithmetic, boo
                             .relu = roll(d) & 1,
                             .six = INFINITY},
                       .bias = bias};
-    if (f.q.relu) f.q.lo = 0;
+    if (f.q.relu && roll(d) & 1) f.q.floor = (float)roll_between(d, -30, 30) / 2;
+    if (f.q.relu)
+        f.q.lo = (int32_t)fminf(fmaxf(nearbyintf(f.q.floor), (float)f.q.lo), (float)f.q.hi);
     if (roll_between(d, 0, 3) == 0) {
         f.q.six = (float)roll_between(d, 20, 60) + 0.5f * (float)(roll(d) & 1);
         if (f.q.six < (float)f.q.hi) f.q.hi = (int32_t)f.q.six;

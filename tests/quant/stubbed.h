@@ -5,6 +5,7 @@
  */
 #pragma once
 
+#include "core/nn/params.h"
 #include "quant/module/emitter.h"
 #include "quant/module/quant_modules.h"
 #include "quant/module/rule.h"
@@ -83,6 +84,7 @@ typedef struct bench {
     oct_leaves leaves;
     float *x[STUBBED_MAX];
     oct_tensor *input[STUBBED_MAX]; /* of the last forward */
+    oct_params params;              /* behind bench_bind */
 } bench;
 
 static inline void bench_begin(bench *b, const char *target, oct_module *middle, int n,
@@ -113,8 +115,15 @@ static inline void bench_begin(bench *b, const char *target, oct_module *middle,
     OK(oct_module_add_child(b->root, "dequant", &w->dequant));
 }
 
+/* For modules with parameters; bench_end unbinds. */
+static inline void bench_bind(bench *b)
+{
+    OK(oct_params_bind(&b->params, b->root, &b->leaves));
+}
+
 static inline void bench_end(bench *b)
 {
+    oct_params_unbind(&b->params);
     oct_context_destroy(&b->cx);
     oct_module_destroy(&b->root);
     for (int i = 0; i < b->n; i++)

@@ -162,6 +162,8 @@ static oct_status make_member(oct_module **m, oct_member member, int64_t channel
         return oct_relu_create(m);
     case OCT_MEMBER_RELU6:
         return oct_relu6_create(m);
+    case OCT_MEMBER_CLIP:
+        return oct_clip_create(m, -0.25, 0.5);
     case OCT_MEMBER_NONE:
         break;
     }
@@ -372,7 +374,8 @@ Test(fuse, a_sum_and_its_relu_by_name)
     OK(oct_fuse_modules(&r.root, (const char *[]){"add", "relu"}, 2, false));
     oct_prepare_options options = rig_options(OCT_METHOD_EAGER);
     rig_prepare(&r, &options);
-    cr_assert(m->add->type == &oct_qat_add_type && ((oct_qat_binary *)m->add)->relu);
+    cr_assert(m->add->type == &oct_qat_add_type &&
+              ((oct_qat_binary *)m->add)->activation == OCT_ACT_RELU);
     rig_calibrate(&r);
     OK(oct_set_fake_quant(r.root, OCT_STATE_QAT));
     rig_step(&r);

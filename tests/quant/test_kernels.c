@@ -207,13 +207,13 @@ Test(gemm, does_not_saturate_at_the_ends_of_codes)
 static uint8_t oracle_code(float v, const oct_requant *q, bool *pass)
 {
     double r = nearbyint((double)v);
-    *pass = r >= q->lo && r <= q->hi && !(q->relu && v <= 0) && v < q->six;
+    *pass = r >= q->lo && r <= q->hi && !(q->relu && v <= q->floor) && v < q->six;
     return (uint8_t)((r < q->lo ? q->lo : r > q->hi ? q->hi : (int32_t)r) + q->zero_point);
 }
 
 static float oracle_clip(float v, const oct_requant *q)
 {
-    if (q->relu && v < 0) v = 0;
+    if (q->relu && v < q->floor) v = q->floor;
     return v > q->six ? q->six : v;
 }
 
@@ -251,8 +251,10 @@ static oct_requant roll_requant(dice *d, int64_t n, int32_t *bias, float *multip
                      .zero_point = roll_zero_point(d, 255),
                      .relu = roll(d) & 1,
                      .six = INFINITY};
-    q.lo = q.relu ? 0 : -q.zero_point;
+    if (q.relu && roll(d) & 1) q.floor = (float)roll_between(d, -30, 30) / 2;
+    q.lo = -q.zero_point;
     q.hi = 255 - q.zero_point;
+    if (q.relu) q.lo = (int32_t)fminf(fmaxf(nearbyintf(q.floor), (float)q.lo), (float)q.hi);
     if (roll_between(d, 0, 3) == 0) {
         q.six = (float)roll_between(d, 20, 60) + 0.5f * (float)(roll(d) & 1);
         if (q.six < (float)q.hi) q.hi = (int32_t)q.six;

@@ -42,6 +42,8 @@ static const struct {
     {.type = "mul", .name = "mul with channels", .reach = 9, .repeats = 2},
     {.type = "mul", .name = "mul of channels", .reach = 9, .repeats = 1},
     {.type = "mul", .name = "mul with positions", .reach = 9, .repeats = -2},
+    {.type = "prelu", .args = {1, {1}}},
+    {.type = "prelu", .name = "prelu of channels", .args = {1, {37}}},
     {.type = "clip", .args = {2, {-1.5, 2.25}}},
     {.type = "clip", .name = "clip below", .args = {2, {0.3, HUGE_VAL}}},
     {.type = "hard_sigmoid", .args = {2, {1.0 / 6, 0.5}}, .reach = 0.9f},
@@ -98,6 +100,10 @@ static oct_module *float_module(const kind *k)
 {
     oct_module *m = NULL;
     OK(k->rule->type->create(&m, &k->args));
+    if (m->type != &oct_prelu_type) return m;
+    const oct_tensor *weight = &((oct_prelu_module *)m)->weight->value;
+    for (int64_t c = 0; c < oct_numel(weight); c++)
+        oct_f32(weight)[c] = (float)(c % 7) * 0.21F - 0.4F;
     return m;
 }
 
@@ -187,7 +193,7 @@ static oct_module *make_module(const kind *k)
     oct_module *module = float_module(k), *made = NULL;
     if (k->relu) {
         oct_module_destroy(&module);
-        OK(oct_qat_add_create(&made, true));
+        OK(oct_qat_add_create(&made, OCT_ACT_RELU));
         return made;
     }
     OK(k->rule->create(&made, &module));
@@ -240,6 +246,8 @@ static void begin(bench *b, const kind *k, const char *target_name, int in_bits,
         shape[i] = input_shape(k, i);
     }
     bench_begin(b, target_name, m, k->inputs, shape, q);
+    if (own) bench_state(b, OCT_QUANT_QAT);
+    bench_bind(b);
     for (int64_t i = 0; is_above_zero(k) && i < oct_shape_numel(&shape[0]); i++)
         b->x[0][i] = 0.9f * fabsf(b->x[0][i]) + 0.1f;
     if (is(k, "relu6")) {
@@ -266,12 +274,15 @@ static oct_qparams stub_qparams(const bench *b, int i)
 /* The float op at the values of the input codes, and its gradients for grad cut by the clip of y. */
 typedef struct reference {
     oct_context *cx;
+    oct_params params; /* of the float twin */
     oct_tensor *x[STUBBED_MAX], *y;
 } reference;
 
 static void refer(reference *r, const bench *b, const kind *k)
 {
     OK(oct_context_create(&r->cx, &oct_collective_one));
+    r->params = (oct_params){0};
+    OK(oct_params_bind(&r->params, k->module, &b->leaves));
     oct_context_begin(r->cx, b->leaves, true);
     for (int i = 0; i < b->n; i++) {
         r->x[i] = oct_tensor_new(r->cx, OCT_F32, b->shape[i]);
@@ -361,10 +372,7 @@ static void check_module(const kind *k, const char *target, int in_bits, int out
 {
     bench b;
     reference r;
-    oct_params params = {0};
     begin(&b, k, target, in_bits, out_bits);
-    if (own) bench_state(&b, OCT_QUANT_QAT);
-    OK(oct_params_bind(&params, b.root, &b.leaves));
     refer(&r, &b, k);
     oct_tensor *y = bench_forward(&b, true);
     cr_assert(oct_shape_equal(&y->shape, &r.y->shape));
@@ -390,7 +398,7 @@ static void check_module(const kind *k, const char *target, int in_bits, int out
     if (strcmp(target, "x86") == 0 && k->reach > 0)
         cr_assert_gt(clipped, 10, "%s: nothing was clipped, so no mask was tried", k->name);
     bench_backward(&b, y, grad);
-    OK(oct_params_reduce(&params, &oct_collective_one, &b.leaves));
+    OK(oct_params_reduce(&b.params, &oct_collective_one, &b.leaves));
     oct_give_grad(r.cx, r.y, cut);
     OK(oct_backward(r.cx, r.y));
     if (own) check_learned(&b, &r, k, grad);
@@ -399,7 +407,13 @@ static void check_module(const kind *k, const char *target, int in_bits, int out
     for (int i = 0; i < b.n; i++)
         oct_check_near_f32(b.input[i]->grad, r.x[i]->grad, oct_numel(r.x[i]), absolute, 1e-5,
                            k->name);
-    oct_params_unbind(&params);
+    const oct_module *function = oct_module_find(b.root, "middle.function");
+    if (function && function->num_params > 0) {
+        OK(oct_params_reduce(&r.params, &oct_collective_one, &b.leaves));
+        oct_check_near_f32(function->params[0]->grad, k->module->params[0]->grad,
+                           oct_numel(&function->params[0]->value), 1e-3, 1e-4, k->name);
+    }
+    oct_params_unbind(&r.params);
     oct_context_destroy(&r.cx);
     bench_end(&b);
 }

@@ -213,6 +213,36 @@ Test(qadd, has_multipliers_that_cannot_overflow)
     cr_assert(relu.lo == 0 && relu.hi == 127 && relu.relu && relu.ma == relu.mb);
 }
 
+/* Codes end at those of the bounds, gradients pass from one bound to the other, and the range is that of what is left. */
+Test(qadd, is_cut_at_any_two_bounds)
+{
+    const oct_qparams one = {1.0f, 128, 0, 255}, half = {0.5f, 100, 0, 255};
+    const uint8_t a[] = {128, 127, 129, 131, 120, 140, 130},
+                  b[] = {128, 128, 128, 128, 128, 128, 128},
+                  expected[] = {100, 98, 102, 105, 97, 105, 104};
+    const bool passes[] = {true, true, true, false, false, false, true};
+    uint8_t made[7], bare[7], mask[2];
+    float range[2] = {INFINITY, -INFINITY};
+    oct_qadd q = oct_qadd_of(one, one, half, false);
+    oct_qadd_clip(&q, half, -1.7, 2.5);
+    cr_assert(q.lo == -3 && q.hi == 5);
+    oct_qadd_forward(7, (oct_qcodes){one, a}, (oct_qcodes){one, b}, &q,
+                     &(oct_qoutput){half, made, mask, range});
+    oct_qadd_forward(7, (oct_qcodes){one, a}, (oct_qcodes){one, b}, &q,
+                     &(oct_qoutput){half, bare, NULL, NULL});
+    cr_assert_arr_eq(made, expected, 7);
+    cr_assert_arr_eq(bare, expected, 7);
+    for (int i = 0; i < 7; i++)
+        cr_assert_eq(bit(mask, i), passes[i], "%d", i);
+    cr_assert(fabsf(range[0] + 1.7f) < 1e-5f && fabsf(range[1] - 2.5f) < 1e-5f, "%g %g",
+              (double)range[0], (double)range[1]);
+    q = oct_qadd_of(one, one, half, false);
+    oct_qadd_clip(&q, half, -HUGE_VAL, 1e30);
+    cr_assert(q.lo == -100 && q.hi == 155, "beyond the codes and without end nothing is cut");
+    oct_qadd_clip(&q, half, 1e30, HUGE_VAL);
+    cr_assert(q.lo == 155 && q.hi == 155);
+}
+
 Test(qadd, rounds_halves_up)
 {
     const oct_qparams one = {1.0f, 128, 0, 255}, two = {2.0f, 128, 0, 255};

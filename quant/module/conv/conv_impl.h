@@ -19,6 +19,7 @@ typedef struct oct_layer {
     oct_param *bias;           /* or NULL */
     oct_batch_norm_module *bn; /* or NULL */
     oct_activation activation;
+    oct_clip_bounds clip;
     oct_fake_quant *fq;              /* of the output; NULL: it is float */
     const oct_weight_fake_quant *wq; /* or NULL */
     oct_hold hold;
@@ -64,7 +65,7 @@ oct_layer oct_qat_conv_layer(const oct_qat_conv *m);
 oct_conv_shape oct_qat_conv_shape(const oct_qat_conv *m, int64_t in_h, int64_t in_w);
 
 /* The activation as a float op, and " + relu" for descriptions. */
-oct_tensor *oct_float_activation(oct_context *cx, oct_activation activation, oct_tensor *y);
+oct_tensor *oct_float_activation(oct_context *cx, const oct_layer *l, oct_tensor *y);
 const char *oct_activation_words(oct_activation activation);
 
 /* Quantizes the weights of this step: fills codes and ch's scale, offset and silent. Symmetric, per channel

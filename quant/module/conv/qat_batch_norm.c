@@ -1,4 +1,4 @@
-/* A batch norm that follows no convolution (+ relu or relu6), on codes: the depthwise 1x1 convolution whose
+/* A batch norm that follows no convolution (+ relu, relu6 or clip), on codes: the depthwise 1x1 convolution whose
  * weights are 1, which needs no product (oct_qconv_plan_affine). */
 #include "quant/module/conv/conv_impl.h"
 #include "quant/module/quantized_impl.h"
@@ -10,6 +10,7 @@ static oct_layer layer_of(const oct_qat_batch_norm *m)
 {
     return (oct_layer){.bn = (oct_batch_norm_module *)m->batch_norm,
                        .activation = m->activation,
+                       .clip = m->clip,
                        .fq = (oct_fake_quant *)m->q.fake_quant,
                        .training = m->q.base.training};
 }
@@ -23,7 +24,7 @@ static oct_tensor *float_forward(oct_context *cx, const oct_qat_batch_norm *m, o
 {
     oct_layer l = layer_of(m);
     const oct_bn_args args = oct_batch_norm_args(l.bn, m->q.base.training);
-    oct_tensor *y = oct_float_activation(cx, m->activation, oct_batch_norm(cx, x, &args));
+    oct_tensor *y = oct_float_activation(cx, &l, oct_batch_norm(cx, x, &args));
     return oct_fake_quant_float(cx, l.fq, m->q.base.training, y);
 }
 

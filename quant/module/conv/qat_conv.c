@@ -1,4 +1,4 @@
-/* conv2d, conv_transpose2d or linear (+ batch norm) (+ add) (+ relu or relu6), as the deployed integer
+/* conv2d, conv_transpose2d or linear (+ batch norm) (+ add) (+ relu, relu6 or clip), as the deployed integer
  * arithmetic.
  *
  * Weight codes are those of the raw weights: batch norm's factor moves into the scale (fold.h), so
@@ -27,6 +27,7 @@ oct_layer oct_qat_conv_layer(const oct_qat_conv *m)
 {
     oct_layer l = {.bn = (oct_batch_norm_module *)owner_of(m)->batch_norm,
                    .activation = m->activation,
+                   .clip = m->clip,
                    .fq = (oct_fake_quant *)m->q.fake_quant,
                    .wq = (const oct_weight_fake_quant *)owner_of(m)->weight_fake_quant,
                    .hold = m->hold,
@@ -64,17 +65,30 @@ oct_conv_shape oct_qat_conv_shape(const oct_qat_conv *m, int64_t in_h, int64_t i
         in_h, in_w, c->in_channels, c->out_channels, c->geometry);
 }
 
-oct_tensor *oct_float_activation(oct_context *cx, oct_activation activation, oct_tensor *y)
+oct_tensor *oct_float_activation(oct_context *cx, const oct_layer *l, oct_tensor *y)
 {
-    if (activation == OCT_ACT_RELU) return oct_relu(cx, y);
-    return activation == OCT_ACT_RELU6 ? oct_relu6(cx, y) : y;
+    if (l->activation == OCT_ACT_CLIP) return oct_clip(cx, y, l->clip.lo, l->clip.hi);
+    if (l->activation == OCT_ACT_RELU) return oct_relu(cx, y);
+    return l->activation == OCT_ACT_RELU6 ? oct_relu6(cx, y) : y;
 }
 
 const char *oct_activation_words(oct_activation activation)
 {
-    static const char *const words[] = {
-        [OCT_ACT_NONE] = "", [OCT_ACT_RELU] = " + relu", [OCT_ACT_RELU6] = " + relu6"};
+    static const char *const words[] = {[OCT_ACT_NONE] = "",
+                                        [OCT_ACT_RELU] = " + relu",
+                                        [OCT_ACT_RELU6] = " + relu6",
+                                        [OCT_ACT_CLIP] = " + clip"};
     return words[activation];
+}
+
+void oct_qat_set_clip(oct_module *m, oct_clip_bounds clip)
+{
+    if (m->type == &oct_qat_conv_type)
+        ((oct_qat_conv *)m)->clip = clip;
+    else if (m->type == &oct_qat_batch_norm_type)
+        ((oct_qat_batch_norm *)m)->clip = clip;
+    else
+        ((oct_qat_binary *)m)->clip = clip;
 }
 
 /* Computes the float model, with its output observed or rounded. */
@@ -95,8 +109,7 @@ static oct_tensor *float_forward(oct_context *cx, const oct_qat_conv *m, oct_ten
         y = oct_batch_norm(cx, y, &args);
     }
     if (m->add) y = oct_add(cx, y, addend);
-    return oct_fake_quant_float(cx, l.fq, m->q.base.training,
-                                oct_float_activation(cx, m->activation, y));
+    return oct_fake_quant_float(cx, l.fq, m->q.base.training, oct_float_activation(cx, &l, y));
 }
 
 static bool input_fits(oct_context *cx, const oct_qat_conv *m, const oct_tensor *x,
@@ -192,6 +205,10 @@ static oct_status emit(oct_module *self, struct oct_emitter *e)
     OCT_TRY(oct_emit_step(e, fq ? OCT_STEP_CONV : OCT_STEP_CONV_FLOAT, &step));
     OCT_CHECK(in.dtype != OCT_F32 && (!m->add || addend.dtype != OCT_F32), OCT_PREPARE,
               "%s: its input is float where codes should come", step->name);
+    OCT_CHECK(fq || m->activation != OCT_ACT_CLIP, OCT_PREPARE,
+              "%s: is fused with a clip and hands over float outputs, which no program can; do not "
+              "fuse them",
+              step->name);
     step->conv = oct_qat_conv_shape(m, in.h, in.w);
     input_steps(m, &step->input_step_h, &step->input_step_w);
     const oct_layer l = oct_qat_conv_layer(m);

@@ -147,19 +147,33 @@ void oct_clear_dead_codes(const oct_channels *ch, const oct_conv_shape *s, int8_
         if (ch->dead[o]) memset(codes + o * oct_conv_depth(s), 0, (size_t)oct_conv_depth(s));
 }
 
+/* Returns the code of a value in units of the scale, or the nearest that there is. */
+static int32_t code_at(float v, int32_t lo, int32_t hi)
+{
+    return (int32_t)nearbyintf(fminf(fmaxf(v, (float)lo), (float)hi));
+}
+
 /* Returns the requantizer's constants. Where the zero_point is in the middle of the codes, relu cuts at
  * logical 0. */
-static oct_requant requant_of(oct_activation activation, oct_qparams out, const oct_channels *ch)
+static oct_requant requant_of(const oct_layer *l, oct_qparams out, const oct_channels *ch)
 {
     oct_requant q = {.bias = ch->bias32,
                      .multiplier = ch->multiplier,
                      .lo = out.qmin - out.zero_point,
                      .hi = out.qmax - out.zero_point,
                      .zero_point = out.zero_point,
-                     .relu = activation != OCT_ACT_NONE,
+                     .relu = l->activation != OCT_ACT_NONE,
                      .six = INFINITY};
+    if (l->activation == OCT_ACT_CLIP) {
+        const int32_t lo = q.lo;
+        q.floor = (float)l->clip.lo / out.scale;
+        q.six = (float)l->clip.hi / out.scale;
+        q.lo = code_at(q.floor, lo, q.hi);
+        q.hi = code_at(q.six, lo, q.hi);
+        return q;
+    }
     if (q.relu && q.lo < 0) q.lo = 0;
-    if (activation == OCT_ACT_RELU6) {
+    if (l->activation == OCT_ACT_RELU6) {
         q.six = 6.0f / out.scale;
         if (q.six < (float)q.hi) q.hi = (int32_t)nearbyintf(q.six);
     }
@@ -175,7 +189,7 @@ oct_epilogue oct_epilogue_of(const oct_layer *l, oct_qparams in, const oct_qpara
                                                       addend ? addend->dtype : OCT_U8, out_dtype),
                       .acc = oct_codes_dtype(in) == OCT_U16 ? OCT_S64 : OCT_S32,
                       .out = out_dtype,
-                      .q = requant_of(l->activation, out ? *out : real, ch),
+                      .q = requant_of(l, out ? *out : real, ch),
                       .bias = ch->bias};
     if (!out && l->activation == OCT_ACT_RELU6) f.q.six = 6.0f;
     if (addend) {

@@ -123,14 +123,20 @@ static oct_status make_norm(oct_apply *w, int64_t at, oct_module **made)
     return oct_qat_batch_norm_create(made, &norm, activation_at(p));
 }
 
-/* Makes a module by its rule, from what the call takes beside tensors. */
+/* Makes a module by its rule: of the called module where that has parameters, otherwise from what the call takes beside
+ * tensors. */
 static oct_status make_by_rule(oct_apply *w, int64_t at, oct_module **made)
 {
     const oct_prepare_node *p = &w->plan->nodes[at];
     const oct_graph_node *n = &w->graph->nodes[at];
-    if (p->fusion) return oct_qat_add_create(made, activation_at(p) == OCT_ACT_RELU);
+    if (p->fusion) return oct_qat_add_create(made, activation_at(p));
     oct_module *plain = NULL;
-    OCT_TRY(p->type->create(&plain, &n->args));
+    const int64_t earlier = p->rule->create_again ? earlier_call(w, at) : OCT_NO_INDEX;
+    if (earlier >= 0) return p->rule->create_again(made, w->made[earlier]);
+    if (p->rule->create_again)
+        OCT_TRY(oct_apply_take_out(w, oct_apply_slot_of(w, n->called), &plain));
+    else
+        OCT_TRY(p->type->create(&plain, &n->args));
     if (!p->rule->create) {
         *made = plain;
         return OCT_OK;
@@ -143,11 +149,24 @@ static oct_status make_by_rule(oct_apply *w, int64_t at, oct_module **made)
 /* Makes the module of a further call of one that was fused by hand. */
 static oct_status make_again(const oct_module *fused, oct_module **made)
 {
-    if (fused->type == &oct_qat_conv_type) {
-        const oct_qat_conv *conv = (const oct_qat_conv *)fused;
-        return oct_qat_conv_create_shared(made, conv, conv->add, conv->activation);
-    }
-    return oct_qat_add_create(made, ((const oct_qat_binary *)fused)->relu);
+    const oct_qat_conv *conv = (const oct_qat_conv *)fused;
+    const oct_qat_binary *sum = (const oct_qat_binary *)fused;
+    const bool is_conv = fused->type == &oct_qat_conv_type;
+    if (is_conv)
+        OCT_TRY(oct_qat_conv_create_shared(made, conv, conv->add, conv->activation));
+    else
+        OCT_TRY(oct_qat_add_create(made, sum->activation));
+    oct_qat_set_clip(*made, is_conv ? conv->clip : sum->clip);
+    return OCT_OK;
+}
+
+/* Tells a module that is fused with a clip where that cuts. */
+static void set_clip(const oct_apply *w, int64_t at, oct_module *made)
+{
+    const oct_prepare_node *p = &w->plan->nodes[at];
+    if (!p->fusion || activation_at(p) != OCT_ACT_CLIP) return;
+    const double *bounds = w->graph->nodes[oct_prepare_last_member(w->plan, at)].args.value;
+    oct_qat_set_clip(made, (oct_clip_bounds){bounds[0], bounds[1]});
 }
 
 /* Folds the batch norm of a module that was fused by hand. Nothing is known of its input's scale
@@ -218,6 +237,7 @@ oct_status oct_apply_make_module(oct_apply *w, int64_t at)
         return OCT_OK;
     }
     OCT_TRY(make(w, at, &made));
+    set_clip(w, at, made);
     OCT_TRY(oct_apply_insert(w, at, &made));
     return quantize_weights(w, at, w->made[at]);
 }

@@ -122,7 +122,10 @@ static const oct_module *norm_at(const oct_prepare_plan *plan, int64_t at)
 static bool same_tail(const oct_prepare_plan *plan, int64_t a, int64_t b)
 {
     const oct_fusion *x = plan->nodes[a].fusion, *y = plan->nodes[b].fusion;
-    return oct_prepare_layer(plan, a) >= 0 || x == y;
+    const oct_graph_node *nodes = plan->graph->nodes;
+    if (oct_prepare_layer(plan, a) >= 0) return true;
+    return x == y && oct_op_args_equal(&nodes[oct_prepare_last_member(plan, a)].args,
+                                       &nodes[oct_prepare_last_member(plan, b)].args);
 }
 
 /* Refuses a module with weights whose calls would become different things. */

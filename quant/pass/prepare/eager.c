@@ -122,7 +122,7 @@ static int around_norm(const oct_prepare_plan *plan, int64_t norm, const char *n
     int64_t after = oct_prepare_only_user(plan, g->nodes[norm].output);
     if (after < 0 || !g->nodes[after].called) return count;
     oct_member member = oct_member_of(plan->nodes[after].type);
-    if (member == OCT_MEMBER_RELU || member == OCT_MEMBER_RELU6)
+    if (member == OCT_MEMBER_RELU || member == OCT_MEMBER_RELU6 || member == OCT_MEMBER_CLIP)
         names[count++] = g->nodes[after].path;
     return count;
 }

@@ -130,7 +130,15 @@ static oct_status make_fused(const oct_fusion *fusion, oct_module **taken, oct_m
         return oct_qat_conv_create(made, &taken[0], norm ? norm : &none,
                                    oct_fusion_has(fusion, OCT_MEMBER_ADD), activation);
     if (norm) return oct_qat_batch_norm_create(made, norm, activation);
-    return oct_qat_add_create(made, activation == OCT_ACT_RELU);
+    return oct_qat_add_create(made, activation);
+}
+
+/* Tells a fused module where the clip that is its last member cuts; NULL: that was taken over. */
+static void set_clip(const oct_module *last, oct_module *made)
+{
+    const oct_clip_module *clip = (const oct_clip_module *)last;
+    if (last && last->type == &oct_clip_type)
+        oct_qat_set_clip(made, (oct_clip_bounds){clip->lo, clip->hi});
 }
 
 static oct_status fuse(oct_module **root, list *l)
@@ -145,6 +153,7 @@ static oct_status fuse(oct_module **root, list *l)
         if (status == OCT_OK) taken[i] = old;
     }
     if (status == OCT_OK) status = make_fused(l->fusion, taken, &made);
+    if (status == OCT_OK) set_clip(taken[l->count - 1], made);
     for (int i = 0; i < l->count; i++)
         oct_module_destroy(&taken[i]);
     if (status != OCT_OK) return status;

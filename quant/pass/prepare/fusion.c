@@ -8,6 +8,7 @@
 #define ADD OCT_MEMBER_ADD
 #define RELU OCT_MEMBER_RELU
 #define RELU6 OCT_MEMBER_RELU6
+#define CLIP OCT_MEMBER_CLIP
 
 static const oct_fusion fusions[] = {
 #define OCT_FUSION(title, ...)                                                                     \
@@ -37,7 +38,7 @@ oct_member oct_member_of(const oct_module_type *type)
         {&oct_conv2d_type, CONV},   {&oct_conv_transpose2d_type, CONV},
         {&oct_linear_type, LINEAR}, {&oct_batch_norm_type, BN},
         {&oct_add_type, ADD},       {&oct_relu_type, RELU},
-        {&oct_relu6_type, RELU6},
+        {&oct_relu6_type, RELU6},   {&oct_clip_type, CLIP},
     };
     for (size_t i = 0; i < OCT_COUNT(table); i++)
         if (table[i].type == type) return table[i].member;
@@ -61,6 +62,7 @@ bool oct_fusion_has(const oct_fusion *fusion, oct_member member)
 oct_activation oct_fusion_activation(const oct_fusion *fusion)
 {
     if (oct_fusion_has(fusion, RELU)) return OCT_ACT_RELU;
+    if (oct_fusion_has(fusion, CLIP)) return OCT_ACT_CLIP;
     return oct_fusion_has(fusion, RELU6) ? OCT_ACT_RELU6 : OCT_ACT_NONE;
 }
 

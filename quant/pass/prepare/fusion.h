@@ -12,6 +12,7 @@ typedef enum oct_member {
     OCT_MEMBER_ADD,
     OCT_MEMBER_RELU,
     OCT_MEMBER_RELU6,
+    OCT_MEMBER_CLIP,
 } oct_member;
 
 enum { OCT_MAX_MEMBERS = 4 };

@@ -100,18 +100,28 @@ static void join_calls(oct_prepare_plan *plan, int64_t i)
             join(plan, g->nodes[k].output, g->nodes[i].output);
 }
 
+/* Whether values behind an activation are >= 0; lo: the lower bound of a clip. */
+static bool cuts_at_zero(oct_activation activation, double lo)
+{
+    return activation == OCT_ACT_CLIP ? lo >= 0 : activation != OCT_ACT_NONE;
+}
+
 static bool is_non_negative(const oct_prepare_plan *plan, int64_t i)
 {
     const oct_prepare_node *p = &plan->nodes[i];
     const oct_module *called = plan->graph->nodes[i].called;
-    if (p->fusion) return oct_fusion_activation(p->fusion) != OCT_ACT_NONE;
+    if (p->fusion)
+        return cuts_at_zero(oct_fusion_activation(p->fusion),
+                            plan->graph->nodes[oct_prepare_last_member(plan, i)].args.value[0]);
     if (p->role == OCT_ROLE_RULE) return oct_quant_rule_is_non_negative(p->rule);
     if (p->role != OCT_ROLE_FUSED) return false;
-    if (called->type == &oct_qat_conv_type)
-        return ((const oct_qat_conv *)called)->activation != OCT_ACT_NONE;
+    const oct_qat_conv *conv = (const oct_qat_conv *)called;
+    const oct_qat_batch_norm *norm = (const oct_qat_batch_norm *)called;
+    const oct_qat_binary *sum = (const oct_qat_binary *)called;
+    if (called->type == &oct_qat_conv_type) return cuts_at_zero(conv->activation, conv->clip.lo);
     if (called->type == &oct_qat_batch_norm_type)
-        return ((const oct_qat_batch_norm *)called)->activation != OCT_ACT_NONE;
-    return ((const oct_qat_binary *)called)->relu;
+        return cuts_at_zero(norm->activation, norm->clip.lo);
+    return cuts_at_zero(sum->activation, sum->clip.lo);
 }
 
 static void count_producer(oct_prepare_plan *plan, int64_t value, const oct_qconfig *qconfig,

@@ -143,7 +143,7 @@ int64_t oct_prepare_num_calls(const oct_prepare_plan *plan, const oct_module *mo
 bool oct_prepare_has_weights(const oct_prepare_node *node)
 {
     return node->role == OCT_ROLE_LAYER || node->role == OCT_ROLE_BATCH_NORM ||
-           node->role == OCT_ROLE_FUSED;
+           node->role == OCT_ROLE_FUSED || (node->rule && node->rule->create_again);
 }
 
 bool oct_prepare_has_role(const oct_prepare_plan *plan, oct_role role)

@@ -114,7 +114,7 @@ bool oct_prepare_runs_quantized(const oct_prepare_plan *plan, int64_t node);
 /* Whether this is the first node that calls its module; and how many do. */
 bool oct_prepare_is_first_call(const oct_prepare_plan *plan, int64_t node);
 int64_t oct_prepare_num_calls(const oct_prepare_plan *plan, const oct_module *module);
-/* Whether it is a layer, a batch norm or fused by hand. */
+/* Whether it is a layer, a batch norm, fused by hand or has parameters otherwise. */
 bool oct_prepare_has_weights(const oct_prepare_node *node);
 bool oct_prepare_has_role(const oct_prepare_plan *plan, oct_role role);
 /* The fusion from which a value vanishes, as the node that runs it; or OCT_NO_INDEX. */
