@@ -147,3 +147,22 @@ Test(state, folded_batch_norm_leaves_every_bit_of_evaluation)
     cr_assert_arr_eq(y->data, before, sizeof before);
     OK(oct_fold_batch_norm(n.root));
 }
+
+/* A gain that takes the weights' scale below its floor has no place in the weights. */
+Test(state, a_batch_norm_that_cannot_be_folded_exactly_stays)
+{
+    float before[4 * 6 * 6 * 4];
+    net_enter(&n, OCT_QUANT_FROZEN, true);
+    oct_module_train(n.root, false);
+    const oct_qat_conv *conv = (const oct_qat_conv *)*n.root->children[1].slot;
+    const oct_batch_norm_module *norm = (const oct_batch_norm_module *)conv->batch_norm;
+    oct_f32(&norm->gamma->value)[1] = 1e-6F;
+    oct_f32(&norm->beta->value)[1] = 0; /* or the channel is carried by its bias alone, exactly */
+    oct_tensor *y = net_forward(&n, false);
+    memcpy(before, y->data, sizeof before);
+    oct_params_unbind(&n.params);
+    OK(oct_fold_batch_norm(n.root));
+    cr_assert_not_null(conv->batch_norm);
+    y = net_forward(&n, false);
+    cr_assert_arr_eq(y->data, before, sizeof before);
+}

@@ -98,30 +98,68 @@ static float fold_learned(const channel *c, bool dead)
     return oct_scale_at_least(scale);
 }
 
-static oct_status fold_layer(const oct_layer *l, const oct_conv_shape *s, oct_qparams input,
-                             const int8_t *codes, oct_channels *ch, float *bias)
+/* A layer whose batch norm is to be folded. */
+typedef struct folding {
+    oct_layer layer;
+    oct_conv_shape shape;
+    oct_channels ch;
+    int8_t *codes; /* of the weights */
+} folding;
+
+static void end_folding(folding *f)
 {
-    const int64_t k = oct_conv_depth(s);
-    oct_running_statistics(l, ch);
-    OCT_TRY(oct_fold_channels(l, input, 1.0f, ch, s->out_c));
-    for (int64_t o = 0; o < s->out_c; o++) {
-        channel c = {.weight = oct_f32(&l->weight->value) + o * k,
-                     .codes = codes + o * k,
-                     .k = k,
-                     .scale = ch->scale[o]};
-        double shift;
-        oct_channel_affine(l, ch, o, &c.gain, &shift);
-        if (l->wq)
-            oct_f32(&l->wq->scale->value)[o] = fold_learned(&c, ch->dead[o]);
-        else if (keeps_codes(&c))
-            move_gain(&c);
-        else if (ch->dead[o])
-            memset(c.weight, 0, (size_t)k * sizeof *c.weight);
-        else
-            scale_weights(&c);
-        bias[o] = (float)shift;
-    }
+    oct_free(&f->codes);
+    oct_channels_free(&f->ch);
+}
+
+static oct_status begin_folding(const oct_qat_conv *m, oct_qparams input, folding *f)
+{
+    *f = (folding){.layer = oct_qat_conv_layer(m), .shape = oct_qat_conv_shape(m, 1, 1)};
+    const oct_conv_shape *s = &f->shape;
+    OCT_TRY(oct_channels_alloc(&f->ch, s->out_c));
+    OCT_TRY(oct_alloc(&f->codes, (size_t)(s->out_c * oct_conv_depth(s)), 1));
+    oct_quantize_weights(&f->layer, s, input, f->codes, &f->ch);
+    oct_running_statistics(&f->layer, &f->ch);
+    char path[256];
+    if (oct_fold_channels(&f->layer, input, 1.0f, &f->ch, s->out_c) != OCT_OK)
+        return oct_fail_prefix("%s", oct_module_path(&m->q.base, path));
     return OCT_OK;
+}
+
+static channel channel_at(const folding *f, int64_t o, double *shift)
+{
+    const int64_t k = oct_conv_depth(&f->shape);
+    channel c = {.weight = oct_f32(&f->layer.weight->value) + o * k,
+                 .codes = f->codes + o * k,
+                 .k = k,
+                 .scale = f->ch.scale[o]};
+    oct_channel_affine(&f->layer, &f->ch, o, &c.gain, shift);
+    return c;
+}
+
+/* Whether the channel computes with a scale that its weights can have when they hold the gain. */
+static bool folds_exactly(const folding *f, int64_t o)
+{
+    double shift;
+    const channel c = channel_at(f, o, &shift);
+    if (f->ch.dead[o]) return true;
+    return f->layer.wq ? fabsf(oct_folded_scale(c.scale, c.gain)) >= OCT_MIN_SCALE
+                       : keeps_codes(&c);
+}
+
+static void fold_channel(const folding *f, int64_t o, float *bias)
+{
+    double shift;
+    const channel c = channel_at(f, o, &shift);
+    if (f->layer.wq)
+        oct_f32(&f->layer.wq->scale->value)[o] = fold_learned(&c, f->ch.dead[o]);
+    else if (keeps_codes(&c))
+        move_gain(&c);
+    else if (f->ch.dead[o])
+        memset(c.weight, 0, (size_t)c.k * sizeof *c.weight);
+    else
+        scale_weights(&c);
+    bias[o] = (float)shift;
 }
 
 static oct_status check_foldable(const oct_qat_conv *m)
@@ -135,35 +173,37 @@ static oct_status check_foldable(const oct_qat_conv *m)
     return OCT_OK;
 }
 
+oct_status oct_qat_conv_folds_exactly(const oct_qat_conv *m, oct_qparams input, bool *exactly)
+{
+    folding f;
+    OCT_TRY(check_foldable(m));
+    oct_status status = begin_folding(m, input, &f);
+    *exactly = status == OCT_OK;
+    for (int64_t o = 0; *exactly && o < f.shape.out_c; o++)
+        *exactly = folds_exactly(&f, o);
+    end_folding(&f);
+    return status;
+}
+
 oct_status oct_qat_conv_fold(oct_qat_conv *m, oct_qparams input)
 {
     oct_status status;
-    oct_channels ch = {0};
-    int8_t *codes = NULL;
+    folding f;
     float *shifts = NULL;
+    oct_param *bias;
     if (!m->batch_norm) return OCT_OK;
     OCT_TRY(check_foldable(m));
-    const oct_layer l = oct_qat_conv_layer(m);
-    const oct_conv_shape s = oct_qat_conv_shape(m, 1, 1);
-    oct_param *bias;
-    OCT_TRY_OUT(oct_channels_alloc(&ch, s.out_c));
-    OCT_TRY_OUT(oct_alloc(&codes, (size_t)(s.out_c * oct_conv_depth(&s)), 1));
-    OCT_TRY_OUT(oct_alloc(&shifts, (size_t)s.out_c, sizeof *shifts));
-    oct_quantize_weights(&l, &s, input, codes, &ch);
-    status = fold_layer(&l, &s, input, codes, &ch, shifts);
-    if (status != OCT_OK) {
-        char path[256];
-        status = oct_fail_prefix("%s", oct_module_path(&m->q.base, path));
-        goto out;
-    }
-    if (l.wq) ((oct_weight_fake_quant *)m->weight_fake_quant)->per_tensor = false;
-    OCT_TRY_OUT(want_bias(m->layer, s.out_c, &bias));
-    memcpy(oct_f32(&bias->value), shifts, (size_t)s.out_c * sizeof *shifts);
+    OCT_TRY_OUT(begin_folding(m, input, &f));
+    OCT_TRY_OUT(oct_alloc(&shifts, (size_t)f.shape.out_c, sizeof *shifts));
+    for (int64_t o = 0; o < f.shape.out_c; o++)
+        fold_channel(&f, o, shifts);
+    if (f.layer.wq) ((oct_weight_fake_quant *)m->weight_fake_quant)->per_tensor = false;
+    OCT_TRY_OUT(want_bias(m->layer, f.shape.out_c, &bias));
+    memcpy(oct_f32(&bias->value), shifts, (size_t)f.shape.out_c * sizeof *shifts);
     oct_module_remove_child(&m->q.base, &m->batch_norm);
 out:
     oct_free(&shifts);
-    oct_free(&codes);
-    oct_channels_free(&ch);
+    end_folding(&f);
     return status;
 }
 

@@ -41,9 +41,11 @@ oct_status oct_fold_batch_norm(oct_module *root)
     for (size_t i = 0; i < graph->num_nodes; i++) {
         const oct_graph_node *node = &graph->nodes[i];
         oct_qparams input;
+        bool exactly;
         if (!can_fold(node)) continue;
         OCT_TRY(input_of(graph, node, &input));
-        OCT_TRY(oct_qat_conv_fold((oct_qat_conv *)node->module, input));
+        OCT_TRY(oct_qat_conv_folds_exactly((oct_qat_conv *)node->module, input, &exactly));
+        if (exactly) OCT_TRY(oct_qat_conv_fold((oct_qat_conv *)node->module, input));
     }
     return OCT_OK;
 }
