@@ -15,21 +15,17 @@ void oct_host_name(char host[OCT_HOST_BYTES])
     if (gethostname(host, OCT_HOST_BYTES - 1) != 0) snprintf(host, OCT_HOST_BYTES, "unknown host");
 }
 
-/* Everybody learns every host, so that a missing rank can be named with it. */
+/* Everybody learns every host, so that a missing rank can be named with it, and offers memory to the others of
+ * its own. */
 static oct_status share_hosts(oct_comm *comm)
 {
-    size_t bytes = (size_t)comm->base.size * OCT_HOST_BYTES;
-    char *hosts = NULL;
-    oct_status status = OCT_OK;
-    OCT_TRY(oct_alloc(&hosts, bytes, 1));
-    OCT_TRY_OUT(oct_comm_gather(&comm->base, comm->host, OCT_HOST_BYTES, hosts));
-    OCT_TRY_OUT(oct_exchange_begin(comm, OCT_EXCHANGE_HOSTS));
-    OCT_TRY_OUT(oct_exchange_broadcast(comm, hosts, bytes, 0));
-    comm->hosts = hosts;
-    hosts = NULL;
-out:
-    oct_free(&hosts);
-    return status;
+    oct_host mine = {.mark = 0};
+    snprintf(mine.name, sizeof(mine.name), "%s", comm->host);
+    oct_node_offer(&mine);
+    OCT_TRY(oct_alloc(&comm->hosts, (size_t)comm->base.size, sizeof(*comm->hosts)));
+    OCT_TRY(oct_comm_gather(&comm->base, &mine, sizeof(mine), comm->hosts));
+    OCT_TRY(oct_exchange_begin(comm, OCT_EXCHANGE_HOSTS));
+    return oct_exchange_broadcast(comm, comm->hosts, (size_t)comm->base.size * sizeof(mine), 0);
 }
 
 static const oct_collective over_messages = {.tree_sum_f32 = oct_comm_tree_sum_f32,
@@ -48,7 +44,8 @@ static oct_status start(oct_comm *comm, oct_transport *transport, double deadlin
     comm->base = over_messages;
     comm->base.rank = transport->rank;
     comm->base.size = transport->size;
-    return share_hosts(comm);
+    OCT_TRY(share_hosts(comm));
+    return oct_node_join(comm);
 }
 
 oct_status oct_comm_over(oct_comm **comm, oct_transport *transport, double deadline_s)
@@ -60,6 +57,8 @@ oct_status oct_comm_over(oct_comm **comm, oct_transport *transport, double deadl
         opened->base = oct_collective_one;
         opened->library = transport ? transport->name : "none";
         oct_host_name(opened->host);
+        if (transport && transport->host)
+            snprintf(opened->host, sizeof(opened->host), "%s", transport->host);
         if (transport) status = start(opened, transport, deadline_s);
     }
     if (transport && (!opened || !opened->state)) transport->close(transport, true);
@@ -98,7 +97,10 @@ static void end(const oct_comm *comm)
     oct_comm_state *s = comm->state;
     if (!s->broken) meet_at_the_end(comm);
     s->transport->close(s->transport, !s->broken);
-    oct_free(&s->transfers);
+    oct_node_leave(&s->node);
+    oct_free(&s->waits);
+    oct_free(&s->parts);
+    oct_free(&s->vectors);
     oct_free(&s->arrivals);
     oct_free(&s->scratch);
     oct_free(&s);

@@ -32,6 +32,41 @@ typedef enum oct_exchange {
 
 enum { OCT_HOST_BYTES = 64 };
 
+/* A host, as its ranks tell the others at the start. */
+typedef struct oct_host {
+    char name[OCT_HOST_BYTES];
+    int32_t pid, memory; /* the rank's offer of memory to share: its file descriptor, or -1 */
+    uint64_t mark;       /* which the memory begins with */
+} oct_host;
+
+/* A line tells the other ranks of a node how far this one is: the operation that it is in, and what it has
+ * done there, a number that never falls. */
+typedef struct oct_node_line {
+    _Alignas(64) _Atomic uint64_t operation;
+    _Atomic uint64_t progress;
+} oct_node_line;
+
+/* Ranks [first, first + ranks) share memory: a line and two slots each. Without it a rank is a node alone. */
+typedef struct oct_node {
+    int ranks, first;
+    void *memory; /* mapped */
+    size_t bytes;
+    oct_node_line *lines;
+    char *slots;
+    uint64_t pieces; /* of vectors that have gone through the slots, which take turns */
+} oct_node;
+
+enum { OCT_NODE_SLOTS = 2, OCT_NODE_SLOT_BYTES = 256 << 10 };
+
+/* A message in flight, or a line of the node that is waited for. */
+typedef struct oct_wait {
+    int peer;
+    bool ended;
+    bool receives;
+    size_t bytes;
+    uint64_t progress; /* of the line; 0: a message */
+} oct_wait;
+
 /* This state changes while collectives run; they take the communicator as const. */
 typedef struct oct_comm_state {
     oct_transport *transport; /* owned */
@@ -40,12 +75,22 @@ typedef struct oct_comm_state {
 
     oct_exchange exchange; /* the operation this rank is in */
     uint32_t sequence;
+    size_t length; /* of the vector that it is about, as told to the node */
 
-    size_t posted, pending;
-    oct_transfer *transfers;
-    size_t transfers_capacity;
+    size_t posted, pending; /* all of them messages, or all of them lines */
+    oct_wait *waits;
+    size_t waits_capacity;
     oct_arrival *arrivals;
     size_t arrivals_capacity;
+
+    oct_node node;
+    /* The most parts of a rank, for the batch seen last. */
+    int64_t most_samples, most_leaf;
+    int most_parts;
+    oct_subtree *parts; /* of all ranks of the node, and their vectors */
+    size_t parts_capacity;
+    void **vectors;
+    size_t vectors_capacity;
 
     char *scratch;
     size_t scratch_capacity;
@@ -56,7 +101,7 @@ struct oct_comm {
     oct_comm_state *state; /* NULL without a transport */
     char host[OCT_HOST_BYTES];
     const char *library; /* the transport's name */
-    char *hosts;         /* of every rank, OCT_HOST_BYTES each */
+    oct_host *hosts;     /* of every rank */
 };
 
 /* transport_mpi.c: starts MPI; messages over a communicator of its own. */
@@ -65,6 +110,13 @@ oct_status oct_transport_mpi(oct_transport **transport, double deadline_s) OCT_N
 /* comm.c: a communicator over a transport, which it owns from now on, even after a failure. */
 oct_status oct_comm_over(oct_comm **comm, oct_transport *transport,
                          double deadline_s) OCT_NODISCARD;
+
+/* node.c. Every rank offers memory, and when all know the offers of all they join; collective. Where there is no
+ * memory to share, each rank is a node, which is no failure. */
+void oct_node_offer(oct_host *host);
+oct_status oct_node_join(const oct_comm *comm) OCT_NODISCARD;
+void oct_node_leave(oct_node *node);
+char *oct_node_slot(const oct_node *node, int rank, uint64_t piece);
 
 /* launcher.c: OCT_USAGE when several tasks were started that cannot find each other. */
 oct_status oct_launcher_check(void) OCT_NODISCARD;
@@ -77,7 +129,13 @@ oct_status oct_exchange_receive(const oct_comm *comm, int peer, void *data,
                                 size_t bytes) OCT_NODISCARD;
 oct_status oct_exchange_send(const oct_comm *comm, int peer, const void *data,
                              size_t bytes) OCT_NODISCARD;
-/* Waits for all transfers. patience multiplies the deadline: a rank that waits for an answer which
+/* Tells the node how far this rank is; and waits for the others of it to be as far. Not together with
+ * transfers. */
+void oct_exchange_tell(const oct_comm *comm, uint64_t progress);
+oct_status oct_exchange_await(const oct_comm *comm, uint64_t progress) OCT_NODISCARD;
+/* Tells the node what the operation is about, so that a rank with something else in mind is found. */
+void oct_exchange_announce(const oct_comm *comm, size_t bytes);
+/* Waits for all transfers, or lines. patience multiplies the deadline: a rank that waits for an answer which
  * itself waits for somebody gives up later, so that the one truly missing is named. */
 oct_status oct_exchange_wait(const oct_comm *comm, int patience) OCT_NODISCARD;
 /* "rank 2 (node7)" */

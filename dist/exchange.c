@@ -13,6 +13,7 @@
 
 #include <math.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -21,6 +22,7 @@
 enum { PIECE_BYTES = 512 << 10, MAX_NAMED = 8 };
 enum { KIND_BITS = 4, SEQUENCE_MASK = 0x7ff }; /* a tag has 15 bits at most */
 
+enum { LENGTH_BITS = 28, LENGTH_MASK = (1 << LENGTH_BITS) - 1 };
 enum { AFTER_YOU_MAX = 10 };
 
 static const double spin_s = 50e-6, yield_s = 2e-3, sleep_s = 200e-6, after_you_s = 0.2;
@@ -44,7 +46,7 @@ static int exchange_tag(const oct_comm_state *s)
 const char *oct_rank_text(const oct_comm *comm, int rank, char text[128])
 {
     if (comm->hosts)
-        snprintf(text, 128, "rank %d (%s)", rank, comm->hosts + (size_t)rank * OCT_HOST_BYTES);
+        snprintf(text, 128, "rank %d (%s)", rank, comm->hosts[rank].name);
     else
         snprintf(text, 128, "rank %d", rank);
     return text;
@@ -77,6 +79,7 @@ oct_status oct_exchange_begin(const oct_comm *comm, oct_exchange exchange)
     }
     s->exchange = exchange;
     s->sequence++;
+    oct_exchange_announce(comm, 0);
     return OCT_OK;
 }
 
@@ -90,21 +93,30 @@ static oct_status failed(const oct_comm *comm, int peer)
                                   oct_rank_text(comm, peer, other)));
 }
 
-static oct_status post_piece(const oct_comm *comm, oct_transfer transfer, void *data)
+static oct_status post_wait(const oct_comm *comm, oct_wait wait)
 {
     oct_comm_state *s = comm->state;
     size_t need = s->posted + 1;
-    oct_status status = OCT_OK;
-    OCT_TRY_OUT(oct_grow(&s->transfers, &s->transfers_capacity, need, sizeof(*s->transfers)));
-    OCT_TRY_OUT(oct_grow(&s->arrivals, &s->arrivals_capacity, need, sizeof(*s->arrivals)));
-    status = s->transport->begin(s->transport, s->posted, &transfer, data, exchange_tag(s));
-    if (status == OCT_LOST) return failed(comm, transfer.peer);
-    if (status != OCT_OK) goto out;
-    s->transfers[s->posted++] = transfer;
+    oct_status status = oct_grow(&s->waits, &s->waits_capacity, need, sizeof(*s->waits));
+    if (status == OCT_OK)
+        status = oct_grow(&s->arrivals, &s->arrivals_capacity, need, sizeof(*s->arrivals));
+    if (status != OCT_OK) return broken(comm, status);
+    OCT_ASSERT(s->posted == 0 || (s->waits[0].progress > 0) == (wait.progress > 0));
+    s->waits[s->posted++] = wait;
     s->pending++;
     return OCT_OK;
-out:
-    return broken(comm, status);
+}
+
+static oct_status post_piece(const oct_comm *comm, oct_transfer transfer, void *data)
+{
+    oct_comm_state *s = comm->state;
+    OCT_TRY(post_wait(
+        comm,
+        (oct_wait){.peer = transfer.peer, .receives = transfer.receives, .bytes = transfer.bytes}));
+    const oct_status status =
+        s->transport->begin(s->transport, s->posted - 1, &transfer, data, exchange_tag(s));
+    if (status == OCT_LOST) return failed(comm, transfer.peer);
+    return status == OCT_OK ? OCT_OK : broken(comm, status);
 }
 
 static oct_status post(const oct_comm *comm, oct_transfer transfer, void *data)
@@ -129,31 +141,114 @@ oct_status oct_exchange_send(const oct_comm *comm, int peer, const void *data, s
     return post(comm, (oct_transfer){.peer = peer, .bytes = bytes}, source);
 }
 
+static oct_status other_order(const oct_comm *comm, int peer, int exchange, uint32_t sequence)
+{
+    const oct_comm_state *s = comm->state;
+    char mine[128], other[128];
+    return broken(
+        comm, oct_fail(OCT_LOST,
+                       "the ranks left their common order: %s is in %s %u, %s in %s %u; a "
+                       "plug-in or a decision that depends on the rank does that",
+                       oct_rank_text(comm, comm->base.rank, mine), exchange_name((int)s->exchange),
+                       s->sequence & SEQUENCE_MASK, oct_rank_text(comm, peer, other),
+                       exchange_name(exchange), sequence & SEQUENCE_MASK));
+}
+
+static oct_status other_length(const oct_comm *comm, int peer, const char *what, size_t bytes)
+{
+    const oct_comm_state *s = comm->state;
+    char mine[128], other[128];
+    return broken(comm, oct_fail(OCT_LOST,
+                                 "the ranks disagree about %s %u: %s %s of another length than "
+                                 "the %zu bytes of %s",
+                                 exchange_name((int)s->exchange), s->sequence,
+                                 oct_rank_text(comm, peer, other), what, bytes,
+                                 oct_rank_text(comm, comm->base.rank, mine)));
+}
+
 /* Judges one finished transfer. */
 static oct_status check_arrival(const oct_comm *comm, const oct_arrival *arrival)
 {
     const oct_comm_state *s = comm->state;
-    oct_transfer *transfer = &s->transfers[arrival->transfer];
-    char mine[128], other[128];
-    transfer->ended = true;
-    if (!transfer->receives) return OCT_OK;
-
-    oct_rank_text(comm, comm->base.rank, mine);
-    oct_rank_text(comm, transfer->peer, other);
+    oct_wait *wait = &s->waits[arrival->transfer];
+    wait->ended = true;
+    if (!wait->receives) return OCT_OK;
     if (arrival->tag != exchange_tag(s))
-        return broken(comm,
-                      oct_fail(OCT_LOST,
-                               "the ranks left their common order: %s is in %s %u, %s in %s %d; a "
-                               "plug-in or a decision that depends on the rank does that",
-                               mine, exchange_name((int)s->exchange), s->sequence & SEQUENCE_MASK,
-                               other, exchange_name(arrival->tag & ((1 << KIND_BITS) - 1)),
-                               arrival->tag >> KIND_BITS));
-    if (arrival->bytes != transfer->bytes)
-        return broken(comm, oct_fail(OCT_LOST,
-                                     "the ranks disagree about %s %u: %s sent a message of another "
-                                     "length than the %zu bytes that %s waits for",
-                                     exchange_name((int)s->exchange), s->sequence, other,
-                                     transfer->bytes, mine));
+        return other_order(comm, wait->peer, arrival->tag & ((1 << KIND_BITS) - 1),
+                           (uint32_t)(arrival->tag >> KIND_BITS));
+    if (arrival->bytes != wait->bytes)
+        return other_length(comm, wait->peer, "sent a message", wait->bytes);
+    return OCT_OK;
+}
+
+/* An operation is told in one word: its number, its kind, and a digest of its length, 0 where it has none. */
+static uint64_t operation_word(const oct_comm_state *s)
+{
+    const uint64_t digest = s->length == 0 ? 0 : 1 + s->length % LENGTH_MASK;
+    return (uint64_t)s->sequence << 32 | (uint64_t)s->exchange << LENGTH_BITS | digest;
+}
+
+void oct_exchange_announce(const oct_comm *comm, size_t bytes)
+{
+    oct_comm_state *s = comm->state;
+    s->length = bytes;
+    if (s->node.memory)
+        atomic_store_explicit(&s->node.lines[comm->base.rank - s->node.first].operation,
+                              operation_word(s), memory_order_release);
+}
+
+void oct_exchange_tell(const oct_comm *comm, uint64_t progress)
+{
+    const oct_node *node = &comm->state->node;
+    atomic_store_explicit(&node->lines[comm->base.rank - node->first].progress, progress,
+                          memory_order_release);
+}
+
+oct_status oct_exchange_await(const oct_comm *comm, uint64_t progress)
+{
+    const oct_node *node = &comm->state->node;
+    for (int r = node->first; r < node->first + node->ranks && progress > 0; r++)
+        if (r != comm->base.rank)
+            OCT_TRY(post_wait(comm, (oct_wait){.peer = r, .progress = progress}));
+    return OCT_OK;
+}
+
+/* A rank that is in the same operation by number, but has another one in mind, never comes as far. */
+static oct_status check_operation(const oct_comm *comm, int peer, uint64_t its)
+{
+    const oct_comm_state *s = comm->state;
+    const uint64_t mine = operation_word(s);
+    const int kind = (int)(its >> LENGTH_BITS & ((1 << KIND_BITS) - 1));
+    if (its >> 32 != mine >> 32) return OCT_OK; /* not there yet */
+    if (kind != (int)s->exchange) return other_order(comm, peer, kind, (uint32_t)(its >> 32));
+    if ((its & LENGTH_MASK) != 0 && its != mine)
+        return other_length(comm, peer, "sums a vector", s->length);
+    return OCT_OK;
+}
+
+static oct_status look_at_lines(const oct_comm *comm, size_t *ended)
+{
+    const oct_comm_state *s = comm->state;
+    for (size_t i = 0; i < s->posted; i++) {
+        oct_wait *wait = &s->waits[i];
+        oct_node_line *line = &s->node.lines[wait->peer - s->node.first];
+        if (wait->ended) continue;
+        const uint64_t its = atomic_load_explicit(&line->operation, memory_order_acquire);
+        wait->ended = atomic_load_explicit(&line->progress, memory_order_acquire) >= wait->progress;
+        *ended += wait->ended;
+        if (!wait->ended) OCT_TRY(check_operation(comm, wait->peer, its));
+    }
+    return OCT_OK;
+}
+
+static oct_status look_at_messages(const oct_comm *comm, size_t *ended)
+{
+    const oct_comm_state *s = comm->state;
+    const oct_status status = s->transport->test(s->transport, s->posted, s->arrivals, ended);
+    if (status != OCT_OK)
+        return failed(comm, *ended > 0 ? s->waits[s->arrivals[0].transfer].peer : comm->base.rank);
+    for (size_t i = 0; i < *ended; i++)
+        OCT_TRY(check_arrival(comm, &s->arrivals[i]));
     return OCT_OK;
 }
 
@@ -162,13 +257,10 @@ static oct_status look(const oct_comm *comm, bool *moved)
 {
     oct_comm_state *s = comm->state;
     size_t ended = 0;
-    const oct_status status = s->transport->test(s->transport, s->posted, s->arrivals, &ended);
-    if (status != OCT_OK)
-        return failed(comm,
-                      ended > 0 ? s->transfers[s->arrivals[0].transfer].peer : comm->base.rank);
-    for (size_t i = 0; i < ended; i++)
-        OCT_TRY(check_arrival(comm, &s->arrivals[i]));
+    OCT_TRY(s->waits[0].progress > 0 ? look_at_lines(comm, &ended)
+                                     : look_at_messages(comm, &ended));
     s->pending -= ended;
+    if (s->pending == 0) s->posted = 0;
     *moved = ended > 0;
     return OCT_OK;
 }
@@ -191,14 +283,14 @@ static int follow(const oct_comm *comm, int peer)
 static int first_unanswered(const oct_comm_state *s)
 {
     for (size_t i = 0; i < s->posted; i++)
-        if (!s->transfers[i].ended) return s->transfers[i].peer;
+        if (!s->waits[i].ended) return s->waits[i].peer;
     return -1;
 }
 
 static bool unanswered_by(const oct_comm_state *s, int rank)
 {
     for (size_t i = 0; i < s->posted; i++)
-        if (!s->transfers[i].ended && s->transfers[i].peer == rank) return true;
+        if (!s->waits[i].ended && s->waits[i].peer == rank) return true;
     return false;
 }
 
@@ -210,7 +302,7 @@ static oct_status late(const oct_comm *comm, double waited_s)
     size_t length = 0;
     int named = 0, more = 0;
     for (size_t i = 0; i < s->posted; i++)
-        if (!s->transfers[i].ended) s->transfers[i].peer = follow(comm, s->transfers[i].peer);
+        if (!s->waits[i].ended) s->waits[i].peer = follow(comm, s->waits[i].peer);
     for (int rank = 0; rank < comm->base.size; rank++) {
         if (!unanswered_by(s, rank)) continue;
         if (named == MAX_NAMED) {
@@ -310,6 +402,5 @@ oct_status oct_exchange_wait(const oct_comm *comm, int patience)
         if (quiet_s > warn_after && missing < 0) warn(comm, quiet_s, &missing);
         idle(quiet_s);
     }
-    s->posted = 0;
     return OCT_OK;
 }

@@ -1,14 +1,20 @@
-/* Leaves are summed along the fixed tree, for any number of ranks, in the rounds of rounds.h.
+/* Leaves are summed along the fixed tree, for any number of ranks.
+ *
+ * First the ranks of a node sum what they have, piece by piece of the vector, in the memory that they
+ * share: each copies its own into its slot, each joins its share of the piece, and with a single node each
+ * copies the total out. With several nodes each rank goes on with its shares of all pieces (its lane), which it sums
+ * with the same rank of the other nodes in the rounds of rounds.h; then the node puts its lanes together.
  *
  * A rank holds sums over a run of leaves: its own at first, one vector for each maximal aligned subtree
  * of the run (a part). In each round it takes the parts of the neighbouring run and joins them with its
- * own along the tree, over the piece of the vector that it keeps. Where the ranks' shares of the leaves are
+ * own along the tree, over the piece of the vector that it keeps. Where the shares of the leaves are
  * aligned, each has one part and the traffic is that of the best allreduce: two vectors. Elsewhere the
  * first rounds carry a few parts instead of one. Who holds which parts follows from the batch alone, so
  * nothing is negotiated.
  *
  * Pieces change no bit: the tree is the same for every element.
  */
+#include "core/base/int_math.h"
 #include "core/base/mem.h"
 #include "dist/comm_impl.h"
 #include "dist/rounds.h"
@@ -18,6 +24,8 @@
 /* Below, the time of a message counts more than its bytes. */
 static const size_t short_vector_bytes = 16384;
 
+enum { PIECE_STEP = 16 }; /* elements: pieces in slots begin at cache lines */
+
 /* Parts of a run of leaves, over a piece of the vector. */
 typedef struct holding {
     oct_leaves run;
@@ -26,18 +34,40 @@ typedef struct holding {
     char *vectors[OCT_MAX_PARTS];
 } holding;
 
+/* What comes next; in between, what was posted has ended. */
+typedef enum sum_phase {
+    FILL,  /* a piece of what this rank has into its slot */
+    JOIN,  /* this rank's share of the piece that all have filled in */
+    TAKE,  /* the total of a piece out of a slot */
+    ROUND, /* with the other half */
+    FOLD,  /* what came in the round */
+    BACK,  /* the rounds backwards */
+    OVER
+} sum_phase;
+
 /* A sum sees its vectors as bytes, `width` bytes an element. */
 typedef struct sum {
     const oct_comm *comm;
     char *out;
     int64_t n;
     size_t width;
-    bool halves;
-    oct_round rounds[OCT_MAX_ROUNDS];
-    int num_rounds;
-    oct_piece piece;
+    sum_phase phase;
     holding own, other; /* of this rank, and what comes from the other half in a round */
     char *scratch;      /* not used yet */
+
+    /* In the node: */
+    int64_t piece_size, at; /* elements of a piece, and where the one at hand begins */
+    int holder;             /* the rank in whose slot the total of a piece is */
+    bool free;              /* the slot at hand is */
+    bool returns;           /* lanes go back into whole vectors */
+
+    /* Between nodes, over the lane: */
+    int64_t lane, filled; /* elements */
+    char *lane_parts, *lane_out;
+    bool halves;
+    oct_round rounds[OCT_MAX_ROUNDS];
+    int num_rounds, round;
+    oct_piece piece;
 } sum;
 
 static size_t bytes_of(const sum *s, int64_t elements)
@@ -45,54 +75,48 @@ static size_t bytes_of(const sum *s, int64_t elements)
     return (size_t)elements * s->width;
 }
 
-static int64_t length(oct_piece range)
+static int64_t length(oct_piece piece)
 {
-    return range.end - range.begin;
+    return piece.end - piece.begin;
+}
+
+static int num_nodes(const sum *s)
+{
+    return s->comm->base.size / s->comm->state->node.ranks;
 }
 
 /* Finds the parts of the leaves of ranks [first, end). */
-static void find_parts(const sum *s, int first, int end, holding *held)
+static int find_parts(const sum *s, int first, int end, oct_leaves *run,
+                      oct_subtree parts[OCT_MAX_PARTS])
 {
     const int size = s->comm->base.size;
     const oct_leaves *batch = &s->own.run;
-    held->run = oct_leaves_split(batch->samples, batch->leaf, first, size);
     const oct_leaves last = oct_leaves_split(batch->samples, batch->leaf, end - 1, size);
-    held->run.local = last.first + last.local - held->run.first;
-    held->num_parts = oct_leaves_parts(&held->run, held->parts);
+    *run = oct_leaves_split(batch->samples, batch->leaf, first, size);
+    run->local = last.first + last.local - run->first;
+    return oct_leaves_parts(run, parts);
 }
 
-static oct_status reserve_scratch(sum *s)
+/* Says what the nodes of a round's other half hold. */
+static void find_other(const sum *s, const oct_round *round, holding *other)
 {
-    oct_comm_state *state = s->comm->state;
-    size_t bytes = 0;
-    for (int r = 0; r < s->num_rounds; r++) {
-        find_parts(s, s->rounds[r].first, s->rounds[r].end, &s->other);
-        bytes += (size_t)s->other.num_parts * bytes_of(s, length(s->rounds[r].keeps));
-    }
-    OCT_TRY(oct_grow(&state->scratch, &state->scratch_capacity, bytes, 1));
-    s->scratch = state->scratch;
-    return OCT_OK;
+    const int ranks = s->comm->state->node.ranks;
+    other->num_parts =
+        find_parts(s, round->first * ranks, round->end * ranks, &other->run, other->parts);
 }
 
-static oct_status begin(sum *s, const oct_leaves *leaves, char *parts)
+/* --- between nodes ----------------------------------------------------------------------------- */
+
+static int peer_of(const sum *s, const oct_partner *partner)
 {
-    const int rank = s->comm->base.rank, size = s->comm->base.size;
-    s->own.run = *leaves;
-    find_parts(s, rank, rank + 1, &s->own);
-    OCT_CHECK(s->own.run.first == leaves->first && s->own.run.local == leaves->local, OCT_DEFECT,
-              "rank %d sums leaves that are not its share of the batch", rank);
-    for (int p = 0; p < s->own.num_parts; p++)
-        s->own.vectors[p] = parts + (size_t)p * bytes_of(s, s->n);
-    s->halves = bytes_of(s, s->n) >= short_vector_bytes;
-    s->num_rounds = oct_rounds(rank, size, s->n, s->halves, s->rounds);
-    s->piece = (oct_piece){0, s->n};
-    return reserve_scratch(s);
+    const oct_node *node = &s->comm->state->node;
+    return partner->rank * node->ranks + s->comm->base.rank - node->first;
 }
 
 static oct_status exchange_parts(sum *s, const oct_round *round)
 {
     holding *other = &s->other;
-    find_parts(s, round->first, round->end, other);
+    find_other(s, round, other);
     for (int p = 0; p < other->num_parts; p++, s->scratch += bytes_of(s, length(round->keeps)))
         other->vectors[p] = s->scratch;
     for (int i = 0; i < round->num_partners; i++) {
@@ -101,11 +125,11 @@ static oct_status exchange_parts(sum *s, const oct_round *round)
                      gives = bytes_of(s, length(with->gives));
         for (int p = 0; p < other->num_parts && takes > 0; p++)
             OCT_TRY(oct_exchange_receive(
-                s->comm, with->rank,
+                s->comm, peer_of(s, with),
                 other->vectors[p] + bytes_of(s, with->takes.begin - round->keeps.begin), takes));
         for (int p = 0; p < s->own.num_parts && gives > 0; p++)
             OCT_TRY(oct_exchange_send(
-                s->comm, with->rank,
+                s->comm, peer_of(s, with),
                 s->own.vectors[p] + bytes_of(s, with->gives.begin - s->piece.begin), gives));
     }
     return OCT_OK;
@@ -114,7 +138,7 @@ static oct_status exchange_parts(sum *s, const oct_round *round)
 /* Joins what has come with what this rank holds: the parts of both runs become those of one. */
 static void join_parts(sum *s, const oct_round *round)
 {
-    const bool below = round->first < s->comm->base.rank;
+    const bool below = s->other.run.first < s->own.run.first;
     const holding *halves[] = {below ? &s->other : &s->own, below ? &s->own : &s->other};
     oct_subtree parts[2 * OCT_MAX_PARTS];
     void *vectors[2 * OCT_MAX_PARTS];
@@ -137,43 +161,305 @@ static void join_parts(sum *s, const oct_round *round)
     }
 }
 
+static void settle(const sum *s)
+{
+    char *total = s->lane_out + bytes_of(s, s->piece.begin);
+    OCT_ASSERT(s->own.num_parts == 1);
+    if (s->own.vectors[0] != total) memcpy(total, s->own.vectors[0], bytes_of(s, length(s->piece)));
+}
+
 /* What was given comes back summed, for what was taken. */
 static oct_status exchange_sums(const sum *s, const oct_round *round)
 {
     for (int i = 0; i < round->num_partners; i++) {
         const oct_partner *with = &round->partner[i];
-        OCT_TRY(oct_exchange_receive(s->comm, with->rank, s->out + bytes_of(s, with->gives.begin),
+        OCT_TRY(oct_exchange_receive(s->comm, peer_of(s, with),
+                                     s->lane_out + bytes_of(s, with->gives.begin),
                                      bytes_of(s, length(with->gives))));
-        OCT_TRY(oct_exchange_send(s->comm, with->rank, s->out + bytes_of(s, with->takes.begin),
+        OCT_TRY(oct_exchange_send(s->comm, peer_of(s, with),
+                                  s->lane_out + bytes_of(s, with->takes.begin),
                                   bytes_of(s, length(with->takes))));
     }
     return OCT_OK;
 }
 
-static void settle(const sum *s)
+/* --- in the node ------------------------------------------------------------------------------- */
+
+/* What the ranks of a node tell of a piece: filled in, joined, done with. */
+enum { FILLED = 1, JOINED, DONE, STAGES = DONE };
+
+static uint64_t stage_of(uint64_t piece, int stage)
 {
-    char *total = s->out + bytes_of(s, s->piece.begin);
-    OCT_ASSERT(s->own.num_parts == 1);
-    if (s->own.vectors[0] != total) memcpy(total, s->own.vectors[0], bytes_of(s, length(s->piece)));
+    return piece * STAGES + (uint64_t)stage;
+}
+
+static int64_t piece_length(const sum *s)
+{
+    return oct_min_i64(s->piece_size, s->n - s->at);
+}
+
+/* The share of the piece at hand that this rank joins. */
+static oct_piece own_share(const sum *s)
+{
+    const oct_node *node = &s->comm->state->node;
+    return oct_share(piece_length(s), s->comm->base.rank - node->first, node->ranks);
+}
+
+/* Part p of a rank, over the piece at hand. */
+static char *part_in_slot(const sum *s, int rank, int p)
+{
+    const oct_node *node = &s->comm->state->node;
+    return oct_node_slot(node, rank, node->pieces) + (size_t)p * bytes_of(s, piece_length(s));
+}
+
+static void fill_slot(sum *s)
+{
+    const oct_piece share = own_share(s);
+    if (s->returns) {
+        memcpy(part_in_slot(s, s->holder, 0) + bytes_of(s, share.begin),
+               s->lane_out + bytes_of(s, s->filled), bytes_of(s, length(share)));
+        s->filled += length(share);
+        return;
+    }
+    for (int p = 0; p < s->own.num_parts; p++)
+        memcpy(part_in_slot(s, s->comm->base.rank, p), s->own.vectors[p] + bytes_of(s, s->at),
+               bytes_of(s, piece_length(s)));
+}
+
+/* Joins this rank's share of what all have filled in, in the slots; returns how many parts the node has. */
+static int join_share(const sum *s)
+{
+    oct_comm_state *state = s->comm->state;
+    const oct_node *node = &state->node;
+    const oct_piece share = own_share(s);
+    oct_subtree parts[OCT_MAX_PARTS];
+    oct_leaves run;
+    int count = 0;
+    for (int r = node->first; r < node->first + node->ranks; r++) {
+        const int more = find_parts(s, r, r + 1, &run, parts);
+        for (int p = 0; p < more; p++, count++) {
+            state->parts[count] = parts[p];
+            state->vectors[count] = part_in_slot(s, r, p) + bytes_of(s, share.begin);
+        }
+    }
+    find_parts(s, node->first, node->first + node->ranks, &run, parts);
+    return oct_tree_join(&run, state->parts, state->vectors, count, length(share), s->width);
+}
+
+static void move_to_lane(sum *s, int parts)
+{
+    const oct_piece share = own_share(s);
+    for (int p = 0; p < parts; p++)
+        memcpy(s->lane_parts + bytes_of(s, p * s->lane + s->filled), s->comm->state->vectors[p],
+               bytes_of(s, length(share)));
+    s->filled += length(share);
+}
+
+/* --- one after another ------------------------------------------------------------------------- */
+
+static void begin_rounds(sum *s)
+{
+    const oct_node *node = &s->comm->state->node;
+    s->halves = bytes_of(s, s->lane) >= short_vector_bytes;
+    s->num_rounds =
+        oct_rounds(s->comm->base.rank / node->ranks, num_nodes(s), s->lane, s->halves, s->rounds);
+    s->piece = (oct_piece){0, s->lane};
+}
+
+/* The lanes of all pieces are there: what this rank holds from now on are parts of the node. */
+static void enter_lane(sum *s)
+{
+    const oct_node *node = &s->comm->state->node;
+    s->own.num_parts =
+        find_parts(s, node->first, node->first + node->ranks, &s->own.run, s->own.parts);
+    for (int p = 0; p < s->own.num_parts; p++)
+        s->own.vectors[p] = s->lane_parts + bytes_of(s, p * s->lane);
+    s->at = s->filled = 0;
+    s->holder = node->first;
+    s->returns = true;
+    s->phase = ROUND;
+}
+
+static void end_piece(sum *s)
+{
+    oct_node *node = &s->comm->state->node;
+    oct_exchange_tell(s->comm, stage_of(node->pieces++, DONE));
+    s->at += piece_length(s);
+    if (s->at < s->n)
+        s->phase = FILL;
+    else if (s->returns || num_nodes(s) == 1)
+        s->phase = OVER;
+    else
+        enter_lane(s);
+}
+
+static oct_status tell_and_await(const sum *s, int stage)
+{
+    const uint64_t progress = stage_of(s->comm->state->node.pieces, stage);
+    oct_exchange_tell(s->comm, progress);
+    return oct_exchange_await(s->comm, progress);
+}
+
+static oct_status fill(sum *s)
+{
+    const uint64_t piece = s->comm->state->node.pieces;
+    s->free = !s->free;
+    if (s->free)
+        return piece < OCT_NODE_SLOTS
+                   ? OCT_OK
+                   : oct_exchange_await(s->comm, stage_of(piece - OCT_NODE_SLOTS, DONE));
+    fill_slot(s);
+    s->phase = s->returns ? TAKE : JOIN;
+    return tell_and_await(s, FILLED);
+}
+
+static oct_status join(sum *s)
+{
+    const int parts = join_share(s);
+    if (num_nodes(s) == 1) {
+        s->phase = TAKE;
+        return tell_and_await(s, JOINED);
+    }
+    move_to_lane(s, parts);
+    end_piece(s);
+    return OCT_OK;
+}
+
+static oct_status take_step(sum *s)
+{
+    const oct_comm_state *state = s->comm->state;
+    switch (s->phase) {
+    case FILL:
+        return fill(s);
+    case JOIN:
+        return join(s);
+    case TAKE:
+        memcpy(s->out + bytes_of(s, s->at), part_in_slot(s, s->holder, 0),
+               bytes_of(s, piece_length(s)));
+        end_piece(s);
+        return OCT_OK;
+    case ROUND:
+        s->phase = s->round < s->num_rounds ? FOLD : BACK;
+        if (s->phase == FOLD) return exchange_parts(s, &s->rounds[s->round]);
+        settle(s);
+        return OCT_OK;
+    case FOLD:
+        join_parts(s, &s->rounds[s->round++]);
+        s->phase = ROUND;
+        return OCT_OK;
+    case BACK:
+        if (s->halves && s->round > 0) return exchange_sums(s, &s->rounds[--s->round]);
+        s->phase = state->node.memory ? FILL : OVER;
+        return OCT_OK;
+    case OVER:
+        break;
+    }
+    return OCT_OK;
+}
+
+/* Each step waits for the ones before it, of other ranks too. */
+static int patience(const sum *s)
+{
+    const int in_node = s->comm->state->node.memory ? 2 : 0;
+    if (s->phase == FOLD) return in_node + s->round + 1;
+    if (s->phase == BACK) return in_node + 2 * s->num_rounds - s->round;
+    return s->returns ? in_node + 2 * s->num_rounds + 1 : s->phase == TAKE ? 2 : 1;
+}
+
+/* --- begin ------------------------------------------------------------------------------------- */
+
+/* The most parts that a rank has of this batch decide how long pieces are. */
+static int most_parts(const sum *s)
+{
+    oct_comm_state *state = s->comm->state;
+    const oct_leaves *batch = &s->own.run;
+    oct_subtree parts[OCT_MAX_PARTS];
+    oct_leaves run;
+    if (state->most_samples == batch->samples && state->most_leaf == batch->leaf)
+        return state->most_parts;
+    state->most_parts = 1;
+    for (int r = 0; r < s->comm->base.size; r++) {
+        const int count = find_parts(s, r, r + 1, &run, parts);
+        if (count > state->most_parts) state->most_parts = count;
+    }
+    state->most_samples = batch->samples;
+    state->most_leaf = batch->leaf;
+    return state->most_parts;
+}
+
+static oct_status plan_pieces(sum *s)
+{
+    oct_comm_state *state = s->comm->state;
+    const oct_node *node = &state->node;
+    const size_t most = (size_t)most_parts(s), parts = most * (size_t)node->ranks;
+    s->piece_size = OCT_NODE_SLOT_BYTES / (int64_t)(most * s->width) / PIECE_STEP * PIECE_STEP;
+    s->lane = 0;
+    for (s->at = 0; s->at < s->n; s->at += s->piece_size)
+        s->lane += length(own_share(s));
+    s->at = 0;
+    s->holder = node->first;
+    while (oct_leaves_split(s->own.run.samples, s->own.run.leaf, s->holder, s->comm->base.size)
+                   .local == 0 &&
+           s->holder + 1 < node->first + node->ranks)
+        s->holder++;
+    OCT_TRY(oct_grow(&state->parts, &state->parts_capacity, parts, sizeof(*state->parts)));
+    return oct_grow(&state->vectors, &state->vectors_capacity, parts, sizeof(*state->vectors));
+}
+
+/* Memory for the lanes, and for what comes in the rounds. */
+static oct_status reserve_scratch(sum *s)
+{
+    oct_comm_state *state = s->comm->state;
+    const oct_node *node = &state->node;
+    oct_leaves run;
+    const size_t lane = node->memory && num_nodes(s) > 1 ? bytes_of(s, s->lane) : 0;
+    const int parts = find_parts(s, node->first, node->first + node->ranks, &run, s->other.parts);
+    size_t bytes = (size_t)(parts + 1) * lane + PIECE_STEP;
+    for (int r = 0; r < s->num_rounds; r++) {
+        find_other(s, &s->rounds[r], &s->other);
+        bytes += (size_t)s->other.num_parts * bytes_of(s, length(s->rounds[r].keeps));
+    }
+    OCT_TRY(oct_grow(&state->scratch, &state->scratch_capacity, bytes, 1));
+    s->lane_out = node->memory ? state->scratch : s->out;
+    s->lane_parts = state->scratch + lane;
+    s->scratch = state->scratch + (size_t)(parts + 1) * lane;
+    return OCT_OK;
+}
+
+static oct_status begin(sum *s, const oct_leaves *leaves, char *parts)
+{
+    const oct_comm *comm = s->comm;
+    s->own.run = *leaves;
+    s->own.num_parts =
+        find_parts(s, comm->base.rank, comm->base.rank + 1, &s->own.run, s->own.parts);
+    OCT_CHECK(s->own.run.first == leaves->first && s->own.run.local == leaves->local, OCT_DEFECT,
+              "rank %d sums leaves that are not its share of the batch", comm->base.rank);
+    for (int p = 0; p < s->own.num_parts; p++)
+        s->own.vectors[p] = parts + (size_t)p * bytes_of(s, s->n);
+    s->phase = OVER;
+    if (s->n == 0) return OCT_OK;
+    if (leaves->count == 0) {
+        memset(s->out, 0, bytes_of(s, s->n));
+        return OCT_OK;
+    }
+    oct_exchange_announce(comm, bytes_of(s, s->n));
+    s->lane = s->n;
+    s->phase = ROUND;
+    if (comm->state->node.memory) {
+        s->phase = FILL;
+        OCT_TRY(plan_pieces(s));
+    }
+    begin_rounds(s);
+    return reserve_scratch(s);
 }
 
 static oct_status tree_sum(sum *s, const oct_leaves *leaves, char *parts)
 {
     OCT_TRY(oct_exchange_begin(s->comm, OCT_EXCHANGE_TREE_SUM));
     OCT_TRY(begin(s, leaves, parts));
-    if (leaves->count == 0) {
-        memset(s->out, 0, bytes_of(s, s->n));
-        return OCT_OK;
-    }
-    for (int r = 0; r < s->num_rounds; r++) {
-        OCT_TRY(exchange_parts(s, &s->rounds[r]));
-        OCT_TRY(oct_exchange_wait(s->comm, r + 1));
-        join_parts(s, &s->rounds[r]);
-    }
-    settle(s);
-    for (int r = s->num_rounds - 1; r >= 0 && s->halves; r--) {
-        OCT_TRY(exchange_sums(s, &s->rounds[r]));
-        OCT_TRY(oct_exchange_wait(s->comm, 2 * s->num_rounds - r));
+    while (s->phase != OVER) {
+        OCT_TRY(take_step(s));
+        OCT_TRY(oct_exchange_wait(s->comm, patience(s)));
     }
     return OCT_OK;
 }

@@ -31,7 +31,7 @@ static int rank_at(group g, int place)
     return g.first;
 }
 
-static oct_piece share(int64_t n, int place, int size)
+oct_piece oct_share(int64_t n, int place, int size)
 {
     const int64_t steps = (n + STEP - 1) / STEP;
     return (oct_piece){oct_min_i64(steps * place / size * STEP, n),
@@ -63,13 +63,13 @@ typedef struct seat {
 static void halve_round(const seat *s, oct_round *round)
 {
     const int others = size_of(s->other), all = s->mine + others;
-    const oct_piece had = share(s->n, s->place, s->mine);
-    round->keeps = share(s->n, 2 * s->place + s->upper, all);
+    const oct_piece had = oct_share(s->n, s->place, s->mine);
+    round->keeps = oct_share(s->n, 2 * s->place + s->upper, all);
     for (int place = s->place - 1; place <= s->place + 1; place++) {
         if (place < 0 || place >= others) continue;
-        const oct_piece theirs = share(s->n, 2 * place + !s->upper, all);
+        const oct_piece theirs = oct_share(s->n, 2 * place + !s->upper, all);
         add_partner(round, (oct_partner){rank_at(s->other, place), both(had, theirs),
-                                         both(round->keeps, share(s->n, place, others))});
+                                         both(round->keeps, oct_share(s->n, place, others))});
     }
 }
 

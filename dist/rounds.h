@@ -36,5 +36,7 @@ typedef struct oct_round {
     oct_partner partner[OCT_MAX_PARTNERS];
 } oct_round;
 
+/* Returns the piece of n elements at this place of `size`. */
+oct_piece oct_share(int64_t n, int place, int size);
 /* Lists the rounds of a rank over a vector of n elements; returns how many. */
 int oct_rounds(int rank, int size, int64_t n, bool halve, oct_round rounds[OCT_MAX_ROUNDS]);

@@ -13,7 +13,6 @@
 typedef struct oct_transfer {
     int peer;
     bool receives;
-    bool ended;
     size_t bytes;
 } oct_transfer;
 
@@ -28,6 +27,7 @@ typedef struct oct_transport oct_transport;
 struct oct_transport {
     int rank, size;
     const char *name; /* "Open MPI 4.1.4" */
+    const char *host; /* NULL: that of this process */
     /* Begins a transfer with this number; those in flight have the numbers 0, 1, 2, ... A receive takes
      * the next message of its peer, whatever its tag (at most 15 bits). `data` stays untouched until the
      * transfer has ended; a send only reads it. */

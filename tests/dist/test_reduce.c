@@ -112,7 +112,19 @@ Test(sums, have_the_bits_of_the_definition_on_1_to_16_ranks)
 {
     for (int ranks = 1; ranks <= 16; ranks++) {
         int64_t step = 1 + ranks / 3;
-        oct_run_thread_ranks(ranks, sums, &step);
+        oct_run_thread_ranks(ranks, 1, sums, &step);
+    }
+}
+
+/* A node alone, several nodes, as many as a power of two or not, and hosts that are no nodes because one has
+ * fewer ranks than the others. */
+Test(sums, have_the_bits_of_the_definition_where_ranks_share_memory)
+{
+    static const int layouts[][2] = {{2, 2}, {3, 3},  {5, 8},  {4, 2},  {6, 2},
+                                     {6, 3}, {12, 4}, {10, 2}, {15, 5}, {7, 3}};
+    for (size_t i = 0; i < OCT_COUNT(layouts); i++) {
+        int64_t step = 1 + layouts[i][0] / 3;
+        oct_run_thread_ranks(layouts[i][0], layouts[i][1], sums, &step);
     }
 }
 
@@ -153,7 +165,7 @@ static void count_one(const oct_comm *comm, void *user)
 static count count_on(int ranks, int64_t n)
 {
     count c = {.lock = PTHREAD_MUTEX_INITIALIZER, .n = n};
-    oct_run_thread_ranks(ranks, count_one, &c);
+    oct_run_thread_ranks(ranks, 1, count_one, &c);
     return c;
 }
 

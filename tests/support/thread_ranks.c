@@ -6,6 +6,7 @@
 
 #include <criterion/criterion.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,7 +23,7 @@ typedef struct pair {
 
 typedef struct world {
     pthread_mutex_t lock;
-    int size;
+    int size, on_a_host;
     pair pairs[OCT_THREAD_RANKS_MAX][OCT_THREAD_RANKS_MAX]; /* to, from */
     void (*body)(const oct_comm *comm, void *user);
     void *user;
@@ -32,6 +33,7 @@ enum { IN_FLIGHT_MAX = 4096 };
 
 typedef struct thread_transport {
     oct_transport base;
+    char host[32];
     world *all;
     oct_traffic traffic;
     bool met[OCT_THREAD_RANKS_MAX];
@@ -128,9 +130,11 @@ static void *run(void *user)
     thread_transport *t = calloc(1, sizeof *t);
     oct_comm *comm = NULL;
     cr_assert_not_null(t);
+    snprintf(t->host, sizeof t->host, "host%d", mine->rank / mine->all->on_a_host);
     t->base = (oct_transport){.rank = mine->rank,
                               .size = mine->all->size,
                               .name = "threads",
+                              .host = t->host,
                               .begin = begin,
                               .test = test,
                               .close = close_transport};
@@ -141,12 +145,17 @@ static void *run(void *user)
     return NULL;
 }
 
-void oct_run_thread_ranks(int ranks, void (*body)(const oct_comm *comm, void *user), void *user)
+void oct_run_thread_ranks(int ranks, int on_a_host, void (*body)(const oct_comm *comm, void *user),
+                          void *user)
 {
     static world all;
     seat seats[OCT_THREAD_RANKS_MAX];
     cr_assert(ranks <= OCT_THREAD_RANKS_MAX);
-    all = (world){.lock = PTHREAD_MUTEX_INITIALIZER, .size = ranks, .body = body, .user = user};
+    all = (world){.lock = PTHREAD_MUTEX_INITIALIZER,
+                  .size = ranks,
+                  .on_a_host = on_a_host,
+                  .body = body,
+                  .user = user};
     for (int r = 0; r < ranks; r++) {
         seats[r] = (seat){.all = &all, .rank = r};
         cr_assert_eq(pthread_create(&seats[r].thread, NULL, run, &seats[r]), 0);

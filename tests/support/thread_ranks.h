@@ -12,7 +12,9 @@ typedef struct oct_traffic {
     int connections;         /* ranks that it has ever sent to or received from */
 } oct_traffic;
 
-/* Runs `body` as each of so many ranks, on a thread each, and returns when all have ended. */
-void oct_run_thread_ranks(int ranks, void (*body)(const oct_comm *comm, void *user), void *user);
+/* Runs `body` as each of so many ranks, on a thread each, and returns when all have ended. As many consecutive
+ * ranks as told think that they are on one host. */
+void oct_run_thread_ranks(int ranks, int on_a_host, void (*body)(const oct_comm *comm, void *user),
+                          void *user);
 /* From the body: what this rank has exchanged so far. */
 oct_traffic oct_traffic_of(const oct_comm *comm);

@@ -1,0 +1,136 @@
+/* The ranks of a host share memory.
+ *
+ * Each rank offers a file of memory without a name, and the offers travel with the names of the hosts. The
+ * first rank of a node gives its file a size and the others open it by way of /proc, so there is nothing in
+ * a file system that could be left behind: the memory goes with the last process that has it. Ranks are a
+ * node where consecutive ones are on one host, as many on each host. Where that is not so, or memory cannot
+ * be had on one of the hosts, each rank is a node of its own and all goes by messages.
+ */
+#include "core/base/log.h"
+#include "dist/comm_impl.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* One cache line for each rank, then the slots of all ranks. */
+typedef struct shared {
+    uint64_t mark;
+    char pad[56];
+    oct_node_line lines[];
+} shared;
+
+static size_t shared_bytes(int ranks)
+{
+    return sizeof(shared) +
+           (size_t)ranks * (sizeof(oct_node_line) + (size_t)OCT_NODE_SLOTS * OCT_NODE_SLOT_BYTES);
+}
+
+void oct_node_offer(oct_host *host)
+{
+    host->pid = (int32_t)getpid();
+    host->memory = memfd_create("octet-node", MFD_CLOEXEC);
+    if (getrandom(&host->mark, sizeof(host->mark), 0) != sizeof(host->mark)) host->mark = 0;
+}
+
+static int ranks_of_a_node(const oct_comm *comm)
+{
+    const int size = comm->base.size;
+    int ranks = 1;
+    while (ranks < size && strcmp(comm->hosts[ranks].name, comm->hosts[0].name) == 0)
+        ranks++;
+    for (int r = 0; r < size; r++)
+        if (strcmp(comm->hosts[r].name, comm->hosts[r - r % ranks].name) != 0) return 1;
+    return size % ranks == 0 ? ranks : 1;
+}
+
+static bool map(oct_node *node, int fd)
+{
+    const size_t bytes = shared_bytes(node->ranks);
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (memory == MAP_FAILED) return false;
+    shared *all = memory;
+    node->memory = memory;
+    node->bytes = bytes;
+    node->lines = all->lines;
+    node->slots = (char *)(all->lines + node->ranks);
+    return true;
+}
+
+/* The first rank of a node makes the memory, all pages of it, so that none is found missing later. */
+static bool make(oct_node *node, const oct_host *mine)
+{
+    const off_t bytes = (off_t)shared_bytes(node->ranks);
+    if (mine->memory < 0 || ftruncate(mine->memory, bytes) != 0 ||
+        fallocate(mine->memory, 0, 0, bytes) != 0 || !map(node, mine->memory))
+        return false;
+    ((shared *)node->memory)->mark = mine->mark;
+    return true;
+}
+
+/* A container may count processes of its own, so what is found there is compared. */
+static bool find(oct_node *node, const oct_host *first)
+{
+    char path[64];
+    struct stat info;
+    snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)first->pid, (int)first->memory);
+    int fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) return false;
+    const bool good = fstat(fd, &info) == 0 && S_ISREG(info.st_mode) &&
+                      info.st_size == (off_t)shared_bytes(node->ranks) && map(node, fd);
+    close(fd);
+    return good && ((shared *)node->memory)->mark == first->mark;
+}
+
+/* Says on all ranks whether all have it. */
+static oct_status all_have_it(const oct_comm *comm, bool good, bool *all)
+{
+    int64_t bad = good ? 0 : 1;
+    OCT_TRY(oct_exchange_begin(comm, OCT_EXCHANGE_HOSTS));
+    OCT_TRY(oct_exchange_max(comm, &bad, 1));
+    *all = bad == 0;
+    return OCT_OK;
+}
+
+static oct_status join(const oct_comm *comm, oct_node *node)
+{
+    const oct_host *mine = &comm->hosts[comm->base.rank], *first = &comm->hosts[node->first];
+    bool good = mine != first || make(node, mine);
+    OCT_TRY(all_have_it(comm, good, &good));
+    if (good && mine != first) good = find(node, first);
+    OCT_TRY(all_have_it(comm, good, &good));
+    if (good) return OCT_OK;
+    oct_node_leave(node);
+    oct_log(OCT_LOG_WARN,
+            "the ranks of a host cannot share memory, so they sum by messages, which "
+            "is slower; they must see each other's /proc, and have %zu MB",
+            (shared_bytes(ranks_of_a_node(comm)) >> 20) + 1);
+    return OCT_OK;
+}
+
+oct_status oct_node_join(const oct_comm *comm)
+{
+    oct_node *node = &comm->state->node;
+    const int fd = comm->hosts[comm->base.rank].memory, ranks = ranks_of_a_node(comm);
+    *node = (oct_node){.ranks = ranks, .first = comm->base.rank - comm->base.rank % ranks};
+    const oct_status status = ranks > 1 ? join(comm, node) : OCT_OK;
+    if (fd >= 0) close(fd);
+    if (!node->memory) *node = (oct_node){.ranks = 1, .first = comm->base.rank};
+    return status;
+}
+
+void oct_node_leave(oct_node *node)
+{
+    if (node->memory) munmap(node->memory, node->bytes);
+    *node = (oct_node){0};
+}
+
+char *oct_node_slot(const oct_node *node, int rank, uint64_t piece)
+{
+    const size_t slot = (size_t)(rank - node->first) * OCT_NODE_SLOTS + piece % OCT_NODE_SLOTS;
+    return node->slots + slot * OCT_NODE_SLOT_BYTES;
+}
