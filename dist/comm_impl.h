@@ -111,8 +111,8 @@ oct_status oct_transport_mpi(oct_transport **transport, double deadline_s) OCT_N
 oct_status oct_comm_over(oct_comm **comm, oct_transport *transport,
                          double deadline_s) OCT_NODISCARD;
 
-/* node.c. Every rank offers memory, and when all know the offers of all they join; collective. Where there is no
- * memory to share, each rank is a node, which is no failure. */
+/* node.c. Every rank offers memory, and when all know the offers of all they join, in the operation that has
+ * begun. Where there is no memory to share, each rank is a node, which is no failure. */
 void oct_node_offer(oct_host *host);
 oct_status oct_node_join(const oct_comm *comm) OCT_NODISCARD;
 void oct_node_leave(oct_node *node);

@@ -233,10 +233,10 @@ static oct_status look_at_lines(const oct_comm *comm, size_t *ended)
         oct_wait *wait = &s->waits[i];
         oct_node_line *line = &s->node.lines[wait->peer - s->node.first];
         if (wait->ended) continue;
-        const uint64_t its = atomic_load_explicit(&line->operation, memory_order_acquire);
+        OCT_TRY(check_operation(comm, wait->peer,
+                                atomic_load_explicit(&line->operation, memory_order_acquire)));
         wait->ended = atomic_load_explicit(&line->progress, memory_order_acquire) >= wait->progress;
         *ended += wait->ended;
-        if (!wait->ended) OCT_TRY(check_operation(comm, wait->peer, its));
     }
     return OCT_OK;
 }

@@ -90,7 +90,6 @@ static bool find(oct_node *node, const oct_host *first)
 static oct_status all_have_it(const oct_comm *comm, bool good, bool *all)
 {
     int64_t bad = good ? 0 : 1;
-    OCT_TRY(oct_exchange_begin(comm, OCT_EXCHANGE_HOSTS));
     OCT_TRY(oct_exchange_max(comm, &bad, 1));
     *all = bad == 0;
     return OCT_OK;
