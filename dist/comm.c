@@ -21,7 +21,7 @@ static oct_status share_hosts(oct_comm *comm)
 {
     oct_host mine = {.mark = 0};
     snprintf(mine.name, sizeof(mine.name), "%s", comm->host);
-    oct_node_offer(&mine);
+    oct_rank_node_offer(&mine);
     OCT_TRY(oct_alloc(&comm->hosts, (size_t)comm->base.size, sizeof(*comm->hosts)));
     OCT_TRY(oct_comm_gather(&comm->base, &mine, sizeof(mine), comm->hosts));
     OCT_TRY(oct_exchange_begin(comm, OCT_EXCHANGE_HOSTS));
@@ -45,7 +45,7 @@ static oct_status start(oct_comm *comm, oct_transport *transport, double deadlin
     comm->base.rank = transport->rank;
     comm->base.size = transport->size;
     OCT_TRY(share_hosts(comm));
-    return oct_node_join(comm);
+    return oct_rank_node_join(comm);
 }
 
 oct_status oct_comm_over(oct_comm **comm, oct_transport *transport, double deadline_s)
@@ -97,7 +97,7 @@ static void end(const oct_comm *comm)
     oct_comm_state *s = comm->state;
     if (!s->broken) meet_at_the_end(comm);
     s->transport->close(s->transport, !s->broken);
-    oct_node_leave(&s->node);
+    oct_rank_node_leave(&s->node);
     oct_free(&s->waits);
     oct_free(&s->parts);
     oct_free(&s->vectors);

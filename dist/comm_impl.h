@@ -41,20 +41,20 @@ typedef struct oct_host {
 
 /* A line tells the other ranks of a node how far this one is: the operation that it is in, and what it has
  * done there, a number that never falls. */
-typedef struct oct_node_line {
+typedef struct oct_rank_line {
     _Alignas(64) _Atomic uint64_t operation;
     _Atomic uint64_t progress;
-} oct_node_line;
+} oct_rank_line;
 
 /* Ranks [first, first + ranks) share memory: a line and two slots each. Without it a rank is a node alone. */
-typedef struct oct_node {
+typedef struct oct_rank_node {
     int ranks, first;
     void *memory; /* mapped */
     size_t bytes;
-    oct_node_line *lines;
+    oct_rank_line *lines;
     char *slots;
     uint64_t pieces; /* of vectors that have gone through the slots, which take turns */
-} oct_node;
+} oct_rank_node;
 
 enum { OCT_NODE_SLOTS = 2, OCT_NODE_SLOT_BYTES = 256 << 10 };
 
@@ -83,7 +83,7 @@ typedef struct oct_comm_state {
     oct_arrival *arrivals;
     size_t arrivals_capacity;
 
-    oct_node node;
+    oct_rank_node node;
     /* The most parts of a rank, for the batch seen last. */
     int64_t most_samples, most_leaf;
     int most_parts;
@@ -113,10 +113,10 @@ oct_status oct_comm_over(oct_comm **comm, oct_transport *transport,
 
 /* node.c. Every rank offers memory, and when all know the offers of all they join, in the operation that has
  * begun. Where there is no memory to share, each rank is a node, which is no failure. */
-void oct_node_offer(oct_host *host);
-oct_status oct_node_join(const oct_comm *comm) OCT_NODISCARD;
-void oct_node_leave(oct_node *node);
-char *oct_node_slot(const oct_node *node, int rank, uint64_t piece);
+void oct_rank_node_offer(oct_host *host);
+oct_status oct_rank_node_join(const oct_comm *comm) OCT_NODISCARD;
+void oct_rank_node_leave(oct_rank_node *node);
+char *oct_rank_node_slot(const oct_rank_node *node, int rank, uint64_t piece);
 
 /* launcher.c: OCT_USAGE when several tasks were started that cannot find each other. */
 oct_status oct_launcher_check(void) OCT_NODISCARD;

@@ -199,14 +199,14 @@ void oct_exchange_announce(const oct_comm *comm, size_t bytes)
 
 void oct_exchange_tell(const oct_comm *comm, uint64_t progress)
 {
-    const oct_node *node = &comm->state->node;
+    const oct_rank_node *node = &comm->state->node;
     atomic_store_explicit(&node->lines[comm->base.rank - node->first].progress, progress,
                           memory_order_release);
 }
 
 oct_status oct_exchange_await(const oct_comm *comm, uint64_t progress)
 {
-    const oct_node *node = &comm->state->node;
+    const oct_rank_node *node = &comm->state->node;
     for (int r = node->first; r < node->first + node->ranks && progress > 0; r++)
         if (r != comm->base.rank)
             OCT_TRY(post_wait(comm, (oct_wait){.peer = r, .progress = progress}));
@@ -231,7 +231,7 @@ static oct_status look_at_lines(const oct_comm *comm, size_t *ended)
     const oct_comm_state *s = comm->state;
     for (size_t i = 0; i < s->posted; i++) {
         oct_wait *wait = &s->waits[i];
-        oct_node_line *line = &s->node.lines[wait->peer - s->node.first];
+        oct_rank_line *line = &s->node.lines[wait->peer - s->node.first];
         if (wait->ended) continue;
         OCT_TRY(check_operation(comm, wait->peer,
                                 atomic_load_explicit(&line->operation, memory_order_acquire)));

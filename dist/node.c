@@ -21,16 +21,16 @@
 typedef struct shared {
     uint64_t mark;
     char pad[56];
-    oct_node_line lines[];
+    oct_rank_line lines[];
 } shared;
 
 static size_t shared_bytes(int ranks)
 {
     return sizeof(shared) +
-           (size_t)ranks * (sizeof(oct_node_line) + (size_t)OCT_NODE_SLOTS * OCT_NODE_SLOT_BYTES);
+           (size_t)ranks * (sizeof(oct_rank_line) + (size_t)OCT_NODE_SLOTS * OCT_NODE_SLOT_BYTES);
 }
 
-void oct_node_offer(oct_host *host)
+void oct_rank_node_offer(oct_host *host)
 {
     host->pid = (int32_t)getpid();
     host->memory = memfd_create("octet-node", MFD_CLOEXEC);
@@ -48,7 +48,7 @@ static int ranks_of_a_node(const oct_comm *comm)
     return size % ranks == 0 ? ranks : 1;
 }
 
-static bool map(oct_node *node, int fd)
+static bool map(oct_rank_node *node, int fd)
 {
     const size_t bytes = shared_bytes(node->ranks);
     void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -62,7 +62,7 @@ static bool map(oct_node *node, int fd)
 }
 
 /* The first rank of a node makes the memory, all pages of it, so that none is found missing later. */
-static bool make(oct_node *node, const oct_host *mine)
+static bool make(oct_rank_node *node, const oct_host *mine)
 {
     const off_t bytes = (off_t)shared_bytes(node->ranks);
     if (mine->memory < 0 || ftruncate(mine->memory, bytes) != 0 ||
@@ -73,7 +73,7 @@ static bool make(oct_node *node, const oct_host *mine)
 }
 
 /* A container may count processes of its own, so what is found there is compared. */
-static bool find(oct_node *node, const oct_host *first)
+static bool find(oct_rank_node *node, const oct_host *first)
 {
     char path[64];
     struct stat info;
@@ -95,7 +95,7 @@ static oct_status all_have_it(const oct_comm *comm, bool good, bool *all)
     return OCT_OK;
 }
 
-static oct_status join(const oct_comm *comm, oct_node *node)
+static oct_status join(const oct_comm *comm, oct_rank_node *node)
 {
     const oct_host *mine = &comm->hosts[comm->base.rank], *first = &comm->hosts[node->first];
     bool good = mine != first || make(node, mine);
@@ -103,7 +103,7 @@ static oct_status join(const oct_comm *comm, oct_node *node)
     if (good && mine != first) good = find(node, first);
     OCT_TRY(all_have_it(comm, good, &good));
     if (good) return OCT_OK;
-    oct_node_leave(node);
+    oct_rank_node_leave(node);
     oct_log(OCT_LOG_WARN,
             "the ranks of a host cannot share memory, so they sum by messages, which "
             "is slower; they must see each other's /proc, and have %zu MB",
@@ -111,24 +111,24 @@ static oct_status join(const oct_comm *comm, oct_node *node)
     return OCT_OK;
 }
 
-oct_status oct_node_join(const oct_comm *comm)
+oct_status oct_rank_node_join(const oct_comm *comm)
 {
-    oct_node *node = &comm->state->node;
+    oct_rank_node *node = &comm->state->node;
     const int fd = comm->hosts[comm->base.rank].memory, ranks = ranks_of_a_node(comm);
-    *node = (oct_node){.ranks = ranks, .first = comm->base.rank - comm->base.rank % ranks};
+    *node = (oct_rank_node){.ranks = ranks, .first = comm->base.rank - comm->base.rank % ranks};
     const oct_status status = ranks > 1 ? join(comm, node) : OCT_OK;
     if (fd >= 0) close(fd);
-    if (!node->memory) *node = (oct_node){.ranks = 1, .first = comm->base.rank};
+    if (!node->memory) *node = (oct_rank_node){.ranks = 1, .first = comm->base.rank};
     return status;
 }
 
-void oct_node_leave(oct_node *node)
+void oct_rank_node_leave(oct_rank_node *node)
 {
     if (node->memory) munmap(node->memory, node->bytes);
-    *node = (oct_node){0};
+    *node = (oct_rank_node){0};
 }
 
-char *oct_node_slot(const oct_node *node, int rank, uint64_t piece)
+char *oct_rank_node_slot(const oct_rank_node *node, int rank, uint64_t piece)
 {
     const size_t slot = (size_t)(rank - node->first) * OCT_NODE_SLOTS + piece % OCT_NODE_SLOTS;
     return node->slots + slot * OCT_NODE_SLOT_BYTES;

@@ -109,7 +109,7 @@ static void find_other(const sum *s, const oct_round *round, holding *other)
 
 static int peer_of(const sum *s, const oct_partner *partner)
 {
-    const oct_node *node = &s->comm->state->node;
+    const oct_rank_node *node = &s->comm->state->node;
     return partner->rank * node->ranks + s->comm->base.rank - node->first;
 }
 
@@ -201,15 +201,15 @@ static int64_t piece_length(const sum *s)
 /* The share of the piece at hand that this rank joins. */
 static oct_piece own_share(const sum *s)
 {
-    const oct_node *node = &s->comm->state->node;
+    const oct_rank_node *node = &s->comm->state->node;
     return oct_share(piece_length(s), s->comm->base.rank - node->first, node->ranks);
 }
 
 /* Part p of a rank, over the piece at hand. */
 static char *part_in_slot(const sum *s, int rank, int p)
 {
-    const oct_node *node = &s->comm->state->node;
-    return oct_node_slot(node, rank, node->pieces) + (size_t)p * bytes_of(s, piece_length(s));
+    const oct_rank_node *node = &s->comm->state->node;
+    return oct_rank_node_slot(node, rank, node->pieces) + (size_t)p * bytes_of(s, piece_length(s));
 }
 
 static void fill_slot(sum *s)
@@ -230,7 +230,7 @@ static void fill_slot(sum *s)
 static int join_share(const sum *s)
 {
     oct_comm_state *state = s->comm->state;
-    const oct_node *node = &state->node;
+    const oct_rank_node *node = &state->node;
     const oct_piece share = own_share(s);
     oct_subtree parts[OCT_MAX_PARTS];
     oct_leaves run;
@@ -259,7 +259,7 @@ static void move_to_lane(sum *s, int parts)
 
 static void begin_rounds(sum *s)
 {
-    const oct_node *node = &s->comm->state->node;
+    const oct_rank_node *node = &s->comm->state->node;
     s->halves = bytes_of(s, s->lane) >= short_vector_bytes;
     s->num_rounds =
         oct_rounds(s->comm->base.rank / node->ranks, num_nodes(s), s->lane, s->halves, s->rounds);
@@ -269,7 +269,7 @@ static void begin_rounds(sum *s)
 /* The lanes of all pieces are there: what this rank holds from now on are parts of the node. */
 static void enter_lane(sum *s)
 {
-    const oct_node *node = &s->comm->state->node;
+    const oct_rank_node *node = &s->comm->state->node;
     s->own.num_parts =
         find_parts(s, node->first, node->first + node->ranks, &s->own.run, s->own.parts);
     for (int p = 0; p < s->own.num_parts; p++)
@@ -282,7 +282,7 @@ static void enter_lane(sum *s)
 
 static void end_piece(sum *s)
 {
-    oct_node *node = &s->comm->state->node;
+    oct_rank_node *node = &s->comm->state->node;
     oct_exchange_tell(s->comm, stage_of(node->pieces++, DONE));
     s->at += piece_length(s);
     if (s->at < s->n)
@@ -390,7 +390,7 @@ static int most_parts(const sum *s)
 static oct_status plan_pieces(sum *s)
 {
     oct_comm_state *state = s->comm->state;
-    const oct_node *node = &state->node;
+    const oct_rank_node *node = &state->node;
     const size_t most = (size_t)most_parts(s), parts = most * (size_t)node->ranks;
     s->piece_size = OCT_NODE_SLOT_BYTES / (int64_t)(most * s->width) / PIECE_STEP * PIECE_STEP;
     s->lane = 0;
@@ -410,7 +410,7 @@ static oct_status plan_pieces(sum *s)
 static oct_status reserve_scratch(sum *s)
 {
     oct_comm_state *state = s->comm->state;
-    const oct_node *node = &state->node;
+    const oct_rank_node *node = &state->node;
     oct_leaves run;
     const size_t lane = node->memory && num_nodes(s) > 1 ? bytes_of(s, s->lane) : 0;
     const int parts = find_parts(s, node->first, node->first + node->ranks, &run, s->other.parts);
