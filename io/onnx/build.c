@@ -155,7 +155,7 @@ static oct_status set_input(oct_onnx_builder *b)
 {
     const oct_onnx_graph *g = b->graph;
     const oct_onnx_build_options *o = b->options;
-    OCT_CHECK(g->num_inputs == 1, OCT_USAGE,
+    OCT_CHECK(g->num_inputs == 1, OCT_PREPARE,
               "%s: it has %d inputs, and a data set gives one; export it with one input", g->path,
               g->num_inputs);
     const oct_onnx_value *in = &g->values[g->inputs[0]];

@@ -469,9 +469,11 @@ static oct_status compute(oct_onnx_builder *b, const oct_onnx_node *n, const ari
     oct_onnx_view v = b->view[input];
     if (c->ndim <= v.dims && oct_build_scalar(b, n->input[number], &x))
         return with_number(b, a, input, x, turned);
-    OCT_CHECK(!turned || !a->inverse, OCT_PREPARE,
-              "it %s a value of the network from a constant array; turn it round",
-              a->sum ? "subtracts" : "divides");
+    if (turned && a->inverse) { /* c - x is -x + c, and c / x is 1 / x times c */
+        OCT_TRY(a->sum ? oct_build_apply(b, "mul_scalar", OCT_OP_ARGS(-1), &v)
+                       : oct_build_apply(b, "reciprocal", OCT_NO_ARGS, &v));
+        a->inverse = false;
+    }
     OCT_CHECK(c->ndim <= v.dims && (c->ndim < v.dims || c->dim[0] == 1 || oct_view_batch(&v) != 0),
               OCT_PREPARE, "%s makes its result larger than its input; expand the input first",
               c->name);

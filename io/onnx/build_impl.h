@@ -119,6 +119,8 @@ oct_status oct_build_lay_last(oct_onnx_builder *b, oct_onnx_view *v,
 oct_status oct_build_lay_image(oct_onnx_builder *b, oct_onnx_view *v) OCT_NODISCARD;
 /* The view behind a product with weights: laid out by oct_build_lay_last, with other values along `dim`. */
 oct_onnx_view oct_build_replace_last(const oct_onnx_view *v, int dim, int32_t value, int64_t size);
+/* The maximum of each channel, of an image of one pixel. */
+oct_status oct_build_global_max(oct_onnx_builder *b, oct_onnx_view *x) OCT_NODISCARD;
 /* The view of such an image of `dims` dimensions. */
 oct_onnx_view oct_build_image(int32_t value, int dims, int64_t h, int64_t w, int64_t c);
 /* The only node that reads a value, when it is of this type and its other input is a constant; -1: there is

@@ -83,6 +83,23 @@ oct_status oct_build_reduce_mean(oct_onnx_builder *b, const oct_onnx_node *n)
     return keep(b, &x);
 }
 
+/* The maximum over the pixels of an image. */
+oct_status oct_build_reduce_max(oct_onnx_builder *b, const oct_onnx_node *n)
+{
+    oct_onnx_view x;
+    bool reduced[OCT_ONNX_DIMS];
+    OCT_TRY(oct_build_view(b, n, 0, &x));
+    OCT_TRY(oct_build_axes(b, n, x.dims, reduced));
+    bool pixels = x.dims > 2 && !reduced[0] && !reduced[1];
+    for (int d = 2; d < x.dims; d++)
+        pixels = pixels && reduced[d];
+    OCT_CHECK(pixels, OCT_PREPARE,
+              "it takes the maximum of other dimensions than height and width; only these are "
+              "supported");
+    OCT_TRY(oct_build_global_max(b, &x));
+    return keep(b, &x);
+}
+
 oct_status oct_build_reduce_sum(oct_onnx_builder *b, const oct_onnx_node *n)
 {
     oct_onnx_view x;
@@ -254,6 +271,17 @@ oct_status oct_build_instance_norm(oct_onnx_builder *b, const oct_onnx_node *n)
                       (double)oct_onnx_float(n, "epsilon", 1e-5F), scale, shift);
 }
 
+/* Before opset 21 each group has one factor and one addend: all its channels begin with them. */
+static void repeat(oct_onnx_builder *b, int32_t made, const char *name, const oct_onnx_value *v,
+                   int64_t times)
+{
+    int64_t size;
+    float *state = oct_build_state(b, made, name, &size);
+    for (int64_t i = 0; i < size; i++)
+        state[i] = ((const float *)v->data)[i / times];
+    oct_build_freeze(b, made, name, !v->learned);
+}
+
 oct_status oct_build_group_norm(oct_onnx_builder *b, const oct_onnx_node *n)
 {
     oct_onnx_view x;
@@ -261,10 +289,19 @@ oct_status oct_build_group_norm(oct_onnx_builder *b, const oct_onnx_node *n)
     OCT_TRY(oct_build_weights(b, n, 1, &scale));
     OCT_TRY(oct_build_weights(b, n, 2, &shift));
     OCT_TRY(oct_build_view(b, n, 0, &x));
-    OCT_CHECK(x.dims > 2 && oct_onnx_numel(scale) == oct_view_size(&x, 1), OCT_PREPARE,
-              "it has one factor for each group; export it in opset 21, with one for each channel");
-    return group_norm(b, &x, (double)oct_onnx_int(n, "num_groups", 1),
-                      (double)oct_onnx_float(n, "epsilon", 1e-5F), scale, shift);
+    const int64_t groups = oct_onnx_int(n, "num_groups", 1);
+    const double eps = (double)oct_onnx_float(n, "epsilon", 1e-5F);
+    OCT_CHECK(x.dims > 2 && oct_onnx_numel(scale) == oct_onnx_numel(shift), OCT_PREPARE,
+              "its input is no image, or its factors and addends do not fit; export it again");
+    if (oct_onnx_numel(scale) == oct_view_size(&x, 1))
+        return group_norm(b, &x, (double)groups, eps, scale, shift);
+    OCT_CHECK(oct_onnx_numel(scale) == groups, OCT_DATA,
+              "it has neither a factor for each group nor one for each channel; export it again");
+    const int64_t channels = oct_view_size(&x, 1);
+    OCT_TRY(group_norm(b, &x, (double)groups, eps, NULL, NULL));
+    repeat(b, b->view[b->result].value, "weight", scale, channels / groups);
+    repeat(b, b->view[b->result].value, "bias", shift, channels / groups);
+    return OCT_OK;
 }
 
 /* The pattern's node gives the image its shape back; `of` is the InstanceNormalization of the groups. */

@@ -260,16 +260,23 @@ oct_status oct_build_average_pool(oct_onnx_builder *b, const oct_onnx_node *n)
     return pool(b, n, "avg_pool");
 }
 
+oct_status oct_build_global_max(oct_onnx_builder *b, oct_onnx_view *x)
+{
+    int32_t made;
+    OCT_TRY(oct_build_lay_image(b, x));
+    const double h = (double)x->shape.dim[1], w = (double)x->shape.dim[2];
+    OCT_TRY(
+        oct_build_call(b, "max_pool", OCT_OP_ARGS(h, w, h, w, 0, 0, 0, 0, 0), &x->value, 1, &made));
+    *x = oct_build_image(made, x->dims, 1, 1, x->shape.dim[3]);
+    return OCT_OK;
+}
+
 oct_status oct_build_global_max_pool(oct_onnx_builder *b, const oct_onnx_node *n)
 {
     oct_onnx_view x;
     OCT_TRY(oct_build_view(b, n, 0, &x));
-    OCT_TRY(oct_build_lay_image(b, &x));
-    const double h = (double)x.shape.dim[1], w = (double)x.shape.dim[2];
-    OCT_TRY(oct_build_call(b, "max_pool", OCT_OP_ARGS(h, w, h, w, 0, 0, 0, 0, 0), &x.value, 1,
-                           &x.value));
-    const oct_onnx_view y = oct_build_image(x.value, x.dims, 1, 1, x.shape.dim[3]);
-    return oct_build_result(b, &y);
+    OCT_TRY(oct_build_global_max(b, &x));
+    return oct_build_result(b, &x);
 }
 
 oct_status oct_build_batch_norm(oct_onnx_builder *b, const oct_onnx_node *n)

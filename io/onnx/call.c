@@ -36,6 +36,21 @@ oct_onnx_value *oct_onnx_result(const oct_onnx_call *c, int i)
                                                            : NULL;
 }
 
+/* Writes N where a sentence has the number that stands for the batch; false: it has not. */
+static bool name_batch(const oct_onnx_pass *p, char *text, size_t size)
+{
+    char number[24];
+    const int length = snprintf(number, sizeof number, "%" PRId64, p->batch);
+    char *at = strstr(text, number);
+    const bool found = at != NULL;
+    for (; at; at = strstr(at, number)) {
+        const char *rest = at + length;
+        *at++ = 'N';
+        memmove(at, rest, strnlen(rest, size) + 1);
+    }
+    return found;
+}
+
 oct_status oct_onnx_problem(const oct_onnx_call *c, const char *format, ...)
 {
     const oct_onnx_node *n = c->node;
@@ -48,9 +63,11 @@ oct_status oct_onnx_problem(const oct_onnx_call *c, const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    return oct_fail_add(OCT_DATA, "%s: node '%s' (%s): %s", c->pass->graph->path,
-                        oct_show(n->name, strlen(n->name)).text,
-                        oct_show(n->type, strlen(n->type)).text, text);
+    const bool batch = name_batch(c->pass, text, sizeof text);
+    return oct_fail_add(
+        OCT_DATA, "%s: node '%s' (%s): %s%s", c->pass->graph->path,
+        oct_show(n->name, strlen(n->name)).text, oct_show(n->type, strlen(n->type)).text, text,
+        batch ? "; N is the batch, the first dimension of the network's input" : "");
 }
 
 void oct_onnx_set(oct_onnx_call *c, int i, oct_dtype dtype, const oct_onnx_value *shape)

@@ -137,7 +137,7 @@ static oct_status take_model(oct_onnx_graph *g, const Onnx__ModelProto *m, size_
     const char *version = m->producer_version ? m->producer_version : "";
     oct_onnx_scope s = {.prefix = "", .branch = -1};
     oct_onnx_reader r = {
-        .graph = g, .model = m, .copies_left = ((size_t)1 << 26) + TIMES_COPIES * size};
+        .graph = g, .model = m, .copies_left = ((size_t)1 << 25) + TIMES_COPIES * size};
     OCT_TRY(check_model(g->path, m, &g->opset));
     g->ir_version = m->ir_version;
     OCT_TRY(oct_format(&g->producer, "%s%s%s", name, *name && *version ? " " : "", version));

@@ -13,8 +13,20 @@ static const char *const words[] = {
     "Conv",    "Reshape", "Shape", "Gather",   "Slice",           "Concat", "Expand", "Cast",
     "Range",   "Tile",    "Pad",   "Split",    "ConstantOfShape", "Mul",    "Div",    "Where",
     "Resize",  "MatMul",  "Gemm",  "MaxPool",  "Transpose",       "axis",   "axes",   "pads",
-    "strides", "perm",    "to",    "auto_pad", "SAME_UPPER",      "value",  "\x1b",   NULL};
+    "strides", "perm",    "to",    "auto_pad", "SAME_UPPER",      "value",  "\x1b",   "If",
+    "Loop",    "Rank",    NULL};
 const char *const *const fuzz_words = words;
+
+static void seed_file(const char *name)
+{
+    char path[512];
+    void *bytes = NULL;
+    size_t size;
+    snprintf(path, sizeof path, OCT_SOURCE_DIR "/tests/golden/onnx_cases/%s", name);
+    MAKE(oct_file_read(path, 1 << 20, &bytes, &size));
+    fuzz_seed(bytes, size);
+    oct_free(&bytes);
+}
 
 void fuzz_seeds(void)
 {
@@ -26,6 +38,9 @@ void fuzz_seeds(void)
     for (size_t i = 0; i < OCT_COUNT(onnx_golden); i++)
         fuzz_seed(bytes + onnx_golden[i].at, onnx_golden[i].size);
     oct_free(&bytes);
+    /* Functions, branches and rounds. */
+    seed_file("torch2_functions.onnx");
+    seed_file("scripted.onnx");
 }
 
 /* Each value of a folded network is known, and as large as it says. */

@@ -266,8 +266,7 @@ def torch2_functions():
         node("aten_mean_dim", ["act", "dim"], ["mean"], domain=TORCH_LIB, name="mean_1", keepdim=0),
         node("torch_nn_modules_linear_Linear_fc_1", ["mean", "fc.weight", "fc.bias"], ["fc_a"], domain=TORCH,
              name="fc_1"),
-        node("GlobalMaxPool", ["act"], ["amax"], name="amax_1"),
-        node("Flatten", ["amax"], ["flat"], name="flat_1"),
+        node("ReduceMax", ["act", "dim"], ["flat"], name="amax_1", keepdims=0),
         node("torch_nn_modules_linear_Linear_fc_1", ["flat", "fc.weight", "fc.bias"], ["fc_b"], domain=TORCH,
              name="fc_2"),
         node("Add", ["fc_a", "fc_b"], ["y"], name="add_1"),
@@ -277,6 +276,21 @@ def torch2_functions():
                tensor("fc.weight", fw), tensor("fc.bias", fb)]
     save("torch2_functions", nodes, weights, x, y, opset=18, ir=8, functions=functions,
          domains=(TORCH_LIB, COMMON, TORCH))
+
+
+def torch2_groups():
+    """Opset 18: a factor for each group."""
+    torch.manual_seed(5)
+    x, w = torch.randn(2, 3, 5, 5), torch.randn(6, 3, 3, 3)
+    scale, shift = torch.rand(3) + 0.5, torch.randn(3)
+    y = F.group_norm(F.conv2d(x, w), 3, scale.repeat_interleave(2), shift.repeat_interleave(2), 1e-3)
+    nodes = [
+        node("Conv", ["x", "conv.weight"], ["c"], name="node_conv2d"),
+        node("GroupNormalization", ["c", "norm.scale", "norm.shift"], ["y"], name="node_norm", num_groups=3,
+             epsilon=1e-3),
+    ]
+    weights = [tensor("conv.weight", w), tensor("norm.scale", scale), tensor("norm.shift", shift)]
+    save("torch2_groups", nodes, weights, x, y, opset=18, ir=9)
 
 
 def scripted():
@@ -317,4 +331,5 @@ def scripted():
 torch2_dynamo()
 torch2_tokens()
 torch2_functions()
+torch2_groups()
 scripted()

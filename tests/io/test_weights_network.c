@@ -86,4 +86,6 @@ Test(weights_network, of_files_that_pytorch_wrote_come_back)
     check_file("resnet18", 32, 32, 3);
     check_file("mobilenet_v2", 32, 32, 3);
     check_file("unet", 32, 32, 3);
+    check_file("vit", 32, 32, 3);
+    check_file("mobilenet_v3_small", 32, 32, 3);
 }
