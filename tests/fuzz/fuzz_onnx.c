@@ -6,6 +6,7 @@
 #include "tests/fuzz/fuzz.h"
 #include "tests/golden/onnx_golden.h"
 
+#include <stdio.h>
 #include <zlib.h>
 
 const char *const fuzz_name = "onnx";
