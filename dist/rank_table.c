@@ -12,10 +12,11 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 static const uint64_t table_mark = 0x31656c6261742d72; /* "r-table1" */
-static const double warn_every_s = 20;
+static const double warn_every_s = 20, report_s = 5;
 
 typedef struct line {
     _Atomic int32_t pid, rank, stage, exit_status, waits; /* for this rank less 1 */
@@ -202,11 +203,29 @@ bool oct_rank_stop_asked(void)
     return table && atomic_load(&table->stop) != 0;
 }
 
+/* True while a rank of this host runs that has not noted its end. */
+static bool still_tells(int32_t pid)
+{
+    for (int i = 0; i < num_lines; i++) {
+        const oct_rank_view view = oct_rank_table_line(i);
+        if (view.pid != pid) continue;
+        const char state = oct_process_state(pid);
+        return view.stage != OCT_RANK_ENDED && state != 'T' && state != 'Z' && state != 0;
+    }
+    return false;
+}
+
+/* Whoever may not report is about to end the job, and with it the one that does. */
 bool oct_rank_may_report(void)
 {
-    int32_t nobody = 0;
-    return !table || atomic_compare_exchange_strong(&table->failed, &nobody, (int32_t)getpid()) ||
-           nobody == (int32_t)getpid();
+    int32_t reporter = 0;
+    if (!table || atomic_compare_exchange_strong(&table->failed, &reporter, (int32_t)getpid()) ||
+        reporter == (int32_t)getpid())
+        return true;
+    const double until = oct_seconds() + report_s;
+    while (still_tells(reporter) && oct_seconds() < until)
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    return false;
 }
 
 bool oct_rank_may_warn(void)

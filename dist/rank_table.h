@@ -55,6 +55,7 @@ void oct_rank_note_stage(oct_rank_stage stage);
 void oct_rank_note_step(int64_t step);
 void oct_rank_note_wait(int for_rank); /* -1: for nobody */
 void oct_rank_note_end(int exit_status);
-/* Several ranks see the same failure, or wait for the same rank; the first one tells. */
+/* Several ranks see the same failure, or wait for the same rank; the first one tells. The others learn that they
+ * may not when it has ended, or after five seconds: what they do next may end it. */
 bool oct_rank_may_report(void);
 bool oct_rank_may_warn(void); /* once in 20 seconds */

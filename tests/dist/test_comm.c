@@ -7,7 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { LIMIT_S = 60 };
+/* Of a job, and of one that is to end soon: a busy machine takes seconds to start its processes. */
+enum { LIMIT_S = 60, SOON_S = 30 };
 
 static const int rank_counts[] = {1, 2, 3, 4, 5};
 
@@ -113,7 +114,7 @@ Test(fault, a_killed_rank_ends_the_job_within_seconds, .timeout = 90)
 {
     oct_process job = oct_mpirun(3, LIMIT_S, "rank_fault", "kill", "1", NULL);
     cr_assert(job.exit_code != 0 && !job.timed_out, "exit %d", job.exit_code);
-    cr_assert_lt(job.seconds, 15.0);
+    cr_assert_lt(job.seconds, SOON_S);
     cr_assert(!oct_process_said(&job, "ended"));
     oct_process_free(&job);
 }
@@ -132,19 +133,19 @@ Test(fault, a_sleeping_rank_is_named_after_the_deadline, .timeout = 90)
         char rank[16], said[64];
         snprintf(rank, sizeof(rank), "%d", guilty);
         snprintf(said, sizeof(said), "octet: error: no answer from rank %d (", guilty);
-        oct_process job = oct_mpirun(4, LIMIT_S, "rank_fault", "sleep", rank, NULL);
+        oct_process job = oct_mpirun(4, LIMIT_S, "rank_fault", "sleep", rank, "2", NULL);
         oct_check_exit(job, oct_status_exit(OCT_LOST));
         oct_check_said(job, said);
         oct_check_said(job, "in sum over leaves 23;");
         cr_assert_eq(oct_process_said_times(&job, "octet: error:"), 1, "%s", job.err);
-        cr_assert_lt(job.seconds, 15.0);
+        cr_assert_lt(job.seconds, SOON_S);
         oct_process_free(&job);
     }
 }
 
 Test(fault, a_stopped_rank_is_named_and_goes_with_the_job, .timeout = 90)
 {
-    oct_process job = oct_mpirun(3, LIMIT_S, "rank_fault", "stopped", "1", NULL);
+    oct_process job = oct_mpirun(3, LIMIT_S, "rank_fault", "stopped", "1", "2", NULL);
     oct_check_exit(job, 6);
     oct_check_said(job, "no answer from rank 1 (");
     oct_process_free(&job);
@@ -157,7 +158,9 @@ Test(fault, a_stopped_rank_is_warned_of_first_and_there_is_one_error, .timeout =
         oct_process job = oct_mpirun(ranks, LIMIT_S, "rank_fault", "stopped", "1", "4", NULL);
         oct_check_exit(job, 6);
         cr_assert_eq(oct_process_said_times(&job, "octet: warning:"), 1, "%s", job.err);
-        oct_check_said(job, " has waited 2 s for rank 1 (");
+        cr_assert(oct_process_said(&job, " has waited 2 s for rank 1 (") ||
+                      oct_process_said(&job, " has waited 3 s for rank 1 ("),
+                  "%s", job.err);
         oct_check_said(job, "), whose process is stopped, in sum over leaves 23;");
         cr_assert_eq(oct_process_said_times(&job, "octet: error:"), 1, "%s", job.err);
         oct_process_free(&job);
@@ -174,9 +177,9 @@ Test(fault, a_rank_that_stands_still_where_mpi_starts_or_ends_is_named, .timeout
     for (size_t i = 0; i < OCT_COUNT(halts); i++) {
         char said[128];
         oct_process job =
-            oct_mpirun(3, LIMIT_S, "rank_halt", halts[i].call, halts[i].rank, "3", NULL);
+            oct_mpirun(3, LIMIT_S, "rank_halt", halts[i].call, halts[i].rank, "6", NULL);
         oct_check_exit(job, 6);
-        snprintf(said, sizeof(said), "octet: error: %s waited 3", halts[i].name);
+        snprintf(said, sizeof(said), "octet: error: %s waited 6", halts[i].name);
         oct_check_said(job, said);
         snprintf(said, sizeof(said), " for rank %s (its process is stopped) on ", halts[i].rank);
         cr_assert_eq(oct_process_said_times(&job, said), 2, "%s", job.err); /* warning and error */

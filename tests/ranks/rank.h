@@ -5,6 +5,7 @@
 #include "core/base/status.h"
 #include "core/base/text.h"
 #include "dist/comm.h"
+#include "dist/rank_table.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,9 +27,11 @@
         if ((call) != OCT_OK) RANK_CHECK(comm, false, "%s: %s", #call, oct_fail_text(0));          \
     } while (0)
 
-/* Prints the record as the command does, one line a problem; returns its exit status. */
+/* Prints the record as the command does, one line a problem; returns its exit status. Of those that see
+ * a rank lost, one tells. */
 static inline int rank_report(oct_status status)
 {
+    if (status == OCT_LOST && !oct_rank_may_report()) return oct_status_exit(status);
     for (size_t i = 0; i < oct_fail_count(); i++)
         fprintf(stderr, "octet: error: %s\n", oct_fail_text(i));
     return oct_status_exit(status);
