@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { FORMAT = 1, RECIPE_BYTES_MAX = 1 << 20, ITEM_PATH = 512 };
@@ -329,6 +330,44 @@ static oct_status open_file(oct_checkpoint *ckpt, const char *path, const oct_ma
     status = oct_fail(OCT_DATA, "%s: holds step %lld, not the step of its name", path,
                       (long long)ckpt->info.step);
     oct_checkpoint_close(ckpt);
+    return status;
+}
+
+/* A plain file that holds what its name says, of this recipe. */
+static bool is_of_run(const char *path, int64_t step, const char *recipe)
+{
+    /* Nothing is known of its bytes but what they say themselves. */
+    const oct_manifest_entry entry = {.step = step, .damaged = true};
+    struct stat info;
+    oct_checkpoint ckpt;
+    bool newer;
+
+    if (lstat(path, &info) != 0 || !S_ISREG(info.st_mode)) return false;
+    if (open_file(&ckpt, path, &entry, &newer) != OCT_OK) {
+        oct_fail_clear();
+        return false;
+    }
+    const bool is = strcmp(ckpt.info.recipe, recipe) == 0;
+    oct_checkpoint_close(&ckpt);
+    return is;
+}
+
+oct_status oct_checkpoint_clean(const char *folder, const char *recipe)
+{
+    oct_status status = OCT_OK;
+    char name[OCT_CHECKPOINT_NAME], *path = NULL;
+    oct_manifest unnamed = {0};
+
+    OCT_TRY_OUT(oct_manifest_unnamed(&unnamed, folder));
+    for (size_t i = 0; i < unnamed.count; i++) {
+        const int64_t step = unnamed.entries[i].step;
+        oct_free(&path);
+        OCT_TRY_OUT(oct_format(&path, "%s/%s", folder, oct_checkpoint_name(step, name)));
+        if (is_of_run(path, step, recipe)) unlink(path);
+    }
+out:
+    oct_free(&path);
+    oct_manifest_free(&unnamed);
     return status;
 }
 

@@ -51,6 +51,11 @@ oct_status oct_checkpoint_save(const char *folder, const oct_checkpoint_info *in
                                oct_module *root, const oct_optim *optim, oct_keep keep,
                                char **file) OCT_NODISCARD;
 
+/* Deletes what killed sessions of a run have left in its folder: checkpoints that the manifest does not name,
+ * that prove themselves and are of the recipe with this identity text. Damaged files, links and
+ * checkpoints of other runs stay, and so does all without a good manifest. For the writer of the folder. */
+oct_status oct_checkpoint_clean(const char *folder, const char *recipe) OCT_NODISCARD;
+
 /* The bytes of a checkpoint that has passed its digests. */
 typedef struct oct_checkpoint {
     char *path;

@@ -218,6 +218,31 @@ out:
     return status;
 }
 
+oct_status oct_manifest_unnamed(oct_manifest *unnamed, const char *folder)
+{
+    oct_status status = OCT_OK;
+    oct_manifest named = {0};
+    const char *why = NULL;
+    char *path = NULL;
+    int64_t step;
+
+    *unnamed = (oct_manifest){0};
+    OCT_TRY(oct_format(&path, "%s/%s", folder, manifest_name));
+    DIR *dir = oct_file_exists(path) ? opendir(folder) : NULL;
+    if (dir) OCT_TRY_OUT(read_manifest_file(&named, path, &why));
+    for (struct dirent *found = NULL; dir && !why && (found = readdir(dir));) {
+        if (!oct_checkpoint_name_step(found->d_name, &step) || oct_manifest_find(&named, step))
+            continue;
+        OCT_TRY_OUT(append(unnamed, &(oct_manifest_entry){.step = step}));
+    }
+out:
+    if (status != OCT_OK) oct_manifest_free(unnamed);
+    oct_manifest_free(&named);
+    oct_free(&path);
+    if (dir) closedir(dir);
+    return status;
+}
+
 oct_status oct_manifest_add(oct_manifest *manifest, const oct_manifest_entry *entry, oct_keep keep)
 {
     OCT_TRY(append(manifest, entry));

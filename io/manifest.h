@@ -39,6 +39,9 @@ typedef struct oct_keep {
     int64_t best;   /* 0: none */
 } oct_keep;
 
+/* Lists the step files of a folder that its manifest does not name: of each entry only the step is set. None
+ * without a good manifest, where step files stand for it. */
+oct_status oct_manifest_unnamed(oct_manifest *unnamed, const char *folder) OCT_NODISCARD;
 /* Reads the manifest. A folder without manifest and step files, or no folder, gives none. When only the manifest is lost
  * or damaged, a warning says so and the step files are read instead. OCT_DATA for the manifest of a
  * newer Octet. */

@@ -278,7 +278,9 @@ static oct_status resume(oct_training *r)
                 r->recipe->output, (long long)r->trainer.step,
                 (long long)oct_plan_steps(&r->trainer.plan));
     }
-    if (oct_training_speaks(r))
+    if (oct_training_speaks(r) && checkpoint.bytes)
+        status = oct_checkpoint_clean(r->checkpoints, checkpoint.info.recipe);
+    if (oct_training_speaks(r) && status == OCT_OK)
         status =
             oct_run_folder_rewind(&r->folder, r->trainer.step, oct_plan_steps(&r->trainer.plan));
     OCT_TRY_OUT(oct_session_agree(r->session, status));

@@ -70,6 +70,29 @@ Test(restart, an_end_that_was_killed_repeats_no_record)
     must("test $(grep -c '\"eval\"' new/metrics.jsonl) = $(cat count)");
 }
 
+/* Between the manifest that no longer names a file and the deletion of this file. Beside it lie a checkpoint of another
+ * run, a damaged one and a link, which are not the run's to delete. */
+Test(restart, a_run_that_is_killed_before_it_deletes_leaves_its_folder_in_order)
+{
+    must(OCT_PROGRAM " train r.yaml output=other qat.epochs=2 checkpoint.every=1 -q >log 2>&1");
+    shell("LD_PRELOAD=" OCT_BINARY_DIR "/tests/libfail_nth.so OCT_FAIL_CALL=unlink OCT_FAIL_AT=1 "
+          "OCT_FAIL_BY=kill exec " OCT_PROGRAM
+          " train r.yaml checkpoint.every=1 checkpoint.keep=2");
+    cr_assert_eq(job.exit_code, 128 + 9, "%s", job.err);
+    must("cd new/checkpoints && ls step-*.h5 >../../left && "
+         "grep -o 'step-[0-9]*.h5' manifest.json | sort >../../named && "
+         "test \"$(comm -23 ../../left ../../named)\" = step-00000001.h5");
+    must("cd new/checkpoints && cp ../../other/checkpoints/step-00000008.h5 . && "
+         "head -c 5000 ../../other/checkpoints/step-00000009.h5 >step-00000009.h5 && "
+         "ln -s step-00000003.h5 step-00000010.h5 && touch step-1.h5");
+    OCTET("train", "r.yaml", "checkpoint.every=1", "checkpoint.keep=2");
+    oct_check_exit(job, 0);
+    must("cd new/checkpoints && test \"$(ls)\" = \"$(printf '%s\\n' manifest.json step-00000003.h5 "
+         "step-00000006.h5 step-00000007.h5 step-00000008.h5 step-00000009.h5 step-00000010.h5 "
+         "step-1.h5)\"");
+    must(OCT_PROGRAM " train r.yaml output=whole -q && cmp new/model.int8.h5 whole/model.int8.h5");
+}
+
 /* A library's thread that waits for memory for ever would keep the process here. */
 Test(restart, where_memory_is_limited_every_command_ends)
 {

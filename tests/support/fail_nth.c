@@ -1,19 +1,23 @@
 /* Preloaded into a program, makes its n-th call of a function fail once, as a full disk or exhausted memory
- * would: OCT_FAIL_CALL=alloc|write|fsync|rename, OCT_FAIL_AT=n. Only calls from the program itself
- * count; its libraries live undisturbed. Exits nothing and says nothing.
+ * would: OCT_FAIL_CALL=alloc|write|fsync|rename|unlink, OCT_FAIL_AT=n. With OCT_FAIL_BY=kill the program is
+ * killed there instead. Only calls from the program itself count; its libraries live undisturbed. Exits
+ * nothing else and says nothing.
  */
 #include <dlfcn.h>
 #include <errno.h>
 #include <link.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/types.h>
+#include <unistd.h>
 
 static uintptr_t text_begin, text_end;
 static const char *wanted;
 static long left;
+static bool kills;
 
 /* The first object is the program. */
 static int find_text(struct dl_phdr_info *info, size_t size, void *unused)
@@ -32,6 +36,8 @@ __attribute__((constructor)) static void start(void)
 {
     const char *at = getenv("OCT_FAIL_AT");
     wanted = getenv("OCT_FAIL_CALL");
+    const char *by = getenv("OCT_FAIL_BY");
+    kills = by && strcmp(by, "kill") == 0;
     left = at ? strtol(at, NULL, 10) : 0;
     dl_iterate_phdr(find_text, NULL);
 }
@@ -41,6 +47,7 @@ static bool fails(const char *call, const void *caller, int error)
     const uintptr_t from = (uintptr_t)caller;
     if (!wanted || from < text_begin || from >= text_end || strcmp(wanted, call) != 0) return false;
     if (__atomic_sub_fetch(&left, 1, __ATOMIC_RELAXED) != 0) return false;
+    if (kills) kill(getpid(), SIGKILL);
     errno = error;
     return true;
 }
@@ -55,6 +62,7 @@ static bool fails(const char *call, const void *caller, int error)
 
 typedef ssize_t (*write_fn)(int, const void *, size_t);
 typedef int (*fd_fn)(int);
+typedef int (*path_fn)(const char *);
 typedef int (*paths_fn)(const char *, const char *);
 
 /* dlsym allocates, so the library's own name for it is used. */
@@ -80,4 +88,10 @@ int rename(const char *from, const char *to)
 {
     NEXT(paths_fn, "rename")
     return fails("rename", CALLER, EACCES) ? -1 : next(from, to);
+}
+
+int unlink(const char *path)
+{
+    NEXT(path_fn, "unlink")
+    return fails("unlink", CALLER, EACCES) ? -1 : next(path);
 }
