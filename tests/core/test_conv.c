@@ -528,6 +528,16 @@ static void check_wild(int64_t samples, oct_conv_shape s, int powers)
     free_example(&e);
 }
 
+/* Sanitizers make the kernels fifty times as slow: with them random shapes are fewer and have smaller
+ * sides, but as many channels, since these decide which blocks and ends of blocks are worked. */
+#ifdef __SANITIZE_ADDRESS__
+enum { EXACT_SHAPES = 8, RANDOM_SHAPES = 8, UNEVEN_SHAPES = 4, LEAF_SHAPES = 4 };
+enum { SIDE_MOST = 6, KERNEL_MOST = 3 };
+#else
+enum { EXACT_SHAPES = 40, RANDOM_SHAPES = 60, UNEVEN_SHAPES = 30, LEAF_SHAPES = 12 };
+enum { SIDE_MOST = 14, KERNEL_MOST = 7 };
+#endif
+
 static int64_t pick(uint64_t *state, int64_t least, int64_t most)
 {
     *state = *state * 6364136223846793005U + 1442695040888963407U;
@@ -547,13 +557,13 @@ static oct_conv_shape fitting(oct_conv_shape s)
 static oct_conv_shape random_shape(uint64_t *state)
 {
     const int groups = pick(state, 0, 3) ? 1 : (int)pick(state, 2, 4);
-    const int kernel = (int)pick(state, 1, 7);
-    oct_conv_shape s = {.in_h = pick(state, 1, 14),
-                        .in_w = pick(state, 1, 14),
+    const int kernel = (int)pick(state, 1, KERNEL_MOST);
+    oct_conv_shape s = {.in_h = pick(state, 1, SIDE_MOST),
+                        .in_w = pick(state, 1, SIDE_MOST),
                         .in_c = pick(state, 1, 70 / groups) * groups,
                         .out_c = pick(state, 1, 70 / groups) * groups,
                         .kernel_h = kernel,
-                        .kernel_w = pick(state, 0, 2) ? kernel : (int)pick(state, 1, 7),
+                        .kernel_w = pick(state, 0, 2) ? kernel : (int)pick(state, 1, KERNEL_MOST),
                         .stride_h = (int)pick(state, 1, 3),
                         .pad_top = (int)pick(state, 0, 3),
                         .dilation_h = 1,
@@ -580,19 +590,12 @@ static oct_conv_shape uneven_shape(uint64_t *state)
 Test(conv, sides_of_their_own_and_dilation_equal_the_direct_loop)
 {
     uint64_t state = 11;
-    for (int i = 0; i < 40; i++) {
+    for (int i = 0; i < EXACT_SHAPES; i++) {
         oct_conv_shape s = uneven_shape(&state);
         if (i % 4 == 0) s.out_c = s.in_c, s.groups = (int)s.in_c; /* depthwise */
         check_example(pick(&state, 1, 3), s);
     }
 }
-
-/* Sanitizers make the kernels fifty times as slow: with them fewer random shapes are tried. */
-#ifdef __SANITIZE_ADDRESS__
-enum { RANDOM_SHAPES = 8, UNEVEN_SHAPES = 4 };
-#else
-enum { RANDOM_SHAPES = 60, UNEVEN_SHAPES = 30 };
-#endif
 
 Test(conv, all_tables_give_the_bits_of_the_reference_for_sides_of_their_own)
 {
@@ -736,7 +739,7 @@ Test(conv, leaves_that_are_worked_side_by_side_give_the_bits_of_the_tree_over_th
 Test(conv, leaves_side_by_side_of_random_layers)
 {
     uint64_t state = 11;
-    for (int i = 0; i < 12; i++) {
+    for (int i = 0; i < LEAF_SHAPES; i++) {
         const oct_conv_shape s = random_shape(&state);
         check_leaf_groups(s, pick(&state, 1, 5), 2);
     }

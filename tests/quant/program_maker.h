@@ -149,7 +149,7 @@ static inline void program_with_island(oct_program *p)
     program_step(p, OCT_STEP_DEQUANTIZE, "dequant", qa, NONE, fa);
     oct_island *island =
         program_island(program_step(p, OCT_STEP_FLOAT, "island", fa, NONE, y), "conv2d", 4, 2);
-    const double args[] = {2, 3, 3, 3, 1, 1, 1, 1};
+    const double args[] = {2, 3, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
     memcpy(island->args, args, sizeof args);
     island->num_args = (int)OCT_COUNT(args);
     program_array(island, 0, "weight", OCT_SHAPE(3, 3, 3, 2), 1);
