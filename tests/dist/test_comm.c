@@ -233,7 +233,7 @@ Test(fault, stop_works_before_mpi_starts, .timeout = 90)
 
 Test(fault, a_rank_that_is_only_late_is_waited_for, .timeout = 90)
 {
-    oct_process job = oct_mpirun(3, LIMIT_S, "rank_fault", "late", "1", NULL);
+    oct_process job = oct_mpirun(3, LIMIT_S, "rank_fault", "late", "1", "2", NULL);
     oct_check_exit(job, 0);
     cr_assert_eq(oct_process_said_times(&job, "ended"), 3);
     oct_process_free(&job);
