@@ -139,11 +139,29 @@ out:
     return status;
 }
 
+static const char *write_remedy(int error)
+{
+    switch (error) {
+    case ENOSPC:
+    case EDQUOT:
+    case EFBIG:
+        return "; make room or choose another folder";
+    case ENOENT:
+        return "; make its folder first or choose another";
+    case ENOTDIR:
+    case EROFS:
+    case EACCES:
+    case EPERM:
+        return "; choose another folder";
+    default:
+        return "";
+    }
+}
+
 static oct_status write_failure(const char *path, int error)
 {
-    bool full = error == ENOSPC || error == EDQUOT || error == EFBIG;
     return oct_fail(OCT_RESOURCE, "%s: cannot be written: %s%s", path, strerror(error),
-                    full ? "; make room or choose another folder" : "");
+                    write_remedy(error));
 }
 
 /* Returns the length of the folder part of a path, without the last slash; 0 for a bare name. */
@@ -152,6 +170,16 @@ static size_t folder_length(const char *path)
     const char *slash = strrchr(path, '/');
     if (!slash) return 0;
     return slash == path ? 1 : (size_t)(slash - path);
+}
+
+oct_status oct_file_check_place(const char *path)
+{
+    char *folder = NULL;
+    const size_t length = folder_length(path);
+    OCT_TRY(oct_format(&folder, "%.*s/.", length ? (int)length : 1, length ? path : "."));
+    const int error = access(folder, W_OK | X_OK) == 0 ? 0 : errno;
+    oct_free(&folder);
+    return error ? write_failure(path, error) : OCT_OK;
 }
 
 /* Syncs a folder; returns 0 or an errno. */

@@ -24,6 +24,8 @@ oct_status oct_file_read(const char *path, size_t limit, void **bytes, size_t *s
  * failure (OCT_RESOURCE, path and reason) the old file is untouched and no temp file stays; only when
  * the last step fails is the new file there already, but not certain to outlive a power cut. */
 oct_status oct_file_write(const char *path, const void *bytes, size_t size) OCT_NODISCARD;
+/* Says before any work whether a file can be made in its folder: OCT_RESOURCE with path and remedy where it cannot. */
+oct_status oct_file_check_place(const char *path) OCT_NODISCARD;
 /* Appends to a file that is open and has `*length` good bytes: all, or nothing, and then errno says why. A file
  * that cannot be set back is closed (*fd -1). */
 bool oct_file_append(int *fd, int64_t *length, const void *bytes, size_t size);

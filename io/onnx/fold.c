@@ -299,6 +299,21 @@ static oct_status check_known(const oct_onnx_graph *g)
     return oct_fail_code() == OCT_OK ? OCT_OK : OCT_DATA;
 }
 
+/* Codes are what Octet makes; scales that somebody else has chosen are not trained on. */
+static oct_status check_float(const oct_onnx_graph *g)
+{
+    for (int64_t i = 0; i < g->num_nodes; i++) {
+        const oct_onnx_node *n = &g->nodes[i];
+        OCT_CHECK(
+            !strstr(n->type, "QuantizeLinear") && strncmp(n->type, "QLinear", 7) != 0, OCT_DATA,
+            "%s: node '%s' (%s): the network is quantized already; Octet trains float networks and "
+            "quantizes them itself, so give the float network that this one was made of",
+            g->path, oct_show(n->name, strlen(n->name)).text,
+            oct_show(n->type, strlen(n->type)).text);
+    }
+    return OCT_OK;
+}
+
 static oct_status run_passes(oct_onnx_graph *g, oct_onnx_pass pass[2], bool *told)
 {
     for (int i = 0; i < 2; i++) {
@@ -314,6 +329,7 @@ oct_status oct_onnx_fold(oct_onnx_graph *g, int64_t h, int64_t w, int64_t c)
     bool *told = NULL;
     oct_status status = OCT_OK;
     oct_fail_clear();
+    OCT_TRY(check_float(g));
     OCT_TRY(set_inputs(g, &(image_size){h, w, c}));
     OCT_TRY(bypass(g));
     OCT_TRY(keep_needed(g));

@@ -92,6 +92,7 @@ static oct_status open_all(conversion *c)
     OCT_TRY(open_checkpoint(c));
     OCT_TRY(check_phase(c));
     OCT_TRY(find_output(c));
+    if (c->session->group->rank == 0) OCT_TRY(oct_file_check_place(c->output));
     return oct_job_checkpoint_recipe(&c->recipe, &c->checkpoint, data);
 }
 

@@ -14,7 +14,6 @@
 #include "launch/run/job.h"
 #include "octet_version.h"
 
-#include <errno.h>
 #include <jansson.h>
 #include <string.h>
 #include <unistd.h>
@@ -56,16 +55,9 @@ static oct_status find_format(exporting *e)
 /* Nothing is written over, and the folder can be written to: said before any work. */
 static oct_status check_place(const char *path)
 {
-    char *folder = NULL;
     OCT_CHECK(!oct_file_exists(path), OCT_USAGE,
               "command line: -o %s: already exists; choose another file name", path);
-    const char *slash = strrchr(path, '/');
-    OCT_TRY(slash ? oct_format(&folder, "%.*s/", (int)(slash - path), path)
-                  : oct_strdup(&folder, "."));
-    const int error = access(folder, W_OK | X_OK) == 0 ? 0 : errno;
-    oct_free(&folder);
-    OCT_CHECK(!error, OCT_RESOURCE, "%s: cannot be written: %s", path, strerror(error));
-    return OCT_OK;
+    return oct_file_check_place(path);
 }
 
 /* "NAME.golden.npz" beside "NAME.onnx". */

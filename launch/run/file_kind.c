@@ -8,6 +8,7 @@
 #include "io/hdf5.h"
 #include "io/manifest.h"
 #include "io/model_file.h"
+#include "io/weights/weights.h"
 #include "launch/run/run_folder.h"
 
 #include <dirent.h>
@@ -80,6 +81,11 @@ oct_status oct_file_kind_of(const char *path, oct_file_kind *kind)
         *kind = model ? OCT_FILE_MODEL : OCT_FILE_CHECKPOINT;
         return OCT_OK;
     }
+    OCT_CHECK(!oct_weights_is(path), OCT_DATA,
+              "%s: is a file of another framework; a recipe takes its weights as init, `octet "
+              "import` and "
+              "model.onnx an ONNX network",
+              path);
     OCT_CHECK(is_text(head, (size_t)size), OCT_DATA,
               "%s: this is not a recipe, a checkpoint, an int8 model or a run folder", path);
     *kind = OCT_FILE_RECIPE;

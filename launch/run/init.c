@@ -13,11 +13,13 @@ static oct_status check_phase(const oct_recipe *recipe, const oct_checkpoint *ch
 {
     oct_phase phase;
     OCT_TRY(oct_checkpoint_phase(checkpoint, &phase));
-    OCT_CHECK(recipe->init_observers || phase == OCT_PHASE_FLOAT, OCT_USAGE,
-              "init: %s is of the phase %s, but weights come from a checkpoint of the float phase, "
-              "which a run folder keeps; to take this one with its quantizers, write "
-              "init_observers: true and float.epochs: 0",
-              checkpoint->path, checkpoint->info.phase);
+    OCT_CHECK(
+        recipe->init_observers || phase == OCT_PHASE_FLOAT, OCT_USAGE,
+        "init: %s is of the phase %s, but weights come from a checkpoint of the float phase, "
+        "which a run folder keeps; to take this one with its quantizers, write "
+        "init_observers: true and float.epochs: 0; to take its weights alone, such as for another "
+        "target, name what `octet export --format onnx` makes of it as model.onnx",
+        checkpoint->path, checkpoint->info.phase);
     OCT_CHECK(
         !recipe->init_observers || phase != OCT_PHASE_FLOAT, OCT_USAGE,
         "init: %s is from the float phase and has no quantizers yet; leave init_observers out",

@@ -42,13 +42,17 @@ out:
     return status;
 }
 
-static oct_status check_fit(const oct_checkpoint *checkpoint, oct_module *model, const char *name)
+static oct_status check_fit(const oct_checkpoint *checkpoint, oct_module *model,
+                            const oct_recipe *recipe)
 {
     oct_text differences = {0};
     oct_status status = oct_checkpoint_compare(checkpoint, model, &differences);
+    const char *why = recipe->init_observers
+                          ? ", or was prepared by other quant keys, such as for another target"
+                          : "";
     if (status == OCT_OK && differences.length > 0)
-        status = oct_fail(OCT_USAGE, "init: %s does not fit %s; these parts differ:\n%s",
-                          checkpoint->path, name, differences.data);
+        status = oct_fail(OCT_USAGE, "init: %s does not fit %s%s; these parts differ:\n%s",
+                          checkpoint->path, oct_recipe_model(recipe), why, differences.data);
     oct_text_free(&differences);
     return status;
 }
@@ -57,7 +61,7 @@ oct_status oct_trainer_start_from(oct_trainer *trainer, const oct_checkpoint *ch
 {
     const oct_recipe *recipe = trainer->recipe;
     if (recipe->init_observers) OCT_TRY(oct_trainer_enter(trainer, OCT_PHASE_CALIBRATE));
-    OCT_TRY(check_fit(checkpoint, trainer->model, oct_recipe_model(recipe)));
+    OCT_TRY(check_fit(checkpoint, trainer->model, recipe));
     return oct_checkpoint_load(checkpoint, trainer->model, NULL);
 }
 

@@ -205,7 +205,7 @@ Test(cli, convert_refuses_another_target_than_the_one_trained_for)
     OCTET("convert", "run", "-o", "other.int8.h5", "--target", "pow2");
     oct_check_exit(job, 4);
     oct_check_said(job, "the model was prepared for x86 and learned that target's rounding, so it "
-                        "cannot be converted for pow2; train it with target pow2");
+                        "cannot be converted for pow2; train its QAT phase with quant.target pow2");
     OCTET("convert", "run", "-o", "other.int8.h5", "--target", "x68");
     oct_check_exit(job, 2);
     oct_check_said(job, "--target: there is no target 'x68'; did you mean 'x86'?");

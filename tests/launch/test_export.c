@@ -199,6 +199,16 @@ Test(export, an_int8_model_has_codes_between_its_layers)
     oct_onnx_free(&g);
 }
 
+Test(export, what_is_quantized_already_is_refused_with_one_sentence)
+{
+    export_to(MODEL, "onnx", "a.onnx");
+    OCTET("import", "a.onnx");
+    oct_check_exit(job, 3);
+    oct_check_said(job,
+                   "a.onnx: node 'quant/QuantizeLinear_2' (QuantizeLinear): the network is quantized already; ");
+    cr_assert(!strstr(job.err, "constants alone"), "%s", job.err);
+}
+
 /* The numbers of a member of golden samples. */
 static float *golden(const char *path, const char *member, const char *shape)
 {

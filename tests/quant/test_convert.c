@@ -213,7 +213,7 @@ Test(convert, refuses_another_target_than_the_one_prepared_for)
                  OCT_PREPARE);
     cr_assert_str_eq(oct_fail_text(0),
                      "the model was prepared for x86 and learned that target's rounding, so it "
-                     "cannot be converted for pow2; train it with target pow2");
+                     "cannot be converted for pow2; train its QAT phase with quant.target pow2");
     cr_assert_null(program.steps);
     cr_assert_eq(oct_convert(&program, n.root, OCT_EXAMPLE(n.input), NULL, NULL), OCT_USAGE);
     cr_assert_str_eq(oct_fail_text(0),

@@ -179,7 +179,7 @@ static oct_status check_target(const oct_graph *graph, const oct_target *target)
               graph->target->name);
     OCT_CHECK(graph->target == target, OCT_PREPARE,
               "the model was prepared for %s and learned that target's rounding, so it cannot be "
-              "converted for %s; train it with target %s",
+              "converted for %s; train its QAT phase with quant.target %s",
               graph->target->name, target->name, target->name);
     return OCT_OK;
 }
