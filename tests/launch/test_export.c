@@ -204,8 +204,8 @@ Test(export, what_is_quantized_already_is_refused_with_one_sentence)
     export_to(MODEL, "onnx", "a.onnx");
     OCTET("import", "a.onnx");
     oct_check_exit(job, 3);
-    oct_check_said(job,
-                   "a.onnx: node 'quant/QuantizeLinear_2' (QuantizeLinear): the network is quantized already; ");
+    oct_check_said(job, "a.onnx: node 'quant/QuantizeLinear_2' (QuantizeLinear): the network is "
+                        "quantized already; ");
     cr_assert(!strstr(job.err, "constants alone"), "%s", job.err);
 }
 

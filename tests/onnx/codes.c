@@ -2,8 +2,9 @@
  *
  *     codes MODEL.int8.h5 COUNT DATA
  *
- * On stdout: a line of JSON that says batch, count and the values (name, type, shape of a sample), then for each batch
- * the normalised images and each value, of all samples, as they lie in memory (channels last). compare.cjs reads it. */
+ * On stdout: a line of JSON that says batch, count, whether there are labels and the values (name, type, shape of a
+ * sample), then for each batch the normalised images, the labels of classes (s32, where there are any) and each value,
+ * of all samples, as they lie in memory (channels last). compare.cjs reads it. */
 #include "core/base/mem.h"
 #include "io/loader.h"
 #include "launch/run/build.h"
@@ -46,13 +47,18 @@ static void print_value(const oct_program *program, int64_t number)
            step->output == program->output ? "true" : "false");
 }
 
+static bool has_labels(const codes *c)
+{
+    return c->recipe.data_goal == OCT_GOAL_CLASS;
+}
+
 static void print_header(const codes *c)
 {
     const oct_program *program = &c->model.program;
     const oct_value *in = &program->values[program->inputs[0]];
     printf("{\"batch\":%d,\"count\":%" PRId64 ",\"h\":%" PRId64 ",\"w\":%" PRId64 ",\"c\":%" PRId64
-           ",\"values\":[",
-           BATCH, c->count, in->h, in->w, in->c);
+           ",\"labels\":%s,\"values\":[",
+           BATCH, c->count, in->h, in->w, in->c, has_labels(c) ? "true" : "false");
     for (int64_t i = 0; i < program->num_steps; i++)
         print_value(program, i);
     printf("]}\n");
@@ -78,6 +84,7 @@ static oct_status run(codes *c)
     for (int64_t at = 0; at < c->count; at += BATCH) {
         OCT_TRY(oct_loader_read(&c->loader, at, BATCH, c->images, &goals));
         fwrite(c->images, sizeof *c->images, (size_t)(BATCH * image), stdout);
+        if (has_labels(c)) fwrite(goals.labels, sizeof *goals.labels, BATCH, stdout);
         OCT_TRY(oct_runtime_watch(c->runtime, BATCH, (const float *[]){c->images}, c->output,
                                   write_value, NULL));
     }

@@ -3,7 +3,8 @@
 //     codes MODEL.int8.h5 COUNT DATA | node compare.cjs MODEL.onnx
 //
 // Prints one line of JSON: images, tensors and numbers compared, how many differ and in which tensors; of the model's
-// output apart. Ends with 0 whatever differs, with 1 when something could not be compared.
+// output apart. Of a classifier also how many images each side gets right, and of how many the classes differ. Ends with
+// 0 whatever differs, with 1 when something could not be compared.
 const ort = require('onnxruntime-node');
 const fs = require('fs');
 
@@ -66,6 +67,24 @@ function count(ours, theirs) {
     return {differ, most};
 }
 
+// The class of each image: the first of the largest outputs.
+function classes(y, samples) {
+    const width = y.length / samples;
+    return Array.from({length: samples}, (_, n) => {
+        const row = y.subarray(n * width, (n + 1) * width);
+        return row.reduce((best, value, i) => value > row[best] ? i : best, 0);
+    });
+}
+
+function countClasses(total, labels, ours, theirs) {
+    const mine = classes(ours, labels.length), others = classes(theirs, labels.length);
+    labels.forEach((label, n) => {
+        total.right += mine[n] === label;
+        total.right_there += others[n] === label;
+        total.classes_differ += mine[n] !== others[n];
+    });
+}
+
 async function main() {
     const input = reader(), head = JSON.parse(input.line());
     const session = await ort.InferenceSession.create(
@@ -73,10 +92,12 @@ async function main() {
     const wanted = new Set(session.outputNames);
     const total = {images: head.count, tensors: 0, codes: 0, differ: 0, most: 0, differing: {},
                    outputs: 0, outputs_differ: 0, outputs_most: 0};
+    if (head.labels) Object.assign(total, {right: 0, right_there: 0, classes_differ: 0});
     const seen = new Set();
     for (let at = 0; at < head.count; at += head.batch) {
         const n = head.batch, pixels = head.h * head.w;
         const images = input.array(Float32Array, n * pixels * head.c);
+        const labels = head.labels ? input.array(Int32Array, n) : null;
         const row = pixels === 1;
         const feed = {input: new ort.Tensor('float32', channelsFirst(images, n, pixels, head.c),
                                             row ? [n, head.c] : [n, head.c, head.h, head.w])};
@@ -95,6 +116,7 @@ async function main() {
                 total.outputs += ours.length;
                 total.outputs_differ += d.differ;
                 total.outputs_most = Math.max(total.outputs_most, d.most);
+                if (labels) countClasses(total, labels, ours, there.data);
             } else if (v.type !== 'f32') {
                 total.codes += ours.length;
                 total.differ += d.differ;
