@@ -3,8 +3,9 @@
  *     codes MODEL.int8.h5 COUNT DATA
  *
  * On stdout: a line of JSON that says batch, count, whether there are labels and the values (name, type, shape of a
- * sample), then for each batch the normalised images, the labels of classes (s32, where there are any) and each value,
- * of all samples, as they lie in memory (channels last). compare.cjs reads it. */
+ * sample, the place of the value that it is made of, -1 for the input, and the scale of codes), then for each batch the
+ * normalised images, the labels of classes (s32, where there are any) and each value, of all samples, as they lie in
+ * memory (channels last). compare.cjs reads it. */
 #include "core/base/mem.h"
 #include "io/loader.h"
 #include "launch/run/build.h"
@@ -31,6 +32,15 @@ typedef struct codes {
     int64_t count;
 } codes;
 
+/* The place of the step that makes a value; -1: none does. */
+static int64_t maker_of(const oct_program *program, int32_t value)
+{
+    int64_t i = program->num_steps - 1;
+    while (i >= 0 && program->steps[i].output != value)
+        i--;
+    return i;
+}
+
 /* As the exporter calls them: a layer that is called twice has two steps of one name. */
 static void print_value(const oct_program *program, int64_t number)
 {
@@ -42,8 +52,9 @@ static void print_value(const oct_program *program, int64_t number)
     printf("%s{\"name\":\"%s", number ? "," : "", step->name);
     if (twins > 1) printf(":%d", twins);
     printf("\",\"kind\":\"%s\",\"type\":\"%s\",\"h\":%" PRId64 ",\"w\":%" PRId64 ",\"c\":%" PRId64
-           ",\"output\":%s}",
+           ",\"from\":%" PRId64 ",\"scale\":%.9g,\"output\":%s}",
            oct_step_type_of(step->kind)->name, oct_dtype_name(v->dtype), v->h, v->w, v->c,
+           maker_of(program, step->input[0]), (double)v->q.scale,
            step->output == program->output ? "true" : "false");
 }
 

@@ -3,8 +3,11 @@
 //     codes MODEL.int8.h5 COUNT DATA | node compare.cjs MODEL.onnx
 //
 // Prints one line of JSON: images, tensors and numbers compared, how many differ and in which tensors; of the model's
-// output apart. Of a classifier also how many images each side gets right, and of how many the classes differ. Ends with
-// 0 whatever differs, with 1 when something could not be compared.
+// output apart. Of a classifier also how many images each side gets right, and of how many the classes differ.
+// Codes that are made of floats may differ because the floats do: `begin` counts those that differ though everything
+// before them in their image is alike, `expected` is the sum of |difference of the floats| / scale, which is how many
+// halves between two codes lie between the two floats where floats lie anywhere. All others follow from these.
+// Ends with 0 whatever differs, with 1 when something could not be compared.
 const ort = require('onnxruntime-node');
 const fs = require('fs');
 
@@ -85,13 +88,29 @@ function countClasses(total, labels, ours, theirs) {
     });
 }
 
+// Adds to the total what begins with codes that are made of these floats, in images where nothing differs yet.
+function begin(total, floats, ours, theirs, scale, clean) {
+    const each = ours.length / clean.length;
+    for (let i = 0; i < ours.length; i++) {
+        if (!clean[Math.floor(i / each)]) continue;
+        total.expected += Math.abs(floats.ours[i] - floats.theirs[i]) / scale;
+        total.begin += ours[i] !== Number(theirs[i]);
+    }
+}
+
+function notice(ours, theirs, clean) {
+    const each = ours.length / clean.length;
+    for (let i = 0; i < ours.length; i++)
+        if (ours[i] !== Number(theirs[i])) clean[Math.floor(i / each)] = false;
+}
+
 async function main() {
     const input = reader(), head = JSON.parse(input.line());
     const session = await ort.InferenceSession.create(
         process.argv[2], {intraOpNumThreads: 1, interOpNumThreads: 1, logSeverityLevel: 3});
     const wanted = new Set(session.outputNames);
     const total = {images: head.count, tensors: 0, codes: 0, differ: 0, most: 0, differing: {},
-                   outputs: 0, outputs_differ: 0, outputs_most: 0};
+                   begin: 0, expected: 0, outputs: 0, outputs_differ: 0, outputs_most: 0};
     if (head.labels) Object.assign(total, {right: 0, right_there: 0, classes_differ: 0});
     const seen = new Set();
     for (let at = 0; at < head.count; at += head.batch) {
@@ -102,7 +121,8 @@ async function main() {
         const feed = {input: new ort.Tensor('float32', channelsFirst(images, n, pixels, head.c),
                                             row ? [n, head.c] : [n, head.c, head.h, head.w])};
         const got = await session.run(feed);
-        for (const v of head.values) {
+        const clean = new Array(n).fill(true), floats = [];
+        for (const [number, v] of head.values.entries()) {
             const all = input.array(types[v.type], n * v.h * v.w * v.c);
             const name = v.output ? 'output' : v.name;
             if (!wanted.has(name)) continue;
@@ -111,6 +131,7 @@ async function main() {
             if (there.data.length !== ours.length)
                 throw new Error(`${name}: ${there.dims} where ${n} x ${v.h}x${v.w}x${v.c} should be`);
             const d = count(ours, there.data);
+            if (v.type === 'f32') floats[number] = {ours, theirs: there.data};
             seen.add(name);
             if (v.output) {
                 total.outputs += ours.length;
@@ -122,6 +143,9 @@ async function main() {
                 total.differ += d.differ;
                 total.most = Math.max(total.most, d.most);
                 if (d.differ) total.differing[name] = (total.differing[name] || 0) + d.differ;
+                if (v.kind === 'quantize' && floats[v.from])
+                    begin(total, floats[v.from], ours, there.data, v.scale, clean);
+                if (d.differ) notice(ours, there.data, clean);
             }
         }
     }
