@@ -43,19 +43,36 @@ const char *oct_to_onnx_dequantize(oct_to_onnx_program *p, int32_t value, const 
     return OCT_TO_ONNX(p->w, "DequantizeLinear", x, q->scale, q->zero_point);
 }
 
+/* Codes of 16 bits, which runtimes do not cut, as numbers of 32. */
+static const char *cut_wide(oct_to_onnx_writer *w, const char *x, const int32_t codes[2])
+{
+    enum { TYPE_U16 = 4, TYPE_S32 = 6 };
+    const char *ends[2];
+    for (int i = 0; i < 2; i++)
+        ends[i] = oct_to_onnx_constant(w, NULL, OCT_S32, 0, NULL, &codes[i]);
+    x = OCT_TO_ONNX(w, "Cast", x);
+    oct_to_onnx_int_set(w, "to", TYPE_S32);
+    x = OCT_TO_ONNX(w, "Clip", x, ends[0], ends[1]);
+    x = OCT_TO_ONNX(w, "Cast", x);
+    oct_to_onnx_int_set(w, "to", TYPE_U16);
+    return x;
+}
+
 oct_to_onnx_ref oct_to_onnx_cut(oct_to_onnx_program *p, int32_t value, oct_to_onnx_ref x,
                                 int32_t lo, int32_t hi)
 {
     const oct_value *v = &p->program->values[value];
     const int32_t zero = v->q.zero_point, most = v->dtype == OCT_U8 ? UINT8_MAX : UINT16_MAX;
-    const char *ends[2] = {"", ""};
     const int32_t codes[2] = {lo + zero, hi + zero};
     if (codes[0] <= 0 && codes[1] >= most) return x;
+    if (v->dtype != OCT_U8) {
+        x.name = cut_wide(p->w, x.name, codes);
+        return x;
+    }
+    const char *ends[2];
     for (int i = 0; i < 2; i++) {
         const uint8_t byte = (uint8_t)codes[i];
-        const uint16_t word = (uint16_t)codes[i];
-        ends[i] = v->dtype == OCT_U8 ? oct_to_onnx_constant(p->w, NULL, OCT_U8, 0, NULL, &byte)
-                                     : oct_to_onnx_constant(p->w, NULL, OCT_U16, 0, NULL, &word);
+        ends[i] = oct_to_onnx_constant(p->w, NULL, OCT_U8, 0, NULL, &byte);
     }
     x.name = OCT_TO_ONNX(p->w, "Clip", x.name, ends[0], ends[1]);
     return x;
