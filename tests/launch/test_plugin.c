@@ -192,10 +192,11 @@ Test(plugin, a_killed_run_goes_on_to_the_same_bytes)
 {
     OCTET("train", "r.yaml", "output=whole", "qat.epochs=30");
     oct_check_exit(job, 0);
-    shell(PROGRAM " train r.yaml qat.epochs=30 checkpoint.every=1 --ranks 2 & "
-                  "until [ -e new/checkpoints/manifest.json ]; do kill -0 $! || exit 99; done; "
-                  "read -r m </proc/$!/task/$!/children; "
-                  "read -r rank more </proc/$m/task/$m/children; kill -KILL $rank; wait $!");
+    shell(PROGRAM
+          " train r.yaml qat.epochs=30 checkpoint.every=1 --ranks 2 & "
+          "until [ -e new/checkpoints/manifest.json ]; do kill -0 $! || exit 99; sleep 0.01; done; "
+          "read -r m </proc/$!/task/$!/children; "
+          "read -r rank more </proc/$m/task/$m/children; kill -KILL $rank; wait $!");
     oct_check_exit(job, 6);
     OCTET("train", "r.yaml", "qat.epochs=30", "--ranks", "2");
     oct_check_exit(job, 0);

@@ -43,14 +43,16 @@ static void check_life(const char *keys)
     shell(script);
     oct_check_exit(job, 0);
     oct_check_said(job, "0 of 400");
-    snprintf(script, sizeof(script),
-             PROGRAM " train r.yaml %s checkpoint.every=1 --ranks 2 & "
-                     "until [ -e new/checkpoints/manifest.json ]; do kill -0 $! || exit 99; done; "
-                     "read -r m </proc/$!/task/$!/children; "
-                     "read -r rank more </proc/$m/task/$m/children; kill -KILL $rank; wait $!; "
-                     "[ $? = 6 ] || exit 98; " PROGRAM " train r.yaml %s checkpoint.every=1 && "
-                     "cmp new/model.int8.h5 one/model.int8.h5",
-             keys, keys);
+    snprintf(
+        script, sizeof(script),
+        PROGRAM
+        " train r.yaml %s checkpoint.every=1 --ranks 2 & "
+        "until [ -e new/checkpoints/manifest.json ]; do kill -0 $! || exit 99; sleep 0.01; done; "
+        "read -r m </proc/$!/task/$!/children; "
+        "read -r rank more </proc/$m/task/$m/children; kill -KILL $rank; wait $!; "
+        "[ $? = 6 ] || exit 98; " PROGRAM " train r.yaml %s checkpoint.every=1 && "
+        "cmp new/model.int8.h5 one/model.int8.h5",
+        keys, keys);
     shell(script);
     oct_check_exit(job, 0);
     shell("sha256sum one/model.int8.h5; " PROGRAM " convert one -o again.int8.h5 --ranks 2 && "
