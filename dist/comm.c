@@ -33,9 +33,13 @@ static const oct_collective over_messages = {.tree_sum_f32 = oct_comm_tree_sum_f
                                              .max_i64 = oct_comm_max_i64,
                                              .broadcast = oct_comm_broadcast,
                                              .gather = oct_comm_gather,
-                                             .agree = oct_comm_agree};
+                                             .agree = oct_comm_agree,
+                                             .sum_begin = oct_comm_sum_begin,
+                                             .sums_move = oct_comm_sums_move,
+                                             .sums_finish = oct_comm_sums_finish};
 
-static oct_status start(oct_comm *comm, oct_transport *transport, double deadline_s)
+static oct_status start(oct_comm *comm, oct_transport *transport, double deadline_s,
+                        size_t slot_bytes)
 {
     OCT_TRY(oct_alloc(&comm->state, 1, sizeof(*comm->state)));
     comm->state->transport = transport;
@@ -45,10 +49,12 @@ static oct_status start(oct_comm *comm, oct_transport *transport, double deadlin
     comm->base.rank = transport->rank;
     comm->base.size = transport->size;
     OCT_TRY(share_hosts(comm));
-    return oct_rank_node_join(comm);
+    return oct_rank_node_join(comm, slot_bytes);
 }
 
-oct_status oct_comm_over(oct_comm **comm, oct_transport *transport, double deadline_s)
+/* The communicator owns the transport, even after a failure. */
+static oct_status open_over(oct_comm **comm, oct_transport *transport, double deadline_s,
+                            size_t slot_bytes)
 {
     oct_comm *opened = NULL;
     *comm = NULL;
@@ -59,11 +65,24 @@ oct_status oct_comm_over(oct_comm **comm, oct_transport *transport, double deadl
         oct_host_name(opened->host);
         if (transport && transport->host)
             snprintf(opened->host, sizeof(opened->host), "%s", transport->host);
-        if (transport) status = start(opened, transport, deadline_s);
+        if (transport) status = start(opened, transport, deadline_s, slot_bytes);
     }
     if (transport && (!opened || !opened->state)) transport->close(transport, true);
     if (status != OCT_OK) oct_comm_close(&opened);
     *comm = opened;
+    return status;
+}
+
+oct_status oct_comm_over(oct_comm **comm, oct_transport *transport, double deadline_s)
+{
+    oct_transport *twin;
+    OCT_TRY(open_over(comm, transport, deadline_s, OCT_NODE_SLOT_BYTES));
+    if ((*comm)->base.size == 1) return OCT_OK;
+    oct_status status = transport->twin(transport, &twin);
+    if (status == OCT_OK)
+        status = open_over(&(*comm)->besides, twin, deadline_s,
+                           (*comm)->state->node.memory ? OCT_NODE_BESIDES_BYTES : 0);
+    if (status != OCT_OK) oct_comm_close(comm);
     return status;
 }
 
@@ -95,7 +114,7 @@ out:
 static void end(const oct_comm *comm)
 {
     oct_comm_state *s = comm->state;
-    if (!s->broken) meet_at_the_end(comm);
+    oct_sums_free(&s->sums);
     s->transport->close(s->transport, !s->broken);
     oct_rank_node_leave(&s->node);
     oct_free(&s->waits);
@@ -109,6 +128,9 @@ static void end(const oct_comm *comm)
 void oct_comm_close(oct_comm **comm)
 {
     if (!*comm) return;
+    if ((*comm)->state && !(*comm)->state->broken) meet_at_the_end(*comm);
+    if ((*comm)->besides) (*comm)->besides->state->broken |= (*comm)->state->broken;
+    oct_comm_close(&(*comm)->besides);
     if ((*comm)->state) end(*comm);
     oct_free(&(*comm)->hosts);
     oct_free(comm);

@@ -16,6 +16,7 @@
 /* The ranks can be in these together, as the user reads it. */
 #define OCT_EXCHANGE_LIST(X)                                                                       \
     X(TREE_SUM, "sum over leaves")                                                                 \
+    X(GRADIENT_SUM, "sum of gradients")                                                            \
     X(MAX, "maximum")                                                                              \
     X(BROADCAST, "broadcast")                                                                      \
     X(GATHER, "gather")                                                                            \
@@ -53,10 +54,13 @@ typedef struct oct_rank_node {
     size_t bytes;
     oct_rank_line *lines;
     char *slots;
+    size_t slot_bytes;
     uint64_t pieces; /* of vectors that have gone through the slots, which take turns */
 } oct_rank_node;
 
-enum { OCT_NODE_SLOTS = 2, OCT_NODE_SLOT_BYTES = 256 << 10 };
+/* What is waited for goes through the cache in small pieces; what goes on besides other work is seldom looked at,
+ * so its pieces are large. */
+enum { OCT_NODE_SLOTS = 2, OCT_NODE_SLOT_BYTES = 256 << 10, OCT_NODE_BESIDES_BYTES = 2 << 20 };
 
 /* A message in flight, or a line of the node that is waited for. */
 typedef struct oct_wait {
@@ -94,11 +98,15 @@ typedef struct oct_comm_state {
 
     char *scratch;
     size_t scratch_capacity;
+
+    struct oct_sums *sums; /* that have begun and are not waited for */
 } oct_comm_state;
 
 struct oct_comm {
     oct_collective base;   /* first: its functions find the rest behind it */
     oct_comm_state *state; /* NULL without a transport */
+    oct_comm
+        *besides; /* the same ranks over a transport's twin: for sums that are not waited for */
     char host[OCT_HOST_BYTES];
     const char *library; /* the transport's name */
     oct_host *hosts;     /* of every rank */
@@ -112,9 +120,9 @@ oct_status oct_comm_over(oct_comm **comm, oct_transport *transport,
                          double deadline_s) OCT_NODISCARD;
 
 /* node.c. Every rank offers memory, and when all know the offers of all they join, in the operation that has
- * begun. Where there is no memory to share, each rank is a node, which is no failure. */
+ * begun. Where there is no memory to share, or none is asked for (0), each rank is a node, which is no failure. */
 void oct_rank_node_offer(oct_host *host);
-oct_status oct_rank_node_join(const oct_comm *comm) OCT_NODISCARD;
+oct_status oct_rank_node_join(const oct_comm *comm, size_t slot_bytes) OCT_NODISCARD;
 void oct_rank_node_leave(oct_rank_node *node);
 char *oct_rank_node_slot(const oct_rank_node *node, int rank, uint64_t piece);
 
@@ -138,6 +146,8 @@ void oct_exchange_announce(const oct_comm *comm, size_t bytes);
 /* Waits for all transfers, or lines. patience multiplies the deadline: a rank that waits for an answer which
  * itself waits for somebody gives up later, so that the one truly missing is named. */
 oct_status oct_exchange_wait(const oct_comm *comm, int patience) OCT_NODISCARD;
+/* Looks what has ended since, without waiting; something is in flight. */
+oct_status oct_exchange_look(const oct_comm *comm, bool *moved) OCT_NODISCARD;
 /* "rank 2 (node7)" */
 const char *oct_rank_text(const oct_comm *comm, int rank, char text[128]);
 
@@ -164,6 +174,12 @@ oct_status oct_comm_max_i64(const oct_collective *self, int64_t *values, int64_t
 oct_status oct_comm_broadcast(const oct_collective *self, void *data, size_t bytes, int root);
 oct_status oct_comm_gather(const oct_collective *self, const void *src, size_t bytes, void *dst);
 oct_status oct_comm_agree(const oct_collective *self, oct_status mine);
+
+oct_status oct_comm_sum_begin(const oct_collective *self, const oct_leaves *leaves, float *parts,
+                              int64_t stride, int64_t n);
+oct_status oct_comm_sums_move(const oct_collective *self);
+oct_status oct_comm_sums_finish(const oct_collective *self);
+void oct_sums_free(struct oct_sums **sums);
 
 static inline const oct_comm *oct_comm_of(const oct_collective *self)
 {

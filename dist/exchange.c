@@ -252,8 +252,7 @@ static oct_status look_at_messages(const oct_comm *comm, size_t *ended)
     return OCT_OK;
 }
 
-/* Looks what has ended since, without waiting. */
-static oct_status look(const oct_comm *comm, bool *moved)
+oct_status oct_exchange_look(const oct_comm *comm, bool *moved)
 {
     oct_comm_state *s = comm->state;
     size_t ended = 0;
@@ -384,7 +383,8 @@ oct_status oct_exchange_wait(const oct_comm *comm, int patience)
     int missing = -1; /* the rank that was warned of */
     while (s->pending > 0) {
         bool moved = false;
-        OCT_TRY(look(comm, &moved));
+        OCT_TRY(oct_exchange_look(comm, &moved));
+        if (comm->besides) OCT_TRY(oct_comm_sums_move(&comm->base));
         /* A rank that was stopped itself accuses nobody when it wakes: only time that it was awake
          * counts. */
         double now = oct_seconds();

@@ -24,10 +24,10 @@ typedef struct shared {
     oct_rank_line lines[];
 } shared;
 
-static size_t shared_bytes(int ranks)
+static size_t shared_bytes(const oct_rank_node *node)
 {
-    return sizeof(shared) +
-           (size_t)ranks * (sizeof(oct_rank_line) + (size_t)OCT_NODE_SLOTS * OCT_NODE_SLOT_BYTES);
+    return sizeof(shared) + (size_t)node->ranks *
+                                (sizeof(oct_rank_line) + (size_t)OCT_NODE_SLOTS * node->slot_bytes);
 }
 
 void oct_rank_node_offer(oct_host *host)
@@ -50,7 +50,7 @@ static int ranks_of_a_node(const oct_comm *comm)
 
 static bool map(oct_rank_node *node, int fd)
 {
-    const size_t bytes = shared_bytes(node->ranks);
+    const size_t bytes = shared_bytes(node);
     void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (memory == MAP_FAILED) return false;
     shared *all = memory;
@@ -64,7 +64,7 @@ static bool map(oct_rank_node *node, int fd)
 /* The first rank of a node makes the memory, all pages of it, so that none is found missing later. */
 static bool make(oct_rank_node *node, const oct_host *mine)
 {
-    const off_t bytes = (off_t)shared_bytes(node->ranks);
+    const off_t bytes = (off_t)shared_bytes(node);
     if (mine->memory < 0 || ftruncate(mine->memory, bytes) != 0 ||
         fallocate(mine->memory, 0, 0, bytes) != 0 || !map(node, mine->memory))
         return false;
@@ -81,7 +81,7 @@ static bool find(oct_rank_node *node, const oct_host *first)
     int fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) return false;
     const bool good = fstat(fd, &info) == 0 && S_ISREG(info.st_mode) &&
-                      info.st_size == (off_t)shared_bytes(node->ranks) && map(node, fd);
+                      info.st_size == (off_t)shared_bytes(node) && map(node, fd);
     close(fd);
     return good && ((shared *)node->memory)->mark == first->mark;
 }
@@ -98,6 +98,7 @@ static oct_status all_have_it(const oct_comm *comm, bool good, bool *all)
 static oct_status join(const oct_comm *comm, oct_rank_node *node)
 {
     const oct_host *mine = &comm->hosts[comm->base.rank], *first = &comm->hosts[node->first];
+    const size_t bytes = shared_bytes(node);
     bool good = mine != first || make(node, mine);
     OCT_TRY(all_have_it(comm, good, &good));
     if (good && mine != first) good = find(node, first);
@@ -105,20 +106,21 @@ static oct_status join(const oct_comm *comm, oct_rank_node *node)
     if (good) return OCT_OK;
     oct_rank_node_leave(node);
     oct_log(OCT_LOG_WARN,
-            "the ranks of a host cannot share memory, so they sum by messages, which "
-            "is slower; they must see each other's /proc, and have %zu MB",
-            (shared_bytes(ranks_of_a_node(comm)) >> 20) + 1);
+            "the ranks of a host cannot share %zu MB of memory, so they sum by messages, which is "
+            "slower; they must see each other's /proc",
+            (bytes >> 20) + 1);
     return OCT_OK;
 }
 
-oct_status oct_rank_node_join(const oct_comm *comm)
+oct_status oct_rank_node_join(const oct_comm *comm, size_t slot_bytes)
 {
     oct_rank_node *node = &comm->state->node;
-    const int fd = comm->hosts[comm->base.rank].memory, ranks = ranks_of_a_node(comm);
-    *node = (oct_rank_node){.ranks = ranks, .first = comm->base.rank - comm->base.rank % ranks};
+    const int fd = comm->hosts[comm->base.rank].memory, rank = comm->base.rank;
+    const int ranks = slot_bytes > 0 ? ranks_of_a_node(comm) : 1;
+    *node = (oct_rank_node){.ranks = ranks, .first = rank - rank % ranks, .slot_bytes = slot_bytes};
     const oct_status status = ranks > 1 ? join(comm, node) : OCT_OK;
     if (fd >= 0) close(fd);
-    if (!node->memory) *node = (oct_rank_node){.ranks = 1, .first = comm->base.rank};
+    if (!node->memory) *node = (oct_rank_node){.ranks = 1, .first = rank};
     return status;
 }
 
@@ -131,5 +133,5 @@ void oct_rank_node_leave(oct_rank_node *node)
 char *oct_rank_node_slot(const oct_rank_node *node, int rank, uint64_t piece)
 {
     const size_t slot = (size_t)(rank - node->first) * OCT_NODE_SLOTS + piece % OCT_NODE_SLOTS;
-    return node->slots + slot * OCT_NODE_SLOT_BYTES;
+    return node->slots + slot * node->slot_bytes;
 }

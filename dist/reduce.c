@@ -16,6 +16,7 @@
  */
 #include "core/base/int_math.h"
 #include "core/base/mem.h"
+#include "core/base/text.h"
 #include "dist/comm_impl.h"
 #include "dist/rounds.h"
 
@@ -392,7 +393,7 @@ static oct_status plan_pieces(sum *s)
     oct_comm_state *state = s->comm->state;
     const oct_rank_node *node = &state->node;
     const size_t most = (size_t)most_parts(s), parts = most * (size_t)node->ranks;
-    s->piece_size = OCT_NODE_SLOT_BYTES / (int64_t)(most * s->width) / PIECE_STEP * PIECE_STEP;
+    s->piece_size = (int64_t)(node->slot_bytes / (most * s->width)) / PIECE_STEP * PIECE_STEP;
     s->lane = 0;
     for (s->at = 0; s->at < s->n; s->at += s->piece_size)
         s->lane += length(own_share(s));
@@ -426,7 +427,7 @@ static oct_status reserve_scratch(sum *s)
     return OCT_OK;
 }
 
-static oct_status begin(sum *s, const oct_leaves *leaves, char *parts)
+static oct_status begin(sum *s, const oct_leaves *leaves, char *parts, int64_t stride)
 {
     const oct_comm *comm = s->comm;
     s->own.run = *leaves;
@@ -435,7 +436,7 @@ static oct_status begin(sum *s, const oct_leaves *leaves, char *parts)
     OCT_CHECK(s->own.run.first == leaves->first && s->own.run.local == leaves->local, OCT_DEFECT,
               "rank %d sums leaves that are not its share of the batch", comm->base.rank);
     for (int p = 0; p < s->own.num_parts; p++)
-        s->own.vectors[p] = parts + (size_t)p * bytes_of(s, s->n);
+        s->own.vectors[p] = parts + (size_t)p * bytes_of(s, stride);
     s->phase = OVER;
     if (s->n == 0) return OCT_OK;
     if (leaves->count == 0) {
@@ -456,7 +457,7 @@ static oct_status begin(sum *s, const oct_leaves *leaves, char *parts)
 static oct_status tree_sum(sum *s, const oct_leaves *leaves, char *parts)
 {
     OCT_TRY(oct_exchange_begin(s->comm, OCT_EXCHANGE_TREE_SUM));
-    OCT_TRY(begin(s, leaves, parts));
+    OCT_TRY(begin(s, leaves, parts, s->n));
     while (s->phase != OVER) {
         OCT_TRY(take_step(s));
         OCT_TRY(oct_exchange_wait(s->comm, patience(s)));
@@ -476,4 +477,106 @@ oct_status oct_comm_tree_sum_f64(const oct_collective *self, const oct_leaves *l
 {
     sum s = {.comm = oct_comm_of(self), .out = (char *)out, .n = n, .width = sizeof(double)};
     return tree_sum(&s, leaves, (char *)parts);
+}
+
+/* --- besides other work ------------------------------------------------------------------------ */
+
+typedef struct request {
+    oct_leaves leaves;
+    float *parts;
+    int64_t stride, n;
+} request;
+
+/* Sums that have begun go one after another. */
+typedef struct oct_sums {
+    sum sum; /* the one at hand */
+    bool runs;
+    request *requests;
+    size_t capacity, count, next;
+    double looked;
+} oct_sums;
+
+static const double look_every_s = 20e-6;
+
+static oct_status begin_next(const oct_comm *comm, oct_sums *sums)
+{
+    const request *r = &sums->requests[sums->next];
+    sums->sum = (sum){
+        .comm = comm, .out = (char *)r->parts, .n = r->n, .width = sizeof(float), .phase = OVER};
+    OCT_TRY(oct_exchange_begin(comm, OCT_EXCHANGE_GRADIENT_SUM));
+    OCT_TRY(begin(&sums->sum, &r->leaves, (char *)r->parts, r->stride));
+    sums->runs = true;
+    return OCT_OK;
+}
+
+/* Goes on until something has to be waited for, or all is over. */
+static oct_status move_on(const oct_comm *comm, oct_sums *sums)
+{
+    while (sums->next < sums->count) {
+        bool moved;
+        if (!sums->runs) OCT_TRY(begin_next(comm, sums));
+        if (comm->state->pending > 0) OCT_TRY(oct_exchange_look(comm, &moved));
+        if (comm->state->pending > 0) return OCT_OK;
+        if (sums->sum.phase != OVER) {
+            OCT_TRY(take_step(&sums->sum));
+            continue;
+        }
+        sums->runs = false;
+        sums->next++;
+    }
+    sums->next = sums->count = 0;
+    return OCT_OK;
+}
+
+/* Where these sums fail, nothing may be exchanged any more in others either. */
+static oct_status with_all(const oct_comm *comm, oct_status status)
+{
+    if (comm->besides->state->broken) comm->state->broken = true;
+    return status;
+}
+
+oct_status oct_comm_sums_move(const oct_collective *self)
+{
+    const oct_comm *comm = oct_comm_of(self);
+    oct_sums *sums = comm->besides->state->sums;
+    if (!sums || sums->count == 0) return OCT_OK;
+    const double now = oct_seconds();
+    if (now - sums->looked < look_every_s) return OCT_OK;
+    sums->looked = now;
+    return with_all(comm, move_on(comm->besides, sums));
+}
+
+static oct_status finish(const oct_comm *comm, oct_sums *sums)
+{
+    OCT_TRY(move_on(comm, sums));
+    while (sums->count > 0) {
+        OCT_TRY(oct_exchange_wait(comm, patience(&sums->sum)));
+        OCT_TRY(move_on(comm, sums));
+    }
+    return OCT_OK;
+}
+
+oct_status oct_comm_sums_finish(const oct_collective *self)
+{
+    const oct_comm *comm = oct_comm_of(self);
+    oct_sums *sums = comm->besides->state->sums;
+    return sums ? with_all(comm, finish(comm->besides, sums)) : OCT_OK;
+}
+
+oct_status oct_comm_sum_begin(const oct_collective *self, const oct_leaves *leaves, float *parts,
+                              int64_t stride, int64_t n)
+{
+    const oct_comm *comm = oct_comm_of(self);
+    oct_comm_state *state = comm->besides->state;
+    if (!state->sums) OCT_TRY(oct_alloc(&state->sums, 1, sizeof(*state->sums)));
+    oct_sums *sums = state->sums;
+    OCT_TRY(oct_grow(&sums->requests, &sums->capacity, sums->count + 1, sizeof(*sums->requests)));
+    sums->requests[sums->count++] = (request){*leaves, parts, stride, n};
+    return oct_comm_sums_move(self);
+}
+
+void oct_sums_free(struct oct_sums **sums)
+{
+    if (*sums) oct_free(&(*sums)->requests);
+    oct_free(sums);
 }

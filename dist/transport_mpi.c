@@ -86,6 +86,21 @@ static oct_status sum_native(oct_transport *self, float *x, int64_t n)
     return error == MPI_SUCCESS ? OCT_OK : mpi_failed(error);
 }
 
+static void give_back(mpi_transport *t)
+{
+    oct_free(&t->requests);
+    oct_free(&t->done);
+    oct_free(&t->statuses);
+    oct_free(&t);
+}
+
+static void close_twin(oct_transport *self, bool orderly)
+{
+    mpi_transport *t = (mpi_transport *)self;
+    if (orderly) MPI_Comm_free(&t->comm);
+    give_back(t);
+}
+
 /* MPI_Finalize waits for all ranks. */
 static void close_transport(oct_transport *self, bool orderly)
 {
@@ -96,10 +111,34 @@ static void close_transport(oct_transport *self, bool orderly)
         MPI_Finalize();
         oct_watchdog_end();
     }
-    oct_free(&t->requests);
-    oct_free(&t->done);
-    oct_free(&t->statuses);
-    oct_free(&t);
+    give_back(t);
+}
+
+static oct_status duplicate(MPI_Comm of, mpi_transport *t)
+{
+    oct_watchdog_begin(OCT_RANK_IN_DUP, t->deadline_s);
+    const int error = MPI_Comm_dup(of, &t->comm);
+    oct_watchdog_end();
+    oct_rank_note_stage(OCT_RANK_RUNNING);
+    OCT_CHECK(error == MPI_SUCCESS, OCT_LOST, "MPI gave no communicator");
+    MPI_Comm_set_errhandler(t->comm, MPI_ERRORS_RETURN);
+    return OCT_OK;
+}
+
+static oct_status open_twin(oct_transport *self, oct_transport **twin)
+{
+    const mpi_transport *first = (const mpi_transport *)self;
+    mpi_transport *t;
+    OCT_TRY(oct_alloc(&t, 1, sizeof(*t)));
+    *t = (mpi_transport){.base = first->base, .deadline_s = first->deadline_s};
+    t->base.twin = NULL;
+    t->base.close = close_twin;
+    const oct_status status = duplicate(first->comm, t);
+    if (status != OCT_OK)
+        give_back(t);
+    else
+        *twin = &t->base;
+    return status;
 }
 
 /* "Open MPI v4.1.4, package: ..." becomes "Open MPI 4.1.4". */
@@ -134,13 +173,7 @@ static oct_status join_world(mpi_transport *t, int threads)
     MPI_Comm_rank(MPI_COMM_WORLD, &t->base.rank);
     OCT_TRY(oct_launcher_check_world(t->base.size, t->library));
 
-    oct_watchdog_begin(OCT_RANK_IN_DUP, t->deadline_s);
-    const int error = MPI_Comm_dup(MPI_COMM_WORLD, &t->comm);
-    oct_watchdog_end();
-    oct_rank_note_stage(OCT_RANK_RUNNING);
-    OCT_CHECK(error == MPI_SUCCESS, OCT_LOST, "MPI gave no communicator");
-    MPI_Comm_set_errhandler(t->comm, MPI_ERRORS_RETURN);
-    return OCT_OK;
+    return duplicate(MPI_COMM_WORLD, t);
 }
 
 oct_status oct_transport_mpi(oct_transport **transport, double deadline_s)
@@ -152,6 +185,7 @@ oct_status oct_transport_mpi(oct_transport **transport, double deadline_s)
     *t = (mpi_transport){.base = {.name = t->library,
                                   .begin = begin,
                                   .test = test,
+                                  .twin = open_twin,
                                   .sum_native = sum_native,
                                   .close = close_transport},
                          .deadline_s = deadline_s,

@@ -337,13 +337,39 @@ static void join_gradients(oct_train_step *s)
     memcpy(s->waiting + sums->waiting++ * n, s->params.grads, (size_t)n * sizeof(float));
 }
 
+/* Gradients that are there go to the other ranks while the backward makes more. */
+static void sum_meanwhile(oct_context *cx, void *user)
+{
+    oct_train_step *s = user;
+    oct_module *module = cx->module;
+    if (cx->status != OCT_OK) return;
+    cx->module = NULL; /* whose backward it is has nothing to do with it */
+    oct_context_adopt(cx, oct_params_begin_sums(&s->params, s->group, &cx->leaves));
+    oct_context_adopt(cx, s->group->sums_move(s->group));
+    cx->module = module;
+}
+
+/* Behind a failure the sums that have begun come to their end: the other ranks are in them. */
+static oct_status backward(oct_train_step *s, oct_tensor *loss)
+{
+    oct_context *cx = s->context;
+    char what[512];
+    cx->meanwhile = sum_meanwhile;
+    cx->meanwhile_user = s;
+    const oct_status status = oct_backward(cx, loss);
+    cx->meanwhile = NULL;
+    if (status == OCT_OK) return OCT_OK;
+    snprintf(what, sizeof what, "%s", oct_fail_text(0));
+    return s->group->sums_finish(s->group) == OCT_OK ? status : oct_fail(status, "%s", what);
+}
+
 static oct_status learn(oct_train_step *s, const oct_batch *batch)
 {
     oct_context *cx = s->context;
     oct_params_zero(&s->params);
     oct_tensor *loss = loss_of(s, forward(s, batch, true), batch);
     OCT_TRY(oct_context_status(cx));
-    OCT_TRY(oct_backward(cx, loss));
+    OCT_TRY(backward(s, loss));
     OCT_TRY(oct_params_reduce(&s->params, s->group, &cx->leaves));
     join_gradients(s);
     return OCT_OK;

@@ -41,6 +41,7 @@ void oct_context_begin(oct_context *cx, oct_leaves leaves, bool record)
     cx->args = (oct_op_args){0};
     cx->module = NULL;
     cx->open_params = NULL;
+    cx->meanwhile = NULL;
     if (cx->lifetimes) oct_lifetimes_begin(cx->lifetimes, cx->arena);
 }
 

@@ -14,6 +14,8 @@
 #include "core/base/leaves.h"
 #include "core/kernel/float_kernel.h"
 
+#include <omp.h>
+
 typedef struct oct_trace oct_trace;
 typedef struct oct_lifetimes oct_lifetimes;
 
@@ -57,7 +59,10 @@ struct oct_context {
     oct_module *module;            /* innermost module being called; messages name it */
     oct_module *hook;              /* whose hooks run, or NULL: what they call are call sites too */
     struct oct_param *open_params; /* parameters whose leaf gradients await their fold */
-    int64_t max_numel;             /* that a new tensor may have; 0: as many as there is room for */
+    /* What the main thread does besides, during a backward: set by who begins one behind the forward. */
+    void (*meanwhile)(oct_context *cx, void *user);
+    void *meanwhile_user;
+    int64_t max_numel; /* that a new tensor may have; 0: as many as there is room for */
 };
 
 oct_status oct_context_create(oct_context **cx, const oct_collective *group) OCT_NODISCARD;
@@ -78,6 +83,12 @@ void *oct_context_fail(oct_context *cx, oct_status code, const char *format, ...
 /* Fails the context with a failure that a call has already recorded; OCT_OK changes nothing. Returns
  * NULL. */
 void *oct_context_adopt(oct_context *cx, oct_status status);
+
+/* Called by ops between the tiles of what takes long, from any thread. */
+static inline void oct_meanwhile(oct_context *cx)
+{
+    if (cx->meanwhile && omp_get_thread_num() == 0) cx->meanwhile(cx, cx->meanwhile_user);
+}
 
 /* True when the context's lifetimes free what this forward reads no more. */
 static inline bool oct_context_frees(const oct_context *cx)

@@ -243,6 +243,7 @@ static void open_round(const oct_leaf_stream *stream)
 
 bool oct_leaf_stream_next(oct_context *cx, oct_leaf_stream *stream, int64_t *first, int64_t *end)
 {
+    oct_meanwhile(cx);
     if (cx->status != OCT_OK) return false;
     if (stream->some && stream->end > stream->first) count_round(cx, stream);
     stream->first = stream->end;

@@ -137,6 +137,7 @@ oct_status oct_backward(oct_context *cx, oct_tensor *loss)
         previous = node->previous;
         cx->module = node->module;
         if (cx->status == OCT_OK && (y->grad || y == loss)) node->backward(cx, node);
+        oct_meanwhile(cx);
         oct_arena_give(cx->arena, oct_take_grad(y));
         /* Nodes before this one know nothing that was made after it. */
         if (cx->release_on_backward) oct_arena_rewind(cx->arena, node->arena_mark);

@@ -58,6 +58,19 @@ static oct_status one_agree(const oct_collective *self, oct_status mine)
     return mine;
 }
 
+static oct_status one_sum_begin(const oct_collective *self, const oct_leaves *leaves, float *parts,
+                                int64_t stride, int64_t n)
+{
+    (void)self, (void)stride;
+    return copy_only_part(leaves, parts, (size_t)n * sizeof *parts, parts);
+}
+
+static oct_status one_has_summed(const oct_collective *self)
+{
+    (void)self;
+    return OCT_OK;
+}
+
 const oct_collective oct_collective_one = {
     .rank = 0,
     .size = 1,
@@ -67,4 +80,7 @@ const oct_collective oct_collective_one = {
     .broadcast = one_broadcast,
     .gather = one_gather,
     .agree = one_agree,
+    .sum_begin = one_sum_begin,
+    .sums_move = one_has_summed,
+    .sums_finish = one_has_summed,
 };

@@ -23,6 +23,14 @@ struct oct_collective {
     /* OK if OK on all ranks; otherwise `mine` where this rank failed and OCT_PEER elsewhere, with
      * the first failing rank's code and sentences copied into every record. */
     oct_status (*agree)(const oct_collective *self, oct_status mine);
+    /* The same sum of floats while the rank does other things, other sums among them. The parts are rows
+     * `stride` apart, and the total replaces the first of them (a rank without leaves has room for it). Sums
+     * begin in the same order on all ranks; moving them on does not wait, and is for the thread that began
+     * them; finish waits until all are over, and only then may the rows be touched. */
+    oct_status (*sum_begin)(const oct_collective *self, const oct_leaves *leaves, float *parts,
+                            int64_t stride, int64_t n);
+    oct_status (*sums_move)(const oct_collective *self);
+    oct_status (*sums_finish)(const oct_collective *self);
 };
 
 extern const oct_collective oct_collective_one; /* rank 0 of 1 */

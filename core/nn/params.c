@@ -40,6 +40,22 @@ static oct_status collect_params(void *user, oct_module *module)
     return OCT_OK;
 }
 
+/* A bucket has at least so many numbers, but for the first parameters, which are the last bucket. */
+enum { BUCKET_NUMEL = 1 << 20 };
+
+static oct_status make_buckets(oct_params *params)
+{
+    OCT_TRY(oct_alloc(&params->buckets, params->count, sizeof *params->buckets));
+    for (size_t end = params->count, first = end; end > 0; end = first) {
+        int64_t numel = 0;
+        while (first > 0 && numel < BUCKET_NUMEL)
+            numel += oct_numel(&params->items[--first]->value);
+        params->buckets[params->num_buckets++] =
+            (oct_bucket){first, end, params->items[first]->offset, numel};
+    }
+    return OCT_OK;
+}
+
 oct_status oct_params_bind(oct_params *params, oct_module *root, const oct_leaves *full)
 {
     *params = (oct_params){.max_parts = bound_on_parts(full)};
@@ -51,6 +67,7 @@ oct_status oct_params_bind(oct_params *params, oct_module *root, const oct_leave
     size_t numel = (size_t)params->numel;
     OCT_TRY_OUT(oct_alloc(&params->parts, (size_t)params->max_parts, numel * sizeof(float)));
     params->grads = params->parts;
+    OCT_TRY_OUT(make_buckets(params));
     for (size_t i = 0; i < params->count; i++) {
         oct_param *param = params->items[i];
         param->parts = params->parts + param->offset;
@@ -90,6 +107,7 @@ void oct_params_unbind(oct_params *params)
     }
     oct_free(&params->items);
     oct_free(&params->parts);
+    oct_free(&params->buckets);
     *params = (oct_params){0};
 }
 
@@ -113,14 +131,48 @@ bool oct_params_are_of(const oct_params *params, oct_module *root)
     return oct_module_walk(root, compare_params, &c) == OCT_OK && c.same && c.seen == params->count;
 }
 
+static oct_status begin_next(oct_params *params, const oct_collective *group,
+                             const oct_leaves *leaves)
+{
+    const oct_bucket *bucket = &params->buckets[params->begun++];
+    return group->sum_begin(group, leaves, params->parts + bucket->offset, params->numel,
+                            bucket->numel);
+}
+
+static bool is_complete(const oct_params *params, const oct_bucket *bucket)
+{
+    for (size_t i = bucket->first; i < bucket->end; i++)
+        if (!params->items[i]->folded) return false;
+    return true;
+}
+
+/* Counts this rank's parts of the batch. */
+static oct_status count_parts(const oct_params *params, const oct_leaves *leaves, int *count)
+{
+    oct_subtree parts[OCT_MAX_PARTS];
+    *count = oct_leaves_parts(leaves, parts);
+    OCT_CHECK(*count <= params->max_parts, OCT_DEFECT,
+              "a batch of %lld leaves is larger than the one the parameters were bound for",
+              (long long)leaves->count);
+    return OCT_OK;
+}
+
+oct_status oct_params_begin_sums(oct_params *params, const oct_collective *group,
+                                 const oct_leaves *leaves)
+{
+    int num_parts;
+    OCT_TRY(count_parts(params, leaves, &num_parts));
+    while (params->begun < params->num_buckets &&
+           is_complete(params, &params->buckets[params->begun]))
+        OCT_TRY(begin_next(params, group, leaves));
+    return OCT_OK;
+}
+
 oct_status oct_params_reduce(oct_params *params, const oct_collective *group,
                              const oct_leaves *leaves)
 {
-    oct_subtree parts[OCT_MAX_PARTS];
-    int num_parts = oct_leaves_parts(leaves, parts);
-    OCT_CHECK(num_parts <= params->max_parts, OCT_DEFECT,
-              "a batch of %lld leaves is larger than the one the parameters were bound for",
-              (long long)leaves->count);
+    int num_parts;
+    OCT_TRY(count_parts(params, leaves, &num_parts));
     for (size_t i = 0; i < params->count; i++) {
         const oct_param *param = params->items[i];
         if (param->folded) continue;
@@ -128,11 +180,14 @@ oct_status oct_params_reduce(oct_params *params, const oct_collective *group,
             memset(param->parts + p * param->stride, 0,
                    (size_t)oct_numel(&param->value) * sizeof(float));
     }
-    return group->tree_sum_f32(group, leaves, params->parts, params->numel, params->grads);
+    while (params->begun < params->num_buckets)
+        OCT_TRY(begin_next(params, group, leaves));
+    return group->sums_finish(group);
 }
 
 void oct_params_zero(oct_params *params)
 {
+    params->begun = 0;
     for (size_t i = 0; i < params->count; i++) {
         oct_param *param = params->items[i];
         param->uses = 0;

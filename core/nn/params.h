@@ -1,13 +1,21 @@
 /* All parameters of a module tree are bound to one block of gradients, reduced over ranks, and
  * checked.
  *
- * The parts of all parameters lie in one block, so the reduction over ranks is one call, and the totals
- * take the place of the first parts, so the optimizer is one loop.
+ * The parts of all parameters lie in one block, and the totals take the place of the first parts, so the
+ * optimizer is one loop. The block is cut into buckets of neighbouring parameters, whose sums over the ranks
+ * begin one after another from the last parameter on, as a backward makes their gradients: fixed by the
+ * module tree, so alike on all ranks.
  */
 #pragma once
 
 #include "core/base/collective.h"
 #include "core/nn/module.h"
+
+/* Parameters [first, end) of the list, which have these columns of the block. */
+typedef struct oct_bucket {
+    size_t first, end;
+    int64_t offset, numel;
+} oct_bucket;
 
 typedef struct oct_params {
     oct_param **items; /* pre-order of the module tree; held */
@@ -16,6 +24,8 @@ typedef struct oct_params {
     float *parts;  /* max_parts x numel */
     int max_parts;
     float *grads; /* numel: part 0, which the total replaces */
+    oct_bucket *buckets;
+    size_t num_buckets, begun; /* begun: whose sums have, in this step */
 } oct_params;
 
 /* Collects the parameters below root. full: the leaves of a full batch on this rank, which bound
@@ -29,6 +39,10 @@ bool oct_params_are_bound(const oct_params *params);
 /* True when the parameters below root are still those that were bound. */
 bool oct_params_are_of(const oct_params *params, oct_module *root);
 
+/* Begins the sums over the ranks that can begin: of buckets whose gradients are all there. For the time of a
+ * backward; oct_params_reduce follows, or where the backward failed sums_finish of the group. */
+oct_status oct_params_begin_sums(oct_params *params, const oct_collective *group,
+                                 const oct_leaves *leaves) OCT_NODISCARD;
 /* Sums parts over all ranks into grads; collective. A parameter that no op used has gradient 0. */
 oct_status oct_params_reduce(oct_params *params, const oct_collective *group,
                              const oct_leaves *leaves) OCT_NODISCARD;

@@ -76,6 +76,7 @@ static void pass_leaves(oct_context *cx, const convolution *v, bool forward,
                 oct_conv_forward(p, &pass, scratch_here(&w));
             else
                 oct_conv_backward_data(p, &pass, scratch_here(&w));
+            oct_meanwhile(cx);
         }
     }
     oct_scratch_end(cx, w.packed);

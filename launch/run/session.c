@@ -65,6 +65,25 @@ static oct_status agree(const oct_collective *self, oct_status mine)
     return status;
 }
 
+static oct_status sum_begin(const oct_collective *self, const oct_leaves *leaves, float *parts,
+                            int64_t stride, int64_t n)
+{
+    const oct_collective *ranks = ranks_of(self);
+    return ranks->sum_begin(ranks, leaves, parts, stride, n);
+}
+
+static oct_status sums_move(const oct_collective *self)
+{
+    const oct_collective *ranks = ranks_of(self);
+    return ranks->sums_move(ranks);
+}
+
+static oct_status sums_finish(const oct_collective *self)
+{
+    const oct_collective *ranks = ranks_of(self);
+    return ranks->sums_finish(ranks);
+}
+
 /* Writes the command with its words and options. What may differ from host to host is left out, and so are the
  * words of train, whose recipes are compared key by key. */
 static oct_status command_text(const oct_args *args, oct_text *text)
@@ -138,7 +157,7 @@ oct_status oct_session_open(oct_session *session, const oct_args *args, double d
     const oct_collective *ranks = oct_comm_collective(session->comm);
     *session->watched = (oct_watched){
         .face = {ranks->rank, ranks->size, tree_sum_f32, tree_sum_f64, max_i64, broadcast, gather,
-                 agree},
+                 agree, sum_begin, sums_move, sums_finish},
         .ranks = ranks,
     };
     session->group = &session->watched->face;

@@ -102,6 +102,64 @@ Test(param, reducing_gives_parts_and_zero_for_the_unused)
         cr_assert_eq(params.grads[i], 0);
 }
 
+/* A group that notes which columns began, and in what order. */
+typedef struct beginnings {
+    oct_collective group;
+    int64_t first[4], numel[4];
+    int count;
+    bool finished;
+} beginnings;
+
+static oct_status note_begin(const oct_collective *self, const oct_leaves *leaves, float *parts,
+                             int64_t stride, int64_t n)
+{
+    beginnings *b = (beginnings *)(uintptr_t)self;
+    cr_assert(b->count < 4 && leaves->count == 8);
+    cr_assert_eq(stride, params.numel);
+    b->first[b->count] = parts - params.parts;
+    b->numel[b->count++] = n;
+    return OCT_OK;
+}
+
+static oct_status note_end(const oct_collective *self)
+{
+    ((beginnings *)(uintptr_t)self)->finished = true;
+    return OCT_OK;
+}
+
+/* The last parameters are one bucket, of a million numbers at least, and the first the rest. */
+Test(param, sums_begin_bucket_by_bucket_from_the_last_parameter_on)
+{
+    oct_module *large;
+    oct_param *w[4];
+    const oct_leaves full = oct_leaves_split(64, 8, 0, 1);
+    beginnings b = {.group = {.size = 1, .sum_begin = note_begin, .sums_finish = note_end}};
+    const int64_t size[] = {5, 1 << 20, (1 << 20) - 3, 3};
+    cr_assert_eq(oct_module_create(&large, &plain_type, sizeof(plain)), OCT_OK);
+    for (int i = 0; i < 4; i++)
+        cr_assert_eq(oct_module_add_param(large, (char[]){(char)('a' + i), 0}, OCT_SHAPE(size[i]),
+                                          false, &w[i]),
+                     OCT_OK);
+    cr_assert_eq(oct_params_bind(&params, large, &full), OCT_OK);
+    cr_assert_eq(params.num_buckets, 3);
+    w[1]->folded = true; /* of another bucket than the first */
+    w[3]->folded = true; /* not the whole of the first */
+    cr_assert_eq(oct_params_begin_sums(&params, &b.group, &full), OCT_OK);
+    cr_assert_eq(b.count, 0);
+    w[2]->folded = true;
+    cr_assert_eq(oct_params_begin_sums(&params, &b.group, &full), OCT_OK);
+    cr_assert_eq(b.count, 2);
+    cr_assert(b.first[0] == w[2]->offset && b.numel[0] == 1 << 20);
+    cr_assert(b.first[1] == w[1]->offset && b.numel[1] == 1 << 20);
+    cr_assert_not(b.finished);
+    cr_assert_eq(oct_params_reduce(&params, &b.group, &full), OCT_OK);
+    cr_assert(b.count == 3 && b.first[2] == 0 && b.numel[2] == 5 && b.finished);
+    oct_params_zero(&params);
+    cr_assert_eq(params.begun, 0);
+    oct_params_unbind(&params);
+    oct_module_destroy(&large);
+}
+
 Test(param, a_batch_beyond_the_bound_is_a_defect)
 {
     oct_leaves full = oct_leaves_split(3, 1, 0, 1), more = {9, 1, 9, 1, 7};

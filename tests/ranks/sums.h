@@ -98,6 +98,28 @@ static inline void check_f64(const oct_comm *comm, int64_t samples, int64_t n)
     oct_free(&out);
 }
 
+/* Columns of rows that begin one after another and go on while other sums are waited for. */
+static inline void check_besides(const oct_comm *comm, int64_t samples)
+{
+    enum { N = 9000, COLUMNS = 5 };
+    static const int64_t ends[COLUMNS] = {9000, 8999, 4000, 3500, 17};
+    const oct_collective *all = oct_comm_collective(comm);
+    const oct_leaves leaves = oct_leaves_split(samples, LEAF, all->rank, all->size);
+    const int64_t rows_needed = leaves.local > 0 ? leaves.local : 1;
+    float *rows;
+    RANK_OK(comm, oct_alloc(&rows, (size_t)(rows_needed * N), sizeof(*rows)));
+    fill_parts(&leaves, rows, N);
+    for (int c = 0; c < COLUMNS; c++) {
+        const int64_t begin = c + 1 < COLUMNS ? ends[c + 1] : 0;
+        RANK_OK(comm, all->sum_begin(all, &leaves, rows + begin, N, ends[c] - begin));
+        if (c % 2 == 0) check_f64(comm, samples, 40);
+        RANK_OK(comm, all->sums_move(all));
+    }
+    RANK_OK(comm, all->sums_finish(all));
+    compare_f32(comm, &leaves, rows, N);
+    oct_free(&rows);
+}
+
 /* A batch without samples sums to zero. */
 static inline void check_empty(const oct_comm *comm)
 {
@@ -119,5 +141,7 @@ static inline void check_sums(const oct_comm *comm, int64_t leaves, int64_t step
             check_f32(comm, samples, lengths[k]);
             check_f64(comm, samples, lengths[k]);
         }
+    for (int64_t count = 1; count <= leaves; count += 4)
+        check_besides(comm, count * LEAF);
     check_empty(comm);
 }

@@ -24,7 +24,7 @@ typedef struct pair {
 typedef struct world {
     pthread_mutex_t lock;
     int size, on_a_host;
-    pair pairs[OCT_THREAD_RANKS_MAX][OCT_THREAD_RANKS_MAX]; /* to, from */
+    pair pairs[2][OCT_THREAD_RANKS_MAX][OCT_THREAD_RANKS_MAX]; /* of the twin too; to, from */
     void (*body)(const oct_comm *comm, void *user);
     void *user;
 } world;
@@ -35,6 +35,7 @@ typedef struct thread_transport {
     oct_transport base;
     char host[32];
     world *all;
+    int second; /* this is the twin */
     oct_traffic traffic;
     bool met[OCT_THREAD_RANKS_MAX];
     struct {
@@ -52,7 +53,7 @@ static void send_message(thread_transport *t, const oct_transfer *transfer, cons
     cr_assert_not_null(m);
     *m = (message){.tag = tag, .bytes = transfer->bytes};
     memcpy(m->data, data, transfer->bytes);
-    pair *p = &t->all->pairs[transfer->peer][t->base.rank];
+    pair *p = &t->all->pairs[t->second][transfer->peer][t->base.rank];
     pthread_mutex_lock(&t->all->lock);
     *(p->first ? p->end : &p->first) = m;
     p->end = &m->next;
@@ -79,7 +80,7 @@ static oct_status begin(oct_transport *self, size_t number, const oct_transfer *
 /* Takes the next message of a pair; NULL when none has come. */
 static message *take(thread_transport *t, int peer)
 {
-    pair *p = &t->all->pairs[t->base.rank][peer];
+    pair *p = &t->all->pairs[t->second][t->base.rank][peer];
     pthread_mutex_lock(&t->all->lock);
     message *m = p->first;
     if (m) p->first = m->next;
@@ -118,6 +119,17 @@ static void close_transport(oct_transport *self, bool orderly)
     free(self);
 }
 
+static oct_status open_twin(oct_transport *self, oct_transport **twin)
+{
+    thread_transport *t = malloc(sizeof *t);
+    cr_assert_not_null(t);
+    *t = *(const thread_transport *)self;
+    t->second = 1;
+    t->base.host = t->host;
+    *twin = &t->base;
+    return OCT_OK;
+}
+
 typedef struct seat {
     world *all;
     int rank;
@@ -137,6 +149,7 @@ static void *run(void *user)
                               .host = t->host,
                               .begin = begin,
                               .test = test,
+                              .twin = open_twin,
                               .close = close_transport};
     t->all = mine->all;
     cr_assert_eq(oct_comm_over(&comm, &t->base, 20), OCT_OK, "%s", oct_fail_text(0));
