@@ -285,6 +285,6 @@ Test(onnx_nested, a_loop_of_known_length_is_written_out)
         m = (onnx_model){0};
         add_ports(&m);
         add_loop(&m, inputs[i], i == 0);
-        check_refused(&m, "it holds a network of its own, which runs so often as nobody knows");
+        check_refused(&m, "it holds a network of its own that cannot be written out");
     }
 }
