@@ -98,11 +98,12 @@ static oct_status unknown_operator(const oct_onnx_call *c)
     name_others(c, others);
     for (int i = 0; i < n->num_attributes; i++)
         if (n->attributes[i].kind == OCT_ONNX_GRAPH)
-            return oct_onnx_problem(c,
-                                    "it holds a network of its own that cannot be written out: only "
-                                    "an If can, and a Loop whose number of rounds is a constant and "
-                                    "that collects nothing; export the model without it%s",
-                                    others);
+            return oct_onnx_problem(
+                c,
+                "it holds a network of its own that cannot be written out: only "
+                "an If can, and a Loop whose number of rounds is a constant and "
+                "that collects nothing; export the model without it%s",
+                others);
     if (n->domain[0] != '\0')
         return oct_onnx_problem(c,
                                 "it is an operator of '%s', not of ONNX; export the model "
