@@ -1,10 +1,5 @@
-/* Checkpoints.
- *
- * Saving: image in memory, file, manifest, and only then are older files deleted; whatever step fails,
- * the manifest on the disk names files that are there. Loading: everything is read into memory of its
- * own before the first value of the model changes.
- */
-#include "io/checkpoint.h"
+/* Loading checkpoints: everything is read into memory of its own before the first value of the model changes. */
+#include "io/checkpoint_impl.h"
 
 #include "core/base/log.h"
 #include "core/base/mem.h"
@@ -20,133 +15,18 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { FORMAT = 1, RECIPE_BYTES_MAX = 1 << 20, ITEM_PATH = 512 };
-
-/* Makes "state/layers/0/conv/weight" of "layers.0.conv.weight". */
-static void item_path(char text[ITEM_PATH], const char *path)
-{
-    snprintf(text, ITEM_PATH, "state/%s", path);
-    for (char *p = text; *p; p++) {
-        if (*p == '.') *p = '/';
-    }
-}
-
-/* One array of a checkpoint: state of the model or of the optimizer. */
-typedef struct array {
-    char *path; /* in the file */
-    oct_dtype dtype;
-    oct_shape shape;
-    void *data; /* of the model or the optimizer */
-    oct_value_range range;
-    size_t bytes, offset; /* in the memory that is read into */
-} array;
-
-typedef struct array_list {
-    array *items;
-    size_t count, capacity, bytes;
-} array_list;
-
-static oct_status add_array(array_list *list, const char *path, const oct_tensor *tensor,
-                            oct_value_range range)
-{
-    OCT_TRY(oct_grow(&list->items, &list->capacity, list->count + 1, sizeof *list->items));
-    array *a = &list->items[list->count];
-    *a = (array){.dtype = tensor->dtype,
-                 .shape = tensor->shape,
-                 .data = tensor->data,
-                 .range = range,
-                 .bytes = (size_t)oct_numel(tensor) * oct_dtype_bytes(tensor->dtype),
-                 .offset = list->bytes};
-    OCT_TRY(oct_strdup(&a->path, path));
-    list->count++;
-    list->bytes += a->bytes;
-    return OCT_OK;
-}
-
-static oct_status add_item(void *user, const oct_state_item *item)
-{
-    char path[ITEM_PATH];
-    item_path(path, item->path);
-    return add_array(user, path, item->tensor, item->range);
-}
-
-/* What is trained, where the model itself holds averages. */
-typedef struct trained_list {
-    array_list *list;
-    const oct_average *average;
-} trained_list;
-
-static oct_status add_trained(void *user, const oct_state_item *item)
-{
-    char path[ITEM_PATH + sizeof "optimizer/trained/"], name[ITEM_PATH];
-    const trained_list *trained = user;
-    oct_tensor other = *item->tensor;
-    other.data = oct_average_of(trained->average, item->tensor);
-    if (!other.data) return OCT_OK;
-    item_path(name, item->path);
-    snprintf(path, sizeof path, "optimizer/trained/%s", name + strlen("state/"));
-    return add_array(trained->list, path, &other, item->range);
-}
-
-/* Lists all arrays of a model and, unless it is NULL, of its optimizer. averaged: it has averages already. */
-static oct_status list_arrays(array_list *list, oct_module *root, const oct_optim *optim,
-                              bool averaged)
-{
-    char path[ITEM_PATH];
-    OCT_TRY(oct_module_state(root, add_item, list));
-    for (int i = 0; optim && i < optim->num_slots; i++) {
-        const oct_tensor slot = {
-            .dtype = OCT_F32, .shape = OCT_SHAPE(optim->numel), .data = optim->slot[i]};
-        snprintf(path, sizeof path, "optimizer/%s", optim->type->slot[i]);
-        OCT_TRY(add_array(list, path, &slot, (oct_value_range){0}));
-    }
-    if (!optim || !averaged) return OCT_OK;
-    return oct_module_state(root, add_trained, &(trained_list){list, &optim->average});
-}
-
-static void free_list(array_list *list)
-{
-    for (size_t i = 0; i < list->count; i++)
-        oct_free(&list->items[i].path);
-    oct_free(&list->items);
-}
-
-/* The numbers of a course, as they stand in a file; the value by its bits. */
-#define COURSE(X)                                                                                  \
-    X(float_end)                                                                                   \
-    X(qat_end)                                                                                     \
-    X(best_step)                                                                                   \
-    X(since)
-
-static oct_status write_course(oct_h5 *h5, const oct_course *course)
-{
-    static const oct_course nothing = {0};
-    int64_t bits;
-    if (memcmp(course, &nothing, sizeof nothing) == 0) return OCT_OK;
-    memcpy(&bits, &course->best_value, sizeof bits);
-#define X(name) OCT_TRY(oct_h5_write_i64(h5, "info/" #name, course->name));
-    COURSE(X)
-#undef X
-    return oct_h5_write_i64(h5, "info/best_value_bits", bits);
-}
+enum { RECIPE_BYTES_MAX = 1 << 20 };
 
 static oct_status read_course(oct_h5 *h5, oct_course *course)
 {
     int64_t bits;
     if (!oct_h5_has(h5, "info/best_value_bits")) return OCT_OK;
 #define X(name) OCT_TRY(oct_h5_read_i64(h5, "info/" #name, 0, INT64_MAX, &course->name));
-    COURSE(X)
+    OCT_COURSE_NUMBERS(X)
 #undef X
     OCT_TRY(oct_h5_read_i64(h5, "info/best_value_bits", INT64_MIN, INT64_MAX, &bits));
     memcpy(&course->best_value, &bits, sizeof bits);
     return OCT_OK;
-}
-
-static oct_status write_skips(oct_h5 *h5, const oct_skips *skips)
-{
-    if (skips->all == 0) return OCT_OK;
-    OCT_TRY(oct_h5_write_i64(h5, "info/skipped", skips->all));
-    return oct_h5_write_i64(h5, "info/skipped_row", skips->row);
 }
 
 static oct_status read_skips(oct_h5 *h5, oct_skips *skips)
@@ -156,105 +36,6 @@ static oct_status read_skips(oct_h5 *h5, oct_skips *skips)
     return oct_h5_read_i64(h5, "info/skipped_row", 0, skips->all, &skips->row);
 }
 
-static oct_status write_info(oct_h5 *h5, const oct_checkpoint_info *info)
-{
-    OCT_TRY(oct_h5_write_i64(h5, "info/format", FORMAT));
-    OCT_TRY(oct_h5_write_i64(h5, "info/step", info->step));
-    OCT_TRY(oct_h5_write_text(h5, "info/phase", info->phase));
-    OCT_TRY(oct_h5_write_i64(h5, "info/updates", info->updates));
-    OCT_TRY(write_course(h5, &info->course));
-    OCT_TRY(write_skips(h5, &info->skips));
-    OCT_TRY(oct_h5_write_text(h5, "info/recipe", info->recipe ? info->recipe : ""));
-    return info->class_names ? oct_h5_write_text(h5, "info/class_names", info->class_names)
-                             : OCT_OK;
-}
-
-static oct_status write_state(oct_h5 *h5, oct_module *root, const oct_optim *optim)
-{
-    oct_status status = OCT_OK;
-    array_list list = {0};
-    OCT_TRY_OUT(list_arrays(&list, root, optim, optim && optim->average.begun));
-    for (size_t i = 0; i < list.count; i++) {
-        const array *a = &list.items[i];
-        OCT_TRY_OUT(oct_h5_write(h5, a->path, a->dtype, a->shape, a->data));
-    }
-out:
-    free_list(&list);
-    return status;
-}
-
-/* Deletes the files that the old manifest named and the new one does not. */
-static void delete_dropped(const char *folder, const oct_manifest *old, const oct_manifest *new)
-{
-    char name[OCT_CHECKPOINT_NAME], *path;
-    for (size_t i = 0; i < old->count; i++) {
-        const oct_manifest_entry *entry = &old->entries[i];
-        if (entry->damaged || oct_manifest_find(new, entry->step)) continue;
-        if (oct_format(&path, "%s/%s", folder, oct_checkpoint_name(entry->step, name)) != OCT_OK)
-            return;
-        unlink(path);
-        oct_free(&path);
-    }
-}
-
-/* Writes the file, then the manifest. A file that the manifest could not name is taken back, unless
- * it stands in the place of one that is named. */
-static oct_status commit(const char *folder, const char *path, const void *bytes, size_t size,
-                         int64_t step, oct_keep keep)
-{
-    oct_status status = OCT_OK;
-    oct_manifest old = {0}, new = {0};
-    oct_manifest_entry entry = {.step = step, .bytes = size};
-
-    OCT_TRY_OUT(oct_manifest_read(&old, folder));
-    OCT_TRY_OUT(oct_alloc(&new.entries, old.count + 1, sizeof *new.entries));
-    new.count = old.count;
-    new.capacity = old.count + 1;
-    if (old.count > 0) memcpy(new.entries, old.entries, old.count * sizeof *old.entries);
-    oct_sha256(bytes, size, entry.digest);
-    OCT_TRY_OUT(oct_manifest_add(&new, &entry, keep));
-
-    OCT_TRY_OUT(oct_file_write(path, bytes, size));
-    status = oct_manifest_write(&new, folder);
-    if (status != OCT_OK && !oct_manifest_find(&old, step)) unlink(path);
-    if (status == OCT_OK) delete_dropped(folder, &old, &new);
-out:
-    oct_manifest_free(&old);
-    oct_manifest_free(&new);
-    return status;
-}
-
-oct_status oct_checkpoint_save(const char *folder, const oct_checkpoint_info *info,
-                               oct_module *root, const oct_optim *optim, oct_keep keep, char **file)
-{
-    oct_status status = OCT_OK;
-    char name[OCT_CHECKPOINT_NAME], *path = NULL;
-    oct_h5 *h5 = NULL;
-    void *bytes = NULL;
-    size_t size;
-
-    if (file) *file = NULL;
-    OCT_ASSERT(info->step >= 0 && keep.newest >= 1);
-    OCT_TRY_OUT(oct_make_folders(folder));
-    oct_file_clean(folder);
-    OCT_TRY_OUT(oct_h5_create(&h5));
-    OCT_TRY_OUT(write_info(h5, info));
-    OCT_TRY_OUT(write_state(h5, root, optim));
-    OCT_TRY_OUT(oct_h5_seal(h5, &bytes, &size));
-    oct_h5_close(&h5);
-    OCT_TRY_OUT(oct_format(&path, "%s/%s", folder, oct_checkpoint_name(info->step, name)));
-    OCT_TRY_OUT(commit(folder, path, bytes, size, info->step, keep));
-    if (file) {
-        *file = path;
-        path = NULL;
-    }
-out:
-    oct_h5_close(&h5);
-    oct_free(&bytes);
-    oct_free(&path);
-    return status;
-}
-
 static oct_status read_info(oct_h5 *h5, const char *path, oct_checkpoint_info *info, bool *newer)
 {
     char *phase = NULL;
@@ -262,10 +43,10 @@ static oct_status read_info(oct_h5 *h5, const char *path, oct_checkpoint_info *i
 
     OCT_CHECK(!oct_h5_has(h5, "program"), OCT_DATA, "%s: is an int8 model, not a checkpoint", path);
     OCT_TRY(oct_h5_read_i64(h5, "info/format", 1, INT64_MAX, &format));
-    *newer = format > FORMAT;
+    *newer = format > OCT_CHECKPOINT_FORMAT;
     OCT_CHECK(!*newer, OCT_DATA,
               "%s: has checkpoint format %lld and this Octet knows format %d; use a newer Octet",
-              path, (long long)format, FORMAT);
+              path, (long long)format, OCT_CHECKPOINT_FORMAT);
     OCT_TRY(oct_h5_read_i64(h5, "info/step", 0, INT64_MAX, &info->step));
     OCT_TRY(oct_h5_read_i64(h5, "info/updates", 0, INT64_MAX, &info->updates));
     OCT_TRY(oct_h5_read_text(h5, "info/phase", sizeof info->phase - 1, &phase));
@@ -457,13 +238,13 @@ oct_status oct_checkpoint_from_bytes(oct_checkpoint *ckpt, const char *path, voi
 
 static int by_path(const void *a, const void *b)
 {
-    return strcmp(((const array *)a)->path, ((const array *)b)->path);
+    return strcmp(((const oct_saved_array *)a)->path, ((const oct_saved_array *)b)->path);
 }
 
 /* Makes "head.2.bias" of "state/head/2/bias". */
-static void module_path(char text[ITEM_PATH], const char *path)
+static void module_path(char text[OCT_ITEM_PATH], const char *path)
 {
-    snprintf(text, ITEM_PATH, "%s", path + strlen("state/"));
+    snprintf(text, OCT_ITEM_PATH, "%s", path + strlen("state/"));
     for (char *p = text; *p; p++) {
         if (*p == '/') *p = '.';
     }
@@ -473,9 +254,9 @@ static void module_path(char text[ITEM_PATH], const char *path)
 typedef struct surplus {
     oct_h5 *h5;
     const char *file;
-    const array_list *list; /* sorted by path */
-    bool optimizer;         /* is wanted */
-    char path[ITEM_PATH * 2];
+    const oct_saved_arrays *list; /* sorted by path */
+    bool optimizer;               /* is wanted */
+    char path[OCT_ITEM_PATH * 2];
     size_t seen, count;
     oct_text names;
     oct_text *lines; /* NULL: only the names are wanted */
@@ -484,7 +265,7 @@ typedef struct surplus {
 static oct_status add_surplus(surplus *s)
 {
     enum { NAMED = 3 };
-    char name[ITEM_PATH];
+    char name[OCT_ITEM_PATH];
     if (s->lines) {
         module_path(name, s->path);
         return oct_text_add(s->lines, "%s: only there\n", name);
@@ -499,9 +280,9 @@ static bool is_known(surplus *s)
     static const char *const info[] = {
         "info/format",  "info/step",        "info/updates",
         "info/phase",   "info/recipe",      "info/class_names",
-        "info/skipped", "info/skipped_row", COURSE(X) "info/best_value_bits"};
+        "info/skipped", "info/skipped_row", OCT_COURSE_NUMBERS(X) "info/best_value_bits"};
 #undef X
-    const array key = {.path = s->path};
+    const oct_saved_array key = {.path = s->path};
     for (size_t i = 0; i < OCT_COUNT(info); i++)
         if (strcmp(info[i], s->path) == 0) return true;
     return s->list->count > 0 &&
@@ -530,7 +311,8 @@ static oct_status find_surplus(void *user, const char *name)
 }
 
 /* The file must hold exactly the wanted items, no fewer and no more. */
-static oct_status check_items(oct_h5 *h5, const char *file, const array_list *list, bool optimizer)
+static oct_status check_items(oct_h5 *h5, const char *file, const oct_saved_arrays *list,
+                              bool optimizer)
 {
     oct_status status = OCT_OK;
     surplus s = {.h5 = h5, .file = file, .list = list, .optimizer = optimizer};
@@ -559,7 +341,7 @@ out:
 }
 
 /* Refuses a value outside of what the model allows there. */
-static oct_status check_range(const char *file, const array *a, const uint8_t *data)
+static oct_status check_range(const char *file, const oct_saved_array *a, const uint8_t *data)
 {
     const oct_value_range r = a->range;
     size_t each = oct_dtype_bytes(a->dtype);
@@ -579,22 +361,22 @@ static oct_status check_range(const char *file, const array *a, const uint8_t *d
 oct_status oct_checkpoint_load(const oct_checkpoint *ckpt, oct_module *root, oct_optim *optim)
 {
     oct_status status = OCT_OK;
-    array_list list = {0};
+    oct_saved_arrays list = {0};
     oct_h5 *h5 = NULL;
     uint8_t *bytes = NULL;
 
     OCT_TRY_OUT(oct_h5_open_sealed(&h5, ckpt->bytes, ckpt->size, ckpt->path));
-    OCT_TRY_OUT(list_arrays(&list, root, optim, ckpt->info.updates > 0));
+    OCT_TRY_OUT(oct_saved_arrays_list(&list, root, optim, ckpt->info.updates > 0, false));
     if (list.count > 0) qsort(list.items, list.count, sizeof *list.items, by_path);
     OCT_TRY_OUT(check_items(h5, ckpt->path, &list, optim != NULL));
     OCT_TRY_OUT(oct_alloc(&bytes, list.bytes, 1));
     for (size_t i = 0; i < list.count; i++) {
-        const array *a = &list.items[i];
+        const oct_saved_array *a = &list.items[i];
         OCT_TRY_OUT(oct_h5_read(h5, a->path, a->dtype, a->shape, bytes + a->offset));
         OCT_TRY_OUT(check_range(ckpt->path, a, bytes + a->offset));
     }
     for (size_t i = 0; i < list.count; i++) {
-        const array *a = &list.items[i];
+        const oct_saved_array *a = &list.items[i];
         if (a->bytes > 0) memcpy(a->data, bytes + a->offset, a->bytes);
     }
     if (optim) {
@@ -603,15 +385,15 @@ oct_status oct_checkpoint_load(const oct_checkpoint *ckpt, oct_module *root, oct
             optim->average.values && optim->updates > 0;
     }
 out:
-    free_list(&list);
+    oct_saved_arrays_free(&list);
     oct_free(&bytes);
     oct_h5_close(&h5);
     return status;
 }
 
-static oct_status compare_array(oct_h5 *h5, const array *a, oct_text *out)
+static oct_status compare_array(oct_h5 *h5, const oct_saved_array *a, oct_text *out)
 {
-    char name[ITEM_PATH], there[96], here[96];
+    char name[OCT_ITEM_PATH], there[96], here[96];
     oct_dtype dtype;
     oct_shape shape;
     module_path(name, a->path);
@@ -627,19 +409,19 @@ oct_status oct_checkpoint_compare(const oct_checkpoint *ckpt, oct_module *root,
                                   oct_text *differences)
 {
     oct_status status = OCT_OK;
-    array_list list = {0};
+    oct_saved_arrays list = {0};
     oct_h5 *h5 = NULL;
     surplus s = {.file = ckpt->path, .list = &list, .path = "state", .lines = differences};
 
     OCT_TRY_OUT(oct_h5_open_sealed(&h5, ckpt->bytes, ckpt->size, ckpt->path));
-    OCT_TRY_OUT(list_arrays(&list, root, NULL, false));
+    OCT_TRY_OUT(oct_saved_arrays_list(&list, root, NULL, false, false));
     for (size_t i = 0; i < list.count; i++)
         OCT_TRY_OUT(compare_array(h5, &list.items[i], differences));
     if (list.count > 0) qsort(list.items, list.count, sizeof *list.items, by_path);
     s.h5 = h5;
     if (oct_h5_has(h5, s.path)) OCT_TRY_OUT(oct_h5_list(h5, s.path, find_surplus, &s));
 out:
-    free_list(&list);
+    oct_saved_arrays_free(&list);
     oct_text_free(&s.names);
     oct_h5_close(&h5);
     return status;

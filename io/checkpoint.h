@@ -25,7 +25,8 @@ typedef struct oct_course {
     double best_value;
 } oct_course;
 
-/* Steps that were skipped for numbers that are not finite (`nonfinite.step`). A file holds it only where there are any. */
+/* Steps that were skipped for numbers that are not finite (`nonfinite.step`). A file holds it only where there are
+ * any. */
 typedef struct oct_skips {
     int64_t all, row; /* row: that end at the step at hand */
 } oct_skips;
@@ -42,8 +43,8 @@ typedef struct oct_checkpoint_info {
 } oct_checkpoint_info;
 
 /* Saves a checkpoint. One rank calls it, the only writer of the folder, which is made if need be. Datasets:
- * "state/<path with '/' for '.'>" for every state item of root, "optimizer/slot0", ..., "info/...". Of an
- * optimizer with averages root holds these, and "optimizer/trained/<path>" is what is trained.
+ * "state/<path with '/' for '.'>" for every state item of root, "optimizer/slot0", ..., "info/...". With
+ * averages "state" is of these, and "optimizer/trained/<path>" is what is trained.
  * Checkpoints of the same or later steps are superseded. Deletes those that `keep` does not name
  * only after the new one is committed; on failure nothing has changed. *file (may be NULL):
  * oct_alloc'ed path of what was written. */

@@ -55,6 +55,16 @@ void oct_sha256_end(oct_sha256_state **state, uint8_t digest[32])
     oct_free(state);
 }
 
+oct_status oct_sha256_peek(const oct_sha256_state *state, uint8_t digest[32])
+{
+    EVP_MD_CTX *copy = EVP_MD_CTX_new();
+    const bool done = copy && EVP_MD_CTX_copy_ex(copy, state->context) == 1 &&
+                      EVP_DigestFinal_ex(copy, digest, NULL) == 1;
+    EVP_MD_CTX_free(copy);
+    OCT_CHECK(done, OCT_RESOURCE, "SHA-256 cannot be told: out of memory");
+    return OCT_OK;
+}
+
 const char *oct_hex(const uint8_t digest[32], char text[65])
 {
     static const char digits[] = "0123456789abcdef";
@@ -182,66 +192,126 @@ oct_status oct_file_check_place(const char *path)
     return error ? write_failure(path, error) : OCT_OK;
 }
 
+/* A signal may interrupt these two; they return what is left when none did. */
+static int open_file(const char *path, int flags)
+{
+    int fd;
+    do
+        fd = open(path, flags | O_CLOEXEC, 0666);
+    while (fd < 0 && errno == EINTR);
+    return fd;
+}
+
+static int sync_file(int fd)
+{
+    int done;
+    do
+        done = fsync(fd);
+    while (done != 0 && errno == EINTR);
+    return done == 0 ? 0 : errno;
+}
+
 /* Syncs a folder; returns 0 or an errno. */
 static int sync_folder(const char *folder)
 {
-    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int fd = open_file(folder, O_RDONLY | O_DIRECTORY);
     if (fd < 0) return errno;
-    int error = fsync(fd) == 0 ? 0 : errno;
+    int error = sync_file(fd);
     close(fd);
     return error == EINVAL ? 0 : error; /* a file system whose folders need no sync */
 }
 
-/* Writes and syncs; returns 0 or an errno. */
-static int write_all(int fd, const char *bytes, size_t size)
+struct oct_new_file {
+    char *path, *temp, *folder;
+    int fd;
+    bool made; /* temp is there */
+};
+
+/* Space is reserved where the file system can. */
+static int reserve_space(int fd, size_t size)
 {
     if (size > 0 && fallocate(fd, 0, 0, (off_t)size) != 0 && errno != EOPNOTSUPP &&
         errno != ENOSYS && errno != EINTR)
         return errno;
-    while (size > 0) {
-        ssize_t written = write(fd, bytes, size);
+    return 0;
+}
+
+void oct_new_file_discard(oct_new_file **file)
+{
+    oct_new_file *f = *file;
+    if (!f) return;
+    if (f->fd >= 0) close(f->fd);
+    if (f->made) unlink(f->temp);
+    oct_free(&f->path);
+    oct_free(&f->temp);
+    oct_free(&f->folder);
+    oct_free(file);
+}
+
+static oct_status begin_file(oct_new_file *f, const char *path, size_t size)
+{
+    static atomic_uint count;
+    struct stat info;
+    /* Renaming over a device or a folder would do harm or nothing. */
+    OCT_CHECK(lstat(path, &info) != 0 || S_ISREG(info.st_mode) || S_ISLNK(info.st_mode),
+              OCT_RESOURCE, "%s: cannot be written: it is not a plain file", path);
+    const size_t length = folder_length(path);
+    OCT_TRY(oct_strdup(&f->path, path));
+    OCT_TRY(oct_format(&f->folder, "%.*s", length ? (int)length : 1, length ? path : "."));
+    OCT_TRY(
+        oct_format(&f->temp, "%s.%ld-%u.tmp", path, (long)getpid(), atomic_fetch_add(&count, 1)));
+    f->fd = open_file(f->temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW);
+    if (f->fd < 0) return write_failure(path, errno);
+    f->made = true;
+    const int error = reserve_space(f->fd, size);
+    return error ? write_failure(path, error) : OCT_OK;
+}
+
+oct_status oct_new_file_begin(oct_new_file **file, const char *path, size_t size)
+{
+    OCT_TRY(oct_alloc(file, 1, sizeof **file));
+    (*file)->fd = -1;
+    const oct_status status = begin_file(*file, path, size);
+    if (status != OCT_OK) oct_new_file_discard(file);
+    return status;
+}
+
+oct_status oct_new_file_add(oct_new_file *file, const void *bytes, size_t size)
+{
+    for (const char *next = bytes; size > 0;) {
+        const ssize_t written = write(file->fd, next, size);
         if (written < 0 && errno == EINTR) continue;
-        if (written < 0) return errno;
-        bytes += written;
+        if (written < 0) return write_failure(file->path, errno);
+        next += written;
         size -= (size_t)written;
     }
-    return fsync(fd) == 0 ? 0 : errno;
+    return OCT_OK;
+}
+
+oct_status oct_new_file_commit(oct_new_file **file)
+{
+    oct_new_file *f = *file;
+    oct_status status = OCT_OK;
+    int error = sync_file(f->fd);
+    if (close(f->fd) != 0 && errno != EINTR && !error) error = errno;
+    f->fd = -1;
+    if (!error && rename(f->temp, f->path) != 0) error = errno;
+    if (!error) {
+        f->made = false;
+        error = sync_folder(f->folder);
+    }
+    if (error) status = write_failure(f->path, error);
+    oct_new_file_discard(file);
+    return status;
 }
 
 oct_status oct_file_write(const char *path, const void *bytes, size_t size)
 {
-    static atomic_uint count;
-    oct_status status = OCT_OK;
-    struct stat info;
-    char *temp = NULL, *folder = NULL;
-    bool made = false;
-    int error = 0;
-
-    /* Renaming over a device or a folder would do harm or nothing. */
-    OCT_CHECK(lstat(path, &info) != 0 || S_ISREG(info.st_mode) || S_ISLNK(info.st_mode),
-              OCT_RESOURCE, "%s: cannot be written: it is not a plain file", path);
-    size_t length = folder_length(path);
-    OCT_TRY_OUT(oct_format(&folder, "%.*s", length ? (int)length : 1, length ? path : "."));
-    OCT_TRY_OUT(
-        oct_format(&temp, "%s.%ld-%u.tmp", path, (long)getpid(), atomic_fetch_add(&count, 1)));
-    int fd = open(temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
-    made = fd >= 0;
-    if (!made) {
-        status = write_failure(path, errno);
-        goto out;
-    }
-    error = write_all(fd, bytes, size);
-    if (close(fd) != 0 && !error) error = errno;
-    if (!error && rename(temp, path) != 0) error = errno;
-    if (!error) {
-        made = false;
-        error = sync_folder(folder);
-    }
-    if (error) status = write_failure(path, error);
-out:
-    if (made) unlink(temp);
-    oct_free(&temp);
-    oct_free(&folder);
+    oct_new_file *file;
+    OCT_TRY(oct_new_file_begin(&file, path, size));
+    oct_status status = oct_new_file_add(file, bytes, size);
+    if (status == OCT_OK) return oct_new_file_commit(&file);
+    oct_new_file_discard(&file);
     return status;
 }
 

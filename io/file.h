@@ -11,6 +11,8 @@ typedef struct oct_sha256_state oct_sha256_state;
 oct_status oct_sha256_begin(oct_sha256_state **state) OCT_NODISCARD;
 void oct_sha256_add(oct_sha256_state *state, const void *data, size_t size);
 void oct_sha256_end(oct_sha256_state **state, uint8_t digest[32]); /* frees */
+/* Tells the digest of what was added so far; more may follow. */
+oct_status oct_sha256_peek(const oct_sha256_state *state, uint8_t digest[32]) OCT_NODISCARD;
 const char *oct_hex(const uint8_t digest[32], char text[65]);
 
 /* Refuses a folder, a pipe or a device: OCT_DATA with path and remedy. info: what stat told of the path. */
@@ -26,6 +28,13 @@ oct_status oct_file_read(const char *path, size_t limit, void **bytes, size_t *s
 oct_status oct_file_write(const char *path, const void *bytes, size_t size) OCT_NODISCARD;
 /* Says before any work whether a file can be made in its folder: OCT_RESOURCE with path and remedy where it cannot. */
 oct_status oct_file_check_place(const char *path) OCT_NODISCARD;
+/* A whole file in pieces, of which `size` bytes are to come. Nothing is seen of it before commit, which frees it on
+ * failure too; discard leaves nothing. */
+typedef struct oct_new_file oct_new_file;
+oct_status oct_new_file_begin(oct_new_file **file, const char *path, size_t size) OCT_NODISCARD;
+oct_status oct_new_file_add(oct_new_file *file, const void *bytes, size_t size) OCT_NODISCARD;
+oct_status oct_new_file_commit(oct_new_file **file) OCT_NODISCARD;
+void oct_new_file_discard(oct_new_file **file); /* NULL is fine */
 /* Appends to a file that is open and has `*length` good bytes: all, or nothing, and then errno says why. A file
  * that cannot be set back is closed (*fd -1). */
 bool oct_file_append(int *fd, int64_t *length, const void *bytes, size_t size);

@@ -13,9 +13,9 @@
 
 #include "core/base/mem.h"
 #include "io/file.h"
+#include "io/hdf5_memory.h"
 #include "io/hdf5_walk.h"
 
-#include <hdf5.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,6 +33,7 @@ typedef struct entry {
 struct oct_h5 {
     hid_t file;
     hid_t group_options, dataset_options; /* for what is created; -1 when only read */
+    oct_h5_memory memory;                 /* of what is created */
     oct_h5_map map;
     entry *entries; /* all of the map but the root, by group and name */
     char *name;
@@ -46,23 +47,39 @@ static void unique_name(char *text, size_t size)
     snprintf(text, size, "/dev/null/%llu", (unsigned long long)atomic_fetch_add(&count, 1));
 }
 
-/* Makes the file access options of an image in memory, or -1. The switches are per thread or cheap, so they
- * are simply set each time. */
-static hid_t memory_options(const void *image, size_t size)
+/* Makes file access options, or -1. The switches are per thread or cheap, so they are simply set each time. */
+static hid_t access_options(void)
 {
     if (H5Eset_auto2(H5E_DEFAULT, NULL, NULL) < 0 || H5PLset_loading_state(0) < 0) return -1;
     hid_t options = H5Pcreate(H5P_FILE_ACCESS);
-    if (options < 0) return -1;
+    if (options >= 0 && H5Pset_fclose_degree(options, H5F_CLOSE_STRONG) >= 0) return options;
+    if (options >= 0) H5Pclose(options);
+    return -1;
+}
+
+/* The options of an image that is read, or -1. */
+static hid_t image_options(const void *image, size_t size)
+{
     /* set_file_image copies and does not change what it is given. */
     union {
         const void *borrowed;
         void *passed;
     } bytes = {image};
-    bool done = H5Pset_fapl_core(options, 1 << 20, 0) >= 0 &&
-                H5Pset_fclose_degree(options, H5F_CLOSE_STRONG) >= 0 &&
-                (image ? H5Pset_file_image(options, bytes.passed, size) >= 0
-                       : H5Pset_libver_bounds(options, H5F_LIBVER_V18, H5F_LIBVER_V18) >= 0);
-    if (done) return options;
+    hid_t options = access_options();
+    if (options < 0 || (H5Pset_fapl_core(options, 1 << 20, 0) >= 0 &&
+                        H5Pset_file_image(options, bytes.passed, size) >= 0))
+        return options;
+    H5Pclose(options);
+    return -1;
+}
+
+/* The options of an image that is written, or -1. */
+static hid_t memory_options(oct_h5_memory *memory)
+{
+    hid_t options = access_options();
+    if (options < 0 || (H5Pset_libver_bounds(options, H5F_LIBVER_V18, H5F_LIBVER_V18) >= 0 &&
+                        oct_h5_memory_set(options, memory)))
+        return options;
     H5Pclose(options);
     return -1;
 }
@@ -78,14 +95,23 @@ static oct_status new_handle(oct_h5 **file, const char *name)
 
 oct_status oct_h5_create(oct_h5 **file)
 {
+    return oct_h5_create_sized(file, 0);
+}
+
+oct_status oct_h5_create_sized(oct_h5 **file, size_t size)
+{
     char name[64];
 
     *file = NULL;
     OCT_TRY(oct_mem_check_available(LIBRARY_ROOM));
     OCT_TRY(new_handle(file, "HDF5 image"));
     oct_h5 *h5 = *file;
+    if (oct_grow(&h5->memory.bytes, &h5->memory.capacity, size, 1) != OCT_OK) {
+        oct_h5_close(file);
+        return oct_fail_code();
+    }
     unique_name(name, sizeof name);
-    hid_t access = memory_options(NULL, 0);
+    hid_t access = memory_options(&h5->memory);
     hid_t creation = H5Pcreate(H5P_FILE_CREATE);
     h5->group_options = H5Pcreate(H5P_GROUP_CREATE);
     h5->dataset_options = H5Pcreate(H5P_DATASET_CREATE);
@@ -135,7 +161,7 @@ oct_status oct_h5_open(oct_h5 **file, const void *image, size_t size, const char
         return oct_fail_prefix("%s", name);
     }
     unique_name(unique, sizeof unique);
-    hid_t access = memory_options(image, size);
+    hid_t access = image_options(image, size);
     if (access >= 0) {
         (*file)->file = H5Fopen(unique, H5F_ACC_RDONLY, access);
         H5Pclose(access);
@@ -152,6 +178,7 @@ void oct_h5_close(oct_h5 **file)
     if (h5->group_options >= 0) H5Pclose(h5->group_options);
     if (h5->dataset_options >= 0) H5Pclose(h5->dataset_options);
     if (h5->file >= 0) H5Fclose(h5->file);
+    oct_free(&h5->memory.bytes);
     oct_h5_map_free(&h5->map);
     oct_free(&h5->entries);
     oct_free(&h5->name);
@@ -190,6 +217,28 @@ static oct_status take_image(oct_h5 *file, size_t room, void **bytes, size_t *si
 oct_status oct_h5_image(oct_h5 *file, void **bytes, size_t *size)
 {
     return take_image(file, 0, bytes, size);
+}
+
+oct_status oct_h5_finish(oct_h5 **file, uint8_t **image, size_t *size)
+{
+    enum { FLAGS_AT = 11 }; /* as H5Fget_file_image leaves it: no longer open for writing */
+    oct_h5_memory *memory = &(*file)->memory;
+    oct_status status = OCT_OK;
+    *image = NULL;
+    ssize_t length = H5Fflush((*file)->file, H5F_SCOPE_GLOBAL) < 0
+                         ? -1
+                         : H5Fget_file_image((*file)->file, NULL, 0);
+    if (length > 0) {
+        *image = memory->bytes;
+        *size = (size_t)length;
+        *memory = (oct_h5_memory){.end = memory->end, .written = memory->written, .taken = true};
+        (*image)[FLAGS_AT] = 0;
+        mend_superblock(*image, *size);
+    } else {
+        status = oct_fail(OCT_RESOURCE, "%s: cannot be finished: out of memory", (*file)->name);
+    }
+    oct_h5_close(file);
+    return status;
 }
 
 oct_status oct_h5_seal(oct_h5 *file, void **bytes, size_t *size)
@@ -312,8 +361,9 @@ static hid_t make_parents(oct_h5 *file, path_walk *walk)
     return at;
 }
 
-oct_status oct_h5_write(oct_h5 *file, const char *path, oct_dtype dtype, oct_shape shape,
-                        const void *data)
+/* Makes a data set with these values; data NULL: without, and *at (may be NULL) is where they will lie. */
+static oct_status make_dataset(oct_h5 *file, const char *path, oct_dtype dtype, oct_shape shape,
+                               const void *data, size_t *at)
 {
     hsize_t dims[OCT_MAX_DIMS] = {0};
     hid_t parent = -1, space = -1, dataset = -1;
@@ -329,8 +379,12 @@ oct_status oct_h5_write(oct_h5 *file, const char *path, oct_dtype dtype, oct_sha
     if (parent >= 0 && space >= 0)
         dataset = H5Dcreate2(parent, walk.name, type_of(dtype, false), space, H5P_DEFAULT,
                              file->dataset_options, H5P_DEFAULT);
-    bool written = dataset >= 0 && (numel == 0 || H5Dwrite(dataset, type_of(dtype, true), H5S_ALL,
-                                                           H5S_ALL, H5P_DEFAULT, data) >= 0);
+    bool written = dataset >= 0 && (numel == 0 || !data ||
+                                    H5Dwrite(dataset, type_of(dtype, true), H5S_ALL, H5S_ALL,
+                                             H5P_DEFAULT, data) >= 0);
+    const haddr_t begin = written && at && numel > 0 ? H5Dget_offset(dataset) : 0;
+    if (begin == HADDR_UNDEF) written = false;
+    if (at) *at = (size_t)begin;
     if (dataset >= 0 && H5Dclose(dataset) < 0) written = false;
     if (space >= 0) H5Sclose(space);
     if (parent >= 0) H5Gclose(parent);
@@ -338,6 +392,18 @@ oct_status oct_h5_write(oct_h5 *file, const char *path, oct_dtype dtype, oct_sha
               "%s: %s cannot be written: the name is taken or no name, or memory is out",
               file->name, path);
     return OCT_OK;
+}
+
+oct_status oct_h5_write(oct_h5 *file, const char *path, oct_dtype dtype, oct_shape shape,
+                        const void *data)
+{
+    return make_dataset(file, path, dtype, shape, data, NULL);
+}
+
+oct_status oct_h5_reserve(oct_h5 *file, const char *path, oct_dtype dtype, oct_shape shape,
+                          size_t *at)
+{
+    return make_dataset(file, path, dtype, shape, NULL, at);
 }
 
 /* Does HDF5 see the shape in a data set that the walk saw? It reads as many bytes as that has. */

@@ -10,6 +10,8 @@
 typedef struct oct_h5 oct_h5;
 
 oct_status oct_h5_create(oct_h5 **file) OCT_NODISCARD;
+/* The same, with room for an image of this size; what is not written takes no memory. */
+oct_status oct_h5_create_sized(oct_h5 **file, size_t size) OCT_NODISCARD;
 /* Opens an image of `size` bytes, borrowed until close. `name` for messages. OCT_DATA unless the image is as Octet
  * writes them. */
 oct_status oct_h5_open(oct_h5 **file, const void *image, size_t size,
@@ -17,6 +19,9 @@ oct_status oct_h5_open(oct_h5 **file, const void *image, size_t size,
 void oct_h5_close(oct_h5 **file);
 /* Gives the finished image; *bytes is oct_alloc'ed. Closes nothing. */
 oct_status oct_h5_image(oct_h5 *file, void **bytes, size_t *size) OCT_NODISCARD;
+
+/* Gives the finished image without a copy, and closes the file, also on failure. */
+oct_status oct_h5_finish(oct_h5 **file, uint8_t **image, size_t *size) OCT_NODISCARD;
 
 /* Sealed files, which checkpoints and models are: an image followed by its SHA-256. HDF5 tools read
  * over the last 32 bytes. A damaged image can crash HDF5, so it sees no byte of an unproven one. */
@@ -32,6 +37,10 @@ oct_status oct_h5_open_sealed(oct_h5 **file, const void *bytes, size_t size,
  * Shapes have up to 4 dimensions, and any may be 0. */
 oct_status oct_h5_write(oct_h5 *file, const char *path, oct_dtype dtype, oct_shape shape,
                         const void *data) OCT_NODISCARD;
+/* Makes room for a data set without its values: the image is that of oct_h5_write once they stand in it from *at
+ * on, little-endian. */
+oct_status oct_h5_reserve(oct_h5 *file, const char *path, oct_dtype dtype, oct_shape shape,
+                          size_t *at) OCT_NODISCARD;
 /* Reads into `data`, refusing when the stored dtype or shape differs. */
 oct_status oct_h5_read(oct_h5 *file, const char *path, oct_dtype dtype, oct_shape shape,
                        void *data) OCT_NODISCARD;

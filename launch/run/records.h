@@ -29,4 +29,4 @@ void oct_record_end(oct_training *run, oct_phase phase);
 /* The figures of the best evaluation of QAT, for a record; NULL: there is none. */
 json_t *oct_best_json(const oct_training *run);
 /* A checkpoint that was written within so many seconds, which the log tells too. */
-void oct_record_checkpoint(oct_training *run, const char *file, double seconds);
+void oct_record_checkpoint(oct_training *run, int64_t step, const oct_checkpoint_written *written);

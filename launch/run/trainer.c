@@ -9,7 +9,7 @@
 #include <stdio.h>
 
 /* The step's words that the trainer uses. */
-enum { WORD_STOP, WORD_UNREAD };
+enum { WORD_STOP, WORD_UNREAD, WORD_SAVED };
 
 static int64_t full_batch(const oct_recipe *recipe, const oct_dataset *data)
 {
@@ -59,6 +59,7 @@ static oct_status change_tree(oct_trainer *trainer)
 oct_status oct_trainer_enter(oct_trainer *trainer, oct_phase phase)
 {
     while (trainer->phase < phase) {
+        oct_checkpoint_writer_wait_copied(trainer->writer);
         trainer->phase++;
         oct_forward_end(&trainer->calibration.forward);
         OCT_TRY(change_tree(trainer));
@@ -268,6 +269,12 @@ static oct_status went_wrong(const oct_trainer *trainer)
                     oct_phase_name(trainer->phase), what, remedy, skipped, newest);
 }
 
+/* Parameters change in the update, but for a step that is undone, and what plug-ins may do. */
+static bool changes_early(const oct_trainer *trainer)
+{
+    return trainer->training.nonfinite == OCT_NONFINITE_SKIP || trainer->recipe->plugins.count > 0;
+}
+
 static oct_status take_batches(oct_trainer *trainer, oct_step_result *result)
 {
     oct_train_step *training = &trainer->training;
@@ -276,6 +283,7 @@ static oct_status take_batches(oct_trainer *trainer, oct_step_result *result)
     const step_batches b = batches_of(trainer);
     training->update = (uint64_t)trainer->step;
     training->nonfinite = may_skip(trainer) ? OCT_NONFINITE_SKIP : OCT_NONFINITE_STOP;
+    if (changes_early(trainer)) oct_checkpoint_writer_wait_copied(trainer->writer);
     OCT_TRY(oct_train_step_begin(training, b.count, b.samples, (float)lr));
     for (int64_t i = 0; i < b.count; i++) {
         oct_batch batch;
@@ -287,6 +295,7 @@ static oct_status take_batches(oct_trainer *trainer, oct_step_result *result)
         OCT_TRY(calibrates ? calibrate(trainer, &batch, &leaves)
                            : oct_train_step_learn(training, &batch));
     }
+    oct_checkpoint_writer_wait_copied(trainer->writer);
     return calibrates ? oct_train_step_observed(training, result)
                       : oct_train_step_update(training, result);
 }
@@ -294,12 +303,14 @@ static oct_status take_batches(oct_trainer *trainer, oct_step_result *result)
 static oct_status take_step(oct_trainer *trainer, oct_step_result *result)
 {
     trainer->training.word[WORD_STOP] = trainer->stop;
+    trainer->training.word[WORD_SAVED] = trainer->saved;
     trainer->training.word[WORD_UNREAD] = 0;
     trainer->unread[0] = '\0';
     const oct_status status = take_batches(trainer, result);
     if (status == OCT_OK && trainer->training.word[WORD_UNREAD]) return agree_on_unread(trainer);
     if (status == OCT_NUMERIC) return went_wrong(trainer);
     trainer->stop = trainer->training.word[WORD_STOP] != 0;
+    trainer->saved = trainer->training.word[WORD_SAVED] != 0;
     return status;
 }
 
@@ -316,6 +327,7 @@ oct_status oct_trainer_step(oct_trainer *trainer, oct_step_result *result)
 oct_status oct_trainer_finish(oct_trainer *trainer)
 {
     OCT_TRY(oct_trainer_enter(trainer, OCT_PHASE_QAT_SCALES_FROZEN));
+    oct_checkpoint_writer_wait_copied(trainer->writer);
     oct_average_put(&trainer->training.optim.average, true);
     return OCT_OK;
 }
@@ -329,6 +341,7 @@ oct_status oct_trainer_evaluate(oct_trainer *trainer, oct_scores *scores)
         OCT_TRY(oct_tell_damaged(trainer->group, trainer->loader.damaged,
                                  trainer->loader.damaged_text, "training data"));
     cx->group = &oct_collective_one;
+    oct_checkpoint_writer_wait_copied(trainer->writer);
     oct_average_put(average, true);
     const oct_status status = oct_evaluate_in(cx, trainer->model, trainer->group, trainer->recipe,
                                               trainer->test_data, scores);

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "dist/comm.h"
+#include "io/checkpoint_writer.h"
 #include "io/loader.h"
 #include "launch/run/calibrate.h"
 #include "launch/run/course.h"
@@ -33,6 +34,10 @@ typedef struct oct_trainer {
     double data_seconds;        /* that steps waited for samples; the caller sets it back */
     oct_text report;    /* of prepare, which is tried at the start: what the model will become */
     int64_t saved_step; /* of the newest checkpoint, kept by the caller; -1: none */
+    oct_checkpoint_writer
+        *writer; /* the caller's, or NULL: what it has not copied yet stays as it is */
+    bool
+        saved; /* set by the caller: a save has come to its end on this rank; after a step: on some rank */
     bool stop; /* set by the caller: this rank asks all to stop; after a step: some rank did */
 } oct_trainer;
 

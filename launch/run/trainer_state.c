@@ -6,39 +6,63 @@
 
 #include <stdio.h>
 
-oct_status oct_trainer_save(oct_trainer *trainer, const char *folder, char **file)
-{
-    oct_text identity = {0};
-    char *class_names = NULL;
-    oct_status status = OCT_OK;
-    oct_optim *optim = oct_trainer_optim(trainer);
-    oct_average *average = &trainer->training.optim.average;
-    const bool averaged = average->in_model;
-    /* The end of the float phase may be the start of other runs. */
-    const oct_keep keep = {trainer->recipe->checkpoint_keep,
-                           trainer->plan.begin[OCT_PHASE_CALIBRATE],
-                           oct_course_best(&trainer->course, &trainer->plan)};
-    if (file) *file = NULL;
-    if (trainer->group->rank != 0) return OCT_OK;
+/* Whoever reads a checkpoint gets the model that was evaluated: where weights are averaged, the averages. */
+typedef struct description {
+    oct_checkpoint_info info;
+    oct_keep keep;
+    oct_text identity;
+    char *class_names;
+} description;
 
-    OCT_TRY_OUT(oct_recipe_write(trainer->recipe, true, &identity));
-    OCT_TRY_OUT(oct_class_names_make(&class_names, trainer->train_data));
-    oct_checkpoint_info info = {
+static oct_status describe(description *d, oct_trainer *trainer)
+{
+    oct_optim *optim = oct_trainer_optim(trainer);
+    *d = (description){0};
+    OCT_TRY(oct_recipe_write(trainer->recipe, true, &d->identity));
+    OCT_TRY(oct_class_names_make(&d->class_names, trainer->train_data));
+    d->info = (oct_checkpoint_info){
         .step = trainer->step,
         .updates = optim ? optim->updates : 0,
         .course = trainer->course,
         .skips = trainer->skips,
-        .recipe = identity.data,
-        .class_names = class_names,
+        .recipe = d->identity.data,
+        .class_names = d->class_names,
     };
-    snprintf(info.phase, sizeof(info.phase), "%s", oct_phase_name(trainer->phase));
-    /* Whoever reads a checkpoint gets the model that was evaluated. */
-    oct_average_put(average, true);
-    status = oct_checkpoint_save(folder, &info, trainer->model, optim, keep, file);
-    oct_average_put(average, averaged);
-out:
-    oct_text_free(&identity);
-    oct_free(&class_names);
+    snprintf(d->info.phase, sizeof(d->info.phase), "%s", oct_phase_name(trainer->phase));
+    /* The end of the float phase may be the start of other runs. */
+    d->keep = (oct_keep){trainer->recipe->checkpoint_keep, trainer->plan.begin[OCT_PHASE_CALIBRATE],
+                         oct_course_best(&trainer->course, &trainer->plan)};
+    return OCT_OK;
+}
+
+static void free_description(description *d)
+{
+    oct_text_free(&d->identity);
+    oct_free(&d->class_names);
+}
+
+oct_status oct_trainer_save(oct_trainer *trainer, const char *folder, char **file)
+{
+    description d;
+    if (file) *file = NULL;
+    if (trainer->group->rank != 0) return OCT_OK;
+    oct_status status = describe(&d, trainer);
+    if (status == OCT_OK)
+        status = oct_checkpoint_save(folder, &d.info, trainer->model, oct_trainer_optim(trainer),
+                                     d.keep, file);
+    free_description(&d);
+    return status;
+}
+
+oct_status oct_trainer_save_begin(oct_trainer *trainer, const char *folder)
+{
+    description d;
+    if (trainer->group->rank != 0) return OCT_OK;
+    oct_status status = describe(&d, trainer);
+    if (status == OCT_OK)
+        status = oct_checkpoint_writer_begin(trainer->writer, folder, &d.info, trainer->model,
+                                             oct_trainer_optim(trainer), d.keep);
+    free_description(&d);
     return status;
 }
 

@@ -81,30 +81,86 @@ static oct_status evaluate(oct_training *r, oct_phase phase, oct_verdict *verdic
 
 /* A disk may be full for a while. Checkpoints on the way may fail twice in a row; those that end a
  * phase or a run may not. */
-static oct_status forgive_failed_save(oct_training *r, oct_status status)
+static oct_status forgive_failed_save(oct_training *r, oct_status status, int64_t step)
 {
     if (oct_fail_code() != OCT_RESOURCE || ++r->failed_saves > SAVES_MAY_FAIL) return status;
     oct_log(OCT_LOG_WARN,
             "%s\nno checkpoint of step %lld was written; the run continues and tries again at step "
             "%lld",
-            oct_fail_text(0), (long long)r->trainer.step,
-            (long long)(r->trainer.step + r->recipe->checkpoint_every));
+            oct_fail_text(0), (long long)step,
+            (long long)((r->trainer.step / r->recipe->checkpoint_every + 1) *
+                        r->recipe->checkpoint_every));
     oct_session_clear_failure(r->session);
     return OCT_OK;
 }
 
-static oct_status save(oct_training *r, bool required)
+static oct_status end_save(oct_training *r, oct_status status, int64_t step, bool required,
+                           const oct_checkpoint_written *written)
 {
-    char *file = NULL;
-    double begin = oct_seconds();
-    oct_status status =
-        oct_session_agree(r->session, oct_trainer_save(&r->trainer, r->checkpoints, &file));
-    if (status != OCT_OK) return required ? status : forgive_failed_save(r, status);
+    status = oct_session_agree(r->session, status);
+    if (status != OCT_OK) return required ? status : forgive_failed_save(r, status, step);
     r->failed_saves = 0;
-    r->trainer.saved_step = r->trainer.step;
-    oct_record_checkpoint(r, file, oct_seconds() - begin);
-    oct_free(&file);
+    r->trainer.saved_step = step;
+    oct_record_checkpoint(r, step, written);
     return OCT_OK;
+}
+
+/* Collective: waits for the end of the save under way, if there is one, and judges it. */
+static oct_status settle_save(oct_training *r)
+{
+    const oct_save_under_way save = r->save;
+    oct_checkpoint_written written = {0};
+    oct_status status = OCT_OK;
+    if (!save.begun) return OCT_OK;
+    r->save = (oct_save_under_way){0};
+    if (oct_training_speaks(r)) status = oct_checkpoint_writer_take(r->trainer.writer, &written);
+    status = end_save(r, status, save.step, save.required, &written);
+    oct_free(&written.file);
+    return status;
+}
+
+/* A save that comes while another one is being written waits for that. */
+static oct_status settle_before_next(oct_training *r)
+{
+    const double begin = oct_seconds();
+    if (!r->save.begun) return OCT_OK;
+    OCT_TRY(settle_save(r));
+    r->late_saves++;
+    r->save_waits += oct_seconds() - begin;
+    return OCT_OK;
+}
+
+static oct_status save_now(oct_training *r)
+{
+    const double begin = oct_seconds();
+    oct_checkpoint_written written = {0};
+    oct_status status = oct_trainer_save(&r->trainer, r->checkpoints, &written.file);
+    written.seconds = written.blocked = oct_seconds() - begin;
+    status = end_save(r, status, r->trainer.step, true, &written);
+    oct_free(&written.file);
+    return status;
+}
+
+/* last: the run ends or stops with this one, which must be on the disk then. */
+static oct_status save(oct_training *r, bool required, bool last)
+{
+    OCT_TRY(settle_before_next(r));
+    if (last) return save_now(r);
+    const oct_status status =
+        oct_session_agree(r->session, oct_trainer_save_begin(&r->trainer, r->checkpoints));
+    if (status != OCT_OK)
+        return required ? status : forgive_failed_save(r, status, r->trainer.step);
+    r->save = (oct_save_under_way){true, required, r->trainer.step};
+    return OCT_OK;
+}
+
+static void tell_waits(const oct_training *r)
+{
+    if (r->save_waits < 1) return;
+    oct_log(OCT_LOG_WARN,
+            "%lld checkpoint%s came while the one before was still being written, and training "
+            "waited %.1f s for it in all; a larger checkpoint.every waits less",
+            (long long)r->late_saves, r->late_saves == 1 ? "" : "s", r->save_waits);
 }
 
 static oct_status stopped(const oct_training *r)
@@ -200,6 +256,7 @@ static oct_status call_own_teacher(oct_training *r)
     if (!oct_teacher_wanted(r->recipe) || trainer->teacher.model ||
         oct_plan_phase(&trainer->plan, trainer->step) < OCT_PHASE_QAT)
         return OCT_OK;
+    OCT_TRY(settle_save(r));
     if (oct_training_speaks(r))
         status = oct_checkpoint_newest_in(&own, r->checkpoints, oct_phase_name(OCT_PHASE_FLOAT));
     if (oct_training_speaks(r) && status == OCT_OK && !own.bytes)
@@ -222,9 +279,11 @@ static oct_status step(oct_training *r)
     oct_verdict verdict = {0};
     oct_phase phase = oct_plan_phase(&trainer->plan, trainer->step);
     trainer->stop = stop_is_asked();
+    trainer->saved = oct_checkpoint_writer_is_done(trainer->writer);
     oct_rank_note_step(trainer->step + 1);
     OCT_TRY(call_own_teacher(r));
     OCT_TRY(oct_trainer_step(trainer, &result));
+    if (trainer->saved) OCT_TRY(settle_save(r));
 
     bool phase_ends =
         oct_trainer_done(trainer) || oct_plan_phase(&trainer->plan, trainer->step) != phase;
@@ -233,9 +292,14 @@ static oct_status step(oct_training *r)
     if (oct_plan_evaluates(&trainer->plan, r->recipe, trainer->step))
         OCT_TRY(evaluate(r, phase, &verdict));
     if (verdict.ends && !phase_ends) end_phase(r, phase);
-    if (oct_trainer_done(trainer)) OCT_TRY(go_back(r));
+    if (oct_trainer_done(trainer)) {
+        OCT_TRY(settle_save(r));
+        OCT_TRY(go_back(r));
+    }
     const bool required = phase_ends || verdict.ends || verdict.best || trainer->stop;
-    if (required || trainer->step % r->recipe->checkpoint_every == 0) OCT_TRY(save(r, required));
+    const bool last = oct_trainer_done(trainer) || trainer->stop;
+    if (required || trainer->step % r->recipe->checkpoint_every == 0)
+        OCT_TRY(save(r, required, last));
     oct_progress_resume(&r->progress);
     r->record_clock = oct_seconds();
     return trainer->stop && !oct_trainer_done(trainer) ? stopped(r) : OCT_OK;
@@ -390,6 +454,11 @@ static oct_status call_other_teacher(oct_training *r)
     return OCT_OK;
 }
 
+static oct_status open_writer(oct_training *r)
+{
+    return oct_training_speaks(r) ? oct_checkpoint_writer_create(&r->trainer.writer) : OCT_OK;
+}
+
 static oct_status start(oct_training *r)
 {
     oct_job_threads(r->session, r->recipe->threads);
@@ -398,6 +467,7 @@ static oct_status start(oct_training *r)
     OCT_TRY(
         oct_session_agree(r->session, oct_trainer_create(&r->trainer, r->recipe, r->session->group,
                                                          &r->train_data, &r->test_data)));
+    OCT_TRY(oct_session_agree(r->session, open_writer(r)));
     OCT_TRY(call_other_teacher(r));
     OCT_TRY(start_from_init(r));
     OCT_TRY(open_folder(r));
@@ -418,6 +488,7 @@ static oct_status work(oct_training *r, json_t **result)
     if (!oct_trainer_done(&r->trainer)) OCT_TRY(stop_before_steps(r));
     while (!oct_trainer_done(&r->trainer))
         OCT_TRY(step(r));
+    tell_waits(r);
     if (r->trainer.skips.all > 0)
         oct_log(OCT_LOG_WARN, "%lld of %lld steps were skipped, whose numbers were not finite",
                 (long long)r->trainer.skips.all, (long long)r->trainer.step);
@@ -459,6 +530,7 @@ oct_status oct_train(oct_session *session, const oct_args *args, const oct_recip
     if (finished) return OCT_OK;
 
     oct_status status = work(&r, result);
+    oct_checkpoint_writer_destroy(&r.trainer.writer);
     oct_trainer_destroy(&r.trainer);
     oct_dataset_close(&r.train_data);
     oct_dataset_close(&r.test_data);

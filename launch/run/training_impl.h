@@ -8,6 +8,13 @@
 #include "launch/run/session.h"
 #include "launch/run/trainer.h"
 
+/* A save that a writer carries out, beside the steps: alike on all ranks. */
+typedef struct oct_save_under_way {
+    bool begun;
+    bool required; /* its failure ends the run */
+    int64_t step;
+} oct_save_under_way;
+
 typedef struct oct_training {
     oct_session *session;
     const oct_args *args;
@@ -22,6 +29,9 @@ typedef struct oct_training {
     oct_progress progress;
     oct_step_totals recorded; /* since the last step record */
     double record_clock;
+    oct_save_under_way save;
+    double save_waits; /* seconds that saves stood behind the one before */
+    int64_t late_saves;
     int failed_saves;      /* one after another */
     double float_accuracy; /* at the end of the float phase, percent; -1: not known */
 } oct_training;

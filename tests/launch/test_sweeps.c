@@ -1,6 +1,7 @@
 /* Whole commands whose n-th allocation, write, fsync or rename fails, or whose files may not grow: each
  * ends soon, with a documented status and a sentence, leaves nothing half-written, and the same command
  * goes on to the same bytes. Some n of each by default; OCT_SWEEP=all: each n. */
+#include "core/base/text.h"
 #include "tests/launch/small_data.h"
 
 #include <string.h>
@@ -34,15 +35,21 @@ static bool check_end(const char *what, int n)
     return job.exit_code != DONE;
 }
 
-static bool run_failing(const char *call, int n, const char *command)
+/* what: further variables of the shim (tests/support/fail_nth.c). */
+static bool run_failing_so(const char *what, const char *call, int n, const char *command)
 {
     char script[1000];
     snprintf(script, sizeof(script),
-             "LD_PRELOAD=" OCT_BINARY_DIR "/tests/libfail_nth.so OCT_FAIL_CALL=%s OCT_FAIL_AT=%d "
-             "exec %s %s",
-             call, n, OCT_PROGRAM, command);
+             "%s LD_PRELOAD=" OCT_BINARY_DIR
+             "/tests/libfail_nth.so OCT_FAIL_CALL=%s OCT_FAIL_AT=%d exec %s %s",
+             what, call, n, OCT_PROGRAM, command);
     shell(script);
     return check_end(command, n);
+}
+
+static bool run_failing(const char *call, int n, const char *command)
+{
+    return run_failing_so("", call, n, command);
 }
 
 /* The next n to try: all the first ones, then some. */
@@ -126,5 +133,91 @@ Test(sweeps, a_limit_of_file_sizes_leaves_the_run_as_it_was)
         check_end("ulimit -f", blocks[i]);
         shell(OCT_PROGRAM " train r.yaml -q && cmp new/model.int8.h5 run/model.int8.h5");
         oct_check_exit(job, 0);
+    }
+}
+
+/* The calls of a save, and how they fail. hurts: a save cannot be done so. */
+static const struct {
+    const char *call, *error;
+    bool hurts;
+} save_calls[] = {
+    {"mkdir", "ENOSPC", true}, {"open", "ENOSPC", true},      {"open", "EIO", true},
+    {"open", "EINTR", false},  {"fallocate", "ENOSPC", true}, {"write", "ENOSPC", true},
+    {"write", "EIO", true},    {"write", "EINTR", false},     {"write", "SHORT", false},
+    {"fsync", "EIO", true},    {"fsync", "ENOSPC", true},     {"fsync", "EINTR", false},
+    {"close", "EIO", true},    {"close", "EINTR", false},     {"rename", "EIO", true},
+    {"unlink", "EIO", false},
+};
+
+/* What was committed is there with the bytes of an undisturbed run, whether the run ended well or not; what the run
+ * noted as saved is among it, and the manifest names nothing else. */
+static void check_saves(const char *what, int n, bool ended_well)
+{
+    if (ended_well)
+        must("cmp new/model.int8.h5 all/model.int8.h5 && "
+             "cmp new/checkpoints/step-00000007.h5 all/checkpoints/step-00000007.h5");
+    shell(
+        "cd new 2>/dev/null || exit 0; "
+        "[ -e checkpoints/manifest.json ] || { ! grep -q '\"checkpoint\"' metrics.jsonl; exit; }; "
+        "cd checkpoints; named=$(grep -o 'step-[0-9]*.h5' manifest.json); "
+        "for f in $named; do cmp $f ../../all/checkpoints/$f || exit 1; "
+        "grep -q $(sha256sum < $f | cut -c1-64) manifest.json || exit 1; done; "
+        "for f in $(grep '\"kind\":\"checkpoint\"' ../metrics.jsonl | grep -o 'step-[0-9]*.h5'); "
+        "do "
+        "echo $named | grep -q $f || { echo $f is lost; exit 1; }; done");
+    cr_assert(job.exit_code == 0, "%s at %d: %s%s", what, n, job.out, job.err);
+}
+
+/* How often a save of the run makes the call. */
+static int64_t count_calls(const char *call)
+{
+    char script[600], count[32] = "";
+    int64_t calls_made;
+    snprintf(
+        script, sizeof script,
+        "rm -rf new; OCT_FAIL_COUNT=count OCT_FAIL_PATH=new/checkpoints LD_PRELOAD=" OCT_BINARY_DIR
+        "/tests/libfail_nth.so OCT_FAIL_CALL=%s OCT_FAIL_AT=1000000 " OCT_PROGRAM
+        " train r.yaml -q checkpoint.keep=20",
+        call);
+    must(script);
+    FILE *file = fopen("count", "r");
+    cr_assert(file && fgets(count, sizeof count, file));
+    fclose(file);
+    count[strcspn(count, "\n")] = '\0';
+    cr_assert(oct_parse_i64(count, &calls_made));
+    return calls_made;
+}
+
+/* A save fails at one of its calls, or at all from one on, as on a full disk. */
+static void sweep_saves(size_t i, int64_t most, bool on)
+{
+    const char *call = save_calls[i].call, *error = save_calls[i].error;
+    char what[200];
+    snprintf(what, sizeof what, "%s OCT_FAIL_ERROR=%s OCT_FAIL_PATH=new/checkpoints",
+             on ? "OCT_FAIL_ON=1" : "", error);
+    const bool all = getenv("OCT_SWEEP") != NULL;
+    const int first = all ? 1 : 1 + (int)i * 5 % (int)(most > 0 ? most : 1),
+              step = all ? 1 : 1 + (int)most / 2;
+    for (int n = first; n <= most; n += step) {
+        must("rm -rf new");
+        const bool bad = run_failing_so(what, call, n, "train r.yaml -q checkpoint.keep=20");
+        cr_assert(!bad || (save_calls[i].hurts && strstr(job.err, "new/checkpoints")),
+                  "%s %s %d: %s", call, error, n, job.err);
+        check_saves(call, n, !bad);
+    }
+}
+
+Test(sweeps, a_save_that_fails_loses_no_checkpoint)
+{
+    const bool all = getenv("OCT_SWEEP") != NULL;
+    must(OCT_PROGRAM " train r.yaml -q output=all checkpoint.keep=20");
+    for (size_t i = 0; i < sizeof save_calls / sizeof *save_calls; i++) {
+        static int64_t most;
+        if (i == 0 || strcmp(save_calls[i].call, save_calls[i - 1].call) != 0)
+            most = count_calls(save_calls[i].call);
+        const bool makes = strcmp(save_calls[i].call, "unlink") != 0;
+        cr_assert(!makes || most > 0, "%s is never called", save_calls[i].call);
+        sweep_saves(i, most, false);
+        if (all && save_calls[i].hurts) sweep_saves(i, most, true);
     }
 }

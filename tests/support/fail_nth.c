@@ -1,55 +1,103 @@
 /* Preloaded into a program, makes its n-th call of a function fail once, as a full disk or exhausted memory
- * would: OCT_FAIL_CALL=alloc|write|fsync|rename|unlink, OCT_FAIL_AT=n. With OCT_FAIL_BY=kill the program is
- * killed there instead. Only calls from the program itself count; its libraries live undisturbed. Exits
- * nothing else and says nothing.
+ * would: OCT_FAIL_CALL=alloc|open|mkdir|fallocate|write|fsync|close|rename|unlink, OCT_FAIL_AT=n. Only calls from the
+ * program itself count; its libraries live undisturbed. Exits nothing and says nothing.
+ *
+ * With OCT_FAIL_BY=kill the program is killed there instead.
+ * OCT_FAIL_ERROR=ENOSPC|EIO|EINTR|EACCES says how, otherwise as the call usually does; SHORT lets a write take half.
+ * OCT_FAIL_ON=1: not once, but from the n-th on. OCT_FAIL_PATH=TEXT: only calls on paths that hold the text, and on
+ * what was opened by such a path, count. OCT_FAIL_COUNT=FILE: how many there were is written there at the end.
  */
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <link.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/types.h>
 #include <unistd.h>
 
+enum { FILES = 1024, NO_FILE = -1 };
+
 static uintptr_t text_begin, text_end;
-static const char *wanted;
+static const char *wanted, *part;
 static long left;
-static bool kills;
+static bool on, half, kills;
+static int given; /* an errno, or 0 */
+static bool marked[FILES];
 
 /* The first object is the program. */
 static int find_text(struct dl_phdr_info *info, size_t size, void *unused)
 {
     (void)size, (void)unused;
     for (int i = 0; i < info->dlpi_phnum; i++) {
-        const ElfW(Phdr) *part = &info->dlpi_phdr[i];
-        if (part->p_type != PT_LOAD || !(part->p_flags & PF_X)) continue;
-        text_begin = info->dlpi_addr + part->p_vaddr;
-        text_end = text_begin + part->p_memsz;
+        const ElfW(Phdr) *segment = &info->dlpi_phdr[i];
+        if (segment->p_type != PT_LOAD || !(segment->p_flags & PF_X)) continue;
+        text_begin = info->dlpi_addr + segment->p_vaddr;
+        text_end = text_begin + segment->p_memsz;
     }
     return 1;
 }
 
+static int error_of(const char *name)
+{
+    static const struct {
+        const char *name;
+        int error;
+    } errors[] = {{"ENOSPC", ENOSPC}, {"EIO", EIO}, {"EINTR", EINTR}, {"EACCES", EACCES}};
+    for (size_t i = 0; name && i < sizeof errors / sizeof *errors; i++)
+        if (strcmp(name, errors[i].name) == 0) return errors[i].error;
+    return 0;
+}
+
 __attribute__((constructor)) static void start(void)
 {
-    const char *at = getenv("OCT_FAIL_AT");
+    const char *at = getenv("OCT_FAIL_AT"), *error = getenv("OCT_FAIL_ERROR");
     wanted = getenv("OCT_FAIL_CALL");
+    part = getenv("OCT_FAIL_PATH");
+    on = getenv("OCT_FAIL_ON") != NULL;
     const char *by = getenv("OCT_FAIL_BY");
     kills = by && strcmp(by, "kill") == 0;
+    half = error && strcmp(error, "SHORT") == 0;
+    given = error_of(error);
     left = at ? strtol(at, NULL, 10) : 0;
     dl_iterate_phdr(find_text, NULL);
 }
 
-static bool fails(const char *call, const void *caller, int error)
+__attribute__((destructor)) static void end(void)
 {
-    const uintptr_t from = (uintptr_t)caller;
-    if (!wanted || from < text_begin || from >= text_end || strcmp(wanted, call) != 0) return false;
-    if (__atomic_sub_fetch(&left, 1, __ATOMIC_RELAXED) != 0) return false;
-    if (kills) kill(getpid(), SIGKILL);
-    errno = error;
-    return true;
+    const char *path = getenv("OCT_FAIL_COUNT"), *at = getenv("OCT_FAIL_AT");
+    FILE *file = path && at ? fopen(path, "w") : NULL;
+    if (!file) return;
+    fprintf(file, "%ld\n", strtol(at, NULL, 10) - left);
+    fclose(file);
+}
+
+static bool from_program(const void *caller)
+{
+    return (uintptr_t)caller >= text_begin && (uintptr_t)caller < text_end;
+}
+
+/* Whether this is the call; path: that it is about, NULL: none, or that of a file. */
+static bool chosen(const char *call, const void *caller, const char *path, int fd)
+{
+    if (!wanted || !from_program(caller) || strcmp(wanted, call) != 0) return false;
+    if (part && path && !strstr(path, part)) return false;
+    if (part && !path && (fd < 0 || fd >= FILES || !marked[fd])) return false;
+    const long now = __atomic_sub_fetch(&left, 1, __ATOMIC_RELAXED);
+    const bool is = now == 0 || (on && now < 0);
+    if (is && kills) kill(getpid(), SIGKILL);
+    return is;
+}
+
+static bool fails(bool is_chosen, int error)
+{
+    if (is_chosen) errno = given ? given : error;
+    return is_chosen;
 }
 
 #define NEXT(type, name)                                                                           \
@@ -60,38 +108,79 @@ static bool fails(const char *call, const void *caller, int error)
     }
 #define CALLER __builtin_return_address(0)
 
-typedef ssize_t (*write_fn)(int, const void *, size_t);
-typedef int (*fd_fn)(int);
+typedef int (*open_fn)(const char *, int, ...);
+typedef int (*mode_fn)(const char *, mode_t);
 typedef int (*path_fn)(const char *);
 typedef int (*paths_fn)(const char *, const char *);
+typedef int (*space_fn)(int, int, off_t, off_t);
+typedef int (*fd_fn)(int);
+typedef ssize_t (*write_fn)(int, const void *, size_t);
 
 /* dlsym allocates, so the library's own name for it is used. */
 extern void *__libc_calloc(size_t count, size_t bytes);
 void *calloc(size_t count, size_t bytes)
 {
-    return fails("alloc", CALLER, ENOMEM) ? NULL : __libc_calloc(count, bytes);
+    return fails(chosen("alloc", CALLER, NULL, NO_FILE), ENOMEM) ? NULL
+                                                                 : __libc_calloc(count, bytes);
+}
+
+int open(const char *path, int flags, ...)
+{
+    NEXT(open_fn, "open")
+    va_list args;
+    va_start(args, flags);
+    const mode_t mode = flags & O_CREAT ? va_arg(args, mode_t) : 0;
+    va_end(args);
+    if (fails(chosen("open", CALLER, path, NO_FILE), ENOSPC)) return -1;
+    const int fd = next(path, flags, mode);
+    if (fd >= 0 && fd < FILES) marked[fd] = part && from_program(CALLER) && strstr(path, part);
+    return fd;
+}
+
+int mkdir(const char *path, mode_t mode)
+{
+    NEXT(mode_fn, "mkdir")
+    return fails(chosen("mkdir", CALLER, path, NO_FILE), ENOSPC) ? -1 : next(path, mode);
+}
+
+int fallocate(int fd, int mode, off_t at, off_t size)
+{
+    NEXT(space_fn, "fallocate")
+    return fails(chosen("fallocate", CALLER, NULL, fd), ENOSPC) ? -1 : next(fd, mode, at, size);
 }
 
 ssize_t write(int fd, const void *bytes, size_t size)
 {
     NEXT(write_fn, "write")
-    return fails("write", CALLER, ENOSPC) ? -1 : next(fd, bytes, size);
+    const bool now = chosen("write", CALLER, NULL, fd);
+    if (now && half && size > 1) return next(fd, bytes, size / 2);
+    return fails(now, ENOSPC) ? -1 : next(fd, bytes, size);
 }
 
 int fsync(int fd)
 {
     NEXT(fd_fn, "fsync")
-    return fails("fsync", CALLER, EIO) ? -1 : next(fd);
+    return fails(chosen("fsync", CALLER, NULL, fd), EIO) ? -1 : next(fd);
+}
+
+/* The file is closed all the same, as Linux does it. */
+int close(int fd)
+{
+    NEXT(fd_fn, "close")
+    const bool now = chosen("close", CALLER, NULL, fd);
+    if (fd >= 0 && fd < FILES) marked[fd] = false;
+    const int done = next(fd);
+    return fails(now, EIO) ? -1 : done;
 }
 
 int rename(const char *from, const char *to)
 {
     NEXT(paths_fn, "rename")
-    return fails("rename", CALLER, EACCES) ? -1 : next(from, to);
+    return fails(chosen("rename", CALLER, to, NO_FILE), EACCES) ? -1 : next(from, to);
 }
 
 int unlink(const char *path)
 {
     NEXT(path_fn, "unlink")
-    return fails("unlink", CALLER, EACCES) ? -1 : next(path);
+    return fails(chosen("unlink", CALLER, path, NO_FILE), EIO) ? -1 : next(path);
 }

@@ -1,0 +1,129 @@
+/* Checkpoints that a thread writes: the bytes are those of a save that was waited for, whatever happens to the model
+ * once it may change again, and what fails is told to who asks. */
+#include "core/base/mem.h"
+#include "core/nn/modules.h"
+#include "io/checkpoint_writer.h"
+#include "io/file.h"
+#include "tests/support/check_status.h"
+#include "tests/support/tmp.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+
+TestSuite(checkpoint_writer, .timeout = 60);
+
+/* A weight of 1 MB, which is copied late, and a batch norm, whose statistics are copied early. */
+enum { SIDE = 512, NUMBERS = SIDE * SIDE + 2 * SIDE };
+static float slots[2][NUMBERS];
+
+static oct_module *make(oct_optim *optim)
+{
+    oct_module *root = NULL, *item = NULL;
+    MUST(oct_sequential_create(&root));
+    MUST(oct_linear_create(&item, SIDE, SIDE, false));
+    MUST(oct_sequential_append(root, &item));
+    MUST(oct_batch_norm_create(&item, SIDE));
+    MUST(oct_sequential_append(root, &item));
+    MUST(oct_init_parameters(root, 3));
+    for (int i = 0; i < NUMBERS; i++)
+        slots[0][i] = slots[1][i] = (float)i / 7;
+    *optim = (oct_optim){.type = &oct_optim_adamw,
+                         .num_slots = 2,
+                         .slot = {slots[0], slots[1]},
+                         .numel = NUMBERS,
+                         .updates = 4};
+    return root;
+}
+
+static oct_status spoil_item(void *user, const oct_state_item *item)
+{
+    const bool buffers = *(const bool *)user;
+    const size_t bytes = (size_t)oct_numel(item->tensor) * oct_dtype_bytes(item->tensor->dtype);
+    if (buffers == !item->param) memset(item->tensor->data, 0x41, bytes);
+    return OCT_OK;
+}
+
+static void spoil(oct_module *root, bool buffers)
+{
+    MUST(oct_module_state(root, spoil_item, &buffers));
+    if (!buffers) memset(slots, 0x41, sizeof slots);
+}
+
+static const oct_checkpoint_info info = {.step = 5, .phase = "float", .updates = 4};
+
+static oct_status begin(oct_checkpoint_writer *w, const char *folder, oct_module *root,
+                        const oct_optim *optim)
+{
+    return oct_checkpoint_writer_begin(w, folder, &info, root, optim, (oct_keep){.newest = 3});
+}
+
+static void check_same(const char *a, const char *b)
+{
+    void *x, *y;
+    size_t bytes, length;
+    MUST(oct_file_read(a, 1 << 30, &x, &bytes));
+    MUST(oct_file_read(b, 1 << 30, &y, &length));
+    cr_assert(bytes == length && memcmp(x, y, bytes) == 0, "%s and %s differ", a, b);
+    oct_free(&x);
+    oct_free(&y);
+}
+
+Test(checkpoint_writer, writes_what_was_there_at_the_beginning)
+{
+    oct_tmp tmp;
+    oct_checkpoint_writer *w;
+    oct_checkpoint_written written;
+    oct_optim optim;
+    char *waited_for, other[600];
+    oct_tmp_create(&tmp);
+    MUST(oct_checkpoint_writer_create(&w));
+    snprintf(other, sizeof other, "%s", oct_tmp_path(&tmp, "b"));
+    for (int time = 0; time < 5; time++) {
+        oct_module *root = make(&optim);
+        MUST(oct_checkpoint_save(oct_tmp_path(&tmp, "a"), &info, root, &optim,
+                                 (oct_keep){.newest = 3}, &waited_for));
+        MUST(begin(w, other, root, &optim));
+        spoil(root, true);
+        oct_checkpoint_writer_wait_copied(w);
+        spoil(root, false);
+        oct_module_destroy(&root);
+        MUST(oct_checkpoint_writer_take(w, &written));
+        cr_assert_not(oct_checkpoint_writer_is_done(w));
+        cr_assert(written.seconds >= 0 && written.blocked >= 0);
+        check_same(waited_for, written.file);
+        oct_free(&waited_for);
+        oct_free(&written.file);
+    }
+    oct_checkpoint_writer_destroy(&w);
+    oct_tmp_remove(&tmp);
+    check_nothing_held();
+}
+
+Test(checkpoint_writer, a_failure_waits_to_be_asked_for)
+{
+    oct_tmp tmp;
+    oct_checkpoint_writer *w;
+    oct_checkpoint_written written;
+    oct_optim optim;
+    oct_tmp_create(&tmp);
+    oct_module *root = make(&optim);
+    oct_tmp_write(&tmp, "file", "x", 1);
+    MUST(oct_checkpoint_writer_create(&w));
+    MUST(begin(w, oct_tmp_path(&tmp, "file"), root, &optim));
+    while (!oct_checkpoint_writer_is_done(w))
+        oct_checkpoint_writer_wait_copied(w);
+    cr_assert_eq(oct_checkpoint_writer_take(w, &written), OCT_RESOURCE);
+    check_said("is a file where a folder is needed; choose another place");
+    cr_assert_null(written.file);
+    /* The next one goes on, and may end with the writer. */
+    MUST(begin(w, oct_tmp_path(&tmp, "good"), root, &optim));
+    oct_checkpoint_writer_destroy(&w);
+    oct_checkpoint checkpoint;
+    MUST(oct_checkpoint_newest(&checkpoint, oct_tmp_path(&tmp, "good")));
+    cr_assert_eq(checkpoint.info.step, 5);
+    oct_checkpoint_close(&checkpoint);
+    oct_module_destroy(&root);
+    oct_tmp_remove(&tmp);
+    check_nothing_held();
+}
