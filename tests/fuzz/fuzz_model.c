@@ -35,15 +35,24 @@ static void fill(oct_model *m)
     MAKE(oct_golden_digests(p, m->golden_input, 1, m->golden_digest));
 }
 
-/* Class numbers of places. */
+/* Class numbers of places, which lie mirrored in a frame. */
 static void program_of_classes(oct_program *p)
 {
     program_begin(p);
     const int32_t image = program_input(p, 3, 2, 3);
     const int32_t x = program_value(p, OCT_U8, 3, 2, 3, 0.02f, 128);
-    p->output = program_value(p, OCT_S32, 3, 2, 1, 0.0f, 0);
+    const int32_t framed = program_value(p, OCT_U8, 6, 4, 3, 0.02f, 128);
+    const int32_t mirrored = program_value(p, OCT_U8, 6, 4, 3, 0.02f, 128);
+    p->output = program_value(p, OCT_S32, 6, 4, 1, 0.0f, 0);
     program_step(p, OCT_STEP_QUANTIZE, "quant", image, NONE, x);
-    program_step(p, OCT_STEP_ARGMAX, "argmax", x, NONE, p->output);
+    oct_step *step = program_step(p, OCT_STEP_PAD, "pad", x, NONE, framed);
+    step->pad = (oct_pad_shape){{3, 2, 3}, {6, 4, 3}, {1, 2, 0}, OCT_PAD_CONSTANT};
+    step->fill = 128;
+    step = program_step(p, OCT_STEP_MOVE, "move", framed, NONE, mirrored);
+    step->move = oct_move_over(3, (const int64_t[]){6, 4, 3});
+    step->move.stride[0] = -12;
+    step->move.offset = 60;
+    program_step(p, OCT_STEP_ARGMAX, "argmax", mirrored, NONE, p->output);
 }
 
 void fuzz_seeds(void)
