@@ -83,3 +83,28 @@ oct_status oct_batch_norm_create(oct_module **m, int64_t channels)
 out:
     return oct_module_made(m, status);
 }
+
+/* Batch norms of a tree. */
+typedef struct norms {
+    int64_t all, unseen;
+} norms;
+
+static oct_status count_norm(void *user, oct_module *module)
+{
+    norms *n = user;
+    if (module->type != &oct_batch_norm_type) return OCT_OK;
+    const oct_batch_norm_module *m = (const oct_batch_norm_module *)module;
+    bool seen = false;
+    for (int64_t c = 0; c < m->channels; c++)
+        seen = seen || m->running_mean[c] != 0 || m->running_var[c] != 1;
+    n->all++;
+    n->unseen += !seen;
+    return OCT_OK;
+}
+
+int64_t oct_batch_norms_unseen(oct_module *root)
+{
+    norms n = {0};
+    const oct_status status = oct_module_walk(root, count_norm, &n);
+    return status == OCT_OK && n.unseen == n.all ? n.all : 0;
+}

@@ -142,6 +142,9 @@ oct_status oct_linear_create(oct_module **m, int64_t in, int64_t out, bool bias)
 oct_status oct_batch_norm_create(oct_module **m, int64_t channels) OCT_NODISCARD;
 /* Returns what the module asks of oct_batch_norm in a step of training or of evaluation. */
 oct_bn_args oct_batch_norm_args(const oct_batch_norm_module *m, bool training);
+/* Counts the batch norms of a tree if none of them has seen data: all means are 0 and all variances 1. 0: there are
+ * none, or one has. */
+int64_t oct_batch_norms_unseen(oct_module *root);
 oct_status oct_layer_norm_create(oct_module **m, int64_t size, double eps) OCT_NODISCARD;
 oct_status oct_group_norm_create(oct_module **m, int64_t groups, int64_t channels,
                                  double eps) OCT_NODISCARD;

@@ -1,5 +1,6 @@
 /* octet import shows what a network of another framework holds, and begins a recipe for it. */
 #include "core/base/mem.h"
+#include "core/nn/modules.h"
 #include "io/augment/augment.h"
 #include "io/file.h"
 #include "io/onnx/build.h"
@@ -28,6 +29,7 @@ typedef struct network {
     int64_t nodes;            /* before folding */
     int64_t tensors, numbers; /* of parameters */
     int64_t fixed;            /* numbers that are none, in parameters of modules */
+    int64_t unseen;           /* batch norms, where none has seen data */
     oct_onnx_graph graph;
     /* What it becomes: types of modules, and how many of each. */
     const oct_module_type *type[TYPES_MAX];
@@ -146,6 +148,7 @@ static oct_status build_network(network *m)
     }
     OCT_TRY(oct_onnx_build(&model, g, &options, &built));
     const oct_status status = oct_module_walk(model, count_module, m);
+    m->unseen = oct_batch_norms_unseen(model);
     oct_module_destroy(&model);
     return status;
 }
@@ -161,6 +164,9 @@ static oct_status print_modules(const network *m)
     for (int i = 0; i < m->types; i++)
         OCT_TRY(oct_print("%-24s %5" PRId64 "  %s\n", m->type[i]->name, m->count[i],
                           oct_quant_rule_find(m->type[i]) ? "quantized" : "float"));
+    if (m->unseen > 0)
+        OCT_TRY(oct_print("\nuntrained   its batch norms have seen no data (mean 0, variance 1): "
+                          "train it in float first, with float.epochs\n"));
     return OCT_OK;
 }
 
@@ -235,15 +241,15 @@ static oct_status print_json(const network *m, const tally *t)
     for (size_t i = 0; i < t->types; i++)
         json_object_set_new(types, oct_show(t->type[i], strlen(t->type[i])).text,
                             json_integer(t->count[i]));
-    return oct_print_json(
-        json_pack("{s:s, s:s, s:o, s:I, s:I, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "kind",
-                  "onnx network", "file", m->path, "producer", text_json(g->producer), "opset",
-                  (json_int_t)g->opset, "file_format", (json_int_t)g->ir_version, "inputs",
-                  ports_json(g, g->inputs, g->num_inputs), "outputs",
-                  ports_json(g, g->outputs, g->num_outputs), "parameters", (json_int_t)m->numbers,
-                  "parameter_tensors", (json_int_t)m->tensors, "fixed", (json_int_t)m->fixed,
-                  "nodes", (json_int_t)g->num_nodes, "file_nodes", (json_int_t)m->nodes,
-                  "operators", types, "modules", modules_json(m)));
+    return oct_print_json(json_pack(
+        "{s:s, s:s, s:o, s:I, s:I, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "kind",
+        "onnx network", "file", m->path, "producer", text_json(g->producer), "opset",
+        (json_int_t)g->opset, "file_format", (json_int_t)g->ir_version, "inputs",
+        ports_json(g, g->inputs, g->num_inputs), "outputs",
+        ports_json(g, g->outputs, g->num_outputs), "parameters", (json_int_t)m->numbers,
+        "parameter_tensors", (json_int_t)m->tensors, "fixed", (json_int_t)m->fixed,
+        "untrained_batch_norms", (json_int_t)m->unseen, "nodes", (json_int_t)g->num_nodes,
+        "file_nodes", (json_int_t)m->nodes, "operators", types, "modules", modules_json(m)));
 }
 
 static oct_status show(const network *m)
@@ -343,20 +349,23 @@ static oct_status add_recipe(const network *m, const char *model, oct_text *text
     OCT_TRY(add_quoted(text, model));
     OCT_TRY(oct_text_add(text, " # its weights are the start\n\n"));
     OCT_TRY(add_data(g, text));
-    return oct_text_add(text, "\nbatch:\n"
-                              "  size: 64\n"
-                              "  leaf: 8\n\n"
-                              "float:\n"
-                              "  epochs: 0 # more: fine-tune in float first\n"
-                              "  lr: 0.01\n\n"
-                              "calibrate:\n"
-                              "  batches: 32\n\n"
-                              "qat:\n"
-                              "  epochs: 2\n"
-                              "  lr: 0.001\n"
-                              "  schedule: cosine\n\n"
-                              "quant:\n"
-                              "  target: x86 # what the int8 model runs on: octet targets\n");
+    return oct_text_add(text,
+                        "\nbatch:\n"
+                        "  size: 64\n"
+                        "  leaf: 8\n\n"
+                        "float:\n"
+                        "  epochs: %s\n"
+                        "  lr: 0.01\n\n"
+                        "calibrate:\n"
+                        "  batches: 32\n\n"
+                        "qat:\n"
+                        "  epochs: 2\n"
+                        "  lr: 0.001\n"
+                        "  schedule: cosine\n\n"
+                        "quant:\n"
+                        "  target: x86 # what the int8 model runs on: octet targets\n",
+                        m->unseen > 0 ? "10 # the network was not trained yet"
+                                      : "0 # more: fine-tune in float first");
 }
 
 static oct_status write_recipe(const network *m, const char *folder)

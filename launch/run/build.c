@@ -1,7 +1,9 @@
 /* A recipe becomes a model here: built, prepared, and in the form that a phase has. */
 #include "launch/run/build.h"
 
+#include "core/base/log.h"
 #include "core/base/mem.h"
+#include "core/nn/modules.h"
 #include "launch/model/model.h"
 #include "launch/run/onnx_model.h"
 #include "quant/pass/convert/convert.h"
@@ -65,6 +67,18 @@ oct_status oct_build_model(oct_module **model, const oct_recipe *recipe, const o
         oct_registry_name(&oct_dataset_id_table, recipe->data_format));
     OCT_TRY(spec->build(model, data->h, data->w, data->c, data->classes));
     return oct_module_made(model, oct_init_parameters(*model, (uint64_t)recipe->seed));
+}
+
+void oct_warn_of_untrained(const oct_recipe *recipe, oct_module *model)
+{
+    if (recipe->float_epochs > 0 || recipe->init[0]) return;
+    const int64_t norms = oct_batch_norms_unseen(model);
+    if (norms > 0)
+        oct_log(OCT_LOG_WARN,
+                "float.epochs: is 0, but %s has seen no data yet (its %lld batch norm%s mean 0 and "
+                "variance 1), so calibration watches other ranges than training will meet; train "
+                "it in float first",
+                oct_recipe_model(recipe), (long long)norms, norms == 1 ? " has" : "s have");
 }
 
 /* This holds the setters of a recipe, from high to low priority, with the templates that they name. */

@@ -328,6 +328,20 @@ static int64_t images_to_try(const short_run *few, int64_t share, int64_t leaf, 
     return oct_max_i64(most, few->images);
 }
 
+/* The trial's learning rate is next to nothing, so the remedy is another than in training. */
+static oct_status explain(oct_status status)
+{
+    char what[512];
+    const char *text = oct_fail_text(0);
+    if (status != OCT_NUMERIC) return status;
+    snprintf(what, sizeof what, "%.*s", (int)strcspn(text, ";"), text);
+    return oct_fail(OCT_NUMERIC,
+                    "a trial of a few steps, at a learning rate of nearly 0, fails at %s; either "
+                    "the weights at the start are not trained (train in float first: "
+                    "float.epochs), or the data are far from 1 (data.mean, data.std)",
+                    what);
+}
+
 oct_status oct_forecast_make(oct_forecast *f, const oct_forecast_subject *subject)
 {
     const oct_recipe *recipe = subject->recipe;
@@ -350,7 +364,7 @@ oct_status oct_forecast_make(oct_forecast *f, const oct_forecast_subject *subjec
         if (!fits) many = few;
     }
     lift_fence(&round);
-    OCT_TRY(status);
+    OCT_TRY(explain(status));
     if (f->too_large) return OCT_OK;
     f->images = many.images;
     if (many.images == few.images) { /* the line begins at no image */

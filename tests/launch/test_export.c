@@ -260,3 +260,21 @@ Test(export, pixels_go_in_as_bytes_that_become_the_same_values)
     cr_assert_eq(count_nodes(&g, "Cast"), 1);
     oct_onnx_free(&g);
 }
+
+Test(export, a_network_that_was_not_trained_is_known_as_such)
+{
+    void *recipe = NULL;
+    size_t length;
+    OCTET("train", "r.yaml", "output=new", "float.epochs=0", "checkpoint.every=1",
+          "checkpoint.keep=9");
+    oct_check_exit(job, 0);
+    oct_check_said(job, "float.epochs: is 0, but cnn-small has seen no data yet (its ");
+    export_to("new/checkpoints/step-00000001.h5", "onnx", "new.onnx"); /* of the calibration */
+    OCTET("import", "new.onnx", "-o", "net");
+    oct_check_exit(job, 0);
+    oct_check_said(job,
+                   "untrained   its batch norms have seen no data (mean 0, variance 1): train");
+    cr_assert(oct_file_read("net/recipe.yaml", 1 << 16, &recipe, &length) == OCT_OK);
+    cr_assert(strstr(recipe, "  epochs: 10 # the network was not trained yet\n"));
+    oct_free(&recipe);
+}
