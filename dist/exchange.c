@@ -54,8 +54,9 @@ const char *oct_rank_text(const oct_comm *comm, int rank, char text[128])
 
 static void sleep_for(double seconds)
 {
-    time_t whole = (time_t)seconds;
-    nanosleep(&(struct timespec){whole, (long)((seconds - (double)whole) * 1e9)}, NULL);
+    const time_t whole = (time_t)seconds;
+    const struct timespec time = {whole, (long)((seconds - (double)whole) * 1e9)};
+    nanosleep(&time, NULL);
 }
 
 /* Several ranks usually find out at once and each will end the job. They go in the order of their
@@ -238,7 +239,8 @@ static oct_status look_at_lines(const oct_comm *comm, size_t *ended)
         wait->ended = atomic_load_explicit(&line->progress, memory_order_acquire) >= wait->progress;
         *ended += wait->ended;
     }
-    return OCT_OK;
+    size_t none = 0; /* messages of other ranks are to move meanwhile */
+    return *ended > 0 ? OCT_OK : s->transport->test(s->transport, 0, s->arrivals, &none);
 }
 
 static oct_status look_at_messages(const oct_comm *comm, size_t *ended)

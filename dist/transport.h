@@ -33,7 +33,8 @@ struct oct_transport {
      * transfer has ended; a send only reads it. */
     oct_status (*begin)(oct_transport *self, size_t number, const oct_transfer *transfer,
                         void *data, int tag);
-    /* Tells which of the transfers 0 to count - 1 have ended since the last call. After a failure
+    /* Tells which of the transfers 0 to count - 1 have ended since the last call; with none it only lets
+     * messages move. After a failure
      * *ended is 1 where it concerns one of them, which arrivals[0] names; else 0. */
     oct_status (*test)(oct_transport *self, size_t count, oct_arrival *arrivals, size_t *ended);
     /* Opens a second transport between the same ranks, whose messages do not mix with these; collective. It is

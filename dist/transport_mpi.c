@@ -9,7 +9,7 @@
 
 typedef struct mpi_transport {
     oct_transport base; /* first: its functions find the rest behind it */
-    char library[64];
+    char library[64], host[MPI_MAX_PROCESSOR_NAME];
     double deadline_s;
     MPI_Comm comm; /* a duplicate of the world, errors returned */
     MPI_Request *requests;
@@ -63,6 +63,11 @@ static oct_status test(oct_transport *self, size_t count, oct_arrival *arrivals,
     mpi_transport *t = (mpi_transport *)self;
     int done = 0;
     *ended = 0;
+    if (count == 0) {
+        const int failed =
+            MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, t->comm, &done, MPI_STATUS_IGNORE);
+        return failed == MPI_SUCCESS ? OCT_OK : mpi_failed(failed);
+    }
     const int error = MPI_Testsome((int)count, t->requests, &done, t->done, t->statuses);
     if (error != MPI_SUCCESS && error != MPI_ERR_IN_STATUS) return mpi_failed(error);
     for (int i = 0; i < done; i++) {
@@ -169,6 +174,8 @@ static oct_status join_world(mpi_transport *t, int threads)
     read_library(t);
     OCT_CHECK(threads >= MPI_THREAD_FUNNELED, OCT_RESOURCE,
               "%s was built without threads; Octet needs MPI_THREAD_FUNNELED", t->library);
+    int length = 0;
+    MPI_Get_processor_name(t->host, &length);
     MPI_Comm_size(MPI_COMM_WORLD, &t->base.size);
     MPI_Comm_rank(MPI_COMM_WORLD, &t->base.rank);
     OCT_TRY(oct_launcher_check_world(t->base.size, t->library));
@@ -183,6 +190,7 @@ oct_status oct_transport_mpi(oct_transport **transport, double deadline_s)
     *transport = NULL;
     OCT_TRY(oct_alloc(&t, 1, sizeof(*t)));
     *t = (mpi_transport){.base = {.name = t->library,
+                                  .host = t->host,
                                   .begin = begin,
                                   .test = test,
                                   .twin = open_twin,

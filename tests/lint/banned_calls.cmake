@@ -40,7 +40,7 @@ ban_calls("atoi|atol|atoll|atof" "nowhere" "accepts anything; use oct_parse_i64 
 ban_calls("printf|fprintf|vprintf|vfprintf|puts|fputs|putchar|perror"
     "core/base/log\\.c|core/base/status\\.c|launch/|tests/"
     "ranks speak through core/base/log.h, results through launch")
-ban_text("include <mpi\\.h>|[^A-Za-z0-9_]P?MPI_[A-Za-z]+" "dist/|tests/ranks/"
+ban_text("include <mpi\\.h>|[^A-Za-z0-9_]P?MPI_[A-Za-z]+" "dist/|tests/ranks/|tests/bench/simgrid/"
     "MPI lives in dist; ask through core/base/collective.h")
 ban_text("include <hdf5[a-z_]*\\.h>|[^A-Za-z0-9_]H5[A-Z][a-z]*[A-Za-z0-9_]* *\\("
     "io/hdf5(_memory)?\\.[ch]|tests/" "HDF5 lives in io/hdf5.c")
