@@ -91,6 +91,16 @@ static oct_status check_bytes(const char *path, const void *bytes, size_t size,
     return OCT_OK;
 }
 
+/* Closes a checkpoint of another step than the manifest says. */
+static oct_status check_step(oct_checkpoint *ckpt, const oct_manifest_entry *entry)
+{
+    if (!entry || ckpt->info.step == entry->step) return OCT_OK;
+    const oct_status status = oct_fail(OCT_DATA, "%s: holds step %lld, not the step of its name",
+                                       ckpt->path, (long long)ckpt->info.step);
+    oct_checkpoint_close(ckpt);
+    return status;
+}
+
 static oct_status open_file(oct_checkpoint *ckpt, const char *path, const oct_manifest_entry *entry,
                             bool *newer)
 {
@@ -107,11 +117,78 @@ static oct_status open_file(oct_checkpoint *ckpt, const char *path, const oct_ma
         return status;
     }
     OCT_TRY(adopt(ckpt, path, bytes, size, newer));
-    if (!entry || ckpt->info.step == entry->step) return OCT_OK;
-    status = oct_fail(OCT_DATA, "%s: holds step %lld, not the step of its name", path,
-                      (long long)ckpt->info.step);
-    oct_checkpoint_close(ckpt);
+    return check_step(ckpt, entry);
+}
+
+/* One pass over the file: its seal, and what the manifest says of all of it. */
+static oct_status check_digests(int fd, const char *path, size_t size,
+                                const oct_manifest_entry *entry)
+{
+    enum { CHUNK = 1 << 18 };
+    oct_status status = OCT_OK;
+    oct_sha256_state *sum = NULL;
+    uint8_t *chunk = NULL, seal[OCT_SEAL_BYTES] = {0}, there[OCT_SEAL_BYTES], digest[32];
+    const size_t image = size > OCT_SEAL_BYTES ? size - OCT_SEAL_BYTES : 0;
+    const bool named = entry && !entry->damaged;
+
+    OCT_CHECK(!named || size == entry->bytes, OCT_DATA,
+              "%s: is damaged: it has %zu bytes instead of %llu", path, size,
+              (unsigned long long)entry->bytes);
+    OCT_CHECK(image > 0, OCT_DATA, "%s: is damaged: its SHA-256 differs", path);
+    OCT_TRY_OUT(oct_sha256_begin(&sum));
+    OCT_TRY_OUT(oct_alloc(&chunk, CHUNK, 1));
+    for (size_t at = 0; at < image; at += CHUNK) {
+        const size_t bytes = image - at < CHUNK ? image - at : CHUNK;
+        OCT_TRY_OUT(oct_file_read_at(fd, at, chunk, bytes));
+        oct_sha256_add(sum, chunk, bytes);
+    }
+    OCT_TRY_OUT(oct_sha256_peek(sum, seal));
+    OCT_TRY_OUT(oct_file_read_at(fd, image, there, sizeof there));
+    oct_sha256_add(sum, there, sizeof there);
+out:
+    oct_sha256_end(&sum, digest);
+    oct_free(&chunk);
+    if (status != OCT_OK) return oct_fail_prefix("%s", path);
+    OCT_CHECK(memcmp(seal, there, sizeof seal) == 0 &&
+                  (!named || memcmp(digest, entry->digest, sizeof digest) == 0),
+              OCT_DATA, "%s: is damaged: its SHA-256 differs", path);
+    return OCT_OK;
+}
+
+/* Takes fd over; a checkpoint comes out whole or empty. */
+static oct_status adopt_file(oct_checkpoint *ckpt, const char *path, int fd, size_t size,
+                             bool *newer)
+{
+    oct_status status = oct_h5_open_file(&ckpt->file, fd, size - OCT_SEAL_BYTES, path);
+    if (status != OCT_OK) {
+        close(fd);
+        return status;
+    }
+    ckpt->fd = fd;
+    ckpt->size = size;
+    status = oct_strdup(&ckpt->path, path);
+    if (status == OCT_OK) status = read_info(ckpt->file, path, &ckpt->info, newer);
+    if (status != OCT_OK) oct_checkpoint_close(ckpt);
     return status;
+}
+
+static oct_status open_on_disk(oct_checkpoint *ckpt, const char *path,
+                               const oct_manifest_entry *entry, bool *newer)
+{
+    int fd;
+    size_t size;
+
+    *newer = false;
+    *ckpt = (oct_checkpoint){0};
+    OCT_CHECK(oct_file_exists(path), OCT_DATA, "%s: there is no such file", path);
+    OCT_TRY(oct_file_open(path, oct_checkpoint_limit, &fd, &size));
+    oct_status status = check_digests(fd, path, size, entry);
+    if (status != OCT_OK) {
+        close(fd);
+        return status;
+    }
+    OCT_TRY(adopt_file(ckpt, path, fd, size, newer));
+    return check_step(ckpt, entry);
 }
 
 /* A plain file that holds what its name says, of this recipe. */
@@ -124,7 +201,7 @@ static bool is_of_run(const char *path, int64_t step, const char *recipe)
     bool newer;
 
     if (lstat(path, &info) != 0 || !S_ISREG(info.st_mode)) return false;
-    if (open_file(&ckpt, path, &entry, &newer) != OCT_OK) {
+    if (open_on_disk(&ckpt, path, &entry, &newer) != OCT_OK) {
         oct_fail_clear();
         return false;
     }
@@ -163,7 +240,8 @@ static const char *reason(const char *path)
     return strncmp(text, kind, sizeof kind - 1) == 0 ? text + sizeof kind - 1 : text;
 }
 
-oct_status oct_checkpoint_newest_in(oct_checkpoint *ckpt, const char *folder, const char *phase)
+static oct_status find_newest(oct_checkpoint *ckpt, const char *folder, const char *phase,
+                              bool on_disk)
 {
     oct_status status = OCT_OK;
     char name[OCT_CHECKPOINT_NAME], *path = NULL;
@@ -173,12 +251,13 @@ oct_status oct_checkpoint_newest_in(oct_checkpoint *ckpt, const char *folder, co
 
     *ckpt = (oct_checkpoint){0};
     OCT_TRY_OUT(oct_manifest_read(&manifest, folder));
-    for (size_t i = 0; i < manifest.count && !ckpt->bytes; i++) {
+    for (size_t i = 0; i < manifest.count && !ckpt->path; i++) {
         const oct_manifest_entry *entry = &manifest.entries[i];
         oct_checkpoint_name(entry->step, name);
         oct_free(&path);
         OCT_TRY_OUT(oct_format(&path, "%s/%s", folder, name));
-        status = open_file(ckpt, path, entry, &newer);
+        status = on_disk ? open_on_disk(ckpt, path, entry, &newer)
+                         : open_file(ckpt, path, entry, &newer);
         if (status == OCT_OK && (!phase || strcmp(ckpt->info.phase, phase) == 0)) break;
         oct_checkpoint_close(ckpt);
         if (status == OCT_OK) continue;
@@ -186,15 +265,15 @@ oct_status oct_checkpoint_newest_in(oct_checkpoint *ckpt, const char *folder, co
         OCT_TRY_OUT(
             oct_text_add(&bad, "%s%s is damaged (%s)", bad.length ? ", " : "", name, reason(path)));
     }
-    if (ckpt->bytes && bad.length)
+    if (ckpt->path && bad.length)
         oct_log(OCT_LOG_WARN, "checkpoint %s: using %s", bad.data, name);
-    else if (!ckpt->bytes && bad.length)
+    else if (!ckpt->path && bad.length)
         status =
             oct_fail(OCT_DATA,
                      "%s: no checkpoint is good: %s; restore one from a copy, or choose another "
                      "output folder to start anew",
                      folder, bad.data);
-    if (ckpt->bytes) oct_fail_clear();
+    if (ckpt->path) oct_fail_clear();
 out:
     if (status != OCT_OK) oct_checkpoint_close(ckpt);
     oct_free(&path);
@@ -203,9 +282,19 @@ out:
     return status;
 }
 
+oct_status oct_checkpoint_newest_in(oct_checkpoint *ckpt, const char *folder, const char *phase)
+{
+    return find_newest(ckpt, folder, phase, false);
+}
+
 oct_status oct_checkpoint_newest(oct_checkpoint *ckpt, const char *folder)
 {
-    return oct_checkpoint_newest_in(ckpt, folder, NULL);
+    return find_newest(ckpt, folder, NULL, false);
+}
+
+oct_status oct_checkpoint_newest_on_disk(oct_checkpoint *ckpt, const char *folder)
+{
+    return find_newest(ckpt, folder, NULL, true);
 }
 
 oct_status oct_checkpoint_open(oct_checkpoint *ckpt, const char *path)
@@ -358,6 +447,13 @@ static oct_status check_range(const char *file, const oct_saved_array *a, const 
     return OCT_OK;
 }
 
+static void count_updates(const oct_checkpoint *ckpt, oct_optim *optim)
+{
+    if (!optim) return;
+    optim->updates = ckpt->info.updates;
+    optim->average.begun = optim->average.in_model = optim->average.values && optim->updates > 0;
+}
+
 oct_status oct_checkpoint_load(const oct_checkpoint *ckpt, oct_module *root, oct_optim *optim)
 {
     oct_status status = OCT_OK;
@@ -379,15 +475,58 @@ oct_status oct_checkpoint_load(const oct_checkpoint *ckpt, oct_module *root, oct
         const oct_saved_array *a = &list.items[i];
         if (a->bytes > 0) memcpy(a->data, bytes + a->offset, a->bytes);
     }
-    if (optim) {
-        optim->updates = ckpt->info.updates;
-        optim->average.begun = optim->average.in_model =
-            optim->average.values && optim->updates > 0;
-    }
+    count_updates(ckpt, optim);
 out:
     oct_saved_arrays_free(&list);
     oct_free(&bytes);
     oct_h5_close(&h5);
+    return status;
+}
+
+/* Rank 0 proves that all of it is there, with its types and shapes, before a value changes anywhere. */
+static oct_status check_all(oct_h5 *h5, const char *path, const oct_saved_arrays *list,
+                            bool optimizer)
+{
+    OCT_TRY(check_items(h5, path, list, optimizer));
+    for (size_t i = 0; i < list->count; i++) {
+        const oct_saved_array *a = &list->items[i];
+        OCT_TRY(oct_h5_check(h5, a->path, a->dtype, a->shape));
+    }
+    return OCT_OK;
+}
+
+static oct_status read_in_place(oct_h5 *h5, const char *path, const oct_saved_array *a)
+{
+    OCT_TRY(oct_h5_read(h5, a->path, a->dtype, a->shape, a->data));
+    return check_range(path, a, a->data);
+}
+
+oct_status oct_checkpoint_load_shared(const oct_checkpoint *ckpt, oct_module *root,
+                                      oct_optim *optim, const oct_collective *group)
+{
+    const bool first = group->rank == 0;
+    oct_status status = OCT_OK, first_status = OCT_OK;
+    oct_saved_arrays list = {0};
+    oct_h5 *opened = NULL, *h5 = ckpt->file;
+    if (first && !h5) status = oct_h5_open_sealed(&opened, ckpt->bytes, ckpt->size, ckpt->path);
+    if (opened) h5 = opened;
+    if (status == OCT_OK)
+        status = oct_saved_arrays_list(&list, root, optim, ckpt->info.updates > 0, false);
+    if (status == OCT_OK && list.count > 0)
+        qsort(list.items, list.count, sizeof *list.items, by_path);
+    if (status == OCT_OK && first) status = check_all(h5, ckpt->path, &list, optim != NULL);
+    OCT_TRY_OUT(group->agree(group, status));
+    /* What rank 0 cannot read is told at the end: all ranks keep to the order of the arrays. */
+    for (size_t i = 0; i < list.count; i++) {
+        const oct_saved_array *a = &list.items[i];
+        if (first && first_status == OCT_OK) first_status = read_in_place(h5, ckpt->path, a);
+        if (a->bytes > 0) OCT_TRY_OUT(group->broadcast(group, a->data, a->bytes, 0));
+    }
+    OCT_TRY_OUT(group->agree(group, first_status));
+    count_updates(ckpt, optim);
+out:
+    oct_saved_arrays_free(&list);
+    oct_h5_close(&opened);
     return status;
 }
 
@@ -429,6 +568,8 @@ out:
 
 void oct_checkpoint_close(oct_checkpoint *ckpt)
 {
+    if (ckpt->file) close(ckpt->fd);
+    oct_h5_close(&ckpt->file);
     oct_free(&ckpt->path);
     oct_free(&ckpt->bytes);
     oct_free(&ckpt->info.recipe);

@@ -11,6 +11,7 @@
  */
 #pragma once
 
+#include "core/base/collective.h"
 #include "core/nn/module.h"
 #include "core/base/text.h"
 #include "core/optim/optim.h"
@@ -57,11 +58,13 @@ oct_status oct_checkpoint_save(const char *folder, const oct_checkpoint_info *in
  * checkpoints of other runs stay, and so does all without a good manifest. For the writer of the folder. */
 oct_status oct_checkpoint_clean(const char *folder, const char *recipe) OCT_NODISCARD;
 
-/* The bytes of a checkpoint that has passed its digests. */
+/* A checkpoint that has passed its digests: its bytes, or its file, whose values stay on the disk. */
 typedef struct oct_checkpoint {
     char *path;
     void *bytes;
     size_t size;
+    struct oct_h5 *file; /* NULL: the bytes are here, or on another rank */
+    int fd;
     oct_checkpoint_info info;
 } oct_checkpoint;
 
@@ -70,6 +73,8 @@ oct_status oct_checkpoint_newest(oct_checkpoint *ckpt, const char *folder) OCT_N
 /* Does so among the checkpoints of one phase; NULL: of any. */
 oct_status oct_checkpoint_newest_in(oct_checkpoint *ckpt, const char *folder,
                                     const char *phase) OCT_NODISCARD;
+/* Does so, and leaves the values on the disk, for oct_checkpoint_load_shared; ckpt->file NULL when there is none. */
+oct_status oct_checkpoint_newest_on_disk(oct_checkpoint *ckpt, const char *folder) OCT_NODISCARD;
 /* Opens a given file, checked against its own digest and the manifest beside it when that names it. */
 oct_status oct_checkpoint_open(oct_checkpoint *ckpt, const char *path) OCT_NODISCARD;
 /* Makes one from bytes (a broadcast) and reads its info only. Takes bytes over, also on failure. */
@@ -80,6 +85,11 @@ oct_status oct_checkpoint_from_bytes(oct_checkpoint *ckpt, const char *path, voi
  * that the model does not have. Nothing is changed on failure. */
 oct_status oct_checkpoint_load(const oct_checkpoint *ckpt, oct_module *root,
                                oct_optim *optim) OCT_NODISCARD;
+/* Collective: the same of a checkpoint that rank 0 has, read value by value into rank 0's model and passed on, so that no
+ * rank needs more memory than the model has. ckpt: elsewhere the info alone. After a failure, which is alike on
+ * all ranks, model and optimizer may be half of each. */
+oct_status oct_checkpoint_load_shared(const oct_checkpoint *ckpt, oct_module *root,
+                                      oct_optim *optim, const oct_collective *group) OCT_NODISCARD;
 /* Says what keeps it from being loaded into root: a line for each item that only one of them has or that has
  * another type or shape there ("head.2.bias: f32 (10) there, f32 (26) here"). Empty: nothing. */
 oct_status oct_checkpoint_compare(const oct_checkpoint *ckpt, oct_module *root,

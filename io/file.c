@@ -99,31 +99,54 @@ oct_status oct_file_check_regular(const char *path, const struct stat *info)
     return OCT_OK;
 }
 
+static oct_status look_at_file(const char *path, size_t limit, int fd, size_t *size)
+{
+    struct stat info;
+    if (fstat(fd, &info) != 0) return read_failure(path, errno);
+    OCT_TRY(oct_file_check_regular(path, &info));
+    if ((uint64_t)info.st_size > limit) return too_large(path, limit);
+    *size = (size_t)info.st_size;
+    return OCT_OK;
+}
+
+oct_status oct_file_open(const char *path, size_t limit, int *fd, size_t *size)
+{
+    /* Opening a pipe would wait for somebody to write into it. */
+    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    if (*fd < 0) return read_failure(path, errno);
+    const oct_status status = look_at_file(path, limit, *fd, size);
+    if (status != OCT_OK) close(*fd);
+    return status;
+}
+
+oct_status oct_file_read_at(int fd, uint64_t at, void *to, size_t bytes)
+{
+    for (char *next = to; bytes > 0;) {
+        const ssize_t got = pread(fd, next, bytes, (off_t)at);
+        if (got < 0 && errno == EINTR) continue;
+        OCT_CHECK(got > 0, OCT_DATA, "cannot be read: %s",
+                  got < 0 ? strerror(errno) : "it has become shorter");
+        next += got;
+        at += (uint64_t)got;
+        bytes -= (size_t)got;
+    }
+    return OCT_OK;
+}
+
 oct_status oct_file_read(const char *path, size_t limit, void **bytes, size_t *size)
 {
     enum { STRIDE = 1 << 16 };
     oct_status status = OCT_OK;
-    struct stat info;
     char *data = NULL;
-    size_t used = 0, capacity = 0;
+    size_t used = 0, capacity = 0, there;
+    int fd;
 
     *bytes = NULL;
     *size = 0;
-    /* Opening a pipe would wait for somebody to write into it. */
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-    if (fd < 0) return read_failure(path, errno);
-    if (fstat(fd, &info) != 0) {
-        status = read_failure(path, errno);
-        goto out;
-    }
-    OCT_TRY_OUT(oct_file_check_regular(path, &info));
-    if ((uint64_t)info.st_size > limit) {
-        status = too_large(path, limit);
-        goto out;
-    }
+    OCT_TRY(oct_file_open(path, limit, &fd, &there));
     /* The size is only a first guess: a file may grow. Beside the content there is room for the byte
      * that would be too many and for the NUL. */
-    OCT_TRY_OUT(oct_grow(&data, &capacity, (size_t)info.st_size + 2, 1));
+    OCT_TRY_OUT(oct_grow(&data, &capacity, there + 2, 1));
     for (;;) {
         if (capacity - used < 2) OCT_TRY_OUT(oct_grow(&data, &capacity, capacity + STRIDE, 1));
         ssize_t got = read(fd, data + used, capacity - used - 1);

@@ -21,6 +21,10 @@ oct_status oct_file_check_regular(const char *path, const struct stat *info) OCT
  * waited for), or above `limit`.
  * gzip is not undone. *bytes is oct_alloc'ed with a NUL behind. */
 oct_status oct_file_read(const char *path, size_t limit, void **bytes, size_t *size) OCT_NODISCARD;
+/* Opens a file for reading: *fd, which the caller closes, and its size; OCT_DATA as oct_file_read. */
+oct_status oct_file_open(const char *path, size_t limit, int *fd, size_t *size) OCT_NODISCARD;
+/* Reads bytes that lie at `at`; OCT_DATA without the path where they are not there or cannot be read. */
+oct_status oct_file_read_at(int fd, uint64_t at, void *to, size_t bytes) OCT_NODISCARD;
 /* Writes a whole file: temporary name in the same folder (O_EXCL), write, fsync, close, rename, fsync the
  * folder. On
  * failure (OCT_RESOURCE, path and reason) the old file is untouched and no temp file stays; only when

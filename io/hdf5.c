@@ -34,6 +34,7 @@ struct oct_h5 {
     hid_t file;
     hid_t group_options, dataset_options; /* for what is created; -1 when only read */
     oct_h5_memory memory;                 /* of what is created */
+    oct_h5_source source; /* of a file that stays on the disk; image NULL: of none */
     oct_h5_map map;
     entry *entries; /* all of the map but the root, by group and name */
     char *name;
@@ -136,16 +137,39 @@ static int by_group_and_name(const void *a, const void *b)
     return oct_h5_compare_names(x->name, x->name_bytes, y->name, y->name_bytes);
 }
 
-/* Proves the image, before HDF5 sees it, and remembers what is in it. */
-static oct_status prove(oct_h5 *h5, const void *image, size_t size)
+/* Remembers what the walk has found. */
+static oct_status list_entries(oct_h5 *h5)
 {
-    OCT_TRY(oct_h5_walk(&h5->map, image, size));
     const size_t count = h5->map.count - 1;
     OCT_TRY(oct_alloc(&h5->entries, count, sizeof *h5->entries));
     for (size_t i = 0; i < count; i++)
         h5->entries[i].object = &h5->map.objects[i + 1];
     if (count > 0) qsort(h5->entries, count, sizeof *h5->entries, by_group_and_name);
     return OCT_OK;
+}
+
+/* Proves the image, before HDF5 sees it. */
+static oct_status prove(oct_h5 *h5, const void *image, size_t size)
+{
+    OCT_TRY(oct_h5_walk(&h5->map, image, size));
+    return list_entries(h5);
+}
+
+static oct_status prove_file(oct_h5 *h5, int fd, size_t size)
+{
+    OCT_TRY(oct_alloc(&h5->source.image, size, 1));
+    h5->source.fd = fd;
+    OCT_TRY(oct_h5_walk_file(&h5->map, &h5->source, size));
+    return list_entries(h5);
+}
+
+oct_status oct_h5_open_file(oct_h5 **file, int fd, size_t size, const char *name)
+{
+    *file = NULL;
+    OCT_TRY(new_handle(file, name));
+    if (prove_file(*file, fd, size) == OCT_OK) return OCT_OK;
+    oct_h5_close(file);
+    return oct_fail_prefix("%s", name);
 }
 
 oct_status oct_h5_open(oct_h5 **file, const void *image, size_t size, const char *name)
@@ -179,6 +203,7 @@ void oct_h5_close(oct_h5 **file)
     if (h5->dataset_options >= 0) H5Pclose(h5->dataset_options);
     if (h5->file >= 0) H5Fclose(h5->file);
     oct_free(&h5->memory.bytes);
+    oct_free(&h5->source.image);
     oct_h5_map_free(&h5->map);
     oct_free(&h5->entries);
     oct_free(&h5->name);
@@ -449,15 +474,28 @@ static oct_status check_equal(const oct_h5 *file, const char *path, const oct_h5
     return OCT_OK;
 }
 
-static bool read_data(const oct_h5 *file, const char *path, oct_dtype dtype, const oct_shape *shape,
-                      void *data)
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "values lie in files as in memory");
+
+static bool read_data(const oct_h5 *file, const char *path, const oct_h5_object *object, void *data)
 {
+    const oct_dtype dtype = object->dtype;
+    const oct_shape *shape = &object->shape;
     if (oct_shape_numel(shape) == 0) return true;
+    if (file->source.image)
+        return oct_file_read_at(file->source.fd, object->at, data,
+                                (size_t)oct_shape_numel(shape) * oct_dtype_bytes(dtype)) == OCT_OK;
     hid_t dataset = H5Dopen2(file->file, path, H5P_DEFAULT);
     bool done = dataset >= 0 && has_shape(dataset, shape) && has_type(dataset, dtype) &&
                 H5Dread(dataset, type_of(dtype, true), H5S_ALL, H5S_ALL, H5P_DEFAULT, data) >= 0;
     if (dataset >= 0) H5Dclose(dataset);
     return done;
+}
+
+oct_status oct_h5_check(oct_h5 *file, const char *path, oct_dtype dtype, oct_shape shape)
+{
+    entry *found;
+    OCT_TRY(find_dataset(file, path, &found));
+    return check_equal(file, path, found->object, dtype, &shape);
 }
 
 /* Reads a data set into data or, with block (a T **), into memory that it allocates. */
@@ -472,7 +510,7 @@ static oct_status read_dataset(oct_h5 *file, const char *path, oct_dtype dtype, 
         OCT_TRY(oct_alloc(block, (size_t)oct_shape_numel(&shape), oct_dtype_bytes(dtype)));
         memcpy(&data, block, sizeof data);
     }
-    if (!read_data(file, path, dtype, &shape, data)) {
+    if (!read_data(file, path, found->object, data)) {
         if (block) oct_free(block);
         return oct_fail(OCT_DATA, "%s: %s cannot be read; the file is damaged", file->name, path);
     }

@@ -16,6 +16,9 @@ oct_status oct_h5_create_sized(oct_h5 **file, size_t size) OCT_NODISCARD;
  * writes them. */
 oct_status oct_h5_open(oct_h5 **file, const void *image, size_t size,
                        const char *name) OCT_NODISCARD;
+/* Opens a file of `size` bytes that stays on the disk, borrowed until close: what is in it is known and its values are
+ * read where they are asked for. It must be whole, by a digest. */
+oct_status oct_h5_open_file(oct_h5 **file, int fd, size_t size, const char *name) OCT_NODISCARD;
 void oct_h5_close(oct_h5 **file);
 /* Gives the finished image; *bytes is oct_alloc'ed. Closes nothing. */
 oct_status oct_h5_image(oct_h5 *file, void **bytes, size_t *size) OCT_NODISCARD;
@@ -41,6 +44,9 @@ oct_status oct_h5_write(oct_h5 *file, const char *path, oct_dtype dtype, oct_sha
  * on, little-endian. */
 oct_status oct_h5_reserve(oct_h5 *file, const char *path, oct_dtype dtype, oct_shape shape,
                           size_t *at) OCT_NODISCARD;
+/* Refuses when a data set is missing or its dtype or shape differs. */
+oct_status oct_h5_check(oct_h5 *file, const char *path, oct_dtype dtype,
+                        oct_shape shape) OCT_NODISCARD;
 /* Reads into `data`, refusing when the stored dtype or shape differs. */
 oct_status oct_h5_read(oct_h5 *file, const char *path, oct_dtype dtype, oct_shape shape,
                        void *data) OCT_NODISCARD;

@@ -2,6 +2,7 @@
 #include "io/hdf5_part.h"
 
 #include "core/base/mem.h"
+#include "io/file.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -85,8 +86,14 @@ oct_status oct_h5_refuse(uint64_t at, const char *what)
                     what, (unsigned long long)at);
 }
 
-static oct_status claim(oct_h5_claims *claims, oct_h5_extents *extents, uint64_t at, uint64_t bytes,
-                        oct_h5_cursor *c)
+oct_status oct_h5_fetch(const oct_h5_claims *claims, uint64_t at, uint64_t bytes)
+{
+    const oct_h5_source *source = claims->source;
+    if (!source) return OCT_OK;
+    return oct_file_read_at(source->fd, at, source->image + at, (size_t)bytes);
+}
+
+static oct_status claim(oct_h5_claims *claims, oct_h5_extents *extents, uint64_t at, uint64_t bytes)
 {
     OCT_H5_NEED(at <= claims->size && bytes <= claims->size - at, at,
                 "something beyond the end of the file");
@@ -94,18 +101,32 @@ static oct_status claim(oct_h5_claims *claims, oct_h5_extents *extents, uint64_t
     OCT_TRY(oct_grow(&extents->all, &extents->capacity, extents->count + 1, sizeof *extents->all));
     extents->all[extents->count++] = (oct_h5_extent){at, bytes};
     extents->bytes += bytes;
+    return OCT_OK;
+}
+
+static oct_status look_at(const oct_h5_claims *claims, uint64_t at, uint64_t bytes,
+                          oct_h5_cursor *c)
+{
+    OCT_TRY(oct_h5_fetch(claims, at, bytes));
     *c = (oct_h5_cursor){.next = claims->image + at, .end = claims->image + at + bytes};
     return OCT_OK;
 }
 
+oct_status oct_h5_claim_values(oct_h5_claims *claims, uint64_t at, uint64_t bytes)
+{
+    return claim(claims, &claims->parts, at, bytes);
+}
+
 oct_status oct_h5_claim(oct_h5_claims *claims, uint64_t at, uint64_t bytes, oct_h5_cursor *c)
 {
-    return claim(claims, &claims->parts, at, bytes, c);
+    OCT_TRY(claim(claims, &claims->parts, at, bytes));
+    return look_at(claims, at, bytes, c);
 }
 
 oct_status oct_h5_claim_entry(oct_h5_claims *claims, uint64_t at, uint64_t bytes, oct_h5_cursor *c)
 {
-    return claim(claims, &claims->entries, at, bytes, c);
+    OCT_TRY(claim(claims, &claims->entries, at, bytes));
+    return look_at(claims, at, bytes, c);
 }
 
 static int by_address(const void *a, const void *b)

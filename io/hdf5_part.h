@@ -27,12 +27,20 @@ typedef struct oct_h5_extents {
     uint64_t bytes; /* of all together: no more than the image has, or some lie over others */
 } oct_h5_extents;
 
+/* A file that is not in memory. Its image is a block of as many bytes, to which only what is looked at is read, by
+ * oct_h5_fetch; the rest of the block stays untouched, and so takes no memory. */
+typedef struct oct_h5_source {
+    int fd;
+    uint8_t *image;
+} oct_h5_source;
+
 /* What the parts of an image claim. Whatever is reached claims its bytes first. The claims of a file that
  * is in order lie beside each other, so together they are no more than the image; a file that leads in a
  * circle or to one place twice runs out of bytes at once. That bounds time and memory; whether two claims
  * lie over each other is checked when all are there. */
 typedef struct oct_h5_claims {
     const uint8_t *image;
+    const oct_h5_source *source; /* NULL: the image is all there */
     uint64_t size;
     oct_h5_extents parts;   /* of the file */
     oct_h5_extents entries; /* in heaps, which are parts themselves */
@@ -60,6 +68,10 @@ oct_status oct_h5_refuse(uint64_t at, const char *what) OCT_NODISCARD;
         if (!(condition)) return oct_h5_refuse((at), (what));                                      \
     } while (0)
 
+/* Makes bytes inside the image be there. */
+oct_status oct_h5_fetch(const oct_h5_claims *claims, uint64_t at, uint64_t bytes) OCT_NODISCARD;
+/* Values lie at these bytes, which nobody looks at yet. */
+oct_status oct_h5_claim_values(oct_h5_claims *claims, uint64_t at, uint64_t bytes) OCT_NODISCARD;
 /* A part of the file lies at these bytes; gives a cursor over them. */
 oct_status oct_h5_claim(oct_h5_claims *claims, uint64_t at, uint64_t bytes,
                         oct_h5_cursor *c) OCT_NODISCARD;

@@ -220,10 +220,14 @@ static oct_status take_piece(oct_h5_cursor *c, const uint8_t *begin, header *h)
 /* IV.A.1.b: version 2, without times, attributes and creation order. */
 static oct_status read_header(walker *w, header *h)
 {
-    enum { PREFIX = 6 };
+    enum { PREFIX = 6, LOOK = PREFIX + 4 };
     oct_h5_cursor c = {.next = w->claims.image + w->claims.size,
                        .end = w->claims.image + w->claims.size};
-    if (h->at <= w->claims.size) c.next = w->claims.image + h->at;
+    if (h->at <= w->claims.size) {
+        const uint64_t left = w->claims.size - h->at;
+        OCT_TRY(oct_h5_fetch(&w->claims, h->at, left < LOOK ? left : LOOK));
+        c.next = w->claims.image + h->at;
+    }
     const bool known = oct_h5_take_word(&c, "OHDR") && oct_h5_take(&c, 1) == 2;
     const uint64_t flags = oct_h5_take(&c, 1);
     OCT_H5_NEED(known && !c.short_of && flags <= 2, h->at, "no object header that Octet writes");
@@ -249,7 +253,6 @@ static oct_status read_continuation(walker *w, const oct_h5_extent *piece, heade
 static oct_status check_dataset(walker *w, const header *h)
 {
     uint64_t bytes;
-    oct_h5_cursor data;
     OCT_H5_NEED(h->has[DATASPACE] && h->has[DATATYPE] && h->has[FILL_VALUE] && h->has[LAYOUT] &&
                     !h->has[LINK] && !h->has[GROUP_INFO],
                 h->at, "an object that is neither group nor data set");
@@ -257,7 +260,7 @@ static oct_status check_dataset(walker *w, const header *h)
                                                  oct_dtype_bytes(h->object.dtype), &bytes);
     OCT_H5_NEED(!overflow && bytes == h->bytes, h->at,
                 "a data set whose bytes are not those of its shape");
-    if (bytes > 0) return oct_h5_claim(&w->claims, h->data, bytes, &data);
+    if (bytes > 0) return oct_h5_claim_values(&w->claims, h->data, bytes);
     OCT_H5_NEED(h->data == OCT_H5_NOWHERE, h->at, "an empty data set that lies somewhere");
     return OCT_OK;
 }
@@ -303,6 +306,7 @@ static oct_status follow(walker *w, const oct_h5_link *link, size_t parent, int 
     h.object.name_bytes = link->name_bytes;
     h.object.parent = parent;
     h.object.group = h.has[LINK_INFO];
+    h.object.at = h.data;
     OCT_TRY(oct_grow(&map->objects, &map->capacity, map->count + 1, sizeof *map->objects));
     const size_t number = map->count++;
     map->objects[number] = h.object;
@@ -317,6 +321,7 @@ static oct_status walk_superblock(walker *w)
     oct_h5_cursor c;
     oct_h5_link root = {0};
 
+    OCT_TRY(oct_h5_fetch(&w->claims, 0, w->claims.size < BYTES ? w->claims.size : BYTES));
     OCT_CHECK(w->claims.size >= BYTES &&
                   memcmp(w->claims.image, signature, sizeof signature - 1) == 0,
               OCT_DATA, "is not an HDF5 file");
@@ -332,10 +337,10 @@ static oct_status walk_superblock(walker *w)
     return follow(w, &root, 0, 0);
 }
 
-oct_status oct_h5_walk(oct_h5_map *map, const void *image, size_t size)
+static oct_status walk(oct_h5_map *map, const oct_h5_claims *claims)
 {
     oct_status status;
-    walker w = {.claims = {.image = image, .size = size}, .map = map};
+    walker w = {.claims = *claims, .map = map};
 
     *map = (oct_h5_map){0};
     OCT_TRY_OUT(walk_superblock(&w));
@@ -348,6 +353,16 @@ out:
     oct_h5_claims_free(&w.claims);
     if (status != OCT_OK) oct_h5_map_free(map);
     return status;
+}
+
+oct_status oct_h5_walk(oct_h5_map *map, const void *image, size_t size)
+{
+    return walk(map, &(oct_h5_claims){.image = image, .size = size});
+}
+
+oct_status oct_h5_walk_file(oct_h5_map *map, const oct_h5_source *source, size_t size)
+{
+    return walk(map, &(oct_h5_claims){.image = source->image, .source = source, .size = size});
 }
 
 void oct_h5_map_free(oct_h5_map *map)

@@ -19,6 +19,7 @@ typedef struct oct_h5_object {
     bool group;    /* what follows is of data sets */
     oct_dtype dtype;
     oct_shape shape;
+    uint64_t at; /* of its values in the image, little-endian */
 } oct_h5_object;
 
 /* The objects of an image, each behind its parent; the root is number 0. */
@@ -31,4 +32,7 @@ typedef struct oct_h5_map {
  * The image is
  * borrowed for as long as the map is used. */
 oct_status oct_h5_walk(oct_h5_map *map, const void *image, size_t size) OCT_NODISCARD;
+/* The same of a file, of which all but the values is read into source->image, of `size` bytes. */
+oct_status oct_h5_walk_file(oct_h5_map *map, const oct_h5_source *source,
+                            size_t size) OCT_NODISCARD;
 void oct_h5_map_free(oct_h5_map *map);

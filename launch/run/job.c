@@ -112,6 +112,34 @@ out:
     return status;
 }
 
+oct_status oct_job_share_info(oct_session *session, oct_checkpoint *checkpoint)
+{
+    const oct_collective *group = session->group;
+    const bool first = group->rank == 0, found = first && checkpoint->path;
+    struct {
+        oct_checkpoint_info info; /* its texts apart */
+        uint64_t path, recipe; /* bytes of these texts with their ends; 0: there is no checkpoint */
+    } shared = {0};
+    if (group->size == 1) return OCT_OK;
+    if (found) {
+        shared.info = checkpoint->info;
+        shared.info.recipe = shared.info.class_names = NULL;
+        shared.path = strlen(checkpoint->path) + 1;
+        shared.recipe = strlen(checkpoint->info.recipe) + 1;
+    }
+    OCT_TRY(group->broadcast(group, &shared, sizeof(shared), 0));
+    if (shared.path == 0) return OCT_OK;
+    oct_status status = OCT_OK;
+    if (!first) {
+        checkpoint->info = shared.info;
+        status = oct_alloc(&checkpoint->path, shared.path, 1);
+        if (status == OCT_OK) status = oct_alloc(&checkpoint->info.recipe, shared.recipe, 1);
+    }
+    OCT_TRY(oct_session_agree(session, status));
+    OCT_TRY(group->broadcast(group, checkpoint->path, shared.path, 0));
+    return group->broadcast(group, checkpoint->info.recipe, shared.recipe, 0);
+}
+
 /* The recipe of the run folder knows where the data lies on this machine, and what its user measures. */
 static oct_status look_in_run(const char *file, oct_recipe *there, bool *found)
 {

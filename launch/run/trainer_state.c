@@ -89,7 +89,8 @@ oct_status oct_trainer_start_from(oct_trainer *trainer, const oct_checkpoint *ch
     return oct_checkpoint_load(checkpoint, trainer->model, NULL);
 }
 
-oct_status oct_trainer_restore(oct_trainer *trainer, const oct_checkpoint *checkpoint)
+/* Goes to the phase of the checkpoint, if it can be of this run. */
+static oct_status enter_phase_of(oct_trainer *trainer, const oct_checkpoint *checkpoint)
 {
     oct_phase phase;
     const int64_t step = checkpoint->info.step;
@@ -107,11 +108,16 @@ oct_status oct_trainer_restore(oct_trainer *trainer, const oct_checkpoint *check
         "%s: stands in phase %s, but step %lld of this run is in phase %s; the training data or "
         "the recipe changed",
         checkpoint->path, checkpoint->info.phase, (long long)step, oct_phase_name(expected));
-    OCT_TRY(oct_trainer_enter(trainer, phase));
-    oct_optim *optim = oct_trainer_optim(trainer);
-    OCT_TRY(oct_checkpoint_load(checkpoint, trainer->model, optim));
-    trainer->step = step;
-    trainer->saved_step = step;
+    return oct_trainer_enter(trainer, phase);
+}
+
+oct_status oct_trainer_restore(oct_trainer *trainer, const oct_checkpoint *checkpoint)
+{
+    const oct_collective *group = trainer->group;
+    OCT_TRY(group->agree(group, enter_phase_of(trainer, checkpoint)));
+    OCT_TRY(
+        oct_checkpoint_load_shared(checkpoint, trainer->model, oct_trainer_optim(trainer), group));
+    trainer->step = trainer->saved_step = checkpoint->info.step;
     if (!oct_trainer_done(trainer)) oct_average_put(&trainer->training.optim.average, false);
     return OCT_OK;
 }

@@ -13,7 +13,8 @@ oct_status oct_trainer_save_begin(oct_trainer *trainer, const char *folder) OCT_
  * quantizers too. OCT_USAGE with all that differs when it is of another model. */
 oct_status oct_trainer_start_from(oct_trainer *trainer,
                                   const oct_checkpoint *checkpoint) OCT_NODISCARD;
-/* Makes the trainer stand where the checkpoint was taken (loaded bytes alike on all ranks). */
+/* Collective: makes the trainer stand where the checkpoint was taken; rank 0 has it, others its info at least. A
+ * failure is alike on all ranks, and the trainer may be half there. */
 oct_status oct_trainer_restore(oct_trainer *trainer,
                                const oct_checkpoint *checkpoint) OCT_NODISCARD;
 /* Behind the last step: takes the model of an earlier checkpoint of this run's QAT, as it was evaluated there, and

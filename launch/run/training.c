@@ -325,7 +325,7 @@ static oct_status compare_identity(const oct_training *r, const oct_checkpoint *
 
 static oct_status restore(oct_training *r, const oct_checkpoint *checkpoint)
 {
-    OCT_TRY(compare_identity(r, checkpoint));
+    OCT_TRY(oct_session_agree(r->session, compare_identity(r, checkpoint)));
     return oct_trainer_restore(&r->trainer, checkpoint);
 }
 
@@ -333,16 +333,16 @@ static oct_status resume(oct_training *r)
 {
     oct_checkpoint checkpoint = {0};
     oct_status status = OCT_OK;
-    if (oct_training_speaks(r)) status = oct_checkpoint_newest(&checkpoint, r->checkpoints);
+    if (oct_training_speaks(r)) status = oct_checkpoint_newest_on_disk(&checkpoint, r->checkpoints);
     OCT_TRY_OUT(oct_session_agree(r->session, status));
-    OCT_TRY_OUT(oct_job_share(r->session, &checkpoint));
-    if (checkpoint.bytes) {
-        OCT_TRY_OUT(oct_session_agree(r->session, restore(r, &checkpoint)));
+    OCT_TRY_OUT(oct_job_share_info(r->session, &checkpoint));
+    if (checkpoint.path) {
+        OCT_TRY_OUT(restore(r, &checkpoint));
         oct_log(OCT_LOG_INFO, "resuming %s from step %lld of %lld; recipe unchanged",
                 r->recipe->output, (long long)r->trainer.step,
                 (long long)oct_plan_steps(&r->trainer.plan));
     }
-    if (oct_training_speaks(r) && checkpoint.bytes)
+    if (oct_training_speaks(r) && checkpoint.path)
         status = oct_checkpoint_clean(r->checkpoints, checkpoint.info.recipe);
     if (oct_training_speaks(r) && status == OCT_OK)
         status =

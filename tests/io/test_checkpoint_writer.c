@@ -127,3 +127,97 @@ Test(checkpoint_writer, a_failure_waits_to_be_asked_for)
     oct_tmp_remove(&tmp);
     check_nothing_held();
 }
+
+/* Values that stay on the disk until they are loaded in place. */
+
+static size_t resident(const char *field)
+{
+    char line[200];
+    size_t kilobytes = 0;
+    FILE *file = fopen("/proc/self/status", "r");
+    cr_assert_not_null(file);
+    while (fgets(line, sizeof line, file))
+        if (strncmp(line, field, strlen(field)) == 0)
+            cr_assert_eq(sscanf(line + strlen(field), " %zu", &kilobytes), 1);
+    fclose(file);
+    return kilobytes << 10;
+}
+
+static void forget_peak(void)
+{
+    FILE *file = fopen("/proc/self/clear_refs", "w");
+    cr_assert(file && fputs("5", file) >= 0 && fclose(file) == 0);
+}
+
+Test(checkpoint_writer, loading_takes_the_memory_of_the_model_and_a_chunk)
+{
+    enum { WIDTH = 2048, ROOM = 4 << 20 };
+    oct_tmp tmp;
+    oct_checkpoint checkpoint;
+    oct_module *root[2] = {NULL, NULL};
+    oct_tmp_create(&tmp);
+    for (int i = 0; i < 2; i++) {
+        MUST(oct_linear_create(&root[i], WIDTH, 2 * WIDTH, true)); /* 32 MB */
+        MUST(oct_init_parameters(root[i], (uint64_t)i + 1));
+    }
+    MUST(oct_checkpoint_save(tmp.path, &info, root[0], NULL, (oct_keep){.newest = 3}, NULL));
+    forget_peak();
+    const size_t before = resident("VmRSS:");
+    MUST(oct_checkpoint_newest_on_disk(&checkpoint, tmp.path));
+    cr_assert(checkpoint.file && !checkpoint.bytes && checkpoint.info.step == info.step);
+    MUST(oct_checkpoint_load_shared(&checkpoint, root[1], NULL, &oct_collective_one));
+#ifndef __SANITIZE_ADDRESS__
+    cr_assert_lt(resident("VmHWM:"), before + ROOM);
+#else
+    (void)before;
+#endif
+    const size_t bytes = sizeof(float) * 2 * WIDTH * WIDTH;
+    cr_assert_eq(memcmp(root[0]->params[0]->value.data, root[1]->params[0]->value.data, bytes), 0);
+    oct_checkpoint_close(&checkpoint);
+    for (int i = 0; i < 2; i++)
+        oct_module_destroy(&root[i]);
+    oct_tmp_remove(&tmp);
+    check_nothing_held();
+}
+
+/* A damaged file is found out on the disk as it is in memory, and the one before is taken. */
+Test(checkpoint_writer, damage_is_seen_on_the_disk_as_in_memory)
+{
+    oct_tmp tmp;
+    oct_checkpoint there, here;
+    oct_optim optim;
+    void *bytes;
+    size_t size;
+    char *path[2];
+    oct_tmp_create(&tmp);
+    oct_module *root = make(&optim);
+    for (int i = 0; i < 2; i++) {
+        oct_checkpoint_info at = info;
+        at.step += i;
+        MUST(oct_checkpoint_save(oct_tmp_path(&tmp, "c"), &at, root, &optim,
+                                 (oct_keep){.newest = 3}, &path[i]));
+    }
+    MUST(oct_file_read(path[1], 1 << 30, &bytes, &size));
+    for (size_t n = 0; n < 12; n++) {
+        const size_t at = n < 4 ? 11 * n : size / 12 * n;
+        const bool cut = n % 3 == 2;
+        ((uint8_t *)bytes)[at] ^= 4;
+        MUST(oct_file_write(path[1], bytes, cut ? at : size));
+        ((uint8_t *)bytes)[at] ^= 4;
+        MUST(oct_checkpoint_newest(&here, oct_tmp_path(&tmp, "c")));
+        MUST(oct_checkpoint_newest_on_disk(&there, oct_tmp_path(&tmp, "c")));
+        cr_assert(here.info.step == 5 && there.info.step == 5, "byte %zu", at);
+        oct_checkpoint_close(&here);
+        oct_checkpoint_close(&there);
+    }
+    MUST(oct_file_write(path[1], bytes, size));
+    MUST(oct_checkpoint_newest_on_disk(&there, oct_tmp_path(&tmp, "c")));
+    cr_assert_eq(there.info.step, 6);
+    oct_checkpoint_close(&there);
+    oct_free(&bytes);
+    oct_free(&path[0]);
+    oct_free(&path[1]);
+    oct_module_destroy(&root);
+    oct_tmp_remove(&tmp);
+    check_nothing_held();
+}
