@@ -297,11 +297,12 @@ static oct_status add_data(const oct_onnx_graph *g, oct_text *text)
     const oct_onnx_value *x = &g->values[g->inputs[0]];
     const int channel = g->channels_last ? 3 : 1, h = g->channels_last ? 1 : 2;
     if (x->ndim != 4)
-        return oct_text_add(text, "data:\n"
-                                  "  format: npz # octet help formats lists the others\n"
-                                  "  path: data.npz # x_train, y_train, x_test, y_test\n"
-                                  "  mean: [0] # octet data RECIPE counts them\n"
-                                  "  std: [1]\n");
+        return oct_text_add(
+            text, "data:\n"
+                  "  format: npz # octet help formats lists the others\n"
+                  "  path: data.npz # train_images, train_labels, test_images, test_labels\n"
+                  "  mean: [0] # octet data RECIPE counts them\n"
+                  "  std: [1]\n");
     const int64_t channels = x->dim[channel];
     OCT_TRY(oct_text_add(text,
                          "data:\n"

@@ -62,3 +62,15 @@ Test(import, a_recipe_begins)
     oct_check_exit(job, 0);
     oct_check_said(job, "my nets/unet/model.onnx");
 }
+
+Test(import, the_recipe_of_features_names_the_arrays_that_are_read)
+{
+    void *recipe = NULL;
+    size_t length;
+    OCTET("import", ZOO "../onnx_cases/conv_of_sequences.onnx", "-o", "features");
+    oct_check_exit(job, 0);
+    cr_assert(oct_file_read("features/recipe.yaml", 1 << 16, &recipe, &length) == OCT_OK);
+    const char names[] = "train_images, train_labels, test_images, test_labels\n";
+    cr_assert(strstr(recipe, names), "%s", (char *)recipe);
+    oct_free(&recipe);
+}
