@@ -484,7 +484,7 @@ def main():
     parser.add_argument("folder")
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--full", action="store_true")
-    args = parser.parse_args()
+    args = parser.parse_intermixed_args()
     unknown = [name for name in args.names if name not in MODELS]
     if unknown:
         sys.exit(f"no network '{unknown[0]}'; known: {', '.join(MODELS)}")
