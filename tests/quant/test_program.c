@@ -503,7 +503,8 @@ Test(other_kinds, refuses_tables_that_lack_entries_or_leave_the_codes)
     lut->table_size = 255;
     refused("step 4 (lut \"lut\"): its table is missing or has not 256 entries");
     lut->table_size = 65536;
-    refused("step 4 (lut \"lut\"): its table is missing or has not 256 entries");
+    refused("step 4 (lut \"lut\"): its tables are missing or have not 256 entries for each of 4 "
+            "channels");
     lut->table_size = 256;
     uint16_t *table = lut->table;
     lut->table = NULL;

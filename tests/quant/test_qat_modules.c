@@ -293,6 +293,12 @@ static void refer(reference *r, const bench *b, const kind *k)
     OK(oct_context_status(r->cx));
 }
 
+static void end_reference(reference *r)
+{
+    oct_params_unbind(&r->params);
+    oct_context_destroy(&r->cx);
+}
+
 /* How far codes may be from the float op's values, in steps of the output. */
 static double tolerance(const kind *k, oct_qparams y)
 {
@@ -413,8 +419,7 @@ static void check_module(const kind *k, const char *target, int in_bits, int out
         oct_check_near_f32(function->params[0]->grad, k->module->params[0]->grad,
                            oct_numel(&function->params[0]->value), 1e-3, 1e-4, k->name);
     }
-    oct_params_unbind(&r.params);
-    oct_context_destroy(&r.cx);
+    end_reference(&r);
     bench_end(&b);
 }
 
@@ -525,7 +530,7 @@ Test(qat_modules, observe_the_range_of_their_values_before_they_are_clipped)
         bench_state(&b, OCT_QUANT_QAT);
         bench_forward(&b, false);
         cr_assert(range[0] == INFINITY && range[1] == -INFINITY, "evaluation moved an observer");
-        oct_context_destroy(&r.cx);
+        end_reference(&r);
         bench_end(&b);
     }
 }
@@ -553,7 +558,7 @@ Test(qat_modules, settle_current_scales_on_the_values_of_the_step_itself)
         if (!has_fixed_scale(k)) oct_check_near_f32(fq->scale, &want, 1, 0, 1e-5, "scale");
         cr_assert(!has_fixed_scale(k) || fq->scale[0] == 0x1p-8f);
         oct_quantizers_free(&all);
-        oct_context_destroy(&r.cx);
+        end_reference(&r);
         bench_end(&b);
     }
 }
@@ -594,7 +599,7 @@ Test(qat_modules, round_to_their_codes_in_simulation)
                           oct_fake_quant_qparams(fake_quant(&b, "middle.fake_quant")), want, NULL);
         oct_check_bits_f32(oct_f32(y), want, n, "simulated output");
         free(want);
-        oct_context_destroy(&r.cx);
+        end_reference(&r);
         bench_end(&b);
     }
 }
