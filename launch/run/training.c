@@ -272,6 +272,19 @@ out:
     return status;
 }
 
+/* What is left when numbers go wrong: a save under way comes to its end first, so that it is named. */
+static oct_status name_newest(oct_training *r, oct_status status)
+{
+    char what[1024], newest[64] = "there is no checkpoint yet";
+    if (status != OCT_NUMERIC) return status;
+    snprintf(what, sizeof what, "%s", oct_fail_text(0));
+    OCT_TRY(settle_save(r));
+    if (r->trainer.saved_step >= 0)
+        snprintf(newest, sizeof newest, "newest good checkpoint step-%08lld.h5",
+                 (long long)r->trainer.saved_step);
+    return oct_fail(OCT_NUMERIC, "%s; %s", what, newest);
+}
+
 static oct_status step(oct_training *r)
 {
     oct_trainer *trainer = &r->trainer;
@@ -282,7 +295,7 @@ static oct_status step(oct_training *r)
     trainer->saved = oct_checkpoint_writer_is_done(trainer->writer);
     oct_rank_note_step(trainer->step + 1);
     OCT_TRY(call_own_teacher(r));
-    OCT_TRY(oct_trainer_step(trainer, &result));
+    OCT_TRY(name_newest(r, oct_trainer_step(trainer, &result)));
     if (trainer->saved) OCT_TRY(settle_save(r));
 
     bool phase_ends =
