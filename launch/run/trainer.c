@@ -248,12 +248,12 @@ static void count_skip(oct_trainer *trainer, bool skipped)
     trainer->skips.row = skipped ? trainer->skips.row + 1 : 0;
 }
 
-/* Numbers go wrong alike on all ranks: what is wrong, where, what to do. */
+/* Numbers go wrong alike on all ranks: what is wrong, where, what to do, what is left. */
 static oct_status went_wrong(const oct_trainer *trainer)
 {
     const oct_plan_position position = oct_plan_position_at(&trainer->plan, trainer->step);
     const char *part = trainer->phase == OCT_PHASE_FLOAT ? "float" : "qat";
-    char what[640], remedy[64] = "", skipped[64] = "";
+    char what[640], remedy[64] = "", skipped[64] = "", newest[64] = "there is no checkpoint yet";
     snprintf(what, sizeof(what), "%s", oct_fail_text(0));
     if (trainer->phase != OCT_PHASE_CALIBRATE)
         snprintf(remedy, sizeof(remedy), ", which is %s.lr, or give it %s.warmup", part, part);
@@ -261,9 +261,13 @@ static oct_status went_wrong(const oct_trainer *trainer)
         snprintf(skipped, sizeof(skipped), "; %lld step%s before it %s skipped",
                  (long long)trainer->skips.row, trainer->skips.row == 1 ? "" : "s",
                  trainer->skips.row == 1 ? "was" : "were");
-    return oct_fail(OCT_NUMERIC, "step %lld (epoch %lld, phase %s): %s%s%s",
+    if (trainer->settle) OCT_TRY(trainer->settle(trainer->owner));
+    if (trainer->saved_step >= 0)
+        snprintf(newest, sizeof(newest), "newest good checkpoint step-%08lld.h5",
+                 (long long)trainer->saved_step);
+    return oct_fail(OCT_NUMERIC, "step %lld (epoch %lld, phase %s): %s%s%s; %s",
                     (long long)trainer->step + 1, (long long)position.epoch,
-                    oct_phase_name(trainer->phase), what, remedy, skipped);
+                    oct_phase_name(trainer->phase), what, remedy, skipped, newest);
 }
 
 /* Parameters change in the update, but for a step that is undone, and what plug-ins may do. */

@@ -34,6 +34,9 @@ typedef struct oct_trainer {
     double data_seconds;        /* that steps waited for samples; the caller sets it back */
     oct_text report;    /* of prepare, which is tried at the start: what the model will become */
     int64_t saved_step; /* of the newest checkpoint, kept by the caller; -1: none */
+    /* Set by the caller, or NULL: brings saved_step up to date, on all ranks, before a sentence names it. */
+    oct_status (*settle)(void *owner);
+    void *owner; /* what settle is given */
     oct_checkpoint_writer
         *writer; /* the caller's, or NULL: what it has not copied yet stays as it is */
     bool

@@ -106,8 +106,9 @@ static oct_status end_save(oct_training *r, oct_status status, int64_t step, boo
 }
 
 /* Collective: waits for the end of the save under way, if there is one, and judges it. */
-static oct_status settle_save(oct_training *r)
+static oct_status settle_save(void *training)
 {
+    oct_training *r = training;
     const oct_save_under_way save = r->save;
     oct_checkpoint_written written = {0};
     oct_status status = OCT_OK;
@@ -272,19 +273,6 @@ out:
     return status;
 }
 
-/* What is left when numbers go wrong: a save under way comes to its end first, so that it is named. */
-static oct_status name_newest(oct_training *r, oct_status status)
-{
-    char what[1024], newest[64] = "there is no checkpoint yet";
-    if (status != OCT_NUMERIC) return status;
-    snprintf(what, sizeof what, "%s", oct_fail_text(0));
-    OCT_TRY(settle_save(r));
-    if (r->trainer.saved_step >= 0)
-        snprintf(newest, sizeof newest, "newest good checkpoint step-%08lld.h5",
-                 (long long)r->trainer.saved_step);
-    return oct_fail(OCT_NUMERIC, "%s; %s", what, newest);
-}
-
 static oct_status step(oct_training *r)
 {
     oct_trainer *trainer = &r->trainer;
@@ -295,7 +283,7 @@ static oct_status step(oct_training *r)
     trainer->saved = oct_checkpoint_writer_is_done(trainer->writer);
     oct_rank_note_step(trainer->step + 1);
     OCT_TRY(call_own_teacher(r));
-    OCT_TRY(name_newest(r, oct_trainer_step(trainer, &result)));
+    OCT_TRY(oct_trainer_step(trainer, &result));
     if (trainer->saved) OCT_TRY(settle_save(r));
 
     bool phase_ends =
@@ -480,6 +468,8 @@ static oct_status start(oct_training *r)
     OCT_TRY(
         oct_session_agree(r->session, oct_trainer_create(&r->trainer, r->recipe, r->session->group,
                                                          &r->train_data, &r->test_data)));
+    r->trainer.settle = settle_save;
+    r->trainer.owner = r;
     OCT_TRY(oct_session_agree(r->session, open_writer(r)));
     OCT_TRY(call_other_teacher(r));
     OCT_TRY(start_from_init(r));

@@ -7,8 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Of a job, and of one that is to end soon: a busy machine takes seconds to start its processes. */
-enum { LIMIT_S = 60, SOON_S = 30 };
+enum { LIMIT_S = 60 };
 
 static const int rank_counts[] = {1, 2, 3, 4, 5};
 
@@ -114,7 +113,7 @@ Test(fault, a_killed_rank_ends_the_job_within_seconds, .timeout = 90)
 {
     oct_process job = oct_mpirun(3, LIMIT_S, "rank_fault", "kill", "1", NULL);
     cr_assert(job.exit_code != 0 && !job.timed_out, "exit %d", job.exit_code);
-    cr_assert_lt(job.seconds, SOON_S);
+    cr_assert_lt(job.seconds, 15.0);
     cr_assert(!oct_process_said(&job, "ended"));
     oct_process_free(&job);
 }
@@ -138,7 +137,7 @@ Test(fault, a_sleeping_rank_is_named_after_the_deadline, .timeout = 90)
         oct_check_said(job, said);
         oct_check_said(job, "in sum over leaves 23;");
         cr_assert_eq(oct_process_said_times(&job, "octet: error:"), 1, "%s", job.err);
-        cr_assert_lt(job.seconds, SOON_S);
+        cr_assert_lt(job.seconds, 15.0);
         oct_process_free(&job);
     }
 }
@@ -158,9 +157,7 @@ Test(fault, a_stopped_rank_is_warned_of_first_and_there_is_one_error, .timeout =
         oct_process job = oct_mpirun(ranks, LIMIT_S, "rank_fault", "stopped", "1", "4", NULL);
         oct_check_exit(job, 6);
         cr_assert_eq(oct_process_said_times(&job, "octet: warning:"), 1, "%s", job.err);
-        cr_assert(oct_process_said(&job, " has waited 2 s for rank 1 (") ||
-                      oct_process_said(&job, " has waited 3 s for rank 1 ("),
-                  "%s", job.err);
+        oct_check_said(job, " has waited 2 s for rank 1 (");
         oct_check_said(job, "), whose process is stopped, in sum over leaves 23;");
         cr_assert_eq(oct_process_said_times(&job, "octet: error:"), 1, "%s", job.err);
         oct_process_free(&job);

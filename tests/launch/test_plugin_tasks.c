@@ -30,7 +30,7 @@ TestSuite(plugin_tasks, .init = start, .fini = leave_folder, .timeout = 600);
 
 /* The figures of all evaluations and steps, without what a machine and its ranks decide. */
 #define FIGURES                                                                                    \
-    "grep -E '\"(eval|step|result)\"' $1/metrics.jsonl | grep -oE "                                \
+    "grep -E '\"kind\":\"(eval|step|result)\"' $1/metrics.jsonl | grep -oE "                       \
     "'\"(step|loss|accuracy|correct|top5|mean_error|metrics)\":[^,}]*'"
 
 static void check_ranks(const char *keys, const char *shows)

@@ -212,7 +212,8 @@ Test(train, a_loss_that_is_not_finite_names_step_phase_remedy_and_checkpoint)
     cr_assert_str_eq(
         spoilt(1, -1),
         "step 2 (epoch 1, phase float): the loss is not finite; lower the learning rate "
-        "(now 0.0375), which is float.lr, or give it float.warmup");
+        "(now 0.0375), which is float.lr, or give it float.warmup; there is no "
+        "checkpoint yet");
 }
 
 Test(train, numbers_that_go_wrong_in_a_layer_name_step_and_layer)
@@ -221,6 +222,7 @@ Test(train, numbers_that_go_wrong_in_a_layer_name_step_and_layer)
     cr_assert(strstr(text, "step 7 (epoch 1, phase qat): head.2: "), "%s", text);
     cr_assert(strstr(text, "lower the learning rate (now 0.0"), "%s", text);
     cr_assert(strstr(text, "which is qat.lr"), "%s", text);
+    cr_assert(strstr(text, "newest good checkpoint step-00000005.h5"), "%s", text);
 }
 
 /* 6 steps, which are two epochs, in each phase: what is needed is there after the first epoch. */
