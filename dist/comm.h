@@ -25,6 +25,12 @@ const char *oct_comm_library(const oct_comm *comm); /* "Open MPI 4.1.4", or "non
 /* Tells, before MPI is started and from the environment only, whether a launcher started us. rank
  * is 0 without one. */
 bool oct_launched(int *rank, int *size);
+/* Tells, also from the environment, which of the ranks of this host this one is, and of how many; false where the
+ * launcher does not say. */
+bool oct_launched_here(int *local_rank, int *local_ranks);
+
+/* Names the MPI library that this program is linked with, "Open MPI 4.1.4" or "MPICH 4.0.2", started or not. */
+const char *oct_mpi_library(void);
 
 /* Ends the whole job from any rank with this exit status. The only MPI_Abort. */
 void oct_abort(int exit_status) __attribute__((noreturn));

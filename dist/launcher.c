@@ -26,6 +26,18 @@ static int slurm_tasks(void)
     return 0;
 }
 
+bool oct_launched_here(int *local_rank, int *local_ranks)
+{
+    static const char *const names[][2] = {
+        {"OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"}, /* Open MPI */
+        {"MPI_LOCALRANKID", "MPI_LOCALNRANKS"},                       /* MPICH, Intel MPI */
+    };
+    for (size_t i = 0; i < OCT_COUNT(names); i++)
+        if (oct_env_count(names[i][0], local_rank) && oct_env_count(names[i][1], local_ranks))
+            return true;
+    return false;
+}
+
 /* True when a process manager that an MPI library can ask has started this process. */
 static bool managed(int *rank, int *size)
 {
@@ -84,11 +96,11 @@ static void choose_transport(void)
 
 void oct_launcher_prepare(void)
 {
-    int local = 0;
+    int local_rank, local = 0;
     signal(SIGPIPE, SIG_IGN);
     /* Ranks end with their mpirun, even when that is killed. The signal comes when the thread ends
      * that forked us, hence only where that is mpirun's main thread. */
-    if (oct_env_count("OMPI_COMM_WORLD_LOCAL_SIZE", &local) && local < launcher_forks_in_threads)
+    if (oct_launched_here(&local_rank, &local) && local < launcher_forks_in_threads)
         prctl(PR_SET_PDEATHSIG, SIGKILL);
     choose_transport();
 }

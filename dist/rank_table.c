@@ -3,6 +3,7 @@
 #include "dist/rank_table.h"
 
 #include "core/base/text.h"
+#include "dist/comm.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -33,7 +34,8 @@ typedef struct rank_table {
 
 static rank_table *table;
 static int num_lines;
-static line *mine; /* NULL: not a rank, or no table */
+static int file_of_table = -1; /* of the process that made it, which has one at a time */
+static line *mine;             /* NULL: not a rank, or no table */
 
 static size_t bytes_for(int64_t lines)
 {
@@ -52,11 +54,12 @@ static bool map(int fd, int64_t lines)
 bool oct_rank_table_create(int64_t ranks, char path[64])
 {
     int fd = memfd_create("octet-ranks", MFD_CLOEXEC);
-    if (fd < 0) return false;
-    if (ftruncate(fd, (off_t)bytes_for(ranks)) != 0 || !map(fd, ranks)) {
-        close(fd);
-        return false;
-    }
+    if (table) munmap(table, bytes_for(num_lines));
+    if (file_of_table >= 0) close(file_of_table);
+    table = NULL;
+    num_lines = 0;
+    file_of_table = fd;
+    if (fd < 0 || ftruncate(fd, (off_t)bytes_for(ranks)) != 0 || !map(fd, ranks)) return false;
     atomic_store(&table->mark, table_mark);
     snprintf(path, 64, "/proc/%ld/fd/%d", (long)getpid(), fd); /* open as long as this process */
     return true;
@@ -104,12 +107,9 @@ bool oct_env_count(const char *name, int *count)
 
 void oct_rank_table_join(void)
 {
-    int rank, local_rank, ranks;
+    int rank, all, local_rank, ranks;
     const char *given = getenv(OCT_RANK_TABLE_VARIABLE), *folder = getenv("PMIX_SERVER_TMPDIR");
-    if (mine || !oct_env_count("OMPI_COMM_WORLD_RANK", &rank) ||
-        !oct_env_count("OMPI_COMM_WORLD_LOCAL_RANK", &local_rank) ||
-        !oct_env_count("OMPI_COMM_WORLD_LOCAL_SIZE", &ranks))
-        return;
+    if (mine || !oct_launched(&rank, &all) || !oct_launched_here(&local_rank, &ranks)) return;
     if (!(given && open_given(given)) && !(folder && open_in_folder(folder, ranks))) return;
     if (local_rank >= num_lines) return;
     line *l = &table->lines[local_rank];

@@ -24,7 +24,7 @@ typedef enum oct_rank_stage {
 } oct_rank_stage;
 
 /* Makes, for the process that starts mpirun, a table of so many lines, and its path as the
- * environment must name it to the ranks. False where it cannot be made. */
+ * environment must name it to the ranks; the one before is gone. False where it cannot be made. */
 bool oct_rank_table_create(int64_t ranks, char path[64]);
 #define OCT_RANK_TABLE_VARIABLE "OCT_RANK_TABLE"
 

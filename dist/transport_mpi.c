@@ -146,16 +146,25 @@ static oct_status open_twin(oct_transport *self, oct_transport **twin)
     return status;
 }
 
-/* "Open MPI v4.1.4, package: ..." becomes "Open MPI 4.1.4". */
-static void read_library(mpi_transport *t)
+/* The library says "Open MPI v4.1.4, package: ...", "MPICH Version:\t4.0.2\n..." or "Intel(R) MPI Library 2021.9
+ * for ...". */
+const char *oct_mpi_library(void)
 {
+    static const char *const before[] = {" v", " Version:\t", " Version: "};
+    static char library[64];
     char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
     int length = 0;
     MPI_Get_library_version(text, &length);
     text[strcspn(text, ",\n")] = '\0';
-    char *version = strstr(text, " v");
-    if (version) memmove(version + 1, version + 2, strlen(version + 2) + 1);
-    snprintf(t->library, sizeof(t->library), "%.*s", (int)sizeof(t->library) - 1, text);
+    for (size_t i = 0; i < OCT_COUNT(before); i++) {
+        char *at = strstr(text, before[i]);
+        if (!at) continue;
+        const char *version = at + strlen(before[i]);
+        memmove(at + 1, version, strlen(version) + 1);
+        break;
+    }
+    snprintf(library, sizeof(library), "%.*s", (int)sizeof(library) - 1, text);
+    return library;
 }
 
 static oct_status start_mpi(const mpi_transport *t, int *threads)
@@ -171,7 +180,7 @@ static oct_status start_mpi(const mpi_transport *t, int *threads)
 
 static oct_status join_world(mpi_transport *t, int threads)
 {
-    read_library(t);
+    snprintf(t->library, sizeof(t->library), "%s", oct_mpi_library());
     OCT_CHECK(threads >= MPI_THREAD_FUNNELED, OCT_RESOURCE,
               "%s was built without threads; Octet needs MPI_THREAD_FUNNELED", t->library);
     int length = 0;

@@ -40,21 +40,18 @@ static const char *stage_name(oct_rank_stage stage)
                                          : "MPI_Init";
 }
 
-static int64_t env_count(const char *name)
-{
-    int number;
-    return oct_env_count(name, &number) ? number : 1;
-}
-
 /* Counts the ranks of this host, as the environment says. */
 static int64_t ranks_here(void)
 {
-    return env_count("OMPI_COMM_WORLD_LOCAL_SIZE");
+    int local_rank, ranks;
+    return oct_launched_here(&local_rank, &ranks) ? ranks : 1;
 }
 
 static bool all_are_here(void)
 {
-    return ranks_here() == env_count("OMPI_COMM_WORLD_SIZE");
+    int rank, size;
+    oct_launched(&rank, &size);
+    return ranks_here() == size;
 }
 
 /* Returns the value of a variable in the environment of a process, -1 when it has none; -2: not
@@ -74,11 +71,11 @@ static int64_t variable_of(int pid, const char *name)
 
 static bool is_launcher(int pid)
 {
-    static const char *const names[] = {"mpirun", "mpiexec", "orterun",
-                                        "orted",  "prterun", "prted"};
+    static const char *const names[] = {"mpirun",  "mpiexec", "orterun",         "orted",
+                                        "prterun", "prted",   "hydra_pmi_proxy", "hydra_bstrap_pr"};
     char name[64];
     if (oct_process_read(pid, "comm", name, sizeof(name)) < 0) return false;
-    name[strcspn(name, "\n")] = '\0';
+    name[strcspn(name, ".\n")] = '\0';
     for (size_t i = 0; i < OCT_COUNT(names); i++)
         if (strcmp(name, names[i]) == 0) return true;
     return false;
@@ -119,6 +116,7 @@ static bool local_rank_is_taken(int launcher, int64_t local_rank)
         FILE *file = entry->d_name[0] == '.' ? NULL : fopen(children, "re");
         while (file && !taken && fscanf(file, "%d", &child) == 1) {
             int64_t its = variable_of(child, "OMPI_COMM_WORLD_LOCAL_RANK");
+            if (its == -1) its = variable_of(child, "MPI_LOCALRANKID");
             taken = its == local_rank || its == -2;
         }
         if (file) fclose(file);

@@ -13,8 +13,8 @@
 #include "launch/base/meter.h"
 #include "launch/base/output.h"
 #include "launch/run/plugin_load.h"
-#include "launch/ranks.h"
-#include "launch/wait_policy.h"
+#include "launch/ranks/ranks.h"
+#include "launch/ranks/wait_policy.h"
 #include "octet_version.h"
 
 #include <fcntl.h>
@@ -80,15 +80,30 @@ static oct_status unknown_command(const char *name)
 /* The exit status of the ranks that this process started and waited for; below 0: it started none. */
 static int ranks_exit = -1;
 
-/* Starts the ranks where a parallel command has --ranks; the command itself does not see that
- * option. */
+/* Starts the ranks where a parallel command has --ranks, or hosts for them; the command itself does not see
+ * these options. */
 static oct_status start_ranks(const oct_command *command, const oct_args *args)
 {
+    bool asked = false;
+    oct_ranks_request request = {0};
     if (!command->parallel) return OCT_OK;
-    for (size_t i = 0; command->options && command->options[i].name; i++)
-        if (strcmp(command->options[i].name, "--ranks") == 0 && args->option[i].given)
-            return oct_launch_ranks(args, args->option[i].count, &ranks_exit);
-    return OCT_OK;
+    for (size_t i = 0; command->options && command->options[i].name; i++) {
+        const char *name = command->options[i].name;
+        if (!args->option[i].given) continue;
+        bool is_one = true;
+        if (strcmp(name, "--ranks") == 0)
+            request.ranks = args->option[i].count;
+        else if (strcmp(name, "--restart") == 0)
+            request.restarts = args->option[i].count;
+        else if (strcmp(name, "--hostfile") == 0)
+            request.hostfile = args->option[i].text;
+        else if (strcmp(name, "--hosts") == 0)
+            request.hosts = args->option[i].text;
+        else
+            is_one = false;
+        asked = asked || is_one;
+    }
+    return asked ? oct_launch_ranks(args, &request, &ranks_exit) : OCT_OK;
 }
 
 static oct_status run_command(const oct_command *command, int argc, char **argv)
@@ -135,7 +150,8 @@ static void say_after_rank_0(oct_status status, int rank, int argc, char **argv)
 {
     enum { WAIT_S = 5 };
     char host[64] = "";
-    if (!getenv("OMPI_COMM_WORLD_RANK")) return;
+    int local_rank, local_ranks;
+    if (!oct_launched_here(&local_rank, &local_ranks)) return;
     signal(SIGTERM, SIG_DFL); /* by which mpirun ends the others when one has told */
     nanosleep(&(struct timespec){.tv_sec = WAIT_S}, NULL);
     if (oct_failure_silent()) return;

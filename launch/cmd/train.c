@@ -164,6 +164,14 @@ static oct_status run(const oct_args *args)
 static const oct_option options[] = {
     {"--ranks", 0, OCT_OPT_COUNT, "N",
      "run on N ranks, started with mpirun; the result is that of one rank", 1, 4096},
+    {"--restart", 0, OCT_OPT_COUNT, "K",
+     "when a rank or host is lost, go on from the newest checkpoint with what is left, K times at "
+     "most",
+     0, 1000},
+    {"--hostfile", 0, OCT_OPT_TEXT, "FILE",
+     "run on these hosts: lines such as node1 slots=16; without --ranks, a rank for each slot", 0,
+     0},
+    {"--hosts", 'H', OCT_OPT_TEXT, "LIST", "the same in a word: node1:16,node2:16", 0, 0},
     {0},
 };
 
@@ -185,11 +193,14 @@ const oct_command oct_command_train = {
         "Ctrl-C, SIGTERM and SIGUSR1 stop it after the current step, with a checkpoint and exit\n"
         "status 75. A rank that does not answer for 30 s is named; after ranks.deadline seconds "
         "the\n"
-        "run ends.\n"
+        "run ends. With --restart K a run that lost a rank, a host or mpirun goes on from the "
+        "newest\n"
+        "checkpoint, K times at most, on the hosts that still answer; any other end is final.\n"
         "\n"
         "    octet recipes fashion-mnist > my.yaml\n"
         "    octet train my.yaml output=runs/a\n"
         "    octet train my.yaml output=runs/b --ranks 2\n"
+        "    octet train my.yaml --hostfile hosts.txt --restart 3\n"
         "    octet train my.yaml output=runs/c init=runs/a float.epochs=0 quant.bits=16\n"
         "    mpirun -n 4 octet train my.yaml qat.epochs=3\n",
     .options = options,

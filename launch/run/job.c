@@ -4,6 +4,7 @@
 #include "core/base/cpu.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
+#include "dist/comm.h"
 #include "dist/rank_table.h"
 #include "io/file.h"
 #include "launch/run/onnx_model.h"
@@ -33,9 +34,8 @@ int64_t oct_job_cores(void)
 /* Counts the ranks on this host, as the launcher says. */
 static int64_t local_ranks(void)
 {
-    int64_t ranks = 1;
-    const char *text = getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
-    return text && oct_parse_i64(text, &ranks) && ranks > 0 ? ranks : 1;
+    int local_rank, ranks;
+    return oct_launched_here(&local_rank, &ranks) && ranks > 0 ? ranks : 1;
 }
 
 static void warn_of_machine(int64_t threads)

@@ -1,6 +1,5 @@
 /* The command line: options in every form, and every mistake named in one go. */
 #include "launch/cmd/command.h"
-#include "launch/ranks.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -173,59 +172,4 @@ Test(args, every_command_is_in_order)
         }
     }
     cr_assert_null(oct_command_find("tarin"));
-}
-
-/* --ranks */
-
-static size_t has(const char **argv, const char *word)
-{
-    size_t times = 0;
-    for (; *argv; argv++)
-        times += strcmp(*argv, word) == 0;
-    return times;
-}
-
-#define LINE(...)                                                                                  \
-    ((oct_args){.argc = (int)OCT_COUNT(((const char *[]){__VA_ARGS__})),                           \
-                .argv = (char **)(uintptr_t)(const char *[]){__VA_ARGS__}})
-
-Test(ranks, repeats_the_command_line_without_ranks)
-{
-    const char *argv[64];
-    char number[24];
-    oct_args line = LINE("octet", "train", "r.yaml", "--ranks", "3", "seed=5");
-    size_t n = oct_ranks_command(&line, 3, 1, 8, false, "/bin/octet", number, argv, 64);
-    static const char *const wanted[] = {"mpirun", "--quiet",    "-n",    "3",      "--bind-to",
-                                         "core",   "/bin/octet", "train", "r.yaml", "seed=5"};
-    cr_assert_eq(n, OCT_COUNT(wanted));
-    for (size_t i = 0; i < n; i++)
-        cr_assert_str_eq(argv[i], wanted[i]);
-    cr_assert_null(argv[n]);
-    line = LINE("octet", "train", "r.yaml", "--ranks=3");
-    oct_ranks_command(&line, 3, 1, 8, false, "/bin/octet", number, argv, 64);
-    cr_assert_eq(has(argv, "--ranks=3"), 0u);
-}
-
-Test(ranks, oversubscribes_and_frees_ranks_when_cores_are_few)
-{
-    const char *argv[64];
-    char number[24];
-    oct_args line = LINE("octet", "train", "r.yaml", "--ranks", "3");
-    oct_ranks_command(&line, 3, 1, 2, false, "octet", number, argv, 64);
-    cr_assert(has(argv, "--oversubscribe") == 1 && has(argv, "none") == 1);
-    oct_ranks_command(&line, 3, 4, 16, false, "octet", number, argv, 64);
-    cr_assert(has(argv, "--oversubscribe") == 0 && has(argv, "none") == 1, "threads share a core");
-}
-
-Test(ranks, passes_the_verdict_on_the_bar_unless_told)
-{
-    const char *argv[64];
-    char number[24];
-    oct_args line = LINE("octet", "train", "r.yaml", "--ranks", "2");
-    oct_ranks_command(&line, 2, 1, 2, true, "octet", number, argv, 64);
-    cr_assert_eq(has(argv, "bar"), 1u);
-    line = LINE("octet", "train", "r.yaml", "--ranks", "2", "--progress", "lines");
-    line.progress = "lines";
-    oct_ranks_command(&line, 2, 1, 2, true, "octet", number, argv, 64);
-    cr_assert(has(argv, "bar") == 0 && has(argv, "lines") == 1);
 }

@@ -31,8 +31,8 @@ endfunction()
 ban_calls("malloc|calloc|realloc|free|aligned_alloc|posix_memalign|strdup|strndup|asprintf|alloca"
     "core/base/mem\\.c|tests/" "memory comes from core/base/mem.h, which counts it")
 ban_calls("exit|_exit|_Exit|quick_exit|abort"
-    "launch/main\\.c|core/base/status\\.c|dist/abort\\.c|tests/"
-    "return a status; the job ends in launch/main.c or by oct_abort")
+    "launch/main\\.c|core/base/status\\.c|dist/abort\\.c|launch/ranks/guard\\.c|tests/"
+    "return a status; the job ends in launch/main.c or by oct_abort (the guard is a process of its own)")
 ban_calls("assert" "nowhere" "use OCT_ASSERT, which ends the whole job")
 ban_calls("rand|srand|rand_r|random|drand48" "nowhere" "use core/base/rng.h: numbers by seed and index")
 ban_calls("strcpy|sprintf|vsprintf|gets|strtok" "nowhere" "no bound; use snprintf or core/base/text.h")

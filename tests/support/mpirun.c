@@ -1,4 +1,4 @@
-/* Flags and environment, each for a reason: --oversubscribe for more ranks than cores, no binding so
+/* Flags and environment, each for a reason: leave to have more ranks than cores, no binding so
  * that tests running beside each other do not share one core, leave to run as root in containers,
  * one OpenMP thread a rank, and no process_vm_readv, which containers may forbid. */
 #include "tests/support/mpirun.h"
@@ -26,9 +26,8 @@ oct_process oct_mpirun(int ranks, double timeout_s, const char *program, ...)
     snprintf(path, sizeof(path), "%s%s", strchr(program, '/') ? "" : OCT_BINARY_DIR "/ranks/",
              program);
 
-    const char *argv[MAX_ARGS] = {"mpirun",    "-n",   number, "--oversubscribe",
-                                  "--bind-to", "none", path};
-    size_t count = 7;
+    const char *argv[MAX_ARGS] = {OCT_MPIEXEC, "-n", number, "-bind-to", "none", path};
+    size_t count = 6;
     va_list list;
     va_start(list, program);
     for (; count + 1 < MAX_ARGS; count++)

@@ -1,6 +1,7 @@
 /* OpenMP's wait policy has to stand in the environment before the program is loaded. */
-#include "launch/wait_policy.h"
+#include "launch/ranks/wait_policy.h"
 
+#include "dist/comm.h"
 #include "launch/run/session.h"
 #include "launch/cmd/shipped.h"
 
@@ -47,11 +48,10 @@ static int64_t cores_of_host(void)
 
 oct_status oct_wait_policy(const oct_args *args)
 {
-    int64_t ranks;
+    int local_rank, ranks;
     oct_ranks_wanted wanted;
     char program[4096];
-    const char *text = getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
-    if (is_chosen() || !text || !oct_parse_i64(text, &ranks) || ranks < 2) return OCT_OK;
+    if (is_chosen() || !oct_launched_here(&local_rank, &ranks) || ranks < 2) return OCT_OK;
     OCT_TRY(oct_ranks_want(args, &wanted));
     if (wanted.threads == 1 || ranks * wanted.threads <= cores_of_host()) return OCT_OK;
     ssize_t length = readlink("/proc/self/exe", program, sizeof(program) - 1);

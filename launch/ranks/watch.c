@@ -1,22 +1,17 @@
-/* --ranks knows what a user of mpirun has to know: more ranks than cores need --oversubscribe; mpirun
- * pins each rank to one core, which threads must not share; root needs two variables; and whether
- * progress is a bar must be decided here, where stderr is still the user's.
- *
- * Ctrl-C makes mpirun kill its ranks within a second, before a checkpoint is written. So mpirun runs in
+/* Ctrl-C makes mpirun kill its ranks within a second, before a checkpoint is written. So mpirun runs in
  * a process group of its own, which the terminal's signals do not reach; the ranks find the request in
  * their table. A second request ends mpirun as Ctrl-C does.
  *
  * mpirun's exit status alone does not tell who was lost: 137 is any rank's end by signal 9, and 1 is
- * mpirun's own end as well as an answer. The table of ranks tells the rest. */
-#include "launch/ranks.h"
+ * mpirun's own end as well as an answer; that of MPICH holds the bits of all ranks' statuses, and 9 for a
+ * rank's end by signal 9. The table of ranks tells the rest. */
+#include "launch/ranks/watch.h"
 
 #include "core/base/log.h"
 #include "dist/comm.h"
 #include "dist/rank_table.h"
 #include "launch/base/failure.h"
-#include "launch/run/job.h"
-#include "launch/base/meter.h"
-#include "launch/wait_policy.h"
+#include "launch/ranks/guard.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -31,43 +26,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MPIRUN_WORDS = 16 };
-
-/* More ranks than these on a core are refused, unless there are few altogether; from how many on the
- * start is slow. */
-enum { RANKS_A_CORE = 16, RANKS_ALWAYS = 64, RANKS_QUICK = 16 };
-
 static const double said_after_s = 30;
-
-size_t oct_ranks_command(const oct_args *args, int64_t ranks, int64_t threads, int64_t cores,
-                         bool bar, const char *program, char number[24], const char **argv,
-                         size_t capacity)
-{
-    size_t n = 0;
-    OCT_ASSERT(capacity >= (size_t)args->argc + MPIRUN_WORDS);
-    snprintf(number, 24, "%" PRId64, ranks);
-    argv[n++] = "mpirun";
-    argv[n++] = "--quiet"; /* the sentences are ours */
-    argv[n++] = "-n";
-    argv[n++] = number;
-    if (ranks > cores) argv[n++] = "--oversubscribe";
-    argv[n++] = "--bind-to";
-    argv[n++] = ranks * threads > cores || threads > 1 ? "none" : "core";
-    argv[n++] = program;
-    argv[n++] = args->argv[1]; /* the command */
-    if (!args->progress && bar) {
-        argv[n++] = "--progress";
-        argv[n++] = "bar";
-    }
-    for (int i = 2; i < args->argc; i++) {
-        if (strcmp(args->argv[i], "--ranks") == 0)
-            i++;
-        else if (strncmp(args->argv[i], "--ranks=", 8) != 0)
-            argv[n++] = args->argv[i];
-    }
-    argv[n] = NULL;
-    return n;
-}
 
 /* These are requests to the one mpirun that this process starts. */
 static struct {
@@ -78,10 +37,10 @@ static struct {
 
 /* What has been seen of the ranks and of mpirun while they live. */
 typedef struct job {
-    const oct_args *args;
+    const oct_ranks_start *start;
     pid_t mpirun;
     int64_t ranks;
-    double deadline_s;    /* of the ranks; also how long mpirun may take to start the first */
+    double deadline_s;
     double asked_s;       /* the clock when the request to stop was seen; 0: none */
     bool passed_on, ends; /* the request, to mpirun; and that it shall end at once */
     bool found;           /* a rank whose process ended and said nothing: */
@@ -90,7 +49,8 @@ typedef struct job {
     double stopped_s;     /* how long mpirun has been stopped; below 0: it was said */
     double alone_s;       /* how long it has lived after all its ranks */
     double unborn_s;      /* and before the first of them */
-    const char *given_up; /* why it was ended */
+    const char *given_up; /* why it was ended, */
+    double given_up_s;    /* and how long ago */
 } job;
 
 /* timeout(1) sends its signal twice, to the process and to its group: what comes within a second is
@@ -111,7 +71,7 @@ static void ask_to_stop(int signal_number)
 
 static bool trains(const job *j)
 {
-    return strcmp(j->args->argv[1], "train") == 0;
+    return strcmp(j->start->job.args->argv[1], "train") == 0;
 }
 
 /* The child becomes mpirun, without stdin, which stops a background group that reads from the terminal.
@@ -168,16 +128,6 @@ static void look_for_gone(job *j)
     }
 }
 
-/* Batch systems and Open MPI's own settings tell mpirun of hosts beyond this one. */
-static bool in_allocation(void)
-{
-    static const char *const variables[] = {"SLURM_JOB_ID", "PBS_NODEFILE", "LSB_HOSTS",
-                                            "PE_HOSTFILE", "OMPI_MCA_orte_default_hostfile"};
-    for (size_t i = 0; i < OCT_COUNT(variables); i++)
-        if (getenv(variables[i])) return true;
-    return false;
-}
-
 /* Every rank that this process can see has ended, and none is still to come. */
 static bool all_have_ended(const job *j)
 {
@@ -206,32 +156,33 @@ static void look_for_stopped_mpirun(job *j, double passed_s)
     j->stopped_s = -1;
 }
 
-/* Kills mpirun with what it has started, which may have left its process group and may be stopped. */
+/* An mpirun that is stopped does not see a SIGTERM, and one that is stuck may not heed it. */
 static void give_up(job *j, const char *why)
 {
-    char path[64];
-    int child;
-    snprintf(path, sizeof(path), "/proc/%ld/task/%ld/children", (long)j->mpirun, (long)j->mpirun);
-    FILE *children = fopen(path, "re");
-    while (children && fscanf(children, "%d", &child) == 1)
-        kill(child, SIGKILL);
-    if (children) fclose(children);
-    for (int i = 0; i < oct_rank_table_lines(); i++) {
-        oct_rank_view view = oct_rank_table_line(i);
-        if (view.pid > 0) kill(view.pid, SIGKILL);
-    }
-    kill(-j->mpirun, SIGKILL);
+    kill(-j->mpirun, SIGTERM);
+    kill(-j->mpirun, SIGCONT);
     j->given_up = why;
 }
 
-/* Returns the exit status of a rank that failed; 0: none did. */
+static void kill_what_was_given_up(job *j, double passed_s)
+{
+    static const double heeds_within_s = 3;
+    if (!j->given_up) return;
+    j->given_up_s += passed_s;
+    if (j->given_up_s >= heeds_within_s) oct_guard_kill(j->mpirun);
+}
+
+/* Returns the exit status of a rank that failed, of one with a reason of its own if there is one; 0: none did. */
 static int failed_status(void)
 {
+    const int lost = oct_status_exit(OCT_LOST);
+    int failed = 0;
     for (int i = 0; i < oct_rank_table_lines(); i++) {
-        oct_rank_view view = oct_rank_table_line(i);
-        if (view.stage == OCT_RANK_ENDED && view.exit_status != 0) return view.exit_status;
+        const oct_rank_view view = oct_rank_table_line(i);
+        if (view.stage != OCT_RANK_ENDED || view.exit_status == 0) continue;
+        if (failed == 0 || failed == lost) failed = view.exit_status;
     }
-    return 0;
+    return failed;
 }
 
 /* When all ranks have ended, or one has failed, mpirun ends the job within seconds; if it does not, it is
@@ -249,7 +200,7 @@ static void look_for_lonely_mpirun(job *j, double passed_s)
  * started look after each other, and those of other hosts cannot be seen. */
 static void look_for_first_rank(job *j, double passed_s)
 {
-    if (in_allocation() || j->given_up || j->asked_s > 0 || all_have_started(1)) return;
+    if (j->start->beyond || j->given_up || j->asked_s > 0 || all_have_started(1)) return;
     double before_s = j->unborn_s;
     j->unborn_s += passed_s;
     if (before_s < said_after_s && j->unborn_s >= said_after_s)
@@ -273,9 +224,10 @@ static void look_at_mpirun(job *j)
     look_for_first_rank(j, passed_s);
     look_for_stopped_mpirun(j, passed_s);
     look_for_lonely_mpirun(j, passed_s);
+    kill_what_was_given_up(j, passed_s);
 }
 
-static void listen_for_requests(void)
+void oct_ranks_listen(void)
 {
     struct sigaction action = {.sa_handler = ask_to_stop, .sa_flags = SA_RESTART};
     sigemptyset(&action.sa_mask);
@@ -285,6 +237,11 @@ static void listen_for_requests(void)
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGUSR1, &action, NULL);
+}
+
+bool oct_ranks_stop_asked(void)
+{
+    return requests.first != 0;
 }
 
 /* Waits until mpirun has ended; *ended is its wait status. */
@@ -304,6 +261,7 @@ static oct_status wait_for_mpirun(job *j, int *ended)
 
 static const char *remedy(const job *j)
 {
+    if (j->start->goes_on) return "";
     return trains(j) ? "; repeat the command to continue from the newest checkpoint"
                      : "; repeat the command";
 }
@@ -365,7 +323,7 @@ static oct_status judge_mpirun(const job *j, int ended)
         return oct_fail(OCT_LOST,
                         "mpirun itself was ended by signal %d (%s), and its ranks with it%s",
                         signal_number, strsignal(signal_number), remedy(j));
-    if (signal_number == 0 && !all_have_started(1))
+    if (signal_number == 0 && !j->start->beyond && !all_have_started(1))
         return oct_fail(
             OCT_RESOURCE,
             "mpirun ended with status %d before a rank had started: it was stopped, or what "
@@ -375,6 +333,24 @@ static oct_status judge_mpirun(const job *j, int ended)
         oct_fail(OCT_STOPPED, "mpirun was stopped, and its ranks with it%s", remedy(j));
     if (some_rank_said(oct_status_exit(OCT_STOPPED))) oct_failure_silence();
     return status;
+}
+
+/* The mpirun of MPICH and Intel MPI gives the bits of all statuses together, and a signal as it is. */
+static oct_status judge_hydra(const job *j, int ended, int *exit_status)
+{
+    const int lost = oct_status_exit(OCT_LOST), failed = failed_status();
+    *exit_status = failed != 0 ? failed : ended;
+    if (!j->found || (failed != 0 && failed != lost)) return OCT_OK;
+    if (ended == SIGKILL || ended == SIGSEGV) return signalled(j, ended);
+    char who[128], place[64];
+    return oct_fail(OCT_LOST, "%s was ended by a signal%s%s", name_gone(j, who),
+                    place_of_gone(j, place), remedy(j));
+}
+
+static bool is_hydra(const job *j)
+{
+    return j->start->mpirun.dialect == OCT_MPIRUN_MPICH ||
+           j->start->mpirun.dialect == OCT_MPIRUN_INTEL;
 }
 
 /* Finds the command's exit status, or who is lost, from how mpirun ended and what the ranks left in
@@ -392,6 +368,8 @@ static oct_status judge_end(const job *j, int ended, int *exit_status)
     if (j->given_up) return judge_mpirun(j, ended);
     if (j->ends) return stopped(j);
     if (WIFSIGNALED(ended)) return j->asked_s > 0 ? stopped(j) : judge_mpirun(j, ended);
+    if (is_hydra(j) && *exit_status < 128 && (j->found || failed_status() != 0))
+        return judge_hydra(j, *exit_status, exit_status);
     if (*exit_status > 128 && j->asked_s > 0 && *exit_status == 128 + SIGUSR1) return stopped(j);
     if (*exit_status > 128) return signalled(j, *exit_status - 128);
     if (j->found && *exit_status != oct_status_exit(OCT_NO))
@@ -401,65 +379,32 @@ static oct_status judge_end(const job *j, int ended, int *exit_status)
     return OCT_OK;
 }
 
-static oct_status check_load(int64_t ranks, int64_t threads)
+oct_status oct_ranks_watch(const oct_ranks_start *start, int *exit_status)
 {
-    const int64_t cores = oct_job_cores(), most = cores * RANKS_A_CORE;
-    if (in_allocation()) return OCT_OK;
-    OCT_CHECK(ranks <= most || ranks <= RANKS_ALWAYS, OCT_USAGE,
-              "command line: --ranks %lld on %lld core%s: more than %d for each would mostly wait; "
-              "use --ranks %lld, which gives the same bits",
-              (long long)ranks, (long long)cores, cores == 1 ? "" : "s", RANKS_A_CORE,
-              (long long)cores);
-    if (ranks * threads > cores)
-        oct_log(
-            OCT_LOG_WARN,
-            "%lld rank%s of %lld thread%s on %lld core%s: this is slow%s; fewer are faster, and "
-            "give the same bits",
-            (long long)ranks, ranks == 1 ? "" : "s", (long long)threads, threads == 1 ? "" : "s",
-            (long long)cores, cores == 1 ? "" : "s",
-            ranks > RANKS_QUICK ? ", the start alone may take a minute" : "");
-    return OCT_OK;
-}
-
-oct_status oct_launch_ranks(const oct_args *args, int64_t ranks, int *exit_status)
-{
-    int rank, size, ended = 0;
-    oct_ranks_wanted wanted;
-    OCT_CHECK(!oct_launched(&rank, &size), OCT_USAGE,
-              "command line: --ranks cannot be used under mpirun or another launcher; use only one "
-              "of them");
-    listen_for_requests();
-    OCT_TRY(oct_ranks_want(args, &wanted));
-    OCT_TRY(check_load(ranks, wanted.threads));
-    bool bar = !args->quiet && oct_progress_terminal();
-
-    const char *argv[OCT_ARGS_MAX + MPIRUN_WORDS];
-    char number[24], program[4096], table[64];
-    OCT_CHECK(args->argc <= OCT_ARGS_MAX, OCT_USAGE, "command line: more than %d arguments",
-              OCT_ARGS_MAX);
-    ssize_t length = readlink("/proc/self/exe", program, sizeof(program) - 1);
-    OCT_CHECK(length > 0, OCT_RESOURCE, "/proc/self/exe: %s", strerror(errno));
-    program[length] = '\0';
-    oct_ranks_command(args, ranks, wanted.threads, oct_job_cores(), bar, program, number, argv,
-                      OCT_COUNT(argv));
-
-    if (geteuid() == 0) {
-        setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
-        setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
-    }
-    if (ranks * wanted.threads > oct_job_cores()) oct_wait_policy_passive();
-    if (oct_rank_table_create(ranks, table)) setenv(OCT_RANK_TABLE_VARIABLE, table, 1);
+    const char *argv[OCT_ARGS_MAX + OCT_MPIRUN_WORDS];
+    char number[24], table[64];
+    int ended = 0;
+    OCT_CHECK(start->job.args->argc <= OCT_ARGS_MAX, OCT_USAGE,
+              "command line: more than %d arguments", OCT_ARGS_MAX);
+    if (oct_rank_table_create(start->job.ranks, table)) setenv(OCT_RANK_TABLE_VARIABLE, table, 1);
+    oct_mpirun_environment(&start->mpirun, &start->job);
+    oct_mpirun_command(&start->mpirun, &start->job, number, argv, OCT_COUNT(argv));
     fflush(NULL);
     OCT_CHECK(!requests.first, OCT_STOPPED, "stopped as asked before a rank was started");
-    job j = {.args = args, .ranks = ranks, .deadline_s = wanted.deadline_s, .mpirun = fork()};
+    job j = {.start = start,
+             .ranks = start->job.ranks,
+             .deadline_s = start->deadline_s,
+             .mpirun = fork()};
     if (j.mpirun > 0) {
-        OCT_TRY(wait_for_mpirun(&j, &ended));
-        return judge_end(&j, ended, exit_status);
+        oct_guard_watch(j.mpirun);
+        const oct_status status = wait_for_mpirun(&j, &ended);
+        oct_guard_watch(0);
+        return status == OCT_OK ? judge_end(&j, ended, exit_status) : status;
     }
     if (j.mpirun == 0) become_mpirun(argv);
-    return oct_fail(
-        OCT_RESOURCE,
-        "--ranks %s: mpirun cannot be started (%s); install it (Debian: openmpi-bin), or "
-        "leave --ranks out",
-        number, strerror(errno));
+    return oct_fail(OCT_RESOURCE,
+                    "--ranks %s: mpirun cannot be started (%s); install it (Debian: %s), or "
+                    "leave --ranks out",
+                    number, strerror(errno),
+                    start->mpirun.dialect == OCT_MPIRUN_MPICH ? "mpich" : "openmpi-bin");
 }

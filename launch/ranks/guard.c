@@ -1,0 +1,204 @@
+/* The guard reads a pipe whose other end only its owner has: the end of file is the owner's end, however it came. A
+ * lock on the folder says that somebody cares for it. */
+#include "launch/ranks/guard.h"
+
+#include "core/base/text.h"
+#include "dist/rank_table.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { OPEN_FOLDERS = 16, LOOK_NS = 50000000 };
+
+static const char place[] = "/dev/shm", prefix[] = "octet-job.";
+static const double ends_within_s = 5;
+
+static struct {
+    bool stands;
+    int to, from; /* pipes; the guard writes nothing, its end is that of the second */
+    int lock;
+    char folder[64];
+} guard;
+
+static int remove_one(const char *path, const struct stat *info, int kind, struct FTW *where)
+{
+    (void)info, (void)kind, (void)where;
+    remove(path);
+    return 0;
+}
+
+static void remove_folder(const char *path)
+{
+    nftw(path, remove_one, OPEN_FOLDERS, FTW_DEPTH | FTW_PHYS);
+}
+
+/* Opens a folder of this user and takes its lock; -1 where somebody has it. */
+static int lock_folder(const char *path)
+{
+    struct stat info;
+    const int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0) return -1;
+    if (fstat(fd, &info) == 0 && info.st_uid == geteuid() && flock(fd, LOCK_EX | LOCK_NB) == 0)
+        return fd;
+    close(fd);
+    return -1;
+}
+
+static void remove_stale(void)
+{
+    DIR *all = opendir(place);
+    if (!all) return;
+    for (struct dirent *entry; (entry = readdir(all)) != NULL;) {
+        char path[sizeof(place) + sizeof(entry->d_name)];
+        if (strncmp(entry->d_name, prefix, strlen(prefix)) != 0) continue;
+        snprintf(path, sizeof(path), "%s/%s", place, entry->d_name);
+        const int lock = lock_folder(path);
+        if (lock < 0) continue;
+        remove_folder(path);
+        close(lock);
+    }
+    closedir(all);
+}
+
+/* Somebody who looks for stale folders may take a new one before it is locked. */
+static bool make_folder(void)
+{
+    struct stat info;
+    snprintf(guard.folder, sizeof(guard.folder), "%s/%s%ld.XXXXXX", place, prefix, (long)getpid());
+    if (!mkdtemp(guard.folder)) guard.folder[0] = '\0';
+    if (!guard.folder[0]) return false;
+    guard.lock = lock_folder(guard.folder);
+    if (guard.lock >= 0 && stat(guard.folder, &info) == 0) return true;
+    if (guard.lock >= 0) close(guard.lock);
+    guard.folder[0] = '\0';
+    return false;
+}
+
+void oct_guard_kill(pid_t mpirun)
+{
+    char path[64];
+    int child;
+    snprintf(path, sizeof(path), "/proc/%ld/task/%ld/children", (long)mpirun, (long)mpirun);
+    FILE *children = fopen(path, "re");
+    while (children && fscanf(children, "%d", &child) == 1)
+        kill(child, SIGKILL);
+    if (children) fclose(children);
+    for (int i = 0; i < oct_rank_table_lines(); i++) {
+        const oct_rank_view view = oct_rank_table_line(i);
+        const char state = view.pid > 0 ? oct_process_state(view.pid) : 0;
+        if (state != 0 && state != 'Z') kill(view.pid, SIGKILL);
+    }
+    kill(-mpirun, SIGKILL);
+}
+
+static bool is_left(pid_t mpirun)
+{
+    return kill(-mpirun, 0) == 0 || errno == EPERM;
+}
+
+/* mpirun has had a SIGTERM when its parent ended, and sees it when it is not stopped. */
+static void end_job(pid_t mpirun)
+{
+    const double until = oct_seconds() + ends_within_s;
+    kill(-mpirun, SIGCONT);
+    while (is_left(mpirun) && oct_seconds() < until)
+        nanosleep(&(struct timespec){.tv_nsec = LOOK_NS}, NULL);
+    if (is_left(mpirun)) oct_guard_kill(mpirun);
+}
+
+/* A guard shares nothing with those who wait for the output or the terminal of its owner. */
+static void leave_owner(void)
+{
+    static const int asks[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
+    const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    setsid();
+    for (size_t i = 0; i < OCT_COUNT(asks); i++)
+        signal(asks[i], SIG_IGN);
+    for (int fd = STDIN_FILENO; null >= 0 && fd <= STDERR_FILENO; fd++)
+        dup2(null, fd);
+}
+
+static void stand_guard(int from)
+{
+    pid_t mpirun = 0, told;
+    ssize_t got;
+    leave_owner();
+    while ((got = read(from, &told, sizeof(told))) != 0)
+        if (got == sizeof(told)) mpirun = told;
+    if (mpirun > 0) end_job(mpirun);
+    remove_folder(guard.folder);
+    _exit(0);
+}
+
+const char *oct_guard_begin(void)
+{
+    remove_stale();
+    return make_folder() ? guard.folder : NULL;
+}
+
+/* Forks a process whose parent ends at once: the children of the owner are mpirun alone. */
+static pid_t fork_twice(void)
+{
+    fflush(NULL);
+    const pid_t between = fork();
+    if (between == 0 && fork() != 0) _exit(0);
+    if (between > 0) waitpid(between, NULL, 0);
+    return between;
+}
+
+static void start_guard(void)
+{
+    int to[2], from[2];
+    if (!guard.folder[0] || pipe2(to, O_CLOEXEC) != 0) return;
+    if (pipe2(from, O_CLOEXEC) != 0) {
+        close(to[0]);
+        close(to[1]);
+        return;
+    }
+    const pid_t child = fork_twice();
+    if (child == 0) {
+        close(to[1]);
+        close(from[0]);
+        stand_guard(to[0]);
+    }
+    close(to[0]);
+    close(from[1]);
+    guard.to = to[1];
+    guard.from = from[0];
+    guard.stands = child > 0;
+}
+
+void oct_guard_watch(pid_t mpirun)
+{
+    if (!guard.stands) start_guard();
+    if (!guard.stands) return;
+    while (write(guard.to, &mpirun, sizeof(mpirun)) < 0 && errno == EINTR)
+        continue;
+}
+
+void oct_guard_end(void)
+{
+    char nothing;
+    if (!guard.folder[0]) return;
+    if (guard.stands) {
+        close(guard.to);
+        while (read(guard.from, &nothing, 1) < 0 && errno == EINTR)
+            continue;
+        close(guard.from);
+    }
+    remove_folder(guard.folder); /* of which nothing is left where there was a guard */
+    close(guard.lock);
+    guard.stands = false;
+    guard.folder[0] = '\0';
+}

@@ -1,0 +1,218 @@
+/* A loss costs the steps since the newest checkpoint, and no more than somebody at the keyboard who repeats the
+ * command. */
+#include "launch/ranks/ranks.h"
+
+#include "core/base/log.h"
+#include "core/base/mem.h"
+#include "dist/comm.h"
+#include "io/checkpoint.h"
+#include "launch/base/meter.h"
+#include "launch/cmd/shipped.h"
+#include "launch/ranks/guard.h"
+#include "launch/ranks/hosts.h"
+#include "launch/ranks/wait_policy.h"
+#include "launch/ranks/watch.h"
+#include "launch/run/job.h"
+#include "launch/run/run_folder.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* More ranks than these on a core are refused, unless there are few altogether; from how many on the
+ * start is slow. */
+enum { RANKS_A_CORE = 16, RANKS_ALWAYS = 64, RANKS_QUICK = 16 };
+
+/* How long mpirun may take to say its version, and a host to answer. */
+static const double version_within_s = 5, answers_within_s = 10;
+
+/* Batch systems and Open MPI's own settings tell mpirun of hosts beyond this one. */
+static bool in_allocation(void)
+{
+    static const char *const variables[] = {"SLURM_JOB_ID", "PBS_NODEFILE", "LSB_HOSTS",
+                                            "PE_HOSTFILE", "OMPI_MCA_orte_default_hostfile"};
+    for (size_t i = 0; i < OCT_COUNT(variables); i++)
+        if (getenv(variables[i])) return true;
+    return false;
+}
+
+static oct_status check_load(int64_t ranks, int64_t threads)
+{
+    const int64_t cores = oct_job_cores(), most = cores * RANKS_A_CORE;
+    OCT_CHECK(ranks <= most || ranks <= RANKS_ALWAYS, OCT_USAGE,
+              "command line: --ranks %lld on %lld core%s: more than %d for each would mostly wait; "
+              "use --ranks %lld, which gives the same bits",
+              (long long)ranks, (long long)cores, cores == 1 ? "" : "s", RANKS_A_CORE,
+              (long long)cores);
+    if (ranks * threads > cores)
+        oct_log(
+            OCT_LOG_WARN,
+            "%lld rank%s of %lld thread%s on %lld core%s: this is slow%s; fewer are faster, and "
+            "give the same bits",
+            (long long)ranks, ranks == 1 ? "" : "s", (long long)threads, threads == 1 ? "" : "s",
+            (long long)cores, cores == 1 ? "" : "s",
+            ranks > RANKS_QUICK ? ", the start alone may take a minute" : "");
+    return OCT_OK;
+}
+
+/* What stays the same over the starts of one command. */
+typedef struct launch {
+    const oct_args *args;
+    const oct_ranks_request *request;
+    oct_ranks_start start;
+    oct_rank_hosts hosts;
+    char program[4096], hostfile[64];
+    int64_t restarts, step; /* so far; of the newest checkpoint then, -1: not looked */
+} launch;
+
+static oct_status read_hosts(launch *l)
+{
+    const oct_ranks_request *request = l->request;
+    oct_mpirun_job *job = &l->start.job;
+    l->hosts.file = -1;
+    OCT_CHECK(!request->hostfile || !request->hosts, OCT_USAGE,
+              "command line: --hostfile and --hosts cannot be used together");
+    if (request->hostfile) OCT_TRY(oct_rank_hosts_read(&l->hosts, request->hostfile));
+    if (request->hosts) OCT_TRY(oct_rank_hosts_parse(&l->hosts, request->hosts));
+    l->start.beyond = in_allocation() || oct_rank_hosts_beyond(&l->hosts);
+    job->ranks = request->ranks;
+    if (l->hosts.count == 0) {
+        OCT_CHECK(job->ranks > 0, OCT_USAGE,
+                  "command line: --restart is for several ranks; add --ranks N");
+        return OCT_OK;
+    }
+    const int64_t slots = oct_rank_hosts_slots(&l->hosts);
+    if (job->ranks == 0) job->ranks = slots;
+    OCT_CHECK(job->ranks <= slots, OCT_USAGE,
+              "command line: --ranks %lld, but %s has slots for %lld; name more, or leave --ranks "
+              "out",
+              (long long)job->ranks, request->hostfile ? request->hostfile : "--hosts",
+              (long long)slots);
+    return OCT_OK;
+}
+
+static oct_status prepare(launch *l)
+{
+    oct_ranks_wanted wanted;
+    oct_mpirun_job *job = &l->start.job;
+    OCT_TRY(oct_ranks_want(l->args, &wanted));
+    OCT_TRY(read_hosts(l));
+    *job = (oct_mpirun_job){.args = l->args,
+                            .ranks = job->ranks,
+                            .threads = wanted.threads,
+                            .cores = oct_job_cores(),
+                            .bar = !l->args->quiet && oct_progress_terminal(),
+                            .program = l->program};
+    l->start.deadline_s = wanted.deadline_s;
+    if (!l->start.beyond) OCT_TRY(check_load(job->ranks, job->threads));
+    ssize_t length = readlink("/proc/self/exe", l->program, sizeof(l->program) - 1);
+    OCT_CHECK(length > 0, OCT_RESOURCE, "/proc/self/exe: %s", strerror(errno));
+    l->program[length] = '\0';
+    OCT_TRY(oct_mpirun_find(&l->start.mpirun, fmin(version_within_s, wanted.deadline_s)));
+    if (job->ranks * job->threads > job->cores && !l->start.beyond) oct_wait_policy_passive();
+    return OCT_OK;
+}
+
+/* Finds the step of the newest good checkpoint; 0 where there is none. */
+static oct_status newest_step(const oct_args *args, int64_t *step)
+{
+    oct_recipe recipe;
+    oct_checkpoint newest = {0};
+    char *folder = NULL;
+    *step = 0;
+    OCT_TRY(oct_recipe_of_args(&recipe, args));
+    oct_status status = oct_run_checkpoints(recipe.output, &folder);
+    if (status == OCT_OK && access(folder, F_OK) == 0) {
+        status = oct_checkpoint_newest_on_disk(&newest, folder);
+        if (status == OCT_OK && newest.file) *step = newest.info.step;
+        oct_checkpoint_close(&newest);
+    }
+    oct_free(&folder);
+    oct_recipe_free(&recipe);
+    return status;
+}
+
+/* Names the hosts that are left out: ", without node3 and 2 more, which do not answer". */
+static void name_silent(const oct_rank_hosts *hosts, char *text, size_t size)
+{
+    size_t silent = 0;
+    const char *first = "";
+    text[0] = '\0';
+    for (size_t i = 0; i < hosts->count; i++)
+        if (hosts->host[i].silent && silent++ == 0) first = hosts->host[i].name;
+    if (silent == 1) snprintf(text, size, ", without %s, which does not answer", first);
+    if (silent > 1)
+        snprintf(text, size, ", without %s and %zu more, which do not answer", first, silent - 1);
+}
+
+/* Decides where and with how many ranks it goes on, and says so; `lost` is what happened. */
+static oct_status choose_next(launch *l, const char *lost)
+{
+    int64_t step;
+    char silent[400];
+    int64_t *ranks = &l->start.job.ranks;
+    OCT_TRY(newest_step(l->args, &step));
+    if (oct_rank_hosts_beyond(&l->hosts)) OCT_TRY(oct_rank_hosts_ask(&l->hosts, answers_within_s));
+    if (step == l->step && *ranks > 1) (*ranks)--;
+    const int64_t slots = oct_rank_hosts_slots(&l->hosts);
+    OCT_CHECK(l->hosts.count == 0 || slots > 0, OCT_LOST,
+              "%s, and none of the hosts answers any more", lost);
+    if (l->hosts.count > 0 && *ranks > slots) *ranks = slots;
+    l->step = step;
+    l->restarts++;
+    name_silent(&l->hosts, silent, sizeof(silent));
+    oct_log(OCT_LOG_WARN, "%s; restart %lld of %lld: %lld rank%s on from step %lld%s", lost,
+            (long long)l->restarts, (long long)l->request->restarts, (long long)*ranks,
+            *ranks == 1 ? " goes" : "s go", (long long)step, silent);
+    return OCT_OK;
+}
+
+static oct_status start_once(launch *l, int *exit_status)
+{
+    oct_mpirun_job *job = &l->start.job;
+    l->start.goes_on = l->restarts < l->request->restarts;
+    if (l->hosts.count > 0) {
+        OCT_TRY(oct_rank_hosts_write(&l->hosts, l->start.mpirun.dialect, l->hostfile));
+        job->hostfile = l->hostfile;
+    }
+    return oct_ranks_watch(&l->start, exit_status);
+}
+
+static oct_status start_until_done(launch *l, int *exit_status)
+{
+    while (true) {
+        char lost[1024] = "a rank was lost";
+        const oct_status status = start_once(l, exit_status);
+        if (status != OCT_OK && status != OCT_LOST) return status;
+        if (status == OCT_OK && *exit_status != oct_status_exit(OCT_LOST)) return OCT_OK;
+        if (!l->start.goes_on || oct_ranks_stop_asked()) return status;
+        if (status == OCT_LOST) snprintf(lost, sizeof(lost), "%s", oct_fail_text(0));
+        lost[strcspn(lost, "\n")] = '\0';
+        oct_fail_clear();
+        OCT_TRY(choose_next(l, lost));
+    }
+}
+
+oct_status oct_launch_ranks(const oct_args *args, const oct_ranks_request *request,
+                            int *exit_status)
+{
+    int rank, size;
+    launch l = {.args = args, .request = request, .step = -1};
+    OCT_CHECK(!oct_launched(&rank, &size), OCT_USAGE,
+              "command line: --ranks cannot be used under mpirun or another launcher; use only one "
+              "of them");
+    oct_ranks_listen();
+    oct_status status = prepare(&l);
+    if (status == OCT_OK) {
+        const pid_t self = getpid();
+        const char *folder = oct_guard_begin();
+        if (!l.start.beyond) l.start.job.folder = folder; /* other hosts do not have it */
+        status = start_until_done(&l, exit_status);
+        if (getpid() == self)
+            oct_guard_end(); /* a child that could not become mpirun comes here too */
+    }
+    oct_rank_hosts_free(&l.hosts);
+    return status;
+}

@@ -1,0 +1,308 @@
+/* --ranks, --hostfile, --hosts and --restart: what mpirun is told in each dialect, which hosts are taken, and what
+ * is started again. Open MPI 5 and Intel MPI are not here: their lines are those of their documentation, and a script
+ * in PATH takes the part of their mpirun. */
+#include "launch/ranks/hosts.h"
+#include "launch/ranks/mpirun.h"
+#include "tests/launch/small_data.h"
+#include "tests/support/check_status.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+TestSuite(ranks, .init = enter_with_data, .fini = leave_folder, .timeout = 120);
+
+static size_t has(const char **argv, const char *word)
+{
+    size_t times = 0;
+    for (; *argv; argv++)
+        times += strcmp(*argv, word) == 0;
+    return times;
+}
+
+#define LINE(...)                                                                                  \
+    ((oct_args){.argc = (int)OCT_COUNT(((const char *[]){__VA_ARGS__})),                           \
+                .argv = (char **)(uintptr_t)(const char *[]){__VA_ARGS__}})
+
+static const oct_mpi_launcher open_mpi = {.program = "mpirun", .dialect = OCT_MPIRUN_OPEN_MPI_4};
+
+static size_t command(const oct_args *line, int64_t ranks, int64_t threads, int64_t cores,
+                      const char **argv)
+{
+    static char number[24];
+    const oct_mpirun_job start = {
+        .args = line, .ranks = ranks, .threads = threads, .cores = cores, .program = "/bin/octet"};
+    return oct_mpirun_command(&open_mpi, &start, number, argv, 128);
+}
+
+Test(ranks, repeats_the_command_line_without_ranks)
+{
+    const char *argv[128];
+    oct_args line = LINE("octet", "train", "r.yaml", "--ranks", "3", "seed=5");
+    size_t n = command(&line, 3, 1, 8, argv);
+    static const char *const wanted[] = {"mpirun", "--quiet",    "-n",    "3",      "--bind-to",
+                                         "core",   "/bin/octet", "train", "r.yaml", "seed=5"};
+    cr_assert_eq(n, OCT_COUNT(wanted));
+    for (size_t i = 0; i < n; i++)
+        cr_assert_str_eq(argv[i], wanted[i]);
+    cr_assert_null(argv[n]);
+    line = LINE("octet", "train", "r.yaml", "--ranks=3");
+    command(&line, 3, 1, 8, argv);
+    cr_assert_eq(has(argv, "--ranks=3"), 0u);
+    line = LINE("octet", "train", "r.yaml", "-H", "a:2", "--hostfile=f", "--restart", "4", "--",
+                "--ranks");
+    n = command(&line, 3, 1, 8, argv);
+    cr_assert(n == 11 && has(argv, "--") == 1 && has(argv, "--ranks") == 1);
+}
+
+Test(ranks, oversubscribes_and_frees_ranks_when_cores_are_few)
+{
+    const char *argv[128];
+    oct_args line = LINE("octet", "train", "r.yaml", "--ranks", "3");
+    command(&line, 3, 1, 2, argv);
+    cr_assert(has(argv, "--oversubscribe") == 1 && has(argv, "none") == 1);
+    command(&line, 3, 4, 16, argv);
+    cr_assert(has(argv, "--oversubscribe") == 0 && has(argv, "none") == 1, "threads share a core");
+}
+
+Test(ranks, passes_the_verdict_on_the_bar_unless_told)
+{
+    const char *argv[128];
+    char number[24];
+    oct_args line = LINE("octet", "train", "r.yaml", "--ranks", "2");
+    oct_mpirun_job start = {
+        .args = &line, .ranks = 2, .threads = 1, .cores = 2, .bar = true, .program = "octet"};
+    oct_mpirun_command(&open_mpi, &start, number, argv, 128);
+    cr_assert_eq(has(argv, "bar"), 1u);
+    line = LINE("octet", "train", "r.yaml", "--ranks", "2", "--progress", "lines");
+    line.progress = "lines";
+    oct_mpirun_command(&open_mpi, &start, number, argv, 128);
+    cr_assert(has(argv, "bar") == 0 && has(argv, "lines") == 1);
+}
+
+static const struct dialect {
+    const char *said, *name;
+    oct_mpirun_dialect dialect;
+    const char *crowded, *on_hosts; /* flags: three ranks on two cores; with a hostfile */
+} dialects[] = {
+    {"mpirun.openmpi (OpenRTE) 4.1.4\n\nReport bugs to http://www.open-mpi.org/community/help/\n",
+     "Open MPI 4.1.4", OCT_MPIRUN_OPEN_MPI_4, "--quiet -n 3 --oversubscribe --bind-to none",
+     "--quiet -n 3 --map-by slot --hostfile hosts --bind-to none"},
+    {"mpirun (Open MPI) 5.0.6\n\nReport bugs to https://www.open-mpi.org/community/help/\n",
+     "Open MPI 5.0.6", OCT_MPIRUN_OPEN_MPI_5,
+     "--quiet -n 3 --map-by slot:OVERSUBSCRIBE --bind-to none",
+     "--quiet -n 3 --map-by slot --hostfile hosts --bind-to none"},
+    {"HYDRA build details:\n    Version:                                 4.0.2\n", "MPICH 4.0.2",
+     OCT_MPIRUN_MPICH, "-n 3 -bind-to none -genvall", "-n 3 -f hosts -bind-to none -genvall"},
+    {"Intel(R) MPI Library for Linux* OS, Version 2021.9 Build 20230307 (id: d82b3071db)\n",
+     "Intel MPI 2021.9", OCT_MPIRUN_INTEL, "-n 3 -silent-abort -genvall",
+     "-n 3 -machinefile hosts -silent-abort -genvall"},
+};
+
+/* What this test was started with is not to be passed on. */
+static void clear_exported(void)
+{
+    static const char *const names[] = {"OMP_WAIT_POLICY", "OMP_NUM_THREADS", "GOMP_SPINCOUNT",
+                                        "LD_LIBRARY_PATH"};
+    for (size_t i = 0; i < OCT_COUNT(names); i++)
+        unsetenv(names[i]);
+}
+
+static void check_flags(const oct_mpi_launcher *mpirun, const char *hostfile, const char *wanted)
+{
+    char number[24], flags[400] = "";
+    const char *argv[128];
+    oct_args line = LINE("octet", "train", "r.yaml");
+    const oct_mpirun_job start = {.args = &line,
+                                  .ranks = 3,
+                                  .threads = 1,
+                                  .cores = 2,
+                                  .program = "octet",
+                                  .hostfile = hostfile};
+    oct_mpirun_command(mpirun, &start, number, argv, 128);
+    for (size_t i = 1; strcmp(argv[i], "octet") != 0; i++)
+        snprintf(flags + strlen(flags), sizeof(flags) - strlen(flags), "%s%s", i > 1 ? " " : "",
+                 argv[i]);
+    cr_assert_str_eq(flags, wanted);
+}
+
+Test(ranks, each_mpirun_is_asked_in_its_own_dialect)
+{
+    clear_exported();
+    for (size_t i = 0; i < OCT_COUNT(dialects); i++) {
+        oct_mpi_launcher mpirun = {.program = "mpirun"};
+        cr_assert(oct_mpirun_recognize(&mpirun, dialects[i].said));
+        cr_assert_eq(mpirun.dialect, dialects[i].dialect);
+        cr_assert_str_eq(mpirun.name, dialects[i].name);
+        check_flags(&mpirun, NULL, dialects[i].crowded);
+        check_flags(&mpirun, "hosts", dialects[i].on_hosts);
+    }
+    oct_mpi_launcher mpirun;
+    cr_assert(!oct_mpirun_recognize(&mpirun, "usage: mpirun [-n N] program\n"));
+}
+
+Test(ranks, open_mpi_is_told_which_variables_other_hosts_need)
+{
+    const char *argv[128];
+    char number[24];
+    oct_args line = LINE("octet", "train", "r.yaml");
+    const oct_mpirun_job start = {
+        .args = &line, .ranks = 2, .threads = 2, .cores = 8, .program = "x", .hostfile = "hosts"};
+    clear_exported();
+    setenv("OMP_WAIT_POLICY", "passive", 1);
+    setenv("HOME", "/root", 1);
+    oct_mpirun_command(&open_mpi, &start, number, argv, 128);
+    cr_assert(has(argv, "-x") == 1 && has(argv, "OMP_WAIT_POLICY=passive") == 1);
+}
+
+static void write_hosts(const char *text)
+{
+    FILE *file = small_create(".", "hosts");
+    fputs(text, file);
+    fclose(file);
+}
+
+Test(ranks, hosts_are_read_as_each_library_writes_them)
+{
+    oct_rank_hosts hosts;
+    char path[64], line[64];
+    write_hosts(
+        "# two racks\nnode1 slots=16\r\n\n  node2:4 # half\nnode3\nnode1 slots = 2\nlocalhost");
+    MUST(oct_rank_hosts_read(&hosts, "hosts"));
+    cr_assert(hosts.count == 4 && oct_rank_hosts_slots(&hosts) == 24 &&
+              oct_rank_hosts_beyond(&hosts));
+    cr_assert(hosts.host[0].slots == 18 && hosts.host[1].slots == 4 && hosts.host[3].here);
+    hosts.host[1].silent = true;
+    MUST(oct_rank_hosts_write(&hosts, OCT_MPIRUN_OPEN_MPI_4, path));
+    FILE *file = fopen(path, "r");
+    cr_assert(file && fgets(line, sizeof(line), file));
+    cr_assert_str_eq(line, "node1 slots=18\n");
+    cr_assert(fgets(line, sizeof(line), file));
+    cr_assert_str_eq(line, "node3 slots=1\n");
+    fclose(file);
+    MUST(oct_rank_hosts_write(&hosts, OCT_MPIRUN_MPICH, path));
+    file = fopen(path, "r");
+    cr_assert(file && fgets(line, sizeof(line), file));
+    cr_assert_str_eq(line, "node1:18\n");
+    fclose(file);
+    oct_rank_hosts_free(&hosts);
+}
+
+Test(ranks, what_is_no_host_is_told_with_file_and_line)
+{
+    static const struct {
+        const char *text, *sentence;
+    } cases[] = {
+        {"", "hosts: names no host; write lines such as node1 slots=16"},
+        {"# node1\n\n", "hosts: names no host; write lines such as node1 slots=16"},
+        {"node1\n-oProxyCommand=x\n", "hosts:2: '-oProxyCommand=x' is no host; write a name and "
+                                      "how many ranks it takes: node1:16"},
+        {"node1;reboot", "hosts:1: 'node1;reboot' is no host; write a name and how many ranks it "
+                         "takes: node1:16"},
+        {"node1 slots=0", "hosts:1: 'node1 slots=0': slots are a number from 1 to 4096"},
+        {"node1:", "hosts:1: 'node1:': slots are a number from 1 to 4096"},
+        {"node1 slots=99999999999999999999",
+         "hosts:1: 'node1 slots=99999999999999999999': slots are a number from 1 to 4096"},
+        {"node1 slots=2 max_slots=4",
+         "hosts:1: 'node1 slots=2 max_slots=4': slots are a number from 1 to 4096"},
+        {"node1 node2", "hosts:1: 'node1 node2': behind a host stands slots=16, :16 or nothing"},
+        {"node1 slots", "hosts:1: 'node1 slots': write slots=16"},
+        {"node1:4096\nnode1", "hosts:2: host node1 has more than 4096 slots altogether"},
+    };
+    oct_rank_hosts hosts;
+    for (size_t i = 0; i < OCT_COUNT(cases); i++) {
+        write_hosts(cases[i].text);
+        cr_assert_eq(oct_rank_hosts_read(&hosts, "hosts"), OCT_USAGE);
+        cr_assert_str_eq(oct_fail_text(0), cases[i].sentence);
+        oct_rank_hosts_free(&hosts);
+    }
+    cr_assert_eq(oct_rank_hosts_parse(&hosts, "a:1,,b"), OCT_USAGE);
+    oct_rank_hosts_free(&hosts);
+}
+
+/* A host that does not answer is told from one that does by an agent of the test's own. */
+Test(ranks, hosts_that_do_not_answer_are_left_out)
+{
+    oct_rank_hosts hosts;
+    must("printf '#!/bin/sh\\n[ $1 != node2 ] && [ $1 != node3 ] && exit 0\\n"
+         "[ $1 = node3 ] && sleep 100\\nexit 1\\n' >agent; chmod +x agent");
+    setenv("OMPI_MCA_plm_rsh_agent", "./agent : rsh", 1);
+    MUST(oct_rank_hosts_parse(&hosts, "node1:2,node2:2,node3:2,localhost:1"));
+    MUST(oct_rank_hosts_ask(&hosts, 0.5));
+    cr_assert(!hosts.host[0].silent && hosts.host[1].silent && hosts.host[2].silent &&
+              !hosts.host[3].silent);
+    cr_assert_eq(oct_rank_hosts_slots(&hosts), 3);
+    oct_rank_hosts_free(&hosts);
+}
+
+/* Makes an mpirun that says the version of the true one, writes down what it is asked, and ends as told. */
+#define PRETEND(ending)                                                                            \
+    "version=$(" OCT_MPIEXEC " --version 2>&1 | head -n 1); rm -f asked; cat >mpirun <<END\n"      \
+    "#!/bin/sh\n[ \"\\$1\" = --version ] && echo '$version' && exit\n"                             \
+    "echo \"\\$@\" >>asked\n" ending "\nEND\nchmod +x mpirun; "                                    \
+    "PATH=$PWD:$PATH exec \"$1\" train r.yaml "
+
+Test(ranks, an_mpirun_of_another_library_is_refused)
+{
+    static const char *const script =
+        "ldd \"$1\" | grep -q libmpich && said='(Open MPI) 4.1.4' || said='HYDRA: Version: 4.0'; "
+        "mkdir bin; "
+        "printf '#!/bin/sh\\necho \"%s\"\\n' \"$said\" | tee bin/mpirun >bin/mpirun.openmpi; "
+        "cp bin/mpirun bin/mpirun.mpich; chmod +x bin/*; "
+        "PATH=$PWD/bin:$PATH exec \"$1\" train r.yaml --ranks 2";
+    RUN("bash", "-c", script, "bash", OCT_PROGRAM);
+    oct_check_exit(job, 2);
+    oct_check_said(job, "octet: error: --ranks: mpirun is that of ");
+    oct_check_said(job, ", so each rank would take itself for the only one; put the mpirun of ");
+    must("test ! -e new");
+}
+
+Test(ranks, losses_are_followed_by_as_many_starts_as_were_allowed)
+{
+    RUN("bash", "-c", PRETEND("kill -KILL \\$\\$") "-H localhost:3 --restart 3", "bash",
+        OCT_PROGRAM);
+    oct_check_exit(job, 6);
+    oct_check_said(job, "mpirun itself was ended by signal 9 (Killed), and its ranks with it; "
+                        "restart 1 of 3: 3 ranks go on from step 0");
+    oct_check_said(job, "restart 2 of 3: 2 ranks go on from step 0");
+    oct_check_said(job, "restart 3 of 3: 1 rank goes on from step 0");
+    cr_assert_eq(oct_process_said_times(&job, "error"), 1, "%s", job.err);
+    must("test $(wc -l <asked) = 4 && test $(grep -c '/proc/[0-9]*/fd/[0-9]* ' asked) = 4");
+}
+
+Test(ranks, other_ends_are_final)
+{
+    static const int ends[] = {2, 3, 4, 5, 7, 75};
+    for (size_t i = 0; i < OCT_COUNT(ends); i++) {
+        char number[8];
+        snprintf(number, sizeof(number), "%d", ends[i]);
+        RUN("bash", "-c", PRETEND("exit $2") "--ranks 2 --restart 3", "bash", OCT_PROGRAM, number);
+        oct_check_exit(job, ends[i]);
+        must("test $(wc -l <asked) = 1");
+    }
+}
+
+Test(ranks, a_killed_rank_costs_a_restart_and_no_bit)
+{
+    must(OCT_PROGRAM " train r.yaml output=whole -q >log 2>&1");
+    RUN("bash", "-c",
+        "\"$1\" train r.yaml float.epochs=1 checkpoint.every=1 --ranks 3 --restart 2 & "
+        "until [ -e new/checkpoints/manifest.json ]; do kill -0 $! || exit 99; sleep 0.02; done; "
+        "for p in $(grep -lszE 'OMPI_COMM_WORLD_RANK=1|PMI_RANK=1' /proc/[0-9]*/environ); do "
+        "grep -qsz \"OCT_RANK_TABLE=/proc/$!/\" $p && kill -KILL $(echo $p | cut -d/ -f3); done; "
+        "wait $!",
+        "bash", OCT_PROGRAM);
+    oct_check_exit(job, 0);
+    oct_check_said(job, "; restart 1 of 2: 3 ranks go on from step ");
+    must("cmp new/model.int8.h5 whole/model.int8.h5");
+    must("! ls /dev/shm | grep -F \"octet-job.$(cat new/lock | tr -dc 0-9)\"");
+}
+
+Test(ranks, what_a_killed_job_left_in_shared_memory_goes_when_the_next_begins)
+{
+    must("mkdir -p /dev/shm/octet-job.1.test01/ompi && touch /dev/shm/octet-job.1.test01/segment");
+    OCTET("train", "r.yaml", "--ranks", "2");
+    oct_check_exit(job, 0);
+    must("test ! -e /dev/shm/octet-job.1.test01");
+}
