@@ -109,6 +109,7 @@ static oct_status work(codes *c, char **argv)
     OCT_CHECK(oct_parse_i64(argv[2], &c->count) && c->count > 0 && c->count % BATCH == 0, OCT_USAGE,
               "%s: the number of images is no multiple of %d", argv[2], BATCH);
     OCT_TRY(oct_job_model_recipe(&c->recipe, argv[1], &c->model, argv[3]));
+    c->recipe.data_test_limit = 0; /* that was for the evaluations of the training */
     OCT_TRY(oct_load_data(&c->recipe, OCT_TEST, NULL, &c->data));
     OCT_CHECK(c->data.count >= c->count, OCT_DATA, "%s: the test set has only %lld images", argv[1],
               (long long)c->data.count);

@@ -27,11 +27,15 @@ static oct_process job_on(const char *isa, const char *threads)
 Test(train_step_life, has_the_same_bits_on_any_instruction_set_and_any_threads)
 {
     static const char *const isas[] = {NULL, "avx512vnni", "avx2", "ref"};
+#ifdef __SANITIZE_ADDRESS__ /* which looks at memory; the bits are those of other builds */
+    static const char *const threads[] = {"2"};
+#else
     static const char *const threads[] = {"1", "2", "3"};
+#endif
     oct_process first = job_on(NULL, "1");
     cr_assert(strstr(first.out, "residual jit_strip pow2 at_prepare ") != NULL, "%s", first.out);
     for (size_t i = 0; i < sizeof isas / sizeof *isas; i++)
-        for (size_t t = 0; t < 3; t++) {
+        for (size_t t = 0; t < sizeof threads / sizeof *threads; t++) {
             oct_process job = job_on(isas[i], threads[t]);
             cr_assert_str_eq(job.out, first.out, "%s, %s threads", isas[i] ? isas[i] : "all",
                              threads[t]);
