@@ -28,7 +28,7 @@ static int64_t block_rows(int64_t channels)
 
 /* Rows of some channels are summed: each row's values, and their products. */
 typedef struct bn_rows {
-    int64_t rows, channels;
+    int64_t rows, pitch, channels;
     const float *grad, *x; /* at the first of these channels */
     const float *mean;
     double *sum, *product;
@@ -45,7 +45,7 @@ static inline __attribute__((always_inline)) void add_values(int vectors, bn_row
         sum[i] = *(const doubles *)(v.sum + i * LANES);
         product[i] = *(const doubles *)(v.product + i * LANES);
     }
-    for (int64_t r = 0; r < v.rows; r++, v.x += v.channels) {
+    for (int64_t r = 0; r < v.rows; r++, v.x += v.pitch) {
         __builtin_prefetch(v.next_x + r * LANES * MANY);
         for (int i = 0; i < vectors; i++) {
             doubles x = WIDEN(v.x + i * LANES);
@@ -68,7 +68,7 @@ static inline __attribute__((always_inline)) void add_grads(int vectors, bn_rows
         product[i] = *(const doubles *)(v.product + i * LANES);
         mean[i] = WIDEN(v.mean + i * LANES);
     }
-    for (int64_t r = 0; r < v.rows; r++, v.grad += v.channels, v.x += v.channels) {
+    for (int64_t r = 0; r < v.rows; r++, v.grad += v.pitch, v.x += v.pitch) {
         __builtin_prefetch(v.next_grad + r * LANES * MANY);
         __builtin_prefetch(v.next_x + r * LANES * MANY);
         for (int i = 0; i < vectors; i++) {
@@ -86,7 +86,7 @@ static inline __attribute__((always_inline)) void add_grads(int vectors, bn_rows
 /* Gives the same rows from channel c on. */
 static bn_rows at_channel(bn_rows v, int64_t c)
 {
-    int64_t next = v.rows * (v.channels + c);
+    int64_t next = v.rows * (v.pitch + c);
     v.next_x = v.x + next;
     v.x += c;
     if (v.grad) {
@@ -109,7 +109,7 @@ static void add_block_values(bn_rows v)
         add_values(1, at_channel(v, c));
     for (; c < v.channels; c++) {
         for (int64_t r = 0; r < v.rows; r++) {
-            double x = (double)v.x[r * v.channels + c];
+            double x = (double)v.x[r * v.pitch + c];
             v.sum[c] += x;
             v.product[c] += x * x;
         }
@@ -126,9 +126,9 @@ static void add_block_grads(bn_rows v)
         add_grads(1, at_channel(v, c));
     for (; c < v.channels; c++) {
         for (int64_t r = 0; r < v.rows; r++) {
-            double grad = (double)v.grad[r * v.channels + c];
+            double grad = (double)v.grad[r * v.pitch + c];
             v.sum[c] += grad;
-            v.product[c] += grad * ((double)v.x[r * v.channels + c] - (double)v.mean[c]);
+            v.product[c] += grad * ((double)v.x[r * v.pitch + c] - (double)v.mean[c]);
         }
     }
 }
@@ -142,29 +142,22 @@ static void add_by_blocks(bn_rows v, void (*add_block)(bn_rows v))
     for (; left > 0; left -= v.rows) {
         v.rows = oct_min_i64(block, left);
         add_block(v);
-        v.x += v.rows * v.channels;
-        if (v.grad) v.grad += v.rows * v.channels;
+        v.x += v.rows * v.pitch;
+        if (v.grad) v.grad += v.rows * v.pitch;
     }
 }
 
-void oct_bn_sum_values(int64_t rows, int64_t channels, const float *x, double *restrict sums)
+void oct_bn_sum(const oct_bn_rows *of)
 {
-    bn_rows v = {
-        .rows = rows, .channels = channels, .x = x, .sum = sums, .product = sums + channels};
-    add_by_blocks(v, add_block_values);
-}
-
-void oct_bn_sum_grads(int64_t rows, int64_t channels, const float *grad, const float *x,
-                      const float *mean, double *restrict sums)
-{
-    bn_rows v = {.rows = rows,
-                 .channels = channels,
-                 .grad = grad,
-                 .x = x,
-                 .mean = mean,
-                 .sum = sums,
-                 .product = sums + channels};
-    add_by_blocks(v, add_block_grads);
+    const bn_rows v = {.rows = of->rows,
+                       .pitch = of->pitch,
+                       .channels = of->channels,
+                       .grad = of->grad,
+                       .x = of->x,
+                       .mean = of->mean,
+                       .sum = of->sums,
+                       .product = of->sums + of->pitch};
+    add_by_blocks(v, of->grad ? add_block_grads : add_block_values);
 }
 
 OCT_CLONES

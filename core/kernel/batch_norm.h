@@ -3,12 +3,16 @@
 
 #include <stdint.h>
 
-/* sums (2, C) = over rows in order: x, x*x. */
-void oct_bn_sum_values(int64_t rows, int64_t channels, const float *x, double *restrict sums);
+/* Rows of some channels, `pitch` values apart. */
+typedef struct oct_bn_rows {
+    int64_t rows, pitch, channels;
+    const float *grad, *x; /* at the first of these channels */
+    const float *mean;
+    double *sums; /* the second ones are `pitch` behind the first */
+} oct_bn_rows;
 
-/* sums (2, C) = over rows in order: grad, grad * (x - mean). */
-void oct_bn_sum_grads(int64_t rows, int64_t channels, const float *grad, const float *x,
-                      const float *mean, double *restrict sums);
+/* sums = over rows in order: x, x*x; or with grad: grad, grad * (x - mean). */
+void oct_bn_sum(const oct_bn_rows *of);
 
 /* Terms are one value a channel (C). */
 typedef struct oct_bn_terms {

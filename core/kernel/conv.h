@@ -16,6 +16,7 @@
  */
 #pragma once
 
+#include "core/base/tiles.h"
 #include "core/kernel/conv_plan.h"
 
 enum {
@@ -99,18 +100,23 @@ typedef struct oct_conv_weight_pass {
     const float *factor; /* (O); NULL: 1 */
     float *sums;
     bool add;
+    int64_t channel, channels; /* of the input: those whose sums are written; 0 channels: all */
 } oct_conv_weight_pass;
 
 /* sums[k][o] = or += factor[o] * sum over the samples in order. Not `add` gives the bits of adding to
  * zeros, so -0 becomes 0; what lies there is not read. The layout is transposed: for each group (depth,
  * O/groups), with depth = (kh, kw, I/groups) in this order: outputs are the columns of the product. The
  * sums of several leaves are joined by the balanced tree before they are written or added: the bits of a
- * row for each and core/base/leaves.h. */
+ * row for each and core/base/leaves.h. Threads may share a pass by its channels, cut as
+ * oct_conv_weight_cut says; each packs the gradient for itself. */
 void oct_conv_backward_weight(const oct_conv_plan *p, const oct_conv_weight_pass *pass,
                               void *scratch);
+/* Cuts so many passes, whose units are channels of the input, for so many threads. */
+oct_cut oct_conv_weight_cut(const oct_conv_plan *p, int64_t passes, int threads);
 /* Puts sums (groups, depth, outs) into the layout of weights (groups, outs, depth). */
 void oct_conv_weight_transpose(int64_t groups, int64_t depth, int64_t outs, const float *sums,
                                float *weight);
 
-/* grad_bias (channels) += sum over rows of grad_y (rows, channels), in order. */
-void oct_bias_backward(int64_t rows, int64_t channels, const float *grad_y, float *grad_bias);
+/* grad_bias (channels) += sum over rows of grad_y, in order; rows are `pitch` apart. */
+void oct_bias_backward(int64_t rows, int64_t pitch, int64_t channels, const float *grad_y,
+                       float *grad_bias);

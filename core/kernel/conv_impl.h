@@ -6,6 +6,7 @@
 
 enum {
     OCT_MAX_COL_TILE = 16,
+    OCT_DEPTHWISE_LANES = 16, /* channels that are worked together */
     /* Columns that are packed at once, in a loop that vectors take well: a cache line of codes. A
      * multiple of every table's panel. */
     OCT_PACKED_COLUMNS = 64,
@@ -55,5 +56,6 @@ void oct_depthwise_pack(const oct_conv_shape *s, const float *weight, const int8
                         oct_direction direction, void *packed);
 void oct_depthwise_multiply(const oct_depthwise_plan *p, const oct_conv_pass *pass, void *scratch);
 void oct_depthwise_weight_init(oct_conv_weight_product *w, const oct_conv_shape *s);
+/* The channels of a pass begin at a multiple of OCT_DEPTHWISE_LANES, and end there or with all. */
 void oct_depthwise_backward_weight(const oct_conv_plan *plan, const oct_conv_weight_pass *pass,
                                    void *scratch);

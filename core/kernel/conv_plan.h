@@ -38,7 +38,7 @@ typedef struct oct_weight_plan {
     int64_t samples;
     bool pairs;        /* words of two positions in bfloat16 */
     bool grad_pairs;   /* what rows of the gradient are */
-    int64_t ins, outs; /* of a group */
+    int64_t ins, outs; /* of a group; ins: of those that a pass is for */
     int64_t block_samples, block_lines, blocks;
     int64_t line_words;            /* of the output */
     int64_t element;               /* bytes of a value in a plane */

@@ -290,11 +290,11 @@ void oct_conv_backward_data(const oct_conv_plan *p, const oct_conv_pass *pass, v
 }
 
 OCT_CLONES
-void oct_bias_backward(int64_t rows, int64_t channels, const float *grad_y,
+void oct_bias_backward(int64_t rows, int64_t pitch, int64_t channels, const float *grad_y,
                        float *restrict grad_bias)
 {
     for (int64_t r = 0; r < rows; r++) {
         for (int64_t c = 0; c < channels; c++)
-            grad_bias[c] += grad_y[r * channels + c];
+            grad_bias[c] += grad_y[r * pitch + c];
     }
 }

@@ -248,7 +248,7 @@ write_scaled(int64_t n, const bool add, const float *from, const float *factor, 
 
 /* Writes or adds sums, times a factor each; factor NULL: 1. */
 OCT_CLONES
-static void write_sums(int64_t rows, int64_t n, const float *from, const float *factor, bool add,
+static void write_rows(int64_t rows, int64_t n, const float *from, const float *factor, bool add,
                        float *restrict to)
 {
     for (int64_t r = 0; r < rows; r++, from += n, to += n) {
@@ -258,6 +258,18 @@ static void write_sums(int64_t rows, int64_t n, const float *from, const float *
             write_scaled(n, false, from, factor, to);
         else
             write_scaled(n, add, from, NULL, to);
+    }
+}
+
+/* Writes or adds the sums of rows [first, first + m), which are (ky, kx, channel), to those of the pass. */
+static void write_sums(const oct_weight_plan *p, int64_t first, int64_t m, const float *from,
+                       const float *factor, const oct_conv_weight_pass *c)
+{
+    const int64_t all = p->s.in_c / p->s.groups;
+    for (int64_t end = first + m, rows; first < end; first += rows, from += rows * p->outs) {
+        const int64_t tap = first / p->ins, channel = first % p->ins;
+        rows = p->ins == all ? end - first : oct_min_i64(p->ins - channel, end - first);
+        write_rows(rows, p->outs, from, factor, c->add, c->sums + (tap * all + channel) * p->outs);
     }
 }
 
@@ -288,7 +300,7 @@ static void multiply_block(const oct_weight_plan *p, const oct_weight_block *b,
             m = oct_min_i64(r->chunk, ky.end * rows - at);
             list_rows(p, at, m, r->rows);
             multiply_rows(p, &product, m, sums);
-            if (b->last) write_sums(m, p->outs, sums, c->factor, c->add, c->sums + at * p->outs);
+            if (b->last) write_sums(p, at, m, sums, c->factor, c);
         }
     }
 }
@@ -297,7 +309,7 @@ static void multiply_block(const oct_weight_plan *p, const oct_weight_block *b,
 static void multiply_leaf(const oct_weight_plan *p, int64_t group, const oct_conv_weight_pass *c,
                           const oct_weight_scratch *r)
 {
-    oct_weight_block b = {.group = group, .first = true};
+    oct_weight_block b = {.group = group, .channel = c->channel, .first = true};
     for (; b.sample < p->samples; b.sample += b.samples) {
         b.samples = oct_min_i64(p->block_samples, p->samples - b.sample);
         for (b.line = 0; b.line < p->s.out_h; b.line += b.lines) {
@@ -371,11 +383,11 @@ static void sum_chunk(leaf_group *t, int64_t first, int64_t m, const oct_conv_we
         if (i == 0 || l == &t->last) list_rows(&l->plan, first, m, r.rows);
         multiply_rows(&l->plan, &product, m, sums);
         if (!adds) height++;
-        write_sums(m, n, sums, c->factor, adds, waiting[height - 1]);
+        write_rows(m, n, sums, c->factor, adds, waiting[height - 1]);
         for (; joins > 0; joins--, height--)
-            write_sums(m, n, waiting[height - 1], NULL, true, waiting[height - 2]);
+            write_rows(m, n, waiting[height - 1], NULL, true, waiting[height - 2]);
     }
-    write_sums(m, n, waiting[0], NULL, c->add, c->sums + first * n);
+    write_sums(&t->full.plan, first, m, waiting[0], NULL, c);
 }
 
 static oct_conv_input input_from(oct_conv_input x, int64_t at)
@@ -394,6 +406,7 @@ static void pack_leaves(leaf_group *t, const oct_conv_plan *p, int64_t group,
     const int64_t inputs = p->config.leaf * oct_conv_in_numel(s);
     const size_t grad_bytes = (size_t)(p->config.leaf * s->out_h * s->out_w) * p->grad_row_bytes;
     t->full.block.group = t->last.block.group = group;
+    t->full.block.channel = t->last.block.channel = c->channel;
     for (int64_t i = 0; i < t->leaves; i++) {
         const group_leaf *l = leaf_of(t, i);
         const oct_weight_scratch r = scratch_of_leaf(&t->scratch, i);
@@ -419,16 +432,19 @@ static void multiply_leaves(leaf_group *t, const oct_conv_weight_pass *c)
     }
 }
 
-/* Gives the pass for one group of the convolution. */
-static oct_conv_weight_pass pass_of_group(const oct_conv_plan *p, const oct_conv_weight_pass *pass,
-                                          int64_t group)
+/* Gives the part of the pass that is about one group of the convolution; false where there is none. */
+static bool pass_of_group(const oct_conv_plan *p, const oct_conv_weight_pass *pass, int64_t group,
+                          oct_conv_weight_pass *own)
 {
     const oct_conv_shape *s = &p->config.shape;
-    const int64_t outs = s->out_c / s->groups;
-    oct_conv_weight_pass own = *pass;
-    if (own.factor) own.factor += group * outs;
-    own.sums += group * outs * oct_conv_depth(s);
-    return own;
+    const int64_t outs = s->out_c / s->groups, ins = s->in_c / s->groups, first = group * ins;
+    const int64_t end = pass->channels > 0 ? pass->channel + pass->channels : s->in_c;
+    *own = *pass;
+    own->channel = oct_max_i64(pass->channel, first);
+    own->channels = oct_min_i64(end, first + ins) - own->channel;
+    if (own->factor) own->factor += group * outs;
+    own->sums += group * outs * oct_conv_depth(s) + (own->channel - first) * outs;
+    return own->channels > 0;
 }
 
 static void multiply_group(const oct_conv_plan *p, const oct_conv_weight_pass *pass, void *scratch)
@@ -440,11 +456,20 @@ static void multiply_group(const oct_conv_plan *p, const oct_conv_weight_pass *p
     lay_out(&p->weight.leaf, t.leaves, scratch, &t.scratch);
     t.full = group_leaf_of(&p->weight.leaf, &t.scratch, t.scratch.runs);
     t.last = group_leaf_of(&last, &t.scratch, t.scratch.runs + t.scratch.num_runs);
+    oct_conv_weight_pass own;
     for (int g = 0; g < p->config.shape.groups; g++) {
-        const oct_conv_weight_pass own = pass_of_group(p, pass, g);
+        if (!pass_of_group(p, pass, g, &own)) continue;
+        t.full.plan.ins = t.last.plan.ins = own.channels;
         pack_leaves(&t, p, g, &own);
         multiply_leaves(&t, &own);
     }
+}
+
+oct_cut oct_conv_weight_cut(const oct_conv_plan *p, int64_t passes, int threads)
+{
+    oct_cut cut = oct_cut_columns(passes, p->config.shape.in_c, threads);
+    if (p->depthwise) cut.step = OCT_DEPTHWISE_LANES;
+    return cut;
 }
 
 void oct_conv_backward_weight(const oct_conv_plan *p, const oct_conv_weight_pass *pass,
@@ -462,11 +487,13 @@ void oct_conv_backward_weight(const oct_conv_plan *p, const oct_conv_weight_pass
     if (pass->samples == 0 && !pass->add)
         memset(pass->sums, 0, (size_t)(s->out_c * oct_conv_depth(s)) * sizeof *pass->sums);
     const bool full = pass->samples == p->config.leaf;
-    const oct_weight_plan leaf = full ? p->weight.leaf : leaf_plan(&p->config, pass->samples);
+    oct_weight_plan leaf = full ? p->weight.leaf : leaf_plan(&p->config, pass->samples);
+    oct_conv_weight_pass own;
     oct_weight_scratch r;
     lay_out(&leaf, 1, scratch, &r);
     for (int g = 0; g < s->groups; g++) {
-        const oct_conv_weight_pass own = pass_of_group(p, pass, g);
+        if (!pass_of_group(p, pass, g, &own)) continue;
+        leaf.ins = own.channels;
         multiply_leaf(&leaf, g, &own, &r);
     }
 }

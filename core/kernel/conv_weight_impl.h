@@ -35,7 +35,8 @@ typedef struct oct_weight_scratch {
 
 /* A block has positions: lines [line, line + lines) of samples [sample, sample + samples). */
 typedef struct oct_weight_block {
-    int64_t group; /* of the convolution */
+    int64_t group;   /* of the convolution */
+    int64_t channel; /* first one of the input, of all groups */
     int64_t sample, samples, line, lines;
     bool first, last;
 } oct_weight_block;
@@ -47,8 +48,8 @@ static inline int64_t oct_weight_plane_lines(const oct_weight_plan *p, int64_t l
     return (lines - 1) * s->stride_h + oct_conv_extent(s->kernel_h, s->dilation_h);
 }
 
-/* Makes the planes of a group of x (all samples of the leaf), as far as the taps of the block see
- * them. */
+/* Makes the planes of p->ins channels of x (all samples of the leaf), as far as the taps of the block
+ * see them. */
 void oct_weight_pack_planes(const oct_weight_plan *p, const oct_conv_input *x,
                             const oct_weight_block *b, const oct_weight_scratch *r);
 

@@ -151,7 +151,7 @@ static void clear_columns(const oct_weight_plan *p, char *line, int64_t begin, i
     }
 }
 
-/* Makes one line of all planes of a group; at: where the input's line and the group begin. */
+/* Makes one line of all planes; at: where the input's line and the first channel begin. */
 static void transpose_line(const oct_weight_plan *p, const oct_conv_input *x, int64_t at,
                            char *line, const oct_weight_scratch *r)
 {
@@ -198,7 +198,7 @@ void oct_weight_pack_planes(const oct_weight_plan *p, const oct_conv_input *x,
             if (y < 0 || y >= s->in_h)
                 clear_line(p, line);
             else
-                transpose_line(p, x, from + b->group * p->ins, line, r);
+                transpose_line(p, x, from + b->channel, line, r);
         }
     }
 }

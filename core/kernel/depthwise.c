@@ -16,7 +16,7 @@
 #include <string.h>
 
 enum {
-    LANES = 16,
+    LANES = OCT_DEPTHWISE_LANES,
     BLOCK_BYTES = 128 * 1024, /* of source and results: this block and the next stay in the cache */
 };
 
@@ -394,16 +394,21 @@ static void clear(const oct_depthwise_plan *p, float *scratch)
     }
 }
 
-/* Goes on to the next block of a sample: all channels of some lines, then the next lines. */
-static bool next_block(const oct_depthwise_plan *p, block *b)
+/* Some channels of all. */
+typedef struct channels {
+    int64_t first, end;
+} channels;
+
+/* Goes on to the next block of a sample: all these channels of some lines, then the next lines. */
+static bool next_block(const oct_depthwise_plan *p, channels of, block *b)
 {
-    b->c += b->count;
-    if (b->c >= p->channels) {
-        b->c = 0;
+    b->c = b->count > 0 ? b->c + b->count : of.first;
+    if (b->c >= of.end) {
+        b->c = of.first;
         b->line += b->lines;
     }
     b->lines = oct_min_i64(p->max_lines, p->to_h - b->line);
-    b->count = oct_min_i64(LANES, p->channels - b->c);
+    b->count = oct_min_i64(LANES, of.end - b->c);
     return b->lines > 0;
 }
 
@@ -429,7 +434,7 @@ void oct_depthwise_multiply(const oct_depthwise_plan *p, const oct_conv_pass *pa
     float *filled = scratch, *dense = filled + strip_floats(p), *y = pass->y;
     clear(p, filled);
     for (int64_t n = 0; n < pass->samples; n++, y += p->to_h * line) {
-        for (block b = {0}; next_block(p, &b);) {
+        for (block b = {0}; next_block(p, (channels){0, p->channels}, &b);) {
             const bool tail = b.count < LANES;
             const int64_t step = tail ? LANES : p->channels;
             const float *weight = (const float *)pass->packed + b.c * taps;
@@ -477,10 +482,11 @@ void oct_depthwise_weight_init(oct_conv_weight_product *w, const oct_conv_shape 
 }
 
 /* Writes sums (vectors, taps, LANES) to those of the caller. */
-static void write_sums(const oct_conv_shape *s, const float *sums, const oct_conv_weight_pass *pass)
+static void write_sums(const oct_conv_shape *s, channels of, const float *sums,
+                       const oct_conv_weight_pass *pass)
 {
     const int64_t taps = taps_of(s);
-    for (int64_t c = 0; c < s->in_c; c++) {
+    for (int64_t c = of.first; c < of.end; c++) {
         const float factor = pass->factor ? pass->factor[c] : 1.0F;
         for (int64_t t = 0; t < taps; t++)
             pass->sums[c * taps + t] = (pass->add ? pass->sums[c * taps + t] : 0.0F) +
@@ -493,12 +499,15 @@ void oct_depthwise_backward_weight(const oct_conv_plan *plan, const oct_conv_wei
 {
     const oct_conv_shape *s = &plan->config.shape;
     const oct_depthwise_plan *p = &plan->weight.strip;
+    const channels of = {pass->channel,
+                         pass->channels > 0 ? pass->channel + pass->channels : s->in_c};
     const float *grad = pass->grad;
+    OCT_ASSERT(of.first % LANES == 0 && (of.end % LANES == 0 || of.end == s->in_c));
     float *filled = scratch, *dense = filled + strip_floats(p), *sums = dense + dense_floats(p);
     clear(p, filled);
     memset(sums, 0, (size_t)packed_floats(s) * sizeof *sums);
     for (int64_t n = 0; n < pass->samples; n++, grad += oct_conv_out_numel(s)) {
-        for (block b = {0}; next_block(p, &b);) {
+        for (block b = {0}; next_block(p, of, &b);) {
             const bool tail = b.count < LANES;
             const float *rows = grad + b.line * s->out_w * s->out_c;
             fill(p, &pass->x, n * oct_conv_in_numel(s), &b, filled);
@@ -507,5 +516,5 @@ void oct_depthwise_backward_weight(const oct_conv_plan *plan, const oct_conv_wei
                          tail ? LANES : s->out_c, sums + b.c * taps_of(s));
         }
     }
-    write_sums(s, sums, pass);
+    write_sums(s, of, sums, pass);
 }

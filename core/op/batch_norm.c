@@ -5,11 +5,13 @@
  * is enough for the variance. Saved are mean and 1/sigma; x itself still lies in the step's memory.
  */
 #include "core/autograd/leaf_grads.h"
+#include "core/base/tiles.h"
 #include "core/kernel/batch_norm.h"
 #include "core/op/op_impl.h"
 #include "core/op/ops.h"
 
 #include <math.h>
+#include <omp.h>
 #include <string.h>
 
 typedef struct bn_saved {
@@ -53,6 +55,26 @@ void oct_bn_running(const oct_bn_args *args, int64_t channels, float *mean, floa
         inv_std[c] = inverse_deviation((double)args->running_var[c], args->eps);
 }
 
+/* Sums rows of `all` channels leaf by leaf; `all` begins with the first leaf. */
+static void sum_leaves(const oct_context *cx, const oct_bn_rows *all, int64_t positions)
+{
+    const oct_cut cut = oct_cut_columns(cx->leaves.local, all->pitch, omp_get_max_threads());
+#pragma omp parallel for schedule(static)
+    for (int t = 0; t < cut.threads; t++) {
+        for (oct_tile tile = oct_tile_begin(&cut, t); oct_tile_next(&cut, &tile);) {
+            oct_bn_rows some = *all;
+            const int64_t begin = oct_leaf_begin(&cx->leaves, tile.leaf);
+            some.rows = oct_leaf_size(&cx->leaves, tile.leaf) * positions;
+            some.channels = tile.end - tile.first;
+            some.x += begin * positions * some.pitch + tile.first;
+            some.sums += tile.leaf * 2 * some.pitch + tile.first;
+            if (some.grad) some.grad += begin * positions * some.pitch + tile.first;
+            if (some.mean) some.mean += tile.first;
+            oct_bn_sum(&some);
+        }
+    }
+}
+
 /* Puts mean and 1/sigma of the batch into `saved`; the running values move towards the batch's. One that is
  * not finite would spoil evaluation and checkpoints while the loss may still look well. */
 static bool use_batch_stats(oct_context *cx, const oct_tensor *x, const oct_bn_args *args,
@@ -62,11 +84,7 @@ static bool use_batch_stats(oct_context *cx, const oct_tensor *x, const oct_bn_a
     double *rows = oct_scratch(cx, (size_t)((cx->leaves.local + 1) * 2 * c) * sizeof(double));
     if (!rows) return false;
     double *total = rows + cx->leaves.local * 2 * c;
-#pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < cx->leaves.local; i++)
-        oct_bn_sum_values(oct_leaf_size(&cx->leaves, i) * positions, c,
-                          oct_f32(x) + oct_leaf_begin(&cx->leaves, i) * positions * c,
-                          rows + i * 2 * c);
+    sum_leaves(cx, &(oct_bn_rows){.pitch = c, .x = oct_f32(x), .sums = rows}, positions);
     bool done = oct_sum_over_ranks(cx, rows, 2 * c, total);
     double count = (double)saved->count;
     bool finite = true;
@@ -100,8 +118,8 @@ static void give_param_grads(oct_context *cx, const bn_saved *v, int64_t channel
 
 /* grad_y becomes grad_x. total (2, C): the sums of the global batch, NULL for running statistics.
  * work: 3 C floats. */
-static void input_grad(const oct_context *cx, const bn_saved *v, const oct_tensor *x,
-                       const double *total, float *work, float *grad)
+static void input_grad(const bn_saved *v, const oct_tensor *x, const double *total, float *work,
+                       float *grad)
 {
     int64_t channels = oct_dim(x, x->shape.ndim - 1), positions = positions_of(x);
     float *scale = work, *shift = work + channels, *slope = work + 2 * channels;
@@ -112,10 +130,10 @@ static void input_grad(const oct_context *cx, const bn_saved *v, const oct_tenso
         slope[c] =
             (float)(total[channels + c] * (double)v->inv[c] * (double)v->inv[c] / (double)v->count);
     }
+    const int64_t samples = oct_dim(x, 0);
 #pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < cx->leaves.local; i++) {
-        int64_t rows = oct_leaf_size(&cx->leaves, i) * positions;
-        int64_t at = oct_leaf_begin(&cx->leaves, i) * positions * channels;
+    for (int64_t i = 0; i < samples; i++) {
+        const int64_t rows = positions, at = i * positions * channels;
         if (total)
             oct_bn_input_grad(rows, channels, oct_f32(x) + at,
                               &(oct_bn_terms){v->mean, scale, shift, slope}, grad + at);
@@ -134,17 +152,16 @@ static void batch_norm_backward(oct_context *cx, oct_node *node)
     if (!rows || !work) goto out;
 
     double *total = rows + cx->leaves.local * 2 * c;
-#pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < cx->leaves.local; i++) {
-        int64_t at = oct_leaf_begin(&cx->leaves, i) * positions * c;
-        oct_bn_sum_grads(oct_leaf_size(&cx->leaves, i) * positions, c, node->output->grad + at,
-                         oct_f32(x) + at, v->mean, rows + i * 2 * c);
-    }
+    sum_leaves(
+        cx,
+        &(oct_bn_rows){
+            .pitch = c, .grad = node->output->grad, .x = oct_f32(x), .mean = v->mean, .sums = rows},
+        positions);
     give_param_grads(cx, v, c, rows);
     if (!x->needs_grad) goto out;
     if (v->batch_stats && !oct_sum_over_ranks(cx, rows, 2 * c, total)) goto out;
     float *grad = oct_take_grad(node->output);
-    input_grad(cx, v, x, v->batch_stats ? total : NULL, work, grad);
+    input_grad(v, x, v->batch_stats ? total : NULL, work, grad);
     oct_give_grad(cx, x, grad);
 out:
     oct_scratch_end(cx, rows);

@@ -1,8 +1,10 @@
-/* One plan serves a convolution forward and backward, and weights are packed once; then threads take
- * whole leaves, so each call of the kernel, and with it every bit, is the same whatever their number. */
+/* One plan serves a convolution forward and backward, and weights are packed once; then threads share the
+ * samples (core/base/tiles.h), whose results do not depend on each other, and of sums over the samples of a
+ * leaf the channels. */
 #include "core/op/convolve_impl.h"
 
 #include "core/base/cache_line.h"
+#include "core/base/tiles.h"
 #include "core/op/op_impl.h"
 
 #include <omp.h>
@@ -13,20 +15,6 @@ typedef struct convolution {
     oct_param *weight, *bias; /* bias may be NULL */
     oct_leaf_layout layout;   /* of the weights' gradient */
 } convolution;
-
-/* A part is the samples of some leaves, as offsets into x and y. */
-typedef struct conv_part {
-    int64_t samples, x, y;
-} conv_part;
-
-static conv_part leaves_at(const oct_context *cx, const oct_conv_plan *p, int64_t first,
-                           int64_t end)
-{
-    const int64_t begin = oct_leaf_begin(&cx->leaves, first);
-    return (conv_part){.samples = oct_leaf_samples(&cx->leaves, first, end),
-                       .x = begin * oct_conv_in_numel(&p->config.shape),
-                       .y = begin * oct_conv_out_numel(&p->config.shape)};
-}
 
 /* A workspace holds packed weights and the scratch of all threads. */
 typedef struct workspace {
@@ -50,14 +38,17 @@ static void *scratch_here(const workspace *w)
     return w->scratch + (size_t)omp_get_thread_num() * w->bytes;
 }
 
-/* Passes all local leaves through the weights: forward from x to y, else from the gradient of y to that of
+/* Passes all local samples through the weights: forward from x to y, else from the gradient of y to that of
  * x. In float32 that gradient is an operand as it is (grad_rows_are_floats). */
-static void pass_leaves(oct_context *cx, const convolution *v, bool forward,
-                        const oct_conv_pass *all)
+static void pass_samples(oct_context *cx, const convolution *v, bool forward,
+                         const oct_conv_pass *all)
 {
     const oct_conv_plan *p = &v->plan;
     const oct_conv_product *product = forward ? &p->forward : &p->data;
+    const int64_t in = oct_conv_in_numel(&p->config.shape),
+                  out = oct_conv_out_numel(&p->config.shape);
     const float *weight = oct_f32(&v->weight->value), *x = all->x;
+    const oct_cut cut = oct_cut_samples(&cx->leaves, 1, omp_get_max_threads());
     workspace w;
     if (workspace_begin(cx, &w, product->packed_bytes, product->scratch_bytes)) {
         if (forward)
@@ -65,18 +56,20 @@ static void pass_leaves(oct_context *cx, const convolution *v, bool forward,
         else
             oct_conv_backward_data_pack(p, weight, NULL, w.packed);
 #pragma omp parallel for schedule(static)
-        for (int64_t i = 0; i < cx->leaves.local; i++) {
-            const conv_part leaf = leaves_at(cx, p, i, i + 1);
-            oct_conv_pass pass = *all;
-            pass.samples = leaf.samples;
-            pass.packed = w.packed;
-            pass.x = x + (forward ? leaf.x : leaf.y);
-            pass.y += forward ? leaf.y : leaf.x;
-            if (forward)
-                oct_conv_forward(p, &pass, scratch_here(&w));
-            else
-                oct_conv_backward_data(p, &pass, scratch_here(&w));
-            oct_meanwhile(cx);
+        for (int t = 0; t < cut.threads; t++) {
+            for (oct_tile tile = oct_tile_begin(&cut, t); oct_tile_next(&cut, &tile);) {
+                const int64_t first = oct_leaf_begin(&cx->leaves, tile.leaf) + tile.first;
+                oct_conv_pass pass = *all;
+                pass.samples = tile.end - tile.first;
+                pass.packed = w.packed;
+                pass.x = x + first * (forward ? in : out);
+                pass.y += first * (forward ? out : in);
+                if (forward)
+                    oct_conv_forward(p, &pass, scratch_here(&w));
+                else
+                    oct_conv_backward_data(p, &pass, scratch_here(&w));
+                oct_meanwhile(cx);
+            }
         }
     }
     oct_scratch_end(cx, w.packed);
@@ -86,7 +79,7 @@ static void data_backward(oct_context *cx, const convolution *v, oct_tensor *x, 
 {
     oct_conv_pass pass = {.x = grad_y};
     pass.y = oct_grad_buffer(cx, x, &pass.add);
-    if (pass.y) pass_leaves(cx, v, false, &pass);
+    if (pass.y) pass_samples(cx, v, false, &pass);
 }
 
 static void transpose_weight(const oct_leaf_layout *l, const float *row, float *value)
@@ -94,8 +87,29 @@ static void transpose_weight(const oct_leaf_layout *l, const float *row, float *
     oct_conv_weight_transpose(l->groups, l->depth, l->outs, row, value);
 }
 
-static void weight_backward(oct_context *cx, const convolution *v, const float *x,
-                            const float *grad_y)
+/* The operands of the gradient to the weights, of all local samples. */
+typedef struct weight_operands {
+    const float *x, *grad_y;
+} weight_operands;
+
+/* Sums over the leaves of a group, for some channels of the input. */
+static void group_backward(const oct_context *cx, const oct_conv_plan *p,
+                           const oct_leaf_group *group, const oct_tile *channels,
+                           const weight_operands *all, void *scratch)
+{
+    const int64_t begin = oct_leaf_begin(&cx->leaves, group->first);
+    const oct_conv_weight_pass pass = {
+        .samples = oct_leaf_samples(&cx->leaves, group->first, group->end),
+        .grad = all->grad_y + begin * oct_conv_out_numel(&p->config.shape),
+        .x = {.values = all->x + begin * oct_conv_in_numel(&p->config.shape)},
+        .sums = group->row,
+        .add = group->add,
+        .channel = channels->first,
+        .channels = channels->end - channels->first};
+    oct_conv_backward_weight(p, &pass, scratch);
+}
+
+static void weight_backward(oct_context *cx, const convolution *v, const weight_operands *all)
 {
     const oct_conv_plan *p = &v->plan;
     workspace w;
@@ -103,16 +117,13 @@ static void weight_backward(oct_context *cx, const convolution *v, const float *
     if (!workspace_begin(cx, &w, 0, p->weight.scratch_bytes)) return;
     oct_leaf_stream_begin(cx, &stream, v->weight, p->weight.leaves, &v->layout);
     for (int64_t first = 0, end; oct_leaf_stream_next(cx, &stream, &first, &end);) {
+        const oct_cut cut = oct_conv_weight_cut(p, end - first, omp_get_max_threads());
 #pragma omp parallel for schedule(static)
-        for (int64_t i = first; i < end; i++) {
-            const oct_leaf_group group = oct_leaf_stream_group(cx, &stream, i);
-            const conv_part part = leaves_at(cx, p, group.first, group.end);
-            const oct_conv_weight_pass pass = {.samples = part.samples,
-                                               .grad = grad_y + part.y,
-                                               .x = {.values = x + part.x},
-                                               .sums = group.row,
-                                               .add = group.add};
-            oct_conv_backward_weight(p, &pass, scratch_here(&w));
+        for (int t = 0; t < cut.threads; t++) {
+            for (oct_tile tile = oct_tile_begin(&cut, t); oct_tile_next(&cut, &tile);) {
+                const oct_leaf_group group = oct_leaf_stream_group(cx, &stream, first + tile.leaf);
+                group_backward(cx, p, &group, &tile, all, scratch_here(&w));
+            }
         }
     }
     oct_leaf_stream_end(cx, &stream);
@@ -122,13 +133,17 @@ static void weight_backward(oct_context *cx, const convolution *v, const float *
 static void bias_backward(oct_context *cx, const convolution *v, const float *grad_y)
 {
     const oct_conv_shape *s = &v->plan.config.shape;
+    const oct_cut cut = oct_cut_columns(cx->leaves.local, s->out_c, omp_get_max_threads());
     float *rows = oct_leaf_grads_begin(cx, v->bias);
     if (!rows) return;
 #pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < cx->leaves.local; i++) {
-        const conv_part leaf = leaves_at(cx, &v->plan, i, i + 1);
-        oct_bias_backward(leaf.samples * s->out_h * s->out_w, s->out_c, grad_y + leaf.y,
-                          rows + i * s->out_c);
+    for (int t = 0; t < cut.threads; t++) {
+        for (oct_tile tile = oct_tile_begin(&cut, t); oct_tile_next(&cut, &tile);) {
+            const int64_t begin = oct_leaf_begin(&cx->leaves, tile.leaf) * oct_conv_out_numel(s);
+            oct_bias_backward(oct_leaf_size(&cx->leaves, tile.leaf) * s->out_h * s->out_w, s->out_c,
+                              tile.end - tile.first, grad_y + begin + tile.first,
+                              rows + tile.leaf * s->out_c + tile.first);
+        }
     }
     oct_leaf_grads_end(cx, v->bias);
 }
@@ -137,7 +152,7 @@ static void conv_backward(oct_context *cx, oct_node *node)
 {
     const convolution *v = node->saved;
     const float *grad_y = node->output->grad;
-    weight_backward(cx, v, oct_f32(node->input[0]), grad_y);
+    weight_backward(cx, v, &(weight_operands){oct_f32(node->input[0]), grad_y});
     if (v->bias && cx->status == OCT_OK) bias_backward(cx, v, grad_y);
     if (cx->status == OCT_OK) data_backward(cx, v, node->input[0], grad_y);
 }
@@ -176,7 +191,7 @@ oct_tensor *oct_convolve(oct_context *cx, const char *op, oct_tensor *x, const o
         (oct_leaf_layout){transpose_weight, s->groups, oct_conv_depth(s), s->out_c / s->groups};
     const float *bias = v->bias ? oct_f32(&v->bias->value) : NULL;
     const oct_conv_pass pass = {.x = oct_f32(x), .bias = bias, .y = oct_f32(y)};
-    if (make_plan(cx, x, s, &c->plan)) pass_leaves(cx, c, true, &pass);
+    if (make_plan(cx, x, s, &c->plan)) pass_samples(cx, c, true, &pass);
     if (cx->status != OCT_OK) return NULL;
     oct_node *node = oct_record(cx, op, conv_backward, &x, 1, true, y);
     if (node) {

@@ -20,6 +20,7 @@ typedef struct oct_bench {
     const char *model;      /* a model of the zoo; NULL: not given */
     int64_t h, w, c;        /* of an image */
     int64_t batch, threads; /* threads: of a rank */
+    int64_t leaf;           /* samples of one of the batch */
     int64_t repetitions;    /* 0: as many as the figure needs */
     bool qat;               /* step: QAT or float */
     oct_numerics numerics;  /* step: of the backward of QAT */

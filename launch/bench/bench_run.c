@@ -9,8 +9,6 @@
 
 #include <inttypes.h>
 
-enum { LEAF = 8 };
-
 static oct_status random_images(const oct_bench *bench, oct_dataset *data)
 {
     const oct_image sample = {.dtype = OCT_U8, .h = bench->h, .w = bench->w, .c = bench->c};
@@ -37,7 +35,7 @@ static oct_status write_recipe(const oct_bench *bench, int64_t float_steps, int6
                         "  freeze_scales: 1\n",
                         bench->model, oct_numerics_name(bench->numerics), bench->threads, half,
                         half, moved ? 4 : 0, moved ? "true" : "false", bench->batch,
-                        oct_min_i64(LEAF, bench->batch), float_steps, qat_steps);
+                        oct_min_i64(bench->leaf, bench->batch), float_steps, qat_steps);
 }
 
 oct_status oct_bench_run_begin(oct_bench_run *run, const oct_bench *bench, int64_t float_steps,

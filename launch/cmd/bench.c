@@ -6,13 +6,15 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MODEL, BATCH, STEPS, MODE, NUMERICS, IMAGE, THREADS, RANKS, NATIVE };
+enum { MODEL, BATCH, LEAF, STEPS, MODE, NUMERICS, IMAGE, THREADS, RANKS, NATIVE };
 
 static const oct_option options[] = {
     [MODEL] = {"--model", 0, OCT_OPT_TEXT, "NAME",
                "step, infer: a model of octet help models (step: default cnn-small)", 0, 0},
     [BATCH] = {"--batch", 0, OCT_OPT_COUNT, "B", "step, infer: images at a time (default 64)", 1,
                65536},
+    [LEAF] = {"--leaf", 0, OCT_OPT_COUNT, "L", "step: samples of a leaf of the batch (default 8)",
+              1, 65536},
     [STEPS] = {"--steps", 0, OCT_OPT_COUNT, "N",
                "repetitions that count (default: step 10, infer half a second)", 1,
                OCT_BENCH_REPETITIONS_MAX},
@@ -99,6 +101,7 @@ static oct_status read_bench(oct_bench *bench)
     bench->file = args->num_words > 1 ? args->word[1] : NULL;
     bench->model = args->option[MODEL].text;
     bench->batch = count_or(args, BATCH, 64);
+    bench->leaf = count_or(args, LEAF, 8);
     bench->threads = count_or(args, THREADS, 1);
     bench->native = args->option[NATIVE].given;
     bench->repetitions = count_or(args, STEPS, 0);

@@ -88,11 +88,11 @@ void oct_qconv_accumulate(const oct_qconv_plan *p, const oct_qconv_pass *pass, o
 void oct_qconv_forward(const oct_qconv_plan *p, const oct_qconv_pass *pass, const oct_epilogue *f,
                        void *scratch);
 
-/* Sums rows of accumulators (rows, n), for the statistics of a batch: with a = acc - offset[c] as a
- * double, sum[c] += a and sum[n + c] += a * a, in the order of the rows. */
-void oct_acc_sums(int64_t rows, int64_t n, const int32_t *restrict acc,
+/* Sums the first channels of rows of n accumulators, for the statistics of a batch: with a = acc - offset[c]
+ * as a double, sum[c] += a and sum[n + c] += a * a, in the order of the rows. */
+void oct_acc_sums(int64_t rows, int64_t n, int64_t channels, const int32_t *restrict acc,
                   const int32_t *restrict offset, double *restrict sum);
-void oct_acc_sums16(int64_t rows, int64_t n, const int64_t *restrict acc,
+void oct_acc_sums16(int64_t rows, int64_t n, int64_t channels, const int64_t *restrict acc,
                     const int64_t *restrict offset, double *restrict sum); /* of 16-bit codes */
 
 /* Tells the largest |acc| or |acc + bias| of a channel that can occur, partial sums included; it must be

@@ -27,20 +27,20 @@ enum { BLOCK = 32 }; /* channels */
 
 #define SUMS(name, acc_t)                                                                          \
     OCT_CLONES                                                                                     \
-    void name(int64_t rows, int64_t n, const acc_t *restrict acc, const acc_t *restrict offset,    \
-              double *restrict sum)                                                                \
+    void name(int64_t rows, int64_t n, int64_t channels, const acc_t *restrict acc,                \
+              const acc_t *restrict offset, double *restrict sum)                                  \
     {                                                                                              \
         int64_t c = 0;                                                                             \
-        for (; c + BLOCK <= n; c += BLOCK) {                                                       \
+        for (; c + BLOCK <= channels; c += BLOCK) {                                                \
             enum { wide = BLOCK };                                                                 \
             SUM_BLOCK();                                                                           \
         }                                                                                          \
-        for (; c + 16 <= n; c += 16) {                                                             \
+        for (; c + 16 <= channels; c += 16) {                                                      \
             enum { wide = 16 };                                                                    \
             SUM_BLOCK();                                                                           \
         }                                                                                          \
-        if (c < n) {                                                                               \
-            const int64_t wide = n - c;                                                            \
+        if (c < channels) {                                                                        \
+            const int64_t wide = channels - c;                                                     \
             SUM_BLOCK();                                                                           \
         }                                                                                          \
     }

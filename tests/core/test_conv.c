@@ -349,7 +349,20 @@ static void check_added_codes(const example *e, const oct_float_kernel *k, oct_n
     oct_free(&rows);
 }
 
-/* Written over garbage: the bits of adding to zeros. The first channel's sums are 0 and its factor is
+/* What threads that share a pass by its channels compute. */
+static void backward_by_channels(const planned *p, oct_conv_weight_pass pass, int threads)
+{
+    const oct_cut cut = oct_conv_weight_cut(&p->plan, 1, threads);
+    for (int t = 0; t < threads; t++) {
+        for (oct_tile tile = oct_tile_begin(&cut, t); oct_tile_next(&cut, &tile);) {
+            pass.channel = tile.first;
+            pass.channels = tile.end - tile.first;
+            oct_conv_backward_weight(&p->plan, &pass, p->scratch);
+        }
+    }
+}
+
+/* Written over garbage: the bits of adding to zeros, also some channels at a time. The first channel's sums are 0 and its factor is
  * negative, so their products are -0, which nothing may keep. */
 static void check_fresh(const example *e, const oct_float_kernel *k, oct_numerics numerics)
 {
@@ -376,6 +389,11 @@ static void check_fresh(const example *e, const oct_float_kernel *k, oct_numeric
         oct_conv_backward_weight(&p.plan, &pass, p.scratch);
         oct_check_bits_f32(fresh, zeros, numel, k->name);
         cr_assert_not(signbit(fresh[0]));
+        for (int threads = 2; threads < 6; threads++) {
+            memset(fresh, 0xff, (size_t)numel * sizeof *fresh);
+            backward_by_channels(&p, pass, threads);
+            oct_check_bits_f32(fresh, zeros, numel, k->name);
+        }
     }
     oct_free(&rows);
     oct_free(&zeros);
@@ -808,7 +826,7 @@ Test(conv, no_samples_leave_everything_as_it_was_and_make_zeros_of_what_is_fresh
 Test(conv, a_bias_gradient_is_the_sum_over_rows_in_order)
 {
     float grad[3] = {1, 2, 3}, rows[] = {1e8F, 1, 2, 1, 1, 2, -1e8F, 1, 2};
-    oct_bias_backward(3, 3, rows, grad);
+    oct_bias_backward(3, 3, 3, rows, grad);
     float want[3] = {0, 5, 9}; /* (1 + 1e8) + 1 - 1e8 in float */
     oct_check_bits_f32(grad, want, 3, "bias");
 }

@@ -35,11 +35,11 @@ Test(acc_sums, take_the_terms_of_a_channel_in_order_of_the_rows)
         for (int64_t c = 0; c < n; c++)
             offset[c] = offset32[c] = (int32_t)roll_acc(&d, 20);
         plain(ROWS, n, acc, offset, expected);
-        oct_acc_sums16(cut, n, acc, offset, wide);
-        oct_acc_sums16(ROWS - cut, n, acc + cut * n, offset, wide);
+        oct_acc_sums16(cut, n, n, acc, offset, wide);
+        oct_acc_sums16(ROWS - cut, n, n, acc + cut * n, offset, wide);
         cr_assert_arr_eq(wide, expected, (size_t)n * 16, "%lld channels", (long long)n);
-        oct_acc_sums(cut, n, acc32, offset32, sum);
-        oct_acc_sums(ROWS - cut, n, acc32 + cut * n, offset32, sum);
+        oct_acc_sums(cut, n, n, acc32, offset32, sum);
+        oct_acc_sums(ROWS - cut, n, n, acc32 + cut * n, offset32, sum);
         cr_assert_arr_eq(sum, expected, (size_t)n * 16, "%lld channels", (long long)n);
 
         memset(expected, 0, sizeof expected);
@@ -47,7 +47,8 @@ Test(acc_sums, take_the_terms_of_a_channel_in_order_of_the_rows)
         for (int64_t i = 0; i < ROWS * n; i++)
             acc[i] = roll_acc(&d, 47);
         plain(ROWS, n, acc, offset, expected);
-        oct_acc_sums16(ROWS, n, acc, offset, wide);
+        oct_acc_sums16(ROWS, n, n / 3, acc, offset, wide);
+        oct_acc_sums16(ROWS, n, n - n / 3, acc + n / 3, offset + n / 3, wide + n / 3);
         cr_assert_arr_eq(wide, expected, (size_t)n * 16, "%lld channels", (long long)n);
     }
 }

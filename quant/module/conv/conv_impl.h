@@ -10,6 +10,7 @@
  */
 #pragma once
 
+#include "core/base/tiles.h"
 #include "quant/module/quant_modules.h"
 
 /* What a call computes: the float layer behind the module, and what follows it. A batch norm on its own is
@@ -91,7 +92,7 @@ oct_epilogue oct_epilogue_of(const oct_layer *l, oct_qparams in, const oct_qpara
 oct_status oct_step_take_layer(oct_step *step, const oct_layer *l, oct_qparams in,
                                const oct_value *addend) OCT_NODISCARD;
 
-/* The accumulators of this rank's samples, which go by leaf by leaf, a block of positions at a time;
+/* The accumulators of this rank's samples, which go by tile by tile, a block of positions at a time;
  * several times where batch norm or the scale follow from them. Scratch that ends with the op. */
 typedef struct oct_accumulators {
     const oct_qconv_plan *plan;
@@ -99,7 +100,8 @@ typedef struct oct_accumulators {
     void *packed;  /* the layer's weights */
     char *buffer;  /* where those of all samples stay; NULL: every pass computes them */
     bool saved;    /* the buffer is the node's */
-    bool computed; /* a pass has gone over all leaves: what the buffer is for is in it */
+    bool computed; /* what the buffer is for is in it */
+    bool cut; /* threads share leaves, so accumulators are in the buffer before they are summed */
     char *scratch; /* of each thread */
 } oct_accumulators;
 
@@ -107,21 +109,27 @@ typedef struct oct_accumulators {
  * changes no bit); NULL otherwise, or when the context has failed. */
 char *oct_accumulators_save(oct_context *cx, const oct_qat_saved *sv);
 /* Begins with the saved codes of the weights. several: there will be more than one pass; then there is a
- * buffer where computing accumulators again would cost more than their way through memory (which changes no
- * bit). False when the context has failed. Every begin needs an end, also one that failed. */
+ * buffer where computing accumulators again would cost more than their way through memory, or where leaves
+ * are cut (which changes no bit). False when the context has failed. Every begin needs an end, also one that failed. */
 bool oct_accumulators_begin(oct_context *cx, const oct_qat_saved *sv, const oct_tensor *x,
                             bool several, oct_accumulators *a);
 /* Begins for a backward, with the accumulators that the forward has saved if there are any. */
 bool oct_accumulators_resume(oct_context *cx, const oct_qat_saved *sv, const oct_tensor *x,
                              oct_accumulators *a);
 void oct_accumulators_end(oct_context *cx, oct_accumulators *a);
-/* Shows the accumulators of local leaf i, positions counted within the leaf. The visitor may change them
- * unless a further pass follows, be it the backward's. visit NULL: only fills the buffer. */
-void oct_accumulators_pass(const oct_context *cx, const oct_accumulators *a, int64_t i,
+/* Fills the buffer, if there is one that is not filled yet. */
+void oct_accumulators_fill(const oct_context *cx, oct_accumulators *a);
+/* Cuts the local samples for the threads; masks: parts of a leaf's mask begin at a byte. */
+oct_cut oct_accumulators_cut(const oct_context *cx, const oct_accumulators *a, bool masks);
+/* Gives local leaf i as a tile. */
+oct_tile oct_whole_leaf(const oct_context *cx, int64_t i);
+/* Shows the accumulators of a tile, positions counted within the tile. The visitor may change them unless
+ * a further pass follows, be it the backward's. */
+void oct_accumulators_pass(const oct_context *cx, const oct_accumulators *a, const oct_tile *tile,
                            oct_acc_visit *visit, void *args);
-/* Local leaf i for the kernels; y: its accumulators in the buffer, or NULL. */
-oct_qconv_pass oct_accumulators_of_leaf(const oct_context *cx, const oct_accumulators *a,
-                                        int64_t i);
+/* A tile for the kernels; y: its accumulators in the buffer, or NULL. */
+oct_qconv_pass oct_accumulators_of(const oct_context *cx, const oct_accumulators *a,
+                                   const oct_tile *tile);
 /* The scratch of this thread. */
 void *oct_accumulators_scratch(const oct_accumulators *a);
 
@@ -179,6 +187,7 @@ typedef struct oct_norm_rows {
     const uint8_t *mask;
     int64_t first;
     float *grad;
+    int64_t channel, end; /* those that are summed */
 } oct_norm_rows;
 
 bool oct_norm_grad_begin(oct_context *cx, int64_t n, oct_norm_grad *v);

@@ -43,7 +43,7 @@ typedef struct kind {
 
 static bool has_bytes(const oct_norm_rows *r, int64_t n)
 {
-    return r->mask && r->first % 8 == 0 && n % 8 == 0;
+    return r->mask && r->first % 8 == 0 && r->channel % 8 == 0 && n % 8 == 0;
 }
 
 /* Clears those of eight elements whose bits, the lowest eight, are 0. */
@@ -124,8 +124,9 @@ INLINE void sum_one(const oct_norm_rows *r, int64_t n, int64_t c, double *total)
 INLINE void sum_rows(const kind k, const oct_norm_rows *r, int64_t n, double *total)
 {
     const int64_t end = r->rows * n;
-    int64_t c = 0;
-    for (; c + 16 <= n; c += 16) {
+    int64_t c = r->channel;
+    const int64_t last = r->end;
+    for (; c + 16 <= last; c += 16) {
         const affine f0 = affine_at(k, &r->normalized, c), f1 = affine_at(k, &r->normalized, c + 8);
         wide *sum = (wide *)(total + c), *product = (wide *)(total + n + c);
         wide s0 = sum[0], s1 = sum[1], p0 = product[0], p1 = product[1];
@@ -138,7 +139,7 @@ INLINE void sum_rows(const kind k, const oct_norm_rows *r, int64_t n, double *to
         product[0] = p0;
         product[1] = p1;
     }
-    for (; c + 8 <= n; c += 8) {
+    for (; c + 8 <= last; c += 8) {
         const affine f = affine_at(k, &r->normalized, c);
         wide s = *(wide *)(total + c), p = *(wide *)(total + n + c);
         for (int64_t i = c; i < end; i += n)
@@ -146,7 +147,7 @@ INLINE void sum_rows(const kind k, const oct_norm_rows *r, int64_t n, double *to
         *(wide *)(total + c) = s;
         *(wide *)(total + n + c) = p;
     }
-    for (; c < n; c++)
+    for (; c < last; c++)
         sum_one(r, n, c, total);
 }
 

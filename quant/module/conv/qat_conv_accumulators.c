@@ -39,21 +39,28 @@ bool oct_accumulators_begin(oct_context *cx, const oct_qat_saved *sv, const oct_
                             bool several, oct_accumulators *a)
 {
     const oct_qconv_plan *plan = &sv->plan;
-    *a = (oct_accumulators){.plan = plan, .x = x, .buffer = sv->acc, .saved = sv->acc};
+    *a = (oct_accumulators){.plan = plan,
+                            .x = x,
+                            .buffer = sv->acc,
+                            .saved = sv->acc,
+                            .cut = oct_leaves_want_cut(&cx->leaves, omp_get_max_threads())};
     a->packed = oct_scratch(cx, (size_t)plan->packed_bytes);
     a->scratch = oct_scratch(cx, (size_t)(plan->scratch_bytes * omp_get_max_threads()));
-    if (several && !a->saved && reaches(sv, BUFFER_DEPTH))
+    if (several && !a->saved && (a->cut || reaches(sv, BUFFER_DEPTH)))
         a->buffer = oct_scratch(cx, buffer_bytes(cx, plan));
-    if (cx->status == OCT_OK) oct_qconv_pack(plan, sv->codes, a->packed);
-    return cx->status == OCT_OK;
+    if (cx->status != OCT_OK) return false;
+    oct_qconv_pack(plan, sv->codes, a->packed);
+    if (a->cut) oct_accumulators_fill(cx, a);
+    return true;
 }
 
 bool oct_accumulators_resume(oct_context *cx, const oct_qat_saved *sv, const oct_tensor *x,
                              oct_accumulators *a)
 {
-    if (!sv->acc) return oct_accumulators_begin(cx, sv, x, sv->live, a);
+    const bool cut = oct_leaves_want_cut(&cx->leaves, omp_get_max_threads());
+    if (!sv->acc) return oct_accumulators_begin(cx, sv, x, sv->live || cut, a);
     *a = (oct_accumulators){
-        .plan = &sv->plan, .x = x, .buffer = sv->acc, .saved = true, .computed = true};
+        .plan = &sv->plan, .x = x, .buffer = sv->acc, .saved = true, .computed = true, .cut = cut};
     return true;
 }
 
@@ -64,12 +71,26 @@ void oct_accumulators_end(oct_context *cx, oct_accumulators *a)
     oct_scratch_end(cx, a->packed);
 }
 
-oct_qconv_pass oct_accumulators_of_leaf(const oct_context *cx, const oct_accumulators *a, int64_t i)
+oct_tile oct_whole_leaf(const oct_context *cx, int64_t i)
+{
+    return (oct_tile){.leaf = i, .end = oct_leaf_size(&cx->leaves, i)};
+}
+
+oct_cut oct_accumulators_cut(const oct_context *cx, const oct_accumulators *a, bool masks)
+{
+    int64_t step = 1;
+    while (masks && step * oct_conv_out_numel(&a->plan->shape) % 8 != 0)
+        step *= 2;
+    return oct_cut_samples(&cx->leaves, step, omp_get_max_threads());
+}
+
+oct_qconv_pass oct_accumulators_of(const oct_context *cx, const oct_accumulators *a,
+                                   const oct_tile *tile)
 {
     const oct_conv_shape *s = &a->plan->shape;
-    const int64_t first = oct_leaf_begin(&cx->leaves, i);
+    const int64_t first = oct_leaf_begin(&cx->leaves, tile->leaf) + tile->first;
     oct_qconv_pass pass = {
-        .samples = oct_leaf_size(&cx->leaves, i),
+        .samples = tile->end - tile->first,
         .x = oct_qcodes_from(oct_qcodes_of(a->x), first * oct_conv_in_numel(s)).data,
         .packed = a->packed};
     if (a->buffer) pass.y = a->buffer + first * oct_conv_out_numel(s) * acc_bytes(a);
@@ -81,15 +102,29 @@ void *oct_accumulators_scratch(const oct_accumulators *a)
     return a->scratch + omp_get_thread_num() * a->plan->scratch_bytes;
 }
 
-void oct_accumulators_pass(const oct_context *cx, const oct_accumulators *a, int64_t i,
+void oct_accumulators_fill(const oct_context *cx, oct_accumulators *a)
+{
+    if (!a->buffer || a->computed) return;
+    const oct_cut cut = oct_accumulators_cut(cx, a, false);
+#pragma omp parallel for schedule(static)
+    for (int t = 0; t < cut.threads; t++) {
+        for (oct_tile tile = oct_tile_begin(&cut, t); oct_tile_next(&cut, &tile);) {
+            const oct_qconv_pass pass = oct_accumulators_of(cx, a, &tile);
+            oct_qconv_accumulate(a->plan, &pass, NULL, NULL, oct_accumulators_scratch(a));
+        }
+    }
+    a->computed = true;
+}
+
+void oct_accumulators_pass(const oct_context *cx, const oct_accumulators *a, const oct_tile *tile,
                            oct_acc_visit *visit, void *args)
 {
     const oct_conv_shape *s = &a->plan->shape;
-    const oct_qconv_pass leaf = oct_accumulators_of_leaf(cx, a, i);
+    const oct_qconv_pass pass = oct_accumulators_of(cx, a, tile);
     if (a->buffer && a->computed)
-        visit(args, 0, leaf.samples * s->out_h * s->out_w, leaf.y);
-    else if (a->buffer || visit)
-        oct_qconv_accumulate(a->plan, &leaf, visit, args, oct_accumulators_scratch(a));
+        visit(args, 0, pass.samples * s->out_h * s->out_w, pass.y);
+    else
+        oct_qconv_accumulate(a->plan, &pass, visit, args, oct_accumulators_scratch(a));
 }
 
 /* A leaf whose accumulators become values. */
@@ -151,5 +186,6 @@ void oct_accumulators_values(const oct_context *cx, const oct_accumulators *a,
                     .acc = own,
                     .values = (float *)(void *)(own + oct_part_floats(s->out_c) * 8)};
     v.epilogue.out = OCT_F32;
-    oct_accumulators_pass(cx, a, i, show_block, &v);
+    const oct_tile leaf = oct_whole_leaf(cx, i);
+    oct_accumulators_pass(cx, a, &leaf, show_block, &v);
 }

@@ -75,14 +75,15 @@ static oct_normalized normalized_of(const call *c, const void *acc, int64_t firs
         .acc = (const int32_t *)acc + first * n, .offset = ch->offset32, .a = c->a, .b = c->b};
 }
 
-/* A leaf in one of the sweeps. */
+/* A leaf in one of the sweeps, or a tile of it. */
 typedef struct leaf {
     const call *c;
-    int64_t i;
+    int64_t i, position; /* position: where the tile begins in the leaf */
     float *grad;
     const uint8_t *mask; /* of what is clipped part by part, or NULL */
     float *part;
-    char *rows; /* second sweep */
+    int64_t channel, end; /* first sweep: those that are summed */
+    char *rows;           /* second sweep */
 } leaf;
 
 /* Fake-quants with a backward of their own clip a whole leaf at a time. */
@@ -91,8 +92,8 @@ static bool clips_in_parts(const oct_fake_quant *fq)
     return !fq || !fq->qconfig.fake_quant->backward;
 }
 
-/* Begins a sweep over a leaf. What cannot be clipped part by part is clipped by the first sweep. */
-static leaf leaf_of(const oct_context *cx, const call *c, int64_t i, bool first)
+/* Begins a sweep over a leaf. */
+static leaf leaf_of(const oct_context *cx, const call *c, int64_t i)
 {
     const oct_qat_saved *sv = c->sv;
     const int64_t n = oct_conv_out_numel(&sv->plan.shape);
@@ -100,13 +101,21 @@ static leaf leaf_of(const oct_context *cx, const call *c, int64_t i, bool first)
               .i = i,
               .grad = c->grad + oct_leaf_begin(&cx->leaves, i) * n,
               .part = (float *)(void *)scratch_here(c)};
-    if (!sv->mask) return f;
-    const uint8_t *mask = sv->mask + i * sv->mask_stride;
-    if (clips_in_parts(c->l->fq))
-        f.mask = mask;
-    else if (first)
-        oct_fake_quant_backward(c->l->fq, oct_leaf_size(&cx->leaves, i) * n, mask, f.grad);
+    if (sv->mask && clips_in_parts(c->l->fq)) f.mask = sv->mask + i * sv->mask_stride;
     return f;
+}
+
+/* What cannot be clipped part by part is clipped before the sweeps. */
+static void clip_leaves(const oct_context *cx, const call *c)
+{
+    const oct_qat_saved *sv = c->sv;
+    const int64_t n = oct_conv_out_numel(&sv->plan.shape);
+    if (!sv->mask || clips_in_parts(c->l->fq)) return;
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < cx->leaves.local; i++)
+        oct_fake_quant_backward(c->l->fq, oct_leaf_size(&cx->leaves, i) * n,
+                                sv->mask + i * sv->mask_stride,
+                                c->grad + oct_leaf_begin(&cx->leaves, i) * n);
 }
 
 /* Gives rows of a block that begins at `position`, from the block's row `row` on. */
@@ -118,7 +127,9 @@ static oct_norm_rows part_of(const leaf *f, int64_t position, int64_t row, int64
                            .normalized = normalized_of(f->c, acc, row, rows, f->part),
                            .mask = f->mask,
                            .first = at,
-                           .grad = f->grad + at};
+                           .grad = f->grad + at,
+                           .channel = f->channel,
+                           .end = f->end};
 }
 
 /* The first sweep sums a block of a leaf. */
@@ -138,15 +149,16 @@ static void take_part(const leaf *f, int64_t position, int64_t rows, const float
 {
     const call *c = f->c;
     const oct_conv_shape *s = &c->sv->plan.shape;
-    if (c->bias) oct_bias_backward(rows, s->out_c, grad, c->bias + f->i * s->out_c);
+    if (c->bias) oct_bias_backward(rows, s->out_c, s->out_c, grad, c->bias + f->i * s->out_c);
     oct_conv_grad_rows(&c->plan, rows, grad, c->sv->ch.scale,
                        f->rows + (size_t)position * c->plan.grad_row_bytes);
 }
 
-/* The second sweep makes operand rows of a block, with live batch norm. */
-static void live_block(void *args, int64_t position, int64_t positions, void *acc)
+/* The second sweep makes operand rows of a block of a tile, with live batch norm. */
+static void live_block(void *args, int64_t at, int64_t positions, void *acc)
 {
     const leaf *f = args;
+    const int64_t position = f->position + at;
     const call *c = f->c;
     const oct_conv_shape *s = &c->sv->plan.shape;
     const int64_t most = oct_part_rows(s->out_c);
@@ -165,9 +177,10 @@ static void live_block(void *args, int64_t position, int64_t positions, void *ac
 }
 
 /* For a batch norm on its own it makes dC in place. */
-static void live_block_alone(void *args, int64_t position, int64_t positions, void *acc)
+static void live_block_alone(void *args, int64_t at, int64_t positions, void *acc)
 {
     const leaf *f = args;
+    const int64_t position = f->position + at;
     const int64_t most = oct_part_rows(f->c->sv->plan.shape.out_c);
     for (int64_t row = 0, rows; row < positions; row += rows) {
         rows = oct_min_i64(most, positions - row);
@@ -184,45 +197,63 @@ static void clip_part(const uint8_t *mask, int64_t first, int64_t n, float *grad
     oct_mask_apply(mask + first / 8, n, grad);
 }
 
-/* The second sweep over a leaf where no accumulators are needed. */
-static void plain_leaf(const leaf *f, int64_t positions)
+/* The second sweep over a tile where no accumulators are needed. */
+static void plain_tile(const leaf *f, int64_t positions)
 {
     const call *c = f->c;
-    const int64_t n = c->sv->plan.shape.out_c;
-    for (int64_t row = 0, rows; row < positions; row += rows) {
+    const int64_t n = c->sv->plan.shape.out_c, end = f->position + positions;
+    for (int64_t row = f->position, rows; row < end; row += rows) {
         float *grad = f->grad + row * n, *out = c->l->weight ? f->part : grad;
-        rows = oct_min_i64(oct_part_rows(n), positions - row);
+        rows = oct_min_i64(oct_part_rows(n), end - row);
         if (f->mask) clip_part(f->mask, row * n, rows * n, grad);
         if (c->l->bn) oct_norm_grad_frozen(&c->norm, rows, grad, out);
         if (c->l->weight) take_part(f, row, rows, c->l->bn ? out : grad);
     }
 }
 
-static void sum_leaf(const oct_context *cx, const call *c, int64_t i)
+/* Runs the first sweep, over some channels of a leaf at a time where its accumulators lie there. */
+static void first_sweep(const oct_context *cx, const call *c)
 {
-    leaf f = leaf_of(cx, c, i, true);
-    oct_accumulators_pass(cx, &c->acc, i, sum_block, &f);
+    const int64_t n = c->sv->plan.shape.out_c;
+    oct_cut cut = oct_cut_columns(cx->leaves.local, n, omp_get_max_threads());
+    if (!c->acc.cut) cut.step = n;
+#pragma omp parallel for schedule(static)
+    for (int t = 0; t < cut.threads; t++) {
+        for (oct_tile tile = oct_tile_begin(&cut, t); oct_tile_next(&cut, &tile);) {
+            const oct_tile whole = oct_whole_leaf(cx, tile.leaf);
+            leaf f = leaf_of(cx, c, tile.leaf);
+            f.channel = tile.first;
+            f.end = tile.end;
+            oct_accumulators_pass(cx, &c->acc, &whole, sum_block, &f);
+        }
+    }
 }
 
-/* Computes dC of leaf i: as operand rows from `rows` on, or in place. */
-static void second_sweep(const oct_context *cx, const call *c, int64_t i, char *rows)
+/* Computes dC of a tile: as operand rows, of which those of its leaf begin at `rows`, or in place. */
+static void second_sweep(const oct_context *cx, const call *c, const oct_tile *tile, char *rows)
 {
     const oct_conv_shape *s = &c->sv->plan.shape;
-    leaf f = leaf_of(cx, c, i, !c->l->bn);
+    const int64_t plane = s->out_h * s->out_w;
+    leaf f = leaf_of(cx, c, tile->leaf);
+    f.position = tile->first * plane;
     f.rows = rows;
     if (c->l->bn && c->sv->live)
-        oct_accumulators_pass(cx, &c->acc, i, c->l->weight ? live_block : live_block_alone, &f);
+        oct_accumulators_pass(cx, &c->acc, tile, c->l->weight ? live_block : live_block_alone, &f);
     else
-        plain_leaf(&f, oct_leaf_size(&cx->leaves, i) * s->out_h * s->out_w);
+        plain_tile(&f, (tile->end - tile->first) * plane);
 }
 
-static void data_backward(const oct_context *cx, const call *c, int64_t i, const char *rows)
+/* rows: those of the tile's leaf. */
+static void data_backward(const oct_context *cx, const call *c, const oct_tile *tile,
+                          const char *rows)
 {
-    const int64_t begin = oct_leaf_begin(&cx->leaves, i) * oct_conv_in_numel(&c->sv->plan.shape);
-    const oct_conv_pass pass = {.samples = oct_leaf_size(&cx->leaves, i),
-                                .x = rows,
+    const oct_conv_shape *s = &c->sv->plan.shape;
+    const int64_t begin = oct_leaf_begin(&cx->leaves, tile->leaf) + tile->first;
+    const int64_t first = tile->first * s->out_h * s->out_w;
+    const oct_conv_pass pass = {.samples = tile->end - tile->first,
+                                .x = rows + (size_t)first * c->plan.grad_row_bytes,
                                 .packed = c->weight,
-                                .y = c->grad_x + begin,
+                                .y = c->grad_x + begin * oct_conv_in_numel(s),
                                 .add = c->add_x};
     oct_conv_backward_data(&c->plan, &pass, scratch_here(c) + c->parts.products);
 }
@@ -237,26 +268,103 @@ static oct_conv_input input_of(const call *c, int64_t begin)
     return x;
 }
 
-static void multiply_group(const oct_context *cx, const call *c, const oct_leaf_group *group)
+/* Leaf groups whose operand rows are there together: up to one for each thread. */
+typedef struct group_round {
+    const call *c;
+    const oct_leaf_stream *stream;
+    int64_t first, groups; /* of the stream */
+} group_round;
+
+static oct_leaf_group group_of(const oct_context *cx, const group_round *r, int64_t k)
 {
-    const oct_conv_shape *s = &c->sv->plan.shape;
-    const oct_leaves *leaves = &cx->leaves;
-    const int64_t begin = oct_leaf_begin(leaves, group->first);
-    const size_t sample = (size_t)(s->out_h * s->out_w) * c->plan.grad_row_bytes;
-    char *own = scratch_here(c), *rows = own + c->parts.rows;
-    for (int64_t i = group->first; i < group->end; i++) {
-        char *leaf_rows = rows + (size_t)(oct_leaf_begin(leaves, i) - begin) * sample;
-        second_sweep(cx, c, i, leaf_rows);
-        if (c->grad_x) data_backward(cx, c, i, leaf_rows);
+    return oct_leaf_stream_group(cx, r->stream, r->first + k);
+}
+
+/* Gives the operand rows of the k-th group of a round. */
+static char *rows_of(const group_round *r, int64_t k)
+{
+    return r->c->scratch + (size_t)k * r->c->parts.bytes + r->c->parts.rows;
+}
+
+/* Gives the operand rows of a leaf of the round. */
+static char *rows_of_leaf(const oct_context *cx, const group_round *r, int64_t i)
+{
+    const oct_conv_shape *s = &r->c->sv->plan.shape;
+    const size_t sample = (size_t)(s->out_h * s->out_w) * r->c->plan.grad_row_bytes;
+    int64_t k = 0;
+    oct_leaf_group group = group_of(cx, r, 0);
+    while (i >= group.end)
+        group = group_of(cx, r, ++k);
+    return rows_of(r, k) + (size_t)oct_leaf_samples(&cx->leaves, group.first, i) * sample;
+}
+
+/* Multiplies the rows of the k-th group with some channels of the input: the gradient to the weights. */
+static void weight_backward(const oct_context *cx, const group_round *r, int64_t k,
+                            const oct_tile *channels)
+{
+    const call *c = r->c;
+    const oct_leaf_group group = group_of(cx, r, k);
+    const int64_t begin = oct_leaf_begin(&cx->leaves, group.first);
+    const oct_conv_weight_pass pass = {
+        .samples = oct_leaf_samples(&cx->leaves, group.first, group.end),
+        .grad = rows_of(r, k),
+        .x = input_of(c, begin * oct_conv_in_numel(&c->sv->plan.shape)),
+        .factor = c->factor,
+        .sums = group.row,
+        .add = group.add,
+        .channel = channels->first,
+        .channels = channels->end - channels->first};
+    oct_conv_backward_weight(&c->plan, &pass, scratch_here(c) + c->parts.products);
+}
+
+/* Each thread does all for a group of its own, whose rows stay in its cache. */
+static void multiply_groups(const oct_context *cx, const group_round *r)
+{
+    const oct_tile channels = {.end = r->c->sv->plan.shape.in_c};
+#pragma omp parallel for schedule(static)
+    for (int64_t k = 0; k < r->groups; k++) {
+        const oct_leaf_group group = group_of(cx, r, k);
+        for (int64_t i = group.first; i < group.end; i++) {
+            const oct_tile whole = oct_whole_leaf(cx, i);
+            char *rows = rows_of_leaf(cx, r, i);
+            second_sweep(cx, r->c, &whole, rows);
+            if (r->c->grad_x) data_backward(cx, r->c, &whole, rows);
+        }
+        weight_backward(cx, r, k, &channels);
     }
-    const oct_conv_weight_pass pass = {.samples =
-                                           oct_leaf_samples(leaves, group->first, group->end),
-                                       .grad = rows,
-                                       .x = input_of(c, begin * oct_conv_in_numel(s)),
-                                       .factor = c->factor,
-                                       .sums = group->row,
-                                       .add = group->add};
-    oct_conv_backward_weight(&c->plan, &pass, own + c->parts.products);
+}
+
+/* Threads share the groups, of which there are fewer: first the samples, then the channels. */
+static void share_groups(oct_context *cx, const group_round *r)
+{
+    const int threads = omp_get_max_threads();
+    const int64_t first = group_of(cx, r, 0).first, end = group_of(cx, r, r->groups - 1).end;
+    const oct_cut samples = {oct_leaf_samples(&cx->leaves, first, end), cx->leaves.leaf, 1,
+                             threads};
+    const oct_cut channels = oct_conv_weight_cut(&r->c->plan, r->groups, threads);
+    oct_cut rows = samples;
+    if (r->c->bias) rows.step = rows.units; /* whose gradient is a sum over the leaf */
+#pragma omp parallel for schedule(static)
+    for (int t = 0; t < threads; t++) {
+        for (oct_tile tile = oct_tile_begin(&rows, t); oct_tile_next(&rows, &tile);) {
+            tile.leaf += first;
+            second_sweep(cx, r->c, &tile, rows_of_leaf(cx, r, tile.leaf));
+        }
+    }
+    oct_meanwhile(cx);
+#pragma omp parallel for schedule(static)
+    for (int t = 0; t < threads; t++) {
+        for (oct_tile tile = oct_tile_begin(&samples, t);
+             r->c->grad_x && oct_tile_next(&samples, &tile);) {
+            tile.leaf += first;
+            data_backward(cx, r->c, &tile, rows_of_leaf(cx, r, tile.leaf));
+        }
+    }
+    oct_meanwhile(cx);
+#pragma omp parallel for schedule(static)
+    for (int t = 0; t < threads; t++)
+        for (oct_tile tile = oct_tile_begin(&channels, t); oct_tile_next(&channels, &tile);)
+            weight_backward(cx, r, tile.leaf, &tile);
 }
 
 static void transpose_weight(const oct_leaf_layout *layout, const float *row, float *value)
@@ -273,10 +381,12 @@ static void multiply(oct_context *cx, call *c)
     c->bias = c->l->bias ? oct_leaf_grads_begin(cx, c->l->bias) : NULL;
     oct_leaf_stream_begin(cx, &stream, c->l->weight, c->plan.weight.leaves, &layout);
     for (int64_t first = 0, end; oct_leaf_stream_next(cx, &stream, &first, &end);) {
-#pragma omp parallel for schedule(static)
-        for (int64_t i = first; i < end; i++) {
-            const oct_leaf_group group = oct_leaf_stream_group(cx, &stream, i);
-            multiply_group(cx, c, &group);
+        for (group_round r = {c, &stream, first, 0}; r.first < end; r.first += r.groups) {
+            r.groups = oct_min_i64(omp_get_max_threads(), end - r.first);
+            if (r.groups == omp_get_max_threads())
+                multiply_groups(cx, &r);
+            else
+                share_groups(cx, &r);
         }
     }
     oct_leaf_stream_end(cx, &stream);
@@ -371,9 +481,7 @@ static void norm_backward(oct_context *cx, call *c)
         c->a[o] = c->x->q.scale * ch->scale[o] * ch->inv_std[o];
         c->b[o] = (bias - ch->mean[o]) * ch->inv_std[o];
     }
-#pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < cx->leaves.local; i++)
-        sum_leaf(cx, c, i);
+    first_sweep(cx, c);
     c->acc.computed = true;
     oct_norm_grad_reduce(cx, c->l->bn, ch->inv_std, sv->live,
                          cx->leaves.samples * s->out_h * s->out_w, &c->norm);
@@ -399,9 +507,11 @@ static void products_backward(oct_context *cx, call *c)
 /* Runs the second sweep of a batch norm on its own, whose gradient becomes that of the input. */
 static void input_backward(oct_context *cx, call *c)
 {
+    const oct_cut cut = oct_cut_samples(&cx->leaves, 1, omp_get_max_threads());
 #pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < cx->leaves.local; i++)
-        second_sweep(cx, c, i, NULL);
+    for (int t = 0; t < cut.threads; t++)
+        for (oct_tile tile = oct_tile_begin(&cut, t); oct_tile_next(&cut, &tile);)
+            second_sweep(cx, c, &tile, NULL);
     oct_give_grad(cx, c->x, c->grad);
     c->grad = NULL;
 }
@@ -417,10 +527,10 @@ void oct_qat_conv_backward(oct_context *cx, oct_node *node)
               .grad = oct_take_grad(node->output)};
     if (begin_scratch(cx, &c)) {
         const bool learns = oct_fake_quant_learns(c.l->fq);
-        if ((c.l->bn || learns) && oct_accumulators_resume(cx, sv, c.x, &c.acc)) {
-            if (learns) scale_backward(cx, &c);
-            if (c.l->bn) norm_backward(cx, &c);
-        }
+        if ((c.l->bn || learns) && oct_accumulators_resume(cx, sv, c.x, &c.acc) && learns)
+            scale_backward(cx, &c);
+        if (cx->status == OCT_OK) clip_leaves(cx, &c);
+        if (cx->status == OCT_OK && c.l->bn) norm_backward(cx, &c);
         if (cx->status == OCT_OK) (c.l->weight ? products_backward : input_backward)(cx, &c);
     }
     oct_accumulators_end(cx, &c.acc);

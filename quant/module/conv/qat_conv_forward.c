@@ -21,24 +21,30 @@ typedef struct call {
     oct_tensor *y;
     oct_qat_saved *sv;
     oct_accumulators acc;
-    float *ranges; /* 2 a leaf */
+    float *ranges; /* 2 a tile: that of a leaf and thread t at leaf + t */
+    int64_t num_ranges;
 } call;
 
-/* Where a leaf's sums go. */
+/* Where a leaf's sums over some channels go. */
 typedef struct summer {
     const oct_qat_saved *sv;
     double *sum; /* (2, O) */
+    int64_t channel, channels;
 } summer;
 
 static void sum_block(void *args, int64_t position, int64_t positions, void *acc)
 {
     const summer *s = args;
     const oct_qconv_plan *plan = &s->sv->plan;
+    const oct_channels *ch = &s->sv->ch;
+    const int64_t n = plan->shape.out_c, c = s->channel;
     (void)position;
     if (plan->wide)
-        oct_acc_sums16(positions, plan->shape.out_c, acc, s->sv->ch.offset, s->sum);
+        oct_acc_sums16(positions, n, s->channels, (const int64_t *)acc + c, ch->offset + c,
+                       s->sum + c);
     else
-        oct_acc_sums(positions, plan->shape.out_c, acc, s->sv->ch.offset32, s->sum);
+        oct_acc_sums(positions, n, s->channels, (const int32_t *)acc + c, ch->offset32 + c,
+                     s->sum + c);
 }
 
 /* Takes mean and inverse deviation from `total`, the global batch's sums over a = acc - offset and a * a
@@ -65,6 +71,22 @@ static void take_statistics(oct_context *cx, const call *c, const double *total,
     if (!finite) oct_context_fail(cx, OCT_NUMERIC, "the batch's mean or variance is not finite");
 }
 
+/* Sums each leaf, some channels of it at a time where its accumulators lie there. */
+static void sum_leaves(const oct_context *cx, const call *c, double *rows)
+{
+    const int64_t n = c->sv->plan.shape.out_c;
+    oct_cut cut = oct_cut_columns(cx->leaves.local, n, omp_get_max_threads());
+    if (!c->acc.cut) cut.step = n;
+#pragma omp parallel for schedule(static)
+    for (int t = 0; t < cut.threads; t++) {
+        for (oct_tile tile = oct_tile_begin(&cut, t); oct_tile_next(&cut, &tile);) {
+            const oct_tile leaf = oct_whole_leaf(cx, tile.leaf);
+            summer sums = {c->sv, rows + tile.leaf * 2 * n, tile.first, tile.end - tile.first};
+            oct_accumulators_pass(cx, &c->acc, &leaf, sum_block, &sums);
+        }
+    }
+}
+
 /* Takes the batch's mean and inverse deviation over all ranks: the first pass. */
 static void batch_statistics(oct_context *cx, call *c)
 {
@@ -74,9 +96,7 @@ static void batch_statistics(oct_context *cx, call *c)
     if (rows && total) {
         double *acc_scale = total + 2 * n;
         memset(rows, 0, (size_t)local * (size_t)n * 16);
-#pragma omp parallel for schedule(static)
-        for (int64_t i = 0; i < local; i++)
-            oct_accumulators_pass(cx, &c->acc, i, sum_block, &(summer){c->sv, rows + i * 2 * n});
+        sum_leaves(cx, c, rows);
         for (int64_t o = 0; o < n; o++)
             acc_scale[o] = (double)c->of->x->q.scale * (double)c->sv->ch.scale[o];
         if (oct_sum_over_ranks(cx, rows, 2 * n, total)) take_statistics(cx, c, total, acc_scale);
@@ -133,39 +153,59 @@ static oct_epilogue epilogue_of(const call *c, const oct_qparams *out)
     return oct_epilogue_of(c->l, c->of->x->q, out, c->of->addend, &c->sv->ch);
 }
 
-/* Makes outputs, mask (unless NULL) and range of leaf i. */
-static void make_leaf(const oct_context *cx, const call *c, const oct_epilogue *f, uint8_t *mask,
-                      int64_t i)
+/* Where a tile of a leaf begins in the leaf's mask. */
+static uint8_t *mask_at(const call *c, uint8_t *mask, const oct_tile *tile)
+{
+    const int64_t first = tile->first * oct_conv_out_numel(&c->sv->plan.shape);
+    OCT_ASSERT(first % 8 == 0);
+    return mask + tile->leaf * c->sv->mask_stride + first / 8;
+}
+
+/* Makes outputs, mask (unless NULL) and range of a tile. */
+static void make_tile(const oct_context *cx, const call *c, const oct_epilogue *f,
+                      const oct_tile *tile, uint8_t *mask, float *range)
 {
     const oct_qconv_plan *plan = &c->sv->plan;
     const oct_conv_shape *s = &plan->shape;
-    const int64_t begin = oct_leaf_begin(&cx->leaves, i) * oct_conv_out_numel(s);
+    const int64_t first = oct_leaf_begin(&cx->leaves, tile->leaf) + tile->first;
+    const int64_t begin = first * oct_conv_out_numel(s);
     const oct_epilogue part = oct_epilogue_at(f, begin);
-    oct_qconv_pass leaf = oct_accumulators_of_leaf(cx, &c->acc, i);
-    const oct_acc_rows rows = {.m = leaf.samples * s->out_h * s->out_w,
+    oct_qconv_pass pass = oct_accumulators_of(cx, &c->acc, tile);
+    const oct_acc_rows rows = {.m = pass.samples * s->out_h * s->out_w,
                                .n = s->out_c,
-                               .acc = leaf.y,
+                               .acc = pass.y,
                                .y = (char *)c->y->data +
                                     begin * (int64_t)oct_dtype_bytes(c->y->dtype),
-                               .mask = mask ? mask + i * c->sv->mask_stride : NULL,
-                               .range = c->ranges + 2 * i};
+                               .mask = mask ? mask_at(c, mask, tile) : NULL,
+                               .range = range};
     if (rows.acc) {
         oct_epilogue_rows(plan->kernel, &part, &rows);
         return;
     }
-    leaf.y = rows.y;
-    leaf.mask = rows.mask;
-    leaf.range = rows.range;
-    oct_qconv_forward(plan, &leaf, &part, oct_accumulators_scratch(&c->acc));
+    pass.y = rows.y;
+    pass.mask = rows.mask;
+    pass.range = rows.range;
+    oct_qconv_forward(plan, &pass, &part, oct_accumulators_scratch(&c->acc));
+}
+
+static void start_ranges(const call *c)
+{
+    for (int64_t i = 0; i < c->num_ranges; i++) {
+        c->ranges[2 * i] = INFINITY;
+        c->ranges[2 * i + 1] = -INFINITY;
+    }
 }
 
 /* Makes all outputs; out NULL: as floats. */
 static void make_outputs(oct_context *cx, const call *c, const oct_qparams *out, uint8_t *mask)
 {
     const oct_epilogue f = epilogue_of(c, out);
+    const oct_cut cut = oct_accumulators_cut(cx, &c->acc, mask);
+    start_ranges(c);
 #pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < cx->leaves.local; i++)
-        make_leaf(cx, c, &f, mask, i);
+    for (int t = 0; t < cut.threads; t++)
+        for (oct_tile tile = oct_tile_begin(&cut, t); oct_tile_next(&cut, &tile);)
+            make_tile(cx, c, &f, &tile, mask, c->ranges + 2 * (tile.leaf + t));
 }
 
 /* A histogram of the values of a leaf, times scale. */
@@ -210,7 +250,7 @@ static void count(oct_context *cx, const call *c, const oct_qparams *out)
 static void observe(oct_context *cx, const call *c, const oct_qparams *out)
 {
     count(cx, c, out);
-    for (int64_t i = 0; i < cx->leaves.local; i++)
+    for (int64_t i = 0; i < c->num_ranges; i++)
         oct_fake_quant_observe(c->l->fq, c->l->training, c->ranges[2 * i] * out->scale,
                                c->ranges[2 * i + 1] * out->scale);
 }
@@ -235,9 +275,7 @@ static void first_pass(oct_context *cx, call *c)
         batch_statistics(cx, c);
     } else {
         if (c->l->bn) oct_running_statistics(c->l, &c->sv->ch);
-#pragma omp parallel for schedule(static)
-        for (int64_t i = 0; i < cx->leaves.local; i++)
-            oct_accumulators_pass(cx, &c->acc, i, NULL, NULL);
+        oct_accumulators_fill(cx, &c->acc);
     }
     c->acc.computed = true;
 }
@@ -253,14 +291,6 @@ static void make_y(oct_context *cx, call *c, bool updates_first)
     if (l->fq && !updates_first) observe(cx, c, &c->y->q);
 }
 
-static void start_ranges(float *ranges, int64_t leaves)
-{
-    for (int64_t i = 0; i < leaves; i++) {
-        ranges[2 * i] = INFINITY;
-        ranges[2 * i + 1] = -INFINITY;
-    }
-}
-
 static void run(oct_context *cx, call *c)
 {
     oct_qat_saved *sv = c->sv;
@@ -268,9 +298,9 @@ static void run(oct_context *cx, call *c)
     const oct_tensor *x = c->of->x;
     const bool updates_first = l->fq && oct_fake_quant_updates_first(l->fq, l->training);
     const bool counts = l->fq && oct_fake_quant_counts(l->fq, l->training);
-    c->ranges = oct_scratch(cx, (size_t)(cx->leaves.local + 1) * 2 * sizeof *c->ranges);
+    c->num_ranges = cx->leaves.local + omp_get_max_threads();
+    c->ranges = oct_scratch(cx, (size_t)c->num_ranges * 2 * sizeof *c->ranges);
     if (c->ranges) {
-        start_ranges(c->ranges, cx->leaves.local);
         oct_quantize_weights(l, &sv->plan.shape, x->q, sv->codes, &sv->ch);
         if (oct_accumulators_begin(cx, sv, x, sv->live || updates_first || counts, &c->acc))
             make_y(cx, c, updates_first);
