@@ -4,6 +4,7 @@
  * (a mistake in the recipe is found by every rank: that is one message, not one for each rank). Only
  * after a lone failure do the sentences travel, from the first rank that failed.
  */
+#include "core/base/digest.h"
 #include "dist/comm_impl.h"
 
 #include <stdio.h>
@@ -48,7 +49,7 @@ static void failure_record(const lone_failure *failure)
 static oct_status agree(const oct_comm *comm, oct_status mine, lone_failure *failure)
 {
     int rank = comm->base.rank, size = comm->base.size;
-    int64_t digest = mine == OCT_OK ? 0 : (oct_digest(failure, sizeof(*failure)) & INT64_MAX);
+    int64_t digest = mine == OCT_OK ? 0 : (int64_t)(oct_digest(failure, sizeof(*failure)) >> 1);
     int64_t votes[4] = {
         mine == OCT_OK ? 0 : size - rank, /* the first that failed */
         mine == OCT_OK ? 1 : 0,           /* anybody fine? */

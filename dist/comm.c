@@ -1,6 +1,7 @@
 /* A communicator starts and ends the ranks, and knows their names. */
 #include "dist/comm.h"
 
+#include "core/base/digest.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "dist/comm_impl.h"
@@ -28,6 +29,17 @@ static oct_status share_hosts(oct_comm *comm)
     return oct_exchange_broadcast(comm, comm->hosts, (size_t)comm->base.size * sizeof(mine), 0);
 }
 
+static double waited(const oct_collective *self)
+{
+    const oct_comm *comm = oct_comm_of(self);
+    return comm->state->waited_s + (comm->besides ? comm->besides->state->waited_s : 0);
+}
+
+static const char *name(const oct_collective *self, int rank, char text[128])
+{
+    return oct_rank_text(oct_comm_of(self), rank, text);
+}
+
 static const oct_collective over_messages = {.tree_sum_f32 = oct_comm_tree_sum_f32,
                                              .tree_sum_f64 = oct_comm_tree_sum_f64,
                                              .max_i64 = oct_comm_max_i64,
@@ -36,7 +48,9 @@ static const oct_collective over_messages = {.tree_sum_f32 = oct_comm_tree_sum_f
                                              .agree = oct_comm_agree,
                                              .sum_begin = oct_comm_sum_begin,
                                              .sums_move = oct_comm_sums_move,
-                                             .sums_finish = oct_comm_sums_finish};
+                                             .sums_finish = oct_comm_sums_finish,
+                                             .waited = waited,
+                                             .name = name};
 
 static oct_status start(oct_comm *comm, oct_transport *transport, double deadline_s,
                         size_t slot_bytes)
@@ -169,23 +183,11 @@ oct_status oct_comm_sum_native(const oct_comm *comm, float *x, int64_t n)
     return transport->sum_native(transport, x, n);
 }
 
-int64_t oct_digest(const void *data, size_t bytes)
-{
-    uint64_t digest = 0xcbf29ce484222325u ^ (uint64_t)bytes;
-    for (size_t at = 0; at < bytes; at += sizeof(uint64_t)) {
-        uint64_t word = 0;
-        size_t left = bytes - at;
-        memcpy(&word, (const char *)data + at, left < sizeof(word) ? left : sizeof(word));
-        digest = (digest ^ word) * 0x100000001b3u;
-    }
-    return (int64_t)digest;
-}
-
 oct_status oct_comm_same(const oct_comm *comm, const void *data, size_t bytes, const char *what)
 {
     int size = comm->base.size;
     if (size == 1) return OCT_OK;
-    int64_t mine = oct_digest(data, bytes), first = mine;
+    int64_t mine = (int64_t)oct_digest(data, bytes), first = mine;
     OCT_TRY(oct_exchange_begin(comm, OCT_EXCHANGE_SAME));
     OCT_TRY(oct_exchange_broadcast(comm, &first, sizeof(first), 0));
     int64_t differs = mine == first ? 0 : size - comm->base.rank;

@@ -76,6 +76,7 @@ typedef struct oct_comm_state {
     oct_transport *transport; /* owned */
     double deadline_s;
     bool broken; /* a wait failed: nothing may be exchanged any more */
+    double waited_s;
 
     oct_exchange exchange; /* the operation this rank is in */
     uint32_t sequence;
@@ -193,6 +194,3 @@ void oct_exit_now(int exit_status) __attribute__((noreturn));
 
 /* comm.c: the name of this host. */
 void oct_host_name(char host[OCT_HOST_BYTES]);
-/* Digests by FNV-1a over 64-bit words, the last one padded. Each step is a bijection of the digest,
- * so one word that differs always shows. */
-int64_t oct_digest(const void *data, size_t bytes);

@@ -376,7 +376,7 @@ static void idle(double quiet_s)
         sleep_for(sleep_s);
 }
 
-oct_status oct_exchange_wait(const oct_comm *comm, int patience)
+static oct_status wait_for_all(const oct_comm *comm, int patience)
 {
     oct_comm_state *s = comm->state;
     const double warn_after = with_patience(oct_warn_after(s->deadline_s), patience);
@@ -405,4 +405,12 @@ oct_status oct_exchange_wait(const oct_comm *comm, int patience)
         idle(quiet_s);
     }
     return OCT_OK;
+}
+
+oct_status oct_exchange_wait(const oct_comm *comm, int patience)
+{
+    const double begin = oct_seconds();
+    const oct_status status = wait_for_all(comm, patience);
+    comm->state->waited_s += oct_seconds() - begin;
+    return status;
 }

@@ -1,5 +1,5 @@
 /* The calls of a training step in their order. */
-#include "quant/train_step.h"
+#include "quant/train_step_impl.h"
 
 #include "core/base/cpu.h"
 #include "core/base/mem.h"
@@ -29,6 +29,7 @@ static void unbind(oct_train_step *s)
     s->waiting_rows = 0;
     s->sums = (oct_step_sums){0};
     oct_step_undo_destroy(&s->undo);
+    oct_step_state_free(&s->state);
     oct_quantizers_free(&s->quantizers);
     oct_optim_destroy(&s->optim);
     oct_params_unbind(&s->params);
@@ -51,13 +52,16 @@ oct_status oct_train_step_rebind(oct_train_step *step, oct_module *root)
     OCT_TRY(oct_optim_create(&step->optim, &step->config, &step->params));
     OCT_TRY(oct_average_create(&step->optim.average, &step->average, root, &step->params));
     OCT_TRY(oct_quantizers_collect(&step->quantizers, root));
-    return oct_alloc(&step->control, CONTROL_KEYS + 2 * step->quantizers.count, sizeof(int64_t));
+    return oct_alloc(&step->control,
+                     CONTROL_KEYS + 2 * step->quantizers.count + (size_t)step->group->size,
+                     sizeof(int64_t));
 }
 
 oct_status oct_train_step_average(oct_train_step *step, const oct_average_options *options)
 {
     step->average = *options;
     oct_step_undo_destroy(&step->undo);
+    oct_step_state_free(&step->state);
     oct_average_destroy(&step->optim.average);
     return oct_average_create(&step->optim.average, options, step->root, &step->params);
 }
@@ -82,6 +86,7 @@ oct_status oct_train_step_create(oct_train_step *step, oct_module *root,
 void oct_train_step_destroy(oct_train_step *step)
 {
     unbind(step);
+    oct_replay_free(&step->audit.replay);
     oct_context_destroy(&step->context);
 }
 
@@ -150,19 +155,21 @@ static oct_status check_step(const oct_train_step *s, const oct_batch *b)
     return OCT_OK;
 }
 
-static void begin(oct_train_step *s, const oct_batch *b, bool learn)
+static void begin(oct_train_step *s, const oct_leaves *leaves, bool learn)
 {
     s->context->numerics = s->numerics;
     s->context->release_on_backward = true;
-    oct_context_begin(s->context, split(s, b->shape[0].dim[0]), learn);
+    oct_context_begin(s->context, *leaves, learn);
     s->context->draws = (oct_draws){
         .active = learn, .seed = s->seed, .update = s->update, .first_sample = s->sums.seen};
+    s->context->watch = s->audit.watch;
 }
 
-static oct_tensor *forward(oct_train_step *s, const oct_batch *b, bool learn)
+static oct_tensor *forward(oct_train_step *s, const oct_batch *b, const oct_leaves *leaves,
+                           bool learn)
 {
     oct_tensor *x[OCT_MODEL_INPUTS];
-    begin(s, b, learn);
+    begin(s, leaves, learn);
     for (int i = 0; i < b->num_inputs; i++) {
         oct_shape shape = b->shape[i];
         shape.dim[0] = oct_leaves_local_samples(&s->context->leaves);
@@ -243,11 +250,28 @@ static oct_tensor *loss_of(oct_train_step *s, oct_tensor *y, const oct_batch *b)
     return y;
 }
 
+oct_tensor *oct_step_loss(oct_train_step *s, const oct_batch *batch, const oct_leaves *leaves)
+{
+    oct_params_zero(&s->params);
+    return loss_of(s, forward(s, batch, leaves, true), batch);
+}
+
+/* Takes the maximum over the ranks of n numbers, and of the caller's behind them. */
+static oct_status reduce(oct_train_step *s, int64_t n)
+{
+    const int64_t more = s->rank_word ? s->group->size : 0;
+    int64_t *rank_word = s->control + n;
+    if (more > 0) memcpy(rank_word, s->rank_word, (size_t)more * sizeof *rank_word);
+    OCT_TRY(s->group->max_i64(s->group, s->control, n + more));
+    if (more > 0) memcpy(s->rank_word, rank_word, (size_t)more * sizeof *rank_word);
+    return OCT_OK;
+}
+
 /* A step that is skipped has nothing to tell but the caller's words. */
 static oct_status reduce_words(oct_train_step *s)
 {
     memcpy(s->control, s->word, sizeof s->word);
-    OCT_TRY(s->group->max_i64(s->group, s->control, OCT_STEP_WORDS));
+    OCT_TRY(reduce(s, OCT_STEP_WORDS));
     memcpy(s->word, s->control, sizeof s->word);
     return OCT_OK;
 }
@@ -260,7 +284,7 @@ static oct_status control_reduce(oct_train_step *s, int64_t bad)
     control[CONTROL_BAD_GRAD] = bad < 0 ? 0 : count - bad;
     memcpy(control + CONTROL_WORDS, s->word, sizeof s->word);
     oct_quantizers_keys(&s->quantizers, keys);
-    OCT_TRY(s->group->max_i64(s->group, control, CONTROL_KEYS + 2 * (int64_t)s->quantizers.count));
+    OCT_TRY(reduce(s, CONTROL_KEYS + 2 * (int64_t)s->quantizers.count));
     memcpy(s->word, control + CONTROL_WORDS, sizeof s->word);
     bad = control[CONTROL_BAD_GRAD];
     if (bad > 0) return oct_params_fail_grad(&s->params, count - bad, s->root);
@@ -311,8 +335,9 @@ oct_status oct_train_step_begin(oct_train_step *step, int64_t batches, int64_t s
               (long long)batches, (long long)samples);
     oct_quantizers_discard_batch(&step->quantizers);
     step->sums = (oct_step_sums){.batches = batches, .samples = samples, .lr = lr};
-    if (step->nonfinite == OCT_NONFINITE_SKIP) {
-        OCT_TRY(oct_step_undo_create(&step->undo, step->root, &step->optim));
+    if (step->nonfinite == OCT_NONFINITE_SKIP || step->audit.on) {
+        OCT_TRY(oct_step_state_list(&step->state, step->root, &step->optim));
+        OCT_TRY(oct_step_undo_create(&step->undo, &step->state));
         oct_step_undo_keep(&step->undo, &step->optim);
     }
     return reserve_waiting(step, batches);
@@ -363,13 +388,21 @@ static oct_status backward(oct_train_step *s, oct_tensor *loss)
     return s->group->sums_finish(s->group) == OCT_OK ? status : oct_fail(status, "%s", what);
 }
 
+static oct_status make_gradients(oct_train_step *s, const oct_batch *batch)
+{
+    const oct_leaves leaves = split(s, batch->shape[0].dim[0]);
+    oct_tensor *loss = oct_step_loss(s, batch, &leaves);
+    OCT_TRY(oct_context_status(s->context));
+    return backward(s, loss);
+}
+
 static oct_status learn(oct_train_step *s, const oct_batch *batch)
 {
     oct_context *cx = s->context;
-    oct_params_zero(&s->params);
-    oct_tensor *loss = loss_of(s, forward(s, batch, true), batch);
-    OCT_TRY(oct_context_status(cx));
-    OCT_TRY(backward(s, loss));
+    oct_step_audit_open(s, batch);
+    const oct_status status = make_gradients(s, batch);
+    oct_step_audit_close(s);
+    OCT_TRY(status);
     OCT_TRY(oct_params_reduce(&s->params, s->group, &cx->leaves));
     join_gradients(s);
     return OCT_OK;
@@ -471,7 +504,8 @@ oct_status oct_train_step_run(oct_train_step *step, const oct_batch *batch, floa
 
 static oct_status show(oct_train_step *s, const oct_batch *batch, void *y)
 {
-    const oct_tensor *output = forward(s, batch, false);
+    const oct_leaves leaves = split(s, batch->shape[0].dim[0]);
+    const oct_tensor *output = forward(s, batch, &leaves, false);
     OCT_TRY(oct_context_status(s->context));
     OCT_CHECK(!oct_is_codes(output), OCT_USAGE,
               "the model's output is codes; put a DeQuantStub at its end");
@@ -488,7 +522,8 @@ oct_status oct_train_step_forward(oct_train_step *step, const oct_batch *batch, 
 
 static oct_tensor *view_outputs(oct_train_step *s, const oct_batch *batch, float *y, int64_t n)
 {
-    begin(s, batch, false);
+    const oct_leaves leaves = split(s, batch->shape[0].dim[0]);
+    begin(s, &leaves, false);
     const int64_t samples = oct_leaves_local_samples(&s->context->leaves);
     const int64_t rows = batch->rows > 0 ? batch->rows : 1;
     const oct_shape shape = rows > 1 ? OCT_SHAPE(samples, rows, n / rows) : OCT_SHAPE(samples, n);
@@ -497,7 +532,8 @@ static oct_tensor *view_outputs(oct_train_step *s, const oct_batch *batch, float
 
 static oct_status look(oct_train_step *s, const oct_batch *batch, float *y, int64_t n)
 {
-    loss_of(s, y ? view_outputs(s, batch, y, n) : forward(s, batch, false), batch);
+    const oct_leaves leaves = split(s, batch->shape[0].dim[0]);
+    loss_of(s, y ? view_outputs(s, batch, y, n) : forward(s, batch, &leaves, false), batch);
     return oct_context_status(s->context);
 }
 

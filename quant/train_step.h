@@ -15,6 +15,7 @@
  */
 #pragma once
 
+#include "core/base/replay.h"
 #include "core/op/loss.h"
 #include "core/optim/optim.h"
 #include "quant/module/fake_quant.h"
@@ -64,7 +65,19 @@ typedef struct oct_step_sums {
     bool skipped;           /* some batch had a number that is not finite */
 } oct_step_sums;
 
-enum { OCT_STEP_WORDS = 4 };
+/* The audit of a step: what one leaf of it adds to all sums is digested, and any rank can compute that leaf once more
+ * (oct_train_step_again), which gives the same digest where processor and memory do what they should. */
+typedef struct oct_step_audit {
+    bool on;             /* set by the caller before the step begins, and these: */
+    int64_t batch, leaf; /* the leaf, in the so manieth batch of the update */
+    uint64_t digest;     /* behind the step, of the rank that the leaf belongs to */
+    /* The step's own. */
+    oct_leaf_watch watch;
+    oct_replay replay;  /* of what the ranks told each other in that batch */
+    oct_step_sums sums; /* as they were before it */
+} oct_step_audit;
+
+enum { OCT_STEP_WORDS = 5 };
 
 typedef struct oct_train_step {
     oct_module *root; /* borrowed */
@@ -80,6 +93,9 @@ typedef struct oct_train_step {
     uint64_t seed, update;
     /* The caller's own numbers: after a step each is the largest that a rank had before it. */
     int64_t word[OCT_STEP_WORDS];
+    int64_t
+        *rank_word; /* further ones, one for each rank; borrowed; NULL: none, alike on all ranks */
+    oct_step_audit audit;
     /* And these are the step's own. */
     oct_context *context;
     oct_params params;
@@ -91,6 +107,7 @@ typedef struct oct_train_step {
     oct_step_sums sums;
     float *waiting; /* rows of params.numel */
     int waiting_rows;
+    oct_step_state state;
     oct_step_undo undo;
     char why[256]; /* the last step that was skipped was so: a sentence */
 } oct_train_step;
@@ -129,6 +146,14 @@ oct_status oct_train_step_begin(oct_train_step *step, int64_t batches, int64_t s
                                 float lr) OCT_NODISCARD;
 oct_status oct_train_step_learn(oct_train_step *step, const oct_batch *batch) OCT_NODISCARD;
 oct_status oct_train_step_update(oct_train_step *step, oct_step_result *result) OCT_NODISCARD;
+/* Not collective: computes the leaf of the last step's audit again, from the state before that step, which this rank
+ * then has again as it was. batch: that of the leaf, but its arrays begin with the leaf's samples. Gradients are lost.
+ * OCT_NUMERIC where what was finite is not. */
+oct_status oct_train_step_again(oct_train_step *step, const oct_batch *batch,
+                                uint64_t *digest) OCT_NODISCARD;
+/* Not collective: digests a slice of the state of training (step_state.h). */
+oct_status oct_train_step_digest(oct_train_step *step, int64_t slice, int64_t slices,
+                                 uint64_t *digest) OCT_NODISCARD;
 /* Collective: a forward of the batch's inputs that learns nothing, in the mode and state that root is in:
  * in training mode observers see it (calibration). y (may be NULL): the output of this rank's samples,
  * float or, of class numbers, int32_t. */

@@ -34,6 +34,7 @@ void oct_context_begin(oct_context *cx, oct_leaves leaves, bool record)
     cx->leaves = leaves;
     cx->record = record;
     cx->draws = (oct_draws){0};
+    cx->watch = (oct_leaf_watch){0};
     cx->last = NULL;
     cx->atomic_depth = 0;
     cx->hook = NULL;

@@ -37,6 +37,15 @@ typedef struct oct_draws {
     uint32_t calls;       /* of what draws, in this forward */
 } oct_draws;
 
+/* One leaf of a batch can be watched: what it alone adds to every sum over the batch (loss, statistics, the gradient of
+ * each parameter) goes into a digest, in the order of the forward and the backward. Set behind
+ * oct_context_begin, which clears it. */
+typedef struct oct_leaf_watch {
+    bool active;
+    int64_t leaf; /* of this rank's */
+    uint64_t digest;
+} oct_leaf_watch;
+
 struct oct_context {
     oct_status status; /* sticky */
     oct_arena *arena;
@@ -44,16 +53,17 @@ struct oct_context {
     const oct_collective *group; /* never NULL; a forward sums by oct_sum_over_ranks alone, since */
                                  /* others may not be there while it runs part by part */
     oct_draws draws;             /* of this step */
-    oct_batch_part part;         /* set by who begins forwards, kept over them */
-    bool record;                 /* keep a tape */
-    bool release_on_backward;    /* backward gives back what the forward made while it goes, so */
-                                 /* tensors that ops made may not be read after it; set by who */
-                                 /* begins steps, kept over them */
-    oct_numerics numerics;       /* of the backward of quantized layers */
-    oct_node *last;              /* tape */
-    oct_trace *trace;            /* records the graph while not NULL */
-    oct_lifetimes *lifetimes;    /* without a tape: frees what is read no more; or NULL */
-    oct_op_args args;            /* of the functional op at hand, for the trace */
+    oct_leaf_watch watch;
+    oct_batch_part part;           /* set by who begins forwards, kept over them */
+    bool record;                   /* keep a tape */
+    bool release_on_backward;      /* backward gives back what the forward made while it goes, so */
+                                   /* tensors that ops made may not be read after it; set by who */
+                                   /* begins steps, kept over them */
+    oct_numerics numerics;         /* of the backward of quantized layers */
+    oct_node *last;                /* tape */
+    oct_trace *trace;              /* records the graph while not NULL */
+    oct_lifetimes *lifetimes;      /* without a tape: frees what is read no more; or NULL */
+    oct_op_args args;              /* of the functional op at hand, for the trace */
     oct_interceptor *interceptor;  /* of the prepared root that runs, or NULL */
     int atomic_depth;              /* > 0 inside an atomic module: what it calls is no call site */
     oct_module *module;            /* innermost module being called; messages name it */

@@ -6,6 +6,8 @@
  */
 #include "core/autograd/leaf_grads.h"
 
+#include "core/base/digest.h"
+
 #include <string.h>
 
 void oct_param_used(oct_context *cx, oct_param *param)
@@ -51,9 +53,22 @@ float *oct_leaf_grads_begin(oct_context *cx, oct_param *param)
     return rows;
 }
 
+void oct_leaf_watch_add(oct_context *cx, const void *vector, size_t bytes)
+{
+    const uint64_t both[2] = {cx->watch.digest, oct_digest(vector, bytes)};
+    cx->watch.digest = oct_digest(both, sizeof both);
+}
+
+static void watch_row(oct_context *cx, const void *rows, size_t bytes)
+{
+    if (cx->watch.active)
+        oct_leaf_watch_add(cx, (const char *)rows + (size_t)cx->watch.leaf * bytes, bytes);
+}
+
 static void fold(oct_context *cx, oct_param *param)
 {
     int64_t numel = oct_numel(&param->value);
+    watch_row(cx, param->rows, (size_t)numel * sizeof(float));
     int parts = oct_tree_fold_f32(&cx->leaves, param->rows, numel);
     OCT_ASSERT(parts <= param->max_parts);
     for (int p = 0; p < parts; p++) {
@@ -96,6 +111,7 @@ bool oct_sum_over_ranks(oct_context *cx, double *rows, int64_t n, double *total)
         oct_context_fail(cx, OCT_DEFECT, "a sum over the batch was asked of a part of it");
         return false;
     }
+    watch_row(cx, rows, (size_t)n * sizeof *rows);
     oct_tree_fold_f64(&cx->leaves, rows, n);
     oct_context_adopt(cx, cx->group->tree_sum_f64(cx->group, &cx->leaves, rows, n, total));
     return cx->status == OCT_OK;

@@ -23,6 +23,9 @@ void oct_leaf_grads_end(oct_context *cx, oct_param *param);
  * drops all rows of a backward that failed. */
 void oct_leaf_grads_close(oct_context *cx);
 
+/* Adds a leaf's own vector to the digest of the context's watch, which that leaf is under. */
+void oct_leaf_watch_add(oct_context *cx, const void *vector, size_t bytes);
+
 /* total (n) = the sum over all leaves of all ranks of rows (leaves.local, n), which are folded in
  * place. False when the context has failed, as it does for a part of a batch. A collective call. */
 bool oct_sum_over_ranks(oct_context *cx, double *rows, int64_t n, double *total);

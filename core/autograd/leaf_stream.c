@@ -55,9 +55,9 @@ static int64_t groups_in(const oct_leaves *leaves, const oct_leaf_stream *stream
 }
 
 /* A round that begins after n groups of a part may begin by adding to the group before it. */
-static bool begins_by_adding(int64_t n)
+static bool begins_by_adding(const oct_leaf_stream *stream, int64_t n)
 {
-    return n % 2 == 1;
+    return n % 2 == 1 && !stream->apart;
 }
 
 /* Returns the most rows that a round and what waits before it ever need: after n groups of a part
@@ -69,7 +69,7 @@ static int64_t rows_needed(const oct_leaves *leaves, const oct_leaf_stream *stre
     int64_t most = 0, per_round = round_size(stream), group = 0;
     for (int p = 0; p < num_parts; p++) {
         for (int64_t n = 0; n < groups_in(leaves, stream, &parts[p]); n++, group++) {
-            int64_t rows = __builtin_popcountll((uint64_t)n) - begins_by_adding(n);
+            int64_t rows = __builtin_popcountll((uint64_t)n) - begins_by_adding(stream, n);
             if (group % per_round == 0) most = oct_max_i64(most, rows);
         }
     }
@@ -123,6 +123,7 @@ static void give_rows(oct_context *cx, oct_leaf_pending *some)
 
 int64_t oct_leaf_stream_leaves(const oct_context *cx, int64_t most)
 {
+    if (cx->watch.active) return 1;
     while (most > 1 && most * omp_get_max_threads() > cx->leaves.local)
         most /= 2;
     return most;
@@ -140,7 +141,9 @@ void oct_leaf_stream_begin(oct_context *cx, oct_leaf_stream *stream, oct_param *
                            int64_t leaves, const oct_leaf_layout *layout)
 {
     OCT_ASSERT(leaves > 0 && (leaves & (leaves - 1)) == 0);
-    *stream = (oct_leaf_stream){.param = param, .layout = layout, .leaves = leaves};
+    OCT_ASSERT(leaves == 1 || !cx->watch.active);
+    *stream = (oct_leaf_stream){
+        .param = param, .layout = layout, .leaves = leaves, .apart = cx->watch.active};
     if (!oct_param_takes_grads(cx, param)) return;
     if (param->rows || param->uses > 1) {
         stream->leaves = 1;
@@ -231,10 +234,20 @@ static void count_round(const oct_context *cx, oct_leaf_stream *stream)
     do_joins(stream->some, oct_numel(&stream->param->value));
 }
 
+/* A watched leaf is a group of its own. */
+static void watch_round(oct_context *cx, const oct_leaf_stream *stream)
+{
+    const size_t bytes = (size_t)oct_numel(&stream->param->value) * sizeof(float);
+    for (int64_t i = stream->first; cx->watch.active && i < stream->end; i++) {
+        const oct_leaf_group group = oct_leaf_stream_group(cx, stream, i);
+        if (group.first == cx->watch.leaf) oct_leaf_watch_add(cx, group.row, bytes);
+    }
+}
+
 static void open_round(const oct_leaf_stream *stream)
 {
     oct_leaf_pending *some = stream->some;
-    some->adds = begins_by_adding(stream->first - some->part_begin);
+    some->adds = begins_by_adding(stream, stream->first - some->part_begin);
     if (some->adds) some->row[0] = some->waiting[some->height - 1];
     for (int64_t i = some->adds; i < stream->end - stream->first; i++)
         some->row[i] = some->unused[--some->num_unused];
@@ -245,7 +258,10 @@ bool oct_leaf_stream_next(oct_context *cx, oct_leaf_stream *stream, int64_t *fir
 {
     oct_meanwhile(cx);
     if (cx->status != OCT_OK) return false;
-    if (stream->some && stream->end > stream->first) count_round(cx, stream);
+    if (stream->some && stream->end > stream->first) {
+        watch_round(cx, stream);
+        count_round(cx, stream);
+    }
     stream->first = stream->end;
     if (stream->first == stream->num_groups) return false;
     int64_t size = stream->all ? stream->num_groups : round_size(stream);

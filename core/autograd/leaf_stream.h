@@ -29,6 +29,7 @@ typedef struct oct_leaf_stream {
     const oct_leaf_layout *layout;
     int64_t leaves;                /* of a group, at most */
     int64_t num_groups;            /* of this rank */
+    bool apart;                    /* each group has a row of its own: a leaf is watched */
     int64_t first, end;            /* groups at hand */
     float *all;                    /* rows of all leaves, or NULL: */
     struct oct_leaf_pending *some; /* those at hand and the sums that wait */

@@ -1,6 +1,7 @@
 /* In the collective of one process, what it has is already the whole. */
 #include "core/base/collective.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* Copies the only part, which is the sum; that of no leaves at all is zero. */
@@ -71,6 +72,19 @@ static oct_status one_has_summed(const oct_collective *self)
     return OCT_OK;
 }
 
+static double one_waited(const oct_collective *self)
+{
+    (void)self;
+    return 0;
+}
+
+static const char *one_name(const oct_collective *self, int rank, char text[128])
+{
+    (void)self;
+    snprintf(text, 128, "rank %d", rank);
+    return text;
+}
+
 const oct_collective oct_collective_one = {
     .rank = 0,
     .size = 1,
@@ -83,4 +97,6 @@ const oct_collective oct_collective_one = {
     .sum_begin = one_sum_begin,
     .sums_move = one_has_summed,
     .sums_finish = one_has_summed,
+    .waited = one_waited,
+    .name = one_name,
 };

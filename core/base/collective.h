@@ -31,6 +31,10 @@ struct oct_collective {
                             int64_t stride, int64_t n);
     oct_status (*sums_move)(const oct_collective *self);
     oct_status (*sums_finish)(const oct_collective *self);
+    /* Not collective: how many seconds this rank has waited for others so far, and a rank's name with its host,
+     * "rank 2 (node7)". */
+    double (*waited)(const oct_collective *self);
+    const char *(*name)(const oct_collective *self, int rank, char text[128]);
 };
 
 extern const oct_collective oct_collective_one; /* rank 0 of 1 */

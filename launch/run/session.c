@@ -84,6 +84,18 @@ static oct_status sums_finish(const oct_collective *self)
     return ranks->sums_finish(ranks);
 }
 
+static double waited(const oct_collective *self)
+{
+    const oct_collective *ranks = ((const oct_watched *)self)->ranks;
+    return ranks->waited(ranks);
+}
+
+static const char *name(const oct_collective *self, int rank, char text[128])
+{
+    const oct_collective *ranks = ((const oct_watched *)self)->ranks;
+    return ranks->name(ranks, rank, text);
+}
+
 /* Writes the command with its words and options. What may differ from host to host is left out, and so are the
  * words of train, whose recipes are compared key by key. */
 static oct_status command_text(const oct_args *args, oct_text *text)
@@ -157,7 +169,7 @@ oct_status oct_session_open(oct_session *session, const oct_args *args, double d
     const oct_collective *ranks = oct_comm_collective(session->comm);
     *session->watched = (oct_watched){
         .face = {ranks->rank, ranks->size, tree_sum_f32, tree_sum_f64, max_i64, broadcast, gather,
-                 agree, sum_begin, sums_move, sums_finish},
+                 agree, sum_begin, sums_move, sums_finish, waited, name},
         .ranks = ranks,
     };
     session->group = &session->watched->face;

@@ -1,5 +1,5 @@
 /* The trainer takes one training step after another, and changes the model between the phases. */
-#include "launch/run/trainer.h"
+#include "launch/run/trainer_impl.h"
 
 #include "core/base/mem.h"
 #include "launch/run/build.h"
@@ -9,7 +9,7 @@
 #include <stdio.h>
 
 /* The step's words that the trainer uses. */
-enum { WORD_STOP, WORD_UNREAD, WORD_SAVED };
+enum { WORD_STOP, WORD_UNREAD, WORD_SAVED, WORD_STATE, WORD_STATE_LEAST };
 
 static int64_t full_batch(const oct_recipe *recipe, const oct_dataset *data)
 {
@@ -124,6 +124,9 @@ oct_status oct_trainer_create(oct_trainer *trainer, const oct_recipe *recipe,
     trainer->loader.rank = group->rank;
     trainer->loader.ranks = group->size;
     OCT_TRY_OUT(allocate_batch(trainer));
+    OCT_TRY_OUT(oct_trainer_audit_create(trainer));
+    OCT_TRY_OUT(oct_pace_init(&trainer->pace, group));
+    trainer->training.rank_word = trainer->pace.own_ns;
 out:
     if (status != OCT_OK) oct_trainer_destroy(trainer);
     return status;
@@ -142,6 +145,9 @@ void oct_trainer_destroy(oct_trainer *trainer)
     oct_trainer_release_memory(trainer);
     oct_module_destroy(&trainer->model);
     oct_loader_deinit(&trainer->loader);
+    oct_loader_deinit(&trainer->audit.loader);
+    oct_free(&trainer->audit.images);
+    oct_pace_deinit(&trainer->pace);
     oct_free(&trainer->images);
     oct_free(&trainer->logits);
     oct_text_free(&trainer->report);
@@ -152,14 +158,9 @@ bool oct_trainer_done(const oct_trainer *trainer)
     return trainer->step >= oct_plan_steps(&trainer->plan);
 }
 
-/* The batches of a step, in their epoch. */
-typedef struct step_batches {
-    int64_t epoch, first, count, samples;
-} step_batches;
-
-static step_batches batches_of(const oct_trainer *trainer)
+static oct_step_batches batches_of(const oct_trainer *trainer)
 {
-    step_batches b = {0};
+    oct_step_batches b = {0};
     int64_t step_in_epoch;
     oct_plan_epoch(&trainer->plan, trainer->step, &b.epoch, &step_in_epoch);
     b.count = oct_plan_batches(&trainer->plan, step_in_epoch, &b.first);
@@ -186,30 +187,46 @@ static oct_status agree_on_unread(oct_trainer *trainer)
     return group->agree(group, mine ? oct_fail(OCT_DATA, "%s", trainer->unread) : OCT_OK);
 }
 
-/* A batch of an epoch, and which leaves of it are here. */
-static oct_status fetch(oct_trainer *trainer, int64_t epoch, int64_t number, oct_batch *batch,
-                        oct_leaves *leaves)
+oct_status oct_trainer_read(oct_trainer *trainer, const oct_batch_source *source,
+                            const oct_leaves *leaves, oct_batch *batch)
 {
     const oct_dataset *data = trainer->train_data;
-    const oct_collective *group = trainer->group;
-    int64_t samples = oct_loader_samples(&trainer->loader, number);
-    *leaves = oct_leaves_split(samples, trainer->recipe->batch_leaf, group->rank, group->size);
     oct_goals goals;
-    const double begin = oct_seconds();
-    const oct_status status =
-        oct_loader_fetch(&trainer->loader, epoch, number, leaves, trainer->images, &goals);
-    trainer->data_seconds += oct_seconds() - begin;
+    const oct_status status = oct_loader_fetch(source->loader, source->epoch, source->number,
+                                               leaves, source->images, &goals);
     if (status != OCT_OK && status != OCT_DATA) return status;
-    if (status == OCT_DATA) note_unread(trainer);
     goals = oct_task_goals(trainer->recipe, data, &goals);
     *batch = (oct_batch){1,
-                         {OCT_SHAPE(samples, data->h, data->w, data->c)},
-                         {trainer->images},
+                         {OCT_SHAPE(leaves->samples, data->h, data->w, data->c)},
+                         {source->images},
                          .labels = oct_task_learns_labels(&goals) ? goals.labels : NULL,
                          .probabilities = goals.values,
                          .rows = goals.rows,
                          .ignores = goals.ignores,
                          .ignored = goals.ignored};
+    return status;
+}
+
+oct_status oct_trainer_ask(oct_trainer *trainer, const oct_leaves *leaves, oct_batch *batch)
+{
+    if (!trainer->teacher.model || trainer->phase == OCT_PHASE_CALIBRATE) return OCT_OK;
+    return oct_teacher_ask(&trainer->teacher, batch->input[0], oct_leaves_local_samples(leaves),
+                           &batch->teacher);
+}
+
+/* A batch of an epoch, and which leaves of it are here. */
+static oct_status fetch(oct_trainer *trainer, int64_t epoch, int64_t number, oct_batch *batch,
+                        oct_leaves *leaves)
+{
+    const oct_collective *group = trainer->group;
+    const oct_batch_source source = {&trainer->loader, trainer->images, epoch, number};
+    *leaves = oct_leaves_split(oct_loader_samples(&trainer->loader, number),
+                               trainer->recipe->batch_leaf, group->rank, group->size);
+    const double begin = oct_seconds();
+    const oct_status status = oct_trainer_read(trainer, &source, leaves, batch);
+    trainer->data_seconds += oct_seconds() - begin;
+    if (status != OCT_DATA) return status;
+    note_unread(trainer);
     return OCT_OK;
 }
 
@@ -281,38 +298,64 @@ static oct_status take_batches(oct_trainer *trainer, oct_step_result *result)
     oct_train_step *training = &trainer->training;
     const bool calibrates = trainer->phase == OCT_PHASE_CALIBRATE;
     const double lr = oct_plan_lr(&trainer->plan, trainer->recipe, trainer->step);
-    const step_batches b = batches_of(trainer);
+    const oct_step_batches b = batches_of(trainer);
     training->update = (uint64_t)trainer->step;
     training->nonfinite = may_skip(trainer) ? OCT_NONFINITE_SKIP : OCT_NONFINITE_STOP;
+    oct_trainer_audit_begin(trainer, &b);
     if (changes_early(trainer)) oct_checkpoint_writer_wait_copied(trainer->writer);
     OCT_TRY(oct_train_step_begin(training, b.count, b.samples, (float)lr));
     for (int64_t i = 0; i < b.count; i++) {
         oct_batch batch;
         oct_leaves leaves;
         OCT_TRY(fetch(trainer, b.epoch, b.first + i, &batch, &leaves));
-        if (trainer->teacher.model && !calibrates)
-            OCT_TRY(oct_teacher_ask(&trainer->teacher, trainer->images,
-                                    oct_leaves_local_samples(&leaves), &batch.teacher));
+        OCT_TRY(oct_trainer_ask(trainer, &leaves, &batch));
         OCT_TRY(calibrates ? calibrate(trainer, &batch, &leaves)
                            : oct_train_step_learn(training, &batch));
     }
     oct_checkpoint_writer_wait_copied(trainer->writer);
-    return calibrates ? oct_train_step_observed(training, result)
-                      : oct_train_step_update(training, result);
+    OCT_TRY(calibrates ? oct_train_step_observed(training, result)
+                       : oct_train_step_update(training, result));
+    return oct_trainer_audit_end(trainer, &b);
+}
+
+static oct_status set_words(oct_trainer *trainer)
+{
+    oct_train_step *training = &trainer->training;
+    const oct_collective *group = trainer->group;
+    const int64_t samples = full_batch(trainer->recipe, trainer->train_data);
+    const oct_leaves leaves =
+        oct_leaves_split(samples, trainer->recipe->batch_leaf, group->rank, group->size);
+    oct_pace_begin(&trainer->pace, &leaves);
+    OCT_TRY(oct_alike_slice(&trainer->alike, training, trainer->step));
+    training->word[WORD_STOP] = trainer->stop;
+    training->word[WORD_SAVED] = trainer->saved;
+    training->word[WORD_UNREAD] = 0;
+    training->word[WORD_STATE] = trainer->alike.most;
+    training->word[WORD_STATE_LEAST] = trainer->alike.least;
+    trainer->unread[0] = '\0';
+    return OCT_OK;
+}
+
+/* Behind the control reduction. */
+static oct_status read_words(oct_trainer *trainer)
+{
+    const oct_train_step *training = &trainer->training;
+    trainer->alike.most = training->word[WORD_STATE];
+    trainer->alike.least = training->word[WORD_STATE_LEAST];
+    trainer->stop = training->word[WORD_STOP] != 0;
+    trainer->saved = training->word[WORD_SAVED] != 0;
+    oct_pace_end(&trainer->pace);
+    return oct_alike_judge(&trainer->alike, trainer->group, trainer->step + 1);
 }
 
 static oct_status take_step(oct_trainer *trainer, oct_step_result *result)
 {
-    trainer->training.word[WORD_STOP] = trainer->stop;
-    trainer->training.word[WORD_SAVED] = trainer->saved;
-    trainer->training.word[WORD_UNREAD] = 0;
-    trainer->unread[0] = '\0';
+    OCT_TRY(set_words(trainer));
     const oct_status status = take_batches(trainer, result);
     if (status == OCT_OK && trainer->training.word[WORD_UNREAD]) return agree_on_unread(trainer);
     if (status == OCT_NUMERIC) return went_wrong(trainer);
-    trainer->stop = trainer->training.word[WORD_STOP] != 0;
-    trainer->saved = trainer->training.word[WORD_SAVED] != 0;
-    return status;
+    OCT_TRY(status);
+    return read_words(trainer);
 }
 
 oct_status oct_trainer_step(oct_trainer *trainer, oct_step_result *result)

@@ -7,9 +7,12 @@
 #include "dist/comm.h"
 #include "io/checkpoint_writer.h"
 #include "io/loader.h"
+#include "launch/run/alike.h"
 #include "launch/run/calibrate.h"
 #include "launch/run/course.h"
 #include "launch/run/evaluate.h"
+#include "launch/run/leaf_audit.h"
+#include "launch/run/pace.h"
 #include "launch/run/plan.h"
 #include "launch/run/teacher.h"
 #include "quant/train_step.h"
@@ -28,6 +31,9 @@ typedef struct oct_trainer {
     oct_calibration calibration; /* its forward is begun by its first step */
     oct_teacher teacher;         /* given by the caller before the first step that is to ask it */
     oct_loader loader;
+    oct_pace pace;
+    oct_alike alike;
+    oct_leaf_audit audit;
     float *images;              /* of this rank's samples */
     char unread[OCT_READ_TEXT]; /* why a sample of the step at hand could not be read; or empty */
     float *logits;              /* of a calibration step */

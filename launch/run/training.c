@@ -146,6 +146,7 @@ static oct_status save_now(oct_training *r)
 static oct_status save(oct_training *r, bool required, bool last)
 {
     OCT_TRY(settle_before_next(r));
+    OCT_TRY(oct_alike_whole(&r->trainer.training, r->session->group, r->trainer.step));
     if (last) return save_now(r);
     const oct_status status =
         oct_session_agree(r->session, oct_trainer_save_begin(&r->trainer, r->checkpoints));
@@ -493,6 +494,9 @@ static oct_status work(oct_training *r, json_t **result)
     while (!oct_trainer_done(&r->trainer))
         OCT_TRY(step(r));
     tell_waits(r);
+    if (r->trainer.audit.done > 0)
+        oct_log(OCT_LOG_INFO, "%lld leaves were computed again, to the same bits",
+                (long long)r->trainer.audit.done);
     if (r->trainer.skips.all > 0)
         oct_log(OCT_LOG_WARN, "%lld of %lld steps were skipped, whose numbers were not finite",
                 (long long)r->trainer.skips.all, (long long)r->trainer.step);

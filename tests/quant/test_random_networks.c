@@ -757,8 +757,8 @@ static bool live_on_ranks(const trial *first, tally *count)
     member *m = calloc(2, sizeof *m);
     for (int i = 0; i < 2; i++) { /* nothing in a step broadcasts or gathers */
         m[i].collective =
-            (oct_collective){i,    2,         sum_f32,  sum_f64,       largest,      NULL,
-                             NULL, both_well, sum_rows, nothing_moves, nothing_moves};
+            (oct_collective){i,         2,        sum_f32,       sum_f64,       largest, NULL, NULL,
+                             both_well, sum_rows, nothing_moves, nothing_moves, NULL,    NULL};
         m[i].crowd = &c;
         m[i].first = first;
         pthread_create(&threads[i], NULL, live_as_rank, &m[i]);

@@ -1,0 +1,32 @@
+/* The pace of a run: how long its steps take, and the rank that keeps the others waiting.
+ *
+ * A rank's own time is that of its step without what it waited for others; each step's control reduction takes the
+ * times of the step before to all ranks. The slowest rank is named when it has taken 1.5 times the median, for its
+ * share of the leaves too, in 20 steps in a row: once, and again only after 20 steps without. */
+#pragma once
+
+#include "core/base/collective.h"
+
+typedef struct oct_pace {
+    const oct_collective *group; /* borrowed */
+    int64_t *own_ns;  /* of each rank; owned; what travels: each rank knows its own before */
+    int64_t spent_ns; /* by this rank in the step before; 0: there was none */
+    oct_leaves before, at_hand; /* what the ranks shared in that step, and in this one */
+    double begin_s, waited_s;
+    /* The slowest rank of so many steps in a row; and whether it was named, with the steps since in which it was not
+     * slow. */
+    int slow, steps;
+    bool named;
+    int well;
+} oct_pace;
+
+oct_status oct_pace_init(oct_pace *pace, const oct_collective *group) OCT_NODISCARD;
+void oct_pace_deinit(oct_pace *pace);
+/* Before a step, of which this rank has these leaves, or of several such batches; and behind it, when own_ns holds what
+ * all ranks took for the step before: names the rank that is slow in the log. */
+void oct_pace_begin(oct_pace *pace, const oct_leaves *leaves);
+void oct_pace_end(oct_pace *pace);
+
+/* Finds the slowest of so many ranks, or -1 where it does not take 1.5 times the median of them, and a millisecond more
+ * than that. leaves: of the batch that they shared. *factor: how many times the median it takes. */
+int oct_pace_slowest(const int64_t *own_ns, int ranks, const oct_leaves *leaves, double *factor);
