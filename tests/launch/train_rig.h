@@ -115,18 +115,21 @@ static inline oct_status add_state(void *user, const oct_state_item *item)
     return OCT_OK;
 }
 
-static oct_sha256_state *digesting; /* what is added to at the moment */
-
 /* SHA-256 of all state: parameters, buffers, optimizer with its averages. */
 typedef struct state_digest {
     uint8_t bytes[32];
 } state_digest;
 
+typedef struct averages_walk {
+    oct_sha256_state *sum;
+    const oct_average *average;
+} averages_walk;
+
 static inline oct_status add_average(void *user, const oct_state_item *item)
 {
-    const oct_average *average = &((const oct_optim *)user)->average;
-    const float *other = oct_average_of(average, item->tensor);
-    if (other) oct_sha256_add(digesting, other, (size_t)oct_numel(item->tensor) * sizeof *other);
+    const averages_walk *walk = user;
+    const float *other = oct_average_of(walk->average, item->tensor);
+    if (other) oct_sha256_add(walk->sum, other, (size_t)oct_numel(item->tensor) * sizeof *other);
     return OCT_OK;
 }
 
@@ -138,9 +141,10 @@ static inline state_digest digest_of_state(oct_module *model, const oct_optim *o
     cr_assert_eq(oct_module_state(model, add_state, state), OCT_OK);
     for (int s = 0; optim && s < optim->num_slots; s++)
         oct_sha256_add(state, optim->slot[s], (size_t)optim->numel * sizeof(float));
-    digesting = state;
-    if (optim && optim->average.begun)
-        cr_assert_eq(oct_module_state(model, add_average, (void *)(uintptr_t)optim), OCT_OK);
+    if (optim && optim->average.begun) {
+        averages_walk walk = {state, &optim->average};
+        cr_assert_eq(oct_module_state(model, add_average, &walk), OCT_OK);
+    }
     oct_sha256_end(&state, digest.bytes);
     return digest;
 }
