@@ -1,8 +1,8 @@
 /* Leaves are summed along the fixed tree, for any number of ranks.
  *
  * First the ranks of a node sum what they have, piece by piece of the vector, in the memory that they
- * share: each copies its own into its slot, each joins its share of the piece, and with a single node each
- * copies the total out. With several nodes each rank goes on with its shares of all pieces (its lane), which it sums
+ * share: each copies into its slot what others join, joins its share of the piece with its own where that
+ * lies, and with a single node each copies out what others have joined. With several nodes each rank goes on with its shares of all pieces (its lane), which it sums
  * with the same rank of the other nodes in the rounds of rounds.h; then the node puts its lanes together.
  *
  * A rank holds sums over a run of leaves: its own at first, one vector for each maximal aligned subtree
@@ -213,6 +213,15 @@ static char *part_in_slot(const sum *s, int rank, int p)
     return oct_rank_node_slot(node, rank, node->pieces) + (size_t)p * bytes_of(s, piece_length(s));
 }
 
+/* Copies a vector of the piece at hand but for this rank's share of it. */
+static void copy_others(const sum *s, char *to, const char *from)
+{
+    const oct_piece share = own_share(s);
+    memcpy(to, from, bytes_of(s, share.begin));
+    memcpy(to + bytes_of(s, share.end), from + bytes_of(s, share.end),
+           bytes_of(s, piece_length(s) - share.end));
+}
+
 static void fill_slot(sum *s)
 {
     const oct_piece share = own_share(s);
@@ -223,11 +232,11 @@ static void fill_slot(sum *s)
         return;
     }
     for (int p = 0; p < s->own.num_parts; p++)
-        memcpy(part_in_slot(s, s->comm->base.rank, p), s->own.vectors[p] + bytes_of(s, s->at),
-               bytes_of(s, piece_length(s)));
+        copy_others(s, part_in_slot(s, s->comm->base.rank, p),
+                    s->own.vectors[p] + bytes_of(s, s->at));
 }
 
-/* Joins this rank's share of what all have filled in, in the slots; returns how many parts the node has. */
+/* Joins this rank's share of what all have filled in with its own; returns how many parts the node has. */
 static int join_share(const sum *s)
 {
     oct_comm_state *state = s->comm->state;
@@ -239,12 +248,25 @@ static int join_share(const sum *s)
     for (int r = node->first; r < node->first + node->ranks; r++) {
         const int more = find_parts(s, r, r + 1, &run, parts);
         for (int p = 0; p < more; p++, count++) {
+            char *vector = r == s->comm->base.rank ? s->own.vectors[p] + bytes_of(s, s->at)
+                                                   : part_in_slot(s, r, p);
             state->parts[count] = parts[p];
-            state->vectors[count] = part_in_slot(s, r, p) + bytes_of(s, share.begin);
+            state->vectors[count] = vector + bytes_of(s, share.begin);
         }
     }
     find_parts(s, node->first, node->first + node->ranks, &run, parts);
     return oct_tree_join(&run, state->parts, state->vectors, count, length(share), s->width);
+}
+
+/* Gives the total of this rank's share to the others, and to itself. */
+static void give_total(const sum *s)
+{
+    const oct_piece share = own_share(s);
+    const char *total = s->comm->state->vectors[0];
+    char *to[] = {part_in_slot(s, s->holder, 0) + bytes_of(s, share.begin),
+                  s->out + bytes_of(s, s->at + share.begin)};
+    for (int i = 0; i < 2; i++)
+        if (to[i] != total) memcpy(to[i], total, bytes_of(s, length(share)));
 }
 
 static void move_to_lane(sum *s, int parts)
@@ -318,12 +340,24 @@ static oct_status join(sum *s)
 {
     const int parts = join_share(s);
     if (num_nodes(s) == 1) {
+        give_total(s);
         s->phase = TAKE;
         return tell_and_await(s, JOINED);
     }
     move_to_lane(s, parts);
     end_piece(s);
     return OCT_OK;
+}
+
+/* Of several nodes all shares are in the slot, of a single one this rank has its own. */
+static void take_total(const sum *s)
+{
+    char *out = s->out + bytes_of(s, s->at);
+    const char *total = part_in_slot(s, s->holder, 0);
+    if (s->returns)
+        memcpy(out, total, bytes_of(s, piece_length(s)));
+    else
+        copy_others(s, out, total);
 }
 
 static oct_status take_step(sum *s)
@@ -335,8 +369,7 @@ static oct_status take_step(sum *s)
     case JOIN:
         return join(s);
     case TAKE:
-        memcpy(s->out + bytes_of(s, s->at), part_in_slot(s, s->holder, 0),
-               bytes_of(s, piece_length(s)));
+        take_total(s);
         end_piece(s);
         return OCT_OK;
     case ROUND:

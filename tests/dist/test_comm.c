@@ -150,6 +150,29 @@ Test(fault, a_stopped_rank_is_named_and_goes_with_the_job, .timeout = 90)
     oct_process_free(&job);
 }
 
+/* Some pieces of the bucket are summed, others are in the slots. */
+Test(fault, a_rank_that_stops_inside_of_a_buckets_sum_is_named, .timeout = 90)
+{
+    oct_process job = oct_mpirun(3, LIMIT_S, "rank_fault", "bucket-stop", "1", "2", NULL);
+    oct_check_exit(job, oct_status_exit(OCT_LOST));
+    oct_check_said(job, "octet: error: no answer from rank 1 (");
+    oct_check_said(job, "in sum of gradients ");
+    cr_assert_eq(oct_process_said_times(&job, "octet: error:"), 1, "%s", job.err);
+    cr_assert(!oct_process_said(&job, "ended"));
+    oct_process_free(&job);
+}
+
+Test(fault, a_rank_that_is_killed_inside_of_a_buckets_sum_ends_the_job, .timeout = 90)
+{
+    oct_process job = oct_mpirun(3, LIMIT_S, "rank_fault", "bucket-kill", "1", NULL);
+    cr_assert(job.exit_code != 0 && !job.timed_out, "exit %d", job.exit_code);
+    oct_check_said(job, "rank 1 with PID");
+    oct_check_said(job, "signal 9");
+    cr_assert_lt(job.seconds, 15.0);
+    cr_assert(!oct_process_said(&job, "ended"));
+    oct_process_free(&job);
+}
+
 /* mpirun wakes it to end it; it must not accuse those that have gone. */
 Test(fault, a_stopped_rank_is_warned_of_first_and_there_is_one_error, .timeout = 90)
 {

@@ -1,6 +1,7 @@
 /* What goes wrong in practice: rank_fault KIND RANK [DEADLINE]. The named rank misbehaves, the others go on
  * with sums; a rank whose wait fails prints the sentence and ends the job, as the command does. The deadline
- * is that of the sums: processes of a busy machine may need seconds until all of them have started. */
+ * is that of the sums: processes of a busy machine may need seconds until all of them have started. KIND
+ * bucket-kill and bucket-stop: inside of a sum of gradients, some pieces of which are over. */
 #include "core/base/mem.h"
 #include "dist/comm_impl.h"
 #include "tests/ranks/rank.h"
@@ -8,7 +9,7 @@
 #include <signal.h>
 #include <unistd.h>
 
-enum { N = 6000, LEAVES = 8, START_S = 40 };
+enum { N = 6000, LEAVES = 8, BUCKET = 1 << 22, START_S = 40 };
 
 static oct_status one_step(const oct_collective *all, int64_t n, float *rows, float *out)
 {
@@ -34,6 +35,36 @@ static oct_status misbehave(const oct_collective *all, const char *kind, float *
     return OCT_OK;
 }
 
+/* Sums a bucket besides a backward, which looks now and then. Within it, at the fourth, the named rank is killed
+ * or stops. */
+static oct_status sum_bucket(oct_comm *comm, const char *kind, bool guilty, float *rows)
+{
+    const oct_collective *all = oct_comm_collective(comm);
+    const oct_leaves leaves = oct_leaves_split(all->size, 1, all->rank, all->size);
+    const oct_rank_node *node = &comm->besides->state->node;
+    const uint64_t before = node->pieces, pieces = BUCKET * sizeof *rows / node->slot_bytes;
+    RANK_CHECK(comm, pieces >= 4, "a bucket has few pieces");
+    OCT_TRY(all->sum_begin(all, &leaves, rows, BUCKET, BUCKET));
+    for (int i = 0; i < 100000 && node->pieces < before + pieces / 2; i++) {
+        OCT_TRY(all->sums_move(all));
+        usleep(50);
+    }
+    RANK_CHECK(comm, node->pieces < before + pieces, "the bucket's sum is over");
+    if (guilty) kill(getpid(), strcmp(kind, "bucket-kill") == 0 ? SIGKILL : SIGSTOP);
+    return all->sums_finish(all);
+}
+
+static oct_status sum_buckets(oct_comm *comm, const char *kind, int guilty)
+{
+    float *rows;
+    oct_status status = OCT_OK;
+    RANK_OK(comm, oct_alloc(&rows, BUCKET, sizeof(*rows)));
+    for (int step = 0; step < 5 && status == OCT_OK; step++)
+        status = sum_bucket(comm, kind, step == 3 && oct_comm_rank(comm) == guilty, rows);
+    oct_free(&rows);
+    return status;
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 3) return 2;
@@ -46,6 +77,10 @@ int main(int argc, char **argv)
     RANK_OK(comm, oct_alloc(&out, N, sizeof(*out)));
 
     oct_status status = OCT_OK;
+    if (strncmp(argv[1], "bucket-", 7) == 0) {
+        comm->besides->state->deadline_s = comm->state->deadline_s;
+        status = sum_buckets(comm, argv[1], rank_number(argv[2]));
+    }
     for (int step = 0; step < 20 && status == OCT_OK; step++) {
         if (step == 10 && all->rank == rank_number(argv[2]))
             status = misbehave(all, argv[1], rows, out);
