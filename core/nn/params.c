@@ -7,6 +7,7 @@
 #include "core/nn/params.h"
 
 #include "core/base/cpu.h"
+#include "core/base/int_math.h"
 #include "core/base/mem.h"
 
 #include <string.h>
@@ -209,9 +210,20 @@ void oct_params_scale_grads(const oct_params *params, float factor)
     multiply(params->grads, params->numel, factor);
 }
 
+/* Threads share what is looked at, in blocks. */
+static bool all_finite(const float *x, int64_t n)
+{
+    enum { BLOCK = 1 << 16 };
+    bool finite = true;
+#pragma omp parallel for schedule(static) reduction(&& : finite) if (n > BLOCK)
+    for (int64_t first = 0; first < n; first += BLOCK)
+        finite = finite && oct_all_finite(x + first, oct_min_i64(BLOCK, n - first));
+    return finite;
+}
+
 int64_t oct_params_find_bad_grad(const oct_params *params)
 {
-    if (oct_all_finite(params->grads, params->numel)) return -1;
+    if (all_finite(params->grads, params->numel)) return -1;
     for (size_t i = 0; i < params->count; i++)
         if (!oct_all_finite(params->items[i]->grad, oct_numel(&params->items[i]->value)))
             return (int64_t)i;
@@ -243,7 +255,7 @@ oct_status oct_params_check_values(const oct_params *params, oct_module *root)
 {
     for (size_t i = 0; i < params->count; i++) {
         const oct_param *param = params->items[i];
-        if (!oct_all_finite(oct_f32(&param->value), oct_numel(&param->value)))
+        if (!all_finite(oct_f32(&param->value), oct_numel(&param->value)))
             OCT_TRY(oct_module_state(root, name_not_finite, params->items[i]));
     }
     return OCT_OK;

@@ -1,7 +1,7 @@
 /* Adam with decoupled weight decay (Loshchilov and Hutter 2019), in the order of torch.optim.AdamW:
  * factors are computed in double and rounded once. Its state is the first and the second moment. */
 #include "core/base/cpu.h"
-#include "core/optim/optim.h"
+#include "core/optim/optim_impl.h"
 
 #include <math.h>
 
@@ -27,6 +27,11 @@ static void update_all(int64_t n, float *restrict p, const float *grad, float *r
     }
 }
 
+static void update_block(const oct_optim_block *b, const void *factors)
+{
+    update_all(b->n, b->p, b->grad, b->slot[0], b->slot[1], factors);
+}
+
 static void update(const oct_optim *optim, oct_param *param, float lr)
 {
     const oct_optim_config *c = &optim->config;
@@ -40,8 +45,7 @@ static void update(const oct_optim *optim, oct_param *param, float lr)
                              .root = (float)sqrt(1 - pow(beta2, t)),
                              .eps = c->eps,
                              .step = (float)((double)lr / (1 - pow(beta1, t)))};
-    update_all(oct_numel(&param->value), oct_f32(&param->value), param->grad,
-               optim->slot[0] + param->offset, optim->slot[1] + param->offset, &factors);
+    oct_optim_update_blocks(optim, param, update_block, &factors);
 }
 
 const oct_optim_type oct_optim_adamw = {

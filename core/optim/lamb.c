@@ -8,12 +8,13 @@
  * |w| / |r| is 1 for what does not decay (biases, batch norm) and where a norm is 0. Its state is m and v. */
 #include "core/base/cpu.h"
 #include "core/base/int_math.h"
-#include "core/optim/optim.h"
+#include "core/optim/optim_impl.h"
 #include "core/optim/square_sum.h"
 
 #include <math.h>
 
-enum { BLOCK = 1024 }; /* elements of r that are at hand at a time */
+/* Elements of r that are at hand at a time, and blocks whose sums are. */
+enum { BLOCK = 1024, BLOCKS = 512 };
 
 typedef struct lamb_factors {
     float beta1, rest1; /* beta and 1 - beta */
@@ -23,43 +24,29 @@ typedef struct lamb_factors {
     float eps, decay;
 } lamb_factors;
 
-typedef struct lamb_block {
-    int64_t n;
-    float *p, *m, *v;
-    const float *grad;
-} lamb_block;
-
-static lamb_block block_of(const oct_optim *optim, const oct_param *param, int64_t first)
-{
-    const int64_t at = param->offset + first;
-    return (lamb_block){.n = oct_min_i64(BLOCK, oct_numel(&param->value) - first),
-                        .p = oct_f32(&param->value) + first,
-                        .m = optim->slot[0] + at,
-                        .v = optim->slot[1] + at,
-                        .grad = param->grad + first};
-}
-
 OCT_CLONES
-static void update_moments(const lamb_block *b, const lamb_factors *factors)
+static void update_moments(const oct_optim_block *b, const lamb_factors *factors)
 {
     lamb_factors f = *factors;
+    float *m = b->slot[0], *v = b->slot[1];
     for (int64_t i = 0; i < b->n; i++) {
         const float g = b->grad[i];
-        b->m[i] = b->m[i] * f.beta1 + f.rest1 * g;
-        b->v[i] = b->v[i] * f.beta2 + f.rest2 * g * g;
+        m[i] = m[i] * f.beta1 + f.rest1 * g;
+        v[i] = v[i] * f.beta2 + f.rest2 * g * g;
     }
 }
 
 OCT_CLONES
-static void directions(const lamb_block *b, const lamb_factors *factors, float r[BLOCK])
+static void directions(const oct_optim_block *b, const lamb_factors *factors, float r[BLOCK])
 {
     lamb_factors f = *factors;
+    const float *m = b->slot[0], *v = b->slot[1];
     for (int64_t i = 0; i < b->n; i++)
-        r[i] = b->m[i] * f.scale1 / (sqrtf(b->v[i]) / f.root + f.eps) + f.decay * b->p[i];
+        r[i] = m[i] * f.scale1 / (sqrtf(v[i]) / f.root + f.eps) + f.decay * b->p[i];
 }
 
 OCT_CLONES
-static void move(const lamb_block *b, const float *r, float rate)
+static void move(const oct_optim_block *b, const float *r, float rate)
 {
     for (int64_t i = 0; i < b->n; i++)
         b->p[i] -= rate * r[i];
@@ -79,22 +66,40 @@ static lamb_factors factors_of(const oct_optim *optim, const oct_param *param)
                           .decay = param->decay ? c->weight_decay : 0.0F};
 }
 
+/* Updates the moments and returns the sum of the squares of r, block by block in order. */
+static double update_all_moments(const oct_optim *optim, const oct_param *param,
+                                 const lamb_factors *factors)
+{
+    const int64_t n = oct_numel(&param->value), blocks = (n + BLOCK - 1) / BLOCK;
+    double sum = 0, sums[BLOCKS];
+    for (int64_t begin = 0; begin < blocks; begin += BLOCKS) {
+        const int64_t some = oct_min_i64(BLOCKS, blocks - begin);
+#pragma omp parallel for schedule(static) if (some > 1)
+        for (int64_t i = 0; i < some; i++) {
+            const oct_optim_block block =
+                oct_optim_block_at(optim, param, (begin + i) * BLOCK, BLOCK);
+            float r[BLOCK];
+            update_moments(&block, factors);
+            directions(&block, factors, r);
+            sums[i] = oct_square_sum(r, block.n);
+        }
+        for (int64_t i = 0; i < some; i++)
+            sum += sums[i];
+    }
+    return sum;
+}
+
 static void update(const oct_optim *optim, oct_param *param, float lr)
 {
     const lamb_factors factors = factors_of(optim, param);
     const int64_t n = oct_numel(&param->value);
-    float r[BLOCK];
-    double sum = 0;
-    for (int64_t first = 0; first < n; first += BLOCK) {
-        const lamb_block block = block_of(optim, param, first);
-        update_moments(&block, &factors);
-        directions(&block, &factors, r);
-        sum += oct_square_sum(r, block.n);
-    }
+    const double sum = update_all_moments(optim, param, &factors);
     const double w = sqrt(oct_square_sum(oct_f32(&param->value), n));
     const double ratio = param->decay && w > 0 && sum > 0 ? w / sqrt(sum) : 1;
+#pragma omp parallel for schedule(static) if (n > BLOCK)
     for (int64_t first = 0; first < n; first += BLOCK) {
-        const lamb_block block = block_of(optim, param, first);
+        const oct_optim_block block = oct_optim_block_at(optim, param, first, BLOCK);
+        float r[BLOCK];
         directions(&block, &factors, r);
         move(&block, r, (float)((double)lr * ratio));
     }

@@ -7,7 +7,7 @@
  *
  * The ratio is 1 for what does not decay (biases, batch norm) and where a norm is 0. Its state is v. */
 #include "core/base/cpu.h"
-#include "core/optim/optim.h"
+#include "core/optim/optim_impl.h"
 #include "core/optim/square_sum.h"
 
 #include <math.h>
@@ -27,6 +27,11 @@ static void update_all(int64_t n, float *restrict p, const float *grad, float *r
     }
 }
 
+static void update_block(const oct_optim_block *b, const void *factors)
+{
+    update_all(b->n, b->p, b->grad, b->slot[0], factors);
+}
+
 static double ratio(const oct_optim_config *c, const oct_param *param)
 {
     const int64_t n = oct_numel(&param->value);
@@ -42,8 +47,7 @@ static void update(const oct_optim *optim, oct_param *param, float lr)
     const lars_factors factors = {.rate = (float)((double)lr * ratio(c, param)),
                                   .momentum = c->momentum,
                                   .decay = param->decay ? c->weight_decay : 0.0F};
-    update_all(oct_numel(&param->value), oct_f32(&param->value), param->grad,
-               optim->slot[0] + param->offset, &factors);
+    oct_optim_update_blocks(optim, param, update_block, &factors);
 }
 
 const oct_optim_type oct_optim_lars = {.name = "lars", .slot = {"slot0"}, .update = update};

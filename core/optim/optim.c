@@ -1,7 +1,10 @@
 /* This file holds the table of optimizers and makes the state of one. */
-#include "core/optim/optim.h"
+#include "core/optim/optim_impl.h"
 
+#include "core/base/int_math.h"
 #include "core/base/mem.h"
+
+enum { BLOCK = 1 << 14 }; /* elements: what a thread works on stays in its cache */
 
 static const void *const listed[] = {
 #define OCT_OPTIM(id, file) &oct_optim_##file,
@@ -38,6 +41,28 @@ void oct_optim_destroy(oct_optim *optim)
     for (size_t i = 0; i < OCT_COUNT(optim->slot); i++)
         oct_free(&optim->slot[i]);
     oct_average_destroy(&optim->average);
+}
+
+oct_optim_block oct_optim_block_at(const oct_optim *optim, const oct_param *param, int64_t first,
+                                   int64_t n)
+{
+    oct_optim_block block = {.n = oct_min_i64(n, oct_numel(&param->value) - first),
+                             .p = oct_f32(&param->value) + first,
+                             .grad = param->grad + first};
+    for (int i = 0; i < optim->num_slots; i++)
+        block.slot[i] = optim->slot[i] + param->offset + first;
+    return block;
+}
+
+void oct_optim_update_blocks(const oct_optim *optim, const oct_param *param,
+                             oct_optim_block_fn *update, const void *factors)
+{
+    const int64_t n = oct_numel(&param->value);
+#pragma omp parallel for schedule(static) if (n > BLOCK)
+    for (int64_t first = 0; first < n; first += BLOCK) {
+        const oct_optim_block block = oct_optim_block_at(optim, param, first, BLOCK);
+        update(&block, factors);
+    }
 }
 
 void oct_optim_step(oct_optim *optim, oct_params *params, float lr)

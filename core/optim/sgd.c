@@ -1,7 +1,7 @@
 /* Stochastic gradient descent with momentum, in the order of torch.optim.SGD. The buffer starts at 0,
  * so its first value is the gradient itself, as there. Weight decay is added to the gradient. */
 #include "core/base/cpu.h"
-#include "core/optim/optim.h"
+#include "core/optim/optim_impl.h"
 
 typedef struct sgd_factors {
     float lr, momentum, decay;
@@ -20,6 +20,11 @@ static void update_all(int64_t n, float *restrict p, const float *grad, float *r
     }
 }
 
+static void update_block(const oct_optim_block *b, const void *factors)
+{
+    update_all(b->n, b->p, b->grad, b->slot[0], factors);
+}
+
 static void update(const oct_optim *optim, oct_param *param, float lr)
 {
     const oct_optim_config *c = &optim->config;
@@ -27,8 +32,7 @@ static void update(const oct_optim *optim, oct_param *param, float lr)
                            .momentum = c->momentum,
                            .decay = param->decay ? c->weight_decay : 0.0F,
                            .nesterov = c->nesterov};
-    update_all(oct_numel(&param->value), oct_f32(&param->value), param->grad,
-               optim->slot[0] + param->offset, &factors);
+    oct_optim_update_blocks(optim, param, update_block, &factors);
 }
 
 const oct_optim_type oct_optim_sgd = {.name = "sgd", .slot = {"slot0"}, .update = update};

@@ -103,6 +103,43 @@ Test(optim, weights_of_zero_learn_by_lars_and_lamb_all_the_same)
 }
 
 /* More elements than a block, so that parts of all sizes occur. */
+/* Some blocks of each kind of loop, and a part of one. */
+Test(optim, no_bit_of_an_update_depends_on_the_threads)
+{
+    enum { MANY = 600000 };
+    static float before[MANY], after[MANY];
+    for (size_t k = 0; k < oct_registry_count(&oct_optim_kind_table); k++) {
+        oct_optim_config config = {.kind = (oct_optim_kind)k,
+                                   .momentum = 0.9f,
+                                   .beta1 = 0.9f,
+                                   .beta2 = 0.99f,
+                                   .eps = 1e-6f,
+                                   .trust = 0.01f,
+                                   .weight_decay = 0.01f};
+        for (int threads = 1; threads <= 3; threads += 2) {
+            oct_module *m;
+            oct_optim optim;
+            RIG_OK(oct_linear_create(&m, MANY, 1, false));
+            rig r = rig_of(m, rig_call_root, 1, 8);
+            oct_param *param = r.params.items[0];
+            RIG_OK(oct_optim_create(&optim, &config, &r.params));
+            omp_set_num_threads(threads);
+            for (int step = 0; step < 2; step++) {
+                for (int i = 0; i < MANY; i++) {
+                    if (step == 0) oct_f32(&param->value)[i] = (float)(i % 1013 - 500) / 777;
+                    param->grad[i] = (float)((i + step) % 311 - 100) / 333;
+                }
+                oct_optim_step(&optim, &r.params, 0.1f);
+            }
+            omp_set_num_threads(1);
+            memcpy(threads == 1 ? before : after, param->value.data, sizeof before);
+            oct_optim_destroy(&optim);
+            rig_end(&r);
+        }
+        oct_check_bits_f32(after, before, MANY, "parameter");
+    }
+}
+
 Test(optim, a_sum_of_squares_has_one_shape_for_any_threads)
 {
     enum { MOST = 70001 };
