@@ -113,7 +113,7 @@ void oct_conv_backward_weight(const oct_conv_plan *p, const oct_conv_weight_pass
                               void *scratch);
 /* Cuts so many passes, whose units are channels of the input, for so many threads. */
 oct_cut oct_conv_weight_cut(const oct_conv_plan *p, int64_t passes, int threads);
-/* Puts sums (groups, depth, outs) into the layout of weights (groups, outs, depth). */
+/* Puts sums (groups, depth, outs) into the layout of weights (groups, outs, depth); threads share it. */
 void oct_conv_weight_transpose(int64_t groups, int64_t depth, int64_t outs, const float *sums,
                                float *weight);
 

@@ -102,13 +102,14 @@ void oct_conv_forward_pack(const oct_conv_plan *p, const float *weight, void *pa
         oct_depthwise_pack(s, weight, NULL, OCT_FORWARD, packed);
         return;
     }
-    float *panel = packed;
-    for (int64_t g = 0; g < s->groups; g++, weight += d->columns * depth) {
-        for (int64_t c = 0; c < d->columns; c += tile, panel += depth * tile) {
-            const int64_t columns = oct_min_i64(tile, d->columns - c);
-            if (columns < tile) memset(panel, 0, (size_t)(depth * tile) * sizeof *panel);
-            oct_transpose_f32(columns, depth, weight + c * depth, depth, panel, tile);
-        }
+    const int64_t panels = (d->columns + tile - 1) / tile;
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < s->groups * panels; i++) {
+        const int64_t c = i % panels * tile, columns = oct_min_i64(tile, d->columns - c);
+        const float *from = weight + (i / panels * d->columns + c) * depth;
+        float *panel = (float *)packed + i * depth * tile;
+        if (columns < tile) memset(panel, 0, (size_t)(depth * tile) * sizeof *panel);
+        oct_transpose_f32(columns, depth, from, depth, panel, tile);
     }
 }
 
@@ -254,29 +255,29 @@ void oct_conv_backward_data_pack(const oct_conv_plan *p, const float *weight, co
     const oct_conv_product *d = &p->data;
     const oct_float_kernel *k = p->config.kernel;
     const int64_t taps = (int64_t)s->kernel_h * s->kernel_w, tap_bytes = d->panel_bytes / taps;
-    tap_columns t = {.values = weight,
-                     .codes = codes,
-                     .outs = s->out_c / s->groups,
-                     .depth = oct_conv_depth(s),
-                     .panel_bytes = d->panel_bytes};
+    const tap_columns all = {.values = weight,
+                             .codes = codes,
+                             .outs = s->out_c / s->groups,
+                             .depth = oct_conv_depth(s),
+                             .panel_bytes = d->panel_bytes};
     if (p->depthwise) {
         oct_depthwise_pack(s, weight, codes, OCT_BACKWARD, packed);
         return;
     }
-    char *panel = packed;
-    for (int64_t g = 0; g < s->groups; g++) {
-        for (int64_t c = 0; c < d->columns; c += OCT_PACKED_COLUMNS) {
-            t.columns = oct_min_i64(OCT_PACKED_COLUMNS, d->columns - c);
-            for (int64_t tap = 0; tap < taps; tap++) {
-                t.at = g * t.outs * t.depth + tap * d->columns + c;
-                t.tile = panel + tap * tap_bytes;
-                if (p->config.numerics == OCT_NUMERICS_BF16)
-                    pack_pairs(k, &t);
-                else
-                    pack_floats(k, &t);
-            }
-            panel += (t.columns + k->col_tile - 1) / k->col_tile * d->panel_bytes;
-        }
+    const int64_t parts = (d->columns + OCT_PACKED_COLUMNS - 1) / OCT_PACKED_COLUMNS;
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < s->groups * parts * taps; i++) {
+        const int64_t g = i / (parts * taps), tap = i % taps;
+        const int64_t c = i / taps % parts * OCT_PACKED_COLUMNS;
+        tap_columns t = all;
+        t.columns = oct_min_i64(OCT_PACKED_COLUMNS, d->columns - c);
+        t.at = g * t.outs * t.depth + tap * d->columns + c;
+        t.tile = (char *)packed + g * d->group_bytes + c / k->col_tile * d->panel_bytes +
+                 tap * tap_bytes;
+        if (p->config.numerics == OCT_NUMERICS_BF16)
+            pack_pairs(k, &t);
+        else
+            pack_floats(k, &t);
     }
 }
 

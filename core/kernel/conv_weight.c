@@ -27,6 +27,8 @@ enum {
     MAX_CHUNKS = 10,
     MERGED_POSITIONS = 256, /* odd planes with fewer are put in one line where there is one tap */
     FEW_ROWS = 64,          /* fewer of a ky are not worth a product of their own */
+    TURNED_ROWS = 64, /* of the depth that a thread puts into the layout of weights at a time */
+    TURNED_ALONE = 1 << 14, /* fewer sums are not worth several threads */
 };
 
 /* With one tap, any shape of the positions will do. Long lines are transposed in whole vectors, and pairs
@@ -501,7 +503,11 @@ void oct_conv_backward_weight(const oct_conv_plan *p, const oct_conv_weight_pass
 void oct_conv_weight_transpose(int64_t groups, int64_t depth, int64_t outs, const float *sums,
                                float *weight)
 {
-    for (int64_t g = 0; g < groups; g++)
-        oct_transpose_f32(depth, outs, sums + g * depth * outs, outs, weight + g * depth * outs,
-                          depth);
+    const int64_t blocks = (depth + TURNED_ROWS - 1) / TURNED_ROWS;
+#pragma omp parallel for schedule(static) if (groups * depth * outs > TURNED_ALONE)
+    for (int64_t i = 0; i < groups * blocks; i++) {
+        const int64_t all = i / blocks * depth * outs, first = i % blocks * TURNED_ROWS;
+        const int64_t rows = oct_min_i64(TURNED_ROWS, depth - first);
+        oct_transpose_f32(rows, outs, sums + all + first * outs, outs, weight + all + first, depth);
+    }
 }
