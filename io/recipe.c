@@ -3,6 +3,7 @@
 #include "io/recipe.h"
 
 #include "core/base/mem.h"
+#include "core/base/text.h"
 #include "io/recipe_impl.h"
 
 #include <stdio.h>
@@ -99,6 +100,15 @@ oct_schedule oct_recipe_qat_schedule(const oct_recipe *recipe)
 #define OCT_SCHEDULE_KEY(name, kind, def, min, max, table, same, help) .name = recipe->qat_##name,
 #include "core/optim/schedule_list.def"
     };
+}
+
+int64_t oct_recipe_norm_group(const oct_recipe *recipe)
+{
+    if (strcmp(recipe->batch_norm_group, "batch") == 0) return 0;
+    if (strcmp(recipe->batch_norm_group, "leaf") == 0) return 1;
+    int64_t samples;
+    OCT_ASSERT(oct_parse_i64(recipe->batch_norm_group, &samples));
+    return samples / recipe->batch_leaf;
 }
 
 void oct_recipe_augment(const oct_recipe *recipe, oct_split split, oct_augment *augment)

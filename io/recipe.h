@@ -90,6 +90,8 @@ oct_optim_config oct_recipe_optim(const oct_recipe *recipe);
 /* Make the schedules of its two phases, without the lengths that depend on the data: total, steps_per_epoch. */
 oct_schedule oct_recipe_float_schedule(const oct_recipe *recipe);
 oct_schedule oct_recipe_qat_schedule(const oct_recipe *recipe);
+/* Returns the leaves of a norm group (core/op/norm_groups.h), 0 for the whole batch. */
+int64_t oct_recipe_norm_group(const oct_recipe *recipe);
 /* Makes the list of transforms of a split, which is good in a recipe that was read. */
 void oct_recipe_augment(const oct_recipe *recipe, oct_split split, oct_augment *augment);
 /* Adds a problem for each name that no table has, by now: plug-ins add to tables, so names are judged

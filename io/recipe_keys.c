@@ -1,6 +1,7 @@
 /* Keys of a recipe are judged together here: those that contradict each other, and the layers that a
  * sensitivity table adds. A key whose value was refused is not judged again. */
 #include "core/base/mem.h"
+#include "core/base/text.h"
 #include "io/recipe_impl.h"
 #include "io/sensitivity_file.h"
 #include "io/weights/fit.h"
@@ -223,6 +224,43 @@ static void check_batch_norm(const oct_recipe_source *s, const oct_recipe *recip
             "nothing left to fold; write qat.fold_batch_norm: false");
 }
 
+/* Reads a number of samples in the one way to write it; 0: it is none. */
+static int64_t samples_of(const char *text)
+{
+    int64_t samples;
+    const bool plain = text[0] != '0' && strspn(text, "0123456789") == strlen(text);
+    return plain && oct_parse_i64(text, &samples) ? samples : 0;
+}
+
+/* A group is an aligned subtree of the tree over leaves, and a full batch has no other ones. */
+static void check_norm_group(const oct_recipe_source *s, const oct_recipe *recipe)
+{
+    const size_t key = OCT_KEY_AT_batch_norm_group, size = OCT_KEY_AT_batch_size;
+    const char *text = recipe->batch_norm_group;
+    const bool leaf = strcmp(text, "leaf") == 0;
+    if (s->bad[key] || strcmp(text, "batch") == 0) return;
+    const int64_t samples = leaf ? recipe->batch_leaf : samples_of(text);
+    const int64_t leaves = samples / recipe->batch_leaf;
+    if (samples == 0)
+        oct_recipe_report_keys(
+            s, key, key, "batch_norm.group is '%s'; write batch, leaf, or a number of samples",
+            text);
+    else if (!all_good(s, size, OCT_KEY_AT_batch_leaf))
+        return;
+    else if (samples % recipe->batch_leaf != 0 || (leaves & (leaves - 1)) != 0)
+        oct_recipe_report_keys(
+            s, key, OCT_KEY_AT_batch_leaf,
+            "batch_norm.group is %lld, but a group has batch.leaf (%lld) samples "
+            "times a power of two; write one of %lld, %lld, %lld, ..., or batch",
+            (long long)samples, (long long)recipe->batch_leaf, (long long)recipe->batch_leaf,
+            2 * (long long)recipe->batch_leaf, 4 * (long long)recipe->batch_leaf);
+    else if (recipe->batch_size % samples != 0)
+        oct_recipe_report_keys(s, key, size,
+                               "batch_norm.group (%lld samples) does not divide batch.size (%lld); "
+                               "write a batch.size of whole groups, a smaller group, or batch",
+                               (long long)samples, (long long)recipe->batch_size);
+}
+
 static void check_bits(const oct_recipe_source *s, const oct_recipe *recipe)
 {
     size_t bits = OCT_KEY_AT_quant_bits;
@@ -357,6 +395,7 @@ oct_status oct_recipe_check_keys(oct_recipe_source *s, oct_recipe *recipe)
     check_init_rules(s, recipe);
     check_phases(s, recipe);
     check_batch_norm(s, recipe);
+    check_norm_group(s, recipe);
     check_bits(s, recipe);
     check_setters(s, recipe);
     check_best(s, recipe);

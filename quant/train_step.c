@@ -2,7 +2,9 @@
 #include "quant/train_step_impl.h"
 
 #include "core/base/cpu.h"
+#include "core/base/int_math.h"
 #include "core/base/mem.h"
+#include "core/op/norm_groups.h"
 #include "core/optim/clip.h"
 #include "quant/pass/graph/graph.h"
 
@@ -27,6 +29,8 @@ static void unbind(oct_train_step *s)
     oct_free(&s->control);
     oct_free(&s->waiting);
     s->waiting_rows = 0;
+    oct_free(&s->notes);
+    s->notes_capacity = 0;
     s->sums = (oct_step_sums){0};
     oct_step_undo_destroy(&s->undo);
     oct_step_state_free(&s->state);
@@ -158,6 +162,8 @@ static oct_status check_step(const oct_train_step *s, const oct_batch *b)
 static void begin(oct_train_step *s, const oct_leaves *leaves, bool learn)
 {
     s->context->numerics = s->numerics;
+    s->context->norm_group = s->norm_group;
+    s->context->norm_told = s->context->group != s->group;
     s->context->release_on_backward = true;
     oct_context_begin(s->context, *leaves, learn);
     s->context->draws = (oct_draws){
@@ -362,6 +368,34 @@ static void join_gradients(oct_train_step *s)
     memcpy(s->waiting + sums->waiting++ * n, s->params.grads, (size_t)n * sizeof(float));
 }
 
+/* Begins the sum of what batch norms have noted, which comes before those of the gradients on all ranks. */
+static oct_status begin_notes(oct_train_step *s)
+{
+    const oct_leaves *leaves = &s->context->leaves;
+    const int64_t numel = oct_norm_notes_numel(s->context);
+    const size_t room = (size_t)(oct_max_i64(leaves->local, 1) * numel);
+    if (numel == 0) return OCT_OK;
+    OCT_TRY(oct_grow(&s->notes, &s->notes_capacity, room, sizeof *s->notes));
+    oct_norm_notes_fold(s->context, s->notes);
+    return s->group->sum_begin(s->group, leaves, s->notes, numel, numel);
+}
+
+/* Moves the running values where the sums are over. */
+static oct_status take_notes(oct_train_step *s)
+{
+    oct_norm_notes_take(s->context, s->notes);
+    return oct_context_status(s->context);
+}
+
+/* Does both for a forward that learns nothing. */
+static oct_status sum_notes(oct_train_step *s)
+{
+    if (oct_norm_notes_numel(s->context) == 0) return OCT_OK;
+    OCT_TRY(begin_notes(s));
+    OCT_TRY(s->group->sums_finish(s->group));
+    return take_notes(s);
+}
+
 /* Gradients that are there go to the other ranks while the backward makes more. */
 static void sum_meanwhile(oct_context *cx, void *user)
 {
@@ -393,6 +427,7 @@ static oct_status make_gradients(oct_train_step *s, const oct_batch *batch)
     const oct_leaves leaves = split(s, batch->shape[0].dim[0]);
     oct_tensor *loss = oct_step_loss(s, batch, &leaves);
     OCT_TRY(oct_context_status(s->context));
+    OCT_TRY(begin_notes(s));
     return backward(s, loss);
 }
 
@@ -404,6 +439,7 @@ static oct_status learn(oct_train_step *s, const oct_batch *batch)
     oct_step_audit_close(s);
     OCT_TRY(status);
     OCT_TRY(oct_params_reduce(&s->params, s->group, &cx->leaves));
+    OCT_TRY(take_notes(s));
     join_gradients(s);
     return OCT_OK;
 }
@@ -510,6 +546,7 @@ static oct_status show(oct_train_step *s, const oct_batch *batch, void *y)
     OCT_CHECK(!oct_is_codes(output), OCT_USAGE,
               "the model's output is codes; put a DeQuantStub at its end");
     if (y) memcpy(y, output->data, (size_t)oct_numel(output) * oct_dtype_bytes(output->dtype));
+    OCT_TRY(sum_notes(s));
     OCT_TRY(control_reduce(s, -1));
     return update_observers(s);
 }
@@ -534,7 +571,8 @@ static oct_status look(oct_train_step *s, const oct_batch *batch, float *y, int6
 {
     const oct_leaves leaves = split(s, batch->shape[0].dim[0]);
     loss_of(s, y ? view_outputs(s, batch, y, n) : forward(s, batch, &leaves, false), batch);
-    return oct_context_status(s->context);
+    OCT_TRY(oct_context_status(s->context));
+    return sum_notes(s);
 }
 
 static oct_status observed(oct_train_step *s, oct_step_result *result)

@@ -7,6 +7,11 @@
  * over the ranks of a mark for a gradient that is not finite, of the caller's words and of the observers'
  * keys. Everything that a rank does afterwards follows from numbers that are alike on all ranks.
  *
+ * A live batch norm meets twice, in its forward and its backward, unless `norm_group` is set and all groups lie
+ * inside ranks: then there are three meetings in a step, whatever the model. Its running values move behind
+ * one sum for all batch norms, which goes with the gradients (core/op/norm_groups.h). Observers that count
+ * (histograms) add a meeting, and each quantizer of current scales one of its own.
+ *
  * An update may be made of several batches, one after another in the memory of one (gradient accumulation):
  * their total gradients are joined along the tree of core/base/leaves.h as those of leaves are, and the control
  * reduction, the optimizer and the observers follow once, behind the last. So where a batch has a power of two
@@ -89,6 +94,8 @@ typedef struct oct_train_step {
     oct_numerics numerics; /* OCT_NUMERICS_F32 */
     oct_nonfinite
         nonfinite; /* OCT_NONFINITE_STOP; skipping takes a copy of all state at each step */
+    int64_t
+        norm_group; /* leaves whose samples live batch norms take together, a power of two; 0: the batch */
     /* What dropout draws from, alike on all ranks: each update has a number, which rises by one with it. */
     uint64_t seed, update;
     /* The caller's own numbers: after a step each is the largest that a rank had before it. */
@@ -107,6 +114,8 @@ typedef struct oct_train_step {
     oct_step_sums sums;
     float *waiting; /* rows of params.numel */
     int waiting_rows;
+    float *notes; /* of batch norms, while they are summed */
+    size_t notes_capacity;
     oct_step_state state;
     oct_step_undo undo;
     char why[256]; /* the last step that was skipped was so: a sentence */

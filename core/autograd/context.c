@@ -42,6 +42,7 @@ void oct_context_begin(oct_context *cx, oct_leaves leaves, bool record)
     cx->args = (oct_op_args){0};
     cx->module = NULL;
     cx->open_params = NULL;
+    cx->norm_notes = NULL;
     cx->meanwhile = NULL;
     if (cx->lifetimes) oct_lifetimes_begin(cx->lifetimes, cx->arena);
 }

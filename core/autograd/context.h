@@ -69,6 +69,12 @@ struct oct_context {
     oct_module *module;            /* innermost module being called; messages name it */
     oct_module *hook;              /* whose hooks run, or NULL: what they call are call sites too */
     struct oct_param *open_params; /* parameters whose leaf gradients await their fold */
+    int64_t
+        norm_group; /* leaves of a norm group, a power of two, or 0: the whole batch; set by who */
+                    /* begins steps, who then sums the notes too (op/norm_groups.h) */
+    bool norm_told; /* all ranks are told the sums of all groups, as one of them may compute */
+                    /* another's leaf again; set by who begins steps */
+    struct oct_norm_note *norm_notes; /* what batch norms have seen in this step, call by call */
     /* What the main thread does besides, during a backward: set by who begins one behind the forward. */
     void (*meanwhile)(oct_context *cx, void *user);
     void *meanwhile_user;

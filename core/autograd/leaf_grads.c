@@ -104,13 +104,17 @@ void oct_leaf_grads_close(oct_context *cx)
     cx->open_params = NULL;
 }
 
+bool oct_batch_is_whole(oct_context *cx)
+{
+    if (cx->part == OCT_BATCH_WHOLE) return true;
+    cx->part = OCT_BATCH_PART_REFUSED;
+    oct_context_fail(cx, OCT_DEFECT, "a sum over the batch was asked of a part of it");
+    return false;
+}
+
 bool oct_sum_over_ranks(oct_context *cx, double *rows, int64_t n, double *total)
 {
-    if (cx->part != OCT_BATCH_WHOLE) {
-        cx->part = OCT_BATCH_PART_REFUSED;
-        oct_context_fail(cx, OCT_DEFECT, "a sum over the batch was asked of a part of it");
-        return false;
-    }
+    if (!oct_batch_is_whole(cx)) return false;
     watch_row(cx, rows, (size_t)n * sizeof *rows);
     oct_tree_fold_f64(&cx->leaves, rows, n);
     oct_context_adopt(cx, cx->group->tree_sum_f64(cx->group, &cx->leaves, rows, n, total));

@@ -26,6 +26,9 @@ void oct_leaf_grads_close(oct_context *cx);
 /* Adds a leaf's own vector to the digest of the context's watch, which that leaf is under. */
 void oct_leaf_watch_add(oct_context *cx, const void *vector, size_t bytes);
 
+/* True when the leaves are those of the whole batch; else the context fails, and whoever runs the parts sees
+ * that a sum was asked for. */
+bool oct_batch_is_whole(oct_context *cx);
 /* total (n) = the sum over all leaves of all ranks of rows (leaves.local, n), which are folded in
  * place. False when the context has failed, as it does for a part of a batch. A collective call. */
 bool oct_sum_over_ranks(oct_context *cx, double *rows, int64_t n, double *total);

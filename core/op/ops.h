@@ -32,8 +32,9 @@ oct_tensor *oct_dilate(oct_context *cx, oct_tensor *x, int step_h, int step_w);
  * NULL -> (N, ..., O). */
 oct_tensor *oct_linear(oct_context *cx, oct_tensor *x, oct_param *weight, oct_param *bias);
 
-/* Normalizes by the statistics of the global batch (training) or by the running ones. x (N, H, W, C) or
- * (N, C). In training also updates the running values: r += momentum * (batch - r), variance unbiased. */
+/* Normalizes by the statistics of the batch (training) or by the running ones. x (N, H, W, C) or (N, C). In
+ * training also moves the running values: r += momentum * (batch - r), variance unbiased. The statistics are
+ * those of the global batch, or of each of its norm groups where the context has them (norm_groups.h). */
 typedef struct oct_bn_args {
     oct_param *gamma, *beta;           /* (C) */
     float *running_mean, *running_var; /* (C) */
@@ -41,15 +42,6 @@ typedef struct oct_bn_args {
     bool batch_stats; /* training and not frozen */
 } oct_bn_args;
 oct_tensor *oct_batch_norm(oct_context *cx, oct_tensor *x, const oct_bn_args *args);
-/* One channel's statistics over the global batch. */
-typedef struct oct_bn_batch {
-    double mean, var;
-    double unbiased; /* variance: var * count / (count - 1), rounded as the caller does it */
-} oct_bn_batch;
-/* Gives mean and 1/sigma of channel c in a forward by batch statistics, and updates its running values.
- * False, with those unchanged, when one would not be finite. */
-bool oct_bn_take(const oct_bn_args *args, int64_t c, const oct_bn_batch *batch, float *mean,
-                 float *inv_std);
 /* Gives mean and 1/sigma of all channels in a forward by running values. */
 void oct_bn_running(const oct_bn_args *args, int64_t channels, float *mean, float *inv_std);
 

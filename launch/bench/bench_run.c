@@ -30,12 +30,14 @@ static oct_status write_recipe(const oct_bench *bench, int64_t float_steps, int6
                         "schema: 1\nmodel:\n  name: %s\nnumerics: %s\nthreads: %" PRId64
                         "\ndata:\n  mean: %s\n  std: %s\n  crop_padding: %d\n  flip: %s\n"
                         "batch:\n  size: %" PRId64 "\n  leaf: %" PRId64
-                        "\nfloat:\n  epochs: %" PRId64 "\n  lr: 0.001\ncalibrate:\n  batches: 1\n"
+                        "\nbatch_norm:\n  group: %s\nfloat:\n  epochs: %" PRId64
+                        "\n  lr: 0.001\ncalibrate:\n  batches: 1\n"
                         "qat:\n  epochs: %" PRId64 "\n  lr: 0.001\n  freeze_batch_norm: 1\n"
                         "  freeze_scales: 1\n",
                         bench->model, oct_numerics_name(bench->numerics), bench->threads, half,
                         half, moved ? 4 : 0, moved ? "true" : "false", bench->batch,
-                        oct_min_i64(bench->leaf, bench->batch), float_steps, qat_steps);
+                        oct_min_i64(bench->leaf, bench->batch),
+                        bench->norm_group ? bench->norm_group : "batch", float_steps, qat_steps);
 }
 
 oct_status oct_bench_run_begin(oct_bench_run *run, const oct_bench *bench, int64_t float_steps,

@@ -2,6 +2,7 @@
 #include "launch/bench/figure.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 static json_t *object_of(const oct_bench *bench, const oct_figure *t, const oct_timings *timings,
@@ -22,6 +23,11 @@ static json_t *memory_of(const oct_figure *t)
     return json_pack("{s:I, s:I, s:I, s:s?}", "peak_bytes_above_start", (json_int_t)memory->larger,
                      "peak_bytes_allocated", (json_int_t)memory->allocated, "peak_bytes_resident",
                      (json_int_t)memory->resident, "peak_phase", t->memory_phase);
+}
+
+static json_t *meetings_of(const oct_figure *t)
+{
+    return t->meetings > 0 ? json_pack("{s:f}", "meetings", t->meetings) : json_object();
 }
 
 static json_t *speed_of(const oct_figure *t, double gops, double peak)
@@ -48,14 +54,18 @@ oct_status oct_figure_print(oct_bench *bench, const oct_figure *t, oct_timings *
     const double gops = 1e-9 * t->operations / each.seconds;
     const double peak = t->peak * (double)(bench->threads * ranks);
     const bool choice = strcmp(t->mode, t->numerics) != 0;
-    json_t *object = joined(object_of(bench, t, timings, &each), memory_of(t));
+    char meetings[32] = "";
+    if (t->meetings > 0 && ranks > 1)
+        snprintf(meetings, sizeof meetings, ", %g meetings", t->meetings);
+    json_t *object =
+        joined(joined(object_of(bench, t, timings, &each), memory_of(t)), meetings_of(t));
     return oct_bench_print(
         bench, joined(object, speed_of(t, gops, peak)),
         "%s %s %s%s%s, batch %" PRId64 ", %d rank%s of %" PRId64 " thread%s, %s: %.2f ms, "
-        "%.0f images/s, %.1f MB%s%s, %.1f Gop/s of %.1f (%.0f %%)",
+        "%.0f images/s%s, %.1f MB%s%s, %.1f Gop/s of %.1f (%.0f %%)",
         t->bench, t->model, t->mode, choice ? " " : "", choice ? t->numerics : "", bench->batch,
         ranks, ranks > 1 ? "s" : "", bench->threads, bench->threads > 1 ? "s" : "", oct_isa_best(),
-        1e3 * each.seconds, (double)bench->batch / each.seconds, (double)t->memory.larger / 1e6,
-        t->memory_phase ? " in " : "", t->memory_phase ? t->memory_phase : "", gops, peak,
-        100.0 * gops / peak);
+        1e3 * each.seconds, (double)bench->batch / each.seconds, meetings,
+        (double)t->memory.larger / 1e6, t->memory_phase ? " in " : "",
+        t->memory_phase ? t->memory_phase : "", gops, peak, 100.0 * gops / peak);
 }

@@ -23,7 +23,7 @@ static void note_peak(oct_figure *t, const oct_memory_meter *memory_meter, const
 }
 
 /* Takes steps that do not count, then those that do. In QAT the first one of all calibrates. */
-static oct_status time_steps(oct_trainer *trainer, oct_timings *timings,
+static oct_status time_steps(const oct_bench *bench, oct_trainer *trainer, oct_timings *timings,
                              const oct_memory_meter *memory_meter, oct_figure *t)
 {
     oct_step_result result;
@@ -32,11 +32,13 @@ static oct_status time_steps(oct_trainer *trainer, oct_timings *timings,
         OCT_TRY(oct_trainer_step(trainer, &result));
         note_peak(t, memory_meter, oct_phase_name(phase));
     }
+    const int64_t met = oct_session_meetings(bench->session);
     while (timings->count < timings->room) {
         oct_timing_begin(timings);
         OCT_TRY(oct_trainer_step(trainer, &result));
         oct_timing_end(timings);
     }
+    t->meetings = (double)(oct_session_meetings(bench->session) - met) / (double)timings->count;
     note_peak(t, memory_meter, t->mode);
     return OCT_OK;
 }
@@ -74,7 +76,7 @@ static oct_status measure(const oct_bench *bench, oct_bench_run *run, oct_timing
     oct_memory_meter memory_meter = oct_memory_meter_begin();
     OCT_TRY(oct_bench_run_begin(run, bench, bench->qat ? 0 : steps, bench->qat ? steps : 0));
     note_peak(t, &memory_meter, "prepare");
-    OCT_TRY(time_steps(&run->trainer, timings, &memory_meter, t));
+    OCT_TRY(time_steps(bench, &run->trainer, timings, &memory_meter, t));
     return count_work(bench, run, t);
 }
 

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MODEL, BATCH, LEAF, STEPS, MODE, NUMERICS, IMAGE, THREADS, RANKS, NATIVE };
+enum { MODEL, BATCH, LEAF, STEPS, MODE, NUMERICS, IMAGE, GROUP, THREADS, RANKS, NATIVE };
 
 static const oct_option options[] = {
     [MODEL] = {"--model", 0, OCT_OPT_TEXT, "NAME",
@@ -23,6 +23,8 @@ static const oct_option options[] = {
                   "step: of the backward of QAT (default bf16)", 0, 0},
     [IMAGE] = {"--image", 0, OCT_OPT_TEXT, "HxWxC",
                "step, infer --model: size of the images (default 32x32x3)", 0, 0},
+    [GROUP] = {"--norm-group", 0, OCT_OPT_TEXT, "GROUP",
+               "step: batch_norm.group of its recipe, (default batch)", 0, 0},
     [THREADS] = {"--threads", 0, OCT_OPT_COUNT, "T", "step, infer: threads of a rank (default 1)",
                  1, 256},
     [RANKS] = {"--ranks", 0, OCT_OPT_COUNT, "N", "step, reduce: start N ranks", 1, 4096},
@@ -103,6 +105,7 @@ static oct_status read_bench(oct_bench *bench)
     bench->batch = count_or(args, BATCH, 64);
     bench->leaf = count_or(args, LEAF, 8);
     bench->threads = count_or(args, THREADS, 1);
+    bench->norm_group = args->option[GROUP].text;
     bench->native = args->option[NATIVE].given;
     bench->repetitions = count_or(args, STEPS, 0);
     OCT_TRY(read_mode(bench));

@@ -1,6 +1,7 @@
 /* The records of metrics.jsonl are made here. */
 #include "launch/run/records.h"
 
+#include "core/base/int_math.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "launch/base/meter.h"
@@ -56,16 +57,18 @@ void oct_record_phase(oct_training *run, oct_phase phase)
 {
     const oct_step_totals *w = &run->progress.phase;
     const double waited = run->trainer.data_seconds;
+    const double met = (double)run->meetings / (double)oct_max_i64(w->steps, 1);
     run->trainer.data_seconds = 0;
+    run->meetings = 0;
     if (!oct_training_speaks(run)) return;
-    oct_run_folder_record(&run->folder,
-                          json_pack("{s:s, s:I, s:s, s:I, s:I, s:f, s:f, s:f, s:I}", "kind",
-                                    "phase", "step", (json_int_t)run->trainer.step, "phase",
-                                    oct_phase_name(phase), "steps", (json_int_t)w->steps, "images",
-                                    (json_int_t)w->samples, "seconds", rounded(w->seconds, 0.001),
-                                    "data_seconds", rounded(waited, 0.001), "images_per_s",
-                                    rounded(oct_step_totals_rate(w), 0.1), "memory_bytes",
-                                    (json_int_t)oct_memory_resident_peak()));
+    oct_run_folder_record(
+        &run->folder,
+        json_pack("{s:s, s:I, s:s, s:I, s:I, s:f, s:f, s:f, s:I, s:f}", "kind", "phase", "step",
+                  (json_int_t)run->trainer.step, "phase", oct_phase_name(phase), "steps",
+                  (json_int_t)w->steps, "images", (json_int_t)w->samples, "seconds",
+                  rounded(w->seconds, 0.001), "data_seconds", rounded(waited, 0.001),
+                  "images_per_s", rounded(oct_step_totals_rate(w), 0.1), "memory_bytes",
+                  (json_int_t)oct_memory_resident_peak(), "meetings_a_step", rounded(met, 0.01)));
 }
 
 void oct_record_evaluation(oct_training *run, oct_phase phase, const oct_scores *scores,

@@ -15,6 +15,7 @@ typedef struct oct_watched {
     oct_collective face; /* first: its functions find the rest behind it */
     const oct_collective *ranks;
     bool agreed; /* on a failure, and nothing was done together since */
+    int64_t meetings;
 } oct_watched;
 
 static const oct_collective *ranks_of(const oct_collective *self)
@@ -24,41 +25,48 @@ static const oct_collective *ranks_of(const oct_collective *self)
     return watched->ranks;
 }
 
+/* The same where all ranks wait for each other. */
+static const oct_collective *met(const oct_collective *self)
+{
+    ((oct_watched *)(uintptr_t)self)->meetings++;
+    return ranks_of(self);
+}
+
 static oct_status tree_sum_f32(const oct_collective *self, const oct_leaves *leaves, float *parts,
                                int64_t n, float *out)
 {
-    const oct_collective *ranks = ranks_of(self);
+    const oct_collective *ranks = met(self);
     return ranks->tree_sum_f32(ranks, leaves, parts, n, out);
 }
 
 static oct_status tree_sum_f64(const oct_collective *self, const oct_leaves *leaves, double *parts,
                                int64_t n, double *out)
 {
-    const oct_collective *ranks = ranks_of(self);
+    const oct_collective *ranks = met(self);
     return ranks->tree_sum_f64(ranks, leaves, parts, n, out);
 }
 
 static oct_status max_i64(const oct_collective *self, int64_t *values, int64_t n)
 {
-    const oct_collective *ranks = ranks_of(self);
+    const oct_collective *ranks = met(self);
     return ranks->max_i64(ranks, values, n);
 }
 
 static oct_status broadcast(const oct_collective *self, void *data, size_t bytes, int root)
 {
-    const oct_collective *ranks = ranks_of(self);
+    const oct_collective *ranks = met(self);
     return ranks->broadcast(ranks, data, bytes, root);
 }
 
 static oct_status gather(const oct_collective *self, const void *src, size_t bytes, void *dst)
 {
-    const oct_collective *ranks = ranks_of(self);
+    const oct_collective *ranks = met(self);
     return ranks->gather(ranks, src, bytes, dst);
 }
 
 static oct_status agree(const oct_collective *self, oct_status mine)
 {
-    const oct_collective *ranks = ranks_of(self);
+    const oct_collective *ranks = met(self);
     oct_status status = ranks->agree(ranks, mine);
     /* A lost rank has agreed to nothing. */
     ((oct_watched *)(uintptr_t)self)->agreed = status != OCT_OK && oct_fail_code() != OCT_LOST;
@@ -80,7 +88,7 @@ static oct_status sums_move(const oct_collective *self)
 
 static oct_status sums_finish(const oct_collective *self)
 {
-    const oct_collective *ranks = ranks_of(self);
+    const oct_collective *ranks = met(self);
     return ranks->sums_finish(ranks);
 }
 
@@ -175,6 +183,11 @@ oct_status oct_session_open(oct_session *session, const oct_args *args, double d
     session->group = &session->watched->face;
     status = compare_commands(session);
     return status == OCT_OK ? OCT_OK : oct_session_end(session, status);
+}
+
+int64_t oct_session_meetings(const oct_session *session)
+{
+    return session->watched->meetings;
 }
 
 oct_status oct_session_agree(oct_session *session, oct_status mine)

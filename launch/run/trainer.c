@@ -26,6 +26,7 @@ static oct_status start_steps(oct_trainer *trainer)
                                   trainer->group));
     trainer->training.loss = oct_task_loss(recipe);
     trainer->training.numerics = recipe->numerics;
+    trainer->training.norm_group = oct_recipe_norm_group(recipe);
     trainer->training.seed = (uint64_t)recipe->seed;
     const oct_average_options average = {recipe->ema_decay, recipe->ema_warmup};
     return oct_train_step_average(&trainer->training, &average);

@@ -29,6 +29,7 @@ typedef struct oct_training {
     oct_progress progress;
     oct_step_totals recorded; /* since the last step record */
     double record_clock;
+    int64_t meetings; /* of the ranks, in the steps of this phase in this process */
     oct_save_under_way save;
     double save_waits; /* seconds that saves stood behind the one before */
     int64_t late_saves;

@@ -150,7 +150,7 @@ Test(gradcheck, linear)
     check_grads(&r, 0.25F);
 }
 
-static void check_batch_norm(oct_shape shape, int64_t leaf, bool frozen)
+static void check_batch_norm_in_groups(oct_shape shape, int64_t leaf, bool frozen, int64_t group)
 {
     oct_module *bn;
     RIG_OK(oct_batch_norm_create(&bn, shape.dim[shape.ndim - 1]));
@@ -163,8 +163,21 @@ static void check_batch_norm(oct_shape shape, int64_t leaf, bool frozen)
         self->running_mean[c] = 0.3F * (float)c;
         self->running_var[c] = 1.5F + (float)c;
     }
+    r.cx->norm_group = group;
     rig_input(&r, shape, 0.05F);
     check_grads(&r, 0.01F);
+}
+
+static void check_batch_norm(oct_shape shape, int64_t leaf, bool frozen)
+{
+    check_batch_norm_in_groups(shape, leaf, frozen, 0);
+}
+
+Test(gradcheck, batch_norm_with_the_statistics_of_groups)
+{
+    check_batch_norm_in_groups(OCT_SHAPE(6, 3, 3, 3), 2, false, 1);
+    check_batch_norm_in_groups(OCT_SHAPE(7, 2, 2, 5), 1, false, 4);
+    check_batch_norm_in_groups(OCT_SHAPE(7, 4), 1, false, 2 * 8);
 }
 
 Test(gradcheck, batch_norm_with_batch_statistics)

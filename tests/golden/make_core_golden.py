@@ -129,6 +129,31 @@ def put_argmax():
     put("argmax_y", torch.argmax(x, dim=1))
 
 
+def put_norm_groups():
+    """Ghost batch norm: a BatchNorm2d with the same weights over each slice of 4, 4 and 2 samples, whose running
+    values are averaged by the samples that each has seen."""
+    sizes = (4, 4, 2)
+    x = (torch.randn(sum(sizes), 3, 2, 3) * 2 + 1).requires_grad_()
+    gamma = torch.tensor([1.5, -0.5, 0.75], requires_grad=True)
+    beta = torch.tensor([0.1, 0.2, -0.3], requires_grad=True)
+    norms = [torch.nn.BatchNorm2d(3) for _ in sizes]
+    for bn in norms:
+        bn.weight, bn.bias = torch.nn.Parameter(gamma.detach()), torch.nn.Parameter(beta.detach())
+    y = torch.cat([bn(part) for bn, part in zip(norms, x.split(sizes))])
+    grad = torch.randn(y.shape)
+    y.backward(grad)
+
+    def mean(buffers):
+        return sum(b * n for b, n in zip(buffers, sizes)) / sum(sizes)
+
+    for part, t in (("x", x), ("y", y), ("grad_y", grad), ("grad_x", x.grad), ("gamma", gamma), ("beta", beta),
+                    ("grad_gamma", sum(bn.weight.grad for bn in norms)),
+                    ("grad_beta", sum(bn.bias.grad for bn in norms)),
+                    ("mean", mean([bn.running_mean for bn in norms])),
+                    ("var", mean([bn.running_var for bn in norms]))):
+        put(f"ghost_{part}", t)
+
+
 def resized(h, w, mode):
     corners = {"align_corners": False} if mode == "bilinear" else {}
     return lambda x: F.interpolate(x, (h, w), mode=mode, **corners)
@@ -162,6 +187,7 @@ put_function("soft_loss", lambda z, t: F.cross_entropy(z, t), (6, 5), (6, 5))
 put_function("soft_loss_smooth", lambda z, t: F.cross_entropy(z, t.softmax(1), label_smoothing=0.1), (6, 5), (6, 5))
 put_function("seed_loss", lambda z, t: F.cross_entropy(torch.softmax(z, dim=1), t), (6, 5), (6, 5))
 put_argmax()
+put_norm_groups()
 
 with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "core_golden.h"), "w") as f:
     f.write(f"/* What PyTorch {torch.__version__} computes. Made by make_core_golden.py, never by hand. */\n")

@@ -123,6 +123,8 @@ Test(audit, knows_all_that_decides_the_bits_of_a_leaf)
 {
     check_healthy("quant.scales=current numerics=f32", 2, STEPS, STEPS - 2);
     check_healthy("batch.accumulate=2 ema.decay=0.9 data.mixup=0.2", 3, 7, 5);
+    check_healthy("batch_norm.group=leaf", 3, STEPS, STEPS - 2);
+    check_healthy("batch_norm.group=8", 2, STEPS, STEPS - 2);
     check_healthy("optimizer.kind=adamw optimizer.clip_norm=0.5 nonfinite.step=skip", 2, STEPS,
                   STEPS - 2);
     check_healthy("quant.observer=min_max quant.batch_norm=folded loss.label_smoothing=0.1", 2,

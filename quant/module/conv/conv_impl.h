@@ -11,6 +11,7 @@
 #pragma once
 
 #include "core/base/tiles.h"
+#include "core/op/norm_groups.h"
 #include "quant/module/quant_modules.h"
 
 /* What a call computes: the float layer behind the module, and what follows it. A batch norm on its own is
@@ -28,19 +29,19 @@ typedef struct oct_layer {
     bool shift; /* the target requantizes by shifts: every scale is a power of two */
 } oct_layer;
 
-/* Arrays over the O output channels. */
+/* Arrays over the O output channels; those from `mean` on are of each norm group, one after another. */
 typedef struct oct_channels {
-    float *scale; /* s_w of the raw weights */
-    float *mean;  /* batch norm's, of the real convolution output */
-    float *inv_std;
+    float *scale;      /* s_w of the raw weights */
     int64_t *offset;   /* zero_point * sum of the channel's codes */
     int32_t *offset32; /* the same, of 8-bit inputs */
-    int64_t *bias;     /* what the kernel adds: fold's bias - offset */
-    int32_t *bias32;   /* the same, of 8-bit inputs */
+    bool *silent;      /* its codes are all 0 */
+    float *mean;       /* batch norm's, of the real convolution output */
+    float *inv_std;
+    int64_t *bias;   /* what the kernel adds: fold's bias - offset */
+    int32_t *bias32; /* the same, of 8-bit inputs */
     float *multiplier;
     float *effective; /* the weight scale with batch norm's factor in it */
     bool *dead;       /* carried by its bias alone (fold.h) */
-    bool *silent;     /* its codes are all 0 */
 } oct_channels;
 
 /* What a forward keeps for its backward. */
@@ -48,7 +49,8 @@ typedef struct oct_qat_saved {
     oct_layer layer;
     oct_qconv_plan plan;
     oct_channels ch;
-    int8_t *codes; /* of the weights (O, K) */
+    oct_norm_groups groups; /* one, unless batch norm is live */
+    int8_t *codes;          /* of the weights (O, K) */
     uint8_t *mask; /* leaf by leaf, each from a byte of its own; NULL when nothing is clipped */
     int64_t mask_stride; /* bytes; the last leaf is followed by one more */
     char *acc;           /* accumulators of all samples, or NULL */
@@ -56,7 +58,9 @@ typedef struct oct_qat_saved {
 } oct_qat_saved;
 
 /* Gives arena memory for n channels; false when the context has failed. */
-bool oct_channels_save(oct_context *cx, oct_channels *ch, int64_t n);
+bool oct_channels_save(oct_context *cx, oct_channels *ch, int64_t n, int64_t groups);
+/* Gives the channels as group g has them. */
+oct_channels oct_channels_of_group(const oct_channels *ch, int64_t n, int64_t g);
 oct_status oct_channels_alloc(oct_channels *ch, int64_t n) OCT_NODISCARD;
 void oct_channels_free(oct_channels *ch);
 
@@ -116,6 +120,8 @@ bool oct_accumulators_begin(oct_context *cx, const oct_qat_saved *sv, const oct_
 /* Begins for a backward, with the accumulators that the forward has saved if there are any. */
 bool oct_accumulators_resume(oct_context *cx, const oct_qat_saved *sv, const oct_tensor *x,
                              oct_accumulators *a);
+/* Takes a buffer where there is none, and computes all accumulators into it. */
+void oct_accumulators_keep(oct_context *cx, oct_accumulators *a);
 void oct_accumulators_end(oct_context *cx, oct_accumulators *a);
 /* Fills the buffer, if there is one that is not filled yet. */
 void oct_accumulators_fill(const oct_context *cx, oct_accumulators *a);
@@ -136,7 +142,7 @@ void *oct_accumulators_scratch(const oct_accumulators *a);
 /* A pass that shows outputs as they are before the epilogue rounds them and behind its activation, in units
  * of the scale that it is for. */
 typedef struct oct_value_pass {
-    const oct_epilogue *epilogue; /* its addend is that of leaf 0 */
+    const oct_epilogue *epilogue; /* of the leaf's group; its addend is that of leaf 0 */
     const bool *dead; /* channels whose accumulators count as 0 and are not; NULL: there are none */
     char *scratch;    /* oct_value_pass_bytes for each thread */
 } oct_value_pass;
@@ -168,7 +174,8 @@ static inline int64_t oct_part_floats(int64_t n)
  * `live` or `frozen` of every row, where out may be grad, or the memory of x^; end, always. */
 typedef struct oct_norm_grad {
     int64_t n;
-    float *gain, *mean, *dot; /* (n) */
+    oct_norm_groups groups;
+    float *gain, *mean, *dot; /* (groups, n) */
     double *sums;             /* (local leaves, 2, n): g, g x^ */
 } oct_norm_grad;
 
@@ -190,12 +197,15 @@ typedef struct oct_norm_rows {
     int64_t channel, end; /* those that are summed */
 } oct_norm_rows;
 
-bool oct_norm_grad_begin(oct_context *cx, int64_t n, oct_norm_grad *v);
+bool oct_norm_grad_begin(oct_context *cx, int64_t n, const oct_norm_groups *groups,
+                         oct_norm_grad *v);
 void oct_norm_grad_sum(const oct_norm_grad *v, int64_t leaf, const oct_norm_rows *r);
-/* Sums over the ranks: a collective call when `live`. count: rows of the global batch. False when the
- * context has failed. */
+/* Takes the means over each group when `live`: as collective as oct_sum_over_groups. positions: rows of a
+ * sample. False when the context has failed. */
 bool oct_norm_grad_reduce(oct_context *cx, const oct_batch_norm_module *bn, const float *inv_std,
-                          bool live, int64_t count, oct_norm_grad *v);
+                          bool live, int64_t positions, oct_norm_grad *v);
+/* Gives what the rows of a leaf need: v as the leaf's group has it. */
+oct_norm_grad oct_norm_grad_of_leaf(const oct_norm_grad *v, int64_t leaf);
 /* out: times factor[o], unless that is NULL. clip: grad is clipped in its place, too. */
 void oct_norm_grad_live(const oct_norm_grad *v, const oct_norm_rows *r, const float *factor,
                         bool clip, float *out);

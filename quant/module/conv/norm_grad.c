@@ -8,16 +8,28 @@
 
 #include <string.h>
 
-bool oct_norm_grad_begin(oct_context *cx, int64_t n, oct_norm_grad *v)
+bool oct_norm_grad_begin(oct_context *cx, int64_t n, const oct_norm_groups *groups,
+                         oct_norm_grad *v)
 {
-    *v = (oct_norm_grad){.n = n};
-    v->gain = oct_scratch(cx, (size_t)n * 3 * sizeof *v->gain);
-    v->sums = oct_scratch(cx, (size_t)(cx->leaves.local + 1) * (size_t)n * 2 * sizeof *v->sums);
+    const size_t each = (size_t)(groups->count * n), leaves = (size_t)cx->leaves.local;
+    *v = (oct_norm_grad){.n = n, .groups = *groups};
+    v->gain = oct_scratch(cx, each * 3 * sizeof *v->gain);
+    v->sums = oct_scratch(cx, (leaves + 1) * (size_t)n * 2 * sizeof *v->sums);
     if (!v->gain || !v->sums) return false;
-    v->mean = v->gain + n;
-    v->dot = v->mean + n;
-    memset(v->sums, 0, (size_t)cx->leaves.local * (size_t)n * 2 * sizeof *v->sums);
+    v->mean = v->gain + each;
+    v->dot = v->mean + each;
+    memset(v->sums, 0, leaves * (size_t)n * 2 * sizeof *v->sums);
     return true;
+}
+
+oct_norm_grad oct_norm_grad_of_leaf(const oct_norm_grad *v, int64_t leaf)
+{
+    oct_norm_grad own = *v;
+    const int64_t at = oct_norm_group_at(&v->groups, leaf) * v->n;
+    own.gain += at;
+    own.mean += at;
+    own.dot += at;
+    return own;
 }
 
 void oct_norm_grad_end(oct_context *cx, oct_norm_grad *v)
@@ -186,31 +198,35 @@ static void add_leaf_sums(oct_context *cx, oct_param *param, const oct_norm_grad
     oct_leaf_grads_end(cx, param);
 }
 
-/* Takes the means over the global batch of the gradient and of its product with x^: in training they too
- * depend on every input. */
-static void batch_means(oct_context *cx, double count, oct_norm_grad *v)
+/* Takes the means over each group of the gradient and of its product with x^: in training they too depend on
+ * every input of the group. */
+static void group_means(oct_context *cx, int64_t positions, oct_norm_grad *v)
 {
     const int64_t n = v->n;
-    double *total = oct_scratch(cx, (size_t)n * 2 * sizeof *total);
-    if (total && oct_sum_over_ranks(cx, v->sums, 2 * n, total)) {
-        for (int64_t o = 0; o < n; o++) {
-            v->mean[o] = (float)(total[o] / count);
-            v->dot[o] = (float)(total[n + o] / count);
+    double *totals = oct_scratch(cx, (size_t)(v->groups.count * n * 2) * sizeof *totals);
+    if (totals && oct_sum_over_groups(cx, &v->groups, v->sums, 2 * n, totals)) {
+        for (int64_t g = 0; g < v->groups.count; g++) {
+            const double count = (double)(oct_norm_group_samples(&v->groups, g) * positions);
+            const double *total = totals + g * 2 * n;
+            for (int64_t o = 0; o < n; o++) {
+                v->mean[g * n + o] = (float)(total[o] / count);
+                v->dot[g * n + o] = (float)(total[n + o] / count);
+            }
         }
     }
-    oct_scratch_end(cx, total);
+    oct_scratch_end(cx, totals);
 }
 
 bool oct_norm_grad_reduce(oct_context *cx, const oct_batch_norm_module *bn, const float *inv_std,
-                          bool live, int64_t count, oct_norm_grad *v)
+                          bool live, int64_t positions, oct_norm_grad *v)
 {
-    for (int64_t o = 0; o < v->n; o++) {
-        v->gain[o] = oct_f32(&bn->gamma->value)[o] * inv_std[o];
-        v->mean[o] = v->dot[o] = 0.0f;
+    for (int64_t i = 0; i < v->groups.count * v->n; i++) {
+        v->gain[i] = oct_f32(&bn->gamma->value)[i % v->n] * inv_std[i];
+        v->mean[i] = v->dot[i] = 0.0f;
     }
     add_leaf_sums(cx, bn->beta, v, 0);
     add_leaf_sums(cx, bn->gamma, v, v->n);
-    if (live) batch_means(cx, (double)count, v);
+    if (live) group_means(cx, positions, v);
     return cx->status == OCT_OK;
 }
 

@@ -64,6 +64,13 @@ bool oct_accumulators_resume(oct_context *cx, const oct_qat_saved *sv, const oct
     return true;
 }
 
+void oct_accumulators_keep(oct_context *cx, oct_accumulators *a)
+{
+    a->buffer = oct_scratch(cx, buffer_bytes(cx, a->plan));
+    a->computed = false;
+    oct_accumulators_fill(cx, a);
+}
+
 void oct_accumulators_end(oct_context *cx, oct_accumulators *a)
 {
     if (!a->saved) oct_scratch_end(cx, a->buffer);

@@ -33,7 +33,7 @@ typedef struct call {
     float *grad;          /* of the output */
     oct_accumulators acc; /* with batch norm, and so are the next two */
     oct_norm_grad norm;
-    float *a, *b; /* x^ = (acc - offset) * a + b */
+    float *a, *b; /* (groups, n): x^ = (acc - offset) * a + b */
     /* The second sweep uses what follows. */
     oct_conv_plan plan;
     void *tables;
@@ -61,20 +61,6 @@ static void normalize(int64_t rows, int64_t n, const int64_t *offset, const floa
             normalized[o] = (float)(acc[o] - offset[o]) * a[o] + b[o];
 }
 
-/* Gives x^ of rows of a block of accumulators from `first` on; part: where it may be computed. */
-static oct_normalized normalized_of(const call *c, const void *acc, int64_t first, int64_t rows,
-                                    float *part)
-{
-    const oct_channels *ch = &c->sv->ch;
-    const int64_t n = c->sv->plan.shape.out_c;
-    if (c->sv->plan.wide) {
-        normalize(rows, n, ch->offset, c->a, c->b, (const int64_t *)acc + first * n, part);
-        return (oct_normalized){.values = part};
-    }
-    return (oct_normalized){
-        .acc = (const int32_t *)acc + first * n, .offset = ch->offset32, .a = c->a, .b = c->b};
-}
-
 /* A leaf in one of the sweeps, or a tile of it. */
 typedef struct leaf {
     const call *c;
@@ -84,7 +70,23 @@ typedef struct leaf {
     float *part;
     int64_t channel, end; /* first sweep: those that are summed */
     char *rows;           /* second sweep */
+    oct_norm_grad norm;   /* with batch norm: as the leaf's group has it, and so are the next two */
+    const float *a, *b;
 } leaf;
+
+/* Gives x^ of rows of a block of accumulators from `first` on. */
+static oct_normalized normalized_of(const leaf *f, const void *acc, int64_t first, int64_t rows)
+{
+    const oct_qat_saved *sv = f->c->sv;
+    const oct_channels *ch = &sv->ch;
+    const int64_t n = sv->plan.shape.out_c;
+    if (sv->plan.wide) {
+        normalize(rows, n, ch->offset, f->a, f->b, (const int64_t *)acc + first * n, f->part);
+        return (oct_normalized){.values = f->part};
+    }
+    return (oct_normalized){
+        .acc = (const int32_t *)acc + first * n, .offset = ch->offset32, .a = f->a, .b = f->b};
+}
 
 /* Fake-quants with a backward of their own clip a whole leaf at a time. */
 static bool clips_in_parts(const oct_fake_quant *fq)
@@ -101,6 +103,12 @@ static leaf leaf_of(const oct_context *cx, const call *c, int64_t i)
               .i = i,
               .grad = c->grad + oct_leaf_begin(&cx->leaves, i) * n,
               .part = (float *)(void *)scratch_here(c)};
+    if (c->l->bn) {
+        const int64_t at = oct_norm_group_at(&sv->groups, i) * sv->plan.shape.out_c;
+        f.norm = oct_norm_grad_of_leaf(&c->norm, i);
+        f.a = c->a + at;
+        f.b = c->b + at;
+    }
     if (sv->mask && clips_in_parts(c->l->fq)) f.mask = sv->mask + i * sv->mask_stride;
     return f;
 }
@@ -124,7 +132,7 @@ static oct_norm_rows part_of(const leaf *f, int64_t position, int64_t row, int64
 {
     const int64_t at = (position + row) * f->c->sv->plan.shape.out_c;
     return (oct_norm_rows){.rows = rows,
-                           .normalized = normalized_of(f->c, acc, row, rows, f->part),
+                           .normalized = normalized_of(f, acc, row, rows),
                            .mask = f->mask,
                            .first = at,
                            .grad = f->grad + at,
@@ -140,7 +148,7 @@ static void sum_block(void *args, int64_t position, int64_t positions, void *acc
     for (int64_t row = 0, rows; row < positions; row += rows) {
         rows = oct_min_i64(most, positions - row);
         const oct_norm_rows part = part_of(f, position, row, rows, acc);
-        oct_norm_grad_sum(&f->c->norm, f->i, &part);
+        oct_norm_grad_sum(&f->norm, f->i, &part);
     }
 }
 
@@ -168,10 +176,10 @@ static void live_block(void *args, int64_t at, int64_t positions, void *acc)
         const oct_norm_rows part = part_of(f, position, row, rows, acc);
         if (direct) {
             void *to = f->rows + (size_t)(position + row) * c->plan.grad_row_bytes;
-            oct_norm_grad_live(&c->norm, &part, c->sv->ch.scale, c->addend, to);
+            oct_norm_grad_live(&f->norm, &part, c->sv->ch.scale, c->addend, to);
             continue;
         }
-        oct_norm_grad_live(&c->norm, &part, NULL, c->addend, f->part);
+        oct_norm_grad_live(&f->norm, &part, NULL, c->addend, f->part);
         take_part(f, position + row, rows, f->part);
     }
 }
@@ -185,7 +193,7 @@ static void live_block_alone(void *args, int64_t at, int64_t positions, void *ac
     for (int64_t row = 0, rows; row < positions; row += rows) {
         rows = oct_min_i64(most, positions - row);
         const oct_norm_rows part = part_of(f, position, row, rows, acc);
-        oct_norm_grad_live(&f->c->norm, &part, NULL, false, part.grad);
+        oct_norm_grad_live(&f->norm, &part, NULL, false, part.grad);
     }
 }
 
@@ -206,7 +214,7 @@ static void plain_tile(const leaf *f, int64_t positions)
         float *grad = f->grad + row * n, *out = c->l->weight ? f->part : grad;
         rows = oct_min_i64(oct_part_rows(n), end - row);
         if (f->mask) clip_part(f->mask, row * n, rows * n, grad);
-        if (c->l->bn) oct_norm_grad_frozen(&c->norm, rows, grad, out);
+        if (c->l->bn) oct_norm_grad_frozen(&f->norm, rows, grad, out);
         if (c->l->weight) take_part(f, row, rows, c->l->bn ? out : grad);
     }
 }
@@ -422,10 +430,11 @@ static bool begin_scratch(oct_context *cx, call *c)
     c->parts.rows = c->parts.bytes = oct_cache_aligned((size_t)oct_part_floats(n) * sizeof(float));
     if (c->l->weight) plan_products(cx, c);
     c->scratch = oct_scratch(cx, c->parts.bytes * (size_t)omp_get_max_threads());
-    c->factor = oct_scratch(cx, (size_t)n * 3 * sizeof *c->factor);
+    const int64_t each = c->sv->groups.count * n;
+    c->factor = oct_scratch(cx, (size_t)(n + 2 * each) * sizeof *c->factor);
     if (cx->status != OCT_OK) return false;
     c->a = c->factor + n;
-    c->b = c->a + n;
+    c->b = c->a + each;
     return true;
 }
 
@@ -447,17 +456,19 @@ static void scale_backward(oct_context *cx, call *c)
 {
     const oct_conv_shape *s = &c->sv->plan.shape;
     const int64_t each = oct_conv_out_numel(s), bytes = oct_value_pass_bytes(s->out_c);
-    const oct_channels *ch = &c->sv->ch;
     const oct_qparams q = c->y->q;
-    const oct_epilogue f = oct_epilogue_of(c->l, c->x->q, &q, c->addend, ch);
-    const oct_value_pass pass = {.epilogue = &f,
-                                 .dead = memchr(ch->dead, true, (size_t)s->out_c) ? ch->dead : NULL,
-                                 .scratch =
-                                     oct_scratch(cx, (size_t)(bytes * omp_get_max_threads()))};
-    float *rows = pass.scratch ? oct_leaf_grads_begin(cx, c->l->fq->learned) : NULL;
+    char *scratch = oct_scratch(cx, (size_t)(bytes * omp_get_max_threads()));
+    float *rows = scratch ? oct_leaf_grads_begin(cx, c->l->fq->learned) : NULL;
     if (rows) {
 #pragma omp parallel for schedule(static)
         for (int64_t i = 0; i < cx->leaves.local; i++) {
+            const oct_channels ch =
+                oct_channels_of_group(&c->sv->ch, s->out_c, oct_norm_group_at(&c->sv->groups, i));
+            const oct_epilogue f = oct_epilogue_of(c->l, c->x->q, &q, c->addend, &ch);
+            const oct_value_pass pass = {.epilogue = &f,
+                                         .dead = memchr(ch.dead, true, (size_t)s->out_c) ? ch.dead
+                                                                                         : NULL,
+                                         .scratch = scratch};
             scale_grad own = {.sum = {.fq = c->l->fq, .q = q},
                               .grad = c->grad + oct_leaf_begin(&cx->leaves, i) * each};
             oct_accumulators_values(cx, &c->acc, &pass, i, add_scale_grad, &own);
@@ -466,7 +477,7 @@ static void scale_backward(oct_context *cx, call *c)
         oct_leaf_grads_end(cx, c->l->fq->learned);
         c->acc.computed = true;
     }
-    oct_scratch_end(cx, pass.scratch);
+    oct_scratch_end(cx, scratch);
 }
 
 /* Runs the first sweep, and sums over all ranks. */
@@ -475,16 +486,16 @@ static void norm_backward(oct_context *cx, call *c)
     const oct_qat_saved *sv = c->sv;
     const oct_conv_shape *s = &sv->plan.shape;
     const oct_channels *ch = &sv->ch;
-    if (!oct_norm_grad_begin(cx, s->out_c, &c->norm)) return;
-    for (int64_t o = 0; o < s->out_c; o++) {
+    if (!oct_norm_grad_begin(cx, s->out_c, &sv->groups, &c->norm)) return;
+    for (int64_t i = 0; i < sv->groups.count * s->out_c; i++) {
+        const int64_t o = i % s->out_c;
         const float bias = c->l->bias ? oct_f32(&c->l->bias->value)[o] : 0.0f;
-        c->a[o] = c->x->q.scale * ch->scale[o] * ch->inv_std[o];
-        c->b[o] = (bias - ch->mean[o]) * ch->inv_std[o];
+        c->a[i] = c->x->q.scale * ch->scale[o] * ch->inv_std[i];
+        c->b[i] = (bias - ch->mean[i]) * ch->inv_std[i];
     }
     first_sweep(cx, c);
     c->acc.computed = true;
-    oct_norm_grad_reduce(cx, c->l->bn, ch->inv_std, sv->live,
-                         cx->leaves.samples * s->out_h * s->out_w, &c->norm);
+    oct_norm_grad_reduce(cx, c->l->bn, ch->inv_std, sv->live, s->out_h * s->out_w, &c->norm);
 }
 
 /* Runs the second sweep, with the products. */

@@ -10,34 +10,48 @@
 #include <math.h>
 #include <string.h>
 
-/* The arrays of the channels. */
-#define OCT_CHANNEL_LIST(X)                                                                        \
+/* The arrays of the channels: of the weights, and of each norm group. */
+#define OCT_WEIGHT_CHANNEL_LIST(X)                                                                 \
     X(scale)                                                                                       \
-    X(mean)                                                                                        \
-    X(inv_std)                                                                                     \
     X(offset)                                                                                      \
     X(offset32)                                                                                    \
+    X(silent)
+#define OCT_GROUP_CHANNEL_LIST(X)                                                                  \
+    X(mean)                                                                                        \
+    X(inv_std)                                                                                     \
     X(bias)                                                                                        \
     X(bias32)                                                                                      \
     X(multiplier)                                                                                  \
     X(effective)                                                                                   \
-    X(dead)                                                                                        \
-    X(silent)
+    X(dead)
 
-bool oct_channels_save(oct_context *cx, oct_channels *ch, int64_t n)
+bool oct_channels_save(oct_context *cx, oct_channels *ch, int64_t n, int64_t groups)
 {
 #define X(name) ch->name = oct_save(cx, (size_t)n * sizeof *ch->name);
-    OCT_CHANNEL_LIST(X)
+    OCT_WEIGHT_CHANNEL_LIST(X)
+#undef X
+#define X(name) ch->name = oct_save(cx, (size_t)(groups * n) * sizeof *ch->name);
+    OCT_GROUP_CHANNEL_LIST(X)
 #undef X
     if (cx->status != OCT_OK) return false;
-    memset(ch->dead, 0, (size_t)n);
+    memset(ch->dead, 0, (size_t)(groups * n));
     return true;
+}
+
+oct_channels oct_channels_of_group(const oct_channels *ch, int64_t n, int64_t g)
+{
+    oct_channels own = *ch;
+#define X(name) own.name += g * n;
+    OCT_GROUP_CHANNEL_LIST(X)
+#undef X
+    return own;
 }
 
 oct_status oct_channels_alloc(oct_channels *ch, int64_t n)
 {
 #define X(name) OCT_TRY(oct_alloc(&ch->name, (size_t)n, sizeof *ch->name));
-    OCT_CHANNEL_LIST(X)
+    OCT_WEIGHT_CHANNEL_LIST(X)
+    OCT_GROUP_CHANNEL_LIST(X)
 #undef X
     return OCT_OK;
 }
@@ -45,7 +59,8 @@ oct_status oct_channels_alloc(oct_channels *ch, int64_t n)
 void oct_channels_free(oct_channels *ch)
 {
 #define X(name) oct_free(&ch->name);
-    OCT_CHANNEL_LIST(X)
+    OCT_WEIGHT_CHANNEL_LIST(X)
+    OCT_GROUP_CHANNEL_LIST(X)
 #undef X
 }
 

@@ -47,27 +47,37 @@ static void sum_block(void *args, int64_t position, int64_t positions, void *acc
                      s->sum + c);
 }
 
-/* Takes mean and inverse deviation from `total`, the global batch's sums over a = acc - offset and a * a
- * (2, O); values are acc_scale[o] * a + bias. Updates the running values. */
-static void take_statistics(oct_context *cx, const call *c, const double *total,
-                            const double *acc_scale)
+/* Takes mean and inverse deviation from `total`, sums over the samples of group g of a = acc - offset and
+ * a * a (2, O); values are acc_scale[o] * a + bias. What a channel cannot shift by is not finite either. */
+static bool take_group(const call *c, const oct_bn_stats *stats, int64_t g, const double *total,
+                       const double *acc_scale)
 {
     const oct_conv_shape *s = &c->sv->plan.shape;
-    const oct_bn_args args = oct_batch_norm_args(c->l->bn, true);
+    const oct_channels ch = oct_channels_of_group(&c->sv->ch, s->out_c, g);
     const float *bias = c->l->bias ? oct_f32(&c->l->bias->value) : NULL;
-    const double count = (double)(cx->leaves.samples * s->out_h * s->out_w);
+    const double count = (double)(oct_norm_group_samples(&stats->groups, g) * s->out_h * s->out_w);
     const double unbiased = count > 1 ? count / (count - 1) : 1;
-    oct_channels *ch = &c->sv->ch;
     bool finite = true;
     for (int64_t o = 0; o < s->out_c; o++) {
         const double scale = acc_scale[o], mean = total[o] / count;
-        double var = total[s->out_c + o] / count - mean * mean;
+        double var = total[s->out_c + o] / count - mean * mean, gain, shift;
         var = var > 0 ? var * scale * scale : 0;
         const oct_bn_batch batch = {.mean = mean * scale + (bias ? (double)bias[o] : 0),
                                     .var = var,
                                     .unbiased = var * unbiased};
-        finite &= oct_bn_take(&args, o, &batch, &ch->mean[o], &ch->inv_std[o]);
+        finite &= oct_bn_take(stats, g, o, &batch);
+        oct_channel_affine(c->l, &ch, o, &gain, &shift);
+        if (stats->noted && !isfinite((float)shift)) oct_bn_spoil(stats, g, o);
     }
+    return finite;
+}
+
+static void take_statistics(oct_context *cx, const call *c, const oct_bn_stats *stats,
+                            const double *totals, const double *acc_scale)
+{
+    bool finite = true;
+    for (int64_t g = 0; g < stats->groups.count; g++)
+        finite &= take_group(c, stats, g, totals + g * 2 * stats->channels, acc_scale);
     if (!finite) oct_context_fail(cx, OCT_NUMERIC, "the batch's mean or variance is not finite");
 }
 
@@ -87,21 +97,29 @@ static void sum_leaves(const oct_context *cx, const call *c, double *rows)
     }
 }
 
-/* Takes the batch's mean and inverse deviation over all ranks: the first pass. */
+/* Takes the mean and inverse deviation of each group: the first pass. Updates the running values. */
 static void batch_statistics(oct_context *cx, call *c)
 {
+    const oct_norm_groups *groups = &c->sv->groups;
     const int64_t n = c->sv->plan.shape.out_c, local = cx->leaves.local;
+    const oct_bn_args args = oct_batch_norm_args(c->l->bn, true);
+    oct_bn_stats stats = {.args = &args,
+                          .groups = *groups,
+                          .channels = n,
+                          .mean = c->sv->ch.mean,
+                          .inv_std = c->sv->ch.inv_std};
     double *rows = oct_scratch(cx, (size_t)(local + 1) * (size_t)n * 16);
-    double *total = oct_scratch(cx, (size_t)n * 24);
-    if (rows && total) {
-        double *acc_scale = total + 2 * n;
+    double *acc_scale = oct_scratch(cx, (size_t)((2 * groups->count + 1) * n) * sizeof *acc_scale);
+    if (rows && acc_scale && oct_bn_stats_begin(cx, &stats)) {
+        double *totals = acc_scale + n;
         memset(rows, 0, (size_t)local * (size_t)n * 16);
         sum_leaves(cx, c, rows);
         for (int64_t o = 0; o < n; o++)
             acc_scale[o] = (double)c->of->x->q.scale * (double)c->sv->ch.scale[o];
-        if (oct_sum_over_ranks(cx, rows, 2 * n, total)) take_statistics(cx, c, total, acc_scale);
+        if (oct_sum_over_groups(cx, groups, rows, 2 * n, totals))
+            take_statistics(cx, c, &stats, totals, acc_scale);
     }
-    oct_scratch_end(cx, total);
+    oct_scratch_end(cx, acc_scale);
     oct_scratch_end(cx, rows);
 }
 
@@ -115,42 +133,71 @@ static void batch_statistics(oct_context *cx, call *c)
 CLEAR(clear_acc, int32_t)
 CLEAR(clear_acc16, int64_t)
 
-/* The accumulators of dead channels count as 0 from here on: in the buffer, or because their weights are 0
- * in what the kernel multiplies. The backward wants to see them as they were. */
-static void clear_dead(oct_context *cx, const call *c)
+static oct_channels channels_of_leaf(const call *c, int64_t i)
 {
-    oct_qat_saved *sv = c->sv;
-    const oct_conv_shape *s = &sv->plan.shape;
-    const int64_t rows = oct_leaves_local_samples(&cx->leaves) * s->out_h * s->out_w;
-    sv->acc = NULL;
-    if (c->acc.buffer && sv->plan.wide) {
-        clear_acc16(sv->ch.dead, rows, s->out_c, (int64_t *)(void *)c->acc.buffer);
-    } else if (c->acc.buffer) {
-        clear_acc(sv->ch.dead, rows, s->out_c, (int32_t *)(void *)c->acc.buffer);
-    } else {
-        const size_t bytes = (size_t)(s->out_c * oct_conv_depth(s));
-        int8_t *codes = oct_scratch(cx, bytes);
-        if (!codes) return;
-        memcpy(codes, sv->codes, bytes);
-        oct_clear_dead_codes(&sv->ch, s, codes);
-        oct_qconv_pack(&sv->plan, codes, c->acc.packed);
-        oct_scratch_end(cx, codes);
+    return oct_channels_of_group(&c->sv->ch, c->sv->plan.shape.out_c,
+                                 oct_norm_group_at(&c->sv->groups, i));
+}
+
+static void clear_buffer(const oct_context *cx, const call *c)
+{
+    const oct_conv_shape *s = &c->sv->plan.shape;
+    for (int64_t i = 0; i < cx->leaves.local; i++) {
+        const oct_channels ch = channels_of_leaf(c, i);
+        const oct_tile whole = oct_whole_leaf(cx, i);
+        const oct_qconv_pass leaf = oct_accumulators_of(cx, &c->acc, &whole);
+        const int64_t rows = leaf.samples * s->out_h * s->out_w;
+        if (c->sv->plan.wide)
+            clear_acc16(ch.dead, rows, s->out_c, leaf.y);
+        else
+            clear_acc(ch.dead, rows, s->out_c, leaf.y);
     }
 }
 
-/* Computes the constants for an output scale. */
-static bool fold(oct_context *cx, const call *c, float out_scale)
+static void clear_weights(oct_context *cx, const call *c)
 {
-    const int64_t n = c->sv->plan.shape.out_c;
-    oct_channels *ch = &c->sv->ch;
-    oct_context_adopt(cx, oct_fold_channels(c->l, c->of->x->q, out_scale, ch, n));
-    if (cx->status == OCT_OK && memchr(ch->dead, true, (size_t)n)) clear_dead(cx, c);
+    const oct_qat_saved *sv = c->sv;
+    const oct_conv_shape *s = &sv->plan.shape;
+    const size_t bytes = (size_t)(s->out_c * oct_conv_depth(s));
+    int8_t *codes = oct_scratch(cx, bytes);
+    if (!codes) return;
+    memcpy(codes, sv->codes, bytes);
+    oct_clear_dead_codes(&sv->ch, s, codes);
+    oct_qconv_pack(&sv->plan, codes, c->acc.packed);
+    oct_scratch_end(cx, codes);
+}
+
+/* The accumulators of dead channels count as 0 from here on: in the buffer, or because their weights are 0
+ * in what the kernel multiplies, which all groups share, so several take a buffer. The backward wants to see
+ * the accumulators as they were. */
+static void clear_dead(oct_context *cx, call *c)
+{
+    c->sv->acc = NULL;
+    if (!c->acc.buffer && c->sv->groups.count > 1) oct_accumulators_keep(cx, &c->acc);
+    if (cx->status != OCT_OK) return;
+    if (c->acc.buffer)
+        clear_buffer(cx, c);
+    else
+        clear_weights(cx, c);
+}
+
+/* Computes the constants for an output scale. */
+static bool fold(oct_context *cx, call *c, float out_scale)
+{
+    const int64_t n = c->sv->plan.shape.out_c, groups = c->sv->groups.count;
+    for (int64_t g = 0; g < groups && cx->status == OCT_OK; g++) {
+        oct_channels ch = oct_channels_of_group(&c->sv->ch, n, g);
+        oct_context_adopt(cx, oct_fold_channels(c->l, c->of->x->q, out_scale, &ch, n));
+    }
+    if (cx->status == OCT_OK && memchr(c->sv->ch.dead, true, (size_t)(groups * n)))
+        clear_dead(cx, c);
     return cx->status == OCT_OK;
 }
 
-static oct_epilogue epilogue_of(const call *c, const oct_qparams *out)
+static oct_epilogue epilogue_of(const call *c, const oct_qparams *out, int64_t i)
 {
-    return oct_epilogue_of(c->l, c->of->x->q, out, c->of->addend, &c->sv->ch);
+    const oct_channels ch = channels_of_leaf(c, i);
+    return oct_epilogue_of(c->l, c->of->x->q, out, c->of->addend, &ch);
 }
 
 /* Where a tile of a leaf begins in the leaf's mask. */
@@ -162,14 +209,15 @@ static uint8_t *mask_at(const call *c, uint8_t *mask, const oct_tile *tile)
 }
 
 /* Makes outputs, mask (unless NULL) and range of a tile. */
-static void make_tile(const oct_context *cx, const call *c, const oct_epilogue *f,
+static void make_tile(const oct_context *cx, const call *c, const oct_qparams *out,
                       const oct_tile *tile, uint8_t *mask, float *range)
 {
+    const oct_epilogue f = epilogue_of(c, out, tile->leaf);
     const oct_qconv_plan *plan = &c->sv->plan;
     const oct_conv_shape *s = &plan->shape;
     const int64_t first = oct_leaf_begin(&cx->leaves, tile->leaf) + tile->first;
     const int64_t begin = first * oct_conv_out_numel(s);
-    const oct_epilogue part = oct_epilogue_at(f, begin);
+    const oct_epilogue part = oct_epilogue_at(&f, begin);
     oct_qconv_pass pass = oct_accumulators_of(cx, &c->acc, tile);
     const oct_acc_rows rows = {.m = pass.samples * s->out_h * s->out_w,
                                .n = s->out_c,
@@ -199,13 +247,12 @@ static void start_ranges(const call *c)
 /* Makes all outputs; out NULL: as floats. */
 static void make_outputs(oct_context *cx, const call *c, const oct_qparams *out, uint8_t *mask)
 {
-    const oct_epilogue f = epilogue_of(c, out);
     const oct_cut cut = oct_accumulators_cut(cx, &c->acc, mask);
     start_ranges(c);
 #pragma omp parallel for schedule(static)
     for (int t = 0; t < cut.threads; t++)
         for (oct_tile tile = oct_tile_begin(&cut, t); oct_tile_next(&cut, &tile);)
-            make_tile(cx, c, &f, &tile, mask, c->ranges + 2 * (tile.leaf + t));
+            make_tile(cx, c, out, &tile, mask, c->ranges + 2 * (tile.leaf + t));
 }
 
 /* A histogram of the values of a leaf, times scale. */
@@ -233,17 +280,17 @@ static void count(oct_context *cx, const call *c, const oct_qparams *out)
 {
     const int64_t bytes = oct_value_pass_bytes(c->sv->plan.shape.out_c);
     if (!oct_fake_quant_counts(c->l->fq, c->l->training)) return;
-    const oct_epilogue f = epilogue_of(c, out);
-    const oct_value_pass pass = {
-        .epilogue = &f, .scratch = oct_scratch(cx, (size_t)(bytes * omp_get_max_threads()))};
-    if (!pass.scratch) return;
+    char *scratch = oct_scratch(cx, (size_t)(bytes * omp_get_max_threads()));
+    if (!scratch) return;
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < cx->leaves.local; i++) {
+        const oct_epilogue f = epilogue_of(c, out, i);
+        const oct_value_pass pass = {.epilogue = &f, .scratch = scratch};
         value_counter counter = {.scale = out->scale};
         oct_accumulators_values(cx, &c->acc, &pass, i, count_values, &counter);
         oct_fake_quant_count(c->l->fq, counter.count);
     }
-    oct_scratch_end(cx, pass.scratch);
+    oct_scratch_end(cx, scratch);
 }
 
 /* Shows the fake-quant what the outputs have been, whose ranges are in units of `scale`. */
@@ -257,7 +304,7 @@ static void observe(oct_context *cx, const call *c, const oct_qparams *out)
 
 /* Updates a current scale: an output scale of 1 shows the real range, which then gives the scale. The codes
  * of that pass are overwritten. */
-static void update_scale(oct_context *cx, const call *c)
+static void update_scale(oct_context *cx, call *c)
 {
     oct_qparams real = c->y->q;
     real.scale = 1.0f;
@@ -350,6 +397,7 @@ oct_tensor *oct_qat_conv_forward(oct_context *cx, const oct_qat_call *of)
     if (!y || !sv) return NULL;
     y->q = q;
     *sv = (oct_qat_saved){.layer = *l, .live = l->bn && l->training && !l->bn->frozen};
+    sv->groups = oct_norm_groups_of(cx, sv->live);
     oct_tensor *inputs[] = {of->x, of->addend};
     oct_node *node =
         oct_record(cx, of->op, oct_qat_conv_backward, inputs, of->addend ? 2 : 1, true, y);
@@ -359,7 +407,7 @@ oct_tensor *oct_qat_conv_forward(oct_context *cx, const oct_qat_call *of)
         save_for_backward(cx, sv);
     }
     sv->codes = oct_save(cx, (size_t)(s->out_c * oct_conv_depth(s)));
-    if (!oct_channels_save(cx, &sv->ch, s->out_c)) return NULL;
+    if (!oct_channels_save(cx, &sv->ch, s->out_c, sv->groups.count)) return NULL;
     call c = {.of = of, .l = &sv->layer, .y = y, .sv = sv};
     run(cx, &c);
     return cx->status == OCT_OK ? y : NULL;

@@ -1,0 +1,248 @@
+/* Norm groups sum their leaves along their own subtree, in place where a rank has all of them. */
+#include "core/op/norm_groups.h"
+
+#include "core/autograd/leaf_grads.h"
+#include "core/base/int_math.h"
+
+#include <math.h>
+#include <string.h>
+
+oct_norm_groups oct_norm_groups_of(const oct_context *cx, bool live)
+{
+    const oct_leaves *leaves = &cx->leaves;
+    oct_norm_groups groups = {.leaves = *leaves, .span = INT64_MAX, .count = 1};
+    if (!live || cx->norm_group == 0) return groups;
+    const int64_t end = leaves->first + leaves->local;
+    groups.span = cx->norm_group;
+    groups.first = leaves->first / groups.span;
+    groups.count = leaves->local == 0 ? 0 : (end - 1) / groups.span + 1 - groups.first;
+    return groups;
+}
+
+static bool is_whole_batch(const oct_norm_groups *groups)
+{
+    return groups->span == INT64_MAX;
+}
+
+int64_t oct_norm_group_at(const oct_norm_groups *groups, int64_t i)
+{
+    return (groups->leaves.first + i) / groups->span - groups->first;
+}
+
+int64_t oct_norm_group_samples(const oct_norm_groups *groups, int64_t g)
+{
+    const oct_leaves *leaves = &groups->leaves;
+    if (is_whole_batch(groups)) return leaves->samples;
+    const int64_t samples = groups->span * leaves->leaf;
+    return oct_min_i64(samples, leaves->samples - (groups->first + g) * samples);
+}
+
+int64_t oct_norm_group_least(const oct_norm_groups *groups)
+{
+    const oct_leaves *leaves = &groups->leaves;
+    if (is_whole_batch(groups)) return leaves->samples;
+    return (leaves->samples - 1) % (groups->span * leaves->leaf) + 1;
+}
+
+/* Gives the run of this rank's leaves that are in group g. */
+static oct_leaves leaves_of_group(const oct_norm_groups *groups, int64_t g)
+{
+    oct_leaves own = groups->leaves;
+    const int64_t end = own.first + own.local, at = (groups->first + g) * groups->span;
+    own.first = oct_max_i64(own.first, at);
+    own.local = oct_min_i64(end, at + groups->span) - own.first;
+    return own;
+}
+
+static bool is_inside(const oct_context *cx, const oct_norm_groups *groups, const oct_leaves *own,
+                      int64_t g)
+{
+    if (cx->norm_told) return false;
+    const int64_t at = (groups->first + g) * groups->span;
+    return own->local == oct_min_i64(groups->span, own->count - at);
+}
+
+/* Returns where the leaves of rank r begin. */
+static int64_t begin_of_rank(const oct_context *cx, int64_t r)
+{
+    return cx->leaves.count * r / cx->group->size;
+}
+
+/* Counts the groups of the batch, below the one numbered `end`, that have leaves of several ranks, or that all
+ * are told of. */
+static int64_t crossing_below(const oct_context *cx, const oct_norm_groups *groups, int64_t end)
+{
+    int64_t count = 0, last = -1;
+    if (cx->norm_told) return oct_min_i64(end, (cx->leaves.count - 1) / groups->span + 1);
+    for (int64_t r = 1; r < cx->group->size; r++) {
+        const int64_t begin = begin_of_rank(cx, r), g = begin / groups->span;
+        if (begin == cx->leaves.count || begin % groups->span == 0 || g == last || g >= end)
+            continue;
+        last = g;
+        count++;
+    }
+    return count;
+}
+
+/* Sums the groups that cross ranks. Each has columns of its own, in which the leaves of others count 0, so the
+ * tree over all leaves gives what the group's subtree gives. */
+static bool sum_crossing(oct_context *cx, const oct_norm_groups *groups, const double *rows,
+                         int64_t n, double *totals)
+{
+    const int64_t width = crossing_below(cx, groups, INT64_MAX) * n, local = cx->leaves.local;
+    if (width == 0) return true;
+    const size_t bytes = (size_t)(local * width) * sizeof(double);
+    double *wide = oct_scratch(cx, bytes + (size_t)width * sizeof(double));
+    if (!wide) return false;
+    double *total = wide + local * width;
+    memset(wide, 0, bytes);
+    for (int64_t g = 0; g < groups->count; g++) {
+        const oct_leaves own = leaves_of_group(groups, g);
+        if (is_inside(cx, groups, &own, g)) continue;
+        const int64_t column = crossing_below(cx, groups, groups->first + g) * n;
+        for (int64_t i = own.first - cx->leaves.first, end = i + own.local; i < end; i++)
+            memcpy(wide + i * width + column, rows + i * n, (size_t)n * sizeof *wide);
+    }
+    const bool done = oct_sum_over_ranks(cx, wide, width, total);
+    for (int64_t g = 0; done && g < groups->count; g++) {
+        const oct_leaves own = leaves_of_group(groups, g);
+        if (is_inside(cx, groups, &own, g)) continue;
+        const int64_t column = crossing_below(cx, groups, groups->first + g) * n;
+        memcpy(totals + g * n, total + column, (size_t)n * sizeof *totals);
+    }
+    oct_scratch_end(cx, wide);
+    return done;
+}
+
+bool oct_sum_over_groups(oct_context *cx, const oct_norm_groups *groups, double *rows, int64_t n,
+                         double *totals)
+{
+    if (is_whole_batch(groups)) return oct_sum_over_ranks(cx, rows, n, totals);
+    if (!oct_batch_is_whole(cx)) return false;
+    if (!sum_crossing(cx, groups, rows, n, totals)) return false;
+    for (int64_t g = 0; g < groups->count; g++) {
+        const oct_leaves own = leaves_of_group(groups, g);
+        if (!is_inside(cx, groups, &own, g)) continue;
+        double *row = rows + (own.first - cx->leaves.first) * n;
+        oct_tree_fold_f64(&own, row, n);
+        memcpy(totals + g * n, row, (size_t)n * sizeof *totals);
+    }
+    return true;
+}
+
+/* A call of a batch norm in the forward at hand. It is borrowed, since a backward gives back what the forward
+ * has saved. */
+typedef struct oct_norm_note oct_norm_note;
+struct oct_norm_note {
+    oct_bn_args args;
+    oct_norm_groups groups;
+    int64_t channels;
+    float *values; /* (groups.count, 2, C) */
+    oct_module *module;
+    oct_norm_note *next; /* in the order of the calls */
+};
+
+bool oct_bn_stats_begin(oct_context *cx, oct_bn_stats *stats)
+{
+    const oct_norm_groups *groups = &stats->groups;
+    stats->noted = NULL;
+    if (is_whole_batch(groups)) return true;
+    oct_norm_note *note = oct_scratch(cx, sizeof *note);
+    stats->noted =
+        oct_scratch(cx, (size_t)(groups->count * 2 * stats->channels) * sizeof *stats->noted);
+    if (!note || !stats->noted) return false;
+    *note = (oct_norm_note){.args = *stats->args,
+                            .groups = *groups,
+                            .channels = stats->channels,
+                            .values = stats->noted,
+                            .module = cx->module};
+    oct_norm_note **end = &cx->norm_notes;
+    while (*end)
+        end = &(*end)->next;
+    *end = note;
+    return true;
+}
+
+/* Moves the running values of channel c towards the batch's, unless one would not be finite. */
+static bool move(const oct_bn_args *args, int64_t c, float mean, float unbiased)
+{
+    float *running_mean = &args->running_mean[c], *running_var = &args->running_var[c];
+    const float next_mean = *running_mean + args->momentum * (mean - *running_mean);
+    const float next_var = *running_var + args->momentum * (unbiased - *running_var);
+    if (!isfinite(next_mean) || !isfinite(next_var)) return false;
+    *running_mean = next_mean;
+    *running_var = next_var;
+    return true;
+}
+
+void oct_bn_spoil(const oct_bn_stats *stats, int64_t g, int64_t c)
+{
+    const int64_t at = g * stats->channels + c;
+    stats->mean[at] = stats->inv_std[at] = 0.0f;
+    if (stats->noted) stats->noted[g * 2 * stats->channels + c] = NAN;
+}
+
+bool oct_bn_take(const oct_bn_stats *stats, int64_t g, int64_t c, const oct_bn_batch *batch)
+{
+    const int64_t at = g * stats->channels + c;
+    const float mean = (float)batch->mean;
+    const float inv_std = (float)(1.0 / sqrt(batch->var + (double)stats->args->eps));
+    stats->mean[at] = mean;
+    stats->inv_std[at] = inv_std;
+    if (!stats->noted) return move(stats->args, c, mean, (float)batch->unbiased);
+    const double share =
+        (double)oct_norm_group_samples(&stats->groups, g) / (double)stats->groups.leaves.samples;
+    float *noted = stats->noted + g * 2 * stats->channels + c;
+    noted[0] = (float)(batch->mean * share);
+    noted[stats->channels] = (float)(batch->unbiased * share);
+    if (!isfinite(mean) || !isfinite(inv_std) || !isfinite((float)batch->unbiased))
+        oct_bn_spoil(stats, g, c);
+    return true;
+}
+
+int64_t oct_norm_notes_numel(const oct_context *cx)
+{
+    int64_t numel = 0;
+    for (const oct_norm_note *note = cx->norm_notes; note; note = note->next)
+        numel += 2 * note->channels;
+    return numel;
+}
+
+/* A group's share is a term of its first leaf, and that leaf's rank has it. */
+void oct_norm_notes_fold(const oct_context *cx, float *rows)
+{
+    const int64_t numel = oct_norm_notes_numel(cx);
+    float *column = rows;
+    if (cx->leaves.local == 0) return;
+    memset(rows, 0, (size_t)(cx->leaves.local * numel) * sizeof *rows);
+    for (const oct_norm_note *note = cx->norm_notes; note; note = note->next) {
+        const int64_t width = 2 * note->channels;
+        for (int64_t g = 0; g < note->groups.count; g++) {
+            const int64_t i = (note->groups.first + g) * note->groups.span - cx->leaves.first;
+            if (i >= 0)
+                memcpy(column + i * numel, note->values + g * width, (size_t)width * sizeof *rows);
+        }
+        column += width;
+    }
+    oct_tree_fold_f32(&cx->leaves, rows, numel);
+}
+
+void oct_norm_notes_take(oct_context *cx, const float *total)
+{
+    oct_module *module = cx->module;
+    for (oct_norm_note *note = cx->norm_notes, *next; note; note = next) {
+        const int64_t n = note->channels;
+        bool finite = true;
+        next = note->next;
+        for (int64_t c = 0; c < n; c++)
+            finite &= move(&note->args, c, total[c], total[n + c]);
+        cx->module = note->module;
+        if (!finite)
+            oct_context_fail(cx, OCT_NUMERIC, "the batch's mean or variance is not finite");
+        cx->module = module;
+        total += 2 * n;
+        oct_scratch_end(cx, note->values);
+        oct_scratch_end(cx, note);
+    }
+    cx->norm_notes = NULL;
+}

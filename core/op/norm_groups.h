@@ -1,0 +1,73 @@
+/* A live batch norm takes its statistics over norm groups: aligned runs of leaves, each a subtree of the tree
+ * over leaves (core/base/leaves.h). Which samples are a group follows from the batch and the context's
+ * `norm_group` alone, never from who owns them, so no bit depends on ranks or threads. The last group of a
+ * batch has what is left. Without `norm_group` the whole batch is the one group.
+ *
+ * Groups that lie inside one rank meet nobody; those that do not are summed over all ranks, in one sum of
+ * the columns of all of them. So are all groups in a step with an audit, which computes some leaf again alone.
+ *
+ * A forward moves the running values once, whatever the number of groups G:
+ *     r += momentum * (sum over g of (n_g / N) s_g  -  r)
+ * s_g: the group's mean or unbiased variance; n_g, N: samples of the group, of the batch. So the running mean
+ * is that of the batch; the running variance is the one within the groups, as that is what training divides
+ * by. TensorFlow's replicas average their moving statistics in this way (VariableAggregation.MEAN); G
+ * PyTorch modules over slices of the batch do, if their buffers are averaged.
+ * Since these sums are needed by nobody before the next forward, a forward only notes its groups' share, and
+ * who began the step sums the notes over the ranks beside the gradients, once for all batch norms.
+ */
+#pragma once
+
+#include "core/autograd/context.h"
+#include "core/op/ops.h"
+
+/* The groups that this rank's leaves touch. */
+typedef struct oct_norm_groups {
+    oct_leaves leaves;
+    int64_t span;  /* leaves of a group; more than there are where the batch is one */
+    int64_t first; /* of those touched, as counted in the batch */
+    int64_t count; /* of those touched; the whole batch is touched by each rank */
+} oct_norm_groups;
+
+/* live: by the context's norm_group; otherwise there is one group, as for running values. */
+oct_norm_groups oct_norm_groups_of(const oct_context *cx, bool live);
+/* Returns the place among the groups touched of the group that has local leaf i. */
+int64_t oct_norm_group_at(const oct_norm_groups *groups, int64_t i);
+/* Returns the samples of group g of those touched, on all ranks together. */
+int64_t oct_norm_group_samples(const oct_norm_groups *groups, int64_t g);
+/* Returns the samples of the smallest group of the batch, alike on all ranks. */
+int64_t oct_norm_group_least(const oct_norm_groups *groups);
+/* totals (count, n): sums over each group touched of rows (leaves.local, n), which are folded in place. False
+ * when the context has failed. Collective unless all groups of the batch lie inside ranks. */
+bool oct_sum_over_groups(oct_context *cx, const oct_norm_groups *groups, double *rows, int64_t n,
+                         double *totals);
+
+/* The statistics of a forward, group by group. */
+typedef struct oct_bn_stats {
+    const oct_bn_args *args;
+    oct_norm_groups groups;
+    int64_t channels;
+    float *mean, *inv_std; /* (count, C), what the forward normalizes by */
+    float *noted;          /* (count, 2, C) for the running values; NULL: they move at once */
+} oct_bn_stats;
+/* One channel's statistics over a group. */
+typedef struct oct_bn_batch {
+    double mean, var;
+    double unbiased; /* variance: var * count / (count - 1), rounded as the caller does it */
+} oct_bn_batch;
+
+/* Begins, with all but `noted` filled in; false when the context has failed. */
+bool oct_bn_stats_begin(oct_context *cx, oct_bn_stats *stats);
+/* Takes mean and 1/sigma of channel c in group g, and its share of the running values. False, with those
+ * unchanged, when they would not be finite. A group of several that is not finite has mean and 1/sigma 0: its
+ * rank alone knows, so the step goes on until all ranks see the sum of the notes. */
+bool oct_bn_take(const oct_bn_stats *stats, int64_t g, int64_t c, const oct_bn_batch *batch);
+/* Makes the statistics of channel c in group g not finite: for a caller who cannot compute with them. */
+void oct_bn_spoil(const oct_bn_stats *stats, int64_t g, int64_t c);
+
+/* The notes of a forward, for whoever began the step: numbers in a row, 0 where there are no notes; rows
+ * (leaves.local, at least 1, times numel), of which those of this rank's parts are made; and behind their sum
+ * over all ranks, the update of the running values, which fails the context alike on all ranks where it is
+ * not finite. */
+int64_t oct_norm_notes_numel(const oct_context *cx);
+void oct_norm_notes_fold(const oct_context *cx, float *rows);
+void oct_norm_notes_take(oct_context *cx, const float *total);
