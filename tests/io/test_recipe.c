@@ -260,6 +260,23 @@ static const struct {
     {HEAD "qat: {fold_batch_norm: true}\nquant: {batch_norm: folded}\n",
      "r.yaml:2:7: qat.fold_batch_norm is true, but quant.batch_norm is folded, so there is nothing "
      "left to fold; write qat.fold_batch_norm: false"},
+    {HEAD "batch_norm: {group: 064}\n",
+     "r.yaml:2:14: batch_norm.group is '064'; write batch, leaf, or a number of samples"},
+    {HEAD "batch_norm: {group: 99999999999999999999}\n",
+     "r.yaml:2:14: batch_norm.group is '99999999999999999999'; write batch, leaf, or a number of "
+     "samples"},
+    {HEAD "batch_norm: {group: 20}\n",
+     "r.yaml:2:14: batch_norm.group is 20, but a group has batch.leaf (8) samples times a power of "
+     "two; write one of 8, 16, 32, ..., or batch"},
+    {HEAD "batch_norm: {group: 24}\n",
+     "r.yaml:2:14: batch_norm.group is 24, but a group has batch.leaf (8) samples times a power of "
+     "two; write one of 8, 16, 32, ..., or batch"},
+    {HEAD "batch_norm: {group: 256}\n",
+     "r.yaml:2:14: batch_norm.group (256 samples) does not divide batch.size (128); write a "
+     "batch.size of whole groups, a smaller group, or batch"},
+    {HEAD "batch: {size: 100}\nbatch_norm: {group: leaf}\n",
+     "r.yaml:3:14: batch_norm.group (8 samples) does not divide batch.size (100); write a "
+     "batch.size of whole groups, a smaller group, or batch"},
     {HEAD "quant: {bits: 12}\n", "r.yaml:2:9: quant.bits is 12; write 8 or 16"},
     {HEAD "quant: {sensitivity_topk: 3}\n",
      "r.yaml:2:9: there is no sensitivity table to take rows from; write quant.sensitivity: FILE "
