@@ -131,6 +131,9 @@ char *oct_rank_node_slot(const oct_rank_node *node, int rank, uint64_t piece);
 oct_status oct_launcher_check(void) OCT_NODISCARD;
 oct_status oct_launcher_check_world(int size, const char *library) OCT_NODISCARD;
 void oct_launcher_prepare(void); /* before MPI_Init: signals, transport */
+/* Finds mpirun or its daemon among the parents of this process; 0 where it is not to be seen, as in a container
+ * with processes of its own. */
+int oct_launcher_process(void);
 
 /* exchange.c. `data` stays untouched until the wait. A transfer of 0 bytes is none. */
 oct_status oct_exchange_begin(const oct_comm *comm, oct_exchange exchange) OCT_NODISCARD;

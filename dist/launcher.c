@@ -7,7 +7,9 @@
 #include "dist/comm_impl.h"
 
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/prctl.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -82,6 +84,37 @@ oct_status oct_launcher_check_world(int size, const char *library)
                     "the launcher started %d ranks, but %s sees %d: the launcher belongs to "
                     "another MPI library; use the mpirun of %s",
                     wanted, library, size, library);
+}
+
+enum { ANCESTORS_MAX = 16 };
+
+static bool is_launcher(int pid)
+{
+    static const char *const names[] = {"mpirun",  "mpiexec", "orterun",         "orted",
+                                        "prterun", "prted",   "hydra_pmi_proxy", "hydra_bstrap_pr"};
+    char name[64];
+    if (oct_process_read(pid, "comm", name, sizeof(name)) < 0) return false;
+    name[strcspn(name, ".\n")] = '\0';
+    for (size_t i = 0; i < OCT_COUNT(names); i++)
+        if (strcmp(name, names[i]) == 0) return true;
+    return false;
+}
+
+static int parent_of(int pid)
+{
+    char text[512];
+    int parent = 0;
+    if (oct_process_read(pid, "stat", text, sizeof(text)) < 0) return 0;
+    const char *behind = strrchr(text, ')');
+    return behind && sscanf(behind + 1, " %*c %d", &parent) == 1 ? parent : 0;
+}
+
+int oct_launcher_process(void)
+{
+    int pid = getppid();
+    for (int i = 0; i < ANCESTORS_MAX && pid > 1; i++, pid = parent_of(pid))
+        if (is_launcher(pid)) return pid;
+    return 0;
 }
 
 /* Containers forbid process_vm_readv, and the shared-memory transport of Open MPI does not look

@@ -1,10 +1,12 @@
 /* The table of ranks lies in shared memory: in a file without a name of the process that started
- * mpirun, or in the folder that mpirun keeps for the time of its job. */
+ * mpirun, in the folder that Open MPI keeps for the time of its job, or, since MPICH has none, in a file that
+ * the ranks name by mpirun's process and whose name goes when all of them have it. */
 #include "dist/rank_table.h"
 
 #include "core/base/text.h"
-#include "dist/comm.h"
+#include "dist/comm_impl.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -34,8 +36,9 @@ typedef struct rank_table {
 
 static rank_table *table;
 static int num_lines;
-static int file_of_table = -1; /* of the process that made it, which has one at a time */
-static line *mine;             /* NULL: not a rank, or no table */
+static char name_of_table[128]; /* that is still to be taken away; empty: none */
+static int file_of_table = -1;  /* of the process that made it, which has one at a time */
+static line *mine;              /* NULL: not a rank, or no table */
 
 static size_t bytes_for(int64_t lines)
 {
@@ -83,17 +86,65 @@ static bool open_given(const char *path)
     return table != NULL;
 }
 
-static bool open_in_folder(const char *folder, int64_t lines)
+static bool open_at(const char *path, int64_t lines)
 {
-    char path[4096];
-    if ((size_t)snprintf(path, sizeof(path), "%s/octet-ranks", folder) >= sizeof(path))
-        return false;
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
     if (fd < 0) return false;
     bool opened = ftruncate(fd, (off_t)bytes_for(lines)) == 0 && map(fd, lines);
     close(fd);
     if (opened) atomic_store(&table->mark, table_mark);
     return opened;
+}
+
+static bool open_in_folder(const char *folder, int64_t lines)
+{
+    char path[4096];
+    return (size_t)snprintf(path, sizeof(path), "%s/octet-ranks", folder) < sizeof(path) &&
+           open_at(path, lines);
+}
+
+static const char place[] = "/dev/shm", prefix[] = "octet-ranks.";
+
+/* Killed jobs have left names of mpiruns that are no more. */
+static void remove_stale_names(void)
+{
+    DIR *all = opendir(place);
+    if (!all) return;
+    for (struct dirent *entry; (entry = readdir(all)) != NULL;) {
+        int64_t pid;
+        const bool is_ours = strncmp(entry->d_name, prefix, strlen(prefix)) == 0 &&
+                             oct_parse_i64(entry->d_name + strlen(prefix), &pid) && pid > 0;
+        if (is_ours && oct_process_state((int)pid) == 0) unlinkat(dirfd(all), entry->d_name, 0);
+    }
+    closedir(all);
+}
+
+/* A file of somebody else, or of another size, is none of this job. */
+static bool open_by_launcher(int64_t lines)
+{
+    struct stat info;
+    const int launcher = oct_launcher_process();
+    if (launcher == 0) return false;
+    remove_stale_names();
+    snprintf(name_of_table, sizeof(name_of_table), "%s/%s%d", place, prefix, launcher);
+    if (lstat(name_of_table, &info) != 0 || (S_ISREG(info.st_mode) && info.st_uid == geteuid() &&
+                                             info.st_size == (off_t)bytes_for(lines)))
+        if (open_at(name_of_table, lines)) return true;
+    name_of_table[0] = '\0';
+    return false;
+}
+
+static void take_name_away(void)
+{
+    if (name_of_table[0]) unlink(name_of_table);
+    name_of_table[0] = '\0';
+}
+
+static bool all_have_joined(void)
+{
+    for (int i = 0; i < num_lines; i++)
+        if (oct_rank_table_line(i).pid == 0) return false;
+    return true;
 }
 
 bool oct_env_count(const char *name, int *count)
@@ -110,7 +161,9 @@ void oct_rank_table_join(void)
     int rank, all, local_rank, ranks;
     const char *given = getenv(OCT_RANK_TABLE_VARIABLE), *folder = getenv("PMIX_SERVER_TMPDIR");
     if (mine || !oct_launched(&rank, &all) || !oct_launched_here(&local_rank, &ranks)) return;
-    if (!(given && open_given(given)) && !(folder && open_in_folder(folder, ranks))) return;
+    if (!(given && open_given(given)) && !(folder && open_in_folder(folder, ranks)) &&
+        !(!folder && open_by_launcher(ranks)))
+        return;
     if (local_rank >= num_lines) return;
     line *l = &table->lines[local_rank];
     atomic_store(&l->rank, rank);
@@ -118,6 +171,7 @@ void oct_rank_table_join(void)
     atomic_store(&l->stage, OCT_RANK_STARTED);
     atomic_store(&l->pid, (int32_t)getpid());
     mine = l;
+    if (all_have_joined()) take_name_away();
 }
 
 void oct_rank_note_stage(oct_rank_stage stage)
@@ -138,6 +192,7 @@ void oct_rank_note_wait(int for_rank)
 void oct_rank_note_end(int exit_status)
 {
     if (!mine) return;
+    take_name_away();
     atomic_store(&mine->exit_status, exit_status);
     atomic_store(&mine->stage, OCT_RANK_ENDED);
 }

@@ -20,7 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { STACK_BYTES = 512 << 10, NAMED_MAX = 8, NAMES_BYTES = 1024, ANCESTORS_MAX = 16 };
+enum { STACK_BYTES = 512 << 10, NAMED_MAX = 8, NAMES_BYTES = 1024 };
 
 static const double tick_s = 0.1, tick_counts_s = 0.5, look_for_gone_s = 2;
 
@@ -69,37 +69,6 @@ static int64_t variable_of(int pid, const char *name)
     return -1;
 }
 
-static bool is_launcher(int pid)
-{
-    static const char *const names[] = {"mpirun",  "mpiexec", "orterun",         "orted",
-                                        "prterun", "prted",   "hydra_pmi_proxy", "hydra_bstrap_pr"};
-    char name[64];
-    if (oct_process_read(pid, "comm", name, sizeof(name)) < 0) return false;
-    name[strcspn(name, ".\n")] = '\0';
-    for (size_t i = 0; i < OCT_COUNT(names); i++)
-        if (strcmp(name, names[i]) == 0) return true;
-    return false;
-}
-
-static int parent_of(int pid)
-{
-    char text[512];
-    int parent = 0;
-    if (oct_process_read(pid, "stat", text, sizeof(text)) < 0) return 0;
-    const char *behind = strrchr(text, ')');
-    return behind && sscanf(behind + 1, " %*c %d", &parent) == 1 ? parent : 0;
-}
-
-/* Finds mpirun or its daemon; 0 where it is not to be seen, as in a container with processes of its
- * own. */
-static int launcher_of_this_host(void)
-{
-    int pid = getppid();
-    for (int i = 0; i < ANCESTORS_MAX && pid > 1; i++, pid = parent_of(pid))
-        if (is_launcher(pid)) return pid;
-    return 0;
-}
-
 /* True when a process of the launcher exists with this rank among those of the host, or
  * when that cannot be told. Wrappers count: they have the environment of their rank. */
 static bool local_rank_is_taken(int launcher, int64_t local_rank)
@@ -129,7 +98,7 @@ static bool local_rank_is_taken(int launcher, int64_t local_rank)
  * its position on this host, or -1. */
 static int64_t find_gone(void)
 {
-    int launcher = launcher_of_this_host();
+    int launcher = oct_launcher_process();
     if (launcher == 0) return -1;
     for (int64_t local_rank = 0; local_rank < ranks_here() && local_rank < oct_rank_table_lines();
          local_rank++)

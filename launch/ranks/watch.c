@@ -370,6 +370,10 @@ static oct_status judge_end(const job *j, int ended, int *exit_status)
     if (WIFSIGNALED(ended)) return j->asked_s > 0 ? stopped(j) : judge_mpirun(j, ended);
     if (is_hydra(j) && *exit_status < 128 && (j->found || failed_status() != 0))
         return judge_hydra(j, *exit_status, exit_status);
+    if (is_hydra(j) && *exit_status == SIGTERM) return judge_mpirun(j, SIGTERM);
+    if (is_hydra(j) &&
+        (*exit_status == SIGKILL || *exit_status == SIGSEGV)) /* before it had a line */
+        return signalled(j, *exit_status);
     if (*exit_status > 128 && j->asked_s > 0 && *exit_status == 128 + SIGUSR1) return stopped(j);
     if (*exit_status > 128) return signalled(j, *exit_status - 128);
     if (j->found && *exit_status != oct_status_exit(OCT_NO))

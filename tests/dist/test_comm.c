@@ -187,6 +187,15 @@ Test(fault, a_stopped_rank_is_warned_of_first_and_there_is_one_error, .timeout =
     }
 }
 
+/* The mpirun of MPICH has a status of its own where a rank ends outside of MPI. */
+static void check_lost(const oct_process *job)
+{
+    if (strcmp(OCT_MPI_NAME, "MPICH") == 0)
+        cr_assert(job->exit_code != 0 && !job->timed_out, "%s", job->err);
+    else
+        oct_check_exit(*job, 6);
+}
+
 /* MPI itself waits for ever in these calls. */
 Test(fault, a_rank_that_stands_still_where_mpi_starts_or_ends_is_named, .timeout = 180)
 {
@@ -198,7 +207,7 @@ Test(fault, a_rank_that_stands_still_where_mpi_starts_or_ends_is_named, .timeout
         char said[128];
         oct_process job =
             oct_mpirun(3, LIMIT_S, "rank_halt", halts[i].call, halts[i].rank, "6", NULL);
-        oct_check_exit(job, 6);
+        check_lost(&job);
         snprintf(said, sizeof(said), "octet: error: %s waited 6", halts[i].name);
         oct_check_said(job, said);
         snprintf(said, sizeof(said), " for rank %s (its process is stopped) on ", halts[i].rank);
@@ -260,11 +269,13 @@ Test(fault, a_rank_that_is_only_late_is_waited_for, .timeout = 90)
 
 Test(fault, ranks_end_with_their_mpirun_even_stopped_ones, .timeout = 90)
 {
-    static const char script[] =
-        "mpirun -n 2 --oversubscribe --bind-to none " OCT_BINARY_DIR
+    static const char script[] = OCT_MPIEXEC
+        " -n 2 -bind-to none " OCT_BINARY_DIR
         "/ranks/rank_fault stopped 1 50 >/dev/null 2>&1 & job=$!\n"
         "for i in $(seq 100); do\n"
-        "  ranks=$(cat /proc/$job/task/*/children); set -- $ranks; [ $# = 2 ] && break; sleep 0.1\n"
+        "  set -- $(cat /proc/$job/task/*/children)\n"
+        "  [ $# = 1 ] && set -- $(cat /proc/$1/task/*/children) # of MPICH's proxy\n"
+        "  ranks=$*; [ $# = 2 ] && break; sleep 0.1\n"
         "done\n"
         "[ $# = 2 ] || { echo started $# ranks; kill -9 $job; exit 1; }\n"
         "sleep 1; kill -9 $job; sleep 1\n"
@@ -273,6 +284,7 @@ Test(fault, ranks_end_with_their_mpirun_even_stopped_ones, .timeout = 90)
         "echo looked\n";
     setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
     setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+    setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 1);
     oct_process job = oct_process_run(LIMIT_S, "bash", "-c", script, NULL);
     oct_check_exit(job, 0);
     oct_check_said(job, "looked");
@@ -296,9 +308,9 @@ Test(start, under_mpirun_every_rank_knows_its_place, .timeout = 90)
 {
     oct_process job = oct_mpirun(3, LIMIT_S, "rank_hello", NULL);
     oct_check_exit(job, 0);
-    oct_check_said(job, "rank 0 of 3, Open MPI ");
-    oct_check_said(job, "rank 1 of 3, Open MPI ");
-    oct_check_said(job, "rank 2 of 3, Open MPI ");
+    oct_check_said(job, "rank 0 of 3, " OCT_MPI_NAME " ");
+    oct_check_said(job, "rank 1 of 3, " OCT_MPI_NAME " ");
+    oct_check_said(job, "rank 2 of 3, " OCT_MPI_NAME " ");
     oct_process_free(&job);
 }
 
@@ -307,7 +319,7 @@ Test(start, a_rank_that_is_another_program_is_named_at_once, .timeout = 90)
 {
     oct_process job = oct_mpirun(1, 50, "/bin/sh", "-c", "sleep 1; exec " HELLO, ":", "-n", "1",
                                  "/bin/true", NULL);
-    oct_check_exit(job, 6);
+    check_lost(&job);
     oct_check_said(job, "octet: error: rank 1 on ");
     oct_check_said(job, "ended before it started MPI");
     cr_assert_eq(oct_process_said_times(&job, "octet: error:"), 1, "%s", job.err);
@@ -348,7 +360,7 @@ Test(start, the_mpirun_of_another_library_is_refused, .timeout = 60)
     setenv("PMI_SIZE", "4", 1);
     oct_process job = oct_process_run(LIMIT_S, HELLO, NULL);
     oct_check_exit(job, 2);
-    oct_check_said(job, "the launcher started 4 ranks, but Open MPI ");
+    oct_check_said(job, "the launcher started 4 ranks, but " OCT_MPI_NAME " ");
     oct_check_said(job, "another MPI library");
     oct_process_free(&job);
 }
