@@ -353,6 +353,20 @@ static bool is_hydra(const job *j)
            j->start->mpirun.dialect == OCT_MPIRUN_INTEL;
 }
 
+/* Of mpirun itself is what no rank of ours ends with and no signal stands for: where a host has gone, that is the
+ * status of the agent that leads there (255 of ssh), or Open MPI's 205. */
+static bool is_of_mpirun(int exit_status)
+{
+    static const int ours[] = {
+#define X(status, number, text) number,
+        OCT_STATUS_LIST(X)
+#undef X
+    };
+    for (size_t i = 0; i < OCT_COUNT(ours); i++)
+        if (ours[i] == exit_status) return false;
+    return exit_status < 128 || exit_status > 128 + SIGRTMAX;
+}
+
 /* Finds the command's exit status, or who is lost, from how mpirun ended and what the ranks left in
  * their table. */
 static oct_status judge_end(const job *j, int ended, int *exit_status)
@@ -375,6 +389,12 @@ static oct_status judge_end(const job *j, int ended, int *exit_status)
         (*exit_status == SIGKILL || *exit_status == SIGSEGV)) /* before it had a line */
         return signalled(j, *exit_status);
     if (*exit_status > 128 && j->asked_s > 0 && *exit_status == 128 + SIGUSR1) return stopped(j);
+    if (!j->found && is_of_mpirun(*exit_status))
+        return oct_fail(
+            OCT_LOST,
+            "mpirun ended with status %d, which no rank gave: a host is lost, or the way "
+            "to it%s",
+            *exit_status, remedy(j));
     if (*exit_status > 128) return signalled(j, *exit_status - 128);
     if (j->found && *exit_status != oct_status_exit(OCT_NO))
         return oct_fail(OCT_LOST, "%s ended with status %d and said nothing%s%s", name_gone(j, who),

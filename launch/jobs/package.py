@@ -1,0 +1,47 @@
+# A Spack package. In a repository of your own (spack repo create, spack repo add) it lies at packages/octet/package.py,
+# and is built from a working copy:
+#
+#   spack dev-build octet@main
+from spack.package import *
+
+
+class Octet(CMakePackage):
+    """Quantization-aware training of neural networks in 8-bit integers, on CPUs, over MPI."""
+
+    license("Apache-2.0")
+
+    version("main")
+
+    depends_on("c", type="build")
+    depends_on("cmake@3.21:", type="build")
+    depends_on("ninja", type="build")
+    depends_on("pkgconfig", type="build")
+    depends_on("mpi")
+    depends_on("hdf5@1.10~mpi")
+    depends_on("libyaml")
+    depends_on("jansson")
+    depends_on("openssl@3:")
+    depends_on("zlib-api")
+    depends_on("libjpeg-turbo")
+    depends_on("libpng")
+    depends_on("protobuf-c")
+
+    # Only the definition of the format is taken from it.
+    resource(
+        name="onnx",
+        url="https://github.com/onnx/onnx/archive/refs/tags/v1.12.0.tar.gz",
+        sha256="052ad3d5dad358a33606e0fc89483f8150bb0655c99b12a43aa58b5b7f0cc507",
+        placement="third_party_onnx",
+    )
+
+    generator("ninja")
+
+    def patch(self):
+        """Debian calls it hdf5-serial, to have the parallel one beside it."""
+        filter_file("hdf5-serial", "hdf5", "CMakeLists.txt", "launch/octet.pc.in", "launch/octet-runtime.pc.in")
+
+    def cmake_args(self):
+        return [
+            self.define("OCT_TESTS", False),
+            self.define("ONNX_PROTO", join_path(self.stage.source_path, "third_party_onnx")),
+        ]
