@@ -46,6 +46,7 @@ typedef struct verdict {
     int64_t parameters;
     int64_t checkpoint_bytes; /* of a QAT checkpoint's tensors */
     int64_t leaves;
+    int64_t norms; /* batch norms of the float model */
     oct_forecast forecast;
     int64_t disk_bytes;             /* of the run's files */
     int64_t memory_free, disk_free; /* here; -1: not known */
@@ -73,6 +74,13 @@ static oct_status count_item(void *user, const oct_state_item *item)
     return OCT_OK;
 }
 
+static oct_status count_norm(void *user, oct_module *module)
+{
+    verdict *v = user;
+    if (module->type == &oct_batch_norm_type) v->norms++;
+    return OCT_OK;
+}
+
 static oct_status judge_model(verdict *v)
 {
     const oct_recipe *r = &v->recipe;
@@ -80,6 +88,7 @@ static oct_status judge_model(verdict *v)
     oct_status status = OCT_OK;
     OCT_TRY(oct_build_model(&model, r, &v->train));
     oct_warn_of_untrained(r, model);
+    OCT_TRY_OUT(oct_module_walk(model, count_norm, v));
     OCT_TRY_OUT(oct_prepare_model(&model, r, &v->train, &v->report));
     OCT_TRY_OUT(oct_module_state(model, count_item, v));
     v->checkpoint_bytes +=
@@ -275,6 +284,44 @@ static oct_status print_forecast(const verdict *v)
     return OCT_OK;
 }
 
+/* Tells whether norm groups of so many leaves lie inside ranks. */
+static bool lies_inside(const verdict *v, int64_t group)
+{
+    for (int64_t r = 1; r < v->ranks; r++)
+        if (v->leaves * r / v->ranks % group != 0) return false;
+    return true;
+}
+
+/* Counts how often all ranks wait for each other in a step of the float phase. */
+static int64_t meetings_of(const verdict *v)
+{
+    const int64_t group = oct_recipe_norm_group(&v->recipe);
+    return group > 0 && lies_inside(v, group) ? 3 : 3 + 2 * v->norms;
+}
+
+/* Returns the samples of the largest norm group that lies inside ranks and divides the batch; 0: none has the 16
+ * samples from which on statistics are worth taking. */
+static int64_t group_inside(const verdict *v)
+{
+    enum { LEAST = 16 };
+    int64_t best = 0;
+    for (int64_t group = 1; group <= v->leaves && lies_inside(v, group); group *= 2)
+        if (v->recipe.batch_size % (group * v->recipe.batch_leaf) == 0)
+            best = group * v->recipe.batch_leaf;
+    return best < LEAST ? 0 : best;
+}
+
+/* On few ranks a meeting costs little, so there only its number is told. */
+static oct_status print_meetings(const verdict *v)
+{
+    enum { MANY = 8 };
+    const int64_t meetings = meetings_of(v), group = group_inside(v);
+    if (v->ranks == 1) return OCT_OK;
+    OCT_TRY(oct_print("meetings    %" PRId64 " of all ranks in a step", meetings));
+    if (v->ranks < MANY || meetings == 3 || group == 0) return oct_print("\n");
+    return oct_print("; batch_norm.group=%" PRId64 " leaves 3\n", group);
+}
+
 static oct_status print_init(const oct_init *init)
 {
     const oct_checkpoint *checkpoint = &init->checkpoint;
@@ -308,6 +355,7 @@ static oct_status print_text(const verdict *v, const char *path, const char *rep
     else
         OCT_TRY(oct_print("; %d ranks: %s or %s each\n", v->ranks, oct_text_count(least, b),
                           oct_text_count(most, c)));
+    OCT_TRY(print_meetings(v));
     OCT_TRY(print_phases(v));
     OCT_TRY(print_report(v, report));
     OCT_TRY(oct_print("checkpoint  %.2f MB of state, %" PRId64 " kept\n", mb(v->checkpoint_bytes),
@@ -346,7 +394,7 @@ static oct_status print_json(const verdict *v, const char *path)
     }
     return oct_print_json(json_pack(
         "{s:s, s:s, s:I, s:I, s:[I,I,I], s:I, s:s, s:I, s:i, s:I, s:I, s:o, s:s, s:I, s:I, s:o, "
-        "s:I, s:I, s:I, s:o, s:f, s:o}",
+        "s:I, s:I, s:I, s:o, s:f, s:o, s:I}",
         "kind", "recipe", "file", path, "train_images", (json_int_t)v->train.count, "test_images",
         (json_int_t)v->test.count, "image", (json_int_t)v->train.h, (json_int_t)v->train.w,
         (json_int_t)v->train.c, "classes", (json_int_t)v->train.classes, "model",
@@ -356,7 +404,8 @@ static oct_status print_json(const verdict *v, const char *path)
         (json_int_t)v->checkpoint_bytes, "memory_bytes", (json_int_t)f->bytes[f->peak],
         "memory_bytes_of", json_of_memory(v), "memory_bytes_free", (json_int_t)v->memory_free,
         "disk_bytes", (json_int_t)v->disk_bytes, "disk_bytes_free", (json_int_t)v->disk_free,
-        "step_seconds", seconds, "seconds", f->seconds, "findings", json_of_findings()));
+        "step_seconds", seconds, "seconds", f->seconds, "findings", json_of_findings(),
+        "meetings_a_step", (json_int_t)meetings_of(v)));
 }
 
 /* The sentences of what was found follow on stderr, as those of every failure do. */
