@@ -62,6 +62,7 @@ static oct_status start(oct_comm *comm, oct_transport *transport, double deadlin
     comm->base = over_messages;
     comm->base.rank = transport->rank;
     comm->base.size = transport->size;
+    OCT_TRY(oct_alloc(&comm->state->heard, (size_t)transport->size, sizeof(*comm->state->heard)));
     OCT_TRY(share_hosts(comm));
     return oct_rank_node_join(comm, slot_bytes);
 }
@@ -131,6 +132,7 @@ static void end(const oct_comm *comm)
     oct_sums_free(&s->sums);
     s->transport->close(s->transport, !s->broken);
     oct_rank_node_leave(&s->node);
+    oct_free(&s->heard);
     oct_free(&s->waits);
     oct_free(&s->parts);
     oct_free(&s->vectors);
@@ -173,6 +175,12 @@ const char *oct_comm_host(const oct_comm *comm)
 const char *oct_comm_library(const oct_comm *comm)
 {
     return comm->library;
+}
+
+void oct_comm_set_deadline(oct_comm *comm, double deadline_s)
+{
+    if (comm->state) comm->state->deadline_s = deadline_s;
+    if (comm->besides) oct_comm_set_deadline(comm->besides, deadline_s);
 }
 
 oct_status oct_comm_sum_native(const oct_comm *comm, float *x, int64_t n)

@@ -15,6 +15,8 @@ typedef struct oct_comm oct_comm;
  * those inside of MPI at its start and end too. */
 oct_status oct_comm_open(oct_comm **comm, double deadline_s) OCT_NODISCARD;
 void oct_comm_close(oct_comm **comm); /* MPI_Finalize; clean end, all ranks */
+/* From now on a wait may take so long. */
+void oct_comm_set_deadline(oct_comm *comm, double deadline_s);
 
 const oct_collective *oct_comm_collective(const oct_comm *comm);
 int oct_comm_rank(const oct_comm *comm);

@@ -71,12 +71,22 @@ typedef struct oct_wait {
     uint64_t progress; /* of the line; 0: a message */
 } oct_wait;
 
+/* The last message from a rank. */
+typedef struct oct_heard {
+    oct_exchange exchange;
+    uint32_t sequence; /* 0: there was none */
+    double at_s;
+} oct_heard;
+
+enum { OCT_REPORT_BYTES = 6000 };
+
 /* This state changes while collectives run; they take the communicator as const. */
 typedef struct oct_comm_state {
     oct_transport *transport; /* owned */
     double deadline_s;
     bool broken; /* a wait failed: nothing may be exchanged any more */
     double waited_s;
+    oct_heard *heard; /* of each rank */
 
     oct_exchange exchange; /* the operation this rank is in */
     uint32_t sequence;
@@ -152,6 +162,9 @@ void oct_exchange_announce(const oct_comm *comm, size_t bytes);
 oct_status oct_exchange_wait(const oct_comm *comm, int patience) OCT_NODISCARD;
 /* Looks what has ended since, without waiting; something is in flight. */
 oct_status oct_exchange_look(const oct_comm *comm, bool *moved) OCT_NODISCARD;
+const char *oct_exchange_name(int exchange); /* rank_report.c */
+/* What all ranks do or did last, as far as it is known here: a line each, of some where they are many. */
+void oct_rank_report(const oct_comm *comm, char *text, size_t size);
 /* "rank 2 (node7)" */
 const char *oct_rank_text(const oct_comm *comm, int rank, char text[128]);
 

@@ -28,16 +28,6 @@ enum { AFTER_YOU_MAX = 10 };
 static const double spin_s = 50e-6, yield_s = 2e-3, sleep_s = 200e-6, after_you_s = 0.2;
 static const double awake_s = 1, warn_s = 30, noted_s = 0.05;
 
-static const char *exchange_name(int exchange)
-{
-    static const char *const names[] = {
-#define X(name, text) text,
-        OCT_EXCHANGE_LIST(X)
-#undef X
-    };
-    return exchange >= 0 && (size_t)exchange < OCT_COUNT(names) ? names[exchange] : "nothing known";
-}
-
 static int exchange_tag(const oct_comm_state *s)
 {
     return (int)s->exchange | (int)(s->sequence & SEQUENCE_MASK) << KIND_BITS;
@@ -76,10 +66,11 @@ oct_status oct_exchange_begin(const oct_comm *comm, oct_exchange exchange)
     if (s->broken) {
         if (oct_fail_code() != OCT_OK) return oct_fail_code();
         return oct_fail(OCT_LOST, "ranks were lost in %s %u; nothing can be exchanged any more",
-                        exchange_name((int)s->exchange), s->sequence);
+                        oct_exchange_name((int)s->exchange), s->sequence);
     }
     s->exchange = exchange;
     s->sequence++;
+    oct_rank_note_operation((int)exchange, s->sequence);
     oct_exchange_announce(comm, 0);
     return OCT_OK;
 }
@@ -90,8 +81,8 @@ static oct_status failed(const oct_comm *comm, int peer)
     char mine[128], other[128];
     return broken(comm,
                   oct_fail_prefix("%s in %s %u with %s", oct_rank_text(comm, comm->base.rank, mine),
-                                  exchange_name((int)comm->state->exchange), comm->state->sequence,
-                                  oct_rank_text(comm, peer, other)));
+                                  oct_exchange_name((int)comm->state->exchange),
+                                  comm->state->sequence, oct_rank_text(comm, peer, other)));
 }
 
 static oct_status post_wait(const oct_comm *comm, oct_wait wait)
@@ -146,13 +137,14 @@ static oct_status other_order(const oct_comm *comm, int peer, int exchange, uint
 {
     const oct_comm_state *s = comm->state;
     char mine[128], other[128];
-    return broken(
-        comm, oct_fail(OCT_LOST,
-                       "the ranks left their common order: %s is in %s %u, %s in %s %u; a "
-                       "plug-in or a decision that depends on the rank does that",
-                       oct_rank_text(comm, comm->base.rank, mine), exchange_name((int)s->exchange),
-                       s->sequence & SEQUENCE_MASK, oct_rank_text(comm, peer, other),
-                       exchange_name(exchange), sequence & SEQUENCE_MASK));
+    return broken(comm,
+                  oct_fail(OCT_LOST,
+                           "the ranks left their common order: %s is in %s %u, %s in %s %u; a "
+                           "plug-in or a decision that depends on the rank does that",
+                           oct_rank_text(comm, comm->base.rank, mine),
+                           oct_exchange_name((int)s->exchange), s->sequence & SEQUENCE_MASK,
+                           oct_rank_text(comm, peer, other), oct_exchange_name(exchange),
+                           sequence & SEQUENCE_MASK));
 }
 
 static oct_status other_length(const oct_comm *comm, int peer, const char *what, size_t bytes)
@@ -162,7 +154,7 @@ static oct_status other_length(const oct_comm *comm, int peer, const char *what,
     return broken(comm, oct_fail(OCT_LOST,
                                  "the ranks disagree about %s %u: %s %s of another length than "
                                  "the %zu bytes of %s",
-                                 exchange_name((int)s->exchange), s->sequence,
+                                 oct_exchange_name((int)s->exchange), s->sequence,
                                  oct_rank_text(comm, peer, other), what, bytes,
                                  oct_rank_text(comm, comm->base.rank, mine)));
 }
@@ -177,6 +169,7 @@ static oct_status check_arrival(const oct_comm *comm, const oct_arrival *arrival
     if (arrival->tag != exchange_tag(s))
         return other_order(comm, wait->peer, arrival->tag & ((1 << KIND_BITS) - 1),
                            (uint32_t)(arrival->tag >> KIND_BITS));
+    s->heard[wait->peer] = (oct_heard){s->exchange, s->sequence, oct_seconds()};
     if (arrival->bytes != wait->bytes)
         return other_length(comm, wait->peer, "sent a message", wait->bytes);
     return OCT_OK;
@@ -299,7 +292,7 @@ static bool unanswered_by(const oct_comm_state *s, int rank)
 static oct_status late(const oct_comm *comm, double waited_s)
 {
     const oct_comm_state *s = comm->state;
-    char names[MAX_NAMED * 130 + 64] = "", one[128], mine[128];
+    char names[MAX_NAMED * 130 + 64] = "", one[128], mine[128], report[OCT_REPORT_BYTES];
     size_t length = 0;
     int named = 0, more = 0;
     for (size_t i = 0; i < s->posted; i++)
@@ -315,12 +308,13 @@ static oct_status late(const oct_comm *comm, double waited_s)
         named++;
     }
     if (more > 0) snprintf(names + length, sizeof(names) - length, " and %d more", more);
+    oct_rank_report(comm, report, sizeof(report));
     return broken(comm,
                   oct_fail(OCT_LOST,
                            "no answer from %s: %s waited %.3g s in %s %u; stuck, stopped or cut "
-                           "off: look at that rank's host, then start again",
+                           "off: look at that rank's host, then start again%s",
                            names, oct_rank_text(comm, comm->base.rank, mine), waited_s,
-                           exchange_name((int)s->exchange), s->sequence));
+                           oct_exchange_name((int)s->exchange), s->sequence, report));
 }
 
 double oct_warn_after(double deadline_s)
@@ -356,7 +350,7 @@ static void warn(const oct_comm *comm, double waited_s, int *missing)
     oct_log_anyone(
         OCT_LOG_WARN, "%s has waited %.0f s for %s%s in %s %u; the job ends after %.0f s",
         oct_rank_text(comm, comm->base.rank, mine), waited_s, oct_rank_text(comm, *missing, other),
-        state_text(*missing), exchange_name((int)s->exchange), s->sequence, s->deadline_s);
+        state_text(*missing), oct_exchange_name((int)s->exchange), s->sequence, s->deadline_s);
 }
 
 static void say_that_it_goes_on(const oct_comm *comm, int missing, double waited_s)

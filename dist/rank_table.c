@@ -24,6 +24,8 @@ static const double warn_every_s = 20, report_s = 5;
 typedef struct line {
     _Atomic int32_t pid, rank, stage, exit_status, waits; /* for this rank less 1 */
     _Atomic int64_t step;
+    _Atomic uint64_t operation; /* 1 + it, and its number below */
+    _Atomic int64_t since_ms;
 } line;
 
 /* Zero is the state at first. */
@@ -189,6 +191,14 @@ void oct_rank_note_wait(int for_rank)
     if (mine) atomic_store(&mine->waits, for_rank + 1);
 }
 
+void oct_rank_note_operation(int operation, uint32_t sequence)
+{
+    if (!mine) return;
+    atomic_store_explicit(&mine->operation, (uint64_t)(operation + 1) << 32 | sequence,
+                          memory_order_relaxed);
+    atomic_store_explicit(&mine->since_ms, (int64_t)(oct_seconds() * 1e3), memory_order_relaxed);
+}
+
 void oct_rank_note_end(int exit_status)
 {
     if (!mine) return;
@@ -205,6 +215,7 @@ int oct_rank_table_lines(void)
 oct_rank_view oct_rank_table_line(int number)
 {
     line *l = &table->lines[number];
+    const uint64_t operation = atomic_load(&l->operation);
     return (oct_rank_view){
         .rank = atomic_load(&l->rank),
         .pid = atomic_load(&l->pid),
@@ -212,6 +223,9 @@ oct_rank_view oct_rank_table_line(int number)
         .exit_status = atomic_load(&l->exit_status),
         .step = atomic_load(&l->step),
         .waits_for = atomic_load(&l->waits) - 1,
+        .operation = (int)(operation >> 32) - 1,
+        .sequence = (uint32_t)operation,
+        .since_s = (double)atomic_load(&l->since_ms) * 1e-3,
     };
 }
 

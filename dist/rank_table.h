@@ -35,6 +35,9 @@ typedef struct oct_rank_view {
     int exit_status; /* of a rank that has ended */
     int64_t step;    /* training steps that it has begun; 0: none */
     int waits_for;   /* the rank whose message it waits for; -1: none */
+    int operation;   /* that it has begun last (comm_impl.h), of this number; -1: none */
+    uint32_t sequence;
+    double since_s; /* on the clock of this host (oct_seconds) */
 } oct_rank_view;
 int oct_rank_table_lines(void); /* 0 without a table */
 oct_rank_view oct_rank_table_line(int line);
@@ -46,6 +49,10 @@ ssize_t oct_process_read(int pid, const char *file, char *text, size_t size);
 /* 'R' and 'S' run or wait, 'T' is stopped, 'Z' has ended, 0 is gone. */
 char oct_process_state(int pid);
 
+/* Writes what the ranks of this host do, or did last: rank, process, step, operation, since when; a line each, of some
+ * of them where they are many. Empty without a table. */
+void oct_rank_table_report(char *text, size_t size);
+
 void oct_rank_table_ask_to_stop(void);
 bool oct_rank_stop_asked(void);
 
@@ -54,6 +61,7 @@ void oct_rank_table_join(void);
 void oct_rank_note_stage(oct_rank_stage stage);
 void oct_rank_note_step(int64_t step);
 void oct_rank_note_wait(int for_rank); /* -1: for nobody */
+void oct_rank_note_operation(int operation, uint32_t sequence);
 void oct_rank_note_end(int exit_status);
 /* Several ranks see the same failure, or wait for the same rank; the first one tells. The others learn that they
  * may not when it has ended, or after five seconds: what they do next may end it. */

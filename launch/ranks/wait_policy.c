@@ -19,7 +19,8 @@ oct_status oct_ranks_want(const oct_args *args, oct_ranks_wanted *wanted)
     *wanted = (oct_ranks_wanted){.threads = 1, .deadline_s = OCT_DEADLINE_S};
     if (reads) {
         OCT_TRY(oct_recipe_of_args(&recipe, args));
-        *wanted = (oct_ranks_wanted){recipe.threads, recipe.ranks_deadline};
+        *wanted = (oct_ranks_wanted){
+            recipe.threads, recipe.ranks_deadline > 0 ? recipe.ranks_deadline : OCT_DEADLINE_S};
         oct_recipe_free(&recipe);
     }
     if (args->deadline > 0) wanted->deadline_s = (double)args->deadline;

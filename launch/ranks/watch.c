@@ -35,6 +35,14 @@ static struct {
     struct timespec asked;       /* when the first came; only the handler uses it */
 } requests;
 
+enum { CHILDREN_MAX = 64 };
+
+/* A process that mpirun has started: a rank of this host, or what reaches another host. */
+typedef struct child {
+    pid_t pid;
+    double since_s; /* on the clock, when it was first seen */
+} child;
+
 /* What has been seen of the ranks and of mpirun while they live. */
 typedef struct job {
     const oct_ranks_start *start;
@@ -45,10 +53,14 @@ typedef struct job {
     bool passed_on, ends; /* the request, to mpirun; and that it shall end at once */
     bool found;           /* a rank whose process ended and said nothing: */
     oct_rank_view gone;
-    double last_s;        /* the clock of the last look */
-    double stopped_s;     /* how long mpirun has been stopped; below 0: it was said */
-    double alone_s;       /* how long it has lived after all its ranks */
-    double unborn_s;      /* and before the first of them */
+    char report[4096]; /* what all did when it was found */
+    double last_s;     /* the clock of the last look */
+    double stopped_s;  /* how long mpirun has been stopped; below 0: it was said */
+    double alone_s;    /* how long it has lived after all its ranks */
+    double unborn_s;   /* and before the first of them */
+    child children[CHILDREN_MAX];
+    int num_children;
+    bool child_ended;     /* one that had lived for a while */
     const char *given_up; /* why it was ended, */
     double given_up_s;    /* and how long ago */
 } job;
@@ -125,6 +137,7 @@ static void look_for_gone(job *j)
         view = oct_rank_table_line(i); /* it may have ended between the two looks */
         j->found = view.stage != OCT_RANK_ENDED;
         j->gone = view;
+        if (j->found) oct_rank_table_report(j->report, sizeof(j->report));
     }
 }
 
@@ -185,12 +198,46 @@ static int failed_status(void)
     return failed;
 }
 
+static bool is_known(const job *j, pid_t pid, double *since_s)
+{
+    for (int i = 0; i < j->num_children; i++) {
+        if (j->children[i].pid != pid) continue;
+        *since_s = j->children[i].since_s;
+        return true;
+    }
+    return false;
+}
+
+/* What happens on other hosts shows here by the processes that mpirun reaches them with, which live as long as its
+ * ranks there. Those that it needs at its start alone are gone soon. */
+static void look_for_ended_children(job *j)
+{
+    static const double settled_s = 5;
+    const double now = oct_seconds();
+    char file[64], text[4096], *at = text;
+    child alive[CHILDREN_MAX];
+    int count = 0, settled = 0, settled_alive = 0;
+    snprintf(file, sizeof(file), "task/%ld/children", (long)j->mpirun);
+    if (!j->start->beyond || oct_process_read(j->mpirun, file, text, sizeof(text)) < 0) return;
+    for (int i = 0; i < j->num_children; i++)
+        settled += now - j->children[i].since_s > settled_s;
+    for (long pid; count < CHILDREN_MAX && (pid = strtol(at, &at, 10)) > 0;) {
+        double since_s = now;
+        if (oct_process_state((int)pid) == 'Z') continue;
+        settled_alive += is_known(j, (pid_t)pid, &since_s) && now - since_s > settled_s;
+        alive[count++] = (child){(pid_t)pid, since_s};
+    }
+    j->child_ended |= settled_alive < settled;
+    memcpy(j->children, alive, (size_t)count * sizeof(*alive));
+    j->num_children = count;
+}
+
 /* When all ranks have ended, or one has failed, mpirun ends the job within seconds; if it does not, it is
- * stopped, or stuck with a rank that is. */
+ * stopped, or stuck with a rank or a host that is. */
 static void look_for_lonely_mpirun(job *j, double passed_s)
 {
-    const double ends_within_s = fmin(20, 2 * j->deadline_s);
-    bool over = j->found || failed_status() != 0 || all_have_ended(j);
+    const double ends_within_s = fmin(6, 2 * j->deadline_s);
+    bool over = j->found || j->child_ended || failed_status() != 0 || all_have_ended(j);
     j->alone_s = over ? j->alone_s + passed_s : 0;
     if (j->alone_s >= ends_within_s && !j->given_up)
         give_up(j, "mpirun did not end with its ranks (stopped or stuck) and was killed");
@@ -222,6 +269,7 @@ static void look_at_mpirun(job *j)
     if (passed_s > awake_s) passed_s = awake_s;
     j->last_s = now;
     look_for_first_rank(j, passed_s);
+    look_for_ended_children(j);
     look_for_stopped_mpirun(j, passed_s);
     look_for_lonely_mpirun(j, passed_s);
     kill_what_was_given_up(j, passed_s);
@@ -305,11 +353,12 @@ static oct_status stopped(const job *j)
 static oct_status signalled(const job *j, int signal_number)
 {
     char who[128], place[64];
-    return oct_fail(OCT_LOST, "%s was ended by signal %d (%s)%s%s%s", name_gone(j, who),
+    return oct_fail(OCT_LOST, "%s was ended by signal %d (%s)%s%s%s%s", name_gone(j, who),
                     signal_number, strsignal(signal_number), place_of_gone(j, place), remedy(j),
                     signal_number == SIGKILL
                         ? "\nwhere nobody sent it, the kernel did, because memory was out"
-                        : "");
+                        : "",
+                    j->report);
 }
 
 /* mpirun was ended from outside, by a signal, or ended itself: its own 1 is not the answer of a rank. */
@@ -397,8 +446,9 @@ static oct_status judge_end(const job *j, int ended, int *exit_status)
             *exit_status, remedy(j));
     if (*exit_status > 128) return signalled(j, *exit_status - 128);
     if (j->found && *exit_status != oct_status_exit(OCT_NO))
-        return oct_fail(OCT_LOST, "%s ended with status %d and said nothing%s%s", name_gone(j, who),
-                        *exit_status, place_of_gone(j, place), remedy(j));
+        return oct_fail(OCT_LOST, "%s ended with status %d and said nothing%s%s%s",
+                        name_gone(j, who), *exit_status, place_of_gone(j, place), remedy(j),
+                        j->report);
     if (*exit_status == oct_status_exit(OCT_NO)) return judge_mpirun(j, ended);
     return OCT_OK;
 }

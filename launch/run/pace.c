@@ -6,6 +6,10 @@
 #include "core/base/mem.h"
 #include "core/base/text.h"
 
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
 enum { STEPS_IN_A_ROW = 20 };
 
 static const double slow_factor = 1.5, least_ns = 1e6;
@@ -103,9 +107,27 @@ void oct_pace_end(oct_pace *pace)
 {
     const oct_collective *group = pace->group;
     const double waited_s = group->waited(group) - pace->waited_s;
+    const double took_s = oct_seconds() - pace->begin_s;
     const bool known = pace->spent_ns > 0;
-    pace->spent_ns = (int64_t)((oct_seconds() - pace->begin_s - waited_s) * 1e9);
+    pace->took_s[pace->taken++ % OCT_PACE_STEPS] = took_s;
+    pace->spent_ns = (int64_t)((took_s - waited_s) * 1e9);
     if (pace->spent_ns < 1) pace->spent_ns = 1;
     if (known && group->size > 1) judge(pace);
     pace->before = pace->at_hand;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double oct_pace_deadline(const oct_pace *pace)
+{
+    static const double least_s = 30, steps = 20;
+    double took_s[OCT_PACE_STEPS];
+    if (pace->taken < OCT_PACE_STEPS) return 0;
+    memcpy(took_s, pace->took_s, sizeof took_s);
+    qsort(took_s, OCT_PACE_STEPS, sizeof *took_s, by_size);
+    return fmax(least_s, steps * took_s[OCT_PACE_STEPS / 2]);
 }

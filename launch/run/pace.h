@@ -7,6 +7,8 @@
 
 #include "core/base/collective.h"
 
+enum { OCT_PACE_STEPS = 15 };
+
 typedef struct oct_pace {
     const oct_collective *group; /* borrowed */
     int64_t *own_ns;  /* of each rank; owned; what travels: each rank knows its own before */
@@ -18,6 +20,8 @@ typedef struct oct_pace {
     int slow, steps;
     bool named;
     int well;
+    double took_s[OCT_PACE_STEPS]; /* the last steps, waiting included, in a ring */
+    int64_t taken;
 } oct_pace;
 
 oct_status oct_pace_init(oct_pace *pace, const oct_collective *group) OCT_NODISCARD;
@@ -26,6 +30,9 @@ void oct_pace_deinit(oct_pace *pace);
  * all ranks took for the step before: names the rank that is slow in the log. */
 void oct_pace_begin(oct_pace *pace, const oct_leaves *leaves);
 void oct_pace_end(oct_pace *pace);
+
+/* How long a rank may wait for another within a step: 20 median steps, but 30 s at least; 0: too few steps are known. */
+double oct_pace_deadline(const oct_pace *pace);
 
 /* Finds the slowest of so many ranks, or -1 where it does not take 1.5 times the median of them, and a millisecond more
  * than that. leaves: of the batch that they shared. *factor: how many times the median it takes. */

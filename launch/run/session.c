@@ -165,9 +165,9 @@ static oct_status compare_commands(oct_session *session)
 
 oct_status oct_session_open(oct_session *session, const oct_args *args, double deadline_s)
 {
-    *session = (oct_session){.args = args};
-    OCT_TRY(
-        oct_comm_open(&session->comm, args->deadline > 0 ? (double)args->deadline : deadline_s));
+    const double given = args->deadline > 0 ? (double)args->deadline : deadline_s;
+    *session = (oct_session){.args = args, .own_deadline = given <= 0};
+    OCT_TRY(oct_comm_open(&session->comm, given > 0 ? given : OCT_DEADLINE_S));
     oct_status status = oct_alloc(&session->watched, 1, sizeof(*session->watched));
     if (status != OCT_OK) { /* without it, ranks could not even agree to leave */
         oct_failure_print(status, args->argc, args->argv);
@@ -188,6 +188,11 @@ oct_status oct_session_open(oct_session *session, const oct_args *args, double d
 int64_t oct_session_meetings(const oct_session *session)
 {
     return session->watched->meetings;
+}
+
+void oct_session_set_deadline(oct_session *session, double deadline_s)
+{
+    if (session->own_deadline) oct_comm_set_deadline(session->comm, deadline_s);
 }
 
 oct_status oct_session_agree(oct_session *session, oct_status mine)

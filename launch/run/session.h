@@ -23,16 +23,23 @@ typedef struct oct_session {
     oct_comm *comm;
     const oct_collective *group; /* the ranks, for all work of the command */
     struct oct_watched *watched; /* what group is */
+    bool own_deadline;           /* none was given */
 } oct_session;
 
 /* A rank waits so long for another where neither a recipe nor --deadline says it. Writing a checkpoint
  * to a slow disk and reading a data set must fit. */
 #define OCT_DEADLINE_S 300.0
+/* And so long while rank 0 reads or writes files. */
+#define OCT_FILES_DEADLINE_S 3600.0
 
 /* Starts the ranks, and compares their command lines. (main has set up the log as -q and -v ask; rank 0
- * speaks.) deadline_s: how long a rank waits for another; --deadline goes before it. */
+ * speaks.) deadline_s: how long a rank waits for another; --deadline goes before it; 0: as it is set below, at first
+ * OCT_DEADLINE_S. */
 oct_status oct_session_open(oct_session *session, const oct_args *args,
                             double deadline_s) OCT_NODISCARD;
+
+/* Sets how long a rank waits for another from now on, unless the user has said it. */
+void oct_session_set_deadline(oct_session *session, double deadline_s);
 
 /* Collective: compares a text of all ranks. OCT_USAGE when one is not that of rank 0, naming the rank and the
  * first line that differs. */

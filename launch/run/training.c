@@ -143,7 +143,7 @@ static oct_status save_now(oct_training *r)
 }
 
 /* last: the run ends or stops with this one, which must be on the disk then. */
-static oct_status save(oct_training *r, bool required, bool last)
+static oct_status save_state(oct_training *r, bool required, bool last)
 {
     OCT_TRY(settle_before_next(r));
     OCT_TRY(oct_alike_whole(&r->trainer.training, r->session->group, r->trainer.step));
@@ -153,6 +153,14 @@ static oct_status save(oct_training *r, bool required, bool last)
     if (status != OCT_OK)
         return required ? status : forgive_failed_save(r, status, r->trainer.step);
     r->save = (oct_save_under_way){true, required, r->trainer.step};
+    return OCT_OK;
+}
+
+static oct_status save(oct_training *r, bool required, bool last)
+{
+    oct_session_set_deadline(r->session, OCT_FILES_DEADLINE_S);
+    OCT_TRY(save_state(r, required, last));
+    oct_session_set_deadline(r->session, OCT_DEADLINE_S);
     return OCT_OK;
 }
 
@@ -274,6 +282,17 @@ out:
     return status;
 }
 
+/* The first step of a phase also prepares the model. */
+static oct_status take_step(oct_training *r, oct_phase phase, oct_step_result *result)
+{
+    const bool usual = phase == r->trainer.phase;
+    const double deadline_s = usual ? oct_pace_deadline(&r->trainer.pace) : 0;
+    if (deadline_s > 0) oct_session_set_deadline(r->session, deadline_s);
+    OCT_TRY(oct_trainer_step(&r->trainer, result));
+    oct_session_set_deadline(r->session, OCT_DEADLINE_S);
+    return OCT_OK;
+}
+
 static oct_status step(oct_training *r)
 {
     oct_trainer *trainer = &r->trainer;
@@ -285,7 +304,7 @@ static oct_status step(oct_training *r)
     oct_rank_note_step(trainer->step + 1);
     OCT_TRY(call_own_teacher(r));
     const int64_t met = oct_session_meetings(r->session);
-    OCT_TRY(oct_trainer_step(trainer, &result));
+    OCT_TRY(take_step(r, phase, &result));
     r->meetings += oct_session_meetings(r->session) - met;
     if (trainer->saved) OCT_TRY(settle_save(r));
 
@@ -465,6 +484,7 @@ static oct_status open_writer(oct_training *r)
 
 static oct_status start(oct_training *r)
 {
+    oct_session_set_deadline(r->session, OCT_FILES_DEADLINE_S);
     oct_job_threads(r->session, r->recipe->threads);
     OCT_TRY(oct_job_data(r->session, r->recipe, OCT_TRAIN, &r->train_data));
     OCT_TRY(oct_job_data(r->session, r->recipe, OCT_TEST, &r->test_data));
@@ -485,6 +505,7 @@ static oct_status start(oct_training *r)
     oct_progress_start(&r->progress, &r->trainer.plan, r->trainer.training.loss.metric,
                        r->args->progress, r->recipe->log_every);
     r->record_clock = oct_seconds();
+    oct_session_set_deadline(r->session, OCT_DEADLINE_S);
     return OCT_OK;
 }
 

@@ -364,3 +364,15 @@ Test(pace, a_slow_rank_is_named_once_and_again_when_it_had_recovered)
     cr_assert(!pace.named, "two that take turns");
     oct_pace_deinit(&pace);
 }
+
+Test(pace, the_deadline_follows_the_median_step)
+{
+    oct_pace pace = {.taken = OCT_PACE_STEPS - 1};
+    for (int i = 0; i < OCT_PACE_STEPS; i++)
+        pace.took_s[i] = i < OCT_PACE_STEPS / 2 ? 0.1 : i > OCT_PACE_STEPS / 2 ? 1000 : 4;
+    cr_assert_eq(oct_pace_deadline(&pace), 0, "too few steps");
+    pace.taken++;
+    cr_assert_float_eq(oct_pace_deadline(&pace), 80, 1e-9);
+    pace.took_s[OCT_PACE_STEPS / 2] = 0.2;
+    cr_assert_float_eq(oct_pace_deadline(&pace), 30, 1e-9);
+}

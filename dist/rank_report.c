@@ -1,0 +1,110 @@
+/* What the ranks did last is told when one is lost: of those of this host by their table, of others by the messages that
+ * have come from them. */
+#include "core/base/text.h"
+#include "dist/comm_impl.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { ROWS_MAX = 32 };
+
+const char *oct_exchange_name(int exchange)
+{
+    static const char *const names[] = {
+#define X(name, text) text,
+        OCT_EXCHANGE_LIST(X)
+#undef X
+    };
+    return exchange >= 0 && (size_t)exchange < OCT_COUNT(names) ? names[exchange] : "nothing known";
+}
+
+/* Text that grows up to its room; rows beyond the most are counted. */
+typedef struct report {
+    char *text;
+    size_t size, used;
+    int rows;
+} report;
+
+static OCT_PRINTF(2, 3) void add(report *r, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    const int length = vsnprintf(r->text + r->used, r->size - r->used, format, args);
+    va_end(args);
+    if (length > 0) r->used += (size_t)length;
+    if (r->used >= r->size) r->used = r->size - 1;
+}
+
+/* True where the row has room. */
+static bool begin_row(report *r)
+{
+    return r->rows++ < ROWS_MAX;
+}
+
+static void end_report(report *r)
+{
+    if (r->rows > ROWS_MAX) add(r, "\n  and %d more", r->rows - ROWS_MAX);
+}
+
+static const char *doing(const oct_rank_view *view)
+{
+    const char state = view->stage == OCT_RANK_ENDED ? 'E' : oct_process_state(view->pid);
+    return state == 'E'                 ? "has ended"
+           : state == 'T'               ? "is stopped"
+           : state == 'Z' || state == 0 ? "is gone"
+           : view->waits_for >= 0       ? "waits"
+                                        : "runs";
+}
+
+static void add_line(report *r, const oct_rank_view *view)
+{
+    char host[OCT_HOST_BYTES];
+    if (view->pid == 0 || !begin_row(r)) return;
+    oct_host_name(host);
+    add(r, "\n  rank %d (%s, process %d) %s", view->rank, host, view->pid, doing(view));
+    if (view->step > 0) add(r, ", step %lld", (long long)view->step);
+    if (view->operation < 0) return;
+    add(r, ", in or behind %s %u, begun %.1f s ago", oct_exchange_name(view->operation),
+        view->sequence, oct_seconds() - view->since_s);
+    if (view->waits_for >= 0) add(r, ", for rank %d", view->waits_for);
+}
+
+static void add_lines(report *r)
+{
+    for (int i = 0; i < oct_rank_table_lines(); i++) {
+        const oct_rank_view view = oct_rank_table_line(i);
+        add_line(r, &view);
+    }
+}
+
+void oct_rank_table_report(char *text, size_t size)
+{
+    report r = {.text = text, .size = size};
+    text[0] = '\0';
+    add_lines(&r);
+    end_report(&r);
+}
+
+static void add_unseen(report *r, const oct_comm *comm, int rank)
+{
+    char who[128];
+    const oct_heard *heard = &comm->state->heard[rank];
+    if (!begin_row(r)) return;
+    add(r, "\n  %s cannot be seen from here", oct_rank_text(comm, rank, who));
+    if (heard->sequence > 0)
+        add(r, ", last heard of in %s %u, %.1f s ago", oct_exchange_name((int)heard->exchange),
+            heard->sequence, oct_seconds() - heard->at_s);
+}
+
+void oct_rank_report(const oct_comm *comm, char *text, size_t size)
+{
+    report r = {.text = text, .size = size};
+    oct_rank_view view;
+    text[0] = '\0';
+    add_lines(&r);
+    for (int rank = 0; comm->state->heard && rank < comm->base.size; rank++)
+        if (rank != comm->base.rank && !oct_rank_table_find(rank, &view))
+            add_unseen(&r, comm, rank);
+    end_report(&r);
+}
