@@ -157,8 +157,8 @@ static oct_status choose_next(launch *l, const char *lost)
     if (oct_rank_hosts_beyond(&l->hosts)) OCT_TRY(oct_rank_hosts_ask(&l->hosts, answers_within_s));
     if (step == l->step && *ranks > 1) (*ranks)--;
     const int64_t slots = oct_rank_hosts_slots(&l->hosts);
-    OCT_CHECK(l->hosts.count == 0 || slots > 0, OCT_LOST, "%s; none of the hosts answers (%s, ...)",
-              lost, l->hosts.host[0].name);
+    OCT_CHECK(l->hosts.count == 0 || slots > 0, OCT_LOST, "%s; none of the hosts answers (%s%s)",
+              lost, l->hosts.host[0].name, l->hosts.count > 1 ? ", ..." : "");
     if (l->hosts.count > 0 && *ranks > slots) *ranks = slots;
     l->step = step;
     l->restarts++;
