@@ -88,15 +88,23 @@ static oct_status open_over(oct_comm **comm, oct_transport *transport, double de
     return status;
 }
 
+/* Lanes for sums besides other work hang on one another; each has a twin of the transport. */
+static oct_status open_besides(oct_comm *comm, oct_transport *transport, double deadline_s)
+{
+    const size_t slot_bytes = comm->state->node.memory ? OCT_NODE_BESIDES_BYTES : 0;
+    for (int i = 0; i < OCT_SUMS_BESIDES; i++, comm = comm->besides) {
+        oct_transport *twin;
+        OCT_TRY(transport->twin(transport, &twin));
+        OCT_TRY(open_over(&comm->besides, twin, deadline_s, slot_bytes));
+    }
+    return OCT_OK;
+}
+
 oct_status oct_comm_over(oct_comm **comm, oct_transport *transport, double deadline_s)
 {
-    oct_transport *twin;
     OCT_TRY(open_over(comm, transport, deadline_s, OCT_NODE_SLOT_BYTES));
     if ((*comm)->base.size == 1) return OCT_OK;
-    oct_status status = transport->twin(transport, &twin);
-    if (status == OCT_OK)
-        status = open_over(&(*comm)->besides, twin, deadline_s,
-                           (*comm)->state->node.memory ? OCT_NODE_BESIDES_BYTES : 0);
+    const oct_status status = open_besides(*comm, transport, deadline_s);
     if (status != OCT_OK) oct_comm_close(comm);
     return status;
 }

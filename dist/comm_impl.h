@@ -60,6 +60,7 @@ typedef struct oct_rank_node {
 
 /* What is waited for goes through the cache in small pieces; what goes on besides other work is seldom looked at,
  * so its pieces are large. */
+enum { OCT_SUMS_BESIDES = 2 };
 enum { OCT_NODE_SLOTS = 2, OCT_NODE_SLOT_BYTES = 256 << 10, OCT_NODE_BESIDES_BYTES = 2 << 20 };
 
 /* A message in flight, or a line of the node that is waited for. */
@@ -110,14 +111,16 @@ typedef struct oct_comm_state {
     char *scratch;
     size_t scratch_capacity;
 
-    struct oct_sums *sums; /* that have begun and are not waited for */
+    struct oct_sums *sums; /* of a lane: those that have begun and are not waited for */
+    uint64_t sums_begun;   /* which take the lanes in turn */
 } oct_comm_state;
 
 struct oct_comm {
     oct_collective base;   /* first: its functions find the rest behind it */
     oct_comm_state *state; /* NULL without a transport */
-    oct_comm
-        *besides; /* the same ranks over a transport's twin: for sums that are not waited for */
+    /* The same ranks over a twin of the transport, for sums that are not waited for. It has the next of
+     * OCT_SUMS_BESIDES such lanes beside it. */
+    oct_comm *besides;
     char host[OCT_HOST_BYTES];
     const char *library; /* the transport's name */
     oct_host *hosts;     /* of every rank */

@@ -520,7 +520,8 @@ typedef struct request {
     int64_t stride, n;
 } request;
 
-/* Sums that have begun go one after another. */
+/* Sums that have begun in a lane go one after another. A sum is mostly latency: of messages, and until somebody
+ * looks; so several lanes go side by side, and the sums take them in turn. */
 typedef struct oct_sums {
     sum sum; /* the one at hand */
     bool runs;
@@ -561,46 +562,59 @@ static oct_status move_on(const oct_comm *comm, oct_sums *sums)
     return OCT_OK;
 }
 
-/* Where these sums fail, nothing may be exchanged any more in others either. */
-static oct_status with_all(const oct_comm *comm, oct_status status)
+/* Where sums of a lane fail, nothing may be exchanged any more elsewhere either. */
+static oct_status with_lane(const oct_comm *comm, const oct_comm *lane, oct_status status)
 {
-    if (comm->besides->state->broken) comm->state->broken = true;
+    if (lane->state->broken) comm->state->broken = true;
     return status;
+}
+
+static oct_status move_lane(const oct_comm *lane)
+{
+    oct_sums *sums = lane->state->sums;
+    if (!sums || sums->count == 0) return OCT_OK;
+    const double now = oct_seconds();
+    if (now - sums->looked < look_every_s) return OCT_OK;
+    sums->looked = now;
+    return move_on(lane, sums);
 }
 
 oct_status oct_comm_sums_move(const oct_collective *self)
 {
     const oct_comm *comm = oct_comm_of(self);
-    oct_sums *sums = comm->besides->state->sums;
-    if (!sums || sums->count == 0) return OCT_OK;
-    const double now = oct_seconds();
-    if (now - sums->looked < look_every_s) return OCT_OK;
-    sums->looked = now;
-    return with_all(comm, move_on(comm->besides, sums));
+    for (const oct_comm *lane = comm->besides; lane; lane = lane->besides)
+        OCT_TRY(with_lane(comm, lane, move_lane(lane)));
+    return OCT_OK;
 }
 
-static oct_status finish(const oct_comm *comm, oct_sums *sums)
+static oct_status finish(const oct_comm *lane)
 {
-    OCT_TRY(move_on(comm, sums));
+    oct_sums *sums = lane->state->sums;
+    if (!sums) return OCT_OK;
+    OCT_TRY(move_on(lane, sums));
     while (sums->count > 0) {
-        OCT_TRY(oct_exchange_wait(comm, patience(&sums->sum)));
-        OCT_TRY(move_on(comm, sums));
+        OCT_TRY(oct_exchange_wait(lane, patience(&sums->sum)));
+        OCT_TRY(move_on(lane, sums));
     }
     return OCT_OK;
 }
 
+/* While a lane is waited for, those behind it move on. */
 oct_status oct_comm_sums_finish(const oct_collective *self)
 {
     const oct_comm *comm = oct_comm_of(self);
-    oct_sums *sums = comm->besides->state->sums;
-    return sums ? with_all(comm, finish(comm->besides, sums)) : OCT_OK;
+    for (const oct_comm *lane = comm->besides; lane; lane = lane->besides)
+        OCT_TRY(with_lane(comm, lane, finish(lane)));
+    return OCT_OK;
 }
 
 oct_status oct_comm_sum_begin(const oct_collective *self, const oct_leaves *leaves, float *parts,
                               int64_t stride, int64_t n)
 {
-    const oct_comm *comm = oct_comm_of(self);
-    oct_comm_state *state = comm->besides->state;
+    const oct_comm *comm = oct_comm_of(self), *lane = comm->besides;
+    for (uint64_t turn = comm->state->sums_begun++ % OCT_SUMS_BESIDES; turn > 0; turn--)
+        lane = lane->besides;
+    oct_comm_state *state = lane->state;
     if (!state->sums) OCT_TRY(oct_alloc(&state->sums, 1, sizeof(*state->sums)));
     oct_sums *sums = state->sums;
     OCT_TRY(oct_grow(&sums->requests, &sums->capacity, sums->count + 1, sizeof(*sums->requests)));

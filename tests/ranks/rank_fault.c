@@ -35,13 +35,14 @@ static oct_status misbehave(const oct_collective *all, const char *kind, float *
     return OCT_OK;
 }
 
-/* Sums a bucket besides a backward, which looks now and then. Within it, at the fourth, the named rank is killed
- * or stops. */
-static oct_status sum_bucket(oct_comm *comm, const char *kind, bool guilty, float *rows)
+/* Sums a bucket in a lane besides a backward, which looks now and then. Within it, at the fourth, the named rank is
+ * killed or stops. */
+static oct_status sum_bucket(oct_comm *comm, const oct_comm *lane, const char *kind, bool guilty,
+                             float *rows)
 {
     const oct_collective *all = oct_comm_collective(comm);
     const oct_leaves leaves = oct_leaves_split(all->size, 1, all->rank, all->size);
-    const oct_rank_node *node = &comm->besides->state->node;
+    const oct_rank_node *node = &lane->state->node;
     const uint64_t before = node->pieces, pieces = BUCKET * sizeof *rows / node->slot_bytes;
     RANK_CHECK(comm, pieces >= 4, "a bucket has few pieces");
     OCT_TRY(all->sum_begin(all, &leaves, rows, BUCKET, BUCKET));
@@ -58,9 +59,12 @@ static oct_status sum_buckets(oct_comm *comm, const char *kind, int guilty)
 {
     float *rows;
     oct_status status = OCT_OK;
+    const oct_comm *lane = comm->besides; /* sums take the lanes in turn */
     RANK_OK(comm, oct_alloc(&rows, BUCKET, sizeof(*rows)));
-    for (int step = 0; step < 5 && status == OCT_OK; step++)
-        status = sum_bucket(comm, kind, step == 3 && oct_comm_rank(comm) == guilty, rows);
+    for (int step = 0; step < 5 && status == OCT_OK; step++) {
+        status = sum_bucket(comm, lane, kind, step == 3 && oct_comm_rank(comm) == guilty, rows);
+        lane = lane->besides ? lane->besides : comm->besides;
+    }
     oct_free(&rows);
     return status;
 }
@@ -78,7 +82,8 @@ int main(int argc, char **argv)
 
     oct_status status = OCT_OK;
     if (strncmp(argv[1], "bucket-", 7) == 0) {
-        comm->besides->state->deadline_s = comm->state->deadline_s;
+        for (const oct_comm *lane = comm->besides; lane; lane = lane->besides)
+            lane->state->deadline_s = comm->state->deadline_s;
         status = sum_buckets(comm, argv[1], rank_number(argv[2]));
     }
     for (int step = 0; step < 20 && status == OCT_OK; step++) {

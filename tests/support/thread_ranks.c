@@ -24,7 +24,8 @@ typedef struct pair {
 typedef struct world {
     pthread_mutex_t lock;
     int size, on_a_host;
-    pair pairs[2][OCT_THREAD_RANKS_MAX][OCT_THREAD_RANKS_MAX]; /* of the twin too; to, from */
+    /* Of the transport and its twins; to, from. */
+    pair pairs[1 + OCT_SUMS_BESIDES][OCT_THREAD_RANKS_MAX][OCT_THREAD_RANKS_MAX];
     void (*body)(const oct_comm *comm, void *user);
     void *user;
 } world;
@@ -35,7 +36,7 @@ typedef struct thread_transport {
     oct_transport base;
     char host[32];
     world *all;
-    int second; /* this is the twin */
+    int twin, twins; /* this is the how manieth; and how many it has */
     oct_traffic traffic;
     bool met[OCT_THREAD_RANKS_MAX];
     struct {
@@ -53,7 +54,7 @@ static void send_message(thread_transport *t, const oct_transfer *transfer, cons
     cr_assert_not_null(m);
     *m = (message){.tag = tag, .bytes = transfer->bytes};
     memcpy(m->data, data, transfer->bytes);
-    pair *p = &t->all->pairs[t->second][transfer->peer][t->base.rank];
+    pair *p = &t->all->pairs[t->twin][transfer->peer][t->base.rank];
     pthread_mutex_lock(&t->all->lock);
     *(p->first ? p->end : &p->first) = m;
     p->end = &m->next;
@@ -80,7 +81,7 @@ static oct_status begin(oct_transport *self, size_t number, const oct_transfer *
 /* Takes the next message of a pair; NULL when none has come. */
 static message *take(thread_transport *t, int peer)
 {
-    pair *p = &t->all->pairs[t->second][t->base.rank][peer];
+    pair *p = &t->all->pairs[t->twin][t->base.rank][peer];
     pthread_mutex_lock(&t->all->lock);
     message *m = p->first;
     if (m) p->first = m->next;
@@ -123,8 +124,10 @@ static oct_status open_twin(oct_transport *self, oct_transport **twin)
 {
     thread_transport *t = malloc(sizeof *t);
     cr_assert_not_null(t);
-    *t = *(const thread_transport *)self;
-    t->second = 1;
+    thread_transport *first = (thread_transport *)self;
+    *t = *first;
+    t->twin = ++first->twins;
+    cr_assert(t->twin <= OCT_SUMS_BESIDES);
     t->base.host = t->host;
     *twin = &t->base;
     return OCT_OK;
