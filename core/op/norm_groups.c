@@ -62,20 +62,16 @@ static bool is_inside(const oct_context *cx, const oct_norm_groups *groups, cons
     return own->local == oct_min_i64(groups->span, own->count - at);
 }
 
-/* Returns where the leaves of rank r begin. */
-static int64_t begin_of_rank(const oct_context *cx, int64_t r)
-{
-    return cx->leaves.count * r / cx->group->size;
-}
-
 /* Counts the groups of the batch, below the one numbered `end`, that have leaves of several ranks, or that all
  * are told of. */
 static int64_t crossing_below(const oct_context *cx, const oct_norm_groups *groups, int64_t end)
 {
     int64_t count = 0, last = -1;
     if (cx->norm_told) return oct_min_i64(end, (cx->leaves.count - 1) / groups->span + 1);
-    for (int64_t r = 1; r < cx->group->size; r++) {
-        const int64_t begin = begin_of_rank(cx, r), g = begin / groups->span;
+    for (int r = 1; r < cx->group->size; r++) {
+        const oct_leaves *all = &cx->leaves;
+        const int64_t begin = oct_leaves_split(all->samples, all->leaf, r, cx->group->size).first;
+        const int64_t g = begin / groups->span;
         if (begin == cx->leaves.count || begin % groups->span == 0 || g == last || g >= end)
             continue;
         last = g;
@@ -84,31 +80,46 @@ static int64_t crossing_below(const oct_context *cx, const oct_norm_groups *grou
     return count;
 }
 
-/* Sums the groups that cross ranks. Each has columns of its own, in which the leaves of others count 0, so the
- * tree over all leaves gives what the group's subtree gives. */
-static bool sum_crossing(oct_context *cx, const oct_norm_groups *groups, const double *rows,
-                         int64_t n, double *totals)
+/* A sum has a row for each leaf with columns of each group, so its memory grows with both; it takes some groups at a
+ * time, as many on each rank. That matters in an audit, where all are told of each group. */
+enum { SUM_BYTES = 1 << 26 };
+
+static int64_t groups_of_a_sum(const oct_context *cx, int64_t n)
 {
-    const int64_t width = crossing_below(cx, groups, INT64_MAX) * n, local = cx->leaves.local;
-    if (width == 0) return true;
+    const int64_t most_leaves = cx->leaves.count / cx->group->size + 1;
+    return oct_max_i64(1, SUM_BYTES / (most_leaves * n * (int64_t)sizeof(double)));
+}
+
+/* Returns the number of group g among those that cross ranks, in all of the batch; -1 where it lies inside this one. */
+static int64_t crossing_number(const oct_context *cx, const oct_norm_groups *groups, int64_t g)
+{
+    const oct_leaves own = leaves_of_group(groups, g);
+    return is_inside(cx, groups, &own, g) ? -1 : crossing_below(cx, groups, groups->first + g);
+}
+
+/* Sums those of the groups crossing ranks that are numbered [from, end). Each has columns of its own, in which the
+ * leaves of others count 0, so the tree over all leaves gives what the group's subtree gives. */
+static bool sum_some(oct_context *cx, const oct_norm_groups *groups, const double *rows, int64_t n,
+                     int64_t from, int64_t end, double *totals)
+{
+    const int64_t width = (end - from) * n, local = cx->leaves.local;
     const size_t bytes = (size_t)(local * width) * sizeof(double);
     double *wide = oct_scratch(cx, bytes + (size_t)width * sizeof(double));
     if (!wide) return false;
     double *total = wide + local * width;
     memset(wide, 0, bytes);
     for (int64_t g = 0; g < groups->count; g++) {
+        const int64_t number = crossing_number(cx, groups, g);
+        if (number < from || number >= end) continue;
         const oct_leaves own = leaves_of_group(groups, g);
-        if (is_inside(cx, groups, &own, g)) continue;
-        const int64_t column = crossing_below(cx, groups, groups->first + g) * n;
-        for (int64_t i = own.first - cx->leaves.first, end = i + own.local; i < end; i++)
-            memcpy(wide + i * width + column, rows + i * n, (size_t)n * sizeof *wide);
+        for (int64_t i = own.first - cx->leaves.first, stop = i + own.local; i < stop; i++)
+            memcpy(wide + i * width + (number - from) * n, rows + i * n, (size_t)n * sizeof *wide);
     }
     const bool done = oct_sum_over_ranks(cx, wide, width, total);
     for (int64_t g = 0; done && g < groups->count; g++) {
-        const oct_leaves own = leaves_of_group(groups, g);
-        if (is_inside(cx, groups, &own, g)) continue;
-        const int64_t column = crossing_below(cx, groups, groups->first + g) * n;
-        memcpy(totals + g * n, total + column, (size_t)n * sizeof *totals);
+        const int64_t number = crossing_number(cx, groups, g);
+        if (number < from || number >= end) continue;
+        memcpy(totals + g * n, total + (number - from) * n, (size_t)n * sizeof *totals);
     }
     oct_scratch_end(cx, wide);
     return done;
@@ -119,7 +130,10 @@ bool oct_sum_over_groups(oct_context *cx, const oct_norm_groups *groups, double 
 {
     if (is_whole_batch(groups)) return oct_sum_over_ranks(cx, rows, n, totals);
     if (!oct_batch_is_whole(cx)) return false;
-    if (!sum_crossing(cx, groups, rows, n, totals)) return false;
+    const int64_t crossing = crossing_below(cx, groups, INT64_MAX), some = groups_of_a_sum(cx, n);
+    for (int64_t from = 0; from < crossing; from += some)
+        if (!sum_some(cx, groups, rows, n, from, oct_min_i64(from + some, crossing), totals))
+            return false;
     for (int64_t g = 0; g < groups->count; g++) {
         const oct_leaves own = leaves_of_group(groups, g);
         if (!is_inside(cx, groups, &own, g)) continue;

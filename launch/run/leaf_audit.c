@@ -12,7 +12,7 @@ enum { IN_THE_STEP, BY_THE_AUDITOR, BY_EACH };
 
 static int64_t leaves_of(int64_t samples, int64_t leaf)
 {
-    return (samples + leaf - 1) / leaf;
+    return oct_leaves_split(samples, leaf, 0, 1).count;
 }
 
 static int owner_of(int64_t leaf, const oct_leaves *all, int ranks)

@@ -127,6 +127,8 @@ void oct_accumulators_end(oct_context *cx, oct_accumulators *a);
 void oct_accumulators_fill(const oct_context *cx, oct_accumulators *a);
 /* Cuts the local samples for the threads; masks: parts of a leaf's mask begin at a byte. */
 oct_cut oct_accumulators_cut(const oct_context *cx, const oct_accumulators *a, bool masks);
+/* Cuts the channels of each leaf for the threads, where the accumulators lie in the buffer; else a leaf is one piece. */
+oct_cut oct_accumulators_cut_channels(const oct_context *cx, const oct_accumulators *a);
 /* Gives local leaf i as a tile. */
 oct_tile oct_whole_leaf(const oct_context *cx, int64_t i);
 /* Shows the accumulators of a tile, positions counted within the tile. The visitor may change them unless

@@ -78,6 +78,14 @@ void oct_accumulators_end(oct_context *cx, oct_accumulators *a)
     oct_scratch_end(cx, a->packed);
 }
 
+oct_cut oct_accumulators_cut_channels(const oct_context *cx, const oct_accumulators *a)
+{
+    const int64_t channels = a->plan->shape.out_c;
+    oct_cut cut = oct_cut_columns(cx->leaves.local, channels, omp_get_max_threads());
+    if (!a->cut) cut.step = channels;
+    return cut;
+}
+
 oct_tile oct_whole_leaf(const oct_context *cx, int64_t i)
 {
     return (oct_tile){.leaf = i, .end = oct_leaf_size(&cx->leaves, i)};

@@ -222,9 +222,7 @@ static void plain_tile(const leaf *f, int64_t positions)
 /* Runs the first sweep, over some channels of a leaf at a time where its accumulators lie there. */
 static void first_sweep(const oct_context *cx, const call *c)
 {
-    const int64_t n = c->sv->plan.shape.out_c;
-    oct_cut cut = oct_cut_columns(cx->leaves.local, n, omp_get_max_threads());
-    if (!c->acc.cut) cut.step = n;
+    const oct_cut cut = oct_accumulators_cut_channels(cx, &c->acc);
 #pragma omp parallel for schedule(static)
     for (int t = 0; t < cut.threads; t++) {
         for (oct_tile tile = oct_tile_begin(&cut, t); oct_tile_next(&cut, &tile);) {

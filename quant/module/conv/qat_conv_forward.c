@@ -85,8 +85,7 @@ static void take_statistics(oct_context *cx, const call *c, const oct_bn_stats *
 static void sum_leaves(const oct_context *cx, const call *c, double *rows)
 {
     const int64_t n = c->sv->plan.shape.out_c;
-    oct_cut cut = oct_cut_columns(cx->leaves.local, n, omp_get_max_threads());
-    if (!c->acc.cut) cut.step = n;
+    const oct_cut cut = oct_accumulators_cut_channels(cx, &c->acc);
 #pragma omp parallel for schedule(static)
     for (int t = 0; t < cut.threads; t++) {
         for (oct_tile tile = oct_tile_begin(&cut, t); oct_tile_next(&cut, &tile);) {

@@ -7,19 +7,12 @@
 #include "core/base/mem.h"
 #include "core/base/text.h"
 #include "dist/comm_impl.h"
+#include "tests/bench/simgrid/must.h"
 #include "tests/bench/simgrid/simulated.h"
 
 #include <simgrid/actor.h>
 #include <simgrid/engine.h>
 #include <stdio.h>
-
-#define MUST(call)                                                                                 \
-    do {                                                                                           \
-        if ((call) != OCT_OK) {                                                                    \
-            fprintf(stderr, "%s: %s\n", #call, oct_fail_text(0));                                  \
-            MPI_Abort(MPI_COMM_WORLD, 1);                                                          \
-        }                                                                                          \
-    } while (0)
 
 enum { STEPS = 1, MOST_EVENTS = 1 << 16, BATCH_NORM_NUMBERS = 16 };
 

@@ -4,19 +4,12 @@
 #include "core/base/mem.h"
 #include "core/base/text.h"
 #include "dist/comm_impl.h"
+#include "tests/bench/simgrid/must.h"
 #include "tests/bench/simgrid/simulated.h"
 
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-#define MUST(call)                                                                                 \
-    do {                                                                                           \
-        if ((call) != OCT_OK) {                                                                    \
-            fprintf(stderr, "%s: %s\n", #call, oct_fail_text(0));                                  \
-            MPI_Abort(MPI_COMM_WORLD, 1);                                                          \
-        }                                                                                          \
-    } while (0)
 
 static double meet(const oct_comm *comm)
 {

@@ -1,0 +1,15 @@
+/* Ends the simulation, with the reason, where a call of ours fails. */
+#pragma once
+
+#include "core/base/status.h"
+
+#include <mpi.h>
+#include <stdio.h>
+
+#define MUST(call)                                                                                 \
+    do {                                                                                           \
+        if ((call) != OCT_OK) {                                                                    \
+            fprintf(stderr, "%s: %s\n", #call, oct_fail_text(0));                                  \
+            MPI_Abort(MPI_COMM_WORLD, 1);                                                          \
+        }                                                                                          \
+    } while (0)
