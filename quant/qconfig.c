@@ -16,6 +16,7 @@ oct_qconfig oct_qconfig_default(void)
                          .fake_quant = &oct_fake_quant_affine,
                          .weight_fake_quant = &oct_fake_quant_affine,
                          .averaging = 0.01f,
+                         .percentile = 99.99,
                          .bits = 8};
 }
 
@@ -271,6 +272,10 @@ oct_status oct_qconfig_check(const oct_qconfig *qconfig, const oct_target *targe
     OCT_CHECK(qconfig->averaging > 0.0f && qconfig->averaging <= 1.0f, OCT_PREPARE,
               "the qconfig's averaging is %g; give a number above 0 and at most 1",
               (double)qconfig->averaging);
+    OCT_CHECK(qconfig->observer != &oct_observer_percentile ||
+                  (qconfig->percentile >= 50 && qconfig->percentile <= 100),
+              OCT_PREPARE, "the qconfig's percentile is %g; give a number from 50 to 100",
+              qconfig->percentile);
     OCT_CHECK(qconfig->bits == 8 || qconfig->bits == 16, OCT_PREPARE,
               "the qconfig asks for activations of %d bits; give 8 or 16", qconfig->bits);
     OCT_CHECK(qconfig->bits == 8 || !target || target->wide_codes, OCT_PREPARE,

@@ -24,13 +24,14 @@ typedef struct oct_qconfig {
     const oct_fake_quant_kind *fake_quant;
     const oct_fake_quant_kind *weight_fake_quant; /* NULL: affine, as PyTorch's per channel */
     float averaging;                              /* observer's constant in (0, 1] */
+    double percentile;                            /* observer's, in [50, 100] */
     int bits;                                     /* of activation codes: 8 or 16; weights have 8 */
     bool current_scales; /* observe, then quantize; otherwise delayed scales */
     bool fixed_scale;    /* the scale stays as calibration left it */
     bool float_output;   /* a layer before a DeQuantStub returns its result unquantized */
 } oct_qconfig;
 
-/* moving_average, averaging 0.01, 8 bits, delayed scales. */
+/* moving_average, averaging 0.01, percentile 99.99, 8 bits, delayed scales. */
 oct_qconfig oct_qconfig_default(void);
 
 /* The call site that a setter decides on. */

@@ -129,6 +129,7 @@ static oct_status make_setters(recipe_setters *s, const oct_recipe *recipe)
     s->standard.fake_quant = oct_fake_quant_kind_find(recipe->quant_fake_quant);
     s->standard.weight_fake_quant = oct_fake_quant_kind_find(recipe->quant_weight_fake_quant);
     s->standard.averaging = (float)recipe->quant_averaging;
+    s->standard.percentile = recipe->quant_percentile;
     s->standard.bits = (int)recipe->quant_bits;
     s->standard.current_scales = recipe->quant_scales == OCT_SCALES_CURRENT;
     s->wide = s->standard;

@@ -373,34 +373,44 @@ void oct_quantizers_keys(const oct_quantizers *quantizers, int64_t *keys)
     }
 }
 
-static oct_status update_zero_point(oct_fake_quant *fq, oct_qparams q)
+static bool is_scale(float scale)
 {
-    char path[256];
+    return isfinite(scale) && scale > 0.0f;
+}
+
+/* How the kind and the target quantize a range; nothing is judged yet, but behind a scale that is none no zero_point is
+ * asked for. */
+static oct_qparams qparams_of_range(const void *fake_quant, float min, float max)
+{
+    const oct_fake_quant *fq = fake_quant;
     const oct_fake_quant_kind *kind = fq->qconfig.fake_quant;
-    if (!kind->zero_point) return OCT_OK;
-    const int32_t z = kind->zero_point(fq->min[0], fq->max[0], fq->scale[0], q);
-    OCT_CHECK(z >= q.qmin && z <= q.qmax, OCT_NUMERIC,
-              "%s: the fake-quant '%s' gave the zero_point %d for the range [%g, %g]; codes are %d "
-              "to %d",
-              oct_module_path(&fq->base, path), kind->name, z, (double)fq->min[0],
-              (double)fq->max[0], q.qmin, q.qmax);
-    fq->zero_point[0] = z;
-    return OCT_OK;
+    oct_qparams q = oct_fake_quant_qparams(fq);
+    q.zero_point = plain_zero_point(fq);
+    q.scale = kind->scale(min, max, q);
+    if (!is_scale(q.scale)) return q;
+    q.scale = of_target(fq, q.scale);
+    if (kind->zero_point) q.zero_point = kind->zero_point(min, max, q.scale, q);
+    return q;
 }
 
 static oct_status update_scale(oct_fake_quant *fq)
 {
     char path[256];
     const oct_fake_quant_kind *kind = fq->qconfig.fake_quant;
-    oct_qparams q = oct_fake_quant_qparams(fq);
-    q.zero_point = plain_zero_point(fq);
-    float scale = kind->scale(fq->min[0], fq->max[0], q);
-    OCT_CHECK(isfinite(scale) && scale > 0.0f, OCT_NUMERIC,
+    const oct_qparams q = qparams_of_range(fq, fq->min[0], fq->max[0]);
+    OCT_CHECK(is_scale(q.scale), OCT_NUMERIC,
               "%s: the fake-quant '%s' gave the scale %g for the range [%g, %g]",
-              oct_module_path(&fq->base, path), kind->name, (double)scale, (double)fq->min[0],
+              oct_module_path(&fq->base, path), kind->name, (double)q.scale, (double)fq->min[0],
               (double)fq->max[0]);
-    fq->scale[0] = of_target(fq, scale);
-    return update_zero_point(fq, q);
+    fq->scale[0] = q.scale;
+    if (!fq->zero_point) return OCT_OK;
+    OCT_CHECK(q.zero_point >= q.qmin && q.zero_point <= q.qmax, OCT_NUMERIC,
+              "%s: the fake-quant '%s' gave the zero_point %d for the range [%g, %g]; codes are %d "
+              "to %d",
+              oct_module_path(&fq->base, path), kind->name, q.zero_point, (double)fq->min[0],
+              (double)fq->max[0], q.qmin, q.qmax);
+    fq->zero_point[0] = q.zero_point;
+    return OCT_OK;
 }
 
 static void observe(oct_fake_quant *fq, const oct_seen *batch)
@@ -431,7 +441,11 @@ static oct_seen seen_of(const oct_fake_quant *fq, const int64_t keys[2])
 {
     return (oct_seen){.min = -oct_float_of_key((int32_t)keys[0]),
                       .max = oct_float_of_key((int32_t)keys[1]),
-                      .count = fq->batch_histogram};
+                      .count = fq->batch_histogram,
+                      .calibrating = fq->state == OCT_QUANT_CALIBRATE,
+                      .percentile = fq->qconfig.percentile,
+                      .qparams = qparams_of_range,
+                      .fake_quant = fq};
 }
 
 oct_status oct_quantizers_check(const oct_quantizers *quantizers, const int64_t *keys)

@@ -51,6 +51,21 @@ void oct_histogram_merge(const int64_t *other, int64_t *count)
         count[bin] += other[bin];
 }
 
+void oct_histogram_halve(int64_t *count)
+{
+    for (int bin = 0; bin < OCT_HISTOGRAM_BINS; bin++)
+        count[bin] /= 2;
+}
+
+void oct_histogram_magnitudes(const int64_t *count, int64_t *magnitudes)
+{
+    memset(magnitudes, 0, OCT_HISTOGRAM_ZERO * sizeof *magnitudes);
+    memcpy(magnitudes + OCT_HISTOGRAM_ZERO, count + OCT_HISTOGRAM_ZERO,
+           (OCT_HISTOGRAM_SIDE + 1) * sizeof *magnitudes);
+    for (int distance = 1; distance <= OCT_HISTOGRAM_SIDE; distance++)
+        magnitudes[OCT_HISTOGRAM_ZERO + distance] += count[OCT_HISTOGRAM_ZERO - distance];
+}
+
 int64_t oct_histogram_total(const int64_t *count)
 {
     int64_t total = 0;
@@ -75,4 +90,27 @@ float oct_histogram_quantile(const int64_t *count, double share)
     if (last == OCT_HISTOGRAM_ZERO) return 0.0f;
     const double low = (double)oct_histogram_low(last), high = (double)oct_histogram_high(last);
     return (float)(low + fmin(fmax(part, 0), 1) * (high - low));
+}
+
+/* The integral from 0 to v of the squared distance to the nearest whole number in [least, most], in closed form: a
+ * cell around a whole number gives 1/12, and what is left of the last one, or lies beyond the ends, a cube. */
+static double integral(double v, double least, double most)
+{
+    const double nearest = fmin(fmax(rint(v), least), most), rest = v - nearest;
+    return nearest / 12 + rest * rest * rest / 3;
+}
+
+double oct_histogram_error(const int64_t *count, oct_qparams q)
+{
+    const double scale = (double)q.scale, least = q.qmin - q.zero_point,
+                 most = q.qmax - q.zero_point;
+    double sum = 0;
+    for (int bin = 0; bin < OCT_HISTOGRAM_BINS; bin++) {
+        if (count[bin] == 0 || bin == OCT_HISTOGRAM_ZERO) continue;
+        const double low = (double)oct_histogram_low(bin) / scale,
+                     high = (double)oct_histogram_high(bin) / scale;
+        const double part = integral(high, least, most) - integral(low, least, most);
+        sum += (double)count[bin] * (part / (high - low));
+    }
+    return sum * scale * scale;
 }

@@ -8,7 +8,7 @@
  */
 #pragma once
 
-#include <stdint.h>
+#include "core/tensor/tensor.h"
 
 enum {
     OCT_HISTOGRAM_STEPS = 32,                       /* bins of a power of two */
@@ -26,7 +26,14 @@ float oct_histogram_high(int bin);
 /* Counts n values in; those that are not finite are left out. */
 void oct_histogram_add(const float *x, int64_t n, int64_t *count);
 void oct_histogram_merge(const int64_t *other, int64_t *count);
+/* Halves every count, rounded down. */
+void oct_histogram_halve(int64_t *count);
+/* Counts by magnitude: those of x and -x, in the bin of the positive one. */
+void oct_histogram_magnitudes(const int64_t *count, int64_t *magnitudes);
 int64_t oct_histogram_total(const int64_t *count);
 /* The value that a share (0 to 1) of all that was counted does not exceed; values of a bin count as if they lay
  * evenly in it, and those of the middle one as 0. 0 when nothing was counted. */
 float oct_histogram_quantile(const int64_t *count, double share);
+/* The sum of the squared differences between what was counted and what codes with these qparams make of it: values of
+ * a bin lie evenly in it, and those of the middle one are 0. */
+double oct_histogram_error(const int64_t *count, oct_qparams q);

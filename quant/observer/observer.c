@@ -21,6 +21,20 @@ oct_status oct_observer_register(const oct_observer *observer)
     return oct_registry_add(&oct_observer_table, observer);
 }
 
+void oct_observer_keep(oct_range *state, int64_t *histogram, const oct_seen *batch, float averaging)
+{
+    const int64_t life = (int64_t)(1.0f / averaging);
+    if (!batch->calibrating && state->updates % life == life - 1) oct_histogram_halve(histogram);
+    oct_histogram_merge(batch->count, histogram);
+    state->updates++;
+}
+
+void oct_observer_cut(oct_range *state, const int64_t *histogram, float most)
+{
+    state->min = fmaxf(oct_histogram_quantile(histogram, 0), -most);
+    state->max = fminf(oct_histogram_quantile(histogram, 1), most);
+}
+
 /* IEEE floats of one sign are ordered as their bits; negative ones the other way round. */
 int32_t oct_float_key(float x)
 {

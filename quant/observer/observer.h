@@ -21,6 +21,11 @@ typedef struct oct_range {
 typedef struct oct_seen {
     float min, max;
     const int64_t *count; /* OCT_HISTOGRAM_BINS; NULL where the observer does not count */
+    bool calibrating;     /* the steps of this phase count alike */
+    double percentile;    /* recipe constant in [50, 100] */
+    /* Returns how a range would be quantized, by the fake-quant's kind and for its target. */
+    oct_qparams (*qparams)(const void *fake_quant, float min, float max);
+    const void *fake_quant;
 } oct_seen;
 
 /* An observer has one of the two functions. averaging: recipe constant in (0, 1]. */
@@ -36,6 +41,13 @@ typedef struct oct_observer {
 #define OCT_OBSERVER(file) extern const oct_observer oct_observer_##file;
 #include "quant/observer/observer_list.def"
 #undef OCT_OBSERVER
+
+/* These are what the counting observers of this folder share. The first merges the step's counts into the kept ones,
+ * which halve once in 1 / averaging steps behind calibration: what training has left behind fades, in whole numbers,
+ * alike on every rank. The second sets the range to what was counted in [-most, most]. */
+void oct_observer_keep(oct_range *state, int64_t *histogram, const oct_seen *batch,
+                       float averaging);
+void oct_observer_cut(oct_range *state, const int64_t *histogram, float most);
 
 /* Observers are numbered in the order of the list, then of plug-ins. */
 extern oct_registry oct_observer_table;

@@ -80,7 +80,7 @@ Test(plugin_methods, one_learned_step_size_for_all_weights_of_a_layer_is_folded_
 
 Test(plugin_methods, zero_points_where_the_range_lies)
 {
-    check_life("quant.fake_quant=lsq-asymmetric quant.observer=percentile");
+    check_life("quant.fake_quant=lsq-asymmetric quant.observer=common-values");
     shell(PROGRAM " inspect --tree one && " PROGRAM " train r.yaml quant.fake_quant=asymmetric "
                   "quant.target=pow2 quant.batch_norm=folded output=shifts");
     oct_check_exit(job, 4);
@@ -98,12 +98,12 @@ Test(plugin_methods, a_kind_in_the_wrong_place_is_refused)
     oct_check_said(job, "quant.weight_fake_quant: there is no fake-quant 'lsg'");
 }
 
-Test(plugin_methods, percentile_looks_at_all_values)
+Test(plugin_methods, an_observer_looks_at_all_values)
 {
-    check_life("quant.observer=percentile");
+    check_life("quant.observer=common-values");
     shell(PROGRAM " inspect --tree one && " PROGRAM " inspect one/checkpoints");
     oct_check_exit(job, 0);
-    oct_check_said(job, "observer=percentile");
+    oct_check_said(job, "observer=common-values");
     shell(PROGRAM " train r.yaml output=plain && cmp plain/model.int8.h5 one/model.int8.h5");
     oct_check_exit(job, 1);
 }

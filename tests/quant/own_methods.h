@@ -3,7 +3,7 @@
 
 #include "tests/example/plugin/lsq.c"
 #include "tests/example/plugin/lsq_asymmetric.c"
-#include "tests/example/plugin/percentile.c"
+#include "tests/example/plugin/common_values.c"
 
 /* Weights alone, by a rule: two thirds of the largest one are as far as codes reach. */
 static float clipping_weight_scale(const float *weight, int64_t n)

@@ -628,7 +628,7 @@ static inline void rn_draw_methods(rn_plan *p)
 {
     const oct_fake_quant_kind *weights =
         rn_chance(p, 50) ? &lsq_fake_quant : &lsq_tensor_fake_quant;
-    if (rn_chance(p, 20)) p->base.observer = p->wide.observer = &percentile_observer;
+    if (rn_chance(p, 20)) p->base.observer = p->wide.observer = &common_values_observer;
     if (rn_chance(p, 20)) p->base.weight_fake_quant = p->wide.weight_fake_quant = weights;
     const oct_fake_quant_kind *const kinds[] = {&lsq_fake_quant, &oct_fake_quant_asymmetric,
                                                 &lsq_asymmetric_fake_quant};

@@ -1,11 +1,15 @@
-/* Observers against PyTorch's own sequences (tests/golden/make_quant_golden.py), keys. */
+/* Observers against PyTorch's own sequences (tests/golden/make_quant_golden.py), those that count against other ways
+ * to the same ranges (tests/golden/make_observer_golden.py); keys. */
 #include "quant/observer/observer.h"
+#include "quant/qparams.h"
 
+#include "tests/golden/observer_golden.h"
 #include "tests/golden/quant_golden.h"
 #include "tests/support/float_bits.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
+#include <string.h>
 
 static const oct_range unseen = {.min = INFINITY, .max = -INFINITY};
 
@@ -37,17 +41,125 @@ Test(observer, moving_average_follows_pytorch)
     follow("moving_average", 1.0f, golden_average_1);
 }
 
+/* One that counts is asked only where something was seen. */
 Test(observer, of_every_kind_ignores_a_batch_that_was_not_seen)
 {
     for (size_t i = 0; i < oct_registry_count(&oct_observer_table); i++) {
         const oct_observer *observer = oct_registry_at(&oct_observer_table, i);
         oct_range state = unseen;
+        cr_assert_neq(observer->update == NULL, observer->count == NULL, "%s", observer->name);
+        if (observer->count) continue;
         observer->update(&state, INFINITY, -INFINITY, 0.5f);
         cr_assert(state.min == INFINITY && state.max == -INFINITY && state.updates == 0);
         observer->update(&state, -1.0f, 2.0f, 0.5f);
         cr_assert(state.min == -1.0f && state.max == 2.0f && state.updates == 1);
         observer->update(&state, INFINITY, -INFINITY, 0.5f);
         cr_assert(state.min == -1.0f && state.max == 2.0f && state.updates == 1);
+    }
+}
+
+/* As the fake-quants do: user is the case's kind. */
+static oct_qparams qparams(const void *user, float min, float max)
+{
+    const char kind = *(const char *)user;
+    oct_qparams q = {.zero_point = 0, .qmin = 0, .qmax = 255};
+    if (kind == 's') return oct_qparams_of_range(min, max, OCT_SYMMETRIC, 0, 255);
+    if (kind == 'a') return oct_qparams_of_range(min, max, OCT_AFFINE, 0, 255);
+    q.scale = fmaxf(max, 0.0f) / 255.0f;
+    return q;
+}
+
+typedef struct counting {
+    const golden_choice *golden;
+    int64_t seen[OCT_HISTOGRAM_BINS], kept[OCT_HISTOGRAM_BINS];
+    oct_seen batch;
+    oct_range state;
+} counting;
+
+static void begin(counting *c, const golden_choice *golden, bool calibrating)
+{
+    *c = (counting){.golden = golden, .state = unseen};
+    for (int i = 0; i < golden->bins; i++)
+        c->seen[golden->counts[i][0]] = golden->counts[i][1];
+    c->batch = (oct_seen){.count = c->seen,
+                          .calibrating = calibrating,
+                          .percentile = 99.9,
+                          .qparams = qparams,
+                          .fake_quant = &golden->kind};
+}
+
+static void observe(counting *c, const char *name, float averaging)
+{
+    oct_observer_find(name)->count(&c->state, c->kept, &c->batch, averaging);
+}
+
+static double error_of(const counting *c, float min, float max)
+{
+    return oct_histogram_error(c->seen, qparams(&c->golden->kind, min, max));
+}
+
+Test(observer, that_counts_finds_percentile_and_least_error)
+{
+    static counting c;
+    for (size_t i = 0; i < OCT_COUNT(golden_choices); i++) {
+        const golden_choice *g = &golden_choices[i];
+        begin(&c, g, true);
+        observe(&c, "percentile", 0.01f);
+        cr_assert(as_bits(c.state.min) == g->percentile[0] &&
+                      as_bits(c.state.max) == g->percentile[1],
+                  "%s: [%a, %a]", g->name, (double)c.state.min, (double)c.state.max);
+        begin(&c, g, true);
+        observe(&c, "mse", 0.01f);
+        cr_assert(as_bits(c.state.min) == g->least[0] && as_bits(c.state.max) == g->least[1],
+                  "%s: [%a, %a]", g->name, (double)c.state.min, (double)c.state.max);
+        const double error = error_of(&c, c.state.min, c.state.max);
+        cr_assert_leq(fabs(error - g->error), 1e-3 * g->error, "%s: %g, PyTorch's codes %g",
+                      g->name, error, g->error);
+    }
+}
+
+/* Where PyTorch's search stops at once it is far behind, so only one side is a bound. */
+Test(observer, histogram_has_no_larger_error_than_pytorchs)
+{
+    static counting c;
+    int better = 0;
+    for (size_t i = 0; i < OCT_COUNT(golden_choices); i++) {
+        const golden_choice *g = &golden_choices[i];
+        begin(&c, g, true);
+        observe(&c, "histogram", 0.01f);
+        const double own = error_of(&c, c.state.min, c.state.max);
+        const double torch = error_of(&c, as_float(g->pytorch[0]), as_float(g->pytorch[1]));
+        const double all =
+            error_of(&c, oct_histogram_quantile(c.seen, 0), oct_histogram_quantile(c.seen, 1));
+        cr_assert_leq(own, 1.001 * torch, "%s: %g, PyTorch %g", g->name, own, torch);
+        cr_assert_leq(own, all);
+        better += own < 0.99 * all;
+        cr_assert_geq(own, 0.999 * g->error * (g->kind == 'a' ? 0.9 : 1), "%s", g->name);
+    }
+    cr_assert_geq(better, 3, "something is cut off");
+}
+
+Test(observer, that_counts_keeps_all_of_calibration_and_fades_behind_it)
+{
+    static const char *const names[] = {"percentile", "mse", "histogram"};
+    static counting c;
+    for (size_t i = 0; i < OCT_COUNT(names); i++) {
+        begin(&c, &golden_choices[0], true);
+        const int64_t total = oct_histogram_total(c.seen);
+        for (int k = 0; k < 10; k++)
+            observe(&c, names[i], 0.25f);
+        cr_assert_eq(oct_histogram_total(c.kept), 10 * total);
+        const oct_range calibrated = c.state;
+        c.batch.calibrating = false;
+        observe(&c, names[i], 0.25f);
+        cr_assert_eq(oct_histogram_total(c.kept), 11 * total);
+        memset(c.seen, 0, sizeof c.seen);
+        c.seen[OCT_HISTOGRAM_ZERO] = 1;
+        for (int k = 11; k < 150; k++)
+            observe(&c, names[i], 0.25f);
+        cr_assert_lt(oct_histogram_total(c.kept), 20, "what was counted 25 halvings ago is gone");
+        cr_assert_eq(c.state.updates, 150);
+        cr_assert(c.state.min == 0.0f && c.state.max == 0.0f && calibrated.max > 1.0f);
     }
 }
 

@@ -5,7 +5,7 @@
 
 #include "launch/plugin.h"
 
-extern const oct_observer percentile_observer;
+extern const oct_observer common_values_observer;
 extern const oct_fake_quant_kind lsq_fake_quant, lsq_tensor_fake_quant, lsq_asymmetric_fake_quant;
 /* The slope of all of them. */
 void lsq_slope(int64_t n, const float *v, oct_qparams q, float *slope);

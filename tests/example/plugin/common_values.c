@@ -22,4 +22,4 @@ static void count(oct_range *state, int64_t *kept, const oct_seen *batch, float 
     state->updates++;
 }
 
-const oct_observer percentile_observer = {.name = "percentile", .count = count};
+const oct_observer common_values_observer = {.name = "common-values", .count = count};

@@ -1,0 +1,96 @@
+/* The search of PyTorch's HistogramObserver: quantiles are cut off at either end, a hundred-thousandth of all values at
+ * a time, always at the end where that gives up the wider piece; of all ranges on that way the one with the
+ * least squared error is taken.
+ *
+ * PyTorch stops where the error grows for the first time, which may be long before the least one, and jumps over empty
+ * bins; here the way goes on until a hundredth is cut, and every bin on it is tried. PyTorch's bins are alike
+ * in width, so it counts them where widths are compared here. */
+#include "quant/observer/observer.h"
+
+#include <math.h>
+
+enum { SHARES = 100000, CUTS = SHARES / 100 };
+
+/* What is left of the histogram: bins from first to last, and the shares that were cut below and above them. */
+typedef struct piece {
+    int first, last;
+    int64_t below, above; /* values */
+    int shares_below, shares_above;
+} piece;
+
+static piece whole(const int64_t *count)
+{
+    piece p = {.first = 0, .last = OCT_HISTOGRAM_BINS - 1};
+    while (p.first < p.last && count[p.first] == 0)
+        p.first++;
+    while (p.last > p.first && count[p.last] == 0)
+        p.last--;
+    return p;
+}
+
+static double width(int from, int to)
+{
+    return (double)oct_histogram_low(to) - (double)oct_histogram_low(from);
+}
+
+static piece cut_below(piece p, const int64_t *count, double share)
+{
+    const double most = share * ++p.shares_below;
+    while (p.first < p.last && (double)(p.below + count[p.first]) <= most)
+        p.below += count[p.first++];
+    return p;
+}
+
+static piece cut_above(piece p, const int64_t *count, double share)
+{
+    const double most = share * ++p.shares_above;
+    while (p.last > p.first && (double)(p.above + count[p.last]) <= most)
+        p.above += count[p.last--];
+    return p;
+}
+
+static piece cut(piece p, const int64_t *count, double share)
+{
+    const piece lower = cut_below(p, count, share), upper = cut_above(p, count, share);
+    return width(p.first, lower.first) > width(upper.last, p.last) ? lower : upper;
+}
+
+typedef struct search {
+    const int64_t *count;
+    const oct_seen *batch;
+    oct_range best;
+    double least;
+} search;
+
+/* Bins around 0 hold zeros. */
+static void try(search *s, int first, int last)
+{
+    const float min = first == OCT_HISTOGRAM_ZERO ? 0.0f : oct_histogram_low(first);
+    const float max = last == OCT_HISTOGRAM_ZERO ? 0.0f : oct_histogram_high(last);
+    const double error =
+        oct_histogram_error(s->count, s->batch->qparams(s->batch->fake_quant, min, max));
+    if (!(error < s->least)) return;
+    s->least = error;
+    s->best.min = min;
+    s->best.max = max;
+}
+
+static void count(oct_range *state, int64_t *histogram, const oct_seen *batch, float averaging)
+{
+    oct_observer_keep(state, histogram, batch, averaging);
+    const double share = (double)oct_histogram_total(histogram) / SHARES;
+    search s = {.count = histogram, .batch = batch, .best = *state, .least = INFINITY};
+    piece p = whole(histogram);
+    try(&s, p.first, p.last);
+    for (int cuts = 0; cuts < CUTS; cuts++) {
+        const piece next = cut(p, histogram, share);
+        for (int first = p.first; first < next.first;)
+            try(&s, ++first, p.last);
+        for (int last = p.last; last > next.last;)
+            try(&s, p.first, --last);
+        p = next;
+    }
+    *state = s.best;
+}
+
+const oct_observer oct_observer_histogram_search = {.name = "histogram", .count = count};

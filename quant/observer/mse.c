@@ -1,0 +1,37 @@
+/* Least squared error: of all magnitudes at which the range may be cut, the one that loses least between rounding
+ * what is inside and cutting off what is beyond. */
+#include "quant/observer/observer.h"
+
+#include <math.h>
+
+/* A range of a sixteenth of the largest magnitude is the narrowest that is tried. */
+enum { CANDIDATES = 4 * OCT_HISTOGRAM_STEPS };
+
+static int largest_bin(const int64_t *magnitudes)
+{
+    int bin = OCT_HISTOGRAM_BINS - 1;
+    while (bin > OCT_HISTOGRAM_ZERO && magnitudes[bin] == 0)
+        bin--;
+    return bin;
+}
+
+static void count(oct_range *state, int64_t *histogram, const oct_seen *batch, float averaging)
+{
+    int64_t magnitudes[OCT_HISTOGRAM_BINS];
+    oct_observer_keep(state, histogram, batch, averaging);
+    oct_histogram_magnitudes(histogram, magnitudes);
+    const int largest = largest_bin(magnitudes);
+    oct_range best = *state;
+    double least = INFINITY;
+    for (int i = 0; i < CANDIDATES && (i == 0 || largest - i > OCT_HISTOGRAM_ZERO); i++) {
+        oct_observer_cut(state, histogram, oct_histogram_high(largest - i));
+        const oct_qparams q = batch->qparams(batch->fake_quant, state->min, state->max);
+        const double error = oct_histogram_error(histogram, q);
+        if (!(error < least)) continue;
+        least = error;
+        best = *state;
+    }
+    *state = best;
+}
+
+const oct_observer oct_observer_mse = {.name = "mse", .count = count};

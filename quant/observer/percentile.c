@@ -1,0 +1,15 @@
+/* Percentile: magnitudes up to the one that this percentage of all values does not exceed. */
+#include "quant/observer/observer.h"
+
+static void count(oct_range *state, int64_t *histogram, const oct_seen *batch, float averaging)
+{
+    int64_t magnitudes[OCT_HISTOGRAM_BINS];
+    oct_observer_keep(state, histogram, batch, averaging);
+    oct_histogram_magnitudes(histogram, magnitudes);
+    float most = oct_histogram_quantile(magnitudes, batch->percentile / 100);
+    /* Of a tensor that is 0 nearly everywhere the rare values are all there is. */
+    if (most == 0.0f) most = oct_histogram_quantile(magnitudes, 1);
+    oct_observer_cut(state, histogram, most);
+}
+
+const oct_observer oct_observer_percentile = {.name = "percentile", .count = count};
