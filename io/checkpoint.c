@@ -191,6 +191,12 @@ static oct_status open_on_disk(oct_checkpoint *ckpt, const char *path,
     return check_step(ckpt, entry);
 }
 
+static oct_status path_of_step(const char *folder, int64_t step, char **path)
+{
+    char name[OCT_CHECKPOINT_NAME];
+    return oct_format(path, "%s/%s", folder, oct_checkpoint_name(step, name));
+}
+
 /* A plain file that holds what its name says, of this recipe. */
 static bool is_of_run(const char *path, int64_t step, const char *recipe)
 {
@@ -213,14 +219,14 @@ static bool is_of_run(const char *path, int64_t step, const char *recipe)
 oct_status oct_checkpoint_clean(const char *folder, const char *recipe)
 {
     oct_status status = OCT_OK;
-    char name[OCT_CHECKPOINT_NAME], *path = NULL;
+    char *path = NULL;
     oct_manifest unnamed = {0};
 
     OCT_TRY_OUT(oct_manifest_unnamed(&unnamed, folder));
     for (size_t i = 0; i < unnamed.count; i++) {
         const int64_t step = unnamed.entries[i].step;
         oct_free(&path);
-        OCT_TRY_OUT(oct_format(&path, "%s/%s", folder, oct_checkpoint_name(step, name)));
+        OCT_TRY_OUT(path_of_step(folder, step, &path));
         if (is_of_run(path, step, recipe)) unlink(path);
     }
 out:
@@ -315,6 +321,32 @@ oct_status oct_checkpoint_open(oct_checkpoint *ckpt, const char *path)
 out:
     oct_free(&folder);
     oct_manifest_free(&manifest);
+    return status;
+}
+
+oct_status oct_checkpoint_open_step(oct_checkpoint *ckpt, const char *folder, int64_t step)
+{
+    char *path;
+    *ckpt = (oct_checkpoint){0};
+    OCT_TRY(path_of_step(folder, step, &path));
+    const oct_status status = oct_checkpoint_open(ckpt, path);
+    oct_free(&path);
+    return status;
+}
+
+oct_status oct_checkpoint_digest(const char *folder, int64_t step, uint8_t digest[32], char **path)
+{
+    oct_status status = OCT_OK;
+    oct_manifest manifest = {0};
+    OCT_TRY(path_of_step(folder, step, path));
+    OCT_TRY_OUT(oct_manifest_read(&manifest, folder));
+    const oct_manifest_entry *entry = oct_manifest_find(&manifest, step);
+    OCT_CHECK_OUT(entry && !entry->damaged, OCT_DATA, "%s: is %s", *path,
+                  entry ? "damaged, or cannot be read" : "gone");
+    memcpy(digest, entry->digest, sizeof entry->digest);
+out:
+    oct_manifest_free(&manifest);
+    if (status != OCT_OK) oct_free(path);
     return status;
 }
 

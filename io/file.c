@@ -109,10 +109,20 @@ static oct_status look_at_file(const char *path, size_t limit, int fd, size_t *s
     return OCT_OK;
 }
 
+/* A signal may interrupt it, which says nothing about the file: it returns what is left when none did. */
+static int open_file(const char *path, int flags)
+{
+    int fd;
+    do
+        fd = open(path, flags | O_CLOEXEC, 0666);
+    while (fd < 0 && errno == EINTR);
+    return fd;
+}
+
 oct_status oct_file_open(const char *path, size_t limit, int *fd, size_t *size)
 {
     /* Opening a pipe would wait for somebody to write into it. */
-    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    *fd = open_file(path, O_RDONLY | O_NOCTTY | O_NONBLOCK);
     if (*fd < 0) return read_failure(path, errno);
     const oct_status status = look_at_file(path, limit, *fd, size);
     if (status != OCT_OK) close(*fd);
@@ -215,16 +225,7 @@ oct_status oct_file_check_place(const char *path)
     return error ? write_failure(path, error) : OCT_OK;
 }
 
-/* A signal may interrupt these two; they return what is left when none did. */
-static int open_file(const char *path, int flags)
-{
-    int fd;
-    do
-        fd = open(path, flags | O_CLOEXEC, 0666);
-    while (fd < 0 && errno == EINTR);
-    return fd;
-}
-
+/* A signal may interrupt it as it may open_file. */
 static int sync_file(int fd)
 {
     int done;
@@ -341,7 +342,10 @@ oct_status oct_file_write(const char *path, const void *bytes, size_t size)
 /* Half an entry would hide all that follow, so it is taken back. */
 bool oct_file_append(int *fd, int64_t *length, const void *bytes, size_t size)
 {
-    ssize_t written = write(*fd, bytes, size);
+    ssize_t written;
+    do
+        written = write(*fd, bytes, size);
+    while (written < 0 && errno == EINTR);
     if (written == (ssize_t)size) {
         *length += written;
         return true;

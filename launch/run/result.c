@@ -9,17 +9,6 @@
 
 enum { RESULT_VERSION = 1 };
 
-static oct_status digest_checkpoint(const char *folder, uint8_t digest[32], char **path)
-{
-    oct_checkpoint checkpoint = {0};
-    OCT_TRY(oct_checkpoint_newest(&checkpoint, folder));
-    OCT_CHECK(checkpoint.bytes, OCT_DATA, "%s: the last checkpoint is gone", folder);
-    oct_sha256(checkpoint.bytes, checkpoint.size, digest);
-    oct_status status = oct_strdup(path, checkpoint.path);
-    oct_checkpoint_close(&checkpoint);
-    return status;
-}
-
 static json_t *known(double accuracy)
 {
     return accuracy < 0 ? json_null() : json_real(accuracy);
@@ -104,7 +93,8 @@ oct_status oct_run_result(oct_training *run, json_t **result)
     oct_status status = OCT_OK;
     oct_trainer_release_memory(&run->trainer);
     if (oct_training_speaks(run))
-        status = digest_checkpoint(run->checkpoints, conversion.checkpoint_digest, &checkpoint);
+        status = oct_checkpoint_digest(run->checkpoints, run->trainer.step,
+                                       conversion.checkpoint_digest, &checkpoint);
     OCT_TRY_OUT(oct_session_agree(run->session, status));
     OCT_TRY_OUT(
         oct_session_agree(run->session, oct_certify(&model, &conversion, run->session->group)));

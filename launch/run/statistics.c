@@ -7,7 +7,21 @@
 #include "launch/run/records.h"
 #include "launch/run/worst.h"
 
-/* The float model is that of the end of the float phase, where its checkpoint is there. */
+/* The float model is that of the end of the float phase, where its checkpoint is there: no earlier one stands for it. */
+static oct_status open_reference(const oct_training *run, oct_checkpoint *reference)
+{
+    const int64_t step = run->trainer.plan.begin[OCT_PHASE_CALIBRATE];
+    if (step == 0) return OCT_OK;
+    const oct_status status = oct_checkpoint_open_step(reference, run->checkpoints, step);
+    if (status != OCT_DATA) return status;
+    oct_log(OCT_LOG_WARN,
+            "%s; it is the end of the float phase, and layers.json compares with the unquantized "
+            "model instead",
+            oct_fail_text(0));
+    oct_fail_clear();
+    return OCT_OK;
+}
+
 static oct_status write_layers(oct_training *run, const oct_program *program)
 {
     oct_checkpoint reference = {0};
@@ -19,9 +33,7 @@ static oct_status write_layers(oct_training *run, const oct_program *program)
     json_t *document = NULL;
     oct_status status = OCT_OK;
     const double begin = oct_seconds();
-    if (oct_training_speaks(run))
-        status =
-            oct_checkpoint_newest_in(&reference, run->checkpoints, oct_phase_name(OCT_PHASE_FLOAT));
+    if (oct_training_speaks(run)) status = open_reference(run, &reference);
     OCT_TRY_OUT(oct_session_agree(run->session, status));
     OCT_TRY_OUT(oct_job_share(run->session, &reference));
     status = oct_session_agree(run->session,

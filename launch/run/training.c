@@ -214,18 +214,18 @@ static void count_step(oct_training *r, oct_phase phase, const oct_step_result *
     if (phase_ends) end_phase(r, phase);
 }
 
-static oct_status open_best(const oct_training *r, int64_t step, oct_checkpoint *checkpoint)
+/* Opens the checkpoint of a step for which no other can stand; what: it is. */
+static oct_status open_needed(const oct_training *r, int64_t step, const char *what,
+                              oct_checkpoint *checkpoint)
 {
-    char name[OCT_CHECKPOINT_NAME], *path = NULL, what[640];
-    OCT_TRY(oct_run_path(r->checkpoints, oct_checkpoint_name(step, name), &path));
-    const oct_status status = oct_checkpoint_open(checkpoint, path);
-    oct_free(&path);
+    char why[640];
+    const oct_status status = oct_checkpoint_open_step(checkpoint, r->checkpoints, step);
     if (status != OCT_DATA) return status;
-    snprintf(what, sizeof what, "%s", oct_fail_text(0));
+    snprintf(why, sizeof why, "%s", oct_fail_text(0));
     return oct_fail(OCT_DATA,
-                    "%s; it holds the best state of this run (evaluate.best): restore it from a "
-                    "copy, or train again in another output folder",
-                    what);
+                    "%s; restore it from a copy, since it is %s, or train again in another output "
+                    "folder",
+                    why, what);
 }
 
 /* The best state of QAT becomes the model, if that is not the last. */
@@ -235,7 +235,8 @@ static oct_status go_back(oct_training *r)
     oct_checkpoint checkpoint = {0};
     oct_status status = OCT_OK;
     if (best == 0 || best == r->trainer.step) return OCT_OK;
-    if (oct_training_speaks(r)) status = open_best(r, best, &checkpoint);
+    if (oct_training_speaks(r))
+        status = open_needed(r, best, "the best state of this run (evaluate.best)", &checkpoint);
     OCT_TRY_OUT(oct_session_agree(r->session, status));
     OCT_TRY_OUT(oct_job_share(r->session, &checkpoint));
     OCT_TRY_OUT(oct_session_agree(r->session, oct_trainer_go_back(&r->trainer, &checkpoint)));
@@ -268,12 +269,8 @@ static oct_status call_own_teacher(oct_training *r)
         return OCT_OK;
     OCT_TRY(settle_save(r));
     if (oct_training_speaks(r))
-        status = oct_checkpoint_newest_in(&own, r->checkpoints, oct_phase_name(OCT_PHASE_FLOAT));
-    if (oct_training_speaks(r) && status == OCT_OK && !own.bytes)
-        status = oct_fail(OCT_DATA,
-                          "%s: the checkpoint of the end of the float phase is gone, which is the "
-                          "teacher; bring it back, or start the run anew",
-                          r->checkpoints);
+        status = open_needed(r, trainer->plan.begin[OCT_PHASE_CALIBRATE],
+                             "the end of the float phase, which is the teacher", &own);
     OCT_TRY_OUT(oct_session_agree(r->session, status));
     OCT_TRY_OUT(oct_job_share(r->session, &own));
     status = call_teacher(r, &own);

@@ -88,7 +88,7 @@ Test(tasks, a_resumed_run_has_the_teacher_that_its_float_phase_was)
           "ls checkpoints/*.h5 | tail -1 | xargs rm && cd .. && " OCT_PROGRAM
           " train r.yaml output=r1 loss.kind=distillation");
     oct_check_exit(job, 3);
-    oct_check_said(job, "the checkpoint of the end of the float phase is gone");
+    oct_check_said(job, "the end of the float phase, which is the teacher");
 }
 
 Test(tasks, a_teacher_of_another_architecture)
