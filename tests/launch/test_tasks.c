@@ -73,7 +73,7 @@ Test(tasks, weights_of_classes)
     check_task("loss.class_weights='[1, 2, 3, 4, 5, 4, 3, 2, 1, 0.5]' loss.label_smoothing=0.1");
 }
 
-/* The last checkpoints are gone as after a kill in the middle of QAT. */
+/* The last checkpoints are gone as after a kill in the middle of QAT. No earlier one stands for the teacher. */
 Test(tasks, a_resumed_run_has_the_teacher_that_its_float_phase_was)
 {
     check_task("loss.kind=distillation");
@@ -84,7 +84,7 @@ Test(tasks, a_resumed_run_has_the_teacher_that_its_float_phase_was)
     oct_check_exit(job, 0);
     oct_check_said(job, "resuming r1 from step ");
     oct_check_said(job, "teacher: r1/checkpoints/step-");
-    shell("cd r1 && rm model.int8.h5 checkpoints/manifest.json checkpoints/step-0000000[123].h5 && "
+    shell("cd r1 && rm model.int8.h5 checkpoints/manifest.json checkpoints/step-00000003.h5 && "
           "ls checkpoints/*.h5 | tail -1 | xargs rm && cd .. && " OCT_PROGRAM
           " train r.yaml output=r1 loss.kind=distillation");
     oct_check_exit(job, 3);

@@ -1,16 +1,23 @@
 /* Preloaded into a program, makes its n-th call of a function fail once, as a full disk or exhausted memory
- * would: OCT_FAIL_CALL=alloc|open|mkdir|fallocate|write|fsync|close|rename|unlink, OCT_FAIL_AT=n. Only calls from the
+ * would: OCT_FAIL_CALL=alloc|open|mkdir|fallocate|read|write|fsync|close|rename|unlink|stat|opendir, OCT_FAIL_AT=n. Only calls from the
  * program itself count; its libraries live undisturbed. Exits nothing and says nothing.
  *
  * With OCT_FAIL_BY=kill the program is killed there instead.
- * OCT_FAIL_ERROR=ENOSPC|EIO|EINTR|EACCES says how, otherwise as the call usually does; SHORT lets a write take half.
+ * OCT_FAIL_ERROR=ENOSPC|EIO|EINTR|EACCES says how, otherwise as the call usually does; SHORT lets a read or a write take half.
  * OCT_FAIL_ON=1: not once, but from the n-th on. OCT_FAIL_PATH=TEXT: only calls on paths that hold the text, and on
  * what was opened by such a path, count. OCT_FAIL_COUNT=FILE: how many there were is written there at the end.
+ *
+ * Calls from one place of the program by one way (the functions that led there) fail alike, so they need not all be
+ * tried: OCT_FAIL_PLACES=FILE writes a line "PLACE COUNT" for each way, and with OCT_FAIL_PLACE=PLACE only its calls
+ * count.
  */
+#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
+#include <execinfo.h>
 #include <fcntl.h>
 #include <link.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -18,10 +25,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 #include <unistd.h>
 
-enum { FILES = 1024, NO_FILE = -1 };
+enum { FILES = 1024, NO_FILE = -1, DEPTH = 64, PLACES = 1 << 14 };
 
 static uintptr_t text_begin, text_end;
 static const char *wanted, *part;
@@ -29,6 +37,14 @@ static long left;
 static bool on, half, kills;
 static int given; /* an errno, or 0 */
 static bool marked[FILES];
+
+static uint64_t only_place; /* 0: any */
+static const char *places_file;
+static pthread_mutex_t places_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct {
+    uint64_t place;
+    long count;
+} places[PLACES]; /* a hash table; place 0: free */
 
 /* The first object is the program. */
 static int find_text(struct dl_phdr_info *info, size_t size, void *unused)
@@ -65,11 +81,25 @@ __attribute__((constructor)) static void start(void)
     half = error && strcmp(error, "SHORT") == 0;
     given = error_of(error);
     left = at ? strtol(at, NULL, 10) : 0;
+    const char *place = getenv("OCT_FAIL_PLACE");
+    only_place = place ? strtoull(place, NULL, 16) : 0;
+    places_file = getenv("OCT_FAIL_PLACES");
     dl_iterate_phdr(find_text, NULL);
+}
+
+static void write_places(void)
+{
+    FILE *file = places_file ? fopen(places_file, "w") : NULL;
+    if (!file) return;
+    for (size_t i = 0; i < PLACES; i++)
+        if (places[i].place)
+            fprintf(file, "%016llx %ld\n", (unsigned long long)places[i].place, places[i].count);
+    fclose(file);
 }
 
 __attribute__((destructor)) static void end(void)
 {
+    write_places();
     const char *path = getenv("OCT_FAIL_COUNT"), *at = getenv("OCT_FAIL_AT");
     FILE *file = path && at ? fopen(path, "w") : NULL;
     if (!file) return;
@@ -82,12 +112,47 @@ static bool from_program(const void *caller)
     return (uintptr_t)caller >= text_begin && (uintptr_t)caller < text_end;
 }
 
+/* The way to a call: the addresses in the program that it returns to, wherever that was loaded. */
+static uint64_t find_place(void)
+{
+    void *frames[DEPTH];
+    const int depth = backtrace(frames, DEPTH);
+    uint64_t hash = 14695981039346656037u; /* FNV-1a */
+    for (int i = 0; i < depth; i++)
+        if (from_program(frames[i]))
+            hash = (hash ^ ((uintptr_t)frames[i] - text_begin)) * 1099511628211u;
+    return hash ? hash : 1;
+}
+
+/* Counts a call of a place, of which a table that is full tells no more. */
+static void count_place(uint64_t place)
+{
+    pthread_mutex_lock(&places_lock);
+    size_t at = place % PLACES, tries = 0;
+    while (places[at].place && places[at].place != place && tries++ < PLACES)
+        at = (at + 1) % PLACES;
+    if (!places[at].place || places[at].place == place) {
+        places[at].place = place;
+        places[at].count++;
+    }
+    pthread_mutex_unlock(&places_lock);
+}
+
+static bool is_of_place(void)
+{
+    if (!only_place && !places_file) return true;
+    const uint64_t place = find_place();
+    if (places_file) count_place(place);
+    return !only_place || place == only_place;
+}
+
 /* Whether this is the call; path: that it is about, NULL: none, or that of a file. */
 static bool chosen(const char *call, const void *caller, const char *path, int fd)
 {
     if (!wanted || !from_program(caller) || strcmp(wanted, call) != 0) return false;
     if (part && path && !strstr(path, part)) return false;
     if (part && !path && (fd < 0 || fd >= FILES || !marked[fd])) return false;
+    if (!is_of_place()) return false;
     const long now = __atomic_sub_fetch(&left, 1, __ATOMIC_RELAXED);
     const bool is = now == 0 || (on && now < 0);
     if (is && kills) kill(getpid(), SIGKILL);
@@ -115,6 +180,11 @@ typedef int (*paths_fn)(const char *, const char *);
 typedef int (*space_fn)(int, int, off_t, off_t);
 typedef int (*fd_fn)(int);
 typedef ssize_t (*write_fn)(int, const void *, size_t);
+typedef ssize_t (*read_fn)(int, void *, size_t);
+typedef ssize_t (*read_at_fn)(int, void *, size_t, off_t);
+typedef int (*stat_fn)(const char *, struct stat *);
+typedef int (*fd_stat_fn)(int, struct stat *);
+typedef DIR *(*folder_fn)(const char *);
 
 /* dlsym allocates, so the library's own name for it is used. */
 extern void *__libc_calloc(size_t count, size_t bytes);
@@ -155,6 +225,46 @@ ssize_t write(int fd, const void *bytes, size_t size)
     const bool now = chosen("write", CALLER, NULL, fd);
     if (now && half && size > 1) return next(fd, bytes, size / 2);
     return fails(now, ENOSPC) ? -1 : next(fd, bytes, size);
+}
+
+ssize_t read(int fd, void *bytes, size_t size)
+{
+    NEXT(read_fn, "read")
+    const bool now = chosen("read", CALLER, NULL, fd);
+    if (now && half && size > 1) return next(fd, bytes, size / 2);
+    return fails(now, EIO) ? -1 : next(fd, bytes, size);
+}
+
+ssize_t pread(int fd, void *bytes, size_t size, off_t at)
+{
+    NEXT(read_at_fn, "pread")
+    const bool now = chosen("read", CALLER, NULL, fd);
+    if (now && half && size > 1) return next(fd, bytes, size / 2, at);
+    return fails(now, EIO) ? -1 : next(fd, bytes, size, at);
+}
+
+int stat(const char *restrict path, struct stat *restrict info)
+{
+    NEXT(stat_fn, "stat")
+    return fails(chosen("stat", CALLER, path, NO_FILE), EIO) ? -1 : next(path, info);
+}
+
+int lstat(const char *restrict path, struct stat *restrict info)
+{
+    NEXT(stat_fn, "lstat")
+    return fails(chosen("stat", CALLER, path, NO_FILE), EIO) ? -1 : next(path, info);
+}
+
+int fstat(int fd, struct stat *info)
+{
+    NEXT(fd_stat_fn, "fstat")
+    return fails(chosen("stat", CALLER, NULL, fd), EIO) ? -1 : next(fd, info);
+}
+
+DIR *opendir(const char *path)
+{
+    NEXT(folder_fn, "opendir")
+    return fails(chosen("opendir", CALLER, path, NO_FILE), EIO) ? NULL : next(path);
 }
 
 int fsync(int fd)
