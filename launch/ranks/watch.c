@@ -58,6 +58,8 @@ typedef struct job {
     double stopped_s;  /* how long mpirun has been stopped; below 0: it was said */
     double alone_s;    /* how long it has lived after all its ranks */
     double unborn_s;   /* and before the first of them */
+    double late_s;     /* how long a rank has lived after another that ended well */
+    char late[192];    /* that rank, when it was given up */
     child children[CHILDREN_MAX];
     int num_children;
     bool child_ended;     /* one that had lived for a while */
@@ -261,6 +263,42 @@ static void look_for_first_rank(job *j, double passed_s)
                 "started is) and was killed");
 }
 
+/* Finds a rank that is behind its last collective call but has not ended, though another has, and well. */
+static bool find_late(oct_rank_view *late)
+{
+    bool one_ended = false;
+    *late = (oct_rank_view){.pid = 0};
+    for (int i = 0; i < oct_rank_table_lines(); i++) {
+        const oct_rank_view view = oct_rank_table_line(i);
+        if (view.stage < OCT_RANK_IN_FINALIZE) continue;
+        const char state = oct_process_state(view.pid);
+        const bool lives = state != 0 && state != 'Z';
+        one_ended |= !lives && view.stage == OCT_RANK_ENDED && view.exit_status == 0;
+        if (lives && late->pid == 0) *late = view;
+    }
+    return one_ended && late->pid > 0;
+}
+
+/* Once MPI_Finalize lets ranks go, none waits for another any more: nobody but mpirun misses one that is stopped or
+ * stuck there, and mpirun waits without end. */
+static void look_for_late_rank(job *j, double passed_s)
+{
+    oct_rank_view late;
+    const double warned_s = fmin(said_after_s, j->deadline_s / 2), before_s = j->late_s;
+    if (j->given_up) return;
+    j->late_s = find_late(&late) ? before_s + passed_s : 0;
+    if (j->late_s < warned_s) return;
+    char what[160];
+    snprintf(what, sizeof(what), "rank %d (process %d%s) did not end within %.0f s of another",
+             late.rank, late.pid, oct_process_state(late.pid) == 'T' ? ", which is stopped" : "",
+             j->late_s);
+    if (before_s < warned_s)
+        oct_log(OCT_LOG_WARN, "%s; the job ends after %.0f s", what, j->deadline_s);
+    if (j->late_s < j->deadline_s) return;
+    snprintf(j->late, sizeof(j->late), "%s and was killed", what);
+    give_up(j, j->late);
+}
+
 /* Only time in which this process runs counts: all may have been stopped together. */
 static void look_at_mpirun(job *j)
 {
@@ -272,6 +310,7 @@ static void look_at_mpirun(job *j)
     look_for_ended_children(j);
     look_for_stopped_mpirun(j, passed_s);
     look_for_lonely_mpirun(j, passed_s);
+    look_for_late_rank(j, passed_s);
     kill_what_was_given_up(j, passed_s);
 }
 

@@ -170,6 +170,24 @@ Test(signals, an_mpirun_that_outlives_its_ranks_is_ended)
     oct_check_said(job, "int8 accuracy");
 }
 
+/* The other ranks have ended by then, so mpirun alone waits for the one that is stopped, without end. */
+Test(signals, a_rank_that_is_stopped_behind_the_last_meeting_is_named_and_ended)
+{
+    RUN("bash", "-c",
+        "LD_PRELOAD=" OCT_BINARY_DIR "/tests/libhalt_behind.so "
+        "\"$1\" train r.yaml --ranks 2 --deadline 4",
+        "bash", OCT_PROGRAM, NULL);
+    oct_check_exit(job, 6);
+    oct_check_said(job, "octet: warning: rank 1 (process ");
+    oct_check_said(job,
+                   ", which is stopped) did not end within 2 s of another; the job ends after 4 s");
+    oct_check_said(job, "octet: error: rank 1 (process ");
+    oct_check_said(job,
+                   ") did not end within 4 s of another and was killed; repeat the command to");
+    oct_check_said(job, "int8 accuracy");
+    cr_assert_eq(oct_process_said_times(&job, "error"), 1, "%s", job.err);
+}
+
 /* Seen in run.json, which holds the environment of rank 0. */
 Test(signals, threads_that_share_cores_wait_asleep_unless_the_user_says_otherwise)
 {
