@@ -6,6 +6,8 @@
 
 #include <math.h>
 
+enum { BITS_OF_FLOATS = 21 };
+
 /* These limits keep sums from overflowing. Bytes: |code - zero_point| <= 255, 0 <= ma <= 2^21 and |mb| <= 2^21, so
  * |t| <= 2 * 2^21 * 255 < 2^30, and the rounding term is at most 2^29. Wide: 65535 and 2^37, so |t| <
  * 2^54, and the rounding term is at most 2^59. */
@@ -32,14 +34,14 @@ static int64_t fixed_point(double ratio, int shift, const limits *l)
     return wide < (double)l->most_multiplier ? (int64_t)wide : l->most_multiplier;
 }
 
-oct_qadd oct_qadd_of(oct_qparams a, oct_qparams b, oct_qparams y, bool relu)
+/* The larger multiplier gets so many bits. */
+static oct_qadd sum_of(oct_qparams a, oct_qparams b, oct_qparams y, bool relu, double ratio_a,
+                       double ratio_b, int bits)
 {
     const limits l = limits_of(a, b, y);
-    const double ratio_a = (double)a.scale / (double)y.scale,
-                 ratio_b = (double)b.scale / (double)y.scale;
     int exponent;
     (void)frexp(fmax(ratio_a, ratio_b), &exponent);
-    const int shift = (int)oct_max_i64(oct_min_i64(l.bits - exponent, l.most_shift), 1);
+    const int shift = (int)oct_max_i64(oct_min_i64(bits - exponent, l.most_shift), 1);
     const int32_t lo = y.qmin - y.zero_point;
     return (oct_qadd){.ma = fixed_point(ratio_a, shift, &l),
                       .mb = fixed_point(ratio_b, shift, &l),
@@ -50,6 +52,18 @@ oct_qadd oct_qadd_of(oct_qparams a, oct_qparams b, oct_qparams y, bool relu)
                       .hi = y.qmax - y.zero_point,
                       .zero_point = y.zero_point,
                       .relu = relu};
+}
+
+oct_qadd oct_qadd_of(oct_qparams a, oct_qparams b, oct_qparams y, bool relu)
+{
+    return sum_of(a, b, y, relu, (double)a.scale / (double)y.scale,
+                  (double)b.scale / (double)y.scale, limits_of(a, b, y).bits);
+}
+
+oct_qadd oct_qadd_of_floats(oct_qparams a, oct_qparams b, oct_qparams y, bool relu)
+{
+    const float ratio_a = a.scale / y.scale, ratio_b = b.scale / y.scale;
+    return sum_of(a, b, y, relu, (double)ratio_a, (double)ratio_b, BITS_OF_FLOATS);
 }
 
 static int32_t code_at(double x, int32_t lo, int32_t hi)

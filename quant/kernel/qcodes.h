@@ -64,6 +64,8 @@ typedef struct oct_qadd {
     int64_t least, most;
 } oct_qadd;
 oct_qadd oct_qadd_of(oct_qparams a, oct_qparams b, oct_qparams y, bool relu);
+/* The same with 21 bits, of ratios that are floats: bytes only, of targets that say so (oct_target.float_ratios). */
+oct_qadd oct_qadd_of_floats(oct_qparams a, oct_qparams b, oct_qparams y, bool relu);
 /* Cuts sums at two real numbers, either of which may be infinite. */
 void oct_qadd_clip(oct_qadd *add, oct_qparams y, double lo, double hi);
 /* Multipliers and shift are such that no sum can overflow. */
@@ -76,8 +78,8 @@ void oct_qadd_forward(int64_t n, oct_qcodes a, oct_qcodes b, const oct_qadd *add
  *     SHIFT         the same by shifts, factor being a power of two
  *     OFFSET_FIRST  round_half_even(fl((float)p * factor) + zero_point) - zero_point, all in float: bytes
  *                   only, of targets that say so (oct_target.offset_first).
- * factor = scale_a * scale_b / scale_y, kept within [2^-60, 2^60]: computed in double or, of OFFSET_FIRST, in
- * float from left to right. */
+ * factor = scale_a * scale_b / scale_y, kept within [2^-60, 2^60]: computed in double or, of OFFSET_FIRST and of
+ * targets that say so (oct_target.float_ratios), in float from left to right. */
 typedef enum oct_qmul_rounding {
     OCT_QMUL_EVEN,
     OCT_QMUL_SHIFT,
@@ -125,11 +127,17 @@ void oct_qclamp_forward(int64_t n, oct_qcodes x, int32_t lo, int32_t hi, void *c
 /* Pools over one or more samples, which keep the input's qparams. Padding is never the largest. Average:
  * code = round_half_even((float)(sum of (x - z)) * (1/count)) + z, cut to [qmin, qmax]; 16 bits in
  * double; on every target, since 1/count is no ratio of scales. The sum is over the positions of the window
- * that lie in the plane, and count is theirs, or that of oct_pool_count with its padding. factor: in place of
- * 1/count, in float and of bytes alone, where every window has as many positions; 0: none. */
+ * that lie in the plane, and count is theirs, or that of oct_pool_count with its padding, which has code z. */
+typedef struct oct_qavg {
+    bool include_pad;
+    float
+        factor; /* in place of 1/count, in float and of bytes alone, where all windows have as many positions; 0: none */
+    /* Bytes alone: with codes c = x - 128, z included, code = 128 + (sum of c) / count, halves away from 0. */
+    bool of_codes;
+} oct_qavg;
 void oct_qmax_pool(int64_t samples, const oct_conv_shape *s, oct_qcodes x, void *codes);
-void oct_qavg_pool(int64_t samples, const oct_conv_shape *s, bool include_pad, float factor,
-                   oct_qcodes x, void *codes);
+void oct_qavg_pool(int64_t samples, const oct_conv_shape *s, const oct_qavg *how, oct_qcodes x,
+                   void *codes);
 /* The factor of an average that is a convolution: fl(fl(scale * fl(1/count)) / scale), that is the multiplier of
  * one whose weights are fl(1/count) and whose input and output have this scale. */
 float oct_qavg_factor(float scale, int64_t count);

@@ -93,12 +93,31 @@ typedef struct divisor {
 OCT_AVERAGE(add_bytes, average_bytes, uint8_t, int32_t, float, rintf)
 OCT_AVERAGE(add_wide, average_wide, uint16_t, int64_t, double, rint)
 
+enum { SIGNED_ZERO = 128 }; /* the code whose signed byte is 0 */
+
+/* Averages codes as signed bytes. Quotients of such whole numbers, rounded to doubles, lie on no other side of a whole
+ * number. */
+OCT_CLONES
+static void average_signed(int64_t n, const int32_t *restrict sum, divisor d, oct_qparams q,
+                           uint8_t *restrict y)
+{
+    const int32_t offset =
+        (int32_t)((d.count - d.added) * q.zero_point - d.count * (int64_t)SIGNED_ZERO);
+    const int32_t half = (int32_t)(d.count / 2);
+    const double count = (double)d.count;
+    for (int64_t i = 0; i < n; i++) {
+        const int32_t total = sum[i] + offset;
+        const int32_t rounded = total > 0 ? total + half : total - half;
+        y[i] = (uint8_t)((int32_t)((double)rounded / count) + SIGNED_ZERO);
+    }
+}
+
 /* The part of a window that lies in the plane. */
 typedef struct window {
     int64_t h, w;
     int64_t line, pixel; /* codes from one line of the plane, and from one pixel, to the next */
     int64_t count;       /* positions that the sum is divided by, unless there is a factor */
-    float factor;
+    const oct_qavg *how;
 } window;
 
 static void average_codes(const window *p, const uint8_t *corner, int64_t channels, oct_qparams q,
@@ -108,7 +127,11 @@ static void average_codes(const window *p, const uint8_t *corner, int64_t channe
     for (int64_t ky = 0; ky < p->h; ky++)
         for (int64_t kx = 0; kx < p->w; kx++)
             add_bytes(channels, corner + ky * p->line + kx * p->pixel, sum);
-    average_bytes(channels, sum, (divisor){p->h * p->w, p->count, p->factor}, q, y);
+    const divisor d = {p->h * p->w, p->count, p->how->factor};
+    if (p->how->of_codes)
+        average_signed(channels, sum, d, q, y);
+    else
+        average_bytes(channels, sum, d, q, y);
 }
 
 static void average_codes16(const window *p, const uint16_t *corner, int64_t channels,
@@ -118,7 +141,7 @@ static void average_codes16(const window *p, const uint16_t *corner, int64_t cha
     for (int64_t ky = 0; ky < p->h; ky++)
         for (int64_t kx = 0; kx < p->w; kx++)
             add_wide(channels, corner + ky * p->line + kx * p->pixel, sum);
-    average_wide(channels, sum, (divisor){p->h * p->w, p->count, p->factor}, q, y);
+    average_wide(channels, sum, (divisor){p->h * p->w, p->count, p->how->factor}, q, y);
 }
 
 float oct_qavg_factor(float scale, int64_t count)
@@ -127,8 +150,8 @@ float oct_qavg_factor(float scale, int64_t count)
     return product / scale;
 }
 
-void oct_qavg_pool(int64_t samples, const oct_conv_shape *s, bool include_pad, float factor,
-                   oct_qcodes x, void *codes)
+void oct_qavg_pool(int64_t samples, const oct_conv_shape *s, const oct_qavg *how, oct_qcodes x,
+                   void *codes)
 {
     const int64_t h = s->in_h, w = s->in_w, c = s->in_c, out_h = s->out_h, out_w = s->out_w;
     const bool bytes = oct_codes_dtype(x.q) == OCT_U8;
@@ -140,8 +163,8 @@ void oct_qavg_pool(int64_t samples, const oct_conv_shape *s, bool include_pad, f
                           .w = in_x.end - in_x.first,
                           .line = w * c,
                           .pixel = c,
-                          .count = oct_pool_count(s, include_pad, oy, ox),
-                          .factor = factor};
+                          .count = oct_pool_count(s, how->include_pad, oy, ox),
+                          .how = how};
         for (int64_t at = 0; at < c; at += POOL_CHANNELS) {
             const int64_t channels = oct_min_i64(c - at, POOL_CHANNELS);
             const void *from = oct_qcodes_from(x, corner + at).data;

@@ -53,13 +53,16 @@ static oct_status check_scales(const oct_module *self, const oct_program *progra
 
 static oct_status constants(oct_module *self, const oct_program *program, oct_step *step)
 {
+    const oct_qparams a = oct_step_input(program, step, 0)->q;
+    const oct_qparams b = oct_step_input(program, step, 1)->q;
+    const oct_qparams y = oct_step_output(program, step)->q;
     OCT_TRY(check_scales(self, program, step));
-    step->add =
-        oct_qadd_of(oct_step_input(program, step, 0)->q, oct_step_input(program, step, 1)->q,
-                    oct_step_output(program, step)->q, has_relu(self));
+    step->add = ((oct_quantized *)self)->target->float_ratios
+                    ? oct_qadd_of_floats(a, b, y, has_relu(self))
+                    : oct_qadd_of(a, b, y, has_relu(self));
     if (subtracts(self)) step->add.mb = -step->add.mb;
     const oct_clip_bounds *clip = clip_of(self);
-    if (clip) oct_qadd_clip(&step->add, oct_step_output(program, step)->q, clip->lo, clip->hi);
+    if (clip) oct_qadd_clip(&step->add, y, clip->lo, clip->hi);
     return OCT_OK;
 }
 

@@ -9,7 +9,7 @@
 typedef struct avg_pool {
     oct_module base;
     oct_pool_geometry geometry; /* of kernel 0: the whole plane */
-    bool convolves;             /* oct_target.pools_convolve */
+    bool convolves, of_codes;   /* oct_target.pools_convolve, pools_codes */
 } avg_pool;
 
 static bool is_global(const avg_pool *m)
@@ -98,11 +98,13 @@ static oct_status constants(oct_module *self, const oct_program *program, oct_st
 {
     const oct_value *in = oct_step_input(program, step, 0);
     step->conv = window_of(self, in->h, in->w, in->c);
-    if (((const avg_pool *)self)->convolves)
+    const avg_pool *m = (const avg_pool *)self;
+    if (m->convolves)
         step->factor =
             oct_qavg_factor(in->q.scale, (int64_t)step->conv.kernel_h * step->conv.kernel_w);
-    step->ceil = ((const avg_pool *)self)->geometry.ceil;
-    step->count_include_pad = ((const avg_pool *)self)->geometry.count_include_pad;
+    step->of_codes = m->of_codes;
+    step->ceil = m->geometry.ceil;
+    step->count_include_pad = m->geometry.count_include_pad;
     return OCT_OK;
 }
 
@@ -148,7 +150,9 @@ static oct_status create_global(oct_module **made, oct_module **old)
 
 static void aim(oct_module *made, const oct_target *target)
 {
-    ((avg_pool *)made)->convolves = target->pools_convolve;
+    avg_pool *m = (avg_pool *)made;
+    m->convolves = target->pools_convolve;
+    m->of_codes = target->pools_codes;
 }
 
 const oct_quant_rule oct_quant_rule_avg_pool = {

@@ -16,8 +16,10 @@ static oct_status constants(oct_module *self, const oct_program *program, oct_st
     const oct_qparams a = oct_step_input(program, step, 0)->q;
     const oct_qparams b = oct_step_input(program, step, 1)->q;
     const oct_qparams y = oct_step_output(program, step)->q;
-    step->offset_first = ((oct_quantized *)self)->target->offset_first;
-    step->factor = step->offset_first ? oct_qmul_factor_float(a, b, y) : oct_qmul_factor(a, b, y);
+    const oct_target *target = ((oct_quantized *)self)->target;
+    step->offset_first = target->offset_first;
+    step->factor = target->offset_first || target->float_ratios ? oct_qmul_factor_float(a, b, y)
+                                                                : oct_qmul_factor(a, b, y);
     return OCT_OK;
 }
 

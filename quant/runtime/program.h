@@ -66,6 +66,7 @@ typedef struct oct_step {
     int input_step_h, input_step_w;
     bool ceil;               /* pools: the last window may reach beyond the padding */
     bool count_include_pad;  /* AVG_POOL: oct_pool_count */
+    bool of_codes;           /* AVG_POOL: of codes as signed bytes, as oct_qavg has it */
     int8_t *weight;          /* codes (O, kh, kw, I/groups), owned */
     int64_t *bias;           /* (O), owned; within +-2^30 unless input 0 has 16 bits */
     float *multiplier;       /* (O), owned; powers of two for OCT_REQUANT_SHIFT */

@@ -5,11 +5,16 @@
 static oct_status check(const oct_program *program, const oct_step *step)
 {
     OCT_TRY(oct_check_pool(program, step));
+    OCT_CHECK(!step->of_codes ||
+                  (oct_step_output(program, step)->dtype == OCT_U8 && !program->shift),
+              OCT_DATA, "it averages signed codes, which are of 8 bits");
     if (step->factor == 0.0f) return OCT_OK;
     const bool counts = oct_conv_sees_padding(&step->conv) && !step->count_include_pad;
     OCT_CHECK(oct_qmul_fits(step->factor, false), OCT_DATA,
               "its factor %g is not a number within 2^-60 and 2^60", (double)step->factor);
-    OCT_CHECK(!counts && !step->ceil && oct_step_output(program, step)->dtype == OCT_U8, OCT_DATA,
+    OCT_CHECK(!counts && !step->ceil && !step->of_codes &&
+                  oct_step_output(program, step)->dtype == OCT_U8,
+              OCT_DATA,
               "it has a factor, which is for windows that all have as many positions, and for "
               "8-bit codes");
     return OCT_OK;
@@ -17,12 +22,12 @@ static oct_status check(const oct_program *program, const oct_step *step)
 
 static void run(const oct_step_run *r)
 {
-    oct_qavg_pool(r->samples, &r->step->conv, r->step->count_include_pad, r->step->factor,
-                  oct_step_codes(r, 0), r->output);
+    const oct_qavg how = {r->step->count_include_pad, r->step->factor, r->step->of_codes};
+    oct_qavg_pool(r->samples, &r->step->conv, &how, oct_step_codes(r, 0), r->output);
 }
 
 static const oct_step_field fields[] = {OCT_POOL_FIELDS, OCT_FIELD(count_include_pad, 21, 0, 1),
-                                        OCT_FIELD_FACTOR(factor, 1)};
+                                        OCT_FIELD(of_codes, 22, 0, 1), OCT_FIELD_FACTOR(factor, 1)};
 
 const oct_step_type oct_step_avg_pool = {.name = "avg_pool",
                                          .inputs = {1, 1},

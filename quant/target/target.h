@@ -30,8 +30,13 @@ typedef struct oct_target {
     bool quotient;
     /* A product of codes, times the ratio of scales, gets the zero_point before it is rounded, in float. */
     bool offset_first;
+    /* Ratios of scales are floats, computed from left to right, and a sum's multipliers have 21 bits; otherwise
+     * ratios are doubles and the multipliers have 20. */
+    bool float_ratios;
     /* Averages are convolutions whose weights are fl(1 / positions); otherwise a sum is divided. */
     bool pools_convolve;
+    /* Averages are those of the codes as signed bytes (the zero_point counts), halves away from 0. */
+    bool pools_codes;
     /* Names of fusions (pass/prepare/fusion_list.def) and quantized ops (rule_list.def) that it cannot
      * run; NULL ends each list. A fusion that is missing falls apart into its members. */
     const char *const *no_fusions, *const *no_ops;

@@ -316,48 +316,7 @@ HEADER = """/* Made by make_ort_golden.py with onnxruntime-node %s. Floats are t
  * (O, kh, kw, I). */
 #pragma once
 
-#include <stdint.h>
-
-typedef struct ort_quantize {
-    const char *name;
-    uint32_t scale;
-    int32_t zero_point;
-    int count;
-    const uint32_t *x;
-    const uint8_t *y;
-} ort_quantize;
-
-typedef struct ort_conv {
-    const char *name;
-    int in_h, in_w, in_c, out_h, out_w, out_c, kernel, stride, padding, groups;
-    uint32_t input_scale, output_scale;
-    int32_t input_zero_point, output_zero_point, lowest, highest;
-    const uint8_t *x;
-    const int8_t *weight;
-    const int32_t *bias;
-    const uint32_t *weight_scale;
-    const uint8_t *y;
-} ort_conv;
-
-typedef struct ort_linear {
-    const char *name;
-    int rows, in, out;
-    uint32_t input_scale;
-    int32_t input_zero_point;
-    const uint8_t *x;
-    const int8_t *weight;
-    const int32_t *bias;
-    const uint32_t *weight_scale;
-    const uint32_t *y;
-} ort_linear;
-
-typedef struct ort_binary {
-    const char *name;
-    int relu, count;
-    uint32_t scale[3]; /* of both inputs and the output */
-    int32_t zero_point[3];
-    const uint8_t *a, *b, *y;
-} ort_binary;
+#include "tests/quant/layer_cases.h"
 """
 
 
@@ -397,7 +356,7 @@ def write(version):
             zeros = f"{c['qa'][1]}, {c['qb'][1]}, {c['qy'][1]}"
             rows[c["kind"]].append(f"{{{text}, {int(c['relu'])}, {y.size}, {{{scales}}}, {{{zeros}}}, {name}_a, {name}_b, {name}_y}}")
     for kind, struct in (("quantize", "quantize"), ("conv", "conv"), ("linear", "linear"), ("add", "binary"), ("mul", "binary")):
-        print(f"static const ort_{struct} ort_{kind}_cases[] = {{\n    " + ",\n    ".join(rows[kind]) + "};\n")
+        print(f"static const layer_{struct} ort_{kind}_cases[] = {{\n    " + ",\n    ".join(rows[kind]) + "};\n")
 
 
 def main():

@@ -2,48 +2,7 @@
  * (O, kh, kw, I). */
 #pragma once
 
-#include <stdint.h>
-
-typedef struct ort_quantize {
-    const char *name;
-    uint32_t scale;
-    int32_t zero_point;
-    int count;
-    const uint32_t *x;
-    const uint8_t *y;
-} ort_quantize;
-
-typedef struct ort_conv {
-    const char *name;
-    int in_h, in_w, in_c, out_h, out_w, out_c, kernel, stride, padding, groups;
-    uint32_t input_scale, output_scale;
-    int32_t input_zero_point, output_zero_point, lowest, highest;
-    const uint8_t *x;
-    const int8_t *weight;
-    const int32_t *bias;
-    const uint32_t *weight_scale;
-    const uint8_t *y;
-} ort_conv;
-
-typedef struct ort_linear {
-    const char *name;
-    int rows, in, out;
-    uint32_t input_scale;
-    int32_t input_zero_point;
-    const uint8_t *x;
-    const int8_t *weight;
-    const int32_t *bias;
-    const uint32_t *weight_scale;
-    const uint32_t *y;
-} ort_linear;
-
-typedef struct ort_binary {
-    const char *name;
-    int relu, count;
-    uint32_t scale[3]; /* of both inputs and the output */
-    int32_t zero_point[3];
-    const uint8_t *a, *b, *y;
-} ort_binary;
+#include "tests/quant/layer_cases.h"
 
 static const uint32_t ort_quantize_0_x[] = {
     0xc07cdfa4, 0xc06ea090, 0xc02c24dd, 0xc01de5c9, 0xc012068d, 0xbff94fdf, 0xbf9a5604, 0xbf959652,
@@ -1623,13 +1582,13 @@ static const uint8_t ort_mul_21_y[] = {
     111, 111, 102, 135, 119, 207, 120, 70,
 };
 
-static const ort_quantize ort_quantize_cases[] = {
+static const layer_quantize ort_quantize_cases[] = {
     {"zero point 0", 0x3d17f62b, 0, 126, ort_quantize_0_x, ort_quantize_0_y},
     {"zero point 113", 0x3d17f62b, 113, 126, ort_quantize_1_x, ort_quantize_1_y},
     {"zero point 128", 0x3d17f62b, 128, 126, ort_quantize_2_x, ort_quantize_2_y},
     {"zero point 255", 0x3d17f62b, 255, 126, ort_quantize_3_x, ort_quantize_3_y}};
 
-static const ort_conv ort_conv_cases[] = {
+static const layer_conv ort_conv_cases[] = {
     {"3x3",
      6,
      6,
@@ -1851,64 +1810,64 @@ static const ort_conv ort_conv_cases[] = {
      ort_conv_13_scale,
      ort_conv_13_y}};
 
-static const ort_linear ort_linear_cases[] = {
+static const layer_linear ort_linear_cases[] = {
     {"as float", 3, 70, 9, 0x3cae7d56, 13, ort_linear_14_x, ort_linear_14_weight,
      ort_linear_14_bias, ort_linear_14_scale, ort_linear_14_y}};
 
-static const ort_binary ort_add_cases[] = {{"one zero point",
-                                            0,
-                                            768,
-                                            {0x3d178d50, 0x3d178d50, 0x3d178d50},
-                                            {121, 121, 121},
-                                            ort_add_15_a,
-                                            ort_add_15_b,
-                                            ort_add_15_y},
-                                           {"relu",
-                                            1,
-                                            768,
-                                            {0x3d178d50, 0x3d178d50, 0x3d178d50},
-                                            {121, 121, 121},
-                                            ort_add_16_a,
-                                            ort_add_16_b,
-                                            ort_add_16_y},
-                                           {"zero points of their own",
-                                            0,
-                                            768,
-                                            {0x3d178d50, 0x3d178d50, 0x3d178d50},
-                                            {0, 255, 128},
-                                            ort_add_17_a,
-                                            ort_add_17_b,
-                                            ort_add_17_y}};
+static const layer_binary ort_add_cases[] = {{"one zero point",
+                                              0,
+                                              768,
+                                              {0x3d178d50, 0x3d178d50, 0x3d178d50},
+                                              {121, 121, 121},
+                                              ort_add_15_a,
+                                              ort_add_15_b,
+                                              ort_add_15_y},
+                                             {"relu",
+                                              1,
+                                              768,
+                                              {0x3d178d50, 0x3d178d50, 0x3d178d50},
+                                              {121, 121, 121},
+                                              ort_add_16_a,
+                                              ort_add_16_b,
+                                              ort_add_16_y},
+                                             {"zero points of their own",
+                                              0,
+                                              768,
+                                              {0x3d178d50, 0x3d178d50, 0x3d178d50},
+                                              {0, 255, 128},
+                                              ort_add_17_a,
+                                              ort_add_17_b,
+                                              ort_add_17_y}};
 
-static const ort_binary ort_mul_cases[] = {{"",
-                                            0,
-                                            768,
-                                            {0x3d178d50, 0x3cac0831, 0x3d4ccccd},
-                                            {121, 3, 77},
-                                            ort_mul_18_a,
-                                            ort_mul_18_b,
-                                            ort_mul_18_y},
-                                           {"middles of codes, odd zero point",
-                                            0,
-                                            768,
-                                            {0x3f000000, 0x3e800000, 0x3e800000},
-                                            {121, 3, 77},
-                                            ort_mul_19_a,
-                                            ort_mul_19_b,
-                                            ort_mul_19_y},
-                                           {"middles of codes, even zero point",
-                                            0,
-                                            768,
-                                            {0x3f000000, 0x3e800000, 0x3e800000},
-                                            {121, 3, 78},
-                                            ort_mul_20_a,
-                                            ort_mul_20_b,
-                                            ort_mul_20_y},
-                                           {"a gate",
-                                            0,
-                                            768,
-                                            {0x3cfdf3b6, 0x3b800000, 0x3cf5c28f},
-                                            {110, 0, 111},
-                                            ort_mul_21_a,
-                                            ort_mul_21_b,
-                                            ort_mul_21_y}};
+static const layer_binary ort_mul_cases[] = {{"",
+                                              0,
+                                              768,
+                                              {0x3d178d50, 0x3cac0831, 0x3d4ccccd},
+                                              {121, 3, 77},
+                                              ort_mul_18_a,
+                                              ort_mul_18_b,
+                                              ort_mul_18_y},
+                                             {"middles of codes, odd zero point",
+                                              0,
+                                              768,
+                                              {0x3f000000, 0x3e800000, 0x3e800000},
+                                              {121, 3, 77},
+                                              ort_mul_19_a,
+                                              ort_mul_19_b,
+                                              ort_mul_19_y},
+                                             {"middles of codes, even zero point",
+                                              0,
+                                              768,
+                                              {0x3f000000, 0x3e800000, 0x3e800000},
+                                              {121, 3, 78},
+                                              ort_mul_20_a,
+                                              ort_mul_20_b,
+                                              ort_mul_20_y},
+                                             {"a gate",
+                                              0,
+                                              768,
+                                              {0x3cfdf3b6, 0x3b800000, 0x3cf5c28f},
+                                              {110, 0, 111},
+                                              ort_mul_21_a,
+                                              ort_mul_21_b,
+                                              ort_mul_21_y}};

@@ -636,12 +636,15 @@ static inline void rn_draw_methods(rn_plan *p)
     if (rn_chance(p, 40)) p->base.fake_quant = p->wide.fake_quant = kinds[rn_draw(p, choice)];
 }
 
-/* One of the list, mostly the first. A draw of its own, so that networks are those that they were with two
+/* One of the list, mostly the first. Draws of its own, so that networks are those that they were with two
  * targets. */
 static inline const oct_target *rn_target(const rn_plan *p, bool shift)
 {
     rn_plan draws = {.seed = p->seed, .state = 1 << 22};
-    const char *name = shift ? "pow2" : rn_chance(&draws, 30) ? "onnxruntime" : "x86";
+    const char *name = shift                   ? "pow2"
+                       : rn_chance(&draws, 30) ? "onnxruntime"
+                       : rn_chance(&draws, 30) ? "tflite"
+                                               : "x86";
     return oct_target_find(name);
 }
 

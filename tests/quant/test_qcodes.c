@@ -582,7 +582,7 @@ Test(qavg_pool, equals_its_definition)
         codes x = roll_codes(&d, q, 2 * p.h * p.w * p.c), y = new_codes(q, 2 * p.oh * p.ow * p.c);
         const oct_conv_shape s = oct_pool_shape_of(p.h, p.w, p.c, p.g);
         cr_assert(s.out_h == p.oh && s.out_w == p.ow);
-        oct_qavg_pool(2, &s, p.g.count_include_pad, 0.0f, view(&x), y.data);
+        oct_qavg_pool(2, &s, &(oct_qavg){p.g.count_include_pad, 0, false}, view(&x), y.data);
         for (int64_t i = 0; i < y.n; i++) {
             const seen window = window_of(&p, &x, i);
             const int64_t count = p.g.count_include_pad ? window.padded : window.inside;
@@ -604,9 +604,9 @@ Test(qavg_pool, rounds_ties_to_even)
     uint8_t y[4];
     uint16_t wide_y[4];
     const oct_conv_shape s = shape_of(1, 2, 1, 1, 1, 2, 1, 0, 1);
-    oct_qavg_pool(4, &s, false, 0.0f, (oct_qcodes){q8, x}, y);
+    oct_qavg_pool(4, &s, &(oct_qavg){0}, (oct_qcodes){q8, x}, y);
     cr_assert(y[0] == 2 && y[1] == 2 && y[2] == 128 && y[3] == 128);
-    oct_qavg_pool(4, &s, false, 0.0f, (oct_qcodes){q16, wide}, wide_y);
+    oct_qavg_pool(4, &s, &(oct_qavg){0}, (oct_qcodes){q16, wide}, wide_y);
     cr_assert(wide_y[0] == 2 && wide_y[1] == 2 && wide_y[2] == 65534 && wide_y[3] == 65535);
 }
 

@@ -1,5 +1,5 @@
-/* What prepare makes of a target's rules (quant/target/target.h), on target onnxruntime, which has some of each:
- * the program has its arithmetic in its steps, and computes what training evaluation computes. */
+/* What prepare makes of a target's rules (quant/target/target.h), on targets onnxruntime and tflite, which together
+ * have some of each: the program has its arithmetic in its steps, and computes what training evaluation computes. */
 #include "core/op/ops.h"
 #include "quant/module/quant_modules.h"
 #include "tests/quant/deploy.h"
@@ -7,13 +7,18 @@
 
 #include <math.h>
 
-static oct_prepare_options options_of(oct_prepare_method method)
+static oct_prepare_options options_for(const char *target, oct_prepare_method method)
 {
     static oct_qconfig_setter first;
     first = oct_setter_float_output();
     oct_prepare_options options = deploy_options(method, &first);
-    options.target = oct_target_find("onnxruntime");
+    options.target = oct_target_find(target);
     return options;
+}
+
+static oct_prepare_options options_of(oct_prepare_method method)
+{
+    return options_for("onnxruntime", method);
 }
 
 static const oct_step *step_named(const oct_program *p, const char *name)
@@ -65,6 +70,44 @@ Test(target_rules, are_in_the_steps_of_the_program)
     deploy_end(&d);
 }
 
+/* Whether a sum has these multipliers. */
+static bool is_sum(const oct_program *p, const oct_step *add,
+                   oct_qadd (*of)(oct_qparams, oct_qparams, oct_qparams, bool))
+{
+    const oct_qadd other = of(oct_step_input(p, add, 0)->q, oct_step_input(p, add, 1)->q,
+                              oct_step_output(p, add)->q, true);
+    return add->add.ma == other.ma && add->add.mb == other.mb && add->add.shift == other.shift;
+}
+
+Test(target_rules, of_tflite_are_in_the_steps_of_the_program)
+{
+    static const oct_module_type type = {.name = "residual", .forward = residual};
+    const oct_prepare_options options = options_for("tflite", OCT_METHOD_JIT);
+    deployment d;
+    oct_module *root = parts_create(&type);
+    PART(root, 0, oct_conv2d_create(&item, 3, 8, deploy_conv(3, 1), true));
+    PART(root, 1, oct_conv2d_create(&item, 8, 8, deploy_conv(3, 1), true));
+    PART(root, 2, oct_avg_pool_create(&item, oct_pool_geometry_of(2, 2, 0)));
+    PART(root, 3, oct_linear_create(&item, 8 * 16, 5, true));
+    deploy_begin(&d, root, OCT_EXAMPLE(OCT_SHAPE(1, 8, 8, 3)));
+    deploy(&d, &options);
+    const oct_program *p = &d.program;
+    const oct_step *add = step_named(p, "_generated_add_0");
+    const oct_step *mul = step_named(p, "_generated_mul_0"), *pool = step_named(p, "c");
+    cr_assert_str_eq(p->target, "tflite");
+    cr_assert(p->steps[0].kind == OCT_STEP_QUANTIZE && !p->steps[0].quotient);
+    cr_assert(is_sum(p, add, oct_qadd_of_floats) && !is_sum(p, add, oct_qadd_of));
+    cr_assert(!mul->offset_first &&
+              mul->factor == oct_qmul_factor_float(oct_step_input(p, mul, 0)->q,
+                                                   oct_step_input(p, mul, 1)->q,
+                                                   oct_step_output(p, mul)->q));
+    cr_assert(pool->of_codes && pool->factor == 0.0f);
+    cr_assert_eq(deploy_count(p, OCT_STEP_CONV), 3,
+                 "no addend joins one, and the last hands over codes");
+    cr_assert_eq(deploy_count(p, OCT_STEP_CONV_FLOAT), 0);
+    deploy_end(&d);
+}
+
 /* a: a convolution; b: an average pool; the mean of the plane behind it. */
 static oct_tensor *means(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
 {
@@ -73,18 +116,16 @@ static oct_tensor *means(oct_context *cx, oct_module *self, oct_tensor *const *x
     return oct_global_avg_pool(cx, oct_call(cx, m[1], oct_call(cx, m[0], x[0])));
 }
 
-/* Converts a network with such an average pool over padded planes, and tells the factors of its pools. */
-static int check_means(bool count_include_pad, float factor[2])
+/* Converts a network with such an average pool, and tells the factors of its pools. */
+static int count_means(const char *target, const oct_op_args *pool, float factor[2])
 {
     static const oct_module_type type = {.name = "means", .forward = means};
-    const oct_prepare_options options = options_of(OCT_METHOD_JIT);
+    const oct_prepare_options options = options_for(target, OCT_METHOD_JIT);
     deployment d;
     int pools = 0;
     oct_module *root = parts_create(&type);
     PART(root, 0, oct_conv2d_create(&item, 3, 8, deploy_conv(3, 1), true));
-    PART(root, 1,
-         oct_module_type_find("avg_pool")
-             ->create(&item, OCT_OP_ARGS(3, 2, 2, 1, 1, 0, 1, 1, 0, count_include_pad)));
+    PART(root, 1, oct_module_type_find("avg_pool")->create(&item, pool));
     deploy_begin(&d, root, OCT_EXAMPLE(OCT_SHAPE(1, 9, 8, 3)));
     deploy(&d, &options);
     for (int64_t i = 0; i < d.program.num_steps; i++)
@@ -94,12 +135,29 @@ static int check_means(bool count_include_pad, float factor[2])
     return pools;
 }
 
+static int check_means(bool count_include_pad, float factor[2])
+{
+    return count_means("onnxruntime", OCT_OP_ARGS(3, 2, 2, 1, 1, 0, 1, 1, 0, count_include_pad),
+                       factor);
+}
+
 Test(target_rules, make_averages_convolutions_where_all_are_of_as_many_positions)
 {
     float factor[2] = {0, 0};
     cr_assert_eq(check_means(true, factor), 2);
     cr_assert(fabsf(factor[0] - 1.0f / 6) < 1e-6f && fabsf(factor[1] - 1.0f / 40) < 1e-6f);
     cr_assert_eq(check_means(false, factor), 0, "one cannot, and so the next one gets floats");
+}
+
+Test(target_rules, of_tflite_leave_averages_float_whose_padding_it_has_not)
+{
+    float factor[2] = {1, 1};
+    cr_assert_eq(count_means("tflite", OCT_OP_ARGS(3, 3, 1, 1, 1, 1, 1, 1, 0, false), factor), 2);
+    cr_assert(factor[0] == 0.0f && factor[1] == 0.0f);
+    cr_assert_eq(count_means("tflite", OCT_OP_ARGS(3, 2, 2, 1, 1, 0, 1, 1, 0, true), factor), 2);
+    cr_assert_eq(count_means("tflite", OCT_OP_ARGS(3, 3, 2, 2, 1, 1, 1, 1, 0, false), factor), 0);
+    cr_assert_eq(count_means("tflite", OCT_OP_ARGS(3, 3, 1, 1, 1, 1, 0, 0, 0, false), factor), 0);
+    cr_assert_eq(count_means("tflite", OCT_OP_ARGS(2, 2, 2, 2, 0, 0, 0, 0, 1, false), factor), 0);
 }
 
 /* a: a convolution; b: resizes; c: a head of one pixel each. */

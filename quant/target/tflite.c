@@ -1,0 +1,66 @@
+/* TFLite with its XNNPACK delegate: what the kernels of both compute of an int8 model, found out by values
+ * (tests/golden/make_tflite_golden.py). quant/target/README.md has the form that each step must have in a file.
+ *
+ * A sum of a convolution becomes a code as on x86, with the same bits; a signed code there is ours less 128. What
+ * differs: sums have multipliers of 21 bits from ratios in float, products a factor in float, averages are those
+ * of the codes themselves, and nothing joins a convolution before it is rounded or leaves it as float. */
+#include "quant/target/target.h"
+
+#include <string.h>
+
+static const char *const no_ops[] = {"softmax", NULL};
+static const char *const float_outputs[] = {NULL};
+
+/* Its pool pads so that the output has as many positions as strides begin in the plane, and counts no padding. That is
+ * a symmetric padding of a stride of 1 and an odd kernel; of other strides it depends on the size of the plane. */
+static bool pads_elsewhere(const double *args)
+{
+    const double kernel[2] = {args[0], args[1]}, stride[2] = {args[2], args[3]};
+    for (int i = 0; i < 2; i++) {
+        const double begin = args[4 + i], end = args[6 + i];
+        if (stride[i] != 1 || begin != end || 2 * begin + 1 != kernel[i]) return true;
+    }
+    return false;
+}
+
+static const char *refuses(const char *op, const oct_op_args *args)
+{
+    const double *value = args->value;
+    if (strcmp(op, "avg_pool") != 0) return NULL;
+    const bool pads = value[4] != 0 || value[5] != 0 || value[6] != 0 || value[7] != 0;
+    const bool ceil = value[8] != 0, count_include_pad = value[9] != 0;
+    if (ceil) return "its windows end within the padding; leave ceil off";
+    if (pads && !count_include_pad && pads_elsewhere(value))
+        return "it averages fewer positions at the edges for a stride of 1 and an odd kernel with "
+               "half of it as "
+               "padding alone; set count_include_pad";
+    return NULL;
+}
+
+const oct_target oct_target_tflite = {
+    .name = "tflite",
+    .help = "TFLite with XNNPACK: s8 activations, s8 weights per channel, float multiplier",
+    .requantizer = OCT_REQUANT_FLOAT,
+    .unsigned_codes = true,
+    .zero_points = true,
+    .affine = "asymmetric",
+    .float_ratios = true,
+    .pools_codes = true,
+    .no_fusions = oct_adding_fusions,
+    .no_ops = no_ops,
+    .refuses = refuses,
+    .float_outputs = float_outputs,
+    .max_channels = 65536,
+    .codes = "s8, any zero point, -128 where values are >= 0 (u8 from 0 in Octet's own files: 128 "
+             "more); "
+             "weights s8 per output channel",
+    .rounding =
+        "float multiplier (s_x * s_w) / s_y, half to even; sums in fixed point of 21 bits, half "
+        "up; averages of codes, halves away from 0",
+    .refused =
+        "averages of fewer positions at the edges of strided windows (count_include_pad off) and "
+        "ceil stay float; codes of 16 bits are an error of prepare; the last layer keeps codes",
+    .runs = "TFLite's interpreter with the XNNPACK delegate, and the runtime of Octet",
+    .proof =
+        "values of TFLite 2.9 with XNNPACK for every form of quant/target/README.md, with AVX-512",
+};
