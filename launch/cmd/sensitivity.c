@@ -1,15 +1,12 @@
 /* octet sensitivity measures which layers of a checkpoint lose most by their quantizers. */
-#include "core/base/int_math.h"
 #include "io/file.h"
 #include "io/sensitivity_file.h"
 #include "launch/run/build.h"
 #include "launch/cmd/command.h"
-#include "launch/run/evaluate.h"
 #include "launch/run/file_kind.h"
 #include "launch/run/job.h"
-#include "launch/base/meter.h"
+#include "launch/run/sensitivity_run.h"
 #include "launch/base/output.h"
-#include "quant/pass/prepare/sensitivity.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -23,10 +20,8 @@ typedef struct survey {
     oct_checkpoint checkpoint;
     oct_recipe recipe;
     oct_dataset data;
-    oct_loader loader;
     oct_module *model;
     oct_sensitivity table;
-    oct_meter meter;
 } survey;
 
 static oct_status open_checkpoint(survey *s)
@@ -67,46 +62,18 @@ static oct_status open_all(survey *s)
     return oct_job_checkpoint_recipe(&s->recipe, &s->checkpoint, data);
 }
 
-static oct_status fetch(void *user, int64_t first, int64_t n, float *const *input)
-{
-    survey *s = user;
-    oct_goals goals;
-    return oct_loader_read(&s->loader, first, n, input[0], &goals);
-}
-
-static void tell(void *user, int64_t done, int64_t all)
-{
-    survey *s = user;
-    s->meter.total = all;
-    oct_meter_show(&s->meter, done);
-}
-
-/* Fetches the first batches of the training data, without augmentation. */
+/* Measures on the first batches of the training data, without augmentation. */
 static oct_status measure(survey *s)
 {
     const oct_args *args = s->args;
-    int64_t wanted = args->option[BATCHES].given ? args->option[BATCHES].count : STANDARD_BATCHES;
-    const oct_dataset *d = &s->data;
-    oct_sensitivity_data data = {
-        .samples = oct_min_i64(d->count, wanted * s->recipe.batch_size),
-        .batch = oct_evaluation_batch(&s->recipe, s->session->group->size),
-        .leaf = s->recipe.batch_leaf,
-        .example = *OCT_EXAMPLE(OCT_SHAPE(1, d->h, d->w, d->c)),
-        .outputs = d->classes,
-        .labels = d->labels,
-        .fetch = fetch,
-        .progress = tell,
-        .user = s,
-    };
+    const int64_t batches =
+        args->option[BATCHES].given ? args->option[BATCHES].count : STANDARD_BATCHES;
     bool prepared;
-    oct_status status =
-        oct_build_from_checkpoint(&s->model, &s->checkpoint, &s->recipe, d, &prepared);
-    if (status == OCT_OK) status = oct_evaluation_loader(&s->loader, &s->recipe, d);
+    const oct_status status =
+        oct_build_from_checkpoint(&s->model, &s->checkpoint, &s->recipe, &s->data, &prepared);
     OCT_TRY(oct_session_agree(s->session, status));
-    oct_meter_begin(&s->meter, "sensitivity", "forwards", 0);
-    status = oct_sensitivity_measure(&s->table, s->model, &data, s->session->group);
-    oct_meter_end(&s->meter);
-    return status;
+    const oct_sensitivity_run run = {s->model, &s->recipe, &s->data, batches};
+    return oct_sensitivity_run_it(&run, s->session, &s->table);
 }
 
 /* Writes what depends on neither ranks nor place, so that equal measurements give equal files. */
@@ -181,7 +148,6 @@ static oct_status run(const oct_args *args)
     oct_sensitivity_free(&s.table);
     oct_module_destroy(&s.model);
     oct_recipe_free(&s.recipe);
-    oct_loader_deinit(&s.loader);
     oct_dataset_close(&s.data);
     return status;
 }

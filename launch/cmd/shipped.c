@@ -93,12 +93,18 @@ oct_status oct_shipped_hint(const char *path)
     return near ? offer(path, near) : OCT_OK;
 }
 
-oct_status oct_recipe_of_args(oct_recipe *recipe, const oct_args *args)
+oct_status oct_recipe_of_words(oct_recipe *recipe, const char *path, const char *const *overrides,
+                               size_t count)
 {
     char inside[4200];
-    OCT_TRY(oct_shipped_hint(args->word[0]));
-    snprintf(inside, sizeof inside, "%s/recipe.yaml", args->word[0]);
+    OCT_TRY(oct_shipped_hint(path));
+    snprintf(inside, sizeof inside, "%s/recipe.yaml", path);
     OCT_CHECK(access(inside, F_OK) != 0, OCT_DATA,
-              "%s: is a run folder, not a recipe; its recipe is %s", args->word[0], inside);
-    return oct_recipe_read(recipe, args->word[0], NULL, args->word + 1, args->num_words - 1);
+              "%s: is a run folder, not a recipe; its recipe is %s", path, inside);
+    return oct_recipe_read(recipe, path, NULL, overrides, count);
+}
+
+oct_status oct_recipe_of_args(oct_recipe *recipe, const oct_args *args)
+{
+    return oct_recipe_of_words(recipe, args->word[0], args->word + 1, args->num_words - 1);
 }

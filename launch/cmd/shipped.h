@@ -22,3 +22,6 @@ oct_status oct_shipped_hint(const char *path) OCT_NODISCARD;
 
 /* Reads the recipe that the first word of a command line names, with the overrides behind it. */
 oct_status oct_recipe_of_args(oct_recipe *recipe, const oct_args *args) OCT_NODISCARD;
+/* The same of a recipe and of overrides. */
+oct_status oct_recipe_of_words(oct_recipe *recipe, const char *path, const char *const *overrides,
+                               size_t count) OCT_NODISCARD;

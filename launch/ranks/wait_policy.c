@@ -3,6 +3,7 @@
 
 #include "dist/comm.h"
 #include "launch/run/session.h"
+#include "launch/cmd/calibrate_source.h"
 #include "launch/cmd/shipped.h"
 
 #include <sched.h>
@@ -14,11 +15,13 @@ oct_status oct_ranks_want(const oct_args *args, oct_ranks_wanted *wanted)
 {
     oct_recipe recipe;
     const char *ending = args->num_words ? strrchr(args->word[0], '.') : NULL;
-    bool reads = strcmp(args->argv[1], "train") == 0 ||
+    const bool calibrates = strcmp(args->argv[1], "calibrate") == 0;
+    bool reads = calibrates || strcmp(args->argv[1], "train") == 0 ||
                  (ending && (!strcmp(ending, ".yaml") || !strcmp(ending, ".yml")));
     *wanted = (oct_ranks_wanted){.threads = 1, .deadline_s = OCT_DEADLINE_S};
     if (reads) {
-        OCT_TRY(oct_recipe_of_args(&recipe, args));
+        OCT_TRY(calibrates ? oct_calibrate_recipe(&recipe, args)
+                           : oct_recipe_of_args(&recipe, args));
         *wanted = (oct_ranks_wanted){
             recipe.threads, recipe.ranks_deadline > 0 ? recipe.ranks_deadline : OCT_DEADLINE_S};
         oct_recipe_free(&recipe);

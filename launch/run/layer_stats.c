@@ -148,9 +148,12 @@ static oct_status make_document(const oct_layer_stats *stats, int64_t images,
         OCT_TRY(status);
         json_array_append_new(layers, layer);
     }
-    *document = json_pack(
-        "{s:i, s:I, s:s, s:o}", "schema_version", VERSION, "images", (json_int_t)images,
-        "reference", stats->reference->bytes ? "float_phase" : "unquantized", "layers", layers);
+    *document = json_pack("{s:i, s:I, s:s, s:o}", "schema_version", VERSION, "images",
+                          (json_int_t)images, "reference",
+                          stats->start              ? "start"
+                          : stats->reference->bytes ? "float_phase"
+                                                    : "unquantized",
+                          "layers", layers);
     OCT_CHECK(*document, OCT_RESOURCE, "out of memory for the statistics of layers");
     return OCT_OK;
 }
@@ -159,9 +162,15 @@ static oct_status make_document(const oct_layer_stats *stats, int64_t images,
 static oct_status build_reference(const oct_layer_stats *stats, oct_module **reference)
 {
     bool prepared;
-    if (!stats->reference->bytes) return OCT_OK;
-    OCT_TRY(oct_build_from_checkpoint(reference, stats->reference, stats->recipe, stats->data,
-                                      &prepared));
+    if (stats->start) {
+        *reference = *stats->start;
+        *stats->start = NULL;
+    } else if (stats->reference->bytes) {
+        OCT_TRY(oct_build_from_checkpoint(reference, stats->reference, stats->recipe, stats->data,
+                                          &prepared));
+    } else {
+        return OCT_OK;
+    }
     oct_module_train(*reference, true);
     return oct_prepare_model(reference, stats->recipe, stats->data, NULL);
 }

@@ -17,6 +17,8 @@ typedef struct oct_layer_stats {
     const oct_program *program;
     oct_module *model;               /* what it was made from, its scales frozen */
     const oct_checkpoint *reference; /* of the float phase; bytes NULL: none */
+    oct_module *
+        *start; /* or the float model that the run started from, which is taken over; NULL: none */
     const oct_recipe *recipe;
     const oct_dataset *data;
 } oct_layer_stats;

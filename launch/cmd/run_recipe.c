@@ -1,0 +1,60 @@
+#include "launch/cmd/run_recipe.h"
+
+#include "core/base/log.h"
+#include "launch/report/page.h"
+#include "launch/run/onnx_model.h"
+#include "launch/run/plugin_load.h"
+#include "launch/run/run_check.h"
+#include "launch/run/teacher.h"
+
+#include <string.h>
+
+/* Each rank takes these keys for itself, as its host needs. */
+static bool is_local(const char *key)
+{
+    return strncmp(key, "data.path: ", 11) == 0 || strncmp(key, "threads: ", 9) == 0;
+}
+
+/* Compares the recipes: ranks that were started with other words would go their own ways, or silently
+ * take rank 0's. */
+static oct_status compare_recipes(oct_session *session, const oct_recipe *recipe)
+{
+    oct_text all = {0}, text = {0};
+    oct_status status = oct_recipe_list(recipe, &all);
+    for (const char *line = all.data; status == OCT_OK && *line;) {
+        size_t length = strcspn(line, "\n") + 1;
+        if (!is_local(line)) status = oct_text_add(&text, "%.*s", (int)length, line);
+        line += length;
+    }
+    status = oct_session_agree(session, status);
+    if (status == OCT_OK) status = oct_session_same(session, &text);
+    oct_text_free(&all);
+    oct_text_free(&text);
+    return status;
+}
+
+/* The run is done and its model is safe: a report that cannot be written costs a warning. */
+static void write_report(const oct_recipe *recipe)
+{
+    if (oct_page_own(recipe->output) == OCT_OK) return;
+    oct_log(OCT_LOG_WARN, "no report of the run was written: %s", oct_fail_text(0));
+    oct_fail_clear();
+}
+
+oct_status oct_run_recipe(oct_session *session, const oct_args *args, oct_recipe *recipe,
+                          json_t **result)
+{
+    oct_train_files files = {0};
+    *result = NULL;
+    OCT_TRY(compare_recipes(session, recipe));
+    OCT_TRY(oct_session_agree(session, oct_plugins_load(&recipe->plugins)));
+    OCT_TRY(oct_session_agree(session, oct_check_names(recipe)));
+    OCT_TRY(oct_onnx_model_share(session, recipe));
+    oct_status status = oct_init_share(session, recipe, &files.init);
+    if (status == OCT_OK) status = oct_teacher_share(session, recipe, &files.teacher);
+    if (status == OCT_OK) status = oct_train(session, args, recipe, &files, result);
+    oct_init_close(&files.init);
+    oct_checkpoint_close(&files.teacher);
+    if (status == OCT_OK && *result) write_report(recipe);
+    return status;
+}

@@ -1,0 +1,106 @@
+/* octet calibrate through the real program: an int8 model without training, the same on any number of ranks, that
+ * every other command takes; of a recipe and of an ONNX file; what its report says. */
+#include "tests/launch/small_data.h"
+#include "tests/support/mpirun.h"
+
+#include "core/base/status.h"
+
+#include <string.h>
+
+TestSuite(calibrate, .init = enter_with_run, .fini = leave_folder, .timeout = 300);
+
+#define CALIBRATE(...)                                                                             \
+    (oct_process_free(&job),                                                                       \
+     job = oct_mpirun(ranks, 120, OCT_PROGRAM, "calibrate", __VA_ARGS__, NULL))
+
+/* The report's lines behind the paths, which differ. */
+static void keep_report(const char *file)
+{
+    const char *table = strstr(job.out, "\nlayer ");
+    cr_assert_not_null(table, "%s%s", job.out, job.err);
+    oct_tmp_write_text(&tmp, file, table);
+}
+
+Test(calibrate, gives_the_same_model_and_report_on_1_2_3_and_5_ranks)
+{
+    static const int some[] = {1, 2, 3, 5};
+    for (size_t i = 0; i < OCT_COUNT(some); i++) {
+        const int ranks = some[i];
+        char output[32], report[32], compare[200];
+        snprintf(output, sizeof output, "output=on%d", ranks);
+        snprintf(report, sizeof report, "report%d", ranks);
+        CALIBRATE("r.yaml", "init=run", "calibrate.batches=3", "quant.observer=mse", output);
+        oct_check_exit(job, 0);
+        oct_check_said(job, "0 of 400");
+        keep_report(report);
+        snprintf(compare, sizeof compare,
+                 "cmp report1 report%d && cmp on1/model.int8.h5 on%d/model.int8.h5 && for f in "
+                 "on1/checkpoints/*.h5; do cmp $f on%d/checkpoints/${f##*/} || exit 1; done",
+                 ranks, ranks, ranks);
+        must(compare);
+    }
+}
+
+Test(calibrate, is_a_training_without_epochs)
+{
+    OCTET("calibrate", "r.yaml", "init=run", "calibrate.batches=2", "output=calibrated");
+    oct_check_exit(job, 0);
+    oct_check_said(job, "float accuracy");
+    OCTET("train", "r.yaml", "init=run", "calibrate.batches=2", "output=trained", "float.epochs=0",
+          "qat.epochs=0");
+    oct_check_exit(job, 0);
+    must("cmp calibrated/model.int8.h5 trained/model.int8.h5");
+    OCTET("calibrate", "r.yaml", "init=run", "calibrate.batches=2", "output=calibrated");
+    oct_check_exit(job, 0);
+    oct_check_said(job, "is finished; showing its results again");
+}
+
+/* The folder of the float phase is not where the model was made. */
+Test(calibrate, of_an_onnx_file_gives_a_model_that_every_command_takes)
+{
+    must(OCT_PROGRAM " export run/checkpoints/step-00000003.h5 --format onnx -o net.onnx >log");
+    OCTET("calibrate", "net.onnx", "data", "data.mean=[0.5]", "data.std=[0.5]", "batch.size=32",
+          "batch.leaf=4", "calibrate.batches=2", "output=net", "--json");
+    oct_check_exit(job, 0);
+    oct_tmp_write_text(&tmp, "json", job.out);
+    shell("/usr/bin/python3 -c 'import json\n"
+          "r = json.load(open(\"json\"))\n"
+          "assert r[\"kind\"] == \"calibration\" and r[\"logits_differ\"] == 0\n"
+          "assert abs(r[\"float_accuracy\"] - r[\"int8_accuracy\"]) < 20\n"
+          "shares = [l[k] or 0 for l in r[\"layers\"] for k in (\"weights_share\", "
+          "\"output_share\")]\n"
+          "assert abs(sum(shares) - 1) < 1e-3, shares\n"
+          "assert r[\"output_sqnr_db\"] > 15, r\n'");
+    oct_check_exit(job, 0);
+    OCTET("calibrate", "r.yaml", "init=run", "calibrate.batches=2", "output=same");
+    oct_check_exit(job, 0);
+    shell(OCT_PROGRAM " verify net/model.int8.h5 && " OCT_PROGRAM
+                      " eval net/model.int8.h5 && " OCT_PROGRAM
+                      " run net/model.int8.h5 --input data/t10k-images-idx3-ubyte && " OCT_PROGRAM
+                      " export net/model.int8.h5 --format onnx -o int8.onnx && " OCT_PROGRAM
+                      " inspect net/model.int8.h5 && " OCT_PROGRAM " report net -o net.html");
+    oct_check_exit(job, 0);
+    oct_check_said(job, "40 test images");
+}
+
+Test(calibrate, names_the_layers_that_want_more)
+{
+    OCTET("calibrate", "r.yaml", "init=run", "calibrate.batches=1", "output=a", "--sqnr", "15");
+    oct_check_exit(job, 0);
+    oct_check_said(job, "nothing: 15 dB were asked for");
+    OCTET("calibrate", "r.yaml", "init=run", "calibrate.batches=1", "output=a", "--sqnr", "45");
+    oct_check_exit(job, 0);
+    oct_check_said(job, "quant.int16_layers=[");
+    /* What it says is a key, and with it the output is better. */
+    oct_tmp_write_text(&tmp, "said", job.out);
+    shell("key=$(grep -o 'quant.int16_layers=.*' said) && " OCT_PROGRAM
+          " calibrate r.yaml init=run calibrate.batches=1 output=b \"$key\" >then; "
+          "db() { awk '$1 == \"output\" && $2 > 0 {print $2; exit}' $1; }; "
+          "[ \"$(echo \"$(db then) > $(db said) + 1\" | bc)\" = 1 ] || { cat said then; exit 1; }");
+    oct_check_exit(job, 0);
+    OCTET("calibrate", "r.yaml", "init=run", "calibrate.batches=1", "output=c", "--sqnr", "60",
+          "quant.target=pow2", "quant.batch_norm=folded");
+    oct_check_exit(job, 0);
+    oct_check_said(job, "want QAT");
+    cr_assert_null(strstr(job.out, "16 bits"), "the target has none: %s", job.out);
+}
