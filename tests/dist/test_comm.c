@@ -171,8 +171,9 @@ Test(fault, a_rank_that_is_killed_inside_of_a_buckets_sum_ends_the_job, .timeout
 {
     oct_process job = oct_mpirun(3, LIMIT_S, "rank_fault", "bucket-kill", "1", NULL);
     cr_assert(job.exit_code != 0 && !job.timed_out, "exit %d", job.exit_code);
-    oct_check_said(job, "rank 1 with PID");
     oct_check_said(job, "signal 9");
+    if (strcmp(OCT_MPI_NAME, "Open MPI") == 0) /* mpirun says it; MPICH's names no rank */
+        oct_check_said(job, "rank 1 with PID");
     cr_assert_lt(job.seconds, 15.0);
     cr_assert(!oct_process_said(&job, "ended"));
     oct_process_free(&job);
