@@ -71,8 +71,7 @@ void oct_padding_text(const oct_padding *padding, char *text, size_t size)
         snprintf(text + used, size - used, " %g", p->value);
 }
 
-/* The place that an output place of a side shows; -1: the constant. */
-static int64_t source(const oct_pad_shape *s, int d, int64_t at)
+int64_t oct_pad_source(const oct_pad_shape *s, int d, int64_t at)
 {
     const int64_t in = s->in[d], place = at - s->before[d];
     if (place >= 0 && place < in) return place;
@@ -92,7 +91,7 @@ static void copy_around(const oct_pad_shape *s, size_t bytes, const uint8_t *x, 
                         int64_t last, uint8_t *y)
 {
     for (int64_t c = first; c < last; c++)
-        memcpy(y + c * (int64_t)bytes, x + source(s, 2, c) * (int64_t)bytes, bytes);
+        memcpy(y + c * (int64_t)bytes, x + oct_pad_source(s, 2, c) * (int64_t)bytes, bytes);
 }
 
 /* x: the pixel that is shown; NULL: the constant. */
@@ -121,9 +120,9 @@ void oct_pad_copy(const oct_pad_shape *shape, size_t bytes, const void *fill, co
     const int64_t from = s->in[2] * (int64_t)bytes, to = s->out[2] * (int64_t)bytes;
     uint8_t *at = y;
     for (int64_t h = 0; h < s->out[0]; h++) {
-        const int64_t row = source(s, 0, h);
+        const int64_t row = oct_pad_source(s, 0, h);
         for (int64_t w = 0; w < s->out[1]; w++, at += to) {
-            const int64_t column = source(s, 1, w);
+            const int64_t column = oct_pad_source(s, 1, w);
             const bool inside = row >= 0 && column >= 0;
             copy_pixel(s, bytes, fill,
                        inside ? (const uint8_t *)x + (row * s->in[1] + column) * from : NULL, at);
@@ -136,9 +135,9 @@ void oct_pad_add_back(const oct_pad_shape *shape, const float *y, float *restric
     const oct_pad_shape *s = shape;
     for (int64_t h = 0; h < s->out[0]; h++)
         for (int64_t w = 0; w < s->out[1]; w++, y += s->out[2]) {
-            const int64_t row = source(s, 0, h), column = source(s, 1, w);
+            const int64_t row = oct_pad_source(s, 0, h), column = oct_pad_source(s, 1, w);
             for (int64_t c = 0; c < s->out[2] && row >= 0 && column >= 0; c++) {
-                const int64_t channel = source(s, 2, c);
+                const int64_t channel = oct_pad_source(s, 2, c);
                 if (channel >= 0) x[(row * s->in[1] + column) * s->in[2] + channel] += y[c];
             }
         }

@@ -18,5 +18,6 @@ const oct_export_format *oct_export_format_find(const char *name)
 void oct_exported_free(oct_exported *exported)
 {
     oct_free(&exported->bytes);
+    oct_free(&exported->beside);
     oct_text_free(&exported->notices);
 }

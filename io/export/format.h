@@ -18,6 +18,7 @@ typedef struct oct_export {
     bool all_values;                  /* each tensor of codes is an output of its own */
     bool pixels;         /* the input is pixels from 0 to 255; false: normalised values */
     bool signed_weights; /* weights of int8 models as signed bytes; false: unsigned, around 128 */
+    const char *name;    /* of the file, without folder and suffix */
     const char *version; /* of Octet */
 } oct_export;
 
@@ -25,14 +26,19 @@ typedef struct oct_export {
 typedef struct oct_exported {
     void *bytes; /* owned */
     size_t size;
+    void *beside; /* a second file, owned; NULL: there is none */
+    size_t beside_size;
     oct_text notices; /* a line for each loss, and for what a reader should know */
 } oct_exported;
 void oct_exported_free(oct_exported *exported);
 
 typedef struct oct_export_format {
     const char *name, *help;
-    const char *suffix; /* of file names, with its dot */
-    bool runs;          /* a file of it is a network, which can be run */
+    const char *suffix;        /* of file names, with its dot */
+    const char *beside_suffix; /* of the second file; NULL: there is one */
+    bool runs;                 /* a file of it is a network, which can be run */
+    bool choices;              /* --all-values and --signed-weights are for it */
+    bool golden;               /* golden samples stand beside it; otherwise in it, if at all */
     /* NULL: it has no form for such a file. OCT_PREPARE with a problem for each layer that it cannot say. */
     oct_status (*write_model)(const oct_export *job, oct_exported *out);
     oct_status (*write_network)(const oct_export *job, oct_exported *out);

@@ -153,6 +153,8 @@ const oct_export_format oct_export_format_onnx = {
             "checkpoint: the float network",
     .suffix = ".onnx",
     .runs = true,
+    .choices = true,
+    .golden = true,
     .write_model = write_model,
     .write_network = write_network,
 };

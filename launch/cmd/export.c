@@ -24,7 +24,10 @@ typedef struct exporting {
     const oct_args *args;
     const oct_export_format *format;
     oct_file_kind kind;
-    char *golden_path; /* NULL: the format is of no network */
+    char *path;        /* of the file */
+    char *beside_path; /* of a second one; NULL: there is none */
+    char *golden_path; /* NULL: no golden samples stand beside it */
+    char *name;        /* of the file, without folder and suffix */
     oct_model model;   /* an int8 model; otherwise: */
     oct_checkpoint checkpoint;
     oct_recipe recipe;
@@ -60,7 +63,7 @@ static oct_status check_place(const char *path)
     return oct_file_check_place(path);
 }
 
-/* "NAME.golden.npz" beside "NAME.onnx". */
+/* "NAME.golden.npz" beside "NAME.onnx"; "NAME.h" beside "NAME.c", which may be called NAME, too. */
 static oct_status find_places(exporting *e)
 {
     OCT_CHECK(e->args->option[OUTPUT].given, OCT_USAGE,
@@ -70,8 +73,19 @@ static oct_status find_places(exporting *e)
     size_t length = strlen(path);
     if (length > strlen(suffix) && strcmp(path + length - strlen(suffix), suffix) == 0)
         length -= strlen(suffix);
-    OCT_TRY(check_place(path));
-    if (!e->format->runs) return OCT_OK;
+    size_t folder = length;
+    while (folder > 0 && path[folder - 1] != '/')
+        folder--;
+    OCT_TRY(oct_format(&e->name, "%.*s", (int)(length - folder), path + folder));
+    if (e->format->beside_suffix) {
+        OCT_TRY(oct_format(&e->path, "%.*s%s", (int)length, path, suffix));
+        OCT_TRY(oct_format(&e->beside_path, "%.*s%s", (int)length, path, e->format->beside_suffix));
+        OCT_TRY(check_place(e->beside_path));
+    } else {
+        OCT_TRY(oct_strdup(&e->path, path));
+    }
+    OCT_TRY(check_place(e->path));
+    if (!e->format->golden) return OCT_OK;
     OCT_TRY(oct_format(&e->golden_path, "%.*s.golden.npz", (int)length, path));
     return check_place(e->golden_path);
 }
@@ -92,6 +106,9 @@ static oct_status check_kind(exporting *e)
               path);
     OCT_CHECK(model || !e->args->option[SIGNED_WEIGHTS].given, OCT_USAGE,
               "command line: --signed-weights is for int8 models; %s is none", path);
+    OCT_CHECK(e->format->choices ||
+                  !(e->args->option[ALL_VALUES].given || e->args->option[SIGNED_WEIGHTS].given),
+              OCT_USAGE, "command line: --all-values and --signed-weights are for --format onnx");
     OCT_CHECK(!e->args->option[PIXELS].given || e->format->runs, OCT_USAGE,
               "command line: --pixels is for networks; --format %s holds parameters alone",
               e->format->name);
@@ -189,12 +206,16 @@ static oct_status write_golden(exporting *e)
     return status;
 }
 
-/* The samples go first: what is there without them is no whole export. */
+/* The file goes last: what is there without it is no whole export. */
 static oct_status write_files(exporting *e)
 {
+    oct_status status = OCT_OK;
     OCT_TRY(write_golden(e));
-    const oct_status status =
-        oct_file_write(e->args->option[OUTPUT].text, e->made.bytes, e->made.size);
+    if (e->beside_path)
+        status = oct_file_write(e->beside_path, e->made.beside, e->made.beside_size);
+    const bool beside = e->beside_path && status == OCT_OK;
+    if (status == OCT_OK) status = oct_file_write(e->path, e->made.bytes, e->made.size);
+    if (status != OCT_OK && beside) unlink(e->beside_path);
     if (status != OCT_OK && e->golden_path) unlink(e->golden_path);
     return status;
 }
@@ -210,15 +231,19 @@ static json_t *notices_json(const char *text)
 static oct_status print(const exporting *e)
 {
     const char *of = e->job.model ? "int8 model" : "float network";
-    const char *path = e->args->option[OUTPUT].text, *notices = e->made.notices.data;
+    const char *notices = e->made.notices.data;
     char size[32];
     if (e->args->json)
-        return oct_print_json(json_pack(
-            "{s:s, s:s, s:s, s:I, s:s*, s:I, s:o}", "format", e->format->name, "of", of, "file",
-            path, "bytes", (json_int_t)e->made.size, "golden", e->golden_path, "golden_samples",
-            (json_int_t)e->golden.count, "notices", notices_json(notices)));
-    OCT_TRY(oct_print("%-14s %s (%s, %s bytes)\n", e->format->name, path, of,
+        return oct_print_json(
+            json_pack("{s:s, s:s, s:s, s:s*, s:I, s:s*, s:I, s:o}", "format", e->format->name, "of",
+                      of, "file", e->path, "beside", e->beside_path, "bytes",
+                      (json_int_t)e->made.size, "golden", e->golden_path, "golden_samples",
+                      (json_int_t)e->golden.count, "notices", notices_json(notices)));
+    OCT_TRY(oct_print("%-14s %s (%s, %s bytes)\n", e->format->name, e->path, of,
                       oct_text_count((int64_t)e->made.size, size)));
+    if (e->beside_path)
+        OCT_TRY(oct_print("%-14s %s (%s bytes)\n", "with", e->beside_path,
+                          oct_text_count((int64_t)e->made.beside_size, size)));
     if (e->golden_path)
         OCT_TRY(oct_print("%-14s %s (%lld inputs and outputs)\n", "golden samples", e->golden_path,
                           (long long)e->golden.count));
@@ -233,6 +258,7 @@ static oct_status work(exporting *e)
     OCT_TRY(find_places(e));
     OCT_TRY(check_kind(e));
     e->job.version = OCT_VERSION;
+    e->job.name = e->name;
     e->job.all_values = e->args->option[ALL_VALUES].given;
     e->job.pixels = e->args->option[PIXELS].given;
     e->job.signed_weights = e->args->option[SIGNED_WEIGHTS].given;
@@ -256,21 +282,26 @@ static oct_status run(const oct_args *args)
     oct_recipe_free(&e->recipe);
     oct_checkpoint_close(&e->checkpoint);
     oct_model_free(&e->model);
+    oct_free(&e->path);
+    oct_free(&e->beside_path);
     oct_free(&e->golden_path);
+    oct_free(&e->name);
     oct_free(&e);
     return status;
 }
 
 static const oct_option options[] = {
-    [FORMAT] = {"--format", 'f', OCT_OPT_TEXT, "NAME", "onnx, or safetensors of a checkpoint", 0,
-                0},
+    [FORMAT] = {"--format", 'f', OCT_OPT_TEXT, "NAME",
+                "onnx; c of an int8 model; safetensors of a checkpoint", 0, 0},
     [OUTPUT] = {"--output", 'o', OCT_OPT_TEXT, "OUT", "file to write; must not exist", 0, 0},
     [DATA] = {"--data", 0, OCT_OPT_TEXT, "FOLDER",
               "of a checkpoint: folder of the data set, if it is not where the run had it", 0, 0},
     [ALL_VALUES] = {"--all-values", 0, OCT_OPT_FLAG, NULL,
                     "of an int8 model: each tensor of codes is an output too", 0, 0},
-    [PIXELS] = {"--pixels", 0, OCT_OPT_FLAG, NULL,
-                "the input is pixels from 0 to 255; normalising is part of the network", 0, 0},
+    [PIXELS] =
+        {"--pixels", 0, OCT_OPT_FLAG, NULL,
+         "the input is pixels from 0 to 255, or of c may be; normalising is part of the network", 0,
+         0},
     [SIGNED_WEIGHTS] = {"--signed-weights", 0, OCT_OPT_FLAG, NULL,
                         "of an int8 model: weights as s8, for processors with VNNI only (above)", 0,
                         0},
@@ -281,11 +312,12 @@ const oct_command oct_command_export = {
     .name = "export",
     .usage = "octet export FILE --format NAME -o OUT [--all-values] [--pixels] [--signed-weights] "
              "[--data FOLDER]",
-    .summary = "writes a model or checkpoint for other programs: ONNX, safetensors",
+    .summary = "writes a model or checkpoint for other programs: ONNX, C, safetensors",
     .help =
         "FILE is an int8 model (*.int8.h5), a checkpoint or a run folder (its newest checkpoint).\n"
         "\n"
         "    octet export runs/a/model.int8.h5 --format onnx -o a.onnx     the int8 model\n"
+        "    octet export runs/a/model.int8.h5 --format c -o kws           kws.c and kws.h\n"
         "    octet export runs/a --format onnx -o float.onnx               the float network\n"
         "    octet export runs/a --format safetensors -o a.safetensors     its parameters\n"
         "\n"
@@ -302,9 +334,18 @@ const oct_command oct_command_export = {
         "a processor with AVX2 and no VNNI signed weights give wrong sums without a word, unless "
         "the\n"
         "session sets session.x64quantprecision to 1.\n"
+        "c: C99 for microcontrollers, and the model's specification to read: no allocation, "
+        "nothing "
+        "but\n"
+        "<stdint.h>, values between layers in static memory, weights const; kws_run() and, with "
+        "--pixels,\n"
+        "kws_run_pixels() give every code that Octet computes, bit for bit. Compiled with "
+        "KWS_SELF_TEST\n"
+        "defined, kws_self_test() counts the outputs of golden inputs that differ.\n"
         "safetensors: names and layouts as PyTorch has them.\n"
         "\n"
-        "Beside OUT stands NAME.golden.npz: inputs, and the outputs that Octet computes of them.\n",
+        "Beside an ONNX file stands NAME.golden.npz: inputs, and the outputs that Octet computes "
+        "of them.\n",
     .options = options,
     .min_words = 1,
     .max_words = 1,

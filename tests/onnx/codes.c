@@ -1,11 +1,11 @@
 /* Writes what Octet's own runtime computes of the first test images of a model: every value of its program.
  *
- *     codes MODEL.int8.h5 COUNT DATA
+ *     codes MODEL.int8.h5 COUNT DATA [BATCH]
  *
  * On stdout: a line of JSON that says batch, count, whether there are labels and the values (name, type, shape of a
  * sample, the place of the value that it is made of, -1 for the input, and the scale of codes), then for each batch the
  * normalised images, the labels of classes (s32, where there are any) and each value, of all samples, as they lie in
- * memory (channels last). compare.cjs reads it. */
+ * memory (channels last). compare.cjs reads it, and tests/c_form/compare.c with a BATCH of 1. */
 #include "core/base/mem.h"
 #include "io/loader.h"
 #include "launch/run/build.h"
@@ -19,8 +19,6 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { BATCH = 50 };
-
 typedef struct codes {
     oct_model model;
     oct_recipe recipe;
@@ -29,7 +27,7 @@ typedef struct codes {
     oct_runtime *runtime;
     float *images;
     uint8_t *output;
-    int64_t count;
+    int64_t count, batch;
 } codes;
 
 /* The place of the step that makes a value; -1: none does. */
@@ -67,9 +65,9 @@ static void print_header(const codes *c)
 {
     const oct_program *program = &c->model.program;
     const oct_value *in = &program->values[program->inputs[0]];
-    printf("{\"batch\":%d,\"count\":%" PRId64 ",\"h\":%" PRId64 ",\"w\":%" PRId64 ",\"c\":%" PRId64
-           ",\"labels\":%s,\"values\":[",
-           BATCH, c->count, in->h, in->w, in->c, has_labels(c) ? "true" : "false");
+    printf("{\"batch\":%" PRId64 ",\"count\":%" PRId64 ",\"h\":%" PRId64 ",\"w\":%" PRId64
+           ",\"c\":%" PRId64 ",\"labels\":%s,\"values\":[",
+           c->batch, c->count, in->h, in->w, in->c, has_labels(c) ? "true" : "false");
     for (int64_t i = 0; i < program->num_steps; i++)
         print_value(program, i);
     printf("]}\n");
@@ -88,15 +86,16 @@ static oct_status run(codes *c)
     const int64_t image = oct_inputs_numel(program);
     oct_goals goals;
     OCT_TRY(oct_evaluation_loader(&c->loader, &c->recipe, &c->data));
-    OCT_TRY(oct_alloc(&c->images, (size_t)(BATCH * image), sizeof *c->images));
-    OCT_TRY(oct_alloc(&c->output, BATCH, oct_value_bytes(&program->values[program->output])));
-    OCT_TRY(oct_runtime_create(&c->runtime, program, BATCH, &oct_module_islands));
+    OCT_TRY(oct_alloc(&c->images, (size_t)(c->batch * image), sizeof *c->images));
+    OCT_TRY(oct_alloc(&c->output, (size_t)c->batch,
+                      oct_value_bytes(&program->values[program->output])));
+    OCT_TRY(oct_runtime_create(&c->runtime, program, c->batch, &oct_module_islands));
     print_header(c);
-    for (int64_t at = 0; at < c->count; at += BATCH) {
-        OCT_TRY(oct_loader_read(&c->loader, at, BATCH, c->images, &goals));
-        fwrite(c->images, sizeof *c->images, (size_t)(BATCH * image), stdout);
-        if (has_labels(c)) fwrite(goals.labels, sizeof *goals.labels, BATCH, stdout);
-        OCT_TRY(oct_runtime_watch(c->runtime, BATCH, (const float *[]){c->images}, c->output,
+    for (int64_t at = 0; at < c->count; at += c->batch) {
+        OCT_TRY(oct_loader_read(&c->loader, at, c->batch, c->images, &goals));
+        fwrite(c->images, sizeof *c->images, (size_t)(c->batch * image), stdout);
+        if (has_labels(c)) fwrite(goals.labels, sizeof *goals.labels, (size_t)c->batch, stdout);
+        OCT_TRY(oct_runtime_watch(c->runtime, c->batch, (const float *[]){c->images}, c->output,
                                   write_value, NULL));
     }
     OCT_CHECK(fflush(stdout) == 0 && !ferror(stdout), OCT_RESOURCE, "stdout cannot be written");
@@ -106,8 +105,10 @@ static oct_status run(codes *c)
 static oct_status work(codes *c, char **argv)
 {
     OCT_TRY(oct_model_load(&c->model, argv[1]));
-    OCT_CHECK(oct_parse_i64(argv[2], &c->count) && c->count > 0 && c->count % BATCH == 0, OCT_USAGE,
-              "%s: the number of images is no multiple of %d", argv[2], BATCH);
+    c->batch = 50;
+    OCT_CHECK((!argv[4] || oct_parse_i64(argv[4], &c->batch)) && c->batch > 0 &&
+                  oct_parse_i64(argv[2], &c->count) && c->count > 0 && c->count % c->batch == 0,
+              OCT_USAGE, "%s: the number of images is no multiple of %" PRId64, argv[2], c->batch);
     OCT_TRY(oct_job_model_recipe(&c->recipe, argv[1], &c->model, argv[3]));
     c->recipe.data_test_limit = 0; /* that was for the evaluations of the training */
     OCT_TRY(oct_load_data(&c->recipe, OCT_TEST, NULL, &c->data));
@@ -119,8 +120,8 @@ static oct_status work(codes *c, char **argv)
 int main(int argc, char **argv)
 {
     static codes c;
-    if (argc != 4) {
-        fprintf(stderr, "usage: codes MODEL.int8.h5 COUNT DATA\n");
+    if (argc < 4 || argc > 5) {
+        fprintf(stderr, "usage: codes MODEL.int8.h5 COUNT DATA [BATCH]\n");
         return 2;
     }
     const oct_status status = work(&c, argv);

@@ -1,0 +1,250 @@
+/* Kernels of C files are written here from their texts, which the build makes from the files of c_kernel/: an array of
+ * lines each. */
+#include "io/export/c_form.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef struct kernel_text {
+    const char *name;
+    const char *const *lines; /* up to a NULL */
+} kernel_text;
+
+#define OCT_TO_C_KERNEL(name) extern const char *const oct_to_c_text_##name[];
+#include "io/export/c_kernel_list.def"
+#undef OCT_TO_C_KERNEL
+
+static const kernel_text texts[] = {
+#define OCT_TO_C_KERNEL(name) {#name, oct_to_c_text_##name},
+#include "io/export/c_kernel_list.def"
+#undef OCT_TO_C_KERNEL
+};
+
+void oct_to_c_add(oct_to_c *w, oct_text *text, const char *format, ...)
+{
+    char line[1024];
+    va_list args;
+    if (w->status != OCT_OK) return;
+    va_start(args, format);
+    const int length = vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    if (length < 0 || (size_t)length >= sizeof line)
+        oct_to_c_fail(w, OCT_DEFECT, "a line of C is longer than %zu bytes", sizeof line);
+    else
+        w->status = oct_text_add(text, "%s", line);
+}
+
+void oct_to_c_fail(oct_to_c *w, oct_status status, const char *format, ...)
+{
+    char line[1024];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    if (w->status == OCT_OK)
+        w->status = oct_fail(status, "%s", line);
+    else if (w->status == status)
+        (void)oct_fail_add(status, "%s", line);
+}
+
+const char *oct_to_c_type(oct_dtype dtype)
+{
+    switch ((int)dtype) {
+    case OCT_U8:
+        return "uint8_t";
+    case OCT_U16:
+        return "uint16_t";
+    case OCT_S8:
+        return "int8_t";
+    case OCT_S32:
+        return "int32_t";
+    case OCT_S64:
+        return "int64_t";
+    default:
+        return "float";
+    }
+}
+
+static const char *const *text_of(const char *kernel)
+{
+    for (size_t i = 0; i < OCT_COUNT(texts); i++)
+        if (strcmp(texts[i].name, kernel) == 0) return texts[i].lines;
+    return NULL;
+}
+
+/* What stands for the letter behind a '$'. */
+static const char *meaning(const oct_to_c_form *f, char letter, const char *names)
+{
+    switch (letter) {
+    case 'X':
+        return oct_to_c_type(f->x);
+    case 'B':
+        return oct_to_c_type(f->second);
+    case 'Y':
+        return oct_to_c_type(f->y);
+    case 'A':
+        return oct_to_c_type(f->acc);
+    case 'S':
+        return f->wide ? "int64_t" : "int32_t";
+    case 'F':
+        return f->wide ? "double" : "float";
+    case 'E':
+        return f->wide ? "_wide" : "";
+    case 'N':
+        return names;
+    case 'P':
+        return f->parameters;
+    case 'R':
+        return f->result;
+    default:
+        return NULL;
+    }
+}
+
+static void write_line(oct_to_c *w, const oct_to_c_form *form, const char *names, const char *line)
+{
+    for (const char *at = line; *at;) {
+        const size_t plain = strcspn(at, "$");
+        oct_to_c_add(w, &w->kernels, "%.*s", (int)plain, at);
+        at += plain;
+        if (!*at) return;
+        const char *text = meaning(form, at[1], names);
+        if (text)
+            oct_to_c_add(w, &w->kernels, "%s", text);
+        else
+            oct_to_c_fail(w, OCT_DEFECT, "the kernel %s has a '$' without a meaning", form->kernel);
+        at += 2;
+    }
+}
+
+static bool is_written(const oct_to_c *w, const char *name)
+{
+    const size_t length = strlen(name);
+    for (const char *at = w->written.data; at && *at; at += strcspn(at, "\n") + 1)
+        if (strcspn(at, "\n") == length && memcmp(at, name, length) == 0) return true;
+    return false;
+}
+
+static void write_kernel(oct_to_c *w, const oct_to_c_form *form, const char *names,
+                         const char *name)
+{
+    const char *const *lines = text_of(form->kernel);
+    if (is_written(w, name)) return;
+    for (size_t i = 0; i < OCT_COUNT(form->needs) && form->needs[i]; i++)
+        oct_to_c_need(w, form->needs[i], form->wide);
+    oct_to_c_add(w, &w->written, "%s\n", name);
+    if (!lines) oct_to_c_fail(w, OCT_DEFECT, "there is no kernel %s", form->kernel);
+    for (; lines && *lines && w->status == OCT_OK; lines++)
+        write_line(w, form, names, *lines);
+    w->wide = w->wide || form->wide;
+}
+
+void oct_to_c_kernel(oct_to_c *w, const oct_to_c_form *form, char name[OCT_TO_C_TEXT])
+{
+    char names[64];
+    const char *variant = form->variant ? form->variant : "", *end = form->variant ? "_" : "";
+    const char *x = oct_dtype_name(form->x), *y = oct_dtype_name(form->y);
+    if (form->pair)
+        snprintf(names, sizeof names, "%s%s%s_%s_%s", variant, end, x, oct_dtype_name(form->second),
+                 y);
+    else
+        snprintf(names, sizeof names, "%s%s%s_%s", variant, end, x, y);
+    snprintf(name, OCT_TO_C_TEXT, "%s_%s", form->kernel, names);
+    write_kernel(w, form, names, name);
+}
+
+/* What kernels without types in their names are: those that round in float or in double have two forms. */
+static const struct part {
+    const char *kernel, *need;
+    bool two_forms;
+} parts[] = {
+    {"round_even", NULL, true},
+    {"requantize", "round_even", true},
+    {"requantize_joined", "round_even", true},
+    {"cut", NULL, true},
+    {"unquantized", "cut", true},
+    {"unquantized_joined", "cut", true},
+    {"offset_first", "round_even", false},
+    {"mean", "round_even", true},
+};
+
+void oct_to_c_need(oct_to_c *w, const char *kernel, bool wide)
+{
+    oct_to_c_form form = {.kernel = kernel};
+    char name[OCT_TO_C_TEXT];
+    for (size_t i = 0; i < OCT_COUNT(parts); i++) {
+        if (strcmp(parts[i].kernel, kernel) != 0) continue;
+        form.wide = wide && parts[i].two_forms;
+        form.needs[0] = parts[i].need;
+    }
+    snprintf(name, sizeof name, "%s%s", kernel, form.wide ? "_wide" : "");
+    write_kernel(w, &form, "", name);
+}
+
+const char *oct_to_c_value(const oct_to_c *w, int32_t value, char text[OCT_TO_C_TEXT])
+{
+    const oct_program *program = w->program;
+    const oct_dtype dtype = program->values[value].dtype;
+    if (w->offsets[value] >= 0) {
+        snprintf(text, OCT_TO_C_TEXT, "scratch.%s + %lld", oct_dtype_name(dtype),
+                 (long long)(w->offsets[value] / (int64_t)oct_dtype_bytes(dtype)));
+        return text;
+    }
+    snprintf(text, OCT_TO_C_TEXT, "output");
+    for (int i = 0; i < program->num_inputs; i++) {
+        if (program->inputs[i] != value) continue;
+        snprintf(text, OCT_TO_C_TEXT, i ? "input%d" : "input", i);
+    }
+    return text;
+}
+
+/* One number of an array as C has it. */
+static void number_text(oct_dtype dtype, const void *data, int64_t i, char text[64])
+{
+    switch ((int)dtype) {
+    case OCT_U8:
+        snprintf(text, 64, "%d", ((const uint8_t *)data)[i]);
+        return;
+    case OCT_U16:
+        snprintf(text, 64, "%d", ((const uint16_t *)data)[i]);
+        return;
+    case OCT_S8:
+        snprintf(text, 64, "%d", ((const int8_t *)data)[i]);
+        return;
+    case OCT_S32:
+        /* The least number has no constant in C. */
+        snprintf(text, 64, ((const int32_t *)data)[i] == INT32_MIN ? "INT32_MIN" : "%ld",
+                 (long)((const int32_t *)data)[i]);
+        return;
+    case OCT_S64:
+        snprintf(text, 64, "INT64_C(%lld)", (long long)((const int64_t *)data)[i]);
+        return;
+    default:
+        snprintf(text, 64, "%aF", (double)((const float *)data)[i]);
+        return;
+    }
+}
+
+void oct_to_c_constants(oct_to_c *w, const oct_to_c_array *array)
+{
+    enum { WIDTH = 112 };
+    char number[64];
+    int column = 0;
+    oct_to_c_add(w, &w->constants, "static const %s %s_%lld[%lld] = {\n",
+                 oct_to_c_type(array->dtype), array->name, (long long)array->step,
+                 (long long)array->count);
+    for (int64_t i = 0; i < array->count && w->status == OCT_OK; i++) {
+        number_text(array->dtype, array->data, i, number);
+        const int length = (int)strlen(number) + 2;
+        if (column + length > WIDTH) column = 0;
+        oct_to_c_add(w, &w->constants, "%s%s%s",
+                     column ? " "
+                     : i    ? "\n    "
+                            : "    ",
+                     number, i + 1 < array->count ? "," : "");
+        column += column ? length : length + 4;
+    }
+    oct_to_c_add(w, &w->constants, "\n};\n");
+    w->constant_bytes += array->count * (int64_t)oct_dtype_bytes(array->dtype);
+}

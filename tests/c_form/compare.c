@@ -1,0 +1,124 @@
+/* Holds every value that a model's C form computes against what Octet's own runtime computes.
+ *
+ *     codes MODEL COUNT DATA 1 | compare
+ *
+ * Reads what tests/onnx/codes writes of one sample after the other: the line that describes it, then for each sample
+ * the normalised image, its label where there are any, and each value. The model is model.c and model.h, compiled with
+ * hook.h. Prints how many bytes of values were compared, how many differ, the first layer where one does (-1: none), the
+ * outputs that differ where pixels are given instead, and what the self-test finds. It takes no memory but the model's
+ * input and output, so a microcontroller runs it, too. */
+#include "hook.h"
+#include "model.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Of pixels there are tables only where normalising is known. */
+#ifdef PIXEL_MEAN
+static uint8_t pixels[MODEL_INPUT_SIZE];
+#endif
+
+static float input[MODEL_INPUT_SIZE];
+static union output {
+    float f32[MODEL_OUTPUT_SIZE];
+    int32_t s32[MODEL_OUTPUT_SIZE];
+} output, again;
+
+/* OUTPUT: f32, or s32 of models that give numbers of classes. */
+#ifndef OUTPUT
+#define OUTPUT f32
+#endif
+
+static int quiet, broken;
+static unsigned long long compared, differ, outputs_differ;
+static int first = -1; /* the first layer that differed */
+
+static void take(void *to, size_t bytes)
+{
+    if (fread(to, 1, bytes, stdin) != bytes) broken = 1;
+}
+
+/* Codes and numbers lie in memory alike here and there (little endian): bytes are compared. */
+void after_layer(int32_t number, const void *values, int32_t bytes)
+{
+    static uint8_t expected[1024];
+    const uint8_t *at = values;
+    unsigned long long before = differ;
+    if (quiet) return;
+    for (int32_t i = 0; i < bytes && !broken; i += (int32_t)sizeof expected) {
+        const int32_t n =
+            bytes - i < (int32_t)sizeof expected ? bytes - i : (int32_t)sizeof expected;
+        take(expected, (size_t)n);
+        for (int32_t k = 0; k < n; k++)
+            differ += at[i + k] != expected[k];
+    }
+    compared += (unsigned long long)bytes;
+    if (differ > before && first < 0) first = number;
+}
+
+/* Reads the line of JSON: whether each sample has a label. */
+static int has_labels(void)
+{
+    static const char sign[] = "\"labels\":true";
+    size_t fits = 0;
+    int c, found = 0;
+    while ((c = getchar()) != EOF && c != '\n') {
+        fits = c == sign[fits] ? fits + 1 : c == sign[0];
+        if (fits < sizeof sign - 1) continue;
+        found = 1;
+        fits = 0;
+    }
+    return found;
+}
+
+/* What else computes a sample has to give the same. */
+static void check_again(void)
+{
+    for (size_t i = 0; i < MODEL_OUTPUT_SIZE; i++)
+        outputs_differ += again.s32[i] != output.s32[i];
+}
+
+static void run_pixels(void)
+{
+#ifdef PIXEL_MEAN
+    static float table[256];
+    static int ready;
+    const float unit = 1.0F / 255.0F, mean = PIXEL_MEAN, inverse = 1.0F / PIXEL_STD;
+    for (int b = 0; b < 256 && !ready; b++) { /* volatile: each operation rounds by itself */
+        volatile float scaled = (float)b * unit;
+        scaled = scaled - mean;
+        table[b] = scaled * inverse;
+    }
+    ready = 1;
+    for (size_t i = 0; i < MODEL_INPUT_SIZE; i++) {
+        int b = 0;
+        while (b < 256 && table[b] != input[i])
+            b++;
+        if (b == 256) broken = 1;
+        pixels[i] = (uint8_t)b;
+    }
+    model_run_pixels(pixels, again.OUTPUT);
+    check_again();
+#endif
+}
+
+int main(void)
+{
+    const int labels = has_labels();
+    unsigned long samples = 0;
+    int32_t label, self_test;
+    quiet = 1;
+    self_test = model_self_test();
+    quiet = 0;
+    while (fread(input, 1, sizeof input, stdin) == sizeof input && !broken) {
+        if (labels) take(&label, sizeof label);
+        model_run(input, output.OUTPUT);
+        quiet = 1;
+        run_pixels();
+        quiet = 0;
+        samples++;
+    }
+    printf("compared %llu differ %llu first %d pixels %llu self-test %ld\n", compared, differ,
+           first, outputs_differ, (long)self_test);
+    return broken || samples == 0 || differ > 0 || outputs_differ > 0 || self_test != 0;
+}
