@@ -43,15 +43,21 @@ typedef struct oct_checkpoint_info {
     char *class_names; /* class_names.h; NULL: the data set has none; owned when loaded */
 } oct_checkpoint_info;
 
+/* A file that was written. */
+typedef struct oct_checkpoint_file {
+    char *path;         /* owned */
+    uint8_t digest[32]; /* SHA-256 of the whole file */
+} oct_checkpoint_file;
+
 /* Saves a checkpoint. One rank calls it, the only writer of the folder, which is made if need be. Datasets:
  * "state/<path with '/' for '.'>" for every state item of root, "optimizer/slot0", ..., "info/...". With
  * averages "state" is of these, and "optimizer/trained/<path>" is what is trained.
  * Checkpoints of the same or later steps are superseded. Deletes those that `keep` does not name
- * only after the new one is committed; on failure nothing has changed. *file (may be NULL):
- * oct_alloc'ed path of what was written. */
+ * only after the new one is committed; on failure nothing has changed. file (may be
+ * NULL): what was written, without a path on failure. */
 oct_status oct_checkpoint_save(const char *folder, const oct_checkpoint_info *info,
                                oct_module *root, const oct_optim *optim, oct_keep keep,
-                               char **file) OCT_NODISCARD;
+                               oct_checkpoint_file *file) OCT_NODISCARD;
 
 /* Deletes what killed sessions of a run have left in its folder: checkpoints that the manifest does not name,
  * that prove themselves and are of the recipe with this identity text. Damaged files, links and

@@ -52,6 +52,6 @@ oct_status oct_saving_begin(oct_saving *saving, const char *folder, const oct_ch
                             oct_module *root, const oct_optim *optim, oct_keep keep) OCT_NODISCARD;
 /* Makes the image of the file, with all values; behind it model and optimizer are not looked at any more. */
 oct_status oct_saving_copy(oct_saving *saving) OCT_NODISCARD;
-/* Writes the file and the manifest. *file (may be NULL): oct_alloc'ed path. */
-oct_status oct_saving_write(oct_saving *saving, char **file) OCT_NODISCARD;
+/* Writes the file and the manifest. file may be NULL. */
+oct_status oct_saving_write(oct_saving *saving, oct_checkpoint_file *file) OCT_NODISCARD;
 void oct_saving_free(oct_saving *saving);

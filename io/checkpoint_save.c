@@ -206,7 +206,7 @@ static oct_status take_back(const oct_saving *s, const char *path)
 }
 
 /* Writes the file, then the manifest. */
-static oct_status commit(const oct_saving *s, const char *path)
+static oct_status commit(const oct_saving *s, const char *path, uint8_t digest[32])
 {
     oct_status status = OCT_OK;
     oct_manifest old = {0}, new = {0};
@@ -214,7 +214,8 @@ static oct_status commit(const oct_saving *s, const char *path)
 
     OCT_TRY_OUT(oct_manifest_read(&old, s->folder));
     OCT_TRY_OUT(next_manifest(&old, &entry, s->keep, &new));
-    OCT_TRY_OUT(write_file(s, path, new.entries[0].digest));
+    OCT_TRY_OUT(write_file(s, path, digest));
+    memcpy(new.entries[0].digest, digest, sizeof new.entries[0].digest);
     status = oct_manifest_write(&new, s->folder);
     if (status != OCT_OK) status = take_back(s, path);
     if (status == OCT_OK) delete_dropped(s->folder, &old, &new);
@@ -224,17 +225,19 @@ out:
     return status;
 }
 
-oct_status oct_saving_write(oct_saving *saving, char **file)
+oct_status oct_saving_write(oct_saving *saving, oct_checkpoint_file *file)
 {
     oct_status status = OCT_OK;
     char name[OCT_CHECKPOINT_NAME], *path = NULL;
+    uint8_t digest[32];
     OCT_TRY_OUT(oct_make_folders(saving->folder));
     oct_file_clean(saving->folder);
     OCT_TRY_OUT(
         oct_format(&path, "%s/%s", saving->folder, oct_checkpoint_name(saving->info.step, name)));
-    OCT_TRY_OUT(commit(saving, path));
+    OCT_TRY_OUT(commit(saving, path, digest));
     if (file) {
-        *file = path;
+        file->path = path;
+        memcpy(file->digest, digest, sizeof digest);
         path = NULL;
     }
 out:
@@ -243,10 +246,11 @@ out:
 }
 
 oct_status oct_checkpoint_save(const char *folder, const oct_checkpoint_info *info,
-                               oct_module *root, const oct_optim *optim, oct_keep keep, char **file)
+                               oct_module *root, const oct_optim *optim, oct_keep keep,
+                               oct_checkpoint_file *file)
 {
     oct_saving saving;
-    if (file) *file = NULL;
+    if (file) *file = (oct_checkpoint_file){0};
     OCT_TRY(oct_saving_begin(&saving, folder, info, root, optim, keep));
     oct_status status = oct_saving_copy(&saving);
     if (status == OCT_OK) status = oct_saving_write(&saving, file);

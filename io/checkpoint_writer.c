@@ -23,7 +23,7 @@ struct oct_checkpoint_writer {
     oct_saving saving; /* the thread's while it copies and writes */
     double begun, blocked;
     /* The outcome. */
-    char *file;
+    oct_checkpoint_file file;
     double seconds;
     oct_status status;
     char why[1024];
@@ -46,7 +46,7 @@ static void set_state(oct_checkpoint_writer *w, state next)
 
 static void save(oct_checkpoint_writer *w)
 {
-    w->file = NULL;
+    w->file = (oct_checkpoint_file){0};
     w->status = oct_saving_copy(&w->saving);
     if (w->status == OCT_OK) {
         set_state(w, WRITING);
@@ -120,7 +120,7 @@ void oct_checkpoint_writer_destroy(oct_checkpoint_writer **writer)
     pthread_join(w->thread, NULL);
     pthread_cond_destroy(&w->changed);
     pthread_mutex_destroy(&w->lock);
-    oct_free(&w->file);
+    oct_free(&w->file.path);
     oct_free(writer);
 }
 
@@ -157,7 +157,7 @@ oct_status oct_checkpoint_writer_take(oct_checkpoint_writer *writer,
     wait_beyond(writer, WRITING);
     OCT_ASSERT(writer->state == DONE);
     *written = (oct_checkpoint_written){writer->file, writer->seconds, blocked};
-    writer->file = NULL;
+    writer->file = (oct_checkpoint_file){0};
     set_state(writer, IDLE);
     if (writer->status == OCT_OK) return OCT_OK;
     return oct_fail(writer->status, "%s", writer->why);

@@ -12,8 +12,8 @@ typedef struct oct_checkpoint_writer oct_checkpoint_writer;
 
 /* What became of a save. */
 typedef struct oct_checkpoint_written {
-    char *file;     /* that it wrote; owned by who took it */
-    double seconds; /* from its beginning to its manifest */
+    oct_checkpoint_file file; /* owned by who took it */
+    double seconds;           /* from its beginning to its manifest */
     double blocked; /* that the caller stood still for it before it asked for the outcome */
 } oct_checkpoint_written;
 

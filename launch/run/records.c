@@ -194,9 +194,10 @@ void oct_record_checkpoint(oct_training *run, int64_t step, const oct_checkpoint
 {
     if (!oct_training_speaks(run)) return;
     oct_log(OCT_LOG_VERBOSE, "checkpoint %s (%.2f s, of which training stood still for %.3f s)",
-            written->file, written->seconds, written->blocked);
-    oct_run_folder_record(&run->folder, json_pack("{s:s, s:I, s:s, s:f, s:f}", "kind", "checkpoint",
-                                                  "step", (json_int_t)step, "file", written->file,
-                                                  "seconds", rounded(written->seconds, 0.001),
-                                                  "blocked", rounded(written->blocked, 0.0001)));
+            written->file.path, written->seconds, written->blocked);
+    oct_run_folder_record(&run->folder,
+                          json_pack("{s:s, s:I, s:s, s:f, s:f}", "kind", "checkpoint", "step",
+                                    (json_int_t)step, "file", written->file.path, "seconds",
+                                    rounded(written->seconds, 0.001), "blocked",
+                                    rounded(written->blocked, 0.0001)));
 }

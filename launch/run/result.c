@@ -7,7 +7,18 @@
 #include "launch/run/records.h"
 #include "launch/run/statistics.h"
 
+#include <string.h>
+
 enum { RESULT_VERSION = 1 };
+
+/* The checkpoint of the last step is what this process has written, or what the manifest says of one that was there. */
+static oct_status find_checkpoint(const oct_training *run, uint8_t digest[32], char **path)
+{
+    if (!run->saved.path)
+        return oct_checkpoint_digest(run->checkpoints, run->trainer.step, digest, path);
+    memcpy(digest, run->saved.digest, sizeof run->saved.digest);
+    return oct_strdup(path, run->saved.path);
+}
 
 static json_t *known(double accuracy)
 {
@@ -93,8 +104,7 @@ oct_status oct_run_result(oct_training *run, json_t **result)
     oct_status status = OCT_OK;
     oct_trainer_release_memory(&run->trainer);
     if (oct_training_speaks(run))
-        status = oct_checkpoint_digest(run->checkpoints, run->trainer.step,
-                                       conversion.checkpoint_digest, &checkpoint);
+        status = find_checkpoint(run, conversion.checkpoint_digest, &checkpoint);
     OCT_TRY_OUT(oct_session_agree(run->session, status));
     OCT_TRY_OUT(
         oct_session_agree(run->session, oct_certify(&model, &conversion, run->session->group)));

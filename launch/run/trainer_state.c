@@ -41,10 +41,10 @@ static void free_description(description *d)
     oct_free(&d->class_names);
 }
 
-oct_status oct_trainer_save(oct_trainer *trainer, const char *folder, char **file)
+oct_status oct_trainer_save(oct_trainer *trainer, const char *folder, oct_checkpoint_file *file)
 {
     description d;
-    if (file) *file = NULL;
+    if (file) *file = (oct_checkpoint_file){0};
     if (trainer->group->rank != 0) return OCT_OK;
     oct_status status = describe(&d, trainer);
     if (status == OCT_OK)

@@ -6,7 +6,8 @@
 
 /* Called on every rank; rank 0 writes a checkpoint and the caller agrees on the outcome. *file (may be
  * NULL): its path on rank 0, owned by the caller; NULL elsewhere. */
-oct_status oct_trainer_save(oct_trainer *trainer, const char *folder, char **file) OCT_NODISCARD;
+oct_status oct_trainer_save(oct_trainer *trainer, const char *folder,
+                            oct_checkpoint_file *file) OCT_NODISCARD;
 /* The same by trainer->writer (rank 0), whose outcome the caller takes later. */
 oct_status oct_trainer_save_begin(oct_trainer *trainer, const char *folder) OCT_NODISCARD;
 /* At step 0: takes the weights of another run's checkpoint, with recipe->init_observers the state of its

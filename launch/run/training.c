@@ -95,13 +95,16 @@ static oct_status forgive_failed_save(oct_training *r, oct_status status, int64_
 }
 
 static oct_status end_save(oct_training *r, oct_status status, int64_t step, bool required,
-                           const oct_checkpoint_written *written)
+                           oct_checkpoint_written *written)
 {
     status = oct_session_agree(r->session, status);
     if (status != OCT_OK) return required ? status : forgive_failed_save(r, status, step);
     r->failed_saves = 0;
     r->trainer.saved_step = step;
     oct_record_checkpoint(r, step, written);
+    oct_free(&r->saved.path);
+    r->saved = written->file;
+    written->file.path = NULL;
     return OCT_OK;
 }
 
@@ -116,7 +119,7 @@ static oct_status settle_save(void *training)
     r->save = (oct_save_under_way){0};
     if (oct_training_speaks(r)) status = oct_checkpoint_writer_take(r->trainer.writer, &written);
     status = end_save(r, status, save.step, save.required, &written);
-    oct_free(&written.file);
+    oct_free(&written.file.path);
     return status;
 }
 
@@ -138,7 +141,7 @@ static oct_status save_now(oct_training *r)
     oct_status status = oct_trainer_save(&r->trainer, r->checkpoints, &written.file);
     written.seconds = written.blocked = oct_seconds() - begin;
     status = end_save(r, status, r->trainer.step, true, &written);
-    oct_free(&written.file);
+    oct_free(&written.file.path);
     return status;
 }
 
@@ -564,6 +567,7 @@ oct_status oct_train(oct_session *session, const oct_args *args, const oct_recip
     oct_dataset_close(&r.test_data);
     oct_run_folder_close(&r.folder);
     oct_free(&r.checkpoints);
+    oct_free(&r.saved.path);
     oct_free(&r.model_path);
     return status;
 }

@@ -23,8 +23,9 @@ typedef struct oct_training {
     oct_checkpoint *teacher; /* that distill.teacher names; bytes NULL: none, or the model's own */
     oct_dataset train_data, test_data;
     oct_trainer trainer;
-    oct_run_folder folder; /* rank 0 */
-    char *checkpoints;     /* its folder */
+    oct_run_folder folder;     /* rank 0 */
+    char *checkpoints;         /* its folder */
+    oct_checkpoint_file saved; /* rank 0: the newest that this process has written; no path: none */
     char *model_path;
     oct_progress progress;
     oct_step_totals recorded; /* since the last step record */

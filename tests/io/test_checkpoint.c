@@ -222,15 +222,15 @@ static void damage(const char *name, size_t at)
 Test(checkpoint, brings_back_every_bit_of_model_and_optimizer)
 {
     kit saved, loaded;
-    char *file;
+    oct_checkpoint_file file;
     oct_checkpoint ckpt;
     make(&saved, LAYERS, 3);
     make(&loaded, LAYERS, 77);
     oct_checkpoint_info info = info_of(200, &saved);
     MUST(oct_checkpoint_save(folder, &info, saved.root, &saved.optim, (oct_keep){.newest = 3},
                              &file));
-    cr_assert_str_eq(file, in_folder("step-00000200.h5"));
-    oct_free(&file);
+    cr_assert_str_eq(file.path, in_folder("step-00000200.h5"));
+    oct_free(&file.path);
     check_folder("manifest.json step-00000200.h5");
 
     cr_assert_not(same_state(&saved, &loaded));
@@ -619,6 +619,45 @@ Test(checkpoint, a_flipped_byte_in_the_manifest_never_loads_anything_else)
     oct_free(&bytes);
     oct_module_destroy(&k.root);
     oct_module_destroy(&other.root);
+    check_nothing_held();
+}
+
+/* One step is asked for, so no other is given. */
+Test(checkpoint, of_one_step_is_that_or_none)
+{
+    kit k;
+    oct_checkpoint ckpt;
+    char *path;
+    void *bytes;
+    size_t size;
+    uint8_t digest[32], expected[32];
+    make(&k, 1, 3);
+    MUST(save(&k, 7, 3));
+    MUST(save(&k, 8, 3));
+    read_all(in_folder("step-00000008.h5"), &bytes, &size);
+    oct_sha256(bytes, size, expected);
+    oct_free(&bytes);
+    for (int manifest = 1; manifest >= 0; manifest--) {
+        if (!manifest) cr_assert_eq(unlink(in_folder("manifest.json")), 0);
+        MUST(oct_checkpoint_digest(folder, 8, digest, &path));
+        cr_assert_eq(memcmp(digest, expected, sizeof digest), 0);
+        cr_assert_str_eq(path, in_folder("step-00000008.h5"));
+        oct_free(&path);
+        MUST(oct_checkpoint_open_step(&ckpt, folder, 7));
+        cr_assert_eq(ckpt.info.step, 7);
+        oct_checkpoint_close(&ckpt);
+        cr_assert_eq(oct_checkpoint_open_step(&ckpt, folder, 6), OCT_DATA);
+        check_said("step-00000006.h5: there is no such file");
+        cr_assert_eq(oct_checkpoint_digest(folder, 6, digest, &path), OCT_DATA);
+        check_said("step-00000006.h5: is gone");
+    }
+    damage("step-00000008.h5", 100);
+    cr_assert_eq(oct_checkpoint_open_step(&ckpt, folder, 8), OCT_DATA);
+    check_said("step-00000008.h5: is damaged");
+    cr_assert_eq(oct_checkpoint_digest(folder, 8, digest, &path), OCT_DATA);
+    check_said("step-00000008.h5: is damaged");
+    cr_assert_null(path);
+    oct_module_destroy(&k.root);
     check_nothing_held();
 }
 

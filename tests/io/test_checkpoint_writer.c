@@ -75,7 +75,8 @@ Test(checkpoint_writer, writes_what_was_there_at_the_beginning)
     oct_checkpoint_writer *w;
     oct_checkpoint_written written;
     oct_optim optim;
-    char *waited_for, other[600];
+    oct_checkpoint_file waited_for;
+    char other[600];
     oct_tmp_create(&tmp);
     MUST(oct_checkpoint_writer_create(&w));
     snprintf(other, sizeof other, "%s", oct_tmp_path(&tmp, "b"));
@@ -91,9 +92,10 @@ Test(checkpoint_writer, writes_what_was_there_at_the_beginning)
         MUST(oct_checkpoint_writer_take(w, &written));
         cr_assert_not(oct_checkpoint_writer_is_done(w));
         cr_assert(written.seconds >= 0 && written.blocked >= 0);
-        check_same(waited_for, written.file);
-        oct_free(&waited_for);
-        oct_free(&written.file);
+        check_same(waited_for.path, written.file.path);
+        cr_assert_eq(memcmp(waited_for.digest, written.file.digest, sizeof waited_for.digest), 0);
+        oct_free(&waited_for.path);
+        oct_free(&written.file.path);
     }
     oct_checkpoint_writer_destroy(&w);
     oct_tmp_remove(&tmp);
@@ -115,7 +117,7 @@ Test(checkpoint_writer, a_failure_waits_to_be_asked_for)
         oct_checkpoint_writer_wait_copied(w);
     cr_assert_eq(oct_checkpoint_writer_take(w, &written), OCT_RESOURCE);
     check_said("is a file where a folder is needed; choose another place");
-    cr_assert_null(written.file);
+    cr_assert_null(written.file.path);
     /* The next one goes on, and may end with the writer. */
     MUST(begin(w, oct_tmp_path(&tmp, "good"), root, &optim));
     oct_checkpoint_writer_destroy(&w);
@@ -188,21 +190,21 @@ Test(checkpoint_writer, damage_is_seen_on_the_disk_as_in_memory)
     oct_optim optim;
     void *bytes;
     size_t size;
-    char *path[2];
+    oct_checkpoint_file file[2];
     oct_tmp_create(&tmp);
     oct_module *root = make(&optim);
     for (int i = 0; i < 2; i++) {
         oct_checkpoint_info at = info;
         at.step += i;
         MUST(oct_checkpoint_save(oct_tmp_path(&tmp, "c"), &at, root, &optim,
-                                 (oct_keep){.newest = 3}, &path[i]));
+                                 (oct_keep){.newest = 3}, &file[i]));
     }
-    MUST(oct_file_read(path[1], 1 << 30, &bytes, &size));
+    MUST(oct_file_read(file[1].path, 1 << 30, &bytes, &size));
     for (size_t n = 0; n < 12; n++) {
         const size_t at = n < 4 ? 11 * n : size / 12 * n;
         const bool cut = n % 3 == 2;
         ((uint8_t *)bytes)[at] ^= 4;
-        MUST(oct_file_write(path[1], bytes, cut ? at : size));
+        MUST(oct_file_write(file[1].path, bytes, cut ? at : size));
         ((uint8_t *)bytes)[at] ^= 4;
         MUST(oct_checkpoint_newest(&here, oct_tmp_path(&tmp, "c")));
         MUST(oct_checkpoint_newest_on_disk(&there, oct_tmp_path(&tmp, "c")));
@@ -210,13 +212,13 @@ Test(checkpoint_writer, damage_is_seen_on_the_disk_as_in_memory)
         oct_checkpoint_close(&here);
         oct_checkpoint_close(&there);
     }
-    MUST(oct_file_write(path[1], bytes, size));
+    MUST(oct_file_write(file[1].path, bytes, size));
     MUST(oct_checkpoint_newest_on_disk(&there, oct_tmp_path(&tmp, "c")));
     cr_assert_eq(there.info.step, 6);
     oct_checkpoint_close(&there);
     oct_free(&bytes);
-    oct_free(&path[0]);
-    oct_free(&path[1]);
+    oct_free(&file[0].path);
+    oct_free(&file[1].path);
     oct_module_destroy(&root);
     oct_tmp_remove(&tmp);
     check_nothing_held();

@@ -146,13 +146,13 @@ Test(train, checkpoints_of_the_same_state_have_the_same_bytes)
     size_t size[2];
     for (int i = 0; i < 2; i++) {
         oct_trainer trainer;
-        char *file;
+        oct_checkpoint_file file;
         omp_set_num_threads(i + 1);
         start(&trainer, &recipe);
         run_to(&trainer, 7);
         cr_assert_eq(oct_trainer_save(&trainer, oct_tmp_path(&tmp, i ? "b" : "a"), &file), OCT_OK);
-        cr_assert_eq(oct_file_read(file, 1 << 30, &bytes[i], &size[i]), OCT_OK);
-        oct_free(&file);
+        cr_assert_eq(oct_file_read(file.path, 1 << 30, &bytes[i], &size[i]), OCT_OK);
+        oct_free(&file.path);
         oct_trainer_destroy(&trainer);
     }
     cr_assert_eq(size[0], size[1]);
