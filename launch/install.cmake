@@ -17,7 +17,7 @@ install(FILES ${PROJECT_BINARY_DIR}/octet.pc ${PROJECT_BINARY_DIR}/octet-runtime
     DESTINATION lib/pkgconfig)
 install(DIRECTORY tests/example/ DESTINATION share/octet/examples
     FILES_MATCHING PATTERN "*.c" PATTERN "*.h" PATTERN "Makefile")
-install(DIRECTORY launch/recipes DESTINATION share/octet)
+install(DIRECTORY launch/recipes launch/jobs DESTINATION share/octet)
 install(DIRECTORY core quant dist io DESTINATION include/octet
     FILES_MATCHING PATTERN "*.h" PATTERN "*.def" PATTERN "*_impl.h" EXCLUDE PATTERN "simd.h" EXCLUDE
     # Templates, which mean nothing alone.

@@ -115,14 +115,17 @@ static oct_status prepare(launch *l)
     return OCT_OK;
 }
 
-/* Finds the step of the newest good checkpoint; 0 where there is none. */
-static oct_status newest_step(const oct_args *args, int64_t *step)
+/* Finds the step of the newest good checkpoint, 0 where there is none, and logs into the run's log from here on: the
+ * ranks, which did, are gone. A log that cannot be written hinders nothing. */
+static oct_status look_at_run(const oct_args *args, int64_t *step)
 {
     oct_recipe recipe;
     oct_checkpoint newest = {0};
     char *folder = NULL;
     *step = 0;
     OCT_TRY(oct_recipe_of_args(&recipe, args));
+    if (access(recipe.output, F_OK) == 0 && oct_run_folder_log(recipe.output) != OCT_OK)
+        oct_fail_clear();
     oct_status status = oct_run_checkpoints(recipe.output, &folder);
     if (status == OCT_OK && access(folder, F_OK) == 0) {
         status = oct_checkpoint_newest_on_disk(&newest, folder);
@@ -147,13 +150,14 @@ static void name_silent(const oct_rank_hosts *hosts, char *text, size_t size)
         snprintf(text, size, ", without %s and %zu more, which do not answer", first, silent - 1);
 }
 
-/* Decides where and with how many ranks it goes on, and says so; `lost` is what happened. */
+/* Decides where and with how many ranks it goes on, and says so; `lost` is what happened. That is a warning: with
+ * --quiet only the log has it, since nothing is wrong any more. */
 static oct_status choose_next(launch *l, const char *lost)
 {
     int64_t step;
     char silent[400];
     int64_t *ranks = &l->start.job.ranks;
-    OCT_TRY(newest_step(l->args, &step));
+    OCT_TRY(look_at_run(l->args, &step));
     if (oct_rank_hosts_beyond(&l->hosts)) OCT_TRY(oct_rank_hosts_ask(&l->hosts, answers_within_s));
     if (step == l->step && *ranks > 1) (*ranks)--;
     const int64_t slots = oct_rank_hosts_slots(&l->hosts);
@@ -191,7 +195,9 @@ static oct_status start_until_done(launch *l, int *exit_status)
         if (status == OCT_LOST) snprintf(lost, sizeof(lost), "%s", oct_fail_text(0));
         lost[strcspn(lost, "\n")] = '\0';
         oct_fail_clear();
-        OCT_TRY(choose_next(l, lost));
+        const oct_status chosen = choose_next(l, lost);
+        OCT_TRY(oct_log_file(NULL));
+        OCT_TRY(chosen);
     }
 }
 

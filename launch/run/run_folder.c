@@ -205,7 +205,7 @@ out:
     return status;
 }
 
-static oct_status open_log(const char *folder)
+oct_status oct_run_folder_log(const char *folder)
 {
     char *path = NULL;
     OCT_TRY(oct_run_path(folder, "log.txt", &path));
@@ -233,7 +233,7 @@ oct_status oct_run_folder_open(oct_run_folder *folder, const oct_recipe *recipe)
     OCT_TRY(remove_leftovers(recipe->output));
     OCT_TRY(oct_onnx_model_keep(recipe, recipe->output));
     OCT_TRY(write_recipe(recipe->output, recipe));
-    return open_log(recipe->output);
+    return oct_run_folder_log(recipe->output);
 }
 
 oct_status oct_run_folder_report(oct_run_folder *folder, const oct_text *report)

@@ -32,6 +32,9 @@ oct_status oct_run_folder_look(const oct_recipe *recipe, json_t **result) OCT_NO
  * OCT_RESOURCE when a live run holds it. Close also after a failure. */
 oct_status oct_run_folder_open(oct_run_folder *folder, const oct_recipe *recipe) OCT_NODISCARD;
 void oct_run_folder_close(oct_run_folder *folder);
+/* Appends what is logged from now on to the folder's log.txt, until oct_log_file(NULL): for who speaks while no rank
+ * has the folder open. */
+oct_status oct_run_folder_log(const char *folder) OCT_NODISCARD;
 /* Writes model_check_result.txt, the check report of prepare. */
 oct_status oct_run_folder_report(oct_run_folder *folder, const oct_text *report) OCT_NODISCARD;
 

@@ -34,6 +34,19 @@ Test(install, the_tree_may_be_moved_and_the_program_finds_its_recipes)
     oct_check_said(job, "elsewhere");
 }
 
+/* What starts Octet on a cluster lies there to be copied, and starts the octet of the PATH. */
+Test(install, job_scripts_are_there_and_start_the_program)
+{
+    shell("diff -r " OCT_SOURCE_DIR "/launch/jobs octet/share/octet/jobs && mkdir bin && "
+          "printf '#!/bin/sh\\nwhile [ $1 != octet ]; do shift; done; exec \"$@\"\\n' | "
+          "tee bin/srun >bin/mpirun && printf '#!/bin/sh\\necho asked: $*\\n' >bin/octet && "
+          "chmod +x bin/* && export PATH=$PWD/bin:$PATH PBS_O_WORKDIR=$PWD PBS_NODEFILE=nodes "
+          "ARGUMENTS='r.yaml output=a' && "
+          "for f in octet/share/octet/jobs/*.sh; do bash $f $ARGUMENTS || exit 1; done");
+    oct_check_exit(job, 0);
+    cr_assert_eq(oct_process_said_times(&job, "asked: train r.yaml output=a"), 3, "%s", job.out);
+}
+
 Test(install, only_names_of_octet_are_exported)
 {
     shell("nm -D --defined-only octet/bin/octet | awk '$2 == \"T\" { print $3 }' | "

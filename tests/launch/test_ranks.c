@@ -316,6 +316,18 @@ Test(ranks, a_killed_rank_costs_a_restart_and_no_bit)
     oct_check_said(job, "; restart 1 of 2: 3 ranks go on from step ");
     must("cmp new/model.int8.h5 whole/model.int8.h5");
     must("! ls /dev/shm | grep -F \"octet-job.$(cat new/lock | tr -dc 0-9)\"");
+    must("grep -q 'warning: .*; restart 1 of 2: 3 ranks go on from step ' new/log.txt");
+}
+
+/* A restart is no error: nothing is wrong any more. The run's log has it. */
+Test(ranks, a_quiet_restart_is_told_in_the_log_alone)
+{
+    must("mkdir new; cp r.yaml new/recipe.yaml");
+    RUN("bash", "-c", PRETEND("kill -KILL \\$\\$") "--ranks 2 --restart 1 -q", "bash", OCT_PROGRAM);
+    oct_check_exit(job, 6);
+    cr_assert_eq(oct_process_said_times(&job, "restart"), 0, "%s", job.err);
+    cr_assert_eq(oct_process_said_times(&job, "octet: error: "), 1, "%s", job.err);
+    must("test $(grep -c 'restart 1 of 1: 2 ranks go on from step 0' new/log.txt) = 1");
 }
 
 Test(ranks, what_a_killed_job_left_in_shared_memory_goes_when_the_next_begins)
