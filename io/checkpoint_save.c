@@ -1,9 +1,9 @@
 /* Saving a checkpoint.
  *
  * An image of the file, then the file, the manifest, and only then are older files deleted; whatever step fails,
- * the manifest on the disk names files that are there. HDF5 lays the image out before there are values; these are
- * copied to where they lie, once. One pass over the image then hashes and writes it: the seal is the digest of
- * the image, and with the seal behind it the same sum goes on to that of the file.
+ * the manifest on the disk names files that are there. HDF5 lays the image out before there are values; where
+ * training goes on meanwhile these are copied to where they lie, once. One pass over all of it then hashes and
+ * writes: the seal is the digest of the image, and with the seal behind it the same sum goes on to that of the file.
  */
 #include "io/checkpoint_impl.h"
 
@@ -13,6 +13,7 @@
 #include "io/manifest.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -114,7 +115,20 @@ static size_t likely_size(const oct_saving *s)
     return s->list.bytes + texts + INFO + s->list.count * OF_AN_ARRAY;
 }
 
-oct_status oct_saving_copy(oct_saving *saving)
+static int by_offset(const void *a, const void *b)
+{
+    const size_t x = ((const oct_saved_array *)a)->offset, y = ((const oct_saved_array *)b)->offset;
+    return (x > y) - (x < y);
+}
+
+static void copy_array(oct_saving *s, oct_saved_array *a)
+{
+    OCT_ASSERT(a->bytes <= s->size && a->offset <= s->size - a->bytes);
+    if (a->bytes > 0) memcpy(s->image + a->offset, a->data, a->bytes);
+    a->data = s->image + a->offset;
+}
+
+oct_status oct_saving_lay_out(oct_saving *saving)
 {
     oct_status status = OCT_OK;
     oct_saved_arrays *list = &saving->list;
@@ -126,14 +140,20 @@ oct_status oct_saving_copy(oct_saving *saving)
         OCT_TRY_OUT(oct_h5_reserve(h5, a->path, a->dtype, a->shape, &a->offset));
     }
     OCT_TRY_OUT(oct_h5_finish(&h5, &saving->image, &saving->size));
-    for (size_t i = 0; i < list->count; i++) {
-        const oct_saved_array *a = &list->items[i];
-        OCT_ASSERT(a->bytes <= saving->size && a->offset <= saving->size - a->bytes);
-        if (a->bytes > 0) memcpy(saving->image + a->offset, a->data, a->bytes);
-    }
+    for (size_t i = 0; i < list->count; i++)
+        if (is_early(&list->items[i])) copy_array(saving, &list->items[i]);
+    if (list->count > 0) qsort(list->items, list->count, sizeof *list->items, by_offset);
 out:
     oct_h5_close(&h5);
     return status;
+}
+
+void oct_saving_copy(oct_saving *saving)
+{
+    for (size_t i = 0; i < saving->list.count; i++) {
+        oct_saved_array *a = &saving->list.items[i];
+        if (!is_early(a)) copy_array(saving, a);
+    }
 }
 
 /* Deletes the files that the old manifest named and the new one does not. */
@@ -150,16 +170,34 @@ static void delete_dropped(const char *folder, const oct_manifest *old, const oc
     }
 }
 
-/* Hashes and writes the image, chunk by chunk, then its seal; digest: of the whole file. */
-static oct_status stream(const oct_saving *s, oct_new_file *file, oct_sha256_state *sum)
+/* Hashes and writes bytes, chunk by chunk. */
+static oct_status stream_bytes(const uint8_t *bytes, size_t size, oct_new_file *file,
+                               oct_sha256_state *sum)
 {
     enum { CHUNK = 1 << 20 };
-    uint8_t seal[OCT_SEAL_BYTES];
-    for (size_t at = 0; at < s->size; at += CHUNK) {
-        const size_t bytes = s->size - at < CHUNK ? s->size - at : CHUNK;
-        oct_sha256_add(sum, s->image + at, bytes);
-        OCT_TRY(oct_new_file_add(file, s->image + at, bytes));
+    for (size_t at = 0; at < size; at += CHUNK) {
+        const size_t n = size - at < CHUNK ? size - at : CHUNK;
+        oct_sha256_add(sum, bytes + at, n);
+        OCT_TRY(oct_new_file_add(file, bytes + at, n));
     }
+    return OCT_OK;
+}
+
+/* Streams the image, with the arrays that are not in it from where they are, then its seal; digest: of the whole
+ * file. */
+static oct_status stream(const oct_saving *s, oct_new_file *file, oct_sha256_state *sum)
+{
+    uint8_t seal[OCT_SEAL_BYTES];
+    size_t at = 0;
+    for (size_t i = 0; i < s->list.count; i++) {
+        const oct_saved_array *a = &s->list.items[i];
+        if (a->bytes == 0 || a->data == s->image + a->offset) continue;
+        OCT_ASSERT(at <= a->offset && a->offset + a->bytes <= s->size);
+        OCT_TRY(stream_bytes(s->image + at, a->offset - at, file, sum));
+        OCT_TRY(stream_bytes(a->data, a->bytes, file, sum));
+        at = a->offset + a->bytes;
+    }
+    OCT_TRY(stream_bytes(s->image + at, s->size - at, file, sum));
     OCT_TRY(oct_sha256_peek(sum, seal));
     oct_sha256_add(sum, seal, sizeof seal);
     return oct_new_file_add(file, seal, sizeof seal);
@@ -252,7 +290,7 @@ oct_status oct_checkpoint_save(const char *folder, const oct_checkpoint_info *in
     oct_saving saving;
     if (file) *file = (oct_checkpoint_file){0};
     OCT_TRY(oct_saving_begin(&saving, folder, info, root, optim, keep));
-    oct_status status = oct_saving_copy(&saving);
+    oct_status status = oct_saving_lay_out(&saving);
     if (status == OCT_OK) status = oct_saving_write(&saving, file);
     oct_saving_free(&saving);
     return status;

@@ -47,8 +47,9 @@ static void set_state(oct_checkpoint_writer *w, state next)
 static void save(oct_checkpoint_writer *w)
 {
     w->file = (oct_checkpoint_file){0};
-    w->status = oct_saving_copy(&w->saving);
+    w->status = oct_saving_lay_out(&w->saving);
     if (w->status == OCT_OK) {
+        oct_saving_copy(&w->saving);
         set_state(w, WRITING);
         w->status = oct_saving_write(&w->saving, &w->file);
     }

@@ -248,7 +248,8 @@ static int sync_folder(const char *folder)
 struct oct_new_file {
     char *path, *temp, *folder;
     int fd;
-    bool made; /* temp is there */
+    bool made;         /* temp is there */
+    off_t size, begun; /* that were written; of these the disk has begun to take */
 };
 
 /* Space is reserved where the file system can. */
@@ -300,6 +301,15 @@ oct_status oct_new_file_begin(oct_new_file **file, const char *path, size_t size
     return status;
 }
 
+/* The disk begins before the sync, which has to wait for less then. Whatever fails here, the sync tells. */
+static void begin_writing_back(oct_new_file *file)
+{
+    enum { STRIDE = 8 << 20 };
+    if (file->size - file->begun < STRIDE) return;
+    (void)sync_file_range(file->fd, file->begun, file->size - file->begun, SYNC_FILE_RANGE_WRITE);
+    file->begun = file->size;
+}
+
 oct_status oct_new_file_add(oct_new_file *file, const void *bytes, size_t size)
 {
     for (const char *next = bytes; size > 0;) {
@@ -308,7 +318,9 @@ oct_status oct_new_file_add(oct_new_file *file, const void *bytes, size_t size)
         if (written < 0) return write_failure(file->path, errno);
         next += written;
         size -= (size_t)written;
+        file->size += written;
     }
+    begin_writing_back(file);
     return OCT_OK;
 }
 
