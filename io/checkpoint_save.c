@@ -250,7 +250,7 @@ static oct_status commit(const oct_saving *s, const char *path, uint8_t digest[3
     oct_manifest old = {0}, new = {0};
     const oct_manifest_entry entry = {.step = s->info.step, .bytes = s->size + OCT_SEAL_BYTES};
 
-    OCT_TRY_OUT(oct_manifest_read(&old, s->folder));
+    OCT_TRY_OUT(oct_manifest_read_to_change(&old, s->folder));
     OCT_TRY_OUT(next_manifest(&old, &entry, s->keep, &new));
     OCT_TRY_OUT(write_file(s, path, digest));
     memcpy(new.entries[0].digest, digest, sizeof new.entries[0].digest);

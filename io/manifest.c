@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum {
     SCHEMA = 1,
@@ -120,13 +121,28 @@ static const char *read_document(oct_manifest *manifest, const char *path, json_
     return NULL;
 }
 
+/* A file that is there, or may be, and cannot be read. strict: it fails for lack of resources, which goes by. */
+static oct_status judge_unread(const char *path, size_t limit, bool strict)
+{
+    struct stat info;
+    const int error = stat(path, &info) == 0 ? 0 : errno;
+    const bool never = error ? error == ENOENT || error == ENOTDIR
+                             : !S_ISREG(info.st_mode) || (uint64_t)info.st_size > limit;
+    if (!strict || never) return OCT_DATA;
+    char why[1024];
+    snprintf(why, sizeof why, "%s", oct_fail_text(0));
+    return oct_fail(OCT_RESOURCE, "%s", why);
+}
+
 /* Reads the manifest; *why is NULL, or what is wrong with it. */
-static oct_status read_manifest_file(oct_manifest *manifest, const char *path, const char **why)
+static oct_status read_manifest_file(oct_manifest *manifest, const char *path, bool strict,
+                                     const char **why)
 {
     void *bytes = NULL;
     size_t size;
 
     oct_status status = oct_file_read(path, MANIFEST_BYTES_MAX, &bytes, &size);
+    if (status == OCT_DATA) status = judge_unread(path, MANIFEST_BYTES_MAX, strict);
     if (status == OCT_DATA) {
         oct_fail_clear();
         *why = "it cannot be read";
@@ -143,7 +159,7 @@ static oct_status read_manifest_file(oct_manifest *manifest, const char *path, c
 
 /* Finds size and digest of a step file, and whether its own seal fits. A file that cannot be read is one
  * more that is damaged. */
-static oct_status examine(const char *folder, oct_manifest_entry *entry)
+static oct_status examine(const char *folder, bool strict, oct_manifest_entry *entry)
 {
     oct_status status = OCT_OK;
     char name[OCT_CHECKPOINT_NAME], *path = NULL;
@@ -152,6 +168,7 @@ static oct_status examine(const char *folder, oct_manifest_entry *entry)
 
     OCT_TRY(oct_format(&path, "%s/%s", folder, oct_checkpoint_name(entry->step, name)));
     status = oct_file_read(path, oct_checkpoint_limit, &bytes, &size);
+    if (status == OCT_DATA) status = judge_unread(path, oct_checkpoint_limit, strict);
     oct_free(&path);
     if (status == OCT_DATA) {
         oct_fail_clear();
@@ -172,7 +189,7 @@ static int newer_first(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-static oct_status scan(oct_manifest *manifest, const char *folder)
+static oct_status scan(oct_manifest *manifest, const char *folder, bool strict)
 {
     oct_status status = OCT_OK;
     int64_t step;
@@ -191,13 +208,20 @@ static oct_status scan(oct_manifest *manifest, const char *folder)
     if (manifest->count > 0)
         qsort(manifest->entries, manifest->count, sizeof *manifest->entries, newer_first);
     for (size_t i = 0; i < manifest->count; i++)
-        OCT_TRY_OUT(examine(folder, &manifest->entries[i]));
+        OCT_TRY_OUT(examine(folder, strict, &manifest->entries[i]));
 out:
     closedir(dir);
     return status;
 }
 
-oct_status oct_manifest_read(oct_manifest *manifest, const char *folder)
+/* Whether there is a manifest; strict: where that cannot be told there is one, which then cannot be read. */
+static bool manifest_exists(const char *path, bool strict)
+{
+    struct stat info;
+    return stat(path, &info) == 0 || (strict && errno != ENOENT && errno != ENOTDIR);
+}
+
+static oct_status read_manifest(oct_manifest *manifest, const char *folder, bool strict)
 {
     oct_status status = OCT_OK;
     const char *why = "it is missing";
@@ -205,10 +229,10 @@ oct_status oct_manifest_read(oct_manifest *manifest, const char *folder)
 
     *manifest = (oct_manifest){0};
     OCT_TRY_OUT(oct_format(&path, "%s/%s", folder, manifest_name));
-    bool exists = oct_file_exists(path);
-    if (exists) OCT_TRY_OUT(read_manifest_file(manifest, path, &why));
+    bool exists = manifest_exists(path, strict);
+    if (exists) OCT_TRY_OUT(read_manifest_file(manifest, path, strict, &why));
     if (!why) goto out;
-    OCT_TRY_OUT(scan(manifest, folder));
+    OCT_TRY_OUT(scan(manifest, folder, strict));
     if (exists || manifest->count > 0)
         oct_log(OCT_LOG_WARN, "%s is not usable (%s): going by the checkpoint files themselves",
                 path, why);
@@ -216,6 +240,16 @@ out:
     if (status != OCT_OK) oct_manifest_free(manifest);
     oct_free(&path);
     return status;
+}
+
+oct_status oct_manifest_read(oct_manifest *manifest, const char *folder)
+{
+    return read_manifest(manifest, folder, false);
+}
+
+oct_status oct_manifest_read_to_change(oct_manifest *manifest, const char *folder)
+{
+    return read_manifest(manifest, folder, true);
 }
 
 oct_status oct_manifest_unnamed(oct_manifest *unnamed, const char *folder)
@@ -229,7 +263,7 @@ oct_status oct_manifest_unnamed(oct_manifest *unnamed, const char *folder)
     *unnamed = (oct_manifest){0};
     OCT_TRY(oct_format(&path, "%s/%s", folder, manifest_name));
     DIR *dir = oct_file_exists(path) ? opendir(folder) : NULL;
-    if (dir) OCT_TRY_OUT(read_manifest_file(&named, path, &why));
+    if (dir) OCT_TRY_OUT(read_manifest_file(&named, path, false, &why));
     for (struct dirent *found = NULL; dir && !why && (found = readdir(dir));) {
         if (!oct_checkpoint_name_step(found->d_name, &step) || oct_manifest_find(&named, step))
             continue;

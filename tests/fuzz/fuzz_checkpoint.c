@@ -47,14 +47,14 @@ static void build(void)
 
 static void seed_at(int64_t step, const char *phase, bool with_optim)
 {
-    char *path = NULL;
+    oct_checkpoint_file file;
     static char recipe[] = "schema: 1\n";
     oct_checkpoint_info info = {.step = step, .updates = step, .recipe = recipe};
     snprintf(info.phase, sizeof info.phase, "%s", phase);
     MAKE(oct_checkpoint_save(fuzz_folder(), &info, root, with_optim ? &optim : NULL,
-                             (oct_keep){.newest = 9}, &path));
-    fuzz_seed_image(path);
-    oct_free(&path);
+                             (oct_keep){.newest = 9}, &file));
+    fuzz_seed_image(file.path);
+    oct_free(&file.path);
 }
 
 void fuzz_seeds(void)

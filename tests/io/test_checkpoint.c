@@ -622,6 +622,38 @@ Test(checkpoint, a_flipped_byte_in_the_manifest_never_loads_anything_else)
     check_nothing_held();
 }
 
+/* A loop of links stands for a disk that fails for the moment. What could not be read would be missing from a manifest
+ * that is written anew. */
+Test(checkpoint, a_save_fails_where_what_is_there_cannot_be_read)
+{
+    kit k;
+    oct_checkpoint ckpt;
+    char path[600];
+    make(&k, 1, 3);
+    MUST(save(&k, 7, 3));
+    snprintf(path, sizeof path, "%s", in_folder("manifest.json"));
+    cr_assert_eq(rename(path, in_folder("kept")), 0);
+    cr_assert_eq(symlink("manifest.json", path), 0);
+    cr_assert_eq(save(&k, 8, 3), OCT_RESOURCE);
+    check_said("manifest.json: cannot be read: ");
+    check_folder("kept manifest.json step-00000007.h5");
+    MUST(oct_checkpoint_newest(&ckpt, folder)); /* reading goes by the files */
+    cr_assert_eq(ckpt.info.step, 7);
+    oct_checkpoint_close(&ckpt);
+
+    /* The manifest is damaged, and of two files that stand for it one cannot be read. */
+    cr_assert_eq(unlink(path), 0);
+    cr_assert_eq(symlink("step-00000006.h5", in_folder("step-00000006.h5")), 0);
+    cr_assert_eq(save(&k, 8, 3), OCT_RESOURCE);
+    check_said("step-00000006.h5: cannot be read: ");
+    check_folder("kept step-00000006.h5 step-00000007.h5");
+    cr_assert_eq(unlink(in_folder("step-00000006.h5")), 0);
+    MUST(save(&k, 8, 3));
+    check_folder("kept manifest.json step-00000007.h5 step-00000008.h5");
+    oct_module_destroy(&k.root);
+    check_nothing_held();
+}
+
 /* One step is asked for, so no other is given. */
 Test(checkpoint, of_one_step_is_that_or_none)
 {

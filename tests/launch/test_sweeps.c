@@ -249,7 +249,7 @@ static const struct {
     {"write", "EIO", true},    {"write", "EINTR", false},     {"write", "SHORT", false},
     {"fsync", "EIO", true},    {"fsync", "ENOSPC", true},     {"fsync", "EINTR", false},
     {"close", "EIO", true},    {"close", "EINTR", false},     {"rename", "EIO", true},
-    {"unlink", "EIO", false},  {"read", "EIO", false},        {"read", "EINTR", false},
+    {"unlink", "EIO", false},  {"read", "EIO", true},         {"read", "EINTR", false},
     {"read", "SHORT", false},  {"stat", "EIO", true},         {"opendir", "EIO", true},
 };
 
