@@ -118,6 +118,7 @@ static oct_status settle_save(void *training)
     if (!save.begun) return OCT_OK;
     r->save = (oct_save_under_way){0};
     if (oct_training_speaks(r)) status = oct_checkpoint_writer_take(r->trainer.writer, &written);
+    written.blocked += save.compared;
     status = end_save(r, status, save.step, save.required, &written);
     oct_free(&written.file.path);
     return status;
@@ -149,13 +150,15 @@ static oct_status save_now(oct_training *r)
 static oct_status save_state(oct_training *r, bool required, bool last)
 {
     OCT_TRY(settle_before_next(r));
+    const double begin = oct_seconds();
     OCT_TRY(oct_alike_whole(&r->trainer.training, r->session->group, r->trainer.step));
+    const double compared = oct_seconds() - begin;
     if (last) return save_now(r);
     const oct_status status =
         oct_session_agree(r->session, oct_trainer_save_begin(&r->trainer, r->checkpoints));
     if (status != OCT_OK)
         return required ? status : forgive_failed_save(r, status, r->trainer.step);
-    r->save = (oct_save_under_way){true, required, r->trainer.step};
+    r->save = (oct_save_under_way){true, required, r->trainer.step, compared};
     return OCT_OK;
 }
 

@@ -13,6 +13,7 @@ typedef struct oct_save_under_way {
     bool begun;
     bool required; /* its failure ends the run */
     int64_t step;
+    double compared; /* seconds for which the ranks compared their state before it */
 } oct_save_under_way;
 
 typedef struct oct_training {
