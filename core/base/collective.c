@@ -100,3 +100,25 @@ const oct_collective oct_collective_one = {
     .waited = one_waited,
     .name = one_name,
 };
+
+/* A half has 32 bits, so sums of a million of them are exact in double: ranks are the leaves of a sum that there is
+ * anyway. */
+oct_status oct_sum_i64(const oct_collective *group, int64_t *values, int64_t n)
+{
+    enum { PART = 4096 };
+    const oct_leaves ranks = oct_leaves_split(group->size, 1, group->rank, group->size);
+    double half[2 * PART];
+    if (group->size == 1) return OCT_OK;
+    for (int64_t first = 0, some; first < n; first += some) {
+        some = n - first < PART ? n - first : PART;
+        for (int64_t i = 0; i < some; i++) {
+            half[2 * i] = (double)(values[first + i] >> 32);
+            half[2 * i + 1] = (double)(values[first + i] & 0xffffffff);
+        }
+        OCT_TRY(group->tree_sum_f64(group, &ranks, half, 2 * some, half));
+        for (int64_t i = 0; i < some; i++)
+            values[first + i] =
+                (int64_t)half[2 * i] * ((int64_t)1 << 32) + (int64_t)half[2 * i + 1];
+    }
+    return OCT_OK;
+}

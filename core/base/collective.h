@@ -38,3 +38,6 @@ struct oct_collective {
 };
 
 extern const oct_collective oct_collective_one; /* rank 0 of 1 */
+
+/* Collective: sums whole numbers over the ranks, in place and exactly, while the sums fit into 64 bits. */
+oct_status oct_sum_i64(const oct_collective *group, int64_t *values, int64_t n) OCT_NODISCARD;

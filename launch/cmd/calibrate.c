@@ -81,6 +81,7 @@ static oct_status open_all(calibration *c)
 {
     oct_session *session = c->session;
     oct_status status = OCT_OK;
+    oct_job_threads(session, c->recipe.threads);
     OCT_TRY(oct_job_data(session, &c->recipe, OCT_TRAIN, &c->train));
     OCT_TRY(oct_job_data(session, &c->recipe, OCT_TEST, &c->test));
     OCT_TRY(oct_onnx_model_share(session, &c->recipe));
@@ -189,7 +190,8 @@ const oct_command oct_command_calibrate = {
         "is then a folder of pictures or another data set of `octet help formats`.\n"
         "\n"
         "The keys of post-training quantization are quant.observer (min_max, moving_average,\n"
-        "percentile, mse, histogram) and calibrate.batches.\n"
+        "percentile, mse, histogram), calibrate.batches, quant.equalize, quant.rounding=gptq and\n"
+        "quant.bias_correction.\n"
         "\n"
         "The report has for each layer the signal to noise of int8 against float in dB, and the\n"
         "shares of its weights and of its output in the error of the network's output, each\n"

@@ -8,6 +8,7 @@
 #include "launch/run/certificate.h"
 #include "launch/run/multiply_adds.h"
 #include "launch/run/probes.h"
+#include "quant/pass/correct/equalize.h"
 #include "quant/pass/layers/layer_survey.h"
 #include "quant/runtime/step.h"
 
@@ -172,7 +173,10 @@ static oct_status build_reference(const oct_layer_stats *stats, oct_module **ref
         return OCT_OK;
     }
     oct_module_train(*reference, true);
-    return oct_prepare_model(reference, stats->recipe, stats->data, NULL);
+    OCT_TRY(oct_prepare_model(reference, stats->recipe, stats->data, NULL));
+    /* Channels have the ranges that the model's have. */
+    int64_t pairs, channels;
+    return stats->recipe->quant_equalize ? oct_equalize(*reference, &pairs, &channels) : OCT_OK;
 }
 
 oct_status oct_layer_stats_make(const oct_layer_stats *stats, const oct_collective *group,

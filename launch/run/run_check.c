@@ -70,6 +70,13 @@ static void check_model(const oct_recipe *recipe, const oct_dataset *data)
                      oct_recipe_model(recipe));
 }
 
+static void check_equalize(const oct_recipe *recipe)
+{
+    if (recipe->quant_equalize && recipe->quant_method == OCT_METHOD_EAGER)
+        oct_fail_add(OCT_USAGE, "quant.equalize: needs the network's graph, which the method eager "
+                                "does not know; use jit_strip");
+}
+
 /* The key that asks for 16-bit activations, or NULL. */
 static const char *wide_key(const oct_recipe *recipe)
 {
@@ -167,6 +174,7 @@ oct_status oct_run_check(const oct_recipe *recipe, const oct_dataset *train_data
     if (test_data->count == 0) oct_fail_add(OCT_USAGE, "data.path: there are no test images");
     if (oct_fail_count() > 0) return OCT_USAGE;
     add_unknown_names(recipe);
+    check_equalize(recipe);
     check_model(recipe, train_data);
     check_data(recipe, train_data, test_data);
     check_ranks(recipe, train_data, ranks);

@@ -5,6 +5,7 @@
 #include "launch/run/build.h"
 #include "launch/run/run_check.h"
 #include "launch/run/task.h"
+#include "launch/run/trainer_correct.h"
 
 #include <stdio.h>
 
@@ -46,7 +47,12 @@ static oct_status change_tree(oct_trainer *trainer)
     if (trainer->phase == OCT_PHASE_CALIBRATE) {
         oct_average_put(&training->optim.average, true);
         OCT_TRY(oct_prepare_model(&trainer->model, recipe, trainer->train_data, NULL));
+        OCT_TRY(oct_trainer_equalize(trainer));
         oct_module_train(trainer->model, true);
+        return oct_train_step_rebind(training, trainer->model);
+    }
+    if (trainer->phase == OCT_PHASE_QAT && !trainer->restores && oct_corrects(recipe)) {
+        OCT_TRY(oct_trainer_correct(trainer));
         return oct_train_step_rebind(training, trainer->model);
     }
     if (trainer->phase == OCT_PHASE_QAT_BN_FROZEN && recipe->qat_fold_batch_norm) {
@@ -159,11 +165,11 @@ bool oct_trainer_done(const oct_trainer *trainer)
     return trainer->step >= oct_plan_steps(&trainer->plan);
 }
 
-static oct_step_batches batches_of(const oct_trainer *trainer)
+oct_step_batches oct_trainer_batches(const oct_trainer *trainer, int64_t step)
 {
     oct_step_batches b = {0};
     int64_t step_in_epoch;
-    oct_plan_epoch(&trainer->plan, trainer->step, &b.epoch, &step_in_epoch);
+    oct_plan_epoch(&trainer->plan, step, &b.epoch, &step_in_epoch);
     b.count = oct_plan_batches(&trainer->plan, step_in_epoch, &b.first);
     for (int64_t i = 0; i < b.count; i++)
         b.samples += oct_loader_samples(&trainer->loader, b.first + i);
@@ -181,7 +187,7 @@ static void note_unread(oct_trainer *trainer)
 }
 
 /* Collective, where some rank could not read a sample: the run ends, with the name of the first. */
-static oct_status agree_on_unread(oct_trainer *trainer)
+oct_status oct_trainer_agree_on_unread(oct_trainer *trainer)
 {
     const oct_collective *group = trainer->group;
     const bool mine = trainer->unread[0] != '\0';
@@ -216,8 +222,8 @@ oct_status oct_trainer_ask(oct_trainer *trainer, const oct_leaves *leaves, oct_b
 }
 
 /* A batch of an epoch, and which leaves of it are here. */
-static oct_status fetch(oct_trainer *trainer, int64_t epoch, int64_t number, oct_batch *batch,
-                        oct_leaves *leaves)
+oct_status oct_trainer_fetch(oct_trainer *trainer, int64_t epoch, int64_t number, oct_batch *batch,
+                             oct_leaves *leaves)
 {
     const oct_collective *group = trainer->group;
     const oct_batch_source source = {&trainer->loader, trainer->images, epoch, number};
@@ -299,7 +305,7 @@ static oct_status take_batches(oct_trainer *trainer, oct_step_result *result)
     oct_train_step *training = &trainer->training;
     const bool calibrates = trainer->phase == OCT_PHASE_CALIBRATE;
     const double lr = oct_plan_lr(&trainer->plan, trainer->recipe, trainer->step);
-    const oct_step_batches b = batches_of(trainer);
+    const oct_step_batches b = oct_trainer_batches(trainer, trainer->step);
     training->update = (uint64_t)trainer->step;
     training->nonfinite = may_skip(trainer) ? OCT_NONFINITE_SKIP : OCT_NONFINITE_STOP;
     oct_trainer_audit_begin(trainer, &b);
@@ -308,7 +314,7 @@ static oct_status take_batches(oct_trainer *trainer, oct_step_result *result)
     for (int64_t i = 0; i < b.count; i++) {
         oct_batch batch;
         oct_leaves leaves;
-        OCT_TRY(fetch(trainer, b.epoch, b.first + i, &batch, &leaves));
+        OCT_TRY(oct_trainer_fetch(trainer, b.epoch, b.first + i, &batch, &leaves));
         OCT_TRY(oct_trainer_ask(trainer, &leaves, &batch));
         OCT_TRY(calibrates ? calibrate(trainer, &batch, &leaves)
                            : oct_train_step_learn(training, &batch));
@@ -353,7 +359,8 @@ static oct_status take_step(oct_trainer *trainer, oct_step_result *result)
 {
     OCT_TRY(set_words(trainer));
     const oct_status status = take_batches(trainer, result);
-    if (status == OCT_OK && trainer->training.word[WORD_UNREAD]) return agree_on_unread(trainer);
+    if (status == OCT_OK && trainer->training.word[WORD_UNREAD])
+        return oct_trainer_agree_on_unread(trainer);
     if (status == OCT_NUMERIC) return went_wrong(trainer);
     OCT_TRY(status);
     return read_words(trainer);

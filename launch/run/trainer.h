@@ -47,7 +47,8 @@ typedef struct oct_trainer {
         *writer; /* the caller's, or NULL: what it has not copied yet stays as it is */
     bool
         saved; /* set by the caller: a save has come to its end on this rank; after a step: on some rank */
-    bool stop; /* set by the caller: this rank asks all to stop; after a step: some rank did */
+    bool restores; /* enters the phase of a checkpoint, which holds the weights as they are to be */
+    bool stop;     /* set by the caller: this rank asks all to stop; after a step: some rank did */
 } oct_trainer;
 
 /* Makes the loader of training samples as the recipe wants them. */

@@ -22,6 +22,14 @@ oct_status oct_trainer_read(oct_trainer *trainer, const oct_batch_source *source
 oct_status oct_trainer_ask(oct_trainer *trainer, const oct_leaves *leaves,
                            oct_batch *batch) OCT_NODISCARD;
 
+/* The batches of a step. */
+oct_step_batches oct_trainer_batches(const oct_trainer *trainer, int64_t step);
+/* A batch of an epoch, and which leaves of it are here. What cannot be read is zeros and noted, until all ranks: */
+oct_status oct_trainer_fetch(oct_trainer *trainer, int64_t epoch, int64_t number, oct_batch *batch,
+                             oct_leaves *leaves) OCT_NODISCARD;
+/* Collective: agree that this ends the run, with the name of the first. OCT_OK where all is read. */
+oct_status oct_trainer_agree_on_unread(oct_trainer *trainer) OCT_NODISCARD;
+
 /* leaf_audit.c: before a step begins; and behind it, collective: OCT_LOST naming who has computed other bits. */
 oct_status oct_trainer_audit_create(oct_trainer *trainer) OCT_NODISCARD;
 void oct_trainer_audit_begin(oct_trainer *trainer, const oct_step_batches *batches);

@@ -108,7 +108,10 @@ static oct_status enter_phase_of(oct_trainer *trainer, const oct_checkpoint *che
         "%s: stands in phase %s, but step %lld of this run is in phase %s; the training data or "
         "the recipe changed",
         checkpoint->path, checkpoint->info.phase, (long long)step, oct_phase_name(expected));
-    return oct_trainer_enter(trainer, phase);
+    trainer->restores = true;
+    const oct_status status = oct_trainer_enter(trainer, phase);
+    trainer->restores = false;
+    return status;
 }
 
 oct_status oct_trainer_restore(oct_trainer *trainer, const oct_checkpoint *checkpoint)

@@ -85,6 +85,8 @@ typedef struct oct_qat_conv {
      * be the first input. NULL: the order is known. */
     const oct_identity_module *operand;
     oct_hold hold;
+    struct oct_moments
+        *moments; /* of the codes that come in, while somebody collects them; or NULL */
 } oct_qat_conv;
 
 /* Takes its float modules over (pointers set to NULL), also on failure. */
@@ -109,6 +111,21 @@ oct_status oct_qat_conv_fold(oct_qat_conv *m, oct_qparams input) OCT_NODISCARD;
 /* Tells whether there is no such channel, for inputs like these, so that folding changes no code. */
 oct_status oct_qat_conv_folds_exactly(const oct_qat_conv *m, oct_qparams input,
                                       bool *exactly) OCT_NODISCARD;
+/* How weights become codes. */
+#define OCT_ROUNDING_LIST(X)                                                                       \
+    X(OCT_ROUNDING_NEAREST, "nearest") /* each to the nearest */                                   \
+    X(OCT_ROUNDING_GPTQ, "gptq") /* so that what a layer computes stays near: by second moments */
+typedef enum oct_rounding { OCT_ROUNDING_LIST(OCT_WORD_ID) } oct_rounding;
+extern const oct_registry oct_rounding_table;
+/* Moves the weights to the centres of codes by GPTQ: one after the other, each error made good by those that follow,
+ * as the products of the layer's inputs say. Scales stay: the largest weight of a channel keeps its value. *rounded:
+ * false where the fake-quant of the weights has scales that would not stay; nothing is changed then. */
+oct_status oct_qat_conv_round(oct_qat_conv *m, const struct oct_moments *input,
+                              bool *rounded) OCT_NODISCARD;
+/* Takes from bias or running mean what the rounding of the weights adds to the mean of each channel. `exact`: the
+ * weights before they were rounded. *corrected: false where the layer has neither. */
+oct_status oct_qat_conv_correct_bias(oct_qat_conv *m, const struct oct_moments *input,
+                                     const float *exact, bool *corrected) OCT_NODISCARD;
 /* Folds float modules, before prepare: layer becomes what layer and batch norm computed with
  * running statistics, to float rounding. The batch norm itself is untouched. */
 oct_status oct_fold_float(oct_module *layer, const oct_batch_norm_module *batch_norm) OCT_NODISCARD;

@@ -104,3 +104,59 @@ Test(calibrate, names_the_layers_that_want_more)
     oct_check_said(job, "want QAT");
     cr_assert_null(strstr(job.out, "16 bits"), "the target has none: %s", job.out);
 }
+
+#define ALL                                                                                        \
+    "quant.equalize=true", "quant.rounding=gptq", "quant.bias_correction=true",                    \
+        "quant.observer=histogram"
+
+/* The weights that calibration leaves are in the checkpoints of the phases behind it. */
+Test(calibrate, corrects_weights_alike_on_1_2_3_and_5_ranks)
+{
+    static const int some[] = {1, 2, 3, 5};
+    for (size_t i = 0; i < OCT_COUNT(some); i++) {
+        const int ranks = some[i];
+        char output[32], compare[200];
+        snprintf(output, sizeof output, "output=on%d", ranks);
+        CALIBRATE("r.yaml", "init=run", "calibrate.batches=2", ALL, output);
+        oct_check_exit(job, 0);
+        oct_check_said(job, "equalized: 4 pairs of layers");
+        oct_check_said(job, "gptq: the weights of 6 layers were rounded");
+        oct_check_said(job, "bias correction: 6 layers");
+        snprintf(compare, sizeof compare,
+                 "cmp on1/model.int8.h5 on%d/model.int8.h5 && for f in on1/checkpoints/*.h5; do "
+                 "cmp $f on%d/checkpoints/${f##*/} || exit 1; done",
+                 ranks, ranks);
+        must(compare);
+    }
+    OCTET("verify", "on1/model.int8.h5");
+    oct_check_exit(job, 0);
+    OCTET("calibrate", "r.yaml", "init=run", "calibrate.batches=2", "output=plain");
+    oct_check_exit(job, 0);
+    must("! cmp -s plain/model.int8.h5 on1/model.int8.h5");
+}
+
+/* QAT goes on from the rounded weights: from calibration's last checkpoint they are rounded again, from one of QAT
+ * they are there. */
+Test(calibrate, corrections_are_where_training_goes_on_from)
+{
+    OCTET("train", "r.yaml", "init=run", "float.epochs=0", "checkpoint.every=1",
+          "checkpoint.keep=9", ALL, "output=whole");
+    oct_check_exit(job, 0);
+    must("for step in 1 2 3; do cp -r whole part; cd part; rm model.int8.h5 run.json metrics.jsonl "
+         "checkpoints/manifest.json; "
+         "for f in checkpoints/step-*.h5; do n=${f#*-0000000}; [ ${n%.h5} -gt $step ] && rm $f; "
+         "done; cd ..; " OCT_PROGRAM
+         " train r.yaml init=run float.epochs=0 checkpoint.every=1 checkpoint.keep=9 "
+         "quant.equalize=true quant.rounding=gptq quant.bias_correction=true "
+         "quant.observer=histogram output=part --ranks 2 >log 2>&1 || { cat log; exit 1; }; "
+         "cmp part/model.int8.h5 whole/model.int8.h5 || exit 1; grep -q resuming log || exit 1; "
+         "rm -r part; done");
+}
+
+Test(calibrate, equalization_wants_a_graph)
+{
+    OCTET("calibrate", "r.yaml", "init=run", "quant.equalize=true", "quant.method=eager");
+    oct_check_exit(job, 2);
+    oct_check_said(job, "quant.equalize: needs the network's graph, which the method eager does "
+                        "not know; use jit_strip");
+}

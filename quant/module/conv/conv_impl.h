@@ -1,6 +1,7 @@
 /* What the files of the QAT convolution share. Each calls only those below it:
  *     qat_conv.c, qat_batch_norm.c  the modules: what is called, checks, the step of the program
  *     qat_conv_fold.c               a batch norm moved into its layer for good
+ *     qat_conv_round.c              weights moved to codes that keep what the layer computes
  *     qat_conv_forward.c            a call on codes
  *     qat_conv_backward.c           its gradients
  *     norm_grad.c                   gradients of batch norm
@@ -12,6 +13,7 @@
 
 #include "core/base/tiles.h"
 #include "core/op/norm_groups.h"
+#include "quant/module/conv/moments.h"
 #include "quant/module/quant_modules.h"
 
 /* What a call computes: the float layer behind the module, and what follows it. A batch norm on its own is

@@ -157,6 +157,7 @@ static oct_tensor *integer_forward(oct_context *cx, const oct_qat_conv *m, oct_t
     int step_h, step_w;
     input_steps(m, &step_h, &step_w);
     call.x = step_h > 1 || step_w > 1 ? oct_dilate(cx, x, step_h, step_w) : x;
+    if (call.x && m->moments) oct_context_adopt(cx, oct_moments_add(m->moments, s, call.x));
     return call.x ? oct_qat_conv_forward(cx, &call) : NULL;
 }
 

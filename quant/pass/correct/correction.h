@@ -1,0 +1,50 @@
+/* What is done to the weights of a calibrated model before it computes with codes: second-order rounding and bias
+ * correction, by the codes that come into each layer.
+ *
+ *     OCT_TRY(oct_correction_begin(&c, root, &options));
+ *     while (oct_correction_goes_on(&c)) {
+ *         OCT_TRY(oct_correction_collect(&c));
+ *         ... forwards in evaluation with frozen scales, over this rank's samples ...
+ *         OCT_TRY(oct_correction_apply(&c, group));
+ *     }
+ *     oct_correction_end(&c);
+ *
+ * Each round is for as many layers as their products have room for, in the order of the tree, so later rounds see the
+ * weights that earlier ones have left. Sums are whole numbers, and what follows from them is plain arithmetic, so the
+ * weights have the same bits on any number of ranks, threads and kinds of processors.
+ */
+#pragma once
+
+#include "core/base/collective.h"
+#include "quant/module/conv/moments.h"
+#include "quant/module/quant_modules.h"
+
+typedef struct oct_correction_options {
+    oct_rounding rounding;
+    bool bias;
+} oct_correction_options;
+
+typedef struct oct_corrected_layer {
+    oct_qat_conv *layer; /* borrowed */
+    oct_moments moments;
+} oct_corrected_layer;
+
+typedef struct oct_correction {
+    oct_correction_options options;
+    oct_corrected_layer *layers;
+    size_t count, capacity;
+    size_t begin, end; /* of the round at hand */
+    /* So far, alike on all ranks: */
+    int64_t rounded, corrected; /* layers */
+    int64_t left; /* that wanted it and stay as they are: shared, or with scales of their own */
+} oct_correction;
+
+oct_status oct_correction_begin(oct_correction *correction, oct_module *root,
+                                const oct_correction_options *options) OCT_NODISCARD;
+bool oct_correction_goes_on(const oct_correction *correction);
+/* Begins a round: from now on forwards add to the moments. */
+oct_status oct_correction_collect(oct_correction *correction) OCT_NODISCARD;
+/* Collective: ends the round; ranks share its layers. */
+oct_status oct_correction_apply(oct_correction *correction,
+                                const oct_collective *group) OCT_NODISCARD;
+void oct_correction_end(oct_correction *correction);
