@@ -16,6 +16,9 @@ typedef struct oct_moments {
     int64_t *product; /* (groups, K, K), the lower triangles; NULL: not wanted */
 } oct_moments;
 
+/* The shape of a layer's windows, in which its plane does not count. */
+struct oct_qat_conv;
+oct_conv_shape oct_moments_shape(const struct oct_qat_conv *layer);
 oct_status oct_moments_create(oct_moments *moments, const oct_conv_shape *shape,
                               bool products) OCT_NODISCARD;
 void oct_moments_free(oct_moments *moments);

@@ -25,6 +25,11 @@ const oct_registry oct_rounding_table = OCT_REGISTRY("a rounding", roundings);
 
 enum { TOGETHER = 8 }; /* channels of a thread, which share the rows of the factor */
 
+oct_conv_shape oct_moments_shape(const oct_qat_conv *layer)
+{
+    return oct_qat_conv_shape(layer, 1, 1);
+}
+
 /* The factor of one group, its rows and columns from the last weight to the first. */
 static oct_status factor_of(const oct_moments *m, int64_t group, double *factor)
 {

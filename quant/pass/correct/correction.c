@@ -1,7 +1,6 @@
 #include "quant/pass/correct/correction.h"
 
 #include "core/base/mem.h"
-#include "quant/module/conv/conv_impl.h"
 
 #include <string.h>
 
@@ -71,7 +70,7 @@ oct_status oct_correction_collect(oct_correction *c)
     int64_t bytes = 0;
     while (c->end < c->count) {
         oct_corrected_layer *l = &c->layers[c->end];
-        const oct_conv_shape shape = oct_qat_conv_shape(l->layer, 1, 1);
+        const oct_conv_shape shape = oct_moments_shape(l->layer);
         bytes += products ? oct_moments_bytes(&shape) : 0;
         if (bytes > room && c->end > c->begin) break;
         c->end++;
