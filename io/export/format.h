@@ -17,6 +17,7 @@ typedef struct oct_export {
     const float *mean, *std;          /* OCT_REALS_MAX each, as of oct_model */
     bool all_values;                  /* each tensor of codes is an output of its own */
     bool pixels;         /* the input is pixels from 0 to 255; false: normalised values */
+    bool codes;          /* input and output are codes, whose qparams the file has; false: floats */
     bool signed_weights; /* weights of int8 models as signed bytes; false: unsigned, around 128 */
     const char *name;    /* of the file, without folder and suffix */
     const char *version; /* of Octet */
@@ -39,6 +40,8 @@ typedef struct oct_export_format {
     bool runs;                 /* a file of it is a network, which can be run */
     bool choices;              /* --all-values and --signed-weights are for it */
     bool golden;               /* golden samples stand beside it; otherwise in it, if at all */
+    bool channels_last;        /* such a network takes images and gives planes as (N, H, W, C) */
+    bool hands_over_codes;     /* oct_export.codes is for it */
     /* NULL: it has no form for such a file. OCT_PREPARE with a problem for each layer that it cannot say. */
     oct_status (*write_model)(const oct_export *job, oct_exported *out);
     oct_status (*write_network)(const oct_export *job, oct_exported *out);

@@ -3,16 +3,7 @@
 #include "io/export/onnx_layer.h"
 
 #include "core/base/mem.h"
-
-#include <string.h>
-
-enum { LOOPS = 8 };
-
-/* Loops from the innermost one on: number i of the output is number `first` + the sum of i_k * stride_k. */
-typedef struct loops {
-    int count;
-    int64_t first, size[LOOPS], stride[LOOPS];
-} loops;
+#include "io/export/program_parts.h"
 
 /* Where number `i` of a tensor in the file lies in Octet's order, and the other way round. */
 static int64_t ours(const oct_shape *s, int64_t i)
@@ -28,67 +19,18 @@ static int64_t theirs(const oct_shape *s, int64_t i)
     return i % s->dim[3] * s->dim[1] * s->dim[2] + i / s->dim[3];
 }
 
-static int64_t source_of(const oct_move_map *map, int64_t i)
+/* dims and perm are those of a sample. */
+static const char *transpose(oct_to_onnx_writer *w, const char *x, int n, const int64_t *dims,
+                             const int64_t *perm)
 {
-    int64_t at = map->offset;
-    for (int k = map->dims - 1; k >= 0; k--) {
-        at += i % map->size[k] * map->stride[k];
-        i /= map->size[k];
+    int64_t all[OCT_LOOPS + 1] = {0}, order[OCT_LOOPS + 1] = {0};
+    for (int i = 0; i < n; i++) {
+        all[i + 1] = dims[i];
+        order[i + 1] = perm[i] + 1;
     }
-    return at;
-}
-
-/* Finds loops that give these n indices; false: there are none, or too many. */
-static bool find_loops(loops *l, const int32_t *index, int64_t n)
-{
-    *l = (loops){.first = index[0]};
-    for (int64_t block = 1; block < n; block *= l->size[l->count++]) {
-        if (l->count == LOOPS || n % block != 0) return false;
-        const int64_t stride = (int64_t)index[block] - index[0];
-        int64_t size = 2;
-        while (size * block < n && index[size * block] - index[0] == size * stride)
-            size++;
-        l->size[l->count] = size;
-        l->stride[l->count] = stride;
-    }
-    for (int64_t i = 0; i < n; i++) {
-        int64_t at = l->first, rest = i;
-        for (int k = 0; k < l->count; k++) {
-            at += rest % l->size[k] * l->stride[k];
-            rest /= l->size[k];
-        }
-        if (rest != 0 || at != index[i]) return false;
-    }
-    return true;
-}
-
-/* Tells whether the loops go over all n numbers once; order: the loops by falling stride. */
-static bool is_transposition(const loops *l, int64_t n, int *order)
-{
-    int64_t covered = 1;
-    if (l->first != 0) return false;
-    for (int placed = 0; placed < l->count; placed++) {
-        int next = 0;
-        while (next < l->count && l->stride[next] != covered)
-            next++;
-        if (next == l->count) return false;
-        covered *= l->size[next];
-        order[l->count - 1 - placed] = next;
-    }
-    return covered == n;
-}
-
-static const char *transpose(oct_to_onnx_writer *w, const char *x, const loops *l, const int *order)
-{
-    int64_t dims[LOOPS + 1] = {0}, perm[LOOPS + 1] = {0};
-    for (int i = 0; i < l->count; i++)
-        dims[i + 1] = l->size[order[i]];
-    for (int i = 0; i < l->count; i++) /* the output's dimension i is the loop count - 1 - i */
-        for (int k = 0; k < l->count; k++)
-            if (order[k] == l->count - 1 - i) perm[i + 1] = k + 1;
-    const char *y = OCT_TO_ONNX(w, "Reshape", x, oct_to_onnx_list(w, l->count + 1, dims));
+    const char *y = OCT_TO_ONNX(w, "Reshape", x, oct_to_onnx_list(w, n + 1, all));
     y = OCT_TO_ONNX(w, "Transpose", y);
-    oct_to_onnx_ints_set(w, "perm", l->count + 1, perm);
+    oct_to_onnx_ints_set(w, "perm", n + 1, order);
     return y;
 }
 
@@ -127,15 +69,15 @@ static oct_to_onnx_ref write(oct_to_onnx_writer *w, oct_to_onnx_ref x, const oct
 {
     const oct_shape there = oct_to_onnx_shape(&map->out);
     const int64_t numel = oct_shape_numel(&x.tensor.shape);
-    int order[LOOPS];
-    loops l;
-    const bool found = find_loops(&l, index, n);
+    int64_t dims[OCT_LOOPS], perm[OCT_LOOPS];
+    oct_loops l;
+    const bool found = oct_loops_find(&l, index, n);
     const char *y;
     bool shaped = false;
     if (found && (l.count == 0 || (l.count == 1 && l.stride[0] == 1)))
         y = take_part(w, &x, &map->out, l.first, n, &shaped);
-    else if (found && is_transposition(&l, numel, order))
-        y = transpose(w, x.name, &l, order);
+    else if (found && oct_loops_transpose(&l, numel, dims, perm))
+        y = transpose(w, x.name, l.count, dims, perm);
     else {
         y = OCT_TO_ONNX(w, "Gather", rows(w, x.name, numel),
                         oct_to_onnx_constant(w, NULL, OCT_S32, 1, &n, index));
@@ -159,7 +101,7 @@ oct_to_onnx_ref oct_to_onnx_move(oct_to_onnx_writer *w, oct_to_onnx_ref x, const
                                 oct_to_onnx_layer_name(w)),
                none;
     for (int64_t i = 0; i < n; i++)
-        index[i] = (int32_t)theirs(&x.tensor.shape, source_of(&m, ours(&m.out, i)));
+        index[i] = (int32_t)theirs(&x.tensor.shape, oct_move_source(&m, ours(&m.out, i)));
     const oct_to_onnx_ref y = write(w, x, &m, index, n);
     oct_free(&index);
     return y;

@@ -34,9 +34,7 @@ oct_shape oct_to_onnx_value_shape(const oct_value *v)
 static const char *name_of(oct_to_onnx_writer *w, const oct_program *program, int64_t number)
 {
     const char *name = program->steps[number].name;
-    int twins = 1;
-    for (int64_t i = 0; i < number; i++)
-        if (strcmp(program->steps[i].name, name) == 0) twins++;
+    const int twins = oct_export_twins(program, number);
     return twins == 1 ? oct_to_onnx_name(w, "%s", name) : oct_to_onnx_name(w, "%s:%d", name, twins);
 }
 
@@ -115,18 +113,6 @@ static void write_program(oct_to_onnx_program *p)
     if (p->job->all_values) declare_values(p);
 }
 
-/* Notices of one kind name their layers together. */
-static oct_status say(const oct_to_onnx_program *p, oct_text *notices)
-{
-    for (size_t i = 0; i < OCT_TO_ONNX_LOSSES; i++) {
-        const oct_to_onnx_loss *loss = &p->losses[i];
-        if (loss->count > 0)
-            OCT_TRY(oct_text_add(notices, "%s%s: %s\n", loss->first,
-                                 loss->count > 1 ? " and others" : "", oct_to_onnx_loss_words[i]));
-    }
-    return OCT_OK;
-}
-
 oct_status oct_to_onnx_program_write(oct_to_onnx_writer *w, const oct_export *job,
                                      oct_text *notices)
 {
@@ -138,7 +124,7 @@ oct_status oct_to_onnx_program_write(oct_to_onnx_writer *w, const oct_export *jo
     OCT_TRY_OUT(oct_alloc(&p.fresh, count, sizeof *p.fresh));
     write_program(&p);
     OCT_TRY_OUT(oct_to_onnx_status(w));
-    status = say(&p, notices);
+    status = oct_export_losses_say(OCT_TO_ONNX_LOSSES, p.losses, oct_to_onnx_loss_words, notices);
 out:
     oct_free(&p.values);
     oct_free(&p.params);

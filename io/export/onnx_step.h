@@ -2,6 +2,7 @@
 #pragma once
 
 #include "io/export/onnx_model.h"
+#include "io/export/program_parts.h"
 
 /* Scale and zero point of a value, as constants. */
 typedef struct oct_to_onnx_qparams {
@@ -37,11 +38,6 @@ typedef enum oct_to_onnx_loss_kind {
 } oct_to_onnx_loss_kind;
 extern const char *const oct_to_onnx_loss_words[];
 
-typedef struct oct_to_onnx_loss {
-    int64_t count;
-    const char *first; /* step */
-} oct_to_onnx_loss;
-
 /* An int8 model that is being written. */
 typedef struct oct_to_onnx_program {
     oct_to_onnx_writer *w;
@@ -50,7 +46,7 @@ typedef struct oct_to_onnx_program {
     oct_to_onnx_ref *values;     /* by value: codes, floats or class numbers */
     oct_to_onnx_qparams *params; /* by value, where they have been needed */
     bool *fresh;                 /* by value: a node made it, which has its step's name */
-    oct_to_onnx_loss losses[OCT_TO_ONNX_LOSSES];
+    oct_export_loss losses[OCT_TO_ONNX_LOSSES];
 } oct_to_onnx_program;
 
 typedef struct oct_to_onnx_step_type {

@@ -14,44 +14,6 @@ static oct_to_onnx_ref lookup(oct_to_onnx_program *p, oct_to_onnx_ref x, oct_dty
     return x;
 }
 
-/* What the step makes of each code in each channel: it runs on a plane whose pixel i is code i throughout. */
-static oct_status make_table(const oct_program *program, const oct_step *step, uint8_t *table)
-{
-    enum { CODES = UINT8_MAX + 1 };
-    const oct_step_type *type = oct_step_type_of(step->kind);
-    const oct_kernel *kernel = oct_kernel_here();
-    const int64_t channels = step->conv.in_c;
-    uint8_t *codes = NULL, *made = NULL, *packed = NULL, *scratch = NULL;
-    oct_step plane = *step;
-    oct_status status;
-    plane.conv.in_h = plane.conv.out_h = CODES;
-    plane.conv.in_w = plane.conv.out_w = 1;
-    OCT_TRY_OUT(oct_alloc(&codes, (size_t)channels, CODES));
-    OCT_TRY_OUT(oct_alloc(&made, (size_t)channels, CODES));
-    OCT_TRY_OUT(oct_alloc(&packed, (size_t)type->packed_bytes(program, &plane, kernel), 1));
-    OCT_TRY_OUT(oct_alloc(&scratch, (size_t)type->scratch_bytes(program, &plane, kernel), 1));
-    for (int64_t i = 0; i < CODES * channels; i++)
-        codes[i] = (uint8_t)(i / channels);
-    type->pack(program, &plane, kernel, packed);
-    type->run(&(oct_step_run){.program = program,
-                              .step = &plane,
-                              .kernel = kernel,
-                              .packed = packed,
-                              .samples = 1,
-                              .input = (const void *[]){codes},
-                              .output = made,
-                              .scratch = scratch});
-    for (int64_t c = 0; c < channels; c++)
-        for (int64_t code = 0; code < CODES; code++)
-            table[c * CODES + code] = made[code * channels + c];
-out:
-    oct_free(&codes);
-    oct_free(&made);
-    oct_free(&packed);
-    oct_free(&scratch);
-    return status;
-}
-
 /* Looks up tables of all channels, one behind the other: adds to each code where its channel's begins. */
 static oct_to_onnx_ref lookup_channels(oct_to_onnx_program *p, oct_to_onnx_ref x, oct_dtype dtype,
                                        const void *table, int64_t size)
@@ -117,11 +79,11 @@ static oct_to_onnx_ref affine(oct_to_onnx_program *p, const oct_step *step)
                          step->name);
         return y;
     }
-    oct_status status = oct_alloc(&table, (size_t)step->conv.in_c, UINT8_MAX + 1);
-    if (status == OCT_OK) status = make_table(p->program, step, table);
+    oct_status status = oct_alloc(&table, (size_t)step->conv.in_c, OCT_EXPORT_CODES);
+    if (status == OCT_OK) status = oct_export_table(p->program, step, table);
     if (status == OCT_OK)
         y = lookup_channels(p, p->values[step->input[0]], OCT_U8, table,
-                            step->conv.in_c * (UINT8_MAX + 1));
+                            step->conv.in_c * (OCT_EXPORT_CODES));
     else
         oct_to_onnx_fail(p->w, status, "%s: its table cannot be made", step->name);
     oct_free(&table);
@@ -171,7 +133,6 @@ static oct_to_onnx_ref rescale(oct_to_onnx_program *p, const oct_step *step, int
     const oct_value *to = &p->program->values[step->output];
     const oct_to_onnx_ref x = p->values[step->input[i]];
     if (oct_qparams_equal(from->q, to->q)) return x;
-    const int64_t size = oct_qtable_size(from->q);
     const oct_to_onnx_ref none = {.name = NULL};
     if (from->dtype != OCT_U8 || to->dtype != OCT_U8) {
         oct_to_onnx_fail(p->w, OCT_PREPARE,
@@ -179,12 +140,9 @@ static oct_to_onnx_ref rescale(oct_to_onnx_program *p, const oct_step *step, int
                          step->name);
         return none;
     }
-    uint8_t in[UINT8_MAX + 1], out[UINT8_MAX + 1];
-    for (int c = 0; c <= UINT8_MAX; c++)
-        in[c] = (uint8_t)c;
-    const oct_qconcat_input one = {.x = {.q = from->q, .data = in}, .c = 1};
-    oct_qconcat_forward(size, 1, &one, p->program->shift, to->q, out);
-    return lookup(p, x, OCT_U8, out, size);
+    uint8_t out[OCT_EXPORT_CODES];
+    oct_export_rescale(p->program, from->q, to->q, out);
+    return lookup(p, x, OCT_U8, out, OCT_EXPORT_CODES);
 }
 
 static oct_to_onnx_ref move(oct_to_onnx_program *p, const oct_step *step)

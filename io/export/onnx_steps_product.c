@@ -20,7 +20,7 @@ const char *const oct_to_onnx_loss_words[] = {
 
 void oct_to_onnx_lose(oct_to_onnx_program *p, oct_to_onnx_loss_kind kind, const oct_step *step)
 {
-    if (p->losses[kind].count++ == 0) p->losses[kind].first = step->name;
+    oct_export_lose(&p->losses[kind], step);
 }
 
 static const oct_to_onnx_qparams *params_of(oct_to_onnx_program *p, int32_t value)
@@ -108,22 +108,6 @@ static void order_weights(const oct_step *step, const oct_shape *plane, int zero
                     (uint8_t)(step->weight[o * depth + t * channels + c] + zero);
 }
 
-/* Biases without what the zero point of the input adds to the sums, and their scales. */
-static bool order_biases(const oct_step *step, oct_qparams in, int32_t *bias, float *scale)
-{
-    const int64_t depth = oct_conv_depth(&step->conv);
-    for (int64_t o = 0; o < step->conv.out_c; o++) {
-        int64_t sum = 0;
-        for (int64_t i = 0; i < depth; i++)
-            sum += step->weight[o * depth + i];
-        const int64_t own = step->bias[o] + in.zero_point * sum;
-        if (own < INT32_MIN || own > INT32_MAX) return false;
-        bias[o] = (int32_t)own;
-        scale[o] = in.scale * step->weight_scale[o];
-    }
-    return true;
-}
-
 static int zero_of(const oct_to_onnx_program *p)
 {
     return p->job->signed_weights ? 0 : WEIGHT_ZERO;
@@ -180,7 +164,7 @@ static void write_weights(oct_to_onnx_program *p, const oct_step *step, int ndim
     made[0] = made[1] = NULL;
     if (take_buffers(&b, &step->conv) != OCT_OK) {
         oct_to_onnx_fail(w, OCT_RESOURCE, "%s: no memory for its weights", step->name);
-    } else if (!order_biases(step, in->q, b.bias, b.bias_scale)) {
+    } else if (!oct_export_biases(step, in->q, b.bias, b.bias_scale)) {
         oct_to_onnx_fail(w, OCT_PREPARE, "%s: its bias does not fit into 32 bits, which ONNX has",
                          step->name);
     } else {

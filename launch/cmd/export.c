@@ -18,7 +18,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { FORMAT, OUTPUT, DATA, ALL_VALUES, PIXELS, SIGNED_WEIGHTS };
+enum { FORMAT, OUTPUT, DATA, ALL_VALUES, PIXELS, CODES, SIGNED_WEIGHTS };
 
 typedef struct exporting {
     const oct_args *args;
@@ -108,7 +108,12 @@ static oct_status check_kind(exporting *e)
               "command line: --signed-weights is for int8 models; %s is none", path);
     OCT_CHECK(e->format->choices ||
                   !(e->args->option[ALL_VALUES].given || e->args->option[SIGNED_WEIGHTS].given),
-              OCT_USAGE, "command line: --all-values and --signed-weights are for --format onnx");
+              OCT_USAGE,
+              "command line: --all-values and --signed-weights are for --format onnx and tflite");
+    OCT_CHECK(!e->args->option[CODES].given || e->format->hands_over_codes, OCT_USAGE,
+              "command line: --codes is for formats whose inputs and outputs may be codes, as "
+              "tflite's; --format %s has floats",
+              e->format->name);
     OCT_CHECK(!e->args->option[PIXELS].given || e->format->runs, OCT_USAGE,
               "command line: --pixels is for networks; --format %s holds parameters alone",
               e->format->name);
@@ -195,6 +200,7 @@ static oct_status write_golden(exporting *e)
 {
     const bool pixels = e->job.pixels;
     void *bytes = NULL;
+    e->golden.channels_last = e->format->channels_last;
     size_t size;
     if (!e->golden_path) return OCT_OK;
     OCT_TRY(e->job.model
@@ -261,6 +267,7 @@ static oct_status work(exporting *e)
     e->job.name = e->name;
     e->job.all_values = e->args->option[ALL_VALUES].given;
     e->job.pixels = e->args->option[PIXELS].given;
+    e->job.codes = e->args->option[CODES].given;
     e->job.signed_weights = e->args->option[SIGNED_WEIGHTS].given;
     OCT_TRY(e->kind == OCT_FILE_MODEL ? open_model(e) : open_checkpoint(e));
     OCT_TRY(write_format(e));
@@ -292,7 +299,7 @@ static oct_status run(const oct_args *args)
 
 static const oct_option options[] = {
     [FORMAT] = {"--format", 'f', OCT_OPT_TEXT, "NAME",
-                "onnx; c of an int8 model; safetensors of a checkpoint", 0, 0},
+                "onnx; tflite or c of an int8 model; safetensors of a checkpoint", 0, 0},
     [OUTPUT] = {"--output", 'o', OCT_OPT_TEXT, "OUT", "file to write; must not exist", 0, 0},
     [DATA] = {"--data", 0, OCT_OPT_TEXT, "FOLDER",
               "of a checkpoint: folder of the data set, if it is not where the run had it", 0, 0},
@@ -302,6 +309,8 @@ static const oct_option options[] = {
         {"--pixels", 0, OCT_OPT_FLAG, NULL,
          "the input is pixels from 0 to 255, or of c may be; normalising is part of the network", 0,
          0},
+    [CODES] = {"--codes", 0, OCT_OPT_FLAG, NULL,
+               "tflite: input and output are codes, whose scale and zero point the file has", 0, 0},
     [SIGNED_WEIGHTS] = {"--signed-weights", 0, OCT_OPT_FLAG, NULL,
                         "of an int8 model: weights as s8, for processors with VNNI only (above)", 0,
                         0},
@@ -310,13 +319,14 @@ static const oct_option options[] = {
 
 const oct_command oct_command_export = {
     .name = "export",
-    .usage = "octet export FILE --format NAME -o OUT [--all-values] [--pixels] [--signed-weights] "
-             "[--data FOLDER]",
-    .summary = "writes a model or checkpoint for other programs: ONNX, C, safetensors",
+    .usage = "octet export FILE --format NAME -o OUT [--all-values] [--pixels] [--codes] "
+             "[--signed-weights] [--data FOLDER]",
+    .summary = "writes a model or checkpoint for other programs: ONNX, TFLite, C, safetensors",
     .help =
         "FILE is an int8 model (*.int8.h5), a checkpoint or a run folder (its newest checkpoint).\n"
         "\n"
         "    octet export runs/a/model.int8.h5 --format onnx -o a.onnx     the int8 model\n"
+        "    octet export runs/a/model.int8.h5 --format tflite -o a.tflite the same for TFLite\n"
         "    octet export runs/a/model.int8.h5 --format c -o kws           kws.c and kws.h\n"
         "    octet export runs/a --format onnx -o float.onnx               the float network\n"
         "    octet export runs/a --format safetensors -o a.safetensors     its parameters\n"
@@ -334,6 +344,11 @@ const oct_command oct_command_export = {
         "a processor with AVX2 and no VNNI signed weights give wrong sums without a word, unless "
         "the\n"
         "session sets session.x64quantprecision to 1.\n"
+        "tflite: images (1, H, W, C), input and output as for onnx, or with --codes the signed "
+        "bytes\n"
+        "that TFLite computes with. A model that was trained for quant.target: tflite gives the "
+        "same\n"
+        "codes in TFLite with its XNNPACK delegate; for others a notice says what may differ.\n"
         "c: C99 for microcontrollers, and the model's specification to read: no allocation, "
         "nothing "
         "but\n"
@@ -344,7 +359,7 @@ const oct_command oct_command_export = {
         "defined, kws_self_test() counts the outputs of golden inputs that differ.\n"
         "safetensors: names and layouts as PyTorch has them.\n"
         "\n"
-        "Beside an ONNX file stands NAME.golden.npz: inputs, and the outputs that Octet computes "
+        "Beside ONNX and TFLite files stands NAME.golden.npz: inputs, and the outputs that Octet "
         "of them.\n",
     .options = options,
     .min_words = 1,

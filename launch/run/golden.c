@@ -39,13 +39,17 @@ static oct_status add(oct_golden *golden, const char *name, const oct_value *v, 
     const bool plane = v->h * v->w > 1;
     void *own = NULL;
     OCT_TRY(oct_alloc(&own, (size_t)(golden->count * oct_value_numel(v)), sizeof(float)));
-    put_channels_first(golden->count, v, numbers, own);
-    golden->array[golden->num_arrays++] =
-        (oct_npz_array){.name = name,
-                        .dtype = v->dtype,
-                        .shape = plane ? OCT_SHAPE(golden->count, v->c, v->h, v->w)
-                                       : OCT_SHAPE(golden->count, v->c),
-                        .data = own};
+    if (golden->channels_last)
+        memcpy(own, numbers, (size_t)(golden->count * oct_value_numel(v)) * sizeof(float));
+    else
+        put_channels_first(golden->count, v, numbers, own);
+    golden->array[golden->num_arrays++] = (oct_npz_array){
+        .name = name,
+        .dtype = v->dtype,
+        .shape = !plane                  ? OCT_SHAPE(golden->count, v->c)
+                 : golden->channels_last ? OCT_SHAPE(golden->count, v->h, v->w, v->c)
+                                         : OCT_SHAPE(golden->count, v->c, v->h, v->w),
+        .data = own};
     return OCT_OK;
 }
 
@@ -60,7 +64,7 @@ static const char *input_name(int i)
 static oct_status make_pixels(oct_golden *golden, const float *mean, const float *std)
 {
     oct_npz_array *a = &golden->array[0];
-    const int64_t channels = a->shape.dim[1],
+    const int64_t channels = a->shape.dim[golden->channels_last ? a->shape.ndim - 1 : 1],
                   pixels = oct_shape_numel(&a->shape) / (a->shape.dim[0] * channels);
     const float *values = a->data;
     uint8_t *bytes = NULL, all[UINT8_MAX + 1];
@@ -69,7 +73,8 @@ static oct_status make_pixels(oct_golden *golden, const float *mean, const float
     for (int b = 0; b <= UINT8_MAX; b++)
         all[b] = (uint8_t)b;
     for (int64_t i = 0; i < oct_shape_numel(&a->shape); i++) {
-        const int64_t c = channels > OCT_REALS_MAX ? 0 : i / pixels % channels;
+        const int64_t at = golden->channels_last ? i : i / pixels;
+        const int64_t c = channels > OCT_REALS_MAX ? 0 : at % channels;
         oct_normalise(all, UINT8_MAX + 1, 1, &mean[c], &std[c], table);
         int b = 0;
         while (b <= UINT8_MAX && table[b] != values[i])
@@ -134,7 +139,8 @@ out:
 
 oct_status oct_golden_of_model(oct_golden *golden, const oct_model *model, bool pixels)
 {
-    *golden = (oct_golden){.count = model->certificate.golden_count};
+    *golden = (oct_golden){.count = model->certificate.golden_count,
+                           .channels_last = golden->channels_last};
     for (int i = 0; i < model->program.num_inputs; i++)
         OCT_TRY(add_input(golden, model, i));
     OCT_TRY(run_program(golden, model));
@@ -186,7 +192,8 @@ oct_status oct_golden_of_network(oct_golden *golden, oct_module *root, const oct
     kept k = {.at = NULL};
     oct_status status = OCT_OK;
     *golden =
-        (oct_golden){.count = data->count < OCT_GOLDEN_IMAGES ? data->count : OCT_GOLDEN_IMAGES};
+        (oct_golden){.count = data->count < OCT_GOLDEN_IMAGES ? data->count : OCT_GOLDEN_IMAGES,
+                     .channels_last = golden->channels_last};
     OCT_TRY_OUT(oct_evaluation_loader(&loader, recipe, data));
     OCT_TRY_OUT(oct_alloc(&images, (size_t)(golden->count * oct_value_numel(&in)), sizeof *images));
     OCT_TRY_OUT(oct_loader_read(&loader, 0, golden->count, images, &goals));

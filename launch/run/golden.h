@@ -1,5 +1,5 @@
 /* Golden samples stand beside an exported file: inputs, and the outputs that Octet computes of them, in the file's own
- * shapes and order (channels before rows and columns). */
+ * shapes and order. */
 #pragma once
 
 #include "io/checkpoint.h"
@@ -12,7 +12,8 @@
 typedef struct oct_golden {
     oct_npz_array array[OCT_PROGRAM_INPUTS + 1]; /* data are owned */
     int num_arrays;
-    int64_t count; /* samples */
+    int64_t count;      /* samples */
+    bool channels_last; /* is set before: planes are (H, W, C); otherwise (C, H, W) */
 } oct_golden;
 void oct_golden_free(oct_golden *golden);
 

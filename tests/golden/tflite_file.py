@@ -192,6 +192,9 @@ class Session:
         self.outputs = [self.describe(library.TfLiteInterpreterGetOutputTensor(self.interpreter, i))
                         for i in range(library.TfLiteInterpreterGetOutputTensorCount(self.interpreter))]
 
+    def input_type(self):
+        return self.describe(self.library.TfLiteInterpreterGetInputTensor(self.interpreter, 0))[2]
+
     def describe(self, tensor):
         tensor, library = ctypes.c_void_p(tensor), self.library
         shape = [library.TfLiteTensorDim(tensor, k) for k in range(library.TfLiteTensorNumDims(tensor))]

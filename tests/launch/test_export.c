@@ -261,6 +261,32 @@ Test(export, pixels_go_in_as_bytes_that_become_the_same_values)
     oct_onnx_free(&g);
 }
 
+Test(export, tflite_is_for_int8_models_and_tells_what_may_differ)
+{
+    void *bytes[2] = {NULL};
+    size_t size[2];
+    OCTET("export", MODEL, "--format", "tflite", "-o", "a.tflite");
+    oct_check_exit(job, 0);
+    oct_check_said(job,
+                   "head.2: hands over floats, which TFLite computes in floats: outputs differ");
+    export_to(MODEL, "tflite", "b.tflite");
+    cr_assert(oct_file_read("a.tflite", 1 << 28, &bytes[0], &size[0]) == OCT_OK);
+    cr_assert(oct_file_read("b.tflite", 1 << 28, &bytes[1], &size[1]) == OCT_OK);
+    cr_assert(size[0] == size[1] && memcmp(bytes[0], bytes[1], size[0]) == 0);
+    cr_assert_arr_eq((const char *)bytes[0] + 4, "TFL3", 4);
+    oct_free(&bytes[0]);
+    oct_free(&bytes[1]);
+    float *input = golden("a.golden.npz", "input.npy", "(8, 12, 12, 1)");
+    oct_free(&input);
+    OCTET("export", "run", "--format", "tflite", "-o", "c.tflite");
+    oct_check_exit(job, 2);
+    oct_check_said(job, "command line: --format tflite: is for int8 models, but run is a ");
+    OCTET("export", MODEL, "--format", "onnx", "-o", "c.onnx", "--codes");
+    oct_check_exit(job, 2);
+    oct_check_said(job, "command line: --codes is for formats whose inputs and outputs may be");
+    cr_assert(!oct_file_exists("c.tflite") && !oct_file_exists("c.onnx"));
+}
+
 Test(export, a_network_that_was_not_trained_is_known_as_such)
 {
     void *recipe = NULL;

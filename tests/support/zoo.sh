@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# Networks that are trained for a few steps, to be held against other runtimes; sourced by tests/onnx/prove and
-# tests/c_form/prove, which set
+# Networks that are trained for a few steps, to be held against other runtimes; sourced by tests/onnx/prove,
+# tests/tflite/prove and tests/c_form/prove, which set
 #     root, build   of the repository, of its build
 #     zoo           the folder of networks NAME.onnx with NAME.npz (tests/golden/onnx)
 #     train, test   how many images train, and how many are compared

@@ -1,0 +1,130 @@
+#include "io/export/flat_writer.h"
+
+#include "core/base/mem.h"
+
+#include <string.h>
+
+enum { REFERENCE = 4, TABLE_ALIGN = 8 };
+
+static const size_t most_bytes = INT32_MAX; /* references count in 31 bits */
+
+/* Adds so many zeros, and returns where they begin. */
+static size_t add(oct_flat_writer *w, size_t bytes)
+{
+    const size_t at = w->size;
+    if (w->status == OCT_OK && bytes > most_bytes - w->size)
+        w->status = oct_fail(OCT_PREPARE, "the file would have more than 2 GiB, which its format "
+                                          "cannot count");
+    if (w->status == OCT_OK)
+        w->status = oct_grow(&w->bytes, &w->capacity, w->size + bytes, sizeof *w->bytes);
+    if (w->status != OCT_OK) return 0;
+    memset(w->bytes + at, 0, bytes);
+    w->size += bytes;
+    return at;
+}
+
+static void put(oct_flat_writer *w, size_t at, uint64_t value, int width)
+{
+    for (int i = 0; i < width && w->status == OCT_OK; i++)
+        w->bytes[at + (size_t)i] = (uint8_t)(value >> (8 * i));
+}
+
+/* What comes `ahead` bytes from here on is aligned. */
+static void align(oct_flat_writer *w, size_t to, size_t ahead)
+{
+    const size_t beyond = (w->size + ahead) % to;
+    if (beyond > 0) add(w, to - beyond);
+}
+
+static void point(oct_flat_writer *w, size_t place, size_t there)
+{
+    if (w->status == OCT_OK) put(w, place, there - place, REFERENCE);
+}
+
+void oct_flat_begin(oct_flat_writer *w, const char identifier[4])
+{
+    *w = (oct_flat_writer){.status = OCT_OK};
+    add(w, REFERENCE);
+    const size_t at = add(w, 4);
+    if (w->status == OCT_OK) memcpy(w->bytes + at, identifier, 4);
+}
+
+void oct_flat_free(oct_flat_writer *w)
+{
+    oct_free(&w->bytes);
+    *w = (oct_flat_writer){.status = OCT_OK};
+}
+
+static size_t width_of(const oct_flat_field *field)
+{
+    return field->width ? (size_t)field->width : REFERENCE;
+}
+
+/* Places the fields behind the table's own reference, wide ones first, so that each is aligned. */
+static size_t lay_out(int n, const oct_flat_field *fields, size_t *offset)
+{
+    size_t size = REFERENCE;
+    for (size_t width = 8; width > 0; width /= 2)
+        for (int i = 0; i < n; i++) {
+            if (width_of(&fields[i]) != width) continue;
+            size = (size + width - 1) / width * width;
+            offset[i] = size;
+            size += width;
+        }
+    return size;
+}
+
+void oct_flat_table(oct_flat_writer *w, size_t place, int n, oct_flat_field *fields)
+{
+    size_t offset[OCT_FLAT_FIELDS] = {0};
+    int slots = 0;
+    OCT_ASSERT(n <= OCT_FLAT_FIELDS);
+    for (int i = 0; i < n; i++)
+        slots = fields[i].number >= slots ? fields[i].number + 1 : slots;
+    const size_t size = lay_out(n, fields, offset);
+    align(w, 2, 0);
+    const size_t list = add(w, 4 + 2 * (size_t)slots);
+    align(w, TABLE_ALIGN, 0);
+    const size_t at = add(w, size);
+    put(w, list, 4 + 2 * (uint64_t)slots, 2);
+    put(w, list + 2, size, 2);
+    put(w, at, at - list, REFERENCE);
+    for (int i = 0; i < n; i++) {
+        fields[i].place = at + offset[i];
+        put(w, list + 4 + 2 * (size_t)fields[i].number, offset[i], 2);
+        put(w, fields[i].place, (uint64_t)fields[i].value, fields[i].width);
+    }
+    point(w, place, at);
+}
+
+/* Begins a vector: its length, behind which its numbers are aligned. */
+static size_t begin_vector(oct_flat_writer *w, size_t place, size_t n, size_t to)
+{
+    align(w, to > REFERENCE ? to : REFERENCE, REFERENCE);
+    const size_t at = add(w, REFERENCE);
+    put(w, at, n, REFERENCE);
+    point(w, place, at);
+    return at;
+}
+
+void oct_flat_vector(oct_flat_writer *w, size_t place, size_t n, int width, int to,
+                     const void *numbers)
+{
+    begin_vector(w, place, n, (size_t)to);
+    const size_t at = add(w, n * (size_t)width);
+    if (w->status == OCT_OK && n > 0) memcpy(w->bytes + at, numbers, n * (size_t)width);
+}
+
+size_t oct_flat_references(oct_flat_writer *w, size_t place, size_t n)
+{
+    begin_vector(w, place, n, REFERENCE);
+    return add(w, n * REFERENCE);
+}
+
+void oct_flat_text(oct_flat_writer *w, size_t place, const char *text)
+{
+    const size_t length = strlen(text);
+    begin_vector(w, place, length, REFERENCE);
+    const size_t at = add(w, length + 1);
+    if (w->status == OCT_OK) memcpy(w->bytes + at, text, length);
+}

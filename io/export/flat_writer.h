@@ -1,0 +1,38 @@
+/* A FlatBuffer is written forward: a table or vector comes before what it points to. So who writes one gets the places
+ * of its references, and points each at what is written next.
+ *
+ * A writer keeps its first failure, after which nothing is written. The layout is that of the FlatBuffers encoding:
+ * little-endian, references relative to where they lie, each table with a list of where its fields are. */
+#pragma once
+
+#include "core/base/status.h"
+
+#include <stdint.h>
+
+typedef struct oct_flat_writer {
+    oct_status status;
+    uint8_t *bytes; /* owned by who takes it at the end */
+    size_t size, capacity;
+} oct_flat_writer;
+
+enum { OCT_FLAT_ROOT = 0 /* where the file refers to its root table */, OCT_FLAT_FIELDS = 12 };
+
+/* A field of a table. */
+typedef struct oct_flat_field {
+    int number;    /* in the schema */
+    int width;     /* bytes: 1, 2, 4 or 8; 0: a reference */
+    int64_t value; /* of a number; floats by their bits */
+    size_t place;  /* is set for a reference: where it lies */
+} oct_flat_field;
+
+/* identifier: four characters that tell the kind of file. */
+void oct_flat_begin(oct_flat_writer *w, const char identifier[4]);
+void oct_flat_free(oct_flat_writer *w);
+/* Writes a table of at most OCT_FLAT_FIELDS fields and lets the reference at `place` point to it. */
+void oct_flat_table(oct_flat_writer *w, size_t place, int n, oct_flat_field *fields);
+/* Write vectors of n numbers of `width` bytes, aligned to `align` bytes (a power of two, of at least their width), and
+ * of n references, of which number i lies at the result + 4 * i. */
+void oct_flat_vector(oct_flat_writer *w, size_t place, size_t n, int width, int align,
+                     const void *numbers);
+size_t oct_flat_references(oct_flat_writer *w, size_t place, size_t n);
+void oct_flat_text(oct_flat_writer *w, size_t place, const char *text);

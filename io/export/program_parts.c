@@ -1,0 +1,145 @@
+#include "io/export/program_parts.h"
+
+#include "core/base/mem.h"
+#include "quant/runtime/step.h"
+
+#include <string.h>
+
+int oct_export_twins(const oct_program *program, int64_t number)
+{
+    int twins = 1;
+    for (int64_t i = 0; i < number; i++)
+        twins += strcmp(program->steps[i].name, program->steps[number].name) == 0;
+    return twins;
+}
+
+bool oct_export_biases(const oct_step *step, oct_qparams in, int32_t *bias, float *scale)
+{
+    const int64_t depth = oct_conv_depth(&step->conv);
+    for (int64_t o = 0; o < step->conv.out_c; o++) {
+        int64_t sum = 0;
+        for (int64_t i = 0; i < depth; i++)
+            sum += step->weight[o * depth + i];
+        const int64_t own = step->bias[o] + in.zero_point * sum;
+        if (own < INT32_MIN || own > INT32_MAX) return false;
+        bias[o] = (int32_t)own;
+        scale[o] = in.scale * step->weight_scale[o];
+    }
+    return true;
+}
+
+/* The step runs on a plane whose pixel i is code i throughout. */
+oct_status oct_export_table(const oct_program *program, const oct_step *step, uint8_t *table)
+{
+    const oct_step_type *type = oct_step_type_of(step->kind);
+    const oct_kernel *kernel = oct_kernel_here();
+    const int64_t channels = step->conv.in_c;
+    uint8_t *codes = NULL, *made = NULL, *packed = NULL, *scratch = NULL;
+    oct_step plane = *step;
+    oct_status status;
+    plane.conv.in_h = plane.conv.out_h = OCT_EXPORT_CODES;
+    plane.conv.in_w = plane.conv.out_w = 1;
+    OCT_TRY_OUT(oct_alloc(&codes, (size_t)channels, OCT_EXPORT_CODES));
+    OCT_TRY_OUT(oct_alloc(&made, (size_t)channels, OCT_EXPORT_CODES));
+    OCT_TRY_OUT(oct_alloc(&packed, (size_t)type->packed_bytes(program, &plane, kernel), 1));
+    OCT_TRY_OUT(oct_alloc(&scratch, (size_t)type->scratch_bytes(program, &plane, kernel), 1));
+    for (int64_t i = 0; i < OCT_EXPORT_CODES * channels; i++)
+        codes[i] = (uint8_t)(i / channels);
+    type->pack(program, &plane, kernel, packed);
+    type->run(&(oct_step_run){.program = program,
+                              .step = &plane,
+                              .kernel = kernel,
+                              .packed = packed,
+                              .samples = 1,
+                              .input = (const void *[]){codes},
+                              .output = made,
+                              .scratch = scratch});
+    for (int64_t c = 0; c < channels; c++)
+        for (int64_t code = 0; code < OCT_EXPORT_CODES; code++)
+            table[c * OCT_EXPORT_CODES + code] = made[code * channels + c];
+out:
+    oct_free(&codes);
+    oct_free(&made);
+    oct_free(&packed);
+    oct_free(&scratch);
+    return status;
+}
+
+void oct_export_rescale(const oct_program *program, oct_qparams from, oct_qparams to,
+                        uint8_t table[OCT_EXPORT_CODES])
+{
+    uint8_t in[OCT_EXPORT_CODES];
+    for (int c = 0; c < OCT_EXPORT_CODES; c++)
+        in[c] = (uint8_t)c;
+    const oct_qconcat_input one = {.x = {.q = from, .data = in}, .c = 1};
+    oct_qconcat_forward(OCT_EXPORT_CODES, 1, &one, program->shift, to, table);
+}
+
+void oct_export_lose(oct_export_loss *loss, const oct_step *step)
+{
+    if (loss->count++ == 0) loss->first = step->name;
+}
+
+oct_status oct_export_losses_say(size_t n, const oct_export_loss *losses, const char *const *words,
+                                 oct_text *notices)
+{
+    for (size_t i = 0; i < n; i++)
+        if (losses[i].count > 0)
+            OCT_TRY(oct_text_add(notices, "%s%s: %s\n", losses[i].first,
+                                 losses[i].count > 1 ? " and others" : "", words[i]));
+    return OCT_OK;
+}
+
+int64_t oct_move_source(const oct_move_map *map, int64_t i)
+{
+    int64_t at = map->offset;
+    for (int k = map->dims - 1; k >= 0; k--) {
+        at += i % map->size[k] * map->stride[k];
+        i /= map->size[k];
+    }
+    return at;
+}
+
+bool oct_loops_find(oct_loops *l, const int32_t *index, int64_t n)
+{
+    *l = (oct_loops){.first = index[0]};
+    for (int64_t block = 1; block < n; block *= l->size[l->count++]) {
+        if (l->count == OCT_LOOPS || n % block != 0) return false;
+        const int64_t stride = (int64_t)index[block] - index[0];
+        int64_t size = 2;
+        while (size * block < n && index[size * block] - index[0] == size * stride)
+            size++;
+        l->size[l->count] = size;
+        l->stride[l->count] = stride;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        int64_t at = l->first, rest = i;
+        for (int k = 0; k < l->count; k++) {
+            at += rest % l->size[k] * l->stride[k];
+            rest /= l->size[k];
+        }
+        if (rest != 0 || at != index[i]) return false;
+    }
+    return true;
+}
+
+bool oct_loops_transpose(const oct_loops *l, int64_t n, int64_t *dims, int64_t *perm)
+{
+    int order[OCT_LOOPS]; /* the loops by falling stride */
+    int64_t covered = 1;
+    if (l->first != 0) return false;
+    for (int placed = 0; placed < l->count; placed++) {
+        int next = 0;
+        while (next < l->count && l->stride[next] != covered)
+            next++;
+        if (next == l->count) return false;
+        covered *= l->size[next];
+        order[l->count - 1 - placed] = next;
+    }
+    for (int i = 0; i < l->count; i++) {
+        dims[i] = l->size[order[i]];
+        for (int k = 0; k < l->count; k++) /* the output's dimension i is the loop count - 1 - i */
+            if (order[k] == l->count - 1 - i) perm[i] = k;
+    }
+    return covered == n;
+}

@@ -1,0 +1,43 @@
+/* What formats that write integer programs share: parts of steps in other forms, and notices of what is lost. */
+#pragma once
+
+#include "core/base/text.h"
+#include "quant/runtime/program.h"
+
+/* How many steps up to this one, and with it, have its name: a layer that is called twice has two. */
+int oct_export_twins(const oct_program *program, int64_t number);
+/* Gives biases without what the zero point of the input adds to the sums, and their scales, both (O); false where one
+ * does not fit into 32 bits. */
+bool oct_export_biases(const oct_step *step, oct_qparams in, int32_t *bias, float *scale);
+enum { OCT_EXPORT_CODES = UINT8_MAX + 1 };
+/* Gives what a step of codes makes of each code in each channel: table (channels of conv, OCT_EXPORT_CODES). */
+oct_status oct_export_table(const oct_program *program, const oct_step *step,
+                            uint8_t *table) OCT_NODISCARD;
+/* Gives what codes of 8 bits become where they are joined with others of qparams `to`. */
+void oct_export_rescale(const oct_program *program, oct_qparams from, oct_qparams to,
+                        uint8_t table[OCT_EXPORT_CODES]);
+
+/* One way to differ: how many steps do, and the name of the first. */
+typedef struct oct_export_loss {
+    int64_t count;
+    const char *first;
+} oct_export_loss;
+void oct_export_lose(oct_export_loss *loss, const oct_step *step);
+/* Adds a line for each of n losses that has occurred; words: what each means. */
+oct_status oct_export_losses_say(size_t n, const oct_export_loss *losses, const char *const *words,
+                                 oct_text *notices) OCT_NODISCARD;
+
+/* Loops from the innermost one on: number i of the output is number `first` + the sum of i_k * stride_k. */
+enum { OCT_LOOPS = 8 };
+typedef struct oct_loops {
+    int count;
+    int64_t first, size[OCT_LOOPS], stride[OCT_LOOPS];
+} oct_loops;
+
+/* The number of its input that number i of a move's output is, both in Octet's order. */
+int64_t oct_move_source(const oct_move_map *map, int64_t i);
+/* Finds loops that give these n indices; false: there are none, or too many. */
+bool oct_loops_find(oct_loops *l, const int32_t *index, int64_t n);
+/* Whether the loops go over all n numbers once: then they transpose numbers of sizes dims[0..count-1], outermost first,
+ * to those of dims[perm[0]], dims[perm[1]], ... */
+bool oct_loops_transpose(const oct_loops *l, int64_t n, int64_t *dims, int64_t *perm);

@@ -1,0 +1,253 @@
+/* The format tflite: an int8 model for TFLite, whose kernels compute its steps' own arithmetic where the model was
+ * trained for quant.target: tflite; what is only close to it is said in a notice. */
+#include "io/export/tflite_step.h"
+
+#include "core/base/mem.h"
+#include "io/loader.h"
+#include "quant/runtime/step.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char *const loss_words[] = {
+#define X(id, words) words,
+    OCT_TO_TFLITE_LOSS_LIST(X)
+#undef X
+};
+
+static const oct_to_tflite_step_type *type_of(const char *name)
+{
+    const struct {
+        const oct_to_tflite_step_type *types;
+        size_t count;
+    } tables[] = {{oct_to_tflite_product_steps, oct_to_tflite_product_steps_count},
+                  {oct_to_tflite_code_steps, oct_to_tflite_code_steps_count}};
+    for (size_t t = 0; t < OCT_COUNT(tables); t++)
+        for (size_t i = 0; i < tables[t].count; i++)
+            if (strcmp(tables[t].types[i].kind, name) == 0) return &tables[t].types[i];
+    return NULL;
+}
+
+void oct_to_tflite_lose(oct_to_tflite_program *p, oct_to_tflite_loss_kind kind,
+                        const oct_step *step)
+{
+    oct_export_lose(&p->losses[kind], step);
+}
+
+int oct_to_tflite_value(oct_to_tflite_program *p, int32_t value)
+{
+    const oct_value *v = &p->program->values[value];
+    const int64_t dims[] = {1, v->h, v->w, v->c};
+    const oct_tflite_quant none = {.codes = NULL}, codes = {.codes = &v->q};
+    if (v->dtype == OCT_U8) return oct_to_tflite_tensor(p->w, OCT_TFLITE_S8, 4, dims, codes);
+    return oct_to_tflite_tensor(p->w, v->dtype == OCT_F32 ? OCT_TFLITE_FLOAT : OCT_TFLITE_S32, 4,
+                                dims, none);
+}
+
+int oct_to_tflite_reshape(oct_to_tflite_writer *w, int x, int ndim, const int64_t *dims)
+{
+    int32_t sizes[OCT_TFLITE_DIMS];
+    if (oct_to_tflite_status(w) != OCT_OK) return OCT_TFLITE_NONE;
+    if (oct_to_tflite_ndim(w, x) == ndim &&
+        memcmp(oct_to_tflite_dims(w, x), dims, (size_t)ndim * sizeof *dims) == 0)
+        return x;
+    for (int i = 0; i < ndim; i++)
+        sizes[i] = (int32_t)dims[i];
+    return oct_to_tflite_made(w, OCT_TFLITE_RESHAPE,
+                              OCT_TO_TFLITE_INPUTS(x, oct_to_tflite_list(w, ndim, sizes)),
+                              oct_to_tflite_like(w, x, ndim, dims), OCT_TO_TFLITE_NO_OPTIONS);
+}
+
+int oct_to_tflite_input(oct_to_tflite_program *p, const oct_step *step, int i, int64_t h, int64_t w,
+                        int64_t c)
+{
+    return oct_to_tflite_reshape(p->w, p->values[step->input[i]], 4, (int64_t[]){1, h, w, c});
+}
+
+/* A writer that has failed has no tensors any more. */
+static bool has_failed(const oct_to_tflite_program *p)
+{
+    return oct_to_tflite_status(p->w) != OCT_OK;
+}
+
+/* Returns the first step that makes codes of 16 bits; NULL: none does. */
+static const oct_step *wide_step(const oct_program *program)
+{
+    for (int64_t i = 0; i < program->num_steps; i++)
+        if (program->values[program->steps[i].output].dtype == OCT_U16) return &program->steps[i];
+    return NULL;
+}
+
+static void write_step(oct_to_tflite_program *p, int64_t number)
+{
+    const oct_step *step = &p->program->steps[number];
+    const char *kind = oct_step_type_of(step->kind)->name;
+    const oct_to_tflite_step_type *type = type_of(kind);
+    if (!type)
+        oct_to_tflite_fail(p->w, OCT_PREPARE, "%s: TFLite has no form for the step %s", step->name,
+                           kind);
+    if (has_failed(p)) return;
+    oct_to_tflite_layer(p->w, step->name);
+    p->values[step->output] = type->write(p, step);
+}
+
+/* Whether a tensor was one of the first `n` values. */
+static bool is_earlier(const oct_to_tflite_program *p, int tensor, int64_t number)
+{
+    bool earlier = false;
+    for (int i = 0; i < p->program->num_inputs; i++)
+        earlier |= p->values[p->program->inputs[i]] == tensor;
+    for (int64_t i = 0; i < number; i++)
+        earlier |= p->values[p->program->steps[i].output] == tensor;
+    return earlier;
+}
+
+/* The names are those of steps, as in ONNX: a layer that is called twice has two of one name. */
+static void name_values(oct_to_tflite_program *p)
+{
+    for (int64_t i = 0; i < p->program->num_steps && !has_failed(p); i++) {
+        const oct_step *step = &p->program->steps[i];
+        const int tensor = p->values[step->output], twins = oct_export_twins(p->program, i);
+        if (tensor == p->output || is_earlier(p, tensor, i)) continue;
+        if (twins == 1)
+            oct_to_tflite_rename(p->w, tensor, "%s", step->name);
+        else
+            oct_to_tflite_rename(p->w, tensor, "%s:%d", step->name, twins);
+        if (p->job->all_values && step->output != p->program->output)
+            oct_to_tflite_declare_output(p->w, tensor);
+    }
+}
+
+/* The only step that reads a value; NULL: more do, or none. */
+static const oct_step *reader_of(const oct_program *program, int32_t value)
+{
+    const oct_step *found = NULL;
+    for (int64_t i = 0; i < program->num_steps; i++) {
+        const oct_step *step = &program->steps[i];
+        for (int k = 0; k < step->num_inputs; k++) {
+            if (step->input[k] != value) continue;
+            if (found) return NULL;
+            found = step;
+        }
+    }
+    return found;
+}
+
+/* What quantizes a program's input, perhaps in another shape; NULL: something reads its floats. */
+static const oct_step *quantizer_of(const oct_program *program, int32_t input)
+{
+    const oct_step *step = reader_of(program, input);
+    while (step && (step->kind == OCT_STEP_RESHAPE || step->kind == OCT_STEP_MOVE))
+        step = reader_of(program, step->output);
+    return step && step->kind == OCT_STEP_QUANTIZE ? step : NULL;
+}
+
+/* Pixels are codes of other qparams, so that one table does what normalising and quantizing do; codes are what the
+ * step makes. Neither leaves anything to the step. */
+static int write_input(oct_to_tflite_program *p, int i)
+{
+    const int32_t input = p->program->inputs[i];
+    const oct_value *v = &p->program->values[input];
+    const oct_step *quantizer = quantizer_of(p->program, input);
+    const bool pixels = p->job->pixels && i == 0;
+    if ((pixels || p->job->codes) && !quantizer)
+        return oct_to_tflite_fail(p->w, OCT_PREPARE, "%s: a float layer reads the input itself",
+                                  pixels ? "--pixels" : "--codes");
+    const int64_t dims[] = {1, v->h, v->w, v->c};
+    const oct_tflite_quant none = {.codes = NULL};
+    if (pixels) return oct_to_tflite_tensor(p->w, OCT_TFLITE_U8, 4, dims, none);
+    if (!p->job->codes) return oct_to_tflite_value(p, input);
+    return oct_to_tflite_tensor(
+        p->w, OCT_TFLITE_S8, 4, dims,
+        (oct_tflite_quant){.codes = &p->program->values[quantizer->output].q});
+}
+
+static void declare_output(oct_to_tflite_program *p)
+{
+    const oct_value *v = &p->program->values[p->program->output];
+    int y = p->values[p->program->output];
+    if (has_failed(p)) return;
+    oct_to_tflite_layer(p->w, "output");
+    if (v->h == 1 && v->w == 1) y = oct_to_tflite_reshape(p->w, y, 2, (int64_t[]){1, v->c});
+    if (has_failed(p)) return;
+    oct_to_tflite_rename(p->w, y, "output");
+    oct_to_tflite_declare_output(p->w, y);
+    p->output = y;
+}
+
+static void add_numbers(oct_to_tflite_program *p, const char *key, const float *values, int64_t n)
+{
+    oct_text text = {0};
+    oct_status status = OCT_OK;
+    for (int64_t i = 0; i < n && status == OCT_OK; i++)
+        status = oct_text_add(&text, "%s%.9g", i ? " " : "", (double)values[i]);
+    if (status == OCT_OK)
+        oct_to_tflite_property(p->w, key, text.data);
+    else
+        oct_to_tflite_fail(p->w, status, "%s: no memory", key);
+    oct_text_free(&text);
+}
+
+static void write_properties(oct_to_tflite_program *p)
+{
+    const int64_t channels = p->program->values[p->program->inputs[0]].c;
+    const int64_t kept = channels > OCT_REALS_MAX ? 1 : channels;
+    oct_to_tflite_property(p->w, "octet.target", p->program->target);
+    add_numbers(p, "octet.mean", p->job->mean, kept);
+    add_numbers(p, "octet.std", p->job->std, kept);
+    if (p->job->class_names) oct_to_tflite_property(p->w, "octet.class_names", p->job->class_names);
+}
+
+static void write_program(oct_to_tflite_program *p)
+{
+    const oct_program *program = p->program;
+    const oct_step *wide = wide_step(program);
+    if (wide)
+        oct_to_tflite_fail(p->w, OCT_PREPARE,
+                           "%s: has codes of 16 bits, of which XNNPACK makes no integer operators; "
+                           "quantize with 8 bits",
+                           wide->name);
+    for (int i = 0; i < program->num_inputs && !has_failed(p); i++) {
+        const int x = write_input(p, i);
+        p->values[program->inputs[i]] = x;
+        if (i == 0)
+            oct_to_tflite_rename(p->w, x, "input");
+        else
+            oct_to_tflite_rename(p->w, x, "input%d", i);
+        oct_to_tflite_declare_input(p->w, x);
+    }
+    for (int64_t i = 0; i < program->num_steps; i++)
+        write_step(p, i);
+    if (!has_failed(p)) write_properties(p);
+    declare_output(p);
+    if (!has_failed(p)) name_values(p);
+}
+
+static oct_status write_model(const oct_export *job, oct_exported *out)
+{
+    char description[64];
+    oct_to_tflite_program p = {.job = job, .program = &job->model->program};
+    oct_status status;
+    snprintf(description, sizeof description, "octet %s", job->version);
+    OCT_TRY(oct_to_tflite_writer_create(&p.w));
+    OCT_TRY_OUT(oct_alloc(&p.values, (size_t)p.program->num_values, sizeof *p.values));
+    write_program(&p);
+    OCT_TRY_OUT(oct_to_tflite_end(p.w, description, &out->bytes, &out->size));
+    status = oct_export_losses_say(OCT_TO_TFLITE_LOSSES, p.losses, loss_words, &out->notices);
+out:
+    oct_free(&p.values);
+    oct_to_tflite_writer_destroy(&p.w);
+    return status;
+}
+
+const oct_export_format oct_export_format_tflite = {
+    .name = "tflite",
+    .help = "of an int8 model: integer operators of TFLite and its XNNPACK delegate",
+    .suffix = ".tflite",
+    .runs = true,
+    .choices = true,
+    .golden = true,
+    .channels_last = true,
+    .hands_over_codes = true,
+    .write_model = write_model,
+};

@@ -1,0 +1,361 @@
+/* Steps that move codes, look them up or compare them: operators on the codes themselves, exact in every kernel. */
+#include "io/export/tflite_step.h"
+
+#include "core/base/int_math.h"
+#include "core/base/mem.h"
+#include "quant/runtime/step.h"
+
+#include <math.h>
+#include <string.h>
+
+static int no_memory(oct_to_tflite_program *p, const oct_step *step)
+{
+    return oct_to_tflite_fail(p->w, OCT_RESOURCE, "%s: no memory", step->name);
+}
+
+int oct_to_tflite_cut(oct_to_tflite_program *p, int32_t value, int x, int32_t lo, int32_t hi)
+{
+    const oct_value *v = &p->program->values[value];
+    const int32_t ends[] = {lo + v->q.zero_point, hi + v->q.zero_point};
+    const oct_tflite_operator kinds[] = {OCT_TFLITE_MAXIMUM, OCT_TFLITE_MINIMUM};
+    for (int i = 0; i < 2; i++) {
+        if (i == 0 ? ends[0] <= 0 : ends[1] >= UINT8_MAX) continue;
+        const int8_t end = (int8_t)(ends[i] - OCT_TFLITE_SIGN);
+        const int bound = oct_to_tflite_constant(p->w, OCT_TFLITE_S8, 1, (int64_t[]){1},
+                                                 (oct_tflite_quant){.codes = &v->q}, &end);
+        x = oct_to_tflite_made(p->w, kinds[i], OCT_TO_TFLITE_INPUTS(x, bound),
+                               oct_to_tflite_value(p, value), OCT_TO_TFLITE_NO_OPTIONS);
+    }
+    return x;
+}
+
+/* Where each channel's table begins, and how far codes lie from it. */
+static int first_entries(oct_to_tflite_program *p, int64_t tables, bool signs)
+{
+    int32_t *first = NULL;
+    const int64_t dims[] = {1, 1, 1, tables};
+    if (oct_alloc(&first, (size_t)tables, sizeof *first) != OCT_OK)
+        return oct_to_tflite_fail(p->w, OCT_RESOURCE, "no memory for a table");
+    for (int64_t c = 0; c < tables; c++)
+        first[c] = (int32_t)(c * OCT_EXPORT_CODES) + (signs ? OCT_TFLITE_SIGN : 0);
+    const int made = oct_to_tflite_constant(p->w, OCT_TFLITE_S32, 4, dims,
+                                            (oct_tflite_quant){.codes = NULL}, first);
+    oct_free(&first);
+    return made;
+}
+
+/* TFLite's GATHER reads single entries at places of 32 bits. */
+int oct_to_tflite_lookup(oct_to_tflite_program *p, int x, int32_t value, const uint8_t *table,
+                         bool channels, bool signs)
+{
+    oct_to_tflite_writer *w = p->w;
+    if (oct_to_tflite_status(w) != OCT_OK) return OCT_TFLITE_NONE;
+    const int64_t *dims = oct_to_tflite_dims(w, x), tables = channels ? dims[3] : 1;
+    const int64_t size = tables * OCT_EXPORT_CODES, shape[] = {1, dims[1], dims[2], dims[3]};
+    const oct_tflite_quant none = {.codes = NULL}, q = {.codes = &p->program->values[value].q};
+    int8_t *entries = NULL;
+    if (oct_alloc(&entries, (size_t)size, 1) != OCT_OK)
+        return oct_to_tflite_fail(w, OCT_RESOURCE, "no memory for a table");
+    for (int64_t i = 0; i < size; i++)
+        entries[i] = (int8_t)(table[i] - OCT_TFLITE_SIGN);
+    const int codes = oct_to_tflite_constant(w, OCT_TFLITE_S8, 1, &size, q, entries);
+    oct_free(&entries);
+    int places =
+        oct_to_tflite_made(w, OCT_TFLITE_CAST, OCT_TO_TFLITE_INPUTS(x),
+                           oct_to_tflite_tensor(w, OCT_TFLITE_S32, 4, shape, none),
+                           OCT_TO_TFLITE_OPTIONS({0, 1, signs ? OCT_TFLITE_S8 : OCT_TFLITE_U8},
+                                                 {1, 1, OCT_TFLITE_S32}));
+    if (channels || signs)
+        places = oct_to_tflite_made(w, OCT_TFLITE_ADD,
+                                    OCT_TO_TFLITE_INPUTS(places, first_entries(p, tables, signs)),
+                                    oct_to_tflite_tensor(w, OCT_TFLITE_S32, 4, shape, none),
+                                    OCT_TO_TFLITE_OPTIONS({0, 1, 0}));
+    return oct_to_tflite_made(w, OCT_TFLITE_GATHER, OCT_TO_TFLITE_INPUTS(codes, places),
+                              oct_to_tflite_tensor(w, OCT_TFLITE_S8, 4, shape, q),
+                              OCT_TO_TFLITE_OPTIONS({0, 4, 0}));
+}
+
+int oct_to_tflite_pad(oct_to_tflite_program *p, int x, const int64_t before[3],
+                      const int64_t behind[3], int32_t code)
+{
+    oct_to_tflite_writer *w = p->w;
+    int32_t ends[8] = {0};
+    int64_t dims[4] = {1};
+    bool pads = false;
+    if (oct_to_tflite_status(w) != OCT_OK) return OCT_TFLITE_NONE;
+    for (int i = 0; i < 3; i++) {
+        ends[2 * i + 2] = (int32_t)before[i];
+        ends[2 * i + 3] = (int32_t)behind[i];
+        dims[i + 1] = oct_to_tflite_dims(w, x)[i + 1] + before[i] + behind[i];
+        pads |= before[i] > 0 || behind[i] > 0;
+    }
+    if (!pads) return x;
+    const int sizes = oct_to_tflite_constant(w, OCT_TFLITE_S32, 2, (int64_t[]){4, 2},
+                                             (oct_tflite_quant){.codes = NULL}, ends);
+    const int fill = oct_to_tflite_number_like(w, x, code);
+    return oct_to_tflite_made(w, OCT_TFLITE_PADV2, OCT_TO_TFLITE_INPUTS(x, sizes, fill),
+                              oct_to_tflite_like(w, x, 4, dims), OCT_TO_TFLITE_NO_OPTIONS);
+}
+
+int oct_to_tflite_gather(oct_to_tflite_writer *w, int x, int axis, int64_t n, const int32_t *places)
+{
+    int64_t dims[OCT_TFLITE_DIMS];
+    if (oct_to_tflite_status(w) != OCT_OK) return OCT_TFLITE_NONE;
+    const int ndim = oct_to_tflite_ndim(w, x);
+    memcpy(dims, oct_to_tflite_dims(w, x), (size_t)ndim * sizeof *dims);
+    dims[axis] = n;
+    return oct_to_tflite_made(
+        w, OCT_TFLITE_GATHER, OCT_TO_TFLITE_INPUTS(x, oct_to_tflite_list(w, (int)n, places)),
+        oct_to_tflite_like(w, x, ndim, dims), OCT_TO_TFLITE_OPTIONS({0, 4, axis}));
+}
+
+static int lut(oct_to_tflite_program *p, const oct_step *step)
+{
+    const bool channels = step->table_size > OCT_EXPORT_CODES;
+    uint8_t *table = NULL;
+    if (oct_alloc(&table, (size_t)step->table_size, 1) != OCT_OK) return no_memory(p, step);
+    for (int64_t i = 0; i < step->table_size; i++)
+        table[i] = (uint8_t)step->table[i];
+    const int y =
+        oct_to_tflite_lookup(p, p->values[step->input[0]], step->output, table, channels, true);
+    oct_free(&table);
+    return y;
+}
+
+/* A batch norm on its own has sums finer than any kernel's, so it is a table for each channel. */
+static int affine(oct_to_tflite_program *p, const oct_step *step)
+{
+    uint8_t *table = NULL;
+    oct_status status = oct_alloc(&table, (size_t)step->conv.in_c, OCT_EXPORT_CODES);
+    if (status == OCT_OK) status = oct_export_table(p->program, step, table);
+    const int y =
+        status == OCT_OK
+            ? oct_to_tflite_lookup(p, p->values[step->input[0]], step->output, table, true, true)
+            : oct_to_tflite_fail(p->w, status, "%s: its table cannot be made", step->name);
+    oct_free(&table);
+    return y;
+}
+
+static int relu(oct_to_tflite_program *p, const oct_step *step)
+{
+    return oct_to_tflite_cut(p, step->output, p->values[step->input[0]], step->lo, step->hi);
+}
+
+static int reshape(oct_to_tflite_program *p, const oct_step *step)
+{
+    const oct_value *v = &p->program->values[step->output];
+    return oct_to_tflite_input(p, step, 0, v->h, v->w, v->c);
+}
+
+/* The places of a mirror or of an edge; before: how many come in front. */
+static int32_t place_of(int32_t mode, int64_t at, int64_t before, int64_t in)
+{
+    int64_t i = at - before;
+    if (mode == OCT_PAD_EDGE) return (int32_t)oct_min_i64(oct_max_i64(i, 0), in - 1);
+    if (i < 0) i = -i;
+    return (int32_t)(i < in ? i : 2 * (in - 1) - i);
+}
+
+static int pad(oct_to_tflite_program *p, const oct_step *step)
+{
+    const oct_pad_shape *s = &step->pad;
+    int x = oct_to_tflite_input(p, step, 0, s->in[0], s->in[1], s->in[2]);
+    int64_t behind[3];
+    for (int i = 0; i < 3; i++)
+        behind[i] = s->out[i] - s->in[i] - s->before[i];
+    if (s->mode == OCT_PAD_CONSTANT) return oct_to_tflite_pad(p, x, s->before, behind, step->fill);
+    for (int i = 0; i < 3; i++) {
+        int32_t *places = NULL;
+        if (s->out[i] == s->in[i]) continue;
+        if (oct_alloc(&places, (size_t)s->out[i], sizeof *places) != OCT_OK)
+            return no_memory(p, step);
+        for (int64_t at = 0; at < s->out[i]; at++)
+            places[at] = place_of(s->mode, at, s->before[i], s->in[i]);
+        x = oct_to_tflite_gather(p->w, x, i + 1, s->out[i], places);
+        oct_free(&places);
+    }
+    return x;
+}
+
+/* Reads n numbers of the flat sample, one behind the other. */
+static int take_part(oct_to_tflite_writer *w, int x, int64_t first, int64_t n)
+{
+    return oct_to_tflite_made(w, OCT_TFLITE_SLICE,
+                              OCT_TO_TFLITE_INPUTS(x, OCT_TO_TFLITE_LIST(w, 0, (int32_t)first),
+                                                   OCT_TO_TFLITE_LIST(w, 1, (int32_t)n)),
+                              oct_to_tflite_like(w, x, 2, (int64_t[]){1, n}),
+                              OCT_TO_TFLITE_NO_OPTIONS);
+}
+
+/* Reads some channels of every pixel. */
+static int take_channels(oct_to_tflite_writer *w, int x, int64_t pixels, int64_t channels,
+                         int64_t first, int64_t n)
+{
+    x = oct_to_tflite_reshape(w, x, 2, (int64_t[]){pixels, channels});
+    return oct_to_tflite_made(
+        w, OCT_TFLITE_SLICE,
+        OCT_TO_TFLITE_INPUTS(x, OCT_TO_TFLITE_LIST(w, 0, (int32_t)first),
+                             OCT_TO_TFLITE_LIST(w, (int32_t)pixels, (int32_t)n)),
+        oct_to_tflite_like(w, x, 2, (int64_t[]){pixels, n}), OCT_TO_TFLITE_NO_OPTIONS);
+}
+
+static int transpose(oct_to_tflite_writer *w, int x, int n, const int64_t *dims,
+                     const int64_t *perm)
+{
+    int32_t order[OCT_TFLITE_DIMS];
+    int64_t moved[OCT_TFLITE_DIMS];
+    x = oct_to_tflite_reshape(w, x, n, dims);
+    for (int i = 0; i < n; i++) {
+        order[i] = (int32_t)perm[i];
+        moved[i] = dims[perm[i]];
+    }
+    return oct_to_tflite_made(w, OCT_TFLITE_TRANSPOSE,
+                              OCT_TO_TFLITE_INPUTS(x, oct_to_tflite_list(w, n, order)),
+                              oct_to_tflite_like(w, x, n, moved), OCT_TO_TFLITE_NO_OPTIONS);
+}
+
+enum { TRANSPOSE_DIMS = 5 };
+
+/* index: of n numbers of x's sample. */
+static int write_move(oct_to_tflite_writer *w, int x, int64_t numel, int64_t channels,
+                      const int32_t *index, int64_t n)
+{
+    int64_t dims[OCT_LOOPS], perm[OCT_LOOPS];
+    oct_loops l;
+    const bool found = oct_loops_find(&l, index, n);
+    if (found && (l.count == 0 || (l.count == 1 && l.stride[0] == 1)))
+        return take_part(w, oct_to_tflite_reshape(w, x, 2, (int64_t[]){1, numel}), l.first, n);
+    if (found && l.count <= TRANSPOSE_DIMS && oct_loops_transpose(&l, numel, dims, perm))
+        return transpose(w, x, l.count, dims, perm);
+    if (found && l.count == 2 && l.stride[0] == 1 && l.stride[1] == channels &&
+        l.size[1] == numel / channels && l.first + l.size[0] <= channels)
+        return take_channels(w, x, numel / channels, channels, l.first, l.size[0]);
+    return oct_to_tflite_gather(w, oct_to_tflite_reshape(w, x, 2, (int64_t[]){1, numel}), 1, n,
+                                index);
+}
+
+static int move(oct_to_tflite_program *p, const oct_step *step)
+{
+    const oct_value *in = &p->program->values[step->input[0]];
+    const oct_value *out = &p->program->values[step->output];
+    const int64_t n = oct_value_numel(out);
+    int32_t *index = NULL;
+    if (oct_alloc(&index, (size_t)n, sizeof *index) != OCT_OK) return no_memory(p, step);
+    for (int64_t i = 0; i < n; i++)
+        index[i] = (int32_t)oct_move_source(&step->move, i);
+    const int y = write_move(p->w, p->values[step->input[0]], oct_value_numel(in), in->c, index, n);
+    oct_free(&index);
+    return oct_to_tflite_reshape(p->w, y, 4, (int64_t[]){1, out->h, out->w, out->c});
+}
+
+/* An input of other qparams goes through a table first. */
+static int rescale(oct_to_tflite_program *p, const oct_step *step, int i)
+{
+    const oct_qparams from = p->program->values[step->input[i]].q;
+    const oct_qparams to = p->program->values[step->output].q;
+    uint8_t table[OCT_EXPORT_CODES];
+    if (oct_qparams_equal(from, to)) return p->values[step->input[i]];
+    oct_export_rescale(p->program, from, to, table);
+    return oct_to_tflite_lookup(p, p->values[step->input[i]], step->output, table, false, true);
+}
+
+static int concat(oct_to_tflite_program *p, const oct_step *step)
+{
+    int input[OCT_STEP_INPUTS];
+    for (int i = 0; i < step->num_inputs; i++)
+        input[i] = rescale(p, step, i);
+    return oct_to_tflite_made(p->w, OCT_TFLITE_CONCATENATION, step->num_inputs, input,
+                              oct_to_tflite_value(p, step->output),
+                              OCT_TO_TFLITE_OPTIONS({0, 4, 3}, {1, 1, 0}));
+}
+
+static int argmax(oct_to_tflite_program *p, const oct_step *step)
+{
+    const oct_value *in = &p->program->values[step->input[0]];
+    const oct_value *out = &p->program->values[step->output];
+    const int32_t axis = 3;
+    const int y = oct_to_tflite_made(
+        p->w, OCT_TFLITE_ARG_MAX,
+        OCT_TO_TFLITE_INPUTS(p->values[step->input[0]], oct_to_tflite_list(p->w, 0, &axis)),
+        oct_to_tflite_tensor(p->w, OCT_TFLITE_S32, 3, (int64_t[]){1, in->h, in->w},
+                             (oct_tflite_quant){.codes = NULL}),
+        OCT_TO_TFLITE_OPTIONS({0, 1, OCT_TFLITE_S32}));
+    return oct_to_tflite_reshape(p->w, y, 4, (int64_t[]){1, out->h, out->w, out->c});
+}
+
+/* TFLite's place of a pixel among those that it is mixed of or taken from, in floats. */
+static float place_there(oct_interpolation mode, int64_t at, int64_t in, int64_t out)
+{
+    const bool corners = mode == OCT_BILINEAR_CORNERS && out > 1;
+    const float scale = corners ? (float)(in - 1) / (float)(out - 1) : (float)in / (float)out;
+    if (mode != OCT_BILINEAR) return (float)at * scale;
+    return fmaxf(((float)at + 0.5f) * scale - 0.5f, 0.0f);
+}
+
+/* Whether a side is mixed there with our weights. */
+static bool mixes_alike(oct_interpolation mode, int64_t in, int64_t out)
+{
+    bool alike = true;
+    for (int64_t i = 0; i < out; i++) {
+        const oct_qtap tap = oct_qtap_of(mode, i, in, out);
+        const float place = fminf(place_there(mode, i, in, out), (float)(in - 1));
+        const int64_t low = (int64_t)place;
+        const float part = (place - (float)low) * OCT_QTAP_ONE;
+        alike &= low * OCT_QTAP_ONE + lrintf(part) == tap.low * OCT_QTAP_ONE + tap.weight;
+    }
+    return alike;
+}
+
+static bool takes_alike(int64_t in, int64_t out)
+{
+    bool alike = true;
+    for (int64_t i = 0; i < out; i++)
+        alike &= (int64_t)floorf(place_there(OCT_NEAREST, i, in, out)) ==
+                 oct_resize_place_of(OCT_NEAREST, i, in, out).low;
+    return alike;
+}
+
+/* Pixels of a side by their places. */
+static int take_nearest(oct_to_tflite_program *p, const oct_step *step, int x, int axis, int64_t in,
+                        int64_t out)
+{
+    int32_t *places = NULL;
+    if (in == out) return x;
+    if (oct_alloc(&places, (size_t)out, sizeof *places) != OCT_OK) return no_memory(p, step);
+    for (int64_t i = 0; i < out; i++)
+        places[i] =
+            (int32_t)oct_resize_place_of((oct_interpolation)step->interpolation, i, in, out).low;
+    x = oct_to_tflite_gather(p->w, x, axis, out, places);
+    oct_free(&places);
+    return x;
+}
+
+static int interpolate(oct_to_tflite_program *p, const oct_step *step)
+{
+    const oct_conv_shape *s = &step->conv;
+    const oct_interpolation mode = (oct_interpolation)step->interpolation;
+    int x = oct_to_tflite_input(p, step, 0, s->in_h, s->in_w, s->in_c);
+    const bool nearest =
+        mode == OCT_NEAREST && takes_alike(s->in_h, s->out_h) && takes_alike(s->in_w, s->out_w);
+    if (!oct_is_bilinear(mode) && !nearest) {
+        x = take_nearest(p, step, x, 1, s->in_h, s->out_h);
+        return take_nearest(p, step, x, 2, s->in_w, s->out_w);
+    }
+    if (oct_is_bilinear(mode) &&
+        !(mixes_alike(mode, s->in_h, s->out_h) && mixes_alike(mode, s->in_w, s->out_w)))
+        oct_to_tflite_lose(p, OCT_TO_TFLITE_LOSS_BILINEAR, step);
+    const int size = OCT_TO_TFLITE_LIST(p->w, (int32_t)s->out_h, (int32_t)s->out_w);
+    const int first = nearest ? 0 : 2; /* two fields of linear ones are gone */
+    return oct_to_tflite_made(
+        p->w, nearest ? OCT_TFLITE_RESIZE_NEAREST_NEIGHBOR : OCT_TFLITE_RESIZE_BILINEAR,
+        OCT_TO_TFLITE_INPUTS(x, size), oct_to_tflite_value(p, step->output),
+        OCT_TO_TFLITE_OPTIONS({first, 1, mode == OCT_BILINEAR_CORNERS},
+                              {first + 1, 1, mode == OCT_BILINEAR}));
+}
+
+const oct_to_tflite_step_type oct_to_tflite_code_steps[] = {
+    {"lut", lut},         {"affine", affine}, {"pad", pad},       {"relu", relu},
+    {"move", move},       {"concat", concat}, {"argmax", argmax}, {"interpolate", interpolate},
+    {"reshape", reshape},
+};
+const size_t oct_to_tflite_code_steps_count = OCT_COUNT(oct_to_tflite_code_steps);

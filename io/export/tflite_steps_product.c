@@ -1,0 +1,503 @@
+/* Steps that compute: each is an integer operator of TFLite with XNNPACK, whose arithmetic is the step's where the model
+ * was trained for it. What TFLite has in floats alone stands between DEQUANTIZE and QUANTIZE. */
+#include "io/export/tflite_step.h"
+
+#include "core/base/int_math.h"
+#include "core/base/mem.h"
+#include "io/loader.h"
+#include "quant/qparams.h"
+#include "quant/runtime/step.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { SAME, VALID };                                         /* paddings */
+enum { ACT_NONE, ACT_RELU, ACT_RELU6 = 3, ACT_NO_FORM = -1 }; /* activations */
+
+static const oct_tflite_quant no_quant = {.codes = NULL};
+
+/* The activation behind which an operator's codes have these logical bounds. */
+static int activation_of(const oct_value *v, int32_t lo, int32_t hi)
+{
+    const int32_t zero = v->q.zero_point;
+    const float six = 6.0f / v->q.scale;
+    const int32_t first = lo + zero > 0 ? lo + zero : 0;
+    const int32_t last = hi + zero < UINT8_MAX ? hi + zero : UINT8_MAX;
+    /* Kernels round the middle between two codes in two ways. */
+    const bool even = fabsf(six - floorf(six) - 0.5f) < 0.01f;
+    if (first == 0 && last == UINT8_MAX) return ACT_NONE;
+    if (first != zero) return ACT_NO_FORM;
+    if (last == UINT8_MAX) return ACT_RELU;
+    return !even && six < 512 && last == zero + (int32_t)lrintf(six) ? ACT_RELU6 : ACT_NO_FORM;
+}
+
+static int quantized(oct_to_tflite_program *p, int32_t value, int x)
+{
+    return oct_to_tflite_made(p->w, OCT_TFLITE_QUANTIZE, OCT_TO_TFLITE_INPUTS(x),
+                              oct_to_tflite_value(p, value), OCT_TO_TFLITE_NO_OPTIONS);
+}
+
+int oct_to_tflite_dequantize(oct_to_tflite_program *p, int x)
+{
+    if (oct_to_tflite_status(p->w) != OCT_OK) return OCT_TFLITE_NONE;
+    const int y = oct_to_tflite_tensor(p->w, OCT_TFLITE_FLOAT, oct_to_tflite_ndim(p->w, x),
+                                       oct_to_tflite_dims(p->w, x), no_quant);
+    return oct_to_tflite_made(p->w, OCT_TFLITE_DEQUANTIZE, OCT_TO_TFLITE_INPUTS(x), y,
+                              OCT_TO_TFLITE_NO_OPTIONS);
+}
+
+/* The code of each pixel, of more than one channel in each. */
+static int quantize_pixels(oct_to_tflite_program *p, const oct_step *step)
+{
+    const oct_value *v = &p->program->values[step->output];
+    const int64_t channels = p->program->values[p->program->inputs[0]].c;
+    uint8_t *table = NULL, bytes[OCT_EXPORT_CODES];
+    float values[OCT_EXPORT_CODES];
+    if (channels > 1 && step->input[0] != p->program->inputs[0])
+        return oct_to_tflite_fail(p->w, OCT_PREPARE,
+                                  "--pixels: the channels of the input do not reach %s as such; "
+                                  "export it with normalised inputs",
+                                  step->name);
+    if (oct_alloc(&table, (size_t)channels, OCT_EXPORT_CODES) != OCT_OK)
+        return oct_to_tflite_fail(p->w, OCT_RESOURCE, "%s: no memory", step->name);
+    for (int i = 0; i < OCT_EXPORT_CODES; i++)
+        bytes[i] = (uint8_t)i;
+    for (int64_t c = 0; c < channels; c++) {
+        const int64_t from = channels > OCT_REALS_MAX ? 0 : c;
+        uint8_t *codes = table + c * OCT_EXPORT_CODES;
+        oct_normalise(bytes, OCT_EXPORT_CODES, 1, &p->job->mean[from], &p->job->std[from], values);
+        if (step->quotient)
+            oct_quantize_quotient(values, OCT_EXPORT_CODES, v->q, codes, NULL, NULL);
+        else
+            oct_quantize(values, OCT_EXPORT_CODES, v->q, codes, NULL, NULL);
+    }
+    const int y = oct_to_tflite_lookup(p, p->values[step->input[0]], step->output, table,
+                                       channels > 1, false);
+    oct_free(&table);
+    return y;
+}
+
+static int quantize(oct_to_tflite_program *p, const oct_step *step)
+{
+    const oct_qparams *q = &p->program->values[step->output].q;
+    const int x = p->values[step->input[0]];
+    const oct_tflite_type type = oct_to_tflite_type(p->w, x);
+    if (type == OCT_TFLITE_U8) return quantize_pixels(p, step);
+    if (type == OCT_TFLITE_S8) return x;
+    if (step->quotient) oct_to_tflite_lose(p, OCT_TO_TFLITE_LOSS_QUOTIENT, step);
+    const int y = quantized(p, step->output, x);
+    return oct_to_tflite_cut(p, step->output, y, q->qmin - q->zero_point, q->qmax - q->zero_point);
+}
+
+static int dequantize(oct_to_tflite_program *p, const oct_step *step)
+{
+    if (p->job->codes && step->output == p->program->output) return p->values[step->input[0]];
+    return oct_to_tflite_dequantize(p, p->values[step->input[0]]);
+}
+
+/* Padding before and behind the rows and columns of a window: what its last window sees, and no less. */
+static void pads_of(const oct_conv_shape *s, int64_t before[3], int64_t behind[3])
+{
+    const int64_t rows = oct_conv_extent(s->kernel_h, s->dilation_h),
+                  columns = oct_conv_extent(s->kernel_w, s->dilation_w);
+    before[0] = s->pad_top;
+    before[1] = s->pad_left;
+    behind[0] = oct_max_i64((s->out_h - 1) * s->stride_h + rows - s->in_h - s->pad_top, 0);
+    behind[1] = oct_max_i64((s->out_w - 1) * s->stride_w + columns - s->in_w - s->pad_left, 0);
+    before[2] = behind[2] = 0;
+}
+
+/* Whether TFLite's padding SAME is that of a side. */
+static bool is_same(int64_t in, int64_t out, int64_t extent, int stride, int64_t before)
+{
+    const int64_t all = oct_max_i64((out - 1) * stride + extent - in, 0);
+    return out == (in + stride - 1) / stride && before == all / 2;
+}
+
+static bool pads_same(const oct_conv_shape *s)
+{
+    return is_same(s->in_h, s->out_h, oct_conv_extent(s->kernel_h, s->dilation_h), s->stride_h,
+                   s->pad_top) &&
+           is_same(s->in_w, s->out_w, oct_conv_extent(s->kernel_w, s->dilation_w), s->stride_w,
+                   s->pad_left);
+}
+
+/* Gives the padding of a window, and puts what it has not around x with this code. */
+static int pad_window(oct_to_tflite_program *p, const oct_conv_shape *s, int32_t code, int *x)
+{
+    int64_t before[3], behind[3];
+    if (pads_same(s)) return SAME;
+    pads_of(s, before, behind);
+    *x = oct_to_tflite_pad(p, *x, before, behind, code);
+    return VALID;
+}
+
+/* Puts rows and columns of a code between those of a transposed convolution's input. */
+static int dilate(oct_to_tflite_program *p, const oct_step *step, int x, int32_t code)
+{
+    const int64_t steps[2] = {step->input_step_h, step->input_step_w};
+    const int64_t none[3] = {0};
+    if (steps[0] <= 1 && steps[1] <= 1) return x;
+    if (oct_to_tflite_status(p->w) != OCT_OK) return OCT_TFLITE_NONE;
+    const int64_t *dims = oct_to_tflite_dims(p->w, x), h = dims[1], w = dims[2], c = dims[3];
+    const int64_t out_h = (h - 1) * steps[0] + 1, out_w = (w - 1) * steps[1] + 1;
+    x = oct_to_tflite_reshape(p->w, x, 4, (int64_t[]){1, h * w, 1, c});
+    x = oct_to_tflite_pad(p, x, none, (int64_t[]){0, steps[1] - 1, 0}, code);
+    x = oct_to_tflite_reshape(p->w, x, 4, (int64_t[]){1, h, 1, w * steps[1] * c});
+    x = oct_to_tflite_pad(p, x, none, (int64_t[]){0, steps[0] - 1, 0}, code);
+    x = oct_to_tflite_reshape(p->w, x, 4, (int64_t[]){1, h * steps[0], w * steps[1], c});
+    return oct_to_tflite_made(p->w, OCT_TFLITE_SLICE,
+                              OCT_TO_TFLITE_INPUTS(x, OCT_TO_TFLITE_LIST(p->w, 0, 0, 0, 0),
+                                                   OCT_TO_TFLITE_LIST(p->w, 1, (int32_t)out_h,
+                                                                      (int32_t)out_w, (int32_t)c)),
+                              oct_to_tflite_like(p->w, x, 4, (int64_t[]){1, out_h, out_w, c}),
+                              OCT_TO_TFLITE_NO_OPTIONS);
+}
+
+/* Weights and biases of a layer, as bytes or as floats. */
+typedef struct constants {
+    int8_t *codes;
+    float *weights, *scales, *biases;
+    int32_t *bias;
+} constants;
+
+static void free_constants(constants *k)
+{
+    oct_free(&k->codes);
+    oct_free(&k->weights);
+    oct_free(&k->scales);
+    oct_free(&k->biases);
+    oct_free(&k->bias);
+}
+
+/* The weights of a depthwise convolution stand channels last there. */
+static void order_weights(const oct_step *step, bool depthwise, int8_t *codes)
+{
+    const int64_t depth = oct_conv_depth(&step->conv), n = step->conv.out_c;
+    for (int64_t o = 0; o < n; o++)
+        for (int64_t i = 0; i < depth; i++)
+            codes[depthwise ? i * n + o : o * depth + i] = step->weight[o * depth + i];
+}
+
+static oct_status make_constants(const oct_to_tflite_program *p, const oct_step *step,
+                                 bool depthwise, constants *k)
+{
+    const oct_conv_shape *s = &step->conv;
+    const size_t n = (size_t)s->out_c, depth = (size_t)oct_conv_depth(s);
+    OCT_TRY(oct_alloc(&k->codes, n * depth, 1));
+    OCT_TRY(oct_alloc(&k->weights, n * depth, sizeof *k->weights));
+    OCT_TRY(oct_alloc(&k->scales, n, sizeof *k->scales));
+    OCT_TRY(oct_alloc(&k->biases, n, sizeof *k->biases));
+    OCT_TRY(oct_alloc(&k->bias, n, sizeof *k->bias));
+    OCT_CHECK(oct_export_biases(step, p->program->values[step->input[0]].q, k->bias, k->scales),
+              OCT_PREPARE, "%s: its bias does not fit into 32 bits, which TFLite has", step->name);
+    order_weights(step, depthwise, k->codes);
+    for (size_t o = 0; o < n; o++) {
+        k->biases[o] = (float)k->bias[o] * k->scales[o];
+        for (size_t i = 0; i < depth; i++) {
+            const size_t at = depthwise ? i * n + o : o * depth + i;
+            k->weights[at] = (float)k->codes[at] * step->weight_scale[o];
+        }
+    }
+    return OCT_OK;
+}
+
+/* How the groups of a convolution are written: one operator for all channels, or one for each group. */
+typedef struct layer {
+    oct_to_tflite_program *p;
+    const oct_step *step;
+    bool depthwise, floats;
+    int activation, padding;
+} layer;
+
+/* One operator over the output channels from `first` on. */
+static int convolve_group(const layer *l, const constants *k, int x, int64_t first, int64_t n,
+                          int y)
+{
+    oct_to_tflite_writer *w = l->p->w;
+    const oct_conv_shape *s = &l->step->conv;
+    const int64_t taps[] = {s->kernel_h, s->kernel_w}, depth = oct_conv_depth(s);
+    const int64_t dims[] = {l->depthwise ? 1 : n, taps[0], taps[1],
+                            l->depthwise ? n : s->in_c / s->groups};
+    const oct_tflite_quant q = {.scales = l->step->weight_scale + first,
+                                .axis = l->depthwise ? 3 : 0};
+    const oct_tflite_quant bias = {.scales = k->scales + first};
+    const int weight =
+        l->floats ? oct_to_tflite_constant(w, OCT_TFLITE_FLOAT, 4, dims, no_quant,
+                                           k->weights + first * depth)
+                  : oct_to_tflite_constant(w, OCT_TFLITE_S8, 4, dims, q, k->codes + first * depth);
+    const int added =
+        l->floats ? oct_to_tflite_constant(w, OCT_TFLITE_FLOAT, 1, &n, no_quant, k->biases + first)
+                  : oct_to_tflite_constant(w, OCT_TFLITE_S32, 1, &n, bias, k->bias + first);
+    const int inputs[] = {x, weight, added};
+    if (l->depthwise)
+        return oct_to_tflite_made(
+            w, OCT_TFLITE_DEPTHWISE_CONV_2D, 3, inputs, y,
+            OCT_TO_TFLITE_OPTIONS({0, 1, l->padding}, {1, 4, s->stride_w}, {2, 4, s->stride_h},
+                                  {3, 4, s->out_c / s->in_c}, {4, 1, l->activation},
+                                  {5, 4, s->dilation_w}, {6, 4, s->dilation_h}));
+    return oct_to_tflite_made(w, OCT_TFLITE_CONV_2D, 3, inputs, y,
+                              OCT_TO_TFLITE_OPTIONS({0, 1, l->padding}, {1, 4, s->stride_w},
+                                                    {2, 4, s->stride_h}, {3, 1, l->activation},
+                                                    {4, 4, s->dilation_w}, {5, 4, s->dilation_h}));
+}
+
+/* A tensor for `c` channels of the layer's output. */
+static int output_of(const layer *l, int64_t c)
+{
+    const oct_conv_shape *s = &l->step->conv;
+    const int64_t dims[] = {1, s->out_h, s->out_w, c};
+    const oct_tflite_quant q = {.codes = &l->p->program->values[l->step->output].q};
+    return l->floats ? oct_to_tflite_tensor(l->p->w, OCT_TFLITE_FLOAT, 4, dims, no_quant)
+                     : oct_to_tflite_tensor(l->p->w, OCT_TFLITE_S8, 4, dims, q);
+}
+
+/* TFLite's kernels have no groups: each is a convolution of its own over its part of the channels. */
+static int convolve_groups(const layer *l, const constants *k, int x)
+{
+    oct_to_tflite_writer *w = l->p->w;
+    const int64_t groups = l->step->conv.groups, each = l->step->conv.out_c / groups;
+    const int32_t axis = 3;
+    int *parts = NULL, *made = NULL, y = OCT_TFLITE_NONE;
+    if (oct_to_tflite_status(w) != OCT_OK) return OCT_TFLITE_NONE;
+    int64_t dims[4];
+    memcpy(dims, oct_to_tflite_dims(w, x), sizeof dims);
+    dims[3] /= groups;
+    if (oct_alloc(&parts, (size_t)groups, sizeof *parts) != OCT_OK ||
+        oct_alloc(&made, (size_t)groups, sizeof *made) != OCT_OK) {
+        oct_to_tflite_fail(w, OCT_RESOURCE, "%s: no memory", l->step->name);
+    } else {
+        for (int64_t g = 0; g < groups; g++)
+            parts[g] = oct_to_tflite_like(w, x, 4, dims);
+        oct_to_tflite_operator(w, OCT_TFLITE_SPLIT,
+                               OCT_TO_TFLITE_INPUTS(oct_to_tflite_list(w, 0, &axis), x),
+                               (int)groups, parts, OCT_TO_TFLITE_OPTIONS({0, 4, groups}));
+        for (int64_t g = 0; g < groups; g++)
+            made[g] = convolve_group(l, k, parts[g], g * each, each, output_of(l, each));
+        y = oct_to_tflite_made(w, OCT_TFLITE_CONCATENATION, (int)groups, made,
+                               output_of(l, l->step->conv.out_c),
+                               OCT_TO_TFLITE_OPTIONS({0, 4, 3}, {1, 1, ACT_NONE}));
+    }
+    oct_free(&parts);
+    oct_free(&made);
+    return y;
+}
+
+/* The layer's products and sums on x, codes or floats. */
+static int convolve(oct_to_tflite_program *p, const oct_step *step, int x, bool floats,
+                    int activation)
+{
+    const oct_conv_shape *s = &step->conv;
+    const bool depthwise = s->groups > 1 && s->groups == s->in_c;
+    const int32_t zero = p->program->values[step->input[0]].q.zero_point;
+    constants k = {NULL};
+    layer l = {p, step, depthwise, floats, activation, VALID};
+    int y = OCT_TFLITE_NONE;
+    const oct_status status = make_constants(p, step, depthwise, &k);
+    x = dilate(p, step, x, zero);
+    l.padding = pad_window(p, s, zero, &x);
+    if (status != OCT_OK)
+        oct_to_tflite_fail(p->w, status, "%s: its weights cannot be written", step->name);
+    else if (s->groups > 1 && !depthwise)
+        y = convolve_groups(&l, &k, x);
+    else
+        y = convolve_group(&l, &k, x, 0, s->out_c, output_of(&l, s->out_c));
+    free_constants(&k);
+    return y;
+}
+
+/* The input as planes of the layer's, before it is dilated. */
+static int plane_of(oct_to_tflite_program *p, const oct_step *step)
+{
+    const oct_conv_shape *s = &step->conv;
+    const int64_t down = oct_max_i64(step->input_step_h, 1),
+                  across = oct_max_i64(step->input_step_w, 1);
+    return oct_to_tflite_input(p, step, 0, (s->in_h - 1) / down + 1, (s->in_w - 1) / across + 1,
+                               s->in_c);
+}
+
+/* A layer in floats, with its second addend. */
+static int compute_in_float(oct_to_tflite_program *p, const oct_step *step, int activation)
+{
+    const oct_conv_shape *s = &step->conv;
+    const bool joins = step->num_inputs > 1;
+    int y = convolve(p, step, oct_to_tflite_dequantize(p, plane_of(p, step)), true,
+                     joins ? ACT_NONE : activation);
+    if (!joins) return y;
+    const int addend = oct_to_tflite_input(p, step, 1, s->out_h, s->out_w, s->out_c);
+    oct_to_tflite_lose(p, OCT_TO_TFLITE_LOSS_ADDEND, step);
+    const layer l = {.p = p, .step = step, .floats = true};
+    return oct_to_tflite_made(p->w, OCT_TFLITE_ADD,
+                              OCT_TO_TFLITE_INPUTS(y, oct_to_tflite_dequantize(p, addend)),
+                              output_of(&l, s->out_c), OCT_TO_TFLITE_OPTIONS({0, 1, activation}));
+}
+
+static int as_value(oct_to_tflite_program *p, const oct_step *step, int y)
+{
+    const oct_value *v = &p->program->values[step->output];
+    return oct_to_tflite_reshape(p->w, y, 4, (int64_t[]){1, v->h, v->w, v->c});
+}
+
+/* XNNPACK takes multipliers in [2^-32, 2^8) and ratios of sums in [2^-10, 2^8). */
+static void check_ratio(oct_to_tflite_program *p, const oct_step *step, float ratio, float least)
+{
+    if (!(ratio >= least && ratio < 256.0f)) oct_to_tflite_lose(p, OCT_TO_TFLITE_LOSS_RATIO, step);
+}
+
+static int conv(oct_to_tflite_program *p, const oct_step *step)
+{
+    const oct_value *v = &p->program->values[step->output];
+    const int activation = activation_of(v, step->lo, step->hi);
+    float ends[2] = {INFINITY, 0};
+    if (step->num_inputs > 1) {
+        const int y = quantized(p, step->output, as_value(p, step, compute_in_float(p, step, 0)));
+        return oct_to_tflite_cut(p, step->output, y, step->lo, step->hi);
+    }
+    if (p->program->shift) oct_to_tflite_lose(p, OCT_TO_TFLITE_LOSS_SHIFT, step);
+    for (int64_t o = 0; o < step->conv.out_c; o++) {
+        ends[0] = fminf(ends[0], step->multiplier[o]);
+        ends[1] = fmaxf(ends[1], step->multiplier[o]);
+    }
+    check_ratio(p, step, ends[0] < 0x1p-32f ? ends[0] : ends[1], 0x1p-32f);
+    const int y = as_value(p, step,
+                           convolve(p, step, plane_of(p, step), false,
+                                    activation == ACT_NO_FORM ? ACT_NONE : activation));
+    return activation == ACT_NO_FORM ? oct_to_tflite_cut(p, step->output, y, step->lo, step->hi)
+                                     : y;
+}
+
+static int conv_float(oct_to_tflite_program *p, const oct_step *step)
+{
+    const int activation = step->hi == 6 ? ACT_RELU6 : step->hi != 0 ? ACT_RELU : ACT_NONE;
+    oct_to_tflite_lose(p, OCT_TO_TFLITE_LOSS_FLOAT, step);
+    return as_value(p, step, compute_in_float(p, step, activation));
+}
+
+/* An operator of two values of codes, of which one may repeat. */
+static int pair(oct_to_tflite_program *p, const oct_step *step, oct_tflite_operator kind,
+                int32_t lo, int32_t hi)
+{
+    const oct_value *a = &p->program->values[step->input[0]];
+    const oct_value *b = &p->program->values[step->input[1]];
+    const oct_value *v = &p->program->values[step->output];
+    const int activation = activation_of(v, lo, hi);
+    const int x[] = {p->values[step->input[0]],
+                     oct_value_numel(a) == oct_value_numel(b)
+                         ? oct_to_tflite_input(p, step, 1, a->h, a->w, a->c)
+                         : p->values[step->input[1]]};
+    const int y = oct_to_tflite_made(
+        p->w, kind, 2, x, oct_to_tflite_value(p, step->output),
+        OCT_TO_TFLITE_OPTIONS({0, 1, activation == ACT_NO_FORM ? ACT_NONE : activation}));
+    return activation == ACT_NO_FORM ? oct_to_tflite_cut(p, step->output, y, lo, hi) : y;
+}
+
+static int add(oct_to_tflite_program *p, const oct_step *step)
+{
+    const oct_qparams a = p->program->values[step->input[0]].q,
+                      b = p->program->values[step->input[1]].q,
+                      y = p->program->values[step->output].q;
+    const oct_qadd *sum = &step->add, there = oct_qadd_of_floats(a, b, y, sum->relu);
+    const bool one_scale =
+        a.scale == y.scale && b.scale == y.scale; /* exact with any multipliers */
+    if (!one_scale && (sum->ma != there.ma || sum->shift != there.shift ||
+                       (sum->mb < 0 ? -sum->mb : sum->mb) != there.mb))
+        oct_to_tflite_lose(p, OCT_TO_TFLITE_LOSS_SUM, step);
+    check_ratio(p, step, a.scale / y.scale, 0x1p-10f);
+    check_ratio(p, step, b.scale / y.scale, 0x1p-10f);
+    return pair(p, step, sum->mb < 0 ? OCT_TFLITE_SUB : OCT_TFLITE_ADD, sum->lo, sum->hi);
+}
+
+static int mul(oct_to_tflite_program *p, const oct_step *step)
+{
+    const oct_qparams a = p->program->values[step->input[0]].q,
+                      b = p->program->values[step->input[1]].q,
+                      y = p->program->values[step->output].q;
+    if (p->program->shift)
+        oct_to_tflite_lose(p, OCT_TO_TFLITE_LOSS_SHIFT, step);
+    else if (step->offset_first || step->factor != oct_qmul_factor_float(a, b, y))
+        oct_to_tflite_lose(p, OCT_TO_TFLITE_LOSS_PRODUCT, step);
+    check_ratio(p, step, step->factor, 0x1p-16f);
+    return pair(p, step, OCT_TFLITE_MUL, y.qmin - y.zero_point, y.qmax - y.zero_point);
+}
+
+static int pool(oct_to_tflite_program *p, const oct_step *step, oct_tflite_operator kind, int x,
+                int padding)
+{
+    const oct_conv_shape *s = &step->conv;
+    const int y = oct_to_tflite_made(
+        p->w, kind, OCT_TO_TFLITE_INPUTS(x),
+        oct_to_tflite_like(p->w, x, 4, (int64_t[]){1, s->out_h, s->out_w, s->out_c}),
+        OCT_TO_TFLITE_OPTIONS({0, 1, padding}, {1, 4, s->stride_w}, {2, 4, s->stride_h},
+                              {3, 4, s->kernel_w}, {4, 4, s->kernel_h}, {5, 1, ACT_NONE}));
+    return as_value(p, step, y);
+}
+
+static int max_pool(oct_to_tflite_program *p, const oct_step *step)
+{
+    const oct_conv_shape *s = &step->conv;
+    int x = oct_to_tflite_input(p, step, 0, s->in_h, s->in_w, s->in_c);
+    const int padding = pad_window(p, s, 0, &x);
+    return pool(p, step, OCT_TFLITE_MAX_POOL_2D, x, padding);
+}
+
+static int avg_pool(oct_to_tflite_program *p, const oct_step *step)
+{
+    const oct_conv_shape *s = &step->conv;
+    const oct_value *v = &p->program->values[step->input[0]];
+    const bool pads = oct_conv_sees_padding(s);
+    int x = oct_to_tflite_input(p, step, 0, s->in_h, s->in_w, s->in_c), padding = VALID;
+    int64_t before[3], behind[3];
+    pads_of(s, before, behind);
+    const bool beyond = behind[0] > s->pad_bottom || behind[1] > s->pad_right;
+    if (beyond || (pads && !step->count_include_pad && !pads_same(s)))
+        return oct_to_tflite_fail(p->w, OCT_PREPARE,
+                                  "%s: averages fewer positions at the edges than TFLite's pool "
+                                  "does; set count_include_pad and leave ceil off",
+                                  step->name);
+    if (pads && step->count_include_pad)
+        x = oct_to_tflite_pad(p, x, before, behind, v->q.zero_point);
+    else if (pads)
+        padding = SAME;
+    if (!step->of_codes) oct_to_tflite_lose(p, OCT_TO_TFLITE_LOSS_AVERAGE, step);
+    return pool(p, step, OCT_TFLITE_AVERAGE_POOL_2D, x, padding);
+}
+
+static int soften(oct_to_tflite_program *p, int x)
+{
+    const float beta = 1;
+    int32_t bits;
+    memcpy(&bits, &beta, sizeof bits);
+    if (oct_to_tflite_status(p->w) != OCT_OK) return OCT_TFLITE_NONE;
+    return oct_to_tflite_made(
+        p->w, OCT_TFLITE_SOFTMAX, OCT_TO_TFLITE_INPUTS(x),
+        oct_to_tflite_like(p->w, x, oct_to_tflite_ndim(p->w, x), oct_to_tflite_dims(p->w, x)),
+        OCT_TO_TFLITE_OPTIONS({0, 4, bits}));
+}
+
+static int softmax(oct_to_tflite_program *p, const oct_step *step)
+{
+    oct_to_tflite_lose(p, OCT_TO_TFLITE_LOSS_SOFTMAX, step);
+    const int y = soften(p, oct_to_tflite_dequantize(p, p->values[step->input[0]]));
+    return quantized(p, step->output, as_value(p, step, y));
+}
+
+/* Of float layers, TFLite's files of Octet's have what classifiers end with. */
+static int float_island(oct_to_tflite_program *p, const oct_step *step)
+{
+    if (strcmp(step->island->type, "softmax") != 0)
+        return oct_to_tflite_fail(p->w, OCT_PREPARE,
+                                  "%s: stays float, and no operator of TFLite is written for %s; "
+                                  "octet targets tells what is quantized",
+                                  step->name, step->island->type);
+    oct_to_tflite_lose(p, OCT_TO_TFLITE_LOSS_ISLAND, step);
+    return as_value(p, step, soften(p, p->values[step->input[0]]));
+}
+
+const oct_to_tflite_step_type oct_to_tflite_product_steps[] = {
+    {"quantize", quantize}, {"dequantize", dequantize},
+    {"conv", conv},         {"conv_float", conv_float},
+    {"add", add},           {"mul", mul},
+    {"max_pool", max_pool}, {"avg_pool", avg_pool},
+    {"softmax", softmax},   {"float", float_island},
+};
+const size_t oct_to_tflite_product_steps_count = OCT_COUNT(oct_to_tflite_product_steps);
