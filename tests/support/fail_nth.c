@@ -224,7 +224,7 @@ ssize_t write(int fd, const void *bytes, size_t size)
     NEXT(write_fn, "write")
     const bool now = chosen("write", CALLER, NULL, fd);
     if (now && half && size > 1) return next(fd, bytes, size / 2);
-    return fails(now, ENOSPC) ? -1 : next(fd, bytes, size);
+    return fails(now && !half, ENOSPC) ? -1 : next(fd, bytes, size);
 }
 
 ssize_t read(int fd, void *bytes, size_t size)
@@ -232,7 +232,7 @@ ssize_t read(int fd, void *bytes, size_t size)
     NEXT(read_fn, "read")
     const bool now = chosen("read", CALLER, NULL, fd);
     if (now && half && size > 1) return next(fd, bytes, size / 2);
-    return fails(now, EIO) ? -1 : next(fd, bytes, size);
+    return fails(now && !half, EIO) ? -1 : next(fd, bytes, size);
 }
 
 ssize_t pread(int fd, void *bytes, size_t size, off_t at)
@@ -240,7 +240,7 @@ ssize_t pread(int fd, void *bytes, size_t size, off_t at)
     NEXT(read_at_fn, "pread")
     const bool now = chosen("read", CALLER, NULL, fd);
     if (now && half && size > 1) return next(fd, bytes, size / 2, at);
-    return fails(now, EIO) ? -1 : next(fd, bytes, size, at);
+    return fails(now && !half, EIO) ? -1 : next(fd, bytes, size, at);
 }
 
 int stat(const char *restrict path, struct stat *restrict info)
