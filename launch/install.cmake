@@ -3,18 +3,19 @@
 # tree may be moved afterwards.
 #
 # `pkg-config octet-runtime` is for programs that only run int8 models. Of the same archive they take
-# no part that trains, so they are linked with neither MPI nor libyaml.
+# no part that trains, so they are linked with neither MPI nor libyaml. `pkg-config octet-flat` is for those that
+# read flat files (quant/runtime/flat.h): with no HDF5 either.
 set(OCT_PC_LIBS "${OpenMP_C_FLAGS} -pthread -ldl -lm")
 foreach(library IN LISTS MPI_C_LIBRARIES)
     string(PREPEND OCT_PC_LIBS "${library} ")
 endforeach()
-foreach(pc octet octet-runtime)
+foreach(pc octet octet-runtime octet-flat)
     configure_file(${PROJECT_SOURCE_DIR}/launch/${pc}.pc.in ${PROJECT_BINARY_DIR}/${pc}.pc @ONLY)
 endforeach()
 
 install(TARGETS octet liboctet RUNTIME DESTINATION bin ARCHIVE DESTINATION lib)
 install(FILES ${PROJECT_BINARY_DIR}/octet.pc ${PROJECT_BINARY_DIR}/octet-runtime.pc
-    DESTINATION lib/pkgconfig)
+    ${PROJECT_BINARY_DIR}/octet-flat.pc DESTINATION lib/pkgconfig)
 install(DIRECTORY tests/example/ DESTINATION share/octet/examples
     FILES_MATCHING PATTERN "*.c" PATTERN "*.h" PATTERN "Makefile")
 install(DIRECTORY launch/recipes launch/jobs DESTINATION share/octet)

@@ -20,4 +20,5 @@
 #include "quant/train_step.h"           /* training steps */
 #include "quant/pass/convert/convert.h" /* QAT model to integer program */
 #include "quant/pass/prepare/prepare.h" /* float model to QAT model */
+#include "quant/runtime/flat.h"         /* flat files, without HDF5 */
 #include "quant/runtime/program.h"      /* integer programs at work */

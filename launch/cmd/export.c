@@ -299,7 +299,7 @@ static oct_status run(const oct_args *args)
 
 static const oct_option options[] = {
     [FORMAT] = {"--format", 'f', OCT_OPT_TEXT, "NAME",
-                "onnx; tflite or c of an int8 model; safetensors of a checkpoint", 0, 0},
+                "onnx; tflite, c or flat of an int8 model; safetensors of a checkpoint", 0, 0},
     [OUTPUT] = {"--output", 'o', OCT_OPT_TEXT, "OUT", "file to write; must not exist", 0, 0},
     [DATA] = {"--data", 0, OCT_OPT_TEXT, "FOLDER",
               "of a checkpoint: folder of the data set, if it is not where the run had it", 0, 0},
@@ -328,6 +328,8 @@ const oct_command oct_command_export = {
         "    octet export runs/a/model.int8.h5 --format onnx -o a.onnx     the int8 model\n"
         "    octet export runs/a/model.int8.h5 --format tflite -o a.tflite the same for TFLite\n"
         "    octet export runs/a/model.int8.h5 --format c -o kws           kws.c and kws.h\n"
+        "    octet export runs/a/model.int8.h5 --format flat -o a.flat     for C programs without "
+        "HDF5\n"
         "    octet export runs/a --format onnx -o float.onnx               the float network\n"
         "    octet export runs/a --format safetensors -o a.safetensors     its parameters\n"
         "\n"
@@ -357,6 +359,9 @@ const oct_command oct_command_export = {
         "kws_run_pixels() give every code that Octet computes, bit for bit. Compiled with "
         "KWS_SELF_TEST\n"
         "defined, kws_self_test() counts the outputs of golden inputs that differ.\n"
+        "flat: the program as one file that is mapped into memory (quant/runtime/flat.h, "
+        "pkg-config\n"
+        "octet-flat): no HDF5, and the bits of the model.\n"
         "safetensors: names and layouts as PyTorch has them.\n"
         "\n"
         "Beside ONNX and TFLite files stands NAME.golden.npz: inputs, and the outputs that Octet "

@@ -109,6 +109,24 @@ Test(install, a_model_is_deployed_without_mpi_and_blas)
     cr_assert_str_eq(job.out, "looked\n1\n");
 }
 
+/* What a flat file is read with: the C library, libm and OpenMP, and what these need themselves. */
+Test(install, a_flat_file_is_deployed_with_the_c_library_alone)
+{
+    make_model();
+    shell(MAKE
+          "deploy_flat && mv octet/share/octet/examples/deploy_flat . && "
+          "octet/bin/octet export run/model.int8.h5 --format flat -o a.flat && "
+          "./deploy run/model.int8.h5 images.raw >h5 && ./deploy_flat a.flat images.raw >flat && "
+          "test $(wc -l <flat) = 40 && cmp h5 flat");
+    oct_check_exit(job, 0);
+    shell("ldd deploy_flat | grep -vE 'linux-vdso|libm\\.|libgomp|libc\\.|ld-linux'; echo looked");
+    cr_assert_str_eq(job.out, "looked\n");
+    shell("printf x | dd of=a.flat bs=1 seek=9000 conv=notrunc status=none; "
+          "./deploy_flat a.flat images.raw");
+    oct_check_exit(job, 1);
+    oct_check_said(job, "deploy_flat: a.flat: is damaged: its digest differs");
+}
+
 Test(install, a_deployed_program_says_what_is_wrong_with_a_model)
 {
     make_model();

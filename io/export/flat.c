@@ -1,0 +1,220 @@
+/* The format flat: an int8 model as one file that programs map into memory (quant/runtime/flat_layout.h). */
+#include "io/export/format.h"
+
+#include "core/base/int_math.h"
+#include "core/base/mem.h"
+#include "io/loader.h"
+#include "quant/runtime/flat.h"
+#include "quant/runtime/flat_layout.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const size_t item_bytes[OCT_FLAT_SECTION_COUNT] = {
+#define X(name, bytes) bytes,
+    OCT_FLAT_SECTIONS(X)
+#undef X
+};
+
+/* The file that is written. */
+typedef struct flat {
+    const oct_model *model;
+    const oct_program *program;
+    uint64_t count[OCT_FLAT_SECTION_COUNT], offset[OCT_FLAT_SECTION_COUNT];
+    uint8_t *bytes;
+    size_t size;
+} flat;
+
+static uint64_t aligned(uint64_t bytes)
+{
+    return (uint64_t)oct_round_up((int64_t)bytes, OCT_FLAT_ALIGN);
+}
+
+static void *section(const flat *f, int kind)
+{
+    return f->bytes + f->offset[kind];
+}
+
+static uint64_t array_bytes(const oct_step *step, const oct_step_array *array)
+{
+    return (uint64_t)oct_step_array_numel(step, array) * oct_dtype_bytes(array->dtype);
+}
+
+/* Counts the items of each section. */
+static oct_status count_items(flat *f)
+{
+    const oct_program *p = f->program;
+    const int64_t channels = p->values[p->inputs[0]].c, golden = f->model->certificate.golden_count;
+    uint64_t *count = f->count;
+    count[OCT_FLAT_PROGRAM] = 1;
+    count[OCT_FLAT_VALUES] = (uint64_t)p->num_values;
+    count[OCT_FLAT_STEPS] = (uint64_t)p->num_steps;
+    for (int64_t i = 0; i < p->num_steps; i++) {
+        const oct_step *step = &p->steps[i];
+        const oct_step_type *type = oct_step_type_of(step->kind);
+        if (step->kind == OCT_STEP_FLOAT) {
+            (void)oct_fail_add(OCT_PREPARE,
+                               "%s: a flat file has no float layers (%s), which only Octet's "
+                               "modules compute",
+                               step->name, step->island->type);
+            continue;
+        }
+        count[OCT_FLAT_INPUTS] += (uint64_t)step->num_inputs;
+        count[OCT_FLAT_ARRAYS] += (uint64_t)type->num_arrays;
+        for (int k = 0; k < type->num_arrays; k++)
+            count[OCT_FLAT_DATA] += aligned(array_bytes(step, &type->arrays[k]));
+    }
+    if (oct_fail_count() > 0) return OCT_PREPARE;
+    count[OCT_FLAT_PIXELS] = 256 * (uint64_t)(channels > OCT_REALS_MAX ? 1 : channels);
+    count[OCT_FLAT_CLASS_NAMES] = f->model->class_names ? strlen(f->model->class_names) : 0;
+    count[OCT_FLAT_GOLDEN_INPUT] = (uint64_t)(golden * oct_inputs_numel(p));
+    count[OCT_FLAT_GOLDEN_OUTPUT] = (uint64_t)(golden * oct_value_numel(&p->values[p->output]));
+    return OCT_OK;
+}
+
+static oct_status make_room(flat *f)
+{
+    uint64_t end = aligned(sizeof(oct_flat_header));
+    for (int i = 0; i < OCT_FLAT_SECTION_COUNT; i++) {
+        f->offset[i] = end;
+        end = aligned(end + f->count[i] * item_bytes[i]);
+    }
+    f->size = (size_t)end;
+    return oct_alloc(&f->bytes, f->size, 1);
+}
+
+static void write_head(const flat *f)
+{
+    const oct_program *p = f->program;
+    oct_flat_head *head = section(f, OCT_FLAT_PROGRAM);
+    snprintf(head->target, sizeof head->target, "%s", p->target);
+    head->shift = p->shift;
+    head->num_inputs = p->num_inputs;
+    for (int i = 0; i < p->num_inputs; i++)
+        head->inputs[i] = p->inputs[i];
+    head->output = p->output;
+    head->classes = f->model->classes;
+}
+
+static void write_values(const flat *f)
+{
+    oct_flat_value *to = section(f, OCT_FLAT_VALUES);
+    for (int64_t i = 0; i < f->program->num_values; i++, to++) {
+        const oct_value *v = &f->program->values[i];
+        while (oct_flat_types[to->type] != v->dtype)
+            to->type++;
+        to->h = (int32_t)v->h;
+        to->w = (int32_t)v->w;
+        to->c = (int32_t)v->c;
+        if (v->dtype != OCT_U8 && v->dtype != OCT_U16) continue;
+        to->zero_point = v->q.zero_point;
+        to->qmin = v->q.qmin;
+        to->qmax = v->q.qmax;
+        to->scale = v->q.scale;
+    }
+}
+
+static void write_steps(const flat *f)
+{
+    oct_flat_step *to = section(f, OCT_FLAT_STEPS);
+    oct_flat_array *array = section(f, OCT_FLAT_ARRAYS);
+    int32_t *input = section(f, OCT_FLAT_INPUTS);
+    uint64_t at = 0;
+    for (int64_t i = 0; i < f->program->num_steps; i++, to++) {
+        const oct_step *step = &f->program->steps[i];
+        const oct_step_type *type = oct_step_type_of(step->kind);
+        snprintf(to->kind, sizeof to->kind, "%s", type->name);
+        snprintf(to->name, sizeof to->name, "%s", step->name);
+        oct_step_get_fields(step, to->cells, to->factors);
+        to->num_inputs = step->num_inputs;
+        to->output = step->output;
+        for (int k = 0; k < step->num_inputs; k++)
+            *input++ = step->input[k];
+        for (int k = 0; k < type->num_arrays; k++, array++) {
+            const uint64_t bytes = array_bytes(step, &type->arrays[k]);
+            array->offset = at;
+            array->count = (uint64_t)oct_step_array_numel(step, &type->arrays[k]);
+            memcpy((uint8_t *)section(f, OCT_FLAT_DATA) + at, oct_step_data(step, &type->arrays[k]),
+                   (size_t)bytes);
+            at += aligned(bytes);
+        }
+    }
+}
+
+static void write_pixels(const flat *f)
+{
+    float *to = section(f, OCT_FLAT_PIXELS);
+    uint8_t pixels[256];
+    for (int i = 0; i < 256; i++)
+        pixels[i] = (uint8_t)i;
+    for (uint64_t c = 0; c < f->count[OCT_FLAT_PIXELS] / 256; c++)
+        oct_normalise(pixels, 256, 1, &f->model->mean[c], &f->model->std[c], to + c * 256);
+}
+
+static oct_status write_golden(const flat *f)
+{
+    const oct_program *p = f->program;
+    const int64_t samples = f->model->certificate.golden_count;
+    const float *input[OCT_PROGRAM_INPUTS], *at = f->model->golden_input;
+    uint8_t *output = section(f, OCT_FLAT_GOLDEN_OUTPUT);
+    oct_runtime *runtime;
+    oct_status status = OCT_OK;
+    if (samples == 0) return OCT_OK;
+    memcpy(section(f, OCT_FLAT_GOLDEN_INPUT), at,
+           (size_t)f->count[OCT_FLAT_GOLDEN_INPUT] * sizeof *at);
+    OCT_TRY(oct_runtime_create(&runtime, p, 1, NULL));
+    for (int64_t n = 0; n < samples && status == OCT_OK; n++) {
+        for (int i = 0; i < p->num_inputs; i++) {
+            input[i] = at;
+            at += oct_value_numel(&p->values[p->inputs[i]]);
+        }
+        status = oct_runtime_run(runtime, 1, input, output);
+        output += oct_value_bytes(&p->values[p->output]);
+    }
+    oct_runtime_destroy(&runtime);
+    return status;
+}
+
+static void write_header(const flat *f)
+{
+    oct_flat_header *h = (oct_flat_header *)(void *)f->bytes;
+    memcpy(h->magic, OCT_FLAT_MAGIC, sizeof h->magic);
+    h->version = OCT_FLAT_VERSION;
+    h->order = OCT_FLAT_ORDER;
+    h->bytes = f->size;
+    memcpy(h->model_digest, f->model->checkpoint_digest, sizeof h->model_digest);
+    for (int i = 0; i < OCT_FLAT_SECTION_COUNT; i++)
+        h->section[i] = (oct_flat_section){f->offset[i], f->count[i]};
+    h->digest = oct_flat_digest(f->bytes, f->size);
+}
+
+static oct_status write_model(const oct_export *job, oct_exported *out)
+{
+    flat f = {.model = job->model, .program = &job->model->program};
+    oct_status status;
+    oct_fail_clear();
+    OCT_TRY_OUT(count_items(&f));
+    OCT_TRY_OUT(make_room(&f));
+    write_head(&f);
+    write_values(&f);
+    write_steps(&f);
+    write_pixels(&f);
+    if (f.model->class_names)
+        memcpy(section(&f, OCT_FLAT_CLASS_NAMES), f.model->class_names,
+               (size_t)f.count[OCT_FLAT_CLASS_NAMES]);
+    OCT_TRY_OUT(write_golden(&f));
+    write_header(&f);
+    out->bytes = f.bytes;
+    out->size = f.size;
+    return OCT_OK;
+out:
+    oct_free(&f.bytes);
+    return status;
+}
+
+const oct_export_format oct_export_format_flat = {
+    .name = "flat",
+    .help = "one file that a C program maps into memory, without HDF5",
+    .suffix = ".flat",
+    .write_model = write_model,
+};

@@ -1,0 +1,253 @@
+/* Flat files: what is written computes the same bits, and what somebody has changed is refused with a sentence, or runs
+ * within its bounds. */
+#include "core/base/mem.h"
+#include "core/base/rng.h"
+#include "io/export/format.h"
+#include "quant/runtime/flat.h"
+#include "quant/runtime/flat_layout.h"
+#include "io/loader.h"
+#include "tests/quant/program_maker.h"
+#include "tests/support/program.h"
+
+#include <string.h>
+
+#define OK(call) cr_assert((call) == OCT_OK, "%s", oct_fail_count() ? oct_fail_text(0) : #call)
+
+enum { SAMPLES = 2, ROOM = 4096 };
+
+static oct_model model;
+static oct_exported file;
+static oct_flat *flat;
+
+static void make(void (*maker)(oct_program *))
+{
+    static float golden[SAMPLES * ROOM];
+    model = (oct_model){.certificate = {.golden_count = SAMPLES}};
+    maker(&model.program);
+    const oct_program *p = &model.program;
+    const oct_value *out = &p->values[p->output];
+    const int64_t numel = SAMPLES * oct_inputs_numel(p);
+    cr_assert_leq(numel, SAMPLES * ROOM);
+    oct_fill_uniform(golden, numel, 3, OCT_STREAM_TEST, 0, -2, 2);
+    model.golden_input = golden;
+    model.classes = (int)oct_value_numel(out);
+    for (int i = 0; i < OCT_REALS_MAX; i++)
+        model.mean[i] = 0.25f, model.std[i] = 0.5f + (float)i;
+    const oct_export of = {.model = &model, .version = "test", .name = "net"};
+    oct_exported_free(&file);
+    file.size = 0;
+    OK(oct_export_format_flat.write_model(&of, &file));
+}
+
+static void end(void)
+{
+    oct_flat_close(&flat);
+    oct_exported_free(&file);
+    model.golden_input = NULL;
+    oct_program_free(&model.program);
+}
+
+static void start(void)
+{
+    enter_folder();
+    make(program_small);
+}
+
+static void stop(void)
+{
+    end();
+    leave_folder();
+}
+
+TestSuite(flat, .init = start, .fini = stop, .timeout = 120);
+
+static oct_flat_header *header(void)
+{
+    return file.bytes;
+}
+
+static void *part(int kind)
+{
+    return (uint8_t *)file.bytes + header()->section[kind].offset;
+}
+
+/* What is changed gets a digest that fits. */
+static oct_status take(void)
+{
+    if (file.size >= sizeof(oct_flat_header))
+        header()->digest = oct_flat_digest(file.bytes, file.size);
+    return oct_flat_take(&flat, file.bytes, file.size);
+}
+
+static void refused(const char *sentence)
+{
+    cr_assert_eq(take(), OCT_DATA, "%s was accepted", sentence);
+    cr_assert(strstr(oct_fail_text(0), sentence), "%s", oct_fail_text(0));
+    cr_assert_null(flat);
+}
+
+static void run(const oct_program *p, const float *x, void *y)
+{
+    oct_runtime *runtime;
+    OK(oct_runtime_create(&runtime, p, 1, NULL));
+    OK(oct_runtime_run(runtime, 1, (const float *[]){x}, y));
+    oct_runtime_destroy(&runtime);
+}
+
+static void compare(void)
+{
+    static float x[ROOM], expected[ROOM], found[ROOM];
+    const oct_value *out = &model.program.values[model.program.output];
+    oct_fill_uniform(x, oct_inputs_numel(&model.program), 5, OCT_STREAM_TEST, 0, -3, 3);
+    cr_assert_leq(oct_value_numel(out), ROOM);
+    run(&model.program, x, expected);
+    run(oct_flat_program(flat), x, found);
+    cr_assert_arr_eq(found, expected, oct_value_bytes(out));
+}
+
+Test(flat, a_file_computes_the_bits_of_its_model)
+{
+    oct_tmp_write(&tmp, "a.flat", file.bytes, file.size);
+    OK(oct_flat_open(&flat, "a.flat"));
+    OK(oct_flat_verify(flat));
+    compare();
+    cr_assert_eq(oct_flat_classes(flat), model.classes);
+    oct_flat_close(&flat);
+    oct_program_free(&model.program);
+    make(program_of_other_kinds);
+    OK(take());
+    OK(oct_flat_verify(flat));
+    compare();
+}
+
+Test(flat, pixels_are_normalised_as_the_loader_does)
+{
+    static float ours[ROOM], theirs[ROOM];
+    static uint8_t pixels[ROOM];
+    const oct_value *in = &model.program.values[model.program.inputs[0]];
+    const int64_t numel = oct_value_numel(in);
+    for (int64_t i = 0; i < numel; i++)
+        pixels[i] = (uint8_t)(i * 89);
+    OK(take());
+    oct_flat_normalise(flat, pixels, ours);
+    oct_normalise(pixels, in->h * in->w, in->c, model.mean, model.std, theirs);
+    cr_assert_arr_eq(ours, theirs, (size_t)numel * sizeof *ours);
+}
+
+Test(flat, other_golden_outputs_are_found)
+{
+    ((uint8_t *)part(OCT_FLAT_GOLDEN_OUTPUT))[0] ^= 1;
+    OK(take());
+    cr_assert_eq(oct_flat_verify(flat), OCT_NO);
+}
+
+Test(flat, damage_and_other_files_are_refused)
+{
+    uint8_t *bytes = file.bytes;
+    bytes[file.size / 2] ^= 4;
+    cr_assert_eq(oct_flat_take(&flat, bytes, file.size), OCT_DATA);
+    cr_assert(strstr(oct_fail_text(0), "is damaged: its digest differs"), "%s", oct_fail_text(0));
+    bytes[file.size / 2] ^= 4;
+    header()->order = 0x04030201;
+    refused("another order of bytes");
+    header()->order = OCT_FLAT_ORDER;
+    header()->version = 2;
+    refused("has version 2 and this Octet reads version 1");
+    header()->version = OCT_FLAT_VERSION;
+    header()->bytes--;
+    refused("but was written with");
+    header()->bytes++;
+    bytes[0] = 'x';
+    refused("is no flat file of an int8 model");
+    oct_tmp_write(&tmp, "short.flat", "octflat", 8);
+    cr_assert_eq(oct_flat_open(&flat, "short.flat"), OCT_DATA);
+    cr_assert_eq(oct_flat_open(&flat, "none.flat"), OCT_DATA);
+    cr_assert(strstr(oct_fail_text(0), "none.flat: cannot be opened"), "%s", oct_fail_text(0));
+}
+
+Test(flat, places_and_counts_beyond_the_file_are_refused)
+{
+    for (int i = 0; i < OCT_FLAT_SECTION_COUNT; i++) {
+        oct_flat_section *s = &header()->section[i];
+        const oct_flat_section good = *s;
+        const uint64_t wrong[] = {UINT64_MAX, UINT64_MAX / 64 * 64, file.size, file.size + 64, 0};
+        for (size_t k = 0; k < OCT_COUNT(wrong); k++) {
+            s->offset = wrong[k];
+            if (wrong[k] != file.size || good.count) refused("lies outside");
+        }
+        *s = good;
+        s->count = UINT64_MAX / 2;
+        refused("lies outside");
+        *s = good;
+    }
+    oct_flat_array *array = part(OCT_FLAT_ARRAYS);
+    array->offset = UINT64_MAX / 64 * 64;
+    refused("lies outside of the file");
+    array->offset = 0;
+    array->count += 1;
+    refused("should have");
+    array->count -= 1;
+    ((oct_flat_step *)part(OCT_FLAT_STEPS))->num_inputs = 1 << 20;
+    refused("its inputs are not all there");
+}
+
+Test(flat, programs_that_break_a_rule_are_refused)
+{
+    oct_flat_step *step = part(OCT_FLAT_STEPS);
+    oct_flat_value *value = part(OCT_FLAT_VALUES);
+    step->name[0] = '\n';
+    refused("its name is not a line of text");
+    step->name[0] = 'q';
+    step->output = 1 << 30;
+    refused("does not exist");
+    step->output = ((oct_flat_head *)part(OCT_FLAT_PROGRAM))->output;
+    cr_assert_eq(take(), OCT_DATA);
+    strcpy(step->kind, "float");
+    refused("it is a float layer");
+    memset(step->kind, 'x', sizeof step->kind);
+    refused("its kind is not a line of text");
+    value->type = 4;
+    refused("its type is none of");
+    value->type = 0;
+    value->h = INT32_MAX;
+    cr_assert_eq(take(), OCT_DATA);
+}
+
+/* Whatever is changed, nothing else is read and nothing is left behind (under sanitizers, too). */
+Test(flat, bytes_at_random_are_refused_or_run)
+{
+    uint8_t *bytes = file.bytes;
+    int64_t accepted = 0;
+    for (uint64_t n = 0; n < 4000; n++) {
+        uint32_t draw[4];
+        oct_philox(11, OCT_STREAM_TEST, n, 0, draw);
+        const size_t at = sizeof(oct_flat_header) -
+                          sizeof(oct_flat_section) * OCT_FLAT_SECTION_COUNT +
+                          oct_below(draw[0], (uint32_t)(file.size - 64));
+        if (at >= file.size) continue;
+        const uint8_t old = bytes[at];
+        bytes[at] = n % 2 ? (uint8_t)draw[1] : bytes[at] ^ (uint8_t)(1u << draw[1] % 8);
+        const oct_status status = take();
+        cr_assert(status == OCT_OK || status == OCT_DATA, "byte %zu: %s", at, oct_fail_text(0));
+        if (status == OCT_OK) {
+            const oct_status verified = oct_flat_verify(flat);
+            cr_assert(verified == OCT_OK || verified == OCT_NO, "byte %zu", at);
+            accepted++;
+        }
+        oct_flat_close(&flat);
+        bytes[at] = old;
+    }
+    cr_assert_gt(accepted, 0);
+}
+
+Test(flat, a_float_layer_is_refused_by_its_name)
+{
+    oct_exported out = {0};
+    oct_program p = {0};
+    program_with_island(&p);
+    oct_model with = {.program = p};
+    const oct_export of = {.model = &with, .version = "test"};
+    cr_assert_eq(oct_export_format_flat.write_model(&of, &out), OCT_PREPARE);
+    cr_assert(strstr(oct_fail_text(0), "a flat file has no float layers"), "%s", oct_fail_text(0));
+    oct_program_free(&p);
+}
