@@ -7,6 +7,7 @@
 #include "io/model_file.h"
 #include "io/recipe.h"
 #include "launch/cmd/command.h"
+#include "launch/cmd/device_view.h"
 #include "launch/run/file_kind.h"
 #include "launch/base/output.h"
 #include "launch/cmd/prepared_view.h"
@@ -19,7 +20,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { GRAPH, TREE, DOT, DATA };
+enum { GRAPH, TREE, DOT, DATA, DEVICE };
 enum { INSPECT_BYTES_MAX = 1 << 30 };
 
 static oct_status digest_of_file(const char *path, size_t *size, char hex[65])
@@ -293,6 +294,19 @@ out:
     return status;
 }
 
+static oct_status inspect_device(const char *path, bool json)
+{
+    oct_model model = {0};
+    oct_file_kind kind;
+    OCT_TRY(oct_file_kind_of(path, &kind));
+    OCT_CHECK(kind == OCT_FILE_MODEL, OCT_USAGE,
+              "command line: --device is for int8 models; %s is none", path);
+    OCT_TRY(oct_model_load(&model, path));
+    const oct_status status = oct_print_device(&model, path, json);
+    oct_model_free(&model);
+    return status;
+}
+
 /* Shows a recipe: every key with its value. */
 static oct_status inspect_recipe(const char *path, bool json)
 {
@@ -354,6 +368,9 @@ static oct_status run(const oct_args *args)
     OCT_CHECK(graph || !dot, OCT_USAGE, "command line: --dot is for --graph; use --graph --dot");
     OCT_CHECK(!data || graph || tree, OCT_USAGE,
               "command line: --data is for --graph and --tree; nothing else needs the data");
+    OCT_CHECK(!args->option[DEVICE].given || !(graph || tree), OCT_USAGE,
+              "command line: use --device, --graph or --tree, not several");
+    if (args->option[DEVICE].given) return inspect_device(path, args->json);
     if (graph || tree)
         return oct_print_view(path,
                               dot     ? OCT_VIEW_DOT
@@ -382,12 +399,14 @@ static const oct_option options[] = {
     [DOT] = {"--dot", 0, OCT_OPT_FLAG, NULL, "for --graph: as text for Graphviz's dot", 0, 0},
     [DATA] = {"--data", 0, OCT_OPT_TEXT, "FOLDER",
               "for these two: folder of the data set, if it is not where the recipe says", 0, 0},
+    [DEVICE] = {"--device", 0, OCT_OPT_FLAG, NULL,
+                "of an int8 model: flash, scratch and multiply-adds, layer by layer", 0, 0},
     {0},
 };
 
 const oct_command oct_command_inspect = {
     .name = "inspect",
-    .usage = "octet inspect FILE [--graph [--dot] | --tree] [--data FOLDER]",
+    .usage = "octet inspect FILE [--graph [--dot] | --tree | --device] [--data FOLDER]",
     .summary = "shows what a checkpoint, int8 model, recipe or run folder holds",
     .help = "Shows layers with their shapes, scales and zero points, sizes, and the SHA-256 of the "
             "file.\n"
@@ -403,7 +422,13 @@ const oct_command oct_command_inspect = {
             "    octet inspect runs/a/model.int8.h5\n"
             "    octet inspect --graph my.yaml\n"
             "    octet inspect --graph --dot runs/a | dot -Tsvg > a.svg\n"
-            "    octet inspect --tree runs/a\n",
+            "    octet inspect --tree runs/a\n"
+            "\n"
+            "--device tells what an int8 model asks of a device: flash for its constants, scratch "
+            "for the\n"
+            "values of one sample as the runtime and the C form plan them, multiply-adds, and the "
+            "layers\n"
+            "that take most of each. A layer's scratch is what is in memory while it runs.\n",
     .options = options,
     .min_words = 1,
     .max_words = 1,

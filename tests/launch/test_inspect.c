@@ -70,6 +70,44 @@ Test(inspect, json_has_the_quantizers_one_by_one)
     json_decref(root);
 }
 
+/* The figures of a device are those of the C form; those of layers add up. */
+Test(inspect, a_device_is_told_flash_scratch_and_operations)
+{
+    char line[64];
+    OCTET("inspect", "--device", "run/model.int8.h5", "--json");
+    oct_check_exit(job, 0);
+    json_t *root = json_loads(job.out, 0, NULL);
+    const json_int_t scratch = json_integer_value(json_object_get(root, "scratch"));
+    json_int_t flash = 0, products = 0, most = 0, first = 0;
+    const json_t *layers = json_object_get(root, "layers");
+    for (size_t i = 0; i < json_array_size(layers); i++) {
+        const json_t *layer = json_array_get(layers, i);
+        const json_int_t values = json_integer_value(json_object_get(layer, "values"));
+        flash += json_integer_value(json_object_get(layer, "flash"));
+        products += json_integer_value(json_object_get(layer, "multiply_adds"));
+        if (values > most) most = values;
+        if (first == 0) first = json_integer_value(json_object_get(layer, "multiply_adds"));
+    }
+    cr_assert_eq(json_integer_value(json_object_get(root, "flash")), flash);
+    cr_assert_eq(json_integer_value(json_object_get(root, "multiply_adds")), products);
+    cr_assert_gt(first, 0);
+    cr_assert_eq(first % (32 * 9), 0); /* a 3x3 convolution of one channel to 32 */
+    cr_assert(most > scratch - 64 && most <= scratch, "%lld of %lld", (long long)most,
+              (long long)scratch);
+    OCTET("export", "run/model.int8.h5", "--format", "c", "-o", "net");
+    oct_check_exit(job, 0);
+    snprintf(line, sizeof line, "grep -q 'NET_SCRATCH_BYTES %lld ' net.h", (long long)scratch);
+    must(line);
+    snprintf(line, sizeof line, "grep -q 'NET_CONSTANT_BYTES %lld ' net.h", (long long)flash);
+    must(line);
+    json_decref(root);
+    OCTET("inspect", "--device", "run/model.int8.h5");
+    oct_check_exit(job, 0);
+    oct_check_said(job, "most multiply-adds: ");
+    OCTET("inspect", "--device", "run");
+    check_refused("command line: --device is for int8 models; run is none");
+}
+
 Test(inspect, check_writes_the_report_that_the_run_writes)
 {
     OCTET("check", "r.yaml", "--report", "report.txt");
