@@ -5,6 +5,7 @@
 #include "core/base/mem.h"
 #include "core/nn/modules.h"
 #include "launch/model/model.h"
+#include "launch/run/device.h"
 #include "launch/run/onnx_model.h"
 #include "quant/pass/convert/convert.h"
 
@@ -238,6 +239,7 @@ oct_status oct_try_deploy(const oct_recipe *recipe, const oct_dataset *data, oct
     oct_set_phase(model, &quantizers, OCT_PHASE_QAT_SCALES_FROZEN);
     OCT_TRY_OUT(oct_convert(&program, model, OCT_EXAMPLE(OCT_SHAPE(1, data->h, data->w, data->c)),
                             oct_target_at(recipe->quant_target), NULL));
+    status = oct_device_warn(recipe, &program);
 out:
     oct_program_free(&program);
     oct_quantizers_free(&quantizers);

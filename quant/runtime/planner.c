@@ -12,8 +12,7 @@ typedef struct interval {
     int64_t offset, bytes;
 } interval;
 
-/* Sets last[v] to the last step that uses value v, or the one that makes it. */
-static void find_last_uses(const oct_program *program, int64_t *last)
+void oct_find_last_uses(const oct_program *program, int64_t *last)
 {
     for (int64_t i = 0; i < program->num_steps; i++) {
         const oct_step *step = &program->steps[i];
@@ -49,7 +48,7 @@ oct_status oct_plan_values(const oct_program *program, int64_t *offsets, int64_t
     oct_status status = OCT_OK;
     OCT_TRY_OUT(oct_alloc(&placed, (size_t)program->num_steps, sizeof *placed));
     OCT_TRY_OUT(oct_alloc(&last, (size_t)program->num_values, sizeof *last));
-    find_last_uses(program, last);
+    oct_find_last_uses(program, last);
     for (int64_t v = 0; v < program->num_values; v++)
         offsets[v] = -1;
     int64_t count = 0;

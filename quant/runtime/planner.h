@@ -8,3 +8,5 @@
  * program's inputs and output belong to the caller and get no offset (-1). */
 oct_status oct_plan_values(const oct_program *program, int64_t *offsets,
                            int64_t *bytes) OCT_NODISCARD;
+/* Sets last[v] to the last step that uses value v, or the one that makes it. */
+void oct_find_last_uses(const oct_program *program, int64_t *last);

@@ -82,7 +82,7 @@ Test(inspect, a_device_is_told_flash_scratch_and_operations)
     const json_t *layers = json_object_get(root, "layers");
     for (size_t i = 0; i < json_array_size(layers); i++) {
         const json_t *layer = json_array_get(layers, i);
-        const json_int_t values = json_integer_value(json_object_get(layer, "values"));
+        const json_int_t values = json_integer_value(json_object_get(layer, "scratch"));
         flash += json_integer_value(json_object_get(layer, "flash"));
         products += json_integer_value(json_object_get(layer, "multiply_adds"));
         if (values > most) most = values;
@@ -106,6 +106,20 @@ Test(inspect, a_device_is_told_flash_scratch_and_operations)
     oct_check_said(job, "most multiply-adds: ");
     OCTET("inspect", "--device", "run");
     check_refused("command line: --device is for int8 models; run is none");
+}
+
+Test(inspect, a_budget_that_is_exceeded_is_a_warning_with_the_layers_that_matter)
+{
+    OCTET("check", "r.yaml", "quant.flash_limit=1000", "quant.scratch_limit=100000000");
+    oct_check_exit(job, 0);
+    oct_check_said(job, "octet: warning: quant.flash_limit: the int8 model takes ");
+    oct_check_said(job, "more than 1000; most in head.0 ");
+    cr_assert(!oct_process_said(&job, "quant.scratch_limit"), "%s", job.err);
+    OCTET("train", "r.yaml", "output=limited", "quant.scratch_limit=100");
+    oct_check_exit(job, 0);
+    cr_assert_eq(oct_process_said_times(&job, "quant.scratch_limit: the int8 model takes "), 1,
+                 "%s", job.err);
+    must("cmp limited/model.int8.h5 run/model.int8.h5");
 }
 
 Test(inspect, check_writes_the_report_that_the_run_writes)

@@ -1,0 +1,124 @@
+/* Flash is what the C form has as constants, scratch what it and the runtime plan for one sample. */
+#include "launch/run/device.h"
+
+#include "core/base/int_math.h"
+#include "core/base/log.h"
+#include "core/base/mem.h"
+#include "launch/run/certificate.h"
+#include "quant/runtime/planner.h"
+#include "quant/runtime/step.h"
+
+#include <inttypes.h>
+
+const char *const oct_device_figure_names[OCT_DEVICE_FIGURES] = {"flash", "scratch",
+                                                                 "multiply-adds"};
+
+/* Products of codes and weights; of a transposed convolution without those of the zeros that dilate its input. */
+static int64_t products_of(const oct_step *step)
+{
+    const oct_conv_shape *s = &step->conv;
+    if (!oct_step_type_of(step->kind)->weights) return 0;
+    return oct_conv_out_numel(s) * oct_conv_depth(s) /
+           (oct_max_i64(step->input_step_h, 1) * oct_max_i64(step->input_step_w, 1));
+}
+
+/* How far the values reach that are in memory while a step runs. */
+static int64_t reach(const oct_program *program, const int64_t *offsets, const int64_t *last,
+                     int64_t number)
+{
+    int64_t end = 0;
+    for (int64_t i = 0; i <= number; i++) {
+        const int32_t value = program->steps[i].output;
+        if (last[value] < number || offsets[value] < 0) continue;
+        end = oct_max_i64(end, offsets[value] + (int64_t)oct_value_bytes(&program->values[value]));
+    }
+    return end;
+}
+
+static oct_status find_figures(oct_device *d)
+{
+    const oct_program *program = d->program;
+    int64_t *offsets = NULL, *last = NULL;
+    oct_status status;
+    OCT_TRY_OUT(oct_alloc(&d->of, (size_t)program->num_steps, sizeof *d->of));
+    OCT_TRY_OUT(oct_alloc(&offsets, (size_t)program->num_values, sizeof *offsets));
+    OCT_TRY_OUT(oct_alloc(&last, (size_t)program->num_values, sizeof *last));
+    OCT_TRY_OUT(oct_plan_values(program, offsets, &d->all[OCT_DEVICE_SCRATCH]));
+    oct_find_last_uses(program, last);
+    for (int64_t i = 0; i < program->num_steps; i++) {
+        const oct_step *step = &program->steps[i];
+        d->of[i][OCT_DEVICE_FLASH] = oct_step_bytes(program, step);
+        d->of[i][OCT_DEVICE_SCRATCH] = reach(program, offsets, last, i);
+        d->of[i][OCT_DEVICE_PRODUCTS] = products_of(step);
+        d->all[OCT_DEVICE_FLASH] += d->of[i][OCT_DEVICE_FLASH];
+        d->all[OCT_DEVICE_PRODUCTS] += d->of[i][OCT_DEVICE_PRODUCTS];
+    }
+out:
+    oct_free(&offsets);
+    oct_free(&last);
+    return status;
+}
+
+oct_status oct_device_of(oct_device *device, const oct_program *program)
+{
+    *device = (oct_device){.program = program};
+    const oct_status status = find_figures(device);
+    if (status != OCT_OK) oct_device_free(device);
+    return status;
+}
+
+void oct_device_free(oct_device *device)
+{
+    oct_free(&device->of);
+}
+
+oct_status oct_device_largest(const oct_device *d, oct_device_figure figure, oct_text *text)
+{
+    enum { SHOWN = 3 };
+    int64_t best[SHOWN];
+    int count = 0;
+    for (int64_t i = 0; i < d->program->num_steps; i++) {
+        int at = count;
+        while (at > 0 && d->of[best[at - 1]][figure] < d->of[i][figure])
+            at--;
+        if (at == SHOWN || d->of[i][figure] == 0) continue;
+        if (count < SHOWN) count++;
+        for (int k = count - 1; k > at; k--)
+            best[k] = best[k - 1];
+        best[at] = i;
+    }
+    for (int k = 0; k < count; k++)
+        OCT_TRY(oct_text_add(text, "%s%s %.0f %%", k ? ", " : "", d->program->steps[best[k]].name,
+                             100.0 * (double)d->of[best[k]][figure] / (double)d->all[figure]));
+    return OCT_OK;
+}
+
+static oct_status warn(const oct_device *d, oct_device_figure figure, int64_t limit,
+                       const char *remedy)
+{
+    oct_text largest = {0};
+    if (limit == 0 || d->all[figure] <= limit) return OCT_OK;
+    const oct_status status = oct_device_largest(d, figure, &largest);
+    if (status == OCT_OK)
+        oct_log(OCT_LOG_WARN,
+                "quant.%s_limit: the int8 model takes %" PRId64 " bytes of %s, more than %" PRId64
+                "; most in %s; %s",
+                oct_device_figure_names[figure], d->all[figure], oct_device_figure_names[figure],
+                limit, largest.data ? largest.data : "no layer", remedy);
+    oct_text_free(&largest);
+    return status;
+}
+
+oct_status oct_device_warn(const oct_recipe *recipe, const oct_program *program)
+{
+    oct_device device;
+    if (recipe->quant_flash_limit == 0 && recipe->quant_scratch_limit == 0) return OCT_OK;
+    OCT_TRY(oct_device_of(&device, program));
+    oct_status status = warn(&device, OCT_DEVICE_FLASH, recipe->quant_flash_limit,
+                             "give these fewer channels or inputs");
+    if (status == OCT_OK)
+        status = warn(&device, OCT_DEVICE_SCRATCH, recipe->quant_scratch_limit,
+                      "use smaller images, an earlier stride, or fewer channels there");
+    oct_device_free(&device);
+    return status;
+}
