@@ -10,12 +10,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static const size_t item_bytes[OCT_FLAT_SECTION_COUNT] = {
-#define X(name, bytes) bytes,
-    OCT_FLAT_SECTIONS(X)
-#undef X
-};
-
 /* The file that is written. */
 typedef struct flat {
     const oct_model *model;
@@ -77,7 +71,7 @@ static oct_status make_room(flat *f)
     uint64_t end = aligned(sizeof(oct_flat_header));
     for (int i = 0; i < OCT_FLAT_SECTION_COUNT; i++) {
         f->offset[i] = end;
-        end = aligned(end + f->count[i] * item_bytes[i]);
+        end = aligned(end + f->count[i] * oct_flat_item_bytes[i]);
     }
     f->size = (size_t)end;
     return oct_alloc(&f->bytes, f->size, 1);

@@ -23,7 +23,7 @@ static const double work_max = 0x1p36;
 
 const oct_dtype oct_flat_types[4] = {OCT_U8, OCT_U16, OCT_F32, OCT_S32};
 
-static const size_t item_bytes[OCT_FLAT_SECTION_COUNT] = {
+const size_t oct_flat_item_bytes[OCT_FLAT_SECTION_COUNT] = {
 #define X(name, bytes) bytes,
     OCT_FLAT_SECTIONS(X)
 #undef X
@@ -83,9 +83,9 @@ static oct_status check_sections(const oct_flat *f)
         const oct_flat_section *s = &header_of(f)->section[i];
         const uint64_t room = s->offset <= f->size ? f->size - s->offset : 0;
         OCT_CHECK(s->offset % OCT_FLAT_ALIGN == 0 && s->offset >= end && s->offset <= f->size &&
-                      s->count <= room / item_bytes[i],
+                      s->count <= room / oct_flat_item_bytes[i],
                   OCT_DATA, "its section %d lies outside of it", i);
-        end = s->offset + s->count * item_bytes[i];
+        end = s->offset + s->count * oct_flat_item_bytes[i];
     }
     return OCT_OK;
 }

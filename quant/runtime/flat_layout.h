@@ -66,5 +66,6 @@ typedef struct oct_flat_array {
     uint64_t offset, count; /* bytes in DATA; elements */
 } oct_flat_array;
 
+extern const size_t oct_flat_item_bytes[OCT_FLAT_SECTION_COUNT];
 /* Types of values by number; files know no other. */
 extern const oct_dtype oct_flat_types[4];
