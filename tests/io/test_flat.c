@@ -202,7 +202,7 @@ Test(flat, programs_that_break_a_rule_are_refused)
     refused("does not exist");
     step->output = ((oct_flat_head *)part(OCT_FLAT_PROGRAM))->output;
     cr_assert_eq(take(), OCT_DATA);
-    strcpy(step->kind, "float");
+    snprintf(step->kind, sizeof step->kind, "float");
     refused("it is a float layer");
     memset(step->kind, 'x', sizeof step->kind);
     refused("its kind is not a line of text");
