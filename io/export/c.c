@@ -237,7 +237,8 @@ static oct_status write_header(form *f, oct_exported *out)
         "%s_self_test().\n */\n",
         f->macro, f->name);
     oct_to_c_add(w, &f->text,
-                 "#ifndef %s_H\n#define %s_H\n\n#include <stdint.h>\n\n#ifdef __cplusplus\nextern "
+                 "#ifndef %s_OCTET_H\n#define %s_OCTET_H\n\n#include <stdint.h>\n\n#ifdef "
+                 "__cplusplus\nextern "
                  "\"C\" {\n#endif\n\n",
                  f->macro, f->macro);
     write_plane(f, "INPUT", f->in);

@@ -4,7 +4,7 @@
  *
  * Reads what tests/onnx/codes writes of one sample after the other: the line that describes it, then for each sample
  * the normalised image, its label where there are any, and each value. The model is model.c and model.h, compiled with
- * hook.h. Prints how many bytes of values were compared, how many differ, the first layer where one does (-1: none), the
+ * hook.h. Prints how many samples and bytes of values were compared, how many differ, the first layer where one does (-1: none), the
  * outputs that differ where pixels are given instead, and what the self-test finds. It takes no memory but the model's
  * input and output, so a microcontroller runs it, too. */
 #include "hook.h"
