@@ -118,7 +118,7 @@ int main(void)
         quiet = 0;
         samples++;
     }
-    printf("compared %llu differ %llu first %d pixels %llu self-test %ld\n", compared, differ,
-           first, outputs_differ, (long)self_test);
+    printf("samples %lu compared %llu differ %llu first %d pixels %llu self-test %ld\n", samples,
+           compared, differ, first, outputs_differ, (long)self_test);
     return broken || samples == 0 || differ > 0 || outputs_differ > 0 || self_test != 0;
 }
