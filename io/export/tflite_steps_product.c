@@ -487,7 +487,7 @@ static int float_island(oct_to_tflite_program *p, const oct_step *step)
     if (strcmp(step->island->type, "softmax") != 0)
         return oct_to_tflite_fail(p->w, OCT_PREPARE,
                                   "%s: stays float, and no operator of TFLite is written for %s; "
-                                  "octet targets tells what is quantized",
+                                  "quantize it, or take --format onnx, which has float layers",
                                   step->name, step->island->type);
     oct_to_tflite_lose(p, OCT_TO_TFLITE_LOSS_ISLAND, step);
     return as_value(p, step, soften(p, p->values[step->input[0]]));

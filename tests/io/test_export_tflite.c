@@ -279,6 +279,37 @@ Test(export_tflite, refuses_what_tflite_has_no_form_for)
     end(&r);
 }
 
+/* Each allocation fails once. */
+static void check_memory(const example *e)
+{
+    oct_status status = OCT_RESOURCE;
+    int64_t n = 0;
+    while (status != OCT_OK) {
+        oct_exported out = {0};
+        oct_mem_fail_after(++n);
+        status = oct_export_format_tflite.write_model(&e->job, &out);
+        oct_mem_fail_after(0);
+        cr_assert(status == OCT_OK || status == OCT_RESOURCE, "allocation %d gives %d", (int)n,
+                  (int)status);
+        cr_assert(status == OCT_OK || (!out.bytes && oct_fail_count() > 0));
+        oct_fail_clear();
+        oct_exported_free(&out);
+        check_nothing_held();
+    }
+    cr_assert_gt(n, 10);
+}
+
+Test(export_tflite, without_memory_nothing_is_written_and_nothing_held)
+{
+    example e;
+    begin_conv(&e, 2, 2);
+    e.job.pixels = true;
+    e.job.all_values = true;
+    check_memory(&e);
+    begin_conv(&e, CHANNELS, 1);
+    check_memory(&e);
+}
+
 Test(export_tflite, a_flat_buffer_says_where_its_fields_are)
 {
     oct_flat_writer w;
