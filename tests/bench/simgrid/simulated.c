@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-/* A rank copies 5 GB/s while the 7 others of its host do too: 40 GB/s together. A join reads twice what it writes. */
+/* What a rank copies while the 7 others of its host do too. A join reads from slots, which stay in the caches. */
 static const double copied_per_s = 6.4e9, join_factor = 0.75;
 
 static const double poll_s = 1e-6, longest_poll_s = 20e-6;
