@@ -3,7 +3,8 @@
  * A forward-pre hook sees (and may replace) the inputs, a forward hook the output. The ops and modules
  * that a hook calls are call sites like those of a forward, so a prepared model computes them in codes,
  * or in float where they have no quantized form; modules must be part of the model. The hooks of the
- * root see what goes into the model and what comes out, and belong to no graph.
+ * root see what goes into the model and what comes out, and belong to no graph. Threads may each have
+ * their own networks with hooks; one network belongs to one thread at a time.
  */
 #pragma once
 

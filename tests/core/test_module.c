@@ -5,6 +5,7 @@
 #include "core/nn/module_call.h"
 
 #include <criterion/criterion.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -471,6 +472,38 @@ Test(hooks, move_to_another_module_with_their_handles, .init = set_up, .fini = t
     cr_assert_str_eq(log_of_call(), "413");
     oct_hook_remove(&pre);
     cr_assert_str_eq(log_of_call(), "43");
+}
+
+/* Adds and removes hooks all the time, by handle and by the end of their list. */
+static void *come_and_go(void *user)
+{
+    bool *well = user;
+    for (int round = 0; round < 2000 && *well; round++) {
+        oct_hook *list = NULL;
+        oct_hook_handle handle[8];
+        for (size_t i = 0; i < OCT_COUNT(handle); i++)
+            *well = *well && oct_hook_add(&list, log_hook, NULL, &handle[i]) == OCT_OK;
+        for (size_t i = 0; i < OCT_COUNT(handle); i += 2)
+            oct_hook_remove(&handle[i]);
+        size_t left = 0;
+        for (const oct_hook *hook = list; hook; hook = hook->next)
+            *well = *well && left < OCT_COUNT(handle) / 2 && hook->id == handle[1 + 2 * left++].id;
+        *well = *well && left == OCT_COUNT(handle) / 2;
+        oct_hooks_free(&list);
+    }
+    return NULL;
+}
+
+Test(hooks, come_and_go_on_two_threads)
+{
+    bool well[2] = {true, true};
+    pthread_t thread[OCT_COUNT(well)];
+    for (size_t i = 0; i < OCT_COUNT(well); i++)
+        cr_assert_eq(pthread_create(&thread[i], NULL, come_and_go, &well[i]), 0);
+    for (size_t i = 0; i < OCT_COUNT(well); i++) {
+        pthread_join(thread[i], NULL);
+        cr_assert(well[i]);
+    }
 }
 
 Test(hooks, stay_with_a_replaced_module, .init = set_up, .fini = tear_down)
