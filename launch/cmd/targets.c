@@ -49,6 +49,7 @@ static oct_status add_target(oct_text *out, const oct_target *target)
     OCT_TRY(add_names(out, "float stay", target->no_ops));
     OCT_TRY(add_names(out, "one scale", target->one_scale));
     OCT_TRY(add_names(out, "float result", target->float_outputs));
+    OCT_TRY(add_names(out, "per tensor", target->per_tensor));
     OCT_TRY(add_words(out, "16 bits", target->wide_codes ? "yes" : "no"));
     OCT_TRY(add_words(out, "channels", channels));
     OCT_TRY(add_words(out, "runs on", target->runs));
@@ -86,11 +87,12 @@ static oct_status print_json(const oct_target *only)
         if (only && only != t) continue;
         json_array_append_new(
             array,
-            json_pack("{s:s, s:s, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:b, s:I, s:s, s:s}", "name",
-                      t->name, "summary", t->help, "codes", t->codes, "rounding", t->rounding,
-                      "refused", t->refused, "no_fusions", names_of(t->no_fusions), "float_stay",
-                      names_of(t->no_ops), "one_scale", names_of(t->one_scale), "float_result",
-                      names_of(t->float_outputs), "wide_codes", t->wide_codes, "channels",
+            json_pack("{s:s, s:s, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:b, s:I, s:s, s:s}",
+                      "name", t->name, "summary", t->help, "codes", t->codes, "rounding",
+                      t->rounding, "refused", t->refused, "no_fusions", names_of(t->no_fusions),
+                      "float_stay", names_of(t->no_ops), "one_scale", names_of(t->one_scale),
+                      "float_result", names_of(t->float_outputs), "per_tensor",
+                      names_of(t->per_tensor), "wide_codes", t->wide_codes, "channels",
                       (json_int_t)t->max_channels, "runs_on", t->runs, "shown_by", t->proof));
     }
     return oct_print_json(array);

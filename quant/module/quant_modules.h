@@ -95,10 +95,10 @@ oct_status oct_qat_conv_create(oct_module **m, oct_module **float_layer, oct_mod
 /* A further call site of the layer of `other`, whose weights it uses. */
 oct_status oct_qat_conv_create_shared(oct_module **m, const oct_qat_conv *other, bool add,
                                       oct_activation activation) OCT_NODISCARD;
-/* Gives its layer a fake-quant of weights; none is needed for the built-in kind. shift: the target wants powers of
- * two. */
+/* Gives its layer a fake-quant of weights that follows the target's rules; none is needed for the built-in kind
+ * with a scale per output channel. kind NULL: the built-in one. */
 oct_status oct_qat_conv_quantize_weights(oct_qat_conv *m, const oct_fake_quant_kind *kind,
-                                         bool shift) OCT_NODISCARD;
+                                         const oct_target *target) OCT_NODISCARD;
 /* Tells the scale of each output channel's weights as they are now: scale (O). */
 void oct_qat_conv_weight_scales(const oct_qat_conv *m, float *scale);
 /* Moves the batch norm's factor and shift into weights and bias and destroys the batch norm. The layer
@@ -106,7 +106,8 @@ void oct_qat_conv_weight_scales(const oct_qat_conv *m, float *scale);
  * codes of a forward with running statistics stay, bit for bit; except of a channel whose weight scale
  * is at its floor of 2^-23, before or afterwards, unless it is carried by its bias alone for inputs
  * like these. A learned scale takes the factor, too, and there is one for each channel then; OCT_PREPARE for a
- * fake-quant of weights whose scales follow from them by a rule of its own. */
+ * fake-quant of weights whose scales follow from them by a rule of its own. Where the target wants one scale for the
+ * layer, it becomes the largest of the channels', so codes move. */
 oct_status oct_qat_conv_fold(oct_qat_conv *m, oct_qparams input) OCT_NODISCARD;
 /* Tells whether there is no such channel, for inputs like these, so that folding changes no code. */
 oct_status oct_qat_conv_folds_exactly(const oct_qat_conv *m, oct_qparams input,

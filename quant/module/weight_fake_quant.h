@@ -19,7 +19,8 @@ typedef struct oct_weight_fake_quant {
     oct_module base;
     const oct_fake_quant_kind *kind;
     const oct_param *weight; /* the layer's, (O, ...); borrowed */
-    bool per_tensor;         /* until a batch norm is folded into the layer */
+    bool per_tensor;         /* until a batch norm is folded into the layer, unless */
+    bool by_target;          /* the target has no other scales for such a layer */
     bool shift;              /* the target wants powers of two */
     bool quantizes;          /* codes are made of the weights, and gradients pass through them */
     oct_param *scale;        /* (O), learned; per_tensor: all are one number. NULL: not learned */

@@ -47,6 +47,9 @@ typedef struct oct_target {
     const char *const *one_scale;
     /* Layers that may hand over an unquantized result; NULL: all. */
     const char *const *float_outputs;
+    /* Layers whose weights have one scale, whatever their fake-quant is; the others have one per output channel
+     * unless their fake-quant says otherwise. NULL: none. */
+    const char *const *per_tensor;
     int64_t max_channels;
     /* For people (`octet targets`): codes and scales, how a sum becomes a code, what stays float or is an error
      * beyond what the lists above say, where its models run, and what shows that they compute the same there. */
@@ -68,3 +71,4 @@ bool oct_target_fuses(const oct_target *target, const char *fusion);
 bool oct_target_runs(const oct_target *target, const char *op);
 bool oct_target_has_one_scale(const oct_target *target, const char *op);
 bool oct_target_hands_over_float(const oct_target *target, const char *layer);
+bool oct_target_is_per_tensor(const oct_target *target, const char *layer);

@@ -146,9 +146,9 @@ static inline oct_qat_conv *case_conv(const bench *b)
 
 /* Scales so small that some weights lie beyond the codes. */
 static inline void case_quantize_weights(oct_qat_conv *m, const oct_fake_quant_kind *kind,
-                                         bool pow2)
+                                         const oct_target *target)
 {
-    OK(oct_qat_conv_quantize_weights(m, kind, pow2));
+    OK(oct_qat_conv_quantize_weights(m, kind, target));
     oct_param *scale = ((oct_weight_fake_quant *)m->weight_fake_quant)->scale;
     for (int64_t i = 0; scale && i < oct_numel(&scale->value); i++)
         oct_f32(&scale->value)[i] *= kind->per_tensor ? 0.12f : 0.09f + 0.01f * (float)i;
@@ -187,7 +187,7 @@ static inline void case_begin(bench *b, const conv_case *v)
     else if (v->out_bits)
         stubbed_adopt(m, out, oct_target_find(v->target));
     ((oct_quantized *)m)->target = oct_target_find(v->target);
-    if (v->method) case_quantize_weights((oct_qat_conv *)m, v->method, pow2);
+    if (v->method) case_quantize_weights((oct_qat_conv *)m, v->method, oct_target_find(v->target));
     const quantizer q[2] = {
         {v->in_bits, true, ldexpf(pow2 ? 1.0f : 1.3f, v->in_bits == 16 ? -14 : -6)},
         {v->add_bits ? v->add_bits : 8, true,

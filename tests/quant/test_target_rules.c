@@ -2,7 +2,9 @@
  * have some of each: the program has its arithmetic in its steps, and computes what training evaluation computes. */
 #include "core/op/ops.h"
 #include "quant/module/quant_modules.h"
+#include "quant/pass/prepare/report.h"
 #include "tests/quant/deploy.h"
+#include "tests/quant/own_methods.h"
 #include "tests/support/check_status.h"
 
 #include <math.h>
@@ -233,4 +235,123 @@ Test(target_rules, hold_in_eager_too)
     check_said("d: target onnxruntime cannot add something to a layer before it is rounded");
     oct_fail_clear();
     deploy_end(&d);
+}
+
+/* A target whose named layers have one scale for their weights. */
+static const oct_target *joining(const char *const *layers)
+{
+    static oct_target target;
+    target = *oct_target_find("tflite");
+    target.per_tensor = layers;
+    return &target;
+}
+
+static const char *const linear_alone[] = {"linear", NULL};
+static const char *const every_layer[] = {"conv2d", "conv_transpose2d", "linear", NULL};
+
+static oct_prepare_options joining_options(const char *const *layers,
+                                           const oct_fake_quant_kind *kind)
+{
+    static oct_qconfig qconfig;
+    static oct_qconfig_setter setter;
+    qconfig = oct_qconfig_default();
+    qconfig.weight_fake_quant = kind;
+    setter = oct_setter_default(&qconfig);
+    oct_prepare_options options = deploy_options(OCT_METHOD_JIT, &setter);
+    options.target = joining(layers);
+    options.fold_batch_norm = true;
+    return options;
+}
+
+/* a: a convolution; b: its batch norm; d: a head. */
+static oct_tensor *normed(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
+{
+    (void)n;
+    oct_module *const *m = ((parts *)self)->m;
+    oct_tensor *y = oct_relu(cx, oct_call(cx, m[1], oct_call(cx, m[0], x[0])));
+    return oct_call(cx, m[3], oct_flatten(cx, y));
+}
+
+static oct_module *normed_network(void)
+{
+    static const oct_module_type type = {.name = "normed", .forward = normed};
+    oct_module *root = parts_create(&type);
+    PART(root, 0, oct_conv2d_create(&item, 3, 8, deploy_conv(3, 1), true));
+    PART(root, 1, oct_batch_norm_create(&item, 8));
+    PART(root, 3, oct_linear_create(&item, 8 * 36, 5, true));
+    return root;
+}
+
+static bool has_one_scale(const oct_step *step)
+{
+    bool one = true;
+    for (int64_t o = 1; o < step->conv.out_c; o++)
+        one &= fabsf(step->weight_scale[o]) == fabsf(step->weight_scale[0]) &&
+               fabsf(step->multiplier[o]) == fabsf(step->multiplier[0]);
+    return one;
+}
+
+static void check_joined(const char *const *layers, const oct_fake_quant_kind *kind, bool conv)
+{
+    const oct_prepare_options options = joining_options(layers, kind);
+    oct_text tree = {0};
+    deployment d;
+    deploy_begin(&d, normed_network(), OCT_EXAMPLE(OCT_SHAPE(1, 6, 6, 3)));
+    deploy(&d, &options);
+    cr_assert_eq(has_one_scale(step_named(&d.program, "a")), conv);
+    cr_assert(has_one_scale(step_named(&d.program, "d")));
+    OK(oct_tree_write(&tree, d.root));
+    cr_assert(strstr(tree.data, "scheme=per_tensor_symmetric"), "%s", tree.data);
+    cr_assert_eq(strstr(tree.data, "scheme=per_channel_symmetric") != NULL, !conv, "%s", tree.data);
+    oct_text_free(&tree);
+    deploy_end(&d);
+}
+
+Test(target_rules, give_all_weights_of_a_layer_one_scale)
+{
+    check_joined(linear_alone, NULL, false);
+    check_joined(every_layer, &oct_fake_quant_affine, true);
+    check_joined(linear_alone, &lsq_fake_quant, false);
+    check_joined(every_layer, &lsq_fake_quant, true);
+}
+
+Test(target_rules, of_one_scale_refuse_a_live_batch_norm)
+{
+    oct_prepare_options options = joining_options(every_layer, NULL);
+    oct_module *root = normed_network();
+    options.fold_batch_norm = false;
+    cr_assert_eq(oct_prepare(&root, OCT_EXAMPLE(OCT_SHAPE(1, 6, 6, 3)), &options, NULL),
+                 OCT_PREPARE);
+    cr_assert(strstr(oct_fail_text(0), "one scale for all weights of such a layer"), "%s",
+              oct_fail_text(0));
+    oct_module_destroy(&root);
+    oct_fail_clear();
+}
+
+/* Folds a batch norm of uneven gains into a layer that is prepared already. */
+Test(target_rules, of_one_scale_stay_when_a_batch_norm_is_folded_later)
+{
+    static const oct_fake_quant_kind *const kinds[] = {&oct_fake_quant_affine, &lsq_fake_quant};
+    for (int i = 0; i < 2; i++) {
+        oct_module *layer = NULL, *bn = NULL, *m = NULL;
+        float scale[8];
+        bool exactly = true;
+        OK(oct_conv2d_create(&layer, 3, 8, deploy_conv(3, 1), true));
+        OK(oct_init_parameters(layer, 11));
+        OK(oct_batch_norm_create(&bn, 8));
+        for (int c = 0; c < 8; c++)
+            oct_f32(&((oct_batch_norm_module *)bn)->gamma->value)[c] = 0.25f * (float)(c - 3);
+        OK(oct_qat_conv_create(&m, &layer, &bn, false, OCT_ACT_NONE));
+        oct_qat_conv *conv = (oct_qat_conv *)m;
+        OK(oct_qat_conv_quantize_weights(conv, kinds[i], joining(every_layer)));
+        const oct_qparams input = {.scale = 0.02f, .zero_point = 128, .qmax = 255};
+        OK(oct_qat_conv_folds_exactly(conv, input, &exactly));
+        cr_assert_not(exactly);
+        OK(oct_qat_conv_fold(conv, input));
+        cr_assert_null(conv->batch_norm);
+        oct_qat_conv_weight_scales(conv, scale);
+        for (int c = 1; c < 8; c++)
+            cr_assert_eq(scale[c], scale[0], "channel %d", c);
+        oct_module_destroy(&m);
+    }
 }

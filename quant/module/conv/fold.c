@@ -41,8 +41,10 @@ oct_fold oct_fold_of(const oct_fold_rules *rules, const oct_fold_channel *channe
     const float shift = (float)channel->shift;
     oct_fold fold = {.weight_scale = oct_folded_scale(channel->weight_scale, channel->gain)};
     const float acc_scale = rules->input_scale * fold.weight_scale;
-    const double bias = (double)shift / (double)acc_scale; /* inf or NaN when the scale is 0 */
-    if (channel->silent || !(fabs(bias) <= limit))
+    double bias = (double)shift / (double)acc_scale; /* inf or NaN when the scale is 0 */
+    if (rules->one_scale)
+        bias = bias > limit ? limit : bias >= -limit ? bias : shift < 0 ? -limit : 0;
+    else if (channel->silent || !(fabs(bias) <= limit))
         return fold_dead(rules, channel->weight_scale, shift);
     fold.bias = (int64_t)nearbyint(bias);
     fold.multiplier = acc_scale / rules->output_scale;

@@ -255,13 +255,17 @@ oct_status oct_qat_conv_create(oct_module **m, oct_module **float_layer, oct_mod
 }
 
 oct_status oct_qat_conv_quantize_weights(oct_qat_conv *m, const oct_fake_quant_kind *kind,
-                                         bool shift)
+                                         const oct_target *target)
 {
     oct_weight_fake_quant *wq;
+    const bool by_target = oct_target_is_per_tensor(target, m->layer->type->name);
+    const bool shift = target->requantizer == OCT_REQUANT_SHIFT;
     OCT_ASSERT(!m->borrows && !m->weight_fake_quant);
-    if (!kind || kind == &oct_fake_quant_affine) return OCT_OK;
-    OCT_TRY(oct_weight_fake_quant_create(&wq, kind, oct_qat_conv_layer(m).weight, kind->per_tensor,
-                                         shift));
+    if (!kind) kind = &oct_fake_quant_affine;
+    if (kind == &oct_fake_quant_affine && !by_target) return OCT_OK;
+    OCT_TRY(oct_weight_fake_quant_create(&wq, kind, oct_qat_conv_layer(m).weight,
+                                         kind->per_tensor || by_target, shift));
+    wq->by_target = by_target;
     m->weight_fake_quant = &wq->base;
     return oct_module_add_child(&m->q.base, "weight_fake_quant", &m->weight_fake_quant);
 }

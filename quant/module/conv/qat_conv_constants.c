@@ -139,7 +139,8 @@ oct_status oct_fold_channels(const oct_layer *l, oct_qparams in, float output_sc
     const oct_fold_rules rules = {.input_scale = in.scale,
                                   .output_scale = output_scale,
                                   .wide = in.qmax > UINT8_MAX,
-                                  .pow2 = l->shift};
+                                  .pow2 = l->shift,
+                                  .one_scale = l->wq && l->wq->by_target};
     for (int64_t o = 0; o < n; o++) {
         oct_fold_channel channel = {.weight_scale = ch->scale[o], .silent = ch->silent[o]};
         oct_channel_affine(l, ch, o, &channel.gain, &channel.shift);

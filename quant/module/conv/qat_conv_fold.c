@@ -98,6 +98,11 @@ static float fold_learned(const channel *c, bool dead)
     return oct_scale_at_least(scale);
 }
 
+static bool has_one_scale(const oct_layer *l)
+{
+    return l->wq && l->wq->by_target;
+}
+
 /* A layer whose batch norm is to be folded. */
 typedef struct folding {
     oct_layer layer;
@@ -142,6 +147,7 @@ static bool folds_exactly(const folding *f, int64_t o)
 {
     double shift;
     const channel c = channel_at(f, o, &shift);
+    if (has_one_scale(&f->layer)) return false; /* which cannot hold the gains of all channels */
     if (f->ch.dead[o]) return true;
     return f->layer.wq ? fabsf(oct_folded_scale(c.scale, c.gain)) >= OCT_MIN_SCALE
                        : keeps_codes(&c);
@@ -151,7 +157,9 @@ static void fold_channel(const folding *f, int64_t o, float *bias)
 {
     double shift;
     const channel c = channel_at(f, o, &shift);
-    if (f->layer.wq)
+    if (has_one_scale(&f->layer))
+        scale_weights(&c);
+    else if (f->layer.wq)
         oct_f32(&f->layer.wq->scale->value)[o] = fold_learned(&c, f->ch.dead[o]);
     else if (keeps_codes(&c))
         move_gain(&c);
@@ -162,11 +170,26 @@ static void fold_channel(const folding *f, int64_t o, float *bias)
     bias[o] = (float)shift;
 }
 
+/* Gives all channels the largest scale that one of them would have, where scales are learned. */
+static void join_scales(const folding *f)
+{
+    oct_param *scale = f->layer.wq->scale;
+    float largest = 0;
+    double shift;
+    if (!scale) return;
+    for (int64_t o = 0; o < f->shape.out_c; o++) {
+        const channel c = channel_at(f, o, &shift);
+        largest = fmaxf(largest, fabsf(oct_folded_scale(c.scale, c.gain)));
+    }
+    for (int64_t o = 0; o < f->shape.out_c; o++)
+        oct_f32(&scale->value)[o] = oct_scale_at_least(largest);
+}
+
 static oct_status check_foldable(const oct_qat_conv *m)
 {
     const oct_weight_fake_quant *wq = (const oct_weight_fake_quant *)m->weight_fake_quant;
     char path[256];
-    OCT_CHECK(!wq || wq->scale, OCT_PREPARE,
+    OCT_CHECK(!wq || wq->scale || wq->kind == &oct_fake_quant_affine, OCT_PREPARE,
               "%s: its batch norm cannot be folded now: the fake-quant of its weights, '%s', takes "
               "scales from the weights, which change; fold at prepare, or not at all",
               oct_module_path(&m->q.base, path), wq ? wq->kind->name : "");
@@ -197,7 +220,10 @@ oct_status oct_qat_conv_fold(oct_qat_conv *m, oct_qparams input)
     OCT_TRY_OUT(oct_alloc(&shifts, (size_t)f.shape.out_c, sizeof *shifts));
     for (int64_t o = 0; o < f.shape.out_c; o++)
         fold_channel(&f, o, shifts);
-    if (f.layer.wq) ((oct_weight_fake_quant *)m->weight_fake_quant)->per_tensor = false;
+    if (has_one_scale(&f.layer))
+        join_scales(&f);
+    else if (f.layer.wq)
+        ((oct_weight_fake_quant *)m->weight_fake_quant)->per_tensor = false;
     OCT_TRY_OUT(want_bias(m->layer, f.shape.out_c, &bias));
     memcpy(oct_f32(&bias->value), shifts, (size_t)f.shape.out_c * sizeof *shifts);
     oct_module_remove_child(&m->q.base, &m->batch_norm);

@@ -186,7 +186,7 @@ static oct_status quantize_weights(const oct_apply *w, int64_t at, oct_module *m
     if (module->type != &oct_qat_conv_type || conv->borrows || conv->weight_fake_quant)
         return OCT_OK;
     return oct_qat_conv_quantize_weights(conv, w->plan->nodes[at].qconfig.weight_fake_quant,
-                                         w->plan->target->requantizer == OCT_REQUANT_SHIFT);
+                                         w->plan->target);
 }
 
 /* Whether the called module stays in its slot and runs there: QuantStubs, modules fused by hand,

@@ -42,8 +42,16 @@ static void check_layer(oct_prepare_plan *plan, int64_t at)
 static void check_norm(oct_prepare_plan *plan, int64_t at)
 {
     const oct_prepare_node *p = &plan->nodes[at];
-    if (plan->target->requantizer != OCT_REQUANT_SHIFT || plan->options->fold_batch_norm) return;
-    if (has_norm(plan, at))
+    const oct_module *layer = layer_of(plan, at);
+    if (plan->options->fold_batch_norm || !has_norm(plan, at)) return;
+    if (layer && oct_target_is_per_tensor(plan->target, layer->type->name))
+        OCT_PROBLEM(
+            plan,
+            "%s: target %s has one scale for all weights of such a layer, and a live batch "
+            "norm gives each channel its own; fold it (options.fold_batch_norm; in a recipe, "
+            "quant.batch_norm: folded)",
+            p->path, plan->target->name);
+    else if (plan->target->requantizer == OCT_REQUANT_SHIFT)
         OCT_PROBLEM(plan,
                     "%s: target %s shifts and cannot run a live batch norm; fold it "
                     "(options.fold_batch_norm; in a recipe, quant.batch_norm: folded)",
