@@ -220,7 +220,7 @@ oct_status oct_model_write_program(oct_h5 *h5, const oct_program *program)
     for (int i = 0; i < program->num_inputs; i++)
         inputs[i] = program->inputs[i];
     OCT_TRY(oct_h5_write_text(h5, "program/target", program->target));
-    OCT_TRY(oct_h5_write_i64(h5, "program/shift", program->shift));
+    OCT_TRY(oct_h5_write_i64(h5, "program/shift", program->requantizer));
     OCT_TRY(oct_h5_write_i64(h5, "program/num_steps", program->num_steps));
     OCT_TRY(oct_h5_write_i64(h5, "program/num_values", program->num_values));
     OCT_TRY(oct_h5_write_i64(h5, "program/num_inputs", program->num_inputs));
@@ -471,14 +471,14 @@ static oct_status read_island(oct_h5 *h5, int64_t i, oct_step *step)
 static oct_status read_target(oct_h5 *h5, oct_program *program)
 {
     char *target;
-    int64_t shift;
+    int64_t requantizer;
     OCT_TRY(oct_h5_read_text(h5, "program/target", sizeof program->target - 1, &target));
     snprintf(program->target, sizeof program->target, "%s", target);
     oct_free(&target);
     OCT_CHECK(oct_is_plain_text(program->target), OCT_DATA,
               "the name of the program's target holds control characters");
-    OCT_TRY(oct_h5_read_i64(h5, "program/shift", 0, 1, &shift));
-    program->shift = shift != 0;
+    OCT_TRY(oct_h5_read_i64(h5, "program/shift", 0, OCT_REQUANTIZERS - 1, &requantizer));
+    program->requantizer = (oct_requantizer)requantizer;
     return OCT_OK;
 }
 

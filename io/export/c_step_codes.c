@@ -104,7 +104,8 @@ static void place(oct_to_c *w, const call *of, int input, int64_t first)
     oct_to_c_value(w, c.step->input[input], c.from);
     snprintf(to, sizeof to, "%s + %lld", c.to, (long long)first);
     const oct_qparams x = c.x->q, y = c.y->q;
-    const bool equal = oct_qparams_equal(x, y), shift = w->program->shift;
+    const bool equal = oct_qparams_equal(x, y),
+               shift = oct_requantizer_shifts(w->program->requantizer);
     use(&c,
         equal   ? "place"
         : shift ? "place_shifted"

@@ -26,7 +26,7 @@ static layer layer_of(const oct_to_c *w, int64_t number)
                .x = oct_step_input(w->program, step, 0),
                .second = step->num_inputs > 1 ? oct_step_input(w->program, step, 1) : NULL,
                .y = oct_step_output(w->program, step)};
-    l.arithmetic = oct_arithmetic_of(w->program->shift, l.x->dtype,
+    l.arithmetic = oct_arithmetic_of(w->program->requantizer, l.x->dtype,
                                      l.second ? l.second->dtype : OCT_U8, l.y->dtype);
     l.acc = l.x->dtype == OCT_U16 ? OCT_S64 : OCT_S32;
     return l;
@@ -299,14 +299,15 @@ static void write_mul(oct_to_c *w, int64_t number)
     const pair p = pair_of(w, number);
     const oct_qparams q = p.y->q;
     const char *type = oct_to_c_type(p.y->dtype);
+    const bool shifts_all = oct_requantizer_shifts(w->program->requantizer);
     oct_to_c_form form = {.kernel = "mul", .variant = "even", .needs = {"round_even"}};
     char result[OCT_TO_C_TEXT];
     write_pair_layer(w, &p,
                      (factors){.lo = q.qmin - q.zero_point,
                                .hi = q.qmax - q.zero_point,
-                               .shift = w->program->shift ? -power_of(p.step->factor) : 0,
+                               .shift = shifts_all ? -power_of(p.step->factor) : 0,
                                .factor = p.step->factor});
-    if (w->program->shift) {
+    if (shifts_all) {
         snprintf(result, sizeof result,
                  "(%s)(requantize_shift(sum, l->shift, l->lo, l->hi) + l->zero_y)", type);
         form.variant = "shift";

@@ -82,7 +82,7 @@ static void write_head(const flat *f)
     const oct_program *p = f->program;
     oct_flat_head *head = section(f, OCT_FLAT_PROGRAM);
     snprintf(head->target, sizeof head->target, "%s", p->target);
-    head->shift = p->shift;
+    head->shift = (int32_t)p->requantizer;
     head->num_inputs = p->num_inputs;
     for (int i = 0; i < p->num_inputs; i++)
         head->inputs[i] = p->inputs[i];

@@ -72,7 +72,7 @@ void oct_export_rescale(const oct_program *program, oct_qparams from, oct_qparam
     for (int c = 0; c < OCT_EXPORT_CODES; c++)
         in[c] = (uint8_t)c;
     const oct_qconcat_input one = {.x = {.q = from, .data = in}, .c = 1};
-    oct_qconcat_forward(OCT_EXPORT_CODES, 1, &one, program->shift, to, table);
+    oct_qconcat_forward(OCT_EXPORT_CODES, 1, &one, program->requantizer, to, table);
 }
 
 void oct_export_lose(oct_export_loss *loss, const oct_step *step)

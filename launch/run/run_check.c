@@ -99,7 +99,7 @@ static void check_quant(const oct_recipe *recipe)
                      "%s: target %s has no 16-bit activations; leave the key out or use another "
                      "target",
                      wide_key(recipe), target->name);
-    if (target->requantizer == OCT_REQUANT_SHIFT &&
+    if (oct_requantizer_shifts(target->requantizer) &&
         recipe->quant_batch_norm != OCT_BATCH_NORM_FOLDED)
         oct_fail_add(OCT_USAGE,
                      "quant.batch_norm: target %s only shifts, so a batch norm's factor must be in "

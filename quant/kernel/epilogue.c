@@ -100,6 +100,16 @@ static inline int32_t right_shift_of(float multiplier)
 SHIFT(shift, int32_t)
 SHIFT(shift16, int64_t)
 
+OCT_CLONES
+static void multiply_twice(int64_t rows, int64_t n, const int32_t *restrict acc,
+                           const int64_t *restrict bias, const oct_fixed *restrict fixed,
+                           double *restrict r)
+{
+    for (int64_t i = 0; i < rows; i++, acc += n, r += n)
+        for (int64_t c = 0; c < n; c++)
+            r[c] = (double)oct_fixed_double(acc[c] + bias[c], fixed[c]);
+}
+
 /* Integer keys keep the order of floats, so that minimum and maximum vectorise. */
 static inline int32_t key_of(float x)
 {
@@ -206,6 +216,22 @@ static void store_output(const job *j, const span *s, const double *v, const dou
         codes_wide(count, r, &j->limits, (uint8_t *)y + s->first);
 }
 
+static void round_sums(const job *j, const span *s, const double *v, double *r)
+{
+    const oct_epilogue *f = j->f;
+    const int64_t *bias = f->bias + s->channel;
+    const float *multiplier = f->q.multiplier + s->channel;
+    const void *acc = (const char *)j->rows->acc + s->first * (f->acc == OCT_S64 ? 8 : 4);
+    if (f->arithmetic == OCT_ARITHMETIC_WIDE || f->out == OCT_F32)
+        round_wide(s->rows * s->n, v, r);
+    else if (f->arithmetic == OCT_ARITHMETIC_DOUBLE)
+        multiply_twice(s->rows, s->n, acc, bias, f->fixed + s->channel, r);
+    else if (f->acc == OCT_S64)
+        shift16(s->rows, s->n, acc, bias, multiplier, r);
+    else
+        shift(s->rows, s->n, acc, bias, multiplier, r);
+}
+
 static void epilogue_wide(const job *j, const span *s, uint8_t *flags, int32_t range[2])
 {
     const oct_epilogue *f = j->f;
@@ -224,12 +250,7 @@ static void epilogue_wide(const job *j, const span *s, uint8_t *flags, int32_t r
     else if (f->addend.data)
         add_wide(count, (const uint8_t *)f->addend.data + s->first, f->addend.q.zero_point,
                  f->addend_multiplier, v);
-    if (f->arithmetic == OCT_ARITHMETIC_WIDE)
-        round_wide(count, v, r);
-    else if (f->acc == OCT_S64)
-        shift16(s->rows, s->n, wide, bias, multiplier, r);
-    else
-        shift(s->rows, s->n, narrow, bias, multiplier, r);
+    round_sums(j, s, v, r);
     if (j->watched) watch_wide(count, v, r, &j->limits, flags, range);
     store_output(j, s, v, r);
 }

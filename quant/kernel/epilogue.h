@@ -9,6 +9,8 @@
  *     WIDE   the same in double: for layers of which any tensor has 16-bit codes.
  *     SHIFT  multipliers are powers of two, 2^-k, and r = (acc + bias + 2^(k-1)) >> k, arithmetically
  *            (a shift to the left for k <= 0). No second addend.
+ *     DOUBLE r is oct_fixed_double of acc + bias and the channel's whole multiplier (requantizer.h). v, which only
+ *            mask, range and float outputs show, is as in WIDE. Accumulators are int32, and no second addend.
  * Codes, mask and range follow from r and v as in oct_requant. A float output is v itself, clipped by
  * relu and six, with one zero; its mask says where it was not clipped.
  *
@@ -21,19 +23,23 @@
 
 #include "quant/kernel/kernel.h"
 #include "quant/kernel/qcodes.h"
+#include "quant/kernel/requantizer.h"
 
 typedef enum oct_arithmetic {
     OCT_ARITHMETIC_FLOAT,
     OCT_ARITHMETIC_WIDE,
     OCT_ARITHMETIC_SHIFT,
+    OCT_ARITHMETIC_DOUBLE,
 } oct_arithmetic;
 
 /* Chooses by the types. addend: U8 when there is none. out: F32 counts as 8-bit. */
-static inline oct_arithmetic oct_arithmetic_of(bool shift, oct_dtype in, oct_dtype addend,
+static inline oct_arithmetic oct_arithmetic_of(oct_requantizer r, oct_dtype in, oct_dtype addend,
                                                oct_dtype out)
 {
     const bool wide = in == OCT_U16 || addend == OCT_U16 || out == OCT_U16;
-    return shift ? OCT_ARITHMETIC_SHIFT : wide ? OCT_ARITHMETIC_WIDE : OCT_ARITHMETIC_FLOAT;
+    if (r == OCT_REQUANT_SHIFT) return OCT_ARITHMETIC_SHIFT;
+    if (r == OCT_REQUANT_DOUBLE) return OCT_ARITHMETIC_DOUBLE;
+    return wide ? OCT_ARITHMETIC_WIDE : OCT_ARITHMETIC_FLOAT;
 }
 
 typedef struct oct_epilogue {
@@ -43,8 +49,9 @@ typedef struct oct_epilogue {
     /* Multiplier, bounds, activation; its bias is FLOAT's. Of a float output only relu, floor and six count,
      * in real units. */
     oct_requant q;
-    const int64_t *bias; /* (C): the others' */
-    oct_qcodes addend;   /* data NULL: none; otherwise as many as accumulators */
+    const int64_t *bias;    /* (C): the others' */
+    const oct_fixed *fixed; /* (C): DOUBLE's multipliers */
+    oct_qcodes addend;      /* data NULL: none; otherwise as many as accumulators */
     float addend_multiplier;
 } oct_epilogue;
 

@@ -17,6 +17,7 @@
 #include "core/tensor/conv_shape.h"
 #include "core/tensor/resize.h"
 #include "core/tensor/tensor.h"
+#include "quant/kernel/requantizer.h"
 
 typedef struct oct_qcodes {
     oct_qparams q;
@@ -87,7 +88,7 @@ typedef enum oct_qmul_rounding {
 } oct_qmul_rounding;
 float oct_qmul_factor(oct_qparams a, oct_qparams b, oct_qparams y);
 float oct_qmul_factor_float(oct_qparams a, oct_qparams b, oct_qparams y);
-bool oct_qmul_fits(float factor, bool shift);
+bool oct_qmul_fits(float factor, oct_requantizer r);
 void oct_qmul_forward(int64_t n, oct_qcodes a, oct_qcodes b, float factor,
                       oct_qmul_rounding rounding, const oct_qoutput *y);
 
@@ -118,7 +119,7 @@ typedef struct oct_qconcat_input {
     int64_t c;
     uint8_t *mask; /* of this input's elements, where it is requantized; NULL: left out */
 } oct_qconcat_input;
-void oct_qconcat_forward(int64_t rows, int n, const oct_qconcat_input *input, bool shift,
+void oct_qconcat_forward(int64_t rows, int n, const oct_qconcat_input *input, oct_requantizer r,
                          oct_qparams y, void *codes);
 
 /* code = clamp(x - z, lo, hi) + z: relu, relu6 and clip. The qparams stay. */

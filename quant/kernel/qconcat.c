@@ -101,7 +101,7 @@ static void requantize(int64_t rows, const columns *to, const oct_qconcat_input 
     }
 }
 
-void oct_qconcat_forward(int64_t rows, int n, const oct_qconcat_input *input, bool shift,
+void oct_qconcat_forward(int64_t rows, int n, const oct_qconcat_input *input, oct_requantizer r,
                          oct_qparams y, void *codes)
 {
     columns to = {0};
@@ -109,7 +109,7 @@ void oct_qconcat_forward(int64_t rows, int n, const oct_qconcat_input *input, bo
         to.stride += input[i].c;
     for (int i = 0; i < n; i++) {
         to.count = input[i].c;
-        const ratio q = ratio_of(input[i].x.q, y, shift);
+        const ratio q = ratio_of(input[i].x.q, y, oct_requantizer_shifts(r));
         if (oct_qparams_equal(input[i].x.q, y))
             copy(rows, &to, input[i].x, codes);
         else

@@ -26,10 +26,11 @@ float oct_qmul_factor_float(oct_qparams a, oct_qparams b, oct_qparams y)
     return fminf(fmaxf(product / y.scale, 0x1p-60f), 0x1p60f);
 }
 
-bool oct_qmul_fits(float factor, bool shift)
+bool oct_qmul_fits(float factor, oct_requantizer r)
 {
     int exponent;
-    return factor >= 0x1p-60f && factor <= 0x1p60f && (!shift || frexpf(factor, &exponent) == 0.5f);
+    return factor >= 0x1p-60f && factor <= 0x1p60f &&
+           (!oct_requantizer_shifts(r) || frexpf(factor, &exponent) == 0.5f);
 }
 
 /* Products of bytes have 17 bits, so their floats are exact. */

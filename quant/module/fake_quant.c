@@ -131,7 +131,7 @@ oct_status oct_fake_quant_create(oct_fake_quant **fq, const oct_qconfig *qconfig
 
 static float of_target(const oct_fake_quant *fq, float scale)
 {
-    return fq->target->requantizer == OCT_REQUANT_SHIFT ? oct_pow2_ceil(scale) : scale;
+    return oct_requantizer_shifts(fq->target->requantizer) ? oct_pow2_ceil(scale) : scale;
 }
 
 void oct_fake_quant_fix(oct_fake_quant *fq, float scale)

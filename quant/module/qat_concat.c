@@ -127,7 +127,7 @@ static joined *save(oct_context *cx, const joined *work, oct_tensor *const *x, o
 }
 
 /* Rows of a part are a multiple of 8, so each input's mask begins at a byte. */
-static void join(const joined *j, bool shift, oct_tensor *const *x, oct_tensor *y)
+static void join(const joined *j, oct_requantizer r, oct_tensor *const *x, oct_tensor *y)
 {
     const int64_t part = oct_round_up(oct_max_i64(OCT_PART / j->width, 1), 8);
 #pragma omp parallel for schedule(static)
@@ -138,7 +138,7 @@ static void join(const joined *j, bool shift, oct_tensor *const *x, oct_tensor *
                 (oct_qconcat_input){.x = oct_qcodes_from(oct_qcodes_of(x[i]), first * j->c[i]),
                                     .c = j->c[i],
                                     .mask = j->mask[i] ? j->mask[i] + first * j->c[i] / 8 : NULL};
-        oct_qconcat_forward(oct_min_i64(j->rows - first, part), j->n, from, shift, y->q,
+        oct_qconcat_forward(oct_min_i64(j->rows - first, part), j->n, from, r, y->q,
                             oct_qcodes_place(y->data, y->q, first * j->width));
     }
 }
@@ -168,7 +168,7 @@ static oct_tensor *forward(oct_context *cx, oct_module *self, oct_tensor *const 
     if (node && !(node->saved = save(cx, &j, x, q))) return NULL;
     for (int i = 0; node && i < n; i++)
         if (learns(m, node->saved, i)) oct_param_used(cx, fq->learned);
-    join(node ? node->saved : &j, oct_quantized_shifts(m), x, y);
+    join(node ? node->saved : &j, m->target->requantizer, x, y);
     return y;
 }
 

@@ -21,11 +21,6 @@ static inline oct_fake_quant *oct_quantized_fq(const oct_quantized *m)
 {
     return (oct_fake_quant *)m->fake_quant;
 }
-/* Whether the target requantizes by shifts. */
-static inline bool oct_quantized_shifts(const oct_quantized *m)
-{
-    return m->target->requantizer == OCT_REQUANT_SHIFT;
-}
 
 /* Writes the real values of n elements from `first` on of the module's output for inputs x, before they
  * are rounded; n <= OCT_FLAG_BLOCK. */

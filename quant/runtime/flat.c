@@ -113,11 +113,12 @@ static oct_status read_head(oct_flat *f)
     OCT_CHECK(steps >= 1 && steps <= STEPS_MAX && values >= 2 &&
                   values <= STEPS_MAX + OCT_PROGRAM_INPUTS,
               OCT_DATA, "the program has no steps, or more than %d", STEPS_MAX);
-    OCT_CHECK(is_text(head->target, sizeof head->target) && within(head->shift, 0, 1) &&
+    OCT_CHECK(is_text(head->target, sizeof head->target) &&
+                  within(head->shift, 0, OCT_REQUANTIZERS - 1) &&
                   within(head->num_inputs, 1, OCT_PROGRAM_INPUTS) && head->classes >= 1,
               OCT_DATA, "the head of its program is not within bounds");
     memcpy(p->target, head->target, sizeof p->target);
-    p->shift = head->shift != 0;
+    p->requantizer = (oct_requantizer)head->shift;
     p->num_steps = (int64_t)steps;
     p->num_values = (int64_t)values;
     p->num_inputs = head->num_inputs;

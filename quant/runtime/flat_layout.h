@@ -46,7 +46,8 @@ typedef struct oct_flat_header {
 
 typedef struct oct_flat_head {
     char target[32];
-    int32_t shift, num_inputs, inputs[OCT_PROGRAM_INPUTS], output, classes;
+    int32_t shift; /* an oct_requantizer */
+    int32_t num_inputs, inputs[OCT_PROGRAM_INPUTS], output, classes;
 } oct_flat_head;
 
 typedef struct oct_flat_value {

@@ -69,7 +69,7 @@ typedef struct oct_step {
     bool of_codes;           /* AVG_POOL: of codes as signed bytes, as oct_qavg has it */
     int8_t *weight;          /* codes (O, kh, kw, I/groups), owned */
     int64_t *bias;           /* (O), owned; within +-2^30 unless input 0 has 16 bits */
-    float *multiplier;       /* (O), owned; powers of two for OCT_REQUANT_SHIFT */
+    float *multiplier;       /* (O), owned; powers of two where the program shifts */
     float *weight_scale;     /* (O), owned: for inspection and export */
     float addend_multiplier; /* CONV* with two inputs: multiplier of the second's codes */
     int32_t lo, hi;          /* CONV, AFFINE, RELU: logical bounds */
@@ -98,7 +98,7 @@ void oct_value_set_plane(oct_value *value, const oct_shape *shape);
 
 typedef struct oct_program {
     char target[32];
-    bool shift; /* requantize by shifts: OCT_REQUANT_SHIFT */
+    oct_requantizer requantizer;
     int64_t num_steps, num_values;
     oct_step *steps;
     oct_value *values;

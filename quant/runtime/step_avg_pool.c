@@ -5,12 +5,12 @@
 static oct_status check(const oct_program *program, const oct_step *step)
 {
     OCT_TRY(oct_check_pool(program, step));
-    OCT_CHECK(!step->of_codes ||
-                  (oct_step_output(program, step)->dtype == OCT_U8 && !program->shift),
+    OCT_CHECK(!step->of_codes || (oct_step_output(program, step)->dtype == OCT_U8 &&
+                                  !oct_requantizer_shifts(program->requantizer)),
               OCT_DATA, "it averages signed codes, which are of 8 bits");
     if (step->factor == 0.0f) return OCT_OK;
     const bool counts = oct_conv_sees_padding(&step->conv) && !step->count_include_pad;
-    OCT_CHECK(oct_qmul_fits(step->factor, false), OCT_DATA,
+    OCT_CHECK(oct_qmul_fits(step->factor, OCT_REQUANT_FLOAT), OCT_DATA,
               "its factor %g is not a number within 2^-60 and 2^60", (double)step->factor);
     OCT_CHECK(!counts && !step->ceil && !step->of_codes &&
                   oct_step_output(program, step)->dtype == OCT_U8,

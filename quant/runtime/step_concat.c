@@ -22,8 +22,8 @@ static void run(const oct_step_run *r)
     for (int i = 0; i < r->step->num_inputs; i++)
         input[i] = (oct_qconcat_input){.x = oct_step_codes(r, i),
                                        .c = oct_step_input(r->program, r->step, i)->c};
-    oct_qconcat_forward(r->samples * y->h * y->w, r->step->num_inputs, input, r->program->shift,
-                        y->q, r->output);
+    oct_qconcat_forward(r->samples * y->h * y->w, r->step->num_inputs, input,
+                        r->program->requantizer, y->q, r->output);
 }
 
 const oct_step_type oct_step_concat = {

@@ -16,13 +16,14 @@ static oct_dtype addend_dtype(const oct_program *program, const oct_step *step)
 
 static oct_arithmetic arithmetic_of(const oct_program *program, const oct_step *step)
 {
-    return oct_arithmetic_of(program->shift, oct_step_input(program, step, 0)->dtype,
+    return oct_arithmetic_of(program->requantizer, oct_step_input(program, step, 0)->dtype,
                              addend_dtype(program, step), oct_step_output(program, step)->dtype);
 }
 
 static oct_status check_multipliers(const oct_program *program, const oct_step *step)
 {
-    for (int64_t c = 0; program->shift && c < step->conv.out_c; c++) {
+    const bool shifts = oct_requantizer_shifts(program->requantizer);
+    for (int64_t c = 0; shifts && c < step->conv.out_c; c++) {
         int exponent;
         OCT_CHECK(frexpf(step->multiplier[c], &exponent) == 0.5f, OCT_DATA,
                   "multiplier %lld is not a power of two, but the program requantizes by shifts",
@@ -34,9 +35,12 @@ static oct_status check_multipliers(const oct_program *program, const oct_step *
 oct_status oct_epilogue_check(const oct_program *program, const oct_step *step)
 {
     OCT_TRY(check_multipliers(program, step));
+    OCT_CHECK(program->requantizer != OCT_REQUANT_DOUBLE ||
+                  oct_step_input(program, step, 0)->dtype == OCT_U8,
+              OCT_DATA, "its multipliers have 31 bits, which is for 8-bit codes");
     if (step->num_inputs > 1) {
-        OCT_CHECK(!program->shift, OCT_DATA,
-                  "it has a second addend, which a program that requantizes by shifts cannot add");
+        OCT_CHECK(program->requantizer == OCT_REQUANT_FLOAT, OCT_DATA,
+                  "it has a second addend, which only a program that requantizes in float can add");
         OCT_TRY(oct_check_same_shape(program, step, 1));
         OCT_CHECK(isfinite(step->addend_multiplier) && step->addend_multiplier > 0.0f, OCT_DATA,
                   "the multiplier of its second addend is not a positive finite number");
@@ -81,7 +85,8 @@ oct_status oct_conv_check(const oct_program *program, const oct_step *step)
 typedef struct constants {
     oct_qconv_plan plan;
     void *weight;
-    int32_t *bias; /* what 8-bit layers add */
+    int32_t *bias;    /* what 8-bit layers add */
+    oct_fixed *fixed; /* multipliers as whole numbers */
 } constants;
 
 static void plan_of(const oct_program *program, const oct_step *step, const oct_kernel *kernel,
@@ -109,7 +114,8 @@ int64_t oct_conv_packed_bytes(const oct_program *program, const oct_step *step,
 {
     oct_qconv_plan plan;
     plan_of(program, step, kernel, &plan);
-    return weight_at(&plan) + plan.packed_bytes + step->conv.out_c * (int64_t)sizeof(int32_t);
+    return weight_at(&plan) + plan.packed_bytes +
+           step->conv.out_c * (int64_t)(sizeof(int32_t) + sizeof(oct_fixed));
 }
 
 void oct_conv_pack(const oct_program *program, const oct_step *step, const oct_kernel *kernel,
@@ -118,16 +124,22 @@ void oct_conv_pack(const oct_program *program, const oct_step *step, const oct_k
     constants *k = packed;
     char *at = packed;
     const bool used = arithmetic_of(program, step) == OCT_ARITHMETIC_FLOAT;
+    const oct_value *in = oct_step_input(program, step, 0), *out = oct_step_output(program, step);
+    const float out_scale = out->dtype == OCT_F32 ? 1.0f : out->q.scale;
     plan_of(program, step, kernel, &k->plan);
     oct_qconv_plan_tables(&k->plan, at + tables_at());
     k->weight = at + weight_at(&k->plan);
     k->bias = (int32_t *)(void *)((char *)k->weight + k->plan.packed_bytes);
     oct_qconv_pack(&k->plan, step->weight, k->weight);
-    for (int64_t c = 0; c < step->conv.out_c; c++)
+    k->fixed = (oct_fixed *)(void *)(k->bias + step->conv.out_c);
+    for (int64_t c = 0; c < step->conv.out_c; c++) {
         k->bias[c] = used ? (int32_t)step->bias[c] : 0;
+        k->fixed[c] =
+            oct_fixed_of_layer(program->requantizer, in->q.scale, step->weight_scale[c], out_scale);
+    }
 }
 
-static oct_epilogue epilogue_of(const oct_step_run *r, const int32_t *bias)
+static oct_epilogue epilogue_of(const oct_step_run *r, const constants *k)
 {
     const oct_step *step = r->step;
     const oct_value *in = oct_step_input(r->program, step, 0);
@@ -135,13 +147,14 @@ static oct_epilogue epilogue_of(const oct_step_run *r, const int32_t *bias)
     oct_epilogue f = {.arithmetic = arithmetic_of(r->program, step),
                       .acc = in->dtype == OCT_U16 ? OCT_S64 : OCT_S32,
                       .out = out->dtype,
-                      .q = {.bias = bias,
+                      .q = {.bias = k->bias,
                             .multiplier = step->multiplier,
                             .lo = step->lo,
                             .hi = step->hi,
                             .zero_point = out->q.zero_point,
                             .six = INFINITY},
-                      .bias = step->bias};
+                      .bias = step->bias,
+                      .fixed = k->fixed};
     if (out->dtype == OCT_F32) {
         f.q.relu = step->hi != 0;
         if (step->hi == 6) f.q.six = 6.0f;
@@ -201,7 +214,7 @@ static void run_dilated(const oct_step_run *r, const constants *k, const oct_epi
 void oct_conv_run(const oct_step_run *r)
 {
     const constants *k = r->packed;
-    const oct_epilogue f = epilogue_of(r, k->bias);
+    const oct_epilogue f = epilogue_of(r, k);
     if (is_dilated(r->step))
         run_dilated(r, k, &f);
     else

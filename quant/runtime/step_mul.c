@@ -4,20 +4,20 @@
 static oct_status check(const oct_program *program, const oct_step *step)
 {
     OCT_TRY(oct_check_meet(program, step));
-    OCT_CHECK(oct_qmul_fits(step->factor, program->shift), OCT_DATA,
+    OCT_CHECK(oct_qmul_fits(step->factor, program->requantizer), OCT_DATA,
               "its factor %g is not %s within 2^-60 and 2^60", (double)step->factor,
-              program->shift ? "a power of two" : "a number");
-    OCT_CHECK(!step->offset_first ||
-                  (!program->shift && oct_step_input(program, step, 0)->dtype == OCT_U8 &&
-                   oct_step_input(program, step, 1)->dtype == OCT_U8 &&
-                   oct_step_output(program, step)->dtype == OCT_U8),
+              oct_requantizer_shifts(program->requantizer) ? "a power of two" : "a number");
+    OCT_CHECK(!step->offset_first || (program->requantizer == OCT_REQUANT_FLOAT &&
+                                      oct_step_input(program, step, 0)->dtype == OCT_U8 &&
+                                      oct_step_input(program, step, 1)->dtype == OCT_U8 &&
+                                      oct_step_output(program, step)->dtype == OCT_U8),
               OCT_DATA, "it adds the zero_point first, which is for 8-bit codes and float factors");
     return OCT_OK;
 }
 
 static oct_qmul_rounding rounding_of(const oct_step_run *r)
 {
-    if (r->program->shift) return OCT_QMUL_SHIFT;
+    if (oct_requantizer_shifts(r->program->requantizer)) return OCT_QMUL_SHIFT;
     return r->step->offset_first ? OCT_QMUL_OFFSET_FIRST : OCT_QMUL_EVEN;
 }
 

@@ -5,17 +5,13 @@
 
 #include "core/autograd/call.h"
 #include "core/base/registry.h"
+#include "quant/kernel/requantizer.h"
 
 typedef enum oct_target_id {
 #define OCT_TARGET(id, file) OCT_TARGET_##id,
 #include "quant/target/target_list.def"
 #undef OCT_TARGET
 } oct_target_id;
-
-typedef enum oct_requantizer {
-    OCT_REQUANT_FLOAT, /* round_half_even((float)acc * multiplier) */
-    OCT_REQUANT_SHIFT, /* (acc + 2^(shift-1)) >> shift: scales are powers of two */
-} oct_requantizer;
 
 typedef struct oct_target {
     const char *name, *help;

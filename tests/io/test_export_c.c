@@ -123,8 +123,11 @@ TestSuite(export_c, .init = enter_folder, .fini = leave_folder, .timeout = 120);
 
 static const struct kind {
     int bits;
-    bool shift;
-} kinds[] = {{8, false}, {16, false}, {8, true}, {16, true}};
+    oct_requantizer requantizer;
+} kinds[] = {{8, OCT_REQUANT_FLOAT},
+             {16, OCT_REQUANT_FLOAT},
+             {8, OCT_REQUANT_SHIFT},
+             {16, OCT_REQUANT_SHIFT}};
 
 Test(export_c, clamps_looks_up_moves_and_pads)
 {
@@ -192,9 +195,10 @@ Test(export_c, sums_and_products_meet_and_repeat)
     static built b;
     for (size_t k = 0; k < OCT_COUNT(kinds); k++) {
         const oct_qparams q = qparams(kinds[k].bits, 0.25f, 100),
-                          y = qparams(8, kinds[k].shift ? 2.0f : 1.7f, 90);
+                          y = qparams(8, oct_requantizer_shifts(kinds[k].requantizer) ? 2.0f : 1.7f,
+                                      90);
         int32_t x = begin(&b, 3, 4, 2, q), small = codes(&b, 1, 1, 2, q), next;
-        b.model.program.shift = kinds[k].shift;
+        b.model.program.requantizer = kinds[k].requantizer;
         step(&b,
              (oct_step){.kind = OCT_STEP_MAX_POOL,
                         .conv = oct_pool_shape_of(
@@ -209,7 +213,8 @@ Test(export_c, sums_and_products_meet_and_repeat)
         next = codes(&b, 3, 4, 2, q);
         step(&b,
              (oct_step){.kind = OCT_STEP_MUL,
-                        .factor = oct_qmul_factor(y, q, q) / (kinds[k].shift ? 64.0f : 60.0f),
+                        .factor = oct_qmul_factor(y, q, q) /
+                                  (oct_requantizer_shifts(kinds[k].requantizer) ? 64.0f : 60.0f),
                         .offset_first = k == 0},
              sum, x, next);
         end(&b, next);
@@ -223,11 +228,12 @@ Test(export_c, channels_stand_side_by_side_and_share_one_softmax)
     for (size_t k = 0; k < OCT_COUNT(kinds); k++) {
         static int32_t exponential[1 << 16];
         const oct_qparams q = qparams(kinds[k].bits, 0.25f, 100),
-                          y = qparams(8, kinds[k].shift ? 1.0f : 0.7f, 90),
+                          y = qparams(8, oct_requantizer_shifts(kinds[k].requantizer) ? 1.0f : 0.7f,
+                                      90),
                           p = qparams(16, 0x1p-15f, 5);
         int32_t x = begin(&b, 2, 2, 3, q), wide = codes(&b, 2, 2, 6, y),
                 next = codes(&b, 2, 2, 6, p);
-        b.model.program.shift = kinds[k].shift;
+        b.model.program.requantizer = kinds[k].requantizer;
         step(&b, (oct_step){.kind = OCT_STEP_CONCAT}, x, x, wide);
         oct_qsoftmax_exponential(y, exponential);
         step(&b,
@@ -239,7 +245,7 @@ Test(export_c, channels_stand_side_by_side_and_share_one_softmax)
 }
 
 /* A layer with weights: of a shape, from codes of some bits to others, or to float. */
-static void check_layer(oct_conv_shape s, int stride, int bits, int out_bits, bool shift,
+static void check_layer(oct_conv_shape s, int stride, int bits, int out_bits, oct_requantizer by,
                         bool joined)
 {
     static built b;
@@ -255,13 +261,14 @@ static void check_layer(oct_conv_shape s, int stride, int bits, int out_bits, bo
         weight[i] = (int8_t)(i * 71 % 255 - 127);
     for (int64_t c = 0; c < s.out_c; c++) {
         bias[c] = c * 1001 - 5000;
-        multiplier[c] = shift ? 0x1p-9f * (float)(1 << c % 4) : 0.0011f * (float)(c + 1);
+        multiplier[c] =
+            oct_requantizer_shifts(by) ? 0x1p-9f * (float)(1 << c % 4) : 0.0011f * (float)(c + 1);
         scale[c] = 0.01f;
     }
     const oct_value out = {.h = s.out_h, .w = s.out_w, .c = s.out_c};
     const int32_t next = out_bits ? codes(&b, out.h, out.w, out.c, y)
                                   : value(&b, OCT_F32, out.h, out.w, out.c, (oct_qparams){0});
-    b.model.program.shift = shift;
+    b.model.program.requantizer = by;
     step(&b,
          (oct_step){.kind = out_bits ? OCT_STEP_CONV : OCT_STEP_CONV_FLOAT,
                     .conv = s,
@@ -289,13 +296,14 @@ Test(export_c, layers_of_every_shape_width_and_rounding)
     uneven.stride_w = 1;
     for (size_t k = 0; k < OCT_COUNT(kinds); k++) {
         const int bits = kinds[k].bits;
-        const bool shift = kinds[k].shift;
-        check_layer(oct_conv_shape_of(6, 5, 4, 5, plain), 1, bits, 8, shift, false);
-        check_layer(oct_conv_shape_of(6, 5, 4, 5, uneven), 1, bits, 16, shift, false);
-        check_layer(oct_conv_shape_of(6, 5, 4, 4, deep), 1, bits, 8, shift, !shift);
-        check_layer(oct_conv_shape_of(6, 5, 4, 6, grouped), 1, bits, 8, shift, false);
-        check_layer(oct_conv_transpose_shape_of(3, 4, 4, 5, plain), 2, bits, 8, shift, false);
-        check_layer(oct_linear_shape(1, 1, 12, 9), 1, bits, 0, shift, false);
+        const oct_requantizer by = kinds[k].requantizer;
+        check_layer(oct_conv_shape_of(6, 5, 4, 5, plain), 1, bits, 8, by, false);
+        check_layer(oct_conv_shape_of(6, 5, 4, 5, uneven), 1, bits, 16, by, false);
+        check_layer(oct_conv_shape_of(6, 5, 4, 4, deep), 1, bits, 8, by,
+                    !oct_requantizer_shifts(by));
+        check_layer(oct_conv_shape_of(6, 5, 4, 6, grouped), 1, bits, 8, by, false);
+        check_layer(oct_conv_transpose_shape_of(3, 4, 4, 5, plain), 2, bits, 8, by, false);
+        check_layer(oct_linear_shape(1, 1, 12, 9), 1, bits, 0, by, false);
     }
     check_layer(oct_conv_shape_of(6, 5, 4, 4, oct_conv_geometry_of(1, 1, 1, 0, 1)), 1, 8, 0, false,
                 true);

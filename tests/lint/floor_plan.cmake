@@ -14,7 +14,7 @@ set(may_core         core/)
 set(may_quant/kernel  core/base/ core/tensor/ core/product/ quant/kernel/ quant/qparams.h)
 set(may_quant/runtime core/base/ core/tensor/ core/product/ quant/kernel/ quant/qparams.h quant/runtime/)
 set(may_quant/observer core/ quant/observer/)
-set(may_quant/target  core/ quant/target/)
+set(may_quant/target  core/ quant/kernel/requantizer.h quant/target/)
 # A pass drives modules; modules know no pass.
 set(may_quant/module  ${may_quant/runtime} core/ quant/observer/ quant/target/ quant/module/ quant/qconfig.h)
 set(may_quant        core/ quant/)

@@ -23,6 +23,24 @@ static inline int64_t addend_at(const oct_qcodes *s, int64_t i)
     return code - s->q.zero_point;
 }
 
+/* Multiplies a sum by a real number as a multiplier of 31 bits and a shift, which round one behind the other: by
+ * divisions, as gemmlowp has them. */
+static inline double oracle_double(int64_t sum, double real)
+{
+    int exponent;
+    int64_t m = llround(ldexp(frexp(real, &exponent), 31));
+    if (llabs(m) == INT64_C(1) << 31) {
+        m /= 2;
+        exponent++;
+    }
+    if (exponent < -31) return 0;
+    const double wide = ldexp((double)sum, exponent > 0 ? exponent : 0);
+    const int64_t x = (int64_t)fmin(fmax(wide, -INT32_MAX), INT32_MAX), product = x * m;
+    const int64_t nudge = product >= 0 ? INT64_C(1) << 30 : 1 - (INT64_C(1) << 30);
+    const int64_t high = (product + nudge) / (INT64_C(1) << 31);
+    return exponent < 0 ? round(ldexp((double)high, exponent)) : (double)high;
+}
+
 static inline expected_output oracle_epilogue(const oct_epilogue *f, int64_t acc, int64_t i,
                                               int64_t n)
 {
@@ -48,6 +66,7 @@ static inline expected_output oracle_epilogue(const oct_epilogue *f, int64_t acc
         (void)frexpf(multiplier, &exponent);
         rounded = (double)floorl(ldexpl((long double)sum, exponent - 1) + 0.5L);
     }
+    if (f->arithmetic == OCT_ARITHMETIC_DOUBLE) rounded = oracle_double(sum, (double)multiplier);
     const double floor_ = f->q.relu ? (double)f->q.floor : -HUGE_VAL;
     r.clipped = fmin(fmax(r.v, floor_), (double)f->q.six);
     const bool active = r.v > floor_ && r.v < (double)f->q.six;
@@ -109,7 +128,7 @@ static inline float roll_scaled(dice *d, oct_arithmetic arithmetic, int range)
 /* An epilogue without its addend's codes; constants are written to the arrays, which have n elements. */
 static inline oct_epilogue roll_epilogue(dice *d, oct_arithmetic arithmetic, bool wide_in,
                                          oct_dtype out, int64_t n, int32_t *bias32, int64_t *bias,
-                                         float *multiplier)
+                                         float *multiplier, oct_fixed *fixed)
 {
     const oct_qparams q = roll_qparams(d, out == OCT_U16);
     oct_epilogue f = {.arithmetic = arithmetic,
@@ -122,7 +141,8 @@ static inline oct_epilogue roll_epilogue(dice *d, oct_arithmetic arithmetic, boo
                             .zero_point = q.zero_point,
                             .relu = roll(d) & 1,
                             .six = INFINITY},
-                      .bias = bias};
+                      .bias = bias,
+                      .fixed = fixed};
     if (f.q.relu && roll(d) & 1) f.q.floor = (float)roll_between(d, -30, 30) / 2;
     if (f.q.relu)
         f.q.lo = (int32_t)fminf(fmaxf(nearbyintf(f.q.floor), (float)f.q.lo), (float)f.q.hi);
@@ -134,6 +154,8 @@ static inline oct_epilogue roll_epilogue(dice *d, oct_arithmetic arithmetic, boo
         bias32[c] = (int32_t)roll_between(d, -5000, 5000);
         bias[c] = wide_in && roll(d) & 1 ? bias32[c] * INT64_C(1000003) : bias32[c];
         multiplier[c] = roll_scaled(d, arithmetic, wide_in ? 24 : 14);
+        if (arithmetic == OCT_ARITHMETIC_DOUBLE && roll(d) % 16 == 0) multiplier[c] *= 0x1p16f;
+        fixed[c] = oct_fixed_of(OCT_REQUANT_DOUBLE, (double)multiplier[c]);
     }
     return f;
 }

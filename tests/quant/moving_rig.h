@@ -13,7 +13,7 @@ static inline void check_learns(oct_module *root, const oct_example *example,
     rig r;
     oct_prepare_options options = rig_options(method);
     options.target = oct_target_find(target);
-    options.fold_batch_norm = options.target->requantizer == OCT_REQUANT_SHIFT;
+    options.fold_batch_norm = oct_requantizer_shifts(options.target->requantizer);
     rig_begin(&r, root, example);
     rig_prepare(&r, &options);
     rig_calibrate(&r);

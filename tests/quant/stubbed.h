@@ -172,7 +172,7 @@ static inline void bench_program(bench *b, oct_program *program)
     oct_emitter e = {.program = program, .trace = &trace};
     const oct_target *target = ((oct_quantized *)((stubbed *)b->root)->stub[0])->target;
     oct_example example = {.count = b->n};
-    *program = (oct_program){.shift = target->requantizer == OCT_REQUANT_SHIFT, .num_inputs = b->n};
+    *program = (oct_program){.requantizer = target->requantizer, .num_inputs = b->n};
     snprintf(program->target, sizeof program->target, "%s", target->name);
     memcpy(example.shape, b->shape, sizeof b->shape);
     OK(oct_trace_run(&trace, b->root, &example));

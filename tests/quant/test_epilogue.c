@@ -12,15 +12,16 @@ typedef struct variant {
 } variant;
 
 static const variant variants[] = {
-    {OCT_ARITHMETIC_FLOAT, false, OCT_U8, 0},  {OCT_ARITHMETIC_FLOAT, false, OCT_U8, 8},
-    {OCT_ARITHMETIC_FLOAT, false, OCT_F32, 0}, {OCT_ARITHMETIC_FLOAT, false, OCT_F32, 8},
-    {OCT_ARITHMETIC_WIDE, true, OCT_U8, 0},    {OCT_ARITHMETIC_WIDE, true, OCT_U16, 0},
-    {OCT_ARITHMETIC_WIDE, true, OCT_F32, 0},   {OCT_ARITHMETIC_WIDE, true, OCT_U8, 8},
-    {OCT_ARITHMETIC_WIDE, true, OCT_U16, 16},  {OCT_ARITHMETIC_WIDE, false, OCT_U16, 0},
-    {OCT_ARITHMETIC_WIDE, false, OCT_U16, 8},  {OCT_ARITHMETIC_WIDE, false, OCT_U8, 16},
-    {OCT_ARITHMETIC_WIDE, false, OCT_F32, 16}, {OCT_ARITHMETIC_SHIFT, false, OCT_U8, 0},
-    {OCT_ARITHMETIC_SHIFT, false, OCT_U16, 0}, {OCT_ARITHMETIC_SHIFT, true, OCT_U16, 0},
-    {OCT_ARITHMETIC_SHIFT, false, OCT_F32, 0},
+    {OCT_ARITHMETIC_FLOAT, false, OCT_U8, 0},   {OCT_ARITHMETIC_FLOAT, false, OCT_U8, 8},
+    {OCT_ARITHMETIC_FLOAT, false, OCT_F32, 0},  {OCT_ARITHMETIC_FLOAT, false, OCT_F32, 8},
+    {OCT_ARITHMETIC_WIDE, true, OCT_U8, 0},     {OCT_ARITHMETIC_WIDE, true, OCT_U16, 0},
+    {OCT_ARITHMETIC_WIDE, true, OCT_F32, 0},    {OCT_ARITHMETIC_WIDE, true, OCT_U8, 8},
+    {OCT_ARITHMETIC_WIDE, true, OCT_U16, 16},   {OCT_ARITHMETIC_WIDE, false, OCT_U16, 0},
+    {OCT_ARITHMETIC_WIDE, false, OCT_U16, 8},   {OCT_ARITHMETIC_WIDE, false, OCT_U8, 16},
+    {OCT_ARITHMETIC_WIDE, false, OCT_F32, 16},  {OCT_ARITHMETIC_SHIFT, false, OCT_U8, 0},
+    {OCT_ARITHMETIC_SHIFT, false, OCT_U16, 0},  {OCT_ARITHMETIC_SHIFT, true, OCT_U16, 0},
+    {OCT_ARITHMETIC_SHIFT, false, OCT_F32, 0},  {OCT_ARITHMETIC_DOUBLE, false, OCT_U8, 0},
+    {OCT_ARITHMETIC_DOUBLE, false, OCT_U16, 0}, {OCT_ARITHMETIC_DOUBLE, false, OCT_F32, 0},
 };
 
 /* Sums near the ends of codes, and any that occur. */
@@ -38,11 +39,12 @@ static void check(const oct_kernel *kernel, dice *d, const variant *v, int64_t m
     const int64_t count = m * n, bytes = count * 8 + 64;
     int32_t *bias32 = room(n, 4);
     int64_t *bias = room(n, 8);
+    oct_fixed *fixed = room(n, sizeof *fixed);
     float *multiplier = room(n, 4), range[2] = {INFINITY, -INFINITY};
     void *acc = room(count, 8), *y = room(bytes, 1), *bare = room(bytes, 1);
     uint8_t *addend = room(count, 2), *mask = room(count / 8 + 64, 1);
     oct_epilogue f =
-        roll_epilogue(d, v->arithmetic, v->wide_in, v->out, n, bias32, bias, multiplier);
+        roll_epilogue(d, v->arithmetic, v->wide_in, v->out, n, bias32, bias, multiplier, fixed);
     if (v->addend) {
         roll_bytes(d, addend, count * v->addend / 8);
         f.addend = (oct_qcodes){.q = roll_qparams(d, v->addend == 16), .data = addend};
@@ -81,6 +83,7 @@ static void check(const oct_kernel *kernel, dice *d, const variant *v, int64_t m
     }
     oct_free(&bias32);
     oct_free(&bias);
+    oct_free(&fixed);
     oct_free(&multiplier);
     oct_free(&acc);
     oct_free(&y);
@@ -154,6 +157,54 @@ Test(epilogue, shifts_any_sum_by_any_power_of_two)
             cr_assert_eq((double)code, one, "2^%d", k);
         }
     }
+}
+
+/* What each multiplier becomes: the carry into the next exponent, the least that is not 0, what is beyond all codes. */
+Test(epilogue, fixed_multipliers_have_31_bits)
+{
+    static const struct {
+        double real;
+        oct_fixed fixed;
+    } cases[] = {{0.5, {1 << 30, 0}},
+                 {1.0, {1 << 30, 1}},
+                 {0.75, {3 << 29, 0}},
+                 {-0.75, {-(3 << 29), 0}},
+                 {1 - 0x1p-33, {1 << 30, 1}},
+                 {1 - 0x1p-31, {INT32_MAX, 0}},
+                 {1 - 0x1p-32, {1 << 30, 1}},
+                 {0x1p-32, {1 << 30, -31}},
+                 {0x1.fffffffffp-33, {1 << 30, -31}},
+                 {0x1.8p-33, {0, 0}},
+                 {0, {0, 0}},
+                 {NAN, {0, 0}},
+                 {INFINITY, {0, 0}},
+                 {0x1p100, {1 << 30, OCT_FIXED_LEFT}}};
+    for (size_t i = 0; i < OCT_COUNT(cases); i++) {
+        const oct_fixed f = oct_fixed_of(OCT_REQUANT_DOUBLE, cases[i].real);
+        cr_assert(f.multiplier == cases[i].fixed.multiplier &&
+                      f.exponent == cases[i].fixed.exponent,
+                  "%a: %d, %d", cases[i].real, f.multiplier, f.exponent);
+    }
+    const oct_fixed none = oct_fixed_of(OCT_REQUANT_FLOAT, 0.5);
+    cr_assert(none.multiplier == 0 && none.exponent == 0);
+}
+
+/* The first rounding makes a half of what is less, the second one rounds it away from 0. */
+Test(epilogue, rounds_twice)
+{
+    const oct_fixed half = {1 << 30, 0}, quarter = {1 << 30, -1}, most = {INT32_MAX, -31},
+                    left = {1 << 30, 20};
+    static const int64_t sums[] = {-7, -6, -5, -3, -2, -1, 0, 1, 2, 3, 5, 6, 7};
+    static const int halves[] = {-3, -3, -2, -1, -1, 0, 0, 1, 1, 2, 3, 3, 4};
+    static const int quarters[] = {-2, -2, -1, -1, -1, 0, 0, 1, 1, 1, 2, 2, 2};
+    for (size_t i = 0; i < OCT_COUNT(sums); i++) {
+        cr_assert_eq(oct_fixed_double(sums[i], half), halves[i], "%d", (int)sums[i]);
+        cr_assert_eq(oct_fixed_double(sums[i], quarter), quarters[i], "%d", (int)sums[i]);
+    }
+    cr_assert_eq(oct_fixed_double(INT32_MAX, most), 1);
+    cr_assert_eq(oct_fixed_double(-INT32_MAX, most), -1);
+    cr_assert_eq(oct_fixed_double(INT32_MAX, left), 1 << 30);
+    cr_assert_eq(oct_fixed_double(-INT32_MAX, left), -(1 << 30) + 1);
 }
 
 Test(epilogue, gives_a_float_zero_without_sign_and_keeps_nan)

@@ -355,7 +355,7 @@ Test(programs, for_a_target_that_shifts)
         deployment d;
         begin_two(&d);
         deploy(&d, &options);
-        cr_assert(d.program.shift);
+        cr_assert_eq(d.program.requantizer, OCT_REQUANT_SHIFT);
         cr_assert_str_eq(d.program.target, "pow2");
         deploy_end(&d);
     }

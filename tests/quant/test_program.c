@@ -492,7 +492,7 @@ Test(other_kinds, refuses_second_summands_that_cannot_be)
 
 Test(other_kinds, refuses_multipliers_that_are_no_shifts_where_the_program_shifts)
 {
-    p.shift = true;
+    p.requantizer = OCT_REQUANT_SHIFT;
     refused("step 1 (conv \"conv16\"): multiplier 0 is not a power of two, but the program "
             "requantizes by shifts");
 }

@@ -221,7 +221,7 @@ static quantizer quantizer_of(int bits, bool is_signed, float reach, const oct_t
 {
     const float codes = (float)(1 << (is_signed || !target->unsigned_codes ? bits - 1 : bits));
     float scale = reach / codes;
-    if (target->requantizer == OCT_REQUANT_SHIFT) scale = oct_pow2_ceil(scale);
+    if (oct_requantizer_shifts(target->requantizer)) scale = oct_pow2_ceil(scale);
     return (quantizer){.bits = bits, .is_signed = is_signed, .scale = scale};
 }
 

@@ -103,17 +103,23 @@ static void check_sums(const oct_kernel *kernel, const oct_conv_shape *s, int64_
 
 /* Any of the layers that there are: codes of 8 or 16 bits in and out, or float out, a addend, shifts. */
 static oct_epilogue roll_layer(dice *d, bool wide, int64_t out, int64_t n, int32_t *bias32,
-                               int64_t *bias, float *multiplier, uint8_t *addend)
+                               int64_t *bias, float *multiplier, oct_fixed *fixed, uint8_t *addend)
 {
     static const oct_dtype outs[] = {OCT_U8, OCT_U8, OCT_U16, OCT_F32};
     const oct_dtype to = outs[oct_below(roll(d), OCT_COUNT(outs))];
-    const bool shift = roll_between(d, 0, 3) == 0, add = !shift && roll(d) & 1;
+    const int64_t choice = roll_between(d, 0, 3);
+    const oct_requantizer by = choice == 0            ? OCT_REQUANT_SHIFT
+                               : choice == 1 && !wide ? OCT_REQUANT_DOUBLE
+                                                      : OCT_REQUANT_FLOAT;
+    const bool add = by == OCT_REQUANT_FLOAT && roll(d) & 1;
     const bool wide_addend = add && roll(d) & 1;
     const oct_arithmetic arithmetic =
-        oct_arithmetic_of(shift, wide ? OCT_U16 : OCT_U8, wide_addend ? OCT_U16 : OCT_U8, to);
-    oct_epilogue f = roll_epilogue(d, arithmetic, wide, to, n, bias32, bias, multiplier);
+        oct_arithmetic_of(by, wide ? OCT_U16 : OCT_U8, wide_addend ? OCT_U16 : OCT_U8, to);
+    oct_epilogue f = roll_epilogue(d, arithmetic, wide, to, n, bias32, bias, multiplier, fixed);
     for (int64_t c = 0; c < n; c++)
         multiplier[c] *= 0x1p-8f;
+    for (int64_t c = 0; c < n; c++)
+        fixed[c] = oct_fixed_of(OCT_REQUANT_DOUBLE, (double)multiplier[c]);
     if (arithmetic == OCT_ARITHMETIC_FLOAT && roll_between(d, 0, 3) == 0)
         multiplier[oct_below(roll(d), (uint32_t)n)] *= 0x1p40f; /* to beyond int32 */
     if (!add) return f;
@@ -135,11 +141,13 @@ static void check_width(const oct_kernel *kernel, dice *d, const oct_conv_shape 
     int8_t *w = room(weights, 1);
     int32_t *bias32 = room(s->out_c, 4);
     int64_t *bias = room(s->out_c, 8);
+    oct_fixed *fixed = room(s->out_c, sizeof *fixed);
     float *multiplier = room(s->out_c, 4), range[2] = {INFINITY, -INFINITY};
     uint8_t *addend = room(out, 2), *mask = room((out + 7) / 8, 1);
     void *acc = room(out, 8), *y = room(out, 4), *bare = room(out, 4);
     const oct_qcodes x = {.q = roll_qparams(d, wide), .data = codes};
-    const oct_epilogue f = roll_layer(d, wide, out, s->out_c, bias32, bias, multiplier, addend);
+    const oct_epilogue f =
+        roll_layer(d, wide, out, s->out_c, bias32, bias, multiplier, fixed, addend);
     roll_bytes(d, codes, samples * in * width);
     roll_weights(d, w, weights);
 
@@ -176,6 +184,7 @@ static void check_width(const oct_kernel *kernel, dice *d, const oct_conv_shape 
     oct_free(&w);
     oct_free(&bias32);
     oct_free(&bias);
+    oct_free(&fixed);
     oct_free(&multiplier);
     oct_free(&addend);
     oct_free(&mask);
@@ -318,10 +327,11 @@ static void check_affine(const oct_kernel *kernel, dice *d, bool wide, int64_t s
     int8_t *weight = room(n, 1);
     int32_t *bias32 = room(n, 4);
     int64_t *bias = room(n, 8);
+    oct_fixed *fixed = room(n, sizeof *fixed);
     float *multiplier = room(n, 4), range[2] = {INFINITY, -INFINITY};
     uint8_t *addend = room(count, 2), *mask = room((count + 7) / 8, 1);
     const oct_qcodes x = {.q = roll_qparams(d, wide), .data = codes};
-    const oct_epilogue f = roll_layer(d, wide, count, n, bias32, bias, multiplier, addend);
+    const oct_epilogue f = roll_layer(d, wide, count, n, bias32, bias, multiplier, fixed, addend);
     roll_bytes(d, codes, count * 2);
     for (int64_t c = 0; c < n; c++)
         weight[c] = (int8_t)roll_between(d, -1, 1);
@@ -349,6 +359,7 @@ static void check_affine(const oct_kernel *kernel, dice *d, bool wide, int64_t s
     oct_free(&weight);
     oct_free(&bias32);
     oct_free(&bias);
+    oct_free(&fixed);
     oct_free(&multiplier);
     oct_free(&addend);
     oct_free(&mask);

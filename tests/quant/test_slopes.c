@@ -167,7 +167,7 @@ static void check_clips(const char *target, oct_prepare_method method)
     oct_prepare_options options = options_of(target, method);
     deployment d;
     size_t seen = 0;
-    options.fold_batch_norm = options.target->requantizer == OCT_REQUANT_SHIFT;
+    options.fold_batch_norm = oct_requantizer_shifts(options.target->requantizer);
     deploy_begin(&d, make_clips(), OCT_EXAMPLE(OCT_SHAPE(1, 6, 6, 3)));
     deploy(&d, &options);
     const oct_program *p = &d.program;

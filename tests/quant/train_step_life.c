@@ -212,7 +212,7 @@ static bool chosen(const life *l, int argc, char **argv)
     for (int i = 1; i < argc && i <= 4; i++)
         if (strcmp(argv[i], is[i - 1]) != 0) return false;
     /* a target that shifts cannot run a batch norm; eager wants modules */
-    bool shifts = l->options.target->requantizer == OCT_REQUANT_SHIFT;
+    bool shifts = oct_requantizer_shifts(l->options.target->requantizer);
     return (!shifts || l->fold == AT_PREPARE) &&
            (l->options.method != OCT_METHOD_EAGER || l->kind->eager);
 }

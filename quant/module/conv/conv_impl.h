@@ -28,7 +28,7 @@ typedef struct oct_layer {
     const oct_weight_fake_quant *wq; /* or NULL */
     oct_hold hold;
     bool training;
-    bool shift; /* the target requantizes by shifts: every scale is a power of two */
+    oct_requantizer requantizer; /* of the target */
 } oct_layer;
 
 /* Arrays over the O output channels; those from `mean` on are of each norm group, one after another. */
@@ -42,6 +42,7 @@ typedef struct oct_channels {
     int64_t *bias;   /* what the kernel adds: fold's bias - offset */
     int32_t *bias32; /* the same, of 8-bit inputs */
     float *multiplier;
+    oct_fixed *fixed; /* the same as whole numbers, where the target's are */
     float *effective; /* the weight scale with batch norm's factor in it */
     bool *dead;       /* carried by its bias alone (fold.h) */
 } oct_channels;

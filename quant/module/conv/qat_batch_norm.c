@@ -36,7 +36,7 @@ static oct_tensor *integer_forward(oct_context *cx, const oct_qat_batch_norm *m,
     if ((x->shape.ndim != 2 && x->shape.ndim != 4) || oct_dim(x, x->shape.ndim - 1) != n)
         return oct_context_fail(cx, OCT_PREPARE, "input %s does not have its %lld channels",
                                 oct_shape_text(&x->shape, text), (long long)n);
-    if (oct_quantized_shifts(&m->q))
+    if (oct_requantizer_shifts(m->q.target->requantizer))
         return oct_context_fail(cx, OCT_PREPARE,
                                 "target %s shifts and has no place for a batch norm; fold it",
                                 m->q.target->name);

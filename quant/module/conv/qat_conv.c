@@ -32,7 +32,7 @@ oct_layer oct_qat_conv_layer(const oct_qat_conv *m)
                    .wq = (const oct_weight_fake_quant *)owner_of(m)->weight_fake_quant,
                    .hold = m->hold,
                    .training = m->q.base.training,
-                   .shift = m->q.target && m->q.target->requantizer == OCT_REQUANT_SHIFT};
+                   .requantizer = m->q.target ? m->q.target->requantizer : OCT_REQUANT_FLOAT};
     if (is_linear(m)) {
         l.weight = ((oct_linear_module *)m->layer)->weight;
         l.bias = ((oct_linear_module *)m->layer)->bias;
@@ -132,9 +132,9 @@ static bool addend_fits(oct_context *cx, const oct_qat_call *call)
 {
     char a[96], b[96];
     const oct_shape *shape = &call->addend->shape;
-    if (call->layer.shift)
+    if (call->layer.requantizer != OCT_REQUANT_FLOAT)
         oct_context_fail(cx, OCT_PREPARE,
-                         "a target that requantizes by shifts cannot add a second addend");
+                         "only a target that requantizes in float can add a second addend");
     else if (!oct_shape_equal(shape, &call->out))
         oct_context_fail(cx, OCT_PREPARE, "its second addend %s differs in shape from its sum %s",
                          oct_shape_text(shape, a), oct_shape_text(&call->out, b));
@@ -259,7 +259,7 @@ oct_status oct_qat_conv_quantize_weights(oct_qat_conv *m, const oct_fake_quant_k
 {
     oct_weight_fake_quant *wq;
     const bool by_target = oct_target_is_per_tensor(target, m->layer->type->name);
-    const bool shift = target->requantizer == OCT_REQUANT_SHIFT;
+    const bool shift = oct_requantizer_shifts(target->requantizer);
     OCT_ASSERT(!m->borrows && !m->weight_fake_quant);
     if (!kind) kind = &oct_fake_quant_affine;
     if (kind == &oct_fake_quant_affine && !by_target) return OCT_OK;
@@ -278,7 +278,7 @@ void oct_qat_conv_weight_scales(const oct_qat_conv *m, float *scale)
     if (l.wq) oct_weight_fake_quant_scales(l.wq, scale);
     for (int64_t o = 0; !l.wq && o < n; o++) {
         scale[o] = oct_weight_scale(oct_f32(weight) + o * k, k);
-        if (l.shift) scale[o] = oct_pow2_ceil(scale[o]);
+        if (oct_requantizer_shifts(l.requantizer)) scale[o] = oct_pow2_ceil(scale[o]);
     }
 }
 

@@ -22,6 +22,7 @@
     X(bias)                                                                                        \
     X(bias32)                                                                                      \
     X(multiplier)                                                                                  \
+    X(fixed)                                                                                       \
     X(effective)                                                                                   \
     X(dead)
 
@@ -109,7 +110,7 @@ void oct_quantize_weights(const oct_layer *l, const oct_conv_shape *s, oct_qpara
 #pragma omp parallel for schedule(static)
     for (int64_t o = 0; o < s->out_c; o++) {
         float scale = l->wq ? ch->scale[o] : oct_weight_scale(weight + o * k, k);
-        if (l->shift) scale = oct_pow2_ceil(scale);
+        if (oct_requantizer_shifts(l->requantizer)) scale = oct_pow2_ceil(scale);
         oct_weight_codes(weight + o * k, k, scale, codes + o * k);
         ch->scale[o] = scale;
         ch->offset[o] = in.zero_point * sum_codes(codes + o * k, k, &ch->silent[o]);
@@ -139,7 +140,7 @@ oct_status oct_fold_channels(const oct_layer *l, oct_qparams in, float output_sc
     const oct_fold_rules rules = {.input_scale = in.scale,
                                   .output_scale = output_scale,
                                   .wide = in.qmax > UINT8_MAX,
-                                  .pow2 = l->shift,
+                                  .pow2 = oct_requantizer_shifts(l->requantizer),
                                   .one_scale = l->wq && l->wq->by_target};
     for (int64_t o = 0; o < n; o++) {
         oct_fold_channel channel = {.weight_scale = ch->scale[o], .silent = ch->silent[o]};
@@ -150,6 +151,8 @@ oct_status oct_fold_channels(const oct_layer *l, oct_qparams in, float output_sc
         oct_fold fold = oct_fold_of(&rules, &channel);
         ch->effective[o] = fold.weight_scale;
         ch->multiplier[o] = fold.multiplier;
+        ch->fixed[o] =
+            oct_fixed_of_layer(l->requantizer, in.scale, fold.weight_scale, output_scale);
         ch->dead[o] = fold.dead;
         ch->bias[o] = fold.dead ? fold.bias : fold.bias - ch->offset[o];
         ch->bias32[o] = rules.wide ? 0 : (int32_t)ch->bias[o];
@@ -201,12 +204,13 @@ oct_epilogue oct_epilogue_of(const oct_layer *l, oct_qparams in, const oct_qpara
 {
     const oct_dtype out_dtype = out ? oct_codes_dtype(*out) : OCT_F32;
     const oct_qparams real = {.scale = 1.0f};
-    oct_epilogue f = {.arithmetic = oct_arithmetic_of(l->shift, oct_codes_dtype(in),
+    oct_epilogue f = {.arithmetic = oct_arithmetic_of(l->requantizer, oct_codes_dtype(in),
                                                       addend ? addend->dtype : OCT_U8, out_dtype),
                       .acc = oct_codes_dtype(in) == OCT_U16 ? OCT_S64 : OCT_S32,
                       .out = out_dtype,
                       .q = requant_of(l, out ? *out : real, ch),
-                      .bias = ch->bias};
+                      .bias = ch->bias,
+                      .fixed = ch->fixed};
     if (!out && l->activation == OCT_ACT_RELU6) f.q.six = 6.0f;
     if (addend) {
         f.addend = oct_qcodes_of(addend);

@@ -231,7 +231,7 @@ static oct_status run_begin(run *r, oct_program *program, oct_module *root,
                      .graph = oct_graph_of(root),
                      .islands = islands}};
     int32_t **value_of = &r->c.emitter.value_of;
-    *program = (oct_program){.shift = target->requantizer == OCT_REQUANT_SHIFT};
+    *program = (oct_program){.requantizer = target->requantizer};
     snprintf(program->target, sizeof program->target, "%s", target->name);
     OCT_TRY(oct_trace_run(&r->trace, root, example));
     OCT_TRY(oct_alloc(value_of, r->trace.num_values, sizeof **value_of));

@@ -51,7 +51,7 @@ static void check_norm(oct_prepare_plan *plan, int64_t at)
             "norm gives each channel its own; fold it (options.fold_batch_norm; in a recipe, "
             "quant.batch_norm: folded)",
             p->path, plan->target->name);
-    else if (plan->target->requantizer == OCT_REQUANT_SHIFT)
+    else if (oct_requantizer_shifts(plan->target->requantizer))
         OCT_PROBLEM(plan,
                     "%s: target %s shifts and cannot run a live batch norm; fold it "
                     "(options.fold_batch_norm; in a recipe, quant.batch_norm: folded)",

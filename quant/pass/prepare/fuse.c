@@ -61,7 +61,7 @@ static bool norm_belongs(const oct_prepare_plan *plan, int64_t layer, int64_t no
 static bool fits(const oct_prepare_plan *plan, const oct_fusion *fusion, int64_t head, match *m)
 {
     *m = (match){.member = {head}};
-    bool shifts = plan->target->requantizer == OCT_REQUANT_SHIFT; /* see leave_lone_norm */
+    bool shifts = oct_requantizer_shifts(plan->target->requantizer); /* see leave_lone_norm */
     if (!oct_target_fuses(plan->target, fusion->name)) return false;
     if (shifts && fusion->members[0] == OCT_MEMBER_BN) return false;
     if (!available(plan, head, fusion->members[0])) return false;

@@ -146,7 +146,7 @@ static oct_status leave_lone_norm(oct_prepare_plan *plan, int64_t i)
 {
     oct_prepare_node *p = &plan->nodes[i];
     if (p->role != OCT_ROLE_BATCH_NORM || p->runs_at != i || oct_prepare_layer(plan, i) >= 0 ||
-        plan->target->requantizer != OCT_REQUANT_SHIFT || !p->eligible)
+        !oct_requantizer_shifts(plan->target->requantizer) || !p->eligible)
         return OCT_OK;
     p->eligible = false;
     return oct_prepare_note(

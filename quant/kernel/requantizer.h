@@ -1,0 +1,51 @@
+/* How sums become codes, as a target has it (quant/target/target.h), and the constants of those that multiply by whole
+ * numbers: training, evaluation and the runtime derive them here alone. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* The numbers are those in files; new ones come behind. */
+typedef enum oct_requantizer {
+    OCT_REQUANT_FLOAT,  /* round_half_even((float)acc * multiplier) */
+    OCT_REQUANT_SHIFT,  /* (acc + 2^(shift-1)) >> shift: scales are powers of two */
+    OCT_REQUANT_DOUBLE, /* a multiplier of 31 bits and a shift, each of which rounds */
+    OCT_REQUANTIZERS
+} oct_requantizer;
+
+/* Tells whether every scale is a power of two. */
+static inline bool oct_requantizer_shifts(oct_requantizer r)
+{
+    return r == OCT_REQUANT_SHIFT;
+}
+
+/* Tells whether multipliers are whole numbers with an exponent, which follow from scales. */
+static inline bool oct_requantizer_is_fixed(oct_requantizer r)
+{
+    return r == OCT_REQUANT_DOUBLE;
+}
+
+/* The number multiplier * 2^(exponent - 31), the multiplier having 31 bits and a sign, or being 0. */
+typedef struct oct_fixed {
+    int32_t multiplier, exponent;
+} oct_fixed;
+
+/* Rounds a real number to its 31 bits, halves away from 0. Numbers below 2^-32, which would take more than 31 shifts
+ * to the right, become 0, as does what is not finite; exponents stay below OCT_FIXED_LEFT, where every sum but 0 is
+ * beyond all codes. */
+enum { OCT_FIXED_LEFT = 31 };
+oct_fixed oct_fixed_of(oct_requantizer r, double real);
+/* The same of a layer's channel, whose scales are those of its input, its weights and its output. */
+oct_fixed oct_fixed_of_layer(oct_requantizer r, float x_scale, float weight_scale, float y_scale);
+
+/* Multiplies a sum by a fixed number of DOUBLE: shifted to the left first, kept within 32 bits; then the high half
+ * of twice the product, halves up; then to the right, halves away from 0. */
+static inline int64_t oct_fixed_double(int64_t sum, oct_fixed f)
+{
+    const int left = f.exponent > 0 ? f.exponent : 0, right = f.exponent < 0 ? -f.exponent : 0;
+    const int64_t most = INT32_MAX, wide = sum * (INT64_C(1) << left);
+    const int64_t x = wide > most ? most : wide < -most ? -most : wide;
+    const int64_t high = (x * f.multiplier + (INT64_C(1) << 30)) >> 31;
+    const int64_t mask = (INT64_C(1) << right) - 1;
+    return (high >> right) + ((high & mask) > (mask >> 1) + (high < 0));
+}
