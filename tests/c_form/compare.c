@@ -4,14 +4,12 @@
  *
  * Reads what tests/onnx/codes writes of one sample after the other: the line that describes it, then for each sample
  * the normalised image, its label where there are any, and each value. The model is model.c and model.h, compiled with
- * hook.h. Prints how many samples and bytes of values were compared, how many differ, the first layer where one does (-1: none), the
- * outputs that differ where pixels are given instead, and what the self-test finds. It takes no memory but the model's
- * input and output, so a microcontroller runs it, too. */
+ * hook.h. Prints how many samples and values of layers were compared, how many differ, the first layer where one does
+ * (-1: none), the same of outputs, as the image and as its pixels give them, and what the self-test finds. It takes no
+ * memory but the model's input and output and no C library, so a microcontroller runs it, too. */
+#include "board.h"
 #include "hook.h"
 #include "model.h"
-
-#include <stdio.h>
-#include <string.h>
 
 /* Of pixels there are tables only where normalising is known. */
 #ifdef PIXEL_MEAN
@@ -30,30 +28,35 @@ static union output {
 #endif
 
 static int quiet, broken;
-static unsigned long long compared, differ, outputs_differ;
+static int64_t values_seen, values_differ, outputs_seen, outputs_differ;
 static int first = -1; /* the first layer that differed */
 
 static void take(void *to, size_t bytes)
 {
-    if (fread(to, 1, bytes, stdin) != bytes) broken = 1;
+    if (!board_read(to, bytes)) broken = 1;
 }
 
 /* Codes and numbers lie in memory alike here and there (little endian): bytes are compared. */
-void after_layer(int32_t number, const void *values, int32_t bytes)
+void after_layer(int32_t number, const void *values, int32_t bytes, int32_t width)
 {
-    static uint8_t expected[1024];
+    static uint8_t expected[1024]; /* whole values: of 1, 2 or 4 bytes */
     const uint8_t *at = values;
-    unsigned long long before = differ;
+    int64_t differ = 0;
     if (quiet) return;
     for (int32_t i = 0; i < bytes && !broken; i += (int32_t)sizeof expected) {
         const int32_t n =
             bytes - i < (int32_t)sizeof expected ? bytes - i : (int32_t)sizeof expected;
         take(expected, (size_t)n);
-        for (int32_t k = 0; k < n; k++)
-            differ += at[i + k] != expected[k];
+        for (int32_t k = 0; k < n; k += width) {
+            int same = 1;
+            for (int32_t b = k; b < k + width; b++)
+                same = same && at[i + b] == expected[b];
+            differ += !same;
+        }
     }
-    compared += (unsigned long long)bytes;
-    if (differ > before && first < 0) first = number;
+    *(values == &output ? &outputs_seen : &values_seen) += bytes / width;
+    *(values == &output ? &outputs_differ : &values_differ) += differ;
+    if (differ > 0 && first < 0) first = number;
 }
 
 /* Reads the line of JSON: whether each sample has a label. */
@@ -61,8 +64,9 @@ static int has_labels(void)
 {
     static const char sign[] = "\"labels\":true";
     size_t fits = 0;
-    int c, found = 0;
-    while ((c = getchar()) != EOF && c != '\n') {
+    int found = 0;
+    char c;
+    while (board_read(&c, 1) && c != '\n') {
         fits = c == sign[fits] ? fits + 1 : c == sign[0];
         if (fits < sizeof sign - 1) continue;
         found = 1;
@@ -76,6 +80,7 @@ static void check_again(void)
 {
     for (size_t i = 0; i < MODEL_OUTPUT_SIZE; i++)
         outputs_differ += again.s32[i] != output.s32[i];
+    outputs_seen += MODEL_OUTPUT_SIZE;
 }
 
 static void run_pixels(void)
@@ -102,15 +107,37 @@ static void run_pixels(void)
 #endif
 }
 
+static void say(const char *text)
+{
+    size_t length = 0;
+    while (text[length])
+        length++;
+    board_write(text, length);
+}
+
+static void say_number(const char *what, int64_t number)
+{
+    char digits[24];
+    size_t at = sizeof digits;
+    uint64_t rest = number < 0 ? 0U - (uint64_t)number : (uint64_t)number;
+    do {
+        digits[--at] = (char)('0' + rest % 10);
+        rest /= 10;
+    } while (rest > 0);
+    if (number < 0) digits[--at] = '-';
+    say(what);
+    board_write(digits + at, sizeof digits - at);
+}
+
 int main(void)
 {
     const int labels = has_labels();
-    unsigned long samples = 0;
+    int64_t samples = 0;
     int32_t label, self_test;
     quiet = 1;
     self_test = model_self_test();
     quiet = 0;
-    while (fread(input, 1, sizeof input, stdin) == sizeof input && !broken) {
+    while (board_read(input, sizeof input) && !broken) {
         if (labels) take(&label, sizeof label);
         model_run(input, output.OUTPUT);
         quiet = 1;
@@ -118,7 +145,13 @@ int main(void)
         quiet = 0;
         samples++;
     }
-    printf("samples %lu compared %llu differ %llu first %d pixels %llu self-test %ld\n", samples,
-           compared, differ, first, outputs_differ, (long)self_test);
-    return broken || samples == 0 || differ > 0 || outputs_differ > 0 || self_test != 0;
+    say_number("samples ", samples);
+    say_number(" values ", values_seen);
+    say_number(" differ ", values_differ);
+    say_number(" first ", first);
+    say_number(" outputs ", outputs_seen);
+    say_number(" differ ", outputs_differ);
+    say_number(" self-test ", self_test);
+    say("\n");
+    return broken || samples == 0 || values_differ > 0 || outputs_differ > 0 || self_test != 0;
 }

@@ -1,0 +1,8 @@
+/* What compare.c asks of the machine that it runs on: host.c of a usual one, cortex_m.c of a microcontroller. */
+#include <stddef.h>
+
+/* Reads as many bytes of standard input; returns 0 where it ends before. */
+int board_read(void *to, size_t bytes);
+
+/* Writes as many characters to standard output. */
+void board_write(const char *text, size_t bytes);
