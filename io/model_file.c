@@ -5,7 +5,9 @@
 #include "core/base/mem.h"
 #include "io/class_names.h"
 #include "io/file.h"
+#include "io/model_flat.h"
 #include "io/model_program.h"
+#include "quant/kernel/qconv.h"
 #include "quant/runtime/step.h"
 
 #include <math.h>
@@ -72,6 +74,23 @@ static oct_status write_model(oct_h5 *h5, const oct_model *model)
                          model->golden_input));
     return oct_h5_write(h5, "golden/digest", OCT_U8, OCT_SHAPE(golden, program->num_values, DIGEST),
                         model->golden_digest);
+}
+
+oct_status oct_model_find_bounds(oct_model *model)
+{
+    const oct_program *program = &model->program;
+    OCT_TRY(oct_alloc(&model->overflow_bound, (size_t)program->num_steps, sizeof(int64_t)));
+    for (int64_t i = 0; i < program->num_steps; i++) {
+        const oct_step *step = &program->steps[i];
+        if (!oct_step_type_of(step->kind)->weights) continue;
+        const oct_qparams x = oct_step_input(program, step, 0)->q;
+        for (int64_t c = 0; c < step->conv.out_c; c++) {
+            int64_t bound =
+                oct_qconv_bound(&step->conv, step->weight, c, step->bias[c], x.qmin, x.qmax);
+            if (bound > model->overflow_bound[i]) model->overflow_bound[i] = bound;
+        }
+    }
+    return OCT_OK;
 }
 
 /* Sums over 8-bit codes stay in 32 bits, those over 16-bit codes in 64. */
@@ -258,27 +277,37 @@ static oct_status check_costs(const oct_model *model)
     return OCT_OK;
 }
 
+static oct_status read_sealed(oct_model *model, const void *bytes, size_t size)
+{
+    oct_h5 *h5 = NULL;
+    OCT_CHECK(oct_h5_sealed(bytes, size), OCT_DATA, "is damaged: its SHA-256 differs");
+    OCT_TRY(oct_h5_open(&h5, bytes, size - OCT_SEAL_BYTES, "int8 model"));
+    const oct_status status = read_model(h5, model);
+    oct_h5_close(&h5);
+    return status;
+}
+
+static oct_status read_flat(oct_model *model, const void *bytes, size_t size)
+{
+    OCT_TRY(oct_model_read_flat(model, bytes, size));
+    return check_model(model);
+}
+
 oct_status oct_model_load(oct_model *model, const char *path)
 {
-    oct_status status = OCT_OK;
-    oct_h5 *h5 = NULL;
     void *bytes = NULL;
     size_t size;
 
     *model = (oct_model){0};
     OCT_TRY(oct_file_read(path, file_bytes_max, &bytes, &size));
     /* All that is said from here on lacks the path, which is put in front at the end. */
-    if (!oct_h5_sealed(bytes, size))
-        status = oct_fail(OCT_DATA, "is damaged: its SHA-256 differs");
-    else
-        status = oct_h5_open(&h5, bytes, size - OCT_SEAL_BYTES, "int8 model");
-    if (status == OCT_OK) status = read_model(h5, model);
+    oct_status status = oct_model_is_flat(bytes, size) ? read_flat(model, bytes, size)
+                                                       : read_sealed(model, bytes, size);
     if (status == OCT_OK) status = check_costs(model);
     if (status != OCT_OK) {
         oct_fail_prefix("%s", path);
         oct_model_free(model);
     }
-    oct_h5_close(&h5);
     oct_free(&bytes);
     return status;
 }

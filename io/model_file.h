@@ -43,7 +43,9 @@ void oct_model_allow_large(void);
 
 /* Saves the model unless it could not be loaded: the same checks, OCT_DATA. */
 oct_status oct_model_save(const char *path, const oct_model *model) OCT_NODISCARD;
-/* Loads a model and checks everything: digest, what is in the file (hdf5_walk.h), ranges, oct_program_check, and that
+/* Finds overflow_bound of a program that has passed its check. */
+oct_status oct_model_find_bounds(oct_model *model) OCT_NODISCARD;
+/* Loads a model, also from a flat file (model_flat.h), and checks everything: digest, what is in the file (hdf5_walk.h), ranges, oct_program_check, and that
  * running it takes no more than the limits above. */
 oct_status oct_model_load(oct_model *model, const char *path) OCT_NODISCARD;
 void oct_model_free(oct_model *model);

@@ -34,6 +34,17 @@ static uint64_t array_bytes(const oct_step *step, const oct_step_array *array)
     return (uint64_t)oct_step_array_numel(step, array) * oct_dtype_bytes(array->dtype);
 }
 
+static const char *text_of(const oct_model *model, int i)
+{
+    const char *const texts[OCT_FLAT_TEXT_COUNT] = {
+        [OCT_FLAT_RECIPE] = model->recipe,
+        [OCT_FLAT_DATA_FORMAT] = model->data_format,
+        [OCT_FLAT_PLUGINS] = model->plugins,
+        [OCT_FLAT_ISLANDS] = model->certificate.islands,
+    };
+    return texts[i] ? texts[i] : "";
+}
+
 /* Counts the items of each section. */
 static oct_status count_items(flat *f)
 {
@@ -63,6 +74,10 @@ static oct_status count_items(flat *f)
     count[OCT_FLAT_CLASS_NAMES] = f->model->class_names ? strlen(f->model->class_names) : 0;
     count[OCT_FLAT_GOLDEN_INPUT] = (uint64_t)(golden * oct_inputs_numel(p));
     count[OCT_FLAT_GOLDEN_OUTPUT] = (uint64_t)(golden * oct_value_numel(&p->values[p->output]));
+    count[OCT_FLAT_MODEL] =
+        oct_flat_model_bytes((int64_t)count[OCT_FLAT_PIXELS] / 256, golden * p->num_values);
+    for (int i = 0; i < OCT_FLAT_TEXT_COUNT; i++)
+        count[OCT_FLAT_TEXTS] += strlen(text_of(f->model, i)) + 1;
     return OCT_OK;
 }
 
@@ -169,6 +184,31 @@ static oct_status write_golden(const flat *f)
     return status;
 }
 
+/* Writes what only commands read (io/model_flat.c). */
+static void write_rest(const flat *f)
+{
+    const oct_model *m = f->model;
+    const oct_certificate *c = &m->certificate;
+    const size_t means = (size_t)f->count[OCT_FLAT_PIXELS] / 256 * sizeof *m->mean;
+    oct_flat_model *to = section(f, OCT_FLAT_MODEL);
+    uint8_t *behind = (uint8_t *)(to + 1);
+    char *text = section(f, OCT_FLAT_TEXTS);
+    to->images = c->images;
+    to->logits_differ = c->logits_differ;
+    to->correct = c->correct;
+    to->rows = c->rows;
+    to->qat_accuracy = c->qat_accuracy;
+    memcpy(to->logits_digest, c->logits_digest, sizeof to->logits_digest);
+    memcpy(to->data_digest, c->data_digest, sizeof to->data_digest);
+    memcpy(behind, m->mean, means);
+    memcpy(behind + means, m->std, means);
+    if (m->golden_digest)
+        memcpy(behind + 2 * means, m->golden_digest,
+               (size_t)(c->golden_count * f->program->num_values) * OCT_FLAT_DIGEST);
+    for (int i = 0; i < OCT_FLAT_TEXT_COUNT; i++)
+        text = stpcpy(text, text_of(m, i)) + 1;
+}
+
 static void write_header(const flat *f)
 {
     oct_flat_header *h = (oct_flat_header *)(void *)f->bytes;
@@ -197,6 +237,7 @@ static oct_status write_model(const oct_export *job, oct_exported *out)
         memcpy(section(&f, OCT_FLAT_CLASS_NAMES), f.model->class_names,
                (size_t)f.count[OCT_FLAT_CLASS_NAMES]);
     OCT_TRY_OUT(write_golden(&f));
+    write_rest(&f);
     write_header(&f);
     out->bytes = f.bytes;
     out->size = f.size;

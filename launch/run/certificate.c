@@ -307,23 +307,6 @@ static oct_status make_golden(oct_model *model, oct_conversion *conversion)
     return compare_golden(model, conversion);
 }
 
-static oct_status prove_bounds(oct_model *model)
-{
-    const oct_program *program = &model->program;
-    OCT_TRY(oct_alloc(&model->overflow_bound, (size_t)program->num_steps, sizeof(int64_t)));
-    for (int64_t i = 0; i < program->num_steps; i++) {
-        const oct_step *step = &program->steps[i];
-        if (!oct_step_type_of(step->kind)->weights) continue;
-        const oct_qparams x = oct_step_input(program, step, 0)->q;
-        for (int64_t c = 0; c < step->conv.out_c; c++) {
-            int64_t bound =
-                oct_qconv_bound(&step->conv, step->weight, c, step->bias[c], x.qmin, x.qmax);
-            if (bound > model->overflow_bound[i]) model->overflow_bound[i] = bound;
-        }
-    }
-    return OCT_OK;
-}
-
 static oct_status describe(oct_model *model, const oct_conversion *conversion)
 {
     const oct_recipe *recipe = conversion->recipe;
@@ -450,7 +433,7 @@ oct_status oct_certify(oct_model *model, oct_conversion *conversion, const oct_c
 
     oct_status status = convert(model, conversion);
     if (status == OCT_OK) status = describe(model, conversion);
-    if (status == OCT_OK) status = prove_bounds(model);
+    if (status == OCT_OK) status = oct_model_find_bounds(model);
     if (status == OCT_OK) status = make_golden(model, conversion);
     if (status == OCT_OK) status = evaluate_both(&b, model, conversion, group);
     OCT_TRY_OUT(group->agree(group, status));

@@ -7,7 +7,7 @@
 #include "io/file.h"
 #include "io/hdf5.h"
 #include "io/manifest.h"
-#include "io/model_file.h"
+#include "io/model_flat.h"
 #include "io/weights/weights.h"
 #include "launch/run/run_folder.h"
 
@@ -53,6 +53,44 @@ static bool is_text(const unsigned char *bytes, size_t size)
     return size > 0;
 }
 
+/* What Octet writes for other readers, known by words among its first bytes. */
+typedef struct foreign_kind {
+    const char *words;
+    size_t within;
+    const char *is;
+} foreign_kind;
+
+static const foreign_kind foreign_kinds[] = {
+    {"TFL3", 8,
+     "is a network of TFLite, which TFLite's interpreter reads, with XNNPACK code for code where "
+     "the model was trained with quant.target=tflite"},
+    {"An int8 model as C99, by octet ", 128,
+     "is the header of an int8 model as C99, which a C compiler reads; its comments say how to run "
+     "it"},
+    {"First the operations that the model has, then its constants", 512,
+     "is an int8 model as C99, which a C compiler reads with the header beside it"},
+};
+
+static oct_status check_readable(const char *path, const unsigned char *head, size_t size)
+{
+    for (size_t i = 0; i < OCT_COUNT(foreign_kinds); i++) {
+        const foreign_kind *k = &foreign_kinds[i];
+        OCT_CHECK(!memmem(head, size < k->within ? size : k->within, k->words, strlen(k->words)),
+                  OCT_DATA,
+                  "%s: %s; Octet reads the model.int8.h5 that an export was made of, or a flat "
+                  "file",
+                  path, k->is);
+    }
+    OCT_CHECK(!oct_weights_is(path), OCT_DATA,
+              "%s: is a file of another framework; a recipe takes its weights as init, `octet "
+              "import` and "
+              "model.onnx an ONNX network",
+              path);
+    OCT_CHECK(is_text(head, size), OCT_DATA,
+              "%s: this is not a recipe, a checkpoint, an int8 model or a run folder", path);
+    return OCT_OK;
+}
+
 oct_status oct_file_kind_of(const char *path, oct_file_kind *kind)
 {
     unsigned char head[512];
@@ -81,13 +119,11 @@ oct_status oct_file_kind_of(const char *path, oct_file_kind *kind)
         *kind = model ? OCT_FILE_MODEL : OCT_FILE_CHECKPOINT;
         return OCT_OK;
     }
-    OCT_CHECK(!oct_weights_is(path), OCT_DATA,
-              "%s: is a file of another framework; a recipe takes its weights as init, `octet "
-              "import` and "
-              "model.onnx an ONNX network",
-              path);
-    OCT_CHECK(is_text(head, (size_t)size), OCT_DATA,
-              "%s: this is not a recipe, a checkpoint, an int8 model or a run folder", path);
+    if (oct_model_is_flat(head, (size_t)size)) {
+        *kind = OCT_FILE_MODEL;
+        return OCT_OK;
+    }
+    OCT_TRY(check_readable(path, head, (size_t)size));
     *kind = OCT_FILE_RECIPE;
     return OCT_OK;
 }

@@ -58,6 +58,12 @@ uint64_t oct_flat_digest(const void *bytes, size_t size)
     return oct_digest((const char *)bytes + behind, size - behind);
 }
 
+uint64_t oct_flat_model_bytes(int64_t channels, int64_t digests)
+{
+    return sizeof(oct_flat_model) + 2 * sizeof(float) * (uint64_t)channels +
+           OCT_FLAT_DIGEST * (uint64_t)digests;
+}
+
 static oct_status check_header(const oct_flat *f)
 {
     const oct_flat_header *h = header_of(f);
@@ -75,12 +81,13 @@ static oct_status check_header(const oct_flat *f)
     return OCT_OK;
 }
 
-/* Sections stand one behind the other. */
+/* Sections stand one behind the other; older files lack the last two. */
 static oct_status check_sections(const oct_flat *f)
 {
     uint64_t end = sizeof(oct_flat_header);
     for (int i = 0; i < OCT_FLAT_SECTION_COUNT; i++) {
         const oct_flat_section *s = &header_of(f)->section[i];
+        if (i >= OCT_FLAT_MODEL && s->offset == 0 && s->count == 0) continue;
         const uint64_t room = s->offset <= f->size ? f->size - s->offset : 0;
         OCT_CHECK(s->offset % OCT_FLAT_ALIGN == 0 && s->offset >= end && s->offset <= f->size &&
                       s->count <= room / oct_flat_item_bytes[i],
@@ -226,6 +233,23 @@ static uint64_t golden_count(const oct_flat *f)
     return count_of(f, OCT_FLAT_GOLDEN_INPUT) / (uint64_t)oct_inputs_numel(&f->program);
 }
 
+/* Checks how long the sections are that programs of users do not read, where they are there. */
+static oct_status check_model(const oct_flat *f, int64_t channels)
+{
+    const int64_t digests = (int64_t)golden_count(f) * f->program.num_values;
+    const uint64_t model = count_of(f, OCT_FLAT_MODEL), texts = count_of(f, OCT_FLAT_TEXTS);
+    const char *text = section(f, OCT_FLAT_TEXTS);
+    int ends = 0;
+    OCT_CHECK((model == 0) == (texts == 0) &&
+                  (model == 0 || model == oct_flat_model_bytes(channels, digests)),
+              OCT_DATA, "its certificate is cut short");
+    for (uint64_t i = 0; i < texts; i++)
+        ends += text[i] == '\0';
+    OCT_CHECK(texts == 0 || (ends == OCT_FLAT_TEXT_COUNT && text[texts - 1] == '\0'), OCT_DATA,
+              "its texts are not as many as they should be");
+    return OCT_OK;
+}
+
 /* What stands beside a program that has passed its check. */
 static oct_status check_rest(const oct_flat *f)
 {
@@ -249,8 +273,13 @@ static oct_status check_rest(const oct_flat *f)
     OCT_CHECK(out->dtype == OCT_S32 || f->classes == oct_value_numel(out) || f->classes == out->c,
               OCT_DATA, "%d classes, but the output has %lld numbers", f->classes,
               (long long)oct_value_numel(out));
+    return check_model(f, (int64_t)tables);
+}
+
+static oct_status check_costs(const oct_flat *f)
+{
     oct_program_cost cost;
-    OCT_TRY(oct_program_costs(p, &cost));
+    OCT_TRY(oct_program_costs(&f->program, &cost));
     OCT_CHECK(cost.bytes <= cost_bytes_max && cost.work <= work_max, OCT_DATA,
               "one sample takes %lld MB and as long as %.3g multiply-adds, more than %lld and %.3g",
               (long long)(cost.bytes >> 20), cost.work, (long long)(cost_bytes_max >> 20),
@@ -269,7 +298,7 @@ static oct_status read_file(oct_flat *f)
     return check_rest(f);
 }
 
-oct_status oct_flat_take(oct_flat **flat, const void *bytes, size_t size)
+oct_status oct_flat_take_any(oct_flat **flat, const void *bytes, size_t size)
 {
     oct_flat *f = NULL;
     *flat = NULL;
@@ -283,6 +312,14 @@ oct_status oct_flat_take(oct_flat **flat, const void *bytes, size_t size)
         *flat = f;
     else
         oct_flat_close(&f);
+    return status;
+}
+
+oct_status oct_flat_take(oct_flat **flat, const void *bytes, size_t size)
+{
+    OCT_TRY(oct_flat_take_any(flat, bytes, size));
+    const oct_status status = check_costs(*flat);
+    if (status != OCT_OK) oct_flat_close(flat);
     return status;
 }
 
@@ -327,6 +364,12 @@ void oct_flat_close(oct_flat **flat)
     oct_free(&f->program.values);
     oct_free(&f->program.steps);
     oct_free(flat);
+}
+
+const void *oct_flat_items(const oct_flat *flat, int kind, uint64_t *count)
+{
+    *count = count_of(flat, kind);
+    return section(flat, kind);
 }
 
 const oct_program *oct_flat_program(const oct_flat *flat)

@@ -1,6 +1,9 @@
-/* Flat files behind a good digest: read, checked, and what is accepted computes its golden inputs. */
+/* Flat files behind a good digest: read, checked, and what is accepted computes its golden inputs; then as the
+ * commands read them. */
 #include "core/base/mem.h"
 #include "io/export/format.h"
+#include "io/model_flat.h"
+#include "launch/run/certificate.h"
 #include "quant/runtime/flat.h"
 #include "quant/runtime/flat_layout.h"
 #include "tests/fuzz/fuzz.h"
@@ -23,10 +26,14 @@ static void seed_of(void (*maker)(oct_program *))
     for (int i = 0; i < OCT_REALS_MAX; i++)
         m.std[i] = 0.5f;
     FUZZ_REQUIRE(oct_inputs_numel(p) <= (int64_t)OCT_COUNT(golden), "a larger input");
+    MAKE(oct_strdup(&m.recipe, "schema: 1\nmodel:\n  name: cnn-small\n"));
+    MAKE(oct_alloc(&m.golden_digest, (size_t)p->num_values, OCT_FLAT_DIGEST));
+    MAKE(oct_golden_digests(p, golden, 1, m.golden_digest));
     MAKE(oct_export_format_flat.write_model(&(oct_export){.model = &m, .version = "fuzz"}, &out));
     fuzz_seed(out.bytes, out.size);
     oct_exported_free(&out);
-    oct_program_free(&m.program);
+    m.golden_input = NULL;
+    oct_model_free(&m);
 }
 
 void fuzz_seeds(void)
@@ -62,6 +69,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         cost.work < 0x1p24 && cost.bytes < 1 << 20)
         status = oct_flat_verify(flat);
     oct_flat_close(&flat);
+    oct_model model;
+    status = oct_model_read_flat(&model, copy, size);
+    fuzz_said(status, FUZZ_BIT(OCT_OK) | FUZZ_BIT(OCT_DATA), NULL);
+    oct_model_free(&model);
     fuzz_end(&call, 64, (size_t)64 << 20);
     oct_free(&copy);
     return 0;

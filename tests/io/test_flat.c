@@ -3,9 +3,12 @@
 #include "core/base/mem.h"
 #include "core/base/rng.h"
 #include "io/export/format.h"
+#include "io/file.h"
 #include "quant/runtime/flat.h"
 #include "quant/runtime/flat_layout.h"
 #include "io/loader.h"
+#include "io/model_flat.h"
+#include "launch/run/certificate.h"
 #include "tests/quant/program_maker.h"
 #include "tests/support/program.h"
 
@@ -19,6 +22,29 @@ static oct_model model;
 static oct_exported file;
 static oct_flat *flat;
 
+/* What only commands read; names of classes and other texts are literals. */
+static void fill(void)
+{
+    static uint8_t digests[SAMPLES * 32 * 32];
+    static char recipe[] = "schema: 1\nmodel:\n  name: cnn-small\n", format[] = "idx",
+                plugins[] = "00 a.so\n", islands[] = "block: is unrolled\n";
+    model.recipe = recipe;
+    model.data_format = format;
+    model.plugins = plugins;
+    model.certificate.islands = islands;
+    model.certificate.images = 500;
+    model.certificate.correct = 7;
+    model.certificate.rows = 1000;
+    model.certificate.qat_accuracy = 0.7;
+    memset(model.certificate.logits_digest, 1, 32);
+    memset(model.certificate.data_digest, 2, 32);
+    memset(model.checkpoint_digest, 3, 32);
+    cr_assert_leq(model.program.num_values, 32);
+    OK(oct_golden_digests(&model.program, model.golden_input, SAMPLES, digests));
+    model.golden_digest = digests;
+    OK(oct_model_find_bounds(&model));
+}
+
 static void make(void (*maker)(oct_program *))
 {
     static float golden[SAMPLES * ROOM];
@@ -31,8 +57,9 @@ static void make(void (*maker)(oct_program *))
     oct_fill_uniform(golden, numel, 3, OCT_STREAM_TEST, 0, -2, 2);
     model.golden_input = golden;
     model.classes = (int)oct_value_numel(out);
-    for (int i = 0; i < OCT_REALS_MAX; i++)
+    for (int i = 0; i < (int)p->values[p->inputs[0]].c; i++)
         model.mean[i] = 0.25f, model.std[i] = 0.5f + (float)i;
+    fill();
     const oct_export of = {.model = &model, .version = "test", .name = "net"};
     oct_exported_free(&file);
     file.size = 0;
@@ -43,7 +70,7 @@ static void end(void)
 {
     oct_flat_close(&flat);
     oct_exported_free(&file);
-    model.golden_input = NULL;
+    oct_free(&model.overflow_bound);
     oct_program_free(&model.program);
 }
 
@@ -112,12 +139,87 @@ Test(flat, a_file_computes_the_bits_of_its_model)
     OK(oct_flat_verify(flat));
     compare();
     cr_assert_eq(oct_flat_classes(flat), model.classes);
-    oct_flat_close(&flat);
-    oct_program_free(&model.program);
+    end();
     make(program_of_other_kinds);
     OK(take());
     OK(oct_flat_verify(flat));
     compare();
+}
+
+static void *saved(const oct_model *m, size_t *size)
+{
+    void *bytes = NULL;
+    OK(oct_model_save("m.int8.h5", m));
+    OK(oct_file_read("m.int8.h5", 1 << 24, &bytes, size));
+    return bytes;
+}
+
+Test(flat, a_file_holds_the_whole_model)
+{
+    static void (*const makers[])(oct_program *) = {program_small, program_of_other_kinds};
+    for (size_t i = 0; i < OCT_COUNT(makers); i++) {
+        oct_model read;
+        size_t size, again;
+        end();
+        make(makers[i]);
+        oct_tmp_write(&tmp, "a.flat", file.bytes, file.size);
+        OK(oct_model_load(&read, "a.flat"));
+        void *first = saved(&model, &size), *second = saved(&read, &again);
+        cr_assert(size == again && memcmp(first, second, size) == 0);
+        oct_model_free(&read);
+        oct_free(&first);
+        oct_free(&second);
+    }
+}
+
+static void not_loaded(const char *sentence)
+{
+    oct_model read;
+    header()->digest = oct_flat_digest(file.bytes, file.size);
+    oct_tmp_write(&tmp, "a.flat", file.bytes, file.size);
+    cr_assert_eq(oct_model_load(&read, "a.flat"), OCT_DATA, "%s was accepted", sentence);
+    cr_assert(strstr(oct_fail_text(0), sentence) == oct_fail_text(0), "%s", oct_fail_text(0));
+    cr_assert(!read.recipe && !read.program.steps && !read.golden_input);
+}
+
+Test(flat, a_model_that_contradicts_itself_is_refused)
+{
+    const oct_program *p = &model.program;
+    oct_flat_model *m = part(OCT_FLAT_MODEL);
+    uint8_t *digests = (uint8_t *)(m + 1) + 2 * sizeof(float) * (size_t)p->values[p->inputs[0]].c;
+    char *text = part(OCT_FLAT_TEXTS);
+    digests[32 * (p->num_values + p->output)] ^= 1;
+    not_loaded("a.flat: golden output 1 is not the one of its digest");
+    digests[32 * (p->num_values + p->output)] ^= 1;
+    ((uint8_t *)part(OCT_FLAT_PIXELS))[77] ^= 1;
+    not_loaded("a.flat: its pixels are not those of its mean and standard deviation");
+    ((uint8_t *)part(OCT_FLAT_PIXELS))[77] ^= 1;
+    m->correct = 1001;
+    not_loaded("a.flat: the figures of the certificate contradict each other");
+    m->correct = -1;
+    not_loaded("a.flat: the figures of the certificate contradict each other");
+    m->correct = 7;
+    text[3] = '\033';
+    not_loaded("a.flat: a text holds control characters");
+    text[3] = '\0';
+    not_loaded("a.flat: its texts are not as many as they should be");
+    text[3] = 'e';
+    header()->section[OCT_FLAT_TEXTS].count--;
+    not_loaded("a.flat: its texts are not as many as they should be");
+    header()->section[OCT_FLAT_TEXTS].count++;
+    header()->section[OCT_FLAT_MODEL].count--;
+    not_loaded("a.flat: its certificate is cut short");
+    header()->section[OCT_FLAT_MODEL] = (oct_flat_section){0};
+    not_loaded("a.flat: its certificate is cut short");
+}
+
+Test(flat, an_older_file_runs_in_programs_alone)
+{
+    header()->section[OCT_FLAT_MODEL] = header()->section[OCT_FLAT_TEXTS] = (oct_flat_section){0};
+    OK(take());
+    OK(oct_flat_verify(flat));
+    compare();
+    not_loaded("a.flat: was written by an Octet whose flat files had no recipe");
 }
 
 Test(flat, pixels_are_normalised_as_the_loader_does)
@@ -234,6 +336,10 @@ Test(flat, bytes_at_random_are_refused_or_run)
             cr_assert(verified == OCT_OK || verified == OCT_NO, "byte %zu", at);
             accepted++;
         }
+        oct_model read;
+        const oct_status loaded = oct_model_read_flat(&read, bytes, file.size);
+        cr_assert(loaded == OCT_OK || loaded == OCT_DATA, "byte %zu: %s", at, oct_fail_text(0));
+        oct_model_free(&read);
         oct_flat_close(&flat);
         bytes[at] = old;
     }

@@ -287,6 +287,42 @@ Test(export, tflite_is_for_int8_models_and_tells_what_may_differ)
     cr_assert(!oct_file_exists("c.tflite") && !oct_file_exists("c.onnx"));
 }
 
+/* What commands say of a flat file is what they say of its model, but for its name. */
+Test(export, commands_read_a_flat_file_as_the_model_that_it_was_made_of)
+{
+    static const char *const commands[] = {
+        "inspect",
+        "inspect --json",
+        "inspect --device",
+        "verify",
+        "verify --json",
+        "check",
+        "eval --json",
+        "compare --json run",
+        "export --format c -o x",
+        "export --format flat -o y.flat",
+        "run --json --input data/t10k-images-idx3-ubyte --count 40",
+    };
+    export_to(MODEL, "flat", "run/a.flat");
+    for (size_t i = 0; i < OCT_COUNT(commands); i++) {
+        char line[512];
+        snprintf(line, sizeof line,
+                 "for f in run/a.flat " MODEL "; do rm -f x.c x.h y.flat; " OCT_PROGRAM
+                 " %s $f >$(basename $f).said 2>&1; "
+                 "echo status $? >>$(basename $f).said; cat x.c x.h y.flat 2>/dev/null "
+                 ">>$(basename $f).said; "
+                 "done 2>&1; sed -i -E 's/run.(a.flat|model.int8.h5)//; "
+                 "/size  |sha256|\"bytes\"|per_s|ms_per/d' *.said; cmp *.said && "
+                 "grep -aq 'status 0' a.flat.said",
+                 commands[i]);
+        shell(line);
+        cr_assert_eq(job.exit_code, 0, "%s: %s%s", commands[i], job.out, job.err);
+    }
+    OCTET("verify", "run/a.flat");
+    oct_check_said(job, "verified: 8 golden inputs, all ");
+    oct_check_said(job, "verified: 40 test images: every logit as QAT evaluation computed it");
+}
+
 Test(export, a_network_that_was_not_trained_is_known_as_such)
 {
     void *recipe = NULL;
