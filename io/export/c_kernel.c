@@ -167,6 +167,7 @@ static const struct part {
     {"unquantized_joined", "cut", true},
     {"offset_first", "round_even", false},
     {"mean", "round_even", true},
+    {"requantize_shift_20", "requantize_shift", false},
 };
 
 void oct_to_c_need(oct_to_c *w, const char *kernel, bool wide)

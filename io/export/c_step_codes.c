@@ -105,12 +105,15 @@ static void place(oct_to_c *w, const call *of, int input, int64_t first)
     snprintf(to, sizeof to, "%s + %lld", c.to, (long long)first);
     const oct_qparams x = c.x->q, y = c.y->q;
     const bool equal = oct_qparams_equal(x, y),
-               shift = oct_requantizer_shifts(w->program->requantizer);
+               shift = oct_requantizer_shifts(w->program->requantizer),
+               even = w->program->requantizer == OCT_REQUANT_SHIFT_EVEN;
     use(&c,
         equal   ? "place"
+        : even  ? "place_shifted_even"
         : shift ? "place_shifted"
                 : "place_scaled",
         equal   ? NULL
+        : even  ? "requantize_shift_even"
         : shift ? "requantize_shift"
                 : "round_even");
     oct_to_c_add(w, &w->calls, "    %s(%lld, %lld, %lld, ", c.kernel, (long long)(c.y->h * c.y->w),
@@ -189,15 +192,18 @@ static void write_pool(oct_to_c *w, int64_t number)
                  "    .zero = %d, .lo = %d, .hi = %d, .count_padding = %d, .factor = %aF,\n};\n",
                  q.zero_point, q.qmin - q.zero_point, q.qmax - q.zero_point,
                  average && c.step->count_include_pad, average ? (double)c.step->factor : 0.0);
-    const bool of_codes = average && c.step->of_codes;
-    const char *mean = of_codes ? "mean_signed" : "mean";
+    const bool of_codes = average && c.step->of_codes, half_up = average && c.step->half_up;
+    const char *mean = of_codes ? "mean_signed" : half_up ? "mean_up" : "mean";
     const char *result =
-        of_codes ? "(uint8_t)mean_signed(sum, count, l->zero)"
-        : wide   ? "(uint16_t)(mean_wide(sum, count, l->factor, l->lo, l->hi) + l->zero)"
-                 : "(uint8_t)(mean(sum, count, l->factor, l->lo, l->hi) + l->zero)";
+        of_codes  ? "(uint8_t)mean_signed(sum, count, l->zero)"
+        : half_up ? "(uint8_t)(mean_up(sum, count, l->lo, l->hi) + l->zero)"
+        : wide    ? "(uint16_t)(mean_wide(sum, count, l->factor, l->lo, l->hi) + l->zero)"
+                  : "(uint8_t)(mean(sum, count, l->factor, l->lo, l->hi) + l->zero)";
     oct_to_c_kernel(w,
                     &(oct_to_c_form){.kernel = average ? "avg_pool" : "max_pool",
-                                     .variant = of_codes ? "signed" : NULL,
+                                     .variant = of_codes  ? "signed"
+                                                : half_up ? "up"
+                                                          : NULL,
                                      .x = c.x->dtype,
                                      .y = c.y->dtype,
                                      .acc = wide ? OCT_S64 : OCT_S32,

@@ -73,7 +73,14 @@ static int8_t shift_of(float multiplier)
 
 static bool shifts(const layer *l)
 {
-    return l->arithmetic == OCT_ARITHMETIC_SHIFT && l->y->dtype != OCT_F32;
+    return oct_arithmetic_shifts(l->arithmetic) && l->y->dtype != OCT_F32;
+}
+
+/* The kernel that shifts a sum of a layer. */
+static const char *shift_name(const layer *l)
+{
+    if (l->arithmetic == OCT_ARITHMETIC_SHIFT_EVEN) return "requantize_shift_even";
+    return l->arithmetic == OCT_ARITHMETIC_SHIFT_20 ? "requantize_shift_20" : "requantize_shift";
 }
 
 static void write_multipliers(oct_to_c *w, const layer *l)
@@ -136,15 +143,15 @@ static rounding rounding_of(const layer *l)
     if (l->second) joined = ", second[i] - l->zero_second, l->second_multiplier";
     if (values) r.function = "unquantized";
     if (l->second) r.function = values ? "unquantized_joined" : "requantize_joined";
-    if (shifts(l)) r.function = "requantize_shift";
+    if (shifts(l)) r.function = shift_name(l);
     snprintf(r.parameters, sizeof r.parameters,
              shifts(l) ? "const int8_t *shift" : "const float *multiplier");
     if (l->second)
         snprintf(r.parameters, sizeof r.parameters, "const float *multiplier, const %s *second",
                  oct_to_c_type(l->second->dtype));
     if (shifts(l))
-        snprintf(r.result, sizeof r.result,
-                 "(%s)(requantize_shift(sum, shift[c], l->lo, l->hi) + l->zero_y)", type);
+        snprintf(r.result, sizeof r.result, "(%s)(%s(sum, shift[c], l->lo, l->hi) + l->zero_y)",
+                 type, r.function);
     else if (values)
         snprintf(r.result, sizeof r.result, "%s%s(sum, multiplier[c]%s, l->hi)", r.function,
                  wide ? "_wide" : "", joined);
@@ -308,10 +315,11 @@ static void write_mul(oct_to_c *w, int64_t number)
                                .shift = shifts_all ? -power_of(p.step->factor) : 0,
                                .factor = p.step->factor});
     if (shifts_all) {
-        snprintf(result, sizeof result,
-                 "(%s)(requantize_shift(sum, l->shift, l->lo, l->hi) + l->zero_y)", type);
-        form.variant = "shift";
-        form.needs[0] = "requantize_shift";
+        const bool even = w->program->requantizer == OCT_REQUANT_SHIFT_EVEN;
+        form.variant = even ? "shift_even" : "shift";
+        form.needs[0] = even ? "requantize_shift_even" : "requantize_shift";
+        snprintf(result, sizeof result, "(%s)(%s(sum, l->shift, l->lo, l->hi) + l->zero_y)", type,
+                 form.needs[0]);
     } else if (p.step->offset_first) {
         snprintf(result, sizeof result, "(%s)offset_first(sum, l->factor, l->zero_y, l->lo, l->hi)",
                  type);

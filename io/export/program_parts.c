@@ -75,6 +75,18 @@ void oct_export_rescale(const oct_program *program, oct_qparams from, oct_qparam
     oct_qconcat_forward(OCT_EXPORT_CODES, 1, &one, program->requantizer, to, table);
 }
 
+/* Floats hold whole numbers below 2^24, and products of those with powers of two. */
+bool oct_export_halves_differ(const oct_program *program, const oct_step *step)
+{
+    if (!oct_requantizer_shifts(program->requantizer)) return false;
+    if (program->requantizer != OCT_REQUANT_SHIFT_EVEN) return true;
+    const oct_qparams q = oct_step_input(program, step, 0)->q;
+    for (int64_t c = 0; step->weight && c < step->conv.out_c; c++)
+        if (oct_qconv_bound(&step->conv, step->weight, c, step->bias[c], q.qmin, q.qmax) >= 1 << 24)
+            return true;
+    return false;
+}
+
 void oct_export_lose(oct_export_loss *loss, const oct_step *step)
 {
     if (loss->count++ == 0) loss->first = step->name;

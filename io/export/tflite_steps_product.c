@@ -353,7 +353,7 @@ static int conv(oct_to_tflite_program *p, const oct_step *step)
         const int y = quantized(p, step->output, as_value(p, step, compute_in_float(p, step, 0)));
         return oct_to_tflite_cut(p, step->output, y, step->lo, step->hi);
     }
-    if (oct_requantizer_shifts(p->program->requantizer))
+    if (oct_export_halves_differ(p->program, step))
         oct_to_tflite_lose(p, OCT_TO_TFLITE_LOSS_SHIFT, step);
     for (int64_t o = 0; o < step->conv.out_c; o++) {
         ends[0] = fminf(ends[0], step->multiplier[o]);
@@ -413,7 +413,7 @@ static int mul(oct_to_tflite_program *p, const oct_step *step)
     const oct_qparams a = p->program->values[step->input[0]].q,
                       b = p->program->values[step->input[1]].q,
                       y = p->program->values[step->output].q;
-    if (oct_requantizer_shifts(p->program->requantizer))
+    if (oct_export_halves_differ(p->program, step))
         oct_to_tflite_lose(p, OCT_TO_TFLITE_LOSS_SHIFT, step);
     else if (step->offset_first || step->factor != oct_qmul_factor_float(a, b, y))
         oct_to_tflite_lose(p, OCT_TO_TFLITE_LOSS_PRODUCT, step);

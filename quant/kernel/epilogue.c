@@ -82,7 +82,18 @@ static inline int32_t right_shift_of(float multiplier)
     return 127 - (int32_t)(bits >> 23 & 255);
 }
 
-#define SHIFT(name, acc_t)                                                                         \
+static inline int64_t cut20(int64_t sum)
+{
+    const int64_t end = INT64_C(1) << 19;
+    return sum < -end ? -end : sum > end - 1 ? end - 1 : sum;
+}
+
+static inline int64_t whole(int64_t sum)
+{
+    return sum;
+}
+
+#define SHIFT(name, acc_t, cut, even)                                                              \
     OCT_CLONES                                                                                     \
     static void name(int64_t rows, int64_t n, const acc_t *restrict acc,                           \
                      const int64_t *restrict bias, const float *restrict multiplier,               \
@@ -93,12 +104,15 @@ static inline int32_t right_shift_of(float multiplier)
                 const int32_t k = right_shift_of(multiplier[c]);                                   \
                 const int64_t right = k < 0 ? 0 : k > MOST_RIGHT ? MOST_RIGHT : k;                 \
                 const int64_t left = k > 0 ? 0 : k < -MOST_LEFT ? MOST_LEFT : -k;                  \
-                const int64_t sum = (acc[c] + bias[c]) * (INT64_C(1) << left);                     \
-                r[c] = (double)((sum + (INT64_C(1) << right >> 1)) >> right);                      \
+                const int64_t sum = cut(acc[c] + bias[c]) * (INT64_C(1) << left);                  \
+                r[c] = (double)oct_shift_right(sum, right, even);                                  \
             }                                                                                      \
     }
-SHIFT(shift, int32_t)
-SHIFT(shift16, int64_t)
+SHIFT(shift, int32_t, whole, false)
+SHIFT(shift16, int64_t, whole, false)
+SHIFT(shift_even, int32_t, whole, true)
+SHIFT(shift_even16, int64_t, whole, true)
+SHIFT(shift_20, int32_t, cut20, false)
 
 OCT_CLONES
 static void multiply_twice(int64_t rows, int64_t n, const int32_t *restrict acc,
@@ -226,6 +240,12 @@ static void round_sums(const job *j, const span *s, const double *v, double *r)
         round_wide(s->rows * s->n, v, r);
     else if (f->arithmetic == OCT_ARITHMETIC_DOUBLE)
         multiply_twice(s->rows, s->n, acc, bias, f->fixed + s->channel, r);
+    else if (f->arithmetic == OCT_ARITHMETIC_SHIFT_20)
+        shift_20(s->rows, s->n, acc, bias, multiplier, r);
+    else if (f->arithmetic == OCT_ARITHMETIC_SHIFT_EVEN && f->acc == OCT_S64)
+        shift_even16(s->rows, s->n, acc, bias, multiplier, r);
+    else if (f->arithmetic == OCT_ARITHMETIC_SHIFT_EVEN)
+        shift_even(s->rows, s->n, acc, bias, multiplier, r);
     else if (f->acc == OCT_S64)
         shift16(s->rows, s->n, acc, bias, multiplier, r);
     else

@@ -9,6 +9,8 @@
  *     WIDE   the same in double: for layers of which any tensor has 16-bit codes.
  *     SHIFT  multipliers are powers of two, 2^-k, and r = (acc + bias + 2^(k-1)) >> k, arithmetically
  *            (a shift to the left for k <= 0). No second addend.
+ *     SHIFT_EVEN  the same, where halves become the even number.
+ *     SHIFT_20    as SHIFT, where acc + bias is first cut to 20 bits, -2^19 to 2^19 - 1. Accumulators are int32.
  *     DOUBLE r is oct_fixed_double of acc + bias and the channel's whole multiplier (requantizer.h). v, which only
  *            mask, range and float outputs show, is as in WIDE. Accumulators are int32, and no second addend.
  * Codes, mask and range follow from r and v as in oct_requant. A float output is v itself, clipped by
@@ -30,7 +32,16 @@ typedef enum oct_arithmetic {
     OCT_ARITHMETIC_WIDE,
     OCT_ARITHMETIC_SHIFT,
     OCT_ARITHMETIC_DOUBLE,
+    OCT_ARITHMETIC_SHIFT_EVEN,
+    OCT_ARITHMETIC_SHIFT_20,
 } oct_arithmetic;
+
+/* Tells whether multipliers are powers of two, of which only the exponents count. */
+static inline bool oct_arithmetic_shifts(oct_arithmetic a)
+{
+    return a == OCT_ARITHMETIC_SHIFT || a == OCT_ARITHMETIC_SHIFT_EVEN ||
+           a == OCT_ARITHMETIC_SHIFT_20;
+}
 
 /* Chooses by the types. addend: U8 when there is none. out: F32 counts as 8-bit. */
 static inline oct_arithmetic oct_arithmetic_of(oct_requantizer r, oct_dtype in, oct_dtype addend,
@@ -38,6 +49,8 @@ static inline oct_arithmetic oct_arithmetic_of(oct_requantizer r, oct_dtype in, 
 {
     const bool wide = in == OCT_U16 || addend == OCT_U16 || out == OCT_U16;
     if (r == OCT_REQUANT_SHIFT) return OCT_ARITHMETIC_SHIFT;
+    if (r == OCT_REQUANT_SHIFT_EVEN) return OCT_ARITHMETIC_SHIFT_EVEN;
+    if (r == OCT_REQUANT_SHIFT_20) return OCT_ARITHMETIC_SHIFT_20;
     if (r == OCT_REQUANT_DOUBLE) return OCT_ARITHMETIC_DOUBLE;
     return wide ? OCT_ARITHMETIC_WIDE : OCT_ARITHMETIC_FLOAT;
 }

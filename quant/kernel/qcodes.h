@@ -76,7 +76,8 @@ void oct_qadd_forward(int64_t n, oct_qcodes a, oct_qcodes b, const oct_qadd *add
 
 /* Product: p = (a-za)*(b-zb), exact; code = clamp(r) + zero_point, where r is
  *     EVEN          round_half_even((float)p * factor), wide in double
- *     SHIFT         the same by shifts, factor being a power of two
+ *     SHIFT         the same by shifts, factor being a power of two, halves up
+ *     SHIFT_EVEN    the same, halves to even
  *     OFFSET_FIRST  round_half_even(fl((float)p * factor) + zero_point) - zero_point, all in float: bytes
  *                   only, of targets that say so (oct_target.offset_first).
  * factor = scale_a * scale_b / scale_y, kept within [2^-60, 2^60]: computed in double or, of OFFSET_FIRST and of
@@ -84,6 +85,7 @@ void oct_qadd_forward(int64_t n, oct_qcodes a, oct_qcodes b, const oct_qadd *add
 typedef enum oct_qmul_rounding {
     OCT_QMUL_EVEN,
     OCT_QMUL_SHIFT,
+    OCT_QMUL_SHIFT_EVEN,
     OCT_QMUL_OFFSET_FIRST,
 } oct_qmul_rounding;
 float oct_qmul_factor(oct_qparams a, oct_qparams b, oct_qparams y);
@@ -135,6 +137,8 @@ typedef struct oct_qavg {
         factor; /* in place of 1/count, in float and of bytes alone, where all windows have as many positions; 0: none */
     /* Bytes alone: with codes c = x - 128, z included, code = 128 + (sum of c) / count, halves away from 0. */
     bool of_codes;
+    /* Bytes alone: halves up, floor(fl(v + 0.5)) in place of round_half_even(v). */
+    bool half_up;
 } oct_qavg;
 void oct_qmax_pool(int64_t samples, const oct_conv_shape *s, oct_qcodes x, void *codes);
 void oct_qavg_pool(int64_t samples, const oct_conv_shape *s, const oct_qavg *how, oct_qcodes x,

@@ -9,19 +9,20 @@
 
 /* Requantizes codes from one scale to another. */
 typedef struct ratio {
-    bool shift;
+    bool shift, even;
     float factor;
     int up, down;
     int32_t lo, hi;
 } ratio;
 
-static ratio ratio_of(oct_qparams x, oct_qparams y, bool shift)
+static ratio ratio_of(oct_qparams x, oct_qparams y, oct_requantizer r)
 {
     const double factor = (double)x.scale / (double)y.scale;
     int exponent;
     (void)frexp(factor, &exponent);
     const int power = exponent - 1;
-    return (ratio){.shift = shift,
+    return (ratio){.shift = oct_requantizer_shifts(r),
+                   .even = r == OCT_REQUANT_SHIFT_EVEN,
                    .factor = (float)fmin(fmax(factor, 0x1p-60), 0x1p60),
                    .up = (int)oct_max_i64(oct_min_i64(power, 24), 0),
                    .down = (int)oct_max_i64(oct_min_i64(-power, 60), 0),
@@ -49,9 +50,8 @@ static void scale_shifted(int64_t n, const ratio *q, int32_t *restrict logical,
                           uint8_t *restrict flags)
 {
     const int64_t lo = q->lo, hi = q->hi, factor = INT64_C(1) << q->up;
-    const int64_t half = q->down > 0 ? INT64_C(1) << (q->down - 1) : 0;
     for (int64_t i = 0; i < n; i++) {
-        const int64_t r = (logical[i] * factor + half) >> q->down;
+        const int64_t r = oct_shift_right(logical[i] * factor, q->down, q->even);
         int64_t clamped = r < lo ? lo : r;
         clamped = clamped > hi ? hi : clamped;
         logical[i] = (int32_t)clamped;
@@ -109,7 +109,7 @@ void oct_qconcat_forward(int64_t rows, int n, const oct_qconcat_input *input, oc
         to.stride += input[i].c;
     for (int i = 0; i < n; i++) {
         to.count = input[i].c;
-        const ratio q = ratio_of(input[i].x.q, y, oct_requantizer_shifts(r));
+        const ratio q = ratio_of(input[i].x.q, y, r);
         if (oct_qparams_equal(input[i].x.q, y))
             copy(rows, &to, input[i].x, codes);
         else

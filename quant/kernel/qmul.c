@@ -97,13 +97,13 @@ static void multiply_wide(int64_t n, double factor, block *restrict k)
 /* Multiplies by 2^up and 2^-down, one of them 0. Nothing overflows: |p| < 2^32 and up <= 24, so 2^56; the
  * rounding term is at most 2^59. */
 OCT_CLONES
-static void multiply_shifted(int64_t n, int up, int down, block *restrict k)
+static void multiply_shifted(int64_t n, int up, int down, bool even, block *restrict k)
 {
-    const int64_t lo = k->lo, hi = k->hi, half = down > 0 ? INT64_C(1) << (down - 1) : 0;
+    const int64_t lo = k->lo, hi = k->hi;
     int64_t least = k->least, most = k->most;
     for (int64_t i = 0; i < n; i++) {
         const int64_t p = (int64_t)k->a[i] * k->b[i];
-        const int64_t r = (p * (INT64_C(1) << up) + half) >> down;
+        const int64_t r = oct_shift_right(p * (INT64_C(1) << up), down, even);
         int64_t clamped = r < lo ? lo : r;
         clamped = clamped > hi ? hi : clamped;
         k->a[i] = (int32_t)clamped;
@@ -116,13 +116,13 @@ static void multiply_shifted(int64_t n, int up, int down, block *restrict k)
 }
 
 /* A factor beyond 2^24 takes every product but 0 beyond all codes, as 2^24 does. */
-static void multiply_by_shift(int64_t n, float factor, block *k)
+static void multiply_by_shift(int64_t n, float factor, bool even, block *k)
 {
     int exponent;
     (void)frexpf(factor, &exponent);
     const int power = exponent - 1;
     multiply_shifted(n, (int)oct_max_i64(oct_min_i64(power, 24), 0), (int)oct_max_i64(-power, 0),
-                     k);
+                     even, k);
 }
 
 static void merge_range(const block *k, double scale, float *range)
@@ -146,8 +146,8 @@ void oct_qmul_forward(int64_t n, oct_qcodes a, oct_qcodes b, float factor,
         const int64_t count = oct_min_i64(n - i, OCT_FLAG_BLOCK);
         oct_qcodes_load(a, i, count, k.a);
         oct_qcodes_load(b, i, count, k.b);
-        if (rounding == OCT_QMUL_SHIFT)
-            multiply_by_shift(count, factor, &k);
+        if (rounding == OCT_QMUL_SHIFT || rounding == OCT_QMUL_SHIFT_EVEN)
+            multiply_by_shift(count, factor, rounding == OCT_QMUL_SHIFT_EVEN, &k);
         else if (rounding == OCT_QMUL_OFFSET_FIRST)
             multiply_offset_first(count, factor, &k);
         else if (wide)

@@ -65,14 +65,17 @@ typedef struct divisor {
     float factor;
 } divisor;
 
-#define OCT_AVERAGE(add, average, code_t, sum_t, float_t, round)                                   \
+#define OCT_ADD_UP(name, code_t, sum_t)                                                            \
     OCT_CLONES                                                                                     \
-    static void add(int64_t n, const code_t *restrict x, sum_t *restrict sum)                      \
+    static void name(int64_t n, const code_t *restrict x, sum_t *restrict sum)                     \
     {                                                                                              \
         for (int64_t i = 0; i < n; i++)                                                            \
             sum[i] += x[i];                                                                        \
-    }                                                                                              \
-                                                                                                   \
+    }
+OCT_ADD_UP(add_bytes, uint8_t, int32_t)
+OCT_ADD_UP(add_wide, uint16_t, int64_t)
+
+#define OCT_AVERAGE(average, code_t, sum_t, float_t, round)                                        \
     OCT_CLONES                                                                                     \
     static void average(int64_t n, const sum_t *restrict sum, divisor d, oct_qparams q,            \
                         code_t *restrict y)                                                        \
@@ -89,9 +92,15 @@ typedef struct divisor {
         }                                                                                          \
     }
 
+static inline float half_up(float v)
+{
+    return floorf((float)((double)v + 0.5));
+}
+
 /* Windows have at most 2^20 positions: a sum of bytes is below 2^28. */
-OCT_AVERAGE(add_bytes, average_bytes, uint8_t, int32_t, float, rintf)
-OCT_AVERAGE(add_wide, average_wide, uint16_t, int64_t, double, rint)
+OCT_AVERAGE(average_bytes, uint8_t, int32_t, float, rintf)
+OCT_AVERAGE(average_wide, uint16_t, int64_t, double, rint)
+OCT_AVERAGE(average_bytes_up, uint8_t, int32_t, float, half_up)
 
 enum { SIGNED_ZERO = 128 }; /* the code whose signed byte is 0 */
 
@@ -130,6 +139,8 @@ static void average_codes(const window *p, const uint8_t *corner, int64_t channe
     const divisor d = {p->h * p->w, p->count, p->how->factor};
     if (p->how->of_codes)
         average_signed(channels, sum, d, q, y);
+    else if (p->how->half_up)
+        average_bytes_up(channels, sum, d, q, y);
     else
         average_bytes(channels, sum, d, q, y);
 }

@@ -7,16 +7,27 @@
 
 /* The numbers are those in files; new ones come behind. */
 typedef enum oct_requantizer {
-    OCT_REQUANT_FLOAT,  /* round_half_even((float)acc * multiplier) */
-    OCT_REQUANT_SHIFT,  /* (acc + 2^(shift-1)) >> shift: scales are powers of two */
-    OCT_REQUANT_DOUBLE, /* a multiplier of 31 bits and a shift, each of which rounds */
+    OCT_REQUANT_FLOAT,      /* round_half_even((float)acc * multiplier) */
+    OCT_REQUANT_SHIFT,      /* (acc + 2^(shift-1)) >> shift: scales are powers of two */
+    OCT_REQUANT_DOUBLE,     /* a multiplier of 31 bits and a shift, each of which rounds */
+    OCT_REQUANT_SHIFT_EVEN, /* as SHIFT, halves to the even number */
+    OCT_REQUANT_SHIFT_20,   /* as SHIFT, of sums that are cut to 20 bits */
     OCT_REQUANTIZERS
 } oct_requantizer;
 
 /* Tells whether every scale is a power of two. */
 static inline bool oct_requantizer_shifts(oct_requantizer r)
 {
-    return r == OCT_REQUANT_SHIFT;
+    return r == OCT_REQUANT_SHIFT || r == OCT_REQUANT_SHIFT_EVEN || r == OCT_REQUANT_SHIFT_20;
+}
+
+/* Shifts to the right, arithmetically: halves up, or with `even` to the even number. Nothing overflows for |sum| <
+ * 2^62 and right <= 62. */
+static inline int64_t oct_shift_right(int64_t sum, int64_t right, bool even)
+{
+    const int64_t half = INT64_C(1) << right >> 1;
+    const int64_t less = even & (half > 0) & ~(sum >> right);
+    return (sum + half - less) >> right;
 }
 
 /* Tells whether multipliers are whole numbers with an exponent, which follow from scales. */

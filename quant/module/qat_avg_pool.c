@@ -9,7 +9,8 @@
 typedef struct avg_pool {
     oct_module base;
     oct_pool_geometry geometry; /* of kernel 0: the whole plane */
-    bool convolves, of_codes;   /* oct_target.pools_convolve, pools_codes */
+    /* oct_target.pools_convolve, pools_codes, pools_half_up */
+    bool convolves, of_codes, half_up;
 } avg_pool;
 
 static bool is_global(const avg_pool *m)
@@ -103,6 +104,7 @@ static oct_status constants(oct_module *self, const oct_program *program, oct_st
         step->factor =
             oct_qavg_factor(in->q.scale, (int64_t)step->conv.kernel_h * step->conv.kernel_w);
     step->of_codes = m->of_codes;
+    step->half_up = m->half_up;
     step->ceil = m->geometry.ceil;
     step->count_include_pad = m->geometry.count_include_pad;
     return OCT_OK;
@@ -153,6 +155,7 @@ static void aim(oct_module *made, const oct_target *target)
     avg_pool *m = (avg_pool *)made;
     m->convolves = target->pools_convolve;
     m->of_codes = target->pools_codes;
+    m->half_up = target->pools_half_up;
 }
 
 const oct_quant_rule oct_quant_rule_avg_pool = {

@@ -35,6 +35,9 @@ static oct_status check_multipliers(const oct_program *program, const oct_step *
 oct_status oct_epilogue_check(const oct_program *program, const oct_step *step)
 {
     OCT_TRY(check_multipliers(program, step));
+    OCT_CHECK(program->requantizer != OCT_REQUANT_SHIFT_20 ||
+                  oct_step_input(program, step, 0)->dtype == OCT_U8,
+              OCT_DATA, "its sums have 20 bits, which is for 8-bit codes");
     OCT_CHECK(program->requantizer != OCT_REQUANT_DOUBLE ||
                   oct_step_input(program, step, 0)->dtype == OCT_U8,
               OCT_DATA, "its multipliers have 31 bits, which is for 8-bit codes");

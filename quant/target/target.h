@@ -33,6 +33,8 @@ typedef struct oct_target {
     bool pools_convolve;
     /* Averages are those of the codes as signed bytes (the zero_point counts), halves away from 0. */
     bool pools_codes;
+    /* Averages round halves up; otherwise to even. */
+    bool pools_half_up;
     /* Names of fusions (pass/prepare/fusion_list.def) and quantized ops (rule_list.def) that it cannot
      * run; NULL ends each list. A fusion that is missing falls apart into its members. */
     const char *const *no_fusions, *const *no_ops;

@@ -124,10 +124,9 @@ TestSuite(export_c, .init = enter_folder, .fini = leave_folder, .timeout = 120);
 static const struct kind {
     int bits;
     oct_requantizer requantizer;
-} kinds[] = {{8, OCT_REQUANT_FLOAT},
-             {16, OCT_REQUANT_FLOAT},
-             {8, OCT_REQUANT_SHIFT},
-             {16, OCT_REQUANT_SHIFT}};
+} kinds[] = {{8, OCT_REQUANT_FLOAT},   {16, OCT_REQUANT_FLOAT},     {8, OCT_REQUANT_SHIFT},
+             {16, OCT_REQUANT_SHIFT},  {8, OCT_REQUANT_SHIFT_EVEN}, {16, OCT_REQUANT_SHIFT_EVEN},
+             {8, OCT_REQUANT_SHIFT_20}};
 
 Test(export_c, clamps_looks_up_moves_and_pads)
 {
@@ -173,7 +172,8 @@ Test(export_c, pools_with_padding_and_resizes)
              (oct_step){.kind = mode < 3 ? OCT_STEP_AVG_POOL : OCT_STEP_MAX_POOL,
                         .conv = s,
                         .count_include_pad = mode == 1,
-                        .of_codes = mode == 2},
+                        .of_codes = mode == 2,
+                        .half_up = mode == 0},
              x, -1, next);
         x = next, next = codes(&b, 7, 4, 2, q);
         s = (oct_conv_shape){.in_h = 3, .in_w = 3, .in_c = 2, .out_h = 7, .out_w = 4, .out_c = 2};

@@ -232,6 +232,8 @@ Test(invariance, a_second_target_gives_the_same_files_on_any_ranks_and_threads)
 {
     setting pow2 = with(&cnn, "quant.target=pow2", "quant.batch_norm=folded");
     check_ranks(&pow2, 2);
+    setting per_tensor = with(&cnn, "quant.target=espdl-s3", "quant.batch_norm=folded");
+    check_ranks(&per_tensor, 2);
 }
 
 /* Kills the whole job, mpirun first, as soon as the checkpoint of `step` is there. */

@@ -61,10 +61,15 @@ static inline expected_output oracle_epilogue(const oct_epilogue *f, int64_t acc
         if (f->addend.data) r.v += (double)addend_at(&f->addend, i) * (double)f->addend_multiplier;
     }
     double rounded = nearbyint(r.v);
-    if (f->arithmetic == OCT_ARITHMETIC_SHIFT) {
+    if (oct_arithmetic_shifts(f->arithmetic)) {
         int exponent;
         (void)frexpf(multiplier, &exponent);
-        rounded = (double)floorl(ldexpl((long double)sum, exponent - 1) + 0.5L);
+        long double cut = (long double)sum;
+        if (f->arithmetic == OCT_ARITHMETIC_SHIFT_20)
+            cut = fminl(fmaxl(cut, -0x1p19L), 0x1p19L - 1);
+        const long double exact = ldexpl(cut, exponent - 1);
+        rounded = (double)(f->arithmetic == OCT_ARITHMETIC_SHIFT_EVEN ? nearbyintl(exact)
+                                                                      : floorl(exact + 0.5L));
     }
     if (f->arithmetic == OCT_ARITHMETIC_DOUBLE) rounded = oracle_double(sum, (double)multiplier);
     const double floor_ = f->q.relu ? (double)f->q.floor : -HUGE_VAL;
@@ -118,7 +123,7 @@ static inline oct_qparams roll_qparams(dice *d, bool wide)
 
 static inline float roll_scaled(dice *d, oct_arithmetic arithmetic, int range)
 {
-    if (arithmetic == OCT_ARITHMETIC_SHIFT)
+    if (oct_arithmetic_shifts(arithmetic))
         return ldexpf(1.0f, (int)roll_between(d, -range - 8, roll(d) % 16 ? 0 : 20));
     const float sign = roll(d) & 1 ? 1.0f : -1.0f;
     if (roll_between(d, 0, 3) == 0) return sign * ldexpf(1.0f, -(int)roll_between(d, 0, range));

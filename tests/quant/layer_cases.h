@@ -1,6 +1,6 @@
-/* Single layers with the codes that another runtime computed of them (tests/golden/make_ort_golden.py,
- * make_tflite_golden.py), and what runs such a layer as a program. Floats are their bits; codes are unsigned, images
- * (H, W, C), weights (O, kh, kw, I). */
+/* Single layers with the codes that another runtime or another program computed of them (tests/golden/
+ * make_ort_golden.py, make_tflite_golden.py, make_hardware_golden.py), and what runs such a layer as a program. Floats
+ * are their bits; codes are unsigned, images (H, W, C), weights (O, kh, kw, I). */
 #pragma once
 
 #include "quant/qparams.h"
@@ -118,6 +118,7 @@ static inline void layer_begin(layer *l, const char *target, oct_step_kind kind,
     const bool quotient = oct_target_find(target)->quotient;
     program_begin(p);
     snprintf(p->target, sizeof p->target, "%s", target);
+    p->requantizer = oct_target_find(target)->requantizer;
     for (int i = 0; i < inputs; i++) {
         const int32_t values = program_input(p, x[i].h, x[i].w, x[i].c);
         l->x[i] = program_value(p, OCT_U8, x[i].h, x[i].w, x[i].c, x[i].q.scale, x[i].q.zero_point);
@@ -191,13 +192,12 @@ static inline void layer_take_weights(layer *l, const int8_t *weight, const int3
     }
 }
 
-/* Runs a convolution of a target whose multipliers are floats; its codes are those of the case and of the reference. */
-static inline void layer_check_conv(const char *target, const layer_conv *k)
+/* Runs a convolution, whose codes are those of the case. */
+static inline void layer_run_conv(const char *target, const layer_conv *k, uint8_t *codes)
 {
     const oct_qparams in = layer_qparams(k->input_scale, k->input_zero_point);
     const oct_qparams out = layer_qparams(k->output_scale, k->output_zero_point);
     layer l;
-    uint8_t codes[1024];
     layer_begin(&l, target, OCT_STEP_CONV,
                 &(oct_value){.h = k->in_h, .w = k->in_w, .c = k->in_c, .q = in}, 1,
                 (oct_value){.h = k->out_h, .w = k->out_w, .c = k->out_c, .q = out});
@@ -207,11 +207,21 @@ static inline void layer_check_conv(const char *target, const layer_conv *k)
                     k->lowest - out.zero_point, k->highest - out.zero_point, 0);
     layer_take_weights(&l, k->weight, k->bias, k->weight_scale, in, out.scale);
     layer_run(&l, 1, &k->x, codes);
+    for (int64_t e = 0; e < (int64_t)k->out_h * k->out_w * k->out_c; e++)
+        cr_assert_eq(codes[e], k->y[e], "%s, %s: code %d is %d, not %d", target, k->name, (int)e,
+                     codes[e], k->y[e]);
+}
+
+/* The same of a target whose multipliers are floats; the codes are also those of the reference. */
+static inline void layer_check_conv(const char *target, const layer_conv *k)
+{
+    const oct_qparams in = layer_qparams(k->input_scale, k->input_zero_point);
+    const oct_qparams out = layer_qparams(k->output_scale, k->output_zero_point);
+    uint8_t codes[1024];
+    layer_run_conv(target, k, codes);
     for (int64_t e = 0; e < (int64_t)k->out_h * k->out_w * k->out_c; e++) {
         const float scale = in.scale * layer_real(k->weight_scale[e % k->out_c]);
         const float steps = (float)layer_sum(k, e) * (scale / out.scale);
-        cr_assert_eq(codes[e], k->y[e], "%s: code %d is %d, not %d", k->name, (int)e, codes[e],
-                     k->y[e]);
         cr_assert_eq(layer_code((double)nearbyintf(steps), out.zero_point, k->lowest, k->highest),
                      k->y[e]);
     }

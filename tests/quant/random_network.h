@@ -641,10 +641,12 @@ static inline void rn_draw_methods(rn_plan *p)
 static inline const oct_target *rn_target(const rn_plan *p, bool shift)
 {
     rn_plan draws = {.seed = p->seed, .state = 1 << 22};
-    const char *name = shift                   ? "pow2"
-                       : rn_chance(&draws, 30) ? "onnxruntime"
-                       : rn_chance(&draws, 30) ? "tflite"
-                                               : "x86";
+    const char *name = shift && rn_chance(&draws, 30)   ? "espdl-s3"
+                       : shift && rn_chance(&draws, 30) ? "espdl-p4"
+                       : shift                          ? "pow2"
+                       : rn_chance(&draws, 30)          ? "onnxruntime"
+                       : rn_chance(&draws, 30)          ? "tflite"
+                                                        : "x86";
     return oct_target_find(name);
 }
 

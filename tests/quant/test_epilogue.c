@@ -12,16 +12,19 @@ typedef struct variant {
 } variant;
 
 static const variant variants[] = {
-    {OCT_ARITHMETIC_FLOAT, false, OCT_U8, 0},   {OCT_ARITHMETIC_FLOAT, false, OCT_U8, 8},
-    {OCT_ARITHMETIC_FLOAT, false, OCT_F32, 0},  {OCT_ARITHMETIC_FLOAT, false, OCT_F32, 8},
-    {OCT_ARITHMETIC_WIDE, true, OCT_U8, 0},     {OCT_ARITHMETIC_WIDE, true, OCT_U16, 0},
-    {OCT_ARITHMETIC_WIDE, true, OCT_F32, 0},    {OCT_ARITHMETIC_WIDE, true, OCT_U8, 8},
-    {OCT_ARITHMETIC_WIDE, true, OCT_U16, 16},   {OCT_ARITHMETIC_WIDE, false, OCT_U16, 0},
-    {OCT_ARITHMETIC_WIDE, false, OCT_U16, 8},   {OCT_ARITHMETIC_WIDE, false, OCT_U8, 16},
-    {OCT_ARITHMETIC_WIDE, false, OCT_F32, 16},  {OCT_ARITHMETIC_SHIFT, false, OCT_U8, 0},
-    {OCT_ARITHMETIC_SHIFT, false, OCT_U16, 0},  {OCT_ARITHMETIC_SHIFT, true, OCT_U16, 0},
-    {OCT_ARITHMETIC_SHIFT, false, OCT_F32, 0},  {OCT_ARITHMETIC_DOUBLE, false, OCT_U8, 0},
-    {OCT_ARITHMETIC_DOUBLE, false, OCT_U16, 0}, {OCT_ARITHMETIC_DOUBLE, false, OCT_F32, 0},
+    {OCT_ARITHMETIC_FLOAT, false, OCT_U8, 0},       {OCT_ARITHMETIC_FLOAT, false, OCT_U8, 8},
+    {OCT_ARITHMETIC_FLOAT, false, OCT_F32, 0},      {OCT_ARITHMETIC_FLOAT, false, OCT_F32, 8},
+    {OCT_ARITHMETIC_WIDE, true, OCT_U8, 0},         {OCT_ARITHMETIC_WIDE, true, OCT_U16, 0},
+    {OCT_ARITHMETIC_WIDE, true, OCT_F32, 0},        {OCT_ARITHMETIC_WIDE, true, OCT_U8, 8},
+    {OCT_ARITHMETIC_WIDE, true, OCT_U16, 16},       {OCT_ARITHMETIC_WIDE, false, OCT_U16, 0},
+    {OCT_ARITHMETIC_WIDE, false, OCT_U16, 8},       {OCT_ARITHMETIC_WIDE, false, OCT_U8, 16},
+    {OCT_ARITHMETIC_WIDE, false, OCT_F32, 16},      {OCT_ARITHMETIC_SHIFT, false, OCT_U8, 0},
+    {OCT_ARITHMETIC_SHIFT, false, OCT_U16, 0},      {OCT_ARITHMETIC_SHIFT, true, OCT_U16, 0},
+    {OCT_ARITHMETIC_SHIFT, false, OCT_F32, 0},      {OCT_ARITHMETIC_DOUBLE, false, OCT_U8, 0},
+    {OCT_ARITHMETIC_DOUBLE, false, OCT_U16, 0},     {OCT_ARITHMETIC_DOUBLE, false, OCT_F32, 0},
+    {OCT_ARITHMETIC_SHIFT_EVEN, false, OCT_U8, 0},  {OCT_ARITHMETIC_SHIFT_EVEN, true, OCT_U16, 0},
+    {OCT_ARITHMETIC_SHIFT_EVEN, false, OCT_F32, 0}, {OCT_ARITHMETIC_SHIFT_20, false, OCT_U8, 0},
+    {OCT_ARITHMETIC_SHIFT_20, false, OCT_F32, 0},
 };
 
 /* Sums near the ends of codes, and any that occur. */

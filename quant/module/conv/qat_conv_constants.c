@@ -141,6 +141,7 @@ oct_status oct_fold_channels(const oct_layer *l, oct_qparams in, float output_sc
                                   .output_scale = output_scale,
                                   .wide = in.qmax > UINT8_MAX,
                                   .pow2 = oct_requantizer_shifts(l->requantizer),
+                                  .narrow = l->requantizer == OCT_REQUANT_SHIFT_20,
                                   .one_scale = l->wq && l->wq->by_target};
     for (int64_t o = 0; o < n; o++) {
         oct_fold_channel channel = {.weight_scale = ch->scale[o], .silent = ch->silent[o]};

@@ -51,6 +51,20 @@ static bool target_wants_one(const oct_prepare_plan *plan, int64_t i)
     return false;
 }
 
+/* Joins what later runs of a block read at a node in place of its inputs. */
+static void join_carried(oct_prepare_plan *plan, int64_t i)
+{
+    const oct_graph *g = plan->graph;
+    for (size_t r = 0; r < g->num_carried; r++) {
+        if (plan->nodes[g->carried[r].node].runs_at != i) continue;
+        for (int mode = 0; mode < OCT_MODES; mode++) {
+            const int64_t value = oct_graph_resolve(g, g->carried[r].value, (oct_mode)mode);
+            if (plan->values[value].group >= 0 && is_free(plan, value))
+                join(plan, g->nodes[i].output, value);
+        }
+    }
+}
+
 static void join_node(oct_prepare_plan *plan, int64_t i)
 {
     const oct_prepare_node *p = &plan->nodes[i];
@@ -66,6 +80,7 @@ static void join_node(oct_prepare_plan *plan, int64_t i)
             int64_t input = oct_graph_input(plan->graph, node, k, mode);
             if (is_free(plan, input)) join(plan, output, input);
         }
+    if (target_wants_one(plan, i)) join_carried(plan, i);
 }
 
 /* Joins what a node reads in evaluation, where training does not make it, with what it reads in
