@@ -161,6 +161,7 @@ static const struct part {
 } parts[] = {
     {"round_even", NULL, true},
     {"requantize", "round_even", true},
+    {"requantize_double", "multiply_twice", false},
     {"requantize_joined", "round_even", true},
     {"cut", NULL, true},
     {"unquantized", "cut", true},

@@ -104,25 +104,31 @@ static void place(oct_to_c *w, const call *of, int input, int64_t first)
     oct_to_c_value(w, c.step->input[input], c.from);
     snprintf(to, sizeof to, "%s + %lld", c.to, (long long)first);
     const oct_qparams x = c.x->q, y = c.y->q;
-    const bool equal = oct_qparams_equal(x, y),
-               shift = oct_requantizer_shifts(w->program->requantizer),
-               even = w->program->requantizer == OCT_REQUANT_SHIFT_EVEN;
+    const bool equal = oct_qparams_equal(x, y);
+    const bool shift = oct_requantizer_shifts(w->program->requantizer);
+    const bool twice = w->program->requantizer == OCT_REQUANT_DOUBLE;
+    const bool even = w->program->requantizer == OCT_REQUANT_SHIFT_EVEN;
     use(&c,
         equal   ? "place"
         : even  ? "place_shifted_even"
         : shift ? "place_shifted"
+        : twice ? "place_fixed"
                 : "place_scaled",
         equal   ? NULL
         : even  ? "requantize_shift_even"
         : shift ? "requantize_shift"
+        : twice ? "requantize_double"
                 : "round_even");
     oct_to_c_add(w, &w->calls, "    %s(%lld, %lld, %lld, ", c.kernel, (long long)(c.y->h * c.y->w),
                  (long long)c.x->c, (long long)c.y->c);
     const double ratio = (double)x.scale / (double)y.scale;
+    const oct_fixed fixed = oct_fixed_of(w->program->requantizer, ratio);
     int exponent;
     (void)frexp(ratio, &exponent);
     if (!equal && shift)
         oct_to_c_add(w, &w->calls, "%d, ", (int)fmax(fmin(1 - exponent, 60), -24));
+    else if (!equal && twice)
+        oct_to_c_add(w, &w->calls, "%d, %d, ", fixed.multiplier, fixed.exponent);
     else if (!equal)
         oct_to_c_add(w, &w->calls, "%aF, ", (double)(float)fmin(fmax(ratio, 0x1p-60), 0x1p60));
     if (!equal)

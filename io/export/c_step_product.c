@@ -83,10 +83,52 @@ static const char *shift_name(const layer *l)
     return l->arithmetic == OCT_ARITHMETIC_SHIFT_20 ? "requantize_shift_20" : "requantize_shift";
 }
 
+/* Codes are made by whole multipliers. */
+static bool is_fixed(const layer *l)
+{
+    return l->arithmetic == OCT_ARITHMETIC_DOUBLE && l->y->dtype != OCT_F32;
+}
+
+/* Whole multipliers and their shifts. */
+static void write_fixed(oct_to_c *w, int64_t number, int64_t count, const oct_fixed *fixed)
+{
+    int32_t *multiplier = NULL;
+    int8_t *shift = NULL;
+    if (w->status == OCT_OK) w->status = oct_alloc(&multiplier, (size_t)count, sizeof *multiplier);
+    if (w->status == OCT_OK) w->status = oct_alloc(&shift, (size_t)count, sizeof *shift);
+    for (int64_t c = 0; w->status == OCT_OK && c < count; c++) {
+        multiplier[c] = fixed[c].multiplier;
+        shift[c] = (int8_t)fixed[c].exponent;
+    }
+    if (w->status == OCT_OK) {
+        oct_to_c_constants(w, &(oct_to_c_array){"multiplier", number, OCT_S32, count, multiplier});
+        oct_to_c_constants(w, &(oct_to_c_array){"shift", number, OCT_S8, count, shift});
+    }
+    oct_free(&multiplier);
+    oct_free(&shift);
+}
+
+static void write_fixed_multipliers(oct_to_c *w, const layer *l)
+{
+    const int64_t channels = l->step->conv.out_c;
+    oct_fixed *fixed = NULL;
+    if (w->status == OCT_OK) w->status = oct_alloc(&fixed, (size_t)channels, sizeof *fixed);
+    if (w->status != OCT_OK) return;
+    for (int64_t c = 0; c < channels; c++)
+        fixed[c] = oct_fixed_of_layer(w->program->requantizer, l->x->q.scale,
+                                      l->step->weight_scale[c], l->y->q.scale);
+    write_fixed(w, l->number, channels, fixed);
+    oct_free(&fixed);
+}
+
 static void write_multipliers(oct_to_c *w, const layer *l)
 {
     const int64_t channels = l->step->conv.out_c;
     int8_t *shift = NULL;
+    if (is_fixed(l)) {
+        write_fixed_multipliers(w, l);
+        return;
+    }
     if (!shifts(l)) {
         oct_to_c_constants(
             w, &(oct_to_c_array){"multiplier", l->number, OCT_F32, channels, l->step->multiplier});
@@ -144,14 +186,21 @@ static rounding rounding_of(const layer *l)
     if (values) r.function = "unquantized";
     if (l->second) r.function = values ? "unquantized_joined" : "requantize_joined";
     if (shifts(l)) r.function = shift_name(l);
-    snprintf(r.parameters, sizeof r.parameters,
-             shifts(l) ? "const int8_t *shift" : "const float *multiplier");
+    if (is_fixed(l)) r.function = "requantize_double";
+    snprintf(r.parameters, sizeof r.parameters, "%s",
+             shifts(l)     ? "const int8_t *shift"
+             : is_fixed(l) ? "const int32_t *multiplier, const int8_t *shift"
+                           : "const float *multiplier");
     if (l->second)
         snprintf(r.parameters, sizeof r.parameters, "const float *multiplier, const %s *second",
                  oct_to_c_type(l->second->dtype));
     if (shifts(l))
         snprintf(r.result, sizeof r.result, "(%s)(%s(sum, shift[c], l->lo, l->hi) + l->zero_y)",
                  type, r.function);
+    else if (is_fixed(l))
+        snprintf(r.result, sizeof r.result,
+                 "(%s)(requantize_double(sum, multiplier[c], shift[c], l->lo, l->hi) + l->zero_y)",
+                 type);
     else if (values)
         snprintf(r.result, sizeof r.result, "%s%s(sum, multiplier[c]%s, l->hi)", r.function,
                  wide ? "_wide" : "", joined);
@@ -204,6 +253,7 @@ static void write_conv(oct_to_c *w, int64_t number)
     oct_to_c_add(w, &w->calls, "    %s(&layer_%lld, weight_%lld, bias_%lld, %s_%lld, ", name,
                  (long long)number, (long long)number, (long long)number,
                  shifts(&l) ? "shift" : "multiplier", (long long)number);
+    if (is_fixed(&l)) oct_to_c_add(w, &w->calls, "shift_%lld, ", (long long)number);
     if (l.second) oct_to_c_add(w, &w->calls, "%s, ", oct_to_c_value(w, step->input[1], second));
     oct_to_c_add(w, &w->calls, "%s, %s);\n", oct_to_c_value(w, step->input[0], x),
                  oct_to_c_value(w, step->output, y));
@@ -267,7 +317,8 @@ static void write_pair_layer(oct_to_c *w, const pair *p, factors f)
         f.shift, (double)f.factor);
 }
 
-static void write_pair(oct_to_c *w, const pair *p, const oct_to_c_form *of)
+/* parameters: further ones of the call, behind its layer. */
+static void write_pair(oct_to_c *w, const pair *p, const oct_to_c_form *of, const char *parameters)
 {
     char name[OCT_TO_C_TEXT], a[OCT_TO_C_TEXT], b[OCT_TO_C_TEXT], y[OCT_TO_C_TEXT];
     oct_to_c_form form = *of;
@@ -278,19 +329,36 @@ static void write_pair(oct_to_c *w, const pair *p, const oct_to_c_form *of)
     form.pair = true;
     form.wide = p->wide;
     oct_to_c_kernel(w, &form, name);
-    oct_to_c_add(w, &w->calls, "    %s(&layer_%lld, %s, %s, %s);\n", name, (long long)p->number,
-                 oct_to_c_value(w, p->step->input[0], a), oct_to_c_value(w, p->step->input[1], b),
-                 oct_to_c_value(w, p->step->output, y));
+    oct_to_c_add(w, &w->calls, "    %s(&layer_%lld, %s%s, %s, %s);\n", name, (long long)p->number,
+                 parameters, oct_to_c_value(w, p->step->input[0], a),
+                 oct_to_c_value(w, p->step->input[1], b), oct_to_c_value(w, p->step->output, y));
+}
+
+static void write_steps(oct_to_c *w, const pair *p)
+{
+    const oct_qadd *add = &p->step->add;
+    const oct_qadd_steps s = oct_qadd_steps_of(add, p->a->q, p->b->q, p->y->q);
+    char parameters[OCT_TO_C_TEXT];
+    write_fixed(w, p->number, 3, (const oct_fixed[]){s.a, s.b, s.y});
+    write_pair_layer(w, p, (factors){.lo = add->lo, .hi = add->hi, .mb = add->mb < 0 ? -1 : 1});
+    snprintf(parameters, sizeof parameters, "multiplier_%lld, shift_%lld, ", (long long)p->number,
+             (long long)p->number);
+    write_pair(w, p, &(oct_to_c_form){.kernel = "add_steps", .needs = {"requantize_double"}},
+               parameters);
 }
 
 static void write_add(oct_to_c *w, int64_t number)
 {
     const pair p = pair_of(w, number);
     const oct_qadd *add = &p.step->add;
+    if (w->program->requantizer == OCT_REQUANT_DOUBLE) {
+        write_steps(w, &p);
+        return;
+    }
     write_pair_layer(
         w, &p,
         (factors){.lo = add->lo, .hi = add->hi, .ma = add->ma, .mb = add->mb, .shift = add->shift});
-    write_pair(w, &p, &(oct_to_c_form){.kernel = "add"});
+    write_pair(w, &p, &(oct_to_c_form){.kernel = "add"}, "");
 }
 
 /* A factor beyond 2^24 takes every product but 0 beyond all codes, as 2^24 does. */
@@ -309,10 +377,14 @@ static void write_mul(oct_to_c *w, int64_t number)
     const bool shifts_all = oct_requantizer_shifts(w->program->requantizer);
     oct_to_c_form form = {.kernel = "mul", .variant = "even", .needs = {"round_even"}};
     char result[OCT_TO_C_TEXT];
+    const bool twice = w->program->requantizer == OCT_REQUANT_DOUBLE;
+    const oct_fixed fixed =
+        oct_fixed_of_layer(w->program->requantizer, p.a->q.scale, p.b->q.scale, q.scale);
     write_pair_layer(w, &p,
                      (factors){.lo = q.qmin - q.zero_point,
                                .hi = q.qmax - q.zero_point,
-                               .shift = shifts_all ? -power_of(p.step->factor) : 0,
+                               .ma = fixed.multiplier,
+                               .shift = shifts_all ? -power_of(p.step->factor) : fixed.exponent,
                                .factor = p.step->factor});
     if (shifts_all) {
         const bool even = w->program->requantizer == OCT_REQUANT_SHIFT_EVEN;
@@ -320,6 +392,13 @@ static void write_mul(oct_to_c *w, int64_t number)
         form.needs[0] = even ? "requantize_shift_even" : "requantize_shift";
         snprintf(result, sizeof result, "(%s)(%s(sum, l->shift, l->lo, l->hi) + l->zero_y)", type,
                  form.needs[0]);
+    } else if (twice) {
+        snprintf(result, sizeof result,
+                 "(%s)(requantize_double(sum, (int32_t)l->multiplier_a, l->shift, l->lo, l->hi) + "
+                 "l->zero_y)",
+                 type);
+        form.variant = "twice";
+        form.needs[0] = "requantize_double";
     } else if (p.step->offset_first) {
         snprintf(result, sizeof result, "(%s)offset_first(sum, l->factor, l->zero_y, l->lo, l->hi)",
                  type);
@@ -333,7 +412,7 @@ static void write_mul(oct_to_c *w, int64_t number)
             type);
     }
     form.result = result;
-    write_pair(w, &p, &form);
+    write_pair(w, &p, &form, "");
 }
 
 const oct_to_c_step_type oct_to_c_product_steps[] = {

@@ -26,6 +26,9 @@
     X(SOFTMAX, "is computed in float: a code may differ by one")                                   \
     X(BILINEAR, "has weights between pixels that lie in the middle of two in 1/2048: a code may "  \
                 "differ by one")                                                                   \
+    X(TWICE,                                                                                       \
+      "rounds twice with multipliers of 31 bits, as TFLM and CMSIS-NN do; XNNPACK, where it "      \
+      "runs the file instead, rounds once, and a code may differ by one")                          \
     X(ISLAND, "stays float: its outputs, and so codes behind it, may differ in the last bits")
 
 typedef enum oct_to_tflite_loss_kind {

@@ -77,6 +77,14 @@ static int quantize_pixels(oct_to_tflite_program *p, const oct_step *step)
     return y;
 }
 
+/* Notes a step whose arithmetic is that of TFLite's reference kernels, so that it is not XNNPACK's. */
+static bool rounds_twice(oct_to_tflite_program *p, const oct_step *step)
+{
+    if (p->program->requantizer != OCT_REQUANT_DOUBLE) return false;
+    oct_to_tflite_lose(p, OCT_TO_TFLITE_LOSS_TWICE, step);
+    return true;
+}
+
 static int quantize(oct_to_tflite_program *p, const oct_step *step)
 {
     const oct_qparams *q = &p->program->values[step->output].q;
@@ -84,7 +92,8 @@ static int quantize(oct_to_tflite_program *p, const oct_step *step)
     const oct_tflite_type type = oct_to_tflite_type(p->w, x);
     if (type == OCT_TFLITE_U8) return quantize_pixels(p, step);
     if (type == OCT_TFLITE_S8) return x;
-    if (step->quotient) oct_to_tflite_lose(p, OCT_TO_TFLITE_LOSS_QUOTIENT, step);
+    if (step->quotient && !rounds_twice(p, step))
+        oct_to_tflite_lose(p, OCT_TO_TFLITE_LOSS_QUOTIENT, step);
     const int y = quantized(p, step->output, x);
     return oct_to_tflite_cut(p, step->output, y, q->qmin - q->zero_point, q->qmax - q->zero_point);
 }
@@ -359,7 +368,8 @@ static int conv(oct_to_tflite_program *p, const oct_step *step)
         ends[0] = fminf(ends[0], step->multiplier[o]);
         ends[1] = fmaxf(ends[1], step->multiplier[o]);
     }
-    check_ratio(p, step, ends[0] < 0x1p-32f ? ends[0] : ends[1], 0x1p-32f);
+    if (!rounds_twice(p, step))
+        check_ratio(p, step, ends[0] < 0x1p-32f ? ends[0] : ends[1], 0x1p-32f);
     const int y = as_value(p, step,
                            convolve(p, step, plane_of(p, step), false,
                                     activation == ACT_NO_FORM ? ACT_NONE : activation));
@@ -400,6 +410,8 @@ static int add(oct_to_tflite_program *p, const oct_step *step)
     const oct_qadd *sum = &step->add, there = oct_qadd_of_floats(a, b, y, sum->relu);
     const bool one_scale =
         a.scale == y.scale && b.scale == y.scale; /* exact with any multipliers */
+    if (rounds_twice(p, step))
+        return pair(p, step, sum->mb < 0 ? OCT_TFLITE_SUB : OCT_TFLITE_ADD, sum->lo, sum->hi);
     if (!one_scale && (sum->ma != there.ma || sum->shift != there.shift ||
                        (sum->mb < 0 ? -sum->mb : sum->mb) != there.mb))
         oct_to_tflite_lose(p, OCT_TO_TFLITE_LOSS_SUM, step);
@@ -413,6 +425,8 @@ static int mul(oct_to_tflite_program *p, const oct_step *step)
     const oct_qparams a = p->program->values[step->input[0]].q,
                       b = p->program->values[step->input[1]].q,
                       y = p->program->values[step->output].q;
+    if (rounds_twice(p, step))
+        return pair(p, step, OCT_TFLITE_MUL, y.qmin - y.zero_point, y.qmax - y.zero_point);
     if (oct_export_halves_differ(p->program, step))
         oct_to_tflite_lose(p, OCT_TO_TFLITE_LOSS_SHIFT, step);
     else if (step->offset_first || step->factor != oct_qmul_factor_float(a, b, y))

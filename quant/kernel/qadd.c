@@ -102,6 +102,25 @@ bool oct_qadd_fits(const oct_qadd *add, oct_qparams a, oct_qparams b, oct_qparam
            add->mb <= l.most_multiplier && add->shift >= 1 && add->shift <= l.most_shift;
 }
 
+oct_qadd_steps oct_qadd_steps_of(const oct_qadd *add, oct_qparams a, oct_qparams b, oct_qparams y)
+{
+    const oct_requantizer r = OCT_REQUANT_DOUBLE;
+    const float two = 2 * fmaxf(a.scale, b.scale), unit = (float)(1 << OCT_QADD_LEFT) * y.scale;
+    if (add->mb < 0) {
+        const float ratio_a = a.scale / two, ratio_b = b.scale / two, ratio_y = two / unit;
+        return (oct_qadd_steps){oct_fixed_of(r, (double)ratio_a), oct_fixed_of(r, (double)ratio_b),
+                                oct_fixed_of(r, (double)ratio_y)};
+    }
+    return (oct_qadd_steps){oct_fixed_of(r, (double)a.scale / (double)two),
+                            oct_fixed_of(r, (double)b.scale / (double)two),
+                            oct_fixed_of(r, (double)two / (double)unit)};
+}
+
+bool oct_qadd_steps_fit(const oct_qadd_steps *steps)
+{
+    return steps->y.multiplier > 0 && steps->y.exponent <= 0;
+}
+
 OCT_CLONES
 static void add_bytes(int64_t n, const uint8_t *restrict a, const uint8_t *restrict b,
                       const oct_qadd *q, uint8_t *restrict codes)
@@ -145,6 +164,32 @@ static void add_bytes_watched(int64_t n, const uint8_t *restrict a, const uint8_
     sums[1] = oct_max_i64(sums[1], most);
 }
 
+/* a becomes the logical codes of the sums; what is beyond them is cut. */
+OCT_CLONES
+static void add_in_steps(int64_t n, int32_t *restrict a, const int32_t *restrict b,
+                         const oct_qadd *q, const oct_qadd_steps *steps, uint8_t *restrict flags,
+                         int64_t sums[2])
+{
+    const int64_t ma = q->ma, mb = q->mb, lo = q->lo, hi = q->hi, sign = mb < 0 ? -1 : 1;
+    const oct_fixed of_a = steps->a, of_b = steps->b, of_y = steps->y;
+    const pass_bounds pass = pass_of(q);
+    int64_t least = sums[0], most = sums[1];
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t unit = 1 << OCT_QADD_LEFT, t = ma * a[i] + mb * b[i];
+        const int64_t sum =
+            oct_fixed_double(a[i] * unit, of_a) + sign * oct_fixed_double(b[i] * unit, of_b);
+        const int64_t whole = oct_fixed_double(sum, of_y);
+        int64_t r = whole < lo ? lo : whole;
+        r = r > hi ? hi : r;
+        a[i] = (int32_t)r;
+        flags[i] = (uint8_t)((whole == r) & (t >= pass.least) & (t <= pass.most));
+        least = t < least ? t : least;
+        most = t > most ? t : most;
+    }
+    sums[0] = least;
+    sums[1] = most;
+}
+
 /* a becomes the logical codes of the sums. */
 OCT_CLONES
 static void add_wide(int64_t n, int32_t *restrict a, const int32_t *restrict b, const oct_qadd *q,
@@ -184,10 +229,13 @@ static void merge_range(const oct_qadd *q, const int64_t sums[2], float scale, f
     range[1] = high > range[1] ? high : range[1];
 }
 
-void oct_qadd_forward(int64_t n, oct_qcodes a, oct_qcodes b, const oct_qadd *add,
+void oct_qadd_forward(int64_t n, oct_qcodes a, oct_qcodes b, const oct_qadd *add, oct_requantizer r,
                       const oct_qoutput *y)
 {
-    const bool bytes = !is_wide(a.q) && !is_wide(b.q) && !is_wide(y->q);
+    const bool in_steps = r == OCT_REQUANT_DOUBLE;
+    const bool bytes = !in_steps && !is_wide(a.q) && !is_wide(b.q) && !is_wide(y->q);
+    const oct_qadd_steps steps =
+        in_steps ? oct_qadd_steps_of(add, a.q, b.q, y->q) : (oct_qadd_steps){0};
     if (bytes && !y->mask && !y->range) {
         add_bytes(n, a.data, b.data, add, y->data);
         return;
@@ -203,7 +251,10 @@ void oct_qadd_forward(int64_t n, oct_qcodes a, oct_qcodes b, const oct_qadd *add
         } else {
             oct_qcodes_load(a, i, count, left);
             oct_qcodes_load(b, i, count, right);
-            add_wide(count, left, right, add, flags, sums);
+            if (in_steps)
+                add_in_steps(count, left, right, add, &steps, flags, sums);
+            else
+                add_wide(count, left, right, add, flags, sums);
             oct_qcodes_store(left, count, y->q, y->data, i);
         }
         if (y->mask) oct_bits_pack(flags, count, y->mask + i / 8);

@@ -9,7 +9,8 @@
  * largest real value before rounding are merged into it.
  *
  * shift: the target requantizes by shifts (target.h): scales are powers of two, a ratio of scales
- * 2^-k rounds half up, (acc + 2^(k-1)) >> k. Otherwise multipliers are floats, half to even.
+ * 2^-k rounds half up, (acc + 2^(k-1)) >> k. DOUBLE: multipliers are whole numbers (requantizer.h). Otherwise they
+ * are floats, half to even.
  */
 #pragma once
 
@@ -71,13 +72,25 @@ oct_qadd oct_qadd_of_floats(oct_qparams a, oct_qparams b, oct_qparams y, bool re
 void oct_qadd_clip(oct_qadd *add, oct_qparams y, double lo, double hi);
 /* Multipliers and shift are such that no sum can overflow. */
 bool oct_qadd_fits(const oct_qadd *add, oct_qparams a, oct_qparams b, oct_qparams y);
-void oct_qadd_forward(int64_t n, oct_qcodes a, oct_qcodes b, const oct_qadd *add,
+/* Sums of DOUBLE have three multipliers of their own, as in TFLite's reference kernels, of bytes alone:
+ *     a' = ((a-za) << 20) * s_a / two, b' so, r = (a' + b', or a' - b') * two / (2^20 * s_y)
+ * with two = 2 * the larger of s_a and s_b, each product an oct_fixed_double. The ratios are doubles, those of a
+ * difference floats. ma, mb and shift then tell mask and range. */
+enum { OCT_QADD_LEFT = 20 };
+typedef struct oct_qadd_steps {
+    oct_fixed a, b, y;
+} oct_qadd_steps;
+oct_qadd_steps oct_qadd_steps_of(const oct_qadd *add, oct_qparams a, oct_qparams b, oct_qparams y);
+/* Whether the kernels take them: the last ratio is below 1, and not 0. */
+bool oct_qadd_steps_fit(const oct_qadd_steps *steps);
+void oct_qadd_forward(int64_t n, oct_qcodes a, oct_qcodes b, const oct_qadd *add, oct_requantizer r,
                       const oct_qoutput *y);
 
 /* Product: p = (a-za)*(b-zb), exact; code = clamp(r) + zero_point, where r is
  *     EVEN          round_half_even((float)p * factor), wide in double
  *     SHIFT         the same by shifts, factor being a power of two, halves up
  *     SHIFT_EVEN    the same, halves to even
+ *     DOUBLE        oct_fixed_double of p and scale_a * scale_b / scale_y, in double: bytes only
  *     OFFSET_FIRST  round_half_even(fl((float)p * factor) + zero_point) - zero_point, all in float: bytes
  *                   only, of targets that say so (oct_target.offset_first).
  * factor = scale_a * scale_b / scale_y, kept within [2^-60, 2^60]: computed in double or, of OFFSET_FIRST and of
@@ -87,6 +100,7 @@ typedef enum oct_qmul_rounding {
     OCT_QMUL_SHIFT,
     OCT_QMUL_SHIFT_EVEN,
     OCT_QMUL_OFFSET_FIRST,
+    OCT_QMUL_DOUBLE,
 } oct_qmul_rounding;
 float oct_qmul_factor(oct_qparams a, oct_qparams b, oct_qparams y);
 float oct_qmul_factor_float(oct_qparams a, oct_qparams b, oct_qparams y);
@@ -113,8 +127,8 @@ void oct_qsoftmax_forward(int64_t rows, int64_t k, oct_qcodes x, const int32_t *
                           const oct_qoutput *y);
 
 /* Puts rows of the inputs (rows, c) side by side. Codes that have y's qparams are copied; others
- * become r = round_half_even((float)(x-zx) * (float)(scale_x / scale_y)), or by shifts; code =
- * clamp(r) + zero_point. */
+ * become r = round_half_even((float)(x-zx) * (float)(scale_x / scale_y)), or by shifts, or by an oct_fixed_double;
+ * code = clamp(r) + zero_point. */
 bool oct_qparams_equal(oct_qparams a, oct_qparams b);
 typedef struct oct_qconcat_input {
     oct_qcodes x;

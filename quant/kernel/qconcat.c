@@ -9,7 +9,8 @@
 
 /* Requantizes codes from one scale to another. */
 typedef struct ratio {
-    bool shift, even;
+    oct_requantizer by;
+    oct_fixed fixed;
     float factor;
     int up, down;
     int32_t lo, hi;
@@ -21,8 +22,8 @@ static ratio ratio_of(oct_qparams x, oct_qparams y, oct_requantizer r)
     int exponent;
     (void)frexp(factor, &exponent);
     const int power = exponent - 1;
-    return (ratio){.shift = oct_requantizer_shifts(r),
-                   .even = r == OCT_REQUANT_SHIFT_EVEN,
+    return (ratio){.by = r,
+                   .fixed = oct_fixed_of(r, factor),
                    .factor = (float)fmin(fmax(factor, 0x1p-60), 0x1p60),
                    .up = (int)oct_max_i64(oct_min_i64(power, 24), 0),
                    .down = (int)oct_max_i64(oct_min_i64(-power, 60), 0),
@@ -51,7 +52,22 @@ static void scale_shifted(int64_t n, const ratio *q, int32_t *restrict logical,
 {
     const int64_t lo = q->lo, hi = q->hi, factor = INT64_C(1) << q->up;
     for (int64_t i = 0; i < n; i++) {
-        const int64_t r = oct_shift_right(logical[i] * factor, q->down, q->even);
+        const int64_t r = oct_shift_right(logical[i] * factor, q->down, q->by == OCT_REQUANT_SHIFT_EVEN);
+        int64_t clamped = r < lo ? lo : r;
+        clamped = clamped > hi ? hi : clamped;
+        logical[i] = (int32_t)clamped;
+        flags[i] = (uint8_t)(r == clamped);
+    }
+}
+
+OCT_CLONES
+static void scale_twice(int64_t n, const ratio *q, int32_t *restrict logical,
+                        uint8_t *restrict flags)
+{
+    const int64_t lo = q->lo, hi = q->hi;
+    const oct_fixed fixed = q->fixed;
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t r = oct_fixed_double(logical[i], fixed);
         int64_t clamped = r < lo ? lo : r;
         clamped = clamped > hi ? hi : clamped;
         logical[i] = (int32_t)clamped;
@@ -92,8 +108,10 @@ static void requantize(int64_t rows, const columns *to, const oct_qconcat_input 
     for (int64_t at = 0, n = rows * to->count; at < n; at += OCT_FLAG_BLOCK) {
         const int64_t count = oct_min_i64(n - at, OCT_FLAG_BLOCK);
         oct_qcodes_load(input->x, at, count, logical);
-        if (q->shift)
+        if (oct_requantizer_shifts(q->by))
             scale_shifted(count, q, logical, flags);
+        else if (q->by == OCT_REQUANT_DOUBLE)
+            scale_twice(count, q, logical, flags);
         else
             scale(count, q, logical, flags);
         store_columns(to, at, count, logical, y, codes);

@@ -115,6 +115,25 @@ static void multiply_shifted(int64_t n, int up, int down, bool even, block *rest
     k->most = most;
 }
 
+OCT_CLONES
+static void multiply_twice(int64_t n, oct_fixed factor, block *restrict k)
+{
+    const int64_t lo = k->lo, hi = k->hi;
+    int64_t least = k->least, most = k->most;
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t p = (int64_t)k->a[i] * k->b[i];
+        const int64_t r = oct_fixed_double(p, factor);
+        int64_t clamped = r < lo ? lo : r;
+        clamped = clamped > hi ? hi : clamped;
+        k->a[i] = (int32_t)clamped;
+        k->flags[i] = (uint8_t)(r == clamped);
+        least = p < least ? p : least;
+        most = p > most ? p : most;
+    }
+    k->least = least;
+    k->most = most;
+}
+
 /* A factor beyond 2^24 takes every product but 0 beyond all codes, as 2^24 does. */
 static void multiply_by_shift(int64_t n, float factor, bool even, block *k)
 {
@@ -137,6 +156,8 @@ void oct_qmul_forward(int64_t n, oct_qcodes a, oct_qcodes b, float factor,
 {
     const bool wide = oct_codes_dtype(a.q) == OCT_U16 || oct_codes_dtype(b.q) == OCT_U16 ||
                       oct_codes_dtype(y->q) == OCT_U16;
+    const oct_fixed fixed =
+        oct_fixed_of_layer(OCT_REQUANT_DOUBLE, a.q.scale, b.q.scale, y->q.scale);
     block k = {.least = INT64_MAX,
                .most = INT64_MIN,
                .lo = y->q.qmin - y->q.zero_point,
@@ -148,6 +169,8 @@ void oct_qmul_forward(int64_t n, oct_qcodes a, oct_qcodes b, float factor,
         oct_qcodes_load(b, i, count, k.b);
         if (rounding == OCT_QMUL_SHIFT || rounding == OCT_QMUL_SHIFT_EVEN)
             multiply_by_shift(count, factor, rounding == OCT_QMUL_SHIFT_EVEN, &k);
+        else if (rounding == OCT_QMUL_DOUBLE)
+            multiply_twice(count, fixed, &k);
         else if (rounding == OCT_QMUL_OFFSET_FIRST)
             multiply_offset_first(count, factor, &k);
         else if (wide)

@@ -18,6 +18,7 @@ static oct_status check(const oct_program *program, const oct_step *step)
 static oct_qmul_rounding rounding_of(const oct_step_run *r)
 {
     if (r->program->requantizer == OCT_REQUANT_SHIFT_EVEN) return OCT_QMUL_SHIFT_EVEN;
+    if (r->program->requantizer == OCT_REQUANT_DOUBLE) return OCT_QMUL_DOUBLE;
     if (oct_requantizer_shifts(r->program->requantizer)) return OCT_QMUL_SHIFT;
     return r->step->offset_first ? OCT_QMUL_OFFSET_FIRST : OCT_QMUL_EVEN;
 }

@@ -56,6 +56,8 @@ typedef struct oct_target {
 
 /* The fusions that add something to a layer before it is rounded, for targets that have none of them. */
 extern const char *const oct_adding_fusions[];
+/* Says why no kernel of TFLite has an average pool with these arguments (oct_target.refuses). */
+const char *oct_tflite_refuses(const char *op, const oct_op_args *args);
 
 #define OCT_TARGET(id, file) extern const oct_target oct_target_##file;
 #include "quant/target/target_list.def"

@@ -23,7 +23,7 @@ static bool pads_elsewhere(const double *args)
     return false;
 }
 
-static const char *refuses(const char *op, const oct_op_args *args)
+const char *oct_tflite_refuses(const char *op, const oct_op_args *args)
 {
     const double *value = args->value;
     if (strcmp(op, "avg_pool") != 0) return NULL;
@@ -48,7 +48,7 @@ const oct_target oct_target_tflite = {
     .pools_codes = true,
     .no_fusions = oct_adding_fusions,
     .no_ops = no_ops,
-    .refuses = refuses,
+    .refuses = oct_tflite_refuses,
     .float_outputs = float_outputs,
     .max_channels = 65536,
     .codes = "s8, any zero point, -128 where values are >= 0 (u8 from 0 in Octet's own files: 128 "

@@ -126,7 +126,8 @@ static void check_add(dice *d, oct_qparams qa, oct_qparams qb, oct_qparams qy, b
     float range[2] = {INFINITY, -INFINITY}, low = INFINITY, high = -INFINITY;
     cr_assert(oct_qadd_fits(&q, qa, qb, qy));
     mask[(n + 7) / 8] = 0xa5;
-    oct_qadd_forward(n, view(&a), view(&b), &q, &(oct_qoutput){qy, y.data, mask, range});
+    oct_qadd_forward(n, view(&a), view(&b), &q, OCT_REQUANT_FLOAT,
+                     &(oct_qoutput){qy, y.data, mask, range});
     const bool wide = is_wide(qa) || is_wide(qb) || is_wide(qy);
     for (int64_t i = 0; i < n; i++) {
         const __int128 t = (__int128)q.ma * logical_at(&a, i) + (__int128)q.mb * logical_at(&b, i);
@@ -151,7 +152,8 @@ static void check_add(dice *d, oct_qparams qa, oct_qparams qb, oct_qparams qy, b
     }
     cr_assert_eq(mask[(n + 7) / 8], 0xa5);
     cr_assert(range[0] == low && range[1] == high);
-    oct_qadd_forward(n, view(&a), view(&b), &q, &(oct_qoutput){qy, bare.data, NULL, NULL});
+    oct_qadd_forward(n, view(&a), view(&b), &q, OCT_REQUANT_FLOAT,
+                     &(oct_qoutput){qy, bare.data, NULL, NULL});
     for (int64_t i = 0; i < n; i++)
         cr_assert_eq(code_at(&bare, i), code_at(&y, i));
     oct_free(&a.data);
@@ -226,9 +228,9 @@ Test(qadd, is_cut_at_any_two_bounds)
     oct_qadd q = oct_qadd_of(one, one, half, false);
     oct_qadd_clip(&q, half, -1.7, 2.5);
     cr_assert(q.lo == -3 && q.hi == 5);
-    oct_qadd_forward(7, (oct_qcodes){one, a}, (oct_qcodes){one, b}, &q,
+    oct_qadd_forward(7, (oct_qcodes){one, a}, (oct_qcodes){one, b}, &q, OCT_REQUANT_FLOAT,
                      &(oct_qoutput){half, made, mask, range});
-    oct_qadd_forward(7, (oct_qcodes){one, a}, (oct_qcodes){one, b}, &q,
+    oct_qadd_forward(7, (oct_qcodes){one, a}, (oct_qcodes){one, b}, &q, OCT_REQUANT_FLOAT,
                      &(oct_qoutput){half, bare, NULL, NULL});
     cr_assert_arr_eq(made, expected, 7);
     cr_assert_arr_eq(bare, expected, 7);
@@ -250,7 +252,7 @@ Test(qadd, rounds_halves_up)
     const uint8_t a[] = {129, 127, 131, 125}, b[] = {128, 128, 128, 128},
                   expected[] = {129, 128, 130, 127};
     uint8_t made[4];
-    oct_qadd_forward(4, (oct_qcodes){one, a}, (oct_qcodes){one, b}, &q,
+    oct_qadd_forward(4, (oct_qcodes){one, a}, (oct_qcodes){one, b}, &q, OCT_REQUANT_FLOAT,
                      &(oct_qoutput){two, made, NULL, NULL});
     cr_assert_arr_eq(made, expected, 4);
 }
@@ -264,7 +266,7 @@ static void check_mul(dice *d, oct_qparams qa, oct_qparams qb, oct_qparams qy, b
     uint8_t mask[MOST / 8 + 2];
     float range[2] = {INFINITY, -INFINITY};
     double low = INFINITY, high = -INFINITY;
-    cr_assert(oct_qmul_fits(factor, shift));
+    cr_assert(oct_qmul_fits(factor, shift ? OCT_REQUANT_SHIFT : OCT_REQUANT_FLOAT));
     mask[(n + 7) / 8] = 0xa5;
     oct_qmul_forward(n, view(&a), view(&b), factor, shift, &(oct_qoutput){qy, y.data, mask, range});
     for (int64_t i = 0; i < n; i++) {

@@ -58,7 +58,7 @@ Test(tflite, sums_are_its_codes)
         l.step->add = oct_qadd_of_floats(a, b, y, k->relu);
         layer_run_binary(&l, k, codes);
         oct_qadd_forward(k->count, (oct_qcodes){a, k->a}, (oct_qcodes){b, k->b}, &other,
-                         &(oct_qoutput){y, double_ratios, NULL, NULL});
+                         OCT_REQUANT_FLOAT, &(oct_qoutput){y, double_ratios, NULL, NULL});
         for (int e = 0; e < k->count; e++) {
             cr_assert_eq(sum_of(k, e), k->y[e]);
             apart += double_ratios[e] != k->y[e];

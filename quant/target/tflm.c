@@ -1,0 +1,49 @@
+/* TensorFlow Lite's reference kernels, which are those of TensorFlow Lite for Microcontrollers (TFLM) and, bit for bit,
+ * of CMSIS-NN: every sum becomes a code by a whole multiplier of 31 bits and a shift, each of which rounds
+ * (quant/kernel/requantizer.h). quant/target/README.md has the formulas. Files are those of the target tflite; what
+ * runs them rounds otherwise. */
+#include "quant/target/target.h"
+
+#include <string.h>
+
+static const char *const no_ops[] = {"softmax", NULL};
+static const char *const float_outputs[] = {NULL};
+
+static const char *refuses(const char *op, const oct_op_args *args)
+{
+    const double mode = args->value[2];
+    if (strcmp(op, "interpolate") == 0 && mode >= 1 && mode <= 3)
+        return "it resizes linearly with weights of 1/1024 a side, and only to the nearest here";
+    return oct_tflite_refuses(op, args);
+}
+
+const oct_target oct_target_tflm = {
+    .name = "tflm",
+    .help = "TFLM, CMSIS-NN, TFLite's reference kernels: s8, multipliers of 31 bits, two roundings",
+    .requantizer = OCT_REQUANT_DOUBLE,
+    .unsigned_codes = true,
+    .zero_points = true,
+    .affine = "asymmetric",
+    .quotient = true,
+    .pools_codes = true,
+    .no_fusions = oct_adding_fusions,
+    .no_ops = no_ops,
+    .refuses = refuses,
+    .float_outputs = float_outputs,
+    .max_channels = 65536,
+    .codes = "s8, any zero point, -128 where values are >= 0 (u8 from 0 in Octet's own files: 128 "
+             "more); weights s8 per output channel; x / scale of the input",
+    .rounding =
+        "31-bit multiplier and shift of the double s_x * s_w / s_y: the high half of twice the "
+        "product half up, then the shift half away from 0; sums in three such products behind a "
+        "shift of 20; averages of codes, halves away from 0; resizing to the nearest only",
+    .refused =
+        "averages of fewer positions at the edges of strided windows (count_include_pad off), "
+        "ceil and linear resizing stay float; codes of 16 bits are an error of prepare; the last "
+        "layer keeps codes",
+    .runs = "TFLM with its reference kernels or CMSIS-NN's (without CMSIS_NN_USE_SINGLE_ROUNDING), "
+            "and the runtime of Octet",
+    .proof =
+        "gemmlowp's own fixed point (tests/golden/gemmlowp_judge.cc), code for code, and the C "
+        "form on x86 and on emulated Cortex-M",
+};
