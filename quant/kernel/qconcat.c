@@ -52,7 +52,8 @@ static void scale_shifted(int64_t n, const ratio *q, int32_t *restrict logical,
 {
     const int64_t lo = q->lo, hi = q->hi, factor = INT64_C(1) << q->up;
     for (int64_t i = 0; i < n; i++) {
-        const int64_t r = oct_shift_right(logical[i] * factor, q->down, q->by == OCT_REQUANT_SHIFT_EVEN);
+        const int64_t r =
+            oct_shift_right(logical[i] * factor, q->down, q->by == OCT_REQUANT_SHIFT_EVEN);
         int64_t clamped = r < lo ? lo : r;
         clamped = clamped > hi ? hi : clamped;
         logical[i] = (int32_t)clamped;

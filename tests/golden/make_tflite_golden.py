@@ -284,7 +284,7 @@ def array(kind, name, values):
     return name
 
 
-HEADER = """/* Made by make_tflite_golden.py with TFLite %s and its XNNPACK delegate. Codes are 128 more than there. */
+HEADER = """/* Made by make_%s_golden.py with TFLite %s and its %s. Codes are 128 more than there. */
 #pragma once
 
 #include "tests/quant/layer_cases.h"
@@ -314,20 +314,20 @@ def row_of(c, name, y):
     return f"{{{text}, {int(c['relu'])}, {c['a'].size}, {{{scales}}}, {{{zeros}}}, {codes_of('a')}, {codes_of('b')}, {y}}}"
 
 
-def write(runtime):
-    print(HEADER % runtime.version)
+def write(runtime, target="tflite", xnnpack=True):
+    print(HEADER % (target, runtime.version, "XNNPACK delegate" if xnnpack else "own kernels"))
     rows = {}
     for k, c in enumerate(CASES):
-        y = runtime.run(c["model"])
+        y = runtime.run(c["model"], xnnpack)
         differ = int((y.ravel() != c["expected"].ravel()).sum())
         if differ:
             raise SystemExit(f"{c['kind']} {c['name']}: {differ} codes differ from the formula")
         if not c["probe"]:
-            name = f"tflite_{c['kind']}_{k}"
+            name = f"{target}_{c['kind']}_{k}"
             rows.setdefault(c["kind"], []).append(row_of(c, name, array("uint8_t", name + "_y", ours(y))))
     for kind, lines in rows.items():
         struct = "binary" if kind in ("add", "mul") else kind
-        print(f"static const layer_{struct} tflite_{kind}_cases[] = {{\n    " + ",\n    ".join(lines) + "};\n")
+        print(f"static const layer_{struct} {target}_{kind}_cases[] = {{\n    " + ",\n    ".join(lines) + "};\n")
 
 
 def main():
@@ -338,4 +338,5 @@ def main():
     (probe if sys.argv[1:] == ["--probe"] else write)(Runtime(path))
 
 
-main()
+if __name__ == "__main__":
+    main()

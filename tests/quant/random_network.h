@@ -646,6 +646,7 @@ static inline const oct_target *rn_target(const rn_plan *p, bool shift)
                        : shift                          ? "pow2"
                        : rn_chance(&draws, 30)          ? "onnxruntime"
                        : rn_chance(&draws, 30)          ? "tflite"
+                       : rn_chance(&draws, 40)          ? "tflm"
                                                         : "x86";
     return oct_target_find(name);
 }

@@ -8,7 +8,7 @@
 
 #include <math.h>
 
-static const char *const targets[] = {"x86", "pow2", "onnxruntime", "tflite"};
+static const char *const targets[] = {"x86", "pow2", "onnxruntime", "tflite", "tflm"};
 
 static oct_prepare_options options_of(const char *target, oct_prepare_method method)
 {

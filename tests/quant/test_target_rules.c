@@ -110,6 +110,29 @@ Test(target_rules, of_tflite_are_in_the_steps_of_the_program)
     deploy_end(&d);
 }
 
+Test(target_rules, of_tflm_round_twice_without_a_second_addend)
+{
+    static const oct_module_type type = {.name = "residual", .forward = residual};
+    const oct_prepare_options options = options_for("tflm", OCT_METHOD_JIT);
+    deployment d;
+    oct_module *root = parts_create(&type);
+    PART(root, 0, oct_conv2d_create(&item, 3, 8, deploy_conv(3, 1), true));
+    PART(root, 1, oct_conv2d_create(&item, 8, 8, deploy_conv(3, 1), true));
+    PART(root, 2, oct_avg_pool_create(&item, oct_pool_geometry_of(2, 2, 0)));
+    PART(root, 3, oct_linear_create(&item, 8 * 16, 5, true));
+    deploy_begin(&d, root, OCT_EXAMPLE(OCT_SHAPE(1, 8, 8, 3)));
+    deploy(&d, &options);
+    const oct_program *p = &d.program;
+    cr_assert_str_eq(p->target, "tflm");
+    cr_assert_eq(p->requantizer, OCT_REQUANT_DOUBLE);
+    cr_assert(p->steps[0].kind == OCT_STEP_QUANTIZE && p->steps[0].quotient);
+    cr_assert(is_sum(p, step_named(p, "_generated_add_0"), oct_qadd_of));
+    cr_assert(step_named(p, "c")->of_codes);
+    cr_assert_eq(deploy_count(p, OCT_STEP_CONV), 3);
+    cr_assert_eq(deploy_count(p, OCT_STEP_CONV_FLOAT), 0);
+    deploy_end(&d);
+}
+
 /* a: a convolution; b: an average pool; the mean of the plane behind it. */
 static oct_tensor *means(oct_context *cx, oct_module *self, oct_tensor *const *x, int n)
 {
