@@ -12,7 +12,7 @@ OCT_PACKAGES_BUILD="build-essential cmake ninja-build pkg-config libopenmpi-dev 
     libpng-dev libprotobuf-c-dev protobuf-c-compiler libonnx-dev dataset-fashion-mnist"
 OCT_PACKAGES_TEST="libcriterion-dev clang-format-14 valgrind libopenblas0
     python3-numpy python3-pil python3-h5py python3-onnx slurm-wlm munge iproute2
-    gcc-arm-none-eabi binutils-arm-none-eabi qemu-system-arm"
+    gcc-arm-none-eabi binutils-arm-none-eabi qemu-system-arm libgemmlowp-dev"
 
 # apt_get WORD...: apt-get again and again while it finds one of its locks taken. (Its own option
 # DPkg::Lock::Timeout waits for dpkg's lock only, not for those of the lists and the archives.)

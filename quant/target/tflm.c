@@ -43,7 +43,6 @@ const oct_target oct_target_tflm = {
         "layer keeps codes",
     .runs = "TFLM with its reference kernels or CMSIS-NN's (without CMSIS_NN_USE_SINGLE_ROUNDING), "
             "and the runtime of Octet",
-    .proof =
-        "gemmlowp's own fixed point (tests/golden/gemmlowp_judge.cc), code for code, and the C "
-        "form on x86 and on emulated Cortex-M",
+    .proof = "gemmlowp's own fixed point, code for code (tests/gemmlowp); values of TFLite 2.9's "
+             "own kernels; the C form on x86 and on an emulated Cortex-M",
 };
