@@ -190,7 +190,8 @@ static oct_status reserve(oct_loader *loader, int64_t samples)
     if (data->goal == OCT_GOAL_VALUES || is_mixing(loader))
         return oct_grow(&loader->values, &loader->value_capacity, n * (size_t)data->classes,
                         sizeof *loader->values);
-    if (data->goal == OCT_GOAL_INPUT && !data->labels) return OCT_OK;
+    if (data->goal == OCT_GOAL_NONE || (data->goal == OCT_GOAL_INPUT && !data->labels))
+        return OCT_OK;
     return oct_grow(&loader->labels, &loader->label_capacity, n * (size_t)data->rows,
                     sizeof *loader->labels);
 }
@@ -351,7 +352,7 @@ static void fill_zeros(const filling *f, int64_t i)
     if (data->goal == OCT_GOAL_VALUES || is_mixing(loader))
         memset(loader->values + i * data->classes, 0,
                (size_t)data->classes * sizeof *loader->values);
-    else if (data->goal != OCT_GOAL_INPUT)
+    else if (data->goal != OCT_GOAL_INPUT && data->goal != OCT_GOAL_NONE)
         memset(loader->labels + i * data->rows, 0, (size_t)data->rows * sizeof *loader->labels);
 }
 

@@ -567,10 +567,24 @@ static oct_tensor *view_outputs(oct_train_step *s, const oct_batch *batch, float
     return oct_tensor_view(s->context, OCT_F32, shape, y);
 }
 
+/* Ranges need no goals; without them there is neither loss nor metric. */
+static void look_alone(oct_train_step *s)
+{
+    const int64_t samples = s->context->leaves.samples;
+    const oct_loss none = {
+        .counted = (double)samples, .divisor = (double)s->sums.samples, .metric = (double)NAN};
+    add_figures(&s->sums, samples, &none, (double)NAN);
+}
+
 static oct_status look(oct_train_step *s, const oct_batch *batch, float *y, int64_t n)
 {
     const oct_leaves leaves = split(s, batch->shape[0].dim[0]);
-    loss_of(s, y ? view_outputs(s, batch, y, n) : forward(s, batch, &leaves, false), batch);
+    const bool goals = batch->labels || batch->probabilities;
+    oct_tensor *outputs = y ? view_outputs(s, batch, y, n) : forward(s, batch, &leaves, false);
+    if (goals || !outputs || outputs->shape.ndim == 0)
+        loss_of(s, outputs, batch);
+    else
+        look_alone(s);
     OCT_TRY(oct_context_status(s->context));
     return sum_notes(s);
 }

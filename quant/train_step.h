@@ -168,7 +168,7 @@ oct_status oct_train_step_digest(oct_train_step *step, int64_t slice, int64_t sl
  * float or, of class numbers, int32_t. */
 oct_status oct_train_step_forward(oct_train_step *step, const oct_batch *batch,
                                   void *y) OCT_NODISCARD;
-/* Collective: the same with loss and metric of the batch, which has goals. y: for who has run the forward
+/* Collective: the same with loss and metric of the batch, both NaN where it has no goals. y: for who has run the forward
  * already, a few samples at a time, the n outputs of each of this rank's samples; or NULL. */
 oct_status oct_train_step_observe(oct_train_step *step, const oct_batch *batch, float *y, int64_t n,
                                   oct_step_result *result) OCT_NODISCARD;

@@ -107,7 +107,9 @@ static oct_status begin(reading *r)
     OCT_CHECK(!r->file || !r->kind->one_each, OCT_DATA,
               "%s: is a file; data.path is the folder that holds the arrays' files; %s",
               r->source->folder, r->source->format->files);
-    OCT_CHECK(images == labels || r->source->goal == OCT_GOAL_INPUT, OCT_USAGE,
+    OCT_CHECK(images == labels || r->source->goal == OCT_GOAL_INPUT ||
+                  r->source->goal == OCT_GOAL_NONE,
+              OCT_USAGE,
               "data.images, data.labels: {split} stands in one of them only; write it in both or "
               "in none");
     return OCT_OK;
@@ -343,6 +345,7 @@ oct_status oct_arrays_open(oct_dataset *data, const oct_dataset_source *source, 
     OCT_TRY(begin(&r));
     OCT_TRY(open_images(data, &r));
     /* What learns its input has labels only where they are named: which samples are unlike the others. */
+    if (source->goal == OCT_GOAL_NONE) return OCT_OK;
     if (source->goal == OCT_GOAL_INPUT && !(source->labels && *source->labels)) return OCT_OK;
     oct_status status = open_array(&r, LABELS, &labels);
     if (status == OCT_OK) status = take_goals(data, &r, &labels);

@@ -145,8 +145,9 @@ static oct_status check_columns(const reading *r)
     const bool one = r->source->goal == OCT_GOAL_CLASS || r->source->goal == OCT_GOAL_MAP;
     for (int i = 0; i < 2; i++) {
         const oct_csv *csv = r->parts[i].csv;
-        OCT_CHECK(csv->columns > 1 || r->source->goal == OCT_GOAL_INPUT, OCT_DATA,
-                  "%s: has one column; each row is path,label", csv->path);
+        OCT_CHECK(csv->columns > 1 || r->source->goal == OCT_GOAL_INPUT ||
+                      r->source->goal == OCT_GOAL_NONE,
+                  OCT_DATA, "%s: has one column; each row is path,label", csv->path);
         OCT_CHECK(csv->columns == 2 || !one, OCT_DATA,
                   "%s: has %" PRId64
                   " columns, but each row is path,%s; data.goal=values takes several numbers",
@@ -347,6 +348,7 @@ static oct_status take_goals(reading *r, const part *p)
         r->data->classes = r->source->classes;
         return OCT_OK;
     case OCT_GOAL_INPUT:
+    case OCT_GOAL_NONE:
         break;
     }
     return OCT_OK;

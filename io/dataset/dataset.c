@@ -170,6 +170,13 @@ static oct_status find_classes(const opening *l)
     return OCT_OK;
 }
 
+static void free_names(oct_dataset *data)
+{
+    for (int64_t i = 0; data->class_names && i < data->classes; i++)
+        oct_free(&data->class_names[i]);
+    oct_free(&data->class_names);
+}
+
 /* Labels that fit are digested as the bytes that they are in the usual files. */
 static void add_labels(oct_sha256_state *state, const oct_dataset *data)
 {
@@ -198,9 +205,24 @@ static oct_status take_digest(oct_dataset *data)
 static oct_status check_goal(const oct_dataset_source *source)
 {
     const unsigned can = source->format->goals ? source->format->goals : 1u << OCT_GOAL_CLASS;
-    OCT_CHECK(can >> source->goal & 1 || source->goal == OCT_GOAL_INPUT, OCT_USAGE,
+    OCT_CHECK(can >> source->goal & 1 || source->goal == OCT_GOAL_INPUT ||
+                  source->goal == OCT_GOAL_NONE,
+              OCT_USAGE,
               "data.goal: the format %s has no goals of the kind %s; use another format or goal",
               source->format->name, oct_registry_name(&oct_goal_kind_table, source->goal));
+    return OCT_OK;
+}
+
+/* Whatever labels there are, nobody asks for them. */
+static oct_status drop_labels(const opening *l)
+{
+    oct_dataset *data = l->data;
+    free_names(data);
+    oct_free(&data->labels);
+    data->classes = l->source->classes ? l->source->classes : l->format->classes;
+    OCT_CHECK(data->classes > 0, OCT_USAGE,
+              "data.classes: samples without labels (data.goal: none) do not say how many outputs "
+              "the network has; write data.classes=NUMBER");
     return OCT_OK;
 }
 
@@ -231,6 +253,7 @@ static oct_status open_here(opening *l)
     data->read_w = data->w;
     data->read_c = data->c;
     if (data->goal == OCT_GOAL_CLASS) OCT_TRY(find_classes(l));
+    if (data->goal == OCT_GOAL_NONE) OCT_TRY(drop_labels(l));
     oct_dataset_resize(data, data->h, data->w, data->c);
     if (source->limit > 0 && source->limit < data->count) data->count = source->limit;
     return take_digest(data);
@@ -398,9 +421,7 @@ oct_status oct_dataset_name_classes(oct_dataset *data, int64_t classes)
 
 void oct_dataset_close(oct_dataset *data)
 {
-    for (int64_t i = 0; data->class_names && i < data->classes; i++)
-        oct_free(&data->class_names[i]);
-    oct_free(&data->class_names);
+    free_names(data);
     oct_free(&data->labels);
     oct_free(&data->values);
     if (data->format) data->format->close(data);

@@ -20,7 +20,8 @@ enum { OCT_CLASSES_MAX = 65536 };
     X(OCT_GOAL_VALUES,                                                                             \
       "values")                /* numbers: probabilities, several labels as 0 or 1, quantities */  \
     X(OCT_GOAL_MAP, "map")     /* a class number for each pixel; negative: ignored */              \
-    X(OCT_GOAL_INPUT, "input") /* the input itself, h x w x c numbers */
+    X(OCT_GOAL_INPUT, "input") /* the input itself, h x w x c numbers */                           \
+    X(OCT_GOAL_NONE, "none")   /* nobody knows: samples to calibrate with, not to learn from */
 typedef enum oct_goal_kind { OCT_GOAL_LIST(OCT_WORD_ID) } oct_goal_kind;
 extern const oct_registry oct_goal_kind_table;
 
@@ -35,8 +36,9 @@ typedef struct oct_dataset {
     int64_t read_h, read_w, read_c; /* as it is read; h and w 0: they differ */
     oct_dtype dtype;                /* as it is read: OCT_U8, OCT_S8 or OCT_F32 */
     oct_goal_kind goal;
-    int64_t classes; /* numbers in a row of outputs: classes, or values */
-    int64_t rows;    /* of outputs a sample: 1, or the h x w pixels of a map */
+    int64_t
+        classes; /* numbers in a row of outputs: classes, or values; of OCT_GOAL_NONE as the source says */
+    int64_t rows; /* of outputs a sample: 1, or the h x w pixels of a map */
     int32_t
         *labels; /* OCT_GOAL_CLASS: count, each in [0, classes); owned. OCT_GOAL_INPUT, where there
                          * are any: as in the files, what is unlike the training data has one above 0 */

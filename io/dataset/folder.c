@@ -18,7 +18,8 @@
 
 #define FILES                                                                                      \
     "expected: train/CLASS/*.jpg (.jpeg, .png) and test/CLASS/* (or val/CLASS/*); or CLASS/*, of " \
-    "which data.split says the share for the test"
+    "which data.split says the share for the test; with data.goal=none pictures without such "     \
+    "folders, too"
 
 /* The entries of a folder, sorted; hidden ones are left out. */
 typedef struct listing {
@@ -139,10 +140,24 @@ static oct_status find_part(reading *r)
     return OCT_OK;
 }
 
-/* Keeps the folders of a listing, which are the classes. */
+static bool holds_pictures(const listing *l)
+{
+    for (int64_t i = 0; i < l->count; i++)
+        if (oct_is_picture_name(l->name[i])) return true;
+    return false;
+}
+
+/* Keeps the folders of a listing, which are the classes. Where nobody asks for classes, pictures beside them or
+ * without them are those of the folder itself. */
 static oct_status keep_folders(reading *r, const char *part, listing *l)
 {
+    static char here[] = ".";
     int64_t kept = 0;
+    if (r->source->goal == OCT_GOAL_NONE && holds_pictures(l)) {
+        l->name[0] = here;
+        l->count = 1;
+        return OCT_OK;
+    }
     for (int64_t i = 0; i < l->count; i++) {
         char *path = NULL;
         OCT_TRY(join(&path, r, part, l->name[i]));
@@ -181,10 +196,13 @@ static oct_status no_classes(const reading *r)
 static oct_status check_class_count(const reading *r)
 {
     if (r->num_classes == 0) return no_classes(r);
-    OCT_CHECK(r->num_classes > 1 || r->source->goal == OCT_GOAL_INPUT, OCT_DATA,
-              "%s: holds one class folder, %s; at least two classes are needed; %s",
+    OCT_CHECK(r->num_classes > 1 || r->source->goal == OCT_GOAL_INPUT ||
+                  r->source->goal == OCT_GOAL_NONE,
+              OCT_DATA, "%s: holds one class folder, %s; at least two classes are needed; %s",
               r->source->folder, r->class_names[0], FILES);
-    OCT_CHECK(r->source->classes == 0 || r->source->classes == r->num_classes, OCT_USAGE,
+    OCT_CHECK(r->source->classes == 0 || r->source->classes == r->num_classes ||
+                  r->source->goal == OCT_GOAL_NONE,
+              OCT_USAGE,
               "data.classes: %" PRId64 ", but %s holds %" PRId64
               " folders of classes; leave the key out",
               r->source->classes, r->source->folder, r->num_classes);
@@ -233,6 +251,9 @@ static oct_status draw(const reading *r, int64_t class, listing *l)
 {
     const oct_split_draw d = {l->count, r->source->split, r->source->seed, (uint32_t) class};
     int64_t *positions = NULL, chosen;
+    OCT_CHECK(l->count > 1 || r->source->goal != OCT_GOAL_NONE, OCT_DATA,
+              "%s/%s: holds one picture; two are needed, since data.split draws the test",
+              r->source->folder, r->class_names[class]);
     OCT_CHECK(l->count > 1, OCT_DATA,
               "%s/%s: holds one picture; a class needs two where data.split draws the test",
               r->source->folder, r->class_names[class]);
@@ -318,8 +339,9 @@ static oct_status fill(reading *r)
                 "%s: what is no picture is passed over, such as %s (%" PRId64 " in all)",
                 r->source->folder, r->other, r->others);
     if (r->drawn && r->split == OCT_TRAIN)
-        oct_log(OCT_LOG_INFO, "%s: no folder test or val; %g of each class is kept for the test",
-                r->source->folder, r->source->split);
+        oct_log(OCT_LOG_INFO, "%s: no folder test or val; %g of %s is kept for the test",
+                r->source->folder, r->source->split,
+                r->source->goal == OCT_GOAL_NONE ? "the pictures" : "each class");
     r->data->count = list->count;
     return OCT_OK;
 }

@@ -358,6 +358,7 @@ const oct_answer_kind *oct_answer_kind_of(const oct_recipe *recipe, const oct_va
     if (map && same_plane && (!numbers || out->c == 1)) return &oct_answer_map;
     if (numbers) return &answer_numbers;
     if (recipe->data_goal == OCT_GOAL_CLASS) return &answer_class;
-    if (recipe->data_goal == OCT_GOAL_VALUES) return kind_of_values(recipe);
+    if (recipe->data_goal == OCT_GOAL_VALUES || recipe->data_goal == OCT_GOAL_NONE)
+        return kind_of_values(recipe);
     return !map && oct_value_numel(in) == oct_value_numel(out) ? &answer_error : &answer_quantities;
 }

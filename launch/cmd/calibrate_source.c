@@ -1,15 +1,20 @@
 #include "launch/cmd/calibrate_source.h"
 
+#include "core/base/int_math.h"
 #include "core/base/mem.h"
 #include "core/nn/modules.h"
 #include "io/dataset/dataset.h"
+#include "io/dataset/picture_list.h"
+#include "io/dataset/zip_file.h"
 #include "io/onnx/build.h"
 #include "io/onnx/fold.h"
 #include "launch/cmd/import_recipe.h"
 #include "launch/cmd/shipped.h"
 
+#include <dirent.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static bool ends_with(const char *text, const char *ending)
@@ -53,8 +58,9 @@ static const char *data_of(const oct_args *args)
 
 /* The words of a recipe's overrides; the data come first, so that keys go before them. */
 typedef struct overrides {
-    char path[4200], format[64];
-    const char *word[OCT_ARGS_MAX + 4];
+    char path[4200], format[64], images[320], classes[64];
+    bool unlabelled; /* the data have no labels */
+    const char *word[OCT_ARGS_MAX + 8];
     size_t count;
 } overrides;
 
@@ -65,10 +71,91 @@ static bool is_given(const oct_args *args, const char *key)
     return false;
 }
 
+/* What a folder holds, hidden entries apart. */
+typedef struct inside {
+    bool pictures, folders;
+} inside;
+
+static inside look_into(const char *folder)
+{
+    inside found = {false, false};
+    struct stat info;
+    char file[4200];
+    DIR *stream = opendir(folder);
+    for (const struct dirent *e; stream && (e = readdir(stream)) != NULL;) {
+        const int length = snprintf(file, sizeof file, "%s/%s", folder, e->d_name);
+        if (e->d_name[0] == '.' || length >= (int)sizeof file || stat(file, &info) != 0) continue;
+        found.folders = found.folders || S_ISDIR(info.st_mode);
+        found.pictures = found.pictures || oct_is_picture_name(e->d_name);
+    }
+    if (stream) closedir(stream);
+    return found;
+}
+
+/* Pictures that lie in a folder, or in its train, and not in folders of classes. */
+static bool is_plain(const char *folder)
+{
+    char train[4200];
+    snprintf(train, sizeof train, "%s/train", folder);
+    const inside found = look_into(access(train, X_OK) == 0 ? train : folder);
+    return found.pictures && !found.folders;
+}
+
+/* What an archive holds. */
+typedef struct members {
+    int64_t count;
+    bool labels, pairs; /* arrays by the names of labels, and of both splits' samples */
+    char first[256];
+} members;
+
+static oct_status visit_member(void *user, const char *name, size_t length)
+{
+    members *m = user;
+    if (length > 4 && memcmp(name + length - 4, ".npy", 4) == 0) length -= 4;
+    if (m->count++ == 0 && length < sizeof m->first)
+        snprintf(m->first, sizeof m->first, "%.*s", (int)length, name);
+    m->labels = m->labels || memmem(name, length, "label", 5) != NULL;
+    m->pairs = m->pairs || (length == 12 && memcmp(name, "train_images", 12) == 0);
+    return OCT_OK;
+}
+
+/* Says where samples without labels lie, where that can be seen: a folder of pictures, one array. */
+static oct_status find_unlabelled(overrides *o, const oct_args *args, const char *data)
+{
+    const char *slash = strrchr(data, '/'), *name = slash ? slash + 1 : data;
+    const int folder = (int)(name - data);
+    members m = {0};
+    o->images[0] = '\0';
+    if (ends_with(data, ".npy")) {
+        o->unlabelled = true;
+        snprintf(o->path, sizeof o->path, "data.path=%.*s", folder > 0 ? folder : 1,
+                 folder > 0 ? data : ".");
+        snprintf(o->images, sizeof o->images, "data.images=%.*s",
+                 (int)oct_min_i64((int64_t)strlen(name) - 4, 255), name);
+        snprintf(o->format, sizeof o->format, "data.format=npy");
+    } else if (ends_with(data, ".npz") && !is_given(args, "data.labels=")) {
+        OCT_TRY(oct_zip_names(data, visit_member, &m));
+        o->unlabelled = m.count == 1 || (m.pairs && !m.labels);
+        if (m.count == 1) snprintf(o->images, sizeof o->images, "data.images=%s", m.first);
+        snprintf(o->format, sizeof o->format, "data.format=npz");
+    } else if (strcmp(format_of(data), "folder") == 0) {
+        o->unlabelled = is_plain(data);
+        snprintf(o->format, sizeof o->format, "data.format=folder");
+    }
+    return OCT_OK;
+}
+
+static void add_unless_given(overrides *o, const oct_args *args, const char *word)
+{
+    char key[64];
+    snprintf(key, sizeof key, "%.*s=", (int)strcspn(word, "="), word);
+    if (!is_given(args, key)) o->word[o->count++] = word;
+}
+
 static oct_status take_overrides(overrides *o, const oct_args *args, bool onnx)
 {
     const char *data = data_of(args);
-    o->count = 0;
+    *o = (overrides){0};
     if (data) {
         OCT_CHECK(!is_given(args, "data.path="), OCT_USAGE,
                   "command line: %s and data.path: both name the data; leave one out",
@@ -80,10 +167,14 @@ static oct_status take_overrides(overrides *o, const oct_args *args, bool onnx)
         OCT_CHECK(snprintf(o->path, sizeof o->path, "data.path=%s", data) < (int)sizeof o->path,
                   OCT_USAGE, "command line: the path of the data is too long");
         o->word[o->count++] = o->path;
+        if (!is_given(args, "data.goal=")) OCT_TRY(find_unlabelled(o, args, data));
     }
-    if (data && onnx && !is_given(args, "data.format=")) {
+    if (data && onnx && !o->unlabelled)
         snprintf(o->format, sizeof o->format, "data.format=%s", format_of(data));
-        o->word[o->count++] = o->format;
+    if (data && (onnx || o->unlabelled)) add_unless_given(o, args, o->format);
+    if (o->unlabelled) {
+        o->word[o->count++] = "data.goal=none";
+        if (o->images[0]) add_unless_given(o, args, o->images);
     }
     /* What is watched are the images that the network will see. */
     if (onnx && !is_given(args, "data.train=")) o->word[o->count++] = "data.train=[]";
@@ -92,7 +183,25 @@ static oct_status take_overrides(overrides *o, const oct_args *args, bool onnx)
     return OCT_OK;
 }
 
-static oct_status write_recipe(const char *path, oct_text *text)
+/* The network itself says how many outputs it has, which labels would say otherwise. */
+static void take_outputs(overrides *o, const oct_onnx_graph *graph)
+{
+    const oct_onnx_value *y = &graph->values[graph->outputs[0]];
+    int64_t outputs = 1;
+    for (int i = 1; i < y->ndim; i++)
+        outputs = y->dim[i] > 0 && outputs <= OCT_CLASSES_MAX ? outputs * y->dim[i] : 0;
+    if (graph->num_outputs != 1 || !y->known || y->ndim < 2 || outputs < 1) return;
+    snprintf(o->classes, sizeof o->classes, "data.classes=%lld", (long long)outputs);
+}
+
+static bool wants_outputs(const overrides *o)
+{
+    for (size_t i = 0; i < o->count; i++)
+        if (strcmp(o->word[i], "data.goal=none") == 0) return true;
+    return false;
+}
+
+static oct_status write_recipe(const char *path, overrides *o, oct_text *text)
 {
     oct_onnx_graph graph = {0};
     void *bytes = NULL;
@@ -102,6 +211,7 @@ static oct_status write_recipe(const char *path, oct_text *text)
     const oct_onnx_source source = {.path = path, .bytes = bytes, .size = size};
     OCT_TRY_OUT(oct_onnx_read_bytes(&graph, &source));
     OCT_TRY_OUT(oct_onnx_fold(&graph, 0, 0, 0));
+    take_outputs(o, &graph);
     status = oct_import_recipe(&graph, path, path, false, text);
 out:
     oct_onnx_free(&graph);
@@ -109,7 +219,7 @@ out:
     return status;
 }
 
-static oct_status of_onnx(oct_recipe *recipe, const oct_args *args, const overrides *o)
+static oct_status of_onnx(oct_recipe *recipe, const oct_args *args, overrides *o)
 {
     oct_text text = {0};
     const char *path = args->word[0];
@@ -117,7 +227,8 @@ static oct_status of_onnx(oct_recipe *recipe, const oct_args *args, const overri
               "command line: %s alone has no data to watch; name them behind it: octet calibrate "
               "%s pictures",
               path, path);
-    oct_status status = write_recipe(path, &text);
+    oct_status status = write_recipe(path, o, &text);
+    if (wants_outputs(o) && o->classes[0]) add_unless_given(o, args, o->classes);
     if (status == OCT_OK) status = oct_recipe_read(recipe, path, text.data, o->word, o->count);
     oct_text_free(&text);
     return status;

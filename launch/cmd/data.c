@@ -73,6 +73,7 @@ static oct_status print_counts(const oct_dataset data[2])
                          data[0].goal == OCT_GOAL_MAP ? "a class for each pixel, " : "",
                          data[0].classes);
     if (data[0].goal == OCT_GOAL_VALUES) return print_values(&data[0]);
+    if (data[0].goal == OCT_GOAL_NONE) return oct_print("%-12s none: to calibrate with\n", "goal");
     return oct_print("%-12s the sample itself, %" PRId64 " numbers\n", "goal", data[0].classes);
 }
 

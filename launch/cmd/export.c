@@ -361,11 +361,11 @@ const oct_command oct_command_export = {
         "defined, kws_self_test() counts the outputs of golden inputs that differ.\n"
         "flat: the program as one file that is mapped into memory (quant/runtime/flat.h, "
         "pkg-config\n"
-        "octet-flat): no HDF5, and the bits of the model.\n"
+        "octet-flat): no HDF5, and the bits of the model; commands take it as they take a model.\n"
         "safetensors: names and layouts as PyTorch has them.\n"
         "\n"
         "Beside ONNX and TFLite files stands NAME.golden.npz: inputs, and the outputs that Octet "
-        "of them.\n",
+        "computes of them.\n",
     .options = options,
     .min_words = 1,
     .max_words = 1,

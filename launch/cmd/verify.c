@@ -153,8 +153,8 @@ static oct_status compare_test_set(const findings *f, const oct_model *m, const 
         snprintf(figures, sizeof figures, "%.2f %% right", oct_scores_accuracy(&scores));
     else
         oct_scores_text(&scores, figures);
-    OCT_TRY_OUT(VERIFIED(f, "%s test images: every logit as QAT evaluation computed it, %s",
-                         oct_text_count(data->count, images), figures));
+    OCT_TRY_OUT(VERIFIED(f, "%s test images: every logit as QAT evaluation computed it%s%s",
+                         oct_text_count(data->count, images), figures[0] ? ", " : "", figures));
 out:
     oct_outputs_free(&outputs);
     return status;

@@ -90,7 +90,8 @@ oct_status oct_outputs_create(oct_outputs *o, const oct_recipe *recipe, const oc
     const size_t rows = (size_t)(o->samples * o->rows), numel = rows * (size_t)o->row;
     OCT_TRY(oct_alloc(&o->y, numel, sizeof *o->y));
     if (values) OCT_TRY(oct_alloc(&o->values, numel, sizeof *o->values));
-    if (!values || data->labels) OCT_TRY(oct_alloc(&o->labels, rows, sizeof *o->labels));
+    if (data->labels || !(values || data->goal == OCT_GOAL_NONE))
+        OCT_TRY(oct_alloc(&o->labels, rows, sizeof *o->labels));
     o->goals = oct_task_goals(recipe, data, &(oct_goals){.labels = o->labels, .values = o->values});
     return OCT_OK;
 }
@@ -207,6 +208,7 @@ oct_status oct_score(const oct_collective *group, const oct_recipe *recipe,
     const oct_output_rows rows = {outputs->y, outputs->row, outputs->goals};
     double accuracy;
     *scores = (oct_scores){.images = leaves->samples, .rows = leaves->samples, .correct = -1};
+    if (!rows.goals.labels && !rows.goals.values) return OCT_OK;
     OCT_TRY(choose(recipe, &rows.goals, scores));
     for (int i = 0; i < scores->num_metrics; i++)
         OCT_TRY(measure(scores->metric[i], group, leaves, &rows, scores, &scores->value[i]));

@@ -150,9 +150,8 @@ static oct_status flatten_values(oct_module *model, const oct_dataset *data, oct
     oct_shape sample = built->output;
     oct_module *flatten = NULL;
     sample.dim[0] = 1;
-    if (data->goal != OCT_GOAL_VALUES || sample.ndim <= 2 ||
-        oct_shape_numel(&sample) != data->classes)
-        return OCT_OK;
+    const bool values = data->goal == OCT_GOAL_VALUES || data->goal == OCT_GOAL_NONE;
+    if (!values || sample.ndim <= 2 || oct_shape_numel(&sample) != data->classes) return OCT_OK;
     OCT_TRY(oct_flatten_create(&flatten));
     OCT_TRY(oct_network_add(model, "flatten_values", &flatten, &built->last, 1, &built->last));
     oct_network_set_output(model, built->last);
@@ -182,7 +181,8 @@ static oct_status check_output(const oct_recipe *recipe, const oct_dataset *data
               "model.onnx: %s has %lld outputs, but the data %lld %s; write model.new_head: true, "
               "which learns a new last layer, or export it with %lld outputs%s",
               recipe->model_onnx, (long long)each, (long long)data->classes,
-              data->goal == OCT_GOAL_VALUES ? "values" : "classes", (long long)data->classes,
+              data->goal == OCT_GOAL_VALUES || data->goal == OCT_GOAL_NONE ? "values" : "classes",
+              (long long)data->classes,
               each > data->classes && data->goal == OCT_GOAL_CLASS
                   ? ", or keep them all: data.classes says how many there are"
                   : "");

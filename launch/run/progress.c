@@ -56,19 +56,20 @@ static void compose(const oct_progress *progress, oct_phase phase, int64_t step,
 {
     const oct_step_totals *w = &progress->since;
     oct_plan_position position = oct_plan_position_at(progress->plan, step > 0 ? step - 1 : 0);
-    char rate[32], left[32], metric[64] = "", skipped[48] = "";
+    char rate[32], left[32], loss[32] = "", metric[64] = "", skipped[48] = "";
     const oct_metric *m = progress->metric;
     double per_step = w->seconds / (double)w->steps;
     double samples = (double)w->samples;
+    if (!isnan(w->loss_sum)) snprintf(loss, sizeof(loss), "  loss %.4f", w->loss_sum / samples);
     if (m)
         snprintf(metric, sizeof(metric), "  %.40s %.*f%s%.8s", m->brief, m->unit[0] ? 1 : 4,
                  w->metric_sum / samples, m->unit[0] ? " " : "", m->unit);
     if (progress->phase.skipped > 0)
         snprintf(skipped, sizeof(skipped), "  %lld skipped", (long long)progress->phase.skipped);
-    snprintf(text, size, "%s  epoch %lld/%lld  step %lld/%lld  loss %.4f%s%s  %s img/s  left %s",
+    snprintf(text, size, "%s  epoch %lld/%lld  step %lld/%lld%s%s%s  %s img/s  left %s",
              oct_phase_name(phase), (long long)position.epoch, (long long)position.epochs,
-             (long long)position.step + 1, (long long)position.steps, w->loss_sum / samples, metric,
-             skipped, oct_text_count((int64_t)oct_step_totals_rate(w), rate),
+             (long long)position.step + 1, (long long)position.steps, loss, metric, skipped,
+             oct_text_count((int64_t)oct_step_totals_rate(w), rate),
              oct_text_time(per_step * (double)(oct_plan_steps(progress->plan) - step), left));
 }
 

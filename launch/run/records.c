@@ -23,10 +23,11 @@ void oct_record_steps(oct_training *run, oct_phase phase)
     if (w->samples > 0 && oct_training_speaks(run))
         oct_run_folder_record(
             &run->folder,
-            json_pack("{s:s, s:I, s:s, s:I, s:f, s:o*, s:o*, s:f, s:f}", "kind", "step", "step",
+            json_pack("{s:s, s:I, s:s, s:I, s:o*, s:o*, s:o*, s:f, s:f}", "kind", "step", "step",
                       (json_int_t)step, "phase", oct_phase_name(phase), "epoch",
                       (json_int_t)oct_plan_position_at(&run->trainer.plan, step - 1).epoch, "loss",
-                      w->loss_sum / (double)w->samples, metric ? metric->title : "metric",
+                      isnan(w->loss_sum) ? NULL : json_real(w->loss_sum / (double)w->samples),
+                      metric ? metric->title : "metric",
                       metric ? json_real(w->metric_sum / (double)w->samples) : NULL, "grad_norm",
                       isnan(w->norm_sum) ? NULL
                                          : json_real(w->norm_sum / (double)(w->steps - w->skipped)),
@@ -79,9 +80,9 @@ void oct_record_evaluation(oct_training *run, oct_phase phase, const oct_scores 
     if (!oct_training_speaks(run)) return;
     if (images_per_s > 0)
         snprintf(speed, sizeof(speed), ", %s img/s", oct_text_count((int64_t)images_per_s, rate));
-    oct_log(OCT_LOG_INFO, "%s  epoch %lld/%lld  test %s  (%s images%s)", oct_phase_name(phase),
+    oct_log(OCT_LOG_INFO, "%s  epoch %lld/%lld  test %s%s(%s images%s)", oct_phase_name(phase),
             (long long)position.epoch, (long long)position.epochs, oct_scores_text(scores, metrics),
-            oct_text_count(scores->images, count), speed);
+            metrics[0] ? "  " : "", oct_text_count(scores->images, count), speed);
     const bool classes = scores->correct >= 0, pixels = scores->rows != scores->images;
     json_t *record =
         json_pack("{s:s, s:I, s:s, s:I, s:I, s:o*, s:o*, s:o*, s:o*}", "kind", "eval", "step",

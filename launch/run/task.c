@@ -6,6 +6,7 @@
 /* A training step measures what has one figure, which says something of a single batch. */
 static const oct_metric *step_metric(const oct_recipe *recipe)
 {
+    if (recipe->data_goal == OCT_GOAL_NONE) return NULL;
     for (int i = 0; i < recipe->metrics.count; i++) {
         const oct_metric *metric = oct_metric_find(recipe->metrics.value[i]);
         if (metric && metric->add && !metric->details) return metric;
@@ -55,6 +56,7 @@ bool oct_task_has_classes(const oct_recipe *recipe, const oct_goals *goals)
 
 bool oct_task_measures(const oct_metric *metric, const oct_recipe *recipe, const oct_goals *goals)
 {
+    if (!goals->labels && !goals->values) return false;
     if (metric->of == OCT_METRIC_OF_CLASSES) return oct_task_has_classes(recipe, goals);
     if (metric->of == OCT_METRIC_OF_VALUES) return goals->values && !goals->labels;
     return !metric->order || goals->rows <= 1;
@@ -174,6 +176,13 @@ static void check_metric(const oct_metric *metric, const oct_recipe *recipe,
 
 void oct_task_check(const oct_recipe *recipe, const oct_dataset *data)
 {
+    if (data->goal == OCT_GOAL_NONE) {
+        if (recipe->float_epochs > 0 || recipe->qat_epochs > 0)
+            oct_fail_add(OCT_USAGE,
+                         "data.goal: none has nothing to learn from, so it is for `octet "
+                         "calibrate`, which trains no epoch; give labels to train with");
+        return;
+    }
     check_loss(recipe, data);
     check_teacher(recipe);
     for (int i = 0; i < recipe->metrics.count; i++) {

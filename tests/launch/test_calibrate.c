@@ -83,6 +83,85 @@ Test(calibrate, of_an_onnx_file_gives_a_model_that_every_command_takes)
     oct_check_said(job, "40 test images");
 }
 
+/* The same pictures with and without labels, as PNG files and arrays. */
+static const char *const make_pictures =
+    "/usr/bin/python3 -c 'import numpy, os, struct, zlib\n"
+    "x = numpy.random.default_rng(1).integers(0, 256, (48, 12, 12), dtype=numpy.uint8)\n"
+    "y = numpy.arange(48) % 10\n"
+    "numpy.savez(\"with.npz\", train_images=x, train_labels=y, test_images=x[:40],\n"
+    "            test_labels=y[:40])\n"
+    "numpy.savez(\"without.npz\", train_images=x, test_images=x[:40])\n"
+    "numpy.save(\"x.npy\", x)\n"
+    "numpy.savez(\"one.npz\", samples=x)\n"
+    "def chunk(t, d):\n"
+    "    return struct.pack(\">I\", len(d)) + t + d + struct.pack(\">I\", zlib.crc32(t + d))\n"
+    "os.makedirs(\"plain\")\n"
+    "for i, image in enumerate(x):\n"
+    "    rows = b\"\".join(b\"\\0\" + bytes(row) for row in image)\n"
+    "    open(f\"plain/{i:02}.png\", \"wb\").write(\n"
+    "        b\"\\x89PNG\\r\\n\\x1a\\n\" + chunk(b\"IHDR\", struct.pack(\">IIBBBBB\", 12, 12, 8, "
+    "0,\n"
+    "        0, 0, 0)) + chunk(b\"IDAT\", zlib.compress(rows)) + chunk(b\"IEND\", b\"\"))\n'";
+
+#define NET                                                                                        \
+    "data.mean=[0.5]", "data.std=[0.5]", "batch.size=16", "batch.leaf=4", "calibrate.batches=2"
+
+/* Labels do not change what is watched: the program has the same bits. */
+Test(calibrate, needs_no_labels)
+{
+    static const char *const data[] = {"with.npz", "without.npz"};
+    must(OCT_PROGRAM " export run/checkpoints/step-00000003.h5 --format onnx -o net.onnx >log");
+    must(make_pictures);
+    for (size_t i = 0; i < OCT_COUNT(data); i++) {
+        const int ranks = i == 0 ? 1 : 2;
+        char output[64], export[256];
+        snprintf(output, sizeof output, "output=of-%s", data[i]);
+        snprintf(export, sizeof export,
+                 "mkdir c%zu && " OCT_PROGRAM " export of-%s/model.int8.h5 --format c -o c%zu/net",
+                 i, data[i], i);
+        CALIBRATE("net.onnx", data[i], NET, output);
+        oct_check_exit(job, 0);
+        oct_check_said(job, "0 of 400 (40 images, evaluation with codes against int8 model)");
+        cr_assert_eq(i == 0, strstr(job.out, "accuracy") != NULL, "%s", job.out);
+        must(export);
+    }
+    must("cmp c0/net.c c1/net.c && cmp c0/net.h c1/net.h");
+}
+
+Test(calibrate, takes_plain_pictures_and_single_arrays)
+{
+    static const char *const data[] = {"plain", "x.npy", "./x.npy", "one.npz"};
+    must(OCT_PROGRAM " export run/checkpoints/step-00000003.h5 --format onnx -o net.onnx >log");
+    must(make_pictures);
+    for (size_t i = 0; i < OCT_COUNT(data); i++) {
+        must("rm -rf out");
+        OCTET("calibrate", "net.onnx", data[i], NET, "output=out");
+        oct_check_exit(job, 0);
+        oct_check_said(job, "output               ");
+        cr_assert_null(strstr(job.out, "accuracy"), "%s", job.out);
+        shell("set -e; octet() { " OCT_PROGRAM " \"$@\"; }; octet verify out/model.int8.h5; "
+              "octet eval out/model.int8.h5; octet run out/model.int8.h5 -i x.npy; "
+              "octet report out -o out.html; octet data out/recipe.yaml --preview p.png; "
+              "octet data out/recipe.yaml; octet compare out out/model.int8.h5; "
+              "octet sensitivity out -o s");
+        oct_check_exit(job, 0);
+        oct_check_said(job, "every logit as QAT evaluation computed it\n");
+        oct_check_said(job, "none: to calibrate with");
+    }
+    OCTET("calibrate", "r.yaml", "plain", "init=run", "calibrate.batches=2", "data.channels=1",
+          "data.size=12", "data.classes=10", "output=of-a-run");
+    oct_check_exit(job, 0);
+    OCTET("calibrate", "r.yaml", "plain", "init=run", "data.channels=1", "data.size=12",
+          "output=none");
+    oct_check_exit(job, 2);
+    oct_check_said(job,
+                   "data.classes: samples without labels (data.goal: none) do not say how many");
+    OCTET("train", "r.yaml", "data.goal=none", "data.classes=10", "output=none");
+    oct_check_exit(job, 2);
+    oct_check_said(job,
+                   "data.goal: none has nothing to learn from, so it is for `octet calibrate`");
+}
+
 Test(calibrate, names_the_layers_that_want_more)
 {
     OCTET("calibrate", "r.yaml", "init=run", "calibrate.batches=1", "output=a", "--sqnr", "15");
